@@ -1,0 +1,12 @@
+# reprise_add_kernels(<name> <sources…>)
+# Builds <name>.so, a kernel binary that aclrtBinaryLoadFromFile accepts; see <reprise/kernel.h>.
+function(reprise_add_kernels name)
+  add_library(${name} MODULE ${ARGN})
+  if(TARGET Reprise::reprise)
+    target_include_directories(${name} PRIVATE $<TARGET_PROPERTY:Reprise::reprise,INTERFACE_INCLUDE_DIRECTORIES>)
+  else()
+    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/include)
+  endif()
+  target_compile_features(${name} PRIVATE cxx_std_17)
+  set_target_properties(${name} PROPERTIES PREFIX "" SUFFIX ".so" CXX_VISIBILITY_PRESET hidden)
+endfunction()

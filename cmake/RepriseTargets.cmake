@@ -1,0 +1,92 @@
+# Functions that every CMakeLists of the project uses: one place for flags, visibility and test registration.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
+endif()
+# -g1 keeps line numbers for back traces and sanitizers at a third of the size and link time of -g.
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1 -DNDEBUG")
+set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g1 -DNDEBUG")
+
+find_program(REPRISE_CCACHE ccache)
+if(REPRISE_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${REPRISE_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${REPRISE_CCACHE})
+endif()
+
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+
+# Flags for our own code only; users of an installed tree see none of them.
+add_library(reprise_build_flags INTERFACE)
+target_compile_options(reprise_build_flags INTERFACE -Wall -Wextra -Wshadow)
+if(REPRISE_WERROR)
+  target_compile_options(reprise_build_flags INTERFACE -Werror)
+endif()
+if(REPRISE_SANITIZE)
+  target_compile_options(reprise_build_flags INTERFACE -fsanitize=${REPRISE_SANITIZE} -fno-omit-frame-pointer
+                                                       -fno-sanitize-recover=undefined)
+  target_link_options(reprise_build_flags INTERFACE -fsanitize=${REPRISE_SANITIZE})
+endif()
+target_include_directories(reprise_build_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+
+# reprise_layer(<name> SOURCES <files> [LIBS <layers below>])
+# One layer of the core: an object library that ends up in libreprise.so. LIBS are the layers that it may include;
+# scripts/check_layers.py holds the same table against the #include lines.
+function(reprise_layer name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
+  add_library(reprise_${name} OBJECT ${arg_SOURCES})
+  target_link_libraries(reprise_${name} PUBLIC reprise_build_flags fmt::fmt-header-only Threads::Threads ${arg_LIBS})
+  # The version script of libreprise.so decides what is visible: namespace reprise, and nothing that came along with it.
+  set_target_properties(reprise_${name} PROPERTIES CXX_VISIBILITY_PRESET default VISIBILITY_INLINES_HIDDEN OFF)
+  set_property(GLOBAL APPEND PROPERTY REPRISE_LAYERS reprise_${name})
+endfunction()
+
+# reprise_shared(<target> OUTPUT <file stem> SOURCES <files> SYMBOLS <version script> [LIBS <libs>])
+# A library that programs link by name. Only what the version script lists is visible, so that nothing of ours can
+# clash with what a program or libtorch brings along.
+function(reprise_shared target)
+  cmake_parse_arguments(arg "" "OUTPUT;SYMBOLS" "SOURCES;LIBS" ${ARGN})
+  add_library(${target} SHARED ${arg_SOURCES})
+  target_link_libraries(${target} PRIVATE reprise_build_flags fmt::fmt-header-only Threads::Threads ${arg_LIBS})
+  target_include_directories(${target} INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+                                                 $<INSTALL_INTERFACE:include>)
+  target_link_options(${target} PRIVATE -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/${arg_SYMBOLS}
+                                        -Wl,--exclude-libs,ALL)
+  set_target_properties(${target} PROPERTIES
+    OUTPUT_NAME ${arg_OUTPUT}
+    LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${arg_SYMBOLS}
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib64
+    BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")
+  if(NOT REPRISE_SANITIZE)
+    # A forgotten symbol is an error here, not in the user's program.
+    target_link_options(${target} PRIVATE -Wl,--no-undefined)
+  endif()
+endfunction()
+
+# reprise_test(<name> SOURCES <files> [LIBS <libs>] [LABELS <labels>] [TIMEOUT <s>] [DEFINES <defs>])
+# A GoogleTest program; each of its tests is one ctest test.
+function(reprise_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBS;LABELS;DEFINES" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE reprise_build_flags fmt::fmt-header-only GTest::gmock GTest::gtest_main
+                                        Threads::Threads ${arg_LIBS})
+  target_compile_definitions(${name} PRIVATE ${arg_DEFINES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+  add_test(NAME ${name} COMMAND ${name} --gtest_output=xml:${PROJECT_BINARY_DIR}/results/${name}.xml)
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
+    ENVIRONMENT "ASCEND_PROCESS_LOG_PATH=${PROJECT_BINARY_DIR}/results/log")
+endfunction()
+
+# reprise_add_kernels(<name> <sources>): a kernel binary <name>.so, see include/reprise/kernel.h.
+include(${PROJECT_SOURCE_DIR}/cmake/RepriseKernels.cmake)

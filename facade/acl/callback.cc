@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Host functions and callbacks in stream order.
+#include <fmt/format.h>
+
+#include <cstring>
+#include <string>
+
+#include "acl/acl.h"
+#include "capture/session.h"
+#include "check.h"
+#include "runtime/callback.h"
+#include "runtime/report.h"
+#include "runtime/tasks.h"
+#include "runtime/thread.h"
+
+using namespace reprise::facade;  // NOLINT: this file defines only C functions
+using reprise::Error;
+using reprise::Status;
+namespace capture = reprise::capture;
+namespace runtime = reprise::runtime;
+using runtime::Api;
+using runtime::NotNull;
+using runtime::NotNullInner;
+
+namespace {
+
+constexpr size_t kMaxExtendInfoBytes = 4u << 10;
+
+Status Subscribe(uint64_t thread_id, aclrtStream stream) {
+  REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, runtime::FindStream(stream));
+  return runtime::SubscribeReport(thread_id, *found);
+}
+
+Status Unsubscribe(uint64_t thread_id, aclrtStream stream) {
+  REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, runtime::FindStream(stream));
+  return runtime::UnsubscribeReport(thread_id, *found);
+}
+
+Status Process(int32_t timeout) {
+  if (timeout != -1 && timeout <= 0) {
+    return Error(100000, fmt::format("timeout is {}, must be -1 (for ever) or a number of milliseconds above 0", timeout));
+  }
+  return runtime::ProcessReport(timeout);
+}
+
+}  // namespace
+
+aclError aclrtSubscribeReport(uint64_t threadId, aclrtStream stream) {
+  return Api("aclrtSubscribeReport", [&] { return Subscribe(threadId, stream); });
+}
+
+aclError aclrtUnSubscribeReport(uint64_t threadId, aclrtStream stream) {
+  return Api("aclrtUnSubscribeReport", [&] { return Unsubscribe(threadId, stream); });
+}
+
+aclError aclrtProcessReport(int32_t timeout) {
+  return Api("aclrtProcessReport", [&] { return Process(timeout); });
+}
+
+aclError aclrtSubscribeHostFunc(uint64_t hostFuncThreadId, aclrtStream exeStream) {
+  return Api("aclrtSubscribeHostFunc", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(exeStream, "exeStream"));
+    return Subscribe(hostFuncThreadId, exeStream);
+  });
+}
+
+aclError aclrtUnSubscribeHostFunc(uint64_t hostFuncThreadId, aclrtStream exeStream) {
+  return Api("aclrtUnSubscribeHostFunc", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(exeStream, "exeStream"));
+    return Unsubscribe(hostFuncThreadId, exeStream);
+  });
+}
+
+aclError aclrtProcessHostFunc(int32_t timeout) {
+  return Api("aclrtProcessHostFunc", [&] { return Process(timeout); });
+}
+
+aclError aclrtLaunchCallback(aclrtCallback fn, void* userData, aclrtCallbackBlockType blockType, aclrtStream stream) {
+  return Api("aclrtLaunchCallback", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(InRange(blockType, ACL_CALLBACK_NO_BLOCK, ACL_CALLBACK_BLOCK, "blockType", 100000));
+    REPRISE_RETURN_IF_ERROR(NotNullInner(reinterpret_cast<const void*>(fn), "fn"));
+    REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, runtime::FindStream(stream));
+    return runtime::SubmitCallback(*found, fn, userData, blockType == ACL_CALLBACK_BLOCK);
+  });
+}
+
+aclError aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void* args) {
+  return Api("aclrtLaunchHostFunc", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNullInner(reinterpret_cast<const void*>(fn), "fn"));
+    REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, runtime::FindStream(stream));
+    return runtime::SubmitHostFunc(*found, fn, args);
+  });
+}
+
+aclError aclrtCacheLastTaskExtendInfo(const char* const extendInfoPtr, const size_t infoSize) {
+  return Api("aclrtCacheLastTaskExtendInfo", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(extendInfoPtr, "extendInfoPtr"));
+    if (infoSize == 0) return Error(100000, "infoSize is 0, must be at least 1");
+    const size_t bytes = strnlen(extendInfoPtr, infoSize < kMaxExtendInfoBytes ? infoSize : kMaxExtendInfoBytes);
+    return capture::AttachExtendInfo(std::string(extendInfoPtr, bytes));
+  });
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Argument checks that many C functions share. Each returns a refusal that names the parameter, what it is and what it
+// must be: "priority is 9, must be 0 to 7".
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include "base/env.h"
+#include "base/status.h"
+#include "device/memory.h"
+#include "runtime/report.h"
+#include "runtime/stream.h"
+
+namespace reprise::facade {
+
+/// `code` unless low <= value <= high. Enumerators count as their numbers.
+template <class T>
+Status InRange(T value, int64_t low, int64_t high, const char* parameter, int code = 107000) {
+  int64_t number;
+  if constexpr (std::is_unsigned_v<T> && sizeof(T) == 8) {
+    number = value > static_cast<uint64_t>(INT64_MAX) ? INT64_MAX : static_cast<int64_t>(value);
+  } else {
+    number = static_cast<int64_t>(value);
+  }
+  if (number >= low && number <= high) [[likely]] return {};
+  return Error(code, fmt::format("{} is {}, must be {} to {}", parameter, number, low, high))
+      .Culprit(fmt::format("parameter {}", parameter))
+      .Hint(fmt::format("pass a {} from {} to {}", parameter, low, high));
+}
+
+/// `code` unless the reserved parameter is 0 or null.
+template <class T>
+Status IsReserved(T value, const char* parameter, int code) {
+  if (!value) [[likely]] return {};
+  std::string text;
+  if constexpr (std::is_pointer_v<T>) {
+    text = fmt::format("{}", fmt::ptr(value));
+  } else {
+    text = fmt::format("{}", value);
+  }
+  return Error(code, fmt::format("{} is {}, must be {}: it is reserved", parameter, text,
+                                 std::is_pointer_v<T> ? "null" : "0"))
+      .Culprit(fmt::format("parameter {}", parameter))
+      .Hint(fmt::format("pass {} for {}", std::is_pointer_v<T> ? "NULL" : "0", parameter));
+}
+
+/// Host timeouts: -1 waits for ever, other values are milliseconds above 0.
+inline Status IsTimeout(int32_t timeout) {
+  if (timeout == -1 || timeout > 0) [[likely]] return {};
+  return Error(107000, fmt::format("timeout is {}, must be -1 (for ever) or a number of milliseconds above 0", timeout))
+      .Culprit("parameter timeout")
+      .Hint("pass -1 to wait for ever");
+}
+
+/// 107027 when the stream is being captured. `why` completes "…, and <why>".
+inline Status NotCapturing(const runtime::Stream& stream, const char* why) {
+  if (!stream.is_capturing()) [[likely]] return {};
+  return Error(107027, fmt::format("{} is being captured, and {}", stream.Describe(), why))
+      .Culprit(fmt::format("the capture that {} takes part in", stream.Describe()))
+      .Hint("end the capture with aclmdlRICaptureEnd first, or use a stream outside the capture");
+}
+
+/// 107000 unless [pointer, pointer + bytes) lies in one range that the device reaches: device memory, pinned or
+/// registered host memory. Switched off by REPRISE_CHECK_POINTERS=0.
+inline Status DeviceReaches(const void* pointer, uint64_t bytes, const char* parameter) {
+  static const bool check = EnvInt(EnvVar::kCheckPointers) != 0;
+  if (!check) return {};
+  const device::MemoryRegistry& memory = device::MemoryRegistry::Get();
+  REPRISE_ASSIGN_OR_RETURN(const device::MemoryRange range, memory.CheckRange(pointer, bytes, parameter));
+  if (range.kind != device::MemoryKind::kPageable) [[likely]] return {};
+  return Error(107000, fmt::format("{} {} is not device memory", parameter, fmt::ptr(pointer)))
+      .Culprit(fmt::format("{} {}", fmt::ptr(pointer), memory.Explain(pointer)))
+      .Hint(fmt::format("allocate {} with aclrtMalloc", parameter));
+}
+
+}  // namespace reprise::facade

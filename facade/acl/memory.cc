@@ -1,0 +1,689 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Device and pinned host memory, copies and fills.
+#include <fmt/format.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "acl/acl.h"
+#include "capture/session.h"
+#include "check.h"
+#include "device/memory.h"
+#include "runtime/context.h"
+#include "runtime/device.h"
+#include "runtime/report.h"
+#include "runtime/tasks.h"
+
+using namespace reprise::facade;  // NOLINT: this file defines only C functions
+using reprise::Error;
+using reprise::Status;
+using reprise::StatusOr;
+using reprise::device::MemoryKind;
+using reprise::device::MemoryRange;
+using reprise::device::MemoryRegistry;
+namespace capture = reprise::capture;
+namespace runtime = reprise::runtime;
+using runtime::Api;
+using runtime::Context;
+using runtime::NotNull;
+using runtime::Stream;
+
+namespace {
+
+constexpr uint32_t kPage4K = 4u << 10;
+constexpr uint32_t kPage2M = 2u << 20;
+constexpr uint32_t kPage1G = 1u << 30;
+constexpr uint64_t kHugeFrom = 1u << 20;
+constexpr uint64_t kHostRegisterAlignment = 4096;
+constexpr uint64_t kMaxCopy2dWidth = 5'000'000;
+constexpr uint64_t kMaxCopy2dHeight = 5'242'880;
+
+MemoryRegistry& Memory() { return MemoryRegistry::Get(); }
+
+// --------------------------------------------------------------------------------------------------- allocation
+
+uint32_t PageBytes(uint32_t policy, uint64_t bytes) {
+  switch (policy & 0xFF) {  // the low values choose the page, the rest are hints that are OR-ed in
+    case ACL_MEM_MALLOC_HUGE_ONLY:
+    case ACL_MEM_MALLOC_HUGE_ONLY_P2P: return kPage2M;
+    case ACL_MEM_MALLOC_NORMAL_ONLY:
+    case ACL_MEM_MALLOC_NORMAL_ONLY_P2P: return kPage4K;
+    case ACL_MEM_MALLOC_HUGE1G_ONLY:
+    case ACL_MEM_MALLOC_HUGE1G_ONLY_P2P: return kPage1G;
+    default: return bytes > kHugeFrom ? kPage2M : kPage4K;
+  }
+}
+
+// Room that the device adds behind a block (32 bytes), after rounding up to 32.
+Status Allocate(void** out, size_t size, uint32_t policy, bool extra, runtime::Device& device) {
+  const uint32_t page = PageBytes(policy, size);
+  const uint64_t rounded = size > UINT64_MAX - 64 ? UINT64_MAX : (uint64_t{size} + 31) / 32 * 32;
+  const uint64_t bytes = rounded == UINT64_MAX || !extra || page == kPage1G ? rounded : rounded + 32;
+  REPRISE_ASSIGN_OR_RETURN(*out, Memory().AllocateDevice(device.id(), bytes, page));
+  return {};
+}
+
+Status CheckSize(size_t size) {
+  if (size != 0) return {};
+  return Error(100000, "size is 0, must be at least 1 byte");
+}
+
+Status Malloc(void** out, size_t size, uint32_t policy, bool extra) {
+  REPRISE_RETURN_IF_ERROR(NotNull(out, "devPtr"));
+  REPRISE_RETURN_IF_ERROR(CheckSize(size));
+  REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
+  return Allocate(out, size, policy, extra, context->device());
+}
+
+// The attributes of an aclrtMallocConfig; the device that they name, if any.
+Status ReadConfig(const aclrtMallocConfig* config, runtime::Device** device) {
+  if (config == nullptr || config->numAttrs == 0) return {};
+  REPRISE_RETURN_IF_ERROR(NotNull(config->attrs, "cfg->attrs"));
+  for (size_t i = 0; i < config->numAttrs; ++i) {
+    const aclrtMallocAttribute& attribute = config->attrs[i];
+    REPRISE_RETURN_IF_ERROR(InRange(attribute.attr, ACL_RT_MEM_ATTR_RSV, ACL_RT_MEM_ATTR_VA_FLAG, "cfg->attrs[].attr"));
+    if (attribute.attr == ACL_RT_MEM_ATTR_DEVICE_ID && device != nullptr) {
+      REPRISE_ASSIGN_OR_RETURN(*device, runtime::FindDevice(attribute.value.deviceId));
+    }
+  }
+  return {};
+}
+
+Status MallocHost(void** out, uint64_t size) {
+  REPRISE_RETURN_IF_ERROR(NotNull(out, "hostPtr"));
+  REPRISE_RETURN_IF_ERROR(CheckSize(size));
+  REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
+  REPRISE_ASSIGN_OR_RETURN(*out, Memory().AllocateHost(context->device().id(), size));
+  return {};
+}
+
+Status SynchronizeBeforeFree(const char* api) {
+  REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
+  REPRISE_RETURN_IF_ERROR(capture::CheckNoCaptureIn(*context, api));
+  return context->Synchronize(-1);
+}
+
+Status RegisterHost(void* pointer, uint64_t size, bool mapped) {
+  if (reinterpret_cast<uintptr_t>(pointer) % kHostRegisterAlignment != 0) {
+    return Error(107000, fmt::format("ptr {} is not aligned to {} bytes", fmt::ptr(pointer), kHostRegisterAlignment))
+        .Hint("allocate the memory with posix_memalign or mmap");
+  }
+  REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
+  return Memory().Register(context->device().id(), pointer, size, mapped);
+}
+
+// -------------------------------------------------------------------------------------------------------- copies
+
+Status CheckCopySize(size_t count, size_t most, const char* parameter) {
+  if (count <= most) [[likely]] return {};
+  return Error(107000, fmt::format("count is {}, {} is only {}", count, parameter, most))
+      .Hint("pass the size of the destination, and copy no more than that");
+}
+
+struct Sides {
+  MemoryRange dst;
+  MemoryRange src;
+  bool pageable() const { return dst.kind == MemoryKind::kPageable || src.kind == MemoryKind::kPageable; }
+  const MemoryRange& pageable_side() const { return dst.kind == MemoryKind::kPageable ? dst : src; }
+  const char* pageable_name() const { return dst.kind == MemoryKind::kPageable ? "dst" : "src"; }
+};
+
+// The direction follows from the pointers; a kind that does not fit them is tolerated, as on the device.
+StatusOr<Sides> Classify(const void* dst, uint64_t dst_bytes, const void* src, uint64_t src_bytes) {
+  Sides sides;
+  REPRISE_ASSIGN_OR_RETURN(sides.dst, Memory().CheckRange(dst, dst_bytes, "dst"));
+  REPRISE_ASSIGN_OR_RETURN(sides.src, Memory().CheckRange(src, src_bytes, "src"));
+  return sides;
+}
+
+// Pageable memory may be no memory at all, so the kernel copies it.
+Status CopyNow(void* dst, const void* src, uint64_t bytes, const Sides& sides) {
+  if (!sides.pageable()) {
+    std::memmove(dst, src, bytes);
+    return {};
+  }
+  if (reprise::device::CopyUntrusted(dst, src, bytes)) return {};
+  return Error(107000, fmt::format("{} [{:#x}, {:#x}) is not accessible", sides.pageable_name(),
+                                   sides.pageable_side().begin, sides.pageable_side().end()))
+      .Culprit(fmt::format("{} {}", sides.pageable_name(),
+                           Memory().Explain(reinterpret_cast<void*>(sides.pageable_side().begin))))
+      .Hint("pass memory from aclrtMalloc, aclrtMallocHost or the program's heap that is still allocated");
+}
+
+Status PageableInCapture(const Stream& stream, const Sides& sides) {
+  return Error(107000, fmt::format("{} {:#x} is pageable host memory, which {} cannot capture", sides.pageable_name(),
+                                   sides.pageable_side().begin, stream.Describe()))
+      .Culprit(fmt::format("{} {}", sides.pageable_name(),
+                           Memory().Explain(reinterpret_cast<void*>(sides.pageable_side().begin))))
+      .Hint("use memory from aclrtMallocHost, or register it with aclrtHostRegister: a replay reads and writes it");
+}
+
+// What an asynchronous copy with pageable memory has to do before it may copy on the calling thread.
+Status BeforePageableCopy(Stream& stream, const Sides& sides, const char* api) {
+  if (stream.is_capturing()) return PageableInCapture(stream, sides);
+  if (capture::UnsafeIsRefused(stream.context())) {
+    Status reason = capture::CheckUnsafe(api);
+    return Error(107041, fmt::format("{} {:#x} is pageable host memory, so {} would have to wait, which an open capture "
+                                     "forbids",
+                                     sides.pageable_name(), sides.pageable_side().begin, api))
+        .Culprit(reason.ok() ? std::string("a capture that has just ended") : reason.detail().culprit);
+  }
+  return stream.Synchronize(std::nullopt);
+}
+
+Status MemcpyAsync(void* dst, size_t dest_max, const void* src, size_t count, aclrtMemcpyKind kind,
+                   aclrtStream stream_handle, const char* api) {
+  if (count == 0) return {};
+  REPRISE_RETURN_IF_ERROR(NotNull(dst, "dst"));
+  REPRISE_RETURN_IF_ERROR(NotNull(src, "src"));
+  REPRISE_RETURN_IF_ERROR(InRange(kind, 0, ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE, "kind", 100000));
+  if (kind == ACL_MEMCPY_HOST_TO_HOST) {
+    return Error(207000, "kind is ACL_MEMCPY_HOST_TO_HOST, which has no asynchronous form").Hint("use aclrtMemcpy");
+  }
+  REPRISE_RETURN_IF_ERROR(CheckCopySize(count, dest_max, "destMax"));
+  if (dst == src) return {};
+  REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(stream_handle));
+  REPRISE_ASSIGN_OR_RETURN(const Sides sides, Classify(dst, count, src, count));
+  if (kind == ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE && sides.dst.kind != MemoryKind::kPageable) {
+    if (sides.src.kind != MemoryKind::kPageable) return runtime::SubmitCopyOfSnapshot(*stream, dst, src, count);
+    std::string staged(count, '\0');
+    REPRISE_RETURN_IF_ERROR(CopyNow(staged.data(), src, count, sides));
+    return runtime::SubmitCopyOfSnapshot(*stream, dst, staged.data(), count);
+  }
+  if (!sides.pageable()) [[likely]] return runtime::SubmitCopy(*stream, dst, src, count);
+  REPRISE_RETURN_IF_ERROR(BeforePageableCopy(*stream, sides, api));
+  return CopyNow(dst, src, count, sides);
+}
+
+// Bytes from the first to the last one that a 2-D access touches.
+uint64_t Extent(uint64_t pitch, uint64_t width, uint64_t height) { return pitch * (height - 1) + width; }
+
+Status CheckCopy2d(void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width, size_t height,
+                   aclrtMemcpyKind kind) {
+  REPRISE_RETURN_IF_ERROR(NotNull(dst, "dst"));
+  REPRISE_RETURN_IF_ERROR(NotNull(src, "src"));
+  if (kind < ACL_MEMCPY_HOST_TO_DEVICE || kind > ACL_MEMCPY_DEFAULT) {
+    return Error(100000, fmt::format("kind is {}, must be {} to {}", static_cast<int>(kind),
+                                     static_cast<int>(ACL_MEMCPY_HOST_TO_DEVICE), static_cast<int>(ACL_MEMCPY_DEFAULT)));
+  }
+  if (width > dst_pitch || width > src_pitch) {
+    return Error(100000, fmt::format("width is {}, more than dpitch {} or spitch {}", width, dst_pitch, src_pitch));
+  }
+  const size_t pitch = dst_pitch > src_pitch ? dst_pitch : src_pitch;
+  if (height - 1 > (UINT64_MAX - width) / pitch) {
+    return Error(107000, fmt::format("{} rows of pitch {} exceed the address space", height, pitch));
+  }
+  return {};
+}
+
+Status Copy2dNow(void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width, size_t height,
+                 const Sides& sides) {
+  if (!sides.pageable()) {
+    runtime::Copy2d(dst, dst_pitch, src, src_pitch, width, height);
+    return {};
+  }
+  for (size_t row = 0; row < height; ++row) {
+    REPRISE_RETURN_IF_ERROR(CopyNow(static_cast<char*>(dst) + row * dst_pitch,
+                                    static_cast<const char*>(src) + row * src_pitch, width, sides));
+  }
+  return {};
+}
+
+// ------------------------------------------------------------------------------------------------- batch of copies
+
+// Validated items of a batch; zero-sized ones are left out.
+struct Batch {
+  std::vector<runtime::CopyItem> items;
+  std::vector<Sides> sides;
+};
+
+Status CheckLocation(const MemoryRange& range, const aclrtMemLocation& wanted, const char* parameter, size_t item) {
+  const bool wants_device = wanted.type == ACL_MEM_LOCATION_TYPE_DEVICE;
+  if (wants_device == (range.kind == MemoryKind::kDevice)) return {};
+  return Error(107000, fmt::format("{}[{}] is {}, its attribute says {}", parameter, item, DescribeRange(range),
+                                   wants_device ? "device" : "host"));
+}
+
+StatusOr<Batch> ReadBatch(void** dsts, size_t* dest_maxs, void** srcs, size_t* sizes, size_t count,
+                          aclrtMemcpyBatchAttr* attrs, size_t* attrs_indexes, size_t num_attrs, size_t* fail_index) {
+  *fail_index = SIZE_MAX;
+  REPRISE_RETURN_IF_ERROR(NotNull(sizes, "sizes"));
+  if (count == 0) return Error(100000, "numBatches is 0, must be at least 1");
+  Batch batch;
+  bool all_zero = true;
+  for (size_t i = 0; i < count; ++i) all_zero &= sizes[i] == 0;
+  if (all_zero) return batch;
+  REPRISE_RETURN_IF_ERROR(NotNull(dsts, "dsts"));
+  REPRISE_RETURN_IF_ERROR(NotNull(srcs, "srcs"));
+  REPRISE_RETURN_IF_ERROR(NotNull(dest_maxs, "destMaxs"));
+  REPRISE_RETURN_IF_ERROR(NotNull(attrs, "attrs"));
+  REPRISE_RETURN_IF_ERROR(NotNull(attrs_indexes, "attrsIndexes"));
+  if (num_attrs == 0 || num_attrs > count) {
+    return Error(107000, fmt::format("numAttrs is {}, must be 1 to numBatches ({})", num_attrs, count));
+  }
+  for (size_t i = 0; i < num_attrs; ++i) {
+    const bool in_order = i == 0 ? attrs_indexes[0] == 0 : attrs_indexes[i] > attrs_indexes[i - 1];
+    if (!in_order || attrs_indexes[i] >= count) {
+      return Error(107000, fmt::format("attrsIndexes[{}] is {}: the list must begin with 0, rise strictly and stay below "
+                                       "{}",
+                                       i, attrs_indexes[i], count));
+    }
+  }
+  size_t attr = 0;
+  const auto wanted_direction = [&](const aclrtMemcpyBatchAttr& a) {
+    return a.dstLoc.type == ACL_MEM_LOCATION_TYPE_DEVICE && a.srcLoc.type != ACL_MEM_LOCATION_TYPE_DEVICE;
+  };
+  for (size_t i = 0; i < count; ++i) {
+    while (attr + 1 < num_attrs && attrs_indexes[attr + 1] <= i) ++attr;
+    if (sizes[i] == 0) continue;
+    *fail_index = i;
+    REPRISE_RETURN_IF_ERROR(NotNull(dsts[i], "dsts[]"));
+    REPRISE_RETURN_IF_ERROR(NotNull(srcs[i], "srcs[]"));
+    REPRISE_RETURN_IF_ERROR(CheckCopySize(sizes[i], dest_maxs[i], "destMaxs[]"));
+    const aclrtMemcpyBatchAttr& wanted = attrs[attr];
+    const bool to_device = wanted.dstLoc.type == ACL_MEM_LOCATION_TYPE_DEVICE;
+    const bool from_device = wanted.srcLoc.type == ACL_MEM_LOCATION_TYPE_DEVICE;
+    if (to_device == from_device || wanted_direction(wanted) != wanted_direction(attrs[0])) {
+      return Error(107000, fmt::format("item {} is not a copy in the batch's one direction between host and device", i));
+    }
+    auto sides = Classify(dsts[i], sizes[i], srcs[i], sizes[i]);
+    if (!sides.ok()) return std::move(sides).status();
+    REPRISE_RETURN_IF_ERROR(CheckLocation(sides->dst, wanted.dstLoc, "dsts", i));
+    REPRISE_RETURN_IF_ERROR(CheckLocation(sides->src, wanted.srcLoc, "srcs", i));
+    batch.items.push_back({dsts[i], srcs[i], sizes[i]});
+    batch.sides.push_back(*sides);
+  }
+  *fail_index = SIZE_MAX;
+  return batch;
+}
+
+Status CopyBatchNow(const Batch& batch) {
+  for (size_t i = 0; i < batch.items.size(); ++i) {
+    const runtime::CopyItem& item = batch.items[i];
+    REPRISE_RETURN_IF_ERROR(CopyNow(item.dst, item.src, item.bytes, batch.sides[i]));
+  }
+  return {};
+}
+
+Status MemcpyBatch(void** dsts, size_t* dest_maxs, void** srcs, size_t* sizes, size_t count,
+                   aclrtMemcpyBatchAttr* attrs, size_t* indexes, size_t num_attrs, size_t* fail_index, const char* api) {
+  REPRISE_ASSIGN_OR_RETURN(const Batch batch,
+                           ReadBatch(dsts, dest_maxs, srcs, sizes, count, attrs, indexes, num_attrs, fail_index));
+  REPRISE_RETURN_IF_ERROR(capture::CheckUnsafe(api));
+  return CopyBatchNow(batch);
+}
+
+Status MemcpyBatchAsync(void** dsts, size_t* dest_maxs, void** srcs, size_t* sizes, size_t count,
+                        aclrtMemcpyBatchAttr* attrs, size_t* indexes, size_t num_attrs, size_t* fail_index,
+                        aclrtStream stream_handle, const char* api) {
+  REPRISE_ASSIGN_OR_RETURN(const Batch batch,
+                           ReadBatch(dsts, dest_maxs, srcs, sizes, count, attrs, indexes, num_attrs, fail_index));
+  if (batch.items.empty()) return {};
+  REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(stream_handle));
+  for (const Sides& sides : batch.sides) {
+    if (!sides.pageable()) continue;
+    REPRISE_RETURN_IF_ERROR(BeforePageableCopy(*stream, sides, api));
+    return CopyBatchNow(batch);
+  }
+  return runtime::SubmitCopyBatch(*stream, batch.items);
+}
+
+// ---------------------------------------------------------------------------------------------------------- fills
+
+// Memory that a fill may write: device memory, or host memory that the runtime knows.
+Status CheckFill(const void* pointer, uint64_t bytes, int code) {
+  REPRISE_ASSIGN_OR_RETURN(const MemoryRange range, Memory().CheckRange(pointer, bytes, "devPtr"));
+  if (range.kind != MemoryKind::kPageable) return {};
+  return Error(code, fmt::format("devPtr {} is neither device memory nor pinned host memory", fmt::ptr(pointer)))
+      .Culprit(fmt::format("devPtr {}", Memory().Explain(pointer)))
+      .Hint("pass memory from aclrtMalloc or aclrtMallocHost");
+}
+
+Status CheckFill32(void* pointer, size_t bytes, size_t count) {
+  if (reinterpret_cast<uintptr_t>(pointer) % 4 != 0) {
+    return Error(100000, fmt::format("ptr {} is not aligned to 4 bytes", fmt::ptr(pointer)));
+  }
+  if (count > bytes / 4) {
+    return Error(100000, fmt::format("N is {}, memSize holds only {} values of 4 bytes", count, bytes / 4));
+  }
+  return CheckFill(pointer, count * 4, 100000);
+}
+
+}  // namespace
+
+aclError aclrtMalloc(void** devPtr, size_t size, aclrtMemMallocPolicy policy) {
+  return Api("aclrtMalloc", [&] { return Malloc(devPtr, size, policy, true); });
+}
+
+aclError aclrtMallocAlign32(void** devPtr, size_t size, aclrtMemMallocPolicy policy) {
+  return Api("aclrtMallocAlign32", [&] { return Malloc(devPtr, size, policy, false); });
+}
+
+aclError aclrtMallocCached(void** devPtr, size_t size, aclrtMemMallocPolicy policy) {
+  return Api("aclrtMallocCached", [&] { return Malloc(devPtr, size, policy, true); });
+}
+
+aclError aclrtMallocWithCfg(void** devPtr, size_t size, aclrtMemMallocPolicy policy, aclrtMallocConfig* cfg) {
+  return Api("aclrtMallocWithCfg", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(devPtr, "devPtr"));
+    REPRISE_RETURN_IF_ERROR(CheckSize(size));
+    REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
+    runtime::Device* device = &context->device();
+    REPRISE_RETURN_IF_ERROR(ReadConfig(cfg, &device));
+    return Allocate(devPtr, size, policy, true, *device);
+  });
+}
+
+aclError aclrtMallocForTaskScheduler(void** devPtr, size_t size, aclrtMemMallocPolicy policy, aclrtMallocConfig* cfg) {
+  return Api("aclrtMallocForTaskScheduler", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(ReadConfig(cfg, nullptr));
+    return Malloc(devPtr, size, policy, true);
+  });
+}
+
+aclError aclrtFree(void* devPtr) {
+  return Api("aclrtFree", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(devPtr, "devPtr"));
+    return Memory().Free(devPtr, MemoryKind::kDevice);
+  });
+}
+
+aclError aclrtFreeWithDevSync(void* devPtr) {
+  return Api("aclrtFreeWithDevSync", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(devPtr, "devPtr"));
+    REPRISE_RETURN_IF_ERROR(SynchronizeBeforeFree("aclrtFreeWithDevSync"));
+    return Memory().Free(devPtr, MemoryKind::kDevice);
+  });
+}
+
+aclError aclrtMemFlush(void* devPtr, size_t size) {
+  return Api("aclrtMemFlush", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(devPtr, "devPtr"));
+    return CheckSize(size);  // caches of the CPU are coherent
+  });
+}
+
+aclError aclrtMemInvalidate(void* devPtr, size_t size) {
+  return Api("aclrtMemInvalidate", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(devPtr, "devPtr"));
+    return CheckSize(size);
+  });
+}
+
+aclError aclrtPointerGetAttributes(const void* ptr, aclrtPtrAttributes* attributes) {
+  return Api("aclrtPointerGetAttributes", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
+    REPRISE_RETURN_IF_ERROR(NotNull(attributes, "attributes"));
+    *attributes = {};
+    const auto range = Memory().Find(ptr);
+    attributes->location.type = !range            ? ACL_MEM_LOCATION_TYPE_UNREGISTERED
+                                : range->is_host() ? ACL_MEM_LOCATION_TYPE_HOST
+                                                   : ACL_MEM_LOCATION_TYPE_DEVICE;
+    if (range) {
+      attributes->location.id = static_cast<uint32_t>(range->device);
+      attributes->pageSize = range->page_bytes;
+    }
+    return {};
+  });
+}
+
+aclError aclrtMemGetAddressRange(void* ptr, void** pbase, size_t* psize) {
+  return Api("aclrtMemGetAddressRange", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
+    const auto range = Memory().Find(ptr);
+    if (!range) return Error(107000, fmt::format("ptr {} {}", fmt::ptr(ptr), Memory().Explain(ptr)));
+    if (pbase != nullptr) *pbase = reinterpret_cast<void*>(range->begin);
+    if (psize != nullptr) *psize = range->bytes;
+    return {};
+  });
+}
+
+aclError aclrtGetMemInfo(aclrtMemAttr attr, size_t* free, size_t* total) {
+  return Api("aclrtGetMemInfo", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(free, "free"));
+    REPRISE_RETURN_IF_ERROR(NotNull(total, "total"));
+    REPRISE_RETURN_IF_ERROR(InRange(attr, ACL_DDR_MEM, ACL_MEM_P2P_HUGE1G, "attr"));
+    REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
+    // The profile has HBM only; classes that name DDR do not exist on it.
+    const bool is_ddr = attr == ACL_DDR_MEM || (attr >= ACL_DDR_MEM_HUGE && attr <= ACL_DDR_MEM_NORMAL) ||
+                        attr == ACL_DDR_MEM_P2P_HUGE || attr == ACL_DDR_MEM_P2P_NORMAL;
+    *total = is_ddr ? 0 : MemoryRegistry::total_bytes();
+    *free = is_ddr ? 0 : *total - Memory().used_bytes(context->device().id());
+    return {};
+  });
+}
+
+aclError aclrtGetMemUsageInfo(int32_t deviceId, aclrtMemUsageInfo* memUsageInfo, size_t inputNum, size_t* outputNum) {
+  return Api("aclrtGetMemUsageInfo", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(memUsageInfo, "memUsageInfo"));
+    REPRISE_RETURN_IF_ERROR(NotNull(outputNum, "outputNum"));
+    if (inputNum == 0) return Error(107000, "inputNum is 0, must be at least 1");
+    REPRISE_ASSIGN_OR_RETURN(runtime::Device * device, runtime::FindDevice(deviceId));
+    memUsageInfo[0] = {};
+    std::strncpy(memUsageInfo[0].name, "RUNTIME", sizeof memUsageInfo[0].name - 1);
+    memUsageInfo[0].curMemSize = Memory().used_bytes(device->id());
+    memUsageInfo[0].memPeakSize = Memory().peak_bytes(device->id());
+    *outputNum = 1;
+    return {};
+  });
+}
+
+aclError aclrtMallocHost(void** hostPtr, size_t size) {
+  return Api("aclrtMallocHost", [&] { return MallocHost(hostPtr, size); });
+}
+
+aclError aclrtMallocHostWithCfg(void** ptr, uint64_t size, aclrtMallocConfig* cfg) {
+  return Api("aclrtMallocHostWithCfg", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(ReadConfig(cfg, nullptr));
+    return MallocHost(ptr, size);
+  });
+}
+
+aclError aclrtFreeHost(void* hostPtr) {
+  return Api("aclrtFreeHost", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(hostPtr, "hostPtr"));
+    return Memory().Free(hostPtr, MemoryKind::kPinnedHost);
+  });
+}
+
+aclError aclrtFreeHostWithDevSync(void* hostPtr) {
+  return Api("aclrtFreeHostWithDevSync", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(hostPtr, "hostPtr"));
+    REPRISE_RETURN_IF_ERROR(SynchronizeBeforeFree("aclrtFreeHostWithDevSync"));
+    return Memory().Free(hostPtr, MemoryKind::kPinnedHost);
+  });
+}
+
+aclError aclrtHostRegister(void* ptr, uint64_t size, aclrtHostRegisterType type, void** devPtr) {
+  return Api("aclrtHostRegister", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
+    REPRISE_RETURN_IF_ERROR(NotNull(devPtr, "devPtr"));
+    REPRISE_RETURN_IF_ERROR(CheckSize(size));
+    if (type != ACL_HOST_REGISTER_MAPPED) {
+      return Error(207000, fmt::format("type is {}; only ACL_HOST_REGISTER_MAPPED (0) is supported", static_cast<int>(type)));
+    }
+    REPRISE_RETURN_IF_ERROR(RegisterHost(ptr, size, true));
+    *devPtr = ptr;  // the device addresses host memory as the host does
+    return {};
+  });
+}
+
+aclError aclrtHostRegisterV2(void* ptr, uint64_t size, uint32_t flag) {
+  return Api("aclrtHostRegisterV2", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
+    REPRISE_RETURN_IF_ERROR(CheckSize(size));
+    constexpr uint32_t kSupported = ACL_HOST_REG_MAPPED | ACL_HOST_REG_PINNED;
+    constexpr uint32_t kReserved = ACL_HOST_REG_IOMEMORY | ACL_HOST_REG_READONLY;
+    if (flag == 0 || (flag & ~(kSupported | kReserved)) != 0) {
+      return Error(107000, fmt::format("flag is {:#x}, must be a combination of ACL_HOST_REG_MAPPED and "
+                                       "ACL_HOST_REG_PINNED",
+                                       flag));
+    }
+    if ((flag & kReserved) != 0) {
+      return Error(207000, fmt::format("flag is {:#x}; ACL_HOST_REG_IOMEMORY and ACL_HOST_REG_READONLY are reserved", flag));
+    }
+    return RegisterHost(ptr, size, (flag & ACL_HOST_REG_MAPPED) != 0);
+  });
+}
+
+aclError aclrtHostGetDevicePointer(void* pHost, void** pDevice, uint32_t flag) {
+  return Api("aclrtHostGetDevicePointer", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(pHost, "pHost"));
+    REPRISE_RETURN_IF_ERROR(NotNull(pDevice, "pDevice"));
+    REPRISE_RETURN_IF_ERROR(IsReserved(flag, "flag", 100000));
+    const auto range = Memory().Find(pHost);
+    if (!range || !range->is_host()) {
+      return Error(507911, fmt::format("pHost {} {}", fmt::ptr(pHost), Memory().Explain(pHost)));
+    }
+    if (!range->mapped) {
+      return Error(107000, fmt::format("{} was registered without ACL_HOST_REG_MAPPED", DescribeRange(*range)));
+    }
+    *pDevice = pHost;
+    return {};
+  });
+}
+
+aclError aclrtHostUnregister(void* ptr) {
+  return Api("aclrtHostUnregister", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
+    return Memory().Unregister(ptr);
+  });
+}
+
+aclError aclrtMemcpy(void* dst, size_t destMax, const void* src, size_t count, aclrtMemcpyKind kind) {
+  return Api("aclrtMemcpy", [&]() -> Status {
+    if (count == 0) return {};
+    REPRISE_RETURN_IF_ERROR(NotNull(dst, "dst"));
+    REPRISE_RETURN_IF_ERROR(NotNull(src, "src"));
+    REPRISE_RETURN_IF_ERROR(InRange(kind, 0, ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE, "kind", 100000));
+    REPRISE_RETURN_IF_ERROR(CheckCopySize(count, destMax, "destMax"));
+    if (dst == src) return {};
+    REPRISE_RETURN_IF_ERROR(capture::CheckUnsafe("aclrtMemcpy"));
+    REPRISE_ASSIGN_OR_RETURN(const Sides sides, Classify(dst, count, src, count));
+    return CopyNow(dst, src, count, sides);
+  });
+}
+
+aclError aclrtMemcpyAsync(void* dst, size_t destMax, const void* src, size_t count, aclrtMemcpyKind kind,
+                          aclrtStream stream) {
+  return Api("aclrtMemcpyAsync",
+             [&] { return MemcpyAsync(dst, destMax, src, count, kind, stream, "aclrtMemcpyAsync"); });
+}
+
+aclError aclrtMemcpyAsyncWithCondition(void* dst, size_t destMax, const void* src, size_t count, aclrtMemcpyKind kind,
+                                       aclrtStream stream) {
+  return Api("aclrtMemcpyAsyncWithCondition",
+             [&] { return MemcpyAsync(dst, destMax, src, count, kind, stream, "aclrtMemcpyAsyncWithCondition"); });
+}
+
+aclError aclrtMemcpy2d(void* dst, size_t dpitch, const void* src, size_t spitch, size_t width, size_t height,
+                       aclrtMemcpyKind kind) {
+  return Api("aclrtMemcpy2d", [&]() -> Status {
+    if (width == 0 || height == 0) return {};
+    REPRISE_RETURN_IF_ERROR(CheckCopy2d(dst, dpitch, src, spitch, width, height, kind));
+    REPRISE_RETURN_IF_ERROR(capture::CheckUnsafe("aclrtMemcpy2d"));
+    REPRISE_ASSIGN_OR_RETURN(const Sides sides,
+                             Classify(dst, Extent(dpitch, width, height), src, Extent(spitch, width, height)));
+    return Copy2dNow(dst, dpitch, src, spitch, width, height, sides);
+  });
+}
+
+aclError aclrtMemcpy2dAsync(void* dst, size_t dpitch, const void* src, size_t spitch, size_t width, size_t height,
+                            aclrtMemcpyKind kind, aclrtStream stream) {
+  return Api("aclrtMemcpy2dAsync", [&]() -> Status {
+    if (width == 0 || height == 0) return {};
+    REPRISE_RETURN_IF_ERROR(CheckCopy2d(dst, dpitch, src, spitch, width, height, kind));
+    REPRISE_RETURN_IF_ERROR(InRange(width, 1, kMaxCopy2dWidth, "width"));
+    REPRISE_RETURN_IF_ERROR(InRange(height, 1, kMaxCopy2dHeight, "height"));
+    REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
+    REPRISE_ASSIGN_OR_RETURN(const Sides sides,
+                             Classify(dst, Extent(dpitch, width, height), src, Extent(spitch, width, height)));
+    if (!sides.pageable()) return runtime::SubmitCopy2d(*on, dst, dpitch, src, spitch, width, height);
+    REPRISE_RETURN_IF_ERROR(BeforePageableCopy(*on, sides, "aclrtMemcpy2dAsync"));
+    return Copy2dNow(dst, dpitch, src, spitch, width, height, sides);
+  });
+}
+
+aclError aclrtMemcpyBatch(void** dsts, size_t* destMaxs, void** srcs, size_t* sizes, size_t numBatches,
+                          aclrtMemcpyBatchAttr* attrs, size_t* attrsIndexes, size_t numAttrs, size_t* failIndex) {
+  return Api("aclrtMemcpyBatch", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(failIndex, "failIndex"));
+    return MemcpyBatch(dsts, destMaxs, srcs, sizes, numBatches, attrs, attrsIndexes, numAttrs, failIndex,
+                       "aclrtMemcpyBatch");
+  });
+}
+
+aclError aclrtMemcpyBatchV2(void** dsts, size_t* destMaxs, void** srcs, size_t* sizes, size_t numBatches,
+                            aclrtMemcpyBatchAttr* attrs, size_t* attrsIndexes, size_t numAttrs) {
+  return Api("aclrtMemcpyBatchV2", [&] {
+    size_t fail_index = 0;
+    return MemcpyBatch(dsts, destMaxs, srcs, sizes, numBatches, attrs, attrsIndexes, numAttrs, &fail_index,
+                       "aclrtMemcpyBatchV2");
+  });
+}
+
+aclError aclrtMemcpyBatchAsync(void** dsts, size_t* destMaxs, void** srcs, size_t* sizes, size_t numBatches,
+                               aclrtMemcpyBatchAttr* attrs, size_t* attrsIndexes, size_t numAttrs, size_t* failIndex,
+                               aclrtStream stream) {
+  return Api("aclrtMemcpyBatchAsync", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(failIndex, "failIndex"));
+    return MemcpyBatchAsync(dsts, destMaxs, srcs, sizes, numBatches, attrs, attrsIndexes, numAttrs, failIndex, stream,
+                            "aclrtMemcpyBatchAsync");
+  });
+}
+
+aclError aclrtMemcpyBatchAsyncV2(void** dsts, size_t* destMaxs, void** srcs, size_t* sizes, size_t numBatches,
+                                 aclrtMemcpyBatchAttr* attrs, size_t* attrsIndexes, size_t numAttrs,
+                                 aclrtStream stream) {
+  return Api("aclrtMemcpyBatchAsyncV2", [&] {
+    size_t fail_index = 0;
+    return MemcpyBatchAsync(dsts, destMaxs, srcs, sizes, numBatches, attrs, attrsIndexes, numAttrs, &fail_index, stream,
+                            "aclrtMemcpyBatchAsyncV2");
+  });
+}
+
+aclError aclrtMemset(void* devPtr, size_t maxCount, int32_t value, size_t count) {
+  return Api("aclrtMemset", [&]() -> Status {
+    if (count == 0) return {};
+    REPRISE_RETURN_IF_ERROR(NotNull(devPtr, "devPtr"));
+    REPRISE_RETURN_IF_ERROR(CheckCopySize(count, maxCount, "maxCount"));
+    REPRISE_RETURN_IF_ERROR(capture::CheckUnsafe("aclrtMemset"));
+    REPRISE_RETURN_IF_ERROR(CheckFill(devPtr, count, 107000));
+    std::memset(devPtr, value, count);
+    return {};
+  });
+}
+
+aclError aclrtMemsetAsync(void* devPtr, size_t maxCount, int32_t value, size_t count, aclrtStream stream) {
+  return Api("aclrtMemsetAsync", [&]() -> Status {
+    if (count == 0) return {};
+    REPRISE_RETURN_IF_ERROR(NotNull(devPtr, "devPtr"));
+    REPRISE_RETURN_IF_ERROR(CheckCopySize(count, maxCount, "maxCount"));
+    REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
+    REPRISE_RETURN_IF_ERROR(CheckFill(devPtr, count, 107000));
+    return runtime::SubmitFill(*on, devPtr, static_cast<uint8_t>(value), count);
+  });
+}
+
+aclError aclrtMemsetD32(void* ptr, size_t memSize, uint32_t value, size_t N) {
+  return Api("aclrtMemsetD32", [&]() -> Status {
+    if (N == 0) return {};
+    REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
+    REPRISE_RETURN_IF_ERROR(CheckFill32(ptr, memSize, N));
+    REPRISE_RETURN_IF_ERROR(capture::CheckUnsafe("aclrtMemsetD32"));
+    std::fill_n(static_cast<uint32_t*>(ptr), N, value);
+    return {};
+  });
+}
+
+aclError aclrtMemsetD32Async(void* ptr, size_t memSize, uint32_t value, size_t N, aclrtStream stream) {
+  return Api("aclrtMemsetD32Async", [&]() -> Status {
+    if (N == 0) return {};
+    REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
+    REPRISE_RETURN_IF_ERROR(CheckFill32(ptr, memSize, N));
+    REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
+    return runtime::SubmitFill32(*on, ptr, value, N);
+  });
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Work of the device's other engines: reductions, random numbers, cache operations.
+#include <cstring>
+
+#include "acl/acl.h"
+#include "check.h"
+#include "ir/task.h"
+#include "runtime/random.h"
+#include "runtime/reduce.h"
+
+namespace reprise::facade {
+namespace {
+
+using runtime::ElementType;
+using runtime::RandomFunction;
+using runtime::RandomParam;
+using runtime::Stream;
+
+constexpr uint64_t kCounterBytes = 16;
+
+// ---- Random numbers
+
+Status ReadParam(const aclrtRandomParaInfo& info, const char* name, bool is_float, RandomParam* param) {
+  REPRISE_RETURN_IF_ERROR(InRange(info.isAddr, 0, 1, fmt::format("{}.isAddr", name).c_str()));
+  const bool size_ok = is_float ? info.size == 2 || info.size == 4 || info.size == 8 : info.size >= 1 && info.size <= 8;
+  if (!size_ok) {
+    return Error(107000, fmt::format("{}.size is {}, must be {}", name, info.size,
+                                     is_float ? "2, 4 or 8 (fp16 or bf16, fp32, fp64)" : "1 to 8"))
+        .Culprit(fmt::format("parameter taskInfo, field {}", name))
+        .Hint("set the size of the value in bytes");
+  }
+  param->is_address = info.isAddr == 1;
+  param->bytes = info.size;
+  std::memcpy(&param->bits_or_address, info.valueOrAddr, sizeof param->bits_or_address);
+  if (!param->is_address) return {};
+  return DeviceReaches(reinterpret_cast<const void*>(param->bits_or_address), info.size, name);
+}
+
+Status CheckElementType(aclDataType type) {
+  if (type == ACL_FLOAT || type == ACL_FLOAT16 || type == ACL_BF16) return {};
+  return Error(107000, fmt::format("dataType is {}, must be ACL_FLOAT (0), ACL_FLOAT16 (1) or ACL_BF16 (27)",
+                                   static_cast<int>(type)))
+      .Culprit("parameter taskInfo, field dataType")
+      .Hint("draw fp32, fp16 or bf16 numbers and cast them");
+}
+
+Status ReadRequest(const aclrtRandomNumTaskInfo& info, runtime::RandomRequest* request) {
+  const auto& function = info.randomNumFuncParaInfo;
+  REPRISE_RETURN_IF_ERROR(CheckElementType(info.dataType));
+  REPRISE_RETURN_IF_ERROR(InRange(function.funcType, ACL_RT_RANDOM_NUM_FUNC_TYPE_DROPOUT_BITMASK,
+                                  ACL_RT_RANDOM_NUM_FUNC_TYPE_TRUNCATED_NORMAL_DIS, "funcType"));
+  REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(info.randomResultAddr, "randomResultAddr"));
+  REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(info.randomCounterAddr, "randomCounterAddr"));
+  request->function = static_cast<RandomFunction>(function.funcType);
+  request->type = static_cast<ElementType>(info.dataType);
+  request->result = info.randomResultAddr;
+  request->counter = info.randomCounterAddr;
+  switch (request->function) {
+    case RandomFunction::kDropoutMask:
+      REPRISE_RETURN_IF_ERROR(
+          ReadParam(function.paramInfo.dropoutBitmaskInfo.dropoutRation, "dropoutRation", true, &request->a));
+      break;
+    case RandomFunction::kUniform:
+      REPRISE_RETURN_IF_ERROR(ReadParam(function.paramInfo.uniformDisInfo.min, "min", true, &request->a));
+      REPRISE_RETURN_IF_ERROR(ReadParam(function.paramInfo.uniformDisInfo.max, "max", true, &request->b));
+      break;
+    case RandomFunction::kNormal:
+    case RandomFunction::kTruncatedNormal:
+      REPRISE_RETURN_IF_ERROR(ReadParam(function.paramInfo.normalDisInfo.mean, "mean", true, &request->a));
+      REPRISE_RETURN_IF_ERROR(ReadParam(function.paramInfo.normalDisInfo.stddev, "stddev", true, &request->b));
+      break;
+  }
+  REPRISE_RETURN_IF_ERROR(ReadParam(info.randomSeed, "randomSeed", false, &request->seed));
+  REPRISE_RETURN_IF_ERROR(ReadParam(info.randomNum, "randomNum", false, &request->count));
+  if (request->function == RandomFunction::kDropoutMask && !request->a.is_address) {
+    const double ratio = runtime::RandomValue(request->a, request->type);
+    if (!(ratio >= 0.0 && ratio <= 1.0)) {
+      return Error(107000, fmt::format("dropoutRation is {}, must be 0 to 1", ratio))
+          .Culprit("parameter taskInfo, field dropoutRation")
+          .Hint("pass the share of bits to clear");
+    }
+  }
+  REPRISE_RETURN_IF_ERROR(DeviceReaches(request->counter, kCounterBytes, "randomCounterAddr"));
+  const uint64_t bytes = request->count.is_address
+                             ? 1  // how many is known when the task runs; it checks then
+                             : runtime::RandomResultBytes(request->function, request->type,
+                                                          runtime::RandomInteger(request->count));
+  return DeviceReaches(request->result, bytes, "randomResultAddr");
+}
+
+// ---- Cache operations
+
+struct CachePayload {
+  const void* begin;
+  uint64_t bytes;
+};
+
+constexpr ir::TaskType kPrefetch = {ir::TaskKind::kNop, "CMO",
+                                    [](device::RunContext&, void*) { return ir::RunResult::kDone; }, nullptr, nullptr,
+                                    [](const void* payload, ir::TaskInfo& info) {
+                                      const auto* p = static_cast<const CachePayload*>(payload);
+                                      info.ranges = {{p->begin, p->bytes, false}};
+                                    }};
+
+}  // namespace
+}  // namespace reprise::facade
+
+using namespace reprise;          // NOLINT: a file of C functions
+using namespace reprise::facade;  // NOLINT
+
+aclError aclrtReduceAsync(void* dst, const void* src, uint64_t count, aclrtReduceKind kind, aclDataType type,
+                          aclrtStream stream, void* reserve) {
+  return runtime::Api("aclrtReduceAsync", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(runtime::NotNull(dst, "dst"));
+    REPRISE_RETURN_IF_ERROR(runtime::NotNull(src, "src"));
+    const uint32_t element_bytes = runtime::ElementBytes(static_cast<ElementType>(type));
+    if (element_bytes == 0) {
+      return Error(100000, fmt::format("type is {}, must be one of int8, int16, int32, fp16, fp32, bf16",
+                                       static_cast<int>(type)))
+          .Culprit("parameter type")
+          .Hint("cast the data to one of these types first");
+    }
+    REPRISE_RETURN_IF_ERROR(IsReserved(reserve, "reserve", 100000));
+    REPRISE_RETURN_IF_ERROR(
+        InRange(kind, ACL_RT_MEMCPY_SDMA_AUTOMATIC_SUM, ACL_RT_MEMCPY_SDMA_AUTOMATIC_EQUAL, "kind"));
+    if (count == 0 || count % element_bytes != 0) {
+      return Error(107000, fmt::format("count is {} bytes, must be a multiple of {} above 0", count, element_bytes))
+          .Culprit("parameter count")
+          .Hint("pass the number of bytes, not of elements");
+    }
+    REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
+    REPRISE_RETURN_IF_ERROR(DeviceReaches(dst, count, "dst"));
+    REPRISE_RETURN_IF_ERROR(DeviceReaches(src, count, "src"));
+    return runtime::SubmitReduce(*found, dst, src, count, static_cast<runtime::ReduceKind>(kind),
+                                 static_cast<ElementType>(type));
+  });
+}
+
+aclError aclrtRandomNumAsync(const aclrtRandomNumTaskInfo* taskInfo, const aclrtStream stream, void* reserve) {
+  return runtime::Api("aclrtRandomNumAsync", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(runtime::NotNull(taskInfo, "taskInfo"));
+    REPRISE_RETURN_IF_ERROR(IsReserved(reserve, "reserve", 107000));
+    REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
+    runtime::RandomRequest request{};
+    REPRISE_RETURN_IF_ERROR(ReadRequest(*taskInfo, &request));
+    return runtime::SubmitRandom(*found, request);
+  });
+}
+
+aclError aclrtCmoAsync(void* src, size_t size, aclrtCmoType cmoType, aclrtStream stream) {
+  return runtime::Api("aclrtCmoAsync", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(runtime::NotNull(src, "src"));
+    if (size == 0) {
+      return Error(100000, "size is 0").Culprit("parameter size").Hint("pass the number of bytes to load");
+    }
+    REPRISE_RETURN_IF_ERROR(InRange(cmoType, ACL_RT_CMO_TYPE_PREFETCH, ACL_RT_CMO_TYPE_FLUSH, "cmoType"));
+    if (cmoType != ACL_RT_CMO_TYPE_PREFETCH) {
+      return Error(207000, fmt::format("cmoType is {}, and this chip only knows ACL_RT_CMO_TYPE_PREFETCH (0)",
+                                       static_cast<int>(cmoType)))
+          .Culprit("parameter cmoType")
+          .Hint("leave the call out: memory is coherent here");
+    }
+    REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
+    REPRISE_RETURN_IF_ERROR(DeviceReaches(src, size, "src"));
+    CachePayload payload{src, size};
+    return found->Submit(ir::MakeTask(kPrefetch, payload));
+  });
+}

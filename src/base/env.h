@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Environment variables: one table (env.def), read once, at first use. docs/environment.md is generated from the table.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace reprise {
+
+enum class EnvVar {
+#define REPRISE_ENV(id, name, fallback, meaning) id,
+#include "base/env.def"
+#undef REPRISE_ENV
+};
+
+/// Text of the variable at its first use in the process, or the table's default.
+const std::string& Env(EnvVar variable);
+
+/// The same as a number; the default when the text is no number.
+int64_t EnvInt(EnvVar variable);
+
+/// The same as a size in bytes; understands the suffixes K, M, G (powers of 1024).
+uint64_t EnvBytes(EnvVar variable);
+
+/// Name as the user sets it; for messages.
+const char* EnvName(EnvVar variable);
+
+}  // namespace reprise

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/fault.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+
+#include "base/env.h"
+
+namespace reprise {
+namespace {
+
+struct Armed {
+  std::mutex mutex;
+  std::string name;
+  int countdown = 0;
+  bool fired = false;
+};
+
+std::atomic<bool> g_armed{false};
+
+Armed& State() {
+  static auto* const state = [] {
+    auto* s = new Armed;
+    const std::string& spec = Env(EnvVar::kFailAt);
+    if (const size_t colon = spec.rfind(':'); colon != std::string::npos) {
+      s->name = spec.substr(0, colon);
+      s->countdown = std::atoi(spec.c_str() + colon + 1);
+      g_armed = s->countdown > 0;
+    }
+    return s;
+  }();
+  return *state;
+}
+
+// Reads REPRISE_FAIL_AT before the first pass.
+const bool g_env_read = (State(), true);
+
+}  // namespace
+
+bool FaultPoint(std::string_view name) noexcept {
+  if (!g_armed.load(std::memory_order_relaxed)) return false;
+  Armed& state = State();
+  std::lock_guard lock(state.mutex);
+  if (state.countdown == 0 || (state.name != "*" && state.name != name)) return false;
+  if (--state.countdown > 0) return false;
+  state.fired = true;
+  g_armed = false;
+  return true;
+}
+
+void ArmFault(std::string_view name, int n) {
+  Armed& state = State();
+  std::lock_guard lock(state.mutex);
+  state.name = name;
+  state.countdown = n;
+  state.fired = false;
+  g_armed = n > 0;
+}
+
+bool FaultFired() {
+  Armed& state = State();
+  std::lock_guard lock(state.mutex);
+  return state.fired;
+}
+
+}  // namespace reprise

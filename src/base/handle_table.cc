@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/handle_table.h"
+
+#include <fmt/format.h>
+
+namespace reprise {
+
+const char* HandleKindName(uint8_t kind) noexcept {
+  switch (static_cast<HandleKind>(kind)) {
+    case HandleKind::kContext: return "context";
+    case HandleKind::kStream: return "stream";
+    case HandleKind::kEvent: return "event";
+    case HandleKind::kModel: return "model";
+    case HandleKind::kLane: return "graph-internal stream";
+    case HandleKind::kTask: return "graph task";
+    case HandleKind::kTaskGroup: return "task group";
+    case HandleKind::kCondition: return "condition";
+    case HandleKind::kBinary: return "kernel binary";
+    case HandleKind::kFunction: return "kernel function";
+    case HandleKind::kKernelArgs: return "kernel argument";
+    case HandleKind::kNotify: return "notify";
+    case HandleKind::kLabel: return "label";
+    case HandleKind::kTensor: return "aclTensor";
+    case HandleKind::kScalar: return "aclScalar";
+    case HandleKind::kArray: return "array";
+    case HandleKind::kTensorList: return "aclTensorList";
+    case HandleKind::kScalarList: return "aclScalarList";
+    case HandleKind::kExecutor: return "aclOpExecutor";
+    case HandleKind::kDataBuffer: return "aclDataBuffer";
+  }
+  return nullptr;
+}
+
+std::string DescribeBadHandle(HandleState state, const void* handle, const char* expected) {
+  switch (state) {
+    case HandleState::kNull: return fmt::format("the {} handle is null", expected);
+    case HandleState::kDestroyed:
+      return fmt::format("{} handle {} was destroyed", expected, fmt::ptr(handle));
+    case HandleState::kWrongKind:
+      return fmt::format("{} is a handle of a {}, not of a {}", fmt::ptr(handle),
+                         HandleKindName(HandleKindBits(handle)), expected);
+    case HandleState::kForeign:
+    case HandleState::kLive: break;
+  }
+  return fmt::format("{} is not a {} handle that this runtime made", fmt::ptr(handle), expected);
+}
+
+}  // namespace reprise

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Handles that users hold: a kind, a generation and an index in 64 bits, never an address. A destroyed or foreign
+// handle is therefore recognised without touching memory that it might point to.
+//
+//   bits 63..56  kind (0x51 …): no heap pointer has such a top byte
+//   bits 55..32  generation of the slot, so that a reused slot does not revive old handles
+//   bits 31..0   slot index
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace reprise {
+
+enum class HandleKind : uint8_t {
+  kContext = 0x51,
+  kStream,
+  kEvent,
+  kModel,
+  kLane,  // capture-internal stream of a model
+  kTask,
+  kTaskGroup,
+  kCondition,
+  kBinary,
+  kFunction,
+  kKernelArgs,
+  kNotify,
+  kLabel,
+  kTensor,
+  kScalar,
+  kArray,
+  kTensorList,
+  kScalarList,
+  kExecutor,
+  kDataBuffer,
+};
+
+/// What a handle of the wrong sort looks like; for messages.
+enum class HandleState { kNull, kLive, kDestroyed, kWrongKind, kForeign };
+
+constexpr uint64_t HandleBits(const void* handle) { return reinterpret_cast<uint64_t>(handle); }
+constexpr uint8_t HandleKindBits(const void* handle) { return static_cast<uint8_t>(HandleBits(handle) >> 56); }
+
+/// "stream", "event" …; null when the bits are not one of our kinds.
+const char* HandleKindName(uint8_t kind) noexcept;
+
+/// Maps handles of one kind to objects.
+///
+/// Threads: thread-safe; Find takes no lock. Destroying an object while another call uses it is the caller's duty.
+template <class T, HandleKind Kind>
+class HandleTable {
+ public:
+  /// Null when 2^20 objects are alive.
+  void* Insert(T* object) {
+    std::lock_guard lock(mutex_);
+    uint32_t index;
+    if (!free_.empty()) {
+      index = free_.back();
+      free_.pop_back();
+    } else {
+      index = size_;
+      if (index / kChunk >= kMaxChunks) return nullptr;
+      if (index % kChunk == 0) {
+        chunks_[index / kChunk].store(new Slot[kChunk], std::memory_order_release);
+      }
+      ++size_;
+      free_.reserve(size_);  // so that Erase cannot fail
+    }
+    Slot& slot = chunks_[index / kChunk].load(std::memory_order_relaxed)[index % kChunk];
+    slot.object = object;
+    const uint64_t bits = (uint64_t{static_cast<uint8_t>(Kind)} << 56) | (uint64_t{slot.generation} << 32) | index;
+    slot.handle.store(bits, std::memory_order_release);
+    ++live_;
+    return reinterpret_cast<void*>(bits);
+  }
+
+  /// The live object behind `handle`, or null.
+  T* Find(const void* handle) const noexcept {
+    const Slot* slot = SlotOf(handle);
+    return slot != nullptr && slot->handle.load(std::memory_order_acquire) == HandleBits(handle) ? slot->object
+                                                                                                 : nullptr;
+  }
+
+  /// The live object in a slot if the masked generation matches; for handles that embed a slot of this table.
+  T* FindSlot(uint32_t index, uint32_t generation, uint32_t mask) const noexcept {
+    if (index / kChunk >= kMaxChunks) return nullptr;
+    const Slot* chunk = chunks_[index / kChunk].load(std::memory_order_acquire);
+    if (chunk == nullptr) return nullptr;
+    const uint64_t bits = chunk[index % kChunk].handle.load(std::memory_order_acquire);
+    return bits != 0 && ((bits >> 32) & mask) == generation ? chunk[index % kChunk].object : nullptr;
+  }
+
+  /// Forgets the handle and returns its object, or null when it was not live.
+  T* Erase(const void* handle) noexcept {
+    std::lock_guard lock(mutex_);
+    Slot* slot = SlotOf(handle);
+    if (slot == nullptr || slot->handle.load(std::memory_order_relaxed) != HandleBits(handle)) return nullptr;
+    T* object = slot->object;
+    slot->handle.store(0, std::memory_order_release);
+    slot->object = nullptr;
+    slot->generation = (slot->generation + 1) & 0xFFFFFF;
+    free_.push_back(static_cast<uint32_t>(HandleBits(handle)));
+    --live_;
+    return object;
+  }
+
+  HandleState Classify(const void* handle) const noexcept {
+    if (handle == nullptr) return HandleState::kNull;
+    if (Find(handle) != nullptr) return HandleState::kLive;
+    const uint8_t kind = HandleKindBits(handle);
+    if (kind == static_cast<uint8_t>(Kind)) return HandleState::kDestroyed;
+    return HandleKindName(kind) != nullptr ? HandleState::kWrongKind : HandleState::kForeign;
+  }
+
+  size_t live() const noexcept {
+    std::lock_guard lock(mutex_);
+    return live_;
+  }
+
+  template <class Visit>
+  void ForEach(Visit visit) const {
+    std::vector<T*> objects;
+    {
+      std::lock_guard lock(mutex_);
+      for (uint32_t i = 0; i < size_; ++i) {
+        if (T* object = chunks_[i / kChunk].load(std::memory_order_relaxed)[i % kChunk].object) {
+          objects.push_back(object);
+        }
+      }
+    }
+    for (T* object : objects) visit(object);
+  }
+
+ private:
+  static constexpr uint32_t kChunk = 1024;
+  static constexpr uint32_t kMaxChunks = 1024;
+
+  struct Slot {
+    std::atomic<uint64_t> handle{0};
+    T* object = nullptr;
+    uint32_t generation = 1;
+  };
+
+  Slot* SlotOf(const void* handle) const noexcept {
+    if (HandleKindBits(handle) != static_cast<uint8_t>(Kind)) return nullptr;
+    const auto index = static_cast<uint32_t>(HandleBits(handle));
+    if (index / kChunk >= kMaxChunks) return nullptr;
+    Slot* chunk = chunks_[index / kChunk].load(std::memory_order_acquire);
+    return chunk != nullptr ? &chunk[index % kChunk] : nullptr;
+  }
+
+  mutable std::mutex mutex_;
+  std::array<std::atomic<Slot*>, kMaxChunks> chunks_{};  // never freed: tables live as long as the process
+  std::vector<uint32_t> free_;
+  uint32_t size_ = 0;
+  size_t live_ = 0;
+};
+
+/// One sentence about a handle that is not live: "… was destroyed", "… is an event handle, not a stream".
+std::string DescribeBadHandle(HandleState state, const void* handle, const char* expected);
+
+}  // namespace reprise

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/log.h"
+
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "base/env.h"
+
+namespace reprise {
+namespace {
+
+// The documented ceiling of one log file.
+constexpr size_t kMaxFileBytes = 20u << 20;
+
+class Logger {
+ public:
+  Logger() {
+    global_ = static_cast<LogLevel>(EnvInt(EnvVar::kLogLevel));
+    lowest_ = global_;
+    ReadModuleLevels(Env(EnvVar::kModuleLogLevel));
+    to_stdout_ = Env(EnvVar::kLogStdout) == "1" || Env(EnvVar::kLogStdoutOld) == "1";
+    folder_ = Env(EnvVar::kLogPath);
+    if (!to_stdout_ && folder_.empty()) lowest_ = LogLevel::kNone;
+  }
+
+  LogLevel lowest() const { return lowest_; }
+
+  bool Enabled(LogLevel level, std::string_view module) const {
+    const auto it = modules_.find(module);
+    return level >= (it != modules_.end() ? it->second : global_);
+  }
+
+  void Write(std::string_view line) {
+    std::lock_guard lock(mutex_);
+    if (to_stdout_) {
+      std::fwrite(line.data(), 1, line.size(), stdout);
+      return;
+    }
+    if (file_ == nullptr || written_ > kMaxFileBytes) OpenFile();
+    if (file_ == nullptr) return;
+    std::fwrite(line.data(), 1, line.size(), file_);
+    std::fflush(file_);
+    written_ += line.size();
+  }
+
+ private:
+  void ReadModuleLevels(const std::string& text) {
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = std::min(text.find(':', at), text.size());
+      const size_t equals = text.find('=', at);
+      if (equals < end) {
+        const auto level = static_cast<LogLevel>(std::atoi(text.c_str() + equals + 1));
+        modules_[text.substr(at, equals - at)] = level;
+        lowest_ = std::min(lowest_, level);
+      }
+      at = end + 1;
+    }
+  }
+
+  void OpenFile() {
+    if (file_ != nullptr) std::fclose(file_);
+    std::string folder = folder_;
+    for (const char* part : {"", "/debug", "/plog"}) {
+      folder += part;
+      if (mkdir(folder.c_str(), 0750) != 0 && errno != EEXIST) break;
+    }
+    char stamp[32];
+    const time_t now = time(nullptr);
+    tm local{};
+    strftime(stamp, sizeof stamp, "%Y%m%d%H%M%S", localtime_r(&now, &local));
+    file_ = std::fopen(fmt::format("{}/plog-{}_{}_{}.log", folder, getpid(), stamp, files_++).c_str(), "we");
+    written_ = 0;
+  }
+
+  LogLevel global_ = LogLevel::kError;
+  LogLevel lowest_ = LogLevel::kError;
+  std::map<std::string, LogLevel, std::less<>> modules_;
+  bool to_stdout_ = false;
+  std::string folder_;
+  std::mutex mutex_;
+  FILE* file_ = nullptr;
+  size_t written_ = 0;
+  int files_ = 0;
+};
+
+Logger& TheLogger() {
+  static auto* const logger = new Logger;  // leaked: worker threads may log while the process exits
+  return *logger;
+}
+
+constexpr const char* kLevelNames[] = {"DEBUG", "INFO", "WARNING", "ERROR"};
+
+std::string ProcessName() {
+  char name[64] = "";
+  if (FILE* comm = std::fopen("/proc/self/comm", "re")) {
+    if (std::fgets(name, sizeof name, comm) == nullptr) name[0] = 0;
+    std::fclose(comm);
+  }
+  std::string text = name;
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+bool LogEnabled(LogLevel level, std::string_view module) noexcept {
+  Logger& logger = TheLogger();
+  return level >= logger.lowest() && level < LogLevel::kNone && logger.Enabled(level, module);
+}
+
+void WriteLog(LogLevel level, std::string_view module, const char* file, int line, const char* function,
+              std::string_view text) noexcept try {
+  static const std::string process = ProcessName();
+  timeval now{};
+  gettimeofday(&now, nullptr);
+  tm local{};
+  localtime_r(&now.tv_sec, &local);
+  char stamp[32];
+  strftime(stamp, sizeof stamp, "%Y-%m-%d-%H:%M:%S", &local);
+  const std::string_view path = file;
+  TheLogger().Write(fmt::format("[{}] {}({},{}):{}.{:03}.{:03} [{}:{}]{} {}:{}\n",
+                                kLevelNames[static_cast<int>(level)], module, getpid(), process, stamp,
+                                now.tv_usec / 1000, now.tv_usec % 1000, path.substr(path.rfind('/') + 1), line,
+                                syscall(SYS_gettid), function, text));
+} catch (...) {  // a log line is never worth a failure
+}
+
+}  // namespace reprise

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "capture/model.h"
+
+#include <fmt/format.h>
+
+#include <new>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "runtime/device.h"
+
+namespace reprise::capture {
+namespace {
+
+using runtime::Context;
+using runtime::EventRecord;
+using runtime::Stream;
+
+constexpr auto kDestroyPatience = std::chrono::seconds(10);
+
+runtime::IdPool& ModelIds() {
+  static auto* const ids = new runtime::IdPool(1 << 20);
+  return *ids;
+}
+
+}  // namespace
+
+// One execution as a task of the stream it was launched on.
+struct GraphTask {
+  Model* model;
+  exec::Replay* replay;
+  exec::Replay::Progress progress;
+  EventRecord** bindings;  // one for each external record or wait; null when the graph has none
+  bool finished = false;
+
+  static ir::RunResult Run(device::RunContext& context, void* payload) {
+    auto* task = static_cast<GraphTask*>(payload);
+    task->progress.bindings = reinterpret_cast<void* const*>(task->bindings);
+    const ir::RunResult result = task->replay->Run(context, task->progress);
+    task->finished = result == ir::RunResult::kDone;
+    return result;
+  }
+
+  static void Cancel(void* payload, device::Runnable* runnable) noexcept {
+    auto* task = static_cast<GraphTask*>(payload);
+    const bool was_running = task->progress.phase != exec::Replay::Progress::kQueued;
+    task->replay->Abandon(task->progress, runnable);
+    task->finished = was_running;
+  }
+
+  static void Destroy(void* payload) noexcept {
+    auto* task = static_cast<GraphTask*>(payload);
+    if (!task->finished) task->replay->Cancel(task->progress.ticket);
+    if (task->bindings != nullptr) {
+      const auto& externals = task->model->externals();
+      for (size_t i = 0; i < externals.size(); ++i) {
+        EventRecord* record = task->bindings[i];
+        if (record == nullptr) continue;
+        // A record that never ran (dropped, or skipped after a failure) must not hold up its waiters.
+        if (externals[i].is_record && !record->done()) record->Complete(0);
+        record->Release();
+      }
+      delete[] task->bindings;
+    }
+    task->model->ExecutionEnded();
+  }
+
+  static void Describe(const void* payload, ir::TaskInfo& info) {
+    info.name = static_cast<const GraphTask*>(payload)->model->Describe();
+  }
+};
+
+namespace {
+constexpr ir::TaskType kGraphTask = {ir::TaskKind::kGraph,  "MODEL_EXECUTE",   GraphTask::Run,
+                                     GraphTask::Destroy,    GraphTask::Cancel, GraphTask::Describe};
+}  // namespace
+
+HandleTable<Model, HandleKind::kModel>& Models() {
+  static auto* const table = new HandleTable<Model, HandleKind::kModel>;
+  return *table;
+}
+
+HandleTable<LaneHandle, HandleKind::kLane>& LaneHandles() {
+  static auto* const table = new HandleTable<LaneHandle, HandleKind::kLane>;
+  return *table;
+}
+
+StatusOr<Model*> FindModel(const void* handle) { return runtime::FindObject(Models(), handle, "model"); }
+
+StatusOr<Model*> FindOwnModel(const void* handle) {
+  REPRISE_ASSIGN_OR_RETURN(Model * model, FindModel(handle));
+  REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
+  if (&model->context() != context) {
+    return Error(107004, fmt::format("{} belongs to another context than the current one", model->Describe()))
+        .Culprit(fmt::format("the model was captured in context {} of device {}; current is context {} of device {}",
+                             model->context().handle(), model->context().device().id(), context->handle(),
+                             context->device().id()));
+  }
+  return model;
+}
+
+StatusOr<Model*> Model::Create(Context& context) {
+  const int32_t id = FaultPoint("model") ? -1 : ModelIds().Take();
+  if (id < 0) return Error(207005, "no model is left").Hint("destroy models that are no longer needed");
+  auto* model = new Model(context);
+  model->id_ = id;
+  model->handle_ = Models().Insert(model);
+  if (model->handle_ == nullptr) {
+    delete model;
+    return Error(207005, "the process has too many models");
+  }
+  context.AddResident(model);
+  return model;
+}
+
+Model::~Model() {
+  replay_.reset();
+  for (const auto& lane : lane_handles_) {
+    LaneHandles().Erase(lane->handle);
+    context_.device().stream_ids().Return(graph_->lanes()[lane->lane].stream_id);
+  }
+  for (const int32_t id : event_ids_) context_.device().event_ids().Return(id);
+  ModelIds().Return(id_);
+}
+
+void Model::Discard(Model* model) {
+  model->context_.RemoveResident(model);
+  Models().Erase(model->handle_);
+  delete model;
+}
+
+void Model::ReleaseFromContext() {
+  // The context has taken us off its list. Work that waits for something that will not come is given up by the
+  // teardown of its stream, which follows; until then the model must stay.
+  if (!WaitIdle(Clock::now() + kDestroyPatience)) {
+    context_.ForEachStream([](Stream& stream) { stream.Abort(107023); });
+    WaitIdle(std::nullopt);
+  }
+  Models().Erase(handle_);
+  delete this;
+}
+
+Status Model::Destroy(Model* model) {
+  if (!model->WaitIdle(Clock::now() + kDestroyPatience)) {
+    return Error(107037, fmt::format("{} still has {} executions pending after 10 s", model->Describe(),
+                                     model->pending_.load()))
+        .Culprit("a task of the graph waits for an event, value or notify that has not come, or runs for long");
+  }
+  Discard(model);
+  return {};
+}
+
+std::string Model::name() const {
+  std::lock_guard lock(name_mutex_);
+  return name_;
+}
+
+void Model::set_name(std::string name) {
+  std::lock_guard lock(name_mutex_);
+  name_ = std::move(name);
+}
+
+std::string Model::Describe() const {
+  const std::string own = name();
+  return own.empty() ? fmt::format("model {}", id_) : fmt::format("model {} \"{}\"", id_, own);
+}
+
+StatusOr<ir::LaneId> Model::AddLane(int32_t user_stream_id, ir::NodeId forked_by) {
+  runtime::IdPool& ids = context_.device().stream_ids();
+  const int32_t stream_id = FaultPoint("model.lane") ? -1 : ids.Take();
+  if (stream_id < 0) {
+    return Error(207008, fmt::format("device {} has no stream left for stream {} of the capture: all {} are in use",
+                                     context_.device().id(), user_stream_id, ids.limit()))
+        .Culprit("live streams, and the internal streams of live graphs");
+  }
+  auto lane = std::make_unique<LaneHandle>();
+  lane->model = this;
+  lane->handle = LaneHandles().Insert(lane.get());
+  if (lane->handle == nullptr) {
+    ids.Return(stream_id);
+    return Error(207008, "the process has too many graph-internal streams");
+  }
+  lane->lane = graph_->AddLane(stream_id, user_stream_id, forked_by);
+  const ir::LaneId id = lane->lane;
+  lane_handles_.push_back(std::move(lane));
+  return id;
+}
+
+StatusOr<uint32_t> Model::TakeEventId() {
+  runtime::IdPool& ids = context_.device().event_ids();
+  const int32_t id = FaultPoint("model.event") ? -1 : ids.Take();
+  if (id < 0) {
+    return Error(207007, fmt::format("device {} has no event left for the graph: all {} are in use",
+                                     context_.device().id(), ids.limit()));
+  }
+  event_ids_.push_back(id);
+  return static_cast<uint32_t>(id);
+}
+
+uint32_t Model::AddExternal(runtime::Event& event, bool is_record) {
+  externals_.push_back({&event, is_record});
+  return static_cast<uint32_t>(externals_.size() - 1);
+}
+
+void Model::Seal() {
+  replay_ = std::make_unique<exec::Replay>(exec::Plan::Compile(*graph_), context_.device().scheduler());
+}
+
+Status Model::Execute(Stream& stream) {
+  GraphTask task{this, replay_.get(), {}, nullptr};
+  if (!externals_.empty()) {
+    task.bindings = new EventRecord*[externals_.size()]();
+    for (size_t i = 0; i < externals_.size(); ++i) {
+      const ExternalBinding& external = externals_[i];
+      if (external.is_record) {
+        task.bindings[i] = EventRecord::Create();
+        external.event->Publish(task.bindings[i]);
+      } else {
+        task.bindings[i] = external.event->Latest();
+      }
+    }
+  }
+  pending_.fetch_add(1, std::memory_order_relaxed);
+  task.progress.ticket = replay_->Submit();
+  return stream.SubmitNow(ir::MakeTask(kGraphTask, task));
+}
+
+void Model::ExecutionEnded() noexcept {
+  if (pending_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  // Under the lock, so that a destroyer which sees zero cannot free us before we are done here.
+  std::lock_guard lock(idle_mutex_);
+  idle_.notify_all();
+}
+
+bool Model::WaitIdle(const Deadline& deadline) {
+  std::unique_lock lock(idle_mutex_);
+  const auto idle = [this] { return pending_.load(std::memory_order_acquire) == 0; };
+  if (!deadline) {
+    idle_.wait(lock, idle);
+    return true;
+  }
+  return idle_.wait_until(lock, *deadline, idle);
+}
+
+size_t Model::memory_bytes() const {
+  return graph_->memory_bytes() + (replay_ ? replay_->plan().steps().capacity() * sizeof(exec::Step) : 0);
+}
+
+}  // namespace reprise::capture

@@ -1,0 +1,620 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "capture/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <new>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "runtime/device.h"
+#include "runtime/thread.h"
+
+namespace reprise::capture {
+
+using runtime::Context;
+using runtime::Event;
+using runtime::Stream;
+using runtime::ThisThread;
+
+namespace {
+
+constexpr uint32_t kStreamCpuSchedule = 0x10;
+constexpr uint32_t kStreamDeviceUseOnly = 0x20;
+constexpr uint32_t kUncapturableFlags = kStreamCpuSchedule | kStreamDeviceUseOnly;
+
+const char* ModeName(CaptureMode mode) {
+  switch (mode) {
+    case CaptureMode::kGlobal: return "GLOBAL";
+    case CaptureMode::kThreadLocal: return "THREAD_LOCAL";
+    case CaptureMode::kRelaxed: return "RELAXED";
+    case CaptureMode::kNone: break;
+  }
+  return "NONE";
+}
+
+// Open captures by id. An event remembers the id, which becomes meaningless when the capture ends.
+struct Registry {
+  std::mutex mutex;  // rank: below every capture_mutex
+  std::map<uint64_t, Session*> sessions;
+  uint64_t next_id = 1;
+};
+
+Registry& TheRegistry() {
+  static auto* const registry = new Registry;
+  return *registry;
+}
+
+Session* SessionOf(const Stream& stream) { return static_cast<Session*>(stream.sink()); }
+
+Status UnsupportedFlags(const Stream& stream) {
+  return Error(507000, fmt::format("{} was created with flags {:#x}; streams with ACL_STREAM_CPU_SCHEDULE or "
+                                   "ACL_STREAM_DEVICE_USE_ONLY cannot be captured",
+                                   stream.Describe(), stream.flags()))
+      .Hint("capture a stream made by aclrtCreateStream");
+}
+
+// The capture to which the event's latest captured record belongs, while that capture is open.
+struct CapturedRecord {
+  Session* session = nullptr;
+  ir::NodeId node = 0;
+};
+
+CapturedRecord FindCaptured(Event& event) {
+  Event::Captured captured;
+  {
+    std::lock_guard lock(event.captured_mutex);
+    captured = event.captured;
+  }
+  if (captured.session == 0) return {};
+  Registry& registry = TheRegistry();
+  std::lock_guard lock(registry.mutex);
+  const auto it = registry.sessions.find(captured.session);
+  return it != registry.sessions.end() ? CapturedRecord{it->second, captured.node} : CapturedRecord{};
+}
+
+}  // namespace
+
+std::string Session::Describe() const {
+  return fmt::format("capture of {} on {}, begun by thread {} in mode {}", model_->Describe(), origin_->Describe(),
+                     begin_thread_, ModeName(mode_));
+}
+
+// ---------------------------------------------------------------------------------------------- begin, record, join
+
+Status Begin(Stream& stream, CaptureMode mode) {
+  if ((stream.flags() & kUncapturableFlags) != 0) return UnsupportedFlags(stream);
+  Context& context = stream.context();
+  if (stream.is_default()) {
+    return Error(207000, fmt::format("{} cannot be captured", stream.Describe()))
+        .Hint("capture a stream made by aclrtCreateStream");
+  }
+  std::lock_guard lock(context.capture_mutex);
+  if (Session* session = SessionOf(stream)) {
+    return Error(107027, fmt::format("{} is being captured already", stream.Describe())).Culprit(session->Describe());
+  }
+  REPRISE_ASSIGN_OR_RETURN(Model * model, Model::Create(context));
+  auto lane = model->AddLane(stream.id(), ir::kNoNode);
+  if (!lane.ok()) {
+    Model::Discard(model);
+    return std::move(lane).status();
+  }
+  auto* session = new Session;
+  session->model_ = model;
+  session->origin_ = &stream;
+  session->mode_ = mode;
+  session->begin_thread_ = runtime::ThreadId();
+  session->thread_counts_ = ThisThread().captures;
+  session->members_.push_back({&stream, *lane, nullptr, {}});
+  {
+    Registry& registry = TheRegistry();
+    std::lock_guard registry_lock(registry.mutex);
+    session->id_ = registry.next_id++;
+    registry.sessions[session->id_] = session;
+  }
+  context.capture_counts.Add(mode);
+  session->thread_counts_->Add(mode);
+  context.capturing_streams.fetch_add(1);
+  stream.set_sink(session);
+  REPRISE_LOG(kInfo, "RUNTIME", "begin {}", session->Describe());
+  return {};
+}
+
+ir::LaneId Session::LaneOf(const Stream& stream) {
+  if (members_[last_member_].stream != &stream) {
+    for (size_t i = 0; i < members_.size(); ++i) {
+      if (members_[i].stream == &stream) last_member_ = i;
+    }
+  }
+  return members_[last_member_].lane;
+}
+
+StatusOr<ir::NodeId> Session::AddNode(Stream& stream, const ir::Task& task) {
+  try {
+    const ir::NodeId node = model_->graph().Add(LaneOf(stream), task);
+    runtime::ThreadState& thread = ThisThread();
+    thread.last_task_id = model_->graph().node(node).position;
+    thread.last_task_stream = stream.handle();
+    return node;
+  } catch (const std::bad_alloc&) {
+    Status error = Error(207005, fmt::format("no memory for another task of {}", model_->Describe()));
+    Invalidate(error.Clone());
+    return error;
+  }
+}
+
+Status Session::Record(Stream& stream, const ir::Task& task) {
+  if (invalidated()) {  // accepted and dropped: the end of the capture tells
+    task.Destroy();
+    return {};
+  }
+  auto node = AddNode(stream, task);
+  return node.ok() ? Status() : std::move(node).status();
+}
+
+Status Session::Join(Stream& stream, Event& event, ir::NodeId record) {
+  auto lane = model_->AddLane(stream.id(), record);
+  if (!lane.ok()) {
+    Status error = std::move(lane).status();
+    Invalidate(error.Clone());
+    return error;
+  }
+  members_.push_back({&stream, *lane, &event, event.Describe()});
+  origin_->context().capturing_streams.fetch_add(1);
+  stream.set_sink(this);
+  return {};
+}
+
+void Session::Invalidate(Status why) {
+  if (invalidated()) return;
+  REPRISE_LOG(kWarning, "RUNTIME", "{} is invalidated: {}", Describe(), why.detail().what);
+  why_ = std::move(why);
+  model_->set_state(ModelState::kInvalidated);
+}
+
+// ------------------------------------------------------------------------------------------------------------- end
+
+// Every stream leaves the capture, and the mode counters go down. The session is gone afterwards.
+void Session::Detach() {
+  Context& context = origin_->context();
+  for (const Member& member : members_) {
+    member.stream->set_sink(nullptr);
+    member.stream->cache_op_info = 0;
+  }
+  context.capturing_streams.fetch_sub(static_cast<uint32_t>(members_.size()));
+  context.capture_counts.Remove(mode_);
+  thread_counts_->Remove(mode_);
+  {
+    Registry& registry = TheRegistry();
+    std::lock_guard lock(registry.mutex);
+    registry.sessions.erase(id_);
+  }
+  delete this;
+}
+
+// Join rule: the last task of every forked stream is a record that some captured stream waits for, and the origin waits
+// for at least one of these.
+Status Session::CheckJoined() const {
+  if (members_.size() == 1) return {};
+  const ir::Graph& graph = model_->graph();
+  std::vector<char> waited(graph.nodes().size(), 0);
+  std::vector<char> waited_by_origin(graph.nodes().size(), 0);
+  for (const ir::Node& node : graph.nodes()) {
+    if (node.type != &ir::kEdgeWait) continue;
+    const ir::NodeId record = static_cast<const ir::EdgePayload*>(node.payload)->record;
+    waited[record] = 1;
+    if (node.lane == 0) waited_by_origin[record] = 1;
+  }
+  bool reaches_origin = false;
+  for (const Member& member : members_) {
+    if (member.lane == 0) continue;
+    const ir::Lane& lane = graph.lanes()[member.lane];
+    const ir::NodeId last = lane.nodes.empty() ? ir::kNoNode : lane.nodes.back();
+    const bool ends_in_record = last != ir::kNoNode && graph.node(last).type == &ir::kEdgeRecord;
+    if (!ends_in_record || !waited[last]) {
+      const std::string last_task = last == ir::kNoNode ? "none" : ir::Describe(graph.node(last)).name;
+      return Error(107025, fmt::format("{} was forked into the capture and not joined back: {}",
+                                       member.stream->Describe(),
+                                       ends_in_record ? "nobody waits for its last event record"
+                                                      : fmt::format("its last task is {}, not an event record", last_task)))
+          .Culprit(fmt::format("{} joined {} by waiting for {}; its last task is number {} ({})",
+                               member.stream->Describe(), Describe(), member.forked_by_text,
+                               lane.nodes.empty() ? 0 : lane.nodes.size() - 1, last_task))
+          .Hint(fmt::format("before aclmdlRICaptureEnd, record an Ex event as the last task of {} and call "
+                            "aclrtStreamWaitEvent({}, event)",
+                            member.stream->Describe(), origin_->Describe()));
+    }
+    reaches_origin |= waited_by_origin[last] != 0;
+  }
+  if (reaches_origin) return {};
+  return Error(107025, fmt::format("the {} forked streams wait for each other, but {} waits for none of them",
+                                   members_.size() - 1, origin_->Describe()))
+      .Culprit(Describe())
+      .Hint(fmt::format("let {} wait for the last event of a forked stream", origin_->Describe()));
+}
+
+// One reset for each record, at the tail of the origin: what makes the graph replayable on the device.
+Status Session::SealEvents() {
+  for (const ir::NodeId record : records_) {
+    ir::EdgePayload payload = *static_cast<const ir::EdgePayload*>(model_->graph().node(record).payload);
+    try {
+      model_->graph().Add(0, ir::MakeTask(ir::kEdgeReset, payload));
+    } catch (const std::bad_alloc&) {
+      return Error(207005, "no memory to seal the graph");
+    }
+  }
+  return {};
+}
+
+StatusOr<Model*> End(Stream& stream) {
+  if ((stream.flags() & kUncapturableFlags) != 0) return UnsupportedFlags(stream);
+  Context& context = stream.context();
+  if (stream.is_default()) {
+    return Error(207000, fmt::format("{} cannot be captured", stream.Describe()))
+        .Hint("capture a stream made by aclrtCreateStream");
+  }
+  std::lock_guard lock(context.capture_mutex);
+  Session* session = SessionOf(stream);
+  if (session == nullptr) return Error(107029, fmt::format("{} is not being captured", stream.Describe()));
+  if (&session->origin() != &stream) {
+    return Error(107036, fmt::format("{} was forked into the capture; the capture began on {}", stream.Describe(),
+                                     session->origin().Describe()))
+        .Culprit(session->Describe())
+        .Hint(fmt::format("call aclmdlRICaptureEnd on {}", session->origin().Describe()));
+  }
+  // From here on the capture is over, whatever comes out of it.
+  Model* model = session->model_;
+  Status status;
+  if (session->mode_ != CaptureMode::kRelaxed && session->begin_thread_ != runtime::ThreadId()) {
+    status = Error(107038, fmt::format("thread {} ends a capture that thread {} began in mode {}", runtime::ThreadId(),
+                                       session->begin_thread_, ModeName(session->mode_)))
+                 .Culprit(session->Describe());
+  } else if (session->invalidated()) {
+    const Status::Detail& why = session->why_.detail();
+    status = Error(507903, fmt::format("the capture was invalidated by an earlier call: {} ({})", why.what, why.code))
+                 .Culprit(why.culprit.empty() ? session->Describe() : why.culprit);
+  } else {
+    status = session->CheckJoined();
+    if (status.ok()) status = session->SealEvents();
+  }
+  if (status.ok()) {
+    try {
+      model->Seal();
+      model->set_state(ModelState::kReady);
+    } catch (const std::bad_alloc&) {
+      status = Error(207005, "no memory to instantiate the graph");
+    }
+  }
+  REPRISE_LOG(kInfo, "RUNTIME", "end {}: {}", session->Describe(), status.code());
+  session->Detach();
+  if (!status.ok()) {
+    Model::Discard(model);
+    return status;
+  }
+  return model;
+}
+
+CaptureInfo Info(const Stream& stream) {
+  std::lock_guard lock(stream.context().capture_mutex);
+  const Session* session = SessionOf(stream);
+  if (session == nullptr) return {};
+  return {session->invalidated() ? CaptureStatus::kInvalidated : CaptureStatus::kActive, &session->model()};
+}
+
+// ---------------------------------------------------------------------------------------------------------- checks
+
+bool UnsafeIsRefused(Context& context) {
+  const CaptureMode open = context.capture_counts.Strictest();
+  if (open == CaptureMode::kNone) [[likely]] return false;
+  const runtime::ThreadState& thread = ThisThread();
+  const CaptureMode own = thread.captures->Strictest();
+  switch (thread.exchange_mode) {
+    case CaptureMode::kGlobal: return open == CaptureMode::kGlobal || own == CaptureMode::kThreadLocal;
+    case CaptureMode::kThreadLocal: return own == CaptureMode::kGlobal || own == CaptureMode::kThreadLocal;
+    default: return false;
+  }
+}
+
+namespace {
+
+// The strictest open capture of the context, for messages.
+std::string ForbiddingCapture(Context& context) {
+  std::lock_guard lock(context.capture_mutex);
+  Registry& registry = TheRegistry();
+  std::lock_guard registry_lock(registry.mutex);
+  const Session* strictest = nullptr;
+  for (const auto& [id, session] : registry.sessions) {
+    if (&session->origin().context() != &context) continue;
+    if (strictest == nullptr || session->mode() < strictest->mode()) strictest = session;
+  }
+  return strictest != nullptr ? strictest->Describe() : "a capture that has just ended";
+}
+
+}  // namespace
+
+Status CheckUnsafe(const char* api) {
+  REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
+  if (!UnsafeIsRefused(*context)) [[likely]] return {};
+  return Error(107030, fmt::format("{} is not allowed on thread {} while a capture is open (the thread's exchange mode "
+                                   "is {})",
+                                   api, runtime::ThreadId(), ModeName(ThisThread().exchange_mode)))
+      .Culprit(ForbiddingCapture(*context));
+}
+
+Status CheckNotCapturing(const Stream& stream, const char* api) {
+  if (!stream.is_capturing()) [[likely]] return {};
+  std::lock_guard lock(stream.context().capture_mutex);
+  const Session* session = SessionOf(stream);
+  if (session == nullptr) return {};
+  return Error(107027, fmt::format("{} is not allowed on {}: it is being captured", api, stream.Describe()))
+      .Culprit(session->Describe());
+}
+
+Status CheckNoCaptureIn(Context& context, const char* api) {
+  if (context.capturing_streams.load() == 0) [[likely]] return {};
+  const std::string capture = ForbiddingCapture(context);
+  return Error(107027, fmt::format("{} is not allowed while {} streams of the context are being captured", api,
+                                   context.capturing_streams.load()))
+      .Culprit(capture);
+}
+
+Status CheckEventNotCaptured(Event& event, const char* api) {
+  const CapturedRecord captured = FindCaptured(event);
+  if (captured.session == nullptr) [[likely]] return {};
+  return Error(107028, fmt::format("{} is not allowed on {}: its latest record belongs to a running capture", api,
+                                   event.Describe()))
+      .Culprit(captured.session->Describe());
+}
+
+// ---------------------------------------------------------------------------------------------------------- events
+
+namespace {
+
+struct ExternalPayload {
+  uint32_t binding;
+  int32_t event_id;
+};
+
+void DescribeExternal(const void* payload, ir::TaskInfo& info) {
+  info.event_id = static_cast<const ExternalPayload*>(payload)->event_id;
+}
+
+// Completes the record instance that this execution published when it was launched.
+constexpr ir::TaskType kExternalRecord = {
+    ir::TaskKind::kExternalRecord, "CAPTURE_RECORD_EXTERNAL",
+    [](device::RunContext& context, void* payload) {
+      auto* record = static_cast<runtime::EventRecord*>(context.bindings[static_cast<ExternalPayload*>(payload)->binding]);
+      record->Complete(runtime::Devices()[static_cast<size_t>(context.device_id)]->NowUs());
+      return ir::RunResult::kDone;
+    },
+    nullptr, nullptr, DescribeExternal};
+
+// Waits for the record instance that was the newest when this execution was launched.
+constexpr ir::TaskType kExternalWait = {
+    ir::TaskKind::kExternalWait, "CAPTURE_WAIT_EXTERNAL",
+    [](device::RunContext& context, void* payload) {
+      auto* record = static_cast<runtime::EventRecord*>(context.bindings[static_cast<ExternalPayload*>(payload)->binding]);
+      if (record == nullptr) return ir::RunResult::kDone;
+      const auto done = [record] { return record->done(); };
+      if (done() || !record->waiters.AddUnless(done, context.runnable(), &context.scheduler())) {
+        return ir::RunResult::kDone;
+      }
+      return ir::RunResult::kParked;
+    },
+    nullptr, nullptr, DescribeExternal};
+
+Status NotInGraph(const Event& event, const char* what) {
+  return Error(207000, fmt::format("{} of {} cannot be captured: it was created with flags {:#x} by {}", what,
+                                   event.Describe(), event.flags(),
+                                   event.is_ex() ? "aclrtCreateEventExWithFlag" : "aclrtCreateEvent[WithFlag]"))
+      .Hint("create the event with aclrtCreateEventExWithFlag(&event, ACL_EVENT_SYNC), or with "
+            "aclrtCreateEventWithFlag(&event, ACL_EVENT_EXTERNAL) for order with work outside of the graph");
+}
+
+bool IsExternalEvent(const Event& event) { return !event.is_ex() && event.flags() == runtime::kEventExternal; }
+
+Status CheckDeviceUseOnly(const Event& event) {
+  if ((event.flags() & runtime::kEventDeviceUseOnly) == 0) return {};
+  return Error(107000, fmt::format("{} is for device code only (ACL_EVENT_DEVICE_USE_ONLY)", event.Describe()));
+}
+
+// The first use of an event fixes whether its records (waits) are default or external.
+Status FixSort(std::atomic<int>& sort, bool external, const Event& event, const char* what) {
+  int first = -1;
+  const int wanted = external ? 1 : 0;
+  if (sort.compare_exchange_strong(first, wanted) || first == wanted) return {};
+  return Error(107000, fmt::format("{} was first {} with the {} flag and must keep to it", event.Describe(), what,
+                                   first == 1 ? "external" : "default"));
+}
+
+Status CheckExternalUse(const Session& session, const Event& event, bool is_record) {
+  for (const ExternalBinding& other : session.model().externals()) {
+    if (other.event != &event) continue;
+    return Error(107000, fmt::format("the graph has an external {} of {} already",
+                                     other.is_record ? "record" : "wait", event.Describe()))
+        .Culprit(session.Describe())
+        .Hint(fmt::format("use another event for this {}", is_record ? "record" : "wait"));
+  }
+  return {};
+}
+
+Status AddExternal(Session& session, Stream& stream, Event& event, bool is_record) {
+  REPRISE_RETURN_IF_ERROR(CheckExternalUse(session, event, is_record));
+  ExternalPayload payload{session.model().AddExternal(event, is_record), event.id()};
+  return session.Record(stream, ir::MakeTask(is_record ? kExternalRecord : kExternalWait, payload));
+}
+
+Status NotCapturing(const Stream& stream) {
+  return Error(107029, fmt::format("{} is not being captured; external records and waits belong into captures",
+                                   stream.Describe()));
+}
+
+Status CheckExternalKind(const Event& event) {
+  if (event.is_ex() && event.flags() == runtime::kEventSync) return {};
+  return Error(207000, fmt::format("{} was created with flags {:#x}; the external flag needs an Ex event with exactly "
+                                   "ACL_EVENT_SYNC",
+                                   event.Describe(), event.flags()));
+}
+
+}  // namespace
+
+Status RecordEvent(Event& event, Stream& stream, bool external) {
+  REPRISE_RETURN_IF_ERROR(CheckDeviceUseOnly(event));
+  if (external) REPRISE_RETURN_IF_ERROR(CheckExternalKind(event));
+  REPRISE_RETURN_IF_ERROR(FixSort(event.record_sort, external, event, "recorded"));
+  std::unique_lock lock(stream.context().capture_mutex, std::defer_lock);
+  Session* session = nullptr;
+  if (stream.is_capturing()) {
+    lock.lock();
+    session = SessionOf(stream);
+  }
+  if (session == nullptr) {
+    if (lock.owns_lock()) lock.unlock();
+    if (external) return NotCapturing(stream);
+    if (stream.is_default()) {
+      if (const CapturedRecord captured = FindCaptured(event); captured.session != nullptr) {
+        return Error(107031, fmt::format("{} belongs to a running capture and cannot be recorded on {}",
+                                         event.Describe(), stream.Describe()))
+            .Culprit(captured.session->Describe());
+      }
+    }
+    return event.RecordOn(stream);
+  }
+  if (external) return AddExternal(*session, stream, event, true);
+  if (IsExternalEvent(event)) {
+    runtime::FlagPayload payload = runtime::MakeFlagPayload(event, 0);
+    return session->Record(stream, ir::MakeTask(runtime::kFlagRecord, payload));
+  }
+  if (!event.is_ex() || (event.flags() & runtime::kEventIpc) != 0) return NotInGraph(event, "a record");
+  if ((event.flags() & runtime::kEventSync) == 0) return {};  // nobody can wait for it: nothing to capture
+  if (session->invalidated()) return {};
+  auto event_id = session->model().TakeEventId();
+  if (!event_id.ok()) {
+    Status error = std::move(event_id).status();
+    session->Invalidate(error.Clone());
+    return error;
+  }
+  ir::EdgePayload payload{static_cast<ir::NodeId>(session->model().graph().nodes().size()), *event_id, event.flags()};
+  REPRISE_ASSIGN_OR_RETURN(const ir::NodeId node, session->AddNode(stream, ir::MakeTask(ir::kEdgeRecord, payload)));
+  session->records_.push_back(node);
+  std::lock_guard event_lock(event.captured_mutex);
+  event.captured = {session->id_, node};
+  return {};
+}
+
+Status WaitEvent(Stream& stream, Event& event, uint32_t timeout_s, bool external) {
+  REPRISE_RETURN_IF_ERROR(CheckDeviceUseOnly(event));
+  if (external) REPRISE_RETURN_IF_ERROR(CheckExternalKind(event));
+  const bool can_wait = IsExternalEvent(event) || (event.flags() & (runtime::kEventSync | runtime::kEventIpc)) != 0 ||
+                        (event.flags() & runtime::kEventPlain) != 0;
+  if (!can_wait) {
+    return Error(207000, fmt::format("{} was created with flags {:#x}, without ACL_EVENT_SYNC: no stream can wait for it",
+                                     event.Describe(), event.flags()))
+        .Hint("create the event with ACL_EVENT_SYNC");
+  }
+  if (!IsExternalEvent(event)) REPRISE_RETURN_IF_ERROR(FixSort(event.wait_sort, external, event, "waited for"));
+
+  if (!stream.is_capturing()) {
+    const CapturedRecord captured = external || !event.is_ex() ? CapturedRecord{} : FindCaptured(event);
+    if (captured.session == nullptr) {
+      if (external) return NotCapturing(stream);
+      if (!event.is_ex() && (event.flags() & runtime::kEventPlain) != 0) {
+        if (runtime::EventRecord* record = event.Latest()) {
+          record->Release();
+        } else {
+          return Error(107000, fmt::format("{} was never recorded", event.Describe()))
+              .Hint("call aclrtRecordEvent before aclrtStreamWaitEvent");
+        }
+      }
+      return event.WaitOn(stream, timeout_s);
+    }
+    // The stream joins the capture.
+    if (stream.is_default()) {
+      return Error(107031, fmt::format("{} would join a capture by waiting for {}", stream.Describe(), event.Describe()))
+          .Culprit(captured.session->Describe());
+    }
+    if ((stream.flags() & kUncapturableFlags) != 0) return UnsupportedFlags(stream);
+    if (&captured.session->origin().context() != &stream.context()) {
+      return Error(107024, fmt::format("{} of another context would join a capture by waiting for {}",
+                                       stream.Describe(), event.Describe()))
+          .Culprit(captured.session->Describe())
+          .Hint("fork only streams of the context in which the capture began");
+    }
+  }
+  std::lock_guard lock(stream.context().capture_mutex);
+  Session* session = SessionOf(stream);
+  if (session != nullptr && external) return AddExternal(*session, stream, event, false);
+  if (session != nullptr && IsExternalEvent(event)) {
+    runtime::FlagPayload payload = runtime::MakeFlagPayload(event, timeout_s);
+    payload.flag->pending_waits.fetch_add(1, std::memory_order_relaxed);
+    return session->Record(stream, ir::MakeTask(runtime::kFlagWait, payload));
+  }
+  if (session != nullptr && (!event.is_ex() || (event.flags() & runtime::kEventIpc) != 0)) {
+    return NotInGraph(event, "a wait");
+  }
+  const CapturedRecord captured = FindCaptured(event);
+  if (session == nullptr && captured.session == nullptr) return event.WaitOn(stream, timeout_s);  // it ended meanwhile
+  if (captured.session == nullptr) {
+    runtime::EventRecord* record = event.Latest();
+    if (record == nullptr) return {};  // never recorded: no edge
+    record->Release();
+    return Error(107024, fmt::format("{} waits for {}, which was recorded outside of the capture", stream.Describe(),
+                                     event.Describe()))
+        .Culprit(session->Describe());
+  }
+  if (session != nullptr && session != captured.session) {
+    Status error = Error(107032, fmt::format("{} waits for {}, which belongs to another capture", stream.Describe(),
+                                             event.Describe()))
+                       .Culprit(fmt::format("{}; {}", session->Describe(), captured.session->Describe()));
+    session->Invalidate(error.Clone());
+    captured.session->Invalidate(error.Clone());
+    return error;
+  }
+  if (captured.session->invalidated() && session != nullptr) return {};
+  if (session == nullptr) REPRISE_RETURN_IF_ERROR(captured.session->Join(stream, event, captured.node));
+  const ir::Node& record = captured.session->model().graph().node(captured.node);
+  ir::EdgePayload payload = *static_cast<const ir::EdgePayload*>(record.payload);
+  return captured.session->Record(stream, ir::MakeTask(ir::kEdgeWait, payload));
+}
+
+Status ResetEvent(Event& event, Stream& stream) {
+  REPRISE_RETURN_IF_ERROR(CheckDeviceUseOnly(event));
+  if (event.is_ex() || !event.has_flag_semantics()) {
+    return Error(207000, fmt::format("{} cannot be reset: it was created with flags {:#x} by {}", event.Describe(),
+                                     event.flags(),
+                                     event.is_ex() ? "aclrtCreateEventExWithFlag" : "aclrtCreateEvent[WithFlag]"))
+        .Hint("create the event with aclrtCreateEventWithFlag and ACL_EVENT_SYNC or ACL_EVENT_EXTERNAL");
+  }
+  if (stream.is_capturing()) {
+    std::lock_guard lock(stream.context().capture_mutex);
+    if (Session* session = SessionOf(stream)) {
+      if (!IsExternalEvent(event)) return NotInGraph(event, "a reset");
+      runtime::FlagPayload payload = runtime::MakeFlagPayload(event, 0);
+      return session->Record(stream, ir::MakeTask(runtime::kFlagReset, payload));
+    }
+  }
+  return event.ResetOn(stream);
+}
+
+Status AttachExtendInfo(std::string text) {
+  const runtime::ThreadState& thread = ThisThread();
+  Stream* stream = runtime::Streams().Find(thread.last_task_stream);
+  if (stream == nullptr || !stream->is_capturing()) {
+    return Error(107000, "the last task of this thread was not captured").Hint("call it right after a captured launch");
+  }
+  std::lock_guard lock(stream->context().capture_mutex);
+  Session* session = SessionOf(*stream);
+  if (session == nullptr) return Error(107000, "the capture of the thread's last task has ended");
+  ir::Graph& graph = session->model().graph();
+  for (const Session::Member& member : session->members()) {
+    if (member.stream != stream) continue;
+    const ir::Lane& lane = graph.lanes()[member.lane];
+    if (thread.last_task_id < lane.nodes.size()) graph.SetExtendInfo(lane.nodes[thread.last_task_id], std::move(text));
+  }
+  return {};
+}
+
+}  // namespace reprise::capture

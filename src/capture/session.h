@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Session: one capture. It belongs to its origin stream, owns the flat set of streams that take part, and is the sink of
+// all of them. Every transition (begin, join, invalidate, end) happens under the context's capture_mutex.
+//
+// A capture is a transaction: whatever ends it puts context, thread and streams back as they were.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "capture/model.h"
+#include "runtime/context.h"
+#include "runtime/event.h"
+#include "runtime/stream.h"
+
+namespace reprise::capture {
+
+using runtime::CaptureMode;
+
+enum class CaptureStatus : int { kNone = 0, kActive = 1, kInvalidated = 2 };
+
+class Session final : public runtime::TaskSink {
+ public:
+  struct Member {
+    runtime::Stream* stream;
+    ir::LaneId lane;
+    runtime::Event* forked_by = nullptr;  ///< only an address to compare with; the event may be gone
+    std::string forked_by_text;
+  };
+
+  uint64_t id() const { return id_; }
+  Model& model() const { return *model_; }
+  runtime::Stream& origin() const { return *origin_; }
+  CaptureMode mode() const { return mode_; }
+  bool invalidated() const { return !why_.ok(); }
+  const std::vector<Member>& members() const { return members_; }
+  /// "capture of model 7 on stream 3, begun by thread 4711 in mode GLOBAL".
+  std::string Describe() const;
+
+  Status Record(runtime::Stream& stream, const ir::Task& task) override;
+
+ private:
+  friend Status Begin(runtime::Stream& stream, CaptureMode mode);
+  friend StatusOr<Model*> End(runtime::Stream& stream);
+  friend Status RecordEvent(runtime::Event& event, runtime::Stream& stream, bool external);
+  friend Status WaitEvent(runtime::Stream& stream, runtime::Event& event, uint32_t timeout_s, bool external);
+  friend Status ResetEvent(runtime::Event& event, runtime::Stream& stream);
+  friend struct SessionOps;
+
+  Session() = default;
+  ~Session() = default;
+
+  ir::LaneId LaneOf(const runtime::Stream& stream);
+  StatusOr<ir::NodeId> AddNode(runtime::Stream& stream, const ir::Task& task);
+  Status Join(runtime::Stream& stream, runtime::Event& event, ir::NodeId record);
+  void Invalidate(Status why);
+  void Detach();
+  Status CheckJoined() const;
+  Status SealEvents();
+
+  uint64_t id_ = 0;
+  Model* model_ = nullptr;
+  runtime::Stream* origin_ = nullptr;
+  CaptureMode mode_ = CaptureMode::kGlobal;
+  int begin_thread_ = 0;
+  std::shared_ptr<runtime::CaptureCounts> thread_counts_;
+  std::vector<Member> members_;
+  size_t last_member_ = 0;
+  Status why_;  ///< of the invalidation
+  std::vector<ir::NodeId> records_;
+};
+
+/// aclmdlRICaptureBegin: `stream` becomes the origin of a new model.
+Status Begin(runtime::Stream& stream, CaptureMode mode);
+
+/// aclmdlRICaptureEnd: the finished model. On most failures the capture is over and everything is as before it began.
+StatusOr<Model*> End(runtime::Stream& stream);
+
+struct CaptureInfo {
+  CaptureStatus status = CaptureStatus::kNone;
+  Model* model = nullptr;
+};
+CaptureInfo Info(const runtime::Stream& stream);
+
+/// 107030 when an open capture forbids this thread the unsafe call `api` now.
+Status CheckUnsafe(const char* api);
+/// Whether CheckUnsafe would refuse.
+bool UnsafeIsRefused(runtime::Context& context);
+
+/// 107027 when the stream is being captured; `api` for the message.
+Status CheckNotCapturing(const runtime::Stream& stream, const char* api);
+/// 107027 when any stream of the context is being captured.
+Status CheckNoCaptureIn(runtime::Context& context, const char* api);
+/// 107028 when the event's latest captured record belongs to a running capture.
+Status CheckEventNotCaptured(runtime::Event& event, const char* api);
+
+/// Event calls that look at captures first.
+Status RecordEvent(runtime::Event& event, runtime::Stream& stream, bool external);
+Status WaitEvent(runtime::Stream& stream, runtime::Event& event, uint32_t timeout_s, bool external);
+Status ResetEvent(runtime::Event& event, runtime::Stream& stream);
+
+/// The node that the calling thread submitted last, if its stream is being captured; for attached texts.
+Status AttachExtendInfo(std::string text);
+
+}  // namespace reprise::capture

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory of the CPU device: ordinary host memory in registered ranges, so that every address can be classified and a
+// wild one is an error instead of a crash.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <shared_mutex>
+#include <string>
+
+#include "base/status.h"
+
+namespace reprise::device {
+
+constexpr int kMaxDevices = 64;
+/// Device and pinned allocations begin at multiples of this: a cache line would do for the ABI (64), vector kernels like
+/// more.
+constexpr size_t kMemoryAlignment = 512;
+
+enum class MemoryKind : uint8_t { kPageable, kDevice, kPinnedHost, kRegisteredHost };
+
+/// One allocation or registration.
+struct MemoryRange {
+  uintptr_t begin = 0;
+  uint64_t bytes = 0;
+  MemoryKind kind = MemoryKind::kPageable;
+  int device = 0;           ///< user id; for host memory the device that was current
+  uint32_t page_bytes = 0;
+  bool mapped = false;      ///< kRegisteredHost: has a device address
+  bool from_mmap = false;
+
+  bool is_host() const { return kind != MemoryKind::kDevice; }
+  uintptr_t end() const { return begin + bytes; }
+};
+
+/// "device memory 0x… of 64 bytes (device 0)".
+std::string DescribeRange(const MemoryRange& range);
+
+/// Every range that the runtime knows, of all devices.
+///
+/// Threads: thread-safe. Cost: Find takes a shared lock and O(log n).
+class MemoryRegistry {
+ public:
+  static MemoryRegistry& Get();
+
+  /// 207001 when the device's configured memory or the host's is used up.
+  StatusOr<void*> AllocateDevice(int device, uint64_t bytes, uint32_t page_bytes);
+  StatusOr<void*> AllocateHost(int device, uint64_t bytes);
+  /// Frees an allocation of that kind; 107000 with an explanation for any other pointer.
+  Status Free(void* pointer, MemoryKind kind);
+
+  Status Register(int device, void* pointer, uint64_t bytes, bool mapped);
+  Status Unregister(void* pointer);
+
+  /// The range that contains the address.
+  std::optional<MemoryRange> Find(const void* pointer) const;
+
+  /// Checks that [pointer, pointer + bytes) lies in one range, or entirely outside of all (pageable memory), and returns
+  /// what it is. `what` names the argument in the message.
+  StatusOr<MemoryRange> CheckRange(const void* pointer, uint64_t bytes, const char* what) const;
+
+  /// "points into device memory …" or "is not memory that the runtime knows; the nearest range is …".
+  std::string Explain(const void* pointer) const;
+
+  /// Frees all device memory of a device, as a reset does; returns the number of blocks.
+  size_t FreeAllOfDevice(int device);
+
+  uint64_t used_bytes(int device) const;
+  uint64_t peak_bytes(int device) const;
+  static uint64_t total_bytes();
+
+ private:
+  void Insert(const MemoryRange& range);
+  const MemoryRange* FindLocked(uintptr_t address) const;
+  static void Release(const MemoryRange& range);
+
+  mutable std::shared_mutex mutex_;
+  std::map<uintptr_t, MemoryRange> ranges_;  // by begin; ranges never overlap
+  std::array<uint64_t, kMaxDevices> used_{};
+  std::array<uint64_t, kMaxDevices> peak_{};
+};
+
+/// Copies although one side may be a wild address: the kernel checks it. False when it is.
+bool CopyUntrusted(void* dst, const void* src, size_t bytes) noexcept;
+
+}  // namespace reprise::device

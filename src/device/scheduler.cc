@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/scheduler.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <climits>
+#include <exception>
+
+#include "base/env.h"
+#include "base/fault.h"
+#include "base/log.h"
+
+namespace reprise::device {
+namespace {
+
+// A worker that was not able to take queued work for this long counts as stuck in foreign code.
+constexpr auto kMonitorPeriod = std::chrono::milliseconds(5);
+constexpr int kMonitorQuietRounds = 20;
+// Bounds the threads that a program full of waiting host functions can make us start.
+constexpr int kMaxExtraWorkers = 256;
+constexpr auto kExtraWorkerIdle = std::chrono::seconds(1);
+
+std::atomic<int> g_spinners{0};
+
+}  // namespace
+
+int UsableCores() noexcept {
+  static const int cores = [] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    const int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    return std::max(1, count);
+  }();
+  return cores;
+}
+
+bool TakeSpinPermit() noexcept {
+  if (g_spinners.fetch_add(1, std::memory_order_relaxed) < UsableCores()) return true;
+  ReturnSpinPermit();
+  return false;
+}
+
+void ReturnSpinPermit() noexcept { g_spinners.fetch_sub(1, std::memory_order_relaxed); }
+
+Clock::duration SpinTime() noexcept {
+  // With one core a spinner only keeps the thread it waits for from running.
+  static const Clock::duration time =
+      UsableCores() == 1 ? Clock::duration::zero() : std::chrono::microseconds(EnvInt(EnvVar::kSpinUs));
+  return time;
+}
+
+void WaitList::Remove(Runnable* runnable) noexcept {
+  std::lock_guard lock(mutex_);
+  std::erase_if(waiters_, [runnable](const Waiter& waiter) { return waiter.runnable == runnable; });
+}
+
+void WaitList::WakeAll() noexcept {
+  std::lock_guard lock(mutex_);
+  WakeLocked();
+}
+
+void WaitList::WakeLocked() noexcept {
+  for (const Waiter& waiter : waiters_) waiter.scheduler->Wake(*waiter.runnable);
+  waiters_.clear();
+  announced_.store(false, std::memory_order_relaxed);
+}
+
+// A loop that idle workers may join. Lives on the stack of the thread that called ParallelFor.
+struct Scheduler::Job {
+  int64_t count;
+  int64_t grain;
+  void (*body)(void*, int64_t, int64_t);
+  void* arg;
+  std::atomic<int64_t> next{0};
+  int helpers = 0;  // guarded by job_lock_
+  std::atomic<int> active{0};
+  Job* link = nullptr;
+
+  void Work() {
+    for (;;) {
+      const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
+      if (begin >= count) return;
+      body(arg, begin, std::min(begin + grain, count));
+    }
+  }
+};
+
+Scheduler::Scheduler(int workers) : workers_wanted_(workers > 0 ? workers : UsableCores()) {}
+
+Scheduler::~Scheduler() {
+  stop_ = true;
+  epoch_.fetch_add(1);
+  FutexWake(epoch_, INT_MAX);
+  monitor_word_.fetch_add(1);
+  FutexWake(monitor_word_, INT_MAX);
+  for (std::thread& thread : threads_) thread.join();
+  while (extra_workers_.load() != 0) {
+    epoch_.fetch_add(1);
+    FutexWake(epoch_, INT_MAX);
+    std::this_thread::yield();
+  }
+}
+
+void Scheduler::StartWorkers() {
+  std::call_once(started_, [this] {
+    for (int i = 0; i < workers_wanted_; ++i) threads_.emplace_back([this] { WorkerLoop(false); });
+    threads_.emplace_back([this] { MonitorLoop(); });
+    started_flag_.store(true, std::memory_order_release);
+  });
+}
+
+void Scheduler::Wake(Runnable& runnable) noexcept {
+  uint32_t seen = runnable.state_.load(std::memory_order_relaxed);
+  for (;;) {
+    switch (seen) {
+      case Runnable::kStateIdle:
+        if (runnable.state_.compare_exchange_weak(seen, Runnable::kStateQueued, std::memory_order_acq_rel)) {
+          Push(runnable, false);
+          return;
+        }
+        break;
+      case Runnable::kStateRunning:
+        if (runnable.state_.compare_exchange_weak(seen, Runnable::kStateNotified, std::memory_order_acq_rel)) return;
+        break;
+      default:
+        // Queued or notified: it will look again. The exchange orders our writes before that look.
+        if (runnable.state_.compare_exchange_weak(seen, seen, std::memory_order_acq_rel)) return;
+        break;
+    }
+  }
+}
+
+void Scheduler::Push(Runnable& runnable, bool needs_worker) noexcept {
+  if (!started_flag_.load(std::memory_order_acquire)) [[unlikely]] StartWorkers();
+  {
+    std::lock_guard lock(ready_lock_);
+    runnable.needs_worker_ = needs_worker;
+    if (!runnable.linked_) {
+      runnable.linked_ = true;
+      runnable.prev_ = tail_;
+      runnable.next_ = nullptr;
+      (tail_ != nullptr ? tail_->next_ : head_) = &runnable;
+      tail_ = &runnable;
+      ready_count_.fetch_add(1, std::memory_order_seq_cst);
+    }
+  }
+  WakeWorker();
+}
+
+void Scheduler::WakeWorker() noexcept {
+  if (spinners_.load(std::memory_order_seq_cst) != 0) return;
+  if (sleepers_.load(std::memory_order_seq_cst) != 0) {
+    epoch_.fetch_add(1, std::memory_order_release);
+    FutexWake(epoch_, 1);
+  } else {
+    NudgeMonitor();
+  }
+}
+
+void Scheduler::Unlink(Runnable& runnable) noexcept {
+  (runnable.prev_ != nullptr ? runnable.prev_->next_ : head_) = runnable.next_;
+  (runnable.next_ != nullptr ? runnable.next_->prev_ : tail_) = runnable.prev_;
+  runnable.next_ = runnable.prev_ = nullptr;
+  runnable.linked_ = false;
+  ready_count_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+Runnable* Scheduler::PopReady() noexcept {
+  if (ready_count_.load(std::memory_order_relaxed) == 0) return nullptr;
+  std::lock_guard lock(ready_lock_);
+  while (head_ != nullptr) {
+    Runnable* runnable = head_;
+    Unlink(*runnable);
+    // Taken under the lock: Retire may free a runnable that is neither linked nor running.
+    uint32_t queued = Runnable::kStateQueued;
+    if (runnable->state_.compare_exchange_strong(queued, Runnable::kStateRunning, std::memory_order_acq_rel)) {
+      pops_.fetch_add(1, std::memory_order_relaxed);
+      return runnable;
+    }
+    // A helper took it; the entry was stale.
+  }
+  return nullptr;
+}
+
+bool Scheduler::TryRun(Runnable& runnable) noexcept {
+  if (runnable.state_.load(std::memory_order_relaxed) != Runnable::kStateQueued) return false;
+  {
+    std::lock_guard lock(ready_lock_);
+    if (runnable.needs_worker_) return false;
+    uint32_t queued = Runnable::kStateQueued;
+    if (!runnable.state_.compare_exchange_strong(queued, Runnable::kStateRunning, std::memory_order_acq_rel)) {
+      return false;
+    }
+    if (runnable.linked_) Unlink(runnable);
+  }
+  Execute(runnable, false);
+  return true;
+}
+
+void Scheduler::Execute(Runnable& runnable, bool on_worker) noexcept {
+  for (;;) {
+    RunContext context(*this, &runnable, on_worker);
+    const Runnable::Outcome outcome = runnable.Run(context);
+    if (outcome != Runnable::Outcome::kIdle) {
+      runnable.state_.store(Runnable::kStateQueued, std::memory_order_release);
+      Push(runnable, outcome == Runnable::Outcome::kNeedsWorker);
+      return;
+    }
+    uint32_t running = Runnable::kStateRunning;
+    if (runnable.state_.compare_exchange_strong(running, Runnable::kStateIdle, std::memory_order_acq_rel)) return;
+    runnable.state_.exchange(Runnable::kStateRunning, std::memory_order_acq_rel);
+  }
+}
+
+void Scheduler::Retire(Runnable& runnable) noexcept {
+  CancelTimer(runnable);
+  for (;;) {
+    if (runnable.state_.load(std::memory_order_acquire) == Runnable::kStateIdle) {
+      std::lock_guard lock(ready_lock_);
+      if (runnable.linked_) Unlink(runnable);
+      return;
+    }
+    std::this_thread::yield();
+  }
+}
+
+bool Scheduler::FindWork(bool on_worker) {
+  if (HelpWithJob()) return true;
+  Runnable* runnable = PopReady();
+  if (runnable == nullptr) return false;
+  // One waker wakes one worker: whoever takes work passes the call on while there is more.
+  if (ready_count_.load(std::memory_order_seq_cst) != 0) WakeWorker();
+  Execute(*runnable, on_worker);
+  return true;
+}
+
+void Scheduler::SpinForWork() noexcept {
+  if (SpinTime() == Clock::duration::zero() || !TakeSpinPermit()) return;
+  spinners_.fetch_add(1, std::memory_order_seq_cst);
+  const auto end = Clock::now() + SpinTime();
+  while (!has_work() && !stop_.load(std::memory_order_relaxed)) {
+    for (int i = 0; i < 32 && !has_work(); ++i) CpuRelax();
+    if (Clock::now() >= end) break;
+  }
+  spinners_.fetch_sub(1, std::memory_order_seq_cst);
+  ReturnSpinPermit();
+}
+
+void Scheduler::WorkerLoop(bool extra) {
+  pthread_setname_np(pthread_self(), "reprise-worker");
+  while (!stop_.load(std::memory_order_relaxed)) {
+    if (FindWork(true)) continue;
+    SpinForWork();
+    if (has_work()) continue;
+    const uint32_t seen = epoch_.load(std::memory_order_acquire);
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    bool in_time = true;
+    // Announced first, looked second: a waker either sees us sleeping or we see its work.
+    if (!has_work() && !stop_.load()) {
+      in_time = FutexWait(epoch_, seen, extra ? Deadline(Clock::now() + kExtraWorkerIdle) : std::nullopt);
+    }
+    sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+    if (extra && !in_time && !has_work()) break;
+  }
+}
+
+bool Scheduler::HelpWithJob() noexcept {
+  if (job_count_.load(std::memory_order_relaxed) == 0) return false;
+  Job* job = nullptr;
+  {
+    std::lock_guard lock(job_lock_);
+    for (Job** at = &jobs_; *at != nullptr; at = &(*at)->link) {
+      if ((*at)->helpers == 0 || (*at)->next.load(std::memory_order_relaxed) >= (*at)->count) continue;
+      job = *at;
+      --job->helpers;
+      job->active.fetch_add(1, std::memory_order_relaxed);
+      break;
+    }
+  }
+  if (job == nullptr) return false;
+  job->Work();
+  job->active.fetch_sub(1, std::memory_order_release);
+  return true;
+}
+
+void Scheduler::ParallelFor(int64_t count, int64_t grain, void (*body)(void*, int64_t, int64_t), void* arg) {
+  grain = std::max<int64_t>(grain, 1);
+  const int64_t chunks = (count + grain - 1) / grain;
+  const int helpers = static_cast<int>(std::min<int64_t>(chunks, workers_wanted_)) - 1;
+  if (helpers <= 0 || !started_flag_.load(std::memory_order_acquire)) {
+    if (count > 0) body(arg, 0, count);
+    return;
+  }
+  Job job{count, grain, body, arg};
+  job.helpers = helpers;
+  {
+    std::lock_guard lock(job_lock_);
+    job.link = jobs_;
+    jobs_ = &job;
+    job_count_.fetch_add(1, std::memory_order_seq_cst);
+  }
+  if (spinners_.load(std::memory_order_seq_cst) < static_cast<uint32_t>(helpers) &&
+      sleepers_.load(std::memory_order_seq_cst) != 0) {
+    epoch_.fetch_add(1, std::memory_order_release);
+    FutexWake(epoch_, helpers);
+  }
+  job.Work();
+  {
+    std::lock_guard lock(job_lock_);
+    for (Job** at = &jobs_; *at != nullptr; at = &(*at)->link) {
+      if (*at == &job) {
+        *at = job.link;
+        break;
+      }
+    }
+    job_count_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  // Nobody can join any more; those who did are within their last chunk.
+  for (int spins = 0; job.active.load(std::memory_order_acquire) != 0;) {
+    CpuRelax();
+    if (++spins % 1024 == 0) std::this_thread::yield();
+  }
+}
+
+void Scheduler::WakeAt(Runnable& runnable, Clock::time_point when) {
+  if (!started_flag_.load(std::memory_order_acquire)) StartWorkers();
+  {
+    std::lock_guard lock(timer_mutex_);
+    if (const auto it = timer_of_.find(&runnable); it != timer_of_.end()) {
+      const auto [first, last] = timers_.equal_range(it->second);
+      timers_.erase(std::find_if(first, last, [&](const auto& entry) { return entry.second == &runnable; }));
+    }
+    timer_of_[&runnable] = when;
+    timers_.emplace(when, &runnable);
+  }
+  monitor_word_.fetch_add(1);
+  FutexWake(monitor_word_, 1);
+}
+
+void Scheduler::CancelTimer(Runnable& runnable) noexcept {
+  std::lock_guard lock(timer_mutex_);
+  const auto it = timer_of_.find(&runnable);
+  if (it == timer_of_.end()) return;
+  const auto [first, last] = timers_.equal_range(it->second);
+  timers_.erase(std::find_if(first, last, [&](const auto& entry) { return entry.second == &runnable; }));
+  timer_of_.erase(it);
+}
+
+void Scheduler::NudgeMonitor() noexcept {
+  if (monitor_watches_.exchange(true, std::memory_order_acq_rel)) return;
+  monitor_word_.fetch_add(1);
+  FutexWake(monitor_word_, 1);
+}
+
+void Scheduler::MonitorLoop() {
+  pthread_setname_np(pthread_self(), "reprise-monitor");
+  uint32_t pops_before = pops_.load();
+  int quiet = 0;
+  while (!stop_.load()) {
+    const uint32_t seen = monitor_word_.load();
+    Deadline next;
+    {
+      std::lock_guard lock(timer_mutex_);
+      const auto now = Clock::now();
+      while (!timers_.empty() && timers_.begin()->first <= now) {
+        Runnable* runnable = timers_.begin()->second;
+        timers_.erase(timers_.begin());
+        timer_of_.erase(runnable);
+        Wake(*runnable);  // under the lock, so that CancelTimer means what it says
+      }
+      if (!timers_.empty()) next = timers_.begin()->first;
+    }
+    if (monitor_watches_.load()) {
+      const uint32_t pops = pops_.load();
+      const bool waiting = ready_count_.load() != 0;
+      if (waiting && pops == pops_before && sleepers_.load() == 0 && quiet != 0 &&
+          extra_workers_.load() < kMaxExtraWorkers && !FaultPoint("scheduler.thread")) {
+        extra_workers_.fetch_add(1);
+        try {
+          std::thread([this] {
+            WorkerLoop(true);
+            extra_workers_.fetch_sub(1);
+          }).detach();
+        } catch (const std::exception& error) {
+          extra_workers_.fetch_sub(1);
+          REPRISE_LOG(kWarning, "RUNTIME", "no further worker thread: {}", error.what());
+        }
+      }
+      quiet = waiting ? 1 : quiet + 1;
+      pops_before = pops;
+      if (quiet > kMonitorQuietRounds) {
+        quiet = 0;
+        monitor_watches_.store(false);
+        if (ready_count_.load() != 0) monitor_watches_.store(true);
+      }
+      const auto round = Clock::now() + kMonitorPeriod;
+      next = next ? std::min(*next, round) : round;
+    }
+    FutexWait(monitor_word_, seen, next);
+  }
+}
+
+}  // namespace reprise::device

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Scheduler: runs what is ready on a few worker threads.
+//
+// A Runnable (a stream's queue, a lane of a replayed graph) is run by at most one thread at a time. Its state:
+//
+//     Idle ──Wake──► Queued ──worker or helper takes it──► Running ──nothing to do──► Idle
+//                                                            │  ▲
+//                                                          Wake │ run again
+//                                                            ▼  │
+//                                                          Notified
+//
+// A Runnable that has to wait returns from Run and holds no thread; whatever it waits for calls Wake. Wake-ups may be
+// spurious: Run looks at the condition again.
+//
+// Workers that find nothing spin for a short, bounded time and then sleep in the kernel; a Wake makes a system call
+// only when nobody spins and somebody sleeps. A thread that synchronises may take the work itself (TryRun).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/futex.h"
+#include "base/spin_lock.h"
+#include "base/status.h"
+
+namespace reprise::device {
+
+class Scheduler;
+class Runnable;
+
+/// What a running task sees of the world. Lives on the stack of the thread that runs it.
+class RunContext {
+ public:
+  RunContext(Scheduler& scheduler, Runnable* runnable, bool on_worker)
+      : scheduler_(scheduler), runnable_(runnable), on_worker_(on_worker) {}
+
+  Scheduler& scheduler() const { return scheduler_; }
+  /// To be woken when a parked task can go on.
+  Runnable* runnable() const { return runnable_; }
+  /// False on a user's thread that helps while it synchronises; foreign code does not belong there.
+  bool on_worker() const { return on_worker_; }
+
+  /// Reports that the current task failed; the first failure is kept.
+  void Fail(Status status) {
+    if (error_.ok()) error_ = std::move(status);
+  }
+  bool failed() const { return !error_.ok(); }
+  Status TakeError() { return std::move(error_); }
+
+  /// Where the current task stands; set by whoever runs it.
+  int32_t device_id = 0;
+  int32_t stream_id = 0;
+  uint32_t task_id = 0;
+  /// Per-execution objects of a replay (external event records), indexed by the nodes that use them.
+  void* const* bindings = nullptr;
+
+ private:
+  Scheduler& scheduler_;
+  Runnable* runnable_;
+  bool on_worker_;
+  Status error_;
+};
+
+/// Something that a scheduler can run.
+class Runnable {
+ public:
+  enum class Outcome {
+    kIdle,        ///< nothing can be done until the next Wake
+    kRequeue,     ///< there is more to do, but others come first
+    kNeedsWorker  ///< the next step must not run on a helping thread
+  };
+
+  Runnable() = default;
+  Runnable(const Runnable&) = delete;
+  Runnable& operator=(const Runnable&) = delete;
+
+  /// Does what can be done now. Never called by two threads at once.
+  virtual Outcome Run(RunContext& context) = 0;
+
+ protected:
+  ~Runnable() = default;
+
+ private:
+  friend class Scheduler;
+  enum State : uint32_t { kStateIdle, kStateQueued, kStateRunning, kStateNotified };
+
+  std::atomic<uint32_t> state_{kStateIdle};
+  // Guarded by Scheduler::ready_lock_.
+  Runnable* next_ = nullptr;
+  Runnable* prev_ = nullptr;
+  bool linked_ = false;
+  bool needs_worker_ = false;
+};
+
+/// The streams that wait for one condition.
+///
+/// Threads: thread-safe. Wake-ups happen under the list's lock, so that after Remove none can be under way.
+class WaitList {
+ public:
+  /// Adds `runnable` unless `ready()` holds; checked under the lock that WakeAll takes, so that no wake-up is lost.
+  template <class Ready>
+  bool AddUnless(Ready ready, Runnable* runnable, Scheduler* scheduler) {
+    std::lock_guard lock(mutex_);
+    // Announced before the look: a setter that skips the lock because it sees no announcement has set before it.
+    announced_.store(true, std::memory_order_seq_cst);
+    if (ready()) return false;
+    for (const Waiter& waiter : waiters_) {
+      if (waiter.runnable == runnable) return true;
+    }
+    waiters_.push_back({runnable, scheduler});
+    return true;
+  }
+  void Remove(Runnable* runnable) noexcept;
+  void WakeAll() noexcept;
+  /// Sets the condition and wakes, under one lock.
+  template <class Set>
+  void SetAndWake(Set set) noexcept {
+    std::lock_guard lock(mutex_);
+    set();
+    WakeLocked();
+  }
+  /// Wakes only if somebody may be waiting; the condition must have been set with memory_order_seq_cst before.
+  void WakeIfAnnounced() noexcept {
+    if (announced_.load(std::memory_order_seq_cst)) WakeAll();
+  }
+
+ private:
+  struct Waiter {
+    Runnable* runnable;
+    Scheduler* scheduler;
+  };
+  void WakeLocked() noexcept;
+
+  SpinLock mutex_;
+  std::atomic<bool> announced_{false};
+  std::vector<Waiter> waiters_;
+};
+
+/// Threads: thread-safe.
+class Scheduler {
+ public:
+  explicit Scheduler(int workers);
+  ~Scheduler();
+
+  /// Makes `runnable` run soon. Callable from anywhere, also under a WaitList's lock.
+  void Wake(Runnable& runnable) noexcept;
+
+  /// Runs `runnable` on the calling thread if it is queued and nobody has taken it yet.
+  bool TryRun(Runnable& runnable) noexcept;
+
+  /// Returns when no thread of the scheduler touches `runnable` any more. Nobody may wake it from now on.
+  void Retire(Runnable& runnable) noexcept;
+
+  /// Wakes `runnable` at `when` unless CancelTimer comes first. One timer for each runnable.
+  void WakeAt(Runnable& runnable, Clock::time_point when);
+  void CancelTimer(Runnable& runnable) noexcept;
+
+  /// Calls body(arg, begin, end) over disjoint ranges that cover [0, count), on this thread and on idle workers; returns
+  /// when all calls have returned. Ranges begin at multiples of `grain`.
+  void ParallelFor(int64_t count, int64_t grain, void (*body)(void* arg, int64_t begin, int64_t end), void* arg);
+
+  int workers() const { return workers_wanted_; }
+
+ private:
+  struct Job;
+
+  void StartWorkers();
+  void WorkerLoop(bool extra);
+  bool FindWork(bool on_worker);
+  Runnable* PopReady() noexcept;
+  void Push(Runnable& runnable, bool needs_worker) noexcept;
+  void Unlink(Runnable& runnable) noexcept;
+  void WakeWorker() noexcept;
+  void Execute(Runnable& runnable, bool on_worker) noexcept;
+  bool HelpWithJob() noexcept;
+  void SpinForWork() noexcept;
+  bool has_work() const noexcept {
+    return ready_count_.load(std::memory_order_seq_cst) != 0 || job_count_.load(std::memory_order_relaxed) != 0;
+  }
+  void MonitorLoop();
+  void NudgeMonitor() noexcept;
+
+  const int workers_wanted_;
+  std::once_flag started_;
+  std::atomic<bool> started_flag_{false};
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> threads_;
+
+  alignas(64) SpinLock ready_lock_;
+  Runnable* head_ = nullptr;
+  Runnable* tail_ = nullptr;
+  std::atomic<uint32_t> ready_count_{0};
+  std::atomic<uint32_t> pops_{0};
+
+  alignas(64) std::atomic<uint32_t> sleepers_{0};
+  std::atomic<uint32_t> spinners_{0};
+  std::atomic<uint32_t> epoch_{0};
+
+  alignas(64) SpinLock job_lock_;
+  Job* jobs_ = nullptr;
+  std::atomic<uint32_t> job_count_{0};
+
+  // The monitor fires timers, and adds workers when all of them are stuck in foreign code that waits.
+  std::mutex timer_mutex_;
+  std::multimap<Clock::time_point, Runnable*> timers_;
+  std::map<Runnable*, Clock::time_point> timer_of_;
+  std::atomic<uint32_t> monitor_word_{0};
+  std::atomic<bool> monitor_watches_{false};
+  std::atomic<int> extra_workers_{0};
+};
+
+/// Threads in the process that spin, of all schedulers and callers; kept at or below the number of cores.
+bool TakeSpinPermit() noexcept;
+void ReturnSpinPermit() noexcept;
+/// How long to spin before sleeping.
+Clock::duration SpinTime() noexcept;
+/// Cores that this process may use.
+int UsableCores() noexcept;
+
+}  // namespace reprise::device

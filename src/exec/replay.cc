@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/replay.h"
+
+#include <fmt/format.h>
+
+#include <thread>
+
+namespace reprise::exec {
+
+using device::RunContext;
+using ir::RunResult;
+
+// A forked lane. It touches nothing of its replay after it has counted itself out.
+class Replay::LaneRunner final : public device::Runnable {
+ public:
+  LaneRunner(Replay& replay, uint32_t lane) : replay_(replay), lane_(lane) {}
+
+  Outcome Run(RunContext& context) override {
+    // A wake-up may come late, after the lane has finished and even while the next execution is being set up.
+    if (done_.load(std::memory_order_acquire)) return Outcome::kIdle;
+    context.device_id = replay_.device_id_;
+    context.bindings = replay_.bindings_;
+    switch (replay_.RunLane(lane_, context)) {
+      case RunResult::kParked: return Outcome::kIdle;
+      case RunResult::kNeedsWorker: return Outcome::kNeedsWorker;
+      case RunResult::kDone: break;
+    }
+    done_.store(true, std::memory_order_relaxed);
+    if (replay_.lanes_left_.fetch_sub(1, std::memory_order_seq_cst) == 1) replay_.join_waiters_.WakeIfAnnounced();
+    return Outcome::kIdle;
+  }
+
+  /// The lane may run from now on; everything that it reads is set.
+  void Arm() { done_.store(false, std::memory_order_release); }
+
+ private:
+  Replay& replay_;
+  const uint32_t lane_;
+  std::atomic<bool> done_{true};
+};
+
+Replay::Replay(std::unique_ptr<Plan> plan, device::Scheduler& scheduler)
+    : plan_(std::move(plan)), scheduler_(scheduler), lanes_(new LaneState[plan_->lanes().size()]) {
+  for (uint32_t i = 1; i < plan_->lanes().size(); ++i) lanes_[i].runner = std::make_unique<LaneRunner>(*this, i);
+}
+
+Replay::~Replay() {
+  for (uint32_t i = 1; i < plan_->lanes().size(); ++i) scheduler_.Retire(*lanes_[i].runner);
+}
+
+void Replay::Cancel(uint64_t ticket) noexcept {
+  std::lock_guard lock(cancelled_mutex_);
+  cancelled_.insert(ticket);
+  if (turn_.load(std::memory_order_acquire) == ticket) Advance();
+}
+
+// With cancelled_mutex_ held.
+void Replay::Advance() noexcept {
+  uint64_t turn = turn_.load(std::memory_order_relaxed);
+  while (cancelled_.erase(turn) != 0) ++turn;
+  turn_.store(turn, std::memory_order_seq_cst);
+  turn_waiters_.WakeIfAnnounced();
+}
+
+void Replay::Finish(uint64_t ticket) noexcept {
+  running_.store(false, std::memory_order_release);
+  std::lock_guard lock(cancelled_mutex_);
+  turn_.store(ticket + 1, std::memory_order_seq_cst);
+  Advance();
+}
+
+void Replay::Start(RunContext& context, Progress& progress) {
+  bindings_ = progress.bindings;
+  device_id_ = context.device_id;
+  failed_.store(false, std::memory_order_relaxed);
+  abandoned_.store(false, std::memory_order_relaxed);
+  const auto count = static_cast<uint32_t>(plan_->lanes().size());
+  for (uint32_t i = 0; i < count; ++i) {
+    lanes_[i].cursor = plan_->lanes()[i].begin;
+    lanes_[i].parked = false;
+    lanes_[i].progress.store(0, std::memory_order_relaxed);
+  }
+  lanes_left_.store(count - 1, std::memory_order_relaxed);
+  running_.store(true, std::memory_order_release);
+  for (uint32_t i = 1; i < count; ++i) {
+    lanes_[i].runner->Arm();
+    // A lane that begins with a wait is put straight into its source's list instead of waking a worker for nothing.
+    const int32_t source = plan_->lanes()[i].first_wait_lane;
+    if (source >= 0) {
+      lanes_[source].waiters.AddUnless([] { return false; }, lanes_[i].runner.get(), &scheduler_);
+    } else {
+      scheduler_.Wake(*lanes_[i].runner);
+    }
+  }
+}
+
+void Replay::ReportFailure(RunContext& context, const Step& step, uint32_t lane) {
+  Status error = context.TakeError();
+  std::lock_guard lock(error_mutex_);
+  if (failed_.exchange(true, std::memory_order_acq_rel)) return;  // the first failure wins
+  Status::Detail detail = error.detail();
+  detail.culprit = fmt::format("{}task {} ({}) of graph stream {}", detail.culprit.empty() ? "" : detail.culprit + "; ",
+                               step.task_id, step.type->name, plan_->lanes()[lane].stream_id);
+  error_ = Status(std::move(detail));
+}
+
+// A step that will not run; if it was parked, nobody shall wake the lane for it any more.
+void Replay::SkipStep(LaneState& state, const Step& step, device::Runnable* runnable) {
+  if (!state.parked) return;
+  state.parked = false;
+  scheduler_.CancelTimer(*runnable);
+  if (step.type->cancel != nullptr) step.type->cancel(step.payload, runnable);
+}
+
+RunResult Replay::RunLane(uint32_t lane, RunContext& context) {
+  LaneState& state = lanes_[lane];
+  const PlanLane& planned = plan_->lanes()[lane];
+  const Step* const steps = plan_->steps().data();
+  context.stream_id = planned.stream_id;
+  uint32_t cursor = state.cursor;
+  for (; cursor != planned.end; ++cursor) {
+    const Step& step = steps[cursor];
+    switch (step.kind) {
+      case Step::kRun: {
+        if (failed_.load(std::memory_order_relaxed)) [[unlikely]] {
+          SkipStep(state, step, context.runnable());
+          continue;
+        }
+        context.task_id = step.task_id;
+        const RunResult result = step.run(context, step.payload);
+        if (result != RunResult::kDone) [[unlikely]] {
+          state.cursor = cursor;
+          state.parked = true;
+          return result;
+        }
+        state.parked = false;
+        if (context.failed()) [[unlikely]] ReportFailure(context, step, lane);
+        break;
+      }
+      case Step::kWait: {
+        LaneState& source = lanes_[step.lane];
+        const auto reached = [&] {
+          return source.progress.load(std::memory_order_seq_cst) >= step.position || abandoned_.load();
+        };
+        if (!reached()) {
+          // Stored first: the wake-up may come as soon as the runnable is in the list.
+          state.cursor = cursor;
+          if (source.waiters.AddUnless(reached, context.runnable(), &scheduler_)) return RunResult::kParked;
+        }
+        break;
+      }
+      case Step::kPublish:
+        state.progress.store(step.position, std::memory_order_seq_cst);
+        state.waiters.WakeIfAnnounced();
+        break;
+    }
+  }
+  state.cursor = cursor;
+  return RunResult::kDone;
+}
+
+RunResult Replay::Run(RunContext& context, Progress& progress) {
+  if (progress.phase == Progress::kQueued) {
+    const auto my_turn = [&] { return turn_.load(std::memory_order_seq_cst) == progress.ticket; };
+    if (!my_turn() && turn_waiters_.AddUnless(my_turn, context.runnable(), &scheduler_)) return RunResult::kParked;
+    Start(context, progress);
+    progress.phase = Progress::kRunning;
+  }
+  const int32_t stream_id = context.stream_id;
+  const uint32_t task_id = context.task_id;
+  if (progress.phase == Progress::kRunning) {
+    context.bindings = progress.bindings;
+    const RunResult result = RunLane(0, context);
+    context.bindings = nullptr;
+    context.stream_id = stream_id;
+    context.task_id = task_id;
+    if (result != RunResult::kDone) return result;
+    progress.phase = Progress::kJoining;
+  }
+  const auto joined = [&] { return lanes_left_.load(std::memory_order_seq_cst) == 0; };
+  if (!joined() && join_waiters_.AddUnless(joined, context.runnable(), &scheduler_)) return RunResult::kParked;
+  if (failed_.load(std::memory_order_acquire)) {
+    std::lock_guard lock(error_mutex_);
+    context.Fail(std::move(error_));
+  }
+  const uint64_t ticket = progress.ticket;
+  progress.phase = Progress::kQueued;
+  Finish(ticket);
+  return RunResult::kDone;
+}
+
+void Replay::Abandon(Progress& progress, device::Runnable* runnable) noexcept {
+  turn_waiters_.Remove(runnable);
+  if (progress.phase == Progress::kQueued) return;
+  // The execution is under way: what has not begun is skipped, and nobody waits for anybody any more.
+  failed_.store(true, std::memory_order_release);
+  abandoned_.store(true, std::memory_order_seq_cst);
+  join_waiters_.Remove(runnable);
+  const auto count = static_cast<uint32_t>(plan_->lanes().size());
+  for (uint32_t i = 0; i < count; ++i) lanes_[i].waiters.Remove(runnable);
+  if (lanes_[0].parked) SkipStep(lanes_[0], plan_->steps()[lanes_[0].cursor], runnable);
+  for (uint32_t i = 1; i < count; ++i) scheduler_.Wake(*lanes_[i].runner);
+  while (lanes_left_.load(std::memory_order_acquire) != 0) {
+    // This may be the only worker, so it runs the lanes itself.
+    for (uint32_t i = 1; i < count; ++i) scheduler_.TryRun(*lanes_[i].runner);
+    std::this_thread::yield();
+  }
+  {
+    std::lock_guard lock(error_mutex_);
+    error_ = Status();
+  }
+  const uint64_t ticket = progress.ticket;
+  progress.phase = Progress::kQueued;
+  Finish(ticket);
+}
+
+}  // namespace reprise::exec

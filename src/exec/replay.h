@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Replay: runs a plan again and again. Executions of one plan run one after another, in the order in which they were
+// submitted; nothing is allocated or locked between the launch and the end of a single-lane replay.
+//
+// The origin lane runs inside the stream that executes the graph; every other lane is a Runnable of the same scheduler.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "base/status.h"
+#include "device/scheduler.h"
+#include "exec/plan.h"
+
+namespace reprise::exec {
+
+/// Threads: Submit, Cancel and Run of different executions may be called concurrently.
+class Replay {
+ public:
+  Replay(std::unique_ptr<Plan> plan, device::Scheduler& scheduler);
+  ~Replay();
+
+  const Plan& plan() const { return *plan_; }
+
+  /// Takes the next place in the order of executions.
+  uint64_t Submit() { return next_ticket_.fetch_add(1, std::memory_order_acq_rel); }
+  /// Gives a place up that will never run.
+  void Cancel(uint64_t ticket) noexcept;
+
+  /// Progress of one execution; lives in the task that runs it.
+  struct Progress {
+    uint64_t ticket;
+    void* const* bindings = nullptr;
+    enum Phase : uint8_t { kQueued, kRunning, kJoining } phase = kQueued;
+  };
+
+  /// Runs as far as possible; call again when the runnable is woken. A failure of any task is reported through
+  /// `context`, once, when the execution ends.
+  ir::RunResult Run(device::RunContext& context, Progress& progress);
+
+  /// The runnable goes away while its execution waits for its turn or for lanes. Blocks until no lane runs.
+  void Abandon(Progress& progress, device::Runnable* runnable) noexcept;
+
+  bool running() const { return running_.load(std::memory_order_acquire); }
+
+ private:
+  class LaneRunner;
+  struct LaneState {
+    alignas(64) std::atomic<uint32_t> progress{0};
+    device::WaitList waiters;
+    uint32_t cursor = 0;
+    bool parked = false;  // the step at the cursor has begun
+    std::unique_ptr<LaneRunner> runner;  // null for the origin
+  };
+
+  void Start(device::RunContext& context, Progress& progress);
+  ir::RunResult RunLane(uint32_t lane, device::RunContext& context);
+  void SkipStep(LaneState& state, const Step& step, device::Runnable* runnable);
+  void Finish(uint64_t ticket) noexcept;
+  void Advance() noexcept;
+  void ReportFailure(device::RunContext& context, const Step& step, uint32_t lane);
+
+  std::unique_ptr<Plan> plan_;
+  device::Scheduler& scheduler_;
+  std::unique_ptr<LaneState[]> lanes_;
+
+  std::atomic<uint64_t> next_ticket_{0};
+  std::atomic<uint64_t> turn_{0};
+  device::WaitList turn_waiters_;
+  std::mutex cancelled_mutex_;
+  std::set<uint64_t> cancelled_;
+
+  std::atomic<bool> running_{false};
+  std::atomic<uint32_t> lanes_left_{0};
+  device::WaitList join_waiters_;
+  void* const* bindings_ = nullptr;
+  int32_t device_id_ = 0;
+
+  std::atomic<bool> failed_{false};     // later tasks of this execution are skipped
+  std::atomic<bool> abandoned_{false};  // and lanes do not wait for each other either
+  std::mutex error_mutex_;
+  Status error_;
+};
+
+}  // namespace reprise::exec

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/graph.h"
+
+#include <new>
+
+#include "base/fault.h"
+
+namespace reprise::ir {
+namespace {
+
+void DescribeEdge(const void* payload, TaskInfo& info) {
+  info.event_id = static_cast<const EdgePayload*>(payload)->event_id;
+}
+
+}  // namespace
+
+const TaskType kEdgeRecord = {TaskKind::kEventRecord, "EVENT_RECORD", nullptr, nullptr, nullptr, DescribeEdge};
+const TaskType kEdgeWait = {TaskKind::kEventWait, "EVENT_WAIT", nullptr, nullptr, nullptr, DescribeEdge};
+const TaskType kEdgeReset = {TaskKind::kEventReset, "EVENT_RESET", nullptr, nullptr, nullptr, DescribeEdge};
+
+Graph::~Graph() {
+  for (const Node& node : nodes_) {
+    if (node.type->destroy != nullptr) node.type->destroy(node.payload);
+  }
+}
+
+LaneId Graph::AddLane(int32_t stream_id, int32_t user_stream_id, NodeId forked_by) {
+  lanes_.push_back({stream_id, user_stream_id, forked_by, {}});
+  return static_cast<LaneId>(lanes_.size() - 1);
+}
+
+NodeId Graph::Add(LaneId lane, const Task& task) {
+  try {
+    if (FaultPoint("graph.node")) throw std::bad_alloc();
+    void* payload = arena_.Allocate(task.payload_bytes);
+    Lane& target = lanes_[lane];
+    // Both vectors get their room first, so that nothing can fail once one of them has changed.
+    if (nodes_.size() == nodes_.capacity()) nodes_.reserve(nodes_.empty() ? 16 : 2 * nodes_.size());
+    target.nodes.push_back(static_cast<NodeId>(nodes_.size()));
+    std::memcpy(payload, task.payload, task.payload_bytes);
+    nodes_.push_back({task.type, payload, task.payload_bytes, lane, static_cast<uint32_t>(target.nodes.size() - 1)});
+    return static_cast<NodeId>(nodes_.size() - 1);
+  } catch (...) {
+    task.Destroy();
+    throw;
+  }
+}
+
+size_t Graph::memory_bytes() const {
+  size_t bytes = arena_.used_bytes() + nodes_.capacity() * sizeof(Node) + lanes_.capacity() * sizeof(Lane);
+  for (const Lane& lane : lanes_) bytes += lane.nodes.capacity() * sizeof(NodeId);
+  return bytes;
+}
+
+TaskInfo Describe(const Node& node) {
+  TaskInfo info;
+  info.type_name = node.type->name;
+  if (node.type->describe != nullptr) node.type->describe(node.payload, info);
+  if (info.name.empty()) info.name = info.type_name;
+  return info;
+}
+
+}  // namespace reprise::ir

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Graph: tasks in submission order, spread over lanes (one per captured stream). Inside a lane order is the dependency;
+// between lanes only record/wait pairs order anything. A graph is edited while it is captured and never executed:
+// exec::Plan is what runs.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ir/arena.h"
+#include "ir/task.h"
+
+namespace reprise::ir {
+
+using NodeId = uint32_t;
+using LaneId = uint32_t;
+constexpr NodeId kNoNode = UINT32_MAX;
+
+/// Payload of the three types below: an edge source (record), an edge target (wait) or its reset.
+struct EdgePayload {
+  NodeId record;      ///< the record that a wait or reset refers to; its own id for a record
+  uint32_t event_id;  ///< graph-internal event, shown in dumps
+  uint32_t event_flag;
+};
+
+/// Order inside a graph; they have no run function, exec::Plan turns them into lane positions.
+extern const TaskType kEdgeRecord;
+extern const TaskType kEdgeWait;
+extern const TaskType kEdgeReset;
+
+struct Node {
+  const TaskType* type;
+  void* payload;  ///< in the graph's arena
+  uint32_t payload_bytes;
+  LaneId lane;
+  uint32_t position;  ///< in its lane
+};
+
+struct Lane {
+  int32_t stream_id;        ///< of the graph-internal stream
+  int32_t user_stream_id;   ///< of the stream that was captured; for messages
+  NodeId forked_by = kNoNode;  ///< record that pulled the stream in; kNoNode for the origin
+  std::vector<NodeId> nodes;
+};
+
+/// Threads: thread-compatible; the capture session's lock guards it while it grows.
+class Graph {
+ public:
+  Graph() = default;
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  ~Graph();
+
+  /// Lane 0 is the origin.
+  LaneId AddLane(int32_t stream_id, int32_t user_stream_id, NodeId forked_by);
+
+  /// Moves the task's payload into the graph. Throws std::bad_alloc, then the task is destroyed and the graph is as
+  /// before.
+  NodeId Add(LaneId lane, const Task& task);
+
+  const std::vector<Node>& nodes() const { return nodes_; }
+  const std::vector<Lane>& lanes() const { return lanes_; }
+  const Node& node(NodeId id) const { return nodes_[id]; }
+
+  /// Free text attached to a node (shown as ExtendInfo).
+  void SetExtendInfo(NodeId id, std::string text) { extend_info_[id] = std::move(text); }
+  const std::map<NodeId, std::string>& extend_info() const { return extend_info_; }
+
+  /// Bytes held by nodes and payloads.
+  size_t memory_bytes() const;
+
+ private:
+  Arena arena_;
+  std::vector<Node> nodes_;
+  std::vector<Lane> lanes_;
+  std::map<NodeId, std::string> extend_info_;
+};
+
+/// What a dump shows of the node; fills name and type name from the type where the payload says nothing.
+TaskInfo Describe(const Node& node);
+
+}  // namespace reprise::ir

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Task: one device action, the only thing that a stream takes.
+//
+// A task is a type (a static table of functions) and a payload (bytes that the type understands). Everything that the
+// runtime can do is one: a copy, a kernel with its argument block, an operator with tensors, an event record, or an
+// opaque host closure that owns what it needs. Submission moves the payload either into a stream's queue, where it
+// runs once, or into a graph, where it runs at every replay; the task does not know which.
+//
+// Payloads are relocated by memcpy and must survive that (no pointers into themselves). `run` may be called again: after
+// it returned kParked, and once per replay in a graph.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace reprise::device {
+class RunContext;
+class Runnable;
+}  // namespace reprise::device
+
+namespace reprise::ir {
+
+enum class TaskKind : uint8_t {
+  kKernel,       // AI Core, vector or mix kernel: may be in a task group, has public parameters
+  kAicpuKernel,
+  kCopy,
+  kFill,
+  kReduce,
+  kRandom,
+  kHostFunc,
+  kCallback,
+  kEventRecord,
+  kEventWait,
+  kEventReset,
+  kExternalRecord,
+  kExternalWait,
+  kValueWrite,
+  kValueWait,
+  kNop,
+  kGraph,        // replay of a graph as one task of a stream
+  kClosure,      // opaque host work that runs like a kernel
+};
+
+enum class RunResult : uint8_t {
+  kDone,
+  kParked,       // waits for something that will wake the stream; run is then called again
+  kNeedsWorker,  // must not run on a thread of the user; run is called again on a worker
+};
+
+/// Byte range that a task reads or writes.
+struct AccessRange {
+  const void* begin;
+  uint64_t bytes;
+  bool is_write;
+};
+
+/// What dumps, pictures and messages show of a task.
+struct TaskInfo {
+  std::string name;                // kernel or operator name; empty: the type's name
+  const char* type_name = nullptr; // overrides TaskType::name where one type serves several (kernels)
+  int64_t event_id = -1;
+  uint64_t address = 0;            // value tasks
+  uint32_t num_blocks = 0;         // 0: not a kernel
+  uint32_t mix_ration = 0;
+  uint32_t schem_mode = 0;
+  std::vector<uint64_t> args;      // argument block in 64-bit words
+  uint32_t args_bytes = 0;
+  std::vector<AccessRange> ranges; // known memory ranges; empty for opaque tasks
+};
+
+/// Static description of a sort of task.
+struct TaskType {
+  TaskKind kind;
+  const char* name;  ///< "Task Type" of dumps
+  /// Null for tasks that only order others inside a graph.
+  RunResult (*run)(device::RunContext& context, void* payload);
+  /// Releases what the payload owns; null when it owns nothing. Called once, whether or not the task ran.
+  void (*destroy)(void* payload) noexcept = nullptr;
+  /// The task is parked and will not run again: forget `runnable` as a waiter. Null when it never parks.
+  void (*cancel)(void* payload, device::Runnable* runnable) noexcept = nullptr;
+  void (*describe)(const void* payload, TaskInfo& info) = nullptr;
+};
+
+/// A task on its way to a stream: borrowed bytes. Whoever takes it owns the payload from then on, also on failure.
+struct Task {
+  const TaskType* type;
+  void* payload;
+  uint32_t payload_bytes;
+
+  void Destroy() const noexcept {
+    if (type->destroy != nullptr) type->destroy(payload);
+  }
+};
+
+template <class Payload>
+Task MakeTask(const TaskType& type, Payload& payload) {
+  static_assert(alignof(Payload) <= 16, "queues and arenas align payloads to 16 bytes");
+  return {&type, &payload, sizeof(Payload)};
+}
+
+}  // namespace reprise::ir

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/elementwise.h"
+
+#include "kernels/test_tensor.h"
+
+namespace reprise::kernels {
+namespace {
+
+using namespace testing;
+
+// --- Reference: each operation rounded by RoundFloating, integers in 128 bits -----------
+
+DType MathDType(DType compute) { return ItemSize(compute) == 2 && IsFloating(compute) ? DType::kFloat : compute; }
+
+// One IEEE operation in the math type of `compute`. Sums, products and
+// quotients of floats are innocuous to round twice through long double; doubles
+// are computed as doubles.
+long double Apply(char op, long double a, long double b, DType math) {
+  if (math == DType::kDouble || math == DType::kComplex128) {
+    volatile double x = static_cast<double>(a);
+    volatile double y = static_cast<double>(b);
+    volatile double r = op == '+' ? x + y : op == '-' ? x - y : op == '*' ? x * y : x / y;
+    return r;
+  }
+  const long double exact = op == '+' ? a + b : op == '-' ? a - b : op == '*' ? a * b : a / b;
+  return RoundFloating(exact, math);
+}
+
+Num RefBinary(BinaryOp op, Num a, Num b, Num alpha, DType compute) {
+  if (compute == DType::kBool) {
+    const bool x = a.re != 0;
+    const bool y = b.re != 0;
+    const bool s = alpha.re != 0;
+    const bool r = op == BinaryOp::kAdd ? x || (s && y) : op == BinaryOp::kSub ? x != (s && y) : x && y;
+    return {r ? 1.0L : 0.0L, 0};
+  }
+  if (IsInteger(compute)) {
+    const auto x = ToBits(a.re);
+    const auto y = ToBits(b.re);
+    const auto s = ToBits(alpha.re);
+    switch (op) {
+      case BinaryOp::kAdd: return {Wrap(x + s * y, compute), 0};
+      case BinaryOp::kSub: return {Wrap(x - s * y, compute), 0};
+      case BinaryOp::kMul: return {Wrap(x * y, compute), 0};
+      case BinaryOp::kDiv:
+        if (b.re == 0) return {};
+        return {Wrap(static_cast<unsigned __int128>(static_cast<__int128>(x) / static_cast<__int128>(y)), compute), 0};
+    }
+  }
+  const DType math = MathDType(compute);
+  long double r = 0;
+  switch (op) {
+    case BinaryOp::kAdd: r = Apply('+', a.re, Apply('*', alpha.re, b.re, math), math); break;
+    case BinaryOp::kSub: r = Apply('-', a.re, Apply('*', alpha.re, b.re, math), math); break;
+    case BinaryOp::kMul: r = Apply('*', a.re, b.re, math); break;
+    case BinaryOp::kDiv: r = Apply('/', a.re, b.re, math); break;
+  }
+  return {RoundFloating(r, compute), 0};
+}
+
+void CopyElements(const TensorRef& src, const TensorRef& dst) {
+  for (int64_t i = 0; i < ElementCount(src); ++i) {
+    std::memcpy(AddressOf(dst, i), AddressOf(src, i), static_cast<size_t>(ItemSize(src.dtype)));
+  }
+}
+
+std::string Describe(DType a, DType b, DType compute, DType out) {
+  return std::string(Name(a)) + " " + std::string(Name(b)) + " in " + std::string(Name(compute)) +
+         " to " + std::string(Name(out));
+}
+
+TEST(ElementwiseTest, RealBinaryOpsMatchTheReferenceInAnyTypeAndLayout) {
+  Rng rng(11);
+  int checked = 0;
+  for (int round = 0; round < 3000; ++round) {
+    const bool mixed = round % 3 == 0;
+    const DType compute = PickDType(rng);
+    if (CategoryOf(compute) == Category::kComplex) continue;
+    const DType type_a = mixed ? PickDType(rng) : compute;
+    const DType type_b = mixed ? PickDType(rng) : compute;
+    const DType type_out = mixed ? PickDType(rng) : compute;
+    const auto sizes = RandomSizes(rng);
+    const auto a = RandomTensor(rng, type_a, BroadcastSource(rng, sizes), PickLayout(rng, true));
+    const auto b = RandomTensor(rng, type_b, BroadcastSource(rng, sizes), PickLayout(rng, true));
+    const auto out = MakeTensor(rng, type_out, sizes, PickLayout(rng, false));
+    const auto op = static_cast<BinaryOp>(Pick(rng, 0, 3));
+    ASSERT_TRUE(Supports(op, compute));
+    const Scalar alphas[] = {Scalar::Of(1.0), Scalar::Of(int64_t{3}), Scalar::Of(-0.3f)};
+    const Scalar alpha = alphas[Pick(rng, 0, 2)];
+    const Num scale = RefCast(Read(alpha.dtype, reinterpret_cast<const char*>(alpha.bytes)),
+                              alpha.dtype, MathDType(compute));
+    RunInPieces(rng, ElementCount(out.ref),
+                [&](Range r) { Binary(op, a.ref, b.ref, alpha, compute, out.ref, r); });
+    for (int64_t i = 0; i < ElementCount(out.ref); ++i, ++checked) {
+      const Num x = RefCast(AtBroadcast(a.ref, out.ref, i), type_a, compute);
+      const Num y = RefCast(AtBroadcast(b.ref, out.ref, i), type_b, compute);
+      const Num expected = RefCast(RefBinary(op, x, y, scale, compute), compute, type_out);
+      const Num got = At(out.ref, i);
+      ASSERT_TRUE(Same(got, expected))
+          << "op " << static_cast<int>(op) << " " << Describe(type_a, type_b, compute, type_out)
+          << ": " << static_cast<double>(x.re) << ", " << static_cast<double>(y.re) << " -> "
+          << static_cast<double>(got.re) << " not " << static_cast<double>(expected.re);
+    }
+  }
+  EXPECT_GT(checked, 100000);
+}
+
+TEST(ElementwiseTest, RealUnaryOpsMatchTheReferenceInAnyTypeAndLayout) {
+  Rng rng(12);
+  for (int round = 0; round < 2000; ++round) {
+    const bool mixed = round % 3 == 0;
+    const DType compute = PickDType(rng);
+    const auto op = static_cast<UnaryOp>(Pick(rng, 0, 4));
+    if (CategoryOf(compute) == Category::kComplex || op == UnaryOp::kExp || !Supports(op, compute)) continue;
+    const DType type_a = mixed ? PickDType(rng) : compute;
+    const DType type_out = mixed ? PickDType(rng) : compute;
+    const auto sizes = RandomSizes(rng);
+    const auto a = RandomTensor(rng, type_a, BroadcastSource(rng, sizes), PickLayout(rng, true));
+    const auto out = MakeTensor(rng, type_out, sizes, PickLayout(rng, false));
+    RunInPieces(rng, ElementCount(out.ref), [&](Range r) { Unary(op, a.ref, compute, out.ref, r); });
+    for (int64_t i = 0; i < ElementCount(out.ref); ++i) {
+      const Num x = RefCast(AtBroadcast(a.ref, out.ref, i), type_a, compute);
+      Num r = x;
+      const bool is_negative = std::signbit(x.re) && !std::isnan(x.re);
+      if (op == UnaryOp::kRelu && !(x.re > 0) && !std::isnan(x.re)) r.re = 0;
+      if (op == UnaryOp::kNeg || (op == UnaryOp::kAbs && is_negative)) {
+        r.re = IsInteger(compute) ? Wrap(-ToBits(x.re), compute) : -x.re;
+      }
+      ASSERT_TRUE(Same(At(out.ref, i), RefCast(r, compute, type_out)))
+          << "op " << static_cast<int>(op) << " " << Describe(type_a, type_a, compute, type_out)
+          << " " << static_cast<double>(x.re) << " -> " << static_cast<double>(At(out.ref, i).re);
+    }
+  }
+}
+
+TEST(ElementwiseTest, ComplexOpsAreCloseToTheReference) {
+  Rng rng(13);
+  using Wide = std::complex<long double>;
+  for (DType dtype : {DType::kComplex64, DType::kComplex128}) {
+    const long double eps = dtype == DType::kComplex64 ? 0x1p-24L : 0x1p-53L;
+    const auto sizes = std::vector<int64_t>{9, 31};
+    const auto a = RandomTensor(rng, dtype, sizes, TestLayout::kStrided, false);
+    const auto b = RandomTensor(rng, dtype, sizes, TestLayout::kStrided, false);
+    const auto out = MakeTensor(rng, dtype, sizes);
+    const Scalar alpha = Scalar::Of(std::complex<float>(0.5f, -2));
+    const auto check = [&](const char* what, auto&& formula, long double tolerance) {
+      for (int64_t i = 0; i < ElementCount(out.ref); ++i) {
+        const Num x = At(a.ref, i);
+        const Num y = At(b.ref, i);
+        const Num r = At(out.ref, i);
+        const Wide expected = formula(Wide(x.re, x.im), Wide(y.re, y.im));
+        const long double size = std::abs(Wide(x.re, x.im)) + std::abs(expected) + 8;
+        ASSERT_LE(std::abs(Wide(r.re, r.im) - expected), tolerance * eps * size) << what;
+      }
+    };
+    const auto binary = [&](BinaryOp op) {
+      RunInPieces(rng, ElementCount(out.ref),
+                  [&](Range r) { Binary(op, a.ref, b.ref, alpha, dtype, out.ref, r); });
+    };
+    const auto unary = [&](UnaryOp op) { Unary(op, a.ref, dtype, out.ref, FullRange(out.ref)); };
+    binary(BinaryOp::kAdd);
+    check("add", [](Wide x, Wide y) { return x + Wide(0.5L, -2) * y; }, 8);
+    binary(BinaryOp::kSub);
+    check("sub", [](Wide x, Wide y) { return x - Wide(0.5L, -2) * y; }, 8);
+    binary(BinaryOp::kMul);
+    check("mul", [](Wide x, Wide y) { return x * y; }, 8);
+    binary(BinaryOp::kDiv);
+    check("div", [](Wide x, Wide y) { return x / y; }, 16);
+    unary(UnaryOp::kExp);
+    check("exp", [](Wide x, Wide) { return std::exp(x); }, 16);
+    unary(UnaryOp::kNeg);
+    check("neg", [](Wide x, Wide) { return -x; }, 0);
+    unary(UnaryOp::kAbs);
+    check("abs", [](Wide x, Wide) { return Wide(std::abs(x)); }, 8);
+    EXPECT_FALSE(Supports(UnaryOp::kRelu, dtype));
+  }
+  // No overflow on the way: (1e30 + 1e30 i) / (1e30 + 1e30 i) = 1.
+  std::complex<float> huge(1e30f, 1e30f);
+  std::complex<float> one;
+  const TensorRef in = MakeContiguous(&huge, DType::kComplex64, {});
+  const TensorRef out = MakeContiguous(&one, DType::kComplex64, {});
+  Binary(BinaryOp::kDiv, in, in, Scalar(), DType::kComplex64, out, {0, 1});
+  EXPECT_EQ(one, std::complex<float>(1, 0));
+}
+
+int64_t UlpDistance(float a, float b) {
+  const auto ordered = [](float f) {
+    const auto bits = std::bit_cast<int32_t>(f);
+    return static_cast<int64_t>(bits < 0 ? std::numeric_limits<int32_t>::min() - int64_t{bits} : bits);
+  };
+  return std::abs(ordered(a) - ordered(b));
+}
+
+TEST(ElementwiseTest, ExpIsWithinTwoUlp) {
+  std::vector<float> x = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 88.7228317f, 88.7228394f, 89.0f,
+                          -87.3365447f, -87.4f, -103.27893f, -103.97207f, -103.972084f, -104.0f,
+                          -150.0f, 1e30f, -1e30f, 1e-40f, -1e-40f, 1e-8f};
+  Rng rng(14);
+  for (int i = 0; i < 400000; ++i) x.push_back(std::uniform_real_distribution<float>(-105, 90)(rng));
+  for (int i = 0; i < 200000; ++i) x.push_back(std::uniform_real_distribution<float>(-1, 1)(rng));
+  std::vector<float> y(x.size());
+  const auto n = static_cast<int64_t>(x.size());
+  const TensorRef in = MakeContiguous(x.data(), DType::kFloat, {n});
+  const TensorRef out = MakeContiguous(y.data(), DType::kFloat, {n});
+  Unary(UnaryOp::kExp, in, DType::kFloat, out, {0, n});
+  int64_t worst = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const auto expected = static_cast<float>(std::exp(static_cast<long double>(x[i])));
+    if (std::isnan(expected)) {
+      EXPECT_TRUE(std::isnan(y[i]));
+      continue;
+    }
+    ASSERT_LE(UlpDistance(y[i], expected), 2) << x[i];
+    worst = std::max(worst, UlpDistance(y[i], expected));
+  }
+  RecordProperty("worst_ulp", static_cast<int>(worst));
+  EXPECT_EQ(y[0], 1.0f);
+  EXPECT_EQ(y[1], 1.0f);
+  EXPECT_EQ(y[2], INFINITY);
+  EXPECT_EQ(y[3], 0.0f);
+  for (DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kDouble}) {
+    const auto a = RandomTensor(rng, dtype, {5000}, TestLayout::kContiguous);
+    const auto r = MakeTensor(rng, dtype, {5000});
+    Unary(UnaryOp::kExp, a.ref, dtype, r.ref, {0, 5000});
+    for (int64_t i = 0; i < 5000; ++i) {
+      const long double exact = std::exp(At(a.ref, i).re);
+      const long double got = At(r.ref, i).re;
+      if (std::isnan(exact)) {
+        EXPECT_TRUE(std::isnan(got));
+        continue;
+      }
+      const long double eps = dtype == DType::kFloat16 ? 0x1p-10L : dtype == DType::kBFloat16 ? 0x1p-7L : 0x1p-52L;
+      const long double tiny = dtype == DType::kFloat16 ? 0x1p-24L : dtype == DType::kBFloat16 ? 0x1p-133L : 0x1p-1074L;
+      const long double rounded = RoundFloating(exact, dtype);
+      if (std::isinf(rounded) || std::isinf(got)) ASSERT_EQ(got, rounded);
+      else ASSERT_LE(std::fabs(got - exact), eps * std::fabs(exact) + tiny) << static_cast<double>(exact);
+    }
+  }
+}
+
+TEST(ElementwiseTest, LayoutAndSplitDoNotChangeABit) {
+  Rng rng(15);
+  for (DType dtype : kAllDTypes) {
+    const std::vector<int64_t> sizes = {3, 7, 129};
+    const auto a = RandomTensor(rng, dtype, sizes, TestLayout::kContiguous);
+    const auto b = RandomTensor(rng, dtype, sizes, TestLayout::kContiguous);
+    const auto expected = MakeTensor(rng, dtype, sizes);
+    const Scalar alpha = Scalar::Of(0.7);
+    for (int op = 0; op < 4; ++op) {
+      const auto o = static_cast<BinaryOp>(op);
+      Binary(o, a.ref, b.ref, alpha, dtype, expected.ref, FullRange(expected.ref));
+      for (int round = 0; round < 5; ++round) {
+        const auto a2 = MakeTensor(rng, dtype, sizes, TestLayout::kStrided);
+        const auto b2 = MakeTensor(rng, dtype, sizes, TestLayout::kStrided);
+        const auto got = MakeTensor(rng, dtype, sizes, PickLayout(rng, false));
+        CopyElements(a.ref, a2.ref);
+        CopyElements(b.ref, b2.ref);
+        RunInPieces(rng, ElementCount(got.ref),
+                    [&](Range r) { Binary(o, a2.ref, b2.ref, alpha, dtype, got.ref, r); });
+        ASSERT_EQ(BytesOf(got.ref), BytesOf(expected.ref)) << Name(dtype) << " op " << op;
+      }
+    }
+  }
+}
+
+TEST(ElementwiseTest, InPlaceEqualsOutOfPlace) {
+  Rng rng(16);
+  for (DType dtype : kAllDTypes) {
+    for (auto layout : {TestLayout::kContiguous, TestLayout::kStrided}) {
+      const auto a = RandomTensor(rng, dtype, {11, 77}, layout);
+      const auto b = RandomTensor(rng, dtype, {77}, TestLayout::kContiguous);
+      const auto out = MakeTensor(rng, dtype, {11, 77});
+      Binary(BinaryOp::kAdd, a.ref, b.ref, Scalar::Of(1.0), dtype, out.ref, FullRange(out.ref));
+      Binary(BinaryOp::kAdd, a.ref, b.ref, Scalar::Of(1.0), dtype, a.ref, FullRange(a.ref));
+      EXPECT_EQ(BytesOf(a.ref), BytesOf(out.ref)) << Name(dtype);
+    }
+  }
+}
+
+TEST(ElementwiseTest, IntegerCornersAreDefined) {
+  struct Case { BinaryOp op; int32_t a, b, expected; };
+  constexpr int32_t kMin = std::numeric_limits<int32_t>::min();
+  constexpr int32_t kMax = std::numeric_limits<int32_t>::max();
+  const Case kCases[] = {{BinaryOp::kAdd, kMax, 1, kMin}, {BinaryOp::kSub, kMin, 1, kMax},
+                         {BinaryOp::kMul, kMin, -1, kMin}, {BinaryOp::kDiv, kMin, -1, kMin},
+                         {BinaryOp::kDiv, 7, 0, 0},       {BinaryOp::kDiv, -7, 2, -3}};
+  for (Case c : kCases) {
+    int32_t got = 0;
+    const TensorRef a = MakeContiguous(&c.a, DType::kInt32, {});
+    const TensorRef b = MakeContiguous(&c.b, DType::kInt32, {});
+    const TensorRef out = MakeContiguous(&got, DType::kInt32, {});
+    Binary(c.op, a, b, Scalar::Of(1.0), DType::kInt32, out, {0, 1});
+    EXPECT_EQ(got, c.expected);
+  }
+}
+
+}  // namespace
+}  // namespace reprise::kernels

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Batched matrix product.
+//
+// Formula   out[.., m, n] = sum over k of a[.., m, k] * b[.., k, n]; the batch
+//   dims of a and b broadcast to those of out. K == 0 gives zeros.
+// Accumulation, by `compute`:
+//   float32, float16, bfloat16  in float32 (operands are exact in it)
+//   float64, complex            in their own type
+//   integers                    modulo 2^bits of `compute`
+//   bool                        or of ands
+// Order     k ascends within blocks of 256, whose sums are added in order. It
+//   depends on K alone: not on the range, the strides, M, N or the batch.
+// Rounding  float32 and float64 fuse multiply and add where the processor can;
+//   the sum is rounded once to out's type. (Processors without fused
+//   multiply-add may differ in the last bits.)
+// NaN, Inf  as IEEE 754; nothing is skipped, 0 * Inf is NaN.
+// Aliasing  none: out must not overlap a, b or the scratch memory.
+#pragma once
+
+#include "kernels/strided.h"
+
+namespace reprise::kernels {
+
+/// Work items of a product: blocks of out, each computed by one thread. 0 if
+/// out has no elements. The arguments are those of MatMul.
+int64_t MatMulUnitCount(const TensorRef& a, const TensorRef& b, DType compute,
+                        const TensorRef& out);
+
+/// Bytes of scratch that one MatMul call needs; calls that run at the same time
+/// need one each. At most about 4 MiB.
+int64_t MatMulScratchBytes(const TensorRef& a, const TensorRef& b, DType compute,
+                           const TensorRef& out);
+
+/// Computes blocks [range.begin, range.end) of out.
+///
+/// \param a, b, out  rank at least 2, any strides and types; a and b are
+///                   converted to the accumulation type when read
+/// \param compute    see the table above
+/// \param scratch    MatMulScratchBytes bytes, aligned to 64; contents are lost
+void MatMul(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
+            Range range, void* scratch);
+
+}  // namespace reprise::kernels

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/simd/rows.h"
+
+#include <hwy/targets.h>
+
+#include "kernels/simd/matmul_tile.h"
+#include "kernels/test_tensor.h"
+
+namespace reprise::kernels::simd {
+namespace {
+
+using namespace kernels::testing;
+
+// Runs fn once for every instruction set that this machine has.
+template <class Fn>
+void ForEachTarget(Fn&& fn) {
+  for (int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1) {
+    hwy::SetSupportedTargetsForTest(rest & -rest);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    fn(rest & -rest);
+    hwy::SetSupportedTargetsForTest(0);
+  }
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+constexpr DType kTypes[] = {DType::kFloat, DType::kFloat16, DType::kBFloat16};
+
+// Quiet NaNs become one NaN: with two NaN operands the payload is either one's.
+std::string Normalised(const TensorRef& ref) {
+  std::string text;
+  for (int64_t i = 0; i < ElementCount(ref); ++i) {
+    if (std::isnan(At(ref, i).re)) text += "nan.";
+    else text.append(AddressOf(ref, i), static_cast<size_t>(ItemSize(ref.dtype)));
+  }
+  return text;
+}
+
+TEST(RowsTest, EveryInstructionSetAndTailGivesTheSameBits) {
+  Rng rng(51);
+  constexpr int64_t kCount = 5003;
+  for (DType dtype : kTypes) {
+    const auto a = RandomTensor(rng, dtype, {kCount}, TestLayout::kContiguous);
+    const auto b = RandomTensor(rng, dtype, {kCount}, TestLayout::kContiguous);
+    const auto* pa = static_cast<const char*>(a.ref.data);
+    const auto* pb = static_cast<const char*>(b.ref.data);
+    const int64_t item = ItemSize(dtype);
+    for (int op = 0; op < 9; ++op) {
+      const auto run = [&](int64_t begin, int64_t n, const TestTensor& out) {
+        char* to = static_cast<char*>(out.ref.data) + begin * item;
+        if (op < 4) {
+          BinaryRow(static_cast<BinaryOp>(op), dtype, pa + begin * item, pb + begin * item, to, n,
+                    op == 0 ? 1.0f : 0.3f);
+        } else {
+          UnaryRow(static_cast<UnaryOp>(op - 4), dtype, pa + begin * item, to, n);
+        }
+      };
+      std::string expected;
+      ForEachTarget([&](int64_t target) {
+        const auto whole = MakeTensor(rng, dtype, {kCount});
+        run(0, kCount, whole);
+        if (expected.empty()) expected = Normalised(whole.ref);
+        ASSERT_EQ(Normalised(whole.ref), expected)
+            << Name(dtype) << " op " << op << " target " << target;
+        const auto pieces = MakeTensor(rng, dtype, {kCount});
+        for (int64_t begin = 0, n = 1; begin < kCount; begin += n, n = n % 23 + 1) {
+          run(begin, std::min(n, kCount - begin), pieces);
+        }
+        ASSERT_EQ(BytesOf(pieces.ref), BytesOf(whole.ref))
+            << Name(dtype) << " op " << op << " target " << target;
+      });
+    }
+  }
+}
+
+uint32_t BitsOf(float value) { return std::bit_cast<uint32_t>(value); }
+
+TEST(RowsTest, ConversionsEqualTheValueTypesOnEveryInstructionSet) {
+  std::vector<uint16_t> words(65536);
+  for (size_t i = 0; i < words.size(); ++i) words[i] = static_cast<uint16_t>(i);
+  std::vector<float> floats(600000);
+  Rng rng(52);
+  for (size_t i = 0; i < floats.size(); ++i) {
+    auto bits = static_cast<uint32_t>(rng());
+    if (i % 2 == 0) bits = (bits & 0x8fffffffu) | 0x30000000u;
+    if (i % 4 == 0) bits &= 0xfffff000u;
+    floats[i] = std::bit_cast<float>(bits);
+  }
+  ForEachTarget([&](int64_t target) {
+    std::vector<float> wide(words.size());
+    const auto count = static_cast<int64_t>(words.size());
+    ConvertRow(DType::kFloat16, DType::kFloat, words.data(), wide.data(), count);
+    for (size_t i = 0; i < words.size(); ++i) {
+      ASSERT_EQ(BitsOf(wide[i]), BitsOf(HalfBitsToFloat(words[i]))) << target << " " << i;
+    }
+    ConvertRow(DType::kBFloat16, DType::kFloat, words.data(), wide.data(), count);
+    for (size_t i = 0; i < words.size(); ++i) {
+      ASSERT_EQ(BitsOf(wide[i]), BitsOf(BFloat16BitsToFloat(words[i]))) << target << " " << i;
+    }
+    std::vector<uint16_t> narrow(floats.size());
+    const auto n = static_cast<int64_t>(floats.size());
+    ConvertRow(DType::kFloat, DType::kFloat16, floats.data(), narrow.data(), n);
+    for (size_t i = 0; i < floats.size(); ++i) {
+      ASSERT_EQ(narrow[i], FloatToHalfBits(floats[i])) << target << " " << floats[i];
+    }
+    ConvertRow(DType::kFloat, DType::kBFloat16, floats.data(), narrow.data(), n);
+    for (size_t i = 0; i < floats.size(); ++i) {
+      ASSERT_EQ(narrow[i], FloatToBFloat16Bits(floats[i])) << target << " " << floats[i];
+    }
+  });
+}
+
+TEST(RowsTest, ExpShiftedIsExpOfTheDifference) {
+  Rng rng(53);
+  const auto x = RandomTensor(rng, DType::kFloat, {1001}, TestLayout::kContiguous);
+  const auto difference = MakeTensor(rng, DType::kFloat, {1001});
+  const auto expected = MakeTensor(rng, DType::kFloat, {1001});
+  for (int64_t i = 0; i < 1001; ++i) {
+    static_cast<float*>(difference.ref.data)[i] = static_cast<float*>(x.ref.data)[i] - 1.5f;
+  }
+  UnaryRow(UnaryOp::kExp, DType::kFloat, difference.ref.data, expected.ref.data, 1001);
+  ExpShiftedRow(static_cast<float*>(x.ref.data), 1.5f, 1001);
+  EXPECT_EQ(BytesOf(x.ref), BytesOf(expected.ref));
+}
+
+TEST(MatMulTileTest, EveryInstructionSetMultipliesIntegersExactly) {
+  ForEachTarget([&](int64_t target) {
+    const int64_t width = PanelWidth(float());
+    EXPECT_EQ(32 % width, 0);
+    EXPECT_EQ(32 % PanelWidth(double()), 0);
+    constexpr int64_t kDepth = 5;
+    for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 13}) {
+      const int64_t cols = 5 * width;
+      const int64_t panels = (rows + kPanelHeight - 1) / kPanelHeight;
+      std::vector<float> left(static_cast<size_t>(panels * kPanelHeight * kDepth));
+      std::vector<float> right(static_cast<size_t>(cols * kDepth));
+      std::vector<float> c(static_cast<size_t>(rows * cols), 100.0f);
+      const auto a = [](int64_t i, int64_t k) { return static_cast<float>(i * 3 + k); };
+      const auto b = [](int64_t k, int64_t j) { return static_cast<float>(k * 7 - j); };
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t k = 0; k < kDepth; ++k) {
+          const int64_t panel = i / kPanelHeight * kDepth * kPanelHeight;
+          left[static_cast<size_t>(panel + k * kPanelHeight + i % kPanelHeight)] = a(i, k);
+        }
+      }
+      for (bool packed : {true, false}) {
+        for (int64_t k = 0; k < kDepth; ++k) {
+          for (int64_t j = 0; j < cols; ++j) {
+            const int64_t in_panel = j / width * width * kDepth + k * width + j % width;
+            right[static_cast<size_t>(packed ? in_panel : k * cols + j)] = b(k, j);
+          }
+        }
+        const RightPanels<float> view = packed ? RightPanels<float>{right.data(), width * kDepth, width}
+                                               : RightPanels<float>{right.data(), width, cols};
+        for (bool accumulates : {false, true}) {
+          MultiplyBlock(left.data(), view, c.data(), cols, rows, cols, kDepth, accumulates);
+          for (int64_t i = 0; i < rows; ++i) {
+            for (int64_t j = 0; j < cols; ++j) {
+              float sum = 0;
+              for (int64_t k = 0; k < kDepth; ++k) sum += a(i, k) * b(k, j);
+              ASSERT_EQ(c[static_cast<size_t>(i * cols + j)], accumulates ? 2 * sum : sum) << target;
+            }
+          }
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace reprise::kernels::simd

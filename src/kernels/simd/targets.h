@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Include before hwy/foreach_target.h. Names the instruction sets that are not
+// worth their build time: SSSE3 lacks nothing that SSE4 is needed for here, and
+// AVX3_DL adds only integer dot products. The scalable sets are left to NEON: the
+// kernels keep vectors in arrays and need lane counts known at compile time.
+#pragma once
+
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)

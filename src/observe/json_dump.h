@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a captured graph looks like from outside: the JSON dump (opens in trace viewers) and log lines.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "capture/model.h"
+
+namespace reprise::observe {
+
+/// The dump of aclmdlRIDebugJsonPrint: one object per task, streams with the origin last. `verbose` adds kernel
+/// arguments.
+std::string JsonDump(const capture::Model& model, bool verbose);
+
+/// Writes the dump; 107000 when the file cannot be written.
+Status WriteJsonDump(const capture::Model& model, const std::string& path, bool verbose);
+
+/// One log line per task (aclmdlRIDebugPrint).
+void LogTasks(const capture::Model& model);
+
+}  // namespace reprise::observe

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/env.h"
+#include "base/fault.h"
+#include "device/memory.h"
+#include "ops/op_call.h"
+#include "ops/tensor.h"
+#include "runtime/stream.h"
+
+namespace reprise::ops {
+namespace {
+
+bool ChecksPointers() {
+  static const bool checks = EnvInt(EnvVar::kCheckPointers) != 0;
+  return checks;
+}
+
+// A refusal of the runtime as an operator's error: the runtime's number goes into the text.
+Status FromRuntime(const OpSchema& op, Status&& cause) {
+  const Status::Detail& detail = cause.detail();
+  return Error(361001, fmt::format("{}: {} (runtime error {} {})", op.name, detail.what, detail.code,
+                                   FindErrorInfo(detail.code).name))
+      .Culprit(detail.culprit)
+      .Hint(detail.hint.empty() ? std::string(FindErrorInfo(detail.code).solution) : detail.hint);
+}
+
+Status BadExecutor(const void* handle) {
+  if (handle == nullptr) {
+    return Error(561103, "the executor is null").Hint("pass the executor that the GetWorkspaceSize call returned");
+  }
+  const HandleState state = Executors().Classify(handle);
+  Status status = Error(561102, DescribeBadHandle(state, handle, "aclOpExecutor"));
+  if (state != HandleState::kDestroyed) return status;
+  return std::move(status).Hint("phase two uses an executor up: plan again, or call aclSetAclOpExecutorRepeatable "
+                                "before the first use");
+}
+
+StatusOr<Executor*> FindExecutor(const void* handle) {
+  if (Executor* executor = Executors().Find(handle)) return executor;
+  return BadExecutor(handle);
+}
+
+Status ExecuteOn(const Executor& executor, OpId id, void* workspace, uint64_t workspace_bytes, const void* stream) {
+  const OpSchema& op = executor.op;
+  if (op.id != id) [[unlikely]] {
+    return Error(161002, fmt::format("{}: the executor was planned by {}GetWorkspaceSize", SchemaOf(id).name, op.name))
+        .Hint("pass each executor to the second phase of its own operator");
+  }
+  if (workspace_bytes < executor.workspace_bytes || (workspace == nullptr && executor.workspace_bytes != 0)) {
+    return Error(161002, fmt::format("{}: the workspace {} of {} bytes is too small, {} bytes were planned", op.name,
+                                     fmt::ptr(workspace), workspace_bytes, executor.workspace_bytes))
+        .Hint("pass at least as many bytes of device memory as GetWorkspaceSize wrote to workspaceSize");
+  }
+  auto found = runtime::FindStream(stream);
+  if (!found.ok()) return FromRuntime(op, std::move(found).status());
+  if (ChecksPointers()) {
+    REPRISE_RETURN_IF_ERROR(executor.CheckMemory());
+    if (executor.workspace_bytes != 0) {
+      REPRISE_RETURN_IF_ERROR(executor.CheckRange(workspace, executor.workspace_bytes, "the workspace"));
+    }
+  }
+  for (const Launch* launch : executor.launches) {
+    LaunchTask payload;
+    Status status = found.value()->Submit(MakeLaunchTask(*launch, workspace, payload));
+    if (!status.ok()) return FromRuntime(op, std::move(status));
+  }
+  return {};
+}
+
+}  // namespace
+
+HandleTable<Executor, HandleKind::kExecutor>& Executors() {
+  static auto* const table = new HandleTable<Executor, HandleKind::kExecutor>;
+  return *table;
+}
+
+Executor::~Executor() {
+  for (const Launch* launch : launches) launch->Release();
+}
+
+void Executor::MoveSlot(size_t index, uintptr_t base) {
+  TensorSlot& slot = slots[index];
+  for (Launch*& launch : launches) {
+    const auto is_slot = [&](const OperandUse& use) { return use.slot == static_cast<int32_t>(index); };
+    if (std::none_of(launch->uses.begin(), launch->uses.end(), is_slot)) continue;
+    if (launch->is_shared()) {  // queued or in a graph: that one keeps its addresses
+      auto* copy = new Launch(*launch);
+      launch->Release();
+      launch = copy;
+    }
+    for (size_t i = 0; i < launch->refs.size(); ++i) {
+      void*& data = launch->refs[i].data;
+      if (is_slot(launch->uses[i])) data = reinterpret_cast<void*>(base + (reinterpret_cast<uintptr_t>(data) - slot.base));
+    }
+  }
+  slot.base = base;
+}
+
+Status Executor::CheckRange(const void* pointer, uint64_t bytes, std::string_view what) const {
+  const device::MemoryRegistry& registry = device::MemoryRegistry::Get();
+  auto range = registry.CheckRange(pointer, bytes, "it");
+  if (range.ok() && range.value().kind != device::MemoryKind::kPageable) [[likely]] return {};
+  std::string why = range.ok() ? fmt::format("it {}", registry.Explain(pointer))
+                               : std::move(range).status().detail().what;
+  return Error(361001, fmt::format("{}: {} needs {} bytes at {}, which are not device memory: {}", op.name, what, bytes,
+                                   fmt::ptr(pointer), why))
+      .Hint("pass memory of aclrtMalloc, aclrtMallocHost or aclrtHostRegister that is large enough for shape, strides "
+            "and offset");
+}
+
+Status Executor::CheckMemory() const {
+  for (const TensorSlot& slot : slots) {
+    if (slot.extent_bytes == 0) continue;
+    if (slot.base == 0) {
+      return Error(161001, fmt::format("{}: {} has {} elements and no data (null)", op.name, NameOf(slot), slot.count))
+          .Hint("give the tensor an address when it is created, or with aclSetRawTensorAddr before phase one");
+    }
+    REPRISE_RETURN_IF_ERROR(
+        CheckRange(reinterpret_cast<const void*>(slot.base + slot.offset_bytes), slot.extent_bytes, NameOf(slot)));
+  }
+  return {};
+}
+
+std::string Executor::NameOf(const TensorSlot& slot) const {
+  const std::string_view name = op.params[slot.param].name;
+  return slot.element < 0 ? std::string(name) : fmt::format("{}[{}]", name, slot.element);
+}
+
+Status Prepare(OpId id, std::span<const Argument> args, uint64_t* workspace_bytes, void** executor) {
+  const OpSchema& op = SchemaOf(id);
+  if (executor != nullptr) *executor = nullptr;
+  if (workspace_bytes != nullptr) *workspace_bytes = 0;
+  if (executor == nullptr || workspace_bytes == nullptr) {
+    return Error(161001, fmt::format("{}: {} is null", op.name, executor == nullptr ? "executor" : "workspaceSize"))
+        .Hint("pass the address of a variable that takes the result");
+  }
+  auto planned = std::make_unique<Executor>(op);
+  REPRISE_RETURN_IF_ERROR(OpCall(op, args, *planned).Run());
+  void* handle = FaultPoint("ops.executor") ? nullptr : Executors().Insert(planned.get());
+  if (handle == nullptr) {
+    return Error(561101, fmt::format("{}: the process has too many executors", op.name))
+        .Hint("pass each executor to phase two, or destroy it with aclDestroyAclOpExecutor");
+  }
+  *workspace_bytes = planned.release()->workspace_bytes;
+  *executor = handle;
+  return {};
+}
+
+Status Execute(OpId id, void* workspace, uint64_t workspace_bytes, const void* handle, const void* stream) {
+  Executor* executor = Executors().Find(handle);
+  if (executor == nullptr) [[unlikely]] {
+    Status status = BadExecutor(handle);
+    return Error(status.code(), fmt::format("{}: {}", SchemaOf(id).name, status.detail().what))
+        .Hint(status.detail().hint);
+  }
+  if (executor->is_repeatable) return ExecuteOn(*executor, id, workspace, workspace_bytes, stream);
+  // Taken out of the table first: of two threads that use it, one gets it.
+  const std::unique_ptr<Executor> consumed(Executors().Erase(handle));
+  if (consumed == nullptr) return BadExecutor(handle);
+  return ExecuteOn(*consumed, id, workspace, workspace_bytes, stream);
+}
+
+Status SetRepeatable(const void* handle) {
+  REPRISE_ASSIGN_OR_RETURN(Executor * executor, FindExecutor(handle));
+  executor->is_repeatable = true;
+  return {};
+}
+
+Status DestroyExecutor(const void* handle) {
+  const std::unique_ptr<Executor> executor(Executors().Erase(handle));
+  return executor != nullptr ? Status() : BadExecutor(handle);
+}
+
+namespace {
+
+// The index-th tensor or list parameter of the range, or why there is none.
+StatusOr<const ParamSlots*> FindParamSlots(const Executor& executor, TensorRange range, uint64_t index) {
+  const auto role_of = [&](const ParamSlots& slots) { return executor.op.params[slots.param].role; };
+  uint64_t position = 0;
+  if (range != TensorRange::kOutputs) {
+    for (const ParamSlots& slots : executor.params) {
+      if (role_of(slots) != Role::kOutput && position++ == index) return &slots;
+    }
+  }
+  if (range != TensorRange::kInputs) {
+    for (const ParamSlots& slots : executor.params) {
+      if (role_of(slots) != Role::kInput && position++ == index) return &slots;
+    }
+  }
+  const char* const what = range == TensorRange::kInputs    ? "inputs"
+                           : range == TensorRange::kOutputs ? "outputs"
+                                                            : "inputs and outputs";
+  return Error(161002, fmt::format("{}: index {} is out of range, the operator has {} {}", executor.op.name, index,
+                                   position, what));
+}
+
+}  // namespace
+
+Status MoveTensor(const void* handle, TensorRange range, uint64_t index, int64_t element, const void* object,
+                  void* address) {
+  REPRISE_ASSIGN_OR_RETURN(Executor * executor, FindExecutor(handle));
+  if (object == nullptr) {
+    return Error(561103, fmt::format("{}: the tensor is null", executor->op.name))
+        .Hint("pass the object that was given to phase one");
+  }
+  if (!executor->is_repeatable) {
+    return Error(561000, fmt::format("{}: the executor is not repeatable, its addresses are fixed", executor->op.name))
+        .Hint("call aclSetAclOpExecutorRepeatable right after phase one");
+  }
+  REPRISE_ASSIGN_OR_RETURN(const ParamSlots* param, FindParamSlots(*executor, range, index));
+  const bool is_list = executor->op.params[param->param].kind == ParamKind::kTensorList;
+  const std::string_view name = executor->op.params[param->param].name;
+  const auto invalid = [&](std::string text, std::string hint = {}) {
+    return Error(161002, fmt::format("{}: {}", executor->op.name, text)).Hint(std::move(hint));
+  };
+  if (is_list != (element >= 0)) {
+    return invalid(fmt::format("{} (index {}) is {}", name, index, is_list ? "a list of tensors" : "a tensor, not a list"),
+                   is_list ? "use the Dynamic form of the function" : "use the form without Dynamic");
+  }
+  const auto offset = static_cast<uint64_t>(is_list ? element : 0);
+  if (offset >= param->count) {
+    return invalid(fmt::format("{} has {} tensors, relativeIndex is {}", name, param->count, offset));
+  }
+  const TensorSlot& slot = executor->slots[param->first + offset];
+  if (slot.handle == nullptr) return invalid(fmt::format("{} was null in phase one", executor->NameOf(slot)));
+  // The object: a live one that describes the planned view.
+  const void* tensor_handle = object;
+  if (is_list) {
+    REPRISE_ASSIGN_OR_RETURN(const TensorListObject* list, FindTensorList(object));
+    if (offset >= list->tensors.size()) {
+      return invalid(fmt::format("the list has {} tensors, relativeIndex is {}", list->tensors.size(), offset));
+    }
+    tensor_handle = list->tensors[offset];
+  }
+  REPRISE_ASSIGN_OR_RETURN(const Tensor* tensor, FindTensor(tensor_handle));
+  if (tensor_handle != slot.handle && (tensor->count != slot.count || tensor->dtype() != slot.dtype)) {
+    return invalid(fmt::format("the tensor given for {} has {} elements of {}, planned were {} of {}",
+                               executor->NameOf(slot), tensor->count, DTypeText(tensor->dtype_number), slot.count,
+                               kernels::Name(slot.dtype)),
+                   "shapes and types of an executor cannot change: pass the object of phase one");
+  }
+  if (address == nullptr && slot.extent_bytes != 0) {
+    return Error(561103, fmt::format("{}: the new address of {} is null", executor->op.name, executor->NameOf(slot)));
+  }
+  executor->MoveSlot(param->first + offset, reinterpret_cast<uintptr_t>(address));
+  return {};
+}
+
+}  // namespace reprise::ops

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Executor: a planned operator call, between phase one and phase two; what stands behind aclOpExecutor*.
+//
+//     Prepare ──► one-shot ──Execute (also a failing one)──► gone
+//                    │ SetRepeatable                ▲
+//                    ▼                              │ Destroy
+//                 repeatable ──Execute──► repeatable┘   MoveTensor between two Execute calls
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/handle_table.h"
+#include "base/status.h"
+#include "ops/argument.h"
+#include "ops/inline_vector.h"
+#include "ops/launch.h"
+#include "ops/op_schema.h"
+
+namespace reprise::ops {
+
+/// A tensor argument as phase one saw it.
+struct TensorSlot {
+  const void* handle = nullptr;  ///< null: the argument was null
+  uintptr_t base = 0;            ///< address of the storage
+  uint64_t offset_bytes = 0;     ///< from there to the first element
+  uint64_t extent_bytes = 0;     ///< from the first element to the end of the last
+  int64_t count = 0;             ///< elements
+  kernels::DType dtype = kernels::DType::kUndefined;
+  uint16_t param = 0;            ///< OpSchema::params
+  int32_t element = -1;          ///< of a list; -1: no list
+};
+
+/// The slots of one tensor or list parameter.
+struct ParamSlots {
+  uint16_t param;
+  uint32_t first;
+  uint32_t count;
+};
+
+/// Threads: thread-compatible.
+class Executor {
+ public:
+  explicit Executor(const OpSchema& schema) : op(schema) {}
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  const OpSchema& op;
+  InlineVector<TensorSlot, 4> slots;
+  InlineVector<ParamSlots, 4> params;   ///< tensor and list parameters, in order
+  InlineVector<Launch*, 2> launches;    ///< one reference each
+  uint64_t workspace_bytes = 0;
+  bool is_repeatable = false;
+
+  /// Moves a slot to another storage address; launches that were submitted keep theirs.
+  void MoveSlot(size_t slot, uintptr_t base);
+  /// 161001 or 361001 unless every tensor lies in memory that the runtime knows.
+  Status CheckMemory() const;
+  /// 361001 unless the bytes lie in one range that the runtime knows; `what` names them.
+  Status CheckRange(const void* pointer, uint64_t bytes, std::string_view what) const;
+  /// "other", "tensors[2]".
+  std::string NameOf(const TensorSlot& slot) const;
+};
+
+HandleTable<Executor, HandleKind::kExecutor>& Executors();
+
+/// Phase one. Checks the arguments and plans the kernels; touches no device.
+///
+/// \param args  one for each parameter of the operator, in order
+/// \param [out] workspace_bytes, executor  0 and null on failure
+///
+/// Threads:  thread-safe
+/// Errors:   161001 for null, 161002 for an argument that does not fit, 561101 when an executor cannot be made
+Status Prepare(OpId id, std::span<const Argument> args, uint64_t* workspace_bytes, void** executor);
+
+/// Phase two. Submits the planned kernels to a stream; consumes an executor that is not repeatable, also on failure.
+///
+/// \param stream  handle; null: the default stream of the current context
+///
+/// Threads:  thread-safe
+/// Capture:  recorded as kernels
+/// Errors:   561103 for a null executor, 561102 for one that is used up; 161002 for too small a workspace or the executor
+///           of another operator; 361001 for memory that the runtime does not know or a refusal of the runtime
+Status Execute(OpId id, void* workspace, uint64_t workspace_bytes, const void* executor, const void* stream);
+
+/// Lets Execute keep the executor.
+Status SetRepeatable(const void* executor);
+Status DestroyExecutor(const void* executor);
+
+/// Which tensors an index counts.
+enum class TensorRange : uint8_t { kInputs, kOutputs, kInputsThenOutputs };
+
+/// Moves a tensor of a repeatable executor to another storage address; takes effect with the next Execute.
+///
+/// \param index    position among the tensor and list parameters of the range
+/// \param element  position in the list; -1 where the parameter is a tensor
+/// \param object   handle of the tensor or list given in phase one
+Status MoveTensor(const void* executor, TensorRange range, uint64_t index, int64_t element, const void* object,
+                  void* address);
+
+}  // namespace reprise::ops

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/launch.h"
+
+#include <algorithm>
+
+#include "base/env.h"
+#include "device/scheduler.h"
+#include "runtime/device.h"
+
+namespace reprise::ops {
+namespace {
+
+// Threads that can work on one launch: the workers of a device.
+int64_t Parallelism() {
+  static const int64_t threads = [] {
+    const int64_t configured = EnvInt(EnvVar::kWorkers);
+    return configured > 0 ? configured : int64_t{device::UsableCores()};
+  }();
+  return threads;
+}
+
+ir::RunResult RunTask(device::RunContext& context, void* payload) {
+  const auto& task = *static_cast<const LaunchTask*>(payload);
+  task.launch->Run(context, task.workspace);
+  return ir::RunResult::kDone;
+}
+
+void DestroyTask(void* payload) noexcept { static_cast<const LaunchTask*>(payload)->launch->Release(); }
+
+void DescribeTask(const void* payload, ir::TaskInfo& info) {
+  const Launch& launch = *static_cast<const LaunchTask*>(payload)->launch;
+  const bool is_cube = launch.op.computation.engine == Engine::kCube;
+  info.name = launch.op.short_name();
+  info.type_name = is_cube ? "KERNEL_AICORE" : "KERNEL_AIVEC";
+  const int64_t blocks = launch.grain == 0 ? 1 : (launch.units + launch.grain - 1) / launch.grain;
+  info.num_blocks = static_cast<uint32_t>(
+      std::clamp<int64_t>(blocks, 1, runtime::HardwareCores(is_cube ? 0 : 1)));
+  for (size_t i = 0; i < launch.refs.size(); ++i) {
+    if (launch.uses[i].slot < 0) continue;
+    const kernels::TensorRef& ref = launch.refs[i];
+    info.args.push_back(reinterpret_cast<uint64_t>(ref.data));
+    info.ranges.push_back({ref.data, ExtentBytes(ref), launch.uses[i].is_write});
+  }
+  info.args_bytes = static_cast<uint32_t>(info.args.size() * sizeof(uint64_t));
+}
+
+constexpr ir::TaskType kVectorType = {ir::TaskKind::kKernel, "KERNEL_AIVEC", RunTask, DestroyTask, nullptr,
+                                      DescribeTask};
+constexpr ir::TaskType kCubeType = {ir::TaskKind::kKernel, "KERNEL_AICORE", RunTask, DestroyTask, nullptr,
+                                    DescribeTask};
+
+struct SplitRun {
+  const Launch& launch;
+  char* scratch;
+};
+
+}  // namespace
+
+Launch::Launch(const Launch& other)
+    : op(other.op),
+      kernel(other.kernel),
+      compute(other.compute),
+      refs(other.refs),
+      uses(other.uses),
+      scalars(other.scalars),
+      ints(other.ints),
+      units(other.units),
+      grain(other.grain),
+      scratch_bytes(other.scratch_bytes),
+      scratch_offset(other.scratch_offset) {
+  Seal();
+}
+
+void Launch::Seal() {
+  for (size_t i = 0; i < refs.size(); ++i) {
+    if (uses[i].slot < 0) refs[i].data = scalars[static_cast<size_t>(-1 - uses[i].slot)].bytes;
+  }
+  parts_ = grain == 0 ? 1 : std::clamp<int64_t>(units / grain, 1, Parallelism());
+}
+
+void Launch::Run(device::RunContext& context, void* workspace) const {
+  const auto begin = reinterpret_cast<uintptr_t>(workspace);
+  char* scratch = static_cast<char*>(workspace) + (-begin & (kScratchAlignment - 1)) + scratch_offset;
+  if (scratch_bytes == 0) scratch = nullptr;
+  if (parts_ == 1) {
+    kernel(*this, {0, units}, scratch);
+    return;
+  }
+  SplitRun run{*this, scratch};
+  if (scratch == nullptr) {
+    const auto body = [](void* arg, int64_t first, int64_t last) {
+      const Launch& launch = static_cast<const SplitRun*>(arg)->launch;
+      launch.kernel(launch, {first, last}, nullptr);
+    };
+    context.scheduler().ParallelFor(units, grain, body, &run);
+    return;
+  }
+  // One part for each block of scratch.
+  const auto body = [](void* arg, int64_t first, int64_t last) {
+    const auto& [launch, blocks] = *static_cast<const SplitRun*>(arg);
+    for (int64_t part = first; part < last; ++part) {
+      const kernels::Range range{launch.units * part / launch.parts_, launch.units * (part + 1) / launch.parts_};
+      launch.kernel(launch, range, blocks + static_cast<uint64_t>(part) * launch.scratch_bytes);
+    }
+  };
+  context.scheduler().ParallelFor(parts_, 1, body, &run);
+}
+
+ir::Task MakeLaunchTask(const Launch& launch, void* workspace, LaunchTask& storage) {
+  launch.Retain();
+  storage = {&launch, workspace};
+  return ir::MakeTask(launch.op.computation.engine == Engine::kCube ? kCubeType : kVectorType, storage);
+}
+
+uint64_t ExtentBytes(const kernels::TensorRef& ref) {
+  int64_t last = 0;
+  for (int d = 0; d < ref.rank; ++d) {
+    if (ref.sizes[d] == 0) return 0;
+    last += (ref.sizes[d] - 1) * ref.strides[d];
+  }
+  return static_cast<uint64_t>((last + 1) * kernels::ItemSize(ref.dtype));
+}
+
+void Coalesce(Refs& refs) {
+  const kernels::TensorRef shape = refs[0];
+  // All operands get the dims of the first one but those of size 1.
+  for (kernels::TensorRef& ref : refs) {
+    const kernels::TensorRef from = ref;
+    ref.rank = 0;
+    for (int d = 0; d < shape.rank; ++d) {
+      if (shape.sizes[d] == 1) continue;
+      const int own = d - shape.rank + from.rank;
+      ref.sizes[ref.rank] = shape.sizes[d];
+      ref.strides[ref.rank++] = own < 0 || from.sizes[own] == 1 ? 0 : from.strides[own];
+    }
+  }
+  // Joins dim d + 1 into dim d where it continues it for every operand.
+  for (int d = refs[0].rank - 2; d >= 0; --d) {
+    const bool joins = std::all_of(refs.begin(), refs.end(), [d](const kernels::TensorRef& ref) {
+      return ref.strides[d] == ref.sizes[d + 1] * ref.strides[d + 1];
+    });
+    if (!joins) continue;
+    for (kernels::TensorRef& ref : refs) {
+      ref.sizes[d] *= ref.sizes[d + 1];
+      ref.strides[d] = ref.strides[d + 1];
+      for (int e = d + 1; e + 1 < ref.rank; ++e) {
+        ref.sizes[e] = ref.sizes[e + 1];
+        ref.strides[e] = ref.strides[e + 1];
+      }
+      --ref.rank;
+    }
+  }
+}
+
+}  // namespace reprise::ops

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Launch: one prepared kernel of an operator call, ready to run any number of times.
+//
+// Phase one fills a Launch, phase two submits it as one task (ir::TaskKind::kKernel), a graph runs it at every replay.
+// From its first submission on it is immutable and shared by reference count: by the executor while that is repeatable,
+// and by every task, queued or in a graph. To move an operand to another address the executor replaces the Launch by a
+// changed copy (executor.h), so what was submitted before keeps its own addresses.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "ir/task.h"
+#include "kernels/cast.h"
+#include "kernels/strided.h"
+#include "ops/inline_vector.h"
+#include "ops/op_schema.h"
+
+namespace reprise::ops {
+
+/// The operands of a kernel; up to three, as most have, without an allocation.
+using Refs = InlineVector<kernels::TensorRef, 3>;
+
+/// Where the operand at the same place of Launch::refs comes from.
+struct OperandUse {
+  int32_t slot = -1;      ///< Executor::slots; negative: scalars[-1 - slot] of the launch
+  bool is_write = false;
+};
+
+/// Life cycle: made and filled by a plan function, Seal, submitted; freed with the last reference.
+/// Threads: immutable after Seal but for Executor::MoveTensor, which touches unshared ones only; the count is atomic.
+class Launch {
+ public:
+  /// Does work items [range.begin, range.end); calls for disjoint ranges may run at the same time, each with scratch of
+  /// its own. The result does not depend on how the items are cut into ranges.
+  using Kernel = void (*)(const Launch& launch, kernels::Range range, void* scratch);
+
+  Launch(const OpSchema& schema, Kernel function) : op(schema), kernel(function) {}
+  /// An unshared copy.
+  Launch(const Launch& other);
+  Launch& operator=(const Launch&) = delete;
+
+  const OpSchema& op;
+  const Kernel kernel;
+  kernels::DType compute = kernels::DType::kUndefined;
+
+  Refs refs;                                ///< outputs first
+  InlineVector<OperandUse, 3> uses;         ///< one for each of refs
+  InlineVector<kernels::Scalar, 2> scalars;
+  InlineVector<int64_t, 4> ints;            ///< dims, masks and the like; meaning belongs to the kernel
+
+  int64_t units = 0;           ///< work items; a launch without any is dropped
+  int64_t grain = 0;           ///< fewest items that are worth a thread; 0: all on one
+  uint64_t scratch_bytes = 0;  ///< for each concurrent call of the kernel
+  uint64_t scratch_offset = 0; ///< in the workspace
+
+  /// Number of ranges that may run at the same time and the number of scratch blocks; at least 1.
+  int64_t parts() const { return parts_; }
+
+  /// Lets scalar operands point to `scalars` and fixes the number of parts.
+  void Seal();
+
+  bool is_shared() const { return references_.load(std::memory_order_acquire) != 1; }
+  void Retain() const { references_.fetch_add(1, std::memory_order_relaxed); }
+  void Release() const {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+  /// Runs all items on this thread and idle workers.
+  void Run(device::RunContext& context, void* workspace) const;
+
+ private:
+  ~Launch() = default;
+
+  int64_t parts_ = 1;
+  mutable std::atomic<uint32_t> references_{1};
+};
+
+/// Payload of a launch's task.
+struct LaunchTask {
+  const Launch* launch;  ///< one reference
+  void* workspace;       ///< borrowed; aligned here, so any address will do
+};
+
+/// A task that runs `launch`; its payload takes a reference of its own and lies in `storage`, which whoever submits the
+/// task copies from.
+ir::Task MakeLaunchTask(const Launch& launch, void* workspace, LaunchTask& storage);
+
+/// Alignment of scratch blocks; the workspace has this much to spare.
+inline constexpr uint64_t kScratchAlignment = 64;
+
+/// Bytes from the first element to the end of the last one; 0 without elements. Fits 64 bits for views that OpCall let
+/// pass.
+uint64_t ExtentBytes(const kernels::TensorRef& ref);
+
+/// Rewrites the operands of an element-wise launch, outputs first, as views of one common shape with as few dims as
+/// possible: size 1 vanishes, broadcast dims get stride 0, dims that all operands walk as one are joined.
+void Coalesce(Refs& refs);
+
+}  // namespace reprise::ops

@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/op_call.h"
+
+#include <algorithm>
+#include <climits>
+#include <cstdlib>
+
+namespace reprise::ops {
+namespace {
+
+const char* KindName(ParamKind kind) {
+  switch (kind) {
+    case ParamKind::kTensor: return "aclTensor";
+    case ParamKind::kScalar: return "aclScalar";
+    case ParamKind::kIntArray: return "aclIntArray";
+    case ParamKind::kFloatArray: return "aclFloatArray";
+    case ParamKind::kBoolArray: return "aclBoolArray";
+    case ParamKind::kTensorList: return "aclTensorList";
+    case ParamKind::kScalarList: return "aclScalarList";
+    case ParamKind::kString: return "string";
+    default: return "value";
+  }
+}
+
+std::string Join(const InlineVector<Operand, 3>& operands, const auto& text) {
+  std::string joined;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (i != 0) joined += i + 1 == operands.size() ? " and " : ", ";
+    joined += text(operands[i]);
+  }
+  return joined;
+}
+
+// Bytes from the start of the storage to the end of the view, or -1 when they do not fit.
+int64_t EndOfView(const Tensor& tensor) {
+  if (tensor.count == 0) return 0;
+  __int128 last = tensor.offset;
+  for (size_t d = 0; d < tensor.sizes.size(); ++d) {
+    last += static_cast<__int128>(tensor.sizes[d] - 1) * tensor.strides[d];
+    if (last > INT64_MAX) return -1;
+  }
+  last = (last + 1) * kernels::ItemSize(tensor.dtype());
+  return last > INT64_MAX ? -1 : static_cast<int64_t>(last);
+}
+
+bool SameView(const kernels::TensorRef& a, const kernels::TensorRef& b) {
+  return a.data == b.data && a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes) &&
+         std::equal(a.strides, a.strides + a.rank, b.strides) &&
+         kernels::ItemSize(a.dtype) == kernels::ItemSize(b.dtype);
+}
+
+bool ExtentsOverlap(const kernels::TensorRef& a, const kernels::TensorRef& b) {
+  const auto a_begin = reinterpret_cast<uintptr_t>(a.data);
+  const auto b_begin = reinterpret_cast<uintptr_t>(b.data);
+  return a_begin < b_begin + ExtentBytes(b) && b_begin < a_begin + ExtentBytes(a);
+}
+
+// Whether the elements fill their extent, in whatever order.
+bool IsDense(const kernels::TensorRef& ref) {
+  return ExtentBytes(ref) == static_cast<uint64_t>(kernels::ElementCount(ref) * kernels::ItemSize(ref.dtype));
+}
+
+}  // namespace
+
+Status OpCall::Run() {
+  REPRISE_RETURN_IF_ERROR(CheckNulls());
+  REPRISE_RETURN_IF_ERROR(Bind());
+  REPRISE_RETURN_IF_ERROR(CheckTypes());
+  REPRISE_RETURN_IF_ERROR(op.computation.dtype_rule(*this));
+  REPRISE_RETURN_IF_ERROR(CheckFormats());
+  REPRISE_RETURN_IF_ERROR(CheckViews());
+  REPRISE_RETURN_IF_ERROR(op.computation.shape_rule(*this));
+  REPRISE_RETURN_IF_ERROR(CheckAliasing());
+  REPRISE_RETURN_IF_ERROR(op.computation.plan(*this));
+  Finish();
+  return {};
+}
+
+// ---- Binding ----------------------------------------------------------------------------------------------------
+
+Status OpCall::CheckNulls() const {
+  if (args_.size() != op.params.size()) {
+    return Error(561000, fmt::format("{}: called with {} arguments, its table row has {}", op.name, args_.size(),
+                                     op.params.size()));
+  }
+  auto param = op.params.begin();
+  for (const Argument& arg : args_) {
+    if (arg.is_pointer() && arg.handle == nullptr && !param->optional) {
+      return Error(161001, fmt::format("{}: {} is null", op.name, param->name))
+          .Hint(fmt::format("pass an {}", KindName(param->kind)));
+    }
+    ++param;
+  }
+  return {};
+}
+
+Status OpCall::BindTensor(const Param& param, uint16_t index, const void* handle, int32_t element) {
+  const auto slot = static_cast<int32_t>(executor_.slots.size());
+  TensorSlot& entry = executor_.slots.emplace_back();
+  entry.param = index;
+  entry.element = element;
+  if (handle == nullptr) return {};  // absent; keeps its place in the count of tensors
+  const Tensor* tensor = Tensors().Find(handle);
+  if (tensor == nullptr) [[unlikely]] {
+    return Invalid(fmt::format("{}: {}", executor_.NameOf(entry),
+                               DescribeBadHandle(Tensors().Classify(handle), handle, "aclTensor")),
+                   "pass what aclCreateTensor returned, before it is destroyed");
+  }
+  entry.handle = handle;
+  entry.base = reinterpret_cast<uintptr_t>(tensor->data);
+  entry.count = tensor->count;
+  entry.dtype = tensor->dtype();
+  const Operand operand{tensor, nullptr, tensor->dtype(), slot, index, element};
+  if (param.role != Role::kOutput) inputs.push_back(operand);
+  if (param.role != Role::kInput) outputs.push_back(operand);
+  return {};
+}
+
+Status OpCall::Bind() {
+  objects_.resize(args_.size());
+  uint16_t index = 0;
+  for (const Param& param : op.params) {
+    const Argument& arg = args_[index];
+    if (arg.kind != param.kind) {
+      return Error(561000, fmt::format("{}: {} does not arrive as the type of its table row", op.name, param.name));
+    }
+    const auto bad = [&](Status status) {
+      return Error(status.code() == 161001 ? 161001 : 161002,
+                   fmt::format("{}: {}: {}", op.name, param.name, status.detail().what))
+          .Hint(status.detail().hint);
+    };
+    const auto first_slot = static_cast<uint32_t>(executor_.slots.size());
+    switch (param.kind) {
+      case ParamKind::kTensor:
+        REPRISE_RETURN_IF_ERROR(BindTensor(param, index, arg.handle, -1));
+        executor_.params.push_back({index, first_slot, 1});
+        break;
+      case ParamKind::kTensorList: {
+        if (arg.handle != nullptr) {
+          auto list = FindTensorList(arg.handle);
+          if (!list.ok()) return bad(std::move(list).status());
+          int32_t element = 0;
+          for (const void* handle : list.value()->tensors) {
+            REPRISE_RETURN_IF_ERROR(BindTensor(param, index, handle, element++));
+          }
+        }
+        executor_.params.push_back(
+            {index, first_slot, static_cast<uint32_t>(executor_.slots.size() - first_slot)});
+        break;
+      }
+      case ParamKind::kScalar: {
+        if (arg.handle == nullptr) break;
+        auto scalar = FindScalar(arg.handle);
+        if (!scalar.ok()) return bad(std::move(scalar).status());
+        const kernels::Scalar* value = &scalar.value()->value;
+        objects_[index] = value;
+        if (param.role == Role::kInput) inputs.push_back({nullptr, value, value->dtype, -1, index, -1});
+        break;
+      }
+      case ParamKind::kIntArray: {
+        if (arg.handle == nullptr) break;
+        auto array = FindArray<int64_t>(arg.handle);
+        if (!array.ok()) return bad(std::move(array).status());
+        objects_[index] = array.value();
+        break;
+      }
+      case ParamKind::kFloatArray: {
+        if (arg.handle == nullptr) break;
+        auto array = FindArray<float>(arg.handle);
+        if (!array.ok()) return bad(std::move(array).status());
+        objects_[index] = array.value();
+        break;
+      }
+      case ParamKind::kBoolArray: {
+        if (arg.handle == nullptr) break;
+        auto array = FindArray<bool>(arg.handle);
+        if (!array.ok()) return bad(std::move(array).status());
+        objects_[index] = array.value();
+        break;
+      }
+      case ParamKind::kScalarList: {
+        if (arg.handle == nullptr) break;
+        auto list = FindScalarList(arg.handle);
+        if (!list.ok()) return bad(std::move(list).status());
+        objects_[index] = list.value();
+        break;
+      }
+      case ParamKind::kInt:
+      case ParamKind::kBool:
+      case ParamKind::kReal:
+      case ParamKind::kDType:
+      case ParamKind::kString: break;
+    }
+    ++index;
+  }
+  return {};
+}
+
+// ---- Checks -----------------------------------------------------------------------------------------------------
+
+Status OpCall::CheckTypes() const {
+  const auto check = [&](const Operand& operand) -> Status {
+    if (operand.tensor == nullptr || op.computation.types.Has(operand.dtype)) return {};
+    std::string supported;
+    for (kernels::DType type : kernels::kAllDTypes) {
+      if (op.computation.types.Has(type)) supported.append(supported.empty() ? "" : ", ").append(kernels::Name(type));
+    }
+    return InvalidOperand(operand, fmt::format("has {}, which the operator does not take",
+                                               DTypeText(operand.tensor->dtype_number)),
+                          fmt::format("use one of {}", supported));
+  };
+  for (const Operand& operand : inputs) REPRISE_RETURN_IF_ERROR(check(operand));
+  for (const Operand& operand : outputs) REPRISE_RETURN_IF_ERROR(check(operand));
+  return {};
+}
+
+Status OpCall::CheckFormats() const {
+  const auto check = [&](const Operand& operand) -> Status {
+    if (operand.tensor == nullptr || IsBaseFormat(operand.tensor->format)) return {};
+    return InvalidOperand(operand, fmt::format("has the private format {}", FormatText(operand.tensor->format)),
+                          "pass a tensor of format ND, NCHW, NHWC, NCDHW, NDHWC or NCL");
+  };
+  for (const Operand& operand : inputs) REPRISE_RETURN_IF_ERROR(check(operand));
+  for (const Operand& operand : outputs) REPRISE_RETURN_IF_ERROR(check(operand));
+  return {};
+}
+
+Status OpCall::CheckViews() const {
+  const auto check = [&](const Operand& operand) -> Status {
+    if (operand.tensor == nullptr) return {};
+    const Tensor& tensor = *operand.tensor;
+    if (tensor.sizes.size() > kernels::kMaxRank) {
+      return InvalidOperand(operand, fmt::format("has {} dimensions, at most {} are possible", tensor.sizes.size(),
+                                                 kernels::kMaxRank));
+    }
+    for (size_t d = 0; d < tensor.strides.size(); ++d) {
+      if (tensor.strides[d] < 0) {
+        return InvalidOperand(operand, fmt::format("has stride {} in dim {}, it must not be negative",
+                                                   tensor.strides[d], d));
+      }
+    }
+    const int64_t end = EndOfView(tensor);
+    if (end < 0 || static_cast<uintptr_t>(end) > UINTPTR_MAX - reinterpret_cast<uintptr_t>(tensor.data)) {
+      return InvalidOperand(operand, fmt::format("reaches beyond the address space: shape {}, strides {}, offset {}",
+                                                 ShapeText(tensor.sizes), ShapeText(tensor.strides), tensor.offset));
+    }
+    TensorSlot& slot = executor_.slots[static_cast<size_t>(operand.slot)];
+    slot.offset_bytes = static_cast<uint64_t>(tensor.offset * kernels::ItemSize(operand.dtype));
+    slot.extent_bytes = tensor.count == 0 ? 0 : static_cast<uint64_t>(end) - slot.offset_bytes;
+    return {};
+  };
+  for (const Operand& operand : inputs) REPRISE_RETURN_IF_ERROR(check(operand));
+  for (const Operand& operand : outputs) {
+    REPRISE_RETURN_IF_ERROR(check(operand));
+    const Tensor& tensor = *operand.tensor;
+    for (size_t d = 0; d < tensor.sizes.size(); ++d) {
+      if (tensor.strides[d] == 0 && tensor.sizes[d] > 1 && tensor.count != 0) {
+        return InvalidOperand(operand, fmt::format("is written, but its {} elements of dim {} share memory (stride 0)",
+                                                   tensor.sizes[d], d),
+                              "write to a tensor without broadcast dims");
+      }
+    }
+  }
+  return {};
+}
+
+Status OpCall::CheckAliasing() const {
+  for (const Operand& output : outputs) {
+    if (output.tensor->count == 0 || output.tensor->data == nullptr) continue;
+    const kernels::TensorRef out = RefOf(output);
+    for (const Operand& input : inputs) {
+      if (input.tensor == nullptr || input.slot == output.slot || input.tensor->count == 0) continue;
+      const kernels::TensorRef in = RefOf(input);
+      if (!ExtentsOverlap(out, in)) continue;
+      if (op.computation.aliasing == Aliasing::kSameView && SameView(out, in)) continue;
+      // Views with gaps may interleave without meeting; only dense ones surely share elements.
+      if (!IsDense(out) || !IsDense(in)) continue;
+      return InvalidOperand(output,
+                            fmt::format("[{}, +{} bytes) overlaps {} [{}, +{} bytes){}", fmt::ptr(out.data),
+                                        ExtentBytes(out), NameOf(input), fmt::ptr(in.data), ExtentBytes(in),
+                                        op.computation.aliasing == Aliasing::kSameView
+                                            ? " without being the same view of the same memory"
+                                            : ""),
+                            "let the output have memory of its own");
+    }
+  }
+  return {};
+}
+
+Status OpCall::CheckOutputsHold() const {
+  for (const Operand& output : outputs) {
+    if (kernels::CanCast(compute, output.dtype)) continue;
+    return InvalidOperand(output,
+                          fmt::format("has {}, which cannot hold the result type {} of {}",
+                                      kernels::Name(output.dtype), kernels::Name(compute), InputTypes()),
+                          "use an output of a type that the result converts to, or cast an input");
+  }
+  return {};
+}
+
+Status OpCall::WrongShape(const Operand& output, std::span<const int64_t> expected, std::string what) const {
+  return InvalidOperand(output, fmt::format("has shape {}, expected {} {} of {}", ShapeText(output.sizes()), what,
+                                            ShapeText(expected), InputShapes()),
+                        "create the output with the expected shape");
+}
+
+StatusOr<int> OpCall::WrapDim(std::string_view name, int64_t dim, int rank) const {
+  const int64_t limit = rank == 0 ? 1 : rank;
+  if (dim >= -limit && dim < limit) return static_cast<int>(dim < 0 ? dim + limit : dim);
+  return Invalid(fmt::format("{} is {}, expected a value from {} to {} for {}", name, dim, -limit, limit - 1,
+                             InputShapes()));
+}
+
+// ---- Attributes and words ---------------------------------------------------------------------------------------
+
+int OpCall::FindParam(std::string_view name) const {
+  int index = 0;
+  for (const Param& param : op.params) {
+    if (param.name == name) return index;
+    ++index;
+  }
+  return -1;
+}
+
+const kernels::Scalar* OpCall::Scalar(std::string_view name) const {
+  return static_cast<const kernels::Scalar*>(objects_[static_cast<size_t>(FindParam(name))]);
+}
+
+std::span<const int64_t> OpCall::Ints(std::string_view name) const {
+  const auto* values = static_cast<const std::vector<int64_t>*>(objects_[static_cast<size_t>(FindParam(name))]);
+  return values != nullptr ? std::span<const int64_t>(*values) : std::span<const int64_t>();
+}
+
+std::string OpCall::NameOf(const Operand& operand) const {
+  const std::string_view name = op.params[operand.param].name;
+  return operand.element < 0 ? std::string(name) : fmt::format("{}[{}]", name, operand.element);
+}
+
+std::string OpCall::InputShapes() const {
+  return Join(inputs, [&](const Operand& operand) {
+    return operand.tensor != nullptr ? fmt::format("{} {}", NameOf(operand), ShapeText(operand.sizes()))
+                                     : fmt::format("scalar {}", NameOf(operand));
+  });
+}
+
+std::string OpCall::InputTypes() const {
+  return Join(inputs, [&](const Operand& operand) {
+    return fmt::format("{}{} {}", operand.tensor != nullptr ? "" : "scalar ", NameOf(operand),
+                       kernels::Name(operand.dtype));
+  });
+}
+
+Status OpCall::Invalid(std::string text, std::string hint) const {
+  return Error(161002, fmt::format("{}: {}", op.name, text)).Hint(std::move(hint));
+}
+
+Status OpCall::InvalidOperand(const Operand& operand, std::string_view text, std::string hint) const {
+  return Invalid(fmt::format("{} {}", NameOf(operand), text), std::move(hint));
+}
+
+// ---- Launches ---------------------------------------------------------------------------------------------------
+
+Launch& OpCall::AddLaunch(Launch::Kernel kernel) {
+  executor_.launches.reserve(executor_.launches.size() + 1);  // so that the new one cannot get lost
+  auto* launch = new Launch(op, kernel);
+  launch->compute = compute;
+  executor_.launches.push_back(launch);
+  return *launch;
+}
+
+kernels::TensorRef OpCall::RefOf(const Operand& operand) const {
+  kernels::TensorRef ref;
+  ref.dtype = operand.dtype;
+  if (operand.tensor == nullptr) return ref;
+  const Tensor& tensor = *operand.tensor;
+  ref.rank = static_cast<int>(tensor.sizes.size());
+  std::copy(tensor.sizes.begin(), tensor.sizes.end(), ref.sizes);
+  std::copy(tensor.strides.begin(), tensor.strides.end(), ref.strides);
+  const TensorSlot& slot = executor_.slots[static_cast<size_t>(operand.slot)];
+  ref.data = reinterpret_cast<void*>(slot.base + slot.offset_bytes);
+  return ref;
+}
+
+void OpCall::Write(Launch& launch, const Operand& output, const kernels::TensorRef& view) const {
+  launch.refs.push_back(view);
+  launch.uses.push_back({output.slot, true});
+}
+
+void OpCall::Read(Launch& launch, const Operand& input, const kernels::TensorRef& view) const {
+  int32_t slot = input.slot;
+  if (input.tensor == nullptr) {
+    launch.scalars.push_back(*input.scalar);
+    slot = -static_cast<int32_t>(launch.scalars.size());
+  }
+  launch.refs.push_back(view);
+  launch.uses.push_back({slot, false});
+}
+
+void OpCall::AddScratch(Launch& launch, uint64_t bytes) {
+  launch.Seal();
+  launch.scratch_bytes = (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+  launch.scratch_offset = executor_.workspace_bytes;
+  executor_.workspace_bytes += launch.scratch_bytes * static_cast<uint64_t>(launch.parts());
+}
+
+void OpCall::Finish() {
+  size_t kept = 0;
+  for (Launch* launch : executor_.launches) {
+    if (launch->units == 0) {
+      launch->Release();
+      continue;
+    }
+    launch->Seal();
+    executor_.launches[kept++] = launch;
+  }
+  executor_.launches.truncate(kept);
+  if (executor_.launches.empty()) executor_.workspace_bytes = 0;
+  if (executor_.workspace_bytes != 0) executor_.workspace_bytes += kScratchAlignment;
+}
+
+}  // namespace reprise::ops

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// OpCall: one phase-one call while it is checked and planned.
+//
+// The rules and plan functions of a Computation see the arguments through it: operands in order, attributes by name, and
+// words for messages. A refusal names the operator, the argument, what it is and what it should be:
+//
+//     aclnnAdd: out has shape [4, 3], expected the broadcast shape [4, 2] of self [4, 2] and other [1, 2]
+#pragma once
+
+#include <fmt/format.h>
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "kernels/strided.h"
+#include "ops/argument.h"
+#include "ops/executor.h"
+#include "ops/launch.h"
+#include "ops/op_schema.h"
+#include "ops/tensor.h"
+
+namespace reprise::ops {
+
+/// A tensor, or a scalar in the place of one.
+struct Operand {
+  const Tensor* tensor = nullptr;           ///< null for a scalar
+  const kernels::Scalar* scalar = nullptr;
+  kernels::DType dtype = kernels::DType::kUndefined;
+  int32_t slot = -1;                        ///< Executor::slots; -1 for a scalar
+  uint16_t param = 0;
+  int32_t element = -1;                     ///< of a list
+
+  std::span<const int64_t> sizes() const { return tensor != nullptr ? tensor->sizes : std::span<const int64_t>(); }
+  int rank() const { return static_cast<int>(sizes().size()); }
+};
+
+/// Threads: belongs to the thread that calls phase one.
+class OpCall {
+ public:
+  OpCall(const OpSchema& schema, std::span<const Argument> args, Executor& executor)
+      : op(schema), args_(args), executor_(executor) {}
+
+  /// Everything that the row says, in order.
+  Status Run();
+
+  const OpSchema& op;
+  InlineVector<Operand, 3> inputs;   ///< roles kInput and kInOut; the elements of lists one by one
+  InlineVector<Operand, 2> outputs;  ///< roles kOutput and kInOut
+  kernels::DType compute = kernels::DType::kUndefined;
+
+  // ---- Attributes, by the name of the parameter ----
+
+  int64_t Int(std::string_view name) const { return ArgumentOf(name).integer; }
+  bool Bool(std::string_view name) const { return Int(name) != 0; }
+  kernels::DType Type(std::string_view name) const { return static_cast<kernels::DType>(Int(name)); }
+  /// Null for an absent optional one.
+  const kernels::Scalar* Scalar(std::string_view name) const;
+  std::span<const int64_t> Ints(std::string_view name) const;
+  bool Has(std::string_view name) const { return FindParam(name) >= 0; }
+
+  // ---- Words ----
+
+  std::string NameOf(const Operand& operand) const;
+  /// "self [4, 2] and other [1, 2]".
+  std::string InputShapes() const;
+  /// "self float32 and other int64".
+  std::string InputTypes() const;
+  /// 161002: "<operator>: <text>".
+  Status Invalid(std::string text, std::string hint = {}) const;
+  /// 161002: "<operator>: <operand> <text>".
+  Status InvalidOperand(const Operand& operand, std::string_view text, std::string hint = {}) const;
+
+  // ---- Checks that rules share ----
+
+  /// Every output can hold values of type `compute`.
+  Status CheckOutputsHold() const;
+  /// `output` has shape `expected`, which `what` describes ("the broadcast shape", without the numbers).
+  template <class What>
+  Status CheckShape(const Operand& output, std::span<const int64_t> expected, What what) const {
+    if (std::equal(expected.begin(), expected.end(), output.sizes().begin(), output.sizes().end())) [[likely]] {
+      return {};
+    }
+    return WrongShape(output, expected, what());
+  }
+  /// Dim `dim` of a tensor of `rank`, counted from the end if negative, as counted from the front. Rank 0 has dim 0.
+  StatusOr<int> WrapDim(std::string_view name, int64_t dim, int rank) const;
+
+  // ---- Launches ----
+
+  Launch& AddLaunch(Launch::Kernel kernel);
+  /// The operand's memory as it was described; a scalar has rank 0.
+  kernels::TensorRef RefOf(const Operand& operand) const;
+  void Write(Launch& launch, const Operand& output) const { Write(launch, output, RefOf(output)); }
+  void Read(Launch& launch, const Operand& input) const { Read(launch, input, RefOf(input)); }
+  /// The same through another view of the same memory.
+  void Write(Launch& launch, const Operand& output, const kernels::TensorRef& view) const;
+  void Read(Launch& launch, const Operand& input, const kernels::TensorRef& view) const;
+  /// Scratch of `bytes` for each part of the launch; its units and grain are final.
+  void AddScratch(Launch& launch, uint64_t bytes);
+
+ private:
+  int FindParam(std::string_view name) const;
+  const Argument& ArgumentOf(std::string_view name) const { return args_[static_cast<size_t>(FindParam(name))]; }
+  Status CheckNulls() const;
+  Status Bind();
+  Status BindTensor(const Param& param, uint16_t index, const void* handle, int32_t element);
+  Status CheckTypes() const;
+  Status CheckFormats() const;
+  Status CheckViews() const;
+  Status CheckAliasing() const;
+  Status WrongShape(const Operand& output, std::span<const int64_t> expected, std::string what) const;
+  void Finish();
+
+  std::span<const Argument> args_;
+  InlineVector<const void*, 8> objects_;  // what the handle in each argument stands for
+  Executor& executor_;
+};
+
+}  // namespace reprise::ops

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What an operator is, as data: one OpSchema row (op_table.cc) for each aclnn operator.
+//
+// A row names the C parameters with their roles and refers to a Computation, which several rows share: Add, Adds,
+// InplaceAdd and InplaceAdds are one computation with four ways to pass its operands. A tensor or scalar with role
+// kInput is an operand; kOutput and kInOut are written; everything else is an attribute, read by name.
+//
+// A call runs through the parts of its row in this order (op_call.h):
+//     null checks and handles → types (Computation::types, dtype_rule) → formats → shapes (shape_rule) →
+//     attributes and launches (plan)
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string_view>
+
+#include "base/status.h"
+#include "kernels/dtype.h"
+
+namespace reprise::ops {
+
+class OpCall;
+
+/// Every operator that the library implements; op_ids.def is generated from api/ops.csv.
+enum class OpId : uint16_t {
+#define REPRISE_OP(id, types, signature) k##id,
+#include "ops/op_ids.def"
+#undef REPRISE_OP
+  kCount
+};
+
+/// A set of element types.
+class DTypeSet {
+ public:
+  constexpr DTypeSet() = default;
+  constexpr DTypeSet(std::initializer_list<kernels::DType> types) {
+    for (kernels::DType type : types) bits_ |= 1u << kernels::DTypeIndex(type);
+  }
+  static constexpr DTypeSet All() {
+    DTypeSet all;
+    all.bits_ = (1u << kernels::kAllDTypes.size()) - 1;
+    return all;
+  }
+  constexpr bool Has(kernels::DType type) const {
+    return kernels::IsKnown(type) && (bits_ >> kernels::DTypeIndex(type) & 1) != 0;
+  }
+  constexpr DTypeSet Without(DTypeSet other) const {
+    DTypeSet rest;
+    rest.bits_ = bits_ & ~other.bits_;
+    return rest;
+  }
+  friend constexpr bool operator==(DTypeSet, DTypeSet) = default;
+
+ private:
+  uint32_t bits_ = 0;
+};
+
+// The sets that api/ops.csv names (column types).
+inline constexpr DTypeSet kAllTypes = DTypeSet::All();
+inline constexpr DTypeSet kFloatingTypes = {kernels::DType::kFloat, kernels::DType::kFloat16,
+                                            kernels::DType::kBFloat16, kernels::DType::kDouble};
+inline constexpr DTypeSet kComplexTypes = {kernels::DType::kComplex64, kernels::DType::kComplex128};
+inline constexpr DTypeSet kNumericTypes = kAllTypes.Without({kernels::DType::kBool});
+inline constexpr DTypeSet kRealTypes = kNumericTypes.Without(kComplexTypes);
+
+enum class ParamKind : uint8_t {
+  kTensor,
+  kScalar,
+  kIntArray,
+  kFloatArray,
+  kBoolArray,
+  kTensorList,
+  kScalarList,
+  kInt,     // any C integer
+  kBool,
+  kReal,    // float, double
+  kDType,   // aclDataType
+  kString,
+};
+
+enum class Role : uint8_t { kInput, kOutput, kInOut, kAttribute };
+
+struct Param {
+  std::string_view name;  ///< as in the C header
+  ParamKind kind = ParamKind::kTensor;
+  Role role = Role::kInput;
+  bool optional = false;  ///< may be null
+};
+
+// The words of the table.
+constexpr Param In(std::string_view name) { return {name, ParamKind::kTensor, Role::kInput}; }
+constexpr Param InList(std::string_view name) { return {name, ParamKind::kTensorList, Role::kInput}; }
+/// A scalar that takes the place of a tensor operand; weakly typed.
+constexpr Param ScalarIn(std::string_view name) { return {name, ParamKind::kScalar, Role::kInput}; }
+constexpr Param Out(std::string_view name) { return {name, ParamKind::kTensor, Role::kOutput}; }
+/// Read and written: first operand and output at once.
+constexpr Param InOut(std::string_view name) { return {name, ParamKind::kTensor, Role::kInOut}; }
+constexpr Param Attr(std::string_view name, ParamKind kind) { return {name, kind, Role::kAttribute}; }
+
+/// How outputs may overlap inputs.
+enum class Aliasing : uint8_t {
+  kNone,      ///< not at all
+  kSameView,  ///< an output may be the very same view as an input of equal item size
+};
+
+/// Core that the kernels of a computation belong to, as dumps and profiles show it.
+enum class Engine : uint8_t { kVector, kCube };
+
+/// One thing that can be computed. Rules and `plan` get the call with everything before them checked.
+struct Computation {
+  DTypeSet types;                      ///< of every input and output
+  Status (*dtype_rule)(OpCall& call);  ///< sets OpCall::compute; checks that the outputs can hold it
+  Status (*shape_rule)(OpCall& call);  ///< checks the inputs against each other and the outputs against the result
+  Aliasing aliasing = Aliasing::kNone;
+  Engine engine = Engine::kVector;
+  Status (*plan)(OpCall& call);        ///< checks attributes, adds launches
+  uint8_t code = 0;                    ///< chooses among computations that share `plan`
+};
+
+struct OpSchema {
+  OpId id;
+  std::string_view name;  ///< C name: "aclnnAdd"
+  std::span<const Param> params;
+  const Computation& computation;
+
+  /// "Add": what dumps show.
+  std::string_view short_name() const { return name.substr(5); }
+};
+
+/// The row of an operator.
+const OpSchema& SchemaOf(OpId id);
+
+}  // namespace reprise::ops

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/rules.h"
+
+#include <algorithm>
+
+namespace reprise::ops {
+namespace {
+
+using kernels::DType;
+
+// Promotes all inputs into call.compute without looking at the outputs.
+Status Promote(OpCall& call) {
+  DType type = DType::kUndefined;
+  for (const Operand& input : call.inputs) {
+    if (input.tensor == nullptr) continue;
+    type = type == DType::kUndefined ? input.dtype : kernels::Promote(type, input.dtype);
+    if (type == DType::kUndefined) {
+      return call.Invalid(fmt::format("{} have no common type", call.InputTypes()), "cast one input to the other's type");
+    }
+  }
+  for (const Operand& input : call.inputs) {
+    if (input.tensor == nullptr) type = kernels::PromoteWithScalar(type, input.dtype);
+  }
+  call.compute = type;
+  return {};
+}
+
+}  // namespace
+
+Status PromoteInputs(OpCall& call) {
+  REPRISE_RETURN_IF_ERROR(Promote(call));
+  return call.CheckOutputsHold();
+}
+
+Status PromoteInputsToFloating(OpCall& call) {
+  REPRISE_RETURN_IF_ERROR(Promote(call));
+  if (kernels::CategoryOf(call.compute) < kernels::Category::kFloating) call.compute = DType::kFloat;
+  return call.CheckOutputsHold();
+}
+
+Status OneType(OpCall& call) {
+  call.compute = call.inputs[0].dtype;
+  for (const Operand& output : call.outputs) {
+    if (output.dtype == call.compute) continue;
+    return call.InvalidOperand(output, fmt::format("has {}, expected the type {} of {}", kernels::Name(output.dtype),
+                                                   kernels::Name(call.compute), call.NameOf(call.inputs[0])));
+  }
+  return {};
+}
+
+Status TypeOfOutput(OpCall& call) {
+  call.compute = call.outputs[0].dtype;
+  return {};
+}
+
+Status TypeOfDTypeParam(OpCall& call) {
+  call.compute = call.outputs[0].dtype;
+  const DType wanted = call.Type("dtype");
+  if (wanted == call.compute) return {};
+  return call.Invalid(fmt::format("dtype is {}, but {} has {}", DTypeText(static_cast<int32_t>(wanted)),
+                                  call.NameOf(call.outputs[0]), kernels::Name(call.compute)),
+                      "pass the type of the output");
+}
+
+bool Broadcast(std::span<const int64_t> a, std::span<const int64_t> b, Dims& result) {
+  if (a.size() < b.size()) std::swap(a, b);
+  Dims wide(a.data(), a.size());
+  for (size_t back = 1; back <= b.size(); ++back) {
+    int64_t& size = wide[a.size() - back];
+    const int64_t other = b[b.size() - back];
+    if (size == 1) {
+      size = other;
+    } else if (other != 1 && other != size) {
+      return false;
+    }
+  }
+  result = wide;
+  return true;
+}
+
+Status BroadcastInputs(OpCall& call) {
+  const std::span<const int64_t> first = call.inputs[0].sizes();
+  Dims shape(first.data(), first.size());
+  for (size_t i = 1; i < call.inputs.size(); ++i) {
+    const std::span<const int64_t> sizes = call.inputs[i].sizes();
+    if (!Broadcast(shape, sizes, shape)) {
+      return call.Invalid(fmt::format("{} do not broadcast: {} {} does not fit {}", call.InputShapes(),
+                                      call.NameOf(call.inputs[i]), ShapeText(sizes), ShapeText(shape)),
+                          "sizes, aligned at the last dim, must be equal or 1");
+    }
+  }
+  for (const Operand& output : call.outputs) {
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(
+        output, shape, [&] { return call.inputs.size() == 1 ? "the shape" : "the broadcast shape"; }));
+  }
+  return {};
+}
+
+}  // namespace reprise::ops

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The rules that many operators share: which type a computation uses, which shape its result has.
+#pragma once
+
+#include "base/status.h"
+#include "ops/op_call.h"
+
+namespace reprise::ops {
+
+// ---- Types: set OpCall::compute; all but the last check that the outputs can hold it ----
+
+/// The promoted type of the tensors, then of the weakly typed scalars.
+Status PromoteInputs(OpCall& call);
+/// The same, and float32 where that is an integer or bool.
+Status PromoteInputsToFloating(OpCall& call);
+/// Inputs and outputs have one type.
+Status OneType(OpCall& call);
+/// The type of the first output; inputs convert to it whatever they are.
+Status TypeOfOutput(OpCall& call);
+/// Parameter dtype, which must be the type of the output.
+Status TypeOfDTypeParam(OpCall& call);
+
+// ---- Shapes ----
+
+/// Every output has the broadcast shape of the inputs: right-aligned, sizes equal or 1.
+Status BroadcastInputs(OpCall& call);
+
+/// The broadcast shape of two shapes; null where they do not broadcast.
+bool Broadcast(std::span<const int64_t> a, std::span<const int64_t> b, Dims& result);
+
+// ---- Splitting ----
+
+/// Elements of light work that are worth a thread of their own.
+inline constexpr int64_t kGrainElements = 32768;
+
+/// Units that are worth a thread when one costs `cost` light elements.
+inline int64_t GrainOf(int64_t cost) { return std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, cost)); }
+
+}  // namespace reprise::ops

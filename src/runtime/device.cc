@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/device.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/env.h"
+#include "base/fault.h"
+#include "device/memory.h"
+#include "runtime/context.h"
+
+namespace reprise::runtime {
+
+int32_t IdPool::Take() {
+  std::lock_guard lock(mutex_);
+  if (taken_ >= limit_) return -1;
+  ++taken_;
+  if (!returned_.empty()) {
+    const int32_t id = *returned_.begin();
+    returned_.erase(returned_.begin());
+    return id;
+  }
+  return next_++;
+}
+
+void IdPool::Return(int32_t id) {
+  std::lock_guard lock(mutex_);
+  --taken_;
+  returned_.insert(id);
+}
+
+int64_t IdPool::available() const {
+  std::lock_guard lock(mutex_);
+  return std::max<int64_t>(0, limit_ - taken_);
+}
+
+Device::Device(int id, int physical_id)
+    : id_(id),
+      physical_id_(physical_id),
+      start_(Clock::now()),
+      scheduler_(static_cast<int>(EnvInt(EnvVar::kWorkers))),
+      stream_ids_(EnvInt(EnvVar::kMaxStreams)),
+      event_ids_(EnvInt(EnvVar::kMaxEvents)) {}
+
+uint64_t Device::NowUs() const {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start_).count());
+}
+
+StatusOr<Context*> Device::Retain() {
+  std::lock_guard lock(primary_mutex_);
+  if (primary_ == nullptr) {
+    REPRISE_ASSIGN_OR_RETURN(primary_, Context::Create(*this, true));
+  }
+  ++primary_count_;
+  return primary_;
+}
+
+Status Device::Release() {
+  std::unique_lock lock(primary_mutex_);
+  if (primary_count_ == 0) {
+    return Error(107000, fmt::format("device {} is not set: its reference count is 0", id_))
+        .Hint("call aclrtResetDevice once for each aclrtSetDevice");
+  }
+  if (--primary_count_ != 0) return {};
+  return DestroyPrimary(lock);
+}
+
+Status Device::ReleaseForce() {
+  std::unique_lock lock(primary_mutex_);
+  if (primary_count_ == 0) {
+    return Error(107000, fmt::format("device {} is not set: its reference count is 0", id_))
+        .Hint("call aclrtResetDeviceForce only while the device is set");
+  }
+  primary_count_ = 0;
+  return DestroyPrimary(lock);
+}
+
+Status Device::DestroyPrimary(std::unique_lock<std::mutex>& lock) {
+  Context* context = primary_;
+  primary_ = nullptr;
+  lock.unlock();  // destruction waits for work, which may take the lock through a callback
+  Context::Destroy(context);
+  // Explicit contexts keep the device's memory; only the last user frees what the program forgot.
+  if (Context::CountOn(*this) == 0) device::MemoryRegistry::Get().FreeAllOfDevice(id_);
+  return {};
+}
+
+bool Device::primary_active() const {
+  std::lock_guard lock(primary_mutex_);
+  return primary_ != nullptr;
+}
+
+const std::vector<std::unique_ptr<Device>>& Devices() {
+  static const auto* const devices = [] {
+    const int physical = static_cast<int>(std::clamp<int64_t>(EnvInt(EnvVar::kDevices), 1, device::kMaxDevices));
+    auto* all = new std::vector<std::unique_ptr<Device>>;
+    const std::string& visible = Env(EnvVar::kVisibleDevices);
+    if (visible.empty()) {
+      for (int i = 0; i < physical; ++i) all->push_back(std::make_unique<Device>(i, i));
+      return all;
+    }
+    int previous = -1;
+    const char* at = visible.data();
+    const char* const end = at + visible.size();
+    while (at < end) {
+      while (at < end && *at == ' ') ++at;
+      int id = -1;
+      const auto [after, error] = std::from_chars(at, end, id);
+      if (error != std::errc() || id <= previous || id >= physical) break;  // ascending ids; the rest is ignored
+      if (after != end && *after != ',' && *after != ' ') break;
+      all->push_back(std::make_unique<Device>(static_cast<int>(all->size()), id));
+      previous = id;
+      at = after;
+      while (at < end && *at == ' ') ++at;
+      if (at < end) ++at;
+    }
+    return all;
+  }();
+  return *devices;
+}
+
+StatusOr<Device*> FindDevice(int64_t user_id) {
+  const auto& devices = Devices();
+  if (user_id >= 0 && user_id < static_cast<int64_t>(devices.size())) return devices[static_cast<size_t>(user_id)].get();
+  if (devices.empty()) {
+    return Error(107001, fmt::format("device {} does not exist: ASCEND_RT_VISIBLE_DEVICES=\"{}\" leaves none", user_id,
+                                     Env(EnvVar::kVisibleDevices)));
+  }
+  return Error(107001, fmt::format("device {} does not exist: valid ids are 0 to {}", user_id, devices.size() - 1));
+}
+
+uint32_t HardwareCores(int type) {
+  return static_cast<uint32_t>(EnvInt(type == 0 ? EnvVar::kCubeCores : EnvVar::kVectorCores));
+}
+
+}  // namespace reprise::runtime

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Device: one CPU device of the process, with its workers, its limits and its primary context.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "device/scheduler.h"
+
+namespace reprise::runtime {
+
+class Context;
+
+/// Small integers, unique while they are in use, lowest free first.
+///
+/// Threads: thread-safe.
+class IdPool {
+ public:
+  explicit IdPool(int64_t limit) : limit_(limit) {}
+  /// -1 when all are taken.
+  int32_t Take();
+  void Return(int32_t id);
+  int64_t available() const;
+  int64_t limit() const { return limit_; }
+  void set_limit(int64_t limit) { limit_ = limit; }
+
+ private:
+  mutable std::mutex mutex_;
+  std::atomic<int64_t> limit_;
+  std::set<int32_t> returned_;
+  int32_t next_ = 0;
+  int64_t taken_ = 0;
+};
+
+/// Core budget of a process, a stream or a thread; 0 = not set.
+struct CoreLimits {
+  uint32_t cores[2] = {0, 0};  ///< indexed by aclrtDevResLimitType: cube, vector
+};
+
+/// Threads: thread-safe.
+class Device {
+ public:
+  Device(int id, int physical_id);
+
+  int id() const { return id_; }                    ///< user id: position in ASCEND_RT_VISIBLE_DEVICES
+  int physical_id() const { return physical_id_; }
+  device::Scheduler& scheduler() { return scheduler_; }
+  IdPool& stream_ids() { return stream_ids_; }
+  IdPool& event_ids() { return event_ids_; }
+
+  /// Microseconds since the device was first touched; the clock of event timestamps.
+  uint64_t NowUs() const;
+
+  /// Primary context: made by the first Retain, destroyed when the count drops to 0.
+  StatusOr<Context*> Retain();
+  Status Release();
+  Status ReleaseForce();
+  bool primary_active() const;
+
+  std::mutex limits_mutex;
+  CoreLimits limits;  ///< guarded by limits_mutex
+
+ private:
+  Status DestroyPrimary(std::unique_lock<std::mutex>& lock);
+
+  const int id_;
+  const int physical_id_;
+  const Clock::time_point start_;
+  device::Scheduler scheduler_;
+  IdPool stream_ids_;
+  IdPool event_ids_;
+
+  mutable std::mutex primary_mutex_;
+  Context* primary_ = nullptr;
+  uint64_t primary_count_ = 0;
+};
+
+/// The devices of the process, as REPRISE_DEVICES and ASCEND_RT_VISIBLE_DEVICES say.
+const std::vector<std::unique_ptr<Device>>& Devices();
+
+/// 107001 with the valid range when there is none.
+StatusOr<Device*> FindDevice(int64_t user_id);
+
+/// Hardware cores that the configured profile reports.
+uint32_t HardwareCores(int type);
+
+}  // namespace reprise::runtime

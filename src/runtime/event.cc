@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/event.h"
+
+#include <fmt/format.h>
+
+#include <climits>
+#include <new>
+#include <vector>
+
+#include "base/fault.h"
+#include "runtime/context.h"
+
+namespace reprise::runtime {
+namespace {
+
+using device::RunContext;
+using ir::RunResult;
+
+// EventRecords are taken and given back at the rate of eager launches, so they are kept.
+struct RecordPool {
+  SpinLock mutex;
+  std::vector<EventRecord*> free;
+};
+
+RecordPool& Pool() {
+  static auto* const pool = new RecordPool;
+  return *pool;
+}
+constexpr size_t kMaxPooled = 4096;
+
+struct RecordPayload {
+  EventRecord* record;
+  Device* device;
+  int32_t event_id;
+  uint32_t pad = 0;
+};
+
+struct WaitPayload {
+  EventRecord* record;
+  int32_t event_id;
+  uint32_t timeout_s;
+  int64_t deadline_ns = 0;  // set when the wait begins
+};
+
+void DestroyRecord(void* payload) noexcept {
+  auto* p = static_cast<RecordPayload*>(payload);
+  if (p->record == nullptr) return;
+  // A record that was dropped must not leave waiters behind.
+  if (!p->record->done()) p->record->Complete(p->device->NowUs());
+  p->record->Release();
+}
+
+RunResult RunRecord(RunContext&, void* payload) {
+  auto* p = static_cast<RecordPayload*>(payload);
+  p->record->Complete(p->device->NowUs());
+  return RunResult::kDone;
+}
+
+// Parks until `ready` or the timeout; the caller has registered the runnable.
+RunResult ParkUntil(RunContext& context, int64_t* deadline_ns, uint32_t timeout_s, int32_t event_id) {
+  if (timeout_s == 0) return RunResult::kParked;
+  const int64_t now = Clock::now().time_since_epoch().count();
+  if (*deadline_ns == 0) *deadline_ns = now + int64_t{timeout_s} * 1'000'000'000;
+  if (now >= *deadline_ns) {
+    *deadline_ns = 0;
+    context.Fail(Error(507047, fmt::format("a wait for event {} was not satisfied within {} s", event_id, timeout_s)));
+    return RunResult::kDone;
+  }
+  context.scheduler().WakeAt(*context.runnable(), Clock::time_point(std::chrono::nanoseconds(*deadline_ns)));
+  return RunResult::kParked;
+}
+
+void EndTimer(RunContext& context, int64_t* deadline_ns) {
+  if (*deadline_ns == 0) return;
+  context.scheduler().CancelTimer(*context.runnable());
+  *deadline_ns = 0;
+}
+
+RunResult RunWait(RunContext& context, void* payload) {
+  auto* p = static_cast<WaitPayload*>(payload);
+  if (!p->record->done() &&
+      p->record->waiters.AddUnless([p] { return p->record->done(); }, context.runnable(), &context.scheduler())) {
+    const RunResult result = ParkUntil(context, &p->deadline_ns, p->timeout_s, p->event_id);
+    if (result == RunResult::kDone) p->record->waiters.Remove(context.runnable());
+    return result;
+  }
+  EndTimer(context, &p->deadline_ns);
+  return RunResult::kDone;
+}
+
+void CancelWait(void* payload, device::Runnable* runnable) noexcept {
+  static_cast<WaitPayload*>(payload)->record->waiters.Remove(runnable);
+}
+
+void DestroyWait(void* payload) noexcept { static_cast<WaitPayload*>(payload)->record->Release(); }
+
+constexpr ir::TaskType kRecordTask = {ir::TaskKind::kEventRecord, "EVENT_RECORD", RunRecord, DestroyRecord, nullptr,
+                                      [](const void* payload, ir::TaskInfo& info) {
+                                        info.event_id = static_cast<const RecordPayload*>(payload)->event_id;
+                                      }};
+constexpr ir::TaskType kWaitTask = {ir::TaskKind::kEventWait, "EVENT_WAIT", RunWait, DestroyWait, CancelWait,
+                                    [](const void* payload, ir::TaskInfo& info) {
+                                      info.event_id = static_cast<const WaitPayload*>(payload)->event_id;
+                                    }};
+
+RunResult RunFlagRecord(RunContext&, void* payload) {
+  auto* p = static_cast<FlagPayload*>(payload);
+  p->flag->waiters.SetAndWake([p] { p->flag->set.store(true, std::memory_order_release); });
+  return RunResult::kDone;
+}
+
+RunResult RunFlagWait(RunContext& context, void* payload) {
+  auto* p = static_cast<FlagPayload*>(payload);
+  const auto is_set = [p] { return p->flag->set.load(std::memory_order_acquire); };
+  if (!is_set() && p->flag->waiters.AddUnless(is_set, context.runnable(), &context.scheduler())) {
+    const RunResult result = ParkUntil(context, &p->deadline_ns, p->timeout_s, p->event_id);
+    if (result == RunResult::kDone) p->flag->waiters.Remove(context.runnable());
+    return result;
+  }
+  EndTimer(context, &p->deadline_ns);
+  return RunResult::kDone;
+}
+
+RunResult RunFlagReset(RunContext&, void* payload) {
+  static_cast<FlagPayload*>(payload)->flag->set.store(false, std::memory_order_release);
+  return RunResult::kDone;
+}
+
+void CancelFlagWait(void* payload, device::Runnable* runnable) noexcept {
+  static_cast<FlagPayload*>(payload)->flag->waiters.Remove(runnable);
+}
+
+void DestroyFlag(void* payload) noexcept { static_cast<FlagPayload*>(payload)->flag->Release(); }
+
+void DestroyFlagWait(void* payload) noexcept {
+  static_cast<FlagPayload*>(payload)->flag->pending_waits.fetch_sub(1, std::memory_order_release);
+  DestroyFlag(payload);
+}
+
+void DescribeFlag(const void* payload, ir::TaskInfo& info) {
+  info.event_id = static_cast<const FlagPayload*>(payload)->event_id;
+}
+
+}  // namespace
+
+const ir::TaskType kFlagRecord = {ir::TaskKind::kEventRecord, "EVENT_RECORD", RunFlagRecord, DestroyFlag, nullptr,
+                                  DescribeFlag};
+const ir::TaskType kFlagWait = {ir::TaskKind::kEventWait, "EVENT_WAIT",    RunFlagWait,
+                                DestroyFlagWait,          CancelFlagWait, DescribeFlag};
+const ir::TaskType kFlagReset = {ir::TaskKind::kEventReset, "EVENT_RESET", RunFlagReset, DestroyFlag, nullptr,
+                                 DescribeFlag};
+
+std::atomic<uint32_t>& DefaultWaitTimeout() {
+  static std::atomic<uint32_t> seconds{0};
+  return seconds;
+}
+
+EventRecord* EventRecord::Create() {
+  if (FaultPoint("event.record")) throw std::bad_alloc();
+  RecordPool& pool = Pool();
+  {
+    std::lock_guard lock(pool.mutex);
+    if (!pool.free.empty()) {
+      EventRecord* record = pool.free.back();
+      pool.free.pop_back();
+      record->references_.store(1, std::memory_order_relaxed);
+      record->done_.store(0, std::memory_order_relaxed);
+      return record;
+    }
+  }
+  return new EventRecord;
+}
+
+void EventRecord::Release() noexcept {
+  if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  RecordPool& pool = Pool();
+  {
+    std::lock_guard lock(pool.mutex);
+    if (pool.free.capacity() == 0) pool.free.reserve(kMaxPooled);
+    if (pool.free.size() < kMaxPooled) {
+      pool.free.push_back(this);
+      return;
+    }
+  }
+  delete this;
+}
+
+void EventRecord::Complete(uint64_t timestamp_us) noexcept {
+  timestamp_us_ = timestamp_us;
+  waiters.SetAndWake([this] { done_.store(1, std::memory_order_seq_cst); });
+  if (host_waiters_.load(std::memory_order_seq_cst) != 0) FutexWake(done_, INT_MAX);
+}
+
+bool EventRecord::Wait(const Deadline& deadline) noexcept {
+  const auto spin_until = Clock::now() + device::SpinTime();
+  if (device::TakeSpinPermit()) {
+    while (!done() && Clock::now() < spin_until) {
+      for (int i = 0; i < 32 && !done(); ++i) CpuRelax();
+    }
+    device::ReturnSpinPermit();
+  }
+  bool in_time = true;
+  while (!done() && in_time) {
+    host_waiters_.fetch_add(1, std::memory_order_seq_cst);
+    if (done_.load(std::memory_order_seq_cst) == 0) in_time = FutexWait(done_, 0, deadline);
+    host_waiters_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  return done();
+}
+
+HandleTable<Event, HandleKind::kEvent>& Events() {
+  static auto* const table = new HandleTable<Event, HandleKind::kEvent>;
+  return *table;
+}
+
+Event::Event(Device& device, uint32_t flags, bool is_ex) : device_(device), flags_(flags), is_ex_(is_ex) {
+  if (has_flag_semantics()) flag_ = new EventFlag;
+}
+
+Event::~Event() {
+  if (latest_ != nullptr) latest_->Release();
+  if (flag_ != nullptr) flag_->Release();
+}
+
+StatusOr<Event*> Event::Create(Device& device, uint32_t flags, bool is_ex) {
+  const int32_t id = FaultPoint("event") ? -1 : device.event_ids().Take();
+  if (id < 0) {
+    return Error(207007, fmt::format("device {} has no event left: {} are in use", device.id(),
+                                     device.event_ids().limit()))
+        .Culprit("live events of the process");
+  }
+  auto* event = new Event(device, flags, is_ex);
+  event->id_ = id;
+  event->handle_ = Events().Insert(event);
+  if (event->handle_ == nullptr) {
+    device.event_ids().Return(id);
+    delete event;
+    return Error(207007, "the process has too many events");
+  }
+  return event;
+}
+
+void Event::Destroy(Event* event) {
+  Events().Erase(event->handle_);
+  event->device_.event_ids().Return(event->id_);
+  delete event;
+}
+
+std::string Event::Describe() const { return fmt::format("{}event {}", is_ex_ ? "Ex " : "", id_); }
+
+EventRecord* Event::Latest() {
+  std::lock_guard lock(mutex_);
+  if (latest_ != nullptr) latest_->Retain();
+  return latest_;
+}
+
+void Event::Publish(EventRecord* record) {
+  record->Retain();
+  EventRecord* previous;
+  {
+    std::lock_guard lock(mutex_);
+    previous = latest_;
+    latest_ = record;
+  }
+  if (previous != nullptr) previous->Release();
+}
+
+FlagPayload MakeFlagPayload(Event& event, uint32_t timeout_s) {
+  event.flag().Retain();
+  return {&event.flag(), nullptr, event.id(), event.flags(), event.handle(), timeout_s};
+}
+
+Status Event::RecordOn(Stream& stream) {
+  EventRecord* record;
+  try {
+    record = EventRecord::Create();
+  } catch (const std::bad_alloc&) {
+    return Error(207007, "no memory for the record of an event");
+  }
+  // Published before the task is queued: a wait that follows the record in any order of calls must see it.
+  EventRecord* const previous = Latest();
+  Publish(record);
+  RecordPayload payload{record, &device_, id_};
+  Status status = stream.SubmitNow(ir::MakeTask(kRecordTask, payload));
+  if (!status.ok()) {
+    if (previous != nullptr) Publish(previous);
+    if (previous != nullptr) previous->Release();
+    return status;
+  }
+  if (previous != nullptr) previous->Release();
+  if (has_flag_semantics()) {
+    FlagPayload flag = MakeFlagPayload(*this, 0);
+    return stream.SubmitNow(ir::MakeTask(kFlagRecord, flag));
+  }
+  return {};
+}
+
+Status Event::WaitOn(Stream& stream, uint32_t timeout_s) {
+  if (timeout_s == 0) timeout_s = DefaultWaitTimeout().load();
+  if (has_flag_semantics()) {
+    FlagPayload payload = MakeFlagPayload(*this, timeout_s);
+    payload.flag->pending_waits.fetch_add(1, std::memory_order_relaxed);
+    return stream.SubmitNow(ir::MakeTask(kFlagWait, payload));
+  }
+  EventRecord* record = Latest();
+  if (record == nullptr) return {};
+  if (record->done()) {
+    record->Release();
+    return {};
+  }
+  WaitPayload payload{record, id_, timeout_s};
+  return stream.SubmitNow(ir::MakeTask(kWaitTask, payload));
+}
+
+Status Event::ResetOn(Stream& stream) {
+  FlagPayload payload = MakeFlagPayload(*this, 0);
+  return stream.SubmitNow(ir::MakeTask(kFlagReset, payload));
+}
+
+}  // namespace reprise::runtime

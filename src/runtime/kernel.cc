@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/kernel.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <new>
+
+#include "base/fault.h"
+
+namespace reprise::runtime {
+namespace {
+
+using device::RunContext;
+using ir::RunResult;
+
+constexpr uint32_t kMaxArgsBytes = 64u << 10;
+
+struct KeyRegistry {
+  std::mutex mutex;
+  std::map<std::string, const RepriseKernelTable*, std::less<>> tables;
+};
+
+KeyRegistry& Keys() {
+  static auto* const keys = new KeyRegistry;
+  return *keys;
+}
+
+const RepriseKernelTable* FindKey(std::string_view key) {
+  KeyRegistry& keys = Keys();
+  std::lock_guard lock(keys.mutex);
+  const auto it = keys.tables.find(key);
+  return it != keys.tables.end() ? it->second : nullptr;
+}
+
+Status CheckTable(const RepriseKernelTable* table, const std::string& source) {
+  if (table == nullptr) return Error(107000, fmt::format("the kernel table of {} is null", source));
+  if (table->abi_version != REPRISE_KERNEL_ABI_VERSION) {
+    return Error(107000, fmt::format("the kernel table of {} has layout version {}, this runtime reads {}", source,
+                                     table->abi_version, REPRISE_KERNEL_ABI_VERSION))
+        .Hint("compile the kernels against the reprise/kernel.h of this installation");
+  }
+  for (uint32_t i = 0; i < table->kernel_count; ++i) {
+    const RepriseKernelDesc& desc = table->kernels[i];
+    if (desc.name == nullptr || desc.fn == nullptr) {
+      return Error(107000, fmt::format("kernel {} of {} has no {}", i, source, desc.name == nullptr ? "name" : "function"));
+    }
+    for (uint32_t j = 0; j < i; ++j) {
+      if (std::strcmp(table->kernels[j].name, desc.name) == 0) {
+        return Error(507028, fmt::format("{} has two kernels named {}", source, desc.name));
+      }
+    }
+  }
+  return {};
+}
+
+bool IsElf(std::string_view bytes) { return bytes.substr(0, 4) == "\x7f" "ELF"; }
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+const char* TypeName(uint32_t kind) {
+  switch (kind) {
+    case REPRISE_KERNEL_VECTOR: return "KERNEL_AIVEC";
+    case REPRISE_KERNEL_MIX: return "KERNEL_MIX_AIC";
+    case REPRISE_KERNEL_AICPU: return "KERNEL_AICPU";
+    default: return "KERNEL_AICORE";
+  }
+}
+
+enum class ArgsKind : uint8_t { kInline, kHeap, kDevice };
+
+struct KernelPayload {
+  KernelFunction* function;
+  const void* args;  // kHeap, kDevice
+  uint32_t args_bytes;
+  uint32_t blocks;
+  LaunchAttributes attributes;
+  ArgsKind args_kind;
+
+  const void* argument_block() const { return args_kind == ArgsKind::kInline ? this + 1 : args; }
+};
+static_assert(sizeof(KernelPayload) % 16 == 0 || sizeof(KernelPayload) % 8 == 0);
+
+struct BlockLoop {
+  const KernelPayload* payload;
+  RepriseKernelContext context;
+  std::atomic<int32_t> error{0};
+
+  void Run(int64_t begin, int64_t end) {
+    RepriseKernelContext block = context;
+    for (int64_t i = begin; i < end; ++i) {
+      block.block_index = static_cast<uint32_t>(i);
+      const int32_t code = payload->function->desc->fn(&block, payload->argument_block(), payload->args_bytes);
+      int32_t none = 0;
+      if (code != 0) error.compare_exchange_strong(none, code);
+    }
+  }
+};
+
+// Blocks are spread over workers only when the first one shows that they are worth it.
+constexpr auto kSpreadFrom = std::chrono::microseconds(2);
+
+RunResult RunKernel(RunContext& context, void* payload) {
+  const auto* p = static_cast<const KernelPayload*>(payload);
+  BlockLoop loop{p, {sizeof(RepriseKernelContext), 0, p->blocks, context.device_id, context.stream_id, context.task_id,
+                     p->function->desc->name}};
+  if (p->blocks == 1) {
+    loop.Run(0, 1);
+  } else {
+    const auto start = Clock::now();
+    loop.Run(0, 1);
+    if (Clock::now() - start < kSpreadFrom) {
+      loop.Run(1, p->blocks);
+    } else {
+      context.scheduler().ParallelFor(
+          p->blocks - 1, 1,
+          [](void* arg, int64_t begin, int64_t end) { static_cast<BlockLoop*>(arg)->Run(begin + 1, end + 1); }, &loop);
+    }
+  }
+  if (const int32_t code = loop.error.load()) [[unlikely]] {
+    context.Fail(Error(code, fmt::format("kernel {} failed with {} ({} blocks, {} bytes of arguments)",
+                                         p->function->name, code, p->blocks, p->args_bytes))
+                     .Culprit(fmt::format("kernel {} of {}", p->function->name, p->function->binary->source())));
+  }
+  return RunResult::kDone;
+}
+
+void DestroyKernel(void* payload) noexcept {
+  auto* p = static_cast<KernelPayload*>(payload);
+  if (p->args_kind == ArgsKind::kHeap) delete[] static_cast<const std::byte*>(p->args);
+  p->function->binary->Release();
+}
+
+void DescribeKernel(const void* payload, ir::TaskInfo& info) {
+  const auto* p = static_cast<const KernelPayload*>(payload);
+  info.name = p->function->name;
+  info.type_name = TypeName(p->function->desc->kind);
+  info.num_blocks = p->blocks;
+  info.schem_mode = p->attributes.schem_mode;
+  info.mix_ration = p->function->desc->vector_ratio;
+  info.args_bytes = p->args_bytes;
+  info.args.resize(p->args_bytes / 8);
+  if (!info.args.empty()) std::memcpy(info.args.data(), p->argument_block(), info.args.size() * 8);
+}
+
+constexpr ir::TaskType kKernel = {ir::TaskKind::kKernel, "KERNEL_AICORE", RunKernel, DestroyKernel, nullptr,
+                                  DescribeKernel};
+constexpr ir::TaskType kAicpuKernel = {ir::TaskKind::kAicpuKernel, "KERNEL_AICPU", RunKernel, DestroyKernel, nullptr,
+                                       DescribeKernel};
+
+Status Submit(Stream& stream, const KernelPayload& header, const void* inline_args, size_t inline_bytes) {
+  // Header and arguments side by side on the stack; the queue or the graph copies them once.
+  alignas(16) std::byte small[512];
+  std::unique_ptr<std::byte[]> large;
+  const size_t bytes = sizeof(KernelPayload) + inline_bytes;
+  std::byte* at = small;
+  if (bytes > sizeof small) {
+    large.reset(new std::byte[bytes]);
+    at = large.get();
+  }
+  std::memcpy(at, &header, sizeof header);
+  if (inline_bytes != 0) std::memcpy(at + sizeof header, inline_args, inline_bytes);
+  header.function->binary->Retain();
+  const ir::TaskType& type = header.function->desc->kind == REPRISE_KERNEL_AICPU ? kAicpuKernel : kKernel;
+  return stream.Submit({&type, at, static_cast<uint32_t>(bytes)});
+}
+
+}  // namespace
+
+HandleTable<KernelBinary, HandleKind::kBinary>& KernelBinaries() {
+  static auto* const table = new HandleTable<KernelBinary, HandleKind::kBinary>;
+  return *table;
+}
+
+HandleTable<KernelFunction, HandleKind::kFunction>& KernelFunctions() {
+  static auto* const table = new HandleTable<KernelFunction, HandleKind::kFunction>;
+  return *table;
+}
+
+HandleTable<KernelArgs, HandleKind::kKernelArgs>& KernelArgsTable() {
+  static auto* const table = new HandleTable<KernelArgs, HandleKind::kKernelArgs>;
+  return *table;
+}
+
+Status RegisterKernels(const char* key, const RepriseKernelTable* table) {
+  if (key == nullptr || *key == 0) return Error(107000, "the key of the kernel table is empty");
+  REPRISE_RETURN_IF_ERROR(CheckTable(table, key));
+  KeyRegistry& keys = Keys();
+  std::lock_guard lock(keys.mutex);
+  if (!keys.tables.emplace(key, table).second) return Error(507028, fmt::format("key {} is taken", key));
+  return {};
+}
+
+StatusOr<KernelBinary*> KernelBinary::Make(std::string source, void* library, const RepriseKernelTable* table) {
+  auto* binary = new KernelBinary;
+  binary->source_ = std::move(source);
+  binary->library_ = library;
+  for (uint32_t i = 0; table != nullptr && i < table->kernel_count; ++i) {
+    auto function = std::make_unique<KernelFunction>(
+        KernelFunction{binary, &table->kernels[i], table->kernels[i].name, nullptr});
+    function->handle = KernelFunctions().Insert(function.get());
+    binary->functions_.push_back(std::move(function));
+  }
+  binary->handle_ = KernelBinaries().Insert(binary);
+  if (binary->handle_ == nullptr || FaultPoint("kernel.binary")) {
+    KernelBinaries().Erase(binary->handle_);
+    for (auto& function : binary->functions_) KernelFunctions().Erase(function->handle);
+    binary->Release();
+    return Error(207005, "the process has too many kernel binaries");
+  }
+  return binary;
+}
+
+StatusOr<KernelBinary*> KernelBinary::Open(const std::string& source, const std::string& path) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    // An ELF file for another machine, such as a device binary: loadable, but it holds no kernels for this device.
+    return Make(source, nullptr, nullptr);
+  }
+  const auto entry = reinterpret_cast<RepriseKernelTableFn>(dlsym(library, REPRISE_KERNEL_TABLE_SYMBOL));
+  if (entry == nullptr) {
+    dlclose(library);
+    return Make(source, nullptr, nullptr);
+  }
+  const RepriseKernelTable* table = entry();
+  if (Status status = CheckTable(table, source); !status.ok()) {
+    dlclose(library);
+    return status;
+  }
+  return Make(source, library, table);
+}
+
+StatusOr<KernelBinary*> KernelBinary::LoadFile(const std::string& path) {
+  if (const RepriseKernelTable* table = FindKey(path)) return Make(path, nullptr, table);
+  std::string shared = path;
+  if (const size_t dot = path.rfind('.'); dot != std::string::npos && path.compare(dot, 3, ".so") != 0) {
+    shared = path.substr(0, dot) + ".so";
+  }
+  if (access(shared.c_str(), R_OK) == 0) return Open(path, shared);
+  if (access(path.c_str(), R_OK) != 0 || FaultPoint("kernel.file")) {
+    return Error(107009, fmt::format("{} cannot be opened: {}", path, std::strerror(errno)))
+        .Hint("pass the path of a kernel binary, or a key given to repriseRegisterKernels");
+  }
+  std::string image = ReadFile(path);
+  const bool is_json = path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0;
+  if (!IsElf(image) && !is_json) {
+    return Error(107000, fmt::format("{} is neither an ELF file nor a JSON description", path));
+  }
+  auto binary = Make(path, nullptr, nullptr);
+  if (binary.ok()) binary.value()->image_ = std::move(image);
+  return binary;
+}
+
+StatusOr<KernelBinary*> KernelBinary::LoadData(const void* data, size_t bytes) {
+  const std::string_view view(static_cast<const char*>(data), bytes);
+  if (const RepriseKernelTable* table = FindKey(view.substr(0, view.find('\0')))) {
+    return Make(std::string(view), nullptr, table);
+  }
+  if (!IsElf(view)) return Error(107000, fmt::format("the {} bytes of data are no ELF file", bytes));
+  const int fd = FaultPoint("kernel.file") ? -1 : memfd_create("reprise-kernels", MFD_CLOEXEC);
+  if (fd < 0) return Error(207005, "no temporary file for the kernel binary");
+  if (write(fd, data, bytes) != static_cast<ssize_t>(bytes)) {
+    close(fd);
+    return Error(207005, "no room in a temporary file for the kernel binary");
+  }
+  auto binary = Open(fmt::format("<{} bytes of data>", bytes), fmt::format("/proc/self/fd/{}", fd));
+  close(fd);
+  if (binary.ok()) binary.value()->image_ = std::string(view);
+  return binary;
+}
+
+void KernelBinary::Unload(KernelBinary* binary) {
+  KernelBinaries().Erase(binary->handle_);
+  for (auto& function : binary->functions_) KernelFunctions().Erase(function->handle);
+  {
+    std::lock_guard lock(binary->args_mutex_);
+    for (auto& args : binary->args_) KernelArgsTable().Erase(args->handle);
+    binary->args_.clear();
+  }
+  binary->Release();
+}
+
+Status MakeKernelArgs(KernelFunction& function, void** handle) {
+  auto args = std::make_unique<KernelArgs>(function);
+  args->handle = KernelArgsTable().Insert(args.get());
+  if (args->handle == nullptr) return Error(207005, "the process has too many kernel argument lists");
+  *handle = args->handle;
+  std::lock_guard lock(function.binary->args_mutex_);
+  function.binary->args_.push_back(std::move(args));
+  return {};
+}
+
+void KernelBinary::Release() noexcept {
+  if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+}
+
+KernelBinary::~KernelBinary() {
+  if (library_ != nullptr) dlclose(library_);
+}
+
+StatusOr<KernelFunction*> KernelBinary::FindByName(const std::string& name) const {
+  std::string known;
+  for (const auto& function : functions_) {
+    if (function->name == name) return function.get();
+    known += (known.empty() ? "" : ", ") + function->name;
+  }
+  return Error(507027, fmt::format("{} has no kernel named {}", source_, name))
+      .Hint(known.empty() ? "the file holds no host-compiled kernels: build it with reprise_add_kernels, see "
+                            "reprise/kernel.h"
+                          : "use one of: " + known);
+}
+
+StatusOr<KernelFunction*> KernelBinary::FindByEntry(uint64_t entry) const {
+  std::string known;
+  for (const auto& function : functions_) {
+    if (function->desc->entry == entry) return function.get();
+    known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", function->desc->entry, function->name);
+  }
+  return Error(507027, fmt::format("{} has no kernel with entry {}", source_, entry))
+      .Hint(known.empty() ? "the file holds no host-compiled kernels" : "use one of: " + known);
+}
+
+Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes,
+                          const void* args, size_t args_bytes, std::span<const ArgumentPlaceholder> placeholders) {
+  if (args_bytes > kMaxArgsBytes) {
+    return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxArgsBytes));
+  }
+  KernelPayload header{&function, nullptr, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline};
+  if (placeholders.empty()) return Submit(stream, header, args, args_bytes);
+  // Slots that point into the block need a block that never moves.
+  std::unique_ptr<std::byte[]> block(new std::byte[args_bytes]);
+  std::memcpy(block.get(), args, args_bytes);
+  for (const ArgumentPlaceholder& slot : placeholders) {
+    if (slot.address_offset + 8u > args_bytes || slot.data_offset >= args_bytes) {
+      return Error(107000, fmt::format("placeholder {{{}, {}}} lies outside of the {} bytes of arguments",
+                                       slot.address_offset, slot.data_offset, args_bytes));
+    }
+    const std::byte* data = block.get() + slot.data_offset;
+    std::memcpy(block.get() + slot.address_offset, &data, sizeof data);
+  }
+  header.args_kind = ArgsKind::kHeap;
+  header.args = block.release();
+  return Submit(stream, header, nullptr, 0);
+}
+
+Status LaunchWithDeviceArgs(Stream& stream, KernelFunction& function, uint32_t blocks,
+                            const LaunchAttributes& attributes, const void* args, size_t args_bytes) {
+  KernelPayload header{&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kDevice};
+  return Submit(stream, header, nullptr, 0);
+}
+
+StatusOr<uint32_t> KernelArgs::Append(const void* value, size_t bytes) {
+  if (finalized_) return Error(107000, "the argument list is finalized").Hint("append before aclrtKernelArgsFinalize");
+  if (params_.size() >= kMaxParams) return Error(107000, fmt::format("the list has {} parameters already", kMaxParams));
+  const size_t offset = block_.size();
+  if (offset + bytes > kMaxArgsBytes) {
+    return Error(107000, fmt::format("the arguments exceed {} bytes", kMaxArgsBytes));
+  }
+  block_.resize(offset + (bytes + 7) / 8 * 8);
+  std::memcpy(block_.data() + offset, value, bytes);
+  params_.push_back({offset, bytes, false, nullptr, 0});
+  return static_cast<uint32_t>(params_.size() - 1);
+}
+
+StatusOr<uint32_t> KernelArgs::AppendPlaceholder() {
+  const void* null = nullptr;
+  auto param = Append(&null, sizeof null);
+  if (param.ok()) params_.back().placeholder = true;
+  return param;
+}
+
+StatusOr<KernelArgs::Param*> KernelArgs::Find(uint32_t param) {
+  if (param < params_.size()) return &params_[param];
+  return Error(107017, "paramHandle does not belong to this argument list");
+}
+
+StatusOr<void*> KernelArgs::PlaceholderBuffer(uint32_t param, size_t bytes) {
+  REPRISE_ASSIGN_OR_RETURN(Param * entry, Find(param));
+  if (!entry->placeholder) return Error(107000, fmt::format("parameter {} is not a placeholder", param));
+  entry->buffer.reset(new std::byte[bytes]());
+  entry->buffer_bytes = bytes;
+  return static_cast<void*>(entry->buffer.get());
+}
+
+Status KernelArgs::Update(uint32_t param, const void* value, size_t bytes) {
+  REPRISE_ASSIGN_OR_RETURN(Param * entry, Find(param));
+  if (entry->placeholder || bytes > entry->bytes) {
+    return Error(107000, fmt::format("parameter {} holds {} bytes{}, cannot take {}", param, entry->bytes,
+                                     entry->placeholder ? " and is a placeholder" : "", bytes));
+  }
+  std::memcpy(block_.data() + entry->offset, value, bytes);
+  finalized_ = false;
+  return {};
+}
+
+Status KernelArgs::Finalize() {
+  finalized_ = true;
+  return {};
+}
+
+Status KernelArgs::Launch(Stream& stream, uint32_t blocks, const LaunchAttributes& attributes) const {
+  if (!finalized_) {
+    return Error(107000, "the argument list is not finalized").Hint("call aclrtKernelArgsFinalize before the launch");
+  }
+  std::vector<std::byte> block = block_;
+  std::vector<ArgumentPlaceholder> placeholders;
+  for (const Param& param : params_) {
+    if (!param.placeholder || param.buffer == nullptr) continue;
+    placeholders.push_back({static_cast<uint32_t>(param.offset), static_cast<uint32_t>(block.size())});
+    const size_t at = block.size();
+    block.resize(at + (param.buffer_bytes + 7) / 8 * 8);
+    std::memcpy(block.data() + at, param.buffer.get(), param.buffer_bytes);
+  }
+  return LaunchWithHostArgs(stream, function_, blocks, attributes, block.data(), block.size(), placeholders);
+}
+
+}  // namespace reprise::runtime
+
+extern "C" __attribute__((visibility("default"))) int32_t repriseRegisterKernels(const char* binary_key,
+                                                                                 const RepriseKernelTable* table) {
+  return reprise::runtime::RegisterKernels(binary_key, table).code();
+}

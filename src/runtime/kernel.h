@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Kernels that a program brings along: loading of kernel binaries (see <reprise/kernel.h>), their functions, argument
+// blocks and launches.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "reprise/kernel.h"
+#include "runtime/objects.h"
+#include "runtime/stream.h"
+
+namespace reprise::runtime {
+
+class KernelArgs;
+class KernelBinary;
+
+/// One kernel of a binary; lives as long as its binary.
+struct KernelFunction {
+  KernelBinary* binary;
+  const RepriseKernelDesc* desc;
+  std::string name;
+  void* handle;
+};
+
+/// A loaded binary. Unloading drops the handle; tasks in queues and graphs keep the code alive.
+///
+/// Threads: thread-safe.
+class KernelBinary {
+ public:
+  /// Path of a shared object (or of an `.o` with an `.so` beside it), or a registered key. Any other ELF file gives an
+  /// empty binary, so that loaders which never launch keep working.
+  static StatusOr<KernelBinary*> LoadFile(const std::string& path);
+  /// Registered key, or the bytes of a shared object or of any other ELF file.
+  static StatusOr<KernelBinary*> LoadData(const void* data, size_t bytes);
+  static void Unload(KernelBinary* binary);
+
+  void* handle() const { return handle_; }
+  StatusOr<KernelFunction*> FindByName(const std::string& name) const;
+  StatusOr<KernelFunction*> FindByEntry(uint64_t entry) const;
+  /// Another name for a kernel (AI CPU registration).
+  const std::string& source() const { return source_; }
+  const void* image() const { return image_.empty() ? nullptr : image_.data(); }
+  size_t image_bytes() const { return image_.size(); }
+
+  void Retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  void Release() noexcept;
+
+ private:
+  KernelBinary() = default;
+  ~KernelBinary();
+  static StatusOr<KernelBinary*> Make(std::string source, void* library, const RepriseKernelTable* table);
+  static StatusOr<KernelBinary*> Open(const std::string& source, const std::string& path);
+
+  std::atomic<uint32_t> references_{1};
+  std::string source_;
+  std::string image_;
+  void* library_ = nullptr;  // of dlopen
+  void* handle_ = nullptr;
+  std::vector<std::unique_ptr<KernelFunction>> functions_;
+  friend Status MakeKernelArgs(KernelFunction& function, void** handle);
+  std::mutex args_mutex_;
+  std::vector<std::unique_ptr<KernelArgs>> args_;  // guarded by args_mutex_
+};
+
+HandleTable<KernelBinary, HandleKind::kBinary>& KernelBinaries();
+HandleTable<KernelFunction, HandleKind::kFunction>& KernelFunctions();
+
+/// Makes the kernels of a program known under a key; see repriseRegisterKernels.
+Status RegisterKernels(const char* key, const RepriseKernelTable* table);
+
+/// Launch attributes that have a meaning here; the numbers are those of aclrtLaunchKernelAttrId.
+struct LaunchAttributes {
+  uint8_t schem_mode = 0;
+  uint8_t data_dump = 0;
+  uint16_t timeout_s = 0;
+  uint32_t dynamic_ubuf = 0;
+  uint64_t timeout_us = 0;
+};
+
+/// A pointer slot of an argument block that must hold the address of data that lies in the block as well.
+struct ArgumentPlaceholder {
+  uint32_t address_offset;
+  uint32_t data_offset;
+};
+
+/// Copies `args` (host memory) now.
+Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes,
+                          const void* args, size_t args_bytes, std::span<const ArgumentPlaceholder> placeholders);
+/// Reads `args` (device memory) when the kernel runs.
+Status LaunchWithDeviceArgs(Stream& stream, KernelFunction& function, uint32_t blocks,
+                            const LaunchAttributes& attributes, const void* args, size_t args_bytes);
+
+/// Assembles an argument block parameter by parameter (aclrtKernelArgs*).
+///
+/// Threads: thread-compatible.
+class KernelArgs {
+ public:
+  static constexpr size_t kMaxParams = 128;
+
+  explicit KernelArgs(KernelFunction& function) : function_(function) {}
+
+  KernelFunction& function() const { return function_; }
+  StatusOr<uint32_t> Append(const void* value, size_t bytes);
+  StatusOr<uint32_t> AppendPlaceholder();
+  /// Host buffer behind the parameters, whose address the slot gets at launch.
+  StatusOr<void*> PlaceholderBuffer(uint32_t param, size_t bytes);
+  Status Update(uint32_t param, const void* value, size_t bytes);
+  Status Finalize();
+  bool finalized() const { return finalized_; }
+  Status Launch(Stream& stream, uint32_t blocks, const LaunchAttributes& attributes) const;
+
+  void* handle = nullptr;
+
+ private:
+  struct Param {
+    size_t offset;
+    size_t bytes;
+    bool placeholder = false;
+    std::unique_ptr<std::byte[]> buffer;
+    size_t buffer_bytes = 0;
+  };
+  StatusOr<Param*> Find(uint32_t param);
+
+  KernelFunction& function_;
+  std::vector<Param> params_;
+  std::vector<std::byte> block_;
+  bool finalized_ = false;
+};
+
+HandleTable<KernelArgs, HandleKind::kKernelArgs>& KernelArgsTable();
+
+/// An argument list that belongs to the function's binary: there is no call to destroy one.
+Status MakeKernelArgs(KernelFunction& function, void** handle);
+
+}  // namespace reprise::runtime

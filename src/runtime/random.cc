@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/random.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+#include <utility>
+
+#include "device/memory.h"
+#include "ir/task.h"
+#include "kernels/float16.h"
+
+namespace reprise::runtime {
+namespace {
+
+constexpr int64_t kGrain = 4 << 10;  // blocks of four numbers; also keeps threads off each other's mask bytes
+
+uint64_t LowBytes(const RandomParam& param) {
+  uint64_t bits = 0;
+  const size_t bytes = std::min<size_t>(param.bytes, 8);
+  const void* from = param.is_address ? reinterpret_cast<const void*>(param.bits_or_address) : &param.bits_or_address;
+  std::memcpy(&bits, from, bytes);  // little endian, as the device
+  return bits;
+}
+
+// One draw in progress.
+struct Draw {
+  RandomFunction function;
+  ElementType type;
+  double a, b;
+  PhiloxKey key;
+  uint64_t counter[2];
+  uint64_t count;
+  void* result;
+};
+
+PhiloxCounter CounterOf(const Draw& draw, uint64_t block) {
+  const uint64_t low = draw.counter[0] + block;
+  const uint64_t high = draw.counter[1] + (low < block ? 1 : 0);
+  return {static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32), static_cast<uint32_t>(high),
+          static_cast<uint32_t>(high >> 32)};
+}
+
+// (0, 1], so that its logarithm exists; and [0, 1).
+double OpenZero(uint32_t word) { return (static_cast<double>(word) + 1.0) * 0x1p-32; }
+double OpenOne(uint32_t word) { return static_cast<double>(word) * 0x1p-32; }
+
+// Four standard normal numbers (Box and Muller).
+void Normals(const PhiloxCounter& words, double out[4]) {
+  for (int i = 0; i < 4; i += 2) {
+    const double radius = std::sqrt(-2.0 * std::log(OpenZero(words[static_cast<size_t>(i)])));
+    const double angle = 2.0 * std::numbers::pi * OpenOne(words[static_cast<size_t>(i) + 1]);
+    out[i] = radius * std::cos(angle);
+    out[i + 1] = radius * std::sin(angle);
+  }
+}
+
+void Block(const Draw& draw, uint64_t block, double out[4]) {
+  const PhiloxCounter counter = CounterOf(draw, block);
+  const PhiloxCounter words = Philox4x32(counter, draw.key);
+  switch (draw.function) {
+    case RandomFunction::kDropoutMask:
+      for (size_t i = 0; i < 4; ++i) out[i] = OpenOne(words[i]) >= draw.a ? 1.0 : 0.0;
+      return;
+    case RandomFunction::kUniform:
+      for (size_t i = 0; i < 4; ++i) out[i] = draw.a + OpenOne(words[i]) * (draw.b - draw.a);
+      return;
+    case RandomFunction::kNormal:
+      Normals(words, out);
+      break;
+    case RandomFunction::kTruncatedNormal: {
+      Normals(words, out);
+      // Numbers that are too far out are replaced by those of other keys. One in twenty is; 32 times in a row never.
+      PhiloxKey key = draw.key;
+      for (int attempt = 0; attempt < 32; ++attempt) {
+        const auto far = [](double z) { return std::abs(z) > 2.0; };
+        if (std::none_of(out, out + 4, far)) break;
+        key[1] ^= 0x5DEECE66;
+        key[0] += 0x632BE5AB;
+        double again[4];
+        Normals(Philox4x32(counter, key), again);
+        for (int i = 0; i < 4; ++i) {
+          if (far(out[i])) out[i] = again[i];
+        }
+      }
+      for (int i = 0; i < 4; ++i) out[i] = std::clamp(out[i], -2.0, 2.0);
+      break;
+    }
+  }
+  for (int i = 0; i < 4; ++i) out[i] = draw.a + draw.b * out[i];
+}
+
+void Store(const Draw& draw, uint64_t index, double value) {
+  const auto number = static_cast<float>(value);
+  switch (draw.type) {
+    case ElementType::kFloat16:
+      static_cast<uint16_t*>(draw.result)[index] = kernels::FloatToHalfBits(number);
+      return;
+    case ElementType::kBFloat16:
+      static_cast<uint16_t*>(draw.result)[index] = kernels::FloatToBFloat16Bits(number);
+      return;
+    default: static_cast<float*>(draw.result)[index] = number;
+  }
+}
+
+void Blocks(void* arg, int64_t begin, int64_t end) {
+  const auto& draw = *static_cast<const Draw*>(arg);
+  for (auto block = static_cast<uint64_t>(begin); block < static_cast<uint64_t>(end); ++block) {
+    double numbers[4];
+    Block(draw, block, numbers);
+    const uint64_t first = block * 4;
+    const uint64_t here = std::min<uint64_t>(4, draw.count - first);
+    if (draw.function != RandomFunction::kDropoutMask) {
+      for (uint64_t i = 0; i < here; ++i) Store(draw, first + i, numbers[i]);
+      continue;
+    }
+    unsigned nibble = 0;
+    for (uint64_t i = 0; i < here; ++i) nibble |= (numbers[i] != 0.0 ? 1u : 0u) << i;
+    auto& byte = static_cast<uint8_t*>(draw.result)[first / 8];
+    byte = static_cast<uint8_t>(first % 8 == 0 ? nibble : byte | nibble << 4);
+  }
+}
+
+ir::RunResult RunRandom(device::RunContext& context, void* payload) {
+  const auto& request = *static_cast<const RandomRequest*>(payload);
+  Draw draw{};
+  draw.function = request.function;
+  draw.type = request.type;
+  draw.a = RandomValue(request.a, request.type);
+  draw.b = RandomValue(request.b, request.type);
+  const uint64_t seed = RandomInteger(request.seed);
+  draw.key = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+  draw.count = RandomInteger(request.count);
+  draw.result = request.result;
+  std::memcpy(draw.counter, request.counter, sizeof draw.counter);
+  if (request.count.is_address) {  // not known before, so not checked before
+    auto range = device::MemoryRegistry::Get().CheckRange(
+        draw.result, RandomResultBytes(draw.function, draw.type, draw.count), "randomResultAddr");
+    if (!range.ok()) {
+      context.Fail(Error(507053, fmt::format("{} random numbers do not fit", draw.count))
+                       .Culprit(std::move(range).status().detail().what)
+                       .Hint("write a smaller count to the address in randomNum, or allocate more for the results"));
+      return ir::RunResult::kDone;
+    }
+  }
+  const uint64_t blocks = draw.count / 4 + (draw.count % 4 != 0 ? 1 : 0);
+  context.scheduler().ParallelFor(static_cast<int64_t>(blocks), kGrain, Blocks, &draw);
+  draw.counter[0] += blocks;
+  if (draw.counter[0] < blocks) ++draw.counter[1];
+  std::memcpy(request.counter, draw.counter, sizeof draw.counter);
+  return ir::RunResult::kDone;
+}
+
+void DescribeRandom(const void* payload, ir::TaskInfo& info) {
+  const auto& request = *static_cast<const RandomRequest*>(payload);
+  info.name = "RandomNum";
+  info.ranges = {{request.counter, 16, false}, {request.counter, 16, true}};
+  if (!request.count.is_address) {
+    const uint64_t bytes = RandomResultBytes(request.function, request.type, RandomInteger(request.count));
+    info.ranges.push_back({request.result, bytes, true});
+  }
+  for (const RandomParam& param : {request.a, request.b, request.seed, request.count}) {
+    if (param.is_address) {
+      info.ranges.push_back({reinterpret_cast<const void*>(param.bits_or_address), param.bytes, false});
+    }
+  }
+}
+
+constexpr ir::TaskType kRandom = {ir::TaskKind::kRandom, "KERNEL_AICPU", RunRandom, nullptr, nullptr, DescribeRandom};
+
+}  // namespace
+
+uint64_t RandomResultBytes(RandomFunction function, ElementType type, uint64_t count) {
+  if (function == RandomFunction::kDropoutMask) return count / 8 + (count % 8 != 0 ? 1 : 0);
+  const uint64_t bytes = ElementBytes(type);
+  return count > UINT64_MAX / bytes ? UINT64_MAX : count * bytes;  // too much fits nowhere
+}
+
+double RandomValue(const RandomParam& param, ElementType type) {
+  const uint64_t bits = LowBytes(param);
+  switch (param.bytes) {
+    case 2:
+      return static_cast<double>(type == ElementType::kBFloat16
+                                     ? kernels::BFloat16BitsToFloat(static_cast<uint16_t>(bits))
+                                     : kernels::HalfBitsToFloat(static_cast<uint16_t>(bits)));
+    case 4: return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+    case 8: return std::bit_cast<double>(bits);
+    default: return 0.0;
+  }
+}
+
+uint64_t RandomInteger(const RandomParam& param) { return LowBytes(param); }
+
+Status SubmitRandom(Stream& stream, const RandomRequest& request) {
+  RandomRequest payload = request;
+  return stream.Submit(ir::MakeTask(kRandom, payload));
+}
+
+}  // namespace reprise::runtime

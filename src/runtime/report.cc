@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/report.h"
+
+#include <fmt/format.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <ctime>
+#include <mutex>
+
+#include "base/log.h"
+#include "runtime/thread.h"
+
+namespace reprise::runtime {
+namespace {
+
+std::atomic<bool> g_process_wide{false};
+
+struct ProcessMessage {
+  std::mutex mutex;
+  std::string recent;
+  std::string returned;
+};
+
+ProcessMessage& ForProcess() {
+  static auto* const message = new ProcessMessage;
+  return *message;
+}
+
+std::string TimeStamp() {
+  timeval now{};
+  gettimeofday(&now, nullptr);
+  tm local{};
+  localtime_r(&now.tv_sec, &local);
+  char text[32];
+  strftime(text, sizeof text, "%Y-%m-%d-%H:%M:%S", &local);
+  return fmt::format("{}.{:03}.{:03}", text, now.tv_usec / 1000, now.tv_usec % 1000);
+}
+
+std::string_view FileName(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+
+// Operator status codes are not errors of the runtime: aclrtGetLastError never shows them.
+bool IsRuntimeCode(int code) { return code >= 107000 && code < 600000 && code / 1000 != 161 && code / 1000 != 361 &&
+                                      code / 1000 != 561; }
+
+}  // namespace
+
+std::string FormatMessage(const char* api, const Status::Detail& detail) {
+  const ErrorInfo& info = FindErrorInfo(detail.code);
+  std::string text = fmt::format("{}[PID: {}] {} ({}): {}({}): {} failed: {}\n", info.category, getpid(), TimeStamp(),
+                                 info.category, info.title, detail.code, api, detail.what);
+  text += fmt::format("        Solution: {}.\n", detail.hint.empty() ? info.solution : std::string_view(detail.hint));
+  text += fmt::format("        TraceBack (most recent call last):\n        {} returns {} ({})[FUNC:{}][FILE:{}][LINE:{}]\n",
+                      api, detail.code, info.name, detail.function, FileName(detail.file), detail.line);
+  if (!detail.culprit.empty()) text += fmt::format("        Culprit: {}.\n", detail.culprit);
+  if (!detail.hint.empty()) text += fmt::format("        Next step: {}.\n", detail.hint);
+  return text;
+}
+
+int Report(const char* api, const Status& status) noexcept try {
+  if (status.ok()) return 0;
+  const Status::Detail& detail = status.detail();
+  std::string message = FormatMessage(api, detail);
+  REPRISE_LOG(kError, "ASCENDCL", "{} failed with {}: {}", api, detail.code, detail.what);
+  if (IsRuntimeCode(detail.code)) ThisThread().last_error = detail.code;
+  if (g_process_wide.load(std::memory_order_relaxed)) {
+    ProcessMessage& process = ForProcess();
+    std::lock_guard lock(process.mutex);
+    process.recent = std::move(message);
+  } else {
+    ThisThread().recent_message = std::move(message);
+  }
+  return detail.code;
+} catch (...) {  // no memory for the text: the number still gets through
+  return status.code();
+}
+
+const char* TakeRecentMessage() {
+  if (g_process_wide.load(std::memory_order_relaxed)) {
+    ProcessMessage& process = ForProcess();
+    std::lock_guard lock(process.mutex);
+    if (process.recent.empty()) return nullptr;
+    process.returned = std::move(process.recent);
+    process.recent.clear();
+    return process.returned.c_str();
+  }
+  ThreadState& thread = ThisThread();
+  if (thread.recent_message.empty()) return nullptr;
+  thread.returned_message = std::move(thread.recent_message);
+  thread.recent_message.clear();
+  return thread.returned_message.c_str();
+}
+
+void SetProcessWideMessages(bool on) { g_process_wide = on; }
+
+}  // namespace reprise::runtime

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From a Status to what a C caller sees: the number, the thread's last error, and the text of aclGetRecentErrMsg.
+#pragma once
+
+#include <exception>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+
+namespace reprise::runtime {
+
+/// The public number of `status`; for a failure also stores its text as the thread's recent message and, for numbers of
+/// the runtime, as its last error. `api` is the C function that fails.
+int Report(const char* api, const Status& status) noexcept;
+
+/// The text block that tools expect, with our own lines (Culprit, Next step) added:
+///   EE1016[PID: 4711] 2026-11-21-10:00:00.000.000 (EE1016): Stream is being captured(107027): …
+///           Solution: …
+///           TraceBack (most recent call last):
+///           …[FUNC:…][FILE:…][LINE:…]
+std::string FormatMessage(const char* api, const Status::Detail& detail);
+
+/// The pending message, which is then no longer pending; null when there is none. Valid until the next call by the
+/// same thread (or, in process mode, by any thread).
+const char* TakeRecentMessage();
+/// err_msg_mode of aclInit's configuration: one message for the whole process instead of one for each thread.
+void SetProcessWideMessages(bool on);
+
+/// Body of every C function: runs `body`, turns exceptions into errors, reports.
+template <class Body>
+int Api(const char* api, Body body) noexcept {
+  Status status;
+  try {
+    status = body();
+    if (status.ok()) [[likely]] return 0;
+  } catch (const std::bad_alloc&) {
+    return Report(api, Error(200000, "the host has no memory left"));
+  } catch (const std::exception& error) {
+    return Report(api, Error(500000, std::string("unexpected: ") + error.what()));
+  } catch (...) {
+    return Report(api, Error(500000, "unexpected exception"));
+  }
+  return Report(api, status);
+}
+
+/// 100000 naming the parameter when `pointer` is null.
+inline Status NotNull(const void* pointer, const char* parameter) {
+  if (pointer != nullptr) [[likely]] return {};
+  return Error(100000, std::string("parameter ") + parameter + " is null").Hint(std::string("pass a valid ") + parameter);
+}
+
+/// 107000 naming the parameter, for nulls that only the inner layer sees.
+inline Status NotNullInner(const void* pointer, const char* parameter) {
+  if (pointer != nullptr) [[likely]] return {};
+  return Error(107000, std::string("parameter ") + parameter + " is null").Hint(std::string("pass a valid ") + parameter);
+}
+
+}  // namespace reprise::runtime

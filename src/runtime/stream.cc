@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/stream.h"
+
+#include <fmt/format.h>
+
+#include <climits>
+#include <cstring>
+#include <exception>
+#include <new>
+
+#include "base/env.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "runtime/context.h"
+#include "runtime/exception.h"
+#include "runtime/thread.h"
+
+namespace reprise::runtime {
+namespace {
+
+// Tasks in a row before a worker lets other streams have their turn. A helping thread has no other stream to serve.
+constexpr int kWorkerBatch = 256;
+constexpr int kHelperBatch = 1 << 14;
+// The first chunk is small, because most streams of a program with thousands of them carry little.
+constexpr size_t kFirstChunkBytes = 2u << 10;
+constexpr size_t kChunkBytes = 32u << 10;
+
+}  // namespace
+
+// A queued task: this header, then the payload.
+struct Stream::Record {
+  const ir::TaskType* type;  // null: the queue goes on in the next chunk
+  uint32_t record_bytes;
+  uint32_t task_id;
+  void* payload() { return this + 1; }
+};
+
+struct Stream::Chunk {
+  Chunk* next = nullptr;
+  size_t size;   // of data
+  size_t used = 0;
+  alignas(16) std::byte data[];  // NOLINT: flexible array, one allocation
+
+  Record* at(size_t offset) { return reinterpret_cast<Record*>(data + offset); }
+};
+
+Deadline DeadlineAfterMs(int64_t ms) {
+  if (ms < 0) return std::nullopt;
+  return Clock::now() + std::chrono::milliseconds(ms);
+}
+
+HandleTable<Stream, HandleKind::kStream>& Streams() {
+  static auto* const table = new HandleTable<Stream, HandleKind::kStream>;
+  return *table;
+}
+
+Stream::Stream(Context& context, Options options)
+    : context_(context), device_(context.device()), options_(options) {
+  priority = options.priority;
+}
+
+Stream::~Stream() {
+  while (head_ != nullptr) {
+    Chunk* next = head_->next;
+    std::free(head_);
+    head_ = next;
+  }
+  std::free(spare_.load());
+}
+
+StatusOr<Stream*> Stream::Create(Context& context, Options options) {
+  const int32_t id = FaultPoint("stream") ? -1 : context.device().stream_ids().Take();
+  if (id < 0) {
+    return Error(207008, fmt::format("device {} has no stream left: {} of {} are in use", context.device().id(),
+                                     context.device().stream_ids().limit(), context.device().stream_ids().limit()))
+        .Culprit("live streams, and the internal streams of live graphs");
+  }
+  auto* stream = new Stream(context, options);
+  stream->id_ = id;
+  stream->handle_ = Streams().Insert(stream);
+  if (stream->handle_ == nullptr) {
+    context.device().stream_ids().Return(id);
+    delete stream;
+    return Error(207008, "the process has too many streams");
+  }
+  context.AddStream(stream);
+  return stream;
+}
+
+void Stream::Destroy(Stream* stream, DestroyMode mode) {
+  stream->context_.RemoveStream(stream);
+  Streams().Erase(stream->handle_);
+  if (mode == DestroyMode::kForce) stream->Abort(107023);
+  if (mode == DestroyMode::kTeardown) {
+    // Work that waits for an event which nobody will record must not hold up the teardown for ever.
+    if (!stream->WaitFor(stream->published_.load(), DeadlineAfterMs(10'000)).ok()) stream->Abort(107023);
+  }
+  (void)stream->WaitFor(stream->published_.load(), std::nullopt);
+  stream->device_.scheduler().Retire(*stream);
+  stream->device_.stream_ids().Return(stream->id_);
+  delete stream;
+}
+
+bool Stream::is_default() const { return context_.default_stream() == this; }
+
+std::string Stream::Describe() const {
+  const uint32_t user_tag = tag.load();
+  return fmt::format("{}stream {}{}", is_default() ? "default " : "", id_,
+                     user_tag != 0 ? fmt::format(" (tag {})", user_tag) : "");
+}
+
+Status Stream::Submit(const ir::Task& task) {
+  if (sink_.load(std::memory_order_acquire) != nullptr) [[unlikely]] {
+    std::unique_lock lock(context_.capture_mutex);
+    // Looked up again under the lock: another thread may have ended the capture meanwhile.
+    if (TaskSink* sink = sink_.load(std::memory_order_acquire)) return sink->Record(*this, task);
+  }
+  return SubmitNow(task);
+}
+
+Status Stream::SubmitNow(const ir::Task& task) {
+  if (stopped()) [[unlikely]] {
+    task.Destroy();
+    return TakeError();
+  }
+  try {
+    std::lock_guard lock(producer_);
+    Append(task);
+    ThreadState& thread = ThisThread();
+    thread.last_task_id = next_task_id_ - 1;
+    thread.last_task_stream = handle_;
+  } catch (const std::bad_alloc&) {
+    task.Destroy();
+    return Error(207005, fmt::format("no memory for another task of {}", Describe()));
+  }
+  device_.scheduler().Wake(*this);
+  static const bool blocking = EnvInt(EnvVar::kLaunchBlocking) != 0;
+  if (blocking) [[unlikely]] return Synchronize(std::nullopt);
+  return {};
+}
+
+Stream::Chunk* Stream::NewChunk(size_t bytes_needed) {
+  if (FaultPoint("stream.queue")) throw std::bad_alloc();
+  if (tail_ != nullptr && bytes_needed <= kChunkBytes) {
+    if (Chunk* spare = spare_.exchange(nullptr, std::memory_order_acq_rel)) {
+      spare->next = nullptr;
+      spare->used = 0;
+      return spare;
+    }
+  }
+  size_t size = tail_ == nullptr ? kFirstChunkBytes : kChunkBytes;
+  if (size < bytes_needed) size = bytes_needed;
+  auto* chunk = static_cast<Chunk*>(std::aligned_alloc(64, (sizeof(Chunk) + size + 63) / 64 * 64));
+  if (chunk == nullptr) throw std::bad_alloc();
+  new (chunk) Chunk;
+  chunk->size = size;
+  return chunk;
+}
+
+void Stream::Append(const ir::Task& task) {
+  const auto bytes = static_cast<uint32_t>(sizeof(Record) + ((task.payload_bytes + 15) & ~15u));
+  // Room for the link to the next chunk is always kept.
+  if (tail_ == nullptr || tail_->used + bytes + sizeof(Record) > tail_->size) {
+    Chunk* chunk = NewChunk(bytes + sizeof(Record));
+    if (tail_ == nullptr) {
+      head_ = chunk;
+    } else {
+      new (tail_->at(tail_->used)) Record{nullptr, 0, 0};
+      tail_->next = chunk;
+    }
+    tail_ = chunk;
+  }
+  auto* record = new (tail_->at(tail_->used)) Record{task.type, bytes, next_task_id_++};
+  std::memcpy(record->payload(), task.payload, task.payload_bytes);
+  tail_->used += bytes;
+  published_.store(published_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+Stream::Record* Stream::Front() {
+  Record* record = head_->at(head_offset_);
+  if (record->type != nullptr) return record;
+  Chunk* done = head_;
+  head_ = done->next;
+  head_offset_ = 0;
+  // One chunk is kept for the producer, so that a steady flow allocates nothing.
+  if (done->size == kChunkBytes) done = spare_.exchange(done, std::memory_order_acq_rel);
+  std::free(done);
+  return head_->at(0);
+}
+
+void Stream::PopFront() {
+  Record* record = head_->at(head_offset_);
+  if (record->type->destroy != nullptr) record->type->destroy(record->payload());
+  head_offset_ += record->record_bytes;
+  parked_ = false;
+}
+
+void Stream::DropCurrent(device::RunContext& context) {
+  Record* record = head_->at(head_offset_);
+  if (parked_) {
+    device_.scheduler().CancelTimer(*this);
+    if (record->type->cancel != nullptr) record->type->cancel(record->payload(), context.runnable());
+  }
+}
+
+device::Runnable::Outcome Stream::Run(device::RunContext& context) {
+  context.device_id = device_.id();
+  context.stream_id = id_;
+  uint64_t done = completed_.load(std::memory_order_relaxed);
+  int budget = context.on_worker() ? kWorkerBatch : kHelperBatch;
+  for (uint64_t limit; (limit = published_.load(std::memory_order_acquire)) != done;) {
+    for (; done != limit; ++done) {
+      if (budget-- == 0) {
+        NotifyWaiters();
+        return Outcome::kRequeue;
+      }
+      Record* record = Front();
+      if (done < drop_below_.load(std::memory_order_relaxed)) [[unlikely]] {
+        DropCurrent(context);
+      } else {
+        context.task_id = record->task_id;
+        const ir::RunResult result = record->type->run(context, record->payload());
+        if (result != ir::RunResult::kDone) {
+          parked_ = true;
+          NotifyWaiters();
+          return result == ir::RunResult::kParked ? Outcome::kIdle : Outcome::kNeedsWorker;
+        }
+        if (context.failed()) [[unlikely]] ReportError(context.TakeError(), record->task_id);
+      }
+      PopFront();
+      completed_.store(done + 1, std::memory_order_release);
+    }
+  }
+  NotifyWaiters();
+  return Outcome::kIdle;
+}
+
+void Stream::NotifyWaiters() noexcept {
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with the announcement in WaitFor
+  if (waiters_.load(std::memory_order_relaxed) == 0) return;
+  wait_word_.fetch_add(1, std::memory_order_release);
+  FutexWake(wait_word_, INT_MAX);
+}
+
+Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
+  const auto reached = [&] { return completed_.load(std::memory_order_acquire) >= target; };
+  device::Scheduler& scheduler = device_.scheduler();
+  Clock::time_point spin_until{};
+  bool spinning = false;
+  bool in_time = true;
+  while (!reached()) {
+    // A caller with a deadline does not help: it could not leave a task that takes longer.
+    if (!deadline && scheduler.TryRun(*this)) continue;
+    if (spin_until == Clock::time_point{}) {
+      spin_until = Clock::now() + device::SpinTime();
+      spinning = device::TakeSpinPermit();
+    }
+    if (spinning) {
+      for (int i = 0; i < 64 && !reached(); ++i) CpuRelax();
+      if (Clock::now() < spin_until) continue;
+      device::ReturnSpinPermit();
+      spinning = false;
+    }
+    waiters_.fetch_add(1, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const uint32_t seen = wait_word_.load(std::memory_order_acquire);
+    if (!reached()) in_time = FutexWait(wait_word_, seen, deadline);
+    waiters_.fetch_sub(1, std::memory_order_relaxed);
+    if (!in_time && !reached()) break;
+  }
+  if (spinning) device::ReturnSpinPermit();
+  if (reached()) return {};
+  return Error(507046, fmt::format("{} still has {} tasks after the timeout", Describe(),
+                                   target - completed_.load(std::memory_order_relaxed)))
+      .Culprit(fmt::format("task number {} of the stream has not finished", completed_.load() + 1));
+}
+
+Status Stream::Synchronize(const Deadline& deadline) {
+  REPRISE_RETURN_IF_ERROR(WaitFor(published_.load(std::memory_order_acquire), deadline));
+  if (const uint32_t code = abort_code_.exchange(0)) {
+    return Error(static_cast<int>(code), fmt::format("the tasks of {} were dropped", Describe()));
+  }
+  return failed_.load(std::memory_order_acquire) ? TakeError() : Status();
+}
+
+void Stream::Abort(int code) {
+  {
+    std::lock_guard lock(producer_);
+    const uint64_t end = published_.load();
+    if (end == completed_.load()) return;
+    abort_code_ = static_cast<uint32_t>(code);
+    drop_below_ = end;
+  }
+  device_.scheduler().Wake(*this);
+}
+
+void Stream::ReportError(Status error, uint32_t task_id) {
+  REPRISE_LOG(kError, "RUNTIME", "task {} of {} failed with {}: {}", task_id, Describe(), error.code(),
+              error.detail().what);
+  // The task does not count as completed yet, so whoever synchronises returns after the listeners.
+  TaskFailure failure;
+  failure.task_id = task_id;
+  failure.stream_id = id_;
+  failure.device_id = device_.id();
+  failure.error_code = error.code();
+  NotifyTaskFailure(failure);
+  std::lock_guard lock(error_mutex_);
+  if (!error_.ok()) {
+    ++errors_after_first_;
+    return;
+  }
+  error_ = std::move(error);
+  failed_.store(true, std::memory_order_release);
+  if (failure_mode.load() != 0) drop_below_ = UINT64_MAX;  // stop: nothing behind the failure runs
+}
+
+Status Stream::TakeError() {
+  std::lock_guard lock(error_mutex_);
+  if (failure_mode.load() != 0) return error_.Clone();
+  failed_.store(false, std::memory_order_release);
+  errors_after_first_ = 0;
+  return std::move(error_);
+}
+
+StatusOr<Stream*> FindAnyStream(const void* handle) {
+  if (handle == nullptr) {
+    REPRISE_ASSIGN_OR_RETURN(Context * context, CurrentContext());
+    return context->default_stream();
+  }
+  return FindObject(Streams(), handle, "stream");
+}
+
+StatusOr<Stream*> FindStream(const void* handle) {
+  // Order of the checks: handle validity, current context, ownership.
+  Stream* stream = nullptr;
+  if (handle != nullptr) {
+    REPRISE_ASSIGN_OR_RETURN(stream, FindObject(Streams(), handle, "stream"));
+  }
+  REPRISE_ASSIGN_OR_RETURN(Context * context, CurrentContext());
+  if (stream == nullptr) return context->default_stream();
+  if (&stream->context() != context) [[unlikely]] {
+    return Error(107003, fmt::format("{} belongs to another context than the current one", stream->Describe()))
+        .Culprit(fmt::format("the stream was created in context {} of device {}; current is context {} of device {}",
+                             stream->context().handle(), stream->device().id(), context->handle(),
+                             context->device().id()));
+  }
+  return stream;
+}
+
+}  // namespace reprise::runtime

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Stream: an in-order queue of tasks, and the one door through which every task passes.
+//
+//     Submit(task) ──not capturing──► queue ──► runs once, in order, on a worker or a helping thread
+//                  └─capturing──────► TaskSink (the capture session) ──► node of a graph
+//
+// A stream costs no thread. It is a Runnable of its device's scheduler; while it waits for an event it is parked.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "base/futex.h"
+#include "base/status.h"
+#include "device/scheduler.h"
+#include "ir/task.h"
+#include "runtime/device.h"
+#include "runtime/objects.h"
+
+namespace reprise::runtime {
+
+class Context;
+class Stream;
+
+/// Takes the tasks of a stream instead of its queue. Implemented by the capture session.
+class TaskSink {
+ public:
+  /// Owns the task's payload from the call on. Called with the context's capture_mutex held.
+  virtual Status Record(Stream& stream, const ir::Task& task) = 0;
+
+ protected:
+  ~TaskSink() = default;
+};
+
+/// nullopt (for ever) for a negative number.
+Deadline DeadlineAfterMs(int64_t ms);
+
+/// Threads: thread-safe; destroying a stream that another call uses is the caller's duty.
+class Stream final : public device::Runnable {
+ public:
+  struct Options {
+    uint32_t flags = 0;     ///< ACL_STREAM_*
+    uint32_t priority = 0;
+  };
+  enum class DestroyMode {
+    kWait,      ///< queued tasks run first
+    kForce,     ///< queued tasks are dropped
+    kTeardown   ///< of the context: waits, and drops what waits for something that will not come
+  };
+
+  static StatusOr<Stream*> Create(Context& context, Options options);
+  static void Destroy(Stream* stream, DestroyMode mode);
+
+  void* handle() const { return handle_; }
+  Context& context() const { return context_; }
+  Device& device() const { return device_; }
+  int32_t id() const { return id_; }
+  uint32_t flags() const { return options_.flags; }
+  bool is_default() const;
+  /// "stream 3" or "default stream 0 (tag 7)"; for messages.
+  std::string Describe() const;
+
+  /// The door. Owns the task's payload from the call on, also when it fails.
+  Status Submit(const ir::Task& task);
+  /// The same past a capture: for work that must not be captured.
+  Status SubmitNow(const ir::Task& task);
+
+  /// Waits for everything submitted so far; helps to run it. 507046 on timeout; else the stream's pending error.
+  Status Synchronize(const Deadline& deadline);
+  bool IsIdle() const {
+    return completed_.load(std::memory_order_acquire) == published_.load(std::memory_order_acquire);
+  }
+
+  /// Drops what is queued and what is parked; waiters return 107023.
+  void Abort(int code);
+
+  /// Keeps an asynchronous error for the next synchronisation.
+  void ReportError(Status error, uint32_t task_id);
+  /// The pending error, which is forgotten (mode continue) or kept (mode stop).
+  Status TakeError();
+
+  bool is_capturing() const { return sink_.load(std::memory_order_acquire) != nullptr; }
+  TaskSink* sink() const { return sink_.load(std::memory_order_acquire); }
+  /// With the context's capture_mutex held.
+  void set_sink(TaskSink* sink) { sink_.store(sink, std::memory_order_release); }
+
+  Outcome Run(device::RunContext& context) override;
+
+  // Attributes (aclrtSetStreamAttribute).
+  std::atomic<uint32_t> priority{0};
+  std::atomic<uint32_t> overflow_switch{0};
+  std::atomic<uint32_t> tag{0};
+  std::atomic<uint32_t> cache_op_info{0};
+  std::atomic<uint64_t> failure_mode{0};
+  std::atomic<bool> failure_mode_set{false};
+  CoreLimits limits;  ///< guarded by Device::limits_mutex
+
+ private:
+  struct Record;
+  struct Chunk;
+
+  Stream(Context& context, Options options);
+  ~Stream();
+
+  void Append(const ir::Task& task);
+  Chunk* NewChunk(size_t bytes_needed);
+  Record* Front();
+  void PopFront();
+  void DropCurrent(device::RunContext& context);
+  Status WaitFor(uint64_t target, const Deadline& deadline);
+  void NotifyWaiters() noexcept;
+  bool stopped() const { return failure_mode.load(std::memory_order_relaxed) != 0 && failed_.load(); }
+
+  Context& context_;
+  Device& device_;
+  const Options options_;
+  void* handle_ = nullptr;
+  int32_t id_ = -1;
+
+  std::atomic<TaskSink*> sink_{nullptr};
+
+  // Producer side.
+  alignas(64) SpinLock producer_;
+  Chunk* tail_ = nullptr;
+  uint32_t next_task_id_ = 0;
+  std::atomic<uint64_t> published_{0};
+
+  // Consumer side: whoever runs the stream.
+  alignas(64) Chunk* head_ = nullptr;
+  size_t head_offset_ = 0;
+  bool parked_ = false;
+  std::atomic<uint64_t> completed_{0};
+  std::atomic<Chunk*> spare_{nullptr};
+  std::atomic<uint64_t> drop_below_{0};  // tasks with a smaller number are not run
+  std::atomic<uint32_t> abort_code_{0};
+
+  // Threads that synchronise.
+  alignas(64) std::atomic<uint32_t> waiters_{0};
+  std::atomic<uint32_t> wait_word_{0};
+
+  std::mutex error_mutex_;
+  Status error_;
+  uint64_t errors_after_first_ = 0;
+  std::atomic<bool> failed_{false};
+};
+
+/// The stream behind a handle of the current context; null means the default stream. 107002, 107017, 107003.
+StatusOr<Stream*> FindStream(const void* handle);
+/// The same without the demand that it belong to the current context.
+StatusOr<Stream*> FindAnyStream(const void* handle);
+
+}  // namespace reprise::runtime

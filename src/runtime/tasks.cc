@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/tasks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "base/fault.h"
+
+namespace reprise::runtime {
+namespace {
+
+using device::RunContext;
+using ir::RunResult;
+using ir::TaskInfo;
+using ir::TaskKind;
+using ir::TaskType;
+
+constexpr const char* kCopyName = "MEMCPY_ASYNC";
+
+// Copies of this size and more are split over idle workers.
+constexpr uint64_t kParallelCopyFrom = 4u << 20;
+constexpr int64_t kParallelCopyGrain = 1 << 20;
+
+RunResult RunCopy(RunContext& context, void* payload) {
+  auto* p = static_cast<CopyItem*>(payload);
+  if (p->bytes < kParallelCopyFrom) {
+    std::memmove(p->dst, p->src, p->bytes);  // partial overlap is legal here
+    return RunResult::kDone;
+  }
+  const auto* src = static_cast<const char*>(p->src);
+  const auto* dst = static_cast<const char*>(p->dst);
+  if (src + p->bytes > dst && dst + p->bytes > src) {
+    std::memmove(p->dst, p->src, p->bytes);
+    return RunResult::kDone;
+  }
+  context.scheduler().ParallelFor(
+      static_cast<int64_t>(p->bytes), kParallelCopyGrain,
+      [](void* arg, int64_t begin, int64_t end) {
+        auto* item = static_cast<CopyItem*>(arg);
+        std::memcpy(static_cast<char*>(item->dst) + begin, static_cast<const char*>(item->src) + begin,
+                    static_cast<size_t>(end - begin));
+      },
+      p);
+  return RunResult::kDone;
+}
+
+void DescribeCopy(const void* payload, TaskInfo& info) {
+  const auto* p = static_cast<const CopyItem*>(payload);
+  info.ranges = {{p->src, p->bytes, false}, {p->dst, p->bytes, true}};
+}
+
+constexpr TaskType kCopy = {TaskKind::kCopy, kCopyName, RunCopy, nullptr, nullptr, DescribeCopy};
+
+struct Copy2dPayload {
+  void* dst;
+  const void* src;
+  uint64_t dst_pitch, src_pitch, width, height;
+};
+
+constexpr TaskType kCopy2d = {TaskKind::kCopy, kCopyName,
+                              [](RunContext&, void* payload) {
+                                auto* p = static_cast<Copy2dPayload*>(payload);
+                                Copy2d(p->dst, p->dst_pitch, p->src, p->src_pitch, p->width, p->height);
+                                return RunResult::kDone;
+                              },
+                              nullptr, nullptr,
+                              [](const void* payload, TaskInfo& info) {
+                                const auto* p = static_cast<const Copy2dPayload*>(payload);
+                                info.ranges = {{p->src, p->src_pitch * (p->height - 1) + p->width, false},
+                                               {p->dst, p->dst_pitch * (p->height - 1) + p->width, true}};
+                              }};
+
+struct CopyBatchPayload {
+  std::vector<CopyItem>* items;
+};
+
+constexpr TaskType kCopyBatch = {
+    TaskKind::kCopy, kCopyName,
+    [](RunContext&, void* payload) {
+      for (const CopyItem& item : *static_cast<CopyBatchPayload*>(payload)->items) {
+        std::memmove(item.dst, item.src, item.bytes);
+      }
+      return RunResult::kDone;
+    },
+    [](void* payload) noexcept { delete static_cast<CopyBatchPayload*>(payload)->items; }, nullptr,
+    [](const void* payload, TaskInfo& info) {
+      for (const CopyItem& item : *static_cast<const CopyBatchPayload*>(payload)->items) {
+        info.ranges.push_back({item.src, item.bytes, false});
+        info.ranges.push_back({item.dst, item.bytes, true});
+      }
+    }};
+
+struct SnapshotPayload {
+  void* dst;
+  std::string* bytes;
+};
+
+constexpr TaskType kSnapshotCopy = {
+    TaskKind::kCopy, kCopyName,
+    [](RunContext&, void* payload) {
+      auto* p = static_cast<SnapshotPayload*>(payload);
+      std::memcpy(p->dst, p->bytes->data(), p->bytes->size());
+      return RunResult::kDone;
+    },
+    [](void* payload) noexcept { delete static_cast<SnapshotPayload*>(payload)->bytes; }, nullptr,
+    [](const void* payload, TaskInfo& info) {
+      const auto* p = static_cast<const SnapshotPayload*>(payload);
+      info.ranges = {{p->dst, p->bytes->size(), true}};
+    }};
+
+struct FillPayload {
+  void* dst;
+  uint64_t count;
+  uint32_t value;
+};
+
+constexpr TaskType kFill = {TaskKind::kFill, kCopyName,
+                            [](RunContext&, void* payload) {
+                              auto* p = static_cast<FillPayload*>(payload);
+                              std::memset(p->dst, static_cast<int>(p->value), p->count);
+                              return RunResult::kDone;
+                            },
+                            nullptr, nullptr,
+                            [](const void* payload, TaskInfo& info) {
+                              const auto* p = static_cast<const FillPayload*>(payload);
+                              info.ranges = {{p->dst, p->count, true}};
+                            }};
+
+constexpr TaskType kFill32 = {TaskKind::kFill, kCopyName,
+                              [](RunContext&, void* payload) {
+                                auto* p = static_cast<FillPayload*>(payload);
+                                std::fill_n(static_cast<uint32_t*>(p->dst), p->count, p->value);
+                                return RunResult::kDone;
+                              },
+                              nullptr, nullptr,
+                              [](const void* payload, TaskInfo& info) {
+                                const auto* p = static_cast<const FillPayload*>(payload);
+                                info.ranges = {{p->dst, p->count * 4, true}};
+                              }};
+
+struct ValuePayload {
+  uint64_t* address;
+  uint64_t value;
+  ValueCompare compare;
+  uint32_t backoff_us = 0;
+};
+
+// A cell may be written by anything (the host, a kernel, a copy), so a wait polls; first soon, then more seldom.
+constexpr uint32_t kFirstPollUs = 20;
+constexpr uint32_t kLastPollUs = 1000;
+
+bool Satisfied(const ValuePayload& p) {
+  const uint64_t now = std::atomic_ref<uint64_t>(*p.address).load(std::memory_order_acquire);
+  switch (p.compare) {
+    case ValueCompare::kGreaterEqual: return static_cast<int64_t>(now - p.value) >= 0;
+    case ValueCompare::kEqual: return now == p.value;
+    case ValueCompare::kAnd: return (now & p.value) != 0;
+    case ValueCompare::kNor: return ~(now | p.value) != 0;
+  }
+  return true;
+}
+
+void DescribeValue(const void* payload, TaskInfo& info) {
+  info.address = reinterpret_cast<uint64_t>(static_cast<const ValuePayload*>(payload)->address);
+}
+
+constexpr TaskType kValueWrite = {TaskKind::kValueWrite, "MEM_WRITE_VALUE",
+                                  [](RunContext&, void* payload) {
+                                    auto* p = static_cast<ValuePayload*>(payload);
+                                    std::atomic_ref<uint64_t>(*p->address).store(p->value, std::memory_order_release);
+                                    return RunResult::kDone;
+                                  },
+                                  nullptr, nullptr, DescribeValue};
+
+constexpr TaskType kValueWait = {TaskKind::kValueWait, "MEM_WAIT_VALUE",
+                                 [](RunContext& context, void* payload) {
+                                   auto* p = static_cast<ValuePayload*>(payload);
+                                   if (Satisfied(*p)) {
+                                     p->backoff_us = 0;
+                                     return RunResult::kDone;
+                                   }
+                                   p->backoff_us = p->backoff_us == 0 ? kFirstPollUs
+                                                                      : std::min(p->backoff_us * 2, kLastPollUs);
+                                   context.scheduler().WakeAt(
+                                       *context.runnable(), Clock::now() + std::chrono::microseconds(p->backoff_us));
+                                   return RunResult::kParked;
+                                 },
+                                 nullptr, nullptr, DescribeValue};
+
+struct HostFuncPayload {
+  void (*function)(void*);
+  void* argument;
+};
+
+constexpr TaskType kHostFunc = {TaskKind::kHostFunc, "HOSTFUNC_CALLBACK", [](RunContext& context, void* payload) {
+                                  // Foreign code may wait, or take locks that the synchronising thread holds.
+                                  if (!context.on_worker()) return RunResult::kNeedsWorker;
+                                  auto* p = static_cast<HostFuncPayload*>(payload);
+                                  p->function(p->argument);
+                                  return RunResult::kDone;
+                                }};
+
+struct ClosureState {
+  std::string name;
+  Closure closure;
+};
+
+struct ClosurePayload {
+  ClosureState* state;
+};
+
+constexpr TaskType kClosure = {
+    TaskKind::kClosure, "KERNEL_AIVEC",
+    [](RunContext& context, void* payload) {
+      if (!context.on_worker()) return RunResult::kNeedsWorker;
+      ClosureState& state = *static_cast<ClosurePayload*>(payload)->state;
+      try {
+        Status status = state.closure(context);
+        if (!status.ok()) context.Fail(std::move(status));
+      } catch (const std::exception& error) {
+        context.Fail(Error(507015, fmt::format("closure {} threw: {}", state.name, error.what())));
+      }
+      return RunResult::kDone;
+    },
+    [](void* payload) noexcept { delete static_cast<ClosurePayload*>(payload)->state; }, nullptr,
+    [](const void* payload, TaskInfo& info) {
+      info.name = static_cast<const ClosurePayload*>(payload)->state->name;
+      info.num_blocks = 1;
+    }};
+
+}  // namespace
+
+void Copy2d(void* dst, uint64_t dst_pitch, const void* src, uint64_t src_pitch, uint64_t width, uint64_t height) {
+  auto* to = static_cast<char*>(dst);
+  const auto* from = static_cast<const char*>(src);
+  for (uint64_t row = 0; row < height; ++row, to += dst_pitch, from += src_pitch) std::memmove(to, from, width);
+}
+
+Status SubmitCopy(Stream& stream, void* dst, const void* src, uint64_t bytes) {
+  CopyItem payload{dst, src, bytes};
+  return stream.Submit(ir::MakeTask(kCopy, payload));
+}
+
+Status SubmitCopy2d(Stream& stream, void* dst, uint64_t dst_pitch, const void* src, uint64_t src_pitch, uint64_t width,
+                    uint64_t height) {
+  Copy2dPayload payload{dst, src, dst_pitch, src_pitch, width, height};
+  return stream.Submit(ir::MakeTask(kCopy2d, payload));
+}
+
+Status SubmitCopyBatch(Stream& stream, std::span<const CopyItem> items) {
+  CopyBatchPayload payload{new std::vector<CopyItem>(items.begin(), items.end())};
+  return stream.Submit(ir::MakeTask(kCopyBatch, payload));
+}
+
+Status SubmitCopyOfSnapshot(Stream& stream, void* dst, const void* src, uint64_t bytes) {
+  SnapshotPayload payload{dst, new std::string(static_cast<const char*>(src), bytes)};
+  return stream.Submit(ir::MakeTask(kSnapshotCopy, payload));
+}
+
+Status SubmitFill(Stream& stream, void* dst, uint8_t value, uint64_t bytes) {
+  FillPayload payload{dst, bytes, value};
+  return stream.Submit(ir::MakeTask(kFill, payload));
+}
+
+Status SubmitFill32(Stream& stream, void* dst, uint32_t value, uint64_t count) {
+  FillPayload payload{dst, count, value};
+  return stream.Submit(ir::MakeTask(kFill32, payload));
+}
+
+Status SubmitValueWrite(Stream& stream, void* address, uint64_t value) {
+  ValuePayload payload{static_cast<uint64_t*>(address), value, ValueCompare::kEqual};
+  return stream.Submit(ir::MakeTask(kValueWrite, payload));
+}
+
+Status SubmitValueWait(Stream& stream, void* address, uint64_t value, ValueCompare compare) {
+  ValuePayload payload{static_cast<uint64_t*>(address), value, compare};
+  return stream.Submit(ir::MakeTask(kValueWait, payload));
+}
+
+Status SubmitHostFunc(Stream& stream, void (*function)(void*), void* argument) {
+  HostFuncPayload payload{function, argument};
+  return stream.Submit(ir::MakeTask(kHostFunc, payload));
+}
+
+Status SubmitClosure(Stream& stream, const char* name, Closure closure) {
+  ClosurePayload payload{new ClosureState{name, std::move(closure)}};
+  return stream.Submit(ir::MakeTask(kClosure, payload));
+}
+
+}  // namespace reprise::runtime

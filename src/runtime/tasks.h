@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tasks of the runtime itself: copies, fills, value operations, host closures. Each function builds the task and hands
+// it to the stream's door; argument checks happened before.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "base/status.h"
+#include "ir/task.h"
+#include "runtime/stream.h"
+
+namespace reprise::runtime {
+
+struct CopyItem {
+  void* dst;
+  const void* src;
+  uint64_t bytes;
+};
+
+Status SubmitCopy(Stream& stream, void* dst, const void* src, uint64_t bytes);
+/// Rows of `width` bytes; pitches in bytes.
+Status SubmitCopy2d(Stream& stream, void* dst, uint64_t dst_pitch, const void* src, uint64_t src_pitch, uint64_t width,
+                    uint64_t height);
+Status SubmitCopyBatch(Stream& stream, std::span<const CopyItem> items);
+/// Copies `src` now; the task writes that snapshot, at every replay the same bytes.
+Status SubmitCopyOfSnapshot(Stream& stream, void* dst, const void* src, uint64_t bytes);
+Status SubmitFill(Stream& stream, void* dst, uint8_t value, uint64_t bytes);
+Status SubmitFill32(Stream& stream, void* dst, uint32_t value, uint64_t count);
+
+void Copy2d(void* dst, uint64_t dst_pitch, const void* src, uint64_t src_pitch, uint64_t width, uint64_t height);
+
+/// Comparisons of a value wait; the numbers are those of ACL_STREAM_WAIT_VALUE_*.
+enum class ValueCompare : uint32_t { kGreaterEqual = 0, kEqual = 1, kAnd = 2, kNor = 3 };
+Status SubmitValueWrite(Stream& stream, void* address, uint64_t value);
+Status SubmitValueWait(Stream& stream, void* address, uint64_t value, ValueCompare compare);
+
+/// Host code in stream order, on a worker thread; once per replay when captured. `type_name` as in dumps.
+Status SubmitHostFunc(Stream& stream, void (*function)(void*), void* argument);
+
+/// An opaque closure that owns what it needs and runs like a kernel: the way in for layers that bring their own
+/// computations (a framework's operators). Destroyed after its only run, or with the graph that captured it. An error
+/// that it returns becomes the stream's asynchronous error.
+using Closure = std::function<Status(device::RunContext&)>;
+Status SubmitClosure(Stream& stream, const char* name, Closure closure);
+
+}  // namespace reprise::runtime
