@@ -57,14 +57,6 @@ inline Status IsTimeout(int32_t timeout) {
       .Hint("pass -1 to wait for ever");
 }
 
-/// 107027 when the stream is being captured. `why` completes "…, and <why>".
-inline Status NotCapturing(const runtime::Stream& stream, const char* why) {
-  if (!stream.is_capturing()) [[likely]] return {};
-  return Error(107027, fmt::format("{} is being captured, and {}", stream.Describe(), why))
-      .Culprit(fmt::format("the capture that {} takes part in", stream.Describe()))
-      .Hint("end the capture with aclmdlRICaptureEnd first, or use a stream outside the capture");
-}
-
 /// 107000 unless [pointer, pointer + bytes) lies in one range that the device reaches: device memory, pinned or
 /// registered host memory. Switched off by REPRISE_CHECK_POINTERS=0.
 inline Status DeviceReaches(const void* pointer, uint64_t bytes, const char* parameter) {

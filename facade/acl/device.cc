@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "acl/acl.h"
+#include "capture/session.h"
 #include "check.h"
 #include "limits.h"
 #include "notify.h"
@@ -72,20 +73,9 @@ Status Reset(int32_t device_id, Status (Device::*release)()) {
   return {};
 }
 
-Status SynchronizeCurrent(int64_t timeout_ms) {
+Status SynchronizeCurrent(const char* api, int64_t timeout_ms) {
   REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
-  if (context->capturing_streams.load() != 0) [[unlikely]] {
-    std::string names;
-    context->ForEachStream([&](Stream& stream) {
-      if (!stream.is_capturing()) return;
-      if (!names.empty()) names += ", ";
-      names += stream.Describe();
-    });
-    return Error(107027, fmt::format("{} streams of the current context are being captured",
-                                     context->capturing_streams.load()))
-        .Culprit(names.empty() ? std::string("captures of the current context") : "the captures of " + names)
-        .Hint("end the captures with aclmdlRICaptureEnd first, or synchronise single streams outside of them");
-  }
+  REPRISE_RETURN_IF_ERROR(capture::CheckNoCaptureIn(*context, api));
   return context->Synchronize(timeout_ms);
 }
 
@@ -322,13 +312,14 @@ aclError aclrtRegDeviceStateCallback(const char* regName, aclrtDeviceStateCallba
 // ---- Waiting and aborting -----------------------------------------------------------------------------------------
 
 aclError aclrtSynchronizeDevice() {
-  return runtime::Api("aclrtSynchronizeDevice", []() -> Status { return SynchronizeCurrent(-1); });
+  return runtime::Api("aclrtSynchronizeDevice",
+                      []() -> Status { return SynchronizeCurrent("aclrtSynchronizeDevice", -1); });
 }
 
 aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout) {
   return runtime::Api("aclrtSynchronizeDeviceWithTimeout", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(IsTimeout(timeout));
-    return SynchronizeCurrent(timeout);
+    return SynchronizeCurrent("aclrtSynchronizeDeviceWithTimeout", timeout);
   });
 }
 
@@ -421,7 +412,8 @@ aclError aclrtDeviceGetByPCIBusId(const char* pciBusId, int32_t* deviceId) {
       *deviceId = device->id();
       return {};
     }
-    return Error(107000, fmt::format("no visible device has the PCI address \"{}\"", std::string_view(pciBusId, strnlen(pciBusId, 32))))
+    return Error(107000, fmt::format("no visible device has the PCI address \"{}\"",
+                                     std::string_view(pciBusId, strnlen(pciBusId, 32))))
         .Culprit("parameter pciBusId")
         .Hint("pass an address that aclrtDeviceGetPCIBusId gives");
   });

@@ -63,7 +63,8 @@ StatusOr<json> ReadConfig(const char* path) {
       return !too_deep;
     });
     if (too_deep) {
-      return Error(100006, fmt::format("configuration file \"{}\" is nested more than {} levels deep", path, kMaxNesting))
+      return Error(100006,
+                   fmt::format("configuration file \"{}\" is nested more than {} levels deep", path, kMaxNesting))
           .Culprit(fmt::format("file \"{}\"", path))
           .Hint(fmt::format("nest at most {} objects and arrays", kMaxNesting));
     }
@@ -100,7 +101,8 @@ Status ApplyConfig(const json& config) {
           .Culprit("key defaultDevice of the configuration file")
           .Hint("name a device that aclrtGetDeviceCount counts");
     }
-    REPRISE_LOG(kWarning, "ASCENDCL", "configuration key defaultDevice is accepted and has no effect: call aclrtSetDevice");
+    REPRISE_LOG(kWarning, "ASCENDCL",
+                "configuration key defaultDevice is accepted and has no effect: call aclrtSetDevice");
   }
   for (const char* key : {"dump", "profiler"}) {
     if (config.contains(key)) {
@@ -301,7 +303,8 @@ aclError aclGetCannAttribute(aclCannAttr cannAttr, int32_t* value) {
   return runtime::Api("aclGetCannAttribute", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(value, "value"));
     REPRISE_RETURN_IF_ERROR(InRange(cannAttr, ACL_CANN_ATTR_INF_NAN, ACL_CANN_ATTR_JIT_COMPILE, "cannAttr", 100000));
-    *value = cannAttr == ACL_CANN_ATTR_JIT_COMPILE ? 0 : 1;  // operators of the CPU device are never compiled at run time
+    // Operators of the CPU device are never compiled at run time.
+    *value = cannAttr == ACL_CANN_ATTR_JIT_COMPILE ? 0 : 1;
     return {};
   });
 }

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "acl/acl.h"
+#include "capture/session.h"
 #include "check.h"
 #include "limits.h"
 #include "notify.h"
@@ -45,7 +46,7 @@ Status CreateStream(aclrtStream* out, uint32_t priority, uint32_t flags) {
   return {};
 }
 
-Status DestroyStream(aclrtStream handle, Stream::DestroyMode mode) {
+Status DestroyStream(const char* api, aclrtStream handle, Stream::DestroyMode mode) {
   REPRISE_RETURN_IF_ERROR(runtime::NotNull(handle, "stream"));
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(handle));
   if (stream->is_default()) {
@@ -54,9 +55,10 @@ Status DestroyStream(aclrtStream handle, Stream::DestroyMode mode) {
         .Culprit(stream->Describe())
         .Hint("destroy the context, or reset the device");
   }
-  REPRISE_RETURN_IF_ERROR(NotCapturing(*stream, "a captured stream cannot be destroyed"));
+  REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*stream, api));
   AnnounceStream(*stream, ACL_RT_STREAM_STATE_DESTROY_PRE);
-  if (mode == Stream::DestroyMode::kWait) (void)stream->Synchronize(std::nullopt);  // its callbacks still need their thread
+  // Callbacks that are still queued need their thread.
+  if (mode == Stream::DestroyMode::kWait) (void)stream->Synchronize(std::nullopt);
   runtime::ForgetSubscription(*stream);
   Stream::Destroy(stream, mode);
   return {};
@@ -84,10 +86,10 @@ Status CheckConfiguration(const aclrtStreamConfigHandle* handle) {
 
 // ---- Waiting
 
-Status Synchronize(aclrtStream handle, int32_t timeout) {
+Status Synchronize(const char* api, aclrtStream handle, int32_t timeout) {
   REPRISE_RETURN_IF_ERROR(IsTimeout(timeout));
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(handle));
-  REPRISE_RETURN_IF_ERROR(NotCapturing(*stream, "its tasks do not run before the graph does"));
+  REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*stream, api));
   if ((stream->flags() & kSpecialFlags) != 0) return {};  // not run by the host: nothing to wait for
   return stream->Synchronize(runtime::DeadlineAfterMs(timeout));
 }
@@ -95,7 +97,7 @@ Status Synchronize(aclrtStream handle, int32_t timeout) {
 Status Query(aclrtStream handle, aclrtStreamStatus* status) {
   REPRISE_RETURN_IF_ERROR(runtime::NotNull(status, "status"));
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(handle));
-  REPRISE_RETURN_IF_ERROR(NotCapturing(*stream, "its tasks do not run before the graph does"));
+  REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*stream, "aclrtStreamQuery"));
   *status = ACL_STREAM_STATUS_COMPLETE;
   if ((stream->flags() & kSpecialFlags) != 0) return {};
   if (stream->IsIdle()) return stream->Synchronize(Clock::now());  // returns at once, with what the tasks left
@@ -136,12 +138,12 @@ Status SetAttribute(Stream& stream, aclrtStreamAttr attribute, const aclrtStream
       REPRISE_RETURN_IF_ERROR(CheckFailureMode(value.failureMode));
       return SetFailureMode(stream, value.failureMode);
     case ACL_STREAM_ATTR_FLOAT_OVERFLOW_CHECK:
-      REPRISE_RETURN_IF_ERROR(NotCapturing(stream, "its overflow switch cannot be changed meanwhile"));
+      REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(stream, "aclrtSetStreamAttribute(FLOAT_OVERFLOW_CHECK)"));
       REPRISE_RETURN_IF_ERROR(InRange(value.overflowSwitch, 0, 1, "overflowSwitch"));
       stream.overflow_switch = value.overflowSwitch;
       return {};
     case ACL_STREAM_ATTR_USER_CUSTOM_TAG:
-      REPRISE_RETURN_IF_ERROR(NotCapturing(stream, "its tag cannot be changed meanwhile"));
+      REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(stream, "aclrtSetStreamAttribute(USER_CUSTOM_TAG)"));
       stream.tag = value.userCustomTag;
       return {};
     case ACL_STREAM_ATTR_CACHE_OP_INFO:
@@ -156,14 +158,20 @@ Status SetAttribute(Stream& stream, aclrtStreamAttr attribute, const aclrtStream
   return {};
 }
 
+// On only while capturing; all streams of a capture follow the switch of its origin.
+uint32_t CacheOpInfo(const Stream& stream) {
+  if (!stream.is_capturing()) return 0;
+  std::lock_guard lock(stream.context().capture_mutex);
+  const auto* session = static_cast<const capture::Session*>(stream.sink());
+  return session != nullptr ? session->origin().cache_op_info.load() : 0;
+}
+
 void GetAttribute(const Stream& stream, aclrtStreamAttr attribute, aclrtStreamAttrValue* value) {
   switch (attribute) {
     case ACL_STREAM_ATTR_FAILURE_MODE: value->failureMode = stream.failure_mode; return;
     case ACL_STREAM_ATTR_FLOAT_OVERFLOW_CHECK: value->overflowSwitch = stream.overflow_switch; return;
     case ACL_STREAM_ATTR_USER_CUSTOM_TAG: value->userCustomTag = stream.tag; return;
-    case ACL_STREAM_ATTR_CACHE_OP_INFO:
-      value->cacheOpInfoSwitch = stream.is_capturing() ? stream.cache_op_info.load() : 0;
-      return;
+    case ACL_STREAM_ATTR_CACHE_OP_INFO: value->cacheOpInfoSwitch = CacheOpInfo(stream); return;
     case ACL_STREAM_ATTR_PRIORITY: value->streamPriority = stream.priority; return;
   }
 }
@@ -263,13 +271,15 @@ aclError aclrtDestroyStreamConfigHandle(aclrtStreamConfigHandle* handle) {
 }
 
 aclError aclrtDestroyStream(aclrtStream stream) {
-  return runtime::Api("aclrtDestroyStream",
-                      [&]() -> Status { return DestroyStream(stream, Stream::DestroyMode::kWait); });
+  return runtime::Api("aclrtDestroyStream", [&]() -> Status {
+    return DestroyStream("aclrtDestroyStream", stream, Stream::DestroyMode::kWait);
+  });
 }
 
 aclError aclrtDestroyStreamForce(aclrtStream stream) {
-  return runtime::Api("aclrtDestroyStreamForce",
-                      [&]() -> Status { return DestroyStream(stream, Stream::DestroyMode::kForce); });
+  return runtime::Api("aclrtDestroyStreamForce", [&]() -> Status {
+    return DestroyStream("aclrtDestroyStreamForce", stream, Stream::DestroyMode::kForce);
+  });
 }
 
 aclError aclrtRegStreamStateCallback(const char* regName, aclrtStreamStateCallback callback, void* args) {
@@ -282,11 +292,14 @@ aclError aclrtRegStreamStateCallback(const char* regName, aclrtStreamStateCallba
 // ---- Waiting and aborting -----------------------------------------------------------------------------------------
 
 aclError aclrtSynchronizeStream(aclrtStream stream) {
-  return runtime::Api("aclrtSynchronizeStream", [&]() -> Status { return Synchronize(stream, -1); });
+  return runtime::Api("aclrtSynchronizeStream",
+                      [&]() -> Status { return Synchronize("aclrtSynchronizeStream", stream, -1); });
 }
 
 aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout) {
-  return runtime::Api("aclrtSynchronizeStreamWithTimeout", [&]() -> Status { return Synchronize(stream, timeout); });
+  return runtime::Api("aclrtSynchronizeStreamWithTimeout", [&]() -> Status {
+    return Synchronize("aclrtSynchronizeStreamWithTimeout", stream, timeout);
+  });
 }
 
 aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus* status) {
@@ -296,7 +309,7 @@ aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus* status) {
 aclError aclrtStreamAbort(aclrtStream stream) {
   return runtime::Api("aclrtStreamAbort", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
-    REPRISE_RETURN_IF_ERROR(NotCapturing(*found, "nothing of it runs"));
+    REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*found, "aclrtStreamAbort"));
     found->Abort(107023);
     return {};
   });
@@ -306,7 +319,7 @@ aclError aclrtStreamStop(aclrtStream stream) {
   return runtime::Api("aclrtStreamStop", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
     REPRISE_RETURN_IF_ERROR(RefuseDefault(*found, "stopped"));
-    REPRISE_RETURN_IF_ERROR(NotCapturing(*found, "nothing of it runs"));
+    REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*found, "aclrtStreamStop"));
     if (found->IsIdle()) return {};
     return Error(207000, fmt::format("the running task of {} cannot be stopped alone", found->Describe()))
         .Culprit(found->Describe())

@@ -2,6 +2,7 @@
 //
 // Time limits of device work, and floating-point overflow.
 #include "acl/acl.h"
+#include "capture/session.h"
 #include "check.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
@@ -27,7 +28,7 @@ Status CheckSaturation(const Context& context) {
             "aclrtSetDeviceSatMode");
 }
 
-Status ReadStatus(void* output, uint64_t bytes, aclrtStream handle, bool saturation_only) {
+Status ReadStatus(const char* api, void* output, uint64_t bytes, aclrtStream handle, bool saturation_only) {
   if (bytes != runtime::kOverflowStatusBytes) {
     return Error(107000, fmt::format("outputSize is {}, must be {}", bytes, runtime::kOverflowStatusBytes))
         .Culprit("parameter outputSize")
@@ -35,15 +36,15 @@ Status ReadStatus(void* output, uint64_t bytes, aclrtStream handle, bool saturat
   }
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(handle));
   if (saturation_only) REPRISE_RETURN_IF_ERROR(CheckSaturation(stream->context()));
-  REPRISE_RETURN_IF_ERROR(NotCapturing(*stream, "its overflow status cannot be read meanwhile"));
+  REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*stream, api));
   REPRISE_RETURN_IF_ERROR(DeviceReaches(output, bytes, "outputAddr"));
   return runtime::SubmitOverflowRead(*stream, output);
 }
 
-Status ClearStatus(aclrtStream handle, bool saturation_only) {
+Status ClearStatus(const char* api, aclrtStream handle, bool saturation_only) {
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(handle));
   if (saturation_only) REPRISE_RETURN_IF_ERROR(CheckSaturation(stream->context()));
-  REPRISE_RETURN_IF_ERROR(NotCapturing(*stream, "its overflow status cannot be cleared meanwhile"));
+  REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*stream, api));
   return runtime::SubmitOverflowClear(*stream);
 }
 
@@ -106,7 +107,7 @@ aclError aclrtSetStreamOverflowSwitch(aclrtStream stream, uint32_t flag) {
   return runtime::Api("aclrtSetStreamOverflowSwitch", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(InRange(flag, 0, 1, "flag"));
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
-    REPRISE_RETURN_IF_ERROR(NotCapturing(*found, "its overflow switch cannot be changed meanwhile"));
+    REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*found, "aclrtSetStreamOverflowSwitch"));
     found->overflow_switch = flag;
     return {};
   });
@@ -143,12 +144,13 @@ aclError aclrtGetDeviceSatMode(aclrtFloatOverflowMode* mode) {
 aclError aclrtGetOverflowStatus(void* outputAddr, size_t outputSize, aclrtStream stream) {
   return runtime::Api("aclrtGetOverflowStatus", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(outputAddr, "outputAddr"));
-    return ReadStatus(outputAddr, outputSize, stream, false);
+    return ReadStatus("aclrtGetOverflowStatus", outputAddr, outputSize, stream, false);
   });
 }
 
 aclError aclrtResetOverflowStatus(aclrtStream stream) {
-  return runtime::Api("aclrtResetOverflowStatus", [&]() -> Status { return ClearStatus(stream, false); });
+  return runtime::Api("aclrtResetOverflowStatus",
+                      [&]() -> Status { return ClearStatus("aclrtResetOverflowStatus", stream, false); });
 }
 
 aclError aclrtCtxGetFloatOverflowAddr(void** overflowAddr) {
@@ -164,12 +166,13 @@ aclError aclrtCtxGetFloatOverflowAddr(void** overflowAddr) {
 aclError aclrtGetFloatOverflowStatus(void* outputAddr, uint64_t outputSize, aclrtStream stream) {
   return runtime::Api("aclrtGetFloatOverflowStatus", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(outputAddr, "outputAddr"));
-    return ReadStatus(outputAddr, outputSize, stream, true);
+    return ReadStatus("aclrtGetFloatOverflowStatus", outputAddr, outputSize, stream, true);
   });
 }
 
 aclError aclrtResetFloatOverflowStatus(aclrtStream stream) {
-  return runtime::Api("aclrtResetFloatOverflowStatus", [&]() -> Status { return ClearStatus(stream, true); });
+  return runtime::Api("aclrtResetFloatOverflowStatus",
+                      [&]() -> Status { return ClearStatus("aclrtResetFloatOverflowStatus", stream, true); });
 }
 
 aclError aclrtNpuGetFloatOverFlowStatus(void* outputAddr, uint64_t outputSize, uint32_t checkMode,
@@ -177,13 +180,13 @@ aclError aclrtNpuGetFloatOverFlowStatus(void* outputAddr, uint64_t outputSize, u
   return runtime::Api("aclrtNpuGetFloatOverFlowStatus", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(outputAddr, "outputAddr"));
     REPRISE_RETURN_IF_ERROR(IsReserved(checkMode, "checkMode", 107000));
-    return ReadStatus(outputAddr, outputSize, stream, true);
+    return ReadStatus("aclrtNpuGetFloatOverFlowStatus", outputAddr, outputSize, stream, true);
   });
 }
 
 aclError aclrtNpuClearFloatOverFlowStatus(uint32_t checkMode, aclrtStream stream) {
   return runtime::Api("aclrtNpuClearFloatOverFlowStatus", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(IsReserved(checkMode, "checkMode", 107000));
-    return ClearStatus(stream, true);
+    return ClearStatus("aclrtNpuClearFloatOverFlowStatus", stream, true);
   });
 }

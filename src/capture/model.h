@@ -74,6 +74,7 @@ class Model final : public runtime::ContextResident {
 
   /// A graph-internal event id. 207007 when the device has none left.
   StatusOr<uint32_t> TakeEventId();
+  size_t event_count() const { return event_ids_.size(); }
 
   /// Index of the binding that the node uses at run time.
   uint32_t AddExternal(runtime::Event& event, bool is_record);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random numbers in device memory. The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers:
-// as easy as 1, 2, 3", SC11): block b of a sequence is a pure function of the seed and of counter + b, so that any number
-// of threads gives the same result, and a replay goes on where the last run has left the counter.
+// Random numbers in device memory. The generator is Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random
+// numbers: as easy as 1, 2, 3", SC 2011): block b of a sequence is a pure function of the seed and of counter + b, so
+// that any number of threads gives the same result, and a replay goes on where the last run has left the counter.
 #pragma once
 
 #include <array>

@@ -11,6 +11,7 @@
 #include "base/env.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "runtime/callback.h"
 #include "runtime/context.h"
 #include "runtime/exception.h"
 #include "runtime/thread.h"
@@ -24,6 +25,7 @@ constexpr int kHelperBatch = 1 << 14;
 // The first chunk is small, because most streams of a program with thousands of them carry little.
 constexpr size_t kFirstChunkBytes = 2u << 10;
 constexpr size_t kChunkBytes = 32u << 10;
+constexpr uint32_t kPersistentFlag = 0x4;  // ACL_STREAM_PERSISTENT
 
 }  // namespace
 
@@ -57,6 +59,10 @@ HandleTable<Stream, HandleKind::kStream>& Streams() {
 Stream::Stream(Context& context, Options options)
     : context_(context), device_(context.device()), options_(options) {
   priority = options.priority;
+  if ((options.flags & kPersistentFlag) != 0) {
+    stored_ = std::make_unique<ir::Graph>();
+    stored_->AddLane(-1, -1, ir::kNoNode);
+  }
 }
 
 Stream::~Stream() {
@@ -97,6 +103,7 @@ void Stream::Destroy(Stream* stream, DestroyMode mode) {
   }
   (void)stream->WaitFor(stream->published_.load(), std::nullopt);
   stream->device_.scheduler().Retire(*stream);
+  ForgetSubscription(*stream);
   stream->device_.stream_ids().Return(stream->id_);
   delete stream;
 }
@@ -125,12 +132,16 @@ Status Stream::SubmitNow(const ir::Task& task) {
   }
   try {
     std::lock_guard lock(producer_);
+    if (stored_ != nullptr) [[unlikely]] {
+      stored_->Add(0, task);
+      return {};
+    }
     Append(task);
     ThreadState& thread = ThisThread();
     thread.last_task_id = next_task_id_ - 1;
     thread.last_task_stream = handle_;
   } catch (const std::bad_alloc&) {
-    task.Destroy();
+    if (stored_ == nullptr) task.Destroy();  // a graph has done so itself
     return Error(207005, fmt::format("no memory for another task of {}", Describe()));
   }
   device_.scheduler().Wake(*this);

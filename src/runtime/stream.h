@@ -10,12 +10,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 
 #include "base/futex.h"
 #include "base/status.h"
 #include "device/scheduler.h"
+#include "ir/graph.h"
 #include "ir/task.h"
 #include "runtime/device.h"
 #include "runtime/objects.h"
@@ -60,6 +62,8 @@ class Stream final : public device::Runnable {
   int32_t id() const { return id_; }
   uint32_t flags() const { return options_.flags; }
   bool is_default() const;
+  /// Stores its tasks for a model instead of running them (ACL_STREAM_PERSISTENT).
+  bool is_persistent() const { return stored_ != nullptr; }
   /// "stream 3" or "default stream 0 (tag 7)"; for messages.
   std::string Describe() const;
 
@@ -121,6 +125,9 @@ class Stream final : public device::Runnable {
   int32_t id_ = -1;
 
   std::atomic<TaskSink*> sink_{nullptr};
+
+  // Tasks of a persistent stream: stored for a model, never run by the stream. Guarded by producer_.
+  std::unique_ptr<ir::Graph> stored_;
 
   // Producer side.
   alignas(64) SpinLock producer_;

@@ -1,0 +1,56 @@
+# The face of the project. Every target installs what it needs from the distribution when it is missing (as root;
+# otherwise it prints the one command to run).
+#
+#   make demo                 capture a program, replay it, show result, gain and a picture
+#   make test                 all tests: release, then the same under AddressSanitizer+UBSan and ThreadSanitizer
+#   make quick                the release tests only
+#   make conformance          which items of the specification are covered and pass
+#   make bench                benchmarks, as a table
+#   make lint                 format, layers, generated files, clang-tidy
+#   make install PREFIX=DIR   a toolkit tree: include/, lib64/, set_env.sh
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+PREFIX ?= $(CURDIR)/prefix
+JOBS ?= $(shell nproc)
+PRESETS ?= release asan tsan
+
+.PHONY: demo test quick conformance bench lint format install deps dev-deps clean $(addprefix test-,$(PRESETS))
+
+demo: deps
+	@scripts/demo.sh "$(CURDIR)/build/demo"
+
+test: deps
+	@scripts/run_tests.sh $(PRESETS)
+
+quick: deps
+	@scripts/run_tests.sh release
+
+test-%: deps
+	@scripts/run_tests.sh $*
+
+conformance: deps
+	@scripts/run_tests.sh --only conformance release
+	@python3 scripts/conformance_report.py --spec-ids tests/conformance/items.csv build/release/results/conformance_*.xml
+
+bench: deps
+	@scripts/bench.sh
+
+lint: dev-deps
+	@scripts/lint.sh
+
+format: dev-deps
+	@scripts/lint.sh --fix
+
+install: deps
+	@scripts/build.sh release -DREPRISE_BUILD_TESTS=OFF
+	@cmake --install build/release --prefix "$(PREFIX)" >/dev/null
+	@echo "installed into $(PREFIX); use it with: source $(PREFIX)/set_env.sh"
+
+deps:
+	@scripts/deps.sh build
+
+dev-deps:
+	@scripts/deps.sh build lint
+
+clean:
+	rm -rf build prefix

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reprise/reprise.h"
+
+#include <fmt/format.h>
+
+#include "capture/model.h"
+#include "observe/picture.h"
+#include "runtime/report.h"
+#include "runtime/stream.h"
+#include "runtime/tasks.h"
+
+namespace reprise {
+
+const char* Version() { return REPRISE_VERSION; }
+
+int GetGraphStats(void* model_ri, GraphStats* stats) {
+  return runtime::Api("reprise::GetGraphStats", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(stats, "stats"));
+    REPRISE_ASSIGN_OR_RETURN(capture::Model * model, capture::FindOwnModel(model_ri));
+    const ir::Graph& graph = model->graph();
+    stats->tasks = static_cast<uint32_t>(graph.nodes().size());
+    stats->streams = static_cast<uint32_t>(graph.lanes().size());
+    stats->events = static_cast<uint32_t>(model->event_count());
+    stats->memory_bytes = model->memory_bytes();
+    return {};
+  });
+}
+
+int WriteGraphPicture(void* model_ri, const char* path) {
+  return runtime::Api("reprise::WriteGraphPicture", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(path, "path"));
+    REPRISE_ASSIGN_OR_RETURN(capture::Model * model, capture::FindOwnModel(model_ri));
+    return observe::WriteSvgPicture(*model, path);
+  });
+}
+
+int LaunchClosure(void* stream, const char* name, std::function<int()> closure) {
+  return runtime::Api("reprise::LaunchClosure", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(name, "name"));
+    if (!closure) return Error(107000, "parameter closure is empty");
+    REPRISE_ASSIGN_OR_RETURN(runtime::Stream * on, runtime::FindStream(stream));
+    return runtime::SubmitClosure(*on, name, [work = std::move(closure)](device::RunContext&) -> Status {
+      const int code = work();
+      return code == 0 ? Status() : Error(code, fmt::format("the closure returned {}", code));
+    });
+  });
+}
+
+}  // namespace reprise

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/rules.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace reprise::ops {
+namespace {
+
+struct Case {
+  std::vector<int64_t> a, b;
+  const char* expected;  // null: they do not broadcast
+};
+
+TEST(BroadcastTest, AlignsAtTheLastDimAndRepeatsOnes) {
+  const Case cases[] = {
+      {{}, {}, "[]"},
+      {{3}, {}, "[3]"},
+      {{4, 2}, {1, 2}, "[4, 2]"},
+      {{4, 1}, {3}, "[4, 3]"},
+      {{2, 1, 5}, {7, 1}, "[2, 7, 5]"},
+      {{0}, {1}, "[0]"},
+      {{3, 0}, {1, 1}, "[3, 0]"},
+      {{3}, {4}, nullptr},
+      {{0}, {2}, nullptr},
+      {{2, 3}, {2, 1, 2}, nullptr},
+  };
+  for (const Case& c : cases) {
+    for (const bool swapped : {false, true}) {
+      const auto& a = swapped ? c.b : c.a;
+      const auto& b = swapped ? c.a : c.b;
+      Dims result;
+      const bool fits = Broadcast(a, b, result);
+      EXPECT_EQ(fits, c.expected != nullptr) << ShapeText(a) << " and " << ShapeText(b);
+      if (fits && c.expected != nullptr) {
+        EXPECT_EQ(ShapeText(result), c.expected);
+      }
+    }
+  }
+}
+
+TEST(BroadcastTest, TheResultMayBeAnInput) {
+  Dims shape;
+  shape.push_back(1);
+  const int64_t other[] = {5, 4};
+  ASSERT_TRUE(Broadcast(shape, other, shape));
+  EXPECT_EQ(ShapeText(shape), "[5, 4]");
+}
+
+TEST(OpTableTest, EveryRowIsFoundByItsNumber) {
+  for (int i = 0; i < static_cast<int>(OpId::kCount); ++i) {
+    const OpSchema& op = SchemaOf(static_cast<OpId>(i));
+    EXPECT_EQ(static_cast<int>(op.id), i);
+    EXPECT_EQ(op.name.substr(0, 5), "aclnn");
+    EXPECT_NE(op.computation.plan, nullptr) << op.name;
+    EXPECT_NE(op.computation.dtype_rule, nullptr) << op.name;
+    EXPECT_NE(op.computation.shape_rule, nullptr) << op.name;
+  }
+}
+
+}  // namespace
+}  // namespace reprise::ops

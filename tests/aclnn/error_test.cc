@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every refusal: its number, and that its text names the operator and the argument.
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "aclnnop/aclnn_add.h"
+#include "aclnnop/aclnn_exp.h"
+#include "aclnnop/aclnn_mm.h"
+#include "aclnnop/aclnn_mul.h"
+#include "aclnnop/aclnn_permute.h"
+#include "harness.h"
+
+namespace aclnn_test {
+namespace {
+
+class ErrorTest : public AclnnTest {
+ protected:
+  TestTensor a{{4, 2}, ACL_FLOAT};
+  TestTensor b{{1, 2}, ACL_FLOAT};
+  TestTensor out{{4, 2}, ACL_FLOAT};
+  TestScalar alpha{ACL_FLOAT, {1}};
+
+  // Phase one of Add refuses the arguments with `code` and a text that contains `words`.
+  void ExpectRefused(const aclTensor* self, const aclTensor* other, const aclScalar* scale, aclTensor* result, int code,
+                     const std::string& words) {
+    uint64_t bytes = 77;
+    auto* executor = reinterpret_cast<aclOpExecutor*>(&bytes);
+    EXPECT_EQ(aclnnAddGetWorkspaceSize(self, other, scale, result, &bytes, &executor), code) << words;
+    EXPECT_EQ(executor, nullptr);
+    EXPECT_EQ(bytes, 0u);
+    const std::string message = RecentMessage();
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+    EXPECT_NE(message.find("aclnnAdd"), std::string::npos) << message;
+  }
+
+  aclOpExecutor* PlanAdd(aclTensor* self, aclTensor* result) {
+    uint64_t bytes = 0;
+    aclOpExecutor* executor = nullptr;
+    EXPECT_EQ(aclnnAddGetWorkspaceSize(self, b.get(), alpha.get(), result, &bytes, &executor), 0) << RecentMessage();
+    return executor;
+  }
+};
+
+TEST_F(ErrorTest, NullArgumentsAreNamed) {
+  ExpectRefused(nullptr, b.get(), alpha.get(), out.get(), 161001, "aclnnAdd: self is null");
+  ExpectRefused(a.get(), nullptr, alpha.get(), out.get(), 161001, "aclnnAdd: other is null");
+  ExpectRefused(a.get(), b.get(), nullptr, out.get(), 161001, "aclnnAdd: alpha is null");
+  ExpectRefused(a.get(), b.get(), alpha.get(), nullptr, 161001, "aclnnAdd: out is null");
+  uint64_t bytes = 0;
+  aclOpExecutor* executor = nullptr;
+  EXPECT_EQ(aclnnAddGetWorkspaceSize(a.get(), b.get(), alpha.get(), out.get(), nullptr, &executor), 161001);
+  EXPECT_EQ(aclnnAddGetWorkspaceSize(a.get(), b.get(), alpha.get(), out.get(), &bytes, nullptr), 161001);
+}
+
+TEST_F(ErrorTest, ShapesAreSpelledOut) {
+  TestTensor wide({4, 3}, ACL_FLOAT);
+  ExpectRefused(a.get(), b.get(), alpha.get(), wide.get(), 161002,
+                "aclnnAdd: out has shape [4, 3], expected the broadcast shape [4, 2] of self [4, 2] and other [1, 2]");
+  ExpectRefused(a.get(), wide.get(), alpha.get(), out.get(), 161002,
+                "self [4, 2] and other [4, 3] do not broadcast");
+  TestTensor flat({8}, ACL_FLOAT);
+  ExpectRefused(a.get(), b.get(), alpha.get(), flat.get(), 161002, "out has shape [8]");
+}
+
+TEST_F(ErrorTest, TypesAreSpelledOut) {
+  TestTensor ints({4, 2}, ACL_INT32);
+  ExpectRefused(a.get(), b.get(), alpha.get(), ints.get(), 161002,
+                "out has int32, which cannot hold the result type float32 of self float32 and other float32");
+  TestTensor odd({4, 2}, ACL_UINT16);
+  ExpectRefused(ints.get(), odd.get(), alpha.get(), ints.get(), 161002, "self int32 and other uint16 have no common type");
+  const int64_t dims[] = {4, 2};
+  aclTensor* fp8 = aclCreateTensor(dims, 2, ACL_FLOAT8_E5M2, nullptr, 0, ACL_FORMAT_ND, dims, 2, a.storage());
+  ASSERT_NE(fp8, nullptr);
+  ExpectRefused(fp8, b.get(), alpha.get(), out.get(), 161002, "self has type 35, which the operator does not take");
+  EXPECT_EQ(aclDestroyTensor(fp8), 0);
+}
+
+TEST_F(ErrorTest, TypesComeBeforeShapes) {
+  TestTensor wrong_both({9}, ACL_INT32);
+  ExpectRefused(a.get(), b.get(), alpha.get(), wrong_both.get(), 161002, "out has int32");
+}
+
+TEST_F(ErrorTest, ViewsAreChecked) {
+  const auto refuse = [&](std::vector<int64_t> dims, std::vector<int64_t> strides, int64_t offset, aclFormat format,
+                          const std::string& words) {
+    aclTensor* tensor = aclCreateTensor(dims.data(), dims.size(), ACL_FLOAT, strides.data(), offset, format, nullptr, 0,
+                                        out.storage());
+    ASSERT_NE(tensor, nullptr) << RecentMessage();
+    ExpectRefused(a.get(), b.get(), alpha.get(), tensor, 161002, words);
+    EXPECT_EQ(aclDestroyTensor(tensor), 0);
+  };
+  refuse({4, 2}, {2, 1}, 0, ACL_FORMAT_FRACTAL_NZ, "out has the private format FRACTAL_NZ");
+  refuse({1, 1, 1, 1, 1, 1, 1, 4, 2}, {8, 8, 8, 8, 8, 8, 8, 2, 1}, 0, ACL_FORMAT_ND, "out has 9 dimensions, at most 8");
+  refuse({4, 2}, {-2, 1}, 0, ACL_FORMAT_ND, "out has stride -2 in dim 0");
+  refuse({4, 2}, {0, 1}, 0, ACL_FORMAT_ND, "share memory (stride 0)");
+  refuse({4, 2}, {INT64_MAX / 2, 1}, 0, ACL_FORMAT_ND, "reaches beyond the address space");
+  refuse({4, 2}, {2, 1}, INT64_MAX, ACL_FORMAT_ND, "reaches beyond the address space");
+}
+
+TEST_F(ErrorTest, OverlapIsRefusedUnlessItIsTheSameView) {
+  const int64_t dims[] = {4, 2};
+  // One element on: overlaps self without being it.
+  aclTensor* shifted = aclCreateTensor(dims, 2, ACL_FLOAT, nullptr, 1, ACL_FORMAT_ND, nullptr, 0, a.storage());
+  ExpectRefused(a.get(), b.get(), alpha.get(), shifted, 161002, "overlaps self");
+  EXPECT_EQ(aclDestroyTensor(shifted), 0);
+}
+
+TEST_F(ErrorTest, StaleForeignAndMistakenPointersAreErrors) {
+  const int64_t dims[] = {4, 2};
+  aclTensor* gone = aclCreateTensor(dims, 2, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, dims, 2, a.storage());
+  ASSERT_EQ(aclDestroyTensor(gone), 0);
+  ExpectRefused(gone, b.get(), alpha.get(), out.get(), 161002, "was destroyed");
+  EXPECT_EQ(aclDestroyTensor(gone), 161002);
+
+  int64_t local[64] = {};
+  ExpectRefused(reinterpret_cast<aclTensor*>(local), b.get(), alpha.get(), out.get(), 161002, "self");
+  ExpectRefused(reinterpret_cast<aclTensor*>(alpha.get()), b.get(), alpha.get(), out.get(), 161002, "aclScalar");
+  ExpectRefused(a.get(), b.get(), reinterpret_cast<aclScalar*>(a.get()), out.get(), 161002, "alpha");
+
+  const float value = 1;
+  aclFloatArray* floats = aclCreateFloatArray(&value, 1);
+  EXPECT_EQ(RUN(aclnnPermute, a.get(), reinterpret_cast<aclIntArray*>(floats), out.get()), 161002);
+  EXPECT_NE(RecentMessage().find("is an aclFloatArray, not an aclIntArray"), std::string::npos);
+  EXPECT_EQ(aclDestroyFloatArray(floats), 0);
+}
+
+TEST_F(ErrorTest, MemoryThatIsNotDeviceMemoryIsRefusedBeforeAnythingRuns) {
+  std::vector<float> pageable(8);
+  const int64_t dims[] = {4, 2};
+  const auto run = [&](void* data, int64_t offset) {
+    aclTensor* tensor = aclCreateTensor(dims, 2, ACL_FLOAT, nullptr, offset, ACL_FORMAT_ND, nullptr, 0, data);
+    const aclnnStatus status = RUN(aclnnAdd, a.get(), b.get(), alpha.get(), tensor);
+    EXPECT_EQ(aclDestroyTensor(tensor), 0);
+    return status;
+  };
+  EXPECT_EQ(run(pageable.data(), 0), 361001);
+  EXPECT_NE(RecentMessage().find("aclnnAdd: out needs 32 bytes at"), std::string::npos);
+  EXPECT_EQ(run(reinterpret_cast<void*>(0x1000), 0), 361001);
+  EXPECT_EQ(run(out.storage(), 1000), 361001) << "behind the end of its allocation";
+  EXPECT_EQ(run(out.storage(), 5), 361001) << "partly behind the end";
+  EXPECT_EQ(run(nullptr, 0), 161001);
+  EXPECT_NE(RecentMessage().find("out has 8 elements and no data"), std::string::npos);
+
+  void* pinned = nullptr;
+  ASSERT_EQ(aclrtMallocHost(&pinned, 32), 0);
+  EXPECT_EQ(run(pinned, 0), 0) << RecentMessage();
+  EXPECT_EQ(aclrtFreeHost(pinned), 0);
+}
+
+TEST_F(ErrorTest, FreedMemoryIsRefused) {
+  auto memory = std::make_unique<Memory>(32);
+  const int64_t dims[] = {4, 2};
+  aclTensor* tensor = aclCreateTensor(dims, 2, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, dims, 2, memory->data());
+  aclOpExecutor* executor = PlanAdd(a.get(), tensor);
+  memory.reset();
+  EXPECT_EQ(aclnnAdd(nullptr, 0, executor, stream), 361001);
+  EXPECT_EQ(aclDestroyTensor(tensor), 0);
+}
+
+TEST_F(ErrorTest, EmptyTensorsNeedNoMemory) {
+  const int64_t dims[] = {0, 2};
+  aclTensor* empty = aclCreateTensor(dims, 2, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, dims, 2, nullptr);
+  uint64_t bytes = 1;
+  aclOpExecutor* executor = nullptr;
+  ASSERT_EQ(aclnnAddGetWorkspaceSize(empty, empty, alpha.get(), empty, &bytes, &executor), 0) << RecentMessage();
+  EXPECT_EQ(bytes, 0u);
+  EXPECT_EQ(aclnnAdd(nullptr, 0, executor, stream), 0) << RecentMessage();
+  EXPECT_EQ(aclDestroyTensor(empty), 0);
+}
+
+TEST_F(ErrorTest, AnExecutorIsUsedUpByPhaseTwoEvenIfItFails) {
+  aclOpExecutor* executor = PlanAdd(a.get(), out.get());
+  EXPECT_EQ(aclnnAdd(nullptr, 0, executor, stream), 0);
+  EXPECT_EQ(aclnnAdd(nullptr, 0, executor, stream), 561102);
+  EXPECT_NE(RecentMessage().find("was destroyed"), std::string::npos);
+  EXPECT_EQ(aclDestroyAclOpExecutor(executor), 561102);
+
+  executor = PlanAdd(a.get(), out.get());
+  int not_a_stream = 0;
+  EXPECT_EQ(aclnnAdd(nullptr, 0, executor, &not_a_stream), 361001);
+  EXPECT_NE(RecentMessage().find("runtime error 107017"), std::string::npos);
+  EXPECT_EQ(aclnnAdd(nullptr, 0, executor, stream), 561102);
+}
+
+TEST_F(ErrorTest, NullAndForeignExecutorsAreErrors) {
+  EXPECT_EQ(aclnnAdd(nullptr, 0, nullptr, stream), 561103);
+  EXPECT_EQ(aclnnAdd(nullptr, 0, reinterpret_cast<aclOpExecutor*>(a.get()), stream), 561102);
+  EXPECT_EQ(aclSetAclOpExecutorRepeatable(nullptr), 561103);
+  EXPECT_EQ(aclDestroyAclOpExecutor(nullptr), 561103);
+  EXPECT_EQ(aclSetInputTensorAddr(nullptr, 0, a.get(), a.storage()), 561103);
+}
+
+TEST_F(ErrorTest, AnExecutorOfAnotherOperatorIsRefused) {
+  aclOpExecutor* executor = PlanAdd(a.get(), out.get());
+  EXPECT_EQ(aclnnMul(nullptr, 0, executor, stream), 161002);
+  EXPECT_NE(RecentMessage().find("planned by aclnnAddGetWorkspaceSize"), std::string::npos);
+}
+
+TEST_F(ErrorTest, TooSmallAWorkspaceIsRefused) {
+  TestTensor x({64, 64}, ACL_FLOAT);
+  TestTensor y({64, 64}, ACL_FLOAT);
+  TestTensor z({64, 64}, ACL_FLOAT);
+  const auto plan = [&](uint64_t* bytes) {
+    aclOpExecutor* executor = nullptr;
+    EXPECT_EQ(aclnnMmGetWorkspaceSize(x.get(), y.get(), z.get(), 0, bytes, &executor), 0) << RecentMessage();
+    return executor;
+  };
+  uint64_t bytes = 0;
+  aclOpExecutor* executor = plan(&bytes);
+  ASSERT_GT(bytes, 0u);
+  const Memory workspace(bytes);
+  EXPECT_EQ(aclnnMm(workspace.data(), bytes - 1, executor, stream), 161002);
+  EXPECT_EQ(aclnnMm(nullptr, bytes, plan(&bytes), stream), 161002);
+  EXPECT_EQ(aclnnMm(workspace.data() + 1, bytes, plan(&bytes), stream), 361001) << "reaches behind its allocation";
+  EXPECT_EQ(aclnnMm(workspace.data(), bytes, plan(&bytes), stream), 0) << RecentMessage();
+  EXPECT_EQ(aclrtSynchronizeStream(stream), 0);
+}
+
+TEST_F(ErrorTest, AThreadWithoutAContextGetsTheRuntimesReason) {
+  aclOpExecutor* executor = PlanAdd(a.get(), out.get());
+  aclrtContext context = nullptr;
+  ASSERT_EQ(aclrtGetCurrentContext(&context), 0);
+  std::string message;
+  aclnnStatus status = 0;
+  std::thread([&] {
+    status = aclnnAdd(nullptr, 0, executor, nullptr);
+    message = RecentMessage();
+  }).join();
+  EXPECT_EQ(status, 361001);
+  EXPECT_NE(message.find("runtime error 107002"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace aclnn_test

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the tests of the runtime functions are written with. They see only the C ABI.
+#pragma once
+
+#include <acl/acl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace reprise::testing {
+
+/// "aclrtFoo(a, b)" → "aclrtFoo"
+inline std::string FunctionOf(const std::string& call) { return call.substr(0, call.find('(')); }
+
+/// Compares the numbers; a refusal must have left a message with the number and the name of the function.
+inline ::testing::AssertionResult CheckAcl(int expected, int got, const std::string& function) {
+  const char* message = aclGetRecentErrMsg();
+  if (expected != got) {
+    return ::testing::AssertionFailure() << function << " returned " << got << ", not " << expected << "\n"
+                                         << (message != nullptr ? message : "");
+  }
+  if (expected == 0) return ::testing::AssertionSuccess();
+  if (message == nullptr || *message == '\0') return ::testing::AssertionFailure() << function << " left no message";
+  const std::string text = message;
+  for (const std::string& part : {std::to_string(expected), function, std::string("Solution: ")}) {
+    if (text.find(part) == std::string::npos) {
+      return ::testing::AssertionFailure() << "no \"" << part << "\" in the message of " << function << ":\n" << text;
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+inline void DropMessage() { (void)aclGetRecentErrMsg(); }
+
+#define EXPECT_ACL(code, ...)                                                                                  \
+  EXPECT_TRUE(::reprise::testing::CheckAcl((code), (::reprise::testing::DropMessage(), (__VA_ARGS__)),         \
+                                           ::reprise::testing::FunctionOf(#__VA_ARGS__)))
+#define MUST(...) ASSERT_TRUE(::reprise::testing::CheckAcl(0, (__VA_ARGS__), ::reprise::testing::FunctionOf(#__VA_ARGS__)))
+
+/// Holds up a stream until it is opened.
+class Gate {
+ public:
+  ~Gate() { Open(); }
+  void Block(aclrtStream stream) {
+    ASSERT_EQ(0, aclrtLaunchHostFunc(
+                     stream, [](void* self) { static_cast<Gate*>(self)->Wait(); }, this));
+  }
+  void Open() {
+    open_.store(true);
+    open_.notify_all();
+  }
+
+ private:
+  void Wait() { open_.wait(false); }
+  std::atomic<bool> open_{false};
+};
+
+/// A thread with device 0 current, which leaves no device behind.
+class Runtime : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    MUST(aclrtSetDevice(0));
+    DropMessage();
+  }
+  void TearDown() override { EXPECT_EQ(0, aclrtResetDeviceForce(0)); }
+
+  static aclrtStream NewStream() {
+    aclrtStream stream = nullptr;
+    EXPECT_EQ(0, aclrtCreateStream(&stream));
+    return stream;
+  }
+  static void* NewMemory(size_t bytes) {
+    void* memory = nullptr;
+    EXPECT_EQ(0, aclrtMalloc(&memory, bytes, ACL_MEM_MALLOC_HUGE_FIRST));
+    std::memset(memory, 0, bytes);  // the CPU device's memory is host memory
+    return memory;
+  }
+};
+
+}  // namespace reprise::testing
