@@ -25,6 +25,7 @@ using runtime::NotNullInner;
 
 namespace {
 
+constexpr int64_t kMaxOpInfoBytes = 64 << 10;
 constexpr size_t kMaxExtendInfoBytes = 4u << 10;
 
 Status Subscribe(uint64_t thread_id, aclrtStream stream) {
@@ -99,5 +100,13 @@ aclError aclrtCacheLastTaskExtendInfo(const char* const extendInfoPtr, const siz
     if (infoSize == 0) return Error(100000, "infoSize is 0, must be at least 1");
     const size_t bytes = strnlen(extendInfoPtr, infoSize < kMaxExtendInfoBytes ? infoSize : kMaxExtendInfoBytes);
     return capture::AttachExtendInfo(std::string(extendInfoPtr, bytes));
+  });
+}
+
+aclError aclrtCacheLastTaskOpInfo(const void* const infoPtr, const size_t infoSize) {
+  return Api("aclrtCacheLastTaskOpInfo", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(infoPtr, "infoPtr"));
+    REPRISE_RETURN_IF_ERROR(InRange(infoSize, 1, kMaxOpInfoBytes, "infoSize", 100000));
+    return capture::AttachOpInfo(std::string(static_cast<const char*>(infoPtr), infoSize));
   });
 }

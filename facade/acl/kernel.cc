@@ -10,6 +10,7 @@
 
 #include "acl/acl.h"
 #include "check.h"
+#include "graph.h"
 #include "runtime/context.h"
 #include "runtime/kernel.h"
 #include "runtime/report.h"
@@ -27,30 +28,10 @@ using runtime::LaunchAttributes;
 using runtime::NotNull;
 using runtime::Stream;
 
-namespace {
+namespace reprise::facade {
 
-constexpr size_t kMaxLaunchAttributes = 64;
-
-StatusOr<KernelBinary*> FindBinary(const void* handle) {
-  return runtime::FindObject(runtime::KernelBinaries(), handle, "kernel binary");
-}
-
-StatusOr<KernelFunction*> FindFunction(const void* handle) {
-  return runtime::FindObject(runtime::KernelFunctions(), handle, "kernel function");
-}
-
-StatusOr<KernelArgs*> FindArgs(const void* handle) {
-  return runtime::FindObject(runtime::KernelArgsTable(), handle, "kernel argument list");
-}
-
-// A parameter handle is its position plus one: it means something only together with its list.
-aclrtParamHandle ParamHandle(uint32_t param) { return reinterpret_cast<aclrtParamHandle>(uintptr_t{param} + 1); }
-uint32_t ParamIndex(aclrtParamHandle handle) {
-  const auto bits = reinterpret_cast<uintptr_t>(handle);
-  return bits == 0 || bits > UINT32_MAX ? UINT32_MAX : static_cast<uint32_t>(bits - 1);
-}
-
-StatusOr<LaunchAttributes> ReadAttributes(const aclrtLaunchKernelCfg* cfg) {
+StatusOr<LaunchAttributes> ReadLaunchAttributes(const aclrtLaunchKernelCfg* cfg) {
+  constexpr size_t kMaxLaunchAttributes = 64;
   LaunchAttributes out;
   if (cfg == nullptr || cfg->numAttrs == 0) return out;
   REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(cfg->attrs, "cfg->attrs"));
@@ -86,6 +67,29 @@ StatusOr<LaunchAttributes> ReadAttributes(const aclrtLaunchKernelCfg* cfg) {
   return out;
 }
 
+}  // namespace reprise::facade
+
+namespace {
+
+StatusOr<KernelBinary*> FindBinary(const void* handle) {
+  return runtime::FindObject(runtime::KernelBinaries(), handle, "kernel binary");
+}
+
+StatusOr<KernelFunction*> FindFunction(const void* handle) {
+  return runtime::FindObject(runtime::KernelFunctions(), handle, "kernel function");
+}
+
+StatusOr<KernelArgs*> FindArgs(const void* handle) {
+  return runtime::FindObject(runtime::KernelArgsTable(), handle, "kernel argument list");
+}
+
+// A parameter handle is its position plus one: it means something only together with its list.
+aclrtParamHandle ParamHandle(uint32_t param) { return reinterpret_cast<aclrtParamHandle>(uintptr_t{param} + 1); }
+uint32_t ParamIndex(aclrtParamHandle handle) {
+  const auto bits = reinterpret_cast<uintptr_t>(handle);
+  return bits == 0 || bits > UINT32_MAX ? UINT32_MAX : static_cast<uint32_t>(bits - 1);
+}
+
 Status CheckBlocks(uint32_t blocks, int code) {
   if (blocks != 0) [[likely]] return {};
   return Error(code, "numBlocks is 0, must be at least 1");
@@ -97,7 +101,7 @@ Status LaunchDeviceArgs(aclrtFuncHandle handle, uint32_t blocks, const void* arg
   REPRISE_RETURN_IF_ERROR(NotNull(args, "argsData"));
   REPRISE_RETURN_IF_ERROR(CheckBlocks(blocks, 107000));
   REPRISE_ASSIGN_OR_RETURN(KernelFunction * function, FindFunction(handle));
-  REPRISE_ASSIGN_OR_RETURN(const LaunchAttributes attributes, ReadAttributes(cfg));
+  REPRISE_ASSIGN_OR_RETURN(const LaunchAttributes attributes, ReadLaunchAttributes(cfg));
   REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
   REPRISE_RETURN_IF_ERROR(DeviceReaches(args, bytes, "argsData"));
   return runtime::LaunchWithDeviceArgs(*on, *function, blocks, attributes, args, bytes);
@@ -342,7 +346,7 @@ aclError aclrtLaunchKernelWithConfig(aclrtFuncHandle funcHandle, uint32_t numBlo
       return Error(107000, fmt::format("the argument list was made for kernel {}, not for {}", args->function().name,
                                        function->name));
     }
-    REPRISE_ASSIGN_OR_RETURN(const LaunchAttributes attributes, ReadAttributes(cfg));
+    REPRISE_ASSIGN_OR_RETURN(const LaunchAttributes attributes, ReadLaunchAttributes(cfg));
     REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
     return args->Launch(*on, numBlocks, attributes);
   });
@@ -358,7 +362,7 @@ aclError aclrtLaunchKernelWithHostArgs(aclrtFuncHandle funcHandle, uint32_t numB
     if (placeHolderNum != 0) REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(placeHolderArray, "placeHolderArray"));
     REPRISE_RETURN_IF_ERROR(InRange(placeHolderNum, 0, KernelArgs::kMaxParams, "placeHolderNum"));
     REPRISE_ASSIGN_OR_RETURN(KernelFunction * function, FindFunction(funcHandle));
-    REPRISE_ASSIGN_OR_RETURN(const LaunchAttributes attributes, ReadAttributes(cfg));
+    REPRISE_ASSIGN_OR_RETURN(const LaunchAttributes attributes, ReadLaunchAttributes(cfg));
     REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
     std::vector<runtime::ArgumentPlaceholder> placeholders;
     for (size_t i = 0; i < placeHolderNum; ++i) {
@@ -380,7 +384,7 @@ aclError aclrtLaunchKernelWithArgsArray(void* func, uint32_t numBlocks, aclrtStr
           .Hint("define it with REPRISE_KERNEL, or launch it with aclrtLaunchKernelWithHostArgs");
     }
     if (desc.param_count != 0) REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(args, "args"));
-    REPRISE_ASSIGN_OR_RETURN(const LaunchAttributes attributes, ReadAttributes(cfg));
+    REPRISE_ASSIGN_OR_RETURN(const LaunchAttributes attributes, ReadLaunchAttributes(cfg));
     REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
     std::vector<std::byte> block;
     for (uint32_t i = 0; i < desc.param_count; ++i) {

@@ -20,6 +20,7 @@ const char* HandleKindName(uint8_t kind) noexcept {
     case HandleKind::kKernelArgs: return "kernel argument";
     case HandleKind::kNotify: return "notify";
     case HandleKind::kLabel: return "label";
+    case HandleKind::kLabelList: return "label list";
     case HandleKind::kTensor: return "aclTensor";
     case HandleKind::kScalar: return "aclScalar";
     case HandleKind::kArray: return "array";

@@ -32,6 +32,7 @@ enum class HandleKind : uint8_t {
   kKernelArgs,
   kNotify,
   kLabel,
+  kLabelList,
   kTensor,
   kScalar,
   kArray,

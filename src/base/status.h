@@ -72,7 +72,8 @@ class [[nodiscard]] StatusOr {
   StatusOr(T value) : value_(std::move(value)) {}          // NOLINT
   bool ok() const noexcept { return status_.ok(); }
   Status&& status() && noexcept { return std::move(status_); }
-  T& value() noexcept { return value_; }
+  T& value() & noexcept { return value_; }
+  T&& value() && noexcept { return std::move(value_); }
   T* operator->() noexcept { return &value_; }
   T& operator*() noexcept { return value_; }
 

@@ -7,6 +7,7 @@
 
 #include "base/fault.h"
 #include "base/log.h"
+#include "device/memory.h"
 #include "runtime/device.h"
 
 namespace reprise::capture {
@@ -85,6 +86,28 @@ HandleTable<LaneHandle, HandleKind::kLane>& LaneHandles() {
   return *table;
 }
 
+HandleTable<TaskGroup, HandleKind::kTaskGroup>& TaskGroups() {
+  static auto* const table = new HandleTable<TaskGroup, HandleKind::kTaskGroup>;
+  return *table;
+}
+
+HandleTable<Condition, HandleKind::kCondition>& Conditions() {
+  static auto* const table = new HandleTable<Condition, HandleKind::kCondition>;
+  return *table;
+}
+
+const char* StateName(ModelState state) {
+  switch (state) {
+    case ModelState::kNone: return "not captured or built yet";
+    case ModelState::kCapturing: return "being captured";
+    case ModelState::kInvalidated: return "being captured, and invalidated";
+    case ModelState::kReady: return "ready";
+    case ModelState::kUpdating: return "changed, waiting for aclmdlRIUpdate";
+    case ModelState::kFault: return "faulty after a refused change";
+  }
+  return "unknown";
+}
+
 StatusOr<Model*> FindModel(const void* handle) { return runtime::FindObject(Models(), handle, "model"); }
 
 StatusOr<Model*> FindOwnModel(const void* handle) {
@@ -99,25 +122,47 @@ StatusOr<Model*> FindOwnModel(const void* handle) {
   return model;
 }
 
-StatusOr<Model*> Model::Create(Context& context) {
+StatusOr<Model*> Model::Create(Context& context, ModelKind kind, Model* parent) {
   const int32_t id = FaultPoint("model") ? -1 : ModelIds().Take();
   if (id < 0) return Error(207005, "no model is left").Hint("destroy models that are no longer needed");
-  auto* model = new Model(context);
+  auto* model = new Model(context, kind, parent);
   model->id_ = id;
   model->handle_ = Models().Insert(model);
   if (model->handle_ == nullptr) {
     delete model;
     return Error(207005, "the process has too many models");
   }
-  context.AddResident(model);
+  if (parent != nullptr) {
+    parent->bodies_.push_back(model);
+  } else {
+    context.AddResident(model);
+  }
   return model;
 }
 
 Model::~Model() {
   replay_.reset();
+  graph_.reset();  // conditional tasks refer to bodies, so they go first
+  for (Model* body : bodies_) {
+    Models().Erase(body->handle_);
+    delete body;
+  }
+  for (const auto& group : groups_) {
+    TaskGroups().Erase(group->handle);
+    for (ir::TaskSlot* slot : group->slots) slot->Release();
+  }
+  for (const auto& condition : conditions_) {
+    Conditions().Erase(condition->handle);
+    (void)device::MemoryRegistry::Get().Free(condition->cell, device::MemoryKind::kDevice);
+  }
+  for (const BoundStream& bound : bound_) {
+    bound.stream->bound_model = nullptr;
+    bound.stream->stored_sealed = false;
+  }
+  if (own_stream_ != nullptr) Stream::Destroy(own_stream_, Stream::DestroyMode::kWait);
   for (const auto& lane : lane_handles_) {
     LaneHandles().Erase(lane->handle);
-    context_.device().stream_ids().Return(graph_->lanes()[lane->lane].stream_id);
+    context_.device().stream_ids().Return(lane->stream_id);
   }
   for (const int32_t id : event_ids_) context_.device().event_ids().Return(id);
   ModelIds().Return(id_);
@@ -146,7 +191,9 @@ Status Model::Destroy(Model* model) {
                                      model->pending_.load()))
         .Culprit("a task of the graph waits for an event, value or notify that has not come, or runs for long");
   }
+  const std::vector<DestroyCallback> callbacks = std::move(model->destroy_callbacks);
   Discard(model);
+  for (const DestroyCallback& callback : callbacks) callback.function(callback.argument);
   return {};
 }
 
@@ -181,6 +228,7 @@ StatusOr<ir::LaneId> Model::AddLane(int32_t user_stream_id, ir::NodeId forked_by
     return Error(207008, "the process has too many graph-internal streams");
   }
   lane->lane = graph_->AddLane(stream_id, user_stream_id, forked_by);
+  lane->stream_id = stream_id;
   const ir::LaneId id = lane->lane;
   lane_handles_.push_back(std::move(lane));
   return id;
@@ -202,8 +250,64 @@ uint32_t Model::AddExternal(runtime::Event& event, bool is_record) {
   return static_cast<uint32_t>(externals_.size() - 1);
 }
 
+StatusOr<TaskGroup*> Model::AddGroup() {
+  auto group = std::make_unique<TaskGroup>();
+  group->model = this;
+  group->handle = TaskGroups().Insert(group.get());
+  if (group->handle == nullptr) return Error(207005, "the process has too many task groups");
+  groups_.push_back(std::move(group));
+  return groups_.back().get();
+}
+
+TaskGroup* Model::GroupOf(const ir::Node& node) const {
+  if (node.type != &ir::kSlotTask) return nullptr;
+  const ir::TaskSlot* slot = static_cast<const ir::SlotPayload*>(node.payload)->slot;
+  for (const auto& group : groups_) {
+    for (const ir::TaskSlot* member : group->slots) {
+      if (member == slot) return group.get();
+    }
+  }
+  return nullptr;
+}
+
+StatusOr<Condition*> Model::AddCondition(uint64_t default_value, bool assign_default) {
+  REPRISE_ASSIGN_OR_RETURN(void* cell, device::MemoryRegistry::Get().AllocateDevice(context_.device().id(), 64, 4096));
+  auto condition = std::make_unique<Condition>();
+  condition->model = this;
+  condition->cell = static_cast<uint64_t*>(cell);
+  *condition->cell = 0;
+  condition->default_value = default_value;
+  condition->assign_default = assign_default;
+  condition->handle = Conditions().Insert(condition.get());
+  if (condition->handle == nullptr) {
+    (void)device::MemoryRegistry::Get().Free(cell, device::MemoryKind::kDevice);
+    return Error(207005, "the process has too many conditions");
+  }
+  conditions_.push_back(std::move(condition));
+  return conditions_.back().get();
+}
+
+void Model::CollectResets(std::vector<exec::Replay::CellReset>& resets) const {
+  for (const auto& condition : conditions_) {
+    if (condition->assign_default) resets.push_back({condition->cell, condition->default_value});
+  }
+  for (const Model* body : bodies_) body->CollectResets(resets);
+}
+
 void Model::Seal() {
   replay_ = std::make_unique<exec::Replay>(exec::Plan::Compile(*graph_), context_.device().scheduler());
+  if (is_sub()) return;  // the root assigns the defaults of all its bodies
+  std::vector<exec::Replay::CellReset> resets;
+  CollectResets(resets);
+  replay_->SetPrologue(std::move(resets));
+}
+
+Status Model::SealProgram() {
+  std::vector<exec::ProgramLane> lanes;
+  for (const BoundStream& bound : bound_) lanes.push_back({bound.tasks, bound.is_head});
+  REPRISE_ASSIGN_OR_RETURN(auto plan, exec::Plan::CompileProgram(lanes));
+  replay_ = std::make_unique<exec::Replay>(std::move(plan), context_.device().scheduler());
+  return {};
 }
 
 Status Model::Execute(Stream& stream) {
@@ -223,6 +327,15 @@ Status Model::Execute(Stream& stream) {
   pending_.fetch_add(1, std::memory_order_relaxed);
   task.progress.ticket = replay_->Submit();
   return stream.SubmitNow(ir::MakeTask(kGraphTask, task));
+}
+
+Status Model::ExecuteAndWait(int64_t timeout_ms) {
+  if (own_stream_ == nullptr) {
+    REPRISE_ASSIGN_OR_RETURN(own_stream_, Stream::Create(context_, {}));
+    context_.RemoveStream(own_stream_);  // the model destroys it
+  }
+  REPRISE_RETURN_IF_ERROR(Execute(*own_stream_));
+  return own_stream_->Synchronize(runtime::DeadlineAfterMs(timeout_ms));
 }
 
 void Model::ExecutionEnded() noexcept {

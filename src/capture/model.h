@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Model: what an aclmdlRI handle stands for. It is born by a capture, becomes ready when the capture ends, and is then
-// executed any number of times.
+// Model: what an aclmdlRI handle stands for: a graph that was captured, the body of a conditional task (a sub model), or
+// one that was built from persistent streams. Once ready it is executed any number of times.
 //
-//     capturing ──end──► ready ──destroy──► gone
-//         └──a fault──► invalidated ──end──► gone
+//     none ──begin──► capturing ──end──► ready ◄──update── updating
+//                         │                │  └──set, disable──► ▲
+//                         ▼                ▼ a refused change
+//                    invalidated ─end─►   fault        (both end in destruction only)
+//
+// A captured model is born capturing; sub and built models begin in state none.
 #pragma once
 
 #include <atomic>
@@ -30,12 +34,42 @@ StatusOr<Model*> FindModel(const void* handle);
 /// The same and 107002 / 107004 unless the model belongs to the current context.
 StatusOr<Model*> FindOwnModel(const void* handle);
 
-enum class ModelState : uint8_t { kCapturing, kInvalidated, kReady };
+enum class ModelKind : uint8_t { kCaptured, kSub, kBuilt };
+enum class ModelState : uint8_t { kNone, kCapturing, kInvalidated, kReady, kUpdating, kFault };
+const char* StateName(ModelState state);
+
+/// Kernels of a captured graph that are replaced together; see group.h.
+struct TaskGroup {
+  Model* model;
+  std::vector<ir::TaskSlot*> slots;         ///< in submission order
+  std::atomic<runtime::Stream*> updater{nullptr};  ///< stream that updates the group now
+  void* handle = nullptr;
+};
+HandleTable<TaskGroup, HandleKind::kTaskGroup>& TaskGroups();
+
+/// Value that decides what a conditional task runs; see condition.h.
+struct Condition {
+  Model* model;
+  uint64_t* cell;          ///< device memory
+  uint64_t default_value;
+  bool assign_default;     ///< at the start of each execution
+  bool used = false;
+  void* handle = nullptr;
+};
+HandleTable<Condition, HandleKind::kCondition>& Conditions();
+
+/// A stream bound to a built model.
+struct BoundStream {
+  runtime::Stream* stream;
+  std::shared_ptr<ir::Graph> tasks;
+  bool is_head;
+};
 
 /// A graph-internal stream: the shadow of a captured one.
 struct LaneHandle {
   Model* model;
   ir::LaneId lane;
+  int32_t stream_id;
   void* handle;
 };
 HandleTable<LaneHandle, HandleKind::kLane>& LaneHandles();
@@ -49,13 +83,16 @@ struct ExternalBinding {
 /// Threads: Execute, name and id are thread-safe; the rest as the capture lock or the caller orders it.
 class Model final : public runtime::ContextResident {
  public:
-  static StatusOr<Model*> Create(runtime::Context& context);
+  static StatusOr<Model*> Create(runtime::Context& context, ModelKind kind, Model* parent = nullptr);
   /// Frees at once; for captures that failed.
   static void Discard(Model* model);
   /// Waits up to 10 s for pending executions; 107037 when they do not end.
   static Status Destroy(Model* model);
 
   void* handle() const { return handle_; }
+  ModelKind kind() const { return kind_; }
+  bool is_sub() const { return kind_ == ModelKind::kSub; }
+  Model* parent() const { return parent_; }
   runtime::Context& context() const { return context_; }
   uint32_t id() const { return static_cast<uint32_t>(id_); }
   std::string name() const;
@@ -80,11 +117,36 @@ class Model final : public runtime::ContextResident {
   uint32_t AddExternal(runtime::Event& event, bool is_record);
   const std::vector<ExternalBinding>& externals() const { return externals_; }
 
-  /// The capture is over: compiles the plan.
+  /// An empty group, owned by the model.
+  StatusOr<TaskGroup*> AddGroup();
+  /// The group that the node belongs to, or null.
+  TaskGroup* GroupOf(const ir::Node& node) const;
+
+  StatusOr<Condition*> AddCondition(uint64_t default_value, bool assign_default);
+  const std::vector<std::unique_ptr<Condition>>& conditions() const { return conditions_; }
+  const std::vector<Model*>& bodies() const { return bodies_; }
+
+  std::vector<BoundStream>& bound() { return bound_; }
+  /// Built models: an end task has been submitted.
+  bool has_end = false;
+
+  /// The capture is over: compiles the plan. Also after parameters have changed.
   void Seal();
+  /// The same for a built model.
+  Status SealProgram();
+  exec::Replay* replay() const { return replay_.get(); }
+
+  /// Called once each by Destroy, after everything is freed.
+  struct DestroyCallback {
+    void (*function)(void*);
+    void* argument;
+  };
+  std::vector<DestroyCallback> destroy_callbacks;
 
   /// Queues one execution on `stream`.
   Status Execute(runtime::Stream& stream);
+  /// Runs a built model on an internal stream and waits. 507046 on timeout.
+  Status ExecuteAndWait(int64_t timeout_ms);
   bool executing() const { return pending_.load(std::memory_order_acquire) != 0; }
   size_t memory_bytes() const;
 
@@ -92,15 +154,19 @@ class Model final : public runtime::ContextResident {
 
  private:
   friend struct GraphTask;
-  explicit Model(runtime::Context& context) : context_(context), graph_(std::make_unique<ir::Graph>()) {}
+  Model(runtime::Context& context, ModelKind kind, Model* parent)
+      : context_(context), kind_(kind), parent_(parent), graph_(std::make_unique<ir::Graph>()) {}
+  void CollectResets(std::vector<exec::Replay::CellReset>& resets) const;
   ~Model();
   void ExecutionEnded() noexcept;
   bool WaitIdle(const Deadline& deadline);
 
   runtime::Context& context_;
+  const ModelKind kind_;
+  Model* const parent_;
   void* handle_ = nullptr;
   int32_t id_ = -1;
-  std::atomic<ModelState> state_{ModelState::kCapturing};
+  std::atomic<ModelState> state_{ModelState::kNone};
   mutable std::mutex name_mutex_;
   std::string name_;
   std::unique_ptr<ir::Graph> graph_;
@@ -108,6 +174,11 @@ class Model final : public runtime::ContextResident {
   std::vector<std::unique_ptr<LaneHandle>> lane_handles_;
   std::vector<int32_t> event_ids_;
   std::vector<ExternalBinding> externals_;
+  std::vector<std::unique_ptr<TaskGroup>> groups_;
+  std::vector<std::unique_ptr<Condition>> conditions_;
+  std::vector<Model*> bodies_;       // owned
+  std::vector<BoundStream> bound_;
+  runtime::Stream* own_stream_ = nullptr;  // of ExecuteAndWait
 
   std::atomic<uint32_t> pending_{0};
   std::mutex idle_mutex_;

@@ -48,7 +48,9 @@ Registry& TheRegistry() {
   return *registry;
 }
 
-Session* SessionOf(const Stream& stream) { return static_cast<Session*>(stream.sink()); }
+Session* SessionOf(const Stream& stream) {
+  return stream.is_capturing() ? static_cast<Session*>(stream.sink()) : nullptr;
+}
 
 Status UnsupportedFlags(const Stream& stream) {
   return Error(507000, fmt::format("{} was created with flags {:#x}; streams with ACL_STREAM_CPU_SCHEDULE or "
@@ -85,9 +87,13 @@ std::string Session::Describe() const {
 
 // ---------------------------------------------------------------------------------------------- begin, record, join
 
-Status Begin(Stream& stream, CaptureMode mode) {
+Status Begin(Stream& stream, CaptureMode mode, Model* body) {
   if ((stream.flags() & kUncapturableFlags) != 0) return UnsupportedFlags(stream);
   Context& context = stream.context();
+  if (stream.bound_model.load() != nullptr) {
+    return Error(107005, fmt::format("{} is bound to a built model", stream.Describe()))
+        .Hint("unbind it with aclmdlRIUnbindStream, or capture another stream");
+  }
   if (stream.is_default()) {
     return Error(207000, fmt::format("{} cannot be captured", stream.Describe()))
         .Hint("capture a stream made by aclrtCreateStream");
@@ -96,12 +102,17 @@ Status Begin(Stream& stream, CaptureMode mode) {
   if (Session* session = SessionOf(stream)) {
     return Error(107027, fmt::format("{} is being captured already", stream.Describe())).Culprit(session->Describe());
   }
-  REPRISE_ASSIGN_OR_RETURN(Model * model, Model::Create(context));
+  REPRISE_RETURN_IF_ERROR(CheckNotUpdating(stream, "a capture"));
+  Model* model = body;
+  if (body == nullptr) {
+    REPRISE_ASSIGN_OR_RETURN(model, Model::Create(context, ModelKind::kCaptured));
+  }
   auto lane = model->AddLane(stream.id(), ir::kNoNode);
   if (!lane.ok()) {
-    Model::Discard(model);
+    if (body == nullptr) Model::Discard(model);
     return std::move(lane).status();
   }
+  model->set_state(ModelState::kCapturing);
   auto* session = new Session;
   session->model_ = model;
   session->origin_ = &stream;
@@ -123,18 +134,52 @@ Status Begin(Stream& stream, CaptureMode mode) {
   return {};
 }
 
-ir::LaneId Session::LaneOf(const Stream& stream) {
+Session::Member& Session::MemberOf(const Stream& stream) {
   if (members_[last_member_].stream != &stream) {
     for (size_t i = 0; i < members_.size(); ++i) {
       if (members_[i].stream == &stream) last_member_ = i;
     }
   }
-  return members_[last_member_].lane;
+  return members_[last_member_];
+}
+
+// What an open task group forbids: other tasks than kernels on its stream, and any task on another one.
+Status Session::CheckGroups(Stream& stream, const ir::Task& task) {
+  const Member& member = MemberOf(stream);
+  Status error;
+  if (member.group == nullptr) {
+    const auto open = std::find_if(members_.begin(), members_.end(), [](const Member& m) { return m.group != nullptr; });
+    error = Error(107034, fmt::format("a {} task on {} interrupts the task group that is open on {}", task.type->name,
+                                      stream.Describe(), open->stream->Describe()))
+                .Culprit(Describe());
+  } else if (task.type->kind != ir::TaskKind::kKernel && task.type->kind != ir::TaskKind::kClosure) {
+    error = Error(507009, fmt::format("a {} task cannot be in the task group that is open on {}", task.type->name,
+                                      stream.Describe()))
+                .Culprit(Describe())
+                .Hint("close the group with aclmdlRICaptureTaskGrpEnd first: only kernels may be in it");
+  } else {
+    return {};
+  }
+  if (group_error_.ok()) group_error_ = error.Clone();
+  Invalidate(error.Clone());
+  return error;
 }
 
 StatusOr<ir::NodeId> Session::AddNode(Stream& stream, const ir::Task& task) {
+  if (open_groups_ != 0) [[unlikely]] {
+    if (Status status = CheckGroups(stream, task); !status.ok()) {
+      task.Destroy();
+      return status;
+    }
+  }
   try {
-    const ir::NodeId node = model_->graph().Add(LaneOf(stream), task);
+    const Member& member = MemberOf(stream);
+    const ir::NodeId node = model_->graph().Add(member.lane, task);
+    if (member.group != nullptr) [[unlikely]] {
+      ir::TaskSlot* slot = model_->graph().MakeSlot(node);
+      slot->Retain();
+      member.group->slots.push_back(slot);
+    }
     runtime::ThreadState& thread = ThisThread();
     thread.last_task_id = model_->graph().node(node).position;
     thread.last_task_stream = stream.handle();
@@ -249,6 +294,34 @@ Status Session::SealEvents() {
   return {};
 }
 
+// A root that fails takes the captures of its bodies along. Under the capture lock of the context.
+void Session::AbortBodies(Model& model) {
+  std::vector<Session*> open;
+  {
+    Registry& registry = TheRegistry();
+    std::lock_guard lock(registry.mutex);
+    for (const auto& [id, session] : registry.sessions) {
+      for (const Model* at = session->model_->parent(); at != nullptr; at = at->parent()) {
+        if (at == &model) open.push_back(session);
+      }
+    }
+  }
+  for (Session* session : open) session->Detach();
+}
+
+namespace {
+
+// The first body below the model that is not captured completely.
+const Model* UnfinishedBody(const Model& model) {
+  for (const Model* body : model.bodies()) {
+    if (body->state() != ModelState::kReady) return body;
+    if (const Model* deeper = UnfinishedBody(*body)) return deeper;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
 StatusOr<Model*> End(Stream& stream) {
   if ((stream.flags() & kUncapturableFlags) != 0) return UnsupportedFlags(stream);
   Context& context = stream.context();
@@ -276,6 +349,17 @@ StatusOr<Model*> End(Stream& stream) {
     const Status::Detail& why = session->why_.detail();
     status = Error(507903, fmt::format("the capture was invalidated by an earlier call: {} ({})", why.what, why.code))
                  .Culprit(why.culprit.empty() ? session->Describe() : why.culprit);
+  } else if (const Model* body = UnfinishedBody(*model)) {
+    status = Error(107045, fmt::format("{}, a body of a conditional task of {}, is {}", body->Describe(),
+                                       model->Describe(), StateName(body->state())))
+                 .Culprit(session->Describe())
+                 .Hint("capture every body between aclmdlRICaptureToModelRIBegin and aclmdlRICaptureEnd first");
+  } else if (session->open_groups_ != 0) {
+    const auto open = std::find_if(session->members_.begin(), session->members_.end(),
+                                   [](const Session::Member& m) { return m.group != nullptr; });
+    status = Error(107033, fmt::format("a task group is still open on {}", open->stream->Describe()))
+                 .Culprit(session->Describe())
+                 .Hint("close it with aclmdlRICaptureTaskGrpEnd before aclmdlRICaptureEnd");
   } else {
     status = session->CheckJoined();
     if (status.ok()) status = session->SealEvents();
@@ -291,7 +375,12 @@ StatusOr<Model*> End(Stream& stream) {
   REPRISE_LOG(kInfo, "RUNTIME", "end {}: {}", session->Describe(), status.code());
   session->Detach();
   if (!status.ok()) {
-    Model::Discard(model);
+    Session::AbortBodies(*model);
+    if (model->is_sub()) {
+      model->set_state(ModelState::kInvalidated);  // its root owns it, and cannot end any more
+    } else {
+      Model::Discard(model);
+    }
     return status;
   }
   return model;
@@ -351,6 +440,12 @@ Status CheckNotCapturing(const Stream& stream, const char* api) {
   if (session == nullptr) return {};
   return Error(107027, fmt::format("{} is not allowed on {}: it is being captured", api, stream.Describe()))
       .Culprit(session->Describe());
+}
+
+Status CheckNotUpdating(const Stream& stream, const char* what) {
+  if (stream.sink() == nullptr || stream.is_capturing()) [[likely]] return {};
+  return Error(507009, fmt::format("{} is updating a task group and takes kernels only, not {}", stream.Describe(), what))
+      .Hint("end the update with aclmdlRICaptureTaskUpdateEnd first");
 }
 
 Status CheckNoCaptureIn(Context& context, const char* api) {
@@ -430,6 +525,14 @@ Status FixSort(std::atomic<int>& sort, bool external, const Event& event, const 
                                    first == 1 ? "external" : "default"));
 }
 
+// Built models order their streams by flags that are reset inside of them.
+Status CheckOnBoundStream(const Event& event, const Stream& stream, const char* what) {
+  if (stream.bound_model.load() == nullptr || event.has_flag_semantics()) return {};
+  return Error(207000, fmt::format("{} of {} is not possible on {}, which is bound to a built model", what,
+                                   event.Describe(), stream.Describe()))
+      .Hint("create the event with aclrtCreateEventWithFlag(&event, ACL_EVENT_SYNC) and reset it inside the model");
+}
+
 Status CheckExternalUse(const Session& session, const Event& event, bool is_record) {
   for (const ExternalBinding& other : session.model().externals()) {
     if (other.event != &event) continue;
@@ -442,6 +545,11 @@ Status CheckExternalUse(const Session& session, const Event& event, bool is_reco
 }
 
 Status AddExternal(Session& session, Stream& stream, Event& event, bool is_record) {
+  if (session.model().is_sub()) {
+    return Error(207000, fmt::format("an external {} of {} cannot be in a body of a conditional task",
+                                     is_record ? "record" : "wait", event.Describe()))
+        .Culprit(session.Describe());
+  }
   REPRISE_RETURN_IF_ERROR(CheckExternalUse(session, event, is_record));
   ExternalPayload payload{session.model().AddExternal(event, is_record), event.id()};
   return session.Record(stream, ir::MakeTask(is_record ? kExternalRecord : kExternalWait, payload));
@@ -465,6 +573,8 @@ Status RecordEvent(Event& event, Stream& stream, bool external) {
   REPRISE_RETURN_IF_ERROR(CheckDeviceUseOnly(event));
   if (external) REPRISE_RETURN_IF_ERROR(CheckExternalKind(event));
   REPRISE_RETURN_IF_ERROR(FixSort(event.record_sort, external, event, "recorded"));
+  REPRISE_RETURN_IF_ERROR(CheckNotUpdating(stream, "an event record"));
+  REPRISE_RETURN_IF_ERROR(CheckOnBoundStream(event, stream, "a record"));
   std::unique_lock lock(stream.context().capture_mutex, std::defer_lock);
   Session* session = nullptr;
   if (stream.is_capturing()) {
@@ -517,6 +627,8 @@ Status WaitEvent(Stream& stream, Event& event, uint32_t timeout_s, bool external
   }
   if (!IsExternalEvent(event)) REPRISE_RETURN_IF_ERROR(FixSort(event.wait_sort, external, event, "waited for"));
 
+  REPRISE_RETURN_IF_ERROR(CheckNotUpdating(stream, "an event wait"));
+  REPRISE_RETURN_IF_ERROR(CheckOnBoundStream(event, stream, "a wait"));
   if (!stream.is_capturing()) {
     const CapturedRecord captured = external || !event.is_ex() ? CapturedRecord{} : FindCaptured(event);
     if (captured.session == nullptr) {
@@ -588,6 +700,7 @@ Status ResetEvent(Event& event, Stream& stream) {
                                      event.is_ex() ? "aclrtCreateEventExWithFlag" : "aclrtCreateEvent[WithFlag]"))
         .Hint("create the event with aclrtCreateEventWithFlag and ACL_EVENT_SYNC or ACL_EVENT_EXTERNAL");
   }
+  REPRISE_RETURN_IF_ERROR(CheckNotUpdating(stream, "an event reset"));
   if (stream.is_capturing()) {
     std::lock_guard lock(stream.context().capture_mutex);
     if (Session* session = SessionOf(stream)) {
@@ -599,7 +712,11 @@ Status ResetEvent(Event& event, Stream& stream) {
   return event.ResetOn(stream);
 }
 
-Status AttachExtendInfo(std::string text) {
+namespace {
+
+// Calls `attach` with the graph and the node that the calling thread submitted last.
+template <class Attach>
+Status ToLastNode(Attach attach) {
   const runtime::ThreadState& thread = ThisThread();
   Stream* stream = runtime::Streams().Find(thread.last_task_stream);
   if (stream == nullptr || !stream->is_capturing()) {
@@ -612,9 +729,21 @@ Status AttachExtendInfo(std::string text) {
   for (const Session::Member& member : session->members()) {
     if (member.stream != stream) continue;
     const ir::Lane& lane = graph.lanes()[member.lane];
-    if (thread.last_task_id < lane.nodes.size()) graph.SetExtendInfo(lane.nodes[thread.last_task_id], std::move(text));
+    if (thread.last_task_id < lane.nodes.size()) attach(*session, graph, lane.nodes[thread.last_task_id]);
   }
   return {};
+}
+
+}  // namespace
+
+Status AttachExtendInfo(std::string text) {
+  return ToLastNode([&](Session&, ir::Graph& graph, ir::NodeId node) { graph.SetExtendInfo(node, std::move(text)); });
+}
+
+Status AttachOpInfo(std::string bytes) {
+  return ToLastNode([&](Session& session, ir::Graph& graph, ir::NodeId node) {
+    if (session.origin().cache_op_info.load() != 0) graph.SetOpInfo(node, std::move(bytes));
+  });
 }
 
 }  // namespace reprise::capture

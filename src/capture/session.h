@@ -30,6 +30,7 @@ class Session final : public runtime::TaskSink {
     ir::LaneId lane;
     runtime::Event* forked_by = nullptr;  ///< only an address to compare with; the event may be gone
     std::string forked_by_text;
+    TaskGroup* group = nullptr;  ///< open on this stream
   };
 
   uint64_t id() const { return id_; }
@@ -42,19 +43,23 @@ class Session final : public runtime::TaskSink {
   std::string Describe() const;
 
   Status Record(runtime::Stream& stream, const ir::Task& task) override;
+  bool is_capture() const override { return true; }
 
  private:
-  friend Status Begin(runtime::Stream& stream, CaptureMode mode);
+  friend Status Begin(runtime::Stream& stream, CaptureMode mode, Model* body);
+  friend Status BeginGroup(runtime::Stream& stream);
+  friend StatusOr<TaskGroup*> EndGroup(runtime::Stream& stream);
   friend StatusOr<Model*> End(runtime::Stream& stream);
   friend Status RecordEvent(runtime::Event& event, runtime::Stream& stream, bool external);
   friend Status WaitEvent(runtime::Stream& stream, runtime::Event& event, uint32_t timeout_s, bool external);
   friend Status ResetEvent(runtime::Event& event, runtime::Stream& stream);
-  friend struct SessionOps;
 
   Session() = default;
   ~Session() = default;
 
-  ir::LaneId LaneOf(const runtime::Stream& stream);
+  Member& MemberOf(const runtime::Stream& stream);
+  Status CheckGroups(runtime::Stream& stream, const ir::Task& task);
+  static void AbortBodies(Model& model);
   StatusOr<ir::NodeId> AddNode(runtime::Stream& stream, const ir::Task& task);
   Status Join(runtime::Stream& stream, runtime::Event& event, ir::NodeId record);
   void Invalidate(Status why);
@@ -71,11 +76,13 @@ class Session final : public runtime::TaskSink {
   std::vector<Member> members_;
   size_t last_member_ = 0;
   Status why_;  ///< of the invalidation
+  size_t open_groups_ = 0;
+  Status group_error_;  ///< what the end of the open group will return
   std::vector<ir::NodeId> records_;
 };
 
-/// aclmdlRICaptureBegin: `stream` becomes the origin of a new model.
-Status Begin(runtime::Stream& stream, CaptureMode mode);
+/// `stream` becomes the origin of a new model, or of `body`, a sub model that was not captured yet.
+Status Begin(runtime::Stream& stream, CaptureMode mode, Model* body = nullptr);
 
 /// aclmdlRICaptureEnd: the finished model. On most failures the capture is over and everything is as before it began.
 StatusOr<Model*> End(runtime::Stream& stream);
@@ -98,6 +105,9 @@ Status CheckNoCaptureIn(runtime::Context& context, const char* api);
 /// 107028 when the event's latest captured record belongs to a running capture.
 Status CheckEventNotCaptured(runtime::Event& event, const char* api);
 
+/// 507009 while the stream takes kernels for the update of a task group; `what` for the message.
+Status CheckNotUpdating(const runtime::Stream& stream, const char* what);
+
 /// Event calls that look at captures first.
 Status RecordEvent(runtime::Event& event, runtime::Stream& stream, bool external);
 Status WaitEvent(runtime::Stream& stream, runtime::Event& event, uint32_t timeout_s, bool external);
@@ -105,5 +115,6 @@ Status ResetEvent(runtime::Event& event, runtime::Stream& stream);
 
 /// The node that the calling thread submitted last, if its stream is being captured; for attached texts.
 Status AttachExtendInfo(std::string text);
+Status AttachOpInfo(std::string bytes);
 
 }  // namespace reprise::capture

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/plan.h"
 
+#include <fmt/format.h>
+
+#include <atomic>
+#include <map>
+
 namespace reprise::exec {
 namespace {
 
@@ -24,7 +29,8 @@ Needs FindNeeds(const ir::Graph& graph) {
     if (node.type != &ir::kEdgeWait) continue;
     const ir::NodeId record_id = Edge(node).record;
     const ir::Node& record = nodes[record_id];
-    if (record.lane == node.lane) continue;
+    // A record that was turned into another task orders nothing any more.
+    if (record.lane == node.lane || record.type != &ir::kEdgeRecord) continue;
     uint32_t& known = seen[node.lane * lane_count + record.lane];
     if (known > record.position) continue;
     known = record.position + 1;
@@ -34,7 +40,38 @@ Needs FindNeeds(const ir::Graph& graph) {
   return needs;
 }
 
+int64_t ReadOperand(const void* cell, bool is_int64) {
+  if (is_int64) return std::atomic_ref<int64_t>(*static_cast<int64_t*>(const_cast<void*>(cell))).load(std::memory_order_acquire);
+  return std::atomic_ref<int32_t>(*static_cast<int32_t*>(const_cast<void*>(cell))).load(std::memory_order_acquire);
+}
+
 }  // namespace
+
+const ir::TaskType kActivateTask = {ir::TaskKind::kStreamActive, "STREAM_ACTIVE", nullptr, nullptr, nullptr,
+                                    [](const void* payload, ir::TaskInfo& info) {
+                                      info.active_stream_id =
+                                          static_cast<const ActivatePayload*>(payload)->target_stream_id;
+                                    }};
+const ir::TaskType kSwitchTask = {ir::TaskKind::kStreamSwitch, "STREAM_SWITCH", nullptr};
+const ir::TaskType kLabelSetTask = {ir::TaskKind::kLabelSet, "LABEL_SET", nullptr};
+const ir::TaskType kLabelSwitchTask = {
+    ir::TaskKind::kLabelSwitch, "STREAM_LABEL_SWITCH_BY_INDEX", nullptr,
+    [](void* payload) noexcept { delete static_cast<LabelSwitchPayload*>(payload)->targets; }};
+const ir::TaskType kEndTask = {ir::TaskKind::kEndGraph, "MODEL_END_GRAPH", nullptr};
+
+bool Holds(const SwitchPayload& payload) {
+  const int64_t left = ReadOperand(payload.left, payload.is_int64);
+  const int64_t right = ReadOperand(payload.right, payload.is_int64);
+  switch (payload.condition) {
+    case SwitchCondition::kEqual: return left == right;
+    case SwitchCondition::kNotEqual: return left != right;
+    case SwitchCondition::kGreater: return left > right;
+    case SwitchCondition::kGreaterOrEqual: return left >= right;
+    case SwitchCondition::kLess: return left < right;
+    case SwitchCondition::kLessOrEqual: return left <= right;
+  }
+  return false;
+}
 
 std::unique_ptr<Plan> Plan::Compile(const ir::Graph& graph) {
   auto plan = std::make_unique<Plan>();
@@ -57,13 +94,75 @@ std::unique_ptr<Plan> Plan::Compile(const ir::Graph& graph) {
         if (!needs.published[id]) continue;
         step.kind = Step::kPublish;
         step.position = node.position + 1;
-      } else if (node.type->run == nullptr) {
+      } else if (node.type->run == nullptr || node.disabled) {
         continue;  // resets: the next run starts from fresh positions
       }
       plan->steps_.push_back(step);
     }
     planned.end = static_cast<uint32_t>(plan->steps_.size());
     plan->lanes_.push_back(planned);
+  }
+  return plan;
+}
+
+StatusOr<std::unique_ptr<Plan>> Plan::CompileProgram(const std::vector<ProgramLane>& lanes) {
+  auto plan = std::make_unique<Plan>();
+  plan->program_ = lanes;
+  plan->lanes_.push_back({0, 0, -1, -1, true});
+  std::map<const ir::Graph*, uint16_t> lane_of;
+  for (size_t i = 0; i < lanes.size(); ++i) lane_of[lanes[i].graph.get()] = static_cast<uint16_t>(i + 1);
+  // Where each label stands: the step that follows it.
+  std::map<std::pair<const ir::Graph*, ir::NodeId>, uint32_t> labels;
+  std::vector<std::pair<size_t, const LabelSwitchPayload*>> jumps;
+  for (const ProgramLane& lane : lanes) {
+    const ir::Lane& tasks = lane.graph->lanes()[0];
+    PlanLane planned{static_cast<uint32_t>(plan->steps_.size()), 0, tasks.stream_id, -1, lane.starts};
+    for (const ir::NodeId id : tasks.nodes) {
+      const ir::Node& node = lane.graph->node(id);
+      Step step{node.type->run, node.payload, node.type, node.position, 0, Step::kRun, 0};
+      const ir::Graph* target = nullptr;
+      if (node.type == &kActivateTask) {
+        step.kind = Step::kActivate;
+        target = static_cast<const ActivatePayload*>(node.payload)->target;
+      } else if (node.type == &kSwitchTask) {
+        step.kind = Step::kSwitch;
+        target = static_cast<const SwitchPayload*>(node.payload)->target;
+      } else if (node.type == &kLabelSwitchTask) {
+        step.kind = Step::kJump;
+        jumps.emplace_back(plan->steps_.size(), static_cast<const LabelSwitchPayload*>(node.payload));
+      } else if (node.type == &kEndTask) {
+        step.kind = Step::kEnd;
+      } else if (node.type == &kLabelSetTask) {
+        labels[{lane.graph.get(), id}] = static_cast<uint32_t>(plan->steps_.size());
+        continue;
+      } else if (node.type->run == nullptr) {
+        continue;
+      }
+      if (target != nullptr) {
+        const auto it = lane_of.find(target);
+        if (it == lane_of.end()) {
+          return Error(107005, fmt::format("task {} of stream {} activates a stream that is not bound to the model",
+                                           node.position, tasks.stream_id));
+        }
+        step.lane = it->second;
+      }
+      plan->steps_.push_back(step);
+    }
+    planned.end = static_cast<uint32_t>(plan->steps_.size());
+    plan->lanes_.push_back(planned);
+  }
+  for (const auto& [at, payload] : jumps) {
+    std::vector<JumpTarget> table;
+    for (const LabelTarget& target : *payload->targets) {
+      const auto lane = lane_of.find(target.graph);
+      const auto label = labels.find({target.graph, target.node});
+      if (lane == lane_of.end() || label == labels.end()) {
+        return Error(107005, "a label switch refers to a label on a stream that is not bound to the model");
+      }
+      table.push_back({lane->second, label->second});
+    }
+    plan->steps_[at].position = static_cast<uint32_t>(plan->jump_tables_.size());
+    plan->jump_tables_.push_back(std::move(table));
   }
   return plan;
 }

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/status.h"
 #include "ir/graph.h"
 
 namespace reprise::exec {
@@ -19,6 +20,11 @@ struct Step {
     kRun,      ///< call run(context, payload)
     kWait,     ///< until lane `lane` has published `position`
     kPublish,  ///< `position` of this lane is reached
+    // Only in programs (built models):
+    kActivate,  ///< start lane `lane`
+    kSwitch,    ///< if the comparison holds, start lane `lane` and stop this one
+    kJump,      ///< go on at a label, see jump_tables
+    kEnd,       ///< the whole execution is complete
   };
   ir::RunResult (*run)(device::RunContext&, void* payload);
   void* payload;
@@ -30,11 +36,49 @@ struct Step {
 };
 static_assert(sizeof(Step) <= 64, "a step is one cache line at most");
 
+/// Payloads of the tasks that steer a built model; `target` is the task store of the other stream.
+struct ActivatePayload {
+  const ir::Graph* target;
+  int32_t target_stream_id;
+};
+enum class SwitchCondition : uint32_t { kEqual, kNotEqual, kGreater, kGreaterOrEqual, kLess, kLessOrEqual };
+struct SwitchPayload {
+  const void* left;
+  const void* right;
+  SwitchCondition condition;
+  bool is_int64;
+  const ir::Graph* target;
+  int32_t target_stream_id;
+};
+struct LabelTarget {
+  const ir::Graph* graph;
+  ir::NodeId node;  ///< the label's own node
+};
+struct LabelSwitchPayload {
+  const uint32_t* index;  ///< read when the task runs
+  uint32_t most;
+  std::vector<LabelTarget>* targets;  ///< owned
+};
+extern const ir::TaskType kActivateTask;
+extern const ir::TaskType kSwitchTask;
+extern const ir::TaskType kLabelSetTask;
+extern const ir::TaskType kLabelSwitchTask;
+extern const ir::TaskType kEndTask;
+
+bool Holds(const SwitchPayload& payload);
+
 struct PlanLane {
   uint32_t begin;  ///< first step
   uint32_t end;
   int32_t stream_id;
   int32_t first_wait_lane;  ///< lane that the first step waits for, or -1
+  bool starts = true;       ///< with the execution; others are activated
+};
+
+/// A lane of a built model: the tasks of one bound stream.
+struct ProgramLane {
+  std::shared_ptr<const ir::Graph> graph;
+  bool starts;
 };
 
 class Plan {
@@ -42,12 +86,25 @@ class Plan {
   /// Linear in nodes and lanes × waits. The graph must outlive the plan and not change.
   static std::unique_ptr<Plan> Compile(const ir::Graph& graph);
 
+  /// A built model: lane 0 is empty, lane i + 1 holds the tasks of lanes[i]. 107005 when a task refers to a stream that is
+  /// not among them.
+  static StatusOr<std::unique_ptr<Plan>> CompileProgram(const std::vector<ProgramLane>& lanes);
+
+  bool is_program() const { return !program_.empty(); }
+  struct JumpTarget {
+    uint32_t lane;
+    uint32_t cursor;
+  };
+  const std::vector<JumpTarget>& jump_table(uint32_t index) const { return jump_tables_[index]; }
+
   const std::vector<Step>& steps() const { return steps_; }
   const std::vector<PlanLane>& lanes() const { return lanes_; }
 
  private:
   std::vector<Step> steps_;
   std::vector<PlanLane> lanes_;
+  std::vector<ProgramLane> program_;
+  std::vector<std::vector<JumpTarget>> jump_tables_;
 };
 
 }  // namespace reprise::exec

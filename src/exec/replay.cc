@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <thread>
 
 namespace reprise::exec {
@@ -20,18 +21,20 @@ class Replay::LaneRunner final : public device::Runnable {
     if (done_.load(std::memory_order_acquire)) return Outcome::kIdle;
     context.device_id = replay_.device_id_;
     context.bindings = replay_.bindings_;
-    switch (replay_.RunLane(lane_, context)) {
-      case RunResult::kParked: return Outcome::kIdle;
-      case RunResult::kNeedsWorker: return Outcome::kNeedsWorker;
-      case RunResult::kDone: break;
-    }
-    done_.store(true, std::memory_order_relaxed);
+    do {
+      switch (replay_.RunLane(lane_, context)) {
+        case RunResult::kParked: return Outcome::kIdle;
+        case RunResult::kNeedsWorker: return Outcome::kNeedsWorker;
+        case RunResult::kDone: break;
+      }
+    } while (!replay_.EndLane(lane_));
     if (replay_.lanes_left_.fetch_sub(1, std::memory_order_seq_cst) == 1) replay_.join_waiters_.WakeIfAnnounced();
     return Outcome::kIdle;
   }
 
   /// The lane may run from now on; everything that it reads is set.
   void Arm() { done_.store(false, std::memory_order_release); }
+  void Disarm() { done_.store(true, std::memory_order_relaxed); }
 
  private:
   Replay& replay_;
@@ -80,9 +83,20 @@ void Replay::Start(RunContext& context, Progress& progress) {
     lanes_[i].parked = false;
     lanes_[i].progress.store(0, std::memory_order_relaxed);
   }
-  lanes_left_.store(count - 1, std::memory_order_relaxed);
+  ended_.store(false, std::memory_order_relaxed);
+  for (const CellReset& reset : prologue_) {
+    std::atomic_ref<uint64_t>(*reset.cell).store(reset.value, std::memory_order_release);
+  }
+  uint32_t starting = 0;
+  for (uint32_t i = 1; i < count; ++i) {
+    lanes_[i].active = plan_->lanes()[i].starts;
+    lanes_[i].start_pending = false;
+    starting += lanes_[i].active ? 1 : 0;
+  }
+  lanes_left_.store(starting, std::memory_order_relaxed);
   running_.store(true, std::memory_order_release);
   for (uint32_t i = 1; i < count; ++i) {
+    if (!plan_->lanes()[i].starts) continue;
     lanes_[i].runner->Arm();
     // A lane that begins with a wait is put straight into its source's list instead of waking a worker for nothing.
     const int32_t source = plan_->lanes()[i].first_wait_lane;
@@ -92,6 +106,56 @@ void Replay::Start(RunContext& context, Progress& progress) {
       scheduler_.Wake(*lanes_[i].runner);
     }
   }
+}
+
+// Called by steps of a built model.
+void Replay::StartLane(uint32_t lane, uint32_t cursor) noexcept {
+  LaneState& state = lanes_[lane];
+  {
+    std::lock_guard lock(state.start_lock);
+    if (state.active) {
+      state.start_pending = true;
+      state.pending_cursor = cursor;
+      return;
+    }
+    state.active = true;
+    state.parked = false;
+    state.cursor = cursor;
+    lanes_left_.fetch_add(1, std::memory_order_seq_cst);
+    state.runner->Arm();
+  }
+  scheduler_.Wake(*state.runner);
+}
+
+// The lane has run to its end; false when it has been started again meanwhile.
+bool Replay::EndLane(uint32_t lane) noexcept {
+  LaneState& state = lanes_[lane];
+  std::lock_guard lock(state.start_lock);
+  if (state.start_pending && !failed_.load(std::memory_order_relaxed)) {
+    state.start_pending = false;
+    state.cursor = state.pending_cursor;
+    return false;
+  }
+  state.active = false;
+  state.runner->Disarm();
+  return true;
+}
+
+// Nothing more begins, and nobody waits for anybody any more.
+void Replay::StopAll() noexcept {
+  failed_.store(true, std::memory_order_release);
+  abandoned_.store(true, std::memory_order_seq_cst);
+  for (uint32_t i = 1; i < plan_->lanes().size(); ++i) scheduler_.Wake(*lanes_[i].runner);
+}
+
+bool Replay::Abort(Status error) noexcept {
+  if (!running_.load(std::memory_order_acquire)) return false;
+  {
+    std::lock_guard lock(error_mutex_);
+    if (error_.ok()) error_ = std::move(error);
+  }
+  StopAll();
+  return true;
 }
 
 void Replay::ReportFailure(RunContext& context, const Step& step, uint32_t lane) {
@@ -153,6 +217,34 @@ RunResult Replay::RunLane(uint32_t lane, RunContext& context) {
         state.progress.store(step.position, std::memory_order_seq_cst);
         state.waiters.WakeIfAnnounced();
         break;
+      case Step::kActivate:
+        if (!failed_.load(std::memory_order_relaxed)) StartLane(step.lane, plan_->lanes()[step.lane].begin);
+        break;
+      case Step::kSwitch:
+        if (failed_.load(std::memory_order_relaxed) || !Holds(*static_cast<const SwitchPayload*>(step.payload))) break;
+        state.cursor = planned.end;
+        StartLane(step.lane, plan_->lanes()[step.lane].begin);
+        return RunResult::kDone;
+      case Step::kJump: {
+        if (failed_.load(std::memory_order_relaxed)) break;
+        const auto& payload = *static_cast<const LabelSwitchPayload*>(step.payload);
+        const auto& table = plan_->jump_table(step.position);
+        const uint32_t index =
+            std::atomic_ref<uint32_t>(*const_cast<uint32_t*>(payload.index)).load(std::memory_order_acquire);
+        const uint32_t most = std::min(payload.most, static_cast<uint32_t>(table.size()));
+        const Plan::JumpTarget target = table[std::min(index, most - 1)];
+        if (target.lane == lane) {
+          cursor = target.cursor - 1;  // the loop steps on to the label
+          break;
+        }
+        state.cursor = planned.end;
+        StartLane(target.lane, target.cursor);
+        return RunResult::kDone;
+      }
+      case Step::kEnd:
+        ended_.store(true, std::memory_order_release);
+        StopAll();
+        break;
     }
   }
   state.cursor = cursor;
@@ -181,7 +273,11 @@ RunResult Replay::Run(RunContext& context, Progress& progress) {
   if (!joined() && join_waiters_.AddUnless(joined, context.runnable(), &scheduler_)) return RunResult::kParked;
   if (failed_.load(std::memory_order_acquire)) {
     std::lock_guard lock(error_mutex_);
-    context.Fail(std::move(error_));
+    if (!error_.ok()) context.Fail(std::move(error_));
+    error_ = Status();
+  } else if (plan_->is_program() && !ended_.load(std::memory_order_acquire)) {
+    context.Fail(Error(507011, "all streams of the model have ended without reaching its end task")
+                     .Hint("call aclmdlRIEndTask on the stream that finishes last"));
   }
   const uint64_t ticket = progress.ticket;
   progress.phase = Progress::kQueued;
@@ -193,13 +289,11 @@ void Replay::Abandon(Progress& progress, device::Runnable* runnable) noexcept {
   turn_waiters_.Remove(runnable);
   if (progress.phase == Progress::kQueued) return;
   // The execution is under way: what has not begun is skipped, and nobody waits for anybody any more.
-  failed_.store(true, std::memory_order_release);
-  abandoned_.store(true, std::memory_order_seq_cst);
+  StopAll();
   join_waiters_.Remove(runnable);
   const auto count = static_cast<uint32_t>(plan_->lanes().size());
   for (uint32_t i = 0; i < count; ++i) lanes_[i].waiters.Remove(runnable);
   if (lanes_[0].parked) SkipStep(lanes_[0], plan_->steps()[lanes_[0].cursor], runnable);
-  for (uint32_t i = 1; i < count; ++i) scheduler_.Wake(*lanes_[i].runner);
   while (lanes_left_.load(std::memory_order_acquire) != 0) {
     // This may be the only worker, so it runs the lanes itself.
     for (uint32_t i = 1; i < count; ++i) scheduler_.TryRun(*lanes_[i].runner);

@@ -46,6 +46,16 @@ class Replay {
   /// The runnable goes away while its execution waits for its turn or for lanes. Blocks until no lane runs.
   void Abandon(Progress& progress, device::Runnable* runnable) noexcept;
 
+  /// Ends a running execution with the error; false when none runs.
+  bool Abort(Status error) noexcept;
+
+  /// Cells that get a value at the start of each execution, before anything else.
+  struct CellReset {
+    uint64_t* cell;
+    uint64_t value;
+  };
+  void SetPrologue(std::vector<CellReset> resets) { prologue_ = std::move(resets); }
+
   bool running() const { return running_.load(std::memory_order_acquire); }
 
  private:
@@ -56,10 +66,18 @@ class Replay {
     uint32_t cursor = 0;
     bool parked = false;  // the step at the cursor has begun
     std::unique_ptr<LaneRunner> runner;  // null for the origin
+    // Lanes of built models may be started again, even before they have quite ended.
+    SpinLock start_lock;
+    bool active = false;
+    bool start_pending = false;
+    uint32_t pending_cursor = 0;
   };
 
   void Start(device::RunContext& context, Progress& progress);
   ir::RunResult RunLane(uint32_t lane, device::RunContext& context);
+  void StartLane(uint32_t lane, uint32_t cursor) noexcept;
+  bool EndLane(uint32_t lane) noexcept;
+  void StopAll() noexcept;
   void SkipStep(LaneState& state, const Step& step, device::Runnable* runnable);
   void Finish(uint64_t ticket) noexcept;
   void Advance() noexcept;
@@ -81,6 +99,8 @@ class Replay {
   void* const* bindings_ = nullptr;
   int32_t device_id_ = 0;
 
+  std::vector<CellReset> prologue_;
+  std::atomic<bool> ended_{false};      // a program has reached its end task
   std::atomic<bool> failed_{false};     // later tasks of this execution are skipped
   std::atomic<bool> abandoned_{false};  // and lanes do not wait for each other either
   std::mutex error_mutex_;

@@ -46,6 +46,42 @@ NodeId Graph::Add(LaneId lane, const Task& task) {
   }
 }
 
+TaskSlot* Graph::MakeSlot(NodeId id) {
+  Node& node = nodes_[id];
+  if (node.type == &kSlotTask) return static_cast<SlotPayload*>(node.payload)->slot;
+  auto* place = static_cast<SlotPayload*>(arena_.Allocate(sizeof(SlotPayload)));
+  // From here on the content is the slot's, so that a failure must leave the node without it.
+  const Task content{node.type, node.payload, node.payload_bytes};
+  node.type = &kEdgeReset;
+  HeldTask* held = HeldTask::Create(content);
+  try {
+    place->slot = new TaskSlot(held);
+  } catch (...) {
+    held->Release();
+    throw;
+  }
+  node.type = &kSlotTask;
+  node.payload = place;
+  node.payload_bytes = sizeof(SlotPayload);
+  return place->slot;
+}
+
+void Graph::Replace(NodeId id, const Task& task) {
+  void* payload;
+  try {
+    payload = arena_.Allocate(task.payload_bytes);
+  } catch (...) {
+    task.Destroy();
+    throw;
+  }
+  std::memcpy(payload, task.payload, task.payload_bytes);
+  Node& node = nodes_[id];
+  if (node.type->destroy != nullptr) node.type->destroy(node.payload);
+  node.type = task.type;
+  node.payload = payload;
+  node.payload_bytes = task.payload_bytes;
+}
+
 size_t Graph::memory_bytes() const {
   size_t bytes = arena_.used_bytes() + nodes_.capacity() * sizeof(Node) + lanes_.capacity() * sizeof(Lane);
   for (const Lane& lane : lanes_) bytes += lane.nodes.capacity() * sizeof(NodeId);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ir/arena.h"
+#include "ir/slot.h"
 #include "ir/task.h"
 
 namespace reprise::ir {
@@ -39,6 +40,7 @@ struct Node {
   uint32_t payload_bytes;
   LaneId lane;
   uint32_t position;  ///< in its lane
+  bool disabled = false;  ///< skipped at execution
 };
 
 struct Lane {
@@ -63,6 +65,12 @@ class Graph {
   /// before.
   NodeId Add(LaneId lane, const Task& task);
 
+  /// Makes the node's task replaceable while the graph runs, and returns its slot. Throws std::bad_alloc.
+  TaskSlot* MakeSlot(NodeId id);
+  /// Puts another task in the node's place. Throws std::bad_alloc, then the graph is as before. Not while it runs.
+  void Replace(NodeId id, const Task& task);
+  void Disable(NodeId id) { nodes_[id].disabled = true; }
+
   const std::vector<Node>& nodes() const { return nodes_; }
   const std::vector<Lane>& lanes() const { return lanes_; }
   const Node& node(NodeId id) const { return nodes_[id]; }
@@ -70,6 +78,13 @@ class Graph {
   /// Free text attached to a node (shown as ExtendInfo).
   void SetExtendInfo(NodeId id, std::string text) { extend_info_[id] = std::move(text); }
   const std::map<NodeId, std::string>& extend_info() const { return extend_info_; }
+
+  /// Bytes that the user attached to a kernel node.
+  void SetOpInfo(NodeId id, std::string bytes) { op_info_[id] = std::move(bytes); }
+  const std::string* op_info(NodeId id) const {
+    const auto it = op_info_.find(id);
+    return it != op_info_.end() ? &it->second : nullptr;
+  }
 
   /// Bytes held by nodes and payloads.
   size_t memory_bytes() const;
@@ -79,6 +94,7 @@ class Graph {
   std::vector<Node> nodes_;
   std::vector<Lane> lanes_;
   std::map<NodeId, std::string> extend_info_;
+  std::map<NodeId, std::string> op_info_;
 };
 
 /// What a dump shows of the node; fills name and type name from the type where the payload says nothing.

@@ -41,6 +41,14 @@ enum class TaskKind : uint8_t {
   kNop,
   kGraph,        // replay of a graph as one task of a stream
   kClosure,      // opaque host work that runs like a kernel
+  kCondition,    // runs one of several sub-graphs
+  kStreamActive, // the following three only inside built models
+  kStreamSwitch,
+  kLabelSwitch,
+  kLabelSet,
+  kEndGraph,
+  kNotifyRecord,
+  kNotifyWait,
 };
 
 enum class RunResult : uint8_t {
@@ -61,10 +69,20 @@ struct TaskInfo {
   std::string name;                // kernel or operator name; empty: the type's name
   const char* type_name = nullptr; // overrides TaskType::name where one type serves several (kernels)
   int64_t event_id = -1;
-  uint64_t address = 0;            // value tasks
+  uint64_t address = 0;            // value tasks: the cell,
+  uint64_t value = 0;              //   the value written or compared with,
+  uint32_t compare = 0;            //   and the comparison
+  int64_t notify_id = -1;
+  int64_t active_stream_id = -1;   // stream activation
   uint32_t num_blocks = 0;         // 0: not a kernel
   uint32_t mix_ration = 0;
   uint32_t schem_mode = 0;
+  uint32_t dynamic_ubuf = 0;       // further launch attributes
+  uint32_t data_dump = 0;
+  uint32_t timeout_s = 0;
+  uint64_t timeout_us = 0;
+  void* function = nullptr;        // handle of a loaded kernel
+  const void* args_address = nullptr;
   std::vector<uint64_t> args;      // argument block in 64-bit words
   uint32_t args_bytes = 0;
   std::vector<AccessRange> ranges; // known memory ranges; empty for opaque tasks

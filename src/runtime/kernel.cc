@@ -146,6 +146,12 @@ void DescribeKernel(const void* payload, ir::TaskInfo& info) {
   info.type_name = TypeName(p->function->desc->kind);
   info.num_blocks = p->blocks;
   info.schem_mode = p->attributes.schem_mode;
+  info.dynamic_ubuf = p->attributes.dynamic_ubuf;
+  info.data_dump = p->attributes.data_dump;
+  info.timeout_s = p->attributes.timeout_s;
+  info.timeout_us = p->attributes.timeout_us;
+  info.function = p->function->handle;
+  info.args_address = p->argument_block();
   info.mix_ration = p->function->desc->vector_ratio;
   info.args_bytes = p->args_bytes;
   info.args.resize(p->args_bytes / 8);
@@ -157,7 +163,8 @@ constexpr ir::TaskType kKernel = {ir::TaskKind::kKernel, "KERNEL_AICORE", RunKer
 constexpr ir::TaskType kAicpuKernel = {ir::TaskKind::kAicpuKernel, "KERNEL_AICPU", RunKernel, DestroyKernel, nullptr,
                                        DescribeKernel};
 
-Status Submit(Stream& stream, const KernelPayload& header, const void* inline_args, size_t inline_bytes) {
+template <class Take>
+Status WithTask(const KernelPayload& header, const void* inline_args, size_t inline_bytes, Take take) {
   // Header and arguments side by side on the stack; the queue or the graph copies them once.
   alignas(16) std::byte small[512];
   std::unique_ptr<std::byte[]> large;
@@ -171,7 +178,11 @@ Status Submit(Stream& stream, const KernelPayload& header, const void* inline_ar
   if (inline_bytes != 0) std::memcpy(at + sizeof header, inline_args, inline_bytes);
   header.function->binary->Retain();
   const ir::TaskType& type = header.function->desc->kind == REPRISE_KERNEL_AICPU ? kAicpuKernel : kKernel;
-  return stream.Submit({&type, at, static_cast<uint32_t>(bytes)});
+  return take(ir::Task{&type, at, static_cast<uint32_t>(bytes)});
+}
+
+Status Submit(Stream& stream, const KernelPayload& header, const void* inline_args, size_t inline_bytes) {
+  return WithTask(header, inline_args, inline_bytes, [&](const ir::Task& task) { return stream.Submit(task); });
 }
 
 }  // namespace
@@ -327,6 +338,15 @@ StatusOr<KernelFunction*> KernelBinary::FindByEntry(uint64_t entry) const {
   }
   return Error(507027, fmt::format("{} has no kernel with entry {}", source_, entry))
       .Hint(known.empty() ? "the file holds no host-compiled kernels" : "use one of: " + known);
+}
+
+Status WithKernelTask(KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes, const void* args,
+                      size_t args_bytes, const std::function<Status(const ir::Task&)>& take) {
+  if (args_bytes > kMaxArgsBytes) {
+    return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxArgsBytes));
+  }
+  const KernelPayload header{&function, nullptr, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline};
+  return WithTask(header, args, args_bytes, take);
 }
 
 Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes,

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -90,6 +91,10 @@ struct ArgumentPlaceholder {
   uint32_t address_offset;
   uint32_t data_offset;
 };
+
+/// Hands a kernel task with a copy of `args` to `take`, which owns it; for those who put it elsewhere than into a stream.
+Status WithKernelTask(KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes, const void* args,
+                      size_t args_bytes, const std::function<Status(const ir::Task&)>& take);
 
 /// Copies `args` (host memory) now.
 Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes,

@@ -59,10 +59,6 @@ HandleTable<Stream, HandleKind::kStream>& Streams() {
 Stream::Stream(Context& context, Options options)
     : context_(context), device_(context.device()), options_(options) {
   priority = options.priority;
-  if ((options.flags & kPersistentFlag) != 0) {
-    stored_ = std::make_unique<ir::Graph>();
-    stored_->AddLane(-1, -1, ir::kNoNode);
-  }
 }
 
 Stream::~Stream() {
@@ -74,6 +70,13 @@ Stream::~Stream() {
   std::free(spare_.load());
 }
 
+void Stream::CleanStored() {
+  auto empty = std::make_shared<ir::Graph>();
+  empty->AddLane(id_, id_, ir::kNoNode);
+  std::lock_guard lock(producer_);
+  stored_ = std::move(empty);
+}
+
 StatusOr<Stream*> Stream::Create(Context& context, Options options) {
   const int32_t id = FaultPoint("stream") ? -1 : context.device().stream_ids().Take();
   if (id < 0) {
@@ -83,6 +86,7 @@ StatusOr<Stream*> Stream::Create(Context& context, Options options) {
   }
   auto* stream = new Stream(context, options);
   stream->id_ = id;
+  if ((options.flags & kPersistentFlag) != 0) stream->CleanStored();
   stream->handle_ = Streams().Insert(stream);
   if (stream->handle_ == nullptr) {
     context.device().stream_ids().Return(id);
@@ -133,6 +137,11 @@ Status Stream::SubmitNow(const ir::Task& task) {
   try {
     std::lock_guard lock(producer_);
     if (stored_ != nullptr) [[unlikely]] {
+      if (stored_sealed.load()) {
+        task.Destroy();
+        return Error(107000, fmt::format("{} belongs to a model that is built: it takes no further tasks", Describe()))
+            .Hint("submit all tasks before aclmdlRIBuildEnd");
+      }
       stored_->Add(0, task);
       return {};
     }

@@ -32,6 +32,8 @@ class TaskSink {
  public:
   /// Owns the task's payload from the call on. Called with the context's capture_mutex held.
   virtual Status Record(Stream& stream, const ir::Task& task) = 0;
+  /// False for the update of a task group: the stream then takes kernels only, but it is not being captured.
+  virtual bool is_capture() const = 0;
 
  protected:
   ~TaskSink() = default;
@@ -86,10 +88,21 @@ class Stream final : public device::Runnable {
   /// The pending error, which is forgotten (mode continue) or kept (mode stop).
   Status TakeError();
 
-  bool is_capturing() const { return sink_.load(std::memory_order_acquire) != nullptr; }
+  bool is_capturing() const { return capturing_.load(std::memory_order_acquire); }
   TaskSink* sink() const { return sink_.load(std::memory_order_acquire); }
   /// With the context's capture_mutex held.
-  void set_sink(TaskSink* sink) { sink_.store(sink, std::memory_order_release); }
+  void set_sink(TaskSink* sink) {
+    sink_.store(sink, std::memory_order_release);
+    capturing_.store(sink != nullptr && sink->is_capture(), std::memory_order_release);
+  }
+
+  /// Tasks of a persistent stream; null for others. Shared with the models that the stream is bound to.
+  const std::shared_ptr<ir::Graph>& stored() const { return stored_; }
+  /// Starts over with an empty store; models keep what they were built from.
+  void CleanStored();
+  /// The model that the stream is bound to; null when none. No more tasks are taken once it is sealed.
+  std::atomic<const void*> bound_model{nullptr};
+  std::atomic<bool> stored_sealed{false};
 
   Outcome Run(device::RunContext& context) override;
 
@@ -125,9 +138,10 @@ class Stream final : public device::Runnable {
   int32_t id_ = -1;
 
   std::atomic<TaskSink*> sink_{nullptr};
+  std::atomic<bool> capturing_{false};
 
   // Tasks of a persistent stream: stored for a model, never run by the stream. Guarded by producer_.
-  std::unique_ptr<ir::Graph> stored_;
+  std::shared_ptr<ir::Graph> stored_;
 
   // Producer side.
   alignas(64) SpinLock producer_;

@@ -167,7 +167,10 @@ bool Satisfied(const ValuePayload& p) {
 }
 
 void DescribeValue(const void* payload, TaskInfo& info) {
-  info.address = reinterpret_cast<uint64_t>(static_cast<const ValuePayload*>(payload)->address);
+  const auto* p = static_cast<const ValuePayload*>(payload);
+  info.address = reinterpret_cast<uint64_t>(p->address);
+  info.value = p->value;
+  info.compare = static_cast<uint32_t>(p->compare);
 }
 
 constexpr TaskType kValueWrite = {TaskKind::kValueWrite, "MEM_WRITE_VALUE",
@@ -273,14 +276,23 @@ Status SubmitFill32(Stream& stream, void* dst, uint32_t value, uint64_t count) {
   return stream.Submit(ir::MakeTask(kFill32, payload));
 }
 
-Status SubmitValueWrite(Stream& stream, void* address, uint64_t value) {
+Status WithValueWrite(void* address, uint64_t value, const std::function<Status(const ir::Task&)>& take) {
   ValuePayload payload{static_cast<uint64_t*>(address), value, ValueCompare::kEqual};
-  return stream.Submit(ir::MakeTask(kValueWrite, payload));
+  return take(ir::MakeTask(kValueWrite, payload));
+}
+
+Status WithValueWait(void* address, uint64_t value, ValueCompare compare,
+                     const std::function<Status(const ir::Task&)>& take) {
+  ValuePayload payload{static_cast<uint64_t*>(address), value, compare};
+  return take(ir::MakeTask(kValueWait, payload));
+}
+
+Status SubmitValueWrite(Stream& stream, void* address, uint64_t value) {
+  return WithValueWrite(address, value, [&](const ir::Task& task) { return stream.Submit(task); });
 }
 
 Status SubmitValueWait(Stream& stream, void* address, uint64_t value, ValueCompare compare) {
-  ValuePayload payload{static_cast<uint64_t*>(address), value, compare};
-  return stream.Submit(ir::MakeTask(kValueWait, payload));
+  return WithValueWait(address, value, compare, [&](const ir::Task& task) { return stream.Submit(task); });
 }
 
 Status SubmitHostFunc(Stream& stream, void (*function)(void*), void* argument) {

@@ -36,6 +36,10 @@ void Copy2d(void* dst, uint64_t dst_pitch, const void* src, uint64_t src_pitch, 
 enum class ValueCompare : uint32_t { kGreaterEqual = 0, kEqual = 1, kAnd = 2, kNor = 3 };
 Status SubmitValueWrite(Stream& stream, void* address, uint64_t value);
 Status SubmitValueWait(Stream& stream, void* address, uint64_t value, ValueCompare compare);
+/// The same tasks for those who put them elsewhere than into a stream; `take` owns the task.
+Status WithValueWrite(void* address, uint64_t value, const std::function<Status(const ir::Task&)>& take);
+Status WithValueWait(void* address, uint64_t value, ValueCompare compare,
+                     const std::function<Status(const ir::Task&)>& take);
 
 /// Host code in stream order, on a worker thread; once per replay when captured. `type_name` as in dumps.
 Status SubmitHostFunc(Stream& stream, void (*function)(void*), void* argument);

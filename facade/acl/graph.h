@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the aclmdlRI* files share: handles of tasks, and refusals for bodies of conditional tasks.
+#pragma once
+
+#include <fmt/format.h>
+
+#include "acl/acl.h"
+#include "base/status.h"
+#include "capture/model.h"
+#include "runtime/kernel.h"
+
+namespace reprise::facade {
+
+/// 207000 for a body of a conditional task: it lives and runs with its root.
+inline Status NotSub(const capture::Model& model, const char* api) {
+  if (!model.is_sub()) [[likely]] return {};
+  return Error(207000, fmt::format("{} is not possible on {}, a body of a conditional task", api, model.Describe()))
+      .Hint("call it on the model that holds the conditional task");
+}
+
+/// A task of a model, as its handle names it.
+struct TaskRef {
+  capture::Model* model = nullptr;
+  ir::NodeId node = 0;
+
+  const ir::Node& operator*() const { return model->graph().node(node); }
+};
+
+aclmdlRITask TaskHandle(const capture::Model& model, ir::NodeId node);
+/// 107000 for null, 107017 for a handle that is not live, 207000 for a task of a body.
+StatusOr<TaskRef> FindTask(aclmdlRITask task, const char* api);
+
+/// Launch attributes of a public configuration; null gives the defaults.
+StatusOr<runtime::LaunchAttributes> ReadLaunchAttributes(const aclrtLaunchKernelCfg* cfg);
+
+}  // namespace reprise::facade

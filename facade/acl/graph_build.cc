@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Models built by hand from persistent streams, labels, task groups and conditional tasks.
+#include <fmt/format.h>
+
+#include <memory>
+#include <vector>
+
+#include "acl/acl.h"
+#include "capture/build.h"
+#include "capture/condition.h"
+#include "capture/group.h"
+#include "capture/session.h"
+#include "check.h"
+#include "graph.h"
+#include "runtime/report.h"
+
+using namespace reprise::facade;  // NOLINT: this file defines only C functions
+namespace capture = reprise::capture;
+namespace exec = reprise::exec;
+namespace runtime = reprise::runtime;
+using capture::Model;
+using reprise::Error;
+using reprise::Status;
+using reprise::StatusOr;
+using runtime::Api;
+using runtime::NotNull;
+using runtime::NotNullInner;
+using runtime::Stream;
+
+namespace {
+
+constexpr size_t kMaxLabels = 65535;
+
+StatusOr<capture::Label*> FindLabel(const void* handle) {
+  return runtime::FindObject(capture::Labels(), handle, "label");
+}
+
+// A built model and a stream of the current context, checked in the order that the calls share.
+struct ModelAndStream {
+  Model* model = nullptr;
+  Stream* stream = nullptr;
+};
+
+StatusOr<ModelAndStream> FindBoth(aclmdlRI model_handle, aclrtStream stream_handle) {
+  ModelAndStream found;
+  REPRISE_RETURN_IF_ERROR(NotNull(model_handle, "modelRI"));
+  REPRISE_ASSIGN_OR_RETURN(found.model, capture::FindOwnModel(model_handle));
+  REPRISE_ASSIGN_OR_RETURN(found.stream, runtime::FindStream(stream_handle));
+  return found;
+}
+
+}  // namespace
+
+aclError aclmdlRIBuildBegin(aclmdlRI* modelRI, uint32_t flag) {
+  return Api("aclmdlRIBuildBegin", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(modelRI, "modelRI"));
+    REPRISE_RETURN_IF_ERROR(IsReserved(flag, "flag", 107000));
+    REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
+    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::BeginBuild(*context));
+    *modelRI = model->handle();
+    return {};
+  });
+}
+
+aclError aclmdlRIBindStream(aclmdlRI modelRI, aclrtStream stream, uint32_t flag) {
+  return Api("aclmdlRIBindStream", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(modelRI, "modelRI"));
+    if (flag != ACL_MODEL_STREAM_FLAG_HEAD && flag != ACL_MODEL_STREAM_FLAG_DEFAULT) {
+      return Error(107000, fmt::format("flag is {:#x}, must be ACL_MODEL_STREAM_FLAG_HEAD or "
+                                       "ACL_MODEL_STREAM_FLAG_DEFAULT",
+                                       flag));
+    }
+    REPRISE_ASSIGN_OR_RETURN(const ModelAndStream both, FindBoth(modelRI, stream));
+    return capture::Bind(*both.model, *both.stream, flag == ACL_MODEL_STREAM_FLAG_HEAD);
+  });
+}
+
+aclError aclmdlRIUnbindStream(aclmdlRI modelRI, aclrtStream stream) {
+  return Api("aclmdlRIUnbindStream", [&]() -> Status {
+    REPRISE_ASSIGN_OR_RETURN(const ModelAndStream both, FindBoth(modelRI, stream));
+    return capture::Unbind(*both.model, *both.stream);
+  });
+}
+
+aclError aclmdlRIEndTask(aclmdlRI modelRI, aclrtStream stream) {
+  return Api("aclmdlRIEndTask", [&]() -> Status {
+    REPRISE_ASSIGN_OR_RETURN(const ModelAndStream both, FindBoth(modelRI, stream));
+    return capture::AddEndTask(*both.model, *both.stream);
+  });
+}
+
+aclError aclmdlRIBuildEnd(aclmdlRI modelRI, void* reserve) {
+  return Api("aclmdlRIBuildEnd", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(modelRI, "modelRI"));
+    REPRISE_RETURN_IF_ERROR(IsReserved(reserve, "reserve", 100000));
+    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindOwnModel(modelRI));
+    return capture::EndBuild(*model);
+  });
+}
+
+aclError aclrtPersistentTaskClean(aclrtStream stream) {
+  return Api("aclrtPersistentTaskClean", [&]() -> Status {
+    REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
+    if (!found->is_persistent()) {
+      return Error(107000, fmt::format("{} was created without ACL_STREAM_PERSISTENT", found->Describe()));
+    }
+    found->CleanStored();
+    return {};
+  });
+}
+
+aclError aclrtActiveStream(aclrtStream activeStream, aclrtStream stream) {
+  return Api("aclrtActiveStream", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(activeStream, "activeStream"));
+    REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
+    REPRISE_ASSIGN_OR_RETURN(Stream * target, runtime::FindStream(activeStream));
+    REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
+    return capture::SubmitActivate(*on, *target);
+  });
+}
+
+aclError aclrtSwitchStream(void* leftValue, aclrtCondition cond, void* rightValue, aclrtCompareDataType dataType,
+                           aclrtStream trueStream, aclrtStream falseStream, aclrtStream stream) {
+  return Api("aclrtSwitchStream", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(leftValue, "leftValue"));
+    REPRISE_RETURN_IF_ERROR(NotNull(rightValue, "rightValue"));
+    REPRISE_RETURN_IF_ERROR(NotNull(trueStream, "trueStream"));
+    REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
+    REPRISE_RETURN_IF_ERROR(IsReserved(falseStream, "falseStream", 100000));
+    REPRISE_RETURN_IF_ERROR(InRange(cond, ACL_RT_EQUAL, ACL_RT_LESS_OR_EQUAL, "cond"));
+    REPRISE_RETURN_IF_ERROR(InRange(dataType, ACL_RT_SWITCH_INT32, ACL_RT_SWITCH_INT64, "dataType"));
+    const bool is_int64 = dataType == ACL_RT_SWITCH_INT64;
+    REPRISE_RETURN_IF_ERROR(DeviceReaches(leftValue, is_int64 ? 8 : 4, "leftValue"));
+    REPRISE_RETURN_IF_ERROR(DeviceReaches(rightValue, is_int64 ? 8 : 4, "rightValue"));
+    REPRISE_ASSIGN_OR_RETURN(Stream * target, runtime::FindStream(trueStream));
+    REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
+    return capture::SubmitSwitch(*on, leftValue, rightValue, static_cast<exec::SwitchCondition>(cond), is_int64, *target);
+  });
+}
+
+aclError aclrtCreateLabel(aclrtLabel* label) {
+  return Api("aclrtCreateLabel", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(label, "label"));
+    REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
+    if (capture::Labels().live() >= kMaxLabels) return Error(207005, fmt::format("{} labels exist", kMaxLabels));
+    auto made = std::make_unique<capture::Label>();
+    made->context = context;
+    made->handle = capture::Labels().Insert(made.get());
+    if (made->handle == nullptr) return Error(207005, "the process has too many labels");
+    *label = made.release()->handle;
+    return {};
+  });
+}
+
+aclError aclrtSetLabel(aclrtLabel label, aclrtStream stream) {
+  return Api("aclrtSetLabel", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(label, "label"));
+    REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
+    REPRISE_ASSIGN_OR_RETURN(capture::Label * found, FindLabel(label));
+    REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindAnyStream(stream));
+    return capture::SetLabel(*found, *on);
+  });
+}
+
+aclError aclrtDestroyLabel(aclrtLabel label) {
+  return Api("aclrtDestroyLabel", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(label, "label"));
+    REPRISE_ASSIGN_OR_RETURN(capture::Label * found, FindLabel(label));
+    capture::Labels().Erase(found->handle);
+    delete found;
+    return {};
+  });
+}
+
+aclError aclrtCreateLabelList(aclrtLabel* labels, size_t num, aclrtLabelList* labelList) {
+  return Api("aclrtCreateLabelList", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(labels, "labels"));
+    REPRISE_RETURN_IF_ERROR(NotNull(labelList, "labelList"));
+    REPRISE_RETURN_IF_ERROR(InRange(num, 1, static_cast<int64_t>(kMaxLabels), "num"));
+    auto list = std::make_unique<capture::LabelList>();
+    for (size_t i = 0; i < num; ++i) {
+      REPRISE_RETURN_IF_ERROR(NotNullInner(labels[i], "labels[]"));
+      REPRISE_ASSIGN_OR_RETURN(const capture::Label* label, FindLabel(labels[i]));
+      if (label->graph == nullptr) {
+        return Error(107000, fmt::format("labels[{}] is not set", i)).Hint("call aclrtSetLabel for every label first");
+      }
+      list->targets.push_back({label->graph.get(), label->node});
+      list->graphs.push_back(label->graph);
+    }
+    list->handle = capture::LabelLists().Insert(list.get());
+    if (list->handle == nullptr) return Error(207005, "the process has too many label lists");
+    *labelList = list.release()->handle;
+    return {};
+  });
+}
+
+aclError aclrtDestroyLabelList(aclrtLabelList labelList) {
+  return Api("aclrtDestroyLabelList", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(labelList, "labelList"));
+    REPRISE_ASSIGN_OR_RETURN(capture::LabelList * found,
+                             runtime::FindObject(capture::LabelLists(), labelList, "label list"));
+    capture::LabelLists().Erase(found->handle);
+    delete found;
+    return {};
+  });
+}
+
+aclError aclrtSwitchLabelByIndex(void* ptr, uint32_t maxValue, aclrtLabelList labelList, aclrtStream stream) {
+  return Api("aclrtSwitchLabelByIndex", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
+    REPRISE_RETURN_IF_ERROR(NotNull(labelList, "labelList"));
+    REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
+    REPRISE_ASSIGN_OR_RETURN(const capture::LabelList* list,
+                             runtime::FindObject(capture::LabelLists(), labelList, "label list"));
+    REPRISE_RETURN_IF_ERROR(InRange(maxValue, 1, static_cast<int64_t>(list->targets.size()), "maxValue"));
+    REPRISE_RETURN_IF_ERROR(DeviceReaches(ptr, 4, "ptr"));
+    REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
+    return capture::SubmitLabelSwitch(*on, ptr, maxValue, *list);
+  });
+}
+
+aclError aclmdlRICaptureTaskGrpBegin(aclrtStream stream) {
+  return Api("aclmdlRICaptureTaskGrpBegin", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
+    REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
+    return capture::BeginGroup(*found);
+  });
+}
+
+aclError aclmdlRICaptureTaskGrpEnd(aclrtStream stream, aclrtTaskGrp* handle) {
+  return Api("aclmdlRICaptureTaskGrpEnd", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
+    REPRISE_RETURN_IF_ERROR(NotNull(handle, "handle"));
+    REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
+    *handle = nullptr;
+    REPRISE_ASSIGN_OR_RETURN(const capture::TaskGroup* group, capture::EndGroup(*found));
+    *handle = group->handle;
+    return {};
+  });
+}
+
+aclError aclmdlRICaptureTaskUpdateBegin(aclrtStream stream, aclrtTaskGrp handle) {
+  return Api("aclmdlRICaptureTaskUpdateBegin", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
+    REPRISE_RETURN_IF_ERROR(NotNull(handle, "handle"));
+    REPRISE_ASSIGN_OR_RETURN(capture::TaskGroup * group,
+                             runtime::FindObject(capture::TaskGroups(), handle, "task group"));
+    REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
+    if (found->bound_model.load() != nullptr) {
+      return Error(107005, fmt::format("{} is bound to a built model", found->Describe()));
+    }
+    REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*found, "aclmdlRICaptureTaskUpdateBegin"));
+    return capture::BeginUpdate(*found, *group);
+  });
+}
+
+aclError aclmdlRICaptureTaskUpdateEnd(aclrtStream stream) {
+  return Api("aclmdlRICaptureTaskUpdateEnd", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
+    REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
+    REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*found, "aclmdlRICaptureTaskUpdateEnd"));
+    return capture::EndUpdate(*found);
+  });
+}
+
+aclError aclmdlRICondHandleCreate(aclmdlRI modelRI, uint32_t defaultLaunchValue, aclmdlRICondHandleFlag flag,
+                                  aclmdlRICondHandle* handle) {
+  return Api("aclmdlRICondHandleCreate", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(modelRI, "modelRI"));
+    REPRISE_RETURN_IF_ERROR(NotNull(handle, "handle"));
+    REPRISE_RETURN_IF_ERROR(InRange(flag, 0, ACL_MODEL_RI_COND_HANDLE_ASSIGN_DEFAULT, "flag"));
+    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindModel(modelRI));
+    if (model->kind() == capture::ModelKind::kBuilt) {
+      return Error(207000, fmt::format("{} was built, not captured: it has no conditional tasks", model->Describe()));
+    }
+    REPRISE_ASSIGN_OR_RETURN(model, capture::FindOwnModel(modelRI));
+    if (model->state() != capture::ModelState::kCapturing) {
+      return Error(107000, fmt::format("{} is {}; a condition handle is created while it is being captured",
+                                       model->Describe(), StateName(model->state())));
+    }
+    REPRISE_ASSIGN_OR_RETURN(const capture::Condition* condition,
+                             model->AddCondition(defaultLaunchValue, flag == ACL_MODEL_RI_COND_HANDLE_ASSIGN_DEFAULT));
+    *handle = condition->handle;
+    return {};
+  });
+}
+
+aclError aclmdlRICondHandleGetCondPtr(aclmdlRICondHandle handle, uint64_t** ptr) {
+  return Api("aclmdlRICondHandleGetCondPtr", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(handle, "handle"));
+    REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
+    REPRISE_ASSIGN_OR_RETURN(const capture::Condition* condition,
+                             runtime::FindObject(capture::Conditions(), handle, "condition"));
+    *ptr = condition->cell;
+    return {};
+  });
+}
+
+aclError aclmdlRIAddCondTask(aclmdlRICondTaskParams params, aclrtStream stream, uint32_t flags) {
+  return Api("aclmdlRIAddCondTask", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
+    REPRISE_RETURN_IF_ERROR(InRange(params.type, ACL_MODEL_RI_COND_TYPE_IF, ACL_MODEL_RI_COND_TYPE_SWITCH, "params.type"));
+    REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", 107000));
+    REPRISE_RETURN_IF_ERROR(NotNullInner(params.handle, "params.handle"));
+    REPRISE_RETURN_IF_ERROR(NotNullInner(params.modelRIArray, "params.modelRIArray"));
+    REPRISE_ASSIGN_OR_RETURN(capture::Condition * condition,
+                             runtime::FindObject(capture::Conditions(), params.handle, "condition"));
+    const uint32_t most = params.type == ACL_MODEL_RI_COND_TYPE_IF      ? 2
+                          : params.type == ACL_MODEL_RI_COND_TYPE_WHILE ? 1
+                                                                        : UINT32_MAX;
+    REPRISE_RETURN_IF_ERROR(InRange(params.size, 1, most, "params.size"));
+    REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
+    return capture::AddConditionTask(*found, *condition, static_cast<capture::ConditionKind>(params.type),
+                                     {params.modelRIArray, params.size});
+  });
+}

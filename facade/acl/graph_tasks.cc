@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// aclmdlRI*: what is inside of a model, and how to change it.
+#include <fmt/format.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "acl/acl.h"
+#include "capture/model.h"
+#include "capture/parameters.h"
+#include "check.h"
+#include "graph.h"
+#include "runtime/kernel.h"
+#include "runtime/report.h"
+
+namespace capture = reprise::capture;
+namespace ir = reprise::ir;
+namespace runtime = reprise::runtime;
+using capture::Model;
+using reprise::Error;
+using reprise::HandleBits;
+using reprise::HandleKind;
+using reprise::Status;
+using reprise::StatusOr;
+using runtime::Api;
+using runtime::NotNull;
+using runtime::NotNullInner;
+
+namespace reprise::facade {
+
+// A task handle is the model's slot and the node: nothing has to be stored for a million tasks.
+//   bits 63..56 kind, 55..36 model slot (20 bits), 35..32 low bits of the model's generation, 31..0 node
+aclmdlRITask TaskHandle(const Model& model, ir::NodeId node) {
+  const uint64_t bits = HandleBits(model.handle());
+  const uint64_t slot = bits & 0xFFFFF;
+  const uint64_t generation = (bits >> 32) & 0xF;
+  return reinterpret_cast<aclmdlRITask>((uint64_t{static_cast<uint8_t>(HandleKind::kTask)} << 56) | (slot << 36) |
+                                        (generation << 32) | node);
+}
+
+StatusOr<TaskRef> FindTask(aclmdlRITask task, const char* api) {
+  REPRISE_RETURN_IF_ERROR(NotNullInner(task, "task"));
+  const uint64_t bits = HandleBits(task);
+  if (reprise::HandleKindBits(task) == static_cast<uint8_t>(HandleKind::kTask)) {
+    const auto slot = static_cast<uint32_t>((bits >> 36) & 0xFFFFF);
+    Model* model = capture::Models().FindSlot(slot, static_cast<uint32_t>((bits >> 32) & 0xF), 0xF);
+    const auto node = static_cast<ir::NodeId>(bits);
+    if (model != nullptr && node < model->graph().nodes().size()) {
+      REPRISE_RETURN_IF_ERROR(NotSub(*model, api));
+      return TaskRef{model, node};
+    }
+    return Error(107017, fmt::format("task handle {} belongs to a model that was destroyed", fmt::ptr(task)));
+  }
+  return Error(107017, fmt::format("{} is not a task handle", fmt::ptr(task)));
+}
+
+}  // namespace reprise::facade
+
+using namespace reprise::facade;  // NOLINT: the rest of this file is C functions
+
+namespace {
+
+aclmdlRITaskType TypeOf(const ir::Node& node) {
+  switch (node.type->kind) {
+    case ir::TaskKind::kKernel:
+    case ir::TaskKind::kClosure: return ACL_MODEL_RI_TASK_KERNEL;
+    case ir::TaskKind::kEventRecord: return ACL_MODEL_RI_TASK_EVENT_RECORD;
+    case ir::TaskKind::kEventWait: return ACL_MODEL_RI_TASK_EVENT_WAIT;
+    case ir::TaskKind::kEventReset: return ACL_MODEL_RI_TASK_EVENT_RESET;
+    case ir::TaskKind::kValueWrite: return ACL_MODEL_RI_TASK_VALUE_WRITE;
+    case ir::TaskKind::kValueWait: return ACL_MODEL_RI_TASK_VALUE_WAIT;
+    default: return ACL_MODEL_RI_TASK_DEFAULT;
+  }
+}
+
+// The array protocol of GetStreams and GetTasksByStream.
+template <class At>
+Status FillArray(void** array, uint32_t* count, size_t total, At at, const char* what) {
+  const auto all = static_cast<uint32_t>(total);
+  if (array == nullptr) {
+    *count = all;
+    return {};
+  }
+  const uint32_t room = *count;
+  const uint32_t filled = room < all ? room : all;
+  for (uint32_t i = 0; i < filled; ++i) array[i] = at(i);
+  for (uint32_t i = filled; i < room; ++i) array[i] = nullptr;
+  *count = filled;
+  if (room >= all) return {};
+  return Error(107039, fmt::format("the array has room for {} of {} {}", room, all, what));
+}
+
+// Whether the task has a public parameter set; edges between streams inside of the graph have, host functions have not.
+bool HasParams(const ir::Node& node) { return TypeOf(node) != ACL_MODEL_RI_TASK_DEFAULT; }
+
+// The event of an event task: the user's handle for an external event, else a value that stands for the graph's own.
+aclrtEvent EventOf(const TaskRef& task, uint32_t* flags) {
+  const ir::Node& node = *task;
+  if (node.type == &runtime::kFlagRecord || node.type == &runtime::kFlagWait || node.type == &runtime::kFlagReset) {
+    const auto& payload = *static_cast<const runtime::FlagPayload*>(node.payload);
+    *flags = payload.event_flags;
+    return payload.event_handle;
+  }
+  const auto& edge = *static_cast<const ir::EdgePayload*>(node.payload);
+  *flags = edge.event_flag;
+  return TaskHandle(*task.model, edge.record);
+}
+
+Status CheckValueCell(const void* address) {
+  REPRISE_RETURN_IF_ERROR(NotNullInner(address, "devAddr"));
+  if (reinterpret_cast<uintptr_t>(address) % 8 != 0) {
+    return Error(107000, fmt::format("devAddr {} is not aligned to 8 bytes", fmt::ptr(address)));
+  }
+  return DeviceReaches(address, 8, "devAddr");
+}
+
+Status SetKernelParams(const TaskRef& task, const aclmdlRITaskParams& params) {
+  const aclmdlRIKernelTaskParams& kernel = params.kernelTaskParams;
+  if (TypeOf(*task) != ACL_MODEL_RI_TASK_KERNEL) {
+    return Error(107000, fmt::format("the task is a {}, not a kernel", ir::Describe(*task).type_name));
+  }
+  if (params.taskGrp != nullptr) return Error(107000, "taskGrp is not null: tasks of a group are changed by a group update");
+  REPRISE_RETURN_IF_ERROR(NotNullInner(kernel.funcHandle, "kernelTaskParams.funcHandle"));
+  REPRISE_RETURN_IF_ERROR(NotNullInner(kernel.args, "kernelTaskParams.args"));
+  REPRISE_RETURN_IF_ERROR(InRange(kernel.argsSize, 1, 64 << 10, "kernelTaskParams.argsSize"));
+  REPRISE_RETURN_IF_ERROR(InRange(kernel.numBlocks, 1, UINT32_MAX, "kernelTaskParams.numBlocks"));
+  auto function = runtime::FindObject(runtime::KernelFunctions(), kernel.funcHandle, "kernel function");
+  if (!function.ok()) return std::move(function).status();
+  runtime::LaunchAttributes attributes;
+  if (kernel.cfg != nullptr) {
+    REPRISE_ASSIGN_OR_RETURN(attributes, ReadLaunchAttributes(kernel.cfg));
+  }
+  std::string block(kernel.argsSize, '\0');
+  if (!reprise::device::CopyUntrusted(block.data(), kernel.args, block.size())) {
+    return Error(107000, fmt::format("kernelTaskParams.args {} is not accessible for {} bytes", fmt::ptr(kernel.args),
+                                     kernel.argsSize));
+  }
+  return capture::SetKernel(*task.model, task.node, **function, kernel.numBlocks,
+                            kernel.cfg != nullptr ? &attributes : nullptr, block.data(), block.size());
+}
+
+Status SetValueParams(const TaskRef& task, const aclmdlRITaskParams& params) {
+  if (params.taskGrp != nullptr || params.opInfoPtr != nullptr) {
+    return Error(107000, "taskGrp and opInfoPtr must be null for a value task");
+  }
+  if (!HasParams(*task)) {
+    return Error(107000, fmt::format("the task is a {}, which has no public parameters", ir::Describe(*task).type_name));
+  }
+  if (params.type == ACL_MODEL_RI_TASK_VALUE_WRITE) {
+    REPRISE_RETURN_IF_ERROR(CheckValueCell(params.valueWriteTaskParams.devAddr));
+    return capture::SetValueWrite(*task.model, task.node, params.valueWriteTaskParams.devAddr,
+                                  params.valueWriteTaskParams.value);
+  }
+  REPRISE_RETURN_IF_ERROR(CheckValueCell(params.valueWaitTaskParams.devAddr));
+  REPRISE_RETURN_IF_ERROR(InRange(params.valueWaitTaskParams.flag, 0, 3, "valueWaitTaskParams.flag"));
+  return capture::SetValueWait(*task.model, task.node, params.valueWaitTaskParams.devAddr,
+                               params.valueWaitTaskParams.value, params.valueWaitTaskParams.flag);
+}
+
+Status SetParams(const TaskRef& task, const aclmdlRITaskParams& params) {
+  switch (params.type) {
+    case ACL_MODEL_RI_TASK_KERNEL: return SetKernelParams(task, params);
+    case ACL_MODEL_RI_TASK_VALUE_WRITE:
+    case ACL_MODEL_RI_TASK_VALUE_WAIT: return SetValueParams(task, params);
+    default:
+      return Error(107000, fmt::format("params->type is {}; only kernel and value parameters can be set",
+                                       static_cast<int>(params.type)));
+  }
+}
+
+}  // namespace
+
+aclError aclmdlRIGetStreams(aclmdlRI modelRI, aclrtStream* streams, uint32_t* numStreams) {
+  return Api("aclmdlRIGetStreams", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNullInner(modelRI, "modelRI"));
+    REPRISE_RETURN_IF_ERROR(NotNullInner(numStreams, "numStreams"));
+    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindOwnModel(modelRI));
+    REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIGetStreams"));
+    if (model->kind() == capture::ModelKind::kBuilt) {
+      const auto& bound = model->bound();
+      return FillArray(streams, numStreams, bound.size(),
+                       [&](size_t i) { return bound[bound.size() - 1 - i].stream->handle(); }, "streams");
+    }
+    const auto& lanes = model->lanes();
+    // The stream that joined last comes first, the origin last.
+    return FillArray(streams, numStreams, lanes.size(), [&](size_t i) { return lanes[lanes.size() - 1 - i]->handle; },
+                     "streams");
+  });
+}
+
+aclError aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask* tasks, uint32_t* numTasks) {
+  return Api("aclmdlRIGetTasksByStream", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNullInner(stream, "stream"));
+    REPRISE_RETURN_IF_ERROR(NotNullInner(numTasks, "numTasks"));
+    const capture::LaneHandle* lane = capture::LaneHandles().Find(stream);
+    if (lane == nullptr) {
+      if (const runtime::Stream* user = runtime::Streams().Find(stream)) {
+        return Error(107000, fmt::format("{} is not a stream of a model", user->Describe()))
+            .Hint("pass a stream that aclmdlRIGetStreams returned");
+      }
+      return Error(107017, reprise::DescribeBadHandle(capture::LaneHandles().Classify(stream), stream,
+                                                      "graph-internal stream"));
+    }
+    REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
+    if (&lane->model->context() != context) {
+      return Error(107003, fmt::format("the stream belongs to {} of another context", lane->model->Describe()));
+    }
+    REPRISE_RETURN_IF_ERROR(NotSub(*lane->model, "aclmdlRIGetTasksByStream"));
+    const auto& nodes = lane->model->graph().lanes()[lane->lane].nodes;
+    return FillArray(tasks, numTasks, nodes.size(), [&](size_t i) { return TaskHandle(*lane->model, nodes[i]); },
+                     "tasks");
+  });
+}
+
+aclError aclmdlRITaskGetType(aclmdlRITask task, aclmdlRITaskType* type) {
+  return Api("aclmdlRITaskGetType", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNullInner(type, "type"));
+    REPRISE_ASSIGN_OR_RETURN(const TaskRef found, FindTask(task, "aclmdlRITaskGetType"));
+    *type = TypeOf(found.model->graph().node(found.node));
+    return {};
+  });
+}
+
+aclError aclmdlRITaskGetSeqId(aclmdlRITask task, uint32_t* id) {
+  return Api("aclmdlRITaskGetSeqId", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNullInner(id, "id"));
+    REPRISE_ASSIGN_OR_RETURN(const TaskRef found, FindTask(task, "aclmdlRITaskGetSeqId"));
+    *id = found.node;
+    return {};
+  });
+}
+
+aclError aclmdlRITaskGetParams(aclmdlRITask task, aclmdlRITaskParams* params) {
+  return Api("aclmdlRITaskGetParams", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNullInner(params, "params"));
+    REPRISE_ASSIGN_OR_RETURN(const TaskRef found, FindTask(task, "aclmdlRITaskGetParams"));
+    const ir::Node& node = *found;
+    const ir::TaskInfo info = ir::Describe(node);
+    const aclmdlRITaskType type = TypeOf(node);
+    if (type == ACL_MODEL_RI_TASK_DEFAULT) {
+      return Error(107000, fmt::format("the task is a {}, which has no public parameters", info.type_name));
+    }
+    *params = {};
+    params->type = type;
+    uint32_t event_flags = 0;
+    switch (type) {
+      case ACL_MODEL_RI_TASK_KERNEL: {
+        if (const capture::TaskGroup* group = found.model->GroupOf(node)) params->taskGrp = group->handle;
+        if (const std::string* op_info = found.model->graph().op_info(found.node)) {
+          params->opInfoPtr = const_cast<char*>(op_info->data());
+          params->opInfoSize = op_info->size();
+        }
+        aclmdlRIKernelTaskParams& kernel = params->kernelTaskParams;
+        kernel.funcHandle = info.function;
+        kernel.args = const_cast<void*>(info.args_address);
+        kernel.argsSize = info.args_bytes;
+        kernel.numBlocks = info.num_blocks;
+        break;
+      }
+      case ACL_MODEL_RI_TASK_EVENT_RECORD:
+        params->eventRecordTaskParams.event = EventOf(found, &event_flags);
+        params->eventRecordTaskParams.eventFlag = event_flags;
+        break;
+      case ACL_MODEL_RI_TASK_EVENT_WAIT:
+        params->eventWaitTaskParams.event = EventOf(found, &event_flags);
+        params->eventWaitTaskParams.eventFlag = event_flags;
+        break;
+      case ACL_MODEL_RI_TASK_EVENT_RESET:
+        params->eventResetTaskParams.event = EventOf(found, &event_flags);
+        params->eventResetTaskParams.eventFlag = event_flags;
+        break;
+      case ACL_MODEL_RI_TASK_VALUE_WRITE:
+        params->valueWriteTaskParams.devAddr = reinterpret_cast<void*>(info.address);
+        params->valueWriteTaskParams.value = info.value;
+        break;
+      case ACL_MODEL_RI_TASK_VALUE_WAIT:
+        params->valueWaitTaskParams.devAddr = reinterpret_cast<void*>(info.address);
+        params->valueWaitTaskParams.value = info.value;
+        params->valueWaitTaskParams.flag = info.compare;
+        break;
+      default: break;
+    }
+    return {};
+  });
+}
+
+aclError aclmdlRITaskSetParams(aclmdlRITask task, aclmdlRITaskParams* params) {
+  return Api("aclmdlRITaskSetParams", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNullInner(params, "params"));
+    REPRISE_ASSIGN_OR_RETURN(const TaskRef found, FindTask(task, "aclmdlRITaskSetParams"));
+    REPRISE_RETURN_IF_ERROR(capture::CheckChangeable(*found.model));
+    Status status = SetParams(found, *params);
+    return status.ok() ? Status() : capture::Fault(*found.model, std::move(status));
+  });
+}
+
+aclError aclmdlRITaskDisable(aclmdlRITask task) {
+  return Api("aclmdlRITaskDisable", [&]() -> Status {
+    REPRISE_ASSIGN_OR_RETURN(const TaskRef found, FindTask(task, "aclmdlRITaskDisable"));
+    REPRISE_RETURN_IF_ERROR(capture::CheckChangeable(*found.model));
+    if (!HasParams(*found)) {
+      return capture::Fault(*found.model,
+                            Error(107000, fmt::format("the task is a {}, which cannot be disabled",
+                                                      ir::Describe(*found).type_name)));
+    }
+    return capture::Disable(*found.model, found.node);
+  });
+}
+
+aclError aclmdlRIUpdate(aclmdlRI modelRI) {
+  return Api("aclmdlRIUpdate", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNullInner(modelRI, "modelRI"));
+    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindModel(modelRI));
+    REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIUpdate"));
+    REPRISE_ASSIGN_OR_RETURN(model, capture::FindOwnModel(modelRI));
+    return capture::UpdateModel(*model);
+  });
+}
+
+aclError aclmdlRIKernelTaskGetAttribute(aclmdlRITask task, aclrtLaunchKernelAttrId attrId,
+                                        aclrtLaunchKernelAttrValue* attrValue) {
+  return Api("aclmdlRIKernelTaskGetAttribute", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(task, "task"));
+    REPRISE_RETURN_IF_ERROR(NotNull(attrValue, "attrValue"));
+    REPRISE_ASSIGN_OR_RETURN(const TaskRef found, FindTask(task, "aclmdlRIKernelTaskGetAttribute"));
+    const ir::TaskInfo info = ir::Describe(*found);
+    if (TypeOf(*found) != ACL_MODEL_RI_TASK_KERNEL) {
+      return Error(107000, fmt::format("the task is a {}, not a kernel", info.type_name));
+    }
+    aclrtLaunchKernelAttrValue value{};
+    switch (attrId) {
+      case ACL_RT_LAUNCH_KERNEL_ATTR_SCHEM_MODE: value.schemMode = static_cast<uint8_t>(info.schem_mode); break;
+      case ACL_RT_LAUNCH_KERNEL_ATTR_DYN_UBUF_SIZE: value.dynUBufSize = info.dynamic_ubuf; break;
+      case ACL_RT_LAUNCH_KERNEL_ATTR_DATA_DUMP: value.isDataDump = static_cast<uint8_t>(info.data_dump); break;
+      case ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT: value.timeout = static_cast<uint16_t>(info.timeout_s); break;
+      case ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT_US:
+        value.timeoutUs = {static_cast<uint32_t>(info.timeout_us), static_cast<uint32_t>(info.timeout_us >> 32)};
+        break;
+      default:
+        return Error(107000, fmt::format("attrId is {}; a task tells SCHEM_MODE, DYN_UBUF_SIZE, DATA_DUMP, TIMEOUT and "
+                                         "TIMEOUT_US",
+                                         static_cast<int>(attrId)));
+    }
+    *attrValue = value;
+    return {};
+  });
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "capture/build.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "capture/session.h"
+
+namespace reprise::capture {
+namespace {
+
+using runtime::Stream;
+
+constexpr uint32_t kStreamFastLaunch = 0x1;
+constexpr uint32_t kStreamDeviceUseOnly = 0x20;
+
+Status CheckBuilt(const Model& model, const char* api) {
+  if (model.kind() == ModelKind::kBuilt) return {};
+  return Error(107000, fmt::format("{} needs a model made by aclmdlRIBuildBegin; {} was captured", api, model.Describe()));
+}
+
+Status NotBound(const Stream& stream, const Model& model, int code) {
+  return Error(code, fmt::format("{} is not bound to {}", stream.Describe(), model.Describe()))
+      .Hint("bind it with aclmdlRIBindStream first");
+}
+
+Status CheckBothBound(const Stream& stream, const Stream& target) {
+  const void* model = stream.bound_model.load();
+  if (model != nullptr && model == target.bound_model.load()) return {};
+  return Error(107005, fmt::format("{} and {} are not bound to one model", stream.Describe(), target.Describe()))
+      .Hint("bind both streams to the model with aclmdlRIBindStream first");
+}
+
+}  // namespace
+
+HandleTable<Label, HandleKind::kLabel>& Labels() {
+  static auto* const table = new HandleTable<Label, HandleKind::kLabel>;
+  return *table;
+}
+
+HandleTable<LabelList, HandleKind::kLabelList>& LabelLists() {
+  static auto* const table = new HandleTable<LabelList, HandleKind::kLabelList>;
+  return *table;
+}
+
+StatusOr<Model*> BeginBuild(runtime::Context& context) { return Model::Create(context, ModelKind::kBuilt); }
+
+Status Bind(Model& model, Stream& stream, bool is_head) {
+  REPRISE_RETURN_IF_ERROR(CheckBuilt(model, "aclmdlRIBindStream"));
+  REPRISE_RETURN_IF_ERROR(CheckNotCapturing(stream, "aclmdlRIBindStream"));
+  if ((stream.flags() & kStreamDeviceUseOnly) != 0) {
+    return Error(507000, fmt::format("{} is for device code only (ACL_STREAM_DEVICE_USE_ONLY)", stream.Describe()));
+  }
+  if (stream.failure_mode.load() != 0 || stream.context().stop_on_failure.load()) {
+    return Error(207000, fmt::format("{} stops on failure, which a bound stream cannot", stream.Describe()))
+        .Hint("bind a stream with failure mode ACL_CONTINUE_ON_FAILURE");
+  }
+  if ((stream.flags() & kStreamFastLaunch) != 0) {
+    return Error(207000, fmt::format("{} was created with ACL_STREAM_FAST_LAUNCH, which a bound stream cannot have",
+                                     stream.Describe()));
+  }
+  if (!stream.is_persistent()) {
+    return Error(107000, fmt::format("{} was created with flags {:#x}, without ACL_STREAM_PERSISTENT", stream.Describe(),
+                                     stream.flags()))
+        .Hint("create it with aclrtCreateStreamWithConfig and ACL_STREAM_PERSISTENT");
+  }
+  const void* nobody = nullptr;
+  if (!stream.bound_model.compare_exchange_strong(nobody, &model)) {
+    return Error(107005, fmt::format("{} is bound to a model already", stream.Describe()))
+        .Hint("unbind it with aclmdlRIUnbindStream first");
+  }
+  model.bound().push_back({&stream, stream.stored(), is_head});
+  return {};
+}
+
+Status Unbind(Model& model, Stream& stream) {
+  REPRISE_RETURN_IF_ERROR(CheckBuilt(model, "aclmdlRIUnbindStream"));
+  REPRISE_RETURN_IF_ERROR(CheckNotCapturing(stream, "aclmdlRIUnbindStream"));
+  if (stream.bound_model.load() != &model) return NotBound(stream, model, 107005);
+  std::erase_if(model.bound(), [&](const BoundStream& bound) { return bound.stream == &stream; });
+  stream.bound_model = nullptr;
+  stream.stored_sealed = false;
+  return {};
+}
+
+Status AddEndTask(Model& model, Stream& stream) {
+  REPRISE_RETURN_IF_ERROR(CheckBuilt(model, "aclmdlRIEndTask"));
+  REPRISE_RETURN_IF_ERROR(CheckNotCapturing(stream, "aclmdlRIEndTask"));
+  if (stream.bound_model.load() != &model) return NotBound(stream, model, 507000);
+  if (model.has_end) {
+    return Error(507000, fmt::format("{} has an end task already", model.Describe()))
+        .Hint("call aclmdlRIEndTask once, on the stream that finishes last");
+  }
+  uint64_t nothing = 0;
+  REPRISE_RETURN_IF_ERROR(stream.Submit(ir::MakeTask(exec::kEndTask, nothing)));
+  model.has_end = true;
+  return {};
+}
+
+Status EndBuild(Model& model) {
+  REPRISE_RETURN_IF_ERROR(CheckBuilt(model, "aclmdlRIBuildEnd"));
+  REPRISE_RETURN_IF_ERROR(model.SealProgram());
+  for (const BoundStream& bound : model.bound()) bound.stream->stored_sealed = true;
+  model.set_state(ModelState::kReady);
+  return {};
+}
+
+Status SubmitActivate(Stream& stream, Stream& target) {
+  REPRISE_RETURN_IF_ERROR(CheckBothBound(stream, target));
+  exec::ActivatePayload payload{target.stored().get(), target.id()};
+  return stream.Submit(ir::MakeTask(exec::kActivateTask, payload));
+}
+
+Status SubmitSwitch(Stream& stream, const void* left, const void* right, exec::SwitchCondition condition, bool is_int64,
+                    Stream& target) {
+  REPRISE_RETURN_IF_ERROR(CheckBothBound(stream, target));
+  exec::SwitchPayload payload{left, right, condition, is_int64, target.stored().get(), target.id()};
+  return stream.Submit(ir::MakeTask(exec::kSwitchTask, payload));
+}
+
+Status SetLabel(Label& label, Stream& stream) {
+  if (label.context != &stream.context()) return Error(507031, "the label belongs to another context than the stream");
+  REPRISE_RETURN_IF_ERROR(CheckNotCapturing(stream, "aclrtSetLabel"));
+  if (stream.bound_model.load() == nullptr) {
+    return Error(107005, fmt::format("{} is not bound to a model", stream.Describe()))
+        .Hint("bind it with aclmdlRIBindStream first");
+  }
+  if (label.graph != nullptr) return Error(107000, "the label is set already").Hint("use one label for each position");
+  uint64_t nothing = 0;
+  REPRISE_RETURN_IF_ERROR(stream.Submit(ir::MakeTask(exec::kLabelSetTask, nothing)));
+  label.graph = stream.stored();
+  label.node = static_cast<ir::NodeId>(label.graph->nodes().size() - 1);
+  return {};
+}
+
+Status SubmitLabelSwitch(Stream& stream, const void* index, uint32_t most, const LabelList& list) {
+  if (stream.bound_model.load() == nullptr) {
+    return Error(107005, fmt::format("{} is not bound to a model", stream.Describe()))
+        .Hint("bind it with aclmdlRIBindStream first");
+  }
+  exec::LabelSwitchPayload payload{static_cast<const uint32_t*>(index), most,
+                                   new std::vector<exec::LabelTarget>(list.targets)};
+  return stream.Submit(ir::MakeTask(exec::kLabelSwitchTask, payload));
+}
+
+}  // namespace reprise::capture

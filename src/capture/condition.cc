@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "capture/condition.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "capture/session.h"
+
+namespace reprise::capture {
+namespace {
+
+using ir::RunResult;
+
+// One conditional task and the execution of its chosen body. Runs of the graph that holds it never overlap.
+struct ConditionTask {
+  ConditionKind kind;
+  uint64_t* cell;
+  std::vector<Model*> bodies;
+  exec::Replay::Progress progress{};
+  exec::Replay* running = nullptr;
+
+  // The body to run now; null when there is none.
+  Model* Choose() const {
+    const uint64_t value = std::atomic_ref<uint64_t>(*cell).load(std::memory_order_acquire);
+    switch (kind) {
+      case ConditionKind::kIf:
+        if (value != 0) return bodies[0];
+        return bodies.size() > 1 ? bodies[1] : nullptr;
+      case ConditionKind::kWhile: return value != 0 ? bodies[0] : nullptr;
+      case ConditionKind::kSwitch: return value < bodies.size() ? bodies[value] : nullptr;
+    }
+    return nullptr;
+  }
+
+  RunResult Run(device::RunContext& context) {
+    for (;;) {
+      if (running == nullptr) {
+        Model* body = Choose();
+        if (body == nullptr) return RunResult::kDone;
+        running = body->replay();
+        progress = {running->Submit()};
+      }
+      const RunResult result = running->Run(context, progress);
+      if (result != RunResult::kDone) return result;
+      running = nullptr;
+      if (kind != ConditionKind::kWhile || context.failed()) return RunResult::kDone;
+    }
+  }
+};
+
+struct ConditionPayload {
+  ConditionTask* task;
+};
+
+constexpr ir::TaskType kCondition = {
+    ir::TaskKind::kCondition, "CONDITION_OP",
+    [](device::RunContext& context, void* payload) {
+      return static_cast<ConditionPayload*>(payload)->task->Run(context);
+    },
+    [](void* payload) noexcept { delete static_cast<ConditionPayload*>(payload)->task; },
+    [](void* payload, device::Runnable* runnable) noexcept {
+      ConditionTask& task = *static_cast<ConditionPayload*>(payload)->task;
+      if (task.running == nullptr) return;
+      const bool was_queued = task.progress.phase == exec::Replay::Progress::kQueued;
+      task.running->Abandon(task.progress, runnable);
+      if (was_queued) task.running->Cancel(task.progress.ticket);
+      task.running = nullptr;
+    }};
+
+}  // namespace
+
+Status AddConditionTask(runtime::Stream& stream, Condition& condition, ConditionKind kind, std::span<void*> bodies) {
+  std::lock_guard lock(stream.context().capture_mutex);
+  if (!stream.is_capturing()) return Error(107029, fmt::format("{} is not being captured", stream.Describe()));
+  Session& session = *static_cast<Session*>(stream.sink());
+  if (condition.model != &session.model()) {
+    return Error(107000, fmt::format("the condition handle was created on {}, {} is captured into {}",
+                                     condition.model->Describe(), stream.Describe(), session.model().Describe()))
+        .Hint("create the handle on the model that aclmdlRICaptureGetInfo returns for this stream");
+  }
+  if (condition.used) {
+    return Error(107000, "the condition handle is used by another conditional task already")
+        .Culprit(session.Describe())
+        .Hint("create one handle for each conditional task");
+  }
+  ConditionPayload payload{new ConditionTask{kind, condition.cell, {}}};
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    auto body = Model::Create(stream.context(), ModelKind::kSub, &session.model());
+    if (!body.ok()) {
+      delete payload.task;
+      return std::move(body).status();
+    }
+    payload.task->bodies.push_back(*body);
+  }
+  // From here on the bodies belong to the model, whether or not the task can be added.
+  const std::vector<Model*> made = payload.task->bodies;
+  REPRISE_RETURN_IF_ERROR(session.Record(stream, ir::MakeTask(kCondition, payload)));
+  condition.used = true;
+  for (size_t i = 0; i < bodies.size(); ++i) bodies[i] = made[i]->handle();
+  return {};
+}
+
+}  // namespace reprise::capture

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "capture/group.h"
+
+#include <fmt/format.h>
+
+#include <mutex>
+#include <string_view>
+
+#include "capture/session.h"
+
+namespace reprise::capture {
+namespace {
+
+using runtime::Stream;
+
+// Takes the place of the stream's queue while an update is open.
+class Update final : public runtime::TaskSink {
+ public:
+  explicit Update(TaskGroup& group) : group_(group) {}
+  bool is_capture() const override { return false; }
+  TaskGroup& group() const { return group_; }
+  size_t replaced() const { return next_; }
+  size_t size() const { return group_.slots.size(); }
+
+  Status Record(Stream& stream, const ir::Task& task) override;
+
+ private:
+  TaskGroup& group_;
+  size_t next_ = 0;
+};
+
+// The replacement, in order with the other work of the update stream.
+struct ReplacePayload {
+  ir::TaskSlot* slot;   // one reference
+  ir::HeldTask* task;   // one reference, given to the slot when the task runs
+};
+
+constexpr ir::TaskType kReplace = {
+    ir::TaskKind::kNop, "TASK_UPDATE",
+    [](device::RunContext&, void* payload) {
+      auto* p = static_cast<ReplacePayload*>(payload);
+      p->slot->Replace(p->task);
+      p->task = nullptr;
+      return ir::RunResult::kDone;
+    },
+    [](void* payload) noexcept {
+      auto* p = static_cast<ReplacePayload*>(payload);
+      if (p->task != nullptr) p->task->Release();
+      p->slot->Release();
+    }};
+
+// Engine and mix: what a replacement must share with the kernel it replaces.
+struct Engine {
+  std::string_view name;
+  uint32_t mix_ration;
+  bool operator==(const Engine&) const = default;
+};
+
+Engine EngineOf(const ir::TaskType& type, const void* payload) {
+  ir::TaskInfo info;
+  info.type_name = type.name;
+  if (type.describe != nullptr) type.describe(payload, info);
+  return {info.type_name, info.mix_ration};
+}
+
+Status Update::Record(Stream& stream, const ir::Task& task) {
+  const auto refuse = [&](Status error) {
+    task.Destroy();
+    return error;
+  };
+  if (task.type->kind != ir::TaskKind::kKernel && task.type->kind != ir::TaskKind::kClosure) {
+    return refuse(Error(507009, fmt::format("{} is updating a task group and takes kernels only, not {}",
+                                            stream.Describe(), task.type->name))
+                      .Hint("end the update with aclmdlRICaptureTaskUpdateEnd first"));
+  }
+  if (next_ == group_.slots.size()) {
+    return refuse(Error(507000, fmt::format("the task group of {} has {} kernels, and all of them are replaced",
+                                            group_.model->Describe(), next_))
+                      .Hint("launch as many kernels as were captured in the group"));
+  }
+  ir::TaskSlot* slot = group_.slots[next_];
+  ir::HeldTask* current = slot->Acquire();
+  const Engine wanted = EngineOf(current->type(), current->payload());
+  current->Release();
+  if (const Engine given = EngineOf(*task.type, task.payload); given != wanted) {
+    return refuse(Error(507000, fmt::format("kernel {} of the task group is a {} kernel (mix ration {}), the replacement "
+                                            "a {} kernel (mix ration {})",
+                                            next_, wanted.name, wanted.mix_ration, given.name, given.mix_ration))
+                      .Hint("launch the same kinds of kernels as were captured in the group"));
+  }
+  ReplacePayload payload{slot, nullptr};
+  try {
+    payload.task = ir::HeldTask::Create(task);
+  } catch (const std::bad_alloc&) {
+    return Error(207005, "no memory for the replacement of a kernel");
+  }
+  slot->Retain();
+  REPRISE_RETURN_IF_ERROR(stream.SubmitNow(ir::MakeTask(kReplace, payload)));
+  ++next_;
+  return {};
+}
+
+Update* UpdateOf(const Stream& stream) {
+  return stream.sink() != nullptr && !stream.is_capturing() ? static_cast<Update*>(stream.sink()) : nullptr;
+}
+
+Session* SessionOf(const Stream& stream) {
+  return stream.is_capturing() ? static_cast<Session*>(stream.sink()) : nullptr;
+}
+
+}  // namespace
+
+Status BeginGroup(Stream& stream) {
+  std::lock_guard lock(stream.context().capture_mutex);
+  if (UpdateOf(stream) != nullptr) {
+    return Error(107033, fmt::format("{} is updating a task group", stream.Describe()))
+        .Hint("end the update with aclmdlRICaptureTaskUpdateEnd first");
+  }
+  Session* session = SessionOf(stream);
+  if (session == nullptr) return Error(107029, fmt::format("{} is not being captured", stream.Describe()));
+  Session::Member& member = session->MemberOf(stream);
+  if (member.group != nullptr) {
+    return Error(107033, fmt::format("a task group is open on {} already", stream.Describe()))
+        .Culprit(session->Describe())
+        .Hint("groups do not nest: close it with aclmdlRICaptureTaskGrpEnd first");
+  }
+  REPRISE_ASSIGN_OR_RETURN(member.group, session->model().AddGroup());
+  ++session->open_groups_;
+  return {};
+}
+
+StatusOr<TaskGroup*> EndGroup(Stream& stream) {
+  std::lock_guard lock(stream.context().capture_mutex);
+  Session* session = SessionOf(stream);
+  if (session == nullptr) return Error(107029, fmt::format("{} is not being captured", stream.Describe()));
+  Session::Member& member = session->MemberOf(stream);
+  if (member.group == nullptr) {
+    return Error(107033, fmt::format("no task group is open on {}", stream.Describe()))
+        .Culprit(session->Describe())
+        .Hint("open one with aclmdlRICaptureTaskGrpBegin first");
+  }
+  TaskGroup* group = member.group;
+  member.group = nullptr;
+  --session->open_groups_;
+  if (!session->group_error_.ok()) return std::move(session->group_error_);
+  if (session->invalidated()) {
+    const Status::Detail& why = session->why_.detail();
+    return Error(507903, fmt::format("the capture was invalidated by an earlier call: {} ({})", why.what, why.code))
+        .Culprit(session->Describe());
+  }
+  return group;
+}
+
+Status BeginUpdate(Stream& stream, TaskGroup& group) {
+  std::lock_guard lock(stream.context().capture_mutex);
+  if (UpdateOf(stream) != nullptr) {
+    return Error(107033, fmt::format("{} is updating a task group already", stream.Describe()))
+        .Hint("end that update with aclmdlRICaptureTaskUpdateEnd first");
+  }
+  Stream* nobody = nullptr;
+  if (!group.updater.compare_exchange_strong(nobody, &stream)) {
+    return Error(107033, fmt::format("the task group is being updated on {}", nobody->Describe()));
+  }
+  stream.set_sink(new Update(group));
+  return {};
+}
+
+Status EndUpdate(Stream& stream) {
+  std::lock_guard lock(stream.context().capture_mutex);
+  const std::unique_ptr<Update> update(UpdateOf(stream));
+  if (update == nullptr) {
+    return Error(107033, fmt::format("{} is not updating a task group", stream.Describe()))
+        .Hint("begin the update with aclmdlRICaptureTaskUpdateBegin first");
+  }
+  stream.set_sink(nullptr);
+  update->group().updater.store(nullptr);
+  if (update->replaced() == update->size()) return {};
+  return Error(507000, fmt::format("{} of the {} kernels of the task group were replaced", update->replaced(),
+                                   update->size()))
+      .Hint("launch as many kernels between UpdateBegin and UpdateEnd as were captured in the group");
+}
+
+}  // namespace reprise::capture

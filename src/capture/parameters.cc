@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "capture/parameters.h"
+
+#include <fmt/format.h>
+
+#include <new>
+
+#include "runtime/tasks.h"
+
+namespace reprise::capture {
+namespace {
+
+Status Put(Model& model, ir::NodeId node, const ir::Task& task) {
+  try {
+    model.graph().Replace(node, task);
+  } catch (const std::bad_alloc&) {
+    return Fault(model, Error(207005, "no memory for the new parameters"));
+  }
+  model.set_state(ModelState::kUpdating);
+  return {};
+}
+
+}  // namespace
+
+Status CheckChangeable(const Model& model) {
+  if (model.kind() == ModelKind::kBuilt) {
+    return Error(207000, fmt::format("{} was built, not captured: its tasks cannot be changed", model.Describe()));
+  }
+  const ModelState state = model.state();
+  if (state != ModelState::kReady && state != ModelState::kUpdating) {
+    return Error(107040, fmt::format("the tasks of {} cannot be changed: it is {}", model.Describe(), StateName(state)));
+  }
+  if (model.executing()) {
+    return Error(107040, fmt::format("the tasks of {} cannot be changed: executions are pending", model.Describe()))
+        .Hint("synchronise the streams that execute it first");
+  }
+  return {};
+}
+
+Status Fault(Model& model, Status why) {
+  model.set_state(ModelState::kFault);
+  return why;
+}
+
+Status SetKernel(Model& model, ir::NodeId node, runtime::KernelFunction& function, uint32_t blocks,
+                 const runtime::LaunchAttributes* attributes, const void* args, size_t args_bytes) {
+  runtime::LaunchAttributes kept;
+  if (attributes == nullptr) {
+    const ir::TaskInfo info = ir::Describe(model.graph().node(node));
+    kept = {static_cast<uint8_t>(info.schem_mode), static_cast<uint8_t>(info.data_dump),
+            static_cast<uint16_t>(info.timeout_s), info.dynamic_ubuf, info.timeout_us};
+    attributes = &kept;
+  }
+  return runtime::WithKernelTask(function, blocks, *attributes, args, args_bytes,
+                                 [&](const ir::Task& task) { return Put(model, node, task); });
+}
+
+Status SetValueWrite(Model& model, ir::NodeId node, void* address, uint64_t value) {
+  return runtime::WithValueWrite(address, value, [&](const ir::Task& task) { return Put(model, node, task); });
+}
+
+Status SetValueWait(Model& model, ir::NodeId node, void* address, uint64_t value, uint32_t compare) {
+  return runtime::WithValueWait(address, value, static_cast<runtime::ValueCompare>(compare),
+                                [&](const ir::Task& task) { return Put(model, node, task); });
+}
+
+Status Disable(Model& model, ir::NodeId node) {
+  model.graph().Disable(node);
+  model.set_state(ModelState::kUpdating);
+  return {};
+}
+
+Status UpdateModel(Model& model) {
+  if (model.kind() == ModelKind::kBuilt) {
+    return Error(207000, fmt::format("{} was built, not captured: there is nothing to update", model.Describe()));
+  }
+  if (model.state() == ModelState::kReady && !model.executing()) return {};
+  REPRISE_RETURN_IF_ERROR(CheckChangeable(model));
+  try {
+    model.Seal();
+  } catch (const std::bad_alloc&) {
+    return Fault(model, Error(207005, "no memory to instantiate the graph"));
+  }
+  model.set_state(ModelState::kReady);
+  return {};
+}
+
+}  // namespace reprise::capture
