@@ -13,7 +13,6 @@
 #include "limits.h"
 #include "notify.h"
 #include "profile.h"
-#include "runtime/callback.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/thread.h"
@@ -57,9 +56,6 @@ Status DestroyStream(const char* api, aclrtStream handle, Stream::DestroyMode mo
   }
   REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*stream, api));
   AnnounceStream(*stream, ACL_RT_STREAM_STATE_DESTROY_PRE);
-  // Callbacks that are still queued need their thread.
-  if (mode == Stream::DestroyMode::kWait) (void)stream->Synchronize(std::nullopt);
-  runtime::ForgetSubscription(*stream);
   Stream::Destroy(stream, mode);
   return {};
 }

@@ -31,27 +31,25 @@ struct Version {
 Version ParseVersion(const std::string& text) {
   Version version;
   version.text = text;
-  std::string* const fields[] = {&version.major, &version.minor, &version.release, &version.patch};
+  std::string* const fields[] = {&version.major, &version.minor, &version.release};
   std::array<int32_t, 3> numbers{};
   size_t field = 0;
   size_t numeric = 0;
   int32_t stage = 3;  // 0 alpha, 1 beta, 2 rc, 3 final
   int32_t stage_number = 0;
-  for (size_t at = 0; at < text.size() && field < 4; ++field) {
+  for (size_t at = 0; at < text.size(); ++field) {
     const size_t end = std::min(text.find_first_of(".-", at), text.size());
-    const std::string part = text.substr(at, end - at);
-    *fields[field] = part;
-    std::string lower = part;
-    std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-    const size_t digits = lower.find_first_of("0123456789");
-    const std::string word = lower.substr(0, digits);
-    const int32_t number =
-        digits == std::string::npos ? 0 : static_cast<int32_t>(std::stol(lower.substr(digits, 4)));
+    std::string part = text.substr(at, end - at);
+    if (field < std::size(fields)) *fields[field] = part;
+    if (field == std::size(fields)) version.patch = text.substr(at);
+    std::transform(part.begin(), part.end(), part.begin(), [](unsigned char c) { return std::tolower(c); });
+    const size_t digits = part.find_first_of("0123456789");
+    const std::string word = part.substr(0, digits);
+    const int32_t number = digits == std::string::npos ? 0 : static_cast<int32_t>(std::stol(part.substr(digits, 4)));
     if (word.empty() && stage == 3 && numeric < numbers.size()) {
       numbers[numeric++] = number;
     } else {
-      const int32_t found = word == "alpha" ? 0 : word == "beta" ? 1 : word == "rc" ? 2 : stage;
-      if (found < stage) stage = found;
+      stage = std::min(stage, word == "alpha" ? 0 : word == "beta" ? 1 : word == "rc" ? 2 : 3);
       if (number != 0) stage_number = number;
     }
     at = end + 1;

@@ -58,11 +58,9 @@ Status ExecuteOn(const Executor& executor, OpId id, void* workspace, uint64_t wo
   }
   auto found = runtime::FindStream(stream);
   if (!found.ok()) return FromRuntime(op, std::move(found).status());
-  if (ChecksPointers()) {
-    REPRISE_RETURN_IF_ERROR(executor.CheckMemory());
-    if (executor.workspace_bytes != 0) {
-      REPRISE_RETURN_IF_ERROR(executor.CheckRange(workspace, executor.workspace_bytes, "the workspace"));
-    }
+  REPRISE_RETURN_IF_ERROR(executor.CheckMemory());
+  if (executor.workspace_bytes != 0) {
+    REPRISE_RETURN_IF_ERROR(executor.CheckRange(workspace, executor.workspace_bytes, "the workspace"));
   }
   for (const Launch* launch : executor.launches) {
     LaunchTask payload;
@@ -102,6 +100,7 @@ void Executor::MoveSlot(size_t index, uintptr_t base) {
 }
 
 Status Executor::CheckRange(const void* pointer, uint64_t bytes, std::string_view what) const {
+  if (!ChecksPointers()) return {};
   const device::MemoryRegistry& registry = device::MemoryRegistry::Get();
   auto range = registry.CheckRange(pointer, bytes, "it");
   if (range.ok() && range.value().kind != device::MemoryKind::kPageable) [[likely]] return {};

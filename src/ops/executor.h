@@ -58,9 +58,10 @@ class Executor {
 
   /// Moves a slot to another storage address; launches that were submitted keep theirs.
   void MoveSlot(size_t slot, uintptr_t base);
-  /// 161001 or 361001 unless every tensor lies in memory that the runtime knows.
+  /// 161001 for a tensor with elements and no address; 361001 unless CheckRange takes all of them.
   Status CheckMemory() const;
-  /// 361001 unless the bytes lie in one range that the runtime knows; `what` names them.
+  /// 361001 unless the bytes lie in one range that the runtime knows; `what` names them. REPRISE_CHECK_POINTERS=0
+  /// lets everything pass.
   Status CheckRange(const void* pointer, uint64_t bytes, std::string_view what) const;
   /// "other", "tensors[2]".
   std::string NameOf(const TensorSlot& slot) const;

@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "base/fault.h"
+
 namespace reprise::ops {
 namespace {
 
@@ -102,6 +104,14 @@ TEST(ListTest, SaysWhichElementWasDestroyedBefore) {
   EXPECT_NE(status.detail().what.find("element 0"), std::string::npos);
   EXPECT_EQ(Tensors().Find(second), nullptr);
   EXPECT_EQ(CreateTensorList(entries, 2).status().code(), 161002);
+}
+
+TEST(FaultTest, AnObjectThatCannotBeMadeLeavesNothingBehind) {
+  const size_t live = Tensors().live();
+  ArmFault("ops.object", 1);
+  EXPECT_EQ(CreateTensor(TensorDesc{}).status().code(), 561000);
+  EXPECT_TRUE(FaultFired());
+  EXPECT_EQ(Tensors().live(), live);
 }
 
 TEST(WordsTest, FormatsAndTypesHaveNames) {

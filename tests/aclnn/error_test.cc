@@ -129,8 +129,9 @@ TEST_F(ErrorTest, StaleForeignAndMistakenPointersAreErrors) {
 TEST_F(ErrorTest, MemoryThatIsNotDeviceMemoryIsRefusedBeforeAnythingRuns) {
   std::vector<float> pageable(8);
   const int64_t dims[] = {4, 2};
-  const auto run = [&](void* data, int64_t offset) {
-    aclTensor* tensor = aclCreateTensor(dims, 2, ACL_FLOAT, nullptr, offset, ACL_FORMAT_ND, nullptr, 0, data);
+  const auto run = [&](void* data, int64_t offset, int64_t row_stride = 2) {
+    const int64_t strides[] = {row_stride, 1};
+    aclTensor* tensor = aclCreateTensor(dims, 2, ACL_FLOAT, strides, offset, ACL_FORMAT_ND, nullptr, 0, data);
     const aclnnStatus status = RUN(aclnnAdd, a.get(), b.get(), alpha.get(), tensor);
     EXPECT_EQ(aclDestroyTensor(tensor), 0);
     return status;
@@ -139,7 +140,7 @@ TEST_F(ErrorTest, MemoryThatIsNotDeviceMemoryIsRefusedBeforeAnythingRuns) {
   EXPECT_NE(RecentMessage().find("aclnnAdd: out needs 32 bytes at"), std::string::npos);
   EXPECT_EQ(run(reinterpret_cast<void*>(0x1000), 0), 361001);
   EXPECT_EQ(run(out.storage(), 1000), 361001) << "behind the end of its allocation";
-  EXPECT_EQ(run(out.storage(), 5), 361001) << "partly behind the end";
+  EXPECT_EQ(run(out.storage(), 0, 1 << 20), 361001) << "ends behind the end of its allocation";
   EXPECT_EQ(run(nullptr, 0), 161001);
   EXPECT_NE(RecentMessage().find("out has 8 elements and no data"), std::string::npos);
 
@@ -213,7 +214,7 @@ TEST_F(ErrorTest, TooSmallAWorkspaceIsRefused) {
   const Memory workspace(bytes);
   EXPECT_EQ(aclnnMm(workspace.data(), bytes - 1, executor, stream), 161002);
   EXPECT_EQ(aclnnMm(nullptr, bytes, plan(&bytes), stream), 161002);
-  EXPECT_EQ(aclnnMm(workspace.data() + 1, bytes, plan(&bytes), stream), 361001) << "reaches behind its allocation";
+  EXPECT_EQ(aclnnMm(workspace.data() + bytes - 8, bytes, plan(&bytes), stream), 361001) << "reaches behind its end";
   EXPECT_EQ(aclnnMm(workspace.data(), bytes, plan(&bytes), stream), 0) << RecentMessage();
   EXPECT_EQ(aclrtSynchronizeStream(stream), 0);
 }

@@ -6,15 +6,32 @@
 #include <acl/acl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <initializer_list>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace reprise::testing {
+
+/// Starts the program again unless it has this environment. For a constructor function: the libraries read their
+/// environment once, and early.
+inline void RestartWith(char** argv, std::initializer_list<std::pair<const char*, const char*>> variables) {
+  bool complete = true;
+  for (const auto& [name, value] : variables) {
+    const char* now = std::getenv(name);
+    complete = complete && now != nullptr && std::strcmp(now, value) == 0;
+    ::setenv(name, value, 1);
+  }
+  if (!complete) ::execv("/proc/self/exe", argv);
+}
 
 /// "aclrtFoo(a, b)" → "aclrtFoo"
 inline std::string FunctionOf(const std::string& call) { return call.substr(0, call.find('(')); }
@@ -44,22 +61,25 @@ inline void DropMessage() { (void)aclGetRecentErrMsg(); }
                                            ::reprise::testing::FunctionOf(#__VA_ARGS__)))
 #define MUST(...) ASSERT_TRUE(::reprise::testing::CheckAcl(0, (__VA_ARGS__), ::reprise::testing::FunctionOf(#__VA_ARGS__)))
 
-/// Holds up a stream until it is opened.
+/// Holds up streams until it is opened. What waits outlives the gate.
 class Gate {
  public:
   ~Gate() { Open(); }
   void Block(aclrtStream stream) {
-    ASSERT_EQ(0, aclrtLaunchHostFunc(
-                     stream, [](void* self) { static_cast<Gate*>(self)->Wait(); }, this));
+    auto wait = [](void* state) {
+      const std::unique_ptr<Shared> shared(static_cast<Shared*>(state));
+      (*shared)->wait(false);
+    };
+    ASSERT_EQ(0, aclrtLaunchHostFunc(stream, wait, new Shared(open_)));
   }
   void Open() {
-    open_.store(true);
-    open_.notify_all();
+    open_->store(true);
+    open_->notify_all();
   }
 
  private:
-  void Wait() { open_.wait(false); }
-  std::atomic<bool> open_{false};
+  using Shared = std::shared_ptr<std::atomic<bool>>;
+  Shared open_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 /// A thread with device 0 current, which leaves no device behind.

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cstdlib>
-
 #include "fixture.h"
 
 namespace reprise::testing {
 namespace {
 
-// Before the library reads its environment. Reading stops at "2", which is out of order.
-[[maybe_unused]] const int g_devices = setenv("REPRISE_DEVICES", "6", 1);
-[[maybe_unused]] const int g_visible = setenv("ASCEND_RT_VISIBLE_DEVICES", "1,4,2,5", 1);
+[[gnu::constructor]] void Environment(int, char** argv, char**) {
+  // Reading stops at "2", which is out of order.
+  RestartWith(argv, {{"REPRISE_DEVICES", "6"}, {"ASCEND_RT_VISIBLE_DEVICES", "1,4,2,5"}});
+}
 
 TEST(Visible, IdsArePositionsInTheList) {
   uint32_t count = 0;

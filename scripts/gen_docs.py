@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the pages of docs/ that follow from tables.
+
+    docs/errors.md         from src/base/errors.def
+    docs/environment.md    from src/base/env.def
+    docs/api-status.md     from api/*.csv and the built libraries; skipped while build/release has none
+
+    scripts/gen_docs.py                     write the pages
+    scripts/gen_docs.py --check             fail when a page on disk differs
+    scripts/gen_docs.py --lib-dir DIR       libraries for the status page (default build/release/lib64)
+"""
+
+import argparse
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parent.parent
+DOCS = REPO / "docs"
+LIBRARIES = ("libascendcl.so", "libnnopbase.so", "libopapi.so", "libacl_op_compiler.so")
+
+# First digits of a number -> heading. Every number finds one, the last by its catch-all.
+FAMILIES = (
+    (r"100\d{3}", "Usage of the interface (100xxx)"),
+    (r"107\d{3}", "Usage of the runtime (107xxx)"),
+    (r"20[07]\d{3}", "Resources and features (200xxx, 207xxx)"),
+    (r"50\d{4}", "Execution and inner errors (500xxx, 507xxx)"),
+    (r"[135]61\d{3}", "Operators (161xxx, 361xxx, 561xxx)"),
+    (r"\d+", "Other"),
+)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare with the pages on disk, write nothing")
+    parser.add_argument("--lib-dir", type=Path, default=REPO / "build" / "release" / "lib64", metavar="DIR")
+    options = parser.parse_args()
+
+    pages = {DOCS / "errors.md": render_errors(), DOCS / "environment.md": render_environment()}
+    stale = [path for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    if not options.check:
+        DOCS.mkdir(exist_ok=True)
+        for path in stale:
+            path.write_text(pages[path], encoding="utf-8")
+            print(f"wrote {path.relative_to(REPO)}")
+    else:
+        for path in stale:
+            print(f"{path.relative_to(REPO)} is stale; run scripts/gen_docs.py")
+    status = api_status(options)
+    return status or (1 if options.check and stale else 0)
+
+
+def api_status(options):
+    if not all((options.lib_dir / name).exists() for name in LIBRARIES):
+        print(f"docs/api-status.md skipped: {options.lib_dir} has not all libraries; build first")
+        return 0
+    command = [sys.executable, REPO / "scripts" / "api_status.py", "--lib-dir", options.lib_dir]
+    command += ["--write", DOCS / "api-status.md", *(["--check"] if options.check else [])]
+    return subprocess.run(command, check=False).returncode
+
+
+def rows_of(path, macro):
+    """Arguments of each macro(…) line; C string and number literals read as Python ones, names as text."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if match := re.fullmatch(rf"{macro}\((.*)\)", line.strip()):
+            arguments = re.findall(r'"(?:[^"\\]|\\.)*"|[^,\s][^,]*', match[1])
+            yield [ast.literal_eval(a) if a[0] in '"0123456789' else a.strip() for a in arguments]
+
+
+def cell(text):
+    return str(text).replace("|", "\\|")
+
+
+def sentence(text):
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def render_errors():
+    rows = list(rows_of(REPO / "src" / "base" / "errors.def", "REPRISE_ERROR"))
+    codes = [row[0] for row in rows]
+    if len(set(codes)) != len(codes):
+        raise SystemExit("errors.def lists a number twice")
+    parts = [
+        "# Errors",
+        "Made by `scripts/gen_docs.py` from `src/base/errors.def`; do not edit. Every call returns one of these numbers or "
+        "0. `aclGetRecentErrMsg` has the words: which object is to blame, where it came from, and the next step. The "
+        "advice below is shown when an error has no better one of its own.",
+    ]
+    for pattern, title in FAMILIES:
+        family = sorted(row for row in rows if re.fullmatch(pattern, str(row[0])))
+        rows = [row for row in rows if row not in family]
+        if not family:
+            continue
+        lines = [f"## {title}", "", "| Number | Name | Message code | Meaning | What to do |", "|--:|---|---|---|---|"]
+        for code, name, category, meaning, solution in family:
+            lines.append(f"| {code} | `{name}` | {category} | {cell(meaning)} | {cell(sentence(solution))} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def render_environment():
+    lines = [
+        "# Environment variables",
+        "",
+        "Made by `scripts/gen_docs.py` from `src/base/env.def`; do not edit. Each variable is read once, at its first "
+        "use in the process; changing it later has no effect. No other variable is read.",
+        "",
+        "| Variable | Default | Meaning |",
+        "|---|---|---|",
+    ]
+    for _, name, default, meaning in rows_of(REPO / "src" / "base" / "env.def", "REPRISE_ENV"):
+        lines.append(f"| `{name}` | {f'`{default}`' if default else 'empty'} | {cell(sentence(meaning))} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+#!/bin/bash
+# lint.sh [--fix] [--all]: what a reader should not have to find. One line per check; the details only where one fails.
+#
+#   --fix   reformat the sources and write the generated files instead of complaining about them
+#   --all   clang-tidy over every source; without it over what differs from the last commit
+#
+# clang-tidy needs build/release (scripts/build.sh release); without it that check is skipped and says so.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+fix=false
+all=false
+for argument in "$@"; do
+  case $argument in
+    --fix) fix=true ;;
+    --all) all=true ;;
+    *) echo "usage: lint.sh [--fix] [--all]" >&2; exit 2 ;;
+  esac
+done
+
+failures=0
+details=$(mktemp)
+trap 'rm -f "$details"' EXIT
+
+# check NAME COMMAND…: prints "ok NAME", or "FAILED NAME" and what the command said.
+check() {
+  local name=$1
+  shift
+  if "$@" >"$details" 2>&1; then
+    echo "ok      $name"
+  else
+    echo "FAILED  $name"
+    sed 's/^/        /' "$details"
+    failures=$((failures + 1))
+  fi
+}
+
+# Written by scripts, and as wide as their tables want them.
+generated='^(include/(acl|aclnn|aclnnop)/|facade/opapi/generated_ops\.cc$|src/ops/op_ids\.def$)'
+
+# Tracked files and new ones that git does not ignore, as they are on disk.
+sources() {
+  git ls-files --cached --others --exclude-standard "$@" | grep -vE "$generated" | while read -r file; do
+    [ -f "$file" ] && echo "$file"
+  done
+}
+
+format() {
+  mapfile -t files < <(sources '*.cc' '*.cpp' '*.h')
+  if $fix; then
+    clang-format -i "${files[@]}"
+    return
+  fi
+  local unformatted=()
+  for file in "${files[@]}"; do
+    clang-format --dry-run --Werror "$file" >/dev/null 2>&1 || unformatted+=("$file")
+  done
+  [ ${#unformatted[@]} -eq 0 ] && return
+  echo "${#unformatted[@]} of ${#files[@]} files differ from .clang-format; scripts/lint.sh --fix (make format) rewrites them:"
+  printf '%s\n' "${unformatted[@]}"
+  return 1
+}
+
+shell() {
+  local status=0
+  while read -r file; do bash -n "$file" || status=1; done < <(sources '*.sh' '.ci/*')
+  return $status
+}
+
+python() {
+  local status=0
+  while read -r file; do
+    python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$file" || status=1
+  done < <(sources '*.py')
+  return $status
+}
+
+# Sources for clang-tidy: changed against HEAD or new, or all; only those that build/release compiles.
+tidy_sources() {
+  { if $all; then sources '*.cc'; else
+      git diff --name-only --diff-filter=d HEAD -- '*.cc'
+      git ls-files --others --exclude-standard '*.cc'
+    fi; } | sort -u | grep -vE "$generated" | while read -r file; do
+    grep -qF "\"$PWD/$file\"" build/release/compile_commands.json && echo "$file"
+  done
+}
+
+# A finding in a header comes once for every source that includes it; shown once.
+tidy() {
+  printf '%s\n' "${files[@]}" | xargs -P "${JOBS:-$(nproc)}" -n 1 clang-tidy -p build/release --quiet 2>/dev/null |
+    awk '!seen[$0]++'
+}
+
+check "clang-format" format
+check "layers: #include lines" scripts/check_layers.py
+for generator in gen_headers gen_ops gen_docs; do
+  if $fix; then
+    check "$generator" "scripts/$generator.py"
+  else
+    check "$generator --check" "scripts/$generator.py" --check
+  fi
+done
+check "shell syntax" shell
+check "Python syntax" python
+
+if [ ! -f build/release/compile_commands.json ]; then
+  echo "skipped clang-tidy: no build/release/compile_commands.json; run scripts/build.sh release"
+else
+  mapfile -t files < <(tidy_sources || true)
+  if [ ${#files[@]} -eq 0 ]; then
+    echo "ok      clang-tidy: no source differs from the last commit (--all checks every one)"
+  else
+    check "clang-tidy, ${#files[@]} files" tidy
+  fi
+fi
+[ "$failures" -eq 0 ] || { echo "$failures checks failed"; exit 1; }
