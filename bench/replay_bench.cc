@@ -320,8 +320,10 @@ void LaunchCall(Table& table, const Kernels& kernels, aclrtStream stream) {
     pair.Add(with_large, sample(small));
   }
   table.Add("the launch call alone, 10 nodes", Text(Of(pair.yardstick), "ns"));
-  table.Add("the launch call alone, 10000 nodes", Text(Of(pair.here), "ns"), "the same, 10 nodes",
-            Text(Of(pair.yardstick), "ns"), Text(Of(pair.ratio), "×"));
+  // The launch does not walk the graph. What differs is the worker: the waiting caller runs the graph for longer than a
+  // worker spins, so that the next launch finds it asleep and pays for a wake-up.
+  table.Add("the launch call alone, 10000 nodes (finds the worker asleep)", Text(Of(pair.here), "ns"),
+            "the same, 10 nodes", Text(Of(pair.yardstick), "ns"), Text(Of(pair.ratio), "×"));
   CHECK_ACL(aclmdlRIDestroy(small));
   CHECK_ACL(aclmdlRIDestroy(large));
 }
@@ -352,6 +354,7 @@ void Building(Table& table, const Kernels& kernels, aclrtStream stream) {
     });
   };
   std::vector<double> tiny;
+  tiny.reserve(kRounds);
   for (int round = 0; round < kRounds; ++round) tiny.push_back(sample(10));
   table.Add("capture + instantiate, 10 nodes, per node", Text(Of(tiny), "ns"));
   for (const int nodes : {1000, 10000, 100000}) {

@@ -3,7 +3,7 @@
 """Holds the #include lines of src/ and facade/ against the layers of the project.
 
     scripts/check_layers.py             fail on an include that the tables below do not allow
-    scripts/check_layers.py --table     print the tables as Markdown (docs/architecture.md shows them)
+    scripts/check_layers.py --table     print the tables as Markdown; docs/architecture.md shows them, which is checked too
 
 LAYERS is the one place that says which folder may include which. A new folder needs a row; a new third-party header
 needs a row in THIRD_PARTY. Tests may also include GoogleTest, nlohmann's JSON and the layer that they test.
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
+PAGE = REPO / "docs" / "architecture.md"
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,8 @@ def main():
     for path in sources():
         count += 1
         check_file(path, findings)
+    if render_table() not in PAGE.read_text(encoding="utf-8"):
+        findings.lines.append(f"{PAGE.relative_to(REPO)}: shows another table of layers; paste that of --table")
     print("\n".join(findings.lines) or f"layers: {count} files keep to the table")
     return 1 if findings.lines else 0
 
@@ -179,7 +182,7 @@ def render_table():
     for folder, layer in LAYERS.items():
         allowed = [*layer.may, *(f"include/{name}" for name in layer.public)]
         lines.append(f"| `{folder}` | {layer.what} | {', '.join(allowed) or 'nothing of the project'} |")
-    lines += ["", "Third-party headers: " + "; ".join(party.text for party in THIRD_PARTY) + "."]
+    lines += ["", "Third-party headers:", "", *(f"- {party.text}" for party in THIRD_PARTY)]
     return "\n".join(lines)
 
 

@@ -74,6 +74,23 @@ python() {
   return $status
 }
 
+# The README shows one whole program; it has to compile.
+readme() {
+  awk '/^## The whole program/ {seen = 1} seen && /^```$/ {exit} code {print} seen && /^```cpp/ {code = 1}' README.md |
+    g++ -std=c++17 -Wall -Werror -fsyntax-only -Iinclude -x c++ -
+}
+
+# Files that documentation pages link to exist.
+links() {
+  local status=0 page target
+  while read -r page; do
+    while read -r target; do
+      [ -e "$(dirname "$page")/$target" ] || { echo "$page links to $target, which does not exist"; status=1; }
+    done < <(grep -oP '\]\(\K[^)#:]+(?=\))' "$page" || true)
+  done < <(sources '*.md')
+  return $status
+}
+
 # Sources for clang-tidy: changed against HEAD or new, or all; only those that build/release compiles.
 tidy_sources() {
   { if $all; then sources '*.cc'; else
@@ -101,6 +118,8 @@ for generator in gen_headers gen_ops gen_docs; do
 done
 check "shell syntax" shell
 check "Python syntax" python
+check "README program compiles" readme
+check "links of documentation pages" links
 
 if [ ! -f build/release/compile_commands.json ]; then
   echo "skipped clang-tidy: no build/release/compile_commands.json; run scripts/build.sh release"

@@ -58,12 +58,8 @@ uint64_t EnvBytes(EnvVar variable) {
     const int64_t value = ParseInt(text, &rest);
     if (value < 0) continue;
     if (rest.empty()) return static_cast<uint64_t>(value);
-    switch (rest[0] | 0x20) {
-      case 'k': return static_cast<uint64_t>(value) << 10;
-      case 'm': return static_cast<uint64_t>(value) << 20;
-      case 'g': return static_cast<uint64_t>(value) << 30;
-      default: break;
-    }
+    const int shift = rest == "k" || rest == "K" ? 10 : rest == "m" || rest == "M" ? 20 : rest == "g" || rest == "G" ? 30 : 0;
+    if (shift != 0 && value <= INT64_MAX >> shift) return static_cast<uint64_t>(value) << shift;
   }
   return 0;
 }

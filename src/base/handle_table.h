@@ -57,6 +57,14 @@ const char* HandleKindName(uint8_t kind) noexcept;
 template <class T, HandleKind Kind>
 class HandleTable {
  public:
+  HandleTable() = default;
+  HandleTable(const HandleTable&) = delete;
+  HandleTable& operator=(const HandleTable&) = delete;
+  /// The tables of the runtime are never destroyed; this is for others.
+  ~HandleTable() {
+    for (auto& chunk : chunks_) delete[] chunk.load(std::memory_order_relaxed);
+  }
+
   /// Null when 2^20 objects are alive.
   void* Insert(T* object) {
     std::lock_guard lock(mutex_);

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <mutex>
+#include <new>
 #include <string_view>
 
 #include "capture/session.h"
@@ -16,16 +18,21 @@ using runtime::Stream;
 // Takes the place of the stream's queue while an update is open.
 class Update final : public runtime::TaskSink {
  public:
-  explicit Update(TaskGroup& group) : group_(group) {}
+  explicit Update(TaskGroup& group) : group_(group.shared_from_this()) {}
   bool is_capture() const override { return false; }
-  TaskGroup& group() const { return group_; }
+  TaskGroup& group() const { return *group_; }
   size_t replaced() const { return next_; }
-  size_t size() const { return group_.slots.size(); }
+  size_t size() const { return group_->slots.size(); }
 
   Status Record(Stream& stream, const ir::Task& task) override;
+  void Forget(Stream& stream) override {
+    stream.set_sink(nullptr);
+    group_->updater.store(nullptr);
+    delete this;
+  }
 
  private:
-  TaskGroup& group_;
+  const std::shared_ptr<TaskGroup> group_;
   size_t next_ = 0;
 };
 
@@ -73,12 +80,11 @@ Status Update::Record(Stream& stream, const ir::Task& task) {
                                             stream.Describe(), task.type->name))
                       .Hint("end the update with aclmdlRICaptureTaskUpdateEnd first"));
   }
-  if (next_ == group_.slots.size()) {
-    return refuse(Error(507000, fmt::format("the task group of {} has {} kernels, and all of them are replaced",
-                                            group_.model->Describe(), next_))
+  if (next_ == group_->slots.size()) {
+    return refuse(Error(507000, fmt::format("the task group has {} kernels, and all of them are replaced", next_))
                       .Hint("launch as many kernels as were captured in the group"));
   }
-  ir::TaskSlot* slot = group_.slots[next_];
+  ir::TaskSlot* slot = group_->slots[next_];
   ir::HeldTask* current = slot->Acquire();
   const Engine wanted = EngineOf(current->type(), current->payload());
   current->Release();
@@ -104,10 +110,6 @@ Update* UpdateOf(const Stream& stream) {
   return stream.sink() != nullptr && !stream.is_capturing() ? static_cast<Update*>(stream.sink()) : nullptr;
 }
 
-Session* SessionOf(const Stream& stream) {
-  return stream.is_capturing() ? static_cast<Session*>(stream.sink()) : nullptr;
-}
-
 }  // namespace
 
 Status BeginGroup(Stream& stream) {
@@ -116,7 +118,7 @@ Status BeginGroup(Stream& stream) {
     return Error(107033, fmt::format("{} is updating a task group", stream.Describe()))
         .Hint("end the update with aclmdlRICaptureTaskUpdateEnd first");
   }
-  Session* session = SessionOf(stream);
+  Session* session = Session::Of(stream);
   if (session == nullptr) return Error(107029, fmt::format("{} is not being captured", stream.Describe()));
   Session::Member& member = session->MemberOf(stream);
   if (member.group != nullptr) {
@@ -131,7 +133,7 @@ Status BeginGroup(Stream& stream) {
 
 StatusOr<TaskGroup*> EndGroup(Stream& stream) {
   std::lock_guard lock(stream.context().capture_mutex);
-  Session* session = SessionOf(stream);
+  Session* session = Session::Of(stream);
   if (session == nullptr) return Error(107029, fmt::format("{} is not being captured", stream.Describe()));
   Session::Member& member = session->MemberOf(stream);
   if (member.group == nullptr) {

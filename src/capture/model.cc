@@ -7,6 +7,7 @@
 
 #include "base/fault.h"
 #include "base/log.h"
+#include "capture/session.h"
 #include "device/memory.h"
 #include "runtime/device.h"
 
@@ -147,10 +148,7 @@ Model::~Model() {
     Models().Erase(body->handle_);
     delete body;
   }
-  for (const auto& group : groups_) {
-    TaskGroups().Erase(group->handle);
-    for (ir::TaskSlot* slot : group->slots) slot->Release();
-  }
+  for (const auto& group : groups_) TaskGroups().Erase(group->handle);
   for (const auto& condition : conditions_) {
     Conditions().Erase(condition->handle);
     (void)device::MemoryRegistry::Get().Free(condition->cell, device::MemoryKind::kDevice);
@@ -175,6 +173,7 @@ void Model::Discard(Model* model) {
 }
 
 void Model::ReleaseFromContext() {
+  AbortCaptures(*this, false);
   // The context has taken us off its list. Work that waits for something that will not come is given up by the
   // teardown of its stream, which follows; until then the model must stay.
   if (!WaitIdle(Clock::now() + kDestroyPatience)) {
@@ -246,13 +245,12 @@ StatusOr<uint32_t> Model::TakeEventId() {
 }
 
 uint32_t Model::AddExternal(runtime::Event& event, bool is_record) {
-  externals_.push_back({&event, is_record});
+  externals_.push_back({event.handle(), is_record});
   return static_cast<uint32_t>(externals_.size() - 1);
 }
 
 StatusOr<TaskGroup*> Model::AddGroup() {
-  auto group = std::make_unique<TaskGroup>();
-  group->model = this;
+  auto group = std::make_shared<TaskGroup>();
   group->handle = TaskGroups().Insert(group.get());
   if (group->handle == nullptr) return Error(207005, "the process has too many task groups");
   groups_.push_back(std::move(group));
@@ -310,19 +308,39 @@ Status Model::SealProgram() {
   return {};
 }
 
+StatusOr<EventRecord**> Model::BindExternals() {
+  const size_t count = externals_.size();
+  std::vector<runtime::Event*> events;
+  for (const ExternalBinding& external : externals_) {
+    REPRISE_ASSIGN_OR_RETURN(runtime::Event * event, runtime::FindObject(runtime::Events(), external.event, "event"));
+    events.push_back(event);
+  }
+  std::unique_ptr<EventRecord*[]> bindings(new EventRecord*[count]());
+  try {
+    for (size_t i = 0; i < count; ++i) {
+      if (externals_[i].is_record) bindings[i] = EventRecord::Create();
+    }
+  } catch (const std::bad_alloc&) {
+    for (size_t i = 0; i < count; ++i) {
+      if (bindings[i] != nullptr) bindings[i]->Release();
+    }
+    return Error(207007, fmt::format("no memory for the event records of {}", Describe()));
+  }
+  // Nothing can fail any more: only now others may see the new records.
+  for (size_t i = 0; i < count; ++i) {
+    if (externals_[i].is_record) {
+      events[i]->Publish(bindings[i]);
+    } else {
+      bindings[i] = events[i]->Latest();
+    }
+  }
+  return bindings.release();
+}
+
 Status Model::Execute(Stream& stream) {
   GraphTask task{this, replay_.get(), {}, nullptr};
   if (!externals_.empty()) {
-    task.bindings = new EventRecord*[externals_.size()]();
-    for (size_t i = 0; i < externals_.size(); ++i) {
-      const ExternalBinding& external = externals_[i];
-      if (external.is_record) {
-        task.bindings[i] = EventRecord::Create();
-        external.event->Publish(task.bindings[i]);
-      } else {
-        task.bindings[i] = external.event->Latest();
-      }
-    }
+    REPRISE_ASSIGN_OR_RETURN(task.bindings, BindExternals());
   }
   pending_.fetch_add(1, std::memory_order_relaxed);
   task.progress.ticket = replay_->Submit();
@@ -339,10 +357,9 @@ Status Model::ExecuteAndWait(int64_t timeout_ms) {
 }
 
 void Model::ExecutionEnded() noexcept {
-  if (pending_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   // Under the lock, so that a destroyer which sees zero cannot free us before we are done here.
   std::lock_guard lock(idle_mutex_);
-  idle_.notify_all();
+  if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) idle_.notify_all();
 }
 
 bool Model::WaitIdle(const Deadline& deadline) {

@@ -38,10 +38,17 @@ enum class ModelKind : uint8_t { kCaptured, kSub, kBuilt };
 enum class ModelState : uint8_t { kNone, kCapturing, kInvalidated, kReady, kUpdating, kFault };
 const char* StateName(ModelState state);
 
-/// Kernels of a captured graph that are replaced together; see group.h.
-struct TaskGroup {
-  Model* model;
-  std::vector<ir::TaskSlot*> slots;         ///< in submission order
+/// Kernels of a captured graph that are replaced together; see group.h. Shared with an update that is open when the model
+/// is destroyed.
+struct TaskGroup : std::enable_shared_from_this<TaskGroup> {
+  TaskGroup() = default;
+  TaskGroup(const TaskGroup&) = delete;
+  TaskGroup& operator=(const TaskGroup&) = delete;
+  ~TaskGroup() {
+    for (ir::TaskSlot* slot : slots) slot->Release();
+  }
+
+  std::vector<ir::TaskSlot*> slots;                ///< in submission order; one reference each
   std::atomic<runtime::Stream*> updater{nullptr};  ///< stream that updates the group now
   void* handle = nullptr;
 };
@@ -76,7 +83,7 @@ HandleTable<LaneHandle, HandleKind::kLane>& LaneHandles();
 
 /// A record or a wait with the external flag: bound anew at each execution, when it is launched.
 struct ExternalBinding {
-  runtime::Event* event;  ///< must live as long as the model
+  void* event;  ///< handle; the event must live as long as the model
   bool is_record;
 };
 
@@ -158,6 +165,8 @@ class Model final : public runtime::ContextResident {
       : context_(context), kind_(kind), parent_(parent), graph_(std::make_unique<ir::Graph>()) {}
   void CollectResets(std::vector<exec::Replay::CellReset>& resets) const;
   ~Model();
+  /// One record for each external record or wait of one execution.
+  StatusOr<runtime::EventRecord**> BindExternals();
   void ExecutionEnded() noexcept;
   bool WaitIdle(const Deadline& deadline);
 
@@ -174,7 +183,7 @@ class Model final : public runtime::ContextResident {
   std::vector<std::unique_ptr<LaneHandle>> lane_handles_;
   std::vector<int32_t> event_ids_;
   std::vector<ExternalBinding> externals_;
-  std::vector<std::unique_ptr<TaskGroup>> groups_;
+  std::vector<std::shared_ptr<TaskGroup>> groups_;
   std::vector<std::unique_ptr<Condition>> conditions_;
   std::vector<Model*> bodies_;       // owned
   std::vector<BoundStream> bound_;

@@ -22,10 +22,6 @@ using runtime::ThisThread;
 
 namespace {
 
-constexpr uint32_t kStreamCpuSchedule = 0x10;
-constexpr uint32_t kStreamDeviceUseOnly = 0x20;
-constexpr uint32_t kUncapturableFlags = kStreamCpuSchedule | kStreamDeviceUseOnly;
-
 const char* ModeName(CaptureMode mode) {
   switch (mode) {
     case CaptureMode::kGlobal: return "GLOBAL";
@@ -39,7 +35,7 @@ const char* ModeName(CaptureMode mode) {
 // Open captures by id. An event remembers the id, which becomes meaningless when the capture ends.
 struct Registry {
   std::mutex mutex;  // rank: below every capture_mutex
-  std::map<uint64_t, Session*> sessions;
+  std::map<uint64_t, std::shared_ptr<Session>> sessions;
   uint64_t next_id = 1;
 };
 
@@ -48,24 +44,13 @@ Registry& TheRegistry() {
   return *registry;
 }
 
-Session* SessionOf(const Stream& stream) {
+}  // namespace
+
+Session* Session::Of(const Stream& stream) {
   return stream.is_capturing() ? static_cast<Session*>(stream.sink()) : nullptr;
 }
 
-Status UnsupportedFlags(const Stream& stream) {
-  return Error(507000, fmt::format("{} was created with flags {:#x}; streams with ACL_STREAM_CPU_SCHEDULE or "
-                                   "ACL_STREAM_DEVICE_USE_ONLY cannot be captured",
-                                   stream.Describe(), stream.flags()))
-      .Hint("capture a stream made by aclrtCreateStream");
-}
-
-// The capture to which the event's latest captured record belongs, while that capture is open.
-struct CapturedRecord {
-  Session* session = nullptr;
-  ir::NodeId node = 0;
-};
-
-CapturedRecord FindCaptured(Event& event) {
+Session::CapturedRecord Session::FindCaptured(Event& event) {
   Event::Captured captured;
   {
     std::lock_guard lock(event.captured_mutex);
@@ -78,17 +63,20 @@ CapturedRecord FindCaptured(Event& event) {
   return it != registry.sessions.end() ? CapturedRecord{it->second, captured.node} : CapturedRecord{};
 }
 
-}  // namespace
-
-std::string Session::Describe() const {
-  return fmt::format("capture of {} on {}, begun by thread {} in mode {}", model_->Describe(), origin_->Describe(),
-                     begin_thread_, ModeName(mode_));
+Status CheckFlags(const Stream& stream) {
+  constexpr uint32_t kCpuSchedule = 0x10;    // ACL_STREAM_CPU_SCHEDULE
+  constexpr uint32_t kDeviceUseOnly = 0x20;  // ACL_STREAM_DEVICE_USE_ONLY
+  if ((stream.flags() & (kCpuSchedule | kDeviceUseOnly)) == 0) [[likely]] return {};
+  return Error(507000, fmt::format("{} was created with flags {:#x}; streams with ACL_STREAM_CPU_SCHEDULE or "
+                                   "ACL_STREAM_DEVICE_USE_ONLY cannot be captured",
+                                   stream.Describe(), stream.flags()))
+      .Hint("capture a stream made by aclrtCreateStream");
 }
 
 // ---------------------------------------------------------------------------------------------- begin, record, join
 
 Status Begin(Stream& stream, CaptureMode mode, Model* body) {
-  if ((stream.flags() & kUncapturableFlags) != 0) return UnsupportedFlags(stream);
+  REPRISE_RETURN_IF_ERROR(CheckFlags(stream));
   Context& context = stream.context();
   if (stream.bound_model.load() != nullptr) {
     return Error(107005, fmt::format("{} is bound to a built model", stream.Describe()))
@@ -99,7 +87,7 @@ Status Begin(Stream& stream, CaptureMode mode, Model* body) {
         .Hint("capture a stream made by aclrtCreateStream");
   }
   std::lock_guard lock(context.capture_mutex);
-  if (Session* session = SessionOf(stream)) {
+  if (Session* session = Session::Of(stream)) {
     return Error(107027, fmt::format("{} is being captured already", stream.Describe())).Culprit(session->Describe());
   }
   REPRISE_RETURN_IF_ERROR(CheckNotUpdating(stream, "a capture"));
@@ -113,13 +101,16 @@ Status Begin(Stream& stream, CaptureMode mode, Model* body) {
     return std::move(lane).status();
   }
   model->set_state(ModelState::kCapturing);
-  auto* session = new Session;
+  const std::shared_ptr<Session> session(new Session);
   session->model_ = model;
+  session->context_ = &context;
   session->origin_ = &stream;
   session->mode_ = mode;
   session->begin_thread_ = runtime::ThreadId();
   session->thread_counts_ = ThisThread().captures;
   session->members_.push_back({&stream, *lane, nullptr, {}});
+  session->description_ = fmt::format("capture of {} on {}, begun by thread {} in mode {}", model->Describe(),
+                                      stream.Describe(), session->begin_thread_, ModeName(mode));
   {
     Registry& registry = TheRegistry();
     std::lock_guard registry_lock(registry.mutex);
@@ -129,7 +120,7 @@ Status Begin(Stream& stream, CaptureMode mode, Model* body) {
   context.capture_counts.Add(mode);
   session->thread_counts_->Add(mode);
   context.capturing_streams.fetch_add(1);
-  stream.set_sink(session);
+  stream.set_sink(session.get());
   REPRISE_LOG(kInfo, "RUNTIME", "begin {}", session->Describe());
   return {};
 }
@@ -232,12 +223,9 @@ void Session::Detach() {
   context.capturing_streams.fetch_sub(static_cast<uint32_t>(members_.size()));
   context.capture_counts.Remove(mode_);
   thread_counts_->Remove(mode_);
-  {
-    Registry& registry = TheRegistry();
-    std::lock_guard lock(registry.mutex);
-    registry.sessions.erase(id_);
-  }
-  delete this;
+  Registry& registry = TheRegistry();
+  std::lock_guard lock(registry.mutex);
+  registry.sessions.erase(id_);  // usually the last reference
 }
 
 // Join rule: the last task of every forked stream is a record that some captured stream waits for, and the origin waits
@@ -294,19 +282,20 @@ Status Session::SealEvents() {
   return {};
 }
 
-// A root that fails takes the captures of its bodies along. Under the capture lock of the context.
-void Session::AbortBodies(Model& model) {
-  std::vector<Session*> open;
+void AbortCaptures(Model& model, bool locked) {
+  std::unique_lock lock(model.context().capture_mutex, std::defer_lock);
+  if (!locked) lock.lock();
+  std::vector<std::shared_ptr<Session>> open;
   {
     Registry& registry = TheRegistry();
-    std::lock_guard lock(registry.mutex);
+    std::lock_guard registry_lock(registry.mutex);
     for (const auto& [id, session] : registry.sessions) {
-      for (const Model* at = session->model_->parent(); at != nullptr; at = at->parent()) {
+      for (const Model* at = session->model_; at != nullptr; at = at->parent()) {
         if (at == &model) open.push_back(session);
       }
     }
   }
-  for (Session* session : open) session->Detach();
+  for (const auto& session : open) session->Detach();
 }
 
 namespace {
@@ -323,14 +312,14 @@ const Model* UnfinishedBody(const Model& model) {
 }  // namespace
 
 StatusOr<Model*> End(Stream& stream) {
-  if ((stream.flags() & kUncapturableFlags) != 0) return UnsupportedFlags(stream);
+  REPRISE_RETURN_IF_ERROR(CheckFlags(stream));
   Context& context = stream.context();
   if (stream.is_default()) {
     return Error(207000, fmt::format("{} cannot be captured", stream.Describe()))
         .Hint("capture a stream made by aclrtCreateStream");
   }
   std::lock_guard lock(context.capture_mutex);
-  Session* session = SessionOf(stream);
+  Session* session = Session::Of(stream);
   if (session == nullptr) return Error(107029, fmt::format("{} is not being captured", stream.Describe()));
   if (&session->origin() != &stream) {
     return Error(107036, fmt::format("{} was forked into the capture; the capture began on {}", stream.Describe(),
@@ -375,7 +364,7 @@ StatusOr<Model*> End(Stream& stream) {
   REPRISE_LOG(kInfo, "RUNTIME", "end {}: {}", session->Describe(), status.code());
   session->Detach();
   if (!status.ok()) {
-    Session::AbortBodies(*model);
+    AbortCaptures(*model, true);
     if (model->is_sub()) {
       model->set_state(ModelState::kInvalidated);  // its root owns it, and cannot end any more
     } else {
@@ -388,7 +377,7 @@ StatusOr<Model*> End(Stream& stream) {
 
 CaptureInfo Info(const Stream& stream) {
   std::lock_guard lock(stream.context().capture_mutex);
-  const Session* session = SessionOf(stream);
+  const Session* session = Session::Of(stream);
   if (session == nullptr) return {};
   return {session->invalidated() ? CaptureStatus::kInvalidated : CaptureStatus::kActive, &session->model()};
 }
@@ -416,8 +405,8 @@ std::string ForbiddingCapture(Context& context) {
   std::lock_guard registry_lock(registry.mutex);
   const Session* strictest = nullptr;
   for (const auto& [id, session] : registry.sessions) {
-    if (&session->origin().context() != &context) continue;
-    if (strictest == nullptr || session->mode() < strictest->mode()) strictest = session;
+    if (&session->context() != &context) continue;
+    if (strictest == nullptr || session->mode() < strictest->mode()) strictest = session.get();
   }
   return strictest != nullptr ? strictest->Describe() : "a capture that has just ended";
 }
@@ -436,7 +425,7 @@ Status CheckUnsafe(const char* api) {
 Status CheckNotCapturing(const Stream& stream, const char* api) {
   if (!stream.is_capturing()) [[likely]] return {};
   std::lock_guard lock(stream.context().capture_mutex);
-  const Session* session = SessionOf(stream);
+  const Session* session = Session::Of(stream);
   if (session == nullptr) return {};
   return Error(107027, fmt::format("{} is not allowed on {}: it is being captured", api, stream.Describe()))
       .Culprit(session->Describe());
@@ -457,259 +446,11 @@ Status CheckNoCaptureIn(Context& context, const char* api) {
 }
 
 Status CheckEventNotCaptured(Event& event, const char* api) {
-  const CapturedRecord captured = FindCaptured(event);
+  const Session::CapturedRecord captured = Session::FindCaptured(event);
   if (captured.session == nullptr) [[likely]] return {};
   return Error(107028, fmt::format("{} is not allowed on {}: its latest record belongs to a running capture", api,
                                    event.Describe()))
       .Culprit(captured.session->Describe());
-}
-
-// ---------------------------------------------------------------------------------------------------------- events
-
-namespace {
-
-struct ExternalPayload {
-  uint32_t binding;
-  int32_t event_id;
-};
-
-void DescribeExternal(const void* payload, ir::TaskInfo& info) {
-  info.event_id = static_cast<const ExternalPayload*>(payload)->event_id;
-}
-
-// Completes the record instance that this execution published when it was launched.
-constexpr ir::TaskType kExternalRecord = {
-    ir::TaskKind::kExternalRecord, "CAPTURE_RECORD_EXTERNAL",
-    [](device::RunContext& context, void* payload) {
-      auto* record = static_cast<runtime::EventRecord*>(context.bindings[static_cast<ExternalPayload*>(payload)->binding]);
-      record->Complete(runtime::Devices()[static_cast<size_t>(context.device_id)]->NowUs());
-      return ir::RunResult::kDone;
-    },
-    nullptr, nullptr, DescribeExternal};
-
-// Waits for the record instance that was the newest when this execution was launched.
-constexpr ir::TaskType kExternalWait = {
-    ir::TaskKind::kExternalWait, "CAPTURE_WAIT_EXTERNAL",
-    [](device::RunContext& context, void* payload) {
-      auto* record = static_cast<runtime::EventRecord*>(context.bindings[static_cast<ExternalPayload*>(payload)->binding]);
-      if (record == nullptr) return ir::RunResult::kDone;
-      const auto done = [record] { return record->done(); };
-      if (done() || !record->waiters.AddUnless(done, context.runnable(), &context.scheduler())) {
-        return ir::RunResult::kDone;
-      }
-      return ir::RunResult::kParked;
-    },
-    nullptr, nullptr, DescribeExternal};
-
-Status NotInGraph(const Event& event, const char* what) {
-  return Error(207000, fmt::format("{} of {} cannot be captured: it was created with flags {:#x} by {}", what,
-                                   event.Describe(), event.flags(),
-                                   event.is_ex() ? "aclrtCreateEventExWithFlag" : "aclrtCreateEvent[WithFlag]"))
-      .Hint("create the event with aclrtCreateEventExWithFlag(&event, ACL_EVENT_SYNC), or with "
-            "aclrtCreateEventWithFlag(&event, ACL_EVENT_EXTERNAL) for order with work outside of the graph");
-}
-
-bool IsExternalEvent(const Event& event) { return !event.is_ex() && event.flags() == runtime::kEventExternal; }
-
-Status CheckDeviceUseOnly(const Event& event) {
-  if ((event.flags() & runtime::kEventDeviceUseOnly) == 0) return {};
-  return Error(107000, fmt::format("{} is for device code only (ACL_EVENT_DEVICE_USE_ONLY)", event.Describe()));
-}
-
-// The first use of an event fixes whether its records (waits) are default or external.
-Status FixSort(std::atomic<int>& sort, bool external, const Event& event, const char* what) {
-  int first = -1;
-  const int wanted = external ? 1 : 0;
-  if (sort.compare_exchange_strong(first, wanted) || first == wanted) return {};
-  return Error(107000, fmt::format("{} was first {} with the {} flag and must keep to it", event.Describe(), what,
-                                   first == 1 ? "external" : "default"));
-}
-
-// Built models order their streams by flags that are reset inside of them.
-Status CheckOnBoundStream(const Event& event, const Stream& stream, const char* what) {
-  if (stream.bound_model.load() == nullptr || event.has_flag_semantics()) return {};
-  return Error(207000, fmt::format("{} of {} is not possible on {}, which is bound to a built model", what,
-                                   event.Describe(), stream.Describe()))
-      .Hint("create the event with aclrtCreateEventWithFlag(&event, ACL_EVENT_SYNC) and reset it inside the model");
-}
-
-Status CheckExternalUse(const Session& session, const Event& event, bool is_record) {
-  for (const ExternalBinding& other : session.model().externals()) {
-    if (other.event != &event) continue;
-    return Error(107000, fmt::format("the graph has an external {} of {} already",
-                                     other.is_record ? "record" : "wait", event.Describe()))
-        .Culprit(session.Describe())
-        .Hint(fmt::format("use another event for this {}", is_record ? "record" : "wait"));
-  }
-  return {};
-}
-
-Status AddExternal(Session& session, Stream& stream, Event& event, bool is_record) {
-  if (session.model().is_sub()) {
-    return Error(207000, fmt::format("an external {} of {} cannot be in a body of a conditional task",
-                                     is_record ? "record" : "wait", event.Describe()))
-        .Culprit(session.Describe());
-  }
-  REPRISE_RETURN_IF_ERROR(CheckExternalUse(session, event, is_record));
-  ExternalPayload payload{session.model().AddExternal(event, is_record), event.id()};
-  return session.Record(stream, ir::MakeTask(is_record ? kExternalRecord : kExternalWait, payload));
-}
-
-Status NotCapturing(const Stream& stream) {
-  return Error(107029, fmt::format("{} is not being captured; external records and waits belong into captures",
-                                   stream.Describe()));
-}
-
-Status CheckExternalKind(const Event& event) {
-  if (event.is_ex() && event.flags() == runtime::kEventSync) return {};
-  return Error(207000, fmt::format("{} was created with flags {:#x}; the external flag needs an Ex event with exactly "
-                                   "ACL_EVENT_SYNC",
-                                   event.Describe(), event.flags()));
-}
-
-}  // namespace
-
-Status RecordEvent(Event& event, Stream& stream, bool external) {
-  REPRISE_RETURN_IF_ERROR(CheckDeviceUseOnly(event));
-  if (external) REPRISE_RETURN_IF_ERROR(CheckExternalKind(event));
-  REPRISE_RETURN_IF_ERROR(FixSort(event.record_sort, external, event, "recorded"));
-  REPRISE_RETURN_IF_ERROR(CheckNotUpdating(stream, "an event record"));
-  REPRISE_RETURN_IF_ERROR(CheckOnBoundStream(event, stream, "a record"));
-  std::unique_lock lock(stream.context().capture_mutex, std::defer_lock);
-  Session* session = nullptr;
-  if (stream.is_capturing()) {
-    lock.lock();
-    session = SessionOf(stream);
-  }
-  if (session == nullptr) {
-    if (lock.owns_lock()) lock.unlock();
-    if (external) return NotCapturing(stream);
-    if (stream.is_default()) {
-      if (const CapturedRecord captured = FindCaptured(event); captured.session != nullptr) {
-        return Error(107031, fmt::format("{} belongs to a running capture and cannot be recorded on {}",
-                                         event.Describe(), stream.Describe()))
-            .Culprit(captured.session->Describe());
-      }
-    }
-    return event.RecordOn(stream);
-  }
-  if (external) return AddExternal(*session, stream, event, true);
-  if (IsExternalEvent(event)) {
-    runtime::FlagPayload payload = runtime::MakeFlagPayload(event, 0);
-    return session->Record(stream, ir::MakeTask(runtime::kFlagRecord, payload));
-  }
-  if (!event.is_ex() || (event.flags() & runtime::kEventIpc) != 0) return NotInGraph(event, "a record");
-  if ((event.flags() & runtime::kEventSync) == 0) return {};  // nobody can wait for it: nothing to capture
-  if (session->invalidated()) return {};
-  auto event_id = session->model().TakeEventId();
-  if (!event_id.ok()) {
-    Status error = std::move(event_id).status();
-    session->Invalidate(error.Clone());
-    return error;
-  }
-  ir::EdgePayload payload{static_cast<ir::NodeId>(session->model().graph().nodes().size()), *event_id, event.flags()};
-  REPRISE_ASSIGN_OR_RETURN(const ir::NodeId node, session->AddNode(stream, ir::MakeTask(ir::kEdgeRecord, payload)));
-  session->records_.push_back(node);
-  std::lock_guard event_lock(event.captured_mutex);
-  event.captured = {session->id_, node};
-  return {};
-}
-
-Status WaitEvent(Stream& stream, Event& event, uint32_t timeout_s, bool external) {
-  REPRISE_RETURN_IF_ERROR(CheckDeviceUseOnly(event));
-  if (external) REPRISE_RETURN_IF_ERROR(CheckExternalKind(event));
-  const bool can_wait = IsExternalEvent(event) || (event.flags() & (runtime::kEventSync | runtime::kEventIpc)) != 0 ||
-                        (event.flags() & runtime::kEventPlain) != 0;
-  if (!can_wait) {
-    return Error(207000, fmt::format("{} was created with flags {:#x}, without ACL_EVENT_SYNC: no stream can wait for it",
-                                     event.Describe(), event.flags()))
-        .Hint("create the event with ACL_EVENT_SYNC");
-  }
-  if (!IsExternalEvent(event)) REPRISE_RETURN_IF_ERROR(FixSort(event.wait_sort, external, event, "waited for"));
-
-  REPRISE_RETURN_IF_ERROR(CheckNotUpdating(stream, "an event wait"));
-  REPRISE_RETURN_IF_ERROR(CheckOnBoundStream(event, stream, "a wait"));
-  if (!stream.is_capturing()) {
-    const CapturedRecord captured = external || !event.is_ex() ? CapturedRecord{} : FindCaptured(event);
-    if (captured.session == nullptr) {
-      if (external) return NotCapturing(stream);
-      if (!event.is_ex() && (event.flags() & runtime::kEventPlain) != 0) {
-        if (runtime::EventRecord* record = event.Latest()) {
-          record->Release();
-        } else {
-          return Error(107000, fmt::format("{} was never recorded", event.Describe()))
-              .Hint("call aclrtRecordEvent before aclrtStreamWaitEvent");
-        }
-      }
-      return event.WaitOn(stream, timeout_s);
-    }
-    // The stream joins the capture.
-    if (stream.is_default()) {
-      return Error(107031, fmt::format("{} would join a capture by waiting for {}", stream.Describe(), event.Describe()))
-          .Culprit(captured.session->Describe());
-    }
-    if ((stream.flags() & kUncapturableFlags) != 0) return UnsupportedFlags(stream);
-    if (&captured.session->origin().context() != &stream.context()) {
-      return Error(107024, fmt::format("{} of another context would join a capture by waiting for {}",
-                                       stream.Describe(), event.Describe()))
-          .Culprit(captured.session->Describe())
-          .Hint("fork only streams of the context in which the capture began");
-    }
-  }
-  std::lock_guard lock(stream.context().capture_mutex);
-  Session* session = SessionOf(stream);
-  if (session != nullptr && external) return AddExternal(*session, stream, event, false);
-  if (session != nullptr && IsExternalEvent(event)) {
-    runtime::FlagPayload payload = runtime::MakeFlagPayload(event, timeout_s);
-    payload.flag->pending_waits.fetch_add(1, std::memory_order_relaxed);
-    return session->Record(stream, ir::MakeTask(runtime::kFlagWait, payload));
-  }
-  if (session != nullptr && (!event.is_ex() || (event.flags() & runtime::kEventIpc) != 0)) {
-    return NotInGraph(event, "a wait");
-  }
-  const CapturedRecord captured = FindCaptured(event);
-  if (session == nullptr && captured.session == nullptr) return event.WaitOn(stream, timeout_s);  // it ended meanwhile
-  if (captured.session == nullptr) {
-    runtime::EventRecord* record = event.Latest();
-    if (record == nullptr) return {};  // never recorded: no edge
-    record->Release();
-    return Error(107024, fmt::format("{} waits for {}, which was recorded outside of the capture", stream.Describe(),
-                                     event.Describe()))
-        .Culprit(session->Describe());
-  }
-  if (session != nullptr && session != captured.session) {
-    Status error = Error(107032, fmt::format("{} waits for {}, which belongs to another capture", stream.Describe(),
-                                             event.Describe()))
-                       .Culprit(fmt::format("{}; {}", session->Describe(), captured.session->Describe()));
-    session->Invalidate(error.Clone());
-    captured.session->Invalidate(error.Clone());
-    return error;
-  }
-  if (captured.session->invalidated() && session != nullptr) return {};
-  if (session == nullptr) REPRISE_RETURN_IF_ERROR(captured.session->Join(stream, event, captured.node));
-  const ir::Node& record = captured.session->model().graph().node(captured.node);
-  ir::EdgePayload payload = *static_cast<const ir::EdgePayload*>(record.payload);
-  return captured.session->Record(stream, ir::MakeTask(ir::kEdgeWait, payload));
-}
-
-Status ResetEvent(Event& event, Stream& stream) {
-  REPRISE_RETURN_IF_ERROR(CheckDeviceUseOnly(event));
-  if (event.is_ex() || !event.has_flag_semantics()) {
-    return Error(207000, fmt::format("{} cannot be reset: it was created with flags {:#x} by {}", event.Describe(),
-                                     event.flags(),
-                                     event.is_ex() ? "aclrtCreateEventExWithFlag" : "aclrtCreateEvent[WithFlag]"))
-        .Hint("create the event with aclrtCreateEventWithFlag and ACL_EVENT_SYNC or ACL_EVENT_EXTERNAL");
-  }
-  REPRISE_RETURN_IF_ERROR(CheckNotUpdating(stream, "an event reset"));
-  if (stream.is_capturing()) {
-    std::lock_guard lock(stream.context().capture_mutex);
-    if (Session* session = SessionOf(stream)) {
-      if (!IsExternalEvent(event)) return NotInGraph(event, "a reset");
-      runtime::FlagPayload payload = runtime::MakeFlagPayload(event, 0);
-      return session->Record(stream, ir::MakeTask(runtime::kFlagReset, payload));
-    }
-  }
-  return event.ResetOn(stream);
 }
 
 namespace {
@@ -723,7 +464,7 @@ Status ToLastNode(Attach attach) {
     return Error(107000, "the last task of this thread was not captured").Hint("call it right after a captured launch");
   }
   std::lock_guard lock(stream->context().capture_mutex);
-  Session* session = SessionOf(*stream);
+  Session* session = Session::Of(*stream);
   if (session == nullptr) return Error(107000, "the capture of the thread's last task has ended");
   ir::Graph& graph = session->model().graph();
   for (const Session::Member& member : session->members()) {

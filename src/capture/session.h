@@ -33,6 +33,17 @@ class Session final : public runtime::TaskSink {
     TaskGroup* group = nullptr;  ///< open on this stream
   };
 
+  /// The capture that the stream takes part in, or null. With the context's capture_mutex held, for use beyond the call.
+  static Session* Of(const runtime::Stream& stream);
+
+  /// The capture to which the event's latest captured record belongs, while that capture is open. Another thread may end
+  /// it at any time: without the capture_mutex only Describe and context mean something.
+  struct CapturedRecord {
+    std::shared_ptr<Session> session;
+    ir::NodeId node = 0;
+  };
+  static CapturedRecord FindCaptured(runtime::Event& event);
+
   uint64_t id() const { return id_; }
   Model& model() const { return *model_; }
   runtime::Stream& origin() const { return *origin_; }
@@ -40,13 +51,17 @@ class Session final : public runtime::TaskSink {
   bool invalidated() const { return !why_.ok(); }
   const std::vector<Member>& members() const { return members_; }
   /// "capture of model 7 on stream 3, begun by thread 4711 in mode GLOBAL".
-  std::string Describe() const;
+  const std::string& Describe() const { return description_; }
+  const runtime::Context& context() const { return *context_; }
 
   Status Record(runtime::Stream& stream, const ir::Task& task) override;
   bool is_capture() const override { return true; }
+  /// Only the teardown of the context destroys a stream that is being captured; the capture has been aborted then.
+  void Forget(runtime::Stream& stream) override { stream.set_sink(nullptr); }
 
  private:
   friend Status Begin(runtime::Stream& stream, CaptureMode mode, Model* body);
+  friend void AbortCaptures(Model& model, bool locked);
   friend Status BeginGroup(runtime::Stream& stream);
   friend StatusOr<TaskGroup*> EndGroup(runtime::Stream& stream);
   friend StatusOr<Model*> End(runtime::Stream& stream);
@@ -55,11 +70,9 @@ class Session final : public runtime::TaskSink {
   friend Status ResetEvent(runtime::Event& event, runtime::Stream& stream);
 
   Session() = default;
-  ~Session() = default;
 
   Member& MemberOf(const runtime::Stream& stream);
   Status CheckGroups(runtime::Stream& stream, const ir::Task& task);
-  static void AbortBodies(Model& model);
   StatusOr<ir::NodeId> AddNode(runtime::Stream& stream, const ir::Task& task);
   Status Join(runtime::Stream& stream, runtime::Event& event, ir::NodeId record);
   void Invalidate(Status why);
@@ -68,6 +81,8 @@ class Session final : public runtime::TaskSink {
   Status SealEvents();
 
   uint64_t id_ = 0;
+  std::string description_;
+  runtime::Context* context_ = nullptr;
   Model* model_ = nullptr;
   runtime::Stream* origin_ = nullptr;
   CaptureMode mode_ = CaptureMode::kGlobal;
@@ -87,6 +102,9 @@ Status Begin(runtime::Stream& stream, CaptureMode mode, Model* body = nullptr);
 /// aclmdlRICaptureEnd: the finished model. On most failures the capture is over and everything is as before it began.
 StatusOr<Model*> End(runtime::Stream& stream);
 
+/// Ends the captures into `model` and into its bodies without a result. Takes the context's capture_mutex unless `locked`.
+void AbortCaptures(Model& model, bool locked);
+
 struct CaptureInfo {
   CaptureStatus status = CaptureStatus::kNone;
   Model* model = nullptr;
@@ -98,6 +116,8 @@ Status CheckUnsafe(const char* api);
 /// Whether CheckUnsafe would refuse.
 bool UnsafeIsRefused(runtime::Context& context);
 
+/// 507000 for a stream whose creation flags exclude captures.
+Status CheckFlags(const runtime::Stream& stream);
 /// 107027 when the stream is being captured; `api` for the message.
 Status CheckNotCapturing(const runtime::Stream& stream, const char* api);
 /// 107027 when any stream of the context is being captured.

@@ -53,7 +53,9 @@ Clock::duration SpinTime() noexcept {
 
 void WaitList::Remove(Runnable* runnable) noexcept {
   std::lock_guard lock(mutex_);
-  std::erase_if(waiters_, [runnable](const Waiter& waiter) { return waiter.runnable == runnable; });
+  const size_t removed =
+      std::erase_if(waiters_, [runnable](const Waiter& waiter) { return waiter.runnable == runnable; });
+  runnable->waits_.fetch_sub(static_cast<uint32_t>(removed), std::memory_order_release);
 }
 
 void WaitList::WakeAll() noexcept {
@@ -62,7 +64,10 @@ void WaitList::WakeAll() noexcept {
 }
 
 void WaitList::WakeLocked() noexcept {
-  for (const Waiter& waiter : waiters_) waiter.scheduler->Wake(*waiter.runnable);
+  for (const Waiter& waiter : waiters_) {
+    waiter.scheduler->Wake(*waiter.runnable);
+    waiter.runnable->waits_.fetch_sub(1, std::memory_order_release);  // the runnable may be gone from here on
+  }
   waiters_.clear();
   announced_.store(false, std::memory_order_relaxed);
 }
@@ -117,7 +122,7 @@ void Scheduler::Wake(Runnable& runnable) noexcept {
     switch (seen) {
       case Runnable::kStateIdle:
         if (runnable.state_.compare_exchange_weak(seen, Runnable::kStateQueued, std::memory_order_acq_rel)) {
-          Push(runnable, false);
+          Push(runnable, false, false);
           return;
         }
         break;
@@ -132,10 +137,12 @@ void Scheduler::Wake(Runnable& runnable) noexcept {
   }
 }
 
-void Scheduler::Push(Runnable& runnable, bool needs_worker) noexcept {
+void Scheduler::Push(Runnable& runnable, bool needs_worker, bool set_queued) noexcept {
   if (!started_flag_.load(std::memory_order_acquire)) [[unlikely]] StartWorkers();
   {
     std::lock_guard lock(ready_lock_);
+    // Queued and linked at once: a helper that takes it runs it to its end, and its owner may then free it.
+    if (set_queued) runnable.state_.store(Runnable::kStateQueued, std::memory_order_release);
     runnable.needs_worker_ = needs_worker;
     if (!runnable.linked_) {
       runnable.linked_ = true;
@@ -204,8 +211,7 @@ void Scheduler::Execute(Runnable& runnable, bool on_worker) noexcept {
     RunContext context(*this, &runnable, on_worker);
     const Runnable::Outcome outcome = runnable.Run(context);
     if (outcome != Runnable::Outcome::kIdle) {
-      runnable.state_.store(Runnable::kStateQueued, std::memory_order_release);
-      Push(runnable, outcome == Runnable::Outcome::kNeedsWorker);
+      Push(runnable, outcome == Runnable::Outcome::kNeedsWorker, true);
       return;
     }
     uint32_t running = Runnable::kStateRunning;
@@ -217,7 +223,9 @@ void Scheduler::Execute(Runnable& runnable, bool on_worker) noexcept {
 void Scheduler::Retire(Runnable& runnable) noexcept {
   CancelTimer(runnable);
   for (;;) {
-    if (runnable.state_.load(std::memory_order_acquire) == Runnable::kStateIdle) {
+    // In this order: once no list holds it, nobody makes it leave the idle state.
+    if (runnable.waits_.load(std::memory_order_acquire) == 0 &&
+        runnable.state_.load(std::memory_order_acquire) == Runnable::kStateIdle) {
       std::lock_guard lock(ready_lock_);
       if (runnable.linked_) Unlink(runnable);
       return;
@@ -358,8 +366,9 @@ void Scheduler::MonitorLoop() {
   pthread_setname_np(pthread_self(), "reprise-monitor");
   uint32_t pops_before = pops_.load();
   int quiet = 0;
-  while (!stop_.load()) {
+  for (;;) {
     const uint32_t seen = monitor_word_.load();
+    if (stop_.load()) return;  // looked at after `seen` was read, or the destructor's wake-up could be missed
     Deadline next;
     {
       std::lock_guard lock(timer_mutex_);

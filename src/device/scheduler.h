@@ -88,9 +88,12 @@ class Runnable {
 
  private:
   friend class Scheduler;
+  friend class WaitList;
   enum State : uint32_t { kStateIdle, kStateQueued, kStateRunning, kStateNotified };
 
   std::atomic<uint32_t> state_{kStateIdle};
+  // Lists that hold us. A list may still be about to wake us when what we waited for has let us go on; see Retire.
+  std::atomic<uint32_t> waits_{0};
   // Guarded by Scheduler::ready_lock_.
   Runnable* next_ = nullptr;
   Runnable* prev_ = nullptr;
@@ -114,6 +117,7 @@ class WaitList {
       if (waiter.runnable == runnable) return true;
     }
     waiters_.push_back({runnable, scheduler});
+    runnable->waits_.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
   void Remove(Runnable* runnable) noexcept;
@@ -154,7 +158,8 @@ class Scheduler {
   /// Runs `runnable` on the calling thread if it is queued and nobody has taken it yet.
   bool TryRun(Runnable& runnable) noexcept;
 
-  /// Returns when no thread of the scheduler touches `runnable` any more. Nobody may wake it from now on.
+  /// Returns when no thread of the scheduler touches `runnable` any more and no list holds it. Nobody else may wake it
+  /// from now on.
   void Retire(Runnable& runnable) noexcept;
 
   /// Wakes `runnable` at `when` unless CancelTimer comes first. One timer for each runnable.
@@ -174,7 +179,7 @@ class Scheduler {
   void WorkerLoop(bool extra);
   bool FindWork(bool on_worker);
   Runnable* PopReady() noexcept;
-  void Push(Runnable& runnable, bool needs_worker) noexcept;
+  void Push(Runnable& runnable, bool needs_worker, bool set_queued) noexcept;
   void Unlink(Runnable& runnable) noexcept;
   void WakeWorker() noexcept;
   void Execute(Runnable& runnable, bool on_worker) noexcept;

@@ -99,10 +99,12 @@ void Replay::Start(RunContext& context, Progress& progress) {
     if (!plan_->lanes()[i].starts) continue;
     lanes_[i].runner->Arm();
     // A lane that begins with a wait is put straight into its source's list instead of waking a worker for nothing.
+    // The source may run already, and even have passed the position.
     const int32_t source = plan_->lanes()[i].first_wait_lane;
-    if (source >= 0) {
-      lanes_[source].waiters.AddUnless([] { return false; }, lanes_[i].runner.get(), &scheduler_);
-    } else {
+    const auto reached = [&] {
+      return lanes_[source].progress.load(std::memory_order_seq_cst) >= plan_->steps()[plan_->lanes()[i].begin].position;
+    };
+    if (source < 0 || !lanes_[source].waiters.AddUnless(reached, lanes_[i].runner.get(), &scheduler_)) {
       scheduler_.Wake(*lanes_[i].runner);
     }
   }

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <string_view>
@@ -78,7 +79,7 @@ class OpCall {
 
   /// Every output can hold values of type `compute`.
   Status CheckOutputsHold() const;
-  /// `output` has shape `expected`, which `what` describes ("the broadcast shape", without the numbers).
+  /// `output` has shape `expected`; what() names that shape in the message ("the broadcast shape").
   template <class What>
   Status CheckShape(const Operand& output, std::span<const int64_t> expected, What what) const {
     if (std::equal(expected.begin(), expected.end(), output.sizes().begin(), output.sizes().end())) [[likely]] {

@@ -151,7 +151,9 @@ void ForgetSubscription(const Stream& stream) noexcept {
   if (it == registry.thread_of.end()) return;
   const auto thread = registry.threads.find(it->second);
   registry.thread_of.erase(it);
-  if (thread != registry.threads.end() && --thread->second->streams == 0) registry.threads.erase(thread);
+  if (thread == registry.threads.end() || --thread->second->streams != 0) return;
+  thread->second->arrived.notify_all();
+  registry.threads.erase(thread);
 }
 
 Status ProcessReport(int64_t timeout_ms) {

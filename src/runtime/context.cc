@@ -66,7 +66,14 @@ Status Context::Synchronize(int64_t timeout_ms) {
   ForEachStream([&](Stream& stream) { streams.push_back(&stream); });
   Status first;
   for (Stream* stream : streams) {
+    {
+      // Other threads may destroy streams of theirs meanwhile; one that is visited waits with that.
+      std::lock_guard lock(streams_mutex_);
+      if (!streams_.contains(stream)) continue;
+      stream->visitors.fetch_add(1, std::memory_order_relaxed);
+    }
     Status status = stream->Synchronize(deadline);
+    stream->visitors.fetch_sub(1, std::memory_order_release);
     if (first.ok()) first = std::move(status);
   }
   return first;

@@ -13,6 +13,7 @@
 #include <new>
 
 #include "base/fault.h"
+#include "runtime/exception.h"
 
 namespace reprise::runtime {
 namespace {
@@ -127,6 +128,7 @@ RunResult RunKernel(RunContext& context, void* payload) {
     }
   }
   if (const int32_t code = loop.error.load()) [[unlikely]] {
+    NoteFailingKernel(p->argument_block(), p->args_bytes, p->function->handle, p->function->binary->handle());
     context.Fail(Error(code, fmt::format("kernel {} failed with {} ({} blocks, {} bytes of arguments)",
                                          p->function->name, code, p->blocks, p->args_bytes))
                      .Culprit(fmt::format("kernel {} of {}", p->function->name, p->function->binary->source())));

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <thread>
 
 #include "base/env.h"
 #include "base/fault.h"
@@ -98,6 +99,10 @@ StatusOr<Stream*> Stream::Create(Context& context, Options options) {
 }
 
 void Stream::Destroy(Stream* stream, DestroyMode mode) {
+  {
+    std::lock_guard lock(stream->context_.capture_mutex);
+    if (TaskSink* sink = stream->sink()) sink->Forget(*stream);
+  }
   stream->context_.RemoveStream(stream);
   Streams().Erase(stream->handle_);
   if (mode == DestroyMode::kForce) stream->Abort(107023);
@@ -106,6 +111,7 @@ void Stream::Destroy(Stream* stream, DestroyMode mode) {
     if (!stream->WaitFor(stream->published_.load(), DeadlineAfterMs(10'000)).ok()) stream->Abort(107023);
   }
   (void)stream->WaitFor(stream->published_.load(), std::nullopt);
+  while (stream->visitors.load(std::memory_order_acquire) != 0) std::this_thread::yield();
   stream->device_.scheduler().Retire(*stream);
   ForgetSubscription(*stream);
   stream->device_.stream_ids().Return(stream->id_);
@@ -147,7 +153,7 @@ Status Stream::SubmitNow(const ir::Task& task) {
     }
     Append(task);
     ThreadState& thread = ThisThread();
-    thread.last_task_id = next_task_id_ - 1;
+    if (!is_default()) thread.last_task_id = next_task_id_ - 1;  // aclrtGetThreadLastTaskId speaks of explicit streams
     thread.last_task_stream = handle_;
   } catch (const std::bad_alloc&) {
     if (stored_ == nullptr) task.Destroy();  // a graph has done so itself
@@ -249,6 +255,8 @@ device::Runnable::Outcome Stream::Run(device::RunContext& context) {
       }
       PopFront();
       completed_.store(done + 1, std::memory_order_release);
+      // Without a fence: a thread that this misses by a hair is woken behind the next task, or at the end.
+      if (done + 1 >= wake_at_.load(std::memory_order_relaxed)) [[unlikely]] NotifyWaiters();
     }
   }
   NotifyWaiters();
@@ -257,6 +265,9 @@ device::Runnable::Outcome Stream::Run(device::RunContext& context) {
 
 void Stream::NotifyWaiters() noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with the announcement in WaitFor
+  if (wake_at_.load(std::memory_order_relaxed) != UINT64_MAX) {
+    wake_at_.store(UINT64_MAX, std::memory_order_relaxed);  // who sleeps on announces itself again
+  }
   if (waiters_.load(std::memory_order_relaxed) == 0) return;
   wait_word_.fetch_add(1, std::memory_order_release);
   FutexWake(wait_word_, INT_MAX);
@@ -282,8 +293,12 @@ Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
       spinning = false;
     }
     waiters_.fetch_add(1, std::memory_order_seq_cst);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
     const uint32_t seen = wait_word_.load(std::memory_order_acquire);
+    // Behind the load: a wake-up that takes the announcement away has changed the word since.
+    for (uint64_t nearest = wake_at_.load(std::memory_order_relaxed);
+         target < nearest && !wake_at_.compare_exchange_weak(nearest, target, std::memory_order_relaxed);) {
+    }
+    std::atomic_thread_fence(std::memory_order_seq_cst);
     if (!reached()) in_time = FutexWait(wait_word_, seen, deadline);
     waiters_.fetch_sub(1, std::memory_order_relaxed);
     if (!in_time && !reached()) break;

@@ -34,6 +34,8 @@ class TaskSink {
   virtual Status Record(Stream& stream, const ir::Task& task) = 0;
   /// False for the update of a task group: the stream then takes kernels only, but it is not being captured.
   virtual bool is_capture() const = 0;
+  /// The stream is being destroyed: let go of it.
+  virtual void Forget(Stream& stream) = 0;
 
  protected:
   ~TaskSink() = default;
@@ -92,9 +94,14 @@ class Stream final : public device::Runnable {
   TaskSink* sink() const { return sink_.load(std::memory_order_acquire); }
   /// With the context's capture_mutex held.
   void set_sink(TaskSink* sink) {
+    // In this order nobody takes a capture that is just beginning or ending for an update.
+    if (sink != nullptr) capturing_.store(sink->is_capture(), std::memory_order_release);
     sink_.store(sink, std::memory_order_release);
-    capturing_.store(sink != nullptr && sink->is_capture(), std::memory_order_release);
+    if (sink == nullptr) capturing_.store(false, std::memory_order_release);
   }
+
+  /// Threads that use the stream although they do not own it (Context::Synchronize); Destroy waits for them.
+  std::atomic<uint32_t> visitors{0};
 
   /// Tasks of a persistent stream; null for others. Shared with the models that the stream is bound to.
   const std::shared_ptr<ir::Graph>& stored() const { return stored_; }
@@ -161,6 +168,7 @@ class Stream final : public device::Runnable {
   // Threads that synchronise.
   alignas(64) std::atomic<uint32_t> waiters_{0};
   std::atomic<uint32_t> wait_word_{0};
+  std::atomic<uint64_t> wake_at_{UINT64_MAX};  // the nearest target of those that sleep
 
   std::mutex error_mutex_;
   Status error_;

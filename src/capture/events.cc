@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Event calls on streams that may be captured: edges of the graph, forks and joins, and the events that reach outside.
+#include "capture/session.h"
+
+#include <fmt/format.h>
+
+#include <mutex>
+
+#include "runtime/device.h"
+
+namespace reprise::capture {
+
+using runtime::Event;
+using runtime::Stream;
+
+namespace {
+
+struct ExternalPayload {
+  uint32_t binding;
+  int32_t event_id;
+  runtime::EventRecord* parked_at = nullptr;  ///< of a wait that is under way
+};
+
+void DescribeExternal(const void* payload, ir::TaskInfo& info) {
+  info.event_id = static_cast<const ExternalPayload*>(payload)->event_id;
+}
+
+// Completes the record instance that this execution published when it was launched.
+constexpr ir::TaskType kExternalRecord = {
+    ir::TaskKind::kExternalRecord, "CAPTURE_RECORD_EXTERNAL",
+    [](device::RunContext& context, void* payload) {
+      auto* record = static_cast<runtime::EventRecord*>(context.bindings[static_cast<ExternalPayload*>(payload)->binding]);
+      record->Complete(runtime::Devices()[static_cast<size_t>(context.device_id)]->NowUs());
+      return ir::RunResult::kDone;
+    },
+    nullptr, nullptr, DescribeExternal};
+
+// Waits for the record instance that was the newest when this execution was launched.
+constexpr ir::TaskType kExternalWait = {
+    ir::TaskKind::kExternalWait, "CAPTURE_WAIT_EXTERNAL",
+    [](device::RunContext& context, void* payload) {
+      auto* p = static_cast<ExternalPayload*>(payload);
+      auto* record = static_cast<runtime::EventRecord*>(context.bindings[p->binding]);
+      p->parked_at = nullptr;
+      if (record == nullptr) return ir::RunResult::kDone;
+      const auto done = [record] { return record->done(); };
+      if (done() || !record->waiters.AddUnless(done, context.runnable(), &context.scheduler())) {
+        return ir::RunResult::kDone;
+      }
+      p->parked_at = record;
+      return ir::RunResult::kParked;
+    },
+    nullptr,
+    [](void* payload, device::Runnable* runnable) noexcept {
+      auto* p = static_cast<ExternalPayload*>(payload);
+      if (p->parked_at != nullptr) p->parked_at->waiters.Remove(runnable);
+      p->parked_at = nullptr;
+    },
+    DescribeExternal};
+
+Status NotInGraph(const Event& event, const char* what) {
+  return Error(207000, fmt::format("{} of {} cannot be captured: it was created with flags {:#x} by {}", what,
+                                   event.Describe(), event.flags(),
+                                   event.is_ex() ? "aclrtCreateEventExWithFlag" : "aclrtCreateEvent[WithFlag]"))
+      .Hint("create the event with aclrtCreateEventExWithFlag(&event, ACL_EVENT_SYNC), or with "
+            "aclrtCreateEventWithFlag(&event, ACL_EVENT_EXTERNAL) for order with work outside of the graph");
+}
+
+bool IsExternalEvent(const Event& event) { return !event.is_ex() && event.flags() == runtime::kEventExternal; }
+
+Status CheckDeviceUseOnly(const Event& event) {
+  if ((event.flags() & runtime::kEventDeviceUseOnly) == 0) return {};
+  return Error(107000, fmt::format("{} is for device code only (ACL_EVENT_DEVICE_USE_ONLY)", event.Describe()));
+}
+
+// The first use of an event fixes whether its records (waits) are default or external.
+Status FixSort(std::atomic<int>& sort, bool external, const Event& event, const char* what) {
+  int first = -1;
+  const int wanted = external ? 1 : 0;
+  if (sort.compare_exchange_strong(first, wanted) || first == wanted) return {};
+  return Error(107000, fmt::format("{} was first {} with the {} flag and must keep to it", event.Describe(), what,
+                                   first == 1 ? "external" : "default"));
+}
+
+// Built models order their streams by flags that are reset inside of them.
+Status CheckOnBoundStream(const Event& event, const Stream& stream, const char* what) {
+  if (stream.bound_model.load() == nullptr || event.has_flag_semantics()) return {};
+  return Error(207000, fmt::format("{} of {} is not possible on {}, which is bound to a built model", what,
+                                   event.Describe(), stream.Describe()))
+      .Hint("create the event with aclrtCreateEventWithFlag(&event, ACL_EVENT_SYNC) and reset it inside the model");
+}
+
+Status CheckExternalUse(const Session& session, const Event& event, bool is_record) {
+  for (const ExternalBinding& other : session.model().externals()) {
+    if (other.event != event.handle()) continue;
+    return Error(107000, fmt::format("the graph has an external {} of {} already",
+                                     other.is_record ? "record" : "wait", event.Describe()))
+        .Culprit(session.Describe())
+        .Hint(fmt::format("use another event for this {}", is_record ? "record" : "wait"));
+  }
+  return {};
+}
+
+Status AddExternal(Session& session, Stream& stream, Event& event, bool is_record) {
+  if (session.model().is_sub()) {
+    return Error(207000, fmt::format("an external {} of {} cannot be in a body of a conditional task",
+                                     is_record ? "record" : "wait", event.Describe()))
+        .Culprit(session.Describe());
+  }
+  REPRISE_RETURN_IF_ERROR(CheckExternalUse(session, event, is_record));
+  ExternalPayload payload{session.model().AddExternal(event, is_record), event.id()};
+  return session.Record(stream, ir::MakeTask(is_record ? kExternalRecord : kExternalWait, payload));
+}
+
+Status NotCapturing(const Stream& stream) {
+  return Error(107029, fmt::format("{} is not being captured; external records and waits belong into captures",
+                                   stream.Describe()));
+}
+
+Status CheckExternalKind(const Event& event) {
+  if (event.is_ex() && event.flags() == runtime::kEventSync) return {};
+  return Error(207000, fmt::format("{} was created with flags {:#x}; the external flag needs an Ex event with exactly "
+                                   "ACL_EVENT_SYNC",
+                                   event.Describe(), event.flags()));
+}
+
+}  // namespace
+
+Status RecordEvent(Event& event, Stream& stream, bool external) {
+  REPRISE_RETURN_IF_ERROR(CheckDeviceUseOnly(event));
+  if (external) REPRISE_RETURN_IF_ERROR(CheckExternalKind(event));
+  REPRISE_RETURN_IF_ERROR(FixSort(event.record_sort, external, event, "recorded"));
+  REPRISE_RETURN_IF_ERROR(CheckNotUpdating(stream, "an event record"));
+  REPRISE_RETURN_IF_ERROR(CheckOnBoundStream(event, stream, "a record"));
+  std::unique_lock lock(stream.context().capture_mutex, std::defer_lock);
+  Session* session = nullptr;
+  if (stream.is_capturing()) {
+    lock.lock();
+    session = Session::Of(stream);
+  }
+  if (session == nullptr) {
+    if (lock.owns_lock()) lock.unlock();
+    if (external) return NotCapturing(stream);
+    if (stream.is_default()) {
+      if (const Session::CapturedRecord captured = Session::FindCaptured(event); captured.session != nullptr) {
+        return Error(107031, fmt::format("{} belongs to a running capture and cannot be recorded on {}",
+                                         event.Describe(), stream.Describe()))
+            .Culprit(captured.session->Describe());
+      }
+    }
+    return event.RecordOn(stream);
+  }
+  if (external) return AddExternal(*session, stream, event, true);
+  if (IsExternalEvent(event)) {
+    runtime::FlagPayload payload = runtime::MakeFlagPayload(event, 0);
+    return session->Record(stream, ir::MakeTask(runtime::kFlagRecord, payload));
+  }
+  if (!event.is_ex() || (event.flags() & runtime::kEventIpc) != 0) return NotInGraph(event, "a record");
+  if ((event.flags() & runtime::kEventSync) == 0) return {};  // nobody can wait for it: nothing to capture
+  if (session->invalidated()) return {};
+  auto event_id = session->model().TakeEventId();
+  if (!event_id.ok()) {
+    Status error = std::move(event_id).status();
+    session->Invalidate(error.Clone());
+    return error;
+  }
+  ir::EdgePayload payload{static_cast<ir::NodeId>(session->model().graph().nodes().size()), *event_id, event.flags()};
+  REPRISE_ASSIGN_OR_RETURN(const ir::NodeId node, session->AddNode(stream, ir::MakeTask(ir::kEdgeRecord, payload)));
+  session->records_.push_back(node);
+  std::lock_guard event_lock(event.captured_mutex);
+  event.captured = {session->id_, node};
+  return {};
+}
+
+Status WaitEvent(Stream& stream, Event& event, uint32_t timeout_s, bool external) {
+  REPRISE_RETURN_IF_ERROR(CheckDeviceUseOnly(event));
+  if (external) REPRISE_RETURN_IF_ERROR(CheckExternalKind(event));
+  const bool can_wait = IsExternalEvent(event) || (event.flags() & (runtime::kEventSync | runtime::kEventIpc)) != 0 ||
+                        (event.flags() & runtime::kEventPlain) != 0;
+  if (!can_wait) {
+    return Error(207000, fmt::format("{} was created with flags {:#x}, without ACL_EVENT_SYNC: no stream can wait for it",
+                                     event.Describe(), event.flags()))
+        .Hint("create the event with ACL_EVENT_SYNC");
+  }
+  if (!IsExternalEvent(event)) REPRISE_RETURN_IF_ERROR(FixSort(event.wait_sort, external, event, "waited for"));
+
+  REPRISE_RETURN_IF_ERROR(CheckNotUpdating(stream, "an event wait"));
+  REPRISE_RETURN_IF_ERROR(CheckOnBoundStream(event, stream, "a wait"));
+  if (!stream.is_capturing()) {
+    const Session::CapturedRecord captured = external || !event.is_ex() ? Session::CapturedRecord{} : Session::FindCaptured(event);
+    if (captured.session == nullptr) {
+      if (external) return NotCapturing(stream);
+      if (!event.is_ex() && (event.flags() & runtime::kEventPlain) != 0) {
+        if (runtime::EventRecord* record = event.Latest()) {
+          record->Release();
+        } else {
+          return Error(107000, fmt::format("{} was never recorded", event.Describe()))
+              .Hint("call aclrtRecordEvent before aclrtStreamWaitEvent");
+        }
+      }
+      return event.WaitOn(stream, timeout_s);
+    }
+    // The stream joins the capture.
+    if (stream.is_default()) {
+      return Error(107031, fmt::format("{} would join a capture by waiting for {}", stream.Describe(), event.Describe()))
+          .Culprit(captured.session->Describe());
+    }
+    REPRISE_RETURN_IF_ERROR(CheckFlags(stream));
+    if (&captured.session->context() != &stream.context()) {
+      return Error(107024, fmt::format("{} of another context would join a capture by waiting for {}",
+                                       stream.Describe(), event.Describe()))
+          .Culprit(captured.session->Describe())
+          .Hint("fork only streams of the context in which the capture began");
+    }
+  }
+  std::lock_guard lock(stream.context().capture_mutex);
+  Session* session = Session::Of(stream);
+  if (session != nullptr && external) return AddExternal(*session, stream, event, false);
+  if (session != nullptr && IsExternalEvent(event)) {
+    runtime::FlagPayload payload = runtime::MakeFlagPayload(event, timeout_s);
+    payload.flag->pending_waits.fetch_add(1, std::memory_order_relaxed);
+    return session->Record(stream, ir::MakeTask(runtime::kFlagWait, payload));
+  }
+  if (session != nullptr && (!event.is_ex() || (event.flags() & runtime::kEventIpc) != 0)) {
+    return NotInGraph(event, "a wait");
+  }
+  const Session::CapturedRecord captured = Session::FindCaptured(event);
+  if (session == nullptr && captured.session == nullptr) return event.WaitOn(stream, timeout_s);  // it ended meanwhile
+  if (captured.session == nullptr) {
+    runtime::EventRecord* record = event.Latest();
+    if (record == nullptr) return {};  // never recorded: no edge
+    record->Release();
+    return Error(107024, fmt::format("{} waits for {}, which was recorded outside of the capture", stream.Describe(),
+                                     event.Describe()))
+        .Culprit(session->Describe());
+  }
+  if (session != nullptr && session != captured.session.get()) {
+    Status error = Error(107032, fmt::format("{} waits for {}, which belongs to another capture", stream.Describe(),
+                                             event.Describe()))
+                       .Culprit(fmt::format("{}; {}", session->Describe(), captured.session->Describe()));
+    session->Invalidate(error.Clone());
+    captured.session->Invalidate(error.Clone());
+    return error;
+  }
+  if (captured.session->invalidated() && session != nullptr) return {};
+  if (session == nullptr) REPRISE_RETURN_IF_ERROR(captured.session->Join(stream, event, captured.node));
+  const ir::Node& record = captured.session->model().graph().node(captured.node);
+  ir::EdgePayload payload = *static_cast<const ir::EdgePayload*>(record.payload);
+  return captured.session->Record(stream, ir::MakeTask(ir::kEdgeWait, payload));
+}
+
+Status ResetEvent(Event& event, Stream& stream) {
+  REPRISE_RETURN_IF_ERROR(CheckDeviceUseOnly(event));
+  if (event.is_ex() || !event.has_flag_semantics()) {
+    return Error(207000, fmt::format("{} cannot be reset: it was created with flags {:#x} by {}", event.Describe(),
+                                     event.flags(),
+                                     event.is_ex() ? "aclrtCreateEventExWithFlag" : "aclrtCreateEvent[WithFlag]"))
+        .Hint("create the event with aclrtCreateEventWithFlag and ACL_EVENT_SYNC or ACL_EVENT_EXTERNAL");
+  }
+  REPRISE_RETURN_IF_ERROR(CheckNotUpdating(stream, "an event reset"));
+  if (stream.is_capturing()) {
+    std::lock_guard lock(stream.context().capture_mutex);
+    if (Session* session = Session::Of(stream)) {
+      if (!IsExternalEvent(event)) return NotInGraph(event, "a reset");
+      runtime::FlagPayload payload = runtime::MakeFlagPayload(event, 0);
+      return session->Record(stream, ir::MakeTask(runtime::kFlagReset, payload));
+    }
+  }
+  return event.ResetOn(stream);
+}
+
+}  // namespace reprise::capture

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The error table, statuses, the environment and fault points.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/env.h"
+#include "base/fault.h"
+#include "base/spin_lock.h"
+#include "base/status.h"
+
+namespace reprise {
+namespace {
+
+// ------------------------------------------------------------------------------------------------------------- errors
+
+const ErrorInfo kRows[] = {
+#define REPRISE_ERROR(code, name, category, title, solution) ErrorInfo{code, name, category, title, solution},
+#include "base/errors.def"
+#undef REPRISE_ERROR
+};
+
+TEST(Errors, NumbersAndNamesAreUnique) {
+  std::set<std::string_view> names;
+  std::set<int> codes;
+  for (const ErrorInfo& row : kRows) {
+    EXPECT_TRUE(codes.insert(row.code).second) << row.name << " has the number of another row";
+    EXPECT_TRUE(names.insert(row.name).second) << row.name << " names two numbers";
+  }
+}
+
+TEST(Errors, EveryRowSaysWhatToDo) {
+  for (const ErrorInfo& row : kRows) {
+    EXPECT_EQ(row.name.substr(0, 3), "ACL") << row.code;
+    EXPECT_TRUE(row.category.size() == 6 && (row.category[0] == 'E')) << row.name << ": " << row.category;
+    EXPECT_FALSE(row.title.empty()) << row.name;
+    EXPECT_FALSE(row.solution.empty()) << row.name;
+    EXPECT_NE(row.solution.back(), '.') << row.name << ": the message adds the full stop";
+  }
+}
+
+TEST(Errors, EveryRowIsFound) {
+  for (const ErrorInfo& row : kRows) {
+    EXPECT_EQ(FindErrorInfo(row.code).name, row.name);
+    EXPECT_EQ(FindErrorInfo(row.code).solution, row.solution);
+  }
+  for (const int unlisted : {-1, 0, 1, 99'999, 999'999, INT32_MAX}) {
+    EXPECT_EQ(FindErrorInfo(unlisted).name, "UNLISTED") << unlisted;
+  }
+}
+
+TEST(Status, KeepsItsDetailWhenCloned) {
+  const Status original = Error(107000, "what").Culprit("culprit").Hint("hint");
+  const Status clone = original.Clone();
+  EXPECT_EQ(clone.code(), 107000);
+  EXPECT_EQ(clone.detail().what, "what");
+  EXPECT_EQ(clone.detail().culprit, "culprit");
+  EXPECT_EQ(clone.detail().hint, "hint");
+  EXPECT_TRUE(Status().Clone().ok());
+  EXPECT_EQ(Status().code(), 0);
+  EXPECT_GT(original.detail().line, 0);
+}
+
+// -------------------------------------------------------------------------------------------------------- environment
+
+// Runs in a child of the tests below, which reads its output: the environment is read once per process.
+TEST(EnvChild, DISABLED_Print) {
+  std::printf("<%s|%lld|%llu>\n", Env(EnvVar::kSoc).c_str(), static_cast<long long>(EnvInt(EnvVar::kWorkers)),
+              static_cast<unsigned long long>(EnvBytes(EnvVar::kMemory)));
+  ::setenv("REPRISE_WORKERS", "77", 1);
+  EXPECT_NE(EnvInt(EnvVar::kWorkers), 77) << "read once, at first use";
+}
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+std::string OutputOfChild(const Variables& variables) {
+  int ends[2];
+  if (pipe(ends) != 0) return "no pipe";
+  const pid_t child = fork();
+  if (child == 0) {
+    for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
+    dup2(ends[1], STDOUT_FILENO);
+    execl("/proc/self/exe", "child", "--gtest_filter=EnvChild.*", "--gtest_also_run_disabled_tests", nullptr);
+    _exit(127);
+  }
+  close(ends[1]);
+  std::string output;
+  std::array<char, 4096> buffer;
+  for (ssize_t got; (got = read(ends[0], buffer.data(), buffer.size())) > 0;) output.append(buffer.data(), got);
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (status != 0) return "child failed: " + output;
+  const size_t begin = output.find('<'), end = output.find('>');
+  return begin == std::string::npos ? output : output.substr(begin, end - begin + 1);
+}
+
+TEST(Environment, Defaults) { EXPECT_EQ(OutputOfChild({}), "<Ascend910B3|0|68719476736>"); }
+
+TEST(Environment, ValuesAndSizes) {
+  EXPECT_EQ(OutputOfChild({{"REPRISE_SOC", "X1"}, {"REPRISE_WORKERS", "3"}, {"REPRISE_MEMORY", "5"}}), "<X1|3|5>");
+  EXPECT_EQ(OutputOfChild({{"REPRISE_MEMORY", "5k"}}), "<Ascend910B3|0|5120>");
+  EXPECT_EQ(OutputOfChild({{"REPRISE_MEMORY", "5M"}}), "<Ascend910B3|0|5242880>");
+  EXPECT_EQ(OutputOfChild({{"REPRISE_MEMORY", "2G"}}), "<Ascend910B3|0|2147483648>");
+}
+
+TEST(Environment, NonsenseGivesTheDefault) {
+  for (const char* nonsense : {"", "abc", "-1", "5x", "5kk", "5 G", "9999999999999999999999", "99999999999G"}) {
+    EXPECT_EQ(OutputOfChild({{"REPRISE_MEMORY", nonsense}}), "<Ascend910B3|0|68719476736>") << nonsense;
+  }
+  for (const char* nonsense : {"", "two", "2 workers", "1e3", "99999999999999999999"}) {
+    EXPECT_EQ(OutputOfChild({{"REPRISE_WORKERS", nonsense}}), "<Ascend910B3|0|68719476736>") << nonsense;
+  }
+}
+
+// -------------------------------------------------------------------------------------------------------- fault points
+
+TEST(FaultPoints, FireOnceAtTheNthPass) {
+  ArmFault("a", 3);
+  EXPECT_FALSE(FaultPoint("b"));
+  EXPECT_FALSE(FaultPoint("a"));
+  EXPECT_FALSE(FaultPoint("a"));
+  EXPECT_FALSE(FaultFired());
+  EXPECT_TRUE(FaultPoint("a"));
+  EXPECT_TRUE(FaultFired());
+  EXPECT_FALSE(FaultPoint("a"));
+  ArmFault("*", 2);
+  EXPECT_FALSE(FaultFired());
+  EXPECT_FALSE(FaultPoint("x"));
+  EXPECT_TRUE(FaultPoint("y"));
+  ArmFault("x", 1);
+  ArmFault("", 0);
+  EXPECT_FALSE(FaultPoint("x"));
+}
+
+TEST(SpinLock, Excludes) {
+  SpinLock lock;
+  int64_t count = 0;  // not atomic: the lock guards it
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 20'000; ++i) {
+        const std::lock_guard guard(lock);
+        ++count;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(count, 80'000);
+}
+
+}  // namespace
+}  // namespace reprise

@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The scheduler alone: who runs what, when, how often, and on which thread.
+#include "device/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <latch>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "scale.h"
+
+namespace reprise::device {
+namespace {
+
+using testing::Loops;
+using namespace std::chrono_literals;
+
+/// Runs a function; the base has no virtual destructor, so it is final.
+class Piece final : public Runnable {
+ public:
+  explicit Piece(std::function<Outcome(RunContext&)> run) : run_(std::move(run)) {}
+  Outcome Run(RunContext& context) override { return run_(context); }
+
+ private:
+  std::function<Outcome(RunContext&)> run_;
+};
+
+constexpr auto kIdle = Runnable::Outcome::kIdle;
+
+void WaitUntil(const std::function<bool()>& done) {
+  while (!done()) std::this_thread::yield();
+}
+
+TEST(Scheduler, WakeRunsOnAWorker) {
+  Scheduler scheduler(2);
+  std::atomic<bool> on_worker{false};
+  std::latch ran(1);
+  Piece piece([&](RunContext& context) {
+    on_worker = context.on_worker();
+    ran.count_down();
+    return kIdle;
+  });
+  scheduler.Wake(piece);
+  ran.wait();
+  EXPECT_TRUE(on_worker);
+  scheduler.Retire(piece);
+}
+
+TEST(Scheduler, WakesWhileRunningMeanOneMoreRun) {
+  Scheduler scheduler(2);
+  std::atomic<int> runs{0};
+  std::latch inside(1), go_on(1);
+  Piece piece([&](RunContext&) {
+    if (runs.fetch_add(1) == 0) {
+      inside.count_down();
+      go_on.wait();
+    }
+    return kIdle;
+  });
+  scheduler.Wake(piece);
+  inside.wait();
+  for (int i = 0; i < 10; ++i) scheduler.Wake(piece);
+  go_on.count_down();
+  WaitUntil([&] { return runs == 2; });
+  scheduler.Retire(piece);
+  EXPECT_EQ(runs, 2);
+}
+
+TEST(Scheduler, NeverRunsOneOnTwoThreadsAndLosesNoWake) {
+  Scheduler scheduler(4);
+  constexpr int kPieces = 8;
+  constexpr int kWakers = 3;
+  const int wakes = Loops(20'000, 3'000);
+  std::atomic<int> wanted[kPieces] = {};
+  std::atomic<int> served[kPieces] = {};
+  std::atomic<int> inside[kPieces] = {};
+  std::atomic<int> overlaps{0};
+  std::vector<std::unique_ptr<Piece>> pieces;
+  for (int p = 0; p < kPieces; ++p) {
+    pieces.push_back(std::make_unique<Piece>([&, p](RunContext&) {
+      if (inside[p].fetch_add(1) != 0) ++overlaps;
+      served[p] += wanted[p].exchange(0);
+      inside[p].fetch_sub(1);
+      return kIdle;
+    }));
+  }
+  std::vector<std::thread> wakers;
+  for (int w = 0; w < kWakers; ++w) {
+    wakers.emplace_back([&, w] {
+      std::mt19937 random(static_cast<unsigned>(w));
+      for (int i = 0; i < wakes; ++i) {
+        const int p = i % kPieces;
+        ++wanted[p];
+        scheduler.Wake(*pieces[static_cast<size_t>(p)]);
+        if (random() % 16 == 0) scheduler.TryRun(*pieces[random() % kPieces]);
+      }
+    });
+  }
+  for (std::thread& waker : wakers) waker.join();
+  for (int p = 0; p < kPieces; ++p) {
+    WaitUntil([&] { return served[p] == kWakers * (wakes / kPieces); });
+    scheduler.Retire(*pieces[static_cast<size_t>(p)]);
+  }
+  EXPECT_EQ(overlaps, 0);
+}
+
+TEST(Scheduler, RequeuedWorkLetsOthersRun) {
+  Scheduler scheduler(1);
+  std::mutex mutex;
+  std::string order;
+  std::atomic<int> done{0};
+  std::latch start(1);
+  Piece gate([&](RunContext&) {
+    start.wait();
+    return kIdle;
+  });
+  const auto letter = [&](char name) {
+    return [&, name, left = 5](RunContext&) mutable {
+      std::lock_guard lock(mutex);
+      order += name;
+      if (--left != 0) return Runnable::Outcome::kRequeue;
+      ++done;
+      return kIdle;
+    };
+  };
+  Piece a(letter('a')), b(letter('b'));
+  scheduler.Wake(gate);  // keeps the only worker busy until both are queued
+  scheduler.Wake(a);
+  scheduler.Wake(b);
+  start.count_down();
+  WaitUntil([&] { return done == 2; });
+  for (Piece* piece : {&gate, &a, &b}) scheduler.Retire(*piece);
+  EXPECT_EQ(order, "ababababab");
+}
+
+TEST(Scheduler, TryRunTakesQueuedWorkOnly) {
+  Scheduler scheduler(1);
+  std::latch inside(1), go_on(1);
+  Piece busy([&](RunContext&) {
+    inside.count_down();
+    go_on.wait();
+    return kIdle;
+  });
+  std::thread::id ran_on;
+  bool on_worker = true;
+  Piece piece([&](RunContext& context) {
+    ran_on = std::this_thread::get_id();
+    on_worker = context.on_worker();
+    return kIdle;
+  });
+  scheduler.Wake(busy);
+  inside.wait();
+  EXPECT_FALSE(scheduler.TryRun(busy)) << "it is running already";
+  EXPECT_FALSE(scheduler.TryRun(piece)) << "nobody woke it";
+  scheduler.Wake(piece);
+  EXPECT_TRUE(scheduler.TryRun(piece));
+  EXPECT_EQ(ran_on, std::this_thread::get_id());
+  EXPECT_FALSE(on_worker);
+  EXPECT_FALSE(scheduler.TryRun(piece)) << "one wake, one run";
+  go_on.count_down();
+  for (Piece* each : {&busy, &piece}) scheduler.Retire(*each);
+}
+
+TEST(Scheduler, WhatNeedsAWorkerIsLeftToWorkers) {
+  Scheduler scheduler(1);
+  std::latch inside(1), go_on(1), ran(1);
+  Piece busy([&](RunContext&) {
+    inside.count_down();
+    go_on.wait();
+    return kIdle;
+  });
+  std::atomic<int> refused{0};
+  Piece picky([&](RunContext& context) {
+    if (!context.on_worker()) {
+      ++refused;
+      return Runnable::Outcome::kNeedsWorker;
+    }
+    ran.count_down();
+    return kIdle;
+  });
+  scheduler.Wake(busy);
+  inside.wait();
+  scheduler.Wake(picky);
+  EXPECT_TRUE(scheduler.TryRun(picky));
+  EXPECT_EQ(refused, 1);
+  EXPECT_FALSE(scheduler.TryRun(picky)) << "it asked for a worker";
+  go_on.count_down();
+  ran.wait();
+  EXPECT_EQ(refused, 1);
+  for (Piece* each : {&busy, &picky}) scheduler.Retire(*each);
+}
+
+// ------------------------------------------------------------------------------------------------------------ timers
+
+TEST(Scheduler, TimersFireInOrderAndNotEarly) {
+  Scheduler scheduler(1);
+  constexpr int kTimers = 20;
+  std::mutex mutex;
+  std::vector<int> order;
+  std::atomic<int> fired{0}, early{0};
+  std::vector<Clock::time_point> when;
+  std::vector<std::unique_ptr<Piece>> pieces;
+  const auto start = Clock::now() + 20ms;
+  for (int i = 0; i < kTimers; ++i) {
+    when.push_back(start + i * 2ms);
+    pieces.push_back(std::make_unique<Piece>([&, i](RunContext&) {
+      if (Clock::now() < when[static_cast<size_t>(i)]) ++early;
+      std::lock_guard lock(mutex);
+      order.push_back(i);
+      ++fired;
+      return kIdle;
+    }));
+  }
+  for (int i = kTimers; i-- > 0;) scheduler.WakeAt(*pieces[static_cast<size_t>(i)], when[static_cast<size_t>(i)]);
+  WaitUntil([&] { return fired == kTimers; });
+  for (const auto& piece : pieces) scheduler.Retire(*piece);
+  EXPECT_EQ(early, 0);
+  EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+}
+
+TEST(Scheduler, CancelledTimerNeverFires) {
+  Scheduler scheduler(1);
+  std::atomic<int> fired{0};
+  Piece cancelled([&](RunContext&) {
+    ++fired;
+    return kIdle;
+  });
+  std::latch later(1);
+  Piece marker([&](RunContext&) {
+    later.count_down();
+    return kIdle;
+  });
+  const auto now = Clock::now();
+  scheduler.WakeAt(cancelled, now + 15ms);
+  scheduler.WakeAt(marker, now + 30ms);
+  scheduler.CancelTimer(cancelled);
+  scheduler.CancelTimer(cancelled);  // harmless
+  later.wait();
+  for (Piece* each : {&cancelled, &marker}) scheduler.Retire(*each);
+  EXPECT_EQ(fired, 0);
+}
+
+TEST(Scheduler, SecondTimerReplacesTheFirst) {
+  Scheduler scheduler(1);
+  std::atomic<int> fired{0};
+  Piece piece([&](RunContext&) {
+    ++fired;
+    return kIdle;
+  });
+  std::latch later(1);
+  Piece marker([&](RunContext&) {
+    later.count_down();
+    return kIdle;
+  });
+  const auto now = Clock::now();
+  scheduler.WakeAt(piece, now + 1h);
+  scheduler.WakeAt(piece, now + 5ms);
+  scheduler.WakeAt(marker, now + 25ms);
+  later.wait();
+  WaitUntil([&] { return fired == 1; });
+  for (Piece* each : {&piece, &marker}) scheduler.Retire(*each);
+  EXPECT_EQ(fired, 1);
+}
+
+// ------------------------------------------------------------------------------------------------------- ParallelFor
+
+TEST(Scheduler, ParallelForCoversEveryIndexOnce) {
+  Scheduler scheduler(4);
+  Piece starter([](RunContext&) { return kIdle; });
+  scheduler.Wake(starter);  // the first wake starts the workers
+  std::mt19937 random(7);
+  for (int round = 0; round < Loops(300, 60); ++round) {
+    const auto count = static_cast<int64_t>(random() % 5000);
+    const auto grain = static_cast<int64_t>(random() % 97);
+    struct Work {
+      std::vector<std::atomic<int>> touched;
+      int64_t grain;
+      std::atomic<int> misaligned{0};
+    } work{std::vector<std::atomic<int>>(static_cast<size_t>(count)), std::max<int64_t>(grain, 1)};
+    scheduler.ParallelFor(
+        count, grain,
+        [](void* arg, int64_t begin, int64_t end) {
+          auto& w = *static_cast<Work*>(arg);
+          if (begin % w.grain != 0) ++w.misaligned;
+          for (int64_t i = begin; i < end; ++i) ++w.touched[static_cast<size_t>(i)];
+        },
+        &work);
+    EXPECT_EQ(work.misaligned, 0);
+    for (const auto& touched : work.touched) ASSERT_EQ(touched, 1) << "count " << count << ", grain " << grain;
+  }
+  scheduler.Retire(starter);
+}
+
+TEST(Scheduler, ParallelForOfManyCallersAtOnce) {
+  Scheduler scheduler(3);
+  constexpr int kCallers = 4;
+  std::atomic<int64_t> sum{0};
+  std::atomic<int> done{0};
+  std::vector<std::unique_ptr<Piece>> pieces;
+  const int rounds = Loops(100, 20);
+  for (int i = 0; i < kCallers; ++i) {
+    pieces.push_back(std::make_unique<Piece>([&](RunContext& context) {
+      for (int round = 0; round < rounds; ++round) {
+        context.scheduler().ParallelFor(
+            1000, 10,
+            [](void* arg, int64_t begin, int64_t end) {
+              static_cast<std::atomic<int64_t>*>(arg)->fetch_add(end - begin);
+            },
+            &sum);
+      }
+      ++done;
+      return kIdle;
+    }));
+    scheduler.Wake(*pieces.back());
+  }
+  WaitUntil([&] { return done == kCallers; });
+  for (const auto& piece : pieces) scheduler.Retire(*piece);
+  EXPECT_EQ(sum, int64_t{1000} * rounds * kCallers);
+}
+
+// ------------------------------------------------------------------------------------------------------ worker threads
+
+// Foreign code may block every worker and wait for work that is queued behind it.
+TEST(Scheduler, BlockedWorkersGetHelp) {
+  Scheduler scheduler(2);
+  constexpr int kBlocked = 6;
+  std::latch gate(1);
+  std::atomic<int> finished{0};
+  std::vector<std::unique_ptr<Piece>> pieces;
+  for (int i = 0; i < kBlocked; ++i) {
+    pieces.push_back(std::make_unique<Piece>([&](RunContext&) {
+      gate.wait();
+      ++finished;
+      return kIdle;
+    }));
+    scheduler.Wake(*pieces.back());
+  }
+  Piece opener([&](RunContext&) {
+    gate.count_down();
+    return kIdle;
+  });
+  scheduler.Wake(opener);
+  WaitUntil([&] { return finished == kBlocked; });
+  for (const auto& piece : pieces) scheduler.Retire(*piece);
+  scheduler.Retire(opener);
+}
+
+TEST(Scheduler, ManyRunnables) {
+  Scheduler scheduler(3);
+  const int count = Loops(20'000, 4'000);
+  std::atomic<int> runs{0};
+  std::vector<std::unique_ptr<Piece>> pieces;
+  for (int i = 0; i < count; ++i) {
+    pieces.push_back(std::make_unique<Piece>([&](RunContext&) {
+      ++runs;
+      return kIdle;
+    }));
+  }
+  std::vector<std::thread> wakers;
+  for (int w = 0; w < 4; ++w) {
+    wakers.emplace_back([&, w] {
+      for (int i = w; i < count; i += 4) scheduler.Wake(*pieces[static_cast<size_t>(i)]);
+    });
+  }
+  for (std::thread& waker : wakers) waker.join();
+  WaitUntil([&] { return runs == count; });
+  for (const auto& piece : pieces) scheduler.Retire(*piece);
+  EXPECT_EQ(runs, count);
+}
+
+TEST(Scheduler, EndsCleanlyAtAnyMoment) {
+  for (int i = 0; i < Loops(300, 60); ++i) {
+    Scheduler scheduler(2);
+    Piece piece([](RunContext&) { return kIdle; });
+    if (i % 3 != 0) scheduler.Wake(piece);
+    if (i % 3 == 2) scheduler.WakeAt(piece, Clock::now() + 1h);
+    scheduler.Retire(piece);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------- wait lists
+
+TEST(WaitList, WakesWhoWaitsAndNobodyElse) {
+  Scheduler scheduler(2);
+  WaitList list;
+  std::atomic<bool> ready{false};
+  std::atomic<int> runs[3] = {};
+  std::vector<std::unique_ptr<Piece>> pieces;
+  for (auto& count : runs) {
+    pieces.push_back(std::make_unique<Piece>([&](RunContext&) {
+      ++count;
+      return kIdle;
+    }));
+  }
+  const auto is_ready = [&] { return ready.load(); };
+  EXPECT_TRUE(list.AddUnless(is_ready, pieces[0].get(), &scheduler));
+  EXPECT_TRUE(list.AddUnless(is_ready, pieces[0].get(), &scheduler)) << "adding twice is adding once";
+  EXPECT_TRUE(list.AddUnless(is_ready, pieces[1].get(), &scheduler));
+  list.Remove(pieces[1].get());
+  list.SetAndWake([&] { ready = true; });
+  EXPECT_FALSE(list.AddUnless(is_ready, pieces[2].get(), &scheduler));
+  WaitUntil([&] { return runs[0] == 1; });
+  for (const auto& piece : pieces) scheduler.Retire(*piece);
+  EXPECT_EQ(runs[0], 1);
+  EXPECT_EQ(runs[1], 0);
+  EXPECT_EQ(runs[2], 0);
+}
+
+TEST(WaitList, NoWakeIsLost) {
+  Scheduler scheduler(2);
+  for (int round = 0; round < Loops(5000, 500); ++round) {
+    WaitList list;
+    std::atomic<bool> ready{false};
+    std::atomic<bool> passed{false};
+    Piece piece([&](RunContext& context) {
+      const auto is_ready = [&] { return ready.load(); };
+      if (!is_ready() && list.AddUnless(is_ready, context.runnable(), &context.scheduler())) return kIdle;
+      passed = true;
+      return kIdle;
+    });
+    scheduler.Wake(piece);
+    list.SetAndWake([&] { ready = true; });
+    WaitUntil([&] { return passed.load(); });
+    scheduler.Retire(piece);
+  }
+}
+
+// Once the condition holds a waiter may go on for another reason, finish and be destroyed, while the thread that set the
+// condition has yet to wake it. Retire has to wait for that thread.
+TEST(WaitList, RetireWaitsForAWakeThatIsUnderWay) {
+  Scheduler scheduler(2);
+  WaitList list;
+  std::atomic<bool> ready{false};
+  std::latch parked(1), set(1), release(1), passed(1);
+  auto piece = std::make_unique<Piece>([&, first = true](RunContext& context) mutable {
+    const auto is_ready = [&] { return ready.load(); };
+    if (!is_ready() && list.AddUnless(is_ready, context.runnable(), &context.scheduler())) {
+      if (first) parked.count_down();
+      first = false;
+      return kIdle;
+    }
+    passed.count_down();
+    return kIdle;
+  });
+  scheduler.Wake(*piece);
+  parked.wait();
+  std::thread setter([&] {
+    list.SetAndWake([&] {
+      ready = true;
+      set.count_down();
+      release.wait();  // stands for a thread that loses its core here
+    });
+  });
+  set.wait();
+  scheduler.Wake(*piece);  // as the submission of another task does
+  passed.wait();
+  std::atomic<bool> retired{false};
+  std::thread owner([&] {
+    scheduler.Retire(*piece);
+    retired = true;
+    piece.reset();
+  });
+  // It must not get through; there is no event to wait for, so it is given a little time to do the wrong thing.
+  const auto end = Clock::now() + 50ms;
+  while (Clock::now() < end && !retired) std::this_thread::yield();
+  EXPECT_FALSE(retired) << "the runnable is gone while a wake-up for it is under way";
+  release.count_down();
+  setter.join();
+  owner.join();
+}
+
+}  // namespace
+}  // namespace reprise::device

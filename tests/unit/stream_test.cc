@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The stream's queue: whatever happens to a task, its payload arrives whole and is destroyed exactly once.
+#include "runtime/stream.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <latch>
+#include <map>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "base/fault.h"
+#include "runtime/context.h"
+#include "runtime/device.h"
+#include "runtime/tasks.h"
+#include "scale.h"
+
+namespace reprise::runtime {
+namespace {
+
+using device::RunContext;
+using ir::RunResult;
+using testing::Loops;
+
+// What happened to the tasks of a test, by number.
+struct Ledger {
+  std::mutex mutex;
+  std::vector<uint32_t> order;           // of the runs
+  std::map<uint32_t, int> destroyed;
+  std::atomic<int> corrupt{0};
+  std::atomic<int> cancelled{0};
+  device::WaitList waiters;
+  std::atomic<bool> open{false};
+};
+
+// A payload of any size: this header, then bytes that follow from the number.
+struct Header {
+  Ledger* ledger;
+  uint32_t number;
+  uint32_t bytes;  // behind the header
+};
+unsigned char ByteAt(uint32_t number, uint32_t i) { return static_cast<unsigned char>(number * 31 + i * 7 + (i >> 8)); }
+
+RunResult RunBytes(RunContext&, void* payload) {
+  auto* header = static_cast<Header*>(payload);
+  const auto* bytes = static_cast<const unsigned char*>(payload) + sizeof(Header);
+  for (uint32_t i = 0; i < header->bytes; ++i) {
+    if (bytes[i] != ByteAt(header->number, i)) {
+      ++header->ledger->corrupt;
+      break;
+    }
+  }
+  std::lock_guard lock(header->ledger->mutex);
+  header->ledger->order.push_back(header->number);
+  return RunResult::kDone;
+}
+void DestroyBytes(void* payload) noexcept {
+  auto* header = static_cast<Header*>(payload);
+  std::lock_guard lock(header->ledger->mutex);
+  ++header->ledger->destroyed[header->number];
+}
+const ir::TaskType kBytes = {ir::TaskKind::kCopy, "BYTES", RunBytes, DestroyBytes};
+
+// Fails with the number that stands in `bytes`.
+const ir::TaskType kFailing = {ir::TaskKind::kKernel, "FAILING",
+                               [](RunContext& context, void* payload) {
+                                 context.Fail(Error(static_cast<int>(static_cast<Header*>(payload)->bytes), "as asked"));
+                                 return RunResult::kDone;
+                               },
+                               DestroyBytes};
+
+// Parks until the ledger is open.
+const ir::TaskType kParking = {
+    ir::TaskKind::kEventWait, "PARKING",
+    [](RunContext& context, void* payload) {
+      Ledger& ledger = *static_cast<Header*>(payload)->ledger;
+      const auto open = [&] { return ledger.open.load(); };
+      if (!open() && ledger.waiters.AddUnless(open, context.runnable(), &context.scheduler())) return RunResult::kParked;
+      return RunResult::kDone;
+    },
+    DestroyBytes,
+    [](void* payload, device::Runnable* runnable) noexcept {
+      Ledger& ledger = *static_cast<Header*>(payload)->ledger;
+      ++ledger.cancelled;
+      ledger.waiters.Remove(runnable);
+    }};
+
+class StreamQueue : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto context = Context::Create(*Devices()[0], false);
+    ASSERT_TRUE(context.ok());
+    context_ = *context;
+    SetCurrentContext(context_);
+    stream_ = NewStream();
+  }
+  void TearDown() override {
+    ArmFault("", 0);
+    if (context_ != nullptr) Context::Destroy(context_);
+  }
+
+  Stream* NewStream() {
+    auto stream = Stream::Create(*context_, {});
+    EXPECT_TRUE(stream.ok());
+    return *stream;
+  }
+  Status Submit(const ir::TaskType& type, uint32_t number, uint32_t bytes = 0, Stream* stream = nullptr) {
+    const uint32_t tail = &type == &kBytes ? bytes : 0;
+    std::vector<unsigned char> payload(sizeof(Header) + tail);
+    const Header header{&ledger_, number, bytes};
+    std::memcpy(payload.data(), &header, sizeof header);
+    for (uint32_t i = 0; i < tail; ++i) payload[sizeof(Header) + i] = ByteAt(number, i);
+    return (stream != nullptr ? stream : stream_)
+        ->Submit({&type, payload.data(), static_cast<uint32_t>(payload.size())});
+  }
+  void Open() {
+    ledger_.waiters.SetAndWake([&] { ledger_.open = true; });
+  }
+  void ExpectDestroyedOnce(uint32_t count) {
+    std::lock_guard lock(ledger_.mutex);
+    EXPECT_EQ(ledger_.destroyed.size(), count);
+    for (const auto& [number, times] : ledger_.destroyed) EXPECT_EQ(times, 1) << "task " << number;
+  }
+  void ExpectRanInOrder(uint32_t count) {
+    std::lock_guard lock(ledger_.mutex);
+    ASSERT_EQ(ledger_.order.size(), count);
+    for (uint32_t i = 0; i < count; ++i) ASSERT_EQ(ledger_.order[i], i);
+  }
+
+  Ledger ledger_;
+  Context* context_ = nullptr;
+  Stream* stream_ = nullptr;
+};
+
+TEST_F(StreamQueue, RunsInOrderAndDestroysEachOnce) {
+  for (uint32_t i = 0; i < 3000; ++i) ASSERT_TRUE(Submit(kBytes, i, i % 100).ok());
+  EXPECT_TRUE(stream_->Synchronize(std::nullopt).ok());
+  ExpectRanInOrder(3000);
+  ExpectDestroyedOnce(3000);
+  EXPECT_EQ(ledger_.corrupt, 0);
+  EXPECT_TRUE(stream_->IsIdle());
+}
+
+// Sizes around what is left of a first chunk (2 KiB), of a later one (32 KiB), and above one.
+TEST_F(StreamQueue, PayloadsOfEverySizeArriveWhole) {
+  uint32_t number = 0;
+  for (const uint32_t around : {0u, 2048u, 32u << 10, 64u << 10, 1u << 20}) {
+    for (int delta = -200; delta <= 200; delta += 8) {
+      const int64_t size = int64_t{around} + delta;
+      if (size < 0) continue;
+      ASSERT_TRUE(Submit(kBytes, number++, static_cast<uint32_t>(size)).ok());
+    }
+  }
+  EXPECT_TRUE(stream_->Synchronize(std::nullopt).ok());
+  ExpectRanInOrder(number);
+  ExpectDestroyedOnce(number);
+  EXPECT_EQ(ledger_.corrupt, 0);
+}
+
+TEST_F(StreamQueue, RandomSizesWhileTheConsumerKeepsUp) {
+  std::mt19937 random(3);
+  const auto count = static_cast<uint32_t>(Loops(20'000, 3'000));
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t bytes = random() % 20 == 0 ? random() % 40'000 : random() % 300;
+    ASSERT_TRUE(Submit(kBytes, i, bytes).ok());
+    if (random() % 64 != 0) continue;
+    ASSERT_TRUE(stream_->Synchronize(std::nullopt).ok());
+  }
+  EXPECT_TRUE(stream_->Synchronize(std::nullopt).ok());
+  ExpectRanInOrder(count);
+  ExpectDestroyedOnce(count);
+  EXPECT_EQ(ledger_.corrupt, 0);
+}
+
+TEST_F(StreamQueue, ManyProducersKeepTheirOwnOrder) {
+  constexpr uint32_t kProducers = 4;
+  const auto each = static_cast<uint32_t>(Loops(5000, 1000));
+  std::vector<std::thread> producers;
+  for (uint32_t p = 0; p < kProducers; ++p) {
+    producers.emplace_back([&, p] {
+      for (uint32_t i = 0; i < each; ++i) EXPECT_TRUE(Submit(kBytes, p * each + i, i % 50).ok());
+    });
+  }
+  for (std::thread& producer : producers) producer.join();
+  EXPECT_TRUE(stream_->Synchronize(std::nullopt).ok());
+  ExpectDestroyedOnce(kProducers * each);
+  uint32_t next[kProducers] = {};
+  for (const uint32_t number : ledger_.order) EXPECT_EQ(next[number / each]++, number % each);
+}
+
+TEST_F(StreamQueue, AbortDropsTheParkedAndTheQueued) {
+  ASSERT_TRUE(Submit(kParking, 0).ok());
+  for (uint32_t i = 1; i < 500; ++i) ASSERT_TRUE(Submit(kBytes, i, 100).ok());
+  EXPECT_FALSE(stream_->IsIdle());
+  stream_->Abort(107022);
+  EXPECT_EQ(stream_->Synchronize(std::nullopt).code(), 107022);
+  ExpectDestroyedOnce(500);
+  EXPECT_TRUE(ledger_.order.empty()) << "a dropped task ran";
+  EXPECT_LE(ledger_.cancelled, 1);
+  EXPECT_TRUE(Submit(kBytes, 500).ok()) << "the stream is usable again";
+  EXPECT_TRUE(stream_->Synchronize(std::nullopt).ok());
+  EXPECT_EQ(ledger_.order.size(), 1u);
+  ExpectDestroyedOnce(501);
+}
+
+TEST_F(StreamQueue, ForcedDestructionDropsWhatWaits) {
+  ASSERT_TRUE(Submit(kParking, 0).ok());
+  for (uint32_t i = 1; i < 100; ++i) ASSERT_TRUE(Submit(kBytes, i, 3000).ok());
+  Stream::Destroy(stream_, Stream::DestroyMode::kForce);
+  ExpectDestroyedOnce(100);
+  EXPECT_TRUE(ledger_.order.empty());
+  // The list must have forgotten the stream.
+  Open();
+}
+
+TEST_F(StreamQueue, DestructionWaitsForTheQueue) {
+  ASSERT_TRUE(Submit(kParking, 0).ok());
+  for (uint32_t i = 1; i < 100; ++i) ASSERT_TRUE(Submit(kBytes, i, 3000).ok());
+  std::thread opener([&] { Open(); });
+  Stream::Destroy(stream_, Stream::DestroyMode::kWait);
+  opener.join();
+  EXPECT_EQ(ledger_.order.size(), 99u);
+  ExpectDestroyedOnce(100);
+}
+
+TEST_F(StreamQueue, FailureIsReportedOnceAndTheRestRuns) {
+  ASSERT_TRUE(Submit(kBytes, 0).ok());
+  ASSERT_TRUE(Submit(kFailing, 1, 507015).ok());
+  ASSERT_TRUE(Submit(kFailing, 2, 507016).ok());
+  ASSERT_TRUE(Submit(kBytes, 3).ok());
+  EXPECT_EQ(stream_->Synchronize(std::nullopt).code(), 507015) << "the first failure";
+  EXPECT_TRUE(stream_->Synchronize(std::nullopt).ok());
+  EXPECT_EQ(ledger_.order, (std::vector<uint32_t>{0, 3}));
+  ExpectDestroyedOnce(4);
+}
+
+TEST_F(StreamQueue, StopModeDropsWhatFollowsAFailure) {
+  stream_->failure_mode = 1;
+  ASSERT_TRUE(Submit(kParking, 0).ok());
+  ASSERT_TRUE(Submit(kFailing, 1, 507015).ok());
+  for (uint32_t i = 2; i < 50; ++i) ASSERT_TRUE(Submit(kBytes, i, 500).ok());
+  Open();
+  EXPECT_EQ(stream_->Synchronize(std::nullopt).code(), 507015);
+  EXPECT_EQ(Submit(kBytes, 50).code(), 507015) << "and takes no more";
+  EXPECT_EQ(stream_->Synchronize(std::nullopt).code(), 507015) << "until it is reset";
+  EXPECT_TRUE(ledger_.order.empty());
+  ExpectDestroyedOnce(51);
+}
+
+TEST_F(StreamQueue, NoMemoryForATaskDestroysItAndHarmsNothing) {
+  ArmFault("stream.queue", 1);
+  EXPECT_EQ(Submit(kBytes, 0, 10).code(), 207005);
+  EXPECT_TRUE(FaultFired());
+  ASSERT_TRUE(Submit(kBytes, 1, 10).ok());
+  ArmFault("stream.queue", 1);
+  EXPECT_EQ(Submit(kBytes, 2, 5000).code(), 207005) << "needs another chunk";
+  ASSERT_TRUE(Submit(kBytes, 3, 5000).ok());
+  EXPECT_TRUE(stream_->Synchronize(std::nullopt).ok());
+  EXPECT_EQ(ledger_.order, (std::vector<uint32_t>{1, 3}));
+  EXPECT_EQ(ledger_.corrupt, 0);
+  ExpectDestroyedOnce(4);
+}
+
+TEST_F(StreamQueue, SynchronizeGivesUpInTime) {
+  ASSERT_TRUE(Submit(kParking, 0).ok());
+  EXPECT_EQ(stream_->Synchronize(DeadlineAfterMs(5)).code(), 507046);
+  Open();
+  EXPECT_TRUE(stream_->Synchronize(DeadlineAfterMs(10'000)).ok());
+}
+
+// What was submitted before the call has run; what others submit behind it does not hold the caller up.
+TEST_F(StreamQueue, SynchronizeDoesNotWaitForLaterWork) {
+  struct Hold {
+    std::latch inside{1}, go_on{1};
+  } first, second;
+  const auto hold = [](void* argument) {
+    static_cast<Hold*>(argument)->inside.count_down();
+    static_cast<Hold*>(argument)->go_on.wait();
+  };
+  const auto submit = [&](Hold& each) { return SubmitHostFunc(*stream_, hold, &each); };
+  ASSERT_TRUE(submit(first).ok());
+  first.inside.wait();
+  std::atomic<bool> returned{false};
+  std::thread waiter([&] {
+    EXPECT_TRUE(stream_->Synchronize(DeadlineAfterMs(20'000)).ok());
+    returned = true;
+  });
+  // Nothing tells that the waiter sleeps; some scheduling rounds make it likely, and the test is right either way.
+  for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+  ASSERT_TRUE(submit(second).ok());
+  first.go_on.count_down();
+  second.inside.wait();
+  const auto end = Clock::now() + std::chrono::seconds(5);
+  while (!returned && Clock::now() < end) std::this_thread::yield();
+  EXPECT_TRUE(returned) << "the caller waits for a task that was submitted after its call";
+  second.go_on.count_down();
+  waiter.join();
+  EXPECT_TRUE(stream_->Synchronize(std::nullopt).ok());
+}
+
+// A thread may synchronise everything while others make, use and destroy streams of their own.
+TEST_F(StreamQueue, ContextSynchronizesWhileStreamsComeAndGo) {
+  std::atomic<bool> stop{false};
+  std::thread synchronizer([&] {
+    while (!stop) EXPECT_TRUE(context_->Synchronize(-1).ok());
+  });
+  std::vector<std::thread> users;
+  for (uint32_t u = 0; u < 3; ++u) {
+    users.emplace_back([&, u] {
+      for (int i = 0; i < Loops(1500, 300); ++i) {
+        Stream* stream = NewStream();
+        EXPECT_TRUE(Submit(kBytes, u, 8, stream).ok());
+        Stream::Destroy(stream, Stream::DestroyMode::kWait);
+      }
+    });
+  }
+  for (std::thread& user : users) user.join();
+  stop = true;
+  synchronizer.join();
+}
+
+TEST_F(StreamQueue, StoredTasksNeverRun) {
+  auto made = Stream::Create(*context_, {.flags = 0x4});  // ACL_STREAM_PERSISTENT
+  ASSERT_TRUE(made.ok());
+  for (uint32_t i = 0; i < 100; ++i) ASSERT_TRUE(Submit(kBytes, i, 100, *made).ok());
+  EXPECT_TRUE((*made)->IsIdle());
+  EXPECT_TRUE((*made)->Synchronize(std::nullopt).ok());
+  Stream::Destroy(*made, Stream::DestroyMode::kWait);
+  EXPECT_TRUE(ledger_.order.empty());
+  ExpectDestroyedOnce(100);
+}
+
+TEST(IdPool, GivesTheLowestFreeIdAndKeepsItsLimit) {
+  IdPool pool(3);
+  EXPECT_EQ(pool.Take(), 0);
+  EXPECT_EQ(pool.Take(), 1);
+  EXPECT_EQ(pool.Take(), 2);
+  EXPECT_EQ(pool.Take(), -1);
+  EXPECT_EQ(pool.available(), 0);
+  pool.Return(1);
+  EXPECT_EQ(pool.available(), 1);
+  EXPECT_EQ(pool.Take(), 1);
+  pool.set_limit(1);
+  EXPECT_EQ(pool.available(), 0);
+  EXPECT_EQ(pool.Take(), -1);
+}
+
+}  // namespace
+}  // namespace reprise::runtime
