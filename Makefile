@@ -2,8 +2,8 @@
 # otherwise it prints the one command to run).
 #
 #   make demo                 capture a program, replay it, show result, gain and a picture
-#   make test                 all tests: release, then the same under AddressSanitizer+UBSan and ThreadSanitizer
-#   make quick                the release tests only
+#   make test                 all tests
+#   make sanitize             the same under AddressSanitizer+UBSan and under ThreadSanitizer
 #   make conformance          which items of the specification are covered and pass
 #   make bench                benchmarks, as a table
 #   make lint                 format, layers, generated files, clang-tidy
@@ -12,9 +12,9 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 PREFIX ?= $(CURDIR)/prefix
 JOBS ?= $(shell nproc)
-PRESETS ?= release asan tsan
+PRESETS ?= release
 
-.PHONY: demo test quick conformance bench lint format install deps dev-deps clean $(addprefix test-,$(PRESETS))
+.PHONY: demo test sanitize conformance bench lint format install deps dev-deps clean
 
 demo: deps
 	@scripts/demo.sh "$(CURDIR)/build/demo"
@@ -22,11 +22,8 @@ demo: deps
 test: deps
 	@scripts/run_tests.sh $(PRESETS)
 
-quick: deps
-	@scripts/run_tests.sh release
-
-test-%: deps
-	@scripts/run_tests.sh $*
+sanitize: deps
+	@scripts/run_tests.sh asan tsan
 
 conformance: deps
 	@scripts/run_tests.sh --only conformance release

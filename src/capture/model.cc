@@ -338,13 +338,19 @@ StatusOr<EventRecord**> Model::BindExternals() {
 }
 
 Status Model::Execute(Stream& stream) {
-  GraphTask task{this, replay_.get(), {}, nullptr};
-  if (!externals_.empty()) {
-    REPRISE_ASSIGN_OR_RETURN(task.bindings, BindExternals());
+  {
+    // Place in the order and place in the stream are taken in one step: an execution must not queue in front of one with
+    // an earlier place, which would then never get its turn.
+    std::lock_guard lock(submit_mutex_);
+    GraphTask task{this, replay_.get(), {}, nullptr};
+    if (!externals_.empty()) {
+      REPRISE_ASSIGN_OR_RETURN(task.bindings, BindExternals());
+    }
+    pending_.fetch_add(1, std::memory_order_relaxed);
+    task.progress.ticket = replay_->Submit();
+    REPRISE_RETURN_IF_ERROR(stream.Enqueue(ir::MakeTask(kGraphTask, task)));
   }
-  pending_.fetch_add(1, std::memory_order_relaxed);
-  task.progress.ticket = replay_->Submit();
-  return stream.SubmitNow(ir::MakeTask(kGraphTask, task));
+  return stream.WaitIfBlocking();
 }
 
 Status Model::ExecuteAndWait(int64_t timeout_ms) {

@@ -189,6 +189,7 @@ class Model final : public runtime::ContextResident {
   std::vector<BoundStream> bound_;
   runtime::Stream* own_stream_ = nullptr;  // of ExecuteAndWait
 
+  std::mutex submit_mutex_;  // rank: above stream locks
   std::atomic<uint32_t> pending_{0};
   std::mutex idle_mutex_;
   std::condition_variable idle_;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstring>
 #include <exception>
@@ -26,6 +27,9 @@ constexpr int kHelperBatch = 1 << 14;
 // The first chunk is small, because most streams of a program with thousands of them carry little.
 constexpr size_t kFirstChunkBytes = 2u << 10;
 constexpr size_t kChunkBytes = 32u << 10;
+// How long a synchronising thread sleeps before it looks again, at first and at most.
+constexpr auto kFirstSleep = std::chrono::milliseconds(1);
+constexpr auto kLongestSleep = std::chrono::milliseconds(50);
 constexpr uint32_t kPersistentFlag = 0x4;  // ACL_STREAM_PERSISTENT
 
 }  // namespace
@@ -136,6 +140,17 @@ Status Stream::Submit(const ir::Task& task) {
 }
 
 Status Stream::SubmitNow(const ir::Task& task) {
+  REPRISE_RETURN_IF_ERROR(Enqueue(task));
+  return WaitIfBlocking();
+}
+
+Status Stream::WaitIfBlocking() {
+  static const bool blocking = EnvInt(EnvVar::kLaunchBlocking) != 0;
+  if (blocking && !is_persistent()) [[unlikely]] return Synchronize(std::nullopt);
+  return {};
+}
+
+Status Stream::Enqueue(const ir::Task& task) {
   if (stopped()) [[unlikely]] {
     task.Destroy();
     return TakeError();
@@ -160,8 +175,6 @@ Status Stream::SubmitNow(const ir::Task& task) {
     return Error(207005, fmt::format("no memory for another task of {}", Describe()));
   }
   device_.scheduler().Wake(*this);
-  static const bool blocking = EnvInt(EnvVar::kLaunchBlocking) != 0;
-  if (blocking) [[unlikely]] return Synchronize(std::nullopt);
   return {};
 }
 
@@ -278,7 +291,7 @@ Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
   device::Scheduler& scheduler = device_.scheduler();
   Clock::time_point spin_until{};
   bool spinning = false;
-  bool in_time = true;
+  Clock::duration sleep = kFirstSleep;
   while (!reached()) {
     // A caller with a deadline does not help: it could not leave a task that takes longer.
     if (!deadline && scheduler.TryRun(*this)) continue;
@@ -299,9 +312,12 @@ Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
          target < nearest && !wake_at_.compare_exchange_weak(nearest, target, std::memory_order_relaxed);) {
     }
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (!reached()) in_time = FutexWait(wait_word_, seen, deadline);
+    // Bounded: the worker may have missed the announcement by a hair, with a long task next.
+    const auto look_again = Clock::now() + sleep;
+    sleep = std::min<Clock::duration>(2 * sleep, kLongestSleep);
+    if (!reached()) FutexWait(wait_word_, seen, deadline ? std::min(*deadline, look_again) : look_again);
     waiters_.fetch_sub(1, std::memory_order_relaxed);
-    if (!in_time && !reached()) break;
+    if (deadline && Clock::now() >= *deadline && !reached()) break;
   }
   if (spinning) device::ReturnSpinPermit();
   if (reached()) return {};

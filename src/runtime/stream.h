@@ -75,6 +75,10 @@ class Stream final : public device::Runnable {
   Status Submit(const ir::Task& task);
   /// The same past a capture: for work that must not be captured.
   Status SubmitNow(const ir::Task& task);
+  /// The same without the wait that ASCEND_LAUNCH_BLOCKING asks for; for callers that hold a lock.
+  Status Enqueue(const ir::Task& task);
+  /// That wait.
+  Status WaitIfBlocking();
 
   /// Waits for everything submitted so far; helps to run it. 507046 on timeout; else the stream's pending error.
   Status Synchronize(const Deadline& deadline);
