@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A small network, launched operator by operator and then captured once and replayed: the same numbers, at a fraction of
-// the host time. Uses only the public C interface, plus <reprise/reprise.h> for the picture at the end.
+// A small network, launched operator by operator and then captured once and replayed: the same numbers, at a fraction
+// of the host time. Uses only the public C interface, plus <reprise/reprise.h> for the picture at the end.
 //
 //   g++ -std=c++17 -O2 mlp_capture.cc -I$PREFIX/include -L$PREFIX/lib64 -lascendcl -lnnopbase -lopapi -lreprise
 #include <acl/acl.h>
@@ -26,7 +26,7 @@ namespace {
 constexpr int64_t kBatch = 4;
 constexpr int64_t kWidth = 32;
 constexpr int kLayers = 8;
-constexpr int kRounds = 15;          // paired rounds: eager, replay, eager, replay, …
+constexpr int kRounds = 15;  // paired rounds: eager, replay, eager, replay, …
 constexpr int kStepsPerRound = 200;
 
 // Every call of the interface returns a number; the words come from aclGetRecentErrMsg.
@@ -97,7 +97,8 @@ struct Network {
           random = random * 1664525u + 1013904223u;
           value = static_cast<float>(random >> 8) / 16777216.0f - 0.5f;
         }
-        CHECK_ACL(aclrtMemcpy(tensor->data, tensor->bytes(), values.data(), tensor->bytes(), ACL_MEMCPY_HOST_TO_DEVICE));
+        CHECK_ACL(
+            aclrtMemcpy(tensor->data, tensor->bytes(), values.data(), tensor->bytes(), ACL_MEMCPY_HOST_TO_DEVICE));
       }
     }
   }
@@ -108,7 +109,8 @@ struct Network {
 
   // One forward pass: copy in, kLayers × (matmul, add, relu, scale), softmax, copy out.
   void Step(aclrtStream stream) {
-    CHECK_ACL(aclrtMemcpyAsync(input.data, input.bytes(), host_input, input.bytes(), ACL_MEMCPY_HOST_TO_DEVICE, stream));
+    CHECK_ACL(
+        aclrtMemcpyAsync(input.data, input.bytes(), host_input, input.bytes(), ACL_MEMCPY_HOST_TO_DEVICE, stream));
     const Tensor* previous = &input;
     for (int layer = 0; layer < kLayers; ++layer) {
       aclTensor* in = previous->View();
@@ -117,14 +119,18 @@ struct Network {
       aclTensor* out = hidden[static_cast<size_t>(layer)].View();
       aclScalar* one = aclCreateScalar(&one_value, ACL_FLOAT);
       aclScalar* scale = aclCreateScalar(&scale_value, ACL_FLOAT);
-      Launch(stream, [&](uint64_t* w, aclOpExecutor** e) { return aclnnMatmulGetWorkspaceSize(in, weight, out, 0, w, e); },
-             aclnnMatmul, "aclnnMatmul");
-      Launch(stream, [&](uint64_t* w, aclOpExecutor** e) { return aclnnInplaceAddGetWorkspaceSize(out, bias, one, w, e); },
-             aclnnInplaceAdd, "aclnnInplaceAdd");
-      Launch(stream, [&](uint64_t* w, aclOpExecutor** e) { return aclnnInplaceReluGetWorkspaceSize(out, w, e); },
-             aclnnInplaceRelu, "aclnnInplaceRelu");
-      Launch(stream, [&](uint64_t* w, aclOpExecutor** e) { return aclnnInplaceMulsGetWorkspaceSize(out, scale, w, e); },
-             aclnnInplaceMuls, "aclnnInplaceMuls");
+      Launch(
+          stream, [&](uint64_t* w, aclOpExecutor** e) { return aclnnMatmulGetWorkspaceSize(in, weight, out, 0, w, e); },
+          aclnnMatmul, "aclnnMatmul");
+      Launch(
+          stream, [&](uint64_t* w, aclOpExecutor** e) { return aclnnInplaceAddGetWorkspaceSize(out, bias, one, w, e); },
+          aclnnInplaceAdd, "aclnnInplaceAdd");
+      Launch(
+          stream, [&](uint64_t* w, aclOpExecutor** e) { return aclnnInplaceReluGetWorkspaceSize(out, w, e); },
+          aclnnInplaceRelu, "aclnnInplaceRelu");
+      Launch(
+          stream, [&](uint64_t* w, aclOpExecutor** e) { return aclnnInplaceMulsGetWorkspaceSize(out, scale, w, e); },
+          aclnnInplaceMuls, "aclnnInplaceMuls");
       for (aclTensor* tensor : {in, weight, bias, out}) aclDestroyTensor(tensor);  // safe right after the launch
       aclDestroyScalar(one);
       aclDestroyScalar(scale);
@@ -132,8 +138,9 @@ struct Network {
     }
     aclTensor* in = previous->View();
     aclTensor* out = output.View();
-    Launch(stream, [&](uint64_t* w, aclOpExecutor** e) { return aclnnSoftmaxGetWorkspaceSize(in, -1, out, w, e); },
-           aclnnSoftmax, "aclnnSoftmax");
+    Launch(
+        stream, [&](uint64_t* w, aclOpExecutor** e) { return aclnnSoftmaxGetWorkspaceSize(in, -1, out, w, e); },
+        aclnnSoftmax, "aclnnSoftmax");
     aclDestroyTensor(in);
     aclDestroyTensor(out);
     CHECK_ACL(
@@ -250,7 +257,8 @@ int main(int argc, char** argv) {
     const std::string picture = folder + "/mlp.svg", dump = folder + "/mlp.json";
     CHECK_ACL(reprise::WriteGraphPicture(graph, picture.c_str()));
     CHECK_ACL(aclmdlRIDebugJsonPrint(graph, dump.c_str(), ACL_MDLRI_DEBUG_JSON_PRINT_SUMMARY));
-    std::printf("picture of the graph: %s\ntrace (chrome://tracing, ui.perfetto.dev): %s\n", picture.c_str(), dump.c_str());
+    std::printf("picture of the graph: %s\ntrace (chrome://tracing, ui.perfetto.dev): %s\n", picture.c_str(),
+                dump.c_str());
     CHECK_ACL(aclmdlRIDestroy(graph));
     if (different != 0) return 1;
   }

@@ -40,7 +40,8 @@ Status Unsubscribe(uint64_t thread_id, aclrtStream stream) {
 
 Status Process(int32_t timeout) {
   if (timeout != -1 && timeout <= 0) {
-    return Error(100000, fmt::format("timeout is {}, must be -1 (for ever) or a number of milliseconds above 0", timeout));
+    return Error(100000,
+                 fmt::format("timeout is {}, must be -1 (for ever) or a number of milliseconds above 0", timeout));
   }
   return runtime::ProcessReport(timeout);
 }

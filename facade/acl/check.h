@@ -27,7 +27,8 @@ Status InRange(T value, int64_t low, int64_t high, const char* parameter, int co
   } else {
     number = static_cast<int64_t>(value);
   }
-  if (number >= low && number <= high) [[likely]] return {};
+  if (number >= low && number <= high) [[likely]]
+    return {};
   return Error(code, fmt::format("{} is {}, must be {} to {}", parameter, number, low, high))
       .Culprit(fmt::format("parameter {}", parameter))
       .Hint(fmt::format("pass a {} from {} to {}", parameter, low, high));
@@ -36,7 +37,8 @@ Status InRange(T value, int64_t low, int64_t high, const char* parameter, int co
 /// `code` unless the reserved parameter is 0 or null.
 template <class T>
 Status IsReserved(T value, const char* parameter, int code) {
-  if (!value) [[likely]] return {};
+  if (!value) [[likely]]
+    return {};
   std::string text;
   if constexpr (std::is_pointer_v<T>) {
     text = fmt::format("{}", fmt::ptr(value));
@@ -51,7 +53,8 @@ Status IsReserved(T value, const char* parameter, int code) {
 
 /// Host timeouts: -1 waits for ever, other values are milliseconds above 0.
 inline Status IsTimeout(int32_t timeout) {
-  if (timeout == -1 || timeout > 0) [[likely]] return {};
+  if (timeout == -1 || timeout > 0) [[likely]]
+    return {};
   return Error(107000, fmt::format("timeout is {}, must be -1 (for ever) or a number of milliseconds above 0", timeout))
       .Culprit("parameter timeout")
       .Hint("pass -1 to wait for ever");
@@ -64,7 +67,8 @@ inline Status DeviceReaches(const void* pointer, uint64_t bytes, const char* par
   if (!check) return {};
   const device::MemoryRegistry& memory = device::MemoryRegistry::Get();
   REPRISE_ASSIGN_OR_RETURN(const device::MemoryRange range, memory.CheckRange(pointer, bytes, parameter));
-  if (range.kind != device::MemoryKind::kPageable) [[likely]] return {};
+  if (range.kind != device::MemoryKind::kPageable) [[likely]]
+    return {};
   return Error(107000, fmt::format("{} {} is not device memory", parameter, fmt::ptr(pointer)))
       .Culprit(fmt::format("{} {}", fmt::ptr(pointer), memory.Explain(pointer)))
       .Hint(fmt::format("allocate {} with aclrtMalloc", parameter));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Contexts: owners of streams and models; one of them is current on each thread.
+#include "runtime/context.h"
 #include "acl/acl.h"
 #include "check.h"
 #include "notify.h"
-#include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/objects.h"
 
@@ -91,8 +91,8 @@ aclError aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t* value) {
     std::lock_guard lock(context->options_mutex);
     const auto found = context->options.find(opt);
     if (found == context->options.end()) {
-      return Error(107021, fmt::format("option {} was never set in context {}", static_cast<int>(opt),
-                                       context->handle()))
+      return Error(107021,
+                   fmt::format("option {} was never set in context {}", static_cast<int>(opt), context->handle()))
           .Culprit(fmt::format("context {} of device {}", context->handle(), context->device().id()))
           .Hint("set it with aclrtCtxSetSysParamOpt first, or read the process-wide one with aclrtGetSysParamOpt");
     }

@@ -123,8 +123,8 @@ Status DeviceNumber(const Device& device, aclrtDevAttr attr, int64_t* value) {
     case ACL_DEV_ATTR_MAX_BLOCK_DIM_X:
     case ACL_DEV_ATTR_MAX_BLOCK_DIM_Y:
     case ACL_DEV_ATTR_MAX_BLOCK_DIM_Z:
-      return Error(207000, fmt::format("attr is {}, a property of SIMT cores, which this chip lacks",
-                                       static_cast<int>(attr)))
+      return Error(207000,
+                   fmt::format("attr is {}, a property of SIMT cores, which this chip lacks", static_cast<int>(attr)))
           .Culprit("parameter attr")
           .Hint("ask for it only on chips with SIMT cores");
     case ACL_DEV_ATTR_SUPER_POD_DEVICE_ID:
@@ -184,9 +184,9 @@ Status AbortTasks(int32_t device_id, uint32_t timeout_ms) {
 
 // Names of one family differ in what follows: Ascend910B1, Ascend910B4-1 …
 std::string_view Family(std::string_view soc) {
-  for (const std::string_view family : {std::string_view("Ascend910B"), std::string_view("Ascend910_93"),
-                                        std::string_view("Ascend310P"), std::string_view("Ascend310B"),
-                                        std::string_view("Ascend950")}) {
+  for (const std::string_view family :
+       {std::string_view("Ascend910B"), std::string_view("Ascend910_93"), std::string_view("Ascend310P"),
+        std::string_view("Ascend310B"), std::string_view("Ascend950")}) {
     if (soc.size() >= family.size() && strncasecmp(soc.data(), family.data(), family.size()) == 0) return family;
   }
   return soc;
@@ -209,8 +209,8 @@ StatusOr<Limit*> FindLimit(aclrtDeviceLimit limit) {
     case ACL_RT_DEV_LIMIT_SIMD_STACK_SIZE: return &simd_stack;
     case ACL_RT_DEV_LIMIT_SIMD_PRINTF_FIFO_SIZE_PER_CORE: return &printf_fifo;
     default:
-      return Error(207000, fmt::format("limit is {}, a size for SIMT cores, which this chip lacks",
-                                       static_cast<int>(limit)))
+      return Error(207000,
+                   fmt::format("limit is {}, a size for SIMT cores, which this chip lacks", static_cast<int>(limit)))
           .Culprit("parameter limit")
           .Hint("set it only on chips with SIMT cores");
   }
@@ -297,9 +297,8 @@ aclError aclrtGetDevice(int32_t* deviceId) {
 }
 
 aclError aclrtSetTsDevice(aclrtTsId tsId) {
-  return runtime::Api("aclrtSetTsDevice", [&]() -> Status {
-    return InRange(tsId, ACL_TS_ID_AICORE, ACL_TS_ID_AIVECTOR, "tsId", 100000);
-  });
+  return runtime::Api("aclrtSetTsDevice",
+                      [&]() -> Status { return InRange(tsId, ACL_TS_ID_AICORE, ACL_TS_ID_AIVECTOR, "tsId", 100000); });
 }
 
 aclError aclrtRegDeviceStateCallback(const char* regName, aclrtDeviceStateCallback callback, void* args) {

@@ -142,9 +142,10 @@ aclError aclrtCreateEventExWithFlag(aclrtEvent* event, uint32_t flag) {
     REPRISE_RETURN_IF_ERROR(NotNull(event, "event"));
     constexpr uint32_t kMask = ACL_EVENT_SYNC | ACL_EVENT_CAPTURE_STREAM_PROGRESS | ACL_EVENT_TIME_LINE;
     if (flag != ACL_EVENT_IPC && (flag == 0 || (flag & ~kMask) != 0)) {
-      return Error(107000, fmt::format("flag is {:#x}, must be a combination of ACL_EVENT_SYNC, ACL_EVENT_TIME_LINE and "
-                                       "ACL_EVENT_CAPTURE_STREAM_PROGRESS, or ACL_EVENT_IPC alone",
-                                       flag));
+      return Error(107000,
+                   fmt::format("flag is {:#x}, must be a combination of ACL_EVENT_SYNC, ACL_EVENT_TIME_LINE and "
+                               "ACL_EVENT_CAPTURE_STREAM_PROGRESS, or ACL_EVENT_IPC alone",
+                               flag));
     }
     return CreateEvent(event, flag, true);
   });
@@ -225,8 +226,8 @@ aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus* statu
     REPRISE_RETURN_IF_ERROR(
         AnswersHost(*found, "aclrtQueryEventStatus", ACL_EVENT_EXTERNAL | ACL_EVENT_DEVICE_USE_ONLY));
     REPRISE_RETURN_IF_ERROR(capture::CheckEventNotCaptured(*found, "aclrtQueryEventStatus"));
-    *status = LatestDone(*found, found->is_ex()) ? ACL_EVENT_RECORDED_STATUS_COMPLETE
-                                                 : ACL_EVENT_RECORDED_STATUS_NOT_READY;
+    *status =
+        LatestDone(*found, found->is_ex()) ? ACL_EVENT_RECORDED_STATUS_COMPLETE : ACL_EVENT_RECORDED_STATUS_NOT_READY;
     return {};
   });
 }
@@ -265,8 +266,8 @@ aclError aclrtEventElapsedTime(float* ms, aclrtEvent startEvent, aclrtEvent endE
     REPRISE_ASSIGN_OR_RETURN(runtime::Event * start, FindEvent(startEvent));
     REPRISE_ASSIGN_OR_RETURN(runtime::Event * end, FindEvent(endEvent));
     for (runtime::Event* event : {start, end}) {
-      REPRISE_RETURN_IF_ERROR(AnswersHost(*event, "aclrtEventElapsedTime",
-                                          ACL_EVENT_EXTERNAL | ACL_EVENT_IPC | ACL_EVENT_DEVICE_USE_ONLY));
+      REPRISE_RETURN_IF_ERROR(
+          AnswersHost(*event, "aclrtEventElapsedTime", ACL_EVENT_EXTERNAL | ACL_EVENT_IPC | ACL_EVENT_DEVICE_USE_ONLY));
       REPRISE_RETURN_IF_ERROR(capture::CheckEventNotCaptured(*event, "aclrtEventElapsedTime"));
     }
     REPRISE_ASSIGN_OR_RETURN(const uint64_t from, Timestamp(*start, 507000));
@@ -281,8 +282,8 @@ aclError aclrtEventGetTimestamp(aclrtEvent event, uint64_t* timestamp) {
     REPRISE_RETURN_IF_ERROR(NotNull(timestamp, "timestamp"));
     REPRISE_RETURN_IF_ERROR(NotNull(event, "event"));
     REPRISE_ASSIGN_OR_RETURN(runtime::Event * found, FindEvent(event));
-    REPRISE_RETURN_IF_ERROR(AnswersHost(*found, "aclrtEventGetTimestamp",
-                                        ACL_EVENT_EXTERNAL | ACL_EVENT_IPC | ACL_EVENT_DEVICE_USE_ONLY));
+    REPRISE_RETURN_IF_ERROR(
+        AnswersHost(*found, "aclrtEventGetTimestamp", ACL_EVENT_EXTERNAL | ACL_EVENT_IPC | ACL_EVENT_DEVICE_USE_ONLY));
     REPRISE_RETURN_IF_ERROR(capture::CheckEventNotCaptured(*found, "aclrtEventGetTimestamp"));
     REPRISE_ASSIGN_OR_RETURN(*timestamp, Timestamp(*found, 107006));
     return {};

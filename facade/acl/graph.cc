@@ -77,7 +77,8 @@ aclError aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI, acl
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, runtime::FindStream(stream));
     REPRISE_ASSIGN_OR_RETURN(model, capture::FindOwnModel(modelRI));
     if (model->state() != capture::ModelState::kNone) {
-      return Error(107026, fmt::format("{} is {}: a body is captured once", model->Describe(), StateName(model->state())));
+      return Error(107026,
+                   fmt::format("{} is {}: a body is captured once", model->Describe(), StateName(model->state())));
     }
     return capture::Begin(*found, static_cast<capture::CaptureMode>(mode), model);
   });
@@ -207,9 +208,8 @@ aclError aclmdlRIDestroyUnregisterCallback(aclmdlRI modelRI, aclrtCallback func)
     REPRISE_RETURN_IF_ERROR(NotNullInner(reinterpret_cast<const void*>(func), "func"));
     REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindModel(modelRI));
     REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIDestroyUnregisterCallback"));
-    const size_t removed = std::erase_if(model->destroy_callbacks, [&](const Model::DestroyCallback& callback) {
-      return callback.function == func;
-    });
+    const size_t removed = std::erase_if(
+        model->destroy_callbacks, [&](const Model::DestroyCallback& callback) { return callback.function == func; });
     if (removed == 0) return Error(107000, fmt::format("func is not registered for {}", model->Describe()));
     return {};
   });

@@ -14,7 +14,8 @@ namespace reprise::facade {
 
 /// 207000 for a body of a conditional task: it lives and runs with its root.
 inline Status NotSub(const capture::Model& model, const char* api) {
-  if (!model.is_sub()) [[likely]] return {};
+  if (!model.is_sub()) [[likely]]
+    return {};
   return Error(207000, fmt::format("{} is not possible on {}, a body of a conditional task", api, model.Describe()))
       .Hint("call it on the model that holds the conditional task");
 }

@@ -135,7 +135,8 @@ aclError aclrtSwitchStream(void* leftValue, aclrtCondition cond, void* rightValu
     REPRISE_RETURN_IF_ERROR(DeviceReaches(rightValue, is_int64 ? 8 : 4, "rightValue"));
     REPRISE_ASSIGN_OR_RETURN(Stream * target, runtime::FindStream(trueStream));
     REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
-    return capture::SubmitSwitch(*on, leftValue, rightValue, static_cast<exec::SwitchCondition>(cond), is_int64, *target);
+    return capture::SubmitSwitch(*on, leftValue, rightValue, static_cast<exec::SwitchCondition>(cond), is_int64,
+                                 *target);
   });
 }
 
@@ -300,7 +301,8 @@ aclError aclmdlRICondHandleGetCondPtr(aclmdlRICondHandle handle, uint64_t** ptr)
 aclError aclmdlRIAddCondTask(aclmdlRICondTaskParams params, aclrtStream stream, uint32_t flags) {
   return Api("aclmdlRIAddCondTask", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
-    REPRISE_RETURN_IF_ERROR(InRange(params.type, ACL_MODEL_RI_COND_TYPE_IF, ACL_MODEL_RI_COND_TYPE_SWITCH, "params.type"));
+    REPRISE_RETURN_IF_ERROR(
+        InRange(params.type, ACL_MODEL_RI_COND_TYPE_IF, ACL_MODEL_RI_COND_TYPE_SWITCH, "params.type"));
     REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", 107000));
     REPRISE_RETURN_IF_ERROR(NotNullInner(params.handle, "params.handle"));
     REPRISE_RETURN_IF_ERROR(NotNullInner(params.modelRIArray, "params.modelRIArray"));

@@ -121,7 +121,8 @@ Status SetKernelParams(const TaskRef& task, const aclmdlRITaskParams& params) {
   if (TypeOf(*task) != ACL_MODEL_RI_TASK_KERNEL) {
     return Error(107000, fmt::format("the task is a {}, not a kernel", ir::Describe(*task).type_name));
   }
-  if (params.taskGrp != nullptr) return Error(107000, "taskGrp is not null: tasks of a group are changed by a group update");
+  if (params.taskGrp != nullptr)
+    return Error(107000, "taskGrp is not null: tasks of a group are changed by a group update");
   REPRISE_RETURN_IF_ERROR(NotNullInner(kernel.funcHandle, "kernelTaskParams.funcHandle"));
   REPRISE_RETURN_IF_ERROR(NotNullInner(kernel.args, "kernelTaskParams.args"));
   REPRISE_RETURN_IF_ERROR(InRange(kernel.argsSize, 1, 64 << 10, "kernelTaskParams.argsSize"));
@@ -146,7 +147,8 @@ Status SetValueParams(const TaskRef& task, const aclmdlRITaskParams& params) {
     return Error(107000, "taskGrp and opInfoPtr must be null for a value task");
   }
   if (!HasParams(*task)) {
-    return Error(107000, fmt::format("the task is a {}, which has no public parameters", ir::Describe(*task).type_name));
+    return Error(107000,
+                 fmt::format("the task is a {}, which has no public parameters", ir::Describe(*task).type_name));
   }
   if (params.type == ACL_MODEL_RI_TASK_VALUE_WRITE) {
     REPRISE_RETURN_IF_ERROR(CheckValueCell(params.valueWriteTaskParams.devAddr));
@@ -180,13 +182,14 @@ aclError aclmdlRIGetStreams(aclmdlRI modelRI, aclrtStream* streams, uint32_t* nu
     REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIGetStreams"));
     if (model->kind() == capture::ModelKind::kBuilt) {
       const auto& bound = model->bound();
-      return FillArray(streams, numStreams, bound.size(),
-                       [&](size_t i) { return bound[bound.size() - 1 - i].stream->handle(); }, "streams");
+      return FillArray(
+          streams, numStreams, bound.size(), [&](size_t i) { return bound[bound.size() - 1 - i].stream->handle(); },
+          "streams");
     }
     const auto& lanes = model->lanes();
     // The stream that joined last comes first, the origin last.
-    return FillArray(streams, numStreams, lanes.size(), [&](size_t i) { return lanes[lanes.size() - 1 - i]->handle; },
-                     "streams");
+    return FillArray(
+        streams, numStreams, lanes.size(), [&](size_t i) { return lanes[lanes.size() - 1 - i]->handle; }, "streams");
   });
 }
 
@@ -200,8 +203,8 @@ aclError aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask* tasks, uint3
         return Error(107000, fmt::format("{} is not a stream of a model", user->Describe()))
             .Hint("pass a stream that aclmdlRIGetStreams returned");
       }
-      return Error(107017, reprise::DescribeBadHandle(capture::LaneHandles().Classify(stream), stream,
-                                                      "graph-internal stream"));
+      return Error(
+          107017, reprise::DescribeBadHandle(capture::LaneHandles().Classify(stream), stream, "graph-internal stream"));
     }
     REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
     if (&lane->model->context() != context) {
@@ -209,8 +212,8 @@ aclError aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask* tasks, uint3
     }
     REPRISE_RETURN_IF_ERROR(NotSub(*lane->model, "aclmdlRIGetTasksByStream"));
     const auto& nodes = lane->model->graph().lanes()[lane->lane].nodes;
-    return FillArray(tasks, numTasks, nodes.size(), [&](size_t i) { return TaskHandle(*lane->model, nodes[i]); },
-                     "tasks");
+    return FillArray(
+        tasks, numTasks, nodes.size(), [&](size_t i) { return TaskHandle(*lane->model, nodes[i]); }, "tasks");
   });
 }
 
@@ -301,9 +304,8 @@ aclError aclmdlRITaskDisable(aclmdlRITask task) {
     REPRISE_ASSIGN_OR_RETURN(const TaskRef found, FindTask(task, "aclmdlRITaskDisable"));
     REPRISE_RETURN_IF_ERROR(capture::CheckChangeable(*found.model));
     if (!HasParams(*found)) {
-      return capture::Fault(*found.model,
-                            Error(107000, fmt::format("the task is a {}, which cannot be disabled",
-                                                      ir::Describe(*found).type_name)));
+      return capture::Fault(*found.model, Error(107000, fmt::format("the task is a {}, which cannot be disabled",
+                                                                    ir::Describe(*found).type_name)));
     }
     return capture::Disable(*found.model, found.node);
   });

@@ -96,8 +96,8 @@ Status ApplyConfig(const json& config) {
     const std::string text = TextOf(*id);
     const bool digits = !text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == std::string::npos;
     if (!digits || std::stoul(text) >= runtime::Devices().size()) {
-      return Error(100000, fmt::format("default_device is {}, must be a device id below {}", text,
-                                       runtime::Devices().size()))
+      return Error(100000,
+                   fmt::format("default_device is {}, must be a device id below {}", text, runtime::Devices().size()))
           .Culprit("key defaultDevice of the configuration file")
           .Hint("name a device that aclrtGetDeviceCount counts");
     }
@@ -135,8 +135,8 @@ Status Initialize(const char* path) {
             .Hint("call aclFinalize before initialising in another way");
       }
       ++process.references;
-      return Error(100002, fmt::format("the process is initialised already; {} references are held now",
-                                       process.references))
+      return Error(100002,
+                   fmt::format("the process is initialised already; {} references are held now", process.references))
           .Culprit("an earlier aclInit")
           .Hint("go on: the call took one more reference");
     }
@@ -211,8 +211,8 @@ template <class Function>
 Status RemoveHook(std::vector<Hook<Function>>& hooks, aclRegisterCallbackType type, Function function) {
   REPRISE_RETURN_IF_ERROR(CheckHook(type, function != nullptr));
   std::lock_guard lock(TheProcess().mutex);
-  const auto removed = std::erase_if(
-      hooks, [&](const Hook<Function>& hook) { return hook.type == type && hook.function == function; });
+  const auto removed =
+      std::erase_if(hooks, [&](const Hook<Function>& hook) { return hook.type == type && hook.function == function; });
   if (removed != 0) return {};
   return Error(100000, fmt::format("the function {} is not registered for type {}", reinterpret_cast<void*>(function),
                                    static_cast<int>(type)))
@@ -273,9 +273,7 @@ aclError aclFinalizeCallbackUnRegister(aclRegisterCallbackType type, aclFinalize
                       [&]() -> Status { return RemoveHook(TheProcess().at_finalize, type, cbFunc); });
 }
 
-const char* aclGetRecentErrMsg() {
-  return runtime::TakeRecentMessage();
-}
+const char* aclGetRecentErrMsg() { return runtime::TakeRecentMessage(); }
 
 void aclAppLog(aclLogLevel logLevel, const char* func, const char* file, uint32_t line, const char* fmt, ...) {
   const auto level = static_cast<LogLevel>(logLevel);

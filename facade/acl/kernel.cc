@@ -91,7 +91,8 @@ uint32_t ParamIndex(aclrtParamHandle handle) {
 }
 
 Status CheckBlocks(uint32_t blocks, int code) {
-  if (blocks != 0) [[likely]] return {};
+  if (blocks != 0) [[likely]]
+    return {};
   return Error(code, "numBlocks is 0, must be at least 1");
 }
 
@@ -195,8 +196,8 @@ aclError aclrtBinaryGetGlobal(aclrtBinHandle binHandle, const char* name, void**
     REPRISE_RETURN_IF_ERROR(NotNull(name, "name"));
     if (dptr == nullptr && size == nullptr) return Error(100000, "parameters dptr and size are both null");
     REPRISE_ASSIGN_OR_RETURN(KernelBinary * binary, FindBinary(binHandle));
-    return Error(107042, fmt::format("{} has no global named {}: host-compiled kernels export none", binary->source(),
-                                     name));
+    return Error(107042,
+                 fmt::format("{} has no global named {}: host-compiled kernels export none", binary->source(), name));
   });
 }
 
@@ -241,8 +242,7 @@ aclError aclrtGetFunctionAttribute(aclrtFuncHandle funcHandle, aclrtFuncAttribut
     REPRISE_RETURN_IF_ERROR(NotNull(funcHandle, "funcHandle"));
     REPRISE_RETURN_IF_ERROR(NotNull(attrValue, "attrValue"));
     REPRISE_ASSIGN_OR_RETURN(KernelFunction * function, FindFunction(funcHandle));
-    REPRISE_RETURN_IF_ERROR(
-        InRange(attrType, ACL_FUNC_ATTR_KERNEL_TYPE, ACL_FUNC_ATTR_KERNEL_SCHED_MODE, "attrType"));
+    REPRISE_RETURN_IF_ERROR(InRange(attrType, ACL_FUNC_ATTR_KERNEL_TYPE, ACL_FUNC_ATTR_KERNEL_SCHED_MODE, "attrType"));
     switch (attrType) {
       case ACL_FUNC_ATTR_KERNEL_TYPE: *attrValue = function->desc->kind; break;
       case ACL_FUNC_ATTR_KERNEL_RATIO:

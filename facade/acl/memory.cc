@@ -117,7 +117,8 @@ Status RegisterHost(void* pointer, uint64_t size, bool mapped) {
 // -------------------------------------------------------------------------------------------------------- copies
 
 Status CheckCopySize(size_t count, size_t most, const char* parameter) {
-  if (count <= most) [[likely]] return {};
+  if (count <= most) [[likely]]
+    return {};
   return Error(107000, fmt::format("count is {}, {} is only {}", count, parameter, most))
       .Hint("pass the size of the destination, and copy no more than that");
 }
@@ -165,9 +166,10 @@ Status BeforePageableCopy(Stream& stream, const Sides& sides, const char* api) {
   if (stream.is_capturing()) return PageableInCapture(stream, sides);
   if (capture::UnsafeIsRefused(stream.context())) {
     Status reason = capture::CheckUnsafe(api);
-    return Error(107041, fmt::format("{} {:#x} is pageable host memory, so {} would have to wait, which an open capture "
-                                     "forbids",
-                                     sides.pageable_name(), sides.pageable_side().begin, api))
+    return Error(107041,
+                 fmt::format("{} {:#x} is pageable host memory, so {} would have to wait, which an open capture "
+                             "forbids",
+                             sides.pageable_name(), sides.pageable_side().begin, api))
         .Culprit(reason.ok() ? std::string("a capture that has just ended") : reason.detail().culprit);
   }
   return stream.Synchronize(std::nullopt);
@@ -192,7 +194,8 @@ Status MemcpyAsync(void* dst, size_t dest_max, const void* src, size_t count, ac
     REPRISE_RETURN_IF_ERROR(CopyNow(staged.data(), src, count, sides));
     return runtime::SubmitCopyOfSnapshot(*stream, dst, staged.data(), count);
   }
-  if (!sides.pageable()) [[likely]] return runtime::SubmitCopy(*stream, dst, src, count);
+  if (!sides.pageable()) [[likely]]
+    return runtime::SubmitCopy(*stream, dst, src, count);
   REPRISE_RETURN_IF_ERROR(BeforePageableCopy(*stream, sides, api));
   return CopyNow(dst, src, count, sides);
 }
@@ -205,8 +208,9 @@ Status CheckCopy2d(void* dst, size_t dst_pitch, const void* src, size_t src_pitc
   REPRISE_RETURN_IF_ERROR(NotNull(dst, "dst"));
   REPRISE_RETURN_IF_ERROR(NotNull(src, "src"));
   if (kind < ACL_MEMCPY_HOST_TO_DEVICE || kind > ACL_MEMCPY_DEFAULT) {
-    return Error(100000, fmt::format("kind is {}, must be {} to {}", static_cast<int>(kind),
-                                     static_cast<int>(ACL_MEMCPY_HOST_TO_DEVICE), static_cast<int>(ACL_MEMCPY_DEFAULT)));
+    return Error(100000,
+                 fmt::format("kind is {}, must be {} to {}", static_cast<int>(kind),
+                             static_cast<int>(ACL_MEMCPY_HOST_TO_DEVICE), static_cast<int>(ACL_MEMCPY_DEFAULT)));
   }
   if (width > dst_pitch || width > src_pitch) {
     return Error(100000, fmt::format("width is {}, more than dpitch {} or spitch {}", width, dst_pitch, src_pitch));
@@ -266,9 +270,10 @@ StatusOr<Batch> ReadBatch(void** dsts, size_t* dest_maxs, void** srcs, size_t* s
   for (size_t i = 0; i < num_attrs; ++i) {
     const bool in_order = i == 0 ? attrs_indexes[0] == 0 : attrs_indexes[i] > attrs_indexes[i - 1];
     if (!in_order || attrs_indexes[i] >= count) {
-      return Error(107000, fmt::format("attrsIndexes[{}] is {}: the list must begin with 0, rise strictly and stay below "
-                                       "{}",
-                                       i, attrs_indexes[i], count));
+      return Error(107000,
+                   fmt::format("attrsIndexes[{}] is {}: the list must begin with 0, rise strictly and stay below "
+                               "{}",
+                               i, attrs_indexes[i], count));
     }
   }
   size_t attr = 0;
@@ -286,7 +291,8 @@ StatusOr<Batch> ReadBatch(void** dsts, size_t* dest_maxs, void** srcs, size_t* s
     const bool to_device = wanted.dstLoc.type == ACL_MEM_LOCATION_TYPE_DEVICE;
     const bool from_device = wanted.srcLoc.type == ACL_MEM_LOCATION_TYPE_DEVICE;
     if (to_device == from_device || wanted_direction(wanted) != wanted_direction(attrs[0])) {
-      return Error(107000, fmt::format("item {} is not a copy in the batch's one direction between host and device", i));
+      return Error(107000,
+                   fmt::format("item {} is not a copy in the batch's one direction between host and device", i));
     }
     auto sides = Classify(dsts[i], sizes[i], srcs[i], sizes[i]);
     if (!sides.ok()) return std::move(sides).status();
@@ -308,7 +314,8 @@ Status CopyBatchNow(const Batch& batch) {
 }
 
 Status MemcpyBatch(void** dsts, size_t* dest_maxs, void** srcs, size_t* sizes, size_t count,
-                   aclrtMemcpyBatchAttr* attrs, size_t* indexes, size_t num_attrs, size_t* fail_index, const char* api) {
+                   aclrtMemcpyBatchAttr* attrs, size_t* indexes, size_t num_attrs, size_t* fail_index,
+                   const char* api) {
   REPRISE_ASSIGN_OR_RETURN(const Batch batch,
                            ReadBatch(dsts, dest_maxs, srcs, sizes, count, attrs, indexes, num_attrs, fail_index));
   REPRISE_RETURN_IF_ERROR(capture::CheckUnsafe(api));
@@ -418,7 +425,7 @@ aclError aclrtPointerGetAttributes(const void* ptr, aclrtPtrAttributes* attribut
     REPRISE_RETURN_IF_ERROR(NotNull(attributes, "attributes"));
     *attributes = {};
     const auto range = Memory().Find(ptr);
-    attributes->location.type = !range            ? ACL_MEM_LOCATION_TYPE_UNREGISTERED
+    attributes->location.type = !range             ? ACL_MEM_LOCATION_TYPE_UNREGISTERED
                                 : range->is_host() ? ACL_MEM_LOCATION_TYPE_HOST
                                                    : ACL_MEM_LOCATION_TYPE_DEVICE;
     if (range) {
@@ -502,7 +509,8 @@ aclError aclrtHostRegister(void* ptr, uint64_t size, aclrtHostRegisterType type,
     REPRISE_RETURN_IF_ERROR(NotNull(devPtr, "devPtr"));
     REPRISE_RETURN_IF_ERROR(CheckSize(size));
     if (type != ACL_HOST_REGISTER_MAPPED) {
-      return Error(207000, fmt::format("type is {}; only ACL_HOST_REGISTER_MAPPED (0) is supported", static_cast<int>(type)));
+      return Error(207000,
+                   fmt::format("type is {}; only ACL_HOST_REGISTER_MAPPED (0) is supported", static_cast<int>(type)));
     }
     REPRISE_RETURN_IF_ERROR(RegisterHost(ptr, size, true));
     *devPtr = ptr;  // the device addresses host memory as the host does
@@ -522,7 +530,8 @@ aclError aclrtHostRegisterV2(void* ptr, uint64_t size, uint32_t flag) {
                                        flag));
     }
     if ((flag & kReserved) != 0) {
-      return Error(207000, fmt::format("flag is {:#x}; ACL_HOST_REG_IOMEMORY and ACL_HOST_REG_READONLY are reserved", flag));
+      return Error(207000,
+                   fmt::format("flag is {:#x}; ACL_HOST_REG_IOMEMORY and ACL_HOST_REG_READONLY are reserved", flag));
     }
     return RegisterHost(ptr, size, (flag & ACL_HOST_REG_MAPPED) != 0);
   });

@@ -8,15 +8,15 @@
 
 namespace reprise::facade::profile {
 
-constexpr int64_t kUbBytes = 192 << 10;   ///< local memory of a vector core
+constexpr int64_t kUbBytes = 192 << 10;  ///< local memory of a vector core
 constexpr int64_t kL0aBytes = 64 << 10;
 constexpr int64_t kL0bBytes = 64 << 10;
 constexpr int64_t kL0cBytes = 128 << 10;
 constexpr int64_t kL1Bytes = 512 << 10;
 constexpr int64_t kBiasTableBytes = 1 << 10;
 constexpr int64_t kClockMhz = 1800;
-constexpr int64_t kNpuArch = 2201;        ///< DAV_2201
-constexpr int64_t kMaxBlocks = 65535;     ///< of one kernel launch
+constexpr int64_t kNpuArch = 2201;     ///< DAV_2201
+constexpr int64_t kMaxBlocks = 65535;  ///< of one kernel launch
 constexpr uint32_t kLeastPriority = 7;
 
 }  // namespace reprise::facade::profile

@@ -82,10 +82,9 @@ Status ReadRequest(const aclrtRandomNumTaskInfo& info, runtime::RandomRequest* r
     }
   }
   REPRISE_RETURN_IF_ERROR(DeviceReaches(request->counter, kCounterBytes, "randomCounterAddr"));
-  const uint64_t bytes = request->count.is_address
-                             ? 1  // how many is known when the task runs; it checks then
-                             : runtime::RandomResultBytes(request->function, request->type,
-                                                          runtime::RandomInteger(request->count));
+  const uint64_t bytes = request->count.is_address ? 1  // how many is known when the task runs; it checks then
+                                                   : runtime::RandomResultBytes(request->function, request->type,
+                                                                                runtime::RandomInteger(request->count));
   return DeviceReaches(request->result, bytes, "randomResultAddr");
 }
 
@@ -96,8 +95,11 @@ struct CachePayload {
   uint64_t bytes;
 };
 
-constexpr ir::TaskType kPrefetch = {ir::TaskKind::kNop, "CMO",
-                                    [](device::RunContext&, void*) { return ir::RunResult::kDone; }, nullptr, nullptr,
+constexpr ir::TaskType kPrefetch = {ir::TaskKind::kNop,
+                                    "CMO",
+                                    [](device::RunContext&, void*) { return ir::RunResult::kDone; },
+                                    nullptr,
+                                    nullptr,
                                     [](const void* payload, ir::TaskInfo& info) {
                                       const auto* p = static_cast<const CachePayload*>(payload);
                                       info.ranges = {{p->begin, p->bytes, false}};

@@ -32,8 +32,8 @@ Status CreateStream(aclrtStream* out, uint32_t priority, uint32_t flags) {
   REPRISE_RETURN_IF_ERROR(InRange(priority, 0, profile::kLeastPriority, "priority"));
   if ((flags & ~kKnownFlags) != 0) flags = 0;  // a plain stream
   if (std::popcount(flags & kSpecialFlags) > 1) {
-    return Error(107000, fmt::format("flag is {:#x}: PERSISTENT, CPU_SCHEDULE and DEVICE_USE_ONLY exclude each other",
-                                     flags))
+    return Error(107000,
+                 fmt::format("flag is {:#x}: PERSISTENT, CPU_SCHEDULE and DEVICE_USE_ONLY exclude each other", flags))
         .Culprit("parameter flag")
         .Hint("pass at most one of the three");
   }
@@ -49,8 +49,8 @@ Status DestroyStream(const char* api, aclrtStream handle, Stream::DestroyMode mo
   REPRISE_RETURN_IF_ERROR(runtime::NotNull(handle, "stream"));
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(handle));
   if (stream->is_default()) {
-    return Error(107000, fmt::format("{} cannot be destroyed: it is the default stream of its context",
-                                     stream->Describe()))
+    return Error(107000,
+                 fmt::format("{} cannot be destroyed: it is the default stream of its context", stream->Describe()))
         .Culprit(stream->Describe())
         .Hint("destroy the context, or reset the device");
   }
@@ -293,9 +293,8 @@ aclError aclrtSynchronizeStream(aclrtStream stream) {
 }
 
 aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout) {
-  return runtime::Api("aclrtSynchronizeStreamWithTimeout", [&]() -> Status {
-    return Synchronize("aclrtSynchronizeStreamWithTimeout", stream, timeout);
-  });
+  return runtime::Api("aclrtSynchronizeStreamWithTimeout",
+                      [&]() -> Status { return Synchronize("aclrtSynchronizeStreamWithTimeout", stream, timeout); });
 }
 
 aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus* status) {

@@ -136,9 +136,7 @@ using namespace reprise::facade;  // NOLINT
 
 // ---- System -------------------------------------------------------------------------------------------------------
 
-const char* aclrtGetSocName() {
-  return runtime::Devices().empty() ? nullptr : Env(EnvVar::kSoc).c_str();
-}
+const char* aclrtGetSocName() { return runtime::Devices().empty() ? nullptr : Env(EnvVar::kSoc).c_str(); }
 
 aclError aclrtGetVersion(int32_t* majorVersion, int32_t* minorVersion, int32_t* patchVersion) {
   return runtime::Api("aclrtGetVersion", [&]() -> Status {
@@ -234,8 +232,7 @@ aclError aclrtSetSysParamOpt(aclSysParamOpt opt, int64_t value) {
 aclError aclplatformGetDeviceInfo(aclplatformDevInfo infoType, char* value, uint32_t maxLen) {
   return runtime::Api("aclplatformGetDeviceInfo", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(value, "value"));
-    REPRISE_RETURN_IF_ERROR(
-        InRange(infoType, ACL_PLATFORM_AICORE_CNT, ACL_PLATFORM_MEMORY_TYPE, "infoType", 100000));
+    REPRISE_RETURN_IF_ERROR(InRange(infoType, ACL_PLATFORM_AICORE_CNT, ACL_PLATFORM_MEMORY_TYPE, "infoType", 100000));
     const std::string text = PlatformText(infoType);
     if (maxLen <= text.size()) {
       return Error(100000, fmt::format("maxLen is {}, must be at least {}", maxLen, text.size() + 1))

@@ -21,11 +21,12 @@ constexpr uint64_t kUsPerSecond = 1'000'000;
 
 Status CheckSaturation(const Context& context) {
   if (runtime::GetOverflowMode(context.device()) == OverflowMode::kSaturation) return {};
-  return Error(207000, fmt::format("device {} is in INFNAN mode, and this call needs saturation mode",
-                                   context.device().id()))
+  return Error(207000,
+               fmt::format("device {} is in INFNAN mode, and this call needs saturation mode", context.device().id()))
       .Culprit("the overflow mode that aclrtGetDeviceSatMode shows")
-      .Hint("use aclrtGetOverflowStatus and aclrtResetOverflowStatus, or select ACL_RT_OVERFLOW_MODE_SATURATION with "
-            "aclrtSetDeviceSatMode");
+      .Hint(
+          "use aclrtGetOverflowStatus and aclrtResetOverflowStatus, or select ACL_RT_OVERFLOW_MODE_SATURATION with "
+          "aclrtSetDeviceSatMode");
 }
 
 Status ReadStatus(const char* api, void* output, uint64_t bytes, aclrtStream handle, bool saturation_only) {
@@ -124,8 +125,7 @@ aclError aclrtGetStreamOverflowSwitch(aclrtStream stream, uint32_t* flag) {
 
 aclError aclrtSetDeviceSatMode(aclrtFloatOverflowMode mode) {
   return runtime::Api("aclrtSetDeviceSatMode", [&]() -> Status {
-    REPRISE_RETURN_IF_ERROR(
-        InRange(mode, ACL_RT_OVERFLOW_MODE_SATURATION, ACL_RT_OVERFLOW_MODE_INFNAN, "mode"));
+    REPRISE_RETURN_IF_ERROR(InRange(mode, ACL_RT_OVERFLOW_MODE_SATURATION, ACL_RT_OVERFLOW_MODE_INFNAN, "mode"));
     REPRISE_ASSIGN_OR_RETURN(const Context* context, runtime::CurrentContext());
     runtime::SetOverflowMode(context->device(), static_cast<OverflowMode>(mode));
     return {};
@@ -175,8 +175,7 @@ aclError aclrtResetFloatOverflowStatus(aclrtStream stream) {
                       [&]() -> Status { return ClearStatus("aclrtResetFloatOverflowStatus", stream, true); });
 }
 
-aclError aclrtNpuGetFloatOverFlowStatus(void* outputAddr, uint64_t outputSize, uint32_t checkMode,
-                                        aclrtStream stream) {
+aclError aclrtNpuGetFloatOverFlowStatus(void* outputAddr, uint64_t outputSize, uint32_t checkMode, aclrtStream stream) {
   return runtime::Api("aclrtNpuGetFloatOverFlowStatus", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(outputAddr, "outputAddr"));
     REPRISE_RETURN_IF_ERROR(IsReserved(checkMode, "checkMode", 107000));

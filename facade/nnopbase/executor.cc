@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The executor functions of aclnn/acl_meta.h; each has a second name with a capital first letter.
-#include "aclnn/acl_meta.h"
 #include "ops/executor.h"
+#include "aclnn/acl_meta.h"
 #include "runtime/report.h"
 
 using reprise::ops::TensorRange;

@@ -19,7 +19,8 @@ namespace {
 
 // 161001 naming the parameter.
 Status NotNull(const void* pointer, const char* parameter) {
-  if (pointer != nullptr) [[likely]] return {};
+  if (pointer != nullptr) [[likely]]
+    return {};
   return Error(161001, std::string(parameter) + " is null").Hint("pass the address of a variable");
 }
 
@@ -82,15 +83,13 @@ aclBoolArray* aclCreateBoolArray(const bool* value, uint64_t size) {
 }
 
 aclTensorList* aclCreateTensorList(const aclTensor* const* value, uint64_t size) {
-  return Make<aclTensorList>("aclCreateTensorList", [&] {
-    return ops::CreateTensorList(reinterpret_cast<const void* const*>(value), size);
-  });
+  return Make<aclTensorList>("aclCreateTensorList",
+                             [&] { return ops::CreateTensorList(reinterpret_cast<const void* const*>(value), size); });
 }
 
 aclScalarList* aclCreateScalarList(const aclScalar* const* value, uint64_t size) {
-  return Make<aclScalarList>("aclCreateScalarList", [&] {
-    return ops::CreateScalarList(reinterpret_cast<const void* const*>(value), size);
-  });
+  return Make<aclScalarList>("aclCreateScalarList",
+                             [&] { return ops::CreateScalarList(reinterpret_cast<const void* const*>(value), size); });
 }
 
 // ---- Destruction ------------------------------------------------------------------------------------------------

@@ -19,22 +19,22 @@ namespace reprise::opapi {
 struct Packed : ops::Argument {
   using Kind = ops::ParamKind;
 
-  Packed(const aclTensor* p) : Argument(Handle(Kind::kTensor, p)) {}              // NOLINT(google-explicit-constructor)
-  Packed(const aclScalar* p) : Argument(Handle(Kind::kScalar, p)) {}              // NOLINT
-  Packed(const aclIntArray* p) : Argument(Handle(Kind::kIntArray, p)) {}          // NOLINT
-  Packed(const aclFloatArray* p) : Argument(Handle(Kind::kFloatArray, p)) {}      // NOLINT
-  Packed(const aclBoolArray* p) : Argument(Handle(Kind::kBoolArray, p)) {}        // NOLINT
-  Packed(const aclTensorList* p) : Argument(Handle(Kind::kTensorList, p)) {}      // NOLINT
-  Packed(const aclScalarList* p) : Argument(Handle(Kind::kScalarList, p)) {}      // NOLINT
-  Packed(const char* p) : Argument(Text(p)) {}                                    // NOLINT
-  Packed(aclDataType type) : Argument(Integer(Kind::kDType, type)) {}             // NOLINT
+  Packed(const aclTensor* p) : Argument(Handle(Kind::kTensor, p)) {}          // NOLINT(google-explicit-constructor)
+  Packed(const aclScalar* p) : Argument(Handle(Kind::kScalar, p)) {}          // NOLINT
+  Packed(const aclIntArray* p) : Argument(Handle(Kind::kIntArray, p)) {}      // NOLINT
+  Packed(const aclFloatArray* p) : Argument(Handle(Kind::kFloatArray, p)) {}  // NOLINT
+  Packed(const aclBoolArray* p) : Argument(Handle(Kind::kBoolArray, p)) {}    // NOLINT
+  Packed(const aclTensorList* p) : Argument(Handle(Kind::kTensorList, p)) {}  // NOLINT
+  Packed(const aclScalarList* p) : Argument(Handle(Kind::kScalarList, p)) {}  // NOLINT
+  Packed(const char* p) : Argument(Text(p)) {}                                // NOLINT
+  Packed(aclDataType type) : Argument(Integer(Kind::kDType, type)) {}         // NOLINT
   template <std::same_as<bool> T>
-  Packed(T value) : Argument(Integer(Kind::kBool, value)) {}                      // NOLINT
+  Packed(T value) : Argument(Integer(Kind::kBool, value)) {}  // NOLINT
   template <std::integral T>
-    requires(!std::same_as<T, bool>)
-  Packed(T value) : Argument(Integer(Kind::kInt, static_cast<int64_t>(value))) {} // NOLINT
+  requires(!std::same_as<T, bool>) Packed(T value)
+      : Argument(Integer(Kind::kInt, static_cast<int64_t>(value))) {}  // NOLINT
   template <std::floating_point T>
-  Packed(T value) : Argument(Real(value)) {}                                      // NOLINT
+  Packed(T value) : Argument(Real(value)) {}  // NOLINT
 };
 static_assert(sizeof(Packed) == sizeof(ops::Argument), "arrays of one are passed as arrays of the other");
 

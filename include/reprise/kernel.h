@@ -44,12 +44,12 @@ enum {
 
 /** What a kernel instance may know about its launch. Valid during the call only. */
 typedef struct RepriseKernelContext {
-  uint32_t struct_size;  /**< sizeof of the caller's struct; later versions only append */
-  uint32_t block_index;  /**< 0 .. block_count-1 */
-  uint32_t block_count;  /**< numBlocks of the launch */
-  int32_t device_id;     /**< user id of the device */
-  int32_t stream_id;     /**< aclrtStreamGetId of the stream, or of the captured stream in a replay */
-  uint32_t task_id;      /**< as in dumps and exception information */
+  uint32_t struct_size; /**< sizeof of the caller's struct; later versions only append */
+  uint32_t block_index; /**< 0 .. block_count-1 */
+  uint32_t block_count; /**< numBlocks of the launch */
+  int32_t device_id;    /**< user id of the device */
+  int32_t stream_id;    /**< aclrtStreamGetId of the stream, or of the captured stream in a replay */
+  uint32_t task_id;     /**< as in dumps and exception information */
   const char* kernel_name;
 } RepriseKernelContext;
 
@@ -61,8 +61,8 @@ typedef int32_t (*RepriseKernelFn)(const RepriseKernelContext* ctx, const void* 
 
 /** One kernel of a binary. Strings and arrays must live as long as the shared object. */
 typedef struct RepriseKernelDesc {
-  const char* name;            /**< unique in its table */
-  uint64_t entry;              /**< tiling key for aclrtBinaryGetFunctionByEntry; 0 = none */
+  const char* name; /**< unique in its table */
+  uint64_t entry;   /**< tiling key for aclrtBinaryGetFunctionByEntry; 0 = none */
   RepriseKernelFn fn;
   uint32_t kind;               /**< REPRISE_KERNEL_* */
   uint16_t cube_ratio;         /**< REPRISE_KERNEL_MIX: cube share of the task ration */
@@ -138,47 +138,46 @@ Signature<Params...> SignatureOf(void (*)(const RepriseKernelContext&, Params...
 
 /** Defines kernel `NAME` of kind `KIND`; PARAMS is a parenthesised parameter list of trivially copyable types. The
  *  body sees `ctx` and the parameters. */
-#define REPRISE_KERNEL(NAME, KIND, PARAMS)                                                                       \
-  REPRISE_KERNEL_IMPL_(NAME, KIND, 0, 0, REPRISE_KERNEL_STRIP_ PARAMS)
+#define REPRISE_KERNEL(NAME, KIND, PARAMS) REPRISE_KERNEL_IMPL_(NAME, KIND, 0, 0, REPRISE_KERNEL_STRIP_ PARAMS)
 /** The same for a mix kernel with its cube : vector task ration. */
-#define REPRISE_MIX_KERNEL(NAME, CUBE, VECTOR, PARAMS)                                                           \
+#define REPRISE_MIX_KERNEL(NAME, CUBE, VECTOR, PARAMS) \
   REPRISE_KERNEL_IMPL_(NAME, REPRISE_KERNEL_MIX, CUBE, VECTOR, REPRISE_KERNEL_STRIP_ PARAMS)
 
 #define REPRISE_KERNEL_STRIP_(...) __VA_ARGS__
-#define REPRISE_KERNEL_IMPL_(NAME, KIND, CUBE, VECTOR, ...)                                                      \
-  static void NAME##_body(const RepriseKernelContext& ctx __VA_OPT__(, ) __VA_ARGS__);                           \
-  static int32_t NAME##_entry(const RepriseKernelContext* ctx, const void* args, size_t args_size) {             \
-    using Sig = decltype(reprise::kernel_detail::SignatureOf(&NAME##_body));                                     \
-    /* 507015: the same number a real kernel that reads past its arguments ends with */                          \
-    return Sig::Call(*ctx, args, args_size, &NAME##_body) ? 0 : 507015;                                          \
-  }                                                                                                              \
-  static constexpr RepriseKernelDesc NAME##_desc = {                                                             \
-      #NAME,                                                                                                     \
-      0,                                                                                                         \
-      &NAME##_entry,                                                                                             \
-      KIND,                                                                                                      \
-      CUBE,                                                                                                      \
-      VECTOR,                                                                                                    \
-      decltype(reprise::kernel_detail::SignatureOf(&NAME##_body))::kSizes,                                       \
-      decltype(reprise::kernel_detail::SignatureOf(&NAME##_body))::kCount};                                      \
+#define REPRISE_KERNEL_IMPL_(NAME, KIND, CUBE, VECTOR, ...)                                          \
+  static void NAME##_body(const RepriseKernelContext& ctx __VA_OPT__(, ) __VA_ARGS__);               \
+  static int32_t NAME##_entry(const RepriseKernelContext* ctx, const void* args, size_t args_size) { \
+    using Sig = decltype(reprise::kernel_detail::SignatureOf(&NAME##_body));                         \
+    /* 507015: the same number a real kernel that reads past its arguments ends with */              \
+    return Sig::Call(*ctx, args, args_size, &NAME##_body) ? 0 : 507015;                              \
+  }                                                                                                  \
+  static constexpr RepriseKernelDesc NAME##_desc = {                                                 \
+      #NAME,                                                                                         \
+      0,                                                                                             \
+      &NAME##_entry,                                                                                 \
+      KIND,                                                                                          \
+      CUBE,                                                                                          \
+      VECTOR,                                                                                        \
+      decltype(reprise::kernel_detail::SignatureOf(&NAME##_body))::kSizes,                           \
+      decltype(reprise::kernel_detail::SignatureOf(&NAME##_body))::kCount};                          \
   static void NAME##_body([[maybe_unused]] const RepriseKernelContext& ctx __VA_OPT__(, ) __VA_ARGS__)
 
 /** Exports the listed kernels; once per shared object. Entries (tiling keys) are their positions, from 1. */
-#define REPRISE_KERNEL_TABLE(...)                                                                                \
-  extern "C" __attribute__((visibility("default"))) const RepriseKernelTable* repriseKernelTable(void) {         \
-    return reprise::kernel_detail::TableOf<REPRISE_KERNEL_FOR_EACH_(REPRISE_KERNEL_DESC_, __VA_ARGS__)>();       \
+#define REPRISE_KERNEL_TABLE(...)                                                                          \
+  extern "C" __attribute__((visibility("default"))) const RepriseKernelTable* repriseKernelTable(void) {   \
+    return reprise::kernel_detail::TableOf<REPRISE_KERNEL_FOR_EACH_(REPRISE_KERNEL_DESC_, __VA_ARGS__)>(); \
   }
 
 #define REPRISE_KERNEL_DESC_(NAME) &NAME##_desc
 #define REPRISE_KERNEL_PARENS_ ()
-#define REPRISE_KERNEL_EXPAND_(...)                                                                              \
+#define REPRISE_KERNEL_EXPAND_(...) \
   REPRISE_KERNEL_EXPAND2_(REPRISE_KERNEL_EXPAND2_(REPRISE_KERNEL_EXPAND2_(REPRISE_KERNEL_EXPAND2_(__VA_ARGS__))))
-#define REPRISE_KERNEL_EXPAND2_(...)                                                                             \
+#define REPRISE_KERNEL_EXPAND2_(...) \
   REPRISE_KERNEL_EXPAND1_(REPRISE_KERNEL_EXPAND1_(REPRISE_KERNEL_EXPAND1_(REPRISE_KERNEL_EXPAND1_(__VA_ARGS__))))
 #define REPRISE_KERNEL_EXPAND1_(...) __VA_ARGS__
-#define REPRISE_KERNEL_FOR_EACH_(MACRO, ...)                                                                     \
+#define REPRISE_KERNEL_FOR_EACH_(MACRO, ...) \
   __VA_OPT__(REPRISE_KERNEL_EXPAND_(REPRISE_KERNEL_EACH_(MACRO, __VA_ARGS__)))
-#define REPRISE_KERNEL_EACH_(MACRO, FIRST, ...)                                                                  \
+#define REPRISE_KERNEL_EACH_(MACRO, FIRST, ...) \
   MACRO(FIRST) __VA_OPT__(, REPRISE_KERNEL_AGAIN_ REPRISE_KERNEL_PARENS_(MACRO, __VA_ARGS__))
 #define REPRISE_KERNEL_AGAIN_() REPRISE_KERNEL_EACH_
 

@@ -58,7 +58,10 @@ uint64_t EnvBytes(EnvVar variable) {
     const int64_t value = ParseInt(text, &rest);
     if (value < 0) continue;
     if (rest.empty()) return static_cast<uint64_t>(value);
-    const int shift = rest == "k" || rest == "K" ? 10 : rest == "m" || rest == "M" ? 20 : rest == "g" || rest == "G" ? 30 : 0;
+    const int shift = rest == "k" || rest == "K"   ? 10
+                      : rest == "m" || rest == "M" ? 20
+                      : rest == "g" || rest == "G" ? 30
+                                                   : 0;
     if (shift != 0 && value <= INT64_MAX >> shift) return static_cast<uint64_t>(value) << shift;
   }
   return 0;

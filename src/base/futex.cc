@@ -22,8 +22,7 @@ bool FutexWait(std::atomic<uint32_t>& word, uint32_t seen, const Deadline& deadl
     until.tv_nsec = static_cast<long>(ns % 1'000'000'000);
     timeout = &until;
   }
-  const long rc = syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, seen, timeout, nullptr,
-                          FUTEX_BITSET_MATCH_ANY);
+  const long rc = syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, seen, timeout, nullptr, FUTEX_BITSET_MATCH_ANY);
   return !(rc == -1 && errno == ETIMEDOUT);
 }
 

@@ -35,8 +35,7 @@ const char* HandleKindName(uint8_t kind) noexcept {
 std::string DescribeBadHandle(HandleState state, const void* handle, const char* expected) {
   switch (state) {
     case HandleState::kNull: return fmt::format("the {} handle is null", expected);
-    case HandleState::kDestroyed:
-      return fmt::format("{} handle {} was destroyed", expected, fmt::ptr(handle));
+    case HandleState::kDestroyed: return fmt::format("{} handle {} was destroyed", expected, fmt::ptr(handle));
     case HandleState::kWrongKind:
       return fmt::format("{} is a handle of a {}, not of a {}", fmt::ptr(handle),
                          HandleKindName(HandleKindBits(handle)), expected);

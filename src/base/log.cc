@@ -129,10 +129,9 @@ void WriteLog(LogLevel level, std::string_view module, const char* file, int lin
   char stamp[32];
   strftime(stamp, sizeof stamp, "%Y-%m-%d-%H:%M:%S", &local);
   const std::string_view path = file;
-  TheLogger().Write(fmt::format("[{}] {}({},{}):{}.{:03}.{:03} [{}:{}]{} {}:{}\n",
-                                kLevelNames[static_cast<int>(level)], module, getpid(), process, stamp,
-                                now.tv_usec / 1000, now.tv_usec % 1000, path.substr(path.rfind('/') + 1), line,
-                                syscall(SYS_gettid), function, text));
+  TheLogger().Write(fmt::format("[{}] {}({},{}):{}.{:03}.{:03} [{}:{}]{} {}:{}\n", kLevelNames[static_cast<int>(level)],
+                                module, getpid(), process, stamp, now.tv_usec / 1000, now.tv_usec % 1000,
+                                path.substr(path.rfind('/') + 1), line, syscall(SYS_gettid), function, text));
 } catch (...) {  // a log line is never worth a failure
 }
 

@@ -19,11 +19,11 @@ bool LogEnabled(LogLevel level, std::string_view module) noexcept;
 void WriteLog(LogLevel level, std::string_view module, const char* file, int line, const char* function,
               std::string_view text) noexcept;
 
-#define REPRISE_LOG(level, module, ...)                                                          \
-  do {                                                                                           \
-    if (::reprise::LogEnabled(::reprise::LogLevel::level, module)) [[unlikely]]                  \
-      ::reprise::WriteLog(::reprise::LogLevel::level, module, __FILE__, __LINE__, __func__,      \
-                          ::fmt::format(__VA_ARGS__));                                           \
+#define REPRISE_LOG(level, module, ...)                                                     \
+  do {                                                                                      \
+    if (::reprise::LogEnabled(::reprise::LogLevel::level, module)) [[unlikely]]             \
+      ::reprise::WriteLog(::reprise::LogLevel::level, module, __FILE__, __LINE__, __func__, \
+                          ::fmt::format(__VA_ARGS__));                                      \
   } while (false)
 
 }  // namespace reprise

@@ -85,16 +85,15 @@ class [[nodiscard]] StatusOr {
 #define REPRISE_CONCAT_INNER_(a, b) a##b
 #define REPRISE_CONCAT_(a, b) REPRISE_CONCAT_INNER_(a, b)
 
-#define REPRISE_RETURN_IF_ERROR(expr)                                 \
-  do {                                                                \
+#define REPRISE_RETURN_IF_ERROR(expr)                                                           \
+  do {                                                                                          \
     if (::reprise::Status reprise_status = (expr); !reprise_status.ok()) return reprise_status; \
   } while (false)
 
 /// REPRISE_ASSIGN_OR_RETURN(auto* stream, FindStream(handle));
-#define REPRISE_ASSIGN_OR_RETURN(lhs, expr)                                          \
-  auto REPRISE_CONCAT_(reprise_or_, __LINE__) = (expr);                              \
-  if (!REPRISE_CONCAT_(reprise_or_, __LINE__).ok())                                  \
-    return std::move(REPRISE_CONCAT_(reprise_or_, __LINE__)).status();               \
+#define REPRISE_ASSIGN_OR_RETURN(lhs, expr)                                                                            \
+  auto REPRISE_CONCAT_(reprise_or_, __LINE__) = (expr);                                                                \
+  if (!REPRISE_CONCAT_(reprise_or_, __LINE__).ok()) return std::move(REPRISE_CONCAT_(reprise_or_, __LINE__)).status(); \
   lhs = std::move(REPRISE_CONCAT_(reprise_or_, __LINE__)).value()
 
 /// One row of the error table (errors.def).

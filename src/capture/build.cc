@@ -18,7 +18,8 @@ constexpr uint32_t kStreamDeviceUseOnly = 0x20;
 
 Status CheckBuilt(const Model& model, const char* api) {
   if (model.kind() == ModelKind::kBuilt) return {};
-  return Error(107000, fmt::format("{} needs a model made by aclmdlRIBuildBegin; {} was captured", api, model.Describe()));
+  return Error(107000,
+               fmt::format("{} needs a model made by aclmdlRIBuildBegin; {} was captured", api, model.Describe()));
 }
 
 Status NotBound(const Stream& stream, const Model& model, int code) {
@@ -62,8 +63,8 @@ Status Bind(Model& model, Stream& stream, bool is_head) {
                                      stream.Describe()));
   }
   if (!stream.is_persistent()) {
-    return Error(107000, fmt::format("{} was created with flags {:#x}, without ACL_STREAM_PERSISTENT", stream.Describe(),
-                                     stream.flags()))
+    return Error(107000, fmt::format("{} was created with flags {:#x}, without ACL_STREAM_PERSISTENT",
+                                     stream.Describe(), stream.flags()))
         .Hint("create it with aclrtCreateStreamWithConfig and ACL_STREAM_PERSISTENT");
   }
   const void* nobody = nullptr;

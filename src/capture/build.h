@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Models built by hand: persistent streams are bound to a model, and their stored tasks become its program. Streams start
-// other streams, switch between them and jump to labels when the program runs.
+// Models built by hand: persistent streams are bound to a model, and their stored tasks become its program. Streams
+// start other streams, switch between them and jump to labels when the program runs.
 #pragma once
 
 #include <cstdint>

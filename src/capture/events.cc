@@ -28,17 +28,22 @@ void DescribeExternal(const void* payload, ir::TaskInfo& info) {
 
 // Completes the record instance that this execution published when it was launched.
 constexpr ir::TaskType kExternalRecord = {
-    ir::TaskKind::kExternalRecord, "CAPTURE_RECORD_EXTERNAL",
+    ir::TaskKind::kExternalRecord,
+    "CAPTURE_RECORD_EXTERNAL",
     [](device::RunContext& context, void* payload) {
-      auto* record = static_cast<runtime::EventRecord*>(context.bindings[static_cast<ExternalPayload*>(payload)->binding]);
+      auto* record =
+          static_cast<runtime::EventRecord*>(context.bindings[static_cast<ExternalPayload*>(payload)->binding]);
       record->Complete(runtime::Devices()[static_cast<size_t>(context.device_id)]->NowUs());
       return ir::RunResult::kDone;
     },
-    nullptr, nullptr, DescribeExternal};
+    nullptr,
+    nullptr,
+    DescribeExternal};
 
 // Waits for the record instance that was the newest when this execution was launched.
 constexpr ir::TaskType kExternalWait = {
-    ir::TaskKind::kExternalWait, "CAPTURE_WAIT_EXTERNAL",
+    ir::TaskKind::kExternalWait,
+    "CAPTURE_WAIT_EXTERNAL",
     [](device::RunContext& context, void* payload) {
       auto* p = static_cast<ExternalPayload*>(payload);
       auto* record = static_cast<runtime::EventRecord*>(context.bindings[p->binding]);
@@ -60,11 +65,12 @@ constexpr ir::TaskType kExternalWait = {
     DescribeExternal};
 
 Status NotInGraph(const Event& event, const char* what) {
-  return Error(207000, fmt::format("{} of {} cannot be captured: it was created with flags {:#x} by {}", what,
-                                   event.Describe(), event.flags(),
-                                   event.is_ex() ? "aclrtCreateEventExWithFlag" : "aclrtCreateEvent[WithFlag]"))
-      .Hint("create the event with aclrtCreateEventExWithFlag(&event, ACL_EVENT_SYNC), or with "
-            "aclrtCreateEventWithFlag(&event, ACL_EVENT_EXTERNAL) for order with work outside of the graph");
+  return Error(207000,
+               fmt::format("{} of {} cannot be captured: it was created with flags {:#x} by {}", what, event.Describe(),
+                           event.flags(), event.is_ex() ? "aclrtCreateEventExWithFlag" : "aclrtCreateEvent[WithFlag]"))
+      .Hint(
+          "create the event with aclrtCreateEventExWithFlag(&event, ACL_EVENT_SYNC), or with "
+          "aclrtCreateEventWithFlag(&event, ACL_EVENT_EXTERNAL) for order with work outside of the graph");
 }
 
 bool IsExternalEvent(const Event& event) { return !event.is_ex() && event.flags() == runtime::kEventExternal; }
@@ -94,8 +100,8 @@ Status CheckOnBoundStream(const Event& event, const Stream& stream, const char* 
 Status CheckExternalUse(const Session& session, const Event& event, bool is_record) {
   for (const ExternalBinding& other : session.model().externals()) {
     if (other.event != event.handle()) continue;
-    return Error(107000, fmt::format("the graph has an external {} of {} already",
-                                     other.is_record ? "record" : "wait", event.Describe()))
+    return Error(107000, fmt::format("the graph has an external {} of {} already", other.is_record ? "record" : "wait",
+                                     event.Describe()))
         .Culprit(session.Describe())
         .Hint(fmt::format("use another event for this {}", is_record ? "record" : "wait"));
   }
@@ -179,8 +185,9 @@ Status WaitEvent(Stream& stream, Event& event, uint32_t timeout_s, bool external
   const bool can_wait = IsExternalEvent(event) || (event.flags() & (runtime::kEventSync | runtime::kEventIpc)) != 0 ||
                         (event.flags() & runtime::kEventPlain) != 0;
   if (!can_wait) {
-    return Error(207000, fmt::format("{} was created with flags {:#x}, without ACL_EVENT_SYNC: no stream can wait for it",
-                                     event.Describe(), event.flags()))
+    return Error(207000,
+                 fmt::format("{} was created with flags {:#x}, without ACL_EVENT_SYNC: no stream can wait for it",
+                             event.Describe(), event.flags()))
         .Hint("create the event with ACL_EVENT_SYNC");
   }
   if (!IsExternalEvent(event)) REPRISE_RETURN_IF_ERROR(FixSort(event.wait_sort, external, event, "waited for"));
@@ -188,7 +195,8 @@ Status WaitEvent(Stream& stream, Event& event, uint32_t timeout_s, bool external
   REPRISE_RETURN_IF_ERROR(CheckNotUpdating(stream, "an event wait"));
   REPRISE_RETURN_IF_ERROR(CheckOnBoundStream(event, stream, "a wait"));
   if (!stream.is_capturing()) {
-    const Session::CapturedRecord captured = external || !event.is_ex() ? Session::CapturedRecord{} : Session::FindCaptured(event);
+    const Session::CapturedRecord captured =
+        external || !event.is_ex() ? Session::CapturedRecord{} : Session::FindCaptured(event);
     if (captured.session == nullptr) {
       if (external) return NotCapturing(stream);
       if (!event.is_ex() && (event.flags() & runtime::kEventPlain) != 0) {
@@ -203,7 +211,8 @@ Status WaitEvent(Stream& stream, Event& event, uint32_t timeout_s, bool external
     }
     // The stream joins the capture.
     if (stream.is_default()) {
-      return Error(107031, fmt::format("{} would join a capture by waiting for {}", stream.Describe(), event.Describe()))
+      return Error(107031,
+                   fmt::format("{} would join a capture by waiting for {}", stream.Describe(), event.Describe()))
           .Culprit(captured.session->Describe());
     }
     REPRISE_RETURN_IF_ERROR(CheckFlags(stream));

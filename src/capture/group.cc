@@ -38,23 +38,22 @@ class Update final : public runtime::TaskSink {
 
 // The replacement, in order with the other work of the update stream.
 struct ReplacePayload {
-  ir::TaskSlot* slot;   // one reference
-  ir::HeldTask* task;   // one reference, given to the slot when the task runs
+  ir::TaskSlot* slot;  // one reference
+  ir::HeldTask* task;  // one reference, given to the slot when the task runs
 };
 
-constexpr ir::TaskType kReplace = {
-    ir::TaskKind::kNop, "TASK_UPDATE",
-    [](device::RunContext&, void* payload) {
-      auto* p = static_cast<ReplacePayload*>(payload);
-      p->slot->Replace(p->task);
-      p->task = nullptr;
-      return ir::RunResult::kDone;
-    },
-    [](void* payload) noexcept {
-      auto* p = static_cast<ReplacePayload*>(payload);
-      if (p->task != nullptr) p->task->Release();
-      p->slot->Release();
-    }};
+constexpr ir::TaskType kReplace = {ir::TaskKind::kNop, "TASK_UPDATE",
+                                   [](device::RunContext&, void* payload) {
+                                     auto* p = static_cast<ReplacePayload*>(payload);
+                                     p->slot->Replace(p->task);
+                                     p->task = nullptr;
+                                     return ir::RunResult::kDone;
+                                   },
+                                   [](void* payload) noexcept {
+                                     auto* p = static_cast<ReplacePayload*>(payload);
+                                     if (p->task != nullptr) p->task->Release();
+                                     p->slot->Release();
+                                   }};
 
 // Engine and mix: what a replacement must share with the kernel it replaces.
 struct Engine {
@@ -89,10 +88,11 @@ Status Update::Record(Stream& stream, const ir::Task& task) {
   const Engine wanted = EngineOf(current->type(), current->payload());
   current->Release();
   if (const Engine given = EngineOf(*task.type, task.payload); given != wanted) {
-    return refuse(Error(507000, fmt::format("kernel {} of the task group is a {} kernel (mix ration {}), the replacement "
-                                            "a {} kernel (mix ration {})",
-                                            next_, wanted.name, wanted.mix_ration, given.name, given.mix_ration))
-                      .Hint("launch the same kinds of kernels as were captured in the group"));
+    return refuse(
+        Error(507000, fmt::format("kernel {} of the task group is a {} kernel (mix ration {}), the replacement "
+                                  "a {} kernel (mix ration {})",
+                                  next_, wanted.name, wanted.mix_ration, given.name, given.mix_ration))
+            .Hint("launch the same kinds of kernels as were captured in the group"));
   }
   ReplacePayload payload{slot, nullptr};
   try {
@@ -177,8 +177,8 @@ Status EndUpdate(Stream& stream) {
   stream.set_sink(nullptr);
   update->group().updater.store(nullptr);
   if (update->replaced() == update->size()) return {};
-  return Error(507000, fmt::format("{} of the {} kernels of the task group were replaced", update->replaced(),
-                                   update->size()))
+  return Error(507000,
+               fmt::format("{} of the {} kernels of the task group were replaced", update->replaced(), update->size()))
       .Hint("launch as many kernels between UpdateBegin and UpdateEnd as were captured in the group");
 }
 

@@ -73,8 +73,8 @@ struct GraphTask {
 };
 
 namespace {
-constexpr ir::TaskType kGraphTask = {ir::TaskKind::kGraph,  "MODEL_EXECUTE",   GraphTask::Run,
-                                     GraphTask::Destroy,    GraphTask::Cancel, GraphTask::Describe};
+constexpr ir::TaskType kGraphTask = {ir::TaskKind::kGraph, "MODEL_EXECUTE",   GraphTask::Run,
+                                     GraphTask::Destroy,   GraphTask::Cancel, GraphTask::Describe};
 }  // namespace
 
 HandleTable<Model, HandleKind::kModel>& Models() {
@@ -339,8 +339,8 @@ StatusOr<EventRecord**> Model::BindExternals() {
 
 Status Model::Execute(Stream& stream) {
   {
-    // Place in the order and place in the stream are taken in one step: an execution must not queue in front of one with
-    // an earlier place, which would then never get its turn.
+    // Place in the order and place in the stream are taken in one step: an execution must not queue in front of one
+    // with an earlier place, which would then never get its turn.
     std::lock_guard lock(submit_mutex_);
     GraphTask task{this, replay_.get(), {}, nullptr};
     if (!externals_.empty()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Model: what an aclmdlRI handle stands for: a graph that was captured, the body of a conditional task (a sub model), or
-// one that was built from persistent streams. Once ready it is executed any number of times.
+// Model: what an aclmdlRI handle stands for: a graph that was captured, the body of a conditional task (a sub model),
+// or one that was built from persistent streams. Once ready it is executed any number of times.
 //
 //     none ──begin──► capturing ──end──► ready ◄──update── updating
 //                         │                │  └──set, disable──► ▲
@@ -38,8 +38,8 @@ enum class ModelKind : uint8_t { kCaptured, kSub, kBuilt };
 enum class ModelState : uint8_t { kNone, kCapturing, kInvalidated, kReady, kUpdating, kFault };
 const char* StateName(ModelState state);
 
-/// Kernels of a captured graph that are replaced together; see group.h. Shared with an update that is open when the model
-/// is destroyed.
+/// Kernels of a captured graph that are replaced together; see group.h. Shared with an update that is open when the
+/// model is destroyed.
 struct TaskGroup : std::enable_shared_from_this<TaskGroup> {
   TaskGroup() = default;
   TaskGroup(const TaskGroup&) = delete;
@@ -57,9 +57,9 @@ HandleTable<TaskGroup, HandleKind::kTaskGroup>& TaskGroups();
 /// Value that decides what a conditional task runs; see condition.h.
 struct Condition {
   Model* model;
-  uint64_t* cell;          ///< device memory
+  uint64_t* cell;  ///< device memory
   uint64_t default_value;
-  bool assign_default;     ///< at the start of each execution
+  bool assign_default;  ///< at the start of each execution
   bool used = false;
   void* handle = nullptr;
 };
@@ -185,7 +185,7 @@ class Model final : public runtime::ContextResident {
   std::vector<ExternalBinding> externals_;
   std::vector<std::shared_ptr<TaskGroup>> groups_;
   std::vector<std::unique_ptr<Condition>> conditions_;
-  std::vector<Model*> bodies_;       // owned
+  std::vector<Model*> bodies_;  // owned
   std::vector<BoundStream> bound_;
   runtime::Stream* own_stream_ = nullptr;  // of ExecuteAndWait
 

@@ -28,7 +28,8 @@ Status CheckChangeable(const Model& model) {
   }
   const ModelState state = model.state();
   if (state != ModelState::kReady && state != ModelState::kUpdating) {
-    return Error(107040, fmt::format("the tasks of {} cannot be changed: it is {}", model.Describe(), StateName(state)));
+    return Error(107040,
+                 fmt::format("the tasks of {} cannot be changed: it is {}", model.Describe(), StateName(state)));
   }
   if (model.executing()) {
     return Error(107040, fmt::format("the tasks of {} cannot be changed: executions are pending", model.Describe()))

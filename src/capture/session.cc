@@ -66,7 +66,8 @@ Session::CapturedRecord Session::FindCaptured(Event& event) {
 Status CheckFlags(const Stream& stream) {
   constexpr uint32_t kCpuSchedule = 0x10;    // ACL_STREAM_CPU_SCHEDULE
   constexpr uint32_t kDeviceUseOnly = 0x20;  // ACL_STREAM_DEVICE_USE_ONLY
-  if ((stream.flags() & (kCpuSchedule | kDeviceUseOnly)) == 0) [[likely]] return {};
+  if ((stream.flags() & (kCpuSchedule | kDeviceUseOnly)) == 0) [[likely]]
+    return {};
   return Error(507000, fmt::format("{} was created with flags {:#x}; streams with ACL_STREAM_CPU_SCHEDULE or "
                                    "ACL_STREAM_DEVICE_USE_ONLY cannot be captured",
                                    stream.Describe(), stream.flags()))
@@ -139,7 +140,8 @@ Status Session::CheckGroups(Stream& stream, const ir::Task& task) {
   const Member& member = MemberOf(stream);
   Status error;
   if (member.group == nullptr) {
-    const auto open = std::find_if(members_.begin(), members_.end(), [](const Member& m) { return m.group != nullptr; });
+    const auto open =
+        std::find_if(members_.begin(), members_.end(), [](const Member& m) { return m.group != nullptr; });
     error = Error(107034, fmt::format("a {} task on {} interrupts the task group that is open on {}", task.type->name,
                                       stream.Describe(), open->stream->Describe()))
                 .Culprit(Describe());
@@ -249,10 +251,10 @@ Status Session::CheckJoined() const {
     const bool ends_in_record = last != ir::kNoNode && graph.node(last).type == &ir::kEdgeRecord;
     if (!ends_in_record || !waited[last]) {
       const std::string last_task = last == ir::kNoNode ? "none" : ir::Describe(graph.node(last)).name;
-      return Error(107025, fmt::format("{} was forked into the capture and not joined back: {}",
-                                       member.stream->Describe(),
-                                       ends_in_record ? "nobody waits for its last event record"
-                                                      : fmt::format("its last task is {}, not an event record", last_task)))
+      return Error(107025,
+                   fmt::format("{} was forked into the capture and not joined back: {}", member.stream->Describe(),
+                               ends_in_record ? "nobody waits for its last event record"
+                                              : fmt::format("its last task is {}, not an event record", last_task)))
           .Culprit(fmt::format("{} joined {} by waiting for {}; its last task is number {} ({})",
                                member.stream->Describe(), Describe(), member.forked_by_text,
                                lane.nodes.empty() ? 0 : lane.nodes.size() - 1, last_task))
@@ -386,7 +388,8 @@ CaptureInfo Info(const Stream& stream) {
 
 bool UnsafeIsRefused(Context& context) {
   const CaptureMode open = context.capture_counts.Strictest();
-  if (open == CaptureMode::kNone) [[likely]] return false;
+  if (open == CaptureMode::kNone) [[likely]]
+    return false;
   const runtime::ThreadState& thread = ThisThread();
   const CaptureMode own = thread.captures->Strictest();
   switch (thread.exchange_mode) {
@@ -415,7 +418,8 @@ std::string ForbiddingCapture(Context& context) {
 
 Status CheckUnsafe(const char* api) {
   REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
-  if (!UnsafeIsRefused(*context)) [[likely]] return {};
+  if (!UnsafeIsRefused(*context)) [[likely]]
+    return {};
   return Error(107030, fmt::format("{} is not allowed on thread {} while a capture is open (the thread's exchange mode "
                                    "is {})",
                                    api, runtime::ThreadId(), ModeName(ThisThread().exchange_mode)))
@@ -423,7 +427,8 @@ Status CheckUnsafe(const char* api) {
 }
 
 Status CheckNotCapturing(const Stream& stream, const char* api) {
-  if (!stream.is_capturing()) [[likely]] return {};
+  if (!stream.is_capturing()) [[likely]]
+    return {};
   std::lock_guard lock(stream.context().capture_mutex);
   const Session* session = Session::Of(stream);
   if (session == nullptr) return {};
@@ -432,13 +437,16 @@ Status CheckNotCapturing(const Stream& stream, const char* api) {
 }
 
 Status CheckNotUpdating(const Stream& stream, const char* what) {
-  if (stream.sink() == nullptr || stream.is_capturing()) [[likely]] return {};
-  return Error(507009, fmt::format("{} is updating a task group and takes kernels only, not {}", stream.Describe(), what))
+  if (stream.sink() == nullptr || stream.is_capturing()) [[likely]]
+    return {};
+  return Error(507009,
+               fmt::format("{} is updating a task group and takes kernels only, not {}", stream.Describe(), what))
       .Hint("end the update with aclmdlRICaptureTaskUpdateEnd first");
 }
 
 Status CheckNoCaptureIn(Context& context, const char* api) {
-  if (context.capturing_streams.load() == 0) [[likely]] return {};
+  if (context.capturing_streams.load() == 0) [[likely]]
+    return {};
   const std::string capture = ForbiddingCapture(context);
   return Error(107027, fmt::format("{} is not allowed while {} streams of the context are being captured", api,
                                    context.capturing_streams.load()))
@@ -447,7 +455,8 @@ Status CheckNoCaptureIn(Context& context, const char* api) {
 
 Status CheckEventNotCaptured(Event& event, const char* api) {
   const Session::CapturedRecord captured = Session::FindCaptured(event);
-  if (captured.session == nullptr) [[likely]] return {};
+  if (captured.session == nullptr) [[likely]]
+    return {};
   return Error(107028, fmt::format("{} is not allowed on {}: its latest record belongs to a running capture", api,
                                    event.Describe()))
       .Culprit(captured.session->Describe());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Session: one capture. It belongs to its origin stream, owns the flat set of streams that take part, and is the sink of
-// all of them. Every transition (begin, join, invalidate, end) happens under the context's capture_mutex.
+// Session: one capture. It belongs to its origin stream, owns the flat set of streams that take part, and is the sink
+// of all of them. Every transition (begin, join, invalidate, end) happens under the context's capture_mutex.
 //
 // A capture is a transaction: whatever ends it puts context, thread and streams back as they were.
 #pragma once
@@ -33,11 +33,12 @@ class Session final : public runtime::TaskSink {
     TaskGroup* group = nullptr;  ///< open on this stream
   };
 
-  /// The capture that the stream takes part in, or null. With the context's capture_mutex held, for use beyond the call.
+  /// The capture that the stream takes part in, or null. With the context's capture_mutex held, for use beyond the
+  /// call.
   static Session* Of(const runtime::Stream& stream);
 
-  /// The capture to which the event's latest captured record belongs, while that capture is open. Another thread may end
-  /// it at any time: without the capture_mutex only Describe and context mean something.
+  /// The capture to which the event's latest captured record belongs, while that capture is open. Another thread may
+  /// end it at any time: without the capture_mutex only Describe and context mean something.
   struct CapturedRecord {
     std::shared_ptr<Session> session;
     ir::NodeId node = 0;
@@ -102,7 +103,8 @@ Status Begin(runtime::Stream& stream, CaptureMode mode, Model* body = nullptr);
 /// aclmdlRICaptureEnd: the finished model. On most failures the capture is over and everything is as before it began.
 StatusOr<Model*> End(runtime::Stream& stream);
 
-/// Ends the captures into `model` and into its bodies without a result. Takes the context's capture_mutex unless `locked`.
+/// Ends the captures into `model` and into its bodies without a result. Takes the context's capture_mutex unless
+/// `locked`.
 void AbortCaptures(Model& model, bool locked);
 
 struct CaptureInfo {

@@ -111,8 +111,8 @@ Status MemoryRegistry::Free(void* pointer, MemoryKind kind) {
     const auto it = ranges_.find(reinterpret_cast<uintptr_t>(pointer));
     if (it == ranges_.end() || it->second.kind != kind) {
       lock.unlock();
-      return Error(107000, fmt::format("{} is not the start of {}: it {}", fmt::ptr(pointer), KindName(kind),
-                                       Explain(pointer)))
+      return Error(107000,
+                   fmt::format("{} is not the start of {}: it {}", fmt::ptr(pointer), KindName(kind), Explain(pointer)))
           .Hint(kind == MemoryKind::kDevice ? "pass the pointer that aclrtMalloc returned, once"
                                             : "pass the pointer that aclrtMallocHost returned, once");
     }
@@ -143,8 +143,8 @@ Status MemoryRegistry::Unregister(void* pointer) {
   const auto it = ranges_.find(reinterpret_cast<uintptr_t>(pointer));
   if (it == ranges_.end() || it->second.kind != MemoryKind::kRegisteredHost) {
     lock.unlock();
-    return Error(507911, fmt::format("{} is not the start of a registered range: it {}", fmt::ptr(pointer),
-                                     Explain(pointer)));
+    return Error(507911,
+                 fmt::format("{} is not the start of a registered range: it {}", fmt::ptr(pointer), Explain(pointer)));
   }
   ranges_.erase(it);
   return {};

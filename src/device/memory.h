@@ -17,8 +17,8 @@
 namespace reprise::device {
 
 constexpr int kMaxDevices = 64;
-/// Device and pinned allocations begin at multiples of this: a cache line would do for the ABI (64), vector kernels like
-/// more.
+/// Device and pinned allocations begin at multiples of this: a cache line would do for the ABI (64), vector kernels
+/// like more.
 constexpr size_t kMemoryAlignment = 512;
 
 enum class MemoryKind : uint8_t { kPageable, kDevice, kPinnedHost, kRegisteredHost };
@@ -28,9 +28,9 @@ struct MemoryRange {
   uintptr_t begin = 0;
   uint64_t bytes = 0;
   MemoryKind kind = MemoryKind::kPageable;
-  int device = 0;           ///< user id; for host memory the device that was current
+  int device = 0;  ///< user id; for host memory the device that was current
   uint32_t page_bytes = 0;
-  bool mapped = false;      ///< kRegisteredHost: has a device address
+  bool mapped = false;  ///< kRegisteredHost: has a device address
   bool from_mmap = false;
 
   bool is_host() const { return kind != MemoryKind::kDevice; }
@@ -59,8 +59,8 @@ class MemoryRegistry {
   /// The range that contains the address.
   std::optional<MemoryRange> Find(const void* pointer) const;
 
-  /// Checks that [pointer, pointer + bytes) lies in one range, or entirely outside of all (pageable memory), and returns
-  /// what it is. `what` names the argument in the message.
+  /// Checks that [pointer, pointer + bytes) lies in one range, or entirely outside of all (pageable memory), and
+  /// returns what it is. `what` names the argument in the message.
   StatusOr<MemoryRange> CheckRange(const void* pointer, uint64_t bytes, const char* what) const;
 
   /// "points into device memory …" or "is not memory that the runtime knows; the nearest range is …".

@@ -138,7 +138,8 @@ void Scheduler::Wake(Runnable& runnable) noexcept {
 }
 
 void Scheduler::Push(Runnable& runnable, bool needs_worker, bool set_queued) noexcept {
-  if (!started_flag_.load(std::memory_order_acquire)) [[unlikely]] StartWorkers();
+  if (!started_flag_.load(std::memory_order_acquire)) [[unlikely]]
+    StartWorkers();
   {
     std::lock_guard lock(ready_lock_);
     // Queued and linked at once: a helper that takes it runs it to its end, and its owner may then free it.

@@ -166,8 +166,8 @@ class Scheduler {
   void WakeAt(Runnable& runnable, Clock::time_point when);
   void CancelTimer(Runnable& runnable) noexcept;
 
-  /// Calls body(arg, begin, end) over disjoint ranges that cover [0, count), on this thread and on idle workers; returns
-  /// when all calls have returned. Ranges begin at multiples of `grain`.
+  /// Calls body(arg, begin, end) over disjoint ranges that cover [0, count), on this thread and on idle workers;
+  /// returns when all calls have returned. Ranges begin at multiples of `grain`.
   void ParallelFor(int64_t count, int64_t grain, void (*body)(void* arg, int64_t begin, int64_t end), void* arg);
 
   int workers() const { return workers_wanted_; }

@@ -13,8 +13,8 @@ const ir::EdgePayload& Edge(const ir::Node& node) { return *static_cast<const ir
 
 // Which records another lane really has to wait for, after redundant waits are gone.
 struct Needs {
-  std::vector<char> kept_wait;      // by node
-  std::vector<char> published;      // by node
+  std::vector<char> kept_wait;  // by node
+  std::vector<char> published;  // by node
 };
 
 Needs FindNeeds(const ir::Graph& graph) {
@@ -41,13 +41,18 @@ Needs FindNeeds(const ir::Graph& graph) {
 }
 
 int64_t ReadOperand(const void* cell, bool is_int64) {
-  if (is_int64) return std::atomic_ref<int64_t>(*static_cast<int64_t*>(const_cast<void*>(cell))).load(std::memory_order_acquire);
+  if (is_int64)
+    return std::atomic_ref<int64_t>(*static_cast<int64_t*>(const_cast<void*>(cell))).load(std::memory_order_acquire);
   return std::atomic_ref<int32_t>(*static_cast<int32_t*>(const_cast<void*>(cell))).load(std::memory_order_acquire);
 }
 
 }  // namespace
 
-const ir::TaskType kActivateTask = {ir::TaskKind::kStreamActive, "STREAM_ACTIVE", nullptr, nullptr, nullptr,
+const ir::TaskType kActivateTask = {ir::TaskKind::kStreamActive,
+                                    "STREAM_ACTIVE",
+                                    nullptr,
+                                    nullptr,
+                                    nullptr,
                                     [](const void* payload, ir::TaskInfo& info) {
                                       info.active_stream_id =
                                           static_cast<const ActivatePayload*>(payload)->target_stream_id;

@@ -2,8 +2,8 @@
 //
 // Plan: a graph made ready to run. Immutable, flat, in execution order, one run of steps per lane.
 //
-// Inside a lane position is the only dependency. Between lanes a step may wait until another lane has passed a position;
-// waits that an earlier one implies are dropped, and only positions that somebody waits for are published.
+// Inside a lane position is the only dependency. Between lanes a step may wait until another lane has passed a
+// position; waits that an earlier one implies are dropped, and only positions that somebody waits for are published.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct Step {
   ir::RunResult (*run)(device::RunContext&, void* payload);
   void* payload;
   const ir::TaskType* type;
-  uint32_t task_id;   ///< position in the graph's lane, as dumps show it
+  uint32_t task_id;  ///< position in the graph's lane, as dumps show it
   uint16_t lane;
   Kind kind;
   uint32_t position;
@@ -86,8 +86,8 @@ class Plan {
   /// Linear in nodes and lanes × waits. The graph must outlive the plan and not change.
   static std::unique_ptr<Plan> Compile(const ir::Graph& graph);
 
-  /// A built model: lane 0 is empty, lane i + 1 holds the tasks of lanes[i]. 107005 when a task refers to a stream that is
-  /// not among them.
+  /// A built model: lane 0 is empty, lane i + 1 holds the tasks of lanes[i]. 107005 when a task refers to a stream that
+  /// is not among them.
   static StatusOr<std::unique_ptr<Plan>> CompileProgram(const std::vector<ProgramLane>& lanes);
 
   bool is_program() const { return !program_.empty(); }

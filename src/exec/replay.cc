@@ -102,7 +102,8 @@ void Replay::Start(RunContext& context, Progress& progress) {
     // The source may run already, and even have passed the position.
     const int32_t source = plan_->lanes()[i].first_wait_lane;
     const auto reached = [&] {
-      return lanes_[source].progress.load(std::memory_order_seq_cst) >= plan_->steps()[plan_->lanes()[i].begin].position;
+      return lanes_[source].progress.load(std::memory_order_seq_cst) >=
+             plan_->steps()[plan_->lanes()[i].begin].position;
     };
     if (source < 0 || !lanes_[source].waiters.AddUnless(reached, lanes_[i].runner.get(), &scheduler_)) {
       scheduler_.Wake(*lanes_[i].runner);
@@ -200,7 +201,8 @@ RunResult Replay::RunLane(uint32_t lane, RunContext& context) {
           return result;
         }
         state.parked = false;
-        if (context.failed()) [[unlikely]] ReportFailure(context, step, lane);
+        if (context.failed()) [[unlikely]]
+          ReportFailure(context, step, lane);
         break;
       }
       case Step::kWait: {

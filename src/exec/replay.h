@@ -64,7 +64,7 @@ class Replay {
     alignas(64) std::atomic<uint32_t> progress{0};
     device::WaitList waiters;
     uint32_t cursor = 0;
-    bool parked = false;  // the step at the cursor has begun
+    bool parked = false;                 // the step at the cursor has begun
     std::unique_ptr<LaneRunner> runner;  // null for the origin
     // Lanes of built models may be started again, even before they have quite ended.
     SpinLock start_lock;

@@ -39,13 +39,13 @@ struct Node {
   void* payload;  ///< in the graph's arena
   uint32_t payload_bytes;
   LaneId lane;
-  uint32_t position;  ///< in its lane
+  uint32_t position;      ///< in its lane
   bool disabled = false;  ///< skipped at execution
 };
 
 struct Lane {
-  int32_t stream_id;        ///< of the graph-internal stream
-  int32_t user_stream_id;   ///< of the stream that was captured; for messages
+  int32_t stream_id;           ///< of the graph-internal stream
+  int32_t user_stream_id;      ///< of the stream that was captured; for messages
   NodeId forked_by = kNoNode;  ///< record that pulled the stream in; kNoNode for the origin
   std::vector<NodeId> nodes;
 };

@@ -29,8 +29,9 @@ void DescribeSlot(const void* payload, TaskInfo& info) {
 
 }  // namespace
 
-const TaskType kSlotTask = {TaskKind::kKernel, "KERNEL_AICORE", RunSlot,
-                            [](void* payload) noexcept { SlotOf(payload).Release(); }, nullptr, DescribeSlot};
+const TaskType kSlotTask = {TaskKind::kKernel, "KERNEL_AICORE",
+                            RunSlot,           [](void* payload) noexcept { SlotOf(payload).Release(); },
+                            nullptr,           DescribeSlot};
 
 HeldTask* HeldTask::Create(const Task& task) {
   void* at = FaultPoint("graph.slot") ? nullptr : std::malloc(sizeof(HeldTask) + task.payload_bytes);

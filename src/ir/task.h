@@ -7,8 +7,8 @@
 // opaque host closure that owns what it needs. Submission moves the payload either into a stream's queue, where it
 // runs once, or into a graph, where it runs at every replay; the task does not know which.
 //
-// Payloads are relocated by memcpy and must survive that (no pointers into themselves). `run` may be called again: after
-// it returned kParked, and once per replay in a graph.
+// Payloads are relocated by memcpy and must survive that (no pointers into themselves). `run` may be called again:
+// after it returned kParked, and once per replay in a graph.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class Runnable;
 namespace reprise::ir {
 
 enum class TaskKind : uint8_t {
-  kKernel,       // AI Core, vector or mix kernel: may be in a task group, has public parameters
+  kKernel,  // AI Core, vector or mix kernel: may be in a task group, has public parameters
   kAicpuKernel,
   kCopy,
   kFill,
@@ -39,10 +39,10 @@ enum class TaskKind : uint8_t {
   kValueWrite,
   kValueWait,
   kNop,
-  kGraph,        // replay of a graph as one task of a stream
-  kClosure,      // opaque host work that runs like a kernel
-  kCondition,    // runs one of several sub-graphs
-  kStreamActive, // the following three only inside built models
+  kGraph,         // replay of a graph as one task of a stream
+  kClosure,       // opaque host work that runs like a kernel
+  kCondition,     // runs one of several sub-graphs
+  kStreamActive,  // the following three only inside built models
   kStreamSwitch,
   kLabelSwitch,
   kLabelSet,
@@ -66,26 +66,26 @@ struct AccessRange {
 
 /// What dumps, pictures and messages show of a task.
 struct TaskInfo {
-  std::string name;                // kernel or operator name; empty: the type's name
-  const char* type_name = nullptr; // overrides TaskType::name where one type serves several (kernels)
+  std::string name;                 // kernel or operator name; empty: the type's name
+  const char* type_name = nullptr;  // overrides TaskType::name where one type serves several (kernels)
   int64_t event_id = -1;
-  uint64_t address = 0;            // value tasks: the cell,
-  uint64_t value = 0;              //   the value written or compared with,
-  uint32_t compare = 0;            //   and the comparison
+  uint64_t address = 0;  // value tasks: the cell,
+  uint64_t value = 0;    //   the value written or compared with,
+  uint32_t compare = 0;  //   and the comparison
   int64_t notify_id = -1;
-  int64_t active_stream_id = -1;   // stream activation
-  uint32_t num_blocks = 0;         // 0: not a kernel
+  int64_t active_stream_id = -1;  // stream activation
+  uint32_t num_blocks = 0;        // 0: not a kernel
   uint32_t mix_ration = 0;
   uint32_t schem_mode = 0;
-  uint32_t dynamic_ubuf = 0;       // further launch attributes
+  uint32_t dynamic_ubuf = 0;  // further launch attributes
   uint32_t data_dump = 0;
   uint32_t timeout_s = 0;
   uint64_t timeout_us = 0;
-  void* function = nullptr;        // handle of a loaded kernel
+  void* function = nullptr;  // handle of a loaded kernel
   const void* args_address = nullptr;
-  std::vector<uint64_t> args;      // argument block in 64-bit words
+  std::vector<uint64_t> args;  // argument block in 64-bit words
   uint32_t args_bytes = 0;
-  std::vector<AccessRange> ranges; // known memory ranges; empty for opaque tasks
+  std::vector<AccessRange> ranges;  // known memory ranges; empty for opaque tasks
 };
 
 /// Static description of a sort of task.

@@ -79,15 +79,20 @@ inline T ReluValue(T a) {
 
 template <class T>
 inline T NegValue(T a) {
-  if constexpr (std::is_integral_v<T>) return SubValue(T{0}, a);
-  else return -a;
+  if constexpr (std::is_integral_v<T>)
+    return SubValue(T{0}, a);
+  else
+    return -a;
 }
 
 template <class T>
 inline T AbsValue(T a) {
-  if constexpr (std::is_unsigned_v<T>) return a;
-  else if constexpr (std::is_integral_v<T>) return a < 0 ? SubValue(T{0}, a) : a;
-  else return T(std::abs(a));
+  if constexpr (std::is_unsigned_v<T>)
+    return a;
+  else if constexpr (std::is_integral_v<T>)
+    return a < 0 ? SubValue(T{0}, a) : a;
+  else
+    return T(std::abs(a));
 }
 
 }  // namespace reprise::kernels

@@ -10,9 +10,8 @@ namespace {
 
 // Rows with a vector body in simd/rows.cc.
 template <class From, class To>
-inline constexpr bool kHasVectorCast =
-    (std::is_same_v<From, float> && kIsReducedFloat<To>) ||
-    (std::is_same_v<To, float> && kIsReducedFloat<From>);
+inline constexpr bool kHasVectorCast = (std::is_same_v<From, float> && kIsReducedFloat<To>) ||
+                                       (std::is_same_v<To, float> && kIsReducedFloat<From>);
 
 template <class From, class To>
 void CastRow(const char* src, int64_t src_stride, char* dst, int64_t dst_stride, int64_t n) {
@@ -41,8 +40,7 @@ void CastRow(const char* src, int64_t src_stride, char* dst, int64_t dst_stride,
     return;
   }
   for (int64_t i = 0; i < n; ++i) {
-    *reinterpret_cast<To*>(dst + i * dst_stride) =
-        CastValue<To>(*reinterpret_cast<const From*>(src + i * src_stride));
+    *reinterpret_cast<To*>(dst + i * dst_stride) = CastValue<To>(*reinterpret_cast<const From*>(src + i * src_stride));
   }
 }
 
@@ -67,8 +65,7 @@ RowReader::RowReader(DType from, DType middle, DType to) : middle_bytes_(ItemSiz
   }
 }
 
-void RowReader::ReadInTwoSteps(const char* src, int64_t src_stride, char* dst, int64_t dst_stride,
-                               int64_t n) const {
+void RowReader::ReadInTwoSteps(const char* src, int64_t src_stride, char* dst, int64_t dst_stride, int64_t n) const {
   constexpr int64_t kBlock = 256;
   alignas(16) char middle[kBlock * 16];
   while (n > 0) {

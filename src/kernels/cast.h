@@ -58,8 +58,7 @@ constexpr To CastValue(From value) {
 }
 
 /// Converts n elements; strides in bytes, 0 repeats the source element.
-using CastFn = void (*)(const char* src, int64_t src_stride, char* dst, int64_t dst_stride,
-                        int64_t n);
+using CastFn = void (*)(const char* src, int64_t src_stride, char* dst, int64_t dst_stride, int64_t n);
 
 /// The row conversion between two known types; equal types give a row copy.
 CastFn FindCast(DType from, DType to);
@@ -80,8 +79,7 @@ class RowReader {
   }
 
  private:
-  void ReadInTwoSteps(const char* src, int64_t src_stride, char* dst, int64_t dst_stride,
-                      int64_t n) const;
+  void ReadInTwoSteps(const char* src, int64_t src_stride, char* dst, int64_t dst_stride, int64_t n) const;
 
   CastFn first_;
   CastFn second_ = nullptr;
@@ -110,8 +108,7 @@ struct Scalar {
       std::memcpy(&value, bytes, sizeof(T));
       return value;
     }
-    FindCast(dtype, DTypeOf<T>())(reinterpret_cast<const char*>(bytes), 0,
-                                  reinterpret_cast<char*>(&value), 0, 1);
+    FindCast(dtype, DTypeOf<T>())(reinterpret_cast<const char*>(bytes), 0, reinterpret_cast<char*>(&value), 0, 1);
     return value;
   }
 };

@@ -20,8 +20,8 @@ TEST(CastTest, EveryPairOfTypesMatchesTheReference) {
           FillRandom(rng, src.ref);
           const int64_t src_stride = layout == 3 ? 0 : layout & 1 ? 2 : 1;
           const int64_t dst_stride = layout & 2 ? 2 : 1;
-          cast(static_cast<char*>(src.ref.data), src_stride * ItemSize(from),
-               static_cast<char*>(dst.ref.data), dst_stride * ItemSize(to), n);
+          cast(static_cast<char*>(src.ref.data), src_stride * ItemSize(from), static_cast<char*>(dst.ref.data),
+               dst_stride * ItemSize(to), n);
           for (int64_t i = 0; i < n; ++i) {
             const Num value = At(src.ref, i * src_stride);
             const Num got = At(dst.ref, i * dst_stride);
@@ -62,8 +62,7 @@ TEST(CastTest, ATwoStepReaderEqualsTwoCasts) {
     const TestTensor src = RandomTensor(rng, from, {n}, TestLayout::kContiguous);
     const TestTensor dst = MakeTensor(rng, to, {n});
     RowReader(from, middle, to)
-        .Read(static_cast<char*>(src.ref.data), ItemSize(from), static_cast<char*>(dst.ref.data),
-              ItemSize(to), n);
+        .Read(static_cast<char*>(src.ref.data), ItemSize(from), static_cast<char*>(dst.ref.data), ItemSize(to), n);
     for (int64_t i = 0; i < n; ++i) {
       const Num expected = RefCast(RefCast(At(src.ref, i), from, middle), middle, to);
       ASSERT_TRUE(Same(At(dst.ref, i), expected)) << Name(from) << Name(middle) << Name(to);

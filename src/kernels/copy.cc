@@ -13,8 +13,7 @@ constexpr int kSrc = 1;
 // which must be contiguous in the destination. The order of the items changes,
 // not their set. Returns false if the loop has no such pair of dims.
 bool ArrangeTranspose(Loop& loop, int64_t item) {
-  if (loop.rank < 2 || loop.strides[0][kDst] != item || loop.strides[0][kSrc] == item ||
-      loop.strides[0][kSrc] == 0) {
+  if (loop.rank < 2 || loop.strides[0][kDst] != item || loop.strides[0][kSrc] == item || loop.strides[0][kSrc] == 0) {
     return false;
   }
   for (int d = 1; d < loop.rank; ++d) {
@@ -35,8 +34,8 @@ struct Bytes16 {
 // Copies `rows` rows of `n` elements: destination rows contiguous, source
 // columns contiguous. Tiles keep both sides within the first-level cache.
 template <class Word>
-void TransposeTile(const char* src, int64_t src_column_stride, char* dst, int64_t dst_row_stride,
-                   int64_t rows, int64_t n) {
+void TransposeTile(const char* src, int64_t src_column_stride, char* dst, int64_t dst_row_stride, int64_t rows,
+                   int64_t n) {
   constexpr int64_t kTile = 16;
   for (int64_t i0 = 0; i0 < n; i0 += kTile) {
     const int64_t i1 = std::min(n, i0 + kTile);
@@ -44,8 +43,7 @@ void TransposeTile(const char* src, int64_t src_column_stride, char* dst, int64_
       char* dst_row = dst + r * dst_row_stride;
       const char* src_row = src + r * static_cast<int64_t>(sizeof(Word));
       for (int64_t i = i0; i < i1; ++i) {
-        std::memcpy(dst_row + i * static_cast<int64_t>(sizeof(Word)),
-                    src_row + i * src_column_stride, sizeof(Word));
+        std::memcpy(dst_row + i * static_cast<int64_t>(sizeof(Word)), src_row + i * src_column_stride, sizeof(Word));
       }
     }
   }
@@ -145,8 +143,7 @@ void Concat(std::span<const TensorRef> sources, int dim, const TensorRef& dst, R
     TensorRef part = dst;
     part.sizes[dim] = src.sizes[dim];
     part.data = static_cast<char*>(dst.data) + position * dst.strides[dim] * ItemSize(dst.dtype);
-    Copy(src, part,
-         {std::max<int64_t>(0, range.begin - first), std::min(count, range.end - first)});
+    Copy(src, part, {std::max<int64_t>(0, range.begin - first), std::min(count, range.end - first)});
     first += count;
     position += src.sizes[dim];
   }

@@ -56,8 +56,8 @@ TEST(CopyTest, CopyOntoItselfChangesNothing) {
 TEST(CopyTest, FillAndZeroTouchTheViewOnly) {
   Rng rng(9);
   for (DType dtype : kAllDTypes) {
-    for (const Scalar& value : {Scalar::Of(3.75), Scalar::Of(int64_t{-1}), Scalar::Of(1e30f),
-                                Scalar::Of(std::complex<float>(2, -3))}) {
+    for (const Scalar& value :
+         {Scalar::Of(3.75), Scalar::Of(int64_t{-1}), Scalar::Of(1e30f), Scalar::Of(std::complex<float>(2, -3))}) {
       const auto whole = RandomTensor(rng, dtype, {6, 10}, TestLayout::kContiguous);
       const std::string before = BytesOf(whole.ref);
       TensorRef view = whole.ref;  // columns 1, 4 and 7

@@ -23,16 +23,14 @@ DType PromoteFloats(DType a, DType b) {
   return DType::kFloat;  // float32 with a 16-bit type, or the two 16-bit types
 }
 
-bool IsDoublePrecision(DType dtype) {
-  return dtype == DType::kDouble || dtype == DType::kComplex128;
-}
+bool IsDoublePrecision(DType dtype) { return dtype == DType::kDouble || dtype == DType::kComplex128; }
 
 }  // namespace
 
 std::string_view Name(DType dtype) {
-  constexpr std::string_view kNames[15] = {
-      "float32", "float16", "int8",    "int32", "uint8",     "int16",      "uint16",  "uint32",
-      "int64",   "uint64",  "float64", "bool",  "complex64", "complex128", "bfloat16"};
+  constexpr std::string_view kNames[15] = {"float32", "float16", "int8",      "int32",      "uint8",
+                                           "int16",   "uint16",  "uint32",    "int64",      "uint64",
+                                           "float64", "bool",    "complex64", "complex128", "bfloat16"};
   const int index = DTypeIndex(dtype);
   return index < 0 ? "undefined" : kNames[index];
 }

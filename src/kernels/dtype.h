@@ -39,9 +39,9 @@ enum class DType : int32_t {
 
 /// Every element type the kernels compute with, in ascending number.
 inline constexpr std::array<DType, 15> kAllDTypes = {
-    DType::kFloat,  DType::kFloat16,   DType::kInt8,       DType::kInt32,    DType::kUInt8,
-    DType::kInt16,  DType::kUInt16,    DType::kUInt32,     DType::kInt64,    DType::kUInt64,
-    DType::kDouble, DType::kBool,      DType::kComplex64,  DType::kComplex128, DType::kBFloat16};
+    DType::kFloat,  DType::kFloat16, DType::kInt8,      DType::kInt32,      DType::kUInt8,
+    DType::kInt16,  DType::kUInt16,  DType::kUInt32,    DType::kInt64,      DType::kUInt64,
+    DType::kDouble, DType::kBool,    DType::kComplex64, DType::kComplex128, DType::kBFloat16};
 
 /// Categories in promotion order: a higher one absorbs a lower one.
 enum class Category : uint8_t { kBool, kInteger, kFloating, kComplex };

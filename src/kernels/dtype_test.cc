@@ -11,23 +11,28 @@ using testing::RoundFloating;
 using testing::SamePart;
 
 TEST(DTypeTest, NumbersSizesAndNamesAreThoseOfTheAbi) {
-  struct Case { DType dtype; int number; int64_t bytes; const char* name; Category category; };
-  const Case kCases[] = {
-      {kFloat, 0, 4, "float32", Category::kFloating},
-      {kFloat16, 1, 2, "float16", Category::kFloating},
-      {kInt8, 2, 1, "int8", Category::kInteger},
-      {kInt32, 3, 4, "int32", Category::kInteger},
-      {kUInt8, 4, 1, "uint8", Category::kInteger},
-      {kInt16, 6, 2, "int16", Category::kInteger},
-      {kUInt16, 7, 2, "uint16", Category::kInteger},
-      {kUInt32, 8, 4, "uint32", Category::kInteger},
-      {kInt64, 9, 8, "int64", Category::kInteger},
-      {kUInt64, 10, 8, "uint64", Category::kInteger},
-      {kDouble, 11, 8, "float64", Category::kFloating},
-      {kBool, 12, 1, "bool", Category::kBool},
-      {kComplex64, 16, 8, "complex64", Category::kComplex},
-      {kComplex128, 17, 16, "complex128", Category::kComplex},
-      {kBFloat16, 27, 2, "bfloat16", Category::kFloating}};
+  struct Case {
+    DType dtype;
+    int number;
+    int64_t bytes;
+    const char* name;
+    Category category;
+  };
+  const Case kCases[] = {{kFloat, 0, 4, "float32", Category::kFloating},
+                         {kFloat16, 1, 2, "float16", Category::kFloating},
+                         {kInt8, 2, 1, "int8", Category::kInteger},
+                         {kInt32, 3, 4, "int32", Category::kInteger},
+                         {kUInt8, 4, 1, "uint8", Category::kInteger},
+                         {kInt16, 6, 2, "int16", Category::kInteger},
+                         {kUInt16, 7, 2, "uint16", Category::kInteger},
+                         {kUInt32, 8, 4, "uint32", Category::kInteger},
+                         {kInt64, 9, 8, "int64", Category::kInteger},
+                         {kUInt64, 10, 8, "uint64", Category::kInteger},
+                         {kDouble, 11, 8, "float64", Category::kFloating},
+                         {kBool, 12, 1, "bool", Category::kBool},
+                         {kComplex64, 16, 8, "complex64", Category::kComplex},
+                         {kComplex128, 17, 16, "complex128", Category::kComplex},
+                         {kBFloat16, 27, 2, "bfloat16", Category::kFloating}};
   ASSERT_EQ(std::size(kCases), kAllDTypes.size());
   for (size_t i = 0; i < kAllDTypes.size(); ++i) {
     const Case& c = kCases[i];
@@ -67,35 +72,58 @@ TEST(DTypeTest, PromotionIsSymmetricAndIdempotent) {
 }
 
 TEST(DTypeTest, PromotionFollowsTheTable) {
-  struct Case { DType a, b, expected; };
-  const Case kCases[] = {
-      {kUInt8, kInt8, kInt16},        {kUInt8, kInt16, kInt16},     {kUInt8, kInt32, kInt32},
-      {kInt8, kInt16, kInt16},        {kInt16, kInt32, kInt32},     {kInt32, kInt64, kInt64},
-      {kInt64, kFloat16, kFloat16},   {kInt64, kFloat, kFloat},     {kUInt8, kBFloat16, kBFloat16},
-      {kFloat16, kBFloat16, kFloat},  {kFloat16, kFloat, kFloat},   {kBFloat16, kDouble, kDouble},
-      {kFloat, kDouble, kDouble},     {kFloat, kComplex64, kComplex64},
-      {kFloat16, kComplex64, kComplex64}, {kDouble, kComplex64, kComplex128},
-      {kInt64, kComplex64, kComplex64},   {kComplex64, kComplex128, kComplex128},
-      {kBool, kUInt32, kUInt32},      {kUInt16, kFloat16, kFloat16}, {kUInt64, kDouble, kDouble},
-      {kUInt32, kComplex64, kComplex64},
-      {kUInt16, kInt16, kUndefined},  {kUInt32, kUInt8, kUndefined}, {kUInt64, kInt64, kUndefined},
-      {kUInt16, kUInt32, kUndefined}};
+  struct Case {
+    DType a, b, expected;
+  };
+  const Case kCases[] = {{kUInt8, kInt8, kInt16},
+                         {kUInt8, kInt16, kInt16},
+                         {kUInt8, kInt32, kInt32},
+                         {kInt8, kInt16, kInt16},
+                         {kInt16, kInt32, kInt32},
+                         {kInt32, kInt64, kInt64},
+                         {kInt64, kFloat16, kFloat16},
+                         {kInt64, kFloat, kFloat},
+                         {kUInt8, kBFloat16, kBFloat16},
+                         {kFloat16, kBFloat16, kFloat},
+                         {kFloat16, kFloat, kFloat},
+                         {kBFloat16, kDouble, kDouble},
+                         {kFloat, kDouble, kDouble},
+                         {kFloat, kComplex64, kComplex64},
+                         {kFloat16, kComplex64, kComplex64},
+                         {kDouble, kComplex64, kComplex128},
+                         {kInt64, kComplex64, kComplex64},
+                         {kComplex64, kComplex128, kComplex128},
+                         {kBool, kUInt32, kUInt32},
+                         {kUInt16, kFloat16, kFloat16},
+                         {kUInt64, kDouble, kDouble},
+                         {kUInt32, kComplex64, kComplex64},
+                         {kUInt16, kInt16, kUndefined},
+                         {kUInt32, kUInt8, kUndefined},
+                         {kUInt64, kInt64, kUndefined},
+                         {kUInt16, kUInt32, kUndefined}};
   for (const Case& c : kCases) {
     EXPECT_EQ(Promote(c.a, c.b), c.expected) << Name(c.a) << " with " << Name(c.b);
   }
 }
 
 TEST(DTypeTest, AWeakScalarChangesOnlyTheCategory) {
-  struct Case { DType tensor, scalar, expected; };
-  const Case kCases[] = {
-      {kFloat16, kDouble, kFloat16}, {kInt8, kInt64, kInt8},      {kInt32, kDouble, kFloat},
-      {kBool, kInt32, kInt64},       {kBool, kBool, kBool},       {kFloat, kInt64, kFloat},
-      {kBool, kFloat, kFloat},       {kInt64, kComplex128, kComplex64},
-      {kDouble, kComplex64, kComplex128}, {kFloat16, kComplex128, kComplex64},
-      {kComplex64, kDouble, kComplex64},  {kUInt32, kInt64, kUInt32}};
+  struct Case {
+    DType tensor, scalar, expected;
+  };
+  const Case kCases[] = {{kFloat16, kDouble, kFloat16},
+                         {kInt8, kInt64, kInt8},
+                         {kInt32, kDouble, kFloat},
+                         {kBool, kInt32, kInt64},
+                         {kBool, kBool, kBool},
+                         {kFloat, kInt64, kFloat},
+                         {kBool, kFloat, kFloat},
+                         {kInt64, kComplex128, kComplex64},
+                         {kDouble, kComplex64, kComplex128},
+                         {kFloat16, kComplex128, kComplex64},
+                         {kComplex64, kDouble, kComplex64},
+                         {kUInt32, kInt64, kUInt32}};
   for (const Case& c : kCases) {
-    EXPECT_EQ(PromoteWithScalar(c.tensor, c.scalar), c.expected)
-        << Name(c.tensor) << " with " << Name(c.scalar);
+    EXPECT_EQ(PromoteWithScalar(c.tensor, c.scalar), c.expected) << Name(c.tensor) << " with " << Name(c.scalar);
   }
 }
 
@@ -136,9 +164,7 @@ TEST(Float16Test, FloatsRoundToTheNearestEven) {
     const float value = std::bit_cast<float>(bits);
     const Half half(value);
     const BFloat16 brain(value);
-    const auto read = [](DType t, const void* p) {
-      return testing::Read(t, static_cast<const char*>(p)).re;
-    };
+    const auto read = [](DType t, const void* p) { return testing::Read(t, static_cast<const char*>(p)).re; };
     ASSERT_TRUE(SamePart(read(kFloat16, &half), RoundFloating(value, kFloat16))) << value;
     ASSERT_TRUE(SamePart(read(kBFloat16, &brain), RoundFloating(value, kBFloat16))) << value;
   }

@@ -94,8 +94,7 @@ bool IsDirect(DType dtype, DType compute, int64_t stride, int64_t item, int64_t 
 // Brings input rows into `compute` type, block by block.
 class InputRow {
  public:
-  InputRow(DType dtype, DType compute)
-      : dtype_(dtype), compute_(compute), item_(ItemSize(compute)) {}
+  InputRow(DType dtype, DType compute) : dtype_(dtype), compute_(compute), item_(ItemSize(compute)) {}
 
   // Starts a row; returns whether Block() will need staging.
   bool Begin(const char* data, int64_t stride, int64_t n, Staging& staging) {
@@ -128,13 +127,12 @@ class InputRow {
 // Calls row(inputs, out, n) with contiguous pointers of compute type for every
 // piece of the loop; stages whatever is strided or of another type.
 template <int kInputs, class Row>
-void RunRows(const Loop& loop, Range range, const TensorRef& out, const TensorRef* const* inputs,
-             DType compute, Row&& row) {
+void RunRows(const Loop& loop, Range range, const TensorRef& out, const TensorRef* const* inputs, DType compute,
+             Row&& row) {
   static_assert(kInputs == 1 || kInputs == 2);
   const int64_t item = ItemSize(compute);
   CastFn store = nullptr;
-  InputRow readers[2] = {InputRow(inputs[0]->dtype, compute),
-                         InputRow(inputs[kInputs - 1]->dtype, compute)};
+  InputRow readers[2] = {InputRow(inputs[0]->dtype, compute), InputRow(inputs[kInputs - 1]->dtype, compute)};
   Staging staging[kInputs];
   Staging result;
   ForEachRow(loop, range, [&](char* const* ptrs, const int64_t* strides, int64_t n) {
@@ -176,8 +174,8 @@ bool Supports(UnaryOp op, DType compute) {
   return false;
 }
 
-void Binary(BinaryOp op, const TensorRef& a, const TensorRef& b, const Scalar& alpha,
-            DType compute, const TensorRef& out, Range range) {
+void Binary(BinaryOp op, const TensorRef& a, const TensorRef& b, const Scalar& alpha, DType compute,
+            const TensorRef& out, Range range) {
   if (range.begin >= range.end) return;
   const Loop loop = MakeLoop({&out, &a, &b});
   const TensorRef* const inputs[2] = {&a, &b};
@@ -186,12 +184,10 @@ void Binary(BinaryOp op, const TensorRef& a, const TensorRef& b, const Scalar& a
     const bool uses_alpha = op == BinaryOp::kAdd || op == BinaryOp::kSub;
     using Math = MathType<T>;
     const Math scale = uses_alpha ? alpha.As<Math>() : Math();
-    RunRows<2>(loop, range, out, inputs, compute,
-               [&](const char* const* blocks, char* result, int64_t n) {
-                 BinaryRow(op, reinterpret_cast<const T*>(blocks[0]),
-                           reinterpret_cast<const T*>(blocks[1]), reinterpret_cast<T*>(result), n,
-                           scale);
-               });
+    RunRows<2>(loop, range, out, inputs, compute, [&](const char* const* blocks, char* result, int64_t n) {
+      BinaryRow(op, reinterpret_cast<const T*>(blocks[0]), reinterpret_cast<const T*>(blocks[1]),
+                reinterpret_cast<T*>(result), n, scale);
+    });
   });
 }
 
@@ -201,11 +197,9 @@ void Unary(UnaryOp op, const TensorRef& a, DType compute, const TensorRef& out, 
   const TensorRef* const inputs[1] = {&a};
   DispatchAll(compute, [&](auto tag) {
     using T = typename decltype(tag)::Type;
-    RunRows<1>(loop, range, out, inputs, compute,
-               [&](const char* const* blocks, char* result, int64_t n) {
-                 UnaryRow(op, reinterpret_cast<const T*>(blocks[0]), reinterpret_cast<T*>(result),
-                          n);
-               });
+    RunRows<1>(loop, range, out, inputs, compute, [&](const char* const* blocks, char* result, int64_t n) {
+      UnaryRow(op, reinterpret_cast<const T*>(blocks[0]), reinterpret_cast<T*>(result), n);
+    });
   });
 }
 

@@ -47,8 +47,8 @@ bool Supports(UnaryOp op, DType compute);
 /// out = op(a, b). `alpha` is read by kAdd and kSub only. `range` counts
 /// elements of out. A scalar operand is a TensorRef of rank 0.
 /// \pre a and b broadcast to out's shape; Supports(op, compute).
-void Binary(BinaryOp op, const TensorRef& a, const TensorRef& b, const Scalar& alpha,
-            DType compute, const TensorRef& out, Range range);
+void Binary(BinaryOp op, const TensorRef& a, const TensorRef& b, const Scalar& alpha, DType compute,
+            const TensorRef& out, Range range);
 
 /// out = op(a). \pre a broadcasts to out's shape; Supports(op, compute).
 void Unary(UnaryOp op, const TensorRef& a, DType compute, const TensorRef& out, Range range);

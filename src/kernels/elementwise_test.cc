@@ -65,8 +65,8 @@ void CopyElements(const TensorRef& src, const TensorRef& dst) {
 }
 
 std::string Describe(DType a, DType b, DType compute, DType out) {
-  return std::string(Name(a)) + " " + std::string(Name(b)) + " in " + std::string(Name(compute)) +
-         " to " + std::string(Name(out));
+  return std::string(Name(a)) + " " + std::string(Name(b)) + " in " + std::string(Name(compute)) + " to " +
+         std::string(Name(out));
 }
 
 TEST(ElementwiseTest, RealBinaryOpsMatchTheReferenceInAnyTypeAndLayout) {
@@ -87,19 +87,18 @@ TEST(ElementwiseTest, RealBinaryOpsMatchTheReferenceInAnyTypeAndLayout) {
     ASSERT_TRUE(Supports(op, compute));
     const Scalar alphas[] = {Scalar::Of(1.0), Scalar::Of(int64_t{3}), Scalar::Of(-0.3f)};
     const Scalar alpha = alphas[Pick(rng, 0, 2)];
-    const Num scale = RefCast(Read(alpha.dtype, reinterpret_cast<const char*>(alpha.bytes)),
-                              alpha.dtype, MathDType(compute));
-    RunInPieces(rng, ElementCount(out.ref),
-                [&](Range r) { Binary(op, a.ref, b.ref, alpha, compute, out.ref, r); });
+    const Num scale =
+        RefCast(Read(alpha.dtype, reinterpret_cast<const char*>(alpha.bytes)), alpha.dtype, MathDType(compute));
+    RunInPieces(rng, ElementCount(out.ref), [&](Range r) { Binary(op, a.ref, b.ref, alpha, compute, out.ref, r); });
     for (int64_t i = 0; i < ElementCount(out.ref); ++i, ++checked) {
       const Num x = RefCast(AtBroadcast(a.ref, out.ref, i), type_a, compute);
       const Num y = RefCast(AtBroadcast(b.ref, out.ref, i), type_b, compute);
       const Num expected = RefCast(RefBinary(op, x, y, scale, compute), compute, type_out);
       const Num got = At(out.ref, i);
-      ASSERT_TRUE(Same(got, expected))
-          << "op " << static_cast<int>(op) << " " << Describe(type_a, type_b, compute, type_out)
-          << ": " << static_cast<double>(x.re) << ", " << static_cast<double>(y.re) << " -> "
-          << static_cast<double>(got.re) << " not " << static_cast<double>(expected.re);
+      ASSERT_TRUE(Same(got, expected)) << "op " << static_cast<int>(op) << " "
+                                       << Describe(type_a, type_b, compute, type_out) << ": "
+                                       << static_cast<double>(x.re) << ", " << static_cast<double>(y.re) << " -> "
+                                       << static_cast<double>(got.re) << " not " << static_cast<double>(expected.re);
     }
   }
   EXPECT_GT(checked, 100000);
@@ -127,8 +126,8 @@ TEST(ElementwiseTest, RealUnaryOpsMatchTheReferenceInAnyTypeAndLayout) {
         r.re = IsInteger(compute) ? Wrap(-ToBits(x.re), compute) : -x.re;
       }
       ASSERT_TRUE(Same(At(out.ref, i), RefCast(r, compute, type_out)))
-          << "op " << static_cast<int>(op) << " " << Describe(type_a, type_a, compute, type_out)
-          << " " << static_cast<double>(x.re) << " -> " << static_cast<double>(At(out.ref, i).re);
+          << "op " << static_cast<int>(op) << " " << Describe(type_a, type_a, compute, type_out) << " "
+          << static_cast<double>(x.re) << " -> " << static_cast<double>(At(out.ref, i).re);
     }
   }
 }
@@ -154,24 +153,30 @@ TEST(ElementwiseTest, ComplexOpsAreCloseToTheReference) {
       }
     };
     const auto binary = [&](BinaryOp op) {
-      RunInPieces(rng, ElementCount(out.ref),
-                  [&](Range r) { Binary(op, a.ref, b.ref, alpha, dtype, out.ref, r); });
+      RunInPieces(rng, ElementCount(out.ref), [&](Range r) { Binary(op, a.ref, b.ref, alpha, dtype, out.ref, r); });
     };
     const auto unary = [&](UnaryOp op) { Unary(op, a.ref, dtype, out.ref, FullRange(out.ref)); };
     binary(BinaryOp::kAdd);
-    check("add", [](Wide x, Wide y) { return x + Wide(0.5L, -2) * y; }, 8);
+    check(
+        "add", [](Wide x, Wide y) { return x + Wide(0.5L, -2) * y; }, 8);
     binary(BinaryOp::kSub);
-    check("sub", [](Wide x, Wide y) { return x - Wide(0.5L, -2) * y; }, 8);
+    check(
+        "sub", [](Wide x, Wide y) { return x - Wide(0.5L, -2) * y; }, 8);
     binary(BinaryOp::kMul);
-    check("mul", [](Wide x, Wide y) { return x * y; }, 8);
+    check(
+        "mul", [](Wide x, Wide y) { return x * y; }, 8);
     binary(BinaryOp::kDiv);
-    check("div", [](Wide x, Wide y) { return x / y; }, 16);
+    check(
+        "div", [](Wide x, Wide y) { return x / y; }, 16);
     unary(UnaryOp::kExp);
-    check("exp", [](Wide x, Wide) { return std::exp(x); }, 16);
+    check(
+        "exp", [](Wide x, Wide) { return std::exp(x); }, 16);
     unary(UnaryOp::kNeg);
-    check("neg", [](Wide x, Wide) { return -x; }, 0);
+    check(
+        "neg", [](Wide x, Wide) { return -x; }, 0);
     unary(UnaryOp::kAbs);
-    check("abs", [](Wide x, Wide) { return Wide(std::abs(x)); }, 8);
+    check(
+        "abs", [](Wide x, Wide) { return Wide(std::abs(x)); }, 8);
     EXPECT_FALSE(Supports(UnaryOp::kRelu, dtype));
   }
   // No overflow on the way: (1e30 + 1e30 i) / (1e30 + 1e30 i) = 1.
@@ -192,9 +197,9 @@ int64_t UlpDistance(float a, float b) {
 }
 
 TEST(ElementwiseTest, ExpIsWithinTwoUlp) {
-  std::vector<float> x = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 88.7228317f, 88.7228394f, 89.0f,
-                          -87.3365447f, -87.4f, -103.27893f, -103.97207f, -103.972084f, -104.0f,
-                          -150.0f, 1e30f, -1e30f, 1e-40f, -1e-40f, 1e-8f};
+  std::vector<float> x = {0.0f,    -0.0f,        INFINITY, -INFINITY,   NAN,         88.7228317f,  88.7228394f,
+                          89.0f,   -87.3365447f, -87.4f,   -103.27893f, -103.97207f, -103.972084f, -104.0f,
+                          -150.0f, 1e30f,        -1e30f,   1e-40f,      -1e-40f,     1e-8f};
   Rng rng(14);
   for (int i = 0; i < 400000; ++i) x.push_back(std::uniform_real_distribution<float>(-105, 90)(rng));
   for (int i = 0; i < 200000; ++i) x.push_back(std::uniform_real_distribution<float>(-1, 1)(rng));
@@ -232,8 +237,10 @@ TEST(ElementwiseTest, ExpIsWithinTwoUlp) {
       const long double eps = dtype == DType::kFloat16 ? 0x1p-10L : dtype == DType::kBFloat16 ? 0x1p-7L : 0x1p-52L;
       const long double tiny = dtype == DType::kFloat16 ? 0x1p-24L : dtype == DType::kBFloat16 ? 0x1p-133L : 0x1p-1074L;
       const long double rounded = RoundFloating(exact, dtype);
-      if (std::isinf(rounded) || std::isinf(got)) ASSERT_EQ(got, rounded);
-      else ASSERT_LE(std::fabs(got - exact), eps * std::fabs(exact) + tiny) << static_cast<double>(exact);
+      if (std::isinf(rounded) || std::isinf(got))
+        ASSERT_EQ(got, rounded);
+      else
+        ASSERT_LE(std::fabs(got - exact), eps * std::fabs(exact) + tiny) << static_cast<double>(exact);
     }
   }
 }
@@ -255,8 +262,7 @@ TEST(ElementwiseTest, LayoutAndSplitDoNotChangeABit) {
         const auto got = MakeTensor(rng, dtype, sizes, PickLayout(rng, false));
         CopyElements(a.ref, a2.ref);
         CopyElements(b.ref, b2.ref);
-        RunInPieces(rng, ElementCount(got.ref),
-                    [&](Range r) { Binary(o, a2.ref, b2.ref, alpha, dtype, got.ref, r); });
+        RunInPieces(rng, ElementCount(got.ref), [&](Range r) { Binary(o, a2.ref, b2.ref, alpha, dtype, got.ref, r); });
         ASSERT_EQ(BytesOf(got.ref), BytesOf(expected.ref)) << Name(dtype) << " op " << op;
       }
     }
@@ -278,12 +284,15 @@ TEST(ElementwiseTest, InPlaceEqualsOutOfPlace) {
 }
 
 TEST(ElementwiseTest, IntegerCornersAreDefined) {
-  struct Case { BinaryOp op; int32_t a, b, expected; };
+  struct Case {
+    BinaryOp op;
+    int32_t a, b, expected;
+  };
   constexpr int32_t kMin = std::numeric_limits<int32_t>::min();
   constexpr int32_t kMax = std::numeric_limits<int32_t>::max();
-  const Case kCases[] = {{BinaryOp::kAdd, kMax, 1, kMin}, {BinaryOp::kSub, kMin, 1, kMax},
+  const Case kCases[] = {{BinaryOp::kAdd, kMax, 1, kMin},  {BinaryOp::kSub, kMin, 1, kMax},
                          {BinaryOp::kMul, kMin, -1, kMin}, {BinaryOp::kDiv, kMin, -1, kMin},
-                         {BinaryOp::kDiv, 7, 0, 0},       {BinaryOp::kDiv, -7, 2, -3}};
+                         {BinaryOp::kDiv, 7, 0, 0},        {BinaryOp::kDiv, -7, 2, -3}};
   for (Case c : kCases) {
     int32_t got = 0;
     const TensorRef a = MakeContiguous(&c.a, DType::kInt32, {});

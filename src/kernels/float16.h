@@ -60,9 +60,7 @@ constexpr uint16_t FloatToBFloat16Bits(float value) {
 }
 
 /// The float32 value of bfloat16 bits; exact, a signalling NaN stays one.
-constexpr float BFloat16BitsToFloat(uint16_t bits) {
-  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-}
+constexpr float BFloat16BitsToFloat(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
 /// IEEE binary16.
 struct Half {

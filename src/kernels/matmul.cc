@@ -34,13 +34,15 @@ constexpr int64_t RoundUp(int64_t n, int64_t to) { return DivideUp(n, to) * to; 
 
 template <class T>
 int64_t PanelWidthOf() {
-  if constexpr (std::is_floating_point_v<T>) return simd::PanelWidth(T());
-  else return 8;
+  if constexpr (std::is_floating_point_v<T>)
+    return simd::PanelWidth(T());
+  else
+    return 8;
 }
 
 template <class T>
-void MultiplyBlock(const T* left, RightPanels<T> right, T* c, int64_t c_stride, int64_t rows,
-                   int64_t cols, int64_t depth, bool accumulates) {
+void MultiplyBlock(const T* left, RightPanels<T> right, T* c, int64_t c_stride, int64_t rows, int64_t cols,
+                   int64_t depth, bool accumulates) {
   if constexpr (std::is_floating_point_v<T>) {
     simd::MultiplyBlock(left, right, c, c_stride, rows, cols, depth, accumulates);
   } else {
@@ -123,8 +125,7 @@ void Pack(const Block& block, int64_t lanes, int64_t depth, int64_t width, T* ds
   const int64_t padded = RoundUp(lanes, width);
   if (block.lane_stride <= block.depth_stride || depth == 1) {
     for (int64_t k = 0; k < depth; ++k) {
-      block.cast(block.data + k * block.depth_stride, block.lane_stride,
-                 reinterpret_cast<char*>(line), kItem, lanes);
+      block.cast(block.data + k * block.depth_stride, block.lane_stride, reinterpret_cast<char*>(line), kItem, lanes);
       std::fill(line + lanes, line + padded, T{});
       for (int64_t lane = 0; lane < padded; lane += width) {
         std::copy_n(line + lane, width, dst + lane * depth + k * width);
@@ -139,8 +140,8 @@ void Pack(const Block& block, int64_t lanes, int64_t depth, int64_t width, T* ds
     for (int64_t l = 0; l < step; ++l) {
       T* to = line + l * kBlockDepth;
       if (lane + l < lanes) {
-        block.cast(block.data + (lane + l) * block.lane_stride, block.depth_stride,
-                   reinterpret_cast<char*>(to), kItem, depth);
+        block.cast(block.data + (lane + l) * block.lane_stride, block.depth_stride, reinterpret_cast<char*>(to), kItem,
+                   depth);
       } else {
         std::fill_n(to, depth, T{});
       }
@@ -179,8 +180,7 @@ struct Layout {
 template <class T>
 class Product {
  public:
-  Product(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
-          void* scratch)
+  Product(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out, void* scratch)
       : a_(a),
         b_(b),
         out_(out),
@@ -200,8 +200,7 @@ class Product {
     while (unit < range.end) {
       const int64_t row_block = unit % problem_.row_blocks;
       const int64_t column = unit / problem_.row_blocks;
-      const int64_t group =
-          std::min({range.end - unit, problem_.row_blocks - row_block, kGroup});
+      const int64_t group = std::min({range.end - unit, problem_.row_blocks - row_block, kGroup});
       RunGroup(column / problem_.col_blocks, column % problem_.col_blocks, row_block, group);
       unit += group;
     }
@@ -234,8 +233,8 @@ class Product {
     Store(at.out, m0, n0, rows, cols);
   }
 
-  void Multiply(const Block& right, int64_t in_place, int64_t cols, T* c, int64_t rows,
-                int64_t depth, bool accumulates) {
+  void Multiply(const Block& right, int64_t in_place, int64_t cols, T* c, int64_t rows, int64_t depth,
+                bool accumulates) {
     const int64_t width = layout_.width;
     if (in_place > 0) {
       const RightPanels<T> panels = {reinterpret_cast<const T*>(right.data), width,
@@ -244,8 +243,8 @@ class Product {
     }
     if (in_place < cols) {
       const RightPanels<T> panels = {right_, width * depth, width};
-      MultiplyBlock(left_, panels, c + in_place, layout_.c_stride, rows,
-                    RoundUp(cols - in_place, width), depth, accumulates);
+      MultiplyBlock(left_, panels, c + in_place, layout_.c_stride, rows, RoundUp(cols - in_place, width), depth,
+                    accumulates);
     }
   }
 
@@ -319,19 +318,15 @@ int64_t MatMulUnitCount(const TensorRef& a, const TensorRef&, DType, const Tenso
   return p.batch * p.row_blocks * p.col_blocks;
 }
 
-int64_t MatMulScratchBytes(const TensorRef& a, const TensorRef&, DType compute,
-                           const TensorRef& out) {
-  return DispatchAccumulation(compute, [&](auto tag) {
-    return Layout<typename decltype(tag)::Type>(MakeProblem(a, out)).Bytes();
-  });
+int64_t MatMulScratchBytes(const TensorRef& a, const TensorRef&, DType compute, const TensorRef& out) {
+  return DispatchAccumulation(
+      compute, [&](auto tag) { return Layout<typename decltype(tag)::Type>(MakeProblem(a, out)).Bytes(); });
 }
 
-void MatMul(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
-            Range range, void* scratch) {
+void MatMul(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out, Range range, void* scratch) {
   if (range.begin >= range.end) return;
-  DispatchAccumulation(compute, [&](auto tag) {
-    Product<typename decltype(tag)::Type>(a, b, compute, out, scratch).Run(range);
-  });
+  DispatchAccumulation(
+      compute, [&](auto tag) { Product<typename decltype(tag)::Type>(a, b, compute, out, scratch).Run(range); });
 }
 
 }  // namespace reprise::kernels

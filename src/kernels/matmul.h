@@ -24,13 +24,11 @@ namespace reprise::kernels {
 
 /// Work items of a product: blocks of out, each computed by one thread. 0 if
 /// out has no elements. The arguments are those of MatMul.
-int64_t MatMulUnitCount(const TensorRef& a, const TensorRef& b, DType compute,
-                        const TensorRef& out);
+int64_t MatMulUnitCount(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out);
 
 /// Bytes of scratch that one MatMul call needs; calls that run at the same time
 /// need one each. At most about 4 MiB.
-int64_t MatMulScratchBytes(const TensorRef& a, const TensorRef& b, DType compute,
-                           const TensorRef& out);
+int64_t MatMulScratchBytes(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out);
 
 /// Computes blocks [range.begin, range.end) of out.
 ///
@@ -38,7 +36,6 @@ int64_t MatMulScratchBytes(const TensorRef& a, const TensorRef& b, DType compute
 ///                   converted to the accumulation type when read
 /// \param compute    see the table above
 /// \param scratch    MatMulScratchBytes bytes, aligned to 64; contents are lost
-void MatMul(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
-            Range range, void* scratch);
+void MatMul(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out, Range range, void* scratch);
 
 }  // namespace reprise::kernels

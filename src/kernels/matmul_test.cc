@@ -11,8 +11,8 @@ namespace {
 using namespace testing;
 
 // Runs the product in random pieces, each with scratch of exactly the asked size.
-void RunMatMul(Rng& rng, const TensorRef& a, const TensorRef& b, DType compute,
-               const TensorRef& out, bool split = true) {
+void RunMatMul(Rng& rng, const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
+               bool split = true) {
   const int64_t bytes = MatMulScratchBytes(a, b, compute, out);
   EXPECT_LE(bytes, 4 << 20);
   const auto run = [&](Range r) {
@@ -22,8 +22,10 @@ void RunMatMul(Rng& rng, const TensorRef& a, const TensorRef& b, DType compute,
     MatMul(a, b, compute, out, r, scratch.get());
   };
   const int64_t units = MatMulUnitCount(a, b, compute, out);
-  if (split) RunInPieces(rng, units, run);
-  else if (units > 0) run({0, units});
+  if (split)
+    RunInPieces(rng, units, run);
+  else if (units > 0)
+    run({0, units});
 }
 
 struct Shapes {
@@ -77,8 +79,8 @@ void Check(const TensorRef& a, const TensorRef& b, DType compute, const TensorRe
       im += x.re * y.im + x.im * y.re;
       size += (std::fabs(x.re) + std::fabs(x.im)) * (std::fabs(y.re) + std::fabs(y.im));
     }
-    const std::string where = std::string(Name(compute)) + " m" + std::to_string(m) + " n" +
-                              std::to_string(n) + " k" + std::to_string(k) + " at " + std::to_string(flat);
+    const std::string where = std::string(Name(compute)) + " m" + std::to_string(m) + " n" + std::to_string(n) + " k" +
+                              std::to_string(k) + " at " + std::to_string(flat);
     if (compute == DType::kBool) {
       ASSERT_EQ(got.re, bits != 0 ? 1 : 0) << where;
     } else if (IsInteger(compute)) {
@@ -112,12 +114,14 @@ TEST(MatMulTest, SmallProductsOfEveryTypeMatchTheReference) {
 
 TEST(MatMulTest, ProductsAcrossEveryBlockBoundaryMatchTheReference) {
   Rng rng(22);
-  struct Case { int64_t m, n, k; };
-  const Case kCases[] = {{1, 300, 600}, {2, 256, 256}, {12, 70, 257}, {13, 33, 40}, {132, 16, 256},
-                         {133, 17, 255}, {140, 260, 20}, {600, 5, 3}, {5, 600, 3}, {300, 1, 30},
-                         {1, 1, 2000}, {67, 129, 0}, {0, 4, 5}, {4, 0, 5}};
-  const DType kBoundaryTypes[] = {DType::kFloat,  DType::kFloat16, DType::kBFloat16, DType::kDouble,
-                                  DType::kInt8, DType::kInt64, DType::kComplex64};
+  struct Case {
+    int64_t m, n, k;
+  };
+  const Case kCases[] = {{1, 300, 600},  {2, 256, 256},  {12, 70, 257}, {13, 33, 40}, {132, 16, 256},
+                         {133, 17, 255}, {140, 260, 20}, {600, 5, 3},   {5, 600, 3},  {300, 1, 30},
+                         {1, 1, 2000},   {67, 129, 0},   {0, 4, 5},     {4, 0, 5}};
+  const DType kBoundaryTypes[] = {DType::kFloat, DType::kFloat16, DType::kBFloat16, DType::kDouble,
+                                  DType::kInt8,  DType::kInt64,   DType::kComplex64};
   for (const Case& c : kCases) {
     for (DType dtype : kBoundaryTypes) {
       for (int layout = 0; layout < 4; ++layout) {
@@ -190,8 +194,8 @@ TEST(MatMulTest, NanAndInfinityAreNotSkipped) {
   float b[2] = {INFINITY, 1};
   float out[1] = {};
   Rng rng(25);
-  RunMatMul(rng, MakeContiguous(a, DType::kFloat, {1, 2}), MakeContiguous(b, DType::kFloat, {2, 1}),
-            DType::kFloat, MakeContiguous(out, DType::kFloat, {1, 1}));
+  RunMatMul(rng, MakeContiguous(a, DType::kFloat, {1, 2}), MakeContiguous(b, DType::kFloat, {2, 1}), DType::kFloat,
+            MakeContiguous(out, DType::kFloat, {1, 1}));
   EXPECT_TRUE(std::isnan(out[0]));
 }
 

@@ -58,8 +58,7 @@ T SumOne(Loop reduced, const char* data, const RowReader& reader, bool is_plain)
 
 // The sums for `columns` outputs whose elements lie side by side at `data`.
 template <class T>
-void SumColumns(Loop reduced, const char* data, int64_t columns, int64_t item,
-                const RowReader& reader, T* sums) {
+void SumColumns(Loop reduced, const char* data, int64_t columns, int64_t item, const RowReader& reader, T* sums) {
   reduced.base[0] = const_cast<char*>(data);
   T lanes[kSumLanes][kColumns];
   T row[kColumns] = {};
@@ -86,14 +85,13 @@ void SumColumns(Loop reduced, const char* data, int64_t columns, int64_t item,
 }
 
 template <class T>
-void Sum(const Loop& kept, const Loop& reduced, const TensorRef& self, DType compute,
-         const TensorRef& out, Range range) {
+void Sum(const Loop& kept, const Loop& reduced, const TensorRef& self, DType compute, const TensorRef& out,
+         Range range) {
   const RowReader reader(self.dtype, compute, DTypeOf<T>());
   const CastFn store = FindCast(DTypeOf<T>(), out.dtype);
   const int64_t item = ItemSize(self.dtype);
   const bool is_plain = self.dtype == DTypeOf<T>() && compute == self.dtype;
-  const bool by_columns =
-      kept.strides[0][1] == item && reduced.strides[0][0] != item && kept.sizes[0] >= 4;
+  const bool by_columns = kept.strides[0][1] == item && reduced.strides[0][0] != item && kept.sizes[0] >= 4;
   ForEachRow(kept, range, [&](char* const* ptrs, const int64_t* strides, int64_t n) {
     T sums[kColumns];
     for (int64_t begin = 0; begin < n; begin += kColumns) {
@@ -105,16 +103,14 @@ void Sum(const Loop& kept, const Loop& reduced, const TensorRef& self, DType com
           sums[i] = SumOne<T>(reduced, ptrs[1] + (begin + i) * strides[1], reader, is_plain);
         }
       }
-      store(reinterpret_cast<const char*>(sums), sizeof(T), ptrs[0] + begin * strides[0],
-            strides[0], count);
+      store(reinterpret_cast<const char*>(sums), sizeof(T), ptrs[0] + begin * strides[0], strides[0], count);
     }
   });
 }
 
 }  // namespace
 
-void ReduceSum(const TensorRef& self, uint32_t dim_mask, DType compute, const TensorRef& out,
-               Range range) {
+void ReduceSum(const TensorRef& self, uint32_t dim_mask, DType compute, const TensorRef& out, Range range) {
   if (range.begin >= range.end) return;
   const TensorRef kept_part = SelectDims(self, ~dim_mask);
   const TensorRef reduced_part = SelectDims(self, dim_mask);
@@ -125,10 +121,8 @@ void ReduceSum(const TensorRef& self, uint32_t dim_mask, DType compute, const Te
     case DType::kFloat16:
     case DType::kBFloat16: return Sum<float>(kept, reduced, self, compute, out, range);
     case DType::kDouble: return Sum<double>(kept, reduced, self, compute, out, range);
-    case DType::kComplex64:
-      return Sum<std::complex<float>>(kept, reduced, self, compute, out, range);
-    case DType::kComplex128:
-      return Sum<std::complex<double>>(kept, reduced, self, compute, out, range);
+    case DType::kComplex64: return Sum<std::complex<float>>(kept, reduced, self, compute, out, range);
+    case DType::kComplex128: return Sum<std::complex<double>>(kept, reduced, self, compute, out, range);
     default: return Sum<int64_t>(kept, reduced, self, compute, out, range);
   }
 }

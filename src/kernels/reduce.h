@@ -25,7 +25,6 @@ namespace reprise::kernels {
 /// \param compute  type that the elements are cast to before they are added
 /// \param out      the kept dims of self, in order; reduced dims are absent
 /// \param range    counts elements of out (FullRange(out) is everything)
-void ReduceSum(const TensorRef& self, uint32_t dim_mask, DType compute, const TensorRef& out,
-               Range range);
+void ReduceSum(const TensorRef& self, uint32_t dim_mask, DType compute, const TensorRef& out, Range range);
 
 }  // namespace reprise::kernels

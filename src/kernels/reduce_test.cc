@@ -33,7 +33,11 @@ int64_t TargetOf(const TensorRef& self, uint32_t mask, int64_t flat) {
 
 void Check(const TensorRef& self, uint32_t mask, DType compute, const TensorRef& out) {
   const auto outputs = static_cast<size_t>(ElementCount(out));
-  struct Total { long double re = 0, im = 0, size = 0; unsigned __int128 bits = 0; int64_t count = 0; };
+  struct Total {
+    long double re = 0, im = 0, size = 0;
+    unsigned __int128 bits = 0;
+    int64_t count = 0;
+  };
   std::vector<Total> totals(outputs);
   for (int64_t i = 0; i < ElementCount(self); ++i) {
     Total& t = totals[static_cast<size_t>(TargetOf(self, mask, i))];
@@ -79,8 +83,7 @@ TEST(ReduceTest, AnyDimsTypesAndLayoutsMatchTheReference) {
     const auto mask = static_cast<uint32_t>(Pick(rng, 0, 255));
     const DType type_out = compute == DType::kBool ? DType::kInt64 : compute;
     const auto out = RandomTensor(rng, type_out, KeptSizes(self.ref, mask), PickLayout(rng, false));
-    RunInPieces(rng, ElementCount(out.ref),
-                [&](Range r) { ReduceSum(self.ref, mask, compute, out.ref, r); });
+    RunInPieces(rng, ElementCount(out.ref), [&](Range r) { ReduceSum(self.ref, mask, compute, out.ref, r); });
     Check(self.ref, mask, compute, out.ref);
     if (HasFatalFailure()) return;
   }
@@ -101,8 +104,7 @@ TEST(ReduceTest, LayoutAndSplitDoNotChangeABit) {
           std::memcpy(AddressOf(other.ref, i), AddressOf(self.ref, i), static_cast<size_t>(ItemSize(dtype)));
         }
         const auto pieces = MakeTensor(rng, dtype, kept, PickLayout(rng, false));
-        RunInPieces(rng, ElementCount(pieces.ref),
-                    [&](Range r) { ReduceSum(other.ref, mask, dtype, pieces.ref, r); });
+        RunInPieces(rng, ElementCount(pieces.ref), [&](Range r) { ReduceSum(other.ref, mask, dtype, pieces.ref, r); });
         ASSERT_EQ(BytesOf(pieces.ref), BytesOf(whole.ref)) << Name(dtype) << " mask " << mask;
       }
     }

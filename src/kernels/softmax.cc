@@ -44,8 +44,7 @@ void PushBlocks(const T* x, int64_t n, SumTree<T, 1>& tree) {
 template <class T>
 class Row {
  public:
-  Row(const TensorRef& self, int64_t self_stride, const TensorRef& out, int64_t out_stride,
-      DType compute, int64_t n)
+  Row(const TensorRef& self, int64_t self_stride, const TensorRef& out, int64_t out_stride, DType compute, int64_t n)
       : load_(self.dtype, compute, DTypeOf<T>()),
         store_(FindCast(DTypeOf<T>(), out.dtype)),
         self_stride_(self_stride * ItemSize(self.dtype)),
@@ -73,8 +72,7 @@ class Row {
         ExpShifted(buffer_, max, n);
       }
       for (int64_t i = 0; i < n; ++i) buffer_[i] /= sum;
-      store_(reinterpret_cast<const char*>(buffer_), sizeof(T), out + begin * out_stride_,
-             out_stride_, n);
+      store_(reinterpret_cast<const char*>(buffer_), sizeof(T), out + begin * out_stride_, out_stride_, n);
     });
   }
 
@@ -85,8 +83,7 @@ class Row {
   }
 
   void Load(const char* self, int64_t begin, int64_t n) {
-    load_.Read(self + begin * self_stride_, self_stride_, reinterpret_cast<char*>(buffer_),
-               sizeof(T), n);
+    load_.Read(self + begin * self_stride_, self_stride_, reinterpret_cast<char*>(buffer_), sizeof(T), n);
   }
 
   RowReader load_;
@@ -112,8 +109,8 @@ void RunRows(const TensorRef& self, int dim, DType compute, const TensorRef& out
   const TensorRef self_rows = WithoutDim(self, dim);
   const TensorRef out_rows = WithoutDim(out, dim);
   const bool is_scalar = out.rank == 0;
-  Row<T> row(self, is_scalar ? 0 : self.strides[dim], out, is_scalar ? 0 : out.strides[dim],
-             compute, is_scalar ? 1 : out.sizes[dim]);
+  Row<T> row(self, is_scalar ? 0 : self.strides[dim], out, is_scalar ? 0 : out.strides[dim], compute,
+             is_scalar ? 1 : out.sizes[dim]);
   const Loop loop = MakeLoop({&out_rows, &self_rows});
   ForEachRow(loop, range, [&](char* const* ptrs, const int64_t* strides, int64_t n) {
     for (int64_t i = 0; i < n; ++i) row.Run(ptrs[1] + i * strides[1], ptrs[0] + i * strides[0]);

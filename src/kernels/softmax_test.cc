@@ -66,8 +66,7 @@ TEST(SoftmaxTest, AnyDimTypeAndLayoutMatchesTheReference) {
     const int dim = sizes.empty() ? 0 : static_cast<int>(Pick(rng, 0, std::ssize(sizes) - 1));
     const auto self = RandomTensor(rng, from, sizes, PickLayout(rng, true), round % 5 == 0);
     const auto out = RandomTensor(rng, compute, sizes, PickLayout(rng, false));
-    RunInPieces(rng, SoftmaxRowCount(out.ref, dim),
-                [&](Range r) { Softmax(self.ref, dim, compute, out.ref, r); });
+    RunInPieces(rng, SoftmaxRowCount(out.ref, dim), [&](Range r) { Softmax(self.ref, dim, compute, out.ref, r); });
     Check(self.ref, dim, compute, out.ref);
     if (HasFatalFailure()) return;
   }
@@ -94,19 +93,23 @@ TEST(SoftmaxTest, LongRowsAgreeWithTheReferenceAndAcrossLayouts) {
 
 TEST(SoftmaxTest, SpecialRowsBehaveAsDocumented) {
   const float inf = INFINITY;
-  struct Case { float x[3]; float expected[3]; };
-  const Case kCases[] = {{{-inf, -inf, -inf}, {NAN, NAN, NAN}}, {{0, inf, 0}, {NAN, NAN, NAN}},
-                         {{0, NAN, 0}, {NAN, NAN, NAN}},        {{-inf, 3, -inf}, {0, 1, 0}},
+  struct Case {
+    float x[3];
+    float expected[3];
+  };
+  const Case kCases[] = {{{-inf, -inf, -inf}, {NAN, NAN, NAN}},
+                         {{0, inf, 0}, {NAN, NAN, NAN}},
+                         {{0, NAN, 0}, {NAN, NAN, NAN}},
+                         {{-inf, 3, -inf}, {0, 1, 0}},
                          {{1e38f, 1e38f, -1e38f}, {0.5f, 0.5f, 0}}};
   for (Case c : kCases) {
     float out[3];
-    Softmax(MakeContiguous(c.x, DType::kFloat, {3}), 0, DType::kFloat,
-            MakeContiguous(out, DType::kFloat, {3}), {0, 1});
+    Softmax(MakeContiguous(c.x, DType::kFloat, {3}), 0, DType::kFloat, MakeContiguous(out, DType::kFloat, {3}), {0, 1});
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(SamePart(out[i], c.expected[i])) << out[i];
   }
   float value = 5;
-  Softmax(MakeContiguous(&value, DType::kFloat, {}), 0, DType::kFloat,
-          MakeContiguous(&value, DType::kFloat, {}), {0, 1});
+  Softmax(MakeContiguous(&value, DType::kFloat, {}), 0, DType::kFloat, MakeContiguous(&value, DType::kFloat, {}),
+          {0, 1});
   EXPECT_EQ(value, 1.0f);
 }
 

@@ -78,8 +78,7 @@ enum class LoopOrder : uint8_t {
 /// visits each element once in an order of its own; a partition of
 /// [0, count) is still a partition of the elements.
 /// \pre shapes broadcast; ranks at most kMaxRank.
-Loop MakeLoop(std::initializer_list<const TensorRef*> operands,
-              LoopOrder order = LoopOrder::kFree);
+Loop MakeLoop(std::initializer_list<const TensorRef*> operands, LoopOrder order = LoopOrder::kFree);
 
 /// Calls fn(char* const* ptrs, const int64_t* strides_bytes, int64_t n) for
 /// rows that cover items [range.begin, range.end) of the loop, in order.

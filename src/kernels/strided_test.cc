@@ -107,8 +107,7 @@ TEST(StridedTest, RankZeroIsOneElementAndEmptyTensorsHaveNoRows) {
   EXPECT_EQ(rows, 1);
   TensorRef empty = MakeContiguous(nullptr, DType::kFloat, {3, 0, 2});
   EXPECT_TRUE(IsContiguous(empty));
-  ForEachRow(MakeLoop({&empty}), FullRange(empty),
-             [&](char* const*, const int64_t*, int64_t) { ++rows; });
+  ForEachRow(MakeLoop({&empty}), FullRange(empty), [&](char* const*, const int64_t*, int64_t) { ++rows; });
   EXPECT_EQ(rows, 1);
 }
 

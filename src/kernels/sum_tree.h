@@ -55,11 +55,7 @@ class SumTree {
     for (int64_t j = 0; j < kColumns; ++j) levels_[level][j] = carry[j];
   }
 
-  void Push(T sum)
-    requires(kColumns == 1)
-  {
-    Push(&sum);
-  }
+  void Push(T sum) requires(kColumns == 1) { Push(&sum); }
 
   /// Writes the total of everything pushed; zeros if nothing was.
   void Finish(T* total) const {

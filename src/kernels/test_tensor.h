@@ -70,9 +70,7 @@ inline long double Wrap(unsigned __int128 v, DType to) {
   return static_cast<long double>(low) - std::ldexp(1.0L, bits);
 }
 
-inline unsigned __int128 ToBits(long double v) {
-  return static_cast<unsigned __int128>(static_cast<__int128>(v));
-}
+inline unsigned __int128 ToBits(long double v) { return static_cast<unsigned __int128>(static_cast<__int128>(v)); }
 
 inline Num RefCast(Num v, DType from, DType to) {
   if (from == to) return v;
@@ -150,8 +148,10 @@ inline Num Read(DType dtype, const char* at) {
     using T = typename decltype(tag)::Type;
     T value;
     std::memcpy(&value, at, sizeof(T));
-    if constexpr (std::is_same_v<T, Bool>) return {value.byte != 0 ? 1.0L : 0.0L, 0};
-    else if constexpr (kIsComplex<T>) return {value.real(), value.imag()};
+    if constexpr (std::is_same_v<T, Bool>)
+      return {value.byte != 0 ? 1.0L : 0.0L, 0};
+    else if constexpr (kIsComplex<T>)
+      return {value.real(), value.imag()};
     else if constexpr (std::is_same_v<T, BFloat16>) {
       const uint32_t bits = static_cast<uint32_t>(value.bits) << 16;
       float f;
@@ -161,9 +161,12 @@ inline Num Read(DType dtype, const char* at) {
       const int exponent = value.bits >> 10 & 31;
       const int mantissa = value.bits & 1023;
       long double magnitude = 0;
-      if (exponent == 31) magnitude = mantissa != 0 ? NAN : INFINITY;
-      else if (exponent == 0) magnitude = std::ldexp(static_cast<long double>(mantissa), -24);
-      else magnitude = std::ldexp(1024.0L + mantissa, exponent - 25);
+      if (exponent == 31)
+        magnitude = mantissa != 0 ? NAN : INFINITY;
+      else if (exponent == 0)
+        magnitude = std::ldexp(static_cast<long double>(mantissa), -24);
+      else
+        magnitude = std::ldexp(1024.0L + mantissa, exponent - 25);
       return {value.bits >> 15 != 0 ? -magnitude : magnitude, 0};
     } else {
       return {static_cast<long double>(value), 0};
@@ -202,17 +205,32 @@ T RandomValue(Rng& rng, bool edges) {
   } else if constexpr (std::is_floating_point_v<T>) {
     using Limits = std::numeric_limits<T>;
     if (!edge) return std::uniform_real_distribution<T>(-4, 4)(rng);
-    const T kEdges[] = {T(0), -T(0), Limits::infinity(), -Limits::infinity(),
-                        Limits::quiet_NaN(), Limits::denorm_min(), -Limits::denorm_min(),
-                        Limits::min(), Limits::max(), Limits::lowest(), T(65520), T(65519),
-                        T(2147483648.0), T(-2147483904.0), T(9.3e18), T(1.9e19), T(-0.75),
-                        T(255.5), T(5e-8), T(3.0e-8), T(-1e-40)};
+    const T kEdges[] = {T(0),
+                        -T(0),
+                        Limits::infinity(),
+                        -Limits::infinity(),
+                        Limits::quiet_NaN(),
+                        Limits::denorm_min(),
+                        -Limits::denorm_min(),
+                        Limits::min(),
+                        Limits::max(),
+                        Limits::lowest(),
+                        T(65520),
+                        T(65519),
+                        T(2147483648.0),
+                        T(-2147483904.0),
+                        T(9.3e18),
+                        T(1.9e19),
+                        T(-0.75),
+                        T(255.5),
+                        T(5e-8),
+                        T(3.0e-8),
+                        T(-1e-40)};
     return kEdges[Pick(rng, 0, static_cast<int64_t>(std::size(kEdges)) - 1)];
   } else {
     using Limits = std::numeric_limits<T>;
     if (!edge) return static_cast<T>(Pick(rng, std::is_signed_v<T> ? -20 : 0, 100));
-    const T kEdges[] = {Limits::min(), Limits::max(), static_cast<T>(Limits::max() - 1), T(0),
-                        static_cast<T>(-1)};
+    const T kEdges[] = {Limits::min(), Limits::max(), static_cast<T>(Limits::max() - 1), T(0), static_cast<T>(-1)};
     return kEdges[Pick(rng, 0, 4)];
   }
 }
@@ -228,8 +246,8 @@ inline void FillRandom(Rng& rng, const TensorRef& ref, bool edges = true) {
   });
 }
 
-inline TestTensor RandomTensor(Rng& rng, DType dtype, const std::vector<int64_t>& sizes,
-                               TestLayout layout, bool edges = true) {
+inline TestTensor RandomTensor(Rng& rng, DType dtype, const std::vector<int64_t>& sizes, TestLayout layout,
+                               bool edges = true) {
   TestTensor t = MakeTensor(rng, dtype, sizes, layout);
   FillRandom(rng, t.ref, edges);
   return t;
@@ -288,8 +306,6 @@ void RunInPieces(Rng& rng, int64_t count, Fn&& run) {
   }
 }
 
-inline DType PickDType(Rng& rng) {
-  return kAllDTypes[static_cast<size_t>(Pick(rng, 0, std::ssize(kAllDTypes) - 1))];
-}
+inline DType PickDType(Rng& rng) { return kAllDTypes[static_cast<size_t>(Pick(rng, 0, std::ssize(kAllDTypes) - 1))]; }
 
 }  // namespace reprise::kernels::testing

@@ -82,7 +82,8 @@ std::vector<int> Rows(const ir::Graph& graph) {
 }
 
 std::string Subtitle(const ir::TaskInfo& info) {
-  if (info.num_blocks != 0) return fmt::format("{} · {} block{}", info.type_name, info.num_blocks, info.num_blocks == 1 ? "" : "s");
+  if (info.num_blocks != 0)
+    return fmt::format("{} · {} block{}", info.type_name, info.num_blocks, info.num_blocks == 1 ? "" : "s");
   uint64_t bytes = 0;
   for (const ir::AccessRange& range : info.ranges) {
     if (range.is_write) bytes += range.bytes;
@@ -128,8 +129,8 @@ std::string SvgPicture(const capture::Model& model, size_t max_tasks) {
     const ir::Lane& lane = graph.lanes()[lane_id];
     const int x = x_of(lane_id);
     fmt::format_to(std::back_inserter(out),
-                   "<text x=\"{}\" y=\"{}\" font-size=\"12\" font-weight=\"bold\">{} {} (captured stream {})</text>\n", x,
-                   kTop - 14, lane_id == 0 ? "origin, stream" : "stream", lane.stream_id, lane.user_stream_id);
+                   "<text x=\"{}\" y=\"{}\" font-size=\"12\" font-weight=\"bold\">{} {} (captured stream {})</text>\n",
+                   x, kTop - 14, lane_id == 0 ? "origin, stream" : "stream", lane.stream_id, lane.user_stream_id);
     int previous_y = -1;
     bool gap = false;
     for (size_t i = 0; i < lane.nodes.size(); ++i) {
@@ -141,24 +142,26 @@ std::string SvgPicture(const capture::Model& model, size_t max_tasks) {
       const ir::TaskInfo info = ir::Describe(node);
       const int y = y_of_row[rows[lane.nodes[i]]];
       if (previous_y >= 0) {
-        fmt::format_to(std::back_inserter(out),
-                       "<line x1=\"{0}\" y1=\"{1}\" x2=\"{0}\" y2=\"{2}\" stroke=\"#555\"{3} marker-end=\"url(#tip)\"/>\n",
-                       x + kBoxWidth / 2, previous_y + kBoxHeight, y, gap ? " stroke-dasharray=\"3 3\"" : "");
+        fmt::format_to(
+            std::back_inserter(out),
+            "<line x1=\"{0}\" y1=\"{1}\" x2=\"{0}\" y2=\"{2}\" stroke=\"#555\"{3} marker-end=\"url(#tip)\"/>\n",
+            x + kBoxWidth / 2, previous_y + kBoxHeight, y, gap ? " stroke-dasharray=\"3 3\"" : "");
         if (gap) {
-          fmt::format_to(std::back_inserter(out), "<text x=\"{}\" y=\"{}\" font-size=\"10\" fill=\"#555\">{} more</text>\n",
+          fmt::format_to(std::back_inserter(out),
+                         "<text x=\"{}\" y=\"{}\" font-size=\"10\" fill=\"#555\">{} more</text>\n",
                          x + kBoxWidth / 2 + 6, y - 3, lane.nodes.size() - 2 * (each / 2));
         }
       }
       gap = false;
       previous_y = y;
       const Style style = StyleOf(node.type->kind);
-      fmt::format_to(std::back_inserter(out),
-                     "<g><title>task {} of stream {}: {} ({})</title><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" "
-                     "rx=\"5\" fill=\"{}\" stroke=\"{}\"/><text x=\"{}\" y=\"{}\" font-size=\"12\">{}</text>"
-                     "<text x=\"{}\" y=\"{}\" font-size=\"9\" fill=\"#555\">{}</text></g>\n",
-                     node.position, lane.stream_id, Escape(info.name), info.type_name, x, y, kBoxWidth, kBoxHeight,
-                     style.fill, style.stroke, x + 8, y + 14, Escape(Shorten(info.name, 28)), x + 8, y + 26,
-                     Escape(Subtitle(info)));
+      fmt::format_to(
+          std::back_inserter(out),
+          "<g><title>task {} of stream {}: {} ({})</title><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" "
+          "rx=\"5\" fill=\"{}\" stroke=\"{}\"/><text x=\"{}\" y=\"{}\" font-size=\"12\">{}</text>"
+          "<text x=\"{}\" y=\"{}\" font-size=\"9\" fill=\"#555\">{}</text></g>\n",
+          node.position, lane.stream_id, Escape(info.name), info.type_name, x, y, kBoxWidth, kBoxHeight, style.fill,
+          style.stroke, x + 8, y + 14, Escape(Shorten(info.name, 28)), x + 8, y + 26, Escape(Subtitle(info)));
     }
   }
   for (const ir::Node& node : graph.nodes()) {
@@ -182,7 +185,8 @@ std::string SvgPicture(const capture::Model& model, size_t max_tasks) {
 
 Status WriteSvgPicture(const capture::Model& model, const std::string& path) {
   FILE* file = std::fopen(path.c_str(), "we");
-  if (file == nullptr) return Error(107009, fmt::format("{} cannot be opened for writing: {}", path, std::strerror(errno)));
+  if (file == nullptr)
+    return Error(107009, fmt::format("{} cannot be opened for writing: {}", path, std::strerror(errno)));
   const std::string text = SvgPicture(model);
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (std::fclose(file) != 0 || !written) {

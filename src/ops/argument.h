@@ -12,10 +12,10 @@ namespace reprise::ops {
 struct Argument {
   ParamKind kind;
   union {
-    const void* handle;   ///< tensor, scalar, array, list
-    int64_t integer;      ///< kInt, kBool, kDType
-    double real;          ///< kReal
-    const char* text;     ///< kString
+    const void* handle;  ///< tensor, scalar, array, list
+    int64_t integer;     ///< kInt, kBool, kDType
+    double real;         ///< kReal
+    const char* text;    ///< kString
   };
 
   static Argument Handle(ParamKind kind, const void* handle) { return {kind, {.handle = handle}}; }

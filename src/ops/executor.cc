@@ -36,8 +36,9 @@ Status BadExecutor(const void* handle) {
   const HandleState state = Executors().Classify(handle);
   Status status = Error(561102, DescribeBadHandle(state, handle, "aclOpExecutor"));
   if (state != HandleState::kDestroyed) return status;
-  return std::move(status).Hint("phase two uses an executor up: plan again, or call aclSetAclOpExecutorRepeatable "
-                                "before the first use");
+  return std::move(status).Hint(
+      "phase two uses an executor up: plan again, or call aclSetAclOpExecutorRepeatable "
+      "before the first use");
 }
 
 StatusOr<Executor*> FindExecutor(const void* handle) {
@@ -93,7 +94,8 @@ void Executor::MoveSlot(size_t index, uintptr_t base) {
     }
     for (size_t i = 0; i < launch->refs.size(); ++i) {
       void*& data = launch->refs[i].data;
-      if (is_slot(launch->uses[i])) data = reinterpret_cast<void*>(base + (reinterpret_cast<uintptr_t>(data) - slot.base));
+      if (is_slot(launch->uses[i]))
+        data = reinterpret_cast<void*>(base + (reinterpret_cast<uintptr_t>(data) - slot.base));
     }
   }
   slot.base = base;
@@ -103,13 +105,15 @@ Status Executor::CheckRange(const void* pointer, uint64_t bytes, std::string_vie
   if (!ChecksPointers()) return {};
   const device::MemoryRegistry& registry = device::MemoryRegistry::Get();
   auto range = registry.CheckRange(pointer, bytes, "it");
-  if (range.ok() && range.value().kind != device::MemoryKind::kPageable) [[likely]] return {};
-  std::string why = range.ok() ? fmt::format("it {}", registry.Explain(pointer))
-                               : std::move(range).status().detail().what;
+  if (range.ok() && range.value().kind != device::MemoryKind::kPageable) [[likely]]
+    return {};
+  std::string why =
+      range.ok() ? fmt::format("it {}", registry.Explain(pointer)) : std::move(range).status().detail().what;
   return Error(361001, fmt::format("{}: {} needs {} bytes at {}, which are not device memory: {}", op.name, what, bytes,
                                    fmt::ptr(pointer), why))
-      .Hint("pass memory of aclrtMalloc, aclrtMallocHost or aclrtHostRegister that is large enough for shape, strides "
-            "and offset");
+      .Hint(
+          "pass memory of aclrtMalloc, aclrtMallocHost or aclrtHostRegister that is large enough for shape, strides "
+          "and offset");
 }
 
 Status Executor::CheckMemory() const {
@@ -218,8 +222,9 @@ Status MoveTensor(const void* handle, TensorRange range, uint64_t index, int64_t
     return Error(161002, fmt::format("{}: {}", executor->op.name, text)).Hint(std::move(hint));
   };
   if (is_list != (element >= 0)) {
-    return invalid(fmt::format("{} (index {}) is {}", name, index, is_list ? "a list of tensors" : "a tensor, not a list"),
-                   is_list ? "use the Dynamic form of the function" : "use the form without Dynamic");
+    return invalid(
+        fmt::format("{} (index {}) is {}", name, index, is_list ? "a list of tensors" : "a tensor, not a list"),
+        is_list ? "use the Dynamic form of the function" : "use the form without Dynamic");
   }
   const auto offset = static_cast<uint64_t>(is_list ? element : 0);
   if (offset >= param->count) {
@@ -238,10 +243,10 @@ Status MoveTensor(const void* handle, TensorRange range, uint64_t index, int64_t
   }
   REPRISE_ASSIGN_OR_RETURN(const Tensor* tensor, FindTensor(tensor_handle));
   if (tensor_handle != slot.handle && (tensor->count != slot.count || tensor->dtype() != slot.dtype)) {
-    return invalid(fmt::format("the tensor given for {} has {} elements of {}, planned were {} of {}",
-                               executor->NameOf(slot), tensor->count, DTypeText(tensor->dtype_number), slot.count,
-                               kernels::Name(slot.dtype)),
-                   "shapes and types of an executor cannot change: pass the object of phase one");
+    return invalid(
+        fmt::format("the tensor given for {} has {} elements of {}, planned were {} of {}", executor->NameOf(slot),
+                    tensor->count, DTypeText(tensor->dtype_number), slot.count, kernels::Name(slot.dtype)),
+        "shapes and types of an executor cannot change: pass the object of phase one");
   }
   if (address == nullptr && slot.extent_bytes != 0) {
     return Error(561103, fmt::format("{}: the new address of {} is null", executor->op.name, executor->NameOf(slot)));

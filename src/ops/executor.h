@@ -30,8 +30,8 @@ struct TensorSlot {
   uint64_t extent_bytes = 0;     ///< from the first element to the end of the last
   int64_t count = 0;             ///< elements
   kernels::DType dtype = kernels::DType::kUndefined;
-  uint16_t param = 0;            ///< OpSchema::params
-  int32_t element = -1;          ///< of a list; -1: no list
+  uint16_t param = 0;    ///< OpSchema::params
+  int32_t element = -1;  ///< of a list; -1: no list
 };
 
 /// The slots of one tensor or list parameter.
@@ -51,8 +51,8 @@ class Executor {
 
   const OpSchema& op;
   InlineVector<TensorSlot, 4> slots;
-  InlineVector<ParamSlots, 4> params;   ///< tensor and list parameters, in order
-  InlineVector<Launch*, 2> launches;    ///< one reference each
+  InlineVector<ParamSlots, 4> params;  ///< tensor and list parameters, in order
+  InlineVector<Launch*, 2> launches;   ///< one reference each
   uint64_t workspace_bytes = 0;
   bool is_repeatable = false;
 
@@ -84,7 +84,8 @@ Status Prepare(OpId id, std::span<const Argument> args, uint64_t* workspace_byte
 ///
 /// Threads:  thread-safe
 /// Capture:  recorded as kernels
-/// Errors:   561103 for a null executor, 561102 for one that is used up; 161002 for too small a workspace or the executor
+/// Errors:   561103 for a null executor, 561102 for one that is used up; 161002 for too small a workspace or the
+/// executor
 ///           of another operator; 361001 for memory that the runtime does not know or a refusal of the runtime
 Status Execute(OpId id, void* workspace, uint64_t workspace_bytes, const void* executor, const void* stream);
 

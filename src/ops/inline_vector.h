@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// InlineVector: a vector that keeps its first elements inside itself. The objects of an operator call hold a few dims, a
-// few operands, a few scalars; a heap block for each would cost more than the call.
+// InlineVector: a vector that keeps its first elements inside itself. The objects of an operator call hold a few dims,
+// a few operands, a few scalars; a heap block for each would cost more than the call.
 #pragma once
 
 #include <algorithm>

@@ -33,8 +33,7 @@ void DescribeTask(const void* payload, ir::TaskInfo& info) {
   info.name = launch.op.short_name();
   info.type_name = is_cube ? "KERNEL_AICORE" : "KERNEL_AIVEC";
   const int64_t blocks = launch.grain == 0 ? 1 : (launch.units + launch.grain - 1) / launch.grain;
-  info.num_blocks = static_cast<uint32_t>(
-      std::clamp<int64_t>(blocks, 1, runtime::HardwareCores(is_cube ? 0 : 1)));
+  info.num_blocks = static_cast<uint32_t>(std::clamp<int64_t>(blocks, 1, runtime::HardwareCores(is_cube ? 0 : 1)));
   for (size_t i = 0; i < launch.refs.size(); ++i) {
     if (launch.uses[i].slot < 0) continue;
     const kernels::TensorRef& ref = launch.refs[i];
@@ -44,10 +43,10 @@ void DescribeTask(const void* payload, ir::TaskInfo& info) {
   info.args_bytes = static_cast<uint32_t>(info.args.size() * sizeof(uint64_t));
 }
 
-constexpr ir::TaskType kVectorType = {ir::TaskKind::kKernel, "KERNEL_AIVEC", RunTask, DestroyTask, nullptr,
-                                      DescribeTask};
-constexpr ir::TaskType kCubeType = {ir::TaskKind::kKernel, "KERNEL_AICORE", RunTask, DestroyTask, nullptr,
-                                    DescribeTask};
+constexpr ir::TaskType kVectorType = {ir::TaskKind::kKernel, "KERNEL_AIVEC", RunTask,
+                                      DestroyTask,           nullptr,        DescribeTask};
+constexpr ir::TaskType kCubeType = {ir::TaskKind::kKernel, "KERNEL_AICORE", RunTask,
+                                    DestroyTask,           nullptr,         DescribeTask};
 
 struct SplitRun {
   const Launch& launch;

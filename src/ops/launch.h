@@ -24,7 +24,7 @@ using Refs = InlineVector<kernels::TensorRef, 3>;
 
 /// Where the operand at the same place of Launch::refs comes from.
 struct OperandUse {
-  int32_t slot = -1;      ///< Executor::slots; negative: scalars[-1 - slot] of the launch
+  int32_t slot = -1;  ///< Executor::slots; negative: scalars[-1 - slot] of the launch
   bool is_write = false;
 };
 
@@ -45,15 +45,15 @@ class Launch {
   const Kernel kernel;
   kernels::DType compute = kernels::DType::kUndefined;
 
-  Refs refs;                                ///< outputs first
-  InlineVector<OperandUse, 3> uses;         ///< one for each of refs
+  Refs refs;                         ///< outputs first
+  InlineVector<OperandUse, 3> uses;  ///< one for each of refs
   InlineVector<kernels::Scalar, 2> scalars;
-  InlineVector<int64_t, 4> ints;            ///< dims, masks and the like; meaning belongs to the kernel
+  InlineVector<int64_t, 4> ints;  ///< dims, masks and the like; meaning belongs to the kernel
 
-  int64_t units = 0;           ///< work items; a launch without any is dropped
-  int64_t grain = 0;           ///< fewest items that are worth a thread; 0: all on one
-  uint64_t scratch_bytes = 0;  ///< for each concurrent call of the kernel
-  uint64_t scratch_offset = 0; ///< in the workspace
+  int64_t units = 0;            ///< work items; a launch without any is dropped
+  int64_t grain = 0;            ///< fewest items that are worth a thread; 0: all on one
+  uint64_t scratch_bytes = 0;   ///< for each concurrent call of the kernel
+  uint64_t scratch_offset = 0;  ///< in the workspace
 
   /// Number of ranges that may run at the same time and the number of scratch blocks; at least 1.
   int64_t parts() const { return parts_; }

@@ -144,8 +144,7 @@ Status OpCall::Bind() {
             REPRISE_RETURN_IF_ERROR(BindTensor(param, index, handle, element++));
           }
         }
-        executor_.params.push_back(
-            {index, first_slot, static_cast<uint32_t>(executor_.slots.size() - first_slot)});
+        executor_.params.push_back({index, first_slot, static_cast<uint32_t>(executor_.slots.size() - first_slot)});
         break;
       }
       case ParamKind::kScalar: {
@@ -205,9 +204,9 @@ Status OpCall::CheckTypes() const {
     for (kernels::DType type : kernels::kAllDTypes) {
       if (op.computation.types.Has(type)) supported.append(supported.empty() ? "" : ", ").append(kernels::Name(type));
     }
-    return InvalidOperand(operand, fmt::format("has {}, which the operator does not take",
-                                               DTypeText(operand.tensor->dtype_number)),
-                          fmt::format("use one of {}", supported));
+    return InvalidOperand(
+        operand, fmt::format("has {}, which the operator does not take", DTypeText(operand.tensor->dtype_number)),
+        fmt::format("use one of {}", supported));
   };
   for (const Operand& operand : inputs) REPRISE_RETURN_IF_ERROR(check(operand));
   for (const Operand& operand : outputs) REPRISE_RETURN_IF_ERROR(check(operand));
@@ -230,13 +229,13 @@ Status OpCall::CheckViews() const {
     if (operand.tensor == nullptr) return {};
     const Tensor& tensor = *operand.tensor;
     if (tensor.sizes.size() > kernels::kMaxRank) {
-      return InvalidOperand(operand, fmt::format("has {} dimensions, at most {} are possible", tensor.sizes.size(),
-                                                 kernels::kMaxRank));
+      return InvalidOperand(
+          operand, fmt::format("has {} dimensions, at most {} are possible", tensor.sizes.size(), kernels::kMaxRank));
     }
     for (size_t d = 0; d < tensor.strides.size(); ++d) {
       if (tensor.strides[d] < 0) {
-        return InvalidOperand(operand, fmt::format("has stride {} in dim {}, it must not be negative",
-                                                   tensor.strides[d], d));
+        return InvalidOperand(operand,
+                              fmt::format("has stride {} in dim {}, it must not be negative", tensor.strides[d], d));
       }
     }
     const int64_t end = EndOfView(tensor);
@@ -255,9 +254,10 @@ Status OpCall::CheckViews() const {
     const Tensor& tensor = *operand.tensor;
     for (size_t d = 0; d < tensor.sizes.size(); ++d) {
       if (tensor.strides[d] == 0 && tensor.sizes[d] > 1 && tensor.count != 0) {
-        return InvalidOperand(operand, fmt::format("is written, but its {} elements of dim {} share memory (stride 0)",
-                                                   tensor.sizes[d], d),
-                              "write to a tensor without broadcast dims");
+        return InvalidOperand(
+            operand,
+            fmt::format("is written, but its {} elements of dim {} share memory (stride 0)", tensor.sizes[d], d),
+            "write to a tensor without broadcast dims");
       }
     }
   }
@@ -275,13 +275,13 @@ Status OpCall::CheckAliasing() const {
       if (op.computation.aliasing == Aliasing::kSameView && SameView(out, in)) continue;
       // Views with gaps may interleave without meeting; only dense ones surely share elements.
       if (!IsDense(out) || !IsDense(in)) continue;
-      return InvalidOperand(output,
-                            fmt::format("[{}, +{} bytes) overlaps {} [{}, +{} bytes){}", fmt::ptr(out.data),
-                                        ExtentBytes(out), NameOf(input), fmt::ptr(in.data), ExtentBytes(in),
-                                        op.computation.aliasing == Aliasing::kSameView
-                                            ? " without being the same view of the same memory"
-                                            : ""),
-                            "let the output have memory of its own");
+      return InvalidOperand(
+          output,
+          fmt::format(
+              "[{}, +{} bytes) overlaps {} [{}, +{} bytes){}", fmt::ptr(out.data), ExtentBytes(out), NameOf(input),
+              fmt::ptr(in.data), ExtentBytes(in),
+              op.computation.aliasing == Aliasing::kSameView ? " without being the same view of the same memory" : ""),
+          "let the output have memory of its own");
     }
   }
   return {};
@@ -291,24 +291,25 @@ Status OpCall::CheckOutputsHold() const {
   for (const Operand& output : outputs) {
     if (kernels::CanCast(compute, output.dtype)) continue;
     return InvalidOperand(output,
-                          fmt::format("has {}, which cannot hold the result type {} of {}",
-                                      kernels::Name(output.dtype), kernels::Name(compute), InputTypes()),
+                          fmt::format("has {}, which cannot hold the result type {} of {}", kernels::Name(output.dtype),
+                                      kernels::Name(compute), InputTypes()),
                           "use an output of a type that the result converts to, or cast an input");
   }
   return {};
 }
 
 Status OpCall::WrongShape(const Operand& output, std::span<const int64_t> expected, std::string what) const {
-  return InvalidOperand(output, fmt::format("has shape {}, expected {} {} of {}", ShapeText(output.sizes()), what,
-                                            ShapeText(expected), InputShapes()),
+  return InvalidOperand(output,
+                        fmt::format("has shape {}, expected {} {} of {}", ShapeText(output.sizes()), what,
+                                    ShapeText(expected), InputShapes()),
                         "create the output with the expected shape");
 }
 
 StatusOr<int> OpCall::WrapDim(std::string_view name, int64_t dim, int rank) const {
   const int64_t limit = rank == 0 ? 1 : rank;
   if (dim >= -limit && dim < limit) return static_cast<int>(dim < 0 ? dim + limit : dim);
-  return Invalid(fmt::format("{} is {}, expected a value from {} to {} for {}", name, dim, -limit, limit - 1,
-                             InputShapes()));
+  return Invalid(
+      fmt::format("{} is {}, expected a value from {} to {} for {}", name, dim, -limit, limit - 1, InputShapes()));
 }
 
 // ---- Attributes and words ---------------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 //
 // OpCall: one phase-one call while it is checked and planned.
 //
-// The rules and plan functions of a Computation see the arguments through it: operands in order, attributes by name, and
-// words for messages. A refusal names the operator, the argument, what it is and what it should be:
+// The rules and plan functions of a Computation see the arguments through it: operands in order, attributes by name,
+// and words for messages. A refusal names the operator, the argument, what it is and what it should be:
 //
 //     aclnnAdd: out has shape [4, 3], expected the broadcast shape [4, 2] of self [4, 2] and other [1, 2]
 #pragma once
@@ -28,12 +28,12 @@ namespace reprise::ops {
 
 /// A tensor, or a scalar in the place of one.
 struct Operand {
-  const Tensor* tensor = nullptr;           ///< null for a scalar
+  const Tensor* tensor = nullptr;  ///< null for a scalar
   const kernels::Scalar* scalar = nullptr;
   kernels::DType dtype = kernels::DType::kUndefined;
-  int32_t slot = -1;                        ///< Executor::slots; -1 for a scalar
+  int32_t slot = -1;  ///< Executor::slots; -1 for a scalar
   uint16_t param = 0;
-  int32_t element = -1;                     ///< of a list
+  int32_t element = -1;  ///< of a list
 
   std::span<const int64_t> sizes() const { return tensor != nullptr ? tensor->sizes : std::span<const int64_t>(); }
   int rank() const { return static_cast<int>(sizes().size()); }

@@ -59,8 +59,8 @@ class DTypeSet {
 
 // The sets that api/ops.csv names (column types).
 inline constexpr DTypeSet kAllTypes = DTypeSet::All();
-inline constexpr DTypeSet kFloatingTypes = {kernels::DType::kFloat, kernels::DType::kFloat16,
-                                            kernels::DType::kBFloat16, kernels::DType::kDouble};
+inline constexpr DTypeSet kFloatingTypes = {kernels::DType::kFloat, kernels::DType::kFloat16, kernels::DType::kBFloat16,
+                                            kernels::DType::kDouble};
 inline constexpr DTypeSet kComplexTypes = {kernels::DType::kComplex64, kernels::DType::kComplex128};
 inline constexpr DTypeSet kNumericTypes = kAllTypes.Without({kernels::DType::kBool});
 inline constexpr DTypeSet kRealTypes = kNumericTypes.Without(kComplexTypes);
@@ -73,10 +73,10 @@ enum class ParamKind : uint8_t {
   kBoolArray,
   kTensorList,
   kScalarList,
-  kInt,     // any C integer
+  kInt,  // any C integer
   kBool,
-  kReal,    // float, double
-  kDType,   // aclDataType
+  kReal,   // float, double
+  kDType,  // aclDataType
   kString,
 };
 
@@ -115,8 +115,8 @@ struct Computation {
   Status (*shape_rule)(OpCall& call);  ///< checks the inputs against each other and the outputs against the result
   Aliasing aliasing = Aliasing::kNone;
   Engine engine = Engine::kVector;
-  Status (*plan)(OpCall& call);        ///< checks attributes, adds launches
-  uint8_t code = 0;                    ///< chooses among computations that share `plan`
+  Status (*plan)(OpCall& call);  ///< checks attributes, adds launches
+  uint8_t code = 0;              ///< chooses among computations that share `plan`
 };
 
 struct OpSchema {

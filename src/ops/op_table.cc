@@ -66,20 +66,12 @@ constexpr Computation kCopy = {.types = kAllTypes,
                                .shape_rule = BroadcastInputs,
                                .aliasing = Aliasing::kSameView,
                                .plan = PlanCopy};
-constexpr Computation kFill = {.types = kAllTypes,
-                               .dtype_rule = TypeOfOutput,
-                               .shape_rule = BroadcastInputs,
-                               .plan = PlanFill};
-constexpr Computation kZero = {.types = kAllTypes,
-                               .dtype_rule = TypeOfOutput,
-                               .shape_rule = BroadcastInputs,
-                               .plan = PlanConstant,
-                               .code = 0};
-constexpr Computation kOne = {.types = kAllTypes,
-                              .dtype_rule = TypeOfOutput,
-                              .shape_rule = BroadcastInputs,
-                              .plan = PlanConstant,
-                              .code = 1};
+constexpr Computation kFill = {
+    .types = kAllTypes, .dtype_rule = TypeOfOutput, .shape_rule = BroadcastInputs, .plan = PlanFill};
+constexpr Computation kZero = {
+    .types = kAllTypes, .dtype_rule = TypeOfOutput, .shape_rule = BroadcastInputs, .plan = PlanConstant, .code = 0};
+constexpr Computation kOne = {
+    .types = kAllTypes, .dtype_rule = TypeOfOutput, .shape_rule = BroadcastInputs, .plan = PlanConstant, .code = 1};
 constexpr Computation kMatmul = {.types = kNumericTypes,
                                  .dtype_rule = PromoteInputs,
                                  .shape_rule = MatmulShape,
@@ -100,18 +92,12 @@ constexpr Computation kSoftmax = {.types = kFloatingTypes,
                                   .shape_rule = BroadcastInputs,
                                   .aliasing = Aliasing::kSameView,
                                   .plan = PlanSoftmax};
-constexpr Computation kReduceSum = {.types = kAllTypes,
-                                    .dtype_rule = TypeOfDTypeParam,
-                                    .shape_rule = ReducedShape,
-                                    .plan = PlanReduceSum};
-constexpr Computation kCat = {.types = kAllTypes,
-                              .dtype_rule = PromoteInputs,
-                              .shape_rule = ConcatenatedShape,
-                              .plan = PlanConcat};
-constexpr Computation kPermute = {.types = kAllTypes,
-                                  .dtype_rule = OneType,
-                                  .shape_rule = PermutedShape,
-                                  .plan = PlanPermute};
+constexpr Computation kReduceSum = {
+    .types = kAllTypes, .dtype_rule = TypeOfDTypeParam, .shape_rule = ReducedShape, .plan = PlanReduceSum};
+constexpr Computation kCat = {
+    .types = kAllTypes, .dtype_rule = PromoteInputs, .shape_rule = ConcatenatedShape, .plan = PlanConcat};
+constexpr Computation kPermute = {
+    .types = kAllTypes, .dtype_rule = OneType, .shape_rule = PermutedShape, .plan = PlanPermute};
 
 // ---- Rows, in the order of op_ids.def ---------------------------------------------------------------------------
 
@@ -155,7 +141,8 @@ constexpr OpSchema kTable[] = {
     {OpId::kExp, "aclnnExp", PARAMS(In("self"), Out("out")), kExp},
     {OpId::kCast, "aclnnCast", PARAMS(In("self"), kDType, Out("out")), kCast},
     {OpId::kInplaceCopy, "aclnnInplaceCopy", PARAMS(InOut("selfRef"), In("src")), kCopy},
-    {OpId::kInplaceFillScalar, "aclnnInplaceFillScalar", PARAMS(InOut("selfRef"), Attr("value", ParamKind::kScalar)), kFill},
+    {OpId::kInplaceFillScalar, "aclnnInplaceFillScalar", PARAMS(InOut("selfRef"), Attr("value", ParamKind::kScalar)),
+     kFill},
     {OpId::kInplaceZero, "aclnnInplaceZero", PARAMS(InOut("selfRef")), kZero},
     {OpId::kInplaceOne, "aclnnInplaceOne", PARAMS(InOut("selfRef")), kOne},
     {OpId::kMatmul, "aclnnMatmul", PARAMS(In("self"), In("mat2"), Out("out"), kMathType), kMatmul},
@@ -183,8 +170,9 @@ constexpr Declared kDeclared[] = {
 };
 
 constexpr std::string_view KindWord(ParamKind kind) {
-  constexpr std::string_view kWords[] = {"tensor",  "scalar",      "int_array", "float_array", "bool_array", "tensor_list",
-                                         "scalar_list", "int", "bool",      "real",        "dtype",      "string"};
+  constexpr std::string_view kWords[] = {"tensor",     "scalar",      "int_array",   "float_array",
+                                         "bool_array", "tensor_list", "scalar_list", "int",
+                                         "bool",       "real",        "dtype",       "string"};
   return kWords[static_cast<size_t>(kind)];
 }
 

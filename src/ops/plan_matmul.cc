@@ -27,8 +27,7 @@ void InsertDim(kernels::TensorRef& ref, int at) {
 }
 
 Status WrongRank(const OpCall& call, const Operand& operand, int rank) {
-  return call.InvalidOperand(operand,
-                             fmt::format("has shape {}, expected {} dims", ShapeText(operand.sizes()), rank));
+  return call.InvalidOperand(operand, fmt::format("has shape {}, expected {} dims", ShapeText(operand.sizes()), rank));
 }
 
 }  // namespace

@@ -125,11 +125,13 @@ Status ConcatenatedShape(OpCall& call) {
     if (IsSkipped(input)) continue;
     const std::span<const int64_t> sizes = input.sizes();
     bool fits = sizes.size() == shape.size();
-    for (size_t d = 0; fits && d < sizes.size(); ++d) fits = static_cast<int>(d) == dim || sizes[d] == first->sizes()[d];
+    for (size_t d = 0; fits && d < sizes.size(); ++d)
+      fits = static_cast<int>(d) == dim || sizes[d] == first->sizes()[d];
     if (!fits) {
-      return call.InvalidOperand(input, fmt::format("has shape {}, expected {} but for dim {}", ShapeText(sizes),
-                                                    ShapeText(first->sizes()), dim),
-                                 "tensors to be joined differ in the joined dim only");
+      return call.InvalidOperand(
+          input,
+          fmt::format("has shape {}, expected {} but for dim {}", ShapeText(sizes), ShapeText(first->sizes()), dim),
+          "tensors to be joined differ in the joined dim only");
     }
     if (__builtin_add_overflow(total, sizes[static_cast<size_t>(dim)], &total)) {
       return call.Invalid(fmt::format("the sizes of dim {} add up to more than 64 bits hold", dim));

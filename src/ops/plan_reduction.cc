@@ -55,8 +55,8 @@ Status PlanReduceSum(OpCall& call) {
   const Operand& self = call.inputs[0];
   if (kernels::CategoryOf(self.dtype) == kernels::Category::kComplex &&
       kernels::CategoryOf(call.compute) != kernels::Category::kComplex) {
-    return call.InvalidOperand(self, fmt::format("is {}, which does not convert to dtype {}",
-                                                 kernels::Name(self.dtype), kernels::Name(call.compute)));
+    return call.InvalidOperand(self, fmt::format("is {}, which does not convert to dtype {}", kernels::Name(self.dtype),
+                                                 kernels::Name(call.compute)));
   }
   REPRISE_ASSIGN_OR_RETURN(const uint32_t mask, ReducedDims(call));
   kernels::TensorRef out = call.RefOf(call.outputs[0]);

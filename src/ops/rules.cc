@@ -15,7 +15,8 @@ Status Promote(OpCall& call) {
     if (input.tensor == nullptr) continue;
     type = type == DType::kUndefined ? input.dtype : kernels::Promote(type, input.dtype);
     if (type == DType::kUndefined) {
-      return call.Invalid(fmt::format("{} have no common type", call.InputTypes()), "cast one input to the other's type");
+      return call.Invalid(fmt::format("{} have no common type", call.InputTypes()),
+                          "cast one input to the other's type");
     }
   }
   for (const Operand& input : call.inputs) {
@@ -90,8 +91,8 @@ Status BroadcastInputs(OpCall& call) {
     }
   }
   for (const Operand& output : call.outputs) {
-    REPRISE_RETURN_IF_ERROR(call.CheckShape(
-        output, shape, [&] { return call.inputs.size() == 1 ? "the shape" : "the broadcast shape"; }));
+    REPRISE_RETURN_IF_ERROR(
+        call.CheckShape(output, shape, [&] { return call.inputs.size() == 1 ? "the shape" : "the broadcast shape"; }));
   }
   return {};
 }

@@ -29,12 +29,14 @@ StatusOr<void*> Publish(HandleTable<T, Kind>& table, std::unique_ptr<T> object) 
 Status BadHandle(HandleState state, const void* handle, const char* expected) {
   if (state == HandleState::kNull) return Error(161001, fmt::format("the {} pointer is null", expected));
   return Invalid(DescribeBadHandle(state, handle, expected))
-      .Hint(fmt::format("pass what aclCreate{} returned, before it is destroyed", std::string_view(expected).substr(3)));
+      .Hint(
+          fmt::format("pass what aclCreate{} returned, before it is destroyed", std::string_view(expected).substr(3)));
 }
 
 template <class T, HandleKind Kind>
 StatusOr<T*> FindIn(HandleTable<T, Kind>& table, const void* handle, const char* expected) {
-  if (T* object = table.Find(handle)) [[likely]] return object;
+  if (T* object = table.Find(handle)) [[likely]]
+    return object;
   return BadHandle(table.Classify(handle), handle, expected);
 }
 
@@ -42,7 +44,8 @@ template <class T, HandleKind Kind>
 Status DestroyIn(HandleTable<T, Kind>& table, const void* handle, const char* expected) {
   if (handle == nullptr) return {};
   const std::unique_ptr<T> object(table.Erase(handle));
-  if (object != nullptr) [[likely]] return {};
+  if (object != nullptr) [[likely]]
+    return {};
   return BadHandle(table.Classify(handle), handle, expected);
 }
 
@@ -71,7 +74,8 @@ Status CheckEntries(Table& table, const void* const* entries, uint64_t size, con
   }
   for (uint64_t i = 0; i < size; ++i) {
     if (entries[i] == nullptr || table.Find(entries[i]) != nullptr) continue;
-    return Invalid(fmt::format("element {}: {}", i, DescribeBadHandle(table.Classify(entries[i]), entries[i], expected)));
+    return Invalid(
+        fmt::format("element {}: {}", i, DescribeBadHandle(table.Classify(entries[i]), entries[i], expected)));
   }
   return {};
 }
@@ -151,8 +155,7 @@ Status Tensor::Set(const TensorDesc& desc) {
   Tensor next;
   int64_t storage_count = 0;
   REPRISE_RETURN_IF_ERROR(CopyDims(desc.view_dims, desc.view_rank, "viewDims", next.sizes, next.count));
-  REPRISE_RETURN_IF_ERROR(
-      CopyDims(desc.storage_dims, desc.storage_rank, "storageDims", next.storage, storage_count));
+  REPRISE_RETURN_IF_ERROR(CopyDims(desc.storage_dims, desc.storage_rank, "storageDims", next.storage, storage_count));
   if (desc.offset < 0) return Invalid(fmt::format("offset is {}, it must not be negative", desc.offset));
   if (desc.strides != nullptr) {
     next.strides.assign(desc.strides, desc.view_rank);
@@ -266,10 +269,10 @@ struct FormatRow {
   const char* name;
   bool is_base;
 };
-constexpr FormatRow kFormats[] = {{-1, "UNDEFINED", false}, {0, "NCHW", true},        {1, "NHWC", true},
-                                  {2, "ND", true},          {3, "NC1HWC0", false},    {4, "FRACTAL_Z", false},
-                                  {16, "HWCN", true},       {27, "NDHWC", true},      {29, "FRACTAL_NZ", false},
-                                  {30, "NCDHW", true},      {32, "NDC1HWC0", false},  {33, "FRACTAL_Z_3D", false},
+constexpr FormatRow kFormats[] = {{-1, "UNDEFINED", false}, {0, "NCHW", true},       {1, "NHWC", true},
+                                  {2, "ND", true},          {3, "NC1HWC0", false},   {4, "FRACTAL_Z", false},
+                                  {16, "HWCN", true},       {27, "NDHWC", true},     {29, "FRACTAL_NZ", false},
+                                  {30, "NCDHW", true},      {32, "NDC1HWC0", false}, {33, "FRACTAL_Z_3D", false},
                                   {35, "NC", true},         {47, "NCL", true}};
 }  // namespace
 

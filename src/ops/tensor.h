@@ -2,8 +2,8 @@
 //
 // The objects that operators take: what stands behind aclTensor*, aclScalar*, the arrays and the lists.
 //
-// A pointer that the user holds is a handle (base/handle_table.h), so a null, destroyed, foreign or mistaken one becomes
-// an error that says so. The objects describe memory and never own it.
+// A pointer that the user holds is a handle (base/handle_table.h), so a null, destroyed, foreign or mistaken one
+// becomes an error that says so. The objects describe memory and never own it.
 #pragma once
 
 #include <cstdint>
@@ -31,13 +31,13 @@ inline constexpr uint64_t kMaxDescribedDims = 64;
 struct TensorDesc {
   const int64_t* view_dims = nullptr;
   uint64_t view_rank = 0;
-  int32_t dtype = 0;                      ///< aclDataType
-  const int64_t* strides = nullptr;       ///< null: row-major contiguous
-  int64_t offset = 0;                     ///< elements
-  int32_t format = 0;                     ///< aclFormat
+  int32_t dtype = 0;                 ///< aclDataType
+  const int64_t* strides = nullptr;  ///< null: row-major contiguous
+  int64_t offset = 0;                ///< elements
+  int32_t format = 0;                ///< aclFormat
   const int64_t* storage_dims = nullptr;
   uint64_t storage_rank = 0;
-  void* data = nullptr;                   ///< of the storage: the view begins `offset` elements behind it
+  void* data = nullptr;  ///< of the storage: the view begins `offset` elements behind it
 };
 
 /// Strided view of memory. Sizes, offset and the number of elements are valid; strides, type and format are as the
@@ -46,10 +46,10 @@ struct TensorDesc {
 /// Threads: thread-compatible.
 struct Tensor {
   Dims sizes;
-  Dims strides;       ///< elements
+  Dims strides;  ///< elements
   Dims storage;
-  int64_t offset = 0; ///< elements
-  int64_t count = 0;  ///< elements of the view
+  int64_t offset = 0;  ///< elements
+  int64_t count = 0;   ///< elements of the view
   void* data = nullptr;
   int32_t dtype_number = -1;  ///< aclDataType as given
   int32_t format = 2;         ///< aclFormat as given

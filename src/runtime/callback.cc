@@ -75,8 +75,8 @@ RunResult RunCallback(RunContext& context, void* payload) {
     pending->function = p->function;
     pending->argument = p->argument;
     if (!Post(p->thread_id, pending)) {
-      context.Fail(Error(107015, fmt::format("thread {} is no longer subscribed; its callback was dropped",
-                                             p->thread_id)));
+      context.Fail(
+          Error(107015, fmt::format("thread {} is no longer subscribed; its callback was dropped", p->thread_id)));
       return RunResult::kDone;
     }
     if (!p->blocks) return RunResult::kDone;

@@ -45,8 +45,7 @@ Device::Device(int id, int physical_id)
       event_ids_(EnvInt(EnvVar::kMaxEvents)) {}
 
 uint64_t Device::NowUs() const {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start_).count());
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start_).count());
 }
 
 StatusOr<Context*> Device::Retain() {
@@ -124,7 +123,8 @@ const std::vector<std::unique_ptr<Device>>& Devices() {
 
 StatusOr<Device*> FindDevice(int64_t user_id) {
   const auto& devices = Devices();
-  if (user_id >= 0 && user_id < static_cast<int64_t>(devices.size())) return devices[static_cast<size_t>(user_id)].get();
+  if (user_id >= 0 && user_id < static_cast<int64_t>(devices.size()))
+    return devices[static_cast<size_t>(user_id)].get();
   if (devices.empty()) {
     return Error(107001, fmt::format("device {} does not exist: ASCEND_RT_VISIBLE_DEVICES=\"{}\" leaves none", user_id,
                                      Env(EnvVar::kVisibleDevices)));

@@ -49,7 +49,7 @@ class Device {
  public:
   Device(int id, int physical_id);
 
-  int id() const { return id_; }                    ///< user id: position in ASCEND_RT_VISIBLE_DEVICES
+  int id() const { return id_; }  ///< user id: position in ASCEND_RT_VISIBLE_DEVICES
   int physical_id() const { return physical_id_; }
   device::Scheduler& scheduler() { return scheduler_; }
   IdPool& stream_ids() { return stream_ids_; }

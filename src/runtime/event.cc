@@ -94,11 +94,19 @@ void CancelWait(void* payload, device::Runnable* runnable) noexcept {
 
 void DestroyWait(void* payload) noexcept { static_cast<WaitPayload*>(payload)->record->Release(); }
 
-constexpr ir::TaskType kRecordTask = {ir::TaskKind::kEventRecord, "EVENT_RECORD", RunRecord, DestroyRecord, nullptr,
+constexpr ir::TaskType kRecordTask = {ir::TaskKind::kEventRecord,
+                                      "EVENT_RECORD",
+                                      RunRecord,
+                                      DestroyRecord,
+                                      nullptr,
                                       [](const void* payload, ir::TaskInfo& info) {
                                         info.event_id = static_cast<const RecordPayload*>(payload)->event_id;
                                       }};
-constexpr ir::TaskType kWaitTask = {ir::TaskKind::kEventWait, "EVENT_WAIT", RunWait, DestroyWait, CancelWait,
+constexpr ir::TaskType kWaitTask = {ir::TaskKind::kEventWait,
+                                    "EVENT_WAIT",
+                                    RunWait,
+                                    DestroyWait,
+                                    CancelWait,
                                     [](const void* payload, ir::TaskInfo& info) {
                                       info.event_id = static_cast<const WaitPayload*>(payload)->event_id;
                                     }};
@@ -143,12 +151,12 @@ void DescribeFlag(const void* payload, ir::TaskInfo& info) {
 
 }  // namespace
 
-const ir::TaskType kFlagRecord = {ir::TaskKind::kEventRecord, "EVENT_RECORD", RunFlagRecord, DestroyFlag, nullptr,
-                                  DescribeFlag};
-const ir::TaskType kFlagWait = {ir::TaskKind::kEventWait, "EVENT_WAIT",    RunFlagWait,
+const ir::TaskType kFlagRecord = {
+    ir::TaskKind::kEventRecord, "EVENT_RECORD", RunFlagRecord, DestroyFlag, nullptr, DescribeFlag};
+const ir::TaskType kFlagWait = {ir::TaskKind::kEventWait, "EVENT_WAIT",   RunFlagWait,
                                 DestroyFlagWait,          CancelFlagWait, DescribeFlag};
-const ir::TaskType kFlagReset = {ir::TaskKind::kEventReset, "EVENT_RESET", RunFlagReset, DestroyFlag, nullptr,
-                                 DescribeFlag};
+const ir::TaskType kFlagReset = {
+    ir::TaskKind::kEventReset, "EVENT_RESET", RunFlagReset, DestroyFlag, nullptr, DescribeFlag};
 
 std::atomic<uint32_t>& DefaultWaitTimeout() {
   static std::atomic<uint32_t> seconds{0};
@@ -225,8 +233,8 @@ Event::~Event() {
 StatusOr<Event*> Event::Create(Device& device, uint32_t flags, bool is_ex) {
   const int32_t id = FaultPoint("event") ? -1 : device.event_ids().Take();
   if (id < 0) {
-    return Error(207007, fmt::format("device {} has no event left: {} are in use", device.id(),
-                                     device.event_ids().limit()))
+    return Error(207007,
+                 fmt::format("device {} has no event left: {} are in use", device.id(), device.event_ids().limit()))
         .Culprit("live events of the process");
   }
   auto* event = new Event(device, flags, is_ex);

@@ -89,7 +89,6 @@ class Event {
   Status WaitOn(Stream& stream, uint32_t timeout_s);
   Status ResetOn(Stream& stream);
 
-
   /// The newest record, with a reference for the caller; null when there is none.
   EventRecord* Latest();
   /// Makes `record` the newest (takes its own reference).
@@ -125,7 +124,7 @@ class Event {
 /// Task types and payloads that the capture layer puts into graphs.
 struct FlagPayload {
   EventFlag* flag;
-  EventRecord* record;     ///< of this execution; null in a graph
+  EventRecord* record;  ///< of this execution; null in a graph
   int32_t event_id;
   uint32_t event_flags;
   void* event_handle;

@@ -17,12 +17,12 @@ struct TaskFailure {
   int32_t stream_id = 0;
   uint32_t thread_id = kUnknownThread;  ///< kernel thread id of the submitter
   int32_t device_id = 0;
-  int error_code = 0;                   ///< public number, for example 507015
+  int error_code = 0;  ///< public number, for example 507015
   // Kernels only.
   const void* args = nullptr;
   uint32_t args_bytes = 0;
-  void* function = nullptr;             ///< handle
-  void* binary = nullptr;               ///< handle
+  void* function = nullptr;  ///< handle
+  void* binary = nullptr;    ///< handle
 };
 
 using FailureListener = std::function<void(const TaskFailure&)>;

@@ -50,7 +50,8 @@ Status CheckTable(const RepriseKernelTable* table, const std::string& source) {
   for (uint32_t i = 0; i < table->kernel_count; ++i) {
     const RepriseKernelDesc& desc = table->kernels[i];
     if (desc.name == nullptr || desc.fn == nullptr) {
-      return Error(107000, fmt::format("kernel {} of {} has no {}", i, source, desc.name == nullptr ? "name" : "function"));
+      return Error(107000,
+                   fmt::format("kernel {} of {} has no {}", i, source, desc.name == nullptr ? "name" : "function"));
     }
     for (uint32_t j = 0; j < i; ++j) {
       if (std::strcmp(table->kernels[j].name, desc.name) == 0) {
@@ -61,7 +62,11 @@ Status CheckTable(const RepriseKernelTable* table, const std::string& source) {
   return {};
 }
 
-bool IsElf(std::string_view bytes) { return bytes.substr(0, 4) == "\x7f" "ELF"; }
+bool IsElf(std::string_view bytes) {
+  return bytes.substr(0, 4) ==
+         "\x7f"
+         "ELF";
+}
 
 std::string ReadFile(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -112,8 +117,9 @@ constexpr auto kSpreadFrom = std::chrono::microseconds(2);
 
 RunResult RunKernel(RunContext& context, void* payload) {
   const auto* p = static_cast<const KernelPayload*>(payload);
-  BlockLoop loop{p, {sizeof(RepriseKernelContext), 0, p->blocks, context.device_id, context.stream_id, context.task_id,
-                     p->function->desc->name}};
+  BlockLoop loop{p,
+                 {sizeof(RepriseKernelContext), 0, p->blocks, context.device_id, context.stream_id, context.task_id,
+                  p->function->desc->name}};
   if (p->blocks == 1) {
     loop.Run(0, 1);
   } else {
@@ -160,10 +166,10 @@ void DescribeKernel(const void* payload, ir::TaskInfo& info) {
   if (!info.args.empty()) std::memcpy(info.args.data(), p->argument_block(), info.args.size() * 8);
 }
 
-constexpr ir::TaskType kKernel = {ir::TaskKind::kKernel, "KERNEL_AICORE", RunKernel, DestroyKernel, nullptr,
-                                  DescribeKernel};
-constexpr ir::TaskType kAicpuKernel = {ir::TaskKind::kAicpuKernel, "KERNEL_AICPU", RunKernel, DestroyKernel, nullptr,
-                                       DescribeKernel};
+constexpr ir::TaskType kKernel = {ir::TaskKind::kKernel, "KERNEL_AICORE", RunKernel,
+                                  DestroyKernel,         nullptr,         DescribeKernel};
+constexpr ir::TaskType kAicpuKernel = {
+    ir::TaskKind::kAicpuKernel, "KERNEL_AICPU", RunKernel, DestroyKernel, nullptr, DescribeKernel};
 
 template <class Take>
 Status WithTask(const KernelPayload& header, const void* inline_args, size_t inline_bytes, Take take) {
@@ -218,8 +224,8 @@ StatusOr<KernelBinary*> KernelBinary::Make(std::string source, void* library, co
   binary->source_ = std::move(source);
   binary->library_ = library;
   for (uint32_t i = 0; table != nullptr && i < table->kernel_count; ++i) {
-    auto function = std::make_unique<KernelFunction>(
-        KernelFunction{binary, &table->kernels[i], table->kernels[i].name, nullptr});
+    auto function =
+        std::make_unique<KernelFunction>(KernelFunction{binary, &table->kernels[i], table->kernels[i].name, nullptr});
     function->handle = KernelFunctions().Insert(function.get());
     binary->functions_.push_back(std::move(function));
   }
@@ -347,7 +353,8 @@ Status WithKernelTask(KernelFunction& function, uint32_t blocks, const LaunchAtt
   if (args_bytes > kMaxArgsBytes) {
     return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxArgsBytes));
   }
-  const KernelPayload header{&function, nullptr, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline};
+  const KernelPayload header{&function, nullptr,    static_cast<uint32_t>(args_bytes),
+                             blocks,    attributes, ArgsKind::kInline};
   return WithTask(header, args, args_bytes, take);
 }
 

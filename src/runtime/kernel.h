@@ -92,7 +92,8 @@ struct ArgumentPlaceholder {
   uint32_t data_offset;
 };
 
-/// Hands a kernel task with a copy of `args` to `take`, which owns it; for those who put it elsewhere than into a stream.
+/// Hands a kernel task with a copy of `args` to `take`, which owns it; for those who put it elsewhere than into a
+/// stream.
 Status WithKernelTask(KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes, const void* args,
                       size_t args_bytes, const std::function<Status(const ir::Task&)>& take);
 

@@ -69,9 +69,7 @@ void Block(const Draw& draw, uint64_t block, double out[4]) {
     case RandomFunction::kUniform:
       for (size_t i = 0; i < 4; ++i) out[i] = draw.a + OpenOne(words[i]) * (draw.b - draw.a);
       return;
-    case RandomFunction::kNormal:
-      Normals(words, out);
-      break;
+    case RandomFunction::kNormal: Normals(words, out); break;
     case RandomFunction::kTruncatedNormal: {
       Normals(words, out);
       // Numbers that are too far out are replaced by those of other keys. One in twenty is; 32 times in a row never.
@@ -97,9 +95,7 @@ void Block(const Draw& draw, uint64_t block, double out[4]) {
 void Store(const Draw& draw, uint64_t index, double value) {
   const auto number = static_cast<float>(value);
   switch (draw.type) {
-    case ElementType::kFloat16:
-      static_cast<uint16_t*>(draw.result)[index] = kernels::FloatToHalfBits(number);
-      return;
+    case ElementType::kFloat16: static_cast<uint16_t*>(draw.result)[index] = kernels::FloatToHalfBits(number); return;
     case ElementType::kBFloat16:
       static_cast<uint16_t*>(draw.result)[index] = kernels::FloatToBFloat16Bits(number);
       return;

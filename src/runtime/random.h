@@ -52,7 +52,7 @@ struct RandomRequest {
   RandomParam seed;   ///< 1 to 8 bytes
   RandomParam count;  ///< of numbers; 1 to 8 bytes
   void* result;
-  void* counter;      ///< 128 bits, little endian: how many blocks of four numbers were drawn before
+  void* counter;  ///< 128 bits, little endian: how many blocks of four numbers were drawn before
 };
 
 /// Bytes that `count` numbers take.

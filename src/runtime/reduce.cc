@@ -13,8 +13,8 @@ namespace {
 constexpr int64_t kGrain = 64 << 10;  // elements; less is not worth another thread
 
 template <class T>
-constexpr bool kIsFloat = std::is_same_v<T, float> || std::is_same_v<T, kernels::Half> ||
-                          std::is_same_v<T, kernels::BFloat16>;
+constexpr bool kIsFloat =
+    std::is_same_v<T, float> || std::is_same_v<T, kernels::Half> || std::is_same_v<T, kernels::BFloat16>;
 
 // What a T is computed in. 64 bits hold every sum; the conversion back to T wraps.
 template <class T>
@@ -64,7 +64,8 @@ struct ReducePayload {
 };
 
 constexpr ir::TaskType kReduce = {
-    ir::TaskKind::kReduce, "MEMCPY_ASYNC",
+    ir::TaskKind::kReduce,
+    "MEMCPY_ASYNC",
     [](device::RunContext& context, void* payload) {
       auto* p = static_cast<ReducePayload*>(payload);
       context.scheduler().ParallelFor(
@@ -78,7 +79,8 @@ constexpr ir::TaskType kReduce = {
           p);
       return ir::RunResult::kDone;
     },
-    nullptr, nullptr,
+    nullptr,
+    nullptr,
     [](const void* payload, ir::TaskInfo& info) {
       const auto* p = static_cast<const ReducePayload*>(payload);
       info.ranges = {{p->src, p->bytes, false}, {p->dst, p->bytes, false}, {p->dst, p->bytes, true}};

@@ -41,8 +41,9 @@ std::string TimeStamp() {
 std::string_view FileName(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
 // Operator status codes are not errors of the runtime: aclrtGetLastError never shows them.
-bool IsRuntimeCode(int code) { return code >= 107000 && code < 600000 && code / 1000 != 161 && code / 1000 != 361 &&
-                                      code / 1000 != 561; }
+bool IsRuntimeCode(int code) {
+  return code >= 107000 && code < 600000 && code / 1000 != 161 && code / 1000 != 361 && code / 1000 != 561;
+}
 
 }  // namespace
 
@@ -51,8 +52,9 @@ std::string FormatMessage(const char* api, const Status::Detail& detail) {
   std::string text = fmt::format("{}[PID: {}] {} ({}): {}({}): {} failed: {}\n", info.category, getpid(), TimeStamp(),
                                  info.category, info.title, detail.code, api, detail.what);
   text += fmt::format("        Solution: {}.\n", detail.hint.empty() ? info.solution : std::string_view(detail.hint));
-  text += fmt::format("        TraceBack (most recent call last):\n        {} returns {} ({})[FUNC:{}][FILE:{}][LINE:{}]\n",
-                      api, detail.code, info.name, detail.function, FileName(detail.file), detail.line);
+  text +=
+      fmt::format("        TraceBack (most recent call last):\n        {} returns {} ({})[FUNC:{}][FILE:{}][LINE:{}]\n",
+                  api, detail.code, info.name, detail.function, FileName(detail.file), detail.line);
   if (!detail.culprit.empty()) text += fmt::format("        Culprit: {}.\n", detail.culprit);
   if (!detail.hint.empty()) text += fmt::format("        Next step: {}.\n", detail.hint);
   return text;

@@ -35,7 +35,8 @@ int Api(const char* api, Body body) noexcept {
   Status status;
   try {
     status = body();
-    if (status.ok()) [[likely]] return 0;
+    if (status.ok()) [[likely]]
+      return 0;
   } catch (const std::bad_alloc&) {
     return Report(api, Error(200000, "the host has no memory left"));
   } catch (const std::exception& error) {
@@ -48,14 +49,18 @@ int Api(const char* api, Body body) noexcept {
 
 /// 100000 naming the parameter when `pointer` is null.
 inline Status NotNull(const void* pointer, const char* parameter) {
-  if (pointer != nullptr) [[likely]] return {};
-  return Error(100000, std::string("parameter ") + parameter + " is null").Hint(std::string("pass a valid ") + parameter);
+  if (pointer != nullptr) [[likely]]
+    return {};
+  return Error(100000, std::string("parameter ") + parameter + " is null")
+      .Hint(std::string("pass a valid ") + parameter);
 }
 
 /// 107000 naming the parameter, for nulls that only the inner layer sees.
 inline Status NotNullInner(const void* pointer, const char* parameter) {
-  if (pointer != nullptr) [[likely]] return {};
-  return Error(107000, std::string("parameter ") + parameter + " is null").Hint(std::string("pass a valid ") + parameter);
+  if (pointer != nullptr) [[likely]]
+    return {};
+  return Error(107000, std::string("parameter ") + parameter + " is null")
+      .Hint(std::string("pass a valid ") + parameter);
 }
 
 }  // namespace reprise::runtime

@@ -44,7 +44,7 @@ struct Stream::Record {
 
 struct Stream::Chunk {
   Chunk* next = nullptr;
-  size_t size;   // of data
+  size_t size;  // of data
   size_t used = 0;
   alignas(16) std::byte data[];  // NOLINT: flexible array, one allocation
 
@@ -61,8 +61,7 @@ HandleTable<Stream, HandleKind::kStream>& Streams() {
   return *table;
 }
 
-Stream::Stream(Context& context, Options options)
-    : context_(context), device_(context.device()), options_(options) {
+Stream::Stream(Context& context, Options options) : context_(context), device_(context.device()), options_(options) {
   priority = options.priority;
 }
 
@@ -146,7 +145,8 @@ Status Stream::SubmitNow(const ir::Task& task) {
 
 Status Stream::WaitIfBlocking() {
   static const bool blocking = EnvInt(EnvVar::kLaunchBlocking) != 0;
-  if (blocking && !is_persistent()) [[unlikely]] return Synchronize(std::nullopt);
+  if (blocking && !is_persistent()) [[unlikely]]
+    return Synchronize(std::nullopt);
   return {};
 }
 
@@ -264,12 +264,14 @@ device::Runnable::Outcome Stream::Run(device::RunContext& context) {
           NotifyWaiters();
           return result == ir::RunResult::kParked ? Outcome::kIdle : Outcome::kNeedsWorker;
         }
-        if (context.failed()) [[unlikely]] ReportError(context.TakeError(), record->task_id);
+        if (context.failed()) [[unlikely]]
+          ReportError(context.TakeError(), record->task_id);
       }
       PopFront();
       completed_.store(done + 1, std::memory_order_release);
       // Without a fence: a thread that this misses by a hair is woken behind the next task, or at the end.
-      if (done + 1 >= wake_at_.load(std::memory_order_relaxed)) [[unlikely]] NotifyWaiters();
+      if (done + 1 >= wake_at_.load(std::memory_order_relaxed)) [[unlikely]]
+        NotifyWaiters();
     }
   }
   NotifyWaiters();

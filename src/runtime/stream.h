@@ -48,13 +48,13 @@ Deadline DeadlineAfterMs(int64_t ms);
 class Stream final : public device::Runnable {
  public:
   struct Options {
-    uint32_t flags = 0;     ///< ACL_STREAM_*
+    uint32_t flags = 0;  ///< ACL_STREAM_*
     uint32_t priority = 0;
   };
   enum class DestroyMode {
-    kWait,      ///< queued tasks run first
-    kForce,     ///< queued tasks are dropped
-    kTeardown   ///< of the context: waits, and drops what waits for something that will not come
+    kWait,     ///< queued tasks run first
+    kForce,    ///< queued tasks are dropped
+    kTeardown  ///< of the context: waits, and drops what waits for something that will not come
   };
 
   static StatusOr<Stream*> Create(Context& context, Options options);

@@ -63,13 +63,15 @@ struct Copy2dPayload {
   uint64_t dst_pitch, src_pitch, width, height;
 };
 
-constexpr TaskType kCopy2d = {TaskKind::kCopy, kCopyName,
+constexpr TaskType kCopy2d = {TaskKind::kCopy,
+                              kCopyName,
                               [](RunContext&, void* payload) {
                                 auto* p = static_cast<Copy2dPayload*>(payload);
                                 Copy2d(p->dst, p->dst_pitch, p->src, p->src_pitch, p->width, p->height);
                                 return RunResult::kDone;
                               },
-                              nullptr, nullptr,
+                              nullptr,
+                              nullptr,
                               [](const void* payload, TaskInfo& info) {
                                 const auto* p = static_cast<const Copy2dPayload*>(payload);
                                 info.ranges = {{p->src, p->src_pitch * (p->height - 1) + p->width, false},
@@ -80,21 +82,22 @@ struct CopyBatchPayload {
   std::vector<CopyItem>* items;
 };
 
-constexpr TaskType kCopyBatch = {
-    TaskKind::kCopy, kCopyName,
-    [](RunContext&, void* payload) {
-      for (const CopyItem& item : *static_cast<CopyBatchPayload*>(payload)->items) {
-        std::memmove(item.dst, item.src, item.bytes);
-      }
-      return RunResult::kDone;
-    },
-    [](void* payload) noexcept { delete static_cast<CopyBatchPayload*>(payload)->items; }, nullptr,
-    [](const void* payload, TaskInfo& info) {
-      for (const CopyItem& item : *static_cast<const CopyBatchPayload*>(payload)->items) {
-        info.ranges.push_back({item.src, item.bytes, false});
-        info.ranges.push_back({item.dst, item.bytes, true});
-      }
-    }};
+constexpr TaskType kCopyBatch = {TaskKind::kCopy,
+                                 kCopyName,
+                                 [](RunContext&, void* payload) {
+                                   for (const CopyItem& item : *static_cast<CopyBatchPayload*>(payload)->items) {
+                                     std::memmove(item.dst, item.src, item.bytes);
+                                   }
+                                   return RunResult::kDone;
+                                 },
+                                 [](void* payload) noexcept { delete static_cast<CopyBatchPayload*>(payload)->items; },
+                                 nullptr,
+                                 [](const void* payload, TaskInfo& info) {
+                                   for (const CopyItem& item : *static_cast<const CopyBatchPayload*>(payload)->items) {
+                                     info.ranges.push_back({item.src, item.bytes, false});
+                                     info.ranges.push_back({item.dst, item.bytes, true});
+                                   }
+                                 }};
 
 struct SnapshotPayload {
   void* dst;
@@ -102,13 +105,15 @@ struct SnapshotPayload {
 };
 
 constexpr TaskType kSnapshotCopy = {
-    TaskKind::kCopy, kCopyName,
+    TaskKind::kCopy,
+    kCopyName,
     [](RunContext&, void* payload) {
       auto* p = static_cast<SnapshotPayload*>(payload);
       std::memcpy(p->dst, p->bytes->data(), p->bytes->size());
       return RunResult::kDone;
     },
-    [](void* payload) noexcept { delete static_cast<SnapshotPayload*>(payload)->bytes; }, nullptr,
+    [](void* payload) noexcept { delete static_cast<SnapshotPayload*>(payload)->bytes; },
+    nullptr,
     [](const void* payload, TaskInfo& info) {
       const auto* p = static_cast<const SnapshotPayload*>(payload);
       info.ranges = {{p->dst, p->bytes->size(), true}};
@@ -120,25 +125,29 @@ struct FillPayload {
   uint32_t value;
 };
 
-constexpr TaskType kFill = {TaskKind::kFill, kCopyName,
+constexpr TaskType kFill = {TaskKind::kFill,
+                            kCopyName,
                             [](RunContext&, void* payload) {
                               auto* p = static_cast<FillPayload*>(payload);
                               std::memset(p->dst, static_cast<int>(p->value), p->count);
                               return RunResult::kDone;
                             },
-                            nullptr, nullptr,
+                            nullptr,
+                            nullptr,
                             [](const void* payload, TaskInfo& info) {
                               const auto* p = static_cast<const FillPayload*>(payload);
                               info.ranges = {{p->dst, p->count, true}};
                             }};
 
-constexpr TaskType kFill32 = {TaskKind::kFill, kCopyName,
+constexpr TaskType kFill32 = {TaskKind::kFill,
+                              kCopyName,
                               [](RunContext&, void* payload) {
                                 auto* p = static_cast<FillPayload*>(payload);
                                 std::fill_n(static_cast<uint32_t*>(p->dst), p->count, p->value);
                                 return RunResult::kDone;
                               },
-                              nullptr, nullptr,
+                              nullptr,
+                              nullptr,
                               [](const void* payload, TaskInfo& info) {
                                 const auto* p = static_cast<const FillPayload*>(payload);
                                 info.ranges = {{p->dst, p->count * 4, true}};
@@ -173,28 +182,33 @@ void DescribeValue(const void* payload, TaskInfo& info) {
   info.compare = static_cast<uint32_t>(p->compare);
 }
 
-constexpr TaskType kValueWrite = {TaskKind::kValueWrite, "MEM_WRITE_VALUE",
+constexpr TaskType kValueWrite = {TaskKind::kValueWrite,
+                                  "MEM_WRITE_VALUE",
                                   [](RunContext&, void* payload) {
                                     auto* p = static_cast<ValuePayload*>(payload);
                                     std::atomic_ref<uint64_t>(*p->address).store(p->value, std::memory_order_release);
                                     return RunResult::kDone;
                                   },
-                                  nullptr, nullptr, DescribeValue};
+                                  nullptr,
+                                  nullptr,
+                                  DescribeValue};
 
-constexpr TaskType kValueWait = {TaskKind::kValueWait, "MEM_WAIT_VALUE",
-                                 [](RunContext& context, void* payload) {
-                                   auto* p = static_cast<ValuePayload*>(payload);
-                                   if (Satisfied(*p)) {
-                                     p->backoff_us = 0;
-                                     return RunResult::kDone;
-                                   }
-                                   p->backoff_us = p->backoff_us == 0 ? kFirstPollUs
-                                                                      : std::min(p->backoff_us * 2, kLastPollUs);
-                                   context.scheduler().WakeAt(
-                                       *context.runnable(), Clock::now() + std::chrono::microseconds(p->backoff_us));
-                                   return RunResult::kParked;
-                                 },
-                                 nullptr, nullptr, DescribeValue};
+constexpr TaskType kValueWait = {
+    TaskKind::kValueWait,
+    "MEM_WAIT_VALUE",
+    [](RunContext& context, void* payload) {
+      auto* p = static_cast<ValuePayload*>(payload);
+      if (Satisfied(*p)) {
+        p->backoff_us = 0;
+        return RunResult::kDone;
+      }
+      p->backoff_us = p->backoff_us == 0 ? kFirstPollUs : std::min(p->backoff_us * 2, kLastPollUs);
+      context.scheduler().WakeAt(*context.runnable(), Clock::now() + std::chrono::microseconds(p->backoff_us));
+      return RunResult::kParked;
+    },
+    nullptr,
+    nullptr,
+    DescribeValue};
 
 struct HostFuncPayload {
   void (*function)(void*);
@@ -219,7 +233,8 @@ struct ClosurePayload {
 };
 
 constexpr TaskType kClosure = {
-    TaskKind::kClosure, "KERNEL_AIVEC",
+    TaskKind::kClosure,
+    "KERNEL_AIVEC",
     [](RunContext& context, void* payload) {
       if (!context.on_worker()) return RunResult::kNeedsWorker;
       ClosureState& state = *static_cast<ClosurePayload*>(payload)->state;
@@ -231,7 +246,8 @@ constexpr TaskType kClosure = {
       }
       return RunResult::kDone;
     },
-    [](void* payload) noexcept { delete static_cast<ClosurePayload*>(payload)->state; }, nullptr,
+    [](void* payload) noexcept { delete static_cast<ClosurePayload*>(payload)->state; },
+    nullptr,
     [](const void* payload, TaskInfo& info) {
       info.name = static_cast<const ClosurePayload*>(payload)->state->name;
       info.num_blocks = 1;

@@ -11,16 +11,16 @@
 namespace reprise::runtime {
 
 struct ThreadState {
-  void* context = nullptr;          ///< handle; checked at each use, because another thread may destroy it
+  void* context = nullptr;  ///< handle; checked at each use, because another thread may destroy it
   int last_error = 0;
-  std::string recent_message;       ///< pending for aclGetRecentErrMsg
-  std::string returned_message;     ///< what aclGetRecentErrMsg returned last; its pointer stays valid until the next
+  std::string recent_message;    ///< pending for aclGetRecentErrMsg
+  std::string returned_message;  ///< what aclGetRecentErrMsg returned last; its pointer stays valid until the next
   CaptureMode exchange_mode = CaptureMode::kGlobal;
   /// Captures begun by this thread; shared because another thread may end a relaxed one.
   std::shared_ptr<CaptureCounts> captures = std::make_shared<CaptureCounts>();
   uint32_t last_task_id = 0;
-  void* last_task_stream = nullptr; ///< handle
-  void* limits_stream = nullptr;    ///< handle; aclrtUseStreamResInCurrentThread
+  void* last_task_stream = nullptr;  ///< handle
+  void* limits_stream = nullptr;     ///< handle; aclrtUseStreamResInCurrentThread
 };
 
 ThreadState& ThisThread();

@@ -141,10 +141,10 @@ TEST_F(ElementwiseTest, EveryPairOfTypesMeetsInItsPromotedType) {
           b.Write(divisors);
         }
         const bool is_bool = compute == ACL_BOOL;  // bool does not hold the value 2
-        for (const aclDataType out_type : {compute == ACL_DT_UNDEFINED ? ACL_FLOAT : compute, ACL_COMPLEX128, ACL_INT32}) {
+        for (const aclDataType out_type :
+             {compute == ACL_DT_UNDEFINED ? ACL_FLOAT : compute, ACL_COMPLEX128, ACL_INT32}) {
           TestTensor out({3, 4}, out_type, random);
-          const aclnnStatus status =
-              Binary(stream, op, a.get(), b.get(), is_bool ? one.get() : alpha.get(), out.get());
+          const aclnnStatus status = Binary(stream, op, a.get(), b.get(), is_bool ? one.get() : alpha.get(), out.get());
           if (!Takes(op, x.id) || !Takes(op, y.id) || compute == ACL_DT_UNDEFINED || !Converts(compute, out_type)) {
             EXPECT_EQ(status, 161002) << TypeOf(out_type).name;
             continue;
@@ -164,7 +164,9 @@ TEST_F(ElementwiseTest, EveryTypeMeetsEveryScalarWeakly) {
       for (const Type& y : AllTypes()) {
         SCOPED_TRACE(testing::Message() << "op " << static_cast<int>(op) << ", " << x.name << " with " << y.name);
         if (!Takes(op, x.id)) continue;
-        const Value value = {y.cls == Class::kBool ? 1.0L : y.cls == Class::kInt ? 3.0L : 2.5L,
+        const Value value = {y.cls == Class::kBool  ? 1.0L
+                             : y.cls == Class::kInt ? 3.0L
+                                                    : 2.5L,
                              y.cls == Class::kComplex ? -1.5L : 0.0L};
         const TestScalar other(y.id, value);
         TestTensor a({2, 5}, x.id, random);

@@ -58,8 +58,7 @@ TEST_F(ErrorTest, ShapesAreSpelledOut) {
   TestTensor wide({4, 3}, ACL_FLOAT);
   ExpectRefused(a.get(), b.get(), alpha.get(), wide.get(), 161002,
                 "aclnnAdd: out has shape [4, 3], expected the broadcast shape [4, 2] of self [4, 2] and other [1, 2]");
-  ExpectRefused(a.get(), wide.get(), alpha.get(), out.get(), 161002,
-                "self [4, 2] and other [4, 3] do not broadcast");
+  ExpectRefused(a.get(), wide.get(), alpha.get(), out.get(), 161002, "self [4, 2] and other [4, 3] do not broadcast");
   TestTensor flat({8}, ACL_FLOAT);
   ExpectRefused(a.get(), b.get(), alpha.get(), flat.get(), 161002, "out has shape [8]");
 }
@@ -69,7 +68,8 @@ TEST_F(ErrorTest, TypesAreSpelledOut) {
   ExpectRefused(a.get(), b.get(), alpha.get(), ints.get(), 161002,
                 "out has int32, which cannot hold the result type float32 of self float32 and other float32");
   TestTensor odd({4, 2}, ACL_UINT16);
-  ExpectRefused(ints.get(), odd.get(), alpha.get(), ints.get(), 161002, "self int32 and other uint16 have no common type");
+  ExpectRefused(ints.get(), odd.get(), alpha.get(), ints.get(), 161002,
+                "self int32 and other uint16 have no common type");
   const int64_t dims[] = {4, 2};
   aclTensor* fp8 = aclCreateTensor(dims, 2, ACL_FLOAT8_E5M2, nullptr, 0, ACL_FORMAT_ND, dims, 2, a.storage());
   ASSERT_NE(fp8, nullptr);
@@ -85,8 +85,8 @@ TEST_F(ErrorTest, TypesComeBeforeShapes) {
 TEST_F(ErrorTest, ViewsAreChecked) {
   const auto refuse = [&](std::vector<int64_t> dims, std::vector<int64_t> strides, int64_t offset, aclFormat format,
                           const std::string& words) {
-    aclTensor* tensor = aclCreateTensor(dims.data(), dims.size(), ACL_FLOAT, strides.data(), offset, format, nullptr, 0,
-                                        out.storage());
+    aclTensor* tensor =
+        aclCreateTensor(dims.data(), dims.size(), ACL_FLOAT, strides.data(), offset, format, nullptr, 0, out.storage());
     ASSERT_NE(tensor, nullptr) << RecentMessage();
     ExpectRefused(a.get(), b.get(), alpha.get(), tensor, 161002, words);
     EXPECT_EQ(aclDestroyTensor(tensor), 0);

@@ -69,7 +69,8 @@ TEST_F(ExecutorTest, ThePhasesMayRunOnDifferentThreads) {
   aclOpExecutor* executor = nullptr;
   std::thread([&] {  // no context here: phase one needs none
     EXPECT_EQ(aclnnAddGetWorkspaceSize(a->get(), b->get(), alpha.get(), out.get(), &bytes, &executor), 0);
-  }).join();
+  })
+      .join();
   std::thread([&] {
     EXPECT_EQ(aclrtSetDevice(0), 0);
     EXPECT_EQ(aclnnAdd(nullptr, 0, executor, stream), 0) << RecentMessage();
@@ -187,7 +188,8 @@ TEST_F(ExecutorTest, ElementsOfListsMoveThroughTheDynamicForms) {
   TestTensor out2({5, 2}, ACL_FLOAT);
   std::vector<const aclTensor*> views;
   for (const TestTensor* t : {a.get(), b.get()}) {
-    views.push_back(aclCreateTensor(t->shape().data(), 2, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, nullptr, 0, t->storage()));
+    views.push_back(
+        aclCreateTensor(t->shape().data(), 2, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, nullptr, 0, t->storage()));
   }
   aclTensorList* list = aclCreateTensorList(views.data(), views.size());
   uint64_t bytes = 0;

@@ -71,7 +71,7 @@ uint16_t EncodeSmallFloat(long double value, int exponent_bits, int fraction_bit
   const long double step = std::ldexp(1.0L, 1 - ((1 << (exponent_bits - 1)) - 1) - fraction_bits);
   const long double high_value =
       high == infinity ? low_value + std::fmax(step, low_value - DecodeSmallFloat(static_cast<uint16_t>(low - 1),
-                                                                                 exponent_bits, fraction_bits))
+                                                                                  exponent_bits, fraction_bits))
                        : DecodeSmallFloat(high, exponent_bits, fraction_bits);
   const bool up = value - low_value > high_value - value || (value - low_value == high_value - value && (low & 1) != 0);
   return static_cast<uint16_t>(sign | (up ? high : low));

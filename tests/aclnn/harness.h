@@ -138,10 +138,9 @@ using PhaseTwo = aclnnStatus (*)(void*, uint64_t, aclOpExecutor*, aclrtStream);
 aclnnStatus RunOp(aclrtStream stream, const PhaseOne& one, PhaseTwo two);
 
 /// RUN(aclnnAdd, a, b, alpha, out): status of the whole call on the fixture's stream.
-#define RUN(op, ...)                                                                        \
-  ::aclnn_test::RunOp(                                                                      \
-      stream,                                                                               \
-      [&](uint64_t* ws, aclOpExecutor** ex) { return op##GetWorkspaceSize(__VA_ARGS__, ws, ex); }, op)
+#define RUN(op, ...)   \
+  ::aclnn_test::RunOp( \
+      stream, [&](uint64_t* ws, aclOpExecutor** ex) { return op##GetWorkspaceSize(__VA_ARGS__, ws, ex); }, op)
 
 /// The recent message; empty when there is none.
 std::string RecentMessage();

@@ -19,7 +19,9 @@ struct Product {
 // [.., m, k] x [.., k, n]; batch dims broadcast to `batch`.
 Product Multiply(const TestTensor& a, const TestTensor& b, const Shape& batch, int64_t m, int64_t k, int64_t n,
                  aclDataType compute, aclDataType out) {
-  const auto batch_of = [](const Shape& shape) { return Shape(shape.begin(), shape.end() - (shape.size() > 1 ? 2 : 1)); };
+  const auto batch_of = [](const Shape& shape) {
+    return Shape(shape.begin(), shape.end() - (shape.size() > 1 ? 2 : 1));
+  };
   const auto a_batch = BroadcastIndices(batch_of(a.shape()), batch);
   const auto b_batch = BroadcastIndices(batch_of(b.shape()), batch);
   const std::vector<Value> x = a.Read();

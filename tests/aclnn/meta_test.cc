@@ -51,7 +51,8 @@ TEST(MetaTest, ATensorTellsWhatItWasMadeOf) {
 
 TEST(MetaTest, TenDimsCanBeDescribed) {
   const Shape dims = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
-  aclTensor* tensor = aclCreateTensor(dims.data(), dims.size(), ACL_INT8, nullptr, 0, ACL_FORMAT_ND, nullptr, 0, nullptr);
+  aclTensor* tensor =
+      aclCreateTensor(dims.data(), dims.size(), ACL_INT8, nullptr, 0, ACL_FORMAT_ND, nullptr, 0, nullptr);
   ASSERT_NE(tensor, nullptr);
   int64_t* values = nullptr;
   uint64_t count = 0;

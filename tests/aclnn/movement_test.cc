@@ -18,7 +18,8 @@
 namespace aclnn_test {
 namespace {
 
-// A conversion of a small value: fractions are cut, negative numbers wrap or, from a float to an unsigned type, become 0.
+// A conversion of a small value: fractions are cut, negative numbers wrap or, from a float to an unsigned type, become
+// 0.
 Value Convert(Value value, aclDataType from, aclDataType to) {
   const Type& target = TypeOf(to);
   if (target.cls != Class::kComplex) {
@@ -197,12 +198,16 @@ TEST_F(MovementTest, CatOfRandomTensors) {
         out_shape[dim] += shape[dim];
       }
     }
-    if (std::all_of(parts.begin(), parts.end(), [](const auto& t) { return t->shape().size() == 1 && t->count() == 0; })) {
+    if (std::all_of(parts.begin(), parts.end(),
+                    [](const auto& t) { return t->shape().size() == 1 && t->count() == 0; })) {
       continue;
     }
     TestTensor out(out_shape, type, random);
     aclTensorList* list = ListOf(parts);
-    ASSERT_EQ(RUN(aclnnCat, list, round % 2 == 0 ? static_cast<int64_t>(dim) : static_cast<int64_t>(dim) - static_cast<int64_t>(rank), out.get()), 0)
+    ASSERT_EQ(RUN(aclnnCat, list,
+                  round % 2 == 0 ? static_cast<int64_t>(dim) : static_cast<int64_t>(dim) - static_cast<int64_t>(rank),
+                  out.get()),
+              0)
         << RecentMessage();
     EXPECT_EQ(aclDestroyTensorList(list), 0);
     // outer x (sum of dim) x inner

@@ -56,8 +56,10 @@ TEST_F(ReductionTest, SumOfRandomShapesAndDims) {
     const bool keep = random() % 2 == 0;
     Shape out_shape;
     for (size_t d = 0; d < rank; ++d) {
-      if (!reduced[d]) out_shape.push_back(shape[d]);
-      else if (keep) out_shape.push_back(1);
+      if (!reduced[d])
+        out_shape.push_back(shape[d]);
+      else if (keep)
+        out_shape.push_back(1);
     }
     const aclDataType out_type = type.cls == Class::kComplex ? ACL_COMPLEX128
                                  : type.cls == Class::kFloat ? (round % 2 == 0 ? type.id : ACL_DOUBLE)
@@ -148,7 +150,8 @@ TEST_F(ReductionTest, SoftmaxOfRankZeroIsOneAndOfNothingIsNothing) {
   TestTensor empty({0, 3}, ACL_FLOAT);
   TestTensor empty_out({0, 3}, ACL_FLOAT);
   EXPECT_EQ(RUN(aclnnSoftmax, empty.get(), 0, empty_out.get()), 0) << RecentMessage();
-  EXPECT_EQ(RUN(aclnnSoftmax, empty.get(), 2, empty_out.get()), 161002) << "attributes are checked without elements, too";
+  EXPECT_EQ(RUN(aclnnSoftmax, empty.get(), 2, empty_out.get()), 161002)
+      << "attributes are checked without elements, too";
 }
 
 }  // namespace

@@ -27,44 +27,43 @@ void AppendTo(uint64_t* log, uint64_t id) {
 void Work(uint64_t microseconds) { std::this_thread::sleep_for(std::chrono::microseconds(microseconds)); }
 
 // Every block appends once, so that the length of the log also tells numBlocks.
-REPRISE_KERNEL(append, REPRISE_KERNEL_VECTOR, (uint64_t* log, uint64_t id)) { AppendTo(log, id); }
+REPRISE_KERNEL(append, REPRISE_KERNEL_VECTOR, (uint64_t * log, uint64_t id)) { AppendTo(log, id); }
 
-REPRISE_KERNEL(slow_append, REPRISE_KERNEL_VECTOR, (uint64_t* log, uint64_t id, uint64_t microseconds)) {
+REPRISE_KERNEL(slow_append, REPRISE_KERNEL_VECTOR, (uint64_t * log, uint64_t id, uint64_t microseconds)) {
   Work(microseconds);
   AppendTo(log, id);
 }
 
 // Appends what `cell` holds when the kernel runs.
-REPRISE_KERNEL(append_value, REPRISE_KERNEL_VECTOR, (uint64_t* log, const uint64_t* cell)) { AppendTo(log, *cell); }
+REPRISE_KERNEL(append_value, REPRISE_KERNEL_VECTOR, (uint64_t * log, const uint64_t* cell)) { AppendTo(log, *cell); }
 
-REPRISE_KERNEL(cube_append, REPRISE_KERNEL_CUBE, (uint64_t* log, uint64_t id)) { AppendTo(log, id); }
+REPRISE_KERNEL(cube_append, REPRISE_KERNEL_CUBE, (uint64_t * log, uint64_t id)) { AppendTo(log, id); }
 
-REPRISE_MIX_KERNEL(mix_append, 1, 2, (uint64_t* log, uint64_t id)) { AppendTo(log, id); }
+REPRISE_MIX_KERNEL(mix_append, 1, 2, (uint64_t * log, uint64_t id)) { AppendTo(log, id); }
 
-REPRISE_KERNEL(aicpu_append, REPRISE_KERNEL_AICPU, (uint64_t* log, uint64_t id)) { AppendTo(log, id); }
+REPRISE_KERNEL(aicpu_append, REPRISE_KERNEL_AICPU, (uint64_t * log, uint64_t id)) { AppendTo(log, id); }
 
-REPRISE_KERNEL(axpb, REPRISE_KERNEL_VECTOR, (uint64_t* cell, uint64_t mul, uint64_t add)) {
+REPRISE_KERNEL(axpb, REPRISE_KERNEL_VECTOR, (uint64_t * cell, uint64_t mul, uint64_t add)) {
   if (ctx.block_index == 0) *cell = *cell * mul + add;
 }
 
 // As axpb, with a pause between the read and the write: two that overlap lose an update.
-REPRISE_KERNEL(slow_axpb, REPRISE_KERNEL_VECTOR,
-               (uint64_t* cell, uint64_t mul, uint64_t add, uint64_t microseconds)) {
+REPRISE_KERNEL(slow_axpb, REPRISE_KERNEL_VECTOR, (uint64_t * cell, uint64_t mul, uint64_t add, uint64_t microseconds)) {
   if (ctx.block_index != 0) return;
   const uint64_t value = *cell;
   Work(microseconds);
   *cell = value * mul + add;
 }
 
-REPRISE_KERNEL(copy_cell, REPRISE_KERNEL_VECTOR, (uint64_t* dst, const uint64_t* src)) {
+REPRISE_KERNEL(copy_cell, REPRISE_KERNEL_VECTOR, (uint64_t * dst, const uint64_t* src)) {
   if (ctx.block_index == 0) *dst = *src;
 }
 
-REPRISE_KERNEL(parity, REPRISE_KERNEL_VECTOR, (uint64_t* dst, const uint64_t* src)) {
+REPRISE_KERNEL(parity, REPRISE_KERNEL_VECTOR, (uint64_t * dst, const uint64_t* src)) {
   if (ctx.block_index == 0) *dst = *src & 1;
 }
 
-REPRISE_KERNEL(decrement, REPRISE_KERNEL_VECTOR, (uint64_t* cell)) {
+REPRISE_KERNEL(decrement, REPRISE_KERNEL_VECTOR, (uint64_t * cell)) {
   if (ctx.block_index == 0) *cell -= 1;
 }
 
@@ -95,8 +94,7 @@ int32_t SpinEntry(const RepriseKernelContext*, const void* args, size_t args_siz
   return 0;
 }
 constexpr uint32_t kSpinSizes[] = {sizeof(uint64_t*), sizeof(uint64_t)};
-constexpr RepriseKernelDesc spin_until_desc = {
-    "spin_until", 0, &SpinEntry, REPRISE_KERNEL_VECTOR, 0, 0, kSpinSizes, 2};
+constexpr RepriseKernelDesc spin_until_desc = {"spin_until", 0, &SpinEntry, REPRISE_KERNEL_VECTOR, 0, 0, kSpinSizes, 2};
 
 }  // namespace
 

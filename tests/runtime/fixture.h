@@ -56,10 +56,11 @@ inline ::testing::AssertionResult CheckAcl(int expected, int got, const std::str
 
 inline void DropMessage() { (void)aclGetRecentErrMsg(); }
 
-#define EXPECT_ACL(code, ...)                                                                                  \
-  EXPECT_TRUE(::reprise::testing::CheckAcl((code), (::reprise::testing::DropMessage(), (__VA_ARGS__)),         \
+#define EXPECT_ACL(code, ...)                                                                          \
+  EXPECT_TRUE(::reprise::testing::CheckAcl((code), (::reprise::testing::DropMessage(), (__VA_ARGS__)), \
                                            ::reprise::testing::FunctionOf(#__VA_ARGS__)))
-#define MUST(...) ASSERT_TRUE(::reprise::testing::CheckAcl(0, (__VA_ARGS__), ::reprise::testing::FunctionOf(#__VA_ARGS__)))
+#define MUST(...) \
+  ASSERT_TRUE(::reprise::testing::CheckAcl(0, (__VA_ARGS__), ::reprise::testing::FunctionOf(#__VA_ARGS__)))
 
 /// Holds up streams until it is opened. What waits outlives the gate.
 class Gate {

@@ -60,7 +60,8 @@ TEST_F(Init, ConfigurationsAreChecked) {
 }
 
 TEST_F(Init, AnotherConfigurationIsRefusedTheSameIsNot) {
-  const char* config = Config(R"({"dump": {}, "profiler": {}, "unknown": 1, "defaultDevice": {"default_device": "0"}})");
+  const char* config =
+      Config(R"({"dump": {}, "profiler": {}, "unknown": 1, "defaultDevice": {"default_device": "0"}})");
   EXPECT_ACL(0, aclInit(config));
   EXPECT_ACL(100002, aclInit(config));
   EXPECT_ACL(100002, aclInit(nullptr));

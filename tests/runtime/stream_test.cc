@@ -258,9 +258,11 @@ TEST_F(Stream, LastTaskIdRises) {
   const aclrtStream stream = NewStream();
   uint32_t first = 0;
   uint32_t second = 0;
-  EXPECT_ACL(0, aclrtLaunchHostFunc(stream, [](void*) {}, nullptr));
+  EXPECT_ACL(0, aclrtLaunchHostFunc(
+                    stream, [](void*) {}, nullptr));
   EXPECT_ACL(0, aclrtGetThreadLastTaskId(&first));
-  EXPECT_ACL(0, aclrtLaunchHostFunc(stream, [](void*) {}, nullptr));
+  EXPECT_ACL(0, aclrtLaunchHostFunc(
+                    stream, [](void*) {}, nullptr));
   EXPECT_ACL(0, aclrtGetThreadLastTaskId(&second));
   EXPECT_EQ(second, first + 1);
 }

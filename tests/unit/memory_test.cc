@@ -122,7 +122,8 @@ TEST(MemoryRegistry, AllocationsAreAlignedCountedAndFreedOnce) {
       const size_t pick = random() % blocks.size();
       const Block block = blocks[pick];
       blocks.erase(blocks.begin() + static_cast<ptrdiff_t>(pick));
-      EXPECT_EQ(registry.Free(static_cast<char*>(block.at) + 1, MemoryKind::kDevice).code(), 107000) << "inside of a block";
+      EXPECT_EQ(registry.Free(static_cast<char*>(block.at) + 1, MemoryKind::kDevice).code(), 107000)
+          << "inside of a block";
       EXPECT_EQ(registry.Free(block.at, MemoryKind::kPinnedHost).code(), 107000) << "memory of another kind";
       ASSERT_TRUE(registry.Free(block.at, MemoryKind::kDevice).ok());
       EXPECT_EQ(registry.Free(block.at, MemoryKind::kDevice).code(), 107000) << "twice";

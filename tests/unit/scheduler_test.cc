@@ -430,8 +430,8 @@ TEST(WaitList, NoWakeIsLost) {
   }
 }
 
-// Once the condition holds a waiter may go on for another reason, finish and be destroyed, while the thread that set the
-// condition has yet to wake it. Retire has to wait for that thread.
+// Once the condition holds a waiter may go on for another reason, finish and be destroyed, while the thread that set
+// the condition has yet to wake it. Retire has to wait for that thread.
 TEST(WaitList, RetireWaitsForAWakeThatIsUnderWay) {
   Scheduler scheduler(2);
   WaitList list;

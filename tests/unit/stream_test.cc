@@ -29,7 +29,7 @@ using testing::Loops;
 // What happened to the tasks of a test, by number.
 struct Ledger {
   std::mutex mutex;
-  std::vector<uint32_t> order;           // of the runs
+  std::vector<uint32_t> order;  // of the runs
   std::map<uint32_t, int> destroyed;
   std::atomic<int> corrupt{0};
   std::atomic<int> cancelled{0};
@@ -66,12 +66,13 @@ void DestroyBytes(void* payload) noexcept {
 const ir::TaskType kBytes = {ir::TaskKind::kCopy, "BYTES", RunBytes, DestroyBytes};
 
 // Fails with the number that stands in `bytes`.
-const ir::TaskType kFailing = {ir::TaskKind::kKernel, "FAILING",
-                               [](RunContext& context, void* payload) {
-                                 context.Fail(Error(static_cast<int>(static_cast<Header*>(payload)->bytes), "as asked"));
-                                 return RunResult::kDone;
-                               },
-                               DestroyBytes};
+const ir::TaskType kFailing = {
+    ir::TaskKind::kKernel, "FAILING",
+    [](RunContext& context, void* payload) {
+      context.Fail(Error(static_cast<int>(static_cast<Header*>(payload)->bytes), "as asked"));
+      return RunResult::kDone;
+    },
+    DestroyBytes};
 
 // Parks until the ledger is open.
 const ir::TaskType kParking = {
@@ -79,7 +80,8 @@ const ir::TaskType kParking = {
     [](RunContext& context, void* payload) {
       Ledger& ledger = *static_cast<Header*>(payload)->ledger;
       const auto open = [&] { return ledger.open.load(); };
-      if (!open() && ledger.waiters.AddUnless(open, context.runnable(), &context.scheduler())) return RunResult::kParked;
+      if (!open() && ledger.waiters.AddUnless(open, context.runnable(), &context.scheduler()))
+        return RunResult::kParked;
       return RunResult::kDone;
     },
     DestroyBytes,

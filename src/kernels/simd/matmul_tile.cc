@@ -22,8 +22,8 @@ using Tag = hn::CappedTag<T, 64 / sizeof(T)>;
 
 // kRows x kVectors vectors of c stay in registers over the whole depth.
 template <int kRows, int kVectors, class T>
-HWY_ATTR void Tile(const T* left, const T* right, int64_t right_stride, T* c,
-                              int64_t c_stride, int64_t depth, bool accumulates) {
+HWY_ATTR void Tile(const T* left, const T* right, int64_t right_stride, T* c, int64_t c_stride, int64_t depth,
+                   bool accumulates) {
   const Tag<T> d;
   const size_t lanes = hn::Lanes(d);
   hn::Vec<Tag<T>> sum[kRows][kVectors];
@@ -50,12 +50,12 @@ HWY_ATTR void Tile(const T* left, const T* right, int64_t right_stride, T* c,
 }
 
 template <class T>
-using TileFn = void (*)(const T* left, const T* right, int64_t right_stride, T* c,
-                        int64_t c_stride, int64_t depth, bool accumulates);
+using TileFn = void (*)(const T* left, const T* right, int64_t right_stride, T* c, int64_t c_stride, int64_t depth,
+                        bool accumulates);
 
 template <class T>
-HWY_ATTR void Block(const T* left, RightPanels<T> right, T* c, int64_t c_stride, int64_t rows,
-                    int64_t cols, int64_t depth, bool accumulates) {
+HWY_ATTR void Block(const T* left, RightPanels<T> right, T* c, int64_t c_stride, int64_t rows, int64_t cols,
+                    int64_t depth, bool accumulates) {
   static constexpr TileFn<T> kTiles[kPanelHeight] = {Tile<1, 2, T>, Tile<2, 2, T>, Tile<3, 2, T>,
                                                      Tile<4, 2, T>, Tile<5, 2, T>, Tile<6, 2, T>};
   const int64_t width = 2 * static_cast<int64_t>(hn::Lanes(Tag<T>()));
@@ -70,8 +70,7 @@ HWY_ATTR void Block(const T* left, RightPanels<T> right, T* c, int64_t c_stride,
     const T* right_panel = right.data + j / width * right.panel_stride;
     for (int64_t i = 0; i < rows; i += kPanelHeight) {
       const TileFn<T> tile = kTiles[std::min(kPanelHeight, rows - i) - 1];
-      tile(left + i * depth, right_panel, right.row_stride, c + i * c_stride + j, c_stride, depth,
-           accumulates);
+      tile(left + i * depth, right_panel, right.row_stride, c + i * c_stride + j, c_stride, depth, accumulates);
     }
   }
 }
@@ -79,14 +78,13 @@ HWY_ATTR void Block(const T* left, RightPanels<T> right, T* c, int64_t c_stride,
 HWY_ATTR int64_t FloatWidth() { return 2 * static_cast<int64_t>(hn::Lanes(Tag<float>())); }
 HWY_ATTR int64_t DoubleWidth() { return 2 * static_cast<int64_t>(hn::Lanes(Tag<double>())); }
 
-HWY_ATTR void FloatBlock(const float* left, RightPanels<float> right, float* c, int64_t c_stride,
-                         int64_t rows, int64_t cols, int64_t depth, bool accumulates) {
+HWY_ATTR void FloatBlock(const float* left, RightPanels<float> right, float* c, int64_t c_stride, int64_t rows,
+                         int64_t cols, int64_t depth, bool accumulates) {
   Block(left, right, c, c_stride, rows, cols, depth, accumulates);
 }
 
-HWY_ATTR void DoubleBlock(const double* left, RightPanels<double> right, double* c,
-                          int64_t c_stride, int64_t rows, int64_t cols, int64_t depth,
-                          bool accumulates) {
+HWY_ATTR void DoubleBlock(const double* left, RightPanels<double> right, double* c, int64_t c_stride, int64_t rows,
+                          int64_t cols, int64_t depth, bool accumulates) {
   Block(left, right, c, c_stride, rows, cols, depth, accumulates);
 }
 
@@ -105,13 +103,13 @@ HWY_EXPORT(DoubleBlock);
 int64_t PanelWidth(float) { return HWY_DYNAMIC_DISPATCH(FloatWidth)(); }
 int64_t PanelWidth(double) { return HWY_DYNAMIC_DISPATCH(DoubleWidth)(); }
 
-void MultiplyBlock(const float* left, RightPanels<float> right, float* c, int64_t c_stride,
-                   int64_t rows, int64_t cols, int64_t depth, bool accumulates) {
+void MultiplyBlock(const float* left, RightPanels<float> right, float* c, int64_t c_stride, int64_t rows, int64_t cols,
+                   int64_t depth, bool accumulates) {
   HWY_DYNAMIC_DISPATCH(FloatBlock)(left, right, c, c_stride, rows, cols, depth, accumulates);
 }
 
-void MultiplyBlock(const double* left, RightPanels<double> right, double* c, int64_t c_stride,
-                   int64_t rows, int64_t cols, int64_t depth, bool accumulates) {
+void MultiplyBlock(const double* left, RightPanels<double> right, double* c, int64_t c_stride, int64_t rows,
+                   int64_t cols, int64_t depth, bool accumulates) {
   HWY_DYNAMIC_DISPATCH(DoubleBlock)(left, right, c, c_stride, rows, cols, depth, accumulates);
 }
 

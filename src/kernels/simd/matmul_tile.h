@@ -32,9 +32,9 @@ struct RightPanels {
 /// left[(i / kPanelHeight) * depth * kPanelHeight + k * kPanelHeight + i % kPanelHeight].
 /// Rows of c are `c_stride` elements apart. \pre cols is a multiple of
 /// PanelWidth(T()); depth > 0.
-void MultiplyBlock(const float* left, RightPanels<float> right, float* c, int64_t c_stride,
-                   int64_t rows, int64_t cols, int64_t depth, bool accumulates);
-void MultiplyBlock(const double* left, RightPanels<double> right, double* c, int64_t c_stride,
-                   int64_t rows, int64_t cols, int64_t depth, bool accumulates);
+void MultiplyBlock(const float* left, RightPanels<float> right, float* c, int64_t c_stride, int64_t rows, int64_t cols,
+                   int64_t depth, bool accumulates);
+void MultiplyBlock(const double* left, RightPanels<double> right, double* c, int64_t c_stride, int64_t rows,
+                   int64_t cols, int64_t depth, bool accumulates);
 
 }  // namespace reprise::kernels::simd

@@ -29,9 +29,7 @@ HWY_INLINE HWY_ATTR FloatVec Select(hn::Mask<BitsTag> mask, FloatVec yes, FloatV
 
 HWY_INLINE HWY_ATTR FloatVec LoadFloat(const float* from) { return hn::LoadU(FloatTag(), from); }
 
-HWY_INLINE HWY_ATTR void StoreFloat(FloatVec value, float* to) {
-  hn::StoreU(value, FloatTag(), to);
-}
+HWY_INLINE HWY_ATTR void StoreFloat(FloatVec value, float* to) { hn::StoreU(value, FloatTag(), to); }
 
 HWY_INLINE HWY_ATTR void StoreWords(BitsVec words, uint16_t* to) {
   hn::StoreU(hn::DemoteTo(WordTag(), hn::BitCast(IntTag(), words)), WordTag(), to);
@@ -47,8 +45,7 @@ HWY_INLINE HWY_ATTR FloatVec LoadFloat(const Half* from) {
   const BitsVec sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(du, 0x8000u)));
   const BitsVec magnitude = hn::And(half, hn::Set(du, 0x7fffu));
   const BitsVec shifted = hn::ShiftLeft<13>(magnitude);
-  const FloatVec scaled =
-      hn::Mul(hn::BitCast(FloatTag(), shifted), hn::Set(FloatTag(), 0x1p112f));
+  const FloatVec scaled = hn::Mul(hn::BitCast(FloatTag(), shifted), hn::Set(FloatTag(), 0x1p112f));
   // Or-ing covers both cases: an infinity has no mantissa bits to keep.
   const FloatVec infinite = hn::BitCast(FloatTag(), hn::Or(shifted, hn::Set(du, 0x7f800000u)));
   const FloatVec quiet = hn::BitCast(FloatTag(), hn::Or(shifted, hn::Set(du, 0x7fc00000u)));
@@ -68,12 +65,10 @@ HWY_INLINE HWY_ATTR void StoreFloat(FloatVec value, Half* to) {
   const BitsVec sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 0x8000u));
   const BitsVec magnitude = hn::And(bits, hn::Set(du, 0x7fffffffu));
   const BitsVec odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
-  const BitsVec normal =
-      hn::ShiftRight<13>(hn::Add(magnitude, hn::Add(hn::Set(du, 0xc8000fffu), odd)));
+  const BitsVec normal = hn::ShiftRight<13>(hn::Add(magnitude, hn::Add(hn::Set(du, 0xc8000fffu), odd)));
   const FloatVec shifted = hn::Add(hn::BitCast(FloatTag(), magnitude), hn::Set(FloatTag(), 0.5f));
   const BitsVec subnormal = hn::Sub(hn::BitCast(du, shifted), hn::Set(du, 0x3f000000u));
-  const BitsVec nan = hn::Or(hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 0x3ffu)),
-                             hn::Set(du, 0x7e00u));
+  const BitsVec nan = hn::Or(hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 0x3ffu)), hn::Set(du, 0x7e00u));
   BitsVec half = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x38800000u)), subnormal, normal);
   half = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x477fefffu)), hn::Set(du, 0x7c00u), half);
   half = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7f800000u)), nan, half);
@@ -93,8 +88,7 @@ HWY_INLINE HWY_ATTR void StoreFloat(FloatVec value, BFloat16* to) {
   const BitsVec odd = hn::And(high, hn::Set(du, 1u));
   const BitsVec rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(hn::Set(du, 0x7fffu), odd)));
   const BitsVec magnitude = hn::And(bits, hn::Set(du, 0x7fffffffu));
-  StoreWords(hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7f800000u)),
-                            hn::Or(high, hn::Set(du, 0x40u)), rounded),
+  StoreWords(hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7f800000u)), hn::Or(high, hn::Set(du, 0x40u)), rounded),
              &to->bits);
 }
 
@@ -189,9 +183,7 @@ struct ExpFn {
 
 struct ExpShiftedFn {
   float shift;
-  HWY_INLINE HWY_ATTR FloatVec operator()(FloatVec a) const {
-    return ExpFn()(hn::Sub(a, hn::Set(FloatTag(), shift)));
-  }
+  HWY_INLINE HWY_ATTR FloatVec operator()(FloatVec a) const { return ExpFn()(hn::Sub(a, hn::Set(FloatTag(), shift))); }
 };
 
 // --- Rows ---------------------------------------------------------------------------
@@ -241,10 +233,8 @@ template <class T>
 HWY_ATTR void TypedBinaryRow(BinaryOp op, const T* a, const T* b, T* out, size_t n, float alpha) {
   const bool scaled = alpha != 1.0f;  // multiplying by 1 changes nothing: leave it out
   switch (op) {
-    case BinaryOp::kAdd:
-      return scaled ? Map2(a, b, out, n, AddScaledFn{alpha}) : Map2(a, b, out, n, AddFn());
-    case BinaryOp::kSub:
-      return scaled ? Map2(a, b, out, n, SubScaledFn{alpha}) : Map2(a, b, out, n, SubFn());
+    case BinaryOp::kAdd: return scaled ? Map2(a, b, out, n, AddScaledFn{alpha}) : Map2(a, b, out, n, AddFn());
+    case BinaryOp::kSub: return scaled ? Map2(a, b, out, n, SubScaledFn{alpha}) : Map2(a, b, out, n, SubFn());
     case BinaryOp::kMul: return Map2(a, b, out, n, MulFn());
     case BinaryOp::kDiv: return Map2(a, b, out, n, DivFn());
   }
@@ -261,17 +251,15 @@ HWY_ATTR void TypedUnaryRow(UnaryOp op, const T* a, T* out, size_t n) {
   }
 }
 
-HWY_ATTR void BinaryRowTarget(BinaryOp op, DType dtype, const void* a, const void* b, void* out,
-                              size_t n, float alpha) {
+HWY_ATTR void BinaryRowTarget(BinaryOp op, DType dtype, const void* a, const void* b, void* out, size_t n,
+                              float alpha) {
   if (dtype == DType::kFloat) {
-    TypedBinaryRow(op, static_cast<const float*>(a), static_cast<const float*>(b),
-                   static_cast<float*>(out), n, alpha);
+    TypedBinaryRow(op, static_cast<const float*>(a), static_cast<const float*>(b), static_cast<float*>(out), n, alpha);
   } else if (dtype == DType::kFloat16) {
-    TypedBinaryRow(op, static_cast<const Half*>(a), static_cast<const Half*>(b),
-                   static_cast<Half*>(out), n, alpha);
+    TypedBinaryRow(op, static_cast<const Half*>(a), static_cast<const Half*>(b), static_cast<Half*>(out), n, alpha);
   } else {
-    TypedBinaryRow(op, static_cast<const BFloat16*>(a), static_cast<const BFloat16*>(b),
-                   static_cast<BFloat16*>(out), n, alpha);
+    TypedBinaryRow(op, static_cast<const BFloat16*>(a), static_cast<const BFloat16*>(b), static_cast<BFloat16*>(out), n,
+                   alpha);
   }
 }
 
@@ -297,9 +285,7 @@ HWY_ATTR void ConvertRowTarget(DType from, DType to, const void* src, void* dst,
   }
 }
 
-HWY_ATTR void ExpShiftedRowTarget(float* x, float shift, size_t n) {
-  Map(x, x, n, ExpShiftedFn{shift});
-}
+HWY_ATTR void ExpShiftedRowTarget(float* x, float shift, size_t n) { Map(x, x, n, ExpShiftedFn{shift}); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace reprise::kernels::simd
@@ -313,8 +299,7 @@ HWY_EXPORT(UnaryRowTarget);
 HWY_EXPORT(ConvertRowTarget);
 HWY_EXPORT(ExpShiftedRowTarget);
 
-void BinaryRow(BinaryOp op, DType dtype, const void* a, const void* b, void* out, int64_t n,
-               float alpha) {
+void BinaryRow(BinaryOp op, DType dtype, const void* a, const void* b, void* out, int64_t n, float alpha) {
   HWY_DYNAMIC_DISPATCH(BinaryRowTarget)(op, dtype, a, b, out, static_cast<size_t>(n), alpha);
 }
 

@@ -16,8 +16,7 @@ namespace reprise::kernels::simd {
 
 /// out[i] = op(a[i], b[i]) as documented in elementwise.h.
 /// \pre dtype is float32, float16 or bfloat16.
-void BinaryRow(BinaryOp op, DType dtype, const void* a, const void* b, void* out, int64_t n,
-               float alpha);
+void BinaryRow(BinaryOp op, DType dtype, const void* a, const void* b, void* out, int64_t n, float alpha);
 
 /// out[i] = op(a[i]). \pre dtype as above.
 void UnaryRow(UnaryOp op, DType dtype, const void* a, void* out, int64_t n);

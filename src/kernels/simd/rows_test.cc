@@ -29,8 +29,10 @@ constexpr DType kTypes[] = {DType::kFloat, DType::kFloat16, DType::kBFloat16};
 std::string Normalised(const TensorRef& ref) {
   std::string text;
   for (int64_t i = 0; i < ElementCount(ref); ++i) {
-    if (std::isnan(At(ref, i).re)) text += "nan.";
-    else text.append(AddressOf(ref, i), static_cast<size_t>(ItemSize(ref.dtype)));
+    if (std::isnan(At(ref, i).re))
+      text += "nan.";
+    else
+      text.append(AddressOf(ref, i), static_cast<size_t>(ItemSize(ref.dtype)));
   }
   return text;
 }
@@ -59,14 +61,12 @@ TEST(RowsTest, EveryInstructionSetAndTailGivesTheSameBits) {
         const auto whole = MakeTensor(rng, dtype, {kCount});
         run(0, kCount, whole);
         if (expected.empty()) expected = Normalised(whole.ref);
-        ASSERT_EQ(Normalised(whole.ref), expected)
-            << Name(dtype) << " op " << op << " target " << target;
+        ASSERT_EQ(Normalised(whole.ref), expected) << Name(dtype) << " op " << op << " target " << target;
         const auto pieces = MakeTensor(rng, dtype, {kCount});
         for (int64_t begin = 0, n = 1; begin < kCount; begin += n, n = n % 23 + 1) {
           run(begin, std::min(n, kCount - begin), pieces);
         }
-        ASSERT_EQ(BytesOf(pieces.ref), BytesOf(whole.ref))
-            << Name(dtype) << " op " << op << " target " << target;
+        ASSERT_EQ(BytesOf(pieces.ref), BytesOf(whole.ref)) << Name(dtype) << " op " << op << " target " << target;
       });
     }
   }
