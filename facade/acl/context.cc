@@ -4,9 +4,9 @@
 #include "runtime/context.h"
 #include "acl/acl.h"
 #include "check.h"
-#include "notify.h"
 #include "runtime/device.h"
 #include "runtime/objects.h"
+#include "state_callbacks.h"
 
 namespace reprise::facade {
 namespace {

@@ -18,11 +18,11 @@
 #include "capture/session.h"
 #include "check.h"
 #include "limits.h"
-#include "notify.h"
 #include "profile.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/thread.h"
+#include "state_callbacks.h"
 
 namespace reprise::facade {
 namespace {

@@ -5,11 +5,11 @@
 
 #include "acl/acl.h"
 #include "check.h"
-#include "notify.h"
 #include "runtime/device.h"
 #include "runtime/exception.h"
 #include "runtime/kernel.h"
 #include "runtime/thread.h"
+#include "state_callbacks.h"
 
 namespace reprise::facade {
 namespace {

@@ -45,8 +45,8 @@ enum class HandleKind : uint8_t {
 /// What a handle of the wrong sort looks like; for messages.
 enum class HandleState { kNull, kLive, kDestroyed, kWrongKind, kForeign };
 
-constexpr uint64_t HandleBits(const void* handle) { return reinterpret_cast<uint64_t>(handle); }
-constexpr uint8_t HandleKindBits(const void* handle) { return static_cast<uint8_t>(HandleBits(handle) >> 56); }
+inline uint64_t HandleBits(const void* handle) { return reinterpret_cast<uint64_t>(handle); }
+inline uint8_t HandleKindBits(const void* handle) { return static_cast<uint8_t>(HandleBits(handle) >> 56); }
 
 /// "stream", "event" …; null when the bits are not one of our kinds.
 const char* HandleKindName(uint8_t kind) noexcept;

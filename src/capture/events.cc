@@ -172,7 +172,9 @@ Status RecordEvent(Event& event, Stream& stream, bool external) {
     return error;
   }
   ir::EdgePayload payload{static_cast<ir::NodeId>(session->model().graph().nodes().size()), *event_id, event.flags()};
-  REPRISE_ASSIGN_OR_RETURN(const ir::NodeId node, session->AddNode(stream, ir::MakeTask(ir::kEdgeRecord, payload)));
+  bool taken = false;  // an edge owns nothing
+  REPRISE_ASSIGN_OR_RETURN(const ir::NodeId node,
+                           session->AddNode(stream, ir::MakeTask(ir::kEdgeRecord, payload), taken));
   session->records_.push_back(node);
   std::lock_guard event_lock(event.captured_mutex);
   event.captured = {session->id_, node};

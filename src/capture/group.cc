@@ -24,7 +24,7 @@ class Update final : public runtime::TaskSink {
   size_t replaced() const { return next_; }
   size_t size() const { return group_->slots.size(); }
 
-  Status Record(Stream& stream, const ir::Task& task) override;
+  Status Record(Stream& stream, const ir::Task& task, bool& taken) override;
   void Forget(Stream& stream) override {
     stream.set_sink(nullptr);
     group_->updater.store(nullptr);
@@ -69,39 +69,35 @@ Engine EngineOf(const ir::TaskType& type, const void* payload) {
   return {info.type_name, info.mix_ration};
 }
 
-Status Update::Record(Stream& stream, const ir::Task& task) {
-  const auto refuse = [&](Status error) {
-    task.Destroy();
-    return error;
-  };
+Status Update::Record(Stream& stream, const ir::Task& task, bool& taken) {
   if (task.type->kind != ir::TaskKind::kKernel && task.type->kind != ir::TaskKind::kClosure) {
-    return refuse(Error(507009, fmt::format("{} is updating a task group and takes kernels only, not {}",
-                                            stream.Describe(), task.type->name))
-                      .Hint("end the update with aclmdlRICaptureTaskUpdateEnd first"));
+    return Error(507009, fmt::format("{} is updating a task group and takes kernels only, not {}", stream.Describe(),
+                                     task.type->name))
+        .Hint("end the update with aclmdlRICaptureTaskUpdateEnd first");
   }
   if (next_ == group_->slots.size()) {
-    return refuse(Error(507000, fmt::format("the task group has {} kernels, and all of them are replaced", next_))
-                      .Hint("launch as many kernels as were captured in the group"));
+    return Error(507000, fmt::format("the task group has {} kernels, and all of them are replaced", next_))
+        .Hint("launch as many kernels as were captured in the group");
   }
   ir::TaskSlot* slot = group_->slots[next_];
   ir::HeldTask* current = slot->Acquire();
   const Engine wanted = EngineOf(current->type(), current->payload());
   current->Release();
   if (const Engine given = EngineOf(*task.type, task.payload); given != wanted) {
-    return refuse(
-        Error(507000, fmt::format("kernel {} of the task group is a {} kernel (mix ration {}), the replacement "
-                                  "a {} kernel (mix ration {})",
-                                  next_, wanted.name, wanted.mix_ration, given.name, given.mix_ration))
-            .Hint("launch the same kinds of kernels as were captured in the group"));
+    return Error(507000, fmt::format("kernel {} of the task group is a {} kernel (mix ration {}), the replacement "
+                                     "a {} kernel (mix ration {})",
+                                     next_, wanted.name, wanted.mix_ration, given.name, given.mix_ration))
+        .Hint("launch the same kinds of kernels as were captured in the group");
   }
   ReplacePayload payload{slot, nullptr};
+  taken = true;
   try {
     payload.task = ir::HeldTask::Create(task);
   } catch (const std::bad_alloc&) {
     return Error(207005, "no memory for the replacement of a kernel");
   }
   slot->Retain();
-  REPRISE_RETURN_IF_ERROR(stream.SubmitNow(ir::MakeTask(kReplace, payload)));
+  REPRISE_RETURN_IF_ERROR(stream.Enqueue(ir::MakeTask(kReplace, payload)));
   ++next_;
   return {};
 }

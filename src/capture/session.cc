@@ -158,13 +158,11 @@ Status Session::CheckGroups(Stream& stream, const ir::Task& task) {
   return error;
 }
 
-StatusOr<ir::NodeId> Session::AddNode(Stream& stream, const ir::Task& task) {
+StatusOr<ir::NodeId> Session::AddNode(Stream& stream, const ir::Task& task, bool& taken) {
   if (open_groups_ != 0) [[unlikely]] {
-    if (Status status = CheckGroups(stream, task); !status.ok()) {
-      task.Destroy();
-      return status;
-    }
+    REPRISE_RETURN_IF_ERROR(CheckGroups(stream, task));
   }
+  taken = true;
   try {
     const Member& member = MemberOf(stream);
     const ir::NodeId node = model_->graph().Add(member.lane, task);
@@ -184,13 +182,17 @@ StatusOr<ir::NodeId> Session::AddNode(Stream& stream, const ir::Task& task) {
   }
 }
 
-Status Session::Record(Stream& stream, const ir::Task& task) {
-  if (invalidated()) {  // accepted and dropped: the end of the capture tells
-    task.Destroy();
-    return {};
-  }
-  auto node = AddNode(stream, task);
+Status Session::Record(Stream& stream, const ir::Task& task, bool& taken) {
+  if (invalidated()) return {};  // accepted and dropped: the end of the capture tells
+  auto node = AddNode(stream, task, taken);
   return node.ok() ? Status() : std::move(node).status();
+}
+
+Status Session::Record(Stream& stream, const ir::Task& task) {
+  bool taken = false;
+  Status status = Record(stream, task, taken);
+  if (!taken) task.Destroy();
+  return status;
 }
 
 Status Session::Join(Stream& stream, Event& event, ir::NodeId record) {
@@ -320,7 +322,7 @@ StatusOr<Model*> End(Stream& stream) {
     return Error(207000, fmt::format("{} cannot be captured", stream.Describe()))
         .Hint("capture a stream made by aclrtCreateStream");
   }
-  std::lock_guard lock(context.capture_mutex);
+  std::unique_lock lock(context.capture_mutex);
   Session* session = Session::Of(stream);
   if (session == nullptr) return Error(107029, fmt::format("{} is not being captured", stream.Describe()));
   if (&session->origin() != &stream) {
@@ -370,6 +372,7 @@ StatusOr<Model*> End(Stream& stream) {
     if (model->is_sub()) {
       model->set_state(ModelState::kInvalidated);  // its root owns it, and cannot end any more
     } else {
+      lock.unlock();  // what closures of users own may call us when it goes
       Model::Discard(model);
     }
     return status;

@@ -55,7 +55,9 @@ class Session final : public runtime::TaskSink {
   const std::string& Describe() const { return description_; }
   const runtime::Context& context() const { return *context_; }
 
-  Status Record(runtime::Stream& stream, const ir::Task& task) override;
+  Status Record(runtime::Stream& stream, const ir::Task& task, bool& taken) override;
+  /// For tasks of our own, whose payloads may be destroyed under the lock.
+  Status Record(runtime::Stream& stream, const ir::Task& task);
   bool is_capture() const override { return true; }
   /// Only the teardown of the context destroys a stream that is being captured; the capture has been aborted then.
   void Forget(runtime::Stream& stream) override { stream.set_sink(nullptr); }
@@ -74,7 +76,7 @@ class Session final : public runtime::TaskSink {
 
   Member& MemberOf(const runtime::Stream& stream);
   Status CheckGroups(runtime::Stream& stream, const ir::Task& task);
-  StatusOr<ir::NodeId> AddNode(runtime::Stream& stream, const ir::Task& task);
+  StatusOr<ir::NodeId> AddNode(runtime::Stream& stream, const ir::Task& task, bool& taken);
   Status Join(runtime::Stream& stream, runtime::Event& event, ir::NodeId record);
   void Invalidate(Status why);
   void Detach();

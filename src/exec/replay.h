@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Replay: runs a plan again and again. Executions of one plan run one after another, in the order in which they were
-// submitted; nothing is allocated or locked between the launch and the end of a single-lane replay.
+// submitted. Between the launch and the end of a single-lane replay nothing is allocated and no lock is waited for: the
+// one that Finish takes is shared only with Cancel.
 //
 // The origin lane runs inside the stream that executes the graph; every other lane is a Runnable of the same scheduler.
 #pragma once

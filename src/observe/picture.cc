@@ -56,7 +56,7 @@ std::string Escape(std::string_view text) {
   return out;
 }
 
-std::string Shorten(std::string text, size_t most) {
+std::string Shorten(const std::string& text, size_t most) {
   return text.size() <= most ? text : text.substr(0, most - 1) + "…";
 }
 

@@ -30,8 +30,9 @@ class Stream;
 /// Takes the tasks of a stream instead of its queue. Implemented by the capture session.
 class TaskSink {
  public:
-  /// Owns the task's payload from the call on. Called with the context's capture_mutex held.
-  virtual Status Record(Stream& stream, const ir::Task& task) = 0;
+  /// Called with the context's capture_mutex held, hence `taken`: a task that is refused or dropped stays with the
+  /// caller, who destroys it without the lock, because closures of users may call us again.
+  virtual Status Record(Stream& stream, const ir::Task& task, bool& taken) = 0;
   /// False for the update of a task group: the stream then takes kernels only, but it is not being captured.
   virtual bool is_capture() const = 0;
   /// The stream is being destroyed: let go of it.

@@ -243,6 +243,8 @@ constexpr TaskType kClosure = {
         if (!status.ok()) context.Fail(std::move(status));
       } catch (const std::exception& error) {
         context.Fail(Error(507015, fmt::format("closure {} threw: {}", state.name, error.what())));
+      } catch (...) {
+        context.Fail(Error(507015, fmt::format("closure {} threw something that is no std::exception", state.name)));
       }
       return RunResult::kDone;
     },

@@ -12,8 +12,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <initializer_list>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -62,25 +64,28 @@ inline void DropMessage() { (void)aclGetRecentErrMsg(); }
 #define MUST(...) \
   ASSERT_TRUE(::reprise::testing::CheckAcl(0, (__VA_ARGS__), ::reprise::testing::FunctionOf(#__VA_ARGS__)))
 
-/// Holds up streams until it is opened. What waits outlives the gate.
+/// Holds up streams until it is opened.
 class Gate {
  public:
   ~Gate() { Open(); }
   void Block(aclrtStream stream) {
-    auto wait = [](void* state) {
-      const std::unique_ptr<Shared> shared(static_cast<Shared*>(state));
-      (*shared)->wait(false);
-    };
-    ASSERT_EQ(0, aclrtLaunchHostFunc(stream, wait, new Shared(open_)));
+    auto wait = [](void* open) { static_cast<std::atomic<bool>*>(open)->wait(false); };
+    ASSERT_EQ(0, aclrtLaunchHostFunc(stream, wait, &open_));
   }
   void Open() {
-    open_->store(true);
-    open_->notify_all();
+    open_.store(true);
+    open_.notify_all();
   }
 
  private:
-  using Shared = std::shared_ptr<std::atomic<bool>>;
-  Shared open_ = std::make_shared<std::atomic<bool>>(false);
+  // What waits outlives the gate, and an aborted stream never comes to it: the process owns the flags.
+  static std::atomic<bool>& NewFlag() {
+    static std::mutex mutex;
+    static auto* const flags = new std::deque<std::atomic<bool>>;
+    std::lock_guard lock(mutex);
+    return flags->emplace_back(false);
+  }
+  std::atomic<bool>& open_ = NewFlag();
 };
 
 /// A thread with device 0 current, which leaves no device behind.

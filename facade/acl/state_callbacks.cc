@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "notify.h"
+#include "state_callbacks.h"
 
 #include <set>
 
