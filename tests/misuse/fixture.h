@@ -157,8 +157,9 @@ class Misuse : public Runtime {
   }
 
   void TearDown() override {
-    EXPECT_EQ(0, aclrtSetCurrentContext(world_.context));
     EXPECT_EQ(0, aclrtFreeHost(world_.pinned));
+    if (gone_) return;
+    EXPECT_EQ(0, aclrtSetCurrentContext(world_.context));
     EXPECT_EQ(0, aclrtDestroyEvent(world_.event));
     EXPECT_EQ(0, aclrtDestroyContext(other_context_));
     Runtime::TearDown();
@@ -206,6 +207,21 @@ class Misuse : public Runtime {
     }
   }
 
+  /// The rows on a thread that has no current context.
+  void WithoutContext(const Rows& rows) {
+    SCOPED_TRACE("on a thread without a context");
+    std::thread([&] { RunRows(rows); }).join();
+    StillWorks();
+  }
+  /// The rows on this thread after its device was reset: every stream, context and piece of device memory is gone.
+  void AfterReset(const Rows& rows) {
+    SCOPED_TRACE("after a reset of the device");
+    MUST(aclrtDestroyContext(other_context_));
+    MUST(aclrtResetDeviceForce(0));
+    gone_ = true;
+    RunRows(rows);
+  }
+
   /// Captures `world_.captured`, one fill being in the capture.
   void BeginCapture(aclmdlRICaptureMode mode) {
     if (capture_stream_ == nullptr) capture_stream_ = NewStream();
@@ -245,6 +261,7 @@ class Misuse : public Runtime {
   uint8_t* progress_ = nullptr;  // device memory is host memory here
   uint8_t count_ = 0;
   aclrtStream capture_stream_ = nullptr;
+  bool gone_ = false;
 };
 
 // ---------------------------------------------------------------------------------------------------------------------
