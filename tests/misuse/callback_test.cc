@@ -10,6 +10,8 @@
 namespace reprise::testing {
 namespace {
 
+[[gnu::constructor]] void Environment(int, char** argv, char**) { RestartWith(argv, {{"REPRISE_DEVICES", "2"}}); }
+
 void Nothing(void*) {}
 void Count(void* counter) { static_cast<std::atomic<int>*>(counter)->fetch_add(1); }
 
@@ -140,6 +142,24 @@ TEST_F(CallbackMisuse, ThreadThatIsNotSubscribed) {
       ROW(107000, aclrtCacheLastTaskOpInfo(w.text, 4)),
       ROW(107000, aclrtCacheLastTaskExtendInfo(w.text, 4)),
   });
+}
+
+TEST_F(CallbackMisuse, ThreadOfAnotherDevice) {
+  MUST(aclrtSetDevice(1));
+  world_.bad = NewStream();
+  RunRows({
+      ROW(107012, aclrtSubscribeReport(World::kElsewhere, w.bad)),
+      ROW(107012, aclrtSubscribeHostFunc(Self(), w.bad)),
+      ROW(107003, aclrtSubscribeReport(World::kNobody, w.stream)),
+      ROW(107003, aclrtUnSubscribeReport(World::kElsewhere, w.elsewhere)),
+      ROW(107003, aclrtLaunchCallback(&Count, &w.calls, ACL_CALLBACK_BLOCK, w.subscribed)),
+      ROW(107003, aclrtLaunchHostFunc(w.stream, &Count, &w.calls)),
+      ROW(0, aclrtSubscribeReport(World::kNobody, w.bad)),
+  });
+  EXPECT_ACL(0, aclrtResetDeviceForce(1));
+  EXPECT_ACL(0, aclrtSetCurrentContext(world_.context));
+  EXPECT_ACL(107012, aclrtUnSubscribeReport(World::kNobody, world_.stream));  // ended with its stream
+  StillWorks();
 }
 
 TEST_F(CallbackMisuse, TooManyThreads) {

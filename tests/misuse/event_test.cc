@@ -8,6 +8,8 @@
 namespace reprise::testing {
 namespace {
 
+[[gnu::constructor]] void Environment(int, char** argv, char**) { RestartWith(argv, {{"REPRISE_DEVICES", "2"}}); }
+
 struct World : BasicWorld {
   aclrtEvent never = nullptr;        // aclrtCreateEvent, never recorded
   aclrtEvent flag = nullptr;         // classic, ACL_EVENT_SYNC
@@ -232,6 +234,35 @@ TEST_F(EventMisuse, BadStreams) {
   aclrtEventRecordedStatus status = ACL_EVENT_RECORDED_STATUS_NOT_READY;
   EXPECT_ACL(0, aclrtQueryEventStatus(world_.ex, &status));
   EXPECT_EQ(status, ACL_EVENT_RECORDED_STATUS_COMPLETE) << "no refused record counts";
+}
+
+TEST_F(EventMisuse, StreamsOfAnotherDevice) {
+  MUST(aclrtSetDevice(1));
+  const aclrtStream other = NewStream();
+  aclrtEvent event = nullptr;
+  MUST(aclrtCreateEventExWithFlag(&event, ACL_EVENT_SYNC));
+  MUST(aclrtSetCurrentContext(world_.context));
+  world_.bad = other;
+  Everywhere({
+      ROW(107003, aclrtRecordEvent(w.ex, w.bad)),
+      ROW(107003, aclrtStreamWaitEvent(w.bad, w.ex)),
+      ROW(107003, aclrtStreamWaitEventWithFlag(w.bad, w.ex, 0, 0)),
+      ROW(107003, aclrtResetEvent(w.flag, w.bad)),
+      ROW(107003, aclrtValueWrite(w.memory, 1, 0, w.bad)),
+  });
+  // Events order the streams of different devices.
+  EXPECT_ACL(0, aclrtSetDevice(1));
+  EXPECT_ACL(0, aclrtRecordEvent(event, other));
+  EXPECT_ACL(0, aclrtSetCurrentContext(world_.context));
+  EXPECT_ACL(0, aclrtStreamWaitEvent(world_.stream, event));
+  EXPECT_ACL(0, aclrtSynchronizeStreamWithTimeout(world_.stream, 10'000));
+  EXPECT_ACL(0, aclrtResetDeviceForce(1));
+  Everywhere({
+      ROW(107017, aclrtRecordEvent(w.ex, w.bad)),
+      ROW(107017, aclrtStreamWaitEvent(w.bad, w.ex)),
+  });
+  EXPECT_ACL(0, aclrtSynchronizeEvent(event));
+  EXPECT_ACL(0, aclrtDestroyEvent(event));
 }
 
 TEST_F(EventMisuse, SortsOfEventsThatDoNotAnswer) {
@@ -527,6 +558,10 @@ TEST_F(EventMisuse, RandomArguments) {
     for (size_t i = 0; i < live; ++i) EXPECT_ACL(0, aclrtDestroyStreamForce(streams[i]));
     for (size_t i = 0; i < 6; ++i) (void)aclrtDestroyEvent(events[i]);
     if (HasFailure()) return;
+    // A wait for something that nobody does any more would hold up the default stream, and the end of the test.
+    aclrtStream default_stream = nullptr;
+    MUST(aclrtCtxGetCurrentDefaultStream(&default_stream));
+    EXPECT_ACL(0, aclrtStreamAbort(default_stream));
     StillWorks();
   }
 }

@@ -255,6 +255,7 @@ class Misuse : public Runtime {
     DropMessage();
     EXPECT_TRUE(CheckAcl(code, row.run(world_), FunctionOf(row.call))) << row.call;
     EXPECT_TRUE(code == 0 || world_.out.untouched()) << row.call << " wrote something although it refused";
+    EXPECT_TRUE(code < 107000 || aclrtGetLastError(ACL_RT_THREAD_LEVEL) == code) << row.call;
     if (world_.captured != nullptr) ExpectCaptureActive(row.call);
   }
 

@@ -10,6 +10,8 @@
 namespace reprise::testing {
 namespace {
 
+[[gnu::constructor]] void Environment(int, char** argv, char**) { RestartWith(argv, {{"REPRISE_DEVICES", "2"}}); }
+
 constexpr size_t kPage = 4096;
 constexpr unsigned char kDeviceByte = 0x11;
 constexpr unsigned char kPinnedByte = 0x22;
@@ -285,6 +287,35 @@ TEST_F(MemoryMisuse, Configurations) {
     EXPECT_ACL(0, aclrtMalloc(&memory, 64, Policy(policy)));
     EXPECT_ACL(0, aclrtFree(memory));
   }
+}
+
+TEST_F(MemoryMisuse, MemoryOfAnotherDevice) {
+  void* block = nullptr;
+  MUST(aclrtSetDevice(1));
+  MUST(aclrtMalloc(&block, 1 << 20, ACL_MEM_MALLOC_NORMAL_ONLY));
+  const aclrtStream other = NewStream();
+  MUST(aclrtSetCurrentContext(world_.context));
+  Everywhere({"stream of another device", other},
+             {
+                 ROW(107003, aclrtMemcpyAsync(w.memory, 8, w.pinned, 8, ACL_MEMCPY_HOST_TO_DEVICE, w.bad)),
+                 ROW(107003, aclrtMemsetAsync(w.memory, 8, 0, 8, w.bad)),
+             });
+  Everywhere({"memory of another device", block},
+             {
+                 ROW(107000, aclrtFree(static_cast<char*>(w.bad) + 1)),
+                 ROW(107000, aclrtFreeHost(w.bad)),
+                 ROW(107000, aclrtMemcpyAsync(w.memory, 8192, w.bad, 8192, ACL_MEMCPY_DEVICE_TO_DEVICE, w.stream)),
+                 ROW(107001, aclrtGetMemUsageInfo(2, w.out.As<aclrtMemUsageInfo>(), 1, w.out.As<size_t>(2))),
+             });
+  // The address space is one: what lies on another device can be copied and freed.
+  EXPECT_ACL(0, aclrtMemcpy(block, 8, world_.memory, 8, ACL_MEMCPY_DEVICE_TO_DEVICE));
+  void* second = nullptr;
+  EXPECT_ACL(0,
+             aclrtMallocWithCfg(&second, 64, ACL_MEM_MALLOC_NORMAL_ONLY, world_.Config(ACL_RT_MEM_ATTR_DEVICE_ID, 1)));
+  EXPECT_ACL(0, aclrtFree(second));
+  EXPECT_ACL(0, aclrtResetDeviceForce(1));
+  EXPECT_ACL(107000, aclrtFree(block));
+  StillWorks();
 }
 
 TEST_F(MemoryMisuse, FreeOfWhatIsNoAllocation) {
