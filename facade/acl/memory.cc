@@ -115,6 +115,12 @@ Status RegisterHost(void* pointer, uint64_t size, bool mapped) {
         .Hint("allocate the memory with posix_memalign or mmap");
   }
   REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
+  // Tasks touch registered memory without asking, so it has to be there.
+  if (!reprise::device::IsAccessible(pointer, size)) {
+    return Error(107000, fmt::format("ptr {}: not all of its {} bytes are memory that the process can read and write",
+                                     fmt::ptr(pointer), size))
+        .Hint("register memory that is allocated, and unregister it before it is freed");
+  }
   return Memory().Register(context->device().id(), pointer, size, mapped);
 }
 

@@ -44,25 +44,6 @@ void* AllocateBytes(uint64_t bytes, bool* from_mmap) {
   return std::aligned_alloc(kMemoryAlignment, (bytes + kMemoryAlignment - 1) / kMemoryAlignment * kMemoryAlignment);
 }
 
-// Whether the process can read and write every byte of [begin, end). Also true when the kernel does not tell.
-bool IsAccessible(uintptr_t begin, uintptr_t end) {
-  std::FILE* maps = std::fopen("/proc/self/maps", "re");
-  if (maps == nullptr) return true;
-  char line[512];
-  bool at_start = true;  // of a line; a long path takes several reads
-  while (begin < end && std::fgets(line, sizeof line, maps) != nullptr) {
-    unsigned long long low = 0, high = 0;
-    char read = 0, write = 0;
-    if (at_start && std::sscanf(line, "%llx-%llx %c%c", &low, &high, &read, &write) == 4 && low <= begin &&
-        begin < high && read == 'r' && write == 'w') {
-      begin = high;  // mappings come in ascending order
-    }
-    at_start = std::strchr(line, '\n') != nullptr;
-  }
-  std::fclose(maps);
-  return begin >= end;
-}
-
 }  // namespace
 
 std::string DescribeRange(const MemoryRange& range) {
@@ -147,19 +128,12 @@ Status MemoryRegistry::Free(void* pointer, MemoryKind kind) {
 Status MemoryRegistry::Register(int device, void* pointer, uint64_t bytes, bool mapped) {
   const auto begin = reinterpret_cast<uintptr_t>(pointer);
   if (begin + bytes < begin) return Error(107000, fmt::format("the range of {} bytes wraps around", bytes));
-  const bool accessible = IsAccessible(begin, begin + bytes);
   std::unique_lock lock(mutex_);
   const auto next = ranges_.lower_bound(begin);
   const MemoryRange* clash = FindLocked(begin);
   if (clash == nullptr && next != ranges_.end() && next->first < begin + bytes) clash = &next->second;
   if (clash != nullptr) {
     return Error(507910, fmt::format("[{:#x}, {:#x}) overlaps {}", begin, begin + bytes, DescribeRange(*clash)));
-  }
-  // Tasks touch registered memory without asking, so it has to be there.
-  if (!accessible) {
-    return Error(107000,
-                 fmt::format("[{:#x}, {:#x}) is not memory that the process can read and write", begin, begin + bytes))
-        .Hint("register memory that is allocated, and unregister it before it is freed");
   }
   Insert({begin, bytes, MemoryKind::kRegisteredHost, device, kSmallPage, mapped, false});
   return {};
@@ -253,6 +227,26 @@ uint64_t MemoryRegistry::used_bytes(int device) const {
 uint64_t MemoryRegistry::peak_bytes(int device) const {
   std::shared_lock lock(mutex_);
   return peak_[static_cast<size_t>(device)];
+}
+
+bool IsAccessible(const void* pointer, uint64_t bytes) {
+  auto begin = reinterpret_cast<uintptr_t>(pointer);
+  const uintptr_t end = begin + bytes;
+  std::FILE* maps = std::fopen("/proc/self/maps", "re");
+  if (maps == nullptr) return true;
+  char line[512];
+  bool at_start = true;  // of a line; a long path takes several reads
+  while (begin < end && std::fgets(line, sizeof line, maps) != nullptr) {
+    unsigned long long low = 0, high = 0;
+    char read = 0, write = 0;
+    if (at_start && std::sscanf(line, "%llx-%llx %c%c", &low, &high, &read, &write) == 4 && low <= begin &&
+        begin < high && read == 'r' && write == 'w') {
+      begin = high;  // mappings come in ascending order
+    }
+    at_start = std::strchr(line, '\n') != nullptr;
+  }
+  std::fclose(maps);
+  return begin >= end;
 }
 
 bool CopyUntrusted(void* dst, const void* src, size_t bytes) noexcept {
