@@ -115,8 +115,10 @@ Status MadeBinary(StatusOr<KernelBinary*> made, aclrtBinHandle* out) {
 }
 
 Status CheckOptions(const aclrtBinaryLoadOptions* options) {
+  constexpr int64_t kMaxOptions = 64;  // more are garbage
   if (options == nullptr || options->numOpt == 0) return {};
   REPRISE_RETURN_IF_ERROR(NotNull(options->options, "options->options"));
+  REPRISE_RETURN_IF_ERROR(InRange(options->numOpt, 0, kMaxOptions, "options->numOpt"));
   for (size_t i = 0; i < options->numOpt; ++i) {
     REPRISE_RETURN_IF_ERROR(InRange(options->options[i].type, ACL_RT_BINARY_LOAD_OPT_LAZY_LOAD,
                                     ACL_RT_BINARY_LOAD_OPT_CPU_KERNEL_MODE, "options->options[].type"));

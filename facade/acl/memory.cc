@@ -39,6 +39,9 @@ constexpr uint64_t kHugeFrom = 1u << 20;
 constexpr uint64_t kHostRegisterAlignment = 4096;
 constexpr uint64_t kMaxCopy2dWidth = 5'000'000;
 constexpr uint64_t kMaxCopy2dHeight = 5'242'880;
+// Counts above these are garbage: arrays that they describe would not be read but run over.
+constexpr int64_t kMaxMallocAttributes = 64;
+constexpr int64_t kMaxBatches = 1 << 24;
 
 MemoryRegistry& Memory() { return MemoryRegistry::Get(); }
 
@@ -81,6 +84,7 @@ Status Malloc(void** out, size_t size, uint32_t policy, bool extra) {
 Status ReadConfig(const aclrtMallocConfig* config, runtime::Device** device) {
   if (config == nullptr || config->numAttrs == 0) return {};
   REPRISE_RETURN_IF_ERROR(NotNull(config->attrs, "cfg->attrs"));
+  REPRISE_RETURN_IF_ERROR(InRange(config->numAttrs, 0, kMaxMallocAttributes, "cfg->numAttrs"));
   for (size_t i = 0; i < config->numAttrs; ++i) {
     const aclrtMallocAttribute& attribute = config->attrs[i];
     REPRISE_RETURN_IF_ERROR(InRange(attribute.attr, ACL_RT_MEM_ATTR_RSV, ACL_RT_MEM_ATTR_VA_FLAG, "cfg->attrs[].attr"));
@@ -111,6 +115,12 @@ Status RegisterHost(void* pointer, uint64_t size, bool mapped) {
         .Hint("allocate the memory with posix_memalign or mmap");
   }
   REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
+  // Tasks touch registered memory without asking, so it has to be there.
+  if (!reprise::device::IsAccessible(pointer, size)) {
+    return Error(107000, fmt::format("ptr {}: not all of its {} bytes are memory that the process can read and write",
+                                     fmt::ptr(pointer), size))
+        .Hint("register memory that is allocated, and unregister it before it is freed");
+  }
   return Memory().Register(context->device().id(), pointer, size, mapped);
 }
 
@@ -255,6 +265,7 @@ StatusOr<Batch> ReadBatch(void** dsts, size_t* dest_maxs, void** srcs, size_t* s
   *fail_index = SIZE_MAX;
   REPRISE_RETURN_IF_ERROR(NotNull(sizes, "sizes"));
   if (count == 0) return Error(100000, "numBatches is 0, must be at least 1");
+  REPRISE_RETURN_IF_ERROR(InRange(count, 1, kMaxBatches, "numBatches"));
   Batch batch;
   bool all_zero = true;
   for (size_t i = 0; i < count; ++i) all_zero &= sizes[i] == 0;

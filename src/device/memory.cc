@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -226,6 +227,26 @@ uint64_t MemoryRegistry::used_bytes(int device) const {
 uint64_t MemoryRegistry::peak_bytes(int device) const {
   std::shared_lock lock(mutex_);
   return peak_[static_cast<size_t>(device)];
+}
+
+bool IsAccessible(const void* pointer, uint64_t bytes) {
+  auto begin = reinterpret_cast<uintptr_t>(pointer);
+  const uintptr_t end = begin + bytes;
+  std::FILE* maps = std::fopen("/proc/self/maps", "re");
+  if (maps == nullptr) return true;
+  char line[512];
+  bool at_start = true;  // of a line; a long path takes several reads
+  while (begin < end && std::fgets(line, sizeof line, maps) != nullptr) {
+    unsigned long long low = 0, high = 0;
+    char read = 0, write = 0;
+    if (at_start && std::sscanf(line, "%llx-%llx %c%c", &low, &high, &read, &write) == 4 && low <= begin &&
+        begin < high && read == 'r' && write == 'w') {
+      begin = high;  // mappings come in ascending order
+    }
+    at_start = std::strchr(line, '\n') != nullptr;
+  }
+  std::fclose(maps);
+  return begin >= end;
 }
 
 bool CopyUntrusted(void* dst, const void* src, size_t bytes) noexcept {

@@ -84,6 +84,9 @@ class MemoryRegistry {
   std::array<uint64_t, kMaxDevices> peak_{};
 };
 
+/// Whether the process can read and write every byte of the range. Also true when the kernel does not tell.
+bool IsAccessible(const void* pointer, uint64_t bytes);
+
 /// Copies although one side may be a wild address: the kernel checks it. False when it is.
 bool CopyUntrusted(void* dst, const void* src, size_t bytes) noexcept;
 

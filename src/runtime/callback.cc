@@ -27,14 +27,17 @@ struct Pending {
   void (*function)(void*);
   void* argument;
   std::atomic<bool> done{false};
+  bool dropped = false;  // written before done: its thread was unsubscribed, nobody has run it
   device::WaitList waiters;
 };
+
+using Queue = std::deque<std::shared_ptr<Pending>>;
 
 // The mailbox of one subscribed thread.
 struct ReportThread {
   int device;
   size_t streams = 0;
-  std::deque<std::shared_ptr<Pending>> queue;
+  Queue queue;
   std::condition_variable arrived;
 };
 
@@ -47,6 +50,31 @@ struct Registry {
 Registry& TheRegistry() {
   static auto* const registry = new Registry;
   return *registry;
+}
+
+// Takes one stream from its thread; with the last one the thread goes, and what it has not run is returned. Under the
+// registry's mutex.
+Queue RemoveStream(Registry& registry, std::map<uint64_t, std::shared_ptr<ReportThread>>::iterator thread) noexcept {
+  Queue left;
+  if (--thread->second->streams != 0) return left;
+  left.swap(thread->second->queue);
+  thread->second->arrived.notify_all();
+  registry.threads.erase(thread);
+  return left;
+}
+
+// Lets the streams go on that wait for callbacks which nobody will run.
+void Drop(const Queue& queue) noexcept {
+  for (const auto& pending : queue) {
+    pending->waiters.SetAndWake([&] {
+      pending->dropped = true;
+      pending->done.store(true, std::memory_order_release);
+    });
+  }
+}
+
+Status Unsubscribed(uint64_t thread_id) {
+  return Error(107015, fmt::format("thread {} is no longer subscribed; its callback was dropped", thread_id));
 }
 
 struct CallbackPayload {
@@ -75,8 +103,7 @@ RunResult RunCallback(RunContext& context, void* payload) {
     pending->function = p->function;
     pending->argument = p->argument;
     if (!Post(p->thread_id, pending)) {
-      context.Fail(
-          Error(107015, fmt::format("thread {} is no longer subscribed; its callback was dropped", p->thread_id)));
+      context.Fail(Unsubscribed(p->thread_id));
       return RunResult::kDone;
     }
     if (!p->blocks) return RunResult::kDone;
@@ -85,6 +112,7 @@ RunResult RunCallback(RunContext& context, void* payload) {
   Pending& pending = **p->pending;
   const auto done = [&pending] { return pending.done.load(std::memory_order_acquire); };
   if (!done() && pending.waiters.AddUnless(done, context.runnable(), &context.scheduler())) return RunResult::kParked;
+  if (pending.dropped) context.Fail(Unsubscribed(p->thread_id));
   delete p->pending;
   p->pending = nullptr;
   return RunResult::kDone;
@@ -127,7 +155,7 @@ Status SubscribeReport(uint64_t thread_id, Stream& stream) {
 
 Status UnsubscribeReport(uint64_t thread_id, Stream& stream) {
   Registry& registry = TheRegistry();
-  std::lock_guard lock(registry.mutex);
+  std::unique_lock lock(registry.mutex);
   const auto thread = registry.threads.find(thread_id);
   if (thread == registry.threads.end()) {
     return Error(107012, fmt::format("thread {} is not subscribed", thread_id));
@@ -137,23 +165,23 @@ Status UnsubscribeReport(uint64_t thread_id, Stream& stream) {
     return Error(107011, fmt::format("{} is not subscribed to thread {}", stream.Describe(), thread_id));
   }
   registry.thread_of.erase(it);
-  if (--thread->second->streams == 0) {
-    thread->second->arrived.notify_all();
-    registry.threads.erase(thread);
-  }
+  const Queue left = RemoveStream(registry, thread);
+  lock.unlock();
+  Drop(left);
   return {};
 }
 
 void ForgetSubscription(const Stream& stream) noexcept {
   Registry& registry = TheRegistry();
-  std::lock_guard lock(registry.mutex);
+  std::unique_lock lock(registry.mutex);
   const auto it = registry.thread_of.find(&stream);
   if (it == registry.thread_of.end()) return;
   const auto thread = registry.threads.find(it->second);
   registry.thread_of.erase(it);
-  if (thread == registry.threads.end() || --thread->second->streams != 0) return;
-  thread->second->arrived.notify_all();
-  registry.threads.erase(thread);
+  if (thread == registry.threads.end()) return;
+  const Queue left = RemoveStream(registry, thread);
+  lock.unlock();
+  Drop(left);
 }
 
 Status ProcessReport(int64_t timeout_ms) {
@@ -172,7 +200,7 @@ Status ProcessReport(int64_t timeout_ms) {
     thread->arrived.wait_for(lock, std::chrono::milliseconds(timeout_ms), arrived);
   }
   if (thread->queue.empty()) return Error(507012, fmt::format("no callback arrived within {} ms", timeout_ms));
-  std::deque<std::shared_ptr<Pending>> batch;
+  Queue batch;
   batch.swap(thread->queue);
   lock.unlock();
   for (const auto& pending : batch) {

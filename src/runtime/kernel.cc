@@ -2,15 +2,18 @@
 #include "runtime/kernel.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <new>
+#include <system_error>
 
 #include "base/fault.h"
 #include "runtime/exception.h"
@@ -66,6 +69,35 @@ bool IsElf(std::string_view bytes) {
   return bytes.substr(0, 4) ==
          "\x7f"
          "ELF";
+}
+
+bool StartsAsElf(const std::string& path) {
+  char magic[4] = {};
+  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
+  return IsElf({magic, sizeof magic});
+}
+
+// 107000 for a file that ends before its segments do: the dynamic loader would map them and die.
+Status CheckComplete(const std::string& source, const std::string& path) {
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  const auto bytes = static_cast<uint64_t>(in.tellg());
+  Elf64_Ehdr header;
+  in.seekg(0).read(reinterpret_cast<char*>(&header), sizeof header);
+  if (!in || header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_type != ET_DYN ||
+      header.e_phentsize != sizeof(Elf64_Phdr)) {
+    return {};  // nothing that would be mapped
+  }
+  in.seekg(static_cast<std::streamoff>(header.e_phoff));
+  for (unsigned i = 0; i < header.e_phnum; ++i) {
+    Elf64_Phdr segment;
+    in.read(reinterpret_cast<char*>(&segment), sizeof segment);
+    if (!in ||
+        (segment.p_type == PT_LOAD && (segment.p_offset > bytes || segment.p_filesz > bytes - segment.p_offset))) {
+      return Error(107000, fmt::format("{} is cut off: it has {} bytes, fewer than its segments", source, bytes))
+          .Hint("copy or build the file again");
+    }
+  }
+  return {};
 }
 
 std::string ReadFile(const std::string& path) {
@@ -240,6 +272,7 @@ StatusOr<KernelBinary*> KernelBinary::Make(std::string source, void* library, co
 }
 
 StatusOr<KernelBinary*> KernelBinary::Open(const std::string& source, const std::string& path) {
+  REPRISE_RETURN_IF_ERROR(CheckComplete(source, path));
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     // An ELF file for another machine, such as a device binary: loadable, but it holds no kernels for this device.
@@ -264,10 +297,17 @@ StatusOr<KernelBinary*> KernelBinary::LoadFile(const std::string& path) {
   if (const size_t dot = path.rfind('.'); dot != std::string::npos && path.compare(dot, 3, ".so") != 0) {
     shared = path.substr(0, dot) + ".so";
   }
-  if (access(shared.c_str(), R_OK) == 0) return Open(path, shared);
+  // Devices and pipes can be opened, too, but reading them need not end.
+  std::error_code ignored;
+  if (access(shared.c_str(), R_OK) == 0 && std::filesystem::is_regular_file(shared, ignored) && StartsAsElf(shared)) {
+    return Open(path, shared);
+  }
   if (access(path.c_str(), R_OK) != 0 || FaultPoint("kernel.file")) {
     return Error(107009, fmt::format("{} cannot be opened: {}", path, std::strerror(errno)))
         .Hint("pass the path of a kernel binary, or a key given to repriseRegisterKernels");
+  }
+  if (!std::filesystem::is_regular_file(path, ignored)) {
+    return Error(107000, fmt::format("{} is not a regular file", path)).Hint("pass the path of a kernel binary");
   }
   std::string image = ReadFile(path);
   const bool is_json = path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0;
@@ -281,9 +321,8 @@ StatusOr<KernelBinary*> KernelBinary::LoadFile(const std::string& path) {
 
 StatusOr<KernelBinary*> KernelBinary::LoadData(const void* data, size_t bytes) {
   const std::string_view view(static_cast<const char*>(data), bytes);
-  if (const RepriseKernelTable* table = FindKey(view.substr(0, view.find('\0')))) {
-    return Make(std::string(view), nullptr, table);
-  }
+  const std::string_view key = view.substr(0, view.find('\0'));
+  if (const RepriseKernelTable* table = FindKey(key)) return Make(std::string(key), nullptr, table);
   if (!IsElf(view)) return Error(107000, fmt::format("the {} bytes of data are no ELF file", bytes));
   const int fd = FaultPoint("kernel.file") ? -1 : memfd_create("reprise-kernels", MFD_CLOEXEC);
   if (fd < 0) return Error(207005, "no temporary file for the kernel binary");
@@ -341,7 +380,7 @@ StatusOr<KernelFunction*> KernelBinary::FindByName(const std::string& name) cons
 StatusOr<KernelFunction*> KernelBinary::FindByEntry(uint64_t entry) const {
   std::string known;
   for (const auto& function : functions_) {
-    if (function->desc->entry == entry) return function.get();
+    if (entry != 0 && function->desc->entry == entry) return function.get();  // 0: has none
     known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", function->desc->entry, function->name);
   }
   return Error(507027, fmt::format("{} has no kernel with entry {}", source_, entry))
@@ -369,7 +408,7 @@ Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blo
   std::unique_ptr<std::byte[]> block(new std::byte[args_bytes]);
   std::memcpy(block.get(), args, args_bytes);
   for (const ArgumentPlaceholder& slot : placeholders) {
-    if (slot.address_offset + 8u > args_bytes || slot.data_offset >= args_bytes) {
+    if (uint64_t{slot.address_offset} + sizeof(void*) > args_bytes || slot.data_offset >= args_bytes) {
       return Error(107000, fmt::format("placeholder {{{}, {}}} lies outside of the {} bytes of arguments",
                                        slot.address_offset, slot.data_offset, args_bytes));
     }
@@ -383,6 +422,9 @@ Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blo
 
 Status LaunchWithDeviceArgs(Stream& stream, KernelFunction& function, uint32_t blocks,
                             const LaunchAttributes& attributes, const void* args, size_t args_bytes) {
+  if (args_bytes > UINT32_MAX) {
+    return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, UINT32_MAX));
+  }
   KernelPayload header{&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kDevice};
   return Submit(stream, header, nullptr, 0);
 }
@@ -391,7 +433,7 @@ StatusOr<uint32_t> KernelArgs::Append(const void* value, size_t bytes) {
   if (finalized_) return Error(107000, "the argument list is finalized").Hint("append before aclrtKernelArgsFinalize");
   if (params_.size() >= kMaxParams) return Error(107000, fmt::format("the list has {} parameters already", kMaxParams));
   const size_t offset = block_.size();
-  if (offset + bytes > kMaxArgsBytes) {
+  if (bytes > kMaxArgsBytes - offset) {
     return Error(107000, fmt::format("the arguments exceed {} bytes", kMaxArgsBytes));
   }
   block_.resize(offset + (bytes + 7) / 8 * 8);
@@ -415,7 +457,14 @@ StatusOr<KernelArgs::Param*> KernelArgs::Find(uint32_t param) {
 StatusOr<void*> KernelArgs::PlaceholderBuffer(uint32_t param, size_t bytes) {
   REPRISE_ASSIGN_OR_RETURN(Param * entry, Find(param));
   if (!entry->placeholder) return Error(107000, fmt::format("parameter {} is not a placeholder", param));
-  entry->buffer.reset(new std::byte[bytes]());
+  if (bytes > kMaxArgsBytes) {
+    return Error(107000, fmt::format("dataSize is {}, the arguments must not exceed {} bytes", bytes, kMaxArgsBytes));
+  }
+  if (entry->buffer == nullptr || bytes > entry->buffer_bytes) {
+    // The caller may still hold the address of the smaller one.
+    if (entry->buffer != nullptr) outgrown_.push_back(std::move(entry->buffer));
+    entry->buffer.reset(new std::byte[bytes]());
+  }
   entry->buffer_bytes = bytes;
   return static_cast<void*>(entry->buffer.get());
 }

@@ -138,6 +138,7 @@ class KernelArgs {
   KernelFunction& function_;
   std::vector<Param> params_;
   std::vector<std::byte> block_;
+  std::vector<std::unique_ptr<std::byte[]>> outgrown_;
   bool finalized_ = false;
 };
 
