@@ -265,9 +265,10 @@ RunResult Replay::Run(RunContext& context, Progress& progress) {
   const int32_t stream_id = context.stream_id;
   const uint32_t task_id = context.task_id;
   if (progress.phase == Progress::kRunning) {
+    void* const* const outer = context.bindings;  // of the graph whose conditional task runs us
     context.bindings = progress.bindings;
     const RunResult result = RunLane(0, context);
-    context.bindings = nullptr;
+    context.bindings = outer;
     context.stream_id = stream_id;
     context.task_id = task_id;
     if (result != RunResult::kDone) return result;
