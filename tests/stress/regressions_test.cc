@@ -44,5 +44,23 @@ TEST_F(Regressions, ExternalEventsBehindAConditionalTask) {
   EXPECT_THAT(log.Ids(), ElementsAre(1, 2, 3));
 }
 
+// A task handle of a destroyed model must not name a task of a model that came later, however many have come.
+TEST_F(Regressions, TaskHandlesDoNotComeBack) {
+  const Log log = NewLog();
+  const aclrtStream s = NewStream();
+  aclmdlRITask first = nullptr;
+  for (int i = 0; i < 300; ++i) {
+    Begin(s, kRelaxed);
+    MUST(Append(s, log, 1));
+    const aclmdlRI model = End(s);
+    if (first == nullptr) {
+      first = FindTask(model, ACL_MODEL_RI_TASK_KERNEL);
+    } else {
+      EXPECT_ACL(107017, aclmdlRITaskDisable(first));
+    }
+    DestroyModel(model);
+  }
+}
+
 }  // namespace
 }  // namespace reprise::stress
