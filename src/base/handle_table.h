@@ -123,18 +123,13 @@ class HandleTable {
     return live_;
   }
 
+  /// Visits every live object. No object is erased meanwhile, so `visit` must be short and leave the table alone.
   template <class Visit>
   void ForEach(Visit visit) const {
-    std::vector<T*> objects;
-    {
-      std::lock_guard lock(mutex_);
-      for (uint32_t i = 0; i < size_; ++i) {
-        if (T* object = chunks_[i / kChunk].load(std::memory_order_relaxed)[i % kChunk].object) {
-          objects.push_back(object);
-        }
-      }
+    std::lock_guard lock(mutex_);
+    for (uint32_t i = 0; i < size_; ++i) {
+      if (T* object = chunks_[i / kChunk].load(std::memory_order_relaxed)[i % kChunk].object) visit(object);
     }
-    for (T* object : objects) visit(object);
   }
 
  private:

@@ -129,9 +129,9 @@ class Threads : public Device {
 // Some threads capture, each its own streams; others replay one model, and two change the kernels of it and of a model
 // of their own.
 TEST_F(Threads, CapturesReplaysAndUpdatesSideBySide) {
-  const int rounds = Loops(150, 15);
+  const int rounds = Loops(1500, 15);
   const aclrtStream s = NewStream();
-  uint64_t* const log = NewLog(1 << 16);
+  uint64_t* const log = NewLog(1 << 18);
   uint64_t* const shared_cell = NewCells(1);
   aclmdlRI shared = nullptr;
   aclrtTaskGrp group = nullptr;
@@ -237,7 +237,7 @@ TEST_F(Threads, CapturesReplaysAndUpdatesSideBySide) {
 
 // Executions that overlapped would lose updates: the kernels read, pause and write.
 TEST_F(Threads, ExecutionsOfOneModelTakeTurns) {
-  const int rounds = Loops(100, 20);
+  const int rounds = Loops(1000, 20);
   const aclrtStream origin = NewStream();
   const aclrtStream forked = NewStream();
   uint64_t* const cells = NewCells(2);
@@ -278,7 +278,7 @@ TEST_F(Threads, ExecutionsOfOneModelTakeTurns) {
 
 // Streams, events and memory come and go on some threads while others work; some synchronise everything.
 TEST_F(Threads, ObjectsComeAndGo) {
-  const int rounds = Loops(400, 40);
+  const int rounds = Loops(4000, 40);
   Crew crew(context());
   crew.Add(2, [&](int) {  // short-lived streams, destroyed with work in them
     for (int round = 0; round < rounds; ++round) {
@@ -340,7 +340,7 @@ TEST_F(Threads, DestroyedHandlesAreRefusedOnEveryThread) {
     aclmdlRITask task;
     aclrtTaskGrp group;
   };
-  const int rounds = Loops(600, 60);
+  const int rounds = Loops(6000, 60);
   constexpr int kMakers = 2;
   std::vector<std::vector<Dead>> graves(kMakers, std::vector<Dead>(static_cast<size_t>(rounds)));
   std::array<std::atomic<int>, kMakers> dug{};
@@ -433,7 +433,7 @@ struct Submitter {
 };
 
 TEST_F(Threads, HostFunctionsSubmitWork) {
-  const int rounds = Loops(150, 20);
+  const int rounds = Loops(20000, 100);
   const auto submit = [](void* data) {
     auto& self = *static_cast<Submitter*>(data);
     if (aclrtSetCurrentContext(self.context) != 0) ++self.failures;
@@ -482,7 +482,7 @@ class OtherContext {
 
 // The default context is made, synchronised and reset again and again while others work in contexts of their own.
 TEST_F(Threads, DeviceIsResetWhileOtherContextsWork) {
-  const int rounds = Loops(150, 20);
+  const int rounds = Loops(20000, 100);
   ASSERT_OK(aclrtResetDevice(0));  // the default context of the fixture goes, so that the threads are the only users
   std::atomic<int> working{3};
   Crew crew(nullptr);
@@ -525,7 +525,7 @@ TEST_F(Threads, DeviceIsResetWhileOtherContextsWork) {
 
 // Every thread sets and resets the device by itself; the last one out frees what is left, and nothing of the next user.
 TEST_F(Threads, ThreadsSetAndResetTheDevice) {
-  const int rounds = Loops(400, 60);
+  const int rounds = Loops(10000, 200);
   ASSERT_OK(aclrtResetDevice(0));
   Crew crew(nullptr);
   crew.Add(4, [&](int number) {
@@ -550,6 +550,31 @@ TEST_F(Threads, ThreadsSetAndResetTheDevice) {
   });
   crew.Run();
   ASSERT_OK(aclrtSetDevice(0));
+}
+
+// Tasks of the whole device are dropped while other threads make and destroy streams.
+TEST_F(Threads, TasksAreAbortedWhileStreamsComeAndGo) {
+  const int rounds = Loops(2000, 60);
+  uint64_t* const cells = NewCells(3);
+  std::atomic<int> working{3};
+  Crew crew(context());
+  crew.Add(3, [&](int number) {
+    for (int round = 0; round < rounds; ++round) {
+      const aclrtStream stream = NewStream();
+      for (int i = 0; i < 5; ++i) EXPECT_OK(AxpbOn(stream, cells + number));
+      const aclError result = Sync(stream);
+      EXPECT_TRUE(result == 0 || result == 107022) << result;
+      EXPECT_OK(aclrtDestroyStream(stream));
+    }
+    --working;
+  });
+  crew.Add(1, [&](int) {
+    do {
+      EXPECT_OK(aclrtDeviceTaskAbort(0, kWaitMs));
+    } while (working > 0);
+  });
+  crew.Run();
+  EXPECT_OK(aclrtFree(cells));
 }
 
 }  // namespace
