@@ -223,7 +223,7 @@ Intents Generate(uint64_t seed) {
       {Intent::kFork, 4},      {Intent::kJoin, 3},        {Intent::kEnd, 10},       {Intent::kGroup, 6},
       {Intent::kUpdate, 8},    {Intent::kExecute, 24},    {Intent::kWaitOut, 2},    {Intent::kDestroy, 2},
       {Intent::kSetKernel, 4}, {Intent::kDisable, 3},     {Intent::kNewStream, 1},  {Intent::kNewEvent, 1},
-      {Intent::kProbe, 5},     {Intent::kConditional, 3},
+      {Intent::kProbe, 5},     {Intent::kConditional, 3}, {Intent::kSpoil, 2},      {Intent::kAbort, 1},
   };
   static_assert(std::size(kWeights) == Intent::kKinds);
   int total = 0;
@@ -648,6 +648,44 @@ class Lowerer {
     model(slot).live = true;
   }
 
+  // The capture comes to nothing.
+  void EndInVain(int slot, int code) {
+    Capture& c = capture(slot);
+    Call& call = Emit(Call::kEnd, c.origin);
+    call.slot = slot;
+    call.expected = code;
+    for (const int lane : c.model.lanes) member_[At(lane)] = -1;
+    c = {};
+  }
+
+  // A wait across captures invalidates both; what follows is accepted and dropped.
+  void Spoil(const Intent& intent) {
+    if (!captured(intent.s) || !captured(intent.t) || slot_of(intent.s) == slot_of(intent.t)) return;
+    const int first = slot_of(intent.s);
+    const int second = slot_of(intent.t);
+    const int e = PickEvent(true);
+    EmitRecord(e, intent.s);
+    Call& wait = Emit(Call::kWait, intent.t);
+    wait.event = e;
+    wait.slot = second;
+    wait.expected = 107032;
+    Rng rng(intent.seed);
+    for (const int stream : {intent.s, intent.t}) {
+      Call& call = Emit(Call::kEffect, stream);
+      call.slot = slot_of(stream);
+      call.effects = {DrawEffect(rng)};
+    }
+    EndInVain(first, 507903);
+    EndInVain(second, 507903);
+  }
+
+  // An end with a stream that has not joined.
+  void Abort(const Intent& intent) {
+    if (!captured(intent.s) || captured(intent.t)) return;
+    Fork(intent);
+    EndInVain(slot_of(intent.s), 107025);
+  }
+
   void Destroy(int slot) {
     if (!model(slot).live) return;
     Emit(Call::kDestroy).slot = slot;
@@ -878,6 +916,8 @@ class Lowerer {
           LowerEffects(s, {first, DrawEffect(rng)}, Call::kConditional, intent);
         }
         break;
+      case Intent::kSpoil: Spoil(intent); break;
+      case Intent::kAbort: Abort(intent); break;
       case Intent::kUpdate: Update(intent); break;
       case Intent::kExecute: Execute(intent); break;
       case Intent::kWaitOut:

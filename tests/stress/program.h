@@ -102,6 +102,8 @@ struct Intent {
     kEnd,
     kGroup,
     kConditional,
+    kSpoil,
+    kAbort,
     kUpdate,
     kExecute,
     kWaitOut,

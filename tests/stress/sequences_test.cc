@@ -115,15 +115,20 @@ TEST_F(Sequences, MemoryIsAsInOrderOfTheCalls) {
 // The programs would prove little if their interesting parts were left out.
 TEST_F(Sequences, ProgramsUseEveryCall) {
   std::map<Call::Kind, int> count;
+  std::map<int, int> refusals;
   int executions = 0;
   for (uint64_t seed = 1; seed <= 1000; ++seed) {
     for (const Call& call : Lower(Generate(seed))) {
       ++count[call.kind];
+      ++refusals[call.expected];
       executions += call.kind == Call::kExecute && call.expected == 0 ? 1 : 0;
     }
   }
   for (int kind = Call::kEffect; kind <= Call::kPageableCopy; ++kind) {
     EXPECT_GE(count[static_cast<Call::Kind>(kind)], 20) << "kind of call " << kind;
+  }
+  for (const int code : {107000, 107024, 107025, 107027, 107028, 107032, 107036, 507011, 507903}) {
+    EXPECT_GE(refusals[code], 10) << "refusal " << code;
   }
   EXPECT_GE(executions, 600);
 }
