@@ -12,7 +12,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 PREFIX ?= $(CURDIR)/prefix
 JOBS ?= $(shell nproc)
-PRESETS ?= release
+PRESETS ?= release asan tsan
 
 .PHONY: demo test sanitize conformance bench lint format install deps dev-deps clean
 

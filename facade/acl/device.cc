@@ -144,6 +144,37 @@ constexpr size_t kBusIdBytes = 13;  // with the closing zero
 
 std::string BusId(const Device& device) { return fmt::format("0000:{:02x}:00.0", device.physical_id()); }
 
+// Drops what is queued on all streams of the device, and waits for what runs.
+Status DropTasks(const Device& device, uint32_t timeout_ms, const Deadline& deadline) {
+  // Other threads may destroy streams of theirs meanwhile; one that is visited waits with that.
+  struct Visited {
+    std::vector<Stream*> streams;
+    ~Visited() {
+      for (Stream* stream : streams) stream->visitors.fetch_sub(1, std::memory_order_release);
+    }
+  } visited;
+  runtime::Contexts().ForEach([&](Context* context) {
+    if (&context->device() != &device) return;
+    context->ForEachStream([&](Stream& stream) {
+      visited.streams.push_back(&stream);
+      stream.visitors.fetch_add(1, std::memory_order_relaxed);
+    });
+  });
+  for (Stream* stream : visited.streams) stream->Abort(107022);
+  for (const Stream* stream : visited.streams) {
+    // Not Synchronize: that would take the 107022 away from those who wait for the stream.
+    while (!stream->IsIdle()) {
+      if (deadline && Clock::now() >= *deadline) {
+        return Error(107035, fmt::format("a task of {} still runs after {} ms", stream->Describe(), timeout_ms))
+            .Culprit(stream->Describe())
+            .Hint("allow more time; a running task ends by itself and is not interrupted");
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+  return {};
+}
+
 Status AbortTasks(int32_t device_id, uint32_t timeout_ms) {
   REPRISE_ASSIGN_OR_RETURN(const Device* device, runtime::FindDevice(device_id));
   REPRISE_RETURN_IF_ERROR(InRange(timeout_ms, 0, kMaxAbortTimeoutMs, "timeout"));
@@ -161,24 +192,7 @@ Status AbortTasks(int32_t device_id, uint32_t timeout_ms) {
   };
   const Deadline deadline = runtime::DeadlineAfterMs(timeout_ms == 0 ? -1 : int64_t{timeout_ms});
   REPRISE_RETURN_IF_ERROR(call(ACL_RT_DEVICE_TASK_ABORT_PRE, "PRE"));
-
-  std::vector<Stream*> streams;
-  runtime::Contexts().ForEach([&](Context* context) {
-    if (&context->device() != device) return;
-    context->ForEachStream([&](Stream& stream) { streams.push_back(&stream); });
-  });
-  for (Stream* stream : streams) stream->Abort(107022);
-  for (const Stream* stream : streams) {
-    // Not Synchronize: that would take the 107022 away from those who wait for the stream.
-    while (!stream->IsIdle()) {
-      if (deadline && Clock::now() >= *deadline) {
-        return Error(107035, fmt::format("a task of {} still runs after {} ms", stream->Describe(), timeout_ms))
-            .Culprit(stream->Describe())
-            .Hint("allow more time; a running task ends by itself and is not interrupted");
-      }
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
-  }
+  REPRISE_RETURN_IF_ERROR(DropTasks(*device, timeout_ms, deadline));
   return call(ACL_RT_DEVICE_TASK_ABORT_POST, "POST");
 }
 

@@ -30,22 +30,18 @@ using runtime::NotNullInner;
 
 namespace reprise::facade {
 
-// A task handle is the model's slot and the node: nothing has to be stored for a million tasks.
-//   bits 63..56 kind, 55..36 model slot (20 bits), 35..32 low bits of the model's generation, 31..0 node
+// A task handle is the model's serial number and the node: nothing has to be stored for a million tasks.
+//   bits 63..56 kind, 55..32 serial number, 31..0 node
 aclmdlRITask TaskHandle(const Model& model, ir::NodeId node) {
-  const uint64_t bits = HandleBits(model.handle());
-  const uint64_t slot = bits & 0xFFFFF;
-  const uint64_t generation = (bits >> 32) & 0xF;
-  return reinterpret_cast<aclmdlRITask>((uint64_t{static_cast<uint8_t>(HandleKind::kTask)} << 56) | (slot << 36) |
-                                        (generation << 32) | node);
+  return reinterpret_cast<aclmdlRITask>((uint64_t{static_cast<uint8_t>(HandleKind::kTask)} << 56) |
+                                        (uint64_t{model.serial()} << 32) | node);
 }
 
 StatusOr<TaskRef> FindTask(aclmdlRITask task, const char* api) {
   REPRISE_RETURN_IF_ERROR(NotNullInner(task, "task"));
   const uint64_t bits = HandleBits(task);
   if (reprise::HandleKindBits(task) == static_cast<uint8_t>(HandleKind::kTask)) {
-    const auto slot = static_cast<uint32_t>((bits >> 36) & 0xFFFFF);
-    Model* model = capture::Models().FindSlot(slot, static_cast<uint32_t>((bits >> 32) & 0xF), 0xF);
+    Model* model = capture::FindSerial(static_cast<uint32_t>(bits >> 32) & 0xFFFFFF);
     const auto node = static_cast<ir::NodeId>(bits);
     if (model != nullptr && node < model->graph().nodes().size()) {
       REPRISE_RETURN_IF_ERROR(NotSub(*model, api));

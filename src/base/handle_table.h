@@ -96,15 +96,6 @@ class HandleTable {
                                                                                                  : nullptr;
   }
 
-  /// The live object in a slot if the masked generation matches; for handles that embed a slot of this table.
-  T* FindSlot(uint32_t index, uint32_t generation, uint32_t mask) const noexcept {
-    if (index / kChunk >= kMaxChunks) return nullptr;
-    const Slot* chunk = chunks_[index / kChunk].load(std::memory_order_acquire);
-    if (chunk == nullptr) return nullptr;
-    const uint64_t bits = chunk[index % kChunk].handle.load(std::memory_order_acquire);
-    return bits != 0 && ((bits >> 32) & mask) == generation ? chunk[index % kChunk].object : nullptr;
-  }
-
   /// Forgets the handle and returns its object, or null when it was not live.
   T* Erase(const void* handle) noexcept {
     std::lock_guard lock(mutex_);
@@ -132,18 +123,13 @@ class HandleTable {
     return live_;
   }
 
+  /// Visits every live object. No object is erased meanwhile, so `visit` must be short and leave the table alone.
   template <class Visit>
   void ForEach(Visit visit) const {
-    std::vector<T*> objects;
-    {
-      std::lock_guard lock(mutex_);
-      for (uint32_t i = 0; i < size_; ++i) {
-        if (T* object = chunks_[i / kChunk].load(std::memory_order_relaxed)[i % kChunk].object) {
-          objects.push_back(object);
-        }
-      }
+    std::lock_guard lock(mutex_);
+    for (uint32_t i = 0; i < size_; ++i) {
+      if (T* object = chunks_[i / kChunk].load(std::memory_order_relaxed)[i % kChunk].object) visit(object);
     }
-    for (T* object : objects) visit(object);
   }
 
  private:

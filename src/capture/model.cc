@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <mutex>
 #include <new>
+#include <shared_mutex>
+#include <unordered_map>
 
 #include "base/fault.h"
 #include "base/log.h"
@@ -23,6 +26,29 @@ constexpr auto kDestroyPatience = std::chrono::seconds(10);
 runtime::IdPool& ModelIds() {
   static auto* const ids = new runtime::IdPool(1 << 20);
   return *ids;
+}
+
+struct Serials {
+  std::shared_mutex mutex;
+  std::unordered_map<uint32_t, Model*> models;
+  uint32_t last = 0;
+
+  uint32_t Take(Model* model) {
+    std::lock_guard lock(mutex);
+    do {
+      last = (last + 1) & 0xFFFFFF;
+    } while (!models.emplace(last, model).second);
+    return last;
+  }
+  void Return(uint32_t serial) {
+    std::lock_guard lock(mutex);
+    models.erase(serial);
+  }
+};
+
+Serials& TheSerials() {
+  static auto* const serials = new Serials;
+  return *serials;
 }
 
 }  // namespace
@@ -109,6 +135,13 @@ const char* StateName(ModelState state) {
   return "unknown";
 }
 
+Model* FindSerial(uint32_t serial) {
+  Serials& serials = TheSerials();
+  std::shared_lock lock(serials.mutex);
+  const auto it = serials.models.find(serial);
+  return it != serials.models.end() ? it->second : nullptr;
+}
+
 StatusOr<Model*> FindModel(const void* handle) { return runtime::FindObject(Models(), handle, "model"); }
 
 StatusOr<Model*> FindOwnModel(const void* handle) {
@@ -141,7 +174,15 @@ StatusOr<Model*> Model::Create(Context& context, ModelKind kind, Model* parent) 
   return model;
 }
 
+Model::Model(Context& context, ModelKind kind, Model* parent)
+    : context_(context),
+      kind_(kind),
+      parent_(parent),
+      serial_(TheSerials().Take(this)),
+      graph_(std::make_unique<ir::Graph>()) {}
+
 Model::~Model() {
+  TheSerials().Return(serial_);
   replay_.reset();
   graph_.reset();  // conditional tasks refer to bodies, so they go first
   for (Model* body : bodies_) {

@@ -34,6 +34,9 @@ StatusOr<Model*> FindModel(const void* handle);
 /// The same and 107002 / 107004 unless the model belongs to the current context.
 StatusOr<Model*> FindOwnModel(const void* handle);
 
+/// The live model with this serial number, or null; see Model::serial.
+Model* FindSerial(uint32_t serial);
+
 enum class ModelKind : uint8_t { kCaptured, kSub, kBuilt };
 enum class ModelState : uint8_t { kNone, kCapturing, kInvalidated, kReady, kUpdating, kFault };
 const char* StateName(ModelState state);
@@ -102,6 +105,8 @@ class Model final : public runtime::ContextResident {
   Model* parent() const { return parent_; }
   runtime::Context& context() const { return context_; }
   uint32_t id() const { return static_cast<uint32_t>(id_); }
+  /// Part of the handles of the model's tasks: 24 bits that no other model gets before 2^24 models have come.
+  uint32_t serial() const { return serial_; }
   std::string name() const;
   void set_name(std::string name);
   std::string Describe() const;
@@ -161,8 +166,7 @@ class Model final : public runtime::ContextResident {
 
  private:
   friend struct GraphTask;
-  Model(runtime::Context& context, ModelKind kind, Model* parent)
-      : context_(context), kind_(kind), parent_(parent), graph_(std::make_unique<ir::Graph>()) {}
+  Model(runtime::Context& context, ModelKind kind, Model* parent);
   void CollectResets(std::vector<exec::Replay::CellReset>& resets) const;
   ~Model();
   /// One record for each external record or wait of one execution.
@@ -175,6 +179,7 @@ class Model final : public runtime::ContextResident {
   Model* const parent_;
   void* handle_ = nullptr;
   int32_t id_ = -1;
+  const uint32_t serial_;
   std::atomic<ModelState> state_{ModelState::kNone};
   mutable std::mutex name_mutex_;
   std::string name_;

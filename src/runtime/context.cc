@@ -19,6 +19,7 @@ HandleTable<Context, HandleKind::kContext>& Contexts() {
 
 StatusOr<Context*> Context::Create(Device& device, bool is_primary) {
   if (FaultPoint("context")) return Error(207005, "no further context can be made (injected fault)");
+  std::lock_guard lock(device.contexts_mutex);
   auto* context = new Context(device, is_primary);
   context->handle_ = Contexts().Insert(context);
   if (context->handle_ == nullptr) {

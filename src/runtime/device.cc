@@ -83,6 +83,7 @@ Status Device::DestroyPrimary(std::unique_lock<std::mutex>& lock) {
   lock.unlock();  // destruction waits for work, which may take the lock through a callback
   Context::Destroy(context);
   // Explicit contexts keep the device's memory; only the last user frees what the program forgot.
+  std::lock_guard contexts_lock(contexts_mutex);
   if (Context::CountOn(*this) == 0) device::MemoryRegistry::Get().FreeAllOfDevice(id_);
   return {};
 }

@@ -64,6 +64,10 @@ class Device {
   Status ReleaseForce();
   bool primary_active() const;
 
+  /// Held while a context of the device is made, and while the memory of a device without contexts is freed: nobody
+  /// gets memory in between that would be taken away again. Rank: below the primary context's lock.
+  std::mutex contexts_mutex;
+
   std::mutex limits_mutex;
   CoreLimits limits;  ///< guarded by limits_mutex
 
