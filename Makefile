@@ -2,8 +2,8 @@
 # otherwise it prints the one command to run).
 #
 #   make demo                 capture a program, replay it, show result, gain and a picture
-#   make test                 all tests
-#   make sanitize             the same under AddressSanitizer+UBSan and under ThreadSanitizer
+#   make test                 all tests: optimised, under AddressSanitizer and UBSan, under ThreadSanitizer
+#   make test PRESETS=release one of these rows (release, asan, tsan; debug too)
 #   make conformance          which items of the specification are covered and pass
 #   make bench                benchmarks, as a table
 #   make lint                 format, layers, generated files, clang-tidy
@@ -14,16 +14,13 @@ PREFIX ?= $(CURDIR)/prefix
 JOBS ?= $(shell nproc)
 PRESETS ?= release asan tsan
 
-.PHONY: demo test sanitize conformance bench lint format install deps dev-deps clean
+.PHONY: demo test conformance bench lint format install deps dev-deps clean
 
 demo: deps
 	@scripts/demo.sh "$(CURDIR)/build/demo"
 
 test: deps
 	@scripts/run_tests.sh $(PRESETS)
-
-sanitize: deps
-	@scripts/run_tests.sh asan tsan
 
 conformance: deps
 	@scripts/run_tests.sh --only conformance release
