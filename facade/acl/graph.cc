@@ -19,6 +19,7 @@
 using namespace reprise::facade;  // NOLINT: this file defines only C functions
 using reprise::Error;
 using reprise::Status;
+using reprise::StatusOr;
 namespace capture = reprise::capture;
 namespace observe = reprise::observe;
 namespace runtime = reprise::runtime;
@@ -33,6 +34,13 @@ constexpr size_t kMaxNameBytes = 512;
 
 // Stream flags that cannot execute a graph.
 constexpr uint32_t kNotExecutable = ACL_STREAM_PERSISTENT | ACL_STREAM_CPU_SCHEDULE | ACL_STREAM_DEVICE_USE_ONLY;
+
+// The stream to capture: its flags count before its owner.
+StatusOr<runtime::Stream*> FindCapturable(aclrtStream stream) {
+  REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, runtime::FindAnyStream(stream));
+  REPRISE_RETURN_IF_ERROR(capture::CheckFlags(*found));
+  return runtime::FindStream(stream);
+}
 
 Status CheckNotCapturingModel(const Model& model, const char* api) {
   if (model.state() != capture::ModelState::kCapturing && model.state() != capture::ModelState::kInvalidated) return {};
@@ -59,7 +67,7 @@ aclError aclmdlRICaptureBegin(aclrtStream stream, aclmdlRICaptureMode mode) {
   return Api("aclmdlRICaptureBegin", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
     REPRISE_RETURN_IF_ERROR(InRange(mode, 0, 2, "mode"));
-    REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, runtime::FindStream(stream));
+    REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, FindCapturable(stream));
     return capture::Begin(*found, static_cast<capture::CaptureMode>(mode));
   });
 }
@@ -74,12 +82,8 @@ aclError aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI, acl
       return Error(107000, fmt::format("{} is not a body of a conditional task", model->Describe()))
           .Hint("pass a model that aclmdlRIAddCondTask returned");
     }
-    REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, runtime::FindStream(stream));
+    REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, FindCapturable(stream));
     REPRISE_ASSIGN_OR_RETURN(model, capture::FindOwnModel(modelRI));
-    if (model->state() != capture::ModelState::kNone) {
-      return Error(107026,
-                   fmt::format("{} is {}: a body is captured once", model->Describe(), StateName(model->state())));
-    }
     return capture::Begin(*found, static_cast<capture::CaptureMode>(mode), model);
   });
 }
@@ -102,6 +106,7 @@ aclError aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI* modelRI) {
   return Api("aclmdlRICaptureEnd", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, runtime::FindAnyStream(stream));
+    REPRISE_RETURN_IF_ERROR(capture::CheckFlags(*found));
     // A null modelRI leaves the capture as it is; on a stream without capture the more telling error comes first. The
     // model of a body is known to the caller.
     const capture::CaptureInfo info = capture::Info(*found);
@@ -109,7 +114,8 @@ aclError aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI* modelRI) {
       return runtime::NotNullInner(modelRI, "modelRI");
     }
     REPRISE_ASSIGN_OR_RETURN(found, runtime::FindStream(stream));
-    if (modelRI != nullptr) *modelRI = nullptr;
+    REPRISE_RETURN_IF_ERROR(capture::CheckCapturable(*found));
+    if (modelRI != nullptr) *modelRI = nullptr;  // from here on there is an answer, if only that there is none
     REPRISE_ASSIGN_OR_RETURN(Model * model, capture::End(*found));
     if (modelRI != nullptr) *modelRI = model->handle();
     return {};

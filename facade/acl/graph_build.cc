@@ -71,8 +71,10 @@ aclError aclmdlRIBindStream(aclmdlRI modelRI, aclrtStream stream, uint32_t flag)
                                        "ACL_MODEL_STREAM_FLAG_DEFAULT",
                                        flag));
     }
-    REPRISE_ASSIGN_OR_RETURN(const ModelAndStream both, FindBoth(modelRI, stream));
-    return capture::Bind(*both.model, *both.stream, flag == ACL_MODEL_STREAM_FLAG_HEAD);
+    // What is wrong with model and stream counts before whose they are.
+    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindModel(modelRI));
+    REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindAnyStream(stream));
+    return capture::Bind(*model, *found, flag == ACL_MODEL_STREAM_FLAG_HEAD);
   });
 }
 
@@ -131,8 +133,8 @@ aclError aclrtSwitchStream(void* leftValue, aclrtCondition cond, void* rightValu
     REPRISE_RETURN_IF_ERROR(InRange(cond, ACL_RT_EQUAL, ACL_RT_LESS_OR_EQUAL, "cond"));
     REPRISE_RETURN_IF_ERROR(InRange(dataType, ACL_RT_SWITCH_INT32, ACL_RT_SWITCH_INT64, "dataType"));
     const bool is_int64 = dataType == ACL_RT_SWITCH_INT64;
-    REPRISE_RETURN_IF_ERROR(DeviceReaches(leftValue, is_int64 ? 8 : 4, "leftValue"));
-    REPRISE_RETURN_IF_ERROR(DeviceReaches(rightValue, is_int64 ? 8 : 4, "rightValue"));
+    REPRISE_RETURN_IF_ERROR(DeviceReachesCell(leftValue, is_int64 ? 8 : 4, "leftValue"));
+    REPRISE_RETURN_IF_ERROR(DeviceReachesCell(rightValue, is_int64 ? 8 : 4, "rightValue"));
     REPRISE_ASSIGN_OR_RETURN(Stream * target, runtime::FindStream(trueStream));
     REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
     return capture::SubmitSwitch(*on, leftValue, rightValue, static_cast<exec::SwitchCondition>(cond), is_int64,
@@ -159,7 +161,7 @@ aclError aclrtSetLabel(aclrtLabel label, aclrtStream stream) {
     REPRISE_RETURN_IF_ERROR(NotNull(label, "label"));
     REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
     REPRISE_ASSIGN_OR_RETURN(capture::Label * found, FindLabel(label));
-    REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindAnyStream(stream));
+    REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
     return capture::SetLabel(*found, *on);
   });
 }
@@ -215,7 +217,7 @@ aclError aclrtSwitchLabelByIndex(void* ptr, uint32_t maxValue, aclrtLabelList la
     REPRISE_ASSIGN_OR_RETURN(const capture::LabelList* list,
                              runtime::FindObject(capture::LabelLists(), labelList, "label list"));
     REPRISE_RETURN_IF_ERROR(InRange(maxValue, 1, static_cast<int64_t>(list->targets.size()), "maxValue"));
-    REPRISE_RETURN_IF_ERROR(DeviceReaches(ptr, 4, "ptr"));
+    REPRISE_RETURN_IF_ERROR(DeviceReachesCell(ptr, 4, "ptr"));
     REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
     return capture::SubmitLabelSwitch(*on, ptr, maxValue, *list);
   });

@@ -55,6 +55,10 @@ Status DestroyStream(const char* api, aclrtStream handle, Stream::DestroyMode mo
         .Hint("destroy the context, or reset the device");
   }
   REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*stream, api));
+  if (stream->bound_model.load() != nullptr) {
+    return Error(107005, fmt::format("{} cannot be destroyed: it is bound to a built model", stream->Describe()))
+        .Hint("unbind it with aclmdlRIUnbindStream, or destroy the model first");
+  }
   AnnounceStream(*stream, ACL_RT_STREAM_STATE_DESTROY_PRE);
   Stream::Destroy(stream, mode);
   return {};

@@ -48,6 +48,26 @@ HandleTable<LabelList, HandleKind::kLabelList>& LabelLists() {
 
 StatusOr<Model*> BeginBuild(runtime::Context& context) { return Model::Create(context, ModelKind::kBuilt); }
 
+namespace {
+
+// Whether the model ends somewhere as it stands now: streams may have been unbound or cleaned since.
+bool HasEndTask(const Model& model) {
+  for (const BoundStream& bound : model.bound()) {
+    for (const ir::Node& node : bound.stream->stored()->nodes()) {
+      if (node.type == &exec::kEndTask) return true;
+    }
+  }
+  return false;
+}
+
+Status CheckNotBuilt(const Model& model, const char* api) {
+  if (model.state() == ModelState::kNone) return {};
+  return Error(107000, fmt::format("{} is not allowed on {}: it was built already", api, model.Describe()))
+      .Hint("bind the streams before aclmdlRIBuildEnd, and call that once");
+}
+
+}  // namespace
+
 Status Bind(Model& model, Stream& stream, bool is_head) {
   REPRISE_RETURN_IF_ERROR(CheckBuilt(model, "aclmdlRIBindStream"));
   REPRISE_RETURN_IF_ERROR(CheckNotCapturing(stream, "aclmdlRIBindStream"));
@@ -67,12 +87,15 @@ Status Bind(Model& model, Stream& stream, bool is_head) {
                                      stream.Describe(), stream.flags()))
         .Hint("create it with aclrtCreateStreamWithConfig and ACL_STREAM_PERSISTENT");
   }
+  REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const Model* own_model, FindOwnModel(model.handle()));
+  REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const Stream* own_stream, runtime::FindStream(stream.handle()));
+  if (stream.bound_model.load() == nullptr) REPRISE_RETURN_IF_ERROR(CheckNotBuilt(model, "aclmdlRIBindStream"));
   const void* nobody = nullptr;
   if (!stream.bound_model.compare_exchange_strong(nobody, &model)) {
     return Error(107005, fmt::format("{} is bound to a model already", stream.Describe()))
         .Hint("unbind it with aclmdlRIUnbindStream first");
   }
-  model.bound().push_back({&stream, stream.stored(), is_head});
+  model.bound().push_back({&stream, is_head});
   return {};
 }
 
@@ -90,19 +113,19 @@ Status AddEndTask(Model& model, Stream& stream) {
   REPRISE_RETURN_IF_ERROR(CheckBuilt(model, "aclmdlRIEndTask"));
   REPRISE_RETURN_IF_ERROR(CheckNotCapturing(stream, "aclmdlRIEndTask"));
   if (stream.bound_model.load() != &model) return NotBound(stream, model, 507000);
-  if (model.has_end) {
+  if (HasEndTask(model)) {
     return Error(507000, fmt::format("{} has an end task already", model.Describe()))
         .Hint("call aclmdlRIEndTask once, on the stream that finishes last");
   }
   uint64_t nothing = 0;
-  REPRISE_RETURN_IF_ERROR(stream.Submit(ir::MakeTask(exec::kEndTask, nothing)));
-  model.has_end = true;
-  return {};
+  return stream.Submit(ir::MakeTask(exec::kEndTask, nothing));
 }
 
 Status EndBuild(Model& model) {
   REPRISE_RETURN_IF_ERROR(CheckBuilt(model, "aclmdlRIBuildEnd"));
+  REPRISE_RETURN_IF_ERROR(CheckNotBuilt(model, "aclmdlRIBuildEnd"));
   REPRISE_RETURN_IF_ERROR(model.SealProgram());
+  model.has_end = HasEndTask(model);
   for (const BoundStream& bound : model.bound()) bound.stream->stored_sealed = true;
   model.set_state(ModelState::kReady);
   return {};

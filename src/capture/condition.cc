@@ -86,18 +86,27 @@ Status AddConditionTask(runtime::Stream& stream, Condition& condition, Condition
         .Culprit(session.Describe())
         .Hint("create one handle for each conditional task");
   }
+  if (bodies.size() > static_cast<uint64_t>(Model::Available())) {
+    return Error(207005, fmt::format("{} bodies are wanted, {} models are left", bodies.size(), Model::Available()))
+        .Culprit("parameter params.size")
+        .Hint("pass the number of bodies in params.size, and destroy models that are no longer needed");
+  }
+  const size_t others = session.model().bodies().size();
   ConditionPayload payload{new ConditionTask{kind, condition.cell, {}}};
   for (size_t i = 0; i < bodies.size(); ++i) {
     auto body = Model::Create(stream.context(), ModelKind::kSub, &session.model());
     if (!body.ok()) {
       delete payload.task;
+      session.model().DropBodies(others);
       return std::move(body).status();
     }
     payload.task->bodies.push_back(*body);
   }
-  // From here on the bodies belong to the model, whether or not the task can be added.
   const std::vector<Model*> made = payload.task->bodies;
-  REPRISE_RETURN_IF_ERROR(session.Record(stream, ir::MakeTask(kCondition, payload)));
+  if (Status status = session.Record(stream, ir::MakeTask(kCondition, payload)); !status.ok()) {
+    session.model().DropBodies(others);
+    return status;
+  }
   condition.used = true;
   for (size_t i = 0; i < bodies.size(); ++i) bodies[i] = made[i]->handle();
   return {};

@@ -36,22 +36,23 @@ class Update final : public runtime::TaskSink {
   size_t next_ = 0;
 };
 
-// The replacement, in order with the other work of the update stream.
+// The replacement, in order with the other work of the update stream. A persistent stream stores it and may run it
+// many times.
 struct ReplacePayload {
   ir::TaskSlot* slot;  // one reference
-  ir::HeldTask* task;  // one reference, given to the slot when the task runs
+  ir::HeldTask* task;  // one reference
 };
 
 constexpr ir::TaskType kReplace = {ir::TaskKind::kNop, "TASK_UPDATE",
                                    [](device::RunContext&, void* payload) {
                                      auto* p = static_cast<ReplacePayload*>(payload);
+                                     p->task->Retain();
                                      p->slot->Replace(p->task);
-                                     p->task = nullptr;
                                      return ir::RunResult::kDone;
                                    },
                                    [](void* payload) noexcept {
                                      auto* p = static_cast<ReplacePayload*>(payload);
-                                     if (p->task != nullptr) p->task->Release();
+                                     p->task->Release();
                                      p->slot->Release();
                                    }};
 
@@ -154,6 +155,9 @@ Status BeginUpdate(Stream& stream, TaskGroup& group) {
   if (UpdateOf(stream) != nullptr) {
     return Error(107033, fmt::format("{} is updating a task group already", stream.Describe()))
         .Hint("end that update with aclmdlRICaptureTaskUpdateEnd first");
+  }
+  if (const Session* session = Session::Of(stream)) {  // begun since the caller looked
+    return Error(107027, fmt::format("{} is being captured", stream.Describe())).Culprit(session->Describe());
   }
   Stream* nobody = nullptr;
   if (!group.updater.compare_exchange_strong(nobody, &stream)) {

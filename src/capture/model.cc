@@ -207,6 +207,15 @@ Model::~Model() {
   ModelIds().Return(id_);
 }
 
+int64_t Model::Available() { return ModelIds().available(); }
+
+void Model::DropBodies(size_t keep) {
+  for (; bodies_.size() > keep; bodies_.pop_back()) {
+    Models().Erase(bodies_.back()->handle_);
+    delete bodies_.back();
+  }
+}
+
 void Model::Discard(Model* model) {
   model->context_.RemoveResident(model);
   Models().Erase(model->handle_);
@@ -219,6 +228,7 @@ void Model::ReleaseFromContext() {
   // teardown of its stream, which follows; until then the model must stay.
   if (!WaitIdle(Clock::now() + kDestroyPatience)) {
     context_.ForEachStream([](Stream& stream) { stream.Abort(107023); });
+    if (own_stream_ != nullptr) own_stream_->Abort(107023);  // it is not in the context's list
     WaitIdle(std::nullopt);
   }
   Models().Erase(handle_);
@@ -343,7 +353,7 @@ void Model::Seal() {
 
 Status Model::SealProgram() {
   std::vector<exec::ProgramLane> lanes;
-  for (const BoundStream& bound : bound_) lanes.push_back({bound.tasks, bound.is_head});
+  for (const BoundStream& bound : bound_) lanes.push_back({bound.stream->stored(), bound.is_head});
   REPRISE_ASSIGN_OR_RETURN(auto plan, exec::Plan::CompileProgram(lanes));
   replay_ = std::make_unique<exec::Replay>(std::move(plan), context_.device().scheduler());
   return {};

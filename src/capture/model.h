@@ -71,7 +71,6 @@ HandleTable<Condition, HandleKind::kCondition>& Conditions();
 /// A stream bound to a built model.
 struct BoundStream {
   runtime::Stream* stream;
-  std::shared_ptr<ir::Graph> tasks;
   bool is_head;
 };
 
@@ -137,9 +136,14 @@ class Model final : public runtime::ContextResident {
   StatusOr<Condition*> AddCondition(uint64_t default_value, bool assign_default);
   const std::vector<std::unique_ptr<Condition>>& conditions() const { return conditions_; }
   const std::vector<Model*>& bodies() const { return bodies_; }
+  /// Forgets the newest bodies until `keep` are left: their conditional task could not be added.
+  void DropBodies(size_t keep);
+  /// How many models can still be made.
+  static int64_t Available();
 
   std::vector<BoundStream>& bound() { return bound_; }
-  /// Built models: an end task has been submitted.
+  const std::vector<BoundStream>& bound() const { return bound_; }
+  /// Built models: the program has an end task.
   bool has_end = false;
 
   /// The capture is over: compiles the plan. Also after parameters have changed.

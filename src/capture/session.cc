@@ -74,11 +74,8 @@ Status CheckFlags(const Stream& stream) {
       .Hint("capture a stream made by aclrtCreateStream");
 }
 
-// ---------------------------------------------------------------------------------------------- begin, record, join
-
-Status Begin(Stream& stream, CaptureMode mode, Model* body) {
+Status CheckCapturable(const Stream& stream) {
   REPRISE_RETURN_IF_ERROR(CheckFlags(stream));
-  Context& context = stream.context();
   if (stream.bound_model.load() != nullptr) {
     return Error(107005, fmt::format("{} is bound to a built model", stream.Describe()))
         .Hint("unbind it with aclmdlRIUnbindStream, or capture another stream");
@@ -87,7 +84,18 @@ Status Begin(Stream& stream, CaptureMode mode, Model* body) {
     return Error(207000, fmt::format("{} cannot be captured", stream.Describe()))
         .Hint("capture a stream made by aclrtCreateStream");
   }
+  return {};
+}
+
+// ---------------------------------------------------------------------------------------------- begin, record, join
+
+Status Begin(Stream& stream, CaptureMode mode, Model* body) {
+  REPRISE_RETURN_IF_ERROR(CheckCapturable(stream));
+  Context& context = stream.context();
   std::lock_guard lock(context.capture_mutex);
+  if (body != nullptr && body->state() != ModelState::kNone) {
+    return Error(107026, fmt::format("{} is {}: a body is captured once", body->Describe(), StateName(body->state())));
+  }
   if (Session* session = Session::Of(stream)) {
     return Error(107027, fmt::format("{} is being captured already", stream.Describe())).Culprit(session->Describe());
   }
@@ -316,13 +324,8 @@ const Model* UnfinishedBody(const Model& model) {
 }  // namespace
 
 StatusOr<Model*> End(Stream& stream) {
-  REPRISE_RETURN_IF_ERROR(CheckFlags(stream));
-  Context& context = stream.context();
-  if (stream.is_default()) {
-    return Error(207000, fmt::format("{} cannot be captured", stream.Describe()))
-        .Hint("capture a stream made by aclrtCreateStream");
-  }
-  std::unique_lock lock(context.capture_mutex);
+  REPRISE_RETURN_IF_ERROR(CheckCapturable(stream));
+  std::unique_lock lock(stream.context().capture_mutex);
   Session* session = Session::Of(stream);
   if (session == nullptr) return Error(107029, fmt::format("{} is not being captured", stream.Describe()));
   if (&session->origin() != &stream) {

@@ -122,6 +122,8 @@ bool UnsafeIsRefused(runtime::Context& context);
 
 /// 507000 for a stream whose creation flags exclude captures.
 Status CheckFlags(const runtime::Stream& stream);
+/// The same, 107005 for a stream that is bound to a built model, 207000 for a default stream.
+Status CheckCapturable(const runtime::Stream& stream);
 /// 107027 when the stream is being captured; `api` for the message.
 Status CheckNotCapturing(const runtime::Stream& stream, const char* api);
 /// 107027 when any stream of the context is being captured.
