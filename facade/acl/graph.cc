@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "acl/acl.h"
+#include "base/log.h"
 #include "capture/model.h"
 #include "capture/session.h"
 #include "check.h"
@@ -227,6 +228,11 @@ aclError aclmdlRIDestroy(aclmdlRI modelRI) {
     REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindModel(modelRI));
     REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIDestroy"));
     REPRISE_RETURN_IF_ERROR(CheckNotCapturingModel(*model, "aclmdlRIDestroy"));
+    // The specification: no error, and no effect. It goes with its context.
+    if (runtime::ThisThread().context != model->context().handle()) {
+      REPRISE_LOG(kWarning, "ASCENDCL", "{} is not destroyed: its context is not current", model->Describe());
+      return {};
+    }
     return Model::Destroy(model);
   });
 }

@@ -37,8 +37,8 @@ std::string DescribeBadHandle(HandleState state, const void* handle, const char*
     case HandleState::kNull: return fmt::format("the {} handle is null", expected);
     case HandleState::kDestroyed: return fmt::format("{} handle {} was destroyed", expected, fmt::ptr(handle));
     case HandleState::kWrongKind:
-      return fmt::format("{} is a handle of a {}, not of a {}", fmt::ptr(handle),
-                         HandleKindName(HandleKindBits(handle)), expected);
+      return fmt::format("{} is a handle of kind {}, not {}", fmt::ptr(handle), HandleKindName(HandleKindBits(handle)),
+                         expected);
     case HandleState::kForeign:
     case HandleState::kLive: break;
   }
