@@ -21,6 +21,7 @@
 #include "profile.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
+#include "runtime/memory_pool.h"
 #include "runtime/thread.h"
 #include "state_callbacks.h"
 
@@ -76,7 +77,9 @@ Status Reset(int32_t device_id, Status (Device::*release)()) {
 Status SynchronizeCurrent(const char* api, int64_t timeout_ms) {
   REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
   REPRISE_RETURN_IF_ERROR(capture::CheckNoCaptureIn(*context, api));
-  return context->Synchronize(timeout_ms);
+  Status status = context->Synchronize(timeout_ms);
+  runtime::MemoryPool::TrimAll();
+  return status;
 }
 
 Status CheckCoreType(aclrtDevResLimitType type) {

@@ -9,8 +9,10 @@
 #include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/event.h"
+#include "runtime/memory_pool.h"
 #include "runtime/report.h"
 #include "runtime/tasks.h"
+#include "share_key.h"
 
 namespace reprise::facade {
 namespace {
@@ -43,25 +45,14 @@ Status NotEx(const Event& event, const char* api) {
       .Hint("use aclrtQueryEventStatus");
 }
 
-// Whether the newest record has run; `fallback` when there is none.
-bool LatestDone(Event& event, bool fallback) {
-  runtime::EventRecord* record = event.Latest();
-  if (record == nullptr) return fallback;
-  const bool done = record->done();
-  record->Release();
-  return done;
-}
-
 Status SynchronizeEvent(aclrtEvent handle, int32_t timeout_ms, const char* api) {
   REPRISE_RETURN_IF_ERROR(NotNull(handle, "event"));
   REPRISE_RETURN_IF_ERROR(IsTimeout(timeout_ms));
   REPRISE_ASSIGN_OR_RETURN(Event * event, FindEvent(handle));
   REPRISE_RETURN_IF_ERROR(AnswersHost(*event, api, ACL_EVENT_EXTERNAL | ACL_EVENT_DEVICE_USE_ONLY));
   REPRISE_RETURN_IF_ERROR(capture::CheckEventNotCaptured(*event, api));
-  runtime::EventRecord* record = event->Latest();
-  if (record == nullptr) return {};
-  const bool done = record->Wait(runtime::DeadlineAfterMs(timeout_ms));
-  record->Release();
+  const bool done = event->WaitLatest(runtime::DeadlineAfterMs(timeout_ms));
+  runtime::MemoryPool::TrimAll();
   if (done) return {};
   return Error(507047, fmt::format("the latest record of {} has not run within {} ms", event->Describe(), timeout_ms));
 }
@@ -213,7 +204,7 @@ aclError aclrtQueryEvent(aclrtEvent event, aclrtEventStatus* status) {
     REPRISE_RETURN_IF_ERROR(NotEx(*found, "aclrtQueryEvent"));
     REPRISE_RETURN_IF_ERROR(AnswersHost(*found, "aclrtQueryEvent", ACL_EVENT_EXTERNAL | ACL_EVENT_DEVICE_USE_ONLY));
     REPRISE_RETURN_IF_ERROR(capture::CheckEventNotCaptured(*found, "aclrtQueryEvent"));
-    *status = LatestDone(*found, false) ? ACL_EVENT_STATUS_COMPLETE : ACL_EVENT_STATUS_NOT_READY;
+    *status = found->LatestDone(false) ? ACL_EVENT_STATUS_COMPLETE : ACL_EVENT_STATUS_NOT_READY;
     return {};
   });
 }
@@ -227,7 +218,7 @@ aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus* statu
         AnswersHost(*found, "aclrtQueryEventStatus", ACL_EVENT_EXTERNAL | ACL_EVENT_DEVICE_USE_ONLY));
     REPRISE_RETURN_IF_ERROR(capture::CheckEventNotCaptured(*found, "aclrtQueryEventStatus"));
     *status =
-        LatestDone(*found, found->is_ex()) ? ACL_EVENT_RECORDED_STATUS_COMPLETE : ACL_EVENT_RECORDED_STATUS_NOT_READY;
+        found->LatestDone(found->is_ex()) ? ACL_EVENT_RECORDED_STATUS_COMPLETE : ACL_EVENT_RECORDED_STATUS_NOT_READY;
     return {};
   });
 }
@@ -243,7 +234,7 @@ aclError aclrtQueryEventWaitStatus(aclrtEvent event, aclrtEventWaitStatus* statu
     REPRISE_RETURN_IF_ERROR(capture::CheckEventNotCaptured(*found, "aclrtQueryEventWaitStatus"));
     // Waits of a plain event are bound to its records: when the newest has run, so have they.
     const bool pending = found->has_flag_semantics() ? found->flag().pending_waits.load(std::memory_order_acquire) != 0
-                                                     : !LatestDone(*found, true);
+                                                     : !found->LatestDone(true);
     *status = pending ? ACL_EVENT_WAIT_STATUS_NOT_READY : ACL_EVENT_WAIT_STATUS_COMPLETE;
     return {};
   });
@@ -306,6 +297,28 @@ aclError aclrtGetEventAvailNum(uint32_t* eventCount) {
     REPRISE_RETURN_IF_ERROR(NotNull(eventCount, "eventCount"));
     REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
     *eventCount = static_cast<uint32_t>(context->device().event_ids().available());
+    return {};
+  });
+}
+
+aclError aclrtIpcGetEventHandle(aclrtEvent event, aclrtIpcEventHandle* handle) {
+  return Api("aclrtIpcGetEventHandle", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(handle, "handle"));
+    REPRISE_RETURN_IF_ERROR(NotNull(event, "event"));
+    REPRISE_ASSIGN_OR_RETURN(runtime::Event * found, FindEvent(event));
+    REPRISE_ASSIGN_OR_RETURN(const reprise::device::ShareKey key, found->Export());
+    WriteKey(key, handle->reserved, sizeof handle->reserved);
+    return {};
+  });
+}
+
+aclError aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, aclrtEvent* event) {
+  return Api("aclrtIpcOpenEventHandle", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(event, "event"));
+    REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
+    REPRISE_ASSIGN_OR_RETURN(const reprise::device::ShareKey key, ReadKey(handle.reserved, sizeof handle.reserved));
+    REPRISE_ASSIGN_OR_RETURN(runtime::Event * made, runtime::Event::Open(context->device(), key));
+    *event = made->handle();
     return {};
   });
 }

@@ -14,6 +14,7 @@
 #include "profile.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
+#include "runtime/memory_pool.h"
 #include "runtime/thread.h"
 #include "state_callbacks.h"
 
@@ -91,7 +92,9 @@ Status Synchronize(const char* api, aclrtStream handle, int32_t timeout) {
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(handle));
   REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*stream, api));
   if ((stream->flags() & kSpecialFlags) != 0) return {};  // not run by the host: nothing to wait for
-  return stream->Synchronize(runtime::DeadlineAfterMs(timeout));
+  Status status = stream->Synchronize(runtime::DeadlineAfterMs(timeout));
+  runtime::MemoryPool::TrimAll();
+  return status;
 }
 
 Status Query(aclrtStream handle, aclrtStreamStatus* status) {

@@ -19,6 +19,11 @@ const char* HandleKindName(uint8_t kind) noexcept {
     case HandleKind::kFunction: return "kernel function";
     case HandleKind::kKernelArgs: return "kernel argument";
     case HandleKind::kNotify: return "notify";
+    case HandleKind::kCountNotify: return "counting notify";
+    case HandleKind::kTensorDesc: return "aclTensorDesc";
+    case HandleKind::kMemoryPool: return "memory pool";
+    case HandleKind::kAllocatorDesc: return "allocator descriptor";
+    case HandleKind::kPhysicalMemory: return "physical memory";
     case HandleKind::kLabel: return "label";
     case HandleKind::kLabelList: return "label list";
     case HandleKind::kTensor: return "aclTensor";

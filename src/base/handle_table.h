@@ -40,6 +40,11 @@ enum class HandleKind : uint8_t {
   kScalarList,
   kExecutor,
   kDataBuffer,
+  kCountNotify,
+  kPhysicalMemory,
+  kTensorDesc,
+  kAllocatorDesc,
+  kMemoryPool,
 };
 
 /// What a handle of the wrong sort looks like; for messages.

@@ -190,6 +190,7 @@ Model::~Model() {
     delete body;
   }
   for (const auto& group : groups_) TaskGroups().Erase(group->handle);
+  for (void* block : memory_) (void)device::MemoryRegistry::Get().Free(block, device::MemoryKind::kDevice, true);
   for (const auto& condition : conditions_) {
     Conditions().Erase(condition->handle);
     (void)device::MemoryRegistry::Get().Free(condition->cell, device::MemoryKind::kDevice);
@@ -334,6 +335,14 @@ StatusOr<Condition*> Model::AddCondition(uint64_t default_value, bool assign_def
   }
   conditions_.push_back(std::move(condition));
   return conditions_.back().get();
+}
+
+StatusOr<void*> Model::TakeMemory(uint64_t bytes) {
+  memory_.reserve(memory_.size() + 1);
+  REPRISE_ASSIGN_OR_RETURN(void* block,
+                           device::MemoryRegistry::Get().AllocateDevice(context_.device().id(), bytes, 4096, true));
+  memory_.push_back(block);
+  return block;
 }
 
 void Model::CollectResets(std::vector<exec::Replay::CellReset>& resets) const {

@@ -11,6 +11,7 @@
 // A captured model is born capturing; sub and built models begin in state none.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <memory>
@@ -135,6 +136,12 @@ class Model final : public runtime::ContextResident {
 
   StatusOr<Condition*> AddCondition(uint64_t default_value, bool assign_default);
   const std::vector<std::unique_ptr<Condition>>& conditions() const { return conditions_; }
+
+  /// Device memory that goes with the model.
+  StatusOr<void*> TakeMemory(uint64_t bytes);
+  bool owns_memory(const void* block) const {
+    return std::find(memory_.begin(), memory_.end(), block) != memory_.end();
+  }
   const std::vector<Model*>& bodies() const { return bodies_; }
   /// Forgets the newest bodies until `keep` are left: their conditional task could not be added.
   void DropBodies(size_t keep);
@@ -193,6 +200,7 @@ class Model final : public runtime::ContextResident {
   std::vector<int32_t> event_ids_;
   std::vector<ExternalBinding> externals_;
   std::vector<std::shared_ptr<TaskGroup>> groups_;
+  std::vector<void*> memory_;
   std::vector<std::unique_ptr<Condition>> conditions_;
   std::vector<Model*> bodies_;  // owned
   std::vector<BoundStream> bound_;

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <new>
 
+#include "base/call_trace.h"
+#include "base/env.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "runtime/device.h"
@@ -117,7 +119,7 @@ Status Begin(Stream& stream, CaptureMode mode, Model* body) {
   session->mode_ = mode;
   session->begin_thread_ = runtime::ThreadId();
   session->thread_counts_ = ThisThread().captures;
-  session->members_.push_back({&stream, *lane, nullptr, {}});
+  session->members_.push_back({&stream, *lane, nullptr, {}, nullptr, session->begin_thread_, {}, {}});
   session->description_ = fmt::format("capture of {} on {}, begun by thread {} in mode {}", model->Describe(),
                                       stream.Describe(), session->begin_thread_, ModeName(mode));
   {
@@ -172,8 +174,10 @@ StatusOr<ir::NodeId> Session::AddNode(Stream& stream, const ir::Task& task, bool
   }
   taken = true;
   try {
-    const Member& member = MemberOf(stream);
+    Member& member = MemberOf(stream);
     const ir::NodeId node = model_->graph().Add(member.lane, task);
+    if (kCallTrace) [[unlikely]]
+      member.last_call = DescribeCall();
     if (member.group != nullptr) [[unlikely]] {
       ir::TaskSlot* slot = model_->graph().MakeSlot(node);
       slot->Retain();
@@ -210,7 +214,7 @@ Status Session::Join(Stream& stream, Event& event, ir::NodeId record) {
     Invalidate(error.Clone());
     return error;
   }
-  members_.push_back({&stream, *lane, &event, event.Describe()});
+  members_.push_back({&stream, *lane, &event, event.Describe(), nullptr, runtime::ThreadId(), DescribeCall(), {}});
   origin_->context().capturing_streams.fetch_add(1);
   stream.set_sink(this);
   return {};
@@ -265,9 +269,11 @@ Status Session::CheckJoined() const {
                    fmt::format("{} was forked into the capture and not joined back: {}", member.stream->Describe(),
                                ends_in_record ? "nobody waits for its last event record"
                                               : fmt::format("its last task is {}, not an event record", last_task)))
-          .Culprit(fmt::format("{} joined {} by waiting for {}; its last task is number {} ({})",
-                               member.stream->Describe(), Describe(), member.forked_by_text,
-                               lane.nodes.empty() ? 0 : lane.nodes.size() - 1, last_task))
+          .Culprit(fmt::format("{} joined {} by waiting for {}, in thread {}{}; its last task is number {} ({}{})",
+                               member.stream->Describe(), Describe(), member.forked_by_text, member.joined_by_thread,
+                               member.joined_by.empty() ? "" : " (" + member.joined_by + ")",
+                               lane.nodes.empty() ? 0 : lane.nodes.size() - 1, last_task,
+                               member.last_call.empty() ? "" : "; " + member.last_call))
           .Hint(fmt::format("before aclmdlRICaptureEnd, record an Ex event as the last task of {} and call "
                             "aclrtStreamWaitEvent({}, event)",
                             member.stream->Describe(), origin_->Describe()));
@@ -407,39 +413,66 @@ bool UnsafeIsRefused(Context& context) {
 
 namespace {
 
-// The strictest open capture of the context, for messages.
-std::string ForbiddingCapture(Context& context) {
+// The guides say that a forbidden call fails the capture; on the device only the call fails.
+bool GuidesDecide() {
+  static const bool strict = Env(EnvVar::kCapturePolicy) == "strict";
+  return strict;
+}
+
+// Completes a refusal that open captures of the context cause: names the strictest of those that forbid the call, and
+// invalidates all of them where the guides decide.
+template <class Forbids>
+Status RefuseFor(Context& context, Status error, Forbids forbids) {
   std::lock_guard lock(context.capture_mutex);
-  Registry& registry = TheRegistry();
-  std::lock_guard registry_lock(registry.mutex);
-  const Session* strictest = nullptr;
-  for (const auto& [id, session] : registry.sessions) {
-    if (&session->context() != &context) continue;
-    if (strictest == nullptr || session->mode() < strictest->mode()) strictest = session.get();
+  std::vector<std::shared_ptr<Session>> forbidding;
+  {
+    Registry& registry = TheRegistry();
+    std::lock_guard registry_lock(registry.mutex);
+    for (const auto& [id, session] : registry.sessions) {
+      if (&session->context() == &context && forbids(*session)) forbidding.push_back(session);
+    }
   }
-  return strictest != nullptr ? strictest->Describe() : "a capture that has just ended";
+  if (forbidding.empty()) return std::move(error).Culprit("a capture that has just ended");
+  const auto strictest = std::min_element(forbidding.begin(), forbidding.end(),
+                                          [](const auto& a, const auto& b) { return a->mode() < b->mode(); });
+  error = std::move(error).Culprit((*strictest)->Describe());
+  for (const auto& session : forbidding) session->Refused(error);
+  return error;
 }
 
 }  // namespace
+
+void Session::Refused(const Status& error) {
+  if (GuidesDecide()) Invalidate(error.Clone());
+}
 
 Status CheckUnsafe(const char* api) {
   REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
   if (!UnsafeIsRefused(*context)) [[likely]]
     return {};
-  return Error(107030, fmt::format("{} is not allowed on thread {} while a capture is open (the thread's exchange mode "
-                                   "is {})",
-                                   api, runtime::ThreadId(), ModeName(ThisThread().exchange_mode)))
-      .Culprit(ForbiddingCapture(*context));
+  const int thread = runtime::ThreadId();
+  const CaptureMode exchange = ThisThread().exchange_mode;
+  return RefuseFor(*context,
+                   Error(107030, fmt::format("{} is not allowed on thread {} while a capture is open (the thread's "
+                                             "exchange mode is {})",
+                                             api, thread, ModeName(exchange))),
+                   [&](const Session& session) {
+                     const bool own = session.begin_thread() == thread;
+                     if (session.mode() == CaptureMode::kRelaxed) return false;
+                     return own || (session.mode() == CaptureMode::kGlobal && exchange == CaptureMode::kGlobal);
+                   });
 }
 
 Status CheckNotCapturing(const Stream& stream, const char* api) {
   if (!stream.is_capturing()) [[likely]]
     return {};
   std::lock_guard lock(stream.context().capture_mutex);
-  const Session* session = Session::Of(stream);
+  Session* session = Session::Of(stream);
   if (session == nullptr) return {};
-  return Error(107027, fmt::format("{} is not allowed on {}: it is being captured", api, stream.Describe()))
-      .Culprit(session->Describe());
+  Status error = Error(107027, fmt::format("{} is not allowed on {}: it is being captured", api, stream.Describe()))
+                     .Culprit(session->Describe());
+  session->Refused(error);
+  return error;
 }
 
 Status CheckNotUpdating(const Stream& stream, const char* what) {
@@ -451,21 +484,29 @@ Status CheckNotUpdating(const Stream& stream, const char* what) {
 }
 
 Status CheckNoCaptureIn(Context& context, const char* api) {
-  if (context.capturing_streams.load() == 0) [[likely]]
+  const uint32_t streams = context.capturing_streams.load();
+  if (streams == 0) [[likely]]
     return {};
-  const std::string capture = ForbiddingCapture(context);
-  return Error(107027, fmt::format("{} is not allowed while {} streams of the context are being captured", api,
-                                   context.capturing_streams.load()))
-      .Culprit(capture);
+  return RefuseFor(
+      context,
+      Error(107027, fmt::format("{} is not allowed while {} streams of the context are being captured", api, streams)),
+      [](const Session&) { return true; });
 }
 
 Status CheckEventNotCaptured(Event& event, const char* api) {
   const Session::CapturedRecord captured = Session::FindCaptured(event);
   if (captured.session == nullptr) [[likely]]
     return {};
-  return Error(107028, fmt::format("{} is not allowed on {}: its latest record belongs to a running capture", api,
-                                   event.Describe()))
-      .Culprit(captured.session->Describe());
+  Status error = Error(107028, fmt::format("{} is not allowed on {}: its latest record belongs to a running capture",
+                                           api, event.Describe()))
+                     .Culprit(captured.session->Describe());
+  // Looked up again under the lock; a capture of another context, which may go at any time, is left alone.
+  if (auto context = runtime::CurrentContext(); context.ok()) {
+    std::lock_guard lock((*context)->capture_mutex);
+    const Session::CapturedRecord now = Session::FindCaptured(event);
+    if (now.session != nullptr && &now.session->context() == *context) now.session->Refused(error);
+  }
+  return error;
 }
 
 namespace {

@@ -31,6 +31,9 @@ class Session final : public runtime::TaskSink {
     runtime::Event* forked_by = nullptr;  ///< only an address to compare with; the event may be gone
     std::string forked_by_text;
     TaskGroup* group = nullptr;  ///< open on this stream
+    int joined_by_thread = 0;
+    std::string joined_by;  ///< the call, with REPRISE_TRACE_CALLS=1
+    std::string last_call;  ///< of the last task, likewise
   };
 
   /// The capture that the stream takes part in, or null. With the context's capture_mutex held, for use beyond the
@@ -54,6 +57,10 @@ class Session final : public runtime::TaskSink {
   /// "capture of model 7 on stream 3, begun by thread 4711 in mode GLOBAL".
   const std::string& Describe() const { return description_; }
   const runtime::Context& context() const { return *context_; }
+  int begin_thread() const { return begin_thread_; }
+  /// A call was refused because of this capture: under REPRISE_CAPTURE_POLICY=strict that invalidates it. With the
+  /// context's capture_mutex held.
+  void Refused(const Status& error);
 
   Status Record(runtime::Stream& stream, const ir::Task& task, bool& taken) override;
   /// For tasks of our own, whose payloads may be destroyed under the lock.

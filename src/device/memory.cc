@@ -12,11 +12,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 #include <vector>
 
 #include "base/env.h"
 #include "base/fault.h"
+#include "device/share.h"
 
 namespace reprise::device {
 namespace {
@@ -24,6 +26,9 @@ namespace {
 // Larger blocks come straight from the kernel: they are returned at once when freed, and untouched pages cost nothing.
 constexpr uint64_t kMmapFrom = 1u << 20;
 constexpr uint32_t kSmallPage = 4096;
+constexpr uint32_t kHugePageBytes = 2u << 20;
+
+uint64_t PagesOf(uint64_t bytes) { return (bytes + kSmallPage - 1) / kSmallPage * kSmallPage; }
 
 const char* KindName(MemoryKind kind) {
   switch (kind) {
@@ -35,13 +40,24 @@ const char* KindName(MemoryKind kind) {
   return "pageable host memory";
 }
 
-void* AllocateBytes(uint64_t bytes, bool* from_mmap) {
-  *from_mmap = bytes >= kMmapFrom;
-  if (*from_mmap) {
+// Whole pages, so that an allocation can become shared memory without its neighbours.
+void* AllocatePages(uint64_t bytes, MemoryOrigin* origin) {
+  *origin = bytes >= kMmapFrom ? MemoryOrigin::kMmap : MemoryOrigin::kHeap;
+  if (*origin == MemoryOrigin::kMmap) {
     void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return at == MAP_FAILED ? nullptr : at;
   }
-  return std::aligned_alloc(kMemoryAlignment, (bytes + kMemoryAlignment - 1) / kMemoryAlignment * kMemoryAlignment);
+  return std::aligned_alloc(kSmallPage, PagesOf(bytes));
+}
+
+// Pages of zeroes stay holes.
+bool WriteFile(int fd, const char* from, uint64_t bytes) {
+  static constexpr char kZeroes[kSmallPage] = {};
+  for (uint64_t at = 0; at < bytes; at += kSmallPage) {
+    if (std::memcmp(from + at, kZeroes, kSmallPage) == 0) continue;
+    if (pwrite(fd, from + at, kSmallPage, static_cast<off_t>(at)) != kSmallPage) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -63,20 +79,18 @@ uint64_t MemoryRegistry::total_bytes() {
 
 void MemoryRegistry::Insert(const MemoryRange& range) { ranges_.emplace(range.begin, range); }
 
-StatusOr<void*> MemoryRegistry::AllocateDevice(int device, uint64_t bytes, uint32_t page_bytes) {
+StatusOr<void*> MemoryRegistry::AllocateDevice(int device, uint64_t bytes, uint32_t page_bytes, bool pooled) {
   {
     std::unique_lock lock(mutex_);
     const uint64_t used = used_[static_cast<size_t>(device)];
     if (bytes > total_bytes() || used > total_bytes() - bytes || FaultPoint("memory.device")) {
-      return Error(207001, fmt::format("device {} has no room for {} bytes: {} of {} bytes are in use", device, bytes,
-                                       used, total_bytes()))
-          .Culprit(fmt::format("{} live ranges of the process hold memory", ranges_.size()));
+      return NoRoom(device, bytes);
     }
     // Booked before the slow part, so that two threads cannot overdraw together.
     used_[static_cast<size_t>(device)] += bytes;
   }
-  bool from_mmap = false;
-  void* at = AllocateBytes(bytes, &from_mmap);
+  MemoryOrigin origin = MemoryOrigin::kHeap;
+  void* at = AllocatePages(bytes, &origin);
   std::unique_lock lock(mutex_);
   uint64_t& used = used_[static_cast<size_t>(device)];
   if (at == nullptr) {
@@ -84,32 +98,141 @@ StatusOr<void*> MemoryRegistry::AllocateDevice(int device, uint64_t bytes, uint3
     return Error(207001, fmt::format("the host refused {} bytes for device {}", bytes, device));
   }
   peak_[static_cast<size_t>(device)] = std::max(peak_[static_cast<size_t>(device)], used);
-  Insert({reinterpret_cast<uintptr_t>(at), bytes, MemoryKind::kDevice, device, page_bytes, true, from_mmap});
+  Insert({reinterpret_cast<uintptr_t>(at), bytes, MemoryKind::kDevice, device, page_bytes, true, origin, pooled});
   return at;
 }
 
 StatusOr<void*> MemoryRegistry::AllocateHost(int device, uint64_t bytes) {
-  bool from_mmap = false;
-  void* at = bytes > uint64_t{PTRDIFF_MAX} || FaultPoint("memory.host") ? nullptr : AllocateBytes(bytes, &from_mmap);
+  MemoryOrigin origin = MemoryOrigin::kHeap;
+  void* at = bytes > uint64_t{PTRDIFF_MAX} || FaultPoint("memory.host") ? nullptr : AllocatePages(bytes, &origin);
   if (at == nullptr) return Error(207001, fmt::format("the host refused {} bytes of pinned memory", bytes));
   std::unique_lock lock(mutex_);
-  Insert({reinterpret_cast<uintptr_t>(at), bytes, MemoryKind::kPinnedHost, device, kSmallPage, true, from_mmap});
+  Insert({reinterpret_cast<uintptr_t>(at), bytes, MemoryKind::kPinnedHost, device, kSmallPage, true, origin});
   return at;
 }
 
 void MemoryRegistry::Release(const MemoryRange& range) {
-  if (range.from_mmap) {
-    munmap(reinterpret_cast<void*>(range.begin), range.bytes);
-  } else {
-    std::free(reinterpret_cast<void*>(range.begin));
+  auto* const begin = reinterpret_cast<void*>(range.begin);
+  if (range.file >= 0) close(range.file);
+  switch (range.origin) {
+    case MemoryOrigin::kHeap:
+      // The heap gets private memory back.
+      if (range.file >= 0) {
+        mmap(begin, PagesOf(range.bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+      }
+      std::free(begin);
+      break;
+    case MemoryOrigin::kMmap: munmap(begin, range.bytes); break;
+    case MemoryOrigin::kImported:
+    case MemoryOrigin::kMapped:
+    case MemoryOrigin::kProgram: break;
   }
 }
 
-Status MemoryRegistry::Free(void* pointer, MemoryKind kind) {
+Status MemoryRegistry::NoRoom(int device, uint64_t bytes) const {
+  return Error(207001, fmt::format("device {} has no room for {} bytes: {} of {} bytes are in use", device, bytes,
+                                   used_[static_cast<size_t>(device)], total_bytes()))
+      .Culprit(fmt::format("{} live ranges of the process hold memory", ranges_.size()));
+}
+
+Status MemoryRegistry::Book(int device, uint64_t bytes) {
+  std::unique_lock lock(mutex_);
+  uint64_t& used = used_[static_cast<size_t>(device)];
+  if (bytes > total_bytes() || used > total_bytes() - bytes || FaultPoint("memory.device"))
+    return NoRoom(device, bytes);
+  used += bytes;
+  peak_[static_cast<size_t>(device)] = std::max(peak_[static_cast<size_t>(device)], used);
+  return {};
+}
+
+void MemoryRegistry::Unbook(int device, uint64_t bytes) noexcept {
+  std::unique_lock lock(mutex_);
+  used_[static_cast<size_t>(device)] -= bytes;
+}
+
+void MemoryRegistry::AddMapped(uintptr_t begin, uint64_t bytes, int device, bool on_host) {
+  std::unique_lock lock(mutex_);
+  Insert({begin, bytes, on_host ? MemoryKind::kPinnedHost : MemoryKind::kDevice, device, kHugePageBytes, true,
+          MemoryOrigin::kMapped});
+}
+
+void MemoryRegistry::RemoveMapped(uintptr_t begin) noexcept {
+  std::unique_lock lock(mutex_);
+  const auto it = ranges_.find(begin);
+  if (it != ranges_.end() && it->second.origin == MemoryOrigin::kMapped) ranges_.erase(it);
+}
+
+StatusOr<MemoryRegistry::File> MemoryRegistry::Share(void* pointer, uint64_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(pointer);
+  std::unique_lock lock(mutex_);
+  const auto after = ranges_.upper_bound(begin);
+  MemoryRange* range = after == ranges_.begin() ? nullptr : &std::prev(after)->second;
+  const bool fits = range != nullptr && begin < range->end() && bytes <= range->end() - begin;
+  if (!fits || range->kind != MemoryKind::kDevice ||
+      (range->origin != MemoryOrigin::kHeap && range->origin != MemoryOrigin::kMmap)) {
+    lock.unlock();
+    return Error(107000, fmt::format("{} bytes at {} are not within one block of device memory: the address {}", bytes,
+                                     fmt::ptr(pointer), Explain(pointer)))
+        .Culprit("parameters devPtr and size")
+        .Hint("export memory of aclrtMalloc; memory of aclrtMallocPhysical has aclrtMemExportToShareableHandle");
+  }
+  const uint64_t file_bytes = PagesOf(range->bytes);
+  auto* const block = reinterpret_cast<char*>(range->begin);
+  if (range->file < 0) {
+    const int fd = MakeMemoryFile("reprise-memory", file_bytes);
+    if (fd < 0 || !WriteFile(fd, block, file_bytes) ||
+        mmap(block, file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+      if (fd >= 0) close(fd);
+      return Error(207001, fmt::format("the host refused {} bytes of shared memory", file_bytes));
+    }
+    range->file = fd;
+  }
+  const int fd = dup(range->file);
+  if (fd < 0) return Error(207005, "the process has too many open files");
+  return File{fd, file_bytes, begin - range->begin};
+}
+
+StatusOr<void*> MemoryRegistry::MapForeign(int device, const File& file, uint64_t bytes) {
+  void* at = FaultPoint("memory.map") ? MAP_FAILED
+                                      : mmap(nullptr, file.file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, 0);
+  if (at == MAP_FAILED) {
+    return Error(207001, fmt::format("the host refused to map {} bytes of another process", file.file_bytes));
+  }
+  // What lies around the exported part is not ours to use, hence a range of exactly that part.
+  const auto begin = reinterpret_cast<uintptr_t>(at) + file.offset;
+  std::unique_lock lock(mutex_);
+  Insert({begin, bytes, MemoryKind::kDevice, device, kSmallPage, true, MemoryOrigin::kImported});
+  foreign_[begin] = {reinterpret_cast<uintptr_t>(at), file.file_bytes};
+  return reinterpret_cast<void*>(begin);
+}
+
+Status MemoryRegistry::UnmapForeign(void* pointer) {
+  std::unique_lock lock(mutex_);
+  const auto it = foreign_.find(reinterpret_cast<uintptr_t>(pointer));
+  if (it == foreign_.end()) return Error(107000, fmt::format("{} is no imported memory", fmt::ptr(pointer)));
+  ranges_.erase(it->first);
+  munmap(reinterpret_cast<void*>(it->second.begin), it->second.bytes);
+  foreign_.erase(it);
+  return {};
+}
+
+Status MemoryRegistry::Free(void* pointer, MemoryKind kind, bool pooled) {
   MemoryRange range;
   {
     std::unique_lock lock(mutex_);
     const auto it = ranges_.find(reinterpret_cast<uintptr_t>(pointer));
+    if (it != ranges_.end() && it->second.kind == kind &&
+        (it->second.origin == MemoryOrigin::kMapped || it->second.origin == MemoryOrigin::kImported)) {
+      const bool imported = it->second.origin == MemoryOrigin::kImported;
+      return Error(107000, fmt::format("{} is {} memory", fmt::ptr(pointer), imported ? "imported" : "mapped"))
+          .Culprit(DescribeRange(it->second))
+          .Hint(imported ? "close it with aclrtIpcMemClose" : "unmap it with aclrtUnmapMem");
+    }
+    if (it != ranges_.end() && it->second.pooled && !pooled) {
+      return Error(107000, fmt::format("{} belongs to a memory pool", fmt::ptr(pointer)))
+          .Culprit(DescribeRange(it->second))
+          .Hint("give it back with aclrtMemPoolFreeAsync");
+    }
     if (it == ranges_.end() || it->second.kind != kind) {
       lock.unlock();
       return Error(107000,
@@ -135,7 +258,7 @@ Status MemoryRegistry::Register(int device, void* pointer, uint64_t bytes, bool 
   if (clash != nullptr) {
     return Error(507910, fmt::format("[{:#x}, {:#x}) overlaps {}", begin, begin + bytes, DescribeRange(*clash)));
   }
-  Insert({begin, bytes, MemoryKind::kRegisteredHost, device, kSmallPage, mapped, false});
+  Insert({begin, bytes, MemoryKind::kRegisteredHost, device, kSmallPage, mapped});
   return {};
 }
 
@@ -171,7 +294,19 @@ StatusOr<MemoryRange> MemoryRegistry::CheckRange(const void* pointer, uint64_t b
   }
   std::shared_lock lock(mutex_);
   if (const MemoryRange* range = FindLocked(begin)) {
-    if (begin + bytes <= range->end()) return *range;
+    if (begin + bytes <= range->end()) [[likely]]
+      return *range;
+    // Expandable segments: mapped pieces that follow each other are one range to their users.
+    MemoryRange whole = *range;
+    for (auto next = ranges_.find(whole.end()); next != ranges_.end(); next = ranges_.find(whole.end())) {
+      const MemoryRange& piece = next->second;
+      if (piece.origin != MemoryOrigin::kMapped || whole.origin != MemoryOrigin::kMapped || piece.kind != whole.kind ||
+          piece.device != whole.device) {
+        break;
+      }
+      whole.bytes += piece.bytes;
+      if (begin + bytes <= whole.end()) return whole;
+    }
     return Error(107000, fmt::format("{} [{:#x}, {:#x}) ends {} bytes behind {}", what, begin, begin + bytes,
                                      begin + bytes - range->end(), DescribeRange(*range)))
         .Hint("keep the range inside one allocation");
@@ -206,7 +341,9 @@ size_t MemoryRegistry::FreeAllOfDevice(int device) {
   {
     std::unique_lock lock(mutex_);
     for (auto it = ranges_.begin(); it != ranges_.end();) {
-      if (it->second.kind == MemoryKind::kDevice && it->second.device == device) {
+      // Mapped and imported memory belongs to those who map and import.
+      if (it->second.kind == MemoryKind::kDevice && it->second.device == device &&
+          (it->second.origin == MemoryOrigin::kHeap || it->second.origin == MemoryOrigin::kMmap)) {
         used_[static_cast<size_t>(device)] -= it->second.bytes;
         freed.push_back(it->second);
         it = ranges_.erase(it);

@@ -23,6 +23,9 @@ constexpr size_t kMemoryAlignment = 512;
 
 enum class MemoryKind : uint8_t { kPageable, kDevice, kPinnedHost, kRegisteredHost };
 
+/// How a range came to be, and so how it goes.
+enum class MemoryOrigin : uint8_t { kProgram, kHeap, kMmap, kMapped, kImported };
+
 /// One allocation or registration.
 struct MemoryRange {
   uintptr_t begin = 0;
@@ -31,7 +34,9 @@ struct MemoryRange {
   int device = 0;  ///< user id; for host memory the device that was current
   uint32_t page_bytes = 0;
   bool mapped = false;  ///< kRegisteredHost: has a device address
-  bool from_mmap = false;
+  MemoryOrigin origin = MemoryOrigin::kProgram;
+  bool pooled = false;  ///< belongs to a memory pool, which alone may free it
+  int file = -1;        ///< memory file behind an allocation that other processes share
 
   bool is_host() const { return kind != MemoryKind::kDevice; }
   uintptr_t end() const { return begin + bytes; }
@@ -48,10 +53,32 @@ class MemoryRegistry {
   static MemoryRegistry& Get();
 
   /// 207001 when the device's configured memory or the host's is used up.
-  StatusOr<void*> AllocateDevice(int device, uint64_t bytes, uint32_t page_bytes);
+  StatusOr<void*> AllocateDevice(int device, uint64_t bytes, uint32_t page_bytes, bool pooled = false);
   StatusOr<void*> AllocateHost(int device, uint64_t bytes);
   /// Frees an allocation of that kind; 107000 with an explanation for any other pointer.
-  Status Free(void* pointer, MemoryKind kind);
+  Status Free(void* pointer, MemoryKind kind, bool pooled = false);
+
+  /// Charges a device for memory that is kept elsewhere; 207001 when it has no room.
+  Status Book(int device, uint64_t bytes);
+  void Unbook(int device, uint64_t bytes) noexcept;
+
+  /// Ranges that VirtualMemory maps and unmaps.
+  void AddMapped(uintptr_t begin, uint64_t bytes, int device, bool on_host);
+  void RemoveMapped(uintptr_t begin) noexcept;
+
+  /// Where an allocation can be found by other processes. The descriptor is the caller's.
+  struct File {
+    int fd;
+    uint64_t file_bytes;
+    uint64_t offset;  ///< of the pointer
+  };
+  /// Moves the allocation around [pointer, pointer + bytes) into a memory file; addresses and content stay. Nothing may
+  /// write to it meanwhile.
+  StatusOr<File> Share(void* pointer, uint64_t bytes);
+  /// Maps a file of another process as device memory; returns the address of `offset`. The descriptor is not kept.
+  StatusOr<void*> MapForeign(int device, const File& file, uint64_t bytes);
+  /// Ends a mapping of MapForeign, by the address that it returned.
+  Status UnmapForeign(void* pointer);
 
   Status Register(int device, void* pointer, uint64_t bytes, bool mapped);
   Status Unregister(void* pointer);
@@ -59,8 +86,8 @@ class MemoryRegistry {
   /// The range that contains the address.
   std::optional<MemoryRange> Find(const void* pointer) const;
 
-  /// Checks that [pointer, pointer + bytes) lies in one range, or entirely outside of all (pageable memory), and
-  /// returns what it is. `what` names the argument in the message.
+  /// Checks that [pointer, pointer + bytes) lies in one range, in mapped ranges of one device that follow each other
+  /// without a gap, or entirely outside of all (pageable memory), and returns what it is. `what` names the argument.
   StatusOr<MemoryRange> CheckRange(const void* pointer, uint64_t bytes, const char* what) const;
 
   /// "points into device memory …" or "is not memory that the runtime knows; the nearest range is …".
@@ -76,10 +103,16 @@ class MemoryRegistry {
  private:
   void Insert(const MemoryRange& range);
   const MemoryRange* FindLocked(uintptr_t address) const;
+  Status NoRoom(int device, uint64_t bytes) const;
   static void Release(const MemoryRange& range);
 
   mutable std::shared_mutex mutex_;
+  struct Foreign {
+    uintptr_t begin;
+    uint64_t bytes;
+  };
   std::map<uintptr_t, MemoryRange> ranges_;  // by begin; ranges never overlap
+  std::map<uintptr_t, Foreign> foreign_;     // whole mappings of imported ranges, by the begin of the range
   std::array<uint64_t, kMaxDevices> used_{};
   std::array<uint64_t, kMaxDevices> peak_{};
 };

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/fault.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "runtime/device.h"
 
@@ -31,26 +32,6 @@ Span SpanOf(std::string_view type) {
   if (type.find("RECORD") != std::string_view::npos) return {4.5, 5};
   if (type.find("WAIT") != std::string_view::npos) return {14.5, 15};
   return {9.5, 10};
-}
-
-std::string Escape(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-        } else {
-          out += c;
-        }
-    }
-  }
-  return out;
 }
 
 bool IsKernel(const ir::Node& node) {
@@ -78,10 +59,10 @@ void AppendTask(std::string& out, const capture::Model& model, const ir::Lane& l
   fmt::format_to(std::back_inserter(out),
                  R"({{"name":"{}","pid":"{} aclGraph","tid":"stream{}","ts":{},"dur":{},"ph":"X","args":{{)"
                  R"("Model Id":{},"Stream Id":{},"Task Id":{},"Task Type":"{}")",
-                 Escape(TaskName(info)), getpid(), lane.stream_id, ts, SpanOf(info.type_name).dur, model.id(),
+                 JsonEscape(TaskName(info)), getpid(), lane.stream_id, ts, SpanOf(info.type_name).dur, model.id(),
                  lane.stream_id, node.position, info.type_name);
   if (const auto it = graph.extend_info().find(id); it != graph.extend_info().end()) {
-    fmt::format_to(std::back_inserter(out), R"(,"ExtendInfo":"{}")", Escape(it->second));
+    fmt::format_to(std::back_inserter(out), R"(,"ExtendInfo":"{}")", JsonEscape(it->second));
   }
   if (IsKernel(node)) {
     fmt::format_to(std::back_inserter(out), R"(,"Numblocks":{})", info.num_blocks);

@@ -10,6 +10,7 @@
 #include "base/fault.h"
 #include "device/memory.h"
 #include "runtime/context.h"
+#include "runtime/memory_pool.h"
 
 namespace reprise::runtime {
 
@@ -84,7 +85,10 @@ Status Device::DestroyPrimary(std::unique_lock<std::mutex>& lock) {
   Context::Destroy(context);
   // Explicit contexts keep the device's memory; only the last user frees what the program forgot.
   std::lock_guard contexts_lock(contexts_mutex);
-  if (Context::CountOn(*this) == 0) device::MemoryRegistry::Get().FreeAllOfDevice(id_);
+  if (Context::CountOn(*this) == 0) {
+    MemoryPool::ForgetDevice(id_);
+    device::MemoryRegistry::Get().FreeAllOfDevice(id_);
+  }
   return {};
 }
 

@@ -39,7 +39,7 @@ struct WaitPayload {
   EventRecord* record;
   int32_t event_id;
   uint32_t timeout_s;
-  int64_t deadline_ns = 0;  // set when the wait begins
+  ParkClock clock;
 };
 
 void DestroyRecord(void* payload) noexcept {
@@ -56,40 +56,22 @@ RunResult RunRecord(RunContext&, void* payload) {
   return RunResult::kDone;
 }
 
-// Parks until `ready` or the timeout; the caller has registered the runnable.
-RunResult ParkUntil(RunContext& context, int64_t* deadline_ns, uint32_t timeout_s, int32_t event_id) {
-  if (timeout_s == 0) return RunResult::kParked;
-  const int64_t now = Clock::now().time_since_epoch().count();
-  if (*deadline_ns == 0) *deadline_ns = now + int64_t{timeout_s} * 1'000'000'000;
-  if (now >= *deadline_ns) {
-    *deadline_ns = 0;
-    context.Fail(Error(507047, fmt::format("a wait for event {} was not satisfied within {} s", event_id, timeout_s)));
-    return RunResult::kDone;
-  }
-  context.scheduler().WakeAt(*context.runnable(), Clock::time_point(std::chrono::nanoseconds(*deadline_ns)));
-  return RunResult::kParked;
-}
-
-void EndTimer(RunContext& context, int64_t* deadline_ns) {
-  if (*deadline_ns == 0) return;
-  context.scheduler().CancelTimer(*context.runnable());
-  *deadline_ns = 0;
-}
-
 RunResult RunWait(RunContext& context, void* payload) {
   auto* p = static_cast<WaitPayload*>(payload);
   if (!p->record->done() &&
       p->record->waiters.AddUnless([p] { return p->record->done(); }, context.runnable(), &context.scheduler())) {
-    const RunResult result = ParkUntil(context, &p->deadline_ns, p->timeout_s, p->event_id);
+    const RunResult result = Park(context, p->clock, p->timeout_s, false, "event", p->event_id);
     if (result == RunResult::kDone) p->record->waiters.Remove(context.runnable());
     return result;
   }
-  EndTimer(context, &p->deadline_ns);
+  EndPark(context, p->clock);
   return RunResult::kDone;
 }
 
 void CancelWait(void* payload, device::Runnable* runnable) noexcept {
-  static_cast<WaitPayload*>(payload)->record->waiters.Remove(runnable);
+  auto* p = static_cast<WaitPayload*>(payload);
+  p->record->waiters.Remove(runnable);
+  p->clock = {};
 }
 
 void DestroyWait(void* payload) noexcept { static_cast<WaitPayload*>(payload)->record->Release(); }
@@ -121,11 +103,11 @@ RunResult RunFlagWait(RunContext& context, void* payload) {
   auto* p = static_cast<FlagPayload*>(payload);
   const auto is_set = [p] { return p->flag->set.load(std::memory_order_acquire); };
   if (!is_set() && p->flag->waiters.AddUnless(is_set, context.runnable(), &context.scheduler())) {
-    const RunResult result = ParkUntil(context, &p->deadline_ns, p->timeout_s, p->event_id);
+    const RunResult result = Park(context, p->clock, p->timeout_s, false, "event", p->event_id);
     if (result == RunResult::kDone) p->flag->waiters.Remove(context.runnable());
     return result;
   }
-  EndTimer(context, &p->deadline_ns);
+  EndPark(context, p->clock);
   return RunResult::kDone;
 }
 
@@ -135,7 +117,9 @@ RunResult RunFlagReset(RunContext&, void* payload) {
 }
 
 void CancelFlagWait(void* payload, device::Runnable* runnable) noexcept {
-  static_cast<FlagPayload*>(payload)->flag->waiters.Remove(runnable);
+  auto* p = static_cast<FlagPayload*>(payload);
+  p->flag->waiters.Remove(runnable);
+  p->clock = {};  // a later replay waits its full time
 }
 
 void DestroyFlag(void* payload) noexcept { static_cast<FlagPayload*>(payload)->flag->Release(); }
@@ -228,17 +212,29 @@ Event::Event(Device& device, uint32_t flags, bool is_ex) : device_(device), flag
 Event::~Event() {
   if (latest_ != nullptr) latest_->Release();
   if (flag_ != nullptr) flag_->Release();
+  if (key_) device::Withdraw(*key_);
+  if (shared_ != nullptr) shared_->Release();
 }
 
-StatusOr<Event*> Event::Create(Device& device, uint32_t flags, bool is_ex) {
+StatusOr<Event*> Event::Make(Device& device, uint32_t flags, bool is_ex, SharedEventState* shared) {
   const int32_t id = FaultPoint("event") ? -1 : device.event_ids().Take();
   if (id < 0) {
+    if (shared != nullptr) shared->Release();
     return Error(207007,
                  fmt::format("device {} has no event left: {} are in use", device.id(), device.event_ids().limit()))
         .Culprit("live events of the process");
   }
+  if ((flags & kEventIpc) != 0 && shared == nullptr) {
+    auto made = SharedEventState::Create();
+    if (!made.ok()) {
+      device.event_ids().Return(id);
+      return std::move(made).status();
+    }
+    shared = *made;
+  }
   auto* event = new Event(device, flags, is_ex);
   event->id_ = id;
+  event->shared_ = shared;
   event->handle_ = Events().Insert(event);
   if (event->handle_ == nullptr) {
     device.event_ids().Return(id);
@@ -246,6 +242,45 @@ StatusOr<Event*> Event::Create(Device& device, uint32_t flags, bool is_ex) {
     return Error(207007, "the process has too many events");
   }
   return event;
+}
+
+StatusOr<Event*> Event::Open(Device& device, const device::ShareKey& key) {
+  REPRISE_ASSIGN_OR_RETURN(SharedEventState * shared, SharedEventState::Import(key));
+  return Make(device, kEventIpc, true, shared);
+}
+
+StatusOr<device::ShareKey> Event::Export() {
+  if (shared_ == nullptr) {
+    return Error(107000, fmt::format("{} was created with flags {:#x}, without ACL_EVENT_IPC", Describe(), flags_))
+        .Hint("create the event with aclrtCreateEventExWithFlag(&event, ACL_EVENT_IPC)");
+  }
+  if (shared_->cell.imported()) {
+    return Error(107000, fmt::format("{} was opened from another process", Describe()))
+        .Hint("pass on the handle that this process received");
+  }
+  std::lock_guard lock(captured_mutex);
+  if (!key_) {
+    REPRISE_ASSIGN_OR_RETURN(key_, shared_->cell.Export(device::ShareKind::kEvent, false));
+  }
+  return *key_;
+}
+
+bool Event::LatestDone(bool fallback) {
+  if (shared_ != nullptr) return shared_->Done(shared_->Newest());
+  EventRecord* record = Latest();
+  if (record == nullptr) return fallback;
+  const bool done = record->done();
+  record->Release();
+  return done;
+}
+
+bool Event::WaitLatest(const Deadline& deadline) {
+  if (shared_ != nullptr) return shared_->Wait(shared_->Newest(), deadline);
+  EventRecord* record = Latest();
+  if (record == nullptr) return true;
+  const bool done = record->Wait(deadline);
+  record->Release();
+  return done;
 }
 
 void Event::Destroy(Event* event) {
@@ -275,10 +310,28 @@ void Event::Publish(EventRecord* record) {
 
 FlagPayload MakeFlagPayload(Event& event, uint32_t timeout_s) {
   event.flag().Retain();
-  return {&event.flag(), nullptr, event.id(), event.flags(), event.handle(), timeout_s};
+  return {&event.flag(), nullptr, event.id(), event.flags(), event.handle(), timeout_s, 0, {}};
+}
+
+StatusOr<EventRecord*> RecordPoint(Stream& stream) {
+  EventRecord* const record = EventRecord::Create();
+  record->Retain();
+  RecordPayload payload{record, &stream.device(), -1};
+  if (Status status = stream.Enqueue(ir::MakeTask(kRecordTask, payload)); !status.ok()) {
+    record->Release();
+    return status;
+  }
+  return record;
+}
+
+Status WaitForPoint(Stream& stream, EventRecord& record) {
+  record.Retain();
+  WaitPayload payload{&record, -1, 0, {}};
+  return stream.Enqueue(ir::MakeTask(kWaitTask, payload));
 }
 
 Status Event::RecordOn(Stream& stream) {
+  if (shared_ != nullptr) return shared_->RecordOn(stream, id_);
   EventRecord* record;
   try {
     record = EventRecord::Create();
@@ -305,6 +358,7 @@ Status Event::RecordOn(Stream& stream) {
 
 Status Event::WaitOn(Stream& stream, uint32_t timeout_s) {
   if (timeout_s == 0) timeout_s = DefaultWaitTimeout().load();
+  if (shared_ != nullptr) return shared_->WaitOn(stream, id_, timeout_s);
   if (has_flag_semantics()) {
     FlagPayload payload = MakeFlagPayload(*this, timeout_s);
     payload.flag->pending_waits.fetch_add(1, std::memory_order_relaxed);
@@ -316,7 +370,7 @@ Status Event::WaitOn(Stream& stream, uint32_t timeout_s) {
     record->Release();
     return {};
   }
-  WaitPayload payload{record, id_, timeout_s};
+  WaitPayload payload{record, id_, timeout_s, {}};
   return stream.SubmitNow(ir::MakeTask(kWaitTask, payload));
 }
 

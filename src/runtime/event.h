@@ -8,17 +8,21 @@
 //   classic with ACL_EVENT_SYNC or ACL_EVENT_EXTERNAL (aclrtCreateEventWithFlag): a flag in device memory that a record
 //       sets and only a reset clears; a wait holds its stream until the flag is set, whoever sets it.
 //   classic made by aclrtCreateEvent, or without SYNC: as Ex for queries and elapsed time.
+// Ex events with ACL_EVENT_IPC count their records in memory that several processes see; see shared_event.h.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "base/futex.h"
 #include "base/status.h"
 #include "device/scheduler.h"
 #include "runtime/objects.h"
+#include "runtime/park.h"
+#include "runtime/shared_event.h"
 #include "runtime/stream.h"
 
 namespace reprise::runtime {
@@ -73,7 +77,9 @@ struct EventFlag {
 /// Threads: thread-safe; destroying an event that another call uses is the caller's duty.
 class Event {
  public:
-  static StatusOr<Event*> Create(Device& device, uint32_t flags, bool is_ex);
+  static StatusOr<Event*> Create(Device& device, uint32_t flags, bool is_ex) {
+    return Make(device, flags, is_ex, nullptr);
+  }
   static void Destroy(Event* event);
 
   void* handle() const { return handle_; }
@@ -89,7 +95,17 @@ class Event {
   Status WaitOn(Stream& stream, uint32_t timeout_s);
   Status ResetOn(Stream& stream);
 
-  /// The newest record, with a reference for the caller; null when there is none.
+  /// Event of another process, or of this one, that was made for several processes.
+  static StatusOr<Event*> Open(Device& device, const device::ShareKey& key);
+  /// The key for Open; the same at each call. Only for events with kEventIpc.
+  StatusOr<device::ShareKey> Export();
+
+  /// Whether the newest record has run; `fallback` when there is none.
+  bool LatestDone(bool fallback);
+  /// Waits for the newest record; false when the deadline passed.
+  bool WaitLatest(const Deadline& deadline);
+
+  /// The newest record of this process, with a reference for the caller; null when there is none.
   EventRecord* Latest();
   /// Makes `record` the newest (takes its own reference).
   void Publish(EventRecord* record);
@@ -109,6 +125,8 @@ class Event {
 
  private:
   Event(Device& device, uint32_t flags, bool is_ex);
+  /// Takes a reference of `shared` over, also when it fails.
+  static StatusOr<Event*> Make(Device& device, uint32_t flags, bool is_ex, SharedEventState* shared);
   ~Event();
 
   Device& device_;
@@ -119,7 +137,14 @@ class Event {
   SpinLock mutex_;
   EventRecord* latest_ = nullptr;
   EventFlag* flag_ = nullptr;
+  SharedEventState* shared_ = nullptr;   ///< with kEventIpc, instead of records
+  std::optional<device::ShareKey> key_;  // guarded by captured_mutex
 };
+
+/// A record at the end of what the stream has to do now, without an event; one reference for the caller.
+StatusOr<EventRecord*> RecordPoint(Stream& stream);
+/// Lets the stream wait for it. Neither waits itself, not even under ASCEND_LAUNCH_BLOCKING: callers may hold locks.
+Status WaitForPoint(Stream& stream, EventRecord& record);
 
 /// Task types and payloads that the capture layer puts into graphs.
 struct FlagPayload {
@@ -130,7 +155,7 @@ struct FlagPayload {
   void* event_handle;
   uint32_t timeout_s;
   uint32_t pad = 0;
-  int64_t deadline_ns = 0;
+  ParkClock clock;
 };
 extern const ir::TaskType kFlagRecord;
 extern const ir::TaskType kFlagWait;

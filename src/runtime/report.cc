@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/report.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -9,6 +10,9 @@
 #include <ctime>
 #include <mutex>
 
+#include "base/call_trace.h"
+#include "base/env.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "runtime/thread.h"
 
@@ -56,15 +60,55 @@ std::string FormatMessage(const char* api, const Status::Detail& detail) {
       fmt::format("        TraceBack (most recent call last):\n        {} returns {} ({})[FUNC:{}][FILE:{}][LINE:{}]\n",
                   api, detail.code, info.name, detail.function, FileName(detail.file), detail.line);
   if (!detail.culprit.empty()) text += fmt::format("        Culprit: {}.\n", detail.culprit);
+  if (const std::string call = DescribeCall(); !call.empty()) text += fmt::format("        Call: {}.\n", call);
   if (!detail.hint.empty()) text += fmt::format("        Next step: {}.\n", detail.hint);
   return text;
 }
+
+namespace {
+
+// One JSON object for each error, one line each, where REPRISE_ERROR_JSON says.
+class JsonErrors {
+ public:
+  static JsonErrors& Get() {
+    static auto* const errors = new JsonErrors(Env(EnvVar::kErrorJson));
+    return *errors;
+  }
+  bool on() const { return fd_ >= 0; }
+  void Write(const char* api, const Status::Detail& detail) const {
+    const ErrorInfo& info = FindErrorInfo(detail.code);
+    const std::string line = fmt::format(
+        R"({{"time":"{}","pid":{},"tid":{},"api":"{}","code":{},"name":"{}","category":"{}","what":"{}","culprit":"{}",)"
+        R"("solution":"{}","call":"{}","function":"{}","file":"{}","line":{}}})"
+        "\n",
+        TimeStamp(), getpid(), ThreadId(), JsonEscape(api), detail.code, info.name, info.category,
+        JsonEscape(detail.what), JsonEscape(detail.culprit),
+        JsonEscape(detail.hint.empty() ? info.solution : std::string_view(detail.hint)), JsonEscape(DescribeCall()),
+        JsonEscape(detail.function), FileName(detail.file), detail.line);
+    // One write, so that lines of several threads and processes do not mix.
+    [[maybe_unused]] const ssize_t written = write(fd_, line.data(), line.size());
+  }
+
+ private:
+  explicit JsonErrors(const std::string& path) {
+    if (path == "stderr") {
+      fd_ = STDERR_FILENO;
+    } else if (!path.empty()) {
+      fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+      if (fd_ < 0) REPRISE_LOG(kWarning, "RUNTIME", "REPRISE_ERROR_JSON: {} cannot be opened", path);
+    }
+  }
+  int fd_ = -1;
+};
+
+}  // namespace
 
 int Report(const char* api, const Status& status) noexcept try {
   if (status.ok()) return 0;
   const Status::Detail& detail = status.detail();
   std::string message = FormatMessage(api, detail);
   REPRISE_LOG(kError, "ASCENDCL", "{} failed with {}: {}", api, detail.code, detail.what);
+  if (JsonErrors::Get().on()) JsonErrors::Get().Write(api, detail);
   if (IsRuntimeCode(detail.code)) ThisThread().last_error = detail.code;
   if (g_process_wide.load(std::memory_order_relaxed)) {
     ProcessMessage& process = ForProcess();

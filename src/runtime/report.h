@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/call_trace.h"
 #include "base/status.h"
 
 namespace reprise::runtime {
@@ -32,6 +33,7 @@ void SetProcessWideMessages(bool on);
 /// Body of every C function: runs `body`, turns exceptions into errors, reports.
 template <class Body>
 int Api(const char* api, Body body) noexcept {
+  const CallScope scope(api);
   Status status;
   try {
     status = body();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/fault.h"
+#include "runtime/park.h"
 
 namespace reprise::runtime {
 namespace {
@@ -157,12 +158,8 @@ struct ValuePayload {
   uint64_t* address;
   uint64_t value;
   ValueCompare compare;
-  uint32_t backoff_us = 0;
+  ParkClock clock;
 };
-
-// A cell may be written by anything (the host, a kernel, a copy), so a wait polls; first soon, then more seldom.
-constexpr uint32_t kFirstPollUs = 20;
-constexpr uint32_t kLastPollUs = 1000;
 
 bool Satisfied(const ValuePayload& p) {
   const uint64_t now = std::atomic_ref<uint64_t>(*p.address).load(std::memory_order_acquire);
@@ -193,22 +190,18 @@ constexpr TaskType kValueWrite = {TaskKind::kValueWrite,
                                   nullptr,
                                   DescribeValue};
 
-constexpr TaskType kValueWait = {
-    TaskKind::kValueWait,
-    "MEM_WAIT_VALUE",
-    [](RunContext& context, void* payload) {
-      auto* p = static_cast<ValuePayload*>(payload);
-      if (Satisfied(*p)) {
-        p->backoff_us = 0;
-        return RunResult::kDone;
-      }
-      p->backoff_us = p->backoff_us == 0 ? kFirstPollUs : std::min(p->backoff_us * 2, kLastPollUs);
-      context.scheduler().WakeAt(*context.runnable(), Clock::now() + std::chrono::microseconds(p->backoff_us));
-      return RunResult::kParked;
-    },
-    nullptr,
-    nullptr,
-    DescribeValue};
+constexpr TaskType kValueWait = {TaskKind::kValueWait,
+                                 "MEM_WAIT_VALUE",
+                                 [](RunContext& context, void* payload) {
+                                   auto* p = static_cast<ValuePayload*>(payload);
+                                   // A cell may be written by anything (the host, a kernel, a copy): nobody wakes us.
+                                   if (!Satisfied(*p)) return Park(context, p->clock, 0, true, "value", 0);
+                                   EndPark(context, p->clock);
+                                   return RunResult::kDone;
+                                 },
+                                 nullptr,
+                                 nullptr,
+                                 DescribeValue};
 
 struct HostFuncPayload {
   void (*function)(void*);
@@ -295,13 +288,13 @@ Status SubmitFill32(Stream& stream, void* dst, uint32_t value, uint64_t count) {
 }
 
 Status WithValueWrite(void* address, uint64_t value, const std::function<Status(const ir::Task&)>& take) {
-  ValuePayload payload{static_cast<uint64_t*>(address), value, ValueCompare::kEqual};
+  ValuePayload payload{static_cast<uint64_t*>(address), value, ValueCompare::kEqual, {}};
   return take(ir::MakeTask(kValueWrite, payload));
 }
 
 Status WithValueWait(void* address, uint64_t value, ValueCompare compare,
                      const std::function<Status(const ir::Task&)>& take) {
-  ValuePayload payload{static_cast<uint64_t*>(address), value, compare};
+  ValuePayload payload{static_cast<uint64_t*>(address), value, compare, {}};
   return take(ir::MakeTask(kValueWait, payload));
 }
 

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/ipc_memory.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include "device/memory.h"
+
+namespace reprise::device {
+namespace {
+
+struct Exported {
+  ShareKey key;
+  void* pointer;
+  uint64_t bytes;
+  int fd;
+};
+
+struct Imported {
+  ShareKey key;
+  void* pointer;
+  uint32_t count;
+};
+
+struct Tables {
+  std::mutex mutex;
+  std::vector<Exported> exported;
+  std::vector<Imported> imported;
+};
+
+Tables& All() {
+  static auto* const tables = new Tables;
+  return *tables;
+}
+
+bool Same(const ShareKey& a, const ShareKey& b) { return a.Pack() == b.Pack(); }
+
+}  // namespace
+
+StatusOr<ShareKey> ExportMemory(void* pointer, uint64_t bytes, bool checks_pid) {
+  Tables& all = All();
+  std::lock_guard lock(all.mutex);
+  for (const Exported& each : all.exported) {
+    if (each.pointer == pointer && each.bytes == bytes) return each.key;
+  }
+  REPRISE_ASSIGN_OR_RETURN(const MemoryRegistry::File file, MemoryRegistry::Get().Share(pointer, bytes));
+  ShareOffer offer;
+  offer.kind = ShareKind::kMemory;
+  offer.fd = file.fd;
+  offer.file_bytes = file.file_bytes;
+  offer.offset = file.offset;
+  offer.bytes = bytes;
+  offer.checks_pid = checks_pid;
+  auto key = Offer(offer);
+  if (!key.ok()) {
+    close(file.fd);
+    return std::move(key).status();
+  }
+  all.exported.push_back({*key, pointer, bytes, file.fd});
+  return *key;
+}
+
+StatusOr<void*> ImportMemory(const ShareKey& key, int device) {
+  if (key.pid == getpid()) {
+    return Error(107000, "the memory was exported by this very process")
+        .Culprit("parameter key")
+        .Hint("use the pointer that was exported; importing is for other processes");
+  }
+  Tables& all = All();
+  std::lock_guard lock(all.mutex);
+  for (Imported& each : all.imported) {
+    if (!Same(each.key, key)) continue;
+    ++each.count;
+    return each.pointer;
+  }
+  REPRISE_ASSIGN_OR_RETURN(const Taken taken, Take(key, ShareKind::kMemory, "device memory"));
+  const ShareOffer& offer = taken.offer();
+  REPRISE_ASSIGN_OR_RETURN(void* pointer, MemoryRegistry::Get().MapForeign(
+                                              device, {taken.fd(), offer.file_bytes, offer.offset}, offer.bytes));
+  all.imported.push_back({key, pointer, 1});
+  return pointer;
+}
+
+Status CloseMemory(const ShareKey& key) {
+  Tables& all = All();
+  std::lock_guard lock(all.mutex);
+  const auto import =
+      std::find_if(all.imported.begin(), all.imported.end(), [&](const Imported& i) { return Same(i.key, key); });
+  if (import != all.imported.end()) {
+    if (--import->count != 0) return {};
+    void* pointer = import->pointer;
+    all.imported.erase(import);
+    return MemoryRegistry::Get().UnmapForeign(pointer);
+  }
+  const auto exported =
+      std::find_if(all.exported.begin(), all.exported.end(), [&](const Exported& e) { return Same(e.key, key); });
+  if (exported == all.exported.end()) {
+    return Error(107000, "the key names no memory that this process exports or has imported")
+        .Culprit("parameter key")
+        .Hint("close a key once for each export and import");
+  }
+  Withdraw(key);
+  close(exported->fd);
+  all.exported.erase(exported);
+  return {};
+}
+
+}  // namespace reprise::device

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/share.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <mutex>
+
+#include "base/fault.h"
+
+namespace reprise::device {
+namespace {
+
+constexpr uint32_t kMaxOffers = 8192;  // fits the 14 bits of a packed key
+constexpr uint32_t kMaxTakers = 32;
+constexpr char kTableLabel[] = "reprise-offers";
+constexpr std::string_view kKeyPrefix = "reprise";
+constexpr uint32_t kNonceMask = (1u << 28) - 1;
+
+// One offer, as other processes see it. `nonce` is 0 while the entry is free, and is written last.
+struct Entry {
+  std::atomic<uint32_t> nonce;
+  ShareKind kind;
+  int32_t fd;
+  uint32_t checks_pid;
+  uint64_t file_bytes;
+  uint64_t offset;
+  uint64_t bytes;
+  uint64_t extra;
+  std::atomic<uint32_t> takers;
+  std::atomic<int32_t> taker_pids[kMaxTakers];
+};
+static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<int32_t>::is_always_lock_free);
+
+struct Table {
+  std::atomic<int32_t> pid;  // a forked child has the parent's descriptors, but is not the one who offers
+  Entry entries[kMaxOffers];
+};
+
+// The table of this process; made by its first offer.
+struct Own {
+  std::mutex mutex;
+  Table* table = nullptr;
+  pid_t pid = 0;
+  uint32_t used = 0;
+  std::vector<uint32_t> free;
+};
+
+Own& TheOwn() {
+  static auto* const own = new Own;
+  return *own;
+}
+
+Entry* Find(Own& own, const ShareKey& key) {
+  if (own.table == nullptr || key.pid != getpid() || own.pid != key.pid || key.index >= own.used) return nullptr;
+  Entry& entry = own.table->entries[key.index];
+  return key.nonce != 0 && entry.nonce.load() == key.nonce ? &entry : nullptr;
+}
+
+Status NoSuchOffer(const char* what, const std::string& why) {
+  return Error(107000, fmt::format("the key names no {}: {}", what, why))
+      .Culprit("the key")
+      .Hint("pass the key that the exporting process got, while that process is alive and has not closed it");
+}
+
+// The open table of another process: the descriptor whose memory file has our label.
+int OpenTable(int32_t pid) {
+  const std::string folder = fmt::format("/proc/{}/fd", pid);
+  DIR* const listing = opendir(folder.c_str());
+  if (listing == nullptr) return -1;
+  int found = -1;
+  while (const dirent* entry = readdir(listing)) {  // NOLINT(concurrency-mt-unsafe): the stream is this call's own
+    char target[128];
+    const std::string path = folder + "/" + entry->d_name;
+    const ssize_t length = readlink(path.c_str(), target, sizeof target - 1);
+    if (length <= 0) continue;
+    target[length] = '\0';
+    if (std::strstr(target, kTableLabel) == nullptr) continue;
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) continue;
+    int32_t owner = 0;
+    // A forked child carries its parent's table too; the owner is in the first word.
+    if (pread(fd, &owner, sizeof owner, 0) == sizeof owner && owner == pid) {
+      found = fd;
+      break;
+    }
+    close(fd);
+  }
+  closedir(listing);
+  return found;
+}
+
+}  // namespace
+
+std::string ShareKey::Print() const { return fmt::format("{}-{}-{}-{:07x}", kKeyPrefix, pid, index, nonce); }
+
+std::optional<ShareKey> ShareKey::Parse(std::string_view text) {
+  if (text.substr(0, kKeyPrefix.size()) != kKeyPrefix) return std::nullopt;
+  text.remove_prefix(kKeyPrefix.size());
+  ShareKey key;
+  const auto field = [&](auto& value, int base) {
+    if (text.empty() || text.front() != '-') return false;
+    text.remove_prefix(1);
+    const auto [after, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+    text.remove_prefix(static_cast<size_t>(after - text.data()));
+    return error == std::errc();
+  };
+  if (!field(key.pid, 10) || !field(key.index, 10) || !field(key.nonce, 16) || !text.empty()) return std::nullopt;
+  if (key.pid <= 0 || key.nonce == 0) return std::nullopt;
+  return key;
+}
+
+// pid: 22 bits (the kernel's limit), index: 14, nonce: 28.
+uint64_t ShareKey::Pack() const {
+  return (static_cast<uint64_t>(pid) << 42) | (static_cast<uint64_t>(index) << 28) | nonce;
+}
+
+ShareKey ShareKey::Unpack(uint64_t token) {
+  return {static_cast<int32_t>(token >> 42), static_cast<uint32_t>(token >> 28) & 0x3FFF,
+          static_cast<uint32_t>(token) & kNonceMask};
+}
+
+int MakeMemoryFile(const char* label, uint64_t bytes) noexcept {
+  const int fd = FaultPoint("share.file") ? -1 : memfd_create(label, MFD_CLOEXEC);
+  if (fd < 0) return -1;
+  if (ftruncate(fd, static_cast<off_t>(bytes)) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
+StatusOr<ShareKey> Offer(const ShareOffer& offer) {
+  Own& own = TheOwn();
+  std::lock_guard lock(own.mutex);
+  if (own.table == nullptr || own.pid != getpid()) {  // a forked child begins with a table of its own
+    const int fd = MakeMemoryFile(kTableLabel, sizeof(Table));
+    void* at = fd < 0 ? MAP_FAILED : mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) {
+      const int error = errno;
+      if (fd >= 0) close(fd);
+      return Error(207005, fmt::format("no memory file for the table of exports: {}", strerror(error)));  // NOLINT
+    }
+    own.table = static_cast<Table*>(at);
+    own.pid = getpid();
+    own.used = 0;
+    own.free.clear();
+    own.table->pid.store(own.pid);
+  }
+  uint32_t index = 0;
+  if (!own.free.empty()) {
+    index = own.free.back();
+    own.free.pop_back();
+  } else if (own.used < kMaxOffers) {
+    index = own.used++;
+    own.free.reserve(own.used);  // so that Withdraw cannot fail
+  } else {
+    return Error(207005, fmt::format("the process exports {} objects, which is the most", kMaxOffers))
+        .Hint("close exports that are no longer needed");
+  }
+  uint32_t nonce = 0;
+  while (nonce == 0) {
+    if (getrandom(&nonce, sizeof nonce, 0) != sizeof nonce) nonce = static_cast<uint32_t>(errno) * 2654435761u;
+    nonce &= kNonceMask;
+  }
+  Entry& entry = own.table->entries[index];
+  entry.kind = offer.kind;
+  entry.fd = offer.fd;
+  entry.checks_pid = offer.checks_pid ? 1 : 0;
+  entry.file_bytes = offer.file_bytes;
+  entry.offset = offer.offset;
+  entry.bytes = offer.bytes;
+  entry.extra = offer.extra;
+  entry.takers.store(0);
+  entry.nonce.store(nonce, std::memory_order_release);
+  return ShareKey{own.pid, index, nonce};
+}
+
+bool Withdraw(const ShareKey& key) {
+  Own& own = TheOwn();
+  std::lock_guard lock(own.mutex);
+  Entry* entry = Find(own, key);
+  if (entry == nullptr) return false;
+  entry->nonce.store(0);
+  own.free.push_back(key.index);
+  return true;
+}
+
+Status AllowTakers(const ShareKey& key, const int32_t* pids, size_t count) {
+  Own& own = TheOwn();
+  std::lock_guard lock(own.mutex);
+  Entry* entry = Find(own, key);
+  if (entry == nullptr) return NoSuchOffer("export of this process", "it was made by another one, or is closed");
+  const uint32_t before = entry->takers.load();
+  if (count > kMaxTakers - before) {
+    return Error(207005,
+                 fmt::format("{} more processes would be {}, the most is {}", count, before + count, kMaxTakers))
+        .Hint("export without the check of process ids");
+  }
+  for (size_t i = 0; i < count; ++i) entry->taker_pids[before + i].store(pids[i]);
+  entry->takers.store(before + static_cast<uint32_t>(count), std::memory_order_release);
+  return {};
+}
+
+Taken& Taken::operator=(Taken&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(offer_, other.offer_);
+  return *this;
+}
+
+Taken::~Taken() {
+  if (fd_ >= 0) close(fd_);
+}
+
+StatusOr<Taken> Take(const ShareKey& key, ShareKind kind, const char* what) {
+  if (key.pid <= 0 || key.nonce == 0 || key.index >= kMaxOffers) return NoSuchOffer(what, "it is malformed");
+  const int table_fd = OpenTable(key.pid);
+  if (table_fd < 0) return NoSuchOffer(what, fmt::format("process {} exports nothing, or has ended", key.pid));
+  void* at = mmap(nullptr, sizeof(Table), PROT_READ, MAP_SHARED, table_fd, 0);
+  close(table_fd);
+  if (at == MAP_FAILED) return Error(207005, "no address space for the table of exports of another process");
+  const struct Unmap {
+    void* at;
+    ~Unmap() { munmap(at, sizeof(Table)); }
+  } unmap{at};
+  const Entry& entry = static_cast<const Table*>(at)->entries[key.index];
+  if (entry.nonce.load(std::memory_order_acquire) != key.nonce) {
+    return NoSuchOffer(what, fmt::format("process {} has closed it", key.pid));
+  }
+  if (entry.kind != kind) return NoSuchOffer(what, "it names an object of another kind");
+  if (entry.checks_pid != 0 && key.pid != getpid()) {
+    bool allowed = false;
+    const uint32_t takers = std::min(entry.takers.load(std::memory_order_acquire), kMaxTakers);
+    for (uint32_t i = 0; i < takers; ++i) allowed |= entry.taker_pids[i].load() == getpid();
+    if (!allowed) {
+      return Error(107000, fmt::format("process {} does not let process {} import this {}", key.pid, getpid(), what))
+          .Culprit(fmt::format("the list of {} processes that the exporter allowed", takers))
+          .Hint(
+              "let the exporter name this process with the matching ...SetImportPid function, or export with the flag "
+              "that switches the check off");
+    }
+  }
+  Taken taken;
+  taken.offer_ = {entry.kind, -1, entry.file_bytes, entry.offset, entry.bytes, entry.extra, entry.checks_pid != 0};
+  const std::string path = fmt::format("/proc/{}/fd/{}", key.pid, entry.fd);
+  taken.fd_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  struct stat file {};
+  // Looked at again: the exporter may have closed the object, and its number may be another file by now.
+  if (taken.fd_ < 0 || fstat(taken.fd_, &file) != 0 || static_cast<uint64_t>(file.st_size) < taken.offer_.file_bytes ||
+      entry.nonce.load(std::memory_order_acquire) != key.nonce) {
+    return NoSuchOffer(what, fmt::format("process {} has closed it", key.pid));
+  }
+  return taken;
+}
+
+}  // namespace reprise::device

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a process offers to other processes of this machine: ranges of memory files, found through /proc/PID/fd. Nothing
+// has a name in a file system, so nothing is left behind by a process that dies.
+//
+// An offer is an entry in a table that the offering process keeps in a memory file of its own, which takers map. A key
+// says which process, which entry, and a number that only this offer has.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+
+namespace reprise::device {
+
+enum class ShareKind : uint32_t { kNone, kNotify, kMemory, kPhysical, kEvent };
+
+/// Names an offer. Printable form: at most 64 characters. Packed form: 64 bits, never 0.
+struct ShareKey {
+  int32_t pid = 0;
+  uint32_t index = 0;
+  uint32_t nonce = 0;
+
+  std::string Print() const;
+  static std::optional<ShareKey> Parse(std::string_view text);
+  uint64_t Pack() const;
+  static ShareKey Unpack(uint64_t token);
+};
+
+/// A range of a memory file, and what a taker has to know about it.
+struct ShareOffer {
+  ShareKind kind = ShareKind::kNone;
+  int fd = -1;  ///< stays with the caller; must stay open while the offer stands
+  uint64_t file_bytes = 0;
+  uint64_t offset = 0;  ///< of the object in the file
+  uint64_t bytes = 0;   ///< of the object
+  uint64_t extra = 0;   ///< what the kind wants
+  bool checks_pid = true;
+};
+
+/// 207005 when the process offers too much already.
+StatusOr<ShareKey> Offer(const ShareOffer& offer);
+/// Takes an offer of this process back; false when there is none. What others have taken stays with them.
+bool Withdraw(const ShareKey& key);
+/// Adds processes that may take an offer of this process; 107000 when it is not one, 207005 for too many.
+Status AllowTakers(const ShareKey& key, const int32_t* pids, size_t count);
+
+/// A taken offer.
+class Taken {
+ public:
+  Taken() = default;
+  Taken(Taken&& other) noexcept { *this = std::move(other); }
+  Taken& operator=(Taken&& other) noexcept;
+  ~Taken();
+
+  int fd() const { return fd_; }
+  /// The descriptor is the caller's from now on.
+  int Release() { return std::exchange(fd_, -1); }
+  const ShareOffer& offer() const { return offer_; }
+
+ private:
+  friend StatusOr<Taken> Take(const ShareKey&, ShareKind, const char*);
+  int fd_ = -1;  // of this process
+  ShareOffer offer_;
+};
+
+/// Opens what another process (or this one) offers. 107000 when the key names nothing of this kind, when its process
+/// has gone, or when it does not let this process; `what` names it in the message.
+StatusOr<Taken> Take(const ShareKey& key, ShareKind kind, const char* what);
+
+/// A memory file without a name; -1 with errno.
+int MakeMemoryFile(const char* label, uint64_t bytes) noexcept;
+
+}  // namespace reprise::device

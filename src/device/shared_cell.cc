@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/shared_cell.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <new>
+
+#include "base/fault.h"
+
+namespace reprise::device {
+namespace {
+
+uint64_t PageBytes() {
+  static const auto bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+}  // namespace
+
+CellUse::~CellUse() {
+  if (home_ != nullptr) home_->Return(id_);
+  if (mapping_ != nullptr) {
+    cell_->importers.fetch_sub(1);
+    munmap(mapping_, PageBytes());
+  }
+}
+
+StatusOr<CellUse> CellUse::Import(const ShareKey& key, ShareKind kind, const char* what) {
+  REPRISE_ASSIGN_OR_RETURN(Taken taken, device::Take(key, kind, what));
+  // Cells never lie across two pages.
+  const uint64_t page = taken.offer().offset / PageBytes() * PageBytes();
+  void* at = FaultPoint("share.map")
+                 ? MAP_FAILED
+                 : mmap(nullptr, PageBytes(), PROT_READ | PROT_WRITE, MAP_SHARED, taken.fd(), static_cast<off_t>(page));
+  if (at == MAP_FAILED) return Error(207005, fmt::format("the host refused to map the {} of another process", what));
+  CellUse use;
+  use.mapping_ = at;
+  use.cell_ = reinterpret_cast<SharedCell*>(static_cast<char*>(at) + (taken.offer().offset - page));
+  use.id_ = static_cast<int32_t>(taken.offer().extra);
+  use.cell_->importers.fetch_add(1);
+  return use;
+}
+
+StatusOr<ShareKey> CellUse::Export(ShareKind kind, bool checks_pid) const {
+  ShareOffer offer;
+  offer.kind = kind;
+  offer.fd = home_->fd_;
+  offer.file_bytes = static_cast<uint64_t>(home_->limit_) * sizeof(SharedCell);
+  offer.offset = static_cast<uint64_t>(id_) * sizeof(SharedCell);
+  offer.bytes = sizeof(SharedCell);
+  offer.extra = static_cast<uint64_t>(id_);
+  offer.checks_pid = checks_pid;
+  return device::Offer(offer);
+}
+
+Status SharedCells::Map() {
+  const uint64_t bytes = static_cast<uint64_t>(limit_) * sizeof(SharedCell);
+  const int fd = MakeMemoryFile(label_, bytes);
+  void* at = fd < 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (at == MAP_FAILED) {
+    if (fd >= 0) close(fd);
+    return Error(207005, fmt::format("the host refused {} bytes for {}", bytes, label_));
+  }
+  cells_ = static_cast<SharedCell*>(at);  // zeroes, which is what an empty cell is
+  fd_ = fd;
+  return {};
+}
+
+StatusOr<CellUse> SharedCells::Take() {
+  std::lock_guard lock(mutex_);
+  if (cells_ == nullptr) REPRISE_RETURN_IF_ERROR(Map());
+  const auto let_go = std::partition(lingering_.begin(), lingering_.end(),
+                                     [&](int32_t id) { return cells_[id].importers.load() != 0; });
+  free_.insert(free_.end(), let_go, lingering_.end());
+  lingering_.erase(let_go, lingering_.end());
+  int32_t id = -1;
+  if (!free_.empty()) {
+    id = free_.back();
+    free_.pop_back();
+  } else if (used_ < limit_) {
+    id = used_++;
+    free_.reserve(static_cast<size_t>(used_));  // so that Return cannot fail
+    lingering_.reserve(static_cast<size_t>(used_));
+  } else {
+    return Error(207005, fmt::format("all {} {} are in use", limit_, label_));
+  }
+  CellUse use;
+  use.cell_ = new (&cells_[id]) SharedCell;
+  use.home_ = this;
+  use.id_ = id;
+  return use;
+}
+
+void SharedCells::Return(int32_t id) noexcept {
+  std::lock_guard lock(mutex_);
+  (cells_[id].importers.load() == 0 ? free_ : lingering_).push_back(id);
+}
+
+}  // namespace reprise::device

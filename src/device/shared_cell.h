@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Small pieces of state that several processes may see: the bit of a notify, the counters of an event. They live in a
+// memory file of the process that made them, so that exporting one moves nothing.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "device/share.h"
+
+namespace reprise::device {
+
+struct alignas(32) SharedCell {
+  std::atomic<uint32_t> bit{0};        ///< of a notify
+  std::atomic<uint32_t> importers{0};  ///< other processes that hold the cell
+  std::atomic<uint64_t> issued{0};     ///< of an event: records that were submitted,
+  std::atomic<uint64_t> done{0};       ///<   and the newest of them that has run
+};
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+class SharedCells;
+
+/// One use of a cell; gives it back at the end. Of this process, or of another one.
+class CellUse {
+ public:
+  CellUse() = default;
+  CellUse(CellUse&& other) noexcept { *this = std::move(other); }
+  CellUse& operator=(CellUse&& other) noexcept {
+    std::swap(cell_, other.cell_);
+    std::swap(home_, other.home_);
+    std::swap(mapping_, other.mapping_);
+    std::swap(id_, other.id_);
+    return *this;
+  }
+  ~CellUse();
+
+  /// Opens the cell that another process (or this one) offers.
+  static StatusOr<CellUse> Import(const ShareKey& key, ShareKind kind, const char* what);
+
+  SharedCell* operator->() const { return cell_; }
+  bool imported() const { return mapping_ != nullptr; }
+  /// Number in the process that made the cell.
+  int32_t id() const { return id_; }
+  /// Offers a cell of this process.
+  StatusOr<ShareKey> Export(ShareKind kind, bool checks_pid) const;
+
+ private:
+  friend class SharedCells;
+  SharedCell* cell_ = nullptr;
+  SharedCells* home_ = nullptr;
+  void* mapping_ = nullptr;
+  int32_t id_ = -1;
+};
+
+/// The cells of one sort. Lives as long as the process.
+///
+/// Threads: thread-safe.
+class SharedCells {
+ public:
+  SharedCells(const char* label, int64_t limit) : label_(label), limit_(limit) {}
+  SharedCells(const SharedCells&) = delete;
+  SharedCells& operator=(const SharedCells&) = delete;
+
+  /// An empty cell. 207005 when none is left, or when the host has no memory.
+  StatusOr<CellUse> Take();
+  int64_t limit() const { return limit_; }
+
+ private:
+  friend class CellUse;
+  Status Map();
+  void Return(int32_t id) noexcept;
+
+  const char* const label_;
+  const int64_t limit_;
+  std::mutex mutex_;
+  SharedCell* cells_ = nullptr;
+  int fd_ = -1;
+  int32_t used_ = 0;
+  std::vector<int32_t> free_;
+  std::vector<int32_t> lingering_;  // destroyed here, still held by another process
+};
+
+}  // namespace reprise::device

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/virtual_memory.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/fault.h"
+#include "device/memory.h"
+
+namespace reprise::device {
+namespace {
+
+uint64_t RoundUp(uint64_t bytes, uint64_t to) { return (bytes + to - 1) / to * to; }
+
+Status NoMapping(const void* address) {
+  return Error(107000, fmt::format("{} is not the start of mapped memory: it {}", fmt::ptr(address),
+                                   MemoryRegistry::Get().Explain(address)))
+      .Hint("pass the address that aclrtMapMem was called with");
+}
+
+}  // namespace
+
+HandleTable<PhysicalMemory, HandleKind::kPhysicalMemory>& PhysicalMemories() {
+  static auto* const table = new HandleTable<PhysicalMemory, HandleKind::kPhysicalMemory>;
+  return *table;
+}
+
+VirtualMemory& VirtualMemory::Get() {
+  static auto* const memory = new VirtualMemory;
+  return *memory;
+}
+
+// ------------------------------------------------------------------------------------------------------ address space
+
+StatusOr<void*> VirtualMemory::Reserve(uint64_t bytes, void* expected) {
+  if (bytes > uint64_t{PTRDIFF_MAX} / 2) {
+    return Error(207001, fmt::format("there is no address space of {} bytes", bytes));
+  }
+  // Aligned to huge pages, as the device does; the part before and behind is given back.
+  bytes = RoundUp(bytes, kHugePage);
+  const uint64_t with_room = bytes + kHugePage;
+  void* raw = FaultPoint("memory.reserve")
+                  ? MAP_FAILED
+                  : mmap(expected, with_room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw == MAP_FAILED) return Error(207001, fmt::format("the host has no address space of {} bytes left", bytes));
+  const auto start = reinterpret_cast<uintptr_t>(raw);
+  const uintptr_t begin = RoundUp(start, kHugePage);
+  if (begin != start) munmap(raw, begin - start);
+  munmap(reinterpret_cast<void*>(begin + bytes), start + with_room - begin - bytes);
+  std::lock_guard lock(mutex_);
+  reservations_.emplace(begin, Reservation{bytes, {}});
+  return reinterpret_cast<void*>(begin);
+}
+
+Status VirtualMemory::Release(void* begin) {
+  std::lock_guard lock(mutex_);
+  const auto it = reservations_.find(reinterpret_cast<uintptr_t>(begin));
+  if (it == reservations_.end()) {
+    return Error(107000, fmt::format("{} is not the start of a reservation", fmt::ptr(begin)))
+        .Hint("pass the address that aclrtReserveMemAddress gave, once");
+  }
+  if (!it->second.mappings.empty()) {
+    return Error(107000, fmt::format("{} ranges of the reservation at {} are mapped", it->second.mappings.size(),
+                                     fmt::ptr(begin)))
+        .Culprit(fmt::format("the mapping at {:#x}", it->second.mappings.begin()->first))
+        .Hint("unmap all of it with aclrtUnmapMem first");
+  }
+  munmap(begin, it->second.bytes);
+  reservations_.erase(it);
+  return {};
+}
+
+VirtualMemory::Reservation* VirtualMemory::Around(uintptr_t address) {
+  auto it = reservations_.upper_bound(address);
+  if (it == reservations_.begin()) return nullptr;
+  --it;
+  return address < it->first + it->second.bytes ? &it->second : nullptr;
+}
+
+// ----------------------------------------------------------------------------------------------------- physical memory
+
+StatusOr<PhysicalMemory*> VirtualMemory::Find(void* handle) {
+  if (PhysicalMemory* memory = PhysicalMemories().Find(handle)) return memory;
+  return Error(107017, DescribeBadHandle(PhysicalMemories().Classify(handle), handle, "physical memory"));
+}
+
+StatusOr<void*> VirtualMemory::Keep(PhysicalMemory memory) {
+  auto* const kept = new PhysicalMemory(std::move(memory));
+  kept->handle = PhysicalMemories().Insert(kept);
+  if (kept->handle != nullptr) return kept->handle;
+  kept->references = 0;
+  DropIfUnused(kept);
+  return Error(207001, "the process has too many pieces of physical memory");
+}
+
+void VirtualMemory::DropIfUnused(PhysicalMemory* memory) noexcept {
+  if (memory->references != 0 || memory->mappings != 0) return;
+  if (memory->key) Withdraw(*memory->key);
+  close(memory->fd);
+  if (!memory->imported && !memory->properties.on_host) {
+    MemoryRegistry::Get().Unbook(memory->properties.device, memory->bytes);
+  }
+  delete memory;
+}
+
+StatusOr<void*> VirtualMemory::Create(uint64_t bytes, const PhysicalProperties& properties) {
+  if (!properties.on_host) REPRISE_RETURN_IF_ERROR(MemoryRegistry::Get().Book(properties.device, bytes));
+  PhysicalMemory memory;
+  memory.properties = properties;
+  memory.bytes = bytes;
+  memory.fd = bytes > uint64_t{PTRDIFF_MAX} ? -1 : MakeMemoryFile("reprise-physical", bytes);
+  if (memory.fd < 0) {
+    if (!properties.on_host) MemoryRegistry::Get().Unbook(properties.device, bytes);
+    return Error(207001, fmt::format("the host refused a memory file of {} bytes", bytes));
+  }
+  std::lock_guard lock(mutex_);
+  return Keep(std::move(memory));
+}
+
+Status VirtualMemory::Free(void* handle) {
+  std::lock_guard lock(mutex_);
+  REPRISE_ASSIGN_OR_RETURN(PhysicalMemory * memory, Find(handle));
+  if (--memory->references != 0) return {};
+  PhysicalMemories().Erase(handle);
+  DropIfUnused(memory);
+  return {};
+}
+
+StatusOr<PhysicalProperties> VirtualMemory::Describe(void* handle) {
+  std::lock_guard lock(mutex_);
+  REPRISE_ASSIGN_OR_RETURN(const PhysicalMemory* memory, Find(handle));
+  return memory->properties;
+}
+
+StatusOr<void*> VirtualMemory::Retain(void* address) {
+  std::lock_guard lock(mutex_);
+  const Mapping* mapping = MappingAround(reinterpret_cast<uintptr_t>(address));
+  if (mapping == nullptr) return NoMapping(address);
+  PhysicalMemory& memory = *mapping->memory;
+  if (memory.references == 0) {  // freed by the user, alive because it is mapped: it gets a new handle
+    memory.handle = PhysicalMemories().Insert(&memory);
+    if (memory.handle == nullptr) return Error(207001, "the process has too many pieces of physical memory");
+  }
+  ++memory.references;
+  return memory.handle;
+}
+
+// ------------------------------------------------------------------------------------------------------------- mapping
+
+VirtualMemory::Mapping* VirtualMemory::MappingAround(uintptr_t address) {
+  Reservation* reservation = Around(address);
+  if (reservation == nullptr) return nullptr;
+  auto it = reservation->mappings.upper_bound(address);
+  if (it == reservation->mappings.begin()) return nullptr;
+  --it;
+  return address < it->first + it->second.bytes ? &it->second : nullptr;
+}
+
+StatusOr<VirtualMemory::Mapping*> VirtualMemory::MappingAt(void* begin, uint64_t bytes) {
+  const auto address = reinterpret_cast<uintptr_t>(begin);
+  Reservation* reservation = Around(address);
+  const auto it =
+      reservation != nullptr ? reservation->mappings.find(address) : decltype(reservation->mappings.end()){};
+  if (reservation == nullptr || it == reservation->mappings.end()) return NoMapping(begin);
+  if (bytes != it->second.bytes) {
+    return Error(107000,
+                 fmt::format("size is {}, the mapping at {} has {} bytes", bytes, fmt::ptr(begin), it->second.bytes))
+        .Culprit("parameter size")
+        .Hint("pass the whole mapping");
+  }
+  return &it->second;
+}
+
+// Memory that may be touched is registered; what is closed is as unknown as a wild address.
+Status VirtualMemory::Open(uintptr_t begin, Mapping& mapping, bool open) {
+  if (mapping.open == open) return {};
+  if (mprotect(reinterpret_cast<void*>(begin), mapping.bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) {
+    return Error(207001,
+                 fmt::format("the host refused to change the access of {} bytes at {:#x}", mapping.bytes, begin));
+  }
+  mapping.open = open;
+  const PhysicalProperties& properties = mapping.memory->properties;
+  if (open) {
+    MemoryRegistry::Get().AddMapped(begin, mapping.bytes, properties.device, properties.on_host);
+  } else {
+    MemoryRegistry::Get().RemoveMapped(begin);
+  }
+  return {};
+}
+
+Status VirtualMemory::Map(void* begin, uint64_t bytes, void* handle, bool accessible) {
+  std::lock_guard lock(mutex_);
+  REPRISE_ASSIGN_OR_RETURN(PhysicalMemory * memory, Find(handle));
+  if (bytes != memory->bytes) {
+    return Error(107000, fmt::format("size is {}, the physical memory has {} bytes", bytes, memory->bytes))
+        .Culprit("parameter size")
+        .Hint("map the whole of it");
+  }
+  const auto address = reinterpret_cast<uintptr_t>(begin);
+  Reservation* reservation = Around(address);
+  if (reservation == nullptr) {
+    return Error(107000, fmt::format("{} lies in no reservation", fmt::ptr(begin)))
+        .Culprit("parameter virPtr")
+        .Hint("reserve address space with aclrtReserveMemAddress first");
+  }
+  uintptr_t end_of_reservation = 0;
+  for (const auto& [at, each] : reservations_) {
+    if (&each == reservation) end_of_reservation = at + each.bytes;
+  }
+  if (bytes > end_of_reservation - address) {
+    return Error(107000, fmt::format("{} bytes at {} end behind the reservation", bytes, fmt::ptr(begin)))
+        .Culprit("parameter size");
+  }
+  if (address % static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) != 0) {
+    return Error(107000, fmt::format("{} is not at a page boundary", fmt::ptr(begin))).Culprit("parameter virPtr");
+  }
+  const auto next = reservation->mappings.lower_bound(address);
+  if (MappingAround(address) != nullptr || (next != reservation->mappings.end() && next->first < address + bytes)) {
+    return Error(107000,
+                 fmt::format("[{:#x}, {:#x}) is mapped already, in part or as a whole", address, address + bytes))
+        .Culprit("parameter virPtr")
+        .Hint("unmap it with aclrtUnmapMem first");
+  }
+  auto [it, inserted] = reservation->mappings.try_emplace(address, Mapping{bytes, memory, {}, false});
+  void* at =
+      FaultPoint("memory.map") ? MAP_FAILED : mmap(begin, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, memory->fd, 0);
+  if (at == MAP_FAILED) {
+    reservation->mappings.erase(it);
+    return Error(207001, fmt::format("the host refused to map {} bytes at {}", bytes, fmt::ptr(begin)));
+  }
+  ++memory->mappings;
+  if (!accessible) return {};
+  it->second.access[{memory->properties.location_type, memory->properties.location_id}] = 3;
+  return Open(address, it->second, true);
+}
+
+Status VirtualMemory::Unmap(void* begin) {
+  std::lock_guard lock(mutex_);
+  const auto address = reinterpret_cast<uintptr_t>(begin);
+  Reservation* reservation = Around(address);
+  const auto it =
+      reservation != nullptr ? reservation->mappings.find(address) : decltype(reservation->mappings.end()){};
+  if (reservation == nullptr || it == reservation->mappings.end()) return NoMapping(begin);
+  REPRISE_RETURN_IF_ERROR(Open(address, it->second, false));
+  // Reserved again, so that nothing else gets the addresses.
+  if (mmap(begin, it->second.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
+      MAP_FAILED) {
+    return Error(207001, fmt::format("the host refused to unmap {}", fmt::ptr(begin)));
+  }
+  PhysicalMemory* memory = it->second.memory;
+  reservation->mappings.erase(it);
+  --memory->mappings;
+  DropIfUnused(memory);
+  return {};
+}
+
+Status VirtualMemory::SetAccess(void* begin, uint64_t bytes, AccessLocation location, uint32_t flags) {
+  std::lock_guard lock(mutex_);
+  REPRISE_ASSIGN_OR_RETURN(Mapping * mapping, MappingAt(begin, bytes));
+  mapping->access[location] = flags;
+  bool open = false;
+  for (const auto& [where, allowed] : mapping->access) open |= allowed != 0;
+  return Open(reinterpret_cast<uintptr_t>(begin), *mapping, open);
+}
+
+StatusOr<uint32_t> VirtualMemory::GetAccess(void* address, AccessLocation location) {
+  std::lock_guard lock(mutex_);
+  const Mapping* mapping = MappingAround(reinterpret_cast<uintptr_t>(address));
+  if (mapping == nullptr) return NoMapping(address);
+  const auto it = mapping->access.find(location);
+  return it != mapping->access.end() ? it->second : 0u;
+}
+
+// -------------------------------------------------------------------------------------------------- between processes
+
+StatusOr<ShareKey> VirtualMemory::Export(void* handle, bool checks_pid) {
+  std::lock_guard lock(mutex_);
+  REPRISE_ASSIGN_OR_RETURN(PhysicalMemory * memory, Find(handle));
+  if (memory->imported || memory->key) {
+    return Error(107000, memory->imported ? "the physical memory was imported from another process"
+                                          : "the physical memory is exported already")
+        .Culprit("parameter handle")
+        .Hint(memory->imported ? "export it in the process that allocated it" : "use the handle of the first export");
+  }
+  ShareOffer offer;
+  offer.kind = ShareKind::kPhysical;
+  offer.fd = memory->fd;
+  offer.file_bytes = memory->bytes;
+  offer.bytes = memory->bytes;
+  offer.extra = uint64_t{memory->properties.attribute} | (uint64_t{memory->properties.location_type} << 32);
+  offer.checks_pid = checks_pid;
+  REPRISE_ASSIGN_OR_RETURN(memory->key, Offer(offer));
+  return *memory->key;
+}
+
+StatusOr<void*> VirtualMemory::Import(const ShareKey& key, int device) {
+  if (key.pid == getpid()) {
+    return Error(107000, "the physical memory was exported by this very process")
+        .Culprit("parameter shareableHandle")
+        .Hint("use the handle of aclrtMallocPhysical; importing is for other processes");
+  }
+  REPRISE_ASSIGN_OR_RETURN(Taken taken, Take(key, ShareKind::kPhysical, "physical memory"));
+  PhysicalMemory memory;
+  memory.bytes = taken.offer().bytes;
+  memory.imported = true;
+  memory.properties.attribute = static_cast<uint32_t>(taken.offer().extra);
+  memory.properties.location_type = static_cast<uint32_t>(taken.offer().extra >> 32);
+  memory.properties.location_id = static_cast<uint32_t>(device);
+  memory.properties.device = device;
+  memory.properties.on_host = memory.properties.location_type != 1;
+  memory.fd = taken.Release();
+  std::lock_guard lock(mutex_);
+  return Keep(std::move(memory));
+}
+
+}  // namespace reprise::device

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/notify.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "base/env.h"
+#include "base/fault.h"
+#include "device/memory.h"
+#include "runtime/context.h"
+#include "runtime/device.h"
+#include "runtime/park.h"
+
+namespace reprise::runtime {
+namespace {
+
+using device::RunContext;
+using ir::RunResult;
+
+device::SharedCells& CellsOf(const Device& device) {
+  static std::mutex mutex;
+  static auto* const all = new std::array<std::unique_ptr<device::SharedCells>, device::kMaxDevices>;
+  std::lock_guard lock(mutex);
+  std::unique_ptr<device::SharedCells>& cells = (*all)[static_cast<size_t>(device.id())];
+  if (!cells) cells = std::make_unique<device::SharedCells>("reprise-notifies", EnvInt(EnvVar::kMaxNotifies));
+  return *cells;
+}
+
+// ------------------------------------------------------------------------------------------------------------- tasks
+
+struct NotifyPayload {
+  NotifyState* state;
+  int32_t id;
+  uint32_t timeout_s;
+  ParkClock clock;
+};
+
+void ReleaseState(void* payload) noexcept { static_cast<NotifyPayload*>(payload)->state->Release(); }
+
+void DescribeNotify(const void* payload, ir::TaskInfo& info) {
+  info.notify_id = static_cast<const NotifyPayload*>(payload)->id;
+}
+
+constexpr ir::TaskType kRecord = {
+    ir::TaskKind::kNotifyRecord,
+    "NOTIFY_RECORD",
+    [](RunContext&, void* payload) {
+      NotifyState& state = *static_cast<NotifyPayload*>(payload)->state;
+      state.waiters.SetAndWake([&] { state.cell->bit.store(1, std::memory_order_release); });
+      return RunResult::kDone;
+    },
+    ReleaseState,
+    nullptr,
+    DescribeNotify};
+
+constexpr ir::TaskType kWait = {
+    ir::TaskKind::kNotifyWait,
+    "NOTIFY_WAIT",
+    [](RunContext& context, void* payload) {
+      auto* p = static_cast<NotifyPayload*>(payload);
+      NotifyState& state = *p->state;
+      // Of several waits one takes the bit; the others go on waiting.
+      const auto taken = [&] { return state.cell->bit.exchange(0, std::memory_order_acq_rel) != 0; };
+      if (!taken() && state.waiters.AddUnless(taken, context.runnable(), &context.scheduler())) {
+        const RunResult result =
+            Park(context, p->clock, p->timeout_s, state.shared.load(std::memory_order_relaxed), "notify", p->id);
+        if (result == RunResult::kDone) state.waiters.Remove(context.runnable());
+        return result;
+      }
+      state.waiters.Remove(context.runnable());  // it may have looked because of the clock
+      EndPark(context, p->clock);
+      return RunResult::kDone;
+    },
+    ReleaseState,
+    [](void* payload, device::Runnable* runnable) noexcept {
+      auto* p = static_cast<NotifyPayload*>(payload);
+      p->state->waiters.Remove(runnable);
+      p->clock = {};
+    },
+    DescribeNotify};
+
+struct CountPayload {
+  CountState* state;
+  int32_t id;
+  uint32_t mode;
+  uint32_t value;
+  uint32_t timeout_s;
+  ParkClock clock;
+  uint32_t clears;
+};
+
+void ReleaseCount(void* payload) noexcept { static_cast<CountPayload*>(payload)->state->Release(); }
+
+void DescribeCount(const void* payload, ir::TaskInfo& info) {
+  const auto* p = static_cast<const CountPayload*>(payload);
+  info.notify_id = p->id;
+  info.value = p->value;
+}
+
+constexpr ir::TaskType kChange = {ir::TaskKind::kNotifyRecord,
+                                  "CNT_NOTIFY_RECORD",
+                                  [](RunContext&, void* payload) {
+                                    const auto* p = static_cast<const CountPayload*>(payload);
+                                    std::atomic<uint32_t>& count = p->state->count;
+                                    p->state->waiters.SetAndWake([&] {
+                                      switch (static_cast<CountChange>(p->mode)) {
+                                        case CountChange::kSet: count.store(p->value); break;
+                                        case CountChange::kAdd: count.fetch_add(p->value); break;
+                                        case CountChange::kOr: count.fetch_or(p->value); break;
+                                        case CountChange::kAnd: count.fetch_and(p->value); break;
+                                        case CountChange::kReset: count.store(0); break;
+                                      }
+                                    });
+                                    return RunResult::kDone;
+                                  },
+                                  ReleaseCount,
+                                  nullptr,
+                                  DescribeCount};
+
+bool Holds(CountCompare compare, uint32_t count, uint32_t value) {
+  switch (compare) {
+    case CountCompare::kLess: return count < value;
+    case CountCompare::kEqual: return count == value;
+    case CountCompare::kGreater: return count > value;
+    case CountCompare::kGreaterEqual: return count >= value;
+    case CountCompare::kEqualMasked: return (count & value) == value;
+  }
+  return false;
+}
+
+constexpr ir::TaskType kCountWait = {
+    ir::TaskKind::kNotifyWait,
+    "CNT_NOTIFY_WAIT",
+    [](RunContext& context, void* payload) {
+      auto* p = static_cast<CountPayload*>(payload);
+      CountState& state = *p->state;
+      // Compared and cleared in one step: of several clearing waits only one gets the count.
+      const auto satisfied = [&] {
+        uint32_t seen = state.count.load(std::memory_order_acquire);
+        while (Holds(static_cast<CountCompare>(p->mode), seen, p->value)) {
+          if (p->clears == 0 || state.count.compare_exchange_weak(seen, 0, std::memory_order_acq_rel)) return true;
+        }
+        return false;
+      };
+      if (!satisfied() && state.waiters.AddUnless(satisfied, context.runnable(), &context.scheduler())) {
+        const RunResult result = Park(context, p->clock, p->timeout_s, false, "counting notify", p->id);
+        if (result == RunResult::kDone) state.waiters.Remove(context.runnable());
+        return result;
+      }
+      state.waiters.Remove(context.runnable());
+      EndPark(context, p->clock);
+      return RunResult::kDone;
+    },
+    ReleaseCount,
+    [](void* payload, device::Runnable* runnable) noexcept {
+      auto* p = static_cast<CountPayload*>(payload);
+      p->state->waiters.Remove(runnable);
+      p->clock = {};
+    },
+    DescribeCount};
+
+}  // namespace
+
+HandleTable<Notify, HandleKind::kNotify>& Notifies() {
+  static auto* const table = new HandleTable<Notify, HandleKind::kNotify>;
+  return *table;
+}
+
+HandleTable<CountNotify, HandleKind::kCountNotify>& CountNotifies() {
+  static auto* const table = new HandleTable<CountNotify, HandleKind::kCountNotify>;
+  return *table;
+}
+
+// ------------------------------------------------------------------------------------------------------------ notify
+
+StatusOr<Notify*> Notify::Make(Device& device, device::CellUse cell) {
+  auto* const notify = new Notify(device);
+  notify->state_ = new NotifyState;
+  notify->state_->cell = std::move(cell);
+  notify->state_->shared = notify->state_->cell.imported();
+  notify->handle_ = Notifies().Insert(notify);
+  if (notify->handle_ != nullptr) return notify;
+  Destroy(notify);
+  return Error(207009, "the process has too many notifies");
+}
+
+StatusOr<Notify*> Notify::Create(Device& device) {
+  auto cell =
+      FaultPoint("notify") ? StatusOr<device::CellUse>(Error(207005, "injected fault")) : CellsOf(device).Take();
+  if (!cell.ok()) {
+    const Status why = std::move(cell).status();
+    return Error(207009, fmt::format("device {} has no notify left: {}", device.id(), why.detail().what))
+        .Culprit("live notifies of the process");
+  }
+  return Make(device, std::move(cell).value());
+}
+
+StatusOr<Notify*> Notify::Import(Device& device, const device::ShareKey& key) {
+  REPRISE_ASSIGN_OR_RETURN(device::CellUse cell, device::CellUse::Import(key, device::ShareKind::kNotify, "notify"));
+  return Make(device, std::move(cell));
+}
+
+void Notify::Destroy(Notify* notify) {
+  Notifies().Erase(notify->handle_);
+  if (notify->key_) device::Withdraw(*notify->key_);
+  notify->state_->Release();
+  delete notify;
+}
+
+std::string Notify::Describe() const {
+  return fmt::format("{}notify {}", state_->cell.imported() ? "imported " : "", id());
+}
+
+Status Notify::RecordOn(Stream& stream) {
+  state_->Retain();
+  NotifyPayload payload{state_, id(), 0, {}};
+  return stream.Submit(ir::MakeTask(kRecord, payload));
+}
+
+Status Notify::WaitOn(Stream& stream, uint32_t timeout_s) {
+  state_->Retain();
+  NotifyPayload payload{state_, id(), timeout_s, {}};
+  return stream.Submit(ir::MakeTask(kWait, payload));
+}
+
+void Notify::Reset() { state_->cell->bit.store(0, std::memory_order_release); }
+
+StatusOr<device::ShareKey> Notify::Export(bool checks_pid) {
+  if (state_->cell.imported()) {
+    return Error(107000, fmt::format("{} belongs to another process", Describe()))
+        .Hint("export a notify in the process that made it with aclrtCreateNotify");
+  }
+  std::lock_guard lock(mutex_);
+  if (key_) return *key_;
+  REPRISE_ASSIGN_OR_RETURN(key_, state_->cell.Export(device::ShareKind::kNotify, checks_pid));
+  // Waits that are parked know of wake-ups from this process only: they begin to look.
+  state_->shared.store(true);
+  state_->waiters.WakeAll();
+  return *key_;
+}
+
+Status Notify::AllowTakers(const int32_t* pids, size_t count) {
+  std::lock_guard lock(mutex_);
+  if (!key_) {
+    return Error(107000, fmt::format("{} is not exported", Describe())).Hint("call aclrtNotifyGetExportKey first");
+  }
+  return device::AllowTakers(*key_, pids, count);
+}
+
+// --------------------------------------------------------------------------------------------------- counting notify
+
+namespace {
+
+IdPool& CountIds() {
+  static auto* const ids = new IdPool(EnvInt(EnvVar::kMaxNotifies));
+  return *ids;
+}
+
+}  // namespace
+
+StatusOr<CountNotify*> CountNotify::Create(Device& device) {
+  const int32_t id = FaultPoint("notify") ? -1 : CountIds().Take();
+  if (id < 0) {
+    return Error(207009, fmt::format("no counting notify is left: {} are in use", CountIds().limit()))
+        .Culprit("live counting notifies of the process");
+  }
+  auto* const notify = new CountNotify(device);
+  notify->state_ = new CountState;
+  notify->id_ = id;
+  notify->handle_ = CountNotifies().Insert(notify);
+  if (notify->handle_ == nullptr) {
+    Destroy(notify);
+    return Error(207009, "the process has too many counting notifies");
+  }
+  return notify;
+}
+
+void CountNotify::Destroy(CountNotify* notify) {
+  CountNotifies().Erase(notify->handle_);
+  CountIds().Return(notify->id_);
+  notify->state_->Release();
+  delete notify;
+}
+
+Status CountNotify::ChangeOn(Stream& stream, CountChange change, uint32_t value) {
+  state_->Retain();
+  CountPayload payload{state_, id_, static_cast<uint32_t>(change), value, 0, {}, 0};
+  return stream.Submit(ir::MakeTask(kChange, payload));
+}
+
+Status CountNotify::WaitOn(Stream& stream, CountCompare compare, uint32_t value, uint32_t timeout_s, bool clears) {
+  state_->Retain();
+  CountPayload payload{state_, id_, static_cast<uint32_t>(compare), value, timeout_s, {}, clears ? 1u : 0u};
+  return stream.Submit(ir::MakeTask(kCountWait, payload));
+}
+
+}  // namespace reprise::runtime

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tasks that wait, with a limit in time and, where nobody can wake them, by looking now and then.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "device/scheduler.h"
+#include "ir/task.h"
+
+namespace reprise::runtime {
+
+/// The clock of one wait. Lives in a payload, which is used again at the next replay: every way out of the wait leaves
+/// it as it was at the beginning.
+struct ParkClock {
+  int64_t deadline_ns = 0;  ///< 0: the wait has not begun
+  uint32_t poll_us = 0;     ///< 0: has not looked yet
+};
+
+/// Parks the task until it is woken, at most `timeout_s` seconds after the first call (0 = for ever). With `polls`,
+/// also wakes it to look again, first soon, then more seldom. kDone when the time is over: the task has then failed
+/// with 507047, and the caller must take the runnable off its list.
+ir::RunResult Park(device::RunContext& context, ParkClock& clock, uint32_t timeout_s, bool polls, const char* what,
+                   int64_t id);
+
+/// The wait is over: no timer is left.
+void EndPark(device::RunContext& context, ParkClock& clock);
+
+}  // namespace reprise::runtime
