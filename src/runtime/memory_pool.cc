@@ -132,7 +132,9 @@ StatusOr<void*> MemoryPool::Take(Stream& stream, uint64_t bytes) {
   }
   auto fresh = device::MemoryRegistry::Get().AllocateDevice(device_, bytes, 4096, true);
   if (!fresh.ok()) {
+    const uint64_t before = reserved_;
     TrimLocked(all, 0);  // what lies idle here may be what is missing
+    if (reserved_ == before) return std::move(fresh).status();
     fresh = device::MemoryRegistry::Get().AllocateDevice(device_, bytes, 4096, true);
     if (!fresh.ok()) return std::move(fresh).status();
   }

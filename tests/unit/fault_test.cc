@@ -6,6 +6,7 @@
 #include "base/fault.h"
 
 #include <acl/acl.h>
+#include <acl/acl_rt_memory_soma.h>
 #include <aclnn/acl_meta.h>
 #include <aclnnop/aclnn_add.h>
 #include <gtest/gtest.h>
@@ -263,6 +264,51 @@ void KernelData(Sequence& s) {
   TRY(aclrtKernelArgsInit(function, &args));
 }
 
+// Notifies, pools, mappings, and what other processes could take.
+void Sharing(Sequence& s) {
+  const aclrtStream stream = MakeStream(s);
+  void* const memory = MakeMemory(s);
+  if (s.code() != 0) return;
+  char key[65];
+  aclrtNotify notify = nullptr;
+  TRY(aclrtCreateNotify(&notify, ACL_NOTIFY_DEFAULT));
+  s.Later([=] { EXPECT_EQ(aclrtDestroyNotify(notify), 0); });
+  TRY(aclrtNotifyGetExportKey(notify, key, sizeof key, ACL_RT_NOTIFY_EXPORT_FLAG_DISABLE_PID_VALIDATION));
+  aclrtNotify twin = nullptr;
+  TRY(aclrtNotifyImportByKey(&twin, key, 0));
+  s.Later([=] { EXPECT_EQ(aclrtDestroyNotify(twin), 0); });
+  aclrtEvent event = nullptr;
+  TRY(aclrtCreateEventExWithFlag(&event, ACL_EVENT_IPC));
+  s.Later([=] { EXPECT_EQ(aclrtDestroyEvent(event), 0); });
+  TRY(aclrtIpcMemGetExportKey(memory, 64, key, sizeof key, 0));
+  s.Later([text = std::string(key)] { EXPECT_EQ(aclrtIpcMemClose(text.c_str()), 0); });
+  aclrtPhysicalMemProp prop{};
+  prop.memAttr = ACL_HBM_MEM_HUGE;
+  prop.location.type = ACL_MEM_LOCATION_TYPE_DEVICE;
+  constexpr size_t kBytes = 2u << 20;
+  void* base = nullptr;
+  TRY(aclrtReserveMemAddress(&base, kBytes, 0, nullptr, 0));
+  s.Later([=] { EXPECT_EQ(aclrtReleaseMemAddress(base), 0); });
+  aclrtDrvMemHandle piece = nullptr;
+  TRY(aclrtMallocPhysical(&piece, kBytes, &prop, 0));
+  s.Later([=] { EXPECT_EQ(aclrtFreePhysical(piece), 0); });
+  TRY(aclrtMapMem(base, kBytes, 0, piece, 0));
+  s.Later([=] { EXPECT_EQ(aclrtUnmapMem(base), 0); });
+  aclrtMemPoolProps props{};
+  props.location.type = ACL_MEM_LOCATION_TYPE_DEVICE;
+  aclrtMemPool pool = nullptr;
+  TRY(aclrtMemPoolCreate(&pool, &props));
+  s.Later([=] { EXPECT_EQ(aclrtMemPoolDestroy(pool), 0); });
+  void* block = nullptr;
+  TRY(aclrtMemPoolMallocAsync(&block, 4096, pool, stream));
+  s.Later([=] {
+    EXPECT_EQ(aclrtMemPoolFreeAsync(block, stream), 0);
+    EXPECT_EQ(aclrtSynchronizeStream(stream), 0);
+  });
+  TRY(aclrtMemsetAsync(block, 4096, 0, 4096, stream));
+  TRY(aclrtSynchronizeStream(stream));
+}
+
 void Operator(Sequence& s) {
   const aclrtStream stream = MakeStream(s);
   void* const memory = MakeMemory(s);
@@ -291,11 +337,8 @@ struct Case {
   const char* name;
   void (*run)(Sequence&);
 };
-constexpr Case kCases[] = {{"Context", MakeContext},
-                           {"Eager", Eager},
-                           {"Capture", Capture},
-                           {"KernelData", KernelData},
-                           {"Operator", Operator}};
+constexpr Case kCases[] = {{"Context", MakeContext},   {"Eager", Eager},     {"Capture", Capture},
+                           {"KernelData", KernelData}, {"Sharing", Sharing}, {"Operator", Operator}};
 
 class Faults : public ::testing::TestWithParam<Case> {
  protected:
@@ -352,9 +395,11 @@ class Faults : public ::testing::TestWithParam<Case> {
 
 TEST_P(Faults, EachPoint) {
   int failures = 0;
-  for (const char* point : {"context", "event", "event.record", "graph.node", "graph.slot", "json.file",
-                            "kernel.binary", "kernel.file", "memory.device", "memory.host", "model", "model.event",
-                            "model.lane", "ops.executor", "ops.object", "stream", "stream.queue"}) {
+  for (const char* point :
+       {"context",        "event",       "event.record",  "graph.node",  "graph.slot",  "json.file",
+        "kernel.binary",  "kernel.file", "memory.device", "memory.host", "memory.map",  "memory.pool",
+        "memory.reserve", "model",       "model.event",   "model.lane",  "notify",      "ops.executor",
+        "ops.object",     "share.file",  "share.map",     "stream",      "stream.queue"}) {
     failures += FailAt(point);
     if (HasFailure()) return;
   }
