@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "acl/acl.h"
-#include "capture/session.h"
 #include "check.h"
 #include "device/ipc_memory.h"
 #include "runtime/context.h"
@@ -16,7 +15,6 @@ using namespace reprise::facade;  // NOLINT: this file defines only C functions
 using reprise::Error;
 using reprise::Status;
 using reprise::device::ShareKey;
-namespace capture = reprise::capture;
 namespace device = reprise::device;
 namespace runtime = reprise::runtime;
 using runtime::Api;

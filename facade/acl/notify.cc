@@ -130,9 +130,9 @@ aclError aclrtNotifyImportByKey(aclrtNotify* notify, const char* key, uint64_t f
     REPRISE_RETURN_IF_ERROR(NotNull(key, "key"));
     REPRISE_RETURN_IF_ERROR(
         IsZeroOr(flags, ACL_RT_NOTIFY_IMPORT_FLAG_ENABLE_PEER_ACCESS, "ACL_RT_NOTIFY_IMPORT_FLAG_ENABLE_PEER_ACCESS"));
-    REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
+    REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const runtime::Context* context, runtime::CurrentContext());
     REPRISE_ASSIGN_OR_RETURN(const reprise::device::ShareKey parsed, ReadKey(key));
-    REPRISE_ASSIGN_OR_RETURN(Notify * made, Notify::Import(context->device(), parsed));
+    REPRISE_ASSIGN_OR_RETURN(Notify * made, Notify::Import(parsed));
     *notify = made->handle();
     return {};
   });
@@ -162,8 +162,8 @@ aclError aclrtCntNotifyCreate(aclrtCntNotify* cntNotify, uint64_t flag) {
   return Api("aclrtCntNotifyCreate", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(cntNotify, "cntNotify"));
     REPRISE_RETURN_IF_ERROR(IsReserved(flag, "flag", 107000));
-    REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
-    REPRISE_ASSIGN_OR_RETURN(CountNotify * made, CountNotify::Create(context->device()));
+    REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const runtime::Context* context, runtime::CurrentContext());
+    REPRISE_ASSIGN_OR_RETURN(CountNotify * made, CountNotify::Create());
     *cntNotify = made->handle();
     return {};
   });

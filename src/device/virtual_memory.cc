@@ -89,8 +89,8 @@ StatusOr<PhysicalMemory*> VirtualMemory::Find(void* handle) {
   return Error(107017, DescribeBadHandle(PhysicalMemories().Classify(handle), handle, "physical memory"));
 }
 
-StatusOr<void*> VirtualMemory::Keep(PhysicalMemory memory) {
-  auto* const kept = new PhysicalMemory(std::move(memory));
+StatusOr<void*> VirtualMemory::Keep(const PhysicalMemory& memory) {
+  auto* const kept = new PhysicalMemory(memory);
   kept->handle = PhysicalMemories().Insert(kept);
   if (kept->handle != nullptr) return kept->handle;
   kept->references = 0;
@@ -119,7 +119,7 @@ StatusOr<void*> VirtualMemory::Create(uint64_t bytes, const PhysicalProperties& 
     return Error(207001, fmt::format("the host refused a memory file of {} bytes", bytes));
   }
   std::lock_guard lock(mutex_);
-  return Keep(std::move(memory));
+  return Keep(memory);
 }
 
 Status VirtualMemory::Free(void* handle) {
@@ -315,7 +315,7 @@ StatusOr<void*> VirtualMemory::Import(const ShareKey& key, int device) {
   memory.properties.on_host = memory.properties.location_type != 1;
   memory.fd = taken.Release();
   std::lock_guard lock(mutex_);
-  return Keep(std::move(memory));
+  return Keep(memory);
 }
 
 }  // namespace reprise::device

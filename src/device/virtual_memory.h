@@ -90,7 +90,7 @@ class VirtualMemory {
   };
 
   StatusOr<PhysicalMemory*> Find(void* handle);
-  StatusOr<void*> Keep(PhysicalMemory memory);
+  StatusOr<void*> Keep(const PhysicalMemory& memory);
   void DropIfUnused(PhysicalMemory* memory) noexcept;
   Reservation* Around(uintptr_t address);
   Mapping* MappingAround(uintptr_t address);

@@ -177,8 +177,8 @@ HandleTable<CountNotify, HandleKind::kCountNotify>& CountNotifies() {
 
 // ------------------------------------------------------------------------------------------------------------ notify
 
-StatusOr<Notify*> Notify::Make(Device& device, device::CellUse cell) {
-  auto* const notify = new Notify(device);
+StatusOr<Notify*> Notify::Make(device::CellUse cell) {
+  auto* const notify = new Notify;
   notify->state_ = new NotifyState;
   notify->state_->cell = std::move(cell);
   notify->state_->shared = notify->state_->cell.imported();
@@ -196,12 +196,12 @@ StatusOr<Notify*> Notify::Create(Device& device) {
     return Error(207009, fmt::format("device {} has no notify left: {}", device.id(), why.detail().what))
         .Culprit("live notifies of the process");
   }
-  return Make(device, std::move(cell).value());
+  return Make(std::move(cell).value());
 }
 
-StatusOr<Notify*> Notify::Import(Device& device, const device::ShareKey& key) {
+StatusOr<Notify*> Notify::Import(const device::ShareKey& key) {
   REPRISE_ASSIGN_OR_RETURN(device::CellUse cell, device::CellUse::Import(key, device::ShareKind::kNotify, "notify"));
-  return Make(device, std::move(cell));
+  return Make(std::move(cell));
 }
 
 void Notify::Destroy(Notify* notify) {
@@ -262,13 +262,13 @@ IdPool& CountIds() {
 
 }  // namespace
 
-StatusOr<CountNotify*> CountNotify::Create(Device& device) {
+StatusOr<CountNotify*> CountNotify::Create() {
   const int32_t id = FaultPoint("notify") ? -1 : CountIds().Take();
   if (id < 0) {
     return Error(207009, fmt::format("no counting notify is left: {} are in use", CountIds().limit()))
         .Culprit("live counting notifies of the process");
   }
-  auto* const notify = new CountNotify(device);
+  auto* const notify = new CountNotify;
   notify->state_ = new CountState;
   notify->id_ = id;
   notify->handle_ = CountNotifies().Insert(notify);

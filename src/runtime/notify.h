@@ -35,7 +35,7 @@ class Notify {
  public:
   /// 207009 when the device has none left.
   static StatusOr<Notify*> Create(Device& device);
-  static StatusOr<Notify*> Import(Device& device, const device::ShareKey& key);
+  static StatusOr<Notify*> Import(const device::ShareKey& key);
   static void Destroy(Notify* notify);
 
   void* handle() const { return handle_; }
@@ -53,11 +53,10 @@ class Notify {
   Status AllowTakers(const int32_t* pids, size_t count);
 
  private:
-  explicit Notify(Device& device) : device_(device) {}
+  Notify() = default;
 
-  static StatusOr<Notify*> Make(Device& device, device::CellUse cell);
+  static StatusOr<Notify*> Make(device::CellUse cell);
 
-  Device& device_;
   void* handle_ = nullptr;
   NotifyState* state_ = nullptr;
   std::mutex mutex_;
@@ -85,7 +84,7 @@ struct CountState {
 /// A number. Threads: as Notify.
 class CountNotify {
  public:
-  static StatusOr<CountNotify*> Create(Device& device);
+  static StatusOr<CountNotify*> Create();
   static void Destroy(CountNotify* notify);
 
   void* handle() const { return handle_; }
@@ -95,9 +94,8 @@ class CountNotify {
   Status WaitOn(Stream& stream, CountCompare compare, uint32_t value, uint32_t timeout_s, bool clears);
 
  private:
-  explicit CountNotify(Device& device) : device_(device) {}
+  CountNotify() = default;
 
-  Device& device_;
   void* handle_ = nullptr;
   int32_t id_ = -1;
   CountState* state_ = nullptr;
