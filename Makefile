@@ -25,6 +25,8 @@ test: deps
 conformance: deps
 	@scripts/run_tests.sh --only conformance release
 	@python3 scripts/conformance_report.py --spec-ids tests/conformance/items.csv build/release/results/conformance_*.xml
+	@echo
+	@python3 scripts/api_status.py --lib-dir build/release/lib64 --summary
 
 bench: deps
 	@scripts/bench.sh

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Says which functions of the public interface the built libraries export.
+"""Says which functions of the public interface the built libraries offer: implemented, refused with a reason, or not
+there yet.
 
     scripts/api_status.py --lib-dir build/lib                               print the page
     scripts/api_status.py --lib-dir build/lib --write docs/api-status.md    write it
     scripts/api_status.py --lib-dir build/lib --write docs/api-status.md --check
-    scripts/api_status.py --lib-dir build/lib --summary                     short table for the README
+    scripts/api_status.py --lib-dir build/lib --summary                     short table
 
 --check writes nothing. It fails when a library exports an acl* symbol that no table declares, or when the page
-on disk differs. Operators are compared with api/ops.csv once that table exists.
+on disk differs. --summary fails when a function of rank A is refused or missing.
 """
 
 import argparse
@@ -19,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import api_tables as api
+import gen_refusals
 
-LIBRARIES = ("libascendcl.so", "libnnopbase.so", "libopapi.so", "libacl_op_compiler.so")
 OPERATORS = api.API_DIR / "ops.csv"
 RANKS = {"A": "needed by samples and frameworks", "B": "common", "C": "rare"}
 PAGE = api.REPO / "docs" / "api-status.md"
@@ -42,7 +43,8 @@ def main():
         return check(options.write or PAGE, page, unknown_symbols(tables, operators, exported))
     if options.summary:
         print(render_summary(tables, operators, exported))
-    elif options.write:
+        return 1 if rank_a_without(tables, exported) else 0
+    if options.write:
         options.write.parent.mkdir(parents=True, exist_ok=True)
         options.write.write_text(page)
     else:
@@ -63,9 +65,9 @@ def check(path, page, unknown):
 
 
 def exported_symbols(directory):
-    libraries = [directory / name for name in LIBRARIES if (directory / name).exists()]
+    libraries = [path for path in sorted(directory.glob("lib*.so")) if path.name != "libreprise.so"]
     if not libraries:
-        raise SystemExit(f"{directory} has none of {', '.join(LIBRARIES)}")
+        raise SystemExit(f"{directory} has no libraries; build first")
     return set().union(*map(symbols_of, libraries))
 
 
@@ -90,22 +92,43 @@ def unknown_symbols(tables, operators, exported):
 @dataclass
 class Count:
     declared: int = 0
-    exported: int = 0
+    implemented: int = 0
+    refused: int = 0
 
-    def add(self, is_exported):
+    def add(self, state):
         self.declared += 1
-        self.exported += is_exported
+        self.implemented += state == "implemented"
+        self.refused += state == "refused"
+
+    @property
+    def missing(self):
+        return self.declared - self.implemented - self.refused
 
     def __str__(self):
-        return f"{self.exported}/{self.declared}" if self.declared else "-"
+        return f"{self.implemented}/{self.declared}" if self.declared else "-"
+
+
+def states(tables, exported):
+    """{function name: implemented, refused or missing}"""
+    refused = {function.name for function, _ in gen_refusals.refusals(tables)}
+    return {
+        f.name: "missing" if f.name not in exported else "refused" if f.name in refused else "implemented"
+        for f in tables.functions
+    }
+
+
+def rank_a_without(tables, exported):
+    state = states(tables, exported)
+    return [f.name for f in tables.functions if f.rank == "A" and state[f.name] != "implemented"]
 
 
 def count_by(tables, exported, key):
     """{key(function): {rank: Count}}, in the order of the headers; "all" sums the ranks."""
+    state = states(tables, exported)
     counts = defaultdict(lambda: defaultdict(Count))
     for function in tables.functions:
         for rank in (function.rank, "all"):
-            counts[key(function)][rank].add(function.name in exported)
+            counts[key(function)][rank].add(state[function.name])
     return counts
 
 
@@ -120,12 +143,12 @@ def render_page(tables, operators, exported):
     parts = [
         "# Which calls exist",
         "Made by `scripts/api_status.py` from the tables under `api/` and the symbols of the built libraries; "
-        "do not edit. A cell reads exported/declared. Ranks: "
-        + ", ".join(f"{rank} {meaning}" for rank, meaning in RANKS.items())
-        + ".",
+        "do not edit. Refused: the function can be linked and says why it does nothing. The last three columns read "
+        "implemented/declared. Ranks: " + ", ".join(f"{rank} {meaning}" for rank, meaning in RANKS.items()) + ".",
         render_area_table(tables, exported),
         *operator_section(operators, exported),
-        "## Declared, not exported",
+        *refused_section(tables),
+        "## Declared, not there yet",
         *missing_sections(tables, exported),
     ]
     return "\n\n".join(parts) + "\n"
@@ -134,7 +157,10 @@ def render_page(tables, operators, exported):
 def render_area_table(tables, exported):
     counts = count_by(tables, exported, lambda f: (f"`{f.header}`" if f.header else "none", f.area))
     total = count_by(tables, exported, lambda f: "total")["total"]
-    lines = ["| Header | Area | Declared | Exported | Not yet | A | B | C |", "|---|---|--:|--:|--:|--:|--:|--:|"]
+    lines = [
+        "| Header | Area | Declared | Implemented | Refused | Not yet | A | B | C |",
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
     for (header, area), ranks in counts.items():
         lines.append(area_row(header, tables.area_titles[area], ranks))
     return "\n".join([*lines, area_row("**all**", "", total)])
@@ -142,7 +168,7 @@ def render_area_table(tables, exported):
 
 def area_row(header, title, ranks):
     every = ranks["all"]
-    cells = [header, title, every.declared, every.exported, every.declared - every.exported]
+    cells = [header, title, every.declared, every.implemented, every.refused, every.missing]
     return f"| {' | '.join(map(str, [*cells, *(ranks[rank] for rank in RANKS)]))} |"
 
 
@@ -155,13 +181,25 @@ def operator_section(operators, exported):
     return ["## Operators", text, *names]
 
 
+def refused_section(tables):
+    """The table of refusals, patterns as one row."""
+    counts = defaultdict(int)
+    for _, row in gen_refusals.refusals(tables):
+        counts[row["function"]] += 1
+    lines = ["| Function | Count | Number | Reason | Instead |", "|---|--:|--:|---|---|"]
+    for row in api.read_csv(gen_refusals.TABLE):
+        name = row["function"]
+        lines.append(f"| `{name}` | {counts[name]} | {row['number']} | {row['reason']} | {row['advice']} |")
+    return ["## Refused", "\n".join(lines)]
+
+
 def missing_sections(tables, exported):
     missing = defaultdict(list)
     for function in tables.functions:
         if function.name not in exported:
             missing[function.area].append(function)
     if not missing:
-        return ["Nothing: every declared function is exported."]
+        return ["Nothing."]
     return [
         f"### {tables.area_titles[area]}\n\n"
         + "\n".join(f"- {f.rank} `{f.name}`: {f.summary}" for f in sorted(functions, key=lambda f: f.rank))
@@ -171,10 +209,16 @@ def missing_sections(tables, exported):
 
 def render_summary(tables, operators, exported):
     ranks = count_by(tables, exported, lambda f: "total")["total"]
-    lines = ["| Functions | Exported |", "|---|--:|"]
-    lines += [f"| rank {rank}, {meaning} | {ranks[rank]} |" for rank, meaning in RANKS.items()]
+    rows = [(f"rank {rank}, {meaning}", ranks[rank]) for rank, meaning in RANKS.items()]
+    width = max(len(title) for title, _ in rows) + 1
+    lines = [f"{'functions':<{width}} declared  implemented  refused  missing"]
+    lines += [
+        f"{title:<{width}} {c.declared:>8}  {c.implemented:>11}  {c.refused:>7}  {c.missing:>7}" for title, c in rows
+    ]
+    without = rank_a_without(tables, exported)
+    lines.append(f"rank A refused or missing: {', '.join(without) or 'none'}")
     if operators is not None:
-        lines.append(f"| aclnn operators | {len(exported_operators(operators, exported))}/{len(operators)} |")
+        lines.append(f"aclnn operators: {len(exported_operators(operators, exported))} of {len(operators)}")
     return "\n".join(lines)
 
 

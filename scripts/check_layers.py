@@ -53,6 +53,7 @@ LAYERS = {
     ),
     "facade/nnopbase": Layer("libnnopbase.so: tensors, scalars, lists, executors", ("base", "runtime", "ops"), ("acl", "aclnn")),
     "facade/opapi": Layer("libopapi.so: generated two-phase functions", ("base", "runtime", "ops"), ("acl", "aclnn", "aclnnop")),
+    "facade/mdl": Layer("libacl_mdl.so: offline models, all refused", ("base", "runtime"), ("acl",)),
     "facade/op_compiler": Layer("libacl_op_compiler.so: exists to be linked"),
 }
 

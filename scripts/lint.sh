@@ -35,7 +35,7 @@ check() {
 }
 
 # Written by scripts, and as wide as their tables want them.
-generated='^(include/(acl|aclnn|aclnnop)/|facade/opapi/generated_ops\.cc$|src/ops/op_ids\.def$)'
+generated='^(include/(acl|aclnn|aclnnop)/|facade/[a-z_]+/generated_[a-z]+\.cc$|src/ops/op_ids\.def$)'
 
 # Tracked files and new ones that git does not ignore, as they are on disk.
 sources() {
@@ -109,7 +109,7 @@ tidy() {
 
 check "clang-format" format
 check "layers: #include lines" scripts/check_layers.py
-for generator in gen_headers gen_ops gen_docs; do
+for generator in gen_headers gen_ops gen_refusals gen_docs; do
   if $fix; then
     check "$generator" "scripts/$generator.py"
   else

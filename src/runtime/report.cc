@@ -122,6 +122,12 @@ int Report(const char* api, const Status& status) noexcept try {
   return status.code();
 }
 
+int Refuse(const char* api, int number, const char* reason, const char* advice) noexcept {
+  return Api(api, [&]() -> Status {
+    return Error(number, fmt::format("{} is not supported here: {}", api, reason)).Hint(advice);
+  });
+}
+
 const char* TakeRecentMessage() {
   if (g_process_wide.load(std::memory_order_relaxed)) {
     ProcessMessage& process = ForProcess();

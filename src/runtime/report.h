@@ -49,6 +49,9 @@ int Api(const char* api, Body body) noexcept {
   return Report(api, status);
 }
 
+/// Body of a function that cannot be had here: `number`, with the reason and what to do instead.
+int Refuse(const char* api, int number, const char* reason, const char* advice) noexcept;
+
 /// 100000 naming the parameter when `pointer` is null.
 inline Status NotNull(const void* pointer, const char* parameter) {
   if (pointer != nullptr) [[likely]]
