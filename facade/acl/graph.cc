@@ -143,7 +143,11 @@ aclError aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream) {
     if (on->bound_model.load() != nullptr) {
       return Error(107000, fmt::format("{} is bound to a built model and cannot execute one", on->Describe()));
     }
-    REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*on, "aclmdlRIExecuteAsync"));
+    if (Status refused = capture::CheckNotCapturing(*on, "aclmdlRIExecuteAsync"); !refused.ok()) {
+      return std::move(refused).Hint(
+          "execute the model on another stream or after the capture; to have its work in this graph, capture the same "
+          "calls again, or capture them into the body of a conditional task");
+    }
     REPRISE_RETURN_IF_ERROR(capture::CheckNotUpdating(*on, "a model execution"));
     if ((on->flags() & kNotExecutable) != 0) {
       return Error(107000, fmt::format("{} was created with flags {:#x} and cannot execute a model", on->Describe(),

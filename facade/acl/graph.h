@@ -20,15 +20,15 @@ inline Status NotSub(const capture::Model& model, const char* api) {
       .Hint("call it on the model that holds the conditional task");
 }
 
-/// A task of a model, as its handle names it.
+/// A task of a model, as its handle names it. For a model built by hand the graph is that of a bound stream.
 struct TaskRef {
   capture::Model* model = nullptr;
+  const ir::Graph* graph = nullptr;
   ir::NodeId node = 0;
 
-  const ir::Node& operator*() const { return model->graph().node(node); }
+  const ir::Node& operator*() const { return graph->node(node); }
 };
 
-aclmdlRITask TaskHandle(const capture::Model& model, ir::NodeId node);
 /// 107000 for null, 107017 for a handle that is not live, 207000 for a task of a body.
 StatusOr<TaskRef> FindTask(aclmdlRITask task, const char* api);
 

@@ -30,22 +30,47 @@ using runtime::NotNullInner;
 
 namespace reprise::facade {
 
+namespace {
+
 // A task handle is the model's serial number and the node: nothing has to be stored for a million tasks.
 //   bits 63..56 kind, 55..32 serial number, 31..0 node
-aclmdlRITask TaskHandle(const Model& model, ir::NodeId node) {
+// In a model built by hand every stream counts its own tasks, hence two parts: 31..20 stream id, 19..0 node.
+constexpr uint32_t kBoundNodeBits = 20;
+
+aclmdlRITask TaskHandle(const Model& model, uint32_t node) {
   return reinterpret_cast<aclmdlRITask>((uint64_t{static_cast<uint8_t>(HandleKind::kTask)} << 56) |
                                         (uint64_t{model.serial()} << 32) | node);
 }
+
+uint32_t BoundNode(const runtime::Stream& stream, ir::NodeId node) {
+  return static_cast<uint32_t>(stream.id()) << kBoundNodeBits | node;
+}
+
+// The node behind the lower half of a handle; graph null when there is none.
+TaskRef Resolve(Model& model, uint32_t node) {
+  if (model.kind() != capture::ModelKind::kBuilt) {
+    return node < model.graph().nodes().size() ? TaskRef{&model, &model.graph(), node} : TaskRef{};
+  }
+  for (const capture::BoundStream& bound : model.bound()) {
+    if (static_cast<uint32_t>(bound.stream->id()) != node >> kBoundNodeBits) continue;
+    const ir::NodeId in_stream = node & ((1u << kBoundNodeBits) - 1);
+    const ir::Graph& stored = *bound.stream->stored();
+    return in_stream < stored.nodes().size() ? TaskRef{&model, &stored, in_stream} : TaskRef{};
+  }
+  return {};
+}
+
+}  // namespace
 
 StatusOr<TaskRef> FindTask(aclmdlRITask task, const char* api) {
   REPRISE_RETURN_IF_ERROR(NotNullInner(task, "task"));
   const uint64_t bits = HandleBits(task);
   if (reprise::HandleKindBits(task) == static_cast<uint8_t>(HandleKind::kTask)) {
     Model* model = capture::FindSerial(static_cast<uint32_t>(bits >> 32) & 0xFFFFFF);
-    const auto node = static_cast<ir::NodeId>(bits);
-    if (model != nullptr && node < model->graph().nodes().size()) {
+    const TaskRef found = model != nullptr ? Resolve(*model, static_cast<uint32_t>(bits)) : TaskRef{};
+    if (found.graph != nullptr) {
       REPRISE_RETURN_IF_ERROR(NotSub(*model, api));
-      return TaskRef{model, node};
+      return found;
     }
     return Error(107017, fmt::format("task handle {} belongs to a model that was destroyed", fmt::ptr(task)));
   }
@@ -88,6 +113,22 @@ Status FillArray(void** array, uint32_t* count, size_t total, At at, const char*
   return Error(107039, fmt::format("the array has room for {} of {} {}", room, all, what));
 }
 
+// Tasks of a stream that is bound to a model built by hand.
+Status BoundTasks(const runtime::Stream& stream, const Model& model, aclmdlRITask* tasks, uint32_t* count) {
+  REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
+  if (&stream.context() != context) {
+    return Error(107003, fmt::format("{} belongs to another context", stream.Describe()));
+  }
+  const size_t total = stream.stored()->nodes().size();
+  if (static_cast<uint32_t>(stream.id()) >= 1u << (32 - kBoundNodeBits) || total > size_t{1} << kBoundNodeBits) {
+    return Error(207000, fmt::format("{} has {} tasks; handles name up to {} tasks of streams with ids below {}",
+                                     stream.Describe(), total, 1u << kBoundNodeBits, 1u << (32 - kBoundNodeBits)));
+  }
+  return FillArray(
+      tasks, count, total, [&](size_t i) { return TaskHandle(model, BoundNode(stream, static_cast<ir::NodeId>(i))); },
+      "tasks");
+}
+
 // Whether the task has a public parameter set; edges between streams inside of the graph have, host functions have not.
 bool HasParams(const ir::Node& node) { return TypeOf(node) != ACL_MODEL_RI_TASK_DEFAULT; }
 
@@ -101,7 +142,7 @@ aclrtEvent EventOf(const TaskRef& task, uint32_t* flags) {
   }
   const auto& edge = *static_cast<const ir::EdgePayload*>(node.payload);
   *flags = edge.event_flag;
-  return TaskHandle(*task.model, edge.record);
+  return TaskHandle(*task.model, edge.record);  // edges are in captured models only
 }
 
 Status CheckValueCell(const void* address) {
@@ -196,6 +237,9 @@ aclError aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask* tasks, uint3
     const capture::LaneHandle* lane = capture::LaneHandles().Find(stream);
     if (lane == nullptr) {
       if (const runtime::Stream* user = runtime::Streams().Find(stream)) {
+        if (const auto* model = static_cast<const Model*>(user->bound_model.load())) {
+          return BoundTasks(*user, *model, tasks, numTasks);
+        }
         return Error(107000, fmt::format("{} is not a stream of a model", user->Describe()))
             .Hint("pass a stream that aclmdlRIGetStreams returned");
       }
@@ -217,7 +261,7 @@ aclError aclmdlRITaskGetType(aclmdlRITask task, aclmdlRITaskType* type) {
   return Api("aclmdlRITaskGetType", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNullInner(type, "type"));
     REPRISE_ASSIGN_OR_RETURN(const TaskRef found, FindTask(task, "aclmdlRITaskGetType"));
-    *type = TypeOf(found.model->graph().node(found.node));
+    *type = TypeOf(*found);
     return {};
   });
 }
@@ -226,6 +270,12 @@ aclError aclmdlRITaskGetSeqId(aclmdlRITask task, uint32_t* id) {
   return Api("aclmdlRITaskGetSeqId", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNullInner(id, "id"));
     REPRISE_ASSIGN_OR_RETURN(const TaskRef found, FindTask(task, "aclmdlRITaskGetSeqId"));
+    if (found.model->kind() == capture::ModelKind::kBuilt) {
+      return Error(207000, fmt::format("{} was built by hand: its streams run side by side, and no sequence holds for "
+                                       "all of their tasks",
+                                       found.model->Describe()))
+          .Hint("the order within a stream is that of aclmdlRIGetTasksByStream");
+    }
     *id = found.node;
     return {};
   });
@@ -247,7 +297,7 @@ aclError aclmdlRITaskGetParams(aclmdlRITask task, aclmdlRITaskParams* params) {
     switch (type) {
       case ACL_MODEL_RI_TASK_KERNEL: {
         if (const capture::TaskGroup* group = found.model->GroupOf(node)) params->taskGrp = group->handle;
-        if (const std::string* op_info = found.model->graph().op_info(found.node)) {
+        if (const std::string* op_info = found.graph->op_info(found.node)) {
           params->opInfoPtr = const_cast<char*>(op_info->data());
           params->opInfoSize = op_info->size();
         }

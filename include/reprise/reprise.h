@@ -20,10 +20,10 @@ namespace reprise {
 /// "0.1.0"
 const char* Version();
 
-/// What a captured graph holds on to.
+/// The bill of a graph: what it holds on to, bodies of conditional tasks included.
 struct GraphStats {
   uint32_t tasks;         ///< nodes, the resets that sealing adds included
-  uint32_t streams;       ///< graph-internal streams
+  uint32_t streams;       ///< graph-internal streams; bound streams of a model built by hand
   uint32_t events;        ///< graph-internal events
   uint64_t memory_bytes;  ///< host memory of nodes, arguments and plan
 };

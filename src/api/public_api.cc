@@ -17,11 +17,11 @@ int GetGraphStats(void* model_ri, GraphStats* stats) {
   return runtime::Api("reprise::GetGraphStats", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(stats, "stats"));
     REPRISE_ASSIGN_OR_RETURN(capture::Model * model, capture::FindOwnModel(model_ri));
-    const ir::Graph& graph = model->graph();
-    stats->tasks = static_cast<uint32_t>(graph.nodes().size());
-    stats->streams = static_cast<uint32_t>(graph.lanes().size());
-    stats->events = static_cast<uint32_t>(model->event_count());
-    stats->memory_bytes = model->memory_bytes();
+    const capture::Bill bill = model->TakeBill();
+    stats->tasks = static_cast<uint32_t>(bill.tasks);
+    stats->streams = static_cast<uint32_t>(bill.streams);
+    stats->events = static_cast<uint32_t>(bill.events);
+    stats->memory_bytes = bill.bytes;
     return {};
   });
 }

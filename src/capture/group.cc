@@ -8,7 +8,9 @@
 #include <new>
 #include <string_view>
 
+#include "base/call_trace.h"
 #include "capture/session.h"
+#include "runtime/thread.h"
 
 namespace reprise::capture {
 namespace {
@@ -116,14 +118,17 @@ Status BeginGroup(Stream& stream) {
         .Hint("end the update with aclmdlRICaptureTaskUpdateEnd first");
   }
   Session* session = Session::Of(stream);
-  if (session == nullptr) return Error(107029, fmt::format("{} is not being captured", stream.Describe()));
+  if (session == nullptr) return NotCaptured(stream);
   Session::Member& member = session->MemberOf(stream);
   if (member.group != nullptr) {
     return Error(107033, fmt::format("a task group is open on {} already", stream.Describe()))
-        .Culprit(session->Describe())
+        .Culprit(fmt::format("{}, in {}", member.group_opened, session->Describe()))
         .Hint("groups do not nest: close it with aclmdlRICaptureTaskGrpEnd first");
   }
   REPRISE_ASSIGN_OR_RETURN(member.group, session->model().AddGroup());
+  const std::string call = DescribeCall();
+  member.group_opened =
+      fmt::format("the group was opened by thread {}{}", runtime::ThreadId(), call.empty() ? "" : " (" + call + ")");
   ++session->open_groups_;
   return {};
 }
@@ -131,7 +136,7 @@ Status BeginGroup(Stream& stream) {
 StatusOr<TaskGroup*> EndGroup(Stream& stream) {
   std::lock_guard lock(stream.context().capture_mutex);
   Session* session = Session::Of(stream);
-  if (session == nullptr) return Error(107029, fmt::format("{} is not being captured", stream.Describe()));
+  if (session == nullptr) return NotCaptured(stream);
   Session::Member& member = session->MemberOf(stream);
   if (member.group == nullptr) {
     return Error(107033, fmt::format("no task group is open on {}", stream.Describe()))

@@ -161,6 +161,7 @@ StatusOr<Model*> Model::Create(Context& context, ModelKind kind, Model* parent) 
   if (id < 0) return Error(207005, "no model is left").Hint("destroy models that are no longer needed");
   auto* model = new Model(context, kind, parent);
   model->id_ = id;
+  model->holder_ = context.device().holdings().Enter(model->Describe());
   model->handle_ = Models().Insert(model);
   if (model->handle_ == nullptr) {
     delete model;
@@ -183,6 +184,7 @@ Model::Model(Context& context, ModelKind kind, Model* parent)
 
 Model::~Model() {
   TheSerials().Return(serial_);
+  context_.device().holdings().Leave(holder_);
   replay_.reset();
   graph_.reset();  // conditional tasks refer to bodies, so they go first
   for (Model* body : bodies_) {
@@ -254,8 +256,11 @@ std::string Model::name() const {
 }
 
 void Model::set_name(std::string name) {
-  std::lock_guard lock(name_mutex_);
-  name_ = std::move(name);
+  {
+    std::lock_guard lock(name_mutex_);
+    name_ = std::move(name);
+  }
+  context_.device().holdings().Rename(holder_, Describe());
 }
 
 std::string Model::Describe() const {
@@ -267,9 +272,7 @@ StatusOr<ir::LaneId> Model::AddLane(int32_t user_stream_id, ir::NodeId forked_by
   runtime::IdPool& ids = context_.device().stream_ids();
   const int32_t stream_id = FaultPoint("model.lane") ? -1 : ids.Take();
   if (stream_id < 0) {
-    return Error(207008, fmt::format("device {} has no stream left for stream {} of the capture: all {} are in use",
-                                     context_.device().id(), user_stream_id, ids.limit()))
-        .Culprit("live streams, and the internal streams of live graphs");
+    return context_.device().NoStream(fmt::format(" for stream {} of the capture", user_stream_id));
   }
   auto lane = std::make_unique<LaneHandle>();
   lane->model = this;
@@ -282,6 +285,7 @@ StatusOr<ir::LaneId> Model::AddLane(int32_t user_stream_id, ir::NodeId forked_by
   lane->stream_id = stream_id;
   const ir::LaneId id = lane->lane;
   lane_handles_.push_back(std::move(lane));
+  holder_->streams.fetch_add(1, std::memory_order_relaxed);
   return id;
 }
 
@@ -289,10 +293,10 @@ StatusOr<uint32_t> Model::TakeEventId() {
   runtime::IdPool& ids = context_.device().event_ids();
   const int32_t id = FaultPoint("model.event") ? -1 : ids.Take();
   if (id < 0) {
-    return Error(207007, fmt::format("device {} has no event left for the graph: all {} are in use",
-                                     context_.device().id(), ids.limit()));
+    return context_.device().NoEvent(fmt::format(" for {}", Describe()));
   }
   event_ids_.push_back(id);
+  holder_->events.fetch_add(1, std::memory_order_relaxed);
   return static_cast<uint32_t>(id);
 }
 
@@ -353,6 +357,7 @@ void Model::CollectResets(std::vector<exec::Replay::CellReset>& resets) const {
 }
 
 void Model::Seal() {
+  if (replay_ != nullptr) liveness_.Forget();  // parameters have changed
   replay_ = std::make_unique<exec::Replay>(exec::Plan::Compile(*graph_), context_.device().scheduler());
   if (is_sub()) return;  // the root assigns the defaults of all its bodies
   std::vector<exec::Replay::CellReset> resets;
@@ -402,6 +407,7 @@ Status Model::Execute(Stream& stream) {
     // Place in the order and place in the stream are taken in one step: an execution must not queue in front of one
     // with an earlier place, which would then never get its turn.
     std::lock_guard lock(submit_mutex_);
+    REPRISE_RETURN_IF_ERROR(liveness_.Check(*this));
     GraphTask task{this, replay_.get(), {}, nullptr};
     if (!externals_.empty()) {
       REPRISE_ASSIGN_OR_RETURN(task.bindings, BindExternals());
@@ -438,8 +444,22 @@ bool Model::WaitIdle(const Deadline& deadline) {
   return idle_.wait_until(lock, *deadline, idle);
 }
 
-size_t Model::memory_bytes() const {
-  return graph_->memory_bytes() + (replay_ ? replay_->plan().steps().capacity() * sizeof(exec::Step) : 0);
+Bill Model::TakeBill() const {
+  Bill bill{graph_->nodes().size(), graph_->lanes().size(), event_ids_.size(),
+            graph_->memory_bytes() + (replay_ ? replay_->plan().steps().capacity() * sizeof(exec::Step) : 0)};
+  for (const BoundStream& bound : bound_) {
+    bill.tasks += bound.stream->stored()->nodes().size();
+    bill.streams += 1;
+    bill.bytes += bound.stream->stored()->memory_bytes();
+  }
+  for (const Model* body : bodies_) {
+    const Bill part = body->TakeBill();
+    bill.tasks += part.tasks;
+    bill.streams += part.streams;
+    bill.events += part.events;
+    bill.bytes += part.bytes;
+  }
+  return bill;
 }
 
 }  // namespace reprise::capture

@@ -20,9 +20,11 @@
 #include <vector>
 
 #include "base/status.h"
+#include "capture/liveness.h"
 #include "exec/replay.h"
 #include "ir/graph.h"
 #include "runtime/context.h"
+#include "runtime/device.h"
 #include "runtime/event.h"
 #include "runtime/stream.h"
 
@@ -90,6 +92,14 @@ struct ExternalBinding {
   bool is_record;
 };
 
+/// What a model holds on to, its bodies included.
+struct Bill {
+  size_t tasks = 0;    ///< resets that sealing adds included
+  size_t streams = 0;  ///< graph-internal
+  size_t events = 0;   ///< graph-internal
+  size_t bytes = 0;    ///< host memory of nodes, arguments and plan
+};
+
 /// Threads: Execute, name and id are thread-safe; the rest as the capture lock or the caller orders it.
 class Model final : public runtime::ContextResident {
  public:
@@ -123,7 +133,6 @@ class Model final : public runtime::ContextResident {
 
   /// A graph-internal event id. 207007 when the device has none left.
   StatusOr<uint32_t> TakeEventId();
-  size_t event_count() const { return event_ids_.size(); }
 
   /// Index of the binding that the node uses at run time.
   uint32_t AddExternal(runtime::Event& event, bool is_record);
@@ -171,7 +180,7 @@ class Model final : public runtime::ContextResident {
   /// Runs a built model on an internal stream and waits. 507046 on timeout.
   Status ExecuteAndWait(int64_t timeout_ms);
   bool executing() const { return pending_.load(std::memory_order_acquire) != 0; }
-  size_t memory_bytes() const;
+  Bill TakeBill() const;
 
   void ReleaseFromContext() override;
 
@@ -191,6 +200,7 @@ class Model final : public runtime::ContextResident {
   void* handle_ = nullptr;
   int32_t id_ = -1;
   const uint32_t serial_;
+  runtime::Holdings::Holder* holder_ = nullptr;
   std::atomic<ModelState> state_{ModelState::kNone};
   mutable std::mutex name_mutex_;
   std::string name_;
@@ -207,6 +217,7 @@ class Model final : public runtime::ContextResident {
   runtime::Stream* own_stream_ = nullptr;  // of ExecuteAndWait
 
   std::mutex submit_mutex_;  // rank: above stream locks
+  Liveness liveness_;        // guarded by submit_mutex_
   std::atomic<uint32_t> pending_{0};
   std::mutex idle_mutex_;
   std::condition_variable idle_;

@@ -34,6 +34,8 @@ const char* ModeName(CaptureMode mode) {
   return "NONE";
 }
 
+std::string InBrackets(const std::string& call) { return call.empty() ? "" : " (" + call + ")"; }
+
 // Open captures by id. An event remembers the id, which becomes meaningless when the capture ends.
 struct Registry {
   std::mutex mutex;  // rank: below every capture_mutex
@@ -119,9 +121,10 @@ Status Begin(Stream& stream, CaptureMode mode, Model* body) {
   session->mode_ = mode;
   session->begin_thread_ = runtime::ThreadId();
   session->thread_counts_ = ThisThread().captures;
-  session->members_.push_back({&stream, *lane, nullptr, {}, nullptr, session->begin_thread_, {}, {}});
-  session->description_ = fmt::format("capture of {} on {}, begun by thread {} in mode {}", model->Describe(),
-                                      stream.Describe(), session->begin_thread_, ModeName(mode));
+  session->members_.push_back({&stream, *lane, nullptr, {}, nullptr, {}, session->begin_thread_, {}, {}});
+  session->description_ =
+      fmt::format("capture of {} on {}, begun by thread {} in mode {}{}", model->Describe(), stream.Describe(),
+                  session->begin_thread_, ModeName(mode), InBrackets(DescribeCall()));
   {
     Registry& registry = TheRegistry();
     std::lock_guard registry_lock(registry.mutex);
@@ -152,13 +155,16 @@ Status Session::CheckGroups(Stream& stream, const ir::Task& task) {
   if (member.group == nullptr) {
     const auto open =
         std::find_if(members_.begin(), members_.end(), [](const Member& m) { return m.group != nullptr; });
-    error = Error(107034, fmt::format("a {} task on {} interrupts the task group that is open on {}", task.type->name,
-                                      stream.Describe(), open->stream->Describe()))
-                .Culprit(Describe());
+    error =
+        Error(107034, fmt::format("a {} task on {} interrupts the task group that is open on {}", task.type->name,
+                                  stream.Describe(), open->stream->Describe()))
+            .Culprit(fmt::format("{}, in {}", open->group_opened, Describe()))
+            .Hint(fmt::format("close the group with aclmdlRICaptureTaskGrpEnd on {} before anything else is submitted",
+                              open->stream->Describe()));
   } else if (task.type->kind != ir::TaskKind::kKernel && task.type->kind != ir::TaskKind::kClosure) {
     error = Error(507009, fmt::format("a {} task cannot be in the task group that is open on {}", task.type->name,
                                       stream.Describe()))
-                .Culprit(Describe())
+                .Culprit(fmt::format("{}, in {}", member.group_opened, Describe()))
                 .Hint("close the group with aclmdlRICaptureTaskGrpEnd first: only kernels may be in it");
   } else {
     return {};
@@ -172,9 +178,14 @@ StatusOr<ir::NodeId> Session::AddNode(Stream& stream, const ir::Task& task, bool
   if (open_groups_ != 0) [[unlikely]] {
     REPRISE_RETURN_IF_ERROR(CheckGroups(stream, task));
   }
+  Member& member = MemberOf(stream);
+  if (model_->graph().lanes()[member.lane].nodes.size() >= runtime::MaxStoredTasks()) [[unlikely]] {
+    Status error = runtime::StreamIsFull(stream).Culprit(Describe());
+    Invalidate(error.Clone());
+    return error;
+  }
   taken = true;
   try {
-    Member& member = MemberOf(stream);
     const ir::NodeId node = model_->graph().Add(member.lane, task);
     if (kCallTrace) [[unlikely]]
       member.last_call = DescribeCall();
@@ -214,7 +225,7 @@ Status Session::Join(Stream& stream, Event& event, ir::NodeId record) {
     Invalidate(error.Clone());
     return error;
   }
-  members_.push_back({&stream, *lane, &event, event.Describe(), nullptr, runtime::ThreadId(), DescribeCall(), {}});
+  members_.push_back({&stream, *lane, &event, event.Describe(), nullptr, {}, runtime::ThreadId(), DescribeCall(), {}});
   origin_->context().capturing_streams.fetch_add(1);
   stream.set_sink(this);
   return {};
@@ -271,8 +282,7 @@ Status Session::CheckJoined() const {
                                               : fmt::format("its last task is {}, not an event record", last_task)))
           .Culprit(fmt::format("{} joined {} by waiting for {}, in thread {}{}; its last task is number {} ({}{})",
                                member.stream->Describe(), Describe(), member.forked_by_text, member.joined_by_thread,
-                               member.joined_by.empty() ? "" : " (" + member.joined_by + ")",
-                               lane.nodes.empty() ? 0 : lane.nodes.size() - 1, last_task,
+                               InBrackets(member.joined_by), lane.nodes.empty() ? 0 : lane.nodes.size() - 1, last_task,
                                member.last_call.empty() ? "" : "; " + member.last_call))
           .Hint(fmt::format("before aclmdlRICaptureEnd, record an Ex event as the last task of {} and call "
                             "aclrtStreamWaitEvent({}, event)",
@@ -329,11 +339,22 @@ const Model* UnfinishedBody(const Model& model) {
 
 }  // namespace
 
+Status NotCaptured(const Stream& stream) {
+  Status error = Error(107029, fmt::format("{} is not being captured", stream.Describe()));
+  if (stream.last_capture.empty()) {
+    return std::move(error).Hint("begin a capture on it with aclmdlRICaptureBegin first");
+  }
+  // Clean-up code that ends a failed capture once more should show the failure, not this.
+  return std::move(error)
+      .Culprit(stream.last_capture)
+      .Hint("a capture is over once aclmdlRICaptureEnd has returned, also with an error: see what that end said");
+}
+
 StatusOr<Model*> End(Stream& stream) {
   REPRISE_RETURN_IF_ERROR(CheckCapturable(stream));
   std::unique_lock lock(stream.context().capture_mutex);
   Session* session = Session::Of(stream);
-  if (session == nullptr) return Error(107029, fmt::format("{} is not being captured", stream.Describe()));
+  if (session == nullptr) return NotCaptured(stream);
   if (&session->origin() != &stream) {
     return Error(107036, fmt::format("{} was forked into the capture; the capture began on {}", stream.Describe(),
                                      session->origin().Describe()))
@@ -360,7 +381,7 @@ StatusOr<Model*> End(Stream& stream) {
     const auto open = std::find_if(session->members_.begin(), session->members_.end(),
                                    [](const Session::Member& m) { return m.group != nullptr; });
     status = Error(107033, fmt::format("a task group is still open on {}", open->stream->Describe()))
-                 .Culprit(session->Describe())
+                 .Culprit(fmt::format("{}, in {}", open->group_opened, session->Describe()))
                  .Hint("close it with aclmdlRICaptureTaskGrpEnd before aclmdlRICaptureEnd");
   } else {
     status = session->CheckJoined();
@@ -375,6 +396,9 @@ StatusOr<Model*> End(Stream& stream) {
     }
   }
   REPRISE_LOG(kInfo, "RUNTIME", "end {}: {}", session->Describe(), status.code());
+  stream.last_capture =
+      status.ok() ? std::string()
+                  : fmt::format("the {} ended with {}: {}", session->Describe(), status.code(), status.detail().what);
   session->Detach();
   if (!status.ok()) {
     AbortCaptures(*model, true);

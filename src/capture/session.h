@@ -31,6 +31,7 @@ class Session final : public runtime::TaskSink {
     runtime::Event* forked_by = nullptr;  ///< only an address to compare with; the event may be gone
     std::string forked_by_text;
     TaskGroup* group = nullptr;  ///< open on this stream
+    std::string group_opened;    ///< where
     int joined_by_thread = 0;
     std::string joined_by;  ///< the call, with REPRISE_TRACE_CALLS=1
     std::string last_call;  ///< of the last task, likewise
@@ -127,6 +128,9 @@ Status CheckUnsafe(const char* api);
 /// Whether CheckUnsafe would refuse.
 bool UnsafeIsRefused(runtime::Context& context);
 
+/// 107029 for a stream that is not being captured, with how its last capture failed. With the context's capture_mutex
+/// held.
+Status NotCaptured(const runtime::Stream& stream);
 /// 507000 for a stream whose creation flags exclude captures.
 Status CheckFlags(const runtime::Stream& stream);
 /// The same, 107005 for a stream that is bound to a built model, 207000 for a default stream.

@@ -14,8 +14,10 @@
 #include <cstring>
 #include <iterator>
 #include <mutex>
+#include <new>
 #include <vector>
 
+#include "base/call_trace.h"
 #include "base/env.h"
 #include "base/fault.h"
 #include "device/share.h"
@@ -27,6 +29,7 @@ namespace {
 constexpr uint64_t kMmapFrom = 1u << 20;
 constexpr uint32_t kSmallPage = 4096;
 constexpr uint32_t kHugePageBytes = 2u << 20;
+constexpr size_t kFreedKept = 4096;
 
 uint64_t PagesOf(uint64_t bytes) { return (bytes + kSmallPage - 1) / kSmallPage * kSmallPage; }
 
@@ -159,7 +162,9 @@ void MemoryRegistry::AddMapped(uintptr_t begin, uint64_t bytes, int device, bool
 void MemoryRegistry::RemoveMapped(uintptr_t begin) noexcept {
   std::unique_lock lock(mutex_);
   const auto it = ranges_.find(begin);
-  if (it != ranges_.end() && it->second.origin == MemoryOrigin::kMapped) ranges_.erase(it);
+  if (it == ranges_.end() || it->second.origin != MemoryOrigin::kMapped) return;
+  RememberFreed(it->second);
+  ranges_.erase(it);
 }
 
 StatusOr<MemoryRegistry::File> MemoryRegistry::Share(void* pointer, uint64_t bytes) {
@@ -210,7 +215,10 @@ Status MemoryRegistry::UnmapForeign(void* pointer) {
   std::unique_lock lock(mutex_);
   const auto it = foreign_.find(reinterpret_cast<uintptr_t>(pointer));
   if (it == foreign_.end()) return Error(107000, fmt::format("{} is no imported memory", fmt::ptr(pointer)));
-  ranges_.erase(it->first);
+  if (const auto range = ranges_.find(it->first); range != ranges_.end()) {
+    RememberFreed(range->second);
+    ranges_.erase(range);
+  }
   munmap(reinterpret_cast<void*>(it->second.begin), it->second.bytes);
   foreign_.erase(it);
   return {};
@@ -241,6 +249,7 @@ Status MemoryRegistry::Free(void* pointer, MemoryKind kind, bool pooled) {
                                             : "pass the pointer that aclrtMallocHost returned, once");
     }
     range = it->second;
+    RememberFreed(range);
     ranges_.erase(it);
     if (kind == MemoryKind::kDevice) used_[static_cast<size_t>(range.device)] -= range.bytes;
   }
@@ -270,6 +279,7 @@ Status MemoryRegistry::Unregister(void* pointer) {
     return Error(507911,
                  fmt::format("{} is not the start of a registered range: it {}", fmt::ptr(pointer), Explain(pointer)));
   }
+  RememberFreed(it->second);
   ranges_.erase(it);
   return {};
 }
@@ -354,6 +364,36 @@ size_t MemoryRegistry::FreeAllOfDevice(int device) {
   }
   for (const MemoryRange& range : freed) Release(range);
   return freed.size();
+}
+
+uint64_t MemoryRegistry::Watch() {
+  std::unique_lock lock(mutex_);
+  ++watchers_;
+  return freed_count_.load(std::memory_order_relaxed);
+}
+
+void MemoryRegistry::Unwatch() noexcept {
+  std::unique_lock lock(mutex_);
+  if (--watchers_ == 0) freed_.clear();
+}
+
+void MemoryRegistry::RememberFreed(const MemoryRange& range) {
+  if (watchers_ == 0) return;
+  try {
+    const uint64_t number = freed_count_.load(std::memory_order_relaxed) + 1;
+    freed_.push_back({number, range.begin, range.bytes, gettid(), DescribeCall(), DescribeRange(range)});
+    freed_count_.store(number, std::memory_order_release);
+    if (freed_.size() > kFreedKept) freed_.pop_front();
+  } catch (const std::bad_alloc&) {
+    // Only a diagnosis is lost.
+  }
+}
+
+std::vector<FreedRange> MemoryRegistry::FreedSince(uint64_t number) const {
+  std::shared_lock lock(mutex_);
+  const auto first = std::partition_point(freed_.begin(), freed_.end(),
+                                          [number](const FreedRange& range) { return range.number <= number; });
+  return {first, freed_.end()};
 }
 
 uint64_t MemoryRegistry::used_bytes(int device) const {

@@ -5,12 +5,15 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <shared_mutex>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 
@@ -44,6 +47,16 @@ struct MemoryRange {
 
 /// "device memory 0x… of 64 bytes (device 0)".
 std::string DescribeRange(const MemoryRange& range);
+
+/// A range that is gone, for graphs that may still name it.
+struct FreedRange {
+  uint64_t number;  ///< in the order of freeing, from 1
+  uintptr_t begin;
+  uint64_t bytes;
+  int thread;
+  std::string call;  ///< with REPRISE_TRACE_CALLS=1
+  std::string text;  ///< what it was
+};
 
 /// Every range that the runtime knows, of all devices.
 ///
@@ -96,6 +109,12 @@ class MemoryRegistry {
   /// Frees all device memory of a device, as a reset does; returns the number of blocks.
   size_t FreeAllOfDevice(int device);
 
+  /// While somebody watches, freed ranges are remembered, the newest few thousand. Returns freed_count().
+  uint64_t Watch();
+  void Unwatch() noexcept;
+  uint64_t freed_count() const { return freed_count_.load(std::memory_order_acquire); }
+  std::vector<FreedRange> FreedSince(uint64_t number) const;
+
   uint64_t used_bytes(int device) const;
   uint64_t peak_bytes(int device) const;
   static uint64_t total_bytes();
@@ -104,6 +123,7 @@ class MemoryRegistry {
   void Insert(const MemoryRange& range);
   const MemoryRange* FindLocked(uintptr_t address) const;
   Status NoRoom(int device, uint64_t bytes) const;
+  void RememberFreed(const MemoryRange& range);
   static void Release(const MemoryRange& range);
 
   mutable std::shared_mutex mutex_;
@@ -113,6 +133,9 @@ class MemoryRegistry {
   };
   std::map<uintptr_t, MemoryRange> ranges_;  // by begin; ranges never overlap
   std::map<uintptr_t, Foreign> foreign_;     // whole mappings of imported ranges, by the begin of the range
+  uint32_t watchers_ = 0;
+  std::deque<FreedRange> freed_;
+  std::atomic<uint64_t> freed_count_{0};
   std::array<uint64_t, kMaxDevices> used_{};
   std::array<uint64_t, kMaxDevices> peak_{};
 };

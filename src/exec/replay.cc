@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "device/inquiry.h"
+
 namespace reprise::exec {
 
 using device::RunContext;
@@ -180,6 +182,18 @@ void Replay::SkipStep(LaneState& state, const Step& step, device::Runnable* runn
   if (step.type->cancel != nullptr) step.type->cancel(step.payload, runnable);
 }
 
+// To somebody who asks what the replay waits for.
+void Replay::Answer(uint32_t lane, const Step& step) const {
+  const int32_t stream = plan_->lanes()[lane].stream_id;
+  if (step.kind == Step::kWait) {
+    device::Inquiry::Answer(
+        fmt::format("graph stream {} waits for graph stream {}", stream, plan_->lanes()[step.lane].stream_id));
+  } else {
+    device::Inquiry::Answer(fmt::format("graph stream {}, task {}: {}", stream, step.task_id,
+                                        ir::DescribeWaiting(*step.type, step.payload)));
+  }
+}
+
 RunResult Replay::RunLane(uint32_t lane, RunContext& context) {
   LaneState& state = lanes_[lane];
   const PlanLane& planned = plan_->lanes()[lane];
@@ -199,6 +213,8 @@ RunResult Replay::RunLane(uint32_t lane, RunContext& context) {
         if (result != RunResult::kDone) [[unlikely]] {
           state.cursor = cursor;
           state.parked = true;
+          if (device::Inquiry::IsOpen()) [[unlikely]]
+            Answer(lane, step);
           return result;
         }
         state.parked = false;
@@ -214,6 +230,8 @@ RunResult Replay::RunLane(uint32_t lane, RunContext& context) {
         if (!reached()) {
           // Stored first: the wake-up may come as soon as the runnable is in the list.
           state.cursor = cursor;
+          if (device::Inquiry::IsOpen()) [[unlikely]]
+            Answer(lane, step);
           if (source.waiters.AddUnless(reached, context.runnable(), &scheduler_)) return RunResult::kParked;
         }
         break;
@@ -257,6 +275,8 @@ RunResult Replay::RunLane(uint32_t lane, RunContext& context) {
 }
 
 RunResult Replay::Run(RunContext& context, Progress& progress) {
+  if (device::Inquiry::IsOpen() && progress.phase != Progress::kQueued) [[unlikely]]
+    for (uint32_t i = 1; i < plan_->lanes().size(); ++i) scheduler_.Wake(*lanes_[i].runner);
   if (progress.phase == Progress::kQueued) {
     const auto my_turn = [&] { return turn_.load(std::memory_order_seq_cst) == progress.ticket; };
     if (!my_turn() && turn_waiters_.AddUnless(my_turn, context.runnable(), &scheduler_)) return RunResult::kParked;

@@ -82,6 +82,7 @@ class Replay {
   void SkipStep(LaneState& state, const Step& step, device::Runnable* runnable);
   void Finish(uint64_t ticket) noexcept;
   void Advance() noexcept;
+  void Answer(uint32_t lane, const Step& step) const;
   void ReportFailure(device::RunContext& context, const Step& step, uint32_t lane);
 
   std::unique_ptr<Plan> plan_;

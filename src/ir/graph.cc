@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/graph.h"
 
+#include <fmt/format.h>
+
 #include <new>
 
 #include "base/fault.h"
@@ -94,6 +96,22 @@ TaskInfo Describe(const Node& node) {
   if (node.type->describe != nullptr) node.type->describe(node.payload, info);
   if (info.name.empty()) info.name = info.type_name;
   return info;
+}
+
+std::string DescribeWaiting(const TaskType& type, const void* payload) {
+  TaskInfo info;
+  info.type_name = type.name;
+  if (type.describe != nullptr) type.describe(payload, info);
+  std::string text = info.type_name;
+  if (info.event_id >= 0) text += fmt::format(" of event {}", info.event_id);
+  if (info.notify_id >= 0) text += fmt::format(" of notify {}", info.notify_id);
+  if (type.kind == TaskKind::kValueWait) {
+    static constexpr const char* kCompare[] = {">=", "==", "any bit of", "no bit of"};
+    text +=
+        fmt::format(" at {:#x} for {} {}", info.address, info.compare < 4 ? kCompare[info.compare] : "?", info.value);
+  }
+  if (!info.name.empty()) text += fmt::format(" ({})", info.name);
+  return text;
 }
 
 }  // namespace reprise::ir

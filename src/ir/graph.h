@@ -100,4 +100,7 @@ class Graph {
 /// What a dump shows of the node; fills name and type name from the type where the payload says nothing.
 TaskInfo Describe(const Node& node);
 
+/// "NOTIFY_WAIT of notify 4", "MEM_WAIT_VALUE at 0x… for == 3 (it holds 1)": a task that waits.
+std::string DescribeWaiting(const TaskType& type, const void* payload);
+
 }  // namespace reprise::ir

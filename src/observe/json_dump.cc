@@ -13,6 +13,7 @@
 #include "base/fault.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "device/memory.h"
 #include "runtime/device.h"
 
 namespace reprise::observe {
@@ -45,15 +46,30 @@ std::string TaskName(const TaskInfo& info) {
   return info.name;
 }
 
-// Origin last: the order of aclmdlRIGetStreams.
+// Origin last: the order of aclmdlRIGetStreams. The lanes of a model built by hand are its bound streams.
 template <class Visit>
-void ForEachLane(const ir::Graph& graph, Visit visit) {
-  for (size_t i = graph.lanes().size(); i-- > 0;) visit(graph.lanes()[i]);
+void ForEachLane(const capture::Model& model, Visit visit) {
+  for (size_t i = model.bound().size(); i-- > 0;) {
+    const ir::Graph& stored = *model.bound()[i].stream->stored();
+    visit(stored, stored.lanes()[0]);
+  }
+  const ir::Graph& graph = model.graph();
+  for (size_t i = graph.lanes().size(); i-- > 0;) visit(graph, graph.lanes()[i]);
 }
 
-void AppendTask(std::string& out, const capture::Model& model, const ir::Lane& lane, ir::NodeId id, int ts,
-                bool verbose) {
-  const ir::Graph& graph = model.graph();
+// Arguments that are no addresses keep the value they had when the task was captured: what surprises at a replay.
+std::string FrozenValues(const std::vector<uint64_t>& args) {
+  const auto& memory = device::MemoryRegistry::Get();
+  std::string text;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (memory.Find(reinterpret_cast<const void*>(args[i])).has_value()) continue;
+    fmt::format_to(std::back_inserter(text), "{}[{}]={:#x}", text.empty() ? "" : " ", i, args[i]);
+  }
+  return text;
+}
+
+void AppendTask(std::string& out, const capture::Model& model, const ir::Graph& graph, const ir::Lane& lane,
+                ir::NodeId id, int ts, bool verbose) {
   const ir::Node& node = graph.node(id);
   const TaskInfo info = ir::Describe(node);
   fmt::format_to(std::back_inserter(out),
@@ -75,24 +91,32 @@ void AppendTask(std::string& out, const capture::Model& model, const ir::Lane& l
       for (size_t i = 0; i < info.args.size(); ++i) {
         fmt::format_to(std::back_inserter(out), "{}{:#018x}", i != 0 ? " " : "", info.args[i]);
       }
-      fmt::format_to(std::back_inserter(out), R"(","Kernel Args Size":{})", info.args_bytes);
+      fmt::format_to(std::back_inserter(out), R"(","Kernel Args Size":{},"Frozen Values":"{}")", info.args_bytes,
+                     FrozenValues(info.args));
     }
   }
-  out += "}}";
+}
+
+// What the graph costs, with its first task: the file has one object for each task, which readers count on.
+void AppendBill(std::string& out, const capture::Model& model) {
+  const capture::Bill bill = model.TakeBill();
+  fmt::format_to(std::back_inserter(out), R"(,"Bill":{{"Streams":{},"Events":{},"Tasks":{},"Bytes":{}}})", bill.streams,
+                 bill.events, bill.tasks, bill.bytes);
 }
 
 }  // namespace
 
 std::string JsonDump(const capture::Model& model, bool verbose) {
-  const ir::Graph& graph = model.graph();
   std::string out = "[\n";
   bool first = true;
-  ForEachLane(graph, [&](const ir::Lane& lane) {
+  ForEachLane(model, [&](const ir::Graph& graph, const ir::Lane& lane) {
     int ts = 0;
     for (const ir::NodeId id : lane.nodes) {
       if (!first) out += ",\n";
+      AppendTask(out, model, graph, lane, id, ts, verbose);
+      if (first) AppendBill(out, model);
+      out += "}}";
       first = false;
-      AppendTask(out, model, lane, id, ts, verbose);
       ts += SpanOf(ir::Describe(graph.node(id)).type_name).step;
     }
   });
@@ -115,9 +139,9 @@ Status WriteJsonDump(const capture::Model& model, const std::string& path, bool 
 }
 
 void LogTasks(const capture::Model& model) {
-  ForEachLane(model.graph(), [&](const ir::Lane& lane) {
+  ForEachLane(model, [&](const ir::Graph& graph, const ir::Lane& lane) {
     for (const ir::NodeId id : lane.nodes) {
-      const ir::Node& node = model.graph().node(id);
+      const ir::Node& node = graph.node(id);
       const TaskInfo info = ir::Describe(node);
       REPRISE_LOG(kInfo, "RUNTIME", "{}: device {}, stream {}, task {}, type {}, name {}", model.Describe(),
                   model.context().device().id(), lane.stream_id, node.position, info.type_name, TaskName(info));

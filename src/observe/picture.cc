@@ -124,7 +124,7 @@ std::string SvgPicture(const capture::Model& model, size_t max_tasks) {
       R"(<text x="{2}" y="48" font-size="12" fill="#555">{4} tasks on {5} stream{6}, {7}</text>)"
       "\n",
       width, height, kLeft, Escape(model.Describe()), graph.nodes().size(), lanes, lanes == 1 ? "" : "s",
-      Bytes(model.memory_bytes()));
+      Bytes(model.TakeBill().bytes));
   for (ir::LaneId lane_id = 0; lane_id < lanes; ++lane_id) {
     const ir::Lane& lane = graph.lanes()[lane_id];
     const int x = x_of(lane_id);

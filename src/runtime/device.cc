@@ -37,6 +37,62 @@ int64_t IdPool::available() const {
   return std::max<int64_t>(0, limit_ - taken_);
 }
 
+Holdings::Holder* Holdings::Enter(std::string name) {
+  auto holder = std::make_unique<Holder>();
+  holder->name = std::move(name);
+  std::lock_guard lock(mutex_);
+  holders_.push_back(std::move(holder));
+  return holders_.back().get();
+}
+
+void Holdings::Rename(Holder* holder, std::string name) {
+  std::lock_guard lock(mutex_);
+  holder->name = std::move(name);
+}
+
+void Holdings::Leave(Holder* holder) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(holders_, [holder](const auto& entry) { return entry.get() == holder; });
+}
+
+std::string Holdings::Describe(Kind kind, int64_t taken) const {
+  constexpr size_t kShown = 3;
+  std::lock_guard lock(mutex_);
+  std::vector<std::pair<uint32_t, const Holder*>> by_count;
+  int64_t in_graphs = 0;
+  for (const auto& holder : holders_) {
+    const uint32_t count = ((*holder).*kind).load(std::memory_order_relaxed);
+    if (count == 0) continue;
+    in_graphs += count;
+    by_count.emplace_back(count, holder.get());
+  }
+  std::stable_sort(by_count.begin(), by_count.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::string text = fmt::format("{} held by the program itself", std::max<int64_t>(0, taken - in_graphs));
+  for (size_t i = 0; i < by_count.size() && i < kShown; ++i) {
+    text += fmt::format(", {} by {}", by_count[i].first, by_count[i].second->name);
+    in_graphs -= by_count[i].first;
+  }
+  if (by_count.size() > kShown) text += fmt::format(", {} by {} more graphs", in_graphs, by_count.size() - kShown);
+  return text;
+}
+
+Status Device::NoStream(const std::string& wanted) const {
+  return Error(207008,
+               fmt::format("device {} has no stream left{}: all {} are in use", id_, wanted, stream_ids_.limit()))
+      .Culprit("streams: " + holdings_.Describe(&Holdings::Holder::streams, stream_ids_.limit()))
+      .Hint(
+          "destroy streams and graphs that are no longer needed; every stream that takes part in a capture costs one "
+          "more in its graph (REPRISE_MAX_STREAMS sets the limit)");
+}
+
+Status Device::NoEvent(const std::string& wanted) const {
+  return Error(207007, fmt::format("device {} has no event left{}: all {} are in use", id_, wanted, event_ids_.limit()))
+      .Culprit("events: " + holdings_.Describe(&Holdings::Holder::events, event_ids_.limit()))
+      .Hint(
+          "destroy events and graphs that are no longer needed; every event record in a capture costs one in its "
+          "graph (REPRISE_MAX_EVENTS sets the limit)");
+}
+
 Device::Device(int id, int physical_id)
     : id_(id),
       physical_id_(physical_id),

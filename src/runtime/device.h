@@ -39,6 +39,29 @@ class IdPool {
   int64_t taken_ = 0;
 };
 
+/// Which graphs hold internal streams and events of a device: what to say when it has none left.
+///
+/// Threads: thread-safe.
+class Holdings {
+ public:
+  struct Holder {
+    std::string name;  ///< guarded by the mutex of the Holdings
+    std::atomic<uint32_t> streams{0};
+    std::atomic<uint32_t> events{0};
+  };
+  using Kind = std::atomic<uint32_t> Holder::*;
+
+  Holder* Enter(std::string name);
+  void Rename(Holder* holder, std::string name);
+  void Leave(Holder* holder);
+  /// "12 by the program; 512 by model 7 "decode", 256 by model 8 and 40 by 3 more graphs" of `taken`.
+  std::string Describe(Kind kind, int64_t taken) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<Holder>> holders_;
+};
+
 /// Core budget of a process, a stream or a thread; 0 = not set.
 struct CoreLimits {
   uint32_t cores[2] = {0, 0};  ///< indexed by aclrtDevResLimitType: cube, vector
@@ -54,6 +77,10 @@ class Device {
   device::Scheduler& scheduler() { return scheduler_; }
   IdPool& stream_ids() { return stream_ids_; }
   IdPool& event_ids() { return event_ids_; }
+  Holdings& holdings() { return holdings_; }
+  /// 207008 and 207007, naming who holds the streams (events). `wanted` completes "no stream left".
+  Status NoStream(const std::string& wanted) const;
+  Status NoEvent(const std::string& wanted) const;
 
   /// Microseconds since the device was first touched; the clock of event timestamps.
   uint64_t NowUs() const;
@@ -80,6 +107,7 @@ class Device {
   device::Scheduler scheduler_;
   IdPool stream_ids_;
   IdPool event_ids_;
+  Holdings holdings_;
 
   mutable std::mutex primary_mutex_;
   Context* primary_ = nullptr;

@@ -220,9 +220,7 @@ StatusOr<Event*> Event::Make(Device& device, uint32_t flags, bool is_ex, SharedE
   const int32_t id = FaultPoint("event") ? -1 : device.event_ids().Take();
   if (id < 0) {
     if (shared != nullptr) shared->Release();
-    return Error(207007,
-                 fmt::format("device {} has no event left: {} are in use", device.id(), device.event_ids().limit()))
-        .Culprit("live events of the process");
+    return device.NoEvent("");
   }
   if ((flags & kEventIpc) != 0 && shared == nullptr) {
     auto made = SharedEventState::Create();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -13,6 +14,7 @@
 #include "base/env.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "device/inquiry.h"
 #include "runtime/callback.h"
 #include "runtime/context.h"
 #include "runtime/exception.h"
@@ -51,6 +53,17 @@ struct Stream::Chunk {
   Record* at(size_t offset) { return reinterpret_cast<Record*>(data + offset); }
 };
 
+size_t MaxStoredTasks() {
+  static const int64_t limit = EnvInt(EnvVar::kMaxStreamTasks);
+  return limit > 0 ? static_cast<size_t>(limit) : SIZE_MAX;
+}
+
+Status StreamIsFull(const Stream& stream) {
+  return Error(507002, fmt::format("{} has {} tasks already, as many as REPRISE_MAX_STREAM_TASKS allows",
+                                   stream.Describe(), MaxStoredTasks()))
+      .Hint("spread the work over more streams or graphs, or raise REPRISE_MAX_STREAM_TASKS");
+}
+
 Deadline DeadlineAfterMs(int64_t ms) {
   if (ms < 0) return std::nullopt;
   return Clock::now() + std::chrono::milliseconds(ms);
@@ -84,9 +97,7 @@ void Stream::CleanStored() {
 StatusOr<Stream*> Stream::Create(Context& context, Options options) {
   const int32_t id = FaultPoint("stream") ? -1 : context.device().stream_ids().Take();
   if (id < 0) {
-    return Error(207008, fmt::format("device {} has no stream left: {} of {} are in use", context.device().id(),
-                                     context.device().stream_ids().limit(), context.device().stream_ids().limit()))
-        .Culprit("live streams, and the internal streams of live graphs");
+    return context.device().NoStream("");
   }
   auto* stream = new Stream(context, options);
   stream->id_ = id;
@@ -169,6 +180,10 @@ Status Stream::Enqueue(const ir::Task& task) {
         task.Destroy();
         return Error(107000, fmt::format("{} belongs to a model that is built: it takes no further tasks", Describe()))
             .Hint("submit all tasks before aclmdlRIBuildEnd");
+      }
+      if (stored_->nodes().size() >= MaxStoredTasks()) {
+        task.Destroy();
+        return StreamIsFull(*this);
       }
       stored_->Add(0, task);
       return {};
@@ -268,6 +283,9 @@ device::Runnable::Outcome Stream::Run(device::RunContext& context) {
         const ir::RunResult result = record->type->run(context, record->payload());
         if (result != ir::RunResult::kDone) {
           parked_ = true;
+          if (device::Inquiry::IsOpen()) [[unlikely]]
+            device::Inquiry::Answer(fmt::format("{}, task {}: {}", Describe(), record->task_id,
+                                                ir::DescribeWaiting(*record->type, record->payload())));
           NotifyWaiters();
           return result == ir::RunResult::kParked ? Outcome::kIdle : Outcome::kNeedsWorker;
         }
@@ -295,12 +313,32 @@ void Stream::NotifyWaiters() noexcept {
   FutexWake(wait_word_, INT_MAX);
 }
 
+namespace {
+
+// What the parked streams of the context wait for, a line each.
+std::string WhoWaits(Context& context, const char* separator) {
+  device::Inquiry inquiry;
+  context.ForEachStream([](Stream& stream) { stream.device().scheduler().Wake(stream); });
+  std::string text;
+  for (const std::string& line : inquiry.Collect()) text += (text.empty() ? "" : separator) + line;
+  return text;
+}
+
+Clock::duration StallTime() {
+  static const int64_t ms = EnvInt(EnvVar::kStallMs);
+  return ms > 0 ? Clock::duration(std::chrono::milliseconds(ms)) : Clock::duration::max();
+}
+
+}  // namespace
+
 Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
   const auto reached = [&] { return completed_.load(std::memory_order_acquire) >= target; };
   device::Scheduler& scheduler = device_.scheduler();
   Clock::time_point spin_until{};
   bool spinning = false;
   Clock::duration sleep = kFirstSleep;
+  Clock::time_point progress_at{};  // when this thread last saw a task end
+  uint64_t progress = 0;
   while (!reached()) {
     // A caller with a deadline does not help: it could not leave a task that takes longer.
     if (!deadline && scheduler.TryRun(*this)) continue;
@@ -326,13 +364,36 @@ Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
     sleep = std::min<Clock::duration>(2 * sleep, kLongestSleep);
     if (!reached()) FutexWait(wait_word_, seen, deadline ? std::min(*deadline, look_again) : look_again);
     waiters_.fetch_sub(1, std::memory_order_relaxed);
+    if (const uint64_t now_at = completed_.load(std::memory_order_relaxed);
+        now_at != progress || progress_at == Clock::time_point{}) {
+      progress = now_at;
+      progress_at = Clock::now();
+    } else if (StallTime() != Clock::duration::max() && Clock::now() - progress_at >= StallTime()) {
+      // Once: who computes for long is not parked and gives no answer.
+      progress_at = Clock::time_point::max() - StallTime();
+      TellStall();
+    }
     if (deadline && Clock::now() >= *deadline && !reached()) break;
   }
   if (spinning) device::ReturnSpinPermit();
   if (reached()) return {};
-  return Error(507046, fmt::format("{} still has {} tasks after the timeout", Describe(),
-                                   target - completed_.load(std::memory_order_relaxed)))
-      .Culprit(fmt::format("task number {} of the stream has not finished", completed_.load() + 1));
+  const uint64_t left = target - completed_.load(std::memory_order_relaxed);
+  const std::string who = WhoWaits(context_, "; ");
+  return Error(507046, fmt::format("{} still has {} tasks after the timeout", Describe(), left))
+      .Culprit(who.empty() ? fmt::format("task number {} of the stream, which is running", completed_.load() + 1)
+                           : "what the streams of the context wait for: " + who);
+}
+
+// The program hangs, or nearly: it shall not do so without a word.
+void Stream::TellStall() const {
+  const std::string who = WhoWaits(context_, "\n  ");
+  if (who.empty()) return;
+  const std::string text = fmt::format(
+      "reprise: thread {} has waited {} ms for {} without progress; what the streams of the context wait for:"
+      "\n  {}\n",
+      ThreadId(), std::chrono::duration_cast<std::chrono::milliseconds>(StallTime()).count(), Describe(), who);
+  REPRISE_LOG(kWarning, "RUNTIME", "{}", text);
+  std::fputs(text.c_str(), stderr);
 }
 
 Status Stream::Synchronize(const Deadline& deadline) {

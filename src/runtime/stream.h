@@ -42,6 +42,11 @@ class TaskSink {
   ~TaskSink() = default;
 };
 
+/// How many tasks a captured or persistent stream may have (REPRISE_MAX_STREAM_TASKS).
+size_t MaxStoredTasks();
+/// 507002 for a stream that has that many.
+Status StreamIsFull(const Stream& stream);
+
 /// nullopt (for ever) for a negative number.
 Deadline DeadlineAfterMs(int64_t ms);
 
@@ -126,6 +131,8 @@ class Stream final : public device::Runnable {
   std::atomic<uint64_t> failure_mode{0};
   std::atomic<bool> failure_mode_set{false};
   CoreLimits limits;  ///< guarded by Device::limits_mutex
+  /// How the last capture that began here failed; guarded by the context's capture_mutex.
+  std::string last_capture;
 
  private:
   struct Record;
@@ -140,6 +147,7 @@ class Stream final : public device::Runnable {
   void PopFront();
   void DropCurrent(device::RunContext& context);
   Status WaitFor(uint64_t target, const Deadline& deadline);
+  void TellStall() const;
   void NotifyWaiters() noexcept;
   bool stopped() const { return failure_mode.load(std::memory_order_relaxed) != 0 && failed_.load(); }
 

@@ -346,5 +346,46 @@ TEST_F(Build, AG_182_CapturedValueWriteReleasesCapturedValueWait) {
   }
 }
 
+TEST_F(Build, TasksOfABuiltModelAreThoseOfItsStreams) {
+  const aclmdlRI model = NewBuild();
+  const aclrtStream head = BindHead(model);
+  const aclrtStream second = NewStream(ACL_STREAM_PERSISTENT);
+  MUST(aclmdlRIBindStream(model, second, ACL_MODEL_STREAM_FLAG_DEFAULT));
+  const Log log = NewLog();
+  MUST(Append(head, log, 1));
+  MUST(aclrtActiveStream(second, head));
+  MUST(Append(second, log, 2));
+  MUST(Append(second, log, 3));
+  MUST(aclmdlRIEndTask(model, second));
+  const std::vector<aclrtStream> streams = StreamsOf(model);
+  EXPECT_THAT(streams, ElementsAre(second, head)) << "the streams of the user";
+  for (const bool built : {false, true}) {
+    if (built) MUST(aclmdlRIBuildEnd(model, nullptr));
+    const std::vector<aclmdlRITask> first = TasksOf(head), rest = TasksOf(second);
+    ASSERT_THAT(first, SizeIs(2));
+    ASSERT_THAT(rest, SizeIs(3));
+    aclmdlRITaskType type{};
+    EXPECT_ACL(0, aclmdlRITaskGetType(first[0], &type));
+    EXPECT_EQ(type, ACL_MODEL_RI_TASK_KERNEL);
+    EXPECT_ACL(0, aclmdlRITaskGetType(rest[2], &type));
+    EXPECT_EQ(type, ACL_MODEL_RI_TASK_DEFAULT);
+    aclmdlRITaskParams params{};
+    EXPECT_ACL(0, aclmdlRITaskGetParams(rest[1], &params));
+    EXPECT_EQ(params.kernelTaskParams.numBlocks, 1);
+    uint32_t sequence = 0;
+    EXPECT_ACL(207000, aclmdlRITaskGetSeqId(first[0], &sequence));
+    EXPECT_ACL(207000, aclmdlRITaskSetParams(first[0], &params));
+    EXPECT_ACL(207000, aclmdlRITaskDisable(first[0]));
+  }
+  MUST(aclmdlRIExecute(model, 10'000));
+  EXPECT_THAT(log.Ids(), ElementsAre(1, 2, 3));
+  const aclmdlRITask stale = TasksOf(second)[0];
+  MUST(aclmdlRIUnbindStream(model, second));
+  aclmdlRITaskType type{};
+  EXPECT_ACL(107017, aclmdlRITaskGetType(stale, &type));
+  uint32_t count = 0;
+  EXPECT_ACL(107000, aclmdlRIGetTasksByStream(second, nullptr, &count));
+}
+
 }  // namespace
 }  // namespace reprise::conformance

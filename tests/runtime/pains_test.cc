@@ -1,0 +1,564 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What users of captured graphs suffer from elsewhere, one test each: what they read or get here instead. The numbers
+// are the specified ones; the words are ours.
+#include <acl/acl_rt_memory_soma.h>
+#include <reprise/kernel.h>
+#include <reprise/reprise.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "fixture.h"
+
+namespace reprise::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int kMaxStreams = 24;
+constexpr int kMaxTasks = 300;
+
+__attribute__((constructor)) void SetEnvironment(int, char** argv, char**) {
+  RestartWith(argv, {{"REPRISE_TRACE_CALLS", "1"},
+                     {"REPRISE_MAX_STREAMS", "24"},
+                     {"REPRISE_MAX_STREAM_TASKS", "300"},
+                     {"REPRISE_STALL_MS", "150"}});
+}
+
+REPRISE_KERNEL(add, REPRISE_KERNEL_VECTOR, (uint64_t * cell, uint64_t value)) { *cell += value; }
+REPRISE_KERNEL(nop, REPRISE_KERNEL_VECTOR, ()) {}
+
+const RepriseKernelTable& Kernels() {
+  static const RepriseKernelDesc kernels[] = {add_desc, nop_desc};
+  static const RepriseKernelTable table = {REPRISE_KERNEL_ABI_VERSION, 2, kernels};
+  return table;
+}
+
+class Pains : public Runtime {
+ protected:
+  void SetUp() override {
+    Runtime::SetUp();
+    static const int32_t registered = repriseRegisterKernels("pains", &Kernels());
+    ASSERT_EQ(registered, 0);
+    MUST(aclrtBinaryLoadFromFile("pains", nullptr, &binary_));
+    MUST(aclrtBinaryGetFunction(binary_, "add", &add_));
+    MUST(aclrtBinaryGetFunction(binary_, "nop", &nop_));
+    stream_ = NewStream();
+    cell_ = static_cast<uint64_t*>(NewMemory(64));
+  }
+  void TearDown() override {
+    EXPECT_EQ(0, aclrtBinaryUnLoad(binary_));
+    Runtime::TearDown();
+  }
+
+  static std::string Message() {
+    const char* const message = aclGetRecentErrMsg();
+    return message != nullptr ? message : "";
+  }
+  // The message of a call that must fail with `code`.
+  template <class Call>
+  static std::string Refusal(int code, Call call) {
+    DropMessage();
+    EXPECT_EQ(call(), code);
+    const std::string message = Message();
+    EXPECT_THAT(message, AllOf(HasSubstr(std::to_string(code)), HasSubstr("Solution: ")));
+    return message;
+  }
+  static aclrtEvent NewEvent() {
+    aclrtEvent event = nullptr;
+    EXPECT_EQ(0, aclrtCreateEventExWithFlag(&event, ACL_EVENT_SYNC));
+    return event;
+  }
+  int Add(aclrtStream stream, uint64_t value) { return AddTo(stream, cell_, value); }
+  int AddTo(aclrtStream stream, uint64_t* cell, uint64_t value) {
+    struct {
+      uint64_t* cell;
+      uint64_t value;
+    } arguments{cell, value};
+    return aclrtLaunchKernelWithHostArgs(add_, 1, stream, nullptr, &arguments, sizeof arguments, nullptr, 0);
+  }
+  static void Begin(aclrtStream stream, aclmdlRICaptureMode mode = ACL_MODEL_RI_CAPTURE_MODE_GLOBAL) {
+    ASSERT_EQ(0, aclmdlRICaptureBegin(stream, mode)) << Message();
+  }
+  static aclmdlRI End(aclrtStream stream) {
+    aclmdlRI model = nullptr;
+    EXPECT_EQ(0, aclmdlRICaptureEnd(stream, &model)) << Message();
+    return model;
+  }
+  void Replay(aclmdlRI model) {
+    MUST(aclmdlRIExecuteAsync(model, stream_));
+    MUST(aclrtSynchronizeStream(stream_));
+  }
+  static std::vector<nlohmann::json> Dump(aclmdlRI model, uint32_t flags) {
+    const std::string path = "pains_test_" + std::to_string(::getpid()) + ".json";
+    EXPECT_EQ(0, aclmdlRIDebugJsonPrint(model, path.c_str(), flags)) << Message();
+    std::ifstream file(path);
+    const auto tasks = nlohmann::json::parse(file, nullptr, false);
+    std::remove(path.c_str());
+    EXPECT_TRUE(tasks.is_array());
+    return {tasks.begin(), tasks.end()};
+  }
+
+  aclrtBinHandle binary_ = nullptr;
+  aclrtFuncHandle add_ = nullptr;
+  aclrtFuncHandle nop_ = nullptr;
+  aclrtStream stream_ = nullptr;
+  uint64_t* cell_ = nullptr;
+};
+
+// A stream was not joined: a bare number, then the clean-up fails with another one that hides it.
+TEST_F(Pains, P01_UnjoinedStreamIsNamedAndTheCleanUpRepeatsTheCause) {
+  const aclrtStream side = NewStream();
+  uint32_t tag = 77;
+  aclrtStreamAttrValue value{};
+  value.userCustomTag = tag;
+  MUST(aclrtSetStreamAttribute(side, ACL_STREAM_ATTR_USER_CUSTOM_TAG, &value));
+  const aclrtEvent fork = NewEvent();
+  Begin(stream_);
+  MUST(aclrtRecordEvent(fork, stream_));
+  MUST(aclrtStreamWaitEvent(side, fork));
+  MUST(Add(side, 1));
+  aclmdlRI model = nullptr;
+  const std::string first = Refusal(107025, [&] { return aclmdlRICaptureEnd(stream_, &model); });
+  EXPECT_THAT(first, AllOf(HasSubstr("(tag 77)"), HasSubstr("event"), HasSubstr("add"), HasSubstr("thread"),
+                           HasSubstr("aclrtStreamWaitEvent, called by"), HasSubstr("aclrtStreamWaitEvent(stream")));
+  const std::string again = Refusal(107029, [&] { return aclmdlRICaptureEnd(stream_, &model); });
+  EXPECT_THAT(again, AllOf(HasSubstr("107025"), HasSubstr("not joined")));
+  // Everything is usable again at once.
+  Begin(stream_);
+  MUST(Add(stream_, 1));
+  Replay(End(stream_));
+  EXPECT_EQ(*cell_, 1);
+}
+
+// Streams run out during a capture; nobody says who has them.
+TEST_F(Pains, P02_ExhaustedStreamsNameTheirHolders) {
+  std::vector<aclmdlRI> models;
+  for (int i = 0; i < 3; ++i) {
+    Begin(stream_);
+    MUST(Add(stream_, 1));
+    models.push_back(End(stream_));
+  }
+  MUST(aclmdlRISetName(models[1], "decode"));
+  std::vector<aclrtStream> streams;
+  aclrtStream last = nullptr;
+  while (aclrtCreateStream(&last) == 0) streams.push_back(last);
+  const std::string message = Refusal(207008, [&] { return aclrtCreateStream(&last); });
+  EXPECT_THAT(message, AllOf(HasSubstr("all 24 are in use"), HasSubstr("held by the program"), HasSubstr("\"decode\""),
+                             HasSubstr("REPRISE_MAX_STREAMS")));
+  // A capture needs one more; the stream that would not fit is named.
+  const std::string in_capture = Refusal(207008, [&] { return aclmdlRICaptureBegin(stream_, {}); });
+  EXPECT_THAT(in_capture, HasSubstr("of the capture"));
+  for (const aclrtStream stream : streams) MUST(aclrtDestroyStream(stream));
+  Begin(stream_);
+  aclmdlRI model = End(stream_);
+  EXPECT_NE(model, nullptr);
+}
+
+// How many graphs fit is guessed with constants.
+TEST_F(Pains, P03_BillOfAGraphIsKnownBeforeItIsFinished) {
+  uint32_t available = 0;
+  MUST(aclrtGetStreamAvailableNum(&available));
+  const aclrtStream side = NewStream();
+  const aclrtEvent fork = NewEvent(), join = NewEvent();
+  aclmdlRICaptureStatus status{};
+  aclmdlRI open = nullptr;
+  Begin(stream_);
+  MUST(aclrtRecordEvent(fork, stream_));
+  MUST(aclrtStreamWaitEvent(side, fork));
+  MUST(Add(side, 1));
+  MUST(aclmdlRICaptureGetInfo(stream_, &status, &open));
+  GraphStats bill{};
+  MUST(GetGraphStats(open, &bill));
+  EXPECT_EQ(bill.streams, 2);
+  EXPECT_EQ(bill.events, 1);
+  EXPECT_EQ(bill.tasks, 3);
+  EXPECT_GT(bill.memory_bytes, 0);
+  MUST(aclrtRecordEvent(join, side));
+  MUST(aclrtStreamWaitEvent(stream_, join));
+  const aclmdlRI model = End(stream_);
+  uint32_t left = 0;
+  MUST(aclrtGetStreamAvailableNum(&left));
+  EXPECT_EQ(available - left, 1 + bill.streams) << "the side stream and what the bill says";
+  const nlohmann::json shown = Dump(model, 0).front()["args"]["Bill"];
+  EXPECT_EQ(shown["Streams"], 2);
+  EXPECT_EQ(shown["Events"], 2);
+  EXPECT_EQ(shown["Tasks"], Dump(model, 0).size());
+  EXPECT_GT(shown["Bytes"], 0);
+  MUST(aclmdlRIDestroy(model));
+  MUST(aclrtGetStreamAvailableNum(&left));
+  EXPECT_EQ(available - left, 1);
+}
+
+TEST_F(Pains, P03_TasksOfAStreamAreLimitedAsConfigured) {
+  Begin(stream_);
+  for (int i = 0; i < kMaxTasks; ++i) MUST(Add(stream_, 1));
+  const std::string message = Refusal(507002, [&] { return Add(stream_, 1); });
+  EXPECT_THAT(message, AllOf(HasSubstr("300 tasks"), HasSubstr("REPRISE_MAX_STREAM_TASKS")));
+  aclmdlRI model = nullptr;
+  EXPECT_THAT(Refusal(507903, [&] { return aclmdlRICaptureEnd(stream_, &model); }), HasSubstr("507002"));
+  Begin(stream_);
+  for (int i = 0; i + 1 < kMaxTasks; ++i) MUST(Add(stream_, 1));
+  Replay(End(stream_));
+  EXPECT_EQ(*cell_, kMaxTasks - 1);
+}
+
+// The text points the wrong way, and the first failure is swallowed by those that follow from it.
+TEST_F(Pains, P04_TheFirstFailureIsKept) {
+  const aclrtStream other = NewStream();
+  const aclrtEvent mine = NewEvent();
+  Begin(stream_);
+  Begin(other);
+  MUST(aclrtRecordEvent(mine, stream_));
+  EXPECT_EQ(107032, aclrtStreamWaitEvent(other, mine));
+  EXPECT_EQ(0, Add(stream_, 1));  // accepted and dropped
+  aclmdlRI model = nullptr;
+  const std::string end = Refusal(507903, [&] { return aclmdlRICaptureEnd(stream_, &model); });
+  EXPECT_THAT(end, AllOf(HasSubstr("107032"), HasSubstr("another capture")));
+  EXPECT_THAT(Refusal(507903, [&] { return aclmdlRICaptureEnd(other, &model); }), HasSubstr("107032"));
+}
+
+// Pageable host memory in a captured copy: silent garbage.
+TEST_F(Pains, P06_PageableMemoryInACaptureIsRefusedByName) {
+  std::vector<char> host(64);
+  Begin(stream_);
+  const std::string message =
+      Refusal(107000, [&] { return aclrtMemcpyAsync(cell_, 64, host.data(), 64, ACL_MEMCPY_HOST_TO_DEVICE, stream_); });
+  EXPECT_THAT(message, AllOf(HasSubstr("src"), HasSubstr("pageable"), HasSubstr("aclrtMallocHost")));
+  void* pinned = nullptr;
+  MUST(aclrtMallocHost(&pinned, 64));
+  *static_cast<uint64_t*>(pinned) = 42;
+  MUST(aclrtMemcpyAsync(cell_, 64, pinned, 64, ACL_MEMCPY_HOST_TO_DEVICE, stream_));
+  Replay(End(stream_));
+  EXPECT_EQ(*cell_, 42);
+  MUST(aclrtFreeHost(pinned));
+}
+
+// What a graph reads is freed before it is replayed.
+TEST_F(Pains, P07_ReplayAfterFreeNamesTaskMemoryAndWhoFreedIt) {
+  void* const source = NewMemory(4 << 20);  // large: the pages are gone with it
+  Begin(stream_);
+  MUST(Add(stream_, 1));
+  MUST(aclrtMemcpyAsync(cell_, 8, source, 8, ACL_MEMCPY_DEVICE_TO_DEVICE, stream_));
+  const aclmdlRI model = End(stream_);
+  Replay(model);
+  MUST(aclrtFree(source));
+  const std::string message = Refusal(107000, [&] { return aclmdlRIExecuteAsync(model, stream_); });
+  EXPECT_THAT(message, AllOf(HasSubstr("task 1"), HasSubstr("MEMCPY"), HasSubstr("device memory 0x"),
+                             HasSubstr("was freed by thread"), HasSubstr("aclrtFree, called by")));
+  // It stays refused, and harms nobody else.
+  EXPECT_ACL(107000, aclmdlRIExecuteAsync(model, stream_));
+  MUST(Add(stream_, 1));
+  MUST(aclrtSynchronizeStream(stream_));
+  EXPECT_EQ(*cell_, 1);
+  MUST(aclmdlRIDestroy(model));
+}
+
+TEST_F(Pains, P07_ArgumentsOfKernelsCountToo) {
+  auto* const counter = static_cast<uint64_t*>(NewMemory(4 << 20));
+  Begin(stream_);
+  MUST(AddTo(stream_, counter, 5));
+  const aclmdlRI model = End(stream_);
+  MUST(aclrtFree(NewMemory(4096)));  // of no interest to the graph
+  Replay(model);
+  EXPECT_EQ(*counter, 5);
+  MUST(aclrtFree(counter));
+  const std::string message = Refusal(107000, [&] { return aclmdlRIExecuteAsync(model, stream_); });
+  EXPECT_THAT(message, AllOf(HasSubstr("task 0"), HasSubstr("add")));
+}
+
+// Memory that is unmapped and mapped again at its place (sleep and wake of a server) is as good as before.
+TEST_F(Pains, P07_MemoryMappedAgainIsFine) {
+  constexpr size_t kBytes = 2 << 20;
+  aclrtPhysicalMemProp prop{};
+  prop.handleType = ACL_MEM_HANDLE_TYPE_NONE;
+  prop.allocationType = ACL_MEM_ALLOCATION_TYPE_PINNED;
+  prop.memAttr = ACL_HBM_MEM_HUGE;
+  prop.location = {0, ACL_MEM_LOCATION_TYPE_DEVICE};
+  void* address = nullptr;
+  aclrtDrvMemHandle first = nullptr, second = nullptr;
+  MUST(aclrtReserveMemAddress(&address, kBytes, 0, nullptr, 0));
+  MUST(aclrtMallocPhysical(&first, kBytes, &prop, 0));
+  MUST(aclrtMapMem(address, kBytes, 0, first, 0));
+  auto* const counter = static_cast<uint64_t*>(address);
+  *counter = 0;
+  Begin(stream_);
+  MUST(AddTo(stream_, counter, 3));
+  const aclmdlRI model = End(stream_);
+  Replay(model);
+  MUST(aclrtUnmapMem(address));
+  EXPECT_ACL(107000, aclmdlRIExecuteAsync(model, stream_));
+  MUST(aclrtMallocPhysical(&second, kBytes, &prop, 0));
+  MUST(aclrtMapMem(address, kBytes, 0, second, 0));
+  *counter = 0;
+  Replay(model);
+  EXPECT_EQ(*counter, 3);
+  MUST(aclmdlRIDestroy(model));
+  MUST(aclrtUnmapMem(address));
+  MUST(aclrtFreePhysical(first));
+  MUST(aclrtFreePhysical(second));
+  MUST(aclrtReleaseMemAddress(address));
+}
+
+// Host scalars are frozen without a word.
+TEST_F(Pains, P09_FrozenValuesAreListed) {
+  Begin(stream_);
+  MUST(Add(stream_, 0xABCD));
+  const aclmdlRI model = End(stream_);
+  const std::string frozen = Dump(model, 1).front()["args"]["Frozen Values"];
+  EXPECT_EQ(frozen, "[1]=0xabcd") << "the address in front of it is no frozen value";
+}
+
+// An update races with the replays around it, or needs a device synchronisation.
+TEST_F(Pains, P10_UpdatesAreOrderedWithReplays) {
+  const aclrtStream updater = NewStream();
+  aclrtTaskGrp group = nullptr;
+  Begin(stream_);
+  MUST(aclmdlRICaptureTaskGrpBegin(stream_));
+  MUST(Add(stream_, 1));
+  MUST(aclmdlRICaptureTaskGrpEnd(stream_, &group));
+  const aclmdlRI model = End(stream_);
+  Gate gate;
+  gate.Block(stream_);  // nothing has run when the last update is submitted
+  uint64_t expected = 0;
+  for (uint64_t value = 1; value <= 50; ++value) {
+    MUST(aclmdlRICaptureTaskUpdateBegin(updater, group));
+    MUST(Add(updater, value));
+    MUST(aclmdlRICaptureTaskUpdateEnd(updater));
+    const aclrtEvent updated = NewEvent(), replayed = NewEvent();
+    MUST(aclrtRecordEvent(updated, updater));
+    MUST(aclrtStreamWaitEvent(stream_, updated));
+    MUST(aclmdlRIExecuteAsync(model, stream_));
+    MUST(aclrtRecordEvent(replayed, stream_));
+    MUST(aclrtStreamWaitEvent(updater, replayed));
+    expected += value;
+  }
+  gate.Open();
+  MUST(aclrtSynchronizeStream(stream_));
+  EXPECT_EQ(*cell_, expected);
+}
+
+// A task group is left open; the end of the capture says so without a place.
+TEST_F(Pains, P11_OpenTaskGroupNamesWhereItBegan) {
+  Begin(stream_);
+  MUST(aclmdlRICaptureTaskGrpBegin(stream_));
+  MUST(Add(stream_, 1));
+  const std::string nested = Refusal(107033, [&] { return aclmdlRICaptureTaskGrpBegin(stream_); });
+  EXPECT_THAT(nested, HasSubstr("aclmdlRICaptureTaskGrpBegin, called by thread"));
+  aclmdlRI model = nullptr;
+  const std::string message = Refusal(107033, [&] { return aclmdlRICaptureEnd(stream_, &model); });
+  EXPECT_THAT(message, AllOf(HasSubstr("still open"), HasSubstr("aclmdlRICaptureTaskGrpBegin, called by thread"),
+                             HasSubstr("aclmdlRICaptureTaskGrpEnd")));
+}
+
+// A failed capture leaves memory and the state of the allocator behind.
+TEST_F(Pains, P16_FailedCaptureGivesEverythingBack) {
+  size_t free_before = 0, total = 0, free_after = 0;
+  uint32_t streams_before = 0, streams_after = 0, events_before = 0, events_after = 0;
+  const aclrtStream side = NewStream();
+  const aclrtEvent fork = NewEvent();
+  MUST(aclrtGetMemInfo(ACL_HBM_MEM, &free_before, &total));
+  MUST(aclrtGetStreamAvailableNum(&streams_before));
+  MUST(aclrtGetEventAvailNum(&events_before));
+  for (int i = 0; i < 100; ++i) {
+    Begin(stream_);
+    void* block = nullptr;
+    aclrtMemPool pool = nullptr;
+    aclrtMemPoolProps props{};
+    props.location.type = ACL_MEM_LOCATION_TYPE_DEVICE;
+    MUST(aclrtMemPoolCreate(&pool, &props));
+    MUST(aclrtMemPoolMallocAsync(&block, 4096, pool, stream_));
+    MUST(aclrtRecordEvent(fork, stream_));
+    MUST(aclrtStreamWaitEvent(side, fork));
+    aclmdlRI model = nullptr;
+    EXPECT_EQ(107025, aclmdlRICaptureEnd(stream_, &model));
+    MUST(aclrtMemPoolDestroy(pool));
+  }
+  MUST(aclrtGetMemInfo(ACL_HBM_MEM, &free_after, &total));
+  MUST(aclrtGetStreamAvailableNum(&streams_after));
+  MUST(aclrtGetEventAvailNum(&events_after));
+  EXPECT_EQ(free_after, free_before);
+  EXPECT_EQ(streams_after, streams_before);
+  EXPECT_EQ(events_after, events_before);
+}
+
+// A failed capture poisons streams, threads and the process.
+TEST_F(Pains, P17_AfterAFailedCaptureAllIsAsIfItHadNeverBegun) {
+  const aclrtStream side = NewStream();
+  const aclrtEvent fork = NewEvent();
+  Begin(stream_);
+  MUST(aclrtRecordEvent(fork, stream_));
+  MUST(aclrtStreamWaitEvent(side, fork));
+  MUST(Add(side, 100));
+  EXPECT_EQ(107030, aclrtMemset(cell_, 8, 0, 8));
+  aclmdlRI model = nullptr;
+  EXPECT_EQ(107025, aclmdlRICaptureEnd(stream_, &model));
+  for (const aclrtStream stream : {stream_, side}) {
+    aclmdlRICaptureStatus status = ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE;
+    MUST(aclmdlRICaptureGetInfo(stream, &status, nullptr));
+    EXPECT_EQ(status, ACL_MODEL_RI_CAPTURE_STATUS_NONE);
+    MUST(Add(stream, 1));
+    MUST(aclrtSynchronizeStream(stream));
+  }
+  MUST(aclrtMemset(cell_, 8, 0, 8));  // what the capture forbade
+  MUST(aclrtSynchronizeDevice());
+  MUST(aclrtSynchronizeEvent(fork));
+}
+
+// Another thread breaks a capture in global mode.
+TEST_F(Pains, P18_OffendingThreadAndCallAreNamed) {
+  Begin(stream_);
+  MUST(Add(stream_, 1));
+  aclrtContext context = nullptr;
+  MUST(aclrtGetCurrentContext(&context));
+  std::string message;
+  std::thread loader([&] {
+    MUST(aclrtSetCurrentContext(context));
+    message = Refusal(107030, [&] { return aclrtMemset(cell_, 8, 0, 8); });
+    // The way out that the message names.
+    aclmdlRICaptureMode mode = ACL_MODEL_RI_CAPTURE_MODE_RELAXED;
+    MUST(aclmdlRICaptureThreadExchangeMode(&mode));
+    MUST(aclrtMemset(cell_, 8, 0, 8));
+  });
+  loader.join();
+  EXPECT_THAT(message, AllOf(HasSubstr("aclrtMemset"), HasSubstr("on thread"), HasSubstr("begun by thread"),
+                             HasSubstr("mode GLOBAL"), HasSubstr("aclmdlRICaptureBegin, called by thread"),
+                             HasSubstr("aclmdlRICaptureThreadExchangeMode")));
+  Replay(End(stream_));
+  EXPECT_EQ(*cell_, 1) << "the capture went on";
+}
+
+// An operator copies synchronously while it is captured.
+TEST_F(Pains, P20_SynchronousCopyNamesTheAsynchronousForm) {
+  uint64_t host = 7;
+  Begin(stream_);
+  const std::string message =
+      Refusal(107030, [&] { return aclrtMemcpy(cell_, 8, &host, 8, ACL_MEMCPY_HOST_TO_DEVICE); });
+  EXPECT_THAT(message, AllOf(HasSubstr("aclrtMemcpy, called by thread"), HasSubstr("asynchronous form")));
+  End(stream_);
+}
+
+// Two captures meet.
+TEST_F(Pains, P33_MeetingCapturesAreBothNamed) {
+  const aclrtStream other = NewStream();
+  const aclrtEvent mine = NewEvent();
+  Begin(stream_);
+  Begin(other);
+  MUST(aclrtRecordEvent(mine, stream_));
+  const std::string message = Refusal(107032, [&] { return aclrtStreamWaitEvent(other, mine); });
+  const auto first = message.find("capture of model");
+  ASSERT_NE(first, std::string::npos);
+  EXPECT_NE(message.find("capture of model", first + 1), std::string::npos) << "the second session\n" << message;
+  aclmdlRI model = nullptr;
+  EXPECT_EQ(507903, aclmdlRICaptureEnd(stream_, &model));
+  EXPECT_EQ(507903, aclmdlRICaptureEnd(other, &model));
+}
+
+// A graph is launched inside a capture.
+TEST_F(Pains, P34_LaunchInsideACaptureSaysWhatToDo) {
+  Begin(stream_);
+  MUST(Add(stream_, 1));
+  const aclmdlRI inner = End(stream_);
+  Begin(stream_);
+  const std::string message = Refusal(107027, [&] { return aclmdlRIExecuteAsync(inner, stream_); });
+  EXPECT_THAT(message, AllOf(HasSubstr("begun by thread"), HasSubstr("on another stream"), HasSubstr("body")));
+  MUST(Add(stream_, 2));
+  Replay(End(stream_));
+  EXPECT_EQ(*cell_, 2);
+}
+
+// Membership of streams breaks on cycles and destroyed streams.
+TEST_F(Pains, P36_CyclesAndDestroyedStreams) {
+  const aclrtStream side = NewStream();
+  const aclrtEvent there = NewEvent(), back = NewEvent();
+  Begin(stream_);
+  for (int i = 0; i < 10; ++i) {
+    MUST(aclrtRecordEvent(there, stream_));
+    MUST(aclrtStreamWaitEvent(side, there));
+    MUST(Add(side, 1));
+    MUST(aclrtRecordEvent(back, side));
+    MUST(aclrtStreamWaitEvent(stream_, back));
+    MUST(Add(stream_, 1));
+  }
+  EXPECT_NE(0, aclrtDestroyStream(side)) << "it takes part";
+  const aclmdlRI model = End(stream_);
+  MUST(aclrtDestroyStream(side));  // the graph has a stream of its own
+  MUST(aclrtDestroyEvent(there));
+  Replay(model);
+  EXPECT_EQ(*cell_, 20);
+}
+
+// A wait that nothing will satisfy hangs without a word.
+TEST_F(Pains, P39_TimeoutSaysWhatIsWaitedFor) {
+  const aclrtStream other = NewStream();
+  aclrtNotify notify = nullptr;
+  uint32_t id = 0;
+  MUST(aclrtCreateNotify(&notify, 0));
+  MUST(aclrtGetNotifyId(notify, &id));
+  const aclrtEvent event = NewEvent();
+  MUST(aclrtWaitAndResetNotify(notify, other, 0));
+  MUST(aclrtRecordEvent(event, other));
+  MUST(aclrtStreamWaitEvent(stream_, event));
+  const std::string message = Refusal(507046, [&] { return aclrtSynchronizeStreamWithTimeout(stream_, 20); });
+  EXPECT_THAT(message, AllOf(HasSubstr("EVENT_WAIT"), HasSubstr("NOTIFY_WAIT of notify " + std::to_string(id))));
+  MUST(aclrtRecordNotify(notify, NewStream()));
+  MUST(aclrtSynchronizeStream(stream_));
+  MUST(aclrtDestroyNotify(notify));
+}
+
+TEST_F(Pains, P39_ReplayThatHangsSaysWhichTaskOfTheGraph) {
+  Begin(stream_);
+  MUST(aclrtValueWait(cell_, 1, ACL_STREAM_WAIT_VALUE_EQ, stream_));
+  const aclmdlRI model = End(stream_);
+  MUST(aclmdlRIExecuteAsync(model, stream_));
+  const std::string message = Refusal(507046, [&] { return aclrtSynchronizeStreamWithTimeout(stream_, 20); });
+  EXPECT_THAT(message, AllOf(HasSubstr("graph stream"), HasSubstr("WAIT_VALUE at 0x"), HasSubstr("model")));
+  MUST(aclrtValueWrite(cell_, 1, 0, NewStream()));
+  MUST(aclrtSynchronizeStream(stream_));
+}
+
+TEST_F(Pains, P39_EndlessSynchronisationSpeaksUp) {
+  const aclrtStream writer = NewStream();
+  MUST(aclrtValueWait(cell_, 1, ACL_STREAM_WAIT_VALUE_EQ, stream_));
+  aclrtContext context = nullptr;
+  MUST(aclrtGetCurrentContext(&context));
+  ::testing::internal::CaptureStderr();
+  std::thread waiter([&] {
+    MUST(aclrtSetCurrentContext(context));
+    MUST(aclrtSynchronizeStream(stream_));
+  });
+  // Written when the waiter has had its say, at the latest after ten seconds.
+  std::string said;
+  for (int i = 0; i < 100 && said.find("without progress") == std::string::npos; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    said += ::testing::internal::GetCapturedStderr();
+    ::testing::internal::CaptureStderr();
+  }
+  MUST(aclrtValueWrite(cell_, 1, 0, writer));
+  waiter.join();
+  ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, AllOf(HasSubstr("without progress"), HasSubstr("WAIT_VALUE at 0x")));
+}
+
+// Empty operations that are fine eagerly fail in a recording.
+TEST_F(Pains, P45_EmptyOperationsAreCaptured) {
+  Begin(stream_);
+  const aclmdlRI empty = End(stream_);
+  Replay(empty);
+  EXPECT_EQ(Dump(empty, 1).size(), 0);
+  const aclrtEvent event = NewEvent();
+  Begin(stream_);
+  MUST(aclrtRecordEvent(event, stream_));  // nobody waits for it
+  MUST(aclrtLaunchKernelWithHostArgs(nop_, 1, stream_, nullptr, cell_, 8, nullptr, 0));
+  MUST(aclrtMemcpyAsync(cell_, 0, cell_ + 1, 0, ACL_MEMCPY_DEVICE_TO_DEVICE, stream_));
+  MUST(Add(stream_, 1));
+  Replay(End(stream_));
+  EXPECT_EQ(*cell_, 1);
+}
+
+}  // namespace
+}  // namespace reprise::testing
