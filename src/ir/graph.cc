@@ -69,6 +69,11 @@ TaskSlot* Graph::MakeSlot(NodeId id) {
 }
 
 void Graph::Replace(NodeId id, const Task& task) {
+  if (nodes_[id].type == &kSlotTask && task.type->kind == TaskKind::kKernel) {
+    // A kernel of a task group stays in its group, whose updates replace it as before.
+    static_cast<SlotPayload*>(nodes_[id].payload)->slot->Replace(HeldTask::Create(task));
+    return;
+  }
   void* payload;
   try {
     payload = arena_.Allocate(task.payload_bytes);

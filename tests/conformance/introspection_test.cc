@@ -349,6 +349,29 @@ TEST_F(Introspection, AG_198_BadKernelParametersAreRefused) {
   refused("funcHandle null", [](aclmdlRITaskParams& params) { params.kernelTaskParams.funcHandle = nullptr; });
 }
 
+TEST_F(Introspection, KernelOfATaskGroupStaysInItWithNewParameters) {
+  REQUIRE_FN(aclmdlRITaskSetParams, aclmdlRIUpdate, aclmdlRICaptureTaskGrpBegin);
+  aclrtTaskGrp group = nullptr;
+  Begin(stream_);
+  MUST(aclmdlRICaptureTaskGrpBegin(stream_));
+  MUST(Append(stream_, log_, 1));
+  MUST(aclmdlRICaptureTaskGrpEnd(stream_, &group));
+  const aclmdlRI model = End(stream_);
+  const aclmdlRITask kernel = FindTask(model, ACL_MODEL_RI_TASK_KERNEL);
+  ArgBlock args(log_.words, uint64_t{7});
+  aclmdlRITaskParams params = KernelParams("append", 1, args);
+  EXPECT_ACL(0, aclmdlRITaskSetParams(kernel, &params));
+  EXPECT_ACL(0, aclmdlRIUpdate(model));
+  Replay(model, stream_);
+  EXPECT_ACL(0, aclmdlRITaskGetParams(kernel, &params));
+  EXPECT_EQ(params.taskGrp, group);
+  MUST(aclmdlRICaptureTaskUpdateBegin(stream_, group));
+  MUST(Append(stream_, log_, 8));
+  EXPECT_ACL(0, aclmdlRICaptureTaskUpdateEnd(stream_));
+  Replay(model, stream_);
+  EXPECT_THAT(log_.Ids(), ElementsAre(7, 8));
+}
+
 TEST_F(Introspection, AG_199_ParametersCannotBeSetWhileCapturing) {
   REQUIRE_FN(aclmdlRITaskSetParams, aclmdlRIUpdate);
   Begin(stream_);
