@@ -237,6 +237,10 @@ Status DestroyQueue(uint32_t id) {
   for (Route& route : hub.routes) {
     if (route.source == id || route.destination == id) route.state = RouteState::kBroken;
   }
+  // Nobody can be told of a route whose queues are both gone.
+  std::erase_if(hub.routes, [&](const Route& route) {
+    return hub.queues.count(route.source) == 0 && hub.queues.count(route.destination) == 0;
+  });
   // A full queue here may have held up those before it, which have other destinations.
   const std::vector<Queue*> sources = std::exchange(queue->sources, {});
   queue->destinations.clear();

@@ -25,7 +25,8 @@ struct QueueAttributes {
 };
 
 StatusOr<uint32_t> CreateQueue(const QueueAttributes& attributes, int device);
-/// Frees what is in it. Calls that wait for it return 100032; its routes are broken from now on.
+/// Frees what is in it. Calls that wait for it return 100032; its routes are broken from
+/// now on, and forgotten when both their queues are gone.
 Status DestroyQueue(uint32_t id);
 
 /// Timeouts: -1 for ever, 0 not at all, else milliseconds.
