@@ -19,7 +19,7 @@ namespace reprise::tdt {
 namespace {
 
 constexpr size_t kMaxQueues = 8192;
-constexpr size_t kMaxRoutes = 65536;
+constexpr size_t kMaxRoutes = 1024;
 
 struct Queue {
   uint32_t id = 0;
@@ -177,24 +177,36 @@ bool Same(const Route& a, const Route& b) { return a.source == b.source && a.des
 
 std::string Describe(const Route& route) { return fmt::format("route {} -> {}", route.source, route.destination); }
 
-// Whether `to` can be reached from `from`.
-bool Reaches(const std::vector<Route>& routes, uint32_t from, uint32_t to) {
-  std::multimap<uint32_t, uint32_t> edges;
-  for (const Route& route : routes) {
-    if (route.state != RouteState::kBroken) edges.emplace(route.source, route.destination);
+// Which queue hands on to which.
+class Network {
+ public:
+  explicit Network(const std::vector<Route>& routes) {
+    for (const Route& route : routes) Add(route);
   }
-  std::set<uint32_t> seen{from};
-  std::vector<uint32_t> work{from};
-  while (!work.empty()) {
-    const uint32_t id = work.back();
-    work.pop_back();
-    if (id == to) return true;
-    for (auto [it, end] = edges.equal_range(id); it != end; ++it) {
-      if (seen.insert(it->second).second) work.push_back(it->second);
+  void Add(const Route& route) { edges_[route.source].insert(route.destination); }
+  bool Has(const Route& route) const {
+    const auto it = edges_.find(route.source);
+    return it != edges_.end() && it->second.count(route.destination) != 0;
+  }
+  bool Reaches(uint32_t from, uint32_t to) const {
+    std::set<uint32_t> seen{from};
+    std::vector<uint32_t> work{from};
+    while (!work.empty()) {
+      const uint32_t id = work.back();
+      work.pop_back();
+      if (id == to) return true;
+      const auto it = edges_.find(id);
+      if (it == edges_.end()) continue;
+      for (const uint32_t next : it->second) {
+        if (seen.insert(next).second) work.push_back(next);
+      }
     }
+    return false;
   }
-  return false;
-}
+
+ private:
+  std::map<uint32_t, std::set<uint32_t>> edges_;
+};
 
 Status NotEmpty(const std::vector<Route>& routes) {
   if (!routes.empty()) return {};
@@ -342,12 +354,13 @@ Status BindRoutes(const std::vector<Route>& routes) {
   Hub& hub = TheHub();
   std::lock_guard lock(hub.mutex);
   std::vector<Route> all = hub.routes;
+  Network network(all);
   std::vector<std::pair<Queue*, Queue*>> made;
   for (const Route& wanted : routes) {
     REPRISE_ASSIGN_OR_RETURN(const QueueRef source, Find(hub, wanted.source, "source queue"));
     REPRISE_ASSIGN_OR_RETURN(const QueueRef destination, Find(hub, wanted.destination, "destination queue"));
-    if (std::any_of(all.begin(), all.end(), [&](const Route& route) { return Same(route, wanted); })) continue;
-    if (Reaches(all, wanted.destination, wanted.source)) {
+    if (network.Has(wanted)) continue;
+    if (network.Reaches(wanted.destination, wanted.source)) {
       return Error(100000, fmt::format("{} would close a circle of routes", Describe(wanted)))
           .Culprit("parameter qRouteList")
           .Hint("leave out a route that leads back");
@@ -357,6 +370,7 @@ Status BindRoutes(const std::vector<Route>& routes) {
           .Culprit("bound and broken routes of the process")
           .Hint("unbind those that are no longer needed");
     }
+    network.Add(wanted);
     all.push_back({wanted.source, wanted.destination, RouteState::kBound});
     made.emplace_back(source.get(), destination.get());
   }
@@ -378,10 +392,9 @@ Status UnbindRoutes(const std::vector<Route>& routes) {
   REPRISE_RETURN_IF_ERROR(NotEmpty(routes));
   Hub& hub = TheHub();
   std::lock_guard lock(hub.mutex);
+  const Network network(hub.routes);
   for (const Route& wanted : routes) {
-    const bool bound =
-        std::any_of(hub.routes.begin(), hub.routes.end(), [&](const Route& r) { return Same(r, wanted); });
-    if (!bound) {
+    if (!network.Has(wanted)) {
       return Error(100000, fmt::format("{} is not bound", Describe(wanted)))
           .Culprit("parameter qRouteList")
           .Hint("acltdtQueryQueueRoutes tells which routes are bound");

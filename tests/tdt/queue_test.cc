@@ -407,6 +407,36 @@ TEST_F(RouteTest, QueriesAndBrokenRoutes) {
   MUST(acltdtDestroyQueue(b));
 }
 
+TEST_F(RouteTest, LimitsOfRoutesAndQueues) {
+  constexpr size_t kRoutes = 1024, kQueues = 8192;
+  std::vector<uint32_t> queues;
+  for (size_t i = 0; i < kQueues; ++i) queues.push_back(NewQueue(1));
+  acltdtQueueAttr* attr = acltdtCreateQueueAttr();
+  uint32_t none = 77;
+  EXPECT_ACL(207005, acltdtCreateQueue(attr, &none));
+  EXPECT_EQ(none, 77u);
+  MUST(acltdtDestroyQueueAttr(attr));
+  // A line, so that the search for circles has the longest way.
+  RouteList line, too_many;
+  const auto add = [](acltdtQueueRouteList* list, uint32_t from, uint32_t to) {
+    acltdtQueueRoute* route = acltdtCreateQueueRoute(from, to);
+    EXPECT_EQ(0, acltdtAddQueueRoute(list, route));
+    EXPECT_EQ(0, acltdtDestroyQueueRoute(route));
+  };
+  for (size_t i = kRoutes; i-- > 0;) add(line, queues[i], queues[i + 1]);
+  for (int repeat = 0; repeat < 20; ++repeat) add(line, queues[0], queues[1]);  // counts once
+  for (size_t i = 0; i <= kRoutes; ++i) add(too_many, queues[i], queues[i + 1]);
+  EXPECT_ACL(207005, acltdtBindQueueRoutes(too_many));
+  MUST(acltdtBindQueueRoutes(line));
+  EXPECT_ACL(207005, acltdtBindQueueRoutes(too_many)) << "one more";
+  RouteList back{{queues[kRoutes], queues[0]}};
+  EXPECT_ACL(100000, acltdtBindQueueRoutes(back));
+  MUST(PutNumber(queues[0], 5));
+  EXPECT_EQ(5, GetNumber(queues[kRoutes]));
+  MUST(acltdtUnbindQueueRoutes(line));
+  for (const uint32_t queue : queues) MUST(acltdtDestroyQueue(queue));
+}
+
 TEST_F(RouteTest, QueriesThatAskForNothing) {
   acltdtQueueRouteQueryInfo* info = acltdtCreateQueueRouteQueryInfo();
   RouteList list;
