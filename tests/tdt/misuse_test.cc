@@ -3,6 +3,8 @@
 // Wrong calls of the functions for channels, queues and queue buffers: null and bad handles, bad ids, random calls.
 #include "../misuse/fixture.h"
 #include "fixture.h"
+#include "tdt/buffer.h"
+#include "tdt/channel.h"
 
 namespace reprise::testing {
 namespace {
@@ -359,6 +361,8 @@ TEST_F(TdtMisuse, RandomCalls) {
     if (!taken) handles.push_back(handle.handle);
   }
   for (const Handle& handle : world_.dead) handles.push_back(handle.handle);
+  const size_t buffers = tdt::LiveBuffers();
+  const tdt::ChannelCounts objects = tdt::LiveChannelObjects();
   for (const uint64_t seed : Seeds(Loops(8, 2))) {
     std::vector<void*> bufs = handles, items = handles, datasets = handles, channels = handles;
     std::vector<uint32_t> queues{world_.queue, UINT32_MAX};
@@ -368,20 +372,20 @@ TEST_F(TdtMisuse, RandomCalls) {
     size_t size = 0;
     uint32_t count = 0;
     void* pointer = nullptr;
-    const auto keep = [](std::vector<void*>& all, int code, void* handle) {
-      if (code == 0) all.push_back(handle);
+    const auto keep = [&pointer](std::vector<void*>& all, int code) {
+      if (code == 0) all.push_back(pointer);
       return code;
     };
     const std::vector<RandomCall> calls{
         {"acltdtAllocBuf",
          [&](Dice& d) {
-           return keep(bufs, acltdtAllocBuf(d.Pick(sizes), static_cast<uint32_t>(d.Below(3)), &pointer), pointer);
+           return keep(bufs, acltdtAllocBuf(d.Pick(sizes), static_cast<uint32_t>(d.Below(3)), &pointer));
          }},
-        {"aclrtCopyBufRef", [&](Dice& d) { return keep(bufs, aclrtCopyBufRef(d.Pick(bufs), &pointer), pointer); }},
+        {"aclrtCopyBufRef", [&](Dice& d) { return keep(bufs, aclrtCopyBufRef(d.Pick(bufs), &pointer)); }},
         {"acltdtAppendBufChain", [&](Dice& d) { return acltdtAppendBufChain(d.Pick(bufs), d.Pick(bufs)); }},
         {"acltdtGetBufFromChain",
          [&](Dice& d) {
-           return keep(bufs, acltdtGetBufFromChain(d.Pick(bufs), static_cast<uint32_t>(d.Below(3)), &pointer), pointer);
+           return keep(bufs, acltdtGetBufFromChain(d.Pick(bufs), static_cast<uint32_t>(d.Below(3)), &pointer));
          }},
         {"aclrtGetBufChainNum", [&](Dice& d) { return aclrtGetBufChainNum(d.Pick(bufs), &count); }},
         {"aclrtSetBufDataLen", [&](Dice& d) { return aclrtSetBufDataLen(d.Pick(bufs), d.Pick(sizes)); }},
@@ -389,8 +393,7 @@ TEST_F(TdtMisuse, RandomCalls) {
          [&](Dice& d) { return acltdtGetBufUserData(d.Pick(bufs), room, d.Pick(sizes), d.Pick(sizes)); }},
         {"acltdtFreeBuf", [&](Dice& d) { return acltdtFreeBuf(d.Pick(bufs)); }},
         {"acltdtEnqueue", [&](Dice& d) { return acltdtEnqueue(d.Pick(queues), d.Pick(bufs), d.Pick(waits)); }},
-        {"acltdtDequeue",
-         [&](Dice& d) { return keep(bufs, acltdtDequeue(d.Pick(queues), &pointer, d.Pick(waits)), pointer); }},
+        {"acltdtDequeue", [&](Dice& d) { return keep(bufs, acltdtDequeue(d.Pick(queues), &pointer, d.Pick(waits))); }},
         {"acltdtEnqueueData",
          [&](Dice& d) {
            const size_t bytes = d.Pick(std::vector<size_t>{0, 1, 200, SIZE_MAX});
@@ -473,9 +476,7 @@ TEST_F(TdtMisuse, RandomCalls) {
     for (const uint32_t queue : queues) {
       if (queue != world_.queue) (void)acltdtDestroyQueue(queue);
     }
-    size_t got = 0;
-    while (acltdtDequeueData(world_.queue, room, sizeof room, &got, nullptr, 0, 0) == 0) {
-    }
+    while (acltdtDequeue(world_.queue, &pointer, 0) == 0) bufs.push_back(pointer);
     for (int pass = 0; pass < 2; ++pass) {
       for (void* buf : bufs) {
         (void)acltdtFreeBuf(buf);
@@ -490,7 +491,10 @@ TEST_F(TdtMisuse, RandomCalls) {
     for (void* item : items) {
       (void)acltdtDestroyDataItem(static_cast<acltdtDataItem*>(item));
     }
+    MUST(acltdtCleanChannel(world_.channel));
     DropMessage();
+    EXPECT_EQ(tdt::LiveBuffers(), buffers);
+    EXPECT_EQ(tdt::LiveChannelObjects(), objects);
   }
 }
 

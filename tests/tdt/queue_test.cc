@@ -154,7 +154,9 @@ TEST_F(QueueTest, DestroyFreesWhatIsLeft) {
   MUST(PutNumber(queue, 2));
   MUST(acltdtDestroyQueue(queue));
   EXPECT_EQ(TakeNumber(twin), 1) << "a reference of its own";
-  EXPECT_NE(NewQueue(1), queue) << "ids are not used again";
+  const uint32_t later = NewQueue(1);
+  EXPECT_NE(later, queue) << "ids are not used again";
+  MUST(acltdtDestroyQueue(later));
 }
 
 TEST_F(QueueTest, NeedsAContextToBeMade) {
@@ -230,9 +232,14 @@ TEST_F(QueueTest, BufferIsLockedWhileItWaitsForRoom) {
   const uint32_t queue = NewQueue(1);
   MUST(PutNumber(queue, 1));
   const acltdtBuf buf = NumberBuf(2);
-  std::thread sender([&] { EXPECT_EQ(0, acltdtEnqueue(queue, buf, kLong)); });
+  std::atomic<bool> sent{false};
+  std::thread sender([&] {
+    EXPECT_EQ(0, acltdtEnqueue(queue, buf, kLong));
+    sent = true;
+  });
   size_t length = 0;
-  while (acltdtGetBufDataLen(buf, &length) == 0) std::this_thread::yield();  // the sender has it now
+  while (acltdtGetBufDataLen(buf, &length) == 0 && !sent) std::this_thread::yield();
+  EXPECT_FALSE(sent) << "there was no room";
   EXPECT_ACL(107017, acltdtFreeBuf(buf));
   EXPECT_ACL(107017, acltdtEnqueue(queue, buf, 0));
   EXPECT_EQ(1, GetNumber(queue));
