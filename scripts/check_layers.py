@@ -40,6 +40,7 @@ LAYERS = {
     ),
     "src/ops": Layer("operators: argument objects, table, checks, executors", ("base", "ir", "device", "kernels", "runtime")),
     "src/capture": Layer("capture session, its rules, the model that results", ("base", "ir", "device", "exec", "runtime")),
+    "src/tdt": Layer("tensor channels, queues, queue buffers", ("base", "kernels", "runtime")),
     "src/observe": Layer("JSON trace and SVG picture of a model", ("base", "ir", "device", "exec", "runtime", "capture")),
     "src/api": Layer(
         "implementation of include/reprise",
@@ -48,12 +49,14 @@ LAYERS = {
     ),
     "facade/acl": Layer(
         "libascendcl.so: checks arguments, calls the core",
-        ("base", "ir", "device", "kernels", "runtime", "capture", "observe"),
+        ("base", "ir", "device", "kernels", "runtime", "capture", "tdt", "observe"),
         ("acl",),
     ),
     "facade/nnopbase": Layer("libnnopbase.so: tensors, scalars, lists, executors", ("base", "runtime", "ops"), ("acl", "aclnn")),
     "facade/opapi": Layer("libopapi.so: generated two-phase functions", ("base", "runtime", "ops"), ("acl", "aclnn", "aclnnop")),
     "facade/mdl": Layer("libacl_mdl.so: offline models, all refused", ("base", "runtime"), ("acl",)),
+    "facade/tdt_channel": Layer("libacl_tdt_channel.so: tensor channels", ("base", "runtime", "tdt"), ("acl",)),
+    "facade/tdt_queue": Layer("libacl_tdt_queue.so: queues, routes, queue buffers", ("base", "runtime", "tdt"), ("acl",)),
     "facade/op_compiler": Layer("libacl_op_compiler.so: exists to be linked"),
 }
 

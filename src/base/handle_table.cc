@@ -33,6 +33,14 @@ const char* HandleKindName(uint8_t kind) noexcept {
     case HandleKind::kScalarList: return "aclScalarList";
     case HandleKind::kExecutor: return "aclOpExecutor";
     case HandleKind::kDataBuffer: return "aclDataBuffer";
+    case HandleKind::kQueueBuffer: return "queue buffer";
+    case HandleKind::kQueueAttr: return "queue attribute";
+    case HandleKind::kQueueRoute: return "queue route";
+    case HandleKind::kQueueRouteList: return "list of queue routes";
+    case HandleKind::kQueueRouteQuery: return "query for queue routes";
+    case HandleKind::kTdtItem: return "data item";
+    case HandleKind::kTdtDataset: return "dataset";
+    case HandleKind::kTdtChannel: return "channel";
   }
   return nullptr;
 }

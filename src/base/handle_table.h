@@ -45,6 +45,14 @@ enum class HandleKind : uint8_t {
   kTensorDesc,
   kAllocatorDesc,
   kMemoryPool,
+  kQueueBuffer,
+  kQueueAttr,
+  kQueueRoute,
+  kQueueRouteList,
+  kQueueRouteQuery,
+  kTdtItem,
+  kTdtDataset,
+  kTdtChannel,
 };
 
 /// What a handle of the wrong sort looks like; for messages.

@@ -145,11 +145,25 @@ TEST(LibraryTest, MetaFunctionsResolveThroughTheOperatorLibrary) {
                            "aclSetAclOpExecutorRepeatable", "AclSetDynamicTensorAddr"}) {
     EXPECT_NE(dlsym(library, name), nullptr) << name;
   }
-  // Helpers that would switch on caches of the caller, and operators that are not there, are not offered.
-  for (const char* name : {"InitHugeMemThreadLocal", "PTAFindExecCache", "aclnnTopk", "aclnnTopkGetWorkspaceSize"}) {
-    EXPECT_EQ(dlsym(library, name), nullptr) << name;
-  }
+  // Operators that are not there are not offered.
+  for (const char* name : {"aclnnTopk", "aclnnTopkGetWorkspaceSize"}) EXPECT_EQ(dlsym(library, name), nullptr) << name;
   dlclose(library);
+}
+
+// Programs look these up one by one, and take the way without a cache when they find none. One that is there without
+// the others would be worse than none.
+TEST(LibraryTest, HelpersOfTheCallersCacheAreNotOffered) {
+  for (const char* file : {"libopapi.so", "libnnopbase.so"}) {
+    void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(library, nullptr) << dlerror();
+    for (const char* name :
+         {"InitHugeMemThreadLocal", "UnInitHugeMemThreadLocal", "ReleaseHugeMem", "InitPTACacheThreadLocal",
+          "UnInitPTACacheThreadLocal", "SetPTAHashKey", "SetPTACacheHashKey", "PTAGetExecCache", "PTAFindExecCache",
+          "CanUsePTACache", "AddTensorAddrToCachedList"}) {
+      EXPECT_EQ(dlsym(library, name), nullptr) << name << " in " << file;
+    }
+    dlclose(library);
+  }
 }
 
 }  // namespace
