@@ -45,6 +45,10 @@ enum class HandleKind : uint8_t {
   kTensorDesc,
   kAllocatorDesc,
   kMemoryPool,
+  kProfilerConfig,
+  kProfilerSubscription,
+  kProfilerStep,
+  kProfilerStamp,
 };
 
 /// What a handle of the wrong sort looks like; for messages.

@@ -194,6 +194,7 @@ void DescribeKernel(const void* payload, ir::TaskInfo& info) {
   info.args_address = p->argument_block();
   info.mix_ration = p->function->desc->vector_ratio;
   info.args_bytes = p->args_bytes;
+  if (info.names_only) return;
   info.args.resize(p->args_bytes / 8);
   if (!info.args.empty()) std::memcpy(info.args.data(), p->argument_block(), info.args.size() * 8);
 }
