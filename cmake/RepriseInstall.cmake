@@ -3,7 +3,7 @@
 include(CMakePackageConfigHelpers)
 
 set(REPRISE_LIB_DIR lib64)
-set(libraries reprise ascendcl nnopbase opapi acl_op_compiler)
+set(libraries reprise ascendcl nnopbase opapi acl_op_compiler msprofiler ascend_dump)
 set(installed)
 foreach(library IN LISTS libraries)
   if(TARGET ${library})

@@ -44,7 +44,12 @@ std::string CleanText(std::string_view text) {
   text = text.substr(0, kMostNameBytes);
   for (size_t i = 0; i < text.size();) {
     const auto first = static_cast<unsigned char>(text[i]);
-    const size_t length = first < 0x80 ? 1 : first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
+    const size_t length = first < 0x80   ? 1
+                          : first < 0xC2 ? 0
+                          : first < 0xE0 ? 2
+                          : first < 0xF0 ? 3
+                          : first < 0xF5 ? 4
+                                         : 0;
     bool good = length != 0 && i + length <= text.size();
     for (size_t j = 1; good && j < length; ++j) good = (static_cast<unsigned char>(text[i + j]) & 0xC0) == 0x80;
     if (good && length > 2) {
@@ -242,7 +247,8 @@ std::vector<Timeline::Event> Timeline::Collect(const Session& session) {
     const auto& devices = session.options.devices;
     const bool on_device = event.kind == Kind::kTask || event.kind == Kind::kStreamMark || event.kind == Kind::kStep ||
                            event.kind == Kind::kSubmission;
-    if (on_device && !devices.empty() && std::find(devices.begin(), devices.end(), event.device) == devices.end()) return;
+    if (on_device && !devices.empty() && std::find(devices.begin(), devices.end(), event.device) == devices.end())
+      return;
     event.begin = std::max(event.begin, session.begin);
     events.push_back(event);
   };
@@ -277,10 +283,10 @@ class Timeline::Writer {
 
   // False when the file cannot take it; errno says why.
   bool Write(const std::vector<Event>& events) {
-    const auto unix_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
-                             std::chrono::system_clock::now().time_since_epoch())
-                             .count() -
-                         static_cast<int64_t>(Now() - session_.begin);
+    const auto unix_ns =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+            .count() -
+        static_cast<int64_t>(Now() - session_.begin);
     fmt::format_to(Out(),
                    R"({{"displayTimeUnit":"ns","otherData":{{"producer":"reprise","process":{},"start_unix_ns":{},)"
                    R"("start_monotonic_ns":{},"dropped_events":{}}},"traceEvents":[)"

@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "base/fault.h"
+#include "runtime/dump.h"
 #include "runtime/exception.h"
 
 namespace reprise::runtime {
@@ -223,7 +224,9 @@ Status WithTask(const KernelPayload& header, const void* inline_args, size_t inl
 }
 
 Status Submit(Stream& stream, const KernelPayload& header, const void* inline_args, size_t inline_bytes) {
-  return WithTask(header, inline_args, inline_bytes, [&](const ir::Task& task) { return stream.Submit(task); });
+  return WithTask(header, inline_args, inline_bytes, [&](const ir::Task& task) {
+    return SubmitKernel(stream, task, header.args_kind != ArgsKind::kDevice);
+  });
 }
 
 }  // namespace

@@ -295,11 +295,11 @@ device::Runnable::Outcome Stream::Run(device::RunContext& context) {
   context.device_id = device_.id();
   context.stream_id = id_;
   int budget = context.on_worker() ? kWorkerBatch : kHelperBatch;
-  for (uint64_t limit; (limit = published_.load(std::memory_order_acquire)) !=
-                       completed_.load(std::memory_order_relaxed);) {
+  for (uint64_t limit;
+       (limit = published_.load(std::memory_order_acquire)) != completed_.load(std::memory_order_relaxed);) {
     // Looked up behind the load of the limit: what was submitted after a recording began is recorded.
-    const auto outcome = device::Timeline::on() ? RunUntil<true>(context, limit, budget)
-                                                : RunUntil<false>(context, limit, budget);
+    const auto outcome =
+        device::Timeline::on() ? RunUntil<true>(context, limit, budget) : RunUntil<false>(context, limit, budget);
     if (outcome) return *outcome;
   }
   NotifyWaiters();
