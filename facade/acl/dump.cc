@@ -53,6 +53,10 @@ StatusOr<std::string> ReadText(const std::string& file) {
   return text;
 }
 
+Status TooDeep(const std::string& file) {
+  return BadConfig(file, "", fmt::format("is nested more than {} levels deep", kMaxNesting), "nest less deeply");
+}
+
 StatusOr<json> Parse(const std::string& file, const std::string& text) {
   bool too_deep = false;
   try {
@@ -62,17 +66,16 @@ StatusOr<json> Parse(const std::string& file, const std::string& text) {
                        depth >= kMaxNesting);
       return !too_deep;
     });
-    if (too_deep) {
-      return BadConfig(file, "", fmt::format("is nested more than {} levels deep", kMaxNesting), "nest less deeply");
-    }
-    return parsed;
+    if (!too_deep) return parsed;
   } catch (const json::exception& error) {
+    if (too_deep) return TooDeep(file);
     const auto* where = dynamic_cast<const json::parse_error*>(&error);
     const size_t byte = where != nullptr ? std::min(where->byte, text.size()) : 0;
     const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(byte), '\n');
     return BadConfig(file, fmt::format("line {}", line), fmt::format("line {} is no valid JSON", line),
                      "correct the JSON text at that line");
   }
+  return TooDeep(file);
 }
 
 // The folder that the configuration names; everything that it says has been looked at.

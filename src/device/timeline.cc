@@ -90,6 +90,7 @@ void Timeline::SetLimit() noexcept {
 uint64_t Timeline::Start(Options options) {
   std::lock_guard lock(sessions_mutex_);
   if (Intern(kTooManyNames) == 0) throw std::bad_alloc();
+  if (sessions_.empty()) count_.store(0, std::memory_order_relaxed);  // late events of an earlier one were counted
   const uint64_t number = next_session_++;
   sessions_.emplace(number, Session{Now(), std::move(options), dropped_.load(std::memory_order_relaxed)});
   SetLimit();
