@@ -3,7 +3,17 @@
 include(CMakePackageConfigHelpers)
 
 set(REPRISE_LIB_DIR lib64)
-set(libraries reprise ascendcl nnopbase opapi acl_mdl acl_op_compiler acl_tdt_channel acl_tdt_queue)
+set(libraries
+  reprise
+  acl_mdl
+  acl_op_compiler
+  acl_tdt_channel
+  acl_tdt_queue
+  ascend_dump
+  ascendcl
+  msprofiler
+  nnopbase
+  opapi)
 set(installed)
 foreach(library IN LISTS libraries)
   if(TARGET ${library})

@@ -31,7 +31,7 @@ LAYERS = {
     "src/base": Layer("Status and the error table, environment, logs, handles, futex, fault points"),
     "src/kernels": Layer("pure CPU kernels over strided memory; simd/ holds all Highway code"),
     "src/ir": Layer("task, graph, arena: what is recorded and replayed", ("base",)),
-    "src/device": Layer("scheduler with its workers, registry of memory", ("base", "ir")),
+    "src/device": Layer("scheduler with its workers, registry of memory, timeline", ("base", "ir")),
     "src/exec": Layer("plan (a graph made ready to run) and its replay", ("base", "ir", "device")),
     "src/runtime": Layer(
         "device, context, stream, event, kernel launch, callbacks, errors of threads",
@@ -41,7 +41,7 @@ LAYERS = {
     "src/ops": Layer("operators: argument objects, table, checks, executors", ("base", "ir", "device", "kernels", "runtime")),
     "src/capture": Layer("capture session, its rules, the model that results", ("base", "ir", "device", "exec", "runtime")),
     "src/tdt": Layer("tensor channels, queues, queue buffers", ("base", "kernels", "runtime")),
-    "src/observe": Layer("JSON trace and SVG picture of a model", ("base", "ir", "device", "exec", "runtime", "capture")),
+    "src/observe": Layer("JSON trace and SVG picture of a model, profiler", ("base", "ir", "device", "exec", "runtime", "capture")),
     "src/api": Layer(
         "implementation of include/reprise",
         ("base", "ir", "device", "exec", "runtime", "capture", "observe"),
@@ -58,6 +58,8 @@ LAYERS = {
     "facade/tdt_channel": Layer("libacl_tdt_channel.so: tensor channels", ("base", "runtime", "tdt"), ("acl",)),
     "facade/tdt_queue": Layer("libacl_tdt_queue.so: queues, routes, queue buffers", ("base", "runtime", "tdt"), ("acl",)),
     "facade/op_compiler": Layer("libacl_op_compiler.so: exists to be linked"),
+    "facade/msprofiler": Layer("libmsprofiler.so: recording, marks, ranges", ("base", "device", "runtime", "observe"), ("acl",)),
+    "facade/ascend_dump": Layer("libascend_dump.so: arguments of kernels, tensors of failed operators", ("base", "device", "runtime"), ("acl",)),
 }
 
 
@@ -70,7 +72,7 @@ class ThirdParty:
 
 THIRD_PARTY = (
     ThirdParty(r"hwy/", r"src/kernels/simd/", "Highway: src/kernels/simd"),
-    ThirdParty(r"nlohmann/", r"facade/acl/init\.cc|tests/|.*_test\.cc", "nlohmann JSON: facade/acl/init.cc and tests"),
+    ThirdParty(r"nlohmann/", r"facade/acl/(init|dump)\.cc|tests/|.*_test\.cc", "nlohmann JSON: facade/acl/init.cc, dump.cc and tests"),
     ThirdParty(r"gtest/|gmock/", r"tests/|.*_test\.cc|src/kernels/test_tensor\.h", "GoogleTest: tests"),
     ThirdParty(r"fmt/", r"(src|facade|tests)/(?!kernels/)", "fmt: everywhere but include/ and src/kernels"),
 )

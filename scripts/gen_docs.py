@@ -18,16 +18,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import api_tables as api
+
 REPO = Path(__file__).resolve().parent.parent
 DOCS = REPO / "docs"
-LIBRARIES = (
-    "libascendcl.so",
-    "libnnopbase.so",
-    "libopapi.so",
-    "libacl_op_compiler.so",
-    "libacl_tdt_channel.so",
-    "libacl_tdt_queue.so",
-)
+LIBRARIES = sorted({f"{f.library}.so" for f in api.Tables().functions if "/" not in f.library})
 
 # First digits of a number -> heading. Every number finds one, the last by its catch-all.
 FAMILIES = (

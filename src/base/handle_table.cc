@@ -22,6 +22,10 @@ const char* HandleKindName(uint8_t kind) noexcept {
     case HandleKind::kCountNotify: return "counting notify";
     case HandleKind::kTensorDesc: return "aclTensorDesc";
     case HandleKind::kMemoryPool: return "memory pool";
+    case HandleKind::kProfilerConfig: return "profiler configuration";
+    case HandleKind::kProfilerSubscription: return "profiler subscription";
+    case HandleKind::kProfilerStep: return "profiler step";
+    case HandleKind::kProfilerStamp: return "profiler stamp";
     case HandleKind::kAllocatorDesc: return "allocator descriptor";
     case HandleKind::kPhysicalMemory: return "physical memory";
     case HandleKind::kLabel: return "label";

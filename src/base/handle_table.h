@@ -53,6 +53,10 @@ enum class HandleKind : uint8_t {
   kTdtItem,
   kTdtDataset,
   kTdtChannel,
+  kProfilerConfig,
+  kProfilerSubscription,
+  kProfilerStep,
+  kProfilerStamp,
 };
 
 /// What a handle of the wrong sort looks like; for messages.

@@ -42,6 +42,8 @@ struct ConditionTask {
         if (body == nullptr) return RunResult::kDone;
         running = body->replay();
         progress = {running->Submit()};
+        if (device::Timeline::on()) [[unlikely]]
+          progress.label = device::Timeline::Get().Intern(body->Describe());
       }
       const RunResult result = running->Run(context, progress);
       if (result != RunResult::kDone) return result;

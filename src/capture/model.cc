@@ -64,6 +64,11 @@ struct GraphTask {
   static ir::RunResult Run(device::RunContext& context, void* payload) {
     auto* task = static_cast<GraphTask*>(payload);
     task->progress.bindings = reinterpret_cast<void* const*>(task->bindings);
+    if (device::Timeline::on()) [[unlikely]] {
+      if (task->progress.phase == exec::Replay::Progress::kQueued) {
+        task->progress.label = device::Timeline::Get().Intern(task->model->Describe());
+      }
+    }
     const ir::RunResult result = task->replay->Run(context, task->progress);
     task->finished = result == ir::RunResult::kDone;
     return result;

@@ -78,6 +78,7 @@ void Replay::Finish(uint64_t ticket) noexcept {
 void Replay::Start(RunContext& context, Progress& progress) {
   bindings_ = progress.bindings;
   device_id_ = context.device_id;
+  label_ = progress.label;
   failed_.store(false, std::memory_order_relaxed);
   abandoned_.store(false, std::memory_order_relaxed);
   const auto count = static_cast<uint32_t>(plan_->lanes().size());
@@ -194,7 +195,8 @@ void Replay::Answer(uint32_t lane, const Step& step) const {
   }
 }
 
-RunResult Replay::RunLane(uint32_t lane, RunContext& context) {
+template <bool kTraced>
+RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
   LaneState& state = lanes_[lane];
   const PlanLane& planned = plan_->lanes()[lane];
   const Step* const steps = plan_->steps().data();
@@ -209,8 +211,11 @@ RunResult Replay::RunLane(uint32_t lane, RunContext& context) {
           continue;
         }
         context.task_id = step.task_id;
+        [[maybe_unused]] uint64_t begin = 0;
+        if constexpr (kTraced) begin = state.parked_since.BeginOf(cursor, state.parked);
         const RunResult result = step.run(context, step.payload);
         if (result != RunResult::kDone) [[unlikely]] {
+          if constexpr (kTraced) state.parked_since = {result == RunResult::kParked ? begin : 0, cursor};
           state.cursor = cursor;
           state.parked = true;
           if (device::Inquiry::IsOpen()) [[unlikely]]
@@ -218,6 +223,9 @@ RunResult Replay::RunLane(uint32_t lane, RunContext& context) {
           return result;
         }
         state.parked = false;
+        if constexpr (kTraced) {
+          device::Timeline::Get().Task(context, *step.type, step.payload, begin, label_, context.failed());
+        }
         if (context.failed()) [[unlikely]]
           ReportFailure(context, step, lane);
         break;

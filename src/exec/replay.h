@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "device/scheduler.h"
+#include "device/timeline.h"
 #include "exec/plan.h"
 
 namespace reprise::exec {
@@ -38,6 +39,7 @@ class Replay {
     uint64_t ticket;
     void* const* bindings = nullptr;
     enum Phase : uint8_t { kQueued, kRunning, kJoining } phase = kQueued;
+    uint32_t label = 0;  ///< name of the graph in a timeline; see device::Timeline::Intern
   };
 
   /// Runs as far as possible; call again when the runnable is woken. A failure of any task is reported through
@@ -66,6 +68,7 @@ class Replay {
     device::WaitList waiters;
     uint32_t cursor = 0;
     bool parked = false;                 // the step at the cursor has begun
+    device::ParkedSince parked_since;    // while a timeline is recorded
     std::unique_ptr<LaneRunner> runner;  // null for the origin
     // Lanes of built models may be started again, even before they have quite ended.
     SpinLock start_lock;
@@ -75,7 +78,11 @@ class Replay {
   };
 
   void Start(device::RunContext& context, Progress& progress);
-  ir::RunResult RunLane(uint32_t lane, device::RunContext& context);
+  ir::RunResult RunLane(uint32_t lane, device::RunContext& context) {
+    return device::Timeline::on() ? RunSteps<true>(lane, context) : RunSteps<false>(lane, context);
+  }
+  template <bool kTraced>
+  ir::RunResult RunSteps(uint32_t lane, device::RunContext& context);
   void StartLane(uint32_t lane, uint32_t cursor) noexcept;
   bool EndLane(uint32_t lane) noexcept;
   void StopAll() noexcept;
@@ -100,6 +107,7 @@ class Replay {
   device::WaitList join_waiters_;
   void* const* bindings_ = nullptr;
   int32_t device_id_ = 0;
+  uint32_t label_ = 0;
 
   std::vector<CellReset> prologue_;
   std::atomic<bool> ended_{false};      // a program has reached its end task

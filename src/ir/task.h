@@ -49,6 +49,7 @@ enum class TaskKind : uint8_t {
   kEndGraph,
   kNotifyRecord,
   kNotifyWait,
+  kMark,  // a point in time for timelines
 };
 
 enum class RunResult : uint8_t {
@@ -66,6 +67,7 @@ struct AccessRange {
 
 /// What dumps, pictures and messages show of a task.
 struct TaskInfo {
+  bool names_only = false;          // wish of the caller: arguments and ranges may be left out
   std::string name;                 // kernel or operator name; empty: the type's name
   const char* type_name = nullptr;  // overrides TaskType::name where one type serves several (kernels)
   int64_t event_id = -1;

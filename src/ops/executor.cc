@@ -10,6 +10,7 @@
 #include "device/memory.h"
 #include "ops/op_call.h"
 #include "ops/tensor.h"
+#include "runtime/dump.h"
 #include "runtime/stream.h"
 
 namespace reprise::ops {
@@ -65,7 +66,7 @@ Status ExecuteOn(const Executor& executor, OpId id, void* workspace, uint64_t wo
   }
   for (const Launch* launch : executor.launches) {
     LaunchTask payload;
-    Status status = found.value()->Submit(MakeLaunchTask(*launch, workspace, payload));
+    Status status = runtime::SubmitKernel(*found.value(), MakeLaunchTask(*launch, workspace, payload));
     if (!status.ok()) return FromRuntime(op, std::move(status));
   }
   return {};

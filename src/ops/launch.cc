@@ -34,6 +34,7 @@ void DescribeTask(const void* payload, ir::TaskInfo& info) {
   info.type_name = is_cube ? "KERNEL_AICORE" : "KERNEL_AIVEC";
   const int64_t blocks = launch.grain == 0 ? 1 : (launch.units + launch.grain - 1) / launch.grain;
   info.num_blocks = static_cast<uint32_t>(std::clamp<int64_t>(blocks, 1, runtime::HardwareCores(is_cube ? 0 : 1)));
+  if (info.names_only) return;
   for (size_t i = 0; i < launch.refs.size(); ++i) {
     if (launch.uses[i].slot < 0) continue;
     const kernels::TensorRef& ref = launch.refs[i];

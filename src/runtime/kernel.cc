@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "base/fault.h"
+#include "runtime/dump.h"
 #include "runtime/exception.h"
 
 namespace reprise::runtime {
@@ -194,6 +195,7 @@ void DescribeKernel(const void* payload, ir::TaskInfo& info) {
   info.args_address = p->argument_block();
   info.mix_ration = p->function->desc->vector_ratio;
   info.args_bytes = p->args_bytes;
+  if (info.names_only) return;
   info.args.resize(p->args_bytes / 8);
   if (!info.args.empty()) std::memcpy(info.args.data(), p->argument_block(), info.args.size() * 8);
 }
@@ -222,7 +224,9 @@ Status WithTask(const KernelPayload& header, const void* inline_args, size_t inl
 }
 
 Status Submit(Stream& stream, const KernelPayload& header, const void* inline_args, size_t inline_bytes) {
-  return WithTask(header, inline_args, inline_bytes, [&](const ir::Task& task) { return stream.Submit(task); });
+  return WithTask(header, inline_args, inline_bytes, [&](const ir::Task& task) {
+    return SubmitKernel(stream, task, header.args_kind != ArgsKind::kDevice);
+  });
 }
 
 }  // namespace

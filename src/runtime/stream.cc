@@ -173,6 +173,8 @@ Status Stream::Enqueue(const ir::Task& task) {
     task.Destroy();
     return TakeError();
   }
+  device::SubmissionNote note(task);
+  uint32_t task_id = 0;
   try {
     std::lock_guard lock(producer_);
     if (stored_ != nullptr) [[unlikely]] {
@@ -189,14 +191,16 @@ Status Stream::Enqueue(const ir::Task& task) {
       return {};
     }
     Append(task);
+    task_id = next_task_id_ - 1;
     ThreadState& thread = ThisThread();
-    if (!is_default()) thread.last_task_id = next_task_id_ - 1;  // aclrtGetThreadLastTaskId speaks of explicit streams
+    if (!is_default()) thread.last_task_id = task_id;  // aclrtGetThreadLastTaskId speaks of explicit streams
     thread.last_task_stream = handle_;
   } catch (const std::bad_alloc&) {
     if (stored_ == nullptr) task.Destroy();  // a graph has done so itself
     return Error(207005, fmt::format("no memory for another task of {}", Describe()));
   }
   device_.scheduler().Wake(*this);
+  note.Placed(device_.id(), id_, task_id);
   return {};
 }
 
@@ -264,40 +268,57 @@ void Stream::DropCurrent(device::RunContext& context) {
   }
 }
 
+// Runs the tasks before `limit`; an answer only when the runnable must be left.
+template <bool kTraced>
+inline std::optional<device::Runnable::Outcome> Stream::RunUntil(device::RunContext& context, uint64_t limit,
+                                                                 int& budget) {
+  for (uint64_t done = completed_.load(std::memory_order_relaxed); done != limit; ++done) {
+    if (budget-- == 0) {
+      NotifyWaiters();
+      return Outcome::kRequeue;
+    }
+    Record* record = Front();
+    if (done < drop_below_.load(std::memory_order_relaxed)) [[unlikely]] {
+      DropCurrent(context);
+    } else {
+      context.task_id = record->task_id;
+      [[maybe_unused]] uint64_t begin = 0;
+      if constexpr (kTraced) begin = parked_since_.BeginOf(done, parked_);
+      const ir::RunResult result = record->type->run(context, record->payload());
+      if (result != ir::RunResult::kDone) {
+        parked_ = true;
+        if constexpr (kTraced) parked_since_ = {result == ir::RunResult::kParked ? begin : 0, done};
+        if (device::Inquiry::IsOpen()) [[unlikely]]
+          device::Inquiry::Answer(fmt::format("{}, task {}: {}", Describe(), record->task_id,
+                                              ir::DescribeWaiting(*record->type, record->payload())));
+        NotifyWaiters();
+        return result == ir::RunResult::kParked ? Outcome::kIdle : Outcome::kNeedsWorker;
+      }
+      if constexpr (kTraced) {
+        device::Timeline::Get().Task(context, *record->type, record->payload(), begin, 0, context.failed());
+      }
+      if (context.failed()) [[unlikely]]
+        ReportError(context.TakeError(), record->task_id);
+    }
+    PopFront();
+    completed_.store(done + 1, std::memory_order_release);
+    // Without a fence: a thread that this misses by a hair is woken behind the next task, or at the end.
+    if (done + 1 >= wake_at_.load(std::memory_order_relaxed)) [[unlikely]]
+      NotifyWaiters();
+  }
+  return {};
+}
+
 device::Runnable::Outcome Stream::Run(device::RunContext& context) {
   context.device_id = device_.id();
   context.stream_id = id_;
-  uint64_t done = completed_.load(std::memory_order_relaxed);
   int budget = context.on_worker() ? kWorkerBatch : kHelperBatch;
-  for (uint64_t limit; (limit = published_.load(std::memory_order_acquire)) != done;) {
-    for (; done != limit; ++done) {
-      if (budget-- == 0) {
-        NotifyWaiters();
-        return Outcome::kRequeue;
-      }
-      Record* record = Front();
-      if (done < drop_below_.load(std::memory_order_relaxed)) [[unlikely]] {
-        DropCurrent(context);
-      } else {
-        context.task_id = record->task_id;
-        const ir::RunResult result = record->type->run(context, record->payload());
-        if (result != ir::RunResult::kDone) {
-          parked_ = true;
-          if (device::Inquiry::IsOpen()) [[unlikely]]
-            device::Inquiry::Answer(fmt::format("{}, task {}: {}", Describe(), record->task_id,
-                                                ir::DescribeWaiting(*record->type, record->payload())));
-          NotifyWaiters();
-          return result == ir::RunResult::kParked ? Outcome::kIdle : Outcome::kNeedsWorker;
-        }
-        if (context.failed()) [[unlikely]]
-          ReportError(context.TakeError(), record->task_id);
-      }
-      PopFront();
-      completed_.store(done + 1, std::memory_order_release);
-      // Without a fence: a thread that this misses by a hair is woken behind the next task, or at the end.
-      if (done + 1 >= wake_at_.load(std::memory_order_relaxed)) [[unlikely]]
-        NotifyWaiters();
-    }
+  for (uint64_t limit;
+       (limit = published_.load(std::memory_order_acquire)) != completed_.load(std::memory_order_relaxed);) {
+    // Looked up behind the load of the limit: what was submitted after a recording began is recorded.
+    const auto outcome =
+        device::Timeline::on() ? RunUntil<true>(context, limit, budget) : RunUntil<false>(context, limit, budget);
+    if (outcome) return *outcome;
   }
   NotifyWaiters();
   return Outcome::kIdle;

@@ -12,11 +12,13 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "base/futex.h"
 #include "base/status.h"
 #include "device/scheduler.h"
+#include "device/timeline.h"
 #include "ir/graph.h"
 #include "ir/task.h"
 #include "runtime/device.h"
@@ -146,6 +148,8 @@ class Stream final : public device::Runnable {
   Record* Front();
   void PopFront();
   void DropCurrent(device::RunContext& context);
+  template <bool kTraced>
+  std::optional<Outcome> RunUntil(device::RunContext& context, uint64_t limit, int& budget);
   Status WaitFor(uint64_t target, const Deadline& deadline);
   void TellStall() const;
   void NotifyWaiters() noexcept;
@@ -173,6 +177,7 @@ class Stream final : public device::Runnable {
   alignas(64) Chunk* head_ = nullptr;
   size_t head_offset_ = 0;
   bool parked_ = false;
+  device::ParkedSince parked_since_;  // while a timeline is recorded
   std::atomic<uint64_t> completed_{0};
   std::atomic<Chunk*> spare_{nullptr};
   std::atomic<uint64_t> drop_below_{0};  // tasks with a smaller number are not run

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/dump.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include "base/env.h"
+#include "base/fault.h"
+#include "base/folder.h"
+#include "base/json_text.h"
+#include "base/log.h"
+#include "device/memory.h"
+#include "runtime/thread.h"
+
+namespace reprise::runtime {
+namespace {
+
+// A piece for the receiver, and of a tensor while it is copied.
+constexpr size_t kPiece = 256u << 10;
+constexpr size_t kPage = 4096;
+// More of a tensor is not saved: sizes of failed operators may be garbage.
+constexpr uint64_t kMostTensorBytes = 1u << 30;
+
+// Calls of the receiver that this thread is in: what it launches itself is not dumped.
+thread_local int t_in_receiver = 0;
+
+Status NotWritten(const std::string& what) {
+  return Error(100004, what)
+      .Culprit("the file, or the function given to acldumpRegCallback")
+      .Hint("make room and look at the permissions, or let the function return 0");
+}
+
+std::string Numbers(std::span<const uint64_t> values) { return fmt::format("[{}]", fmt::join(values, ",")); }
+
+}  // namespace
+
+Dump& Dump::Get() {
+  static auto* const dump = new Dump;
+  return *dump;
+}
+
+const char* Dump::Keep(const std::string& text) {
+  std::lock_guard lock(mutex_);
+  return kept_.insert(text).first->c_str();
+}
+
+// ---- Arguments of launches ------------------------------------------------------------------------------------------
+
+Status Dump::StartLocked(Source source, const std::string& folder) {
+  REPRISE_RETURN_IF_ERROR(MakeFolder(folder));
+  Sink& sink = sinks_[static_cast<size_t>(source)];
+  sink = {};
+  sink.folder = folder;
+  sink.path = fmt::format("{}/kernel_args_{}_{}.jsonl", folder, getpid(), next_file_++);
+  sink.on = true;
+  wants_args_.store(true, std::memory_order_relaxed);
+  return {};
+}
+
+Status Dump::StartArgs(Source source, const std::string& folder) {
+  std::lock_guard lock(mutex_);
+  if (const Sink& sink = sinks_[static_cast<size_t>(source)]; sink.on) {
+    return Error(100044, "arguments are dumped already")
+        .Culprit(fmt::format("an earlier aclopStartDumpArgs with the folder \"{}\"", sink.folder))
+        .Hint("call aclopStopDumpArgs first");
+  }
+  return StartLocked(source, folder);
+}
+
+Status Dump::EndSink(Source source, std::unique_lock<std::mutex>& lock) {
+  Sink ended = std::exchange(sinks_[static_cast<size_t>(source)], {});
+  wants_args_.store(std::any_of(std::begin(sinks_), std::end(sinks_), [](const Sink& sink) { return sink.on; }),
+                    std::memory_order_relaxed);
+  if (ended.file != nullptr && std::fclose(ended.file) != 0 && !ended.failed) {
+    ended.failed = true;
+    ended.failure = fmt::format("{} cannot be written: {}", ended.path, std::strerror(errno));
+  }
+  if (ended.delivered != 0) {
+    // Behind the pieces that other threads are delivering.
+    if (t_in_receiver == 0) delivered_.wait(lock, [&] { return delivering_ == 0; });
+    if (receiver_ != nullptr && Deliver(ended.path, ended.delivered, {}, true, lock) != 0 && !ended.failed) {
+      ended.failed = true;
+      ended.failure = fmt::format("the callback refused the last piece of {}", ended.path);
+    }
+  }
+  return ended.failed ? NotWritten(ended.failure) : Status();
+}
+
+Status Dump::StopArgs(Source source) {
+  std::unique_lock lock(mutex_);
+  if (!sinks_[static_cast<size_t>(source)].on) {
+    return Error(100045, "no arguments are dumped")
+        .Culprit("aclopStartDumpArgs was not called, or aclopStopDumpArgs was called since")
+        .Hint("call aclopStartDumpArgs first");
+  }
+  return EndSink(source, lock);
+}
+
+const char* Dump::args_folder() {
+  std::string folder;
+  {
+    std::lock_guard lock(mutex_);
+    for (const Sink& sink : sinks_) {
+      if (sink.on) folder = sink.folder;
+    }
+  }
+  return folder.empty() ? nullptr : Keep(folder);
+}
+
+std::string Dump::DescribeLaunch(const Stream& stream, const ir::Task& task, bool args_readable) {
+  ir::TaskInfo info;
+  info.type_name = task.type->name;
+  info.names_only = !args_readable;
+  if (task.type->describe != nullptr) task.type->describe(task.payload, info);
+  std::string line;
+  auto out = std::back_inserter(line);
+  fmt::format_to(out, R"({{"name":"{}","type":"{}","device":{},"stream":{},"captured":{},"blocks":{},"args_bytes":{})",
+                 JsonEscape(info.name), info.type_name, stream.device().id(), stream.id(), stream.is_capturing(),
+                 info.num_blocks, info.args_bytes);
+  if (!args_readable) {
+    fmt::format_to(out, R"(,"args_address":"{:#x}")", reinterpret_cast<uintptr_t>(info.args_address));
+  } else if (info.args_address != nullptr) {
+    // All bytes in their order, which words of 8 would not show for a short end.
+    const auto* bytes = static_cast<const unsigned char*>(info.args_address);
+    fmt::format_to(out, R"(,"args":"{:02x}")", fmt::join(bytes, bytes + info.args_bytes, ""));
+  }
+  if (!info.ranges.empty()) {
+    line += ",\"tensors\":[";
+    for (size_t i = 0; i < info.ranges.size(); ++i) {
+      const ir::AccessRange& range = info.ranges[i];
+      fmt::format_to(out, R"({}{{"address":"{:#x}","bytes":{},"written":{}}})", i != 0 ? "," : "",
+                     reinterpret_cast<uintptr_t>(range.begin), range.bytes, range.is_write);
+    }
+    line += ']';
+  }
+  return line + "}\n";
+}
+
+// Calls the receiver without the lock.
+int Dump::Deliver(const std::string& file, uint64_t offset, std::string_view bytes, bool last,
+                  std::unique_lock<std::mutex>& lock) {
+  const std::shared_ptr<const Receiver> receiver = receiver_;
+  ++delivering_;
+  lock.unlock();
+  ++t_in_receiver;
+  const int result = (*receiver)(file, offset, bytes, last);
+  --t_in_receiver;
+  lock.lock();
+  if (--delivering_ == 0) delivered_.notify_all();
+  return result;
+}
+
+void Dump::WriteLaunch(const std::string& line) noexcept try {
+  if (t_in_receiver != 0) return;
+  std::unique_lock lock(mutex_);
+  for (Sink& sink : sinks_) {
+    if (!sink.on) continue;
+    const std::string path = sink.path;
+    std::string failure;
+    if (receiver_ != nullptr) {
+      const uint64_t offset = std::exchange(sink.delivered, sink.delivered + line.size());
+      if (Deliver(path, offset, line, false, lock) != 0) failure = "the callback refused a piece of " + path;
+    } else {
+      if (sink.file == nullptr) sink.file = FaultPoint("dump.file") ? nullptr : std::fopen(path.c_str(), "we");
+      if (sink.file == nullptr || std::fwrite(line.data(), 1, line.size(), sink.file) != line.size() ||
+          std::fflush(sink.file) != 0) {
+        failure = fmt::format("{} cannot be written: {}", path, std::strerror(errno));
+      }
+    }
+    // The sink may have ended while the receiver ran.
+    if (failure.empty() || sink.failed || sink.path != path) continue;
+    REPRISE_LOG(kError, "RUNTIME", "dump: {}", failure);
+    sink.failed = true;
+    sink.failure = failure;
+  }
+} catch (const std::exception&) {  // a launch does not fail because its dump does
+}
+
+// ---- The configured dump --------------------------------------------------------------------------------------------
+
+Status Dump::Init() {
+  std::lock_guard lock(mutex_);
+  if (initialized_) {
+    return Error(100044, "the dump is initialised already")
+        .Culprit("an earlier aclmdlInitDump")
+        .Hint("call aclmdlFinalizeDump first");
+  }
+  initialized_ = true;
+  return {};
+}
+
+namespace {
+Status NotInitialized() {
+  return Error(100045, "the dump is not initialised")
+      .Culprit("aclmdlInitDump was not called, or aclmdlFinalizeDump was called since")
+      .Hint("call aclmdlInitDump first");
+}
+}  // namespace
+
+Status Dump::CheckInit() {
+  std::lock_guard lock(mutex_);
+  return initialized_ ? Status() : NotInitialized();
+}
+
+Status Dump::Configure(const std::string& folder) {
+  std::unique_lock lock(mutex_);
+  if (!initialized_) return NotInitialized();
+  REPRISE_RETURN_IF_ERROR(MakeFolder(folder));
+  Status ended;
+  if (sinks_[static_cast<size_t>(Source::kConfiguration)].on) ended = EndSink(Source::kConfiguration, lock);
+  configured_folder_ = folder;
+  REPRISE_RETURN_IF_ERROR(StartLocked(Source::kConfiguration, folder));
+  return ended;
+}
+
+Status Dump::Finalize() {
+  std::unique_lock lock(mutex_);
+  if (!initialized_) return NotInitialized();
+  initialized_ = false;
+  configured_folder_.clear();
+  return sinks_[static_cast<size_t>(Source::kConfiguration)].on ? EndSink(Source::kConfiguration, lock) : Status();
+}
+
+// ---- The receiver ---------------------------------------------------------------------------------------------------
+
+void Dump::SetReceiver(Receiver receiver) {
+  auto shared = std::make_shared<const Receiver>(std::move(receiver));
+  std::lock_guard lock(mutex_);
+  receiver_ = std::move(shared);
+}
+
+void Dump::RemoveReceiver() {
+  std::unique_lock lock(mutex_);
+  receiver_ = nullptr;
+  if (t_in_receiver == 0) delivered_.wait(lock, [&] { return delivering_ == 0; });
+}
+
+// ---- Tensors of failed operators ------------------------------------------------------------------------------------
+
+std::string Dump::exception_folder() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!configured_folder_.empty()) return configured_folder_;
+  }
+  for (const EnvVar variable : {EnvVar::kCollectPath, EnvVar::kWorkPath}) {
+    if (!Env(variable).empty()) return Env(variable) + "/extra-info/data-dump";
+  }
+  return "./extra-info/data-dump";
+}
+
+// `fill` is handed a function that takes pieces and returns false when no more shall come.
+Status Dump::WriteWhole(const std::string& path,
+                        const std::function<bool(const std::function<bool(std::string_view)>&)>& fill) {
+  bool by_receiver;
+  {
+    std::lock_guard lock(mutex_);
+    by_receiver = receiver_ != nullptr;
+  }
+  if (!by_receiver) {
+    std::FILE* file = FaultPoint("dump.file") ? nullptr : std::fopen(path.c_str(), "we");
+    bool written = file != nullptr;
+    int error = errno;
+    if (file != nullptr) {
+      written = fill([&](std::string_view bytes) {
+        const bool taken = std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
+        if (!taken) error = errno;
+        return taken;
+      });
+      if (std::fclose(file) != 0 && written) {
+        written = false;
+        error = errno;
+      }
+    }
+    return written ? Status() : NotWritten(fmt::format("{} cannot be written: {}", path, std::strerror(error)));
+  }
+  uint64_t offset = 0;
+  const auto send = [&](std::string_view bytes, bool last) {
+    std::unique_lock lock(mutex_);
+    if (receiver_ == nullptr) return false;  // taken away meanwhile
+    const int result = Deliver(path, offset, bytes, last, lock);
+    offset += bytes.size();
+    return result == 0;
+  };
+  if (fill([&](std::string_view bytes) { return send(bytes, false); }) && send({}, true)) return {};
+  return NotWritten(fmt::format("the callback did not take all of {}", path));
+}
+
+Status Dump::SaveTensors(const std::string& name, const std::string& tag, std::span<const Tensor> tensors) {
+  const std::string folder = exception_folder();
+  REPRISE_RETURN_IF_ERROR(MakeFolder(folder));
+  const std::string path = fmt::format("{}/{}", folder, name);
+  std::string text =
+      fmt::format("{{\"tag\":\"{}\",\"process\":{},\"thread\":{},\"tensors\":[", JsonEscape(tag), getpid(), ThreadId());
+  const std::unique_ptr<char[]> piece(new char[kPiece]);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& tensor = tensors[i];
+    const uint64_t wanted = std::min(tensor.bytes, kMostTensorBytes);
+    uint64_t saved = 0;
+    const auto* data = static_cast<const char*>(tensor.address);
+    char probe;
+    const std::string file = fmt::format("{}.{}.bin", name, i);
+    const bool readable = wanted != 0 && data != nullptr && device::CopyUntrusted(&probe, data, 1);
+    if (readable) {
+      REPRISE_RETURN_IF_ERROR(WriteWhole(fmt::format("{}/{}", folder, file), [&](const auto& take) {
+        size_t step = kPiece;
+        while (saved < wanted) {
+          // Up to the end of a page, so that everything in front of a hole is saved.
+          const uint64_t to_edge = step - (reinterpret_cast<uintptr_t>(data) + saved) % step;
+          const uint64_t bytes = std::min(wanted - saved, to_edge);
+          if (!device::CopyUntrusted(piece.get(), data + saved, bytes)) {
+            if (step == kPage) return true;
+            step = kPage;
+            continue;
+          }
+          if (!take({piece.get(), bytes})) return false;
+          saved += bytes;
+        }
+        return true;
+      }));
+    }
+    fmt::format_to(std::back_inserter(text),
+                   R"({}{{"type":{},"format":{},"data_type":{},"bytes":{},"address":"{:#x}","placement":"{}",)"
+                   R"("args_offset":{},"shape":{},"origin_shape":{},"saved_bytes":{})",
+                   i != 0 ? ",\n" : "\n", tensor.type, tensor.format, tensor.data_type, tensor.bytes,
+                   reinterpret_cast<uintptr_t>(tensor.address), tensor.on_host ? "host" : "device", tensor.args_offset,
+                   Numbers(tensor.shape), Numbers(tensor.origin_shape), saved);
+    text += readable ? fmt::format(R"(,"file":"{}"}})", JsonEscape(file)) : std::string("}");
+  }
+  text += "\n]}\n";
+  return WriteWhole(path, [&](const auto& take) { return take(text); });
+}
+
+}  // namespace reprise::runtime

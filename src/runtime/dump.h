@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Dump: arguments of launched kernels, and tensors that a program hands over, as files below a folder, or in pieces to
+// a function of the program.
+//
+// Arguments are written when a kernel is launched (or captured), one JSON object on a line of its own; all launches
+// between Start and Stop are in one file. A replay launches nothing anew.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "ir/task.h"
+#include "runtime/stream.h"
+
+namespace reprise::runtime {
+
+/// Threads: thread-safe.
+class Dump {
+ public:
+  /// Whether arguments of launches are wanted.
+  static bool wants_args() noexcept { return wants_args_.load(std::memory_order_relaxed); }
+  static Dump& Get();
+
+  /// Who asked for arguments: each has its own folder and file.
+  enum class Source : uint8_t { kCalls, kConfiguration };
+  static constexpr size_t kSources = 2;
+
+  /// 100044 when the source has asked already, 100003 when the folder cannot be used.
+  Status StartArgs(Source source, const std::string& folder);
+  /// 100045 when the source has not asked; 100004 when something could not be written.
+  Status StopArgs(Source source);
+  /// One line about a launch on `stream`; `args_readable` is false for an argument block that is read at run time only.
+  static std::string DescribeLaunch(const Stream& stream, const ir::Task& task, bool args_readable);
+  void WriteLaunch(const std::string& line) noexcept;
+
+  /// The configured dump: init, any number of configurations, finalize. 100044 and 100045 for another order.
+  Status Init();
+  Status Configure(const std::string& folder);
+  Status CheckInit();
+  Status Finalize();
+
+  /// Gets pieces instead of files: name of the file, offset, bytes, whether it is the last piece of that file. Anything
+  /// but 0 counts as not written. Called on the thread that caused the piece, without a lock.
+  using Receiver = std::function<int(const std::string& file, uint64_t offset, std::string_view bytes, bool last)>;
+  void SetReceiver(Receiver receiver);
+  /// When it returns the receiver does not run any more, unless it is called by the receiver itself.
+  void RemoveReceiver();
+
+  struct Tensor {
+    int type;
+    int format;
+    int data_type;
+    uint64_t bytes;
+    const void* address;  ///< of the data; may be wild
+    bool on_host;
+    uint32_t args_offset;
+    std::vector<uint64_t> shape;
+    std::vector<uint64_t> origin_shape;
+  };
+  /// Writes a description to the file `name` below exception_folder, and the data of each tensor that can be read to
+  /// `name`.<index>.bin beside it.
+  Status SaveTensors(const std::string& name, const std::string& tag, std::span<const Tensor> tensors);
+  std::string exception_folder();
+  /// Folder of the arguments, valid for ever; null when nobody asked.
+  const char* args_folder();
+  /// The same text at an address that stays valid.
+  const char* Keep(const std::string& text);
+
+ private:
+  struct Sink {
+    bool on = false;
+    std::string folder;
+    std::string path;
+    std::FILE* file = nullptr;  // opened by the first line
+    uint64_t delivered = 0;     // bytes that the receiver got
+    bool failed = false;
+    std::string failure;
+  };
+
+  Dump() = default;
+  Status StartLocked(Source source, const std::string& folder);
+  Status EndSink(Source source, std::unique_lock<std::mutex>& lock);
+  int Deliver(const std::string& file, uint64_t offset, std::string_view bytes, bool last,
+              std::unique_lock<std::mutex>& lock);
+  Status WriteWhole(const std::string& path,
+                    const std::function<bool(const std::function<bool(std::string_view)>&)>& fill);
+
+  inline static std::atomic<bool> wants_args_{false};
+
+  std::mutex mutex_;
+  Sink sinks_[kSources];
+  uint32_t next_file_ = 0;
+  bool initialized_ = false;
+  std::string configured_folder_;
+  std::set<std::string> kept_;
+
+  std::shared_ptr<const Receiver> receiver_;
+  uint32_t delivering_ = 0;
+  std::condition_variable delivered_;
+};
+
+/// The door for kernels: submits, and dumps the arguments when somebody asked.
+inline Status SubmitKernel(Stream& stream, const ir::Task& task, bool args_readable = true) {
+  if (!Dump::wants_args()) [[likely]]
+    return stream.Submit(task);
+  const std::string line = Dump::DescribeLaunch(stream, task, args_readable);
+  REPRISE_RETURN_IF_ERROR(stream.Submit(task));
+  Dump::Get().WriteLaunch(line);
+  return {};
+}
+
+}  // namespace reprise::runtime
