@@ -53,7 +53,8 @@ LAYERS = {
     ),
     "facade/nnopbase": Layer("libnnopbase.so: tensors, scalars, lists, executors", ("base", "runtime", "ops"), ("acl", "aclnn")),
     "facade/opapi": Layer("libopapi.so: generated two-phase functions", ("base", "runtime", "ops"), ("acl", "aclnn", "aclnnop")),
-    "facade/op_compiler": Layer("libacl_op_compiler.so: exists to be linked"),
+    "facade/op_executor": Layer("libacl_op_executor.so: operators called by their type, attributes", ("base", "runtime", "ops"), ("acl",)),
+    "facade/op_compiler": Layer("libacl_op_compiler.so: the same with compile options", ("base", "runtime", "ops"), ("acl",)),
 }
 
 

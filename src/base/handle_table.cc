@@ -33,6 +33,9 @@ const char* HandleKindName(uint8_t kind) noexcept {
     case HandleKind::kScalarList: return "aclScalarList";
     case HandleKind::kExecutor: return "aclOpExecutor";
     case HandleKind::kDataBuffer: return "aclDataBuffer";
+    case HandleKind::kOpAttributes: return "aclopAttr";
+    case HandleKind::kOpHandle: return "aclopHandle";
+    case HandleKind::kGraphDumpOption: return "aclGraphDumpOption";
   }
   return nullptr;
 }

@@ -45,6 +45,9 @@ enum class HandleKind : uint8_t {
   kTensorDesc,
   kAllocatorDesc,
   kMemoryPool,
+  kOpAttributes,
+  kOpHandle,
+  kGraphDumpOption,
 };
 
 /// What a handle of the wrong sort looks like; for messages.
