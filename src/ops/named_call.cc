@@ -36,16 +36,16 @@ bool TakeSuffix(std::string_view& word, std::string_view suffix) {
   return true;
 }
 
-// Elements, or nothing when they do not fit.
+// Bytes, or nothing when they do not fit. Sizes beside a 0 have to fit, too, so that products of them never overflow.
 std::optional<uint64_t> BytesOf(std::span<const int64_t> dims, uint64_t item_bytes) {
   uint64_t bytes = item_bytes;
-  bool overflows = false;
+  bool is_empty = false;
   for (const int64_t dim : dims) {
-    if (dim == 0) return 0;
-    overflows |= __builtin_mul_overflow(bytes, static_cast<uint64_t>(dim), &bytes);
+    is_empty |= dim == 0;
+    if (dim != 0 && __builtin_mul_overflow(bytes, static_cast<uint64_t>(dim), &bytes)) return std::nullopt;
   }
-  if (overflows || bytes > INT64_MAX) return std::nullopt;
-  return bytes;
+  if (bytes > INT64_MAX) return std::nullopt;
+  return is_empty ? 0 : bytes;
 }
 
 // The schema of a routine under the name of a type; tasks point to it, so it stays for ever. Their number is bounded by
@@ -154,6 +154,24 @@ bool ChecksPointers() {
 
 }  // namespace
 
+Status CheckDeviceMemory(std::string_view op, std::string_view name, const void* data, uint64_t bytes,
+                         std::string culprit, std::string hint) {
+  if (bytes == 0 || !ChecksPointers()) return {};
+  const device::MemoryRegistry& registry = device::MemoryRegistry::Get();
+  auto range = registry.CheckRange(data, bytes, std::string(name).c_str());
+  if (!range.ok()) {
+    Status cause = std::move(range).status();
+    return Error(cause.code(), fmt::format("{}: {}", op, cause.detail().what))
+        .Culprit(std::move(culprit))
+        .Hint(cause.detail().hint);
+  }
+  if (range.value().kind != device::MemoryKind::kPageable) return {};
+  return Error(107000,
+               fmt::format("{}: {} is not device memory: {} {}", op, name, fmt::ptr(data), registry.Explain(data)))
+      .Culprit(std::move(culprit))
+      .Hint(std::move(hint));
+}
+
 // ---- Views and tensors ------------------------------------------------------------------------------------------
 
 View View::Of(DType dtype, std::span<const int64_t> sizes, void* data) {
@@ -259,7 +277,7 @@ Status NamedCall::CheckAttributes() const {
         (kind == "Float" && (integer != nullptr || std::holds_alternative<float>(value))) ||
         (kind == "Ints" && std::holds_alternative<std::vector<int64_t>>(value));
     if (!fits) {
-      return WrongAttribute(name, fmt::format("is a {}, {}", KindNameOf(value), AttributeText(value)),
+      return WrongAttribute(name, fmt::format("is set as {}, {}", KindNameOf(value), AttributeText(value)),
                             fmt::format("set it as {}", kind == "Bool"    ? "a boolean"
                                                         : kind == "Int"   ? "an integer"
                                                         : kind == "Type"  ? "a data type"
@@ -429,22 +447,10 @@ Status NamedCall::CheckBuffer(NamedTensor& tensor, std::span<const int64_t> dims
         .Culprit(culprit())
         .Hint("pass a buffer that holds all elements");
   }
-  if (bytes == 0 || !ChecksPointers()) return {};
-  const device::MemoryRegistry& registry = device::MemoryRegistry::Get();
-  auto range = registry.CheckRange(tensor.data, bytes, tensor.name.c_str());
-  if (!range.ok()) {
-    Status cause = std::move(range).status();
-    return Error(cause.code(), fmt::format("{}: {}", op.type, cause.detail().what))
-        .Culprit(culprit())
-        .Hint(cause.detail().hint);
-  }
-  if (range.value().kind != device::MemoryKind::kPageable) return {};
-  return Error(107000, fmt::format("{}: {} is not device memory: {} {}", op.type, tensor.name, fmt::ptr(tensor.data),
-                                   registry.Explain(tensor.data)))
-      .Culprit(culprit())
-      .Hint(is_input ? "allocate it with aclrtMalloc, or give the value with aclSetTensorConst or in host memory with "
-                       "aclSetTensorPlaceMent"
-                     : "allocate it with aclrtMalloc");
+  return CheckDeviceMemory(op.type, tensor.name, tensor.data, bytes, culprit(),
+                           is_input ? "allocate it with aclrtMalloc, or give the value with aclSetTensorConst or in "
+                                      "host memory with aclSetTensorPlaceMent"
+                                    : "allocate it with aclrtMalloc");
 }
 
 Status NamedCall::CheckBuffers() {

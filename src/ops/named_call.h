@@ -93,6 +93,10 @@ struct NamedTensor {
   View view() const { return View::Of(dtype(), dims, data); }
 };
 
+/// 107000 unless the device reaches all bytes; REPRISE_CHECK_POINTERS=0 lets everything pass.
+Status CheckDeviceMemory(std::string_view op, std::string_view name, const void* data, uint64_t bytes,
+                         std::string culprit, std::string hint);
+
 /// An argument of a step, in the order of Routine::params.
 using StepArgument =
     std::variant<View, std::vector<View>, int64_t, bool, kernels::DType, kernels::Scalar, std::vector<int64_t>>;
