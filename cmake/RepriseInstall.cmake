@@ -3,7 +3,7 @@
 include(CMakePackageConfigHelpers)
 
 set(REPRISE_LIB_DIR lib64)
-set(libraries reprise ascendcl nnopbase opapi acl_op_executor acl_op_compiler)
+set(libraries reprise ascendcl nnopbase opapi acl_op_executor acl_op_compiler acl_cblas)
 set(installed)
 foreach(library IN LISTS libraries)
   if(TARGET ${library})

@@ -20,7 +20,8 @@ from pathlib import Path
 
 import api_tables as api
 
-LIBRARIES = ("libascendcl.so", "libnnopbase.so", "libopapi.so", "libacl_op_executor.so", "libacl_op_compiler.so")
+LIBRARIES = ("libascendcl.so", "libnnopbase.so", "libopapi.so", "libacl_op_executor.so", "libacl_op_compiler.so",
+             "libacl_cblas.so")
 OPERATORS = api.API_DIR / "ops.csv"
 RANKS = {"A": "needed by samples and frameworks", "B": "common", "C": "rare"}
 PAGE = api.REPO / "docs" / "api-status.md"

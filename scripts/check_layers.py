@@ -55,6 +55,7 @@ LAYERS = {
     "facade/opapi": Layer("libopapi.so: generated two-phase functions", ("base", "runtime", "ops"), ("acl", "aclnn", "aclnnop")),
     "facade/op_executor": Layer("libacl_op_executor.so: operators called by their type, attributes", ("base", "runtime", "ops"), ("acl",)),
     "facade/op_compiler": Layer("libacl_op_compiler.so: the same with compile options", ("base", "runtime", "ops"), ("acl",)),
+    "facade/cblas": Layer("libacl_cblas.so: matrix products as BLAS has them", ("base", "runtime", "ops"), ("acl",)),
 }
 
 

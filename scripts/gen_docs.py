@@ -20,7 +20,8 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
 DOCS = REPO / "docs"
-LIBRARIES = ("libascendcl.so", "libnnopbase.so", "libopapi.so", "libacl_op_executor.so", "libacl_op_compiler.so")
+LIBRARIES = ("libascendcl.so", "libnnopbase.so", "libopapi.so", "libacl_op_executor.so", "libacl_op_compiler.so",
+             "libacl_cblas.so")
 
 # First digits of a number -> heading. Every number finds one, the last by its catch-all.
 FAMILIES = (

@@ -307,6 +307,8 @@ StatusOr<void*> CreateNamedHandle(const NamedArguments& arguments) {
 
 Status RunNamedHandle(const void* handle, const NamedArguments& arguments, const void* stream) {
   REPRISE_RETURN_IF_ERROR(runtime::NotNull(handle, "handle"));
+  if (arguments.num_inputs > 0) REPRISE_RETURN_IF_ERROR(runtime::NotNull(arguments.inputs, "inputs"));
+  if (arguments.num_outputs > 0) REPRISE_RETURN_IF_ERROR(runtime::NotNull(arguments.outputs, "outputs"));
   REPRISE_RETURN_IF_ERROR(CheckCount(arguments.num_inputs, arguments.inputs, arguments.inputs, "Inputs", true));
   REPRISE_RETURN_IF_ERROR(CheckCount(arguments.num_outputs, arguments.outputs, arguments.outputs, "Outputs", true));
   REPRISE_ASSIGN_OR_RETURN(const NamedHandle* kept, runtime::FindObject(NamedHandles(), handle, "aclopHandle"));

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Calls by type on a stream that is captured: what is recorded stands on its own.
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "../unit/scale.h"
@@ -62,6 +66,22 @@ TEST_F(CaptureTest, ARefusedCallLeavesTheCaptureAsItWas) {
     ASSERT_EQ(0, aclrtSynchronizeStream(stream));
     EXPECT_EQ((Values{-2, -4}), y.Read());
   }
+  ASSERT_EQ(0, aclmdlRIDestroy(model));
+}
+
+TEST_F(CaptureTest, DumpsShowTheTypes) {
+  const Tensor x(ACL_FLOAT, {4}, Values(4, 2));
+  const Tensor y(ACL_FLOAT, {4});
+  ASSERT_EQ(0, aclmdlRICaptureBegin(stream, ACL_MODEL_RI_CAPTURE_MODE_RELAXED));
+  ASSERT_EQ(0, Launch("RealDiv", {&x, &x}, y)) << RecentMessage();
+  aclmdlRI model = nullptr;
+  ASSERT_EQ(0, aclmdlRICaptureEnd(stream, &model));
+  const std::string path = testing::TempDir() + "aclop_capture_" + std::to_string(getpid()) + ".json";
+  ASSERT_EQ(0, aclmdlRIDebugJsonPrint(model, path.c_str(), 0)) << RecentMessage();
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(text, testing::HasSubstr("\"RealDiv\""));
+  EXPECT_EQ(0, unlink(path.c_str()));
   ASSERT_EQ(0, aclmdlRIDestroy(model));
 }
 

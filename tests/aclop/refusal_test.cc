@@ -263,7 +263,8 @@ TEST_F(RefusalTest, Handles) {
   ExpectRefused(100000, aclopExecWithHandle(nullptr, 1, in.buffers.data(), 1, out.buffers.data(), stream), {"handle"},
                 run);
   ExpectRefused(100000, aclopExecWithHandle(handle, 0, nullptr, 1, out.buffers.data(), stream), {"0 inputs"}, run);
-  ExpectRefused(100000, aclopExecWithHandle(handle, 1, nullptr, 1, out.buffers.data(), stream), {"input"}, run);
+  ExpectRefused(100000, aclopExecWithHandle(handle, 1, nullptr, 1, out.buffers.data(), stream),
+                {"parameter inputs is null"}, run);
   ExpectRefused(100000, aclopExecWithHandle(handle, 1, &no_buffer, 1, out.buffers.data(), stream), {"inputs[0]"}, run);
   ExpectRefused(100000, aclopExecWithHandle(handle, -4, in.buffers.data(), 1, out.buffers.data(), stream), {"-4"}, run);
   aclopDestroyHandle(handle);
