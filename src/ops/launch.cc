@@ -112,13 +112,13 @@ void Launch::Run(device::RunContext& context, void* workspace) const {
 
 void* TaskMemory::Allocate(uint64_t bytes) {
   blocks_.reserve(blocks_.size() + 1);  // so that the new block cannot get lost
-  void* block = ::operator new(std::max<uint64_t>(1, bytes), std::align_val_t{kScratchAlignment});
+  void* block = ::operator new (std::max<uint64_t>(1, bytes), std::align_val_t{kScratchAlignment});
   blocks_.emplace_back(block);
   return block;
 }
 
 void TaskMemory::Free::operator()(void* block) const noexcept {
-  ::operator delete(block, std::align_val_t{kScratchAlignment});
+  ::operator delete (block, std::align_val_t{kScratchAlignment});
 }
 
 ir::Task MakeLaunchTask(const Launch& launch, void* workspace, LaunchTask& storage, const TaskMemory* memory) {

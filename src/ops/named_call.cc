@@ -259,7 +259,9 @@ Status NamedCall::Bind() {
 
 Status NamedCall::CheckAttributes() const {
   static const Attributes kNone;
-  for (const auto& [name, value] : attributes != nullptr ? *attributes : kNone) {
+  for (const auto& entry : attributes != nullptr ? *attributes : kNone) {
+    const std::string& name = entry.first;
+    const AttributeValue& value = entry.second;
     if (name.starts_with('_')) continue;  // notes between compilers, without a meaning of their own
     const auto rule =
         std::find_if(rules_.begin(), rules_.end(), [&](const AttributeRule& known) { return known.name == name; });
@@ -437,7 +439,7 @@ Status NamedCall::CheckBuffer(NamedTensor& tensor, std::span<const int64_t> dims
           .Hint("pass all elements to aclSetTensorConst, or in the host buffer");
     }
     tensor.data = memory_->Allocate(bytes);
-    std::memcpy(tensor.data, tensor.constant.data(), bytes);
+    if (bytes != 0) std::memcpy(tensor.data, tensor.constant.data(), bytes);
     return {};
   }
   if (tensor.buffer_bytes < bytes || (tensor.data == nullptr && bytes != 0)) {
@@ -507,7 +509,7 @@ double NamedCall::Real(std::string_view name, double otherwise) const {
   return integer != nullptr ? static_cast<double>(*integer) : std::get<float>(*value);
 }
 
-std::vector<int64_t> NamedCall::Ints(std::string_view name, std::vector<int64_t> otherwise) const {
+std::vector<int64_t> NamedCall::Ints(std::string_view name, const std::vector<int64_t>& otherwise) const {
   const AttributeValue* value = FindAttribute(name);
   return value != nullptr ? std::get<std::vector<int64_t>>(*value) : otherwise;
 }

@@ -148,7 +148,7 @@ class NamedCall {
   bool Bool(std::string_view name, bool otherwise) const;
   int64_t Int(std::string_view name, int64_t otherwise) const;
   double Real(std::string_view name, double otherwise) const;
-  std::vector<int64_t> Ints(std::string_view name, std::vector<int64_t> otherwise) const;
+  std::vector<int64_t> Ints(std::string_view name, const std::vector<int64_t>& otherwise) const;
   bool HasAttribute(std::string_view name) const { return FindAttribute(name) != nullptr; }
   /// The integers of a constant input.
   StatusOr<std::vector<int64_t>> Constant(std::string_view name) const;

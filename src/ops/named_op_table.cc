@@ -704,8 +704,6 @@ Status PlanNamedSoftmax(NamedCall& call) {
 // ---- The table --------------------------------------------------------------------------------------------------
 
 constexpr DTypeSet kArithmetic = kNumericTypes;
-constexpr DTypeSet kFloatingAndComplex = {DType::kFloat,  DType::kFloat16,   DType::kBFloat16,
-                                          DType::kDouble, DType::kComplex64, DType::kComplex128};
 constexpr auto kSame = NamedTypes::kSame;
 constexpr auto kByRow = NamedTypes::kOutputByRow;
 constexpr auto kFree = NamedTypes::kFree;
