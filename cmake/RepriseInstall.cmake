@@ -5,8 +5,10 @@ include(CMakePackageConfigHelpers)
 set(REPRISE_LIB_DIR lib64)
 set(libraries
   reprise
+  acl_cblas
   acl_mdl
   acl_op_compiler
+  acl_op_executor
   acl_tdt_channel
   acl_tdt_queue
   ascend_dump

@@ -57,9 +57,11 @@ LAYERS = {
     "facade/mdl": Layer("libacl_mdl.so: offline models, all refused", ("base", "runtime"), ("acl",)),
     "facade/tdt_channel": Layer("libacl_tdt_channel.so: tensor channels", ("base", "runtime", "tdt"), ("acl",)),
     "facade/tdt_queue": Layer("libacl_tdt_queue.so: queues, routes, queue buffers", ("base", "runtime", "tdt"), ("acl",)),
-    "facade/op_compiler": Layer("libacl_op_compiler.so: exists to be linked"),
     "facade/msprofiler": Layer("libmsprofiler.so: recording, marks, ranges", ("base", "device", "runtime", "observe"), ("acl",)),
     "facade/ascend_dump": Layer("libascend_dump.so: arguments of kernels, tensors of failed operators", ("base", "device", "runtime"), ("acl",)),
+    "facade/op_executor": Layer("libacl_op_executor.so: operators called by their type, attributes", ("base", "runtime", "ops"), ("acl",)),
+    "facade/op_compiler": Layer("libacl_op_compiler.so: the same with compile options", ("base", "runtime", "ops"), ("acl",)),
+    "facade/cblas": Layer("libacl_cblas.so: matrix products as BLAS has them", ("base", "runtime", "ops"), ("acl",)),
 }
 
 

@@ -7,20 +7,13 @@
 #include "acl/acl.h"
 #include "check.h"
 #include "kernels/float16.h"
-#include "runtime/objects.h"
+#include "runtime/descriptors.h"
 
 namespace reprise::facade {
 namespace {
 
-struct DataBuffer {
-  void* data;
-  size_t bytes;
-};
-
-HandleTable<DataBuffer, HandleKind::kDataBuffer>& DataBuffers() {
-  static auto* const table = new HandleTable<DataBuffer, HandleKind::kDataBuffer>;
-  return *table;
-}
+using runtime::DataBuffer;
+using runtime::DataBuffers;
 
 StatusOr<DataBuffer*> FindBuffer(const aclDataBuffer* handle) {
   return runtime::FindObject(DataBuffers(), handle, "aclDataBuffer");
@@ -42,6 +35,8 @@ const DataBuffer* BufferOrNull(const char* api, const aclDataBuffer* handle) {
 
 using namespace reprise;          // NOLINT: a file of C functions
 using namespace reprise::facade;  // NOLINT
+using reprise::runtime::DataBuffer;
+using reprise::runtime::DataBuffers;
 
 float aclFloat16ToFloat(aclFloat16 value) {
   // The largest exponent is an ordinary one here: no infinities, no NaN.

@@ -3,47 +3,26 @@
 // Tensor descriptors of single operators and offline models: plain values without data.
 #include <fmt/format.h>
 
-#include <array>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "acl/acl.h"
 #include "acl/acl_base_mdl.h"
 #include "check.h"
-#include "runtime/objects.h"
+#include "runtime/descriptors.h"
 #include "runtime/report.h"
 
 namespace reprise::facade {
 namespace {
 
-using Range = std::array<int64_t, 2>;
+using runtime::TensorDesc;
+using runtime::TensorDescs;
+using Range = TensorDesc::Range;
 
 constexpr int kMaxDims = 128;
-constexpr int64_t kUnknownDim = -1;
-constexpr int64_t kUnknownRank = -2;
-
-struct TensorDesc {
-  aclDataType type = ACL_DT_UNDEFINED;
-  aclFormat format = ACL_FORMAT_UNDEFINED;
-  aclFormat storage_format = ACL_FORMAT_UNDEFINED;
-  aclFormat origin_format = ACL_FORMAT_UNDEFINED;
-  std::vector<int64_t> dims;
-  std::vector<int64_t> storage_dims;
-  std::vector<int64_t> origin_dims;
-  std::vector<Range> shape_range;
-  std::vector<Range> value_range;
-  std::string name;
-  std::string dynamic_input;
-  std::vector<char> constant;
-  aclMemType placement = ACL_MEMTYPE_DEVICE;
-};
-
-HandleTable<TensorDesc, HandleKind::kTensorDesc>& TensorDescs() {
-  static auto* const table = new HandleTable<TensorDesc, HandleKind::kTensorDesc>;
-  return *table;
-}
+constexpr int64_t kUnknownDim = TensorDesc::kUnknownDim;
+constexpr int64_t kUnknownRank = TensorDesc::kUnknownRank;
 
 StatusOr<TensorDesc*> Find(const aclTensorDesc* desc) {
   REPRISE_RETURN_IF_ERROR(runtime::NotNull(desc, "desc"));
@@ -120,6 +99,8 @@ using namespace reprise::facade;  // NOLINT: a file of C functions
 using reprise::Error;
 using reprise::Status;
 namespace runtime = reprise::runtime;
+using runtime::TensorDesc;
+using runtime::TensorDescs;
 
 aclTensorDesc* aclCreateTensorDesc(aclDataType dataType, int numDims, const int64_t* dims, aclFormat format) {
   auto desc = std::make_unique<TensorDesc>();
@@ -224,19 +205,19 @@ aclError aclSetTensorPlaceMent(aclTensorDesc* desc, aclMemType memType) {
 
 aclDataType aclGetTensorDescType(const aclTensorDesc* desc) {
   const TensorDesc* found = OrNull("aclGetTensorDescType", desc);
-  return found != nullptr ? found->type : ACL_DT_UNDEFINED;
+  return found != nullptr ? static_cast<aclDataType>(found->type) : ACL_DT_UNDEFINED;
 }
 
 aclFormat aclGetTensorDescFormat(const aclTensorDesc* desc) {
   const TensorDesc* found = OrNull("aclGetTensorDescFormat", desc);
-  return found != nullptr ? found->format : ACL_FORMAT_UNDEFINED;
+  return found != nullptr ? static_cast<aclFormat>(found->format) : ACL_FORMAT_UNDEFINED;
 }
 
 size_t aclGetTensorDescSize(const aclTensorDesc* desc) {
   const TensorDesc* found = OrNull("aclGetTensorDescSize", desc);
   if (found == nullptr) return 0;
   size_t bytes = 0;
-  return __builtin_mul_overflow(Elements(*found), aclDataTypeSize(found->type), &bytes) ? SIZE_MAX : bytes;
+  return __builtin_mul_overflow(Elements(*found), aclDataTypeSize(static_cast<aclDataType>(found->type)), &bytes) ? SIZE_MAX : bytes;
 }
 
 size_t aclGetTensorDescElementCount(const aclTensorDesc* desc) {
@@ -305,7 +286,7 @@ aclError aclTransTensorDescFormat(const aclTensorDesc* srcDesc, aclFormat dstFor
     REPRISE_ASSIGN_OR_RETURN(const TensorDesc* found, Find(srcDesc));
     if (dstFormat != found->format) {
       return Error(200001, fmt::format("the layout of format {} is not derived from format {}",
-                                       static_cast<int>(dstFormat), static_cast<int>(found->format)))
+                                       static_cast<int>(dstFormat), found->format))
           .Hint("create the descriptor with the shape of the wanted format");
     }
     *dstDesc = Keep(std::make_unique<TensorDesc>(*found), "aclTransTensorDescFormat");

@@ -45,6 +45,9 @@ const char* HandleKindName(uint8_t kind) noexcept {
     case HandleKind::kTdtItem: return "data item";
     case HandleKind::kTdtDataset: return "dataset";
     case HandleKind::kTdtChannel: return "channel";
+    case HandleKind::kOpAttributes: return "aclopAttr";
+    case HandleKind::kOpHandle: return "aclopHandle";
+    case HandleKind::kGraphDumpOption: return "aclGraphDumpOption";
   }
   return nullptr;
 }

@@ -57,6 +57,9 @@ enum class HandleKind : uint8_t {
   kProfilerSubscription,
   kProfilerStep,
   kProfilerStamp,
+  kOpAttributes,
+  kOpHandle,
+  kGraphDumpOption,
 };
 
 /// What a handle of the wrong sort looks like; for messages.

@@ -2,6 +2,7 @@
 #include "ops/launch.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/env.h"
 #include "device/scheduler.h"
@@ -25,7 +26,11 @@ ir::RunResult RunTask(device::RunContext& context, void* payload) {
   return ir::RunResult::kDone;
 }
 
-void DestroyTask(void* payload) noexcept { static_cast<const LaunchTask*>(payload)->launch->Release(); }
+void DestroyTask(void* payload) noexcept {
+  const auto& task = *static_cast<const LaunchTask*>(payload);
+  task.launch->Release();
+  if (task.memory != nullptr) task.memory->Release();
+}
 
 void DescribeTask(const void* payload, ir::TaskInfo& info) {
   const Launch& launch = *static_cast<const LaunchTask*>(payload)->launch;
@@ -106,9 +111,21 @@ void Launch::Run(device::RunContext& context, void* workspace) const {
   context.scheduler().ParallelFor(parts_, 1, body, &run);
 }
 
-ir::Task MakeLaunchTask(const Launch& launch, void* workspace, LaunchTask& storage) {
+void* TaskMemory::Allocate(uint64_t bytes) {
+  blocks_.reserve(blocks_.size() + 1);  // so that the new block cannot get lost
+  void* block = ::operator new (std::max<uint64_t>(1, bytes), std::align_val_t{kScratchAlignment});
+  blocks_.emplace_back(block);
+  return block;
+}
+
+void TaskMemory::Free::operator()(void* block) const noexcept {
+  ::operator delete (block, std::align_val_t{kScratchAlignment});
+}
+
+ir::Task MakeLaunchTask(const Launch& launch, void* workspace, LaunchTask& storage, const TaskMemory* memory) {
   launch.Retain();
-  storage = {&launch, workspace};
+  if (memory != nullptr) memory->Retain();
+  storage = {&launch, workspace, memory};
   return ir::MakeTask(launch.op.computation.engine == Engine::kCube ? kCubeType : kVectorType, storage);
 }
 

@@ -10,6 +10,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "ir/task.h"
 #include "kernels/cast.h"
@@ -77,15 +79,43 @@ class Launch {
   mutable std::atomic<uint32_t> references_{1};
 };
 
-/// Payload of a launch's task.
-struct LaunchTask {
-  const Launch* launch;  ///< one reference
-  void* workspace;       ///< borrowed; aligned here, so any address will do
+/// Memory that the tasks of one operator call own together: workspaces, intermediate results, constants. It lives as
+/// long as the last of them: past the run of a queued task, as long as the model of a captured one.
+///
+/// Threads: Allocate belongs to the thread that plans the call; the count is atomic.
+class TaskMemory {
+ public:
+  TaskMemory() = default;
+  TaskMemory(const TaskMemory&) = delete;
+  TaskMemory& operator=(const TaskMemory&) = delete;
+
+  /// At least one byte, aligned to kScratchAlignment; throws std::bad_alloc.
+  void* Allocate(uint64_t bytes);
+  void Retain() const { references_.fetch_add(1, std::memory_order_relaxed); }
+  void Release() const {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+ private:
+  struct Free {
+    void operator()(void* block) const noexcept;
+  };
+  ~TaskMemory() = default;
+
+  std::vector<std::unique_ptr<void, Free>> blocks_;
+  mutable std::atomic<uint32_t> references_{1};
 };
 
-/// A task that runs `launch`; its payload takes a reference of its own and lies in `storage`, which whoever submits the
+/// Payload of a launch's task.
+struct LaunchTask {
+  const Launch* launch;      ///< one reference
+  void* workspace;           ///< borrowed; aligned here, so any address will do
+  const TaskMemory* memory;  ///< one reference; null: the caller owns all memory
+};
+
+/// A task that runs `launch`; its payload takes references of its own and lies in `storage`, which whoever submits the
 /// task copies from.
-ir::Task MakeLaunchTask(const Launch& launch, void* workspace, LaunchTask& storage);
+ir::Task MakeLaunchTask(const Launch& launch, void* workspace, LaunchTask& storage, const TaskMemory* memory = nullptr);
 
 /// Alignment of scratch blocks; the workspace has this much to spare.
 inline constexpr uint64_t kScratchAlignment = 64;

@@ -121,12 +121,12 @@ struct Computation {
 
 struct OpSchema {
   OpId id;
-  std::string_view name;  ///< C name: "aclnnAdd"
+  std::string_view name;  ///< C name "aclnnAdd", or the type of an operator called by its type: "MatMulV2"
   std::span<const Param> params;
   const Computation& computation;
 
   /// "Add": what dumps show.
-  std::string_view short_name() const { return name.substr(5); }
+  std::string_view short_name() const { return name.starts_with("aclnn") ? name.substr(5) : name; }
 };
 
 /// The row of an operator.

@@ -1,0 +1,637 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/named_call.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <tuple>
+#include <utility>
+
+#include "base/env.h"
+#include "device/memory.h"
+#include "ops/op_call.h"
+#include "runtime/descriptors.h"
+#include "runtime/stream.h"
+
+namespace reprise::ops {
+namespace {
+
+using kernels::DType;
+
+// "a, b" into its words, which are none for an empty text.
+std::vector<std::string_view> Split(std::string_view text) {
+  std::vector<std::string_view> words;
+  while (!text.empty()) {
+    const size_t comma = text.find(", ");
+    words.push_back(text.substr(0, comma));
+    text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 2);
+  }
+  return words;
+}
+
+bool TakeSuffix(std::string_view& word, std::string_view suffix) {
+  if (!word.ends_with(suffix)) return false;
+  word.remove_suffix(suffix.size());
+  return true;
+}
+
+// Bytes, or nothing when they do not fit. Sizes beside a 0 have to fit, too, so that products of them never overflow.
+std::optional<uint64_t> BytesOf(std::span<const int64_t> dims, uint64_t item_bytes) {
+  uint64_t bytes = item_bytes;
+  bool is_empty = false;
+  for (const int64_t dim : dims) {
+    is_empty |= dim == 0;
+    if (dim != 0 && __builtin_mul_overflow(bytes, static_cast<uint64_t>(dim), &bytes)) return std::nullopt;
+  }
+  if (bytes > INT64_MAX) return std::nullopt;
+  return is_empty ? 0 : bytes;
+}
+
+// The schema of a routine under the name of a type; tasks point to it, so it stays for ever. Their number is bounded by
+// the table.
+const OpSchema& SchemaOf(const NamedOp& op, const Routine& routine) {
+  using Key = std::tuple<const NamedOp*, const Param*, const Computation*>;
+  static auto* const mutex = new std::mutex;
+  static auto* const schemas = new std::map<Key, OpSchema>;
+  std::lock_guard lock(*mutex);
+  const Key key{&op, routine.params.data(), &routine.computation};
+  return schemas->try_emplace(key, OpSchema{OpId::kCount, op.type, routine.params, routine.computation}).first->second;
+}
+
+// The argument objects of a step, which live while it is planned.
+class StepObjects {
+ public:
+  StepObjects() = default;
+  StepObjects(const StepObjects&) = delete;
+  StepObjects& operator=(const StepObjects&) = delete;
+  ~StepObjects() {
+    for (const void* list : lists_) (void)DestroyTensorList(list);
+    for (const void* tensor : tensors_) (void)DestroyTensor(tensor);
+    for (const void* scalar : scalars_) (void)DestroyScalar(scalar);
+    for (const void* array : arrays_) (void)DestroyArray<int64_t>(array);
+  }
+
+  StatusOr<const void*> Tensor(const View& view, bool is_owned = true) {
+    if (is_owned) tensors_.reserve(tensors_.size() + 1);
+    const ops::TensorDesc desc{.view_dims = view.sizes.data(),
+                               .view_rank = view.sizes.size(),
+                               .dtype = static_cast<int32_t>(view.dtype),
+                               .strides = view.strides.data(),
+                               .storage_dims = view.sizes.data(),
+                               .storage_rank = view.sizes.size(),
+                               .data = view.data};
+    REPRISE_ASSIGN_OR_RETURN(const void* handle, CreateTensor(desc));
+    if (is_owned) tensors_.push_back(handle);
+    return handle;
+  }
+  StatusOr<const void*> List(const std::vector<View>& views) {
+    std::vector<const void*> handles;
+    handles.reserve(views.size());
+    lists_.reserve(lists_.size() + 1);
+    for (const View& view : views) {
+      // A list owns its tensors, but it does not exist before all of them do.
+      REPRISE_ASSIGN_OR_RETURN(const void* handle, Tensor(view));
+      handles.push_back(handle);
+    }
+    REPRISE_ASSIGN_OR_RETURN(const void* list, CreateTensorList(handles.data(), handles.size()));
+    lists_.push_back(list);
+    tensors_.resize(tensors_.size() - handles.size());
+    return list;
+  }
+  StatusOr<const void*> Scalar(const kernels::Scalar& value) {
+    scalars_.reserve(scalars_.size() + 1);
+    REPRISE_ASSIGN_OR_RETURN(const void* handle, CreateScalar(value.bytes, static_cast<int32_t>(value.dtype)));
+    scalars_.push_back(handle);
+    return handle;
+  }
+  StatusOr<const void*> Ints(const std::vector<int64_t>& values) {
+    arrays_.reserve(arrays_.size() + 1);
+    REPRISE_ASSIGN_OR_RETURN(const void* handle, CreateIntArray(values.data(), values.size()));
+    arrays_.push_back(handle);
+    return handle;
+  }
+
+ private:
+  std::vector<const void*> tensors_, lists_, scalars_, arrays_;
+};
+
+struct ArgumentMaker {
+  StepObjects& objects;
+
+  static StatusOr<Argument> Wrap(ParamKind kind, StatusOr<const void*> handle) {
+    if (!handle.ok()) return std::move(handle).status();
+    return Argument::Handle(kind, handle.value());
+  }
+  StatusOr<Argument> operator()(const View& view) const { return Wrap(ParamKind::kTensor, objects.Tensor(view)); }
+  StatusOr<Argument> operator()(const std::vector<View>& views) const {
+    return Wrap(ParamKind::kTensorList, objects.List(views));
+  }
+  StatusOr<Argument> operator()(int64_t value) const { return Argument::Integer(ParamKind::kInt, value); }
+  StatusOr<Argument> operator()(bool value) const { return Argument::Integer(ParamKind::kBool, value); }
+  StatusOr<Argument> operator()(DType type) const {
+    return Argument::Integer(ParamKind::kDType, static_cast<int64_t>(type));
+  }
+  StatusOr<Argument> operator()(const kernels::Scalar& value) const {
+    return Wrap(ParamKind::kScalar, objects.Scalar(value));
+  }
+  StatusOr<Argument> operator()(const std::vector<int64_t>& values) const {
+    return Wrap(ParamKind::kIntArray, objects.Ints(values));
+  }
+};
+
+// A refusal of the operator machinery with a number of this interface.
+Status AsNamed(Status&& status) {
+  const Status::Detail& detail = status.detail();
+  const int code = detail.code == 161001 || detail.code == 161002 ? 100000 : detail.code == 561000 ? 200000 : 500000;
+  return Error(code, detail.what, detail.function, detail.file, detail.line).Culprit(detail.culprit).Hint(detail.hint);
+}
+
+bool ChecksPointers() {
+  static const bool checks = EnvInt(EnvVar::kCheckPointers) != 0;
+  return checks;
+}
+
+}  // namespace
+
+Status CheckDeviceMemory(std::string_view op, std::string_view name, const void* data, uint64_t bytes,
+                         std::string culprit, std::string hint) {
+  if (bytes == 0 || !ChecksPointers()) return {};
+  const device::MemoryRegistry& registry = device::MemoryRegistry::Get();
+  auto range = registry.CheckRange(data, bytes, std::string(name).c_str());
+  if (!range.ok()) {
+    Status cause = std::move(range).status();
+    return Error(cause.code(), fmt::format("{}: {}", op, cause.detail().what))
+        .Culprit(std::move(culprit))
+        .Hint(cause.detail().hint);
+  }
+  if (range.value().kind != device::MemoryKind::kPageable) return {};
+  return Error(107000,
+               fmt::format("{}: {} is not device memory: {} {}", op, name, fmt::ptr(data), registry.Explain(data)))
+      .Culprit(std::move(culprit))
+      .Hint(std::move(hint));
+}
+
+// ---- Views and tensors ------------------------------------------------------------------------------------------
+
+View View::Of(DType dtype, std::span<const int64_t> sizes, void* data) {
+  View view;
+  view.dtype = dtype;
+  view.sizes.assign(sizes.data(), sizes.size());
+  view.strides.resize(sizes.size());
+  int64_t stride = 1;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    view.strides[d] = stride;
+    // Where another dim is 0 the product may overflow; such strides are never used.
+    (void)__builtin_mul_overflow(stride, sizes[d], &stride);
+  }
+  view.data = data;
+  return view;
+}
+
+View View::Transposed() const {
+  View view = *this;
+  const size_t last = view.sizes.size() - 1;
+  std::swap(view.sizes[last], view.sizes[last - 1]);
+  std::swap(view.strides[last], view.strides[last - 1]);
+  return view;
+}
+
+bool NamedTensor::is_known() const {
+  return std::all_of(dims.begin(), dims.end(), [](int64_t dim) { return dim >= 0; });
+}
+
+// ---- The row as data --------------------------------------------------------------------------------------------
+
+struct NamedCall::Slot {
+  std::string_view name;
+  bool is_optional = false;
+  bool is_list = false;
+  bool is_constant = false;
+  size_t first = 0;  // NamedCall::inputs
+  size_t count = 0;
+};
+
+struct NamedCall::AttributeRule {
+  std::string_view name;
+  std::string_view kind;
+  bool is_required = false;
+};
+
+NamedCall::NamedCall(const NamedOp& row) : op(row), memory_(new TaskMemory) {
+  for (std::string_view word : Split(op.inputs)) {
+    Slot& slot = slots_.emplace_back();
+    slot.is_optional = TakeSuffix(word, "?");
+    slot.is_list = TakeSuffix(word, "[]");
+    slot.is_constant = TakeSuffix(word, "#");
+    slot.name = word;
+  }
+  for (std::string_view word : Split(op.attributes)) {
+    AttributeRule& rule = rules_.emplace_back();
+    rule.is_required = TakeSuffix(word, "!");
+    rule.name = word.substr(0, word.find(':'));
+    rule.kind = word.substr(word.find(':') + 1);
+  }
+}
+
+NamedCall::~NamedCall() {
+  for (const PlannedLaunch& planned : launches_) planned.launch->Release();
+  memory_->Release();
+}
+
+// ---- Binding ----------------------------------------------------------------------------------------------------
+
+Status NamedCall::Bind() {
+  REPRISE_RETURN_IF_ERROR(CheckAttributes());
+  REPRISE_RETURN_IF_ERROR(NameInputs());
+  if (outputs.size() != 1) {
+    return Error(100022, fmt::format("{}: has {} outputs, expected 1 ({})", op.type, outputs.size(), op.output))
+        .Culprit("parameter numOutputs")
+        .Hint("pass one descriptor and one buffer for the output");
+  }
+  outputs[0].name = op.output;
+  for (const NamedTensor& input : inputs) {
+    if (!input.is_absent) REPRISE_RETURN_IF_ERROR(CheckFormat(input, 100021));
+  }
+  REPRISE_RETURN_IF_ERROR(CheckFormat(outputs[0], 100022));
+  return CheckTypes();
+}
+
+Status NamedCall::CheckAttributes() const {
+  static const Attributes kNone;
+  for (const auto& entry : attributes != nullptr ? *attributes : kNone) {
+    const std::string& name = entry.first;
+    const AttributeValue& value = entry.second;
+    if (name.starts_with('_')) continue;  // notes between compilers, without a meaning of their own
+    const auto rule =
+        std::find_if(rules_.begin(), rules_.end(), [&](const AttributeRule& known) { return known.name == name; });
+    if (rule == rules_.end()) {
+      return WrongAttribute(name, "is no attribute of the operator",
+                            op.attributes.empty() ? std::string("the operator has none: pass no attributes")
+                                                  : fmt::format("use these: {}", op.attributes));
+    }
+    const std::string_view kind = rule->kind;
+    const auto* integer = std::get_if<int64_t>(&value);
+    const bool fits =
+        (kind == "Bool" && (std::holds_alternative<bool>(value) || (integer != nullptr && (*integer | 1) == 1))) ||
+        (kind == "Int" && (integer != nullptr || std::holds_alternative<DataTypeValue>(value))) ||
+        (kind == "Type" && (integer != nullptr || std::holds_alternative<DataTypeValue>(value))) ||
+        (kind == "Float" && (integer != nullptr || std::holds_alternative<float>(value))) ||
+        (kind == "Ints" && std::holds_alternative<std::vector<int64_t>>(value));
+    if (!fits) {
+      return WrongAttribute(name, fmt::format("is set as {}, {}", KindNameOf(value), AttributeText(value)),
+                            fmt::format("set it as {}", kind == "Bool"    ? "a boolean"
+                                                        : kind == "Int"   ? "an integer"
+                                                        : kind == "Type"  ? "a data type"
+                                                        : kind == "Float" ? "a float"
+                                                                          : "a list of integers"));
+    }
+  }
+  for (const AttributeRule& rule : rules_) {
+    if (rule.is_required && FindAttribute(rule.name) == nullptr) {
+      return WrongAttribute(rule.name, "is not set, but has no default", "set it with an aclopSetAttr function");
+    }
+  }
+  return {};
+}
+
+// Inputs belong to the slots by their place. An optional one is left out by a descriptor of type ACL_DT_UNDEFINED, or,
+// behind the last that is there, by no descriptor at all.
+Status NamedCall::NameInputs() {
+  size_t most = 0;
+  size_t least = 0;
+  bool has_list = false;
+  for (const Slot& slot : slots_) {
+    ++most;
+    if (!slot.is_optional) ++least;
+    has_list |= slot.is_list;
+  }
+  if (inputs.size() < least || (inputs.size() > most && !has_list)) {
+    return Error(100021, fmt::format("{}: has {} inputs, expected {}{} ({})", op.type, inputs.size(), least,
+                                     has_list       ? " or more"
+                                     : least < most ? fmt::format(" to {}", most)
+                                                    : "",
+                                     op.inputs))
+        .Culprit("parameter numInputs")
+        .Hint("pass the inputs in this order; leave an optional one out with a descriptor of type ACL_DT_UNDEFINED");
+  }
+  size_t next = 0;
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    Slot& slot = slots_[s];
+    slot.first = next;
+    slot.count = slot.is_list ? inputs.size() - (slots_.size() - 1) : next < inputs.size() ? 1 : 0;
+    for (size_t i = 0; i < slot.count; ++i) {
+      NamedTensor& input = inputs[next++];
+      input.name = slot.is_list ? fmt::format("{}[{}]", slot.name, i) : std::string(slot.name);
+      input.is_absent = input.dtype_number == -1;
+      if (!input.is_absent || slot.is_optional) continue;
+      return WrongInput(input, "has the undefined type, but is not optional", "create the descriptor with a type");
+    }
+  }
+  return {};
+}
+
+Status NamedCall::CheckFormat(const NamedTensor& tensor, int code) const {
+  if (tensor.format == -1 || IsBaseFormat(tensor.format)) return {};
+  return Error(code, fmt::format("{}: {} has the storage format {}, which this device does not know", op.type,
+                                 tensor.name, FormatText(tensor.format)))
+      .Culprit(fmt::format("parameter {}[{}]", tensor.parameter, tensor.index))
+      .Hint("keep tensors in format ND, NCHW, NHWC, NCDHW, NDHWC or NCL");
+}
+
+Status NamedCall::CheckTypes() const {
+  const NamedTensor* first = nullptr;
+  for (const Slot& slot : slots_) {
+    for (size_t i = slot.first; i < slot.first + slot.count; ++i) {
+      const NamedTensor& input = inputs[i];
+      if (input.is_absent) continue;
+      if (input.rank() > kernels::kMaxRank) {
+        return WrongInput(input, fmt::format("has {} dims, at most {} are possible", input.rank(), kernels::kMaxRank));
+      }
+      if (slot.is_constant) {
+        if (input.dtype() == DType::kInt32 || input.dtype() == DType::kInt64) continue;
+        return WrongInput(input, fmt::format("is {}", DTypeText(input.dtype_number)), "pass int32 or int64");
+      }
+      if (!op.types.Has(input.dtype())) {
+        std::string known;
+        for (DType type : kernels::kAllDTypes) {
+          if (op.types.Has(type)) known.append(known.empty() ? "" : ", ").append(kernels::Name(type));
+        }
+        return WrongInput(input, fmt::format("is {}, which the operator does not take", DTypeText(input.dtype_number)),
+                          "use one of " + known);
+      }
+      if (first == nullptr) first = &input;
+      if (op.rule == NamedTypes::kFree || input.dtype_number == first->dtype_number || slot.is_optional) continue;
+      return WrongInput(input,
+                        fmt::format("is {}, but {} is {}", DTypeText(input.dtype_number), first->name,
+                                    DTypeText(first->dtype_number)),
+                        "cast one of them: the inputs of this operator have one type");
+    }
+  }
+  if (outputs[0].dtype_number == -1) return {};
+  if (outputs[0].dtype() == DType::kUndefined) {
+    return WrongOutput(fmt::format("is {}, which no operator writes", DTypeText(outputs[0].dtype_number)));
+  }
+  if (op.rule == NamedTypes::kSame && first != nullptr && outputs[0].dtype_number != first->dtype_number) {
+    return WrongOutput(fmt::format("is {}, but {} is {}", DTypeText(outputs[0].dtype_number), first->name,
+                                   DTypeText(first->dtype_number)),
+                       "the output of this operator has the type of its inputs");
+  }
+  return {};
+}
+
+Status NamedCall::Infer(bool complete, bool* inferred) {
+  *inferred = false;
+  for (const Slot& slot : slots_) {
+    for (size_t i = slot.first; i < slot.first + slot.count; ++i) {
+      const NamedTensor& input = inputs[i];
+      if (input.is_absent) continue;
+      if (!input.is_known()) {
+        if (!complete) return {};
+        return WrongInput(input, fmt::format("has the shape {}, which is not known", ShapeText(input.dims)),
+                          "describe inputs with the sizes they have");
+      }
+      if (slot.is_constant && !input.has_constant && !complete) return {};
+      if (!BytesOf(input.dims, 16).has_value()) {
+        return WrongInput(input, fmt::format("has the shape {}, more elements than memory has", ShapeText(input.dims)));
+      }
+    }
+  }
+  if (op.rule == NamedTypes::kSame) {
+    for (const Slot& slot : slots_) {
+      if (slot.is_constant || slot.count == 0) continue;
+      result_type = inputs[slot.first].dtype();
+      break;
+    }
+  }
+  REPRISE_RETURN_IF_ERROR(op.infer(*this));
+  NamedTensor& out = outputs[0];
+  if (shape.size() > kernels::kMaxRank || !BytesOf(shape, 16).has_value()) {
+    return WrongOutput(fmt::format("gets the shape {}, which is too large", ShapeText(shape)));
+  }
+  if (out.dtype_number == -1) {
+    if (result_type == DType::kUndefined) {
+      return WrongOutput("has the undefined type", "create the descriptor with the type of the result");
+    }
+    out.dtype_number = static_cast<int32_t>(result_type);
+  }
+  const bool is_open = out.dims.size() == 1 && out.dims[0] == runtime::TensorDesc::kUnknownRank;
+  bool fits = is_open || out.dims.size() == shape.size();
+  for (size_t d = 0; fits && !is_open && d < shape.size(); ++d) {
+    fits = out.dims[d] == shape[d] || out.dims[d] == runtime::TensorDesc::kUnknownDim;
+  }
+  if (!fits) {
+    return WrongOutput(fmt::format("has the shape {}, but the result has {}", ShapeText(out.dims), ShapeText(shape)),
+                       "create the descriptor with the shape of the result");
+  }
+  *inferred = true;
+  return {};
+}
+
+Status NamedCall::CheckBuffer(NamedTensor& tensor, std::span<const int64_t> dims, bool is_input) {
+  const uint64_t bytes = *BytesOf(dims, static_cast<uint64_t>(kernels::ItemSize(tensor.dtype())));
+  const auto culprit = [&] { return fmt::format("parameter {}[{}]", tensor.parameter, tensor.index); };
+  if (is_input && tensor.has_constant) {
+    if (tensor.constant.size() < bytes) {
+      return Error(100000, fmt::format("{}: the constant {} has {} bytes, {} of {} need {}", op.type, tensor.name,
+                                       tensor.constant.size(), ShapeText(dims), DTypeText(tensor.dtype_number), bytes))
+          .Culprit(culprit())
+          .Hint("pass all elements to aclSetTensorConst, or in the host buffer");
+    }
+    tensor.data = memory_->Allocate(bytes);
+    if (bytes != 0) std::memcpy(tensor.data, tensor.constant.data(), bytes);
+    return {};
+  }
+  if (tensor.buffer_bytes < bytes || (tensor.data == nullptr && bytes != 0)) {
+    return Error(100000, fmt::format("{}: the buffer of {} has {} bytes at {}, {} of {} need {}", op.type, tensor.name,
+                                     tensor.buffer_bytes, fmt::ptr(tensor.data), ShapeText(dims),
+                                     DTypeText(tensor.dtype_number), bytes))
+        .Culprit(culprit())
+        .Hint("pass a buffer that holds all elements");
+  }
+  return CheckDeviceMemory(op.type, tensor.name, tensor.data, bytes, culprit(),
+                           is_input ? "allocate it with aclrtMalloc, or give the value with aclSetTensorConst or in "
+                                      "host memory with aclSetTensorPlaceMent"
+                                    : "allocate it with aclrtMalloc");
+}
+
+Status NamedCall::CheckBuffers() {
+  for (const Slot& slot : slots_) {
+    if (slot.is_constant) continue;  // read by Infer
+    for (size_t i = slot.first; i < slot.first + slot.count; ++i) {
+      if (!inputs[i].is_absent) REPRISE_RETURN_IF_ERROR(CheckBuffer(inputs[i], inputs[i].dims, true));
+    }
+  }
+  return CheckBuffer(outputs[0], shape, false);
+}
+
+// ---- For the rows -----------------------------------------------------------------------------------------------
+
+size_t NamedCall::First(std::string_view name) const {
+  const auto slot = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& known) { return known.name == name; });
+  return slot->first;  // rows ask for what they have
+}
+
+bool NamedCall::Has(std::string_view name) const {
+  const auto slot = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& known) { return known.name == name; });
+  return slot != slots_.end() && slot->count != 0 && !inputs[slot->first].is_absent;
+}
+
+std::span<const NamedTensor> NamedCall::List(std::string_view name) const {
+  const auto slot = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& known) { return known.name == name; });
+  return std::span<const NamedTensor>(inputs).subspan(slot->first, slot->count);
+}
+
+const AttributeValue* NamedCall::FindAttribute(std::string_view name) const {
+  if (attributes == nullptr) return nullptr;
+  const auto found = attributes->find(name);
+  return found != attributes->end() ? &found->second : nullptr;
+}
+
+bool NamedCall::Bool(std::string_view name, bool otherwise) const {
+  const AttributeValue* value = FindAttribute(name);
+  if (value == nullptr) return otherwise;
+  const auto* integer = std::get_if<int64_t>(value);
+  return integer != nullptr ? *integer != 0 : std::get<bool>(*value);
+}
+
+int64_t NamedCall::Int(std::string_view name, int64_t otherwise) const {
+  const AttributeValue* value = FindAttribute(name);
+  if (value == nullptr) return otherwise;
+  const auto* type = std::get_if<DataTypeValue>(value);
+  return type != nullptr ? type->number : std::get<int64_t>(*value);
+}
+
+double NamedCall::Real(std::string_view name, double otherwise) const {
+  const AttributeValue* value = FindAttribute(name);
+  if (value == nullptr) return otherwise;
+  const auto* integer = std::get_if<int64_t>(value);
+  return integer != nullptr ? static_cast<double>(*integer) : std::get<float>(*value);
+}
+
+std::vector<int64_t> NamedCall::Ints(std::string_view name, const std::vector<int64_t>& otherwise) const {
+  const AttributeValue* value = FindAttribute(name);
+  return value != nullptr ? std::get<std::vector<int64_t>>(*value) : otherwise;
+}
+
+StatusOr<std::vector<int64_t>> NamedCall::Constant(std::string_view name) const {
+  const NamedTensor& input = Input(name);
+  if (!input.has_constant) {
+    return WrongInput(input, "has no value that is known at the call",
+                      "set it with aclSetTensorConst, or pass a host buffer and mark it with aclSetTensorPlaceMent");
+  }
+  const auto item = static_cast<size_t>(kernels::ItemSize(input.dtype()));
+  const uint64_t bytes = *BytesOf(input.dims, item);
+  if (input.rank() > 1 || input.constant.size() < bytes) {
+    return WrongInput(
+        input, fmt::format("has the shape {} and a constant of {} bytes", ShapeText(input.dims), input.constant.size()),
+        "pass a list of numbers, one dim, with all its elements");
+  }
+  std::vector<int64_t> values(bytes / item);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (item == 8) {
+      std::memcpy(&values[i], input.constant.data() + i * item, item);
+    } else {
+      int32_t narrow = 0;
+      std::memcpy(&narrow, input.constant.data() + i * item, item);
+      values[i] = narrow;
+    }
+  }
+  return values;
+}
+
+StatusOr<int64_t> NamedCall::ConstantInt(std::string_view name) const {
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> values, Constant(name));
+  if (values.size() == 1) return values[0];
+  return WrongInput(Input(name), fmt::format("has {} numbers", values.size()), "pass one number");
+}
+
+Status NamedCall::WrongInput(const NamedTensor& tensor, std::string text, std::string hint) const {
+  return Error(100021, fmt::format("{}: {} {}", op.type, tensor.name, text))
+      .Culprit(fmt::format("parameter {}[{}]", tensor.parameter, tensor.index))
+      .Hint(std::move(hint));
+}
+
+Status NamedCall::WrongInputs(std::string text, std::string hint) const {
+  return Error(100021, fmt::format("{}: {}", op.type, text)).Culprit("parameter inputDesc").Hint(std::move(hint));
+}
+
+Status NamedCall::WrongOutput(std::string text, std::string hint) const {
+  return Error(100022, fmt::format("{}: {} {}", op.type, op.output, text))
+      .Culprit("parameter outputs[0]")
+      .Hint(std::move(hint));
+}
+
+Status NamedCall::WrongAttribute(std::string_view name, std::string text, std::string hint) const {
+  return Error(100023, fmt::format("{}: {} {}", op.type, name, text))
+      .Culprit(fmt::format("attribute {}", name))
+      .Hint(std::move(hint));
+}
+
+StatusOr<int64_t> NamedCall::WrapDim(std::string_view what, int64_t dim, int rank) const {
+  const int64_t limit = rank == 0 ? 1 : rank;
+  if (dim >= -limit && dim < limit) return dim < 0 ? dim + limit : dim;
+  const std::string text = fmt::format("is {}, expected {} to {}", dim, -limit, limit - 1);
+  // What is no attribute of the type is one of its inputs.
+  const bool is_attribute =
+      std::any_of(rules_.begin(), rules_.end(), [&](const AttributeRule& rule) { return rule.name == what; });
+  if (is_attribute) return WrongAttribute(what, text);
+  return WrongInput(Input(what), text);
+}
+
+StatusOr<std::vector<int64_t>> NamedCall::WrapDims(std::string_view what, std::span<const int64_t> dims,
+                                                   int rank) const {
+  std::vector<int64_t> wrapped;
+  for (const int64_t dim : dims) {
+    REPRISE_ASSIGN_OR_RETURN(const int64_t front, WrapDim(what, dim, rank));
+    if (std::find(wrapped.begin(), wrapped.end(), front) != wrapped.end()) {
+      const std::string text = fmt::format("{} names dim {} twice", ShapeText(dims), front);
+      const bool is_attribute =
+          std::any_of(rules_.begin(), rules_.end(), [&](const AttributeRule& rule) { return rule.name == what; });
+      if (is_attribute) return WrongAttribute(what, text, "name each dim once");
+      return WrongInput(Input(what), text, "name each dim once");
+    }
+    wrapped.push_back(front);
+  }
+  return wrapped;
+}
+
+// ---- Steps ------------------------------------------------------------------------------------------------------
+
+View NamedCall::Temporary(DType dtype, std::span<const int64_t> sizes) {
+  const uint64_t bytes = *BytesOf(sizes, static_cast<uint64_t>(kernels::ItemSize(dtype)));
+  return View::Of(dtype, sizes, memory_->Allocate(bytes));
+}
+
+Status NamedCall::Plan() { return op.plan(*this); }
+
+Status NamedCall::Step(const Routine& routine, std::span<const StepArgument> arguments) {
+  StepObjects objects;
+  std::vector<Argument> packed;
+  packed.reserve(arguments.size());
+  for (const StepArgument& argument : arguments) {
+    auto made = std::visit(ArgumentMaker{objects}, argument);
+    if (!made.ok()) return AsNamed(std::move(made).status());
+    packed.push_back(made.value());
+  }
+  const OpSchema& schema = SchemaOf(op, routine);
+  Executor executor(schema);
+  if (Status status = OpCall(schema, packed, executor).Run(); !status.ok()) return AsNamed(std::move(status));
+  void* workspace = executor.workspace_bytes != 0 ? memory_->Allocate(executor.workspace_bytes) : nullptr;
+  launches_.reserve(launches_.size() + executor.launches.size());
+  for (const Launch* launch : executor.launches) {
+    launch->Retain();
+    launches_.push_back({launch, workspace});
+  }
+  return {};
+}
+
+Status NamedCall::Submit(runtime::Stream& stream) {
+  for (const PlannedLaunch& planned : launches_) {
+    LaunchTask payload;
+    REPRISE_RETURN_IF_ERROR(stream.Submit(MakeLaunchTask(*planned.launch, planned.workspace, payload, memory_)));
+  }
+  return {};
+}
+
+}  // namespace reprise::ops
