@@ -71,6 +71,8 @@ std::string CleanText(std::string_view text) {
 
 }  // namespace
 
+std::atomic<bool> Timeline::on_{false};
+
 uint64_t Timeline::Now() noexcept {
   return static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count());

@@ -112,7 +112,7 @@ class Timeline {
   void SetLimit() noexcept;
   std::vector<Event> Collect(const Session& session);
 
-  inline static std::atomic<bool> on_{false};
+  static std::atomic<bool> on_;  // not inline: libraries with hidden symbols would each have their own
 
   std::mutex sessions_mutex_;  // above all others
   std::map<uint64_t, Session> sessions_;

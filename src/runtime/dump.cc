@@ -41,6 +41,8 @@ std::string Numbers(std::span<const uint64_t> values) { return fmt::format("[{}]
 
 }  // namespace
 
+std::atomic<bool> Dump::wants_args_{false};
+
 Dump& Dump::Get() {
   static auto* const dump = new Dump;
   return *dump;

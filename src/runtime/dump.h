@@ -97,7 +97,7 @@ class Dump {
   Status WriteWhole(const std::string& path,
                     const std::function<bool(const std::function<bool(std::string_view)>&)>& fill);
 
-  inline static std::atomic<bool> wants_args_{false};
+  static std::atomic<bool> wants_args_;
 
   std::mutex mutex_;
   Sink sinks_[kSources];

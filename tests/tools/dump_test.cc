@@ -11,6 +11,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/fault.h"
 #include "kernels.h"
 #include "scale.h"
 
@@ -218,6 +219,21 @@ TEST_F(Dumps, WhatCannotBeWrittenIsToldAtTheEnd) {
   EXPECT_ACL(0, aclrtSynchronizeStream(stream));
   EXPECT_ACL(100004, aclopStopDumpArgs(ACL_OP_DUMP_OP_AICORE_ARGS));
   EXPECT_EQ(*cell_, 2U) << "the launches themselves go on";
+  MUST(aclrtDestroyStream(stream));
+}
+
+TEST_F(Dumps, AFailingFile) {
+  const aclrtStream stream = NewStream();
+  EXPECT_ACL(0, aclopStartDumpArgs(1, args_.c_str()));
+  ArmFault("dump.file", 1);
+  Launch(count_up_, stream);
+  Launch(count_twice_, stream);
+  EXPECT_ACL(100004, aclopStopDumpArgs(1));
+  EXPECT_EQ(ArgsLines().size(), 1U) << "the second launch could be written";
+  ArmFault("dump.file", 1);
+  EXPECT_ACL(100004, acldumpSaveExceptionInfo("x", nullptr, nullptr, 0));
+  EXPECT_ACL(0, aclrtSynchronizeStream(stream));
+  EXPECT_EQ(*cell_, 2U);
   MUST(aclrtDestroyStream(stream));
 }
 

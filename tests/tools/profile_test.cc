@@ -5,7 +5,9 @@
 #include <map>
 #include <set>
 
+#include "base/fault.h"
 #include "child.h"
+#include "device/timeline.h"
 #include "kernels.h"
 #include "scale.h"
 
@@ -637,6 +639,42 @@ TEST_F(Profile, RecordingsBeginAndEndWhileOthersWork) {
   stop = true;
   for (std::thread& thread : threads) thread.join();
   for (const auto& file : FilesIn(folder_)) (void)Trace(ReadAll(file));  // each is valid
+}
+
+TEST_F(Profile, RecordingsMayOverlap) {
+  device::Timeline& timeline = device::Timeline::Get();
+  const aclrtStream stream = NewStream();
+  const auto run = [&] {
+    Launch(count_up_, stream);
+    EXPECT_EQ(0, aclrtSynchronizeStream(stream));
+  };
+  const uint64_t outer = timeline.Start({}), elsewhere = timeline.Start({{5}, 100});
+  run();
+  MUST(aclprofStart(config_));
+  run();
+  EXPECT_EQ(StopAndRead().Tasks("count_up"), 1U);
+  run();
+  const std::string file = (folder_ / "whole").string();
+  EXPECT_EQ(0, timeline.Stop(elsewhere, file).code());
+  EXPECT_EQ(Trace(ReadAll(file)).Tasks("count_up"), 0U) << "another device";
+  EXPECT_TRUE(device::Timeline::on());
+  EXPECT_EQ(0, timeline.Stop(outer, file).code());
+  EXPECT_EQ(Trace(ReadAll(file)).Tasks("count_up"), 3U);
+  EXPECT_FALSE(device::Timeline::on());
+  EXPECT_EQ(500005, timeline.Stop(outer, file).code());
+  timeline.Drop(outer);
+  MUST(aclrtDestroyStream(stream));
+}
+
+TEST_F(Profile, AFailingFileLosesNothing) {
+  const aclrtStream stream = NewStream();
+  MUST(aclprofStart(config_));
+  Launch(count_up_, stream);
+  MUST(aclrtSynchronizeStream(stream));
+  ArmFault("timeline.file", 1);
+  EXPECT_ACL(500005, aclprofStop(config_));
+  EXPECT_EQ(StopAndRead().Tasks("count_up"), 1U);
+  MUST(aclrtDestroyStream(stream));
 }
 
 // ---- Other processes ----------------------------------------------------------------------------------------------
