@@ -441,6 +441,7 @@ aclError aclrtPointerGetAttributes(const void* ptr, aclrtPtrAttributes* attribut
     const auto range = Memory().Find(ptr);
     attributes->location.type = !range             ? ACL_MEM_LOCATION_TYPE_UNREGISTERED
                                 : range->is_host() ? ACL_MEM_LOCATION_TYPE_HOST
+                                : range->managed   ? ACL_MEM_LOCATION_TYPE_MANAGED
                                                    : ACL_MEM_LOCATION_TYPE_DEVICE;
     if (range) {
       attributes->location.id = static_cast<uint32_t>(range->device);

@@ -45,6 +45,7 @@ enum class HandleKind : uint8_t {
   kTensorDesc,
   kAllocatorDesc,
   kMemoryPool,
+  kBinaryData,
 };
 
 /// What a handle of the wrong sort looks like; for messages.
