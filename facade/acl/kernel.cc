@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "runtime/context.h"
 #include "runtime/kernel.h"
 #include "runtime/report.h"
+#include "runtime/user_args.h"
 
 using namespace reprise::facade;  // NOLINT: this file defines only C functions
 using reprise::Error;
@@ -21,12 +23,14 @@ using reprise::Status;
 using reprise::StatusOr;
 namespace runtime = reprise::runtime;
 using runtime::Api;
+using runtime::BinaryData;
 using runtime::KernelArgs;
 using runtime::KernelBinary;
 using runtime::KernelFunction;
 using runtime::LaunchAttributes;
 using runtime::NotNull;
 using runtime::Stream;
+using runtime::UserArgs;
 
 namespace reprise::facade {
 
@@ -79,8 +83,16 @@ StatusOr<KernelFunction*> FindFunction(const void* handle) {
   return runtime::FindObject(runtime::KernelFunctions(), handle, "kernel function");
 }
 
-StatusOr<KernelArgs*> FindArgs(const void* handle) {
-  return runtime::FindObject(runtime::KernelArgsTable(), handle, "kernel argument list");
+// `use` gets the list behind the handle: one of the runtime, or one in memory of the caller.
+template <class Use>
+Status WithArgs(aclrtArgsHandle handle, Use use) {
+  if (KernelArgs* args = runtime::KernelArgsTable().Find(handle)) return use(*args);
+  if (UserArgs* args = UserArgs::Find(handle)) return use(*args);
+  return runtime::FindObject(runtime::KernelArgsTable(), handle, "kernel argument list").status();
+}
+
+StatusOr<BinaryData*> FindBinaryData(const void* handle) {
+  return runtime::FindObject(runtime::BinaryDatas(), handle, "kernel binary in memory");
 }
 
 // A parameter handle is its position plus one: it means something only together with its list.
@@ -150,6 +162,43 @@ aclError aclrtBinaryLoadFromData(const void* data, size_t length, const aclrtBin
   });
 }
 
+aclrtBinary aclrtCreateBinary(const void* data, size_t dataLen) {
+  aclrtBinary binary = nullptr;
+  Api("aclrtCreateBinary", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(data, "data"));
+    if (dataLen == 0) {
+      return Error(100000, "dataLen is 0, must be at least 1 byte")
+          .Culprit("parameter dataLen")
+          .Hint("pass the size of the kernel binary");
+    }
+    auto made = std::make_unique<BinaryData>(BinaryData{data, dataLen, nullptr});
+    made->handle = runtime::BinaryDatas().Insert(made.get());
+    if (made->handle == nullptr) return Error(207005, "the process has too many kernel binaries in memory");
+    binary = made.release()->handle;
+    return {};
+  });
+  return binary;
+}
+
+aclError aclrtDestroyBinary(aclrtBinary binary) {
+  return Api("aclrtDestroyBinary", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(binary, "binary"));
+    REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const BinaryData* found, FindBinaryData(binary));
+    delete runtime::BinaryDatas().Erase(binary);  // null when another thread was faster
+    return {};
+  });
+}
+
+aclError aclrtBinaryLoad(const aclrtBinary binary, aclrtBinHandle* binHandle) {
+  return Api("aclrtBinaryLoad", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(binary, "binary"));
+    REPRISE_RETURN_IF_ERROR(NotNull(binHandle, "binHandle"));
+    REPRISE_ASSIGN_OR_RETURN(const BinaryData* found, FindBinaryData(binary));
+    REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] auto* context, runtime::CurrentContext());
+    return MadeBinary(KernelBinary::LoadData(found->data, found->bytes), binHandle);
+  });
+}
+
 aclError aclrtBinaryUnLoad(aclrtBinHandle binHandle) {
   return Api("aclrtBinaryUnLoad", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(binHandle, "binHandle"));
@@ -200,6 +249,76 @@ aclError aclrtBinaryGetGlobal(aclrtBinHandle binHandle, const char* name, void**
     REPRISE_ASSIGN_OR_RETURN(KernelBinary * binary, FindBinary(binHandle));
     return Error(107042,
                  fmt::format("{} has no global named {}: host-compiled kernels export none", binary->source(), name));
+  });
+}
+
+aclError aclrtRegisterCpuFunc(const aclrtBinHandle handle, const char* funcName, const char* kernelName,
+                              aclrtFuncHandle* funcHandle) {
+  return Api("aclrtRegisterCpuFunc", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(handle, "handle"));
+    REPRISE_RETURN_IF_ERROR(NotNull(funcName, "funcName"));
+    REPRISE_RETURN_IF_ERROR(NotNull(kernelName, "kernelName"));
+    REPRISE_RETURN_IF_ERROR(NotNull(funcHandle, "funcHandle"));
+    if (*kernelName == '\0') {
+      return Error(107000, "kernelName is empty").Culprit("parameter kernelName").Hint("pass a name for the kernel");
+    }
+    REPRISE_ASSIGN_OR_RETURN(KernelBinary * binary, FindBinary(handle));
+    REPRISE_ASSIGN_OR_RETURN(const KernelFunction* function, binary->RegisterAlias(funcName, kernelName));
+    *funcHandle = function->handle;
+    return {};
+  });
+}
+
+aclError aclrtFunctionGetParamCount(const void* func, size_t* paramCount) {
+  return Api("aclrtFunctionGetParamCount", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(func, "func"));
+    REPRISE_RETURN_IF_ERROR(NotNull(paramCount, "paramCount"));
+    REPRISE_ASSIGN_OR_RETURN(const KernelFunction* function, FindFunction(func));
+    REPRISE_ASSIGN_OR_RETURN(const std::vector<runtime::ParamPlace> params, runtime::ParamsOf(*function));
+    *paramCount = params.size();
+    return {};
+  });
+}
+
+aclError aclrtFunctionGetParamInfo(const void* func, size_t paramIndex, size_t* paramOffset, size_t* paramSize) {
+  return Api("aclrtFunctionGetParamInfo", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(func, "func"));
+    if (paramOffset == nullptr && paramSize == nullptr) {
+      return Error(107000, "parameters paramOffset and paramSize are both null")
+          .Culprit("parameters paramOffset and paramSize")
+          .Hint("pass a place for at least one of them");
+    }
+    REPRISE_ASSIGN_OR_RETURN(const KernelFunction* function, FindFunction(func));
+    REPRISE_ASSIGN_OR_RETURN(const std::vector<runtime::ParamPlace> params, runtime::ParamsOf(*function));
+    if (paramIndex >= params.size()) {
+      return Error(107000, fmt::format("paramIndex is {}, kernel {} has {} parameters", paramIndex, function->name,
+                                       params.size()))
+          .Culprit("parameter paramIndex")
+          .Hint("stay below the count that aclrtFunctionGetParamCount tells");
+    }
+    if (paramOffset != nullptr) *paramOffset = params[paramIndex].offset;
+    if (paramSize != nullptr) *paramSize = params[paramIndex].bytes;
+    return {};
+  });
+}
+
+aclError aclrtFunctionGetAvailDynUbufPerBlock(void* func, uint32_t flags, size_t* dynamicUbufSize) {
+  return Api("aclrtFunctionGetAvailDynUbufPerBlock", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(func, "func"));
+    REPRISE_RETURN_IF_ERROR(NotNull(dynamicUbufSize, "dynamicUbufSize"));
+    REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", 100000));
+    REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const KernelFunction* function, FindFunction(func));
+    *dynamicUbufSize = 0;  // only thread-grid kernels ask for some
+    return {};
+  });
+}
+
+aclError aclrtGetHardwareSyncAddr(void** addr) {
+  return Api("aclrtGetHardwareSyncAddr", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(addr, "addr"));
+    REPRISE_ASSIGN_OR_RETURN(const runtime::Context* context, runtime::CurrentContext());
+    *addr = runtime::HardwareSyncArea(context->device().id());
+    return {};
   });
 }
 
@@ -265,6 +384,38 @@ aclError aclrtKernelArgsInit(aclrtFuncHandle funcHandle, aclrtArgsHandle* argsHa
   });
 }
 
+aclError aclrtKernelArgsGetHandleMemSize(aclrtFuncHandle funcHandle, size_t* memSize) {
+  return Api("aclrtKernelArgsGetHandleMemSize", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(funcHandle, "funcHandle"));
+    REPRISE_RETURN_IF_ERROR(NotNull(memSize, "memSize"));
+    REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const KernelFunction* function, FindFunction(funcHandle));
+    *memSize = UserArgs::ObjectBytes();
+    return {};
+  });
+}
+
+aclError aclrtKernelArgsGetMemSize(aclrtFuncHandle funcHandle, size_t userArgsSize, size_t* actualArgsSize) {
+  return Api("aclrtKernelArgsGetMemSize", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(funcHandle, "funcHandle"));
+    REPRISE_RETURN_IF_ERROR(NotNull(actualArgsSize, "actualArgsSize"));
+    REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const KernelFunction* function, FindFunction(funcHandle));
+    REPRISE_ASSIGN_OR_RETURN(*actualArgsSize, UserArgs::BlockBytes(userArgsSize));
+    return {};
+  });
+}
+
+aclError aclrtKernelArgsInitByUserMem(aclrtFuncHandle funcHandle, aclrtArgsHandle argsHandle, void* userHostMem,
+                                      size_t actualArgsSize) {
+  return Api("aclrtKernelArgsInitByUserMem", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(funcHandle, "funcHandle"));
+    REPRISE_RETURN_IF_ERROR(NotNull(argsHandle, "argsHandle"));
+    REPRISE_RETURN_IF_ERROR(NotNull(userHostMem, "userHostMem"));
+    REPRISE_RETURN_IF_ERROR(InRange(actualArgsSize, 1, INT64_MAX, "actualArgsSize", 100000));
+    REPRISE_ASSIGN_OR_RETURN(const KernelFunction* function, FindFunction(funcHandle));
+    return UserArgs::Create(*function, argsHandle, userHostMem, actualArgsSize);
+  });
+}
+
 aclError aclrtKernelArgsAppend(aclrtArgsHandle argsHandle, void* param, size_t paramSize,
                                aclrtParamHandle* paramHandle) {
   return Api("aclrtKernelArgsAppend", [&]() -> Status {
@@ -272,10 +423,11 @@ aclError aclrtKernelArgsAppend(aclrtArgsHandle argsHandle, void* param, size_t p
     REPRISE_RETURN_IF_ERROR(NotNull(param, "param"));
     REPRISE_RETURN_IF_ERROR(NotNull(paramHandle, "paramHandle"));
     REPRISE_RETURN_IF_ERROR(InRange(paramSize, 1, INT64_MAX, "paramSize", 100000));
-    REPRISE_ASSIGN_OR_RETURN(KernelArgs * args, FindArgs(argsHandle));
-    REPRISE_ASSIGN_OR_RETURN(const uint32_t index, args->Append(param, paramSize));
-    *paramHandle = ParamHandle(index);
-    return {};
+    return WithArgs(argsHandle, [&](auto& args) -> Status {
+      REPRISE_ASSIGN_OR_RETURN(const uint32_t index, args.Append(param, paramSize));
+      *paramHandle = ParamHandle(index);
+      return {};
+    });
   });
 }
 
@@ -283,10 +435,11 @@ aclError aclrtKernelArgsAppendPlaceHolder(aclrtArgsHandle argsHandle, aclrtParam
   return Api("aclrtKernelArgsAppendPlaceHolder", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(argsHandle, "argsHandle"));
     REPRISE_RETURN_IF_ERROR(NotNull(paramHandle, "paramHandle"));
-    REPRISE_ASSIGN_OR_RETURN(KernelArgs * args, FindArgs(argsHandle));
-    REPRISE_ASSIGN_OR_RETURN(const uint32_t index, args->AppendPlaceholder());
-    *paramHandle = ParamHandle(index);
-    return {};
+    return WithArgs(argsHandle, [&](auto& args) -> Status {
+      REPRISE_ASSIGN_OR_RETURN(const uint32_t index, args.AppendPlaceholder());
+      *paramHandle = ParamHandle(index);
+      return {};
+    });
   });
 }
 
@@ -297,9 +450,10 @@ aclError aclrtKernelArgsGetPlaceHolderBuffer(aclrtArgsHandle argsHandle, aclrtPa
     REPRISE_RETURN_IF_ERROR(NotNull(paramHandle, "paramHandle"));
     REPRISE_RETURN_IF_ERROR(NotNull(bufferAddr, "bufferAddr"));
     REPRISE_RETURN_IF_ERROR(InRange(dataSize, 1, INT64_MAX, "dataSize", 100000));
-    REPRISE_ASSIGN_OR_RETURN(KernelArgs * args, FindArgs(argsHandle));
-    REPRISE_ASSIGN_OR_RETURN(*bufferAddr, args->PlaceholderBuffer(ParamIndex(paramHandle), dataSize));
-    return {};
+    return WithArgs(argsHandle, [&](auto& args) -> Status {
+      REPRISE_ASSIGN_OR_RETURN(*bufferAddr, args.PlaceholderBuffer(ParamIndex(paramHandle), dataSize));
+      return {};
+    });
   });
 }
 
@@ -310,16 +464,14 @@ aclError aclrtKernelArgsParaUpdate(aclrtArgsHandle argsHandle, aclrtParamHandle 
     REPRISE_RETURN_IF_ERROR(NotNull(paramHandle, "paramHandle"));
     REPRISE_RETURN_IF_ERROR(NotNull(param, "param"));
     REPRISE_RETURN_IF_ERROR(InRange(paramSize, 1, INT64_MAX, "paramSize", 100000));
-    REPRISE_ASSIGN_OR_RETURN(KernelArgs * args, FindArgs(argsHandle));
-    return args->Update(ParamIndex(paramHandle), param, paramSize);
+    return WithArgs(argsHandle, [&](auto& args) { return args.Update(ParamIndex(paramHandle), param, paramSize); });
   });
 }
 
 aclError aclrtKernelArgsFinalize(aclrtArgsHandle argsHandle) {
   return Api("aclrtKernelArgsFinalize", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(argsHandle, "argsHandle"));
-    REPRISE_ASSIGN_OR_RETURN(KernelArgs * args, FindArgs(argsHandle));
-    return args->Finalize();
+    return WithArgs(argsHandle, [](auto& args) { return args.Finalize(); });
   });
 }
 
@@ -343,14 +495,16 @@ aclError aclrtLaunchKernelWithConfig(aclrtFuncHandle funcHandle, uint32_t numBlo
     REPRISE_RETURN_IF_ERROR(CheckBlocks(numBlocks, 100000));
     REPRISE_RETURN_IF_ERROR(IsReserved(reserve, "reserve", 100000));
     REPRISE_ASSIGN_OR_RETURN(KernelFunction * function, FindFunction(funcHandle));
-    REPRISE_ASSIGN_OR_RETURN(KernelArgs * args, FindArgs(argsHandle));
-    if (&args->function() != function) {
-      return Error(107000, fmt::format("the argument list was made for kernel {}, not for {}", args->function().name,
-                                       function->name));
-    }
-    REPRISE_ASSIGN_OR_RETURN(const LaunchAttributes attributes, ReadLaunchAttributes(cfg));
-    REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
-    return args->Launch(*on, numBlocks, attributes);
+    return WithArgs(argsHandle, [&](auto& args) -> Status {
+      if (args.function_handle() != funcHandle) {
+        REPRISE_ASSIGN_OR_RETURN(const KernelFunction* owner, FindFunction(args.function_handle()));
+        return Error(107000,
+                     fmt::format("the argument list was made for kernel {}, not for {}", owner->name, function->name));
+      }
+      REPRISE_ASSIGN_OR_RETURN(const LaunchAttributes attributes, ReadLaunchAttributes(cfg));
+      REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
+      return args.Launch(*on, numBlocks, attributes);
+    });
   });
 }
 
@@ -380,20 +534,15 @@ aclError aclrtLaunchKernelWithArgsArray(void* func, uint32_t numBlocks, aclrtStr
     REPRISE_RETURN_IF_ERROR(NotNull(func, "func"));
     REPRISE_RETURN_IF_ERROR(CheckBlocks(numBlocks, 100000));
     REPRISE_ASSIGN_OR_RETURN(KernelFunction * function, FindFunction(func));
-    const RepriseKernelDesc& desc = *function->desc;
-    if (desc.param_sizes == nullptr) {
-      return Error(207000, fmt::format("kernel {} does not tell the sizes of its parameters", function->name))
-          .Hint("define it with REPRISE_KERNEL, or launch it with aclrtLaunchKernelWithHostArgs");
-    }
-    if (desc.param_count != 0) REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(args, "args"));
+    REPRISE_ASSIGN_OR_RETURN(const std::vector<runtime::ParamPlace> params, runtime::ParamsOf(*function));
+    if (!params.empty()) REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(args, "args"));
     REPRISE_ASSIGN_OR_RETURN(const LaunchAttributes attributes, ReadLaunchAttributes(cfg));
     REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
     std::vector<std::byte> block;
-    for (uint32_t i = 0; i < desc.param_count; ++i) {
+    for (size_t i = 0; i < params.size(); ++i) {
       REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(args[i], "args[]"));
-      const size_t at = block.size();
-      block.resize(at + (size_t{desc.param_sizes[i]} + 7) / 8 * 8);
-      std::memcpy(block.data() + at, args[i], desc.param_sizes[i]);
+      block.resize(params[i].offset + (params[i].bytes + 7) / 8 * 8);
+      std::memcpy(block.data() + params[i].offset, args[i], params[i].bytes);
     }
     return runtime::LaunchWithHostArgs(*on, *function, numBlocks, attributes, block.data(), block.size(), {});
   });

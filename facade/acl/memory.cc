@@ -3,6 +3,7 @@
 // Device and pinned host memory, copies and fills.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "capture/session.h"
 #include "check.h"
 #include "device/memory.h"
+#include "device/virtual_memory.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/report.h"
@@ -42,6 +44,7 @@ constexpr uint64_t kMaxCopy2dHeight = 5'242'880;
 // Counts above these are garbage: arrays that they describe would not be read but run over.
 constexpr int64_t kMaxMallocAttributes = 64;
 constexpr int64_t kMaxBatches = 1 << 24;
+constexpr int64_t kMaxAddresses = 1 << 24;
 
 MemoryRegistry& Memory() { return MemoryRegistry::Get(); }
 
@@ -438,11 +441,35 @@ aclError aclrtPointerGetAttributes(const void* ptr, aclrtPtrAttributes* attribut
     const auto range = Memory().Find(ptr);
     attributes->location.type = !range             ? ACL_MEM_LOCATION_TYPE_UNREGISTERED
                                 : range->is_host() ? ACL_MEM_LOCATION_TYPE_HOST
+                                : range->managed   ? ACL_MEM_LOCATION_TYPE_MANAGED
                                                    : ACL_MEM_LOCATION_TYPE_DEVICE;
     if (range) {
       attributes->location.id = static_cast<uint32_t>(range->device);
       attributes->pageSize = range->page_bytes;
     }
+    return {};
+  });
+}
+
+aclError aclrtCheckMemType(void** addrList, uint32_t size, uint32_t memType, uint32_t* checkResult, uint32_t reserve) {
+  return Api("aclrtCheckMemType", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(addrList, "addrList"));
+    REPRISE_RETURN_IF_ERROR(NotNull(checkResult, "checkResult"));
+    REPRISE_RETURN_IF_ERROR(InRange(size, 1, kMaxAddresses, "size"));
+    constexpr uint32_t kTypes = ACL_RT_MEM_TYPE_DEV | ACL_RT_MEM_TYPE_DVPP | ACL_RT_MEM_TYPE_RSVD;
+    if (memType == 0 || (memType & ~kTypes) != 0) {
+      return Error(107000, fmt::format("memType is {:#x}, must be a combination of the bits {:#x}", memType, kTypes))
+          .Culprit("parameter memType")
+          .Hint("combine ACL_RT_MEM_TYPE_DEV, ACL_RT_MEM_TYPE_DVPP and ACL_RT_MEM_TYPE_RSVD");
+    }
+    REPRISE_RETURN_IF_ERROR(IsReserved(reserve, "reserve", 107000));
+    const auto fits = [&](const void* address) {
+      // There is no memory of image preprocessing, so nothing has that type.
+      const auto range = Memory().Find(address);
+      if ((memType & ACL_RT_MEM_TYPE_DEV) != 0 && range && range->kind == MemoryKind::kDevice) return true;
+      return (memType & ACL_RT_MEM_TYPE_RSVD) != 0 && reprise::device::VirtualMemory::Get().IsReserved(address);
+    };
+    *checkResult = std::all_of(addrList, addrList + size, fits) ? 1 : 0;
     return {};
   });
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Work of the device's other engines: reductions, random numbers, cache operations.
+// Work of the device's other engines: reductions, random numbers.
 #include <cstring>
 
 #include "acl/acl.h"
 #include "check.h"
-#include "ir/task.h"
+#include "random_request.h"
 #include "runtime/random.h"
 #include "runtime/reduce.h"
 
@@ -45,17 +45,10 @@ Status CheckElementType(aclDataType type) {
       .Hint("draw fp32, fp16 or bf16 numbers and cast them");
 }
 
-Status ReadRequest(const aclrtRandomNumTaskInfo& info, runtime::RandomRequest* request) {
-  const auto& function = info.randomNumFuncParaInfo;
-  REPRISE_RETURN_IF_ERROR(CheckElementType(info.dataType));
+Status ReadFunction(const aclrtRandomNumFuncParaInfo& function, runtime::RandomRequest* request) {
   REPRISE_RETURN_IF_ERROR(InRange(function.funcType, ACL_RT_RANDOM_NUM_FUNC_TYPE_DROPOUT_BITMASK,
                                   ACL_RT_RANDOM_NUM_FUNC_TYPE_TRUNCATED_NORMAL_DIS, "funcType"));
-  REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(info.randomResultAddr, "randomResultAddr"));
-  REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(info.randomCounterAddr, "randomCounterAddr"));
   request->function = static_cast<RandomFunction>(function.funcType);
-  request->type = static_cast<ElementType>(info.dataType);
-  request->result = info.randomResultAddr;
-  request->counter = info.randomCounterAddr;
   switch (request->function) {
     case RandomFunction::kDropoutMask:
       REPRISE_RETURN_IF_ERROR(
@@ -71,8 +64,6 @@ Status ReadRequest(const aclrtRandomNumTaskInfo& info, runtime::RandomRequest* r
       REPRISE_RETURN_IF_ERROR(ReadParam(function.paramInfo.normalDisInfo.stddev, "stddev", true, &request->b));
       break;
   }
-  REPRISE_RETURN_IF_ERROR(ReadParam(info.randomSeed, "randomSeed", false, &request->seed));
-  REPRISE_RETURN_IF_ERROR(ReadParam(info.randomNum, "randomNum", false, &request->count));
   if (request->function == RandomFunction::kDropoutMask && !request->a.is_address) {
     const double ratio = runtime::RandomValue(request->a, request->type);
     if (!(ratio >= 0.0 && ratio <= 1.0)) {
@@ -81,6 +72,11 @@ Status ReadRequest(const aclrtRandomNumTaskInfo& info, runtime::RandomRequest* r
           .Hint("pass the share of bits to clear");
     }
   }
+  return {};
+}
+
+// The parts of the request that memory has to have room for.
+Status CheckMemory(const runtime::RandomRequest* request) {
   REPRISE_RETURN_IF_ERROR(DeviceReaches(request->counter, kCounterBytes, "randomCounterAddr"));
   const uint64_t bytes = request->count.is_address ? 1  // how many is known when the task runs; it checks then
                                                    : runtime::RandomResultBytes(request->function, request->type,
@@ -88,24 +84,26 @@ Status ReadRequest(const aclrtRandomNumTaskInfo& info, runtime::RandomRequest* r
   return DeviceReaches(request->result, bytes, "randomResultAddr");
 }
 
-// ---- Cache operations
-
-struct CachePayload {
-  const void* begin;
-  uint64_t bytes;
-};
-
-constexpr ir::TaskType kPrefetch = {ir::TaskKind::kNop,
-                                    "CMO",
-                                    [](device::RunContext&, void*) { return ir::RunResult::kDone; },
-                                    nullptr,
-                                    nullptr,
-                                    [](const void* payload, ir::TaskInfo& info) {
-                                      const auto* p = static_cast<const CachePayload*>(payload);
-                                      info.ranges = {{p->begin, p->bytes, false}};
-                                    }};
-
 }  // namespace
+
+Status ReadRandomRequest(const aclrtRandomNumTaskInfo& info, runtime::RandomRequest* request) {
+  REPRISE_RETURN_IF_ERROR(CheckElementType(info.dataType));
+  REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(info.randomResultAddr, "randomResultAddr"));
+  REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(info.randomCounterAddr, "randomCounterAddr"));
+  request->type = static_cast<ElementType>(info.dataType);
+  request->result = info.randomResultAddr;
+  request->counter = info.randomCounterAddr;
+  REPRISE_RETURN_IF_ERROR(ReadFunction(info.randomNumFuncParaInfo, request));
+  REPRISE_RETURN_IF_ERROR(ReadParam(info.randomSeed, "randomSeed", false, &request->seed));
+  REPRISE_RETURN_IF_ERROR(ReadParam(info.randomNum, "randomNum", false, &request->count));
+  return CheckMemory(request);
+}
+
+Status ReadRandomFunction(const aclrtRandomNumFuncParaInfo& info, runtime::RandomRequest* request) {
+  REPRISE_RETURN_IF_ERROR(ReadFunction(info, request));
+  return CheckMemory(request);
+}
+
 }  // namespace reprise::facade
 
 using namespace reprise;          // NOLINT: a file of C functions
@@ -145,27 +143,7 @@ aclError aclrtRandomNumAsync(const aclrtRandomNumTaskInfo* taskInfo, const aclrt
     REPRISE_RETURN_IF_ERROR(IsReserved(reserve, "reserve", 107000));
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
     runtime::RandomRequest request{};
-    REPRISE_RETURN_IF_ERROR(ReadRequest(*taskInfo, &request));
+    REPRISE_RETURN_IF_ERROR(ReadRandomRequest(*taskInfo, &request));
     return runtime::SubmitRandom(*found, request);
-  });
-}
-
-aclError aclrtCmoAsync(void* src, size_t size, aclrtCmoType cmoType, aclrtStream stream) {
-  return runtime::Api("aclrtCmoAsync", [&]() -> Status {
-    REPRISE_RETURN_IF_ERROR(runtime::NotNull(src, "src"));
-    if (size == 0) {
-      return Error(100000, "size is 0").Culprit("parameter size").Hint("pass the number of bytes to load");
-    }
-    REPRISE_RETURN_IF_ERROR(InRange(cmoType, ACL_RT_CMO_TYPE_PREFETCH, ACL_RT_CMO_TYPE_FLUSH, "cmoType"));
-    if (cmoType != ACL_RT_CMO_TYPE_PREFETCH) {
-      return Error(207000, fmt::format("cmoType is {}, and this chip only knows ACL_RT_CMO_TYPE_PREFETCH (0)",
-                                       static_cast<int>(cmoType)))
-          .Culprit("parameter cmoType")
-          .Hint("leave the call out: memory is coherent here");
-    }
-    REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
-    REPRISE_RETURN_IF_ERROR(DeviceReaches(src, size, "src"));
-    CachePayload payload{src, size};
-    return found->Submit(ir::MakeTask(kPrefetch, payload));
   });
 }

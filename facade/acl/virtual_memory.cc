@@ -364,3 +364,36 @@ aclError aclrtMemSetPidToShareableHandleV2(void* shareableHandle, aclrtMemShared
     return Allow(key, pid, pidNum);
   });
 }
+
+aclError aclrtMemP2PMap(void* devPtr, size_t size, int32_t dstDevId, uint64_t flags) {
+  return Api("aclrtMemP2PMap", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(devPtr, "devPtr"));
+    REPRISE_RETURN_IF_ERROR(InRange(size, 1, INT64_MAX, "size", 100000));
+    REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", 100000));
+    REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const runtime::Device* device, runtime::FindDevice(dstDevId));
+    REPRISE_ASSIGN_OR_RETURN(const auto range,
+                             reprise::device::MemoryRegistry::Get().CheckRange(devPtr, size, "devPtr"));
+    if (range.kind == reprise::device::MemoryKind::kDevice) return {};  // every device reaches it already
+    return Error(107000, fmt::format("devPtr {} is not device memory", fmt::ptr(devPtr)))
+        .Culprit(fmt::format("devPtr {}", reprise::device::MemoryRegistry::Get().Explain(devPtr)))
+        .Hint("pass memory of aclrtMalloc, or a mapped address");
+  });
+}
+
+aclError aclrtHostMemMapCapabilities(uint32_t deviceId, aclrtHacType hacType, aclrtHostMemMapCapability* capabilities) {
+  return Api("aclrtHostMemMapCapabilities", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(capabilities, "capabilities"));
+    REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const runtime::Device* device, runtime::FindDevice(deviceId));
+    REPRISE_RETURN_IF_ERROR(InRange(hacType, ACL_RT_HAC_TYPE_STARS, ACL_RT_HAC_TYPE_CCU, "hacType"));
+    switch (hacType) {
+      case ACL_RT_HAC_TYPE_RDMA:
+      case ACL_RT_HAC_TYPE_DVPP:
+      case ACL_RT_HAC_TYPE_UDMA:
+      case ACL_RT_HAC_TYPE_CCU:  // engines that are not there
+        *capabilities = ACL_RT_HOST_MEM_MAP_NOT_SUPPORTED;
+        break;
+      default: *capabilities = ACL_RT_HOST_MEM_MAP_SUPPORTED;
+    }
+    return {};
+  });
+}

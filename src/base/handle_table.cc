@@ -16,6 +16,7 @@ const char* HandleKindName(uint8_t kind) noexcept {
     case HandleKind::kTaskGroup: return "task group";
     case HandleKind::kCondition: return "condition";
     case HandleKind::kBinary: return "kernel binary";
+    case HandleKind::kBinaryData: return "kernel binary in memory";
     case HandleKind::kFunction: return "kernel function";
     case HandleKind::kKernelArgs: return "kernel argument";
     case HandleKind::kNotify: return "notify";

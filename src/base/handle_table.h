@@ -60,6 +60,7 @@ enum class HandleKind : uint8_t {
   kOpAttributes,
   kOpHandle,
   kGraphDumpOption,
+  kBinaryData,
 };
 
 /// What a handle of the wrong sort looks like; for messages.

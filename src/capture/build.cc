@@ -124,6 +124,8 @@ Status AddEndTask(Model& model, Stream& stream) {
 Status EndBuild(Model& model) {
   REPRISE_RETURN_IF_ERROR(CheckBuilt(model, "aclmdlRIBuildEnd"));
   REPRISE_RETURN_IF_ERROR(CheckNotBuilt(model, "aclmdlRIBuildEnd"));
+  // Before the plan is made: it refers to the nodes as they are.
+  for (const BoundStream& bound : model.bound()) bound.stream->MakeStoredSlots();
   REPRISE_RETURN_IF_ERROR(model.SealProgram());
   model.has_end = HasEndTask(model);
   for (const BoundStream& bound : model.bound()) bound.stream->stored_sealed = true;

@@ -20,6 +20,7 @@
 #include "base/call_trace.h"
 #include "base/env.h"
 #include "base/fault.h"
+#include "device/managed_memory.h"
 #include "device/share.h"
 
 namespace reprise::device {
@@ -82,7 +83,8 @@ uint64_t MemoryRegistry::total_bytes() {
 
 void MemoryRegistry::Insert(const MemoryRange& range) { ranges_.emplace(range.begin, range); }
 
-StatusOr<void*> MemoryRegistry::AllocateDevice(int device, uint64_t bytes, uint32_t page_bytes, bool pooled) {
+StatusOr<void*> MemoryRegistry::AllocateDevice(int device, uint64_t bytes, uint32_t page_bytes, bool pooled,
+                                               bool managed) {
   {
     std::unique_lock lock(mutex_);
     const uint64_t used = used_[static_cast<size_t>(device)];
@@ -101,7 +103,8 @@ StatusOr<void*> MemoryRegistry::AllocateDevice(int device, uint64_t bytes, uint3
     return Error(207001, fmt::format("the host refused {} bytes for device {}", bytes, device));
   }
   peak_[static_cast<size_t>(device)] = std::max(peak_[static_cast<size_t>(device)], used);
-  Insert({reinterpret_cast<uintptr_t>(at), bytes, MemoryKind::kDevice, device, page_bytes, true, origin, pooled});
+  Insert(
+      {reinterpret_cast<uintptr_t>(at), bytes, MemoryKind::kDevice, device, page_bytes, true, origin, pooled, managed});
   return at;
 }
 
@@ -250,6 +253,7 @@ Status MemoryRegistry::Free(void* pointer, MemoryKind kind, bool pooled) {
     }
     range = it->second;
     RememberFreed(range);
+    if (range.managed) ManagedMemory::Get().Forget(range.begin);
     ranges_.erase(it);
     if (kind == MemoryKind::kDevice) used_[static_cast<size_t>(range.device)] -= range.bytes;
   }
@@ -356,6 +360,7 @@ size_t MemoryRegistry::FreeAllOfDevice(int device) {
           (it->second.origin == MemoryOrigin::kHeap || it->second.origin == MemoryOrigin::kMmap)) {
         used_[static_cast<size_t>(device)] -= it->second.bytes;
         freed.push_back(it->second);
+        if (it->second.managed) ManagedMemory::Get().Forget(it->first);
         it = ranges_.erase(it);
       } else {
         ++it;

@@ -38,8 +38,9 @@ struct MemoryRange {
   uint32_t page_bytes = 0;
   bool mapped = false;  ///< kRegisteredHost: has a device address
   MemoryOrigin origin = MemoryOrigin::kProgram;
-  bool pooled = false;  ///< belongs to a memory pool, which alone may free it
-  int file = -1;        ///< memory file behind an allocation that other processes share
+  bool pooled = false;   ///< belongs to a memory pool, which alone may free it
+  bool managed = false;  ///< device memory that host and device use alike; see managed_memory.h
+  int file = -1;         ///< memory file behind an allocation that other processes share
 
   bool is_host() const { return kind != MemoryKind::kDevice; }
   uintptr_t end() const { return begin + bytes; }
@@ -66,7 +67,8 @@ class MemoryRegistry {
   static MemoryRegistry& Get();
 
   /// 207001 when the device's configured memory or the host's is used up.
-  StatusOr<void*> AllocateDevice(int device, uint64_t bytes, uint32_t page_bytes, bool pooled = false);
+  StatusOr<void*> AllocateDevice(int device, uint64_t bytes, uint32_t page_bytes, bool pooled = false,
+                                 bool managed = false);
   StatusOr<void*> AllocateHost(int device, uint64_t bytes);
   /// Frees an allocation of that kind; 107000 with an explanation for any other pointer.
   Status Free(void* pointer, MemoryKind kind, bool pooled = false);

@@ -75,6 +75,11 @@ Status VirtualMemory::Release(void* begin) {
   return {};
 }
 
+bool VirtualMemory::IsReserved(const void* address) {
+  std::lock_guard lock(mutex_);
+  return Around(reinterpret_cast<uintptr_t>(address)) != nullptr;
+}
+
 VirtualMemory::Reservation* VirtualMemory::Around(uintptr_t address) {
   auto it = reservations_.upper_bound(address);
   if (it == reservations_.begin()) return nullptr;

@@ -57,6 +57,8 @@ class VirtualMemory {
   /// Address space of `bytes`, rounded up to pages; at `expected` if that is possible and not null.
   StatusOr<void*> Reserve(uint64_t bytes, void* expected);
   Status Release(void* begin);
+  /// Whether the address lies in a reservation, mapped or not.
+  bool IsReserved(const void* address);
 
   StatusOr<void*> Create(uint64_t bytes, const PhysicalProperties& properties);
   /// Drops one reference; the memory goes with the last reference and the last mapping.

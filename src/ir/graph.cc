@@ -50,19 +50,16 @@ NodeId Graph::Add(LaneId lane, const Task& task) {
 
 TaskSlot* Graph::MakeSlot(NodeId id) {
   Node& node = nodes_[id];
-  if (node.type == &kSlotTask) return static_cast<SlotPayload*>(node.payload)->slot;
+  if (IsSlot(node.type)) return static_cast<SlotPayload*>(node.payload)->slot;
   auto* place = static_cast<SlotPayload*>(arena_.Allocate(sizeof(SlotPayload)));
-  // From here on the content is the slot's, so that a failure must leave the node without it.
-  const Task content{node.type, node.payload, node.payload_bytes};
-  node.type = &kEdgeReset;
-  HeldTask* held = HeldTask::Create(content);
+  HeldTask* held = HeldTask::TakeOver({node.type, node.payload, node.payload_bytes});
   try {
     place->slot = new TaskSlot(held);
   } catch (...) {
-    held->Release();
+    held->GiveBack();
     throw;
   }
-  node.type = &kSlotTask;
+  node.type = node.type->kind == TaskKind::kRandom ? &kRandomSlotTask : &kSlotTask;
   node.payload = place;
   node.payload_bytes = sizeof(SlotPayload);
   return place->slot;

@@ -65,7 +65,8 @@ class Graph {
   /// before.
   NodeId Add(LaneId lane, const Task& task);
 
-  /// Makes the node's task replaceable while the graph runs, and returns its slot. Throws std::bad_alloc.
+  /// Makes the node's task replaceable while the graph runs, and returns its slot; for kernels and random numbers.
+  /// Throws std::bad_alloc, then the node is as before.
   TaskSlot* MakeSlot(NodeId id);
   /// Puts another task in the node's place. Throws std::bad_alloc, then the graph is as before. Not while it runs.
   void Replace(NodeId id, const Task& task);

@@ -33,16 +33,28 @@ const TaskType kSlotTask = {TaskKind::kKernel, "KERNEL_AICORE",
                             RunSlot,           [](void* payload) noexcept { SlotOf(payload).Release(); },
                             nullptr,           DescribeSlot};
 
+const TaskType kRandomSlotTask = {TaskKind::kRandom, "KERNEL_AICPU",
+                                  RunSlot,           [](void* payload) noexcept { SlotOf(payload).Release(); },
+                                  nullptr,           DescribeSlot};
+
 HeldTask* HeldTask::Create(const Task& task) {
-  void* at = FaultPoint("graph.slot") ? nullptr : std::malloc(sizeof(HeldTask) + task.payload_bytes);
-  if (at == nullptr) {
+  try {
+    return TakeOver(task);
+  } catch (...) {
     task.Destroy();
-    throw std::bad_alloc();
+    throw;
   }
+}
+
+HeldTask* HeldTask::TakeOver(const Task& task) {
+  void* at = FaultPoint("graph.slot") ? nullptr : std::malloc(sizeof(HeldTask) + task.payload_bytes);
+  if (at == nullptr) throw std::bad_alloc();
   auto* held = new (at) HeldTask(task.type);
   std::memcpy(held->payload_, task.payload, task.payload_bytes);
   return held;
 }
+
+void HeldTask::GiveBack() noexcept { std::free(this); }
 
 void HeldTask::Release() noexcept {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;

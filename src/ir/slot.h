@@ -18,6 +18,10 @@ class HeldTask {
  public:
   /// Takes the payload over; throws std::bad_alloc, then the task is destroyed.
   static HeldTask* Create(const Task& task);
+  /// The same, but a failure leaves the task with the caller.
+  static HeldTask* TakeOver(const Task& task);
+  /// Ends the object alone: the payload is the caller's again.
+  void GiveBack() noexcept;
   void Retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void Release() noexcept;
 
@@ -57,5 +61,8 @@ struct SlotPayload {
   TaskSlot* slot;
 };
 extern const TaskType kSlotTask;
+/// The same for random numbers.
+extern const TaskType kRandomSlotTask;
+inline bool IsSlot(const TaskType* type) { return type == &kSlotTask || type == &kRandomSlotTask; }
 
 }  // namespace reprise::ir

@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "base/fault.h"
+#include "device/memory.h"
 #include "runtime/dump.h"
 #include "runtime/exception.h"
 
@@ -24,8 +25,6 @@ namespace {
 
 using device::RunContext;
 using ir::RunResult;
-
-constexpr uint32_t kMaxArgsBytes = 64u << 10;
 
 struct KeyRegistry {
   std::mutex mutex;
@@ -175,9 +174,25 @@ RunResult RunKernel(RunContext& context, void* payload) {
   return RunResult::kDone;
 }
 
+// A block that never moves, behind a count: launches that differ in the kernel alone share it.
+struct alignas(16) SharedBlock {
+  std::atomic<uint32_t> references{1};
+
+  static std::byte* New(size_t bytes) {
+    auto* block = new (new std::byte[sizeof(SharedBlock) + bytes]) SharedBlock;
+    return reinterpret_cast<std::byte*>(block + 1);
+  }
+  static SharedBlock* Of(const void* args) { return static_cast<SharedBlock*>(const_cast<void*>(args)) - 1; }
+  static void Release(const void* args) noexcept {
+    SharedBlock* block = Of(args);
+    if (block->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete[] reinterpret_cast<std::byte*>(block);
+  }
+};
+static_assert(sizeof(SharedBlock) == 16 && __STDCPP_DEFAULT_NEW_ALIGNMENT__ >= 16);
+
 void DestroyKernel(void* payload) noexcept {
   auto* p = static_cast<KernelPayload*>(payload);
-  if (p->args_kind == ArgsKind::kHeap) delete[] static_cast<const std::byte*>(p->args);
+  if (p->args_kind == ArgsKind::kHeap) SharedBlock::Release(p->args);
   p->function->binary->Release();
 }
 
@@ -238,6 +253,11 @@ HandleTable<KernelBinary, HandleKind::kBinary>& KernelBinaries() {
 
 HandleTable<KernelFunction, HandleKind::kFunction>& KernelFunctions() {
   static auto* const table = new HandleTable<KernelFunction, HandleKind::kFunction>;
+  return *table;
+}
+
+HandleTable<BinaryData, HandleKind::kBinaryData>& BinaryDatas() {
+  static auto* const table = new HandleTable<BinaryData, HandleKind::kBinaryData>;
   return *table;
 }
 
@@ -342,7 +362,10 @@ StatusOr<KernelBinary*> KernelBinary::LoadData(const void* data, size_t bytes) {
 
 void KernelBinary::Unload(KernelBinary* binary) {
   KernelBinaries().Erase(binary->handle_);
-  for (auto& function : binary->functions_) KernelFunctions().Erase(function->handle);
+  {
+    std::lock_guard lock(binary->functions_mutex_);
+    for (auto& function : binary->functions_) KernelFunctions().Erase(function->handle);
+  }
   {
     std::lock_guard lock(binary->args_mutex_);
     for (auto& args : binary->args_) KernelArgsTable().Erase(args->handle);
@@ -371,6 +394,7 @@ KernelBinary::~KernelBinary() {
 
 StatusOr<KernelFunction*> KernelBinary::FindByName(const std::string& name) const {
   std::string known;
+  std::lock_guard lock(functions_mutex_);
   for (const auto& function : functions_) {
     if (function->name == name) return function.get();
     known += (known.empty() ? "" : ", ") + function->name;
@@ -383,12 +407,72 @@ StatusOr<KernelFunction*> KernelBinary::FindByName(const std::string& name) cons
 
 StatusOr<KernelFunction*> KernelBinary::FindByEntry(uint64_t entry) const {
   std::string known;
+  std::lock_guard lock(functions_mutex_);
   for (const auto& function : functions_) {
     if (entry != 0 && function->desc->entry == entry) return function.get();  // 0: has none
     known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", function->desc->entry, function->name);
   }
   return Error(507027, fmt::format("{} has no kernel with entry {}", source_, entry))
       .Hint(known.empty() ? "the file holds no host-compiled kernels" : "use one of: " + known);
+}
+
+StatusOr<KernelFunction*> KernelBinary::RegisterAlias(const std::string& kernel, const std::string& alias) {
+  std::lock_guard lock(functions_mutex_);
+  const RepriseKernelDesc* desc = nullptr;
+  KernelFunction* clash = nullptr;
+  std::string known;
+  for (const auto& function : functions_) {
+    if (function->desc->kind == REPRISE_KERNEL_AICPU) known += (known.empty() ? "" : ", ") + function->name;
+    if (function->name == kernel) desc = function->desc;
+    if (function->name == alias) clash = function.get();
+  }
+  if (known.empty()) {
+    return Error(107000, fmt::format("{} has no AI CPU kernels", source_))
+        .Culprit("parameter handle")
+        .Hint("look kernels of the cores up with aclrtBinaryGetFunction");
+  }
+  if (desc == nullptr) {
+    return Error(507027, fmt::format("{} has no kernel named {}", source_, kernel))
+        .Culprit("parameter funcName")
+        .Hint("use one of: " + known);
+  }
+  if (desc->kind != REPRISE_KERNEL_AICPU) {
+    return Error(107000, fmt::format("kernel {} of {} is no AI CPU kernel", kernel, source_))
+        .Culprit("parameter funcName")
+        .Hint("use one of: " + known);
+  }
+  if (clash != nullptr) {
+    if (clash->desc == desc) return clash;
+    return Error(507028, fmt::format("{} has another kernel named {}", source_, alias)).Culprit("parameter kernelName");
+  }
+  auto function = std::make_unique<KernelFunction>(KernelFunction{this, desc, alias, nullptr});
+  functions_.reserve(functions_.size() + 1);
+  function->handle = KernelFunctions().Insert(function.get());
+  if (function->handle == nullptr) return Error(207005, "the process has too many kernels");
+  functions_.push_back(std::move(function));
+  return functions_.back().get();
+}
+
+StatusOr<std::vector<ParamPlace>> ParamsOf(const KernelFunction& function) {
+  const RepriseKernelDesc& desc = *function.desc;
+  if (desc.param_sizes == nullptr) {
+    return Error(207000, fmt::format("kernel {} does not tell the sizes of its parameters", function.name))
+        .Culprit(fmt::format("kernel {} of {}", function.name, function.binary->source()))
+        .Hint("define it with REPRISE_KERNEL, or launch it with aclrtLaunchKernelWithHostArgs");
+  }
+  std::vector<ParamPlace> places;
+  size_t offset = 0;
+  for (uint32_t i = 0; i < desc.param_count; ++i) {
+    places.push_back({offset, desc.param_sizes[i]});
+    offset += (size_t{desc.param_sizes[i]} + 7) / 8 * 8;
+  }
+  return places;
+}
+
+void* HardwareSyncArea(int device) {
+  constexpr size_t kBytes = 64 << 10;
+  alignas(512) static std::byte areas[device::kMaxDevices][kBytes];
+  return areas[device];
 }
 
 Status WithKernelTask(KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes, const void* args,
@@ -401,6 +485,24 @@ Status WithKernelTask(KernelFunction& function, uint32_t blocks, const LaunchAtt
   return WithTask(header, args, args_bytes, take);
 }
 
+bool IsLoadedKernel(const ir::TaskType& type) { return &type == &kKernel; }
+
+Status WithChangedKernel(const void* payload, KernelFunction* function, uint32_t blocks,
+                         const std::function<Status(const ir::Task&)>& take) {
+  const auto* old = static_cast<const KernelPayload*>(payload);
+  KernelPayload header = *old;
+  if (function != nullptr) header.function = function;
+  if (blocks != 0) header.blocks = blocks;
+  if (header.function->desc->kind == REPRISE_KERNEL_AICPU) {
+    return Error(507009,
+                 fmt::format("kernel {} is an AI CPU kernel, the stored task runs on the cores", header.function->name))
+        .Culprit(fmt::format("kernel {} of {}", header.function->name, header.function->binary->source()))
+        .Hint("write the entry of a kernel of the cores into the cell");
+  }
+  if (header.args_kind == ArgsKind::kHeap) SharedBlock::Of(header.args)->references.fetch_add(1);
+  return WithTask(header, old + 1, header.args_kind == ArgsKind::kInline ? header.args_bytes : 0, take);
+}
+
 Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes,
                           const void* args, size_t args_bytes, std::span<const ArgumentPlaceholder> placeholders) {
   if (args_bytes > kMaxArgsBytes) {
@@ -409,18 +511,20 @@ Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blo
   KernelPayload header{&function, nullptr, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline};
   if (placeholders.empty()) return Submit(stream, header, args, args_bytes);
   // Slots that point into the block need a block that never moves.
-  std::unique_ptr<std::byte[]> block(new std::byte[args_bytes]);
-  std::memcpy(block.get(), args, args_bytes);
+  std::unique_ptr<std::byte, void (*)(std::byte*)> holder(SharedBlock::New(args_bytes),
+                                                          [](std::byte* unused) { SharedBlock::Release(unused); });
+  std::byte* const block = holder.get();
+  std::memcpy(block, args, args_bytes);
   for (const ArgumentPlaceholder& slot : placeholders) {
     if (uint64_t{slot.address_offset} + sizeof(void*) > args_bytes || slot.data_offset >= args_bytes) {
       return Error(107000, fmt::format("placeholder {{{}, {}}} lies outside of the {} bytes of arguments",
                                        slot.address_offset, slot.data_offset, args_bytes));
     }
-    const std::byte* data = block.get() + slot.data_offset;
-    std::memcpy(block.get() + slot.address_offset, &data, sizeof data);
+    const std::byte* data = block + slot.data_offset;
+    std::memcpy(block + slot.address_offset, &data, sizeof data);
   }
   header.args_kind = ArgsKind::kHeap;
-  header.args = block.release();
+  header.args = holder.release();
   return Submit(stream, header, nullptr, 0);
 }
 

@@ -23,6 +23,9 @@ namespace reprise::runtime {
 class KernelArgs;
 class KernelBinary;
 
+/// The longest argument block of a launch.
+constexpr uint32_t kMaxArgsBytes = 64u << 10;
+
 /// One kernel of a binary; lives as long as its binary.
 struct KernelFunction {
   KernelBinary* binary;
@@ -46,7 +49,8 @@ class KernelBinary {
   void* handle() const { return handle_; }
   StatusOr<KernelFunction*> FindByName(const std::string& name) const;
   StatusOr<KernelFunction*> FindByEntry(uint64_t entry) const;
-  /// Another name for a kernel (AI CPU registration).
+  /// Another name for an AI CPU kernel of the binary; the same pair of names gives the same function.
+  StatusOr<KernelFunction*> RegisterAlias(const std::string& kernel, const std::string& alias);
   const std::string& source() const { return source_; }
   const void* image() const { return image_.empty() ? nullptr : image_.data(); }
   size_t image_bytes() const { return image_.size(); }
@@ -65,7 +69,8 @@ class KernelBinary {
   std::string image_;
   void* library_ = nullptr;  // of dlopen
   void* handle_ = nullptr;
-  std::vector<std::unique_ptr<KernelFunction>> functions_;
+  mutable std::mutex functions_mutex_;
+  std::vector<std::unique_ptr<KernelFunction>> functions_;  // guarded by functions_mutex_; grows only
   friend Status MakeKernelArgs(KernelFunction& function, void** handle);
   std::mutex args_mutex_;
   std::vector<std::unique_ptr<KernelArgs>> args_;  // guarded by args_mutex_
@@ -73,6 +78,24 @@ class KernelBinary {
 
 HandleTable<KernelBinary, HandleKind::kBinary>& KernelBinaries();
 HandleTable<KernelFunction, HandleKind::kFunction>& KernelFunctions();
+
+/// Kernel code in host memory of the caller, which is not copied.
+struct BinaryData {
+  const void* data;
+  size_t bytes;
+  void* handle;
+};
+HandleTable<BinaryData, HandleKind::kBinaryData>& BinaryDatas();
+
+/// Offset and size of a parameter in the argument block. 207000 when the kernel does not tell its parameters.
+struct ParamPlace {
+  size_t offset;
+  size_t bytes;
+};
+StatusOr<std::vector<ParamPlace>> ParamsOf(const KernelFunction& function);
+
+/// Scratch memory in which the cores of one device meet; kernels get its address as a parameter.
+void* HardwareSyncArea(int device);
 
 /// Makes the kernels of a program known under a key; see repriseRegisterKernels.
 Status RegisterKernels(const char* key, const RepriseKernelTable* table);
@@ -97,6 +120,13 @@ struct ArgumentPlaceholder {
 Status WithKernelTask(KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes, const void* args,
                       size_t args_bytes, const std::function<Status(const ir::Task&)>& take);
 
+/// Whether tasks of the type are launches of loaded kernels of the cores (not AI CPU kernels, not operators).
+bool IsLoadedKernel(const ir::TaskType& type);
+/// Hands a task like the launch behind `payload` to `take`, which owns it: with another kernel (unless null) and
+/// another number of blocks (unless 0). 507009 for an AI CPU kernel.
+Status WithChangedKernel(const void* payload, KernelFunction* function, uint32_t blocks,
+                         const std::function<Status(const ir::Task&)>& take);
+
 /// Copies `args` (host memory) now.
 Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes,
                           const void* args, size_t args_bytes, std::span<const ArgumentPlaceholder> placeholders);
@@ -114,6 +144,7 @@ class KernelArgs {
   explicit KernelArgs(KernelFunction& function) : function_(function) {}
 
   KernelFunction& function() const { return function_; }
+  void* function_handle() const { return function_.handle; }
   StatusOr<uint32_t> Append(const void* value, size_t bytes);
   StatusOr<uint32_t> AppendPlaceholder();
   /// Host buffer behind the parameters, whose address the slot gets at launch.

@@ -191,9 +191,15 @@ double RandomValue(const RandomParam& param, ElementType type) {
 
 uint64_t RandomInteger(const RandomParam& param) { return LowBytes(param); }
 
-Status SubmitRandom(Stream& stream, const RandomRequest& request) {
+Status WithRandomTask(const RandomRequest& request, const std::function<Status(const ir::Task&)>& take) {
   RandomRequest payload = request;
-  return stream.Submit(ir::MakeTask(kRandom, payload));
+  return take(ir::MakeTask(kRandom, payload));
+}
+
+const RandomRequest& RequestOf(const void* payload) { return *static_cast<const RandomRequest*>(payload); }
+
+Status SubmitRandom(Stream& stream, const RandomRequest& request) {
+  return WithRandomTask(request, [&](const ir::Task& task) { return stream.Submit(task); });
 }
 
 }  // namespace reprise::runtime

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 
 #include "base/status.h"
 #include "runtime/reduce.h"
@@ -61,6 +62,11 @@ uint64_t RandomResultBytes(RandomFunction function, ElementType type, uint64_t c
 /// The value of a parameter; reads device memory when it is an address.
 double RandomValue(const RandomParam& param, ElementType type);
 uint64_t RandomInteger(const RandomParam& param);
+
+/// The task for those who put it elsewhere than into a stream; `take` owns it.
+Status WithRandomTask(const RandomRequest& request, const std::function<Status(const ir::Task&)>& take);
+/// What is behind the payload of a task of kind kRandom.
+const RandomRequest& RequestOf(const void* payload);
 
 /// Queues one draw; captured, every replay draws further numbers.
 Status SubmitRandom(Stream& stream, const RandomRequest& request);

@@ -94,6 +94,47 @@ void Stream::CleanStored() {
   stored_ = std::move(empty);
 }
 
+namespace {
+
+bool CanBeSlot(const ir::Node& node) {
+  return node.type->kind == ir::TaskKind::kKernel || node.type->kind == ir::TaskKind::kRandom;
+}
+
+}  // namespace
+
+StatusOr<ir::TaskSlot*> Stream::StoredSlot(uint32_t task_id) {
+  size_t tasks = 0;
+  const char* kind = nullptr;
+  {
+    std::lock_guard lock(producer_);
+    if (stored_ != nullptr) tasks = stored_->nodes().size();
+    if (task_id < tasks) {
+      const ir::Node& node = stored_->node(task_id);
+      if (CanBeSlot(node)) {
+        ir::TaskSlot* slot = stored_->MakeSlot(task_id);
+        slot->Retain();
+        return slot;
+      }
+      kind = node.type->name;
+    }
+  }
+  if (kind == nullptr) {
+    return Error(107000, fmt::format("{} has no stored task {}: it has {} of them", Describe(), task_id, tasks))
+        .Culprit("parameter taskId")
+        .Hint("ask aclrtGetThreadLastTaskId right after the task was submitted");
+  }
+  return Error(107000, fmt::format("task {} of {} is of type {}, which cannot be updated", task_id, Describe(), kind))
+      .Culprit("parameter taskId")
+      .Hint("name the task of a kernel or of aclrtRandomNumAsync");
+}
+
+void Stream::MakeStoredSlots() {
+  std::lock_guard lock(producer_);
+  for (ir::NodeId id = 0; id < stored_->nodes().size(); ++id) {
+    if (CanBeSlot(stored_->node(id))) stored_->MakeSlot(id);
+  }
+}
+
 StatusOr<Stream*> Stream::Create(Context& context, Options options) {
   const int32_t id = FaultPoint("stream") ? -1 : context.device().stream_ids().Take();
   if (id < 0) {
@@ -175,6 +216,7 @@ Status Stream::Enqueue(const ir::Task& task) {
   }
   device::SubmissionNote note(task);
   uint32_t task_id = 0;
+  ThreadState& thread = ThisThread();
   try {
     std::lock_guard lock(producer_);
     if (stored_ != nullptr) [[unlikely]] {
@@ -187,12 +229,12 @@ Status Stream::Enqueue(const ir::Task& task) {
         task.Destroy();
         return StreamIsFull(*this);
       }
-      stored_->Add(0, task);
+      thread.last_task_id = stored_->Add(0, task);  // the id for aclrtTaskUpdateAsync
+      thread.last_task_stream = handle_;
       return {};
     }
     Append(task);
     task_id = next_task_id_ - 1;
-    ThreadState& thread = ThisThread();
     if (!is_default()) thread.last_task_id = task_id;  // aclrtGetThreadLastTaskId speaks of explicit streams
     thread.last_task_stream = handle_;
   } catch (const std::bad_alloc&) {

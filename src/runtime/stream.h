@@ -117,6 +117,10 @@ class Stream final : public device::Runnable {
 
   /// Tasks of a persistent stream; null for others. Shared with the models that the stream is bound to.
   const std::shared_ptr<ir::Graph>& stored() const { return stored_; }
+  /// The slot of a stored kernel or draw of random numbers, with a reference for the caller; 107000 for other tasks.
+  StatusOr<ir::TaskSlot*> StoredSlot(uint32_t task_id);
+  /// Makes all of these replaceable: later they are part of a plan. Throws std::bad_alloc.
+  void MakeStoredSlots();
   /// Starts over with an empty store; models keep what they were built from.
   void CleanStored();
   /// The model that the stream is bound to; null when none. No more tasks are taken once it is sealed.

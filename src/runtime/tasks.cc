@@ -30,24 +30,7 @@ constexpr int64_t kParallelCopyGrain = 1 << 20;
 
 RunResult RunCopy(RunContext& context, void* payload) {
   auto* p = static_cast<CopyItem*>(payload);
-  if (p->bytes < kParallelCopyFrom) {
-    std::memmove(p->dst, p->src, p->bytes);  // partial overlap is legal here
-    return RunResult::kDone;
-  }
-  const auto* src = static_cast<const char*>(p->src);
-  const auto* dst = static_cast<const char*>(p->dst);
-  if (src + p->bytes > dst && dst + p->bytes > src) {
-    std::memmove(p->dst, p->src, p->bytes);
-    return RunResult::kDone;
-  }
-  context.scheduler().ParallelFor(
-      static_cast<int64_t>(p->bytes), kParallelCopyGrain,
-      [](void* arg, int64_t begin, int64_t end) {
-        auto* item = static_cast<CopyItem*>(arg);
-        std::memcpy(static_cast<char*>(item->dst) + begin, static_cast<const char*>(item->src) + begin,
-                    static_cast<size_t>(end - begin));
-      },
-      p);
+  CopyBytes(context, p->dst, p->src, p->bytes);
   return RunResult::kDone;
 }
 
@@ -249,6 +232,24 @@ constexpr TaskType kClosure = {
     }};
 
 }  // namespace
+
+void CopyBytes(RunContext& context, void* dst, const void* src, uint64_t bytes) {
+  const auto* from = static_cast<const char*>(src);
+  const auto* to = static_cast<const char*>(dst);
+  if (bytes < kParallelCopyFrom || (from + bytes > to && to + bytes > from)) {
+    std::memmove(dst, src, bytes);  // partial overlap is legal here
+    return;
+  }
+  CopyItem item{dst, src, bytes};
+  context.scheduler().ParallelFor(
+      static_cast<int64_t>(bytes), kParallelCopyGrain,
+      [](void* arg, int64_t begin, int64_t end) {
+        auto* whole = static_cast<CopyItem*>(arg);
+        std::memcpy(static_cast<char*>(whole->dst) + begin, static_cast<const char*>(whole->src) + begin,
+                    static_cast<size_t>(end - begin));
+      },
+      &item);
+}
 
 void Copy2d(void* dst, uint64_t dst_pitch, const void* src, uint64_t src_pitch, uint64_t width, uint64_t height) {
   auto* to = static_cast<char*>(dst);

@@ -30,6 +30,8 @@ Status SubmitCopyOfSnapshot(Stream& stream, void* dst, const void* src, uint64_t
 Status SubmitFill(Stream& stream, void* dst, uint8_t value, uint64_t bytes);
 Status SubmitFill32(Stream& stream, void* dst, uint32_t value, uint64_t count);
 
+/// The copy itself; large ones are split over idle workers.
+void CopyBytes(device::RunContext& context, void* dst, const void* src, uint64_t bytes);
 void Copy2d(void* dst, uint64_t dst_pitch, const void* src, uint64_t src_pitch, uint64_t width, uint64_t height);
 
 /// Comparisons of a value wait; the numbers are those of ACL_STREAM_WAIT_VALUE_*.

@@ -265,6 +265,48 @@ void KernelData(Sequence& s) {
 }
 
 // Notifies, pools, mappings, and what other processes could take.
+// A model that is built and updated, with what else kernels and memory have.
+void Built(Sequence& s) {
+  void* memory = nullptr;
+  TRY(aclrtMemAllocManaged(&memory, 1, ACL_RT_MEM_ATTACH_GLOBAL));
+  s.Later([=] { EXPECT_EQ(aclrtFree(memory), 0); });
+  auto* cells = static_cast<uint64_t*>(memory);  // entry, blocks, then the log of the kernel
+  cells[0] = 1;
+  cells[1] = 1;
+  cells[3] = 100;
+  aclrtBinHandle binary = nullptr;
+  TRY(aclrtBinaryLoadFromFile(KERNELS, nullptr, &binary));
+  s.Later([=] { EXPECT_EQ(aclrtBinaryUnLoad(binary), 0); });
+  aclrtFuncHandle function = nullptr;
+  TRY(aclrtBinaryGetFunction(binary, "append", &function));
+  const aclrtStream stream = MakeStream(s);
+  if (s.code() != 0) return;
+  aclrtStream stored = nullptr;
+  TRY(aclrtCreateStreamWithConfig(&stored, 0, ACL_STREAM_PERSISTENT));
+  s.Later([=] { EXPECT_EQ(aclrtDestroyStream(stored), 0); });
+  aclmdlRI model = nullptr;
+  TRY(aclmdlRIBuildBegin(&model, 0));
+  s.Later([=] { EXPECT_EQ(aclmdlRIDestroy(model), 0); });
+  TRY(aclmdlRIBindStream(model, stored, ACL_MODEL_STREAM_FLAG_HEAD));
+  struct {
+    void* log;
+    uint64_t id;
+  } args = {cells + 2, 7};
+  TRY(aclrtLaunchKernelWithHostArgs(function, 1, stored, nullptr, &args, sizeof args, nullptr, 0));
+  TRY(aclmdlRIEndTask(model, stored));
+  TRY(aclmdlRIBuildEnd(model, nullptr));
+  aclrtTaskUpdateInfo info{};
+  info.id = ACL_RT_UPDATE_AIC_AIV_TASK;
+  info.val.aicAivTaskAttr = {binary, cells, cells + 1, {}};
+  s.Later([=] { EXPECT_EQ(aclrtSynchronizeStream(stream), 0); });
+  TRY(aclrtTaskUpdateAsync(stored, 0, &info, stream));
+  TRY(aclmdlRIExecuteAsync(model, stream));
+  const aclrtMemManagedLocation host = {ACL_MEM_LOCATIONTYPE_HOST, 0};
+  TRY(aclrtMemManagedPrefetchAsync(memory, 1, host, 0, stream));
+  TRY(aclrtSynchronizeStream(stream));
+  EXPECT_EQ(cells[4], 7u);
+}
+
 void Sharing(Sequence& s) {
   const aclrtStream stream = MakeStream(s);
   void* const memory = MakeMemory(s);
@@ -337,8 +379,9 @@ struct Case {
   const char* name;
   void (*run)(Sequence&);
 };
-constexpr Case kCases[] = {{"Context", MakeContext},   {"Eager", Eager},     {"Capture", Capture},
-                           {"KernelData", KernelData}, {"Sharing", Sharing}, {"Operator", Operator}};
+constexpr Case kCases[] = {{"Context", MakeContext},   {"Eager", Eager}, {"Capture", Capture},
+                           {"KernelData", KernelData}, {"Built", Built}, {"Sharing", Sharing},
+                           {"Operator", Operator}};
 
 class Faults : public ::testing::TestWithParam<Case> {
  protected:

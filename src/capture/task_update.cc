@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "capture/task_update.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "capture/session.h"
+#include "ir/slot.h"
+#include "ir/task.h"
+
+namespace reprise::capture {
+namespace {
+
+using device::RunContext;
+using ir::RunResult;
+using runtime::Stream;
+
+constexpr const char* kApi = "aclrtTaskUpdateAsync";
+
+// A slot with the reference that the update holds.
+template <class IsRight>
+StatusOr<ir::TaskSlot*> FindSlot(Stream& stored, uint32_t task_id, Stream& stream, const char* wanted,
+                                 IsRight is_right) {
+  REPRISE_RETURN_IF_ERROR(CheckNotCapturing(stored, kApi));
+  REPRISE_RETURN_IF_ERROR(CheckNotCapturing(stream, kApi));
+  if (stored.bound_model.load() == nullptr) {
+    return Error(107005, fmt::format("{} is not bound to a model", stored.Describe()))
+        .Culprit("parameter taskStream")
+        .Hint("bind it with aclmdlRIBindStream; tasks of captured graphs have aclmdlRITaskSetParams");
+  }
+  REPRISE_ASSIGN_OR_RETURN(ir::TaskSlot * slot, stored.StoredSlot(task_id));
+  ir::HeldTask* content = slot->Acquire();
+  const bool right = is_right(content->type());
+  content->Release();
+  if (right) return slot;
+  slot->Release();
+  return Error(107000, fmt::format("task {} of {} is not {}", task_id, stored.Describe(), wanted))
+      .Culprit("parameters taskId and info->id")
+      .Hint("name a task of that sort, or pass the other id");
+}
+
+// Puts what `change` makes of the old payload into the slot.
+template <class Change>
+void Rewrite(RunContext& context, ir::TaskSlot& slot, Change change) noexcept {
+  ir::HeldTask* old = slot.Acquire();
+  try {
+    Status status = change(old->payload(), [&](const ir::Task& task) -> Status {
+      slot.Replace(ir::HeldTask::Create(task));
+      return {};
+    });
+    if (!status.ok()) context.Fail(std::move(status));
+  } catch (const std::bad_alloc&) {
+    context.Fail(Error(207005, "no memory for the new content of a stored task"));
+  }
+  old->Release();
+}
+
+struct KernelPayload {
+  ir::TaskSlot* slot;
+  KernelUpdate update;
+};
+
+RunResult RunKernelUpdate(RunContext& context, void* payload) {
+  const auto* p = static_cast<const KernelPayload*>(payload);
+  Rewrite(context, *p->slot, [&](const void* old, auto take) -> Status {
+    runtime::KernelFunction* function = nullptr;
+    uint32_t blocks = 0;
+    if (p->update.entry != nullptr) {
+      uint64_t entry;
+      std::memcpy(&entry, p->update.entry, sizeof entry);
+      REPRISE_ASSIGN_OR_RETURN(function, p->update.binary->FindByEntry(entry));
+    }
+    if (p->update.blocks != nullptr) {
+      std::memcpy(&blocks, p->update.blocks, sizeof blocks);
+      if (blocks == 0) {
+        return Error(507000, fmt::format("the new number of blocks, read from {}, is 0", fmt::ptr(p->update.blocks)))
+            .Culprit("parameter info, field blockDimAddr")
+            .Hint("write the number of blocks into the cell before the update runs");
+      }
+    }
+    return runtime::WithChangedKernel(old, function, blocks, take);
+  });
+  return RunResult::kDone;
+}
+
+constexpr ir::TaskType kKernelUpdate = {ir::TaskKind::kNop,
+                                        "NOP",
+                                        RunKernelUpdate,
+                                        [](void* payload) noexcept {
+                                          auto* p = static_cast<KernelPayload*>(payload);
+                                          if (p->update.binary != nullptr) p->update.binary->Release();
+                                          p->slot->Release();
+                                        },
+                                        nullptr,
+                                        [](const void* payload, ir::TaskInfo& info) {
+                                          const KernelUpdate& update =
+                                              static_cast<const KernelPayload*>(payload)->update;
+                                          info.name = "TaskUpdate";
+                                          if (update.entry != nullptr) info.ranges.push_back({update.entry, 8, false});
+                                          if (update.blocks != nullptr)
+                                            info.ranges.push_back({update.blocks, 4, false});
+                                        }};
+
+struct RandomPayload {
+  ir::TaskSlot* slot;
+  RandomUpdate update;
+};
+
+RunResult RunRandomUpdate(RunContext& context, void* payload) {
+  const auto* p = static_cast<const RandomPayload*>(payload);
+  Rewrite(context, *p->slot, [&](const void* old, auto take) -> Status {
+    runtime::RandomRequest request = runtime::RequestOf(old);
+    Status status = p->update.read(p->update.source, p->update.bytes, &request);
+    if (status.ok()) return runtime::WithRandomTask(request, take);
+    return Error(507000, fmt::format("the new parameters of a draw of random numbers, read from {}, are wrong: {}",
+                                     fmt::ptr(p->update.source), status.detail().what))
+        .Culprit("parameter info, field srcAddr")
+        .Hint("write complete parameters there before the update runs");
+  });
+  return RunResult::kDone;
+}
+
+constexpr ir::TaskType kRandomUpdate = {
+    ir::TaskKind::kNop,
+    "NOP",
+    RunRandomUpdate,
+    [](void* payload) noexcept { static_cast<RandomPayload*>(payload)->slot->Release(); },
+    nullptr,
+    [](const void* payload, ir::TaskInfo& info) {
+      const RandomUpdate& update = static_cast<const RandomPayload*>(payload)->update;
+      info.name = "TaskUpdate";
+      info.ranges = {{update.source, update.bytes, false}};
+    }};
+
+}  // namespace
+
+Status UpdateKernel(Stream& stored, uint32_t task_id, const KernelUpdate& update, Stream& stream) {
+  REPRISE_ASSIGN_OR_RETURN(ir::TaskSlot * slot,
+                           FindSlot(stored, task_id, stream, "a launch of a loaded kernel",
+                                    [](const ir::TaskType& type) { return runtime::IsLoadedKernel(type); }));
+  if (update.binary != nullptr) update.binary->Retain();
+  KernelPayload payload{slot, update};
+  return stream.SubmitNow(ir::MakeTask(kKernelUpdate, payload));
+}
+
+Status UpdateRandom(Stream& stored, uint32_t task_id, const RandomUpdate& update, Stream& stream) {
+  REPRISE_ASSIGN_OR_RETURN(ir::TaskSlot * slot,
+                           FindSlot(stored, task_id, stream, "a draw of random numbers",
+                                    [](const ir::TaskType& type) { return type.kind == ir::TaskKind::kRandom; }));
+  RandomPayload payload{slot, update};
+  return stream.SubmitNow(ir::MakeTask(kRandomUpdate, payload));
+}
+
+}  // namespace reprise::capture

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/managed_memory.h"
+
+#include <fmt/format.h>
+
+namespace reprise::device {
+
+ManagedMemory& ManagedMemory::Get() {
+  static auto* const memory = new ManagedMemory;  // leaked, as MemoryRegistry is
+  return *memory;
+}
+
+StatusOr<void*> ManagedMemory::Allocate(int device, uint64_t bytes) {
+  if (bytes > UINT64_MAX - kManagedGranule) {
+    return Error(207001, fmt::format("{} bytes exceed the address space", bytes));
+  }
+  const uint64_t granules = (bytes + kManagedGranule - 1) / kManagedGranule;
+  MemoryRegistry& registry = MemoryRegistry::Get();
+  REPRISE_ASSIGN_OR_RETURN(void* at, registry.AllocateDevice(device, granules * kManagedGranule,
+                                                             static_cast<uint32_t>(kManagedGranule), false, true));
+  try {
+    std::lock_guard lock(mutex_);
+    states_[reinterpret_cast<uintptr_t>(at)].resize(granules);
+  } catch (...) {
+    (void)registry.Free(at, MemoryKind::kDevice);
+    throw;
+  }
+  return at;
+}
+
+Status ManagedMemory::Check(const void* pointer, uint64_t bytes) const {
+  const MemoryRegistry& registry = MemoryRegistry::Get();
+  const auto range = registry.Find(pointer);
+  const auto at = reinterpret_cast<uintptr_t>(pointer);
+  if (range && range->managed && bytes <= range->end() - at) return {};
+  return Error(107000,
+               fmt::format("{} bytes at {} are not within one block of managed memory", bytes, fmt::ptr(pointer)))
+      .Culprit(fmt::format("{} {}", fmt::ptr(pointer), registry.Explain(pointer)))
+      .Hint("pass memory of aclrtMemAllocManaged");
+}
+
+Status ManagedMemory::Visit(const void* pointer, uint64_t bytes, const std::function<void(ManagedState&)>& visit) {
+  REPRISE_RETURN_IF_ERROR(Check(pointer, bytes));
+  const auto at = reinterpret_cast<uintptr_t>(pointer);
+  std::lock_guard lock(mutex_);
+  auto it = states_.upper_bound(at);
+  if (it == states_.begin()) return {};  // freed since
+  --it;
+  const uint64_t first = (at - it->first) / kManagedGranule;
+  const uint64_t last = (at - it->first + bytes - 1) / kManagedGranule;
+  for (uint64_t i = first; i <= last && i < it->second.size(); ++i) visit(it->second[i]);
+  return {};
+}
+
+void ManagedMemory::Forget(uintptr_t begin) noexcept {
+  std::lock_guard lock(mutex_);
+  states_.erase(begin);
+}
+
+}  // namespace reprise::device

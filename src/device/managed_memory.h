@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Managed memory: device memory that host and device use under one address. Here all memory is like that, so what is
+// advised and prefetched is only remembered, granule by granule, for those who ask.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "base/status.h"
+#include "device/memory.h"
+
+namespace reprise::device {
+
+constexpr uint64_t kManagedGranule = 2u << 20;
+
+/// The numbers of `type` are those of aclrtMemManagedLocationType; 0 is no place.
+struct ManagedPlace {
+  uint32_t type = 0;
+  int32_t id = -2;
+  bool operator==(const ManagedPlace&) const = default;
+};
+
+struct ManagedState {
+  bool read_mostly = false;
+  bool accessed_by_host = false;
+  uint64_t accessed_by = 0;  ///< one bit for each device
+  ManagedPlace preferred;
+  ManagedPlace prefetched;
+};
+static_assert(kMaxDevices <= 64, "ManagedState::accessed_by has one bit for each device");
+
+/// Threads: thread-safe.
+class ManagedMemory {
+ public:
+  static ManagedMemory& Get();
+
+  /// Rounds up to granules. Freed as any device memory.
+  StatusOr<void*> Allocate(int device, uint64_t bytes);
+  /// 107000 unless the range lies in one managed allocation.
+  Status Check(const void* pointer, uint64_t bytes) const;
+  /// The same, and calls `visit` for each granule that the range touches.
+  Status Visit(const void* pointer, uint64_t bytes, const std::function<void(ManagedState&)>& visit);
+
+  /// The allocation goes; called by MemoryRegistry under its lock.
+  void Forget(uintptr_t begin) noexcept;
+
+ private:
+  std::mutex mutex_;  // below that of MemoryRegistry
+  std::map<uintptr_t, std::vector<ManagedState>> states_;
+};
+
+}  // namespace reprise::device

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/indirect_copy.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/env.h"
+#include "device/memory.h"
+#include "ir/task.h"
+#include "runtime/tasks.h"
+
+namespace reprise::runtime {
+namespace {
+
+using device::RunContext;
+using ir::RunResult;
+
+// Tells a filled descriptor from memory that holds anything else.
+constexpr uint64_t kFilled = 0x7265702d636f7079;
+
+struct CopyDescriptor {
+  uint64_t src;
+  uint64_t dst;
+  uint64_t bytes;
+  uint64_t magic;
+};
+static_assert(sizeof(CopyDescriptor) == kCopyDescriptorBytes);
+
+Status CheckSide(const void* begin, uint64_t bytes, const char* side) {
+  static const bool check = EnvInt(EnvVar::kCheckPointers) != 0;
+  if (!check) return {};
+  const device::MemoryRegistry& memory = device::MemoryRegistry::Get();
+  auto range = memory.CheckRange(begin, bytes, side);
+  if (range.ok() && range->kind != device::MemoryKind::kPageable) return {};
+  return Error(507053, fmt::format("the {} of an indirect copy, {} of {} bytes, is no memory that the device reaches",
+                                   side, fmt::ptr(begin), bytes))
+      .Culprit(range.ok() ? fmt::format("{} {}", fmt::ptr(begin), memory.Explain(begin))
+                          : std::move(range).status().detail().what)
+      .Hint("look at who wrote the address into device memory, and whether that was ordered before the copy");
+}
+
+RunResult CopyBetween(RunContext& context, void* dst, const void* src, uint64_t bytes) {
+  Status status = CheckSide(dst, bytes, "destination");
+  if (status.ok()) status = CheckSide(src, bytes, "source");
+  if (!status.ok()) {
+    context.Fail(std::move(status));
+  } else if (dst != src) {
+    CopyBytes(context, dst, src, bytes);
+  }
+  return RunResult::kDone;
+}
+
+struct DescriptorPayload {
+  const void* descriptor;
+};
+
+RunResult RunDescriptor(RunContext& context, void* payload) {
+  const void* at = static_cast<DescriptorPayload*>(payload)->descriptor;
+  CopyDescriptor descriptor;
+  std::memcpy(&descriptor, at, sizeof descriptor);
+  if (descriptor.magic != kFilled) {
+    context.Fail(
+        Error(507053, fmt::format("the {} bytes at {} are no copy descriptor", sizeof descriptor, fmt::ptr(at)))
+            .Culprit(fmt::format("parameter desc, {}", device::MemoryRegistry::Get().Explain(at)))
+            .Hint("fill it with aclrtSetMemcpyDesc before the task runs, and let nothing else write there"));
+    return RunResult::kDone;
+  }
+  return CopyBetween(context, reinterpret_cast<void*>(descriptor.dst), reinterpret_cast<const void*>(descriptor.src),
+                     descriptor.bytes);
+}
+
+constexpr ir::TaskType kDescriptorCopy = {
+    ir::TaskKind::kCopy, "MEMCPY_ASYNC", RunDescriptor, nullptr, nullptr, [](const void* payload, ir::TaskInfo& info) {
+      info.ranges = {{static_cast<const DescriptorPayload*>(payload)->descriptor, kCopyDescriptorBytes, false}};
+    }};
+
+struct CellsPayload {
+  IndirectAddress dst;
+  IndirectAddress src;
+  uint64_t bytes;
+};
+
+Status Resolve(const IndirectAddress& from, const char* side, void** address) {
+  uintptr_t base;
+  std::memcpy(&base, from.cell, sizeof base);
+  *address = reinterpret_cast<void*>(base + from.offset);
+  if (base + from.offset >= base) return {};
+  return Error(507053,
+               fmt::format("the {} of an indirect copy, {:#x} plus {} bytes, wraps around", side, base, from.offset))
+      .Culprit(fmt::format("the cell {} that holds {:#x}", fmt::ptr(from.cell), base))
+      .Hint("write a base address into the cell before the task runs");
+}
+
+RunResult RunCells(RunContext& context, void* payload) {
+  const auto* p = static_cast<const CellsPayload*>(payload);
+  void* dst = nullptr;
+  void* src = nullptr;
+  Status status = Resolve(p->dst, "destination", &dst);
+  if (status.ok()) status = Resolve(p->src, "source", &src);
+  if (status.ok()) return CopyBetween(context, dst, src, p->bytes);
+  context.Fail(std::move(status));
+  return RunResult::kDone;
+}
+
+constexpr ir::TaskType kCellsCopy = {
+    ir::TaskKind::kCopy, "MEMCPY_ASYNC", RunCells, nullptr, nullptr, [](const void* payload, ir::TaskInfo& info) {
+      const auto* p = static_cast<const CellsPayload*>(payload);
+      info.ranges = {{p->dst.cell, sizeof(void*), false}, {p->src.cell, sizeof(void*), false}};
+    }};
+
+}  // namespace
+
+void WriteCopyDescriptor(void* descriptor, void* dst, const void* src, uint64_t bytes) {
+  const CopyDescriptor filled{reinterpret_cast<uintptr_t>(src), reinterpret_cast<uintptr_t>(dst), bytes, kFilled};
+  std::memcpy(descriptor, &filled, sizeof filled);
+}
+
+Status SubmitCopyByDescriptor(Stream& stream, const void* descriptor) {
+  DescriptorPayload payload{descriptor};
+  return stream.Submit(ir::MakeTask(kDescriptorCopy, payload));
+}
+
+Status SubmitCopyByCells(Stream& stream, IndirectAddress dst, IndirectAddress src, uint64_t bytes) {
+  CellsPayload payload{dst, src, bytes};
+  return stream.Submit(ir::MakeTask(kCellsCopy, payload));
+}
+
+}  // namespace reprise::runtime
