@@ -62,5 +62,43 @@ TEST_F(Regressions, TaskHandlesDoNotComeBack) {
   }
 }
 
+// A loop whose condition never becomes 0 ends when its stream is aborted, and keeps nobody else from working.
+TEST_F(Regressions, EndlessLoopsCanBeAborted) {
+  for (const bool forked : {false, true}) {
+    const aclrtStream s = NewStream();
+    const aclrtStream side = NewStream();
+    const aclrtStream aux = NewStream();
+    const Log log = NewLog();
+    const Log others = NewLog();
+    const aclrtEvent edge = NewEx();
+    Begin(s, kRelaxed);
+    MUST(aclrtRecordEvent(edge, s));
+    MUST(aclrtStreamWaitEvent(side, edge));
+    aclmdlRICondHandle handle = nullptr;
+    MUST(aclmdlRICondHandleCreate(ModelOf(s), 1, ACL_MODEL_RI_COND_HANDLE_ASSIGN_DEFAULT, &handle));
+    aclmdlRI body = nullptr;
+    aclmdlRICondTaskParams params = {};
+    params.handle = handle;
+    params.type = ACL_MODEL_RI_COND_TYPE_WHILE;
+    params.size = 1;
+    params.modelRIArray = &body;
+    MUST(aclmdlRIAddCondTask(params, forked ? side : s, 0));
+    MUST(aclmdlRICaptureToModelRIBegin(aux, body, kRelaxed));
+    MUST(Append(aux, log, 1));
+    MUST(aclmdlRICaptureEnd(aux, nullptr));
+    MUST(aclrtRecordEvent(edge, side));
+    MUST(aclrtStreamWaitEvent(s, edge));
+    const aclmdlRI model = End(s);
+    MUST(aclmdlRIExecuteAsync(model, s));
+    EXPECT_ACL(507046, aclrtSynchronizeStreamWithTimeout(s, 20));
+    MUST(Append(aux, others, 2));
+    Sync(aux);
+    EXPECT_THAT(others.Ids(), ElementsAre(2));
+    MUST(aclrtStreamAbort(s));
+    EXPECT_NE(aclrtSynchronizeStreamWithTimeout(s, conformance::kWaitMs), 507046);
+    DestroyModel(model);
+  }
+}
+
 }  // namespace
 }  // namespace reprise::stress
