@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -38,6 +39,9 @@ class IdPool {
   int32_t next_ = 0;
   int64_t taken_ = 0;
 };
+
+/// The physical devices that a list like "0,2" makes visible, of so many: ascending, up to the first bad entry.
+std::vector<int> ParseVisibleDevices(std::string_view list, int physical);
 
 /// Core budget of a process, a stream or a thread; 0 = not set.
 struct CoreLimits {
