@@ -32,6 +32,54 @@ constexpr uint64_t kMostMemory = uint64_t{1} << 32;  // of all segments
 constexpr uint64_t kMostAlignment = 2u << 20;
 constexpr uint64_t kPage = 4096;
 
+// Entries of the dynamic table that compilers and linkers make today. Another one is a damaged one.
+constexpr int64_t kKnownTags[] = {
+    DT_NEEDED,
+    DT_SONAME,
+    DT_RPATH,
+    DT_RUNPATH,
+    DT_INIT,
+    DT_FINI,
+    DT_INIT_ARRAY,
+    DT_STRTAB,
+    DT_INIT_ARRAYSZ,
+    DT_FINI_ARRAY,
+    DT_FINI_ARRAYSZ,
+    DT_HASH,
+    DT_GNU_HASH,
+    DT_SYMTAB,
+    DT_STRSZ,
+    DT_SYMENT,
+    DT_PLTGOT,
+    DT_PLTRELSZ,
+    DT_PLTREL,
+    DT_JMPREL,
+    DT_RELA,
+    DT_RELASZ,
+    DT_RELAENT,
+    DT_RELACOUNT,
+    DT_RELR,
+    DT_RELRSZ,
+    DT_RELRENT,
+    DT_VERNEED,
+    DT_VERNEEDNUM,
+    DT_VERSYM,
+    DT_VERDEF,
+    DT_VERDEFNUM,
+    DT_FLAGS,
+    DT_FLAGS_1,
+    DT_BIND_NOW,
+    DT_SYMBOLIC,
+    DT_DEBUG,
+    DT_TLSDESC_PLT,
+    DT_TLSDESC_GOT,
+#if defined(__aarch64__)
+    DT_AARCH64_BTI_PLT,
+    DT_AARCH64_PAC_PLT,
+    DT_AARCH64_VARIANT_PCS,
+#endif
+};
+
 // What is wrong with an image; empty when nothing is.
 using Fault = std::string;
 
@@ -43,9 +91,8 @@ class Image {
     for (const auto& check : {&Image::CheckSegments, &Image::CheckDynamic, &Image::CheckStrings}) {
       if (Fault fault = (this->*check)(header); !fault.empty()) return fault;
     }
-    if (dynamic_.empty()) return {};  // the loader says so itself
-    for (const auto& check : {&Image::CheckHash, &Image::CheckOldHash, &Image::CheckRelocations, &Image::CheckFunctions,
-                              &Image::CheckVersions}) {
+    for (const auto& check : {&Image::CheckVersions, &Image::CheckHash, &Image::CheckOldHash, &Image::CheckRelocations,
+                              &Image::CheckFunctions}) {
       if (Fault fault = (this->*check)(header); !fault.empty()) return fault;
     }
     return {};
@@ -103,6 +150,7 @@ class Image {
           segment.p_memsz > kMostMemory - segment.p_vaddr) {
         return fmt::format("segment {} has no possible size", i);
       }
+      if ((segment.p_flags & PF_R) == 0) return fmt::format("segment {} cannot be read", i);
       // The loader maps whole pages, in order, and later segments over earlier ones.
       if (segment.p_align > kMostAlignment || (segment.p_align & (segment.p_align - 1)) != 0 ||
           (segment.p_vaddr - segment.p_offset) % std::max<uint64_t>(segment.p_align, kPage) != 0) {
@@ -161,7 +209,7 @@ class Image {
   bool IsName(uint64_t offset) const { return offset < Tag(DT_STRSZ); }
 
   Fault CheckStrings(const Elf64_Ehdr&) {
-    if (dynamic_.empty()) return {};
+    if (dynamic_.empty()) return "it has no dynamic table";
     const uint64_t bytes = Tag(DT_STRSZ);
     char last = 1;
     if (bytes == 0 || Around(Tag(DT_STRTAB), bytes, true) == nullptr || !Read(Tag(DT_STRTAB) + bytes - 1, last) ||
@@ -172,11 +220,29 @@ class Image {
       if (Has(tag) && !IsName(Tag(tag))) return "a name lies outside of its names";
     }
     for (const uint64_t name : needed_) {
-      if (!IsName(name)) return "the name of a library lies outside of its names";
+      if (Name(name).empty()) return "the name of a library lies outside of its names";
     }
-    for (const int64_t tag : {DT_REL, DT_TEXTREL, DT_AUXILIARY, DT_FILTER, DT_AUDIT, DT_DEPAUDIT}) {
-      if (Has(tag)) return fmt::format("it has an entry of type {:#x}, which kernels do not need", tag);
+    for (const auto& [tag, value] : dynamic_) {
+      if (std::find(std::begin(kKnownTags), std::end(kKnownTags), tag) == std::end(kKnownTags)) {
+        return fmt::format("it has an entry of type {:#x}, which kernels do not need", tag);
+      }
     }
+    // What the loader uses together must be there together.
+    constexpr std::pair<int64_t, int64_t> kPairs[] = {{DT_RELA, DT_RELASZ},
+                                                      {DT_RELA, DT_RELAENT},
+                                                      {DT_JMPREL, DT_PLTRELSZ},
+                                                      {DT_JMPREL, DT_PLTREL},
+                                                      {DT_INIT_ARRAY, DT_INIT_ARRAYSZ},
+                                                      {DT_FINI_ARRAY, DT_FINI_ARRAYSZ},
+                                                      {DT_RELR, DT_RELRSZ},
+                                                      {DT_RELR, DT_RELRENT},
+                                                      {DT_VERNEED, DT_VERNEEDNUM},
+                                                      {DT_VERDEF, DT_VERDEFNUM}};
+    for (const auto& [one, other] : kPairs) {
+      if (Has(one) != Has(other)) return fmt::format("of its entries {:#x} and {:#x} one is missing", one, other);
+    }
+    if ((Has(DT_VERNEED) || Has(DT_VERDEF)) != Has(DT_VERSYM)) return "its versions are incomplete";
+    if (Has(DT_PLTGOT) && !MayChange(Tag(DT_PLTGOT), 24)) return "its table of addresses cannot be written";
     if ((Tag(DT_FLAGS) & DF_TEXTREL) != 0) return "it would change its own code";
     if (!Has(DT_SYMTAB) || Tag(DT_SYMENT) != sizeof(Elf64_Sym)) return "it has no table of symbols";
     return {};
@@ -191,6 +257,10 @@ class Image {
     uint16_t version = 0;
     if (Has(DT_VERSYM) && !Read(Tag(DT_VERSYM) + index * sizeof version, version)) {
       return fmt::format("the version of symbol {} lies outside of it", index);
+    }
+    if ((version & kVersionMask) > most_version_) return fmt::format("symbol {} has no such version", index);
+    if (index != 0 && symbol.st_shndx == SHN_UNDEF && ELF64_ST_VISIBILITY(symbol.st_other) != STV_DEFAULT) {
+      return fmt::format("symbol {} is hidden, and not there", index);
     }
     if (symbol.st_shndx != SHN_UNDEF && symbol.st_shndx != SHN_ABS && ELF64_ST_TYPE(symbol.st_info) != STT_TLS) {
       // Functions may be called by the loader or by us, data only by code of the file.
@@ -260,11 +330,15 @@ class Image {
       if (bytes % sizeof(Elf64_Rela) != 0 || (bytes != 0 && Around(Tag(begin), bytes, true) == nullptr)) {
         return "its relocations lie outside of it";
       }
+      // The loader takes the kind of the first ones for granted.
+      const uint64_t simple = begin == DT_RELA ? Tag(DT_RELACOUNT) : 0;
+      if (simple > bytes / sizeof(Elf64_Rela)) return "it has fewer relocations than it says";
       for (uint64_t at = 0; at < bytes; at += sizeof(Elf64_Rela)) {
         Elf64_Rela relocation;
         (void)Read(Tag(begin) + at, relocation);
         const uint32_t type = ELF64_R_TYPE(relocation.r_info);
         const auto addend = static_cast<uint64_t>(relocation.r_addend);
+        if (at / sizeof(Elf64_Rela) < simple && type != kAddsTheBase) return "its relocations are out of order";
         if (!MayChange(relocation.r_offset, type == kWritesTwoWords ? 16 : 8)) {
           return "a relocation changes what it must not";
         }
@@ -331,17 +405,29 @@ class Image {
     return {};
   }
 
+  std::string Name(uint64_t offset) const {
+    std::string name;
+    for (char c = 1; IsName(offset) && Read(Tag(DT_STRTAB) + offset, c) && c != 0; ++offset) name += c;
+    return name;
+  }
+  bool IsNeeded(uint64_t offset) const {
+    const std::string name = Name(offset);
+    return IsName(offset) &&
+           std::any_of(needed_.begin(), needed_.end(), [&](uint64_t other) { return Name(other) == name; });
+  }
+
   Fault CheckVersions(const Elf64_Ehdr&) {
     constexpr const char* kDamaged = "its versions are damaged";
     if (Has(DT_VERNEED)) {
       uint64_t at = Tag(DT_VERNEED);
       for (;;) {
         Elf64_Verneed need;
-        if (!Read(at, need) || !IsName(need.vn_file)) return kDamaged;
+        if (!Read(at, need) || !IsNeeded(need.vn_file)) return kDamaged;
         uint64_t aux = at + need.vn_aux;
         for (;;) {
           Elf64_Vernaux version;
           if (!Read(aux, version) || !IsName(version.vna_name)) return kDamaged;
+          most_version_ = std::max<uint16_t>(most_version_, version.vna_other & kVersionMask);
           if (version.vna_next == 0) break;
           aux += version.vna_next;
         }
@@ -355,6 +441,7 @@ class Image {
         Elf64_Verdef defined;
         Elf64_Verdaux name;
         if (!Read(at, defined) || !Read(at + defined.vd_aux, name) || !IsName(name.vda_name)) return kDamaged;
+        most_version_ = std::max<uint16_t>(most_version_, defined.vd_ndx & kVersionMask);
         if (defined.vd_next == 0) break;
         at += defined.vd_next;
       }
@@ -370,6 +457,8 @@ class Image {
   static constexpr uint64_t kAnySymbol = UINT64_MAX;
   std::map<uint64_t, uint64_t> changed_;  // by relocations: what they put there
   uint64_t checked_ = 0;
+  static constexpr uint16_t kVersionMask = 0x7FFF;  // the highest bit hides a version
+  uint16_t most_version_ = 1;                       // 0 and 1 stand for none
 };
 
 }  // namespace

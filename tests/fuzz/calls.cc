@@ -387,6 +387,20 @@ class Sequence {
     }
   }
 
+  // The cell of a condition goes with its model. A task that is stored for longer, in another model, must not name it.
+  static bool OutlivesTasksOf(void* condition, void* stream) {
+    const runtime::Stream* const target = runtime::Streams().Find(stream);
+    const capture::Condition* const found = capture::Conditions().Find(condition);
+    if (target == nullptr || found == nullptr || target->is_persistent()) return false;
+    aclmdlRI handle = nullptr;
+    if (aclmdlRICaptureGetInfo(stream, nullptr, &handle) != 0) return false;
+    if (handle == nullptr) return true;
+    for (const capture::Model* model = capture::Models().Find(handle); model != nullptr; model = model->parent()) {
+      if (model == found->model) return true;
+    }
+    return false;
+  }
+
   bool Idle(void* stream) { return CALL(aclrtSynchronizeStreamWithTimeout(stream, kShortMs)) != 507046; }
 
   void Step() {
@@ -502,8 +516,9 @@ class Sequence {
         }
         break;
       case 38: {
+        void* const condition = Pick(all_.conditions);
         uint64_t* cell = nullptr;
-        if (CALL(aclmdlRICondHandleGetCondPtr(Pick(all_.conditions), &cell)) == 0) {
+        if (CALL(aclmdlRICondHandleGetCondPtr(condition, &cell)) == 0 && OutlivesTasksOf(condition, stream)) {
           CALL(aclrtValueWrite(cell, in_.Byte() % 3, 0, stream));
         }
         break;
