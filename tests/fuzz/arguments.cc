@@ -30,7 +30,8 @@ aclrtStream stream = nullptr;
 }  // namespace
 
 using namespace reprise::fuzz;  // NOLINT: the two functions that libFuzzer looks for
-#define CALL(...) Checked(#__VA_ARGS__, (__VA_ARGS__))
+// Arguments in the order in which they are written, whatever the compiler: inputs mean the same everywhere.
+#define CALL(function, ...) (Ordered{#function, function, __VA_ARGS__}.result)
 #define MUST(...) Must(#__VA_ARGS__, (__VA_ARGS__))
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
@@ -71,23 +72,23 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
     void* made = nullptr;
     switch (input.Byte() % 10) {
       case 0:
-        if (lists.size() < 8 && CALL(aclrtKernelArgsInit(function, &made)) == 0) lists.push_back(made);
+        if (lists.size() < 8 && CALL(aclrtKernelArgsInit, function, &made) == 0) lists.push_back(made);
         break;
       case 1:
-        if (CALL(aclrtKernelArgsAppend(list(), value.data(), size(), &made)) == 0) params.push_back(made);
+        if (CALL(aclrtKernelArgsAppend, list(), value.data(), size(), &made) == 0) params.push_back(made);
         break;
       case 2:
-        if (CALL(aclrtKernelArgsAppendPlaceHolder(list(), &made)) == 0) params.push_back(made);
+        if (CALL(aclrtKernelArgsAppendPlaceHolder, list(), &made) == 0) params.push_back(made);
         break;
       case 3: {
         const size_t wanted = size();
-        if (CALL(aclrtKernelArgsGetPlaceHolderBuffer(list(), param(), wanted, &made)) == 0)
+        if (CALL(aclrtKernelArgsGetPlaceHolderBuffer, list(), param(), wanted, &made) == 0)
           std::memset(made, 2, wanted);
         break;
       }
-      case 4: CALL(aclrtKernelArgsParaUpdate(list(), param(), value.data(), size())); break;
-      case 5: CALL(aclrtKernelArgsFinalize(list())); break;
-      case 6: CALL(aclrtLaunchKernelWithConfig(function, input.Byte() % 4, stream, nullptr, list(), nullptr)); break;
+      case 4: CALL(aclrtKernelArgsParaUpdate, list(), param(), value.data(), size()); break;
+      case 5: CALL(aclrtKernelArgsFinalize, list()); break;
+      case 6: CALL(aclrtLaunchKernelWithConfig, function, input.Byte() % 4, stream, nullptr, list(), nullptr); break;
       default: {
         std::array<aclrtPlaceHolderInfo, 3> places{};
         for (auto& place : places) place = {input.Usual(200), input.Usual(200)};
@@ -99,13 +100,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
         aclrtLaunchKernelCfg config{attributes.data(), input.Byte() % 3u};
         const size_t wanted = size();
         std::vector<unsigned char> exact(wanted <= value.size() ? wanted : 1, 3);  // whose end the sanitizer guards
-        CALL(aclrtLaunchKernelWithHostArgs(function, input.Byte() % 4, stream, &config, exact.data(), wanted,
-                                           places.data(), input.Byte() % 4u));
+        CALL(aclrtLaunchKernelWithHostArgs, function, input.Byte() % 4, stream, &config, exact.data(), wanted,
+             places.data(), input.Byte() % 4u);
         break;
       }
     }
   }
-  (void)CALL(aclrtSynchronizeStreamWithTimeout(stream, 10'000));
+  (void)CALL(aclrtSynchronizeStreamWithTimeout, stream, 10'000);
   MUST(aclrtBinaryUnLoad(own));
   return 0;
 }

@@ -31,7 +31,9 @@
 namespace reprise::fuzz {
 namespace {
 
-#define CALL(...) Checked(#__VA_ARGS__, (__VA_ARGS__))
+// Arguments in the order in which they are written, whatever the compiler: inputs mean the same everywhere.
+#define CALL(function, ...) (Ordered{#function, function, __VA_ARGS__}.result)
+#define CHECKED(...) Checked(#__VA_ARGS__, (__VA_ARGS__))
 #define MUST(...) Must(#__VA_ARGS__, (__VA_ARGS__))
 
 constexpr size_t kCells = 512;  // of 64 bits, in device memory
@@ -96,7 +98,7 @@ class Sequence {
   template <class Function>
   static void Make(std::vector<void*>& pool, Function make) {
     void* made = nullptr;
-    if (CALL(make(&made)) == 0) pool.push_back(made);
+    if (CHECKED(make(&made)) == 0) pool.push_back(made);
   }
   void MakeEvent(uint32_t flags) {
     Make(all_.events, [&](void** event) { return aclrtCreateEventExWithFlag(event, flags); });
@@ -173,13 +175,13 @@ class Sequence {
       // A placeholder over the address of a cell would send the kernel to the argument block: only where it is refused,
       // or a number.
       const bool placed = how < 40 && (kernel != 2) && places[0].addrOffset >= 24;
-      CALL(aclrtLaunchKernelWithHostArgs(function, blocks, stream, config, arguments.slots, bytes,
-                                         placed ? places : nullptr, placed ? 1 : 0));
+      CALL(aclrtLaunchKernelWithHostArgs, function, blocks, stream, config, arguments.slots, bytes,
+           placed ? places : nullptr, placed ? 1 : 0);
       return;
     }
     // Zeros in device memory: the kernel that fails with its argument succeeds.
     uint64_t* const at = cells_ + 128 + how % 8;
-    CALL(aclrtLaunchKernelV2(kernels[2], blocks, at, 8, config, stream));
+    CALL(aclrtLaunchKernelV2, kernels[2], blocks, at, 8, config, stream);
   }
 
   void AddCondition() {
@@ -190,7 +192,7 @@ class Sequence {
     const uint8_t size = in_.Byte();
     params.size = size < 250 ? size % 4 : 0xFFFFFFFFu;
     params.modelRIArray = size == 249 ? nullptr : bodies;
-    if (CALL(aclmdlRIAddCondTask(params, Pick(all_.streams), in_.Byte() < 250 ? 0 : 1)) != 0) return;
+    if (CALL(aclmdlRIAddCondTask, params, Pick(all_.streams), in_.Byte() < 250 ? 0 : 1) != 0) return;
     for (uint32_t i = 0; i < params.size; ++i) all_.models.push_back(bodies[i]);
   }
 
@@ -217,17 +219,17 @@ class Sequence {
       case ACL_MODEL_RI_TASK_VALUE_WAIT: params.valueWaitTaskParams = {Address(), in_.Byte(), in_.Usual(4)}; break;
       default: break;
     }
-    CALL(aclmdlRITaskSetParams(Pick(all_.tasks), in_.Byte() < 250 ? &params : nullptr));
+    CALL(aclmdlRITaskSetParams, Pick(all_.tasks), in_.Byte() < 250 ? &params : nullptr);
   }
 
   void Introspect() {
     uint32_t count = in_.Byte() % 8;
     void* found[8] = {};
     if (in_.Byte() % 2 == 0) {
-      if (CALL(aclmdlRIGetStreams(Pick(all_.models), found, &count)) != 0) return;
+      if (CALL(aclmdlRIGetStreams, Pick(all_.models), found, &count) != 0) return;
       for (uint32_t i = 0; i < count && i < 8; ++i) all_.lanes.push_back(found[i]);
     } else {
-      if (CALL(aclmdlRIGetTasksByStream(Pick(all_.lanes), found, &count)) != 0) return;
+      if (CALL(aclmdlRIGetTasksByStream, Pick(all_.lanes), found, &count) != 0) return;
       for (uint32_t i = 0; i < count && i < 8; ++i) all_.tasks.push_back(found[i]);
     }
   }
@@ -239,13 +241,13 @@ class Sequence {
     aclmdlRITaskParams params = {};
     aclrtLaunchKernelAttrValue value = {};
     switch (in_.Byte() % 5) {
-      case 0: CALL(aclmdlRITaskGetType(task, &type)); break;
-      case 1: CALL(aclmdlRITaskGetSeqId(task, &id)); break;
-      case 2: CALL(aclmdlRITaskGetParams(task, &params)); break;
+      case 0: CALL(aclmdlRITaskGetType, task, &type); break;
+      case 1: CALL(aclmdlRITaskGetSeqId, task, &id); break;
+      case 2: CALL(aclmdlRITaskGetParams, task, &params); break;
       case 3:
-        CALL(aclmdlRIKernelTaskGetAttribute(task, static_cast<aclrtLaunchKernelAttrId>(in_.Usual(16)), &value));
+        CALL(aclmdlRIKernelTaskGetAttribute, task, static_cast<aclrtLaunchKernelAttrId>(in_.Usual(16)), &value);
         break;
-      default: CALL(aclmdlRITaskDisable(task)); break;
+      default: CALL(aclmdlRITaskDisable, task); break;
     }
   }
 
@@ -254,12 +256,12 @@ class Sequence {
     char name[512];
     uint32_t id = 0;
     switch (in_.Byte() % 6) {
-      case 0: CALL(aclmdlRISetName(model, in_.Text(in_.Byte()).c_str())); break;
-      case 1: CALL(aclmdlRIGetName(model, in_.Byte() < 128 ? sizeof name : in_.Byte(), name)); break;
-      case 2: CALL(aclmdlRIGetId(model, &id)); break;
-      case 3: CALL(aclmdlRIDebugJsonPrint(model, in_.Byte() < 250 ? "/dev/null" : "/", in_.Usual(2))); break;
-      case 4: CALL(aclmdlRIDestroyRegisterCallback(model, OnDestroy, nullptr)); break;
-      default: CALL(aclmdlRIDestroyUnregisterCallback(model, OnDestroy)); break;
+      case 0: CALL(aclmdlRISetName, model, in_.Text(in_.Byte()).c_str()); break;
+      case 1: CALL(aclmdlRIGetName, model, in_.Byte() < 128 ? sizeof name : in_.Byte(), name); break;
+      case 2: CALL(aclmdlRIGetId, model, &id); break;
+      case 3: CALL(aclmdlRIDebugJsonPrint, model, in_.Byte() < 250 ? "/dev/null" : "/", in_.Usual(2)); break;
+      case 4: CALL(aclmdlRIDestroyRegisterCallback, model, OnDestroy, nullptr); break;
+      default: CALL(aclmdlRIDestroyUnregisterCallback, model, OnDestroy); break;
     }
   }
 
@@ -268,10 +270,10 @@ class Sequence {
     void* const stream = Pick(all_.streams);
     switch (in_.Byte() % 6) {
       case 0: Make(all_.models, [&](void** made) { return aclmdlRIBuildBegin(made, in_.Usual(1)); }); break;
-      case 1: CALL(aclmdlRIBindStream(model, stream, in_.Usual(2))); break;
-      case 2: CALL(aclmdlRIUnbindStream(model, stream)); break;
-      case 3: CALL(aclmdlRIEndTask(model, stream)); break;
-      case 4: CALL(aclmdlRIBuildEnd(model, nullptr)); break;
+      case 1: CALL(aclmdlRIBindStream, model, stream, in_.Usual(2)); break;
+      case 2: CALL(aclmdlRIUnbindStream, model, stream); break;
+      case 3: CALL(aclmdlRIEndTask, model, stream); break;
+      case 4: CALL(aclmdlRIBuildEnd, model, nullptr); break;
       default:
         Make(all_.streams, [&](void** made) { return aclrtCreateStreamWithConfig(made, 0, ACL_STREAM_PERSISTENT); });
         break;
@@ -282,21 +284,21 @@ class Sequence {
     void* const stream = Pick(all_.streams);
     switch (in_.Byte() % 7) {
       case 0: Make(all_.labels, aclrtCreateLabel); break;
-      case 1: CALL(aclrtSetLabel(Pick(all_.labels), stream)); break;
+      case 1: CALL(aclrtSetLabel, Pick(all_.labels), stream); break;
       case 2: {
         void* labels[3] = {Pick(all_.labels), Pick(all_.labels), Pick(all_.labels)};
         Make(all_.lists, [&](void** list) { return aclrtCreateLabelList(labels, 1 + in_.Byte() % 3, list); });
         break;
       }
-      case 3: CALL(aclrtSwitchLabelByIndex(Address(), in_.Usual(4), Pick(all_.lists), stream)); break;
-      case 4: CALL(aclrtActiveStream(Pick(all_.streams), stream)); break;
+      case 3: CALL(aclrtSwitchLabelByIndex, Address(), in_.Usual(4), Pick(all_.lists), stream); break;
+      case 4: CALL(aclrtActiveStream, Pick(all_.streams), stream); break;
       case 5:
-        CALL(aclrtSwitchStream(Address(), static_cast<aclrtCondition>(in_.Usual(6)), Address(),
-                               static_cast<aclrtCompareDataType>(in_.Usual(2)), Pick(all_.streams),
-                               in_.Byte() < 128 ? nullptr : Pick(all_.streams), stream));
+        CALL(aclrtSwitchStream, Address(), static_cast<aclrtCondition>(in_.Usual(6)), Address(),
+             static_cast<aclrtCompareDataType>(in_.Usual(2)), Pick(all_.streams),
+             in_.Byte() < 128 ? nullptr : Pick(all_.streams), stream);
         break;
       default:
-        CALL(in_.Byte() % 2 == 0 ? aclrtDestroyLabel(Pick(all_.labels)) : aclrtDestroyLabelList(Pick(all_.lists)));
+        CHECKED(in_.Byte() % 2 == 0 ? aclrtDestroyLabel(Pick(all_.labels)) : aclrtDestroyLabelList(Pick(all_.lists)));
     }
   }
 
@@ -304,13 +306,13 @@ class Sequence {
     void* const stream = Pick(all_.streams);
     switch (in_.Byte() % 8) {
       case 0: Make(all_.notifies, [](void** made) { return aclrtCreateNotify(made, ACL_NOTIFY_DEFAULT); }); break;
-      case 1: CALL(aclrtRecordNotify(Pick(all_.notifies), stream)); break;
-      case 2: CALL(aclrtWaitAndResetNotify(Pick(all_.notifies), stream, in_.Usual(2))); break;
-      case 3: CALL(aclrtDestroyNotify(Pick(all_.notifies))); break;
+      case 1: CALL(aclrtRecordNotify, Pick(all_.notifies), stream); break;
+      case 2: CALL(aclrtWaitAndResetNotify, Pick(all_.notifies), stream, in_.Usual(2)); break;
+      case 3: CALL(aclrtDestroyNotify, Pick(all_.notifies)); break;
       case 4: Make(all_.counters, [](void** made) { return aclrtCntNotifyCreate(made, 0); }); break;
       case 5: {
         aclrtCntNotifyRecordInfo info = {static_cast<aclrtCntNotifyRecordMode>(in_.Usual(4)), in_.Byte()};
-        CALL(aclrtCntNotifyRecord(Pick(all_.counters), stream, &info));
+        CALL(aclrtCntNotifyRecord, Pick(all_.counters), stream, &info);
         break;
       }
       case 6: {
@@ -319,10 +321,10 @@ class Sequence {
         info.value = in_.Byte();
         info.timeout = in_.Usual(2);
         info.isClear = in_.Byte() % 3;
-        CALL(aclrtCntNotifyWaitWithTimeout(Pick(all_.counters), stream, &info));
+        CALL(aclrtCntNotifyWaitWithTimeout, Pick(all_.counters), stream, &info);
         break;
       }
-      default: CALL(aclrtCntNotifyDestroy(Pick(all_.counters))); break;
+      default: CALL(aclrtCntNotifyDestroy, Pick(all_.counters)); break;
     }
   }
 
@@ -331,12 +333,12 @@ class Sequence {
     void* block = nullptr;
     switch (in_.Byte() % 8) {
       case 0:
-        CALL(aclrtMemcpyAsync(Address(), Bytes(), Address(), Bytes(), ACL_MEMCPY_DEVICE_TO_DEVICE, stream));
+        CALL(aclrtMemcpyAsync, Address(), Bytes(), Address(), Bytes(), ACL_MEMCPY_DEVICE_TO_DEVICE, stream);
         break;
-      case 1: CALL(aclrtMemcpyAsync(Address(), Bytes(), pinned_, in_.Byte(), ACL_MEMCPY_HOST_TO_DEVICE, stream)); break;
-      case 2: CALL(aclrtMemcpy(pinned_, 4096, Address(), in_.Byte(), ACL_MEMCPY_DEVICE_TO_HOST)); break;
-      case 3: CALL(aclrtMemsetAsync(Address(), Bytes(), in_.Byte(), Bytes(), stream)); break;
-      case 4: CALL(aclrtMemset(Cell(), 8, in_.Byte(), 8)); break;
+      case 1: CALL(aclrtMemcpyAsync, Address(), Bytes(), pinned_, in_.Byte(), ACL_MEMCPY_HOST_TO_DEVICE, stream); break;
+      case 2: CALL(aclrtMemcpy, pinned_, 4096, Address(), in_.Byte(), ACL_MEMCPY_DEVICE_TO_HOST); break;
+      case 3: CALL(aclrtMemsetAsync, Address(), Bytes(), in_.Byte(), Bytes(), stream); break;
+      case 4: CALL(aclrtMemset, Cell(), 8, in_.Byte(), 8); break;
       case 5: {
         aclrtMemPoolProps props{};
         props.location.type = ACL_MEM_LOCATION_TYPE_DEVICE;
@@ -344,11 +346,11 @@ class Sequence {
         break;
       }
       case 6:
-        if (CALL(aclrtMemPoolMallocAsync(&block, 1 + in_.Byte(), Pick(all_.pools), stream)) == 0) {
+        if (CALL(aclrtMemPoolMallocAsync, &block, 1 + in_.Byte(), Pick(all_.pools), stream) == 0) {
           all_.blocks.push_back(block);
         }
         break;
-      default: CALL(aclrtMemPoolFreeAsync(Pick(all_.blocks), stream)); break;
+      default: CALL(aclrtMemPoolFreeAsync, Pick(all_.blocks), stream); break;
     }
   }
 
@@ -359,14 +361,14 @@ class Sequence {
           Make(all_.contexts, [](void** made) { return aclrtCreateContext(made, 0); });
         }
         break;
-      case 1: CALL(aclrtSetCurrentContext(Pick(all_.contexts))); break;
+      case 1: CALL(aclrtSetCurrentContext, Pick(all_.contexts)); break;
       case 2: {
         AbortAll();
         void* const context = Pick(all_.contexts);
-        if (context != home) CALL(aclrtDestroyContext(context));
+        if (context != home) CALL(aclrtDestroyContext, context);
         break;
       }
-      default: CALL(aclrtSetCurrentContext(all_.contexts[0])); break;
+      default: CALL(aclrtSetCurrentContext, all_.contexts[0]); break;
     }
   }
 
@@ -401,7 +403,7 @@ class Sequence {
     return false;
   }
 
-  bool Idle(void* stream) { return CALL(aclrtSynchronizeStreamWithTimeout(stream, kShortMs)) != 507046; }
+  bool Idle(void* stream) { return CALL(aclrtSynchronizeStreamWithTimeout, stream, kShortMs) != 507046; }
 
   void Step() {
     void* const stream = Pick(all_.streams);
@@ -411,13 +413,14 @@ class Sequence {
     switch (in_.Byte() % 40) {
       case 0:
         if (all_.streams.size() < 12) {
-          Make(all_.streams,
-               [&](void** made) { return aclrtCreateStreamWithConfig(made, in_.Usual(8), in_.Usual(4)); });
+          const uint32_t priority = in_.Usual(8);
+          const uint32_t flags = in_.Usual(4);
+          Make(all_.streams, [&](void** made) { return aclrtCreateStreamWithConfig(made, priority, flags); });
         }
         break;
-      case 1: CALL(aclrtDestroyStreamForce(stream)); break;
+      case 1: CALL(aclrtDestroyStreamForce, stream); break;
       case 2:
-        if (Idle(stream)) CALL(aclrtDestroyStream(stream));
+        if (Idle(stream)) CALL(aclrtDestroyStream, stream);
         break;
       case 3:
         if (all_.events.size() < 12) {
@@ -429,71 +432,71 @@ class Sequence {
           }
         }
         break;
-      case 4: CALL(aclrtDestroyEvent(event)); break;
+      case 4: CALL(aclrtDestroyEvent, event); break;
       case 5:
-      case 6: CALL(aclrtRecordEvent(event, stream)); break;
+      case 6: CALL(aclrtRecordEvent, event, stream); break;
       case 7:
-      case 8: CALL(aclrtStreamWaitEvent(stream, event)); break;
-      case 9: CALL(aclrtResetEvent(event, stream)); break;
-      case 10: CALL(aclrtRecordEventWithFlag(event, stream, in_.Usual(2))); break;
-      case 11: CALL(aclrtStreamWaitEventWithFlag(stream, event, in_.Usual(1), in_.Usual(2))); break;
+      case 8: CALL(aclrtStreamWaitEvent, stream, event); break;
+      case 9: CALL(aclrtResetEvent, event, stream); break;
+      case 10: CALL(aclrtRecordEventWithFlag, event, stream, in_.Usual(2)); break;
+      case 11: CALL(aclrtStreamWaitEventWithFlag, stream, event, in_.Usual(1), in_.Usual(2)); break;
       case 12: {
         aclrtEventRecordedStatus status{};
-        CALL(in_.Byte() % 2 == 0 ? aclrtQueryEventStatus(event, &status)
-                                 : aclrtSynchronizeEventWithTimeout(event, kShortMs));
+        CHECKED(in_.Byte() % 2 == 0 ? aclrtQueryEventStatus(event, &status)
+                                    : aclrtSynchronizeEventWithTimeout(event, kShortMs));
         break;
       }
-      case 13: CALL(aclrtSynchronizeStreamWithTimeout(stream, kShortMs)); break;
+      case 13: CALL(aclrtSynchronizeStreamWithTimeout, stream, kShortMs); break;
       case 14: {
         aclrtStreamStatus status{};
-        CALL(in_.Byte() % 2 == 0 ? aclrtStreamQuery(stream, &status) : aclrtSynchronizeDeviceWithTimeout(kShortMs));
+        CHECKED(in_.Byte() % 2 == 0 ? aclrtStreamQuery(stream, &status) : aclrtSynchronizeDeviceWithTimeout(kShortMs));
         break;
       }
       case 15:
       case 16: LaunchKernel(); break;
       case 17: Memory(); break;
-      case 18: CALL(aclrtValueWrite(Address(), in_.Byte(), in_.Usual(1), stream)); break;
-      case 19: CALL(aclrtValueWait(Address(), in_.Byte(), in_.Usual(4), stream)); break;
-      case 20: CALL(aclrtLaunchHostFunc(stream, in_.Byte() < 250 ? OnHost : nullptr, nullptr)); break;
+      case 18: CALL(aclrtValueWrite, Address(), in_.Byte(), in_.Usual(1), stream); break;
+      case 19: CALL(aclrtValueWait, Address(), in_.Byte(), in_.Usual(4), stream); break;
+      case 20: CALL(aclrtLaunchHostFunc, stream, in_.Byte() < 250 ? OnHost : nullptr, nullptr); break;
       case 21:
-      case 22: CALL(aclmdlRICaptureBegin(stream, Mode())); break;
+      case 22: CALL(aclmdlRICaptureBegin, stream, Mode()); break;
       case 23:
       case 24:
-        if (CALL(aclmdlRICaptureEnd(stream, &model)) == 0 && model != nullptr) all_.models.push_back(model);
+        if (CALL(aclmdlRICaptureEnd, stream, &model) == 0 && model != nullptr) all_.models.push_back(model);
         break;
       case 25: {
         aclmdlRICaptureStatus status{};
-        if (CALL(aclmdlRICaptureGetInfo(stream, &status, &model)) == 0 && model != nullptr) {
+        if (CALL(aclmdlRICaptureGetInfo, stream, &status, &model) == 0 && model != nullptr) {
           all_.models.push_back(model);
         }
         break;
       }
       case 26: {
         aclmdlRICaptureMode mode = Mode();
-        CALL(aclmdlRICaptureThreadExchangeMode(&mode));
+        CALL(aclmdlRICaptureThreadExchangeMode, &mode);
         break;
       }
-      case 27: CALL(aclmdlRICaptureToModelRIBegin(stream, Pick(all_.models), Mode())); break;
-      case 28: CALL(aclmdlRICaptureTaskGrpBegin(stream)); break;
+      case 27: CALL(aclmdlRICaptureToModelRIBegin, stream, Pick(all_.models), Mode()); break;
+      case 28: CALL(aclmdlRICaptureTaskGrpBegin, stream); break;
       case 29:
-        if (CALL(aclmdlRICaptureTaskGrpEnd(stream, &handle)) == 0) all_.groups.push_back(handle);
+        if (CALL(aclmdlRICaptureTaskGrpEnd, stream, &handle) == 0) all_.groups.push_back(handle);
         break;
-      case 30: CALL(aclmdlRICaptureTaskUpdateBegin(stream, Pick(all_.groups))); break;
-      case 31: CALL(aclmdlRICaptureTaskUpdateEnd(stream)); break;
+      case 30: CALL(aclmdlRICaptureTaskUpdateBegin, stream, Pick(all_.groups)); break;
+      case 31: CALL(aclmdlRICaptureTaskUpdateEnd, stream); break;
       case 32: BuildModel(); break;
       case 33:
         if (in_.Byte() % 4 != 0) {
-          CALL(aclmdlRIExecuteAsync(Pick(all_.models), stream));
-        } else if (CALL(aclmdlRIExecute(Pick(all_.models), kShortMs)) == 507046) {
+          CALL(aclmdlRIExecuteAsync, Pick(all_.models), stream);
+        } else if (CALL(aclmdlRIExecute, Pick(all_.models), kShortMs) == 507046) {
           AbortAll();
         }
         break;
       case 34:
         if (in_.Byte() % 4 == 0) {
-          CALL(aclmdlRIAbort(Pick(all_.models)));
+          CALL(aclmdlRIAbort, Pick(all_.models));
         } else {
           AbortAll();
-          CALL(aclmdlRIDestroy(Pick(all_.models)));
+          CALL(aclmdlRIDestroy, Pick(all_.models));
         }
         break;
       case 35:
@@ -504,13 +507,13 @@ class Sequence {
           default: AskModel(); break;
         }
         break;
-      case 36: CALL(aclmdlRIUpdate(Pick(all_.models))); break;
+      case 36: CALL(aclmdlRIUpdate, Pick(all_.models)); break;
       case 37:
         if (in_.Byte() % 2 == 0) {
-          Make(all_.conditions, [&](void** made) {
-            return aclmdlRICondHandleCreate(Pick(all_.models), in_.Usual(3),
-                                            static_cast<aclmdlRICondHandleFlag>(in_.Usual(2)), made);
-          });
+          void* const of = Pick(all_.models);
+          const uint32_t value = in_.Usual(3);
+          const auto flag = static_cast<aclmdlRICondHandleFlag>(in_.Usual(2));
+          Make(all_.conditions, [&](void** made) { return aclmdlRICondHandleCreate(of, value, flag, made); });
         } else {
           AddCondition();
         }
@@ -518,8 +521,8 @@ class Sequence {
       case 38: {
         void* const condition = Pick(all_.conditions);
         uint64_t* cell = nullptr;
-        if (CALL(aclmdlRICondHandleGetCondPtr(condition, &cell)) == 0 && OutlivesTasksOf(condition, stream)) {
-          CALL(aclrtValueWrite(cell, in_.Byte() % 3, 0, stream));
+        if (CALL(aclmdlRICondHandleGetCondPtr, condition, &cell) == 0 && OutlivesTasksOf(condition, stream)) {
+          CALL(aclrtValueWrite, cell, in_.Byte() % 3, 0, stream);
         }
         break;
       }
@@ -528,8 +531,8 @@ class Sequence {
           case 0: Steer(); break;
           case 1: Notify(); break;
           case 2: Contexts(); break;
-          case 3: CALL(aclrtSetStreamFailureMode(stream, in_.Usual(2))); break;
-          case 4: CALL(in_.Byte() % 2 == 0 ? aclrtStreamAbort(stream) : aclrtStreamStop(stream)); break;
+          case 3: CALL(aclrtSetStreamFailureMode, stream, in_.Usual(2)); break;
+          case 4: CHECKED(in_.Byte() % 2 == 0 ? aclrtStreamAbort(stream) : aclrtStreamStop(stream)); break;
           default: (void)aclrtGetLastError(ACL_RT_THREAD_LEVEL); break;
         }
         break;

@@ -36,6 +36,14 @@ inline int Checked(const char* call, int got) {
   return got;
 }
 
+/// A call whose arguments are evaluated from left to right, as only braces promise.
+struct Ordered {
+  template <class Function, class... Arguments>
+  Ordered(const char* name, Function function, Arguments... arguments)
+      : result(Checked(name, function(arguments...))) {}
+  int result;
+};
+
 /// For steps that no input may spoil.
 inline void Must(const char* call, int got) {
   if (got == 0) return;

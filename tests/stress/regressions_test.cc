@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Faults that random programs and races have found, as short as they come.
+#include <chrono>
+
 #include "../conformance/fixture.h"
 
 namespace reprise::stress {
@@ -98,6 +100,26 @@ TEST_F(Regressions, EndlessLoopsCanBeAborted) {
     EXPECT_NE(aclrtSynchronizeStreamWithTimeout(s, conformance::kWaitMs), 507046);
     DestroyModel(model);
   }
+}
+
+// The teardown of a context is patient with streams that wait for something: with all of them at once, not in turn.
+TEST_F(Regressions, TeardownIsPatientOnce) {
+  const auto start = std::chrono::steady_clock::now();
+  aclrtContext before = nullptr;
+  aclrtContext own = nullptr;
+  MUST(aclrtGetCurrentContext(&before));
+  MUST(aclrtCreateContext(&own, 0));
+  aclrtEvent never = nullptr;
+  MUST(aclrtCreateEventWithFlag(&never, ACL_EVENT_EXTERNAL));
+  for (int i = 0; i < 3; ++i) {
+    aclrtStream stream = nullptr;
+    MUST(aclrtCreateStream(&stream));
+    MUST(aclrtStreamWaitEvent(stream, never));
+  }
+  MUST(aclrtDestroyContext(own));
+  MUST(aclrtSetCurrentContext(before));
+  MUST(aclrtDestroyEvent(never));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(18));
 }
 
 }  // namespace
