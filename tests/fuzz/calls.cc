@@ -265,12 +265,17 @@ class Sequence {
     }
   }
 
+  uint32_t BindFlag() {
+    const uint8_t byte = in_.Byte();
+    return byte < 120 ? ACL_MODEL_STREAM_FLAG_HEAD : byte < 240 ? ACL_MODEL_STREAM_FLAG_DEFAULT : byte;
+  }
+
   void BuildModel() {
     void* const model = Pick(all_.models);
     void* const stream = Pick(all_.streams);
     switch (in_.Byte() % 6) {
       case 0: Make(all_.models, [&](void** made) { return aclmdlRIBuildBegin(made, in_.Usual(1)); }); break;
-      case 1: CALL(aclmdlRIBindStream, model, stream, in_.Usual(2)); break;
+      case 1: CALL(aclmdlRIBindStream, model, stream, BindFlag()); break;
       case 2: CALL(aclmdlRIUnbindStream, model, stream); break;
       case 3: CALL(aclmdlRIEndTask, model, stream); break;
       case 4: CALL(aclmdlRIBuildEnd, model, nullptr); break;
