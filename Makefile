@@ -6,6 +6,7 @@
 #   make test PRESETS=release one of these rows (release, asan, tsan; debug too)
 #   make conformance          which items of the specification are covered and pass
 #   make bench                benchmarks, as a table
+#   make fuzz                 clang's libFuzzer on sequences of calls and on everything that reads input; FUZZ_SECONDS=60
 #   make lint                 format, layers, generated files, clang-tidy
 #   make install PREFIX=DIR   a toolkit tree: include/, lib64/, set_env.sh
 SHELL := /bin/bash
@@ -14,7 +15,7 @@ PREFIX ?= $(CURDIR)/prefix
 JOBS ?= $(shell nproc)
 PRESETS ?= release asan tsan
 
-.PHONY: demo test conformance bench lint format install deps dev-deps clean
+.PHONY: demo test conformance bench fuzz lint format install deps dev-deps clean
 
 demo: deps
 	@scripts/demo.sh "$(CURDIR)/build/demo"
@@ -30,6 +31,10 @@ conformance: deps
 
 bench: deps
 	@scripts/bench.sh
+
+fuzz:
+	@scripts/deps.sh build fuzz
+	@scripts/fuzz.sh
 
 lint: dev-deps
 	@scripts/lint.sh

@@ -40,11 +40,12 @@ if(REPRISE_SANITIZE)
   target_compile_options(reprise_build_flags INTERFACE -fsanitize=${REPRISE_SANITIZE} -fno-omit-frame-pointer
                                                        -fno-sanitize-recover=undefined
                                                        # C callers pass any number for an enum; we check it and refuse.
-                                                       $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=enum>
-                                                       # GCC sees false paths through instrumented code.
-                                                       -Wno-maybe-uninitialized
-                                                       # Fences: the data behind ours is atomic, see HACKING.md.
-                                                       -Wno-tsan)
+                                                       $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=enum>)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    target_compile_options(reprise_build_flags INTERFACE
+      -Wno-maybe-uninitialized  # GCC sees false paths through instrumented code.
+      -Wno-tsan)                # Fences: the data behind ours is atomic, see HACKING.md.
+  endif()
   target_link_options(reprise_build_flags INTERFACE -fsanitize=${REPRISE_SANITIZE})
 endif()
 target_include_directories(reprise_build_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)

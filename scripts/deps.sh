@@ -6,6 +6,7 @@ set -euo pipefail
 declare -A packages=(
   [build]="g++ cmake ninja-build make python3 libgtest-dev libgmock-dev libfmt-dev nlohmann-json3-dev libhwy-dev"
   [lint]="clang-format clang-tidy"
+  [fuzz]="clang-14 libclang-rt-14-dev llvm-14"  # compiler; libFuzzer and sanitizers; names in stack traces
 )
 
 missing=()

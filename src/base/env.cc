@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/env.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>
@@ -20,17 +21,6 @@ constexpr Row kRows[] = {
 };
 constexpr size_t kCount = std::size(kRows);
 
-int64_t ParseInt(const std::string& text, std::string* rest) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc()) {
-    *rest = "?";
-    return 0;
-  }
-  rest->assign(end, text.data() + text.size() - end);
-  return value;
-}
-
 }  // namespace
 
 const std::string& Env(EnvVar variable) {
@@ -46,25 +36,42 @@ const std::string& Env(EnvVar variable) {
   return (*values)[static_cast<size_t>(variable)];
 }
 
-int64_t EnvInt(EnvVar variable) {
-  std::string rest;
-  const int64_t value = ParseInt(Env(variable), &rest);
-  return rest.empty() ? value : ParseInt(kRows[static_cast<size_t>(variable)].fallback, &rest);
+std::optional<int64_t> ParseInt(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
 }
 
-uint64_t EnvBytes(EnvVar variable) {
-  for (const std::string& text : {Env(variable), std::string(kRows[static_cast<size_t>(variable)].fallback)}) {
-    std::string rest;
-    const int64_t value = ParseInt(text, &rest);
-    if (value < 0) continue;
-    if (rest.empty()) return static_cast<uint64_t>(value);
-    const int shift = rest == "k" || rest == "K"   ? 10
-                      : rest == "m" || rest == "M" ? 20
-                      : rest == "g" || rest == "G" ? 30
-                                                   : 0;
-    if (shift != 0 && value <= INT64_MAX >> shift) return static_cast<uint64_t>(value) << shift;
+std::optional<uint64_t> ParseBytes(std::string_view text) {
+  int shift = 0;
+  if (!text.empty()) {
+    switch (text.back()) {
+      case 'k':
+      case 'K': shift = 10; break;
+      case 'm':
+      case 'M': shift = 20; break;
+      case 'g':
+      case 'G': shift = 30; break;
+      default: break;
+    }
   }
-  return 0;
+  if (shift != 0) text.remove_suffix(1);
+  const std::optional<int64_t> value = ParseInt(text);
+  if (!value || *value < 0 || *value > INT64_MAX >> shift) return std::nullopt;
+  return static_cast<uint64_t>(*value) << shift;
+}
+
+int64_t EnvInt(EnvVar variable) {
+  if (const auto value = ParseInt(Env(variable))) return *value;
+  return ParseInt(kRows[static_cast<size_t>(variable)].fallback).value_or(0);
+}
+
+int64_t EnvInt(EnvVar variable, int64_t low, int64_t high) { return std::clamp(EnvInt(variable), low, high); }
+
+uint64_t EnvBytes(EnvVar variable) {
+  if (const auto value = ParseBytes(Env(variable))) return *value;
+  return ParseBytes(kRows[static_cast<size_t>(variable)].fallback).value_or(0);
 }
 
 const char* EnvName(EnvVar variable) { return kRows[static_cast<size_t>(variable)].name; }

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace reprise {
 
@@ -19,9 +21,16 @@ const std::string& Env(EnvVar variable);
 
 /// The same as a number; the default when the text is no number.
 int64_t EnvInt(EnvVar variable);
+/// The same, brought into the range from `low` to `high`.
+int64_t EnvInt(EnvVar variable, int64_t low, int64_t high);
 
 /// The same as a size in bytes; understands the suffixes K, M, G (powers of 1024).
 uint64_t EnvBytes(EnvVar variable);
+
+/// The whole text as a number; nothing when it is none or does not fit.
+std::optional<int64_t> ParseInt(std::string_view text);
+/// The whole text as a size in bytes, as EnvBytes reads it.
+std::optional<uint64_t> ParseBytes(std::string_view text);
 
 /// Name as the user sets it; for messages.
 const char* EnvName(EnvVar variable);

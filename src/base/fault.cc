@@ -2,7 +2,7 @@
 #include "base/fault.h"
 
 #include <atomic>
-#include <cstdlib>
+#include <cstdint>
 #include <mutex>
 #include <string>
 
@@ -27,7 +27,8 @@ Armed& State() {
     const std::string& spec = Env(EnvVar::kFailAt);
     if (const size_t colon = spec.rfind(':'); colon != std::string::npos) {
       s->name = spec.substr(0, colon);
-      s->countdown = std::atoi(spec.c_str() + colon + 1);
+      const auto pass = ParseInt(std::string_view(spec).substr(colon + 1));
+      s->countdown = pass && *pass > 0 && *pass <= INT32_MAX ? static_cast<int>(*pass) : 0;
       g_armed = s->countdown > 0;
     }
     return s;

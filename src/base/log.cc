@@ -26,9 +26,10 @@ constexpr size_t kMaxFileBytes = 20u << 20;
 class Logger {
  public:
   Logger() {
-    global_ = static_cast<LogLevel>(EnvInt(EnvVar::kLogLevel));
+    global_ = static_cast<LogLevel>(EnvInt(EnvVar::kLogLevel, 0, static_cast<int64_t>(LogLevel::kNone)));
     lowest_ = global_;
-    ReadModuleLevels(Env(EnvVar::kModuleLogLevel));
+    modules_ = ParseModuleLevels(Env(EnvVar::kModuleLogLevel));
+    for (const auto& [module, level] : modules_) lowest_ = std::min(lowest_, level);
     to_stdout_ = Env(EnvVar::kLogStdout) == "1" || Env(EnvVar::kLogStdoutOld) == "1";
     folder_ = Env(EnvVar::kLogPath);
     if (!to_stdout_ && folder_.empty()) lowest_ = LogLevel::kNone;
@@ -55,19 +56,6 @@ class Logger {
   }
 
  private:
-  void ReadModuleLevels(const std::string& text) {
-    for (size_t at = 0; at < text.size();) {
-      const size_t end = std::min(text.find(':', at), text.size());
-      const size_t equals = text.find('=', at);
-      if (equals < end) {
-        const auto level = static_cast<LogLevel>(std::atoi(text.c_str() + equals + 1));
-        modules_[text.substr(at, equals - at)] = level;
-        lowest_ = std::min(lowest_, level);
-      }
-      at = end + 1;
-    }
-  }
-
   void OpenFile() {
     if (file_ != nullptr) std::fclose(file_);
     std::string folder = folder_;
@@ -113,6 +101,21 @@ std::string ProcessName() {
 }
 
 }  // namespace
+
+std::map<std::string, LogLevel, std::less<>> ParseModuleLevels(std::string_view text) {
+  std::map<std::string, LogLevel, std::less<>> levels;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(':'), text.size());
+    const std::string_view part = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const size_t equals = part.find('=');
+    if (equals == std::string_view::npos) continue;
+    const auto level = ParseInt(part.substr(equals + 1));
+    if (!level || *level < 0 || *level > static_cast<int64_t>(LogLevel::kNone)) continue;
+    levels[std::string(part.substr(0, equals))] = static_cast<LogLevel>(*level);
+  }
+  return levels;
+}
 
 bool LogEnabled(LogLevel level, std::string_view module) noexcept {
   Logger& logger = TheLogger();

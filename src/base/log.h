@@ -7,11 +7,16 @@
 
 #include <fmt/format.h>
 
+#include <map>
+#include <string>
 #include <string_view>
 
 namespace reprise {
 
 enum class LogLevel { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3, kNone = 4 };
+
+/// Levels by module out of a text like RUNTIME=1:ASCENDCL=0; parts that are none are skipped.
+std::map<std::string, LogLevel, std::less<>> ParseModuleLevels(std::string_view text);
 
 /// Modules with names as they appear in the line: RUNTIME, ASCENDCL, OP, GE.
 bool LogEnabled(LogLevel level, std::string_view module) noexcept;

@@ -14,6 +14,10 @@ namespace {
 
 using ir::RunResult;
 
+// A loop goes back to its stream or lane after so many turns: others get the worker, and an abort or the failure of
+// another lane is seen there.
+constexpr int kTurnsAtOnce = 64;
+
 // One conditional task and the execution of its chosen body. Runs of the graph that holds it never overlap.
 struct ConditionTask {
   ConditionKind kind;
@@ -36,10 +40,11 @@ struct ConditionTask {
   }
 
   RunResult Run(device::RunContext& context) {
-    for (;;) {
+    for (int turns = 0;; ++turns) {
       if (running == nullptr) {
         Model* body = Choose();
         if (body == nullptr) return RunResult::kDone;
+        if (turns == kTurnsAtOnce) return RunResult::kNeedsWorker;
         running = body->replay();
         progress = {running->Submit()};
         if (device::Timeline::on()) [[unlikely]]

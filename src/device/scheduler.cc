@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <climits>
 #include <exception>
+#include <system_error>
 
 #include "base/env.h"
 #include "base/fault.h"
@@ -47,7 +48,7 @@ void ReturnSpinPermit() noexcept { g_spinners.fetch_sub(1, std::memory_order_rel
 Clock::duration SpinTime() noexcept {
   // With one core a spinner only keeps the thread it waits for from running.
   static const Clock::duration time =
-      UsableCores() == 1 ? Clock::duration::zero() : std::chrono::microseconds(EnvInt(EnvVar::kSpinUs));
+      UsableCores() == 1 ? Clock::duration::zero() : std::chrono::microseconds(EnvInt(EnvVar::kSpinUs, 0, 1'000'000));
   return time;
 }
 
@@ -110,8 +111,15 @@ Scheduler::~Scheduler() {
 
 void Scheduler::StartWorkers() {
   std::call_once(started_, [this] {
-    for (int i = 0; i < workers_wanted_; ++i) threads_.emplace_back([this] { WorkerLoop(false); });
-    threads_.emplace_back([this] { MonitorLoop(); });
+    try {
+      threads_.reserve(static_cast<size_t>(workers_wanted_) + 1);
+      threads_.emplace_back([this] { MonitorLoop(); });
+      for (int i = 0; i < workers_wanted_; ++i) threads_.emplace_back([this] { WorkerLoop(false); });
+    } catch (const std::system_error& error) {
+      // The host allows fewer threads: those that there are do the work, and so do callers that synchronise.
+      REPRISE_LOG(kError, "RUNTIME", "{} of {} worker threads could be started: {}",
+                  threads_.empty() ? 0 : threads_.size() - 1, workers_wanted_, error.what());
+    }
     started_flag_.store(true, std::memory_order_release);
   });
 }

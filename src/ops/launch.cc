@@ -14,7 +14,7 @@ namespace {
 // Threads that can work on one launch: the workers of a device.
 int64_t Parallelism() {
   static const int64_t threads = [] {
-    const int64_t configured = EnvInt(EnvVar::kWorkers);
+    const int64_t configured = EnvInt(EnvVar::kWorkers, 0, 1024);
     return configured > 0 ? configured : int64_t{device::UsableCores()};
   }();
   return threads;

@@ -50,7 +50,9 @@ void Context::Destroy(Context* context) {
   }
   std::vector<Stream*> streams;
   context->ForEachStream([&](Stream& stream) { streams.push_back(&stream); });
-  for (Stream* stream : streams) Stream::Destroy(stream, Stream::DestroyMode::kTeardown);
+  // They work side by side, so one deadline gives each of them its time.
+  const Deadline patience = DeadlineAfterMs(10'000);
+  for (Stream* stream : streams) Stream::Destroy(stream, Stream::DestroyMode::kTeardown, patience);
   Contexts().Erase(context->handle_);
   delete context;
 }

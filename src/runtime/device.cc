@@ -13,6 +13,14 @@
 #include "runtime/memory_pool.h"
 
 namespace reprise::runtime {
+namespace {
+
+// A plan counts the lanes of a graph in 16 bits; ids of events and notifies index tables that are mapped whole.
+constexpr int64_t kMostWorkers = 1024;
+constexpr int64_t kMostStreams = 65'000;
+constexpr int64_t kMostEvents = 1 << 24;
+
+}  // namespace
 
 int32_t IdPool::Take() {
   std::lock_guard lock(mutex_);
@@ -97,9 +105,9 @@ Device::Device(int id, int physical_id)
     : id_(id),
       physical_id_(physical_id),
       start_(Clock::now()),
-      scheduler_(static_cast<int>(EnvInt(EnvVar::kWorkers))),
-      stream_ids_(EnvInt(EnvVar::kMaxStreams)),
-      event_ids_(EnvInt(EnvVar::kMaxEvents)) {}
+      scheduler_(static_cast<int>(EnvInt(EnvVar::kWorkers, 0, kMostWorkers))),
+      stream_ids_(EnvInt(EnvVar::kMaxStreams, 1, kMostStreams)),
+      event_ids_(EnvInt(EnvVar::kMaxEvents, 1, kMostEvents)) {}
 
 uint64_t Device::NowUs() const {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start_).count());
@@ -153,29 +161,35 @@ bool Device::primary_active() const {
   return primary_ != nullptr;
 }
 
+std::vector<int> ParseVisibleDevices(std::string_view list, int physical) {
+  std::vector<int> ids;
+  const char* at = list.data();
+  const char* const end = at + list.size();
+  while (at < end) {
+    while (at < end && *at == ' ') ++at;
+    int id = -1;
+    const auto [after, error] = std::from_chars(at, end, id);
+    if (error != std::errc() || id < 0 || id >= physical || (!ids.empty() && id <= ids.back())) break;
+    if (after != end && *after != ',' && *after != ' ') break;
+    ids.push_back(id);
+    at = after;
+    while (at < end && *at == ' ') ++at;
+    if (at < end) ++at;
+  }
+  return ids;
+}
+
 const std::vector<std::unique_ptr<Device>>& Devices() {
   static const auto* const devices = [] {
-    const int physical = static_cast<int>(std::clamp<int64_t>(EnvInt(EnvVar::kDevices), 1, device::kMaxDevices));
+    const int physical = static_cast<int>(EnvInt(EnvVar::kDevices, 1, device::kMaxDevices));
     auto* all = new std::vector<std::unique_ptr<Device>>;
     const std::string& visible = Env(EnvVar::kVisibleDevices);
     if (visible.empty()) {
       for (int i = 0; i < physical; ++i) all->push_back(std::make_unique<Device>(i, i));
       return all;
     }
-    int previous = -1;
-    const char* at = visible.data();
-    const char* const end = at + visible.size();
-    while (at < end) {
-      while (at < end && *at == ' ') ++at;
-      int id = -1;
-      const auto [after, error] = std::from_chars(at, end, id);
-      if (error != std::errc() || id <= previous || id >= physical) break;  // ascending ids; the rest is ignored
-      if (after != end && *after != ',' && *after != ' ') break;
+    for (const int id : ParseVisibleDevices(visible, physical)) {
       all->push_back(std::make_unique<Device>(static_cast<int>(all->size()), id));
-      previous = id;
-      at = after;
-      while (at < end && *at == ' ') ++at;
-      if (at < end) ++at;
     }
     return all;
   }();

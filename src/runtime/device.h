@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -61,6 +62,8 @@ class Holdings {
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Holder>> holders_;
 };
+/// The physical devices that a list like "0,2" makes visible, of so many: ascending, up to the first bad entry.
+std::vector<int> ParseVisibleDevices(std::string_view list, int physical);
 
 /// Core budget of a process, a stream or a thread; 0 = not set.
 struct CoreLimits {

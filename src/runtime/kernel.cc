@@ -2,7 +2,6 @@
 #include "runtime/kernel.h"
 
 #include <dlfcn.h>
-#include <elf.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include "device/memory.h"
 #include "runtime/dump.h"
 #include "runtime/exception.h"
+#include "runtime/kernel_image.h"
 
 namespace reprise::runtime {
 namespace {
@@ -75,29 +75,6 @@ bool StartsAsElf(const std::string& path) {
   char magic[4] = {};
   std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
   return IsElf({magic, sizeof magic});
-}
-
-// 107000 for a file that ends before its segments do: the dynamic loader would map them and die.
-Status CheckComplete(const std::string& source, const std::string& path) {
-  std::ifstream in(path, std::ios::binary | std::ios::ate);
-  const auto bytes = static_cast<uint64_t>(in.tellg());
-  Elf64_Ehdr header;
-  in.seekg(0).read(reinterpret_cast<char*>(&header), sizeof header);
-  if (!in || header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_type != ET_DYN ||
-      header.e_phentsize != sizeof(Elf64_Phdr)) {
-    return {};  // nothing that would be mapped
-  }
-  in.seekg(static_cast<std::streamoff>(header.e_phoff));
-  for (unsigned i = 0; i < header.e_phnum; ++i) {
-    Elf64_Phdr segment;
-    in.read(reinterpret_cast<char*>(&segment), sizeof segment);
-    if (!in ||
-        (segment.p_type == PT_LOAD && (segment.p_offset > bytes || segment.p_filesz > bytes - segment.p_offset))) {
-      return Error(107000, fmt::format("{} is cut off: it has {} bytes, fewer than its segments", source, bytes))
-          .Hint("copy or build the file again");
-    }
-  }
-  return {};
 }
 
 std::string ReadFile(const std::string& path) {
@@ -296,12 +273,11 @@ StatusOr<KernelBinary*> KernelBinary::Make(std::string source, void* library, co
 }
 
 StatusOr<KernelBinary*> KernelBinary::Open(const std::string& source, const std::string& path) {
-  REPRISE_RETURN_IF_ERROR(CheckComplete(source, path));
+  // An ELF file for another machine, such as a device binary: loadable, but it holds no kernels for this device.
+  REPRISE_ASSIGN_OR_RETURN(const ImageKind kind, InspectImage(ReadFile(path), source));
+  if (kind == ImageKind::kForeign) return Make(source, nullptr, nullptr);
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    // An ELF file for another machine, such as a device binary: loadable, but it holds no kernels for this device.
-    return Make(source, nullptr, nullptr);
-  }
+  if (library == nullptr) return Make(source, nullptr, nullptr);
   const auto entry = reinterpret_cast<RepriseKernelTableFn>(dlsym(library, REPRISE_KERNEL_TABLE_SYMBOL));
   if (entry == nullptr) {
     dlclose(library);

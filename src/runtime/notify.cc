@@ -26,7 +26,7 @@ device::SharedCells& CellsOf(const Device& device) {
   static auto* const all = new std::array<std::unique_ptr<device::SharedCells>, device::kMaxDevices>;
   std::lock_guard lock(mutex);
   std::unique_ptr<device::SharedCells>& cells = (*all)[static_cast<size_t>(device.id())];
-  if (!cells) cells = std::make_unique<device::SharedCells>("reprise-notifies", EnvInt(EnvVar::kMaxNotifies));
+  if (!cells) cells = std::make_unique<device::SharedCells>("reprise-notifies", EnvInt(EnvVar::kMaxNotifies, 1, 1 << 24));
   return *cells;
 }
 
@@ -256,7 +256,7 @@ Status Notify::AllowTakers(const int32_t* pids, size_t count) {
 namespace {
 
 IdPool& CountIds() {
-  static auto* const ids = new IdPool(EnvInt(EnvVar::kMaxNotifies));
+  static auto* const ids = new IdPool(EnvInt(EnvVar::kMaxNotifies, 1, 1 << 24));
   return *ids;
 }
 

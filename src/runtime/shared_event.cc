@@ -16,7 +16,7 @@ using device::RunContext;
 using ir::RunResult;
 
 device::SharedCells& Cells() {
-  static auto* const cells = new device::SharedCells("reprise-events", EnvInt(EnvVar::kMaxEvents));
+  static auto* const cells = new device::SharedCells("reprise-events", EnvInt(EnvVar::kMaxEvents, 1, 1 << 24));
   return *cells;
 }
 

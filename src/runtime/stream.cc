@@ -153,7 +153,7 @@ StatusOr<Stream*> Stream::Create(Context& context, Options options) {
   return stream;
 }
 
-void Stream::Destroy(Stream* stream, DestroyMode mode) {
+void Stream::Destroy(Stream* stream, DestroyMode mode, const Deadline& patience) {
   {
     std::lock_guard lock(stream->context_.capture_mutex);
     if (TaskSink* sink = stream->sink()) sink->Forget(*stream);
@@ -163,7 +163,7 @@ void Stream::Destroy(Stream* stream, DestroyMode mode) {
   if (mode == DestroyMode::kForce) stream->Abort(107023);
   if (mode == DestroyMode::kTeardown) {
     // Work that waits for an event which nobody will record must not hold up the teardown for ever.
-    if (!stream->WaitFor(stream->published_.load(), DeadlineAfterMs(10'000)).ok()) stream->Abort(107023);
+    if (!stream->WaitFor(stream->published_.load(), patience).ok()) stream->Abort(107023);
   }
   (void)stream->WaitFor(stream->published_.load(), std::nullopt);
   while (stream->visitors.load(std::memory_order_acquire) != 0) std::this_thread::yield();

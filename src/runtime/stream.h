@@ -66,7 +66,7 @@ class Stream final : public device::Runnable {
   };
 
   static StatusOr<Stream*> Create(Context& context, Options options);
-  static void Destroy(Stream* stream, DestroyMode mode);
+  static void Destroy(Stream* stream, DestroyMode mode, const Deadline& patience = DeadlineAfterMs(10'000));
 
   void* handle() const { return handle_; }
   Context& context() const { return context_; }

@@ -207,9 +207,9 @@ class Growth : public Device {
 };
 
 TEST_F(Growth, CapturesLeaveNothingBehind) {
-  const int cycles = Loops(2000, 100);
-  for (int i = 0; i < cycles / 4; ++i) Cycle();  // pools and caches fill
-  for (int i = 0; i < cycles / 8; ++i) FailedCycle();
+  const int cycles = Loops(10'000, 100);
+  for (int i = 0; i < cycles / 20; ++i) Cycle();  // pools and caches fill
+  for (int i = 0; i < cycles / 40; ++i) FailedCycle();
   const Usage before;
   const int64_t blocks = LiveBlocks();
   const size_t resident = ResidentBytes();

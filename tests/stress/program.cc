@@ -55,6 +55,7 @@ std::string Effect::Text(const std::string& stream) const {
     case kCopyCell: return launch("copy_cell", fmt::format("{}, {}", Word(dst), Word(src)));
     case kAppend: return launch("append", fmt::format("log{}, {}", dst, a));
     case kSlowAppend: return launch("slow_append", fmt::format("log{}, {}, 50", dst, a));
+    case kFail: return launch("fail", fmt::format("{}", kFailure));
     case kAppendValue: return launch("append_value", fmt::format("log{}, {}", dst, Word(src)));
     case kCopy:
       return fmt::format("aclrtMemcpyAsync({0}, {2}, {1}, {2}, ACL_MEMCPY_{3}, {4})", Word(dst), Word(src), 8 * count,
@@ -95,10 +96,13 @@ std::string Call::Text() const {
     case kEnd: text = fmt::format("aclmdlRICaptureEnd({}, &{})", s, m); break;
     case kGroupBegin: text = fmt::format("aclmdlRICaptureTaskGrpBegin({})", s); break;
     case kGroupEnd: text = fmt::format("aclmdlRICaptureTaskGrpEnd({}, &group{}_{})", s, slot, group); break;
-    case kConditional:
-      text = fmt::format("if ({}) {{ {}; }} else {{ {}; }} // conditional task on {}, bodies captured on s{}", nth,
-                         effects[0].Text("body"), effects[1].Text("body"), s, aux);
+    case kConditional: {
+      constexpr const char* kNames[] = {"if", "while", "switch"};
+      text = fmt::format("{} ({}) {{", kNames[condition], nth);
+      for (const Effect& effect : effects) text += fmt::format(" {};", effect.Text("body"));
+      text += fmt::format(" }} // conditional task on {}, bodies captured on s{}", s, aux);
       break;
+    }
     case kUpdateBegin: text = fmt::format("aclmdlRICaptureTaskUpdateBegin({}, group{}_{})", s, slot, group); break;
     case kUpdateEnd: text = fmt::format("aclmdlRICaptureTaskUpdateEnd({})", s); break;
     case kExecute: text = fmt::format("aclmdlRIExecuteAsync({}, {})", m, s); break;
@@ -148,12 +152,16 @@ void Oracle::Apply(const Effect& effect) {
       for (int i = 0; i < effect.count; ++i) word(effect.dst + i) = effect.a * 0x0101010101010101;
       break;
     case Effect::kValueWrite: word(effect.dst) = effect.a; break;
+    case Effect::kFail: break;
   }
 }
 
 void Oracle::Run(const Model& model) {
   for (const Op& op : model.ops) {
-    if (!op.disabled || mistake_ == Mistake::kDisableForgotten) Apply(op.effect);
+    if (op.disabled && mistake_ != Mistake::kDisableForgotten) continue;
+    // The rest of the execution is skipped.
+    if (op.effect.kind == Effect::kFail && op.times != 0 && mistake_ != Mistake::kFailureIgnored) return;
+    for (int i = 0; i < op.times; ++i) Apply(op.effect);
   }
 }
 
@@ -177,8 +185,18 @@ void Oracle::Step(const Call& call) {
       }
       break;
     case Call::kConditional: {
-      const bool first = (call.nth != 0) != (mistake_ == Mistake::kConditionInverted);
-      model.ops.push_back({call.effects[first ? 0 : 1]});
+      Op op{call.effects[0]};
+      if (call.condition == kConditionIf) {
+        const bool first = (call.nth != 0) != (mistake_ == Mistake::kConditionInverted);
+        op.effect = call.effects[first ? 0 : 1];
+      } else if (call.condition == kConditionWhile) {
+        op.times = mistake_ == Mistake::kLoopOnce ? std::min(call.nth, 1) : call.nth;
+      } else if (call.nth < static_cast<int>(call.effects.size())) {
+        op.effect = call.effects[static_cast<size_t>(call.nth)];
+      } else {
+        op.times = 0;
+      }
+      model.ops.push_back(op);
       break;
     }
     case Call::kBegin:
@@ -223,7 +241,8 @@ Intents Generate(uint64_t seed) {
       {Intent::kFork, 4},      {Intent::kJoin, 3},        {Intent::kEnd, 10},       {Intent::kGroup, 6},
       {Intent::kUpdate, 8},    {Intent::kExecute, 24},    {Intent::kWaitOut, 2},    {Intent::kDestroy, 2},
       {Intent::kSetKernel, 4}, {Intent::kDisable, 3},     {Intent::kNewStream, 1},  {Intent::kNewEvent, 1},
-      {Intent::kProbe, 5},     {Intent::kConditional, 3}, {Intent::kSpoil, 2},      {Intent::kAbort, 1},
+      {Intent::kProbe, 7},     {Intent::kConditional, 5}, {Intent::kFail, 2},       {Intent::kSpoil, 2},
+      {Intent::kAbort, 1},
   };
   static_assert(std::size(kWeights) == Intent::kKinds);
   int total = 0;
@@ -360,6 +379,7 @@ struct ModelOp {
   int stream;
   int nth = -1;  // among the kernels of its stream; -1: it cannot be changed
   int group = -1;
+  bool disabled = false;
 };
 
 struct Model {
@@ -375,6 +395,7 @@ struct Model {
 
 struct Capture {
   bool open = false;
+  bool fails = false;  // it has a failing kernel, and stays on one stream: what runs beside a failure is not defined
   int origin = 0;
   uint64_t id = 0;
   std::array<Clock, kStreams> clocks{};
@@ -535,11 +556,14 @@ class Lowerer {
       Call& call = Emit(kind, stream);
       call.slot = slot_of(stream);
       call.aux = intent.t;
-      call.nth = static_cast<int>(intent.seed >> 60) & 1;
+      call.condition = ConditionOf(intent);
+      call.nth = static_cast<int>(intent.seed >> 60) & (call.condition == kConditionIf ? 1 : 3);
       call.effects = effects;
-      // One place in the list of effects, as in the oracle; the accesses of both bodies.
+      // One place in the list of effects, as in the oracle; the accesses of all bodies.
       record(effects[0], false);
-      AddAccesses(effects[1], capture(slot_of(stream)).model.accesses);
+      for (size_t i = 1; i < effects.size(); ++i) {
+        AddAccesses(effects[i], capture(slot_of(stream)).model.accesses);
+      }
     } else {
       for (const Effect& effect : effects) {
         Call& call = Emit(Call::kEffect, stream);
@@ -557,12 +581,15 @@ class Lowerer {
     return true;
   }
 
+  static int ConditionOf(const Intent& intent) { return static_cast<int>((intent.seed >> 56) % 3); }
+
   void SyncStream(int stream, bool timeout) {
-    Emit(timeout ? Call::kSyncStreamTimeout : Call::kSyncStream, stream);
+    Emit(timeout ? Call::kSyncStreamTimeout : Call::kSyncStream, stream).expected = failed_[At(stream)] ? kFailure : 0;
     Drained(stream);
   }
 
   void Drained(int stream) {
+    failed_[At(stream)] = false;  // reported once
     Merge(host_, clocks_[At(stream)]);
     drained_[At(stream)] = clocks_[At(stream)][At(stream)];
   }
@@ -573,6 +600,7 @@ class Lowerer {
       call.expected = 107027;
       return;
     }
+    call.expected = std::count(failed_.begin(), failed_.end(), true) != 0 ? kFailure : 0;
     for (int stream = 0; stream < kStreams; ++stream) Drained(stream);
   }
 
@@ -681,7 +709,7 @@ class Lowerer {
 
   // An end with a stream that has not joined.
   void Abort(const Intent& intent) {
-    if (!captured(intent.s) || captured(intent.t)) return;
+    if (!captured(intent.s) || captured(intent.t) || capture(slot_of(intent.s)).fails) return;
     Fork(intent);
     EndInVain(slot_of(intent.s), 107025);
   }
@@ -762,6 +790,9 @@ class Lowerer {
       if (!Order(s, accesses, known)) return;
       emit();
     }
+    for (const ModelOp& op : m.ops) {
+      if (op.effect.kind == Effect::kFail && !op.disabled) failed_[At(s)] = true;
+    }
     const uint32_t time = Tick(s);
     Merge(clock(s), known);
     Note(s, accesses, time);
@@ -809,6 +840,7 @@ class Lowerer {
       call.effects = {op.effect};
     } else {
       op.nth = -1;  // so that a disabled task stays as it is
+      op.disabled = true;
     }
     if (rng.Chance(30) && !captured(intent.s)) {
       Call& refused = Emit(Call::kExecute, intent.s);
@@ -832,11 +864,28 @@ class Lowerer {
       if (state.recorded) call.expected = 107024;
       return;
     }
+    if (joins >= 0 && capture(joins).fails) return;
     EmitWait(intent.event, intent.s);
   }
 
+  // A kernel that fails: the next synchronisation of its stream says so, once.
+  void Fail(const Intent& intent) {
+    const int s = intent.s;
+    if (!captured(s)) {
+      failed_[At(s)] = true;
+    } else {
+      Capture& c = capture(slot_of(s));
+      if (c.model.lanes.size() != 1) return;
+      c.fails = true;
+    }
+    Effect effect;
+    effect.kind = Effect::kFail;
+    effect.count = 0;
+    LowerEffects(s, {effect}, Call::kEffect, intent);
+  }
+
   void Fork(const Intent& intent) {
-    if (!captured(intent.s) || captured(intent.t)) return;
+    if (!captured(intent.s) || captured(intent.t) || capture(slot_of(intent.s)).fails) return;
     const int e = PickEvent(true);
     EmitRecord(e, intent.s);
     EmitWait(e, intent.t);
@@ -845,7 +894,8 @@ class Lowerer {
   void Probe(const Intent& intent) {
     const int s = intent.s;
     if (!captured(s)) {
-      Emit(Call::kStreamQuery, s);
+      // With a failure, the answer depends on whether the work has ended already.
+      if (!failed_[At(s)]) Emit(Call::kStreamQuery, s);
       return;
     }
     Rng rng(intent.seed);
@@ -912,10 +962,14 @@ class Lowerer {
       }
       case Intent::kConditional:
         if (captured(s) && !captured(intent.t)) {
-          const Effect first = DrawEffect(rng);
-          LowerEffects(s, {first, DrawEffect(rng)}, Call::kConditional, intent);
+          const int condition = ConditionOf(intent);
+          const int bodies = condition == kConditionWhile ? 1 : condition == kConditionIf ? 2 : 2 + rng.Below(2);
+          std::vector<Effect> effects;
+          for (int i = 0; i < bodies; ++i) effects.push_back(DrawEffect(rng));
+          LowerEffects(s, effects, Call::kConditional, intent);
         }
         break;
+      case Intent::kFail: Fail(intent); break;
       case Intent::kSpoil: Spoil(intent); break;
       case Intent::kAbort: Abort(intent); break;
       case Intent::kUpdate: Update(intent); break;
@@ -946,6 +1000,7 @@ class Lowerer {
   Clock drained_{};  // by stream: how far the host has synchronised that very stream
   std::array<History, kThings> histories_{};
   std::array<int, kStreams> member_{-1, -1, -1, -1, -1};
+  std::array<bool, kStreams> failed_{};  // by stream: its next synchronisation reports a failure
   std::array<Capture, kSlots> captures_{};
   std::array<Model, kSlots> models_{};
   std::array<EventState, kEvents> events_{};

@@ -63,7 +63,8 @@ struct Effect {
     kAppend,
     kSlowAppend,
     kAppendValue,
-    kLastKernel = kAppendValue,
+    kFail,  ///< touches nothing
+    kLastKernel = kFail,
     kCopy,
     kFill,
     kValueWrite,
@@ -102,6 +103,7 @@ struct Intent {
     kEnd,
     kGroup,
     kConditional,
+    kFail,
     kSpoil,
     kAbort,
     kUpdate,
@@ -159,10 +161,12 @@ struct Call {
   int event = -1;
   int slot = -1;  ///< of the model; of an effect, record or wait: of the capture that it goes into
   int group = -1;
-  int lane = -1;          ///< of a task: index of its stream in aclmdlRIGetStreams
-  int nth = -1;           ///< of a task: among the kernels of the lane
-  int op = -1;            ///< of a task: among the effects of the model
-  int aux = -1;           ///< a further stream, or the mode of a capture
+  int lane = -1;  ///< of a task: index of its stream in aclmdlRIGetStreams
+  int nth = -1;   ///< of a task: among the kernels of the lane
+  int op = -1;    ///< of a task: among the effects of the model
+  int aux = -1;   ///< a further stream, or the mode of a capture
+  /// Of a conditional task: aclmdlRICondTaskType; `nth` is the value that it begins with. A loop counts it down.
+  int condition = 0;
   bool update = false;    ///< an effect that replaces the next one of a group
   bool deferred = false;  ///< an execution that waits for the record of its gate event
   int expected = 0;       ///< what the call returns
@@ -180,7 +184,23 @@ Program Lower(const Intents& intents);
 std::string Text(const Program& program);
 
 /// Deliberate mistakes of the oracle, to show that they are found.
-enum class Mistake { kNone, kCopyTooShort, kUpdateForgotten, kDisableForgotten, kConditionInverted };
+enum class Mistake {
+  kNone,
+  kCopyTooShort,
+  kUpdateForgotten,
+  kDisableForgotten,
+  kConditionInverted,
+  kLoopOnce,
+  kFailureIgnored
+};
+
+// Types of conditional tasks; the numbers are those of aclmdlRICondTaskType.
+constexpr int kConditionIf = 0;
+constexpr int kConditionWhile = 1;
+constexpr int kConditionSwitch = 2;
+
+/// What a failing kernel returns, and then the next synchronisation of its stream.
+constexpr int kFailure = 507015;
 
 /// Interprets a program in the order of its calls.
 class Oracle {
@@ -194,6 +214,7 @@ class Oracle {
     Effect effect;
     int group = -1;
     bool disabled = false;
+    int times = 1;
   };
   struct Model {
     std::vector<Op> ops;

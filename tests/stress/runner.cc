@@ -130,6 +130,7 @@ class Runner {
       case Effect::kAppend: return {address(logs_[At(effect.dst)]), effect.a};
       case Effect::kSlowAppend: return {address(logs_[At(effect.dst)]), effect.a, kSlowUs};
       case Effect::kAppendValue: return {address(logs_[At(effect.dst)]), address(Word(effect.src))};
+      case Effect::kFail: return {kFailure};
       default: return {};
     }
   }
@@ -199,20 +200,30 @@ class Runner {
                                               ACL_MODEL_RI_COND_HANDLE_ASSIGN_DEFAULT, &handle)) {
       return result;
     }
-    aclmdlRI bodies[2] = {};
+    std::array<aclmdlRI, 4> bodies{};
     aclmdlRICondTaskParams params = {};
     params.handle = handle;
-    params.type = ACL_MODEL_RI_COND_TYPE_IF;
-    params.size = 2;
-    params.modelRIArray = bodies;
+    params.type = static_cast<aclmdlRICondTaskType>(call.condition);
+    params.size = static_cast<uint32_t>(call.effects.size());
+    params.modelRIArray = bodies.data();
     if (int result = aclmdlRIAddCondTask(params, stream, 0)) return result;
-    for (size_t i = 0; i < 2; ++i) {
+    for (size_t i = 0; i < call.effects.size(); ++i) {
       if (int result = aclmdlRICaptureToModelRIBegin(aux, bodies[i], ACL_MODEL_RI_CAPTURE_MODE_RELAXED)) return result;
-      const int submitted = Submit(call.effects[i], aux);
+      int submitted = Submit(call.effects[i], aux);
+      if (submitted == 0 && call.condition == kConditionWhile) submitted = CountDown(handle, aux);
       const int ended = aclmdlRICaptureEnd(aux, nullptr);
       if (submitted != 0 || ended != 0) return submitted != 0 ? submitted : ended;
     }
     return 0;
+  }
+
+  // The body of a loop ends with this.
+  int CountDown(aclmdlRICondHandle handle, aclrtStream stream) {
+    uint64_t* cell = nullptr;
+    if (int result = aclmdlRICondHandleGetCondPtr(handle, &cell)) return result;
+    auto arg = reinterpret_cast<uint64_t>(cell);
+    return aclrtLaunchKernelWithHostArgs(functions_[Effect::kDecrement], 1, stream, nullptr, &arg, sizeof arg, nullptr,
+                                         0);
   }
 
   int Do(const Call& call) {

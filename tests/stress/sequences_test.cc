@@ -32,8 +32,8 @@ class Sequences : public Device {
  protected:
   void SetUp() override {
     Device::SetUp();
-    const char* const names[] = {"axpb",   "slow_axpb",   "decrement",   "copy_cell",
-                                 "append", "slow_append", "append_value"};
+    const char* const names[] = {"axpb",   "slow_axpb",   "decrement",    "copy_cell",
+                                 "append", "slow_append", "append_value", "fail"};
     static_assert(std::size(names) == std::tuple_size_v<Functions>);
     for (size_t i = 0; i < std::size(names); ++i) functions_[i] = Kernel(names[i]);
   }
@@ -116,19 +116,24 @@ TEST_F(Sequences, MemoryIsAsInOrderOfTheCalls) {
 TEST_F(Sequences, ProgramsUseEveryCall) {
   std::map<Call::Kind, int> count;
   std::map<int, int> refusals;
+  std::map<int, int> conditions;
   int executions = 0;
   for (uint64_t seed = 1; seed <= 1000; ++seed) {
     for (const Call& call : Lower(Generate(seed))) {
       ++count[call.kind];
       ++refusals[call.expected];
+      if (call.kind == Call::kConditional) ++conditions[call.condition];
       executions += call.kind == Call::kExecute && call.expected == 0 ? 1 : 0;
     }
   }
   for (int kind = Call::kEffect; kind <= Call::kPageableCopy; ++kind) {
     EXPECT_GE(count[static_cast<Call::Kind>(kind)], 20) << "kind of call " << kind;
   }
-  for (const int code : {107000, 107024, 107025, 107027, 107028, 107032, 107036, 507011, 507903}) {
+  for (const int code : {107000, 107024, 107025, 107027, 107028, 107032, 107036, 507011, 507903, kFailure}) {
     EXPECT_GE(refusals[code], 10) << "refusal " << code;
+  }
+  for (const int type : {kConditionIf, kConditionWhile, kConditionSwitch}) {
+    EXPECT_GE(conditions[type], 50) << "conditional tasks of type " << type;
   }
   EXPECT_GE(executions, 600);
 }
@@ -138,6 +143,8 @@ TEST_F(Sequences, MistakesAreFoundAndShrunk) {
   ExpectFound(Mistake::kDisableForgotten, 6);
   ExpectFound(Mistake::kConditionInverted, 4);
   ExpectFound(Mistake::kUpdateForgotten, 6);
+  ExpectFound(Mistake::kLoopOnce, 4);
+  ExpectFound(Mistake::kFailureIgnored, 5);
 }
 
 }  // namespace

@@ -6,7 +6,11 @@
 #include <array>
 #include <atomic>
 #include <barrier>
+#include <chrono>
+#include <cstdlib>
 #include <memory>
+#include <mutex>
+#include <shared_mutex>
 #include <vector>
 
 #include "../unit/scale.h"
@@ -575,6 +579,129 @@ TEST_F(Threads, TasksAreAbortedWhileStreamsComeAndGo) {
   });
   crew.Run();
   EXPECT_OK(aclrtFree(cells));
+}
+
+// One place for a model that several threads execute and change, and that is replaced now and then.
+struct Place {
+  std::shared_mutex mutex;  // shared: the model stays; exclusive: it is replaced
+  aclmdlRI model = nullptr;
+  aclrtTaskGrp group = nullptr;
+  aclmdlRI gone = nullptr;  // the model before, and its group
+  aclrtTaskGrp gone_group = nullptr;
+  uint64_t* cells = nullptr;  // one for each stream of the graph, and one that the group writes
+  std::atomic<uint64_t> executions{0};
+};
+
+// Everything at once, on the same models: captures, replays, updates, destruction, and calls with handles that are
+// gone. REPRISE_TEST_SECONDS says for how long.
+TEST_F(Threads, EverythingAtOnceForAsLongAsAsked) {
+  const char* const asked = std::getenv("REPRISE_TEST_SECONDS");
+  const int seconds = asked != nullptr ? std::clamp(std::atoi(asked), 1, 24 * 3600) : 0;
+  overseer_ = std::make_unique<Overseer>([] { return std::string("everything at once"); }, seconds + 60);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  const int rounds = Loops(1500, 60);  // when no time is asked for
+  const auto goes_on = [&](int round) {
+    return asked != nullptr ? std::chrono::steady_clock::now() < end : round < rounds;
+  };
+  std::array<Place, 3> places;
+  const auto fill = [&](Place& place, aclrtStream origin, aclrtStream forked) {
+    const aclrtEvent edge = NewEvent();
+    place.cells = NewCells(3);
+    place.executions = 0;
+    EXPECT_OK(aclmdlRICaptureBegin(origin, ACL_MODEL_RI_CAPTURE_MODE_RELAXED));
+    EXPECT_OK(aclrtRecordEvent(edge, origin));
+    EXPECT_OK(aclrtStreamWaitEvent(forked, edge));
+    EXPECT_OK(AxpbOn(origin, place.cells));
+    EXPECT_OK(AxpbOn(forked, place.cells + 1));
+    EXPECT_OK(aclmdlRICaptureTaskGrpBegin(forked));
+    EXPECT_OK(Launch(forked, axpb_, place.cells + 2, 0, 7));
+    EXPECT_OK(aclmdlRICaptureTaskGrpEnd(forked, &place.group));
+    EXPECT_OK(aclrtRecordEvent(edge, forked));
+    EXPECT_OK(aclrtStreamWaitEvent(origin, edge));
+    EXPECT_OK(aclmdlRICaptureEnd(origin, &place.model));
+    EXPECT_OK(aclrtDestroyEvent(edge));
+  };
+  // Waits for the executions; each has run once and whole.
+  const auto empty = [&](Place& place) {
+    EXPECT_OK(aclmdlRIDestroy(place.model));
+    place.gone = place.model;
+    place.gone_group = place.group;
+    const std::vector<uint64_t> got = Read(place.cells, 3);
+    EXPECT_EQ(got[0], Axpb(0, place.executions));
+    EXPECT_EQ(got[1], Axpb(0, place.executions));
+    EXPECT_TRUE(got[2] == 7 || (got[2] == 0 && place.executions == 0)) << got[2];
+    EXPECT_OK(aclrtFree(place.cells));
+  };
+  {
+    const aclrtStream origin = NewStream();
+    const aclrtStream forked = NewStream();
+    for (Place& place : places) fill(place, origin, forked);
+    EXPECT_OK(aclrtDestroyStream(origin));
+    EXPECT_OK(aclrtDestroyStream(forked));
+  }
+  Crew crew(context());
+  crew.Add(2, [&](int number) {  // captures anew and destroys
+    const aclrtStream origin = NewStream();
+    const aclrtStream forked = NewStream();
+    for (int round = 0; goes_on(round); ++round) {
+      Place& place = places[static_cast<size_t>(round + number) % places.size()];
+      Place made;
+      fill(made, origin, forked);
+      std::unique_lock lock(place.mutex);
+      empty(place);
+      place.model = made.model;
+      place.group = made.group;
+      place.cells = made.cells;
+      place.executions = 0;
+    }
+    EXPECT_OK(aclrtDestroyStream(origin));
+    EXPECT_OK(aclrtDestroyStream(forked));
+  });
+  crew.Add(3, [&](int number) {  // replays
+    const aclrtStream own = NewStream();
+    for (int round = 0; goes_on(round); ++round) {
+      Place& place = places[static_cast<size_t>(round + number) % places.size()];
+      {
+        std::shared_lock lock(place.mutex);
+        for (int i = 0; i < 4; ++i) EXPECT_OK(aclmdlRIExecuteAsync(place.model, own));
+        place.executions += 4;
+      }
+      if (round % 8 == number) {
+        EXPECT_OK(Sync(own));
+      }
+    }
+    EXPECT_OK(Sync(own));
+    EXPECT_OK(aclrtDestroyStream(own));
+  });
+  crew.Add(1, [&](int) {  // updates; the new kernel does the same in another way
+    const aclrtStream own = NewStream();
+    for (int round = 0; goes_on(round); ++round) {
+      Place& place = places[static_cast<size_t>(round) % places.size()];
+      std::shared_lock lock(place.mutex);
+      EXPECT_OK(aclmdlRICaptureTaskUpdateBegin(own, place.group));
+      EXPECT_OK(Launch(own, round % 2 == 0 ? slow_axpb_ : axpb_, place.cells + 2, 0, 7, 1));
+      EXPECT_OK(aclmdlRICaptureTaskUpdateEnd(own));
+      // Before the model may go: the update names its cell.
+      EXPECT_OK(Sync(own));
+    }
+    EXPECT_OK(aclrtDestroyStream(own));
+  });
+  crew.Add(1, [&](int) {  // handles that are gone
+    const aclrtStream own = NewStream();
+    uint32_t id = 0;
+    for (int round = 0; goes_on(round); ++round) {
+      Place& place = places[static_cast<size_t>(round) % places.size()];
+      std::shared_lock lock(place.mutex);
+      if (place.gone == nullptr) continue;
+      EXPECT_EQ(aclmdlRIExecuteAsync(place.gone, own), 107017);
+      EXPECT_EQ(aclmdlRIGetId(place.gone, &id), 107017);
+      EXPECT_EQ(aclmdlRICaptureTaskUpdateBegin(own, place.gone_group), 107017);
+      EXPECT_EQ(aclmdlRIDestroy(place.gone), 107017);
+    }
+    EXPECT_OK(aclrtDestroyStream(own));
+  });
+  crew.Run();
+  for (Place& place : places) empty(place);
 }
 
 }  // namespace

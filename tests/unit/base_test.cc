@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -15,6 +16,7 @@
 
 #include "base/env.h"
 #include "base/fault.h"
+#include "base/log.h"
 #include "base/spin_lock.h"
 #include "base/status.h"
 
@@ -120,6 +122,27 @@ TEST(Environment, NonsenseGivesTheDefault) {
   for (const char* nonsense : {"", "two", "2 workers", "1e3", "99999999999999999999"}) {
     EXPECT_EQ(OutputOfChild({{"REPRISE_WORKERS", nonsense}}), "<Ascend910B3|0|68719476736>") << nonsense;
   }
+}
+
+TEST(Environment, Parsers) {
+  EXPECT_EQ(ParseInt("-9223372036854775808"), INT64_MIN);
+  for (const char* none : {"", " 1", "1 ", "+1", "9223372036854775808", "0x10"}) {
+    EXPECT_EQ(ParseInt(none), std::nullopt) << none;
+  }
+  EXPECT_EQ(ParseBytes("8589934591G"), uint64_t{8589934591} << 30);
+  for (const char* none : {"", "K", "-1", "-1K", "8589934592G", "1T", "1KK"}) {
+    EXPECT_EQ(ParseBytes(none), std::nullopt) << none;
+  }
+  const auto levels = ParseModuleLevels("RUNTIME=1:=:OP:GE=9:ASCENDCL=0:X=-1");
+  ASSERT_EQ(levels.size(), 2U);
+  EXPECT_EQ(levels.at("RUNTIME"), LogLevel::kInfo);
+  EXPECT_EQ(levels.at("ASCENDCL"), LogLevel::kDebug);
+}
+
+// Numbers that nothing could be made of do not reach those who use them.
+TEST(Environment, NumbersAreKeptInRange) {
+  EXPECT_EQ(EnvInt(EnvVar::kMaxStreams, 1, 10), 10);
+  EXPECT_EQ(EnvInt(EnvVar::kMaxStreams, 5000, 9000), 5000);
 }
 
 // -------------------------------------------------------------------------------------------------------- fault points

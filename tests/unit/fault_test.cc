@@ -15,6 +15,8 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <utility>
@@ -22,12 +24,15 @@
 
 #include "capture/model.h"
 #include "device/memory.h"
+#include "device/virtual_memory.h"
 #include "ops/executor.h"
 #include "ops/tensor.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/event.h"
 #include "runtime/kernel.h"
+#include "runtime/memory_pool.h"
+#include "runtime/notify.h"
 #include "runtime/stream.h"
 
 namespace reprise {
@@ -36,11 +41,25 @@ namespace {
 // What there is of everything.
 struct Inventory {
   size_t contexts, streams, events, models, lanes, groups, conditions, binaries, functions, argument_lists, tensors,
-      scalars, executors;
+      scalars, executors, notifies, pools, pieces, files, mappings;
   int64_t free_streams, free_events;
   uint64_t memory;
   bool operator==(const Inventory&) const = default;
 };
+
+size_t OpenFiles() {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+// Of memory files: what is shared, exported or mapped by hand, and reserved addresses.
+size_t SharedMappings() {
+  std::ifstream maps("/proc/self/maps");
+  size_t count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find("memfd:") != std::string::npos ? 1 : 0;
+  return count;
+}
 
 Inventory Count() {
   runtime::Device& device = *runtime::Devices()[0];
@@ -57,6 +76,11 @@ Inventory Count() {
           ops::Tensors().live(),
           ops::Scalars().live(),
           ops::Executors().live(),
+          runtime::Notifies().live() + runtime::CountNotifies().live(),
+          runtime::MemoryPools().live(),
+          device::PhysicalMemories().live(),
+          OpenFiles(),
+          SharedMappings(),
           device.stream_ids().available(),
           device.event_ids().available(),
           device::MemoryRegistry::Get().used_bytes(0)};
@@ -66,8 +90,10 @@ void PrintTo(const Inventory& i, std::ostream* out) {
   *out << "contexts " << i.contexts << ", streams " << i.streams << ", events " << i.events << ", models " << i.models
        << ", lanes " << i.lanes << ", groups " << i.groups << ", conditions " << i.conditions << ", binaries "
        << i.binaries << ", functions " << i.functions << ", argument lists " << i.argument_lists << ", tensors "
-       << i.tensors << ", scalars " << i.scalars << ", executors " << i.executors << ", free streams " << i.free_streams
-       << ", free events " << i.free_events << ", memory " << i.memory;
+       << i.tensors << ", scalars " << i.scalars << ", executors " << i.executors << ", notifies " << i.notifies
+       << ", pools " << i.pools << ", pieces of memory " << i.pieces << ", open files " << i.files
+       << ", shared mappings " << i.mappings << ", free streams " << i.free_streams << ", free events " << i.free_events
+       << ", memory " << i.memory;
 }
 
 // A sequence stops at the first call that fails; what it has made by then is released in reverse order.
