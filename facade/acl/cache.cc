@@ -19,11 +19,6 @@ using runtime::Stream;
 
 namespace {
 
-Status CheckSize(size_t size, int code) {
-  if (size != 0) return {};
-  return Error(code, "size is 0").Culprit("parameter size").Hint("pass the number of bytes of the range");
-}
-
 Status CheckType(aclrtCmoType type, const char* parameter) {
   return InRange(type, ACL_RT_CMO_TYPE_PREFETCH, ACL_RT_CMO_TYPE_FLUSH, parameter);
 }
@@ -50,7 +45,7 @@ Status CheckBound(const Stream& stream) {
 aclError aclrtCmoAsync(void* src, size_t size, aclrtCmoType cmoType, aclrtStream stream) {
   return Api("aclrtCmoAsync", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(src, "src"));
-    REPRISE_RETURN_IF_ERROR(CheckSize(size, 100000));
+    REPRISE_RETURN_IF_ERROR(NotZero(size, "size", 100000));
     REPRISE_RETURN_IF_ERROR(OnlyPrefetch(cmoType));
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
     REPRISE_RETURN_IF_ERROR(DeviceReaches(src, size, "src"));
@@ -62,7 +57,7 @@ aclError aclrtCmoAsyncWithBarrier(void* src, size_t size, aclrtCmoType cmoType, 
                                   aclrtStream stream) {
   return Api("aclrtCmoAsyncWithBarrier", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(src, "src"));
-    REPRISE_RETURN_IF_ERROR(CheckSize(size, 107000));
+    REPRISE_RETURN_IF_ERROR(NotZero(size, "size", 107000));
     REPRISE_RETURN_IF_ERROR(CheckType(cmoType, "cmoType"));
     if (barrierId != 0 && cmoType != ACL_RT_CMO_TYPE_INVALID) {
       return Error(107000,
@@ -104,7 +99,7 @@ aclError aclrtCmoSetDesc(void* cmoDesc, void* src, size_t size) {
   return Api("aclrtCmoSetDesc", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNullInner(cmoDesc, "cmoDesc"));
     REPRISE_RETURN_IF_ERROR(NotNullInner(src, "src"));
-    REPRISE_RETURN_IF_ERROR(CheckSize(size, 107000));
+    REPRISE_RETURN_IF_ERROR(NotZero(size, "size", 107000));
     REPRISE_RETURN_IF_ERROR(DeviceReaches(cmoDesc, runtime::kCacheDescriptorBytes, "cmoDesc"));
     REPRISE_RETURN_IF_ERROR(DeviceReaches(src, size, "src"));
     runtime::WriteCacheDescriptor(cmoDesc, src, size);

@@ -98,7 +98,7 @@ aclError aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void* args) {
 aclError aclrtCacheLastTaskExtendInfo(const char* const extendInfoPtr, const size_t infoSize) {
   return Api("aclrtCacheLastTaskExtendInfo", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(extendInfoPtr, "extendInfoPtr"));
-    if (infoSize == 0) return Error(100000, "infoSize is 0, must be at least 1");
+    REPRISE_RETURN_IF_ERROR(NotZero(infoSize, "infoSize"));
     const size_t bytes = strnlen(extendInfoPtr, infoSize < kMaxExtendInfoBytes ? infoSize : kMaxExtendInfoBytes);
     return capture::AttachExtendInfo(std::string(extendInfoPtr, bytes));
   });

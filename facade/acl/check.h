@@ -34,6 +34,15 @@ Status InRange(T value, int64_t low, int64_t high, const char* parameter, int co
       .Hint(fmt::format("pass a {} from {} to {}", parameter, low, high));
 }
 
+/// `code` for a size or a number that is 0.
+inline Status NotZero(uint64_t value, const char* parameter, int code = 100000) {
+  if (value != 0) [[likely]]
+    return {};
+  return Error(code, fmt::format("{} is 0, must be at least 1", parameter))
+      .Culprit(fmt::format("parameter {}", parameter))
+      .Hint(fmt::format("pass a {} of at least 1", parameter));
+}
+
 /// `code` unless the reserved parameter is 0 or null.
 template <class T>
 Status IsReserved(T value, const char* parameter, int code) {

@@ -155,7 +155,7 @@ aclError aclrtBinaryLoadFromData(const void* data, size_t length, const aclrtBin
   return Api("aclrtBinaryLoadFromData", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(data, "data"));
     REPRISE_RETURN_IF_ERROR(NotNull(binHandle, "binHandle"));
-    if (length == 0) return Error(107000, "length is 0, must be at least 1");
+    REPRISE_RETURN_IF_ERROR(NotZero(length, "length", 107000));
     REPRISE_RETURN_IF_ERROR(CheckOptions(options));
     REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] auto* context, runtime::CurrentContext());
     return MadeBinary(KernelBinary::LoadData(data, length), binHandle);

@@ -41,13 +41,6 @@ constexpr int64_t kMaxAttributes = 1 << 10;
 
 ManagedMemory& Memory() { return ManagedMemory::Get(); }
 
-Status CheckSize(uint64_t size) {
-  if (size != 0) return {};
-  return Error(100000, "size is 0, must be at least 1 byte")
-      .Culprit("parameter size")
-      .Hint("pass the size of the range");
-}
-
 StatusOr<ManagedPlace> ReadPlace(const aclrtMemManagedLocation& location, const char* parameter) {
   switch (location.type) {
     case ACL_MEM_LOCATIONTYPE_DEVICE: {
@@ -191,7 +184,7 @@ aclError aclrtMemManagedAdvise(const void* const ptr, uint64_t size, aclrtMemMan
                                aclrtMemManagedLocation location) {
   return Api("aclrtMemManagedAdvise", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
-    REPRISE_RETURN_IF_ERROR(CheckSize(size));
+    REPRISE_RETURN_IF_ERROR(NotZero(size, "size"));
     REPRISE_RETURN_IF_ERROR(
         InRange(advise, ACL_MEM_ADVISE_SET_READ_MOSTLY, ACL_MEM_ADVISE_UNSET_ACCESSED_BY, "advise"));
     if (size % kManagedGranule != 0) {
@@ -222,7 +215,7 @@ aclError aclrtMemManagedPrefetchAsync(const void* ptr, size_t size, aclrtMemMana
                                       aclrtStream stream) {
   return Api("aclrtMemManagedPrefetchAsync", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
-    REPRISE_RETURN_IF_ERROR(CheckSize(size));
+    REPRISE_RETURN_IF_ERROR(NotZero(size, "size"));
     REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", 100000));
     REPRISE_ASSIGN_OR_RETURN(const ManagedPlace place, ReadPlace(location, "location"));
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
@@ -278,7 +271,7 @@ aclError aclrtMemManagedGetAttr(aclrtMemManagedRangeAttribute attribute, const v
   return Api("aclrtMemManagedGetAttr", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
     REPRISE_RETURN_IF_ERROR(NotNull(data, "data"));
-    REPRISE_RETURN_IF_ERROR(CheckSize(size));
+    REPRISE_RETURN_IF_ERROR(NotZero(size, "size"));
     REPRISE_RETURN_IF_ERROR(CheckAttribute(attribute, data, dataSize));
     REPRISE_ASSIGN_OR_RETURN(const RangeState range, ReadRange(ptr, size));
     WriteAttribute(range, attribute, data, dataSize);
@@ -293,7 +286,7 @@ aclError aclrtMemManagedGetAttrs(aclrtMemManagedRangeAttribute* attributes, size
     REPRISE_RETURN_IF_ERROR(NotNull(attributes, "attributes"));
     REPRISE_RETURN_IF_ERROR(NotNull(data, "data"));
     REPRISE_RETURN_IF_ERROR(NotNull(dataSizes, "dataSizes"));
-    REPRISE_RETURN_IF_ERROR(CheckSize(size));
+    REPRISE_RETURN_IF_ERROR(NotZero(size, "size"));
     REPRISE_RETURN_IF_ERROR(InRange(numAttributes, 1, kMaxAttributes, "numAttributes"));
     for (size_t i = 0; i < numAttributes; ++i) {
       REPRISE_RETURN_IF_ERROR(CheckAttribute(attributes[i], data[i], dataSizes[i]));

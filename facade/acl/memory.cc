@@ -71,14 +71,9 @@ Status Allocate(void** out, size_t size, uint32_t policy, bool extra, runtime::D
   return {};
 }
 
-Status CheckSize(size_t size) {
-  if (size != 0) return {};
-  return Error(100000, "size is 0, must be at least 1 byte");
-}
-
 Status Malloc(void** out, size_t size, uint32_t policy, bool extra) {
   REPRISE_RETURN_IF_ERROR(NotNull(out, "devPtr"));
-  REPRISE_RETURN_IF_ERROR(CheckSize(size));
+  REPRISE_RETURN_IF_ERROR(NotZero(size, "size"));
   REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
   return Allocate(out, size, policy, extra, context->device());
 }
@@ -100,7 +95,7 @@ Status ReadConfig(const aclrtMallocConfig* config, runtime::Device** device) {
 
 Status MallocHost(void** out, uint64_t size) {
   REPRISE_RETURN_IF_ERROR(NotNull(out, "hostPtr"));
-  REPRISE_RETURN_IF_ERROR(CheckSize(size));
+  REPRISE_RETURN_IF_ERROR(NotZero(size, "size"));
   REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
   REPRISE_ASSIGN_OR_RETURN(*out, Memory().AllocateHost(context->device().id(), size));
   return {};
@@ -389,7 +384,7 @@ aclError aclrtMallocCached(void** devPtr, size_t size, aclrtMemMallocPolicy poli
 aclError aclrtMallocWithCfg(void** devPtr, size_t size, aclrtMemMallocPolicy policy, aclrtMallocConfig* cfg) {
   return Api("aclrtMallocWithCfg", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(devPtr, "devPtr"));
-    REPRISE_RETURN_IF_ERROR(CheckSize(size));
+    REPRISE_RETURN_IF_ERROR(NotZero(size, "size"));
     REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
     runtime::Device* device = &context->device();
     REPRISE_RETURN_IF_ERROR(ReadConfig(cfg, &device));
@@ -422,14 +417,14 @@ aclError aclrtFreeWithDevSync(void* devPtr) {
 aclError aclrtMemFlush(void* devPtr, size_t size) {
   return Api("aclrtMemFlush", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(devPtr, "devPtr"));
-    return CheckSize(size);  // caches of the CPU are coherent
+    return NotZero(size, "size");  // caches of the CPU are coherent
   });
 }
 
 aclError aclrtMemInvalidate(void* devPtr, size_t size) {
   return Api("aclrtMemInvalidate", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(devPtr, "devPtr"));
-    return CheckSize(size);
+    return NotZero(size, "size");
   });
 }
 
@@ -504,7 +499,7 @@ aclError aclrtGetMemUsageInfo(int32_t deviceId, aclrtMemUsageInfo* memUsageInfo,
   return Api("aclrtGetMemUsageInfo", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(memUsageInfo, "memUsageInfo"));
     REPRISE_RETURN_IF_ERROR(NotNull(outputNum, "outputNum"));
-    if (inputNum == 0) return Error(107000, "inputNum is 0, must be at least 1");
+    REPRISE_RETURN_IF_ERROR(NotZero(inputNum, "inputNum", 107000));
     REPRISE_ASSIGN_OR_RETURN(runtime::Device * device, runtime::FindDevice(deviceId));
     memUsageInfo[0] = {};
     std::strncpy(memUsageInfo[0].name, "RUNTIME", sizeof memUsageInfo[0].name - 1);
@@ -545,7 +540,7 @@ aclError aclrtHostRegister(void* ptr, uint64_t size, aclrtHostRegisterType type,
   return Api("aclrtHostRegister", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
     REPRISE_RETURN_IF_ERROR(NotNull(devPtr, "devPtr"));
-    REPRISE_RETURN_IF_ERROR(CheckSize(size));
+    REPRISE_RETURN_IF_ERROR(NotZero(size, "size"));
     if (type != ACL_HOST_REGISTER_MAPPED) {
       return Error(207000,
                    fmt::format("type is {}; only ACL_HOST_REGISTER_MAPPED (0) is supported", static_cast<int>(type)));
@@ -559,7 +554,7 @@ aclError aclrtHostRegister(void* ptr, uint64_t size, aclrtHostRegisterType type,
 aclError aclrtHostRegisterV2(void* ptr, uint64_t size, uint32_t flag) {
   return Api("aclrtHostRegisterV2", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
-    REPRISE_RETURN_IF_ERROR(CheckSize(size));
+    REPRISE_RETURN_IF_ERROR(NotZero(size, "size"));
     constexpr uint32_t kSupported = ACL_HOST_REG_MAPPED | ACL_HOST_REG_PINNED;
     constexpr uint32_t kReserved = ACL_HOST_REG_IOMEMORY | ACL_HOST_REG_READONLY;
     if (flag == 0 || (flag & ~(kSupported | kReserved)) != 0) {

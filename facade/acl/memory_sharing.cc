@@ -24,7 +24,7 @@ aclError aclrtIpcMemGetExportKey(void* devPtr, size_t size, char* key, size_t le
   return Api("aclrtIpcMemGetExportKey", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(devPtr, "devPtr"));
     REPRISE_RETURN_IF_ERROR(NotNull(key, "key"));
-    if (size == 0) return Error(107000, "size is 0, must be at least 1 byte").Culprit("parameter size");
+    REPRISE_RETURN_IF_ERROR(NotZero(size, "size", 107000));
     REPRISE_RETURN_IF_ERROR(CheckKeyRoom(len));
     REPRISE_RETURN_IF_ERROR(
         InRange(flags, ACL_RT_IPC_MEM_EXPORT_FLAG_DEFAULT, ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION, "flags"));
@@ -62,7 +62,7 @@ aclError aclrtIpcMemSetImportPid(const char* key, int32_t* pid, size_t num) {
   return Api("aclrtIpcMemSetImportPid", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(key, "key"));
     REPRISE_RETURN_IF_ERROR(NotNull(pid, "pid"));
-    if (num == 0) return Error(107000, "num is 0, must be at least 1").Culprit("parameter num");
+    REPRISE_RETURN_IF_ERROR(NotZero(num, "num", 107000));
     REPRISE_ASSIGN_OR_RETURN(const ShareKey parsed, ReadKey(key));
     return device::AllowTakers(parsed, pid, num);
   });

@@ -97,7 +97,7 @@ aclError aclrtGetNotifyId(aclrtNotify notify, uint32_t* notifyId) {
 aclError aclrtNotifyBatchReset(aclrtNotify* notifies, size_t num) {
   return Api("aclrtNotifyBatchReset", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(notifies, "notifies"));
-    if (num == 0) return Error(107000, "num is 0, must be at least 1").Culprit("parameter num");
+    REPRISE_RETURN_IF_ERROR(NotZero(num, "num", 107000));
     // All are looked up before any is changed.
     for (size_t i = 0; i < num; ++i) {
       auto found = FindNotify(notifies[i]);
@@ -142,7 +142,7 @@ aclError aclrtNotifySetImportPid(aclrtNotify notify, int32_t* pid, size_t num) {
   return Api("aclrtNotifySetImportPid", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(notify, "notify"));
     REPRISE_RETURN_IF_ERROR(NotNull(pid, "pid"));
-    if (num == 0) return Error(107000, "num is 0, must be at least 1").Culprit("parameter num");
+    REPRISE_RETURN_IF_ERROR(NotZero(num, "num", 107000));
     REPRISE_ASSIGN_OR_RETURN(Notify * found, FindNotify(notify));
     return found->AllowTakers(pid, num);
   });

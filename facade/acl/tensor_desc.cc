@@ -186,7 +186,7 @@ aclError aclSetTensorDynamicInput(aclTensorDesc* desc, const char* dynamicInputN
 aclError aclSetTensorConst(aclTensorDesc* desc, void* dataBuffer, size_t length) {
   return Set("aclSetTensorConst", desc, [&](TensorDesc& found) -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(dataBuffer, "dataBuffer"));
-    if (length == 0) return Error(100000, "length is 0, must be at least 1 byte").Culprit("parameter length");
+    REPRISE_RETURN_IF_ERROR(NotZero(length, "length"));
     REPRISE_RETURN_IF_ERROR(InRange(length, 1, int64_t{1} << 40, "length", 100000));
     const auto* from = static_cast<const char*>(dataBuffer);
     found.constant.assign(from, from + length);
@@ -217,7 +217,9 @@ size_t aclGetTensorDescSize(const aclTensorDesc* desc) {
   const TensorDesc* found = OrNull("aclGetTensorDescSize", desc);
   if (found == nullptr) return 0;
   size_t bytes = 0;
-  return __builtin_mul_overflow(Elements(*found), aclDataTypeSize(static_cast<aclDataType>(found->type)), &bytes) ? SIZE_MAX : bytes;
+  return __builtin_mul_overflow(Elements(*found), aclDataTypeSize(static_cast<aclDataType>(found->type)), &bytes)
+             ? SIZE_MAX
+             : bytes;
 }
 
 size_t aclGetTensorDescElementCount(const aclTensorDesc* desc) {

@@ -35,12 +35,6 @@ constexpr uint64_t kPage1G = 1u << 30;
 
 VirtualMemory& Memory() { return VirtualMemory::Get(); }
 
-Status NotZero(size_t value, const char* parameter, int code = 100000) {
-  if (value != 0) return {};
-  return Error(code, fmt::format("{} is 0, must be at least 1", parameter))
-      .Culprit(fmt::format("parameter {}", parameter));
-}
-
 uint64_t Granularity(aclrtMemAttr attribute) {
   switch (attribute) {
     case ACL_DDR_MEM_NORMAL:

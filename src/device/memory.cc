@@ -29,7 +29,6 @@ namespace {
 // Larger blocks come straight from the kernel: they are returned at once when freed, and untouched pages cost nothing.
 constexpr uint64_t kMmapFrom = 1u << 20;
 constexpr uint32_t kSmallPage = 4096;
-constexpr uint32_t kHugePageBytes = 2u << 20;
 constexpr size_t kFreedKept = 4096;
 
 uint64_t PagesOf(uint64_t bytes) { return (bytes + kSmallPage - 1) / kSmallPage * kSmallPage; }
@@ -158,8 +157,8 @@ void MemoryRegistry::Unbook(int device, uint64_t bytes) noexcept {
 
 void MemoryRegistry::AddMapped(uintptr_t begin, uint64_t bytes, int device, bool on_host) {
   std::unique_lock lock(mutex_);
-  Insert({begin, bytes, on_host ? MemoryKind::kPinnedHost : MemoryKind::kDevice, device, kHugePageBytes, true,
-          MemoryOrigin::kMapped});
+  Insert({begin, bytes, on_host ? MemoryKind::kPinnedHost : MemoryKind::kDevice, device,
+          static_cast<uint32_t>(kHugePage), true, MemoryOrigin::kMapped});
 }
 
 void MemoryRegistry::RemoveMapped(uintptr_t begin) noexcept {

@@ -23,6 +23,7 @@ constexpr int kMaxDevices = 64;
 /// Device and pinned allocations begin at multiples of this: a cache line would do for the ABI (64), vector kernels
 /// like more.
 constexpr size_t kMemoryAlignment = 512;
+constexpr uint64_t kHugePage = 2u << 20;
 
 enum class MemoryKind : uint8_t { kPageable, kDevice, kPinnedHost, kRegisteredHost };
 

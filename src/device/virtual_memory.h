@@ -13,11 +13,10 @@
 
 #include "base/handle_table.h"
 #include "base/status.h"
+#include "device/memory.h"
 #include "device/share.h"
 
 namespace reprise::device {
-
-constexpr uint64_t kHugePage = 2u << 20;
 
 /// Where physical memory lives and what it is; the numbers are those of aclrtPhysicalMemProp.
 struct PhysicalProperties {

@@ -62,6 +62,7 @@ class Holdings {
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Holder>> holders_;
 };
+
 /// The physical devices that a list like "0,2" makes visible, of so many: ascending, up to the first bad entry.
 std::vector<int> ParseVisibleDevices(std::string_view list, int physical);
 

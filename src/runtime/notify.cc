@@ -26,7 +26,8 @@ device::SharedCells& CellsOf(const Device& device) {
   static auto* const all = new std::array<std::unique_ptr<device::SharedCells>, device::kMaxDevices>;
   std::lock_guard lock(mutex);
   std::unique_ptr<device::SharedCells>& cells = (*all)[static_cast<size_t>(device.id())];
-  if (!cells) cells = std::make_unique<device::SharedCells>("reprise-notifies", EnvInt(EnvVar::kMaxNotifies, 1, 1 << 24));
+  if (!cells)
+    cells = std::make_unique<device::SharedCells>("reprise-notifies", EnvInt(EnvVar::kMaxNotifies, 1, 1 << 24));
   return *cells;
 }
 
