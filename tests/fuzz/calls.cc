@@ -408,6 +408,13 @@ class Sequence {
     return false;
   }
 
+  // What runs on the stream has ended, or is dropped.
+  void Settle(void* stream) {
+    if (Idle(stream)) return;
+    AbortAll();
+    if (CALL(aclrtSynchronizeStreamWithTimeout, stream, kHealthyMs) == 507046) Found("an aborted stream does not end");
+  }
+
   bool Idle(void* stream) { return CALL(aclrtSynchronizeStreamWithTimeout, stream, kShortMs) != 507046; }
 
   void Step() {
@@ -528,6 +535,7 @@ class Sequence {
         uint64_t* cell = nullptr;
         if (CALL(aclmdlRICondHandleGetCondPtr, condition, &cell) == 0 && OutlivesTasksOf(condition, stream)) {
           CALL(aclrtValueWrite, cell, in_.Byte() % 3, 0, stream);
+          Settle(stream);
         }
         break;
       }

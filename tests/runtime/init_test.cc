@@ -59,6 +59,17 @@ TEST_F(Init, ConfigurationsAreChecked) {
   EXPECT_ACL(0, aclInit(Config(R"({"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{}}}}}}}}}})")));
 }
 
+TEST_F(Init, MessagesSurviveWhatTheyQuote) {
+  const char* const config = Config(R"({"defaultDevice": {"default_device": "1\u0000\u0007"}})");
+  DropMessage();
+  ASSERT_EQ(aclInit(config), 100000);
+  const char* const message = aclGetRecentErrMsg();
+  ASSERT_NE(message, nullptr);
+  const std::string text = message;
+  EXPECT_NE(text.find("default_device is 1??, must be"), std::string::npos) << text;
+  EXPECT_NE(text.find("Solution: "), std::string::npos) << text;
+}
+
 TEST_F(Init, AnotherConfigurationIsRefusedTheSameIsNot) {
   const char* config =
       Config(R"({"dump": {}, "profiler": {}, "unknown": 1, "defaultDevice": {"default_device": "0"}})");
