@@ -4,6 +4,7 @@
 // point failing, until it gets through. Each time the failing call must say so, everything must be as before the
 // sequence, and the same sequence must then succeed.
 #include "base/fault.h"
+#include "base/log.h"
 
 #include <acl/acl.h>
 #include <acl/acl_rt_memory_soma.h>
@@ -413,7 +414,9 @@ class Faults : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     ASSERT_EQ(aclrtSetDevice(0), 0);
-    Sequence warm_up;  // what is made once and kept, is made now
+    // What is made once and kept, is made now; with a log folder, the file of the log.
+    WriteLog(LogLevel::kError, "RUNTIME", __FILE__, __LINE__, __func__, "warming up");
+    Sequence warm_up;
     GetParam().run(warm_up);
     ASSERT_EQ(warm_up.code(), 0) << warm_up.call() << "\n" << warm_up.message();
   }
