@@ -113,20 +113,20 @@ def states(tables, exported):
     refused = {function.name for function, _ in gen_refusals.refusals(tables)}
     return {
         f.name: "missing" if f.name not in exported else "refused" if f.name in refused else "implemented"
-        for f in tables.functions
+        for f in tables.declared_functions
     }
 
 
 def rank_a_without(tables, exported):
     state = states(tables, exported)
-    return [f.name for f in tables.functions if f.rank == "A" and state[f.name] != "implemented"]
+    return [f.name for f in tables.declared_functions if f.rank == "A" and state[f.name] != "implemented"]
 
 
 def count_by(tables, exported, key):
     """{key(function): {rank: Count}}, in the order of the headers; "all" sums the ranks."""
     state = states(tables, exported)
     counts = defaultdict(lambda: defaultdict(Count))
-    for function in tables.functions:
+    for function in tables.declared_functions:
         for rank in (function.rank, "all"):
             counts[key(function)][rank].add(state[function.name])
     return counts
@@ -150,6 +150,7 @@ def render_page(tables, operators, exported):
         *refused_section(tables),
         "## Declared, not there yet",
         *missing_sections(tables, exported),
+        *absent_section(tables),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -195,7 +196,7 @@ def refused_section(tables):
 
 def missing_sections(tables, exported):
     missing = defaultdict(list)
-    for function in tables.functions:
+    for function in tables.declared_functions:
         if function.name not in exported:
             missing[function.area].append(function)
     if not missing:
@@ -205,6 +206,13 @@ def missing_sections(tables, exported):
         + "\n".join(f"- {f.rank} `{f.name}`: {f.summary}" for f in sorted(functions, key=lambda f: f.rank))
         for area, functions in missing.items()
     ]
+
+
+def absent_section(tables):
+    """Functions without a header, which programs look up by name and can do without."""
+    names = ", ".join(f"`{f.name}`" for f in tables.functions if not f.header)
+    text = "Programs look these up by name and take their other way when there is none, which is right here: "
+    return ["## Absent on purpose", f"{text}{names}."]
 
 
 def render_summary(tables, operators, exported):
