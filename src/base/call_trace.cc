@@ -23,7 +23,8 @@ thread_local int t_depth = 0;
 // Libraries of ours, whose frames lie between the caller and us.
 bool IsOurs(std::string_view path) {
   const std::string_view name = path.substr(path.rfind('/') + 1);
-  for (const std::string_view ours : {"libreprise.", "libascendcl.", "libnnopbase.", "libopapi."}) {
+  for (const std::string_view ours :
+       {"libreprise.", "libascendcl.", "libnnopbase.", "libopapi.", "libacl_", "libmsprofiler.", "libascend_dump."}) {
     if (name.starts_with(ours)) return true;
   }
   return false;
