@@ -31,8 +31,8 @@ int Threads() {
   return threads;
 }
 
-// Workers, the monitor, the test's own thread, what a sanitizer adds, and a few workers that the monitor adds for a while
-// when a busy machine keeps the others from running. Far fewer than the streams of any test here.
+// Workers, the monitor, the test's own thread, what a sanitizer adds, and a few workers that the monitor adds for a
+// while when a busy machine keeps the others from running. Far fewer than the streams of any test here.
 int MostThreads() { return static_cast<int>(std::thread::hardware_concurrency()) + 16; }
 
 int64_t CpuUs() {
