@@ -6,8 +6,7 @@
 namespace reprise::device {
 namespace {
 
-// How long the first answer may take, and how long after an answer the next one.
-constexpr auto kPatience = std::chrono::milliseconds(200);
+// How long after an answer the next one may take.
 constexpr auto kPause = std::chrono::milliseconds(10);
 
 struct Answers {
@@ -50,9 +49,9 @@ void Inquiry::Answer(std::string line) {
   FutexWake(answers.count, 1);
 }
 
-std::vector<std::string> Inquiry::Collect() {
+std::vector<std::string> Inquiry::Collect(Clock::duration patience) {
   Answers& answers = TheAnswers();
-  for (auto limit = Clock::now() + kPatience;;) {
+  for (auto limit = Clock::now() + patience;;) {
     const uint32_t seen = answers.count.load(std::memory_order_acquire);
     {
       std::lock_guard lock(answers.mutex);

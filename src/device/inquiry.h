@@ -26,8 +26,9 @@ class Inquiry {
   /// A waiter's answer, for example "stream 3, task 5: NOTIFY_WAIT of notify 4".
   static void Answer(std::string line);
 
-  /// The answers, after all have come that a moment brings. Empty when nothing that was woken is parked.
-  std::vector<std::string> Collect();
+  /// The answers, after all have come that a moment brings. Empty when nothing that was woken is parked, which takes
+  /// `patience` to find out.
+  std::vector<std::string> Collect(Clock::duration patience);
 
  private:
   static std::atomic<bool> open_;

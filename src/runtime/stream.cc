@@ -378,12 +378,18 @@ void Stream::NotifyWaiters() noexcept {
 
 namespace {
 
-// What the parked streams of the context wait for, a line each.
-std::string WhoWaits(Context& context, const char* separator) {
+// A caller with a deadline is late already; one that waits for ever has time.
+constexpr auto kLatePatience = std::chrono::milliseconds(10);
+constexpr auto kStallPatience = std::chrono::milliseconds(200);
+
+// What the parked streams of the context wait for. Found by their handles, so that internal ones are among them.
+std::string WhoWaits(const Context& context, const char* separator, Clock::duration patience) {
   device::Inquiry inquiry;
-  context.ForEachStream([](Stream& stream) { stream.device().scheduler().Wake(stream); });
+  Streams().ForEach([&](Stream* stream) {
+    if (&stream->context() == &context) stream->device().scheduler().Wake(*stream);
+  });
   std::string text;
-  for (const std::string& line : inquiry.Collect()) text += (text.empty() ? "" : separator) + line;
+  for (const std::string& line : inquiry.Collect(patience)) text += (text.empty() ? "" : separator) + line;
   return text;
 }
 
@@ -401,6 +407,7 @@ Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
   bool spinning = false;
   Clock::duration sleep = kFirstSleep;
   Clock::time_point progress_at{};  // when this thread last saw a task end
+  bool told = false;
   uint64_t progress = 0;
   while (!reached()) {
     // A caller with a deadline does not help: it could not leave a task that takes longer.
@@ -431,25 +438,23 @@ Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
         now_at != progress || progress_at == Clock::time_point{}) {
       progress = now_at;
       progress_at = Clock::now();
-    } else if (StallTime() != Clock::duration::max() && Clock::now() - progress_at >= StallTime()) {
-      // Once: who computes for long is not parked and gives no answer.
-      progress_at = Clock::time_point::max() - StallTime();
+      told = false;
+    } else if (!told && Clock::now() - progress_at >= StallTime()) {
+      told = true;  // once: who computes for long is not parked and gives no answer
       TellStall();
     }
     if (deadline && Clock::now() >= *deadline && !reached()) break;
   }
   if (spinning) device::ReturnSpinPermit();
   if (reached()) return {};
-  const uint64_t left = target - completed_.load(std::memory_order_relaxed);
-  const std::string who = WhoWaits(context_, "; ");
-  return Error(507046, fmt::format("{} still has {} tasks after the timeout", Describe(), left))
-      .Culprit(who.empty() ? fmt::format("task number {} of the stream, which is running", completed_.load() + 1)
-                           : "what the streams of the context wait for: " + who);
+  return Error(507046, fmt::format("{} still has {} tasks after the timeout", Describe(),
+                                   target - completed_.load(std::memory_order_relaxed)))
+      .Culprit(fmt::format("task number {} of the stream, which is running", completed_.load() + 1));
 }
 
 // The program hangs, or nearly: it shall not do so without a word.
 void Stream::TellStall() const {
-  const std::string who = WhoWaits(context_, "\n  ");
+  const std::string who = WhoWaits(context_, "\n  ", kStallPatience);
   if (who.empty()) return;
   const std::string text = fmt::format(
       "reprise: thread {} has waited {} ms for {} without progress; what the streams of the context wait for:"
@@ -460,7 +465,11 @@ void Stream::TellStall() const {
 }
 
 Status Stream::Synchronize(const Deadline& deadline) {
-  REPRISE_RETURN_IF_ERROR(WaitFor(published_.load(std::memory_order_acquire), deadline));
+  if (Status late = WaitFor(published_.load(std::memory_order_acquire), deadline); !late.ok()) {
+    const std::string who = WhoWaits(context_, "; ", kLatePatience);
+    if (who.empty()) return late;
+    return std::move(late).Culprit("what the streams of the context wait for: " + who);
+  }
   if (const uint32_t code = abort_code_.exchange(0)) {
     return Error(static_cast<int>(code), fmt::format("the tasks of {} were dropped", Describe()));
   }

@@ -521,6 +521,22 @@ TEST_F(Pains, P39_ReplayThatHangsSaysWhichTaskOfTheGraph) {
   MUST(aclrtSynchronizeStream(stream_));
 }
 
+TEST_F(Pains, P39_BuiltModelThatHangsSaysWhichTask) {
+  aclrtStream head = nullptr;
+  MUST(aclrtCreateStreamWithConfig(&head, 0, ACL_STREAM_PERSISTENT));
+  aclmdlRI model = nullptr;
+  MUST(aclmdlRIBuildBegin(&model, 0));
+  MUST(aclmdlRIBindStream(model, head, ACL_MODEL_STREAM_FLAG_HEAD));
+  MUST(aclrtValueWait(cell_, 1, ACL_STREAM_WAIT_VALUE_EQ, head));
+  MUST(aclmdlRIEndTask(model, head));
+  MUST(aclmdlRIBuildEnd(model, nullptr));
+  const std::string message = Refusal(507046, [&] { return aclmdlRIExecute(model, 20); });
+  EXPECT_THAT(message, AllOf(HasSubstr("graph stream"), HasSubstr("WAIT_VALUE at 0x")));
+  MUST(aclrtValueWrite(cell_, 1, 0, stream_));
+  MUST(aclrtSynchronizeStream(stream_));
+  MUST(aclmdlRIDestroy(model));
+}
+
 TEST_F(Pains, P39_EndlessSynchronisationSpeaksUp) {
   const aclrtStream writer = NewStream();
   MUST(aclrtValueWait(cell_, 1, ACL_STREAM_WAIT_VALUE_EQ, stream_));
