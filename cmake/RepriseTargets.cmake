@@ -33,6 +33,8 @@ find_package(nlohmann_json REQUIRED)
 # Flags for our own code only; users of an installed tree see none of them.
 add_library(reprise_build_flags INTERFACE)
 target_compile_options(reprise_build_flags INTERFACE -Wall -Wextra -Wshadow)
+# Nobody replaces functions of our libraries, so calls within one need not look.
+target_compile_options(reprise_build_flags INTERFACE -fno-semantic-interposition)
 if(REPRISE_WERROR)
   target_compile_options(reprise_build_flags INTERFACE -Werror)
 endif()
@@ -80,7 +82,7 @@ function(reprise_shared target)
     BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")
   if(NOT REPRISE_SANITIZE)
     # A forgotten symbol is an error here, not in the user's program.
-    target_link_options(${target} PRIVATE -Wl,--no-undefined)
+    target_link_options(${target} PRIVATE -Wl,--no-undefined -Wl,-Bsymbolic-functions)
   endif()
 endfunction()
 

@@ -31,8 +31,8 @@ struct Registered {
 };
 
 HandleTable<AllocatorDesc, HandleKind::kAllocatorDesc>& Descs() {
-  static auto* const table = new HandleTable<AllocatorDesc, HandleKind::kAllocatorDesc>;
-  return *table;
+  static constinit NoDestroy<HandleTable<AllocatorDesc, HandleKind::kAllocatorDesc>> table;
+  return table.value;
 }
 
 struct ByStream {

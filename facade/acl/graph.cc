@@ -155,8 +155,8 @@ aclError aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream) {
           .Hint("execute the model on a stream made by aclrtCreateStream");
     }
     REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIExecuteAsync"));
-    REPRISE_ASSIGN_OR_RETURN(model, capture::FindOwnModel(modelRI));
-    REPRISE_ASSIGN_OR_RETURN(on, runtime::FindStream(stream));
+    REPRISE_RETURN_IF_ERROR(capture::CheckOwn(*model));
+    REPRISE_RETURN_IF_ERROR(runtime::CheckOwn(*on));
     REPRISE_RETURN_IF_ERROR(CheckNotCapturingModel(*model, "aclmdlRIExecuteAsync"));
     REPRISE_RETURN_IF_ERROR(CheckExecutable(*model));
     REPRISE_RETURN_IF_ERROR(CheckHasEnd(*model));

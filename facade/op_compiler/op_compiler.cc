@@ -68,8 +68,8 @@ class CompileOptions {
 struct GraphDumpOption {};
 
 HandleTable<GraphDumpOption, HandleKind::kGraphDumpOption>& GraphDumpOptions() {
-  static auto* const table = new HandleTable<GraphDumpOption, HandleKind::kGraphDumpOption>;
-  return *table;
+  static constinit NoDestroy<HandleTable<GraphDumpOption, HandleKind::kGraphDumpOption>> table;
+  return table.value;
 }
 
 Status WriteFile(const char* path, const std::string& text) {

@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "base/no_destroy.h"
+
 namespace reprise {
 
 enum class HandleKind : uint8_t {
@@ -78,7 +80,7 @@ const char* HandleKindName(uint8_t kind) noexcept;
 template <class T, HandleKind Kind>
 class HandleTable {
  public:
-  HandleTable() = default;
+  constexpr HandleTable() = default;
   HandleTable(const HandleTable&) = delete;
   HandleTable& operator=(const HandleTable&) = delete;
   /// The tables of the runtime are never destroyed; this is for others.

@@ -37,13 +37,13 @@ Status CheckBothBound(const Stream& stream, const Stream& target) {
 }  // namespace
 
 HandleTable<Label, HandleKind::kLabel>& Labels() {
-  static auto* const table = new HandleTable<Label, HandleKind::kLabel>;
-  return *table;
+  static constinit NoDestroy<HandleTable<Label, HandleKind::kLabel>> table;
+  return table.value;
 }
 
 HandleTable<LabelList, HandleKind::kLabelList>& LabelLists() {
-  static auto* const table = new HandleTable<LabelList, HandleKind::kLabelList>;
-  return *table;
+  static constinit NoDestroy<HandleTable<LabelList, HandleKind::kLabelList>> table;
+  return table.value;
 }
 
 StatusOr<Model*> BeginBuild(runtime::Context& context) { return Model::Create(context, ModelKind::kBuilt); }

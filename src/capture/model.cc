@@ -109,23 +109,23 @@ constexpr ir::TaskType kGraphTask = {ir::TaskKind::kGraph, "MODEL_EXECUTE",   Gr
 }  // namespace
 
 HandleTable<Model, HandleKind::kModel>& Models() {
-  static auto* const table = new HandleTable<Model, HandleKind::kModel>;
-  return *table;
+  static constinit NoDestroy<HandleTable<Model, HandleKind::kModel>> table;
+  return table.value;
 }
 
 HandleTable<LaneHandle, HandleKind::kLane>& LaneHandles() {
-  static auto* const table = new HandleTable<LaneHandle, HandleKind::kLane>;
-  return *table;
+  static constinit NoDestroy<HandleTable<LaneHandle, HandleKind::kLane>> table;
+  return table.value;
 }
 
 HandleTable<TaskGroup, HandleKind::kTaskGroup>& TaskGroups() {
-  static auto* const table = new HandleTable<TaskGroup, HandleKind::kTaskGroup>;
-  return *table;
+  static constinit NoDestroy<HandleTable<TaskGroup, HandleKind::kTaskGroup>> table;
+  return table.value;
 }
 
 HandleTable<Condition, HandleKind::kCondition>& Conditions() {
-  static auto* const table = new HandleTable<Condition, HandleKind::kCondition>;
-  return *table;
+  static constinit NoDestroy<HandleTable<Condition, HandleKind::kCondition>> table;
+  return table.value;
 }
 
 const char* StateName(ModelState state) {
@@ -149,15 +149,19 @@ Model* FindSerial(uint32_t serial) {
 
 StatusOr<Model*> FindModel(const void* handle) { return runtime::FindObject(Models(), handle, "model"); }
 
+Status CheckOwn(const Model& model) {
+  REPRISE_ASSIGN_OR_RETURN(const Context* context, runtime::CurrentContext());
+  if (&model.context() == context) [[likely]]
+    return {};
+  return Error(107004, fmt::format("{} belongs to another context than the current one", model.Describe()))
+      .Culprit(fmt::format("the model was captured in context {} of device {}; current is context {} of device {}",
+                           model.context().handle(), model.context().device().id(), context->handle(),
+                           context->device().id()));
+}
+
 StatusOr<Model*> FindOwnModel(const void* handle) {
   REPRISE_ASSIGN_OR_RETURN(Model * model, FindModel(handle));
-  REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
-  if (&model->context() != context) {
-    return Error(107004, fmt::format("{} belongs to another context than the current one", model->Describe()))
-        .Culprit(fmt::format("the model was captured in context {} of device {}; current is context {} of device {}",
-                             model->context().handle(), model->context().device().id(), context->handle(),
-                             context->device().id()));
-  }
+  REPRISE_RETURN_IF_ERROR(CheckOwn(*model));
   return model;
 }
 
@@ -362,6 +366,7 @@ void Model::CollectResets(std::vector<exec::Replay::CellReset>& resets) const {
 }
 
 void Model::Seal() {
+  graph_->ShrinkToFit();
   if (replay_ != nullptr) liveness_.Forget();  // parameters have changed
   replay_ = std::make_unique<exec::Replay>(exec::Plan::Compile(*graph_), context_.device().scheduler());
   if (is_sub()) return;  // the root assigns the defaults of all its bodies
@@ -451,7 +456,7 @@ bool Model::WaitIdle(const Deadline& deadline) {
 
 Bill Model::TakeBill() const {
   Bill bill{graph_->nodes().size(), graph_->lanes().size(), event_ids_.size(),
-            graph_->memory_bytes() + (replay_ ? replay_->plan().steps().capacity() * sizeof(exec::Step) : 0)};
+            graph_->memory_bytes() + (replay_ ? replay_->plan().memory_bytes() : 0)};
   for (const BoundStream& bound : bound_) {
     bill.tasks += bound.stream->stored()->nodes().size();
     bill.streams += 1;

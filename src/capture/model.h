@@ -36,6 +36,8 @@ HandleTable<Model, HandleKind::kModel>& Models();
 StatusOr<Model*> FindModel(const void* handle);
 /// The same and 107002 / 107004 unless the model belongs to the current context.
 StatusOr<Model*> FindOwnModel(const void* handle);
+/// The second half of that.
+Status CheckOwn(const Model& model);
 
 /// The live model with this serial number, or null; see Model::serial.
 Model* FindSerial(uint32_t serial);

@@ -26,8 +26,8 @@ Status NoMapping(const void* address) {
 }  // namespace
 
 HandleTable<PhysicalMemory, HandleKind::kPhysicalMemory>& PhysicalMemories() {
-  static auto* const table = new HandleTable<PhysicalMemory, HandleKind::kPhysicalMemory>;
-  return *table;
+  static constinit NoDestroy<HandleTable<PhysicalMemory, HandleKind::kPhysicalMemory>> table;
+  return table.value;
 }
 
 VirtualMemory& VirtualMemory::Get() {

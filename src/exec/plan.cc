@@ -40,6 +40,17 @@ Needs FindNeeds(const ir::Graph& graph) {
   return needs;
 }
 
+// A step that is a single call of a kernel spares the way through the task type.
+void CallDirectly(Step& step) {
+  ir::DirectCall call;
+  if (step.type->direct == nullptr || !step.type->direct(step.data, call) || call.args_bytes >> 28 != 0) return;
+  step.kind = Step::kCall;
+  step.call = call.function;
+  step.data = const_cast<void*>(call.args);  // which the kernel gets as const again
+  step.args_bytes = call.args_bytes & ((1u << 28) - 1);
+  step.name = call.name;
+}
+
 int64_t ReadOperand(const void* cell, bool is_int64) {
   if (is_int64)
     return std::atomic_ref<int64_t>(*static_cast<int64_t*>(const_cast<void*>(cell))).load(std::memory_order_acquire);
@@ -80,6 +91,7 @@ bool Holds(const SwitchPayload& payload) {
 
 std::unique_ptr<Plan> Plan::Compile(const ir::Graph& graph) {
   auto plan = std::make_unique<Plan>();
+  plan->graph_ = &graph;
   const Needs needs = FindNeeds(graph);
   plan->steps_.reserve(graph.nodes().size());
   plan->lanes_.reserve(graph.lanes().size());
@@ -87,20 +99,21 @@ std::unique_ptr<Plan> Plan::Compile(const ir::Graph& graph) {
     PlanLane planned{static_cast<uint32_t>(plan->steps_.size()), 0, lane.stream_id, -1};
     for (const ir::NodeId id : lane.nodes) {
       const ir::Node& node = graph.node(id);
-      Step step{node.type->run, node.payload, node.type, node.position, 0, Step::kRun, 0};
+      Step step(node);
       if (node.type == &ir::kEdgeWait) {
         if (!needs.kept_wait[id]) continue;
         const ir::Node& record = graph.node(Edge(node).record);
         step.kind = Step::kWait;
-        step.lane = static_cast<uint16_t>(record.lane);
-        step.position = record.position + 1;
+        step.target = {record.lane, record.position + 1};
         if (plan->steps_.size() == planned.begin) planned.first_wait_lane = static_cast<int32_t>(record.lane);
       } else if (node.type == &ir::kEdgeRecord) {
         if (!needs.published[id]) continue;
         step.kind = Step::kPublish;
-        step.position = node.position + 1;
+        step.target = {node.lane, node.position + 1};
       } else if (node.type->run == nullptr || node.disabled) {
         continue;  // resets: the next run starts from fresh positions
+      } else {
+        CallDirectly(step);
       }
       plan->steps_.push_back(step);
     }
@@ -124,7 +137,7 @@ StatusOr<std::unique_ptr<Plan>> Plan::CompileProgram(const std::vector<ProgramLa
     PlanLane planned{static_cast<uint32_t>(plan->steps_.size()), 0, tasks.stream_id, -1, lane.starts};
     for (const ir::NodeId id : tasks.nodes) {
       const ir::Node& node = lane.graph->node(id);
-      Step step{node.type->run, node.payload, node.type, node.position, 0, Step::kRun, 0};
+      Step step(node);
       const ir::Graph* target = nullptr;
       if (node.type == &kActivateTask) {
         step.kind = Step::kActivate;
@@ -142,6 +155,8 @@ StatusOr<std::unique_ptr<Plan>> Plan::CompileProgram(const std::vector<ProgramLa
         continue;
       } else if (node.type->run == nullptr) {
         continue;
+      } else {
+        CallDirectly(step);
       }
       if (target != nullptr) {
         const auto it = lane_of.find(target);
@@ -149,7 +164,7 @@ StatusOr<std::unique_ptr<Plan>> Plan::CompileProgram(const std::vector<ProgramLa
           return Error(107005, fmt::format("task {} of stream {} activates a stream that is not bound to the model",
                                            node.position, tasks.stream_id));
         }
-        step.lane = it->second;
+        step.target = {it->second, 0};
       }
       plan->steps_.push_back(step);
     }
@@ -166,7 +181,7 @@ StatusOr<std::unique_ptr<Plan>> Plan::CompileProgram(const std::vector<ProgramLa
       }
       table.push_back({lane->second, label->second});
     }
-    plan->steps_[at].position = static_cast<uint32_t>(plan->jump_tables_.size());
+    plan->steps_[at].target = {0, static_cast<uint32_t>(plan->jump_tables_.size())};
     plan->jump_tables_.push_back(std::move(table));
   }
   return plan;

@@ -15,26 +15,41 @@
 
 namespace reprise::exec {
 
+/// 32 bytes, because replays of large graphs are bound by memory: two steps share a cache line.
 struct Step {
   enum Kind : uint8_t {
-    kRun,      ///< call run(context, payload)
-    kWait,     ///< until lane `lane` has published `position`
-    kPublish,  ///< `position` of this lane is reached
-    // Only in programs (built models):
-    kActivate,  ///< start lane `lane`
-    kSwitch,    ///< if the comparison holds, start lane `lane` and stop this one
-    kJump,      ///< go on at a label, see jump_tables
+    kRun,      ///< call run(context, data): the task's payload
+    kCall,     ///< call a kernel with data: its arguments
+    kWait,     ///< until lane target.lane has published target.position
+    kPublish,  ///< target.position of this lane is reached
+    // Only in programs (built models); data is the payload:
+    kActivate,  ///< start lane target.lane
+    kSwitch,    ///< if the comparison holds, start lane target.lane and stop this one
+    kJump,      ///< go on at a label, see jump_table(target.position)
     kEnd,       ///< the whole execution is complete
   };
-  ir::RunResult (*run)(device::RunContext&, void* payload);
-  void* payload;
-  const ir::TaskType* type;
+  struct Target {
+    uint32_t lane;
+    uint32_t position;
+  };
+  union {
+    ir::RunResult (*run)(device::RunContext&, void* payload);
+    RepriseKernelFn call;
+  };
+  void* data;
+  union {
+    const ir::TaskType* type;  ///< kRun
+    const char* name;          ///< kCall: of the kernel
+    Target target;
+  };
   uint32_t task_id;  ///< position in the graph's lane, as dumps show it
-  uint16_t lane;
-  Kind kind;
-  uint32_t position;
+  uint32_t args_bytes : 28;
+  uint32_t kind : 4;
+
+  Step(const ir::Node& node)  // NOLINT: a step is made of a node
+      : run(node.type->run), data(node.payload), type(node.type), task_id(node.position), args_bytes(0), kind(kRun) {}
 };
-static_assert(sizeof(Step) <= 64, "a step is one cache line at most");
+static_assert(sizeof(Step) == 32);
 
 /// Payloads of the tasks that steer a built model; `target` is the task store of the other stream.
 struct ActivatePayload {
@@ -98,9 +113,16 @@ class Plan {
   const std::vector<JumpTarget>& jump_table(uint32_t index) const { return jump_tables_[index]; }
 
   const std::vector<Step>& steps() const { return steps_; }
+  /// The node that a step of the lane was made of.
+  const ir::Node& node(uint32_t lane, const Step& step) const {
+    const ir::Graph& graph = is_program() ? *program_[lane - 1].graph : *graph_;
+    return graph.node(graph.lanes()[is_program() ? 0 : lane].nodes[step.task_id]);
+  }
+  size_t memory_bytes() const { return steps_.capacity() * sizeof(Step); }
   const std::vector<PlanLane>& lanes() const { return lanes_; }
 
  private:
+  const ir::Graph* graph_ = nullptr;  // null for programs
   std::vector<Step> steps_;
   std::vector<PlanLane> lanes_;
   std::vector<ProgramLane> program_;

@@ -107,7 +107,7 @@ void Replay::Start(RunContext& context, Progress& progress) {
     const int32_t source = plan_->lanes()[i].first_wait_lane;
     const auto reached = [&] {
       return lanes_[source].progress.load(std::memory_order_seq_cst) >=
-             plan_->steps()[plan_->lanes()[i].begin].position;
+             plan_->steps()[plan_->lanes()[i].begin].target.position;
     };
     if (source < 0 || !lanes_[source].waiters.AddUnless(reached, lanes_[i].runner.get(), &scheduler_)) {
       scheduler_.Wake(*lanes_[i].runner);
@@ -171,7 +171,7 @@ void Replay::ReportFailure(RunContext& context, const Step& step, uint32_t lane)
   if (failed_.exchange(true, std::memory_order_acq_rel)) return;  // the first failure wins
   Status::Detail detail = error.detail();
   detail.culprit = fmt::format("{}task {} ({}) of graph stream {}", detail.culprit.empty() ? "" : detail.culprit + "; ",
-                               step.task_id, step.type->name, plan_->lanes()[lane].stream_id);
+                               step.task_id, plan_->node(lane, step).type->name, plan_->lanes()[lane].stream_id);
   error_ = Status(std::move(detail));
 }
 
@@ -180,7 +180,7 @@ void Replay::SkipStep(LaneState& state, const Step& step, device::Runnable* runn
   if (!state.parked) return;
   state.parked = false;
   scheduler_.CancelTimer(*runnable);
-  if (step.type->cancel != nullptr) step.type->cancel(step.payload, runnable);
+  if (step.type->cancel != nullptr) step.type->cancel(step.data, runnable);
 }
 
 // To somebody who asks what the replay waits for.
@@ -188,10 +188,10 @@ void Replay::Answer(uint32_t lane, const Step& step) const {
   const int32_t stream = plan_->lanes()[lane].stream_id;
   if (step.kind == Step::kWait) {
     device::Inquiry::Answer(
-        fmt::format("graph stream {} waits for graph stream {}", stream, plan_->lanes()[step.lane].stream_id));
+        fmt::format("graph stream {} waits for graph stream {}", stream, plan_->lanes()[step.target.lane].stream_id));
   } else {
-    device::Inquiry::Answer(fmt::format("graph stream {}, task {}: {}", stream, step.task_id,
-                                        ir::DescribeWaiting(*step.type, step.payload)));
+    device::Inquiry::Answer(
+        fmt::format("graph stream {}, task {}: {}", stream, step.task_id, ir::DescribeWaiting(*step.type, step.data)));
   }
 }
 
@@ -213,7 +213,7 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
         context.task_id = step.task_id;
         [[maybe_unused]] uint64_t begin = 0;
         if constexpr (kTraced) begin = state.parked_since.BeginOf(cursor, state.parked);
-        const RunResult result = step.run(context, step.payload);
+        const RunResult result = step.run(context, step.data);
         if (result != RunResult::kDone) [[unlikely]] {
           if constexpr (kTraced) state.parked_since = {result == RunResult::kParked ? begin : 0, cursor};
           state.cursor = cursor;
@@ -224,16 +224,45 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
         }
         state.parked = false;
         if constexpr (kTraced) {
-          device::Timeline::Get().Task(context, *step.type, step.payload, begin, label_, context.failed());
+          device::Timeline::Get().Task(context, *step.type, step.data, begin, label_, context.failed());
         }
         if (context.failed()) [[unlikely]]
           ReportFailure(context, step, lane);
         break;
       }
+      case Step::kCall: {
+        // The hot loop of replays: what a kernel needs is in its step, and nothing else is touched.
+        RepriseKernelContext kernel{
+            sizeof(RepriseKernelContext), 0, 1, context.device_id, planned.stream_id, 0, nullptr};
+        const Step* at = &step;
+        do {
+          if (failed_.load(std::memory_order_relaxed)) [[unlikely]]
+            continue;
+          kernel.task_id = at->task_id;
+          kernel.kernel_name = at->name;
+          [[maybe_unused]] uint64_t begin = 0;
+          if constexpr (kTraced) begin = device::Timeline::Now();
+          const int32_t code = at->call(&kernel, at->data, at->args_bytes);
+          if (code != 0) [[unlikely]] {
+            context.task_id = at->task_id;
+            const ir::Node& node = plan_->node(lane, *at);
+            node.type->direct_failed(context, node.payload, code);
+          }
+          if constexpr (kTraced) {
+            context.task_id = at->task_id;
+            const ir::Node& node = plan_->node(lane, *at);
+            device::Timeline::Get().Task(context, *node.type, node.payload, begin, label_, code != 0);
+          }
+          if (code != 0) [[unlikely]]
+            ReportFailure(context, *at, lane);
+        } while (++at != steps + planned.end && at->kind == Step::kCall);
+        cursor = static_cast<uint32_t>(at - steps) - 1;
+        break;
+      }
       case Step::kWait: {
-        LaneState& source = lanes_[step.lane];
+        LaneState& source = lanes_[step.target.lane];
         const auto reached = [&] {
-          return source.progress.load(std::memory_order_seq_cst) >= step.position || abandoned_.load();
+          return source.progress.load(std::memory_order_seq_cst) >= step.target.position || abandoned_.load();
         };
         if (!reached()) {
           // Stored first: the wake-up may come as soon as the runnable is in the list.
@@ -245,21 +274,22 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
         break;
       }
       case Step::kPublish:
-        state.progress.store(step.position, std::memory_order_seq_cst);
+        state.progress.store(step.target.position, std::memory_order_seq_cst);
         state.waiters.WakeIfAnnounced();
         break;
       case Step::kActivate:
-        if (!failed_.load(std::memory_order_relaxed)) StartLane(step.lane, plan_->lanes()[step.lane].begin);
+        if (!failed_.load(std::memory_order_relaxed))
+          StartLane(step.target.lane, plan_->lanes()[step.target.lane].begin);
         break;
       case Step::kSwitch:
-        if (failed_.load(std::memory_order_relaxed) || !Holds(*static_cast<const SwitchPayload*>(step.payload))) break;
+        if (failed_.load(std::memory_order_relaxed) || !Holds(*static_cast<const SwitchPayload*>(step.data))) break;
         state.cursor = planned.end;
-        StartLane(step.lane, plan_->lanes()[step.lane].begin);
+        StartLane(step.target.lane, plan_->lanes()[step.target.lane].begin);
         return RunResult::kDone;
       case Step::kJump: {
         if (failed_.load(std::memory_order_relaxed)) break;
-        const auto& payload = *static_cast<const LabelSwitchPayload*>(step.payload);
-        const auto& table = plan_->jump_table(step.position);
+        const auto& payload = *static_cast<const LabelSwitchPayload*>(step.data);
+        const auto& table = plan_->jump_table(step.target.position);
         const uint32_t index =
             std::atomic_ref<uint32_t>(*const_cast<uint32_t*>(payload.index)).load(std::memory_order_acquire);
         const uint32_t most = std::min(payload.most, static_cast<uint32_t>(table.size()));

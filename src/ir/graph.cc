@@ -3,12 +3,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <new>
 
 #include "base/fault.h"
 
 namespace reprise::ir {
 namespace {
+
+constexpr size_t kUnit = 16;  // of the arena
+constexpr uint16_t kLarge = UINT16_MAX;
 
 void DescribeEdge(const void* payload, TaskInfo& info) {
   info.event_id = static_cast<const EdgePayload*>(payload)->event_id;
@@ -37,11 +41,16 @@ NodeId Graph::Add(LaneId lane, const Task& task) {
     void* payload = arena_.Allocate(task.payload_bytes);
     Lane& target = lanes_[lane];
     // Both vectors get their room first, so that nothing can fail once one of them has changed.
-    if (nodes_.size() == nodes_.capacity()) nodes_.reserve(nodes_.empty() ? 16 : 2 * nodes_.size());
-    target.nodes.push_back(static_cast<NodeId>(nodes_.size()));
+    const auto id = static_cast<NodeId>(nodes_.size());
+    if (id == nodes_.capacity()) nodes_.reserve(nodes_.empty() ? 16 : 2 * nodes_.size());
+    if (id == payload_units_.capacity()) payload_units_.reserve(nodes_.capacity());
+    payload_units_.resize(id);  // an earlier failure may have left one more
+    payload_units_.push_back(0);
+    SetPayloadBytes(id, task.payload_bytes);
+    target.nodes.push_back(id);
     std::memcpy(payload, task.payload, task.payload_bytes);
-    nodes_.push_back({task.type, payload, task.payload_bytes, lane, static_cast<uint32_t>(target.nodes.size() - 1)});
-    return static_cast<NodeId>(nodes_.size() - 1);
+    nodes_.push_back({task.type, payload, static_cast<uint32_t>(target.nodes.size() - 1), lane, 0});
+    return id;
   } catch (...) {
     task.Destroy();
     throw;
@@ -52,7 +61,7 @@ TaskSlot* Graph::MakeSlot(NodeId id) {
   Node& node = nodes_[id];
   if (IsSlot(node.type)) return static_cast<SlotPayload*>(node.payload)->slot;
   auto* place = static_cast<SlotPayload*>(arena_.Allocate(sizeof(SlotPayload)));
-  HeldTask* held = HeldTask::TakeOver({node.type, node.payload, node.payload_bytes});
+  HeldTask* held = HeldTask::TakeOver({node.type, node.payload, static_cast<uint32_t>(PayloadBytes(id))});
   try {
     place->slot = new TaskSlot(held);
   } catch (...) {
@@ -61,7 +70,7 @@ TaskSlot* Graph::MakeSlot(NodeId id) {
   }
   node.type = node.type->kind == TaskKind::kRandom ? &kRandomSlotTask : &kSlotTask;
   node.payload = place;
-  node.payload_bytes = sizeof(SlotPayload);
+  SetPayloadBytes(id, sizeof(SlotPayload));
   return place->slot;
 }
 
@@ -74,6 +83,7 @@ void Graph::Replace(NodeId id, const Task& task) {
   void* payload;
   try {
     payload = arena_.Allocate(task.payload_bytes);
+    SetPayloadBytes(id, std::max(PayloadBytes(id), size_t{task.payload_bytes}));  // whichever it will be
   } catch (...) {
     task.Destroy();
     throw;
@@ -83,11 +93,32 @@ void Graph::Replace(NodeId id, const Task& task) {
   if (node.type->destroy != nullptr) node.type->destroy(node.payload);
   node.type = task.type;
   node.payload = payload;
-  node.payload_bytes = task.payload_bytes;
+  SetPayloadBytes(id, task.payload_bytes);
+}
+
+size_t Graph::PayloadBytes(NodeId id) const {
+  return payload_units_[id] != kLarge ? payload_units_[id] * kUnit : large_payloads_.at(id);
+}
+
+void Graph::SetPayloadBytes(NodeId id, size_t bytes) {
+  const size_t units = (bytes + kUnit - 1) / kUnit;
+  if (units >= kLarge) large_payloads_[id] = bytes;
+  payload_units_[id] = static_cast<uint16_t>(std::min<size_t>(units, kLarge));
+}
+
+void Graph::ShrinkToFit() {
+  try {
+    nodes_.shrink_to_fit();
+    payload_units_.shrink_to_fit();
+    for (Lane& lane : lanes_) lane.nodes.shrink_to_fit();
+  } catch (const std::bad_alloc&) {
+    // It stays as large as it is.
+  }
 }
 
 size_t Graph::memory_bytes() const {
-  size_t bytes = arena_.used_bytes() + nodes_.capacity() * sizeof(Node) + lanes_.capacity() * sizeof(Lane);
+  size_t bytes = arena_.used_bytes() + nodes_.capacity() * sizeof(Node) + payload_units_.capacity() * sizeof(uint16_t) +
+                 lanes_.capacity() * sizeof(Lane);
   for (const Lane& lane : lanes_) bytes += lane.nodes.capacity() * sizeof(NodeId);
   return bytes;
 }

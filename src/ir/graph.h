@@ -36,12 +36,12 @@ extern const TaskType kEdgeReset;
 
 struct Node {
   const TaskType* type;
-  void* payload;  ///< in the graph's arena
-  uint32_t payload_bytes;
-  LaneId lane;
-  uint32_t position;      ///< in its lane
-  bool disabled = false;  ///< skipped at execution
+  void* payload;      ///< in the graph's arena
+  uint32_t position;  ///< in its lane
+  LaneId lane : 31;
+  uint32_t disabled : 1;  ///< skipped at execution
 };
+static_assert(sizeof(Node) == 24);
 
 struct Lane {
   int32_t stream_id;           ///< of the graph-internal stream
@@ -89,10 +89,18 @@ class Graph {
 
   /// Bytes held by nodes and payloads.
   size_t memory_bytes() const;
+  /// Gives back what was reserved for more nodes.
+  void ShrinkToFit();
 
  private:
+  size_t PayloadBytes(NodeId id) const;
+  void SetPayloadBytes(NodeId id, size_t bytes);
+
   Arena arena_;
   std::vector<Node> nodes_;
+  // Sizes of payloads, apart from the nodes because only replacing asks for them: in units of the arena, or kLarge.
+  std::vector<uint16_t> payload_units_;
+  std::map<NodeId, size_t> large_payloads_;
   std::vector<Lane> lanes_;
   std::map<NodeId, std::string> extend_info_;
   std::map<NodeId, std::string> op_info_;

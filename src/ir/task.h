@@ -11,6 +11,8 @@
 // after it returned kParked, and once per replay in a graph.
 #pragma once
 
+#include <reprise/kernel.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -90,6 +92,14 @@ struct TaskInfo {
   std::vector<AccessRange> ranges;  // known memory ranges; empty for opaque tasks
 };
 
+/// A task that is one call of a kernel and nothing else, for plans that make the call themselves.
+struct DirectCall {
+  RepriseKernelFn function;
+  const void* args;  ///< as long as the payload lives
+  const char* name;
+  uint32_t args_bytes;
+};
+
 /// Static description of a sort of task.
 struct TaskType {
   TaskKind kind;
@@ -101,6 +111,10 @@ struct TaskType {
   /// The task is parked and will not run again: forget `runnable` as a waiter. Null when it never parks.
   void (*cancel)(void* payload, device::Runnable* runnable) noexcept = nullptr;
   void (*describe)(const void* payload, TaskInfo& info) = nullptr;
+  /// Fills `call` when the task is a single call; null when it never is. Calling is then as good as `run`.
+  bool (*direct)(const void* payload, DirectCall& call) = nullptr;
+  /// That call returned `code`.
+  void (*direct_failed)(device::RunContext& context, const void* payload, int32_t code) = nullptr;
 };
 
 /// A task on its way to a stream: borrowed bytes. Whoever takes it owns the payload from then on, also on failure.

@@ -50,16 +50,16 @@ struct Stamp {
 };
 
 HandleTable<Config, HandleKind::kProfilerConfig>& Configs() {
-  static auto* const table = new HandleTable<Config, HandleKind::kProfilerConfig>;
-  return *table;
+  static constinit NoDestroy<HandleTable<Config, HandleKind::kProfilerConfig>> table;
+  return table.value;
 }
 HandleTable<StepObject, HandleKind::kProfilerStep>& Steps() {
-  static auto* const table = new HandleTable<StepObject, HandleKind::kProfilerStep>;
-  return *table;
+  static constinit NoDestroy<HandleTable<StepObject, HandleKind::kProfilerStep>> table;
+  return table.value;
 }
 HandleTable<Stamp, HandleKind::kProfilerStamp>& Stamps() {
-  static auto* const table = new HandleTable<Stamp, HandleKind::kProfilerStamp>;
-  return *table;
+  static constinit NoDestroy<HandleTable<Stamp, HandleKind::kProfilerStamp>> table;
+  return table.value;
 }
 
 template <class Table, class Object>

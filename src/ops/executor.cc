@@ -75,8 +75,8 @@ Status ExecuteOn(const Executor& executor, OpId id, void* workspace, uint64_t wo
 }  // namespace
 
 HandleTable<Executor, HandleKind::kExecutor>& Executors() {
-  static auto* const table = new HandleTable<Executor, HandleKind::kExecutor>;
-  return *table;
+  static constinit NoDestroy<HandleTable<Executor, HandleKind::kExecutor>> table;
+  return table.value;
 }
 
 Executor::~Executor() {

@@ -199,8 +199,8 @@ struct NamedHandle {
 };
 
 HandleTable<NamedHandle, HandleKind::kOpHandle>& NamedHandles() {
-  static auto* const table = new HandleTable<NamedHandle, HandleKind::kOpHandle>;
-  return *table;
+  static constinit NoDestroy<HandleTable<NamedHandle, HandleKind::kOpHandle>> table;
+  return table.value;
 }
 
 Status ReadBuffers(int count, const void* const* buffers, const char* parameter, std::vector<NamedTensor>* tensors) {

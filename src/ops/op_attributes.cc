@@ -37,8 +37,8 @@ std::string Text(const std::vector<T>& values) {
 }  // namespace
 
 HandleTable<Attributes, HandleKind::kOpAttributes>& AttributeSets() {
-  static auto* const table = new HandleTable<Attributes, HandleKind::kOpAttributes>;
-  return *table;
+  static constinit NoDestroy<HandleTable<Attributes, HandleKind::kOpAttributes>> table;
+  return table.value;
 }
 
 StatusOr<void*> CreateAttributes() {

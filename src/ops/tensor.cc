@@ -131,24 +131,24 @@ const char* ArrayObject::type_name() const {
 }
 
 HandleTable<Tensor, HandleKind::kTensor>& Tensors() {
-  static auto* const table = new HandleTable<Tensor, HandleKind::kTensor>;
-  return *table;
+  static constinit NoDestroy<HandleTable<Tensor, HandleKind::kTensor>> table;
+  return table.value;
 }
 HandleTable<ScalarObject, HandleKind::kScalar>& Scalars() {
-  static auto* const table = new HandleTable<ScalarObject, HandleKind::kScalar>;
-  return *table;
+  static constinit NoDestroy<HandleTable<ScalarObject, HandleKind::kScalar>> table;
+  return table.value;
 }
 HandleTable<ArrayObject, HandleKind::kArray>& Arrays() {
-  static auto* const table = new HandleTable<ArrayObject, HandleKind::kArray>;
-  return *table;
+  static constinit NoDestroy<HandleTable<ArrayObject, HandleKind::kArray>> table;
+  return table.value;
 }
 HandleTable<TensorListObject, HandleKind::kTensorList>& TensorLists() {
-  static auto* const table = new HandleTable<TensorListObject, HandleKind::kTensorList>;
-  return *table;
+  static constinit NoDestroy<HandleTable<TensorListObject, HandleKind::kTensorList>> table;
+  return table.value;
 }
 HandleTable<ScalarListObject, HandleKind::kScalarList>& ScalarLists() {
-  static auto* const table = new HandleTable<ScalarListObject, HandleKind::kScalarList>;
-  return *table;
+  static constinit NoDestroy<HandleTable<ScalarListObject, HandleKind::kScalarList>> table;
+  return table.value;
 }
 
 Status Tensor::Set(const TensorDesc& desc) {

@@ -13,8 +13,8 @@
 namespace reprise::runtime {
 
 HandleTable<Context, HandleKind::kContext>& Contexts() {
-  static auto* const table = new HandleTable<Context, HandleKind::kContext>;
-  return *table;
+  static constinit NoDestroy<HandleTable<Context, HandleKind::kContext>> table;
+  return table.value;
 }
 
 StatusOr<Context*> Context::Create(Device& device, bool is_primary) {

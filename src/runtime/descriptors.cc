@@ -4,13 +4,13 @@
 namespace reprise::runtime {
 
 HandleTable<TensorDesc, HandleKind::kTensorDesc>& TensorDescs() {
-  static auto* const table = new HandleTable<TensorDesc, HandleKind::kTensorDesc>;
-  return *table;
+  static constinit NoDestroy<HandleTable<TensorDesc, HandleKind::kTensorDesc>> table;
+  return table.value;
 }
 
 HandleTable<DataBuffer, HandleKind::kDataBuffer>& DataBuffers() {
-  static auto* const table = new HandleTable<DataBuffer, HandleKind::kDataBuffer>;
-  return *table;
+  static constinit NoDestroy<HandleTable<DataBuffer, HandleKind::kDataBuffer>> table;
+  return table.value;
 }
 
 }  // namespace reprise::runtime

@@ -201,8 +201,8 @@ bool EventRecord::Wait(const Deadline& deadline) noexcept {
 }
 
 HandleTable<Event, HandleKind::kEvent>& Events() {
-  static auto* const table = new HandleTable<Event, HandleKind::kEvent>;
-  return *table;
+  static constinit NoDestroy<HandleTable<Event, HandleKind::kEvent>> table;
+  return table.value;
 }
 
 Event::Event(Device& device, uint32_t flags, bool is_ex) : device_(device), flags_(flags), is_ex_(is_ex) {

@@ -93,17 +93,45 @@ const char* TypeName(uint32_t kind) {
 
 enum class ArgsKind : uint8_t { kInline, kHeap, kDevice };
 
-struct KernelPayload {
+// A launch as its parts.
+struct Launch {
   KernelFunction* function;
-  const void* args;  // kHeap, kDevice
+  const void* args;  // kHeap, kDevice; else where they are copied from
   uint32_t args_bytes;
   uint32_t blocks;
   LaunchAttributes attributes;
   ArgsKind args_kind;
-
-  const void* argument_block() const { return args_kind == ArgsKind::kInline ? this + 1 : args; }
 };
-static_assert(sizeof(KernelPayload) % 16 == 0 || sizeof(KernelPayload) % 8 == 0);
+
+// A launch as it is queued and recorded: graphs hold a million of these, and most have a few bytes of arguments and no
+// attributes. Behind it: the attributes, if any; then the arguments, or their address.
+struct KernelPayload {
+  KernelFunction* function;
+  uint32_t blocks;
+  uint32_t args_bytes : 29;
+  uint32_t kind : 2;  // ArgsKind
+  uint32_t has_attributes : 1;
+
+  ArgsKind args_kind() const { return static_cast<ArgsKind>(kind); }
+  LaunchAttributes attributes() const {
+    if (has_attributes == 0) return {};
+    return *reinterpret_cast<const LaunchAttributes*>(this + 1);
+  }
+  const std::byte* tail() const {
+    return reinterpret_cast<const std::byte*>(this + 1) + (has_attributes != 0 ? sizeof(LaunchAttributes) : 0);
+  }
+  const void* argument_block() const {
+    if (args_kind() == ArgsKind::kInline) [[likely]]
+      return tail();
+    const void* args;
+    std::memcpy(&args, tail(), sizeof args);
+    return args;
+  }
+  Launch parts() const { return {function, argument_block(), args_bytes, blocks, attributes(), args_kind()}; }
+};
+// Arguments are aligned as the payload is.
+static_assert(sizeof(KernelPayload) == 16 && sizeof(LaunchAttributes) == 16);
+constexpr uint32_t kMaxDeviceArgsBytes = (1u << 29) - 1;
 
 struct BlockLoop {
   const KernelPayload* payload;
@@ -124,6 +152,14 @@ struct BlockLoop {
 // Blocks are spread over workers only when the first one shows that they are worth it.
 constexpr auto kSpreadFrom = std::chrono::microseconds(2);
 
+void KernelFailed(RunContext& context, const void* payload, int32_t code) {
+  const auto* p = static_cast<const KernelPayload*>(payload);
+  NoteFailingKernel(p->argument_block(), p->args_bytes, p->function->handle, p->function->binary->handle());
+  context.Fail(Error(code, fmt::format("kernel {} failed with {} ({} blocks, {} bytes of arguments)", p->function->name,
+                                       code, p->blocks, p->args_bytes))
+                   .Culprit(fmt::format("kernel {} of {}", p->function->name, p->function->binary->source())));
+}
+
 RunResult RunKernel(RunContext& context, void* payload) {
   const auto* p = static_cast<const KernelPayload*>(payload);
   BlockLoop loop{p,
@@ -142,13 +178,16 @@ RunResult RunKernel(RunContext& context, void* payload) {
           [](void* arg, int64_t begin, int64_t end) { static_cast<BlockLoop*>(arg)->Run(begin + 1, end + 1); }, &loop);
     }
   }
-  if (const int32_t code = loop.error.load()) [[unlikely]] {
-    NoteFailingKernel(p->argument_block(), p->args_bytes, p->function->handle, p->function->binary->handle());
-    context.Fail(Error(code, fmt::format("kernel {} failed with {} ({} blocks, {} bytes of arguments)",
-                                         p->function->name, code, p->blocks, p->args_bytes))
-                     .Culprit(fmt::format("kernel {} of {}", p->function->name, p->function->binary->source())));
-  }
+  if (const int32_t code = loop.error.load()) [[unlikely]]
+    KernelFailed(context, payload, code);
   return RunResult::kDone;
+}
+
+// One block needs no loop.
+bool DirectKernel(const void* payload, ir::DirectCall& call) {
+  const auto* p = static_cast<const KernelPayload*>(payload);
+  call = {p->function->desc->fn, p->argument_block(), p->function->desc->name, p->args_bytes};
+  return p->blocks == 1;
 }
 
 // A block that never moves, behind a count: launches that differ in the kernel alone share it.
@@ -169,7 +208,7 @@ static_assert(sizeof(SharedBlock) == 16 && __STDCPP_DEFAULT_NEW_ALIGNMENT__ >= 1
 
 void DestroyKernel(void* payload) noexcept {
   auto* p = static_cast<KernelPayload*>(payload);
-  if (p->args_kind == ArgsKind::kHeap) SharedBlock::Release(p->args);
+  if (p->args_kind() == ArgsKind::kHeap) SharedBlock::Release(p->argument_block());
   p->function->binary->Release();
 }
 
@@ -178,11 +217,12 @@ void DescribeKernel(const void* payload, ir::TaskInfo& info) {
   info.name = p->function->name;
   info.type_name = TypeName(p->function->desc->kind);
   info.num_blocks = p->blocks;
-  info.schem_mode = p->attributes.schem_mode;
-  info.dynamic_ubuf = p->attributes.dynamic_ubuf;
-  info.data_dump = p->attributes.data_dump;
-  info.timeout_s = p->attributes.timeout_s;
-  info.timeout_us = p->attributes.timeout_us;
+  const LaunchAttributes attributes = p->attributes();
+  info.schem_mode = attributes.schem_mode;
+  info.dynamic_ubuf = attributes.dynamic_ubuf;
+  info.data_dump = attributes.data_dump;
+  info.timeout_s = attributes.timeout_s;
+  info.timeout_us = attributes.timeout_us;
   info.function = p->function->handle;
   info.args_address = p->argument_block();
   info.mix_ration = p->function->desc->vector_ratio;
@@ -192,55 +232,70 @@ void DescribeKernel(const void* payload, ir::TaskInfo& info) {
   if (!info.args.empty()) std::memcpy(info.args.data(), p->argument_block(), info.args.size() * 8);
 }
 
-constexpr ir::TaskType kKernel = {ir::TaskKind::kKernel, "KERNEL_AICORE", RunKernel,
-                                  DestroyKernel,         nullptr,         DescribeKernel};
-constexpr ir::TaskType kAicpuKernel = {
-    ir::TaskKind::kAicpuKernel, "KERNEL_AICPU", RunKernel, DestroyKernel, nullptr, DescribeKernel};
+constexpr ir::TaskType kKernel = {ir::TaskKind::kKernel, "KERNEL_AICORE", RunKernel,   DestroyKernel, nullptr,
+                                  DescribeKernel,        DirectKernel,    KernelFailed};
+constexpr ir::TaskType kAicpuKernel = {ir::TaskKind::kAicpuKernel,
+                                       "KERNEL_AICPU",
+                                       RunKernel,
+                                       DestroyKernel,
+                                       nullptr,
+                                       DescribeKernel,
+                                       DirectKernel,
+                                       KernelFailed};
 
 template <class Take>
-Status WithTask(const KernelPayload& header, const void* inline_args, size_t inline_bytes, Take take) {
-  // Header and arguments side by side on the stack; the queue or the graph copies them once.
+Status WithTask(const Launch& launch, Take take) {
+  // Everything side by side on the stack; the queue or the graph copies it once.
   alignas(16) std::byte small[512];
   std::unique_ptr<std::byte[]> large;
-  const size_t bytes = sizeof(KernelPayload) + inline_bytes;
+  const bool is_inline = launch.args_kind == ArgsKind::kInline;
+  const bool has_attributes = launch.attributes != LaunchAttributes{};
+  const size_t bytes = sizeof(KernelPayload) + (has_attributes ? sizeof(LaunchAttributes) : 0) +
+                       (is_inline ? launch.args_bytes : sizeof launch.args);
   std::byte* at = small;
   if (bytes > sizeof small) {
     large.reset(new std::byte[bytes]);
     at = large.get();
   }
-  std::memcpy(at, &header, sizeof header);
-  if (inline_bytes != 0) std::memcpy(at + sizeof header, inline_args, inline_bytes);
-  header.function->binary->Retain();
-  const ir::TaskType& type = header.function->desc->kind == REPRISE_KERNEL_AICPU ? kAicpuKernel : kKernel;
+  auto* const payload = new (at) KernelPayload{launch.function, launch.blocks, launch.args_bytes & kMaxDeviceArgsBytes,
+                                               static_cast<uint32_t>(launch.args_kind), has_attributes ? 1u : 0u};
+  if (has_attributes) new (payload + 1) LaunchAttributes(launch.attributes);
+  auto* const tail = const_cast<std::byte*>(payload->tail());
+  if (!is_inline) {
+    std::memcpy(tail, &launch.args, sizeof launch.args);
+  } else if (launch.args_bytes != 0) {
+    std::memcpy(tail, launch.args, launch.args_bytes);
+  }
+  launch.function->binary->Retain();
+  const ir::TaskType& type = launch.function->desc->kind == REPRISE_KERNEL_AICPU ? kAicpuKernel : kKernel;
   return take(ir::Task{&type, at, static_cast<uint32_t>(bytes)});
 }
 
-Status Submit(Stream& stream, const KernelPayload& header, const void* inline_args, size_t inline_bytes) {
-  return WithTask(header, inline_args, inline_bytes, [&](const ir::Task& task) {
-    return SubmitKernel(stream, task, header.args_kind != ArgsKind::kDevice);
-  });
+Status Submit(Stream& stream, const Launch& launch) {
+  return WithTask(
+      launch, [&](const ir::Task& task) { return SubmitKernel(stream, task, launch.args_kind != ArgsKind::kDevice); });
 }
 
 }  // namespace
 
 HandleTable<KernelBinary, HandleKind::kBinary>& KernelBinaries() {
-  static auto* const table = new HandleTable<KernelBinary, HandleKind::kBinary>;
-  return *table;
+  static constinit NoDestroy<HandleTable<KernelBinary, HandleKind::kBinary>> table;
+  return table.value;
 }
 
 HandleTable<KernelFunction, HandleKind::kFunction>& KernelFunctions() {
-  static auto* const table = new HandleTable<KernelFunction, HandleKind::kFunction>;
-  return *table;
+  static constinit NoDestroy<HandleTable<KernelFunction, HandleKind::kFunction>> table;
+  return table.value;
 }
 
 HandleTable<BinaryData, HandleKind::kBinaryData>& BinaryDatas() {
-  static auto* const table = new HandleTable<BinaryData, HandleKind::kBinaryData>;
-  return *table;
+  static constinit NoDestroy<HandleTable<BinaryData, HandleKind::kBinaryData>> table;
+  return table.value;
 }
 
 HandleTable<KernelArgs, HandleKind::kKernelArgs>& KernelArgsTable() {
-  static auto* const table = new HandleTable<KernelArgs, HandleKind::kKernelArgs>;
-  return *table;
+  static constinit NoDestroy<HandleTable<KernelArgs, HandleKind::kKernelArgs>> table;
+  return table.value;
 }
 
 Status RegisterKernels(const char* key, const RepriseKernelTable* table) {
@@ -456,27 +511,24 @@ Status WithKernelTask(KernelFunction& function, uint32_t blocks, const LaunchAtt
   if (args_bytes > kMaxArgsBytes) {
     return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxArgsBytes));
   }
-  const KernelPayload header{&function, nullptr,    static_cast<uint32_t>(args_bytes),
-                             blocks,    attributes, ArgsKind::kInline};
-  return WithTask(header, args, args_bytes, take);
+  return WithTask({&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline}, take);
 }
 
 bool IsLoadedKernel(const ir::TaskType& type) { return &type == &kKernel; }
 
 Status WithChangedKernel(const void* payload, KernelFunction* function, uint32_t blocks,
                          const std::function<Status(const ir::Task&)>& take) {
-  const auto* old = static_cast<const KernelPayload*>(payload);
-  KernelPayload header = *old;
-  if (function != nullptr) header.function = function;
-  if (blocks != 0) header.blocks = blocks;
-  if (header.function->desc->kind == REPRISE_KERNEL_AICPU) {
+  Launch launch = static_cast<const KernelPayload*>(payload)->parts();
+  if (function != nullptr) launch.function = function;
+  if (blocks != 0) launch.blocks = blocks;
+  if (launch.function->desc->kind == REPRISE_KERNEL_AICPU) {
     return Error(507009,
-                 fmt::format("kernel {} is an AI CPU kernel, the stored task runs on the cores", header.function->name))
-        .Culprit(fmt::format("kernel {} of {}", header.function->name, header.function->binary->source()))
+                 fmt::format("kernel {} is an AI CPU kernel, the stored task runs on the cores", launch.function->name))
+        .Culprit(fmt::format("kernel {} of {}", launch.function->name, launch.function->binary->source()))
         .Hint("write the entry of a kernel of the cores into the cell");
   }
-  if (header.args_kind == ArgsKind::kHeap) SharedBlock::Of(header.args)->references.fetch_add(1);
-  return WithTask(header, old + 1, header.args_kind == ArgsKind::kInline ? header.args_bytes : 0, take);
+  if (launch.args_kind == ArgsKind::kHeap) SharedBlock::Of(launch.args)->references.fetch_add(1);
+  return WithTask(launch, take);
 }
 
 Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes,
@@ -484,8 +536,8 @@ Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blo
   if (args_bytes > kMaxArgsBytes) {
     return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxArgsBytes));
   }
-  KernelPayload header{&function, nullptr, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline};
-  if (placeholders.empty()) return Submit(stream, header, args, args_bytes);
+  Launch launch{&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline};
+  if (placeholders.empty()) return Submit(stream, launch);
   // Slots that point into the block need a block that never moves.
   std::unique_ptr<std::byte, void (*)(std::byte*)> holder(SharedBlock::New(args_bytes),
                                                           [](std::byte* unused) { SharedBlock::Release(unused); });
@@ -499,18 +551,17 @@ Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blo
     const std::byte* data = block + slot.data_offset;
     std::memcpy(block + slot.address_offset, &data, sizeof data);
   }
-  header.args_kind = ArgsKind::kHeap;
-  header.args = holder.release();
-  return Submit(stream, header, nullptr, 0);
+  launch.args_kind = ArgsKind::kHeap;
+  launch.args = holder.release();
+  return Submit(stream, launch);
 }
 
 Status LaunchWithDeviceArgs(Stream& stream, KernelFunction& function, uint32_t blocks,
                             const LaunchAttributes& attributes, const void* args, size_t args_bytes) {
-  if (args_bytes > UINT32_MAX) {
-    return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, UINT32_MAX));
+  if (args_bytes > kMaxDeviceArgsBytes) {
+    return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxDeviceArgsBytes));
   }
-  KernelPayload header{&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kDevice};
-  return Submit(stream, header, nullptr, 0);
+  return Submit(stream, {&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kDevice});
 }
 
 StatusOr<uint32_t> KernelArgs::Append(const void* value, size_t bytes) {

@@ -107,6 +107,8 @@ struct LaunchAttributes {
   uint16_t timeout_s = 0;
   uint32_t dynamic_ubuf = 0;
   uint64_t timeout_us = 0;
+
+  bool operator==(const LaunchAttributes&) const = default;
 };
 
 /// A pointer slot of an argument block that must hold the address of data that lies in the block as well.

@@ -56,8 +56,8 @@ MemoryPool::All& MemoryPool::TheAll() {
 }
 
 HandleTable<MemoryPool, HandleKind::kMemoryPool>& MemoryPools() {
-  static auto* const table = new HandleTable<MemoryPool, HandleKind::kMemoryPool>;
-  return *table;
+  static constinit NoDestroy<HandleTable<MemoryPool, HandleKind::kMemoryPool>> table;
+  return table.value;
 }
 
 StatusOr<MemoryPool*> MemoryPool::Create(Device& device, uint64_t most_bytes) {

@@ -167,13 +167,13 @@ constexpr ir::TaskType kCountWait = {
 }  // namespace
 
 HandleTable<Notify, HandleKind::kNotify>& Notifies() {
-  static auto* const table = new HandleTable<Notify, HandleKind::kNotify>;
-  return *table;
+  static constinit NoDestroy<HandleTable<Notify, HandleKind::kNotify>> table;
+  return table.value;
 }
 
 HandleTable<CountNotify, HandleKind::kCountNotify>& CountNotifies() {
-  static auto* const table = new HandleTable<CountNotify, HandleKind::kCountNotify>;
-  return *table;
+  static constinit NoDestroy<HandleTable<CountNotify, HandleKind::kCountNotify>> table;
+  return table.value;
 }
 
 // ------------------------------------------------------------------------------------------------------------ notify

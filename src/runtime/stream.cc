@@ -70,8 +70,8 @@ Deadline DeadlineAfterMs(int64_t ms) {
 }
 
 HandleTable<Stream, HandleKind::kStream>& Streams() {
-  static auto* const table = new HandleTable<Stream, HandleKind::kStream>;
-  return *table;
+  static constinit NoDestroy<HandleTable<Stream, HandleKind::kStream>> table;
+  return table.value;
 }
 
 Stream::Stream(Context& context, Options options) : context_(context), device_(context.device()), options_(options) {
@@ -523,20 +523,18 @@ StatusOr<Stream*> FindAnyStream(const void* handle) {
   return FindObject(Streams(), handle, "stream");
 }
 
+Status CheckOwn(const Stream& stream) {
+  REPRISE_ASSIGN_OR_RETURN(const Context* context, CurrentContext());
+  if (&stream.context() == context) [[likely]]
+    return {};
+  return Error(107003, fmt::format("{} belongs to another context than the current one", stream.Describe()))
+      .Culprit(fmt::format("the stream was created in context {} of device {}; current is context {} of device {}",
+                           stream.context().handle(), stream.device().id(), context->handle(), context->device().id()));
+}
+
 StatusOr<Stream*> FindStream(const void* handle) {
-  // Order of the checks: handle validity, current context, ownership.
-  Stream* stream = nullptr;
-  if (handle != nullptr) {
-    REPRISE_ASSIGN_OR_RETURN(stream, FindObject(Streams(), handle, "stream"));
-  }
-  REPRISE_ASSIGN_OR_RETURN(Context * context, CurrentContext());
-  if (stream == nullptr) return context->default_stream();
-  if (&stream->context() != context) [[unlikely]] {
-    return Error(107003, fmt::format("{} belongs to another context than the current one", stream->Describe()))
-        .Culprit(fmt::format("the stream was created in context {} of device {}; current is context {} of device {}",
-                             stream->context().handle(), stream->device().id(), context->handle(),
-                             context->device().id()));
-  }
+  REPRISE_ASSIGN_OR_RETURN(Stream * stream, FindAnyStream(handle));
+  REPRISE_RETURN_IF_ERROR(CheckOwn(*stream));
   return stream;
 }
 

@@ -200,6 +200,8 @@ class Stream final : public device::Runnable {
 
 /// The stream behind a handle of the current context; null means the default stream. 107002, 107017, 107003.
 StatusOr<Stream*> FindStream(const void* handle);
+/// 107002, 107003 unless it belongs to the current context.
+Status CheckOwn(const Stream& stream);
 /// The same without the demand that it belong to the current context.
 StatusOr<Stream*> FindAnyStream(const void* handle);
 

@@ -61,6 +61,37 @@ const ir::TaskType kFail = {ir::TaskKind::kKernel, "FAIL", [](RunContext& contex
                               return RunResult::kDone;
                             }};
 
+// A kernel as a plan sees it: one call with an argument block. Its arguments: a cell, and what to return.
+struct CallArgs {
+  uint64_t* cell;
+  int64_t code;
+};
+int32_t AddTaskId(const RepriseKernelContext* context, const void* args, size_t bytes) {
+  const auto& [cell, code] = *static_cast<const CallArgs*>(args);
+  EXPECT_EQ(bytes, sizeof(CallArgs));
+  EXPECT_EQ(context->struct_size, sizeof(RepriseKernelContext));
+  EXPECT_EQ(context->block_count, 1u);
+  EXPECT_EQ(context->block_index, 0u);
+  EXPECT_STREQ(context->kernel_name, "add_task_id");
+  *cell = *cell * 10 + context->task_id;
+  return static_cast<int32_t>(code);
+}
+const ir::TaskType kKernelCall = {
+    ir::TaskKind::kKernel,
+    "KERNEL",
+    [](RunContext&, void*) {
+      ADD_FAILURE() << "called through its type";
+      return RunResult::kDone;
+    },
+    nullptr,
+    nullptr,
+    nullptr,
+    [](const void* payload, ir::DirectCall& call) {
+      call = {AddTaskId, payload, "add_task_id", sizeof(CallArgs)};
+      return true;
+    },
+    [](RunContext& context, const void*, int32_t code) { context.Fail(Error(code, "the kernel said so")); }};
+
 ir::NodeId AddRecord(ir::Graph& graph, ir::LaneId lane) {
   ir::EdgePayload payload{static_cast<ir::NodeId>(graph.nodes().size()), 0, 0};
   return graph.Add(lane, ir::MakeTask(ir::kEdgeRecord, payload));
@@ -336,6 +367,43 @@ TEST(Graph, DestroysEachPayloadOnce) {
     EXPECT_EQ(g_destroyed, 1) << "the replaced one";
   }
   EXPECT_EQ(g_destroyed, 101);
+}
+
+TEST(Replay, KernelsAreCalledWithoutTheirType) {
+  device::Scheduler scheduler(2);
+  uint64_t cell = 0;
+  ir::Graph graph;
+  graph.AddLane(7, 7, ir::kNoNode);
+  for (int i = 0; i < 4; ++i) {
+    CallArgs args{&cell, 0};
+    graph.Add(0, ir::MakeTask(kKernelCall, args));
+  }
+  graph.Disable(2);
+  Replay replay(Plan::Compile(graph), scheduler);
+  EXPECT_EQ(Count(replay.plan(), Step::kCall), 3u);
+  Driver driver(replay);
+  driver.Start(scheduler, 2);
+  driver.Wait(scheduler);
+  EXPECT_EQ(cell, 13013u) << "tasks 0, 1 and 3, twice";
+  EXPECT_TRUE(driver.error.ok());
+}
+
+TEST(Replay, ReturnedNumberOfAKernelEndsTheExecution) {
+  device::Scheduler scheduler(2);
+  uint64_t cell = 0;
+  ir::Graph graph;
+  graph.AddLane(7, 7, ir::kNoNode);
+  for (const int code : {0, 507015, 0, 507016}) {
+    CallArgs args{&cell, code};
+    graph.Add(0, ir::MakeTask(kKernelCall, args));
+  }
+  Replay replay(Plan::Compile(graph), scheduler);
+  Driver driver(replay);
+  driver.Start(scheduler, 1);
+  driver.Wait(scheduler);
+  EXPECT_EQ(cell, 1u) << "nothing behind the failure runs";
+  ASSERT_EQ(driver.error.code(), 507015);
+  EXPECT_NE(driver.error.detail().culprit.find("task 1 (KERNEL) of graph stream 7"), std::string::npos);
 }
 
 }  // namespace
