@@ -68,7 +68,7 @@ class CompileOptions {
 struct GraphDumpOption {};
 
 HandleTable<GraphDumpOption, HandleKind::kGraphDumpOption>& GraphDumpOptions() {
-  static constinit NoDestroy<HandleTable<GraphDumpOption, HandleKind::kGraphDumpOption>> table;
+  static constinit reprise::NoDestroy<HandleTable<GraphDumpOption, HandleKind::kGraphDumpOption>> table;
   return table.value;
 }
 
