@@ -18,6 +18,13 @@
 
 namespace reprise::facade {
 
+[[gnu::cold, gnu::noinline]] inline Status OutOfRange(int64_t number, int64_t low, int64_t high, const char* parameter,
+                                                      int code) {
+  return Error(code, fmt::format("{} is {}, must be {} to {}", parameter, number, low, high))
+      .Culprit(fmt::format("parameter {}", parameter))
+      .Hint(fmt::format("pass a {} from {} to {}", parameter, low, high));
+}
+
 /// `code` unless low <= value <= high. Enumerators count as their numbers.
 template <class T>
 Status InRange(T value, int64_t low, int64_t high, const char* parameter, int code = 107000) {
@@ -29,9 +36,7 @@ Status InRange(T value, int64_t low, int64_t high, const char* parameter, int co
   }
   if (number >= low && number <= high) [[likely]]
     return {};
-  return Error(code, fmt::format("{} is {}, must be {} to {}", parameter, number, low, high))
-      .Culprit(fmt::format("parameter {}", parameter))
-      .Hint(fmt::format("pass a {} from {} to {}", parameter, low, high));
+  return OutOfRange(number, low, high, parameter, code);
 }
 
 /// `code` for a size or a number that is 0.

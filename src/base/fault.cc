@@ -9,7 +9,12 @@
 #include "base/env.h"
 
 namespace reprise {
+
+constinit std::atomic<bool> internal::g_fault_armed{true};
+
 namespace {
+
+using internal::g_fault_armed;
 
 struct Armed {
   std::mutex mutex;
@@ -17,9 +22,6 @@ struct Armed {
   int countdown = 0;
   bool fired = false;
 };
-
-// Set until the first pass, which reads REPRISE_FAIL_AT.
-std::atomic<bool> g_armed{true};
 
 Armed& State() {
   static auto* const state = [] {
@@ -29,7 +31,7 @@ Armed& State() {
       s->name = spec.substr(0, colon);
       const auto pass = ParseInt(std::string_view(spec).substr(colon + 1));
       s->countdown = pass && *pass > 0 && *pass <= INT32_MAX ? static_cast<int>(*pass) : 0;
-      g_armed = s->countdown > 0;
+      g_fault_armed = s->countdown > 0;
     }
     return s;
   }();
@@ -38,14 +40,13 @@ Armed& State() {
 
 }  // namespace
 
-bool FaultPoint(std::string_view name) noexcept {
-  if (!g_armed.load(std::memory_order_relaxed)) return false;
+bool internal::ArmedFaultPoint(std::string_view name) noexcept {
   Armed& state = State();
   std::lock_guard lock(state.mutex);
   if (state.countdown == 0 || (state.name != "*" && state.name != name)) return false;
   if (--state.countdown > 0) return false;
   state.fired = true;
-  g_armed = false;
+  g_fault_armed = false;
   return true;
 }
 
@@ -55,7 +56,7 @@ void ArmFault(std::string_view name, int n) {
   state.name = name;
   state.countdown = n;
   state.fired = false;
-  g_armed = n > 0;
+  g_fault_armed = n > 0;
 }
 
 bool FaultFired() {

@@ -4,6 +4,7 @@
 // outlives its memory reads garbage on a device, and would crash this one.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -26,6 +27,10 @@ class Liveness {
   Liveness(const Liveness&) = delete;
   Liveness& operator=(const Liveness&) = delete;
 
+  /// Nothing has been freed since the last check, which found all well. Any thread.
+  bool IsFresh() const {
+    return device::MemoryRegistry::Get().freed_count() == seen_.load(std::memory_order_relaxed);
+  }
   /// 107000 naming the task, the memory and who freed it. Bodies of conditional tasks, which may not run, and kernels
   /// of task groups, which may be replaced by then, are left out.
   Status Check(const Model& model);
@@ -36,7 +41,7 @@ class Liveness {
   void Collect(const ir::Graph& graph);
   bool Names(const device::FreedRange& range) const;
 
-  uint64_t seen_;  ///< freed ranges that were looked at
+  std::atomic<uint64_t> seen_;  ///< freed ranges that were looked at
   bool collected_ = false;
   std::vector<uintptr_t> addresses_;  ///< sorted
   std::optional<device::FreedRange> gone_;

@@ -3,16 +3,19 @@
 
 #include <fmt/format.h>
 
+#include <climits>
 #include <mutex>
 #include <new>
 #include <shared_mutex>
 #include <unordered_map>
 
 #include "base/fault.h"
+#include "base/futex.h"
 #include "base/log.h"
 #include "capture/session.h"
 #include "device/memory.h"
 #include "runtime/device.h"
+#include "runtime/thread.h"
 
 namespace reprise::capture {
 namespace {
@@ -53,6 +56,8 @@ Serials& TheSerials() {
 
 }  // namespace
 
+constexpr uint64_t kNoTicket = UINT64_MAX;
+
 // One execution as a task of the stream it was launched on.
 struct GraphTask {
   Model* model;
@@ -60,6 +65,13 @@ struct GraphTask {
   exec::Replay::Progress progress;
   EventRecord** bindings;  // one for each external record or wait; null when the graph has none
   bool finished = false;
+
+  // The place in the order of executions is taken together with the one in the stream: an execution must not queue in
+  // front of one with an earlier place, which would then never get its turn.
+  static void TakeTicket(void* payload) {
+    auto* task = static_cast<GraphTask*>(payload);
+    task->progress.ticket = task->replay->Submit();
+  }
 
   static ir::RunResult Run(device::RunContext& context, void* payload) {
     auto* task = static_cast<GraphTask*>(payload);
@@ -83,7 +95,7 @@ struct GraphTask {
 
   static void Destroy(void* payload) noexcept {
     auto* task = static_cast<GraphTask*>(payload);
-    if (!task->finished) task->replay->Cancel(task->progress.ticket);
+    if (!task->finished && task->progress.ticket != kNoTicket) task->replay->Cancel(task->progress.ticket);
     if (task->bindings != nullptr) {
       const auto& externals = task->model->externals();
       for (size_t i = 0; i < externals.size(); ++i) {
@@ -150,9 +162,9 @@ Model* FindSerial(uint32_t serial) {
 StatusOr<Model*> FindModel(const void* handle) { return runtime::FindObject(Models(), handle, "model"); }
 
 Status CheckOwn(const Model& model) {
-  REPRISE_ASSIGN_OR_RETURN(const Context* context, runtime::CurrentContext());
-  if (&model.context() == context) [[likely]]
+  if (&model.context() == runtime::LiveContext()) [[likely]]
     return {};
+  REPRISE_ASSIGN_OR_RETURN(const Context* context, runtime::CurrentContext());
   return Error(107004, fmt::format("{} belongs to another context than the current one", model.Describe()))
       .Culprit(fmt::format("the model was captured in context {} of device {}; current is context {} of device {}",
                            model.context().handle(), model.context().device().id(), context->handle(),
@@ -413,18 +425,30 @@ StatusOr<EventRecord**> Model::BindExternals() {
 }
 
 Status Model::Execute(Stream& stream) {
+  if (!externals_.empty() || !liveness_.IsFresh()) [[unlikely]]
+    return ExecuteChecked(stream);
+  pending_.fetch_add(1, std::memory_order_relaxed);
+  GraphTask task{this, replay_.get(), {kNoTicket}, nullptr};
+  if (std::byte* place = stream.TryReserve(kGraphTask, sizeof task)) [[likely]] {
+    GraphTask::TakeTicket(new (place) GraphTask(task));
+    return stream.Commit();
+  }
+  REPRISE_RETURN_IF_ERROR(stream.Enqueue(ir::MakeTask(kGraphTask, task), GraphTask::TakeTicket));
+  return stream.WaitIfBlocking();
+}
+
+// With memory to look at, or external events to bind.
+Status Model::ExecuteChecked(Stream& stream) {
   {
-    // Place in the order and place in the stream are taken in one step: an execution must not queue in front of one
-    // with an earlier place, which would then never get its turn.
+    // External events are bound in the order of the executions.
     std::lock_guard lock(submit_mutex_);
     REPRISE_RETURN_IF_ERROR(liveness_.Check(*this));
-    GraphTask task{this, replay_.get(), {}, nullptr};
+    GraphTask task{this, replay_.get(), {kNoTicket}, nullptr};
     if (!externals_.empty()) {
       REPRISE_ASSIGN_OR_RETURN(task.bindings, BindExternals());
     }
     pending_.fetch_add(1, std::memory_order_relaxed);
-    task.progress.ticket = replay_->Submit();
-    REPRISE_RETURN_IF_ERROR(stream.Enqueue(ir::MakeTask(kGraphTask, task)));
+    REPRISE_RETURN_IF_ERROR(stream.Enqueue(ir::MakeTask(kGraphTask, task), GraphTask::TakeTicket));
   }
   return stream.WaitIfBlocking();
 }
@@ -438,20 +462,33 @@ Status Model::ExecuteAndWait(int64_t timeout_ms) {
   return own_stream_->Synchronize(runtime::DeadlineAfterMs(timeout_ms));
 }
 
+namespace {
+
+// Of all models, because a model may be gone as soon as its last execution has counted itself out.
+std::atomic<uint32_t> g_idle_waiters{0};
+std::atomic<uint32_t> g_idle_word{0};
+
+}  // namespace
+
 void Model::ExecutionEnded() noexcept {
-  // Under the lock, so that a destroyer which sees zero cannot free us before we are done here.
-  std::lock_guard lock(idle_mutex_);
-  if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) idle_.notify_all();
+  if (pending_.fetch_sub(1, std::memory_order_seq_cst) != 1) return;
+  if (g_idle_waiters.load(std::memory_order_seq_cst) == 0) return;
+  g_idle_word.fetch_add(1, std::memory_order_release);
+  FutexWake(g_idle_word, INT_MAX);
 }
 
 bool Model::WaitIdle(const Deadline& deadline) {
-  std::unique_lock lock(idle_mutex_);
-  const auto idle = [this] { return pending_.load(std::memory_order_acquire) == 0; };
-  if (!deadline) {
-    idle_.wait(lock, idle);
-    return true;
-  }
-  return idle_.wait_until(lock, *deadline, idle);
+  const auto idle = [this] { return pending_.load(std::memory_order_seq_cst) == 0; };
+  if (idle()) return true;
+  g_idle_waiters.fetch_add(1, std::memory_order_seq_cst);
+  bool is_idle = false;
+  do {
+    const uint32_t seen = g_idle_word.load(std::memory_order_acquire);
+    if ((is_idle = idle())) break;
+    FutexWait(g_idle_word, seen, deadline);
+  } while (!deadline || Clock::now() < *deadline);
+  g_idle_waiters.fetch_sub(1, std::memory_order_relaxed);
+  return is_idle || idle();
 }
 
 Bill Model::TakeBill() const {

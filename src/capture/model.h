@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -192,6 +191,7 @@ class Model final : public runtime::ContextResident {
   void CollectResets(std::vector<exec::Replay::CellReset>& resets) const;
   ~Model();
   /// One record for each external record or wait of one execution.
+  Status ExecuteChecked(runtime::Stream& stream);
   StatusOr<runtime::EventRecord**> BindExternals();
   void ExecutionEnded() noexcept;
   bool WaitIdle(const Deadline& deadline);
@@ -219,10 +219,8 @@ class Model final : public runtime::ContextResident {
   runtime::Stream* own_stream_ = nullptr;  // of ExecuteAndWait
 
   std::mutex submit_mutex_;  // rank: above stream locks
-  Liveness liveness_;        // guarded by submit_mutex_
+  Liveness liveness_;        // guarded by submit_mutex_, but for IsFresh
   std::atomic<uint32_t> pending_{0};
-  std::mutex idle_mutex_;
-  std::condition_variable idle_;
 };
 
 }  // namespace reprise::capture

@@ -23,6 +23,14 @@ constexpr int kMonitorQuietRounds = 20;
 constexpr int kMaxExtraWorkers = 256;
 constexpr auto kExtraWorkerIdle = std::chrono::seconds(1);
 
+// How long a spinning worker leaves work to the thread that will probably wait for it: about half a microsecond.
+constexpr int kHoldBackLooks = 3;
+constexpr int kHoldBackPauses = 16;
+
+void Pause(int times) noexcept {
+  for (int i = 0; i < times; ++i) CpuRelax();
+}
+
 std::atomic<int> g_spinners{0};
 
 }  // namespace
@@ -159,15 +167,20 @@ void Scheduler::Push(Runnable& runnable, bool needs_worker, bool set_queued) noe
       runnable.next_ = nullptr;
       (tail_ != nullptr ? tail_->next_ : head_) = &runnable;
       tail_ = &runnable;
-      ready_count_.fetch_add(1, std::memory_order_seq_cst);
+      const uint32_t count = ready_count_.load(std::memory_order_relaxed);
+      hold_back_.store(count == 0 && !needs_worker && runnable.prefers_helper_.load(std::memory_order_relaxed),
+                       std::memory_order_relaxed);
+      ready_count_.store(count + 1, std::memory_order_release);
     }
   }
   WakeWorker();
 }
 
+// Behind the store of ready_count_: either we see the sleeper, or it sees the work before it sleeps.
 void Scheduler::WakeWorker() noexcept {
-  if (spinners_.load(std::memory_order_seq_cst) != 0) return;
-  if (sleepers_.load(std::memory_order_seq_cst) != 0) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (spinners_.load(std::memory_order_relaxed) != 0) return;
+  if (sleepers_.load(std::memory_order_relaxed) != 0) {
     epoch_.fetch_add(1, std::memory_order_release);
     FutexWake(epoch_, 1);
   } else {
@@ -180,7 +193,7 @@ void Scheduler::Unlink(Runnable& runnable) noexcept {
   (runnable.next_ != nullptr ? runnable.next_->prev_ : tail_) = runnable.prev_;
   runnable.next_ = runnable.prev_ = nullptr;
   runnable.linked_ = false;
-  ready_count_.fetch_sub(1, std::memory_order_relaxed);
+  ready_count_.store(ready_count_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
 }
 
 Runnable* Scheduler::PopReady() noexcept {
@@ -193,6 +206,7 @@ Runnable* Scheduler::PopReady() noexcept {
     uint32_t queued = Runnable::kStateQueued;
     if (runnable->state_.compare_exchange_strong(queued, Runnable::kStateRunning, std::memory_order_acq_rel)) {
       pops_.fetch_add(1, std::memory_order_relaxed);
+      runnable->prefers_helper_.store(false, std::memory_order_relaxed);  // nobody came
       return runnable;
     }
     // A helper took it; the entry was stale.
@@ -210,6 +224,7 @@ bool Scheduler::TryRun(Runnable& runnable) noexcept {
       return false;
     }
     if (runnable.linked_) Unlink(runnable);
+    runnable.PreferHelper();
   }
   Execute(runnable, false);
   return true;
@@ -253,13 +268,30 @@ bool Scheduler::FindWork(bool on_worker) {
   return true;
 }
 
+// Launch and wait, again and again: the waiting thread runs the work itself, without any traffic between the cores,
+// provided that a spinning worker does not snatch it a hundred nanoseconds before. True when it has.
+bool Scheduler::LeaveToHelper() noexcept {
+  for (int i = 0; i < kHoldBackLooks && hold_back_.load(std::memory_order_relaxed); ++i) {
+    Pause(kHoldBackPauses);
+    if (!has_work()) return true;
+  }
+  return false;
+}
+
 void Scheduler::SpinForWork() noexcept {
   if (SpinTime() == Clock::duration::zero() || !TakeSpinPermit()) return;
   spinners_.fetch_add(1, std::memory_order_seq_cst);
-  const auto end = Clock::now() + SpinTime();
-  while (!has_work() && !stop_.load(std::memory_order_relaxed)) {
-    for (int i = 0; i < 32 && !has_work(); ++i) CpuRelax();
-    if (Clock::now() >= end) break;
+  auto end = Clock::now() + SpinTime();
+  int pauses = 1;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    if (has_work()) {
+      if (!LeaveToHelper()) break;
+      // Each look takes the list's cache line away from those who use it: looked less often, as nobody waits for us.
+      pauses = kHoldBackPauses;
+      end = Clock::now() + SpinTime();
+    }
+    for (int i = 0; i < 32 && !has_work(); i += pauses) Pause(pauses);
+    if (!has_work() && Clock::now() >= end) break;
   }
   spinners_.fetch_sub(1, std::memory_order_seq_cst);
   ReturnSpinPermit();

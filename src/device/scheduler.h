@@ -85,13 +85,17 @@ class Runnable {
 
  protected:
   ~Runnable() = default;
+  /// Somebody waited for this although a worker had taken it: the next time workers hold back for a moment.
+  void PreferHelper() noexcept { prefers_helper_.store(true, std::memory_order_relaxed); }
 
  private:
   friend class Scheduler;
   friend class WaitList;
   enum State : uint32_t { kStateIdle, kStateQueued, kStateRunning, kStateNotified };
 
-  std::atomic<uint32_t> state_{kStateIdle};
+  // On a line of its own: wakers write it, and what follows in the object is read by them all the time.
+  alignas(64) std::atomic<uint32_t> state_{kStateIdle};
+  std::atomic<bool> prefers_helper_{false};
   // Lists that hold us. A list may still be about to wake us when what we waited for has let us go on; see Retire.
   std::atomic<uint32_t> waits_{0};
   // Guarded by Scheduler::ready_lock_.
@@ -185,6 +189,7 @@ class Scheduler {
   void Execute(Runnable& runnable, bool on_worker) noexcept;
   bool HelpWithJob() noexcept;
   void SpinForWork() noexcept;
+  bool LeaveToHelper() noexcept;
   bool has_work() const noexcept {
     return ready_count_.load(std::memory_order_seq_cst) != 0 || job_count_.load(std::memory_order_relaxed) != 0;
   }
@@ -200,7 +205,8 @@ class Scheduler {
   alignas(64) SpinLock ready_lock_;
   Runnable* head_ = nullptr;
   Runnable* tail_ = nullptr;
-  std::atomic<uint32_t> ready_count_{0};
+  std::atomic<uint32_t> ready_count_{0};  // written under the lock only
+  std::atomic<bool> hold_back_{false};    // the list holds one runnable, whose owner will probably run it itself
   std::atomic<uint32_t> pops_{0};
 
   alignas(64) std::atomic<uint32_t> sleepers_{0};

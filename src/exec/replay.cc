@@ -57,22 +57,31 @@ Replay::~Replay() {
 void Replay::Cancel(uint64_t ticket) noexcept {
   std::lock_guard lock(cancelled_mutex_);
   cancelled_.insert(ticket);
-  if (turn_.load(std::memory_order_acquire) == ticket) Advance();
+  any_cancelled_.store(true, std::memory_order_seq_cst);
+  if (turn_.load(std::memory_order_seq_cst) == ticket) Advance();
 }
 
 // With cancelled_mutex_ held.
 void Replay::Advance() noexcept {
-  uint64_t turn = turn_.load(std::memory_order_relaxed);
+  const uint64_t before = turn_.load(std::memory_order_relaxed);
+  uint64_t turn = before;
   while (cancelled_.erase(turn) != 0) ++turn;
-  turn_.store(turn, std::memory_order_seq_cst);
+  any_cancelled_.store(!cancelled_.empty(), std::memory_order_relaxed);
+  // A turn that is not cancelled may end at any time, and its end moves on without the lock.
+  if (turn != before) turn_.store(turn, std::memory_order_seq_cst);
   turn_waiters_.WakeIfAnnounced();
 }
 
 void Replay::Finish(uint64_t ticket) noexcept {
   running_.store(false, std::memory_order_release);
-  std::lock_guard lock(cancelled_mutex_);
   turn_.store(ticket + 1, std::memory_order_seq_cst);
-  Advance();
+  // Either Cancel sees the new turn, or we see that it was there.
+  if (any_cancelled_.load(std::memory_order_seq_cst)) [[unlikely]] {
+    std::lock_guard lock(cancelled_mutex_);
+    Advance();
+  } else {
+    turn_waiters_.WakeIfAnnounced();
+  }
 }
 
 void Replay::Start(RunContext& context, Progress& progress) {

@@ -101,6 +101,7 @@ class Replay {
   device::WaitList turn_waiters_;
   std::mutex cancelled_mutex_;
   std::set<uint64_t> cancelled_;
+  std::atomic<bool> any_cancelled_{false};
 
   std::atomic<bool> running_{false};
   std::atomic<uint32_t> lanes_left_{0};

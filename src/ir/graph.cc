@@ -28,6 +28,15 @@ Graph::~Graph() {
   for (const Node& node : nodes_) {
     if (node.type->destroy != nullptr) node.type->destroy(node.payload);
   }
+  for (Anchor* anchor : anchors_) anchor->Release();
+}
+
+// Throws std::bad_alloc, then nothing has changed.
+void Graph::Hold(const Task& task) {
+  Anchor* const anchor = task.type->anchor != nullptr ? task.type->anchor(task.payload) : nullptr;
+  if (anchor == last_anchor_ || anchor == nullptr) return;
+  if (anchors_.insert(anchor).second) anchor->Retain();
+  last_anchor_ = anchor;
 }
 
 LaneId Graph::AddLane(int32_t stream_id, int32_t user_stream_id, NodeId forked_by) {
@@ -38,6 +47,7 @@ LaneId Graph::AddLane(int32_t stream_id, int32_t user_stream_id, NodeId forked_b
 NodeId Graph::Add(LaneId lane, const Task& task) {
   try {
     if (FaultPoint("graph.node")) throw std::bad_alloc();
+    Hold(task);
     void* payload = arena_.Allocate(task.payload_bytes);
     Lane& target = lanes_[lane];
     // Both vectors get their room first, so that nothing can fail once one of them has changed.
@@ -82,6 +92,7 @@ void Graph::Replace(NodeId id, const Task& task) {
   }
   void* payload;
   try {
+    Hold(task);
     payload = arena_.Allocate(task.payload_bytes);
     SetPayloadBytes(id, std::max(PayloadBytes(id), size_t{task.payload_bytes}));  // whichever it will be
   } catch (...) {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -93,6 +94,7 @@ class Graph {
   void ShrinkToFit();
 
  private:
+  void Hold(const Task& task);
   size_t PayloadBytes(NodeId id) const;
   void SetPayloadBytes(NodeId id, size_t bytes);
 
@@ -102,6 +104,8 @@ class Graph {
   std::vector<uint16_t> payload_units_;
   std::map<NodeId, size_t> large_payloads_;
   std::vector<Lane> lanes_;
+  std::set<Anchor*> anchors_;
+  Anchor* last_anchor_ = nullptr;  // most tasks need what the one before needed
   std::map<NodeId, std::string> extend_info_;
   std::map<NodeId, std::string> op_info_;
 };

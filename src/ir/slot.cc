@@ -50,16 +50,21 @@ HeldTask* HeldTask::TakeOver(const Task& task) {
   void* at = FaultPoint("graph.slot") ? nullptr : std::malloc(sizeof(HeldTask) + task.payload_bytes);
   if (at == nullptr) throw std::bad_alloc();
   auto* held = new (at) HeldTask(task.type);
+  held->anchor_ = task.type->anchor != nullptr ? task.type->anchor(task.payload) : nullptr;
+  if (held->anchor_ != nullptr) held->anchor_->Retain();
   std::memcpy(held->payload_, task.payload, task.payload_bytes);
   return held;
 }
 
-void HeldTask::GiveBack() noexcept { std::free(this); }
+void HeldTask::GiveBack() noexcept {
+  if (anchor_ != nullptr) anchor_->Release();
+  std::free(this);
+}
 
 void HeldTask::Release() noexcept {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   if (type_->destroy != nullptr) type_->destroy(payload_);
-  std::free(this);
+  GiveBack();
 }
 
 void TaskSlot::Release() noexcept {

@@ -33,6 +33,7 @@ class HeldTask {
   explicit HeldTask(const TaskType* type) : type_(type) {}
   std::atomic<uint32_t> references_{1};
   const TaskType* type_;
+  Anchor* anchor_ = nullptr;
   alignas(16) std::byte payload_[];  // NOLINT: flexible array, one allocation
 };
 

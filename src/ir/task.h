@@ -13,6 +13,7 @@
 
 #include <reprise/kernel.h>
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -100,6 +101,26 @@ struct DirectCall {
   uint32_t args_bytes;
 };
 
+/// What tasks of a graph need for as long as the graph may run, such as the code of kernels. A graph holds each of them
+/// once. Tasks in a queue hold none of them: they run soon, and whoever ends an anchor leaves a last task behind them.
+///
+/// Threads: thread-safe.
+class Anchor {
+ public:
+  void Retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  void Release() noexcept {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) End();
+  }
+
+ protected:
+  ~Anchor() = default;
+  /// The last reference is gone.
+  virtual void End() noexcept = 0;
+
+ private:
+  std::atomic<uint32_t> references_{1};
+};
+
 /// Static description of a sort of task.
 struct TaskType {
   TaskKind kind;
@@ -115,6 +136,8 @@ struct TaskType {
   bool (*direct)(const void* payload, DirectCall& call) = nullptr;
   /// That call returned `code`.
   void (*direct_failed)(device::RunContext& context, const void* payload, int32_t code) = nullptr;
+  /// What the task needs while a graph holds it; null when nothing.
+  Anchor* (*anchor)(const void* payload) = nullptr;
 };
 
 /// A task on its way to a stream: borrowed bytes. Whoever takes it owns the payload from then on, also on failure.

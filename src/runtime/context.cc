@@ -12,10 +12,7 @@
 
 namespace reprise::runtime {
 
-HandleTable<Context, HandleKind::kContext>& Contexts() {
-  static constinit NoDestroy<HandleTable<Context, HandleKind::kContext>> table;
-  return table.value;
-}
+constinit NoDestroy<HandleTable<Context, HandleKind::kContext>> internal::g_contexts;
 
 StatusOr<Context*> Context::Create(Device& device, bool is_primary) {
   if (FaultPoint("context")) return Error(207005, "no further context can be made (injected fault)");

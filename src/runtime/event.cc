@@ -200,10 +200,7 @@ bool EventRecord::Wait(const Deadline& deadline) noexcept {
   return done();
 }
 
-HandleTable<Event, HandleKind::kEvent>& Events() {
-  static constinit NoDestroy<HandleTable<Event, HandleKind::kEvent>> table;
-  return table.value;
-}
+constinit NoDestroy<HandleTable<Event, HandleKind::kEvent>> internal::g_events;
 
 Event::Event(Device& device, uint32_t flags, bool is_ex) : device_(device), flags_(flags), is_ex_(is_ex) {
   if (has_flag_semantics()) flag_ = new EventFlag;

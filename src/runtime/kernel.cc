@@ -209,7 +209,10 @@ static_assert(sizeof(SharedBlock) == 16 && __STDCPP_DEFAULT_NEW_ALIGNMENT__ >= 1
 void DestroyKernel(void* payload) noexcept {
   auto* p = static_cast<KernelPayload*>(payload);
   if (p->args_kind() == ArgsKind::kHeap) SharedBlock::Release(p->argument_block());
-  p->function->binary->Release();
+}
+
+ir::Anchor* AnchorOfKernel(const void* payload) {
+  return static_cast<const KernelPayload*>(payload)->function->binary;
 }
 
 void DescribeKernel(const void* payload, ir::TaskInfo& info) {
@@ -232,49 +235,76 @@ void DescribeKernel(const void* payload, ir::TaskInfo& info) {
   if (!info.args.empty()) std::memcpy(info.args.data(), p->argument_block(), info.args.size() * 8);
 }
 
-constexpr ir::TaskType kKernel = {ir::TaskKind::kKernel, "KERNEL_AICORE", RunKernel,   DestroyKernel, nullptr,
-                                  DescribeKernel,        DirectKernel,    KernelFailed};
-constexpr ir::TaskType kAicpuKernel = {ir::TaskKind::kAicpuKernel,
-                                       "KERNEL_AICPU",
-                                       RunKernel,
-                                       DestroyKernel,
-                                       nullptr,
-                                       DescribeKernel,
-                                       DirectKernel,
-                                       KernelFailed};
+constexpr ir::TaskType KernelType(ir::TaskKind kind, const char* name, void (*destroy)(void*) noexcept) {
+  return {kind, name, RunKernel, destroy, nullptr, DescribeKernel, DirectKernel, KernelFailed, AnchorOfKernel};
+}
+constexpr ir::TaskType kKernel = KernelType(ir::TaskKind::kKernel, "KERNEL_AICORE", DestroyKernel);
+constexpr ir::TaskType kAicpuKernel = KernelType(ir::TaskKind::kAicpuKernel, "KERNEL_AICPU", DestroyKernel);
+// The usual ones own nothing, so that whoever gives up many of them need not look at each.
+constexpr ir::TaskType kInlineKernel = KernelType(ir::TaskKind::kKernel, "KERNEL_AICORE", nullptr);
+constexpr ir::TaskType kInlineAicpuKernel = KernelType(ir::TaskKind::kAicpuKernel, "KERNEL_AICPU", nullptr);
+
+const ir::TaskType& TypeOf(const Launch& launch) {
+  const bool is_aicpu = launch.function->desc->kind == REPRISE_KERNEL_AICPU;
+  if (launch.args_kind == ArgsKind::kHeap) return is_aicpu ? kAicpuKernel : kKernel;
+  return is_aicpu ? kInlineAicpuKernel : kInlineKernel;
+}
+
+bool HasAttributes(const Launch& launch) { return launch.attributes != LaunchAttributes{}; }
+
+size_t PayloadBytes(const Launch& launch, bool has_attributes) {
+  return sizeof(KernelPayload) + (has_attributes ? sizeof(LaunchAttributes) : 0) +
+         (launch.args_kind == ArgsKind::kInline ? launch.args_bytes : sizeof launch.args);
+}
+
+// Everything side by side.
+void Write(const Launch& launch, bool has_attributes, std::byte* at) {
+  auto* const payload = new (at) KernelPayload{launch.function, launch.blocks, launch.args_bytes & kMaxDeviceArgsBytes,
+                                               static_cast<uint32_t>(launch.args_kind), has_attributes ? 1u : 0u};
+  if (has_attributes) new (payload + 1) LaunchAttributes(launch.attributes);
+  auto* const tail = const_cast<std::byte*>(payload->tail());
+  if (launch.args_kind != ArgsKind::kInline) {
+    std::memcpy(tail, &launch.args, sizeof launch.args);
+  } else if (launch.args_bytes == sizeof(uint64_t)) {  // one scalar or address: no call
+    std::memcpy(tail, launch.args, sizeof(uint64_t));
+  } else if (launch.args_bytes != 0) {
+    std::memcpy(tail, launch.args, launch.args_bytes);
+  }
+}
 
 template <class Take>
 Status WithTask(const Launch& launch, Take take) {
-  // Everything side by side on the stack; the queue or the graph copies it once.
+  // On the stack; the queue or the graph copies it once.
   alignas(16) std::byte small[512];
   std::unique_ptr<std::byte[]> large;
-  const bool is_inline = launch.args_kind == ArgsKind::kInline;
-  const bool has_attributes = launch.attributes != LaunchAttributes{};
-  const size_t bytes = sizeof(KernelPayload) + (has_attributes ? sizeof(LaunchAttributes) : 0) +
-                       (is_inline ? launch.args_bytes : sizeof launch.args);
+  const bool has_attributes = HasAttributes(launch);
+  const size_t bytes = PayloadBytes(launch, has_attributes);
   std::byte* at = small;
   if (bytes > sizeof small) {
     large.reset(new std::byte[bytes]);
     at = large.get();
   }
-  auto* const payload = new (at) KernelPayload{launch.function, launch.blocks, launch.args_bytes & kMaxDeviceArgsBytes,
-                                               static_cast<uint32_t>(launch.args_kind), has_attributes ? 1u : 0u};
-  if (has_attributes) new (payload + 1) LaunchAttributes(launch.attributes);
-  auto* const tail = const_cast<std::byte*>(payload->tail());
-  if (!is_inline) {
-    std::memcpy(tail, &launch.args, sizeof launch.args);
-  } else if (launch.args_bytes != 0) {
-    std::memcpy(tail, launch.args, launch.args_bytes);
-  }
-  launch.function->binary->Retain();
-  const ir::TaskType& type = launch.function->desc->kind == REPRISE_KERNEL_AICPU ? kAicpuKernel : kKernel;
-  return take(ir::Task{&type, at, static_cast<uint32_t>(bytes)});
+  Write(launch, has_attributes, at);
+  return take(ir::Task{&TypeOf(launch), at, static_cast<uint32_t>(bytes)});
 }
 
 Status Submit(Stream& stream, const Launch& launch) {
+  // The usual way: written straight into the queue.
+  const bool has_attributes = HasAttributes(launch);
+  if (!Dump::wants_args()) [[likely]] {
+    if (std::byte* place = stream.TryReserve(TypeOf(launch), PayloadBytes(launch, has_attributes))) [[likely]] {
+      Write(launch, has_attributes, place);
+      return stream.Commit();
+    }
+  }
   return WithTask(
       launch, [&](const ir::Task& task) { return SubmitKernel(stream, task, launch.args_kind != ArgsKind::kDevice); });
 }
+
+// The last task behind those of a binary that was unloaded.
+const ir::TaskType kUnloadTask = {ir::TaskKind::kNop, "UNLOAD",
+                                  [](RunContext&, void*) { return RunResult::kDone; },
+                                  [](void* payload) noexcept { (*static_cast<ir::Anchor**>(payload))->Release(); }};
 
 }  // namespace
 
@@ -402,6 +432,13 @@ void KernelBinary::Unload(KernelBinary* binary) {
     for (auto& args : binary->args_) KernelArgsTable().Erase(args->handle);
     binary->args_.clear();
   }
+  // Launches in queues do not hold the binary; what stands behind them does, for each stream that is at work.
+  Streams().ForEach([binary](Stream* stream) {
+    if (stream->IsIdle()) return;
+    binary->Retain();
+    ir::Anchor* anchor = binary;
+    stream->EnqueueLast(ir::MakeTask(kUnloadTask, anchor));
+  });
   binary->Release();
 }
 
@@ -413,10 +450,6 @@ Status MakeKernelArgs(KernelFunction& function, void** handle) {
   std::lock_guard lock(function.binary->args_mutex_);
   function.binary->args_.push_back(std::move(args));
   return {};
-}
-
-void KernelBinary::Release() noexcept {
-  if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
 }
 
 KernelBinary::~KernelBinary() {
@@ -514,7 +547,7 @@ Status WithKernelTask(KernelFunction& function, uint32_t blocks, const LaunchAtt
   return WithTask({&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline}, take);
 }
 
-bool IsLoadedKernel(const ir::TaskType& type) { return &type == &kKernel; }
+bool IsLoadedKernel(const ir::TaskType& type) { return &type == &kKernel || &type == &kInlineKernel; }
 
 Status WithChangedKernel(const void* payload, KernelFunction* function, uint32_t blocks,
                          const std::function<Status(const ir::Task&)>& take) {

@@ -34,10 +34,10 @@ struct KernelFunction {
   void* handle;
 };
 
-/// A loaded binary. Unloading drops the handle; tasks in queues and graphs keep the code alive.
+/// A loaded binary. Unloading drops the handle; what is queued, and graphs, keep the code alive.
 ///
 /// Threads: thread-safe.
-class KernelBinary {
+class KernelBinary final : public ir::Anchor {
  public:
   /// Path of a shared object (or of an `.o` with an `.so` beside it), or a registered key. Any other ELF file gives an
   /// empty binary, so that loaders which never launch keep working.
@@ -55,16 +55,13 @@ class KernelBinary {
   const void* image() const { return image_.empty() ? nullptr : image_.data(); }
   size_t image_bytes() const { return image_.size(); }
 
-  void Retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
-  void Release() noexcept;
-
  private:
   KernelBinary() = default;
   ~KernelBinary();
+  void End() noexcept override { delete this; }
   static StatusOr<KernelBinary*> Make(std::string source, void* library, const RepriseKernelTable* table);
   static StatusOr<KernelBinary*> Open(const std::string& source, const std::string& path);
 
-  std::atomic<uint32_t> references_{1};
   std::string source_;
   std::string image_;
   void* library_ = nullptr;  // of dlopen

@@ -126,6 +126,10 @@ int Report(const char* api, const Status& status) noexcept try {
   return status.code();
 }
 
+Status NullParameter(int code, const char* parameter) {
+  return Error(code, std::string("parameter ") + parameter + " is null").Hint(std::string("pass a valid ") + parameter);
+}
+
 int Refuse(const char* api, int number, const char* reason, const char* advice) noexcept {
   return Api(api, [&]() -> Status {
     return Error(number, fmt::format("{} is not supported here: {}", api, reason)).Hint(advice);

@@ -52,20 +52,21 @@ int Api(const char* api, Body body) noexcept {
 /// Body of a function that cannot be had here: `number`, with the reason and what to do instead.
 int Refuse(const char* api, int number, const char* reason, const char* advice) noexcept;
 
+/// The error of a parameter that is null. Apart from the checks, so that these stay small in every function.
+[[gnu::cold]] Status NullParameter(int code, const char* parameter);
+
 /// 100000 naming the parameter when `pointer` is null.
 inline Status NotNull(const void* pointer, const char* parameter) {
   if (pointer != nullptr) [[likely]]
     return {};
-  return Error(100000, std::string("parameter ") + parameter + " is null")
-      .Hint(std::string("pass a valid ") + parameter);
+  return NullParameter(100000, parameter);
 }
 
 /// 107000 naming the parameter, for nulls that only the inner layer sees.
 inline Status NotNullInner(const void* pointer, const char* parameter) {
   if (pointer != nullptr) [[likely]]
     return {};
-  return Error(107000, std::string("parameter ") + parameter + " is null")
-      .Hint(std::string("pass a valid ") + parameter);
+  return NullParameter(107000, parameter);
 }
 
 }  // namespace reprise::runtime

@@ -32,6 +32,10 @@ constexpr size_t kChunkBytes = 32u << 10;
 // How long a synchronising thread sleeps before it looks again, at first and at most.
 constexpr auto kFirstSleep = std::chrono::milliseconds(1);
 constexpr auto kLongestSleep = std::chrono::milliseconds(50);
+// So many tasks in a row are a flow; how often and after how long a pause its worker looks for more.
+constexpr uint64_t kFlow = 8;
+constexpr int kLingerLooks = 8;
+constexpr int kLingerPauses = 8;
 constexpr uint32_t kPersistentFlag = 0x4;  // ACL_STREAM_PERSISTENT
 
 }  // namespace
@@ -69,10 +73,7 @@ Deadline DeadlineAfterMs(int64_t ms) {
   return Clock::now() + std::chrono::milliseconds(ms);
 }
 
-HandleTable<Stream, HandleKind::kStream>& Streams() {
-  static constinit NoDestroy<HandleTable<Stream, HandleKind::kStream>> table;
-  return table.value;
-}
+constinit NoDestroy<HandleTable<Stream, HandleKind::kStream>> internal::g_streams;
 
 Stream::Stream(Context& context, Options options) : context_(context), device_(context.device()), options_(options) {
   priority = options.priority;
@@ -209,7 +210,7 @@ Status Stream::WaitIfBlocking() {
   return {};
 }
 
-Status Stream::Enqueue(const ir::Task& task) {
+Status Stream::Enqueue(const ir::Task& task, void (*placed)(void* payload)) {
   if (stopped()) [[unlikely]] {
     task.Destroy();
     return TakeError();
@@ -233,7 +234,7 @@ Status Stream::Enqueue(const ir::Task& task) {
       thread.last_task_stream = handle_;
       return {};
     }
-    Append(task);
+    Append(task, placed);
     task_id = next_task_id_ - 1;
     if (!is_default()) thread.last_task_id = task_id;  // aclrtGetThreadLastTaskId speaks of explicit streams
     thread.last_task_stream = handle_;
@@ -244,6 +245,42 @@ Status Stream::Enqueue(const ir::Task& task) {
   device_.scheduler().Wake(*this);
   note.Placed(device_.id(), id_, task_id);
   return {};
+}
+
+std::byte* Stream::TryReserve(const ir::TaskType& type, size_t payload_bytes) {
+  if (sink_.load(std::memory_order_acquire) != nullptr || stopped() || device::Timeline::on()) [[unlikely]]
+    return nullptr;
+  const auto bytes = static_cast<uint32_t>(sizeof(Record) + ((payload_bytes + 15) & ~size_t{15}));
+  producer_.lock();
+  if (stored_ != nullptr || tail_ == nullptr || tail_->used + bytes + sizeof(Record) > tail_->size) [[unlikely]] {
+    producer_.unlock();
+    return nullptr;
+  }
+  auto* record = new (tail_->at(tail_->used)) Record{&type, bytes, next_task_id_++};
+  tail_->used += bytes;
+  return static_cast<std::byte*>(record->payload());
+}
+
+Status Stream::Commit() {
+  const uint32_t task_id = next_task_id_ - 1;
+  published_.store(published_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  producer_.unlock();
+  ThreadState& thread = ThisThread();
+  if (!is_default()) thread.last_task_id = task_id;
+  thread.last_task_stream = handle_;
+  device_.scheduler().Wake(*this);
+  return WaitIfBlocking();
+}
+
+void Stream::EnqueueLast(const ir::Task& task) noexcept {
+  try {
+    std::lock_guard lock(producer_);
+    if (stored_ != nullptr) return;
+    Append(task);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  device_.scheduler().Wake(*this);
 }
 
 Stream::Chunk* Stream::NewChunk(size_t bytes_needed) {
@@ -264,7 +301,7 @@ Stream::Chunk* Stream::NewChunk(size_t bytes_needed) {
   return chunk;
 }
 
-void Stream::Append(const ir::Task& task) {
+void Stream::Append(const ir::Task& task, void (*placed)(void* payload)) {
   const auto bytes = static_cast<uint32_t>(sizeof(Record) + ((task.payload_bytes + 15) & ~15u));
   // Room for the link to the next chunk is always kept.
   if (tail_ == nullptr || tail_->used + bytes + sizeof(Record) > tail_->size) {
@@ -279,6 +316,7 @@ void Stream::Append(const ir::Task& task) {
   }
   auto* record = new (tail_->at(tail_->used)) Record{task.type, bytes, next_task_id_++};
   std::memcpy(record->payload(), task.payload, task.payload_bytes);
+  if (placed != nullptr) placed(record->payload());
   tail_->used += bytes;
   published_.store(published_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
@@ -355,8 +393,10 @@ device::Runnable::Outcome Stream::Run(device::RunContext& context) {
   context.device_id = device_.id();
   context.stream_id = id_;
   int budget = context.on_worker() ? kWorkerBatch : kHelperBatch;
-  for (uint64_t limit;
-       (limit = published_.load(std::memory_order_acquire)) != completed_.load(std::memory_order_relaxed);) {
+  const uint64_t begin = completed_.load(std::memory_order_relaxed);
+  for (uint64_t limit; (limit = published_.load(std::memory_order_acquire)) !=
+                           completed_.load(std::memory_order_relaxed) ||
+                       (limit - begin >= kFlow && context.on_worker() && (limit = Linger(limit)) != 0);) {
     // Looked up behind the load of the limit: what was submitted after a recording began is recorded.
     const auto outcome =
         device::Timeline::on() ? RunUntil<true>(context, limit, budget) : RunUntil<false>(context, limit, budget);
@@ -364,6 +404,17 @@ device::Runnable::Outcome Stream::Run(device::RunContext& context) {
   }
   NotifyWaiters();
   return Outcome::kIdle;
+}
+
+// A worker in the midst of a flow of tasks is faster than the thread that submits them. Going idle after each would
+// cost both of them a wake-up, and looking all the time would take the queue's cache line away from the submitter.
+uint64_t Stream::Linger(uint64_t seen) const noexcept {
+  for (int look = 0; look < kLingerLooks; ++look) {
+    for (int i = 0; i < kLingerPauses; ++i) CpuRelax();
+    if (const uint64_t limit = published_.load(std::memory_order_acquire); limit != seen) return limit;
+    if (waiters_.load(std::memory_order_relaxed) != 0) break;
+  }
+  return 0;
 }
 
 void Stream::NotifyWaiters() noexcept {
@@ -413,6 +464,7 @@ Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
     // A caller with a deadline does not help: it could not leave a task that takes longer.
     if (!deadline && scheduler.TryRun(*this)) continue;
     if (spin_until == Clock::time_point{}) {
+      PreferHelper();
       spin_until = Clock::now() + device::SpinTime();
       spinning = device::TakeSpinPermit();
     }
@@ -524,15 +576,18 @@ StatusOr<Stream*> FindAnyStream(const void* handle) {
 }
 
 Status CheckOwn(const Stream& stream) {
-  REPRISE_ASSIGN_OR_RETURN(const Context* context, CurrentContext());
-  if (&stream.context() == context) [[likely]]
+  if (&stream.context() == LiveContext()) [[likely]]
     return {};
+  REPRISE_ASSIGN_OR_RETURN(const Context* context, CurrentContext());
   return Error(107003, fmt::format("{} belongs to another context than the current one", stream.Describe()))
       .Culprit(fmt::format("the stream was created in context {} of device {}; current is context {} of device {}",
                            stream.context().handle(), stream.device().id(), context->handle(), context->device().id()));
 }
 
 StatusOr<Stream*> FindStream(const void* handle) {
+  Stream* const live = Streams().Find(handle);
+  if (live != nullptr && &live->context() == LiveContext()) [[likely]]
+    return live;
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, FindAnyStream(handle));
   REPRISE_RETURN_IF_ERROR(CheckOwn(*stream));
   return stream;

@@ -81,12 +81,20 @@ class Stream final : public device::Runnable {
 
   /// The door. Owns the task's payload from the call on, also when it fails.
   Status Submit(const ir::Task& task);
+  /// The same in two steps, for payloads that can be written where they will lie, `bytes` at `place`: nothing else may
+  /// happen in between. Null when the task has to take the other way (a capture, a full chunk, a stopped stream).
+  std::byte* TryReserve(const ir::TaskType& type, size_t bytes);
+  Status Commit();
   /// The same past a capture: for work that must not be captured.
   Status SubmitNow(const ir::Task& task);
-  /// The same without the wait that ASCEND_LAUNCH_BLOCKING asks for; for callers that hold a lock.
-  Status Enqueue(const ir::Task& task);
+  /// The same without the wait that ASCEND_LAUNCH_BLOCKING asks for; for callers that hold a lock. `placed` is called
+  /// as soon as the payload has its place in the order of the stream, and before it can run.
+  Status Enqueue(const ir::Task& task, void (*placed)(void* payload) = nullptr);
   /// That wait.
   Status WaitIfBlocking();
+  /// Puts a task behind everything that is queued without a trace in what the thread sees of its own tasks. Drops it,
+  /// undestroyed, when there is no memory.
+  void EnqueueLast(const ir::Task& task) noexcept;
 
   /// Waits for everything submitted so far; helps to run it. 507046 on timeout; else the stream's pending error.
   Status Synchronize(const Deadline& deadline);
@@ -147,7 +155,7 @@ class Stream final : public device::Runnable {
   Stream(Context& context, Options options);
   ~Stream();
 
-  void Append(const ir::Task& task);
+  void Append(const ir::Task& task, void (*placed)(void* payload) = nullptr);
   Chunk* NewChunk(size_t bytes_needed);
   Record* Front();
   void PopFront();
@@ -157,6 +165,7 @@ class Stream final : public device::Runnable {
   Status WaitFor(uint64_t target, const Deadline& deadline);
   void TellStall() const;
   void NotifyWaiters() noexcept;
+  uint64_t Linger(uint64_t seen) const noexcept;
   bool stopped() const { return failure_mode.load(std::memory_order_relaxed) != 0 && failed_.load(); }
 
   Context& context_;

@@ -24,7 +24,21 @@ struct ThreadState {
   void* limits_stream = nullptr;     ///< handle; aclrtUseStreamResInCurrentThread
 };
 
-ThreadState& ThisThread();
+namespace internal {
+// Eight bytes of the static block: reached in one instruction, also from a library that was loaded late. Every call
+// passes here several times.
+extern constinit thread_local ThreadState* t_state __attribute__((tls_model("initial-exec")));
+ThreadState& MakeThreadState();
+}  // namespace internal
+
+inline ThreadState& ThisThread() {
+  if (internal::t_state != nullptr) [[likely]]
+    return *internal::t_state;
+  return internal::MakeThreadState();
+}
+
+/// The thread's current context, or null when it has none or it was destroyed.
+inline Context* LiveContext() { return Contexts().Find(ThisThread().context); }
 
 /// Kernel thread id, as debuggers and logs show it.
 int ThreadId();
