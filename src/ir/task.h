@@ -115,6 +115,8 @@ struct TaskType {
   bool (*direct)(const void* payload, DirectCall& call) = nullptr;
   /// That call returned `code`.
   void (*direct_failed)(device::RunContext& context, const void* payload, int32_t code) = nullptr;
+  /// `run` always returns kDone, on any thread, so that a plan may move the task to another lane.
+  bool never_waits = false;
 };
 
 /// A task on its way to a stream: borrowed bytes. Whoever takes it owns the payload from then on, also on failure.

@@ -232,8 +232,8 @@ void DescribeKernel(const void* payload, ir::TaskInfo& info) {
   if (!info.args.empty()) std::memcpy(info.args.data(), p->argument_block(), info.args.size() * 8);
 }
 
-constexpr ir::TaskType kKernel = {ir::TaskKind::kKernel, "KERNEL_AICORE", RunKernel,   DestroyKernel, nullptr,
-                                  DescribeKernel,        DirectKernel,    KernelFailed};
+constexpr ir::TaskType kKernel = {ir::TaskKind::kKernel, "KERNEL_AICORE", RunKernel,    DestroyKernel, nullptr,
+                                  DescribeKernel,        DirectKernel,    KernelFailed, true};
 constexpr ir::TaskType kAicpuKernel = {ir::TaskKind::kAicpuKernel,
                                        "KERNEL_AICPU",
                                        RunKernel,
