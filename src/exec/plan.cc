@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 
@@ -43,11 +44,12 @@ Needs FindNeeds(const ir::Graph& graph) {
 // A step that is a single call of a kernel spares the way through the task type.
 void CallDirectly(Step& step) {
   ir::DirectCall call;
-  if (step.type->direct == nullptr || !step.type->direct(step.data, call) || call.args_bytes >> 28 != 0) return;
+  if (step.type->direct == nullptr || !step.type->direct(step.data, call)) return;
+  if (call.args_bytes > kMaxDirectArgsBytes) return;
   step.kind = Step::kCall;
   step.call = call.function;
   step.data = const_cast<void*>(call.args);  // which the kernel gets as const again
-  step.args_bytes = call.args_bytes & ((1u << 28) - 1);
+  step.args_bytes = call.args_bytes & ((1u << 17) - 1);
   step.name = call.name;
 }
 
@@ -116,6 +118,44 @@ std::unique_ptr<Plan> Plan::Compile(const ir::Graph& graph) {
         CallDirectly(step);
       }
       plan->steps_.push_back(step);
+    }
+    planned.end = static_cast<uint32_t>(plan->steps_.size());
+    plan->lanes_.push_back(planned);
+  }
+  return plan;
+}
+
+std::unique_ptr<Plan> Plan::CompileScheduled(const ir::Graph& graph, const Dag& dag, const Assignment& assignment) {
+  auto plan = std::make_unique<Plan>();
+  plan->graph_ = &graph;
+  plan->stream_ids_.reserve(graph.lanes().size());
+  for (const ir::Lane& lane : graph.lanes()) plan->stream_ids_.push_back(lane.stream_id);
+  const auto published = std::count(assignment.published.begin(), assignment.published.end(), 1);
+  plan->steps_.reserve(assignment.nodes.size() + assignment.waits.size() + static_cast<size_t>(published));
+  plan->lanes_.reserve(assignment.lanes());
+  for (uint32_t lane = 0; lane < assignment.lanes(); ++lane) {
+    PlanLane planned{static_cast<uint32_t>(plan->steps_.size()), 0, plan->stream_ids_[0], -1};
+    const uint32_t begin = assignment.lane_begin[lane];
+    for (uint32_t place = begin; place < assignment.lane_begin[lane + 1]; ++place) {
+      const uint32_t dag_node = assignment.nodes[place];
+      const ir::Node& node = graph.node(dag.task[dag_node]);
+      if (place == begin) planned.stream_id = plan->stream_ids_[node.lane];
+      const auto add = [&](Step::Kind kind, uint32_t at_lane, uint32_t position) {
+        Step step(node);
+        step.kind = kind;
+        step.target = {at_lane, position};
+        plan->steps_.push_back(step);
+      };
+      for (const Assignment::Wait& wait : assignment.waits_of(place)) {
+        if (plan->steps_.size() == planned.begin) planned.first_wait_lane = static_cast<int32_t>(wait.lane);
+        add(Step::kWait, wait.lane, wait.position);
+      }
+      if (dag.is_junction[dag_node] == 0) {
+        Step step(node);
+        CallDirectly(step);
+        plan->steps_.push_back(step);
+      }
+      if (assignment.published[place] != 0) add(Step::kPublish, lane, place - begin + 1);
     }
     planned.end = static_cast<uint32_t>(plan->steps_.size());
     plan->lanes_.push_back(planned);

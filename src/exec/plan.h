@@ -2,6 +2,9 @@
 //
 // Plan: a graph made ready to run. Immutable, flat, in execution order, one run of steps per lane.
 //
+// The lanes are the captured ones (Compile) or, for tasks that may run anywhere, those of an assignment
+// (CompileScheduled); each step knows the captured lane of its task.
+//
 // Inside a lane position is the only dependency. Between lanes a step may wait until another lane has passed a
 // position; waits that an earlier one implies are dropped, and only positions that somebody waits for are published.
 #pragma once
@@ -11,6 +14,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "exec/schedule.h"
 #include "ir/graph.h"
 
 namespace reprise::exec {
@@ -43,13 +47,23 @@ struct Step {
     Target target;
   };
   uint32_t task_id;  ///< position in the graph's lane, as dumps show it
-  uint32_t args_bytes : 28;
+  uint32_t args_bytes : 17;
+  uint32_t lane : 11;  ///< captured lane of the task; meaningless in graphs with more lanes, see Plan::node
   uint32_t kind : 4;
 
   Step(const ir::Node& node)  // NOLINT: a step is made of a node
-      : run(node.type->run), data(node.payload), type(node.type), task_id(node.position), args_bytes(0), kind(kRun) {}
+      : run(node.type->run),
+        data(node.payload),
+        type(node.type),
+        task_id(node.position),
+        args_bytes(0),
+        lane(node.lane & kMaxScheduledLanes),
+        kind(kRun) {}
 };
 static_assert(sizeof(Step) == 32);
+static_assert(kMaxScheduledLanes == (1 << 11) - 1);
+/// Kernels with more are called through their task type.
+constexpr uint32_t kMaxDirectArgsBytes = 64u << 10;
 
 /// Payloads of the tasks that steer a built model; `target` is the task store of the other stream.
 struct ActivatePayload {
@@ -101,11 +115,17 @@ class Plan {
   /// Linear in nodes and lanes × waits. The graph must outlive the plan and not change.
   static std::unique_ptr<Plan> Compile(const ir::Graph& graph);
 
+  /// The same graph on the lanes of an assignment of its dag; CanSchedule(graph) must hold. The stream of a lane is
+  /// that of its first task.
+  static std::unique_ptr<Plan> CompileScheduled(const ir::Graph& graph, const Dag& dag, const Assignment& assignment);
+
   /// A built model: lane 0 is empty, lane i + 1 holds the tasks of lanes[i]. 107005 when a task refers to a stream that
   /// is not among them.
   static StatusOr<std::unique_ptr<Plan>> CompileProgram(const std::vector<ProgramLane>& lanes);
 
   bool is_program() const { return !program_.empty(); }
+  /// Whether steps of one lane may come from several captured streams.
+  bool is_scheduled() const { return !stream_ids_.empty(); }
   struct JumpTarget {
     uint32_t lane;
     uint32_t cursor;
@@ -113,20 +133,34 @@ class Plan {
   const std::vector<JumpTarget>& jump_table(uint32_t index) const { return jump_tables_[index]; }
 
   const std::vector<Step>& steps() const { return steps_; }
-  /// The node that a step of the lane was made of.
+  /// The node that a step of the lane was made of; of a wait or a publication in a scheduled plan: the task that waits,
+  /// or that it follows.
   const ir::Node& node(uint32_t lane, const Step& step) const {
     const ir::Graph& graph = is_program() ? *program_[lane - 1].graph : *graph_;
-    return graph.node(graph.lanes()[is_program() ? 0 : lane].nodes[step.task_id]);
+    return graph.node(graph.lanes()[CapturedLane(lane, step)].nodes[step.task_id]);
+  }
+  /// Where the graph that was compiled has that node; not for programs.
+  ir::NodeId node_id(uint32_t lane, const Step& step) const {
+    return graph_->lanes()[CapturedLane(lane, step)].nodes[step.task_id];
+  }
+  /// The captured stream that a step of the lane belongs to.
+  int32_t stream_id(uint32_t lane, const Step& step) const {
+    return is_scheduled() ? stream_ids_[step.lane] : lanes_[lane].stream_id;
   }
   size_t memory_bytes() const { return steps_.capacity() * sizeof(Step); }
   const std::vector<PlanLane>& lanes() const { return lanes_; }
 
  private:
+  uint32_t CapturedLane(uint32_t lane, const Step& step) const {
+    return is_program() ? 0 : is_scheduled() ? step.lane : lane;
+  }
+
   const ir::Graph* graph_ = nullptr;  // null for programs
   std::vector<Step> steps_;
   std::vector<PlanLane> lanes_;
   std::vector<ProgramLane> program_;
   std::vector<std::vector<JumpTarget>> jump_tables_;
+  std::vector<int32_t> stream_ids_;  // of the captured lanes; empty unless scheduled
 };
 
 }  // namespace reprise::exec

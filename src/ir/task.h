@@ -136,6 +136,8 @@ struct TaskType {
   bool (*direct)(const void* payload, DirectCall& call) = nullptr;
   /// That call returned `code`.
   void (*direct_failed)(device::RunContext& context, const void* payload, int32_t code) = nullptr;
+  /// `run` always returns kDone, on any thread, so that a plan may move the task to another lane.
+  bool never_waits = false;
   /// What the task needs while a graph holds it; null when nothing.
   Anchor* (*anchor)(const void* payload) = nullptr;
 };

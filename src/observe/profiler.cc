@@ -120,7 +120,10 @@ constexpr ir::TaskType kMark = {
     [](device::RunContext&, void*) { return ir::RunResult::kDone; },
     [](void* payload) noexcept { delete static_cast<MarkPayload*>(payload)->text; },
     nullptr,
-    [](const void* payload, ir::TaskInfo& info) { info.name = *static_cast<const MarkPayload*>(payload)->text; }};
+    [](const void* payload, ir::TaskInfo& info) { info.name = *static_cast<const MarkPayload*>(payload)->text; },
+    nullptr,
+    nullptr,
+    true};
 
 struct StepPayload {
   std::shared_ptr<StepTimes>* times;

@@ -49,10 +49,10 @@ void DescribeTask(const void* payload, ir::TaskInfo& info) {
   info.args_bytes = static_cast<uint32_t>(info.args.size() * sizeof(uint64_t));
 }
 
-constexpr ir::TaskType kVectorType = {ir::TaskKind::kKernel, "KERNEL_AIVEC", RunTask,
-                                      DestroyTask,           nullptr,        DescribeTask};
-constexpr ir::TaskType kCubeType = {ir::TaskKind::kKernel, "KERNEL_AICORE", RunTask,
-                                    DestroyTask,           nullptr,         DescribeTask};
+constexpr ir::TaskType kVectorType = {ir::TaskKind::kKernel, "KERNEL_AIVEC", RunTask, DestroyTask, nullptr,
+                                      DescribeTask,          nullptr,        nullptr, true};
+constexpr ir::TaskType kCubeType = {ir::TaskKind::kKernel, "KERNEL_AICORE", RunTask, DestroyTask, nullptr,
+                                    DescribeTask,          nullptr,         nullptr, true};
 
 struct SplitRun {
   const Launch& launch;

@@ -50,8 +50,10 @@ RunResult RunDescriptor(RunContext& context, void* payload) {
 
 RunResult RunNothing(RunContext& /*context*/, void* /*payload*/) { return RunResult::kDone; }
 
-constexpr ir::TaskType kOperation = {ir::TaskKind::kNop, "CMO", RunNothing, nullptr, nullptr, Describe};
-constexpr ir::TaskType kByDescriptor = {ir::TaskKind::kNop, "CMO", RunDescriptor, nullptr, nullptr, Describe};
+constexpr ir::TaskType kOperation = {ir::TaskKind::kNop, "CMO",   RunNothing, nullptr, nullptr,
+                                     Describe,           nullptr, nullptr,    true};
+constexpr ir::TaskType kByDescriptor = {ir::TaskKind::kNop, "CMO",   RunDescriptor, nullptr, nullptr,
+                                        Describe,           nullptr, nullptr,       true};
 
 Status Submit(Stream& stream, const ir::TaskType& type, const void* begin, uint64_t bytes) {
   CachePayload payload{begin, bytes};

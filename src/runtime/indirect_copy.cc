@@ -72,9 +72,17 @@ RunResult RunDescriptor(RunContext& context, void* payload) {
 }
 
 constexpr ir::TaskType kDescriptorCopy = {
-    ir::TaskKind::kCopy, "MEMCPY_ASYNC", RunDescriptor, nullptr, nullptr, [](const void* payload, ir::TaskInfo& info) {
+    ir::TaskKind::kCopy,
+    "MEMCPY_ASYNC",
+    RunDescriptor,
+    nullptr,
+    nullptr,
+    [](const void* payload, ir::TaskInfo& info) {
       info.ranges = {{static_cast<const DescriptorPayload*>(payload)->descriptor, kCopyDescriptorBytes, false}};
-    }};
+    },
+    nullptr,
+    nullptr,
+    true};
 
 struct CellsPayload {
   IndirectAddress dst;
@@ -105,10 +113,18 @@ RunResult RunCells(RunContext& context, void* payload) {
 }
 
 constexpr ir::TaskType kCellsCopy = {
-    ir::TaskKind::kCopy, "MEMCPY_ASYNC", RunCells, nullptr, nullptr, [](const void* payload, ir::TaskInfo& info) {
+    ir::TaskKind::kCopy,
+    "MEMCPY_ASYNC",
+    RunCells,
+    nullptr,
+    nullptr,
+    [](const void* payload, ir::TaskInfo& info) {
       const auto* p = static_cast<const CellsPayload*>(payload);
       info.ranges = {{p->dst.cell, sizeof(void*), false}, {p->src.cell, sizeof(void*), false}};
-    }};
+    },
+    nullptr,
+    nullptr,
+    true};
 
 }  // namespace
 

@@ -236,7 +236,10 @@ void DescribeKernel(const void* payload, ir::TaskInfo& info) {
 }
 
 constexpr ir::TaskType KernelType(ir::TaskKind kind, const char* name, void (*destroy)(void*) noexcept) {
-  return {kind, name, RunKernel, destroy, nullptr, DescribeKernel, DirectKernel, KernelFailed, AnchorOfKernel};
+  return {kind,         name,         RunKernel,    destroy,
+          nullptr,      DescribeKernel, DirectKernel, KernelFailed,
+          kind == ir::TaskKind::kKernel,  // those of AI CPUs may call back and wait
+          AnchorOfKernel};
 }
 constexpr ir::TaskType kKernel = KernelType(ir::TaskKind::kKernel, "KERNEL_AICORE", DestroyKernel);
 constexpr ir::TaskType kAicpuKernel = KernelType(ir::TaskKind::kAicpuKernel, "KERNEL_AICPU", DestroyKernel);

@@ -81,21 +81,33 @@ struct OverflowPayload {
 
 void DestroyPayload(void* payload) noexcept { static_cast<OverflowPayload*>(payload)->block->Release(); }
 
-constexpr ir::TaskType kOverflowRead = {ir::TaskKind::kCopy, "MEMCPY_ASYNC",
+constexpr ir::TaskType kOverflowRead = {ir::TaskKind::kCopy,
+                                        "MEMCPY_ASYNC",
                                         [](device::RunContext&, void* payload) {
                                           auto* p = static_cast<OverflowPayload*>(payload);
                                           std::memcpy(p->output, p->block->memory(), kOverflowStatusBytes);
                                           return ir::RunResult::kDone;
                                         },
-                                        DestroyPayload};
+                                        DestroyPayload,
+                                        nullptr,
+                                        nullptr,
+                                        nullptr,
+                                        nullptr,
+                                        true};
 
-constexpr ir::TaskType kOverflowClear = {ir::TaskKind::kFill, "MEMCPY_ASYNC",
+constexpr ir::TaskType kOverflowClear = {ir::TaskKind::kFill,
+                                         "MEMCPY_ASYNC",
                                          [](device::RunContext&, void* payload) {
                                            auto* p = static_cast<OverflowPayload*>(payload);
                                            std::memset(p->block->memory(), 0, kOverflowStatusBytes);
                                            return ir::RunResult::kDone;
                                          },
-                                         DestroyPayload};
+                                         DestroyPayload,
+                                         nullptr,
+                                         nullptr,
+                                         nullptr,
+                                         nullptr,
+                                         true};
 
 std::array<std::atomic<uint32_t>, device::kMaxDevices>& Modes() {
   static auto* const modes = [] {

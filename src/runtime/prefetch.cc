@@ -29,7 +29,10 @@ constexpr ir::TaskType kPrefetch = {
       for (const PrefetchItem& item : *static_cast<const PrefetchPayload*>(payload)->items) {
         info.ranges.push_back({item.begin, item.bytes, false});
       }
-    }};
+    },
+    nullptr,
+    nullptr,
+    true};
 
 }  // namespace
 

@@ -166,7 +166,8 @@ void DescribeRandom(const void* payload, ir::TaskInfo& info) {
   }
 }
 
-constexpr ir::TaskType kRandom = {ir::TaskKind::kRandom, "KERNEL_AICPU", RunRandom, nullptr, nullptr, DescribeRandom};
+constexpr ir::TaskType kRandom = {ir::TaskKind::kRandom, "KERNEL_AICPU", RunRandom, nullptr, nullptr,
+                                  DescribeRandom,        nullptr,        nullptr,   true};
 
 }  // namespace
 

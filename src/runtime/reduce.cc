@@ -84,7 +84,10 @@ constexpr ir::TaskType kReduce = {
     [](const void* payload, ir::TaskInfo& info) {
       const auto* p = static_cast<const ReducePayload*>(payload);
       info.ranges = {{p->src, p->bytes, false}, {p->dst, p->bytes, false}, {p->dst, p->bytes, true}};
-    }};
+    },
+    nullptr,
+    nullptr,
+    true};
 
 }  // namespace
 

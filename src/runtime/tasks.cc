@@ -39,7 +39,8 @@ void DescribeCopy(const void* payload, TaskInfo& info) {
   info.ranges = {{p->src, p->bytes, false}, {p->dst, p->bytes, true}};
 }
 
-constexpr TaskType kCopy = {TaskKind::kCopy, kCopyName, RunCopy, nullptr, nullptr, DescribeCopy};
+constexpr TaskType kCopy = {TaskKind::kCopy, kCopyName, RunCopy, nullptr, nullptr,
+                            DescribeCopy,    nullptr,   nullptr, true};
 
 struct Copy2dPayload {
   void* dst;
@@ -60,7 +61,10 @@ constexpr TaskType kCopy2d = {TaskKind::kCopy,
                                 const auto* p = static_cast<const Copy2dPayload*>(payload);
                                 info.ranges = {{p->src, p->src_pitch * (p->height - 1) + p->width, false},
                                                {p->dst, p->dst_pitch * (p->height - 1) + p->width, true}};
-                              }};
+                              },
+                              nullptr,
+                              nullptr,
+                              true};
 
 struct CopyBatchPayload {
   std::vector<CopyItem>* items;
@@ -81,7 +85,10 @@ constexpr TaskType kCopyBatch = {TaskKind::kCopy,
                                      info.ranges.push_back({item.src, item.bytes, false});
                                      info.ranges.push_back({item.dst, item.bytes, true});
                                    }
-                                 }};
+                                 },
+                                 nullptr,
+                                 nullptr,
+                                 true};
 
 struct SnapshotPayload {
   void* dst;
@@ -101,7 +108,10 @@ constexpr TaskType kSnapshotCopy = {
     [](const void* payload, TaskInfo& info) {
       const auto* p = static_cast<const SnapshotPayload*>(payload);
       info.ranges = {{p->dst, p->bytes->size(), true}};
-    }};
+    },
+    nullptr,
+    nullptr,
+    true};
 
 struct FillPayload {
   void* dst;
@@ -121,7 +131,10 @@ constexpr TaskType kFill = {TaskKind::kFill,
                             [](const void* payload, TaskInfo& info) {
                               const auto* p = static_cast<const FillPayload*>(payload);
                               info.ranges = {{p->dst, p->count, true}};
-                            }};
+                            },
+                            nullptr,
+                            nullptr,
+                            true};
 
 constexpr TaskType kFill32 = {TaskKind::kFill,
                               kCopyName,
@@ -135,7 +148,10 @@ constexpr TaskType kFill32 = {TaskKind::kFill,
                               [](const void* payload, TaskInfo& info) {
                                 const auto* p = static_cast<const FillPayload*>(payload);
                                 info.ranges = {{p->dst, p->count * 4, true}};
-                              }};
+                              },
+                              nullptr,
+                              nullptr,
+                              true};
 
 struct ValuePayload {
   uint64_t* address;

@@ -290,6 +290,59 @@ TEST(Replay, RandomGraphsMatchASequentialRun) {
   }
 }
 
+// The same, laid out on execution lanes by costs that are as wrong as can be.
+TEST(Replay, ScheduledGraphsMatchASequentialRun) {
+  device::Scheduler scheduler(3);
+  size_t spread = 0;
+  for (unsigned seed = 1; seed <= static_cast<unsigned>(Loops(400, 60)); ++seed) {
+    SCOPED_TRACE(seed);
+    RandomGraph random(seed);
+    const int times = 1 + static_cast<int>(seed % 5);
+    const std::vector<uint64_t> expected = random.Oracle(times);
+    const Dag dag = BuildDag(random.graph);
+    std::vector<uint32_t> costs(dag.size());
+    for (uint32_t& cost : costs) cost = random.random() % 10000;
+    const Assignment assignment = Schedule(dag, 2 + seed % 3, costs);
+    spread += assignment.lanes() > 1 ? 1 : 0;
+    Replay replay(Plan::CompileScheduled(random.graph, dag, assignment), scheduler);
+    Driver driver(replay);
+    driver.Start(scheduler, times);
+    driver.Wait(scheduler);
+    EXPECT_TRUE(driver.error.ok());
+    ASSERT_EQ(random.cells, expected) << "seed " << seed;
+  }
+  EXPECT_GT(spread, 20u) << "nothing was spread";
+}
+
+TEST(Replay, FailuresOfScheduledTasksNameTheirStream) {
+  device::Scheduler scheduler(2);
+  ir::Graph graph;
+  uint64_t cells[2] = {};
+  graph.AddLane(30, 0, ir::kNoNode);
+  graph.AddLane(31, 1, ir::kNoNode);
+  ComputePayload compute{&cells[0], nullptr, 1, 0};
+  graph.Add(0, ir::MakeTask(kCompute, compute));
+  AddWait(graph, 1, AddRecord(graph, 0));
+  FailPayload fail{507015};
+  graph.Add(1, ir::MakeTask(kFail, fail));
+  compute.target = &cells[1];
+  graph.Add(1, ir::MakeTask(kCompute, compute));
+  const Dag dag = BuildDag(graph);
+  auto plan = Plan::CompileScheduled(graph, dag, Schedule(dag, 2));
+  ASSERT_EQ(plan->lanes().size(), 1u) << "a chain";
+  const Step& failing = plan->steps()[1];
+  EXPECT_EQ(plan->stream_id(0, failing), 31);
+  EXPECT_EQ(plan->node(0, failing).type, &kFail);
+  Replay replay(std::move(plan), scheduler);
+  Driver driver(replay);
+  driver.Start(scheduler, 1);
+  driver.Wait(scheduler);
+  ASSERT_EQ(driver.error.code(), 507015);
+  EXPECT_NE(driver.error.detail().culprit.find("task 1 (FAIL) of graph stream"), std::string::npos);
+  EXPECT_EQ(cells[0], 1u);
+  EXPECT_EQ(cells[1], 0u) << "nothing behind the failure runs";
+}
+
 // Executions from several streams run one after another, whatever the streams do.
 TEST(Replay, ExecutionsOfOnePlanDoNotOverlap) {
   device::Scheduler scheduler(3);
