@@ -380,7 +380,7 @@ void Model::CollectResets(std::vector<exec::Replay::CellReset>& resets) const {
 void Model::Seal() {
   graph_->ShrinkToFit();
   if (replay_ != nullptr) liveness_.Forget();  // parameters have changed
-  replay_ = std::make_unique<exec::Replay>(exec::Plan::Compile(*graph_), context_.device().scheduler());
+  replay_ = std::make_unique<exec::Replay>(*graph_, context_.device().scheduler());
   if (is_sub()) return;  // the root assigns the defaults of all its bodies
   std::vector<exec::Replay::CellReset> resets;
   CollectResets(resets);
@@ -493,7 +493,7 @@ bool Model::WaitIdle(const Deadline& deadline) {
 
 Bill Model::TakeBill() const {
   Bill bill{graph_->nodes().size(), graph_->lanes().size(), event_ids_.size(),
-            graph_->memory_bytes() + (replay_ ? replay_->plan().memory_bytes() : 0)};
+            graph_->memory_bytes() + (replay_ ? replay_->memory_bytes() : 0)};
   for (const BoundStream& bound : bound_) {
     bill.tasks += bound.stream->stored()->nodes().size();
     bill.streams += 1;

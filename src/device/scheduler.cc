@@ -27,6 +27,9 @@ constexpr auto kExtraWorkerIdle = std::chrono::seconds(1);
 constexpr int kHoldBackLooks = 3;
 constexpr int kHoldBackPauses = 16;
 
+// How far TryRunPartOf looks into the list.
+constexpr int kPartLooks = 16;
+
 void Pause(int times) noexcept {
   for (int i = 0; i < times; ++i) CpuRelax();
 }
@@ -132,13 +135,13 @@ void Scheduler::StartWorkers() {
   });
 }
 
-void Scheduler::Wake(Runnable& runnable) noexcept {
+void Scheduler::Wake(Runnable& runnable, bool rouse) noexcept {
   uint32_t seen = runnable.state_.load(std::memory_order_relaxed);
   for (;;) {
     switch (seen) {
       case Runnable::kStateIdle:
         if (runnable.state_.compare_exchange_weak(seen, Runnable::kStateQueued, std::memory_order_acq_rel)) {
-          Push(runnable, false, false);
+          Push(runnable, false, false, rouse);
           return;
         }
         break;
@@ -153,7 +156,7 @@ void Scheduler::Wake(Runnable& runnable) noexcept {
   }
 }
 
-void Scheduler::Push(Runnable& runnable, bool needs_worker, bool set_queued) noexcept {
+void Scheduler::Push(Runnable& runnable, bool needs_worker, bool set_queued, bool rouse) noexcept {
   if (!started_flag_.load(std::memory_order_acquire)) [[unlikely]]
     StartWorkers();
   {
@@ -173,7 +176,7 @@ void Scheduler::Push(Runnable& runnable, bool needs_worker, bool set_queued) noe
       ready_count_.store(count + 1, std::memory_order_release);
     }
   }
-  WakeWorker();
+  if (rouse) WakeWorker();
 }
 
 // Behind the store of ready_count_: either we see the sleeper, or it sees the work before it sleeps.
@@ -224,9 +227,26 @@ bool Scheduler::TryRun(Runnable& runnable) noexcept {
       return false;
     }
     if (runnable.linked_) Unlink(runnable);
-    runnable.PreferHelper();
   }
   Execute(runnable, false);
+  return true;
+}
+
+bool Scheduler::TryRunPartOf(const Runnable& whole) noexcept {
+  if (!has_ready()) return false;
+  Runnable* found = nullptr;
+  {
+    std::lock_guard lock(ready_lock_);
+    int looks = kPartLooks;
+    for (found = head_; found != nullptr && looks != 0; found = found->next_, --looks) {
+      if (found->part_of_.load(std::memory_order_relaxed) != &whole || found->needs_worker_) continue;
+      uint32_t queued = Runnable::kStateQueued;
+      if (found->state_.compare_exchange_strong(queued, Runnable::kStateRunning, std::memory_order_acq_rel)) break;
+    }
+    if (found == nullptr || looks == 0) return false;
+    Unlink(*found);
+  }
+  Execute(*found, false);
   return true;
 }
 

@@ -43,6 +43,9 @@ class RunContext {
   Scheduler& scheduler() const { return scheduler_; }
   /// To be woken when a parked task can go on.
   Runnable* runnable() const { return runnable_; }
+  /// What the runnable is part of; itself, if nothing larger. See Runnable::SetWhole.
+  const Runnable* whole() const { return whole_ != nullptr ? whole_ : runnable_; }
+  void set_whole(const Runnable* whole) { whole_ = whole; }
   /// False on a user's thread that helps while it synchronises; foreign code does not belong there.
   bool on_worker() const { return on_worker_; }
 
@@ -63,6 +66,7 @@ class RunContext {
  private:
   Scheduler& scheduler_;
   Runnable* runnable_;
+  const Runnable* whole_ = nullptr;
   bool on_worker_;
   Status error_;
 };
@@ -87,6 +91,8 @@ class Runnable {
   ~Runnable() = default;
   /// Somebody waited for this although a worker had taken it: the next time workers hold back for a moment.
   void PreferHelper() noexcept { prefers_helper_.store(true, std::memory_order_relaxed); }
+  /// Who waits for `whole` may run this, too; it must be of bounded length and not wait for anything outside.
+  void SetWhole(const Runnable* whole) noexcept { part_of_.store(whole, std::memory_order_relaxed); }
 
  private:
   friend class Scheduler;
@@ -103,6 +109,7 @@ class Runnable {
   Runnable* prev_ = nullptr;
   bool linked_ = false;
   bool needs_worker_ = false;
+  std::atomic<const Runnable*> part_of_{nullptr};
 };
 
 /// The streams that wait for one condition.
@@ -157,10 +164,22 @@ class Scheduler {
   ~Scheduler();
 
   /// Makes `runnable` run soon. Callable from anywhere, also under a WaitList's lock.
-  void Wake(Runnable& runnable) noexcept;
+  void Wake(Runnable& runnable) noexcept { Wake(runnable, true); }
+
+  /// The same without a system call: for what its owner will run itself when nobody else has taken it by then.
+  void Offer(Runnable& runnable) noexcept { Wake(runnable, false); }
 
   /// Runs `runnable` on the calling thread if it is queued and nobody has taken it yet.
   bool TryRun(Runnable& runnable) noexcept;
+  /// The same for any runnable that is part of `whole`; see Runnable::SetWhole.
+  bool TryRunPartOf(const Runnable& whole) noexcept;
+
+  /// Sees to it that somebody looks at what was offered and is still there.
+  void Rouse() noexcept {
+    if (has_ready()) WakeWorker();
+  }
+  /// Runnables that wait for a thread.
+  bool has_ready() const noexcept { return ready_count_.load(std::memory_order_relaxed) != 0; }
 
   /// Returns when no thread of the scheduler touches `runnable` any more and no list holds it. Nobody else may wake it
   /// from now on.
@@ -183,7 +202,8 @@ class Scheduler {
   void WorkerLoop(bool extra);
   bool FindWork(bool on_worker);
   Runnable* PopReady() noexcept;
-  void Push(Runnable& runnable, bool needs_worker, bool set_queued) noexcept;
+  void Wake(Runnable& runnable, bool rouse) noexcept;
+  void Push(Runnable& runnable, bool needs_worker, bool set_queued, bool rouse = true) noexcept;
   void Unlink(Runnable& runnable) noexcept;
   void WakeWorker() noexcept;
   void Execute(Runnable& runnable, bool on_worker) noexcept;

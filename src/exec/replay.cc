@@ -7,22 +7,44 @@
 #include <thread>
 #include <utility>
 
+#include "base/env.h"
 #include "device/inquiry.h"
+#include "exec/schedule.h"
 
 namespace reprise::exec {
 
 using device::RunContext;
 using ir::RunResult;
 
+namespace {
+
+// What is over sooner is done by the threads that are awake: waking another takes as long.
+constexpr uint64_t kWorthRousingNs = 20'000;
+// The least of so many times is near the truth; the first one also fills caches.
+constexpr int kLearningRuns = 3;
+// Of a task that was not measured.
+constexpr uint32_t kUnknownNs = 1'000;
+// Looks at another lane's progress before the clock is asked how long that has been going on.
+constexpr int kFreeLooks = 64;
+
+bool Learns() {
+  static const bool learns = EnvInt(EnvVar::kLearn) != 0;
+  return learns;
+}
+
+}  // namespace
+
 // A forked lane. It touches nothing of its replay after it has counted itself out.
 class Replay::LaneRunner final : public device::Runnable {
  public:
   LaneRunner(Replay& replay, uint32_t lane) : replay_(replay), lane_(lane) {}
+  using Runnable::SetWhole;
 
   Outcome Run(RunContext& context) override {
     // A wake-up may come late, after the lane has finished and even while the next execution is being set up.
     if (done_.load(std::memory_order_acquire)) return Outcome::kIdle;
     context.device_id = replay_.device_id_;
+    context.set_whole(replay_.whole_);
     context.bindings = replay_.bindings_;
     do {
       switch (replay_.RunLane(lane_, context)) {
@@ -46,12 +68,61 @@ class Replay::LaneRunner final : public device::Runnable {
 };
 
 Replay::Replay(std::unique_ptr<Plan> plan, device::Scheduler& scheduler)
-    : plan_(std::move(plan)), scheduler_(scheduler), lanes_(new LaneState[plan_->lanes().size()]) {
-  for (uint32_t i = 1; i < plan_->lanes().size(); ++i) lanes_[i].runner = std::make_unique<LaneRunner>(*this, i);
+    : plan_(std::move(plan)), scheduler_(scheduler), memory_bytes_(plan_->memory_bytes()) {
+  MakeLanes(static_cast<uint32_t>(plan_->lanes().size()));
+}
+
+Replay::Replay(const ir::Graph& graph, device::Scheduler& scheduler) : scheduler_(scheduler), graph_(&graph) {
+  const auto workers = std::min(static_cast<uint32_t>(scheduler.workers()), kMaxExecutionLanes);
+  if (graph.lanes().size() == 1 || !CanSchedule(graph)) {
+    plan_ = Plan::Compile(graph);
+    MakeLanes(static_cast<uint32_t>(plan_->lanes().size()));
+  } else {
+    const Dag dag = BuildDag(graph);
+    const Assignment assignment = Schedule(dag, workers);
+    plan_ = Plan::CompileScheduled(graph, dag, assignment);
+    rouses_ = assignment.makespan_ns >= kWorthRousingNs;
+    if (workers > 1 && Learns()) costs_.reset(new uint32_t[plan_->steps().size()]());
+    MakeLanes(workers);
+  }
+  memory_bytes_ = plan_->memory_bytes();
+}
+
+void Replay::MakeLanes(uint32_t count) {
+  lane_capacity_ = count;
+  lanes_.reset(new LaneState[count]);
+  for (uint32_t i = 1; i < count; ++i) lanes_[i].runner = std::make_unique<LaneRunner>(*this, i);
 }
 
 Replay::~Replay() {
-  for (uint32_t i = 1; i < plan_->lanes().size(); ++i) scheduler_.Retire(*lanes_[i].runner);
+  for (uint32_t i = 1; i < lane_capacity_; ++i) scheduler_.Retire(*lanes_[i].runner);
+}
+
+// Between two executions: what the tasks cost is known now.
+void Replay::LayOutAgain() noexcept {
+  const std::unique_ptr<uint32_t[]> costs = std::move(costs_);
+  try {
+    const Dag dag = BuildDag(*graph_);
+    // From tasks of the graph to nodes of the dag: both ascend.
+    std::vector<uint32_t> cost_of(graph_->nodes().size(), 0);
+    for (uint32_t lane = 0; lane < plan_->lanes().size(); ++lane) {
+      for (uint32_t i = plan_->lanes()[lane].begin; i != plan_->lanes()[lane].end; ++i) {
+        const Step& step = plan_->steps()[i];
+        if (step.kind != Step::kRun && step.kind != Step::kCall) continue;
+        cost_of[plan_->node_id(lane, step)] = costs[i] != 0 ? costs[i] : kUnknownNs;
+      }
+    }
+    std::vector<uint32_t> cost(dag.size(), 0);
+    for (uint32_t i = 0; i < dag.size(); ++i) {
+      if (dag.is_junction[i] == 0) cost[i] = cost_of[dag.task[i]];
+    }
+    const Assignment assignment = Schedule(dag, lane_capacity_, cost);
+    plan_ = Plan::CompileScheduled(*graph_, dag, assignment);
+    rouses_ = assignment.makespan_ns >= kWorthRousingNs;
+    memory_bytes_ = plan_->memory_bytes();
+  } catch (const std::bad_alloc&) {
+    // The first plan is as right as the second one would have been.
+  }
 }
 
 void Replay::Cancel(uint64_t ticket) noexcept {
@@ -85,8 +156,11 @@ void Replay::Finish(uint64_t ticket) noexcept {
 }
 
 void Replay::Start(RunContext& context, Progress& progress) {
+  if (costs_ != nullptr && learnt_ == kLearningRuns) [[unlikely]]
+    LayOutAgain();
   bindings_ = progress.bindings;
   device_id_ = context.device_id;
+  whole_ = context.whole();
   label_ = progress.label;
   failed_.store(false, std::memory_order_relaxed);
   abandoned_.store(false, std::memory_order_relaxed);
@@ -111,6 +185,15 @@ void Replay::Start(RunContext& context, Progress& progress) {
   for (uint32_t i = 1; i < count; ++i) {
     if (!plan_->lanes()[i].starts) continue;
     lanes_[i].runner->Arm();
+    if (plan_->is_scheduled()) {
+      lanes_[i].runner->SetWhole(whole_);
+      if (rouses_) {
+        scheduler_.Wake(*lanes_[i].runner);
+      } else {
+        scheduler_.Offer(*lanes_[i].runner);
+      }
+      continue;
+    }
     // A lane that begins with a wait is put straight into its source's list instead of waking a worker for nothing.
     // The source may run already, and even have passed the position.
     const int32_t source = plan_->lanes()[i].first_wait_lane;
@@ -161,7 +244,7 @@ bool Replay::EndLane(uint32_t lane) noexcept {
 void Replay::StopAll() noexcept {
   failed_.store(true, std::memory_order_release);
   abandoned_.store(true, std::memory_order_seq_cst);
-  for (uint32_t i = 1; i < plan_->lanes().size(); ++i) scheduler_.Wake(*lanes_[i].runner);
+  for (uint32_t i = 1; i < lane_capacity_; ++i) scheduler_.Wake(*lanes_[i].runner);
 }
 
 bool Replay::Abort(Status error) noexcept {
@@ -180,7 +263,7 @@ void Replay::ReportFailure(RunContext& context, const Step& step, uint32_t lane)
   if (failed_.exchange(true, std::memory_order_acq_rel)) return;  // the first failure wins
   Status::Detail detail = error.detail();
   detail.culprit = fmt::format("{}task {} ({}) of graph stream {}", detail.culprit.empty() ? "" : detail.culprit + "; ",
-                               step.task_id, plan_->node(lane, step).type->name, plan_->lanes()[lane].stream_id);
+                               step.task_id, plan_->node(lane, step).type->name, plan_->stream_id(lane, step));
   error_ = Status(std::move(detail));
 }
 
@@ -194,7 +277,7 @@ void Replay::SkipStep(LaneState& state, const Step& step, device::Runnable* runn
 
 // To somebody who asks what the replay waits for.
 void Replay::Answer(uint32_t lane, const Step& step) const {
-  const int32_t stream = plan_->lanes()[lane].stream_id;
+  const int32_t stream = plan_->stream_id(lane, step);
   if (step.kind == Step::kWait) {
     device::Inquiry::Answer(
         fmt::format("graph stream {} waits for graph stream {}", stream, plan_->lanes()[step.target.lane].stream_id));
@@ -204,13 +287,49 @@ void Replay::Answer(uint32_t lane, const Step& step) const {
   }
 }
 
-template <bool kTraced>
+// Whether the condition came true soon. The lane that it depends on is run here if nobody has taken it yet; in an
+// assignment that lane never waits for what this one has still to do, see Schedule.
+template <class Reached>
+bool Replay::SpinUntil(Reached reached, RunContext& context) noexcept {
+  if (!plan_->is_scheduled()) return false;
+  const device::Runnable& whole = *context.whole();
+  bool has_permit = false;
+  Clock::time_point end{};
+  bool is_reached = false;
+  for (int looks = 1; !(is_reached = reached()); ++looks) {
+    if (scheduler_.TryRunPartOf(whole)) continue;
+    CpuRelax();
+    if (looks % kFreeLooks != 0) continue;
+    // Somebody else has the lane. His turn may take long, or he has been descheduled.
+    if (end == Clock::time_point{}) {
+      has_permit = device::TakeSpinPermit();
+      end = Clock::now() + device::SpinTime();
+    }
+    if (!has_permit || scheduler_.has_ready() || Clock::now() >= end) break;
+  }
+  if (has_permit) device::ReturnSpinPermit();
+  if (!is_reached) scheduler_.Rouse();
+  return is_reached;
+}
+
+template <Replay::Mode kMode>
 RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
+  constexpr bool kTraced = kMode == Mode::kTraced;
+  constexpr bool kLearning = kMode == Mode::kLearning;
   LaneState& state = lanes_[lane];
   const PlanLane& planned = plan_->lanes()[lane];
   const Step* const steps = plan_->steps().data();
   context.stream_id = planned.stream_id;
+  const bool is_scheduled = plan_->is_scheduled();
   uint32_t cursor = state.cursor;
+  [[maybe_unused]] uint64_t last = 0;  // when the step before ended
+  const auto learn = [&](uint32_t step) {
+    const uint64_t now = device::Timeline::Now();
+    const auto ns = static_cast<uint32_t>(std::min<uint64_t>(now - last, UINT32_MAX));
+    costs_[step] = costs_[step] == 0 ? ns : std::min(costs_[step], ns);
+    last = now;
+  };
+  if constexpr (kLearning) last = device::Timeline::Now();
   for (; cursor != planned.end; ++cursor) {
     const Step& step = steps[cursor];
     switch (step.kind) {
@@ -220,9 +339,11 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
           continue;
         }
         context.task_id = step.task_id;
+        if (is_scheduled) context.stream_id = plan_->stream_id(lane, step);
         [[maybe_unused]] uint64_t begin = 0;
         if constexpr (kTraced) begin = state.parked_since.BeginOf(cursor, state.parked);
         const RunResult result = step.run(context, step.data);
+        if constexpr (kLearning) learn(cursor);
         if (result != RunResult::kDone) [[unlikely]] {
           if constexpr (kTraced) state.parked_since = {result == RunResult::kParked ? begin : 0, cursor};
           state.cursor = cursor;
@@ -242,7 +363,7 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
       case Step::kCall: {
         // The hot loop of replays: what a kernel needs is in its step, and nothing else is touched.
         RepriseKernelContext kernel{
-            sizeof(RepriseKernelContext), 0, 1, context.device_id, planned.stream_id, 0, nullptr};
+            sizeof(RepriseKernelContext), 0, 1, context.device_id, plan_->stream_id(lane, step), 0, nullptr};
         const Step* at = &step;
         do {
           if (failed_.load(std::memory_order_relaxed)) [[unlikely]]
@@ -252,6 +373,7 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
           [[maybe_unused]] uint64_t begin = 0;
           if constexpr (kTraced) begin = device::Timeline::Now();
           const int32_t code = at->call(&kernel, at->data, at->args_bytes);
+          if constexpr (kLearning) learn(static_cast<uint32_t>(at - steps));
           if (code != 0) [[unlikely]] {
             context.task_id = at->task_id;
             const ir::Node& node = plan_->node(lane, *at);
@@ -264,7 +386,7 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
           }
           if (code != 0) [[unlikely]]
             ReportFailure(context, *at, lane);
-        } while (++at != steps + planned.end && at->kind == Step::kCall);
+        } while (++at != steps + planned.end && at->kind == Step::kCall && at->lane == step.lane);
         cursor = static_cast<uint32_t>(at - steps) - 1;
         break;
       }
@@ -273,13 +395,14 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
         const auto reached = [&] {
           return source.progress.load(std::memory_order_seq_cst) >= step.target.position || abandoned_.load();
         };
-        if (!reached()) {
+        if (!reached() && !SpinUntil(reached, context)) {
           // Stored first: the wake-up may come as soon as the runnable is in the list.
           state.cursor = cursor;
           if (device::Inquiry::IsOpen()) [[unlikely]]
             Answer(lane, step);
           if (source.waiters.AddUnless(reached, context.runnable(), &scheduler_)) return RunResult::kParked;
         }
+        if constexpr (kLearning) last = device::Timeline::Now();
         break;
       }
       case Step::kPublish:
@@ -343,7 +466,7 @@ RunResult Replay::Run(RunContext& context, Progress& progress) {
     progress.phase = Progress::kJoining;
   }
   const auto joined = [&] { return lanes_left_.load(std::memory_order_seq_cst) == 0; };
-  if (!joined() && join_waiters_.AddUnless(joined, context.runnable(), &scheduler_)) return RunResult::kParked;
+  if (!joined() && !SpinUntil(joined, context) && join_waiters_.AddUnless(joined, context.runnable(), &scheduler_)) return RunResult::kParked;
   if (failed_.load(std::memory_order_acquire)) {
     std::lock_guard lock(error_mutex_);
     if (!error_.ok()) context.Fail(std::move(error_));
@@ -352,6 +475,7 @@ RunResult Replay::Run(RunContext& context, Progress& progress) {
     context.Fail(Error(507011, "all streams of the model have ended without reaching its end task")
                      .Hint("call aclmdlRIEndTask on the stream that finishes last"));
   }
+  if (costs_ != nullptr && !failed_.load(std::memory_order_relaxed) && !device::Timeline::on()) ++learnt_;
   const uint64_t ticket = progress.ticket;
   progress.phase = Progress::kQueued;
   Finish(ticket);

@@ -25,9 +25,15 @@ namespace reprise::exec {
 class Replay {
  public:
   Replay(std::unique_ptr<Plan> plan, device::Scheduler& scheduler);
+  /// Compiles the graph, which must outlive the replay. Tasks that never wait are laid out on as many lanes as there
+  /// are workers, at first as if each took as long as the others; their times are measured in the first executions, and
+  /// then they are laid out once more (not with REPRISE_LEARN=0).
+  Replay(const ir::Graph& graph, device::Scheduler& scheduler);
   ~Replay();
 
+  /// Not while an execution may begin: the plan changes once.
   const Plan& plan() const { return *plan_; }
+  size_t memory_bytes() const { return memory_bytes_.load(std::memory_order_relaxed); }
 
   /// Takes the next place in the order of executions.
   uint64_t Submit() { return next_ticket_.fetch_add(1, std::memory_order_acq_rel); }
@@ -77,15 +83,25 @@ class Replay {
     uint32_t pending_cursor = 0;
   };
 
+  enum class Mode { kPlain, kTraced, kLearning };
+
+  void MakeLanes(uint32_t count);
   void Start(device::RunContext& context, Progress& progress);
   ir::RunResult RunLane(uint32_t lane, device::RunContext& context) {
-    return device::Timeline::on() ? RunSteps<true>(lane, context) : RunSteps<false>(lane, context);
+    if (device::Timeline::on()) [[unlikely]]
+      return RunSteps<Mode::kTraced>(lane, context);
+    if (costs_ != nullptr) [[unlikely]]
+      return RunSteps<Mode::kLearning>(lane, context);
+    return RunSteps<Mode::kPlain>(lane, context);
   }
-  template <bool kTraced>
+  template <Mode kMode>
   ir::RunResult RunSteps(uint32_t lane, device::RunContext& context);
   void StartLane(uint32_t lane, uint32_t cursor) noexcept;
   bool EndLane(uint32_t lane) noexcept;
   void StopAll() noexcept;
+  template <class Reached>
+  bool SpinUntil(Reached reached, device::RunContext& context) noexcept;
+  void LayOutAgain() noexcept;
   void SkipStep(LaneState& state, const Step& step, device::Runnable* runnable);
   void Finish(uint64_t ticket) noexcept;
   void Advance() noexcept;
@@ -94,7 +110,15 @@ class Replay {
 
   std::unique_ptr<Plan> plan_;
   device::Scheduler& scheduler_;
+  const ir::Graph* graph_ = nullptr;  // null when the plan came from outside
+  std::atomic<size_t> memory_bytes_{0};
   std::unique_ptr<LaneState[]> lanes_;
+  uint32_t lane_capacity_ = 0;  // a plan that is laid out again may have more lanes
+  bool rouses_ = true;          // lanes are worth a system call that wakes a worker
+
+  // The least time of each step in the executions so far; null when nothing is to be learnt (any more).
+  std::unique_ptr<uint32_t[]> costs_;
+  int learnt_ = 0;  // executions
 
   std::atomic<uint64_t> next_ticket_{0};
   std::atomic<uint64_t> turn_{0};
@@ -108,6 +132,7 @@ class Replay {
   device::WaitList join_waiters_;
   void* const* bindings_ = nullptr;
   int32_t device_id_ = 0;
+  const device::Runnable* whole_ = nullptr;  // the stream that executes the graph
   uint32_t label_ = 0;
 
   std::vector<CellReset> prologue_;

@@ -462,14 +462,18 @@ Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
   uint64_t progress = 0;
   while (!reached()) {
     // A caller with a deadline does not help: it could not leave a task that takes longer.
-    if (!deadline && scheduler.TryRun(*this)) continue;
+    if (!deadline && scheduler.TryRun(*this)) {
+      PreferHelper();
+      continue;
+    }
+    if (!deadline && scheduler.TryRunPartOf(*this)) continue;
     if (spin_until == Clock::time_point{}) {
       PreferHelper();
       spin_until = Clock::now() + device::SpinTime();
       spinning = device::TakeSpinPermit();
     }
     if (spinning) {
-      for (int i = 0; i < 64 && !reached(); ++i) CpuRelax();
+      for (int i = 0; i < 16 && !reached(); ++i) CpuRelax();
       if (Clock::now() < spin_until) continue;
       device::ReturnSpinPermit();
       spinning = false;
