@@ -26,6 +26,8 @@ class LanePairs {
     uint32_t known = 0;  // node of the other lane, plus 1
     uint32_t since = 0;  // nodes of this lane from this one on come after it
   };
+  /// Room for about as many pairs: moving the table costs more than filling it.
+  explicit LanePairs(size_t pairs) : slots_(std::bit_ceil(2 * pairs + 64)) {}
   /// For writing.
   Knowledge& At(uint32_t lane, uint32_t other) {
     if (2 * (used_ + 1) > slots_.size()) Grow();
@@ -34,9 +36,7 @@ class LanePairs {
     slot.key = Key(lane, other);
     return slot.value;
   }
-  Knowledge Get(uint32_t lane, uint32_t other) const {
-    return slots_.empty() ? Knowledge() : slots_[Find(Key(lane, other))].value;
-  }
+  Knowledge Get(uint32_t lane, uint32_t other) const { return slots_[Find(Key(lane, other))].value; }
 
  private:
   struct Slot {
@@ -51,21 +51,24 @@ class LanePairs {
     return at;
   }
   void Grow() {
-    std::vector<Slot> old(slots_.empty() ? 64 : 2 * slots_.size());
+    std::vector<Slot> old(2 * slots_.size());
     old.swap(slots_);
-    shift_ = 64 - std::countr_zero(slots_.size());
+    shift_ -= 1;
     for (const Slot& slot : old) {
       if (slot.key != 0) slots_[Find(slot.key)] = slot;
     }
   }
   std::vector<Slot> slots_;
   size_t used_ = 0;
-  int shift_ = 64;
+  int shift_ = 64 - std::countr_zero(slots_.size());
 };
 
 class DagBuilder {
  public:
-  explicit DagBuilder(const ir::Graph& graph) : graph_(graph), lanes_(graph.lanes().size()) {}
+  explicit DagBuilder(const ir::Graph& graph)
+      : graph_(graph),
+        lanes_(graph.lanes().size()),
+        pairs_(std::min(graph.nodes().size() / 2, graph.lanes().size() * (graph.lanes().size() - 1))) {}
 
   Dag Build() {
     const auto& nodes = graph_.nodes();
