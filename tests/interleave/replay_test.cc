@@ -71,15 +71,25 @@ class Driver final : public Runnable {
   Driver(Replay& replay, int times) : replay_(replay), left_(times) { progress_.ticket = replay_.Submit(); }
   Outcome Run(RunContext& context) override {
     while (left_ != 0) {
+      if (drop.load()) {
+        const bool was_queued = progress_.phase == Replay::Progress::kQueued;
+        replay_.Abandon(progress_, context.runnable());
+        if (was_queued) replay_.Cancel(progress_.ticket);
+        left_ = 0;
+        break;
+      }
       const RunResult result = replay_.Run(context, progress_);
       if (result == RunResult::kParked) return Outcome::kIdle;
       if (result == RunResult::kNeedsWorker) return Outcome::kNeedsWorker;
+      if (context.failed()) failure = context.TakeError().code();
       if (--left_ != 0) progress_.ticket = replay_.Submit();
     }
     done.Set();
     return Outcome::kIdle;
   }
   Flag done;
+  int failure = 0;
+  std::atomic<bool> drop{false};  ///< gives the execution up at the next chance
 
  private:
   Replay& replay_;
@@ -126,6 +136,60 @@ TEST(TwoLanes, ForkAndJoin) {
   ExpectSound("/helps", {.preemptions = 2}, [] { ForkAndJoin(1, true, true, 1); });
   ExpectSound("/two_workers", {.preemptions = 2}, [] { ForkAndJoin(2, true, false, 1); });
   ExpectSound("/spins", {.preemptions = 1, .spin_us = 1}, [] { ForkAndJoin(2, true, true, 1); });
+}
+// Somebody ends the execution while it runs: whatever has not begun is skipped, everybody is let go, and the replay can
+// run again or go.
+enum class End { kAbort, kAbandon, kNothing };
+void EndEarly(End end) {
+  Device device(1);
+  SmallGraph graph(2);
+  const ir::NodeId fork = graph.Record(0);
+  graph.Wait(1, fork);
+  graph.Letter(1, 'c');
+  const ir::NodeId join = graph.Record(1);
+  graph.Wait(0, join);
+  graph.Letter(0, 'd');
+  std::unique_ptr<Replay> replay;
+  {
+    Straight straight;
+    replay = std::make_unique<Replay>(graph.Compile(), *device);
+  }
+  Kept<Driver> driver(*replay, 1);
+  device->Wake(*driver);
+  bool told = false;
+  switch (end) {
+    case End::kAbort: told = replay->Abort(reprise::Error(507000, "as asked")); break;
+    case End::kAbandon:
+      driver->drop.store(true);
+      device->Wake(*driver);
+      break;
+    case End::kNothing: break;
+  }
+  driver->done.Wait();
+  device->Retire(*driver);
+  INTERLEAVE_CHECK(!replay->running());
+  // An execution that ends just then may still end well.
+  INTERLEAVE_CHECK(driver->failure == 0 || (told && driver->failure == 507000));
+  const std::string letters = graph.Letters();
+  INTERLEAVE_CHECK(letters == "cd" || (end != End::kNothing && (letters.empty() || letters == "c")));
+  INTERLEAVE_CHECK(letters == "cd" || end == End::kAbandon || driver->failure != 0);
+  driver.End();
+  {
+    Straight straight;
+    Kept<Driver> again(*replay, 1);
+    device->Wake(*again);
+    again->done.Wait();
+    device->Retire(*again);
+    INTERLEAVE_CHECK(again->failure == 0);
+    INTERLEAVE_CHECK(graph.Letters() == letters + "cd");
+  }
+  replay.reset();
+}
+
+TEST(TwoLanes, EndEarly) {
+  ExpectSound("/by_abort", {.preemptions = 2}, [] { EndEarly(End::kAbort); });
+  ExpectSound("/abandoned", {.preemptions = 2}, [] { EndEarly(End::kAbandon); });
+  ExpectSound("/never", {.preemptions = 2}, [] { EndEarly(End::kNothing); });
 }
 TEST(TwoLanes, Twice) {
   ExpectSound("", {.preemptions = 2}, [] { ForkAndJoin(1, true, true, 2); });

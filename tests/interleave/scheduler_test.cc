@@ -55,8 +55,7 @@ void ThreeTakeTheLock() {
 TEST(SpinLocks, LetOneIn) { ExpectSound("", {.preemptions = 3}, ThreeTakeTheLock<SpinLock>); }
 TEST(SpinLocks, MutantThatLooksFirst) { ExpectFound("", {}, ThreeTakeTheLock<BrokenLock>, kCheckFailed); }
 
-// ------------------------------------------------------------------------------- a wake-up meets a worker on its way
-// to bed
+// -------------------------------------------------------------------------- a wake-up meets a worker on its way to bed
 
 void WakeMeetsSleep(int workers, Device::Start start) {
   Device device(workers, start);
@@ -157,7 +156,7 @@ void SleepersAndWakers() {
 TEST(SleepingWorker, AnnouncesItselfBeforeItLooks) { ExpectSound("", {.preemptions = 3}, SleepersAndWakers<true>); }
 TEST(SleepingWorker, MutantThatLooksFirst) { ExpectFound("", {}, SleepersAndWakers<false>, kDeadlock); }
 
-// --------------------------------------------------------------------------------------------------------- wait lists
+// ---------------------------------------------------------------------------------------------------------- wait lists
 
 enum class Setter { kSound, kWakesFirst, kForgets };
 
@@ -284,8 +283,28 @@ TEST(TryRun, WorkThatNeedsAWorkerGoesBackToOne) {
   });
 }
 
-// ----------------------------------------------------------------------------------------------- notified while
-// running
+// Work goes back into the list in the middle of being taken: whoever gets it runs it to its end, and then it may go.
+TEST(TryRun, MeetsWorkThatIsRequeued) {
+  ExpectSound("", {.preemptions = 3}, [] {
+    Device device(1);
+    int runs = 0;
+    Flag ran;
+    Kept<Piece> piece([&](RunContext&) {
+      if (++runs == 1) return Outcome::kRequeue;
+      ran.Set();
+      return Outcome::kIdle;
+    });
+    device->Wake(*piece);
+    while (!ran.IsSet()) {
+      if (!device->TryRun(*piece)) std::this_thread::yield();
+    }
+    device->Retire(*piece);
+    piece.End();
+    INTERLEAVE_CHECK(runs == 2);
+  });
+}
+
+// ---------------------------------------------------------------------------------------------- notified while running
 
 // Whoever makes something visible and wakes afterwards is seen, also when the runnable has just looked.
 void NotifyWhileRunning(bool sets_first) {
@@ -341,8 +360,7 @@ TEST(Notify, WhileItIsRequeued) {
   });
 }
 
-// --------------------------------------------------------------------------------------------- a queue and its
-// consumer
+// -------------------------------------------------------------------------------------------- a queue and its consumer
 
 enum class Queue { kSound, kWakesFirst, kTellsBeforeItCounts, kWaiterLooksFirst };
 
@@ -450,8 +468,7 @@ TEST(Stream, TwoProducers) {
   });
 }
 
-// ------------------------------------------------------------------------------------------------------- parallel
-// loops
+// ------------------------------------------------------------------------------------------------------ parallel loops
 
 struct Sum {
   std::atomic<int> calls{0};
@@ -532,8 +549,55 @@ void JoinAndLeave() {
 TEST(ParallelFor, OwnerWaitsForThoseWhoJoined) { ExpectSound("", {.preemptions = 3}, JoinAndLeave<true>); }
 TEST(ParallelFor, MutantOwnerThatLeaves) { ExpectFound("", {}, JoinAndLeave<false>, kGone); }
 
-// --------------------------------------------------------------------------------------------------------- stuck
-// worker
+// -------------------------------------------------------------------------------------------------------------- timers
+
+// A runnable waits for a condition with a deadline; the condition comes, the timer is cancelled, the runnable goes.
+void ConditionMeetsTimer(bool cancels) {
+  Device device(1);
+  WaitList list;
+  std::atomic<bool> holds{false};
+  Flag ran;
+  bool armed = false;
+  const auto deadline = reprise::Clock::now() + std::chrono::milliseconds(1);
+  Kept<Piece> piece([&](RunContext& context) {
+    if (!armed) {
+      armed = true;
+      context.scheduler().WakeAt(*context.runnable(), deadline);
+    }
+    const auto ready = [&] { return holds.load(); };
+    if (!ready() && reprise::Clock::now() < deadline &&
+        list.AddUnless(ready, context.runnable(), &context.scheduler())) {
+      return Outcome::kIdle;
+    }
+    list.Remove(context.runnable());
+    if (cancels) context.scheduler().CancelTimer(*context.runnable());
+    ran.Set();
+    return Outcome::kIdle;
+  });
+  device->Wake(*piece);
+  holds.store(true);
+  list.WakeIfAnnounced();
+  ran.Wait();
+  if (cancels) {
+    device->Retire(*piece);
+  } else {
+    list.Remove(&*piece);
+  }
+  piece.End();
+  Straight straight;
+  Flag never;
+  if (!cancels) never.Wait();  // until the timer comes
+}
+
+TEST(Timers, ConditionMeetsDeadline) {
+  ExpectSound("", {.preemptions = 2, .timeouts = true}, [] { ConditionMeetsTimer(true); });
+}
+TEST(Timers, MutantThatLeavesTheTimer) {
+  ExpectFound(
+      "", {.timeouts = true}, [] { ConditionMeetsTimer(false); }, kGone);
+}
+
+// -------------------------------------------------------------------------------------------------------- stuck worker
 
 // The only worker waits in foreign code for something that is queued behind it: the monitor brings another one.
 TEST(Monitor, AddsAWorkerWhenAllAreStuck) {
