@@ -28,8 +28,13 @@ class Kept {
   ~Kept() { End(); }
   Kept(const Kept&) = delete;
   Kept& operator=(const Kept&) = delete;
+  /// Afterwards everybody else goes on, so that who still holds the object comes to touch it.
   void End() {
-    if (T* object = std::exchange(object_, nullptr)) object->~T();
+    T* object = std::exchange(object_, nullptr);
+    if (object == nullptr) return;
+    object->~T();
+    Straight straight;
+    Settle();
   }
   T& operator*() { return *static_cast<T*>(memory_); }
   T* operator->() { return static_cast<T*>(memory_); }
