@@ -21,6 +21,7 @@ demo: deps
 	@scripts/demo.sh "$(CURDIR)/build/demo"
 
 test: deps
+	@scripts/deps.sh test
 	@scripts/run_tests.sh $(PRESETS)
 
 conformance: deps

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What instructions_test counts: each phase is dumped by callgrind under a name. Alone it does the same and counts
+// nothing. Prints a line for each phase: its name, and for how many operations it stands.
+#include <acl/acl.h>
+#include <reprise/kernel.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#if __has_include(<valgrind/callgrind.h>)
+#include <valgrind/callgrind.h>
+#define PHASE_BEGINS() CALLGRIND_ZERO_STATS
+#define PHASE_ENDS(name) CALLGRIND_DUMP_STATS_AT(name)
+#else
+#define PHASE_BEGINS() (void)0
+#define PHASE_ENDS(name) (void)0
+#endif
+
+namespace {
+
+constexpr int kNodes = 10'000;
+constexpr int kLaunches = 2'000;
+
+void Must(int code, const char* call) {
+  if (code == 0) return;
+  const char* words = aclGetRecentErrMsg();
+  std::fprintf(stderr, "%s returned %d\n%s\n", call, code, words != nullptr ? words : "");
+  std::exit(1);
+}
+#define MUST(call) Must(call, #call)
+
+uint64_t g_runs = 0;  // by one stream
+
+int32_t Count(const RepriseKernelContext*, const void*, size_t) {
+  ++g_runs;
+  return 0;
+}
+constexpr RepriseKernelDesc kKernels[] = {{"count", 0, Count, REPRISE_KERNEL_VECTOR, 0, 0, nullptr, 0}};
+constexpr RepriseKernelTable kTable = {REPRISE_KERNEL_ABI_VERSION, 1, kKernels};
+
+std::atomic<bool> g_open{false};
+void WaitForGate(void*) { g_open.wait(false); }
+
+// What is submitted behind it stays queued, so that the submission alone is counted, and always the same way of it.
+void Block(aclrtStream stream) {
+  g_open.store(false);
+  MUST(aclrtLaunchHostFunc(stream, WaitForGate, nullptr));
+}
+void Open(aclrtStream stream) {
+  g_open.store(true);
+  g_open.notify_all();
+  MUST(aclrtSynchronizeStream(stream));
+}
+
+aclrtFuncHandle g_kernel = nullptr;
+
+void Launch(aclrtStream stream) {
+  uint64_t argument = 0;
+  MUST(aclrtLaunchKernelWithHostArgs(g_kernel, 1, stream, nullptr, &argument, sizeof argument, nullptr, 0));
+}
+
+aclmdlRI Capture(aclrtStream stream, int nodes) {
+  aclmdlRI model = nullptr;
+  MUST(aclmdlRICaptureBegin(stream, ACL_MODEL_RI_CAPTURE_MODE_RELAXED));
+  for (int i = 0; i < nodes; ++i) Launch(stream);
+  MUST(aclmdlRICaptureEnd(stream, &model));
+  return model;
+}
+
+void Replay(aclmdlRI model, aclrtStream stream, int times) {
+  for (int i = 0; i < times; ++i) {
+    MUST(aclmdlRIExecuteAsync(model, stream));
+    MUST(aclrtSynchronizeStream(stream));
+  }
+}
+
+}  // namespace
+
+int main() {
+  aclrtStream stream = nullptr;
+  aclrtBinHandle binary = nullptr;
+  MUST(aclrtSetDevice(0));
+  MUST(repriseRegisterKernels("driver", &kTable));
+  MUST(aclrtBinaryLoadFromFile("driver", nullptr, &binary));
+  MUST(aclrtBinaryGetFunction(binary, "count", &g_kernel));
+  MUST(aclrtCreateStream(&stream));
+
+  // Each phase twice, short and long: the difference is that of the operations alone.
+  const auto capture = [&](const char* name, int nodes) {
+    PHASE_BEGINS();
+    aclmdlRI model = Capture(stream, nodes);
+    PHASE_ENDS(name);
+    std::printf("%s %d\n", name, nodes);
+    MUST(aclmdlRIDestroy(model));
+  };
+  capture("warm", kNodes);
+  capture("capture.short", kNodes / 10);
+  capture("capture.long", kNodes);
+
+  const aclmdlRI model = Capture(stream, kNodes);
+  const auto replay = [&](const char* name, int times) {
+    PHASE_BEGINS();
+    Replay(model, stream, times);
+    PHASE_ENDS(name);
+    std::printf("%s %d\n", name, times * kNodes);
+  };
+  replay("warm", 2);
+  replay("replay.short", 2);
+  replay("replay.long", 12);
+
+  const aclmdlRI small = Capture(stream, 1);
+  const auto launch = [&](const char* name, int times, bool eager) {
+    Block(stream);
+    PHASE_BEGINS();
+    for (int i = 0; i < times; ++i) {
+      if (eager) {
+        Launch(stream);
+      } else {
+        MUST(aclmdlRIExecuteAsync(small, stream));
+      }
+    }
+    PHASE_ENDS(name);
+    Open(stream);
+    std::printf("%s %d\n", name, times);
+  };
+  for (const bool eager : {false, true}) {
+    launch("warm", kLaunches, eager);
+    launch(eager ? "eager.short" : "launch.short", kLaunches / 10, eager);
+    launch(eager ? "eager.long" : "launch.long", kLaunches, eager);
+  }
+  constexpr uint64_t kRuns = uint64_t{16} * kNodes + 2 * (2 * kLaunches + kLaunches / 10);
+  std::printf("runs %llu\n", static_cast<unsigned long long>(g_runs));
+  if (g_runs != kRuns) {
+    std::fprintf(stderr, "%llu kernels ran, not %llu\n", static_cast<unsigned long long>(g_runs),
+                 static_cast<unsigned long long>(kRuns));
+    return 1;
+  }
+  MUST(aclmdlRIDestroy(small));
+  MUST(aclmdlRIDestroy(model));
+  MUST(aclrtDestroyStream(stream));
+  MUST(aclrtResetDevice(0));
+  return 0;
+}
