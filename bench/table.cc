@@ -130,7 +130,7 @@ std::string Table::Markdown() const {
     const Verdict verdict = row.verdict();
     const bool have = row.missing.empty();
     std::string word = Word(verdict);
-    if (verdict == Verdict::kMissed) word = "**" + word + "**";
+    if (verdict == Verdict::kMissed) word.insert(0, "**").append("**");
     if (row.tries > 1) word += ", " + std::to_string(row.tries) + " tries";
     const std::string cells[] = {row.id,
                                  row.what,

@@ -31,7 +31,11 @@ void Await(std::atomic<uint32_t>& word, uint32_t seen) {
 }
 
 __attribute__((noinline)) void Add(const float* a, const float* b, float* c, size_t n) {
+#ifdef __clang__
+#pragma clang loop vectorize(assume_safety)
+#else
 #pragma GCC ivdep
+#endif
   for (size_t i = 0; i < n; ++i) c[i] = a[i] + b[i];
 }
 

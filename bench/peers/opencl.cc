@@ -126,7 +126,7 @@ class OpenCl final : public Peer {
     cl_int code = 0;
     cl_kernel kernel = create_kernel_(program_, name, &code);
     CheckCl(code, "clCreateKernel");
-    CheckCl(set_argument_(kernel, 0, sizeof counter_, &counter_), "clSetKernelArg");
+    CheckCl(set_argument_(kernel, 0, sizeof(cl_mem), &counter_), "clSetKernelArg");
     cl_command_buffer_khr made = create_(1, &queue_, nullptr, &code);
     CheckCl(code, "clCreateCommandBufferKHR");
     const auto release = release_;
