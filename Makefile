@@ -5,7 +5,7 @@
 #   make test                 all tests: optimised, under AddressSanitizer and UBSan, under ThreadSanitizer
 #   make test PRESETS=release one of these rows (release, asan, tsan; debug too)
 #   make conformance          which items of the specification are covered and pass
-#   make bench                benchmarks, as a table
+#   make bench                benchmarks against goals and other systems: table and plot; BENCH_ARGS="--rows R1,R8"
 #   make fuzz                 clang's libFuzzer on sequences of calls and on everything that reads input; FUZZ_SECONDS=60
 #   make lint                 format, layers, generated files, clang-tidy
 #   make install PREFIX=DIR   a toolkit tree: include/, lib64/, set_env.sh
@@ -31,7 +31,8 @@ conformance: deps
 	@python3 scripts/api_status.py --lib-dir build/release/lib64 --summary
 
 bench: deps
-	@scripts/bench.sh
+	@scripts/deps.sh bench || echo "benchmarks: going on without the systems that are not installed" >&2
+	@scripts/bench.sh $(BENCH_ARGS)
 
 fuzz:
 	@scripts/deps.sh build fuzz

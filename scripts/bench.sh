@@ -1,10 +1,17 @@
 #!/bin/bash
-# Builds and runs the benchmarks; the table is printed and left in build/bench/table.md. Comparison with other systems is
-# not here yet: the yardsticks are a flat loop over function pointers and a futex round trip, in the same process.
+# bench.sh [options of reprise_bench]: builds the benchmarks (release) and runs them; prints the table and leaves it in
+# build/release/bench as Markdown, JSON and a plot. Other systems that are installed are measured beside ours. Optional
+# ones are named by environment variables: REPRISE_BENCH_TASKFLOW (folder that holds taskflow/taskflow.hpp),
+# REPRISE_BENCH_GGML and REPRISE_BENCH_GGML_LIB (folders of ggml's headers and libraries).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-scripts/build.sh release -DREPRISE_BUILD_TESTS=OFF -DREPRISE_BUILD_BENCH=ON
-mkdir -p build/bench
-build/release/bin/replay_bench build/bench/table.md
+options=(-DREPRISE_BUILD_BENCH=ON)
+for name in REPRISE_BENCH_TASKFLOW REPRISE_BENCH_GGML REPRISE_BENCH_GGML_LIB; do
+  [ -z "${!name:-}" ] || options+=("-D$name=${!name}")
+done
+TARGETS=reprise_bench scripts/build.sh release "${options[@]}"
+out=build/release/bench
+mkdir -p "$out"
+build/release/bin/reprise_bench --markdown "$out/table.md" --svg "$out/plot.svg" --json "$out/table.json" "$@"
 echo
-echo "table: build/bench/table.md"
+echo "table: $out/table.md   plot: $out/plot.svg   data: $out/table.json"

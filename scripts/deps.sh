@@ -7,6 +7,7 @@ declare -A packages=(
   [build]="g++ cmake ninja-build make python3 libgtest-dev libgmock-dev libfmt-dev nlohmann-json3-dev libhwy-dev"
   [test]="valgrind"  # counts instructions; without it those tests are skipped
   [lint]="clang-format clang-tidy"
+  [bench]="libtbb-dev pocl-opencl-icd ocl-icd-libopencl1 opencl-c-headers"  # what we are compared with
   [fuzz]="clang-14 libclang-rt-14-dev llvm-14"  # compiler; libFuzzer and sanitizers; names in stack traces
 )
 
