@@ -7,9 +7,11 @@
 #include <mutex>
 #include <new>
 #include <string_view>
+#include <utility>
 
 #include "base/call_trace.h"
 #include "capture/session.h"
+#include "runtime/kernel.h"
 #include "runtime/thread.h"
 
 namespace reprise::capture {
@@ -38,23 +40,23 @@ class Update final : public runtime::TaskSink {
   size_t next_ = 0;
 };
 
-// The replacement, in order with the other work of the update stream. A persistent stream stores it and may run it
-// many times.
+// The replacement, in order with the other work of the update stream.
 struct ReplacePayload {
   ir::TaskSlot* slot;  // one reference
-  ir::HeldTask* task;  // one reference
+  ir::HeldTask* task;  // one reference; null once it has gone into the slot
+  bool again;          // a persistent stream stores the replacement and may run it many times
 };
 
 constexpr ir::TaskType kReplace = {ir::TaskKind::kNop, "TASK_UPDATE",
                                    [](device::RunContext&, void* payload) {
                                      auto* p = static_cast<ReplacePayload*>(payload);
-                                     p->task->Retain();
-                                     p->slot->Replace(p->task);
+                                     if (p->again) p->task->Retain();
+                                     p->slot->Replace(p->again ? p->task : std::exchange(p->task, nullptr));
                                      return ir::RunResult::kDone;
                                    },
                                    [](void* payload) noexcept {
                                      auto* p = static_cast<ReplacePayload*>(payload);
-                                     p->task->Release();
+                                     if (p->task != nullptr) p->slot->Drop(p->task);
                                      p->slot->Release();
                                    }};
 
@@ -67,9 +69,29 @@ struct Engine {
 
 Engine EngineOf(const ir::TaskType& type, const void* payload) {
   ir::TaskInfo info;
+  info.names_only = true;
   info.type_name = type.name;
   if (type.describe != nullptr) type.describe(payload, info);
   return {info.type_name, info.mix_ration};
+}
+
+// 507000 unless the task may take the place of the slot's content.
+Status CheckEngine(ir::TaskSlot& slot, const ir::Task& task, size_t index) {
+  // Nearly always both are launches of loaded kernels, which tell their engines without being described.
+  const auto same = [&](const ir::HeldTask& current) {
+    return runtime::IsLoadedKernel(current.type()) && runtime::SameEngine(current.payload(), task.payload);
+  };
+  if (runtime::IsLoadedKernel(*task.type) && slot.Peek(same)) [[likely]]
+    return {};
+  ir::HeldTask* current = slot.Acquire();
+  const Engine wanted = EngineOf(current->type(), current->payload());
+  slot.Drop(current);
+  const Engine given = EngineOf(*task.type, task.payload);
+  if (given == wanted) return {};
+  return Error(507000, fmt::format("kernel {} of the task group is a {} kernel (mix ration {}), the replacement "
+                                   "a {} kernel (mix ration {})",
+                                   index, wanted.name, wanted.mix_ration, given.name, given.mix_ration))
+      .Hint("launch the same kinds of kernels as were captured in the group");
 }
 
 Status Update::Record(Stream& stream, const ir::Task& task, bool& taken) {
@@ -83,19 +105,11 @@ Status Update::Record(Stream& stream, const ir::Task& task, bool& taken) {
         .Hint("launch as many kernels as were captured in the group");
   }
   ir::TaskSlot* slot = group_->slots[next_];
-  ir::HeldTask* current = slot->Acquire();
-  const Engine wanted = EngineOf(current->type(), current->payload());
-  current->Release();
-  if (const Engine given = EngineOf(*task.type, task.payload); given != wanted) {
-    return Error(507000, fmt::format("kernel {} of the task group is a {} kernel (mix ration {}), the replacement "
-                                     "a {} kernel (mix ration {})",
-                                     next_, wanted.name, wanted.mix_ration, given.name, given.mix_ration))
-        .Hint("launch the same kinds of kernels as were captured in the group");
-  }
-  ReplacePayload payload{slot, nullptr};
+  REPRISE_RETURN_IF_ERROR(CheckEngine(*slot, task, next_));
+  ReplacePayload payload{slot, nullptr, stream.is_persistent()};
   taken = true;
   try {
-    payload.task = ir::HeldTask::Create(task);
+    payload.task = slot->Make(task);
   } catch (const std::bad_alloc&) {
     return Error(207005, "no memory for the replacement of a kernel");
   }

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -28,6 +29,9 @@ class Replay {
   ~Replay();
 
   const Plan& plan() const { return *plan_; }
+
+  /// See Plan::Patch; while no execution is pending.
+  bool Patch(std::span<const ir::NodeId> changed) { return plan_->Patch(changed); }
 
   /// Takes the next place in the order of executions.
   uint64_t Submit() { return next_ticket_.fetch_add(1, std::memory_order_acq_rel); }
@@ -79,6 +83,7 @@ class Replay {
 
   void Start(device::RunContext& context, Progress& progress);
   ir::RunResult RunLane(uint32_t lane, device::RunContext& context) {
+    const ir::SlotUse use(plan_->lanes()[lane].slot_users);
     return device::Timeline::on() ? RunSteps<true>(lane, context) : RunSteps<false>(lane, context);
   }
   template <bool kTraced>

@@ -516,6 +516,14 @@ Status WithKernelTask(KernelFunction& function, uint32_t blocks, const LaunchAtt
 
 bool IsLoadedKernel(const ir::TaskType& type) { return &type == &kKernel; }
 
+bool SameEngine(const void* payload, const void* other) {
+  const RepriseKernelDesc& a = *static_cast<const KernelPayload*>(payload)->function->desc;
+  const RepriseKernelDesc& b = *static_cast<const KernelPayload*>(other)->function->desc;
+  return TypeName(a.kind) == TypeName(b.kind) && a.vector_ratio == b.vector_ratio;
+}
+
+LaunchAttributes AttributesOf(const void* payload) { return static_cast<const KernelPayload*>(payload)->attributes(); }
+
 Status WithChangedKernel(const void* payload, KernelFunction* function, uint32_t blocks,
                          const std::function<Status(const ir::Task&)>& take) {
   Launch launch = static_cast<const KernelPayload*>(payload)->parts();
