@@ -8,9 +8,11 @@
 #include <new>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/call_trace.h"
 #include "capture/session.h"
+#include "device/timeline.h"
 #include "runtime/kernel.h"
 #include "runtime/thread.h"
 
@@ -22,23 +24,53 @@ using runtime::Stream;
 // Takes the place of the stream's queue while an update is open.
 class Update final : public runtime::TaskSink {
  public:
-  explicit Update(TaskGroup& group) : group_(group.shared_from_this()) {}
+  explicit Update(TaskGroup& group) : group_(group.shared_from_this()) { replaced_.reserve(group.slots.size()); }
+  /// Without a lock: what was replaced may belong to a user.
+  ~Update() {
+    for (const auto& [slot, task] : replaced_) slot->Drop(task);
+  }
   bool is_capture() const override { return false; }
   TaskGroup& group() const { return *group_; }
   size_t replaced() const { return next_; }
   size_t size() const { return group_->slots.size(); }
 
   Status Record(Stream& stream, const ir::Task& task, bool& taken) override;
-  void Forget(Stream& stream) override {
-    stream.set_sink(nullptr);
-    group_->updater.store(nullptr);
-    delete this;
-  }
+  void Forget(Stream& stream) override;
 
  private:
+  void ReplaceNow(ir::TaskSlot& slot, ir::HeldTask* task);
+
   const std::shared_ptr<TaskGroup> group_;
   size_t next_ = 0;
+  // Contents that were replaced at once, each with a reference.
+  std::vector<std::pair<ir::TaskSlot*, ir::HeldTask*>> replaced_;
 };
+
+// Takes an update along to where no lock is held.
+struct UpdatePayload {
+  Update* update;
+};
+constexpr ir::TaskType kDropUpdate = {
+    ir::TaskKind::kNop, "NOP", [](device::RunContext&, void*) { return ir::RunResult::kDone; },
+    [](void* payload) noexcept { delete static_cast<UpdatePayload*>(payload)->update; }};
+
+// With the context's capture_mutex held, hence the way through the stream.
+void Update::Forget(Stream& stream) {
+  stream.set_sink(nullptr);
+  group_->updater.store(nullptr);
+  UpdatePayload payload{this};
+  (void)stream.Enqueue(ir::MakeTask(kDropUpdate, payload));  // which owns the payload, also when it fails
+}
+
+// A stream that has nothing to do is not asked: nothing is left to be in order with.
+bool MayReplaceNow(const Stream& stream) {
+  return stream.IsIdle() && !stream.is_persistent() && stream.failure_mode.load() == 0 && !device::Timeline::on();
+}
+
+void Update::ReplaceNow(ir::TaskSlot& slot, ir::HeldTask* task) {
+  replaced_.emplace_back(&slot, slot.Acquire());  // within its capacity
+  slot.Replace(task);
+}
 
 // The replacement, in order with the other work of the update stream.
 struct ReplacePayload {
@@ -113,6 +145,11 @@ Status Update::Record(Stream& stream, const ir::Task& task, bool& taken) {
   } catch (const std::bad_alloc&) {
     return Error(207005, "no memory for the replacement of a kernel");
   }
+  if (MayReplaceNow(stream)) {
+    ReplaceNow(*slot, payload.task);
+    ++next_;
+    return {};
+  }
   slot->Retain();
   REPRISE_RETURN_IF_ERROR(stream.Enqueue(ir::MakeTask(kReplace, payload)));
   ++next_;
@@ -182,13 +219,19 @@ Status BeginUpdate(Stream& stream, TaskGroup& group) {
   if (!group.updater.compare_exchange_strong(nobody, &stream)) {
     return Error(107033, fmt::format("the task group is being updated on {}", nobody->Describe()));
   }
-  stream.set_sink(new Update(group));
+  try {
+    stream.set_sink(new Update(group));
+  } catch (...) {
+    group.updater.store(nullptr);
+    throw;
+  }
   return {};
 }
 
 Status EndUpdate(Stream& stream) {
+  std::unique_ptr<Update> update;  // goes without the lock
   std::lock_guard lock(stream.context().capture_mutex);
-  const std::unique_ptr<Update> update(UpdateOf(stream));
+  update.reset(UpdateOf(stream));
   if (update == nullptr) {
     return Error(107033, fmt::format("{} is not updating a task group", stream.Describe()))
         .Hint("begin the update with aclmdlRICaptureTaskUpdateBegin first");

@@ -511,7 +511,8 @@ Status WithKernelTask(KernelFunction& function, uint32_t blocks, const LaunchAtt
   if (args_bytes > kMaxArgsBytes) {
     return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxArgsBytes));
   }
-  return WithTask({&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline}, take);
+  return WithTask({&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline},
+                  [&](const ir::Task& task) { return take(task); });
 }
 
 bool IsLoadedKernel(const ir::TaskType& type) { return &type == &kKernel; }
