@@ -3,7 +3,8 @@
 // aclmdlRI*: what is inside of a model, and how to change it.
 #include <fmt/format.h>
 
-#include <cstring>
+#include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -170,13 +171,16 @@ Status SetKernelParams(const TaskRef& task, const aclmdlRITaskParams& params) {
   if (kernel.cfg != nullptr) {
     REPRISE_ASSIGN_OR_RETURN(attributes, ReadLaunchAttributes(kernel.cfg));
   }
-  std::string block(kernel.argsSize, '\0');
-  if (!reprise::device::CopyUntrusted(block.data(), kernel.args, block.size())) {
+  std::byte small[512];
+  std::unique_ptr<std::byte[]> large;
+  if (kernel.argsSize > sizeof small) large.reset(new std::byte[kernel.argsSize]);
+  std::byte* const block = large != nullptr ? large.get() : small;
+  if (!reprise::device::CopyUntrusted(block, kernel.args, kernel.argsSize)) {
     return Error(107000, fmt::format("kernelTaskParams.args {} is not accessible for {} bytes", fmt::ptr(kernel.args),
                                      kernel.argsSize));
   }
   return capture::SetKernel(*task.model, task.node, **function, kernel.numBlocks,
-                            kernel.cfg != nullptr ? &attributes : nullptr, block.data(), block.size());
+                            kernel.cfg != nullptr ? &attributes : nullptr, block, kernel.argsSize);
 }
 
 Status SetValueParams(const TaskRef& task, const aclmdlRITaskParams& params) {

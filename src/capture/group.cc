@@ -7,9 +7,13 @@
 #include <mutex>
 #include <new>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/call_trace.h"
 #include "capture/session.h"
+#include "device/timeline.h"
+#include "runtime/kernel.h"
 #include "runtime/thread.h"
 
 namespace reprise::capture {
@@ -20,41 +24,71 @@ using runtime::Stream;
 // Takes the place of the stream's queue while an update is open.
 class Update final : public runtime::TaskSink {
  public:
-  explicit Update(TaskGroup& group) : group_(group.shared_from_this()) {}
+  explicit Update(TaskGroup& group) : group_(group.shared_from_this()) { replaced_.reserve(group.slots.size()); }
+  /// Without a lock: what was replaced may belong to a user.
+  ~Update() {
+    for (const auto& [slot, task] : replaced_) slot->Drop(task);
+  }
   bool is_capture() const override { return false; }
   TaskGroup& group() const { return *group_; }
   size_t replaced() const { return next_; }
   size_t size() const { return group_->slots.size(); }
 
   Status Record(Stream& stream, const ir::Task& task, bool& taken) override;
-  void Forget(Stream& stream) override {
-    stream.set_sink(nullptr);
-    group_->updater.store(nullptr);
-    delete this;
-  }
+  void Forget(Stream& stream) override;
 
  private:
+  void ReplaceNow(ir::TaskSlot& slot, ir::HeldTask* task);
+
   const std::shared_ptr<TaskGroup> group_;
   size_t next_ = 0;
+  // Contents that were replaced at once, each with a reference.
+  std::vector<std::pair<ir::TaskSlot*, ir::HeldTask*>> replaced_;
 };
 
-// The replacement, in order with the other work of the update stream. A persistent stream stores it and may run it
-// many times.
+// Takes an update along to where no lock is held.
+struct UpdatePayload {
+  Update* update;
+};
+constexpr ir::TaskType kDropUpdate = {
+    ir::TaskKind::kNop, "NOP", [](device::RunContext&, void*) { return ir::RunResult::kDone; },
+    [](void* payload) noexcept { delete static_cast<UpdatePayload*>(payload)->update; }};
+
+// With the context's capture_mutex held, hence the way through the stream.
+void Update::Forget(Stream& stream) {
+  stream.set_sink(nullptr);
+  group_->updater.store(nullptr);
+  UpdatePayload payload{this};
+  (void)stream.Enqueue(ir::MakeTask(kDropUpdate, payload));  // which owns the payload, also when it fails
+}
+
+// A stream that has nothing to do is not asked: nothing is left to be in order with.
+bool MayReplaceNow(const Stream& stream) {
+  return stream.IsIdle() && !stream.is_persistent() && stream.failure_mode.load() == 0 && !device::Timeline::on();
+}
+
+void Update::ReplaceNow(ir::TaskSlot& slot, ir::HeldTask* task) {
+  replaced_.emplace_back(&slot, slot.Acquire());  // within its capacity
+  slot.Replace(task);
+}
+
+// The replacement, in order with the other work of the update stream.
 struct ReplacePayload {
   ir::TaskSlot* slot;  // one reference
-  ir::HeldTask* task;  // one reference
+  ir::HeldTask* task;  // one reference; null once it has gone into the slot
+  bool again;          // a persistent stream stores the replacement and may run it many times
 };
 
 constexpr ir::TaskType kReplace = {ir::TaskKind::kNop, "TASK_UPDATE",
                                    [](device::RunContext&, void* payload) {
                                      auto* p = static_cast<ReplacePayload*>(payload);
-                                     p->task->Retain();
-                                     p->slot->Replace(p->task);
+                                     if (p->again) p->task->Retain();
+                                     p->slot->Replace(p->again ? p->task : std::exchange(p->task, nullptr));
                                      return ir::RunResult::kDone;
                                    },
                                    [](void* payload) noexcept {
                                      auto* p = static_cast<ReplacePayload*>(payload);
-                                     p->task->Release();
+                                     if (p->task != nullptr) p->slot->Drop(p->task);
                                      p->slot->Release();
                                    }};
 
@@ -67,9 +101,29 @@ struct Engine {
 
 Engine EngineOf(const ir::TaskType& type, const void* payload) {
   ir::TaskInfo info;
+  info.names_only = true;
   info.type_name = type.name;
   if (type.describe != nullptr) type.describe(payload, info);
   return {info.type_name, info.mix_ration};
+}
+
+// 507000 unless the task may take the place of the slot's content.
+Status CheckEngine(ir::TaskSlot& slot, const ir::Task& task, size_t index) {
+  // Nearly always both are launches of loaded kernels, which tell their engines without being described.
+  const auto same = [&](const ir::HeldTask& current) {
+    return runtime::IsLoadedKernel(current.type()) && runtime::SameEngine(current.payload(), task.payload);
+  };
+  if (runtime::IsLoadedKernel(*task.type) && slot.Peek(same)) [[likely]]
+    return {};
+  ir::HeldTask* current = slot.Acquire();
+  const Engine wanted = EngineOf(current->type(), current->payload());
+  slot.Drop(current);
+  const Engine given = EngineOf(*task.type, task.payload);
+  if (given == wanted) return {};
+  return Error(507000, fmt::format("kernel {} of the task group is a {} kernel (mix ration {}), the replacement "
+                                   "a {} kernel (mix ration {})",
+                                   index, wanted.name, wanted.mix_ration, given.name, given.mix_ration))
+      .Hint("launch the same kinds of kernels as were captured in the group");
 }
 
 Status Update::Record(Stream& stream, const ir::Task& task, bool& taken) {
@@ -83,21 +137,18 @@ Status Update::Record(Stream& stream, const ir::Task& task, bool& taken) {
         .Hint("launch as many kernels as were captured in the group");
   }
   ir::TaskSlot* slot = group_->slots[next_];
-  ir::HeldTask* current = slot->Acquire();
-  const Engine wanted = EngineOf(current->type(), current->payload());
-  current->Release();
-  if (const Engine given = EngineOf(*task.type, task.payload); given != wanted) {
-    return Error(507000, fmt::format("kernel {} of the task group is a {} kernel (mix ration {}), the replacement "
-                                     "a {} kernel (mix ration {})",
-                                     next_, wanted.name, wanted.mix_ration, given.name, given.mix_ration))
-        .Hint("launch the same kinds of kernels as were captured in the group");
-  }
-  ReplacePayload payload{slot, nullptr};
+  REPRISE_RETURN_IF_ERROR(CheckEngine(*slot, task, next_));
+  ReplacePayload payload{slot, nullptr, stream.is_persistent()};
   taken = true;
   try {
-    payload.task = ir::HeldTask::Create(task);
+    payload.task = slot->Make(task);
   } catch (const std::bad_alloc&) {
     return Error(207005, "no memory for the replacement of a kernel");
+  }
+  if (MayReplaceNow(stream)) {
+    ReplaceNow(*slot, payload.task);
+    ++next_;
+    return {};
   }
   slot->Retain();
   REPRISE_RETURN_IF_ERROR(stream.Enqueue(ir::MakeTask(kReplace, payload)));
@@ -168,13 +219,19 @@ Status BeginUpdate(Stream& stream, TaskGroup& group) {
   if (!group.updater.compare_exchange_strong(nobody, &stream)) {
     return Error(107033, fmt::format("the task group is being updated on {}", nobody->Describe()));
   }
-  stream.set_sink(new Update(group));
+  try {
+    stream.set_sink(new Update(group));
+  } catch (...) {
+    group.updater.store(nullptr);
+    throw;
+  }
   return {};
 }
 
 Status EndUpdate(Stream& stream) {
+  std::unique_ptr<Update> update;  // goes without the lock
   std::lock_guard lock(stream.context().capture_mutex);
-  const std::unique_ptr<Update> update(UpdateOf(stream));
+  update.reset(UpdateOf(stream));
   if (update == nullptr) {
     return Error(107033, fmt::format("{} is not updating a task group", stream.Describe()))
         .Hint("begin the update with aclmdlRICaptureTaskUpdateBegin first");

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 
 #include "base/env.h"
 #include "capture/model.h"
@@ -31,37 +32,83 @@ void ForEachAddress(const ir::TaskInfo& info, Visit visit) {
   for (const uint64_t word : info.args) visit(static_cast<uintptr_t>(word));
 }
 
+bool StillNames(const ir::Node& node, uintptr_t wanted) {
+  bool found = false;
+  if (Skips(node)) return found;
+  ForEachAddress(ir::Describe(node), [&](uintptr_t address) { found |= address == wanted; });
+  return found;
+}
+
+// Neither a small number nor beyond what processes have: most words that are no addresses.
+bool MayBeAddress(uintptr_t word) { return word >= 4096 && word >> 56 == 0; }
+
 }  // namespace
 
 Liveness::Liveness() : seen_(device::MemoryRegistry::Get().Watch()) {}
 
 Liveness::~Liveness() { device::MemoryRegistry::Get().Unwatch(); }
 
+void Liveness::Forget(std::span<const ir::NodeId> changed) {
+  if (!collected_ || changed_.size() > uses_.size() + 1000) return Forget();  // the list grows until memory is freed
+  try {
+    changed_.insert(changed_.end(), changed.begin(), changed.end());
+  } catch (const std::bad_alloc&) {
+    return Forget();
+  }
+  Forgive();
+}
+
 void Liveness::Forget() {
   collected_ = false;
+  Forgive();
+}
+
+void Liveness::Forgive() {
   gone_.reset();
   // A new argument may be an address that the heap took over from a range that was freed before.
   seen_ = device::MemoryRegistry::Get().freed_count();
 }
 
+void Liveness::Add(std::vector<Use>& uses, const ir::Graph& graph, ir::NodeId node) {
+  if (Skips(graph.node(node))) return;
+  ForEachAddress(ir::Describe(graph.node(node)), [&](uintptr_t address) {
+    if (MayBeAddress(address)) uses.push_back({address, node});
+  });
+}
+
+void Liveness::Sort(std::vector<Use>& uses) {
+  std::sort(uses.begin(), uses.end());
+  uses.erase(std::unique(uses.begin(), uses.end()), uses.end());
+}
+
 void Liveness::Collect(const ir::Graph& graph) {
-  addresses_.clear();
-  for (const ir::Node& node : graph.nodes()) {
-    if (Skips(node)) continue;
-    ForEachAddress(ir::Describe(node), [&](uintptr_t address) { addresses_.push_back(address); });
-  }
-  std::sort(addresses_.begin(), addresses_.end());
-  addresses_.erase(std::unique(addresses_.begin(), addresses_.end()), addresses_.end());
-  addresses_.shrink_to_fit();
+  uses_.clear();
+  changed_uses_.clear();
+  changed_.clear();
+  for (ir::NodeId node = 0; node < graph.nodes().size(); ++node) Add(uses_, graph, node);
+  Sort(uses_);
+  uses_.shrink_to_fit();
   collected_ = true;
 }
 
+// The old addresses of the changed tasks stay: whoever finds one asks the task.
+void Liveness::CollectChanged(const ir::Graph& graph) {
+  for (const ir::NodeId node : changed_) Add(changed_uses_, graph, node);
+  changed_.clear();
+  Sort(changed_uses_);
+  if (changed_uses_.size() > uses_.size() / 2 + 1000) Collect(graph);  // paid for by the changes
+}
+
 // Whether the graph names an address of the range, and nothing else lies there by now.
-bool Liveness::Names(const device::FreedRange& range) const {
+bool Liveness::Names(const std::vector<Use>& uses, const ir::Graph& graph, const device::FreedRange& range) {
   const device::MemoryRegistry& memory = device::MemoryRegistry::Get();
-  for (auto it = std::lower_bound(addresses_.begin(), addresses_.end(), range.begin);
-       it != addresses_.end() && *it - range.begin < range.bytes; ++it) {
-    if (!memory.Find(reinterpret_cast<const void*>(*it))) return true;
+  for (auto it = std::lower_bound(uses.begin(), uses.end(), Use{range.begin, 0});
+       it != uses.end() && it->address - range.begin < range.bytes;) {
+    const uintptr_t address = it->address;
+    const bool gone = !memory.Find(reinterpret_cast<const void*>(address)).has_value();
+    for (; it != uses.end() && it->address == address; ++it) {
+      if (gone && StillNames(graph.node(it->node), address)) return true;
+    }
   }
   return false;
 }
@@ -72,10 +119,12 @@ Status Liveness::Check(const Model& model) {
     return {};
   if (!Checks() || model.kind() == ModelKind::kBuilt) return {};
   if (!collected_) Collect(model.graph());
-  if (gone_ && !Names(*gone_)) gone_.reset();  // mapped or allocated again at the same place
+  if (!changed_.empty()) CollectChanged(model.graph());
+  if (gone_ && !Names(model.graph(), *gone_)) gone_.reset();  // mapped or allocated again at the same place
   if (!gone_) {
     const std::vector<device::FreedRange> freed = memory.FreedSince(seen_);
-    const auto first = std::find_if(freed.begin(), freed.end(), [&](const auto& range) { return Names(range); });
+    const auto first =
+        std::find_if(freed.begin(), freed.end(), [&](const auto& range) { return Names(model.graph(), range); });
     if (first == freed.end()) {
       seen_ = freed.empty() ? memory.freed_count() : freed.back().number;
       return {};

@@ -5,8 +5,10 @@
 #pragma once
 
 #include <atomic>
+#include <compare>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -19,7 +21,7 @@ class Model;
 
 /// Threads: one at a time; the model's submit lock orders the checks.
 /// Cost: one load as long as nothing has been freed since the last check; then O(freed ranges · log(addresses)), and
-/// once O(tasks) to collect the addresses.
+/// once O(tasks) to collect the addresses. Changes of tasks cost what the changed tasks do.
 class Liveness {
  public:
   Liveness();
@@ -34,16 +36,33 @@ class Liveness {
   /// 107000 naming the task, the memory and who freed it. Bodies of conditional tasks, which may not run, and kernels
   /// of task groups, which may be replaced by then, are left out.
   Status Check(const Model& model);
-  /// The graph's tasks have changed.
+  /// These tasks of the graph have changed.
+  void Forget(std::span<const ir::NodeId> changed);
+  /// All of them may have.
   void Forget();
 
  private:
+  /// A task and an address that it named when it was looked at.
+  struct Use {
+    uintptr_t address;
+    ir::NodeId node;
+    auto operator<=>(const Use&) const = default;
+  };
+  void Forgive();
   void Collect(const ir::Graph& graph);
-  bool Names(const device::FreedRange& range) const;
+  void CollectChanged(const ir::Graph& graph);
+  static void Add(std::vector<Use>& uses, const ir::Graph& graph, ir::NodeId node);
+  static void Sort(std::vector<Use>& uses);
+  static bool Names(const std::vector<Use>& uses, const ir::Graph& graph, const device::FreedRange& range);
+  bool Names(const ir::Graph& graph, const device::FreedRange& range) const {
+    return Names(uses_, graph, range) || Names(changed_uses_, graph, range);
+  }
 
   std::atomic<uint64_t> seen_;  ///< freed ranges that were looked at
   bool collected_ = false;
-  std::vector<uintptr_t> addresses_;  ///< sorted
+  std::vector<Use> uses_;            ///< sorted; tasks that have changed since are there with what they named before
+  std::vector<Use> changed_uses_;    ///< the same, of tasks that have changed since the first were collected
+  std::vector<ir::NodeId> changed_;  ///< tasks whose new addresses are in neither
   std::optional<device::FreedRange> gone_;
 };
 

@@ -35,17 +35,20 @@ struct Serials {
   std::shared_mutex mutex;
   std::unordered_map<uint32_t, Model*> models;
   uint32_t last = 0;
+  std::atomic<uint64_t> changes{0};  // of the table
 
   uint32_t Take(Model* model) {
     std::lock_guard lock(mutex);
     do {
       last = (last + 1) & 0xFFFFFF;
     } while (!models.emplace(last, model).second);
+    changes.fetch_add(1, std::memory_order_release);
     return last;
   }
   void Return(uint32_t serial) {
     std::lock_guard lock(mutex);
     models.erase(serial);
+    changes.fetch_add(1, std::memory_order_release);
   }
 };
 
@@ -154,9 +157,20 @@ const char* StateName(ModelState state) {
 
 Model* FindSerial(uint32_t serial) {
   Serials& serials = TheSerials();
+  // Programs ask for many tasks of one model in a row.
+  struct Last {
+    uint64_t changes = UINT64_MAX;
+    uint32_t serial = 0;
+    Model* model = nullptr;
+  };
+  static thread_local Last last;
+  const uint64_t changes = serials.changes.load(std::memory_order_acquire);
+  if (last.changes == changes && last.serial == serial) return last.model;
   std::shared_lock lock(serials.mutex);
   const auto it = serials.models.find(serial);
-  return it != serials.models.end() ? it->second : nullptr;
+  // With the number from before the look: a change in between makes it stale.
+  last = {changes, serial, it != serials.models.end() ? it->second : nullptr};
+  return last.model;
 }
 
 StatusOr<Model*> FindModel(const void* handle) { return runtime::FindObject(Models(), handle, "model"); }
@@ -336,13 +350,7 @@ StatusOr<TaskGroup*> Model::AddGroup() {
 
 TaskGroup* Model::GroupOf(const ir::Node& node) const {
   if (node.type != &ir::kSlotTask) return nullptr;
-  const ir::TaskSlot* slot = static_cast<const ir::SlotPayload*>(node.payload)->slot;
-  for (const auto& group : groups_) {
-    for (const ir::TaskSlot* member : group->slots) {
-      if (member == slot) return group.get();
-    }
-  }
-  return nullptr;
+  return static_cast<TaskGroup*>(static_cast<const ir::SlotPayload*>(node.payload)->slot->owner.load());
 }
 
 StatusOr<Condition*> Model::AddCondition(uint64_t default_value, bool assign_default) {
@@ -377,10 +385,20 @@ void Model::CollectResets(std::vector<exec::Replay::CellReset>& resets) const {
   for (const Model* body : bodies_) body->CollectResets(resets);
 }
 
+void Model::SealChanges() {
+  if (!graph_->changes_lost() && replay_->Patch(graph_->changes())) {
+    liveness_.Forget(graph_->changes());
+    graph_->ForgetChanges();
+    return;
+  }
+  Seal();
+}
+
 void Model::Seal() {
   graph_->ShrinkToFit();
   if (replay_ != nullptr) liveness_.Forget();  // parameters have changed
   replay_ = std::make_unique<exec::Replay>(*graph_, context_.device().scheduler());
+  graph_->ForgetChanges();
   if (is_sub()) return;  // the root assigns the defaults of all its bodies
   std::vector<exec::Replay::CellReset> resets;
   CollectResets(resets);

@@ -163,8 +163,11 @@ class Model final : public runtime::ContextResident {
   /// Built models: the program has an end task.
   bool has_end = false;
 
-  /// The capture is over: compiles the plan. Also after parameters have changed.
+  /// The capture is over: compiles the plan. Throws std::bad_alloc.
   void Seal();
+  /// Tasks have changed, and nothing is executing: brings the plan up to date, at a cost of O(changed tasks) wherever
+  /// that can be done. Throws std::bad_alloc.
+  void SealChanges();
   /// The same for a built model.
   Status SealProgram();
   exec::Replay* replay() const { return replay_.get(); }

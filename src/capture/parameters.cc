@@ -5,10 +5,21 @@
 
 #include <new>
 
+#include "ir/slot.h"
 #include "runtime/tasks.h"
 
 namespace reprise::capture {
 namespace {
+
+// A node that is no launch of a loaded kernel, an operator say, has none.
+runtime::LaunchAttributes AttributesOfNode(const ir::Node& node) {
+  const auto of = [](const ir::TaskType& type, const void* payload) {
+    return runtime::IsLoadedKernel(type) ? runtime::AttributesOf(payload) : runtime::LaunchAttributes();
+  };
+  if (!ir::IsSlot(node.type)) return of(*node.type, node.payload);
+  ir::TaskSlot& slot = *static_cast<const ir::SlotPayload*>(node.payload)->slot;
+  return slot.Peek([&](const ir::HeldTask& content) { return of(content.type(), content.payload()); });
+}
 
 Status Put(Model& model, ir::NodeId node, const ir::Task& task) {
   try {
@@ -47,9 +58,7 @@ Status SetKernel(Model& model, ir::NodeId node, runtime::KernelFunction& functio
                  const runtime::LaunchAttributes* attributes, const void* args, size_t args_bytes) {
   runtime::LaunchAttributes kept;
   if (attributes == nullptr) {
-    const ir::TaskInfo info = ir::Describe(model.graph().node(node));
-    kept = {static_cast<uint8_t>(info.schem_mode), static_cast<uint8_t>(info.data_dump),
-            static_cast<uint16_t>(info.timeout_s), info.dynamic_ubuf, info.timeout_us};
+    kept = AttributesOfNode(model.graph().node(node));
     attributes = &kept;
   }
   return runtime::WithKernelTask(function, blocks, *attributes, args, args_bytes,
@@ -78,9 +87,9 @@ Status UpdateModel(Model& model) {
   if (model.state() == ModelState::kReady && !model.executing()) return {};
   REPRISE_RETURN_IF_ERROR(CheckChangeable(model));
   try {
-    model.Seal();
+    model.SealChanges();
   } catch (const std::bad_alloc&) {
-    return Fault(model, Error(207005, "no memory to instantiate the graph"));
+    return Fault(model, Error(207005, "no memory to bring the graph up to date"));
   }
   model.set_state(ModelState::kReady);
   return {};

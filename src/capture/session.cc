@@ -191,8 +191,9 @@ StatusOr<ir::NodeId> Session::AddNode(Stream& stream, const ir::Task& task, bool
       member.last_call = DescribeCall();
     if (member.group != nullptr) [[unlikely]] {
       ir::TaskSlot* slot = model_->graph().MakeSlot(node);
-      slot->Retain();
       member.group->slots.push_back(slot);
+      slot->Retain();
+      slot->owner = member.group;
     }
     runtime::ThreadState& thread = ThisThread();
     thread.last_task_id = model_->graph().node(node).position;

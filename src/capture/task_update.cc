@@ -32,10 +32,7 @@ StatusOr<ir::TaskSlot*> FindSlot(Stream& stored, uint32_t task_id, Stream& strea
         .Hint("bind it with aclmdlRIBindStream; tasks of captured graphs have aclmdlRITaskSetParams");
   }
   REPRISE_ASSIGN_OR_RETURN(ir::TaskSlot * slot, stored.StoredSlot(task_id));
-  ir::HeldTask* content = slot->Acquire();
-  const bool right = is_right(content->type());
-  content->Release();
-  if (right) return slot;
+  if (slot->Peek([&](const ir::HeldTask& content) { return is_right(content.type()); })) return slot;
   slot->Release();
   return Error(107000, fmt::format("task {} of {} is not {}", task_id, stored.Describe(), wanted))
       .Culprit("parameters taskId and info->id")
@@ -48,14 +45,14 @@ void Rewrite(RunContext& context, ir::TaskSlot& slot, Change change) noexcept {
   ir::HeldTask* old = slot.Acquire();
   try {
     Status status = change(old->payload(), [&](const ir::Task& task) -> Status {
-      slot.Replace(ir::HeldTask::Create(task));
+      slot.Replace(slot.Make(task));
       return {};
     });
     if (!status.ok()) context.Fail(std::move(status));
   } catch (const std::bad_alloc&) {
     context.Fail(Error(207005, "no memory for the new content of a stored task"));
   }
-  old->Release();
+  slot.Drop(old);
 }
 
 struct KernelPayload {

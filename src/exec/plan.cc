@@ -7,6 +7,8 @@
 #include <atomic>
 #include <map>
 
+#include "device/scheduler.h"
+
 namespace reprise::exec {
 namespace {
 
@@ -41,8 +43,24 @@ Needs FindNeeds(const ir::Graph& graph) {
   return needs;
 }
 
+// The content of a slot: who runs the lane has entered as a user of the slots, so a load finds it.
+ir::RunResult RunSlot(device::RunContext& context, void* payload) {
+  ir::HeldTask* task = static_cast<const ir::SlotPayload*>(payload)->slot->Current();
+  if (task->function() == nullptr) return task->type().run(context, task->payload());
+  const RepriseKernelContext kernel{
+      sizeof(RepriseKernelContext), 0, 1, context.device_id, context.stream_id, context.task_id, task->kernel_name()};
+  const int32_t code = task->function()(&kernel, task->args(), task->args_bytes());
+  if (code != 0) [[unlikely]]
+    task->type().direct_failed(context, task->payload(), code);
+  return ir::RunResult::kDone;
+}
+
 // A step that is a single call of a kernel spares the way through the task type.
 void CallDirectly(Step& step) {
+  if (ir::IsSlot(step.type)) {
+    step.run = RunSlot;
+    return;
+  }
   ir::DirectCall call;
   if (step.type->direct == nullptr || !step.type->direct(step.data, call)) return;
   if (call.args_bytes > kMaxDirectArgsBytes) return;
@@ -98,7 +116,7 @@ std::unique_ptr<Plan> Plan::Compile(const ir::Graph& graph) {
   plan->steps_.reserve(graph.nodes().size());
   plan->lanes_.reserve(graph.lanes().size());
   for (const ir::Lane& lane : graph.lanes()) {
-    PlanLane planned{static_cast<uint32_t>(plan->steps_.size()), 0, lane.stream_id, -1};
+    PlanLane planned{static_cast<uint32_t>(plan->steps_.size()), 0, lane.stream_id, -1, true, graph.slot_users()};
     for (const ir::NodeId id : lane.nodes) {
       const ir::Node& node = graph.node(id);
       Step step(node);
@@ -134,7 +152,8 @@ std::unique_ptr<Plan> Plan::CompileScheduled(const ir::Graph& graph, const Dag& 
   plan->steps_.reserve(assignment.nodes.size() + assignment.waits.size() + static_cast<size_t>(published));
   plan->lanes_.reserve(assignment.lanes());
   for (uint32_t lane = 0; lane < assignment.lanes(); ++lane) {
-    PlanLane planned{static_cast<uint32_t>(plan->steps_.size()), 0, plan->stream_ids_[0], -1};
+    PlanLane planned{
+        static_cast<uint32_t>(plan->steps_.size()), 0, plan->stream_ids_[0], -1, true, graph.slot_users()};
     const uint32_t begin = assignment.lane_begin[lane];
     for (uint32_t place = begin; place < assignment.lane_begin[lane + 1]; ++place) {
       const uint32_t dag_node = assignment.nodes[place];
@@ -163,6 +182,65 @@ std::unique_ptr<Plan> Plan::CompileScheduled(const ir::Graph& graph, const Dag& 
   return plan;
 }
 
+namespace {
+
+bool IsTask(const Step& step) {
+  return step.kind == Step::kRun || step.kind == Step::kCall || step.kind == Step::kSkip;
+}
+
+}  // namespace
+
+// Steps of a captured lane are in the order of its tasks. Those of a scheduled plan are found with an index, which
+// takes linear time to make, once.
+Step* Plan::FindStep(const ir::Node& node) {
+  const auto key = [](uint32_t lane, uint32_t task_id) { return uint64_t{lane} << 32 | task_id; };
+  if (is_scheduled()) {
+    const auto key_of = [&](uint32_t step) { return key(steps_[step].lane, steps_[step].task_id); };
+    if (step_index_.empty()) {
+      for (uint32_t i = 0; i < steps_.size(); ++i) {
+        if (IsTask(steps_[i])) step_index_.push_back(i);
+      }
+      std::sort(step_index_.begin(), step_index_.end(), [&](uint32_t x, uint32_t y) { return key_of(x) < key_of(y); });
+    }
+    const uint64_t wanted = key(node.lane, node.position);
+    const auto at = std::lower_bound(step_index_.begin(), step_index_.end(), wanted,
+                                     [&](uint32_t step, uint64_t k) { return key_of(step) < k; });
+    return at != step_index_.end() && key_of(*at) == wanted ? &steps_[*at] : nullptr;
+  }
+  const PlanLane& lane = lanes_[node.lane];
+  const auto end = steps_.begin() + lane.end;
+  const auto at = std::lower_bound(steps_.begin() + lane.begin, end, node.position,
+                                   [](const Step& step, uint32_t position) { return step.task_id < position; });
+  return at != end && at->task_id == node.position ? &*at : nullptr;
+}
+
+bool Plan::Patch(std::span<const ir::NodeId> changed) {
+  if (is_program()) return false;  // their tasks change in their slots only
+  for (const ir::NodeId id : changed) {
+    const ir::Node& node = graph_->node(id);
+    if (node.type->run == nullptr) continue;  // records and waits order others even while they are disabled
+    Step* const step = FindStep(node);
+    if (step == nullptr) {
+      if (node.disabled) continue;  // as before
+      return false;                 // a record or wait that took no step, or a reset, has become a task
+    }
+    // A record or wait has become a task: others need not be published or waited for any more.
+    if (step->kind == Step::kWait || step->kind == Step::kPublish) return false;
+    if (node.disabled) {
+      step->kind = Step::kSkip;
+      continue;
+    }
+    // A task that waits where none did: it must not hold up what was laid out behind it.
+    if (is_scheduled() && !node.type->never_waits) return false;
+    if (node.type->kind == ir::TaskKind::kValueWait && (step->kind != Step::kRun || step->type != node.type)) {
+      return false;
+    }
+    *step = Step(node);
+    CallDirectly(*step);
+  }
+  return true;
+}
+
 StatusOr<std::unique_ptr<Plan>> Plan::CompileProgram(const std::vector<ProgramLane>& lanes) {
   auto plan = std::make_unique<Plan>();
   plan->program_ = lanes;
@@ -174,7 +252,8 @@ StatusOr<std::unique_ptr<Plan>> Plan::CompileProgram(const std::vector<ProgramLa
   std::vector<std::pair<size_t, const LabelSwitchPayload*>> jumps;
   for (const ProgramLane& lane : lanes) {
     const ir::Lane& tasks = lane.graph->lanes()[0];
-    PlanLane planned{static_cast<uint32_t>(plan->steps_.size()), 0, tasks.stream_id, -1, lane.starts};
+    PlanLane planned{
+        static_cast<uint32_t>(plan->steps_.size()), 0, tasks.stream_id, -1, lane.starts, lane.graph->slot_users()};
     for (const ir::NodeId id : tasks.nodes) {
       const ir::Node& node = lane.graph->node(id);
       Step step(node);

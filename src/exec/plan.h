@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plan: a graph made ready to run. Immutable, flat, in execution order, one run of steps per lane.
+// Plan: a graph made ready to run. Flat, in execution order, one run of steps per lane. While it runs it never changes;
+// between executions the steps of changed tasks can be brought up to date.
 //
 // The lanes are the captured ones (Compile) or, for tasks that may run anywhere, those of an assignment
 // (CompileScheduled); each step knows the captured lane of its task.
@@ -11,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -26,6 +28,7 @@ struct Step {
     kCall,     ///< call a kernel with data: its arguments
     kWait,     ///< until lane target.lane has published target.position
     kPublish,  ///< target.position of this lane is reached
+    kSkip,     ///< nothing: a task that was disabled after the plan was made
     // Only in programs (built models); data is the payload:
     kActivate,  ///< start lane target.lane
     kSwitch,    ///< if the comparison holds, start lane target.lane and stop this one
@@ -100,8 +103,9 @@ struct PlanLane {
   uint32_t begin;  ///< first step
   uint32_t end;
   int32_t stream_id;
-  int32_t first_wait_lane;  ///< lane that the first step waits for, or -1
-  bool starts = true;       ///< with the execution; others are activated
+  int32_t first_wait_lane;              ///< lane that the first step waits for, or -1
+  bool starts = true;                   ///< with the execution; others are activated
+  ir::SlotUsers* slot_users = nullptr;  ///< whoever runs steps of the lane is one of them
 };
 
 /// A lane of a built model: the tasks of one bound stream.
@@ -122,6 +126,11 @@ class Plan {
   /// A built model: lane 0 is empty, lane i + 1 holds the tasks of lanes[i]. 107005 when a task refers to a stream that
   /// is not among them.
   static StatusOr<std::unique_ptr<Plan>> CompileProgram(const std::vector<ProgramLane>& lanes);
+
+  /// Brings the steps of these nodes up to date with the graph, which is the one that the plan was made of; at a cost
+  /// of O(log steps) each, and never while the plan runs. The plan then behaves as a new one would. False when it has
+  /// to be made anew, because the change touches more than the step of its node; some steps may have changed by then.
+  bool Patch(std::span<const ir::NodeId> changed);
 
   bool is_program() const { return !program_.empty(); }
   /// Whether steps of one lane may come from several captured streams.
@@ -154,13 +163,16 @@ class Plan {
   uint32_t CapturedLane(uint32_t lane, const Step& step) const {
     return is_program() ? 0 : is_scheduled() ? step.lane : lane;
   }
+  /// The step that was made of the node; null when there is none.
+  Step* FindStep(const ir::Node& node);
 
   const ir::Graph* graph_ = nullptr;  // null for programs
   std::vector<Step> steps_;
   std::vector<PlanLane> lanes_;
   std::vector<ProgramLane> program_;
   std::vector<std::vector<JumpTarget>> jump_tables_;
-  std::vector<int32_t> stream_ids_;  // of the captured lanes; empty unless scheduled
+  std::vector<int32_t> stream_ids_;   // of the captured lanes; empty unless scheduled
+  std::vector<uint32_t> step_index_;  // of a scheduled plan that was patched: tasks by captured lane and position
 };
 
 }  // namespace reprise::exec

@@ -434,6 +434,7 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
         StartLane(target.lane, target.cursor);
         return RunResult::kDone;
       }
+      case Step::kSkip: break;
       case Step::kEnd:
         ended_.store(true, std::memory_order_release);
         StopAll();

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -34,6 +35,9 @@ class Replay {
   /// Not while an execution may begin: the plan changes once.
   const Plan& plan() const { return *plan_; }
   size_t memory_bytes() const { return memory_bytes_.load(std::memory_order_relaxed); }
+
+  /// See Plan::Patch; while no execution is pending.
+  bool Patch(std::span<const ir::NodeId> changed) { return plan_->Patch(changed); }
 
   /// Takes the next place in the order of executions.
   uint64_t Submit() { return next_ticket_.fetch_add(1, std::memory_order_acq_rel); }
@@ -88,6 +92,7 @@ class Replay {
   void MakeLanes(uint32_t count);
   void Start(device::RunContext& context, Progress& progress);
   ir::RunResult RunLane(uint32_t lane, device::RunContext& context) {
+    const ir::SlotUse use(plan_->lanes()[lane].slot_users);
     if (device::Timeline::on()) [[unlikely]]
       return RunSteps<Mode::kTraced>(lane, context);
     if (costs_ != nullptr) [[unlikely]]

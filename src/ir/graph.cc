@@ -28,6 +28,7 @@ Graph::~Graph() {
   for (const Node& node : nodes_) {
     if (node.type->destroy != nullptr) node.type->destroy(node.payload);
   }
+  if (slot_users_ != nullptr) slot_users_->Release();
   for (Anchor* anchor : anchors_) anchor->Release();
 }
 
@@ -59,7 +60,7 @@ NodeId Graph::Add(LaneId lane, const Task& task) {
     SetPayloadBytes(id, task.payload_bytes);
     target.nodes.push_back(id);
     std::memcpy(payload, task.payload, task.payload_bytes);
-    nodes_.push_back({task.type, payload, static_cast<uint32_t>(target.nodes.size() - 1), lane, 0});
+    nodes_.push_back({task.type, payload, static_cast<uint32_t>(target.nodes.size() - 1), lane, 0, 0});
     return id;
   } catch (...) {
     task.Destroy();
@@ -70,10 +71,11 @@ NodeId Graph::Add(LaneId lane, const Task& task) {
 TaskSlot* Graph::MakeSlot(NodeId id) {
   Node& node = nodes_[id];
   if (IsSlot(node.type)) return static_cast<SlotPayload*>(node.payload)->slot;
+  if (slot_users_ == nullptr) slot_users_ = new SlotUsers;
   auto* place = static_cast<SlotPayload*>(arena_.Allocate(sizeof(SlotPayload)));
   HeldTask* held = HeldTask::TakeOver({node.type, node.payload, static_cast<uint32_t>(PayloadBytes(id))});
   try {
-    place->slot = new TaskSlot(held);
+    place->slot = new TaskSlot(held, *slot_users_);
   } catch (...) {
     held->GiveBack();
     throw;
@@ -87,24 +89,44 @@ TaskSlot* Graph::MakeSlot(NodeId id) {
 void Graph::Replace(NodeId id, const Task& task) {
   if (nodes_[id].type == &kSlotTask && task.type->kind == TaskKind::kKernel) {
     // A kernel of a task group stays in its group, whose updates replace it as before.
-    static_cast<SlotPayload*>(nodes_[id].payload)->slot->Replace(HeldTask::Create(task));
+    TaskSlot* slot = static_cast<SlotPayload*>(nodes_[id].payload)->slot;
+    slot->Replace(slot->Make(task));
     return;
   }
-  void* payload;
+  // In the same place if there is room, so that a graph does not grow with the number of its changes.
+  void* payload = nodes_[id].payload;
   try {
     Hold(task);
-    payload = arena_.Allocate(task.payload_bytes);
-    SetPayloadBytes(id, std::max(PayloadBytes(id), size_t{task.payload_bytes}));  // whichever it will be
+    if (task.payload_bytes > PayloadBytes(id)) {
+      payload = arena_.Allocate(task.payload_bytes);
+      SetPayloadBytes(id, task.payload_bytes);
+    }
   } catch (...) {
     task.Destroy();
     throw;
   }
-  std::memcpy(payload, task.payload, task.payload_bytes);
   Node& node = nodes_[id];
   if (node.type->destroy != nullptr) node.type->destroy(node.payload);
+  std::memcpy(payload, task.payload, task.payload_bytes);
   node.type = task.type;
   node.payload = payload;
-  SetPayloadBytes(id, task.payload_bytes);
+  NoteChange(id);
+}
+
+void Graph::NoteChange(NodeId id) noexcept {
+  if (nodes_[id].changed) return;
+  try {
+    changes_.push_back(id);
+    nodes_[id].changed = true;
+  } catch (const std::bad_alloc&) {
+    changes_lost_ = true;
+  }
+}
+
+void Graph::ForgetChanges() noexcept {
+  for (const NodeId id : changes_) nodes_[id].changed = false;
+  changes_.clear();
+  changes_lost_ = false;
 }
 
 size_t Graph::PayloadBytes(NodeId id) const {

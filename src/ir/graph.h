@@ -39,7 +39,8 @@ struct Node {
   const TaskType* type;
   void* payload;      ///< in the graph's arena
   uint32_t position;  ///< in its lane
-  LaneId lane : 31;
+  LaneId lane : 30;
+  uint32_t changed : 1;   ///< replaced or disabled since the last ForgetChanges
   uint32_t disabled : 1;  ///< skipped at execution
 };
 static_assert(sizeof(Node) == 24);
@@ -71,7 +72,20 @@ class Graph {
   TaskSlot* MakeSlot(NodeId id);
   /// Puts another task in the node's place. Throws std::bad_alloc, then the graph is as before. Not while it runs.
   void Replace(NodeId id, const Task& task);
-  void Disable(NodeId id) { nodes_[id].disabled = true; }
+  void Disable(NodeId id) {
+    nodes_[id].disabled = true;
+    NoteChange(id);
+  }
+
+  /// Nodes that were replaced or disabled since the last ForgetChanges, each once: what a plan has to catch up with. A
+  /// kernel that went into a slot is not among them, because plans refer to the slot.
+  const std::vector<NodeId>& changes() const { return changes_; }
+  /// There were changes that are not in the list, for want of memory.
+  bool changes_lost() const { return changes_lost_; }
+  void ForgetChanges() noexcept;
+
+  /// Who runs the contents of slots; null when the graph has none.
+  SlotUsers* slot_users() const { return slot_users_; }
 
   const std::vector<Node>& nodes() const { return nodes_; }
   const std::vector<Lane>& lanes() const { return lanes_; }
@@ -97,10 +111,11 @@ class Graph {
   void Hold(const Task& task);
   size_t PayloadBytes(NodeId id) const;
   void SetPayloadBytes(NodeId id, size_t bytes);
+  void NoteChange(NodeId id) noexcept;
 
   Arena arena_;
   std::vector<Node> nodes_;
-  // Sizes of payloads, apart from the nodes because only replacing asks for them: in units of the arena, or kLarge.
+  // Room of payloads, apart from the nodes because only replacing asks for it: in units of the arena, or kLarge.
   std::vector<uint16_t> payload_units_;
   std::map<NodeId, size_t> large_payloads_;
   std::vector<Lane> lanes_;
@@ -108,6 +123,9 @@ class Graph {
   Anchor* last_anchor_ = nullptr;  // most tasks need what the one before needed
   std::map<NodeId, std::string> extend_info_;
   std::map<NodeId, std::string> op_info_;
+  std::vector<NodeId> changes_;
+  bool changes_lost_ = false;
+  SlotUsers* slot_users_ = nullptr;  // one reference
 };
 
 /// What a dump shows of the node; fills name and type name from the type where the payload says nothing.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <mutex>
 #include <new>
+#include <utility>
 
 #include "base/fault.h"
 
@@ -14,17 +15,16 @@ namespace {
 TaskSlot& SlotOf(const void* payload) { return *static_cast<const SlotPayload*>(payload)->slot; }
 
 RunResult RunSlot(device::RunContext& context, void* payload) {
-  HeldTask* task = SlotOf(payload).Acquire();
-  const RunResult result = task->type().run(context, task->payload());
-  task->Release();
-  return result;
+  HeldTask* task = SlotOf(payload).Current();
+  return task->type().run(context, task->payload());
 }
 
 void DescribeSlot(const void* payload, TaskInfo& info) {
-  HeldTask* task = SlotOf(payload).Acquire();
+  TaskSlot& slot = SlotOf(payload);
+  HeldTask* task = slot.Acquire();
   info.type_name = task->type().name;
   if (task->type().describe != nullptr) task->type().describe(task->payload(), info);
-  task->Release();
+  slot.Drop(task);
 }
 
 }  // namespace
@@ -37,22 +37,33 @@ const TaskType kRandomSlotTask = {TaskKind::kRandom, "KERNEL_AICPU",
                                   RunSlot,           [](void* payload) noexcept { SlotOf(payload).Release(); },
                                   nullptr,           DescribeSlot};
 
-HeldTask* HeldTask::Create(const Task& task) {
-  try {
-    return TakeOver(task);
-  } catch (...) {
-    task.Destroy();
-    throw;
+// ---------------------------------------------------------------------------------------------------------- HeldTask
+
+HeldTask* HeldTask::Allocate(uint32_t bytes) {
+  void* at = FaultPoint("graph.slot") ? nullptr : std::malloc(sizeof(HeldTask) + bytes);
+  if (at == nullptr) throw std::bad_alloc();
+  return new (at) HeldTask(bytes);
+}
+
+void HeldTask::Fill(const Task& task) noexcept {
+  type_ = task.type;
+  std::memcpy(payload_, task.payload, task.payload_bytes);
+  anchor_ = type_->anchor != nullptr ? type_->anchor(payload_) : nullptr;
+  if (anchor_ != nullptr) anchor_->Retain();
+  DirectCall call;
+  if (type_->direct != nullptr && type_->direct(payload_, call)) {
+    function_ = call.function;
+    args_ = call.args;
+    kernel_name_ = call.name;
+    args_bytes_ = call.args_bytes;
+  } else {
+    function_ = nullptr;
   }
 }
 
 HeldTask* HeldTask::TakeOver(const Task& task) {
-  void* at = FaultPoint("graph.slot") ? nullptr : std::malloc(sizeof(HeldTask) + task.payload_bytes);
-  if (at == nullptr) throw std::bad_alloc();
-  auto* held = new (at) HeldTask(task.type);
-  held->anchor_ = task.type->anchor != nullptr ? task.type->anchor(task.payload) : nullptr;
-  if (held->anchor_ != nullptr) held->anchor_->Retain();
-  std::memcpy(held->payload_, task.payload, task.payload_bytes);
+  HeldTask* held = Allocate(task.payload_bytes);
+  held->Fill(task);
   return held;
 }
 
@@ -61,10 +72,69 @@ void HeldTask::GiveBack() noexcept {
   std::free(this);
 }
 
-void HeldTask::Release() noexcept {
-  if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+bool HeldTask::Forget() noexcept {
+  // Who holds the only reference needs no atomic write: only holders make new ones.
+  if (references_.load(std::memory_order_acquire) != 1 && references_.fetch_sub(1, std::memory_order_acq_rel) != 1) {
+    return false;
+  }
   if (type_->destroy != nullptr) type_->destroy(payload_);
-  GiveBack();
+  if (anchor_ != nullptr) std::exchange(anchor_, nullptr)->Release();
+  return true;
+}
+
+// --------------------------------------------------------------------------------------------------------- SlotUsers
+
+void SlotUsers::Release() noexcept {
+  if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+}
+
+void SlotUsers::Retire(TaskSlot& slot, HeldTask* task) noexcept {
+  if (active_.load(std::memory_order_seq_cst) == 0) {
+    slot.Drop(task);
+    return;
+  }
+  slot.Retain();
+  {
+    std::lock_guard lock(mutex_);
+    if (task->retired_++ == 0) {
+      task->next_ = std::exchange(retired_, task);
+      has_retired_.store(true, std::memory_order_seq_cst);
+    }
+  }
+  // The last user may have left before it could see the list.
+  if (active_.load(std::memory_order_seq_cst) == 0) Drain();
+}
+
+// Drops what was replaced, as long as there are no users: those who come later find the new contents.
+void SlotUsers::Drain() noexcept {
+  // What is dropped holds slots, and these hold us.
+  Retain();
+  for (;;) {
+    HeldTask* task;
+    uint32_t references;
+    {
+      std::lock_guard lock(mutex_);
+      if (retired_ == nullptr || active_.load(std::memory_order_seq_cst) != 0) break;
+      task = std::exchange(retired_, retired_->next_);
+      references = std::exchange(task->retired_, 0);
+      if (retired_ == nullptr) has_retired_.store(false, std::memory_order_seq_cst);
+    }
+    TaskSlot* slot = task->slot_;
+    for (; references != 0; --references) {
+      slot->Drop(task);
+      slot->Release();
+    }
+  }
+  Release();
+}
+
+// ---------------------------------------------------------------------------------------------------------- TaskSlot
+
+TaskSlot::~TaskSlot() {
+  HeldTask* task = task_.load(std::memory_order_relaxed);
+  if (task->Forget()) std::free(task);
+  std::free(spare_);
+  users_.Release();
 }
 
 void TaskSlot::Release() noexcept {
@@ -73,18 +143,48 @@ void TaskSlot::Release() noexcept {
 
 HeldTask* TaskSlot::Acquire() noexcept {
   std::lock_guard lock(mutex_);
-  task_->Retain();
-  return task_;
+  HeldTask* task = task_.load(std::memory_order_relaxed);
+  task->Retain();
+  return task;
+}
+
+HeldTask* TaskSlot::Make(const Task& task) {
+  HeldTask* held;
+  {
+    std::lock_guard lock(mutex_);
+    held = spare_ != nullptr && spare_->capacity_ >= task.payload_bytes ? std::exchange(spare_, nullptr) : nullptr;
+  }
+  if (held == nullptr) {
+    try {
+      held = HeldTask::Allocate(task.payload_bytes);
+    } catch (...) {
+      task.Destroy();
+      throw;
+    }
+    held->slot_ = this;
+  } else {
+    held->references_.store(1, std::memory_order_relaxed);
+  }
+  held->Fill(task);
+  return held;
 }
 
 void TaskSlot::Replace(HeldTask* task) noexcept {
   HeldTask* previous;
   {
     std::lock_guard lock(mutex_);
-    previous = task_;
-    task_ = task;
+    previous = task_.exchange(task, std::memory_order_seq_cst);
   }
-  previous->Release();  // outside of the lock: it may free much
+  users_.Retire(*this, previous);
+}
+
+void TaskSlot::Drop(HeldTask* task) noexcept {
+  if (!task->Forget()) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (spare_ == nullptr || spare_->capacity_ < task->capacity_) std::swap(spare_, task);
+  }
+  std::free(task);  // outside of the lock
 }
 
 }  // namespace reprise::ir

@@ -547,10 +547,19 @@ Status WithKernelTask(KernelFunction& function, uint32_t blocks, const LaunchAtt
   if (args_bytes > kMaxArgsBytes) {
     return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxArgsBytes));
   }
-  return WithTask({&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline}, take);
+  return WithTask({&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline},
+                  [&](const ir::Task& task) { return take(task); });
 }
 
 bool IsLoadedKernel(const ir::TaskType& type) { return &type == &kKernel || &type == &kInlineKernel; }
+
+bool SameEngine(const void* payload, const void* other) {
+  const RepriseKernelDesc& a = *static_cast<const KernelPayload*>(payload)->function->desc;
+  const RepriseKernelDesc& b = *static_cast<const KernelPayload*>(other)->function->desc;
+  return TypeName(a.kind) == TypeName(b.kind) && a.vector_ratio == b.vector_ratio;
+}
+
+LaunchAttributes AttributesOf(const void* payload) { return static_cast<const KernelPayload*>(payload)->attributes(); }
 
 Status WithChangedKernel(const void* payload, KernelFunction* function, uint32_t blocks,
                          const std::function<Status(const ir::Task&)>& take) {

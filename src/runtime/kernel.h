@@ -121,6 +121,10 @@ Status WithKernelTask(KernelFunction& function, uint32_t blocks, const LaunchAtt
 
 /// Whether tasks of the type are launches of loaded kernels of the cores (not AI CPU kernels, not operators).
 bool IsLoadedKernel(const ir::TaskType& type);
+/// Whether two of these run on the same cores, in the same mix.
+bool SameEngine(const void* payload, const void* other);
+/// The launch attributes of one of these.
+LaunchAttributes AttributesOf(const void* payload);
 /// Hands a task like the launch behind `payload` to `take`, which owns it: with another kernel (unless null) and
 /// another number of blocks (unless 0). 507009 for an AI CPU kernel.
 Status WithChangedKernel(const void* payload, KernelFunction* function, uint32_t blocks,
