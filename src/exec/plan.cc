@@ -117,6 +117,7 @@ std::unique_ptr<Plan> Plan::Compile(const ir::Graph& graph) {
       }
       plan->steps_.push_back(step);
     }
+    FuseRows(plan->steps_, planned.begin, plan->rows_);
     planned.end = static_cast<uint32_t>(plan->steps_.size());
     plan->lanes_.push_back(planned);
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "exec/blocks.h"
 #include "ir/graph.h"
 
 namespace reprise::exec {
@@ -20,6 +21,8 @@ struct Step {
   enum Kind : uint8_t {
     kRun,      ///< call run(context, data): the task's payload
     kCall,     ///< call a kernel with data: its arguments
+    kRows,     ///< element-wise tasks, one after another
+    kBlocks,   ///< element-wise tasks, block by block
     kWait,     ///< until lane target.lane has published target.position
     kPublish,  ///< target.position of this lane is reached
     // Only in programs (built models); data is the payload:
@@ -32,17 +35,26 @@ struct Step {
     uint32_t lane;
     uint32_t position;
   };
+  struct Span {
+    uint32_t first;
+    uint32_t count;
+  };
   union {
     ir::RunResult (*run)(device::RunContext&, void* payload);
     RepriseKernelFn call;
+    int64_t block;  ///< kBlocks: most elements of one
   };
-  void* data;
+  union {
+    void* data;
+    bool is_parallel;  ///< kBlocks: worth more than one thread
+  };
   union {
     const ir::TaskType* type;  ///< kRun
     const char* name;          ///< kCall: of the kernel
     Target target;
+    Span rows;  ///< kRows, kBlocks: of Plan::rows
   };
-  uint32_t task_id;  ///< position in the graph's lane, as dumps show it
+  uint32_t task_id;  ///< position in the graph's lane, as dumps show it; of rows the first
   uint32_t args_bytes : 28;
   uint32_t kind : 4;
 
@@ -113,17 +125,20 @@ class Plan {
   const std::vector<JumpTarget>& jump_table(uint32_t index) const { return jump_tables_[index]; }
 
   const std::vector<Step>& steps() const { return steps_; }
-  /// The node that a step of the lane was made of.
-  const ir::Node& node(uint32_t lane, const Step& step) const {
+  const std::vector<Row>& rows() const { return rows_; }
+  /// The node that a step or row of the lane was made of.
+  const ir::Node& node(uint32_t lane, uint32_t task_id) const {
     const ir::Graph& graph = is_program() ? *program_[lane - 1].graph : *graph_;
-    return graph.node(graph.lanes()[is_program() ? 0 : lane].nodes[step.task_id]);
+    return graph.node(graph.lanes()[is_program() ? 0 : lane].nodes[task_id]);
   }
-  size_t memory_bytes() const { return steps_.capacity() * sizeof(Step); }
+  const ir::Node& node(uint32_t lane, const Step& step) const { return node(lane, step.task_id); }
+  size_t memory_bytes() const { return steps_.capacity() * sizeof(Step) + rows_.capacity() * sizeof(Row); }
   const std::vector<PlanLane>& lanes() const { return lanes_; }
 
  private:
   const ir::Graph* graph_ = nullptr;  // null for programs
   std::vector<Step> steps_;
+  std::vector<Row> rows_;
   std::vector<PlanLane> lanes_;
   std::vector<ProgramLane> program_;
   std::vector<std::vector<JumpTarget>> jump_tables_;

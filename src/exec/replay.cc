@@ -195,6 +195,34 @@ void Replay::Answer(uint32_t lane, const Step& step) const {
   }
 }
 
+// Element-wise tasks: they neither park nor fail, so calling them is all there is to do.
+template <bool kTraced>
+void Replay::RunRows(uint32_t lane, const Step& step, RunContext& context) {
+  const Row* row = plan_->rows().data() + step.rows.first;
+  const Row* const end = row + step.rows.count;
+  const auto run_blocks = [&](uint32_t count) {
+    RunBlocks(context.scheduler(), row, count, step.block, step.is_parallel);
+  };
+  if (!kTraced && step.kind == Step::kBlocks) {
+    if (!failed_.load(std::memory_order_relaxed)) run_blocks(step.rows.count);
+    return;
+  }
+  for (; row != end && !failed_.load(std::memory_order_relaxed); ++row) {
+    [[maybe_unused]] uint64_t begin = 0;
+    if constexpr (kTraced) begin = device::Timeline::Now();
+    if (step.kind == Step::kBlocks) {
+      run_blocks(1);
+    } else {
+      row->call.function(row->call.args, 0, row->call.count);
+    }
+    if constexpr (kTraced) {
+      context.task_id = row->task_id;
+      const ir::Node& node = plan_->node(lane, row->task_id);
+      device::Timeline::Get().Task(context, *node.type, node.payload, begin, label_, false);
+    }
+  }
+}
+
 template <bool kTraced>
 RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
   LaneState& state = lanes_[lane];
@@ -259,6 +287,8 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
         cursor = static_cast<uint32_t>(at - steps) - 1;
         break;
       }
+      case Step::kRows:
+      case Step::kBlocks: RunRows<kTraced>(lane, step, context); break;
       case Step::kWait: {
         LaneState& source = lanes_[step.target.lane];
         const auto reached = [&] {
