@@ -203,23 +203,26 @@ void Replay::RunRows(uint32_t lane, const Step& step, RunContext& context) {
   const auto run_blocks = [&](uint32_t count) {
     RunBlocks(context.scheduler(), row, count, step.block, step.is_parallel);
   };
-  if (!kTraced && step.kind == Step::kBlocks) {
-    if (!failed_.load(std::memory_order_relaxed)) run_blocks(step.rows.count);
+  if constexpr (!kTraced) {
+    if (step.kind == Step::kBlocks) {
+      if (!failed_.load(std::memory_order_relaxed)) run_blocks(step.rows.count);
+      return;
+    }
+    for (; row != end && !failed_.load(std::memory_order_relaxed); ++row) {
+      row->call.function(row->call.args, 0, row->call.count);
+    }
     return;
   }
   for (; row != end && !failed_.load(std::memory_order_relaxed); ++row) {
-    [[maybe_unused]] uint64_t begin = 0;
-    if constexpr (kTraced) begin = device::Timeline::Now();
+    const uint64_t begin = device::Timeline::Now();
     if (step.kind == Step::kBlocks) {
       run_blocks(1);
     } else {
       row->call.function(row->call.args, 0, row->call.count);
     }
-    if constexpr (kTraced) {
-      context.task_id = row->task_id;
-      const ir::Node& node = plan_->node(lane, row->task_id);
-      device::Timeline::Get().Task(context, *node.type, node.payload, begin, label_, false);
-    }
+    context.task_id = row->task_id;
+    const ir::Node& node = plan_->node(lane, row->task_id);
+    device::Timeline::Get().Task(context, *node.type, node.payload, begin, label_, false);
   }
 }
 

@@ -193,18 +193,35 @@ struct ExpShiftedFn {
 // 512-bit vectors are the widest in use; emulated and narrower ones fit too.
 constexpr size_t kMaxLanes = 16;
 
-// out[i] = fn(a[i]), the last partial vector through a zero-padded copy.
+// The last partial vector of a row, through zero-padded copies. Apart from the loops, which then need no stack: short
+// rows are mostly whole vectors.
+template <class Fn, class In, class Out>
+HWY_NOINLINE HWY_ATTR void MapTail(const In* a, Out* out, size_t n, const Fn& fn) {
+  In in_tail[kMaxLanes] = {};
+  Out out_tail[kMaxLanes];
+  for (size_t j = 0; j < n; ++j) in_tail[j] = a[j];
+  StoreFloat(fn(LoadFloat(in_tail)), out_tail);
+  for (size_t j = 0; j < n; ++j) out[j] = out_tail[j];
+}
+
+template <class Fn, class T>
+HWY_NOINLINE HWY_ATTR void Map2Tail(const T* a, const T* b, T* out, size_t n, const Fn& fn) {
+  T a_tail[kMaxLanes] = {};
+  T b_tail[kMaxLanes] = {};
+  T out_tail[kMaxLanes];
+  for (size_t j = 0; j < n; ++j) a_tail[j] = a[j];
+  for (size_t j = 0; j < n; ++j) b_tail[j] = b[j];
+  StoreFloat(fn(LoadFloat(a_tail), LoadFloat(b_tail)), out_tail);
+  for (size_t j = 0; j < n; ++j) out[j] = out_tail[j];
+}
+
+// out[i] = fn(a[i]).
 template <class Fn, class In, class Out>
 HWY_INLINE HWY_ATTR void Map(const In* a, Out* out, size_t n, Fn fn) {
   const size_t lanes = hn::Lanes(FloatTag());
   size_t i = 0;
   for (; i + lanes <= n; i += lanes) StoreFloat(fn(LoadFloat(a + i)), out + i);
-  if (i == n) return;
-  In in_tail[kMaxLanes] = {};
-  Out out_tail[kMaxLanes];
-  for (size_t j = i; j < n; ++j) in_tail[j - i] = a[j];
-  StoreFloat(fn(LoadFloat(in_tail)), out_tail);
-  for (size_t j = i; j < n; ++j) out[j] = out_tail[j - i];
+  if (i != n) MapTail(a + i, out + i, n - i, fn);
 }
 
 template <class Fn, class T>
@@ -221,14 +238,7 @@ HWY_INLINE HWY_ATTR void Map2(const T* a, const T* b, T* out, size_t n, Fn fn) {
     StoreFloat(fn(LoadFloat(a + i), LoadFloat(b + i)), out + i);
     i += lanes;
   }
-  if (i == n) return;
-  T a_tail[kMaxLanes] = {};
-  T b_tail[kMaxLanes] = {};
-  T out_tail[kMaxLanes];
-  for (size_t j = i; j < n; ++j) a_tail[j - i] = a[j];
-  for (size_t j = i; j < n; ++j) b_tail[j - i] = b[j];
-  StoreFloat(fn(LoadFloat(a_tail), LoadFloat(b_tail)), out_tail);
-  for (size_t j = i; j < n; ++j) out[j] = out_tail[j - i];
+  if (i != n) Map2Tail(a + i, b + i, out + i, n - i, fn);
 }
 
 template <class T>
