@@ -137,6 +137,7 @@ std::unique_ptr<Plan> Plan::Compile(const ir::Graph& graph) {
       }
       plan->steps_.push_back(step);
     }
+    FuseRows(plan->steps_, planned.begin, plan->rows_);
     planned.end = static_cast<uint32_t>(plan->steps_.size());
     plan->lanes_.push_back(planned);
   }
@@ -211,7 +212,12 @@ Step* Plan::FindStep(const ir::Node& node) {
   const auto end = steps_.begin() + lane.end;
   const auto at = std::lower_bound(steps_.begin() + lane.begin, end, node.position,
                                    [](const Step& step, uint32_t position) { return step.task_id < position; });
-  return at != end && at->task_id == node.position ? &*at : nullptr;
+  if (at != end && at->task_id == node.position) return &*at;
+  // One of the rows of the step before?
+  if (at == steps_.begin() + lane.begin) return nullptr;
+  Step& before = *std::prev(at);
+  const bool is_rows = before.kind == Step::kRows || before.kind == Step::kBlocks;
+  return is_rows && rows_[before.rows.first + before.rows.count - 1].task_id >= node.position ? &before : nullptr;
 }
 
 bool Plan::Patch(std::span<const ir::NodeId> changed) {
@@ -226,6 +232,8 @@ bool Plan::Patch(std::span<const ir::NodeId> changed) {
     }
     // A record or wait has become a task: others need not be published or waited for any more.
     if (step->kind == Step::kWait || step->kind == Step::kPublish) return false;
+    // A task that runs together with its neighbours.
+    if (step->kind == Step::kRows || step->kind == Step::kBlocks) return false;
     if (node.disabled) {
       step->kind = Step::kSkip;
       continue;

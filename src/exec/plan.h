@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "exec/blocks.h"
 #include "exec/schedule.h"
 #include "ir/graph.h"
 
@@ -26,6 +27,8 @@ struct Step {
   enum Kind : uint8_t {
     kRun,      ///< call run(context, data): the task's payload
     kCall,     ///< call a kernel with data: its arguments
+    kRows,     ///< element-wise tasks, one after another
+    kBlocks,   ///< element-wise tasks, block by block
     kWait,     ///< until lane target.lane has published target.position
     kPublish,  ///< target.position of this lane is reached
     kSkip,     ///< nothing: a task that was disabled after the plan was made
@@ -39,17 +42,26 @@ struct Step {
     uint32_t lane;
     uint32_t position;
   };
+  struct Span {
+    uint32_t first;
+    uint32_t count;
+  };
   union {
     ir::RunResult (*run)(device::RunContext&, void* payload);
     RepriseKernelFn call;
+    int64_t block;  ///< kBlocks: most elements of one
   };
-  void* data;
+  union {
+    void* data;
+    bool is_parallel;  ///< kBlocks: worth more than one thread
+  };
   union {
     const ir::TaskType* type;  ///< kRun
     const char* name;          ///< kCall: of the kernel
     Target target;
+    Span rows;  ///< kRows, kBlocks: of Plan::rows
   };
-  uint32_t task_id;  ///< position in the graph's lane, as dumps show it
+  uint32_t task_id;  ///< position in the graph's lane, as dumps show it; of rows the first
   uint32_t args_bytes : 17;
   uint32_t lane : 11;  ///< captured lane of the task; meaningless in graphs with more lanes, see Plan::node
   uint32_t kind : 4;
@@ -142,11 +154,15 @@ class Plan {
   const std::vector<JumpTarget>& jump_table(uint32_t index) const { return jump_tables_[index]; }
 
   const std::vector<Step>& steps() const { return steps_; }
-  /// The node that a step of the lane was made of; of a wait or a publication in a scheduled plan: the task that waits,
-  /// or that it follows.
+  const std::vector<Row>& rows() const { return rows_; }
+  /// The node that a step of the lane was made of; of rows the first; of a wait or a publication in a scheduled plan: the
+  /// task that waits, or that it follows.
   const ir::Node& node(uint32_t lane, const Step& step) const {
-    const ir::Graph& graph = is_program() ? *program_[lane - 1].graph : *graph_;
-    return graph.node(graph.lanes()[CapturedLane(lane, step)].nodes[step.task_id]);
+    return GraphOf(lane).node(GraphOf(lane).lanes()[CapturedLane(lane, step)].nodes[step.task_id]);
+  }
+  /// The node that a row of a lane was made of; plans with rows are not scheduled.
+  const ir::Node& node(uint32_t lane, const Row& row) const {
+    return GraphOf(lane).node(GraphOf(lane).lanes()[is_program() ? 0 : lane].nodes[row.task_id]);
   }
   /// Where the graph that was compiled has that node; not for programs.
   ir::NodeId node_id(uint32_t lane, const Step& step) const {
@@ -156,10 +172,11 @@ class Plan {
   int32_t stream_id(uint32_t lane, const Step& step) const {
     return is_scheduled() ? stream_ids_[step.lane] : lanes_[lane].stream_id;
   }
-  size_t memory_bytes() const { return steps_.capacity() * sizeof(Step); }
+  size_t memory_bytes() const { return steps_.capacity() * sizeof(Step) + rows_.capacity() * sizeof(Row); }
   const std::vector<PlanLane>& lanes() const { return lanes_; }
 
  private:
+  const ir::Graph& GraphOf(uint32_t lane) const { return is_program() ? *program_[lane - 1].graph : *graph_; }
   uint32_t CapturedLane(uint32_t lane, const Step& step) const {
     return is_program() ? 0 : is_scheduled() ? step.lane : lane;
   }
@@ -168,6 +185,7 @@ class Plan {
 
   const ir::Graph* graph_ = nullptr;  // null for programs
   std::vector<Step> steps_;
+  std::vector<Row> rows_;
   std::vector<PlanLane> lanes_;
   std::vector<ProgramLane> program_;
   std::vector<std::vector<JumpTarget>> jump_tables_;

@@ -312,6 +312,37 @@ bool Replay::SpinUntil(Reached reached, RunContext& context) noexcept {
   return is_reached;
 }
 
+// Element-wise tasks: they neither park nor fail, so calling them is all there is to do.
+template <bool kTraced>
+void Replay::RunRows(uint32_t lane, const Step& step, RunContext& context) {
+  const Row* row = plan_->rows().data() + step.rows.first;
+  const Row* const end = row + step.rows.count;
+  const auto run_blocks = [&](uint32_t count) {
+    RunBlocks(context.scheduler(), row, count, step.block, step.is_parallel);
+  };
+  if constexpr (!kTraced) {
+    if (step.kind == Step::kBlocks) {
+      if (!failed_.load(std::memory_order_relaxed)) run_blocks(step.rows.count);
+      return;
+    }
+    for (; row != end && !failed_.load(std::memory_order_relaxed); ++row) {
+      row->call.function(row->call.args, 0, row->call.count);
+    }
+    return;
+  }
+  for (; row != end && !failed_.load(std::memory_order_relaxed); ++row) {
+    const uint64_t begin = device::Timeline::Now();
+    if (step.kind == Step::kBlocks) {
+      run_blocks(1);
+    } else {
+      row->call.function(row->call.args, 0, row->call.count);
+    }
+    context.task_id = row->task_id;
+    const ir::Node& node = plan_->node(lane, *row);
+    device::Timeline::Get().Task(context, *node.type, node.payload, begin, label_, false);
+  }
+}
+
 template <Replay::Mode kMode>
 RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
   constexpr bool kTraced = kMode == Mode::kTraced;
@@ -390,6 +421,8 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
         cursor = static_cast<uint32_t>(at - steps) - 1;
         break;
       }
+      case Step::kRows:
+      case Step::kBlocks: RunRows<kTraced>(lane, step, context); break;
       case Step::kWait: {
         LaneState& source = lanes_[step.target.lane];
         const auto reached = [&] {

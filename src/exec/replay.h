@@ -101,6 +101,8 @@ class Replay {
   }
   template <Mode kMode>
   ir::RunResult RunSteps(uint32_t lane, device::RunContext& context);
+  template <bool kTraced>
+  void RunRows(uint32_t lane, const Step& step, device::RunContext& context);
   void StartLane(uint32_t lane, uint32_t cursor) noexcept;
   bool EndLane(uint32_t lane) noexcept;
   void StopAll() noexcept;

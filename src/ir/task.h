@@ -121,6 +121,34 @@ class Anchor {
   std::atomic<uint32_t> references_{1};
 };
 
+/// One call of an element-wise computation: function(args, begin, end) computes the elements [begin, end).
+struct RowCall {
+  void (*function)(const void* args, int64_t begin, int64_t end);
+  int64_t count;     ///< of elements in all; at least 1
+  uint64_t args[5];  ///< copied with the call; what they point to lives as long as the payload
+};
+
+/// Ranges of an element-wise computation begin at multiples of this many elements and have no fewer, but for one that
+/// is all there is: so each element goes through the same code (vector body or tail) however the work is split.
+inline constexpr int64_t kRowUnit = 256;
+
+/// What an element-wise task declares: element i of what it writes depends on elements i of what it reads and on
+/// nothing else; any split by the rule of kRowUnit gives the same bits, in any order, also at the same time; it cannot
+/// fail.
+struct Elementwise {
+  struct Operand {
+    const void* base;  ///< of `count` elements that lie back to back
+    uint32_t item_bytes;
+    bool is_write;
+    bool is_single;  ///< one element, read for all
+  };
+  static constexpr uint32_t kMostOperands = 3;
+  RowCall call;
+  int64_t grain;  ///< fewest elements that are worth a thread
+  uint32_t operand_count;
+  Operand operands[kMostOperands];  ///< everything that the task touches; an operand may be another one, not overlap it
+};
+
 /// Static description of a sort of task.
 struct TaskType {
   TaskKind kind;
@@ -140,6 +168,9 @@ struct TaskType {
   bool never_waits = false;
   /// What the task needs while a graph holds it; null when nothing.
   Anchor* (*anchor)(const void* payload) = nullptr;
+  /// Fills `rows` when the task is element-wise; null when it never is. Calling is then as good as `run`. Declared,
+  /// never guessed.
+  bool (*elementwise)(const void* payload, Elementwise& rows) = nullptr;
 };
 
 /// A task on its way to a stream: borrowed bytes. Whoever takes it owns the payload from then on, also on failure.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/elementwise.h"
 
+#include <cstring>
+
 #include "kernels/arithmetic.h"
 #include "kernels/simd/rows.h"
 
@@ -77,6 +79,23 @@ void UnaryRow(UnaryOp op, const T* a, T* out, int64_t n) {
         break;
     }
   }
+}
+
+// --- The same as functions to be looked up -------------------------------------------
+
+template <class T, BinaryOp kOp>
+void BinaryRowCall(const void* args, int64_t begin, int64_t end) {
+  const auto& row = *static_cast<const RowArgs*>(args);
+  MathType<T> alpha;
+  std::memcpy(&alpha, row.alpha, sizeof alpha);
+  BinaryRow(kOp, static_cast<const T*>(row.a) + begin, static_cast<const T*>(row.b) + begin,
+            static_cast<T*>(row.out) + begin, end - begin, alpha);
+}
+
+template <class T, UnaryOp kOp>
+void UnaryRowCall(const void* args, int64_t begin, int64_t end) {
+  const auto& row = *static_cast<const RowArgs*>(args);
+  UnaryRow(kOp, static_cast<const T*>(row.a) + begin, static_cast<T*>(row.out) + begin, end - begin);
 }
 
 // --- Rows of any layout and type ------------------------------------------------
@@ -200,6 +219,42 @@ void Unary(UnaryOp op, const TensorRef& a, DType compute, const TensorRef& out, 
     RunRows<1>(loop, range, out, inputs, compute, [&](const char* const* blocks, char* result, int64_t n) {
       UnaryRow(op, reinterpret_cast<const T*>(blocks[0]), reinterpret_cast<T*>(result), n);
     });
+  });
+}
+
+RowFn FindBinaryRow(BinaryOp op, DType dtype, bool is_scaled, bool b_is_single) {
+  return DispatchAll(dtype, [&](auto tag) -> RowFn {
+    using T = typename decltype(tag)::Type;
+    if constexpr (kHasVectorRow<T>) {
+      return simd::FindBinaryRow(op, dtype, is_scaled, b_is_single);
+    } else {
+      if (b_is_single) return nullptr;
+      switch (op) {
+        case BinaryOp::kAdd: return BinaryRowCall<T, BinaryOp::kAdd>;
+        case BinaryOp::kSub: return BinaryRowCall<T, BinaryOp::kSub>;
+        case BinaryOp::kMul: return BinaryRowCall<T, BinaryOp::kMul>;
+        case BinaryOp::kDiv: return BinaryRowCall<T, BinaryOp::kDiv>;
+      }
+      return nullptr;
+    }
+  });
+}
+
+RowFn FindUnaryRow(UnaryOp op, DType dtype) {
+  return DispatchAll(dtype, [&](auto tag) -> RowFn {
+    using T = typename decltype(tag)::Type;
+    if constexpr (kHasVectorRow<T>) {
+      return simd::FindUnaryRow(op, dtype);
+    } else {
+      switch (op) {
+        case UnaryOp::kCopy: return UnaryRowCall<T, UnaryOp::kCopy>;
+        case UnaryOp::kRelu: return UnaryRowCall<T, UnaryOp::kRelu>;
+        case UnaryOp::kExp: return UnaryRowCall<T, UnaryOp::kExp>;
+        case UnaryOp::kNeg: return UnaryRowCall<T, UnaryOp::kNeg>;
+        case UnaryOp::kAbs: return UnaryRowCall<T, UnaryOp::kAbs>;
+      }
+      return nullptr;
+    }
   });
 }
 

@@ -53,4 +53,25 @@ void Binary(BinaryOp op, const TensorRef& a, const TensorRef& b, const Scalar& a
 /// out = op(a). \pre a broadcasts to out's shape; Supports(op, compute).
 void Unary(UnaryOp op, const TensorRef& a, DType compute, const TensorRef& out, Range range);
 
+// --- Calls that are looked up once and made often ---------------------------------
+
+/// Operands of a row function, all of one type and contiguous.
+struct RowArgs {
+  void* out = nullptr;
+  const void* a = nullptr;
+  const void* b = nullptr;                  // of binary ops
+  alignas(8) unsigned char alpha[16] = {};  // a MathType<T>, of kAdd and kSub
+};
+
+/// Computes elements [begin, end) as Binary and Unary do; `args` points to RowArgs. The same element gives the same
+/// bits wherever the range begins, if only at a multiple of 2 vectors (32 elements).
+using RowFn = void (*)(const void* args, int64_t begin, int64_t end);
+
+/// The function for operands of type `dtype`, which is also the type of the computation.
+/// \param is_scaled    alpha is not 1
+/// \param b_is_single  b is one element, used for all; null is returned for types without a function of that sort
+RowFn FindBinaryRow(BinaryOp op, DType dtype, bool is_scaled, bool b_is_single);
+/// \pre Supports(op, dtype).
+RowFn FindUnaryRow(UnaryOp op, DType dtype);
+
 }  // namespace reprise::kernels

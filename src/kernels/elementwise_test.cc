@@ -303,5 +303,93 @@ TEST(ElementwiseTest, IntegerCornersAreDefined) {
   }
 }
 
+// --- Functions that are looked up -----------------------------------------------------------
+
+// Bits of all sorts, NaN and infinity among them.
+void FillBits(Rng& rng, std::vector<char>& bytes) {
+  for (char& byte : bytes) byte = static_cast<char>(Pick(rng, 0, 255));
+}
+
+// In one piece they do what Binary does; cut at multiples of 32 elements they give the same bits, in place or not.
+TEST(ElementwiseTest, BinaryRowsAreTheSameHoweverTheyAreCut) {
+  Rng rng(21);
+  int single = 0;
+  for (int round = 0; round < 1200; ++round) {
+    const DType dtype = kAllDTypes[static_cast<size_t>(round) % kAllDTypes.size()];
+    const auto op = static_cast<BinaryOp>(Pick(rng, 0, 3));
+    const int64_t n = Pick(rng, 1, round % 3 == 0 ? 9 : 600);
+    const bool is_scaled = Pick(rng, 0, 1) != 0;
+    const bool b_is_single = Pick(rng, 0, 2) == 0;
+    const bool in_place = Pick(rng, 0, 1) != 0;
+    const RowFn function = FindBinaryRow(op, dtype, is_scaled, b_is_single);
+    if (function == nullptr) {
+      EXPECT_TRUE(b_is_single) << Name(dtype);
+      continue;
+    }
+    single += b_is_single ? 1 : 0;
+    const auto bytes = static_cast<size_t>(n * ItemSize(dtype));
+    std::vector<char> a(bytes), b(bytes), whole(bytes), cut(bytes), plain(bytes);
+    FillBits(rng, a);
+    FillBits(rng, b);
+    const Scalar alpha = is_scaled ? Scalar::Of(int64_t{3}) : Scalar::Of(int64_t{1});
+    const auto args_for = [&](std::vector<char>& out) {
+      if (in_place) out = a;
+      RowArgs args{out.data(), in_place ? out.data() : a.data(), b.data(), {}};
+      DispatchAll(dtype, [&](auto tag) {
+        const auto value = alpha.As<MathType<typename decltype(tag)::Type>>();
+        std::memcpy(args.alpha, &value, sizeof value);
+      });
+      return args;
+    };
+    const RowArgs once = args_for(whole);
+    function(&once, 0, n);
+    const RowArgs pieces = args_for(cut);
+    for (int64_t at = 0; at < n;) {
+      const int64_t end = std::min(n, at + 32 * Pick(rng, 1, 4));
+      function(&pieces, at, end);
+      at = end;
+    }
+    ASSERT_TRUE(whole == cut) << Name(dtype) << " op " << static_cast<int>(op) << " n " << n;
+    if (in_place) plain = a;
+    const TensorRef out_ref = MakeContiguous(plain.data(), dtype, {n});
+    const TensorRef a_ref = MakeContiguous(in_place ? plain.data() : a.data(), dtype, {n});
+    const TensorRef b_ref = MakeContiguous(b.data(), dtype, {b_is_single ? 1 : n});
+    Binary(op, a_ref, b_ref, alpha, dtype, out_ref, {0, n});
+    for (int64_t i = 0; i < n; ++i) {  // which NaN comes out of two is not said
+      const Num x = Read(dtype, whole.data() + i * ItemSize(dtype));
+      const Num y = Read(dtype, plain.data() + i * ItemSize(dtype));
+      ASSERT_TRUE(Same(x, y)) << Name(dtype) << " op " << static_cast<int>(op) << " element " << i;
+    }
+  }
+  EXPECT_GT(single, 50);
+}
+
+TEST(ElementwiseTest, UnaryRowsAreTheSameHoweverTheyAreCut) {
+  Rng rng(22);
+  for (int round = 0; round < 1200; ++round) {
+    const DType dtype = kAllDTypes[static_cast<size_t>(round) % kAllDTypes.size()];
+    const auto op = static_cast<UnaryOp>(Pick(rng, 0, 4));
+    if (!Supports(op, dtype)) continue;
+    const int64_t n = Pick(rng, 1, round % 3 == 0 ? 9 : 600);
+    const RowFn function = FindUnaryRow(op, dtype);
+    ASSERT_NE(function, nullptr);
+    const auto bytes = static_cast<size_t>(n * ItemSize(dtype));
+    std::vector<char> a(bytes), whole(bytes), plain(bytes);
+    FillBits(rng, a);
+    std::vector<char> cut = a;  // in place
+    const RowArgs once{whole.data(), a.data(), nullptr, {}};
+    function(&once, 0, n);
+    const RowArgs pieces{cut.data(), cut.data(), nullptr, {}};
+    for (int64_t at = 0; at < n;) {
+      const int64_t end = std::min(n, at + 32 * Pick(rng, 1, 4));
+      function(&pieces, at, end);
+      at = end;
+    }
+    ASSERT_TRUE(whole == cut) << Name(dtype) << " op " << static_cast<int>(op) << " n " << n;
+    Unary(op, MakeContiguous(a.data(), dtype, {n}), dtype, MakeContiguous(plain.data(), dtype, {n}), {0, n});
+    ASSERT_TRUE(whole == plain) << Name(dtype) << " op " << static_cast<int>(op) << " n " << n;
+  }
+}
+
 }  // namespace
 }  // namespace reprise::kernels

@@ -98,6 +98,7 @@ void Executor::MoveSlot(size_t index, uintptr_t base) {
       if (is_slot(launch->uses[i]))
         data = reinterpret_cast<void*>(base + (reinterpret_cast<uintptr_t>(data) - slot.base));
     }
+    launch->Bind();
   }
   slot.base = base;
 }

@@ -49,8 +49,13 @@ void DescribeTask(const void* payload, ir::TaskInfo& info) {
   info.args_bytes = static_cast<uint32_t>(info.args.size() * sizeof(uint64_t));
 }
 
-constexpr ir::TaskType kVectorType = {ir::TaskKind::kKernel, "KERNEL_AIVEC", RunTask, DestroyTask, nullptr,
-                                      DescribeTask,          nullptr,        nullptr, true};
+bool RowsOfTask(const void* payload, ir::Elementwise& rows) {
+  return static_cast<const LaunchTask*>(payload)->launch->Rows(rows);
+}
+
+constexpr ir::TaskType kVectorType = {
+    ir::TaskKind::kKernel, "KERNEL_AIVEC", RunTask, DestroyTask, nullptr, DescribeTask, nullptr, nullptr, true, nullptr,
+    RowsOfTask};
 constexpr ir::TaskType kCubeType = {ir::TaskKind::kKernel, "KERNEL_AICORE", RunTask, DestroyTask, nullptr,
                                     DescribeTask,          nullptr,         nullptr, true};
 
@@ -58,6 +63,18 @@ struct SplitRun {
   const Launch& launch;
   char* scratch;
 };
+
+// The row function of any element-wise launch.
+void RunKernel(const void* args, int64_t begin, int64_t end) {
+  const Launch& launch = **static_cast<const Launch* const*>(args);
+  launch.kernel(launch, {begin, end}, nullptr);
+}
+
+// Rows need operands that are walked alike: contiguous, or one element for all.
+bool HasRow(const kernels::TensorRef& ref) {
+  return ref.rank == 0 || (ref.rank == 1 && (ref.strides[0] == 1 || ref.strides[0] == 0));
+}
+bool IsSingle(const kernels::TensorRef& ref) { return ref.rank != 0 && ref.strides[0] == 0; }
 
 }  // namespace
 
@@ -72,7 +89,8 @@ Launch::Launch(const Launch& other)
       units(other.units),
       grain(other.grain),
       scratch_bytes(other.scratch_bytes),
-      scratch_offset(other.scratch_offset) {
+      scratch_offset(other.scratch_offset),
+      find_row(other.find_row) {
   Seal();
 }
 
@@ -81,9 +99,59 @@ void Launch::Seal() {
     if (uses[i].slot < 0) refs[i].data = scalars[static_cast<size_t>(-1 - uses[i].slot)].bytes;
   }
   parts_ = grain == 0 ? 1 : std::clamp<int64_t>(units / grain, 1, Parallelism());
+  Bind();
+}
+
+void Launch::Bind() {
+  row_ = {};
+  if (find_row == nullptr || units <= 0 || refs.size() > ir::Elementwise::kMostOperands ||
+      !std::all_of(refs.begin(), refs.end(), HasRow) || IsSingle(refs[0])) {
+    return;
+  }
+  // Executors that move their tensors do not look whether these overlap then.
+  const auto begin_of = [](const kernels::TensorRef& ref) { return reinterpret_cast<uintptr_t>(ref.data); };
+  const uintptr_t begin = begin_of(refs[0]);
+  const uintptr_t end = begin + ExtentBytes(refs[0]);
+  for (size_t i = 1; i < refs.size(); ++i) {
+    const uintptr_t other = begin_of(refs[i]);
+    const uintptr_t other_end =
+        other + (IsSingle(refs[i]) ? static_cast<uintptr_t>(kernels::ItemSize(refs[i].dtype)) : ExtentBytes(refs[i]));
+    const bool is_same = other == begin && other_end == end && !IsSingle(refs[i]);
+    if (!is_same && other < end && begin < other_end) return;
+  }
+  row_ = {RunKernel, units, {reinterpret_cast<uint64_t>(this)}};
+  ir::RowCall better = row_;
+  if (find_row(*this, better)) row_ = better;
+}
+
+bool Launch::Rows(ir::Elementwise& rows) const {
+  if (row_.function == nullptr) return false;
+  rows.call = row_;
+  rows.grain = grain;
+  rows.operand_count = 0;
+  for (size_t i = 0; i < refs.size(); ++i) {
+    if (uses[i].slot < 0) continue;  // the launch's own, never written
+    rows.operands[rows.operand_count++] = {refs[i].data, static_cast<uint32_t>(kernels::ItemSize(refs[i].dtype)),
+                                           uses[i].is_write, IsSingle(refs[i])};
+  }
+  return true;
 }
 
 void Launch::Run(device::RunContext& context, void* workspace) const {
+  if (row_.function != nullptr) {  // the same calls as a plan makes
+    if (parts_ == 1) {
+      row_.function(row_.args, 0, row_.count);
+      return;
+    }
+    // In grains, of which the last one has what is left over: no part may be short.
+    const auto body = [](void* arg, int64_t first, int64_t last) {
+      const auto& launch = *static_cast<const Launch*>(arg);
+      const ir::RowCall& row = launch.row_;
+      row.function(row.args, first * launch.grain, last == row.count / launch.grain ? row.count : last * launch.grain);
+    };
+    context.scheduler().ParallelFor(row_.count / grain, 1, body, const_cast<Launch*>(this));
+    return;
+  }
   const auto begin = reinterpret_cast<uintptr_t>(workspace);
   char* scratch = static_cast<char*>(workspace) + (-begin & (kScratchAlignment - 1)) + scratch_offset;
   if (scratch_bytes == 0) scratch = nullptr;

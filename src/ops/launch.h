@@ -38,6 +38,9 @@ class Launch {
   /// its own. The result does not depend on how the items are cut into ranges.
   using Kernel = void (*)(const Launch& launch, kernels::Range range, void* scratch);
 
+  /// A better function than `kernel` for a launch whose operands have rows (see Rows); false when there is none.
+  using FindRow = bool (*)(Launch& launch, ir::RowCall& call);
+
   Launch(const OpSchema& schema, Kernel function) : op(schema), kernel(function) {}
   /// An unshared copy.
   Launch(const Launch& other);
@@ -57,11 +60,21 @@ class Launch {
   uint64_t scratch_bytes = 0;   ///< for each concurrent call of the kernel
   uint64_t scratch_offset = 0;  ///< in the workspace
 
+  /// Set for kernels whose items are the elements of refs, each computed from the same elements; refs are coalesced.
+  FindRow find_row = nullptr;
+  kernels::Scalar single;  ///< for find_row: a scalar operand in the type of the computation
+
   /// Number of ranges that may run at the same time and the number of scratch blocks; at least 1.
   int64_t parts() const { return parts_; }
 
-  /// Lets scalar operands point to `scalars` and fixes the number of parts.
+  /// Lets scalar operands point to `scalars`, fixes the number of parts, binds.
   void Seal();
+  /// Takes over the addresses in `refs`; to be called after they were changed.
+  void Bind();
+
+  /// What the launch declares to plans: all operands are contiguous or single elements, and no two of them overlap
+  /// without being the same. False when it is not so; then `kernel` does it.
+  bool Rows(ir::Elementwise& rows) const;
 
   bool is_shared() const { return references_.load(std::memory_order_acquire) != 1; }
   void Retain() const { references_.fetch_add(1, std::memory_order_relaxed); }
@@ -75,6 +88,7 @@ class Launch {
  private:
   ~Launch() = default;
 
+  ir::RowCall row_{};  // function: null when the launch has no rows
   int64_t parts_ = 1;
   mutable std::atomic<uint32_t> references_{1};
 };

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+
 #include "kernels/copy.h"
 #include "ops/op_call.h"
 #include "ops/plans.h"
@@ -13,6 +15,44 @@ void RunCopy(const Launch& launch, kernels::Range range, void*) {
 
 void RunFill(const Launch& launch, kernels::Range range, void*) {
   kernels::Fill(launch.refs[0], launch.scalars[0], range);
+}
+
+// A row conversion with its operands, as the arguments of a row function.
+struct CastArgs {
+  char* dst;
+  const char* src;
+  kernels::CastFn cast;
+  int64_t dst_stride;
+  int64_t src_stride;
+};
+static_assert(sizeof(CastArgs) <= sizeof(ir::RowCall::args));
+
+void CastRow(const void* args, int64_t begin, int64_t end) {
+  const auto& row = *static_cast<const CastArgs*>(args);
+  row.cast(row.src + begin * row.src_stride, row.src_stride, row.dst + begin * row.dst_stride, row.dst_stride,
+           end - begin);
+}
+
+bool FindCopyRow(Launch& launch, ir::RowCall& call) {
+  const kernels::TensorRef& dst = launch.refs[0];
+  const kernels::TensorRef& src = launch.refs[1];
+  const bool is_single = src.rank != 0 && src.strides[0] == 0;
+  const CastArgs args{static_cast<char*>(dst.data), static_cast<const char*>(src.data),
+                      kernels::FindCast(src.dtype, dst.dtype), kernels::ItemSize(dst.dtype),
+                      is_single ? 0 : kernels::ItemSize(src.dtype)};
+  call.function = CastRow;
+  std::memcpy(call.args, &args, sizeof args);
+  return true;
+}
+
+bool FindFillRow(Launch& launch, ir::RowCall& call) {
+  const kernels::TensorRef& dst = launch.refs[0];
+  const kernels::Scalar& value = launch.scalars[0];
+  const CastArgs args{static_cast<char*>(dst.data), reinterpret_cast<const char*>(value.bytes),
+                      kernels::FindCast(value.dtype, dst.dtype), kernels::ItemSize(dst.dtype), 0};
+  call.function = CastRow;
+  std::memcpy(call.args, &args, sizeof args);
+  return true;
 }
 
 void RunConcat(const Launch& launch, kernels::Range range, void*) {
@@ -48,6 +88,7 @@ Status PlanCopy(OpCall& call) {
   Coalesce(launch.refs);
   launch.units = call.outputs[0].tensor->count;
   launch.grain = kGrainElements;
+  launch.find_row = FindCopyRow;
   return {};
 }
 
@@ -60,6 +101,7 @@ Status PlanFill(OpCall& call) {
   Coalesce(launch.refs);
   launch.units = call.outputs[0].tensor->count;
   launch.grain = kGrainElements;
+  launch.find_row = FindFillRow;
   return {};
 }
 
@@ -70,6 +112,7 @@ Status PlanConstant(OpCall& call) {
   Coalesce(launch.refs);
   launch.units = call.outputs[0].tensor->count;
   launch.grain = kGrainElements;
+  launch.find_row = FindFillRow;
   return {};
 }
 
@@ -108,6 +151,7 @@ Status PlanPermute(OpCall& call) {
   Coalesce(launch.refs);
   launch.units = call.outputs[0].tensor->count;
   launch.grain = kGrainElements;
+  launch.find_row = FindCopyRow;
   return {};
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/simd/rows.h"
 
+#include <cstring>
+
 #include "kernels/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -191,18 +193,35 @@ struct ExpShiftedFn {
 // 512-bit vectors are the widest in use; emulated and narrower ones fit too.
 constexpr size_t kMaxLanes = 16;
 
-// out[i] = fn(a[i]), the last partial vector through a zero-padded copy.
+// The last partial vector of a row, through zero-padded copies. Apart from the loops, which then need no stack: short
+// rows are mostly whole vectors.
+template <class Fn, class In, class Out>
+HWY_NOINLINE HWY_ATTR void MapTail(const In* a, Out* out, size_t n, const Fn& fn) {
+  In in_tail[kMaxLanes] = {};
+  Out out_tail[kMaxLanes];
+  for (size_t j = 0; j < n; ++j) in_tail[j] = a[j];
+  StoreFloat(fn(LoadFloat(in_tail)), out_tail);
+  for (size_t j = 0; j < n; ++j) out[j] = out_tail[j];
+}
+
+template <class Fn, class T>
+HWY_NOINLINE HWY_ATTR void Map2Tail(const T* a, const T* b, T* out, size_t n, const Fn& fn) {
+  T a_tail[kMaxLanes] = {};
+  T b_tail[kMaxLanes] = {};
+  T out_tail[kMaxLanes];
+  for (size_t j = 0; j < n; ++j) a_tail[j] = a[j];
+  for (size_t j = 0; j < n; ++j) b_tail[j] = b[j];
+  StoreFloat(fn(LoadFloat(a_tail), LoadFloat(b_tail)), out_tail);
+  for (size_t j = 0; j < n; ++j) out[j] = out_tail[j];
+}
+
+// out[i] = fn(a[i]).
 template <class Fn, class In, class Out>
 HWY_INLINE HWY_ATTR void Map(const In* a, Out* out, size_t n, Fn fn) {
   const size_t lanes = hn::Lanes(FloatTag());
   size_t i = 0;
   for (; i + lanes <= n; i += lanes) StoreFloat(fn(LoadFloat(a + i)), out + i);
-  if (i == n) return;
-  In in_tail[kMaxLanes] = {};
-  Out out_tail[kMaxLanes];
-  for (size_t j = i; j < n; ++j) in_tail[j - i] = a[j];
-  StoreFloat(fn(LoadFloat(in_tail)), out_tail);
-  for (size_t j = i; j < n; ++j) out[j] = out_tail[j - i];
+  if (i != n) MapTail(a + i, out + i, n - i, fn);
 }
 
 template <class Fn, class T>
@@ -219,14 +238,7 @@ HWY_INLINE HWY_ATTR void Map2(const T* a, const T* b, T* out, size_t n, Fn fn) {
     StoreFloat(fn(LoadFloat(a + i), LoadFloat(b + i)), out + i);
     i += lanes;
   }
-  if (i == n) return;
-  T a_tail[kMaxLanes] = {};
-  T b_tail[kMaxLanes] = {};
-  T out_tail[kMaxLanes];
-  for (size_t j = i; j < n; ++j) a_tail[j - i] = a[j];
-  for (size_t j = i; j < n; ++j) b_tail[j - i] = b[j];
-  StoreFloat(fn(LoadFloat(a_tail), LoadFloat(b_tail)), out_tail);
-  for (size_t j = i; j < n; ++j) out[j] = out_tail[j - i];
+  if (i != n) Map2Tail(a + i, b + i, out + i, n - i, fn);
 }
 
 template <class T>
@@ -273,6 +285,102 @@ HWY_ATTR void UnaryRowTarget(UnaryOp op, DType dtype, const void* a, void* out, 
   }
 }
 
+// --- Rows as functions to be looked up: one for each op and type, so that a call is a call and the loop -------------
+
+template <class T>
+HWY_INLINE HWY_ATTR FloatVec LoadSingle(const T* from) {
+  if constexpr (std::is_same_v<T, float>) {
+    return hn::Set(FloatTag(), *from);
+  } else {
+    T copies[kMaxLanes];
+    for (T& copy : copies) copy = *from;
+    return LoadFloat(copies);
+  }
+}
+
+// A function of two operands of which the second is the same for all elements.
+template <class Fn>
+struct WithSingle {
+  Fn fn;
+  FloatVec b;
+  HWY_INLINE HWY_ATTR FloatVec operator()(FloatVec a) const { return fn(a, b); }
+};
+
+template <class T, bool kSingle, class Fn>
+HWY_INLINE HWY_ATTR void CallMap2(const RowArgs& row, int64_t begin, int64_t end, Fn fn) {
+  const T* a = static_cast<const T*>(row.a) + begin;
+  const T* b = static_cast<const T*>(row.b);
+  T* out = static_cast<T*>(row.out) + begin;
+  const auto n = static_cast<size_t>(end - begin);
+  if constexpr (kSingle) {
+    Map(a, out, n, WithSingle<Fn>{fn, LoadSingle(b)});
+  } else {
+    Map2(a, b + begin, out, n, fn);
+  }
+}
+
+template <class T, class Fn, bool kSingle>
+HWY_ATTR void BinaryCall(const void* args, int64_t begin, int64_t end) {
+  CallMap2<T, kSingle>(*static_cast<const RowArgs*>(args), begin, end, Fn());
+}
+
+template <class T, class Fn, bool kSingle>
+HWY_ATTR void ScaledCall(const void* args, int64_t begin, int64_t end) {
+  const auto& row = *static_cast<const RowArgs*>(args);
+  Fn fn;
+  std::memcpy(&fn.alpha, row.alpha, sizeof fn.alpha);
+  CallMap2<T, kSingle>(row, begin, end, fn);
+}
+
+template <class T, class Fn>
+HWY_ATTR void UnaryCall(const void* args, int64_t begin, int64_t end) {
+  const auto& row = *static_cast<const RowArgs*>(args);
+  Map(static_cast<const T*>(row.a) + begin, static_cast<T*>(row.out) + begin, static_cast<size_t>(end - begin), Fn());
+}
+
+template <class T, bool kSingle>
+RowFn TypedBinaryCall(BinaryOp op, bool is_scaled) {
+  switch (op) {
+    case BinaryOp::kAdd: return is_scaled ? ScaledCall<T, AddScaledFn, kSingle> : BinaryCall<T, AddFn, kSingle>;
+    case BinaryOp::kSub: return is_scaled ? ScaledCall<T, SubScaledFn, kSingle> : BinaryCall<T, SubFn, kSingle>;
+    case BinaryOp::kMul: return BinaryCall<T, MulFn, kSingle>;
+    case BinaryOp::kDiv: return BinaryCall<T, DivFn, kSingle>;
+  }
+  return nullptr;
+}
+
+template <class T>
+RowFn TypedUnaryCall(UnaryOp op) {
+  switch (op) {
+    case UnaryOp::kCopy: return UnaryCall<T, CopyFn>;
+    case UnaryOp::kRelu: return UnaryCall<T, ReluFn>;
+    case UnaryOp::kExp: return UnaryCall<T, ExpFn>;
+    case UnaryOp::kNeg: return UnaryCall<T, NegFn>;
+    case UnaryOp::kAbs: return UnaryCall<T, AbsFn>;
+  }
+  return nullptr;
+}
+
+RowFn FindBinaryRowTarget(BinaryOp op, DType dtype, bool is_scaled, bool b_is_single) {
+  switch (dtype) {
+    case DType::kFloat:
+      return b_is_single ? TypedBinaryCall<float, true>(op, is_scaled) : TypedBinaryCall<float, false>(op, is_scaled);
+    case DType::kFloat16:
+      return b_is_single ? TypedBinaryCall<Half, true>(op, is_scaled) : TypedBinaryCall<Half, false>(op, is_scaled);
+    default:
+      return b_is_single ? TypedBinaryCall<BFloat16, true>(op, is_scaled)
+                         : TypedBinaryCall<BFloat16, false>(op, is_scaled);
+  }
+}
+
+RowFn FindUnaryRowTarget(UnaryOp op, DType dtype) {
+  switch (dtype) {
+    case DType::kFloat: return TypedUnaryCall<float>(op);
+    case DType::kFloat16: return TypedUnaryCall<Half>(op);
+    default: return TypedUnaryCall<BFloat16>(op);
+  }
+}
+
 HWY_ATTR void ConvertRowTarget(DType from, DType to, const void* src, void* dst, size_t n) {
   if (from == DType::kFloat16) {
     Map(static_cast<const Half*>(src), static_cast<float*>(dst), n, CopyFn());
@@ -296,6 +404,8 @@ namespace reprise::kernels::simd {
 
 HWY_EXPORT(BinaryRowTarget);
 HWY_EXPORT(UnaryRowTarget);
+HWY_EXPORT(FindBinaryRowTarget);
+HWY_EXPORT(FindUnaryRowTarget);
 HWY_EXPORT(ConvertRowTarget);
 HWY_EXPORT(ExpShiftedRowTarget);
 
@@ -306,6 +416,12 @@ void BinaryRow(BinaryOp op, DType dtype, const void* a, const void* b, void* out
 void UnaryRow(UnaryOp op, DType dtype, const void* a, void* out, int64_t n) {
   HWY_DYNAMIC_DISPATCH(UnaryRowTarget)(op, dtype, a, out, static_cast<size_t>(n));
 }
+
+RowFn FindBinaryRow(BinaryOp op, DType dtype, bool is_scaled, bool b_is_single) {
+  return HWY_DYNAMIC_DISPATCH(FindBinaryRowTarget)(op, dtype, is_scaled, b_is_single);
+}
+
+RowFn FindUnaryRow(UnaryOp op, DType dtype) { return HWY_DYNAMIC_DISPATCH(FindUnaryRowTarget)(op, dtype); }
 
 void ConvertRow(DType from, DType to, const void* src, void* dst, int64_t n) {
   HWY_DYNAMIC_DISPATCH(ConvertRowTarget)(from, to, src, dst, static_cast<size_t>(n));

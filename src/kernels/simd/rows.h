@@ -21,6 +21,10 @@ void BinaryRow(BinaryOp op, DType dtype, const void* a, const void* b, void* out
 /// out[i] = op(a[i]). \pre dtype as above.
 void UnaryRow(UnaryOp op, DType dtype, const void* a, void* out, int64_t n);
 
+/// FindBinaryRow and FindUnaryRow of elementwise.h for the types above.
+RowFn FindBinaryRow(BinaryOp op, DType dtype, bool is_scaled, bool b_is_single);
+RowFn FindUnaryRow(UnaryOp op, DType dtype);
+
 /// Conversion between float32 and a 16-bit float, either way.
 void ConvertRow(DType from, DType to, const void* src, void* dst, int64_t n);
 

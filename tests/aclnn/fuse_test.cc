@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Random programs of element-wise operators over memory that they share: what a replay computes, element-wise
+// neighbours together and block by block, is bit for bit what the operators compute one by one on a stream.
+#include <cstring>
+#include <memory>
+#include <set>
+
+#include "../unit/scale.h"
+#include "aclnnop/aclnn_add.h"
+#include "aclnnop/aclnn_cast.h"
+#include "aclnnop/aclnn_copy.h"
+#include "aclnnop/aclnn_div.h"
+#include "aclnnop/aclnn_exp.h"
+#include "aclnnop/aclnn_fill_scalar.h"
+#include "aclnnop/aclnn_mul.h"
+#include "aclnnop/aclnn_relu.h"
+#include "aclnnop/aclnn_sub.h"
+#include "aclnnop/aclnn_zero.h"
+#include "harness.h"
+
+namespace aclnn_test {
+namespace {
+
+using reprise::testing::Loops;
+
+constexpr int64_t kSlots = 5;
+constexpr int64_t kSlotBytes = 160 * 1024;
+constexpr int64_t kCounts[] = {1, 7, 8, 9, 31, 33, 255, 256, 257, 511, 513, 1000, 1024, 3071, 3072, 3073, 6200, 9999};
+
+// One operator with its planned operands; made once, run as often as asked.
+struct Call {
+  aclOpExecutor* executor;
+  PhaseTwo two;
+};
+
+class FuseTest : public AclnnTest {
+ protected:
+  FuseTest() : memory_(kSlots * kSlotBytes) {}
+
+  // A view of `count` elements, mostly at the beginning of a slot, so that programs meet the same ranges often.
+  aclTensor* View(int64_t count, aclDataType type) {
+    const auto bytes = static_cast<int64_t>(TypeOf(type).bytes);
+    int64_t offset = static_cast<int64_t>(random() % kSlots) * kSlotBytes;
+    const bool is_strided = random() % 12 == 0 && 2 * count * bytes < kSlotBytes / 2;
+    if (random() % 8 == 0) offset += static_cast<int64_t>(random() % 100) * bytes;
+    const int64_t stride = is_strided ? 2 : 1;
+    char* at = memory_.data() + std::min(offset, kSlots * kSlotBytes - stride * count * bytes);
+    aclTensor* tensor = aclCreateTensor(&count, 1, type, &stride, 0, ACL_FORMAT_ND, &count, 1, at);
+    EXPECT_NE(tensor, nullptr);
+    tensors_.push_back(tensor);
+    return tensor;
+  }
+
+  const aclScalar* Scalar() {
+    static constexpr double kValues[] = {1, 1, 2, -0.3, 0};
+    const double value = kValues[random() % std::size(kValues)];
+    const auto small = static_cast<int32_t>(value);
+    scalars_.push_back(random() % 2 == 0 ? aclCreateScalar(const_cast<double*>(&value), ACL_DOUBLE)
+                                         : aclCreateScalar(const_cast<int32_t*>(&small), ACL_INT32));
+    return scalars_.back();
+  }
+
+  // Plans one random operator; false when it is refused (types that do not meet, operands that overlap in part).
+  bool Plan(int64_t count, aclDataType type) {
+    const auto other = [&] { return random() % 8 == 0 ? AllTypes()[random() % AllTypes().size()].id : type; };
+    const int64_t in_count = random() % 8 == 0 ? 1 : count;
+    aclTensor* out = View(count, other());
+    aclTensor* a = random() % 3 == 0 ? out : View(count, other());
+    aclTensor* b = View(in_count, other());
+    const aclScalar* alpha = Scalar();
+    uint64_t workspace = 0;
+    Call call{};
+#define PLAN(op, ...)                                                                   \
+  call.two = op;                                                                        \
+  if (op##GetWorkspaceSize(__VA_ARGS__, &workspace, &call.executor) != 0) return false; \
+  break
+    switch (random() % 16) {
+      case 0:
+      case 1: PLAN(aclnnAdd, a, b, alpha, out);
+      case 2: PLAN(aclnnInplaceAdd, out, b, alpha);
+      case 3: PLAN(aclnnAdds, a, alpha, alpha, out);
+      case 4: PLAN(aclnnSub, a, b, alpha, out);
+      case 5: PLAN(aclnnInplaceSubs, out, alpha, alpha);
+      case 6: PLAN(aclnnMul, a, b, out);
+      case 7: PLAN(aclnnMuls, a, alpha, out);
+      case 8: PLAN(aclnnInplaceMul, out, b);
+      case 9: PLAN(aclnnDiv, a, b, out);
+      case 10: PLAN(aclnnRelu, a, out);
+      case 11: PLAN(aclnnInplaceRelu, out);
+      case 12: PLAN(aclnnExp, a, out);
+      case 13: PLAN(aclnnInplaceCopy, out, b);
+      case 14: PLAN(aclnnInplaceFillScalar, out, alpha);
+      default: PLAN(aclnnInplaceZero, out);
+    }
+#undef PLAN
+    EXPECT_EQ(workspace, 0u);
+    EXPECT_EQ(aclSetAclOpExecutorRepeatable(call.executor), 0);
+    calls_.push_back(call);
+    return true;
+  }
+
+  void Submit() {
+    for (const Call& call : calls_) ASSERT_EQ(call.two(nullptr, 0, call.executor, stream), 0) << RecentMessage();
+  }
+
+  void Clear() {
+    for (const Call& call : calls_) EXPECT_EQ(aclDestroyAclOpExecutor(call.executor), 0);
+    for (const aclTensor* tensor : tensors_) EXPECT_EQ(aclDestroyTensor(tensor), 0);
+    for (const aclScalar* scalar : scalars_) EXPECT_EQ(aclDestroyScalar(scalar), 0);
+    calls_.clear();
+    tensors_.clear();
+    scalars_.clear();
+  }
+
+  std::vector<char> Bytes() const { return {memory_.data(), memory_.data() + memory_.bytes()}; }
+  // Any bits, or small whole numbers of the type, which stay numbers for longer.
+  std::vector<char> Start(aclDataType type, bool any) {
+    std::vector<char> bytes(memory_.bytes());
+    if (any) {
+      for (char& byte : bytes) byte = static_cast<char>(random());
+      return bytes;
+    }
+    const size_t item = TypeOf(type).bytes;
+    for (size_t at = 0; at + item <= bytes.size(); at += item) {
+      Store(bytes.data() + at, type, {static_cast<long double>(random() % 9), 0});
+    }
+    return bytes;
+  }
+  void Restore(const std::vector<char>& bytes) { std::memcpy(memory_.data(), bytes.data(), bytes.size()); }
+
+  Memory memory_;
+  std::vector<Call> calls_;
+  std::vector<aclTensor*> tensors_;
+  std::vector<const aclScalar*> scalars_;
+};
+
+TEST_F(FuseTest, RandomProgramsReplayedEqualEagerBitForBit) {
+  std::set<int> types;
+  for (int program = 0; program < Loops(250, 25); ++program) {
+    SCOPED_TRACE(program);
+    random.seed(static_cast<unsigned>(program) + 1);
+    const Type& type = random() % 2 == 0 ? TypeOf(ACL_FLOAT) : AllTypes()[random() % AllTypes().size()];
+    types.insert(type.id);
+    int64_t count = kCounts[random() % std::size(kCounts)];
+    const size_t length = 1 + random() % 40;
+    for (int tries = 0; calls_.size() < length && tries < 400; ++tries) {
+      if (random() % 10 == 0) count = kCounts[random() % std::size(kCounts)];
+      Plan(count, type.id);
+    }
+    ASSERT_FALSE(calls_.empty());
+    const std::vector<char> start = Start(type.id, random() % 2 == 0);
+    Restore(start);
+    Submit();
+    ASSERT_EQ(aclrtSynchronizeStream(stream), 0) << RecentMessage();
+    const std::vector<char> once = Bytes();
+    Submit();
+    ASSERT_EQ(aclrtSynchronizeStream(stream), 0) << RecentMessage();
+    const std::vector<char> twice = Bytes();
+
+    Restore(start);
+    ASSERT_EQ(aclmdlRICaptureBegin(stream, ACL_MODEL_RI_CAPTURE_MODE_RELAXED), 0);
+    Submit();
+    aclmdlRI model = nullptr;
+    ASSERT_EQ(aclmdlRICaptureEnd(stream, &model), 0) << RecentMessage();
+    Clear();
+    ASSERT_TRUE(Bytes() == start) << "nothing runs while it is captured";
+    for (const std::vector<char>* expected : {&once, &twice}) {
+      ASSERT_EQ(aclmdlRIExecuteAsync(model, stream), 0) << RecentMessage();
+      ASSERT_EQ(aclrtSynchronizeStream(stream), 0) << RecentMessage();
+      ASSERT_TRUE(Bytes() == *expected) << type.name;
+    }
+    EXPECT_EQ(aclmdlRIDestroy(model), 0);
+  }
+  EXPECT_GT(types.size(), static_cast<size_t>(Loops(12, 4)));
+}
+
+// Large enough that threads share each group.
+TEST_F(FuseTest, LongChainsAreSharedAndStayTheSame) {
+  random.seed(7);
+  const int64_t count = 40000;
+  for (int tries = 0; calls_.size() < static_cast<size_t>(Loops(120, 30)) && tries < 2000; ++tries) {
+    Plan(count, ACL_FLOAT);
+  }
+  const std::vector<char> start = Start(ACL_FLOAT, false);
+  Restore(start);
+  Submit();
+  ASSERT_EQ(aclrtSynchronizeStream(stream), 0);
+  const std::vector<char> expected = Bytes();
+  ASSERT_EQ(aclmdlRICaptureBegin(stream, ACL_MODEL_RI_CAPTURE_MODE_RELAXED), 0);
+  Submit();
+  aclmdlRI model = nullptr;
+  ASSERT_EQ(aclmdlRICaptureEnd(stream, &model), 0) << RecentMessage();
+  Clear();
+  for (int replay = 0; replay < Loops(10, 3); ++replay) {
+    Restore(start);
+    ASSERT_EQ(aclmdlRIExecuteAsync(model, stream), 0) << RecentMessage();
+    ASSERT_EQ(aclrtSynchronizeStream(stream), 0) << RecentMessage();
+    ASSERT_TRUE(Bytes() == expected);
+  }
+  EXPECT_EQ(aclmdlRIDestroy(model), 0);
+}
+
+// A repeatable executor whose tensors were moved onto each other in part: such a task is not cut, and comes out as on a
+// stream.
+TEST_F(FuseTest, OperandsMovedOntoEachOtherAreNotCut) {
+  const int64_t count = 9000;
+  const auto view = [&](int64_t offset) {
+    tensors_.push_back(
+        aclCreateTensor(&count, 1, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, &count, 1, memory_.data() + offset));
+    return tensors_.back();
+  };
+  aclTensor* a = view(0);
+  aclTensor* b = view(kSlotBytes);
+  aclTensor* out = view(2 * kSlotBytes);
+  const TestScalar alpha(ACL_FLOAT, {1});
+  uint64_t workspace = 0;
+  Call call{nullptr, aclnnAdd};
+  ASSERT_EQ(aclnnAddGetWorkspaceSize(a, b, alpha.get(), out, &workspace, &call.executor), 0);
+  ASSERT_EQ(aclSetAclOpExecutorRepeatable(call.executor), 0);
+  ASSERT_EQ(aclSetInputTensorAddr(call.executor, 0, a, memory_.data() + 2 * kSlotBytes + 4 * 512), 0)
+      << RecentMessage();
+  calls_.assign(3, call);
+  const std::vector<char> start = Start(ACL_FLOAT, false);
+  Restore(start);
+  Submit();
+  ASSERT_EQ(aclrtSynchronizeStream(stream), 0);
+  const std::vector<char> expected = Bytes();
+  Restore(start);
+  ASSERT_EQ(aclmdlRICaptureBegin(stream, ACL_MODEL_RI_CAPTURE_MODE_RELAXED), 0);
+  Submit();
+  aclmdlRI model = nullptr;
+  ASSERT_EQ(aclmdlRICaptureEnd(stream, &model), 0) << RecentMessage();
+  calls_.resize(1);
+  Clear();
+  ASSERT_EQ(aclmdlRIExecuteAsync(model, stream), 0) << RecentMessage();
+  ASSERT_EQ(aclrtSynchronizeStream(stream), 0) << RecentMessage();
+  EXPECT_TRUE(Bytes() == expected);
+  EXPECT_EQ(aclmdlRIDestroy(model), 0);
+}
+
+}  // namespace
+}  // namespace aclnn_test
