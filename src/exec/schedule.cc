@@ -275,8 +275,9 @@ class RankSet {
 };
 
 // List scheduling. Of all nodes and lanes the pair that can start soonest is next; among those the node with the
-// highest priority, on a lane where its newest input is. Siblings wait in the heaps as one entry; each lane takes them
-// from its own part of the group, and the rest from others when that is used up.
+// highest priority, on a lane where its newest input is. Siblings are ready as one entry; each lane takes them from its
+// own part of the group, and the rest from others when that is used up. Where one of them weighs much, the most
+// expensive go first instead.
 class ListScheduler {
  public:
   ListScheduler(const Dag& dag, const Siblings& siblings, const LayoutOptions& options)
@@ -291,6 +292,7 @@ class ListScheduler {
     layout.finish_ns.resize(count_);
     lanes_.assign(options_.lanes, {0, {RankSet(count_), {}}});
     groups_.resize(siblings_.count());
+    members_ = siblings_.members;
     left_.resize(count_);
     home_.resize(count_);
     for (uint32_t node = 0; node < count_; ++node) {
@@ -345,6 +347,7 @@ class ListScheduler {
   };
   struct Group {
     uint32_t left;
+    bool by_cost;
     std::vector<std::pair<uint32_t, uint32_t>> parts;  // by lane: members not taken yet
   };
 
@@ -389,10 +392,14 @@ class ListScheduler {
     uint32_t rank = rank_[node];
     const uint32_t group = siblings_.group_of[node];
     if (group != Siblings::kAlone) {
-      const auto members = siblings_.members_of(group);
+      const std::span<uint32_t> members = MembersOf(group);
       const auto size = static_cast<uint32_t>(members.size());
       Group& state = groups_[group];
       state.left = size;
+      state.by_cost = IsUneven(members);
+      if (state.by_cost) {  // they share everything but the cost, which therefore decides their ranks
+        std::sort(members.begin(), members.end(), [&](uint32_t a, uint32_t b) { return rank_[a] < rank_[b]; });
+      }
       state.parts.resize(options_.lanes);
       for (uint32_t lane = 0; lane < options_.lanes; ++lane) {
         state.parts[lane] = {static_cast<uint32_t>(uint64_t{size} * lane / options_.lanes),
@@ -459,14 +466,32 @@ class ListScheduler {
       return node;
     }
     Group& state = groups_[group];
-    const auto members = siblings_.members_of(group);
-    if (--state.left == 0) Forget(home_[members[0]]);
+    const std::span<uint32_t> members = MembersOf(group);
+    if (--state.left == 0) Forget(home_[siblings_.members_of(group)[0]]);
+    if (state.by_cost) return members[members.size() - 1 - state.left];
     auto& own = state.parts[lane];
     if (own.first != own.second) return members[own.first++];
     auto largest = std::max_element(state.parts.begin(), state.parts.end(), [](const auto& a, const auto& b) {
       return a.second - a.first < b.second - b.first;
     });
     return members[--largest->second];
+  }
+
+  std::span<uint32_t> MembersOf(uint32_t group) {
+    return {members_.data() + siblings_.begin[group], siblings_.begin[group + 1] - siblings_.begin[group]};
+  }
+
+  // Whether ranges of the members could end far apart.
+  bool IsUneven(std::span<const uint32_t> members) const {
+    uint64_t least = UINT64_MAX;
+    uint64_t most = 0;
+    uint64_t total = 0;
+    for (const uint32_t member : members) {
+      least = std::min(least, options_.cost_ns[member]);
+      most = std::max(most, options_.cost_ns[member]);
+      total += options_.cost_ns[member];
+    }
+    return 4 * most > 5 * least && 32 * most * options_.lanes > total;
   }
 
   // The chosen one is no longer ready anywhere.
@@ -485,6 +510,7 @@ class ListScheduler {
   std::vector<uint32_t> left_;  // inputs that are not placed; kNone once the node itself is
   std::vector<uint32_t> home_;  // lane of the newest input, by node
   std::vector<Group> groups_;
+  std::vector<uint32_t> members_;  // of groups, in the order in which they are taken
   std::vector<Lane> lanes_;
   Waiting shared_;
   uint64_t now_ = 0;

@@ -50,8 +50,8 @@ struct Dag {
   }
 };
 
-/// Linear in nodes and edges of the graph, whatever the number of lanes. Edges that others imply are dropped where that
-/// is cheap to see.
+/// For graphs whose records come before their waits, as all that CanSchedule accepts. Linear in nodes and edges of the
+/// graph, whatever the number of lanes. Edges that others imply are dropped where that is cheap to see.
 Dag BuildDag(const ir::Graph& graph);
 
 /// Nodes that have the same predecessors and the same successors, and so may stand for one another.
