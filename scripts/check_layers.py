@@ -30,7 +30,7 @@ class Layer:
 LAYERS = {
     "src/base": Layer("Status and the error table, environment, logs, handles, futex, fault points"),
     "src/kernels": Layer("pure CPU kernels over strided memory; simd/ holds all Highway code"),
-    "src/ir": Layer("task, graph, arena: what is recorded and replayed", ("base",)),
+    "src/ir": Layer("task, graph, arena: what is recorded and replayed", ("base",), ("reprise",)),
     "src/device": Layer("scheduler with its workers, registry of memory, timeline", ("base", "ir")),
     "src/exec": Layer("plan (a graph made ready to run) and its replay", ("base", "ir", "device")),
     "src/runtime": Layer(

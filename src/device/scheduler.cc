@@ -335,15 +335,30 @@ void Scheduler::WorkerLoop(bool extra) {
   }
 }
 
+// With job_lock_ held: nobody else is to join. Jobs that are closed are no work that a spinning worker should look at.
+void Scheduler::CloseJob(Job& job) noexcept {
+  if (job.helpers == 0) return;
+  job.helpers = 0;
+  job_count_.fetch_sub(1, std::memory_order_relaxed);
+}
+
 bool Scheduler::HelpWithJob() noexcept {
   if (job_count_.load(std::memory_order_relaxed) == 0) return false;
   Job* job = nullptr;
   {
     std::lock_guard lock(job_lock_);
     for (Job** at = &jobs_; *at != nullptr; at = &(*at)->link) {
-      if ((*at)->helpers == 0 || (*at)->next.load(std::memory_order_relaxed) >= (*at)->count) continue;
+      if ((*at)->helpers == 0) continue;
+      if ((*at)->next.load(std::memory_order_relaxed) >= (*at)->count) {
+        CloseJob(**at);
+        continue;
+      }
       job = *at;
-      --job->helpers;
+      if (job->helpers == 1) {
+        CloseJob(*job);
+      } else {
+        --job->helpers;
+      }
       job->active.fetch_add(1, std::memory_order_relaxed);
       break;
     }
@@ -384,7 +399,7 @@ void Scheduler::ParallelFor(int64_t count, int64_t grain, void (*body)(void*, in
         break;
       }
     }
-    job_count_.fetch_sub(1, std::memory_order_relaxed);
+    CloseJob(job);
   }
   // Nobody can join any more; those who did are within their last chunk.
   for (int spins = 0; job.active.load(std::memory_order_acquire) != 0;) {

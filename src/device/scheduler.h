@@ -208,6 +208,7 @@ class Scheduler {
   void WakeWorker() noexcept;
   void Execute(Runnable& runnable, bool on_worker) noexcept;
   bool HelpWithJob() noexcept;
+  void CloseJob(Job& job) noexcept;
   void SpinForWork() noexcept;
   bool LeaveToHelper() noexcept;
   bool has_work() const noexcept {

@@ -162,7 +162,12 @@ void Replay::Start(RunContext& context, Progress& progress) {
   device_id_ = context.device_id;
   whole_ = context.whole();
   label_ = progress.label;
-  failed_.store(false, std::memory_order_relaxed);
+  if (failed_.load(std::memory_order_acquire)) [[unlikely]] {
+    // Also of an abort that came when the last execution had just ended well.
+    std::lock_guard lock(error_mutex_);
+    error_ = Status();
+    failed_.store(false, std::memory_order_relaxed);
+  }
   abandoned_.store(false, std::memory_order_relaxed);
   const auto count = static_cast<uint32_t>(plan_->lanes().size());
   for (uint32_t i = 0; i < count; ++i) {
