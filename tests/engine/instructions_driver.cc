@@ -2,6 +2,8 @@
 //
 // What instructions_test counts: each phase is dumped by callgrind under a name. Alone it does the same and counts
 // nothing. Prints a line for each phase: its name, and for how many operations it stands.
+//
+//   engine_instructions_driver [whole]     whole: leaves the counting to callgrind's own options
 #include <acl/acl.h>
 #include <reprise/kernel.h>
 
@@ -12,14 +14,18 @@
 
 #if __has_include(<valgrind/callgrind.h>)
 #include <valgrind/callgrind.h>
-#define PHASE_BEGINS() CALLGRIND_ZERO_STATS
-#define PHASE_ENDS(name) CALLGRIND_DUMP_STATS_AT(name)
+#define PHASE_BEGINS() \
+  if (g_phases) CALLGRIND_ZERO_STATS
+#define PHASE_ENDS(name) \
+  if (g_phases) CALLGRIND_DUMP_STATS_AT(name)
 #else
 #define PHASE_BEGINS() (void)0
 #define PHASE_ENDS(name) (void)0
 #endif
 
 namespace {
+
+[[maybe_unused]] bool g_phases = true;
 
 constexpr int kNodes = 10'000;
 constexpr int kLaunches = 2'000;
@@ -80,7 +86,8 @@ void Replay(aclmdlRI model, aclrtStream stream, int times) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char**) {
+  g_phases = argc == 1;
   aclrtStream stream = nullptr;
   aclrtBinHandle binary = nullptr;
   MUST(aclrtSetDevice(0));
