@@ -2,6 +2,8 @@
 //
 // What instructions_test counts: each phase is dumped by callgrind under a name. Alone it does the same and counts
 // nothing. Prints a line for each phase: its name, and for how many operations it stands.
+//
+//   engine_instructions_driver [whole]     whole: leaves the counting to callgrind's own options
 #include <acl/acl.h>
 #include <reprise/kernel.h>
 
@@ -12,8 +14,10 @@
 
 #if __has_include(<valgrind/callgrind.h>)
 #include <valgrind/callgrind.h>
-#define PHASE_BEGINS() CALLGRIND_ZERO_STATS
-#define PHASE_ENDS(name) CALLGRIND_DUMP_STATS_AT(name)
+#define PHASE_BEGINS() \
+  if (g_phases) CALLGRIND_ZERO_STATS
+#define PHASE_ENDS(name) \
+  if (g_phases) CALLGRIND_DUMP_STATS_AT(name)
 #else
 #define PHASE_BEGINS() (void)0
 #define PHASE_ENDS(name) (void)0
@@ -21,8 +25,11 @@
 
 namespace {
 
+[[maybe_unused]] bool g_phases = true;
+
 constexpr int kNodes = 10'000;
 constexpr int kLaunches = 2'000;
+constexpr int kLargeLaunches = 15;  // of the graph of kNodes
 
 void Must(int code, const char* call) {
   if (code == 0) return;
@@ -79,7 +86,8 @@ void Replay(aclmdlRI model, aclrtStream stream, int times) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char**) {
+  g_phases = argc == 1;
   aclrtStream stream = nullptr;
   aclrtBinHandle binary = nullptr;
   MUST(aclrtSetDevice(0));
@@ -131,7 +139,19 @@ int main() {
     launch(eager ? "eager.short" : "launch.short", kLaunches / 10, eager);
     launch(eager ? "eager.long" : "launch.long", kLaunches, eager);
   }
-  constexpr uint64_t kRuns = uint64_t{16} * kNodes + 2 * (2 * kLaunches + kLaunches / 10);
+  // The price of a launch does not depend on what is launched.
+  const auto launch_large = [&](const char* name, int times) {
+    Block(stream);
+    PHASE_BEGINS();
+    for (int i = 0; i < times; ++i) MUST(aclmdlRIExecuteAsync(model, stream));
+    PHASE_ENDS(name);
+    Open(stream);
+    std::printf("%s %d\n", name, times);
+  };
+  launch_large("large.short", kLargeLaunches);
+  launch_large("large.long", 3 * kLargeLaunches);
+
+  constexpr uint64_t kRuns = uint64_t{16 + 4 * kLargeLaunches} * kNodes + 2 * (2 * kLaunches + kLaunches / 10);
   std::printf("runs %llu\n", static_cast<unsigned long long>(g_runs));
   if (g_runs != kRuns) {
     std::fprintf(stderr, "%llu kernels ran, not %llu\n", static_cast<unsigned long long>(g_runs),

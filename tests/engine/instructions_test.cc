@@ -33,6 +33,7 @@ struct Bound {
 constexpr Bound kBounds[] = {
     {"replay", "node of a replay, all threads", 34},
     {"launch", "aclmdlRIExecuteAsync", 1000},
+    {"large", "aclmdlRIExecuteAsync of ten thousand nodes", 1000},
     {"eager", "aclrtLaunchKernelWithHostArgs", 970},
     {"capture", "captured kernel, with its part of the plan", 1510},
 };

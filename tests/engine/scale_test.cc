@@ -106,7 +106,7 @@ TEST_F(Scale, HundredsOfGraphsFromManyThreads) {
   constexpr int kNodes = 25;
   const aclrtStream origin = NewStream();
   const aclrtStream bodies[3] = {NewStream(), NewStream(), NewStream()};
-  uint64_t* const cells = NewCells(static_cast<size_t>(2 * graphs));
+  uint64_t* const cells = NewCells(size_t{2} * static_cast<size_t>(graphs));
   std::vector<aclmdlRI> models;
   models.reserve(static_cast<size_t>(graphs));
   for (int i = 0; i < graphs; ++i) {

@@ -58,7 +58,7 @@ extern "C" char _end;          // NOLINT
 namespace interleave {
 namespace {
 
-constexpr size_t kStackBytes = size_t{128} << 10;
+constexpr size_t kStackBytes = size_t{256} << 10;
 constexpr uint64_t kCanary = 0x5afe'57ac'0b07'703du;
 constexpr int64_t kMicrosecond = 1000;
 constexpr int64_t kLeap = 1'000'000;  // how far the clock moves when all threads spin
