@@ -54,7 +54,6 @@ Sampler LaunchCall(aclrtStream stream, const Graph& small, const Graph& graph, i
 
 void LaunchCalls(Bench& bench) {
   aclrtStream stream = bench.device.stream();
-  const Pinned pinned(UsableCores().front());
   Progress("R5", "launch call");
   const Graph small = CaptureChain(bench.device.kernels().no_op, 10, stream);
   const Graph large = CaptureChain(bench.device.kernels().no_op, 100000, stream);
