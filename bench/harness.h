@@ -59,6 +59,8 @@ struct Effort {
 Effort& effort();
 
 int64_t Preemptions();
+/// How often the calling thread has left its core, by itself or not.
+int64_t OwnSwitches();
 /// Samples that were kept although every retake was disturbed.
 int DisturbedSamples();
 void CountDisturbed();
