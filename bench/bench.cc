@@ -49,6 +49,7 @@ std::string Conditions(bool quick, double others) {
        << " samples of most figures, taken in turn with the yardstick; " << bench::DisturbedSamples()
        << " were disturbed whenever they were taken; other processes used " << std::fixed << std::setprecision(2)
        << others << " cores meanwhile. Compare ratios, not times.";
+  if (bench::UsableCores().size() < 2) text << " With a single core, rows of two threads say nothing.";
   if (quick) text << " A quick run: too few samples to judge by.";
   return text.str();
 }

@@ -91,6 +91,12 @@ int64_t Preemptions() {
   return usage.ru_nivcsw;
 }
 
+int64_t OwnSwitches() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nivcsw + usage.ru_nvcsw;
+}
+
 int DisturbedSamples() { return g_disturbed; }
 void CountDisturbed() { ++g_disturbed; }
 

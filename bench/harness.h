@@ -59,23 +59,28 @@ struct Effort {
 Effort& effort();
 
 int64_t Preemptions();
+/// How often the calling thread has left its core, by itself or not.
+int64_t OwnSwitches();
 /// Samples that were kept although every retake was disturbed.
 int DisturbedSamples();
 void CountDisturbed();
 
-/// One undisturbed call of `sample`, which returns what it wants counted. Where there is none, the median of those that
-/// were disturbed: the least would flatter whoever disturbs himself.
+/// One undisturbed call of `sample`, which returns what it wants counted. Where there is none within a few calls and a
+/// bounded time, the median of those that were disturbed: the least would flatter whoever disturbs himself.
 template <class Sample>
 double Undisturbed(Sample sample) {
   std::array<double, 5> values{};
-  for (double& value : values) {
+  size_t taken = 0;
+  const double end = NowNs() + 10 * effort().sample_ns;
+  do {
     const int64_t before = Preemptions();
-    value = sample();
+    const double value = sample();
     if (Preemptions() == before) return value;
-  }
+    values[taken++] = value;
+  } while (taken < values.size() && NowNs() < end);
   CountDisturbed();
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+  std::sort(values.begin(), values.begin() + static_cast<ptrdiff_t>(taken));
+  return values[taken / 2];
 }
 
 /// Takes one sample: nanoseconds of one unit.

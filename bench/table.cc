@@ -203,7 +203,8 @@ std::string Table::Svg() const {
       "Capture and replay: how far each figure is from its goal");
   put(16, 43, "start", "fill=\"#555\"",
       "Bars end at the median of figure ÷ goal, lines show least to most. Left of 1: better than promised.");
-  // Grid at 1, 2, 5 in each decade.
+  // Grid at 1, 2, 5 in each decade; numbers where they do not touch.
+  const bool roomy = kAxis / (to - from) >= 130;
   for (int decade = -4; decade <= 3; ++decade) {
     for (const double step : {1.0, 2.0, 5.0}) {
       const double value = step * std::pow(10.0, decade);
@@ -212,7 +213,7 @@ std::string Table::Svg() const {
       const bool is_goal = decade == 0 && step == 1.0;
       if (is_goal) continue;
       line(at, kTop - 4, at, bottom + 4, "#e4e4e4", 1);
-      put(at, bottom + 18, "middle", "fill=\"#777\" font-size=\"11\"", Short(value));
+      if (step == 1.0 || roomy) put(at, bottom + 18, "middle", "fill=\"#777\" font-size=\"11\"", Short(value));
     }
   }
   double y = kTop;

@@ -142,6 +142,12 @@ double SerialNs(const Dag& dag) {
   return NowNs() - start;
 }
 
+double TrueSerialNs(const Dag& dag) {
+  double iterations = 0;
+  for (const uint32_t some : dag.iterations) iterations += some;
+  return iterations / IterationsPerUs() * 1000;
+}
+
 double BoundOfSerial(const Dag& dag) {
   std::vector<double> finish(dag.iterations.size());
   double longest = 0;

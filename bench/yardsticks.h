@@ -59,6 +59,9 @@ Dag ForkJoinDag(int width, uint32_t iterations);
 Dag RandomDag(int nodes, int window, uint64_t seed);
 /// Time of all the work on one thread, now.
 double SerialNs(const Dag& dag);
+/// The same on a thread that nobody disturbs, from the speed at which the work ran best. It is bound by latency, so
+/// that its speed does not depend on what caches and neighbours do.
+double TrueSerialNs(const Dag& dag);
 /// No two threads can be faster: max(critical path, total / 2), in parts of the serial time.
 double BoundOfSerial(const Dag& dag);
 

@@ -64,14 +64,24 @@ struct AddGraph {
 
 class Ggml final : public Peer {
  public:
+  // Threads of its pools poll for a long time; the next run wakes them.
+  void Rest() override {
+    for (const std::weak_ptr<AddGraph>& graph : graphs_) {
+      if (const auto alive = graph.lock()) ggml_threadpool_pause(alive->pool);
+    }
+  }
   // It has no empty node: its chain is one of the least work it does.
   PeerWork OwnChain(int nodes) override { return Adds(nodes, 8, 1); }
   PeerWork Adds(int nodes, size_t elements, int threads) override {
     auto graph = std::make_shared<AddGraph>(nodes, elements, threads);
+    graphs_.push_back(graph);
     return [graph](int repetitions) {
       for (int i = 0; i < repetitions; ++i) graph->Run();
     };
   }
+
+ private:
+  std::vector<std::weak_ptr<AddGraph>> graphs_;
 };
 
 }  // namespace
