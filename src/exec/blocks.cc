@@ -152,18 +152,17 @@ class Fuser {
 
   // The group becomes a step where that pays, otherwise part of the line before it.
   void EndGroup() {
-    if (group_rows_ != 0) {
-      const bool is_parallel = is_long_ || work_ >= kLeastParallelWork;
-      const bool is_cached = group_rows_ > 1 && ranges_.is_reused();
-      const int64_t block = std::min(RoundUp(count_), is_cached ? ranges_.Block() : RoundUp(grain_));
-      if (is_parallel || (is_cached && block < count_)) {
-        EndLine();
-        Step& step = Emit(Step::kBlocks, group_rows_);
-        step.block = block;
-        step.is_parallel = is_parallel;
-      } else {
-        line_rows_ += group_rows_;
-      }
+    if (group_rows_ == 0) return;
+    const bool is_parallel = is_long_ || work_ >= kLeastParallelWork;
+    const bool is_cached = group_rows_ > 1 && ranges_.is_reused();
+    const int64_t block = std::min(RoundUp(count_), is_cached ? ranges_.Block() : RoundUp(grain_));
+    if (is_parallel || (is_cached && block < count_)) {
+      EndLine();
+      Step& step = Emit(Step::kBlocks, group_rows_);
+      step.block = block;
+      step.is_parallel = is_parallel;
+    } else {
+      line_rows_ += group_rows_;
     }
     ranges_.Clear();
     group_rows_ = 0;

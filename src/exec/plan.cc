@@ -141,6 +141,10 @@ std::unique_ptr<Plan> Plan::Compile(const ir::Graph& graph) {
     planned.end = static_cast<uint32_t>(plan->steps_.size());
     plan->lanes_.push_back(planned);
   }
+  if (!plan->rows_.empty()) {  // many steps have become few
+    plan->rows_.shrink_to_fit();
+    plan->steps_.shrink_to_fit();
+  }
   return plan;
 }
 

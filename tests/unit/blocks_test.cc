@@ -374,6 +374,20 @@ TEST(Blocks, WhatIsNotDeclaredStaysATask) {
   EXPECT_EQ(chain.Shape(), "s s s");
 }
 
+TEST(Blocks, DisabledTasksAreLeftOut) {
+  Chain chain;
+  for (int i = 0; i < 3; ++i) chain.Add(kLong, 0, 0, kFar);
+  chain.graph.Disable(1);
+  EXPECT_EQ(chain.Shape(), "b2");
+  EXPECT_EQ(Plan::Compile(chain.graph)->rows()[1].task_id, 2u);
+}
+
+TEST(Blocks, ATaskCostsOneRow) {
+  Chain chain;
+  for (int i = 0; i < 1000; ++i) chain.Add(8, 0, 0, kFar);
+  EXPECT_LE(Plan::Compile(chain.graph)->memory_bytes(), 1000 * sizeof(Row) + sizeof(Step));
+}
+
 TEST(Blocks, AGroupEndsSomewhere) {
   Chain chain;
   for (int i = 0; i < 2100; ++i) chain.Add(2 * 32768, 0, 0, kFar + kFar);
