@@ -1,10 +1,11 @@
 #!/bin/bash
-# Installs the Debian packages that a target needs and that are missing: deps.sh build [lint] …
+# Installs the Debian packages that a target needs and that are missing: deps.sh build [test] [lint] …
 # Not root: prints the one command to run, and fails.
 set -euo pipefail
 
 declare -A packages=(
   [build]="g++ cmake ninja-build make python3 libgtest-dev libgmock-dev libfmt-dev nlohmann-json3-dev libhwy-dev"
+  [test]="valgrind"  # counts instructions; the tests that need it are skipped without
   [lint]="clang-format clang-tidy"
   [fuzz]="clang-14 libclang-rt-14-dev llvm-14"  # compiler; libFuzzer and sanitizers; names in stack traces
 )

@@ -142,13 +142,18 @@ std::unique_ptr<Plan> Plan::Compile(const ir::Graph& graph) {
   return plan;
 }
 
-// Steps of a lane are in the order of its tasks.
+// Steps of a lane are in the order of its tasks, some of which have none. So a step stands at the position of its task
+// or before, by as many places at most as there are tasks without a step: in most lanes there is nothing to search.
 Step* Plan::FindStep(const ir::Node& node) {
   const PlanLane& lane = lanes_[node.lane];
-  const auto end = steps_.begin() + lane.end;
-  const auto at = std::lower_bound(steps_.begin() + lane.begin, end, node.position,
+  const size_t steps = lane.end - lane.begin;
+  const size_t without = graph_->lanes()[node.lane].nodes.size() - steps;
+  const auto begin = steps_.begin() + lane.begin;
+  const auto first = begin + static_cast<ptrdiff_t>(node.position > without ? node.position - without : 0);
+  const auto last = begin + static_cast<ptrdiff_t>(std::min<size_t>(size_t{node.position} + 1, steps));
+  const auto at = std::lower_bound(first, last, node.position,
                                    [](const Step& step, uint32_t position) { return step.task_id < position; });
-  return at != end && at->task_id == node.position ? &*at : nullptr;
+  return at != last && at->task_id == node.position ? &*at : nullptr;
 }
 
 bool Plan::Patch(std::span<const ir::NodeId> changed) {
