@@ -53,7 +53,7 @@ deps:
 	@scripts/deps.sh build
 
 dev-deps:
-	@scripts/deps.sh build lint
+	@scripts/deps.sh build test lint
 
 clean:
 	rm -rf build prefix

@@ -161,10 +161,15 @@ Status SetKernelParams(const TaskRef& task, const aclmdlRITaskParams& params) {
   }
   if (params.taskGrp != nullptr)
     return Error(107000, "taskGrp is not null: tasks of a group are changed by a group update");
-  REPRISE_RETURN_IF_ERROR(NotNullInner(kernel.funcHandle, "kernelTaskParams.funcHandle"));
-  REPRISE_RETURN_IF_ERROR(NotNullInner(kernel.args, "kernelTaskParams.args"));
-  REPRISE_RETURN_IF_ERROR(InRange(kernel.argsSize, 1, 64 << 10, "kernelTaskParams.argsSize"));
-  REPRISE_RETURN_IF_ERROR(InRange(kernel.numBlocks, 1, UINT32_MAX, "kernelTaskParams.numBlocks"));
+  // Looked at together first: programs set the parameters of thousands of tasks in a row.
+  constexpr size_t kMostBytes = 64 << 10;
+  if (kernel.funcHandle == nullptr || kernel.args == nullptr || kernel.argsSize - 1 >= kMostBytes ||
+      kernel.numBlocks == 0) [[unlikely]] {
+    REPRISE_RETURN_IF_ERROR(NotNullInner(kernel.funcHandle, "kernelTaskParams.funcHandle"));
+    REPRISE_RETURN_IF_ERROR(NotNullInner(kernel.args, "kernelTaskParams.args"));
+    REPRISE_RETURN_IF_ERROR(InRange(kernel.argsSize, 1, kMostBytes, "kernelTaskParams.argsSize"));
+    REPRISE_RETURN_IF_ERROR(InRange(kernel.numBlocks, 1, UINT32_MAX, "kernelTaskParams.numBlocks"));
+  }
   auto function = runtime::FindObject(runtime::KernelFunctions(), kernel.funcHandle, "kernel function");
   if (!function.ok()) return std::move(function).status();
   runtime::LaunchAttributes attributes;

@@ -8,7 +8,6 @@
 #include <new>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "base/call_trace.h"
 #include "capture/session.h"
@@ -24,10 +23,10 @@ using runtime::Stream;
 // Takes the place of the stream's queue while an update is open.
 class Update final : public runtime::TaskSink {
  public:
-  explicit Update(TaskGroup& group) : group_(group.shared_from_this()) { replaced_.reserve(group.slots.size()); }
+  explicit Update(TaskGroup& group) : group_(group.shared_from_this()) {}
   /// Without a lock: what was replaced may belong to a user.
   ~Update() {
-    for (const auto& [slot, task] : replaced_) slot->Drop(task);
+    if (!group_->slots.empty()) group_->slots[0]->users().Settle();
   }
   bool is_capture() const override { return false; }
   TaskGroup& group() const { return *group_; }
@@ -38,12 +37,8 @@ class Update final : public runtime::TaskSink {
   void Forget(Stream& stream) override;
 
  private:
-  void ReplaceNow(ir::TaskSlot& slot, ir::HeldTask* task);
-
   const std::shared_ptr<TaskGroup> group_;
   size_t next_ = 0;
-  // Contents that were replaced at once, each with a reference.
-  std::vector<std::pair<ir::TaskSlot*, ir::HeldTask*>> replaced_;
 };
 
 // Takes an update along to where no lock is held.
@@ -65,11 +60,6 @@ void Update::Forget(Stream& stream) {
 // A stream that has nothing to do is not asked: nothing is left to be in order with.
 bool MayReplaceNow(const Stream& stream) {
   return stream.IsIdle() && !stream.is_persistent() && stream.failure_mode.load() == 0 && !device::Timeline::on();
-}
-
-void Update::ReplaceNow(ir::TaskSlot& slot, ir::HeldTask* task) {
-  replaced_.emplace_back(&slot, slot.Acquire());  // within its capacity
-  slot.Replace(task);
 }
 
 // The replacement, in order with the other work of the update stream.
@@ -107,19 +97,29 @@ Engine EngineOf(const ir::TaskType& type, const void* payload) {
   return {info.type_name, info.mix_ration};
 }
 
+// How near the task is to the one that it replaces.
+struct Likeness {
+  bool engine = false;
+  bool binary = false;
+};
+
 // 507000 unless the task may take the place of the slot's content.
-Status CheckEngine(ir::TaskSlot& slot, const ir::Task& task, size_t index) {
+StatusOr<Likeness> Compare(ir::TaskSlot& slot, const ir::Task& task, size_t index) {
   // Nearly always both are launches of loaded kernels, which tell their engines without being described.
-  const auto same = [&](const ir::HeldTask& current) {
-    return runtime::IsLoadedKernel(current.type()) && runtime::SameEngine(current.payload(), task.payload);
+  const auto likeness = [&](const ir::HeldTask& current) -> Likeness {
+    if (!runtime::IsLoadedKernel(current.type())) return {};
+    return {runtime::SameEngine(current.payload(), task.payload), runtime::SameBinary(current.payload(), task.payload)};
   };
-  if (runtime::IsLoadedKernel(*task.type) && slot.Peek(same)) [[likely]]
-    return {};
+  if (runtime::IsLoadedKernel(*task.type)) [[likely]] {
+    const Likeness found = slot.Peek(likeness);
+    if (found.engine) [[likely]]
+      return found;
+  }
   ir::HeldTask* current = slot.Acquire();
   const Engine wanted = EngineOf(current->type(), current->payload());
   slot.Drop(current);
   const Engine given = EngineOf(*task.type, task.payload);
-  if (given == wanted) return {};
+  if (given == wanted) return Likeness{true, false};
   return Error(507000, fmt::format("kernel {} of the task group is a {} kernel (mix ration {}), the replacement "
                                    "a {} kernel (mix ration {})",
                                    index, wanted.name, wanted.mix_ration, given.name, given.mix_ration))
@@ -137,7 +137,7 @@ Status Update::Record(Stream& stream, const ir::Task& task, bool& taken) {
         .Hint("launch as many kernels as were captured in the group");
   }
   ir::TaskSlot* slot = group_->slots[next_];
-  REPRISE_RETURN_IF_ERROR(CheckEngine(*slot, task, next_));
+  REPRISE_ASSIGN_OR_RETURN(const Likeness likeness, Compare(*slot, task, next_));
   ReplacePayload payload{slot, nullptr, stream.is_persistent()};
   taken = true;
   try {
@@ -146,7 +146,7 @@ Status Update::Record(Stream& stream, const ir::Task& task, bool& taken) {
     return Error(207005, "no memory for the replacement of a kernel");
   }
   if (MayReplaceNow(stream)) {
-    ReplaceNow(*slot, payload.task);
+    slot->ReplaceUnderLock(payload.task, likeness.binary);
     ++next_;
     return {};
   }
@@ -221,7 +221,7 @@ Status BeginUpdate(Stream& stream, TaskGroup& group) {
   }
   try {
     stream.set_sink(new Update(group));
-  } catch (...) {
+  } catch (const std::bad_alloc&) {
     group.updater.store(nullptr);
     throw;
   }

@@ -458,8 +458,8 @@ bool IsInMyFrames(const void* at, size_t bytes) noexcept {
 }  // namespace
 
 bool CopyUntrusted(void* dst, const void* src, size_t bytes) noexcept {
-  // Arguments lie in the caller's frames more often than not, and need no system call then.
-  if (bytes <= 4096 && IsInMyFrames(src, bytes)) {
+  // Arguments and the buffer for them lie in the caller's frames more often than not, and need no system call then.
+  if (bytes <= 4096 && IsInMyFrames(src, bytes) && IsInMyFrames(dst, bytes)) {
     std::memcpy(dst, src, bytes);
     return true;
   }

@@ -195,8 +195,9 @@ bool IsTask(const Step& step) {
 
 }  // namespace
 
-// Steps of a captured lane are in the order of its tasks. Those of a scheduled plan are found with an index, which
-// takes linear time to make, once.
+// Steps of a lane are in the order of its tasks, some of which have none. So a step stands at the position of its task
+// or before, by as many places at most as there are tasks without a step: in most lanes there is nothing to search.
+// Those of a scheduled plan are found with an index, which takes linear time to make, once.
 Step* Plan::FindStep(const ir::Node& node) {
   const auto key = [](uint32_t lane, uint32_t task_id) { return uint64_t{lane} << 32 | task_id; };
   if (is_scheduled()) {
@@ -213,12 +214,16 @@ Step* Plan::FindStep(const ir::Node& node) {
     return at != step_index_.end() && key_of(*at) == wanted ? &steps_[*at] : nullptr;
   }
   const PlanLane& lane = lanes_[node.lane];
-  const auto end = steps_.begin() + lane.end;
-  const auto at = std::lower_bound(steps_.begin() + lane.begin, end, node.position,
+  const size_t steps = lane.end - lane.begin;
+  const size_t without = graph_->lanes()[node.lane].nodes.size() - steps;
+  const auto begin = steps_.begin() + lane.begin;
+  const auto first = begin + static_cast<ptrdiff_t>(node.position > without ? node.position - without : 0);
+  const auto last = begin + static_cast<ptrdiff_t>(std::min<size_t>(size_t{node.position} + 1, steps));
+  const auto at = std::lower_bound(first, last, node.position,
                                    [](const Step& step, uint32_t position) { return step.task_id < position; });
-  if (at != end && at->task_id == node.position) return &*at;
+  if (at != last && at->task_id == node.position) return &*at;
   // One of the rows of the step before?
-  if (at == steps_.begin() + lane.begin) return nullptr;
+  if (at == begin) return nullptr;
   Step& before = *std::prev(at);
   const bool is_rows = before.kind == Step::kRows || before.kind == Step::kBlocks;
   return is_rows && rows_[before.rows.first + before.rows.count - 1].task_id >= node.position ? &before : nullptr;

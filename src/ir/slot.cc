@@ -93,16 +93,18 @@ void SlotUsers::Retire(TaskSlot& slot, HeldTask* task) noexcept {
     slot.Drop(task);
     return;
   }
-  slot.Retain();
-  {
-    std::lock_guard lock(mutex_);
-    if (task->retired_++ == 0) {
-      task->next_ = std::exchange(retired_, task);
-      has_retired_.store(true, std::memory_order_seq_cst);
-    }
-  }
+  Keep(slot, task);
   // The last user may have left before it could see the list.
   if (active_.load(std::memory_order_seq_cst) == 0) Drain();
+}
+
+void SlotUsers::Keep(TaskSlot& slot, HeldTask* task) noexcept {
+  slot.Retain();
+  std::lock_guard lock(mutex_);
+  if (task->retired_++ == 0) {
+    task->next_ = std::exchange(retired_, task);
+    has_retired_.store(true, std::memory_order_seq_cst);
+  }
 }
 
 // Drops what was replaced, as long as there are no users: those who come later find the new contents.
@@ -169,13 +171,20 @@ HeldTask* TaskSlot::Make(const Task& task) {
   return held;
 }
 
-void TaskSlot::Replace(HeldTask* task) noexcept {
-  HeldTask* previous;
-  {
-    std::lock_guard lock(mutex_);
-    previous = task_.exchange(task, std::memory_order_seq_cst);
+HeldTask* TaskSlot::Exchange(HeldTask* task) noexcept {
+  std::lock_guard lock(mutex_);  // for Acquire and Peek
+  return task_.exchange(task, std::memory_order_seq_cst);
+}
+
+void TaskSlot::Replace(HeldTask* task) noexcept { users_.Retire(*this, Exchange(task)); }
+
+void TaskSlot::ReplaceUnderLock(HeldTask* task, bool harmless) noexcept {
+  HeldTask* previous = Exchange(task);
+  if (harmless && users_.active_.load(std::memory_order_seq_cst) == 0) {
+    Drop(previous);
+  } else {
+    users_.Keep(*this, previous);
   }
-  users_.Retire(*this, previous);
 }
 
 void TaskSlot::Drop(HeldTask* task) noexcept {

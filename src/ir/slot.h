@@ -76,7 +76,11 @@ class SlotUsers {
   /// From here to Leave the caller may use what TaskSlot::Current returns.
   void Enter() noexcept { active_.fetch_add(1, std::memory_order_seq_cst); }
   void Leave() noexcept {
-    if (active_.fetch_sub(1, std::memory_order_seq_cst) == 1 && has_retired_.load(std::memory_order_seq_cst)) Drain();
+    if (active_.fetch_sub(1, std::memory_order_seq_cst) == 1) Settle();
+  }
+  /// Drops what was replaced, unless somebody may use it: then the last one who leaves does so.
+  void Settle() noexcept {
+    if (has_retired_.load(std::memory_order_seq_cst)) Drain();
   }
 
  private:
@@ -84,6 +88,8 @@ class SlotUsers {
   ~SlotUsers() = default;
   /// Gives up a reference to a content that is no longer in its slot, now or when nobody can use it any more.
   void Retire(TaskSlot& slot, HeldTask* task) noexcept;
+  /// The same later.
+  void Keep(TaskSlot& slot, HeldTask* task) noexcept;
   void Drain() noexcept;
 
   std::atomic<uint32_t> references_{1};
@@ -140,6 +146,10 @@ class TaskSlot {
   HeldTask* Make(const Task& task);
   /// Takes the reference over.
   void Replace(HeldTask* task) noexcept;
+  /// The same for callers that hold a lock: the old content goes when users() settle or leave. It goes at once if that
+  /// is harmless, because nothing of a user's hangs on it, and nobody uses it.
+  void ReplaceUnderLock(HeldTask* task, bool harmless) noexcept;
+  SlotUsers& users() const { return users_; }
   /// Gives up a reference to a content that was made for this slot.
   void Drop(HeldTask* task) noexcept;
 
@@ -148,6 +158,7 @@ class TaskSlot {
 
  private:
   ~TaskSlot();
+  HeldTask* Exchange(HeldTask* task) noexcept;
   std::atomic<HeldTask*> task_;  // changed under mutex_
   std::atomic<uint32_t> references_{1};
   SpinLock mutex_;

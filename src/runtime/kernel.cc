@@ -559,6 +559,11 @@ bool SameEngine(const void* payload, const void* other) {
   return TypeName(a.kind) == TypeName(b.kind) && a.vector_ratio == b.vector_ratio;
 }
 
+bool SameBinary(const void* payload, const void* other) {
+  return static_cast<const KernelPayload*>(payload)->function->binary ==
+         static_cast<const KernelPayload*>(other)->function->binary;
+}
+
 LaunchAttributes AttributesOf(const void* payload) { return static_cast<const KernelPayload*>(payload)->attributes(); }
 
 Status WithChangedKernel(const void* payload, KernelFunction* function, uint32_t blocks,

@@ -104,6 +104,60 @@ TEST_F(CppApi, RefusedAndDroppedClosuresGoWithoutTheLock) {
   EXPECT_EQ(0, aclrtDestroyEvent(fork));
 }
 
+// An update replaces closures while the lock of captures is held: at once, in the order of a busy stream, and when its
+// stream goes in the middle of it.
+TEST_F(CppApi, ReplacedClosuresOfAGroupGoWithoutTheLock) {
+  constexpr int kClosures = 2;
+  std::atomic<int> gone{0};
+  std::vector<int> order;
+  const auto launch = [&](aclrtStream stream, int value) {
+    auto owned = std::make_shared<Caller>(gone);
+    owned->stream = stream_;
+    return LaunchClosure(stream, "append", [owned = std::move(owned), &order, value] {
+      order.push_back(value);
+      return 0;
+    });
+  };
+  aclrtTaskGrp group = nullptr;
+  MUST(aclmdlRICaptureBegin(stream_, ACL_MODEL_RI_CAPTURE_MODE_GLOBAL));
+  MUST(aclmdlRICaptureTaskGrpBegin(stream_));
+  for (int i = 0; i < kClosures; ++i) MUST(launch(stream_, i));
+  MUST(aclmdlRICaptureTaskGrpEnd(stream_, &group));
+  aclmdlRI model = nullptr;
+  MUST(aclmdlRICaptureEnd(stream_, &model));
+  const auto run = [&] {
+    order.clear();
+    EXPECT_EQ(0, aclmdlRIExecuteAsync(model, stream_));
+    EXPECT_EQ(0, aclrtSynchronizeStream(stream_));
+    return order;
+  };
+  EXPECT_THAT(run(), ::testing::ElementsAre(0, 1));
+  aclrtStream other = NewStream();
+  MUST(aclmdlRICaptureTaskUpdateBegin(other, group));
+  for (int i = 0; i < kClosures; ++i) MUST(launch(other, 10 + i));
+  MUST(aclmdlRICaptureTaskUpdateEnd(other));
+  EXPECT_EQ(gone, kClosures);
+  EXPECT_THAT(run(), ::testing::ElementsAre(10, 11));
+  {
+    Gate gate;
+    gate.Block(other);
+    MUST(aclmdlRICaptureTaskUpdateBegin(other, group));
+    for (int i = 0; i < kClosures; ++i) MUST(launch(other, 20 + i));
+    MUST(aclmdlRICaptureTaskUpdateEnd(other));
+    EXPECT_THAT(run(), ::testing::ElementsAre(10, 11)) << "the stream has not come to it";
+    EXPECT_EQ(gone, kClosures);
+  }
+  MUST(aclrtSynchronizeStream(other));
+  EXPECT_EQ(gone, 2 * kClosures);
+  MUST(aclmdlRICaptureTaskUpdateBegin(other, group));
+  MUST(launch(other, 30));
+  EXPECT_EQ(0, aclrtDestroyStream(other));
+  EXPECT_EQ(gone, 2 * kClosures + 1);
+  EXPECT_THAT(run(), ::testing::ElementsAre(30, 21));
+  EXPECT_EQ(0, aclmdlRIDestroy(model));
+  EXPECT_EQ(gone, 3 * kClosures + 1);
+}
+
 TEST_F(CppApi, FailureOfAClosureIsReported) {
   MUST(LaunchClosure(stream_, "checksum", [] { return 507015; }));
   EXPECT_ACL(507015, aclrtSynchronizeStream(stream_));

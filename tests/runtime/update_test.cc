@@ -364,6 +364,53 @@ TEST_F(Update, TheArgumentsOfATaskMayBeThoseItHas) {
   EXPECT_EQ(0, aclrtFree(log));
 }
 
+// A graph that names freed memory is refused; what its tasks named before a change does not count, what they name after
+// it does.
+TEST_F(Update, ChangedTasksAnswerForTheMemoryThatTheyNameNow) {
+  auto* kept = static_cast<uint64_t*>(NewMemory(4096));
+  auto* old = static_cast<uint64_t*>(NewMemory(4096));
+  MUST(aclmdlRICaptureBegin(stream_, ACL_MODEL_RI_CAPTURE_MODE_RELAXED));
+  MUST(Launch(stream_, mark_, kept, uint64_t{1}));
+  for (int i = 0; i < 3; ++i) MUST(Launch(stream_, mark_, old, uint64_t{2}));
+  aclmdlRI model = nullptr;
+  MUST(aclmdlRICaptureEnd(stream_, &model));
+  const auto tasks = TasksOf(model).back();
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(0, aclrtFree(NewMemory(1 << 20)));  // looks at all tasks
+    EXPECT_ACL(0, aclmdlRIExecuteAsync(model, stream_));
+    MUST(aclrtSynchronizeStream(stream_));
+    auto* next = static_cast<uint64_t*>(NewMemory(4096));
+    EXPECT_ACL(0, SetKernel(tasks[1], mark_, 1, next, uint64_t{3}));
+    EXPECT_ACL(0, SetValueWrite(tasks[2], next + 100, 4));
+    if (round == 0) {
+      EXPECT_ACL(0, aclmdlRITaskDisable(tasks[3]));
+    }
+    EXPECT_ACL(0, aclmdlRIUpdate(model));
+    EXPECT_EQ(0, aclrtFree(old));
+    EXPECT_ACL(0, aclmdlRIExecuteAsync(model, stream_));
+    MUST(aclrtSynchronizeStream(stream_));
+    EXPECT_EQ(next[1], 3u);
+    EXPECT_EQ(next[100], 4u);
+    old = next;
+  }
+  EXPECT_EQ(0, aclrtFree(old));
+  DropMessage();
+  EXPECT_EQ(107000, aclmdlRIExecuteAsync(model, stream_));
+  const char* message = aclGetRecentErrMsg();
+  ASSERT_NE(message, nullptr);
+  EXPECT_THAT(std::string(message), ::testing::HasSubstr("task 1 of its stream"));
+  // Once more, and again whenever it is asked.
+  EXPECT_ACL(107000, aclmdlRIExecuteAsync(model, stream_));
+  EXPECT_ACL(0, SetKernel(tasks[1], mark_, 1, kept, uint64_t{5}));
+  EXPECT_ACL(0, SetValueWrite(tasks[2], kept + 100, 6));
+  EXPECT_ACL(0, aclmdlRIUpdate(model));
+  EXPECT_ACL(0, aclmdlRIExecuteAsync(model, stream_));
+  MUST(aclrtSynchronizeStream(stream_));
+  EXPECT_EQ(kept[100], 6u);
+  EXPECT_ACL(0, aclmdlRIDestroy(model));
+  EXPECT_EQ(0, aclrtFree(kept));
+}
+
 // Another stream replaces the kernels of a group all the time while the graph is executed all the time.
 TEST_F(Update, NoRunSeesTheArgumentsOfTwoUpdates) {
   auto* wrong = static_cast<uint64_t*>(NewMemory(64));
@@ -392,6 +439,10 @@ TEST_F(Update, NoRunSeesTheArgumentsOfTwoUpdates) {
     EXPECT_EQ(0, aclrtSetDevice(0));
     for (uint64_t value = 1; !done.load(); ++value) {
       const int g = static_cast<int>(value % 2);
+      // In its turn, or at once where there is nothing to wait for.
+      if (value % 4 < 2) {
+        EXPECT_EQ(0, aclrtValueWrite(wrong + 2, value, 0, other_));
+      }
       EXPECT_EQ(0, aclmdlRICaptureTaskUpdateBegin(other_, groups[g]));
       for (int i = 0; i < kLaunches; ++i) EXPECT_EQ(0, Launch(other_, pair_, wrong + g, value, ~value, value));
       EXPECT_EQ(0, aclmdlRICaptureTaskUpdateEnd(other_));

@@ -150,6 +150,28 @@ TEST_F(Slot, AContentMayComeBackWhileItIsStillInUse) {
   EXPECT_EQ(g_alive, 1) << "it is in the slot";
 }
 
+TEST_F(Slot, UnderALockNothingOfAUserIsDestroyed) {
+  slot->ReplaceUnderLock(Make(1), false);
+  EXPECT_EQ(g_alive, 2);
+  EXPECT_EQ(ValueOf(*slot->Current()), 1u);
+  users->Settle();
+  EXPECT_EQ(g_alive, 1);
+  slot->ReplaceUnderLock(Make(2), true);
+  EXPECT_EQ(g_alive, 1) << "harmless, and nobody is there";
+  users->Enter();
+  slot->ReplaceUnderLock(Make(3), true);
+  slot->ReplaceUnderLock(Make(4), false);
+  users->Settle();
+  EXPECT_EQ(g_alive, 3) << "somebody is there";
+  users->Leave();
+  EXPECT_EQ(g_alive, 1);
+  slot->ReplaceUnderLock(Make(5), false);
+  slot->Replace(Make(6));
+  users->Enter();
+  users->Leave();
+  EXPECT_EQ(g_alive, 1) << "the last one who leaves drops what waits";
+}
+
 TEST_F(Slot, ASlotMayGoWhileAContentWaits) {
   users->Enter();
   const HeldTask* first = slot->Current();
