@@ -160,8 +160,12 @@ std::string Table::Svg() const {
   double most = 2;
   size_t longest = 0;
   for (const Row* row : bars) {
-    least = std::min({least, row->over_goal(row->figure.least), row->over_goal(row->figure.most)});
-    most = std::max({most, row->over_goal(row->figure.least), row->over_goal(row->figure.most)});
+    for (const double value : {row->figure.least, row->figure.most}) {
+      const double ratio = row->over_goal(value);
+      if (ratio <= 0) continue;  // a sample of nothing at all has no place on this axis
+      least = std::min(least, ratio);
+      most = std::max(most, ratio);
+    }
     longest = std::max(longest, Letters(row->what));
   }
   // Beyond these nothing is to be seen but that it is far away.
