@@ -18,7 +18,7 @@ namespace {
 
 // A worker that was not able to take queued work for this long counts as stuck in foreign code.
 constexpr auto kMonitorPeriod = std::chrono::milliseconds(5);
-constexpr int kMonitorQuietRounds = 20;
+constexpr int kMonitorQuietRounds = 1;
 // Bounds the threads that a program full of waiting host functions can make us start.
 constexpr int kMaxExtraWorkers = 256;
 constexpr auto kExtraWorkerIdle = std::chrono::seconds(1);
