@@ -157,8 +157,7 @@ std::unique_ptr<Plan> Plan::CompileScheduled(const ir::Graph& graph, const Dag& 
   plan->steps_.reserve(assignment.nodes.size() + assignment.waits.size() + static_cast<size_t>(published));
   plan->lanes_.reserve(assignment.lanes());
   for (uint32_t lane = 0; lane < assignment.lanes(); ++lane) {
-    PlanLane planned{
-        static_cast<uint32_t>(plan->steps_.size()), 0, plan->stream_ids_[0], -1, true, graph.slot_users()};
+    PlanLane planned{static_cast<uint32_t>(plan->steps_.size()), 0, plan->stream_ids_[0], -1, true, graph.slot_users()};
     const uint32_t begin = assignment.lane_begin[lane];
     for (uint32_t place = begin; place < assignment.lane_begin[lane + 1]; ++place) {
       const uint32_t dag_node = assignment.nodes[place];

@@ -155,8 +155,8 @@ class Plan {
 
   const std::vector<Step>& steps() const { return steps_; }
   const std::vector<Row>& rows() const { return rows_; }
-  /// The node that a step of the lane was made of; of rows the first; of a wait or a publication in a scheduled plan: the
-  /// task that waits, or that it follows.
+  /// The node that a step of the lane was made of; of rows the first; of a wait or a publication in a scheduled plan:
+  /// the task that waits, or that it follows.
   const ir::Node& node(uint32_t lane, const Step& step) const {
     return GraphOf(lane).node(GraphOf(lane).lanes()[CapturedLane(lane, step)].nodes[step.task_id]);
   }

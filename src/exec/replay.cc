@@ -398,8 +398,8 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
       }
       case Step::kCall: {
         // The hot loop of replays: what a kernel needs is in its step, and nothing else is touched.
-        RepriseKernelContext kernel{
-            sizeof(RepriseKernelContext), 0, 1, context.device_id, plan_->stream_id(lane, step), 0, nullptr};
+        RepriseKernelContext kernel{sizeof(RepriseKernelContext), 0, 1,      context.device_id,
+                                    plan_->stream_id(lane, step), 0, nullptr};
         const Step* at = &step;
         do {
           if (failed_.load(std::memory_order_relaxed)) [[unlikely]]
@@ -505,7 +505,8 @@ RunResult Replay::Run(RunContext& context, Progress& progress) {
     progress.phase = Progress::kJoining;
   }
   const auto joined = [&] { return lanes_left_.load(std::memory_order_seq_cst) == 0; };
-  if (!joined() && !SpinUntil(joined, context) && join_waiters_.AddUnless(joined, context.runnable(), &scheduler_)) return RunResult::kParked;
+  if (!joined() && !SpinUntil(joined, context) && join_waiters_.AddUnless(joined, context.runnable(), &scheduler_))
+    return RunResult::kParked;
   if (failed_.load(std::memory_order_acquire)) {
     std::lock_guard lock(error_mutex_);
     if (!error_.ok()) context.Fail(std::move(error_));

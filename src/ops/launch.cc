@@ -53,11 +53,19 @@ bool RowsOfTask(const void* payload, ir::Elementwise& rows) {
   return static_cast<const LaunchTask*>(payload)->launch->Rows(rows);
 }
 
-constexpr ir::TaskType kVectorType = {
-    ir::TaskKind::kKernel, "KERNEL_AIVEC", RunTask, DestroyTask, nullptr, DescribeTask, nullptr, nullptr, true, nullptr,
-    RowsOfTask};
-constexpr ir::TaskType kCubeType = {ir::TaskKind::kKernel, "KERNEL_AICORE", RunTask, DestroyTask, nullptr,
-                                    DescribeTask,          nullptr,         nullptr, true};
+constexpr ir::TaskType kVectorType = {.kind = ir::TaskKind::kKernel,
+                                      .name = "KERNEL_AIVEC",
+                                      .run = RunTask,
+                                      .destroy = DestroyTask,
+                                      .describe = DescribeTask,
+                                      .never_waits = true,
+                                      .elementwise = RowsOfTask};
+constexpr ir::TaskType kCubeType = {.kind = ir::TaskKind::kKernel,
+                                    .name = "KERNEL_AICORE",
+                                    .run = RunTask,
+                                    .destroy = DestroyTask,
+                                    .describe = DescribeTask,
+                                    .never_waits = true};
 
 struct SplitRun {
   const Launch& launch;

@@ -211,9 +211,7 @@ void DestroyKernel(void* payload) noexcept {
   if (p->args_kind() == ArgsKind::kHeap) SharedBlock::Release(p->argument_block());
 }
 
-ir::Anchor* AnchorOfKernel(const void* payload) {
-  return static_cast<const KernelPayload*>(payload)->function->binary;
-}
+ir::Anchor* AnchorOfKernel(const void* payload) { return static_cast<const KernelPayload*>(payload)->function->binary; }
 
 void DescribeKernel(const void* payload, ir::TaskInfo& info) {
   const auto* p = static_cast<const KernelPayload*>(payload);
@@ -236,10 +234,15 @@ void DescribeKernel(const void* payload, ir::TaskInfo& info) {
 }
 
 constexpr ir::TaskType KernelType(ir::TaskKind kind, const char* name, void (*destroy)(void*) noexcept) {
-  return {kind,         name,         RunKernel,    destroy,
-          nullptr,      DescribeKernel, DirectKernel, KernelFailed,
-          kind == ir::TaskKind::kKernel,  // those of AI CPUs may call back and wait
-          AnchorOfKernel};
+  return {.kind = kind,
+          .name = name,
+          .run = RunKernel,
+          .destroy = destroy,
+          .describe = DescribeKernel,
+          .direct = DirectKernel,
+          .direct_failed = KernelFailed,
+          .never_waits = kind == ir::TaskKind::kKernel,  // those of AI CPUs may call back and wait
+          .anchor = AnchorOfKernel};
 }
 constexpr ir::TaskType kKernel = KernelType(ir::TaskKind::kKernel, "KERNEL_AICORE", DestroyKernel);
 constexpr ir::TaskType kAicpuKernel = KernelType(ir::TaskKind::kAicpuKernel, "KERNEL_AICPU", DestroyKernel);
@@ -305,8 +308,7 @@ Status Submit(Stream& stream, const Launch& launch) {
 }
 
 // The last task behind those of a binary that was unloaded.
-const ir::TaskType kUnloadTask = {ir::TaskKind::kNop, "UNLOAD",
-                                  [](RunContext&, void*) { return RunResult::kDone; },
+const ir::TaskType kUnloadTask = {ir::TaskKind::kNop, "UNLOAD", [](RunContext&, void*) { return RunResult::kDone; },
                                   [](void* payload) noexcept { (*static_cast<ir::Anchor**>(payload))->Release(); }};
 
 }  // namespace

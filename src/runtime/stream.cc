@@ -394,9 +394,9 @@ device::Runnable::Outcome Stream::Run(device::RunContext& context) {
   context.stream_id = id_;
   int budget = context.on_worker() ? kWorkerBatch : kHelperBatch;
   const uint64_t begin = completed_.load(std::memory_order_relaxed);
-  for (uint64_t limit; (limit = published_.load(std::memory_order_acquire)) !=
-                           completed_.load(std::memory_order_relaxed) ||
-                       (limit - begin >= kFlow && context.on_worker() && (limit = Linger(limit)) != 0);) {
+  for (uint64_t limit;
+       (limit = published_.load(std::memory_order_acquire)) != completed_.load(std::memory_order_relaxed) ||
+       (limit - begin >= kFlow && context.on_worker() && (limit = Linger(limit)) != 0);) {
     // Looked up behind the load of the limit: what was submitted after a recording began is recorded.
     const auto outcome =
         device::Timeline::on() ? RunUntil<true>(context, limit, budget) : RunUntil<false>(context, limit, budget);

@@ -94,8 +94,7 @@ bool DeclareMix(const void* payload, Elementwise& rows) {
   return mix.declares;
 }
 
-const ir::TaskType kMix = {
-    ir::TaskKind::kKernel, "MIX", RunMix, nullptr, nullptr, nullptr, nullptr, nullptr, DeclareMix};
+const ir::TaskType kMix = {.kind = ir::TaskKind::kKernel, .name = "MIX", .run = RunMix, .elementwise = DeclareMix};
 const ir::TaskType kOpaque = {ir::TaskKind::kKernel, "OPAQUE", [](RunContext&, void*) { return RunResult::kDone; }};
 const ir::TaskType kFail = {ir::TaskKind::kKernel, "FAIL", [](RunContext& context, void*) {
                               context.Fail(Error(507015, "as asked"));
@@ -112,22 +111,18 @@ void AbortRow(const void* args, int64_t, int64_t) {
   const auto& payload = **static_cast<const AbortPayload* const*>(args);
   payload.replay->load()->Abort(Error(507001, "aborted"));
 }
-const ir::TaskType kAbort = {ir::TaskKind::kKernel,
-                             "ABORT",
-                             [](RunContext&, void*) { return RunResult::kDone; },
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             [](const void* payload, Elementwise& rows) {
-                               const auto& abort = *static_cast<const AbortPayload*>(payload);
-                               rows.call = {AbortRow, abort.n, {reinterpret_cast<uint64_t>(&abort)}};
-                               rows.grain = 1 << 30;
-                               rows.operand_count = 1;
-                               rows.operands[0] = {abort.cell, 4, true, false};
-                               return true;
-                             }};
+const ir::TaskType kAbort = {.kind = ir::TaskKind::kKernel,
+                             .name = "ABORT",
+                             .run = [](RunContext&, void*) { return RunResult::kDone; },
+                             .elementwise =
+                                 [](const void* payload, Elementwise& rows) {
+                                   const auto& abort = *static_cast<const AbortPayload*>(payload);
+                                   rows.call = {AbortRow, abort.n, {reinterpret_cast<uint64_t>(&abort)}};
+                                   rows.grain = 1 << 30;
+                                   rows.operand_count = 1;
+                                   rows.operands[0] = {abort.cell, 4, true, false};
+                                   return true;
+                                 }};
 
 /// A lane of tasks over one piece of memory.
 class Chain {
@@ -471,7 +466,7 @@ TEST(BlocksReplay, RandomChainsMatchASequentialRun) {
       for (uint32_t i = 0; i < step.rows.count; ++i) {
         const Row& row = plan->rows()[step.rows.first + i];
         Elementwise declared;
-        ASSERT_TRUE(DeclareMix(plan->node(0, row.task_id).payload, declared));
+        ASSERT_TRUE(DeclareMix(plan->node(0, row).payload, declared));
         ASSERT_EQ(declared.call.count, plan->rows()[step.rows.first].call.count);
         operands.insert(operands.end(), declared.operands, declared.operands + declared.operand_count);
       }
