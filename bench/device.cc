@@ -7,7 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <utility>
+
+#include "kernels.h"
 
 namespace bench {
 namespace {
@@ -17,10 +18,6 @@ constexpr const char* kBinary = "reprise_bench";
 std::atomic<uint64_t> g_counted{0};
 Stamps* g_stamps = nullptr;
 
-int32_t NoOp(const RepriseKernelContext*, const void*, size_t) {
-  asm volatile("" ::: "memory");
-  return 0;
-}
 int32_t Count(const RepriseKernelContext*, const void* args, size_t) {
   uint64_t amount = 0;
   std::memcpy(&amount, args, sizeof amount);
@@ -39,16 +36,6 @@ int32_t Stamp(const RepriseKernelContext* context, const void* args, size_t byte
   Stamps::Note(arguments.node);
   return Work(context, args, bytes);
 }
-template <int Which>
-int32_t MixedKernel(const RepriseKernelContext*, const void*, size_t) {
-  asm volatile("# %0" ::"i"(Which) : "memory");
-  return 0;
-}
-template <int... Which>
-std::vector<RepriseKernelFn> MixedKernels(std::integer_sequence<int, Which...>) {
-  return {&MixedKernel<Which>...};
-}
-
 Kernels LoadKernels() {
   // The library keeps what it is given.
   static std::vector<std::string> names;
@@ -57,11 +44,11 @@ Kernels LoadKernels() {
   const auto add = [](const char* name, RepriseKernelFn function) {
     descriptions.push_back({name, 0, function, REPRISE_KERNEL_VECTOR, 0, 0, nullptr, 0});
   };
-  add("no_op", NoOp);
+  add("no_op", NoOpKernel());
   add("count", Count);
   add("work", Work);
   add("stamp", Stamp);
-  const std::vector<RepriseKernelFn> mixed = MixedKernels(std::make_integer_sequence<int, kMixedFunctions>{});
+  const std::vector<RepriseKernelFn> mixed = MixedKernels();
   names.reserve(mixed.size());
   for (size_t i = 0; i < mixed.size(); ++i) {
     names.push_back("mixed" + std::to_string(i));

@@ -10,7 +10,9 @@
 // position; waits that an earlier one implies are dropped, and only positions that somebody waits for are published.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <vector>
@@ -65,6 +67,13 @@ struct Step {
   uint32_t args_bytes : 17;
   uint32_t lane : 11;  ///< captured lane of the task; meaningless in graphs with more lanes, see Plan::node
   uint32_t kind : 4;
+
+  /// Kind and lane as one number, for comparing both at once.
+  uint32_t Sort() const {
+    uint32_t bits;
+    std::memcpy(&bits, reinterpret_cast<const std::byte*>(this) + sizeof(Step) - sizeof bits, sizeof bits);
+    return bits >> 17;
+  }
 
   Step(const ir::Node& node)  // NOLINT: a step is made of a node
       : run(node.type->run),

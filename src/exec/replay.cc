@@ -348,6 +348,48 @@ void Replay::RunRows(uint32_t lane, const Step& step, RunContext& context) {
   }
 }
 
+// The hot loop of replays: what a kernel needs is in its step, and nothing else is touched. Returns the first step that
+// is no call, or is one of another captured lane. A function of its own, so that it has all registers.
+template <Replay::Mode kMode>
+[[gnu::noinline]] uint32_t Replay::RunCalls(uint32_t lane, uint32_t begin, RunContext& context) {
+  const Step* const steps = plan_->steps().data();
+  const Step* const end = steps + plan_->lanes()[lane].end;
+  const Step* at = steps + begin;
+  const std::atomic<bool>& failed = failed_;
+  context.stream_id = plan_->stream_id(lane, *at);
+  RepriseKernelContext kernel{sizeof(RepriseKernelContext), 0, 1, context.device_id, context.stream_id, 0, nullptr};
+  const uint32_t sort = at->Sort();
+  [[maybe_unused]] uint64_t time = 0;
+  if constexpr (kMode != Mode::kPlain) time = device::Timeline::Now();
+  do {
+    if (failed.load(std::memory_order_relaxed)) [[unlikely]]
+      continue;
+    kernel.task_id = at->task_id;
+    kernel.kernel_name = at->name;
+    const int32_t code = at->call(&kernel, at->data, at->args_bytes);
+    if constexpr (kMode == Mode::kLearning) time = Learn(static_cast<uint32_t>(at - steps), time);
+    if (code != 0 || kMode == Mode::kTraced) [[unlikely]] {
+      context.task_id = at->task_id;
+      const ir::Node& node = plan_->node(lane, *at);
+      if (code != 0) node.type->direct_failed(context, node.payload, code);
+      if constexpr (kMode == Mode::kTraced) {
+        device::Timeline::Get().Task(context, *node.type, node.payload, time, label_, code != 0);
+        time = device::Timeline::Now();
+      }
+      if (code != 0) ReportFailure(context, *at, lane);
+    }
+  } while (++at != end && at->Sort() == sort);
+  return static_cast<uint32_t>(at - steps);
+}
+
+// Returns the time now, when the step has ended.
+uint64_t Replay::Learn(uint32_t step, uint64_t begin) noexcept {
+  const uint64_t now = device::Timeline::Now();
+  const auto ns = static_cast<uint32_t>(std::min<uint64_t>(now - begin, UINT32_MAX));
+  costs_[step] = costs_[step] == 0 ? ns : std::min(costs_[step], ns);
+  return now;
+}
+
 template <Replay::Mode kMode>
 RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
   constexpr bool kTraced = kMode == Mode::kTraced;
@@ -359,12 +401,6 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
   const bool is_scheduled = plan_->is_scheduled();
   uint32_t cursor = state.cursor;
   [[maybe_unused]] uint64_t last = 0;  // when the step before ended
-  const auto learn = [&](uint32_t step) {
-    const uint64_t now = device::Timeline::Now();
-    const auto ns = static_cast<uint32_t>(std::min<uint64_t>(now - last, UINT32_MAX));
-    costs_[step] = costs_[step] == 0 ? ns : std::min(costs_[step], ns);
-    last = now;
-  };
   if constexpr (kLearning) last = device::Timeline::Now();
   for (; cursor != planned.end; ++cursor) {
     const Step& step = steps[cursor];
@@ -379,7 +415,7 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
         [[maybe_unused]] uint64_t begin = 0;
         if constexpr (kTraced) begin = state.parked_since.BeginOf(cursor, state.parked);
         const RunResult result = step.run(context, step.data);
-        if constexpr (kLearning) learn(cursor);
+        if constexpr (kLearning) last = Learn(cursor, last);
         if (result != RunResult::kDone) [[unlikely]] {
           if constexpr (kTraced) state.parked_since = {result == RunResult::kParked ? begin : 0, cursor};
           state.cursor = cursor;
@@ -397,33 +433,9 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
         break;
       }
       case Step::kCall: {
-        // The hot loop of replays: what a kernel needs is in its step, and nothing else is touched.
-        RepriseKernelContext kernel{sizeof(RepriseKernelContext), 0, 1,      context.device_id,
-                                    plan_->stream_id(lane, step), 0, nullptr};
-        const Step* at = &step;
-        do {
-          if (failed_.load(std::memory_order_relaxed)) [[unlikely]]
-            continue;
-          kernel.task_id = at->task_id;
-          kernel.kernel_name = at->name;
-          [[maybe_unused]] uint64_t begin = 0;
-          if constexpr (kTraced) begin = device::Timeline::Now();
-          const int32_t code = at->call(&kernel, at->data, at->args_bytes);
-          if constexpr (kLearning) learn(static_cast<uint32_t>(at - steps));
-          if (code != 0) [[unlikely]] {
-            context.task_id = at->task_id;
-            const ir::Node& node = plan_->node(lane, *at);
-            node.type->direct_failed(context, node.payload, code);
-          }
-          if constexpr (kTraced) {
-            context.task_id = at->task_id;
-            const ir::Node& node = plan_->node(lane, *at);
-            device::Timeline::Get().Task(context, *node.type, node.payload, begin, label_, code != 0);
-          }
-          if (code != 0) [[unlikely]]
-            ReportFailure(context, *at, lane);
-        } while (++at != steps + planned.end && at->kind == Step::kCall && at->lane == step.lane);
-        cursor = static_cast<uint32_t>(at - steps) - 1;
+        const uint32_t end = RunCalls<kMode>(lane, cursor, context);
+        if constexpr (kLearning) last = device::Timeline::Now();
+        cursor = end - 1;
         break;
       }
       case Step::kRows:

@@ -106,6 +106,9 @@ class Replay {
   void StartLane(uint32_t lane, uint32_t cursor) noexcept;
   bool EndLane(uint32_t lane) noexcept;
   void StopAll() noexcept;
+  template <Mode kMode>
+  uint32_t RunCalls(uint32_t lane, uint32_t begin, device::RunContext& context);
+  uint64_t Learn(uint32_t step, uint64_t begin) noexcept;
   template <class Reached>
   bool SpinUntil(Reached reached, device::RunContext& context) noexcept;
   void LayOutAgain() noexcept;
