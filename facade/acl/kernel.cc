@@ -37,7 +37,8 @@ namespace reprise::facade {
 StatusOr<LaunchAttributes> ReadLaunchAttributes(const aclrtLaunchKernelCfg* cfg) {
   constexpr size_t kMaxLaunchAttributes = 64;
   LaunchAttributes out;
-  if (cfg == nullptr || cfg->numAttrs == 0) return out;
+  if (cfg == nullptr || cfg->numAttrs == 0) [[likely]]
+    return out;
   REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(cfg->attrs, "cfg->attrs"));
   REPRISE_RETURN_IF_ERROR(InRange(cfg->numAttrs, 0, kMaxLaunchAttributes, "cfg->numAttrs"));
   bool seconds = false, microseconds = false;
@@ -518,8 +519,13 @@ aclError aclrtLaunchKernelWithHostArgs(aclrtFuncHandle funcHandle, uint32_t numB
     if (placeHolderNum != 0) REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(placeHolderArray, "placeHolderArray"));
     REPRISE_RETURN_IF_ERROR(InRange(placeHolderNum, 0, KernelArgs::kMaxParams, "placeHolderNum"));
     REPRISE_ASSIGN_OR_RETURN(KernelFunction * function, FindFunction(funcHandle));
-    REPRISE_ASSIGN_OR_RETURN(const LaunchAttributes attributes, ReadLaunchAttributes(cfg));
+    LaunchAttributes attributes;
+    if (cfg != nullptr) {
+      REPRISE_ASSIGN_OR_RETURN(attributes, ReadLaunchAttributes(cfg));
+    }
     REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
+    if (placeHolderNum == 0) [[likely]]
+      return runtime::LaunchWithHostArgs(*on, *function, numBlocks, attributes, hostArgs, argsSize, {});
     std::vector<runtime::ArgumentPlaceholder> placeholders;
     for (size_t i = 0; i < placeHolderNum; ++i) {
       placeholders.push_back({placeHolderArray[i].addrOffset, placeHolderArray[i].dataOffset});

@@ -31,8 +31,8 @@ Armed& State() {
       s->name = spec.substr(0, colon);
       const auto pass = ParseInt(std::string_view(spec).substr(colon + 1));
       s->countdown = pass && *pass > 0 && *pass <= INT32_MAX ? static_cast<int>(*pass) : 0;
-      g_fault_armed = s->countdown > 0;
     }
+    g_fault_armed = s->countdown > 0;
     return s;
   }();
   return *state;

@@ -263,6 +263,14 @@ size_t PayloadBytes(const Launch& launch, bool has_attributes) {
          (launch.args_kind == ArgsKind::kInline ? launch.args_bytes : sizeof launch.args);
 }
 
+void CopyArgs(void* to, const void* args, size_t bytes) {
+  if (bytes == sizeof(uint64_t)) {  // one scalar or address: no call
+    std::memcpy(to, args, sizeof(uint64_t));
+  } else if (bytes != 0) {
+    std::memcpy(to, args, bytes);
+  }
+}
+
 // Everything side by side.
 void Write(const Launch& launch, bool has_attributes, std::byte* at) {
   auto* const payload = new (at) KernelPayload{launch.function, launch.blocks, launch.args_bytes & kMaxDeviceArgsBytes,
@@ -271,10 +279,8 @@ void Write(const Launch& launch, bool has_attributes, std::byte* at) {
   auto* const tail = const_cast<std::byte*>(payload->tail());
   if (launch.args_kind != ArgsKind::kInline) {
     std::memcpy(tail, &launch.args, sizeof launch.args);
-  } else if (launch.args_bytes == sizeof(uint64_t)) {  // one scalar or address: no call
-    std::memcpy(tail, launch.args, sizeof(uint64_t));
-  } else if (launch.args_bytes != 0) {
-    std::memcpy(tail, launch.args, launch.args_bytes);
+  } else {
+    CopyArgs(tail, launch.args, launch.args_bytes);
   }
 }
 
@@ -295,14 +301,6 @@ Status WithTask(const Launch& launch, Take take) {
 }
 
 Status Submit(Stream& stream, const Launch& launch) {
-  // The usual way: written straight into the queue.
-  const bool has_attributes = HasAttributes(launch);
-  if (!Dump::wants_args()) [[likely]] {
-    if (std::byte* place = stream.TryReserve(TypeOf(launch), PayloadBytes(launch, has_attributes))) [[likely]] {
-      Write(launch, has_attributes, place);
-      return stream.Commit();
-    }
-  }
   return WithTask(
       launch, [&](const ir::Task& task) { return SubmitKernel(stream, task, launch.args_kind != ArgsKind::kDevice); });
 }
@@ -318,10 +316,7 @@ HandleTable<KernelBinary, HandleKind::kBinary>& KernelBinaries() {
   return table.value;
 }
 
-HandleTable<KernelFunction, HandleKind::kFunction>& KernelFunctions() {
-  static constinit NoDestroy<HandleTable<KernelFunction, HandleKind::kFunction>> table;
-  return table.value;
-}
+constinit NoDestroy<HandleTable<KernelFunction, HandleKind::kFunction>> internal::g_kernel_functions;
 
 HandleTable<BinaryData, HandleKind::kBinaryData>& BinaryDatas() {
   static constinit NoDestroy<HandleTable<BinaryData, HandleKind::kBinaryData>> table;
@@ -587,6 +582,19 @@ Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blo
                           const void* args, size_t args_bytes, std::span<const ArgumentPlaceholder> placeholders) {
   if (args_bytes > kMaxArgsBytes) {
     return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxArgsBytes));
+  }
+  if (placeholders.empty() && attributes == LaunchAttributes{} && !Dump::wants_args()) [[likely]] {
+    // The usual launch, written straight into the queue.
+    const bool is_aicpu = function.desc->kind == REPRISE_KERNEL_AICPU;
+    std::byte* const place =
+        stream.TryReserve(is_aicpu ? kInlineAicpuKernel : kInlineKernel, sizeof(KernelPayload) + args_bytes);
+    if (place != nullptr) [[likely]] {
+      auto* const payload =
+          new (place) KernelPayload{&function, blocks, static_cast<uint32_t>(args_bytes) & kMaxDeviceArgsBytes,
+                                    static_cast<uint32_t>(ArgsKind::kInline), 0};
+      CopyArgs(payload + 1, args, args_bytes);
+      return stream.Commit();
+    }
   }
   Launch launch{&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline};
   if (placeholders.empty()) return Submit(stream, launch);

@@ -74,7 +74,12 @@ class KernelBinary final : public ir::Anchor {
 };
 
 HandleTable<KernelBinary, HandleKind::kBinary>& KernelBinaries();
-HandleTable<KernelFunction, HandleKind::kFunction>& KernelFunctions();
+namespace internal {
+extern constinit NoDestroy<HandleTable<KernelFunction, HandleKind::kFunction>> g_kernel_functions;
+}  // namespace internal
+inline HandleTable<KernelFunction, HandleKind::kFunction>& KernelFunctions() {
+  return internal::g_kernel_functions.value;
+}
 
 /// Kernel code in host memory of the caller, which is not copied.
 struct BinaryData {

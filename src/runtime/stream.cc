@@ -203,9 +203,11 @@ Status Stream::SubmitNow(const ir::Task& task) {
   return WaitIfBlocking();
 }
 
+// Read once, when the library is loaded.
+const bool kLaunchBlocking = EnvInt(EnvVar::kLaunchBlocking) != 0;
+
 Status Stream::WaitIfBlocking() {
-  static const bool blocking = EnvInt(EnvVar::kLaunchBlocking) != 0;
-  if (blocking && !is_persistent()) [[unlikely]]
+  if (kLaunchBlocking && !is_persistent()) [[unlikely]]
     return Synchronize(std::nullopt);
   return {};
 }

@@ -27,9 +27,9 @@ struct Bound {
   int64_t blocked;       ///< of these, found locked
   int64_t system_calls;  ///< of all threads
 };
-constexpr Bound kSpinningReplay = {"replay, worker spins", 0, 300, 0, 0};
+constexpr Bound kSpinningReplay = {"replay, worker spins", 0, 0, 0, 0};
 constexpr Bound kSpinningEager = {"eager, worker spins", 0, 0, 0, 0};
-constexpr Bound kSleepingReplay = {"replay, worker sleeps", 0, 300, 0, 300};
+constexpr Bound kSleepingReplay = {"replay, worker sleeps", 0, 0, 0, 60};
 constexpr Bound kSleepingEager = {"eager, worker sleeps", 0, 0, 0, 60};
 
 std::atomic<int64_t> g_allocations{0};
