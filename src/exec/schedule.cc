@@ -689,7 +689,8 @@ Assignment Schedule(const Dag& dag, uint32_t lanes, std::span<const uint32_t> co
       best = ListScheduler(dag, siblings, options).Run(tails);
     }
   }
-  if (best.makespan_ns != UINT64_MAX && worth_it(best.makespan_ns)) {
+  // Another lane has to be handed to its thread, and back.
+  if (best.makespan_ns != UINT64_MAX && worth_it(best.makespan_ns + 2 * uint64_t{handoff_ns})) {
     lanes = 1 + *std::max_element(best.lane.begin(), best.lane.end());  // those that were used come first
   } else {
     lanes = 1;

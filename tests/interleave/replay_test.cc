@@ -29,11 +29,15 @@ struct LetterPayload {
   Log* log;
   char letter;
 };
-const ir::TaskType kLetter = {ir::TaskKind::kKernel, "LETTER", [](RunContext&, void* payload) {
-                                const auto& p = *static_cast<LetterPayload*>(payload);
-                                p.log->letters[p.log->count.fetch_add(1)] = p.letter;
-                                return RunResult::kDone;
-                              }};
+const ir::TaskType kLetter = {.kind = ir::TaskKind::kKernel,
+                              .name = "LETTER",
+                              .run =
+                                  [](RunContext&, void* payload) {
+                                    const auto& p = *static_cast<LetterPayload*>(payload);
+                                    p.log->letters[p.log->count.fetch_add(1)] = p.letter;
+                                    return RunResult::kDone;
+                                  },
+                              .never_waits = true};
 
 class SmallGraph {
  public:
@@ -53,6 +57,15 @@ class SmallGraph {
     graph_.Add(lane, ir::MakeTask(ir::kEdgeWait, payload));
   }
   std::unique_ptr<Plan> Compile() { return Plan::Compile(graph_); }
+  const ir::Graph& graph() const { return graph_; }
+  /// On two execution lanes, which tasks that take long are worth.
+  std::unique_ptr<Plan> LayOut() {
+    const reprise::exec::Dag dag = reprise::exec::BuildDag(graph_);
+    const std::vector<uint32_t> costs(dag.size(), 100'000);
+    auto plan = Plan::CompileScheduled(graph_, dag, reprise::exec::Schedule(dag, 2, costs));
+    INTERLEAVE_CHECK(plan->lanes().size() == 2);
+    return plan;
+  }
   /// Letters in the order in which they ran.
   std::string Letters() const { return std::string(log.letters, log.count.load()); }
   bool Ordered(char first, char second) const {
@@ -98,7 +111,8 @@ class Driver final : public Runnable {
 };
 
 // origin: a, fork, b, join, d; the forked lane: c.
-void ForkAndJoin(int workers, bool has_join, bool helps, int times) {
+enum class Lanes { kCaptured, kLaidOut, kOffered };
+void ForkAndJoin(int workers, bool has_join, bool helps, int times, Lanes lanes = Lanes::kCaptured) {
   Device device(workers);
   SmallGraph graph(2);
   graph.Letter(0, 'a');
@@ -113,11 +127,21 @@ void ForkAndJoin(int workers, bool has_join, bool helps, int times) {
     std::unique_ptr<Replay> replay;
     {
       Straight straight;
-      replay = std::make_unique<Replay>(graph.Compile(), *device);
+      switch (lanes) {
+        case Lanes::kCaptured: replay = std::make_unique<Replay>(graph.Compile(), *device); break;
+        case Lanes::kLaidOut: replay = std::make_unique<Replay>(graph.LayOut(), *device); break;
+        case Lanes::kOffered:
+          replay = std::make_unique<Replay>(graph.graph(), *device);
+          INTERLEAVE_CHECK(replay->plan().lanes().size() == 2);
+          break;
+      }
     }
     Kept<Driver> driver(*replay, times);
     device->Wake(*driver);
-    if (helps) device->TryRun(*driver);
+    if (helps) {
+      device->TryRun(*driver);
+      device->TryRunPartOf(*driver);
+    }
     driver->done.Wait();
     device->Retire(*driver);
     driver.End();
@@ -193,6 +217,23 @@ TEST(TwoLanes, EndEarly) {
 }
 TEST(TwoLanes, Twice) {
   ExpectSound("", {.preemptions = 2}, [] { ForkAndJoin(1, true, true, 2); });
+}
+TEST(ExecutionLanes, ForkAndJoin) {
+  ExpectSound("", {.preemptions = 2}, [] { ForkAndJoin(1, true, false, 1, Lanes::kLaidOut); });
+  ExpectSound("/helps", {.preemptions = 2}, [] { ForkAndJoin(1, true, true, 1, Lanes::kLaidOut); });
+  ExpectSound("/two_workers", {.preemptions = 2}, [] { ForkAndJoin(2, true, false, 1, Lanes::kLaidOut); });
+  ExpectSound("/spins", {.preemptions = 1, .spin_us = 1}, [] { ForkAndJoin(2, true, true, 1, Lanes::kLaidOut); });
+  ExpectSound("/twice", {.preemptions = 2}, [] { ForkAndJoin(1, true, true, 2, Lanes::kLaidOut); });
+}
+// Lanes that nobody is woken for are run by whoever waits for them.
+TEST(ExecutionLanes, Offered) {
+  ExpectSound("", {.preemptions = 2}, [] { ForkAndJoin(2, true, false, 1, Lanes::kOffered); });
+  ExpectSound("/helps", {.preemptions = 1}, [] { ForkAndJoin(2, true, true, 1, Lanes::kOffered); });
+  ExpectSound("/learns", {.preemptions = 1}, [] { ForkAndJoin(2, true, false, 4, Lanes::kOffered); });
+}
+TEST(ExecutionLanes, MutantWithoutAJoin) {
+  ExpectFound(
+      "", {}, [] { ForkAndJoin(2, false, false, 1, Lanes::kLaidOut); }, kCheckFailed);
 }
 TEST(TwoLanes, MutantWithoutAJoin) {
   ExpectFound(

@@ -34,24 +34,31 @@ struct ComputePayload {
 void Compute(const ComputePayload& p) { *p.target = *p.target * p.factor + (p.source != nullptr ? *p.source : 1); }
 
 std::atomic<int> g_destroyed{0};
-const ir::TaskType kCompute = {ir::TaskKind::kKernel, "COMPUTE",
-                               [](RunContext&, void* payload) {
-                                 const auto& p = *static_cast<ComputePayload*>(payload);
-                                 for (uint32_t i = 0; i < p.relax; ++i) CpuRelax();
-                                 Compute(p);
-                                 return RunResult::kDone;
-                               },
-                               [](void*) noexcept { ++g_destroyed; }};
+const ir::TaskType kCompute = {.kind = ir::TaskKind::kKernel,
+                               .name = "COMPUTE",
+                               .run =
+                                   [](RunContext&, void* payload) {
+                                     const auto& p = *static_cast<ComputePayload*>(payload);
+                                     for (uint32_t i = 0; i < p.relax; ++i) CpuRelax();
+                                     Compute(p);
+                                     return RunResult::kDone;
+                                   },
+                               .destroy = [](void*) noexcept { ++g_destroyed; },
+                               .never_waits = true};
 
 struct CopyPayload {
   uint64_t* target;
   const uint64_t* source;
 };
-const ir::TaskType kCopyCell = {ir::TaskKind::kCopy, "COPY", [](RunContext&, void* payload) {
-                                  const auto& p = *static_cast<CopyPayload*>(payload);
-                                  *p.target = *p.source;
-                                  return RunResult::kDone;
-                                }};
+const ir::TaskType kCopyCell = {.kind = ir::TaskKind::kCopy,
+                                .name = "COPY",
+                                .run =
+                                    [](RunContext&, void* payload) {
+                                      const auto& p = *static_cast<CopyPayload*>(payload);
+                                      *p.target = *p.source;
+                                      return RunResult::kDone;
+                                    },
+                                .never_waits = true};
 
 struct FailPayload {
   int code;
@@ -312,6 +319,55 @@ TEST(Replay, ScheduledGraphsMatchASequentialRun) {
     ASSERT_EQ(random.cells, expected) << "seed " << seed;
   }
   EXPECT_GT(spread, 20u) << "nothing was spread";
+}
+
+// From the graph itself: the plan changes when the costs are known, the results do not.
+TEST(Replay, LearntGraphsMatchASequentialRun) {
+  device::Scheduler scheduler(3);
+  size_t scheduled = 0;
+  for (unsigned seed = 1; seed <= static_cast<unsigned>(Loops(300, 40)); ++seed) {
+    SCOPED_TRACE(seed);
+    RandomGraph random(5000 + seed);
+    const int times = 1 + static_cast<int>(seed % 8);
+    const std::vector<uint64_t> expected = random.Oracle(times);
+    Replay replay(random.graph, scheduler);
+    scheduled += replay.plan().is_scheduled() ? 1 : 0;
+    Driver driver(replay);
+    driver.Start(scheduler, times);
+    driver.Wait(scheduler);
+    EXPECT_TRUE(driver.error.ok());
+    ASSERT_EQ(random.cells, expected) << "seed " << seed;
+  }
+  EXPECT_GT(scheduled, 10u);
+}
+
+// What takes nanoseconds is not worth a second core, and that shows only when it has run.
+TEST(Replay, CostsAreLearntOnce) {
+  if (Loops(2, 1) == 1) GTEST_SKIP() << "instrumented tasks take long";
+  device::Scheduler scheduler(2);
+  ir::Graph graph;
+  uint64_t cells[4] = {};
+  graph.AddLane(30, 0, ir::kNoNode);
+  for (int i = 0; i < 4; ++i) {
+    if (i != 0) graph.AddLane(30 + i, i, ir::kNoNode);
+    ComputePayload compute{&cells[i], nullptr, 1, 0};
+    graph.Add(static_cast<ir::LaneId>(i), ir::MakeTask(kCompute, compute));
+  }
+  Replay replay(graph, scheduler);
+  EXPECT_EQ(replay.plan().lanes().size(), 2u) << "unknown costs count as a microsecond each";
+  const auto run = [&](int times) {
+    Driver driver(replay);
+    driver.Start(scheduler, times);
+    driver.Wait(scheduler);
+    EXPECT_TRUE(driver.error.ok());
+  };
+  run(3);
+  EXPECT_EQ(replay.plan().lanes().size(), 2u) << "three executions are measured";
+  run(1);
+  EXPECT_EQ(replay.plan().lanes().size(), 1u);
+  const Plan* const learnt = &replay.plan();
+  run(20);
+  EXPECT_EQ(&replay.plan(), learnt) << "once";
 }
 
 TEST(Replay, FailuresOfScheduledTasksNameTheirStream) {
