@@ -140,6 +140,7 @@ aclError aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream) {
     REPRISE_RETURN_IF_ERROR(NotNull(modelRI, "modelRI"));
     REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindModel(modelRI));
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * on, runtime::FindAnyStream(stream));
+    on->PrepareSubmit();
     if (on->bound_model.load() != nullptr) {
       return Error(107000, fmt::format("{} is bound to a built model and cannot execute one", on->Describe()));
     }

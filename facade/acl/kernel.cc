@@ -524,6 +524,7 @@ aclError aclrtLaunchKernelWithHostArgs(aclrtFuncHandle funcHandle, uint32_t numB
       REPRISE_ASSIGN_OR_RETURN(attributes, ReadLaunchAttributes(cfg));
     }
     REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
+    on->PrepareSubmit();
     if (placeHolderNum == 0) [[likely]]
       return runtime::LaunchWithHostArgs(*on, *function, numBlocks, attributes, hostArgs, argsSize, {});
     std::vector<runtime::ArgumentPlaceholder> placeholders;

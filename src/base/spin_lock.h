@@ -16,6 +16,18 @@ inline void CpuRelax() noexcept {
 #endif
 }
 
+/// Asks for the cache line to write to. Lines that another core has written come one after the other when atomic writes
+/// ask for them, and all at once when they are asked for before.
+inline void PrefetchForWrite(const void* address) noexcept {
+#if defined(__x86_64__)
+  // The builtin asks for the right to write only where the compiler may assume the instruction; older processors take
+  // it for a no-op.
+  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(address)));
+#else
+  __builtin_prefetch(address, 1);
+#endif
+}
+
 /// Test-and-test-and-set lock; usable with std::lock_guard.
 class SpinLock {
  public:

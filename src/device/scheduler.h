@@ -169,6 +169,12 @@ class Scheduler {
   /// The same without a system call: for what its owner will run itself when nobody else has taken it by then.
   void Offer(Runnable& runnable) noexcept { Wake(runnable, false); }
 
+  /// Wake will be called soon.
+  void PrepareWake(const Runnable& runnable) const noexcept {
+    PrefetchForWrite(&runnable.state_);
+    PrefetchForWrite(&ready_lock_);
+  }
+
   /// Runs `runnable` on the calling thread if it is queued and nobody has taken it yet.
   bool TryRun(Runnable& runnable) noexcept;
   /// The same for any runnable that is part of `whole`; see Runnable::SetWhole.

@@ -84,6 +84,11 @@ class Stream final : public device::Runnable {
   /// The same in two steps, for payloads that can be written where they will lie, `bytes` at `place`: nothing else may
   /// happen in between. Null when the task has to take the other way (a capture, a full chunk, a stopped stream).
   std::byte* TryReserve(const ir::TaskType& type, size_t bytes);
+  /// A submission will follow soon.
+  void PrepareSubmit() const noexcept {
+    PrefetchForWrite(&producer_);
+    device_.scheduler().PrepareWake(*this);
+  }
   Status Commit();
   /// The same past a capture: for work that must not be captured.
   Status SubmitNow(const ir::Task& task);
