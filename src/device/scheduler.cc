@@ -24,8 +24,8 @@ constexpr int kMaxExtraWorkers = 256;
 constexpr auto kExtraWorkerIdle = std::chrono::seconds(1);
 
 // How long a spinning worker leaves work to the thread that will probably wait for it: about half a microsecond.
-constexpr int kHoldBackLooks = 3;
-constexpr int kHoldBackPauses = 16;
+constexpr int kHoldBackLooks = 6;
+constexpr int kHoldBackPauses = 6;
 
 // How far TryRunPartOf looks into the list.
 constexpr int kPartLooks = 16;
