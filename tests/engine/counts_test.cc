@@ -29,8 +29,9 @@ struct Bound {
 };
 constexpr Bound kSpinningReplay = {"replay, worker spins", 0, 0, 0, 0};
 constexpr Bound kSpinningEager = {"eager, worker spins", 0, 0, 0, 0};
-constexpr Bound kSleepingReplay = {"replay, worker sleeps", 0, 0, 0, 60};
-constexpr Bound kSleepingEager = {"eager, worker sleeps", 0, 0, 0, 60};
+// A wake-up call of the launch, and how the woken worker goes back to sleep: at most three for each operation.
+constexpr Bound kSleepingReplay = {"replay, worker sleeps", 0, 0, 0, 300};
+constexpr Bound kSleepingEager = {"eager, worker sleeps", 0, 0, 0, 300};
 
 std::atomic<int64_t> g_allocations{0};
 std::atomic<int64_t> g_mutexes{0};
