@@ -30,9 +30,7 @@ class Liveness {
   Liveness& operator=(const Liveness&) = delete;
 
   /// Nothing has been freed since the last check, which found all well. Any thread.
-  bool IsFresh() const {
-    return device::MemoryRegistry::Get().freed_count() == seen_.load(std::memory_order_relaxed);
-  }
+  bool IsFresh() const { return device::MemoryRegistry::Get().freed_count() == seen_.load(std::memory_order_relaxed); }
   /// 107000 naming the task, the memory and who freed it. Bodies of conditional tasks, which may not run, and kernels
   /// of task groups, which may be replaced by then, are left out.
   Status Check(const Model& model);
