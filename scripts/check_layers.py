@@ -39,12 +39,14 @@ LAYERS = {
         ("reprise",),
     ),
     "src/ops": Layer("operators: argument objects, table, checks, executors", ("base", "ir", "device", "kernels", "runtime")),
+    "src/memory": Layer("caching allocators of device and pinned memory, over a driver interface", ("base",), ("reprise",)),
+    "src/rng": Layer("generators that survive capture and replay, and the tasks that draw", ("base", "ir", "device", "kernels", "runtime")),
     "src/capture": Layer("capture session, its rules, the model that results", ("base", "ir", "device", "exec", "runtime")),
     "src/tdt": Layer("tensor channels, queues, queue buffers", ("base", "kernels", "runtime")),
     "src/observe": Layer("JSON trace and SVG picture of a model, profiler", ("base", "ir", "device", "exec", "runtime", "capture")),
     "src/api": Layer(
         "implementation of include/reprise",
-        ("base", "ir", "device", "exec", "runtime", "capture", "observe"),
+        ("base", "ir", "device", "exec", "runtime", "memory", "rng", "capture", "observe"),
         ("reprise",),
     ),
     "facade/acl": Layer(

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The caching allocator of device memory. Blocks belong to the stream they were taken for, so that using one again
+// needs no synchronisation; pools of their own keep what a captured graph has touched away from everybody else.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "memory/config.h"
+#include "memory/driver.h"
+#include "reprise/memory_types.h"
+
+namespace reprise::memory {
+
+/// Of all devices of a process. Threads: thread-safe; observers and recorders run without any lock held.
+class DeviceAllocator {
+ public:
+  DeviceAllocator(Driver& driver, Config config);
+  ~DeviceAllocator();  ///< returns everything to the driver, live blocks included
+  DeviceAllocator(const DeviceAllocator&) = delete;
+  DeviceAllocator& operator=(const DeviceAllocator&) = delete;
+
+  /// For work that is submitted to `stream` from now on. 0 bytes: null. 207001 with who holds what when there is no
+  /// room.
+  StatusOr<void*> Allocate(int device, uint64_t bytes, void* stream);
+  /// 107000 for what is no block, or was freed before. Never waits.
+  Status Free(void* block);
+  /// The block is used on `stream`, too: it is not used again before that has got there. Foreign memory: ignored.
+  Status RecordStream(void* block, void* stream);
+  /// Takes that back.
+  Status EraseStream(void* block, void* stream);
+  /// Bytes of the block; 0 for what is none.
+  uint64_t SizeOf(const void* block) const;
+
+  /// Returns unused segments of the default pool and of pools without users, or of the pool named.
+  Status EmptyCache(PoolId pool = {});
+  /// What uncached mode (Config::no_cache) and the tests need to know.
+  bool IsCaptureContext(int device);
+
+  // Private pools. `device` is that of the memory.
+  /// Custom memory of a pool; both or none.
+  struct PoolOptions {
+    std::function<void*(uint64_t bytes, int device, void* stream)> allocate;
+    std::function<void(void* segment, uint64_t bytes, int device, void* stream)> free;
+  };
+  Status CreateOrUsePool(int device, PoolId pool, PoolOptions options = {});
+  /// Allocations whose stream the filter accepts come from `pool` until EndAllocateToPool; counts a user.
+  Status BeginAllocateToPool(int device, PoolId pool, StreamFilter filter);
+  Status SwapFilter(int device, PoolId pool, StreamFilter filter);
+  /// Users stay.
+  Status EndAllocateToPool(int device, PoolId pool);
+  /// One user less; without any, EmptyCache may return what no block uses.
+  Status ReleasePool(int device, PoolId pool);
+  Status SetUseOnOom(int device, PoolId pool, bool use);
+  Status SetNoSplit(int device, PoolId pool);
+  int PoolUsers(int device, PoolId pool) const;  ///< 0: no such pool
+  /// Whether exactly these blocks of the pool are held by somebody.
+  bool LiveBlocksAre(int device, PoolId pool, const std::vector<const void*>& blocks) const;
+
+  /// Around a capture of any stream of the device: begin after the runtime's, end after the runtime's.
+  void MarkCaptureBegin(int device);
+  void MarkCaptureEnd(int device);
+
+  // Limits and policy.
+  /// 0 to 1 of the device's memory; above, allocations are refused.
+  Status SetMemoryFraction(int device, double fraction);
+  double MemoryFraction(int device) const;
+  Status SetConfig(const Config& config);
+  Config GetConfig() const;
+
+  // Insight.
+  DeviceStats Stats(int device) const;
+  void ResetPeakStats(int device);
+  void ResetAccumulatedStats(int device);
+  /// Of all pools, or of one. Live blocks only when `with_trace` is false.
+  MemorySnapshot Snapshot(PoolId pool = {}, bool with_trace = true) const;
+  /// `recorder` may be null: no contexts. entries: of the ring buffer of each device; 0 switches it off.
+  void RecordHistory(ContextRecorder recorder, uint64_t entries);
+  using OomObserver = std::function<void(int device, uint64_t bytes, uint64_t total, uint64_t free)>;
+  void AddOomObserver(OomObserver observer);
+  /// Called once before memory is taken from the device; true when it has freed something. Without the lock.
+  void AddFreeMemoryCallback(std::function<bool()> callback);
+  /// Words for a pool in messages: "graph 7". Empty: forget it.
+  void NamePool(PoolId pool, std::string owner);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace reprise::memory
