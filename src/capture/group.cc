@@ -28,7 +28,7 @@ class Update final : public runtime::TaskSink {
   ~Update() {
     if (!group_->slots.empty()) group_->slots[0]->users().Settle();
   }
-  bool is_capture() const override { return false; }
+  uint64_t capture_id() const override { return 0; }
   TaskGroup& group() const { return *group_; }
   size_t replaced() const { return next_; }
   size_t size() const { return group_->slots.size(); }

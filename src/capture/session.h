@@ -49,7 +49,6 @@ class Session final : public runtime::TaskSink {
   };
   static CapturedRecord FindCaptured(runtime::Event& event);
 
-  uint64_t id() const { return id_; }
   Model& model() const { return *model_; }
   runtime::Stream& origin() const { return *origin_; }
   CaptureMode mode() const { return mode_; }
@@ -66,7 +65,7 @@ class Session final : public runtime::TaskSink {
   Status Record(runtime::Stream& stream, const ir::Task& task, bool& taken) override;
   /// For tasks of our own, whose payloads may be destroyed under the lock.
   Status Record(runtime::Stream& stream, const ir::Task& task);
-  bool is_capture() const override { return true; }
+  uint64_t capture_id() const override { return id_; }
   /// Only the teardown of the context destroys a stream that is being captured; the capture has been aborted then.
   void Forget(runtime::Stream& stream) override { stream.set_sink(nullptr); }
 

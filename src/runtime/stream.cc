@@ -187,7 +187,7 @@ Status Stream::Submit(const ir::Task& task) {
     std::unique_lock lock(context_.capture_mutex);
     // Looked up again under the lock: another thread may have ended the capture meanwhile.
     if (TaskSink* sink = sink_.load(std::memory_order_acquire)) {
-      const bool is_capture = sink->is_capture();
+      const bool is_capture = sink->capture_id() != 0;
       bool taken = false;
       Status status = sink->Record(*this, task, taken);
       lock.unlock();

@@ -35,8 +35,8 @@ class TaskSink {
   /// Called with the context's capture_mutex held, hence `taken`: a task that is refused or dropped stays with the
   /// caller, who destroys it without the lock, because closures of users may call us again.
   virtual Status Record(Stream& stream, const ir::Task& task, bool& taken) = 0;
-  /// False for the update of a task group: the stream then takes kernels only, but it is not being captured.
-  virtual bool is_capture() const = 0;
+  /// 0 for the update of a task group: the stream then takes kernels only, but it is not being captured.
+  virtual uint64_t capture_id() const = 0;
   /// The stream is being destroyed: let go of it.
   virtual void Forget(Stream& stream) = 0;
 
@@ -115,14 +115,16 @@ class Stream final : public device::Runnable {
   /// The pending error, which is forgotten (mode continue) or kept (mode stop).
   Status TakeError();
 
-  bool is_capturing() const { return capturing_.load(std::memory_order_acquire); }
+  /// Of the capture that the stream takes part in; 0: none. Never used again.
+  uint64_t capture_id() const { return capture_id_.load(std::memory_order_acquire); }
+  bool is_capturing() const { return capture_id() != 0; }
   TaskSink* sink() const { return sink_.load(std::memory_order_acquire); }
   /// With the context's capture_mutex held.
   void set_sink(TaskSink* sink) {
     // In this order nobody takes a capture that is just beginning or ending for an update.
-    if (sink != nullptr) capturing_.store(sink->is_capture(), std::memory_order_release);
+    if (sink != nullptr) capture_id_.store(sink->capture_id(), std::memory_order_release);
     sink_.store(sink, std::memory_order_release);
-    if (sink == nullptr) capturing_.store(false, std::memory_order_release);
+    if (sink == nullptr) capture_id_.store(0, std::memory_order_release);
   }
 
   /// Threads that use the stream although they do not own it (Context::Synchronize); Destroy waits for them.
@@ -180,7 +182,7 @@ class Stream final : public device::Runnable {
   int32_t id_ = -1;
 
   std::atomic<TaskSink*> sink_{nullptr};
-  std::atomic<bool> capturing_{false};
+  std::atomic<uint64_t> capture_id_{0};
 
   // Tasks of a persistent stream: stored for a model, never run by the stream. Guarded by producer_.
   std::shared_ptr<ir::Graph> stored_;
