@@ -6,7 +6,6 @@
 #define REPRISE_MEMORY_TYPES_H_
 
 #include <array>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -22,7 +21,11 @@ namespace reprise {
 struct PoolId {
   uint64_t capture = 0;
   uint64_t handle = 0;
-  auto operator<=>(const PoolId&) const = default;
+  friend bool operator==(const PoolId& a, const PoolId& b) { return a.capture == b.capture && a.handle == b.handle; }
+  friend bool operator!=(const PoolId& a, const PoolId& b) { return !(a == b); }
+  friend bool operator<(const PoolId& a, const PoolId& b) {
+    return a.capture != b.capture ? a.capture < b.capture : a.handle < b.handle;
+  }
   bool is_default() const { return capture == 0 && handle == 0; }
 };
 
@@ -36,13 +39,17 @@ struct Stat {
   int64_t peak = 0;
   int64_t allocated = 0;
   int64_t freed = 0;
-  auto operator<=>(const Stat&) const = default;
+  friend bool operator==(const Stat& a, const Stat& b) {
+    return a.current == b.current && a.peak == b.peak && a.allocated == b.allocated && a.freed == b.freed;
+  }
 };
 
 /** The same quantity of all blocks, of those up to 1 MiB, and of larger ones. */
 struct StatBySize {
   Stat all, small_pool, large_pool;
-  auto operator<=>(const StatBySize&) const = default;
+  friend bool operator==(const StatBySize& a, const StatBySize& b) {
+    return a.all == b.all && a.small_pool == b.small_pool && a.large_pool == b.large_pool;
+  }
 };
 
 /** Of one device. Private pools count like any other. */
@@ -73,7 +80,6 @@ struct DeviceStats {
 
   /// "allocated_bytes.small_pool.peak" and its like with their values, in a fixed order.
   std::vector<std::pair<std::string, int64_t>> Flatten() const;
-  auto operator<=>(const DeviceStats&) const = default;
 };
 
 /** Microseconds that calls took. */
