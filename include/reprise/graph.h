@@ -90,8 +90,6 @@ class Graph {
   void* raw_graph() const;
   void* raw_executable() const;
 
-  /// Keeps what dumps show, in all graphs from now on.
-  static void EnableDebugMode() noexcept;
   /// Writes the tasks by the ending of the name: .json (Chrome trace), .dot (Graphviz), .svg. False, and a warning,
   /// when there is nothing to write.
   bool Dump(const std::string& path) const;

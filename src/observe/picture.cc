@@ -4,14 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <iterator>
 #include <map>
 #include <string_view>
 #include <vector>
 
+#include "base/text_file.h"
 #include "runtime/device.h"
 
 namespace reprise::observe {
@@ -184,15 +182,7 @@ std::string SvgPicture(const capture::Model& model, size_t max_tasks) {
 }
 
 Status WriteSvgPicture(const capture::Model& model, const std::string& path) {
-  FILE* file = std::fopen(path.c_str(), "we");
-  if (file == nullptr)
-    return Error(107009, fmt::format("{} cannot be opened for writing: {}", path, std::strerror(errno)));
-  const std::string text = SvgPicture(model);
-  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (std::fclose(file) != 0 || !written) {
-    return Error(107009, fmt::format("{} cannot be written completely: {}", path, std::strerror(errno)));
-  }
-  return {};
+  return WriteTextFile(path, SvgPicture(model));
 }
 
 }  // namespace reprise::observe

@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/graph_impl.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "api/runtime_driver.h"
+#include "api/streams.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "capture/condition.h"
+#include "capture/parameters.h"
+#include "capture/session.h"
+#include "device/memory.h"
+#include "observe/dot.h"
+#include "observe/json_dump.h"
+#include "observe/picture.h"
+#include "reprise/stream.h"
+#include "runtime/device.h"
+#include "runtime/stream.h"
+#include "runtime/tasks.h"
+#include "runtime/thread.h"
+
+namespace reprise {
+namespace {
+
+using runtime::Stream;
+
+// Which graph captures what. Ids of captures are never used again.
+struct Registry {
+  struct Entry {
+    std::weak_ptr<Graph::Impl> graph;
+    bool is_body;
+  };
+  std::mutex mutex;
+  std::map<uint64_t, Entry> captures;
+
+  static Registry& Get() {
+    static auto* const registry = new Registry;
+    return *registry;
+  }
+  void Add(uint64_t capture, const std::shared_ptr<Graph::Impl>& graph, bool is_body) {
+    std::lock_guard lock(mutex);
+    captures[capture] = {graph, is_body};
+  }
+  void Remove(uint64_t capture) noexcept {
+    std::lock_guard lock(mutex);
+    captures.erase(capture);
+  }
+};
+
+std::atomic<uint64_t> g_next_pool{1};
+
+Status Injected(const char* step) {
+  return Error(207005, fmt::format("no resources for step \"{}\" of the capture", step));
+}
+
+std::string CaptureBeginState(GraphState state) {
+  return state == GraphState::kCapturing ? "the graph is already capturing" : "the graph already owns a captured graph";
+}
+
+}  // namespace
+
+// ----------------------------------------------------------------------------------------------------------- begin
+
+Status Graph::Impl::CaptureBegin(const CaptureOptions& options) {
+  const GraphState state = this->state();
+  if (state == GraphState::kFailed) {
+    Reset();
+  } else if (state != GraphState::kEmpty) {
+    return Error(107026, CaptureBeginState(state))
+        .Hint(state == GraphState::kCapturing ? "end its capture first, or use another Graph"
+                                              : "call Reset() first, or use another Graph");
+  }
+  BuryZombies();
+  if (const char* queue = std::getenv("TASK_QUEUE_ENABLE"); queue != nullptr && std::string_view(queue) == "2") {
+    return Error(107000, "TASK_QUEUE_ENABLE is 2: launches would be queued past the capture")
+        .Culprit("environment variable TASK_QUEUE_ENABLE")
+        .Hint("set TASK_QUEUE_ENABLE to 0 or 1");
+  }
+  REPRISE_ASSIGN_OR_RETURN(memory::DeviceAllocator * device_memory, api::DeviceMemory());
+  REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const memory::HostAllocator* host_memory, api::HostMemory());
+  if (device_memory->GetConfig().pin_memory_expandable_segments) {
+    return Error(107000, "pin_memory_expandable_segments is set: such pinned memory knows no pools of graphs")
+        .Culprit("setting pin_memory_expandable_segments of PYTORCH_NPU_ALLOC_CONF")
+        .Hint("remove pin_memory_expandable_segments:True from PYTORCH_NPU_ALLOC_CONF, or set it to False");
+  }
+  if (options.pool.capture != 0 && options.pool.handle != 0) {
+    return Error(107000, fmt::format("({}, {}) is not a pool: one half of the name must be 0", options.pool.capture,
+                                     options.pool.handle))
+        .Hint("pass pool() of another graph, or what NewPoolId() returns");
+  }
+  if (static_cast<int>(options.mode) < 0 || static_cast<int>(options.mode) > 2) {
+    return Error(107000, fmt::format("mode is {}, must be 0 to 2", static_cast<int>(options.mode)));
+  }
+  REPRISE_ASSIGN_OR_RETURN(Stream * stream, api::FindStreamOrCurrent(options.stream));
+  if (stream->is_default()) {
+    return Error(107031, fmt::format("{} cannot be captured: capture on a non-default stream", stream->Describe()))
+        .Hint("create a stream with aclrtCreateStream and make it current, or name it in the options");
+  }
+  if (stream->is_capturing()) {
+    return Error(107027, fmt::format("{} is being captured already", stream->Describe()))
+        .Hint("end that capture first, or use another stream");
+  }
+
+  // From here on each step is undone by those that follow it when they fail. Allocations are routed before the runtime
+  // reports the stream as captured: other threads may allocate for it at any time.
+  device_ = stream->device().id();
+  stream_ = stream->handle();
+  mode_ = options.mode;
+  on_current_ = options.stream == nullptr || api::CurrentStreamOrNull(device_) == stream_;
+  thread_ = runtime::ThreadId();
+  pool_ = options.pool.is_default() ? PoolId{g_next_pool.fetch_add(1), 0} : options.pool;
+  lease_ = {device_, pool_, false, false};
+  routed_ = std::make_shared<std::atomic<uint64_t>>(0);
+  const StreamFilter filter = [routed = routed_](void* candidate) {
+    const uint64_t capture = routed->load(std::memory_order_acquire);
+    if (capture == 0) return false;
+    const Stream* found = runtime::Streams().Find(candidate);
+    return found != nullptr && found->capture_id() == capture;
+  };
+  Status status = Route(filter);
+  bool begun = false;
+  if (status.ok()) {
+    status = FaultPoint("graph.begin") ? Injected("begin") : capture::Begin(*stream, runtime::CaptureMode(mode_));
+    begun = status.ok();
+  }
+  if (begun) {
+    device_memory->MarkCaptureBegin(device_);
+    const capture::CaptureInfo info = capture::Info(*stream);
+    if (info.model == nullptr || FaultPoint("graph.info")) {
+      status = Injected("info");
+      if (info.model != nullptr) {
+        capture::AbortCaptures(*info.model, false);
+        capture::Model::Discard(info.model);
+      }
+      device_memory->MarkCaptureEnd(device_);
+    } else {
+      model_ = info.model->handle();
+      capture_ = stream->capture_id();
+    }
+  }
+  if (!status.ok()) {
+    Unroute();
+    lease_.Return();
+    pool_ = {};
+    state_ = GraphState::kEmpty;
+    return status;
+  }
+  Registry::Get().Add(capture_, shared_from_this(), false);
+  device_memory->NamePool(
+      pool_, fmt::format("pool ({}, {}) of {}", pool_.capture, pool_.handle, capture::Info(*stream).model->Describe()));
+  routed_->store(capture_, std::memory_order_release);
+  state_.store(GraphState::kCapturing, std::memory_order_release);
+  return {};
+}
+
+Status Graph::Impl::Route(const StreamFilter& filter) {
+  REPRISE_ASSIGN_OR_RETURN(memory::DeviceAllocator * device_memory, api::DeviceMemory());
+  REPRISE_ASSIGN_OR_RETURN(memory::HostAllocator * host_memory, api::HostMemory());
+  if (FaultPoint("graph.route.device")) return Injected("route device memory");
+  REPRISE_RETURN_IF_ERROR(device_memory->BeginAllocateToPool(device_, pool_, filter));
+  lease_.of_device = routed_device_ = true;
+  if (FaultPoint("graph.route.host")) return Injected("route pinned memory");
+  REPRISE_RETURN_IF_ERROR(host_memory->BeginAllocateToPool(pool_, filter));
+  lease_.of_host = routed_host_ = true;
+  return {};
+}
+
+void Graph::Impl::Unroute() noexcept {
+  if (routed_) routed_->store(0, std::memory_order_release);
+  [[maybe_unused]] Status ignored;  // both are tried, whatever the first one says
+  if (std::exchange(routed_device_, false)) ignored = api::DeviceMemoryOrNull()->EndAllocateToPool(device_, pool_);
+  if (std::exchange(routed_host_, false)) ignored = api::HostMemoryOrNull()->EndAllocateToPool(pool_);
+}
+
+void Graph::Impl::Lease::Return() noexcept {
+  [[maybe_unused]] Status ignored;
+  if (std::exchange(of_device, false)) ignored = api::DeviceMemoryOrNull()->ReleasePool(device, pool);
+  if (std::exchange(of_host, false)) ignored = api::HostMemoryOrNull()->ReleasePool(pool);
+}
+
+// ------------------------------------------------------------------------------------------------------------- end
+
+Status Graph::Impl::CaptureEnd() {
+  if (state() != GraphState::kCapturing) {
+    return Error(107029, "the graph is not capturing: there was no capture_begin, or its capture has ended")
+        .Hint("call CaptureBegin first");
+  }
+  REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(stream_));
+  if (on_current_ && bodies_.empty() && runtime::ThreadId() == thread_ &&
+      api::CurrentStreamOrNull(device_) != stream_) {
+    return Error(107036,
+                 fmt::format("the capture must end on the same stream that it began on, {}", stream->Describe()))
+        .Hint("make that stream current again and call CaptureEnd once more: the capture is still open");
+  }
+  if (mode_ != CaptureMode::kRelaxed && runtime::ThreadId() != thread_) {
+    return Error(107038, fmt::format("the capture must end on the same thread that began it, {}", thread_))
+        .Culprit(fmt::format("thread {}", runtime::ThreadId()))
+        .Hint("call CaptureEnd there, or capture with CaptureMode::kRelaxed: the capture is still open");
+  }
+  while (!bodies_.empty()) {
+    if (bad_body_.ok()) bad_body_ = Error(107045, "the body of a condition was still open at the end of the capture");
+    [[maybe_unused]] const Status closed = EndConditional();
+  }
+  stream->cache_op_info = 0;
+
+  Status status = FaultPoint("graph.end") ? Injected("end") : Status();
+  capture::Model* model = nullptr;
+  if (status.ok()) {
+    auto ended = capture::End(*stream);
+    if (ended.ok()) {
+      model = *ended;
+    } else {
+      status = std::move(ended).status();
+      model_ = nullptr;  // the runtime has destroyed it
+    }
+  } else if (capture::Model* open = capture::Models().Find(model_)) {
+    capture::AbortCaptures(*open, false);
+    capture::Model::Discard(open);
+    model_ = nullptr;
+  }
+  api::DeviceMemoryOrNull()->MarkCaptureEnd(device_);
+  Registry::Get().Remove(capture_);
+  Unroute();
+  if (status.ok() && !bad_body_.ok()) status = std::move(bad_body_);
+  if (!status.ok()) return Fail(std::move(status));
+
+  {
+    std::lock_guard lock(generators_mutex_);
+    for (const auto& generator : generators_) drawn_.emplace_back(generator, 0);
+    generators_.clear();
+  }
+  for (auto& [generator, increment] : drawn_) increment = generator->CaptureEpilogue(capture_);
+  if (model->graph().nodes().empty()) {
+    REPRISE_LOG(kWarning, "REPRISE", "the NPU Graph is empty: nothing was submitted to {} while {} was captured",
+                stream->Describe(), model->Describe());
+  }
+  state_.store(GraphState::kCaptured, std::memory_order_release);
+  if (!options_.keep_graph) {
+    Status ready = FaultPoint("graph.instantiate") ? Injected("instantiate") : capture::UpdateModel(*model);
+    if (!ready.ok()) return Fail(std::move(ready));
+    state_.store(GraphState::kReady, std::memory_order_release);
+  }
+  return {};
+}
+
+// The capture is over and came to nothing.
+Status Graph::Impl::Fail(Status why) noexcept {
+  DropGenerators();
+  bad_body_ = {};
+  if (model_ != nullptr) {
+    DestroyModel(std::exchange(model_, nullptr), std::exchange(lease_, {}));
+  } else {
+    lease_.Return();
+  }
+  capture_ = 0;
+  pool_ = {};
+  state_.store(GraphState::kFailed, std::memory_order_release);
+  return why;
+}
+
+void Graph::Impl::DropGenerators() noexcept {
+  std::set<std::shared_ptr<rng::GeneratorState>> generators;
+  {
+    std::lock_guard lock(generators_mutex_);
+    generators.swap(generators_);
+  }
+  for (const auto& generator : generators) generator->RemoveCapture(capture_);
+  for (const auto& [generator, increment] : drawn_) generator->RemoveCapture(capture_);
+  drawn_.clear();
+}
+
+// ---------------------------------------------------------------------------------------------- instantiate, replay
+
+Status Graph::Impl::CheckCaptured(const char* what) const {
+  const GraphState state = this->state();
+  if (state == GraphState::kCaptured || state == GraphState::kReady) return {};
+  return Error(507011, fmt::format("{} without a preceding successful capture", what))
+      .Culprit(state == GraphState::kCapturing ? "the capture is still open"
+               : state == GraphState::kFailed  ? "the capture has failed"
+                                               : "nothing was captured")
+      .Hint(state == GraphState::kCapturing ? "call CaptureEnd first" : "capture first");
+}
+
+StatusOr<capture::Model*> Graph::Impl::Model(const char* what) const {
+  REPRISE_RETURN_IF_ERROR(CheckCaptured(what));
+  // Stale when the context has gone, or somebody has destroyed the raw graph.
+  return capture::FindModel(model_);
+}
+
+Status Graph::Impl::Instantiate() {
+  const GraphState state = this->state();
+  if (state != GraphState::kCaptured && state != GraphState::kReady) {
+    return Error(507011, "the graph cannot be instantiated: there was no successful capture_end")
+        .Hint("capture with CaptureBegin and CaptureEnd first");
+  }
+  if (!options_.keep_graph) {
+    return Error(507011, "the graph was instantiated when its capture ended, and its recorded form is not kept")
+        .Hint("make the Graph with Options{keep_graph = true} to instantiate it again after changes");
+  }
+  std::lock_guard lock(replay_mutex_);
+  REPRISE_ASSIGN_OR_RETURN(capture::Model * model, Model("Instantiate"));
+  if (FaultPoint("graph.instantiate")) return Injected("instantiate");
+  REPRISE_RETURN_IF_ERROR(capture::UpdateModel(*model));
+  state_.store(GraphState::kReady, std::memory_order_release);
+  return {};
+}
+
+Status Graph::Impl::Replay(void* stream) {
+  REPRISE_RETURN_IF_ERROR(CheckCaptured("Replay"));
+  if (state() == GraphState::kCaptured) REPRISE_RETURN_IF_ERROR(Instantiate());
+  REPRISE_ASSIGN_OR_RETURN(Stream * on, api::FindStreamOrCurrent(stream));
+  if (Status refused = capture::CheckNotCapturing(*on, "reprise::Graph::Replay"); !refused.ok()) {
+    return std::move(refused).Hint("replay on another stream, or after the capture: a graph cannot hold another one");
+  }
+  // Drawing the offsets and queueing are one step, so that executions get their numbers in the order they run in.
+  std::lock_guard lock(replay_mutex_);
+  REPRISE_ASSIGN_OR_RETURN(capture::Model * model, Model("Replay"));
+  REPRISE_RETURN_IF_ERROR(capture::CheckOwn(*model));
+  if (model->state() != capture::ModelState::kReady) {
+    return Error(507011, fmt::format("{} cannot be executed: it is {}", model->Describe(), StateName(model->state())))
+        .Hint("call Instantiate() after changing the raw graph");
+  }
+  for (const auto& [generator, increment] : drawn_) {
+    REPRISE_RETURN_IF_ERROR(generator->ReplayPrologue(capture_, increment, on->handle()));
+  }
+  return model->Execute(*on);
+}
+
+// ----------------------------------------------------------------------------------------------------------- reset
+
+void Graph::Impl::Reset() noexcept {
+  std::lock_guard lock(replay_mutex_);
+  if (state() == GraphState::kCapturing) {
+    while (!bodies_.empty()) {
+      [[maybe_unused]] const Status closed = EndConditional();
+    }
+    if (capture::Model* open = capture::Models().Find(model_)) {
+      capture::AbortCaptures(*open, false);
+      capture::Model::Discard(open);
+    }
+    model_ = nullptr;
+    api::DeviceMemoryOrNull()->MarkCaptureEnd(device_);
+    Unroute();
+  }
+  if (capture_ != 0) Registry::Get().Remove(capture_);
+  DropGenerators();
+  if (model_ != nullptr) {
+    DestroyModel(std::exchange(model_, nullptr), std::exchange(lease_, {}));
+  } else {
+    lease_.Return();
+  }
+  bodies_.clear();
+  bad_body_ = {};
+  capture_ = 0;
+  pool_ = {};
+  routed_.reset();
+  state_.store(GraphState::kEmpty, std::memory_order_release);
+  BuryZombies();
+}
+
+namespace {
+
+std::mutex g_zombies_mutex;
+
+template <class Zombie>
+std::vector<Zombie>& Zombies() {
+  static auto* const zombies = new std::vector<Zombie>;
+  return *zombies;
+}
+
+}  // namespace
+
+// The pool is given back only when no execution is left that could touch it.
+void Graph::Impl::DestroyModel(void* model, Lease lease) noexcept {
+  if (capture::Model* found = capture::Models().Find(model)) {
+    if (Status status = capture::Model::Destroy(found); !status.ok()) {
+      REPRISE_LOG(kWarning, "REPRISE", "{}; it is destroyed later", status.detail().what);
+      std::lock_guard lock(g_zombies_mutex);
+      Zombies<Zombie>().push_back({model, lease});
+      return;
+    }
+  }
+  lease.Return();
+}
+
+void Graph::Impl::BuryZombies() noexcept {
+  std::vector<Zombie> dead;
+  {
+    std::lock_guard lock(g_zombies_mutex);
+    std::erase_if(Zombies<Zombie>(), [&](const Zombie& zombie) {
+      const capture::Model* found = capture::Models().Find(zombie.model);
+      if (found != nullptr && found->executing()) return false;
+      dead.push_back(zombie);
+      return true;
+    });
+  }
+  for (const Zombie& zombie : dead) DestroyModel(zombie.model, zombie.lease);
+}
+
+// ------------------------------------------------------------------------------------------------------ conditions
+
+StatusOr<void*> Graph::Impl::BeginIf(const void* predicate) {
+  if (state() != GraphState::kCapturing) {
+    return Error(107029, "a condition is part of a capture, and the graph is not capturing")
+        .Hint("call BeginIf between CaptureBegin and CaptureEnd");
+  }
+  const std::optional<device::MemoryRange> range = device::MemoryRegistry::Get().Find(predicate);
+  if (!range || range->kind != device::MemoryKind::kDevice || range->device != device_) {
+    return Error(107000, fmt::format("the predicate at {} must be on the device of the capture, {}",
+                                     fmt::ptr(predicate), device_))
+        .Hint("pass the address of one byte of device memory");
+  }
+  REPRISE_ASSIGN_OR_RETURN(Stream * parent, api::FindStreamOrCurrent(nullptr));
+  const uint64_t enclosing = bodies_.empty() ? capture_ : bodies_.back().capture;
+  if (parent->capture_id() != enclosing) {
+    return Error(107032, fmt::format("{} does not take part in the {} that the condition would belong to",
+                                     parent->Describe(), bodies_.empty() ? "capture" : "body"))
+        .Hint("make a stream of that capture current first");
+  }
+  void* const enclosing_handle = bodies_.empty() ? model_ : bodies_.back().model->handle();
+  REPRISE_ASSIGN_OR_RETURN(capture::Model * enclosing_model, capture::FindModel(enclosing_handle));
+  REPRISE_ASSIGN_OR_RETURN(capture::Condition * condition, enclosing_model->AddCondition(0, true));
+  REPRISE_RETURN_IF_ERROR(runtime::SubmitFill(*parent, condition->cell, 0, sizeof(uint64_t)));
+  REPRISE_RETURN_IF_ERROR(runtime::SubmitCopy(*parent, condition->cell, predicate, 1));
+  void* handle = nullptr;
+  REPRISE_RETURN_IF_ERROR(
+      capture::AddConditionTask(*parent, *condition, capture::ConditionKind::kIf, std::span<void*>(&handle, 1)));
+
+  Body body;
+  body.model = capture::Models().Find(handle);
+  body.parent_stream = parent->handle();
+  // The condition has no body yet: unless one gets captured, the whole capture fails.
+  auto made = Stream::Create(parent->context(), {});
+  Status status =
+      made.ok() ? capture::Begin(**made, runtime::CaptureMode(mode_), body.model) : std::move(made).status();
+  if (!status.ok()) {
+    if (made.ok()) Stream::Destroy(*made, Stream::DestroyMode::kForce);
+    if (bad_body_.ok()) bad_body_ = status.Clone();
+    return status;
+  }
+  api::DeviceMemoryOrNull()->MarkCaptureBegin(device_);
+  body.stream = (*made)->handle();
+  body.capture = (*made)->capture_id();
+  Registry::Get().Add(body.capture, shared_from_this(), true);
+  routed_->store(body.capture, std::memory_order_release);
+  api::ExchangeCurrentStream(device_, body.stream);
+  bodies_.push_back(std::move(body));
+  return bodies_.back().stream;
+}
+
+Status Graph::Impl::EndConditional() {
+  if (bodies_.empty()) {
+    return Error(107029, "no body of a condition is open").Hint("call EndConditional once for each BeginIf");
+  }
+  const Body body = bodies_.back();
+  bodies_.pop_back();
+  // Whatever comes out of it, the capture around it goes on as before.
+  routed_->store(bodies_.empty() ? capture_ : bodies_.back().capture, std::memory_order_release);
+  Registry::Get().Remove(body.capture);
+  Status status;
+  if (Stream* stream = runtime::Streams().Find(body.stream)) {
+    auto ended = capture::End(*stream);
+    status = std::move(ended).status();
+    Stream::Destroy(stream, Stream::DestroyMode::kWait);
+  }
+  api::DeviceMemoryOrNull()->MarkCaptureEnd(device_);
+  if (api::CurrentStreamOrNull(device_) == body.stream) api::ExchangeCurrentStream(device_, body.parent_stream);
+  if (!status.ok() && bad_body_.ok()) bad_body_ = status.Clone();
+  return status;
+}
+
+// --------------------------------------------------------------------------------------------------------- insight
+
+StatusOr<GraphMemory> Graph::Impl::Memory() const {
+  REPRISE_ASSIGN_OR_RETURN(const capture::Model* model, Model("memory()"));
+  GraphMemory memory;
+  memory.plan_bytes = model->TakeBill().bytes;
+  for (const SegmentInfo& segment : api::DeviceMemoryOrNull()->Snapshot(pool_, false).segments) {
+    memory.device_reserved_bytes += segment.total_size;
+    memory.device_live_bytes += segment.allocated_size;
+  }
+  return memory;
+}
+
+StatusOr<void*> Graph::Impl::RawGraph() const {
+  if (!options_.keep_graph) {
+    return Error(507011, "the recorded graph is only kept with keep_graph=True")
+        .Hint("make the Graph with Options{keep_graph = true}");
+  }
+  REPRISE_ASSIGN_OR_RETURN(const capture::Model* model, Model("raw_graph()"));
+  return model->handle();
+}
+
+StatusOr<void*> Graph::Impl::RawExecutable() const {
+  REPRISE_ASSIGN_OR_RETURN(const capture::Model* model, Model("raw_executable()"));
+  if (state() != GraphState::kReady) {
+    return Error(507011, "the graph is not instantiated").Hint("call Instantiate() first");
+  }
+  return model->handle();
+}
+
+StatusOr<bool> Graph::Impl::Dump(const std::string& path) const {
+  if (!CheckCaptured("Dump").ok()) {
+    REPRISE_LOG(kWarning, "REPRISE", "{} is not written: the graph holds no capture", path);
+    return false;
+  }
+  REPRISE_ASSIGN_OR_RETURN(const capture::Model* model, Model("Dump"));
+  const auto ends = [&](std::string_view ending) { return std::string_view(path).ends_with(ending); };
+  if (ends(".svg")) {
+    REPRISE_RETURN_IF_ERROR(observe::WriteSvgPicture(*model, path));
+  } else if (ends(".dot")) {
+    REPRISE_RETURN_IF_ERROR(observe::WriteDot(*model, path));
+  } else {
+    REPRISE_RETURN_IF_ERROR(observe::WriteJsonDump(*model, path, true));
+  }
+  return true;
+}
+
+// ------------------------------------------------------------------------------------------------------ generators
+
+Graph::Impl::Owner Graph::Impl::FindOwner(uint64_t capture) {
+  Registry& registry = Registry::Get();
+  std::lock_guard lock(registry.mutex);
+  const auto found = registry.captures.find(capture);
+  if (found == registry.captures.end()) return {};
+  return {found->second.graph.lock(), found->second.is_body};
+}
+
+void Graph::Impl::Adopt(std::shared_ptr<rng::GeneratorState> state) {
+  std::lock_guard lock(generators_mutex_);
+  generators_.insert(std::move(state));
+}
+
+}  // namespace reprise

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The state of a Graph, and the steps that begin and end its capture: each either done, or undone with all before it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "capture/model.h"
+#include "memory/device_allocator.h"
+#include "memory/host_allocator.h"
+#include "reprise/graph.h"
+#include "rng/generator.h"
+
+namespace reprise {
+
+/// Threads: as Graph; `Adopt` and the filters of the allocators may run on any thread.
+class Graph::Impl : public std::enable_shared_from_this<Graph::Impl> {
+ public:
+  explicit Impl(Options options) : options_(options) {}
+  ~Impl() { Reset(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  Status CaptureBegin(const CaptureOptions& options);
+  Status CaptureEnd();
+  Status Instantiate();
+  Status Replay(void* stream);
+  void Reset() noexcept;
+  Status CheckCaptured(const char* what) const;
+  StatusOr<GraphMemory> Memory() const;
+  StatusOr<void*> RawGraph() const;
+  StatusOr<void*> RawExecutable() const;
+  StatusOr<bool> Dump(const std::string& path) const;
+  StatusOr<void*> BeginIf(const void* predicate);
+  Status EndConditional();
+
+  GraphState state() const noexcept { return state_.load(std::memory_order_acquire); }
+  PoolId pool() const { return pool_; }
+
+  /// Of a capture of a Graph, bodies of conditions included; null when it is of none.
+  struct Owner {
+    std::shared_ptr<Impl> graph;
+    bool is_body = false;
+  };
+  static Owner FindOwner(uint64_t capture);
+  /// A generator draws in the capture for the first time.
+  void Adopt(std::shared_ptr<rng::GeneratorState> state);
+
+  /// The object that holds this; moves with it.
+  std::atomic<Graph*> holder{nullptr};
+
+ private:
+  /// What one graph owes the allocators.
+  struct Lease {
+    int device = 0;
+    PoolId pool;
+    bool of_device = false;
+    bool of_host = false;
+    void Return() noexcept;
+  };
+  /// A model that was still executing when its graph was reset.
+  struct Zombie {
+    void* model;
+    Lease lease;
+  };
+  struct Body {
+    capture::Model* model = nullptr;
+    uint64_t capture = 0;
+    void* stream = nullptr;         ///< made for this body
+    void* parent_stream = nullptr;  ///< current before
+  };
+
+  StatusOr<capture::Model*> Model(const char* what) const;
+  Status Route(const StreamFilter& filter);
+  void Unroute() noexcept;
+  void DropGenerators() noexcept;
+  Status CloseBody(Body body, bool keep);
+  Status Fail(Status why) noexcept;
+  static void DestroyModel(void* model, Lease lease) noexcept;
+  static void BuryZombies() noexcept;
+
+  const Options options_;
+  std::atomic<GraphState> state_{GraphState::kEmpty};
+  void* model_ = nullptr;  ///< handle; the model goes with its context, whoever holds it
+  uint64_t capture_ = 0;   ///< id; 0: none yet
+  /// Capture whose streams allocate from the pool: the graph's, or that of the innermost open body. Shared with the
+  /// filters of the allocators.
+  std::shared_ptr<std::atomic<uint64_t>> routed_;
+  PoolId pool_;
+  Lease lease_;
+  bool routed_device_ = false, routed_host_ = false;
+  void* stream_ = nullptr;
+  int device_ = 0;
+  int thread_ = 0;
+  bool on_current_ = false;  ///< it began on the current stream of its thread
+  CaptureMode mode_ = CaptureMode::kGlobal;
+  std::vector<Body> bodies_;
+  Status bad_body_;  ///< why the capture must fail although the runtime does not know
+  /// States that draw in the open capture. A lock of its own, because they are adopted under locks of theirs.
+  std::mutex generators_mutex_;
+  std::set<std::shared_ptr<rng::GeneratorState>> generators_;
+  /// Those of the captured graph, with what all its draws together take.
+  std::vector<std::pair<std::shared_ptr<rng::GeneratorState>, uint64_t>> drawn_;
+  std::mutex replay_mutex_;
+};
+
+}  // namespace reprise

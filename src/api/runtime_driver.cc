@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/runtime_driver.h"
+
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "api/streams.h"
+#include "device/memory.h"
+#include "device/virtual_memory.h"
+#include "reprise/stream.h"
+#include "runtime/context.h"
+#include "runtime/device.h"
+#include "runtime/event.h"
+#include "runtime/stream.h"
+
+namespace reprise::api {
+namespace {
+
+using device::MemoryKind;
+using device::MemoryRegistry;
+using device::VirtualMemory;
+using runtime::EventRecord;
+using runtime::Stream;
+
+constexpr uint32_t kPage2M = 2u << 20;
+constexpr uint32_t kLocationDevice = 1;  // ACL_MEM_LOCATION_TYPE_DEVICE
+constexpr uint32_t kHugePages = 4;       // ACL_HBM_MEM_HUGE
+
+class RuntimeDriver final : public memory::Driver {
+ public:
+  int DeviceCount() override { return static_cast<int>(runtime::Devices().size()); }
+
+  StatusOr<void*> Allocate(int device, uint64_t bytes) override {
+    // Nobody gets memory of a device whose last context is going: it would be taken away again.
+    REPRISE_ASSIGN_OR_RETURN(runtime::Device * found, runtime::FindDevice(device));
+    std::lock_guard lock(found->contexts_mutex);
+    if (runtime::Context::CountOn(*found) == 0) {
+      return Error(107002, "device memory is asked for on a device without context").Hint("call aclrtSetDevice first");
+    }
+    return MemoryRegistry::Get().AllocateDevice(device, bytes, kPage2M);
+  }
+  void Free(int, void* segment) override {
+    // Gone already when the device was reset.
+    [[maybe_unused]] const Status freed = MemoryRegistry::Get().Free(segment, MemoryKind::kDevice);
+  }
+  memory::DeviceSize Size(int device) override {
+    const uint64_t total = MemoryRegistry::total_bytes();
+    const uint64_t used = MemoryRegistry::Get().used_bytes(device);
+    return {total > used ? total - used : 0, total};
+  }
+
+  StatusOr<void*> ReserveRange(int, uint64_t bytes, uint64_t) override {
+    return VirtualMemory::Get().Reserve(bytes, nullptr);
+  }
+  Status CommitPages(int device, void* at, uint64_t bytes, uint64_t page_bytes) override {
+    for (uint64_t done = 0; done < bytes; done += page_bytes) {
+      Status status = CommitPage(device, static_cast<char*>(at) + done, page_bytes);
+      if (status.ok()) continue;
+      DecommitPages(device, at, done, page_bytes);
+      return status;
+    }
+    return {};
+  }
+  void DecommitPages(int, void* at, uint64_t bytes, uint64_t page_bytes) override {
+    for (uint64_t done = 0; done < bytes; done += page_bytes) {
+      [[maybe_unused]] const Status unmapped = VirtualMemory::Get().Unmap(static_cast<char*>(at) + done);
+    }
+  }
+  void ReleaseRange(int, void* range) override {
+    [[maybe_unused]] const Status released = VirtualMemory::Get().Release(range);
+  }
+
+  StatusOr<void*> AllocateHost(uint64_t bytes) override {
+    return MemoryRegistry::Get().AllocateHost(CurrentDevice(), bytes);
+  }
+  void FreeHost(void* block) override {
+    [[maybe_unused]] const Status freed = MemoryRegistry::Get().Free(block, MemoryKind::kPinnedHost);
+  }
+
+  void* CurrentStream(int device) override { return CurrentStreamOrNull(device); }
+  int CurrentDevice() override { return reprise::CurrentDevice(); }
+  memory::CaptureState CaptureOf(void* stream) override {
+    const Stream* found = runtime::Streams().Find(stream);
+    const uint64_t id = found != nullptr ? found->capture_id() : 0;
+    return {id != 0, id};
+  }
+
+  StatusOr<void*> RecordEvent(void* stream) override {
+    Stream* found = runtime::Streams().Find(stream);
+    if (found == nullptr) {  // destroyed: it is past everything
+      EventRecord* record = EventRecord::Create();
+      record->Complete(0);
+      return static_cast<void*>(record);
+    }
+    REPRISE_ASSIGN_OR_RETURN(EventRecord * record, runtime::RecordPoint(*found));
+    return static_cast<void*>(record);
+  }
+  bool IsDone(void* event) override { return static_cast<EventRecord*>(event)->done(); }
+  void Wait(void* event) override { static_cast<EventRecord*>(event)->Wait(std::nullopt); }
+  void ReleaseEvent(void* event) override { static_cast<EventRecord*>(event)->Release(); }
+
+  void WaitForDevice(int device) override {
+    std::vector<EventRecord*> points;
+    runtime::Contexts().ForEach([&](runtime::Context* context) {
+      if (context->device().id() != device) return;
+      context->ForEachStream([&](Stream& stream) {
+        if (stream.is_capturing() || stream.is_persistent() || stream.IsIdle()) return;
+        auto point = runtime::RecordPoint(stream);
+        if (point.ok()) points.push_back(*point);
+      });
+    });
+    for (EventRecord* point : points) {
+      point->Wait(std::nullopt);
+      point->Release();
+    }
+  }
+
+ private:
+  static Status CommitPage(int device, void* at, uint64_t bytes) {
+    device::PhysicalProperties properties;
+    properties.attribute = kHugePages;
+    properties.location_type = kLocationDevice;
+    properties.location_id = static_cast<uint32_t>(device);
+    properties.device = device;
+    VirtualMemory& memory = VirtualMemory::Get();
+    REPRISE_ASSIGN_OR_RETURN(void* const handle, memory.Create(bytes, properties));
+    Status status = memory.Map(at, bytes, handle, true);
+    // Mapped, the memory goes with its mapping.
+    [[maybe_unused]] const Status dropped = memory.Free(handle);
+    return status;
+  }
+};
+
+// Never destroyed: blocks are freed by static objects of programs, too.
+struct Allocators {
+  std::mutex mutex;
+  RuntimeDriver driver;
+  std::atomic<memory::DeviceAllocator*> device{nullptr};
+  std::atomic<memory::HostAllocator*> host{nullptr};
+};
+
+Allocators& All() {
+  static auto* const all = new Allocators;
+  return *all;
+}
+
+template <class Allocator>
+StatusOr<Allocator*> Make(std::atomic<Allocator*>& place) {
+  if (Allocator* made = place.load(std::memory_order_acquire)) [[likely]]
+    return made;
+  std::lock_guard lock(All().mutex);
+  if (Allocator* made = place.load(std::memory_order_acquire)) return made;
+  REPRISE_ASSIGN_OR_RETURN(const memory::Config config, memory::Config::FromEnvironment());
+  auto* const made = new Allocator(All().driver, config);
+  place.store(made, std::memory_order_release);
+  return made;
+}
+
+}  // namespace
+
+StatusOr<memory::DeviceAllocator*> DeviceMemory() { return Make(All().device); }
+StatusOr<memory::HostAllocator*> HostMemory() { return Make(All().host); }
+memory::DeviceAllocator* DeviceMemoryOrNull() noexcept { return All().device.load(std::memory_order_acquire); }
+memory::HostAllocator* HostMemoryOrNull() noexcept { return All().host.load(std::memory_order_acquire); }
+
+}  // namespace reprise::api

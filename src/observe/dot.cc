@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/dot.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <string_view>
+
+#include "base/text_file.h"
+#include "ir/graph.h"
+
+namespace reprise::observe {
+namespace {
+
+std::string_view ColourOf(ir::TaskKind kind) {
+  switch (kind) {
+    case ir::TaskKind::kKernel:
+    case ir::TaskKind::kAicpuKernel:
+    case ir::TaskKind::kClosure: return "#e3f0ff";
+    case ir::TaskKind::kCopy:
+    case ir::TaskKind::kFill: return "#e6f6e8";
+    case ir::TaskKind::kHostFunc:
+    case ir::TaskKind::kCallback: return "#fff3d9";
+    default: return "#f1f1f3";
+  }
+}
+
+// The characters of a quoted DOT string.
+std::string Escape(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string Dot(const capture::Model& model) {
+  const ir::Graph& graph = model.graph();
+  std::string out = fmt::format(
+      "digraph \"{}\" {{\n  rankdir=TB;\n  node [shape=box, style=\"rounded,filled\", fontname=\"sans-serif\", "
+      "fontsize=10];\n",
+      Escape(model.Describe()));
+  const auto put = std::back_inserter(out);
+  for (ir::LaneId lane_id = 0; lane_id < graph.lanes().size(); ++lane_id) {
+    const ir::Lane& lane = graph.lanes()[lane_id];
+    fmt::format_to(put, "  subgraph cluster_{0} {{\n    label=\"{1} {2} (captured stream {3})\";\n", lane_id,
+                   lane_id == 0 ? "origin, stream" : "stream", lane.stream_id, lane.user_stream_id);
+    for (const ir::NodeId id : lane.nodes) {
+      const ir::Node& node = graph.node(id);
+      const ir::TaskInfo info = ir::Describe(node);
+      fmt::format_to(put, "    n{} [label=\"{}\\n{}, task {}\", fillcolor=\"{}\"];\n", id, Escape(info.name),
+                     info.type_name, node.position, ColourOf(node.type->kind));
+    }
+    for (size_t i = 1; i < lane.nodes.size(); ++i) {
+      fmt::format_to(put, "    n{} -> n{};\n", lane.nodes[i - 1], lane.nodes[i]);
+    }
+    out += "  }\n";
+  }
+  for (const ir::Lane& lane : graph.lanes()) {
+    for (const ir::NodeId id : lane.nodes) {
+      const ir::Node& node = graph.node(id);
+      if (node.type != &ir::kEdgeWait) continue;
+      fmt::format_to(put, "  n{} -> n{} [color=\"#b3452f\"];\n",
+                     static_cast<const ir::EdgePayload*>(node.payload)->record, id);
+    }
+  }
+  return out + "}\n";
+}
+
+Status WriteDot(const capture::Model& model, const std::string& path) { return WriteTextFile(path, Dot(model)); }
+
+}  // namespace reprise::observe
