@@ -145,6 +145,10 @@ Allocators& All() {
   return *all;
 }
 
+void ForgetDevice(int device) {
+  if (memory::DeviceAllocator* allocator = DeviceMemoryOrNull()) allocator->ForgetDevice(device);
+}
+
 template <class Allocator>
 StatusOr<Allocator*> Make(std::atomic<Allocator*>& place) {
   if (Allocator* made = place.load(std::memory_order_acquire)) [[likely]]
@@ -153,6 +157,7 @@ StatusOr<Allocator*> Make(std::atomic<Allocator*>& place) {
   if (Allocator* made = place.load(std::memory_order_acquire)) return made;
   REPRISE_ASSIGN_OR_RETURN(const memory::Config config, memory::Config::FromEnvironment());
   auto* const made = new Allocator(All().driver, config);
+  runtime::AtMemoryFreed(ForgetDevice);
   place.store(made, std::memory_order_release);
   return made;
 }

@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <charconv>
+#include <cstdlib>
 
 #include "base/env.h"
 #include "base/fault.h"
@@ -142,11 +145,34 @@ Status Device::ReleaseForce() {
   return DestroyPrimary(lock);
 }
 
+namespace {
+
+std::array<std::atomic<void (*)(int)>, 4>& MemoryFreedHooks() {
+  static std::array<std::atomic<void (*)(int)>, 4> hooks{};
+  return hooks;
+}
+
+}  // namespace
+
+void AtMemoryFreed(void (*hook)(int device)) {
+  for (auto& place : MemoryFreedHooks()) {
+    void (*none)(int) = nullptr;
+    if (place.compare_exchange_strong(none, hook, std::memory_order_acq_rel) || none == hook) return;
+  }
+  std::abort();  // one place for each user of this function: make more
+}
+
 Status Device::DestroyPrimary(std::unique_lock<std::mutex>& lock) {
   Context* context = primary_;
   primary_ = nullptr;
   lock.unlock();  // destruction waits for work, which may take the lock through a callback
   Context::Destroy(context);
+  if (Context::CountOn(*this) == 0) {
+    // Without the lock below: those who are called take locks under which others ask for memory.
+    for (const auto& hook : MemoryFreedHooks()) {
+      if (auto* const call = hook.load(std::memory_order_acquire)) call(id_);
+    }
+  }
   // Explicit contexts keep the device's memory; only the last user frees what the program forgot.
   std::lock_guard contexts_lock(contexts_mutex);
   if (Context::CountOn(*this) == 0) {

@@ -118,6 +118,10 @@ class Device {
   uint64_t primary_count_ = 0;
 };
 
+/// `hook` is called when the last context of a device has gone, just before its memory is freed as a whole. For those
+/// who keep device memory of their own; `hook` stays for the rest of the process.
+void AtMemoryFreed(void (*hook)(int device));
+
 /// The devices of the process, as REPRISE_DEVICES and ASCEND_RT_VISIBLE_DEVICES say.
 const std::vector<std::unique_ptr<Device>>& Devices();
 
