@@ -46,7 +46,9 @@ class RuntimeEnvironment final : public Environment {
     return static_cast<int64_t*>(cell);
   }
 
-  void FreeCell(int64_t* cell) override { [[maybe_unused]] const Status freed = api::DeviceMemoryOrNull()->Free(cell); }
+  void FreeCell(int64_t* cell) noexcept override {
+    [[maybe_unused]] const Status freed = api::DeviceMemoryOrNull()->Free(cell);
+  }
 
   Status WriteCells(void* stream, int64_t* seed_cell, int64_t seed, int64_t* offset_cell, int64_t offset) override {
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * on, runtime::FindStream(stream));

@@ -275,6 +275,8 @@ void Graph::Impl::DropGenerators() noexcept {
   for (const auto& generator : generators) generator->RemoveCapture(capture_);
   for (const auto& [generator, increment] : drawn_) generator->RemoveCapture(capture_);
   drawn_.clear();
+  if (last_drawn_ != nullptr) std::exchange(last_drawn_, nullptr)->Release();
+  last_stream_ = nullptr;
 }
 
 // ---------------------------------------------------------------------------------------------- instantiate, replay
@@ -328,10 +330,29 @@ Status Graph::Impl::Replay(void* stream) {
     return Error(507011, fmt::format("{} cannot be executed: it is {}", model->Describe(), StateName(model->state())))
         .Hint("call Instantiate() after changing the raw graph");
   }
-  for (const auto& [generator, increment] : drawn_) {
-    REPRISE_RETURN_IF_ERROR(generator->ReplayPrologue(capture_, increment, on->handle()));
+  if (drawn_.empty()) return model->Execute(*on);
+  REPRISE_RETURN_IF_ERROR(PrepareDraws(*on));
+  REPRISE_RETURN_IF_ERROR(model->Execute(*on));
+  return NoteDraws(*on);
+}
+
+// Writes the numbers of this execution, on its stream. Another stream must first get past the execution before.
+Status Graph::Impl::PrepareDraws(Stream& stream) {
+  if (last_drawn_ != nullptr && last_stream_ != stream.handle()) {
+    REPRISE_RETURN_IF_ERROR(runtime::WaitForPoint(stream, *last_drawn_));
   }
-  return model->Execute(*on);
+  for (const auto& [generator, increment] : drawn_) {
+    REPRISE_RETURN_IF_ERROR(generator->ReplayPrologue(capture_, increment, stream.handle()));
+  }
+  return {};
+}
+
+Status Graph::Impl::NoteDraws(Stream& stream) {
+  REPRISE_ASSIGN_OR_RETURN(runtime::EventRecord * point, runtime::RecordPoint(stream));
+  if (last_drawn_ != nullptr) last_drawn_->Release();
+  last_drawn_ = point;
+  last_stream_ = stream.handle();
+  return {};
 }
 
 // ----------------------------------------------------------------------------------------------------------- reset

@@ -17,6 +17,7 @@
 #include "memory/host_allocator.h"
 #include "reprise/graph.h"
 #include "rng/generator.h"
+#include "runtime/event.h"
 
 namespace reprise {
 
@@ -81,6 +82,8 @@ class Graph::Impl : public std::enable_shared_from_this<Graph::Impl> {
   Status Route(const StreamFilter& filter);
   void Unroute() noexcept;
   void DropGenerators() noexcept;
+  Status PrepareDraws(runtime::Stream& stream);
+  Status NoteDraws(runtime::Stream& stream);
   Status CloseBody(Body body, bool keep);
   Status Fail(Status why) noexcept;
   static void DestroyModel(void* model, Lease lease) noexcept;
@@ -109,6 +112,9 @@ class Graph::Impl : public std::enable_shared_from_this<Graph::Impl> {
   /// Those of the captured graph, with what all its draws together take.
   std::vector<std::pair<std::shared_ptr<rng::GeneratorState>, uint64_t>> drawn_;
   std::mutex replay_mutex_;
+  /// Behind the newest execution, when it draws: its numbers stand in cells that the next one writes anew.
+  runtime::EventRecord* last_drawn_ = nullptr;
+  void* last_stream_ = nullptr;
 };
 
 }  // namespace reprise
