@@ -30,8 +30,8 @@ class SimDriver : public Driver {
   // -------------------------------------------------------------------------------------------------- what tests do
 
   struct Stream {
-    uint64_t submitted = 0;  ///< events recorded
-    uint64_t done = 0;       ///< events that the stream has got past
+    uint64_t submitted = 0;  ///< events recorded, and other work
+    uint64_t done = 0;       ///< how many of them the stream has got past
     CaptureState capture;
   };
   /// Streams are named by small numbers.
@@ -45,6 +45,16 @@ class SimDriver : public Driver {
     std::lock_guard lock(mutex_);
     Stream& s = streams_[stream];
     s.done = std::min(s.submitted, s.done + events);
+  }
+  /// Work that no event stands behind; its position in the stream.
+  uint64_t Submit(void* stream) {
+    std::lock_guard lock(mutex_);
+    return ++streams_[stream].submitted;
+  }
+  /// Whether the stream has got past a position.
+  bool Passed(void* stream, uint64_t position) {
+    std::lock_guard lock(mutex_);
+    return streams_[stream].done >= position;
   }
   void BeginCapture(void* stream, uint64_t id) {
     std::lock_guard lock(mutex_);
@@ -85,6 +95,7 @@ class SimDriver : public Driver {
   uint64_t events_in_captures = 0;
   uint64_t queries = 0;
   uint64_t waits = 0;
+  uint64_t failures = 0;  ///< acquisitions that FailAt has made fail
 
   // ------------------------------------------------------------------------------------------------------ the driver
 
@@ -216,7 +227,11 @@ class SimDriver : public Driver {
     void* stream;
     uint64_t position;
   };
-  bool Fails() { return fail_at_ > 0 && --fail_at_ == 0; }
+  bool Fails() {
+    const bool fails = fail_at_ > 0 && --fail_at_ == 0;
+    failures += fails ? 1 : 0;
+    return fails;
+  }
   Range& RangeOf(void* at) {
     auto it = ranges_.upper_bound(at);
     if (it == ranges_.begin()) std::abort();
