@@ -145,7 +145,7 @@ StatusOr<Block*> DeviceCache::TakeSlowly(Lock& lock, Request& request) {
   ProcessEvents();
   ReleaseBlocks(default_.small, idle);
   ReleaseBlocks(default_.large, idle);
-  ReleaseUnusedPools(idle, {});
+  ReleaseUnusedPools({});
   RunDoomed(lock);
   // Others may have taken what was freed, and what was waited for may fit.
   if (Block* waited_for = take_free()) return waited_for;

@@ -184,7 +184,7 @@ class DeviceCache {
 
   // device_release.cc
   Idle WaitForDevice(Lock& lock);
-  void ReleaseUnusedPools(const Idle& idle, PoolId id);
+  void ReleaseUnusedPools(PoolId id);
   void ReleaseBlocks(BlockPool& blocks, const Idle& idle);
   std::vector<Block*> UnusedBlocks(const BlockPool& blocks, const Idle& idle) const;
   void ReleaseWhole(Block* block);
@@ -208,9 +208,10 @@ class DeviceCache {
   std::mutex mutex_;
   Config config_;
   double fraction_;
-  int captures_ = 0;    ///< open ones
+  int captures_ = 0;  ///< open ones
+  uint64_t captures_begun_ = 0;
   uint64_t clock_ = 0;  ///< frees so far
-  /// Everything freed up to here was done with when the device was last waited for.
+  /// Everything freed up to here was done with when all of the device was last waited for.
   uint64_t idle_until_ = 0;
 
   Pool default_{PoolId{}};

@@ -11,19 +11,29 @@ namespace reprise::memory {
 
 /// Not in a capture context.
 DeviceCache::Idle DeviceCache::WaitForDevice(Lock& lock) {
-  Idle idle{clock_, {}};
-  if (captures_ > 0) {
-    for (const auto& [base, segment] : segments_) {
-      void* const stream = segment->silo->stream;
-      if (IsOpen(stream)) idle.captured.push_back(stream);
+  Idle idle;
+  for (int tries = 0; tries < 3; ++tries) {
+    const uint64_t until = clock_;
+    const uint64_t begun = captures_begun_;
+    const bool is_whole = captures_ == 0;
+    idle.captured.clear();
+    if (!is_whole) {
+      for (const auto& [base, segment] : segments_) {
+        void* const stream = segment->silo->stream;
+        if (IsOpen(stream)) idle.captured.push_back(stream);
+      }
     }
+    ++stats_.num_sync_all_streams;
+    DrainDeferred();  // so that their events are waited for, too
+    lock.unlock();
+    host_.driver.WaitForDevice(device_);
+    lock.lock();
+    // A capture that began meanwhile may have kept its streams from being waited for, and be over already.
+    if (captures_begun_ != begun) continue;
+    idle.until = until;
+    if (is_whole) idle_until_ = std::max(idle_until_, until);
+    break;
   }
-  ++stats_.num_sync_all_streams;
-  DrainDeferred();  // so that their events are waited for, too
-  lock.unlock();
-  host_.driver.WaitForDevice(device_);
-  lock.lock();
-  if (idle.captured.empty()) idle_until_ = std::max(idle_until_, idle.until);
   return idle;
 }
 
@@ -58,7 +68,9 @@ void DeviceCache::ReleaseBlocks(BlockPool& blocks, const Idle& idle) {
 }
 
 /// `id`: of one pool; the default pool's: of all.
-void DeviceCache::ReleaseUnusedPools(const Idle& idle, PoolId id) {
+void DeviceCache::ReleaseUnusedPools(PoolId id) {
+  // A graph may have been launched on any stream, so only a wait for all of them will do.
+  const Idle idle{idle_until_, {}};
   for (auto it = pools_.begin(); it != pools_.end();) {
     Pool* const pool = it->second.get();
     ++it;
@@ -76,16 +88,15 @@ void DeviceCache::EmptyCache(PoolId id) {
   Lock lock(mutex_);
   if (!id.is_default() && !pools_.contains(id)) return;
   const bool capturing = InCaptureContext();
-  Idle idle{idle_until_, {}};
   if (!capturing) {
-    idle = WaitForDevice(lock);
+    const Idle idle = WaitForDevice(lock);
     ProcessEvents();
     if (id.is_default()) {
       ReleaseBlocks(default_.small, idle);
       ReleaseBlocks(default_.large, idle);
     }
   }
-  ReleaseUnusedPools(idle, id);
+  ReleaseUnusedPools(id);
   RunDoomed(lock);
 }
 

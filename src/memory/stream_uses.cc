@@ -130,6 +130,7 @@ void DeviceCache::FreeIfUnused(Block* block) {
 void DeviceCache::MarkCapture(int by) {
   Lock lock(mutex_);
   captures_ = std::max(0, captures_ + by);
+  if (by > 0) ++captures_begun_;
 }
 
 bool DeviceCache::IsCaptureContext() {
