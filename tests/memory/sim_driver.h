@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -96,6 +97,8 @@ class SimDriver : public Driver {
   uint64_t queries = 0;
   uint64_t waits = 0;
   uint64_t failures = 0;  ///< acquisitions that FailAt has made fail
+  /// Called in the midst of a wait for the device, as other threads would go on then.
+  std::function<void()> on_wait;
 
   // ------------------------------------------------------------------------------------------------------ the driver
 
@@ -206,6 +209,7 @@ class SimDriver : public Driver {
     delete static_cast<Event*>(event);
   }
   void WaitForDevice(int) override {
+    if (on_wait) on_wait();
     std::lock_guard lock(mutex_);
     ++waits;
     for (auto& [name, s] : streams_) {

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/device_cache.h"
+
+#include <fmt/format.h>
+
+#include <new>
+
+#include "base/fault.h"
+
+namespace reprise::memory {
+
+namespace {
+
+constexpr size_t kSlab = 64;
+/// What one call may need: a segment, a cut of its addresses, a cut of the block. Releases may need more and get it.
+constexpr size_t kSpares = 4;
+constexpr size_t kLazyBacklog = 512;
+
+}  // namespace
+
+DeviceCache::DeviceCache(CacheHost& host, int device, const Config& config)
+    : host_(host), device_(device), config_(config), fraction_(config.per_process_memory_fraction) {
+  uncached_.uncached = true;
+  stats_.max_split_size = config.max_split_size == UINT64_MAX ? -1 : static_cast<int64_t>(config.max_split_size);
+}
+
+DeviceCache::~DeviceCache() {
+  for (auto& [stream, queue] : events_) {
+    for (const PendingEvent& pending : queue) host_.driver.ReleaseEvent(pending.event);
+  }
+  while (!segments_.empty()) {
+    Segment* segment = segments_.begin()->second.get();
+    char* run = nullptr;  // pages with memory end only where a block does
+    for (Block* block = segment->first; block != nullptr; block = block->next) {
+      block->context.reset();
+      if (block->use == BlockUse::kUnmapped) continue;
+      host_.map.Erase(block->address);
+      if (run == nullptr) run = block->address;
+      if (block->next != nullptr && block->next->use != BlockUse::kUnmapped) continue;
+      if (segment->is_expandable()) {
+        host_.driver.DecommitPages(device_, run, static_cast<uint64_t>(block->address + block->size - run),
+                                   segment->page_bytes);
+      }
+      run = nullptr;
+    }
+    RemoveSegment(segment);
+  }
+  for (const Doomed& doomed : doomed_) doomed.options.free(doomed.base, doomed.bytes, device_, doomed.stream);
+  for (const auto& slab : slabs_) {
+    auto* blocks = reinterpret_cast<Block*>(slab.get());
+    for (size_t i = 0; i < kSlab; ++i) blocks[i].~Block();
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------------ allocate
+
+StatusOr<void*> DeviceCache::Allocate(uint64_t bytes, void* stream, TraceContextPtr context) {
+  Request request{.bytes = bytes, .stream = stream, .context = std::move(context)};
+  Lock lock(mutex_);
+  if (spares_ < kSpares) {
+    if (FaultPoint("allocator.block")) {
+      return Error(207001, "NPU out of memory: no host memory is left to describe blocks with")
+          .Culprit(fmt::format("request of {} on device {}", Bytes(bytes), device_))
+          .Hint("free host memory");
+    }
+    AddSlab();
+  }
+  if (HasPending() && !config_.multi_stream_lazy_reclaim && !InCaptureContext()) ProcessEvents();
+  request.pool = &default_;
+  if (bytes >= kHugeRequest) {
+    request.size = bytes;
+  } else {
+    request.size = RoundSize(bytes, config_);
+    if (config_.no_cache && !InCaptureContext()) {
+      request.pool = &uncached_;
+    } else {
+      request.pool = Route(stream);
+      if (Block* block = TakeFree(request, *request.pool)) return HandOut(block, request);
+    }
+    ++request.pool->borrowed;
+    auto taken = TakeSlowly(lock, request);
+    --request.pool->borrowed;
+    if (!taken.ok()) return std::move(taken).status();
+    if (*taken != nullptr) return HandOut(*taken, request);
+  }
+  ++stats_.num_ooms;
+  if (request.rejected) ++stats_.num_oom_rejections;
+  const Holdings holdings = Account(request);
+  Trace(TraceAction::kOom, reinterpret_cast<void*>(holdings.device.free_bytes), bytes, stream, *request.pool,
+        request.context);
+  lock.unlock();
+  host_.NotifyOutOfMemory(device_, bytes, holdings.device);
+  return OutOfMemory(holdings);
+}
+
+Block* DeviceCache::TakeFree(const Request& request, Pool& pool) {
+  Silo* silo = (request.is_small() ? pool.small : pool.large).Find(request.stream);
+  if (silo == nullptr) return nullptr;
+  Block** link = silo->free.FindFit(request.size);
+  Block* block = *link;
+  if (block == nullptr) return nullptr;
+  if (request.size < config_.max_split_size) {
+    if (block->size >= config_.max_split_size) return nullptr;
+  } else if (block->size >= request.size + config_.max_non_split_rounding) {
+    return nullptr;
+  }
+  silo->free.RemoveAt(link);
+  NoteRemoved(block);
+  return block;
+}
+
+/// Null when there is no room.
+StatusOr<Block*> DeviceCache::TakeSlowly(Lock& lock, Request& request) {
+  const auto take_free = [&]() -> Block* {
+    return request.pool->uncached ? nullptr : TakeFree(request, *request.pool);
+  };
+  lock.unlock();
+  const bool called_back = host_.RunFreeMemoryCallbacks();
+  lock.lock();
+  if (called_back) {
+    if (Block* block = take_free()) return block;
+  }
+  request.capturing = InCaptureContext();
+  if (config_.multi_stream_lazy_reclaim && !request.capturing && HasPending()) {
+    ProcessEvents();
+    if (Block* block = take_free()) return block;
+  }
+  if (config_.garbage_collection_threshold > 0 && !request.capturing) CollectGarbage(lock, request);
+  REPRISE_ASSIGN_OR_RETURN(Block * block, AllocBlock(lock, request));
+  if (block != nullptr || request.rejected) return block;
+  if (!request.pool->is_private() && !request.pool->uncached) {
+    for (auto& [id, pool] : pools_) {
+      if (pool->use_on_oom && (block = TakeFree(request, *pool)) != nullptr) return block;
+    }
+  }
+  if (request.capturing) return nullptr;
+  if (config_.max_split_size != UINT64_MAX) {
+    ReleaseOversize(request.size, WaitForDevice(lock));
+    RunDoomed(lock);
+    REPRISE_ASSIGN_OR_RETURN(block, AllocBlock(lock, request));
+    if (block != nullptr || request.rejected) return block;
+  }
+  ++stats_.num_alloc_retries;
+  const Idle idle = WaitForDevice(lock);
+  ProcessEvents();
+  ReleaseBlocks(default_.small, idle);
+  ReleaseBlocks(default_.large, idle);
+  ReleaseUnusedPools({});
+  RunDoomed(lock);
+  // Others may have taken what was freed, and what was waited for may fit.
+  if (Block* waited_for = take_free()) return waited_for;
+  return AllocBlock(lock, request);
+}
+
+bool DeviceCache::ShouldSplit(const Block& block, uint64_t size) const {
+  const Pool& pool = *block.silo->blocks->pool;
+  if (pool.no_split || pool.uncached) return false;
+  const uint64_t rest = block.size - size;
+  if (block.silo->blocks->is_small || block.segment->is_expandable()) return rest >= kMinBlock;
+  return size < config_.max_split_size && rest > kSmallSize;
+}
+
+void* DeviceCache::HandOut(Block* block, Request& request) {
+  if (ShouldSplit(*block, request.size)) InsertFree(SplitOff(block, request.size));
+  const bool is_small = block->silo->blocks->is_small;
+  const auto size = static_cast<int64_t>(block->size);
+  block->use = BlockUse::kLive;
+  block->requested = request.bytes;
+  Increase(stats_.allocation, is_small, 1);
+  Increase(stats_.allocated_bytes, is_small, size);
+  Increase(stats_.active, is_small, 1);
+  Increase(stats_.active_bytes, is_small, size);
+  Increase(stats_.requested_bytes, is_small, static_cast<int64_t>(request.bytes));
+  if (block->size >= config_.max_split_size) {
+    block->is_oversize = true;
+    Increase(stats_.oversize_allocations, 1);
+  }
+  if (trace_.is_on()) {
+    block->context = std::move(request.context);
+    Trace(TraceAction::kAlloc, block->address, block->size, block->silo->stream, *block->silo->blocks->pool,
+          block->context);
+  }
+  return block->address;
+}
+
+// ---------------------------------------------------------------------------------------------------------------- free
+
+Status DeviceCache::Free(Block* block, const void* address) {
+  Lock lock(mutex_);
+  if (block->address != address || block->use != BlockUse::kLive) {
+    return Error(107000, fmt::format("the block at {} was freed before", address))
+        .Culprit(fmt::format("block at {} of device {}", address, device_))
+        .Hint("free each block once; find the first free in the recorded history");
+  }
+  const bool is_small = block->silo->blocks->is_small;
+  Decrease(stats_.allocation, is_small, 1);
+  Decrease(stats_.allocated_bytes, is_small, static_cast<int64_t>(block->size));
+  if (block->is_oversize) {
+    block->is_oversize = false;
+    Decrease(stats_.oversize_allocations, 1);
+  }
+  if (trace_.is_on()) {
+    Trace(TraceAction::kFreeRequested, block->address, block->size, block->silo->stream, *block->silo->blocks->pool,
+          block->context);
+  }
+  block->use = BlockUse::kWaiting;
+  block->freed_at = ++clock_;
+  // Memory that goes back to the device at once must not be in use on its own stream either.
+  if (block->silo->blocks->pool->uncached) block->uses.push_back({block->silo->stream, false});
+  if (block->uses.empty()) {
+    FreeBlock(block);
+  } else {
+    FreeWithUses(block);
+  }
+  RunDoomed(lock);
+  return {};
+}
+
+uint64_t DeviceCache::SizeOf(const Block* block, const void* address) {
+  Lock lock(mutex_);
+  return block->address == address && block->use == BlockUse::kLive ? block->size : 0;
+}
+
+/// No stream uses it any more.
+void DeviceCache::FreeBlock(Block* block) {
+  Silo& silo = *block->silo;
+  const bool is_small = silo.blocks->is_small;
+  Decrease(stats_.active, is_small, 1);
+  Decrease(stats_.active_bytes, is_small, static_cast<int64_t>(block->size));
+  Decrease(stats_.requested_bytes, is_small, static_cast<int64_t>(block->requested));
+  if (trace_.is_on()) {
+    Trace(TraceAction::kFreeCompleted, block->address, block->size, silo.stream, *silo.blocks->pool, block->context);
+  }
+  if (block->context) block->context.reset();
+  block->requested = 0;
+  if (silo.blocks->pool->uncached) {
+    block->use = BlockUse::kTaken;
+    host_.map.Erase(block->address);
+    RemoveSegment(block->segment);
+    return;
+  }
+  InsertFree(block);
+}
+
+/// Makes one block of it and its free neighbours.
+void DeviceCache::InsertFree(Block* block) {
+  block->use = BlockUse::kTaken;
+  if (Block* next = block->next; next != nullptr && next->use == BlockUse::kFree) {
+    RemoveFree(next);
+    Absorb(block, next);
+  }
+  if (Block* previous = block->previous; previous != nullptr && previous->use == BlockUse::kFree) {
+    RemoveFree(previous);
+    Absorb(previous, block);
+    block = previous;
+  }
+  block->use = BlockUse::kFree;
+  block->silo->free.Insert(block);
+  if (block->is_split() && !block->segment->is_expandable()) {
+    const bool is_small = block->silo->blocks->is_small;
+    Increase(stats_.inactive_split, is_small, 1);
+    Increase(stats_.inactive_split_bytes, is_small, static_cast<int64_t>(block->size));
+  }
+}
+
+/// The block has left the tree.
+void DeviceCache::NoteRemoved(Block* block) {
+  block->use = BlockUse::kTaken;
+  if (block->is_split() && !block->segment->is_expandable()) {
+    const bool is_small = block->silo->blocks->is_small;
+    Decrease(stats_.inactive_split, is_small, 1);
+    Decrease(stats_.inactive_split_bytes, is_small, static_cast<int64_t>(block->size));
+  }
+}
+
+// -------------------------------------------------------------------------------------------------------------- blocks
+
+/// Keeps the first `size` bytes; returns a block of the rest, taken.
+Block* DeviceCache::SplitOff(Block* block, uint64_t size) {
+  Block* rest = NewBlock();
+  rest->address = block->address + size;
+  rest->size = block->size - size;
+  rest->silo = block->silo;
+  rest->segment = block->segment;
+  rest->freed_at = block->freed_at;
+  rest->use = BlockUse::kTaken;
+  rest->previous = block;
+  rest->next = block->next;
+  if (rest->next != nullptr) rest->next->previous = rest;
+  block->next = rest;
+  block->size = size;
+  if (block->use != BlockUse::kUnmapped) host_.map.Insert(rest->address, rest);
+  return rest;
+}
+
+/// Both are taken, side by side and of one kind.
+void DeviceCache::Absorb(Block* block, Block* next) {
+  block->size += next->size;
+  block->freed_at = std::max(block->freed_at, next->freed_at);
+  block->next = next->next;
+  if (block->next != nullptr) block->next->previous = block;
+  if (block->use != BlockUse::kUnmapped) host_.map.Erase(next->address);
+  Discard(next);
+}
+
+Block* DeviceCache::NewBlock() {
+  if (spare_ == nullptr) AddSlab();
+  Block* block = spare_;
+  spare_ = block->next;
+  --spares_;
+  block->next = nullptr;
+  return block;
+}
+
+void DeviceCache::Discard(Block* block) {
+  block->use = BlockUse::kSpare;
+  block->address = nullptr;
+  block->previous = nullptr;
+  block->segment = nullptr;
+  block->silo = nullptr;
+  block->freed_at = 0;
+  block->next = spare_;
+  spare_ = block;
+  ++spares_;
+}
+
+void DeviceCache::AddSlab() {
+  static_assert(alignof(Block) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+  slabs_.push_back(std::make_unique<std::byte[]>(kSlab * sizeof(Block)));
+  for (size_t i = 0; i < kSlab; ++i) {
+    auto* block = new (slabs_.back().get() + i * sizeof(Block)) Block(this);
+    random_ ^= random_ << 13;
+    random_ ^= random_ >> 7;
+    random_ ^= random_ << 17;
+    block->priority = static_cast<uint32_t>(random_ >> 32);
+    Discard(block);
+  }
+}
+
+}  // namespace reprise::memory

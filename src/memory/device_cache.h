@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The caching allocator of one device. device_cache.cc allocates and frees; stream_uses.cc knows which streams are not
+// done with a block; device_segments.cc, expandable_segment.cc and device_release.cc take memory from the device and
+// give it back; device_pools.cc routes; device_insight.cc shows what there is, and who holds it when there is no more.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "memory/block.h"
+#include "memory/block_map.h"
+#include "memory/config.h"
+#include "memory/device_allocator.h"
+#include "memory/device_stats.h"
+#include "memory/driver.h"
+#include "memory/trace_buffer.h"
+
+namespace reprise::memory {
+
+/// What the caches of all devices share. The functions are called without the lock of a cache.
+class CacheHost {
+ public:
+  CacheHost(Driver& the_driver) : driver(the_driver) {}  // NOLINT: a base
+  virtual ~CacheHost() = default;
+  /// True when one has freed something.
+  virtual bool RunFreeMemoryCallbacks() = 0;
+  virtual void NotifyOutOfMemory(int device, uint64_t bytes, DeviceSize size) = 0;
+  /// "graph 7", or what the pool is called otherwise.
+  virtual std::string NameOf(PoolId pool) const = 0;
+
+  Driver& driver;
+  BlockMap map;
+};
+
+/// Threads: thread-safe, one lock. It is let go while the device is waited for and while foreign code runs; whatever
+/// was looked up before has to be looked up again after that, but for a pool that is marked as borrowed.
+class DeviceCache {
+ public:
+  DeviceCache(CacheHost& host, int device, const Config& config);
+  ~DeviceCache();
+  DeviceCache(const DeviceCache&) = delete;
+  DeviceCache& operator=(const DeviceCache&) = delete;
+
+  // As in DeviceAllocator. A block that was looked up may be another one by now: it is compared with its address.
+  StatusOr<void*> Allocate(uint64_t bytes, void* stream, TraceContextPtr context);
+  Status Free(Block* block, const void* address);
+  Status RecordStream(Block* block, const void* address, void* stream);
+  Status EraseStream(Block* block, const void* address, void* stream);
+  uint64_t SizeOf(const Block* block, const void* address);
+
+  void EmptyCache(PoolId pool);
+  bool IsCaptureContext();
+
+  Status CreateOrUsePool(PoolId id, DeviceAllocator::PoolOptions options);
+  Status BeginAllocateToPool(PoolId id, StreamFilter filter);
+  Status SwapFilter(PoolId id, StreamFilter filter);
+  Status EndAllocateToPool(PoolId id);
+  Status ReleasePool(PoolId id);
+  Status SetUseOnOom(PoolId id, bool use);
+  Status SetNoSplit(PoolId id);
+  int PoolUsers(PoolId id);
+  bool LiveBlocksAre(PoolId id, const std::vector<const void*>& blocks);
+
+  void MarkCapture(int by);
+  void SetFraction(double fraction);
+  double Fraction();
+  void SetConfig(const Config& config);
+
+  DeviceStats Stats();
+  void ResetPeakStats();
+  void ResetAccumulatedStats();
+  void AppendTo(MemorySnapshot& snapshot, PoolId pool, bool with_trace);
+  void RecordHistory(uint64_t entries);
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  struct Request {
+    uint64_t bytes;
+    uint64_t size = 0;  ///< rounded
+    void* stream;
+    Pool* pool = nullptr;
+    bool capturing = false;  ///< known once the cache had nothing
+    bool rejected = false;   ///< refused by policy, so nothing is flushed for it
+    TraceContextPtr context;
+
+    bool is_small() const { return size <= kSmallSize; }
+    BlockPool& blocks() const { return is_small() ? pool->small : pool->large; }
+  };
+  struct Scope {
+    Pool* pool;
+    StreamFilter filter;
+  };
+  struct PendingEvent {
+    void* event;
+    Block* block;
+  };
+  /// Memory of a pool with an allocator of its own, which is foreign code.
+  struct Doomed {
+    DeviceAllocator::PoolOptions options;
+    char* base;
+    uint64_t bytes;
+    void* stream;
+  };
+  /// What a wait has proved: whatever was freed up to `until` is done with, but on streams that were being captured.
+  struct Idle {
+    uint64_t until = 0;
+    std::vector<void*> captured;
+  };
+  /// Who holds memory, for a message.
+  struct Holdings {
+    struct Part {  ///< of one pool and stream
+      PoolId pool;
+      void* stream = nullptr;
+      uint64_t live = 0, cached = 0;
+    };
+    struct PoolPart {
+      PoolId pool;
+      uint64_t reserved = 0;
+      int users = 0;
+    };
+    std::vector<Part> parts;
+    std::vector<PoolPart> pools;                      ///< private ones
+    std::vector<std::pair<void*, uint64_t>> waiting;  ///< freed bytes that wait for a stream
+    DeviceSize device;
+    uint64_t request = 0, allocated = 0, reserved = 0, limit = 0;
+    double fraction = 1;
+    bool capturing = false, rejected = false;
+  };
+
+  // device_cache.cc
+  Block* TakeFree(const Request& request, Pool& pool);
+  StatusOr<Block*> TakeSlowly(Lock& lock, Request& request);
+  bool ShouldSplit(const Block& block, uint64_t size) const;
+  void* HandOut(Block* block, Request& request);
+  void FreeBlock(Block* block);
+  void InsertFree(Block* block);
+  void RemoveFree(Block* block) {
+    block->silo->free.Remove(block);
+    NoteRemoved(block);
+  }
+  void NoteRemoved(Block* block);
+  Block* SplitOff(Block* block, uint64_t size);
+  void Absorb(Block* block, Block* next);
+  Block* NewBlock();
+  void Discard(Block* block);
+  void AddSlab();
+
+  // stream_uses.cc
+  bool InCaptureContext() const;
+  bool IsOpen(void* stream) const { return host_.driver.CaptureOf(stream).is_open; }
+  bool HasPending() const { return pending_events_ != 0 || !deferred_.empty(); }
+  void FreeWithUses(Block* block);
+  void RecordUses(Block* block);
+  void DrainDeferred();
+  void ProcessEvents();
+  void FreeIfUnused(Block* block);
+
+  // device_segments.cc
+  StatusOr<Block*> AllocBlock(Lock& lock, Request& request);
+  bool ExceedsLimit(uint64_t more);
+  uint64_t Limit();
+  Block* AddSegment(char* base, uint64_t bytes, const Request& request);
+  void RemoveSegment(Segment* segment);
+  void CountMapped(Segment& segment, char* at, uint64_t bytes);
+  void CountUnmapped(Segment& segment, char* at, uint64_t bytes);
+  void RunDoomed(Lock& lock);
+
+  // expandable_segment.cc
+  StatusOr<Block*> Extend(Request& request);
+  StatusOr<Block*> AddRange(const Request& request, uint64_t page_bytes);
+  Block* FindRoom(const Silo& silo, uint64_t size, uint64_t page_bytes) const;
+  StatusOr<Block*> Grow(Block* first, uint64_t size, uint64_t page_bytes);
+  Status Map(Block* block, uint64_t bytes, uint64_t page_bytes);
+  void Unmap(Block* block);
+
+  // device_release.cc
+  Idle WaitForDevice(Lock& lock);
+  void ReleaseUnusedPools(PoolId id);
+  void ReleaseBlocks(BlockPool& blocks, const Idle& idle);
+  std::vector<Block*> UnusedBlocks(const BlockPool& blocks, const Idle& idle) const;
+  void ReleaseWhole(Block* block);
+  void ReleaseOversize(uint64_t size, const Idle& idle);
+  void CollectGarbage(Lock& lock, const Request& request);
+
+  // device_pools.cc
+  Pool* Route(void* stream);
+  StatusOr<Pool*> FindPool(PoolId id, const char* what);
+  StatusOr<Pool*> UsePool(PoolId id, DeviceAllocator::PoolOptions options);
+  void ErasePoolIfEmpty(Pool* pool);
+
+  // device_insight.cc
+  void Trace(TraceAction action, const void* address, uint64_t size, void* stream, const Pool& pool,
+             const TraceContextPtr& context);
+  Holdings Account(const Request& request);
+  Status OutOfMemory(const Holdings& holdings) const;
+
+  CacheHost& host_;
+  const int device_;
+  std::mutex mutex_;
+  Config config_;
+  double fraction_;
+  int captures_ = 0;  ///< open ones
+  uint64_t captures_begun_ = 0;
+  uint64_t clock_ = 0;  ///< frees so far
+  /// Everything freed up to here was done with when all of the device was last waited for.
+  uint64_t idle_until_ = 0;
+
+  Pool default_{PoolId{}};
+  Pool uncached_{PoolId{}};
+  std::map<PoolId, std::unique_ptr<Pool>> pools_;
+  std::vector<Scope> scopes_;                           ///< newest last
+  std::map<char*, std::unique_ptr<Segment>> segments_;  ///< by address
+
+  std::unordered_map<void*, std::deque<PendingEvent>> events_;  ///< by stream, in the order of its work
+  size_t pending_events_ = 0;
+  std::vector<Block*> deferred_;
+  std::vector<Doomed> doomed_;
+
+  std::vector<std::unique_ptr<std::byte[]>> slabs_;
+  Block* spare_ = nullptr;
+  size_t spares_ = 0;
+  uint64_t random_ = 0x2545f4914f6cdd1d;
+
+  DeviceStats stats_;
+  TraceBuffer trace_;
+};
+
+/// "1.25 GiB".
+std::string Bytes(uint64_t bytes);
+
+}  // namespace reprise::memory

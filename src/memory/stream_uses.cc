@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Blocks that other streams than their own use. A freed one waits for an event on each of them. While one of them is
+// being captured nothing may be recorded or queried, so the block waits in a list until that is over.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/fault.h"
+#include "memory/device_cache.h"
+
+namespace reprise::memory {
+
+/// Of the calling thread: open captures of other threads do not matter, nor do scopes.
+bool DeviceCache::InCaptureContext() const { return captures_ > 0 && IsOpen(host_.driver.CurrentStream(device_)); }
+
+Status DeviceCache::RecordStream(Block* block, const void* address, void* stream) {
+  Lock lock(mutex_);
+  if (block->address != address || block->use != BlockUse::kLive) return {};
+  if (stream == block->silo->stream) return {};
+  const bool captured = captures_ > 0 && IsOpen(stream);
+  for (StreamUse& use : block->uses) {
+    if (use.stream != stream) continue;
+    // Whatever has run outside of captures needs an event, what was captured before or after does not change that.
+    use.captured = use.captured && captured;
+    return {};
+  }
+  block->uses.push_back({stream, captured});
+  return {};
+}
+
+Status DeviceCache::EraseStream(Block* block, const void* address, void* stream) {
+  Lock lock(mutex_);
+  if (block->address != address || (block->use != BlockUse::kLive && block->use != BlockUse::kWaiting)) return {};
+  // The own stream of uncached memory is no use that somebody has recorded.
+  if (stream == block->silo->stream) return {};
+  std::erase_if(block->uses, [&](const StreamUse& use) { return use.stream == stream; });
+  if (block->use == BlockUse::kLive) return {};
+  if (auto it = events_.find(stream); it != events_.end()) {
+    std::erase_if(it->second, [&](const PendingEvent& pending) {
+      if (pending.block != block) return false;
+      host_.driver.ReleaseEvent(pending.event);
+      --block->pending_events;
+      --pending_events_;
+      return true;
+    });
+    if (it->second.empty()) events_.erase(it);
+  }
+  FreeIfUnused(block);
+  RunDoomed(lock);
+  return {};
+}
+
+void DeviceCache::FreeWithUses(Block* block) {
+  const bool defer =
+      captures_ > 0 && (InCaptureContext() || std::any_of(block->uses.begin(), block->uses.end(),
+                                                          [&](const StreamUse& use) { return IsOpen(use.stream); }));
+  if (!defer) RecordUses(block);
+  if (!block->uses.empty()) {
+    // Also when no event could be had: the next allocation tries again.
+    block->is_deferred = true;
+    deferred_.push_back(block);
+  } else if (block->silo->blocks->pool->uncached) {
+    ProcessEvents();  // keeps nothing longer than it must
+  }
+}
+
+/// Uses turn into events as far as events can be had.
+void DeviceCache::RecordUses(Block* block) {
+  while (!block->uses.empty()) {
+    void* const stream = block->uses.back().stream;
+    if (FaultPoint("allocator.event")) return;
+    auto event = host_.driver.RecordEvent(stream);
+    if (!event.ok()) return;
+    events_[stream].push_back({*event, block});
+    ++pending_events_;
+    ++block->pending_events;
+    block->uses.pop_back();
+  }
+}
+
+/// Not in a capture context.
+void DeviceCache::DrainDeferred() {
+  std::vector<Block*> waiting;
+  waiting.swap(deferred_);
+  for (Block* block : waiting) {
+    const bool still_captured = captures_ > 0 && std::any_of(block->uses.begin(), block->uses.end(),
+                                                             [&](const StreamUse& use) { return IsOpen(use.stream); });
+    if (!still_captured) {
+      // The graph itself orders what was captured.
+      std::erase_if(block->uses, [](const StreamUse& use) { return use.captured; });
+      RecordUses(block);
+    }
+    if (!block->uses.empty()) {
+      deferred_.push_back(block);
+      continue;
+    }
+    block->is_deferred = false;
+    FreeIfUnused(block);
+  }
+}
+
+/// Not in a capture context.
+void DeviceCache::ProcessEvents() {
+  if (!deferred_.empty()) DrainDeferred();
+  for (auto it = events_.begin(); it != events_.end();) {
+    std::deque<PendingEvent>& queue = it->second;
+    while (!queue.empty() && host_.driver.IsDone(queue.front().event)) {
+      const PendingEvent done = queue.front();
+      queue.pop_front();
+      host_.driver.ReleaseEvent(done.event);
+      --pending_events_;
+      --done.block->pending_events;
+      FreeIfUnused(done.block);
+    }
+    it = queue.empty() ? events_.erase(it) : std::next(it);
+  }
+}
+
+/// Of a block that waits.
+void DeviceCache::FreeIfUnused(Block* block) {
+  if (!block->uses.empty() || block->pending_events != 0) return;
+  if (block->is_deferred) {
+    block->is_deferred = false;
+    std::erase(deferred_, block);
+  }
+  FreeBlock(block);
+}
+
+void DeviceCache::MarkCapture(int by) {
+  Lock lock(mutex_);
+  captures_ = std::max(0, captures_ + by);
+  if (by > 0) ++captures_begun_;
+}
+
+bool DeviceCache::IsCaptureContext() {
+  Lock lock(mutex_);
+  return InCaptureContext();
+}
+
+}  // namespace reprise::memory

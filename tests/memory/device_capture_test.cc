@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Device memory and captures: what goes to which pool, what stays where, what waits until a capture is over.
+#include <thread>
+#include <vector>
+
+#include "device_fixture.h"
+
+namespace reprise::memory::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Routing : DeviceTest {};
+
+TEST_F(Routing, TheStreamDecidesNotTheThread) {
+  BeginCapture(s1);
+  char* inside = Get(512, s1);
+  char* outside = Get(512, s2);
+  char* other_thread = nullptr;
+  std::thread([&] {
+    SimDriver::SetCurrent(s2);
+    other_thread = Get(512, s1);
+  }).join();
+  EndCapture();
+  EXPECT_EQ(PoolOf(inside), kP);
+  EXPECT_EQ(PoolOf(outside), PoolId{});
+  EXPECT_EQ(PoolOf(other_thread), kP);
+  EXPECT_EQ(PoolOf(Get(512, s1)), PoolId{});
+}
+
+TEST_F(Routing, AForkedStreamGetsASiloOfTheSamePool) {
+  BeginCapture(s1);
+  Get(512, s1);
+  sim.BeginCapture(s2, 7);
+  Get(512, s2);
+  const MemorySnapshot snapshot = a().Snapshot(kP, false);
+  ASSERT_EQ(snapshot.segments.size(), 2u);
+  EXPECT_EQ(snapshot.segments[0].pool, kP);
+  EXPECT_EQ(snapshot.segments[1].pool, kP);
+  EXPECT_NE(snapshot.segments[0].stream, snapshot.segments[1].stream);
+  EndCapture();
+}
+
+TEST_F(Routing, TheNewestScopeWinsAndLeavingRestores) {
+  const auto all = [](void*) { return true; };
+  ASSERT_EQ(a().BeginAllocateToPool(0, kP, all).code(), 0);
+  EXPECT_EQ(PoolOf(Get(512, s1)), kP);
+  ASSERT_EQ(a().BeginAllocateToPool(0, kQ, OnStream(s1)).code(), 0);
+  EXPECT_EQ(PoolOf(Get(512, s1)), kQ);
+  EXPECT_EQ(PoolOf(Get(512, s2)), kP);
+  ASSERT_EQ(a().EndAllocateToPool(0, kQ).code(), 0);
+  EXPECT_EQ(PoolOf(Get(512, s1)), kP);
+  ASSERT_EQ(a().EndAllocateToPool(0, kP).code(), 0);
+  EXPECT_EQ(PoolOf(Get(512, s1)), PoolId{});
+}
+
+TEST_F(Routing, SwappingTheFilterCountsNoUser) {
+  ASSERT_EQ(a().BeginAllocateToPool(0, kP, OnStream(s1)).code(), 0);
+  ASSERT_EQ(a().SwapFilter(0, kP, OnStream(s2)).code(), 0);
+  EXPECT_EQ(a().PoolUsers(0, kP), 1);
+  EXPECT_EQ(PoolOf(Get(512, s1)), PoolId{});
+  EXPECT_EQ(PoolOf(Get(512, s2)), kP);
+  ASSERT_EQ(a().EndAllocateToPool(0, kP).code(), 0);
+}
+
+TEST_F(Routing, MisuseIsRefusedAndChangesNothing) {
+  EXPECT_THAT(a().EndAllocateToPool(0, kP).detail().what, HasSubstr("not currently recording"));
+  EXPECT_THAT(a().SwapFilter(0, kP, OnStream(s1)).detail().what, HasSubstr("not currently recording"));
+  ASSERT_EQ(a().BeginAllocateToPool(0, kP, OnStream(s1)).code(), 0);
+  const Status twice = a().BeginAllocateToPool(0, kP, OnStream(s2));
+  EXPECT_EQ(twice.code(), 107000);
+  EXPECT_THAT(twice.detail().what, HasSubstr("already recording"));
+  EXPECT_EQ(a().PoolUsers(0, kP), 1);
+  EXPECT_EQ(PoolOf(Get(512, s1)), kP);
+  ASSERT_EQ(a().EndAllocateToPool(0, kP).code(), 0);
+  EXPECT_EQ(a().BeginAllocateToPool(0, kP, nullptr).code(), 107000);
+  for (PoolId wrong : {PoolId{0, 0}, PoolId{1, 1}}) {
+    EXPECT_EQ(a().CreateOrUsePool(0, wrong).code(), 107000);
+    EXPECT_EQ(a().BeginAllocateToPool(0, wrong, OnStream(s1)).code(), 107000);
+  }
+  for (const Status& status : {a().ReleasePool(0, kQ), a().SetUseOnOom(0, kQ, true), a().SetNoSplit(0, kQ)}) {
+    EXPECT_EQ(status.code(), 107000);
+    EXPECT_THAT(status.detail().culprit, HasSubstr("pool (0, 2)"));
+    EXPECT_FALSE(status.detail().hint.empty());
+  }
+  EXPECT_EQ(a().SetNoSplit(0, kP).code(), 107000);  // has a segment
+  ASSERT_EQ(a().ReleasePool(0, kP).code(), 0);
+  EXPECT_EQ(a().ReleasePool(0, kP).code(), 107000);
+}
+
+struct Private : DeviceTest {};
+
+TEST_F(Private, SegmentsStayWhileThereAreUsers) {
+  BeginCapture(s1);
+  char* temporary = Get(4 * kMiB, s1);
+  Put(temporary);
+  EXPECT_EQ(Get(4 * kMiB, s1), temporary);  // the same order at each replay
+  Put(temporary);
+  EndCapture();
+  Put(Get(4 * kMiB, s2));
+  ASSERT_EQ(a().EmptyCache().code(), 0);
+  ASSERT_EQ(a().EmptyCache(kP).code(), 0);
+  EXPECT_EQ(sim.used(), 20 * kMiB);
+  EXPECT_NE(Get(4 * kMiB, s1), temporary);  // eager work gets none of it
+  // Nor when memory is out.
+  EXPECT_EQ(Refusal(kGiB - 30 * kMiB, s1).code(), 207001);
+  EXPECT_EQ(a().Snapshot(kP, false).segments.size(), 1u);
+  ASSERT_EQ(a().ReleasePool(0, kP).code(), 0);
+  EXPECT_EQ(a().PoolUsers(0, kP), 0);
+  Get(kGiB - 30 * kMiB, s1);
+  EXPECT_EQ(a().Snapshot(kP, false).segments.size(), 0u);
+}
+
+TEST_F(Private, WhatIsHeldOutlivesTheGraph) {
+  BeginCapture(s1);
+  char* result = Get(4 * kMiB, s1);
+  EndCapture();
+  ASSERT_EQ(a().ReleasePool(0, kP).code(), 0);
+  ASSERT_EQ(a().EmptyCache().code(), 0);
+  EXPECT_EQ(sim.used(), 20 * kMiB);
+  EXPECT_TRUE(a().LiveBlocksAre(0, kP, {result}));
+  EXPECT_FALSE(a().LiveBlocksAre(0, kP, {}));
+  EXPECT_FALSE(a().LiveBlocksAre(0, kP, {result, result + 512}));
+  Put(result);
+  EXPECT_TRUE(a().LiveBlocksAre(0, kP, {}));
+  ASSERT_EQ(a().EmptyCache(kP).code(), 0);
+  EXPECT_EQ(sim.used(), 0u);
+  EXPECT_EQ(a().ReleasePool(0, kP).code(), 107000);  // gone
+}
+
+TEST_F(Private, ASharedPoolLivesAsLongAsItsLastUser) {
+  BeginCapture(s1, kQ);
+  char* first = Get(512, s1);
+  Put(first);
+  EndCapture(kQ);
+  BeginCapture(s1, kQ, 8);
+  EXPECT_EQ(Get(512, s1), first);  // the second graph saves memory
+  EndCapture(kQ, 8);
+  EXPECT_EQ(a().PoolUsers(0, kQ), 2);
+  ASSERT_EQ(a().ReleasePool(0, kQ).code(), 0);
+  Put(first);
+  ASSERT_EQ(a().EmptyCache().code(), 0);
+  EXPECT_EQ(Reserved(), static_cast<int64_t>(2 * kMiB));
+  ASSERT_EQ(a().ReleasePool(0, kQ).code(), 0);
+  ASSERT_EQ(a().EmptyCache().code(), 0);
+  EXPECT_EQ(Reserved(), 0);
+}
+
+TEST_F(Private, AReleasedPoolCanBeUsedAgain) {
+  for (bool emptied : {true, false}) {
+    BeginCapture(s1, kQ);
+    char* held = Get(512, s1);
+    EndCapture(kQ);
+    ASSERT_EQ(a().ReleasePool(0, kQ).code(), 0);
+    if (emptied) {
+      ASSERT_EQ(a().EmptyCache().code(), 0);
+    }
+    BeginCapture(s1, kQ, 8);
+    Put(held);
+    ASSERT_EQ(a().EmptyCache().code(), 0);
+    EXPECT_EQ(Get(512, s1), held);
+    EndCapture(kQ, 8);
+    Put(held);
+    ASSERT_EQ(a().ReleasePool(0, kQ).code(), 0);
+  }
+}
+
+TEST_F(Private, ReleasedMemoryStaysUntilItsLastLaunchWasWaitedFor) {
+  BeginCapture(s1);
+  Put(Get(512, s1));
+  EndCapture();
+  // While the device is waited for, another thread launches the graph and drops it.
+  sim.on_wait = [&] { ASSERT_EQ(a().ReleasePool(0, kP).code(), 0); };
+  ASSERT_EQ(a().EmptyCache().code(), 0);
+  EXPECT_EQ(sim.used(), 2 * kMiB);
+  sim.on_wait = nullptr;
+  BeginCapture(s1, kQ);
+  ASSERT_EQ(a().EmptyCache().code(), 0);  // in a capture, without a wait
+  EXPECT_EQ(sim.used(), 2 * kMiB);
+  EndCapture(kQ);
+  ASSERT_EQ(a().EmptyCache().code(), 0);
+  EXPECT_EQ(sim.used(), 0u);
+}
+
+TEST_F(Private, UseOnOomLendsWhatAPoolHasCached) {
+  ASSERT_EQ(a().CreateOrUsePool(0, kQ).code(), 0);
+  ASSERT_EQ(a().SetUseOnOom(0, kQ, true).code(), 0);
+  ASSERT_EQ(a().BeginAllocateToPool(0, kQ, OnStream(s1)).code(), 0);
+  char* cached = Get(600 * kMiB, s1);
+  Put(cached);
+  ASSERT_EQ(a().EndAllocateToPool(0, kQ).code(), 0);
+  ASSERT_EQ(a().ReleasePool(0, kQ).code(), 0);
+  EXPECT_EQ(Get(600 * kMiB, s1), cached);
+  EXPECT_EQ(PoolOf(cached), kQ);
+  EXPECT_EQ(Stats().num_alloc_retries, 0);
+  Put(cached);
+  ASSERT_EQ(a().SetUseOnOom(0, kQ, false).code(), 0);
+  EXPECT_EQ(Refusal(600 * kMiB, s1).code(), 207001);
+  ASSERT_EQ(a().ReleasePool(0, kQ).code(), 0);
+  EXPECT_NE(Get(600 * kMiB, s1), nullptr);
+}
+
+TEST_F(Private, NoSplitKeepsBlocksWhole) {
+  ASSERT_EQ(a().CreateOrUsePool(0, kQ).code(), 0);
+  ASSERT_EQ(a().SetNoSplit(0, kQ).code(), 0);
+  ASSERT_EQ(a().BeginAllocateToPool(0, kQ, OnStream(s1)).code(), 0);
+  char* big = Get(10 * kMiB, s1);
+  Put(big);
+  EXPECT_EQ(Get(2 * kMiB, s1), big);
+  EXPECT_EQ(a().SizeOf(big), 10 * kMiB);
+  EXPECT_NE(Get(2 * kMiB, s1), big);
+  EXPECT_EQ(Segments(), 2);
+  ASSERT_EQ(a().EndAllocateToPool(0, kQ).code(), 0);
+}
+
+TEST_F(Private, ItsOwnAllocatorIsCalledInPairs) {
+  struct Call {
+    void* segment;
+    uint64_t bytes;
+    void* stream;
+    bool operator==(const Call&) const = default;
+  };
+  std::vector<Call> taken, given;
+  {
+    DeviceAllocator::PoolOptions options;
+    options.allocate = [&](uint64_t bytes, int device, void* stream) {
+      EXPECT_EQ(device, 0);
+      EXPECT_EQ(a().PoolUsers(0, kQ), 2);  // no lock is held
+      taken.push_back({sim.Allocate(0, bytes).value(), bytes, stream});
+      return taken.back().segment;
+    };
+    ASSERT_EQ(a().CreateOrUsePool(0, kQ, {options.allocate, nullptr}).code(), 107000);
+    options.free = [&](void* segment, uint64_t bytes, int, void* stream) {
+      EXPECT_EQ(a().SizeOf(segment), 0u);
+      given.push_back({segment, bytes, stream});
+      sim.Free(0, segment);
+    };
+    ASSERT_EQ(a().CreateOrUsePool(0, kQ, options).code(), 0);
+    EXPECT_EQ(a().CreateOrUsePool(0, kQ, options).code(), 107000);
+  }
+  ASSERT_EQ(a().BeginAllocateToPool(0, kQ, [](void*) { return true; }).code(), 0);
+  char* one = Get(5000, s1);
+  char* two = Get(12 * kMiB, s2);
+  ASSERT_EQ(a().EndAllocateToPool(0, kQ).code(), 0);
+  EXPECT_EQ(taken, (std::vector<Call>{{one, 2 * kMiB, s1}, {two, 12 * kMiB, s2}}));
+  ASSERT_EQ(a().ReleasePool(0, kQ).code(), 0);
+  ASSERT_EQ(a().ReleasePool(0, kQ).code(), 0);
+  Put(one);
+  ASSERT_EQ(a().EmptyCache(kQ).code(), 0);
+  EXPECT_EQ(given, (std::vector<Call>{{one, 2 * kMiB, s1}}));
+  EXPECT_EQ(Reserved(), static_cast<int64_t>(12 * kMiB));
+  allocator_.reset();  // what is held goes back, too
+  EXPECT_EQ(given.size(), 2u);
+}
+
+TEST_F(Private, MemPoolsAreNoCaptures) {
+  ASSERT_EQ(a().CreateOrUsePool(0, kQ).code(), 0);
+  EXPECT_EQ(a().PoolUsers(0, kQ), 1);
+  Put(Get(600 * kMiB, s1));
+  ASSERT_EQ(a().BeginAllocateToPool(0, kQ, OnStream(s1)).code(), 0);
+  EXPECT_EQ(a().PoolUsers(0, kQ), 2);
+  EXPECT_FALSE(a().IsCaptureContext(0));
+  char* used = Get(512, s1);
+  ASSERT_EQ(a().RecordStream(used, s2).code(), 0);
+  Put(used);
+  sim.Advance(s2);
+  EXPECT_EQ(Get(512, s1), used);  // an event sufficed
+  Get(600 * kMiB, s1);            // the default cache makes room
+  EXPECT_EQ(Stats().num_alloc_retries, 1);
+  // Another thread empties the cache meanwhile.
+  Put(Get(512, s3));
+  std::thread([&] { EXPECT_EQ(a().EmptyCache().code(), 0); }).join();
+  EXPECT_EQ(a().Snapshot({}, false).segments.size(), 2u);
+  ASSERT_EQ(a().EndAllocateToPool(0, kQ).code(), 0);
+  ASSERT_EQ(a().ReleasePool(0, kQ).code(), 0);
+  EXPECT_EQ(a().PoolUsers(0, kQ), 1);
+}
+
+struct Capturing : DeviceTest {};
+
+TEST_F(Capturing, ContextIsTheThreadsCurrentStream) {
+  EXPECT_FALSE(a().IsCaptureContext(0));
+  BeginCapture(s1);
+  EXPECT_TRUE(a().IsCaptureContext(0));
+  SimDriver::SetCurrent(s2);
+  EXPECT_FALSE(a().IsCaptureContext(0));
+  SimDriver::SetCurrent(s1);
+  std::thread([&] { EXPECT_FALSE(a().IsCaptureContext(0)); }).join();
+  EndCapture();
+  EXPECT_FALSE(a().IsCaptureContext(0));
+  EXPECT_FALSE(a().IsCaptureContext(5));
+}
+
+TEST_F(Capturing, ABlockUsedByAForkIsNotHandedOutBeforeTheEnd) {
+  BeginCapture(s1);
+  char* block = Get(512, s1);
+  sim.BeginCapture(s2, 7);
+  ASSERT_EQ(a().RecordStream(block, s2).code(), 0);
+  Put(block);
+  EXPECT_NE(Get(512, s1), block);
+  EndCapture();
+  // The graph orders that use: no event is needed.
+  Get(512, s1);
+  EXPECT_EQ(sim.live_events(), 0u);
+  BeginCapture(s1, kP, 8);
+  EXPECT_EQ(Get(512, s1), block);
+  EndCapture(kP, 8);
+}
+
+TEST_F(Capturing, AnEagerUseIsRecordedAfterTheCapture) {
+  char* x = Get(512, s1);
+  ASSERT_EQ(a().RecordStream(x, s2).code(), 0);
+  BeginCapture(s1);
+  sim.BeginCapture(s2, 7);
+  ASSERT_EQ(a().RecordStream(x, s2).code(), 0);  // used inside as well: the eager use remains one
+  Put(x);
+  EXPECT_EQ(sim.live_events(), 0u);
+  EndCapture();
+  SimDriver::SetCurrent(s3);
+  EXPECT_NE(Get(512, s1), x);
+  EXPECT_EQ(sim.live_events(), 1u);
+  sim.Advance(s2);
+  EXPECT_EQ(Get(512, s1), x);
+}
+
+TEST_F(Capturing, AUseThatWasCapturedAndThenRunIsEager) {
+  char* x = Get(512, s1);
+  BeginCapture(s2);
+  ASSERT_EQ(a().RecordStream(x, s2).code(), 0);
+  EndCapture();
+  ASSERT_EQ(a().RecordStream(x, s2).code(), 0);
+  BeginCapture(s3, kP, 8);
+  Put(x);
+  EndCapture(kP, 8);
+  EXPECT_NE(Get(512, s1), x);
+  sim.Advance(s2);
+  EXPECT_EQ(Get(512, s1), x);
+}
+
+TEST_F(Capturing, AnotherThreadsFreeRecordsNothingOnACapturedStream) {
+  char* x = Get(512, s1);
+  ASSERT_EQ(a().RecordStream(x, s2).code(), 0);
+  BeginCapture(s2);
+  std::thread([&] {
+    SimDriver::SetCurrent(s1);
+    Put(x);
+    EXPECT_EQ(sim.live_events(), 0u);
+    EXPECT_NE(Get(512, s1), x);
+    EXPECT_EQ(sim.live_events(), 0u);
+  }).join();
+  EndCapture();
+  EXPECT_EQ(sim.events_in_captures, 0u);
+  SimDriver::SetCurrent(s1);
+  EXPECT_NE(Get(512, s1), x);
+  EXPECT_EQ(sim.live_events(), 1u);
+}
+
+TEST_F(Capturing, OtherThreadsGoOnReclaiming) {
+  char* x = Get(512, s1);
+  ASSERT_EQ(a().RecordStream(x, s3).code(), 0);
+  BeginCapture(s2);
+  std::thread([&] {
+    SimDriver::SetCurrent(s1);
+    Put(x);
+    EXPECT_EQ(sim.live_events(), 1u);
+    sim.Advance(s3);
+    EXPECT_EQ(Get(512, s1), x);
+  }).join();
+  EndCapture();
+}
+
+TEST_F(Capturing, NoEventIsLookedAt) {
+  char* x = Get(512, s1);
+  ASSERT_EQ(a().RecordStream(x, s2).code(), 0);
+  Put(x);
+  BeginCapture(s1);
+  const uint64_t queries = sim.queries;
+  Put(Get(512, s1));
+  Get(4 * kMiB, s1);
+  EXPECT_EQ(sim.queries, queries);
+  EndCapture();
+}
+
+TEST_F(Capturing, AnErasedUseFreesADeferredBlock) {
+  BeginCapture(s1);
+  char* block = Get(512, s1);
+  sim.BeginCapture(s2, 7);
+  ASSERT_EQ(a().RecordStream(block, s2).code(), 0);
+  Put(block);
+  ASSERT_EQ(a().EraseStream(block, s2).code(), 0);
+  EXPECT_EQ(Get(512, s1), block);
+  EndCapture();
+  EXPECT_EQ(Active(), 1);
+}
+
+TEST_F(Capturing, EmptyingTheCacheNeitherWaitsNorFreesWhatEagerWorkHas) {
+  Put(Get(512, s2));
+  BeginCapture(s1);
+  const uint64_t waits = sim.waits;
+  ASSERT_EQ(a().EmptyCache().code(), 0);
+  EXPECT_EQ(sim.waits, waits);
+  EXPECT_EQ(sim.used(), 2 * kMiB);
+  // Nor does running out of memory.
+  const Status refusal = Refusal(2 * kGiB, s1);
+  EXPECT_EQ(refusal.code(), 207001);
+  EXPECT_THAT(refusal.detail().hint, HasSubstr("cached for stream 0x2: EmptyCache before the capture"));
+  EXPECT_EQ(sim.waits, waits);
+  EXPECT_EQ(Stats().num_alloc_retries, 0);
+  EXPECT_EQ(Stats().num_ooms, 1);
+  EndCapture();
+}
+
+TEST_F(Capturing, OthersFlushAllButWhatCapturedStreamsOwn) {
+  Put(Get(300 * kMiB, s1));
+  Put(Get(300 * kMiB, s2));
+  BeginCapture(s1);
+  SimDriver::SetCurrent(s2);
+  Get(600 * kMiB, s3);
+  EXPECT_EQ(Stats().num_alloc_retries, 1);
+  EXPECT_EQ(Reserved(), static_cast<int64_t>(900 * kMiB));
+  EXPECT_EQ(Refusal(300 * kMiB, s3).code(), 207001);
+  EndCapture();
+  Get(300 * kMiB, s3);
+}
+
+TEST_F(Capturing, AStreamThatWasCapturedDuringTheWaitKeepsItsBlocks) {
+  Put(Get(512, s1));
+  BeginCapture(s1);
+  SimDriver::SetCurrent(s2);
+  sim.on_wait = [&] { EndCapture(); };
+  ASSERT_EQ(a().EmptyCache().code(), 0);
+  EXPECT_EQ(sim.used(), 2 * kMiB);
+  sim.on_wait = nullptr;
+  ASSERT_EQ(a().EmptyCache().code(), 0);
+  EXPECT_EQ(sim.used(), 0u);
+}
+
+TEST_F(Capturing, AFailedCaptureLeavesNoScopeAndNoUser) {
+  for (int round = 0; round < 10; ++round) {
+    BeginCapture(s1, kQ);
+    char* block = Get(512, s1);
+    EndCapture(kQ);
+    ASSERT_EQ(a().ReleasePool(0, kQ).code(), 0);
+    Put(block);
+    ASSERT_EQ(a().EmptyCache().code(), 0);
+    EXPECT_EQ(a().PoolUsers(0, kQ), 0);
+    EXPECT_EQ(sim.used(), 0u);
+  }
+}
+
+/// b = a.clone(), then five times b = b.clone() + 1, as the specification counts it.
+TEST_F(Capturing, TheScenarioOfTheSpecificationHasItsNumbers) {
+  struct Row {
+    uint64_t bytes;
+    int64_t segments, reserved, left;
+  };
+  for (const Row& row : std::vector<Row>{{512, 1, 2 * kMiB, 2 * kMiB},
+                                         {kMiB, 2, 4 * kMiB, 2 * kMiB},
+                                         {kMiB + 512, 1, 20 * kMiB, 20 * kMiB},
+                                         {10 * kMiB - 512, 2, 40 * kMiB, 20 * kMiB},
+                                         {10 * kMiB + 512, 3, 36 * kMiB, 12 * kMiB}}) {
+    SCOPED_TRACE(row.bytes);
+    char* const a0 = Get(row.bytes, s1);
+    ASSERT_EQ(a().EmptyCache().code(), 0);
+    const DeviceStats before = Stats();
+    BeginCapture(s1);
+    char* b = Get(row.bytes, s1);
+    for (int i = 0; i < 5; ++i) {
+      char* clone = Get(row.bytes, s1);
+      char* sum = Get(row.bytes, s1);
+      Put(clone), Put(b);
+      b = sum;
+    }
+    EndCapture();
+    EXPECT_EQ(Stats().segment.all.current - before.segment.all.current, row.segments);
+    EXPECT_EQ(Stats().reserved_bytes.all.current - before.reserved_bytes.all.current, row.reserved);
+    EXPECT_EQ(Stats().active.all.current - before.active.all.current, 1);
+    ASSERT_EQ(a().EmptyCache().code(), 0);
+    EXPECT_EQ(Stats().segment.all.current - before.segment.all.current, row.segments);
+    ASSERT_EQ(a().ReleasePool(0, kP).code(), 0);
+    ASSERT_EQ(a().EmptyCache().code(), 0);
+    EXPECT_EQ(Stats().segment.all.current - before.segment.all.current, 1);
+    EXPECT_EQ(Stats().reserved_bytes.all.current - before.reserved_bytes.all.current, row.left);
+    EXPECT_EQ(Stats().active_bytes.all.current - before.active_bytes.all.current, static_cast<int64_t>(row.bytes));
+    Put(b), Put(a0);
+    ASSERT_EQ(a().EmptyCache().code(), 0);
+    EXPECT_EQ(Reserved(), 0);
+  }
+}
+
+TEST_F(Capturing, TwoGraphsNeedTheSumOfTheirMemoryUnlessTheyShare) {
+  const auto capture = [&](PoolId pool, uint64_t id) {
+    BeginCapture(s1, pool, id);
+    Put(Get(kMiB, s1));
+    EndCapture(pool, id);
+  };
+  capture({1, 0}, 1);
+  capture({2, 0}, 2);
+  EXPECT_EQ(Reserved(), static_cast<int64_t>(4 * kMiB));
+  capture({2, 0}, 3);
+  EXPECT_EQ(Reserved(), static_cast<int64_t>(4 * kMiB));
+}
+
+}  // namespace
+}  // namespace reprise::memory::testing
