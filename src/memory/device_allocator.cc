@@ -106,6 +106,10 @@ Status DeviceAllocator::EmptyCache(PoolId pool) {
   return {};
 }
 
+void DeviceAllocator::ForgetDevice(int device) {
+  if (auto cache = state_->CacheOf(device); cache.ok()) (*cache)->Forget();
+}
+
 bool DeviceAllocator::IsCaptureContext(int device) {
   auto cache = state_->CacheOf(device);
   return cache.ok() && (*cache)->IsCaptureContext();

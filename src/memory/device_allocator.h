@@ -37,6 +37,8 @@ class DeviceAllocator {
 
   /// Returns unused segments of the default pool and of pools without users, or of the pool named.
   Status EmptyCache(PoolId pool = {});
+  /// The device is about to take all its memory back: blocks that are held go, too. Pools keep their users.
+  void ForgetDevice(int device);
   /// What uncached mode (Config::no_cache) and the tests need to know.
   bool IsCaptureContext(int device);
 

@@ -192,6 +192,20 @@ Status DeviceCache::Free(Block* block, const void* address) {
         .Culprit(fmt::format("block at {} of device {}", address, device_))
         .Hint("free each block once; find the first free in the recorded history");
   }
+  TakeBack(block);
+  // Memory that goes back to the device at once must not be in use on its own stream either.
+  if (block->silo->blocks->pool->uncached) block->uses.push_back({block->silo->stream, false});
+  if (block->uses.empty()) {
+    FreeBlock(block);
+  } else {
+    FreeWithUses(block);
+  }
+  RunDoomed(lock);
+  return {};
+}
+
+/// The user has it no more.
+void DeviceCache::TakeBack(Block* block) {
   const bool is_small = block->silo->blocks->is_small;
   Decrease(stats_.allocation, is_small, 1);
   Decrease(stats_.allocated_bytes, is_small, static_cast<int64_t>(block->size));
@@ -205,15 +219,6 @@ Status DeviceCache::Free(Block* block, const void* address) {
   }
   block->use = BlockUse::kWaiting;
   block->freed_at = ++clock_;
-  // Memory that goes back to the device at once must not be in use on its own stream either.
-  if (block->silo->blocks->pool->uncached) block->uses.push_back({block->silo->stream, false});
-  if (block->uses.empty()) {
-    FreeBlock(block);
-  } else {
-    FreeWithUses(block);
-  }
-  RunDoomed(lock);
-  return {};
 }
 
 uint64_t DeviceCache::SizeOf(const Block* block, const void* address) {

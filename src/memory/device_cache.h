@@ -57,6 +57,7 @@ class DeviceCache {
   uint64_t SizeOf(const Block* block, const void* address);
 
   void EmptyCache(PoolId pool);
+  void Forget();
   bool IsCaptureContext();
 
   Status CreateOrUsePool(PoolId id, DeviceAllocator::PoolOptions options);
@@ -141,6 +142,7 @@ class DeviceCache {
   StatusOr<Block*> TakeSlowly(Lock& lock, Request& request);
   bool ShouldSplit(const Block& block, uint64_t size) const;
   void* HandOut(Block* block, Request& request);
+  void TakeBack(Block* block);
   void FreeBlock(Block* block);
   void InsertFree(Block* block);
   void RemoveFree(Block* block) {

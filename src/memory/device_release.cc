@@ -100,6 +100,41 @@ void DeviceCache::EmptyCache(PoolId id) {
   RunDoomed(lock);
 }
 
+/// Everything goes, whoever holds it: the device takes its memory back.
+void DeviceCache::Forget() {
+  Lock lock(mutex_);
+  for (auto& [stream, queue] : events_) {
+    for (const PendingEvent& pending : queue) {
+      host_.driver.ReleaseEvent(pending.event);
+      --pending.block->pending_events;
+    }
+  }
+  events_.clear();
+  pending_events_ = 0;
+  deferred_.clear();
+  std::vector<Block*> held;
+  for (const auto& [base, segment] : segments_) {
+    for (Block* block = segment->first; block != nullptr; block = block->next) {
+      if (block->use == BlockUse::kLive || block->use == BlockUse::kWaiting) held.push_back(block);
+    }
+  }
+  for (Block* block : held) {
+    block->uses.clear();
+    block->is_deferred = false;
+    if (block->use == BlockUse::kLive) TakeBack(block);
+    FreeBlock(block);
+  }
+  const Idle all{UINT64_MAX, {}};
+  std::vector<Pool*> pools{&default_};
+  for (const auto& [id, pool] : pools_) pools.push_back(pool.get());
+  for (Pool* pool : pools) {
+    ReleaseBlocks(pool->small, all);
+    ReleaseBlocks(pool->large, all);
+    if (pool->is_private()) ErasePoolIfEmpty(pool);
+  }
+  RunDoomed(lock);
+}
+
 /// Blocks that are not split for a request of `size`: one that would hold it, or else the largest until they would.
 void DeviceCache::ReleaseOversize(uint64_t size, const Idle& idle) {
   std::vector<Block*> oversize = UnusedBlocks(default_.large, idle);
