@@ -185,24 +185,43 @@ void DrawDoubles(const DrawCall& call, const simd::PhiloxSource& source, Range r
 // A word is below this with the probability p.
 uint64_t Threshold(double p) { return static_cast<uint64_t>(std::nearbyint(p * 0x1p32)); }
 
+// Calls fn(choices, first element, count): choices are 1 with the probability p, else 0. No branch depends on a word.
+template <class Fn>
+void ForEachChoice(const simd::PhiloxSource& source, Range range, double p, Fn fn) {
+  alignas(64) uint32_t words[kChunkBlocks * 4];
+  alignas(64) uint8_t choices[kChunkBlocks * 4] = {};
+  const uint64_t threshold = Threshold(p);
+  const auto last = static_cast<uint32_t>(threshold - 1);
+  ForEachChunk(range, 4, [&](const Chunk& chunk) {
+    const int64_t n = chunk.end - chunk.begin;
+    if (threshold != 0) {
+      simd::PhiloxWords(source, chunk.first, chunk.blocks, words);
+      const uint32_t* word = words + (chunk.begin - chunk.base);
+      for (int64_t k = 0; k < n; ++k) choices[k] = word[k] <= last ? 1 : 0;
+    }
+    fn(choices, chunk.begin, n);
+  });
+}
+
 template <class T>
 void DrawBernoulli(const DrawCall& call, const simd::PhiloxSource& source, Range range) {
-  const uint64_t threshold = Threshold(call.a);
-  auto* out = static_cast<T*>(call.out);
-  const T yes = CastValue<T>(1.0f);
-  ForEachElement<1>(source, range, [&](const uint32_t* word, int64_t i) { out[i] = *word < threshold ? yes : T{}; });
+  const T values[2] = {T{}, CastValue<T>(1.0f)};
+  ForEachChoice(source, range, call.a, [&](const uint8_t* choices, int64_t begin, int64_t n) {
+    T* out = static_cast<T*>(call.out) + begin;
+    for (int64_t k = 0; k < n; ++k) out[k] = values[choices[k]];
+  });
 }
 
 template <class T, class P>
 int64_t DrawBernoulliEach(const DrawCall& call, const simd::PhiloxSource& source, Range range) {
   auto* out = static_cast<T*>(call.out);
   const auto* probability = static_cast<const P*>(call.in);
-  const T yes = CastValue<T>(1.0f);
+  const T values[2] = {T{}, CastValue<T>(1.0f)};
   int64_t bad = -1;
   ForEachElement<1>(source, range, [&](const uint32_t* word, int64_t i) {
     const auto p = static_cast<double>(static_cast<MathType<P>>(probability[i]));
     if (!(p >= 0.0 && p <= 1.0) && bad < 0) bad = i;
-    out[i] = static_cast<double>(*word) < p * 0x1p32 ? yes : T{};
+    out[i] = values[static_cast<double>(*word) < p * 0x1p32 ? 1 : 0];
   });
   return bad;
 }
@@ -210,15 +229,17 @@ int64_t DrawBernoulliEach(const DrawCall& call, const simd::PhiloxSource& source
 template <class T>
 void DrawDropout(const DrawCall& call, const simd::PhiloxSource& source, Range range) {
   using Math = MathType<T>;
-  const uint64_t threshold = Threshold(call.a);
   const Math scale = call.a < 1.0 ? static_cast<Math>(1.0 / (1.0 - call.a)) : Math{0};
-  const auto* in = static_cast<const T*>(call.in);
-  auto* out = static_cast<T*>(call.out);
-  auto* mask = static_cast<uint8_t*>(call.mask);
-  ForEachElement<1>(source, range, [&](const uint32_t* word, int64_t i) {
-    const bool kept = *word >= threshold;
-    out[i] = kept ? CastValue<T>(static_cast<Math>(in[i]) * scale) : T{};
-    if (mask != nullptr) mask[i] = kept ? 1 : 0;
+  ForEachChoice(source, range, call.a, [&](const uint8_t* dropped, int64_t begin, int64_t n) {
+    const T* in = static_cast<const T*>(call.in) + begin;
+    T* out = static_cast<T*>(call.out) + begin;
+    for (int64_t k = 0; k < n; ++k) {
+      const T value = CastValue<T>(static_cast<Math>(in[k]) * scale);
+      out[k] = dropped[k] != 0 ? T{} : value;
+    }
+    if (call.mask == nullptr) return;
+    uint8_t* mask = static_cast<uint8_t*>(call.mask) + begin;
+    for (int64_t k = 0; k < n; ++k) mask[k] = dropped[k] ^ 1;
   });
 }
 
