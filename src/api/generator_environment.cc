@@ -16,9 +16,12 @@ namespace {
 
 class RuntimeEnvironment final : public Environment {
  public:
-  uint64_t CurrentCapture(int device) override {
-    const runtime::Stream* stream = runtime::Streams().Find(api::CurrentStreamOrNull(device));
-    return stream != nullptr ? stream->capture_id() : 0;
+  uint64_t CurrentCapture(int device) override { return CaptureOf(api::CurrentStreamOrNull(device)); }
+
+  uint64_t CaptureOf(void* stream) override {
+    if (stream == nullptr) return 0;  // a default stream is never captured
+    const runtime::Stream* found = runtime::Streams().Find(stream);
+    return found != nullptr ? found->capture_id() : 0;
   }
 
   Status Register(uint64_t capture, std::shared_ptr<GeneratorState> state) override {
@@ -40,6 +43,11 @@ class RuntimeEnvironment final : public Environment {
   StatusOr<int64_t*> AllocateCell(int device) override {
     REPRISE_ASSIGN_OR_RETURN(memory::DeviceAllocator * memory, api::DeviceMemory());
     REPRISE_ASSIGN_OR_RETURN(const runtime::Context* context, runtime::CurrentContext());
+    if (context->device().id() != device) {
+      return Error(107002, fmt::format("a generator of device {} draws in a capture, but device {} is current", device,
+                                       context->device().id()))
+          .Hint(fmt::format("call aclrtSetDevice({}) in this thread first", device));
+    }
     // For the default stream, which is never captured: so the cell is outside of every graph's pool.
     REPRISE_ASSIGN_OR_RETURN(void* const cell,
                              memory->Allocate(device, sizeof(int64_t), context->default_stream()->handle()));

@@ -117,7 +117,14 @@ StatusOr<Likeness> Compare(ir::TaskSlot& slot, const ir::Task& task, size_t inde
   }
   ir::HeldTask* current = slot.Acquire();
   const Engine wanted = EngineOf(current->type(), current->payload());
+  const bool is_alike = &current->type() == task.type;
+  if (is_alike && task.type->inherit != nullptr) task.type->inherit(current->payload(), task.payload);
   slot.Drop(current);
+  if (!is_alike && task.type->inherit != nullptr) {
+    return Error(507000, fmt::format("kernel {} of the task group is not a random draw, the replacement is", index))
+        .Culprit("the generator's offset: what a replay moves it on by was settled when the capture ended")
+        .Hint("launch the same kinds of kernels as were captured in the group");
+  }
   const Engine given = EngineOf(*task.type, task.payload);
   if (given == wanted) return Likeness{true, false};
   return Error(507000, fmt::format("kernel {} of the task group is a {} kernel (mix ration {}), the replacement "

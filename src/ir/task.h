@@ -171,6 +171,9 @@ struct TaskType {
   /// Fills `rows` when the task is element-wise; null when it never is. Calling is then as good as `run`. Declared,
   /// never guessed.
   bool (*elementwise)(const void* payload, Elementwise& rows) = nullptr;
+  /// `payload` is about to take the place of `replaced` in a task group: takes over what belongs to that place, not to
+  /// the call. Only tasks of the same type are replaced then. Null when there is nothing of that sort.
+  void (*inherit)(const void* replaced, void* payload) = nullptr;
 };
 
 /// A task on its way to a stream: borrowed bytes. Whoever takes it owns the payload from then on, also on failure.

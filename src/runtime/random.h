@@ -5,31 +5,19 @@
 // that any number of threads gives the same result, and a replay goes on where the last run has left the counter.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 
 #include "base/status.h"
+#include "kernels/philox.h"
 #include "runtime/reduce.h"
 #include "runtime/stream.h"
 
 namespace reprise::runtime {
 
-using PhiloxCounter = std::array<uint32_t, 4>;
-using PhiloxKey = std::array<uint32_t, 2>;
-
-/// Four random words for a counter and a key.
-constexpr PhiloxCounter Philox4x32(PhiloxCounter counter, PhiloxKey key) {
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t product0 = uint64_t{0xD2511F53} * counter[0];
-    const uint64_t product1 = uint64_t{0xCD9E8D57} * counter[2];
-    counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(product1),
-               static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(product0)};
-    key[0] += 0x9E3779B9;
-    key[1] += 0xBB67AE85;
-  }
-  return counter;
-}
+using kernels::Philox4x32;
+using kernels::PhiloxCounter;
+using kernels::PhiloxKey;
 
 /// The numbers are those of aclrtRandomNumFuncType.
 enum class RandomFunction : uint32_t {

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Draws as tasks: one kernel for each, eager and captured alike. What the numbers are stands in kernels/philox.h.
+#pragma once
+
+#include "base/status.h"
+#include "kernels/philox.h"
+#include "rng/generator.h"
+#include "runtime/stream.h"
+
+namespace reprise::rng {
+
+/// Offsets that one draw takes, whatever its size.
+inline constexpr uint64_t kDrawIncrement = 4;
+
+/// Queues a draw from `generator`. A draw of no elements is checked, and then neither queued nor charged.
+///
+/// Captured, each replay draws with the seed and the offset that the generator has then. On a stream that updates a
+/// task group, the draw takes the place of another draw and goes on with that one's generator; `generator` is not
+/// charged.
+///
+/// Errors: 107000 for types and parameters that do not fit, addresses that are null, not aligned or not device memory,
+/// operands that overlap, a generator of another device; 207000 for a stream whose tasks are stored for a model; those
+/// of Generator::Take and Stream::Submit. A probability tensor with something else than probabilities fails the task
+/// with 507035.
+///
+/// Threads: thread-safe.
+Status SubmitDraw(runtime::Stream& stream, Generator& generator, const kernels::DrawCall& call);
+
+}  // namespace reprise::rng
