@@ -275,8 +275,8 @@ void Model::ReleaseFromContext() {
 
 Status Model::Destroy(Model* model) {
   if (!model->WaitIdle(Clock::now() + kDestroyPatience)) {
-    return Error(107037, fmt::format("{} still has {} executions pending after 10 s", model->Describe(),
-                                     model->pending_.load()))
+    return Error(107037,
+                 fmt::format("{} still has {} executions pending after 10 s", model->Describe(), model->pending()))
         .Culprit("a task of the graph waits for an event, value or notify that has not come, or runs for long");
   }
   const std::vector<DestroyCallback> callbacks = std::move(model->destroy_callbacks);
@@ -445,7 +445,7 @@ StatusOr<EventRecord**> Model::BindExternals() {
 Status Model::Execute(Stream& stream) {
   if (!externals_.empty() || !liveness_.IsFresh()) [[unlikely]]
     return ExecuteChecked(stream);
-  pending_.fetch_add(1, std::memory_order_relaxed);
+  launched_.fetch_add(1, std::memory_order_relaxed);
   GraphTask task{this, replay_.get(), {kNoTicket}, nullptr};
   if (std::byte* place = stream.TryReserve(kGraphTask, sizeof task)) [[likely]] {
     GraphTask::TakeTicket(new (place) GraphTask(task));
@@ -465,7 +465,7 @@ Status Model::ExecuteChecked(Stream& stream) {
     if (!externals_.empty()) {
       REPRISE_ASSIGN_OR_RETURN(task.bindings, BindExternals());
     }
-    pending_.fetch_add(1, std::memory_order_relaxed);
+    launched_.fetch_add(1, std::memory_order_relaxed);
     REPRISE_RETURN_IF_ERROR(stream.Enqueue(ir::MakeTask(kGraphTask, task), GraphTask::TakeTicket));
   }
   return stream.WaitIfBlocking();
@@ -489,14 +489,14 @@ std::atomic<uint32_t> g_idle_word{0};
 }  // namespace
 
 void Model::ExecutionEnded() noexcept {
-  if (pending_.fetch_sub(1, std::memory_order_seq_cst) != 1) return;
+  ended_.fetch_add(1, std::memory_order_seq_cst);
   if (g_idle_waiters.load(std::memory_order_seq_cst) == 0) return;
   g_idle_word.fetch_add(1, std::memory_order_release);
   FutexWake(g_idle_word, INT_MAX);
 }
 
 bool Model::WaitIdle(const Deadline& deadline) {
-  const auto idle = [this] { return pending_.load(std::memory_order_seq_cst) == 0; };
+  const auto idle = [this] { return pending() == 0; };
   if (idle()) return true;
   g_idle_waiters.fetch_add(1, std::memory_order_seq_cst);
   bool is_idle = false;

@@ -183,7 +183,7 @@ class Model final : public runtime::ContextResident {
   Status Execute(runtime::Stream& stream);
   /// Runs a built model on an internal stream and waits. 507046 on timeout.
   Status ExecuteAndWait(int64_t timeout_ms);
-  bool executing() const { return pending_.load(std::memory_order_acquire) != 0; }
+  bool executing() const { return pending() != 0; }
   Bill TakeBill() const;
 
   void ReleaseFromContext() override;
@@ -197,6 +197,11 @@ class Model final : public runtime::ContextResident {
   Status ExecuteChecked(runtime::Stream& stream);
   StatusOr<runtime::EventRecord**> BindExternals();
   void ExecutionEnded() noexcept;
+  // In this order: when both are equal, they were so when the second was read.
+  uint32_t pending() const {
+    const uint32_t ended = ended_.load(std::memory_order_seq_cst);
+    return launched_.load(std::memory_order_seq_cst) - ended;
+  }
   bool WaitIdle(const Deadline& deadline);
 
   runtime::Context& context_;
@@ -223,7 +228,9 @@ class Model final : public runtime::ContextResident {
 
   std::mutex submit_mutex_;  // rank: above stream locks
   Liveness liveness_;        // guarded by submit_mutex_, but for IsFresh
-  std::atomic<uint32_t> pending_{0};
+  // Executions, counted by those who launch and by those who run them: two lines, which each side has to itself.
+  alignas(64) std::atomic<uint32_t> launched_{0};
+  alignas(64) std::atomic<uint32_t> ended_{0};
 };
 
 }  // namespace reprise::capture

@@ -8,6 +8,7 @@
 #include <climits>
 #include <exception>
 #include <system_error>
+#include <utility>
 
 #include "base/env.h"
 #include "base/fault.h"
@@ -26,6 +27,18 @@ constexpr auto kExtraWorkerIdle = std::chrono::seconds(1);
 // How long a spinning worker leaves work to the thread that will probably wait for it: about half a microsecond.
 constexpr int kHoldBackLooks = 6;
 constexpr int kHoldBackPauses = 6;
+
+// A spinning worker looks for work in the list at every pause, and at what it attends in every round of so many pauses.
+// While its owner comes to run it himself, only in every so many rounds, because each look takes cache lines away from
+// him: from the first number on, twice as many whenever he came again, up to the last.
+constexpr int kRoundPauses = 8;
+constexpr uint32_t kLooseRounds = 4;
+constexpr uint32_t kMostLooseRounds = 16;
+constexpr uint32_t kClockRounds = 4;
+// Leaving costs as much as some hundred launches gain, so whoever left after less than so many hits lets a growing
+// number of chances pass.
+constexpr uint32_t kWorthIt = 16;
+constexpr uint32_t kMostReluctance = 256;
 
 // How far TryRunPartOf looks into the list.
 constexpr int kPartLooks = 16;
@@ -209,7 +222,7 @@ Runnable* Scheduler::PopReady() noexcept {
     uint32_t queued = Runnable::kStateQueued;
     if (runnable->state_.compare_exchange_strong(queued, Runnable::kStateRunning, std::memory_order_acq_rel)) {
       pops_.fetch_add(1, std::memory_order_relaxed);
-      runnable->prefers_helper_.store(false, std::memory_order_relaxed);  // nobody came
+      Runnable::Set(runnable->prefers_helper_, false);  // nobody came
       return runnable;
     }
     // A helper took it; the entry was stale.
@@ -218,7 +231,16 @@ Runnable* Scheduler::PopReady() noexcept {
 }
 
 bool Scheduler::TryRun(Runnable& runnable) noexcept {
-  if (runnable.state_.load(std::memory_order_relaxed) != Runnable::kStateQueued) return false;
+  uint32_t seen = runnable.state_.load(std::memory_order_relaxed);
+  if (seen == Runnable::kStateIdle && runnable.HasMore()) {
+    // Whoever brought it has not woken the runnable, or not yet, because somebody attends it.
+    if (!runnable.state_.compare_exchange_strong(seen, Runnable::kStateRunning, std::memory_order_acq_rel)) {
+      return false;
+    }
+    Execute(runnable, false);
+    return true;
+  }
+  if (seen != Runnable::kStateQueued) return false;
   {
     std::lock_guard lock(ready_lock_);
     if (runnable.needs_worker_) return false;
@@ -267,9 +289,15 @@ void Scheduler::Execute(Runnable& runnable, bool on_worker) noexcept {
 void Scheduler::Retire(Runnable& runnable) noexcept {
   CancelTimer(runnable);
   for (;;) {
-    // In this order: once no list holds it, nobody makes it leave the idle state.
-    if (runnable.waits_.load(std::memory_order_acquire) == 0 &&
-        runnable.state_.load(std::memory_order_acquire) == Runnable::kStateIdle) {
+    uint32_t attendance = runnable.attendance_.load(std::memory_order_acquire);
+    if (attendance == Runnable::kAttended) {
+      runnable.attendance_.compare_exchange_strong(attendance, Runnable::kAsked, std::memory_order_acq_rel);
+    }
+    // In this order: once no list holds it and nobody attends it, nobody makes it leave the idle state; only who ran it
+    // until then can have come to attend it.
+    if (attendance == Runnable::kNobody && runnable.waits_.load(std::memory_order_acquire) == 0 &&
+        runnable.state_.load(std::memory_order_acquire) == Runnable::kStateIdle &&
+        runnable.attendance_.load(std::memory_order_acquire) == Runnable::kNobody) {
       std::lock_guard lock(ready_lock_);
       if (runnable.linked_) Unlink(runnable);
       return;
@@ -278,13 +306,106 @@ void Scheduler::Retire(Runnable& runnable) noexcept {
   }
 }
 
-bool Scheduler::FindWork(bool on_worker) {
-  if (HelpWithJob()) return true;
+// With `runnable` being run by this worker, or in the list.
+void Scheduler::Attend(Attention& attention, Runnable& runnable) noexcept {
+  if (attention.runnable != nullptr) {
+    if (attention.runnable == &runnable) ++attention.hits;
+    return;
+  }
+  if (!runnable.can_be_attended_ || SpinTime() == Clock::duration::zero()) return;
+  if (attention.to_pass != 0) {
+    --attention.to_pass;
+    return;
+  }
+  uint32_t nobody = Runnable::kNobody;
+  if (!runnable.attendance_.compare_exchange_strong(nobody, Runnable::kAttended, std::memory_order_acq_rel)) return;
+  attention.runnable = &runnable;
+  attention.hits = 0;
+  attention.loose = kLooseRounds;
+  attention.had_more = false;
+}
+
+// What the list holds back for its owner: in the list it cannot go away.
+void Scheduler::AttendHeldBack(Attention& attention) noexcept {
+  if (attention.runnable != nullptr || !hold_back_.load(std::memory_order_relaxed)) return;
+  std::lock_guard lock(ready_lock_);
+  if (head_ != nullptr && head_ == tail_) Attend(attention, *head_);
+}
+
+void Scheduler::Leave(Attention& attention) noexcept {
+  if (attention.runnable == nullptr) return;
+  Runnable& runnable = *std::exchange(attention.runnable, nullptr);
+  attention.reluctance =
+      attention.hits < kWorthIt ? std::min(2 * attention.reluctance + 1, kMostReluctance) : attention.reluctance / 2;
+  attention.to_pass = attention.reluctance;
+  uint32_t attended = Runnable::kAttended;
+  if (runnable.attendance_.compare_exchange_strong(attended, Runnable::kLeaving, std::memory_order_acq_rel)) {
+    // Said first, looked second: who brings more either sees that we have gone or brought it before this look.
+    RareFence();
+    if (runnable.HasMore()) Wake(runnable);
+  }
+  runnable.attendance_.store(Runnable::kNobody, std::memory_order_release);  // it may be gone from here on
+}
+
+// Whether the worker should run what it attends.
+bool Scheduler::Look(Attention& attention, uint32_t round) noexcept {
+  const Runnable& runnable = *attention.runnable;
+  if (runnable.attendance_.load(std::memory_order_acquire) != Runnable::kAttended) {
+    Leave(attention);
+    return false;
+  }
+  if (static_cast<int32_t>(round - attention.next_look) < 0) return false;
+  const bool has_more = runnable.HasMore();
+  if (!runnable.prefers_helper_.load(std::memory_order_relaxed)) {
+    return has_more && runnable.state_.load(std::memory_order_relaxed) == Runnable::kStateIdle;
+  }
+  const uint64_t progress = runnable.Progress();
+  const bool moved = progress != attention.progress;
+  // There was more at the last look, too, and nobody came.
+  if (has_more && attention.had_more && !moved &&
+      runnable.state_.load(std::memory_order_relaxed) == Runnable::kStateIdle) {
+    return true;
+  }
+  if (moved) {
+    ++attention.hits;
+    attention.loose = std::min(2 * attention.loose, kMostLooseRounds);
+  } else {
+    attention.loose = kLooseRounds;
+  }
+  attention.progress = progress;
+  attention.had_more = has_more;
+  attention.next_look = round + attention.loose;
+  return false;
+}
+
+void Scheduler::RunAttended(Attention& attention) noexcept {
+  Runnable& runnable = *attention.runnable;
+  uint32_t idle = Runnable::kStateIdle;
+  if (!runnable.state_.compare_exchange_strong(idle, Runnable::kStateRunning, std::memory_order_acq_rel)) return;
+  pops_.fetch_add(1, std::memory_order_relaxed);
+  Runnable::Set(runnable.prefers_helper_, false);
+  ++attention.hits;
+  // As in FindWork: wakers may have seen us spin.
+  if (ready_count_.load(std::memory_order_seq_cst) != 0) WakeWorker();
+  Execute(runnable, true);
+}
+
+bool Scheduler::FindWork(Attention& attention) {
+  if (job_count_.load(std::memory_order_relaxed) != 0) {
+    Leave(attention);
+    if (HelpWithJob()) return true;
+  }
   Runnable* runnable = PopReady();
   if (runnable == nullptr) return false;
   // One waker wakes one worker: whoever takes work passes the call on while there is more.
   if (ready_count_.load(std::memory_order_seq_cst) != 0) WakeWorker();
-  Execute(*runnable, on_worker);
+  // Parts of what is attended are a part of its run, so that it has nothing else to do meanwhile.
+  if (attention.runnable != nullptr && runnable != attention.runnable &&
+      runnable->part_of_.load(std::memory_order_relaxed) != attention.runnable) {
+    Leave(attention);
+  }
+  if (!has_work()) Attend(attention, *runnable);
+  Execute(*runnable, true);
   return true;
 }
 
@@ -298,31 +419,46 @@ bool Scheduler::LeaveToHelper() noexcept {
   return false;
 }
 
-void Scheduler::SpinForWork() noexcept {
-  if (SpinTime() == Clock::duration::zero() || !TakeSpinPermit()) return;
+// True when the worker should run what it attends.
+bool Scheduler::SpinForWork(Attention& attention) noexcept {
+  if (SpinTime() == Clock::duration::zero() || !TakeSpinPermit()) return false;
   spinners_.fetch_add(1, std::memory_order_seq_cst);
   auto end = Clock::now() + SpinTime();
   int pauses = 1;
-  while (!stop_.load(std::memory_order_relaxed)) {
+  bool run_attended = false;
+  attention.next_look = 0;
+  for (uint32_t round = 0; !stop_.load(std::memory_order_relaxed); ++round) {
     if (has_work()) {
+      AttendHeldBack(attention);
       if (!LeaveToHelper()) break;
       // Each look takes the list's cache line away from those who use it: looked less often, as nobody waits for us.
       pauses = kHoldBackPauses;
       end = Clock::now() + SpinTime();
     }
-    for (int i = 0; i < 32 && !has_work(); i += pauses) Pause(pauses);
-    if (!has_work() && Clock::now() >= end) break;
+    if (attention.runnable != nullptr) {
+      const uint32_t hits = attention.hits;
+      if ((run_attended = Look(attention, round))) break;
+      if (attention.hits != hits) end = Clock::now() + SpinTime();
+    }
+    for (int i = 0; i < kRoundPauses && !has_work(); i += pauses) Pause(pauses);
+    if (round % kClockRounds == 0 && !has_work() && Clock::now() >= end) break;
   }
   spinners_.fetch_sub(1, std::memory_order_seq_cst);
   ReturnSpinPermit();
+  return run_attended;
 }
 
 void Scheduler::WorkerLoop(bool extra) {
   pthread_setname_np(pthread_self(), "reprise-worker");
+  Attention attention;
   while (!stop_.load(std::memory_order_relaxed)) {
-    if (FindWork(true)) continue;
-    SpinForWork();
+    if (FindWork(attention)) continue;
+    if (SpinForWork(attention)) {
+      RunAttended(attention);
+      continue;
+    }
     if (has_work()) continue;
+    Leave(attention);
     const uint32_t seen = epoch_.load(std::memory_order_acquire);
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
     bool in_time = true;
@@ -333,6 +469,7 @@ void Scheduler::WorkerLoop(bool extra) {
     sleepers_.fetch_sub(1, std::memory_order_seq_cst);
     if (extra && !in_time && !has_work()) break;
   }
+  Leave(attention);
 }
 
 // With job_lock_ held: nobody else is to join. Jobs that are closed are no work that a spinning worker should look at.

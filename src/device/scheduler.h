@@ -15,6 +15,11 @@
 //
 // Workers that find nothing spin for a short, bounded time and then sleep in the kernel; a Wake makes a system call
 // only when nobody spins and somebody sleeps. A thread that synchronises may take the work itself (TryRun).
+//
+// A worker may attend a Runnable: until it leaves, it looks by itself whether there is more to do (HasMore), so that
+// who brings more need not touch the state or the list of what is ready (Signal). It leaves before it does anything
+// else, says so first and looks once more, so that either it sees what was brought or the bringer sees that it has
+// gone.
 #pragma once
 
 #include <atomic>
@@ -28,6 +33,7 @@
 #include "base/futex.h"
 #include "base/spin_lock.h"
 #include "base/status.h"
+#include "device/asymmetric_fence.h"
 
 namespace reprise::device {
 
@@ -87,21 +93,43 @@ class Runnable {
   /// Does what can be done now. Never called by two threads at once.
   virtual Outcome Run(RunContext& context) = 0;
 
+  /// Whether Run would do anything that it has not done yet; any thread, and true for too long does no harm.
+  virtual bool HasMore() const noexcept { return false; }
+  /// Changes whenever Run has done something.
+  virtual uint64_t Progress() const noexcept { return 0; }
+
  protected:
+  /// One that workers may attend calls Scheduler::Signal after HasMore has become true.
+  explicit Runnable(bool can_be_attended) : can_be_attended_(can_be_attended) {}
   ~Runnable() = default;
   /// Somebody waited for this although a worker had taken it: the next time workers hold back for a moment.
-  void PreferHelper() noexcept { prefers_helper_.store(true, std::memory_order_relaxed); }
+  void PreferHelper() noexcept { Set(prefers_helper_, true); }
   /// Who waits for `whole` may run this, too; it must be of bounded length and not wait for anything outside.
-  void SetWhole(const Runnable* whole) noexcept { part_of_.store(whole, std::memory_order_relaxed); }
+  void SetWhole(const Runnable* whole) noexcept { Set(part_of_, whole); }
 
  private:
   friend class Scheduler;
   friend class WaitList;
   enum State : uint32_t { kStateIdle, kStateQueued, kStateRunning, kStateNotified };
+  enum Attendance : uint32_t {
+    kNobody,
+    kAttended,
+    kAsked,   ///< Retire waits for the worker to leave
+    kLeaving  ///< the worker looks for the last time
+  };
 
-  // On a line of its own: wakers write it, and what follows in the object is read by them all the time.
+  // The line is read by everybody all the time, hence nothing is written that is there already.
+  template <class T>
+  static void Set(std::atomic<T>& place, T value) noexcept {
+    if (place.load(std::memory_order_relaxed) != value) place.store(value, std::memory_order_relaxed);
+  }
+
+  const bool can_be_attended_ = false;
+  std::atomic<uint32_t> attendance_{kNobody};
+  std::atomic<const Runnable*> part_of_{nullptr};
+
+  // On a line of its own, which wakers and runners write.
   alignas(64) std::atomic<uint32_t> state_{kStateIdle};
-  std::atomic<bool> prefers_helper_{false};
   // Lists that hold us. A list may still be about to wake us when what we waited for has let us go on; see Retire.
   std::atomic<uint32_t> waits_{0};
   // Guarded by Scheduler::ready_lock_.
@@ -109,7 +137,7 @@ class Runnable {
   Runnable* prev_ = nullptr;
   bool linked_ = false;
   bool needs_worker_ = false;
-  std::atomic<const Runnable*> part_of_{nullptr};
+  std::atomic<bool> prefers_helper_{false};  // not guarded; where those write who run it
 };
 
 /// The streams that wait for one condition.
@@ -169,13 +197,19 @@ class Scheduler {
   /// The same without a system call: for what its owner will run itself when nobody else has taken it by then.
   void Offer(Runnable& runnable) noexcept { Wake(runnable, false); }
 
-  /// Wake will be called soon.
-  void PrepareWake(const Runnable& runnable) const noexcept {
+  /// Wakes `runnable`, whose HasMore has just become true, unless a worker that attends it will see that.
+  void Signal(Runnable& runnable) noexcept {
+    FrequentFence();
+    if (!IsAttended(runnable)) Wake(runnable);
+  }
+  /// Signal will be called soon.
+  void PrepareSignal(const Runnable& runnable) const noexcept {
+    if (IsAttended(runnable)) return;
     PrefetchForWrite(&runnable.state_);
     PrefetchForWrite(&ready_lock_);
   }
 
-  /// Runs `runnable` on the calling thread if it is queued and nobody has taken it yet.
+  /// Runs `runnable` on the calling thread if it is queued, or has more to do, and nobody has taken it yet.
   bool TryRun(Runnable& runnable) noexcept;
   /// The same for any runnable that is part of `whole`; see Runnable::SetWhole.
   bool TryRunPartOf(const Runnable& whole) noexcept;
@@ -203,10 +237,31 @@ class Scheduler {
 
  private:
   struct Job;
+  // Of a worker: what it attends, and whether that was worth it.
+  struct Attention {
+    Runnable* runnable = nullptr;
+    uint32_t hits = 0;        // how often there was something new since it came
+    uint32_t reluctance = 0;  // runs that it lets pass before it attends again,
+    uint32_t to_pass = 0;     //   and those that are left of them
+    // What it saw at the last look.
+    uint64_t progress = 0;
+    bool had_more = false;
+    uint32_t next_look = 0;
+    uint32_t loose = 0;
+  };
+
+  static bool IsAttended(const Runnable& runnable) noexcept {
+    return runnable.attendance_.load(std::memory_order_relaxed) == Runnable::kAttended;
+  }
+  void Attend(Attention& attention, Runnable& runnable) noexcept;
+  void AttendHeldBack(Attention& attention) noexcept;
+  bool Look(Attention& attention, uint32_t round) noexcept;
+  void Leave(Attention& attention) noexcept;
+  void RunAttended(Attention& attention) noexcept;
 
   void StartWorkers();
   void WorkerLoop(bool extra);
-  bool FindWork(bool on_worker);
+  bool FindWork(Attention& attention);
   Runnable* PopReady() noexcept;
   void Wake(Runnable& runnable, bool rouse) noexcept;
   void Push(Runnable& runnable, bool needs_worker, bool set_queued, bool rouse = true) noexcept;
@@ -215,7 +270,7 @@ class Scheduler {
   void Execute(Runnable& runnable, bool on_worker) noexcept;
   bool HelpWithJob() noexcept;
   void CloseJob(Job& job) noexcept;
-  void SpinForWork() noexcept;
+  bool SpinForWork(Attention& attention) noexcept;
   bool LeaveToHelper() noexcept;
   bool has_work() const noexcept {
     return ready_count_.load(std::memory_order_seq_cst) != 0 || job_count_.load(std::memory_order_relaxed) != 0;

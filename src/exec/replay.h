@@ -130,8 +130,9 @@ class Replay {
   std::unique_ptr<uint32_t[]> costs_;
   int learnt_ = 0;  // executions
 
-  std::atomic<uint64_t> next_ticket_{0};
-  std::atomic<uint64_t> turn_{0};
+  // Written by those who launch, and all that follows by those who run: no line for both.
+  alignas(64) std::atomic<uint64_t> next_ticket_{0};
+  alignas(64) std::atomic<uint64_t> turn_{0};
   device::WaitList turn_waiters_;
   std::mutex cancelled_mutex_;
   std::set<uint64_t> cancelled_;

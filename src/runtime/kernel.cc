@@ -433,11 +433,11 @@ void KernelBinary::Unload(KernelBinary* binary) {
     binary->args_.clear();
   }
   // Launches in queues do not hold the binary; what stands behind them does, for each stream that is at work.
-  Streams().ForEach([binary](Stream* stream) {
-    if (stream->IsIdle()) return;
+  Stream::ForEach([binary](Stream& stream) {
+    if (stream.IsIdle()) return;
     binary->Retain();
     ir::Anchor* anchor = binary;
-    stream->EnqueueLast(ir::MakeTask(kUnloadTask, anchor));
+    stream.EnqueueLast(ir::MakeTask(kUnloadTask, anchor));
   });
   binary->Release();
 }

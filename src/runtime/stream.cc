@@ -10,6 +10,7 @@
 #include <exception>
 #include <new>
 #include <thread>
+#include <utility>
 
 #include "base/env.h"
 #include "base/fault.h"
@@ -40,19 +41,21 @@ constexpr uint32_t kPersistentFlag = 0x4;  // ACL_STREAM_PERSISTENT
 
 }  // namespace
 
-// A queued task: this header, then the payload.
+// A queued task: this header, then the payload. It has its cache lines to itself: who submits the next one does not
+// take them away from who runs this one.
 struct Stream::Record {
   const ir::TaskType* type;  // null: the queue goes on in the next chunk
   uint32_t record_bytes;
   uint32_t task_id;
   void* payload() { return this + 1; }
+  const std::byte* Next() const { return reinterpret_cast<const std::byte*>(this) + record_bytes; }
 };
 
 struct Stream::Chunk {
   Chunk* next = nullptr;
   size_t size;  // of data
   size_t used = 0;
-  alignas(16) std::byte data[];  // NOLINT: flexible array, one allocation
+  alignas(64) std::byte data[];  // NOLINT: flexible array, one allocation
 
   Record* at(size_t offset) { return reinterpret_cast<Record*>(data + offset); }
 };
@@ -75,7 +78,8 @@ Deadline DeadlineAfterMs(int64_t ms) {
 
 constinit NoDestroy<HandleTable<Stream, HandleKind::kStream>> internal::g_streams;
 
-Stream::Stream(Context& context, Options options) : context_(context), device_(context.device()), options_(options) {
+Stream::Stream(Context& context, Options options)
+    : Runnable(true), context_(context), device_(context.device()), options_(options) {
   priority = options.priority;
 }
 
@@ -96,6 +100,17 @@ void Stream::CleanStored() {
 }
 
 namespace {
+
+constexpr uint32_t RecordBytes(size_t header, size_t payload) {
+  return static_cast<uint32_t>((header + payload + 63) / 64 * 64);
+}
+
+// Streams that are no longer in the table of handles, but have tasks that must still run.
+struct LeavingStreams {
+  std::mutex mutex;
+  Stream* first = nullptr;
+};
+constinit NoDestroy<LeavingStreams> g_leaving;
 
 bool CanBeSlot(const ir::Node& node) {
   return node.type->kind == ir::TaskKind::kKernel || node.type->kind == ir::TaskKind::kRandom;
@@ -160,18 +175,37 @@ void Stream::Destroy(Stream* stream, DestroyMode mode, const Deadline& patience)
     if (TaskSink* sink = stream->sink()) sink->Forget(*stream);
   }
   stream->context_.RemoveStream(stream);
+  {
+    // Before it leaves the table, so that ForEach misses it in neither.
+    std::lock_guard lock(g_leaving.value.mutex);
+    stream->next_leaving_ = std::exchange(g_leaving.value.first, stream);
+  }
   Streams().Erase(stream->handle_);
   if (mode == DestroyMode::kForce) stream->Abort(107023);
   if (mode == DestroyMode::kTeardown) {
     // Work that waits for an event which nobody will record must not hold up the teardown for ever.
     if (!stream->WaitFor(stream->published_.load(), patience).ok()) stream->Abort(107023);
   }
-  (void)stream->WaitFor(stream->published_.load(), std::nullopt);
+  for (bool left = false; !left;) {
+    (void)stream->WaitFor(stream->published_.load(), std::nullopt);
+    std::lock_guard lock(g_leaving.value.mutex);
+    if (!stream->IsIdle()) continue;  // somebody has found it in the list and left a last task
+    Stream** at = &g_leaving.value.first;
+    while (*at != stream) at = &(*at)->next_leaving_;
+    *at = stream->next_leaving_;
+    left = true;
+  }
   while (stream->visitors.load(std::memory_order_acquire) != 0) std::this_thread::yield();
   stream->device_.scheduler().Retire(*stream);
   ForgetSubscription(*stream);
   stream->device_.stream_ids().Return(stream->id_);
   delete stream;
+}
+
+void Stream::ForEach(const std::function<void(Stream&)>& visit) {
+  Streams().ForEach([&](Stream* stream) { visit(*stream); });
+  std::lock_guard lock(g_leaving.value.mutex);
+  for (Stream* stream = g_leaving.value.first; stream != nullptr; stream = stream->next_leaving_) visit(*stream);
 }
 
 bool Stream::is_default() const { return context_.default_stream() == this; }
@@ -244,7 +278,7 @@ Status Stream::Enqueue(const ir::Task& task, void (*placed)(void* payload)) {
     if (stored_ == nullptr) task.Destroy();  // a graph has done so itself
     return Error(207005, fmt::format("no memory for another task of {}", Describe()));
   }
-  device_.scheduler().Wake(*this);
+  device_.scheduler().Signal(*this);
   note.Placed(device_.id(), id_, task_id);
   return {};
 }
@@ -252,7 +286,7 @@ Status Stream::Enqueue(const ir::Task& task, void (*placed)(void* payload)) {
 std::byte* Stream::TryReserve(const ir::TaskType& type, size_t payload_bytes) {
   if (sink_.load(std::memory_order_acquire) != nullptr || stopped() || device::Timeline::on()) [[unlikely]]
     return nullptr;
-  const auto bytes = static_cast<uint32_t>(sizeof(Record) + ((payload_bytes + 15) & ~size_t{15}));
+  const uint32_t bytes = RecordBytes(sizeof(Record), payload_bytes);
   producer_.lock();
   if (stored_ != nullptr || tail_ == nullptr || tail_->used + bytes + sizeof(Record) > tail_->size) [[unlikely]] {
     producer_.unlock();
@@ -266,12 +300,22 @@ std::byte* Stream::TryReserve(const ir::TaskType& type, size_t payload_bytes) {
 Status Stream::Commit() {
   const uint32_t task_id = next_task_id_ - 1;
   published_.store(published_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  PrepareNextRecord();
   producer_.unlock();
   ThreadState& thread = ThisThread();
   if (!is_default()) thread.last_task_id = task_id;
   thread.last_task_stream = handle_;
-  device_.scheduler().Wake(*this);
+  device_.scheduler().Signal(*this);
   return WaitIfBlocking();
+}
+
+// The lines of the next record come from whoever ran the one that lay there before: asked for now, they are here then.
+// With producer_ held.
+void Stream::PrepareNextRecord() const noexcept {
+  const std::byte* const next = tail_->data + tail_->used;
+  PrefetchForWrite(next);
+  PrefetchForWrite(next + 64);
+  PrefetchForWrite(next + 256);
 }
 
 void Stream::EnqueueLast(const ir::Task& task) noexcept {
@@ -282,7 +326,7 @@ void Stream::EnqueueLast(const ir::Task& task) noexcept {
   } catch (const std::bad_alloc&) {
     return;
   }
-  device_.scheduler().Wake(*this);
+  device_.scheduler().Signal(*this);
 }
 
 Stream::Chunk* Stream::NewChunk(size_t bytes_needed) {
@@ -304,7 +348,7 @@ Stream::Chunk* Stream::NewChunk(size_t bytes_needed) {
 }
 
 void Stream::Append(const ir::Task& task, void (*placed)(void* payload)) {
-  const auto bytes = static_cast<uint32_t>(sizeof(Record) + ((task.payload_bytes + 15) & ~15u));
+  const uint32_t bytes = RecordBytes(sizeof(Record), task.payload_bytes);
   // Room for the link to the next chunk is always kept.
   if (tail_ == nullptr || tail_->used + bytes + sizeof(Record) > tail_->size) {
     Chunk* chunk = NewChunk(bytes + sizeof(Record));
@@ -339,12 +383,12 @@ void Stream::PopFront() {
   Record* record = head_->at(head_offset_);
   if (record->type->destroy != nullptr) record->type->destroy(record->payload());
   head_offset_ += record->record_bytes;
-  parked_ = false;
+  parked_.store(false, std::memory_order_relaxed);
 }
 
 void Stream::DropCurrent(device::RunContext& context) {
   Record* record = head_->at(head_offset_);
-  if (parked_) {
+  if (parked_.load(std::memory_order_relaxed)) {
     device_.scheduler().CancelTimer(*this);
     if (record->type->cancel != nullptr) record->type->cancel(record->payload(), context.runnable());
   }
@@ -360,15 +404,16 @@ inline std::optional<device::Runnable::Outcome> Stream::RunUntil(device::RunCont
       return Outcome::kRequeue;
     }
     Record* record = Front();
+    if (done + 1 != limit) __builtin_prefetch(record->Next() + 192);
     if (done < drop_below_.load(std::memory_order_relaxed)) [[unlikely]] {
       DropCurrent(context);
     } else {
       context.task_id = record->task_id;
       [[maybe_unused]] uint64_t begin = 0;
-      if constexpr (kTraced) begin = parked_since_.BeginOf(done, parked_);
+      if constexpr (kTraced) begin = parked_since_.BeginOf(done, parked_.load(std::memory_order_relaxed));
       const ir::RunResult result = record->type->run(context, record->payload());
       if (result != ir::RunResult::kDone) {
-        parked_ = true;
+        parked_.store(true, std::memory_order_relaxed);
         if constexpr (kTraced) parked_since_ = {result == ir::RunResult::kParked ? begin : 0, done};
         if (device::Inquiry::IsOpen()) [[unlikely]]
           device::Inquiry::Answer(fmt::format("{}, task {}: {}", Describe(), record->task_id,
@@ -528,8 +573,9 @@ Status Stream::Synchronize(const Deadline& deadline) {
     if (who.empty()) return late;
     return std::move(late).Culprit("what the streams of the context wait for: " + who);
   }
-  if (const uint32_t code = abort_code_.exchange(0)) {
-    return Error(static_cast<int>(code), fmt::format("the tasks of {} were dropped", Describe()));
+  if (abort_code_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+    if (const uint32_t code = abort_code_.exchange(0))
+      return Error(static_cast<int>(code), fmt::format("the tasks of {} were dropped", Describe()));
   }
   return failed_.load(std::memory_order_acquire) ? TakeError() : Status();
 }

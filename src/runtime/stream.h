@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -86,8 +87,8 @@ class Stream final : public device::Runnable {
   std::byte* TryReserve(const ir::TaskType& type, size_t bytes);
   /// A submission will follow soon.
   void PrepareSubmit() const noexcept {
-    PrefetchForWrite(&producer_);
-    device_.scheduler().PrepareWake(*this);
+    PrefetchForWrite(&published_);
+    device_.scheduler().PrepareSignal(*this);
   }
   Status Commit();
   /// The same past a capture: for work that must not be captured.
@@ -127,8 +128,12 @@ class Stream final : public device::Runnable {
     if (sink == nullptr) capture_id_.store(0, std::memory_order_release);
   }
 
-  /// Threads that use the stream although they do not own it (Context::Synchronize); Destroy waits for them.
-  std::atomic<uint32_t> visitors{0};
+  /// Calls `visit` with all streams of the process, also those that Destroy waits for; none of them goes meanwhile.
+  static void ForEach(const std::function<void(Stream&)>& visit);
+
+  /// Threads that use the stream although they do not own it (Context::Synchronize); Destroy waits for them. On a line
+  /// that the base's state does not share, as what follows is read by every call.
+  alignas(64) std::atomic<uint32_t> visitors{0};
 
   /// Tasks of a persistent stream; null for others. Shared with the models that the stream is bound to.
   const std::shared_ptr<ir::Graph>& stored() const { return stored_; }
@@ -143,6 +148,12 @@ class Stream final : public device::Runnable {
   std::atomic<bool> stored_sealed{false};
 
   Outcome Run(device::RunContext& context) override;
+  /// While the first task is parked, more behind it makes no difference.
+  bool HasMore() const noexcept override {
+    return published_.load(std::memory_order_acquire) != completed_.load(std::memory_order_relaxed) &&
+           !parked_.load(std::memory_order_relaxed);
+  }
+  uint64_t Progress() const noexcept override { return completed_.load(std::memory_order_relaxed); }
 
   // Attributes (aclrtSetStreamAttribute).
   std::atomic<uint32_t> priority{0};
@@ -172,6 +183,7 @@ class Stream final : public device::Runnable {
   Status WaitFor(uint64_t target, const Deadline& deadline);
   void TellStall() const;
   void NotifyWaiters() noexcept;
+  void PrepareNextRecord() const noexcept;
   uint64_t Linger(uint64_t seen) const noexcept;
   bool stopped() const { return failure_mode.load(std::memory_order_relaxed) != 0 && failed_.load(); }
 
@@ -183,20 +195,24 @@ class Stream final : public device::Runnable {
 
   std::atomic<TaskSink*> sink_{nullptr};
   std::atomic<uint64_t> capture_id_{0};
+  std::atomic<bool> failed_{false};
+
+  // Guarded by the lock of the list of streams that Destroy waits for.
+  Stream* next_leaving_ = nullptr;
 
   // Tasks of a persistent stream: stored for a model, never run by the stream. Guarded by producer_.
   std::shared_ptr<ir::Graph> stored_;
 
-  // Producer side.
+  // Producer side. Consumers look at the count alone.
   alignas(64) SpinLock producer_;
   Chunk* tail_ = nullptr;
   uint32_t next_task_id_ = 0;
-  std::atomic<uint64_t> published_{0};
+  alignas(64) std::atomic<uint64_t> published_{0};
 
   // Consumer side: whoever runs the stream.
   alignas(64) Chunk* head_ = nullptr;
   size_t head_offset_ = 0;
-  bool parked_ = false;
+  std::atomic<bool> parked_{false};
   device::ParkedSince parked_since_;  // while a timeline is recorded
   std::atomic<uint64_t> completed_{0};
   std::atomic<Chunk*> spare_{nullptr};
@@ -211,7 +227,6 @@ class Stream final : public device::Runnable {
   std::mutex error_mutex_;
   Status error_;
   uint64_t errors_after_first_ = 0;
-  std::atomic<bool> failed_{false};
 };
 
 /// The stream behind a handle of the current context; null means the default stream. 107002, 107017, 107003.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// base/futex.h for programs under the explorer; in the place of base/futex.cc.
+// base/futex.h and device/asymmetric_fence.h for programs under the explorer; in the place of their sources.
 #include "base/futex.h"
+
+#include "device/asymmetric_fence.h"
 
 namespace reprise {
 
@@ -17,5 +19,9 @@ void FutexWake(std::atomic<uint32_t>& word, int count) noexcept {
   ::interleave::Point("wake", &word, std::source_location::current());
   if (::interleave::WakeArrives()) ::interleave::Wake(&word, count);
 }
+
+// All operations have one order here, so fences are only places to stop at.
+const bool device::internal::g_frequent_is_free = true;
+void device::RareFence() noexcept { ::interleave::Point("rare fence", nullptr, std::source_location::current()); }
 
 }  // namespace reprise

@@ -362,18 +362,23 @@ TEST(Notify, WhileItIsRequeued) {
 
 // -------------------------------------------------------------------------------------------- a queue and its consumer
 
-enum class Queue { kSound, kWakesFirst, kTellsBeforeItCounts, kWaiterLooksFirst };
+enum class Queue { kSound, kWakesFirst, kTellsBeforeItCounts, kWaiterLooksFirst, kSaysNothing };
 
 // A stream in small: the producer publishes and wakes, whoever runs it drains, a thread waits until all is done.
 class SmallStream final : public Runnable {
  public:
-  explicit SmallStream(Queue kind) : kind_(kind) {}
+  explicit SmallStream(Queue kind, bool attended = false) : Runnable(attended), kind_(kind), attended_(attended) {}
 
   void Submit(Scheduler& scheduler) {
-    if (kind_ == Queue::kWakesFirst) scheduler.Wake(*this);
+    if (kind_ == Queue::kWakesFirst) Rouse(scheduler);
     published_.fetch_add(1, std::memory_order_release);
-    if (kind_ != Queue::kWakesFirst) scheduler.Wake(*this);
+    if (kind_ != Queue::kWakesFirst) Rouse(scheduler);
   }
+
+  bool HasMore() const noexcept override {
+    return kind_ != Queue::kSaysNothing && attended_ && published_.load() != completed_.load();
+  }
+  uint64_t Progress() const noexcept override { return completed_.load(); }
 
   Outcome Run(RunContext&) override {
     INTERLEAVE_CHECK(inside_.fetch_add(1) == 0);
@@ -394,7 +399,10 @@ class SmallStream final : public Runnable {
     const uint64_t target = published_.load(std::memory_order_acquire);
     const auto reached = [&] { return completed_.load(std::memory_order_acquire) >= target; };
     while (!reached()) {
-      if (helps && scheduler.TryRun(*this)) continue;
+      if (helps && scheduler.TryRun(*this)) {
+        PreferHelper();
+        continue;
+      }
       if (kind_ == Queue::kWaiterLooksFirst && reached()) continue;
       waiters_.fetch_add(1, std::memory_order_seq_cst);
       const uint32_t seen = word_.load(std::memory_order_acquire);
@@ -407,6 +415,13 @@ class SmallStream final : public Runnable {
   int ran = 0;
 
  private:
+  void Rouse(Scheduler& scheduler) {
+    if (attended_) {
+      scheduler.Signal(*this);
+    } else {
+      scheduler.Wake(*this);
+    }
+  }
   void Tell() {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (waiters_.load(std::memory_order_relaxed) == 0) return;
@@ -415,6 +430,7 @@ class SmallStream final : public Runnable {
   }
 
   const Queue kind_;
+  const bool attended_;
   std::atomic<uint64_t> published_{0};
   std::atomic<uint64_t> completed_{0};
   std::atomic<uint32_t> waiters_{0};
@@ -467,6 +483,136 @@ TEST(Stream, TwoProducers) {
     stream.End();
   });
 }
+
+// ------------------------------------------------------------------------------------------------- attended by a
+// worker
+
+// A worker that has run the stream once looks after it while it spins, then leaves and sleeps; submissions come at any
+// time meanwhile and touch nothing but the count. In the end it must have let go.
+void SubmitToAttended(Queue kind, bool helps, int tasks, bool retires = true) {
+  Device device(1);
+  Kept<SmallStream> stream(kind, true);
+  for (int i = 0; i < tasks; ++i) {
+    stream->Submit(*device);
+    stream->Wait(*device, helps);
+  }
+  if (retires) device->Retire(*stream);
+  INTERLEAVE_CHECK(stream->ran == tasks);
+  stream.End();
+}
+
+TEST(Attention, SubmissionMeetsAWorkerThatLeaves) {
+  ExpectSound("", {.preemptions = 2, .spin_us = 1}, [] { SubmitToAttended(Queue::kSound, false, 2); });
+  ExpectSound("/longer", {.preemptions = 2, .spin_us = 3}, [] { SubmitToAttended(Queue::kSound, false, 2); });
+}
+TEST(Attention, HelperMeetsTheWorker) {
+  ExpectSound("", {.preemptions = 2, .spin_us = 1}, [] { SubmitToAttended(Queue::kSound, true, 2); });
+  ExpectSound("/thrice", {.preemptions = 1, .spin_us = 2}, [] { SubmitToAttended(Queue::kSound, true, 3); });
+}
+TEST(Attention, MutantThatSubmitsAfterTheSignal) {
+  ExpectFound(
+      "", {.spin_us = 1}, [] { SubmitToAttended(Queue::kWakesFirst, false, 2); }, kDeadlock);
+}
+TEST(Attention, MutantThatDoesNotSayThatThereIsMore) {
+  ExpectFound(
+      "", {.spin_us = 1}, [] { SubmitToAttended(Queue::kSaysNothing, false, 2); }, kDeadlock);
+}
+TEST(Attention, MutantThatDoesNotRetire) {
+  ExpectFound(
+      "", {.spin_us = 1}, [] { SubmitToAttended(Queue::kSound, false, 1, false); }, kGone);
+}
+
+TEST(Attention, TwoProducers) {
+  ExpectSound("", {.preemptions = 2, .spin_us = 1}, [] {
+    Device device(1);
+    Kept<SmallStream> stream(Queue::kSound, true);
+    {
+      Straight straight;
+      stream->Submit(*device);
+      stream->Wait(*device, false);
+    }
+    std::thread other([&] { stream->Submit(*device); });
+    stream->Submit(*device);
+    {
+      Straight straight;
+      other.join();
+    }
+    stream->Wait(*device, true);
+    device->Retire(*stream);
+    INTERLEAVE_CHECK(stream->ran == 3);
+    stream.End();
+  });
+}
+
+// The worker leaves one stream for another, and both get what they are owed.
+TEST(Attention, AnotherStreamComes) {
+  ExpectSound("", {.preemptions = 2, .spin_us = 1}, [] {
+    Device device(1);
+    Kept<SmallStream> first(Queue::kSound, true);
+    Kept<SmallStream> second(Queue::kSound, true);
+    {
+      Straight straight;
+      first->Submit(*device);
+      first->Wait(*device, false);
+    }
+    std::thread other([&] { second->Submit(*device); });
+    first->Submit(*device);
+    first->Wait(*device, false);
+    {
+      Straight straight;
+      other.join();
+    }
+    second->Wait(*device, false);
+    device->Retire(*first);
+    device->Retire(*second);
+    INTERLEAVE_CHECK(first->ran == 2 && second->ran == 1);
+    first.End();
+    second.End();
+  });
+}
+
+// Two workers: only one looks after the stream, and what it is busy with is seen by the other.
+TEST(Attention, TwoWorkers) {
+  ExpectSound("", {.preemptions = 1, .spin_us = 1}, [] {
+    Device device(2);
+    Kept<SmallStream> stream(Queue::kSound, true);
+    Flag ran;
+    Kept<Piece> piece([&](RunContext&) {
+      ran.Set();
+      return Outcome::kIdle;
+    });
+    stream->Submit(*device);
+    device->Wake(*piece);
+    stream->Submit(*device);
+    stream->Wait(*device, false);
+    ran.Wait();
+    device->Retire(*piece);
+    device->Retire(*stream);
+    INTERLEAVE_CHECK(stream->ran == 2);
+    piece.End();
+    stream.End();
+  });
+}
+
+// The two sides of leaving alone: one publishes and asks whether somebody looks, the other says that it goes and looks.
+template <bool kSaysFirst>
+void PublishMeetsLeave() {
+  std::atomic<bool> more{false};
+  std::atomic<bool> attended{true};
+  Flag woken;
+  std::thread worker([&] {
+    if (!kSaysFirst && more.load()) woken.Set();
+    attended.store(false);
+    if (kSaysFirst && more.load()) woken.Set();
+  });
+  more.store(true);
+  if (!attended.load()) woken.Set();
+  woken.Wait();
+  worker.join();
+}
+
+TEST(Attention, SaysThatItLeavesAndLooks) { ExpectSound("", {.preemptions = 3}, PublishMeetsLeave<true>); }
+TEST(Attention, MutantThatLooksFirst) { ExpectFound("", {}, PublishMeetsLeave<false>, kDeadlock); }
 
 // ------------------------------------------------------------------------------------------------------ parallel loops
 

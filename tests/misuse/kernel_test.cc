@@ -4,9 +4,11 @@
 #include <reprise/kernel.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <climits>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "fixture.h"
 
@@ -513,6 +515,39 @@ TEST_F(KernelMisuse, UnloadedBinary) {
   EXPECT_EQ(*world.cell, 1u);
   EndCapture();
   EXPECT_EQ(*world.cell, 2u);
+  *world.cell = 0;
+  StillWorks();
+}
+
+// A stream whose destruction waits for its launches is no longer known by its handle, but its launches count.
+TEST_F(KernelMisuse, UnloadedBinaryOfAStreamThatIsBeingDestroyed) {
+  World& world = world_;
+  // From data, so that nobody else has the code loaded.
+  aclrtBinHandle binary = nullptr;
+  aclrtFuncHandle function = nullptr;
+  MUST(aclrtBinaryLoadFromData(world.image.data(), world.image.size(), nullptr, &binary));
+  MUST(aclrtBinaryGetFunction(binary, "add", &function));
+  aclrtContext context = nullptr;
+  MUST(aclrtGetCurrentContext(&context));
+  aclrtStream stream = nullptr;
+  MUST(aclrtCreateStream(&stream));
+  Gate gate;
+  gate.Block(stream);
+  MUST(aclrtLaunchKernelWithHostArgs(function, 1, stream, nullptr, world.args, 16, nullptr, 0));
+  std::thread destroyer([&] {
+    EXPECT_EQ(0, aclrtSetCurrentContext(context));
+    EXPECT_EQ(0, aclrtDestroyStream(stream));
+  });
+  aclrtStreamStatus status{};
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (aclrtStreamQuery(stream, &status) == 0 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::yield();
+  }
+  EXPECT_ACL(107017, aclrtStreamQuery(stream, &status));
+  EXPECT_ACL(0, aclrtBinaryUnLoad(binary));
+  gate.Open();
+  destroyer.join();
+  EXPECT_EQ(*world.cell, 1u);
   *world.cell = 0;
   StillWorks();
 }
