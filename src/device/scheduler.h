@@ -202,11 +202,14 @@ class Scheduler {
     FrequentFence();
     if (!IsAttended(runnable)) Wake(runnable);
   }
-  /// Signal will be called soon.
-  void PrepareSignal(const Runnable& runnable) const noexcept {
-    if (IsAttended(runnable)) return;
+  /// Wake or Offer will be called soon.
+  void PrepareWake(const Runnable& runnable) const noexcept {
     PrefetchForWrite(&runnable.state_);
     PrefetchForWrite(&ready_lock_);
+  }
+  /// Signal will be called soon.
+  void PrepareSignal(const Runnable& runnable) const noexcept {
+    if (!IsAttended(runnable)) PrepareWake(runnable);
   }
 
   /// Runs `runnable` on the calling thread if it is queued, or has more to do, and nobody has taken it yet.

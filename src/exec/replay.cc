@@ -37,6 +37,15 @@ uint32_t ClockNs() {
   return static_cast<uint32_t>(std::min<uint64_t>(least, UINT32_MAX));
 }
 
+// Writes what is not there already: a cache line that nobody writes stays with all who read it.
+template <class T>
+void Set(T& place, T value) {
+  if (place != value) place = value;
+}
+void Set(std::atomic<bool>& place, bool value) {
+  if (place.load(std::memory_order_relaxed) != value) place.store(value, std::memory_order_relaxed);
+}
+
 bool Learns() {
   static const bool learns = EnvInt(EnvVar::kLearn) != 0;
   return learns;
@@ -169,24 +178,29 @@ void Replay::Finish(uint64_t ticket) noexcept {
 void Replay::Start(RunContext& context, Progress& progress) {
   if (costs_ != nullptr && learnt_ == kLearningRuns) [[unlikely]]
     LayOutAgain();
-  bindings_ = progress.bindings;
-  device_id_ = context.device_id;
-  whole_ = context.whole();
-  label_ = progress.label;
+  const auto count = static_cast<uint32_t>(plan_->lanes().size());
+  for (uint32_t i = 1; i < count; ++i) {
+    PrefetchForWrite(&lanes_[i]);
+    PrefetchForWrite(&lanes_[i].start_lock);
+    scheduler_.PrepareWake(*lanes_[i].runner);
+  }
+  Set(bindings_, progress.bindings);
+  Set(device_id_, context.device_id);
+  Set(whole_, context.whole());
+  Set(label_, progress.label);
   if (failed_.load(std::memory_order_acquire)) [[unlikely]] {
     // Also of an abort that came when the last execution had just ended well.
     std::lock_guard lock(error_mutex_);
     error_ = Status();
     failed_.store(false, std::memory_order_relaxed);
   }
-  abandoned_.store(false, std::memory_order_relaxed);
-  const auto count = static_cast<uint32_t>(plan_->lanes().size());
+  Set(abandoned_, false);
   for (uint32_t i = 0; i < count; ++i) {
     lanes_[i].cursor = plan_->lanes()[i].begin;
     lanes_[i].parked = false;
     lanes_[i].progress.store(0, std::memory_order_relaxed);
   }
-  ended_.store(false, std::memory_order_relaxed);
+  Set(ended_, false);
   for (const CellReset& reset : prologue_) {
     std::atomic_ref<uint64_t>(*reset.cell).store(reset.value, std::memory_order_release);
   }

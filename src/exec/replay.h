@@ -138,18 +138,20 @@ class Replay {
   std::set<uint64_t> cancelled_;
   std::atomic<bool> any_cancelled_{false};
 
-  std::atomic<bool> running_{false};
+  // Changes in each execution; the last of the lanes tells the one that waits.
+  alignas(64) std::atomic<bool> running_{false};
   std::atomic<uint32_t> lanes_left_{0};
   device::WaitList join_waiters_;
-  void* const* bindings_ = nullptr;
-  int32_t device_id_ = 0;
-  const device::Runnable* whole_ = nullptr;  // the stream that executes the graph
-  uint32_t label_ = 0;
 
-  std::vector<CellReset> prologue_;
+  // Read by all lanes, so written only where it changes.
+  alignas(64) void* const* bindings_ = nullptr;
+  const device::Runnable* whole_ = nullptr;  // the stream that executes the graph
+  int32_t device_id_ = 0;
+  uint32_t label_ = 0;
   std::atomic<bool> ended_{false};      // a program has reached its end task
   std::atomic<bool> failed_{false};     // later tasks of this execution are skipped
   std::atomic<bool> abandoned_{false};  // and lanes do not wait for each other either
+  std::vector<CellReset> prologue_;
   std::mutex error_mutex_;
   Status error_;
 };

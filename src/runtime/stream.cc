@@ -33,10 +33,12 @@ constexpr size_t kChunkBytes = 32u << 10;
 // How long a synchronising thread sleeps before it looks again, at first and at most.
 constexpr auto kFirstSleep = std::chrono::milliseconds(1);
 constexpr auto kLongestSleep = std::chrono::milliseconds(50);
-// So many tasks in a row are a flow; how often and after how long a pause its worker looks for more.
+// So many tasks in a row are a flow; for how long its worker looks for more, and how often: twice as seldom whenever
+// there was more, up to a bound.
 constexpr uint64_t kFlow = 8;
-constexpr int kLingerLooks = 8;
-constexpr int kLingerPauses = 8;
+constexpr int kLingerPauses = 64;
+constexpr int kFirstLook = 8;
+constexpr int kLastLook = 32;
 constexpr uint32_t kPersistentFlag = 0x4;  // ACL_STREAM_PERSISTENT
 
 }  // namespace
@@ -441,9 +443,10 @@ device::Runnable::Outcome Stream::Run(device::RunContext& context) {
   context.stream_id = id_;
   int budget = context.on_worker() ? kWorkerBatch : kHelperBatch;
   const uint64_t begin = completed_.load(std::memory_order_relaxed);
+  int pauses = kFirstLook;
   for (uint64_t limit;
        (limit = published_.load(std::memory_order_acquire)) != completed_.load(std::memory_order_relaxed) ||
-       (limit - begin >= kFlow && context.on_worker() && (limit = Linger(limit)) != 0);) {
+       (limit - begin >= kFlow && context.on_worker() && (limit = Linger(limit, pauses)) != 0);) {
     // Looked up behind the load of the limit: what was submitted after a recording began is recorded.
     const auto outcome =
         device::Timeline::on() ? RunUntil<true>(context, limit, budget) : RunUntil<false>(context, limit, budget);
@@ -455,11 +458,19 @@ device::Runnable::Outcome Stream::Run(device::RunContext& context) {
 
 // A worker in the midst of a flow of tasks is faster than the thread that submits them. Going idle after each would
 // cost both of them a wake-up, and looking all the time would take the queue's cache line away from the submitter.
-uint64_t Stream::Linger(uint64_t seen) const noexcept {
-  for (int look = 0; look < kLingerLooks; ++look) {
-    for (int i = 0; i < kLingerPauses; ++i) CpuRelax();
-    if (const uint64_t limit = published_.load(std::memory_order_acquire); limit != seen) return limit;
-    if (waiters_.load(std::memory_order_relaxed) != 0) break;
+uint64_t Stream::Linger(uint64_t seen, int& pauses) noexcept {
+  for (int paused = 0; paused < kLingerPauses; paused += pauses) {
+    bool awaited = false;
+    for (int i = 0; i < pauses && !awaited; ++i) {
+      CpuRelax();
+      awaited = awaited_.load(std::memory_order_relaxed);
+    }
+    if (awaited) awaited_.store(false, std::memory_order_relaxed);
+    if (const uint64_t limit = published_.load(std::memory_order_acquire); limit != seen) {
+      pauses = std::min(2 * pauses, kLastLook);
+      return limit;
+    }
+    if (awaited || waiters_.load(std::memory_order_relaxed) != 0) break;
   }
   return 0;
 }
@@ -516,6 +527,7 @@ Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
     if (!deadline && scheduler.TryRunPartOf(*this)) continue;
     if (spin_until == Clock::time_point{}) {
       PreferHelper();
+      awaited_.store(true, std::memory_order_relaxed);
       spin_until = Clock::now() + device::SpinTime();
       spinning = device::TakeSpinPermit();
     }

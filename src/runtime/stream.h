@@ -184,7 +184,7 @@ class Stream final : public device::Runnable {
   void TellStall() const;
   void NotifyWaiters() noexcept;
   void PrepareNextRecord() const noexcept;
-  uint64_t Linger(uint64_t seen) const noexcept;
+  uint64_t Linger(uint64_t seen, int& pauses) noexcept;
   bool stopped() const { return failure_mode.load(std::memory_order_relaxed) != 0 && failed_.load(); }
 
   Context& context_;
@@ -223,6 +223,7 @@ class Stream final : public device::Runnable {
   alignas(64) std::atomic<uint32_t> waiters_{0};
   std::atomic<uint32_t> wait_word_{0};
   std::atomic<uint64_t> wake_at_{UINT64_MAX};  // the nearest target of those that sleep
+  std::atomic<bool> awaited_{false};           // somebody has begun to wait: no time to linger
 
   std::mutex error_mutex_;
   Status error_;
