@@ -26,7 +26,7 @@ struct TaskRef {
   const ir::Graph* graph = nullptr;
   ir::NodeId node = 0;
 
-  const ir::Node& operator*() const { return graph->node(node); }
+  ir::Node operator*() const { return graph->node(node); }
 };
 
 /// 107000 for null, 107017 for a handle that is not live, 207000 for a task of a body.

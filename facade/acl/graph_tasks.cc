@@ -176,13 +176,27 @@ Status SetKernelParams(const TaskRef& task, const aclmdlRITaskParams& params) {
   if (kernel.cfg != nullptr) {
     REPRISE_ASSIGN_OR_RETURN(attributes, ReadLaunchAttributes(kernel.cfg));
   }
+  // Nearly always the arguments are all that changes. After a failure the model is good for nothing anyway.
+  auto* const place =
+      static_cast<std::byte*>(kernel.cfg != nullptr ? nullptr
+                                                    : capture::ArgumentsInPlace(*task.model, task.node, **function,
+                                                                                kernel.numBlocks, kernel.argsSize));
+  const auto distance = reinterpret_cast<uintptr_t>(place) - reinterpret_cast<uintptr_t>(kernel.args);
+  const bool overlap = distance < kernel.argsSize || -distance < kernel.argsSize;  // arguments that a task tells
   std::byte small[512];
   std::unique_ptr<std::byte[]> large;
-  if (kernel.argsSize > sizeof small) large.reset(new std::byte[kernel.argsSize]);
-  std::byte* const block = large != nullptr ? large.get() : small;
-  if (!reprise::device::CopyUntrusted(block, kernel.args, kernel.argsSize)) {
+  std::byte* block = place;
+  if (place == nullptr || overlap) {
+    if (kernel.argsSize > sizeof small) large.reset(new std::byte[kernel.argsSize]);
+    block = large != nullptr ? large.get() : small;
+  }
+  if (!reprise::device::CopyFromUntrusted(block, kernel.args, kernel.argsSize)) {
     return Error(107000, fmt::format("kernelTaskParams.args {} is not accessible for {} bytes", fmt::ptr(kernel.args),
                                      kernel.argsSize));
+  }
+  if (place != nullptr) {
+    if (block != place) std::memcpy(place, block, kernel.argsSize);
+    return {};
   }
   return capture::SetKernel(*task.model, task.node, **function, kernel.numBlocks,
                             kernel.cfg != nullptr ? &attributes : nullptr, block, kernel.argsSize);

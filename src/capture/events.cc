@@ -139,14 +139,14 @@ Status RecordEvent(Event& event, Stream& stream, bool external) {
   REPRISE_RETURN_IF_ERROR(FixSort(event.record_sort, external, event, "recorded"));
   REPRISE_RETURN_IF_ERROR(CheckNotUpdating(stream, "an event record"));
   REPRISE_RETURN_IF_ERROR(CheckOnBoundStream(event, stream, "a record"));
-  std::unique_lock lock(stream.context().capture_mutex, std::defer_lock);
+  ShortLock lock;
   Session* session = nullptr;
   if (stream.is_capturing()) {
-    lock.lock();
+    lock.Lock(stream.context().capture_mutex);
     session = Session::Of(stream);
   }
   if (session == nullptr) {
-    if (lock.owns_lock()) lock.unlock();
+    lock.Unlock();
     if (external) return NotCapturing(stream);
     if (stream.is_default()) {
       if (const Session::CapturedRecord captured = Session::FindCaptured(event); captured.session != nullptr) {
@@ -225,7 +225,7 @@ Status WaitEvent(Stream& stream, Event& event, uint32_t timeout_s, bool external
           .Hint("fork only streams of the context in which the capture began");
     }
   }
-  std::lock_guard lock(stream.context().capture_mutex);
+  ShortLock lock(stream.context().capture_mutex);
   Session* session = Session::Of(stream);
   if (session != nullptr && external) return AddExternal(*session, stream, event, false);
   if (session != nullptr && IsExternalEvent(event)) {
@@ -236,8 +236,20 @@ Status WaitEvent(Stream& stream, Event& event, uint32_t timeout_s, bool external
   if (session != nullptr && (!event.is_ex() || (event.flags() & runtime::kEventIpc) != 0)) {
     return NotInGraph(event, "a wait");
   }
+  if (session != nullptr && !session->invalidated()) [[likely]] {
+    // Nearly always an edge inside of the capture, which needs no look at the other ones.
+    Event::Captured last;
+    {
+      std::lock_guard event_lock(event.captured_mutex);
+      last = event.captured;
+    }
+    if (last.session == session->id()) return session->AddWait(stream, last.node);
+  }
   const Session::CapturedRecord captured = Session::FindCaptured(event);
-  if (session == nullptr && captured.session == nullptr) return event.WaitOn(stream, timeout_s);  // it ended meanwhile
+  if (session == nullptr && captured.session == nullptr) {  // it ended meanwhile
+    lock.Unlock();
+    return event.WaitOn(stream, timeout_s);
+  }
   if (captured.session == nullptr) {
     runtime::EventRecord* record = event.Latest();
     if (record == nullptr) return {};  // never recorded: no edge
@@ -256,9 +268,12 @@ Status WaitEvent(Stream& stream, Event& event, uint32_t timeout_s, bool external
   }
   if (captured.session->invalidated() && session != nullptr) return {};
   if (session == nullptr) REPRISE_RETURN_IF_ERROR(captured.session->Join(stream, event, captured.node));
-  const ir::Node& record = captured.session->model().graph().node(captured.node);
-  ir::EdgePayload payload = *static_cast<const ir::EdgePayload*>(record.payload);
-  return captured.session->Record(stream, ir::MakeTask(ir::kEdgeWait, payload));
+  return captured.session->AddWait(stream, captured.node);
+}
+
+Status Session::AddWait(Stream& stream, ir::NodeId record) {
+  ir::EdgePayload payload = *static_cast<const ir::EdgePayload*>(model_->graph().node(record).payload);
+  return Record(stream, ir::MakeTask(ir::kEdgeWait, payload));
 }
 
 Status ResetEvent(Event& event, Stream& stream) {

@@ -144,6 +144,17 @@ Status Update::Record(Stream& stream, const ir::Task& task, bool& taken) {
         .Hint("launch as many kernels as were captured in the group");
   }
   ir::TaskSlot* slot = group_->slots[next_];
+  if (MayReplaceNow(stream) && runtime::IsLoadedKernel(*task.type)) [[likely]] {
+    if (next_ + 1 != group_->slots.size()) group_->slots[next_ + 1]->PrepareUpdate();
+    const auto fits = [&](const ir::HeldTask& current) {
+      return runtime::IsLoadedKernel(current.type()) && runtime::SameFunction(current.payload(), task.payload);
+    };
+    if (slot->TryUpdate(task, fits)) {
+      taken = true;
+      ++next_;
+      return {};
+    }
+  }
   REPRISE_ASSIGN_OR_RETURN(const Likeness likeness, Compare(*slot, task, next_));
   ReplacePayload payload{slot, nullptr, stream.is_persistent()};
   taken = true;

@@ -163,7 +163,7 @@ Model* FindSerial(uint32_t serial) {
     uint32_t serial = 0;
     Model* model = nullptr;
   };
-  static thread_local Last last;
+  static constinit thread_local Last last __attribute__((tls_model("initial-exec")));
   const uint64_t changes = serials.changes.load(std::memory_order_acquire);
   if (last.changes == changes && last.serial == serial) return last.model;
   std::shared_lock lock(serials.mutex);
@@ -388,6 +388,7 @@ void Model::CollectResets(std::vector<exec::Replay::CellReset>& resets) const {
 void Model::SealChanges() {
   if (!graph_->changes_lost() && replay_->Patch(graph_->changes())) {
     liveness_.Forget(graph_->changes());
+    liveness_.Forget(graph_->new_arguments());
     graph_->ForgetChanges();
     return;
   }

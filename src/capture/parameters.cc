@@ -65,6 +65,16 @@ Status SetKernel(Model& model, ir::NodeId node, runtime::KernelFunction& functio
                                  [&](const ir::Task& task) { return Put(model, node, task); });
 }
 
+void* ArgumentsInPlace(Model& model, ir::NodeId id, const runtime::KernelFunction& function, uint32_t blocks,
+                       size_t args_bytes) {
+  const ir::Node node = model.graph().node(id);
+  void* const args = runtime::SameLaunchArguments(*node.type, node.payload, function, blocks, args_bytes);
+  if (args == nullptr) return nullptr;
+  model.graph().NoteNewArguments(id);
+  model.set_state(ModelState::kUpdating);
+  return args;
+}
+
 Status SetValueWrite(Model& model, ir::NodeId node, void* address, uint64_t value) {
   return runtime::WithValueWrite(address, value, [&](const ir::Task& task) { return Put(model, node, task); });
 }

@@ -17,6 +17,10 @@ Status CheckChangeable(const Model& model);
 /// Puts a kernel in the place of the node's kernel. `attributes` null keeps those of the node.
 Status SetKernel(Model& model, ir::NodeId node, runtime::KernelFunction& function, uint32_t blocks,
                  const runtime::LaunchAttributes* attributes, const void* args, size_t args_bytes);
+/// Where the caller writes the kernel's new arguments when nothing else of the launch changes, which it must do then;
+/// null when more does.
+void* ArgumentsInPlace(Model& model, ir::NodeId node, const runtime::KernelFunction& function, uint32_t blocks,
+                       size_t args_bytes);
 /// Puts a value task in the place of any node that has a public type.
 Status SetValueWrite(Model& model, ir::NodeId node, void* address, uint64_t value);
 Status SetValueWait(Model& model, ir::NodeId node, void* address, uint64_t value, uint32_t compare);

@@ -186,17 +186,18 @@ StatusOr<ir::NodeId> Session::AddNode(Stream& stream, const ir::Task& task, bool
   }
   taken = true;
   try {
-    const ir::NodeId node = model_->graph().Add(member.lane, task);
+    ir::Graph& graph = model_->graph();
+    const ir::NodeId node = graph.Add(member.lane, task);
     if (kCallTrace) [[unlikely]]
       member.last_call = DescribeCall();
     if (member.group != nullptr) [[unlikely]] {
-      ir::TaskSlot* slot = model_->graph().MakeSlot(node);
+      ir::TaskSlot* slot = graph.MakeSlot(node);
       member.group->slots.push_back(slot);
       slot->Retain();
       slot->owner = member.group;
     }
     runtime::ThreadState& thread = ThisThread();
-    thread.last_task_id = model_->graph().node(node).position;
+    thread.last_task_id = static_cast<uint32_t>(graph.lanes()[member.lane].nodes.size() - 1);
     thread.last_task_stream = stream.handle();
     return node;
   } catch (const std::bad_alloc&) {

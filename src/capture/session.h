@@ -84,6 +84,8 @@ class Session final : public runtime::TaskSink {
   Member& MemberOf(const runtime::Stream& stream);
   Status CheckGroups(runtime::Stream& stream, const ir::Task& task);
   StatusOr<ir::NodeId> AddNode(runtime::Stream& stream, const ir::Task& task, bool& taken);
+  /// The other end of a record of this capture.
+  Status AddWait(runtime::Stream& stream, ir::NodeId record);
   Status Join(runtime::Stream& stream, runtime::Event& event, ir::NodeId record);
   void Invalidate(Status why);
   void Detach();

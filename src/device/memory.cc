@@ -435,34 +435,34 @@ namespace {
 
 // Whether the range lies in frames of the calling thread, which are there as long as their functions run. Where the
 // stack ends is asked once for each thread; on a stack that the program has made itself the answer is always no.
+struct Stack {
+  uintptr_t begin;
+  uintptr_t end;  // 0: not asked yet
+};
+// In the static block, as runtime::ThreadState: reached in one instruction.
+constinit thread_local Stack t_stack __attribute__((tls_model("initial-exec"))) = {0, 0};
+
+[[gnu::noinline]] Stack AskForStack() noexcept {
+  pthread_attr_t attributes;
+  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return {UINTPTR_MAX, UINTPTR_MAX};
+  void* begin = nullptr;
+  size_t size = 0;
+  const bool known = pthread_attr_getstack(&attributes, &begin, &size) == 0;
+  pthread_attr_destroy(&attributes);
+  const auto first = reinterpret_cast<uintptr_t>(begin);
+  return known ? Stack{first, first + size} : Stack{UINTPTR_MAX, UINTPTR_MAX};
+}
+
 bool IsInMyFrames(const void* at, size_t bytes) noexcept {
-  struct Stack {
-    uintptr_t begin = 0;
-    uintptr_t end = 0;
-  };
-  static thread_local const Stack stack = [] {
-    pthread_attr_t attributes;
-    if (pthread_getattr_np(pthread_self(), &attributes) != 0) return Stack();
-    void* begin = nullptr;
-    size_t size = 0;
-    const bool known = pthread_attr_getstack(&attributes, &begin, &size) == 0;
-    pthread_attr_destroy(&attributes);
-    const auto first = reinterpret_cast<uintptr_t>(begin);
-    return known ? Stack{first, first + size} : Stack();
-  }();
+  if (t_stack.end == 0) [[unlikely]]
+    t_stack = AskForStack();
+  const Stack stack = t_stack;
   const auto frame = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
   const auto first = reinterpret_cast<uintptr_t>(at);
   return frame >= stack.begin && first >= frame && first < stack.end && bytes <= stack.end - first;
 }
 
-}  // namespace
-
-bool CopyUntrusted(void* dst, const void* src, size_t bytes) noexcept {
-  // Arguments and the buffer for them lie in the caller's frames more often than not, and need no system call then.
-  if (bytes <= 4096 && IsInMyFrames(src, bytes) && IsInMyFrames(dst, bytes)) {
-    std::memcpy(dst, src, bytes);
-    return true;
-  }
+bool CopyThroughKernel(void* dst, const void* src, size_t bytes) noexcept {
   // Copying within our own process through the kernel: a bad address gives EFAULT instead of a signal.
   static const bool kernel_copies = [] {
     char from = 1, to = 0;
@@ -485,6 +485,25 @@ bool CopyUntrusted(void* dst, const void* src, size_t bytes) noexcept {
     bytes -= static_cast<size_t>(moved);
   }
   return true;
+}
+
+}  // namespace
+
+bool CopyUntrusted(void* dst, const void* src, size_t bytes) noexcept {
+  // Arguments and the buffer for them lie in the caller's frames more often than not, and need no system call then.
+  if (bytes <= 4096 && IsInMyFrames(src, bytes) && IsInMyFrames(dst, bytes)) {
+    std::memcpy(dst, src, bytes);
+    return true;
+  }
+  return CopyThroughKernel(dst, src, bytes);
+}
+
+bool CopyFromUntrusted(void* dst, const void* src, size_t bytes) noexcept {
+  if (bytes <= 4096 && IsInMyFrames(src, bytes)) {
+    std::memcpy(dst, src, bytes);
+    return true;
+  }
+  return CopyThroughKernel(dst, src, bytes);
 }
 
 }  // namespace reprise::device

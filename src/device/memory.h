@@ -148,5 +148,7 @@ bool IsAccessible(const void* pointer, uint64_t bytes);
 
 /// Copies although one side may be a wild address: the kernel checks it. False when it is.
 bool CopyUntrusted(void* dst, const void* src, size_t bytes) noexcept;
+/// The same when `dst` is memory of our own. What is there after a failure is not said.
+bool CopyFromUntrusted(void* dst, const void* src, size_t bytes) noexcept;
 
 }  // namespace reprise::device

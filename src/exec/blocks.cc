@@ -106,7 +106,7 @@ class Ranges {
 // Rebuilds the steps of a lane.
 class Fuser {
  public:
-  Fuser(std::vector<Step>& steps, size_t begin, std::vector<Row>& rows) : steps_(steps), out_(begin), rows_(rows) {}
+  Fuser(Steps& steps, size_t begin, std::vector<Row>& rows) : steps_(steps), out_(begin), rows_(rows) {}
 
   void Run() {
     const size_t end = steps_.size();
@@ -189,7 +189,7 @@ class Fuser {
     return step;
   }
 
-  std::vector<Step>& steps_;
+  Steps& steps_;
   size_t out_;  // steps that are done
   std::vector<Row>& rows_;
   uint32_t emitted_ = static_cast<uint32_t>(rows_.size());  // rows that some step has
@@ -221,7 +221,7 @@ struct Blocks {
 
 }  // namespace
 
-void FuseRows(std::vector<Step>& steps, size_t begin, std::vector<Row>& rows) {
+void FuseRows(Steps& steps, size_t begin, std::vector<Row>& rows) {
   static const bool is_on = EnvInt(EnvVar::kFuse) != 0;
   if (is_on) Fuser(steps, begin, rows).Run();
 }

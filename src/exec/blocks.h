@@ -14,12 +14,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/pages.h"
 #include "device/scheduler.h"
 #include "ir/task.h"
 
 namespace reprise::exec {
 
 struct Step;
+using Steps = std::vector<Step, PageAllocator<Step>>;
 
 /// One element-wise task: all that a replay needs of it in one cache line, in the order of execution.
 struct alignas(64) Row {
@@ -30,7 +32,7 @@ static_assert(sizeof(Row) == 64);
 
 /// Turns element-wise steps among [begin, end of steps) into steps of kinds kRows and kBlocks, whose rows are appended
 /// to `rows`. Linear but for the ranges of a group, which are sorted. Does nothing with REPRISE_FUSE=0.
-void FuseRows(std::vector<Step>& steps, size_t begin, std::vector<Row>& rows);
+void FuseRows(Steps& steps, size_t begin, std::vector<Row>& rows);
 
 /// Runs the rows, which have one number of elements, block by block: on this thread, and if `is_parallel` on idle
 /// workers.

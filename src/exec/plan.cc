@@ -14,24 +14,27 @@ namespace {
 
 const ir::EdgePayload& Edge(const ir::Node& node) { return *static_cast<const ir::EdgePayload*>(node.payload); }
 
-// Which records another lane really has to wait for, after redundant waits are gone.
+// Which records another lane really has to wait for, after redundant waits are gone. Empty for a graph of one lane,
+// where nobody waits.
 struct Needs {
   std::vector<char> kept_wait;  // by node
   std::vector<char> published;  // by node
+  bool keeps(ir::NodeId wait) const { return !kept_wait.empty() && kept_wait[wait] != 0; }
+  bool publishes(ir::NodeId record) const { return !published.empty() && published[record] != 0; }
 };
 
 Needs FindNeeds(const ir::Graph& graph) {
-  const auto& nodes = graph.nodes();
-  Needs needs{std::vector<char>(nodes.size()), std::vector<char>(nodes.size())};
   const size_t lane_count = graph.lanes().size();
-  if (lane_count == 1) return needs;
+  if (lane_count == 1) return {};
+  Needs needs{std::vector<char>(graph.nodes().size()), std::vector<char>(graph.nodes().size())};
   // For each lane: how far it knows every other lane to be (position of the record + 1).
   std::vector<uint32_t> seen(lane_count * lane_count, 0);
-  for (ir::NodeId id = 0; id < nodes.size(); ++id) {
-    const ir::Node& node = nodes[id];
+  ir::NodeId id = 0;
+  for (auto at = graph.nodes().begin(); at != graph.nodes().end(); ++at, ++id) {
+    const ir::Node node = *at;
     if (node.type != &ir::kEdgeWait) continue;
     const ir::NodeId record_id = Edge(node).record;
-    const ir::Node& record = nodes[record_id];
+    const ir::Node record = graph.node(record_id);
     // A record that was turned into another task orders nothing any more.
     if (record.lane == node.lane || record.type != &ir::kEdgeRecord) continue;
     uint32_t& known = seen[node.lane * lane_count + record.lane];
@@ -113,31 +116,35 @@ std::unique_ptr<Plan> Plan::Compile(const ir::Graph& graph) {
   auto plan = std::make_unique<Plan>();
   plan->graph_ = &graph;
   const Needs needs = FindNeeds(graph);
-  plan->steps_.reserve(graph.nodes().size());
+  plan->steps_.reserve(graph.tasks() +
+                       static_cast<size_t>(std::count(needs.kept_wait.begin(), needs.kept_wait.end(), 1)));
   plan->lanes_.reserve(graph.lanes().size());
   for (const ir::Lane& lane : graph.lanes()) {
+    const auto lane_id = static_cast<ir::LaneId>(&lane - graph.lanes().data());
     PlanLane planned{static_cast<uint32_t>(plan->steps_.size()), 0, lane.stream_id, -1, true, graph.slot_users()};
-    for (const ir::NodeId id : lane.nodes) {
-      const ir::Node& node = graph.node(id);
-      Step step(node);
-      if (node.type == &ir::kEdgeWait) {
-        if (!needs.kept_wait[id]) continue;
-        const ir::Node& record = graph.node(Edge(node).record);
-        step.kind = Step::kWait;
-        step.target = {record.lane, record.position + 1};
-        if (plan->steps_.size() == planned.begin) planned.first_wait_lane = static_cast<int32_t>(record.lane);
-      } else if (node.type == &ir::kEdgeRecord) {
-        if (!needs.published[id]) continue;
-        step.kind = Step::kPublish;
-        step.target = {node.lane, node.position + 1};
-      } else if (node.type->run == nullptr || node.disabled) {
+    bool has_rows = false;
+    for (auto at = lane.nodes.begin(); at != lane.nodes.end(); ++at) {
+      const ir::NodeId id = *at;
+      const ir::Node node = graph.node(id, lane_id, at.position());
+      if (node.type->run == nullptr) [[unlikely]] {
+        if (node.type == &ir::kEdgeWait && needs.keeps(id)) {
+          Step& step = plan->steps_.emplace_back(node);
+          const ir::Node record = graph.node(Edge(node).record);
+          step.kind = Step::kWait;
+          step.target = {record.lane, record.position + 1};
+          if (plan->steps_.size() == planned.begin + 1) planned.first_wait_lane = static_cast<int32_t>(record.lane);
+        } else if (node.type == &ir::kEdgeRecord && needs.publishes(id)) {
+          Step& step = plan->steps_.emplace_back(node);
+          step.kind = Step::kPublish;
+          step.target = {node.lane, node.position + 1};
+        }
         continue;  // resets: the next run starts from fresh positions
-      } else {
-        CallDirectly(step);
       }
-      plan->steps_.push_back(step);
+      if (node.disabled) continue;
+      CallDirectly(plan->steps_.emplace_back(node));
+      has_rows |= node.type->elementwise != nullptr;
     }
-    FuseRows(plan->steps_, planned.begin, plan->rows_);
+    if (has_rows) FuseRows(plan->steps_, planned.begin, plan->rows_);
     planned.end = static_cast<uint32_t>(plan->steps_.size());
     plan->lanes_.push_back(planned);
   }
@@ -161,7 +168,7 @@ std::unique_ptr<Plan> Plan::CompileScheduled(const ir::Graph& graph, const Dag& 
     const uint32_t begin = assignment.lane_begin[lane];
     for (uint32_t place = begin; place < assignment.lane_begin[lane + 1]; ++place) {
       const uint32_t dag_node = assignment.nodes[place];
-      const ir::Node& node = graph.node(dag.task[dag_node]);
+      const ir::Node node = graph.node(dag.task[dag_node]);
       if (place == begin) planned.stream_id = plan->stream_ids_[node.lane];
       const auto add = [&](Step::Kind kind, uint32_t at_lane, uint32_t position) {
         Step step(node);
@@ -231,7 +238,7 @@ Step* Plan::FindStep(const ir::Node& node) {
 bool Plan::Patch(std::span<const ir::NodeId> changed) {
   if (is_program()) return false;  // their tasks change in their slots only
   for (const ir::NodeId id : changed) {
-    const ir::Node& node = graph_->node(id);
+    const ir::Node node = graph_->node(id);
     if (node.type->run == nullptr) continue;  // records and waits order others even while they are disabled
     Step* const step = FindStep(node);
     if (step == nullptr) {
@@ -271,7 +278,7 @@ StatusOr<std::unique_ptr<Plan>> Plan::CompileProgram(const std::vector<ProgramLa
     PlanLane planned{
         static_cast<uint32_t>(plan->steps_.size()), 0, tasks.stream_id, -1, lane.starts, lane.graph->slot_users()};
     for (const ir::NodeId id : tasks.nodes) {
-      const ir::Node& node = lane.graph->node(id);
+      const ir::Node node = lane.graph->node(id);
       Step step(node);
       const ir::Graph* target = nullptr;
       if (node.type == &kActivateTask) {

@@ -162,16 +162,16 @@ class Plan {
   };
   const std::vector<JumpTarget>& jump_table(uint32_t index) const { return jump_tables_[index]; }
 
-  const std::vector<Step>& steps() const { return steps_; }
+  const Steps& steps() const { return steps_; }
   const std::vector<Row>& rows() const { return rows_; }
   /// The node that a step of the lane was made of; of rows the first; of a wait or a publication in a scheduled plan:
   /// the task that waits, or that it follows.
-  const ir::Node& node(uint32_t lane, const Step& step) const {
-    return GraphOf(lane).node(GraphOf(lane).lanes()[CapturedLane(lane, step)].nodes[step.task_id]);
+  ir::Node node(uint32_t lane, const Step& step) const {
+    return NodeOf(GraphOf(lane), CapturedLane(lane, step), step.task_id);
   }
   /// The node that a row of a lane was made of; plans with rows are not scheduled.
-  const ir::Node& node(uint32_t lane, const Row& row) const {
-    return GraphOf(lane).node(GraphOf(lane).lanes()[is_program() ? 0 : lane].nodes[row.task_id]);
+  ir::Node node(uint32_t lane, const Row& row) const {
+    return NodeOf(GraphOf(lane), is_program() ? 0 : lane, row.task_id);
   }
   /// Where the graph that was compiled has that node; not for programs.
   ir::NodeId node_id(uint32_t lane, const Step& step) const {
@@ -185,6 +185,9 @@ class Plan {
   const std::vector<PlanLane>& lanes() const { return lanes_; }
 
  private:
+  static ir::Node NodeOf(const ir::Graph& graph, uint32_t lane, uint32_t position) {
+    return graph.node(graph.lanes()[lane].nodes[position], lane, position);
+  }
   const ir::Graph& GraphOf(uint32_t lane) const { return is_program() ? *program_[lane - 1].graph : *graph_; }
   uint32_t CapturedLane(uint32_t lane, const Step& step) const {
     return is_program() ? 0 : is_scheduled() ? step.lane : lane;
@@ -193,7 +196,7 @@ class Plan {
   Step* FindStep(const ir::Node& node);
 
   const ir::Graph* graph_ = nullptr;  // null for programs
-  std::vector<Step> steps_;
+  Steps steps_;
   std::vector<Row> rows_;
   std::vector<PlanLane> lanes_;
   std::vector<ProgramLane> program_;

@@ -71,7 +71,7 @@ class DagBuilder {
         pairs_(std::min(graph.nodes().size() / 2, graph.lanes().size() * (graph.lanes().size() - 1))) {}
 
   Dag Build() {
-    const auto& nodes = graph_.nodes();
+    const ir::NodeRange nodes = graph_.nodes();
     // Where the sources of a record stand, for records that another lane waits for.
     constexpr uint32_t kWanted = kNone - 1;
     std::vector<uint32_t> sources_of(nodes.size(), kNone);
@@ -81,8 +81,9 @@ class DagBuilder {
     dag_.task.reserve(nodes.size());
     dag_.pred_begin.reserve(nodes.size() + 1);
     lane_of_.reserve(nodes.size());
-    for (ir::NodeId id = 0; id < nodes.size(); ++id) {
-      const ir::Node& node = nodes[id];
+    ir::NodeId id = 0;
+    for (auto at = nodes.begin(); at != nodes.end(); ++at, ++id) {
+      const ir::Node node = *at;
       LaneState& lane = lanes_[node.lane];
       if (IsWait(node)) {
         Wait(node.lane, sources_[sources_of[Edge(node).record]]);
@@ -127,7 +128,7 @@ class DagBuilder {
   bool IsWait(const ir::Node& node) const {
     if (node.type != &ir::kEdgeWait) return false;
     // A record that was turned into another task orders nothing any more.
-    const ir::Node& record = graph_.node(Edge(node).record);
+    const ir::Node record = graph_.node(Edge(node).record);
     return record.lane != node.lane && record.type == &ir::kEdgeRecord;
   }
 
@@ -653,9 +654,10 @@ Siblings FindSiblings(const Dag& dag) {
 
 bool CanSchedule(const ir::Graph& graph) {
   if (graph.lanes().size() > kMaxScheduledLanes) return false;
-  const auto& nodes = graph.nodes();
-  for (ir::NodeId id = 0; id < nodes.size(); ++id) {
-    const ir::Node& node = nodes[id];
+  const ir::NodeRange nodes = graph.nodes();
+  ir::NodeId id = 0;
+  for (auto at = nodes.begin(); at != nodes.end(); ++at, ++id) {
+    const ir::Node node = *at;
     if (IsEdge(node)) {
       // Capture writes a record before its waits; the order of capture is topological for no other reason.
       if (Edge(node).record > id) return false;

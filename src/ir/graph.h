@@ -5,6 +5,7 @@
 // exec::Plan is what runs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/pages.h"
 #include "ir/arena.h"
 #include "ir/slot.h"
 #include "ir/task.h"
@@ -23,7 +25,8 @@ using NodeId = uint32_t;
 using LaneId = uint32_t;
 constexpr NodeId kNoNode = UINT32_MAX;
 
-/// Payload of the three types below: an edge source (record), an edge target (wait) or its reset.
+/// Payload of the three types below: an edge source (record), an edge target (wait) or its reset. The graph keeps one
+/// for a record and all that refers to it.
 struct EdgePayload {
   NodeId record;      ///< the record that a wait or reset refers to; its own id for a record
   uint32_t event_id;  ///< graph-internal event, shown in dumps
@@ -35,6 +38,7 @@ extern const TaskType kEdgeRecord;
 extern const TaskType kEdgeWait;
 extern const TaskType kEdgeReset;
 
+/// A task in its place: put together when somebody asks for it, from what the graph keeps.
 struct Node {
   const TaskType* type;
   void* payload;      ///< in the graph's arena
@@ -45,11 +49,95 @@ struct Node {
 };
 static_assert(sizeof(Node) == 24);
 
+/// Nodes of one lane that were added one after another: their ids and their positions count up together.
+struct Run {
+  NodeId first;
+  LaneId lane;
+  uint32_t position;  ///< of the first
+};
+
+/// The nodes of a lane in order: what of a std::vector<NodeId> readers need. Iterating is the cheap way.
+class LaneNodes {
+ public:
+  explicit LaneNodes(const GrowingArray<Run>& all) : all_(&all) {}
+
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  NodeId operator[](size_t position) const;
+  NodeId back() const { return (*this)[size_ - 1]; }
+
+  class Iterator {
+   public:
+    using value_type = NodeId;
+    using difference_type = std::ptrdiff_t;
+    NodeId operator*() const { return id_; }
+    Iterator& operator++() {
+      ++id_;
+      if (++position_ == run_end_ && position_ != nodes_->size_) Enter(run_ + 1);
+      return *this;
+    }
+    bool operator==(const Iterator& other) const { return position_ == other.position_; }
+    uint32_t position() const { return position_; }
+
+   private:
+    friend class LaneNodes;
+    Iterator(const LaneNodes& nodes, uint32_t position) : nodes_(&nodes), position_(position) {
+      if (position != nodes.size_) Enter(0);
+    }
+    void Enter(size_t run);
+    const LaneNodes* nodes_;
+    uint32_t position_;
+    NodeId id_ = 0;
+    size_t run_ = 0;
+    uint32_t run_end_ = 0;  // position behind the run
+  };
+  Iterator begin() const { return {*this, 0}; }
+  Iterator end() const { return {*this, size_}; }
+
+ private:
+  friend class Graph;
+  const GrowingArray<Run>* all_;
+  GrowingArray<uint32_t> runs_;  // of this lane, in order: indices into `all_`
+  uint32_t size_ = 0;
+};
+
 struct Lane {
-  int32_t stream_id;           ///< of the graph-internal stream
-  int32_t user_stream_id;      ///< of the stream that was captured; for messages
-  NodeId forked_by = kNoNode;  ///< record that pulled the stream in; kNoNode for the origin
-  std::vector<NodeId> nodes;
+  int32_t stream_id;       ///< of the graph-internal stream
+  int32_t user_stream_id;  ///< of the stream that was captured; for messages
+  NodeId forked_by;        ///< record that pulled the stream in; kNoNode for the origin
+  LaneNodes nodes;
+};
+
+class Graph;
+
+/// All nodes in the order of submission: what of a std::vector<Node> readers need. Iterating is the cheap way.
+class NodeRange {
+ public:
+  explicit NodeRange(const Graph& graph) : graph_(&graph) {}
+  size_t size() const;
+  bool empty() const { return size() == 0; }
+  Node operator[](NodeId id) const;
+
+  class Iterator {
+   public:
+    using value_type = Node;
+    using difference_type = std::ptrdiff_t;
+    Node operator*() const;
+    Iterator& operator++();
+    bool operator==(const Iterator& other) const { return id_ == other.id_; }
+
+   private:
+    friend class NodeRange;
+    Iterator(const Graph& graph, NodeId id) : graph_(&graph), id_(id) {}
+    const Graph* graph_;
+    NodeId id_;
+    size_t run_ = 0;
+  };
+  Iterator begin() const { return {*graph_, 0}; }
+  Iterator end() const { return {*graph_, static_cast<NodeId>(size())}; }
+
+ private:
+  const Graph* graph_;
 };
 
 /// Threads: thread-compatible; the capture session's lock guards it while it grows.
@@ -70,26 +158,39 @@ class Graph {
   /// Makes the node's task replaceable while the graph runs, and returns its slot; for kernels and random numbers.
   /// Throws std::bad_alloc, then the node is as before.
   TaskSlot* MakeSlot(NodeId id);
-  /// Puts another task in the node's place. Throws std::bad_alloc, then the graph is as before. Not while it runs.
+  /// Puts another task in the node's place, not a record. Throws std::bad_alloc, then the graph is as before. Not while
+  /// it runs.
   void Replace(NodeId id, const Task& task);
   void Disable(NodeId id) {
-    nodes_[id].disabled = true;
+    entries_[id].disabled = 1;
     NoteChange(id);
   }
 
   /// Nodes that were replaced or disabled since the last ForgetChanges, each once: what a plan has to catch up with. A
   /// kernel that went into a slot is not among them, because plans refer to the slot.
   const std::vector<NodeId>& changes() const { return changes_; }
-  /// There were changes that are not in the list, for want of memory.
+  /// Somebody writes other arguments into the payload of the node, in place: the same call, which no plan needs to know
+  /// of. Not while it runs.
+  void NoteNewArguments(NodeId id) noexcept {
+    if (entries_[id].has_new_arguments == 0) Note(id, new_arguments_, true);
+  }
+  /// These nodes, each once.
+  const std::vector<NodeId>& new_arguments() const { return new_arguments_; }
+  /// There were changes that are not in the lists, for want of memory.
   bool changes_lost() const { return changes_lost_; }
   void ForgetChanges() noexcept;
 
   /// Who runs the contents of slots; null when the graph has none.
   SlotUsers* slot_users() const { return slot_users_; }
 
-  const std::vector<Node>& nodes() const { return nodes_; }
+  NodeRange nodes() const { return NodeRange(*this); }
+  /// How many of them are more than the other end of a record.
+  size_t tasks() const { return tasks_.size(); }
   const std::vector<Lane>& lanes() const { return lanes_; }
-  const Node& node(NodeId id) const { return nodes_[id]; }
+  /// Takes a search when the graph has several lanes; records are found at once.
+  Node node(NodeId id) const { return NodeAt(id, RunOf(id)); }
+  /// The same for whoever knows where the node stands.
+  Node node(NodeId id, LaneId lane, uint32_t position) const { return NodeAt(id, {id, lane, position}); }
 
   /// Free text attached to a node (shown as ExtendInfo).
   void SetExtendInfo(NodeId id, std::string text) { extend_info_[id] = std::move(text); }
@@ -108,15 +209,73 @@ class Graph {
   void ShrinkToFit();
 
  private:
+  friend class NodeRange;
+
+  // What is kept of each node is four bytes, and of each task that is more than the other end of a record 16 bytes and
+  // its payload. Where a node stands follows from the run that it belongs to.
+  struct Entry {
+    uint32_t index : 27;  // kTask: into tasks_; else the record
+    uint32_t kind : 2;
+    uint32_t disabled : 1;
+    uint32_t changed : 1;
+    uint32_t has_new_arguments : 1;
+  };
+  static_assert(sizeof(Entry) == 4);
+  enum EntryKind : uint32_t { kTask, kWait, kReset };
+  static constexpr uint32_t kMostNodes = (1u << 27) - 1;
+  struct Stored {
+    const TaskType* type;
+    uint64_t payload : 48;
+    uint64_t room : 16;  // of the payload, in units of the arena, or kLarge; only replacing asks for it
+    void* at() const { return reinterpret_cast<void*>(static_cast<uintptr_t>(payload)); }
+  };
+  static_assert(sizeof(Stored) == 16);
+  static Stored Store(const TaskType& type, const void* payload, size_t bytes);
+  /// Payload of a record. Its waits and resets have none of their own.
+  struct StoredRecord {
+    EdgePayload edge;
+    uint32_t run;
+  };
+  static_assert(sizeof(StoredRecord) == 16);
+
+  Node NodeAt(NodeId id, const Run& run) const {
+    const Entry entry = entries_[id];
+    const uint32_t position = run.position + (id - run.first);
+    if (entry.kind == kTask) [[likely]] {
+      const Stored& task = tasks_[entry.index];
+      return {task.type, task.at(), position, run.lane, entry.changed, entry.disabled};
+    }
+    return {entry.kind == kWait ? &kEdgeWait : &kEdgeReset,
+            RecordedAs(entry.index),
+            position,
+            run.lane,
+            entry.changed,
+            entry.disabled};
+  }
+  const Run& RunOf(NodeId id) const { return runs_.size() == 1 ? runs_[0] : FindRun(id); }
+  const Run& FindRun(NodeId id) const;
+  /// The payload that the node had as a record.
+  void* RecordedAs(NodeId id) const;
+  bool IsRecord(NodeId id) const {
+    return id < entries_.size() && entries_[id].kind == kTask && tasks_[entries_[id].index].type == &kEdgeRecord;
+  }
+  bool IsOtherEnd(const Task& task) const;
+  void MakeRoom(Lane& lane, bool starts_run);
+
   void Hold(const Task& task);
   size_t PayloadBytes(NodeId id) const;
-  void SetPayloadBytes(NodeId id, size_t bytes);
-  void NoteChange(NodeId id) noexcept;
+  void SetTask(NodeId id, const TaskType& type, void* payload, size_t bytes);
+  void NoteChange(NodeId id) noexcept {
+    if (entries_[id].changed == 0) Note(id, changes_, false);
+  }
+  void Note(NodeId id, std::vector<NodeId>& list, bool is_arguments) noexcept;
 
   Arena arena_;
-  std::vector<Node> nodes_;
-  // Room of payloads, apart from the nodes because only replacing asks for it: in units of the arena, or kLarge.
-  std::vector<uint16_t> payload_units_;
+  GrowingArray<Entry> entries_;
+  GrowingArray<Stored> tasks_;
+  GrowingArray<Run> runs_;
+  bool owns_ = false;                        // some task has something to release
+  std::map<NodeId, EdgePayload*> replaced_;  // records that have become other tasks
   std::map<NodeId, size_t> large_payloads_;
   std::vector<Lane> lanes_;
   std::set<Anchor*> anchors_;
@@ -124,9 +283,24 @@ class Graph {
   std::map<NodeId, std::string> extend_info_;
   std::map<NodeId, std::string> op_info_;
   std::vector<NodeId> changes_;
+  std::vector<NodeId> new_arguments_;
   bool changes_lost_ = false;
   SlotUsers* slot_users_ = nullptr;  // one reference
 };
+
+inline size_t NodeRange::size() const { return graph_->entries_.size(); }
+inline Node NodeRange::operator[](NodeId id) const { return graph_->node(id); }
+inline Node NodeRange::Iterator::operator*() const { return graph_->NodeAt(id_, graph_->runs_[run_]); }
+inline NodeRange::Iterator& NodeRange::Iterator::operator++() {
+  ++id_;
+  if (run_ + 1 != graph_->runs_.size() && graph_->runs_[run_ + 1].first == id_) ++run_;
+  return *this;
+}
+inline void LaneNodes::Iterator::Enter(size_t run) {
+  run_ = run;
+  id_ = (*nodes_->all_)[nodes_->runs_[run]].first;
+  run_end_ = run + 1 != nodes_->runs_.size() ? (*nodes_->all_)[nodes_->runs_[run + 1]].position : nodes_->size_;
+}
 
 /// What a dump shows of the node; fills name and type name from the type where the payload says nothing.
 TaskInfo Describe(const Node& node);

@@ -46,10 +46,13 @@ HeldTask* HeldTask::Allocate(uint32_t bytes) {
 }
 
 void HeldTask::Fill(const Task& task) noexcept {
+  anchor_ = FillUnanchored(task);
+  if (anchor_ != nullptr) anchor_->Retain();
+}
+
+Anchor* HeldTask::FillUnanchored(const Task& task) noexcept {
   type_ = task.type;
   std::memcpy(payload_, task.payload, task.payload_bytes);
-  anchor_ = type_->anchor != nullptr ? type_->anchor(payload_) : nullptr;
-  if (anchor_ != nullptr) anchor_->Retain();
   DirectCall call;
   if (type_->direct != nullptr && type_->direct(payload_, call)) {
     function_ = call.function;
@@ -59,6 +62,7 @@ void HeldTask::Fill(const Task& task) noexcept {
   } else {
     function_ = nullptr;
   }
+  return type_->anchor != nullptr ? type_->anchor(payload_) : nullptr;
 }
 
 HeldTask* HeldTask::TakeOver(const Task& task) {
@@ -185,6 +189,28 @@ void TaskSlot::ReplaceUnderLock(HeldTask* task, bool harmless) noexcept {
   } else {
     users_.Keep(*this, previous);
   }
+}
+
+// With mutex_ held and memory for the new content in spare_. Returns the old content when somebody may use it still.
+HeldTask* TaskSlot::UpdateLocked(const Task& task, HeldTask* current) noexcept {
+  HeldTask* const next = spare_;
+  next->references_.store(1, std::memory_order_relaxed);
+  next->slot_ = this;
+  Anchor* const anchor = next->FillUnanchored(task);
+  task_.exchange(next, std::memory_order_seq_cst);
+  // Nobody can take a reference before mutex_ is free. So who has the only one, and sees no users, is alone with it:
+  // nothing of a user's hangs on the content (it has no destroy function), and its anchor can change hands.
+  const bool is_alone = users_.active_.load(std::memory_order_seq_cst) == 0 &&
+                        current->references_.load(std::memory_order_acquire) == 1 && current->anchor_ == anchor;
+  next->anchor_ = anchor;
+  if (is_alone) {
+    current->anchor_ = nullptr;
+    spare_ = current;
+    return nullptr;
+  }
+  if (anchor != nullptr) anchor->Retain();
+  spare_ = nullptr;
+  return current;
 }
 
 void TaskSlot::Drop(HeldTask* task) noexcept {

@@ -46,6 +46,8 @@ class HeldTask {
   explicit HeldTask(uint32_t capacity) : capacity_(capacity) {}
   static HeldTask* Allocate(uint32_t bytes);
   void Fill(const Task& task) noexcept;
+  /// The same without the anchor, which is returned.
+  Anchor* FillUnanchored(const Task& task) noexcept;
   /// Gives a reference up. True for the last one: then the payload is destroyed, and the memory is the caller's.
   bool Forget() noexcept;
 
@@ -146,6 +148,29 @@ class TaskSlot {
   HeldTask* Make(const Task& task);
   /// Takes the reference over.
   void Replace(HeldTask* task) noexcept;
+  /// All of that at once, with one turn of the slot's lock, where it is simple: the new content can have the memory of
+  /// the one before the current one, and `fits` says so of the current one; it must be short and call nobody. False
+  /// when it is not; then nothing has happened. The old content goes as with ReplaceUnderLock.
+  template <class Fits>
+  bool TryUpdate(const Task& task, Fits fits) noexcept {
+    mutex_.lock();
+    HeldTask* const current = task_.load(std::memory_order_relaxed);
+    if (spare_ == nullptr || spare_->capacity_ < task.payload_bytes || current->type_->destroy != nullptr ||
+        !fits(static_cast<const HeldTask&>(*current))) {
+      mutex_.unlock();
+      return false;
+    }
+    HeldTask* const kept = UpdateLocked(task, current);
+    mutex_.unlock();
+    if (kept != nullptr) [[unlikely]]
+      users_.Keep(*this, kept);
+    return true;
+  }
+  /// An update of this slot will follow soon.
+  void PrepareUpdate() const noexcept {
+    PrefetchForWrite(&task_);
+    PrefetchForWrite(task_.load(std::memory_order_relaxed));
+  }
   /// The same for callers that hold a lock: the old content goes when users() settle or leave. It goes at once if that
   /// is harmless, because nothing of a user's hangs on it, and nobody uses it.
   void ReplaceUnderLock(HeldTask* task, bool harmless) noexcept;
@@ -159,6 +184,7 @@ class TaskSlot {
  private:
   ~TaskSlot();
   HeldTask* Exchange(HeldTask* task) noexcept;
+  HeldTask* UpdateLocked(const Task& task, HeldTask* current) noexcept;
   std::atomic<HeldTask*> task_;  // changed under mutex_
   std::atomic<uint32_t> references_{1};
   SpinLock mutex_;

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 
+#include "base/gated_mutex.h"
 #include "base/status.h"
 #include "runtime/objects.h"
 
@@ -73,8 +74,9 @@ class Context {
   void AddResident(ContextResident* resident);
   void RemoveResident(ContextResident* resident);
 
-  /// One lock for the capture state of all streams of the context. Rank: above stream and event locks.
-  std::mutex capture_mutex;
+  /// One lock for the capture state of all streams of the context. Rank: above stream and event locks. Tasks that are
+  /// recorded take it shortly.
+  GatedMutex capture_mutex;
   /// Open captures; guarded by capture_mutex for writing, read without.
   CaptureCounts capture_counts;
   std::atomic<uint32_t> capturing_streams{0};

@@ -556,6 +556,19 @@ bool SameEngine(const void* payload, const void* other) {
   return TypeName(a.kind) == TypeName(b.kind) && a.vector_ratio == b.vector_ratio;
 }
 
+bool SameFunction(const void* payload, const void* other) {
+  return static_cast<const KernelPayload*>(payload)->function == static_cast<const KernelPayload*>(other)->function;
+}
+
+void* SameLaunchArguments(const ir::TaskType& type, void* payload, const KernelFunction& function, uint32_t blocks,
+                          size_t args_bytes) {
+  if (&type != &kInlineKernel) return nullptr;
+  const auto* p = static_cast<const KernelPayload*>(payload);
+  if (p->function != &function || p->blocks != blocks || p->args_bytes != args_bytes) return nullptr;
+  if (p->args_kind() != ArgsKind::kInline) return nullptr;
+  return const_cast<std::byte*>(p->tail());
+}
+
 bool SameBinary(const void* payload, const void* other) {
   return static_cast<const KernelPayload*>(payload)->function->binary ==
          static_cast<const KernelPayload*>(other)->function->binary;
@@ -594,6 +607,17 @@ Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blo
                                     static_cast<uint32_t>(ArgsKind::kInline), 0};
       CopyArgs(payload + 1, args, args_bytes);
       return stream.Commit();
+    }
+    // On its way into a graph or a slot, or through a full chunk.
+    constexpr size_t kFew = 128;
+    if (args_bytes <= kFew) {
+      alignas(16) std::byte bytes[sizeof(KernelPayload) + kFew];
+      auto* const payload =
+          new (bytes) KernelPayload{&function, blocks, static_cast<uint32_t>(args_bytes) & kMaxDeviceArgsBytes,
+                                    static_cast<uint32_t>(ArgsKind::kInline), 0};
+      CopyArgs(payload + 1, args, args_bytes);
+      return stream.Submit(ir::Task{is_aicpu ? &kInlineAicpuKernel : &kInlineKernel, bytes,
+                                    static_cast<uint32_t>(sizeof(KernelPayload) + args_bytes)});
     }
   }
   Launch launch{&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline};

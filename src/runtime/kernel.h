@@ -128,8 +128,14 @@ Status WithKernelTask(KernelFunction& function, uint32_t blocks, const LaunchAtt
 bool IsLoadedKernel(const ir::TaskType& type);
 /// Whether two of these run on the same cores, in the same mix.
 bool SameEngine(const void* payload, const void* other);
+/// Whether they are the same kernel.
+bool SameFunction(const void* payload, const void* other);
 /// Whether they are kernels of one binary: while one is there, the end of the other unloads nothing.
 bool SameBinary(const void* payload, const void* other);
+/// The arguments of a launch that holds them itself, if this is one of the same kernel with as many blocks and bytes of
+/// arguments; else null.
+void* SameLaunchArguments(const ir::TaskType& type, void* payload, const KernelFunction& function, uint32_t blocks,
+                          size_t args_bytes);
 /// The launch attributes of one of these.
 LaunchAttributes AttributesOf(const void* payload);
 /// Hands a task like the launch behind `payload` to `take`, which owns it: with another kernel (unless null) and

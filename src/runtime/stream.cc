@@ -220,13 +220,13 @@ std::string Stream::Describe() const {
 
 Status Stream::Submit(const ir::Task& task) {
   if (sink_.load(std::memory_order_acquire) != nullptr) [[unlikely]] {
-    std::unique_lock lock(context_.capture_mutex);
+    ShortLock lock(context_.capture_mutex);
     // Looked up again under the lock: another thread may have ended the capture meanwhile.
     if (TaskSink* sink = sink_.load(std::memory_order_acquire)) {
       const bool is_capture = sink->capture_id() != 0;
       bool taken = false;
       Status status = sink->Record(*this, task, taken);
-      lock.unlock();
+      lock.Unlock();
       if (!taken) task.Destroy();
       return status.ok() && !is_capture ? WaitIfBlocking() : std::move(status);
     }

@@ -350,16 +350,16 @@ TEST_F(Update, TheArgumentsOfATaskMayBeThoseItHas) {
   aclmdlRI model = nullptr;
   MUST(aclmdlRICaptureEnd(stream_, &model));
   const aclmdlRITask task = TasksOf(model).back()[0];
-  for (int i = 0; i < 3; ++i) {
+  for (aclrtFuncHandle kernel : {mark_more_, mark_, mark_, mark_more_, mark_more_}) {
     aclmdlRITaskParams params{};
     MUST(aclmdlRITaskGetParams(task, &params));
-    params.kernelTaskParams.funcHandle = i % 2 == 0 ? mark_more_ : mark_;
+    params.kernelTaskParams.funcHandle = kernel;
     EXPECT_ACL(0, aclmdlRITaskSetParams(task, &params));
     EXPECT_ACL(0, aclmdlRIUpdate(model));
     MUST(aclmdlRIExecuteAsync(model, stream_));
     MUST(aclrtSynchronizeStream(stream_));
   }
-  EXPECT_EQ(std::vector<uint64_t>(log, log + 4), (std::vector<uint64_t>{3, 1007, 7, 1007}));
+  EXPECT_EQ(std::vector<uint64_t>(log, log + 6), (std::vector<uint64_t>{5, 1007, 7, 7, 1007, 1007}));
   EXPECT_ACL(0, aclmdlRIDestroy(model));
   EXPECT_EQ(0, aclrtFree(log));
 }

@@ -743,8 +743,10 @@ TEST(ScheduledPlan, HasTheStepsOfTheAssignment) {
       if (at[lane] == plan->lanes()[lane].end) continue;
       const Step& step = plan->steps()[at[lane]];
       const ir::NodeId id = plan->node_id(lane, step);
-      const ir::Node& node = graph->node(id);
-      ASSERT_EQ(&plan->node(lane, step), &node);
+      const ir::Node node = graph->node(id);
+      const ir::Node found = plan->node(lane, step);
+      ASSERT_TRUE(found.lane == node.lane && found.position == node.position);
+      ASSERT_TRUE(found.type == node.type && found.payload == node.payload);
       ASSERT_EQ(plan->stream_id(lane, step), 100 + static_cast<int32_t>(node.lane));
       ASSERT_EQ(step.task_id, node.position);
       if (step.kind == Step::kWait) {

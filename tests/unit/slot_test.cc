@@ -116,6 +116,71 @@ TEST_F(Slot, TheMemoryOfAContentIsUsedAgain) {
   EXPECT_EQ(places.count(slot->Current()), 0u) << "it does not fit";
 }
 
+// A content that owns nothing but an anchor, as launches of kernels are.
+struct CountingAnchor final : Anchor {
+  explicit CountingAnchor(std::atomic<int>& ended) : ended_(ended) {}
+  void End() noexcept override { ended_.fetch_add(1); }
+  std::atomic<int>& ended_;
+};
+struct Anchored {
+  Anchor* anchor;
+  uint64_t word[7];
+};
+const TaskType kAnchored = {
+    .kind = TaskKind::kKernel,
+    .name = "ANCHORED",
+    .run = [](device::RunContext&, void*) { return RunResult::kDone; },
+    .anchor = [](const void* payload) { return static_cast<const Anchored*>(payload)->anchor; }};
+uint64_t WordOf(const HeldTask* task) { return static_cast<const Anchored*>(task->payload())->word[6]; }
+
+TEST_F(Slot, AnUpdateInOneTurn) {
+  std::atomic<int> ended{0};
+  CountingAnchor one(ended), other(ended);
+  const auto always = [](const HeldTask&) { return true; };
+  const auto update = [&](Anchor& anchor, uint64_t value) {
+    Anchored payload{&anchor, {0, 0, 0, 0, 0, 0, value}};
+    return slot->TryUpdate(MakeTask(kAnchored, payload), always);
+  };
+  EXPECT_FALSE(update(one, 1)) << "no memory is there yet";
+  Put(1);
+  EXPECT_FALSE(update(one, 1)) << "the old content has something to destroy";
+  Anchored payload{&one, {}};
+  slot->Replace(slot->Make(MakeTask(kAnchored, payload)));
+  std::set<const HeldTask*> places{slot->Current()};
+  for (uint64_t i = 2; i < 100; ++i) {
+    ASSERT_TRUE(update(one, i));
+    ASSERT_EQ(WordOf(slot->Current()), i);
+    places.insert(slot->Current());
+  }
+  EXPECT_EQ(places.size(), 2u);
+  Anchored misfit{&one, {}};
+  EXPECT_FALSE(slot->TryUpdate(MakeTask(kAnchored, misfit), [](const HeldTask&) { return false; }));
+  EXPECT_EQ(WordOf(slot->Current()), 99u);
+  // In use, or held: the old content stays.
+  {
+    const SlotUse use(users);
+    const HeldTask* used = slot->Current();
+    ASSERT_TRUE(update(one, 100));
+    EXPECT_EQ(WordOf(used), 99u);
+    EXPECT_FALSE(update(one, 101)) << "the memory is not free yet";
+  }
+  HeldTask* held = slot->Acquire();
+  ASSERT_TRUE(update(one, 102));
+  EXPECT_EQ(WordOf(held), 100u);
+  slot->Drop(held);
+  users->Settle();
+  // Another anchor: the old one is given up with its content.
+  ASSERT_TRUE(update(other, 103));
+  users->Settle();
+  one.Release();
+  EXPECT_EQ(ended, 1) << "no content refers to it any more";
+  other.Release();
+  EXPECT_EQ(ended, 1);
+  EXPECT_EQ(WordOf(slot->Current()), 103u);
+  Put(7);
+  EXPECT_EQ(ended, 2);
+}
+
 TEST_F(Slot, AReaderKeepsAContentByItself) {
   HeldTask* held = slot->Acquire();
   Put(1);

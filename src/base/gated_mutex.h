@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// GatedMutex: a mutex for long critical sections beside very many short ones. The short ones (ShortLock) take one
+// atomic instruction while nobody else is inside; who finds somebody inside sleeps like everybody else.
+#pragma once
+
+#include <mutex>
+
+#include "base/spin_lock.h"
+
+namespace reprise {
+
+/// Works with std::lock_guard and std::unique_lock.
+class GatedMutex {
+ public:
+  void lock() {
+    mutex_.lock();
+    gate_.lock();
+  }
+  void unlock() {
+    gate_.unlock();
+    mutex_.unlock();
+  }
+  void LockShortly() {
+    if (gate_.try_lock()) [[likely]]
+      return;
+    // The gate is shut for long only by who holds the mutex. So behind the mutex a short section is all that can be
+    // ahead, and nobody spins for longer than that.
+    std::lock_guard lock(mutex_);
+    gate_.lock();
+  }
+  void UnlockShortly() noexcept { gate_.unlock(); }
+
+ private:
+  std::mutex mutex_;
+  SpinLock gate_;
+};
+
+/// For sections of a few hundred instructions that never wait.
+class ShortLock {
+ public:
+  ShortLock() = default;
+  explicit ShortLock(GatedMutex& mutex) { Lock(mutex); }
+  ShortLock(const ShortLock&) = delete;
+  ShortLock& operator=(const ShortLock&) = delete;
+  ~ShortLock() { Unlock(); }
+  void Lock(GatedMutex& mutex) {
+    mutex.LockShortly();
+    mutex_ = &mutex;
+  }
+  void Unlock() noexcept {
+    if (mutex_ != nullptr) mutex_->UnlockShortly();
+    mutex_ = nullptr;
+  }
+
+ private:
+  GatedMutex* mutex_ = nullptr;
+};
+
+}  // namespace reprise
