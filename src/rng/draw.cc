@@ -168,9 +168,14 @@ Status CheckOperand(const Operand& operand, int64_t count) {
   static const bool check = EnvInt(EnvVar::kCheckPointers) != 0;
   if (!check) return {};
   const device::MemoryRegistry& memory = device::MemoryRegistry::Get();
-  REPRISE_ASSIGN_OR_RETURN(const device::MemoryRange range,
-                           memory.CheckRange(operand.address, operand.bytes, operand.name));
-  if (range.kind != device::MemoryKind::kPageable) return {};
+  auto range = memory.CheckRange(operand.address, operand.bytes, operand.name);
+  if (!range.ok()) {
+    return std::move(range)
+        .status()
+        .Culprit(fmt::format("parameter {}", operand.name))
+        .Hint(fmt::format("allocate {} bytes for {} with aclrtMalloc", operand.bytes, operand.name));
+  }
+  if (range->kind != device::MemoryKind::kPageable) return {};
   return Error(107000, fmt::format("{} {} is not device memory", operand.name, fmt::ptr(operand.address)))
       .Culprit(fmt::format("{} {}", fmt::ptr(operand.address), memory.Explain(operand.address)))
       .Hint(fmt::format("allocate {} with aclrtMalloc", operand.name));

@@ -136,7 +136,9 @@ TEST_F(RandomApi, EveryDrawFillsItsMemory) {
   EXPECT_EQ(out.Copy(), in.Copy());
   DrawDropout(stream_, generator, in.data(), out.data(), bytes.data(), kFloat, kCount, 0.5);
   EXPECT_NEAR(mean(), 0.5, 0.05);
-  for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(out[i], in[i] * 2.0f * bytes[i]);
+  for (size_t i = 0; i < kCount; ++i) {
+    ASSERT_EQ(out[i], in[i] * 2.0f * bytes[i]);
+  }
   DrawInteger(stream_, generator, integers.data(), ElementType::kInt64, kCount, -3, 4);
   Sync();
   EXPECT_EQ(*std::min_element(integers.data(), integers.data() + kCount), -3);
@@ -146,7 +148,9 @@ TEST_F(RandomApi, EveryDrawFillsItsMemory) {
   Sync();
   auto sorted = integers.Copy();
   std::sort(sorted.begin(), sorted.end());
-  for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(sorted[i], static_cast<int64_t>(i));
+  for (size_t i = 0; i < kCount; ++i) {
+    ASSERT_EQ(sorted[i], static_cast<int64_t>(i));
+  }
   EXPECT_EQ(generator.offset(), 13u * 4);
 }
 
@@ -183,7 +187,8 @@ TEST_F(RandomApi, AllDevicesAtOnce) {
   Generator::Default(1).SetOffset(16);
   const auto states = GetRngStates();
   ASSERT_EQ(states.size(), 2u);
-  EXPECT_EQ(SeedAll(), Generator::Default(0).initial_seed());
+  const uint64_t seed = SeedAll();
+  EXPECT_EQ(seed, Generator::Default(0).initial_seed());
   EXPECT_EQ(Generator::Default(1).initial_seed(), Generator::Default(0).initial_seed());
   SetRngStates(states);
   EXPECT_EQ(Generator::Default(0).initial_seed(), 9u);

@@ -3,6 +3,7 @@
 // The contract of captured draws: after the same seed, a replay gives the bits that the same calls give eagerly, and
 // leaves the generators where these leave them.
 #include <functional>
+#include <optional>
 
 #include "world.h"
 
@@ -15,19 +16,26 @@ using kernels::DType;
 
 class Replays : public RandomWorld {
  protected:
-  Replays() : a_(3000), b_(3000), c_(40'000) {}
+  void SetUp() override {
+    RandomWorld::SetUp();
+    buffers_.emplace();
+  }
+  void TearDown() override {
+    buffers_.reset();
+    RandomWorld::TearDown();
+  }
 
   using Program = std::function<void(aclrtStream)>;
   void Draw1(aclrtStream stream, const Buffer<float>& out) { Draw(stream, *generator_, Normal(out)); }
 
   std::vector<std::vector<float>> Results() {
     EXPECT_EQ(0, aclrtSynchronizeStream(stream_));
-    return {a_.Copy(), b_.Copy(), c_.Copy()};
+    return {a().Copy(), b().Copy(), c().Copy()};
   }
   void Clear() {
-    a_.Clear();
-    b_.Clear();
-    c_.Clear();
+    a().Clear();
+    b().Clear();
+    c().Clear();
   }
   /// What the program leaves in the buffers, eagerly.
   std::vector<std::vector<float>> Eager(const Program& program) {
@@ -72,7 +80,16 @@ class Replays : public RandomWorld {
     return *state;
   }
 
-  Buffer<float> a_, b_, c_;
+  // The last one is large enough for several workers.
+  struct Buffers {
+    Buffer<float> a{3000}, b{3000}, c{40'000};
+  };
+  Buffer<float>& a() { return buffers_->a; }
+  Buffer<float>& b() { return buffers_->b; }
+  Buffer<float>& c() { return buffers_->c; }
+
+ private:
+  std::optional<Buffers> buffers_;
 };
 
 // Each distribution into each type that takes it.
@@ -113,9 +130,9 @@ TEST_F(Replays, GiveTheSameBitsForEveryDistributionAndType) {
   for (const DrawCall& call : calls) {
     const auto result = [&] {
       EXPECT_EQ(0, aclrtSynchronizeStream(stream_));
-      const auto* bytes = reinterpret_cast<const unsigned char*>(out.data());
-      std::vector<unsigned char> all(bytes, bytes + kCount * sizeof(double));
-      all.insert(all.end(), mask.data(), mask.data() + kCount);
+      std::vector<unsigned char> all(kCount * (sizeof(double) + 1));
+      std::memcpy(all.data(), out.data(), kCount * sizeof(double));
+      std::memcpy(all.data() + kCount * sizeof(double), mask.data(), kCount);
       out.Clear();
       mask.Clear();
       return all;
@@ -142,9 +159,9 @@ TEST_F(Replays, GiveTheSameBitsForEveryDistributionAndType) {
 
 TEST_F(Replays, MoveTheGeneratorOnLikeEagerCalls) {
   ExpectSame([&](aclrtStream stream) {
-    Draw1(stream, a_);
-    Draw1(stream, b_);
-    Draw1(stream, c_);
+    Draw1(stream, a());
+    Draw1(stream, b());
+    Draw1(stream, c());
   });
 }
 
@@ -152,14 +169,14 @@ TEST_F(Replays, MoveTheGeneratorOnLikeEagerCalls) {
 TEST_F(Replays, CoverForkedStreams) {
   const aclrtStream side = NewStream();
   aclrtEvent fork = nullptr, join = nullptr;
-  MUST(aclrtCreateEvent(&fork));
-  MUST(aclrtCreateEvent(&join));
+  MUST(aclrtCreateEventExWithFlag(&fork, ACL_EVENT_SYNC));
+  MUST(aclrtCreateEventExWithFlag(&join, ACL_EVENT_SYNC));
   ExpectSame([&](aclrtStream stream) {
     EXPECT_EQ(0, aclrtRecordEvent(fork, stream));
     EXPECT_EQ(0, aclrtStreamWaitEvent(side, fork));
-    Draw1(stream, a_);
-    Draw1(side, b_);
-    Draw1(stream, c_);
+    Draw1(stream, a());
+    Draw1(side, b());
+    Draw1(stream, c());
     EXPECT_EQ(0, aclrtRecordEvent(join, side));
     EXPECT_EQ(0, aclrtStreamWaitEvent(stream, join));
   });
@@ -168,7 +185,7 @@ TEST_F(Replays, CoverForkedStreams) {
 }
 
 TEST_F(Replays, TakeASeedThatIsSetBetweenThem) {
-  const Program program = [&](aclrtStream stream) { Draw1(stream, a_); };
+  const Program program = [&](aclrtStream stream) { Draw1(stream, a()); };
   Graph graph;
   Seed(1);
   Capture(graph, program);
@@ -195,10 +212,10 @@ TEST_F(Replays, KeepSeveralGeneratorsApart) {
     ASSERT_TRUE(third->SetCurrentSeed(30).ok());
   };
   const Program program = [&](aclrtStream stream) {
-    Draw(stream, *second, Normal(a_));
-    Draw(stream, *generator_, Normal(b_));
-    Draw(stream, *third, Normal(c_));
-    Draw(stream, *second, Normal(c_));
+    Draw(stream, *second, Normal(a()));
+    Draw(stream, *generator_, Normal(b()));
+    Draw(stream, *third, Normal(c()));
+    Draw(stream, *second, Normal(c()));
   };
   seed_all();
   const auto first = Eager(program);
@@ -219,20 +236,20 @@ TEST_F(Replays, KeepSeveralGeneratorsApart) {
 TEST_F(Replays, GeneratorsThatShareAStateMoveOnTogether) {
   const auto shared = generator_->GraphsafeGetState();
   ExpectSame([&](aclrtStream stream) {
-    Draw1(stream, a_);
-    Draw(stream, *shared, Normal(b_));
-    Draw1(stream, c_);
+    Draw1(stream, a());
+    Draw(stream, *shared, Normal(b()));
+    Draw1(stream, c());
   });
   EXPECT_EQ(*shared->GetOffset(), Offset());
   // Exchanged in the middle of a capture.
   const auto other = NewGenerator();
   const Program program = [&](aclrtStream stream) {
     const auto own = generator_->GraphsafeGetState();
-    Draw1(stream, a_);
+    Draw1(stream, a());
     ASSERT_TRUE(generator_->GraphsafeSetState(other.get()).ok());
-    Draw1(stream, b_);
+    Draw1(stream, b());
     ASSERT_TRUE(generator_->GraphsafeSetState(own.get()).ok());
-    Draw1(stream, c_);
+    Draw1(stream, c());
   };
   const auto seed_both = [&] {
     Seed(1);
@@ -250,10 +267,10 @@ TEST_F(Replays, GeneratorsThatShareAStateMoveOnTogether) {
 
 // Two graphs on two streams, replayed by turns: each replay draws what the next eager calls would have drawn.
 TEST_F(Replays, GraphsShareAGeneratorInTheOrderOfTheirReplays) {
-  const Program one = [&](aclrtStream stream) { Draw1(stream, a_); };
+  const Program one = [&](aclrtStream stream) { Draw1(stream, a()); };
   const Program two = [&](aclrtStream stream) {
-    Draw1(stream, b_);
-    Draw1(stream, c_);
+    Draw1(stream, b());
+    Draw1(stream, c());
   };
   constexpr int kTurns = 5;
   Seed(8);
@@ -282,20 +299,22 @@ TEST_F(Replays, GraphsShareAGeneratorInTheOrderOfTheirReplays) {
 TEST_F(Replays, OfOneGraphOnTwoStreamsReadTheirOwnNumbers) {
   constexpr int kTimes = 20;
   std::vector<std::unique_ptr<Buffer<float>>> copies;
-  for (int i = 0; i < kTimes; ++i) copies.push_back(std::make_unique<Buffer<float>>(c_.size()));
-  const Program program = [&](aclrtStream stream) { Draw1(stream, c_); };
+  for (int i = 0; i < kTimes; ++i) copies.push_back(std::make_unique<Buffer<float>>(c().size()));
+  const Program program = [&](aclrtStream stream) { Draw1(stream, c()); };
   Graph graph;
   Seed(6);
   Capture(graph, program);
   const aclrtStream other = NewStream();
   aclrtEvent copied = nullptr;
   MUST(aclrtCreateEvent(&copied));
-  const size_t bytes = c_.size() * sizeof(float);
+  const size_t bytes = c().size() * sizeof(float);
   for (int i = 0; i < kTimes; ++i) {
     const aclrtStream stream = i % 2 == 0 ? stream_ : other;
-    if (i != 0) MUST(aclrtStreamWaitEvent(stream, copied));
+    if (i != 0) {
+      MUST(aclrtStreamWaitEvent(stream, copied));
+    }
     graph.Replay(stream);
-    MUST(aclrtMemcpyAsync(copies[static_cast<size_t>(i)]->data(), bytes, c_.data(), bytes, ACL_MEMCPY_DEVICE_TO_DEVICE,
+    MUST(aclrtMemcpyAsync(copies[static_cast<size_t>(i)]->data(), bytes, c().data(), bytes, ACL_MEMCPY_DEVICE_TO_DEVICE,
                           stream));
     MUST(aclrtRecordEvent(copied, stream));
   }
@@ -313,11 +332,11 @@ TEST_F(Replays, OfOneGraphOnTwoStreamsReadTheirOwnNumbers) {
 TEST_F(Replays, RestoreAStateInsideTheCapture) {
   for (const bool draws_before : {false, true}) {
     const Program program = [&](aclrtStream stream) {
-      if (draws_before) Draw1(stream, c_);
+      if (draws_before) Draw1(stream, c());
       const auto saved = SaveState(*generator_);
-      Draw1(stream, a_);
+      Draw1(stream, a());
       ASSERT_TRUE(generator_->SetState(saved).ok());
-      Draw1(stream, b_);
+      Draw1(stream, b());
     };
     ExpectSame(program);
     Seed(5);
@@ -332,7 +351,7 @@ TEST_F(Replays, RestoreAStateInsideTheCapture) {
 TEST_F(Replays, RefreshTheCellsAlthoughTheIncrementIsZero) {
   const Program program = [&](aclrtStream stream) {
     const auto saved = SaveState(*generator_);
-    Draw1(stream, a_);
+    Draw1(stream, a());
     ASSERT_TRUE(generator_->SetState(saved).ok());
   };
   Seed(1);
@@ -350,7 +369,7 @@ TEST_F(Replays, RefreshTheCellsAlthoughTheIncrementIsZero) {
 
 TEST_F(Replays, RefusedCallsLeaveTheCaptureAsItWas) {
   Seed(1);
-  const auto eager = Eager([&](aclrtStream stream) { Draw1(stream, a_); });
+  const auto eager = Eager([&](aclrtStream stream) { Draw1(stream, a()); });
   Seed(1);
   Graph graph;
   graph.Begin(stream_);
@@ -362,17 +381,17 @@ TEST_F(Replays, RefusedCallsLeaveTheCaptureAsItWas) {
   EXPECT_EQ(107030, generator_->SetCurrentSeed(2).code());
   EXPECT_TRUE(generator_->SetCurrentSeed(1).ok());
   EXPECT_ACL(107027, aclrtSynchronizeStream(stream_));
-  Draw1(stream_, a_);
+  Draw1(stream_, a());
   graph.End(stream_);
   EXPECT_EQ(Replayed(graph)[0], eager[0]);
   // Eager draws, and another capture on the same stream.
-  ExpectSame([&](aclrtStream stream) { Draw1(stream, b_); });
+  ExpectSame([&](aclrtStream stream) { Draw1(stream, b()); });
 }
 
 // A capture that belongs to no graph takes no draws, and goes on.
 TEST_F(Replays, ACaptureWithoutGraphRefusesDraws) {
   MUST(aclmdlRICaptureBegin(stream_, ACL_MODEL_RI_CAPTURE_MODE_GLOBAL));
-  const Status status = TryDraw(stream_, *generator_, Normal(a_));
+  const Status status = TryDraw(stream_, *generator_, Normal(a()));
   EXPECT_EQ(status.code(), 107030);
   aclmdlRI model = nullptr;
   MUST(aclmdlRICaptureEnd(stream_, &model));
@@ -383,15 +402,15 @@ TEST_F(Replays, ACaptureWithoutGraphRefusesDraws) {
 TEST_F(Replays, AFailedCaptureChargesNothing) {
   const aclrtStream side = NewStream();
   aclrtEvent fork = nullptr;
-  MUST(aclrtCreateEvent(&fork));
+  MUST(aclrtCreateEventExWithFlag(&fork, ACL_EVENT_SYNC));
   Seed(1);
-  const auto eager = Eager([&](aclrtStream stream) { Draw1(stream, a_); });
+  const auto eager = Eager([&](aclrtStream stream) { Draw1(stream, a()); });
   {
     Graph graph;
     graph.Begin(stream_);
     MUST(aclrtRecordEvent(fork, stream_));
     MUST(aclrtStreamWaitEvent(side, fork));
-    Draw1(side, a_);  // never joined
+    Draw1(side, a());  // never joined
     // As graph.End, but the failure is expected.
     aclmdlRI model = nullptr;
     EXPECT_ACL(107025, aclmdlRICaptureEnd(stream_, &model));
@@ -401,14 +420,14 @@ TEST_F(Replays, AFailedCaptureChargesNothing) {
   EXPECT_EQ(RealEnvironment::Get().cells, 0);
   EXPECT_EQ(Offset(), 4u);
   Seed(1);
-  EXPECT_EQ(Eager([&](aclrtStream stream) { Draw1(stream, a_); }), eager);
+  EXPECT_EQ(Eager([&](aclrtStream stream) { Draw1(stream, a()); }), eager);
   MUST(aclrtDestroyEvent(fork));
 }
 
 TEST_F(Replays, CapturingAgainStartsAfresh) {
   const Program program = [&](aclrtStream stream) {
-    Draw1(stream, a_);
-    Draw1(stream, b_);
+    Draw1(stream, a());
+    Draw1(stream, b());
   };
   Seed(77);
   const auto eager = Eager(program);
@@ -425,10 +444,10 @@ TEST_F(Replays, CapturingAgainStartsAfresh) {
 // A graph stays usable when the generators that drew in it are gone: it holds the state.
 TEST_F(Replays, OutliveTheirGenerators) {
   Seed(5);
-  const auto eager = Eager([&](aclrtStream stream) { Draw1(stream, a_); });
+  const auto eager = Eager([&](aclrtStream stream) { Draw1(stream, a()); });
   Seed(5);
   Graph graph;
-  Capture(graph, [&](aclrtStream stream) { Draw1(stream, a_); });
+  Capture(graph, [&](aclrtStream stream) { Draw1(stream, a()); });
   generator_.reset();
   EXPECT_EQ(Replayed(graph), eager);
 }

@@ -152,12 +152,12 @@ TEST_F(Threads, AReplayTakesItsNumbersInOnePiece) {
   EXPECT_EQ(found, replays.size());
 }
 
-// Seeds, states and shared states exchanged while others draw: nothing breaks, and what is read belongs together.
+// A state is read as it was at one moment.
 TEST_F(Threads, SeedAndOffsetAreReadTogether) {
   const int rounds = Loops(20'000, 3'000);
   Seed(1);
   std::atomic<bool> stop{false};
-  // Two writers: the seed tells which offset belongs to it.
+  // The seed tells which offset belongs to it.
   std::thread writer([&] {
     std::vector<uint8_t> state(16, 0);
     for (int i = 0; i < rounds; ++i) {
@@ -169,7 +169,9 @@ TEST_F(Threads, SeedAndOffsetAreReadTogether) {
   });
   while (!stop.load()) {
     const auto state = *generator_->GetState();
-    if (state[8] != 0) ASSERT_EQ(state[8], state[0] * 4) << "halves of two states";
+    if (state[8] != 0) {
+      ASSERT_EQ(state[8], state[0] * 4) << "halves of two states";
+    }
   }
   writer.join();
 }

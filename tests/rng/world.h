@@ -100,7 +100,9 @@ class Graph {
   void Replay(aclrtStream stream) {
     std::lock_guard lock(mutex_);
     // Before the cells are written: the last replay may still read them.
-    if (replayed_) ASSERT_EQ(0, aclrtStreamWaitEvent(stream, done_));
+    if (replayed_) {
+      ASSERT_EQ(0, aclrtStreamWaitEvent(stream, done_));
+    }
     for (const auto& [state, increment] : states_) {
       const Status status = state->ReplayPrologue(capture_, increment, stream);
       ASSERT_TRUE(status.ok()) << status.detail().what;
@@ -113,7 +115,9 @@ class Graph {
     std::lock_guard lock(mutex_);
     for (const auto& [state, increment] : states_) state->RemoveCapture(capture_);
     states_.clear();
-    if (model_ != nullptr) EXPECT_EQ(0, aclmdlRIDestroy(std::exchange(model_, nullptr)));
+    if (model_ != nullptr) {
+      EXPECT_EQ(0, aclmdlRIDestroy(std::exchange(model_, nullptr)));
+    }
     replayed_ = false;
   }
 

@@ -41,30 +41,52 @@ HWY_INLINE HWY_ATTR void Multiply(WordVec a, WordVec m, WordVec& high, WordVec& 
 #endif
 }
 
-HWY_INLINE HWY_ATTR Words Philox(const PhiloxSource& source, uint64_t first) {
-  const WordTag d;
-  // No carry between the lanes: a vector begins at a multiple of its length.
-  WordVec c0 = hn::Set(d, static_cast<uint32_t>(source.counter));
-  WordVec c1 = hn::Set(d, static_cast<uint32_t>(source.counter >> 32));
-  WordVec c2 = hn::Iota(d, static_cast<uint32_t>(first));
-  WordVec c3 = hn::Set(d, static_cast<uint32_t>(first >> 32));
-  const WordVec m0 = hn::Set(d, 0xD2511F53u);
-  const WordVec m1 = hn::Set(d, 0xCD9E8D57u);
-  auto k0 = static_cast<uint32_t>(source.seed);
-  auto k1 = static_cast<uint32_t>(source.seed >> 32);
-  for (int round = 0; round < 10; ++round) {
-    WordVec high0, low0, high1, low1;
-    Multiply(c0, m0, high0, low0);
-    Multiply(c2, m1, high1, low1);
-    c0 = hn::Xor(hn::Xor(high1, c1), hn::Set(d, k0));
-    c1 = low1;
-    c2 = hn::Xor(hn::Xor(high0, c3), hn::Set(d, k1));
-    c3 = low0;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
+// Walks the blocks of a draw, a vector of them at a time.
+class Blocks {
+ public:
+  HWY_INLINE HWY_ATTR Blocks(const PhiloxSource& source, uint64_t first)
+      : counter0_(static_cast<uint32_t>(source.counter)),
+        counter1_(static_cast<uint32_t>(source.counter >> 32)),
+        block_(first),
+        lane_(hn::Iota(WordTag(), 0)) {
+    auto key0 = static_cast<uint32_t>(source.seed);
+    auto key1 = static_cast<uint32_t>(source.seed >> 32);
+    for (uint32_t(&keys)[2] : keys_) {
+      keys[0] = key0;
+      keys[1] = key1;
+      key0 += 0x9E3779B9u;
+      key1 += 0xBB67AE85u;
+    }
   }
-  return {c0, c1, c2, c3};
-}
+
+  HWY_INLINE HWY_ATTR Words Next() {
+    const WordTag d;
+    WordVec c0 = hn::Set(d, counter0_);
+    WordVec c1 = hn::Set(d, counter1_);
+    // No carry between the lanes: a vector begins at a multiple of its length.
+    WordVec c2 = hn::Add(lane_, hn::Set(d, static_cast<uint32_t>(block_)));
+    WordVec c3 = hn::Set(d, static_cast<uint32_t>(block_ >> 32));
+    block_ += hn::Lanes(d);
+    const WordVec m0 = hn::Set(d, 0xD2511F53u);
+    const WordVec m1 = hn::Set(d, 0xCD9E8D57u);
+    for (const uint32_t(&keys)[2] : keys_) {
+      WordVec high0, low0, high1, low1;
+      Multiply(c0, m0, high0, low0);
+      Multiply(c2, m1, high1, low1);
+      c0 = hn::Xor(hn::Xor(high1, c1), hn::Set(d, keys[0]));
+      c1 = low1;
+      c2 = hn::Xor(hn::Xor(high0, c3), hn::Set(d, keys[1]));
+      c3 = low0;
+    }
+    return {c0, c1, c2, c3};
+  }
+
+ private:
+  const uint32_t counter0_, counter1_;
+  uint64_t block_;
+  const WordVec lane_;
+  uint32_t keys_[10][2];
+};
 
 // --- From words to numbers ----------------------------------------------------------
 
@@ -140,8 +162,9 @@ HWY_INLINE HWY_ATTR void CosSin(WordVec word, FloatVec& cosine, FloatVec& sine) 
 HWY_ATTR void PhiloxWordsTarget(const PhiloxSource& source, uint64_t first, int64_t blocks, uint32_t* out) {
   const WordTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  Blocks walk(source, first);
   for (int64_t b = 0; b < blocks; b += lanes) {
-    const Words w = Philox(source, first + static_cast<uint64_t>(b));
+    const Words w = walk.Next();
     hn::StoreInterleaved4(w.w0, w.w1, w.w2, w.w3, d, out + 4 * b);
   }
 }
@@ -154,8 +177,9 @@ HWY_ATTR void UniformRowTarget(const PhiloxSource& source, uint64_t first, int64
     const FloatVec u = hn::Mul(ToFloat(hn::ShiftRight<8>(word)), hn::Set(d, 0x1p-24f));
     return hn::Min(hn::Add(hn::Mul(u, hn::Set(d, width)), hn::Set(d, from)), hn::Set(d, last));
   };
+  Blocks walk(source, first);
   for (int64_t b = 0; b < blocks; b += lanes) {
-    const Words w = Philox(source, first + static_cast<uint64_t>(b));
+    const Words w = walk.Next();
     hn::StoreInterleaved4(uniform(w.w0), uniform(w.w1), uniform(w.w2), uniform(w.w3), d, out + 4 * b);
   }
 }
@@ -171,8 +195,9 @@ HWY_ATTR void NormalRowTarget(const PhiloxSource& source, uint64_t first, int64_
     z0 = hn::Add(hn::Mul(hn::Mul(radius, cosine), hn::Set(d, deviation)), hn::Set(d, mean));
     z1 = hn::Add(hn::Mul(hn::Mul(radius, sine), hn::Set(d, deviation)), hn::Set(d, mean));
   };
+  Blocks walk(source, first);
   for (int64_t b = 0; b < blocks; b += lanes) {
-    const Words w = Philox(source, first + static_cast<uint64_t>(b));
+    const Words w = walk.Next();
     FloatVec z0, z1, z2, z3;
     pair(w.w0, w.w1, z0, z1);
     pair(w.w2, w.w3, z2, z3);
@@ -185,8 +210,9 @@ HWY_ATTR void ExponentialRowTarget(const PhiloxSource& source, uint64_t first, i
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto exponential = [&](WordVec word) HWY_ATTR { return hn::Mul(Log(word), hn::Set(d, -scale)); };
+  Blocks walk(source, first);
   for (int64_t b = 0; b < blocks; b += lanes) {
-    const Words w = Philox(source, first + static_cast<uint64_t>(b));
+    const Words w = walk.Next();
     hn::StoreInterleaved4(exponential(w.w0), exponential(w.w1), exponential(w.w2), exponential(w.w3), d, out + 4 * b);
   }
 }
