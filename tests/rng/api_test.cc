@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// reprise/random.h: the same generators and draws with exceptions, over an environment of the test.
+// reprise/random.h: the same generators and draws with exceptions, in captures of reprise::Graph.
+#include <reprise/graph.h>
 #include <reprise/random.h>
 
 #include <cmath>
@@ -8,10 +9,6 @@
 
 #include "child.h"
 #include "world.h"
-
-namespace reprise::rng {
-Environment& TheEnvironment() { return testing::RealEnvironment::Get(); }
-}  // namespace reprise::rng
 
 namespace reprise::testing {
 namespace {
@@ -91,13 +88,13 @@ TEST_F(RandomApi, ErrorsAreExceptionsWithNumberAndWords) {
     DrawNormal(reinterpret_cast<void*>(0x77), generator, out.data(), ElementType::kFloat32, 10);
   }));
   EXPECT_EQ(generator.offset(), 0u);
-  Graph graph;
-  graph.Begin(stream_);
+  reprise::Graph graph;
+  Capture capture(graph, stream_);
   EXPECT_TRUE(Throws(107027, "captured", [&] { (void)generator.offset(); }));
   EXPECT_TRUE(Throws(107027, "captured", [&] { (void)Generator(); }));
   EXPECT_TRUE(Throws(107027, "captured", [&] { (void)generator.Clone(); }));
   EXPECT_TRUE(Throws(107030, "new seed", [&] { generator.ManualSeed(1); }));
-  graph.End(stream_);
+  capture.End();
 }
 
 TEST_F(RandomApi, EveryDrawFillsItsMemory) {
@@ -166,10 +163,11 @@ TEST_F(RandomApi, ReplaysEqualEagerDraws) {
   Sync();
   const auto second = out.Copy();
   generator.ManualSeed(12);
-  Graph graph;
-  graph.Begin(stream_);
-  draw();
-  graph.End(stream_);
+  reprise::Graph graph;
+  {
+    const Capture capture(graph, stream_);
+    draw();
+  }
   for (const auto& expected : {first, second}) {
     out.Clear();
     graph.Replay(stream_);
