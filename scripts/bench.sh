@@ -9,9 +9,11 @@ options=(-DREPRISE_BUILD_BENCH=ON)
 for name in REPRISE_BENCH_TASKFLOW REPRISE_BENCH_GGML REPRISE_BENCH_GGML_LIB; do
   [ -z "${!name:-}" ] || options+=("-D$name=${!name}")
 done
-TARGETS=reprise_bench scripts/build.sh release "${options[@]}"
+TARGETS="reprise_bench alloc_bench" scripts/build.sh release "${options[@]}"
 out=build/release/bench
 mkdir -p "$out"
 build/release/bin/reprise_bench --markdown "$out/table.md" --svg "$out/plot.svg" --json "$out/table.json" "$@"
+echo
+build/release/bin/alloc_bench
 echo
 echo "table: $out/table.md   plot: $out/plot.svg   data: $out/table.json"

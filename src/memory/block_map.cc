@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/block_map.h"
 
-#include <mutex>
-
 namespace reprise::memory {
 
 namespace {
@@ -42,7 +40,6 @@ void BlockMap::Place(Table& table, const void* address, Block* block) {
 
 void BlockMap::Insert(const void* address, Block* block) {
   Shard& shard = ShardOf(Hash(address));
-  std::lock_guard lock(shard.lock);
   Table* table = shard.table.load(std::memory_order_relaxed);
   if (2 * (shard.used + 1) > table->mask + 1) {
     auto larger = std::make_unique<Table>(2 * (table->mask + 1));
@@ -64,7 +61,6 @@ void BlockMap::Insert(const void* address, Block* block) {
 void BlockMap::Erase(const void* address) {
   const uint64_t hash = Hash(address);
   Shard& shard = ShardOf(hash);
-  std::lock_guard lock(shard.lock);
   Table& table = *shard.table.load(std::memory_order_relaxed);
   size_t hole = Home(hash, table);
   while (table.entries[hole].address.load(std::memory_order_relaxed) != address) hole = (hole + 1) & table.mask;
@@ -82,12 +78,6 @@ void BlockMap::Erase(const void* address) {
   }
   table.entries[hole].address.store(nullptr, std::memory_order_release);
   --shard.used;
-}
-
-size_t BlockMap::size() const {
-  size_t sum = 0;
-  for (const Shard& shard : shards_) sum += shard.used;
-  return sum;
 }
 
 }  // namespace reprise::memory

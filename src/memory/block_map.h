@@ -16,10 +16,10 @@ namespace reprise::memory {
 struct Block;
 
 /// Open addressing in shards. A writer makes its shard's version odd while it moves entries; a reader that saw another
-/// version afterwards looks again. What a reader finds may be stale by the time it looks at it: the lock of the block's
-/// device decides.
+/// version afterwards looks again. What a reader finds may be stale by the time it looks at it: the lock of the device
+/// decides.
 ///
-/// Threads: thread-safe.
+/// Threads: one writer at a time, any readers.
 class BlockMap {
  public:
   BlockMap();
@@ -30,7 +30,6 @@ class BlockMap {
   Block* Find(const void* address) const;
   void Insert(const void* address, Block* block);
   void Erase(const void* address);
-  size_t size() const;  ///< for tests
 
  private:
   struct Entry {
@@ -45,7 +44,6 @@ class BlockMap {
   struct alignas(64) Shard {
     std::atomic<uint64_t> version{0};
     std::atomic<Table*> table{nullptr};
-    SpinLock lock;
     size_t used = 0;
     /// Outgrown tables stay, since a reader may be in one; together they are smaller than the one in use.
     std::vector<std::unique_ptr<Table>> tables;

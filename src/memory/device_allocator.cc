@@ -45,6 +45,13 @@ struct DeviceAllocator::State : CacheHost {
     return it != names.end() ? it->second : fmt::format("pool ({}, {})", pool.capture, pool.handle);
   }
 
+  /// Which device it is on shows only so; most processes have one.
+  Block* Find(const void* address) const {
+    for (const auto& cache : caches) {
+      if (Block* block = cache->Find(address)) return block;
+    }
+    return nullptr;
+  }
   /// Null, with the reason in `status`, for a device that is not there.
   StatusOr<DeviceCache*> CacheOf(int device) const {
     if (device >= 0 && device < static_cast<int>(caches.size())) return caches[device].get();
@@ -76,7 +83,7 @@ StatusOr<void*> DeviceAllocator::Allocate(int device, uint64_t bytes, void* stre
 
 Status DeviceAllocator::Free(void* address) {
   if (address == nullptr) return {};
-  Block* block = state_->map.Find(address);
+  Block* block = state_->Find(address);
   if (block == nullptr) {
     return Error(107000,
                  fmt::format("{} is not the beginning of a block of this allocator, or was freed before", address))
@@ -87,17 +94,17 @@ Status DeviceAllocator::Free(void* address) {
 }
 
 Status DeviceAllocator::RecordStream(void* address, void* stream) {
-  Block* block = state_->map.Find(address);
+  Block* block = state_->Find(address);
   return block == nullptr ? Status() : block->cache->RecordStream(block, address, stream);
 }
 
 Status DeviceAllocator::EraseStream(void* address, void* stream) {
-  Block* block = state_->map.Find(address);
+  Block* block = state_->Find(address);
   return block == nullptr ? Status() : block->cache->EraseStream(block, address, stream);
 }
 
 uint64_t DeviceAllocator::SizeOf(const void* address) const {
-  const Block* block = state_->map.Find(address);
+  const Block* block = state_->Find(address);
   return block == nullptr ? 0 : block->cache->SizeOf(block, address);
 }
 

@@ -34,7 +34,7 @@ DeviceCache::~DeviceCache() {
     for (Block* block = segment->first; block != nullptr; block = block->next) {
       block->context.reset();
       if (block->use == BlockUse::kUnmapped) continue;
-      host_.map.Erase(block->address);
+      map_.Erase(block->address);
       if (run == nullptr) run = block->address;
       if (block->next != nullptr && block->next->use != BlockUse::kUnmapped) continue;
       if (segment->is_expandable()) {
@@ -166,14 +166,14 @@ void* DeviceCache::HandOut(Block* block, Request& request) {
   const auto size = static_cast<int64_t>(block->size);
   block->use = BlockUse::kLive;
   block->requested = request.bytes;
-  Increase(stats_.allocation, is_small, 1);
-  Increase(stats_.allocated_bytes, is_small, size);
-  Increase(stats_.active, is_small, 1);
-  Increase(stats_.active_bytes, is_small, size);
-  Increase(stats_.requested_bytes, is_small, static_cast<int64_t>(request.bytes));
+  stats_.allocation.Increase(is_small, 1);
+  stats_.allocated_bytes.Increase(is_small, size);
+  stats_.active.Increase(is_small, 1);
+  stats_.active_bytes.Increase(is_small, size);
+  stats_.requested_bytes.Increase(is_small, static_cast<int64_t>(request.bytes));
   if (block->size >= config_.max_split_size) {
     block->is_oversize = true;
-    Increase(stats_.oversize_allocations, 1);
+    stats_.oversize_allocations.Increase(1);
   }
   if (trace_.is_on()) {
     block->context = std::move(request.context);
@@ -207,11 +207,11 @@ Status DeviceCache::Free(Block* block, const void* address) {
 /// The user has it no more.
 void DeviceCache::TakeBack(Block* block) {
   const bool is_small = block->silo->blocks->is_small;
-  Decrease(stats_.allocation, is_small, 1);
-  Decrease(stats_.allocated_bytes, is_small, static_cast<int64_t>(block->size));
+  stats_.allocation.Decrease(is_small, 1);
+  stats_.allocated_bytes.Decrease(is_small, static_cast<int64_t>(block->size));
   if (block->is_oversize) {
     block->is_oversize = false;
-    Decrease(stats_.oversize_allocations, 1);
+    stats_.oversize_allocations.Decrease(1);
   }
   if (trace_.is_on()) {
     Trace(TraceAction::kFreeRequested, block->address, block->size, block->silo->stream, *block->silo->blocks->pool,
@@ -230,9 +230,9 @@ uint64_t DeviceCache::SizeOf(const Block* block, const void* address) {
 void DeviceCache::FreeBlock(Block* block) {
   Silo& silo = *block->silo;
   const bool is_small = silo.blocks->is_small;
-  Decrease(stats_.active, is_small, 1);
-  Decrease(stats_.active_bytes, is_small, static_cast<int64_t>(block->size));
-  Decrease(stats_.requested_bytes, is_small, static_cast<int64_t>(block->requested));
+  stats_.active.Decrease(is_small, 1);
+  stats_.active_bytes.Decrease(is_small, static_cast<int64_t>(block->size));
+  stats_.requested_bytes.Decrease(is_small, static_cast<int64_t>(block->requested));
   if (trace_.is_on()) {
     Trace(TraceAction::kFreeCompleted, block->address, block->size, silo.stream, *silo.blocks->pool, block->context);
   }
@@ -240,7 +240,7 @@ void DeviceCache::FreeBlock(Block* block) {
   block->requested = 0;
   if (silo.blocks->pool->uncached) {
     block->use = BlockUse::kTaken;
-    host_.map.Erase(block->address);
+    map_.Erase(block->address);
     RemoveSegment(block->segment);
     return;
   }
@@ -263,8 +263,8 @@ void DeviceCache::InsertFree(Block* block) {
   block->silo->free.Insert(block);
   if (block->is_split() && !block->segment->is_expandable()) {
     const bool is_small = block->silo->blocks->is_small;
-    Increase(stats_.inactive_split, is_small, 1);
-    Increase(stats_.inactive_split_bytes, is_small, static_cast<int64_t>(block->size));
+    stats_.inactive_split.Increase(is_small, 1);
+    stats_.inactive_split_bytes.Increase(is_small, static_cast<int64_t>(block->size));
   }
 }
 
@@ -273,8 +273,8 @@ void DeviceCache::NoteRemoved(Block* block) {
   block->use = BlockUse::kTaken;
   if (block->is_split() && !block->segment->is_expandable()) {
     const bool is_small = block->silo->blocks->is_small;
-    Decrease(stats_.inactive_split, is_small, 1);
-    Decrease(stats_.inactive_split_bytes, is_small, static_cast<int64_t>(block->size));
+    stats_.inactive_split.Decrease(is_small, 1);
+    stats_.inactive_split_bytes.Decrease(is_small, static_cast<int64_t>(block->size));
   }
 }
 
@@ -294,7 +294,7 @@ Block* DeviceCache::SplitOff(Block* block, uint64_t size) {
   if (rest->next != nullptr) rest->next->previous = rest;
   block->next = rest;
   block->size = size;
-  if (block->use != BlockUse::kUnmapped) host_.map.Insert(rest->address, rest);
+  if (block->use != BlockUse::kUnmapped) map_.Insert(rest->address, rest);
   return rest;
 }
 
@@ -304,7 +304,7 @@ void DeviceCache::Absorb(Block* block, Block* next) {
   block->freed_at = std::max(block->freed_at, next->freed_at);
   block->next = next->next;
   if (block->next != nullptr) block->next->previous = block;
-  if (block->use != BlockUse::kUnmapped) host_.map.Erase(next->address);
+  if (block->use != BlockUse::kUnmapped) map_.Erase(next->address);
   Discard(next);
 }
 

@@ -21,6 +21,7 @@
 #include "memory/device_allocator.h"
 #include "memory/device_stats.h"
 #include "memory/driver.h"
+#include "memory/mutex.h"
 #include "memory/trace_buffer.h"
 
 namespace reprise::memory {
@@ -37,7 +38,6 @@ class CacheHost {
   virtual std::string NameOf(PoolId pool) const = 0;
 
   Driver& driver;
-  BlockMap map;
 };
 
 /// Threads: thread-safe, one lock. It is let go while the device is waited for and while foreign code runs; whatever
@@ -48,6 +48,9 @@ class DeviceCache {
   ~DeviceCache();
   DeviceCache(const DeviceCache&) = delete;
   DeviceCache& operator=(const DeviceCache&) = delete;
+
+  /// The block that begins there, if one did a moment ago.
+  Block* Find(const void* address) const { return map_.Find(address); }
 
   // As in DeviceAllocator. A block that was looked up may be another one by now: it is compared with its address.
   StatusOr<void*> Allocate(uint64_t bytes, void* stream, TraceContextPtr context);
@@ -82,7 +85,7 @@ class DeviceCache {
   void RecordHistory(uint64_t entries);
 
  private:
-  using Lock = std::unique_lock<std::mutex>;
+  using Lock = std::unique_lock<Mutex>;
 
   struct Request {
     uint64_t bytes;
@@ -174,7 +177,10 @@ class DeviceCache {
   void RemoveSegment(Segment* segment);
   void CountMapped(Segment& segment, char* at, uint64_t bytes);
   void CountUnmapped(Segment& segment, char* at, uint64_t bytes);
-  void RunDoomed(Lock& lock);
+  void RunDoomed(Lock& lock) {
+    if (!doomed_.empty()) FreeDoomed(lock);
+  }
+  void FreeDoomed(Lock& lock);
 
   // expandable_segment.cc
   StatusOr<Block*> Extend(Request& request);
@@ -194,7 +200,8 @@ class DeviceCache {
   void CollectGarbage(Lock& lock, const Request& request);
 
   // device_pools.cc
-  Pool* Route(void* stream);
+  Pool* Route(void* stream) { return scopes_.empty() ? &default_ : RouteByScopes(stream); }
+  Pool* RouteByScopes(void* stream);
   StatusOr<Pool*> FindPool(PoolId id, const char* what);
   StatusOr<Pool*> UsePool(PoolId id, DeviceAllocator::PoolOptions options);
   void ErasePoolIfEmpty(Pool* pool);
@@ -207,7 +214,8 @@ class DeviceCache {
 
   CacheHost& host_;
   const int device_;
-  std::mutex mutex_;
+  Mutex mutex_;
+  BlockMap map_;
   Config config_;
   double fraction_;
   int captures_ = 0;  ///< open ones
@@ -232,7 +240,7 @@ class DeviceCache {
   size_t spares_ = 0;
   uint64_t random_ = 0x2545f4914f6cdd1d;
 
-  DeviceStats stats_;
+  DeviceCounters stats_;
   TraceBuffer trace_;
 };
 

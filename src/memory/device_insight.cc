@@ -21,17 +21,17 @@ void DeviceCache::Trace(TraceAction action, const void* address, uint64_t size, 
 
 DeviceStats DeviceCache::Stats() {
   Lock lock(mutex_);
-  return stats_;
+  return stats_.Show();
 }
 
 void DeviceCache::ResetPeakStats() {
   Lock lock(mutex_);
-  ResetPeaks(stats_);
+  stats_.ResetPeaks();
 }
 
 void DeviceCache::ResetAccumulatedStats() {
   Lock lock(mutex_);
-  ResetAccumulated(stats_);
+  stats_.ResetAccumulated();
 }
 
 void DeviceCache::SetFraction(double fraction) {
@@ -112,7 +112,7 @@ void DeviceCache::AppendTo(MemorySnapshot& snapshot, PoolId pool, bool with_trac
     }
   }
   if (!with_trace) return;
-  Trace(TraceAction::kSnapshot, nullptr, static_cast<uint64_t>(stats_.reserved_bytes.all.current), nullptr, default_,
+  Trace(TraceAction::kSnapshot, nullptr, static_cast<uint64_t>(stats_.reserved_bytes.current()), nullptr, default_,
         nullptr);
   snapshot.device_traces.push_back(trace_.Entries());
 }

@@ -11,7 +11,7 @@
 namespace reprise::memory {
 
 /// The newest scope that accepts the stream decides.
-Pool* DeviceCache::Route(void* stream) {
+Pool* DeviceCache::RouteByScopes(void* stream) {
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
     if (scope->filter(stream)) return scope->pool;
   }

@@ -41,7 +41,6 @@ DeviceCache::Idle DeviceCache::WaitForDevice(Lock& lock) {
 std::vector<Block*> DeviceCache::UnusedBlocks(const BlockPool& blocks, const Idle& idle) const {
   std::vector<Block*> unused;
   for (const auto& [stream, silo] : blocks.silos) {
-    if (captures_ > 0 && IsOpen(stream)) continue;
     if (std::find(idle.captured.begin(), idle.captured.end(), stream) != idle.captured.end()) continue;
     silo->free.ForEach([&](Block* block) {
       if (block->freed_at <= idle.until) unused.push_back(block);
@@ -53,7 +52,7 @@ std::vector<Block*> DeviceCache::UnusedBlocks(const BlockPool& blocks, const Idl
 /// A free block that is a plain segment of its own.
 void DeviceCache::ReleaseWhole(Block* block) {
   RemoveFree(block);
-  host_.map.Erase(block->address);
+  map_.Erase(block->address);
   RemoveSegment(block->segment);
 }
 
@@ -159,7 +158,7 @@ void DeviceCache::ReleaseOversize(uint64_t size, const Idle& idle) {
 void DeviceCache::CollectGarbage(Lock& lock, const Request& request) {
   const uint64_t allowed = std::min(Limit(), host_.driver.Size(device_).total_bytes);
   const auto threshold = static_cast<int64_t>(config_.garbage_collection_threshold * static_cast<double>(allowed));
-  const auto is_over = [&] { return stats_.reserved_bytes.all.current > threshold; };
+  const auto is_over = [&] { return stats_.reserved_bytes.current() > threshold; };
   if (!is_over() || request.pool->uncached) return;
   const auto collectable = [&](const Idle& idle) {
     std::vector<Block*> blocks = UnusedBlocks(default_.large, idle);

@@ -14,7 +14,7 @@ uint64_t DeviceCache::Limit() {
 
 bool DeviceCache::ExceedsLimit(uint64_t more) {
   const uint64_t limit = Limit();
-  const auto reserved = static_cast<uint64_t>(stats_.reserved_bytes.all.current);
+  const auto reserved = static_cast<uint64_t>(stats_.reserved_bytes.current());
   return more > limit || reserved > limit - more;
 }
 
@@ -68,7 +68,7 @@ Block* DeviceCache::AddSegment(char* base, uint64_t bytes, const Request& reques
   block->freed_at = clock_;
   block->use = BlockUse::kTaken;
   segment->first = block;
-  host_.map.Insert(base, block);
+  map_.Insert(base, block);
   CountMapped(*segment, base, bytes);
   segments_[base] = std::move(segment);
   return block;
@@ -104,11 +104,11 @@ void DeviceCache::CountMapped(Segment& segment, char* at, uint64_t bytes) {
   const bool is_small = segment.silo->blocks->is_small;
   if (segment.mapped == 0) {
     ++pool.segments;
-    Increase(stats_.segment, is_small, 1);
-    if (segment.is_oversize) Increase(stats_.oversize_segments, 1);
+    stats_.segment.Increase(is_small, 1);
+    if (segment.is_oversize) stats_.oversize_segments.Increase(1);
   }
   segment.mapped += bytes;
-  Increase(stats_.reserved_bytes, is_small, static_cast<int64_t>(bytes));
+  stats_.reserved_bytes.Increase(is_small, static_cast<int64_t>(bytes));
   ++stats_.num_device_alloc;
   Trace(segment.is_expandable() ? TraceAction::kSegmentMap : TraceAction::kSegmentAlloc, at, bytes,
         segment.silo->stream, pool, segment.context);
@@ -120,18 +120,17 @@ void DeviceCache::CountUnmapped(Segment& segment, char* at, uint64_t bytes) {
   segment.mapped -= bytes;
   if (segment.mapped == 0) {
     --pool.segments;
-    Decrease(stats_.segment, is_small, 1);
-    if (segment.is_oversize) Decrease(stats_.oversize_segments, 1);
+    stats_.segment.Decrease(is_small, 1);
+    if (segment.is_oversize) stats_.oversize_segments.Decrease(1);
   }
-  Decrease(stats_.reserved_bytes, is_small, static_cast<int64_t>(bytes));
+  stats_.reserved_bytes.Decrease(is_small, static_cast<int64_t>(bytes));
   ++stats_.num_device_free;
   Trace(segment.is_expandable() ? TraceAction::kSegmentUnmap : TraceAction::kSegmentFree, at, bytes,
         segment.silo->stream, pool, segment.context);
 }
 
 /// Calls the allocators of pools that have their own, without the lock.
-void DeviceCache::RunDoomed(Lock& lock) {
-  if (doomed_.empty()) return;
+void DeviceCache::FreeDoomed(Lock& lock) {
   std::vector<Doomed> doomed;
   doomed.swap(doomed_);
   lock.unlock();

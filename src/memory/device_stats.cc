@@ -2,73 +2,88 @@
 #include "memory/device_stats.h"
 
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace reprise {
 
-namespace {
-
-/// Calls visit(name, member) for what is counted by size of block, in the order of the keys.
-template <class Stats, class Visit>
-void ForEachBySize(Stats& stats, const Visit& visit) {
-  visit("allocation", stats.allocation);
-  visit("segment", stats.segment);
-  visit("active", stats.active);
-  visit("inactive_split", stats.inactive_split);
-  visit("allocated_bytes", stats.allocated_bytes);
-  visit("reserved_bytes", stats.reserved_bytes);
-  visit("active_bytes", stats.active_bytes);
-  visit("inactive_split_bytes", stats.inactive_split_bytes);
-  visit("requested_bytes", stats.requested_bytes);
-}
-
-template <class Stats, class Visit>
-void ForEachStat(Stats& stats, const Visit& visit) {
-  ForEachBySize(stats, [&](std::string_view name, auto& by_size) {
-    visit(std::string(name) + ".all", by_size.all);
-    visit(std::string(name) + ".small_pool", by_size.small_pool);
-    visit(std::string(name) + ".large_pool", by_size.large_pool);
-  });
-  visit("oversize_allocations", stats.oversize_allocations);
-  visit("oversize_segments", stats.oversize_segments);
-}
-
-template <class Stats, class Visit>
-void ForEachCount(Stats& stats, const Visit& visit) {
-  visit("num_alloc_retries", stats.num_alloc_retries);
-  visit("num_ooms", stats.num_ooms);
-  visit("num_oom_rejections", stats.num_oom_rejections);
-  visit("num_sync_all_streams", stats.num_sync_all_streams);
-  visit("num_device_alloc", stats.num_device_alloc);
-  visit("num_device_free", stats.num_device_free);
-}
-
-}  // namespace
-
 std::vector<std::pair<std::string, int64_t>> DeviceStats::Flatten() const {
   std::vector<std::pair<std::string, int64_t>> flat;
-  ForEachStat(*this, [&](const std::string& name, const Stat& stat) {
+  const auto add = [&](const std::string& name, const Stat& stat) {
     flat.emplace_back(name + ".current", stat.current);
     flat.emplace_back(name + ".peak", stat.peak);
     flat.emplace_back(name + ".allocated", stat.allocated);
     flat.emplace_back(name + ".freed", stat.freed);
-  });
-  ForEachCount(*this, [&](const char* name, int64_t count) { flat.emplace_back(name, count); });
+  };
+  const auto add_by_size = [&](const std::string& name, const StatBySize& by_size) {
+    add(name + ".all", by_size.all);
+    add(name + ".small_pool", by_size.small_pool);
+    add(name + ".large_pool", by_size.large_pool);
+  };
+  add_by_size("allocation", allocation);
+  add_by_size("segment", segment);
+  add_by_size("active", active);
+  add_by_size("inactive_split", inactive_split);
+  add_by_size("allocated_bytes", allocated_bytes);
+  add_by_size("reserved_bytes", reserved_bytes);
+  add_by_size("active_bytes", active_bytes);
+  add_by_size("inactive_split_bytes", inactive_split_bytes);
+  add_by_size("requested_bytes", requested_bytes);
+  add("oversize_allocations", oversize_allocations);
+  add("oversize_segments", oversize_segments);
+  flat.emplace_back("num_alloc_retries", num_alloc_retries);
+  flat.emplace_back("num_ooms", num_ooms);
+  flat.emplace_back("num_oom_rejections", num_oom_rejections);
+  flat.emplace_back("num_sync_all_streams", num_sync_all_streams);
+  flat.emplace_back("num_device_alloc", num_device_alloc);
+  flat.emplace_back("num_device_free", num_device_free);
   flat.emplace_back("max_split_size", max_split_size);
   return flat;
 }
 
 namespace memory {
 
-void ResetPeaks(DeviceStats& stats) {
-  ForEachStat(stats, [](const std::string&, Stat& stat) { stat.peak = stat.current; });
+DeviceStats DeviceCounters::Show() const {
+  DeviceStats stats;
+  stats.allocation = allocation.Show();
+  stats.segment = segment.Show();
+  stats.active = active.Show();
+  stats.inactive_split = inactive_split.Show();
+  stats.allocated_bytes = allocated_bytes.Show();
+  stats.reserved_bytes = reserved_bytes.Show();
+  stats.active_bytes = active_bytes.Show();
+  stats.inactive_split_bytes = inactive_split_bytes.Show();
+  stats.requested_bytes = requested_bytes.Show();
+  stats.oversize_allocations = oversize_allocations.Show();
+  stats.oversize_segments = oversize_segments.Show();
+  stats.num_alloc_retries = num_alloc_retries;
+  stats.num_ooms = num_ooms;
+  stats.num_oom_rejections = num_oom_rejections;
+  stats.num_sync_all_streams = num_sync_all_streams;
+  stats.num_device_alloc = num_device_alloc;
+  stats.num_device_free = num_device_free;
+  stats.max_split_size = max_split_size;
+  return stats;
 }
 
-void ResetAccumulated(DeviceStats& stats) {
-  ForEachStat(stats, [](const std::string&, Stat& stat) { stat.allocated = stat.freed = 0; });
-  ForEachCount(stats, [](const char*, int64_t& count) { count = 0; });
+void DeviceCounters::ResetPeaks() {
+  for (CounterBySize* counter : {&allocation, &segment, &active, &inactive_split, &allocated_bytes, &reserved_bytes,
+                                 &active_bytes, &inactive_split_bytes, &requested_bytes}) {
+    counter->ResetPeak();
+  }
+  oversize_allocations.ResetPeak();
+  oversize_segments.ResetPeak();
+}
+
+void DeviceCounters::ResetAccumulated() {
+  for (CounterBySize* counter : {&allocation, &segment, &active, &inactive_split, &allocated_bytes, &reserved_bytes,
+                                 &active_bytes, &inactive_split_bytes, &requested_bytes}) {
+    counter->ResetAccumulated();
+  }
+  oversize_allocations.ResetAccumulated();
+  oversize_segments.ResetAccumulated();
+  num_alloc_retries = num_ooms = num_oom_rejections = 0;
+  num_sync_all_streams = num_device_alloc = num_device_free = 0;
 }
 
 }  // namespace memory

@@ -122,7 +122,7 @@ Status DeviceCache::Map(Block* block, uint64_t bytes, uint64_t page_bytes) {
   }
   block->use = BlockUse::kTaken;
   block->freed_at = clock_;
-  host_.map.Insert(block->address, block);
+  map_.Insert(block->address, block);
   CountMapped(segment, block->address, bytes);
   return {};
 }
@@ -142,7 +142,7 @@ void DeviceCache::Unmap(Block* block) {
     hole = SplitOff(block, begin - offset);
     InsertFree(block);
   }
-  host_.map.Erase(hole->address);
+  map_.Erase(hole->address);
   host_.driver.DecommitPages(device_, hole->address, hole->size, page);
   hole->use = BlockUse::kUnmapped;
   CountUnmapped(*segment, hole->address, hole->size);

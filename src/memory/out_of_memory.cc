@@ -37,8 +37,8 @@ DeviceCache::Holdings DeviceCache::Account(const Request& request) {
   Holdings holdings;
   holdings.device = host_.driver.Size(device_);
   holdings.request = request.bytes;
-  holdings.allocated = static_cast<uint64_t>(stats_.allocated_bytes.all.current);
-  holdings.reserved = static_cast<uint64_t>(stats_.reserved_bytes.all.current);
+  holdings.allocated = static_cast<uint64_t>(stats_.allocated_bytes.current());
+  holdings.reserved = static_cast<uint64_t>(stats_.reserved_bytes.current());
   holdings.limit = Limit();
   holdings.fraction = fraction_;
   holdings.capturing = request.capturing;
