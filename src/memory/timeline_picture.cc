@@ -268,7 +268,7 @@ class Svg {
          timeline.reserved_peak_change);
     y_ += kHeight;
     TimeAxis(drawing);
-    y_ += 46;
+    y_ += 64;
     Holders(drawing);
   }
 
@@ -280,7 +280,7 @@ class Svg {
     Text(kLeft, y_ - 6, title, "font-weight=\"bold\"");
     Add("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"#fafafa\" stroke=\"#cccccc\"/>\n", kLeft, y_, kPlot,
         kHeight);
-    const double step = Step(static_cast<double>(top), 5, {1, 2, 4, 8, 16, 32, 64, 128, 256, 512}, 1024);
+    const double step = Step(static_cast<double>(top), 6, {1, 2, 4, 8, 16, 32, 64, 128, 256, 512}, 1024);
     for (double at = 0; at <= static_cast<double>(top); at += step) {
       const double y = y_of(static_cast<int64_t>(at));
       Add("<line x1=\"{}\" y1=\"{:.1f}\" x2=\"{}\" y2=\"{:.1f}\" stroke=\"#dddddd\"/>\n", kLeft, y, kLeft + kPlot, y);
@@ -327,7 +327,9 @@ class Svg {
       Add("<line x1=\"{0:.1f}\" y1=\"{1}\" x2=\"{0:.1f}\" y2=\"{2}\" stroke=\"#d00000\" stroke-width=\"1.5\">"
           "<title>out of memory: {3} asked for</title></line>\n",
           x, y_, y_ + kHeight, Bytes(static_cast<int64_t>(oom.bytes)));
-      Text(x + 3, y_ + kHeight - 5, "OOM", "fill=\"#d00000\" font-size=\"10\"");
+      const bool at_the_end = x > kLeft + kPlot - 40;
+      Text(x + (at_the_end ? -3 : 3), y_ + kHeight - 5, "OOM",
+           at_the_end ? "text-anchor=\"end\" fill=\"#d00000\" font-size=\"10\"" : "fill=\"#d00000\" font-size=\"10\"");
     }
     const double x = kLeft + (static_cast<double>(drawing.ColumnOf(peak_change)) + 0.5) * kPlot / kColumns;
     const bool to_the_left = x > kLeft + kPlot * 0.75;
