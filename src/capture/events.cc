@@ -243,7 +243,7 @@ Status WaitEvent(Stream& stream, Event& event, uint32_t timeout_s, bool external
       std::lock_guard event_lock(event.captured_mutex);
       last = event.captured;
     }
-    if (last.session == session->id()) return session->AddWait(stream, last.node);
+    if (last.session == session->capture_id()) return session->AddWait(stream, last.node);
   }
   const Session::CapturedRecord captured = Session::FindCaptured(event);
   if (session == nullptr && captured.session == nullptr) {  // it ended meanwhile
