@@ -293,14 +293,15 @@ void Scheduler::Retire(Runnable& runnable) noexcept {
     if (attendance == Runnable::kAttended) {
       runnable.attendance_.compare_exchange_strong(attendance, Runnable::kAsked, std::memory_order_acq_rel);
     }
-    // In this order: once no list holds it and nobody attends it, nobody makes it leave the idle state; only who ran it
-    // until then can have come to attend it.
+    // In this order: once no list holds it and nobody attends it, nobody makes it leave the idle state. Who can have
+    // come to attend it since are who ran it until then and who has found an entry of it in the list.
     if (attendance == Runnable::kNobody && runnable.waits_.load(std::memory_order_acquire) == 0 &&
-        runnable.state_.load(std::memory_order_acquire) == Runnable::kStateIdle &&
-        runnable.attendance_.load(std::memory_order_acquire) == Runnable::kNobody) {
+        runnable.state_.load(std::memory_order_acquire) == Runnable::kStateIdle) {
       std::lock_guard lock(ready_lock_);
-      if (runnable.linked_) Unlink(runnable);
-      return;
+      if (runnable.attendance_.load(std::memory_order_acquire) == Runnable::kNobody) {
+        if (runnable.linked_) Unlink(runnable);
+        return;
+      }
     }
     std::this_thread::yield();
   }

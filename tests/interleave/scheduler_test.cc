@@ -412,7 +412,9 @@ class SmallStream final : public Runnable {
     }
   }
 
-  int ran = 0;
+  void PreferTheOwner() { PreferHelper(); }
+
+  std::atomic<int> ran{0};
 
  private:
   void Rouse(Scheduler& scheduler) {
@@ -540,6 +542,25 @@ TEST(Attention, TwoProducers) {
     stream->Wait(*device, true);
     device->Retire(*stream);
     INTERLEAVE_CHECK(stream->ran == 3);
+    stream.End();
+  });
+}
+
+// The owner takes the work before whoever brings it has put it into the list: an entry that means nothing is left
+// there, in which a spinning worker finds the stream that goes.
+TEST(Attention, EntryOfAStreamThatGoes) {
+  ExpectSound("", {.preemptions = 3, .spin_us = 1}, [] {
+    Device device(1, Device::kBusy);
+    Kept<SmallStream> stream(Queue::kSound, true);
+    std::thread producer([&] {
+      stream->PreferTheOwner();
+      stream->Submit(*device);
+    });
+    while (stream->ran == 0) {
+      if (!device->TryRun(*stream)) std::this_thread::yield();
+    }
+    producer.join();
+    device->Retire(*stream);
     stream.End();
   });
 }
