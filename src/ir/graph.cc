@@ -116,7 +116,7 @@ NodeId Graph::Add(LaneId lane, const Task& task) {
       MakeRoom(target, starts_run);
       if (UnitsOf(bytes) >= kLarge) [[unlikely]]
         large_payloads_[entry.index] = bytes;
-      std::memcpy(payload, task.payload, task.payload_bytes);
+      if (task.payload_bytes != 0) std::memcpy(payload, task.payload, task.payload_bytes);
       tasks_.Append(Store(*task.type, payload, bytes));
       owns_ |= task.type->destroy != nullptr;
     }
@@ -179,7 +179,7 @@ void Graph::Replace(NodeId id, const Task& task) {
     throw;
   }
   if (has_task && old.type->destroy != nullptr) old.type->destroy(old.at());
-  std::memcpy(payload, task.payload, task.payload_bytes);
+  if (task.payload_bytes != 0) std::memcpy(payload, task.payload, task.payload_bytes);
   if (!has_task) {
     entries_[id].index = static_cast<uint32_t>(tasks_.size()) & kMostNodes;
     entries_[id].kind = kTask;
