@@ -487,6 +487,27 @@ TEST(Draw, DoesNotDependOnHowItIsCutOrWhereItLies) {
   check(large, double{});
 }
 
+// Where the number of the block leaves 32 bits; the elements before are not there, only their places.
+TEST(Draw, GoesOnBeyondFourGigaBlocks) {
+  constexpr int64_t kMiddle = int64_t{1} << 34;
+  for (const int64_t begin : {kMiddle - 37, kMiddle - 64, kMiddle - 1}) {
+    std::vector<float> numbers(128);
+    DrawCall call = Call(Distribution::kUniform, DType::kFloat, 0, 1);
+    call.count = kMiddle + 64;
+    call.out = reinterpret_cast<float*>(reinterpret_cast<uintptr_t>(numbers.data()) -
+                                        static_cast<uintptr_t>(begin) * sizeof(float));
+    ASSERT_EQ(Draw(call, kSeed, 3, {begin, kMiddle + 64}), -1);
+    for (int64_t i = begin; i < kMiddle + 64; ++i) {
+      const auto block = static_cast<uint64_t>(i / 4);
+      const auto words = Philox4x32({3, 0, static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32)},
+                                    {static_cast<uint32_t>(kSeed), static_cast<uint32_t>(kSeed >> 32)});
+      ASSERT_EQ(numbers[static_cast<size_t>(i - begin)],
+                static_cast<float>(words[static_cast<size_t>(i % 4)] >> 8) * 0x1p-24f)
+          << i;
+    }
+  }
+}
+
 // A prefix of a longer draw is the shorter draw; other seeds and positions are other numbers.
 TEST(Draw, DependsOnSeedPositionAndElementAlone) {
   const DrawCall call = Call(Distribution::kNormal, DType::kFloat, 0, 1);
