@@ -355,8 +355,8 @@ TEST_F(HostAllocatorTest, HP1TheOldestFilterThatAcceptsDecides) {
   char* in_a = Take(1000);
   SimDriver::SetCurrent(kEager);
   char* in_b = Take(1000);
-  Free(in_a);
   Free(in_b);
+  Free(in_a);
   EXPECT_EQ(Take(1000), in_b);
   SimDriver::SetCurrent(kOther);
   EXPECT_EQ(Take(1000), in_a);
@@ -606,17 +606,35 @@ TEST_F(HostAllocatorTest, HP8ABlockThatIsFreedAfterTheCaptureBelongsToTheGraph) 
 }
 
 TEST_F(HostAllocatorTest, ABlockOfTwoGraphsWaitsForBoth) {
-  char* input = Take(1000);
-  for (const PoolId pool : {kPoolA, kPoolB}) {
-    BeginCapture(pool);
-    Copy(input, kCaptured);
-    EndCapture(pool);
+  for (const auto& [first, second] : {std::pair(kPoolA, kPoolB), {kPoolB, kPoolA}}) {
+    char* input = Take(1000);
+    for (const PoolId pool : {kPoolA, kPoolB}) {
+      BeginCapture(pool);
+      Copy(input, kCaptured);
+      EndCapture(pool);
+    }
+    Free(input);
+    ASSERT_TRUE(allocator_->ReleasePool(first).ok());
+    char* other = Take(1000);
+    EXPECT_NE(other, input);
+    ASSERT_TRUE(allocator_->ReleasePool(second).ok());
+    EXPECT_EQ(Take(1000), input);
   }
-  Free(input);
-  ASSERT_TRUE(allocator_->ReleasePool(kPoolB).ok());
-  EXPECT_NE(Take(1000), input);
-  ASSERT_TRUE(allocator_->ReleasePool(kPoolA).ok());
-  EXPECT_EQ(Take(1000), input);
+}
+
+TEST_F(HostAllocatorTest, APoolThatManyGraphsShareForgetsThoseThatHaveEnded) {
+  BeginCapture(kPoolA);
+  EndCapture(kPoolA);
+  int asked = 0;
+  for (int i = 0; i < 50; ++i) {
+    BeginCapture(kPoolA);
+    EndCapture(kPoolA);
+    ASSERT_TRUE(allocator_->ReleasePool(kPoolA, [&] { return ++asked != 0; }).ok());
+  }
+  EXPECT_EQ(asked, 50) << "once each, and at once";
+  Empty();
+  EXPECT_EQ(asked, 50);
+  EXPECT_EQ(allocator_->PoolUsers(kPoolA), 1);
 }
 
 TEST_F(HostAllocatorTest, DV20AFreeRecordsNothingOnAStreamThatIsCapturedMeanwhile) {
