@@ -459,17 +459,19 @@ StatusOr<void*> Graph::Impl::BeginIf(const void* predicate) {
   body.model = capture::Models().Find(handle);
   body.parent_stream = parent->handle();
   // The condition has no body yet: unless one gets captured, the whole capture fails.
-  auto made = Stream::Create(parent->context(), {});
-  Status status =
-      made.ok() ? capture::Begin(**made, runtime::CaptureMode(mode_), body.model) : std::move(made).status();
-  if (!status.ok()) {
-    if (made.ok()) Stream::Destroy(*made, Stream::DestroyMode::kForce);
+  Stream* inner = nullptr;
+  const auto begin = [&]() -> Status {
+    REPRISE_ASSIGN_OR_RETURN(inner, Stream::Create(parent->context(), {}));
+    return capture::Begin(*inner, runtime::CaptureMode(mode_), body.model);
+  };
+  if (Status status = begin(); !status.ok()) {
+    if (inner != nullptr) Stream::Destroy(inner, Stream::DestroyMode::kForce);
     if (bad_body_.ok()) bad_body_ = status.Clone();
     return status;
   }
   api::DeviceMemoryOrNull()->MarkCaptureBegin(device_);
-  body.stream = (*made)->handle();
-  body.capture = (*made)->capture_id();
+  body.stream = inner->handle();
+  body.capture = inner->capture_id();
   Registry::Get().Add(body.capture, shared_from_this(), true);
   routed_->store(body.capture, std::memory_order_release);
   api::ExchangeCurrentStream(device_, body.stream);

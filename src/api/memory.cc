@@ -58,7 +58,7 @@ namespace device_memory {
 void* Allocate(size_t bytes, void* stream) {
   return api::Value("reprise::device_memory::Allocate", [&]() -> StatusOr<void*> {
     REPRISE_ASSIGN_OR_RETURN(DeviceAllocator * allocator, api::DeviceMemory());
-    REPRISE_ASSIGN_OR_RETURN(const runtime::Stream* on, api::FindStreamOrCurrent(stream));
+    REPRISE_ASSIGN_OR_RETURN(const runtime::Stream* on, api::FindAnyStreamOrCurrent(stream));
     return allocator->Allocate(on->device().id(), bytes, on->handle());
   });
 }
@@ -70,14 +70,14 @@ void Free(void* block) {
 
 void RecordStream(void* block, void* stream) {
   WithDevice("reprise::device_memory::RecordStream", [&](DeviceAllocator& allocator) -> Status {
-    REPRISE_ASSIGN_OR_RETURN(const runtime::Stream* on, api::FindStreamOrCurrent(stream));
+    REPRISE_ASSIGN_OR_RETURN(const runtime::Stream* on, api::FindAnyStreamOrCurrent(stream));
     return allocator.RecordStream(block, on->handle());
   });
 }
 
 void EraseStream(void* block, void* stream) {
   WithDevice("reprise::device_memory::EraseStream", [&](DeviceAllocator& allocator) -> Status {
-    REPRISE_ASSIGN_OR_RETURN(const runtime::Stream* on, api::FindStreamOrCurrent(stream));
+    REPRISE_ASSIGN_OR_RETURN(const runtime::Stream* on, api::FindAnyStreamOrCurrent(stream));
     return allocator.EraseStream(block, on->handle());
   });
 }
@@ -196,7 +196,7 @@ void Free(void* block) {
 bool RecordUse(const void* address, void* stream) {
   return api::Value("reprise::host_memory::RecordUse", [&]() -> StatusOr<bool> {
     REPRISE_ASSIGN_OR_RETURN(HostAllocator * allocator, api::HostMemory());
-    REPRISE_ASSIGN_OR_RETURN(const runtime::Stream* on, api::FindStreamOrCurrent(stream));
+    REPRISE_ASSIGN_OR_RETURN(const runtime::Stream* on, api::FindAnyStreamOrCurrent(stream));
     return allocator->RecordUse(address, on->handle());
   });
 }

@@ -47,6 +47,11 @@ StatusOr<runtime::Stream*> FindStreamOrCurrent(void* handle) {
   return runtime::FindStream(handle);
 }
 
+StatusOr<runtime::Stream*> FindAnyStreamOrCurrent(void* handle) {
+  if (handle == nullptr) handle = CurrentStreamOrNull(CurrentDevice());
+  return runtime::FindAnyStream(handle);
+}
+
 }  // namespace api
 
 int CurrentDevice() noexcept {
