@@ -163,14 +163,15 @@ class Program {
     if (graphs_.empty()) return;
     const size_t i = Below(graphs_.size());
     Captured& one = *graphs_[i];
-    const bool keeps = Below(2) == 0;
-    if (keeps && one.graph.state() == GraphState::kReady) {
+    // Results outlive their graph. Only in a pool of its own: graphs that share it may write to what was free when they
+    // were captured.
+    const bool keeps = Below(2) == 0 && device_memory::PoolUsers(0, one.graph.pool()) == 1;
+    if (keeps) {
       one.graph.Replay(streams_[0]);
       ASSERT_EQ(0, aclrtSynchronizeStream(streams_[0]));
     }
     one.graph.Reset();
     for (auto& held : one.held) {
-      // Results outlive their graph; a graph that shares the pool never writes into what is held.
       if (keeps && orphans_.size() < 20) {
         orphans_.push_back(held);
       } else {
