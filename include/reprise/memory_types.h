@@ -80,6 +80,7 @@ struct DeviceStats {
 
   /// "allocated_bytes.small_pool.peak" and its like with their values, in a fixed order.
   std::vector<std::pair<std::string, int64_t>> Flatten() const;
+  friend bool operator==(const DeviceStats& a, const DeviceStats& b) { return a.Flatten() == b.Flatten(); }
 };
 
 /** Microseconds that calls took. */
