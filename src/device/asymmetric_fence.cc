@@ -11,7 +11,11 @@ namespace reprise::device {
 const bool internal::g_frequent_is_free = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
 
 void RareFence() noexcept {
-  if (internal::g_frequent_is_free) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+  if (internal::g_frequent_is_free && syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0) {
+    // A process that was forked may have to say again that it will ask.
+    syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
+    syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+  }
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <functional>
 #include <latch>
+#include <memory>
 #include <random>
 #include <thread>
 #include <vector>
@@ -472,6 +473,75 @@ TEST(WaitList, RetireWaitsForAWakeThatIsUnderWay) {
   release.count_down();
   setter.join();
   owner.join();
+}
+
+// A queue in small, which workers may attend.
+class Counted final : public Runnable {
+ public:
+  Counted() : Runnable(true) {}
+  void Submit(Scheduler& scheduler) {
+    submitted_.fetch_add(1, std::memory_order_release);
+    scheduler.Signal(*this);
+  }
+  uint64_t completed() const { return completed_.load(std::memory_order_acquire); }
+
+  Outcome Run(RunContext&) override {
+    EXPECT_FALSE(inside_.exchange(true));
+    const uint64_t seen = submitted_.load(std::memory_order_acquire);
+    inside_.store(false);
+    completed_.store(seen, std::memory_order_release);
+    return Outcome::kIdle;
+  }
+  bool HasMore() const noexcept override {
+    return submitted_.load(std::memory_order_acquire) != completed_.load(std::memory_order_relaxed);
+  }
+  uint64_t Progress() const noexcept override { return completed_.load(std::memory_order_relaxed); }
+
+ private:
+  alignas(64) std::atomic<uint64_t> submitted_{0};
+  alignas(64) std::atomic<uint64_t> completed_{0};
+  std::atomic<bool> inside_{false};
+};
+
+// One worker comes to attend and leaves all the time, because two queues want it, and what is submitted meanwhile is
+// never overlooked.
+TEST(Scheduler, SubmissionsMeetAWorkerThatLeaves) {
+  Scheduler scheduler(1);
+  Counted queues[2];
+  const auto end = Clock::now() + 3s;  // on a machine that has other things to do
+  std::atomic<int> lost{0};
+  const auto submit = [&](Counted& queue) {
+    const auto rounds = static_cast<uint64_t>(Loops(20'000, 2'000));
+    for (uint64_t i = 1; i <= rounds && Clock::now() < end; ++i) {
+      queue.Submit(scheduler);
+      const auto deadline = Clock::now() + 10s;
+      for (int looks = 1; queue.completed() < i; ++looks) {
+        if (looks % 64 == 0) std::this_thread::yield();
+        if (looks % 4096 == 0 && Clock::now() >= deadline) {
+          lost.fetch_add(1);
+          return;
+        }
+      }
+    }
+  };
+  std::thread other([&] { submit(queues[1]); });
+  submit(queues[0]);
+  other.join();
+  EXPECT_EQ(lost, 0) << "a submission was not run within ten seconds";
+  for (Counted& queue : queues) scheduler.Retire(queue);
+}
+
+// Whoever attends a runnable that goes has let go of it when Retire returns.
+TEST(Scheduler, RetireEndsAttention) {
+  Scheduler scheduler(2);
+  for (int i = 0; i < Loops(2'000, 200); ++i) {
+    auto queue = std::make_unique<Counted>();
+    for (uint64_t submitted = 1; submitted <= 3; ++submitted) {
+      queue->Submit(scheduler);
+      WaitUntil([&] { return queue->completed() == submitted; });
+    }
+    scheduler.Retire(*queue);
+  }
 }
 
 }  // namespace
