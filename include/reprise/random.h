@@ -17,6 +17,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -134,6 +135,12 @@ void DrawDropout(void* stream, Generator& generator, const void* in, void* out, 
                  int64_t count, double probability);
 /// 0, …, count - 1 in an order of which each is as likely as any other; integer types.
 void DrawPermutation(void* stream, Generator& generator, void* out, ElementType type, int64_t count);
+
+/// Queues host work of one's own that draws, like LaunchClosure: at each run it gets a seed for whatever generator it
+/// uses, in a replay the same as in the eager call at that moment. `closure` returns 0 or an error number, which the
+/// stream reports at its next synchronisation. It cannot be part of the update of a task group (507009).
+void LaunchRandomClosure(void* stream, Generator& generator, const char* name,
+                         std::function<int(uint64_t seed)> closure);
 
 }  // namespace reprise
 

@@ -10,6 +10,7 @@
 #include "rng/draw.h"
 #include "rng/generator.h"
 #include "runtime/device.h"
+#include "runtime/report.h"
 #include "runtime/stream.h"
 
 namespace reprise {
@@ -188,6 +189,22 @@ void DrawDropout(void* stream, Generator& generator, const void* in, void* out, 
 
 void DrawPermutation(void* stream, Generator& generator, void* out, ElementType type, int64_t count) {
   Submit("reprise::DrawPermutation", stream, generator, Call(Distribution::kPermutation, out, type, count));
+}
+
+void LaunchRandomClosure(void* stream, Generator& generator, const char* name,
+                         std::function<int(uint64_t seed)> closure) {
+  const char* const function = "reprise::LaunchRandomClosure";
+  Check(function, runtime::NotNullInner(name, "name"));
+  if (!closure) {
+    Check(function, Error(107000, "parameter closure is empty").Culprit("parameter closure").Hint("pass a function"));
+  }
+  runtime::Stream* found = Value(function, runtime::FindStream(stream));
+  Check(function,
+        rng::SubmitRandomClosure(
+            *found, *generator.impl(), name, [work = std::move(closure)](device::RunContext&, uint64_t seed) -> Status {
+              const int code = work(seed);
+              return code == 0 ? Status() : Error(code, fmt::format("the closure returned {}", code));
+            }));
 }
 
 }  // namespace reprise

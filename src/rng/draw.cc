@@ -5,13 +5,14 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <string>
+#include <utility>
 
 #include "base/env.h"
 #include "device/memory.h"
 #include "ir/task.h"
 #include "runtime/device.h"
+#include "runtime/tasks.h"
 
 namespace reprise::rng {
 namespace {
@@ -216,10 +217,8 @@ Status CheckCall(const DrawCall& call) {
   return {};
 }
 
-}  // namespace
-
-Status SubmitDraw(runtime::Stream& stream, Generator& generator, const kernels::DrawCall& call) {
-  REPRISE_RETURN_IF_ERROR(CheckCall(call));
+// Whether the stream is one that `generator` can draw on.
+Status CheckStream(const runtime::Stream& stream, const Generator& generator) {
   if (const int device = generator.device(); device != stream.device().id()) {
     return Error(107000, fmt::format("the generator belongs to device {}, {} to device {}", device, stream.Describe(),
                                      stream.device().id()))
@@ -233,14 +232,41 @@ Status SubmitDraw(runtime::Stream& stream, Generator& generator, const kernels::
         .Culprit(stream.Describe())
         .Hint("capture the draw, or use aclrtRandomNumAsync, whose counter lies in device memory");
   }
+  return {};
+}
+
+// It takes replacements for the kernels of a task group.
+bool IsUpdating(const runtime::Stream& stream) { return stream.sink() != nullptr && !stream.is_capturing(); }
+
+}  // namespace
+
+Status SubmitDraw(runtime::Stream& stream, Generator& generator, const kernels::DrawCall& call) {
+  REPRISE_RETURN_IF_ERROR(CheckCall(call));
+  REPRISE_RETURN_IF_ERROR(CheckStream(stream, generator));
   if (call.count == 0) return {};
   DrawPayload payload{call, {}, true};
-  if (stream.sink() != nullptr && !stream.is_capturing()) {
+  if (IsUpdating(stream)) {
     payload.has_arguments = false;  // the update gives it those of the draw that it replaces
   } else {
     REPRISE_ASSIGN_OR_RETURN(payload.philox, generator.Take(kDrawIncrement, stream.handle()));
   }
   return stream.Submit(ir::MakeTask(kDraw, payload));
+}
+
+Status SubmitRandomClosure(runtime::Stream& stream, Generator& generator, const char* name, RandomClosure closure,
+                           uint64_t increment) {
+  REPRISE_RETURN_IF_ERROR(CheckStream(stream, generator));
+  if (IsUpdating(stream)) {
+    return Error(507009, fmt::format("{} is updating a task group: a closure that draws cannot take the place of a "
+                                     "kernel, whose seed it would not have",
+                                     stream.Describe()))
+        .Culprit(fmt::format("closure \"{}\"", name))
+        .Hint("end the update with aclmdlRICaptureTaskUpdateEnd first, or draw with a draw");
+  }
+  REPRISE_ASSIGN_OR_RETURN(const PhiloxArguments philox, generator.Take(increment, stream.handle()));
+  return runtime::SubmitClosure(stream, name, [philox, work = std::move(closure)](device::RunContext& context) {
+    return work(context, philox.ForeignSeed());
+  });
 }
 
 }  // namespace reprise::rng

@@ -3,6 +3,8 @@
 // Draws as tasks: one kernel for each, eager and captured alike. What the numbers are stands in kernels/philox.h.
 #pragma once
 
+#include <functional>
+
 #include "base/status.h"
 #include "kernels/philox.h"
 #include "rng/generator.h"
@@ -26,5 +28,13 @@ inline constexpr uint64_t kDrawIncrement = 4;
 ///
 /// Threads: thread-safe.
 Status SubmitDraw(runtime::Stream& stream, Generator& generator, const kernels::DrawCall& call);
+
+/// Foreign code that draws: at each run it gets a seed, the same in a replay as in the eager call at that moment.
+using RandomClosure = std::function<Status(device::RunContext&, uint64_t seed)>;
+
+/// Queues it as runtime::SubmitClosure does. `increment` as the code draws; 4 will do, as each seed is a sequence of
+/// its own. 507009 on a stream that updates a task group; else as SubmitDraw.
+Status SubmitRandomClosure(runtime::Stream& stream, Generator& generator, const char* name, RandomClosure closure,
+                           uint64_t increment = kDrawIncrement);
 
 }  // namespace reprise::rng

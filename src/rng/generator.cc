@@ -8,6 +8,8 @@
 #include <random>
 #include <utility>
 
+#include "kernels/philox.h"
+
 namespace reprise::rng {
 namespace {
 
@@ -67,6 +69,16 @@ Status Advance(uint64_t& offset, uint64_t increment, const char* whose) {
 }
 
 }  // namespace
+
+uint64_t PhiloxArguments::ForeignSeed() const {
+  const uint64_t key = Seed();
+  const uint64_t position = Offset() / kUnit;
+  // The last block that a draw could have, which none has.
+  const auto words = kernels::Philox4x32(
+      {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), UINT32_MAX, UINT32_MAX},
+      {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
+  return uint64_t{words[1]} << 32 | words[0];
+}
 
 struct GeneratorState::Cells {
   explicit Cells(Environment& where) : environment(where) {}

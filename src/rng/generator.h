@@ -63,6 +63,8 @@ struct PhiloxArguments {
   /// Reads device memory: while the task runs.
   uint64_t Seed() const { return captured() ? static_cast<uint64_t>(*seed_cell) : seed; }
   uint64_t Offset() const { return captured() ? static_cast<uint64_t>(*offset_cell) + offset_in_graph : offset; }
+  /// A seed for a generator of foreign code that makes the numbers of this draw; no draw of ours uses the same words.
+  uint64_t ForeignSeed() const;
 };
 
 /// Seed and offset, and what the captures that draw from them need. Several generators may share one.

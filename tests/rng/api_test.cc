@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <set>
 
 #include "child.h"
 #include "world.h"
@@ -175,6 +176,42 @@ TEST_F(RandomApi, ReplaysEqualEagerDraws) {
     EXPECT_EQ(out.Copy(), expected);
   }
   EXPECT_EQ(generator.offset(), 8u);
+}
+
+// Foreign generators draw the same numbers in replays, too.
+TEST_F(RandomApi, ClosuresGetASeedForEachRun) {
+  Generator generator;
+  const auto seeds = std::make_shared<std::vector<uint64_t>>();
+  const auto launch = [&] {
+    LaunchRandomClosure(stream_, generator, "draws", [seeds](uint64_t seed) {
+      seeds->push_back(seed);
+      return 0;
+    });
+  };
+  generator.ManualSeed(3);
+  for (int i = 0; i < 4; ++i) launch();
+  Sync();
+  const auto eager = std::exchange(*seeds, {});
+  EXPECT_EQ(std::set<uint64_t>(eager.begin(), eager.end()).size(), 4u);
+  EXPECT_EQ(generator.offset(), 16u);
+  generator.ManualSeed(3);
+  Graph graph;
+  graph.Begin(stream_);
+  launch();
+  launch();
+  graph.End(stream_);
+  graph.Replay(stream_);
+  graph.Replay(stream_);
+  Sync();
+  EXPECT_EQ(*seeds, eager);
+  EXPECT_EQ(generator.offset(), 16u);
+  EXPECT_TRUE(Throws(107000, "closure", [&] { LaunchRandomClosure(stream_, generator, "empty", nullptr); }));
+  EXPECT_TRUE(
+      Throws(107000, "name", [&] { LaunchRandomClosure(stream_, generator, nullptr, [](uint64_t) { return 0; }); }));
+  LaunchRandomClosure(stream_, generator, "fails", [](uint64_t) { return 507015; });
+  EXPECT_EQ(507015, aclrtSynchronizeStream(stream_));
+  graph.Reset();  // which owns the closures that own `seeds`
+  EXPECT_EQ(seeds.use_count(), 1) << "closures that nobody destroyed";
 }
 
 TEST_F(RandomApi, AllDevicesAtOnce) {

@@ -298,6 +298,20 @@ TEST_F(DrawGroups, AnUpdateKeepsTheGeneratorOfThePlace) {
   }
 }
 
+TEST_F(DrawGroups, ClosuresThatDrawReplaceNothing) {
+  const Buffer<float> out(100);
+  Graph graph;
+  Capture(graph, Normal(out), Normal(out));
+  const aclrtStream updater = NewStream();
+  MUST(aclmdlRICaptureTaskUpdateBegin(updater, group_));
+  const auto closure = [](device::RunContext&, uint64_t) { return Status(); };
+  const Status status = rng::SubmitRandomClosure(**runtime::FindStream(updater), *generator_, "foreign", closure);
+  EXPECT_EQ(status.code(), 507009);
+  EXPECT_THAT(status.detail().culprit, HasSubstr("foreign"));
+  EXPECT_EQ(Offset(), 0u);
+  (void)aclmdlRICaptureTaskUpdateEnd(updater);  // which may complain that nothing was replaced
+}
+
 TEST_F(DrawGroups, ADrawReplacesDrawsAlone) {
   const Buffer<float> out(100);
   Graph graph;

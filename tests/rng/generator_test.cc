@@ -249,6 +249,20 @@ TEST_F(GeneratorRules, DefaultGeneratorsAreMadeOnceWithSeedsOfTheirOwn) {
   EXPECT_NE(UnforeseeableSeed(), UnforeseeableSeed());
 }
 
+TEST(PhiloxArguments, ForeignSeedsDifferWithSeedAndOffset) {
+  std::set<uint64_t> seeds;
+  for (const uint64_t seed : {uint64_t{0}, uint64_t{1}, uint64_t{2}, uint64_t{1} << 32}) {
+    for (uint64_t offset = 0; offset < 1000; offset += 4) {
+      const int64_t cells[2] = {static_cast<int64_t>(seed), 400};
+      const PhiloxArguments eager{seed, offset + 400, nullptr, nullptr, 0};
+      const PhiloxArguments captured{0, 0, &cells[0], &cells[1], offset};
+      EXPECT_EQ(eager.ForeignSeed(), captured.ForeignSeed());
+      seeds.insert(eager.ForeignSeed());
+    }
+  }
+  EXPECT_EQ(seeds.size(), 1000u);
+}
+
 // ---- in a capture
 
 TEST_F(GeneratorRules, WhatNeedsValuesNowIsRefusedInACapture) {
