@@ -4,10 +4,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/env.h"
 #include "base/log.h"
 #include "input.h"
+#include "memory/config.h"
 #include "runtime/device.h"
 
 using namespace reprise::fuzz;  // NOLINT: the two functions that libFuzzer looks for
@@ -35,6 +37,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   for (const auto& [module, level] : reprise::ParseModuleLevels(text)) {
     if (level < reprise::LogLevel::kDebug || level > reprise::LogLevel::kNone) Found("no level");
     if (text.find(module) == std::string_view::npos) Found("a module that the text does not have");
+  }
+
+  auto config = reprise::memory::Config::Parse(text);
+  if (config.ok()) {
+    // What was understood can be said again, and means the same.
+    std::string again;
+    for (const auto& [key, value] : config->Settings()) again += key + ":" + value + ",";
+    auto second = reprise::memory::Config::Parse(again);
+    if (!second.ok() || second->Settings() != config->Settings()) Found("settings that are not read back");
+  } else {
+    const reprise::Status status = std::move(config).status();
+    if (status.code() != 107000 || status.detail().hint.empty()) Found("a refusal without advice");
   }
   return 0;
 }

@@ -55,13 +55,20 @@ def check_frames(frames):
 def check_pickle(path, json_path):
     with open(path, "rb") as file:
         data = file.read()
-    batch = 0
+    # Values above each mark: viewers pass them on as arguments of one call, of which there may not be too many.
+    above = [0]
     for opcode, argument, _ in pickletools.genops(data):
         assert opcode.name in OPCODES, f"opcode {opcode.name}"
         assert opcode.name != "PROTO" or argument == 2
-        # A bound on what is on the stack above a mark: small values at least.
-        batch = 0 if opcode.name == "MARK" else batch + 1
-        assert batch < 100000
+        if opcode.name == "MARK":
+            above.append(0)
+        elif opcode.name in ("APPENDS", "SETITEMS"):
+            assert 0 < above.pop() <= 2000
+        elif opcode.name == "TUPLE2":
+            above[-1] -= 1
+        elif opcode.name not in ("PROTO", "STOP", "BINPUT", "LONG_BINPUT"):
+            above[-1] += 1
+    assert above == [1]
     snapshot = pickle.loads(data)
     with open(json_path, encoding="utf-8") as file:
         assert plain(snapshot) == json.load(file), "pickle and JSON differ"

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <chrono>
 #include <cstring>
@@ -472,6 +473,24 @@ TEST_F(HostAllocatorTest, HP6TenCyclesDoNotGrowWithOrWithoutCapturedUse) {
     }
   }
 }
+
+#if defined(__GLIBC__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+TEST_F(HostAllocatorTest, HP6NorDoTheRecordsOfPools) {
+  const auto cycle = [&] {
+    BeginCapture(kPoolA);
+    char* block = Take(1000);
+    Copy(block, kCaptured);
+    EndCapture(kPoolA);
+    ASSERT_TRUE(allocator_->ReleasePool(kPoolA, [] { return true; }).ok());
+    Free(block);
+    Empty();
+  };
+  for (int i = 0; i < 10; ++i) cycle();
+  const size_t before = mallinfo2().uordblks;
+  for (int i = 0; i < 1000; ++i) cycle();
+  EXPECT_LT(mallinfo2().uordblks, before + 10000);
+}
+#endif
 
 TEST_F(HostAllocatorTest, HP6BlocksComeBackOnlyWhenTheLastReplayHasEnded) {
   bool idle = false;

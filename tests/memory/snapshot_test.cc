@@ -472,24 +472,36 @@ TEST(MemoryTimeline, ThePictureIsWellFormedAndSaysWhatMatters) {
   EXPECT_NE(Python(fmt::format("picture '{}'", folder / "broken.svg")), "");
 }
 
-// Heights as drawn: what is in the picture is what is in the timeline.
+// Heights as drawn: what is in the picture is what is in the timeline, were it there for a moment only.
 TEST(MemoryTimeline, ThePeakReachesAsHighAsItIsMarked) {
-  const std::string svg = TimelineSvg(Story(30));
-  const Timeline timeline = Timelines(Story(30))[0];
-  const size_t circle = svg.find("<circle");
-  ASSERT_NE(circle, std::string::npos);
-  const size_t cy = svg.find("cy=\"", circle) + 4;
-  const double marked = std::stod(svg.substr(cy, 10));
-  double highest = 1e9;
-  for (size_t at = svg.find("<path d=\""); at < circle; at = svg.find("<path d=\"", at + 1)) {
-    std::string numbers = svg.substr(at + 9, svg.find('Z', at) - at - 9);
-    std::replace_if(
-        numbers.begin(), numbers.end(), [](char c) { return c == 'M' || c == 'L'; }, ' ');
-    std::istringstream stream(numbers);
-    for (double x = 0, y = 0; stream >> x >> y;) highest = std::min(highest, y);
+  MemorySnapshot spike = Story(30);
+  std::vector<TraceEntry>& trace = spike.device_traces[0];
+  TraceEntry entry = trace[100];
+  for (const TraceAction action : {TraceAction::kFreeRequested, TraceAction::kAlloc}) {
+    entry.action = action;
+    entry.address = 1;
+    entry.size = 300 << 20;
+    trace.insert(trace.begin() + 100, entry);
   }
-  EXPECT_NEAR(marked, highest, 0.11);
-  EXPECT_THAT(svg, HasSubstr(fmt::format("peak {} MiB", timeline.peak >> 20)));
+  for (const MemorySnapshot& snapshot : {Story(30), spike}) {
+    const std::string svg = TimelineSvg(snapshot);
+    const Timeline timeline = Timelines(snapshot)[0];
+    const size_t circle = svg.find("<circle");
+    ASSERT_NE(circle, std::string::npos);
+    const size_t cy = svg.find("cy=\"", circle) + 4;
+    const double marked = std::stod(svg.substr(cy, 10));
+    double highest = 1e9;
+    for (size_t at = svg.find("<path d=\""); at < circle; at = svg.find("<path d=\"", at + 1)) {
+      std::string numbers = svg.substr(at + 9, svg.find('Z', at) - at - 9);
+      std::replace_if(
+          numbers.begin(), numbers.end(), [](char c) { return c == 'M' || c == 'L'; }, ' ');
+      std::istringstream stream(numbers);
+      for (double x = 0, y = 0; stream >> x >> y;) highest = std::min(highest, y);
+    }
+    EXPECT_NEAR(marked, highest, 0.11);
+    EXPECT_THAT(svg, HasSubstr(fmt::format("peak {} MiB", timeline.peak >> 20)));
+  }
+  EXPECT_GT(Timelines(spike)[0].peak, 300 << 20);
 }
 
 TEST(MemoryTimeline, ALongHistoryMakesNoLargePicture) {
