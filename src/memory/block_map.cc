@@ -80,4 +80,12 @@ void BlockMap::Erase(const void* address) {
   --shard.used;
 }
 
+void BlockMap::Replace(const void* address, Block* block) {
+  const uint64_t hash = Hash(address);
+  Table& table = *ShardOf(hash).table.load(std::memory_order_relaxed);
+  size_t i = Home(hash, table);
+  while (table.entries[i].address.load(std::memory_order_relaxed) != address) i = (i + 1) & table.mask;
+  table.entries[i].block.store(block, std::memory_order_release);
+}
+
 }  // namespace reprise::memory

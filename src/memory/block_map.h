@@ -30,6 +30,8 @@ class BlockMap {
   Block* Find(const void* address) const;
   void Insert(const void* address, Block* block);
   void Erase(const void* address);
+  /// Another block for an address that is there.
+  void Replace(const void* address, Block* block);
 
  private:
   struct Entry {

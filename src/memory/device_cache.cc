@@ -104,6 +104,8 @@ Block* DeviceCache::TakeFree(const Request& request, Pool& pool) {
   } else if (block->size >= request.size + config_.max_non_split_rounding) {
     return nullptr;
   }
+  if (block->size - request.size >= request.size && ShouldSplit(*block, request.size))
+    return CutFront(block, request.size);
   silo->free.RemoveAt(link);
   NoteRemoved(block);
   return block;
@@ -247,34 +249,82 @@ void DeviceCache::FreeBlock(Block* block) {
   InsertFree(block);
 }
 
-/// Makes one block of it and its free neighbours.
+/// Makes one free block of it and its free neighbours: the neighbour grows, so that the tree mostly stays as it is.
 void DeviceCache::InsertFree(Block* block) {
-  block->use = BlockUse::kTaken;
-  if (Block* next = block->next; next != nullptr && next->use == BlockUse::kFree) {
-    RemoveFree(next);
-    Absorb(block, next);
+  Silo& silo = *block->silo;
+  Block* const previous = block->previous;
+  Block* const next = block->next;
+  const bool with_previous = previous != nullptr && previous->use == BlockUse::kFree;
+  const bool with_next = next != nullptr && next->use == BlockUse::kFree;
+  // Neighbours are parts of a split segment.
+  int64_t parts = 0;
+  int64_t bytes = 0;
+  if (with_previous) ++parts, bytes += static_cast<int64_t>(previous->size);
+  if (with_next) ++parts, bytes += static_cast<int64_t>(next->size);
+  Block* whole = block;
+  if (with_previous) {
+    whole = previous;
+    if (with_next) silo.free.Remove(next);
+    silo.free.Grow(previous, previous->address, previous->size + block->size + (with_next ? next->size : 0));
+    Swallow(previous, block);
+    if (with_next) Swallow(previous, next);
+  } else if (with_next) {
+    whole = next;
+    map_.Erase(next->address);
+    map_.Replace(block->address, next);
+    silo.free.Grow(next, block->address, block->size + next->size);
+    next->freed_at = std::max(next->freed_at, block->freed_at);
+    next->previous = previous;
+    (previous != nullptr ? previous->next : next->segment->first) = next;
+    Discard(block);
+  } else {
+    block->use = BlockUse::kFree;
+    silo.free.Insert(block);
   }
-  if (Block* previous = block->previous; previous != nullptr && previous->use == BlockUse::kFree) {
-    RemoveFree(previous);
-    Absorb(previous, block);
-    block = previous;
+  if (whole->segment->is_expandable()) return;
+  const bool is_split = whole->is_split();
+  CountSplit(silo.blocks->is_small, (is_split ? 1 : 0) - parts,
+             (is_split ? static_cast<int64_t>(whole->size) : 0) - bytes);
+}
+
+/// Takes the front of a free block, of which more than that stays: it keeps its place in the tree, since all before it
+/// are smaller than what was taken.
+Block* DeviceCache::CutFront(Block* block, uint64_t size) {
+  const bool was_split = block->is_split();
+  Block* front = NewBlock();
+  front->address = block->address;
+  front->size = size;
+  front->silo = block->silo;
+  front->segment = block->segment;
+  front->freed_at = block->freed_at;
+  front->use = BlockUse::kTaken;
+  front->previous = block->previous;
+  (front->previous != nullptr ? front->previous->next : front->segment->first) = front;
+  front->next = block;
+  block->previous = front;
+  map_.Replace(front->address, front);
+  block->address += size;
+  block->size -= size;
+  map_.Insert(block->address, block);
+  if (!block->segment->is_expandable()) {
+    CountSplit(block->silo->blocks->is_small, was_split ? 0 : 1,
+               was_split ? -static_cast<int64_t>(size) : static_cast<int64_t>(block->size));
   }
-  block->use = BlockUse::kFree;
-  block->silo->free.Insert(block);
-  if (block->is_split() && !block->segment->is_expandable()) {
-    const bool is_small = block->silo->blocks->is_small;
-    stats_.inactive_split.Increase(is_small, 1);
-    stats_.inactive_split_bytes.Increase(is_small, static_cast<int64_t>(block->size));
-  }
+  return front;
+}
+
+void DeviceCache::CountSplit(bool is_small, int64_t blocks, int64_t bytes) {
+  if (blocks > 0) stats_.inactive_split.Increase(is_small, blocks);
+  if (blocks < 0) stats_.inactive_split.Decrease(is_small, -blocks);
+  if (bytes > 0) stats_.inactive_split_bytes.Increase(is_small, bytes);
+  if (bytes < 0) stats_.inactive_split_bytes.Decrease(is_small, -bytes);
 }
 
 /// The block has left the tree.
 void DeviceCache::NoteRemoved(Block* block) {
   block->use = BlockUse::kTaken;
   if (block->is_split() && !block->segment->is_expandable()) {
-    const bool is_small = block->silo->blocks->is_small;
-    stats_.inactive_split.Decrease(is_small, 1);
-    stats_.inactive_split_bytes.Decrease(is_small, static_cast<int64_t>(block->size));
+    CountSplit(block->silo->blocks->is_small, -1, -static_cast<int64_t>(block->size));
   }
 }
 
@@ -298,9 +348,14 @@ Block* DeviceCache::SplitOff(Block* block, uint64_t size) {
   return rest;
 }
 
-/// Both are taken, side by side and of one kind.
+/// Both are side by side and of one kind, and none is in the tree.
 void DeviceCache::Absorb(Block* block, Block* next) {
   block->size += next->size;
+  Swallow(block, next);
+}
+
+/// `block` has the size of both already.
+void DeviceCache::Swallow(Block* block, Block* next) {
   block->freed_at = std::max(block->freed_at, next->freed_at);
   block->next = next->next;
   if (block->next != nullptr) block->next->previous = block;

@@ -154,7 +154,10 @@ class DeviceCache {
   }
   void NoteRemoved(Block* block);
   Block* SplitOff(Block* block, uint64_t size);
+  Block* CutFront(Block* block, uint64_t size);
+  void CountSplit(bool is_small, int64_t blocks, int64_t bytes);
   void Absorb(Block* block, Block* next);
+  void Swallow(Block* block, Block* next);
   Block* NewBlock();
   void Discard(Block* block);
   void AddSlab();

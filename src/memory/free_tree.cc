@@ -74,4 +74,27 @@ void FreeTree::Remove(Block* block) {
   RemoveAt(link);
 }
 
+void FreeTree::Grow(Block* block, char* address, uint64_t size) {
+  Block** link = &root_;
+  const Block* successor = nullptr;
+  while (*link != block) {
+    if (Before(block, *link)) {
+      successor = *link;
+      link = &(*link)->left;
+    } else {
+      link = &(*link)->right;
+    }
+  }
+  if (const Block* after = block->right; after != nullptr) {
+    while (after->left != nullptr) after = after->left;
+    successor = after;
+  }
+  const bool stays =
+      successor == nullptr || size < successor->size || (size == successor->size && address < successor->address);
+  if (!stays) RemoveAt(link);
+  block->address = address;
+  block->size = size;
+  if (!stays) Insert(block);
+}
+
 }  // namespace reprise::memory

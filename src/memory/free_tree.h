@@ -20,6 +20,8 @@ class FreeTree {
   Block* RemoveAt(Block** link);
   void Insert(Block* block);
   void Remove(Block* block);
+  /// Gives the block another address and a larger size. It mostly keeps its place.
+  void Grow(Block* block, char* address, uint64_t size);
 
   template <class F>
   void ForEach(const F& visit) const {
