@@ -247,7 +247,7 @@ struct HostAllocator::State {
     lock.unlock();
     for (Block* block : batch) {
       std::erase_if(block->streams, [&](void* stream) {
-        if (FaultPoint("cache.event") || driver.CaptureOf(stream).is_open) return false;
+        if (FaultPoint("pinned.event") || driver.CaptureOf(stream).is_open) return false;
         StatusOr<void*> event = driver.RecordEvent(stream);
         if (event.ok()) {
           recorded.push_back({block, stream, *event});
@@ -332,7 +332,7 @@ struct HostAllocator::State {
     lock.unlock();
     const auto begin = std::chrono::steady_clock::now();
     StatusOr<void*> memory =
-        FaultPoint("cache.host") ? Error(207001, "fault point cache.host") : driver.AllocateHost(bytes);
+        FaultPoint("pinned.host") ? Error(207001, "fault point cache.host") : driver.AllocateHost(bytes);
     const auto end = std::chrono::steady_clock::now();
     lock.lock();
     if (memory.ok()) {
@@ -498,7 +498,7 @@ struct HostAllocator::State {
     if (!worker_tried) {
       worker_tried = true;
       try {
-        if (!FaultPoint("cache.thread")) worker = std::thread([this] { Run(); });
+        if (!FaultPoint("pinned.thread")) worker = std::thread([this] { Run(); });
       } catch (const std::system_error&) {
         REPRISE_LOG(kWarning, "RUNTIME", "no thread for pinned memory: allocations do its work");
       }
@@ -682,7 +682,7 @@ Status HostAllocator::BeginAllocateToPool(PoolId id, StreamFilter filter) {
         .Culprit(fmt::format("pool {}", Words(id)))
         .Hint("end the capture that allocates to it first, or give the other one a pool of its own");
   }
-  if (FaultPoint("cache.pool")) {
+  if (FaultPoint("pinned.pool")) {
     return Error(207001, fmt::format("no memory for the records of pool {}", Words(id)))
         .Culprit("fault point cache.pool")
         .Hint("free host memory");

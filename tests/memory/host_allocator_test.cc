@@ -222,7 +222,7 @@ TEST_F(HostAllocatorTest, WithoutRoomTheMessageSaysWhoHoldsWhat) {
   Copy(waiting, kEager);
   Free(waiting);
   Take(2 * kMiB);
-  ArmFault("cache.host", 1);
+  ArmFault("pinned.host", 1);
   driver_.FailAt(1);
   const Status status = allocator_->Allocate(64 * kMiB).status();
   EXPECT_TRUE(FaultFired());
@@ -819,7 +819,7 @@ TEST_F(HostAllocatorTest, WithoutAThreadAllocationsDoItsWork) {
   Config config;
   config.pinned_use_background_threads = true;
   Use(config);
-  ArmFault("cache.thread", 1);
+  ArmFault("pinned.thread", 1);
   char* block = Take(1000);
   Copy(block, kEager);
   Free(block);
