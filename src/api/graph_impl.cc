@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <map>
 #include <optional>
 #include <span>
@@ -12,6 +11,7 @@
 
 #include "api/runtime_driver.h"
 #include "api/streams.h"
+#include "base/env.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "capture/condition.h"
@@ -79,7 +79,7 @@ Status Graph::Impl::CaptureBegin(const CaptureOptions& options) {
                                               : "call Reset() first, or use another Graph");
   }
   BuryZombies();
-  if (const char* queue = std::getenv("TASK_QUEUE_ENABLE"); queue != nullptr && std::string_view(queue) == "2") {
+  if (Env(EnvVar::kTaskQueue) == "2") {
     return Error(107000, "TASK_QUEUE_ENABLE is 2: launches would be queued past the capture")
         .Culprit("environment variable TASK_QUEUE_ENABLE")
         .Hint("set TASK_QUEUE_ENABLE to 0 or 1");

@@ -93,9 +93,6 @@ TEST_F(Lifecycle, BadOptionsChangeNothing) {
   Graph::CaptureOptions stale;
   stale.stream = reinterpret_cast<void*>(0x1234);
   EXPECT_TRUE(Refused(107017, "", [&] { graph.CaptureBegin(stale); }));
-  EXPECT_EQ(setenv("TASK_QUEUE_ENABLE", "2", 1), 0);
-  EXPECT_TRUE(Refused(107000, "TASK_QUEUE_ENABLE", [&] { graph.CaptureBegin(); }));
-  EXPECT_EQ(unsetenv("TASK_QUEUE_ENABLE"), 0);
   EXPECT_EQ(StatusOf(stream_), ACL_MODEL_RI_CAPTURE_STATUS_NONE);
   EXPECT_EQ(Books::Take(), before);
   graph.CaptureBegin();

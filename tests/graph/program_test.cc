@@ -203,7 +203,7 @@ class Program {
 TEST_F(Programs, NobodyEverFindsAForeignStamp) {
   const char* given = std::getenv("REPRISE_SEED");
   const uint32_t first = given != nullptr ? static_cast<uint32_t>(std::strtoul(given, nullptr, 10)) : 1;
-  const uint32_t seeds = given != nullptr ? 1 : static_cast<uint32_t>(120 / Scale());
+  const uint32_t seeds = given != nullptr ? 1 : static_cast<uint32_t>(40 / Scale());
   const std::vector<aclrtStream> streams{stream_, NewStream(), NewStream()};
   device_memory::EmptyCache();
   const Books before = Books::Take();
