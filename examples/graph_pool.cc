@@ -13,6 +13,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <vector>
 
 namespace {
@@ -88,7 +89,7 @@ void Print(const char* name, const reprise::Graph& graph) {
       static_cast<double>(memory.device_live_bytes) / (1 << 10), static_cast<double>(memory.plan_bytes) / (1 << 10));
 }
 
-void Run() {
+void Run(const std::string& folder) {
   aclrtStream stream = nullptr;
   Check(aclrtCreateStream(&stream));
   {
@@ -139,8 +140,9 @@ void Run() {
     std::printf("  device: %.1f MiB reserved in %lld segments\n",
                 static_cast<double>(stats.reserved_bytes.all.current) / (1 << 20),
                 static_cast<long long>(stats.segment.all.current));
-    memory::DumpSnapshot("graph_pool.svg");
-    std::printf("  timeline: graph_pool.svg\n");
+    const std::string picture = folder + "/graph_pool.svg";
+    memory::DumpSnapshot(picture);
+    std::printf("  memory over time: %s\n", picture.c_str());
     for (float* block : weights) memory::Free(block);
   }
   Check(aclrtDestroyStream(stream));
@@ -148,12 +150,12 @@ void Run() {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   Check(aclInit(nullptr));
   Check(aclrtSetDevice(0));
   int result = 0;
   try {
-    Run();
+    Run(argc > 1 ? argv[1] : ".");
   } catch (const reprise::Exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     result = 1;

@@ -1,5 +1,6 @@
 #!/bin/bash
-# demo.sh DIR: builds, installs into DIR/prefix, compiles examples/mlp_capture.cc against it the way a user would, runs it.
+# demo.sh DIR: builds, installs into DIR/prefix, compiles examples against it the way a user would, runs them:
+# mlp_capture.cc (the C interface: eager against replayed) and graph_pool.cc (the C++ interface: memory, random numbers).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$1
@@ -11,10 +12,20 @@ rm -rf "$out/prefix"
 cmake --install build/release --prefix "$out/prefix" >/dev/null
 # shellcheck source=/dev/null
 source "$out/prefix/set_env.sh"
-command=(g++ -std=c++17 -O2 examples/mlp_capture.cc -o "$out/mlp_capture" "-I$ASCEND_HOME_PATH/include"
-         "-L$ASCEND_HOME_PATH/lib64" -lascendcl -lnnopbase -lopapi -lreprise)
-echo "== compile as a user does:"
-echo "   ${command[*]//$out/DIR}"
-"${command[@]}"
-echo "== run"
-"$out/mlp_capture" "$out"
+
+# example NAME LIBRARIES…: compiles and runs one.
+example() {
+  local name=$1
+  shift
+  local command=(g++ -std=c++17 -O2 "examples/$name.cc" -o "$out/$name" "-I$ASCEND_HOME_PATH/include"
+                 "-L$ASCEND_HOME_PATH/lib64" "$@")
+  echo "== compile as a user does:"
+  echo "   ${command[*]//$out/DIR}"
+  "${command[@]}"
+  echo "== run"
+  "$out/$name" "$out"
+}
+
+example mlp_capture -lascendcl -lnnopbase -lopapi -lreprise
+echo
+example graph_pool -lascendcl -lreprise
