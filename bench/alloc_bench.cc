@@ -76,7 +76,19 @@ struct Mallocs {
   void Put(void* block) { std::free(block); }
 };
 
-/// One block, given back at once.
+/// One block, given back at once, between two that are held: nothing is split or merged.
+template <class Source>
+void Hit(Source& source, int pairs) {
+  void* const before = source.Get(4096);
+  void* const block = source.Get(4096);
+  void* const after = source.Get(4096);
+  source.Put(block);
+  for (int i = 0; i < pairs; ++i) source.Put(source.Get(4096));
+  source.Put(before);
+  source.Put(after);
+}
+
+/// One block, given back at once: cut from a larger one and merged with it.
 template <class Source>
 void Single(Source& source, int pairs) {
   for (int i = 0; i < pairs; ++i) source.Put(source.Get(4096));
@@ -145,7 +157,7 @@ int main(int argc, char** argv) {
     return Ours{allocator, stream(t)};
   };
   const auto mallocs = [](int) { return Mallocs{}; };
-  std::printf("%-34s %8s %26s %26s %10s\n", "pairs of allocate and free", "threads", "ours, ns (least to most)",
+  std::printf("%-36s %8s %26s %26s %10s\n", "pairs of allocate and free", "threads", "ours, ns (least to most)",
               "malloc, ns", "pairs/s");
   const auto row = [&](const char* name, int threads, const auto& work) {
     Series mine, theirs;
@@ -155,13 +167,15 @@ int main(int argc, char** argv) {
     }
     const double median = mine.Median();
     const double other = theirs.Median();
-    std::printf("%-34s %8d %8.1f (%6.1f to %6.1f) %8.1f (%6.1f to %6.1f) %8.2fM\n", name, threads, median,
+    std::printf("%-36s %8d %8.1f (%6.1f to %6.1f) %8.1f (%6.1f to %6.1f) %8.2fM\n", name, threads, median,
                 mine.ns.front(), mine.ns.back(), other, theirs.ns.front(), theirs.ns.back(), threads * 1e3 / median);
   };
+  const auto hit = [](auto& source, int pairs) { Hit(source, pairs); };
   const auto single = [](auto& source, int pairs) { Single(source, pairs); };
   const auto flow = [](auto& source, int pairs) { Flow(source, pairs); };
   for (int threads : {1, 4}) {
-    row("one block, again and again", threads, single);
+    row("one block, just its size", threads, hit);
+    row("one block, cut and merged", threads, single);
     row("64 held, of 16 sizes", threads, flow);
   }
   // Another stream is captured.
@@ -170,8 +184,9 @@ int main(int argc, char** argv) {
   if (!allocator.BeginAllocateToPool(0, {1, 0}, [&](void* s) { return driver.CaptureOf(s).is_open; }).ok()) return 1;
   allocator.MarkCaptureBegin(0);
   for (int threads : {1, 4}) {
-    row("one block, beside a capture", threads, single);
-    row("64 held, beside a capture", threads, flow);
+    row("one block, just its size, captures", threads, hit);
+    row("one block, cut and merged, captures", threads, single);
+    row("64 held, captures", threads, flow);
   }
   allocator.MarkCaptureEnd(0);
   return allocator.EndAllocateToPool(0, {1, 0}).ok() && allocator.ReleasePool(0, {1, 0}).ok() ? 0 : 1;

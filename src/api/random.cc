@@ -193,18 +193,18 @@ void DrawPermutation(void* stream, Generator& generator, void* out, ElementType 
 
 void LaunchRandomClosure(void* stream, Generator& generator, const char* name,
                          std::function<int(uint64_t seed)> closure) {
-  const char* const function = "reprise::LaunchRandomClosure";
-  Check(function, runtime::NotNullInner(name, "name"));
-  if (!closure) {
-    Check(function, Error(107000, "parameter closure is empty").Culprit("parameter closure").Hint("pass a function"));
-  }
-  runtime::Stream* found = Value(function, runtime::FindStream(stream));
-  Check(function,
-        rng::SubmitRandomClosure(
-            *found, *generator.impl(), name, [work = std::move(closure)](device::RunContext&, uint64_t seed) -> Status {
-              const int code = work(seed);
-              return code == 0 ? Status() : Error(code, fmt::format("the closure returned {}", code));
-            }));
+  api::Call("reprise::LaunchRandomClosure", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(name, "name"));
+    if (!closure) {
+      return Error(107000, "parameter closure is empty").Culprit("parameter closure").Hint("pass a function");
+    }
+    REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, api::FindStreamOrCurrent(stream));
+    return rng::SubmitRandomClosure(
+        *found, *generator.impl(), name, [work = std::move(closure)](device::RunContext&, uint64_t seed) -> Status {
+          const int code = work(seed);
+          return code == 0 ? Status() : Error(code, fmt::format("the closure returned {}", code));
+        });
+  });
 }
 
 }  // namespace reprise

@@ -20,6 +20,11 @@ void BlockPool::EraseIfEmpty(Silo* silo) {
   silos.erase(silo->stream);
 }
 
+bool RoundsByPowers(const Config& config) {
+  return std::any_of(config.roundup_power2_divisions.begin(), config.roundup_power2_divisions.end(),
+                     [](uint64_t steps) { return steps > 1; });
+}
+
 uint64_t RoundSize(uint64_t bytes, const Config& config) {
   if (bytes < kMinBlock) return kMinBlock;
   const std::vector<uint64_t>& divisions = config.roundup_power2_divisions;

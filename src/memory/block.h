@@ -148,6 +148,8 @@ inline uint64_t RoundUp(uint64_t value, uint64_t multiple) { return (value + mul
 
 /// What a request of `bytes` occupies.
 uint64_t RoundSize(uint64_t bytes, const Config& config);
+/// Whether that is more than the next multiple of 512.
+bool RoundsByPowers(const Config& config);
 /// What is taken from the device for a request of the rounded `size`.
 uint64_t SegmentSize(uint64_t size, const Config& config);
 

@@ -26,7 +26,7 @@ class DeviceAllocator {
   /// For work that is submitted to `stream` from now on. 0 bytes: null. 207001 with who holds what when there is no
   /// room.
   StatusOr<void*> Allocate(int device, uint64_t bytes, void* stream);
-  /// 107000 for what is no block, or was freed before. Never waits.
+  /// 107000 for what is no block, or was freed before; null is fine. Never waits for the device.
   Status Free(void* block);
   /// The block is used on `stream`, too: it is not used again before that has got there. Foreign memory: ignored.
   Status RecordStream(void* block, void* stream);
@@ -35,15 +35,18 @@ class DeviceAllocator {
   /// Bytes of the block; 0 for what is none.
   uint64_t SizeOf(const void* block) const;
 
-  /// Returns unused segments of the default pool and of pools without users, or of the pool named.
+  /// Returns unused segments of the default pool and of pools without users, or of the pool named if it has none. Waits
+  /// for the device first. In a capture context it does not wait, and returns only what an earlier wait has covered, of
+  /// pools without users. What streams own that are being captured stays, and so do all private pools while anything is
+  /// captured: their graphs may have been launched anywhere.
   Status EmptyCache(PoolId pool = {});
   /// The device is about to take all its memory back: blocks that are held go, too. Pools keep their users.
   void ForgetDevice(int device);
-  /// What uncached mode (Config::no_cache) and the tests need to know.
+  /// A capture is open on the device, and the calling thread's current stream is being captured.
   bool IsCaptureContext(int device);
 
   // Private pools. `device` is that of the memory.
-  /// Custom memory of a pool; both or none.
+  /// Custom memory of a pool; both or none. Called without any lock held. Only when the pool is made.
   struct PoolOptions {
     std::function<void*(uint64_t bytes, int device, void* stream)> allocate;
     std::function<void(void* segment, uint64_t bytes, int device, void* stream)> free;
@@ -57,6 +60,7 @@ class DeviceAllocator {
   /// One user less; without any, EmptyCache may return what no block uses.
   Status ReleasePool(int device, PoolId pool);
   Status SetUseOnOom(int device, PoolId pool, bool use);
+  /// Only before its first segment.
   Status SetNoSplit(int device, PoolId pool);
   int PoolUsers(int device, PoolId pool) const;  ///< 0: no such pool
   /// Whether exactly these blocks of the pool are held by somebody.
@@ -77,9 +81,11 @@ class DeviceAllocator {
   DeviceStats Stats(int device) const;
   void ResetPeakStats(int device);
   void ResetAccumulatedStats(int device);
-  /// Of all pools, or of one. Live blocks only when `with_trace` is false.
+  /// Of all pools, or of one; without the history when `with_trace` is false. A range of addresses with holes shows as
+  /// one segment for each part that has memory.
   MemorySnapshot Snapshot(PoolId pool = {}, bool with_trace = true) const;
-  /// `recorder` may be null: no contexts. entries: of the ring buffer of each device; 0 switches it off.
+  /// `recorder` may be null: no contexts. entries: of the ring buffer of each device; 0 switches it off. What was
+  /// recorded before is forgotten. A context may end with the lock held: it must not call the allocator then.
   void RecordHistory(ContextRecorder recorder, uint64_t entries);
   using OomObserver = std::function<void(int device, uint64_t bytes, uint64_t total, uint64_t free)>;
   void AddOomObserver(OomObserver observer);

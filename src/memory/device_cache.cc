@@ -21,6 +21,7 @@ constexpr size_t kLazyBacklog = 512;
 DeviceCache::DeviceCache(CacheHost& host, int device, const Config& config)
     : host_(host), device_(device), config_(config), fraction_(config.per_process_memory_fraction) {
   uncached_.uncached = true;
+  rounds_by_powers_ = RoundsByPowers(config);
   stats_.max_split_size = config.max_split_size == UINT64_MAX ? -1 : static_cast<int64_t>(config.max_split_size);
 }
 
@@ -70,7 +71,7 @@ StatusOr<void*> DeviceCache::Allocate(uint64_t bytes, void* stream, TraceContext
   if (bytes >= kHugeRequest) {
     request.size = bytes;
   } else {
-    request.size = RoundSize(bytes, config_);
+    request.size = rounds_by_powers_ ? RoundSize(bytes, config_) : RoundUp(bytes, kMinBlock);
     if (config_.no_cache && !InCaptureContext()) {
       request.pool = &uncached_;
     } else {
@@ -163,15 +164,15 @@ bool DeviceCache::ShouldSplit(const Block& block, uint64_t size) const {
 }
 
 void* DeviceCache::HandOut(Block* block, Request& request) {
-  if (ShouldSplit(*block, request.size)) InsertFree(SplitOff(block, request.size));
+  if (block->size != request.size && ShouldSplit(*block, request.size)) InsertFree(SplitOff(block, request.size));
   const bool is_small = block->silo->blocks->is_small;
   const auto size = static_cast<int64_t>(block->size);
   block->use = BlockUse::kLive;
   block->requested = request.bytes;
   stats_.allocation.Increase(is_small, 1);
   stats_.allocated_bytes.Increase(is_small, size);
-  stats_.active.Increase(is_small, 1);
-  stats_.active_bytes.Increase(is_small, size);
+  stats_.active.Note(stats_.allocation, is_small);
+  stats_.active_bytes.Note(stats_.allocated_bytes, is_small);
   stats_.requested_bytes.Increase(is_small, static_cast<int64_t>(request.bytes));
   if (block->size >= config_.max_split_size) {
     block->is_oversize = true;
@@ -200,6 +201,9 @@ Status DeviceCache::Free(Block* block, const void* address) {
   if (block->uses.empty()) {
     FreeBlock(block);
   } else {
+    const bool is_small = block->silo->blocks->is_small;
+    stats_.active.Wait(is_small, 1);
+    stats_.active_bytes.Wait(is_small, static_cast<int64_t>(block->size));
     FreeWithUses(block);
   }
   RunDoomed(lock);
@@ -232,8 +236,6 @@ uint64_t DeviceCache::SizeOf(const Block* block, const void* address) {
 void DeviceCache::FreeBlock(Block* block) {
   Silo& silo = *block->silo;
   const bool is_small = silo.blocks->is_small;
-  stats_.active.Decrease(is_small, 1);
-  stats_.active_bytes.Decrease(is_small, static_cast<int64_t>(block->size));
   stats_.requested_bytes.Decrease(is_small, static_cast<int64_t>(block->requested));
   if (trace_.is_on()) {
     Trace(TraceAction::kFreeCompleted, block->address, block->size, silo.stream, *silo.blocks->pool, block->context);

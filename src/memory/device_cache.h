@@ -220,6 +220,7 @@ class DeviceCache {
   Mutex mutex_;
   BlockMap map_;
   Config config_;
+  bool rounds_by_powers_ = false;
   double fraction_;
   int captures_ = 0;  ///< open ones
   uint64_t captures_begun_ = 0;

@@ -51,6 +51,7 @@ void DeviceCache::SetConfig(const Config& config) {
     fraction_ = config.per_process_memory_fraction;
   }
   config_ = config;
+  rounds_by_powers_ = RoundsByPowers(config);
   stats_.max_split_size = config.max_split_size == UINT64_MAX ? -1 : static_cast<int64_t>(config.max_split_size);
 }
 

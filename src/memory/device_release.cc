@@ -120,8 +120,12 @@ void DeviceCache::Forget() {
   for (Block* block : held) {
     block->uses.clear();
     block->is_deferred = false;
-    if (block->use == BlockUse::kLive) TakeBack(block);
-    FreeBlock(block);
+    if (block->use == BlockUse::kLive) {
+      TakeBack(block);
+      FreeBlock(block);
+    } else {
+      FreeIfUnused(block);  // which it is now
+    }
   }
   const Idle all{UINT64_MAX, {}};
   std::vector<Pool*> pools{&default_};

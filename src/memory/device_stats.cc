@@ -47,11 +47,11 @@ DeviceStats DeviceCounters::Show() const {
   DeviceStats stats;
   stats.allocation = allocation.Show();
   stats.segment = segment.Show();
-  stats.active = active.Show();
+  stats.active = active.Show(allocation);
   stats.inactive_split = inactive_split.Show();
   stats.allocated_bytes = allocated_bytes.Show();
   stats.reserved_bytes = reserved_bytes.Show();
-  stats.active_bytes = active_bytes.Show();
+  stats.active_bytes = active_bytes.Show(allocated_bytes);
   stats.inactive_split_bytes = inactive_split_bytes.Show();
   stats.requested_bytes = requested_bytes.Show();
   stats.oversize_allocations = oversize_allocations.Show();
@@ -67,19 +67,23 @@ DeviceStats DeviceCounters::Show() const {
 }
 
 void DeviceCounters::ResetPeaks() {
-  for (CounterBySize* counter : {&allocation, &segment, &active, &inactive_split, &allocated_bytes, &reserved_bytes,
-                                 &active_bytes, &inactive_split_bytes, &requested_bytes}) {
+  for (CounterBySize* counter : {&allocation, &segment, &inactive_split, &allocated_bytes, &reserved_bytes,
+                                 &inactive_split_bytes, &requested_bytes}) {
     counter->ResetPeak();
   }
+  active.ResetPeak(allocation);
+  active_bytes.ResetPeak(allocated_bytes);
   oversize_allocations.ResetPeak();
   oversize_segments.ResetPeak();
 }
 
 void DeviceCounters::ResetAccumulated() {
-  for (CounterBySize* counter : {&allocation, &segment, &active, &inactive_split, &allocated_bytes, &reserved_bytes,
-                                 &active_bytes, &inactive_split_bytes, &requested_bytes}) {
+  for (CounterBySize* counter : {&allocation, &segment, &inactive_split, &allocated_bytes, &reserved_bytes,
+                                 &inactive_split_bytes, &requested_bytes}) {
     counter->ResetAccumulated();
   }
+  active.ResetAccumulated();
+  active_bytes.ResetAccumulated();
   oversize_allocations.ResetAccumulated();
   oversize_segments.ResetAccumulated();
   num_alloc_retries = num_ooms = num_oom_rejections = 0;

@@ -40,6 +40,7 @@ class CounterBySize {
     peak_ = std::max(peak_, current());
   }
   void Decrease(bool is_small, int64_t by) { of_[is_small].Decrease(by); }
+  int64_t current(bool is_small) const { return of_[is_small].current(); }
   int64_t current() const { return of_[false].current() + of_[true].current(); }
   StatBySize Show() const {
     StatBySize by_size{{}, of_[true].Show(), of_[false].Show()};
@@ -60,10 +61,52 @@ class CounterBySize {
   int64_t peak_ = 0;
 };
 
+/// Of blocks that are held or wait: what is held is counted elsewhere, so as long as nothing waits there is nothing to
+/// do.
+class ActiveCounter {
+ public:
+  /// After `held` has increased.
+  void Note(const CounterBySize& held, bool is_small) {
+    if (waiting_[0] + waiting_[1] == 0) return;
+    peak_by_size_[is_small] = std::max(peak_by_size_[is_small], held.current(is_small) + waiting_[is_small]);
+    peak_ = std::max(peak_, held.current() + waiting_[0] + waiting_[1]);
+  }
+  /// After as much has left `held`.
+  void Wait(bool is_small, int64_t by) { waiting_[is_small] += by; }
+  void EndWait(bool is_small, int64_t by) { waiting_[is_small] -= by; }
+  StatBySize Show(const CounterBySize& held) const {
+    StatBySize shown = held.Show();
+    Show(shown.small_pool, waiting_[1], waiting_before_[1], peak_by_size_[1]);
+    Show(shown.large_pool, waiting_[0], waiting_before_[0], peak_by_size_[0]);
+    Show(shown.all, waiting_[0] + waiting_[1], waiting_before_[0] + waiting_before_[1], peak_);
+    return shown;
+  }
+  void ResetPeak(const CounterBySize& held) {
+    peak_ = held.current() + waiting_[0] + waiting_[1];
+    for (bool is_small : {false, true}) peak_by_size_[is_small] = held.current(is_small) + waiting_[is_small];
+  }
+  void ResetAccumulated() {
+    for (bool is_small : {false, true}) waiting_before_[is_small] = waiting_[is_small];
+  }
+
+ private:
+  static void Show(Stat& stat, int64_t waiting, int64_t before, int64_t peak) {
+    stat.current += waiting;
+    stat.freed += before - waiting;
+    stat.peak = std::max(stat.peak, peak);
+  }
+
+  int64_t waiting_[2] = {0, 0};         ///< large, small
+  int64_t waiting_before_[2] = {0, 0};  ///< when counting began anew
+  int64_t peak_by_size_[2] = {0, 0};
+  int64_t peak_ = 0;
+};
+
 /// As DeviceStats. Threads: under the lock of its device.
 struct DeviceCounters {
-  CounterBySize allocation, segment, active, inactive_split;
-  CounterBySize allocated_bytes, reserved_bytes, active_bytes, inactive_split_bytes, requested_bytes;
+  CounterBySize allocation, segment, inactive_split;
+  CounterBySize allocated_bytes, reserved_bytes, inactive_split_bytes, requested_bytes;
+  ActiveCounter active, active_bytes;  ///< beside allocation and allocated_bytes
   Counter oversize_allocations, oversize_segments;
   int64_t num_alloc_retries = 0;
   int64_t num_ooms = 0;

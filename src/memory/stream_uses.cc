@@ -124,6 +124,8 @@ void DeviceCache::FreeIfUnused(Block* block) {
     block->is_deferred = false;
     std::erase(deferred_, block);
   }
+  stats_.active.EndWait(block->silo->blocks->is_small, 1);
+  stats_.active_bytes.EndWait(block->silo->blocks->is_small, static_cast<int64_t>(block->size));
   FreeBlock(block);
 }
 

@@ -183,6 +183,28 @@ TEST_F(Insight, StatisticsAreReset) {
   EXPECT_EQ(Stats().allocated_bytes.small_pool, (Stat{1024, 1024, 512, 0}));
 }
 
+TEST_F(Insight, ActiveBlocksAreThoseHeldAndThoseThatWait) {
+  char* first = Get(512, s1);
+  char* second = Get(1024, s1);
+  EXPECT_EQ(Stats().active_bytes.all, (Stat{1536, 1536, 1536, 0}));
+  ASSERT_EQ(a().RecordStream(first, s2).code(), 0);
+  Put(first);
+  EXPECT_EQ(Stats().active_bytes.all, (Stat{1536, 1536, 1536, 0}));
+  EXPECT_EQ(Stats().allocated_bytes.all, (Stat{1024, 1536, 1536, 512}));
+  Get(2048, s1);
+  EXPECT_EQ(Stats().active_bytes.small_pool, (Stat{3584, 3584, 3584, 0}));
+  EXPECT_EQ(Stats().allocated_bytes.all.peak, 3072);
+  a().ResetAccumulatedStats(0);
+  EXPECT_EQ(Stats().active.all, (Stat{3, 3, 0, 0}));
+  sim.Advance(s2);
+  Put(second);
+  Get(512, s1);
+  EXPECT_EQ(Stats().active.all, (Stat{2, 3, 1, 2}));
+  EXPECT_EQ(Stats().active_bytes.all, (Stat{2560, 3584, 512, 1536}));
+  a().ResetPeakStats(0);
+  EXPECT_EQ(Stats().active_bytes.all.peak, 2560);
+}
+
 TEST_F(Insight, SnapshotsShowSegmentsAndBlocks) {
   char* live = Get(700, s1);
   char* waiting = Get(512, s1);

@@ -102,7 +102,7 @@ TEST_F(Threads, OneFreesWhatAnotherTook) {
   std::vector<std::thread> threads;
   std::atomic<char*> slots[kPairs] = {};
   std::atomic<bool> gave_up{false};
-  const int rounds = ::reprise::testing::Loops(20000, 2000);
+  const int rounds = ::reprise::testing::Loops(5000, 1000);
   for (int pair = 0; pair < kPairs; ++pair) {
     threads.emplace_back([&, pair] {
       void* const stream = SimDriver::S(static_cast<uintptr_t>(20 + pair));
