@@ -14,6 +14,11 @@ using kernels::Distribution;
 using kernels::DrawCall;
 using kernels::DType;
 
+// The last one is large enough for several workers.
+struct Buffers {
+  Buffer<float> a{3000}, b{3000}, c{40'000};
+};
+
 class Replays : public RandomWorld {
  protected:
   void SetUp() override {
@@ -80,10 +85,6 @@ class Replays : public RandomWorld {
     return *state;
   }
 
-  // The last one is large enough for several workers.
-  struct Buffers {
-    Buffer<float> a{3000}, b{3000}, c{40'000};
-  };
   Buffer<float>& a() { return buffers_->a; }
   Buffer<float>& b() { return buffers_->b; }
   Buffer<float>& c() { return buffers_->c; }

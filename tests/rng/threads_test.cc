@@ -15,10 +15,7 @@ using kernels::Distribution;
 using kernels::DrawCall;
 
 // What a draw at an offset gives: 128 bits that tell the offset, as good as.
-struct Mark {
-  uint64_t low, high;
-  auto operator<=>(const Mark&) const = default;
-};
+using Mark = std::pair<uint64_t, uint64_t>;
 
 class Threads : public RandomWorld {
  protected:
