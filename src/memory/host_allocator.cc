@@ -26,6 +26,7 @@ namespace {
 
 constexpr uint64_t kHuge = uint64_t{1} << 60;
 constexpr uint64_t kReserveStep = 4 * kKiB;
+constexpr size_t kIdleQueues = 4;
 constexpr auto kBackgroundPause = std::chrono::microseconds(100);
 
 struct Block;
@@ -134,6 +135,7 @@ struct HostAllocator::State {
   std::map<PoolId, Pool*> living;                              ///< those with users
   std::vector<Route> routes;                                   ///< oldest first
   std::unordered_map<void*, std::deque<PendingEvent>> events;  ///< by stream, in order
+  int64_t pending_events = 0;
   std::vector<Block*> unrecorded;  ///< freed blocks whose uses need events as soon as that is allowed
   int64_t to_ask = 0;              ///< pools that have somebody to ask
   int64_t parked_bytes = 0;
@@ -236,7 +238,7 @@ struct HostAllocator::State {
 
   // Asks for events behind the uses of freed blocks that nobody else looks at meanwhile. Without the lock: submitting
   // may run other work, which may allocate.
-  void RecordEvents(Lock& lock, std::vector<Block*> batch) {
+  void RecordEvents(Lock& lock, const std::vector<Block*>& batch) {
     if (batch.empty()) return;
     struct Recorded {
       Block* block;
@@ -261,6 +263,7 @@ struct HostAllocator::State {
     for (const Recorded& r : recorded) {
       events[r.stream].push_back({r.event, r.block});
       ++r.block->waits;
+      ++pending_events;
     }
     for (Block* block : batch) {
       if (block->streams.empty()) {
@@ -273,14 +276,17 @@ struct HostAllocator::State {
   }
 
   void QueryEvents() {
+    if (pending_events == 0) return;
     for (auto it = events.begin(); it != events.end();) {
       std::deque<PendingEvent>& queue = it->second;
       while (!queue.empty() && driver.IsDone(queue.front().event)) {
         driver.ReleaseEvent(queue.front().event);
         Done(*queue.front().block);
         queue.pop_front();
+        --pending_events;
       }
-      it = queue.empty() ? events.erase(it) : std::next(it);
+      // A few stay for the next time: their memory, and a look at them, cost less than new ones.
+      it = queue.empty() && events.size() > kIdleQueues ? events.erase(it) : std::next(it);
     }
   }
 
@@ -324,7 +330,7 @@ struct HostAllocator::State {
     QueryEvents();
   }
 
-  bool HasPending() const { return !events.empty() || !unrecorded.empty() || to_ask != 0; }
+  bool HasPending() const { return pending_events != 0 || !unrecorded.empty() || to_ask != 0; }
 
   // --------------------------------------------------------------------------------------------------------- memory
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads snapshot files back with nothing but Python itself.
 
-    check_snapshot.py pickle FILE.pickle FILE.json   both hold the same, in the structure that viewers expect
-    check_snapshot.py picture FILE...                SVG is well-formed XML; HTML holds such a picture and loads nothing
+    check_snapshot.py pickle FILE...    NAME.pickle and NAME.json hold the same, in the structure that viewers expect
+    check_snapshot.py picture FILE...   SVG is well-formed XML; HTML holds such a picture and loads nothing
 """
 
 import json
@@ -128,8 +128,9 @@ def check_picture(path):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "pickle":
-        check_pickle(sys.argv[2], sys.argv[3])
-    else:
-        for name in sys.argv[2:]:
+    for name in sys.argv[2:]:
+        print(f"{name}: ", end="")
+        if sys.argv[1] == "pickle":
+            check_pickle(name, name.removesuffix(".pickle") + ".json")
+        else:
             check_picture(name)
