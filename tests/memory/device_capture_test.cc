@@ -502,5 +502,49 @@ TEST_F(Capturing, TwoGraphsNeedTheSumOfTheirMemoryUnlessTheyShare) {
   EXPECT_EQ(Reserved(), static_cast<int64_t>(4 * kMiB));
 }
 
+// A reset of the device takes its memory, whoever holds it.
+class Forgotten : public DeviceTest {};
+
+TEST_F(Forgotten, EverythingGoesAndTheAllocatorGoesOn) {
+  for (const bool expandable : {false, true}) {
+    SCOPED_TRACE(expandable);
+    Config now = a().GetConfig();
+    now.expandable_segments = expandable;
+    ASSERT_EQ(a().SetConfig(now).code(), 0);
+    char* const live = Get(3 << 20, s1);
+    Get(700, s2);
+    Put(Get(40 << 20, s1));
+    char* const waiting = Get(512, s1);
+    ASSERT_EQ(a().RecordStream(waiting, s2).code(), 0);
+    Put(waiting);
+    BeginCapture(s3);
+    Get(100, s3);
+    char* const deferred = Get(512, s3);
+    ASSERT_EQ(a().RecordStream(deferred, s1).code(), 0);
+    Put(deferred);
+    EndCapture();  // the graph has its pool still
+    a().ForgetDevice(0);
+    EXPECT_EQ(sim.used(), 0u);
+    EXPECT_EQ(sim.live_segments(), 0u);
+    EXPECT_EQ(sim.live_ranges(), 0u);
+    EXPECT_EQ(sim.live_events(), 0u);
+    const DeviceStats stats = Stats();
+    for (const StatBySize* stat :
+         {&stats.allocation, &stats.segment, &stats.active, &stats.inactive_split, &stats.allocated_bytes,
+          &stats.reserved_bytes, &stats.active_bytes, &stats.inactive_split_bytes, &stats.requested_bytes}) {
+      EXPECT_EQ(stat->all.current, 0);
+      EXPECT_EQ(stat->small_pool.current, 0);
+      EXPECT_EQ(stat->large_pool.current, 0);
+    }
+    EXPECT_EQ(a().Free(live).code(), 107000) << "it is gone";
+    EXPECT_EQ(a().PoolUsers(0, kP), 1);
+    EXPECT_EQ(a().ReleasePool(0, kP).code(), 0);
+    EXPECT_EQ(a().PoolUsers(0, kP), 0);
+    Put(Get(3 << 20, s1));
+    SimDriver::SetCurrent(nullptr);
+    ASSERT_EQ(a().EmptyCache().code(), 0);
+  }
+}
+
 }  // namespace
 }  // namespace reprise::memory::testing
