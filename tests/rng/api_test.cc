@@ -195,11 +195,12 @@ TEST_F(RandomApi, ClosuresGetASeedForEachRun) {
   EXPECT_EQ(std::set<uint64_t>(eager.begin(), eager.end()).size(), 4u);
   EXPECT_EQ(generator.offset(), 16u);
   generator.ManualSeed(3);
-  Graph graph;
-  graph.Begin(stream_);
-  launch();
-  launch();
-  graph.End(stream_);
+  reprise::Graph graph;
+  {
+    const Capture capture(graph, stream_);
+    launch();
+    launch();
+  }
   graph.Replay(stream_);
   graph.Replay(stream_);
   Sync();
