@@ -36,7 +36,8 @@ struct HostBlock;
 class HostFreeLists {
  public:
   std::vector<HostBlock*>& Of(uint64_t size) {
-    return std::has_single_bit(size) ? powers_[static_cast<size_t>(std::countr_zero(size))] : others_[size];
+    // Not has_single_bit, which is a call where the processor may lack the instruction.
+    return (size & (size - 1)) == 0 ? powers_[static_cast<size_t>(std::countr_zero(size))] : others_[size];
   }
   template <class Take>
   void RemoveIf(Take take) {
