@@ -235,6 +235,27 @@ TEST_F(HostAllocatorTest, WithoutRoomTheMessageSaysWhoHoldsWhat) {
   EXPECT_NE(Take(64 * kMiB), nullptr);
 }
 
+TEST_F(HostAllocatorTest, WithoutRoomABlockOfTwoGraphsIsCountedOnce) {
+  char* input = Take(4 * kMiB);
+  for (const PoolId pool : {kPoolA, kPoolB}) {
+    BeginCapture(pool);
+    Copy(input, kCaptured);
+    EndCapture(pool);
+  }
+  Free(input);
+  const auto culprit = [&] {
+    ArmFault("pinned.host", 1);
+    driver_.FailAt(1);
+    return std::move(allocator_->Allocate(64 * kMiB)).status().detail().culprit;
+  };
+  const char* kept = "0 bytes wait for streams, 4.0 MiB are kept for captured copies";
+  EXPECT_THAT(culprit(), HasSubstr(kept));
+  ASSERT_TRUE(allocator_->ReleasePool(kPoolA).ok());
+  EXPECT_THAT(culprit(), HasSubstr(kept));
+  ASSERT_TRUE(allocator_->ReleasePool(kPoolB).ok());
+  EXPECT_THAT(culprit(), HasSubstr("0 bytes wait for streams, 0 bytes are kept"));
+}
+
 TEST_F(HostAllocatorTest, EmptyCacheReturnsWhatNobodyUses) {
   char* used = Take(100);
   char* waits = Take(200);

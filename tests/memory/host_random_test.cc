@@ -459,18 +459,18 @@ int Programs(int full) {
   return cases != nullptr ? std::atoi(cases) : ::reprise::testing::Loops(full, full / 10);
 }
 
-TEST(HostRandom, NoBlockIsHandedOutWhileAStreamOrAGraphUsesIt) { RunPrograms(1, Programs(3000), {}); }
+TEST(HostRandom, NoBlockIsHandedOutWhileAStreamOrAGraphUsesIt) { RunPrograms(1, Programs(2000), {}); }
 
 TEST(HostRandom, NorWithLimitsOfRoundingAndCaching) {
   Config config;
   config.pinned_max_cached_size = 4096;
-  RunPrograms(100001, Programs(1000), config);
+  RunPrograms(100001, Programs(700), config);
 }
 
 TEST(HostRandom, NorWithAReserveSegment) {
   Config config;
   config.pinned_reserve_segment_size = kMiB;
-  RunPrograms(200001, Programs(1000), config);
+  RunPrograms(200001, Programs(700), config);
 }
 
 }  // namespace
