@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an allocation from the cache costs: pairs of allocate and free, against malloc and free of the same sizes, taken
-// in turn in one run. The driver below hands out addresses only, so nothing but the allocator is measured.
+// What an allocation from the cache costs: pairs of allocate and free, against malloc and free of the same sizes, and
+// against PyTorch's allocator of CPU memory when it is built with REPRISE_BENCH_TORCH; taken in turn in one run. The
+// driver below hands out addresses only, so nothing but the allocator is measured.
 //
 //     alloc_bench [rounds]
 #include <sys/mman.h>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "memory/device_allocator.h"
+#include "peers/torch.h"
 
 namespace {
 
@@ -74,6 +76,11 @@ struct Mallocs {
     return block;
   }
   void Put(void* block) { std::free(block); }
+};
+
+struct Torches {
+  void* Get(uint64_t bytes) { return peers::TorchAllocate(bytes); }
+  void Put(void* block) { peers::TorchFree(block); }
 };
 
 /// One block, given back at once, between two that are held: nothing is split or merged.
@@ -156,27 +163,42 @@ int main(int argc, char** argv) {
     Addresses::SetCurrent(stream(t));
     return Ours{allocator, stream(t)};
   };
+  // In the capture: the calling thread's own stream is captured, and its blocks come from the pool of the graph.
+  const auto captured_ours = [&](int) {
+    Addresses::SetCurrent(stream(100));
+    return Ours{allocator, stream(100)};
+  };
   const auto mallocs = [](int) { return Mallocs{}; };
-  std::printf("%-36s %8s %26s %26s %10s\n", "pairs of allocate and free", "threads", "ours, ns (least to most)",
-              "malloc, ns", "pairs/s");
-  const auto row = [&](const char* name, int threads, const auto& work) {
-    Series mine, theirs;
+  const auto torches = [](int) { return Torches{}; };
+  const bool has_torch = peers::HasTorch();
+  std::printf("%-36s %8s %26s %26s %26s %10s\n", "pairs of allocate and free", "threads", "ours, ns (least to most)",
+              "malloc, ns", has_torch ? "PyTorch CPU, ns" : "(no PyTorch given)", "pairs/s");
+  const auto row = [&](const char* name, int threads, const auto& source, const auto& work) {
+    Series mine, theirs, torch;
     for (int i = 0; i < rounds; ++i) {
-      mine.ns.push_back(Measure(threads, kPairs / threads, ours, work));
+      mine.ns.push_back(Measure(threads, kPairs / threads, source, work));
       theirs.ns.push_back(Measure(threads, kPairs / threads, mallocs, work));
+      if (has_torch) torch.ns.push_back(Measure(threads, kPairs / threads, torches, work));
     }
     const double median = mine.Median();
-    const double other = theirs.Median();
-    std::printf("%-36s %8d %8.1f (%6.1f to %6.1f) %8.1f (%6.1f to %6.1f) %8.2fM\n", name, threads, median,
-                mine.ns.front(), mine.ns.back(), other, theirs.ns.front(), theirs.ns.back(), threads * 1e3 / median);
+    std::printf("%-36s %8d", name, threads);
+    for (Series* series : {&mine, &theirs, &torch}) {
+      if (series->ns.empty()) {
+        std::printf(" %26s", "-");
+        continue;
+      }
+      const double middle = series->Median();
+      std::printf(" %8.1f (%6.1f to %6.1f)", middle, series->ns.front(), series->ns.back());
+    }
+    std::printf(" %8.2fM\n", threads * 1e3 / median);
   };
   const auto hit = [](auto& source, int pairs) { Hit(source, pairs); };
   const auto single = [](auto& source, int pairs) { Single(source, pairs); };
   const auto flow = [](auto& source, int pairs) { Flow(source, pairs); };
   for (int threads : {1, 4}) {
-    row("one block, just its size", threads, hit);
-    row("one block, cut and merged", threads, single);
-    row("64 held, of 16 sizes", threads, flow);
+    row("one block, just its size", threads, ours, hit);
+    row("one block, cut and merged", threads, ours, single);
+    row("64 held, of 16 sizes", threads, ours, flow);
   }
   // Another stream is captured.
   void* const captured = stream(100);
@@ -184,10 +206,13 @@ int main(int argc, char** argv) {
   if (!allocator.BeginAllocateToPool(0, {1, 0}, [&](void* s) { return driver.CaptureOf(s).is_open; }).ok()) return 1;
   allocator.MarkCaptureBegin(0);
   for (int threads : {1, 4}) {
-    row("one block, just its size, captures", threads, hit);
-    row("one block, cut and merged, captures", threads, single);
-    row("64 held, captures", threads, flow);
+    row("one block, just its size, captures", threads, ours, hit);
+    row("one block, cut and merged, captures", threads, ours, single);
+    row("64 held, captures", threads, ours, flow);
   }
+  row("one block, just its size, in it", 1, captured_ours, hit);
+  row("one block, cut and merged, in it", 1, captured_ours, single);
+  row("64 held, in it", 1, captured_ours, flow);
   allocator.MarkCaptureEnd(0);
   return allocator.EndAllocateToPool(0, {1, 0}).ok() && allocator.ReleasePool(0, {1, 0}).ok() ? 0 : 1;
 }

@@ -2,18 +2,21 @@
 # bench.sh [options of reprise_bench]: builds the benchmarks (release) and runs them; prints the table and leaves it in
 # build/release/bench as Markdown, JSON and a plot. Other systems that are installed are measured beside ours. Optional
 # ones are named by environment variables: REPRISE_BENCH_TASKFLOW (folder that holds taskflow/taskflow.hpp),
-# REPRISE_BENCH_GGML and REPRISE_BENCH_GGML_LIB (folders of ggml's headers and libraries).
+# REPRISE_BENCH_GGML and REPRISE_BENCH_GGML_LIB (folders of ggml's headers and libraries), REPRISE_BENCH_TORCH (an
+# installed torch: site-packages/torch).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 options=(-DREPRISE_BUILD_BENCH=ON)
-for name in REPRISE_BENCH_TASKFLOW REPRISE_BENCH_GGML REPRISE_BENCH_GGML_LIB; do
+for name in REPRISE_BENCH_TASKFLOW REPRISE_BENCH_GGML REPRISE_BENCH_GGML_LIB REPRISE_BENCH_TORCH; do
   [ -z "${!name:-}" ] || options+=("-D$name=${!name}")
 done
-TARGETS="reprise_bench alloc_bench" scripts/build.sh release "${options[@]}"
+TARGETS="reprise_bench alloc_bench rng_bench" scripts/build.sh release "${options[@]}"
 out=build/release/bench
 mkdir -p "$out"
 build/release/bin/reprise_bench --markdown "$out/table.md" --svg "$out/plot.svg" --json "$out/table.json" "$@"
 echo
 build/release/bin/alloc_bench
+echo
+build/release/bin/rng_bench
 echo
 echo "table: $out/table.md   plot: $out/plot.svg   data: $out/table.json"
