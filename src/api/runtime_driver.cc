@@ -93,6 +93,8 @@ class RuntimeDriver final : public memory::Driver {
       record->Complete(0);
       return static_cast<void*>(record);
     }
+    // Past the capture it would be done at once, and the captured use is still to come.
+    if (found->is_capturing()) return Error(107027, "no event is recorded on a stream that is being captured");
     REPRISE_ASSIGN_OR_RETURN(EventRecord * record, runtime::RecordPoint(*found));
     return static_cast<void*>(record);
   }
