@@ -182,7 +182,11 @@ void Graph::Impl::Unroute() noexcept {
 
 void Graph::Impl::Lease::Return() noexcept {
   [[maybe_unused]] Status ignored;
-  if (std::exchange(of_device, false)) ignored = api::DeviceMemoryOrNull()->ReleasePool(device, pool);
+  if (std::exchange(of_device, false)) {
+    memory::DeviceAllocator& memory = *api::DeviceMemoryOrNull();
+    ignored = memory.ReleasePool(device, pool);
+    if (memory.PoolUsers(device, pool) == 0) memory.NamePool(pool, {});
+  }
   if (std::exchange(of_host, false)) ignored = api::HostMemoryOrNull()->ReleasePool(pool);
 }
 
