@@ -724,7 +724,7 @@ int Cases(int full) {
 
 TEST(DeviceRandom, ProgramsKeepToTheOracle) {
   Reached all;
-  const int cases = Cases(1000);
+  const int cases = Cases(2000);
   for (int seed = 1; seed <= cases; ++seed) {
     Program program(static_cast<uint64_t>(seed), 1 + seed % 2);
     const std::string error = program.Run(40 + seed % 200);
