@@ -81,21 +81,24 @@ class RuntimeDriver final : public memory::Driver {
   void* CurrentStream(int device) override { return CurrentStreamOrNull(device); }
   int CurrentDevice() override { return reprise::CurrentDevice(); }
   memory::CaptureState CaptureOf(void* stream) override {
-    const Stream* found = runtime::Streams().Find(stream);
-    const uint64_t id = found != nullptr ? found->capture_id() : 0;
+    // Asked about streams of others, too, who may destroy them at any time.
+    uint64_t id = 0;
+    runtime::Streams().With(stream, [&](const Stream& found) { id = found.capture_id(); });
     return {id != 0, id};
   }
 
   StatusOr<void*> RecordEvent(void* stream) override {
-    Stream* found = runtime::Streams().Find(stream);
-    if (found == nullptr) {  // destroyed: it is past everything
-      EventRecord* record = EventRecord::Create();
-      record->Complete(0);
-      return static_cast<void*>(record);
+    StatusOr<EventRecord*> point = nullptr;
+    const bool lives = runtime::Streams().With(stream, [&](Stream& found) {
+      // Past the capture it would be done at once, and the captured use is still to come.
+      point = found.is_capturing() ? Error(107027, "no event is recorded on a stream that is being captured")
+                                   : runtime::RecordPoint(found);
+    });
+    if (!lives) {  // destroyed: it is past everything
+      point = EventRecord::Create();
+      (*point)->Complete(0);
     }
-    // Past the capture it would be done at once, and the captured use is still to come.
-    if (found->is_capturing()) return Error(107027, "no event is recorded on a stream that is being captured");
-    REPRISE_ASSIGN_OR_RETURN(EventRecord * record, runtime::RecordPoint(*found));
+    REPRISE_ASSIGN_OR_RETURN(EventRecord* const record, std::move(point));
     return static_cast<void*>(record);
   }
   bool IsDone(void* event) override { return static_cast<EventRecord*>(event)->done(); }

@@ -105,18 +105,29 @@ class HandleTable {
       free_.reserve(size_);  // so that Erase cannot fail
     }
     Slot& slot = chunks_[index / kChunk].load(std::memory_order_relaxed)[index % kChunk];
-    slot.object = object;
+    slot.object.store(object, std::memory_order_relaxed);
     const uint64_t bits = (uint64_t{static_cast<uint8_t>(Kind)} << 56) | (uint64_t{slot.generation} << 32) | index;
     slot.handle.store(bits, std::memory_order_release);
     ++live_;
     return reinterpret_cast<void*>(bits);
   }
 
-  /// The live object behind `handle`, or null.
+  /// The live object behind `handle`, or null. That it stays alive is the caller's duty.
   T* Find(const void* handle) const noexcept {
     const Slot* slot = SlotOf(handle);
-    return slot != nullptr && slot->handle.load(std::memory_order_acquire) == HandleBits(handle) ? slot->object
-                                                                                                 : nullptr;
+    if (slot == nullptr || slot->handle.load(std::memory_order_acquire) != HandleBits(handle)) return nullptr;
+    return slot->object.load(std::memory_order_relaxed);
+  }
+
+  /// Calls `visit` with the live object behind `handle`, which is not erased meanwhile; false when there is none. For
+  /// those who do not own it. `visit` must be short and leave the table alone.
+  template <class Visit>
+  bool With(const void* handle, Visit visit) const {
+    std::lock_guard lock(mutex_);
+    T* const object = Find(handle);
+    if (object == nullptr) return false;
+    visit(*object);
+    return true;
   }
 
   /// Forgets the handle and returns its object, or null when it was not live.
@@ -124,9 +135,9 @@ class HandleTable {
     std::lock_guard lock(mutex_);
     Slot* slot = SlotOf(handle);
     if (slot == nullptr || slot->handle.load(std::memory_order_relaxed) != HandleBits(handle)) return nullptr;
-    T* object = slot->object;
+    T* object = slot->object.load(std::memory_order_relaxed);
     slot->handle.store(0, std::memory_order_release);
-    slot->object = nullptr;
+    slot->object.store(nullptr, std::memory_order_relaxed);
     slot->generation = (slot->generation + 1) & 0xFFFFFF;
     free_.push_back(static_cast<uint32_t>(HandleBits(handle)));
     --live_;
@@ -151,7 +162,8 @@ class HandleTable {
   void ForEach(Visit visit) const {
     std::lock_guard lock(mutex_);
     for (uint32_t i = 0; i < size_; ++i) {
-      if (T* object = chunks_[i / kChunk].load(std::memory_order_relaxed)[i % kChunk].object) visit(object);
+      const Slot& slot = chunks_[i / kChunk].load(std::memory_order_relaxed)[i % kChunk];
+      if (T* object = slot.object.load(std::memory_order_relaxed)) visit(object);
     }
   }
 
@@ -161,7 +173,7 @@ class HandleTable {
 
   struct Slot {
     std::atomic<uint64_t> handle{0};
-    T* object = nullptr;
+    std::atomic<T*> object{nullptr};
     uint32_t generation = 1;
   };
 
