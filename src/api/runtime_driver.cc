@@ -89,11 +89,18 @@ class RuntimeDriver final : public memory::Driver {
 
   StatusOr<void*> RecordEvent(void* stream) override {
     StatusOr<EventRecord*> point = nullptr;
-    const bool lives = runtime::Streams().With(stream, [&](Stream& found) {
+    bool lives = runtime::Streams().With(stream, [&](Stream& found) {
       // Past the capture it would be done at once, and the captured use is still to come.
       point = found.is_capturing() ? Error(107027, "no event is recorded on a stream that is being captured")
                                    : runtime::RecordPoint(found);
     });
+    if (!lives) {  // it may be on its way out, with work that has not run
+      Stream::ForEach([&](Stream& found) {
+        if (found.handle() != stream) return;
+        lives = true;
+        point = runtime::RecordPoint(found);
+      });
+    }
     if (!lives) {  // destroyed: it is past everything
       point = EventRecord::Create();
       (*point)->Complete(0);

@@ -3,6 +3,7 @@
 // Memory of captured graphs: what was touched in a capture stays untouched by others until the graph is gone.
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <set>
 #include <thread>
 
@@ -219,6 +220,40 @@ TEST_F(Pools, ABlockUsedElsewhereIsFreedBehindTheCapture) {
   }
   Wait(other);
   EXPECT_EQ(device_memory::Stats(0).active.all.current - device_memory::Stats(0).allocation.all.current, 1);
+  device_memory::EmptyCache();
+  EXPECT_EQ(device_memory::Stats(0).active.all.current, device_memory::Stats(0).allocation.all.current);
+}
+
+TEST_F(Pools, ABlockWaitsForAStreamThatIsBeingDestroyed) {
+  aclrtStream other = nullptr;
+  ASSERT_EQ(0, aclrtCreateStream(&other));
+  constexpr size_t kBytes = 3 << 20;
+  auto* block = static_cast<char*>(device_memory::Allocate(kBytes));
+  std::atomic<bool> open{false};
+  std::atomic<int> step{0};
+  ASSERT_EQ(0, LaunchClosure(other, "wait, then write", [&, block] {
+              step = 1;
+              open.wait(false);
+              std::memset(block, 1, kBytes);
+              return 0;
+            }));
+  device_memory::RecordStream(block, other);
+  step.wait(0);
+  aclrtContext context = nullptr;
+  ASSERT_EQ(0, aclrtGetCurrentContext(&context));
+  std::thread destroyer([&] {
+    aclrtSetCurrentContext(context);
+    EXPECT_EQ(0, aclrtDestroyStream(other));
+  });
+  aclrtStreamStatus status{};
+  while (aclrtStreamQuery(other, &status) == 0) std::this_thread::yield();
+  device_memory::Free(block);
+  void* next = device_memory::Allocate(kBytes);
+  EXPECT_NE(next, block) << "the stream has not written yet";
+  open = true;
+  open.notify_all();
+  destroyer.join();
+  device_memory::Free(next);
   device_memory::EmptyCache();
   EXPECT_EQ(device_memory::Stats(0).active.all.current, device_memory::Stats(0).allocation.all.current);
 }
