@@ -233,6 +233,7 @@ TEST_F(Pools, ABlockWaitsForAStreamThatIsBeingDestroyed) {
   std::atomic<int> step{0};
   ASSERT_EQ(0, LaunchClosure(other, "wait, then write", [&, block] {
               step = 1;
+              step.notify_all();
               open.wait(false);
               std::memset(block, 1, kBytes);
               return 0;
