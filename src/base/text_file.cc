@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 namespace reprise {
 
@@ -15,7 +17,12 @@ Status WriteTextFile(const std::string& path, std::string_view text) {
     return Error(107009, fmt::format("{} cannot be opened for writing: {}", path, std::strerror(errno)));
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (std::fclose(file) != 0 || !written) {
-    return Error(107009, fmt::format("{} cannot be written completely: {}", path, std::strerror(errno)));
+    Status status = Error(107009, fmt::format("{} cannot be written completely: {}", path, std::strerror(errno)));
+    std::error_code ignored;
+    const std::filesystem::file_type type = std::filesystem::symlink_status(path, ignored).type();
+    const bool is_ours = type == std::filesystem::file_type::regular || type == std::filesystem::file_type::symlink;
+    if (is_ours) std::filesystem::remove(path, ignored);  // never a device
+    return status;
   }
   return {};
 }

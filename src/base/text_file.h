@@ -8,7 +8,7 @@
 
 namespace reprise {
 
-/// Writes the whole file anew. 107009 with the system's reason when that fails.
+/// Writes the whole file anew. 107009 with the system's reason when that fails, and then nothing of it is left.
 Status WriteTextFile(const std::string& path, std::string_view text);
 
 }  // namespace reprise

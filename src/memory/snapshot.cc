@@ -4,14 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <string_view>
 #include <unordered_map>
 
 #include "base/fault.h"
 #include "base/json_text.h"
+#include "base/text_file.h"
 #include "memory/pickle.h"
 #include "memory/utf8.h"
 
@@ -221,12 +219,6 @@ class SnapshotWriter {
   std::unordered_map<const TraceContext*, uint32_t> written_;
 };
 
-Status CannotWrite(const std::string& path, const char* what) {
-  return Error(107009, fmt::format("{} {}: {}", path, what, std::strerror(errno)))
-      .Culprit(fmt::format("memory snapshot {}", path))
-      .Hint("check the folder, its permissions and the room on it");
-}
-
 }  // namespace
 
 std::string SnapshotPickle(const MemorySnapshot& snapshot) { return SnapshotWriter<PickleWriter>().Write(snapshot); }
@@ -245,15 +237,12 @@ Status WriteSnapshot(const MemorySnapshot& snapshot, const std::string& path, co
   } else {
     bytes = SnapshotPickle(snapshot);
   }
-  FILE* file = FaultPoint("snapshot.file") ? nullptr : std::fopen(path.c_str(), "we");
-  if (file == nullptr) return CannotWrite(path, "cannot be opened for writing");
-  const bool written = std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
-  if (std::fclose(file) != 0 || !written) {
-    Status status = CannotWrite(path, "cannot be written completely");
-    std::remove(path.c_str());
-    return status;
-  }
-  return {};
+  Status status = FaultPoint("snapshot.file") ? Error(107009, fmt::format("{} cannot be opened for writing", path))
+                                              : WriteTextFile(path, bytes);
+  if (status.ok()) return {};
+  return std::move(status)
+      .Culprit(fmt::format("memory snapshot {}", path))
+      .Hint("check the folder, its permissions and the room on it");
 }
 
 }  // namespace reprise::memory
