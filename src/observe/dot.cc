@@ -8,22 +8,10 @@
 
 #include "base/text_file.h"
 #include "ir/graph.h"
+#include "observe/colours.h"
 
 namespace reprise::observe {
 namespace {
-
-std::string_view ColourOf(ir::TaskKind kind) {
-  switch (kind) {
-    case ir::TaskKind::kKernel:
-    case ir::TaskKind::kAicpuKernel:
-    case ir::TaskKind::kClosure: return "#e3f0ff";
-    case ir::TaskKind::kCopy:
-    case ir::TaskKind::kFill: return "#e6f6e8";
-    case ir::TaskKind::kHostFunc:
-    case ir::TaskKind::kCallback: return "#fff3d9";
-    default: return "#f1f1f3";
-  }
-}
 
 // The characters of a quoted DOT string.
 std::string Escape(std::string_view text) {
@@ -52,7 +40,7 @@ std::string Dot(const capture::Model& model) {
       const ir::Node& node = graph.node(id);
       const ir::TaskInfo info = ir::Describe(node);
       fmt::format_to(put, "    n{} [label=\"{}\\n{}, task {}\", fillcolor=\"{}\"];\n", id, Escape(info.name),
-                     info.type_name, node.position, ColourOf(node.type->kind));
+                     info.type_name, node.position, ColoursOf(node.type->kind).fill);
     }
     for (size_t i = 1; i < lane.nodes.size(); ++i) {
       fmt::format_to(put, "    n{} -> n{};\n", lane.nodes[i - 1], lane.nodes[i]);

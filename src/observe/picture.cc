@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/text_file.h"
+#include "observe/colours.h"
 #include "runtime/device.h"
 
 namespace reprise::observe {
@@ -21,24 +22,6 @@ constexpr int kBoxWidth = 200;
 constexpr int kBoxHeight = 32;
 constexpr int kTop = 84;
 constexpr int kLeft = 30;
-
-struct Style {
-  const char* fill;
-  const char* stroke;
-};
-
-Style StyleOf(ir::TaskKind kind) {
-  switch (kind) {
-    case ir::TaskKind::kKernel:
-    case ir::TaskKind::kAicpuKernel:
-    case ir::TaskKind::kClosure: return {"#e3f0ff", "#2f6fb3"};
-    case ir::TaskKind::kCopy:
-    case ir::TaskKind::kFill: return {"#e6f6e8", "#2f8a45"};
-    case ir::TaskKind::kHostFunc:
-    case ir::TaskKind::kCallback: return {"#fff3d9", "#b07a12"};
-    default: return {"#f1f1f3", "#85858f"};
-  }
-}
 
 std::string Escape(std::string_view text) {
   std::string out;
@@ -152,7 +135,7 @@ std::string SvgPicture(const capture::Model& model, size_t max_tasks) {
       }
       gap = false;
       previous_y = y;
-      const Style style = StyleOf(node.type->kind);
+      const Colours style = ColoursOf(node.type->kind);
       fmt::format_to(
           std::back_inserter(out),
           "<g><title>task {} of stream {}: {} ({})</title><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" "
