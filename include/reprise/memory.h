@@ -19,6 +19,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "error.h"
 #include "memory_types.h"
@@ -27,6 +29,14 @@ namespace reprise {
 
 /** A name for a pool that graphs can share; never given twice. */
 PoolId NewPoolId();
+
+/** Changes settings of both allocators while they are in use: "key:value,key:value" with expandable_segments,
+ *  max_split_size_mb, max_non_split_rounding_mb, release_lock_on_npumalloc, throw_on_npumalloc_oom,
+ *  per_process_memory_fraction, pinned_max_round_threshold_mb, pinned_max_cached_size_mb. All of them or none.
+ *  Throws Exception: 107000 unknown or fixed key, bad value, settings that exclude each other. */
+void ChangeMemorySettings(const std::string& settings);
+/** Every setting that is known, with its value as text. Throws Exception: 107000 the environment's are malformed. */
+std::vector<std::pair<std::string, std::string>> MemorySettings();
 
 namespace device_memory {
 
@@ -69,6 +79,8 @@ void EndPool(int device, PoolId pool);
 /** One user less. */
 void ReleasePool(int device, PoolId pool);
 int PoolUsers(int device, PoolId pool);
+/** The starts of the pool's blocks that somebody holds, in order of address. */
+std::vector<void*> LiveBlocks(int device, PoolId pool);
 
 }  // namespace device_memory
 

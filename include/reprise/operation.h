@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The way in for layers that bring their own computations, such as a framework's operators: an object that runs in
+ * stream order like a kernel, once when eager and at every replay when captured.
+ *
+ *     class Scale final : public reprise::Operation {
+ *      public:
+ *       Scale(float* x, int64_t count, float by) : x_(x), count_(count), by_(by) {}
+ *       void Run(uint64_t) override { for (int64_t i = 0; i < count_; ++i) x_[i] *= by_; }
+ *       reprise::OperationInfo Describe() const override { return {"scale"}; }
+ *       ...
+ *     };
+ *     reprise::LaunchOperation(stream, std::make_unique<Scale>(x, n, 2.0f));
+ */
+#ifndef REPRISE_OPERATION_H_
+#define REPRISE_OPERATION_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "error.h"
+#include "memory_types.h"
+#include "random.h"
+
+namespace reprise {
+
+/** What dumps and error messages show of an operation. */
+struct OperationInfo {
+  std::string name;
+  std::vector<Frame> stack;  ///< of the program when it was launched, innermost first; may be empty
+};
+
+/** Work in stream order. It must not hold references to what it reads and writes if streams keep that alive. */
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  /** Computes. Never called by two threads at once, but by a different one each time: a worker, or a thread that waits
+   *  for the stream. `seed`: fresh at each run when the launch named a generator, in a replay the one of the eager call
+   *  at that moment; else 0. What it throws becomes the stream's error, with the name and the place of the operation;
+   *  later work goes on. Must not wait for streams. */
+  virtual void Run(uint64_t seed) = 0;
+  /** Any thread, also while it runs. */
+  virtual OperationInfo Describe() const = 0;
+};
+
+struct OperationOptions {
+  Generator* generator = nullptr;  ///< borrowed during the call; moved on by one draw
+  /// Foreign code that may wait for locks of the program: runs on a worker, never on a thread that waits for the
+  /// stream, and shows as a host function. Not allowed in a task group.
+  bool is_host_function = false;
+};
+
+/** Queues it on `stream` (null: the calling thread's current stream), or records it when that is being captured.
+ *  Destroyed after its only run, or with the graph that recorded it, or when the launch is refused; on any thread.
+ *  On a stream that updates a task group it takes the place of the next operation there; one that draws takes the place
+ *  of one that draws, and keeps that one's generator.
+ *  Throws Exception: 107000 null operation; those of any submission. */
+void LaunchOperation(void* stream, std::unique_ptr<Operation> operation, const OperationOptions& options = {});
+
+}  // namespace reprise
+
+#endif  // REPRISE_OPERATION_H_
