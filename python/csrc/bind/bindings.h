@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The parts of torch_npu._C; each adds its classes and functions to the module.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+namespace torch_npu {
+
+void BindDevice(pybind11::module_& module);         // devices, sync debug mode, runtime functions
+void BindStreams(pybind11::module_& module);        // Stream and Event types, current streams, task groups
+void BindMemory(pybind11::module_& module);         // allocators, pools, statistics, snapshots
+void BindGenerator(pybind11::module_& module);      // default generators
+void BindGraph(pybind11::module_& module);          // NPUGraph
+void BindHostFunctions(pybind11::module_& module);  // Python callables as tasks
+void BindOps(pybind11::module_& module);            // switches of the operators
+
+}  // namespace torch_npu

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bind/bindings.h"
+
+namespace torch_npu {
+
+void BindHostFunctions(pybind11::module_&) {}
+
+}  // namespace torch_npu

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bind/bindings.h"
+
+PYBIND11_MODULE(_C, module) {
+  torch_npu::BindDevice(module);
+  torch_npu::BindStreams(module);
+  torch_npu::BindMemory(module);
+  torch_npu::BindGenerator(module);
+  torch_npu::BindGraph(module);
+  torch_npu::BindHostFunctions(module);
+  torch_npu::BindOps(module);
+}

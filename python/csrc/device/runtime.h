@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The devices and their life: initialised at first use, shut down before the interpreter ends.
+#pragma once
+
+#include <c10/core/Device.h>
+
+namespace torch_npu {
+
+/// Visible devices; 0 when there are none. Neither initialises nor throws.
+c10::DeviceIndex DeviceCount() noexcept;
+
+/// Initialises the runtime, once. Refused in a forked child of an initialised process.
+void LazyInit();
+bool IsInitialized() noexcept;
+
+/// False once Shutdown has begun: whoever frees something afterwards leaves it alone.
+bool IsAlive() noexcept;
+/// Waits for every device, then ends the runtime's use. Idempotent.
+void Shutdown() noexcept;
+
+/// The calling thread's device; 0 before it has chosen one.
+c10::DeviceIndex CurrentDevice() noexcept;
+/// Makes `device` current in the calling thread; initialises. Throws when there is no such device.
+void SetDevice(c10::DeviceIndex device);
+/// The same, returning the one before.
+c10::DeviceIndex ExchangeDevice(c10::DeviceIndex device);
+/// Whether the device has been used by this process.
+bool HasContext(c10::DeviceIndex device) noexcept;
+/// Before any call that needs a context: gives the calling thread one of its current device.
+void EnsureContext();
+
+/// Waits for all work of the device, without the GIL. Errors of its work are reported here.
+void SynchronizeDevice(c10::DeviceIndex device);
+
+}  // namespace torch_npu

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// NPUGraph: reprise::Graph with what torch adds: streams by their torch ids, warnings, the registry that finds the
+// graph of a capture, conditional bodies with checks of tensors.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <reprise/graph.h>
+
+#include <memory>
+#include <string>
+
+#include "device/stream.h"
+
+namespace torch_npu {
+
+/// One thread at a time, except replay. None of the functions needs the GIL; those that may wait release it if held.
+class NPUGraph : public std::enable_shared_from_this<NPUGraph> {
+ public:
+  explicit NPUGraph(bool keep_graph = false);
+  virtual ~NPUGraph();
+  NPUGraph(const NPUGraph&) = delete;
+  NPUGraph& operator=(const NPUGraph&) = delete;
+
+  /// On the current stream. {0,0}: a pool of its own. Throws for pools with two halves, for TASK_QUEUE_ENABLE=2.
+  void capture_begin(c10::MempoolId_t pool = {0, 0}, reprise::CaptureMode mode = reprise::CaptureMode::kGlobal);
+  /// Warns once when nothing was captured ("NPU Graph is empty").
+  void capture_end();
+  void instantiate();
+  /// On the current stream of the graph's device; with ASCEND_LAUNCH_BLOCKING=1 waits for it.
+  void replay();
+  void reset() noexcept;
+  c10::MempoolId_t pool() const;
+
+  /// Sticky, for the process.
+  static void enable_debug_mode();
+  /// False, and a warning, when there is nothing to write.
+  bool debug_dump(const std::string& path);
+  uint64_t raw_graph() const;
+  uint64_t raw_executable() const;
+
+  /// The graph that owns the current stream's capture, also of a body of a condition.
+  static std::shared_ptr<NPUGraph> CurrentlyCapturing();
+  void begin_capture_to_if_node(const at::Tensor& predicate);
+  void end_capture_to_conditional_node();
+
+  reprise::Graph& core() { return core_; }
+  /// Made by torch.accelerator.Graph: CurrentlyCapturing refuses it.
+  void set_owned_by_accelerator(bool owned) { owned_by_accelerator_ = owned; }
+
+ private:
+  reprise::Graph core_;
+  bool keep_graph_;
+  bool warned_empty_ = false;
+  bool owned_by_accelerator_ = false;
+  c10::DeviceIndex device_ = -1;
+};
+
+/// {0, n}, never given twice.
+c10::MempoolId_t GraphPoolHandle();
+
+}  // namespace torch_npu

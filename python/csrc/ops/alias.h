@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Device memory seen by CPU kernels: tensors of another backend over the same bytes. Aliases of tensors that share a
+// storage share one, too, so kernels see overlaps as they are.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/SmallVector.h>
+
+namespace torch_npu {
+
+class Aliases {
+ public:
+  /// kCPU: over the memory, which is not owned and cannot be resized. kMeta: over nothing.
+  explicit Aliases(c10::DeviceType type) : type_(type) {}
+
+  at::Tensor Of(const at::Tensor& tensor);
+  /// Whether the tensor is an alias made here; and of which storage.
+  const c10::StorageImpl* SourceOf(const at::Tensor& alias) const;
+
+ private:
+  struct Pair {
+    c10::StorageImpl* source;  // borrowed
+    c10::Storage alias;
+  };
+  c10::DeviceType type_;
+  c10::SmallVector<Pair, 4> storages_;
+};
+
+}  // namespace torch_npu

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/launch.h"
+
+#include <c10/util/Exception.h>
+
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "common/error.h"
+#include "common/python_stack.h"
+#include "device/runtime.h"
+#include "device/stream.h"
+#include "ops/kernel_scope.h"
+
+namespace torch_npu {
+namespace {
+
+bool IsBlocking() {
+  static const bool blocking = [] {
+    const char* const set = std::getenv("ASCEND_LAUNCH_BLOCKING");
+    return set != nullptr && std::string_view(set) == "1";
+  }();
+  return blocking;
+}
+
+class Function final : public reprise::Operation {
+ public:
+  Function(const char* name, std::function<void(uint64_t)> work)
+      : name_(name), work_(std::move(work)), stack_(StackOfLaunch()) {}
+  void Run(uint64_t seed) override {
+    const KernelScope scope;
+    work_(seed);
+  }
+  reprise::OperationInfo Describe() const override { return {name_, stack_}; }
+
+ private:
+  std::string name_;
+  std::function<void(uint64_t)> work_;
+  std::vector<reprise::Frame> stack_;
+};
+
+}  // namespace
+
+void Launch(std::unique_ptr<reprise::Operation> operation, reprise::Generator* generator) {
+  EnsureContext();
+  const NPUStream stream = CurrentStream();
+  reprise::OperationOptions options;
+  options.generator = generator;
+  Guarded([&] { reprise::LaunchOperation(stream.handle(), std::move(operation), options); });
+  if (IsBlocking() && !stream.is_external() && !stream.is_capturing()) stream.synchronize();
+}
+
+void Launch(const char* name, std::function<void()> work) {
+  Launch(std::make_unique<Function>(name, [work = std::move(work)](uint64_t) { work(); }));
+}
+
+void LaunchRandom(const char* name, reprise::Generator& generator, std::function<void(uint64_t)> work) {
+  Launch(std::make_unique<Function>(name, std::move(work)), &generator);
+}
+
+std::vector<reprise::Frame> StackOfLaunch() {
+  static const int wish = [] {
+    const char* const set = std::getenv("REPRISE_TORCH_STACKS");
+    return set == nullptr ? -1 : std::atoi(set);
+  }();
+  if (wish == 0 || (wish < 0 && !CurrentStream().is_capturing())) return {};
+  return PythonStack();
+}
+
+void RefuseInCapture(const std::string& what, const char* why) {
+  if (!CurrentStream().is_capturing()) return;
+  const std::string place = PythonPlace();
+  Raise(reprise::Exception(
+      107027,
+      what + " cannot run while the current stream is capturing: " + why + (place.empty() ? "" : " (" + place + ")"),
+      why, place.empty() ? what : what + " at " + place,
+      "move it out of the capture, or use an operator whose result stays on the device"));
+}
+
+}  // namespace torch_npu

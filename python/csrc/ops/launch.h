@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Work of operators on its way to the current stream.
+#pragma once
+
+#include <reprise/operation.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace torch_npu {
+
+/// Queues it on the calling thread's current stream of its current device. `generator`: for operations that draw.
+void Launch(std::unique_ptr<reprise::Operation> operation, reprise::Generator* generator = nullptr);
+
+/// The same for a function, which runs within a KernelScope. It holds no tensors, only aliases.
+void Launch(const char* name, std::function<void()> work);
+void LaunchRandom(const char* name, reprise::Generator& generator, std::function<void(uint64_t seed)> work);
+
+/// Where the current call was made, if anybody is going to ask: inside captures, unless REPRISE_TORCH_STACKS=0; with
+/// REPRISE_TORCH_STACKS=1 always.
+std::vector<reprise::Frame> StackOfLaunch();
+
+/// Throws when the current stream is being captured: `what` (an operator) would have to wait for its result.
+void RefuseInCapture(const std::string& what, const char* why);
+
+}  // namespace torch_npu

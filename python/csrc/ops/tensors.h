@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// New device tensors, and sizes of existing ones. Metadata only; nothing here is queued but the copy of a storage that
+// grows.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace torch_npu {
+
+at::Tensor EmptyStrided(c10::IntArrayRef sizes, c10::IntArrayRef strides, at::ScalarType dtype, c10::Device device);
+at::Tensor Empty(c10::IntArrayRef sizes, at::ScalarType dtype, c10::Device device);
+
+/// Gives `tensor` these sizes (and strides; none: contiguous); its storage grows when it has to.
+void Resize(const at::Tensor& tensor, c10::IntArrayRef sizes, std::optional<c10::IntArrayRef> strides = std::nullopt);
+
+}  // namespace torch_npu

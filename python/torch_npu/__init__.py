@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The device ``npu`` for PyTorch, on the CPU: streams, captured graphs, pools, random numbers."""
+import os as _os
+
+# Importing torch loads this package again through its entry point: once is enough.
+_saved_autoload = _os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD")
+_os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+import torch  # noqa: E402
+
+import torch._meta_registrations  # noqa: E402,F401  results of operators are asked of these first
+
+from torch_npu import _C  # noqa: E402
+
+
+def _restore_autoload():
+    if _saved_autoload is None:
+        _os.environ.pop("TORCH_DEVICE_BACKEND_AUTOLOAD", None)
+    else:
+        _os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = _saved_autoload
+
+
+def _autoload():
+    """Called by ``import torch``; importing the package has done everything."""
+    _restore_autoload()
+
+
+_restore_autoload()
+torch.utils.rename_privateuse1_backend("npu")
+
+from torch_npu import npu  # noqa: E402
+
+torch._register_device_module("npu", npu)
+torch.utils.generate_methods_for_privateuse1_backend(
+    for_tensor=True,
+    for_module=True,
+    for_packed_sequence=True,
+    for_storage=True,
+    unsupported_dtype=[torch.quint8, torch.quint4x2, torch.quint2x4, torch.qint32, torch.qint8],
+)
+
+import atexit as _atexit  # noqa: E402
+
+_atexit.register(_C._npu_shutdown)
