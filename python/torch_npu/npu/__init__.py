@@ -51,8 +51,16 @@ from torch_npu.npu.utils import (
     utilization,
 )
 
+from torch_npu.npu import amp, memory, random  # noqa: F401
+from torch_npu.npu.memory import *  # noqa: F401,F403
+from torch_npu.npu.random import *  # noqa: F401,F403
+from torch_npu.npu.graphs import NPUGraph, graph, graph_pool_handle
+from torch_npu.npu import _graph_debug_ops  # noqa: F401
+from torch_npu.npu._graph_dispatch import *  # noqa: F401,F403
+from torch_npu.npu._graph_handlers import *  # noqa: F401,F403
+from torch_npu.npu._graphed_callables import *  # noqa: F401,F403
+from torch_npu.npu._host_functions import *  # noqa: F401,F403
+from torch_npu.npu._optim import patch_optimizers
+
 OutOfMemoryError = torch.OutOfMemoryError
-
-
-def manual_seed_all(seed):
-    _lazy_call(lambda: [_C._npu_defaultGenerator(index).manual_seed(seed) for index in range(device_count())])
+patch_optimizers()
