@@ -9,6 +9,9 @@
 
 namespace torch_npu {
 
+/// False before the interpreter is there and once it ends: the GIL must be left alone then.
+bool CanTakeGil() noexcept;
+
 /// Releases the GIL for a scope, if this thread holds it: around everything that may wait.
 class ReleaseGil {
  public:
