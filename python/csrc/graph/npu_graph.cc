@@ -211,7 +211,7 @@ void NPUGraph::replay() {
   EnsureContext();
   const NPUStream stream = CurrentStream();
   Guarded([&] { core_->Replay(stream.handle()); });
-  if (IsBlocking() && !stream.is_external()) stream.synchronize();
+  if (IsBlocking() && !stream.is_external() && !waits_for_update_) stream.synchronize();
 }
 
 void NPUGraph::reset() noexcept {

@@ -31,8 +31,10 @@ class NPUGraph : public std::enable_shared_from_this<NPUGraph> {
   /// Warns once when nothing was captured ("NPU Graph is empty").
   void capture_end();
   void instantiate();
-  /// On the current stream of the graph's device; with ASCEND_LAUNCH_BLOCKING=1 waits for it.
+  /// On the current stream of the graph's device; with ASCEND_LAUNCH_BLOCKING=1 waits for it,
+  /// unless it waits in turn for an update that may come later.
   void replay();
+  void set_waits_for_update(bool waits) { waits_for_update_ = waits; }
   void reset() noexcept;
   c10::MempoolId_t pool() const;
 
@@ -65,6 +67,7 @@ class NPUGraph : public std::enable_shared_from_this<NPUGraph> {
   bool keep_graph_;
   bool warned_empty_ = false;
   bool owned_by_accelerator_ = false;
+  bool waits_for_update_ = false;
   c10::DeviceIndex device_ = -1;
   reprise::CaptureMode mode_ = reprise::CaptureMode::kGlobal;
   c10::StreamId stream_ = 0;  // of the capture

@@ -52,3 +52,8 @@ def get_amp_supported_dtype():
 
 
 from torch_npu.npu.graphs import NPUGraph, graph, graph_pool_handle, is_current_stream_capturing  # noqa: E402,F401
+from torch_npu.npu import _graph_debug_ops  # noqa: E402,F401
+from torch_npu.npu._graph_dispatch import *  # noqa: E402,F401,F403
+from torch_npu.npu._graph_handlers import *  # noqa: E402,F401,F403
+from torch_npu.npu._graphed_callables import *  # noqa: E402,F401,F403
+from torch_npu.npu._host_functions import *  # noqa: E402,F401,F403

@@ -10,7 +10,6 @@ from torch_npu import _C
 from torch_npu.npu._graph_handlers import find_handler, without_ownership
 
 __all__ = [
-    "GraphDispatchMode",
     "graph_task_group_begin",
     "graph_task_group_end",
     "graph_task_update_begin",

@@ -2,6 +2,14 @@
 """Python functions in stream order."""
 from torch_npu import _C
 
+__all__ = [
+    "_launch_callback",
+    "_launch_host_func",
+    "_launch_host_func_pending",
+    "_subscribe_report",
+    "_unsubscribe_report",
+]
+
 
 def _launch_host_func(stream, fn, data):
     """Calls ``fn(data)`` on a thread of the runtime at its turn in ``stream``; captured: at each replay.
