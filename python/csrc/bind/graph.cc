@@ -49,6 +49,8 @@ void BindGraph(pybind11::module_& module) {
       .def_static("get_currently_capturing_graph", wrap_pybind_function_no_gil(&NPUGraph::CurrentlyCapturing))
       .def("begin_capture_to_if_node", wrap_pybind_function_no_gil(&NPUGraph::begin_capture_to_if_node),
            py::arg("predicate"))
+      .def("_abandon_conditional_node", wrap_pybind_function_no_gil(&NPUGraph::abandon_conditional_node),
+           py::arg("why"))
       .def("end_capture_to_conditional_node", wrap_pybind_function_no_gil(&NPUGraph::end_capture_to_conditional_node));
 }
 

@@ -15,7 +15,7 @@ bool IsOurs(std::string_view file) {
 
 }  // namespace
 
-bool CanTakeGil() noexcept { return Py_IsInitialized() != 0 && !_Py_IsFinalizing(); }
+bool CanTakeGil() { return Py_IsInitialized() != 0 && !_Py_IsFinalizing(); }
 
 ReleaseGil::ReleaseGil() : state_(CanTakeGil() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
 ReleaseGil::~ReleaseGil() {

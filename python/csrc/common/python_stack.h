@@ -9,8 +9,8 @@
 
 namespace torch_npu {
 
-/// False before the interpreter is there and once it ends: the GIL must be left alone then.
-bool CanTakeGil() noexcept;
+/// Whether there is an interpreter that is not about to end.
+bool CanTakeGil();
 
 /// Releases the GIL for a scope, if this thread holds it: around everything that may wait.
 class ReleaseGil {

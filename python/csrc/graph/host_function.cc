@@ -22,7 +22,6 @@
 #include "common/error.h"
 #include "common/python_stack.h"
 #include "device/runtime.h"
-#include "graph/task_group.h"
 #include "ops/launch.h"
 
 namespace torch_npu {

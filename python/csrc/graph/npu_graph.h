@@ -49,6 +49,8 @@ class NPUGraph : public std::enable_shared_from_this<NPUGraph> {
   static std::shared_ptr<NPUGraph> CurrentlyCapturing();
   void begin_capture_to_if_node(const at::Tensor& predicate);
   void end_capture_to_conditional_node();
+  /// After a failure within the body: restores what the end would, and lets capture_end fail.
+  void abandon_conditional_node(const std::string& why);
 
   reprise::Graph& core() { return *core_; }
   /// Made by torch.accelerator.Graph: CurrentlyCapturing refuses it.
@@ -59,6 +61,8 @@ class NPUGraph : public std::enable_shared_from_this<NPUGraph> {
     NPUStream stream, parent;
   };
 
+  template <class End>
+  void EndBody(End&& end);
   void LeaveBodies(size_t left);
   void CaptureIsOver() noexcept;
   void WarnIfEmpty();

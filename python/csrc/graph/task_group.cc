@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/task_group.h"
 
-#include <c10/util/Exception.h>
-
 #include "common/error.h"
 #include "common/python_stack.h"
 #include "device/runtime.h"
@@ -24,11 +22,6 @@ void CallWithoutGil(const NPUStream& stream, const char* name, Function&& functi
 }
 
 }  // namespace
-
-void RefuseExternal(const NPUStream& stream, const char* what) {
-  TORCH_CHECK(!stream.is_external(), "External NPU stream is not supported by ", what,
-              "; use a torch.npu.Stream instead");
-}
 
 void TaskGroupBegin(const NPUStream& stream) {
   CallWithoutGil(stream, "aclmdlRICaptureTaskGrpBegin", aclmdlRICaptureTaskGrpBegin);

@@ -15,9 +15,6 @@ struct NPUTaskGroupHandle {
   aclrtTaskGrp task_group = nullptr;
 };
 
-/// Throws for streams of somebody else: `what` needs one of ours.
-void RefuseExternal(const NPUStream& stream, const char* what);
-
 /// On a capturing stream: what is submitted to it from here on belongs to a new group.
 void TaskGroupBegin(const NPUStream& stream);
 NPUTaskGroupHandle TaskGroupEnd(const NPUStream& stream);

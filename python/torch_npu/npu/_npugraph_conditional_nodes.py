@@ -14,10 +14,10 @@ def _body(graph, predicate):
     graph.begin_capture_to_if_node(predicate)
     try:
         yield
-    except BaseException:
-        # The body's own mistake is the one to tell; the end only restores streams and pools.
+    except BaseException as error:
+        # Restores streams and pools; the capture is of no use any more, and its end says so.
         with contextlib.suppress(RuntimeError):
-            graph.end_capture_to_conditional_node()
+            graph._abandon_conditional_node(f"{type(error).__name__}: {error}")
         raise
     graph.end_capture_to_conditional_node()
 
