@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -17,6 +18,10 @@
 #include <thread>
 
 #include "../runtime/child.h"
+#include "../runtime/fixture.h"
+#include "../unit/scale.h"
+#include "capture/model.h"
+#include "exec/schedule.h"
 #include "fixture.h"
 
 namespace reprise::testing {
@@ -110,10 +115,92 @@ TEST_F(Operations, GoWithAGraphThatIsDroppedInItsCapture) {
   EXPECT_THAT(Order(), ElementsAre());
 }
 
+TEST_F(Operations, ThoseOfAnAbortedStreamGoWithoutRunning) {
+  const aclrtStream other = NewStream();
+  Gate gate;
+  gate.Block(other);
+  Generator generator;
+  Launch(other, [this](uint64_t) { order_.push_back(1); });
+  Launch(other, [this](uint64_t) { order_.push_back(2); }, {.is_host_function = true});
+  Launch(other, [this](uint64_t) { order_.push_back(3); }, {.generator = &generator});
+  EXPECT_EQ(0, aclrtStreamAbort(other));
+  gate.Open();
+  (void)aclrtSynchronizeStream(other);
+  EXPECT_EQ(gone_, 3);
+  EXPECT_THAT(Order(), ElementsAre());
+}
+
+// Plans may lay them out on lanes as they like, which host functions forbid.
+TEST_F(Operations, PlansMayMoveThem) {
+  Generator generator;
+  const struct {
+    OperationOptions options;
+    bool may_move;
+  } table[] = {{{}, true},
+               {{.generator = &generator}, true},
+               {{.is_host_function = true}, false},
+               {{.generator = &generator, .is_host_function = true}, false}};
+  for (const auto& row : table) {
+    Graph graph;
+    {
+      Capture capture(graph, stream_);
+      Launch(
+          nullptr, [](uint64_t) {}, row.options);
+    }
+    const capture::Model* model = capture::Models().Find(graph.raw_executable());
+    ASSERT_NE(model, nullptr);
+    EXPECT_EQ(exec::CanSchedule(model->graph()), row.may_move) << "row " << &row - table;
+  }
+}
+
+TEST_F(Operations, ManyThreadsLaunchAndReplayAtOnce) {
+  constexpr int kThreads = 4;
+  const int rounds = Loops(300, 60);
+  Generator generator;
+  std::atomic<int> eager{0}, replayed{0};
+  std::mutex mutex;
+  std::set<uint64_t> seeds;
+  const auto note = [&](std::atomic<int>& count, uint64_t seed) {
+    ++count;
+    std::lock_guard lock(mutex);
+    seeds.insert(seed);
+  };
+  Graph graph;
+  {
+    Capture capture(graph, stream_);
+    for (int i = 0; i < 2; ++i) {
+      Launch(nullptr, [&](uint64_t seed) { note(replayed, seed); }, {.generator = &generator});
+    }
+  }
+  aclrtContext context = nullptr;
+  ASSERT_EQ(0, aclrtGetCurrentContext(&context));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, on = NewStream()] {
+      ASSERT_EQ(0, aclrtSetCurrentContext(context));
+      for (int i = 0; i < rounds; ++i) {
+        Launch(on, [&](uint64_t seed) { note(eager, seed); },
+               {.generator = &generator, .is_host_function = i % 8 == 0});
+        graph.Replay(on);
+        if (i % 16 == 0) {
+          ASSERT_EQ(0, aclrtSynchronizeStream(on));
+        }
+      }
+      ASSERT_EQ(0, aclrtSynchronizeStream(on));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(eager, kThreads * rounds);
+  EXPECT_EQ(replayed, 2 * kThreads * rounds);
+  EXPECT_EQ(seeds.size(), size_t{3} * kThreads * rounds) << "no seed twice";
+}
+
 TEST_F(Operations, RefusedLaunchesSayWhyAndDestroyTheOperation) {
   aclrtStream stale = nullptr;
   ASSERT_EQ(0, aclrtCreateStream(&stale));
   ASSERT_EQ(0, aclrtDestroyStream(stale));
+  aclrtStream persistent = nullptr;
+  ASSERT_EQ(0, aclrtCreateStreamWithConfig(&persistent, 0, ACL_STREAM_PERSISTENT));
   Generator foreign(0);
   Generator moved = std::move(foreign);
   const auto nothing = [](uint64_t) {};
@@ -128,13 +215,17 @@ TEST_F(Operations, RefusedLaunchesSayWhyAndDestroyTheOperation) {
       {"destroyed stream, host function", 107017, "stream",
        [&] { Launch(stale, nothing, {.is_host_function = true}); }},
       {"destroyed stream, generator", 107017, "stream", [&] { Launch(stale, nothing, {.generator = &moved}); }},
+      {"generator, stored for a model", 207000, "stores its tasks",
+       [&] { Launch(persistent, nothing, {.generator = &moved}); }},
       {"generator moved from", 107000, "options.generator", [&] { Launch(stream_, nothing, {.generator = &foreign}); }},
   };
   for (const auto& row : table) {
     EXPECT_TRUE(Refused(row.code, row.words, row.call)) << row.what;
     EXPECT_EQ(gone_, made_) << row.what;
   }
+  EXPECT_EQ(moved.offset(), 0u) << "a refused launch draws nothing";
   EXPECT_EQ(0, aclrtSynchronizeStream(stream_));
+  EXPECT_EQ(0, aclrtDestroyStream(persistent));
 }
 
 TEST_F(Operations, HostFunctionsAreRefusedInTaskGroups) {
@@ -470,6 +561,8 @@ TEST_F(Operations, ForkedStreamsRunSideBySide) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   if (sched_getaffinity(0, sizeof cores, &cores) != 0 || CPU_COUNT(&cores) < 2) GTEST_SKIP() << "there is one core";
+  const char* const workers = std::getenv("REPRISE_WORKERS");
+  if (workers != nullptr && std::atoi(workers) == 1) GTEST_SKIP() << "there is one worker";
   const aclrtStream other = NewStream();
   aclrtEvent fork = nullptr, join = nullptr;
   ASSERT_EQ(0, aclrtCreateEventExWithFlag(&fork, ACL_EVENT_SYNC));

@@ -51,5 +51,4 @@ def get_amp_supported_dtype():
     return [torch.float16, torch.bfloat16, torch.float32]
 
 
-def is_current_stream_capturing():
-    return _C._npu_isCurrentStreamCapturing()
+from torch_npu.npu.graphs import NPUGraph, graph, graph_pool_handle, is_current_stream_capturing  # noqa: E402,F401
