@@ -2,6 +2,7 @@
 #include "ops/meta_pass.h"
 
 #include <ATen/Context.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/stack.h>
 #include <c10/core/DefaultDtype.h>
@@ -181,6 +182,16 @@ bool ResizeWritten(const OpTraits& traits, c10::ArrayRef<IValue> arguments, c10:
   return changed;
 }
 
+// What a Meta kernel would return.
+torch::jit::Stack LikeArguments(const OpTraits& traits, c10::ArrayRef<IValue> metas) {
+  torch::jit::Stack results;
+  for (const LikeArgument& like : traits.like) {
+    const at::Tensor& meta = metas[static_cast<size_t>(like.argument)].toTensor();
+    results.emplace_back(at::Tensor(at::detail::empty_meta(meta.sizes(), like.dtype.value_or(meta.scalar_type()))));
+  }
+  return results;
+}
+
 bool WritesNothing(const OpTraits& traits, c10::ArrayRef<IValue> arguments, const Announcement& answer) {
   bool any = false;
   bool any_elements = false;
@@ -300,6 +311,8 @@ std::shared_ptr<const Announcement> Announce(const OpTraits& traits, c10::ArrayR
       traits.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
     }
     changed = ResizeWritten(traits, arguments, metas);
+  } else {
+    stack = LikeArguments(traits, metas);
   }
   auto answer = std::make_shared<Announcement>();
   for (size_t i = 0; i < traits.returns_argument.size(); ++i) {

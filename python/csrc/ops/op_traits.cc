@@ -88,6 +88,46 @@ bool MustWait(const std::string& name) {
   return false;
 }
 
+// Operators that torch has no Meta kernel for: the first result is like this argument; `mask`: a second one of type
+// bool.
+struct LikeRule {
+  std::string_view name;
+  int argument;
+  bool mask = false;
+};
+
+constexpr std::array<LikeRule, 19> kLikeRules = {{
+    {"aten::_logcumsumexp", 0},
+    {"aten::glu_jvp", 0},
+    {"aten::glu_backward_jvp", 0},
+    {"aten::_dirichlet_grad", 0},
+    {"aten::_sample_dirichlet", 0},
+    {"aten::_standard_gamma_grad", 0},
+    {"aten::binomial", 0},
+    {"aten::_masked_softmax", 0},
+    {"aten::_masked_softmax_backward", 0},
+    {"aten::multi_margin_loss_backward", 1},
+    {"aten::multilabel_margin_loss_backward", 1},
+    {"aten::fractional_max_pool3d_backward", 1},
+    {"aten::_ctc_loss_backward", 1},
+    {"aten::_ctc_loss_backward.Tensor", 1},
+    {"aten::fake_quantize_per_tensor_affine_cachemask", 0, true},
+    {"aten::fake_quantize_per_channel_affine_cachemask", 0, true},
+    {"aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams", 0, true},
+    {"aten::_fake_quantize_learnable_per_tensor_affine", 0},
+    {"aten::_fake_quantize_learnable_per_channel_affine", 0},
+}};
+
+std::vector<LikeArgument> LikeOf(const std::string& name) {
+  for (const LikeRule& rule : kLikeRules) {
+    if (name != rule.name) continue;
+    std::vector<LikeArgument> like = {{rule.argument, std::nullopt}};
+    if (rule.mask) like.push_back({rule.argument, at::kBool});
+    return like;
+  }
+  return {};
+}
+
 OpTraits MakeTraits(const c10::OperatorHandle& op) {
   OpTraits traits(op);
   const c10::FunctionSchema& schema = op.schema();
@@ -123,17 +163,20 @@ OpTraits MakeTraits(const c10::OperatorHandle& op) {
   // Not "computed": torch has a fallback for Meta, which throws.
   traits.has_meta = op.hasKernelForDispatchKey(c10::DispatchKey::Meta);
 
+  if (!traits.has_meta) traits.like = LikeOf(traits.name);
+  const bool is_announced = traits.has_meta || !traits.like.empty();
+
   bool depends_on_data = DependsOnData(op);
   const auto functional =
       FindOverload(schema.name(), [&](const c10::OperatorHandle& other) { return IsOutOf(schema, other.schema()); });
-  if (functional.has_value()) depends_on_data |= DependsOnData(*functional);
+  if (functional.has_value()) depends_on_data |= DependsOnData(*functional) || !traits.has_meta;
   if (indexes && depends_on_data && schema.name().rfind("aten::index", 0) == 0) {
     depends_on_data = false;
     traits.masks_are_dynamic = true;
   }
   if (is_view && !traits.makes_tensors && !has_other_returns) {
     traits.kind = OpKind::kView;
-  } else if (is_view || has_other_returns || depends_on_data || (traits.makes_tensors && !traits.has_meta) ||
+  } else if (is_view || has_other_returns || depends_on_data || (traits.makes_tensors && !is_announced) ||
              schema.name().rfind("aten::", 0) != 0 || MustWait(traits.name)) {
     traits.kind = OpKind::kSynchronous;
   }

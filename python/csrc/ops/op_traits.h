@@ -8,12 +8,19 @@
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/ScalarType.h>
 
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace torch_npu {
+
+/// A result with the sizes of an argument, for operators without a Meta kernel.
+struct LikeArgument {
+  int argument;
+  std::optional<at::ScalarType> dtype;  // none: that of the argument
+};
 
 enum class OpKind { kView, kAsync, kSynchronous };
 
@@ -31,6 +38,7 @@ struct OpTraits {
   std::vector<bool> is_written;       // by argument
   std::vector<bool> takes_host;       // by argument: tensors of indices may be on the host
   std::vector<int> returns_argument;  // by return; -1: a new one
+  std::vector<LikeArgument> like;     // by return, instead of a Meta kernel
   /// The same operator writing results that exist, if the CPU has a kernel for it.
   std::optional<c10::OperatorHandle> out;
 
