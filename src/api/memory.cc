@@ -183,6 +183,18 @@ void AddFreeMemoryCallback(std::function<bool()> callback) {
   });
 }
 
+void SetWaitScope(void* (*leave)(), void (*enter)(void* left)) {
+  api::Call("reprise::device_memory::SetWaitScope", [&]() -> Status {
+    if ((leave == nullptr) != (enter == nullptr)) {
+      return Error(107000, "one of the two functions around waits for the device is missing")
+          .Culprit(leave == nullptr ? "parameter leave" : "parameter enter")
+          .Hint("pass both functions, or null for both");
+    }
+    api::SetWaitScope({leave, enter});
+    return {};
+  });
+}
+
 void BeginPool(int device, PoolId pool, StreamFilter filter) {
   WithDevice("reprise::device_memory::BeginPool", [&](DeviceAllocator& allocator) {
     return allocator.BeginAllocateToPool(device, pool, std::move(filter));

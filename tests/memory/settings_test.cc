@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -288,6 +290,47 @@ TEST_F(InProcess, LiveBlocksOfWhatIsNotThere) {
   for (const int device : {-1, 99}) {
     EXPECT_THAT(MessageOf(107001, [&] { (void)device_memory::LiveBlocks(device, {}); }), HasSubstr("device"));
   }
+}
+
+// ---------------------------------------------------------------------------------------------------------- waits
+
+std::timed_mutex g_needed;  // by the caller and by work of the device
+std::atomic<int> g_left{0};
+
+void Need(void*) {
+  const std::unique_lock lock(g_needed, std::chrono::seconds(10));
+  EXPECT_TRUE(lock.owns_lock()) << "who waits for the device holds the lock";
+}
+
+TEST_F(InProcess, WaitsForTheDeviceLetGoOfALockThatItsWorkNeeds) {
+  device_memory::SetWaitScope(
+      []() -> void* {
+        g_needed.unlock();
+        ++g_left;
+        return &g_left;
+      },
+      [](void* left) {
+        EXPECT_EQ(left, &g_left);
+        g_needed.lock();
+      });
+  aclrtStream stream = nullptr;
+  ASSERT_EQ(0, aclrtCreateStream(&stream));
+  void* const block = device_memory::Allocate(kMiB, stream);
+  {
+    const std::lock_guard lock(g_needed);
+    ASSERT_EQ(0, aclrtLaunchHostFunc(stream, Need, nullptr));
+    device_memory::Free(block);
+    device_memory::EmptyCache();
+    EXPECT_GT(g_left, 0);
+    EXPECT_EQ(device_memory::Stats(0).reserved_bytes.all.current, 0);
+  }
+  device_memory::SetWaitScope(nullptr, nullptr);
+  g_left = 0;
+  device_memory::EmptyCache();
+  EXPECT_EQ(g_left, 0);
+  EXPECT_THAT(MessageOf(107000, [] { device_memory::SetWaitScope(nullptr, [](void*) {}); }),
+              HasSubstr("parameter leave"));
+  EXPECT_EQ(0, aclrtDestroyStream(stream));
 }
 
 }  // namespace

@@ -13,9 +13,9 @@ bool IsOurs(std::string_view file) {
          file.starts_with("<");
 }
 
-bool CanTakeGil() { return Py_IsInitialized() != 0 && !_Py_IsFinalizing(); }
-
 }  // namespace
+
+bool CanTakeGil() { return Py_IsInitialized() != 0 && !_Py_IsFinalizing(); }
 
 ReleaseGil::ReleaseGil() : state_(CanTakeGil() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
 ReleaseGil::~ReleaseGil() {

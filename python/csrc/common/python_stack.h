@@ -9,6 +9,9 @@
 
 namespace torch_npu {
 
+/// Whether there is an interpreter that is not about to end.
+bool CanTakeGil();
+
 /// Releases the GIL for a scope, if this thread holds it: around everything that may wait.
 class ReleaseGil {
  public:

@@ -210,7 +210,10 @@ void NPUGraph::replay() {
   const c10::OptionalDeviceGuard device(device_ < 0 ? std::nullopt : std::make_optional(OnDevice(device_)));
   EnsureContext();
   const NPUStream stream = CurrentStream();
-  Guarded([&] { core_->Replay(stream.handle()); });
+  Guarded([&] {
+    const ReleaseGil no_gil;  // a full queue makes it wait
+    core_->Replay(stream.handle());
+  });
   if (IsBlocking() && !stream.is_external()) stream.synchronize();
 }
 
