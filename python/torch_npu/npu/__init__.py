@@ -53,3 +53,9 @@ def get_amp_supported_dtype():
 
 def is_current_stream_capturing():
     return _C._npu_isCurrentStreamCapturing()
+
+
+from torch_npu.npu import amp  # noqa: E402,F401
+from torch_npu.npu._optim import patch_optimizers  # noqa: E402
+
+patch_optimizers()
