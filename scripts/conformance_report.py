@@ -5,8 +5,9 @@
     conformance_report.py --spec-ids tests/conformance/items.csv build/results/conformance_*.xml
     conformance_report.py --spec-ids items.csv --require 240 --markdown docs/conformance.md RESULT.xml...
 
-The list is a CSV file with the columns id, section, text. Results are GoogleTest XML files (--gtest_output=xml) of any
-program; a test covers every item whose id it carries in its name, written AG_036 for AG-036. An item may have several
+The list is a CSV file with the columns id, section, text, and perhaps rank, which then gets a table of its own. Results
+are XML files of GoogleTest programs (--gtest_output=xml) or pytest (--junitxml); a test covers every item whose id it
+carries in its name, written AG_036 for AG-036. An item may have several
 tests: it passed when all of them passed, failed when one failed, and otherwise counts as skipped, which our tests do
 when a function is not there yet. An item without a result is missing.
 
@@ -27,16 +28,20 @@ PREAMBLE = re.compile(r"\S+:\d+$|unknown file$|Skipped$|Failed$")
 
 
 def read_items(path):
-    """[(id, section, text)] in the order of the file."""
+    """[(id, section, text)] in the order of the file, and {id: rank} if the file has ranks."""
     with open(path, newline="", encoding="utf-8") as file:
-        items = [(row["id"], row["section"], row["text"]) for row in csv.DictReader(file)]
+        rows = list(csv.DictReader(file))
+    items = [(row["id"], row["section"], row["text"]) for row in rows]
+    ranks = {row["id"]: row["rank"] for row in rows if row.get("rank")}
     ids = [item[0] for item in items]
     repeated = sorted({i for i in ids if ids.count(i) > 1})
     if repeated:
         raise ValueError(f"{path}: listed twice: {', '.join(repeated)}")
     if not items:
         raise ValueError(f"{path}: no items")
-    return items
+    if ranks and len(ranks) < len(items):
+        raise ValueError(f"{path}: without a rank: {', '.join(item[0] for item in items if item[0] not in ranks)}")
+    return items, ranks
 
 
 def state_of(case):
@@ -87,27 +92,32 @@ def why(tests, state):
     return ""
 
 
-def tabulate(items, verdicts):
-    """Rows (section, number of items, covered, {state: count}), the last one being the sum."""
-    sections = list(dict.fromkeys(section for _, section, _ in items))
+def tabulate(group_of, verdicts):
+    """Rows (group, number of items, covered, {state: count}) from {id: group}, the last one being the sum."""
     rows = []
-    for name in sections + ["all"]:
+    for name in [*dict.fromkeys(group_of.values()), "all"]:
         counts = dict.fromkeys(STATES, 0)
-        for item, section, _ in items:
-            if name in (section, "all"):
+        for item, group in group_of.items():
+            if name in (group, "all"):
                 counts[verdicts[item]] += 1
         total = sum(counts.values())
         rows.append((name, total, total - counts["missing"], counts))
     return rows
 
 
-def print_report(items, results, verdicts, out):
-    rows = tabulate(items, verdicts)
-    width = max(len(row[0]) for row in rows)
-    print(f"{'section':<{width}}  items  covered  passed  failed  skipped  missing", file=out)
-    for name, total, covered, counts in rows:
-        print(f"{name:<{width}}  {total:>5}  {covered:>7}  {counts['passed']:>6}  {counts['failed']:>6}  "
-              f"{counts['skipped']:>7}  {counts['missing']:>7}", file=out)
+def print_report(items, ranks, results, verdicts, out):
+    sections = {item: section for item, section, _ in items}
+    width = max(len(section) for section in sections.values())
+    tables = {"section": sections}
+    if ranks:
+        tables["rank"] = dict(sorted(ranks.items(), key=lambda pair: pair[1]))
+    for number, (title, group_of) in enumerate(tables.items()):
+        if number > 0:
+            print(file=out)
+        print(f"{title:<{width}}  items  covered  passed  failed  skipped  missing", file=out)
+        for name, total, covered, counts in tabulate(group_of, verdicts):
+            print(f"{name:<{width}}  {total:>5}  {covered:>7}  {counts['passed']:>6}  {counts['failed']:>6}  "
+                  f"{counts['skipped']:>7}  {counts['missing']:>7}", file=out)
     for state, title in (("failed", "failed"), ("missing", "missing (no result)")):
         listed = [(item, text) for item, _, text in items if verdicts[item] == state]
         if listed:
@@ -134,7 +144,7 @@ def markdown(items, results, verdicts, source):
              "An item passed when every test that carries its id passed; skipped means that a function it needs is not",
              "there yet.", "",
              "| section | items | covered | passed | failed | skipped | missing |", "|---|--:|--:|--:|--:|--:|--:|"]
-    for name, total, covered, counts in tabulate(items, verdicts):
+    for name, total, covered, counts in tabulate({item: section for item, section, _ in items}, verdicts):
         strong = "**" if name == "all" else ""
         cells = [name, total, covered, *(counts[state] for state in STATES)]
         lines.append("| " + " | ".join(f"{strong}{cell}{strong}" for cell in cells) + " |")
@@ -152,14 +162,14 @@ def markdown(items, results, verdicts, source):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--spec-ids", required=True, type=Path, metavar="CSV", help="the checklist: id,section,text")
+    parser.add_argument("--spec-ids", required=True, type=Path, metavar="CSV", help="the checklist: id,section,text[,rank]")
     parser.add_argument("--require", type=int, metavar="N", help="fail unless N items passed and none failed")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write a page for the documentation")
-    parser.add_argument("results", nargs="*", type=Path, metavar="RESULT.xml", help="GoogleTest XML files")
+    parser.add_argument("results", nargs="*", type=Path, metavar="RESULT.xml", help="XML files of GoogleTest or pytest")
     options = parser.parse_args()
 
     try:
-        items = read_items(options.spec_ids)
+        items, ranks = read_items(options.spec_ids)
     except (OSError, ValueError, KeyError, csv.Error) as error:
         print(f"conformance_report: cannot read the checklist: {error}", file=sys.stderr)
         return 2
@@ -175,7 +185,7 @@ def main():
             print(f"conformance_report: cannot read {path}: {error}", file=sys.stderr)
             return 2
     verdicts = {item: judge(results.get(item, [])) for item, _, _ in items}
-    print_report(items, results, verdicts, sys.stdout)
+    print_report(items, ranks, results, verdicts, sys.stdout)
     if options.markdown:
         root = Path(__file__).resolve().parent.parent
         source = options.spec_ids.resolve()
