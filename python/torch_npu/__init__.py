@@ -7,6 +7,10 @@ _saved_autoload = _os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD")
 _os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 import torch  # noqa: E402
 
+_other = torch.accelerator.current_accelerator(check_available=True)
+if _other is not None and _other.type not in ("npu", "privateuseone"):
+    raise RuntimeError(f"torch_npu cannot be loaded: there is another accelerator, {_other.type}")
+
 import torch._meta_registrations  # noqa: E402,F401  results of operators are asked of these first
 
 from torch_npu import _C  # noqa: E402
@@ -28,6 +32,8 @@ _restore_autoload()
 torch.utils.rename_privateuse1_backend("npu")
 
 from torch_npu import npu  # noqa: E402
+from torch_npu._errors import NpuError  # noqa: E402,F401
+from torch_npu.npu.memory import erase_stream  # noqa: E402,F401
 
 torch._register_device_module("npu", npu)
 torch.utils.generate_methods_for_privateuse1_backend(
@@ -37,6 +43,12 @@ torch.utils.generate_methods_for_privateuse1_backend(
     for_storage=True,
     unsupported_dtype=[torch.quint8, torch.quint4x2, torch.quint2x4, torch.qint32, torch.qint8],
 )
+
+torch.nn.parameter.UninitializedTensorMixin._allowed_methods.append(torch.Tensor.npu)
+
+import torch.utils.checkpoint as _checkpoint  # noqa: E402
+
+_checkpoint.DefaultDeviceType.set_device_type("npu")
 
 import atexit as _atexit  # noqa: E402
 

@@ -5,7 +5,12 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+#include "device/stream.h"
+
 namespace torch_npu {
+
+/// The stream of a Python object; RuntimeError unless it is a stream of an npu device.
+NPUStream StreamOf(pybind11::handle object);
 
 void BindDevice(pybind11::module_& module);         // devices, sync debug mode, runtime functions
 void BindStreams(pybind11::module_& module);        // Stream and Event types, current streams, task groups

@@ -5,19 +5,15 @@
 #include <acl/acl.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <c10/util/Exception.h>
 #include <reprise/memory.h>
 
 #include "common/error.h"
-#include "common/python_stack.h"
+#include "device/event.h"
 #include "device/runtime.h"
 #include "device/stream.h"
 
 namespace torch_npu {
 namespace {
-
-constexpr uint32_t kSync = 0x1;      // ACL_EVENT_SYNC
-constexpr uint32_t kTimeLine = 0x8;  // ACL_EVENT_TIME_LINE
 
 class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
  public:
@@ -54,49 +50,22 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   bool isStreamCapturing(const c10::Stream& stream) const override { return NPUStream(stream).is_capturing(); }
   void synchronizeDevice(c10::DeviceIndex device) const override { SynchronizeDevice(device); }
 
-  void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag flag) const override {
-    const NPUStream on(stream);
-    if (*event == nullptr) {
-      const c10::DeviceIndex before = ExchangeDevice(on.device_index());
-      const uint32_t flags = flag == c10::EventFlag::BACKEND_DEFAULT ? kSync | kTimeLine : kSync;
-      const int code = aclrtCreateEventExWithFlag(event, flags);
-      if (before != on.device_index()) SetDevice(before);
-      Check(code, "aclrtCreateEventExWithFlag");
-    }
-    Check(aclrtRecordEvent(*event, on.handle()), "aclrtRecordEvent");
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex device, c10::EventFlag flag) const override {
+    RecordRuntimeEvent(event, NPUStream(stream), device, flag);
   }
-  void block(void* event, const c10::Stream& stream) const override {
-    if (event != nullptr) Check(aclrtStreamWaitEvent(NPUStream(stream).handle(), event), "aclrtStreamWaitEvent");
-  }
-  bool queryEvent(void* event) const override {
-    if (event == nullptr) return true;
-    aclrtEventRecordedStatus status = ACL_EVENT_RECORDED_STATUS_NOT_READY;
-    Check(aclrtQueryEventStatus(event, &status), "aclrtQueryEventStatus");
-    return status == ACL_EVENT_RECORDED_STATUS_COMPLETE;
-  }
-  void synchronizeEvent(void* event) const override {
-    if (event == nullptr) return;
-    EnsureContext();
-    int code;
-    {
-      const ReleaseGil no_gil;
-      code = aclrtSynchronizeEvent(event);
-    }
-    Check(code, "aclrtSynchronizeEvent");
-  }
+  void block(void* event, const c10::Stream& stream) const override { WaitRuntimeEvent(event, NPUStream(stream)); }
+  bool queryEvent(void* event) const override { return QueryRuntimeEvent(event); }
+  void synchronizeEvent(void* event) const override { SynchronizeRuntimeEvent(event); }
   double elapsedTime(void* begin, void* end, c10::DeviceIndex) const override {
-    TORCH_CHECK(begin != nullptr && end != nullptr, "both events must be recorded before elapsed_time");
-    synchronizeEvent(begin);
-    synchronizeEvent(end);
     float milliseconds = 0;
     Check(aclrtEventElapsedTime(&milliseconds, begin, end), "aclrtEventElapsedTime");
     return milliseconds;
   }
-  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
-    if (event != nullptr && IsAlive()) (void)aclrtDestroyEvent(event);
-  }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { DestroyRuntimeEvent(event); }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
-    Guarded([&] { reprise::device_memory::RecordStream(data.get(), NPUStream(stream).handle()); });
+    const NPUStream user(stream);
+    RefuseExternal(user, "record_stream");
+    Guarded([&] { reprise::device_memory::RecordStream(data.get(), user.handle()); });
   }
 };
 

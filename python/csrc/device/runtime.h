@@ -10,8 +10,16 @@ namespace torch_npu {
 /// Visible devices; 0 when there are none. Neither initialises nor throws.
 c10::DeviceIndex DeviceCount() noexcept;
 
+/// Whether there is such a device. Cheap once the process has settled on its devices.
+bool IsDevice(c10::DeviceIndex device) noexcept;
+
+/// -1 (the current device) and numbers that can name a device; throws for others.
+c10::DeviceIndex ToDeviceIndex(int64_t device);
+
 /// Initialises the runtime, once. Refused in a forked child of an initialised process.
 void LazyInit();
+/// The same without what Python has queued for the first use: that calls this one.
+void InitRuntime();
 bool IsInitialized() noexcept;
 
 /// False once Shutdown has begun: whoever frees something afterwards leaves it alone.
@@ -29,6 +37,18 @@ c10::DeviceIndex ExchangeDevice(c10::DeviceIndex device);
 bool HasContext(c10::DeviceIndex device) noexcept;
 /// Before any call that needs a context: gives the calling thread one of its current device.
 void EnsureContext();
+
+/// Another current device until the end of the scope. -1: the same.
+class DeviceScope {
+ public:
+  explicit DeviceScope(c10::DeviceIndex device);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  c10::DeviceIndex before_;
+};
 
 /// Waits for all work of the device, without the GIL. Errors of its work are reported here.
 void SynchronizeDevice(c10::DeviceIndex device);

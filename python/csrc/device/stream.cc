@@ -60,20 +60,6 @@ StreamType TypeOf(c10::StreamId id) {
   return (id & kExternalBit) != 0 ? StreamType::kExternal : static_cast<StreamType>(id >> kTypeShift);
 }
 
-// Keeps the device of the thread as it was.
-class DeviceScope {
- public:
-  explicit DeviceScope(c10::DeviceIndex device) : before_(ExchangeDevice(device)), device_(device) {}
-  ~DeviceScope() {
-    if (before_ != device_) SetDevice(before_);
-  }
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
-
- private:
-  c10::DeviceIndex before_, device_;
-};
-
 aclrtStream Create(c10::DeviceIndex device, StreamType type) {
   const DeviceScope scope(device);
   aclrtStream stream = nullptr;
@@ -93,8 +79,7 @@ NPUStream::NPUStream(c10::Stream stream) : stream_(stream) {
   TORCH_CHECK(stream.device_type() == c10::kPrivateUse1, "not a stream of an npu device: ", stream);
   const c10::StreamId id = stream.id();
   const c10::DeviceIndex device = stream.device_index();
-  TORCH_CHECK(device >= 0 && device < DeviceCount(), "stream ", id, " names device ", static_cast<int>(device),
-              ", which does not exist");
+  TORCH_CHECK(IsDevice(device), "stream ", id, " names device ", static_cast<int>(device), ", which does not exist");
   if (TypeOf(id) == StreamType::kExternal) {
     External& externals = Externals();
     const std::lock_guard lock(externals.mutex);
@@ -127,13 +112,23 @@ aclrtStream NPUStream::handle() const {
   return made;
 }
 
+aclrtStream NPUStream::handle_if_made() const noexcept {
+  if (is_external()) return handle();
+  return Of(device_index())
+      .handles[static_cast<size_t>(id() >> kTypeShift)][static_cast<size_t>(id() % kPoolSize)]
+      .load(std::memory_order_acquire);
+}
+
 bool NPUStream::query() const {
+  RefuseExternal(*this, "query");
+  EnsureContext();
   aclrtStreamStatus status = ACL_STREAM_STATUS_COMPLETE;
   Check(aclrtStreamQuery(handle(), &status), "aclrtStreamQuery");
   return status == ACL_STREAM_STATUS_COMPLETE;
 }
 
 void NPUStream::synchronize() const {
+  RefuseExternal(*this, "synchronize");
   aclrtStream const stream = handle();
   EnsureContext();
   int code;
@@ -147,7 +142,9 @@ void NPUStream::synchronize() const {
 bool NPUStream::is_capturing() const {
   aclmdlRICaptureStatus status = ACL_MODEL_RI_CAPTURE_STATUS_NONE;
   aclmdlRI model = nullptr;
-  return aclmdlRICaptureGetInfo(handle(), &status, &model) == 0 && status != ACL_MODEL_RI_CAPTURE_STATUS_NONE;
+  aclrtStream const stream = handle_if_made();
+  return stream != nullptr && aclmdlRICaptureGetInfo(stream, &status, &model) == 0 &&
+         status != ACL_MODEL_RI_CAPTURE_STATUS_NONE;
 }
 
 NPUStream CurrentStream(c10::DeviceIndex device) {
@@ -164,6 +161,13 @@ void SetCurrentStream(const NPUStream& stream) {
   Guarded([&] { reprise::SetCurrentStream(stream.handle()); });
 }
 
+NPUStream StreamFromParts(int64_t id, int64_t device_index, int64_t device_type) {
+  TORCH_CHECK(device_type == static_cast<int64_t>(c10::kPrivateUse1), "device_type ", device_type,
+              " is not that of npu, ", static_cast<int>(c10::kPrivateUse1));
+  TORCH_CHECK(device_index >= 0 && device_index < kMaxDevices, "device_index ", device_index, " names no npu device");
+  return NPUStream(Make(id, static_cast<c10::DeviceIndex>(device_index)));
+}
+
 NPUStream StreamFromPool(int priority, c10::DeviceIndex device, StreamType type) {
   device = OrCurrent(device);
   if (type == StreamType::kNormal && priority < 0) type = StreamType::kHigh;
@@ -173,9 +177,13 @@ NPUStream StreamFromPool(int priority, c10::DeviceIndex device, StreamType type)
   for (int64_t tries = 0;; ++tries) {
     const int64_t index = streams.next[row].fetch_add(1) % size;
     const NPUStream stream(Make((static_cast<int64_t>(type) << kTypeShift) + index, device));
-    const bool is_made = streams.handles[row][static_cast<size_t>(index)].load() != nullptr;
-    if (tries == size || !is_made || !stream.is_capturing()) return stream;
+    if (tries == size || !stream.is_capturing()) return stream;
   }
+}
+
+void RefuseExternal(const NPUStream& stream, const char* what) {
+  TORCH_CHECK(!stream.is_external(), "External NPU stream is not supported in ", what,
+              "; use a torch.npu.Stream, and order it after the external one by the means of its owner");
 }
 
 NPUStream StreamFromExternal(aclrtStream handle, c10::DeviceIndex device) {

@@ -33,6 +33,8 @@ class NPUStream {
   /// The runtime's stream; created now if need be.
   aclrtStream handle() const;
   operator aclrtStream() const { return handle(); }
+  /// Null when nobody has used the stream yet.
+  aclrtStream handle_if_made() const noexcept;
 
   /// Work left? Refused while the stream is being captured.
   bool query() const;
@@ -50,9 +52,15 @@ NPUStream CurrentStream(c10::DeviceIndex device = -1);
 NPUStream DefaultStream(c10::DeviceIndex device = -1);
 void SetCurrentStream(const NPUStream& stream);
 
+/// By its parts, as Python and other processes know it; throws unless it is one.
+NPUStream StreamFromParts(int64_t id, int64_t device_index, int64_t device_type);
+
 /// The next stream of a pool, round robin; those that are being captured are passed over. Lower numbers come first:
 /// negative is the high pool.
 NPUStream StreamFromPool(int priority = 0, c10::DeviceIndex device = -1, StreamType type = StreamType::kNormal);
+/// Throws for a stream that somebody else made: `what` needs one of ours.
+void RefuseExternal(const NPUStream& stream, const char* what);
+
 /// Wraps a stream of somebody else; the same handle gives the same stream.
 NPUStream StreamFromExternal(aclrtStream handle, c10::DeviceIndex device);
 

@@ -2,53 +2,57 @@
 """``torch.npu``."""
 import torch
 from torch_npu import _C
+from torch_npu.npu._compat import *  # noqa: F403
+from torch_npu.npu.device import (
+    DeferredNpuCallError,
+    _get_device_index,
+    _is_in_bad_fork,
+    _lazy_call,
+    _lazy_init,
+    _sleep,
+    current_device,
+    device,
+    device_count,
+    device_of,
+    init,
+    is_available,
+    is_current_stream_capturing,
+    is_initialized,
+    npurt,
+    set_device,
+    synchronize,
+)
+from torch_npu.npu.streams import (
+    Event,
+    ExternalEvent,
+    ExternalStream,
+    Stream,
+    StreamContext,
+    SyncLaunchStream,
+    current_stream,
+    default_stream,
+    set_stream,
+    stream,
+)
+from torch_npu.npu.utils import (
+    can_device_access_peer,
+    get_amp_supported_dtype,
+    get_autocast_dtype,
+    get_device_capability,
+    get_device_name,
+    get_device_properties,
+    get_sync_debug_mode,
+    is_autocast_enabled,
+    is_bf16_supported,
+    mem_get_info,
+    set_autocast_dtype,
+    set_autocast_enabled,
+    set_sync_debug_mode,
+    utilization,
+)
+from torch_npu.npu import memory, random
+from torch_npu.npu.graphs import NPUGraph, graph, graph_pool_handle
+from torch_npu.npu.memory import *  # noqa: F403
+from torch_npu.npu.random import *  # noqa: F403
 
-
-def is_available():
-    return _C._npu_getDeviceCount() > 0
-
-
-def device_count():
-    return _C._npu_getDeviceCount()
-
-
-def is_initialized():
-    return _C._npu_isInitialized()
-
-
-def _lazy_init():
-    _C._npu_init()
-
-
-init = _lazy_init
-
-
-def _is_in_bad_fork():
-    return False
-
-
-def current_device():
-    _lazy_init()
-    return _C._npu_getDevice()
-
-
-def set_device(device):
-    _lazy_init()
-    _C._npu_setDevice(torch.device(device).index if not isinstance(device, int) else device)
-
-
-def synchronize(device=None):
-    _lazy_init()
-    _C._npu_synchronize(_C._npu_getDevice())
-
-
-def manual_seed_all(seed):
-    if is_initialized():
-        _C._npu_defaultGenerator(0).manual_seed(seed)
-
-
-def get_amp_supported_dtype():
-    return [torch.float16, torch.bfloat16, torch.float32]
-
-
-from torch_npu.npu.graphs import NPUGraph, graph, graph_pool_handle, is_current_stream_capturing  # noqa: E402,F401
+OutOfMemoryError = torch.OutOfMemoryError
