@@ -35,7 +35,8 @@ PoolId NewPoolId();
  *  per_process_memory_fraction, pinned_max_round_threshold_mb, pinned_max_cached_size_mb. All of them or none.
  *  Throws Exception: 107000 unknown or fixed key, bad value, settings that exclude each other. */
 void ChangeMemorySettings(const std::string& settings);
-/** Every setting that is known, with its value as text. Throws Exception: 107000 the environment's are malformed. */
+/** Every setting that is known, with its value as text; empty: not set, no limit. Throws Exception: 107000 the
+ * environment's are malformed. */
 std::vector<std::pair<std::string, std::string>> MemorySettings();
 
 namespace device_memory {
@@ -72,6 +73,10 @@ void DumpSnapshot(const std::string& path);
 using OomObserver = std::function<void(int device, uint64_t bytes, uint64_t total, uint64_t free)>;
 void AddOomObserver(OomObserver observer);
 void AddFreeMemoryCallback(std::function<bool()> callback);
+/** What a thread does around each wait for the device in Allocate and EmptyCache, without a lock of the allocator:
+ *  `leave` lets go of a lock that work of the device may need, `enter` gets what it returned and takes the lock again.
+ *  Both or none; of the whole process. */
+void SetWaitScope(void* (*leave)(), void (*enter)(void* left));
 
 /** Allocations whose stream the filter accepts come from the pool until EndPool. Counts a user of the pool. */
 void BeginPool(int device, PoolId pool, StreamFilter filter);

@@ -2,6 +2,7 @@
 #include "api/runtime_driver.h"
 
 #include <atomic>
+#include <deque>
 #include <mutex>
 #include <vector>
 
@@ -26,6 +27,26 @@ using runtime::Stream;
 constexpr uint32_t kPage2M = 2u << 20;
 constexpr uint32_t kLocationDevice = 1;  // ACL_MEM_LOCATION_TYPE_DEVICE
 constexpr uint32_t kHugePages = 4;       // ACL_HBM_MEM_HUGE
+
+// Those that were set before stay, for threads that are between the two calls.
+std::atomic<const WaitScope*> g_wait_scope{nullptr};
+
+// Lets go of what the caller holds.
+class Waiting {
+ public:
+  Waiting() : scope_(g_wait_scope.load(std::memory_order_acquire)) {
+    if (scope_ != nullptr) left_ = scope_->leave();
+  }
+  ~Waiting() {
+    if (scope_ != nullptr) scope_->enter(left_);
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  const WaitScope* const scope_;
+  void* left_ = nullptr;
+};
 
 class RuntimeDriver final : public memory::Driver {
  public:
@@ -113,6 +134,7 @@ class RuntimeDriver final : public memory::Driver {
   void ReleaseEvent(void* event) override { static_cast<EventRecord*>(event)->Release(); }
 
   void WaitForDevice(int device) override {
+    const Waiting waiting;
     std::vector<EventRecord*> points;
     runtime::Contexts().ForEach([&](runtime::Context* context) {
       if (context->device().id() != device) return;
@@ -180,5 +202,12 @@ StatusOr<memory::DeviceAllocator*> DeviceMemory() { return Make(All().device); }
 StatusOr<memory::HostAllocator*> HostMemory() { return Make(All().host); }
 memory::DeviceAllocator* DeviceMemoryOrNull() noexcept { return All().device.load(std::memory_order_acquire); }
 memory::HostAllocator* HostMemoryOrNull() noexcept { return All().host.load(std::memory_order_acquire); }
+
+void SetWaitScope(WaitScope scope) {
+  // Never destroyed; sanitizers find all of them here.
+  static auto* const all = new std::deque<WaitScope>;
+  const std::lock_guard lock(All().mutex);
+  g_wait_scope.store(scope.leave == nullptr ? nullptr : &all->emplace_back(scope), std::memory_order_release);
+}
 
 }  // namespace reprise::api

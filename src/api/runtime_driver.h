@@ -16,4 +16,11 @@ StatusOr<memory::HostAllocator*> HostMemory();
 memory::DeviceAllocator* DeviceMemoryOrNull() noexcept;
 memory::HostAllocator* HostMemoryOrNull() noexcept;
 
+/// Around each wait for a device, without a lock of the allocators; both null: nothing. See reprise/memory.h.
+struct WaitScope {
+  void* (*leave)() = nullptr;
+  void (*enter)(void* left) = nullptr;
+};
+void SetWaitScope(WaitScope scope);
+
 }  // namespace reprise::api

@@ -4,24 +4,20 @@
 #include <acl/acl.h>
 #include <reprise/memory.h>
 
+#include <atomic>
+
 #include "common/error.h"
 #include "common/python_stack.h"
 #include "device/runtime.h"
 #include "device/stream.h"
+#include "memory/pluggable.h"
 
 namespace torch_npu {
 namespace {
 
 namespace device_memory = reprise::device_memory;
 
-// May run with or without the GIL, and after the runtime's end.
-void Delete(void* block) {
-  if (block == nullptr || !IsAlive()) return;
-  try {
-    device_memory::Free(block);
-  } catch (...) {  // gone already: the device was reset
-  }
-}
+std::atomic<bool> g_was_allocated{false};
 
 void Fill(c10::CachingAllocator::StatArray& to, const reprise::StatBySize& from) {
   const reprise::Stat* const parts[] = {&from.all, &from.small_pool, &from.large_pool};
@@ -45,10 +41,10 @@ class Allocator final : public c10::DeviceAllocator {
   c10::DataPtr allocate(size_t bytes) override {
     const NPUStream stream = CurrentStream();
     EnsureContext();
-    void* const block = Guarded([&] { return device_memory::Allocate(bytes, stream.handle()); });
-    return {block, block, &Delete, stream.device()};
+    void* const block = AllocateOn(stream, bytes);
+    return {block, block, &FreeBlock, stream.device()};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return &Delete; }
+  c10::DeleterFnPtr raw_deleter() const override { return &FreeBlock; }
   void copy_data(void* to, const void* from, size_t bytes) const override {
     Check(aclrtMemcpyAsync(to, bytes, from, bytes, ACL_MEMCPY_DEVICE_TO_DEVICE, CurrentStream().handle()),
           "aclrtMemcpyAsync");
@@ -56,16 +52,17 @@ class Allocator final : public c10::DeviceAllocator {
 
   bool initialized() override { return IsInitialized(); }
   void emptyCache(c10::MempoolId_t pool) override {
-    if (!IsInitialized()) return;
+    if (!IsInitialized() || HasPluggableAllocator()) return;
     EnsureContext();
     const ReleaseGil no_gil;
     Guarded([&] { device_memory::EmptyCache({pool.first, pool.second}); });
   }
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
-    if (data.get_deleter() != &Delete) return;
+    if (!IsOurs(data) || HasPluggableAllocator()) return;
     Guarded([&] { device_memory::RecordStream(data.get_context(), NPUStream(stream).handle()); });
   }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
+    RefusePluggable("statistics of device memory");
     const reprise::DeviceStats from = Guarded([&] { return device_memory::Stats(device); });
     c10::CachingDeviceAllocator::DeviceStats to;
     Fill(to.allocation, from.allocation);
@@ -107,6 +104,9 @@ class Allocator final : public c10::DeviceAllocator {
 
 Allocator* const g_allocator = [] {
   auto* const allocator = new Allocator;
+  // What the device works on may need the GIL, which whoever waits for memory holds.
+  device_memory::SetWaitScope([]() -> void* { return new ReleaseGil; },
+                              [](void* released) { delete static_cast<ReleaseGil*>(released); });
   c10::SetAllocator(c10::kPrivateUse1, allocator);
   return allocator;
 }();
@@ -114,5 +114,33 @@ Allocator* const g_allocator = [] {
 }  // namespace
 
 c10::DeviceAllocator& DeviceMemory() { return *g_allocator; }
+
+void* AllocateOn(const NPUStream& stream, size_t bytes) {
+  if (!g_was_allocated.load(std::memory_order_relaxed)) g_was_allocated.store(true);
+  if (HasPluggableAllocator()) [[unlikely]]
+    return PluggableAllocate(bytes, stream);
+  return Guarded([&] { return device_memory::Allocate(bytes, stream.handle()); });
+}
+
+void FreeBlock(void* block) {
+  if (block == nullptr || !IsAlive()) return;
+  if (HasPluggableAllocator() && PluggableFree(block)) return;
+  try {
+    device_memory::Free(block);
+  } catch (...) {  // gone already: the device was reset
+  }
+}
+
+bool IsOurs(const c10::DataPtr& data) noexcept { return data.get_deleter() == &FreeBlock; }
+
+bool WasAllocated() noexcept { return g_was_allocated.load(); }
+
+void CheckMemorySettings() {
+  try {
+    (void)reprise::MemorySettings();
+  } catch (const reprise::Exception& error) {
+    TORCH_CHECK_VALUE(false, error.what());
+  }
+}
 
 }  // namespace torch_npu
