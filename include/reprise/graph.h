@@ -96,8 +96,8 @@ class Graph {
 
   /// Records what follows on the current stream as the body of a condition: it runs in a replay when the byte at
   /// `predicate` (device memory) is not zero then. Returns the stream to submit the body to, which is the current
-  /// stream until EndConditional. Bodies nest.
-  void* BeginIf(const void* predicate);
+  /// stream until EndConditional: `stream`, which is not captured yet, or if null one made for it. Bodies nest.
+  void* BeginIf(const void* predicate, void* stream = nullptr);
   void EndConditional();
 
   /// The graph that captures on the stream (null: the current stream).

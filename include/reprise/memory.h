@@ -35,7 +35,8 @@ PoolId NewPoolId();
  *  per_process_memory_fraction, pinned_max_round_threshold_mb, pinned_max_cached_size_mb. All of them or none.
  *  Throws Exception: 107000 unknown or fixed key, bad value, settings that exclude each other. */
 void ChangeMemorySettings(const std::string& settings);
-/** Every setting that is known, with its value as text. Throws Exception: 107000 the environment's are malformed. */
+/** Every setting that is known, with its value as text; empty: not set, no limit. Throws Exception: 107000 the
+ * environment's are malformed. */
 std::vector<std::pair<std::string, std::string>> MemorySettings();
 
 namespace device_memory {

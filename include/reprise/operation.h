@@ -38,8 +38,10 @@ class Operation {
   virtual ~Operation() = default;
   /** Computes. Never called by two threads at once, but by a different one each time: a worker, or a thread that waits
    *  for the stream. `seed`: fresh at each run when the launch named a generator, in a replay the one of the eager call
-   *  at that moment; else 0. What it throws becomes the stream's error, with the name and the place of the operation;
-   *  later work goes on. Must not wait for streams. */
+   *  at that moment; else 0. What it throws becomes the stream's error, with the name and the place of the operation,
+   * and the number of an Exception (207001 for std::bad_alloc, else 507015): the next synchronisation reports it. Later
+   * work of the stream goes on; of a replay, what has not run yet is left out, and the graph can be replayed again.
+   * Must not wait for streams. */
   virtual void Run(uint64_t seed) = 0;
   /** Any thread, also while it runs. */
   virtual OperationInfo Describe() const = 0;

@@ -13,12 +13,12 @@ namespace reprise {
 int CurrentDevice() noexcept;
 
 /** The calling thread's stream on a device (-1: the current device). The default stream of the device's primary context
- *  unless another was set. Opens the device if it is not open yet.
- *  Throws Exception: 107001 no such device. */
+ *  unless another was set. Opens the device if it is not open yet. A thread that never had a context takes that one.
+ *  Throws Exception: 107001 no such device; 107002 the thread's context was destroyed. */
 void* CurrentStream(int device = -1);
 
 /** Makes `stream` the calling thread's stream on the device it belongs to; null: the default stream of the current
- *  device. The stream is borrowed.
+ *  device. The stream is borrowed. A thread that never had a context takes the stream's.
  *  Throws Exception: 107017 not a stream. */
 void SetCurrentStream(void* stream);
 

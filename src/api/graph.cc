@@ -72,8 +72,8 @@ bool Graph::Dump(const std::string& path) const {
   return api::Value("reprise::Graph::Dump", [&] { return impl_->Dump(path); });
 }
 
-void* Graph::BeginIf(const void* predicate) {
-  return api::Value("reprise::Graph::BeginIf", [&] { return impl_->BeginIf(predicate); });
+void* Graph::BeginIf(const void* predicate, void* stream) {
+  return api::Value("reprise::Graph::BeginIf", [&] { return impl_->BeginIf(predicate, stream); });
 }
 
 void Graph::EndConditional() {

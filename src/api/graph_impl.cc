@@ -432,7 +432,7 @@ void Graph::Impl::BuryZombies() noexcept {
 
 // ------------------------------------------------------------------------------------------------------ conditions
 
-StatusOr<void*> Graph::Impl::BeginIf(const void* predicate) {
+StatusOr<void*> Graph::Impl::BeginIf(const void* predicate, void* stream) {
   if (state() != GraphState::kCapturing) {
     return Error(107029, "a condition is part of a capture, and the graph is not capturing")
         .Hint("call BeginIf between CaptureBegin and CaptureEnd");
@@ -450,6 +450,17 @@ StatusOr<void*> Graph::Impl::BeginIf(const void* predicate) {
                                      parent->Describe(), bodies_.empty() ? "capture" : "body"))
         .Hint("make a stream of that capture current first");
   }
+  Stream* given = nullptr;
+  if (stream != nullptr) {
+    REPRISE_ASSIGN_OR_RETURN(given, runtime::FindStream(stream));
+    if (&given->context() != &parent->context() || given->is_default() || given->is_capturing()) {
+      return Error(107000, fmt::format("a body cannot be captured on {}, which is {}", given->Describe(),
+                                       given->is_default()     ? "a default stream"
+                                       : given->is_capturing() ? "being captured already"
+                                                               : "of another context"))
+          .Hint("name another stream of that device, or none: then one is made");
+    }
+  }
   void* const enclosing_handle = bodies_.empty() ? model_ : bodies_.back().model->handle();
   REPRISE_ASSIGN_OR_RETURN(capture::Model * enclosing_model, capture::FindModel(enclosing_handle));
   REPRISE_ASSIGN_OR_RETURN(capture::Condition * condition, enclosing_model->AddCondition(0, true));
@@ -463,13 +474,16 @@ StatusOr<void*> Graph::Impl::BeginIf(const void* predicate) {
   body.model = capture::Models().Find(handle);
   body.parent_stream = parent->handle();
   // The condition has no body yet: unless one gets captured, the whole capture fails.
-  Stream* inner = nullptr;
+  body.owns_stream = given == nullptr;
+  Stream* inner = given;
   const auto begin = [&]() -> Status {
-    REPRISE_ASSIGN_OR_RETURN(inner, Stream::Create(parent->context(), {}));
+    if (inner == nullptr) {
+      REPRISE_ASSIGN_OR_RETURN(inner, Stream::Create(parent->context(), {}));
+    }
     return capture::Begin(*inner, runtime::CaptureMode(mode_), body.model);
   };
   if (Status status = begin(); !status.ok()) {
-    if (inner != nullptr) Stream::Destroy(inner, Stream::DestroyMode::kForce);
+    if (inner != given) Stream::Destroy(inner, Stream::DestroyMode::kForce);
     if (bad_body_.ok()) bad_body_ = status.Clone();
     return status;
   }
@@ -496,7 +510,7 @@ Status Graph::Impl::EndConditional() {
   if (Stream* stream = runtime::Streams().Find(body.stream)) {
     auto ended = capture::End(*stream);
     status = std::move(ended).status();
-    Stream::Destroy(stream, Stream::DestroyMode::kWait);
+    if (body.owns_stream) Stream::Destroy(stream, Stream::DestroyMode::kWait);
   }
   api::DeviceMemoryOrNull()->MarkCaptureEnd(device_);
   if (api::CurrentStreamOrNull(device_) == body.stream) api::ExchangeCurrentStream(device_, body.parent_stream);

@@ -39,7 +39,7 @@ class Graph::Impl : public std::enable_shared_from_this<Graph::Impl> {
   StatusOr<void*> RawGraph() const;
   StatusOr<void*> RawExecutable() const;
   StatusOr<bool> Dump(const std::string& path) const;
-  StatusOr<void*> BeginIf(const void* predicate);
+  StatusOr<void*> BeginIf(const void* predicate, void* stream);
   Status EndConditional();
 
   GraphState state() const noexcept { return state_.load(std::memory_order_acquire); }
@@ -74,7 +74,8 @@ class Graph::Impl : public std::enable_shared_from_this<Graph::Impl> {
   struct Body {
     capture::Model* model = nullptr;
     uint64_t capture = 0;
-    void* stream = nullptr;         ///< made for this body
+    void* stream = nullptr;
+    bool owns_stream = false;       ///< made for this body
     void* parent_stream = nullptr;  ///< current before
   };
 

@@ -2,6 +2,7 @@
 #include "reprise/memory.h"
 
 #include <atomic>
+#include <mutex>
 #include <thread>
 
 #include "api/runtime_driver.h"
@@ -51,6 +52,32 @@ Result ForDevice(const char* function, int device, Body body) {
 PoolId NewPoolId() {
   static std::atomic<uint64_t> next{1};
   return {0, next.fetch_add(1)};
+}
+
+void ChangeMemorySettings(const std::string& settings) {
+  // Changes come one after another, each on top of the one before.
+  static auto* const mutex = new std::mutex;
+  api::Call("reprise::ChangeMemorySettings", [&]() -> Status {
+    REPRISE_ASSIGN_OR_RETURN(DeviceAllocator * device, api::DeviceMemory());
+    REPRISE_ASSIGN_OR_RETURN(HostAllocator * host, api::HostMemory());
+    std::lock_guard lock(*mutex);
+    REPRISE_ASSIGN_OR_RETURN(const memory::Config::Change change, device->GetConfig().ChangedBy(settings));
+    REPRISE_RETURN_IF_ERROR(device->SetConfig(change.config));
+    if (change.names_fraction) {
+      for (const auto& each : runtime::Devices()) {
+        REPRISE_RETURN_IF_ERROR(device->SetMemoryFraction(each->id(), change.config.per_process_memory_fraction));
+      }
+    }
+    host->SetConfig(change.config);
+    return {};
+  });
+}
+
+std::vector<std::pair<std::string, std::string>> MemorySettings() {
+  return api::Value("reprise::MemorySettings", []() -> StatusOr<std::vector<std::pair<std::string, std::string>>> {
+    REPRISE_ASSIGN_OR_RETURN(const DeviceAllocator* allocator, api::DeviceMemory());
+    return allocator->GetConfig().AllSettings();
+  });
 }
 
 namespace device_memory {
@@ -175,6 +202,11 @@ void ReleasePool(int device, PoolId pool) {
 int PoolUsers(int device, PoolId pool) {
   return ForDevice<int>("reprise::device_memory::PoolUsers", device,
                         [&](DeviceAllocator& allocator) { return allocator.PoolUsers(device, pool); });
+}
+
+std::vector<void*> LiveBlocks(int device, PoolId pool) {
+  return ForDevice<std::vector<void*>>("reprise::device_memory::LiveBlocks", device,
+                                       [&](DeviceAllocator& allocator) { return allocator.LiveBlocks(device, pool); });
 }
 
 }  // namespace device_memory

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/streams.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <utility>
 
@@ -20,10 +18,30 @@ constexpr int kMaxDevices = 64;
 // What was set, by device; null: the default stream.
 thread_local std::array<void*, kMaxDevices> t_current{};
 
+// A thread that never had a context (a loader of data, a worker of a framework) takes the one of the first stream that
+// it names, so that it can submit to it. One whose context was destroyed is told so instead.
+void AdoptContext(runtime::Context& context) {
+  if (runtime::CurrentContextHandle() == nullptr) runtime::SetCurrentContext(&context);
+}
+
 StatusOr<int> DeviceOf(void* stream) {
   if (stream == nullptr) return CurrentDevice();
   REPRISE_ASSIGN_OR_RETURN(const runtime::Stream* found, runtime::FindAnyStream(stream));
+  AdoptContext(found->context());
   return found->device().id();
+}
+
+StatusOr<void*> CurrentStreamOf(int device) {
+  if (device < 0) device = CurrentDevice();
+  REPRISE_ASSIGN_OR_RETURN(runtime::Device * found, runtime::FindDevice(device));
+  if (void* stream = api::CurrentStreamOrNull(device)) return stream;
+  if (runtime::CurrentContextHandle() != nullptr) {
+    REPRISE_ASSIGN_OR_RETURN(const runtime::Context* current, runtime::CurrentContext());
+    (void)current;
+  }
+  REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, found->Open());
+  AdoptContext(*context);
+  return context->default_stream()->handle();
 }
 
 }  // namespace
@@ -43,12 +61,16 @@ void* ExchangeCurrentStream(int device, void* stream) noexcept {
 }
 
 StatusOr<runtime::Stream*> FindStreamOrCurrent(void* handle) {
-  if (handle == nullptr) handle = CurrentStreamOrNull(CurrentDevice());
+  if (handle == nullptr && (handle = CurrentStreamOrNull(CurrentDevice())) == nullptr) {
+    REPRISE_ASSIGN_OR_RETURN(handle, CurrentStreamOf(-1));
+  }
   return runtime::FindStream(handle);
 }
 
 StatusOr<runtime::Stream*> FindAnyStreamOrCurrent(void* handle) {
-  if (handle == nullptr) handle = CurrentStreamOrNull(CurrentDevice());
+  if (handle == nullptr && (handle = CurrentStreamOrNull(CurrentDevice())) == nullptr) {
+    REPRISE_ASSIGN_OR_RETURN(handle, CurrentStreamOf(-1));
+  }
   return runtime::FindAnyStream(handle);
 }
 
@@ -60,13 +82,7 @@ int CurrentDevice() noexcept {
 }
 
 void* CurrentStream(int device) {
-  return api::Value("reprise::CurrentStream", [&]() -> StatusOr<void*> {
-    if (device < 0) device = CurrentDevice();
-    REPRISE_ASSIGN_OR_RETURN(const runtime::Device* found, runtime::FindDevice(device));
-    if (void* stream = api::CurrentStreamOrNull(found->id())) return stream;
-    return Error(107002, fmt::format("no context of device {} is current in this thread", device))
-        .Hint(fmt::format("call aclrtSetDevice({}) in this thread first", device));
-  });
+  return api::Value("reprise::CurrentStream", [&] { return CurrentStreamOf(device); });
 }
 
 void SetCurrentStream(void* stream) {

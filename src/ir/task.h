@@ -91,6 +91,7 @@ struct TaskInfo {
   std::vector<uint64_t> args;  // argument block in 64-bit words
   uint32_t args_bytes = 0;
   std::vector<AccessRange> ranges;  // known memory ranges; empty for opaque tasks
+  std::vector<std::string> stack;   // of the launch: "file:line (function)", innermost first; may be empty
 };
 
 /// A task that is one call of a kernel and nothing else, for plans that make the call themselves.

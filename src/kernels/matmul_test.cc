@@ -3,12 +3,14 @@
 
 #include <cstdlib>
 
+#include "../../tests/unit/scale.h"
 #include "kernels/test_tensor.h"
 
 namespace reprise::kernels {
 namespace {
 
 using namespace testing;
+using reprise::testing::Loops;
 
 // Runs the product in random pieces, each with scratch of exactly the asked size.
 void RunMatMul(Rng& rng, const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
@@ -43,24 +45,51 @@ Shapes RandomShapes(Rng& rng, int64_t m, int64_t n, int64_t k) {
   return s;
 }
 
-// Address of element (i, j) of the matrix that broadcasting gives to `batch`.
-Num MatrixAt(const TensorRef& ref, const TensorRef& out, int64_t batch, int64_t i, int64_t j) {
-  int64_t offset = i * ref.strides[ref.rank - 2] + j * ref.strides[ref.rank - 1];
+struct Element {
+  Num num;
+  unsigned __int128 bits = 0;  // of integers
+};
+
+// The matrix that broadcasting gives to `batch`, row by row or column by column. Each element is read once: finding and
+// widening it anew for every product of the reference took most of the test.
+std::vector<Element> MatrixOf(TensorRef ref, const TensorRef& out, int64_t batch, bool by_columns) {
+  int64_t base = 0;
   for (int back = 3; back <= out.rank; ++back) {
     const int64_t size = out.sizes[out.rank - back];
     const int d = ref.rank - back;
-    if (d >= 0 && ref.sizes[d] != 1) offset += batch % size * ref.strides[d];
+    if (d >= 0 && ref.sizes[d] != 1) base += batch % size * ref.strides[d];
     batch /= size;
   }
-  return Read(ref.dtype, static_cast<char*>(ref.data) + offset * ItemSize(ref.dtype));
+  if (by_columns) {
+    std::swap(ref.sizes[ref.rank - 2], ref.sizes[ref.rank - 1]);
+    std::swap(ref.strides[ref.rank - 2], ref.strides[ref.rank - 1]);
+  }
+  const bool has_bits = CategoryOf(ref.dtype) <= Category::kInteger;
+  std::vector<Element> matrix;
+  for (int64_t i = 0; i < ref.sizes[ref.rank - 2]; ++i) {
+    for (int64_t j = 0; j < ref.sizes[ref.rank - 1]; ++j) {
+      const int64_t offset = base + i * ref.strides[ref.rank - 2] + j * ref.strides[ref.rank - 1];
+      Element element;
+      element.num = Read(ref.dtype, static_cast<char*>(ref.data) + offset * ItemSize(ref.dtype));
+      if (has_bits) element.bits = ToBits(element.num.re);
+      matrix.push_back(element);
+    }
+  }
+  return matrix;
 }
 
 void Check(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out) {
   const int64_t m = out.sizes[out.rank - 2];
   const int64_t n = out.sizes[out.rank - 1];
   const int64_t k = a.sizes[a.rank - 1];
+  const bool is_exact = CategoryOf(compute) <= Category::kInteger;
+  std::vector<Element> left;
+  std::vector<Element> right;
   for (int64_t flat = 0; flat < ElementCount(out); ++flat) {
-    const int64_t batch = flat / (m * n);
+    if (flat % (m * n) == 0) {
+      left = MatrixOf(a, out, flat / (m * n), false);
+      right = MatrixOf(b, out, flat / (m * n), true);
+    }
     const int64_t i = flat / n % m;
     const int64_t j = flat % n;
     const Num got = At(out, flat);
@@ -68,38 +97,49 @@ void Check(const TensorRef& a, const TensorRef& b, DType compute, const TensorRe
     long double im = 0;
     long double size = 0;
     unsigned __int128 bits = 0;
-    for (int64_t l = 0; l < k; ++l) {
-      const Num x = MatrixAt(a, out, batch, i, l);
-      const Num y = MatrixAt(b, out, batch, l, j);
-      if (CategoryOf(compute) <= Category::kInteger) {
-        bits += ToBits(x.re) * ToBits(y.re);
-        continue;
+    const Element* const row = left.data() + i * k;
+    const Element* const column = right.data() + j * k;
+    if (is_exact) {
+      for (int64_t l = 0; l < k; ++l) bits += row[l].bits * column[l].bits;
+    } else if (CategoryOf(compute) == Category::kFloating) {
+      for (int64_t l = 0; l < k; ++l) {
+        const long double product = row[l].num.re * column[l].num.re;
+        re += product;
+        size += std::fabs(product);
       }
-      re += x.re * y.re - x.im * y.im;
-      im += x.re * y.im + x.im * y.re;
-      size += (std::fabs(x.re) + std::fabs(x.im)) * (std::fabs(y.re) + std::fabs(y.im));
+    } else {
+      for (int64_t l = 0; l < k; ++l) {
+        const Num x = row[l].num;
+        const Num y = column[l].num;
+        re += x.re * y.re - x.im * y.im;
+        im += x.re * y.im + x.im * y.re;
+        size += (std::fabs(x.re) + std::fabs(x.im)) * (std::fabs(y.re) + std::fabs(y.im));
+      }
     }
-    const std::string where = std::string(Name(compute)) + " m" + std::to_string(m) + " n" + std::to_string(n) + " k" +
-                              std::to_string(k) + " at " + std::to_string(flat);
+    const auto where = [&] {
+      return std::string(Name(compute)) + " m" + std::to_string(m) + " n" + std::to_string(n) + " k" +
+             std::to_string(k) + " at " + std::to_string(flat);
+    };
     if (compute == DType::kBool) {
-      ASSERT_EQ(got.re, bits != 0 ? 1 : 0) << where;
+      ASSERT_EQ(got.re, bits != 0 ? 1 : 0) << where();
     } else if (IsInteger(compute)) {
-      ASSERT_EQ(got.re, RefCast({Wrap(bits, compute), 0}, compute, out.dtype).re) << where;
+      ASSERT_EQ(got.re, RefCast({Wrap(bits, compute), 0}, compute, out.dtype).re) << where();
     } else {
       const bool is_double = compute == DType::kDouble || compute == DType::kComplex128;
       const long double eps = is_double ? 0x1p-53L : 0x1p-24L;
       const auto terms = static_cast<long double>(std::min<int64_t>(k, 256) + k / 256 + 2);
       const long double store = out.dtype == DType::kFloat16 ? 0x1p-11L : out.dtype == DType::kBFloat16 ? 0x1p-8L : eps;
       const long double bound = terms * eps * size;
-      ASSERT_LE(std::fabs(got.re - re), bound + store * std::fabs(re) + 0x1p-24L * (store > eps)) << where;
-      ASSERT_LE(std::fabs(got.im - im), bound + store * std::fabs(im)) << where;
+      ASSERT_LE(std::fabs(got.re - re), bound + store * std::fabs(re) + 0x1p-24L * (store > eps)) << where();
+      ASSERT_LE(std::fabs(got.im - im), bound + store * std::fabs(im)) << where();
     }
   }
 }
 
 TEST(MatMulTest, SmallProductsOfEveryTypeMatchTheReference) {
   Rng rng(21);
-  for (int round = 0; round < 600; ++round) {
+  const int kRounds = Loops(600, 150);  // multiples of the number of types
+  for (int round = 0; round < kRounds; ++round) {
     const DType dtype = kAllDTypes[static_cast<size_t>(round) % kAllDTypes.size()];
     const bool edges = CategoryOf(dtype) <= Category::kInteger;
     const Shapes s = RandomShapes(rng, Pick(rng, 0, 20), Pick(rng, 0, 40), Pick(rng, 0, 30));
@@ -124,7 +164,7 @@ TEST(MatMulTest, ProductsAcrossEveryBlockBoundaryMatchTheReference) {
                                   DType::kInt8,  DType::kInt64,   DType::kComplex64};
   for (const Case& c : kCases) {
     for (DType dtype : kBoundaryTypes) {
-      for (int layout = 0; layout < 4; ++layout) {
+      for (int layout = 0; layout < 4; layout += Loops(1, 3)) {
         const auto a_sizes = layout & 1 ? std::vector{c.k, c.m} : std::vector{c.m, c.k};
         const auto b_sizes = layout & 2 ? std::vector{c.n, c.k} : std::vector{c.k, c.n};
         auto a = RandomTensor(rng, dtype, a_sizes, TestLayout::kContiguous, false);
@@ -146,7 +186,7 @@ TEST(MatMulTest, ProductsAcrossEveryBlockBoundaryMatchTheReference) {
 TEST(MatMulTest, SplitAndLayoutDoNotChangeABit) {
   Rng rng(23);
   for (DType dtype : {DType::kFloat, DType::kFloat16, DType::kDouble, DType::kComplex64}) {
-    for (int64_t m : {1, 9, 700}) {
+    for (int64_t m : {1, 9, Loops(700, 140)}) {
       const auto a = RandomTensor(rng, dtype, {m, 520}, TestLayout::kContiguous, false);
       const auto b = RandomTensor(rng, dtype, {520, 300}, TestLayout::kContiguous, false);
       const auto whole = MakeTensor(rng, dtype, {m, 300});
@@ -158,7 +198,7 @@ TEST(MatMulTest, SplitAndLayoutDoNotChangeABit) {
       for (int64_t i = 0; i < ElementCount(b2); ++i) {
         std::memcpy(AddressOf(b2, i), AddressOf(b.ref, i), static_cast<size_t>(ItemSize(dtype)));
       }
-      for (int round = 0; round < 4; ++round) {
+      for (int round = 0; round < Loops(4, 2); ++round) {
         const auto pieces = MakeTensor(rng, dtype, {m, 300}, PickLayout(rng, false));
         RunMatMul(rng, a.ref, round % 2 == 0 ? b.ref : b2, dtype, pieces.ref);
         ASSERT_EQ(BytesOf(pieces.ref), BytesOf(whole.ref)) << Name(dtype) << " m " << m;

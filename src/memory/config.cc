@@ -133,6 +133,8 @@ struct Key {
   bool (*read)(std::string_view text, Config& config);
   /// Empty: the key cannot say what is set, which is its default.
   std::string (*show)(const Config& config);
+  /// Allocators look at the value each time, so it may change while they are in use.
+  bool is_changeable = false;
 };
 
 constexpr const char* kBoolText = "True or False";
@@ -142,10 +144,10 @@ constexpr const char* kMiBText = "a number of MiB, 0 or more";
 constexpr Key kKeys[] = {
     {"max_split_size_mb", "a number of MiB, more than 20",
      [](auto t, Config& c) { return ReadSize(t, kMiB, 21, kMostMiB, c.max_split_size); },
-     [](const Config& c) { return ShowMiB(c.max_split_size); }},
+     [](const Config& c) { return ShowMiB(c.max_split_size); }, true},
     {"max_non_split_rounding_mb", "a number of MiB, 20 or more",
      [](auto t, Config& c) { return ReadSize(t, kMiB, 20, kMostMiB, c.max_non_split_rounding); },
-     [](const Config& c) { return ShowMiB(c.max_non_split_rounding); }},
+     [](const Config& c) { return ShowMiB(c.max_non_split_rounding); }, true},
     {"large_segment_size_mb", "a number of MiB from 20 to 512",
      [](auto t, Config& c) { return ReadSize(t, kMiB, 20, 512, c.large_segment_size); },
      [](const Config& c) { return ShowMiB(c.large_segment_size); }},
@@ -167,7 +169,7 @@ constexpr Key kKeys[] = {
      [](auto t, Config& c) { return ReadDivisions(t, c.roundup_power2_divisions); },
      [](const Config& c) { return ShowDivisions(c.roundup_power2_divisions); }},
     {"expandable_segments", kBoolText, [](auto t, Config& c) { return ReadBool(t, c.expandable_segments); },
-     [](const Config& c) { return ShowBool(c.expandable_segments); }},
+     [](const Config& c) { return ShowBool(c.expandable_segments); }, true},
     {"page_size", "1g",
      [](auto t, Config& c) {
        if (t == "1g") c.expandable_pages_1g = true;
@@ -186,20 +188,20 @@ constexpr Key kKeys[] = {
        c.per_process_memory_fraction = *value;
        return true;
      },
-     [](const Config& c) { return fmt::format("{}", c.per_process_memory_fraction); }},
+     [](const Config& c) { return fmt::format("{}", c.per_process_memory_fraction); }, true},
     {"release_lock_on_npumalloc", kBoolText, [](auto t, Config& c) { return ReadBool(t, c.release_lock_on_malloc); },
-     [](const Config& c) { return ShowBool(c.release_lock_on_malloc); }},
+     [](const Config& c) { return ShowBool(c.release_lock_on_malloc); }, true},
     {"throw_on_npumalloc_oom", kBoolText, [](auto t, Config& c) { return ReadBool(t, c.throw_on_oom); },
-     [](const Config& c) { return ShowBool(c.throw_on_oom); }},
+     [](const Config& c) { return ShowBool(c.throw_on_oom); }, true},
     {"pinned_use_background_threads", kBoolText,
      [](auto t, Config& c) { return ReadBool(t, c.pinned_use_background_threads); },
      [](const Config& c) { return ShowBool(c.pinned_use_background_threads); }},
     {"pinned_max_round_threshold_mb", kMiBText,
      [](auto t, Config& c) { return ReadSize(t, kMiB, 0, kMostMiB, c.pinned_max_round_threshold); },
-     [](const Config& c) { return ShowMiB(c.pinned_max_round_threshold); }},
+     [](const Config& c) { return ShowMiB(c.pinned_max_round_threshold); }, true},
     {"pinned_max_cached_size_mb", kMiBText,
      [](auto t, Config& c) { return ReadSize(t, kMiB, 0, kMostMiB, c.pinned_max_cached_size); },
-     [](const Config& c) { return ShowMiB(c.pinned_max_cached_size); }},
+     [](const Config& c) { return ShowMiB(c.pinned_max_cached_size); }, true},
     {"pinned_mem_register", kBoolText, [](auto t, Config& c) { return ReadBool(t, c.pinned_mem_register); },
      [](const Config& c) { return ShowBool(c.pinned_mem_register); }},
     {"pinned_reserve_segment_size_mb", kMiBText,
@@ -241,10 +243,11 @@ Status UnknownKey(std::string_view name) {
 
 }  // namespace
 
-StatusOr<Config> Config::Parse(std::string_view text) {
-  Config config;
-  bool max_split = false;
-  bool collection = false;
+namespace {
+
+// Reads the list into `config`; `named` hears of each key.
+template <class Named>
+Status ReadList(std::string_view text, Config& config, Named named) {
   for (const std::string_view entry : Split(text, ',')) {
     // A list that was put together from an empty variable begins or ends with a comma.
     if (entry.empty()) continue;
@@ -252,23 +255,60 @@ StatusOr<Config> Config::Parse(std::string_view text) {
     const std::string_view name = Trim(entry.substr(0, colon));
     const auto key = std::find_if(std::begin(kKeys), std::end(kKeys), [&](const Key& k) { return name == k.name; });
     if (key == std::end(kKeys)) return UnknownKey(name);
+    REPRISE_RETURN_IF_ERROR(named(*key));
     const std::string_view value = colon == std::string_view::npos ? std::string_view() : Trim(entry.substr(colon + 1));
     if (!key->read(value, config)) {
       return Error(107000, fmt::format("'{}' is no value for {}", value, name))
           .Culprit(fmt::format("'{}' in the settings of the allocators", entry))
           .Hint(fmt::format("{} takes {}", name, key->allowed));
     }
+  }
+  return {};
+}
+
+// The ranges of expandable segments are neither split nor collected.
+Status ExcludeEachOther(bool max_split, std::string_view text) {
+  const char* other = max_split ? "max_split_size_mb" : "garbage_collection_threshold";
+  return Error(107000, fmt::format("expandable_segments:True and {} exclude each other", other))
+      .Culprit(fmt::format("'{}' in the settings of the allocators", Trim(text)))
+      .Hint(fmt::format("leave out {} or expandable_segments", other));
+}
+
+}  // namespace
+
+StatusOr<Config> Config::Parse(std::string_view text) {
+  Config config;
+  bool max_split = false;
+  bool collection = false;
+  REPRISE_RETURN_IF_ERROR(ReadList(text, config, [&](const Key& key) -> Status {
+    const std::string_view name = key.name;
     max_split |= name == "max_split_size_mb";
     collection |= name == "garbage_collection_threshold";
-  }
-  // The ranges of expandable segments are neither split nor collected.
-  if (config.expandable_segments && (max_split || collection)) {
-    const char* other = max_split ? "max_split_size_mb" : "garbage_collection_threshold";
-    return Error(107000, fmt::format("expandable_segments:True and {} exclude each other", other))
-        .Culprit(fmt::format("'{}' in the settings of the allocators", Trim(text)))
-        .Hint(fmt::format("leave out {} or expandable_segments", other));
-  }
+    return {};
+  }));
+  if (config.expandable_segments && (max_split || collection)) return ExcludeEachOther(max_split, text);
   return config;
+}
+
+StatusOr<Config::Change> Config::ChangedBy(std::string_view text) const {
+  Change change{*this};
+  REPRISE_RETURN_IF_ERROR(ReadList(text, change.config, [&](const Key& key) -> Status {
+    change.names_fraction |= std::string_view(key.name) == "per_process_memory_fraction";
+    if (key.is_changeable) return {};
+    std::string all;
+    for (const Key& other : kKeys) {
+      if (other.is_changeable) all += fmt::format("{}{}", all.empty() ? "" : ", ", other.name);
+    }
+    return Error(107000, fmt::format("{} is read when the allocators are made, and cannot change after that", key.name))
+        .Culprit(fmt::format("key '{}'", key.name))
+        .Hint(fmt::format("set it in {} before the program starts; these may change: {}",
+                          EnvName(EnvVar::kNpuAllocConf), all));
+  }));
+  const bool max_split = change.config.max_split_size != UINT64_MAX;
+  if (change.config.expandable_segments && (max_split || change.config.garbage_collection_threshold > 0)) {
+    return ExcludeEachOther(max_split, text);
+  }
+  return change;
 }
 
 StatusOr<Config> Config::FromEnvironment() {
@@ -294,12 +334,17 @@ StatusOr<Config> Config::FromEnvironment() {
 }
 
 std::vector<std::pair<std::string, std::string>> Config::Settings() const {
+  std::vector<std::pair<std::string, std::string>> settings = AllSettings();
+  std::erase_if(settings, [](const auto& setting) { return setting.second.empty(); });
+  return settings;
+}
+
+std::vector<std::pair<std::string, std::string>> Config::AllSettings() const {
   std::vector<std::pair<std::string, std::string>> settings;
   for (const Key& key : kKeys) {
-    if (key.show == nullptr) continue;
-    if (std::string value = key.show(*this); !value.empty()) settings.emplace_back(key.name, std::move(value));
+    if (key.show != nullptr) settings.emplace_back(key.name, key.show(*this));
   }
-  if (no_cache) settings.emplace_back(EnvName(EnvVar::kNoMemoryCaching), "1");
+  settings.emplace_back(EnvName(EnvVar::kNoMemoryCaching), no_cache ? "1" : "");
   return settings;
 }
 

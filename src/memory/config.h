@@ -45,10 +45,21 @@ struct Config {
 
   /// 107000 for an unknown key, a bad value, or keys that exclude each other; the message names the key.
   static StatusOr<Config> Parse(std::string_view text);
+  struct Change;
+  /// What this becomes by a text like that of the environment while allocators use it. 107000 also for a key that is
+  /// read only when they are made.
+  StatusOr<Change> ChangedBy(std::string_view text) const;
   /// From the environment; the two variables at once are refused.
   static StatusOr<Config> FromEnvironment();
   /// Keys and values as they are set, for snapshots.
   std::vector<std::pair<std::string, std::string>> Settings() const;
+  /// The same with the keys that are not set, whose values are empty.
+  std::vector<std::pair<std::string, std::string>> AllSettings() const;
+};
+
+struct Config::Change {
+  Config config;
+  bool names_fraction = false;  ///< which is in force then, whatever a call has set for a device
 };
 
 }  // namespace reprise::memory

@@ -164,6 +164,11 @@ int DeviceAllocator::PoolUsers(int device, PoolId pool) const {
   return cache.ok() ? (*cache)->PoolUsers(pool) : 0;
 }
 
+std::vector<void*> DeviceAllocator::LiveBlocks(int device, PoolId pool) const {
+  auto cache = state_->CacheOf(device);
+  return cache.ok() ? (*cache)->LiveBlocks(pool) : std::vector<void*>{};
+}
+
 bool DeviceAllocator::LiveBlocksAre(int device, PoolId pool, const std::vector<const void*>& blocks) const {
   auto cache = state_->CacheOf(device);
   return cache.ok() && (*cache)->LiveBlocksAre(pool, blocks);

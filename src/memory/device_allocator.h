@@ -64,6 +64,7 @@ class DeviceAllocator {
   Status SetNoSplit(int device, PoolId pool);
   int PoolUsers(int device, PoolId pool) const;  ///< 0: no such pool
   /// Whether exactly these blocks of the pool are held by somebody.
+  std::vector<void*> LiveBlocks(int device, PoolId pool) const;  ///< by address
   bool LiveBlocksAre(int device, PoolId pool, const std::vector<const void*>& blocks) const;
 
   /// Around a capture of any stream of the device: begin after the runtime's, end after the runtime's.

@@ -71,6 +71,7 @@ class DeviceCache {
   Status SetUseOnOom(PoolId id, bool use);
   Status SetNoSplit(PoolId id);
   int PoolUsers(PoolId id);
+  std::vector<void*> LiveBlocks(PoolId id);
   bool LiveBlocksAre(PoolId id, const std::vector<const void*>& blocks);
 
   void MarkCapture(int by);

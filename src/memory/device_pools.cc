@@ -152,10 +152,8 @@ int DeviceCache::PoolUsers(PoolId id) {
   return it == pools_.end() ? 0 : it->second->users;
 }
 
-bool DeviceCache::LiveBlocksAre(PoolId id, const std::vector<const void*>& blocks) {
-  std::vector<const void*> expected = blocks;
-  std::sort(expected.begin(), expected.end());
-  std::vector<const void*> live;
+std::vector<void*> DeviceCache::LiveBlocks(PoolId id) {
+  std::vector<void*> live;
   Lock lock(mutex_);
   for (const auto& [base, segment] : segments_) {
     if (segment->silo->blocks->pool->id != id) continue;
@@ -163,7 +161,14 @@ bool DeviceCache::LiveBlocksAre(PoolId id, const std::vector<const void*>& block
       if (block->use == BlockUse::kLive) live.push_back(block->address);
     }
   }
-  return live == expected;  // segments and their blocks come by address
+  return live;  // segments and their blocks come by address
+}
+
+bool DeviceCache::LiveBlocksAre(PoolId id, const std::vector<const void*>& blocks) {
+  std::vector<const void*> expected = blocks;
+  std::sort(expected.begin(), expected.end());
+  const std::vector<void*> live = LiveBlocks(id);
+  return std::equal(live.begin(), live.end(), expected.begin(), expected.end());
 }
 
 }  // namespace reprise::memory

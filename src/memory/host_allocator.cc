@@ -188,6 +188,16 @@ Status HostAllocator::EmptyCache() {
   return {};
 }
 
+void HostAllocator::SetConfig(const Config& config) {
+  State& s = *state_;
+  const bool in_capture = s.InCapture();
+  s.max_round.store(config.pinned_max_round_threshold, std::memory_order_relaxed);
+  State::Lock lock(s.mutex);
+  s.max_cached = config.pinned_max_cached_size;
+  s.too_large = true;  // what is free now was kept by the limit before
+  if (!in_capture) s.TrimTooLarge(lock);
+}
+
 bool HostAllocator::Owns(const void* address) const {
   std::lock_guard lock(state_->mutex);
   return state_->Find(address) != nullptr;

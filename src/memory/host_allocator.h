@@ -53,6 +53,9 @@ class HostAllocator {
   Status ReleasePool(PoolId pool, std::function<bool()> idle = {});
   int PoolUsers(PoolId pool) const;  ///< 0: no such pool
 
+  /// Takes those settings over that may change: the limits of rounding and of what is kept.
+  void SetConfig(const Config& config);
+
   HostStats Stats() const;
   void ResetPeakStats();
   void ResetAccumulatedStats();

@@ -87,7 +87,13 @@ struct HostEvent {
 std::string HostPoolName(PoolId id);
 
 struct HostAllocator::State {
-  State(Driver& d, Config c) : driver(d), config(std::move(c)) { default_pool.users = 1; }
+  State(Driver& d, Config c)
+      : driver(d),
+        config(std::move(c)),
+        max_round(config.pinned_max_round_threshold),
+        max_cached(config.pinned_max_cached_size) {
+    default_pool.users = 1;
+  }
 
   using Lock = std::unique_lock<std::mutex>;
   struct Route {
@@ -96,7 +102,8 @@ struct HostAllocator::State {
   };
 
   Driver& driver;
-  const Config config;
+  const Config config;              ///< as made; what may change stands below
+  std::atomic<uint64_t> max_round;  ///< read without the lock: a request goes by the old limit or by the new one
   // Whether there are routes. Relaxed: a thread that begins a capture sees what it wrote, and how others are brought to
   // allocate in it is order enough.
   std::atomic<int> routed{0};
@@ -113,6 +120,7 @@ struct HostAllocator::State {
   int64_t to_ask = 0;                  ///< pools that have somebody to ask
   int64_t parked_bytes = 0;
   int64_t cached_bytes = 0;
+  uint64_t max_cached;
   bool too_large = false;  ///< the default pool has a free block that is too large to be kept
   bool warned = false;
   HostStats stats;
@@ -169,7 +177,7 @@ struct HostAllocator::State {
   }
 
   uint64_t Rounded(uint64_t bytes) const {
-    return bytes > config.pinned_max_round_threshold ? bytes : std::bit_ceil(bytes);
+    return bytes > max_round.load(std::memory_order_relaxed) ? bytes : std::bit_ceil(bytes);
   }
 
   // ------------------------------------------------------------------------------------------------ life of a block
@@ -180,7 +188,7 @@ struct HostAllocator::State {
     Add(stats.active_bytes, -static_cast<int64_t>(block.size));
     cached_bytes += static_cast<int64_t>(block.size);
     block.pool->free.Of(block.size).push_back(&block);
-    too_large |= block.size > config.pinned_max_cached_size && block.pool == &default_pool;
+    too_large |= block.size > max_cached && block.pool == &default_pool;
   }
   void Done(HostBlock& block) {
     if (--block.waits == 0) Reuse(block);
@@ -248,7 +256,7 @@ struct HostAllocator::State {
   void* Carve(Lock& lock, uint64_t size);
   void Trim(Lock& lock, HostPool& pool, uint64_t above);
   void TrimTooLarge(Lock& lock) {
-    if (std::exchange(too_large, false)) Trim(lock, default_pool, config.pinned_max_cached_size);
+    if (std::exchange(too_large, false)) Trim(lock, default_pool, max_cached);
   }
 
   // The reserve segment stays; once none of it is in use, it is carved from its beginning again.

@@ -39,8 +39,10 @@ std::string Dot(const capture::Model& model) {
     for (const ir::NodeId id : lane.nodes) {
       const ir::Node& node = graph.node(id);
       const ir::TaskInfo info = ir::Describe(node);
-      fmt::format_to(put, "    n{} [label=\"{}\\n{}, task {}\", fillcolor=\"{}\"];\n", id, Escape(info.name),
+      fmt::format_to(put, "    n{} [label=\"{}\\n{}, task {}\", fillcolor=\"{}\"", id, Escape(info.name),
                      info.type_name, node.position, ColoursOf(node.type->kind).fill);
+      if (!info.stack.empty()) fmt::format_to(put, ", tooltip=\"{}\"", Escape(info.stack.front()));
+      out += "];\n";
     }
     for (size_t i = 1; i < lane.nodes.size(); ++i) {
       fmt::format_to(put, "    n{} -> n{};\n", lane.nodes[i - 1], lane.nodes[i]);

@@ -68,6 +68,16 @@ std::string FrozenValues(const std::vector<uint64_t>& args) {
   return text;
 }
 
+// Where the program launched the task, innermost first.
+void AppendStack(std::string& out, const TaskInfo& info) {
+  if (info.stack.empty()) return;
+  out += ",\"Call Stack\":[";
+  for (size_t i = 0; i < info.stack.size(); ++i) {
+    fmt::format_to(std::back_inserter(out), R"({}"{}")", i != 0 ? "," : "", JsonEscape(info.stack[i]));
+  }
+  out += ']';
+}
+
 void AppendTask(std::string& out, const capture::Model& model, const ir::Graph& graph, const ir::Lane& lane,
                 ir::NodeId id, int ts, bool verbose) {
   const ir::Node& node = graph.node(id);
@@ -95,6 +105,7 @@ void AppendTask(std::string& out, const capture::Model& model, const ir::Graph& 
                      FrozenValues(info.args));
     }
   }
+  AppendStack(out, info);
 }
 
 // What the graph costs, with its first task: the file has one object for each task, which readers count on.

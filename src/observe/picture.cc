@@ -138,10 +138,11 @@ std::string SvgPicture(const capture::Model& model, size_t max_tasks) {
       const Colours style = ColoursOf(node.type->kind);
       fmt::format_to(
           std::back_inserter(out),
-          "<g><title>task {} of stream {}: {} ({})</title><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" "
+          "<g><title>task {} of stream {}: {} ({}){}</title><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" "
           "rx=\"5\" fill=\"{}\" stroke=\"{}\"/><text x=\"{}\" y=\"{}\" font-size=\"12\">{}</text>"
           "<text x=\"{}\" y=\"{}\" font-size=\"9\" fill=\"#555\">{}</text></g>\n",
-          node.position, lane.stream_id, Escape(info.name), info.type_name, x, y, kBoxWidth, kBoxHeight, style.fill,
+          node.position, lane.stream_id, Escape(info.name), info.type_name,
+          info.stack.empty() ? "" : ", " + Escape(info.stack.front()), x, y, kBoxWidth, kBoxHeight, style.fill,
           style.stroke, x + 8, y + 14, Escape(Shorten(info.name, 28)), x + 8, y + 26, Escape(Subtitle(info)));
     }
   }

@@ -52,12 +52,16 @@ double ProbabilityAt(const DrawCall& call, int64_t i) {
   });
 }
 
+Status NotReplaced() {
+  return Error(507000, "a draw that was meant to replace another one ran without having done so")
+      .Culprit("the end of the update of a task group while another thread submitted to it")
+      .Hint("submit the replacements of a task group from the thread that opened the update");
+}
+
 ir::RunResult RunDraw(device::RunContext& context, void* payload) {
   const auto& draw = *static_cast<const DrawPayload*>(payload);
   if (!draw.has_arguments) [[unlikely]] {
-    context.Fail(Error(507000, "a draw that was meant to replace another one ran without having done so")
-                     .Culprit("the end of the update of a task group while another thread submitted to it")
-                     .Hint("submit the replacements of a task group from the thread that opened the update"));
+    context.Fail(NotReplaced());
     return ir::RunResult::kDone;
   }
   Pieces pieces{draw.call, draw.philox.Seed(), draw.philox.Offset() / GeneratorState::kUnit};
@@ -151,6 +155,64 @@ constexpr ir::TaskType kDraw = {.kind = ir::TaskKind::kKernel,
                                 .describe = DescribeDraw,
                                 .never_waits = true,
                                 .inherit = InheritDraw};
+
+// --- Operations -----------------------------------------------------------------------------
+
+struct OperationPayload {
+  Operation* operation;
+  PhiloxArguments philox;
+  bool has_arguments;  // as in DrawPayload
+};
+
+ir::RunResult RunRandomOperation(device::RunContext& context, void* payload) {
+  const auto& random = *static_cast<const OperationPayload*>(payload);
+  if (random.has_arguments) [[likely]] {
+    runtime::RunOperation(context, *random.operation, random.philox.ForeignSeed());
+  } else {
+    context.Fail(NotReplaced());
+  }
+  return ir::RunResult::kDone;
+}
+
+void DestroyRandomOperation(void* payload) noexcept { delete static_cast<OperationPayload*>(payload)->operation; }
+
+void DescribeRandomOperation(const OperationPayload& random, uint32_t num_blocks, ir::TaskInfo& info) {
+  runtime::DescribeOperation(*random.operation, num_blocks, info);
+  if (info.names_only || !random.philox.captured()) return;
+  info.ranges.push_back({random.philox.seed_cell, sizeof(int64_t), false});
+  info.ranges.push_back({random.philox.offset_cell, sizeof(int64_t), false});
+}
+
+constexpr ir::TaskType kRandomOperation = {.kind = ir::TaskKind::kClosure,
+                                           .name = "KERNEL_AIVEC",
+                                           .run = RunRandomOperation,
+                                           .destroy = DestroyRandomOperation,
+                                           .describe =
+                                               [](const void* payload, ir::TaskInfo& info) {
+                                                 DescribeRandomOperation(*static_cast<const OperationPayload*>(payload),
+                                                                         1, info);
+                                               },
+                                           .never_waits = true,
+                                           .inherit =
+                                               [](const void* replaced, void* payload) {
+                                                 auto& random = *static_cast<OperationPayload*>(payload);
+                                                 random.philox = static_cast<const OperationPayload*>(replaced)->philox;
+                                                 random.has_arguments = true;
+                                               }};
+
+constexpr ir::TaskType kRandomHostOperation = {.kind = ir::TaskKind::kHostFunc,
+                                               .name = "HOSTFUNC_CALLBACK",
+                                               .run =
+                                                   [](device::RunContext& context, void* payload) {
+                                                     if (!context.on_worker()) return ir::RunResult::kNeedsWorker;
+                                                     return RunRandomOperation(context, payload);
+                                                   },
+                                               .destroy = DestroyRandomOperation,
+                                               .describe =
+                                                   [](const void* payload, ir::TaskInfo& info) {
+                                                     DescribeRandomOperation(
+                                                         *static_cast<const OperationPayload*>(payload), 0, info);
+                                                   }};
 
 // --- Checks ---------------------------------------------------------------------------------
 
@@ -251,6 +313,19 @@ Status SubmitDraw(runtime::Stream& stream, Generator& generator, const kernels::
     REPRISE_ASSIGN_OR_RETURN(payload.philox, generator.Take(kDrawIncrement, stream.handle()));
   }
   return stream.Submit(ir::MakeTask(kDraw, payload));
+}
+
+Status SubmitRandomOperation(runtime::Stream& stream, Generator& generator, std::unique_ptr<Operation> operation,
+                             bool is_host_function) {
+  REPRISE_RETURN_IF_ERROR(CheckStream(stream, generator));
+  OperationPayload payload{operation.get(), {}, true};
+  if (IsUpdating(stream)) {
+    payload.has_arguments = false;  // the update gives it those of the one that it replaces
+  } else {
+    REPRISE_ASSIGN_OR_RETURN(payload.philox, generator.Take(kDrawIncrement, stream.handle()));
+  }
+  (void)operation.release();
+  return stream.Submit(ir::MakeTask(is_host_function ? kRandomHostOperation : kRandomOperation, payload));
 }
 
 Status SubmitRandomClosure(runtime::Stream& stream, Generator& generator, const char* name, RandomClosure closure,

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "base/status.h"
 #include "kernels/philox.h"
 #include "rng/generator.h"
 #include "runtime/stream.h"
+#include "runtime/tasks.h"
 
 namespace reprise::rng {
 
@@ -36,5 +38,9 @@ using RandomClosure = std::function<Status(device::RunContext&, uint64_t seed)>;
 /// its own. 507009 on a stream that updates a task group; else as SubmitDraw.
 Status SubmitRandomClosure(runtime::Stream& stream, Generator& generator, const char* name, RandomClosure closure,
                            uint64_t increment = kDrawIncrement);
+
+/// The same with an object, which may take the place of another one that draws, as SubmitDraw does.
+Status SubmitRandomOperation(runtime::Stream& stream, Generator& generator, std::unique_ptr<Operation> operation,
+                             bool is_host_function);
 
 }  // namespace reprise::rng

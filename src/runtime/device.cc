@@ -125,6 +125,15 @@ StatusOr<Context*> Device::Retain() {
   return primary_;
 }
 
+StatusOr<Context*> Device::Open() {
+  std::lock_guard lock(primary_mutex_);
+  if (primary_ == nullptr) {
+    REPRISE_ASSIGN_OR_RETURN(primary_, Context::Create(*this, true));
+    ++primary_count_;
+  }
+  return primary_;
+}
+
 Status Device::Release() {
   std::unique_lock lock(primary_mutex_);
   if (primary_count_ == 0) {

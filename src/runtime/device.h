@@ -91,6 +91,8 @@ class Device {
 
   /// Primary context: made by the first Retain, destroyed when the count drops to 0.
   StatusOr<Context*> Retain();
+  /// The primary context for somebody who keeps no count: of the device as it is, or opened, which then counts one.
+  StatusOr<Context*> Open();
   Status Release();
   Status ReleaseForce();
   bool primary_active() const;

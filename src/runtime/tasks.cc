@@ -247,7 +247,96 @@ constexpr TaskType kClosure = {
       info.num_blocks = 1;
     }};
 
+struct OperationPayload {
+  Operation* operation;
+};
+
+ir::RunResult RunOperationTask(RunContext& context, void* payload) {
+  RunOperation(context, *static_cast<OperationPayload*>(payload)->operation, 0);
+  return RunResult::kDone;
+}
+
+void DestroyOperation(void* payload) noexcept { delete static_cast<OperationPayload*>(payload)->operation; }
+
+constexpr TaskType kOperation = {.kind = TaskKind::kClosure,
+                                 .name = "KERNEL_AIVEC",
+                                 .run = RunOperationTask,
+                                 .destroy = DestroyOperation,
+                                 .describe =
+                                     [](const void* payload, TaskInfo& info) {
+                                       DescribeOperation(*static_cast<const OperationPayload*>(payload)->operation, 1,
+                                                         info);
+                                     },
+                                 .never_waits = true};
+
+constexpr TaskType kHostOperation = {.kind = TaskKind::kHostFunc,
+                                     .name = "HOSTFUNC_CALLBACK",
+                                     .run =
+                                         [](RunContext& context, void* payload) {
+                                           if (!context.on_worker()) return RunResult::kNeedsWorker;
+                                           return RunOperationTask(context, payload);
+                                         },
+                                     .destroy = DestroyOperation,
+                                     .describe =
+                                         [](const void* payload, TaskInfo& info) {
+                                           DescribeOperation(*static_cast<const OperationPayload*>(payload)->operation,
+                                                             0, info);
+                                         }};
+
+// Foreign code describes itself: a task whose words are lost is better than a dump that is.
+OperationInfo InfoOf(const Operation& operation) noexcept {
+  try {
+    return operation.Describe();
+  } catch (...) {
+    return {};
+  }
+}
+
+Status OperationFailed(const Operation& operation, int code, const char* what, const std::string& culprit,
+                       const std::string& hint) {
+  const OperationInfo info = InfoOf(operation);
+  const std::string name = info.name.empty() ? "without a name" : info.name;
+  std::string where = fmt::format("operation {}", name);
+  if (!info.stack.empty()) {
+    const Frame& frame = info.stack.front();
+    where = fmt::format("at {}:{} in {}", frame.filename, frame.line, frame.name);
+  }
+  if (!culprit.empty()) where += fmt::format("; {}", culprit);
+  return Error(code, fmt::format("operation {} failed: {}", name, what))
+      .Culprit(std::move(where))
+      .Hint(hint.empty() ? "look at what the operation computes there, and at the values it was given" : hint);
+}
+
 }  // namespace
+
+void RunOperation(RunContext& context, Operation& operation, uint64_t seed) noexcept {
+  constexpr int kFailed = 507015;
+  try {
+    operation.Run(seed);
+  } catch (const Exception& error) {
+    const bool is_listed = error.code() != 0 && FindErrorInfo(error.code()).code == error.code();
+    context.Fail(OperationFailed(operation, is_listed ? error.code() : kFailed, error.cause().c_str(), error.culprit(),
+                                 error.hint()));
+  } catch (const std::bad_alloc&) {
+    context.Fail(OperationFailed(operation, 207001, "there was no memory for what it computes", "",
+                                 "free memory of the process: the memory of this device is the host's"));
+  } catch (const std::exception& error) {
+    context.Fail(OperationFailed(operation, kFailed, error.what(), "", ""));
+  } catch (...) {
+    context.Fail(OperationFailed(operation, kFailed, "it threw something that is no std::exception", "",
+                                 "throw what derives from std::exception, so that the reason is known"));
+  }
+}
+
+void DescribeOperation(const Operation& operation, uint32_t num_blocks, TaskInfo& info) {
+  OperationInfo said = InfoOf(operation);
+  info.name = std::move(said.name);
+  info.num_blocks = num_blocks;
+  if (info.names_only) return;
+  for (const Frame& frame : said.stack) {
+    info.stack.push_back(fmt::format("{}:{} ({})", frame.filename, frame.line, frame.name));
+  }
+}
 
 void CopyBytes(RunContext& context, void* dst, const void* src, uint64_t bytes) {
   const auto* from = static_cast<const char*>(src);
@@ -326,6 +415,11 @@ Status SubmitValueWait(Stream& stream, void* address, uint64_t value, ValueCompa
 Status SubmitHostFunc(Stream& stream, void (*function)(void*), void* argument) {
   HostFuncPayload payload{function, argument};
   return stream.Submit(ir::MakeTask(kHostFunc, payload));
+}
+
+Status SubmitOperation(Stream& stream, std::unique_ptr<Operation> operation, bool is_host_function) {
+  OperationPayload payload{operation.release()};
+  return stream.Submit(ir::MakeTask(is_host_function ? kHostOperation : kOperation, payload));
 }
 
 Status SubmitClosure(Stream& stream, const char* name, Closure closure) {

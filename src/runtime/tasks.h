@@ -6,10 +6,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 
 #include "base/status.h"
 #include "ir/task.h"
+#include "reprise/operation.h"
 #include "runtime/stream.h"
 
 namespace reprise::runtime {
@@ -51,5 +53,13 @@ Status SubmitHostFunc(Stream& stream, void (*function)(void*), void* argument);
 /// that it returns becomes the stream's asynchronous error.
 using Closure = std::function<Status(device::RunContext&)>;
 Status SubmitClosure(Stream& stream, const char* name, Closure closure);
+
+/// The same as an object, on any thread: it must not wait. As a host function it gets a worker and is no kernel.
+Status SubmitOperation(Stream& stream, std::unique_ptr<Operation> operation, bool is_host_function);
+
+/// What a task type around an operation consists of. What the operation throws becomes the task's failure.
+void RunOperation(device::RunContext& context, Operation& operation, uint64_t seed) noexcept;
+/// `num_blocks` as dumps show it; 0: not a kernel.
+void DescribeOperation(const Operation& operation, uint32_t num_blocks, ir::TaskInfo& info);
 
 }  // namespace reprise::runtime

@@ -4,6 +4,7 @@
 // first launch and the end of the last wait, in all threads of the process. Times drift; these do not.
 #include <dlfcn.h>
 #include <pthread.h>
+#include <reprise/operation.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -12,6 +13,7 @@
 #include <climits>
 #include <csignal>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "engine.h"
@@ -28,10 +30,15 @@ struct Bound {
   int64_t system_calls;  ///< of all threads
 };
 constexpr Bound kSpinningReplay = {"replay, worker spins", 0, 0, 0, 0};
+constexpr Bound kSpinningOperations = {"operations, worker spins", 0, 0, 0, 0};
 constexpr Bound kSpinningEager = {"eager, worker spins", 0, 0, 0, 0};
 // A wake-up call of the launch, and how the woken worker goes back to sleep: at most three for each operation.
 constexpr Bound kSleepingReplay = {"replay, worker sleeps", 0, 0, 0, 300};
+constexpr Bound kSleepingOperations = {"operations, worker sleeps", 0, 0, 0, 300};
 constexpr Bound kSleepingEager = {"eager, worker sleeps", 0, 0, 0, 300};
+
+// Operations of kOperations replays that a worker may run before the waiting thread comes to them.
+constexpr uint64_t kMostElsewhere = 100;
 
 std::atomic<int64_t> g_allocations{0};
 std::atomic<int64_t> g_mutexes{0};
@@ -93,6 +100,22 @@ constexpr int kWarm = 300;
 constexpr int kAttempts = 9;
 constexpr const char* kSpin = "1000000";  // longer than anything here takes
 
+// Another way into a graph: an object of the program. Notes on which threads it runs.
+struct Places {
+  uint64_t here = 0;
+  uint64_t elsewhere = 0;
+};
+class Look final : public Operation {
+ public:
+  explicit Look(Places& places) : places_(places) {}
+  void Run(uint64_t) override { ++(::pthread_equal(self_, ::pthread_self()) != 0 ? places_.here : places_.elsewhere); }
+  OperationInfo Describe() const override { return {"look", {}}; }
+
+ private:
+  Places& places_;
+  const pthread_t self_ = ::pthread_self();
+};
+
 // A stream, and a model of a few nodes on it.
 class Counts : public Engine {
  protected:
@@ -102,8 +125,13 @@ class Counts : public Engine {
     stream_ = NewStream();
     cell_ = static_cast<uint64_t*>(NewMemory(8));
     model_ = CaptureChain(stream_, cell_, kNodes);
+    MUST(aclmdlRICaptureBegin(stream_, ACL_MODEL_RI_CAPTURE_MODE_RELAXED));
+    for (int i = 0; i < kLooks; ++i) LaunchOperation(stream_, std::make_unique<Look>(places_));
+    MUST(aclmdlRICaptureEnd(stream_, &looks_));
   }
   void TearDown() override {
+    EXPECT_EQ(places_.here + places_.elsewhere, static_cast<uint64_t>(looked_) * kLooks);
+    EXPECT_ACL(0, aclmdlRIDestroy(looks_));
     EXPECT_EQ(*cell_, AxpbOf(0, ran_));
     EXPECT_ACL(0, aclmdlRIDestroy(model_));
     EXPECT_ACL(0, aclrtFree(cell_));
@@ -119,6 +147,13 @@ class Counts : public Engine {
     }
     ran_ += int64_t{count} * kNodes;
   }
+  void LookReplays(int count) {
+    for (int i = 0; i < count; ++i) {
+      failures_ += aclmdlRIExecuteAsync(looks_, stream_) != 0 ? 1 : 0;
+      failures_ += aclrtSynchronizeStream(stream_) != 0 ? 1 : 0;
+    }
+    looked_ += count;
+  }
   void Launches(int count) {
     for (int i = 0; i < count; ++i) {
       failures_ += Axpb(stream_, cell_) != 0 ? 1 : 0;
@@ -129,10 +164,14 @@ class Counts : public Engine {
   }
 
   static constexpr int kNodes = 20;
+  static constexpr int kLooks = 10;
   aclrtStream stream_ = nullptr;
   uint64_t* cell_ = nullptr;
   aclmdlRI model_ = nullptr;
+  aclmdlRI looks_ = nullptr;
+  Places places_;
   int64_t ran_ = 0;
+  int64_t looked_ = 0;
   int failures_ = 0;
 };
 
@@ -174,6 +213,19 @@ TEST_F(CountsInChild, DISABLED_MemoryAndMutexes) {
   const bool spins = testing::Child::Argument() == "spins";
   Replays(kWarm);
   ExpectWithin(spins ? kSpinningReplay : kSleepingReplay, Count([&] { Replays(kOperations); }));
+  if (spins) {
+    LookReplays(kWarm);
+    // The thread that waits does the work: nothing changes cores.
+    uint64_t least = UINT64_MAX;
+    ExpectWithin(kSpinningOperations, Count([&] {
+                   const uint64_t before = places_.elsewhere;
+                   LookReplays(kOperations);
+                   least = std::min(least, places_.elsewhere - before);
+                 }));
+    std::printf("%-24s per %d: %llu of %d ran on another thread\n", kSpinningOperations.what, kOperations,
+                static_cast<unsigned long long>(least), kOperations * kLooks);
+    EXPECT_LE(least, kMostElsewhere);
+  }
   Launches(kWarm);
   ExpectWithin(spins ? kSpinningEager : kSleepingEager, Count([&] { Launches(kOperations); }));
   EXPECT_EQ(failures_, 0);
@@ -224,6 +276,12 @@ TEST_F(CountsInChild, DISABLED_SystemCalls) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     Mark(2);
     Launches(kOperations);
+    Mark(0);
+  }
+  LookReplays(kWarm);
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    Mark(4);
+    LookReplays(kOperations);
     Mark(0);
   }
   Mark(3);
@@ -319,7 +377,7 @@ void ExpectWithin(const Bound& bound, const CallCounts& calls) {
   EXPECT_LE(Sum(calls), bound.system_calls) << bound.what << ":" << which;
 }
 
-void CountSystemCalls(const char* spin_us, const Bound& replay, const Bound& eager) {
+void CountSystemCalls(const char* spin_us, const Bound& replay, const Bound& eager, const Bound& operations) {
   if (kSanitized) GTEST_SKIP() << "sanitizers make calls of their own";
   const Alarm alarm(60);
   Traced traced = Trace("CountsInChild.DISABLED_SystemCalls", spin_us);
@@ -328,13 +386,16 @@ void CountSystemCalls(const char* spin_us, const Bound& replay, const Bound& eag
   EXPECT_EQ(traced.Least(3)[SYS_getppid], 7) << "the tracer itself miscounts";
   ExpectWithin(replay, traced.Least(1));
   ExpectWithin(eager, traced.Least(2));
+  ExpectWithin(operations, traced.Least(4));
 }
 
 TEST(Bounds, OfSystemCallsWhileAWorkerSpins) {
   if (Cores() < 2) GTEST_SKIP() << "nobody spins on a single core";
-  CountSystemCalls(kSpin, kSpinningReplay, kSpinningEager);
+  CountSystemCalls(kSpin, kSpinningReplay, kSpinningEager, kSpinningOperations);
 }
-TEST(Bounds, OfSystemCallsWhileTheWorkerSleeps) { CountSystemCalls("0", kSleepingReplay, kSleepingEager); }
+TEST(Bounds, OfSystemCallsWhileTheWorkerSleeps) {
+  CountSystemCalls("0", kSleepingReplay, kSleepingEager, kSleepingOperations);
+}
 
 }  // namespace
 }  // namespace reprise::engine

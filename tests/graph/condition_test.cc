@@ -71,6 +71,28 @@ TEST_F(Conditions, BodiesNestAndAllocateFromTheRootsPool) {
   for (void* block : {in_body, in_inner, after}) device_memory::Free(block);
 }
 
+TEST_F(Conditions, ABodyIsCapturedOnAStreamOfTheCaller) {
+  Graph graph;
+  aclrtStream body = nullptr;
+  ASSERT_EQ(aclrtCreateStream(&body), 0);
+  {
+    Capture capture(graph, stream_);
+    EXPECT_TRUE(Refused(107000, "being captured already", [&] { (void)graph.BeginIf(flag_, stream_); }));
+    for (int turn = 0; turn < 2; ++turn) {  // it outlives the body, and serves the next one
+      EXPECT_EQ(graph.BeginIf(flag_, body), body);
+      EXPECT_EQ(CurrentStream(), body);
+      EXPECT_TRUE(Refused(107000, "being captured already", [&] { (void)graph.BeginIf(flag_, body); }));
+      Apply(body, x_, 1, [](float v) { return v + 10; });
+      graph.EndConditional();
+      EXPECT_EQ(CurrentStream(), stream_);
+    }
+  }
+  EXPECT_EQ(Run(graph, false), 1);
+  EXPECT_EQ(Run(graph, true), 21);
+  EXPECT_EQ(StatusOf(body), ACL_MODEL_RI_CAPTURE_STATUS_NONE);
+  EXPECT_EQ(aclrtDestroyStream(body), 0);
+}
+
 TEST_F(Conditions, ThePredicateMustBeOnTheDevice) {
   Graph graph;
   bool on_stack = true;

@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "device/stream.h"
 
@@ -24,7 +25,9 @@ class NPUGraph : public std::enable_shared_from_this<NPUGraph> {
   NPUGraph& operator=(const NPUGraph&) = delete;
 
   /// On the current stream. {0,0}: a pool of its own. Throws for pools with two halves, for TASK_QUEUE_ENABLE=2.
-  void capture_begin(c10::MempoolId_t pool = {0, 0}, reprise::CaptureMode mode = reprise::CaptureMode::kGlobal);
+  /// `report_shape`: the runtime keeps what operators report about their tensors (aclrtCacheLastTaskOpInfo).
+  void capture_begin(c10::MempoolId_t pool = {0, 0}, reprise::CaptureMode mode = reprise::CaptureMode::kGlobal,
+                     bool report_shape = true);
   /// Warns once when nothing was captured ("NPU Graph is empty").
   void capture_end();
   void instantiate();
@@ -45,16 +48,27 @@ class NPUGraph : public std::enable_shared_from_this<NPUGraph> {
   void begin_capture_to_if_node(const at::Tensor& predicate);
   void end_capture_to_conditional_node();
 
-  reprise::Graph& core() { return core_; }
+  reprise::Graph& core() { return *core_; }
   /// Made by torch.accelerator.Graph: CurrentlyCapturing refuses it.
   void set_owned_by_accelerator(bool owned) { owned_by_accelerator_ = owned; }
 
  private:
-  reprise::Graph core_;
+  struct Body {
+    NPUStream stream, parent;
+  };
+
+  void LeaveBodies(size_t left);
+  void CaptureIsOver() noexcept;
+  void WarnIfEmpty();
+
+  std::unique_ptr<reprise::Graph> core_;  // left behind when the runtime is gone
   bool keep_graph_;
   bool warned_empty_ = false;
   bool owned_by_accelerator_ = false;
   c10::DeviceIndex device_ = -1;
+  reprise::CaptureMode mode_ = reprise::CaptureMode::kGlobal;
+  c10::StreamId stream_ = 0;  // of the capture
+  std::vector<Body> bodies_;  // open ones, innermost last
 };
 
 /// {0, n}, never given twice.

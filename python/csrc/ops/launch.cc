@@ -16,14 +16,6 @@
 namespace torch_npu {
 namespace {
 
-bool IsBlocking() {
-  static const bool blocking = [] {
-    const char* const set = std::getenv("ASCEND_LAUNCH_BLOCKING");
-    return set != nullptr && std::string_view(set) == "1";
-  }();
-  return blocking;
-}
-
 class Function final : public reprise::Operation {
  public:
   Function(const char* name, std::function<void(uint64_t)> work)
@@ -41,6 +33,14 @@ class Function final : public reprise::Operation {
 };
 
 }  // namespace
+
+bool IsBlocking() {
+  static const bool blocking = [] {
+    const char* const set = std::getenv("ASCEND_LAUNCH_BLOCKING");
+    return set != nullptr && std::string_view(set) == "1";
+  }();
+  return blocking;
+}
 
 void Launch(std::unique_ptr<reprise::Operation> operation, reprise::Generator* generator) {
   EnsureContext();

@@ -27,6 +27,9 @@ void WaitIfBlocking(const NPUStream& stream);
 /// REPRISE_TORCH_STACKS=1 always.
 std::vector<reprise::Frame> StackOfLaunch();
 
+/// ASCEND_LAUNCH_BLOCKING=1: each launch outside of captures waits for its end.
+bool IsBlocking();
+
 /// Throws when the current stream is being captured: `what` (an operator) would have to wait for its result.
 void RefuseInCapture(const std::string& what, const char* why);
 

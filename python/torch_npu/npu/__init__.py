@@ -51,11 +51,5 @@ def get_amp_supported_dtype():
     return [torch.float16, torch.bfloat16, torch.float32]
 
 
-def is_current_stream_capturing():
-    return _C._npu_isCurrentStreamCapturing()
-
-
-from torch_npu.npu import amp  # noqa: E402,F401
-from torch_npu.npu._optim import patch_optimizers  # noqa: E402
-
-patch_optimizers()
+from torch_npu.npu import _optim, amp  # noqa: E402,F401
+from torch_npu.npu.graphs import NPUGraph, graph, graph_pool_handle, is_current_stream_capturing  # noqa: E402,F401

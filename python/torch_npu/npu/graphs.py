@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graphs: captured once on a stream, replayed often."""
+import functools
+import gc
+import logging
+import os
+import threading
+import warnings
+
+import torch
+from torch_npu import _C
+
+__all__ = ["NPUGraph", "graph", "graph_pool_handle", "is_current_stream_capturing"]
+
+_log = logging.getLogger(__name__)
+
+# Collect garbage before each capture: dead cycles may hold memory that the capture needs.
+force_npugraph_gc = os.environ.get("TORCH_NPUGRAPH_GC", "0").lower() in ("1", "true", "on")
+
+
+def is_current_stream_capturing():
+    """Whether the calling thread's current stream is being captured. Initialises nothing."""
+    return _C._npu_isCurrentStreamCapturing()
+
+
+def graph_pool_handle():
+    """A name for a pool that graphs may share: ``(0, n)``, never given twice."""
+    return _C._graph_pool_handle()
+
+
+class NPUGraph(_C._NPUGraph):
+    """A captured graph.
+
+    ``keep_graph=True``: capturing does not instantiate; the recorded graph (``raw_npu_graph()``) can be changed
+    through runtime functions before ``instantiate()`` or the first ``replay()``.
+    """
+
+    auto_dispatch_capture = False
+
+    # The C++ part is made here, so that subclasses are free in what their __init__ takes and calls.
+    def __new__(cls, keep_graph=False):
+        self = super().__new__(cls)
+        _C._NPUGraph.__init__(self, bool(keep_graph))
+        return self
+
+    def __init__(self, *args, **kwargs):
+        self.auto_dispatch_capture = False
+
+    @functools.cached_property
+    def graph_dispatch_mode(self):
+        """Records what ``update`` changes; made at first use."""
+        from torch_npu.npu import _graph_dispatch
+
+        return _graph_dispatch.GraphDispatchMode()
+
+    def capture_begin(self, pool=None, capture_error_mode="global"):
+        """Starts to capture the current stream. ``pool``: of another graph or of ``graph_pool_handle()``."""
+        super().capture_begin(pool=pool, capture_error_mode=capture_error_mode, report_shape=True)
+
+    def capture_end(self):
+        """Ends the capture, on the stream and (but in mode "relaxed") in the thread that began it."""
+        super().capture_end()
+
+    def instantiate(self):
+        """With ``keep_graph=True``: makes the recorded graph ready for replays, also after changes."""
+        super().instantiate()
+
+    def replay(self):
+        """Queues one execution on the current stream."""
+        super().replay()
+
+    def reset(self):
+        """Drops the captured graph; the object can capture again. Memory that tensors hold stays valid."""
+        super().reset()
+        mode = self.__dict__.get("graph_dispatch_mode")
+        if mode is not None:
+            mode.reset()
+
+    def pool(self):
+        """The name of the graph's memory pool, for other graphs to share it."""
+        return super().pool()
+
+    def update(self, cpu_update_input):
+        """Gives the recorded updatable operators new host arguments: one dict for each, or one for all."""
+        if not self.auto_dispatch_capture:
+            raise RuntimeError(
+                "update() needs a graph that was captured with auto_dispatch_capture=True: "
+                "use torch.npu.graph(g, auto_dispatch_capture=True)"
+            )
+        self.graph_dispatch_mode.update(cpu_update_input)
+
+    def debug_dump(self, debug_path):
+        """Writes the tasks of the graph as JSON for trace viewers, and ``<stem>.aligned.json`` beside it."""
+        from torch_npu.npu import _graph_trace
+
+        debug_path = os.fspath(debug_path)
+        if not super().debug_dump(debug_path):
+            return
+        try:
+            _graph_trace.write_aligned(debug_path)
+        except Exception as error:  # the dump itself is there
+            _log.warning("%s was written, but not its aligned form: %s", debug_path, error)
+
+    def raw_npu_graph(self):
+        """Handle (``aclmdlRI``) of the recorded graph; only with ``keep_graph=True``."""
+        return super().raw_npu_graph()
+
+    def raw_npu_graph_exec(self):
+        """Handle (``aclmdlRI``) of the instantiated graph."""
+        return super().raw_npu_graph_exec()
+
+    raw_cuda_graph = raw_npu_graph
+    raw_cuda_graph_exec = raw_npu_graph_exec
+
+    def register_generator_state(self, generator):
+        """Deprecated, does nothing: generators that draw in a capture are found by themselves."""
+        warnings.warn(
+            "NPUGraph.register_generator_state is deprecated and does nothing: generators register themselves",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+
+
+class graph:  # noqa: N801  the name is part of the interface
+    """``with torch.npu.graph(g): ...`` captures the body into ``g``, on a stream of its own or on ``stream``.
+
+    Entering waits for the device and empties the caches, so it is refused while anything captures. Captures in
+    several threads at once use ``capture_begin`` and ``capture_end``.
+    """
+
+    default_capture_stream = None
+    _lock = threading.Lock()
+
+    def __init__(self, npu_graph, pool=None, stream=None, auto_dispatch_capture=False, capture_error_mode="global"):
+        if stream is None:
+            with graph._lock:
+                if graph.default_capture_stream is None:
+                    graph.default_capture_stream = torch.Stream(device="npu")
+            stream = graph.default_capture_stream
+        self.npu_graph = npu_graph
+        self.pool = () if pool is None else (pool,)
+        self.capture_stream = stream
+        self.stream_ctx = stream
+        self.capture_error_mode = capture_error_mode
+        self.auto_dispatch_capture = auto_dispatch_capture
+        npu_graph.auto_dispatch_capture = auto_dispatch_capture
+
+    def __enter__(self):
+        torch.npu.synchronize()
+        if force_npugraph_gc:
+            gc.collect()
+        torch.accelerator.empty_cache()
+        torch.accelerator.empty_host_cache()
+        self.stream_ctx.__enter__()
+        try:
+            if self.auto_dispatch_capture:
+                self.npu_graph.graph_dispatch_mode.__enter__()
+            try:
+                self.npu_graph.capture_begin(*self.pool, capture_error_mode=self.capture_error_mode)
+            except BaseException:
+                if self.auto_dispatch_capture:
+                    self.npu_graph.graph_dispatch_mode.__exit__(None, None, None)
+                raise
+        except BaseException:
+            self.stream_ctx.__exit__(None, None, None)
+            raise
+
+    def __exit__(self, exc_type, exc_value, traceback):
+        if exc_type is not None:
+            _log.warning("the body of a capture raised %s: the graph holds what came before", exc_type.__name__)
+        failure = None
+        try:
+            self.npu_graph.capture_end()
+        except BaseException as error:  # noqa: B036  raised below, unless the body's own comes first
+            failure = error
+        finally:
+            try:
+                if self.auto_dispatch_capture:
+                    self.npu_graph.graph_dispatch_mode.__exit__(exc_type, exc_value, traceback)
+            finally:
+                self.stream_ctx.__exit__(exc_type, exc_value, traceback)
+        if failure is None:
+            return
+        if exc_value is None:
+            raise failure
+        if exc_value.__context__ is None:
+            exc_value.__context__ = failure
