@@ -55,4 +55,6 @@ from torch_npu.npu.graphs import NPUGraph, graph, graph_pool_handle
 from torch_npu.npu.memory import *  # noqa: F403
 from torch_npu.npu.random import *  # noqa: F403
 
+from torch_npu.npu import _optim, amp  # noqa: E402,F401
+
 OutOfMemoryError = torch.OutOfMemoryError
