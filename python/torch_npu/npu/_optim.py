@@ -6,7 +6,7 @@ import torch
 from torch_npu import _C
 
 
-def patch_optimizers():
+def _patch():
     """Optimizers that keep state on the host refuse to step while the current stream is being captured."""
     original = torch.optim.Optimizer._accelerator_graph_capture_health_check
     if getattr(original, "_checks_npu", False):
@@ -27,3 +27,6 @@ def patch_optimizers():
 
     check._checks_npu = True
     torch.optim.Optimizer._accelerator_graph_capture_health_check = check
+
+
+_patch()
