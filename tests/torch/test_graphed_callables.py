@@ -18,7 +18,7 @@ def batch(*sizes, requires_grad=False, seed=1):
     return torch.randn(*sizes, generator=generator).npu().requires_grad_(requires_grad)
 
 
-def train(module, loss_of, steps=5, before=None):
+def train(module, loss_of, steps=5):
     """Losses and final parameters."""
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
     losses = []
@@ -66,10 +66,10 @@ def test_TN_256_a_tuple_of_callables(monkeypatch):
         return (x - y).square().mean()
 
     monkeypatch.setattr(torch.npu.NPUGraph, "capture_begin", spy)
-    sample = batch(5, 4, requires_grad=True)
+    samples = [batch(5, 4, requires_grad=True) for _ in range(3)]
     callables = torch.npu.make_graphed_callables(
         (first, second, double, loss),
-        ((batch(5, 8),), (sample,), (sample.detach().requires_grad_(),), (sample.detach().requires_grad_(), sample.detach())),
+        ((batch(5, 8),), (samples[0],), (samples[1],), (samples[2], batch(5, 4))),
     )
     monkeypatch.undo()
     assert len(graphs) == 8  # four forwards, four backwards

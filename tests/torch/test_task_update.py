@@ -426,6 +426,20 @@ def test_TN_228_an_update_that_raises_can_be_repeated():
         assert captured.values() == [3, 3]
 
 
+def test_TN_228_a_capture_that_raises_does_not_stall_replays():
+    with handlers(toy_shift__out=ShiftOut):
+        x, out = torch.zeros(4, device="npu"), torch.zeros(4, device="npu")
+        graph = torch.npu.NPUGraph()
+        with torch.npu.graph(graph, auto_dispatch_capture=True):
+            with pytest.raises(RuntimeError):
+                shift_out(x, 1, out=torch.zeros(4))
+            shift_out(x, 1, out=out)
+        for value in (2, 3):
+            graph.replay()
+            graph.update([{"by": value}])
+            assert out.tolist() == [value] * 4
+
+
 def test_TN_229_blocking_launches():
     code = """
         import sys

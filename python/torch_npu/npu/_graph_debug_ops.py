@@ -108,7 +108,7 @@ def _check_list(tensors):
     devices = {tensor.device for tensor in tensors}
     if len(devices) > 1:
         names = ", ".join(sorted(str(device) for device in devices))
-        raise ValueError(f"save_npugraph_tensor got tensors on several devices ({names}); save those of each device apart")
+        raise ValueError(f"save_npugraph_tensor got tensors on several devices ({names}); save them apart")
 
 
 def _save(tensors, unpack, save_path, overwrite):
@@ -144,4 +144,6 @@ for _name, _npu, _cpu in (
     _library.impl(_name, _npu, "PrivateUse1")
     _library.impl(_name, _cpu, "CPU")
     _library.impl(_name, _nothing, "Meta")
+    if _name.endswith("_list"):
+        _library.impl(_name, _cpu, "CompositeExplicitAutograd")  # the empty list has no device
     has_side_effect(getattr(getattr(torch.ops.npu, _name.split(".")[0]), (_name + ".default").split(".")[1]))

@@ -66,6 +66,7 @@ class GraphDispatchMode(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self.graph_dispatch_records = []
+        self._events_of_failures = []  # replays wait for these as well
         with GraphDispatchMode._lock:
             if GraphDispatchMode._update_stream is None:
                 GraphDispatchMode._update_stream = torch.npu.Stream()
@@ -77,6 +78,7 @@ class GraphDispatchMode(TorchDispatchMode):
 
     def reset(self):
         self.graph_dispatch_records.clear()
+        self._events_of_failures.clear()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -90,15 +92,17 @@ class GraphDispatchMode(TorchDispatchMode):
         event = torch.npu.ExternalEvent()
         event.wait(stream)
         event.reset(stream)
-        op, args, kwargs = handler.prepare_capture(func, args, kwargs)
-        graph_task_group_begin(stream)
         try:
-            result = op(*args, **kwargs)
-        finally:
-            handle = graph_task_group_end(stream)
-        tensors = {
-            argument.name for argument in op._schema.arguments if "Tensor" in str(argument.real_type)
-        }
+            op, args, kwargs = handler.prepare_capture(func, args, kwargs)
+            graph_task_group_begin(stream)
+            try:
+                result = op(*args, **kwargs)
+            finally:
+                handle = graph_task_group_end(stream)
+        except BaseException:
+            self._events_of_failures.append(event)
+            raise
+        tensors = {argument.name for argument in op._schema.arguments if "Tensor" in str(argument.real_type)}
         self.graph_dispatch_records.append(
             GraphDispatchRecord(
                 event=event,
@@ -133,8 +137,8 @@ class GraphDispatchMode(TorchDispatchMode):
             for record, handler, values in zip(records, handlers, inputs):
                 self._update_one(stream, record, handler, values)
             # Only now: after a failure above no replay has been let pass, so update() can be called again.
-            for record in records:
-                record.event.record(stream)
+            for event in (*(record.event for record in records), *self._events_of_failures):
+                event.record(stream)
 
     @staticmethod
     def _update_one(stream, record, handler, values):

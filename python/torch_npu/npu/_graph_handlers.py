@@ -18,7 +18,8 @@ def register_npu_graph_handler(names):
     def register(cls):
         for name in names:
             if name in _handlers:
-                warnings.warn(f"the handler of {name}, {_handlers[name].__name__}, gives way to {cls.__name__}", stacklevel=2)
+                before = _handlers[name].__name__
+                warnings.warn(f"the handler of {name}, {before}, gives way to {cls.__name__}", stacklevel=2)
             _handlers[name] = cls
         return cls
 
@@ -128,7 +129,9 @@ def _built_in(names, *specs):
         def prepare_capture(cls, func, args, kwargs):
             if func._overloadname == "out":
                 return func, args, kwargs
-            return to_out_variant(func, args, kwargs) if "out" in func.overloadpacket.overloads() else (func, args, kwargs)
+            if "out" not in func.overloadpacket.overloads():
+                return func, args, kwargs
+            return to_out_variant(func, args, kwargs)
 
         @classmethod
         def postprocess_result(cls, result, kwargs):
@@ -146,5 +149,5 @@ _built_in(_forms("npu_fused_infer_attention_score"), (5, "actual_seq_lengths"), 
 _built_in(_forms("npu_fused_infer_attention_score_v2"), (7, "actual_seq_qlen"), (8, "actual_seq_kvlen"))
 _built_in(["_npu_paged_attention.default"], (7, "context_lens"))
 _built_in(["npu_multi_head_latent_attention.out"], (5, "context_lens"))
-_built_in(["npu_fusion_attention_v3.default", "npu_fusion_attention_v3.out"], (14, "actual_seq_qlen"), (15, "actual_seq_kvlen"))
+_built_in(_forms("npu_fusion_attention_v3")[1:], (14, "actual_seq_qlen"), (15, "actual_seq_kvlen"))
 _built_in(_forms("npu_fusion_attention_grad_v3"), (21, "actual_seq_qlen"), (22, "actual_seq_kvlen"))

@@ -146,7 +146,8 @@ def make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unu
     """
     if torch.is_autocast_enabled("npu") and torch.is_autocast_cache_enabled():
         raise RuntimeError(
-            "make_graphed_callables does not work with the cache of autocast; use torch.autocast(..., cache_enabled=False)"
+            "make_graphed_callables does not work with the cache of autocast; "
+            "use torch.autocast(..., cache_enabled=False)"
         )
     is_single = not isinstance(callables, tuple)
     if is_single:
