@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``torch.npu``."""
 import torch
+from torch_npu import _C
 from torch_npu.npu._compat import *  # noqa: F403
 from torch_npu.npu.device import (
     DeferredNpuCallError,
