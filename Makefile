@@ -2,8 +2,8 @@
 # otherwise it prints the one command to run).
 #
 #   make demo                 capture a program, replay it, show result, gain and a picture
-#   make test                 all tests: optimised, under AddressSanitizer and UBSan, under ThreadSanitizer
-#   make test PRESETS=release one of these rows (release, asan, tsan; debug too)
+#   make test                 all tests: optimised, with PyTorch, under AddressSanitizer and UBSan, under ThreadSanitizer
+#   make test PRESETS=release one of these rows (release, torch, asan, tsan; debug too)
 #   make conformance          which items of the specification are covered and pass
 #   make bench                benchmarks against goals and other systems: table and plot; BENCH_ARGS="--rows R1,R8"
 #   make fuzz                 clang's libFuzzer on sequences of calls and on everything that reads input; FUZZ_SECONDS=60
@@ -13,7 +13,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 PREFIX ?= $(CURDIR)/prefix
 JOBS ?= $(shell nproc)
-PRESETS ?= release asan tsan
+PRESETS ?= release torch asan tsan
 
 .PHONY: demo test conformance bench fuzz lint format install deps dev-deps clean
 
@@ -21,14 +21,20 @@ demo: deps
 	@scripts/demo.sh "$(CURDIR)/build/demo"
 
 test: deps
-	@scripts/deps.sh test
+	@scripts/deps.sh test $(filter torch,$(PRESETS))
 	@scripts/run_tests.sh $(PRESETS)
 
+# The tables are of most interest when something fails.
 conformance: deps
-	@scripts/run_tests.sh --only conformance release
-	@python3 scripts/conformance_report.py --spec-ids tests/conformance/items.csv build/release/results/conformance_*.xml
-	@echo
-	@python3 scripts/api_status.py --lib-dir build/release/lib64 --summary
+	@scripts/deps.sh torch
+	@status=0; \
+	scripts/run_tests.sh --only conformance release torch || status=$$?; \
+	python3 scripts/conformance_report.py --spec-ids tests/conformance/items.csv build/release/results/conformance_*.xml; \
+	echo; \
+	python3 scripts/conformance_report.py --spec-ids tests/torch/items.csv build/release/results/torch/torch.xml; \
+	echo; \
+	python3 scripts/api_status.py --lib-dir build/release/lib64 --summary; \
+	exit $$status
 
 bench: deps
 	@scripts/deps.sh bench || echo "benchmarks: going on without the systems that are not installed" >&2
@@ -45,7 +51,7 @@ format: dev-deps
 	@scripts/lint.sh --fix
 
 install: deps
-	@scripts/build.sh release -DREPRISE_BUILD_TESTS=OFF
+	@scripts/build.sh release -DREPRISE_BUILD_TESTS=OFF -DREPRISE_TORCH=OFF
 	@cmake --install build/release --prefix "$(PREFIX)" >/dev/null
 	@echo "installed into $(PREFIX); use it with: source $(PREFIX)/set_env.sh"
 
@@ -53,7 +59,7 @@ deps:
 	@scripts/deps.sh build
 
 dev-deps:
-	@scripts/deps.sh build test lint
+	@scripts/deps.sh build test torch lint
 
 clean:
 	rm -rf build prefix

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the #include lines of src/ and facade/ against the layers of the project.
+"""Holds the #include lines of src/, facade/ and python/csrc/ against the layers of the project.
 
     scripts/check_layers.py             fail on an include that the tables below do not allow
     scripts/check_layers.py --table     print the tables as Markdown; docs/architecture.md shows them, which is checked too
@@ -64,6 +64,7 @@ LAYERS = {
     "facade/op_executor": Layer("libacl_op_executor.so: operators called by their type, attributes", ("base", "runtime", "ops"), ("acl",)),
     "facade/op_compiler": Layer("libacl_op_compiler.so: the same with compile options", ("base", "runtime", "ops"), ("acl",)),
     "facade/cblas": Layer("libacl_cblas.so: matrix products as BLAS has them", ("base", "runtime", "ops"), ("acl",)),
+    "python/csrc": Layer("torch_npu._C: the PyTorch layer, over the public interfaces alone", (), ("reprise", "acl")),
 }
 
 
@@ -78,7 +79,8 @@ THIRD_PARTY = (
     ThirdParty(r"hwy/", r"src/kernels/simd/", "Highway: src/kernels/simd"),
     ThirdParty(r"nlohmann/", r"facade/acl/(init|dump)\.cc|tests/|.*_test\.cc", "nlohmann JSON: facade/acl/init.cc, dump.cc and tests"),
     ThirdParty(r"gtest/|gmock/", r"tests/|.*_test\.cc|src/kernels/test_tensor\.h", "GoogleTest: tests"),
-    ThirdParty(r"fmt/", r"(src|facade|tests)/(?!kernels/)", "fmt: everywhere but include/ and src/kernels"),
+    ThirdParty(r"(ATen|c10|torch|pybind11)/|Python\.h|structmember\.h", r"python/csrc/", "PyTorch and Python: python/csrc"),
+    ThirdParty(r"fmt/", r"(src|facade|tests|python)/(?!kernels/)", "fmt: everywhere but include/ and src/kernels"),
 )
 
 # Headers of the system that are not standard C++; everything else with a dot or a slash is a third party.
@@ -126,7 +128,7 @@ def check_order():
 
 
 def sources():
-    for root in ("src", "facade", "include/reprise"):
+    for root in ("src", "facade", "include/reprise", "python/csrc"):
         yield from sorted(p for p in (REPO / root).rglob("*") if p.suffix in SUFFIXES and p.is_file())
 
 
@@ -165,6 +167,8 @@ def check_quoted(path, folder, layer, header):
         return check_angled(path.relative_to(REPO).as_posix(), folder, layer, header)
     if (path.parent / header).exists():
         return None  # beside the file
+    if folder == "python/csrc" and (REPO / folder / header).exists():
+        return None
     if (REPO / "src" / header).exists():
         target = header.split("/")[0]
         if folder == f"src/{target}" or (layer is not None and target in layer.may):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Counts single tests of a ctest run: GoogleTest cases from their XML files, other tests from ctest's own log.
+"""Counts single tests of a run: cases of GoogleTest and pytest from their XML files, other tests from ctest's own log.
 
 Prints "passed failed skipped". A program that died before it wrote its XML counts as one failure.
 """
@@ -17,7 +17,7 @@ def main() -> None:
     for path in sorted(results.glob("*.xml")):
         counted.add(path.stem)
         for case in ElementTree.parse(path).iter("testcase"):
-            if case.find("failure") is not None:
+            if case.find("failure") is not None or case.find("error") is not None:
                 failed += 1
             elif case.find("skipped") is not None or case.get("result") == "skipped":
                 skipped += 1

@@ -1,12 +1,13 @@
 #!/bin/bash
 # demo.sh DIR: builds, installs into DIR/prefix, compiles examples against it the way a user would, runs them:
-# mlp_capture.cc (the C interface: eager against replayed) and graph_pool.cc (the C++ interface: memory, random numbers).
+# mlp_capture.cc (the C interface: eager against replayed), graph_pool.cc (the C++ interface: memory, random numbers), and
+# torch_capture.py (PyTorch: the same network eager and replayed), which is left out where PyTorch cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$1
 mkdir -p "$out"
 echo "== build"
-scripts/build.sh release -DREPRISE_BUILD_TESTS=OFF
+scripts/build.sh release -DREPRISE_BUILD_TESTS=OFF -DREPRISE_TORCH=OFF
 echo "== install into $out/prefix"
 rm -rf "$out/prefix"
 cmake --install build/release --prefix "$out/prefix" >/dev/null
@@ -29,3 +30,12 @@ example() {
 example mlp_capture -lascendcl -lnnopbase -lopapi -lreprise
 echo
 example graph_pool -lascendcl -lreprise
+echo
+echo "== PyTorch"
+# Only what is missing is forgiven: when PyTorch is there, the extension has to build and the example has to work.
+if ! scripts/deps.sh torch >"$out/torch.log" 2>&1 || ! python=$(scripts/venv.sh 2>>"$out/torch.log"); then
+  echo "skipped torch_capture.py: $(tail -1 "$out/torch.log")"
+  exit 0
+fi
+TARGETS=torch_npu scripts/build.sh release -DREPRISE_TORCH=ON "-DREPRISE_PYTHON=$python"
+PYTHONPATH=$PWD/build/release/python "$python" examples/torch_capture.py "$out"

@@ -1,10 +1,11 @@
 #!/bin/bash
-# Installs the Debian packages that a target needs and that are missing: deps.sh build [test] [lint] …
+# Installs the Debian packages that a target needs and that are missing: deps.sh build [test] [torch] [lint] …
 # Not root: prints the one command to run, and fails.
 set -euo pipefail
 
 declare -A packages=(
   [build]="g++ cmake ninja-build make python3 libgtest-dev libgmock-dev libfmt-dev nlohmann-json3-dev libhwy-dev"
+  [torch]="python3-venv python3-dev"  # scripts/venv.sh, and headers for the extension
   [test]="valgrind"  # counts instructions; without it those tests are skipped
   [lint]="clang-format clang-tidy"
   [bench]="libtbb-dev pocl-opencl-icd ocl-icd-libopencl1 opencl-c-headers"  # what we are compared with
