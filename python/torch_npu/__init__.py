@@ -33,6 +33,7 @@ torch.utils.rename_privateuse1_backend("npu")
 
 from torch_npu import npu  # noqa: E402
 from torch_npu._errors import NpuError  # noqa: E402,F401
+from torch_npu.npu.memory import erase_stream  # noqa: E402,F401
 
 torch._register_device_module("npu", npu)
 torch.utils.generate_methods_for_privateuse1_backend(
@@ -51,4 +52,5 @@ _checkpoint.DefaultDeviceType.set_device_type("npu")
 
 import atexit as _atexit  # noqa: E402
 
+_atexit.register(_C._npu_runPendingHostFuncs)  # after the devices have finished: hooks run last to first
 _atexit.register(_C._npu_shutdown)

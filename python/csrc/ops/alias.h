@@ -12,8 +12,10 @@ namespace torch_npu {
 
 class Aliases {
  public:
-  /// kCPU: over the memory, which is not owned and cannot be resized. kMeta: over nothing.
-  explicit Aliases(c10::DeviceType type) : type_(type) {}
+  /// kCPU: over the memory, which is not owned; resized only if `resizable`, to memory of the host. kMeta: over
+  /// nothing.
+  explicit Aliases(c10::DeviceType type, bool resizable = false)
+      : type_(type), resizable_(resizable || type == c10::kMeta) {}
 
   at::Tensor Of(const at::Tensor& tensor);
   /// Whether the tensor is an alias made here; and of which storage.
@@ -25,6 +27,7 @@ class Aliases {
     c10::Storage alias;
   };
   c10::DeviceType type_;
+  bool resizable_;
   c10::SmallVector<Pair, 4> storages_;
 };
 

@@ -1,35 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Every operator without a kernel of its own: the CPU kernel of torch runs as a task of the current stream, over
-// aliases of the device's memory. What it will return is asked of the Meta kernel first, so that mistakes in shapes and
-// types are found at the call and results can be allocated before anything runs.
-//
-//     kView         returns a part of an argument        at once; no data is touched
-//     kAsync        writes arguments, or makes results   queued, or recorded
-//     kSynchronous  its result depends on data           waits for the stream; refused in captures
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Generator.h>
-#include <ATen/MemoryOverlap.h>
+// aliases of the device's memory. What it will return is asked of the Meta kernel first (meta_pass.h), so that mistakes
+// in shapes and types are found at the call and results can be allocated before anything runs.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/copy.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/library.h>
 
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "device/runtime.h"
 #include "device/stream.h"
 #include "ops/alias.h"
+#include "ops/cpu_kernel.h"
 #include "ops/kernel_scope.h"
 #include "ops/launch.h"
+#include "ops/meta_pass.h"
+#include "ops/op_traits.h"
 #include "ops/tensors.h"
+#include "ops/values.h"
 #include "rng/generator.h"
 
 namespace torch_npu {
@@ -38,118 +33,27 @@ namespace {
 using c10::IValue;
 using torch::jit::Stack;
 
-enum class Kind { kView, kAsync, kSynchronous };
+bool IsOnDevice(const at::Tensor& tensor) { return tensor.device().type() == c10::kPrivateUse1; }
 
-// What the schema says, once for each operator.
-struct OpTraits {
-  Kind kind = Kind::kAsync;
-  bool is_functional = false;     // makes new tensors
-  bool takes_host_index = false;  // tensors of indices may be on the host
-  int generator = -1;             // argument
-  bool draws = false;
-  bool has_meta = false;
-  std::vector<bool> is_written;       // by argument
-  std::vector<int> returns_argument;  // by return; -1: a new one
-  std::string name;
+void CheckLayout(const OpTraits& traits, const at::Tensor& tensor) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      tensor.layout() == c10::kStrided && !tensor.is_quantized(), traits.name, " is not supported on npu for ",
+      tensor.toString(), ": tensors there are strided and dense; do this on the CPU, or convert with to_dense() or ",
+      "dequantize() first");
+}
+
+class DeviceScope {
+ public:
+  explicit DeviceScope(c10::DeviceIndex device) : before_(ExchangeDevice(device)), device_(device) {}
+  ~DeviceScope() {
+    if (before_ != device_) SetDevice(before_);
+  }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  c10::DeviceIndex before_, device_;
 };
-
-bool IsTensorType(const c10::TypePtr& type) {
-  if (type->kind() == c10::TypeKind::TensorType) return true;
-  if (const auto optional = type->cast<c10::OptionalType>()) return IsTensorType(optional->getElementType());
-  if (const auto list = type->cast<c10::ListType>()) return IsTensorType(list->getElementType());
-  return false;
-}
-
-bool IsGeneratorType(const c10::TypePtr& type) {
-  if (type->kind() == c10::TypeKind::GeneratorType) return true;
-  const auto optional = type->cast<c10::OptionalType>();
-  return optional && IsGeneratorType(optional->getElementType());
-}
-
-OpTraits MakeTraits(const c10::OperatorHandle& op) {
-  OpTraits traits;
-  const c10::FunctionSchema& schema = op.schema();
-  traits.name = schema.name() + (schema.overload_name().empty() ? "" : "." + schema.overload_name());
-  const auto& arguments = schema.arguments();
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const c10::AliasInfo* const alias = arguments[i].alias_info();
-    traits.is_written.push_back(alias != nullptr && alias->isWrite());
-    if (IsGeneratorType(arguments[i].type())) traits.generator = static_cast<int>(i);
-  }
-  bool is_view = false;
-  bool has_other_returns = false;
-  for (const c10::Argument& value : schema.returns()) {
-    int returned = -1;
-    if (const c10::AliasInfo* const alias = value.alias_info()) {
-      for (size_t i = 0; i < arguments.size(); ++i) {
-        const c10::AliasInfo* const other = arguments[i].alias_info();
-        if (other != nullptr && other->beforeSets() == alias->beforeSets()) returned = static_cast<int>(i);
-      }
-      if (!alias->isWrite()) is_view = true;
-    }
-    if (returned < 0) traits.is_functional = true;
-    if (!IsTensorType(value.type())) has_other_returns = true;
-    traits.returns_argument.push_back(returned);
-  }
-  traits.draws = traits.generator >= 0 || op.hasTag(at::Tag::nondeterministic_seeded);
-  traits.has_meta = op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta);
-  traits.takes_host_index = schema.name().find("index") != std::string::npos;
-  if (is_view) {
-    traits.kind = Kind::kView;
-  } else if (has_other_returns || op.hasTag(at::Tag::dynamic_output_shape) ||
-             op.hasTag(at::Tag::data_dependent_output) || (traits.is_functional && !traits.has_meta) ||
-             schema.name().rfind("aten::", 0) != 0) {
-    traits.kind = Kind::kSynchronous;
-  }
-  return traits;
-}
-
-const OpTraits& TraitsOf(const c10::OperatorHandle& op) {
-  static std::mutex mutex;
-  static auto* const all = new std::unordered_map<c10::OperatorName, std::unique_ptr<OpTraits>>;
-  const std::lock_guard lock(mutex);
-  std::unique_ptr<OpTraits>& traits = (*all)[op.operator_name()];
-  if (!traits) traits = std::make_unique<OpTraits>(MakeTraits(op));
-  return *traits;
-}
-
-// Calls visit(tensor) for every defined tensor of a value.
-template <class Visit>
-void ForEachTensor(const IValue& value, Visit&& visit) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) {
-      if (tensor.defined()) visit(tensor);
-    }
-  } else if (value.isList()) {
-    for (const IValue& item : value.toListRef()) ForEachTensor(item, visit);
-  } else if (value.isTuple()) {
-    for (const IValue& item : value.toTupleRef().elements()) ForEachTensor(item, visit);
-  }
-}
-
-// The value with every tensor replaced by change(tensor).
-template <class Change>
-IValue WithTensors(const IValue& value, Change&& change) {
-  if (value.isTensor()) return value.toTensor().defined() ? IValue(change(value.toTensor())) : value;
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const at::Tensor& tensor : value.toTensorVector()) {
-      list.push_back(tensor.defined() ? change(tensor) : tensor);
-    }
-    return list;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
-      list.push_back(tensor.has_value() && tensor->defined() ? std::make_optional(change(*tensor)) : tensor);
-    }
-    return list;
-  }
-  if (value.isDevice()) return c10::Device(c10::kCPU);
-  return value;
-}
 
 // One call: its arguments, and where it runs.
 class Call {
@@ -160,21 +64,25 @@ class Call {
   }
 
   c10::Device device() const { return device_; }
-  std::vector<IValue> Run();
+  c10::SmallVector<IValue, 4> Run();
 
  private:
+  using Results = c10::SmallVector<IValue, 4>;
+
   void FindDevice();
-  bool IsOnDevice(const at::Tensor& tensor) const { return tensor.device().type() == c10::kPrivateUse1; }
-  std::vector<IValue> OnCpu(Aliases& aliases, bool keeps) const;
-  std::vector<IValue> OnMeta(Aliases& aliases) const;
-  void ResizeWritten(const std::vector<IValue>& meta_arguments) const;
-  std::vector<IValue> RunView();
-  std::vector<IValue> RunAsync();
-  std::vector<IValue> RunSynchronous();
-  // A new result like the one of the Meta kernel; or the part of an argument that it is.
-  at::Tensor ResultLike(const at::Tensor& meta, const Aliases& aliases) const;
-  at::Tensor PartOf(const c10::StorageImpl* source, const at::Tensor& like) const;
-  bool AllWrittenAreEmpty(const std::vector<IValue>& results) const;
+  void FailOnHost(const at::Tensor& tensor) const;
+  bool MustWait() const;
+  Stack OnCpu(Aliases& aliases, bool keeps, size_t more = 0) const;
+  at::Tensor OnHost(const at::Tensor& tensor, bool keeps) const;
+  Results RunView();
+  Results RunAsync();
+  Results RunSynchronous();
+  // A new result as announced; or the part of an argument that it is.
+  at::Tensor Make(const AnnouncedTensor& like) const;
+  at::Tensor PartOf(const at::Tensor& tensor, const AnnouncedTensor& like) const;
+  at::Tensor PartOf(const c10::StorageImpl* source, const at::Tensor& alias) const;
+  void BringBack(const Stack& aliases) const;
+  reprise::Generator* Source() const;
 
   const c10::OperatorHandle& op_;
   const OpTraits& traits_;
@@ -182,177 +90,137 @@ class Call {
   c10::Device device_{c10::kPrivateUse1, -1};
 };
 
-// The task: plain data, and aliases that own no memory.
-class CpuKernel final : public reprise::Operation {
- public:
-  CpuKernel(const c10::OperatorHandle& op, const OpTraits& traits, std::vector<IValue> arguments,
-            std::vector<at::Tensor> results)
-      : op_(op),
-        traits_(traits),
-        arguments_(std::move(arguments)),
-        results_(std::move(results)),
-        stack_(StackOfLaunch()) {}
-
-  void Run(uint64_t seed) override {
-    const KernelScope scope;
-    Stack stack(arguments_);
-    if (traits_.generator >= 0 && traits_.draws) {
-      stack[static_cast<size_t>(traits_.generator)] = at::detail::createCPUGenerator(seed);
-    }
-    op_.callBoxedForDispatchKey(c10::DispatchKey::CPU, stack);
-    if (results_.empty()) return;
-    size_t next = 0;
-    for (const IValue& value : stack) {
-      TakeOver(value, next);
-    }
-  }
-  reprise::OperationInfo Describe() const override { return {traits_.name, stack_}; }
-
- private:
-  void TakeOver(const IValue& value, size_t& next) {
-    if (value.isTensor()) {
-      TakeOver(value.toTensor(), next);
-    } else if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorVector()) TakeOver(tensor, next);
-    }
-  }
-  void TakeOver(const at::Tensor& made, size_t& next) {
-    TORCH_CHECK(next < results_.size(), traits_.name, " made more results than its Meta kernel had announced");
-    const at::Tensor& result = results_[next++];
-    if (!result.defined()) return;
-    TORCH_CHECK(made.defined() && made.sizes() == result.sizes() && made.scalar_type() == result.scalar_type(),
-                traits_.name, " made ", made.defined() ? made.toString() : "nothing", " of sizes ",
-                made.defined() ? made.sizes() : c10::IntArrayRef(), " where its Meta kernel had announced ",
-                result.toString(), " of sizes ", result.sizes());
-    result.copy_(made);
-  }
-
-  c10::OperatorHandle op_;
-  const OpTraits& traits_;
-  std::vector<IValue> arguments_;
-  std::vector<at::Tensor> results_;
-  std::vector<reprise::Frame> stack_;
-};
+void Call::FailOnHost(const at::Tensor& tensor) const {
+  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", device_,
+              " and ", tensor.device(), "! (", traits_.name, ")");
+}
 
 void Call::FindDevice() {
-  std::optional<c10::Device> found;
+  c10::DeviceIndex found = -1;
+  bool any_on_host = false;
   for (const IValue& value : arguments_) {
     ForEachTensor(value, [&](const at::Tensor& tensor) {
-      TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == c10::kStrided && !tensor.is_quantized(), traits_.name,
-                                  " is not supported on npu for ", tensor.toString(), ": only strided, dense tensors");
-      if (!IsOnDevice(tensor)) return;
-      if (!found.has_value()) found = tensor.device();
-      TORCH_CHECK(*found == tensor.device(),
-                  "Expected all tensors to be on the same device, but found at least two "
-                  "devices, ",
-                  *found, " and ", tensor.device(), "! (", traits_.name, ")");
+      CheckLayout(traits_, tensor);
+      const c10::Device device = tensor.device();
+      if (device.type() != c10::kPrivateUse1) {
+        any_on_host |= tensor.dim() != 0 || device.type() != c10::kCPU;
+        return;
+      }
+      if (found < 0) found = device.index();
+      TORCH_CHECK(found == device.index(), "Expected all tensors to be on the same device, but found at least two ",
+                  "devices, ", c10::Device(c10::kPrivateUse1, found), " and ", device, "! (", traits_.name, ")");
     });
-    if (value.isDevice() && !found.has_value() && value.toDevice().type() == c10::kPrivateUse1) {
-      found = c10::Device(c10::kPrivateUse1, value.toDevice().has_index() ? value.toDevice().index() : CurrentDevice());
+  }
+  if (found < 0) {
+    for (const IValue& value : arguments_) {
+      if (value.isDevice() && value.toDevice().type() == c10::kPrivateUse1) found = value.toDevice().index();
     }
   }
-  device_ = found.value_or(c10::Device(c10::kPrivateUse1, CurrentDevice()));
-  for (const IValue& value : arguments_) {
-    ForEachTensor(value, [&](const at::Tensor& tensor) {
-      if (IsOnDevice(tensor) || tensor.dim() == 0 || traits_.takes_host_index) return;
-      TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", device_,
-                  " and ", tensor.device(), "! (", traits_.name, ")");
+  device_ = c10::Device(c10::kPrivateUse1, found < 0 ? CurrentDevice() : found);
+  if (!any_on_host) [[likely]]
+    return;
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    ForEachTensor(arguments_[i], [&](const at::Tensor& tensor) {
+      if (IsOnDevice(tensor)) return;
+      if (tensor.device().type() != c10::kCPU || (tensor.dim() != 0 && !traits_.takes_host[i])) FailOnHost(tensor);
     });
   }
+}
+
+bool Call::MustWait() const {
+  if (traits_.kind == OpKind::kSynchronous) return true;
+  if (!traits_.masks_are_dynamic) return false;
+  bool any = false;
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    if (!traits_.takes_host[i]) continue;
+    ForEachTensor(arguments_[i], [&](const at::Tensor& tensor) {
+      any |= tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte;
+    });
+  }
+  return any;
 }
 
 // Tensors of the host are small: their values are frozen now.
-std::vector<IValue> Call::OnCpu(Aliases& aliases, bool keeps) const {
-  std::vector<IValue> values;
-  values.reserve(arguments_.size());
+at::Tensor Call::OnHost(const at::Tensor& tensor, bool keeps) const {
+  if (!keeps) return tensor;
+  // A number of the program: nobody else can write it.
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return tensor;
+  if (tensor.dim() != 0) RefuseInCapture(traits_.name, "a tensor of indices is on the host");
+  const PlainKeys keys;
+  return at::clone(tensor);
+}
+
+Stack Call::OnCpu(Aliases& aliases, bool keeps, size_t more) const {
+  Stack values;
+  values.reserve(arguments_.size() + more);
   for (size_t i = 0; i < arguments_.size(); ++i) {
+    const IValue& value = arguments_[i];
     if (static_cast<int>(i) == traits_.generator) {
       values.emplace_back();
-      continue;
+    } else if (value.isDevice()) {
+      values.emplace_back(c10::Device(c10::kCPU));
+    } else {
+      values.push_back(WithTensors(value, [&](const at::Tensor& tensor) {
+        return IsOnDevice(tensor) ? aliases.Of(tensor) : OnHost(tensor, keeps);
+      }));
     }
-    values.push_back(WithTensors(arguments_[i], [&](const at::Tensor& tensor) {
-      if (IsOnDevice(tensor)) return aliases.Of(tensor);
-      if (!keeps) return tensor;
-      if (tensor.dim() != 0) RefuseInCapture(traits_.name, "a tensor of indices is on the host");
-      const KernelScope scope;
-      at::Tensor copy = at::clone(tensor);
-      if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) copy.unsafeGetTensorImpl()->set_wrapped_number(true);
-      return copy;
-    }));
   }
   return values;
 }
 
-std::vector<IValue> Call::OnMeta(Aliases& aliases) const {
-  std::vector<IValue> values;
-  values.reserve(arguments_.size());
-  for (size_t i = 0; i < arguments_.size(); ++i) {
-    if (static_cast<int>(i) == traits_.generator) {
-      values.emplace_back();
-      continue;
-    }
-    IValue value = WithTensors(arguments_[i], [&](const at::Tensor& tensor) {
-      // Scalars of the host stay what they are: types are promoted by that.
-      return IsOnDevice(tensor) || tensor.dim() != 0 ? aliases.Of(tensor) : tensor;
-    });
-    if (arguments_[i].isDevice()) value = c10::Device(c10::kMeta);
-    values.push_back(std::move(value));
-  }
-  return values;
+at::Tensor Call::PartOf(const at::Tensor& tensor, const AnnouncedTensor& like) const {
+  at::Tensor part = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(tensor.storage()),
+                                                             tensor.key_set(), c10::scalarTypeToTypeMeta(like.dtype));
+  c10::TensorImpl* const impl = part.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(like.sizes, like.strides, like.offset);
+  if (part.is_complex()) impl->_set_conj(like.is_conj);
+  impl->_set_neg(like.is_neg);
+  return part;
 }
 
-at::Tensor Call::PartOf(const c10::StorageImpl* source, const at::Tensor& like) const {
+at::Tensor Call::PartOf(const c10::StorageImpl* source, const at::Tensor& alias) const {
+  AnnouncedTensor like;
+  like.dtype = alias.scalar_type();
+  like.sizes.assign(alias.sizes().begin(), alias.sizes().end());
+  like.strides.assign(alias.strides().begin(), alias.strides().end());
+  like.offset = alias.storage_offset();
+  like.is_conj = alias.is_conj();
+  like.is_neg = alias.is_neg();
   at::Tensor part;
   for (const IValue& value : arguments_) {
     ForEachTensor(value, [&](const at::Tensor& tensor) {
-      if (part.defined() || tensor.storage().unsafeGetStorageImpl() != source) return;
-      part = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(tensor.storage()),
-                                                      tensor.key_set(), like.dtype());
-      part.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+      if (!part.defined() && tensor.storage().unsafeGetStorageImpl() == source) part = PartOf(tensor, like);
     });
   }
   return part;
 }
 
-at::Tensor Call::ResultLike(const at::Tensor& meta, const Aliases& aliases) const {
-  if (!meta.defined()) return {};
-  if (const c10::StorageImpl* const source = aliases.SourceOf(meta)) return PartOf(source, meta);
-  return meta.is_non_overlapping_and_dense() ? EmptyStrided(meta.sizes(), meta.strides(), meta.scalar_type(), device_)
-                                             : Empty(meta.sizes(), meta.scalar_type(), device_);
-}
-
-// out= arguments get the sizes that the Meta kernel gave theirs; the warning about that was its.
-void Call::ResizeWritten(const std::vector<IValue>& meta_arguments) const {
-  for (size_t i = 0; i < arguments_.size(); ++i) {
-    if (!traits_.is_written[i]) continue;
-    std::vector<at::Tensor> metas;
-    ForEachTensor(meta_arguments[i], [&](const at::Tensor& meta) { metas.push_back(meta); });
-    size_t next = 0;
-    ForEachTensor(arguments_[i], [&](const at::Tensor& tensor) {
-      const at::Tensor& meta = metas[next++];
-      if (IsOnDevice(tensor)) Resize(tensor, meta.sizes(), meta.strides());
+at::Tensor Call::Make(const AnnouncedTensor& like) const {
+  switch (like.kind) {
+    case AnnouncedTensor::Kind::kUndefined: return {};
+    case AnnouncedTensor::Kind::kNew:
+      return like.strides.size() == like.sizes.size() ? EmptyStrided(like.sizes, like.strides, like.dtype, device_)
+                                                      : Empty(like.sizes, like.dtype, device_);
+    case AnnouncedTensor::Kind::kPart: break;
+  }
+  at::Tensor part;
+  int number = 0;
+  for (const IValue& value : arguments_) {
+    ForEachTensor(value, [&](const at::Tensor& tensor) {
+      if (number++ == like.source) part = PartOf(tensor, like);
     });
   }
+  return part;
 }
 
-bool Call::AllWrittenAreEmpty(const std::vector<IValue>& results) const {
-  bool any = false;
-  for (const IValue& value : results) {
-    ForEachTensor(value, [&](const at::Tensor& tensor) { any |= tensor.numel() != 0; });
-  }
-  for (size_t i = 0; i < arguments_.size(); ++i) {
-    if (!traits_.is_written[i]) continue;
-    ForEachTensor(arguments_[i], [&](const at::Tensor& tensor) { any |= tensor.numel() != 0; });
-  }
-  return !any;
-}
-
-std::vector<IValue> Call::RunView() {
+Call::Results Call::RunView() {
   Aliases aliases(c10::kCPU);
   Stack stack = OnCpu(aliases, false);
-  const KernelScope scope;
-  op_.callBoxedForDispatchKey(c10::DispatchKey::CPU, stack);
-  std::vector<IValue> results;
+  {
+    const PlainKeys keys;
+    op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+  }
+  Results results;
   for (const IValue& value : stack) {
     results.push_back(WithTensors(value, [&](const at::Tensor& tensor) {
       const c10::StorageImpl* const source = aliases.SourceOf(tensor);
@@ -363,74 +231,104 @@ std::vector<IValue> Call::RunView() {
   return results;
 }
 
-std::vector<IValue> Call::RunAsync() {
-  std::vector<IValue> results;
-  std::vector<at::Tensor> made;  // in the order of the kernel's results
-  if (traits_.has_meta) {
-    Aliases metas(c10::kMeta);
-    const std::vector<IValue> meta_arguments = OnMeta(metas);
-    Stack stack(meta_arguments);
-    {
-      const KernelScope scope;
-      op_.callBoxedForDispatchKey(c10::DispatchKey::Meta, stack);
-    }
-    ResizeWritten(meta_arguments);
-    for (size_t i = 0; i < stack.size(); ++i) {
-      const int argument = traits_.returns_argument[i];
-      if (argument >= 0) {
-        results.push_back(arguments_[static_cast<size_t>(argument)]);
-        if (traits_.is_functional) made.emplace_back();  // nothing to take over
-        continue;
-      }
-      const auto change = [&](const at::Tensor& meta) {
-        at::Tensor result = ResultLike(meta, metas);
-        made.push_back(result);
-        return result;
-      };
-      if (stack[i].isTensor()) {
-        results.emplace_back(change(stack[i].toTensor()));
-      } else {
-        results.push_back(WithTensors(stack[i], change));
-      }
-    }
-  } else {
-    for (const int argument : traits_.returns_argument) results.push_back(arguments_[static_cast<size_t>(argument)]);
+reprise::Generator* Call::Source() const {
+  if (!traits_.draws) return nullptr;
+  if (traits_.generator < 0 || arguments_[static_cast<size_t>(traits_.generator)].isNone()) {
+    return &CoreGenerator(std::nullopt);
   }
-  if (AllWrittenAreEmpty(results)) return results;
+  return &CoreGenerator(arguments_[static_cast<size_t>(traits_.generator)].toGenerator());
+}
 
-  Aliases aliases(c10::kCPU);
-  std::vector<IValue> arguments = OnCpu(aliases, true);
-  std::vector<at::Tensor> outputs;
-  outputs.reserve(made.size());
-  for (const at::Tensor& tensor : made) outputs.push_back(tensor.defined() ? aliases.Of(tensor) : at::Tensor());
-  reprise::Generator* generator = nullptr;
-  if (traits_.draws) {
-    generator =
-        &CoreGenerator(traits_.generator < 0 || arguments_[static_cast<size_t>(traits_.generator)].isNone()
-                           ? std::nullopt
-                           : std::make_optional(arguments_[static_cast<size_t>(traits_.generator)].toGenerator()));
+Call::Results Call::RunAsync() {
+  reprise::Generator* const generator = Source();
+  const std::shared_ptr<const Announcement> announced = Announce(traits_, arguments_);
+  Results results;
+  c10::SmallVector<at::Tensor, 4> made;  // in the order of the kernel's results
+  bool all_are_new = traits_.makes_tensors;
+  for (const AnnouncedReturn& value : announced->returns) {
+    if (value.argument >= 0) {
+      results.push_back(arguments_[static_cast<size_t>(value.argument)]);
+      made.emplace_back();
+      all_are_new = false;
+      continue;
+    }
+    const size_t first = made.size();
+    for (const AnnouncedTensor& each : value.tensors) {
+      all_are_new &= each.kind == AnnouncedTensor::Kind::kNew;
+      made.push_back(Make(each));
+    }
+    if (value.is_list) {
+      results.emplace_back(c10::List<at::Tensor>(c10::ArrayRef<at::Tensor>(made).slice(first)));
+    } else {
+      results.emplace_back(made.back());
+    }
   }
-  Launch(std::make_unique<CpuKernel>(op_, traits_, std::move(arguments), std::move(outputs)), generator);
+  if (announced->is_empty) return results;
+
+  const bool writes_results = traits_.out.has_value() && all_are_new;
+  Stack arguments;
+  std::vector<at::Tensor> takers;
+  {
+    const c10::InferenceMode inference;
+    Aliases aliases(c10::kCPU);
+    arguments = OnCpu(aliases, true, writes_results ? made.size() : 0);
+    if (writes_results) {
+      for (const at::Tensor& tensor : made) arguments.emplace_back(aliases.Of(tensor));
+    } else if (traits_.makes_tensors) {
+      takers.reserve(made.size());
+      for (const at::Tensor& tensor : made) takers.push_back(tensor.defined() ? aliases.Of(tensor) : at::Tensor());
+    }
+  }
+  Launch(std::make_unique<CpuKernel>(traits_, writes_results ? *traits_.out : op_, std::move(arguments),
+                                     std::move(takers)),
+         generator);
   return results;
 }
 
-std::vector<IValue> Call::RunSynchronous() {
+// What the kernel did to its out= arguments: their sizes, and where their values are now.
+void Call::BringBack(const Stack& aliases) const {
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    if (!traits_.is_written[i]) continue;
+    c10::SmallVector<at::Tensor, 2> of_argument;
+    ForEachTensor(aliases[i], [&](const at::Tensor& alias) { of_argument.push_back(alias); });
+    size_t next = 0;
+    ForEachTensor(arguments_[i], [&](const at::Tensor& tensor) {
+      const at::Tensor& alias = of_argument[next++];
+      if (!IsOnDevice(tensor)) return;
+      const void* const memory = tensor.storage().data();
+      Resize(tensor, alias.sizes(), alias.strides());
+      if (alias.storage().data() == memory && tensor.storage().data() == memory) return;
+      CurrentStream(device_.index()).synchronize();  // a storage that grows is copied in order
+      Aliases back(c10::kCPU);
+      back.Of(tensor).copy_(alias);
+    });
+  }
+}
+
+Call::Results Call::RunSynchronous() {
   RefuseInCapture(traits_.name, "its result depends on data of the device, so the host would have to wait for it");
-  const NPUStream stream = CurrentStream(device_.index());
-  stream.synchronize();
-  Aliases aliases(c10::kCPU);
-  Stack stack = OnCpu(aliases, false);
+  TORCH_CHECK_NOT_IMPLEMENTED(op_.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), traits_.name,
+                              " has no kernel for npu, and none for the CPU that could be run in its place");
+  CurrentStream(device_.index()).synchronize();
+  Aliases aliases(c10::kCPU, /*resizable=*/true);
+  const Stack arguments = OnCpu(aliases, false);
+  Stack stack(arguments);
+  if (traits_.generator >= 0) stack[static_cast<size_t>(traits_.generator)] = IValue();
   const KernelScope scope;
-  op_.callBoxedForDispatchKey(c10::DispatchKey::CPU, stack);
-  std::vector<IValue> results;
+  op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+  BringBack(arguments);
+  Results results;
   for (size_t i = 0; i < stack.size(); ++i) {
     if (const int argument = traits_.returns_argument[i]; argument >= 0) {
       results.push_back(arguments_[static_cast<size_t>(argument)]);
       continue;
     }
     results.push_back(WithTensors(stack[i], [&](const at::Tensor& tensor) {
+      CheckLayout(traits_, tensor);
       if (const c10::StorageImpl* const source = aliases.SourceOf(tensor)) return PartOf(source, tensor);
-      at::Tensor result = EmptyStrided(tensor.sizes(), tensor.strides(), tensor.scalar_type(), device_);
+      at::Tensor result = tensor.is_non_overlapping_and_dense()
+                              ? EmptyStrided(tensor.sizes(), tensor.strides(), tensor.scalar_type(), device_)
+                              : Empty(tensor.sizes(), tensor.scalar_type(), device_);
       Aliases back(c10::kCPU);
       back.Of(result).copy_(tensor);  // nobody else uses it yet
       return result;
@@ -439,28 +337,37 @@ std::vector<IValue> Call::RunSynchronous() {
   return results;
 }
 
-std::vector<IValue> Call::Run() {
-  switch (traits_.kind) {
-    case Kind::kView: return RunView();
-    case Kind::kSynchronous: return RunSynchronous();
-    case Kind::kAsync: break;
-  }
+Call::Results Call::Run() {
+  if (traits_.kind == OpKind::kView) return RunView();
+  if (MustWait()) return RunSynchronous();
+  TORCH_CHECK_NOT_IMPLEMENTED(traits_.has_cpu, traits_.name,
+                              " has no kernel for npu, and none for the CPU that could be run in its place");
   return RunAsync();
 }
 
 void Fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const OpTraits& traits = TraitsOf(op);
-  const size_t count = op.schema().arguments().size();
+  const size_t count = traits.is_written.size();
   const c10::ArrayRef<IValue> arguments = c10::ArrayRef<IValue>(*stack).slice(stack->size() - count);
   Call call(op, traits, arguments);
-  const c10::DeviceIndex before = ExchangeDevice(call.device().index());
-  std::vector<IValue> results = call.Run();
-  if (before != call.device().index()) SetDevice(before);
+  const DeviceScope scope(call.device().index());
+  auto results = call.Run();
   torch::jit::drop(*stack, count);
   for (IValue& result : results) stack->push_back(std::move(result));
 }
 
+// Tensors that are not dense cannot be made; what remains is to say so.
+void Refuse(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack*) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, toString(op.operator_name()),
+                              " is not supported on npu for sparse, quantized or nested tensors: tensors there are ",
+                              "strided and dense; do this on the CPU");
+}
+
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&Fallback>()); }
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&Refuse>()); }
+TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&Refuse>()); }
+TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&Refuse>()); }
+TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&Refuse>()); }
 
 }  // namespace
 }  // namespace torch_npu

@@ -12,7 +12,7 @@
 namespace torch_npu {
 namespace {
 
-c10::impl::LocalDispatchKeySet PlainKeys() {
+c10::impl::LocalDispatchKeySet KeysOfKernels() {
   c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
   keys.included_ = c10::default_included_set;
   keys.excluded_ = c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset | c10::python_ks |
@@ -58,7 +58,9 @@ int KernelThreads() {
   return threads;
 }
 
-KernelScope::KernelScope() : keys_(PlainKeys()), no_grad_(false) {
+PlainKeys::PlainKeys() : keys_(KeysOfKernels()), no_grad_(false) {}
+
+KernelScope::KernelScope() {
   if (!t_prepared) [[unlikely]] {
     (void)at::get_num_threads();  // its first call in a thread would overwrite ours
     t_prepared = true;

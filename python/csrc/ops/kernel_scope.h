@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The state of a thread while CPU kernels of torch run as tasks of a stream: no autograd, no modes, no autocast, and a
-// fixed number of threads, so that eager work and replays give the same bits whichever thread runs them.
+// The state of a thread while kernels of torch run below everything else: no autograd, no modes, no autocast.
 #pragma once
 
 #include <ATen/core/grad_mode.h>
@@ -9,6 +8,20 @@
 
 namespace torch_npu {
 
+/// For kernels that do not compute, such as those of Meta.
+class PlainKeys {
+ public:
+  PlainKeys();
+  PlainKeys(const PlainKeys&) = delete;
+  PlainKeys& operator=(const PlainKeys&) = delete;
+
+ private:
+  c10::impl::ForceDispatchKeyGuard keys_;
+  at::AutoGradMode no_grad_;
+};
+
+/// For CPU kernels, as tasks of a stream or at once. A fixed number of threads, so that eager work and replays give the
+/// same bits whichever thread runs them.
 class KernelScope {
  public:
   KernelScope();
@@ -17,8 +30,7 @@ class KernelScope {
   KernelScope& operator=(const KernelScope&) = delete;
 
  private:
-  c10::impl::ForceDispatchKeyGuard keys_;
-  at::AutoGradMode no_grad_;
+  PlainKeys keys_;
   int omp_before_ = 0;
   int mkl_before_ = 0;
 };

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``torch.npu``."""
 import torch
-from torch_npu import _C
 from torch_npu.npu._compat import *  # noqa: F403
 from torch_npu.npu.device import (
     DeferredNpuCallError,
@@ -50,17 +49,13 @@ from torch_npu.npu.utils import (
     set_sync_debug_mode,
     utilization,
 )
-
-from torch_npu.npu import amp, memory, random  # noqa: F401
-from torch_npu.npu.memory import *  # noqa: F401,F403
-from torch_npu.npu.random import *  # noqa: F401,F403
+from torch_npu.npu import _graph_debug_ops, _optim, amp, memory, random
+from torch_npu.npu._graph_dispatch import *  # noqa: F403
+from torch_npu.npu._graph_handlers import *  # noqa: F403
+from torch_npu.npu._graphed_callables import *  # noqa: F403
+from torch_npu.npu._host_functions import *  # noqa: F403
 from torch_npu.npu.graphs import NPUGraph, graph, graph_pool_handle
-from torch_npu.npu import _graph_debug_ops  # noqa: F401
-from torch_npu.npu._graph_dispatch import *  # noqa: F401,F403
-from torch_npu.npu._graph_handlers import *  # noqa: F401,F403
-from torch_npu.npu._graphed_callables import *  # noqa: F401,F403
-from torch_npu.npu._host_functions import *  # noqa: F401,F403
-from torch_npu.npu._optim import patch_optimizers
+from torch_npu.npu.memory import *  # noqa: F403
+from torch_npu.npu.random import *  # noqa: F403
 
 OutOfMemoryError = torch.OutOfMemoryError
-patch_optimizers()

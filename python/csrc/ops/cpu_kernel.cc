@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cpu_kernel.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Generator.h>
+#include <ATen/ops/copy.h>
+
+#include <utility>
+
+#include "ops/kernel_scope.h"
+#include "ops/launch.h"
+
+namespace torch_npu {
+
+CpuKernel::CpuKernel(const OpTraits& traits, const c10::OperatorHandle& op, torch::jit::Stack arguments,
+                     std::vector<at::Tensor> results)
+    : traits_(traits),
+      op_(op),
+      arguments_(std::move(arguments)),
+      results_(std::move(results)),
+      place_(StackOfLaunch()) {}
+
+void CpuKernel::Run(uint64_t seed) {
+  const KernelScope scope;
+  torch::jit::Stack stack(arguments_);
+  if (traits_.generator >= 0) {
+    stack[static_cast<size_t>(traits_.generator)] = at::detail::createCPUGenerator(seed);
+  }
+  op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+  if (results_.empty()) return;
+  size_t next = 0;
+  for (const c10::IValue& value : stack) TakeOver(value, next);
+}
+
+void CpuKernel::TakeOver(const c10::IValue& value, size_t& next) const {
+  if (value.isList()) {
+    for (const c10::IValue& item : value.toListRef()) TakeOver(item, next);
+  } else {
+    TakeOver(value.isTensor() ? value.toTensor() : at::Tensor(), next);
+  }
+}
+
+void CpuKernel::TakeOver(const at::Tensor& made, size_t& next) const {
+  TORCH_CHECK(next < results_.size(), traits_.name, " made more results than its Meta kernel had announced");
+  const at::Tensor& result = results_[next++];
+  if (!result.defined() || !made.defined()) return;
+  TORCH_CHECK(made.sizes() == result.sizes() && made.scalar_type() == result.scalar_type(), traits_.name, " made ",
+              made.toString(), " of sizes ", made.sizes(), " where its Meta kernel had announced ", result.toString(),
+              " of sizes ", result.sizes());
+  result.copy_(made);
+}
+
+}  // namespace torch_npu

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The CPU kernel of an operator as a task of a stream.
+#pragma once
+
+#include <ATen/core/stack.h>
+#include <reprise/operation.h>
+
+#include <vector>
+
+#include "ops/op_traits.h"
+
+namespace torch_npu {
+
+/// Plain data, and aliases that own no memory: whoever launches it keeps the memory, in the order of the stream. It may
+/// run any number of times.
+class CpuKernel final : public reprise::Operation {
+ public:
+  /// `results`: aliases that take over what the kernel makes, one for each tensor that it returns; undefined: nothing
+  /// to take over. None at all for kernels that write their arguments.
+  CpuKernel(const OpTraits& traits, const c10::OperatorHandle& op, torch::jit::Stack arguments,
+            std::vector<at::Tensor> results);
+
+  void Run(uint64_t seed) override;
+  reprise::OperationInfo Describe() const override { return {traits_.name, place_}; }
+
+ private:
+  void TakeOver(const c10::IValue& value, size_t& next) const;
+  void TakeOver(const at::Tensor& made, size_t& next) const;
+
+  const OpTraits& traits_;
+  c10::OperatorHandle op_;  // traits_.op, or its form with out= arguments
+  torch::jit::Stack arguments_;
+  std::vector<at::Tensor> results_;
+  std::vector<reprise::Frame> place_;
+};
+
+}  // namespace torch_npu

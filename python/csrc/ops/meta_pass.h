@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What an operator is going to return: its Meta kernel is asked, and the answer remembered, since many of these kernels
+// are Python.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+#include <c10/util/SmallVector.h>
+
+#include <memory>
+#include <vector>
+
+#include "ops/op_traits.h"
+
+namespace torch_npu {
+
+/// Numbers that stand for everything a Meta kernel looks at: equal keys, equal answers.
+class MetaKey {
+ public:
+  MetaKey(const OpTraits& traits, c10::ArrayRef<c10::IValue> arguments);
+
+  /// False: a value that has no such numbers; do not remember.
+  bool is_complete() const { return is_complete_; }
+  uint64_t hash() const { return hash_; }
+  c10::ArrayRef<int64_t> words() const { return words_; }
+
+ private:
+  void Add(const c10::IValue& value);
+  void Add(const at::Tensor& tensor);
+
+  const OpTraits& traits_;
+  c10::SmallVector<int64_t, 64> words_;
+  c10::SmallVector<const void*, 8> storages_;
+  uint64_t hash_ = 0;
+  bool is_complete_ = true;
+};
+
+struct AnnouncedTensor {
+  enum class Kind { kUndefined, kNew, kPart };
+  Kind kind = Kind::kUndefined;
+  at::ScalarType dtype = at::kFloat;
+  bool is_conj = false, is_neg = false;
+  int source = -1;  // kPart: an argument with its storage, as the number of the tensor among all
+  int64_t offset = 0;
+  c10::SmallVector<int64_t, 4> sizes;
+  c10::SmallVector<int64_t, 4> strides;  // kNew: none if it gets them by itself
+};
+
+struct AnnouncedReturn {
+  int argument = -1;  // that is returned
+  bool is_list = false;
+  c10::SmallVector<AnnouncedTensor, 1> tensors;
+};
+
+struct Announcement {
+  std::vector<AnnouncedReturn> returns;
+  bool is_empty = false;  // nothing will be written
+};
+
+/// Throws what is wrong with the arguments. Gives out= arguments their sizes.
+std::shared_ptr<const Announcement> Announce(const OpTraits& traits, c10::ArrayRef<c10::IValue> arguments);
+
+/// Answers so far that were remembered, and that were not: for measurements.
+struct MetaCounts {
+  uint64_t hits, misses;
+};
+MetaCounts CountsOfMetaPass();
+
+}  // namespace torch_npu

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What an operator's schema says of how to run it.
+//
+//     kView         returns a part of an argument        at once; no data is touched
+//     kAsync        writes arguments, or makes results   queued, or recorded
+//     kSynchronous  its result depends on data           waits for the stream; refused in captures
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/ScalarType.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace torch_npu {
+
+/// A result with the sizes of an argument, for operators without a Meta kernel.
+struct LikeArgument {
+  int argument;
+  std::optional<at::ScalarType> dtype;  // none: that of the argument
+};
+
+enum class OpKind { kView, kAsync, kSynchronous };
+
+struct OpTraits {
+  c10::OperatorHandle op;
+  std::string name;
+  OpKind kind = OpKind::kAsync;
+  bool makes_tensors = false;  // returns new ones
+  bool has_meta = false;
+  bool has_cpu = false;
+  bool is_pointwise = false;       // values of scalars do not change what is returned
+  bool masks_are_dynamic = false;  // indexing: with a mask the sizes of the result depend on data
+  bool draws = false;
+  int generator = -1;                 // argument
+  std::vector<bool> is_written;       // by argument
+  std::vector<bool> takes_host;       // by argument: tensors of indices may be on the host
+  std::vector<int> returns_argument;  // by return; -1: a new one
+  std::vector<LikeArgument> like;     // by return, instead of a Meta kernel
+  /// The same operator writing results that exist, if the CPU has a kernel for it.
+  std::optional<c10::OperatorHandle> out;
+
+  explicit OpTraits(const c10::OperatorHandle& handle) : op(handle) {}
+};
+
+/// Lives for ever. Takes no lock but at the first call of an operator in a thread.
+const OpTraits& TraitsOf(const c10::OperatorHandle& op);
+
+}  // namespace torch_npu

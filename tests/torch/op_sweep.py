@@ -1,0 +1,432 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs PyTorch's own table of operators (op_db) on the CPU and on npu: eagerly, in place, with out=, backward, captured.
+
+    python op_sweep.py [--full] [--only REGEX] [--modes eager,captured] [--write FILE]
+
+What fails is compared with op_sweep_expected.txt, whose lines say why: both a new failure and one that is gone count.
+"""
+import argparse
+import itertools
+import os
+import re
+import sys
+import time
+import warnings
+from collections import Counter
+
+import torch
+import torch_npu  # noqa: F401
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils import _pytree as pytree
+
+EXPECTED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "op_sweep_expected.txt")
+MODES = ("eager", "inplace", "out", "backward", "captured")
+# The quick sweep takes float32 and one of these in turn; the full one takes all.
+OTHER_DTYPES = (torch.int64, torch.bfloat16, torch.complex64, torch.bool, torch.float64, torch.float16)
+MOST_ELEMENTS = 20000
+PASS, SKIP = "", "skip"
+
+# Not a matter of the device: they leave memory as it is, or answer where things are.
+LEFT_OUT = {
+    "empty": "values are whatever was there",
+    "empty_like": "values are whatever was there",
+    "empty_permuted": "values are whatever was there",
+    "empty_strided": "values are whatever was there",
+    "new_empty": "values are whatever was there",
+    "new_empty_strided": "values are whatever was there",
+}
+
+
+def name_of(op):
+    return op.name + ("." + op.variant_test_name if op.variant_test_name else "")
+
+
+def is_dense(tensor):
+    return tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
+
+
+def tensors_of(value):
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def to_npu(value):
+    """The arguments of a sample for npu; strides are kept."""
+
+    def move(leaf):
+        if isinstance(leaf, torch.Tensor):
+            # Numbers of dimension 0 move, too: that they may stay is tested elsewhere.
+            moved = leaf.detach().to("npu")
+            return moved.requires_grad_(leaf.requires_grad)
+        if isinstance(leaf, torch.device) and leaf.type == "cpu" or isinstance(leaf, str) and leaf == "cpu":
+            return torch.device("npu")
+        return leaf
+
+    return pytree.tree_map(move, value)
+
+
+def to_cpu(value):
+    def move(leaf):
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        return leaf.detach().cpu()
+
+    return pytree.tree_map(move, value)
+
+
+def clone(value):
+    def copy(leaf):
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        return leaf.detach().clone().requires_grad_(leaf.requires_grad)
+
+    return pytree.tree_map(copy, value)
+
+
+def same(actual, expected, exact=False):
+    """Raises AssertionError unless both trees have equal leaves."""
+    a, b = pytree.tree_leaves(actual), pytree.tree_leaves(expected)
+    assert len(a) == len(b), f"{len(a)} results instead of {len(b)}"
+    for x, y in zip(a, b):
+        if not isinstance(y, torch.Tensor):
+            if isinstance(y, float) and y != y:
+                assert x != x, f"{x} instead of nan"
+            elif isinstance(y, (int, float, complex, bool)):
+                torch.testing.assert_close(x, y)
+            continue
+        if not is_dense(y):
+            raise NotImplementedError(f"a result with layout {y.layout}")
+        tolerance = {"rtol": 0, "atol": 0} if exact else {}
+        torch.testing.assert_close(x.detach().cpu(), y.detach().cpu(), equal_nan=True, **tolerance)
+
+
+def equal(a, b):
+    try:
+        same(a, b, exact=True)
+    except AssertionError:
+        return False
+    return True
+
+
+class Sample:
+    """One call: of the operator, or of its form that works in place."""
+
+    def __init__(self, op, sample):
+        self.op = op
+        self.arguments = (sample.input, tuple(sample.args), dict(sample.kwargs))
+
+    def size(self):
+        return sum(tensor.numel() for tensor in tensors_of(self.arguments))
+
+    @staticmethod
+    def call(function, arguments, **more):
+        first, args, kwargs = arguments
+        return function(first, *args, **kwargs, **more)
+
+
+def samples_of(op, dtype, count, requires_grad=False):
+    """Up to `count` samples that the CPU takes, small ones first in their order."""
+    found = []
+    for sample in itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=requires_grad), 4 * count):
+        each = Sample(op, sample)
+        if each.size() > MOST_ELEMENTS or not all(is_dense(t) for t in tensors_of(each.arguments)):
+            continue
+        found.append(each)
+        if len(found) == count:
+            break
+    return found
+
+
+def is_random(op, sample):
+    """Whether two calls on the CPU differ."""
+    first = sample.call(op.op, clone(sample.arguments))
+    return not equal(sample.call(op.op, clone(sample.arguments)), first)
+
+
+def like(actual, expected):
+    a, b = tensors_of(actual), tensors_of(expected)
+    assert len(a) == len(b)
+    for x, y in zip(a, b):
+        assert x.shape == y.shape and x.dtype == y.dtype, f"{x.dtype}{list(x.shape)} instead of {y.dtype}{list(y.shape)}"
+
+
+def check_eager(op, sample):
+    arguments, moved = clone(sample.arguments), to_npu(sample.arguments)
+    expected = sample.call(op.op, arguments)
+    actual = sample.call(op.op, moved)
+    for tensor in tensors_of(actual):
+        wanted = "npu" if tensors_of(moved) or "device" in sample.arguments[2] else tensor.device.type
+        assert tensor.device.type == wanted, f"a result is on {tensor.device}"
+    if is_random(op, sample):
+        return like(to_cpu(actual), expected)
+    same(actual, expected)
+    return same(moved, arguments)  # what it wrote besides
+
+
+def check_inplace(op, sample):
+    if op.inplace_variant is None or not isinstance(sample.arguments[0], torch.Tensor):
+        return SKIP
+    arguments, moved = clone(sample.arguments), to_npu(sample.arguments)
+    try:
+        expected = sample.call(op.inplace_variant, arguments)
+    except (RuntimeError, TypeError, ValueError, NotImplementedError, IndexError):
+        return SKIP  # not for this sample
+    actual = sample.call(op.inplace_variant, moved)
+    assert actual is moved[0]
+    if is_random(op, sample):
+        return like(to_cpu(actual), expected)
+    return same(actual, expected)
+
+
+def check_out(op, sample):
+    if not op.supports_out:
+        return SKIP
+    plain = sample.call(op.op, clone(sample.arguments))
+    leaves = tensors_of(plain)
+    if not leaves or not isinstance(plain, (torch.Tensor, tuple)):
+        return SKIP
+
+    def outs(device):
+        made = [torch.empty(0, dtype=leaf.dtype, device=device) for leaf in leaves]
+        return made[0] if isinstance(plain, torch.Tensor) else tuple(made)
+
+    expected, actual = outs("cpu"), outs("npu")
+    kwargs = {k: v for k, v in sample.arguments[2].items() if k != "out"}
+    arguments = (*sample.arguments[:2], kwargs)
+    try:
+        sample.call(op.op, clone(arguments), out=expected)
+    except (RuntimeError, TypeError, ValueError, NotImplementedError):
+        return SKIP
+    sample.call(op.op, to_npu(arguments), out=actual)
+    if is_random(op, sample):
+        return like(to_cpu(actual), expected)
+    return same(actual, expected)
+
+
+def gradients(op, sample, arguments):
+    result = sample.call(op.op, arguments)
+    if sample_output := op.output_process_fn_grad:
+        result = sample_output(result)
+    parts = [leaf for leaf in tensors_of(result) if leaf.requires_grad]
+    if not parts:
+        return None
+    total = sum((part.abs() if part.is_complex() else part).sum().to(torch.float64) for part in parts)
+    wanted = [leaf for leaf in tensors_of(arguments) if leaf.requires_grad]
+    return torch.autograd.grad(total, wanted, allow_unused=True)
+
+
+def check_backward(op, sample):
+    if is_random(op, sample):
+        return SKIP
+    try:
+        expected = gradients(op, sample, clone(sample.arguments))
+    except (RuntimeError, NotImplementedError):
+        return SKIP
+    if expected is None:
+        return SKIP
+    actual = gradients(op, sample, to_npu(sample.arguments))
+    return same([g for g in actual if g is not None], [g for g in expected if g is not None])
+
+
+def check_captured(op, sample):
+    moved = to_npu(sample.arguments)
+    if not tensors_of(moved) and "device" not in sample.arguments[2]:
+        return SKIP
+    kept = clone(moved)
+    sample.call(op.op, clone(moved))  # first uses allocate what stays
+    graph, stream = torch.npu.NPUGraph(), capture_stream()
+    before = torch.accelerator.current_stream()
+    stream.wait_stream(before)
+    result = None
+    with stream:
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            result = sample.call(op.op, moved)
+        finally:
+            graph.capture_end()
+    before.wait_stream(stream)
+    try:
+        for scale in (1.0, 0.96875):
+            for static, first in zip(tensors_of(moved), tensors_of(kept)):
+                # Nothing inside a view of itself; values stay in the operator's domain.
+                static.copy_(first * scale if first.is_floating_point() and scale != 1.0 else first)
+            now = clone(moved)
+            torch.manual_seed(7)
+            graph.replay()
+            torch.manual_seed(7)
+            expected = sample.call(op.op, now)
+            same(result, expected, exact=True)
+            same(moved, now, exact=True)
+    finally:
+        del result
+        torch.accelerator.synchronize()
+        graph.reset()
+    return PASS
+
+
+_stream = None
+
+
+def capture_stream():
+    global _stream
+    if _stream is None:
+        _stream = torch.Stream(device="npu")
+    return _stream
+
+
+CHECKS = {
+    "eager": check_eager,
+    "inplace": check_inplace,
+    "out": check_out,
+    "backward": check_backward,
+    "captured": check_captured,
+}
+
+
+def reason_of(error):
+    text = str(error).strip().splitlines()
+    words = text[0] if text else type(error).__name__
+    if isinstance(error, AssertionError) and words.startswith(("Tensor-likes", "Scalars")):
+        words = " ".join(line.strip() for line in text if line.strip())
+    return re.sub(r"\s+", " ", f"{type(error).__name__}: {words}")[:160]
+
+
+def run_one(mode, op, samples):
+    """PASS, SKIP or why it failed."""
+    answers = set()
+    for sample in samples:
+        torch.manual_seed(1)
+        try:
+            answers.add(SKIP if CHECKS[mode](op, sample) == SKIP else PASS)
+            torch.accelerator.synchronize()
+        except Exception as error:  # noqa: BLE001  whatever it is, it is the answer
+            try:
+                torch.accelerator.synchronize()
+            except RuntimeError as late:
+                error = late
+            return reason_of(error)
+    return SKIP if answers <= {SKIP} else PASS
+
+
+def dtypes_of(op, index, full):
+    supported = op.supported_dtypes("cpu")
+    others = [dtype for dtype in OTHER_DTYPES if dtype in supported]
+    chosen = [torch.float32] if torch.float32 in supported else []
+    if full:
+        chosen += others
+    elif others:
+        chosen.append(others[index % len(others)])
+    return chosen
+
+
+def sweep(operators, modes=MODES, full=False, report=None):
+    """{(mode, name, dtype): answer} of (index, operator) pairs."""
+    answers = {}
+    count = 6 if full else 2
+    for index, op in operators:
+        name = name_of(op)
+        if op.name in LEFT_OUT:
+            continue
+        for dtype in dtypes_of(op, index, full):
+            try:
+                samples = samples_of(op, dtype, count)
+                for sample in samples:
+                    sample.call(op.op, clone(sample.arguments))
+            except Exception:  # noqa: BLE001  the CPU does not do it here: nothing to compare with
+                continue
+            if not samples:
+                continue
+            for mode in modes:
+                if mode == "backward":
+                    if dtype != torch.float32 or not op.supports_autograd:
+                        continue
+                    of_mode = samples_of(op, dtype, count, requires_grad=True)
+                else:
+                    of_mode = samples if mode in ("eager", "captured") or full else samples[:1]
+                begun = time.perf_counter()
+                key = (mode, name, str(dtype).replace("torch.", ""))
+                answers[key] = run_one(mode, op, of_mode)
+                if report is not None:
+                    report(key, answers[key], time.perf_counter() - begun)
+    return answers
+
+
+def part(number, of):
+    """Each of `of` parts takes every so-manieth operator, so that they take equally long."""
+    return [(i, op) for i, op in enumerate(op_db) if i % of == number]
+
+
+def expected_failures():
+    """{(mode, name, dtype): (scope, reason)}; scope "full": the quick sweep has no sample that shows it."""
+    failures = {}
+    with open(EXPECTED, encoding="utf-8") as file:
+        for line in file:
+            if line.strip() and not line.startswith("#"):
+                scope, mode, name, dtype, reason = line.rstrip("\n").split(maxsplit=4)
+                failures[(mode, name, dtype)] = (scope, reason)
+    return failures
+
+
+def differences(answers, full=False):
+    """What got worse, and what got better, as lines."""
+    expected = expected_failures()
+    worse, better = [], []
+    for key, answer in answers.items():
+        scope, _ = expected.get(key, (None, None))
+        if answer not in (PASS, SKIP) and scope is None:
+            worse.append(" ".join(key) + " " + answer)
+        if answer == PASS and (scope == "quick" or scope == "full" and full):
+            better.append(" ".join(key) + " passes now: take its line out of op_sweep_expected.txt")
+    return worse, better
+
+
+def summary(answers):
+    """Operators (all their dtypes together) that pass, by mode."""
+    lines = []
+    for mode in MODES:
+        by_name = {}
+        for (of, name, _), answer in answers.items():
+            if of == mode and answer != SKIP:
+                by_name[name] = by_name.get(name, True) and answer == PASS
+        if by_name:
+            passed = sum(by_name.values())
+            lines.append(f"{mode:9} {passed:4} of {len(by_name):4} operators ({100 * passed / len(by_name):.1f} %)")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--full", action="store_true", help="all types, more samples; many minutes")
+    parser.add_argument("--only", default="", help="operators whose name matches")
+    parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--part", default="0/1", help="NUMBER/OF")
+    parser.add_argument("--write", help="writes the failures as lines of op_sweep_expected.txt")
+    parser.add_argument("--slow", type=float, default=5.0, help="names what takes longer, in seconds")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    number, of = map(int, options.part.split("/"))
+    operators = [(i, op) for i, op in part(number, of) if re.search(options.only, name_of(op))]
+
+    def report(key, answer, seconds):
+        if answer not in (PASS, SKIP):
+            print("FAIL", *key, answer, flush=True)
+        if seconds > options.slow:
+            print(f"slow {seconds:.1f} s", *key, flush=True)
+
+    begun = time.perf_counter()
+    answers = sweep(operators, options.modes.split(","), options.full, report)
+    print(summary(answers))
+    print(Counter("pass" if a == PASS else "skip" if a == SKIP else "fail" for a in answers.values()))
+    print(f"{time.perf_counter() - begun:.0f} s")
+    if options.write:
+        with open(options.write, "w", encoding="utf-8") as file:
+            for key, answer in answers.items():
+                if answer not in (PASS, SKIP):
+                    print("full" if options.full else "quick", *key, answer, file=file)
+    worse, better = differences(answers, options.full) if os.path.exists(EXPECTED) else ([], [])
+    print("\n".join(["worse:", *worse, "better:", *better]))
+    return 1 if worse else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

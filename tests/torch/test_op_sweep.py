@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's table of operators on npu, a few samples of each; `python op_sweep.py --full` runs them all."""
+import os
+import warnings
+
+import op_sweep
+import pytest
+import torch
+
+PARTS = 12
+FULL = os.environ.get("REPRISE_TORCH_SWEEP") == "full"
+
+
+@pytest.mark.timeout(3600 if FULL else 120)
+@pytest.mark.parametrize("number", range(PARTS))
+def test_TN_309_operators_of_the_database(number):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            answers = op_sweep.sweep(op_sweep.part(number, PARTS), full=FULL)
+    finally:
+        torch.set_num_threads(threads)
+    assert len(answers) > 100
+    worse, better = op_sweep.differences(answers, FULL)
+    assert not worse, "\n".join(worse)
+    assert not better, "\n".join(better)
+
+
+def test_TN_309_most_operators_pass():
+    """The list of what does not is kept short: at most one operator in twenty, in each mode."""
+    names = {op_sweep.name_of(op) for op in op_sweep.op_db}
+    failures = op_sweep.expected_failures()
+    assert all(name in names for _, name, _ in failures), "a line names no operator of this PyTorch"
+    for mode in ("eager", "captured"):
+        failing = {name for of, name, _ in failures if of == mode}
+        assert len(failing) <= len(names) / 20, (mode, sorted(failing))

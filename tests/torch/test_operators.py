@@ -1,0 +1,604 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators without a kernel of their own: CPU kernels as tasks of a stream."""
+import copy
+import io
+import pickle
+import warnings
+
+import pytest
+import torch
+import torch_npu
+from torch import nn
+
+F = nn.functional
+
+
+def wait():
+    torch.accelerator.synchronize()
+
+
+def busy():
+    """Work that takes the current stream a tenth of a second or more."""
+    big = torch.ones(1200, 1200, device="npu")
+    for _ in range(2):
+        big = big @ big
+    return big
+
+
+class Captured:
+    """A graph of ``work()``, made on a side stream after one eager call."""
+
+    def __init__(self, work):
+        work()
+        self.graph = torch.npu.NPUGraph()
+        stream = torch.Stream(device="npu")
+        before = torch.accelerator.current_stream()
+        stream.wait_stream(before)
+        with stream:
+            self.graph.capture_begin()
+            try:
+                self.result = work()
+            finally:
+                self.graph.capture_end()
+        before.wait_stream(stream)
+
+    def replay(self):
+        self.graph.replay()
+        wait()
+        return self.result
+
+
+def npu(*values, **kwargs):
+    return torch.tensor(*values, device="npu", **kwargs)
+
+
+# Eager calls
+
+
+def test_TN_301_results_of_the_cpu():
+    x = torch.randn(5, 7)
+    y = x.npu()
+    for work in (
+        lambda t: torch.logcumsumexp(t, 1),
+        lambda t: torch.special.i0e(t).sum(0),
+        lambda t: F.gelu(t, approximate="tanh"),
+        lambda t: torch.std_mean(t, dim=1),
+        lambda t: torch.kthvalue(t, 3),
+        lambda t: torch.median(t, dim=0),
+        lambda t: torch.cdist(t, t + 1),
+        lambda t: F.grid_sample(t.view(1, 1, 5, 7), torch.linspace(-1, 1, 16).to(t.device).view(1, 2, 4, 2), align_corners=False),
+    ):
+        expected, actual = work(x), work(y)
+        if isinstance(expected, torch.Tensor):
+            expected, actual = (expected,), (actual,)
+        for a, b in zip(actual, expected):
+            assert a.device.type == "npu"
+            torch.testing.assert_close(a.cpu(), b)
+
+
+def test_TN_301_calls_return_before_the_work_is_done():
+    x = torch.ones(4, device="npu")
+    torch.cumsum(x, 0)
+    wait()
+    big = busy()
+    y = torch.cumsum(x, 0)
+    assert not torch.accelerator.current_stream().query()
+    wait()
+    assert torch.accelerator.current_stream().query()
+    assert y.tolist() == [1, 2, 3, 4] and big.shape == (1200, 1200)
+
+
+@pytest.mark.parametrize("sizes, warns", [((3,), False), ((0,), False), ((2,), True), ((7,), True)])
+def test_TN_302_out_is_resized_as_on_the_cpu(sizes, warns):
+    for function in (torch.cumsum, torch.logcumsumexp):  # with a Meta kernel in C++; in Python
+        for device in ("cpu", "npu"):
+            out = torch.empty(sizes, device=device)
+            with warnings.catch_warnings(record=True) as seen:
+                warnings.simplefilter("always")
+                torch._C._set_warnAlways(True)
+                try:
+                    returned = function(torch.ones(3, device=device), 0, out=out)
+                finally:
+                    torch._C._set_warnAlways(False)
+            assert returned is out and out.shape == (3,)
+            assert warns == any("was resized" in str(w.message) for w in seen), (function, device)
+        assert out.exp().shape == (3,)
+    torch.cumsum(npu([1.0, 2.0, 3.0]), 0, out=out)
+    assert out.tolist() == [1, 3, 6]
+
+
+def test_TN_302_a_wrong_type_of_out_is_an_error():
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        torch.add(npu([1.5]), 1, out=torch.empty(1, dtype=torch.int64, device="npu"))
+
+
+def test_TN_303_writes_through_views():
+    base = torch.zeros(4, 6, device="npu")
+    base[1].add_(1)
+    base.t()[2:4, 2].mul_(0).sub_(3)
+    base.view(24)[::5].cumsum_(0)
+    base.unfold(0, 2, 2)[1].relu_()
+    expected = torch.zeros(4, 6)
+    expected[1].add_(1)
+    expected.t()[2:4, 2].mul_(0).sub_(3)
+    expected.view(24)[::5].cumsum_(0)
+    expected.unfold(0, 2, 2)[1].relu_()
+    torch.testing.assert_close(base.cpu(), expected)
+
+
+@pytest.mark.parametrize("device", ["cpu", "npu"])
+def test_TN_304_overlaps_are_refused(device):
+    x = torch.arange(6.0, device=device)
+    with pytest.raises(RuntimeError, match="unsupported operation: some elements of the input tensor"):
+        x[1:].add_(x[:-1])
+    with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+        torch.ones(1, device=device).expand(4).mul_(2)
+    with pytest.raises(RuntimeError, match="unsupported operation"):
+        torch.cumsum(x[:-1], 0, out=x[1:])
+    assert x.tolist() == [0, 1, 2, 3, 4, 5]
+    assert x.add_(x).tolist() == [0, 2, 4, 6, 8, 10]
+
+
+def test_TN_305_devices_do_not_mix():
+    x = torch.ones(3, device="npu")
+    for work in (
+        lambda: x + torch.ones(3),
+        lambda: torch.ones(3) * x,
+        lambda: torch.where(x > 0, x, torch.ones(3)),
+        lambda: torch.cat([x, torch.ones(3)]),
+        lambda: torch.index_select(x, 0, torch.tensor([1])),
+        lambda: torch._foreach_add([x], [torch.ones(3)]),
+    ):
+        with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+            work()
+    # Scalars of the host are taken, and their values are those of the call.
+    scalar = torch.tensor(2.0)
+    y = x * scalar
+    z = torch.where(x > 5, x, scalar)
+    scalar.fill_(9)
+    assert y.tolist() == [2, 2, 2] and z.tolist() == [2, 2, 2]
+    assert (x + torch.tensor(1, dtype=torch.float64)).dtype == torch.float32
+    assert (torch.tensor(1.5) + npu(2)).item() == 3.5
+
+
+def test_TN_305_indices_may_be_on_the_host():
+    x = torch.arange(12.0, device="npu").view(3, 4)
+    assert x[torch.tensor([2, 0]), torch.tensor([1, 3])].tolist() == [9, 3]
+    x[torch.tensor([1])] = 0
+    assert x.sum().item() == 66 - 22
+
+
+def test_TN_306_mistakes_are_found_at_the_call():
+    x = torch.ones(2, 3, device="npu")
+    for work, words in (
+        (lambda: x + torch.ones(4, device="npu"), "must match the size"),
+        (lambda: x @ x, "shapes cannot be multiplied"),
+        (lambda: torch.cumsum(x, 5), "Dimension out of range"),
+        (lambda: torch.cat([x, torch.ones(2, 2, 2, device="npu")]), "same number of dimensions"),
+        (lambda: x.add_(1.5 + 2j), "can't be cast"),
+        (lambda: torch.bitwise_and(x, 1), "not (supported|implemented)"),
+        (lambda: torch.gather(x, 0, torch.zeros(1, 3, device="npu")), "int64"),
+        (lambda: F.layer_norm(x, (4,)), "normalized_shape"),
+    ):
+        with pytest.raises((RuntimeError, IndexError), match=words):
+            work()
+    assert (x + x).sum().item() == 12
+
+
+def test_TN_307_errors_of_values_name_the_operator_and_come_once():
+    x = torch.arange(4.0, device="npu")
+    bad = torch.index_select(x, 0, npu([9]))
+    assert bad.shape == (1,)
+    with pytest.raises(RuntimeError, match="index_select"):
+        wait()
+    wait()
+    assert torch.index_select(x, 0, npu([3])).tolist() == [3]
+
+
+def test_TN_307_work_behind_a_failure_is_done():
+    x = torch.arange(4.0, device="npu")
+    torch.gather(x, 0, npu([7]))
+    y = x + 1
+    with pytest.raises(torch_npu.NpuError, match="gather"):
+        wait()
+    assert y.tolist() == [1, 2, 3, 4]
+
+
+def test_TN_308_sizes_that_depend_on_data():
+    x = npu([3, 0, 1, 3, 0])
+    busy()
+    assert torch.nonzero(x).flatten().tolist() == [0, 2, 3]
+    assert torch.unique(x).tolist() == [0, 1, 3]
+    assert x[x > 0].tolist() == [3, 1, 3]
+    assert torch.masked_select(x, x == 3).tolist() == [3, 3]
+    assert torch.bincount(x).tolist() == [2, 1, 0, 2]
+    assert torch.equal(x, x.clone()) and not torch.equal(x, x + 1)
+    assert torch.repeat_interleave(npu([1, 2])).tolist() == [0, 1, 1]
+    values, counts = torch.unique_consecutive(npu([1, 1, 2]), return_counts=True)
+    assert values.tolist() == [1, 2] and counts.tolist() == [2, 1]
+
+
+def test_TN_308_results_given_by_out():
+    x = npu([3, 0, 1, 3, 0])
+    for size in (0, 3, 9):
+        out = torch.empty(size, dtype=torch.int64, device="npu")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert torch.nonzero(x, out=out) is out
+        assert out.flatten().tolist() == [0, 2, 3]
+        busy()  # `out` is of this stream, whatever it did
+        assert torch.masked_select(x, x > 0, out=out).tolist() == [3, 1, 3]
+
+
+def test_TN_308_is_refused_in_a_capture_which_goes_on():
+    x = npu([3.0, 0.0, 1.0])
+    seen = []
+
+    def work():
+        for bad in (lambda: torch.nonzero(x), lambda: x[x > 0], lambda: torch.equal(x, x)):
+            try:
+                bad()
+            except RuntimeError as error:
+                seen.append(str(error))
+        return x * 2
+
+    captured = Captured(work)
+    assert len(seen) == 3 and "nonzero" in seen[0] and "equal" in seen[2]
+    assert all("depends on data" in words or "wait" in words for words in seen)
+    assert captured.replay().tolist() == [6, 0, 2]
+
+
+# Inputs of all kinds
+
+
+def test_TN_309_strides_and_views():
+    x = torch.randn(4, 6)
+    for change in (
+        lambda t: t.t(),
+        lambda t: t[::2, 1::2],
+        lambda t: t[1:2].expand(5, 6),
+        lambda t: t[:0],
+        lambda t: t[2, 3],
+        lambda t: t.as_strided((3, 2), (5, 1), 2),
+        lambda t: t.to(torch.bfloat16),
+        lambda t: t > 0,
+        lambda t: torch.complex(t, t.flip(0)),
+        lambda t: torch.complex(t, t.flip(0)).mH,
+        lambda t: torch.complex(t, t.flip(0)).conj().imag,
+    ):
+        a, b = change(x), change(x.npu())
+        for work in (lambda t: t + 1, lambda t: t.sum(), lambda t: t.flatten().flip(0), lambda t: t.clone().mul_(2)):
+            expected, actual = work(a), work(b)
+            assert actual.dtype == expected.dtype and actual.stride() == expected.stride()
+            torch.testing.assert_close(actual.cpu(), expected)
+
+
+def test_TN_309_conjugates_in_products():
+    a, b = torch.randn(3, 3, dtype=torch.cfloat), torch.randn(3, 3, dtype=torch.cfloat)
+    x, y = a.npu(), b.npu()
+    assert torch.equal((x.mH @ y).cpu(), a.mH @ b)
+    assert torch.equal((x @ y.conj()).cpu(), a @ b.conj())
+    assert torch.equal(torch.vdot(x[0], y[1]).cpu(), torch.vdot(a[0], b[1]))
+    assert torch.equal(x.conj().resolve_conj().cpu(), a.conj().resolve_conj())
+    assert torch.equal(torch.imag(x.conj()).neg().cpu(), torch.imag(a.conj()).neg())
+
+
+def test_TN_309_results_that_are_not_there():
+    x = torch.randn(1, 2, 5, 5)
+    w = torch.randn(3, 2, 3, 3)
+    grad = torch.randn(1, 3, 3, 3)
+
+    def backward(mask, *tensors):
+        return torch.ops.aten.convolution_backward(*tensors, [3], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, mask)
+
+    for mask in ([True, False, True], [False, True, False]):
+        expected = backward(mask, grad, x, w)
+        try:
+            actual = backward(mask, grad.npu(), x.npu(), w.npu())
+        except NotImplementedError:
+            pytest.skip("convolutions are not there yet")
+        for a, b in zip(actual, expected):
+            assert (a is None) == (b is None)
+            if b is not None:
+                torch.testing.assert_close(a.cpu(), b)
+    x = torch.randn(4, 6)
+    _, mean, rstd = torch.native_layer_norm(x, (6,), None, None, 1e-5)
+    for mask in ([True, False, False], [False, False, False]):
+        results = torch.ops.aten.native_layer_norm_backward(
+            x.npu(), x.npu(), (6,), mean.npu(), rstd.npu(), torch.ones(6, device="npu"), None, mask
+        )
+        assert [r is not None for r in results] == mask
+
+
+def test_TN_309_what_is_not_dense_is_refused():
+    x = torch.eye(3, device="npu")
+    for work in (lambda: x.to_sparse(), lambda: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)):
+        with pytest.raises((NotImplementedError, RuntimeError), match="npu"):
+            work()
+    assert (x + x).sum().item() == 6
+
+
+def test_TN_309_operators_of_others_wait():
+    with torch.library._scoped_library("reprise_test", "DEF") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.define("add_one(Tensor(a!) x) -> ()")
+        library.define("nowhere(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x * 2, "CPU")
+        library.impl("add_one", lambda x: x.add_(1) and None if x.numel() == 0 else (x.add_(1), None)[1], "CPU")
+        x = npu([1.0, 2.0])
+        busy()
+        assert torch.ops.reprise_test.twice(x + 1).tolist() == [4, 6]
+        torch.ops.reprise_test.add_one(x)
+        assert x.tolist() == [2, 3]
+        with pytest.raises(NotImplementedError, match="no kernel for npu"):
+            torch.ops.reprise_test.nowhere(x)
+
+
+def test_TN_309_factories():
+    for make in (
+        lambda d: torch.arange(7, device=d),
+        lambda d: torch.linspace(0, 1, 5, device=d),
+        lambda d: torch.eye(3, 4, device=d),
+        lambda d: torch.tril_indices(3, 4, device=d),
+        lambda d: torch.full((2, 3), 5, device=d),
+        lambda d: torch.hann_window(6, device=d),
+        lambda d: torch.tensor([[1, 2], [3, 4]], device=d),
+        lambda d: torch.zeros(0, 3, device=d),
+        lambda d: torch.vander(torch.arange(3.0, device=d)),
+    ):
+        made = make("npu")
+        assert made.device == torch.device("npu:0")
+        assert torch.equal(made.cpu(), make("cpu"))
+
+
+def test_TN_309_modes_of_python_do_not_reach_the_meta_pass():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Seen(TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.devices = set()
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor):
+                self.devices.add(result.device.type)
+            return result
+
+    x = torch.rand(3, 11, device="npu", requires_grad=True)
+    with Seen() as seen, torch.device("npu"):
+        torch.logcumsumexp(x, 1).sum().backward()
+        made = torch.logspace(0, 1, 13)
+    assert seen.devices == {"npu"} and made.device.type == "npu"
+    assert x.grad is not None
+
+
+def test_TN_309_answers_of_the_meta_pass_are_remembered():
+    x = torch.rand(3, 17, device="npu")
+    torch.logcumsumexp(x, 1)
+    hits, misses = torch_npu._C._meta_pass_counts()
+    for _ in range(10):
+        torch.logcumsumexp(x, 1)
+    more_hits, more_misses = torch_npu._C._meta_pass_counts()
+    assert more_hits - hits >= 10 and more_misses == misses
+    # What decides about the result decides about the answer, too.
+    assert torch.logcumsumexp(x, 0).shape == (3, 17)
+    assert torch.logcumsumexp(x.double(), 1).dtype == torch.float64
+    assert torch.logcumsumexp(x[:2], 1).shape == (2, 17)
+    assert (x.int() + 1).dtype == torch.int32 and (x.int() + 1.5).dtype == torch.float32
+    assert (x[0].int() + torch.tensor(1.5)).dtype == torch.float32
+    assert torch.logcumsumexp(x.t(), 1).shape == (17, 3)
+    with pytest.raises(RuntimeError):  # remembered for other storages
+        x[:, 1:].add_(x[:, :-1])
+    assert x[:, 1:].clone().add_(x[:, :-1]).shape == (3, 16)
+
+
+# Memory
+
+
+def test_TN_310_memory_is_used_again_in_order():
+    x = torch.arange(1000.0, device="npu")
+    results = []
+    for i in range(50):
+        temporary = x + i
+        results.append(temporary.cumsum(0)[-1])
+        del temporary  # its memory is the next one's
+    total = 1000 * 999 / 2
+    torch.testing.assert_close(torch.stack(results).cpu(), torch.tensor([total + 1000.0 * i for i in range(50)]))
+
+
+def test_TN_311_memory_on_two_streams():
+    side = torch.Stream(device="npu")
+    here = torch.accelerator.current_stream()
+    for _ in range(10):
+        x = torch.full((4096,), 3.0, device="npu")
+        side.wait_stream(here)
+        with side:
+            busy_until = torch.ones(300, 300, device="npu")
+            busy_until = busy_until @ busy_until
+            y = x.cumsum(0)
+        x.record_stream(side)
+        del x
+        z = torch.full((4096,), 9.0, device="npu")  # must not be where x is still read
+        assert y.device.type == "npu" and z[0].item() == 9
+        side.synchronize()
+        assert y[-1].item() == 3 * 4096
+        # Without record_stream it is the program's hazard, which must do no more than give other numbers.
+        with side:
+            z.cumsum(0)
+        del z
+    wait()
+    here.wait_stream(side)
+
+
+# Captures
+
+
+def test_TN_312_index_put_with_a_mask_is_captured():
+    x = torch.arange(6.0, device="npu")
+    limit = npu(2.0)
+
+    def work():
+        y = x.clone()
+        y[y > limit] = -1.0
+        y.index_put_((y == 0,), npu_ten)
+        return y
+
+    npu_ten = npu(10.0)
+    captured = Captured(work)
+    assert captured.replay().tolist() == [10, 1, 2, -1, -1, -1]
+    limit.fill_(4)
+    x[1] = 0
+    assert captured.replay().tolist() == [10, 10, 2, 3, 4, -1]
+
+
+def test_TN_313_foreach_and_fused_optimizers_are_captured():
+    xs = [torch.full((n,), float(n), device="npu") for n in (1, 2, 3)]
+    ys = [torch.ones(n, device="npu") for n in (1, 2, 3)]
+
+    def work():
+        sums = torch._foreach_add(xs, ys, alpha=2)
+        torch._foreach_mul_(sums, 0.5)
+        torch._foreach_addcmul_(sums, xs, ys, 1.0)
+        return torch._foreach_norm(sums)
+
+    captured = Captured(work)
+    xs[1].fill_(8)
+    norms = captured.replay()
+    torch.testing.assert_close(torch.stack(norms).cpu(), torch.stack(work()).cpu(), rtol=0, atol=0)
+
+
+def fused_adam(captured):
+    torch.manual_seed(3)
+    parameters = [torch.randn(4, 3).npu().requires_grad_(), torch.randn(3).npu().requires_grad_()]
+    optimizer = torch.optim.Adam(parameters, lr=0.1, fused=True, capturable=True)
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    if captured:
+        optimizer.step()
+        graph = torch.npu.NPUGraph()
+        stream = torch.Stream(device="npu")
+        stream.wait_stream(torch.accelerator.current_stream())
+        with stream:
+            graph.capture_begin()
+            optimizer.step()
+            graph.capture_end()
+        torch.accelerator.current_stream().wait_stream(stream)
+        for _ in range(2):
+            graph.replay()
+    else:
+        for _ in range(3):
+            optimizer.step()
+    wait()
+    return [parameter.detach().cpu() for parameter in parameters]
+
+
+def test_TN_313_fused_adam_is_captured():
+    for eager, replayed in zip(fused_adam(False), fused_adam(True)):
+        assert torch.equal(eager, replayed)
+
+
+def test_TN_314_sync_debug_mode():
+    if not hasattr(torch.npu, "set_sync_debug_mode"):
+        pytest.skip("torch.npu.set_sync_debug_mode is not there yet")
+    x = npu([1.0, 0.0])
+    try:
+        torch.npu.set_sync_debug_mode("error")
+        for work in (lambda: x[0].item(), lambda: torch.nonzero(x)):
+            with pytest.raises(RuntimeError, match="synchroniz"):
+                work()
+        assert torch.npu.get_sync_debug_mode() == 2
+        torch.npu.set_sync_debug_mode("warn")
+        with pytest.warns(UserWarning, match="synchroniz"):
+            assert torch.nonzero(x).tolist() == [[0]]
+    finally:
+        torch.npu.set_sync_debug_mode("default")
+    assert x[0].item() == 1
+
+
+def test_TN_315_replays_are_bitwise_equal():
+    torch.manual_seed(11)
+    x = torch.randn(33, 65).npu()
+    w = torch.randn(65, 65).npu()
+
+    def work():
+        y = F.softmax(x @ w, dim=1)
+        y = F.layer_norm(y + x, (65,))
+        return torch.logcumsumexp(y, 1), y.std(1), torch.sort(y, dim=1)[0]
+
+    eager = [t.cpu() for t in work()]
+    captured = Captured(work)
+    first = [t.cpu() for t in captured.replay()]
+    second = [t.cpu() for t in captured.replay()]
+    for a, b, c in zip(eager, first, second):
+        assert torch.equal(a, b) and torch.equal(b, c)
+
+
+def test_TN_315_random_operators_replay_what_eager_calls_draw():
+    x = torch.full((64,), 0.5, device="npu")
+    result = torch.zeros(64, device="npu")
+
+    def work():
+        result.copy_(torch.bernoulli(x) + torch.poisson(x * 6))
+        return torch.multinomial(x, 5)
+
+    captured = Captured(work)
+    torch.manual_seed(5)
+    replayed = [(captured.replay().cpu(), result.cpu()) for _ in range(3)]
+    torch.manual_seed(5)
+    for chosen, drawn in replayed:
+        assert torch.equal(work().cpu(), chosen) and torch.equal(result.cpu(), drawn)
+    assert not torch.equal(replayed[0][1], replayed[1][1])
+    with pytest.raises(RuntimeError, match="expected a 'npu' generator"):
+        torch.bernoulli(x, generator=torch.Generator())
+
+
+# Between devices and files
+
+
+def test_TN_317_numpy_is_refused():
+    with pytest.raises(TypeError):
+        torch.ones(2, device="npu").numpy()
+
+
+def test_TN_318_copies_pickles_and_files():
+    x = torch.arange(6.0, device="npu").view(2, 3)
+    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4)).npu()
+    for again in (copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
+        assert again.device == x.device and torch.equal(again.cpu(), x.cpu())
+        again.add_(1)
+        assert x[0, 0].item() == 0
+    twin = copy.deepcopy(model)
+    assert torch.equal(twin(x).cpu(), model(x).cpu())
+    file = io.BytesIO()
+    torch.save({"x": x, "view": x[1], "model": model.state_dict()}, file)
+    for where in (None, "cpu", "npu:0"):
+        file.seek(0)
+        loaded = torch.load(file, map_location=where)
+        assert loaded["x"].device.type == ("cpu" if where == "cpu" else "npu")
+        assert torch.equal(loaded["x"].cpu(), x.cpu())
+        assert loaded["view"].untyped_storage().data_ptr() == loaded["x"].untyped_storage().data_ptr()
+        assert loaded["model"]["0.weight"].device.type == loaded["x"].device.type
+
+
+def test_the_fallback_is_fast():
+    # Compared with the CPU in the same process; calls only, which is what the program waits for.
+    import time
+
+    def cost(work):
+        best = 1.0
+        for _ in range(20):
+            begun = time.perf_counter()
+            for _ in range(100):
+                work()
+            best = min(best, (time.perf_counter() - begun) / 100)
+            wait()
+        return best
+
+    ratios = []
+    for function in (torch.add, torch.mul):
+        a, b = torch.ones(8), torch.ones(8)
+        x, y = a.npu(), b.npu()
+        on_cpu, on_npu = cost(lambda: function(a, b)), cost(lambda: function(x, y))  # noqa: B023
+        ratios.append(on_npu / on_cpu)
+    assert min(ratios) < 25, ratios
