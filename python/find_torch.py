@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For CMakeLists.txt: where PyTorch and Python's headers are, as a CMake list."""
+"""For CMakeLists.txt: where PyTorch and Python's headers are, as a CMake list. Importing torch would take seconds."""
+import importlib.metadata
+import importlib.util
+import re
 import sys
 import sysconfig
 from pathlib import Path
 
-try:
-    import torch
-except ImportError as error:
-    sys.exit(f"{error}\n")
+spec = importlib.util.find_spec("torch")
+if spec is None:
+    sys.exit("no module named torch\n")
+folder = Path(spec.origin).parent
+abi = re.search(r"_GLIBCXX_USE_CXX11_ABI=(\d)", (folder / "share/cmake/Torch/TorchConfig.cmake").read_text())
 print(
-    Path(torch.__file__).parent,
-    torch.__version__,
-    int(torch.compiled_with_cxx11_abi()),
+    folder,
+    importlib.metadata.version("torch"),
+    abi[1] if abi else 1,
     sysconfig.get_path("include"),
     sysconfig.get_config_var("EXT_SUFFIX"),
     sep=";",

@@ -34,7 +34,7 @@ echo
 echo "== PyTorch"
 # Only what is missing is forgiven: when PyTorch is there, the extension has to build and the example has to work.
 if ! scripts/deps.sh torch >"$out/torch.log" 2>&1 || ! python=$(scripts/venv.sh 2>>"$out/torch.log"); then
-  echo "skipped torch_capture.py: $(tail -1 "$out/torch.log")"
+  echo "skipped torch_capture.py: $(tr -s '\n ' ' ' <"$out/torch.log")"
   exit 0
 fi
 TARGETS=torch_npu scripts/build.sh release -DREPRISE_TORCH=ON "-DREPRISE_PYTHON=$python"

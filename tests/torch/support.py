@@ -1,32 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 """What several test files need."""
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import textwrap
-
-import torch
 
 
 def run_script(code, timeout=60, **environment):
     """Runs Python code in a fresh interpreter and returns the completed process.
 
-    ``environment``: variables to set; None removes one.
+    ``environment``: variables to set; None removes one. A script that does not end in time fails the test with the
+    stacks of its threads, and whatever it started ends with it.
     """
-    variables = dict(os.environ)
+    variables = dict(os.environ, PYTHONFAULTHANDLER="1")
     for name, value in environment.items():
         if value is None:
             variables.pop(name, None)
         else:
             variables[name] = str(value)
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    child = subprocess.Popen(
+        command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
+    try:
+        out, err = child.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        child.send_signal(signal.SIGABRT)
+        try:
+            out, err = child.communicate(timeout=5)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            out, err = child.communicate(timeout=5)
+        raise AssertionError(f"the script did not end within {timeout} s\n{out}\n{err}") from None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+    return subprocess.CompletedProcess(command, child.returncode, out, err)
 
 
 def output_of(code, timeout=60, **environment):
@@ -39,6 +50,8 @@ def output_of(code, timeout=60, **environment):
 
 def capture(graph, work, **options):
     """Captures ``work()`` into ``graph`` on a side stream and returns what it returned."""
+    import torch  # not above: tests that only run scripts need not wait for it
+
     with torch.npu.graph(graph, **options):
         result = work()
     return result
