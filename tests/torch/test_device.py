@@ -17,7 +17,7 @@ def test_TN_011_the_first_use_happens_once():
     torch.npu.init()
     lifecycle._initialized = False
     torch.npu._lazy_call(lambda: (calls.append("outer"), torch.npu.init()))  # again, from inside
-    torch.npu._lazy_call(lambda: calls.append("second"))
+    torch.npu._lazy_call(lambda: torch.npu._lazy_call(lambda: calls.append("second")))
     assert calls == []
     threads = [threading.Thread(target=torch.npu.init) for _ in range(2)]
     for thread in threads:
@@ -160,6 +160,9 @@ def test_TN_017_two_devices():
         assert npu.can_device_access_peer(0, 1)
         there = torch.arange(3.0, device="npu:0").to("npu:1")
         assert there.device.index == 1 and (there + 1).tolist() == [1, 2, 3]
+        with torch.accelerator.device_index(1):
+            assert npu.current_device() == 1 and torch.accelerator.current_stream().device_index == 1
+        assert npu.current_device() == 0
         npu.set_device("npu:1")
         assert torch.accelerator.current_device_index() == 1
         npu.synchronize("npu:0")

@@ -211,6 +211,9 @@ def test_every_name_is_there_and_harmless():
     assert npu.mstx.mark("here") is None and npu.CubeMathType.KEEP_DTYPE == 0
     npu.matmul.allow_hf32 = npu.conv.allow_hf32 = False
     assert issubclass(npu.OutOfMemoryError, RuntimeError)
+    from torch_npu.utils._error_code import ErrCode, pta_error
+
+    assert "refused" + pta_error(ErrCode.PARAM) == "refused"
     before = npu.get_autocast_dtype()
     npu.set_autocast_dtype(torch.bfloat16)
     assert npu.get_autocast_dtype() == torch.bfloat16 and not npu.is_autocast_enabled()

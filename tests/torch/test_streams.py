@@ -392,3 +392,25 @@ def test_streams_and_events_can_be_held_weakly_and_printed():
     assert str(stream.stream_id) in repr(stream) and "Event" in repr(event)
     stream.set_data_preprocess_stream(True)
     assert npu._C._npu_getCurrentRawStream(0) == npu.current_stream().npu_stream
+
+
+def test_TN_021_streams_that_are_captured_are_passed_over():
+    stream = npu.Stream()
+    graph = npu.NPUGraph()
+    with npu.graph(graph, stream=stream):
+        others = [npu.Stream() for _ in range(40)]
+        torch.ones(1, device="npu")
+    assert stream not in others and len(set(others)) == 31
+    assert stream in [npu.Stream() for _ in range(32)]
+
+
+def test_sleep_is_captured():
+    graph = npu.NPUGraph()
+    with npu.graph(graph):
+        npu._sleep(8_000_000)
+    begin, end = npu.Event(enable_timing=True), npu.Event(enable_timing=True)
+    begin.record()
+    graph.replay()
+    graph.replay()
+    end.record()
+    assert begin.elapsed_time(end) > 15.9

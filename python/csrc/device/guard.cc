@@ -5,12 +5,12 @@
 #include <acl/acl.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <reprise/memory.h>
 
 #include "common/error.h"
 #include "device/event.h"
 #include "device/runtime.h"
 #include "device/stream.h"
+#include "memory/device_allocator.h"
 
 namespace torch_npu {
 namespace {
@@ -63,9 +63,7 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { DestroyRuntimeEvent(event); }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
-    const NPUStream user(stream);
-    RefuseExternal(user, "record_stream");
-    Guarded([&] { reprise::device_memory::RecordStream(data.get(), user.handle()); });
+    DeviceMemory().recordStream(data, stream);
   }
 };
 

@@ -58,8 +58,10 @@ class Allocator final : public c10::DeviceAllocator {
     Guarded([&] { device_memory::EmptyCache({pool.first, pool.second}); });
   }
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+    const NPUStream user(stream);
+    RefuseExternal(user, "record_stream");
     if (!IsOurs(data) || HasPluggableAllocator()) return;
-    Guarded([&] { device_memory::RecordStream(data.get_context(), NPUStream(stream).handle()); });
+    Guarded([&] { device_memory::RecordStream(data.get_context(), user.handle()); });
   }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     RefusePluggable("statistics of device memory");

@@ -226,4 +226,5 @@ for _prefix, _dtype in _LEGACY.items():
         globals()[_name] = _meta(_name, (), {"dtype": _dtype, "__new__": _new, "__module__": "torch.npu"})
         legacy_types.append(_name)
 
-__all__ = [name for name in globals() if not name.startswith("_") and name not in ("enum", "types", "warnings", "torch")]
+_HIDDEN = ("enum", "types", "warnings", "torch")
+__all__ = [name for name in globals() if not name.startswith("_") and name not in _HIDDEN]

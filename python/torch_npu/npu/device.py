@@ -8,7 +8,7 @@ import torch
 from torch_npu import _C
 
 _initialized = False
-_lock = threading.Lock()
+_lock = threading.RLock()
 _queued_calls = []  # (function, stack of the call that queued it)
 _tls = threading.local()
 
@@ -38,7 +38,7 @@ def _is_in_bad_fork():
 def _after_fork_in_child():
     global _initialized, _lock
     _initialized = False
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     _tls.is_initializing = False
 
 
@@ -48,7 +48,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 def _lazy_call(callback):
     """Calls it now, or after the first use has initialised the runtime."""
     with _lock:
-        if not is_initialized():
+        if not is_initialized() and not getattr(_tls, "is_initializing", False):
             _queued_calls.append((callback, "".join(traceback.format_stack())))
             return
     callback()
