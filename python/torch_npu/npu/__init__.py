@@ -58,3 +58,10 @@ from torch_npu.npu.random import *  # noqa: F403
 from torch_npu.npu import _optim, amp  # noqa: E402,F401
 
 OutOfMemoryError = torch.OutOfMemoryError
+
+
+def __getattr__(name):
+    # torch.utils.checkpoint looks whether there are random numbers of the device to keep.
+    if name == "_initialized":
+        return is_initialized()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
