@@ -713,6 +713,12 @@ def test_TN_137_live_blocks_of_a_pool():
     assert check(0, pool.id, set())
 
 
+def test_TN_136_checkpoints_of_pools_are_refused_by_name():
+    for name in ("_npu_getCheckpointState", "_npu_setCheckpointPoolState"):
+        with pytest.raises(NotImplementedError, match=f"{name} is not supported"):
+            getattr(torch.npu.memory._C, name)(0, (0, 1))
+
+
 # ----------------------------------------------------------------------------------- waiting, streams, helpers
 
 

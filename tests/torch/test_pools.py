@@ -297,6 +297,7 @@ void* my_alloc(ssize_t size, int device, aclrtStream stream) {
 }
 void my_free(void* block, ssize_t size, int device, aclrtStream stream) {
   if (device != 0 || (block == last_block && (size != last_size || stream != last_stream))) ++mistakes;
+  aclrtSynchronizeStream(stream); /* its work may still use the block */
   if (aclrtFree(block) != 0) ++mistakes;
   --live; ++freed;
 }
@@ -323,6 +324,7 @@ DECLARATIONS = """
 typedef void* aclrtStream;
 int aclrtMalloc(void** block, size_t size, int policy);
 int aclrtFree(void* block);
+int aclrtSynchronizeStream(aclrtStream stream);
 """
 
 

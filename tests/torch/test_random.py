@@ -529,9 +529,15 @@ def test_fork_rng_restores():
 
 def test_checkpoint_restores_eagerly():
     source = torch.ones(N, device="npu", requires_grad=True)
-    result = checkpoint(lambda value: F.dropout(value, 0.5), source, use_reentrant=False)
-    result.sum().backward()
-    assert source.grad.cpu().equal(result.detach().cpu())
+    for use_reentrant in (False, True):
+        source.grad = None
+        before = torch.npu.random._get_rng_state_offset()
+        # The result is what the second dropout kept of what the first one did: both must be drawn again.
+        result = checkpoint(lambda v: F.dropout(F.dropout(v * 1.5, 0.5).sin(), 0.5), source, use_reentrant=use_reentrant)
+        after = torch.npu.random._get_rng_state_offset()
+        result.sum().backward()
+        assert torch.npu.random._get_rng_state_offset() == after > before
+        assert source.grad.ne(0).cpu().equal(result.ne(0).cpu())
 
 
 def test_threads_draw_from_one_generator_without_loss():

@@ -214,10 +214,11 @@ class NPUMemPool {
         if (IsAlive()) a->free(segment, static_cast<ssize_t>(bytes), device, stream);
       };
     }
-    Guarded([&] { pool_.emplace(CurrentDevice(), std::move(options)); });
+    pool_ = Guarded([&] { return std::make_unique<reprise::MemPool>(CurrentDevice(), std::move(options)); });
   }
   ~NPUMemPool() {
     const ReleaseGil no_gil;
+    if (!IsAlive()) (void)pool_.release();  // the runtime has ended, or is that of the parent process
     pool_.reset();
   }
   NPUMemPool(const NPUMemPool&) = delete;
@@ -228,7 +229,7 @@ class NPUMemPool {
 
  private:
   std::shared_ptr<const PluggableAllocator> allocator_;
-  std::optional<reprise::MemPool> pool_;
+  std::unique_ptr<reprise::MemPool> pool_;
 };
 
 void BeginPool(int device, const Id& id, reprise::StreamFilter filter) {
@@ -274,6 +275,17 @@ void BindPools(py::module_& module) {
     return std::equal(sorted.begin(), sorted.end(), live.begin(), live.end(),
                       [](uint64_t a, const void* b) { return a == reinterpret_cast<uintptr_t>(b); });
   });
+}
+
+// Graph trees of torch.compile look for the names.
+void BindCheckpoints(py::module_& module) {
+  for (const char* name : {"_npu_getCheckpointState", "_npu_setCheckpointPoolState"}) {
+    module.def(name, torch::wrap_pybind_function([name](const py::args&) {
+                 TORCH_CHECK_NOT_IMPLEMENTED(false, name,
+                                             " is not supported: pools cannot be set back to an earlier "
+                                             "state; use a pool of its own for each graph");
+               }));
+  }
 }
 
 void BindAllocators(py::module_& module) {
@@ -418,6 +430,7 @@ void BindMemory(py::module_& module) {
 
   BindPools(module);
   BindAllocators(module);
+  BindCheckpoints(module);
   BindStorages(module);
 }
 

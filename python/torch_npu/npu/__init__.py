@@ -60,3 +60,10 @@ from torch_npu.npu.memory import *  # noqa: F403
 from torch_npu.npu.random import *  # noqa: F403
 
 OutOfMemoryError = torch.OutOfMemoryError
+
+
+def __getattr__(name):
+    # torch.utils.checkpoint looks whether there are random numbers of the device to keep.
+    if name == "_initialized":
+        return is_initialized()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

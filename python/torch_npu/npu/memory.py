@@ -351,7 +351,9 @@ class NPUPluggableAllocator(_NPUAllocator):
     """Two functions of a shared library:
 
     ``void* alloc(ssize_t size, int device, aclrtStream stream)`` and
-    ``void free(void* p, ssize_t size, int device, aclrtStream stream)``.
+    ``void free(void* p, ssize_t size, int device, aclrtStream stream)``. A pool calls ``free`` when the device has
+    nothing left to do with the memory; after change_current_allocator it is called as soon as the tensor is gone, and
+    work that ``stream`` has still queued may use the memory.
     """
 
     def __init__(self, path_to_so_file, alloc_fn_name, free_fn_name):
