@@ -135,9 +135,9 @@ def test_TN_093_caches_and_cycles():
     gc.collect()
     gc.disable()
     try:
+        dead = cycle()
         cached = torch.ones(32 << 20, device="npu")
         del cached
-        dead = cycle()
         held = torch.accelerator.memory_reserved()
         with torch.npu.graph(torch.npu.NPUGraph()):
             torch.ones(4, device="npu")
