@@ -33,6 +33,7 @@ torch.utils.rename_privateuse1_backend("npu")
 
 from torch_npu import npu  # noqa: E402
 from torch_npu._errors import NpuError  # noqa: E402,F401
+from torch_npu.npu.memory import erase_stream  # noqa: E402,F401
 
 torch._register_device_module("npu", npu)
 torch.utils.generate_methods_for_privateuse1_backend(

@@ -108,7 +108,7 @@ void BindDevice(py::module_& module) {
   runtime.def("npuStreamCreate",
               [](uint64_t place) { return aclrtCreateStream(reinterpret_cast<aclrtStream*>(place)); });
   runtime.def("npuStreamDestroy", [](uint64_t stream) {
-    if (stream == 0) return static_cast<aclError>(ACL_ERROR_RT_PARAM_INVALID);
+    if (stream == 0) return static_cast<aclError>(ACL_ERROR_INVALID_PARAM);
     return aclrtDestroyStream(reinterpret_cast<aclrtStream>(stream));
   });
 }

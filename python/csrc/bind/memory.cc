@@ -365,8 +365,6 @@ void BindStorages(py::module_& module) {
 void BindMemory(py::module_& module) {
   Def(module, "_npu_emptyCache", [] { DeviceMemory().emptyCache(); });
   Def(module, "_npu_hostEmptyCache", [] { HostMemory().empty_cache(); });
-  Def(module, "_npu_getMemoryInfo",
-      [](int device) { return DeviceMemory().getMemoryInfo(static_cast<c10::DeviceIndex>(device)); });
   Def(module, "_npu_memoryStats", [](int device) {
     RefusePluggable("statistics of device memory");
     return ToDict(Guarded([&] { return device_memory::Stats(device).Flatten(); }));

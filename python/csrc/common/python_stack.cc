@@ -9,7 +9,7 @@ namespace torch_npu {
 namespace {
 
 bool IsOurs(std::string_view file) {
-  return file.find("/torch/") != std::string_view::npos || file.find("/torch_npu/") != std::string_view::npos ||
+  return file.find("-packages/torch/") != std::string_view::npos || file.find("/torch_npu/") != std::string_view::npos ||
          file.starts_with("<");
 }
 

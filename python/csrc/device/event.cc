@@ -61,6 +61,7 @@ void Reset(c10::Event& event, const NPUStream& stream) {
   TORCH_CHECK(IsExternal(event), "reset is for external events only; use torch.npu.ExternalEvent()");
   RefuseExternal(stream, "reset of an event");
   CreateNow(event, stream.device_index());
+  const DeviceScope scope(stream.device_index());
   Check(aclrtResetEvent(event.eventId(), stream.handle()), "aclrtResetEvent");
 }
 
@@ -96,12 +97,14 @@ void RecordRuntimeEvent(void** event, const NPUStream& stream, c10::DeviceIndex 
                 " cannot be recorded on a stream of npu:", static_cast<int>(stream.device_index()),
                 "; record another event there");
   }
+  const DeviceScope scope(stream.device_index());
   Check(aclrtRecordEvent(*event, stream.handle()), "aclrtRecordEvent");
 }
 
 void WaitRuntimeEvent(void* event, const NPUStream& stream) {
   if (event == nullptr) return;
   RefuseExternal(stream, "wait_event");
+  const DeviceScope scope(stream.device_index());
   Check(aclrtStreamWaitEvent(stream.handle(), event), "aclrtStreamWaitEvent");
 }
 

@@ -14,6 +14,7 @@
 
 #include "common/error.h"
 #include "common/python_stack.h"
+#include "memory/device_allocator.h"
 
 namespace torch_npu {
 namespace {
@@ -94,6 +95,7 @@ void InitRuntime() {
   constexpr int kInitializedBefore = 100002;
   const int code = aclInit(nullptr);
   if (code != kInitializedBefore) Check(code, "aclInit");
+  CheckMemorySettings();
   uint32_t count = 0;
   Check(aclrtGetDeviceCount(&count), "aclrtGetDeviceCount");
   g_count.store(std::min(visible, static_cast<c10::DeviceIndex>(count)), std::memory_order_relaxed);

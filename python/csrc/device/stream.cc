@@ -6,7 +6,9 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -23,7 +25,15 @@ constexpr int64_t kExternalBit = int64_t{1} << 30;
 constexpr int kMaxDevices = 64;
 constexpr int kTypes = 5;  // of streams that we make
 
-constexpr std::array<int64_t, kTypes> kSizes = {1, 1, 4, kPoolSize, kPoolSize};
+// Streams of each type. REPRISE_TORCH_STREAMS=8 makes do with 8 of a priority.
+int64_t SizeOf(size_t type) {
+  static const std::array<int64_t, kTypes> sizes = [] {
+    const char* const set = std::getenv("REPRISE_TORCH_STREAMS");
+    const int64_t pool = set != nullptr && std::string_view(set) == "8" ? 8 : kPoolSize;
+    return std::array<int64_t, kTypes>{1, 1, 4, pool, pool};
+  }();
+  return sizes[type];
+}
 
 struct DeviceStreams {
   std::mutex mutex;
@@ -80,14 +90,14 @@ NPUStream::NPUStream(c10::Stream stream) : stream_(stream) {
   const c10::StreamId id = stream.id();
   const c10::DeviceIndex device = stream.device_index();
   TORCH_CHECK(IsDevice(device), "stream ", id, " names device ", static_cast<int>(device), ", which does not exist");
-  if (TypeOf(id) == StreamType::kExternal) {
+  if (id >= 0 && TypeOf(id) == StreamType::kExternal) {
     External& externals = Externals();
     const std::lock_guard lock(externals.mutex);
     TORCH_CHECK((id & ~kExternalBit) < static_cast<int64_t>(externals.handles.size()), "stream id ", id,
                 " names no external stream");
     return;
   }
-  TORCH_CHECK(id >= 0 && (id >> kTypeShift) < kTypes && id % kPoolSize < kSizes[static_cast<size_t>(id >> kTypeShift)],
+  TORCH_CHECK(id >= 0 && (id >> kTypeShift) < kTypes && id % kPoolSize < SizeOf(static_cast<size_t>(id >> kTypeShift)),
               "stream id ", id, " names no stream of npu:", static_cast<int>(device),
               "; use the stream_id of an existing stream");
 }
@@ -121,7 +131,7 @@ aclrtStream NPUStream::handle_if_made() const noexcept {
 
 bool NPUStream::query() const {
   RefuseExternal(*this, "query");
-  EnsureContext();
+  const DeviceScope scope(device_index());
   aclrtStreamStatus status = ACL_STREAM_STATUS_COMPLETE;
   Check(aclrtStreamQuery(handle(), &status), "aclrtStreamQuery");
   return status == ACL_STREAM_STATUS_COMPLETE;
@@ -129,8 +139,8 @@ bool NPUStream::query() const {
 
 void NPUStream::synchronize() const {
   RefuseExternal(*this, "synchronize");
+  const DeviceScope scope(device_index());
   aclrtStream const stream = handle();
-  EnsureContext();
   int code;
   {
     const ReleaseGil no_gil;
@@ -173,7 +183,7 @@ NPUStream StreamFromPool(int priority, c10::DeviceIndex device, StreamType type)
   if (type == StreamType::kNormal && priority < 0) type = StreamType::kHigh;
   DeviceStreams& streams = Of(device);
   const auto row = static_cast<size_t>(type);
-  const int64_t size = kSizes[row];
+  const int64_t size = SizeOf(row);
   for (int64_t tries = 0;; ++tries) {
     const int64_t index = streams.next[row].fetch_add(1) % size;
     const NPUStream stream(Make((static_cast<int64_t>(type) << kTypeShift) + index, device));

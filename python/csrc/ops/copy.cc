@@ -2,23 +2,28 @@
 //
 // Copies between and on devices, and reading a scalar.
 //
-//     npu -> npu          one task on the current stream; converts types and strides
-//     pinned host <-> npu, non_blocking   asynchronous; the host block is kept until the stream has passed
+//     on one device                       a task of the current stream, which converts types and strides
+//     between devices                     a task of the source's stream, ordered with the destination's by events;
+//                                         refused in captures
+//     pinned host <-> npu, non_blocking   a task; the host's block is kept until the stream has passed
 //     other host  <-> npu                 waits for the stream; refused in captures
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/native/Resize.h>
 #include <ATen/ops/_local_scalar_dense.h>
-#include <ATen/ops/copy.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <acl/acl.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
+#include <cstring>
+
 #include "common/error.h"
+#include "common/python_stack.h"
 #include "device/runtime.h"
 #include "device/stream.h"
 #include "memory/host_allocator.h"
 #include "ops/alias.h"
-#include "ops/kernel_scope.h"
 #include "ops/launch.h"
 #include "ops/tensors.h"
 
@@ -27,13 +32,24 @@ namespace {
 
 bool IsNpu(const at::Tensor& tensor) { return tensor.device().type() == c10::kPrivateUse1; }
 
-// Both sides lie back to back in the same order, so that the bytes can be moved as they are.
-bool SameBytes(const at::Tensor& a, const at::Tensor& b) {
-  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.strides() == b.strides() &&
-         a.is_non_overlapping_and_dense() && a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
+bool SameBits(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
 }
 
-void CopyOnDevice(const at::Tensor& from, const at::Tensor& to) {
+// Both sides lie back to back in the same order, so that the bytes can be moved as they are.
+bool SameBytes(const at::Tensor& a, const at::Tensor& b) {
+  return SameBits(a, b) && a.sizes() == b.sizes() && a.strides() == b.strides() && a.is_non_overlapping_and_dense();
+}
+
+// An alias that knows whether its elements are to be conjugated or negated when they are read.
+at::Tensor AliasOf(Aliases& aliases, const at::Tensor& tensor) {
+  at::Tensor alias = aliases.Of(tensor);
+  if (tensor.is_conj()) alias._set_conj(true);
+  if (tensor.is_neg()) alias._set_neg(true);
+  return alias;
+}
+
+void LaunchCopy(const at::Tensor& from, const at::Tensor& to) {
   if (SameBytes(from, to)) {
     // A kernel, not a copy of the runtime: task groups take kernels only.
     Launch("copy_", [src = from.const_data_ptr(), dst = to.mutable_data_ptr(), bytes = from.nbytes()] {
@@ -42,18 +58,51 @@ void CopyOnDevice(const at::Tensor& from, const at::Tensor& to) {
     return;
   }
   Aliases aliases(c10::kCPU);
-  Launch("copy_", [src = aliases.Of(from), dst = aliases.Of(to)]() mutable { dst.copy_(src); });
+  Launch("copy_", [src = AliasOf(aliases, from), dst = AliasOf(aliases, to)]() mutable { dst.copy_(src); });
 }
 
+// An event for one use.
+class Event {
+ public:
+  Event() {
+    constexpr uint32_t kSync = 0x1;  // ACL_EVENT_SYNC
+    Check(aclrtCreateEventExWithFlag(&event_, kSync), "aclrtCreateEventExWithFlag");
+  }
+  ~Event() { (void)aclrtDestroyEvent(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  // `second` goes on when `first` has come here.
+  void Order(const NPUStream& first, const NPUStream& second) {
+    {
+      const c10::DeviceGuard guard(first.device());
+      EnsureContext();
+      Check(aclrtRecordEvent(event_, first.handle()), "aclrtRecordEvent");
+    }
+    const c10::DeviceGuard guard(second.device());
+    EnsureContext();
+    Check(aclrtStreamWaitEvent(second.handle(), event_), "aclrtStreamWaitEvent");
+  }
+
+ private:
+  aclrtEvent event_ = nullptr;
+};
+
+// By the source's stream, between what the destination's stream did before and what it will do.
 void CopyAcrossDevices(const at::Tensor& from, const at::Tensor& to) {
-  RefuseInCapture("copy between devices", "it would be part of two graphs");
-  CurrentStream(from.device().index()).synchronize();
-  CurrentStream(to.device().index()).synchronize();
-  Aliases aliases(c10::kCPU);
-  const at::Tensor src = aliases.Of(from);
-  at::Tensor dst = aliases.Of(to);
-  const KernelScope scope;
-  dst.copy_(src);
+  for (const at::Tensor* const side : {&to, &from}) {
+    const c10::DeviceGuard guard(side->device());
+    RefuseInCapture("a copy between devices", "it would be part of two graphs");
+  }
+  const NPUStream source = CurrentStream(from.device().index());
+  const NPUStream destination = CurrentStream(to.device().index());
+  const c10::DeviceGuard guard(from.device());
+  Event ready;
+  ready.Order(destination, source);
+  LaunchCopy(from, to);
+  const c10::DeviceGuard other(to.device());
+  Event done;
+  done.Order(source, destination);
 }
 
 // The host's side is touched by the task: pinned memory of our allocator stays until the stream has passed.
@@ -62,38 +111,87 @@ void CopyAsync(const at::Tensor& from, const at::Tensor& to, const at::Tensor& h
     Check(aclrtMemcpyAsync(to.mutable_data_ptr(), to.nbytes(), from.const_data_ptr(), from.nbytes(),
                            IsNpu(to) ? ACL_MEMCPY_HOST_TO_DEVICE : ACL_MEMCPY_DEVICE_TO_HOST, stream.handle()),
           "aclrtMemcpyAsync");
+    WaitIfBlocking(stream);
   } else {
-    Aliases aliases(c10::kCPU);
-    Launch("copy_", [src = aliases.Of(from), dst = aliases.Of(to)]() mutable { dst.copy_(src); });
+    LaunchCopy(from, to);
   }
   HostMemory().record_event(host.storage().mutable_data(), host.storage().data_ptr().get_context(), stream);
+}
+
+// The runtime's own copy knows what captures of other threads forbid.
+void CopyBytesNow(const at::Tensor& from, const at::Tensor& to) {
+  int code;
+  {
+    const ReleaseGil no_gil;
+    code = aclrtMemcpy(to.mutable_data_ptr(), to.nbytes(), from.const_data_ptr(), from.nbytes(),
+                       IsNpu(to) ? ACL_MEMCPY_HOST_TO_DEVICE : ACL_MEMCPY_DEVICE_TO_HOST);
+  }
+  Check(code, "aclrtMemcpy");
+}
+
+// A tensor of the host over memory of its own that lies like `like`, or back to back when that does not.
+at::Tensor HostLike(const at::Tensor& like, at::ScalarType type) {
+  const auto options = at::TensorOptions(at::kCPU).dtype(type);
+  return like.is_non_overlapping_and_dense() ? at::empty_strided(like.sizes(), like.strides(), options)
+                                             : at::empty(like.sizes(), options);
+}
+
+// Types and strides are converted on the host, if the device's side lies back to back.
+void CopyToDeviceNow(const at::Tensor& from, const at::Tensor& to, const NPUStream& stream) {
+  at::Tensor host = from;
+  at::Tensor target = to;
+  if (!SameBytes(from, to)) {
+    host = HostLike(to, to.scalar_type());
+    if (to.is_neg() || to.is_conj() || !to.is_non_overlapping_and_dense()) {
+      target = EmptyStrided(host.sizes(), host.strides(), host.scalar_type(), to.device());
+    }
+    host.copy_(from);
+  }
+  stream.synchronize();
+  CopyBytesNow(host, target);
+  if (!target.is_same(to)) LaunchCopy(target, to);
+}
+
+void CopyToHostNow(const at::Tensor& from, const at::Tensor& to, const NPUStream& stream) {
+  if (SameBytes(from, to)) {
+    stream.synchronize();
+    CopyBytesNow(from, to);
+    return;
+  }
+  at::Tensor source = from;
+  const at::Tensor host = HostLike(from, from.scalar_type());
+  if (from.is_neg() || from.is_conj() || !from.is_non_overlapping_and_dense()) {
+    source = EmptyStrided(host.sizes(), host.strides(), host.scalar_type(), from.device());
+    LaunchCopy(from, source);
+  }
+  stream.synchronize();
+  CopyBytesNow(source, host);
+  to.copy_(host);
 }
 
 at::Tensor CopyFrom(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   if (to.numel() == 0) return to;
   if (from.sizes() != to.sizes()) return CopyFrom(from.expand(to.sizes()), to, non_blocking);
-  const c10::Device device = IsNpu(to) ? to.device() : from.device();
-  const c10::DeviceIndex before = ExchangeDevice(device.index());
+  const at::AutoDispatchBelowADInplaceOrView plain;
   if (IsNpu(from) && IsNpu(to)) {
-    from.device() == to.device() ? CopyOnDevice(from, to) : CopyAcrossDevices(from, to);
-  } else {
-    const at::Tensor& host = IsNpu(to) ? from : to;
-    const NPUStream stream = CurrentStream(device.index());
-    if (non_blocking && IsPinned(host.const_data_ptr())) {
-      CopyAsync(from, to, host, stream);
-    } else {
-      RefuseInCapture("copy_",
-                      "the host's memory is pageable or the copy is blocking; use pinned memory with "
-                      "non_blocking=True");
-      stream.synchronize();
-      Aliases aliases(c10::kCPU);
-      const at::Tensor src = IsNpu(from) ? aliases.Of(from) : from;
-      at::Tensor dst = IsNpu(to) ? aliases.Of(to) : to;
-      const KernelScope scope;
-      dst.copy_(src);
-    }
+    const c10::DeviceGuard guard(to.device());
+    from.device() == to.device() ? LaunchCopy(from, to) : CopyAcrossDevices(from, to);
+    return to;
   }
-  if (before != device.index()) SetDevice(before);
+  const at::Tensor& host = IsNpu(to) ? from : to;
+  const c10::Device device = IsNpu(to) ? to.device() : from.device();
+  TORCH_CHECK(host.device().is_cpu(), "there are no copies between ", device, " and ", host.device(),
+              "; go by way of the CPU");
+  const c10::DeviceGuard guard(device);
+  EnsureContext();
+  const NPUStream stream = CurrentStream(device.index());
+  if (non_blocking && IsPinned(host.const_data_ptr())) {
+    CopyAsync(from, to, host, stream);
+    return to;
+  }
+  RefuseInCapture("copy_",
+                  "the host's memory is pageable or the copy is blocking; use pinned memory with non_blocking=True");
+  IsNpu(to) ? CopyToDeviceNow(from, to, stream) : CopyToHostNow(from, to, stream);
   return to;
 }
 
@@ -103,13 +201,20 @@ at::Tensor CopyFromAndResize(const at::Tensor& from, const at::Tensor& to) {
 }
 
 at::Scalar LocalScalarDense(const at::Tensor& self) {
+  const c10::DeviceGuard guard(self.device());
+  EnsureContext();
   RefuseInCapture("item()", "the host would have to wait for the value");
-  const NPUStream stream = CurrentStream(self.device().index());
-  stream.synchronize();
-  Aliases aliases(c10::kCPU);
-  const at::Tensor alias = aliases.Of(self);
-  const KernelScope scope;
-  return at::_local_scalar_dense(alias);
+  const at::AutoDispatchBelowADInplaceOrView plain;
+  at::Tensor value = at::empty({}, at::TensorOptions(at::kCPU).dtype(self.scalar_type()));
+  CurrentStream(self.device().index()).synchronize();
+  int code;
+  {
+    const ReleaseGil no_gil;
+    code = aclrtMemcpy(value.mutable_data_ptr(), value.nbytes(), self.const_data_ptr(), value.nbytes(),
+                       ACL_MEMCPY_DEVICE_TO_HOST);
+  }
+  Check(code, "aclrtMemcpy");
+  return at::_local_scalar_dense(value);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

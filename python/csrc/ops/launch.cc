@@ -48,6 +48,10 @@ void Launch(std::unique_ptr<reprise::Operation> operation, reprise::Generator* g
   reprise::OperationOptions options;
   options.generator = generator;
   Guarded([&] { reprise::LaunchOperation(stream.handle(), std::move(operation), options); });
+  WaitIfBlocking(stream);
+}
+
+void WaitIfBlocking(const NPUStream& stream) {
   if (IsBlocking() && !stream.is_external() && !stream.is_capturing()) stream.synchronize();
 }
 

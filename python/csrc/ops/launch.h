@@ -9,6 +9,8 @@
 #include <memory>
 #include <string>
 
+#include "device/stream.h"
+
 namespace torch_npu {
 
 /// Queues it on the calling thread's current stream of its current device. `generator`: for operations that draw.
@@ -17,6 +19,9 @@ void Launch(std::unique_ptr<reprise::Operation> operation, reprise::Generator* g
 /// The same for a function, which runs within a KernelScope. It holds no tensors, only aliases.
 void Launch(const char* name, std::function<void()> work);
 void LaunchRandom(const char* name, reprise::Generator& generator, std::function<void(uint64_t seed)> work);
+
+/// After work was queued: waits for it when ASCEND_LAUNCH_BLOCKING=1, unless the stream is being captured.
+void WaitIfBlocking(const NPUStream& stream);
 
 /// Where the current call was made, if anybody is going to ask: inside captures, unless REPRISE_TORCH_STACKS=0; with
 /// REPRISE_TORCH_STACKS=1 always.

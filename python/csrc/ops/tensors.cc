@@ -88,6 +88,10 @@ at::Tensor& SetStorage(at::Tensor& self, at::Storage source) {
   return SetStorageOffset(self, std::move(source), 0, items, {});
 }
 
+void RecordStream(at::Tensor& self, c10::Stream stream) {
+  DeviceMemory().recordStream(self.storage().data_ptr(), stream);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", EmptyMemoryFormat);
   m.impl("empty_strided", EmptyStridedOp);
@@ -98,6 +102,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("view_as_real", at::native::view_as_real);
   m.impl("view_as_complex", at::native::view_as_complex);
   m.impl("resize_", ResizeOp);
+  m.impl("record_stream", RecordStream);
   m.impl("set_.source_Tensor", at::native::set_tensor_);
   m.impl("set_.source_Storage", SetStorage);
   m.impl("set_.source_Storage_storage_offset", SetStorageOffset);

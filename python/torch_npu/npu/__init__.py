@@ -50,12 +50,11 @@ from torch_npu.npu.utils import (
     set_sync_debug_mode,
     utilization,
 )
+from torch_npu.npu import memory, random
+from torch_npu.npu.graphs import NPUGraph, graph, graph_pool_handle
+from torch_npu.npu.memory import *  # noqa: F403
+from torch_npu.npu.random import *  # noqa: F403
+
+from torch_npu.npu import _optim, amp  # noqa: E402,F401
 
 OutOfMemoryError = torch.OutOfMemoryError
-
-
-def manual_seed_all(seed):
-    _lazy_call(lambda: [_C._npu_defaultGenerator(index).manual_seed(seed) for index in range(device_count())])
-
-
-from torch_npu.npu.graphs import NPUGraph, graph, graph_pool_handle  # noqa: E402,F401

@@ -10,6 +10,7 @@ from collections import OrderedDict
 import torch
 from torch_npu import _C
 from torch_npu.npu.device import _get_device_index, _lazy_init, is_initialized
+from torch_npu.npu.utils import mem_get_info
 
 __all__ = [
     "MemPool",
@@ -86,11 +87,6 @@ def host_empty_cache():
 def empty_virt_addr_cache():
     """The same as empty_cache: ranges of expandable segments go back with their pages."""
     empty_cache()
-
-
-def mem_get_info(device=None):
-    """(free, total) bytes of the device."""
-    return _C._npu_getMemoryInfo(_index(device))
 
 
 def set_per_process_memory_fraction(fraction, device=None):

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Convolutions. torch asks backends for these by name, and its CPU has no kernel of that name: the task calls the
+// whole convolution, which chooses the kernel.
+#include <ATen/core/Tensor.h>
+#include <ATen/native/ConvUtils.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include <array>
+#include <tuple>
+#include <vector>
+
+#include "ops/alias.h"
+#include "ops/launch.h"
+#include "ops/tensors.h"
+
+namespace torch_npu {
+namespace {
+
+using Numbers = std::vector<int64_t>;
+
+std::vector<int64_t> OutputSizes(const at::Tensor& input, const at::Tensor& weight, c10::IntArrayRef stride,
+                                 c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed,
+                                 c10::IntArrayRef output_padding, int64_t groups) {
+  if (transposed) {
+    return at::native::conv_input_size(input.sizes(), weight.sizes(), padding, output_padding, stride, dilation,
+                                       groups);
+  }
+  return at::native::conv_output_size(input.sizes(), weight.sizes(), padding, stride, dilation);
+}
+
+at::Tensor EmptyIn(c10::MemoryFormat format, c10::IntArrayRef sizes, const at::Tensor& like) {
+  at::Tensor made = Empty(sizes, like.scalar_type(), like.device());
+  if (format != c10::MemoryFormat::Contiguous) made.unsafeGetTensorImpl()->empty_tensor_restride(format);
+  return made;
+}
+
+at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                       c10::IntArrayRef stride, c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed,
+                       c10::IntArrayRef output_padding, int64_t groups) {
+  const c10::DeviceGuard guard(input.device());
+  const bool has_bias = bias.has_value() && bias->defined();
+  for (const at::Tensor* const other : {&weight, has_bias ? &*bias : &weight}) {
+    TORCH_CHECK(other->device() == input.device(),
+                "Expected all tensors to be on the same device, but found at least two devices, ", input.device(),
+                " and ", other->device(), "! (convolution)");
+  }
+  at::Tensor output =
+      EmptyIn(at::native::_conv_suggest_memory_format_impl(input, weight, input.scalar_type() != at::kDouble),
+              OutputSizes(input, weight, stride, padding, dilation, transposed, output_padding, groups), input);
+  if (output.numel() == 0) return output;
+  Aliases aliases(c10::kCPU);
+  Launch("convolution",
+         [x = aliases.Of(input), w = aliases.Of(weight), b = has_bias ? aliases.Of(*bias) : at::Tensor(),
+          y = aliases.Of(output), stride = stride.vec(), padding = padding.vec(), dilation = dilation.vec(), transposed,
+          output_padding = output_padding.vec(), groups]() mutable {
+           y.copy_(at::convolution(x, w, b, stride, padding, dilation, transposed, output_padding, groups));
+         });
+  return output;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> ConvolutionBackward(
+    const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight, c10::IntArrayRef stride,
+    c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed, c10::IntArrayRef output_padding,
+    int64_t groups, std::array<bool, 3> wanted) {
+  const c10::DeviceGuard guard(input.device());
+  const c10::MemoryFormat format =
+      at::native::_conv_suggest_memory_format_impl(input, weight, input.scalar_type() != at::kDouble);
+  const Numbers bias_sizes = {transposed ? weight.size(1) * groups : weight.size(0)};
+  std::array<at::Tensor, 3> grads;
+  if (wanted[0]) grads[0] = EmptyIn(format, input.sizes(), input);
+  if (wanted[1]) grads[1] = EmptyIn(format, weight.sizes(), weight);
+  if (wanted[2]) grads[2] = Empty(bias_sizes, weight.scalar_type(), weight.device());
+  Aliases aliases(c10::kCPU);
+  std::array<at::Tensor, 3> results;
+  for (size_t i = 0; i < 3; ++i) {
+    if (grads[i].defined()) results[i] = aliases.Of(grads[i]);
+  }
+  Launch("convolution_backward", [g = aliases.Of(grad_output), x = aliases.Of(input), w = aliases.Of(weight), results,
+                                  bias_sizes, stride = stride.vec(), padding = padding.vec(), dilation = dilation.vec(),
+                                  transposed, output_padding = output_padding.vec(), groups, wanted]() mutable {
+    const auto [dx, dw, db] = at::convolution_backward(g, x, w, bias_sizes, stride, padding, dilation, transposed,
+                                                       output_padding, groups, wanted);
+    if (wanted[0]) results[0].copy_(dx);
+    if (wanted[1]) results[1].copy_(dw);
+    if (wanted[2]) results[2].copy_(db);
+  });
+  return {grads[0], grads[1], grads[2]};
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("convolution_overrideable", Convolution);
+  m.impl("convolution_backward_overrideable", ConvolutionBackward);
+}
+
+}  // namespace
+}  // namespace torch_npu
