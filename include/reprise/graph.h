@@ -99,6 +99,9 @@ class Graph {
   /// stream until EndConditional: `stream`, which is not captured yet, or if null one made for it. Bodies nest.
   void* BeginIf(const void* predicate, void* stream = nullptr);
   void EndConditional();
+  /// The same when the program has failed within the body: streams and pools are restored, but the capture is spoiled,
+  /// so CaptureEnd fails. `why`: for its message.
+  void AbandonConditional(const std::string& why);
 
   /// The graph that captures on the stream (null: the current stream).
   /// Throws 107029 when the stream is not being captured, or not by a Graph.

@@ -52,4 +52,5 @@ _checkpoint.DefaultDeviceType.set_device_type("npu")
 
 import atexit as _atexit  # noqa: E402
 
+_atexit.register(_C._npu_runPendingHostFuncs)  # after the devices have finished: hooks run last to first
 _atexit.register(_C._npu_shutdown)

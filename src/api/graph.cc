@@ -80,6 +80,10 @@ void Graph::EndConditional() {
   api::Call("reprise::Graph::EndConditional", [&] { return impl_->EndConditional(); });
 }
 
+void Graph::AbandonConditional(const std::string& why) {
+  api::Call("reprise::Graph::AbandonConditional", [&] { return impl_->AbandonConditional(why); });
+}
+
 Graph& Graph::Capturing(void* stream) {
   return *api::Value("reprise::Graph::Capturing", [&]() -> StatusOr<Graph*> {
     REPRISE_ASSIGN_OR_RETURN(const runtime::Stream* on, api::FindStreamOrCurrent(stream));

@@ -518,6 +518,14 @@ Status Graph::Impl::EndConditional() {
   return status;
 }
 
+Status Graph::Impl::AbandonConditional(const std::string& why) {
+  if (!bodies_.empty() && bad_body_.ok()) {
+    bad_body_ = Error(107045, "the body of a condition was abandoned: " + why)
+                    .Hint("mend what failed in the body, then capture anew");
+  }
+  return EndConditional();
+}
+
 // --------------------------------------------------------------------------------------------------------- insight
 
 StatusOr<GraphMemory> Graph::Impl::Memory() const {

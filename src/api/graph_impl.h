@@ -41,6 +41,7 @@ class Graph::Impl : public std::enable_shared_from_this<Graph::Impl> {
   StatusOr<bool> Dump(const std::string& path) const;
   StatusOr<void*> BeginIf(const void* predicate, void* stream);
   Status EndConditional();
+  Status AbandonConditional(const std::string& why);
 
   GraphState state() const noexcept { return state_.load(std::memory_order_acquire); }
   PoolId pool() const { return pool_; }

@@ -102,6 +102,27 @@ TEST_F(Conditions, ThePredicateMustBeOnTheDevice) {
   EXPECT_EQ(graph.state(), GraphState::kReady);
 }
 
+TEST_F(Conditions, AnAbandonedBodyFailsTheCaptureButNotTheRestOfIt) {
+  const Books before = Books::Take();
+  Graph graph;
+  EXPECT_TRUE(Refused(107029, "no body", [&] { graph.AbandonConditional("nothing"); }));
+  graph.CaptureBegin();
+  void* body = graph.BeginIf(flag_);
+  Apply(body, x_, 1, [](float v) { return v; });
+  graph.AbandonConditional("no such file");
+  EXPECT_EQ(CurrentStream(), stream_);
+  EXPECT_EQ(StatusOf(stream_), ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE);
+  body = graph.BeginIf(flag_);
+  Apply(body, x_, 1, [](float v) { return v; });
+  graph.EndConditional();
+  Apply(stream_, x_, 1, [](float v) { return v; });
+  EXPECT_TRUE(Refused(107045, "no such file", [&] { graph.CaptureEnd(); }));
+  EXPECT_EQ(graph.state(), GraphState::kFailed);
+  EXPECT_EQ(StatusOf(stream_), ACL_MODEL_RI_CAPTURE_STATUS_NONE);
+  device_memory::EmptyCache();
+  EXPECT_EQ(Books::Take(), before);
+}
+
 TEST_F(Conditions, AnOpenBodyFailsTheCaptureAndStreamsAreRestored) {
   const Books before = Books::Take();
   Graph graph;

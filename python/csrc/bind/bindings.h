@@ -18,6 +18,7 @@ void BindMemory(pybind11::module_& module);         // allocators, pools, statis
 void BindGenerator(pybind11::module_& module);      // default generators
 void BindGraph(pybind11::module_& module);          // NPUGraph
 void BindHostFunctions(pybind11::module_& module);  // Python callables as tasks
+void BindTaskGroups(pybind11::module_& module);     // groups of tasks, and their updates
 void BindOps(pybind11::module_& module);            // switches of the operators
 
 }  // namespace torch_npu

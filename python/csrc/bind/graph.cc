@@ -39,6 +39,7 @@ void BindGraph(pybind11::module_& module) {
       .def("capture_end", wrap_pybind_function_no_gil(&NPUGraph::capture_end))
       .def("instantiate", wrap_pybind_function_no_gil(&NPUGraph::instantiate))
       .def("replay", wrap_pybind_function_no_gil(&NPUGraph::replay))
+      .def("_set_waits_for_update", &NPUGraph::set_waits_for_update)
       .def("reset", wrap_pybind_function_no_gil([](NPUGraph& self) { self.reset(); }))
       .def("pool", wrap_pybind_function_no_gil(&NPUGraph::pool))
       .def_static("enable_debug_mode", wrap_pybind_function_no_gil(&NPUGraph::enable_debug_mode))
@@ -48,6 +49,8 @@ void BindGraph(pybind11::module_& module) {
       .def_static("get_currently_capturing_graph", wrap_pybind_function_no_gil(&NPUGraph::CurrentlyCapturing))
       .def("begin_capture_to_if_node", wrap_pybind_function_no_gil(&NPUGraph::begin_capture_to_if_node),
            py::arg("predicate"))
+      .def("_abandon_conditional_node", wrap_pybind_function_no_gil(&NPUGraph::abandon_conditional_node),
+           py::arg("why"))
       .def("end_capture_to_conditional_node", wrap_pybind_function_no_gil(&NPUGraph::end_capture_to_conditional_node));
 }
 

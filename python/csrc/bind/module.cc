@@ -8,5 +8,6 @@ PYBIND11_MODULE(_C, module) {
   torch_npu::BindGenerator(module);
   torch_npu::BindGraph(module);
   torch_npu::BindHostFunctions(module);
+  torch_npu::BindTaskGroups(module);
   torch_npu::BindOps(module);
 }

@@ -173,18 +173,27 @@ void NPUGraph::begin_capture_to_if_node(const at::Tensor& predicate) {
   SetCurrentStream(stream);
 }
 
-void NPUGraph::end_capture_to_conditional_node() {
+template <class End>
+void NPUGraph::EndBody(End&& end) {
   const size_t left = bodies_.empty() ? 0 : bodies_.size() - 1;
   try {
     Guarded([&] {
       const ReleaseGil no_gil;
-      core_->EndConditional();
+      end();
     });
   } catch (...) {
     LeaveBodies(left);
     throw;
   }
   LeaveBodies(left);
+}
+
+void NPUGraph::end_capture_to_conditional_node() {
+  EndBody([&] { core_->EndConditional(); });
+}
+
+void NPUGraph::abandon_conditional_node(const std::string& why) {
+  EndBody([&] { core_->AbandonConditional(why); });
 }
 
 // The core has closed all but `left` bodies: the stream outside of them is current again, unless the user has chosen
@@ -214,7 +223,7 @@ void NPUGraph::replay() {
     const ReleaseGil no_gil;  // a full queue makes it wait
     core_->Replay(stream.handle());
   });
-  if (IsBlocking() && !stream.is_external()) stream.synchronize();
+  if (IsBlocking() && !stream.is_external() && !waits_for_update_) stream.synchronize();
 }
 
 void NPUGraph::reset() noexcept {

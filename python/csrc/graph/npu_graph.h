@@ -31,8 +31,10 @@ class NPUGraph : public std::enable_shared_from_this<NPUGraph> {
   /// Warns once when nothing was captured ("NPU Graph is empty").
   void capture_end();
   void instantiate();
-  /// On the current stream of the graph's device; with ASCEND_LAUNCH_BLOCKING=1 waits for it.
+  /// On the current stream of the graph's device; with ASCEND_LAUNCH_BLOCKING=1 waits for it,
+  /// unless it waits in turn for an update that may come later.
   void replay();
+  void set_waits_for_update(bool waits) { waits_for_update_ = waits; }
   void reset() noexcept;
   c10::MempoolId_t pool() const;
 
@@ -47,6 +49,8 @@ class NPUGraph : public std::enable_shared_from_this<NPUGraph> {
   static std::shared_ptr<NPUGraph> CurrentlyCapturing();
   void begin_capture_to_if_node(const at::Tensor& predicate);
   void end_capture_to_conditional_node();
+  /// After a failure within the body: restores what the end would, and lets capture_end fail.
+  void abandon_conditional_node(const std::string& why);
 
   reprise::Graph& core() { return *core_; }
   /// Made by torch.accelerator.Graph: CurrentlyCapturing refuses it.
@@ -57,6 +61,8 @@ class NPUGraph : public std::enable_shared_from_this<NPUGraph> {
     NPUStream stream, parent;
   };
 
+  template <class End>
+  void EndBody(End&& end);
   void LeaveBodies(size_t left);
   void CaptureIsOver() noexcept;
   void WarnIfEmpty();
@@ -65,6 +71,7 @@ class NPUGraph : public std::enable_shared_from_this<NPUGraph> {
   bool keep_graph_;
   bool warned_empty_ = false;
   bool owned_by_accelerator_ = false;
+  bool waits_for_update_ = false;
   c10::DeviceIndex device_ = -1;
   reprise::CaptureMode mode_ = reprise::CaptureMode::kGlobal;
   c10::StreamId stream_ = 0;  // of the capture

@@ -58,3 +58,9 @@ from torch_npu.npu.random import *  # noqa: F403
 from torch_npu.npu import _optim, amp  # noqa: E402,F401
 
 OutOfMemoryError = torch.OutOfMemoryError
+
+from torch_npu.npu import _graph_debug_ops  # noqa: E402,F401
+from torch_npu.npu._graph_dispatch import *  # noqa: E402,F401,F403
+from torch_npu.npu._graph_handlers import *  # noqa: E402,F401,F403
+from torch_npu.npu._graphed_callables import *  # noqa: E402,F401,F403
+from torch_npu.npu._host_functions import *  # noqa: E402,F401,F403

@@ -57,6 +57,8 @@ class NPUGraph(_C._NPUGraph):
     def capture_end(self):
         """Ends the capture, on the stream and (but in mode "relaxed") in the thread that began it."""
         super().capture_end()
+        mode = self.__dict__.get("graph_dispatch_mode")
+        self._set_waits_for_update(mode is not None and bool(mode.graph_dispatch_records))
 
     def instantiate(self):
         """With ``keep_graph=True``: makes the recorded graph ready for replays, also after changes."""
