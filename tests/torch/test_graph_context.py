@@ -13,6 +13,8 @@ from torch_npu.npu import graphs
 class Mode:
     """Stands for the dispatch mode of a graph, and notes what is done with it."""
 
+    graph_dispatch_records = ()
+
     def __init__(self):
         self.log = []
 

@@ -581,6 +581,33 @@ def test_TN_084_other_threads_give_memory_back_during_a_capture(stream):
     assert torch.equal(z, torch.full_like(z, 2))
 
 
+@pytest.mark.parametrize("operator", ["zero", "fill", "copy", "clone", "cat"])
+def test_TN_085_copies_and_fills_in_a_task_group(stream, operator):
+    x = torch.ones(8, device="npu")
+    y = torch.ones(8, device="npu")
+    work = {
+        "zero": lambda: y.zero_(),
+        "fill": lambda: y.fill_(3),
+        "copy": lambda: y.copy_(x),
+        "clone": lambda: x.clone(),
+        "cat": lambda: torch.cat([x, y]),
+    }[operator]
+    torch.npu.synchronize()
+    graph = torch.npu.NPUGraph()
+    graph.capture_begin()
+    torch.npu.graph_task_group_begin(stream)
+    z = work()
+    handle = torch.npu.graph_task_group_end(stream)
+    graph.capture_end()
+    assert handle is not None
+    x.fill_(5)
+    torch.npu.synchronize()
+    graph.replay()
+    torch.npu.synchronize()
+    expected = {"zero": [0.0], "fill": [3.0], "copy": [5.0], "clone": [5.0], "cat": [5.0, 1.0]}[operator]
+    assert z.tolist() == [value for value in expected for _ in range(8)]
+
+
 def test_TN_086_event_of_a_finished_capture(stream):
     event = torch.npu.Event()
     graph = torch.npu.NPUGraph()

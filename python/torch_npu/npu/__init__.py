@@ -59,7 +59,7 @@ from torch_npu.npu import _optim, amp  # noqa: E402,F401
 
 OutOfMemoryError = torch.OutOfMemoryError
 
-from torch_npu.npu import _graph_debug_ops  # noqa: E402,F401
+from torch_npu.npu import _graph_debug_ops, _super_kernel  # noqa: E402,F401
 from torch_npu.npu._graph_dispatch import *  # noqa: E402,F401,F403
 from torch_npu.npu._graph_handlers import *  # noqa: E402,F401,F403
 from torch_npu.npu._graphed_callables import *  # noqa: E402,F401,F403

@@ -114,6 +114,13 @@ class NPUGraph(_C._NPUGraph):
     raw_cuda_graph = raw_npu_graph
     raw_cuda_graph_exec = raw_npu_graph_exec
 
+    def super_kernel_optimize(self, optimize_options=None, debug_options=None):
+        """Checks the options; there are no super kernels here, so the graph stays as it is."""
+        from torch_npu.npu import _super_kernel
+
+        _super_kernel.check_options(optimize_options, debug_options)
+        self.pool()  # raises unless something was captured
+
     def register_generator_state(self, generator):
         """Deprecated, does nothing: generators that draw in a capture are found by themselves."""
         warnings.warn(
