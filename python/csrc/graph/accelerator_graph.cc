@@ -15,12 +15,9 @@ namespace {
 reprise::CaptureMode ModeOf(at::GraphCaptureMode mode) {
   switch (mode) {
     case at::GraphCaptureMode::Default:
-    case at::GraphCaptureMode::Global:
-      return reprise::CaptureMode::kGlobal;
-    case at::GraphCaptureMode::ThreadLocal:
-      return reprise::CaptureMode::kThreadLocal;
-    case at::GraphCaptureMode::Relaxed:
-      return reprise::CaptureMode::kRelaxed;
+    case at::GraphCaptureMode::Global: return reprise::CaptureMode::kGlobal;
+    case at::GraphCaptureMode::ThreadLocal: return reprise::CaptureMode::kThreadLocal;
+    case at::GraphCaptureMode::Relaxed: return reprise::CaptureMode::kRelaxed;
   }
   TORCH_CHECK(false, "capture mode ", static_cast<int>(mode), " is not known: expected 0 to 3");
 }

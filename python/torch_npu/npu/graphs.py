@@ -9,6 +9,8 @@ import warnings
 
 import torch
 from torch_npu import _C
+from torch_npu.npu import memory
+from torch_npu.npu.device import is_current_stream_capturing
 
 __all__ = ["NPUGraph", "graph", "graph_pool_handle", "is_current_stream_capturing"]
 
@@ -16,11 +18,6 @@ _log = logging.getLogger(__name__)
 
 # Collect garbage before each capture: dead cycles may hold memory that the capture needs.
 force_npugraph_gc = os.environ.get("TORCH_NPUGRAPH_GC", "0").lower() in ("1", "true", "on")
-
-
-def is_current_stream_capturing():
-    """Whether the calling thread's current stream is being captured. Initialises nothing."""
-    return _C._npu_isCurrentStreamCapturing()
 
 
 def graph_pool_handle():
@@ -92,11 +89,14 @@ class NPUGraph(_C._NPUGraph):
         self.graph_dispatch_mode.update(cpu_update_input)
 
     def debug_dump(self, debug_path):
-        """Writes the tasks of the graph as JSON for trace viewers, and ``<stem>.aligned.json`` beside it."""
+        """Writes the tasks of the graph as JSON for trace viewers, and ``<stem>.aligned.json`` beside it.
+
+        A name that ends in .dot or .svg makes a picture instead.
+        """
         from torch_npu.npu import _graph_trace
 
         debug_path = os.fspath(debug_path)
-        if not super().debug_dump(debug_path):
+        if not super().debug_dump(debug_path) or debug_path.endswith((".dot", ".svg")):
             return
         try:
             _graph_trace.write_aligned(debug_path)
@@ -113,6 +113,13 @@ class NPUGraph(_C._NPUGraph):
 
     raw_cuda_graph = raw_npu_graph
     raw_cuda_graph_exec = raw_npu_graph_exec
+
+    def super_kernel_optimize(self, optimize_options=None, debug_options=None):
+        """Checks the options; there are no super kernels here, so the graph stays as it is."""
+        from torch_npu.npu import _super_kernel
+
+        _super_kernel.check_options(optimize_options, debug_options)
+        self.pool()  # raises unless something was captured
 
     def register_generator_state(self, generator):
         """Deprecated, does nothing: generators that draw in a capture are found by themselves."""
@@ -137,12 +144,12 @@ class graph:  # noqa: N801  the name is part of the interface
         if stream is None:
             with graph._lock:
                 if graph.default_capture_stream is None:
-                    graph.default_capture_stream = torch.Stream(device="npu")
+                    graph.default_capture_stream = torch.npu.Stream()
             stream = graph.default_capture_stream
         self.npu_graph = npu_graph
         self.pool = () if pool is None else (pool,)
         self.capture_stream = stream
-        self.stream_ctx = stream
+        self.stream_ctx = torch.npu.stream(stream)
         self.capture_error_mode = capture_error_mode
         self.auto_dispatch_capture = auto_dispatch_capture
         npu_graph.auto_dispatch_capture = auto_dispatch_capture
@@ -151,8 +158,8 @@ class graph:  # noqa: N801  the name is part of the interface
         torch.npu.synchronize()
         if force_npugraph_gc:
             gc.collect()
-        torch.accelerator.empty_cache()
-        torch.accelerator.empty_host_cache()
+        memory.empty_cache()
+        memory.host_empty_cache()
         self.stream_ctx.__enter__()
         try:
             if self.auto_dispatch_capture:
