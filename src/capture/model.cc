@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <climits>
 #include <mutex>
 #include <new>
@@ -469,7 +470,9 @@ Status Model::ExecuteChecked(Stream& stream) {
     launched_.fetch_add(1, std::memory_order_relaxed);
     REPRISE_RETURN_IF_ERROR(stream.Enqueue(ir::MakeTask(kGraphTask, task), GraphTask::TakeTicket));
   }
-  return stream.WaitIfBlocking();
+  // What it waits for from outside, this thread may be about to do.
+  const bool waits = std::any_of(externals_.begin(), externals_.end(), [](const auto& e) { return !e.is_record; });
+  return waits ? Status() : stream.WaitIfBlocking();
 }
 
 Status Model::ExecuteAndWait(int64_t timeout_ms) {

@@ -424,9 +424,9 @@ def test_TN_297_update_while_host_functions_need_the_gil():
             torch.add(x, value, out=out)
             torch.npu.graph_task_update_end(update)
             event.record(update)
-        torch.npu.synchronize()  # a record before the replay has reset the event would be lost with it
+        torch.npu.synchronize()  # one record for one wait
         assert out[0].item() == value
-    assert len(log) == 60 and out[0].item() == 19
+    assert len(log) == 60
 
 
 @pytest.mark.parametrize("way", ["del", "reset", "thread", "cycle"])
