@@ -58,7 +58,7 @@ class Trainer:
     def __init__(self, model):
         seed(11)
         self.model = model().to(DEVICE)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=5e-3, capturable=True)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=5e-3, fused=True, capturable=True)
         self.batches = torch.Generator().manual_seed(3)
         x, y = self.next_batch()
         self.x, self.y = x.to(DEVICE), y.to(DEVICE)
