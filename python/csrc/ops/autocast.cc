@@ -9,11 +9,12 @@ namespace {
 
 // The parameters are those of the operator that is refused.
 Tensor RefuseBinaryCrossEntropy(const Tensor&, const Tensor&, const std::optional<Tensor>&, int64_t) {
-  TORCH_CHECK(false,
-              "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast: the logarithm of a "
-              "probability that was rounded to 16 bits is often -inf. Use binary_cross_entropy_with_logits or "
-              "torch.nn.BCEWithLogitsLoss, which take the values before the sigmoid and are safe to autocast, or run "
-              "the loss in float32 inside torch.autocast('npu', enabled=False)");
+  TORCH_CHECK(
+      false,
+      "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast: the logarithm of a "
+      "probability that was rounded to 16 bits is often -inf. Use binary_cross_entropy_with_logits or "
+      "torch.nn.BCEWithLogitsLoss, which take the values before the sigmoid and are safe to autocast, or run "
+      "the loss in float32 inside torch.autocast('npu', enabled=False)");
 }
 
 TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {

@@ -62,10 +62,12 @@ at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight, const 
   return output;
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> ConvolutionBackward(
-    const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight, c10::IntArrayRef stride,
-    c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed, c10::IntArrayRef output_padding,
-    int64_t groups, std::array<bool, 3> wanted) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor> ConvolutionBackward(const at::Tensor& grad_output,
+                                                                   const at::Tensor& input, const at::Tensor& weight,
+                                                                   c10::IntArrayRef stride, c10::IntArrayRef padding,
+                                                                   c10::IntArrayRef dilation, bool transposed,
+                                                                   c10::IntArrayRef output_padding, int64_t groups,
+                                                                   std::array<bool, 3> wanted) {
   const c10::DeviceGuard guard(input.device());
   const c10::MemoryFormat format =
       at::native::_conv_suggest_memory_format_impl(input, weight, input.scalar_type() != at::kDouble);

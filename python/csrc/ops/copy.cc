@@ -22,6 +22,7 @@
 #include "common/python_stack.h"
 #include "device/runtime.h"
 #include "device/stream.h"
+#include "device/sync_debug.h"
 #include "memory/host_allocator.h"
 #include "ops/alias.h"
 #include "ops/launch.h"
@@ -191,6 +192,7 @@ at::Tensor CopyFrom(const at::Tensor& from, const at::Tensor& to, bool non_block
   }
   RefuseInCapture("copy_",
                   "the host's memory is pageable or the copy is blocking; use pinned memory with non_blocking=True");
+  NoteSynchronization("a blocking copy");
   IsNpu(to) ? CopyToDeviceNow(from, to, stream) : CopyToHostNow(from, to, stream);
   return to;
 }
@@ -204,6 +206,7 @@ at::Scalar LocalScalarDense(const at::Tensor& self) {
   const c10::DeviceGuard guard(self.device());
   EnsureContext();
   RefuseInCapture("item()", "the host would have to wait for the value");
+  NoteSynchronization("item()");
   const at::AutoDispatchBelowADInplaceOrView plain;
   at::Tensor value = at::empty({}, at::TensorOptions(at::kCPU).dtype(self.scalar_type()));
   CurrentStream(self.device().index()).synchronize();
@@ -222,6 +225,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from_and_resize", CopyFromAndResize);
   m.impl("_local_scalar_dense", LocalScalarDense);
 }
+
+// Tensors to be conjugated or negated come as they are: to resolve one is itself a copy.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 
 }  // namespace
 }  // namespace torch_npu

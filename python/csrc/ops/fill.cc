@@ -37,10 +37,8 @@ std::optional<Pattern> PatternOf(const at::Scalar& value, at::ScalarType type) {
     std::memcpy(pattern.bytes.data(), &element, sizeof(T));
   };
   switch (type) {
-#define CASE(T, NAME)              \
-  case at::ScalarType::NAME:       \
-    store(value.to<T>());          \
-    return pattern;
+#define CASE(T, NAME) \
+  case at::ScalarType::NAME: store(value.to<T>()); return pattern;
     AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_EXCEPT_COMPLEX_HALF_F8NZ(CASE)
 #undef CASE
     default: return std::nullopt;
@@ -77,9 +75,8 @@ at::Tensor& FillScalar(at::Tensor& self, const at::Scalar& value) {
   const c10::DeviceGuard guard(self.device());
   if (self.is_non_overlapping_and_dense()) {
     if (const std::optional<Pattern> pattern = PatternOf(value, self.scalar_type())) {
-      Launch("fill_", [to = self.mutable_data_ptr(), pattern = *pattern, count = self.numel()] {
-        Repeat(to, pattern, count);
-      });
+      Launch("fill_",
+             [to = self.mutable_data_ptr(), pattern = *pattern, count = self.numel()] { Repeat(to, pattern, count); });
       return self;
     }
   }

@@ -31,9 +31,7 @@ at::Tensor AliasOf(Aliases& aliases, const OptionalTensor& tensor) {
 
 at::ScalarType Computed(const at::Tensor& tensor) { return at::toOpMathType(tensor.scalar_type()); }
 
-at::Tensor EmptyLike(const at::Tensor& tensor) {
-  return Empty(tensor.sizes(), tensor.scalar_type(), tensor.device());
-}
+at::Tensor EmptyLike(const at::Tensor& tensor) { return Empty(tensor.sizes(), tensor.scalar_type(), tensor.device()); }
 
 void CheckGates(const char* cell, const at::Tensor& input_gates, const at::Tensor& hidden_gates,
                 const at::Tensor& state, int64_t gates) {
@@ -93,24 +91,23 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> LstmCellBackward(const OptionalTe
   at::Tensor grad_bias;
   if (has_bias) grad_bias = Empty({workspace.size(1)}, workspace.scalar_type(), workspace.device());
   Aliases aliases(c10::kCPU);
-  Launch("lstm_cell_backward",
-         [dh = AliasOf(aliases, grad_hy), dc = AliasOf(aliases, grad_cy), c = aliases.Of(cx), c_out = aliases.Of(cy),
-          kept = aliases.Of(workspace), d_gates = aliases.Of(grad_gates), d_cx = aliases.Of(grad_cx),
-          d_bias = AliasOf(aliases, grad_bias)]() mutable {
-           const at::ScalarType type = Computed(kept);
-           const auto parts = kept.to(type).chunk(4, 1);
-           const at::Tensor &i = parts[0], &f = parts[1], &g = parts[2], &o = parts[3];
-           const at::Tensor tanh_c = c_out.to(type).tanh();
-           const at::Tensor from_h = dh.defined() ? dh.to(type) : at::zeros_like(tanh_c);
-           at::Tensor d_c = from_h * o * (1 - tanh_c * tanh_c);
-           if (dc.defined()) d_c.add_(dc);
-           const at::Tensor d = at::cat({d_c * g * i * (1 - i), d_c * c.to(type) * f * (1 - f), d_c * i * (1 - g * g),
-                                         from_h * tanh_c * o * (1 - o)},
-                                        1);
-           d_gates.copy_(d);
-           d_cx.copy_(d_c * f);
-           if (d_bias.defined()) d_bias.copy_(d.sum(0));
-         });
+  Launch("lstm_cell_backward", [dh = AliasOf(aliases, grad_hy), dc = AliasOf(aliases, grad_cy), c = aliases.Of(cx),
+                                c_out = aliases.Of(cy), kept = aliases.Of(workspace), d_gates = aliases.Of(grad_gates),
+                                d_cx = aliases.Of(grad_cx), d_bias = AliasOf(aliases, grad_bias)]() mutable {
+    const at::ScalarType type = Computed(kept);
+    const auto parts = kept.to(type).chunk(4, 1);
+    const at::Tensor &i = parts[0], &f = parts[1], &g = parts[2], &o = parts[3];
+    const at::Tensor tanh_c = c_out.to(type).tanh();
+    const at::Tensor from_h = dh.defined() ? dh.to(type) : at::zeros_like(tanh_c);
+    at::Tensor d_c = from_h * o * (1 - tanh_c * tanh_c);
+    if (dc.defined()) d_c.add_(dc);
+    const at::Tensor d = at::cat(
+        {d_c * g * i * (1 - i), d_c * c.to(type) * f * (1 - f), d_c * i * (1 - g * g), from_h * tanh_c * o * (1 - o)},
+        1);
+    d_gates.copy_(d);
+    d_cx.copy_(d_c * f);
+    if (d_bias.defined()) d_bias.copy_(d.sum(0));
+  });
   return {grad_gates, grad_cx, grad_bias};
 }
 
@@ -157,29 +154,27 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> GruCellBa
     grad_hidden_bias = make({units * 3});
   }
   Aliases aliases(c10::kCPU);
-  Launch("gru_cell_backward",
-         [dh = aliases.Of(grad_hy), kept = aliases.Of(workspace), d_input = aliases.Of(grad_input_gates),
-          d_hidden = aliases.Of(grad_hidden_gates), d_hx = aliases.Of(grad_hx),
-          d_input_bias = AliasOf(aliases, grad_input_bias),
-          d_hidden_bias = AliasOf(aliases, grad_hidden_bias)]() mutable {
-           const at::ScalarType type = Computed(kept);
-           const auto parts = kept.to(type).chunk(5, 1);
-           const at::Tensor &reset = parts[0], &update = parts[1], &fresh = parts[2], &old = parts[3],
-                            &hidden = parts[4];
-           const at::Tensor d = dh.to(type);
-           const at::Tensor d_update = d * (old - fresh) * update * (1 - update);
-           const at::Tensor d_fresh = d * (1 - update) * (1 - fresh * fresh);
-           const at::Tensor d_reset = d_fresh * hidden * reset * (1 - reset);
-           const at::Tensor by_input = at::cat({d_reset, d_update, d_fresh}, 1);
-           const at::Tensor by_hidden = at::cat({d_reset, d_update, d_fresh * reset}, 1);
-           d_input.copy_(by_input);
-           d_hidden.copy_(by_hidden);
-           d_hx.copy_(d * update);
-           if (d_input_bias.defined()) {
-             d_input_bias.copy_(by_input.sum(0));
-             d_hidden_bias.copy_(by_hidden.sum(0));
-           }
-         });
+  Launch("gru_cell_backward", [dh = aliases.Of(grad_hy), kept = aliases.Of(workspace),
+                               d_input = aliases.Of(grad_input_gates), d_hidden = aliases.Of(grad_hidden_gates),
+                               d_hx = aliases.Of(grad_hx), d_input_bias = AliasOf(aliases, grad_input_bias),
+                               d_hidden_bias = AliasOf(aliases, grad_hidden_bias)]() mutable {
+    const at::ScalarType type = Computed(kept);
+    const auto parts = kept.to(type).chunk(5, 1);
+    const at::Tensor &reset = parts[0], &update = parts[1], &fresh = parts[2], &old = parts[3], &hidden = parts[4];
+    const at::Tensor d = dh.to(type);
+    const at::Tensor d_update = d * (old - fresh) * update * (1 - update);
+    const at::Tensor d_fresh = d * (1 - update) * (1 - fresh * fresh);
+    const at::Tensor d_reset = d_fresh * hidden * reset * (1 - reset);
+    const at::Tensor by_input = at::cat({d_reset, d_update, d_fresh}, 1);
+    const at::Tensor by_hidden = at::cat({d_reset, d_update, d_fresh * reset}, 1);
+    d_input.copy_(by_input);
+    d_hidden.copy_(by_hidden);
+    d_hx.copy_(d * update);
+    if (d_input_bias.defined()) {
+      d_input_bias.copy_(by_input.sum(0));
+      d_hidden_bias.copy_(by_hidden.sum(0));
+    }
+  });
   return {grad_input_gates, grad_hidden_gates, grad_hx, grad_input_bias, grad_hidden_bias};
 }
 
