@@ -437,6 +437,32 @@ def test_TN_076_deleted_while_a_replay_is_queued(stream):
         assert x.tolist() == [11.0] * 1000
 
 
+@pytest.mark.parametrize("ending", ["reset", "del", "cycle", "thread"])
+def test_TN_076_graph_ends_while_its_host_functions_need_the_gil(stream, ending):
+    calls = []
+    graph = torch.npu.NPUGraph()
+    graph.capture_begin()
+    torch.npu._launch_host_func(stream, calls.append, 1)
+    graph.capture_end()
+    torch.npu._sleep(1000000)
+    for _ in range(5):
+        graph.replay()
+    if ending == "reset":
+        graph.reset()
+    elif ending == "cycle":
+        graph.me = graph
+    elif ending == "thread":
+        holder = [graph]
+        del graph
+        _, error = in_thread(holder.clear)
+        assert error is None
+    if ending != "thread":
+        del graph
+    gc.collect()
+    torch.npu.synchronize()
+    assert calls == [1] * 5
+
+
 def test_TN_077_stream_is_captured_by_another_graph(stream):
     x = torch.zeros(4, device="npu")
     torch.npu.synchronize()
