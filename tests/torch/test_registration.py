@@ -127,6 +127,7 @@ def test_TN_005_tensors_and_modules_move():
     assert module.weight.is_npu and module.to("npu").bias.is_npu
 
 
+@pytest.mark.filterwarnings("ignore:.*deprecated")
 def test_TN_006_packed_sequences_and_storages_move():
     rows = [torch.tensor([1.0, 2.0, 3.0]), torch.tensor([4.0])]
     packed = torch.nn.utils.rnn.pack_sequence(rows)

@@ -219,7 +219,8 @@ class StreamContext:
         if self.stream is None:
             return
         source = current_stream()
-        target = current_stream(self.stream.device)
+        elsewhere = self.stream.device_index != source.device_index
+        target = current_stream(self.stream.device) if elsewhere else source
         set_stream(self.stream)
         self._before.append((source, target))
 
@@ -227,7 +228,7 @@ class StreamContext:
         if self.stream is None:
             return
         source, target = self._before.pop()
-        if target.device_index != source.device_index:
+        if target is not source:
             set_stream(target)
         set_stream(source)
 
