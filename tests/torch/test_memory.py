@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Device memory: what captures take, statistics, history, limits, settings."""
+import ctypes
 import gc
 import json
 import pickle
@@ -724,21 +725,24 @@ def test_TN_136_checkpoints_of_pools_are_refused_by_name():
 
 def test_who_waits_for_memory_lets_python_functions_of_the_device_run():
     """The last resort of an allocation waits for the device, which may be about to call Python."""
-    code = """
-        import torch
-        mib = 1 << 20
-        total = torch.npu.mem_get_info()[1]
-        torch.npu.set_per_process_memory_fraction(64 * mib / total)
-        called = []
-        held = torch.empty(40 * mib, dtype=torch.uint8, device="npu")
-        torch.npu._launch_host_func(torch.npu.current_stream(), called.append, 1)
+    settle()
+    with open("/proc/self/maps") as maps:
+        runtime = ctypes.CDLL(next(line.split()[-1] for line in maps if "libascendcl.so" in line))
+    called = []
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: called.append(1))
+    held = torch.empty(40 * MIB, dtype=torch.uint8, device="npu")
+    total = torch.npu.mem_get_info()[1]
+    torch.npu.set_per_process_memory_fraction((torch.npu.memory_reserved() + 24 * MIB) / total)
+    try:
+        stream = ctypes.c_void_p(torch.npu.current_stream().npu_stream)
+        torch.npu._sleep(1_000_000)
+        assert runtime.aclrtLaunchHostFunc(stream, function, None) == 0
         del held
-        larger = torch.empty(50 * mib, dtype=torch.uint8, device="npu")
-        print(called, larger.numel() // mib)
-    """
-    if not hasattr(torch.npu, "_launch_host_func"):
-        pytest.skip("needs torch.npu._launch_host_func")
-    assert output_of(code, timeout=30) == "[1] 50"
+        larger = torch.empty(50 * MIB, dtype=torch.uint8, device="npu")
+    finally:
+        torch.npu.set_per_process_memory_fraction(1.0)
+    assert called == [1] and larger.numel() == 50 * MIB
+    assert torch.npu.memory_stats()["num_alloc_retries"] > 0
 
 
 def test_erase_stream_takes_a_use_back():

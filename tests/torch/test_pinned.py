@@ -252,7 +252,8 @@ def test_TN_175_host_statistics():
         assert held[f"{group}.current"] - first[f"{group}.current"] == grown, group
     assert held["num_host_alloc"] - first["num_host_alloc"] == 1
     assert held["host_alloc_time.count"] - first["host_alloc_time.count"] == 1
-    assert torch.npu.memory.host_memory_stats_as_nested_dict()["active_bytes"]["current"] == held["active_bytes.current"]
+    nested = torch.npu.memory.host_memory_stats_as_nested_dict()
+    assert nested["active_bytes"]["current"] == held["active_bytes.current"]
 
     del block
     cached = torch.npu.host_memory_stats()

@@ -533,7 +533,9 @@ def test_checkpoint_restores_eagerly():
         source.grad = None
         before = torch.npu.random._get_rng_state_offset()
         # The result is what the second dropout kept of what the first one did: both must be drawn again.
-        result = checkpoint(lambda v: F.dropout(F.dropout(v * 1.5, 0.5).sin(), 0.5), source, use_reentrant=use_reentrant)
+        result = checkpoint(
+            lambda value: F.dropout(F.dropout(value * 1.5, 0.5).sin(), 0.5), source, use_reentrant=use_reentrant
+        )
         after = torch.npu.random._get_rng_state_offset()
         result.sum().backward()
         assert torch.npu.random._get_rng_state_offset() == after > before

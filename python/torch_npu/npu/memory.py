@@ -257,7 +257,8 @@ def memory_summary(device=None, abbreviated=False):
             values = (show(stats.get(f"{name}.{pool}.{kind}", 0)) for kind in kinds)
             lines.append(f"{label:<24}" + "".join(f"{value:>18}" for value in values))
     if not abbreviated:
-        for title, name in (("Oversize allocations", "oversize_allocations"), ("Oversize segments", "oversize_segments")):
+        oversize = (("Oversize allocations", "oversize_allocations"), ("Oversize segments", "oversize_segments"))
+        for title, name in oversize:
             values = (stats.get(f"{name}.{kind}", 0) for kind in kinds)
             lines.append(f"{title:<24}" + "".join(f"{value:>18}" for value in values))
     lines.append("-" * len(lines[0]))
