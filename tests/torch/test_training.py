@@ -432,4 +432,5 @@ def test_deep_copies_and_files_of_modules_and_optimizers():
     for p, q in zip(model.parameters(), twin.parameters()):
         assert torch.equal(p.cpu(), q.cpu())
     file.seek(0)
-    assert all(t.device.type == "cpu" for t in torch.load(file, map_location="cpu", weights_only=True)["model"].values())
+    moved = torch.load(file, map_location="cpu", weights_only=True)["model"]
+    assert all(t.device.type == "cpu" for t in moved.values())
