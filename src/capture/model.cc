@@ -3,19 +3,20 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <climits>
 #include <mutex>
 #include <new>
 #include <shared_mutex>
 #include <unordered_map>
 
+#include "base/env.h"
 #include "base/fault.h"
 #include "base/futex.h"
 #include "base/log.h"
 #include "capture/session.h"
 #include "device/memory.h"
 #include "runtime/device.h"
+#include "runtime/event.h"
 #include "runtime/thread.h"
 
 namespace reprise::capture {
@@ -444,8 +445,27 @@ StatusOr<EventRecord**> Model::BindExternals() {
   return bindings.release();
 }
 
+namespace {
+
+// Read once, as streams do.
+const bool kLaunchBlocking = EnvInt(EnvVar::kLaunchBlocking) != 0;
+
+// For events that are recorded outside of it, which the thread that launches it may be about to do: it must not be
+// waited for.
+bool WaitsForOthers(const ir::Graph& graph, const std::vector<ExternalBinding>& externals) {
+  for (const ExternalBinding& external : externals) {
+    if (!external.is_record) return true;
+  }
+  for (const ir::Node& node : graph.nodes()) {
+    if (node.type == &runtime::kFlagWait) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 Status Model::Execute(Stream& stream) {
-  if (!externals_.empty() || !liveness_.IsFresh()) [[unlikely]]
+  if (!externals_.empty() || !liveness_.IsFresh() || kLaunchBlocking) [[unlikely]]
     return ExecuteChecked(stream);
   launched_.fetch_add(1, std::memory_order_relaxed);
   GraphTask task{this, replay_.get(), {kNoTicket}, nullptr};
@@ -470,9 +490,7 @@ Status Model::ExecuteChecked(Stream& stream) {
     launched_.fetch_add(1, std::memory_order_relaxed);
     REPRISE_RETURN_IF_ERROR(stream.Enqueue(ir::MakeTask(kGraphTask, task), GraphTask::TakeTicket));
   }
-  // What it waits for from outside, this thread may be about to do.
-  const bool waits = std::any_of(externals_.begin(), externals_.end(), [](const auto& e) { return !e.is_record; });
-  return waits ? Status() : stream.WaitIfBlocking();
+  return kLaunchBlocking && !WaitsForOthers(*graph_, externals_) ? stream.WaitIfBlocking() : Status();
 }
 
 Status Model::ExecuteAndWait(int64_t timeout_ms) {
