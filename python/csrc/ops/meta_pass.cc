@@ -117,10 +117,7 @@ Memory& TheMemory() {
 
 // The arguments as the Meta kernel takes them.
 torch::jit::Stack OnMeta(const OpTraits& traits, c10::ArrayRef<IValue> arguments, Aliases& aliases) {
-  bool only_scalars = true;
-  for (const IValue& value : arguments) {
-    ForEachTensor(value, [&](const at::Tensor& tensor) { only_scalars &= tensor.dim() == 0; });
-  }
+  bool is_first = true;
   torch::jit::Stack values;
   values.reserve(arguments.size());
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -130,8 +127,9 @@ torch::jit::Stack OnMeta(const OpTraits& traits, c10::ArrayRef<IValue> arguments
       values.emplace_back(c10::Device(c10::kMeta));
     } else {
       values.push_back(WithTensors(arguments[i], [&](const at::Tensor& tensor) {
-        // Scalars of the host stay what they are, unless one could be taken for what decides about the device.
-        return IsOnDevice(tensor) || tensor.dim() != 0 || only_scalars ? aliases.Of(tensor) : tensor;
+        // Scalars of the host stay what they are, but where the first tensor decides about the device.
+        const bool decides = std::exchange(is_first, false) && !tensor.unsafeGetTensorImpl()->is_wrapped_number();
+        return IsOnDevice(tensor) || tensor.dim() != 0 || decides ? aliases.Of(tensor) : tensor;
       }));
     }
   }
