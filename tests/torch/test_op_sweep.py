@@ -22,17 +22,22 @@ def test_TN_309_operators_of_the_database(number):
             answers = op_sweep.sweep(op_sweep.part(number, PARTS), full=FULL)
     finally:
         torch.set_num_threads(threads)
-    assert len(answers) > 100
+    assert len(answers) > 50
     worse, better = op_sweep.differences(answers, FULL)
     assert not worse, "\n".join(worse)
     assert not better, "\n".join(better)
 
 
 def test_TN_309_most_operators_pass():
-    """The list of what does not is kept short: at most one operator in twenty, in each mode."""
+    """The list of what does not is kept short: at most one operator in fifty, eagerly and captured."""
     names = {op_sweep.name_of(op) for op in op_sweep.op_db}
     failures = op_sweep.expected_failures()
     assert all(name in names for _, name, _ in failures), "a line names no operator of this PyTorch"
     for mode in ("eager", "captured"):
-        failing = {name for of, name, _ in failures if of == mode}
-        assert len(failing) <= len(names) / 20, (mode, sorted(failing))
+        # What needs a value on the host is refused in captures by rule.
+        failing = {
+            name
+            for (of, name, _), (_, reason) in failures.items()
+            if of == mode and not reason.startswith("needs the value on the host")
+        }
+        assert len(failing) <= len(names) / 50, (mode, sorted(failing))

@@ -4,7 +4,9 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Generator.h>
 #include <ATen/ops/copy.h>
+#include <ATen/ops/zero.h>
 
+#include <stdexcept>
 #include <utility>
 
 #include "ops/kernel_scope.h"
@@ -26,7 +28,11 @@ void CpuKernel::Run(uint64_t seed) {
   if (traits_.generator >= 0) {
     stack[static_cast<size_t>(traits_.generator)] = at::detail::createCPUGenerator(seed);
   }
-  op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+  try {
+    op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+  } catch (const c10::Error& error) {  // without the frames of C++, which nobody asked for
+    throw std::runtime_error(error.what_without_backtrace());
+  }
   if (results_.empty()) return;
   size_t next = 0;
   for (const c10::IValue& value : stack) TakeOver(value, next);
@@ -44,6 +50,10 @@ void CpuKernel::TakeOver(const at::Tensor& made, size_t& next) const {
   TORCH_CHECK(next < results_.size(), traits_.name, " made more results than its Meta kernel had announced");
   const at::Tensor& result = results_[next++];
   if (!result.defined() || !made.defined()) return;
+  if (made.dim() == 1 && made.numel() == 0 && made.scalar_type() == result.scalar_type()) {
+    result.zero_();  // the CPU has no use for it, such as for statistics of a batch that is only normalised
+    return;
+  }
   TORCH_CHECK(made.sizes() == result.sizes() && made.scalar_type() == result.scalar_type(), traits_.name, " made ",
               made.toString(), " of sizes ", made.sizes(), " where its Meta kernel had announced ", result.toString(),
               " of sizes ", result.sizes());

@@ -17,6 +17,7 @@
 
 #include "device/runtime.h"
 #include "device/stream.h"
+#include "device/sync_debug.h"
 #include "ops/alias.h"
 #include "ops/cpu_kernel.h"
 #include "ops/kernel_scope.h"
@@ -41,19 +42,6 @@ void CheckLayout(const OpTraits& traits, const at::Tensor& tensor) {
       tensor.toString(), ": tensors there are strided and dense; do this on the CPU, or convert with to_dense() or ",
       "dequantize() first");
 }
-
-class DeviceScope {
- public:
-  explicit DeviceScope(c10::DeviceIndex device) : before_(ExchangeDevice(device)), device_(device) {}
-  ~DeviceScope() {
-    if (before_ != device_) SetDevice(before_);
-  }
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
-
- private:
-  c10::DeviceIndex before_, device_;
-};
 
 // One call: its arguments, and where it runs.
 class Call {
@@ -309,6 +297,7 @@ Call::Results Call::RunSynchronous() {
   RefuseInCapture(traits_.name, "its result depends on data of the device, so the host would have to wait for it");
   TORCH_CHECK_NOT_IMPLEMENTED(op_.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), traits_.name,
                               " has no kernel for npu, and none for the CPU that could be run in its place");
+  NoteSynchronization(traits_.name.c_str());
   CurrentStream(device_.index()).synchronize();
   Aliases aliases(c10::kCPU, /*resizable=*/true);
   const Stack arguments = OnCpu(aliases, false);
@@ -368,6 +357,14 @@ TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::mak
 TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&Refuse>()); }
 TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&Refuse>()); }
 TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&Refuse>()); }
+
+// Torch would put these together from others; the kernels that the CPU has give its results, and faster.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  for (const char* const name :
+       {"native_layer_norm", "native_group_norm", "_stack", "_stack.out", "addr", "addr.out"}) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&Fallback>());
+  }
+}
 
 }  // namespace
 }  // namespace torch_npu

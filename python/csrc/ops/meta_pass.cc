@@ -3,6 +3,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/stack.h>
 #include <c10/core/DefaultDtype.h>
@@ -116,6 +117,7 @@ Memory& TheMemory() {
 
 // The arguments as the Meta kernel takes them.
 torch::jit::Stack OnMeta(const OpTraits& traits, c10::ArrayRef<IValue> arguments, Aliases& aliases) {
+  bool is_first = true;
   torch::jit::Stack values;
   values.reserve(arguments.size());
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -125,8 +127,9 @@ torch::jit::Stack OnMeta(const OpTraits& traits, c10::ArrayRef<IValue> arguments
       values.emplace_back(c10::Device(c10::kMeta));
     } else {
       values.push_back(WithTensors(arguments[i], [&](const at::Tensor& tensor) {
-        // Scalars of the host stay what they are: types are promoted by that.
-        return IsOnDevice(tensor) || tensor.dim() != 0 ? aliases.Of(tensor) : tensor;
+        // Scalars of the host stay what they are, but where the first tensor decides about the device.
+        const bool decides = std::exchange(is_first, false) && !tensor.unsafeGetTensorImpl()->is_wrapped_number();
+        return IsOnDevice(tensor) || tensor.dim() != 0 || decides ? aliases.Of(tensor) : tensor;
       }));
     }
   }
@@ -145,9 +148,29 @@ int SourceOf(c10::ArrayRef<IValue> arguments, const c10::StorageImpl* storage) {
   return found;
 }
 
-AnnouncedTensor Describe(const at::Tensor& meta, c10::ArrayRef<IValue> arguments, const Aliases& aliases) {
+// Kernels find overlaps when they run; the program should hear of them at the call.
+void CheckOverlaps(const OpTraits& traits, c10::ArrayRef<IValue> arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!traits.is_written[i]) continue;
+    ForEachTensor(arguments[i], [&](const at::Tensor& written) {
+      at::assert_no_internal_overlap(written);
+      for (size_t j = 0; j < arguments.size(); ++j) {
+        if (traits.is_written[j]) continue;
+        ForEachTensor(arguments[j], [&](const at::Tensor& read) {
+          if (read.is_alias_of(written)) at::assert_no_partial_overlap(written, read);
+        });
+      }
+    });
+  }
+}
+
+AnnouncedTensor Describe(const OpTraits& traits, const at::Tensor& meta, c10::ArrayRef<IValue> arguments,
+                         const Aliases& aliases) {
   AnnouncedTensor tensor;
   if (!meta.defined()) return tensor;
+  TORCH_CHECK_NOT_IMPLEMENTED(meta.layout() == c10::kStrided && !c10::isQIntType(meta.scalar_type()), traits.name,
+                              " is not supported on npu: it returns ", meta.toString(),
+                              ", and tensors there are strided and dense; do this on the CPU");
   tensor.kind = AnnouncedTensor::Kind::kNew;
   tensor.dtype = meta.scalar_type();
   tensor.sizes.assign(meta.sizes().begin(), meta.sizes().end());
@@ -311,6 +334,7 @@ std::shared_ptr<const Announcement> Announce(const OpTraits& traits, c10::ArrayR
       traits.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
     }
     changed = ResizeWritten(traits, arguments, metas);
+    if (traits.is_out_form) CheckOverlaps(traits, arguments);
   } else {
     stack = LikeArguments(traits, metas);
   }
@@ -323,10 +347,11 @@ std::shared_ptr<const Announcement> Announce(const OpTraits& traits, c10::ArrayR
     value.is_list = stack[i].isList();
     if (value.is_list) {
       for (const IValue& item : stack[i].toListRef()) {
-        value.tensors.push_back(Describe(item.isTensor() ? item.toTensor() : at::Tensor(), arguments, aliases));
+        value.tensors.push_back(Describe(traits, item.isTensor() ? item.toTensor() : at::Tensor(), arguments, aliases));
       }
     } else {
-      value.tensors.push_back(Describe(stack[i].isTensor() ? stack[i].toTensor() : at::Tensor(), arguments, aliases));
+      value.tensors.push_back(
+          Describe(traits, stack[i].isTensor() ? stack[i].toTensor() : at::Tensor(), arguments, aliases));
     }
   }
   answer->is_empty = WritesNothing(traits, arguments, *answer);

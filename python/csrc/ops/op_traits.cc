@@ -72,7 +72,9 @@ std::optional<c10::OperatorHandle> FindOverload(const std::string& name, Accept&
   return std::nullopt;
 }
 
-bool HasSingleTensors(const c10::FunctionSchema& schema) {
+// Losses give their out= argument the sizes of the input before they reduce it.
+bool CanWriteResults(const c10::FunctionSchema& schema) {
+  if (schema.argumentIndexWithName("reduction").has_value()) return false;
   for (const c10::Argument& value : schema.returns()) {
     if (value.type()->kind() != c10::TypeKind::TensorType) return false;
   }
@@ -81,11 +83,12 @@ bool HasSingleTensors(const c10::FunctionSchema& schema) {
 
 // What the schemas do not say. Results that depend on data, or that the Meta kernel announces wrongly.
 bool MustWait(const std::string& name) {
-  static constexpr std::array<std::string_view, 1> kNames = {"aten::_efficientzerotensor"};
+  static constexpr std::array<std::string_view, 3> kNames = {"aten::_efficientzerotensor", "aten::_embedding_bag",
+                                                             "aten::_embedding_bag_forward_only"};
   for (const std::string_view each : kNames) {
     if (name == each) return true;
   }
-  return false;
+  return name.rfind("aten::quantize_per_tensor", 0) == 0;  // announced as if they were not quantized
 }
 
 // Operators that torch has no Meta kernel for: the first result is like this argument; `mask`: a second one of type
@@ -161,14 +164,15 @@ OpTraits MakeTraits(const c10::OperatorHandle& op) {
   traits.is_pointwise = op.hasTag(at::Tag::pointwise);
   traits.has_cpu = op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
   // Not "computed": torch has a fallback for Meta, which throws.
-  traits.has_meta = op.hasKernelForDispatchKey(c10::DispatchKey::Meta);
-
+  traits.has_meta = op.hasKernelForDispatchKey(c10::DispatchKey::Meta) ||
+                    op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
   if (!traits.has_meta) traits.like = LikeOf(traits.name);
   const bool is_announced = traits.has_meta || !traits.like.empty();
 
   bool depends_on_data = DependsOnData(op);
   const auto functional =
       FindOverload(schema.name(), [&](const c10::OperatorHandle& other) { return IsOutOf(schema, other.schema()); });
+  traits.is_out_form = functional.has_value();
   if (functional.has_value()) depends_on_data |= DependsOnData(*functional) || !traits.has_meta;
   if (indexes && depends_on_data && schema.name().rfind("aten::index", 0) == 0) {
     depends_on_data = false;
@@ -180,7 +184,7 @@ OpTraits MakeTraits(const c10::OperatorHandle& op) {
              schema.name().rfind("aten::", 0) != 0 || MustWait(traits.name)) {
     traits.kind = OpKind::kSynchronous;
   }
-  if (traits.kind == OpKind::kAsync && traits.makes_tensors && HasSingleTensors(schema)) {
+  if (traits.kind == OpKind::kAsync && traits.makes_tensors && CanWriteResults(schema)) {
     traits.out = FindOverload(schema.name(), [&](const c10::OperatorHandle& other) {
       return other.hasKernelForDispatchKey(c10::DispatchKey::CPU) && IsOutOf(other.schema(), schema);
     });

@@ -33,6 +33,7 @@ struct OpTraits {
   bool has_cpu = false;
   bool is_pointwise = false;       // values of scalars do not change what is returned
   bool masks_are_dynamic = false;  // indexing: with a mask the sizes of the result depend on data
+  bool is_out_form = false;        // writes what another form of it returns
   bool draws = false;
   int generator = -1;                 // argument
   std::vector<bool> is_written;       // by argument
