@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <cstdlib>
+#include <stdexcept>
 #include <string_view>
 #include <utility>
 
@@ -22,7 +23,11 @@ class Function final : public reprise::Operation {
       : name_(name), work_(std::move(work)), stack_(StackOfLaunch()) {}
   void Run(uint64_t seed) override {
     const KernelScope scope;
-    work_(seed);
+    try {
+      work_(seed);
+    } catch (const c10::Error& error) {  // without the frames of C++, which nobody asked for
+      throw std::runtime_error(error.what_without_backtrace());
+    }
   }
   reprise::OperationInfo Describe() const override { return {name_, stack_}; }
 
