@@ -44,6 +44,8 @@ torch_row() {
   # shellcheck disable=SC2206
   [ -z "${REPRISE_TORCH_TESTS:-}" ] || selected=($REPRISE_TORCH_TESTS)
   local results=build/release/results/torch
+  # Modules are compiled once, not by each of the interpreters that tests start.
+  unset PYTHONDONTWRITEBYTECODE
   PYTHONPATH=$PWD/build/release/python ASCEND_PROCESS_LOG_PATH=$PWD/$results/log \
     row torch "$results" build/release/tests-torch.log \
     "$python" -m pytest -q -n 2 --dist worksteal "--junitxml=$results/torch.xml" "${selected[@]}"

@@ -14,7 +14,9 @@ def run_script(code, timeout=60, **environment):
     ``environment``: variables to set; None removes one. A script that does not end in time fails the test with the
     stacks of its threads, and whatever it started ends with it.
     """
-    variables = dict(os.environ, PYTHONFAULTHANDLER="1")
+    here = os.path.dirname(os.path.abspath(__file__))  # scripts may import the test files
+    path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), here)))
+    variables = dict(os.environ, PYTHONFAULTHANDLER="1", PYTHONPATH=path)
     for name, value in environment.items():
         if value is None:
             variables.pop(name, None)

@@ -47,8 +47,8 @@ at::Tensor DropoutBackward(const at::Tensor& grad, const at::Tensor& mask, doubl
   Aliases aliases(c10::kCPU);
   Launch("native_dropout_backward", [grad = aliases.Of(grad), mask = aliases.Of(mask), scale,
                                      result = aliases.Of(result)]() mutable {
-    if (!grad.is_non_overlapping_and_dense() || grad.strides() != mask.strides() ||
-        grad.strides() != result.strides()) {
+    if (!at::isFloatingType(grad.scalar_type()) || !grad.is_non_overlapping_and_dense() ||
+        grad.strides() != mask.strides() || grad.strides() != result.strides()) {
       result.copy_(grad * mask * scale);
       return;
     }

@@ -50,7 +50,7 @@ from torch_npu.npu.utils import (
     set_sync_debug_mode,
     utilization,
 )
-from torch_npu.npu import _graph_debug_ops, _optim, amp, memory, random
+from torch_npu.npu import _graph_debug_ops, _optim, _super_kernel, amp, memory, random
 from torch_npu.npu._graph_dispatch import *  # noqa: F403
 from torch_npu.npu._graph_handlers import *  # noqa: F403
 from torch_npu.npu._graphed_callables import *  # noqa: F403
