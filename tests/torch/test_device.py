@@ -111,7 +111,7 @@ def test_TN_016_index_of_a_device():
     assert index("npu", optional=True) == index(None, optional=True) == torch.npu.current_device()
 
 
-def test_TN_017_two_devices():
+def test_TN_017_TN_027_two_devices():
     seen = output_of(
         """
         import torch

@@ -42,7 +42,10 @@ std::tuple<at::Tensor, at::Tensor> Dropout(const at::Tensor& input, double p, st
 at::Tensor DropoutBackward(const at::Tensor& grad, const at::Tensor& mask, double scale) {
   TORCH_CHECK(mask.scalar_type() == at::kBool, "Mask should be Bool Scalar Type, got ", mask.scalar_type());
   const c10::DeviceGuard guard(grad.device());
-  at::Tensor result = at::empty_like(grad);
+  // Where it is a product of a Python number and integers, it is a number, too.
+  at::Tensor result = at::empty_like(
+      grad, grad.options().dtype(c10::isIntegralType(grad.scalar_type(), true) ? c10::get_default_dtype_as_scalartype()
+                                                                               : grad.scalar_type()));
   if (result.numel() == 0) return result;
   Aliases aliases(c10::kCPU);
   Launch("native_dropout_backward", [grad = aliases.Of(grad), mask = aliases.Of(mask), scale,
