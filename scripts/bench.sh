@@ -19,4 +19,12 @@ build/release/bin/alloc_bench
 echo
 build/release/bin/rng_bench
 echo
+# PyTorch: steps of small models, eager and captured, beside PyTorch on the CPU. Left out where PyTorch cannot be had.
+if scripts/deps.sh torch >"$out/torch.log" 2>&1 && python=$(scripts/venv.sh 2>>"$out/torch.log"); then
+  TARGETS=torch_npu scripts/build.sh release -DREPRISE_TORCH=ON "-DREPRISE_PYTHON=$python"
+  PYTHONPATH=$PWD/build/release/python "$python" bench/torch/torch_bench.py --markdown "$out/torch.md" --json "$out/torch.json"
+else
+  echo "PyTorch left out: $(tr -s '\n ' ' ' <"$out/torch.log")"
+fi
+echo
 echo "table: $out/table.md   plot: $out/plot.svg   data: $out/table.json"
