@@ -253,3 +253,24 @@ def test_TN_311_memory_used_on_another_stream():
         del x
         torch.full((1 << 16,), 5.0, device=DEVICE)
     torch.accelerator.synchronize()
+
+
+def test_factorisations_are_captured_and_say_when_they_fail():
+    good, bad = torch.eye(3) * 2, torch.zeros(3, 3)
+    a = good.npu()
+    torch.linalg.inv(a)
+    torch.npu.synchronize()
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        inverse = torch.linalg.inv(a)
+    graph.replay()
+    assert torch.equal(inverse.cpu(), torch.linalg.inv(good))
+    a.copy_(bad)
+    graph.replay()
+    with pytest.raises(RuntimeError, match="singular"):
+        torch.npu.synchronize()
+    a.copy_(good)
+    graph.replay()
+    assert torch.equal(inverse.cpu(), torch.linalg.inv(good))
+    with pytest.raises(RuntimeError, match="singular"):
+        torch.linalg.inv(bad.npu())  # eagerly at the call
