@@ -8,7 +8,7 @@ import sys
 import textwrap
 
 
-def run_script(code, timeout=60, **environment):
+def run_script(code, timeout=100, **environment):
     """Runs Python code in a fresh interpreter and returns the completed process.
 
     ``environment``: variables to set; None removes one. A script that does not end in time fails the test with the
@@ -42,7 +42,7 @@ def run_script(code, timeout=60, **environment):
     return subprocess.CompletedProcess(command, child.returncode, out, err)
 
 
-def output_of(code, timeout=60, **environment):
+def output_of(code, timeout=100, **environment):
     """The last line that the code prints; fails when it does not end well."""
     done = run_script(code, timeout, **environment)
     assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
