@@ -11,6 +11,7 @@
 #include "device/runtime.h"
 #include "device/stream.h"
 #include "memory/pluggable.h"
+#include "memory/stats.h"
 
 namespace torch_npu {
 namespace {
@@ -19,21 +20,11 @@ namespace device_memory = reprise::device_memory;
 
 std::atomic<bool> g_was_allocated{false};
 
+using torch_npu::Fill;  // beside the one here
+
 void Fill(c10::CachingAllocator::StatArray& to, const reprise::StatBySize& from) {
   const reprise::Stat* const parts[] = {&from.all, &from.small_pool, &from.large_pool};
-  for (size_t i = 0; i < 3; ++i) {
-    to[i].current = parts[i]->current;
-    to[i].peak = parts[i]->peak;
-    to[i].allocated = parts[i]->allocated;
-    to[i].freed = parts[i]->freed;
-  }
-}
-
-void Fill(c10::CachingAllocator::Stat& to, const reprise::Stat& from) {
-  to.current = from.current;
-  to.peak = from.peak;
-  to.allocated = from.allocated;
-  to.freed = from.freed;
+  for (size_t i = 0; i < 3; ++i) Fill(to[i], *parts[i]);
 }
 
 class Allocator final : public c10::DeviceAllocator {

@@ -8,6 +8,7 @@
 #include "common/python_stack.h"
 #include "device/runtime.h"
 #include "device/stream.h"
+#include "memory/stats.h"
 
 namespace torch_npu {
 namespace {
@@ -22,12 +23,7 @@ void Delete(void* block) {
   }
 }
 
-void Fill(at::Stat& to, const reprise::Stat& from) {
-  to.current = from.current;
-  to.peak = from.peak;
-  to.allocated = from.allocated;
-  to.freed = from.freed;
-}
+using torch_npu::Fill;  // beside the one here
 
 void Fill(at::DurationStat& to, const reprise::DurationStat& from) {
   to.total = from.total;
