@@ -434,8 +434,8 @@ def test_TN_157_a_free_in_a_scope_is_no_free_in_a_capture():
         first = torch.empty(1000, device="npu")
         address = first.data_ptr()
         first.record_stream(side)
-        side.synchronize()
         del first
+        side.synchronize()  # the free has recorded an event there
         second = torch.empty(1000, device="npu")
     assert second.data_ptr() == address
 
