@@ -22,7 +22,7 @@ from pathlib import Path
 import api_tables as api
 import gen_refusals
 
-OPERATORS = api.API_DIR / "ops.csv"
+OPERATORS = sorted((api.API_DIR / "ops").glob("*.csv"))
 RANKS = {"A": "needed by samples and frameworks", "B": "common", "C": "rare"}
 PAGE = api.REPO / "docs" / "api-status.md"
 
@@ -36,7 +36,7 @@ def main():
     options = parser.parse_args()
 
     tables = api.Tables()
-    operators = [row["operator"] for row in api.read_csv(OPERATORS)] if OPERATORS.exists() else None
+    operators = [row["operator"] for path in OPERATORS for row in api.read_csv(path)]
     exported = exported_symbols(options.lib_dir)
     page = render_page(tables, operators, exported)
     if options.check:

@@ -21,7 +21,7 @@ using kernels::DType;
 
 constexpr int kMaxComputeType = 1;  // high precision, low precision
 
-void RunScaleAdd(const Launch& launch, kernels::Range range, void*) {
+void RunScaleAdd(const Launch& launch, kernels::Range range, const Launch::Memory&) {
   kernels::ScaleAdd(launch.refs[1], launch.refs[2], launch.refs[3], launch.refs[0], range);
 }
 
@@ -34,16 +34,10 @@ Status PlanScaleAdd(OpCall& call) {
   return {};
 }
 
-constexpr Computation kProduct = {.types = kNumericTypes,
-                                  .dtype_rule = TypeOfOutput,
-                                  .shape_rule = MatmulShape,
-                                  .engine = Engine::kCube,
-                                  .plan = PlanMatmul};
-constexpr Computation kScaleAdd = {.types = kNumericTypes,
-                                   .dtype_rule = TypeOfOutput,
-                                   .shape_rule = BroadcastInputs,
-                                   .engine = Engine::kCube,
-                                   .plan = PlanScaleAdd};
+constexpr Computation kProduct = {
+    .dtype_rule = TypeOfOutput, .shape_rule = MatmulShape, .engine = Engine::kCube, .plan = PlanMatmul};
+constexpr Computation kScaleAdd = {
+    .dtype_rule = TypeOfOutput, .shape_rule = BroadcastInputs, .engine = Engine::kCube, .plan = PlanScaleAdd};
 constexpr std::array kProductParams = {In("A"), In("B"), Out("product"), Attr("cubeMathType", ParamKind::kInt)};
 constexpr std::array kScaleAddParams = {InOut("C"), In("product"), In("alpha"), In("beta")};
 constexpr Routine kProductRoutine = {kProductParams, kProduct};

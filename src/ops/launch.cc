@@ -69,13 +69,13 @@ constexpr ir::TaskType kCubeType = {.kind = ir::TaskKind::kKernel,
 
 struct SplitRun {
   const Launch& launch;
-  char* scratch;
+  Launch::Memory memory;  // scratch: the first block
 };
 
 // The row function of any element-wise launch.
 void RunKernel(const void* args, int64_t begin, int64_t end) {
   const Launch& launch = **static_cast<const Launch* const*>(args);
-  launch.kernel(launch, {begin, end}, nullptr);
+  launch.kernel(launch, {begin, end}, {});
 }
 
 // Rows need operands that are walked alike: contiguous, or one element for all.
@@ -94,6 +94,7 @@ Launch::Launch(const Launch& other)
       uses(other.uses),
       scalars(other.scalars),
       ints(other.ints),
+      state(other.state),
       units(other.units),
       grain(other.grain),
       scratch_bytes(other.scratch_bytes),
@@ -104,7 +105,8 @@ Launch::Launch(const Launch& other)
 
 void Launch::Seal() {
   for (size_t i = 0; i < refs.size(); ++i) {
-    if (uses[i].slot < 0) refs[i].data = scalars[static_cast<size_t>(-1 - uses[i].slot)].bytes;
+    if (uses[i].slot < 0 && uses[i].slot > OperandUse::kTemporary)
+      refs[i].data = scalars[static_cast<size_t>(-1 - uses[i].slot)].bytes;
   }
   parts_ = grain == 0 ? 1 : std::clamp<int64_t>(units / grain, 1, Parallelism());
   Bind();
@@ -161,27 +163,30 @@ void Launch::Run(device::RunContext& context, void* workspace) const {
     return;
   }
   const auto begin = reinterpret_cast<uintptr_t>(workspace);
-  char* scratch = static_cast<char*>(workspace) + (-begin & (kScratchAlignment - 1)) + scratch_offset;
-  if (scratch_bytes == 0) scratch = nullptr;
+  Memory all;
+  all.workspace = static_cast<char*>(workspace) + (-begin & (kScratchAlignment - 1));
+  if (scratch_bytes != 0) all.scratch = all.workspace + scratch_offset;
   if (parts_ == 1) {
-    kernel(*this, {0, units}, scratch);
+    kernel(*this, {0, units}, all);
     return;
   }
-  SplitRun run{*this, scratch};
-  if (scratch == nullptr) {
+  SplitRun run{*this, all};
+  if (scratch_bytes == 0) {
     const auto body = [](void* arg, int64_t first, int64_t last) {
-      const Launch& launch = static_cast<const SplitRun*>(arg)->launch;
-      launch.kernel(launch, {first, last}, nullptr);
+      const auto& [launch, memory] = *static_cast<const SplitRun*>(arg);
+      launch.kernel(launch, {first, last}, memory);
     };
     context.scheduler().ParallelFor(units, grain, body, &run);
     return;
   }
   // One part for each block of scratch.
   const auto body = [](void* arg, int64_t first, int64_t last) {
-    const auto& [launch, blocks] = *static_cast<const SplitRun*>(arg);
+    const auto& [launch, memory] = *static_cast<const SplitRun*>(arg);
     for (int64_t part = first; part < last; ++part) {
       const kernels::Range range{launch.units * part / launch.parts_, launch.units * (part + 1) / launch.parts_};
-      launch.kernel(launch, range, blocks + static_cast<uint64_t>(part) * launch.scratch_bytes);
+      Memory own = memory;
+      own.scratch = static_cast<char*>(memory.scratch) + static_cast<uint64_t>(part) * launch.scratch_bytes;
+      launch.kernel(launch, range, own);
     }
   };
   context.scheduler().ParallelFor(parts_, 1, body, &run);

@@ -26,7 +26,10 @@ using Refs = InlineVector<kernels::TensorRef, 3>;
 
 /// Where the operand at the same place of Launch::refs comes from.
 struct OperandUse {
-  int32_t slot = -1;  ///< Executor::slots; negative: scalars[-1 - slot] of the launch
+  static constexpr int32_t kAbsent = INT32_MIN;         ///< an optional operand that was null; its ref has no data
+  static constexpr int32_t kTemporary = INT32_MIN + 1;  ///< memory of the workspace; data counts from its begin
+
+  int32_t slot = -1;  ///< Executor::slots; negative: scalars[-1 - slot] of the launch, or one of the above
   bool is_write = false;
 };
 
@@ -34,9 +37,15 @@ struct OperandUse {
 /// Threads: immutable after Seal but for Executor::MoveTensor, which touches unshared ones only; the count is atomic.
 class Launch {
  public:
+  /// What a call of a kernel may use besides its operands.
+  struct Memory {
+    void* scratch = nullptr;    ///< of this call alone, see OpCall::AddScratch
+    char* workspace = nullptr;  ///< aligned; holds the temporaries of the operator
+  };
+
   /// Does work items [range.begin, range.end); calls for disjoint ranges may run at the same time, each with scratch of
   /// its own. The result does not depend on how the items are cut into ranges.
-  using Kernel = void (*)(const Launch& launch, kernels::Range range, void* scratch);
+  using Kernel = void (*)(const Launch& launch, kernels::Range range, const Memory& memory);
 
   /// A better function than `kernel` for a launch whose operands have rows (see Rows); false when there is none.
   using FindRow = bool (*)(Launch& launch, ir::RowCall& call);
@@ -54,6 +63,9 @@ class Launch {
   InlineVector<OperandUse, 3> uses;  ///< one for each of refs
   InlineVector<kernels::Scalar, 2> scalars;
   InlineVector<int64_t, 4> ints;  ///< dims, masks and the like; meaning belongs to the kernel
+  /// Whatever else the plan prepared, once, for every run: parameters, packed constants, primitives. Shared by copies
+  /// of the launch, so it holds no address of an operand; const, or safe for runs at the same time.
+  std::shared_ptr<const void> state;
 
   int64_t units = 0;            ///< work items; a launch without any is dropped
   int64_t grain = 0;            ///< fewest items that are worth a thread; 0: all on one
@@ -75,6 +87,18 @@ class Launch {
   /// What the launch declares to plans: all operands are contiguous or single elements, and no two of them overlap
   /// without being the same. False when it is not so; then `kernel` does it.
   bool Rows(ir::Elementwise& rows) const;
+
+  template <class T>
+  const T& State() const {
+    return *static_cast<const T*>(state.get());
+  }
+  /// Operand i where it is in this run; refs[i] itself unless it may be a temporary.
+  kernels::TensorRef Ref(size_t i, const Memory& memory) const {
+    kernels::TensorRef ref = refs[i];
+    if (uses[i].slot == OperandUse::kTemporary) ref.data = memory.workspace + reinterpret_cast<uintptr_t>(ref.data);
+    return ref;
+  }
+  bool HasOperand(size_t i) const { return uses[i].slot != OperandUse::kAbsent; }
 
   bool is_shared() const { return references_.load(std::memory_order_acquire) != 1; }
   void Retain() const { references_.fetch_add(1, std::memory_order_relaxed); }

@@ -56,7 +56,8 @@ const OpSchema& SchemaOf(const NamedOp& op, const Routine& routine) {
   static auto* const schemas = new std::map<Key, OpSchema>;
   std::lock_guard lock(*mutex);
   const Key key{&op, routine.params.data(), &routine.computation};
-  return schemas->try_emplace(key, OpSchema{OpId::kCount, op.type, routine.params, routine.computation}).first->second;
+  return schemas->try_emplace(key, OpSchema{OpId::kCount, op.type, routine.params, kAllTypes, routine.computation})
+      .first->second;
 }
 
 // The argument objects of a step, which live while it is planned.

@@ -33,12 +33,8 @@ Status ComputeQuotient(OpCall& call) {
 }
 
 constexpr Computation Elementwise(Status (*plan)(OpCall&), uint8_t code, Status (*rule)(OpCall&) = ComputeInOutput) {
-  return {.types = kAllTypes,
-          .dtype_rule = rule,
-          .shape_rule = BroadcastInputs,
-          .aliasing = Aliasing::kSameView,
-          .plan = plan,
-          .code = code};
+  return {
+      .dtype_rule = rule, .shape_rule = BroadcastInputs, .aliasing = Aliasing::kSameView, .plan = plan, .code = code};
 }
 constexpr Computation Elementwise(BinaryOp op, Status (*rule)(OpCall&) = ComputeInOutput) {
   return Elementwise(PlanBinary, static_cast<uint8_t>(op), rule);
@@ -58,22 +54,13 @@ constexpr Computation kConversion = Elementwise(PlanCopy, 0);
 constexpr Computation kZeros = Elementwise(PlanConstant, 0);
 constexpr Computation kOnes = Elementwise(PlanConstant, 1);
 constexpr Computation kFilling = Elementwise(PlanFill, 0);
-constexpr Computation kMatrixProduct = {.types = kNumericTypes,
-                                        .dtype_rule = ComputeInOutput,
-                                        .shape_rule = MatmulShape,
-                                        .engine = Engine::kCube,
-                                        .plan = PlanMatmul};
-constexpr Computation kSoftmaxRows = {.types = kFloatingTypes,
-                                      .dtype_rule = PromoteInputs,
-                                      .shape_rule = BroadcastInputs,
-                                      .aliasing = Aliasing::kSameView,
-                                      .plan = PlanSoftmax};
-constexpr Computation kSum = {
-    .types = kAllTypes, .dtype_rule = TypeOfDTypeParam, .shape_rule = ReducedShape, .plan = PlanReduceSum};
-constexpr Computation kJoin = {
-    .types = kAllTypes, .dtype_rule = ComputeInOutput, .shape_rule = ConcatenatedShape, .plan = PlanConcat};
-constexpr Computation kPermutation = {
-    .types = kAllTypes, .dtype_rule = OneType, .shape_rule = PermutedShape, .plan = PlanPermute};
+constexpr Computation kMatrixProduct = {
+    .dtype_rule = ComputeInOutput, .shape_rule = MatmulShape, .engine = Engine::kCube, .plan = PlanMatmul};
+constexpr Computation kSoftmaxRows = {
+    .dtype_rule = PromoteInputs, .shape_rule = BroadcastInputs, .aliasing = Aliasing::kSameView, .plan = PlanSoftmax};
+constexpr Computation kSum = {.dtype_rule = TypeOfDTypeParam, .shape_rule = ReducedShape, .plan = PlanReduceSum};
+constexpr Computation kJoin = {.dtype_rule = ComputeInOutput, .shape_rule = ConcatenatedShape, .plan = PlanConcat};
+constexpr Computation kPermutation = {.dtype_rule = OneType, .shape_rule = PermutedShape, .plan = PlanPermute};
 
 constexpr std::array kBinaryParams = {In("x1"), In("x2"), Out("y")};
 constexpr std::array kScaledParams = {In("x1"), In("x2"), Attr("alpha", ParamKind::kScalar), Out("y")};

@@ -110,7 +110,7 @@ Status OpCall::BindTensor(const Param& param, uint16_t index, const void* handle
   entry.base = reinterpret_cast<uintptr_t>(tensor->data);
   entry.count = tensor->count;
   entry.dtype = tensor->dtype();
-  const Operand operand{tensor, nullptr, tensor->dtype(), slot, index, element};
+  const Operand operand{tensor, nullptr, tensor->dtype(), slot, index, element, !param.types.empty()};
   if (param.role != Role::kOutput) inputs.push_back(operand);
   if (param.role != Role::kInput) outputs.push_back(operand);
   return {};
@@ -199,10 +199,12 @@ Status OpCall::Bind() {
 
 Status OpCall::CheckTypes() const {
   const auto check = [&](const Operand& operand) -> Status {
-    if (operand.tensor == nullptr || op.computation.types.Has(operand.dtype)) return {};
+    if (operand.tensor == nullptr) return {};
+    const DTypeSet types = operand.apart ? op.params[operand.param].types : op.types;
+    if (types.Has(operand.dtype)) return {};
     std::string supported;
     for (kernels::DType type : kernels::kAllDTypes) {
-      if (op.computation.types.Has(type)) supported.append(supported.empty() ? "" : ", ").append(kernels::Name(type));
+      if (types.Has(type)) supported.append(supported.empty() ? "" : ", ").append(kernels::Name(type));
     }
     return InvalidOperand(
         operand, fmt::format("has {}, which the operator does not take", DTypeText(operand.tensor->dtype_number)),
@@ -289,7 +291,7 @@ Status OpCall::CheckAliasing() const {
 
 Status OpCall::CheckOutputsHold() const {
   for (const Operand& output : outputs) {
-    if (kernels::CanCast(compute, output.dtype)) continue;
+    if (output.apart || kernels::CanCast(compute, output.dtype)) continue;
     return InvalidOperand(output,
                           fmt::format("has {}, which cannot hold the result type {} of {}", kernels::Name(output.dtype),
                                       kernels::Name(compute), InputTypes()),
@@ -325,6 +327,52 @@ int OpCall::FindParam(std::string_view name) const {
 
 const kernels::Scalar* OpCall::Scalar(std::string_view name) const {
   return static_cast<const kernels::Scalar*>(objects_[static_cast<size_t>(FindParam(name))]);
+}
+
+const Operand* OpCall::Find(std::string_view name) const {
+  const int param = FindParam(name);
+  for (const Operand& operand : inputs) {
+    if (operand.param == param) return &operand;
+  }
+  for (const Operand& operand : outputs) {
+    if (operand.param == param) return &operand;
+  }
+  return nullptr;
+}
+
+std::span<const Operand> OpCall::List(std::string_view name) const {
+  const Operand* first = Find(name);
+  if (first == nullptr) return {};
+  const bool is_input = first >= inputs.begin() && first < inputs.end();
+  const Operand* end = is_input ? inputs.end() : outputs.end();
+  const Operand* last = first;
+  while (last != end && last->param == first->param) ++last;
+  return {first, last};
+}
+
+std::string_view OpCall::Text(std::string_view name) const {
+  const char* text = ArgumentOf(name).text;
+  return text != nullptr ? text : std::string_view();
+}
+
+std::span<const float> OpCall::Floats(std::string_view name) const {
+  const auto* values = static_cast<const std::vector<float>*>(objects_[static_cast<size_t>(FindParam(name))]);
+  return values != nullptr ? std::span<const float>(*values) : std::span<const float>();
+}
+
+std::vector<bool> OpCall::Bools(std::string_view name) const {
+  const auto* values = static_cast<const std::vector<bool>*>(objects_[static_cast<size_t>(FindParam(name))]);
+  return values != nullptr ? *values : std::vector<bool>();
+}
+
+std::vector<kernels::Scalar> OpCall::ScalarList(std::string_view name) const {
+  std::vector<kernels::Scalar> values;
+  const auto* list = static_cast<const ScalarListObject*>(objects_[static_cast<size_t>(FindParam(name))]);
+  if (list == nullptr) return values;
+  for (const void* handle : list->scalars) {
+    if (const ScalarObject* scalar = Scalars().Find(handle)) values.push_back(scalar->value);
+  }
+  return values;
 }
 
 std::span<const int64_t> OpCall::Ints(std::string_view name) const {
@@ -395,6 +443,36 @@ void OpCall::Read(Launch& launch, const Operand& input, const kernels::TensorRef
   }
   launch.refs.push_back(view);
   launch.uses.push_back({slot, false});
+}
+
+void OpCall::WriteOptional(Launch& launch, const Operand* output) const {
+  if (output != nullptr) return Write(launch, *output);
+  launch.refs.push_back({});
+  launch.uses.push_back({OperandUse::kAbsent, true});
+}
+
+void OpCall::ReadOptional(Launch& launch, const Operand* input) const {
+  if (input != nullptr) return Read(launch, *input);
+  launch.refs.push_back({});
+  launch.uses.push_back({OperandUse::kAbsent, false});
+}
+
+kernels::TensorRef OpCall::Temporary(kernels::DType dtype, std::span<const int64_t> sizes) {
+  const kernels::TensorRef ref = kernels::MakeContiguous(reinterpret_cast<void*>(executor_.workspace_bytes), dtype,
+                                                         static_cast<int>(sizes.size()), sizes.data());
+  const auto bytes = static_cast<uint64_t>(kernels::ElementCount(ref) * kernels::ItemSize(dtype));
+  executor_.workspace_bytes += (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+  return ref;
+}
+
+void OpCall::WriteTemporary(Launch& launch, const kernels::TensorRef& temporary) const {
+  launch.refs.push_back(temporary);
+  launch.uses.push_back({OperandUse::kTemporary, true});
+}
+
+void OpCall::ReadTemporary(Launch& launch, const kernels::TensorRef& temporary) const {
+  launch.refs.push_back(temporary);
+  launch.uses.push_back({OperandUse::kTemporary, false});
 }
 
 void OpCall::AddScratch(Launch& launch, uint64_t bytes) {

@@ -34,6 +34,7 @@ struct Operand {
   int32_t slot = -1;  ///< Executor::slots; -1 for a scalar
   uint16_t param = 0;
   int32_t element = -1;  ///< of a list
+  bool apart = false;    ///< has types of its own (Param::types): no say in the type of the computation
 
   std::span<const int64_t> sizes() const { return tensor != nullptr ? tensor->sizes : std::span<const int64_t>(); }
   int rank() const { return static_cast<int>(sizes().size()); }
@@ -53,6 +54,15 @@ class OpCall {
   InlineVector<Operand, 2> outputs;  ///< roles kOutput and kInOut
   kernels::DType compute = kernels::DType::kUndefined;
 
+  // ---- Operands, by the name of the parameter ----
+
+  /// The tensor, or scalar with role kInput; null for an absent optional one.
+  const Operand* Find(std::string_view name) const;
+  /// \pre it is there: not optional, or Find() said so.
+  const Operand& Get(std::string_view name) const { return *Find(name); }
+  /// The tensors of a list, without null entries; empty for an absent one.
+  std::span<const Operand> List(std::string_view name) const;
+
   // ---- Attributes, by the name of the parameter ----
 
   int64_t Int(std::string_view name) const { return ArgumentOf(name).integer; }
@@ -60,7 +70,18 @@ class OpCall {
   kernels::DType Type(std::string_view name) const { return static_cast<kernels::DType>(Int(name)); }
   /// Null for an absent optional one.
   const kernels::Scalar* Scalar(std::string_view name) const;
+  double Real(std::string_view name) const { return ArgumentOf(name).real; }
+  /// "" for an absent optional one.
+  std::string_view Text(std::string_view name) const;
   std::span<const int64_t> Ints(std::string_view name) const;
+  std::span<const float> Floats(std::string_view name) const;
+  /// Empty for an absent optional one.
+  std::vector<bool> Bools(std::string_view name) const;
+  /// The values of a list of scalars.
+  std::vector<kernels::Scalar> ScalarList(std::string_view name) const;
+  /// Whether an optional object was given.
+  bool IsGiven(std::string_view name) const { return ArgumentOf(name).handle != nullptr; }
+  /// Whether the row has a parameter of that name.
   bool Has(std::string_view name) const { return FindParam(name) >= 0; }
 
   // ---- Words ----
@@ -100,6 +121,14 @@ class OpCall {
   /// The same through another view of the same memory.
   void Write(Launch& launch, const Operand& output, const kernels::TensorRef& view) const;
   void Read(Launch& launch, const Operand& input, const kernels::TensorRef& view) const;
+  /// The operand, or one without data for null; so that the places in Launch::refs are always the same.
+  void WriteOptional(Launch& launch, const Operand* output) const;
+  void ReadOptional(Launch& launch, const Operand* input) const;
+  /// Row-major memory of the workspace, for what one launch of the operator leaves to another. Kernels get it with
+  /// Launch::Ref.
+  kernels::TensorRef Temporary(kernels::DType dtype, std::span<const int64_t> sizes);
+  void WriteTemporary(Launch& launch, const kernels::TensorRef& temporary) const;
+  void ReadTemporary(Launch& launch, const kernels::TensorRef& temporary) const;
   /// Scratch of `bytes` for each part of the launch; its units and grain are final.
   void AddScratch(Launch& launch, uint64_t bytes);
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an operator is, as data: one OpSchema row (op_table.cc) for each aclnn operator.
+// What an operator is, as data: one OpSchema row for each aclnn operator, generated from api/ops/*.csv.
 //
-// A row names the C parameters with their roles and refers to a Computation, which several rows share: Add, Adds,
-// InplaceAdd and InplaceAdds are one computation with four ways to pass its operands. A tensor or scalar with role
-// kInput is an operand; kOutput and kInOut are written; everything else is an attribute, read by name.
+// A row names the C parameters with their roles and types and refers to a Computation (computations.h), which several
+// rows share: Add, Adds, InplaceAdd and InplaceAdds are one computation with four ways to pass its operands. A tensor
+// or scalar with role kInput is an operand; kOutput and kInOut are written; everything else is an attribute, read by
+// name.
 //
 // A call runs through the parts of its row in this order (op_call.h):
-//     null checks and handles → types (Computation::types, dtype_rule) → formats → shapes (shape_rule) →
+//     null checks and handles → types (OpSchema::types, dtype_rule) → formats → shapes (shape_rule) →
 //     attributes and launches (plan)
 #pragma once
 
@@ -23,11 +24,10 @@ namespace reprise::ops {
 
 class OpCall;
 
-/// Every operator that the library implements; op_ids.def is generated from api/ops.csv.
+/// Every operator that the library implements; op_ids.def is generated from api/ops/*.csv.
 enum class OpId : uint16_t {
-#define REPRISE_OP(id, types, signature) k##id,
+#define REPRISE_OP(id, ...) k##id,
 #include "ops/op_ids.def"
-#undef REPRISE_OP
   kCount
 };
 
@@ -51,19 +51,33 @@ class DTypeSet {
     rest.bits_ = bits_ & ~other.bits_;
     return rest;
   }
+  constexpr DTypeSet With(DTypeSet other) const {
+    DTypeSet both;
+    both.bits_ = bits_ | other.bits_;
+    return both;
+  }
+  constexpr bool empty() const { return bits_ == 0; }
   friend constexpr bool operator==(DTypeSet, DTypeSet) = default;
 
  private:
   uint32_t bits_ = 0;
 };
 
-// The sets that api/ops.csv names (column types).
+// The sets that api/ops/*.csv name.
 inline constexpr DTypeSet kAllTypes = DTypeSet::All();
 inline constexpr DTypeSet kFloatingTypes = {kernels::DType::kFloat, kernels::DType::kFloat16, kernels::DType::kBFloat16,
                                             kernels::DType::kDouble};
 inline constexpr DTypeSet kComplexTypes = {kernels::DType::kComplex64, kernels::DType::kComplex128};
 inline constexpr DTypeSet kNumericTypes = kAllTypes.Without({kernels::DType::kBool});
 inline constexpr DTypeSet kRealTypes = kNumericTypes.Without(kComplexTypes);
+inline constexpr DTypeSet kRealAndBoolTypes = kAllTypes.Without(kComplexTypes);
+inline constexpr DTypeSet kFloatingAndComplexTypes = kFloatingTypes.With(kComplexTypes);
+inline constexpr DTypeSet kIntegralTypes = kRealAndBoolTypes.Without(kFloatingTypes);
+inline constexpr DTypeSet kIntegerTypes = kRealTypes.Without(kFloatingTypes);
+inline constexpr DTypeSet kIndexTypes = {kernels::DType::kInt32, kernels::DType::kInt64};
+inline constexpr DTypeSet kMaskTypes = {kernels::DType::kBool, kernels::DType::kUInt8};
+inline constexpr DTypeSet kBoolType = {kernels::DType::kBool};
+inline constexpr DTypeSet kFloat32Type = {kernels::DType::kFloat};
 
 enum class ParamKind : uint8_t {
   kTensor,
@@ -87,9 +101,10 @@ struct Param {
   ParamKind kind = ParamKind::kTensor;
   Role role = Role::kInput;
   bool optional = false;  ///< may be null
+  DTypeSet types = {};    ///< of its own, apart from the type of the computation; empty: those of the row
 };
 
-// The words of the table.
+// The words of tables written by hand.
 constexpr Param In(std::string_view name) { return {name, ParamKind::kTensor, Role::kInput}; }
 constexpr Param InList(std::string_view name) { return {name, ParamKind::kTensorList, Role::kInput}; }
 /// A scalar that takes the place of a tensor operand; weakly typed.
@@ -110,7 +125,6 @@ enum class Engine : uint8_t { kVector, kCube };
 
 /// One thing that can be computed. Rules and `plan` get the call with everything before them checked.
 struct Computation {
-  DTypeSet types;                      ///< of every input and output
   Status (*dtype_rule)(OpCall& call);  ///< sets OpCall::compute; checks that the outputs can hold it
   Status (*shape_rule)(OpCall& call);  ///< checks the inputs against each other and the outputs against the result
   Aliasing aliasing = Aliasing::kNone;
@@ -123,6 +137,7 @@ struct OpSchema {
   OpId id;
   std::string_view name;  ///< C name "aclnnAdd", or the type of an operator called by its type: "MatMulV2"
   std::span<const Param> params;
+  DTypeSet types;  ///< of every input and output that has none of its own
   const Computation& computation;
 
   /// "Add": what dumps show.

@@ -9,14 +9,14 @@
 
 namespace reprise::ops {
 
-// plan_elementwise.cc; `code` is a kernels::BinaryOp or kernels::UnaryOp.
+// families/elementwise.cc; `code` is a kernels::BinaryOp or kernels::UnaryOp.
 
 /// out = op(input 0, input 1); attribute alpha if the row has it.
 Status PlanBinary(OpCall& call);
 /// out = op(input 0).
 Status PlanUnary(OpCall& call);
 
-// plan_movement.cc
+// families/movement.cc
 
 /// out = cast(last input), which broadcasts to it.
 Status PlanCopy(OpCall& call);
@@ -31,7 +31,7 @@ Status PlanPermute(OpCall& call);
 Status ConcatenatedShape(OpCall& call);
 Status PlanConcat(OpCall& call);
 
-// plan_matmul.cc
+// families/matmul.cc
 
 /// Ranks as NumPy's matmul takes them; batch dims broadcast.
 Status MatmulShape(OpCall& call);
@@ -41,7 +41,7 @@ Status MatrixShape(OpCall& call);
 Status BatchMatrixShape(OpCall& call);
 Status PlanMatmul(OpCall& call);
 
-// plan_reduction.cc
+// families/reduction.cc, families/normalization.cc
 
 /// Shape of self without parameter dims, or with size 1 there if keepDims.
 Status ReducedShape(OpCall& call);

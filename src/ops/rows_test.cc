@@ -63,7 +63,7 @@ class RowsTest : public testing::Test {
     ASSERT_TRUE(launch->Rows(rows));
     ASSERT_EQ(rows.call.count, launch->units);
     const std::vector<char> before = memory_;
-    launch->kernel(*launch, {0, launch->units}, nullptr);
+    launch->kernel(*launch, {0, launch->units}, {});
     const std::vector<char> expected = memory_;
     EXPECT_NE(before, expected);
     std::copy(before.begin(), before.end(), memory_.begin());

@@ -12,7 +12,7 @@ using kernels::DType;
 Status Promote(OpCall& call) {
   DType type = DType::kUndefined;
   for (const Operand& input : call.inputs) {
-    if (input.tensor == nullptr) continue;
+    if (input.tensor == nullptr || input.apart) continue;
     type = type == DType::kUndefined ? input.dtype : kernels::Promote(type, input.dtype);
     if (type == DType::kUndefined) {
       return call.Invalid(fmt::format("{} have no common type", call.InputTypes()),
@@ -20,7 +20,7 @@ Status Promote(OpCall& call) {
     }
   }
   for (const Operand& input : call.inputs) {
-    if (input.tensor == nullptr) type = kernels::PromoteWithScalar(type, input.dtype);
+    if (input.tensor == nullptr && !input.apart) type = kernels::PromoteWithScalar(type, input.dtype);
   }
   call.compute = type;
   return {};
@@ -42,7 +42,7 @@ Status PromoteInputsToFloating(OpCall& call) {
 Status OneType(OpCall& call) {
   call.compute = call.inputs[0].dtype;
   for (const Operand& output : call.outputs) {
-    if (output.dtype == call.compute) continue;
+    if (output.apart || output.dtype == call.compute) continue;
     return call.InvalidOperand(output, fmt::format("has {}, expected the type {} of {}", kernels::Name(output.dtype),
                                                    kernels::Name(call.compute), call.NameOf(call.inputs[0])));
   }

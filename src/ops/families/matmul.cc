@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/matmul.h"
+#include "ops/computations.h"
 #include "ops/op_call.h"
 #include "ops/plans.h"
 #include "ops/rules.h"
@@ -11,8 +12,8 @@ namespace {
 constexpr int64_t kGrainMultiplyAdds = int64_t{1} << 21;
 constexpr int64_t kMaxCubeMathType = 4;
 
-void RunMatmul(const Launch& launch, kernels::Range range, void* scratch) {
-  kernels::MatMul(launch.refs[1], launch.refs[2], launch.compute, launch.refs[0], range, scratch);
+void RunMatmul(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  kernels::MatMul(launch.refs[1], launch.refs[2], launch.compute, launch.refs[0], range, memory.scratch);
 }
 
 // Inserts a dim of size 1.
@@ -105,5 +106,14 @@ Status PlanMatmul(OpCall& call) {
   call.AddScratch(launch, static_cast<uint64_t>(kernels::MatMulScratchBytes(a, b, launch.compute, out)));
   return {};
 }
+
+// ---- Computations -----------------------------------------------------------------------------------------------
+
+constexpr Computation kMatmul = {
+    .dtype_rule = PromoteInputs, .shape_rule = MatmulShape, .engine = Engine::kCube, .plan = PlanMatmul};
+constexpr Computation kMm = {
+    .dtype_rule = PromoteInputs, .shape_rule = MatrixShape, .engine = Engine::kCube, .plan = PlanMatmul};
+constexpr Computation kBatchMatMul = {
+    .dtype_rule = PromoteInputs, .shape_rule = BatchMatrixShape, .engine = Engine::kCube, .plan = PlanMatmul};
 
 }  // namespace reprise::ops

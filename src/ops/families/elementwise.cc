@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/elementwise.h"
+#include "ops/computations.h"
 #include "ops/op_call.h"
 #include "ops/plans.h"
 #include "ops/rules.h"
@@ -25,12 +26,12 @@ bool Survives(const kernels::Scalar& scalar, DType type) {
   });
 }
 
-void RunBinary(const Launch& launch, kernels::Range range, void*) {
+void RunBinary(const Launch& launch, kernels::Range range, const Launch::Memory&) {
   kernels::Binary(static_cast<kernels::BinaryOp>(launch.op.computation.code), launch.refs[1], launch.refs[2],
                   launch.scalars[0], launch.compute, launch.refs[0], range);
 }
 
-void RunUnary(const Launch& launch, kernels::Range range, void*) {
+void RunUnary(const Launch& launch, kernels::Range range, const Launch::Memory&) {
   kernels::Unary(static_cast<kernels::UnaryOp>(launch.op.computation.code), launch.refs[1], launch.compute,
                  launch.refs[0], range);
 }
@@ -116,5 +117,38 @@ Status PlanUnary(OpCall& call) {
   launch.find_row = FindUnaryRow;
   return {};
 }
+
+// ---- Computations -----------------------------------------------------------------------------------------------
+
+constexpr Computation kAdd = {.dtype_rule = PromoteInputs,
+                              .shape_rule = BroadcastInputs,
+                              .aliasing = Aliasing::kSameView,
+                              .plan = PlanBinary,
+                              .code = static_cast<uint8_t>(kernels::BinaryOp::kAdd)};
+constexpr Computation kSub = {.dtype_rule = PromoteInputs,
+                              .shape_rule = BroadcastInputs,
+                              .aliasing = Aliasing::kSameView,
+                              .plan = PlanBinary,
+                              .code = static_cast<uint8_t>(kernels::BinaryOp::kSub)};
+constexpr Computation kMul = {.dtype_rule = PromoteInputs,
+                              .shape_rule = BroadcastInputs,
+                              .aliasing = Aliasing::kSameView,
+                              .plan = PlanBinary,
+                              .code = static_cast<uint8_t>(kernels::BinaryOp::kMul)};
+constexpr Computation kDiv = {.dtype_rule = PromoteInputsToFloating,
+                              .shape_rule = BroadcastInputs,
+                              .aliasing = Aliasing::kSameView,
+                              .plan = PlanBinary,
+                              .code = static_cast<uint8_t>(kernels::BinaryOp::kDiv)};
+constexpr Computation kExp = {.dtype_rule = PromoteInputsToFloating,
+                              .shape_rule = BroadcastInputs,
+                              .aliasing = Aliasing::kSameView,
+                              .plan = PlanUnary,
+                              .code = static_cast<uint8_t>(kernels::UnaryOp::kExp)};
+constexpr Computation kRelu = {.dtype_rule = PromoteInputs,
+                               .shape_rule = BroadcastInputs,
+                               .aliasing = Aliasing::kSameView,
+                               .plan = PlanUnary,
+                               .code = static_cast<uint8_t>(kernels::UnaryOp::kRelu)};
 
 }  // namespace reprise::ops

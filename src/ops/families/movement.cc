@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "kernels/copy.h"
+#include "ops/computations.h"
 #include "ops/op_call.h"
 #include "ops/plans.h"
 #include "ops/rules.h"
@@ -9,11 +10,11 @@
 namespace reprise::ops {
 namespace {
 
-void RunCopy(const Launch& launch, kernels::Range range, void*) {
+void RunCopy(const Launch& launch, kernels::Range range, const Launch::Memory&) {
   kernels::Copy(launch.refs[1], launch.refs[0], range);
 }
 
-void RunFill(const Launch& launch, kernels::Range range, void*) {
+void RunFill(const Launch& launch, kernels::Range range, const Launch::Memory&) {
   kernels::Fill(launch.refs[0], launch.scalars[0], range);
 }
 
@@ -55,7 +56,7 @@ bool FindFillRow(Launch& launch, ir::RowCall& call) {
   return true;
 }
 
-void RunConcat(const Launch& launch, kernels::Range range, void*) {
+void RunConcat(const Launch& launch, kernels::Range range, const Launch::Memory&) {
   const std::span<const kernels::TensorRef> sources(launch.refs.begin() + 1, launch.refs.end());
   kernels::Concat(sources, static_cast<int>(launch.ints[0]), launch.refs[0], range);
 }
@@ -197,5 +198,19 @@ Status PlanConcat(OpCall& call) {
   launch.grain = kGrainElements;
   return {};
 }
+
+// ---- Computations -----------------------------------------------------------------------------------------------
+
+constexpr Computation kCast = {
+    .dtype_rule = TypeOfDTypeParam, .shape_rule = BroadcastInputs, .aliasing = Aliasing::kSameView, .plan = PlanCopy};
+constexpr Computation kCopy = {
+    .dtype_rule = TypeOfOutput, .shape_rule = BroadcastInputs, .aliasing = Aliasing::kSameView, .plan = PlanCopy};
+constexpr Computation kFill = {.dtype_rule = TypeOfOutput, .shape_rule = BroadcastInputs, .plan = PlanFill};
+constexpr Computation kZero = {
+    .dtype_rule = TypeOfOutput, .shape_rule = BroadcastInputs, .plan = PlanConstant, .code = 0};
+constexpr Computation kOne = {
+    .dtype_rule = TypeOfOutput, .shape_rule = BroadcastInputs, .plan = PlanConstant, .code = 1};
+constexpr Computation kCat = {.dtype_rule = PromoteInputs, .shape_rule = ConcatenatedShape, .plan = PlanConcat};
+constexpr Computation kPermute = {.dtype_rule = OneType, .shape_rule = PermutedShape, .plan = PlanPermute};
 
 }  // namespace reprise::ops

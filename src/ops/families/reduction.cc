@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/reduce.h"
-#include "kernels/softmax.h"
+#include "ops/computations.h"
 #include "ops/op_call.h"
 #include "ops/plans.h"
 #include "ops/rules.h"
@@ -8,15 +8,8 @@
 namespace reprise::ops {
 namespace {
 
-// Two passes and an exponential for each element.
-constexpr int64_t kSoftmaxCost = 8;
-
-void RunReduceSum(const Launch& launch, kernels::Range range, void*) {
+void RunReduceSum(const Launch& launch, kernels::Range range, const Launch::Memory&) {
   kernels::ReduceSum(launch.refs[1], static_cast<uint32_t>(launch.ints[0]), launch.compute, launch.refs[0], range);
-}
-
-void RunSoftmax(const Launch& launch, kernels::Range range, void*) {
-  kernels::Softmax(launch.refs[1], static_cast<int>(launch.ints[0]), launch.compute, launch.refs[0], range);
 }
 
 // Bit d: dim d of self is reduced. No dims at all means every one.
@@ -78,17 +71,8 @@ Status PlanReduceSum(OpCall& call) {
   return {};
 }
 
-Status PlanSoftmax(OpCall& call) {
-  const Operand& self = call.inputs[0];
-  REPRISE_ASSIGN_OR_RETURN(const int dim, call.WrapDim("dim", call.Int("dim"), self.rank()));
-  Launch& launch = call.AddLaunch(RunSoftmax);
-  launch.ints.push_back(dim);
-  call.Write(launch, call.outputs[0]);
-  call.Read(launch, self);
-  if (call.outputs[0].tensor->count == 0) return {};
-  launch.units = kernels::SoftmaxRowCount(launch.refs[0], dim);
-  launch.grain = GrainOf(call.outputs[0].tensor->count / launch.units * kSoftmaxCost);
-  return {};
-}
+// ---- Computations -----------------------------------------------------------------------------------------------
+
+constexpr Computation kReduceSum = {.dtype_rule = TypeOfDTypeParam, .shape_rule = ReducedShape, .plan = PlanReduceSum};
 
 }  // namespace reprise::ops
