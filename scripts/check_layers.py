@@ -46,7 +46,7 @@ LAYERS = {
     "src/observe": Layer("JSON trace and SVG picture of a model, profiler", ("base", "ir", "device", "exec", "runtime", "capture")),
     "src/api": Layer(
         "implementation of include/reprise",
-        ("base", "ir", "device", "exec", "runtime", "memory", "rng", "capture", "observe"),
+        ("base", "kernels", "ir", "device", "exec", "runtime", "ops", "memory", "rng", "capture", "observe"),
         ("reprise",),
     ),
     "facade/acl": Layer(
