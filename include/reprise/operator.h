@@ -64,7 +64,7 @@ class OperatorPlan {
   /** Queues the kernels on `stream` (null: the calling thread's current stream), or records them. Once. `info`: what
    *  dumps and errors show instead of the operator's own name. The kernels hold no memory: views and workspace live as
    *  the stream's order asks. Throws Exception: those of any submission. */
-  void Launch(void* stream, void* workspace, OperationInfo info = {});
+  void Launch(void* stream, void* workspace, const std::shared_ptr<const OperationInfo>& info = {});
 
  private:
   struct Impl;

@@ -182,20 +182,11 @@ std::unique_ptr<OperatorPlan> OperatorPlan::Make(int op, const OperatorArgument*
 
 uint64_t OperatorPlan::workspace_bytes() const { return impl_->executor.workspace_bytes; }
 
-void OperatorPlan::Launch(void* stream, void* workspace, OperationInfo info) {
+void OperatorPlan::Launch(void* stream, void* workspace, const std::shared_ptr<const OperationInfo>& info) {
   api::Call("reprise::OperatorPlan::Launch", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * on, api::FindStreamOrCurrent(stream));
-    std::shared_ptr<const ops::CallSite> site;
-    if (!info.name.empty() || !info.stack.empty()) {
-      auto made = std::make_shared<ops::CallSite>();
-      made->name = std::move(info.name);
-      for (const Frame& frame : info.stack) {
-        made->stack.push_back(fmt::format("{}:{} ({})", frame.filename, frame.line, frame.name));
-      }
-      site = std::move(made);
-    }
     for (ops::Launch* launch : impl_->executor.launches) {
-      launch->site = site;
+      launch->site = info;
       ops::LaunchTask payload;
       REPRISE_RETURN_IF_ERROR(runtime::SubmitKernel(*on, ops::MakeLaunchTask(*launch, workspace, payload)));
     }

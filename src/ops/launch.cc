@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/launch.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <new>
 
@@ -38,7 +40,11 @@ void DescribeTask(const void* payload, ir::TaskInfo& info) {
   info.name = launch.op.short_name();
   if (launch.site != nullptr) {
     if (!launch.site->name.empty()) info.name = launch.site->name;
-    if (!info.names_only) info.stack = launch.site->stack;
+    if (!info.names_only) {
+      for (const Frame& frame : launch.site->stack) {
+        info.stack.push_back(fmt::format("{}:{} ({})", frame.filename, frame.line, frame.name));
+      }
+    }
   }
   info.type_name = is_cube ? "KERNEL_AICORE" : "KERNEL_AIVEC";
   const int64_t blocks = launch.grain == 0 ? 1 : (launch.units + launch.grain - 1) / launch.grain;

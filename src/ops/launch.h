@@ -11,7 +11,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "ir/task.h"
@@ -19,6 +18,7 @@
 #include "kernels/strided.h"
 #include "ops/inline_vector.h"
 #include "ops/op_schema.h"
+#include "reprise/operation.h"
 
 namespace reprise::ops {
 
@@ -32,12 +32,6 @@ struct OperandUse {
 
   int32_t slot = -1;  ///< Executor::slots; negative: scalars[-1 - slot] of the launch, or one of the above
   bool is_write = false;
-};
-
-/// Where a launch comes from, for dumps and errors.
-struct CallSite {
-  std::string name;                ///< empty: the operator's own
-  std::vector<std::string> stack;  ///< as ir::TaskInfo::stack
 };
 
 /// Life cycle: made and filled by a plan function, Seal, submitted; freed with the last reference.
@@ -74,7 +68,8 @@ class Launch {
   /// of the launch, so it holds no address of an operand; const, or safe for runs at the same time.
   std::shared_ptr<const void> state;
 
-  std::shared_ptr<const CallSite> site;  ///< null: the operator is all that is known
+  /// Where the call comes from, for dumps and errors; null: the operator is all that is known.
+  std::shared_ptr<const OperationInfo> site;
 
   int64_t units = 0;            ///< work items; a launch without any is dropped
   int64_t grain = 0;            ///< fewest items that are worth a thread; 0: all on one
