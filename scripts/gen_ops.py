@@ -96,6 +96,7 @@ class Operator:
         self.about = row["about"]
         self.types = row["types"]
         self.computation = row["computation"]
+        self.bound = row["bound"]
         self.formula = row["formula"]
         self.shapes = row["shapes"]
         self.note = row["note"]

@@ -19,6 +19,7 @@
 #include "kernels/strided.h"
 #include "ops/inline_vector.h"
 #include "ops/op_schema.h"
+#include "reprise/operation.h"
 
 namespace reprise::ops {
 
@@ -67,6 +68,9 @@ class Launch {
   /// Whatever else the plan prepared, once, for every run: parameters, packed constants, primitives. Shared by copies
   /// of the launch, so it holds no address of an operand; const, or safe for runs at the same time.
   std::shared_ptr<const void> state;
+
+  /// Where the call comes from, for dumps and errors; null: the operator is all that is known.
+  std::shared_ptr<const OperationInfo> site;
 
   int64_t units = 0;            ///< work items; a launch without any is dropped
   int64_t grain = 0;            ///< fewest items that are worth a thread; 0: all on one

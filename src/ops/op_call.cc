@@ -94,13 +94,14 @@ Status OpCall::CheckNulls() const {
   return {};
 }
 
-Status OpCall::BindTensor(const Param& param, uint16_t index, const void* handle, int32_t element) {
+Status OpCall::BindTensor(const Param& param, uint16_t index, const void* handle, const Tensor* tensor,
+                          int32_t element) {
   const auto slot = static_cast<int32_t>(executor_.slots.size());
   TensorSlot& entry = executor_.slots.emplace_back();
   entry.param = index;
   entry.element = element;
   if (handle == nullptr) return {};  // absent; keeps its place in the count of tensors
-  const Tensor* tensor = Tensors().Find(handle);
+  if (tensor == nullptr) tensor = Tensors().Find(handle);
   if (tensor == nullptr) [[unlikely]] {
     return Invalid(fmt::format("{}: {}", executor_.NameOf(entry),
                                DescribeBadHandle(Tensors().Classify(handle), handle, "aclTensor")),
@@ -113,6 +114,29 @@ Status OpCall::BindTensor(const Param& param, uint16_t index, const void* handle
   const Operand operand{tensor, nullptr, tensor->dtype(), slot, index, element, !param.types.empty()};
   if (param.role != Role::kOutput) inputs.push_back(operand);
   if (param.role != Role::kInput) outputs.push_back(operand);
+  return {};
+}
+
+Status OpCall::BindObject(const Param& param, uint16_t index, const Argument& arg) {
+  const auto first_slot = static_cast<uint32_t>(executor_.slots.size());
+  if (param.kind == ParamKind::kTensor) {
+    REPRISE_RETURN_IF_ERROR(BindTensor(param, index, arg.handle, static_cast<const Tensor*>(arg.handle), -1));
+    executor_.params.push_back({index, first_slot, 1});
+    return {};
+  }
+  if (param.kind == ParamKind::kTensorList) {
+    int32_t element = 0;
+    for (const Tensor& tensor : *static_cast<const std::vector<Tensor>*>(arg.handle)) {
+      REPRISE_RETURN_IF_ERROR(BindTensor(param, index, &tensor, &tensor, element++));
+    }
+    executor_.params.push_back({index, first_slot, static_cast<uint32_t>(element)});
+    return {};
+  }
+  objects_[index] = arg.handle;
+  if (param.kind == ParamKind::kScalar && param.role == Role::kInput) {
+    const auto* scalar = static_cast<const kernels::Scalar*>(arg.handle);
+    inputs.push_back({nullptr, scalar, scalar->dtype, -1, index, -1});
+  }
   return {};
 }
 
@@ -130,9 +154,14 @@ Status OpCall::Bind() {
           .Hint(status.detail().hint);
     };
     const auto first_slot = static_cast<uint32_t>(executor_.slots.size());
+    if (arg.is_object) {
+      REPRISE_RETURN_IF_ERROR(BindObject(param, index, arg));
+      ++index;
+      continue;
+    }
     switch (param.kind) {
       case ParamKind::kTensor:
-        REPRISE_RETURN_IF_ERROR(BindTensor(param, index, arg.handle, -1));
+        REPRISE_RETURN_IF_ERROR(BindTensor(param, index, arg.handle, nullptr, -1));
         executor_.params.push_back({index, first_slot, 1});
         break;
       case ParamKind::kTensorList: {
@@ -141,7 +170,7 @@ Status OpCall::Bind() {
           if (!list.ok()) return bad(std::move(list).status());
           int32_t element = 0;
           for (const void* handle : list.value()->tensors) {
-            REPRISE_RETURN_IF_ERROR(BindTensor(param, index, handle, element++));
+            REPRISE_RETURN_IF_ERROR(BindTensor(param, index, handle, nullptr, element++));
           }
         }
         executor_.params.push_back({index, first_slot, static_cast<uint32_t>(executor_.slots.size() - first_slot)});
@@ -369,6 +398,10 @@ std::vector<kernels::Scalar> OpCall::ScalarList(std::string_view name) const {
   std::vector<kernels::Scalar> values;
   const auto* list = static_cast<const ScalarListObject*>(objects_[static_cast<size_t>(FindParam(name))]);
   if (list == nullptr) return values;
+  if (ArgumentOf(name).is_object) {
+    const auto& given = *static_cast<const std::vector<kernels::Scalar>*>(ArgumentOf(name).handle);
+    return given;
+  }
   for (const void* handle : list->scalars) {
     if (const ScalarObject* scalar = Scalars().Find(handle)) values.push_back(scalar->value);
   }

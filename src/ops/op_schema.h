@@ -147,4 +147,7 @@ struct OpSchema {
 /// The row of an operator.
 const OpSchema& SchemaOf(OpId id);
 
+/// By the C name; kCount: there is none.
+OpId FindOp(std::string_view name);
+
 }  // namespace reprise::ops
