@@ -110,7 +110,8 @@ Launch::Launch(const Launch& other)
       grain(other.grain),
       scratch_bytes(other.scratch_bytes),
       scratch_offset(other.scratch_offset),
-      find_row(other.find_row) {
+      find_row(other.find_row),
+      element(other.element) {
   Seal();
 }
 

@@ -15,6 +15,7 @@
 
 #include "ir/task.h"
 #include "kernels/cast.h"
+#include "kernels/elementwise.h"
 #include "kernels/strided.h"
 #include "ops/inline_vector.h"
 #include "ops/op_schema.h"
@@ -22,8 +23,8 @@
 
 namespace reprise::ops {
 
-/// The operands of a kernel; up to three, as most have, without an allocation.
-using Refs = InlineVector<kernels::TensorRef, 3>;
+/// The operands of a kernel; up to four, as most have, without an allocation.
+using Refs = InlineVector<kernels::TensorRef, 4>;
 
 /// Where the operand at the same place of Launch::refs comes from.
 struct OperandUse {
@@ -61,7 +62,7 @@ class Launch {
   kernels::DType compute = kernels::DType::kUndefined;
 
   Refs refs;                         ///< outputs first
-  InlineVector<OperandUse, 3> uses;  ///< one for each of refs
+  InlineVector<OperandUse, 4> uses;  ///< one for each of refs
   InlineVector<kernels::Scalar, 2> scalars;
   InlineVector<int64_t, 4> ints;  ///< dims, masks and the like; meaning belongs to the kernel
   /// Whatever else the plan prepared, once, for every run: parameters, packed constants, primitives. Shared by copies
@@ -78,7 +79,7 @@ class Launch {
 
   /// Set for kernels whose items are the elements of refs, each computed from the same elements; refs are coalesced.
   FindRow find_row = nullptr;
-  kernels::Scalar single;  ///< for find_row: a scalar operand in the type of the computation
+  kernels::ElementCall element;  ///< of element-wise functions, see PlanElementwise
 
   /// Number of ranges that may run at the same time and the number of scratch blocks; at least 1.
   int64_t parts() const { return parts_; }

@@ -3,6 +3,8 @@
 
 #include <hwy/targets.h>
 
+#include "kernels/simd/arithmetic_rows.h"
+#include "kernels/simd/math_rows.h"
 #include "kernels/simd/matmul_tile.h"
 #include "kernels/test_tensor.h"
 
@@ -37,39 +39,46 @@ std::string Normalised(const TensorRef& ref) {
   return text;
 }
 
-TEST(RowsTest, EveryInstructionSetAndTailGivesTheSameBits) {
+// Every row function of the enumerators [0, last] that `find` knows.
+template <class Find>
+void ExpectTheSameBits(int last, int inputs, Find&& find) {
   Rng rng(51);
-  constexpr int64_t kCount = 5003;
+  constexpr int64_t kCount = 2003;
+  const float numbers[kMaxNumbers] = {0.3f, 0.7f, 1.5f, -0.2f};
   for (DType dtype : kTypes) {
-    const auto a = RandomTensor(rng, dtype, {kCount}, TestLayout::kContiguous);
-    const auto b = RandomTensor(rng, dtype, {kCount}, TestLayout::kContiguous);
-    const auto* pa = static_cast<const char*>(a.ref.data);
-    const auto* pb = static_cast<const char*>(b.ref.data);
-    const int64_t item = ItemSize(dtype);
-    for (int op = 0; op < 9; ++op) {
-      const auto run = [&](int64_t begin, int64_t n, const TestTensor& out) {
-        char* to = static_cast<char*>(out.ref.data) + begin * item;
-        if (op < 4) {
-          BinaryRow(static_cast<BinaryOp>(op), dtype, pa + begin * item, pb + begin * item, to, n,
-                    op == 0 ? 1.0f : 0.3f);
-        } else {
-          UnaryRow(static_cast<UnaryOp>(op - 4), dtype, pa + begin * item, to, n);
-        }
+    const TestTensor in[] = {RandomTensor(rng, dtype, {kCount}, TestLayout::kContiguous),
+                             RandomTensor(rng, dtype, {kCount}, TestLayout::kContiguous),
+                             RandomTensor(rng, dtype, {kCount}, TestLayout::kContiguous)};
+    for (int op = 0; op <= last; ++op) {
+      const auto run = [&](RowFn function, int64_t begin, int64_t end, const TestTensor& out) {
+        const RowArgs args{out.ref.data, {in[0].ref.data, in[1].ref.data, in[2].ref.data}, numbers};
+        function(&args, begin, end);
       };
       std::string expected;
       ForEachTarget([&](int64_t target) {
+        const RowFn function = find(op, dtype);
+        ASSERT_NE(function, nullptr);
         const auto whole = MakeTensor(rng, dtype, {kCount});
-        run(0, kCount, whole);
+        run(function, 0, kCount, whole);
         if (expected.empty()) expected = Normalised(whole.ref);
         ASSERT_EQ(Normalised(whole.ref), expected) << Name(dtype) << " op " << op << " target " << target;
         const auto pieces = MakeTensor(rng, dtype, {kCount});
         for (int64_t begin = 0, n = 1; begin < kCount; begin += n, n = n % 23 + 1) {
-          run(begin, std::min(n, kCount - begin), pieces);
+          run(function, begin, std::min(begin + n, kCount), pieces);
         }
-        ASSERT_EQ(BytesOf(pieces.ref), BytesOf(whole.ref)) << Name(dtype) << " op " << op << " target " << target;
+        ASSERT_EQ(Normalised(pieces.ref), Normalised(whole.ref))
+            << Name(dtype) << " op " << op << " of " << inputs << " operands, target " << target;
       });
     }
   }
+}
+
+TEST(RowsTest, EveryInstructionSetAndTailGivesTheSameBits) {
+  ExpectTheSameBits(static_cast<int>(ArithmeticRow::kDiv), 2, [](int op, DType type) {
+    return FindArithmeticRow(static_cast<ArithmeticRow>(op), type).function;
+  });
+  ExpectTheSameBits(static_cast<int>(MathRow::kAbs), 1,
+                    [](int op, DType type) { return FindMathRow(static_cast<MathRow>(op), type).function; });
 }
 
 uint32_t BitsOf(float value) { return std::bit_cast<uint32_t>(value); }
@@ -117,7 +126,8 @@ TEST(RowsTest, ExpShiftedIsExpOfTheDifference) {
   for (int64_t i = 0; i < 1001; ++i) {
     static_cast<float*>(difference.ref.data)[i] = static_cast<float*>(x.ref.data)[i] - 1.5f;
   }
-  UnaryRow(UnaryOp::kExp, DType::kFloat, difference.ref.data, expected.ref.data, 1001);
+  const RowArgs args{expected.ref.data, {difference.ref.data}, nullptr};
+  FindMathRow(MathRow::kExp, DType::kFloat).function(&args, 0, 1001);
   ExpShiftedRow(static_cast<float*>(x.ref.data), 1.5f, 1001);
   EXPECT_EQ(BytesOf(x.ref), BytesOf(expected.ref));
 }
