@@ -71,6 +71,7 @@ TYPES = {
     "kIntegerTypes": "all integers",
     "kIndexTypes": "int32, int64",
     "kMaskTypes": "bool, uint8",
+    "kByteTypes": "int8, uint8",
     "kBoolType": "bool",
     "kFloat32Type": "float32",
 }

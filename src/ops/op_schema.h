@@ -76,6 +76,7 @@ inline constexpr DTypeSet kIntegralTypes = kRealAndBoolTypes.Without(kFloatingTy
 inline constexpr DTypeSet kIntegerTypes = kRealTypes.Without(kFloatingTypes);
 inline constexpr DTypeSet kIndexTypes = {kernels::DType::kInt32, kernels::DType::kInt64};
 inline constexpr DTypeSet kMaskTypes = {kernels::DType::kBool, kernels::DType::kUInt8};
+inline constexpr DTypeSet kByteTypes = {kernels::DType::kInt8, kernels::DType::kUInt8};
 inline constexpr DTypeSet kBoolType = {kernels::DType::kBool};
 inline constexpr DTypeSet kFloat32Type = {kernels::DType::kFloat};
 
