@@ -73,6 +73,9 @@ TYPES = {
     "kMaskTypes": "bool, uint8",
     "kBoolType": "bool",
     "kFloat32Type": "float32",
+    "kInt32Type": "int32",
+    "kSingleAndHalfTypes": "float32, float16, bfloat16",
+    "kMaskByteTypes": "bool, int8, uint8",
 }
 
 # C type -> kind of the parameter (ParamKind of op_schema.h).
