@@ -74,6 +74,9 @@ TYPES = {
     "kByteTypes": "int8, uint8",
     "kBoolType": "bool",
     "kFloat32Type": "float32",
+    "kInt32Type": "int32",
+    "kSingleAndHalfTypes": "float32, float16, bfloat16",
+    "kMaskByteTypes": "bool, int8, uint8",
 }
 
 # C type -> kind of the parameter (ParamKind of op_schema.h).

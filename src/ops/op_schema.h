@@ -79,6 +79,10 @@ inline constexpr DTypeSet kMaskTypes = {kernels::DType::kBool, kernels::DType::k
 inline constexpr DTypeSet kByteTypes = {kernels::DType::kInt8, kernels::DType::kUInt8};
 inline constexpr DTypeSet kBoolType = {kernels::DType::kBool};
 inline constexpr DTypeSet kFloat32Type = {kernels::DType::kFloat};
+inline constexpr DTypeSet kInt32Type = {kernels::DType::kInt32};
+inline constexpr DTypeSet kSingleAndHalfTypes = {kernels::DType::kFloat, kernels::DType::kFloat16,
+                                                 kernels::DType::kBFloat16};
+inline constexpr DTypeSet kMaskByteTypes = {kernels::DType::kBool, kernels::DType::kInt8, kernels::DType::kUInt8};
 
 enum class ParamKind : uint8_t {
   kTensor,
