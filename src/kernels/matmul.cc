@@ -180,7 +180,8 @@ struct Layout {
 template <class T>
 class Product {
  public:
-  Product(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out, void* scratch)
+  Product(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out, void* scratch,
+          const MatMulEpilogue* epilogue)
       : a_(a),
         b_(b),
         out_(out),
@@ -193,6 +194,16 @@ class Product {
     right_ = left_ + layout_.left;
     c_ = right_ + layout_.right;
     line_ = c_ + layout_.c;
+    if (epilogue == nullptr) return;
+    has_epilogue_ = true;
+    alpha_ = epilogue->alpha.As<T>();
+    beta_ = epilogue->beta.As<T>();
+    addend_ = epilogue->addend;
+    if (addend_.data == nullptr) return;
+    read_addend_ = RowReader(addend_.dtype, std::is_unsigned_v<T> ? compute : DTypeOf<T>(), DTypeOf<T>());
+    for (int d = 0; d < addend_.rank; ++d) {
+      if (addend_.sizes[d] == 1) addend_.strides[d] = 0;
+    }
   }
 
   void Run(Range range) {
@@ -230,7 +241,30 @@ class Product {
         Multiply(right, in_place, cols, c_ + i * layout_.c_stride, block_rows, depth, k0 != 0);
       }
     }
+    if (has_epilogue_) Finish(batch, m0, n0, rows, cols);
     Store(at.out, m0, n0, rows, cols);
+  }
+
+  // The sums in c_ become alpha * sum + beta * addend.
+  void Finish(int64_t batch, int64_t m0, int64_t n0, int64_t rows, int64_t cols) {
+    const int64_t item = ItemSize(addend_.dtype);
+    const char* from = static_cast<const char*>(addend_.data);
+    for (int d = addend_.rank - 3; from != nullptr && d >= 0; --d) {
+      from += batch % out_.sizes[d] * addend_.strides[d] * item;
+      batch /= out_.sizes[d];
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      T* row = c_ + i * layout_.c_stride;
+      if (from == nullptr) {
+        for (int64_t j = 0; j < cols; ++j) row[j] = MulValue(alpha_, row[j]);
+        continue;
+      }
+      const int64_t row_stride = addend_.strides[addend_.rank - 2] * item;
+      const int64_t col_stride = addend_.strides[addend_.rank - 1] * item;
+      read_addend_.Read(from + (m0 + i) * row_stride + n0 * col_stride, col_stride, reinterpret_cast<char*>(line_),
+                        sizeof(T), cols);
+      for (int64_t j = 0; j < cols; ++j) row[j] = AddValue(MulValue(alpha_, row[j]), MulValue(beta_, line_[j]));
+    }
   }
 
   void Multiply(const Block& right, int64_t in_place, int64_t cols, T* c, int64_t rows, int64_t depth,
@@ -287,6 +321,11 @@ class Product {
   CastFn cast_a_;
   CastFn cast_b_;
   RowReader store_;
+  bool has_epilogue_ = false;
+  T alpha_{};
+  T beta_{};
+  TensorRef addend_;
+  RowReader read_addend_{DType::kFloat, DType::kFloat, DType::kFloat};
   T* left_;
   T* right_;
   T* c_;
@@ -323,10 +362,11 @@ int64_t MatMulScratchBytes(const TensorRef& a, const TensorRef&, DType compute, 
       compute, [&](auto tag) { return Layout<typename decltype(tag)::Type>(MakeProblem(a, out)).Bytes(); });
 }
 
-void MatMul(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out, Range range, void* scratch) {
+void MatMul(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out, Range range, void* scratch,
+            const MatMulEpilogue* epilogue) {
   if (range.begin >= range.end) return;
   DispatchAccumulation(
-      compute, [&](auto tag) { Product<typename decltype(tag)::Type>(a, b, compute, out, scratch).Run(range); });
+      compute, [&](auto tag) { Product<typename decltype(tag)::Type>(a, b, compute, out, scratch, epilogue).Run(range); });
 }
 
 }  // namespace reprise::kernels
