@@ -76,6 +76,11 @@ TYPES = {
     "kIndexTypes": "int32, int64",
     "kMaskTypes": "bool, uint8",
     "kBoolType": "bool",
+    "kSingleAndShortTypes": "float32, float16, bfloat16",
+    "kSolverTypes": "float32, float64, complex64, complex128",
+    "kQuantizedTypes": "int8, int32",
+    "kInt32Type": "int32",
+    "kInt64Type": "int64",
     "kFloat32Type": "float32",
 }
 
