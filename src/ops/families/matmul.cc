@@ -82,8 +82,9 @@ Status ProductShape(const OpCall& call, const Operand& left, const Operand& righ
 Status CheckAddend(const OpCall& call, const Operand& self, const Dims& shape) {
   Dims both;
   if (!Broadcast(shape, self.sizes(), both) || !std::equal(both.begin(), both.end(), shape.begin(), shape.end())) {
-    return call.InvalidOperand(self, fmt::format("has shape {}, which does not broadcast to the shape {} of the product",
-                                                 ShapeText(self.sizes()), ShapeText(shape)),
+    return call.InvalidOperand(self,
+                               fmt::format("has shape {}, which does not broadcast to the shape {} of the product",
+                                           ShapeText(self.sizes()), ShapeText(shape)),
                                "sizes, aligned at the last dim, must be equal to those of the product or 1");
   }
   return call.CheckShape(call.outputs[0], shape, [] { return "the shape"; });
