@@ -42,7 +42,7 @@ Status DescribeTarget(const aclTensor* source, int format, int64_t** shape, uint
   if (shape_size == nullptr) return Error(161001, "dstShapeSize is null");
   if (actual == nullptr) return Error(161001, "actualFormat is null");
   REPRISE_ASSIGN_OR_RETURN(const ops::Tensor* tensor, ops::FindTensor(source));
-  constexpr int kFractals[] = {ACL_FORMAT_FRACTAL_NZ,     ACL_FORMAT_FRACTAL_NZ_C0_16, ACL_FORMAT_FRACTAL_NZ_C0_32,
+  constexpr int kFractals[] = {ACL_FORMAT_FRACTAL_NZ,      ACL_FORMAT_FRACTAL_NZ_C0_16, ACL_FORMAT_FRACTAL_NZ_C0_32,
                                ACL_FORMAT_FRACTAL_NZ_C0_2, ACL_FORMAT_FRACTAL_NZ_C0_4,  ACL_FORMAT_FRACTAL_NZ_C0_8};
   const bool is_fractal = std::find(std::begin(kFractals), std::end(kFractals), format) != std::end(kFractals);
   if (format != ACL_FORMAT_ND && !is_fractal) {
@@ -72,7 +72,8 @@ aclnnStatus aclnnCalculateMatmulWeightSizeV2(const aclIntArray* tensorShape, acl
                                              uint64_t* weightTensorSize) {
   return reprise::runtime::Api("aclnnCalculateMatmulWeightSizeV2", [&]() -> Status {
     if (!reprise::kernels::IsKnown(static_cast<reprise::kernels::DType>(dataType))) {
-      return Error(161002, fmt::format("dataType is {}, which operators do not know", reprise::ops::DTypeText(dataType)));
+      return Error(161002,
+                   fmt::format("dataType is {}, which operators do not know", reprise::ops::DTypeText(dataType)));
     }
     return reprise::opapi::CountElements(tensorShape, weightTensorSize);
   });

@@ -10,8 +10,10 @@
 //   float64, complex            in their own type
 //   integers                    modulo 2^bits of `compute`
 //   bool                        or of ands
-// Order     k ascends within blocks of 256, whose sums are added in order. It
-//   depends on K alone: not on the range, the strides, M, N or the batch.
+// Order     k ascends within blocks of 256, whose sums are added in order. Up to
+//   16 rows times contiguous columns (as the transposed weight of a linear
+//   layer has them) are summed in as many chains as a vector has lanes. Order
+//   and fusing follow from shapes, types and strides alone: not from the range.
 // Rounding  float32 and float64 fuse multiply and add where the processor can;
 //   the sum is rounded once to out's type. (Processors without fused
 //   multiply-add may differ in the last bits.)

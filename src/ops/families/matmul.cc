@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <complex>
 
-#include "kernels/elementwise.h"
+#include "kernels/arithmetic_functions.h"
 #include "kernels/matmul.h"
 #include "ops/computations.h"
 #include "ops/op_call.h"
@@ -26,8 +26,7 @@ void RunAddmm(const Launch& launch, kernels::Range range, const Launch::Memory& 
 }
 
 void RunGer(const Launch& launch, kernels::Range range, const Launch::Memory&) {
-  kernels::Binary(kernels::BinaryOp::kMul, launch.refs[1], launch.refs[2], kernels::Scalar::Of<int64_t>(1),
-                  launch.compute, launch.refs[0], range);
+  launch.State<kernels::ElementCall>().Run(launch.refs.begin(), range);
 }
 
 // Inserts a dim of size 1.
@@ -83,8 +82,9 @@ Status ProductShape(const OpCall& call, const Operand& left, const Operand& righ
 Status CheckAddend(const OpCall& call, const Operand& self, const Dims& shape) {
   Dims both;
   if (!Broadcast(shape, self.sizes(), both) || !std::equal(both.begin(), both.end(), shape.begin(), shape.end())) {
-    return call.InvalidOperand(self, fmt::format("has shape {}, which does not broadcast to the shape {} of the product",
-                                                 ShapeText(self.sizes()), ShapeText(shape)),
+    return call.InvalidOperand(self,
+                               fmt::format("has shape {}, which does not broadcast to the shape {} of the product",
+                                           ShapeText(self.sizes()), ShapeText(shape)),
                                "sizes, aligned at the last dim, must be equal to those of the product or 1");
   }
   return call.CheckShape(call.outputs[0], shape, [] { return "the shape"; });
@@ -255,6 +255,7 @@ Status PlanGer(OpCall& call) {
   kernels::TensorRef column = call.RefOf(call.inputs[0]);
   InsertDim(column, 1);
   Launch& launch = call.AddLaunch(RunGer);
+  launch.state = std::make_shared<kernels::ElementCall>(kernels::kMulFn, call.compute);
   call.Write(launch, call.outputs[0]);
   call.Read(launch, call.inputs[0], column);
   call.Read(launch, call.inputs[1]);
