@@ -92,7 +92,7 @@ class Unit {
       Step(key, count);
       key += count;
     }
-    if (plan_.is_split) {
+    if (partial != nullptr) {
       std::memcpy(partial, maximum_, static_cast<size_t>(rows_) * sizeof(float));
       std::memcpy(partial + plan_.most_rows, sum_, static_cast<size_t>(rows_) * sizeof(float));
       for (int64_t r = 0; r < rows_; ++r) {
