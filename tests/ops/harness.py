@@ -17,6 +17,8 @@ import torch
 import aclnn
 from aclnn import Scalar  # noqa: F401 - for the files of cases
 
+torch.set_num_threads(1)  # the oracle; tests run side by side
+
 CASES = {}  # operator -> functions
 WORST = {}  # (operator, type) -> largest error, in units of its bound's scale
 COUNTS = {}  # operator -> cases run
