@@ -92,7 +92,7 @@ class Unit {
       Step(key, count);
       key += count;
     }
-    if (plan_.is_split) {
+    if (partial != nullptr) {
       std::memcpy(partial, maximum_, static_cast<size_t>(rows_) * sizeof(float));
       std::memcpy(partial + plan_.most_rows, sum_, static_cast<size_t>(rows_) * sizeof(float));
       for (int64_t r = 0; r < rows_; ++r) {
@@ -129,7 +129,7 @@ class Unit {
     }
   }
 
- private:
+ protected:
   // NaN wins.
   static float Greater(float a, float b) { return a > b || a != a ? a : b; }
 
@@ -213,8 +213,8 @@ class Unit {
     }
   }
 
-  // Scores of one row to weights; what was summed before is put on the new maximum.
-  void Weigh(int64_t r, int64_t key, int64_t count) {
+  // Adds the shift to the scores of one row and hides what it does not see, and the padding.
+  void Adjust(int64_t r, int64_t key, int64_t count) {
     float* scores = scores_ + r * kKeys;
     const int64_t query = QueryOf(r);
     const int64_t padded = RoundUp(count, kScorePad);
@@ -226,6 +226,13 @@ class Unit {
     if (begin > 0) std::fill(scores, scores + begin, -kInfinity);
     if (end < count) std::fill(scores + end, scores + count, -kInfinity);
     if (in_.mask.data != nullptr) Hide(r, key, count);
+  }
+
+  // Scores of one row to weights; what was summed before is put on the new maximum.
+  void Weigh(int64_t r, int64_t key, int64_t count) {
+    float* scores = scores_ + r * kKeys;
+    const int64_t padded = RoundUp(count, kScorePad);
+    Adjust(r, key, count);
     const float maximum = Greater(maximum_[r], simd::MaxOf(scores, padded));
     const float shift = maximum == -kInfinity ? 0 : maximum;
     if (maximum != maximum_[r]) {
@@ -317,6 +324,158 @@ class Unit {
   CastFn from_query_;
 };
 
+// The gradients of one key head: all its queries, block by block, against all its keys.
+class BackwardUnit : public Unit {
+ public:
+  BackwardUnit(const AttentionPlan& plan, const AttentionOperands& forward, const AttentionGradients& gradients,
+               void* scratch)
+      : Unit(plan, forward, scratch), to_(gradients), depth_(RoundUp(plan.depth, 32)), rest_(layout_, plan) {
+    float* at = static_cast<float*>(scratch) + layout_.Floats();
+    const auto take = [&at](int64_t count) {
+      float* taken = at;
+      at += count;
+      return taken;
+    };
+    products_ = take(rest_.scores);
+    turned_ = take(rest_.scores);
+    gradient_ = take(rest_.rows * plan.value_depth);
+    delta_ = take(RoundUp(rest_.rows, 16));
+    query_panels_ = take(rest_.rows * depth_);
+    gradient_panels_ = take(rest_.rows * out_stride_);
+    key_columns_ = take(kKeys * depth_);
+    value_columns_ = take(kKeys * out_stride_);
+    key_panels_ = take(kKeys * depth_);
+    query_sum_ = take(rest_.rows * depth_);
+    key_sum_ = take(rest_.keys * depth_);
+    value_sum_ = take(rest_.keys * out_stride_);
+  }
+
+  // Behind the floats of Layout.
+  struct Rest {
+    int64_t rows, scores, keys = 0;
+
+    Rest(const Layout& layout, const AttentionPlan& plan) : rows(layout.rows), scores(rows * kKeys) {
+      for (const AttentionSequence& s : plan.sequences) keys = std::max(keys, s.keys);
+    }
+    int64_t Floats(const AttentionPlan& plan) const {
+      const int64_t depth = RoundUp(plan.depth, 32);
+      const int64_t value_depth = RoundUp(plan.value_depth, 32);
+      return 2 * scores + RoundUp(rows, 16) + rows * (plan.value_depth + 2 * depth + value_depth) +
+             kKeys * (2 * depth + value_depth) + keys * (depth + value_depth);
+    }
+  };
+
+  void Run(const AttentionSequence& sequence, int64_t kv_head) {
+    sequence_ = &sequence;
+    kv_head_ = kv_head;
+    std::fill_n(key_sum_, sequence.keys * depth_, 0.0f);
+    std::fill_n(value_sum_, sequence.keys * out_stride_, 0.0f);
+    for (int64_t block = 0; block < sequence.blocks; ++block) {
+      first_row_ = block * sequence.block_rows;
+      rows_ = std::min(sequence.block_rows, group_ * sequence.queries - first_row_);
+      RunBlock();
+    }
+    for (int64_t key = 0; key < sequence.keys; ++key) {
+      Store(key_sum_ + key * depth_, to_.key, sequence.kv_batch, kv_head, sequence.kv_begin + key);
+      Store(value_sum_ + key * out_stride_, to_.value, sequence.kv_batch, kv_head, sequence.kv_begin + key);
+    }
+  }
+
+ private:
+  static void Store(const float* from, const TensorRef& to, int64_t batch, int64_t head, int64_t token) {
+    FindCast(DType::kFloat, to.dtype)(reinterpret_cast<const char*>(from), sizeof(float), At(to, batch, head, token),
+                                      to.strides[3] * ItemSize(to.dtype), to.sizes[3]);
+  }
+
+  void RunBlock() {
+    const int64_t width = plan_.value_depth;
+    LoadQueries();
+    for (int64_t r = 0; r < rows_; ++r) {
+      const int64_t token = sequence_->query_begin + QueryOf(r);
+      const auto load = [&](const TensorRef& ref, float* to) {
+        const int64_t item = ItemSize(ref.dtype);
+        FindCast(ref.dtype, DType::kFloat)(At(ref, sequence_->query_batch, HeadOf(r), token), ref.strides[3] * item,
+                                           reinterpret_cast<char*>(to), sizeof(float), width);
+      };
+      float* gradient = gradient_ + r * width;
+      load(to_.gradient, gradient);
+      load(in_.out, staged_);
+      delta_[r] = 0;
+      for (int64_t k = 0; k < width; ++k) delta_[r] += gradient[k] * staged_[k];
+      maximum_[r] = Statistic(in_.maximum, HeadOf(r), token);
+      sum_[r] = Statistic(in_.sum, HeadOf(r), token);
+    }
+    simd::PackValues(query_, plan_.depth, rows_, plan_.depth, query_panels_);
+    simd::PackValues(gradient_, width, rows_, width, gradient_panels_);
+    std::fill_n(query_sum_, rows_ * depth_, 0.0f);
+    const int64_t last = QueryOf(rows_ - 1);
+    const int64_t end = std::min(sequence_->keys, std::max(last + sequence_->high + 1, sequence_->prefix));
+    for (int64_t key = 0; key < end; key += kKeys) Step(key, std::min(kKeys, end - key));
+    for (int64_t r = 0; r < rows_; ++r) {
+      simd::ScaleRow(query_sum_ + r * depth_, plan_.scale, plan_.depth);
+      Store(query_sum_ + r * depth_, to_.query, sequence_->query_batch, HeadOf(r), sequence_->query_begin + QueryOf(r));
+    }
+  }
+
+  float Statistic(const TensorRef& ref, int64_t head, int64_t token) const {
+    return *reinterpret_cast<const float*>(At(ref, sequence_->query_batch, head, token));
+  }
+
+  void Step(int64_t key, int64_t count) {
+    int64_t stride = 0;
+    const float* keys = Rows(in_.keys[0], key, count, plan_.depth, stride);
+    simd::PackKeys(keys, stride, count, plan_.depth, key_columns_);
+    simd::PackValues(keys, stride, count, plan_.depth, key_panels_);
+    const float* values = Rows(in_.values[0], key, count, plan_.value_depth, stride);
+    simd::PackKeys(values, stride, count, plan_.value_depth, value_columns_);
+    simd::MultiplyPanels(query_, plan_.depth, rows_, key_columns_, plan_.depth, count, scores_, kKeys, false);
+    simd::MultiplyPanels(gradient_, plan_.value_depth, rows_, value_columns_, plan_.value_depth, count, products_,
+                         kKeys, false);
+    const bool has_drop = in_.drop.data != nullptr;
+    for (int64_t r = 0; r < rows_; ++r) {
+      float* weights = scores_ + r * kKeys;
+      float* products = products_ + r * kKeys;
+      const int64_t padded = RoundUp(count, kScorePad);
+      Adjust(r, key, count);
+      if (sum_[r] == 0) {
+        std::fill_n(weights, padded, 0.0f);
+      } else {
+        simd::ExpSum(weights, maximum_[r], padded);
+        simd::ScaleRow(weights, 1 / sum_[r], padded);
+      }
+      if (!has_drop) {
+        for (int64_t j = 0; j < count; ++j) products[j] = weights[j] * (products[j] - delta_[r]);
+        continue;
+      }
+      // The weights that the drop leaves, and the gradient of all of them.
+      std::copy_n(weights, count, row_);
+      Drop(r, key, count);
+      simd::ScaleRow(weights, 1 / plan_.keep, count);
+      for (int64_t j = 0; j < count; ++j) products[j] = weights[j] * products[j] - row_[j] * delta_[r];
+    }
+    Turn(scores_, count);
+    simd::MultiplyPanels(turned_, rows_, count, gradient_panels_, rows_, plan_.value_depth,
+                         value_sum_ + key * out_stride_, out_stride_, true);
+    Turn(products_, count);
+    simd::MultiplyPanels(turned_, rows_, count, query_panels_, rows_, plan_.depth, key_sum_ + key * depth_, depth_,
+                         true);
+    simd::MultiplyPanels(products_, kKeys, rows_, key_panels_, count, plan_.depth, query_sum_, depth_, true);
+  }
+
+  // turned_[j][r] = from[r][j].
+  void Turn(const float* from, int64_t count) {
+    for (int64_t j = 0; j < count; ++j) {
+      for (int64_t r = 0; r < rows_; ++r) turned_[j * rows_ + r] = from[r * kKeys + j];
+    }
+  }
+
+  const AttentionGradients& to_;
+  const int64_t depth_;
+  const Rest rest_;
+  float *products_, *turned_, *gradient_, *delta_, *query_panels_, *gradient_panels_, *key_columns_, *value_columns_,
+      *key_panels_, *query_sum_, *key_sum_, *value_sum_;
+};
+
 const AttentionSequence& SequenceOf(const AttentionPlan& plan, int64_t unit) {
   const auto after = std::upper_bound(plan.sequences.begin(), plan.sequences.end(), unit,
                                       [](int64_t u, const AttentionSequence& s) { return u < s.first_unit; });
@@ -379,6 +538,19 @@ void MergeAttention(const AttentionPlan& plan, const AttentionOperands& operands
     const int64_t kv_head = u % plan.kv_heads;
     const int64_t first = sequence.first_unit + kv_head * plan.pieces;
     unit.Merge(sequence, kv_head, partial + first * plan.most_rows * (2 + plan.value_depth));
+  }
+}
+
+int64_t AttentionBackwardScratchBytes(const AttentionPlan& plan) {
+  const Layout layout(plan);
+  return (layout.Floats() + BackwardUnit::Rest(layout, plan).Floats(plan)) * static_cast<int64_t>(sizeof(float));
+}
+
+void AttendBackward(const AttentionPlan& plan, const AttentionOperands& forward, const AttentionGradients& gradients,
+                    Range range, void* scratch) {
+  BackwardUnit unit(plan, forward, gradients, scratch);
+  for (int64_t u = range.begin; u < range.end; ++u) {
+    unit.Run(plan.sequences[static_cast<size_t>(u / plan.kv_heads)], u % plan.kv_heads);
   }
 }
 

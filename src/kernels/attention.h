@@ -100,4 +100,25 @@ void Attend(const AttentionPlan& plan, const AttentionOperands& operands, Range 
 void MergeAttention(const AttentionPlan& plan, const AttentionOperands& operands, Range range, const float* partial,
                     void* scratch);
 
+/// Where the backward pass reads the gradient of the result and writes those of its operands; views as theirs.
+struct AttentionGradients {
+  TensorRef gradient;
+  TensorRef query;
+  TensorRef key;
+  TensorRef value;
+};
+
+/// Bytes of scratch that one call of AttendBackward needs.
+int64_t AttentionBackwardScratchBytes(const AttentionPlan& plan);
+
+/// Backward: with P the weights of the forward pass divided by their sums, D = keep * P, and the gradient G of the
+/// result, dvalue = D^T G and dS = P * (keep * (G value^T) - rowsum(G * out)), dquery = scale * dS key and
+/// dkey = scale * dS^T query. float32 throughout, query blocks in order.
+///
+/// \param plan     prepared with capacity 0, without pages and with one tensor of keys
+/// \param forward  its operands and what it made: out, maximum and sum
+/// \param range    counts pairs of a sequence and a key head
+void AttendBackward(const AttentionPlan& plan, const AttentionOperands& forward, const AttentionGradients& gradients,
+                    Range range, void* scratch);
+
 }  // namespace reprise::kernels

@@ -78,7 +78,7 @@ def arguments(op, query, key, value, layout, heads, kv_heads, scale, **given):
     for name, value in given.items():
         name = next(n for n in (name, name + "Optional", name.lower()) if n in args)
         args[name] = value
-    if "TensorList" in dict((n, t) for t, n in row.parameters)["key"]:
+    if "TensorList" in dict((n, t) for t, n in row.parameters).get("key", ""):
         for name in ("key", "value"):
             if isinstance(args[name], torch.Tensor):
                 args[name] = [args[name]]
@@ -264,6 +264,39 @@ def varlen(op, g):
         args = arguments(op, *(to_layout(t, "TND") for t in (q, k, v)), "TND", 4, 2, 0.5, actualSeqQLen=ends,
                          actualSeqKvLen=key_ends, sparseMode=3)
         yield Case(args, statistics(maximum, total, "TND") | {"attentionOutOut": Ref(to_layout(out, "TND"), dtype)})
+
+
+@cases("FlashAttentionScoreGrad")
+def training_grad(op, g):
+    """Against autograd in float64; statistics and result are those of float64, rounded."""
+    for layout in ("BNSD", "BSH", "SBH"):
+        for dtype in TYPES:
+            for sizes in ((2, 4, 2, 9, 14, 16), (1, 2, 1, 70, 150, 24)):
+                yield gradient_case(op, g, dtype, layout, *sizes)
+    mask, keep = g.mask([2, 1, 20, 30]), g.mask([2, 2, 20, 30])
+    mask[1, 0, 2] = True
+    shift = g.tensor([2, 2, 20, 30], torch.float32)
+    bits = (keep.reshape(-1, 8).to(torch.int32) << torch.arange(8)).sum(-1).to(torch.uint8)
+    yield gradient_case(op, g, torch.float32, "BNSD", 2, 2, 2, 20, 30, 8, hidden=mask, shift=shift, keep=keep,
+                        given={"attenMask": mask, "pseShift": shift, "dropMask": bits, "keepProb": 0.5})
+    hidden = causal(40, 300, 260)
+    yield gradient_case(op, g, torch.float32, "BNSD", 1, 2, 2, 40, 300, 8, hidden=hidden, given={"sparseMode": 3})
+
+
+def gradient_case(op, g, dtype, layout, batch, heads, kv_heads, queries, keys, depth, hidden=None, shift=None,
+                  keep=None, given=None):
+    q, k, v = tensors(g, dtype, batch, heads, kv_heads, queries, keys, depth)
+    dy = g.tensor([batch, heads, queries, depth], dtype)
+    leaves = [high(t).requires_grad_() for t in (q, k, v)]
+    out, maximum, total, _ = attention(*leaves, 0.25, hidden, shift, True, keep, 0.5 if keep is not None else 1.0)
+    out.backward(high(dy))
+    made = {f"softmax{name}Optional": t.detach().expand(*t.shape[:-1], 8).to(torch.float32).contiguous()
+            for name, t in (("Max", maximum), ("Sum", total))}
+    args = arguments(op, to_layout(q, layout), None, to_layout(v, layout), layout, heads, kv_heads, 0.25,
+                     keyIn=to_layout(k, layout), dy=to_layout(dy, layout),
+                     attentionIn=to_layout(out.detach().to(dtype), layout), **made, **(given or {}))
+    return Case(args, {name: Ref(to_layout(leaf.grad, layout), dtype)
+                       for name, leaf in zip(("dqOut", "dkOut", "dvOut"), leaves)} | {"dpseOut": None})
 
 
 # ---- Rotary ---------------------------------------------------------------------------------------------------------

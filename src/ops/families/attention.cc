@@ -145,8 +145,8 @@ StatusOr<Parts> FindParts(const OpCall& call) {
     const std::string_view name = call.op.params[input.param].name;
     if (name == "query") {
       parts.query = &input;
-    } else if (name == "key" || name == "value") {
-      auto& list = name == "key" ? parts.keys : parts.values;
+    } else if (name == "key" || name == "keyIn" || name == "value") {
+      auto& list = name != "value" ? parts.keys : parts.values;
       list =
           list.empty() ? std::span<const Operand>(&input, 1) : std::span<const Operand>(list.data(), list.size() + 1);
     } else if (name.starts_with("pseShift") || name == "realShiftOptional") {
@@ -159,6 +159,14 @@ StatusOr<Parts> FindParts(const OpCall& call) {
       parts.table = &input;
     } else if (name == "learnableSinkOptional") {
       parts.sink = &input;
+    } else if (name == "attentionInOptional") {
+      parts.out = &input;
+    } else if (name == "softmaxMaxOptional") {
+      parts.maximum = &input;
+    } else if (name == "softmaxSumOptional") {
+      parts.sum = &input;
+    } else if (name == "dy" || name == "softmaxInOptional") {
+      continue;  // not of the forward pass, not needed
     } else {
       return call.InvalidOperand(input, "is not supported yet", "pass null");
     }
@@ -618,9 +626,23 @@ class Sequences {
   std::span<const int64_t> query_lengths_, key_lengths_;
 };
 
-Status PlanAttention(OpCall& call) {
+// What every way to call attention has: where things are, and who sees what.
+struct Attention {
+  Parts parts;
+  std::shared_ptr<AttentionPlan> plan = std::make_shared<AttentionPlan>();
+  View query, out;
+  std::vector<View> keys, values;
+  std::string_view layout;
+  bool is_packed = false;  ///< sequences end to end
+  int64_t capacity = 0;    ///< tokens of keys that a sequence may have
+  TensorRef table, mask, shift, drop, sink;
+  const Operand* mask_operand = nullptr;  ///< null if the mask is not read
+};
+
+Status Describe(OpCall& call, Attention& a) {
   const auto kind = static_cast<AttentionKind>(call.op.computation.code);
-  REPRISE_ASSIGN_OR_RETURN(const Parts parts, FindParts(call));
+  REPRISE_ASSIGN_OR_RETURN(a.parts, FindParts(call));
+  const Parts& parts = a.parts;
   if (call.Has("actualSharedPrefixLenOptional") && call.IsGiven("actualSharedPrefixLenOptional")) {
     return call.Invalid("actualSharedPrefixLenOptional is not supported yet", "pass null");
   }
@@ -635,20 +657,22 @@ Status PlanAttention(OpCall& call) {
                         "two of them, as in BNSD_BSND, are that of the inputs and that of the output");
   }
   const bool is_packed = layout[0] == 'T' || layout[1] == 'T';
-  auto owned = std::make_shared<AttentionPlan>();
-  AttentionPlan& plan = *owned;
+  a.layout = layout;
+  a.is_packed = is_packed;
+  AttentionPlan& plan = *a.plan;
   plan.heads = call.Int(kind == kTraining ? "headNum" : "numHeads");
   if (plan.heads <= 0) return call.Invalid(fmt::format("the number of heads is {}, expected at least 1", plan.heads));
-  REPRISE_ASSIGN_OR_RETURN(const View query, ViewAs(call, *parts.query, layout, plan.heads, 0));
+  REPRISE_ASSIGN_OR_RETURN(a.query, ViewAs(call, *parts.query, layout, plan.heads, 0));
+  const View& query = a.query;
   plan.depth = query.depth();
   plan.kv_heads = kind == kTraining ? 0 : call.Int("numKeyValueHeads");
   if (kind != kTraining && plan.kv_heads == 0) plan.kv_heads = plan.heads;
 
   // Keys and values.
   const bool is_paged = parts.table != nullptr;
-  std::vector<View> keys;
-  std::vector<View> values;
-  int64_t capacity = 0;
+  std::vector<View>& keys = a.keys;
+  std::vector<View>& values = a.values;
+  int64_t& capacity = a.capacity;
   for (size_t i = 0; i < parts.keys.size(); ++i) {
     const Operand& key = parts.keys[i];
     const Operand& value = parts.values[i];
@@ -684,7 +708,9 @@ Status PlanAttention(OpCall& call) {
         is_paged || is_packed ? std::string() : fmt::format(" or {}, one for each of the batch", query.batch())));
   }
   plan.value_depth = values[0].depth();
-  REPRISE_ASSIGN_OR_RETURN(const View out, ViewAs(call, *parts.out, out_layout, plan.heads, 0));
+  if (parts.out == nullptr) return call.Invalid("attentionInOptional is missing", "pass what the forward pass made");
+  REPRISE_ASSIGN_OR_RETURN(a.out, ViewAs(call, *parts.out, out_layout, plan.heads, 0));
+  const View& out = a.out;
   if (out.batch() != query.batch() || out.tokens() != query.tokens() || out.depth() != plan.value_depth) {
     return call.InvalidOperand(
         *parts.out, fmt::format("has shape {}, expected batch {}, {} tokens, {} heads of {} elements in the layout {}",
@@ -693,7 +719,7 @@ Status PlanAttention(OpCall& call) {
   }
 
   // Pages.
-  TensorRef table;
+  TensorRef& table = a.table;
   if (is_paged) {
     table = call.RefOf(*parts.table);
     plan.page_tokens = capacity;
@@ -738,8 +764,9 @@ Status PlanAttention(OpCall& call) {
   }
 
   // Masks and shifts.
-  TensorRef mask;
-  const Operand* mask_operand = has_band && is_compressed ? nullptr : parts.mask;
+  TensorRef& mask = a.mask;
+  const Operand*& mask_operand = a.mask_operand;
+  mask_operand = has_band && is_compressed ? nullptr : parts.mask;
   if (mask_operand != nullptr) {
     REPRISE_ASSIGN_OR_RETURN(
         mask, ScoreView(call, *mask_operand, is_packed ? 1 : query.batch(), plan.heads, most_queries, most_keys));
@@ -752,7 +779,7 @@ Status PlanAttention(OpCall& call) {
                                              kCompressedMask, kCompressedMask, sparse_mode));
     }
   }
-  TensorRef shift;
+  TensorRef& shift = a.shift;
   if (parts.shift != nullptr) {
     REPRISE_ASSIGN_OR_RETURN(
         shift, ScoreView(call, *parts.shift, is_packed ? 1 : query.batch(), plan.heads, most_queries, most_keys));
@@ -766,7 +793,7 @@ Status PlanAttention(OpCall& call) {
     }
     plan.shift_first = pse_type == 1;
   }
-  TensorRef drop;
+  TensorRef& drop = a.drop;
   if (parts.drop != nullptr) {
     const double keep = call.Real("keepProb");
     if (!(keep > 0 && keep <= 1)) {
@@ -779,12 +806,21 @@ Status PlanAttention(OpCall& call) {
                                                           ShapeText(parts.drop->sizes()), (bits + 7) / 8));
     }
   }
-  TensorRef sink;
+  TensorRef& sink = a.sink;
   if (parts.sink != nullptr) {
     sink = call.RefOf(*parts.sink);
     const int64_t expected[] = {plan.heads};
     REPRISE_RETURN_IF_ERROR(call.CheckShape(*parts.sink, expected, [] { return "one for each head,"; }));
   }
+  return {};
+}
+
+Status PlanAttention(OpCall& call) {
+  const auto kind = static_cast<AttentionKind>(call.op.computation.code);
+  Attention a;
+  REPRISE_RETURN_IF_ERROR(Describe(call, a));
+  const Parts& parts = a.parts;
+  AttentionPlan& plan = *a.plan;
 
   // Statistics.
   TensorRef maximum;
@@ -792,12 +828,12 @@ Status PlanAttention(OpCall& call) {
   TensorRef log_sum;
   const Operand* log_sum_operand = nullptr;
   if (kind == kTraining) {
-    REPRISE_ASSIGN_OR_RETURN(maximum, StatisticView(call, *parts.maximum, query, is_packed, kStatisticCopies));
-    REPRISE_ASSIGN_OR_RETURN(sum, StatisticView(call, *parts.sum, query, is_packed, kStatisticCopies));
+    REPRISE_ASSIGN_OR_RETURN(maximum, StatisticView(call, *parts.maximum, a.query, a.is_packed, kStatisticCopies));
+    REPRISE_ASSIGN_OR_RETURN(sum, StatisticView(call, *parts.sum, a.query, a.is_packed, kStatisticCopies));
   } else if (kind == kFused && call.Bool("softmaxLseFlag")) {
     if (parts.log_sum == nullptr) return Error(161001, fmt::format("{}: softmaxLse is null", call.op.name));
     log_sum_operand = parts.log_sum;
-    REPRISE_ASSIGN_OR_RETURN(log_sum, StatisticView(call, *parts.log_sum, query, is_packed, 1));
+    REPRISE_ASSIGN_OR_RETURN(log_sum, StatisticView(call, *parts.log_sum, a.query, a.is_packed, 1));
   } else if (parts.log_sum != nullptr) {
     Launch& zero = call.AddLaunch(RunZero);
     call.Write(zero, *parts.log_sum);
@@ -808,7 +844,7 @@ Status PlanAttention(OpCall& call) {
 
   // Launches.
   if (parts.out->tensor->count == 0) return {};
-  kernels::PrepareAttention(plan, capacity);
+  kernels::PrepareAttention(plan, a.capacity);
   TensorRef partial;
   if (plan.is_split) {
     const int64_t count = kernels::AttentionPartialCount(plan);
@@ -816,16 +852,16 @@ Status PlanAttention(OpCall& call) {
   }
   const auto add = [&](Launch::Kernel kernel, int64_t units, bool is_merge) {
     Launch& launch = call.AddLaunch(kernel);
-    call.Write(launch, *parts.out, out.ref);
+    call.Write(launch, *parts.out, a.out.ref);
     AddOptional(call, launch, parts.maximum, maximum, true);
     AddOptional(call, launch, parts.sum, sum, true);
     AddOptional(call, launch, log_sum_operand, log_sum, true);
-    call.Read(launch, *parts.query, query.ref);
-    AddOptional(call, launch, mask_operand, mask, false);
-    AddOptional(call, launch, parts.shift, shift, false);
-    AddOptional(call, launch, parts.drop, drop, false);
-    AddOptional(call, launch, parts.table, table, false);
-    AddOptional(call, launch, parts.sink, sink, false);
+    call.Read(launch, *parts.query, a.query.ref);
+    AddOptional(call, launch, a.mask_operand, a.mask, false);
+    AddOptional(call, launch, parts.shift, a.shift, false);
+    AddOptional(call, launch, parts.drop, a.drop, false);
+    AddOptional(call, launch, parts.table, a.table, false);
+    AddOptional(call, launch, parts.sink, a.sink, false);
     if (!plan.is_split) {
       call.ReadOptional(launch, nullptr);
     } else if (is_merge) {
@@ -833,19 +869,106 @@ Status PlanAttention(OpCall& call) {
     } else {
       call.WriteTemporary(launch, partial);
     }
-    for (size_t i = 0; i < keys.size(); ++i) call.Read(launch, parts.keys[i], keys[i].ref);
-    for (size_t i = 0; i < values.size(); ++i) call.Read(launch, parts.values[i], values[i].ref);
-    launch.state = owned;
+    for (size_t i = 0; i < a.keys.size(); ++i) call.Read(launch, parts.keys[i], a.keys[i].ref);
+    for (size_t i = 0; i < a.values.size(); ++i) call.Read(launch, parts.values[i], a.values[i].ref);
+    launch.state = a.plan;
     launch.units = units;
     // By the room that there is, not by the keys of this call, so that a call with other lengths is cut alike.
-    const int64_t rows = query.batch() * plan.heads * query.tokens();
+    const int64_t rows = a.query.batch() * plan.heads * a.query.tokens();
     const int64_t work =
-        rows * (is_merge ? plan.value_depth * plan.pieces : capacity * (plan.depth + plan.value_depth));
+        rows * (is_merge ? plan.value_depth * plan.pieces : a.capacity * (plan.depth + plan.value_depth));
     launch.grain = std::max<int64_t>(1, kGrainMultiplyAdds / std::max<int64_t>(1, work / std::max<int64_t>(1, units)));
     call.AddScratch(launch, static_cast<uint64_t>(kernels::AttentionScratchBytes(plan)));
   };
   add(RunAttention, plan.units, false);
   if (plan.is_split) add(RunMerge, plan.merge_units, true);
+  return {};
+}
+
+// Places in Launch::refs of the backward pass.
+enum BackwardPlace : size_t {
+  kQueryGradient,
+  kKeyGradient,
+  kValueGradient,
+  kBackQuery,
+  kBackKey,
+  kBackValue,
+  kGradient,
+  kResult,
+  kBackMaximum,
+  kBackSum,
+  kBackMask,
+  kBackShift,
+  kBackDrop
+};
+
+void RunBackward(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  const Refs& refs = launch.refs;
+  kernels::AttentionOperands forward;
+  forward.query = refs[kBackQuery];
+  forward.mask = refs[kBackMask];
+  forward.shift = refs[kBackShift];
+  forward.drop = refs[kBackDrop];
+  forward.out = refs[kResult];
+  forward.maximum = refs[kBackMaximum];
+  forward.sum = refs[kBackSum];
+  forward.keys = {&refs[kBackKey], 1};
+  forward.values = {&refs[kBackValue], 1};
+  kernels::AttendBackward(launch.State<AttentionPlan>(), forward,
+                          {.gradient = refs[kGradient],
+                           .query = refs[kQueryGradient],
+                           .key = refs[kKeyGradient],
+                           .value = refs[kValueGradient]},
+                          range, memory.scratch);
+}
+
+Status PlanAttentionBackward(OpCall& call) {
+  Attention a;
+  REPRISE_RETURN_IF_ERROR(Describe(call, a));
+  const Parts& parts = a.parts;
+  for (std::string_view name : {"softmaxMaxOptional", "softmaxSumOptional"}) {
+    if (!call.IsGiven(name)) return call.Invalid(fmt::format("{} is missing", name), "pass what the forward pass made");
+  }
+  if (const Operand* shift_gradient = call.Find("dpseOut");
+      shift_gradient != nullptr && shift_gradient->tensor->count != 0) {
+    return call.InvalidOperand(*shift_gradient, "is not supported yet", "pass null");
+  }
+  REPRISE_ASSIGN_OR_RETURN(const TensorRef maximum,
+                           StatisticView(call, *parts.maximum, a.query, a.is_packed, kStatisticCopies));
+  REPRISE_ASSIGN_OR_RETURN(const TensorRef sum,
+                           StatisticView(call, *parts.sum, a.query, a.is_packed, kStatisticCopies));
+  const Operand& dy = call.Get("dy");
+  REPRISE_RETURN_IF_ERROR(call.CheckShape(dy, parts.out->sizes(), [] { return "the shape of the result,"; }));
+  const Operand* inputs[] = {parts.query, &parts.keys[0], &parts.values[0]};
+  const std::string_view names[] = {"dqOut", "dkOut", "dvOut"};
+  AttentionPlan& plan = *a.plan;
+  const int64_t heads[] = {plan.heads, plan.kv_heads, plan.kv_heads};
+  if (parts.query->tensor->count == 0 && parts.keys[0].tensor->count == 0) return {};
+  kernels::PrepareAttention(plan, 0);
+  Launch& launch = call.AddLaunch(RunBackward);
+  for (size_t i = 0; i < 3; ++i) {
+    const Operand& output = call.Get(names[i]);
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(output, inputs[i]->sizes(),
+                                            [&] { return fmt::format("the shape of {},", call.NameOf(*inputs[i])); }));
+    REPRISE_ASSIGN_OR_RETURN(const View view, ViewAs(call, output, a.layout, heads[i], 0));
+    call.Write(launch, output, view.ref);
+  }
+  REPRISE_ASSIGN_OR_RETURN(const View gradient, ViewAs(call, dy, a.layout, plan.heads, 0));
+  call.Read(launch, *parts.query, a.query.ref);
+  call.Read(launch, parts.keys[0], a.keys[0].ref);
+  call.Read(launch, parts.values[0], a.values[0].ref);
+  call.Read(launch, dy, gradient.ref);
+  call.Read(launch, *parts.out, a.out.ref);
+  call.Read(launch, *parts.maximum, maximum);
+  call.Read(launch, *parts.sum, sum);
+  AddOptional(call, launch, a.mask_operand, a.mask, false);
+  AddOptional(call, launch, parts.shift, a.shift, false);
+  AddOptional(call, launch, parts.drop, a.drop, false);
+  launch.state = a.plan;
+  launch.units = static_cast<int64_t>(plan.sequences.size()) * plan.kv_heads;
+  const int64_t per_unit = a.query.tokens() * plan.heads / plan.kv_heads * a.capacity * (plan.depth + plan.value_depth);
+  launch.grain = std::max<int64_t>(1, kGrainMultiplyAdds / std::max<int64_t>(1, per_unit));
+  call.AddScratch(launch, static_cast<uint64_t>(kernels::AttentionBackwardScratchBytes(plan)));
   return {};
 }
 
@@ -873,6 +996,11 @@ constexpr Computation kTrainingAttention = {.dtype_rule = AttentionTypes,
                                             .engine = Engine::kCube,
                                             .plan = PlanAttention,
                                             .code = kTraining};
+constexpr Computation kTrainingAttentionBackward = {.dtype_rule = AttentionTypes,
+                                                    .shape_rule = AnyShape,
+                                                    .engine = Engine::kCube,
+                                                    .plan = PlanAttentionBackward,
+                                                    .code = kTraining};
 constexpr Computation kRotary = {
     .dtype_rule = RotaryTypes, .shape_rule = RotaryShape, .aliasing = Aliasing::kSameView, .plan = PlanRotary};
 constexpr Computation kRotaryBackward = {
