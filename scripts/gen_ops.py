@@ -72,6 +72,7 @@ TYPES = {
     "kIndexTypes": "int32, int64",
     "kMaskTypes": "bool, uint8",
     "kBoolType": "bool",
+    "kWideFloatingTypes": "float32, float64",
     "kFloat32Type": "float32",
 }
 
