@@ -42,7 +42,7 @@ std::string Normalised(const TensorRef& ref) {
 
 // Every row function of the enumerators [0, last] that `find` knows.
 template <class Find>
-void ExpectTheSameBits(int last, int inputs, Find&& find) {
+void ExpectTheSameBits(int last, Find&& find) {
   Rng rng(51);
   constexpr int64_t kCount = 2003;
   const float numbers[kMaxNumbers] = {0.3f, 0.7f, 1.5f, -0.2f};
@@ -67,20 +67,19 @@ void ExpectTheSameBits(int last, int inputs, Find&& find) {
         for (int64_t begin = 0, n = 1; begin < kCount; begin += n, n = n % 23 + 1) {
           run(function, begin, std::min(begin + n, kCount), pieces);
         }
-        ASSERT_EQ(Normalised(pieces.ref), Normalised(whole.ref))
-            << Name(dtype) << " op " << op << " of " << inputs << " operands, target " << target;
+        ASSERT_EQ(Normalised(pieces.ref), Normalised(whole.ref)) << Name(dtype) << " op " << op << " target " << target;
       });
     }
   }
 }
 
 TEST(RowsTest, EveryInstructionSetAndTailGivesTheSameBits) {
-  ExpectTheSameBits(static_cast<int>(ArithmeticRow::kDiv), 2, [](int op, DType type) {
+  ExpectTheSameBits(static_cast<int>(ArithmeticRow::kAddcdiv), [](int op, DType type) {
     return FindArithmeticRow(static_cast<ArithmeticRow>(op), type).function;
   });
-  ExpectTheSameBits(static_cast<int>(MathRow::kTrunc), 1,
+  ExpectTheSameBits(static_cast<int>(MathRow::kTrunc),
                     [](int op, DType type) { return FindMathRow(static_cast<MathRow>(op), type).function; });
-  ExpectTheSameBits(static_cast<int>(ActivationRow::kThresholdBackward), 3, [](int op, DType type) {
+  ExpectTheSameBits(static_cast<int>(ActivationRow::kThresholdBackward), [](int op, DType type) {
     return FindActivationRow(static_cast<ActivationRow>(op), type).function;
   });
 }
