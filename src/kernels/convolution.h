@@ -97,7 +97,6 @@ class ConvPlan {
   template <class T>
   friend class ConvRunner;
 
-  int64_t PaddedRows() const { return (shape_.out_channels + panel_ - 1) / panel_ * panel_; }
   template <class T>
   void PrepareAs(const TensorRef& input, T* source, Range range) const;
   template <class T>
@@ -107,7 +106,6 @@ class ConvPlan {
   DType compute_;
   bool is_direct_ = false;
   bool by_rows_ = false;    // without panels
-  int64_t panel_ = 1;       // output channels side by side in the packed weights
   int64_t pack_depth_ = 1;  // of a block of the packed weights
   int64_t step_in_[3], step_out_[3], lead_[3], size_[3];
   int64_t row_ = 0;          // elements of a prepared row
