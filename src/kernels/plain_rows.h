@@ -6,7 +6,7 @@
 // function says) and gives a T, or a Bool. One that needs the numbers of its function has a constructor that takes
 // `const T*`. PlainRows1<Functor, Types> then is an ElementFn::find; PlainRows2 and PlainRows3 take functors of two and
 // three operands. Types that the list lacks compute in a wider one that it has: float16 and bfloat16 in float32, narrow
-// integers in int32, uint32 in int64; or not at all.
+// integers in int32, uint32 in int64, complex64 in complex128; or not at all.
 #pragma once
 
 #include <type_traits>
@@ -43,6 +43,7 @@ constexpr DType WiderType(DType type) {
     case DType::kInt16:
     case DType::kUInt16: return DType::kInt32;
     case DType::kUInt32: return DType::kInt64;
+    case DType::kComplex64: return DType::kComplex128;
     default: return DType::kUndefined;
   }
 }

@@ -23,6 +23,13 @@ Status PlanElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<con
 /// The same with operands of choice.
 Status PlanElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers,
                        std::span<const Operand* const> inputs);
+/// The same through views of the operands, which broadcast to the one of the output.
+struct ElementView {
+  const Operand* operand;
+  kernels::TensorRef ref;
+};
+Status PlanElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers,
+                       const ElementView& out, std::span<const ElementView> inputs);
 /// The same for Computation::plan, of a function without numbers.
 template <const kernels::ElementFn& kFn>
 Status PlanFunction(OpCall& call) {

@@ -3,6 +3,7 @@
 
 #include <hwy/targets.h>
 
+#include "kernels/simd/activation_rows.h"
 #include "kernels/simd/arithmetic_rows.h"
 #include "kernels/simd/math_rows.h"
 #include "kernels/simd/matmul_tile.h"
@@ -76,8 +77,11 @@ TEST(RowsTest, EveryInstructionSetAndTailGivesTheSameBits) {
   ExpectTheSameBits(static_cast<int>(ArithmeticRow::kAddcdiv), [](int op, DType type) {
     return FindArithmeticRow(static_cast<ArithmeticRow>(op), type).function;
   });
-  ExpectTheSameBits(static_cast<int>(MathRow::kAbs),
+  ExpectTheSameBits(static_cast<int>(MathRow::kTrunc),
                     [](int op, DType type) { return FindMathRow(static_cast<MathRow>(op), type).function; });
+  ExpectTheSameBits(static_cast<int>(ActivationRow::kThresholdBackward), [](int op, DType type) {
+    return FindActivationRow(static_cast<ActivationRow>(op), type).function;
+  });
 }
 
 uint32_t BitsOf(float value) { return std::bit_cast<uint32_t>(value); }

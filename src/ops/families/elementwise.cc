@@ -64,7 +64,7 @@ Status NumberOf(const OpCall& call, std::string_view name, kernels::Scalar& numb
 }
 
 Status PlanElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers,
-                       std::span<const Operand* const> inputs) {
+                       const ElementView& out, std::span<const ElementView> inputs) {
   kernels::ElementCall element(fn, call.compute, numbers);
   if (element.row.function == nullptr) {
     return call.Invalid(
@@ -72,21 +72,29 @@ Status PlanElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<con
   }
   Launch& launch = call.AddLaunch(RunElementwise);
   launch.element = element;
-  call.Write(launch, call.outputs[0]);
-  for (const Operand* input : inputs) {
-    call.Read(launch, *input);
-    if (input->tensor != nullptr) continue;
+  call.Write(launch, *out.operand, out.ref);
+  for (const ElementView& input : inputs) {
+    call.Read(launch, *input.operand, input.ref);
+    if (input.operand->tensor != nullptr) continue;
     // Scalars join in the type of the arithmetic, which may be wider than that of the tensors.
     kernels::Scalar& scalar = launch.scalars[launch.scalars.size() - 1];
     scalar = element.ToMath(scalar);
     launch.refs[launch.refs.size() - 1].dtype = scalar.dtype;
-    launch.element.has_scalar = input == inputs.back();
+    launch.element.has_scalar = &input == &inputs.back();
   }
   Coalesce(launch.refs);
-  launch.units = call.outputs[0].tensor->count;
+  launch.units = kernels::ElementCount(out.ref);
   launch.grain = GrainOf(fn.cost);
   launch.find_row = FindElementRow;
   return {};
+}
+
+Status PlanElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers,
+                       std::span<const Operand* const> inputs) {
+  ElementView views[kernels::kMaxElementInputs];
+  for (size_t i = 0; i < inputs.size(); ++i) views[i] = {inputs[i], call.RefOf(*inputs[i])};
+  const ElementView out = {&call.outputs[0], call.RefOf(call.outputs[0])};
+  return PlanElementwise(call, fn, numbers, out, {views, inputs.size()});
 }
 
 Status PlanElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers) {

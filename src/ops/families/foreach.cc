@@ -10,6 +10,7 @@
 
 #include "kernels/arithmetic_functions.h"
 #include "kernels/copy.h"
+#include "kernels/math_functions.h"
 #include "kernels/vector_norm.h"
 #include "ops/computations.h"
 #include "ops/op_call.h"
@@ -303,7 +304,7 @@ constexpr Computation kForeachDivScalar = Lists(PlanForeachScalar<kernels::kDivF
 constexpr Computation kForeachLerpScalar = Lists(PlanForeachLerpScalar);
 constexpr Computation kForeachMulList = Lists(PlanForeach<kernels::kMulFn>);
 constexpr Computation kForeachMulScalar = Lists(PlanForeachScalar<kernels::kMulFn>);
-constexpr Computation kForeachSqrt = Lists(PlanForeach<kernels::kRootFn>);
+constexpr Computation kForeachSqrt = Lists(PlanForeach<kernels::kSqrtFn>);
 constexpr Computation kForeachNorm = {.dtype_rule = AnyTypes, .shape_rule = NormShapes, .plan = PlanForeachNorm};
 
 }  // namespace reprise::ops

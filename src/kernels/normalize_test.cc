@@ -1,12 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/softmax.h"
+#include "kernels/normalize.h"
 
+#include <vector>
+
+#include "kernels/staged.h"
 #include "kernels/test_tensor.h"
 
 namespace reprise::kernels {
 namespace {
 
 using namespace testing;
+
+int64_t SoftmaxRowCount(const TensorRef& out, int dim) {
+  if (out.rank == 0) return 1;
+  return out.sizes[dim] == 0 ? 0 : ElementCount(out) / out.sizes[dim];
+}
+
+// The softmax along any dim, with the scratch that it asks for.
+void Softmax(const TensorRef& self, int dim, DType compute, const TensorRef& out, Range rows) {
+  const RowWork work = {out.rank == 0 ? 1 : out.sizes[dim], 3};
+  const TensorRef x = WithDimLast(self, dim);
+  const TensorRef y = WithDimLast(out, dim);
+  const int64_t elements = work.length * work.batch;
+  const int64_t bytes = StagingBytes(x, compute, elements) + StagingBytes(y, compute, elements);
+  std::vector<double> scratch(static_cast<size_t>(bytes) / sizeof(double));
+  MapRows(RowOp::kSoftmax, y, x, nullptr, compute, work, scratch.data(), rows);
+}
 
 // Offset, in elements, of row-major row `row` of ref without `dim`.
 int64_t RowOffset(const TensorRef& ref, int dim, int64_t row) {
