@@ -31,8 +31,7 @@
 //
 //   kPowFn            a ^ b                kPowOfFn          b ^ a
 //   kSquareFn         a * a                kCubeFn           a * a * a
-//   kRootFn           sqrt(a)              kInverseRootFn    1 / sqrt(a)
-//   kInverseFn        1 / a                kInverseSquareFn  1 / (a * a)
+//   kInverseSquareFn  1 / (a * a)
 //
 // Of floating types alone: kAtan2Fn, the angle of the point (b, a); kLogAddExpFn, log(e^a + e^b), without overflow.
 // kComplexFn makes complex numbers of two real ones.
@@ -70,9 +69,6 @@ extern const ElementFn kPowFn;
 extern const ElementFn kPowOfFn;
 extern const ElementFn kSquareFn;
 extern const ElementFn kCubeFn;
-extern const ElementFn kRootFn;
-extern const ElementFn kInverseRootFn;
-extern const ElementFn kInverseFn;
 extern const ElementFn kInverseSquareFn;
 extern const ElementFn kAtan2Fn;
 extern const ElementFn kLogAddExpFn;

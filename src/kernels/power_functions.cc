@@ -116,18 +116,6 @@ struct Cube {
   T operator()(T a) const { return MulValue(MulValue(a, a), a); }
 };
 template <class T>
-struct Root {
-  T operator()(T a) const { return std::sqrt(a); }
-};
-template <class T>
-struct InverseRoot {
-  T operator()(T a) const { return T(1) / std::sqrt(a); }
-};
-template <class T>
-struct Inverse {
-  T operator()(T a) const { return DivValue(T(1), a); }
-};
-template <class T>
 struct InverseSquare {
   T operator()(T a) const { return DivValue(T(1), MulValue(a, a)); }
 };
@@ -160,9 +148,6 @@ const ElementFn kPowFn = {.inputs = 2, .cost = 32, .find = PlainRows2<Pow, AllNu
 const ElementFn kPowOfFn = {.inputs = 2, .cost = 32, .find = PlainRows2<PowOf, AllNumbers>};
 const ElementFn kSquareFn = {.inputs = 1, .find = PlainRows1<Square, AllNumbers>};
 const ElementFn kCubeFn = {.inputs = 1, .find = PlainRows1<Cube, AllNumbers>};
-const ElementFn kRootFn = {.inputs = 1, .cost = 4, .find = PlainRows1<Root, FloatsAndComplexes>};
-const ElementFn kInverseRootFn = {.inputs = 1, .cost = 8, .find = PlainRows1<InverseRoot, FloatsAndComplexes>};
-const ElementFn kInverseFn = {.inputs = 1, .cost = 4, .find = PlainRows1<Inverse, FloatsAndComplexes>};
 const ElementFn kInverseSquareFn = {.inputs = 1, .cost = 4, .find = PlainRows1<InverseSquare, FloatsAndComplexes>};
 const ElementFn kAtan2Fn = {.inputs = 2, .cost = 16, .find = PlainRows2<Atan2, Floats>};
 const ElementFn kLogAddExpFn = {.inputs = 2, .cost = 32, .find = PlainRows2<LogAddExp, Floats>};

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <complex>
 
+#include "kernels/math_functions.h"
 #include "ops/computations.h"
 #include "ops/op_call.h"
 #include "ops/plans.h"
@@ -132,9 +133,9 @@ Status PlanPowTensorScalar(OpCall& call) {
     }
     return PlanElementwise(call, kernels::kPowFn);
   }
-  if (value == 0.5) return PlanElementwise(call, kernels::kRootFn);
-  if (value == -0.5) return PlanElementwise(call, kernels::kInverseRootFn);
-  if (value == -1.0) return PlanElementwise(call, kernels::kInverseFn);
+  if (value == 0.5) return PlanElementwise(call, kernels::kSqrtFn);
+  if (value == -0.5) return PlanElementwise(call, kernels::kRsqrtFn);
+  if (value == -1.0) return PlanElementwise(call, kernels::kReciprocalFn);
   if (value == -2.0) return PlanElementwise(call, kernels::kInverseSquareFn);
   return PlanElementwise(call, kernels::kPowFn);
 }
