@@ -83,7 +83,6 @@ TYPES = {
     "kInt32Type": "int32",
     "kInt64Type": "int64",
     "kFloat32Type": "float32",
-    "kInt32Type": "int32",
     "kSingleAndHalfTypes": "float32, float16, bfloat16",
     "kMaskByteTypes": "bool, int8, uint8",
 }

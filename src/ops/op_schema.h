@@ -86,7 +86,6 @@ inline constexpr DTypeSet kQuantizedTypes = {kernels::DType::kInt8, kernels::DTy
 inline constexpr DTypeSet kInt32Type = {kernels::DType::kInt32};
 inline constexpr DTypeSet kInt64Type = {kernels::DType::kInt64};
 inline constexpr DTypeSet kFloat32Type = {kernels::DType::kFloat};
-inline constexpr DTypeSet kInt32Type = {kernels::DType::kInt32};
 inline constexpr DTypeSet kSingleAndHalfTypes = {kernels::DType::kFloat, kernels::DType::kFloat16,
                                                  kernels::DType::kBFloat16};
 inline constexpr DTypeSet kMaskByteTypes = {kernels::DType::kBool, kernels::DType::kInt8, kernels::DType::kUInt8};
