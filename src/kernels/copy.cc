@@ -80,11 +80,38 @@ void CopyTransposed(const Loop& loop, Range range) {
   flush();
 }
 
-// Rows that are contiguous on both sides, without a call of a row function for each.
+// The loop over the rows of `loop`.
+Loop RowsOf(const Loop& loop) {
+  Loop outer = loop;
+  outer.rank = loop.rank - 1;
+  outer.count = loop.count / loop.sizes[0];
+  for (int d = 0; d < outer.rank; ++d) {
+    outer.sizes[d] = loop.sizes[d + 1];
+    for (int k : {kDst, kSrc}) outer.strides[d][k] = loop.strides[d + 1][k];
+  }
+  return outer;
+}
+
+// Rows that are contiguous on both sides, without the odometer for each.
 void CopyContiguousRows(const Loop& loop, int64_t item, Range range) {
-  ForEachRow(loop, range, [&](char* const* ptrs, const int64_t*, int64_t n) {
+  const auto copy = [&](char* const* ptrs, const int64_t*, int64_t n) {
     std::memcpy(ptrs[kDst], ptrs[kSrc], static_cast<size_t>(n * item));
+  };
+  const int64_t length = loop.sizes[0];
+  const Range rows{(range.begin + length - 1) / length, range.end / length};
+  if (loop.rank == 1 || rows.begin >= rows.end) return ForEachRow(loop, range, copy);
+  ForEachRow(loop, {range.begin, rows.begin * length}, copy);
+  const auto bytes = static_cast<size_t>(length * item);
+  ForEachRow(RowsOf(loop), rows, [&](char* const* ptrs, const int64_t* strides, int64_t n) {
+    char* to = ptrs[kDst];
+    const char* from = ptrs[kSrc];
+    for (int64_t r = 0; r < n; ++r) {
+      std::memcpy(to, from, bytes);
+      to += strides[kDst];
+      from += strides[kSrc];
+    }
   });
+  ForEachRow(loop, {rows.end * length, range.end}, copy);
 }
 
 // Each element of the source several times side by side: dim 0 repeats, dim 1 walks the source.
@@ -93,15 +120,8 @@ void CopySpread(const Loop& loop, Range range) {
   const int64_t repeats = loop.sizes[0];
   const int64_t stride = loop.strides[1][kSrc];
   const int64_t dst_stride = loop.strides[1][kDst];
-  Loop outer = loop;  // its rows are the elements to be repeated
-  outer.rank = loop.rank - 1;
-  outer.count = loop.count / repeats;
-  for (int d = 0; d < outer.rank; ++d) {
-    outer.sizes[d] = loop.sizes[d + 1];
-    for (int k : {kDst, kSrc}) outer.strides[d][k] = loop.strides[d + 1][k];
-  }
   const Range elements{(range.begin + repeats - 1) / repeats, (range.end + repeats - 1) / repeats};
-  ForEachRow(outer, elements, [&](char* const* ptrs, const int64_t*, int64_t n) {
+  ForEachRow(RowsOf(loop), elements, [&](char* const* ptrs, const int64_t*, int64_t n) {
     for (int64_t i = 0; i < n; ++i) {
       const Word word = *reinterpret_cast<const Word*>(ptrs[kSrc] + i * stride);
       Word* to = reinterpret_cast<Word*>(ptrs[kDst] + i * dst_stride);
@@ -185,6 +205,8 @@ bool ConcatRows(std::span<const TensorRef> sources, int dim, const TensorRef& ds
   const int64_t item = ItemSize(dst.dtype);
   int64_t inner = item;  // bytes of one position of dim
   for (int d = dim + 1; d < dst.rank; ++d) inner *= dst.sizes[d];
+  constexpr int64_t kShortPiece = 64;
+  if (inner * dst.sizes[dim] < kShortPiece * static_cast<int64_t>(sources.size())) return false;
   const int64_t row = inner * dst.sizes[dim];
   const int64_t begin = range.begin * item;
   const int64_t end = range.end * item;

@@ -100,10 +100,21 @@ void Linspace(const Scalar& start, const Scalar& end, int64_t count, const Tenso
   const double last = is_integer ? static_cast<double>(end.As<int64_t>()) : end.As<double>();
   const double step = count > 1 ? (last - first) / static_cast<double>(count - 1) : 0;
   const int64_t half = count / 2;
-  Store<double>(out, range, [&](int64_t i) {
-    if (i < half || count == 1) return first + static_cast<double>(i) * step;
-    return last - static_cast<double>(count - 1 - i) * step;
-  });
+  const CastFn store = FindCast(DType::kDouble, out.dtype);
+  const int64_t stride = out.strides[0] * ItemSize(out.dtype);
+  double block[kBlock];
+  for (int64_t begin = range.begin; begin < range.end;) {
+    // Either half counts from its end; int32 converts in vectors, the sum with the begin of the block is exact.
+    const bool is_first = begin < half || count == 1;
+    const int64_t limit = is_first && count > 1 ? std::min(half, range.end) : range.end;
+    const auto n = static_cast<int32_t>(std::min(kBlock, limit - begin));
+    const double from = is_first ? first : last;
+    const auto base = static_cast<double>(is_first ? begin : begin - (count - 1));
+    for (int32_t i = 0; i < n; ++i) block[i] = from + (base + i) * step;
+    store(reinterpret_cast<const char*>(block), sizeof(double), static_cast<char*>(out.data) + begin * stride, stride,
+          n);
+    begin += n;
+  }
 }
 
 void Eye(const TensorRef& out, Range range) {

@@ -43,11 +43,18 @@ struct ResolvedPlaces {
   const int64_t* offsets;
   int64_t operator()(int64_t i) const { return offsets[i]; }
 };
-struct DirectPlaces {  // one tensor of int64
+struct DirectPlaces {  // one tensor of int64; values, so that they stay in registers between stores
   const char* data;
   int64_t stride;
-  const IndexOperand& operand;
-  int64_t operator()(int64_t i) const { return OffsetOf(operand, LoadIndex(data + i * stride, true)); }
+  int64_t size;
+  int64_t step;
+  bool wraps;
+  int64_t operator()(int64_t i) const {
+    const int64_t index = LoadIndex(data + i * stride, true);
+    if (static_cast<uint64_t>(index) < static_cast<uint64_t>(size)) [[likely]]
+      return index * step;
+    return wraps && index < 0 && index >= -size ? (index + size) * step : kNowhere;
+  }
 };
 
 // Offsets of n items along dim `d`.
@@ -94,14 +101,16 @@ void ForEachIndexed(const IndexLoop& loop, Range range, char* value, char* self,
   const int inner = loop.rank - 1;
   bool is_run = true;
   for (int k = 0; k < count; ++k) is_run = is_run && loop.indices[k].strides[inner] == 0;
-  // A run is short work: the dim outside of it is a loop of its own.
-  const int middle = is_run && inner > 0 ? inner - 1 : -1;
+  // A run is short work: the dim outside of it is a loop of its own. So is one that shares a row of indices.
+  bool is_shared = !is_run && inner > 0;
+  for (int k = 0; k < count; ++k) is_shared = is_shared && loop.indices[k].strides[inner - 1] == 0;
+  const int middle = (is_run && inner > 0) || is_shared ? inner - 1 : -1;
   const int outer = (middle >= 0 ? middle : inner) - 1;  // the last dim of the odometer
   const int64_t n = sizes[inner];
   int64_t position[kMaxRank] = {};
   int64_t offsets[kBlock];
   while (true) {
-    if (middle >= 0) {
+    if (is_run && middle >= 0) {
       const char* at[kMaxIndices];
       for (int64_t begin = 0; begin < sizes[middle]; begin += kBlock) {
         const int64_t places = std::min(kBlock, sizes[middle] - begin);
@@ -121,14 +130,23 @@ void ForEachIndexed(const IndexLoop& loop, Range range, char* value, char* self,
         const int64_t places = std::min(kBlock, n - begin);
         char* value_at = value + begin * loop.value_strides[inner];
         char* self_at = self + begin * loop.self_strides[inner];
-        if (count == 1 && loop.indices[0].is_wide) {
+        if (!is_shared && count == 1 && loop.indices[0].is_wide) {
           const int64_t stride = loop.indices[0].strides[inner];
-          items(value_at, self_at, DirectPlaces{indices[0] + begin * stride, stride, loop.indices[0]}, places);
+          items(value_at, self_at,
+                DirectPlaces{indices[0] + begin * stride, stride, loop.indices[0].size, loop.indices[0].step,
+                             loop.indices[0].wraps},
+                places);
           continue;
         }
         for (int k = 0; k < count; ++k) at[k] = indices[k] + begin * loop.indices[k].strides[inner];
         ResolveRow(loop, at, inner, places, offsets);
-        items(value_at, self_at, ResolvedPlaces{offsets}, places);
+        const int64_t sharers = is_shared ? sizes[middle] : 1;
+        for (int64_t j = 0; j < sharers; ++j) {
+          items(value_at, self_at, ResolvedPlaces{offsets}, places);
+          if (!is_shared) break;
+          value_at += loop.value_strides[middle];
+          self_at += loop.self_strides[middle];
+        }
       }
     }
     int d = outer;

@@ -106,13 +106,18 @@ void RemapWords(const Remap& remap, const char* self, char* out, Range range) {
     enter(d, rest % remap.dims[static_cast<size_t>(d)].size);
     rest /= remap.dims[static_cast<size_t>(d)].size;
   }
-  while (true) {
-    const char* from = self;
-    char* to = out;
+  const char* from = nullptr;
+  char* to = nullptr;
+  const auto locate = [&] {
+    from = self;
+    to = out;
     for (int d = 0; d < inner; ++d) {
       from += places[d].self_bytes;
       to += places[d].position * remap.dims[static_cast<size_t>(d)].out_stride;
     }
+  };
+  locate();
+  while (true) {
     const int64_t end = std::min(row.size, column + remaining);
     remaining -= end - column;
     if (fills != 0) {
@@ -133,6 +138,17 @@ void RemapWords(const Remap& remap, const char* self, char* out, Range range) {
     }
     if (remaining == 0) return;
     column = 0;
+    // The next row lies on the same piece, mostly.
+    if (Place& last = places[inner - 1]; last.position + 1 < last.piece->end) {
+      const Remap::Dim& dim = remap.dims[static_cast<size_t>(inner) - 1];
+      ++last.position;
+      to += dim.out_stride;
+      if (!last.piece->is_fill) {
+        last.self_bytes += last.piece->step * dim.self_stride;
+        from += last.piece->step * dim.self_stride;
+      }
+      continue;
+    }
     for (int d = inner - 1; d >= 0; --d) {
       const int64_t next = places[d].position + 1;
       if (next < remap.dims[static_cast<size_t>(d)].size) {
@@ -141,6 +157,7 @@ void RemapWords(const Remap& remap, const char* self, char* out, Range range) {
       }
       enter(d, 0);
     }
+    locate();
   }
 }
 
