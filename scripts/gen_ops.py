@@ -79,6 +79,7 @@ TYPES = {
     "kBoolType": "bool",
     "kSolverTypes": "float32, float64, complex64, complex128",
     "kQuantizedTypes": "int8, int32",
+    "kFloatingAndQuantizedTypes": "float32, float16, bfloat16, float64, int8, int32",
     "kInt32Type": "int32",
     "kInt64Type": "int64",
     "kWideFloatingTypes": "float32, float64",
