@@ -3,9 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
-#include <reprise/operator.h>
 
-#include <array>
 #include <charconv>
 #include <string_view>
 #include <vector>
@@ -313,6 +311,32 @@ int32_t AclType(at::ScalarType type) {
   }
 }
 
+// False for tensors that the device's operators cannot see.
+bool Describe(const at::Tensor& tensor, reprise::TensorView& view) {
+  const int32_t type = AclType(tensor.scalar_type());
+  if (type == ACL_DT_UNDEFINED || tensor.device().type() != c10::kPrivateUse1 || tensor.is_conj() || tensor.is_neg()) {
+    return false;
+  }
+  view = {const_cast<void*>(tensor.const_data_ptr()), type, static_cast<int>(tensor.dim()), tensor.sizes().data(),
+          tensor.strides().data()};
+  return true;
+}
+
+bool Queue(int op, const OperatorArgument* arguments, size_t count,
+           const std::shared_ptr<const reprise::OperationInfo>& info) {
+  const auto plan = reprise::OperatorPlan::Make(op, arguments, count);
+  if (plan == nullptr) return false;
+  EnsureContext();
+  const NPUStream stream = CurrentStream();
+  at::Tensor workspace;  // whoever gets its memory next does so behind this launch
+  if (const uint64_t bytes = plan->workspace_bytes(); bytes != 0) {
+    workspace = Empty({static_cast<int64_t>(bytes)}, at::kByte, stream.device());
+  }
+  Guarded([&] { plan->Launch(stream.handle(), workspace.defined() ? workspace.data_ptr() : nullptr, info); });
+  WaitIfBlocking(stream);
+  return true;
+}
+
 constexpr size_t kMaxParameters = 16;
 constexpr size_t kMaxTensors = 64;
 
@@ -352,19 +376,13 @@ class Arguments {
   }
 
   bool AddView(const at::Tensor& tensor, bool is_apart, bool is_result) {
-    if (views_ == kMaxTensors || tensor.device().type() != c10::kPrivateUse1 || tensor.is_conj() || tensor.is_neg()) {
-      return false;
-    }
+    if (views_ == kMaxTensors || !Describe(tensor, all_views_[views_++])) return false;
     const at::ScalarType type = tensor.scalar_type();
-    const int32_t number = AclType(type);
-    if (number == ACL_DT_UNDEFINED) return false;
     // Tensors of several types meet by rules of torch (zero-dimensional ones give way).
     if (!is_apart && !is_result) {
       if (type_ != at::ScalarType::Undefined && type_ != type) return false;
       type_ = type;
     }
-    all_views_[views_++] = {const_cast<void*>(tensor.const_data_ptr()), number, static_cast<int>(tensor.dim()),
-                            tensor.sizes().data(), tensor.strides().data()};
     return true;
   }
 
@@ -571,7 +589,8 @@ const NativeOp* FindNative(const c10::FunctionSchema& schema) {
     row = FindRow(full());
   }
   if (row == nullptr && overload.ends_with("out")) {
-    overload = overload == "out" ? std::string() : overload.substr(0, overload.size() - std::string_view("_out").size());
+    overload =
+        overload == "out" ? std::string() : overload.substr(0, overload.size() - std::string_view("_out").size());
     row = FindRow(full());
     if (row == nullptr && overload.empty()) row = FindRow(name + ".Tensor");
     if (row == nullptr && overload == "IntList") row = FindRow(name + ".dim_IntList");
@@ -583,17 +602,59 @@ bool LaunchNative(const NativeOp& native, c10::ArrayRef<IValue> arguments, c10::
                   const std::shared_ptr<const reprise::OperationInfo>& info) {
   Arguments packed(native, arguments, results);
   if (!packed.Build()) return false;
-  const auto plan = reprise::OperatorPlan::Make(packed.op(), packed.data(), packed.size());
-  if (plan == nullptr) return false;
-  EnsureContext();
-  const NPUStream stream = CurrentStream();
-  at::Tensor workspace;  // whoever gets its memory next does so behind this launch
-  if (const uint64_t bytes = plan->workspace_bytes(); bytes != 0) {
-    workspace = Empty({static_cast<int64_t>(bytes)}, at::kByte, stream.device());
-  }
-  Guarded([&] { plan->Launch(stream.handle(), workspace.defined() ? workspace.data_ptr() : nullptr, info); });
-  WaitIfBlocking(stream);
-  return true;
+  return Queue(packed.op(), packed.data(), packed.size(), info);
+}
+
+NativeCall::NativeCall(const char* op, const char* name) : op_(reprise::FindOperator(op)), name_(name) {}
+
+OperatorArgument& NativeCall::Next(Kind kind) {
+  TORCH_INTERNAL_ASSERT(count_ < kMost, name_);
+  OperatorArgument& next = arguments_[count_++];
+  next.kind = kind;
+  return next;
+}
+
+NativeCall& NativeCall::Tensor(const at::Tensor& tensor) {
+  if (!tensor.defined()) return Null();
+  reprise::TensorView& view = views_[count_];
+  is_possible_ &= Describe(tensor, view);
+  OperatorArgument& to = Next(Kind::kTensor);
+  to.values = &view;
+  to.count = 1;
+  return *this;
+}
+
+NativeCall& NativeCall::Null() {
+  Next(Kind::kNull);
+  return *this;
+}
+
+NativeCall& NativeCall::Ints(c10::IntArrayRef values) {
+  OperatorArgument& to = Next(Kind::kInts);
+  to.values = values.data();
+  to.count = values.size();
+  return *this;
+}
+
+NativeCall& NativeCall::Int(int64_t value) {
+  Next(Kind::kInt).integer = value;
+  return *this;
+}
+
+NativeCall& NativeCall::Real(double value) {
+  Next(Kind::kReal).real = value;
+  return *this;
+}
+
+NativeCall& NativeCall::Text(const char* value) {
+  Next(Kind::kText).values = value;
+  return *this;
+}
+
+bool NativeCall::Launch() {
+  if (op_ < 0 || !is_possible_) return false;
+  return Queue(op_, arguments_.data(), count_,
+               std::make_shared<reprise::OperationInfo>(reprise::OperationInfo{name_, StackOfLaunch()}));
 }
 
 }  // namespace torch_npu
