@@ -72,6 +72,8 @@ TYPES = {
     "kIndexTypes": "int32, int64",
     "kMaskTypes": "bool, uint8",
     "kBoolType": "bool",
+    "kUInt8Type": "uint8",
+    "kInt64Type": "int64",
     "kFloat32Type": "float32",
 }
 

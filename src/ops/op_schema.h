@@ -77,6 +77,8 @@ inline constexpr DTypeSet kIntegerTypes = kRealTypes.Without(kFloatingTypes);
 inline constexpr DTypeSet kIndexTypes = {kernels::DType::kInt32, kernels::DType::kInt64};
 inline constexpr DTypeSet kMaskTypes = {kernels::DType::kBool, kernels::DType::kUInt8};
 inline constexpr DTypeSet kBoolType = {kernels::DType::kBool};
+inline constexpr DTypeSet kUInt8Type = {kernels::DType::kUInt8};
+inline constexpr DTypeSet kInt64Type = {kernels::DType::kInt64};
 inline constexpr DTypeSet kFloat32Type = {kernels::DType::kFloat};
 
 enum class ParamKind : uint8_t {
