@@ -83,6 +83,7 @@ TYPES = {
     "kInt32Type": "int32",
     "kInt64Type": "int64",
     "kWideFloatingTypes": "float32, float64",
+    "kUInt8Type": "uint8",
     "kFloat32Type": "float32",
     "kSingleAndHalfTypes": "float32, float16, bfloat16",
     "kMaskByteTypes": "bool, int8, uint8",

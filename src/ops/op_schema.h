@@ -85,6 +85,7 @@ inline constexpr DTypeSet kFloatingAndQuantizedTypes = kFloatingTypes.With(kQuan
 inline constexpr DTypeSet kInt32Type = {kernels::DType::kInt32};
 inline constexpr DTypeSet kInt64Type = {kernels::DType::kInt64};
 inline constexpr DTypeSet kWideFloatingTypes = {kernels::DType::kFloat, kernels::DType::kDouble};
+inline constexpr DTypeSet kUInt8Type = {kernels::DType::kUInt8};
 inline constexpr DTypeSet kFloat32Type = {kernels::DType::kFloat};
 inline constexpr DTypeSet kSingleAndHalfTypes = {kernels::DType::kFloat, kernels::DType::kFloat16,
                                                  kernels::DType::kBFloat16};
