@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/channel_norm.h"
+
+#include <cmath>
+
+#include "kernels/plane.h"
+#include "kernels/sum_tree.h"
+
+namespace reprise::kernels {
+namespace {
+
+constexpr int64_t kChunk = kSumBlock;
+
+TensorRef WithoutDims(const TensorRef& ref, int first, int count) {
+  TensorRef rest = ref;
+  rest.rank = ref.rank - count;
+  for (int d = first; d < rest.rank; ++d) {
+    rest.sizes[d] = ref.sizes[d + count];
+    rest.strides[d] = ref.strides[d + count];
+  }
+  return rest;
+}
+
+// Tensors of one shape in row-major order, in chunks of numbers of type T.
+template <class T>
+class Chunks {
+ public:
+  /// \param writes  how many of them, the first ones, are written
+  Chunks(std::initializer_list<const TensorRef*> operands, int writes)
+      : loop_(MakeLoop(operands, LoopOrder::kRowMajor)), writes_(writes) {
+    int k = 0;
+    for (const TensorRef* operand : operands) {
+      is_same_[k] = operand->dtype == DTypeOf<T>();
+      cast_[k] = k < writes ? FindCast(DTypeOf<T>(), operand->dtype) : FindCast(operand->dtype, DTypeOf<T>());
+      ++k;
+    }
+  }
+
+  /// Calls fn(T* const* elements, n), n at most kChunk, with the operands moved to `bases`.
+  template <class Fn>
+  void ForEach(std::initializer_list<char*> bases, Fn&& fn) {
+    std::copy(bases.begin(), bases.end(), loop_.base);
+    ForEachRow(loop_, {0, loop_.count}, [&](char* const* ptrs, const int64_t* strides, int64_t n) {
+      for (int64_t i = 0; i < n; i += kChunk) {
+        const int64_t count = std::min(kChunk, n - i);
+        T* elements[kMaxOperands] = {};
+        for (int k = 0; k < loop_.operand_count; ++k) {
+          char* at = ptrs[k] + i * strides[k];
+          const bool is_direct = IsDirect(k, strides[k]);
+          elements[k] = is_direct ? reinterpret_cast<T*>(at) : buffer_[k];
+          if (!is_direct && k >= writes_) {
+            cast_[k](at, strides[k], reinterpret_cast<char*>(buffer_[k]), sizeof(T), count);
+          }
+        }
+        fn(static_cast<T* const*>(elements), count);
+        for (int k = 0; k < writes_; ++k) {
+          if (IsDirect(k, strides[k])) continue;
+          cast_[k](reinterpret_cast<const char*>(buffer_[k]), sizeof(T), ptrs[k] + i * strides[k], strides[k], count);
+        }
+      }
+    });
+  }
+
+ private:
+  bool IsDirect(int k, int64_t stride) const { return is_same_[k] && stride == static_cast<int64_t>(sizeof(T)); }
+
+  Loop loop_;
+  int writes_;
+  bool is_same_[kMaxOperands] = {};
+  CastFn cast_[kMaxOperands] = {};
+  alignas(64) T buffer_[3][kChunk];
+};
+
+double Get(const TensorRef* ref, int64_t offset, double otherwise) {
+  if (ref == nullptr) return otherwise;
+  double value;
+  FindCast(ref->dtype, DType::kDouble)(ElementAt(*ref, offset), 0, reinterpret_cast<char*>(&value), 0, 1);
+  return value;
+}
+
+void Put(const TensorRef* ref, int64_t offset, double value) {
+  if (ref == nullptr) return;
+  FindCast(DType::kDouble, ref->dtype)(reinterpret_cast<const char*>(&value), 0, ElementAt(*ref, offset), 0, 1);
+}
+
+// Sum of fn(i) for a block of at most kSumBlock, lane by lane as SumOfBlock.
+template <class T, class Fn>
+T SumOf(int64_t n, Fn&& fn) {
+  T lanes[kSumLanes][1] = {};
+  int64_t i = 0;
+  for (; i + kSumLanes <= n; i += kSumLanes) {
+    for (int64_t l = 0; l < kSumLanes; ++l) lanes[l][0] += fn(i + l);
+  }
+  for (int64_t l = 0; i + l < n; ++l) lanes[l][0] += fn(i + l);
+  FoldLanes<T, 1>(lanes);
+  return lanes[0][0];
+}
+
+template <class T>
+void ScaleShift(const T* __restrict x, T mean, T scale, T bias, int64_t n, T* __restrict out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = (x[i] - mean) * scale + bias;
+}
+
+template <class T>
+void RunBatchNorm(const BatchNormArgs& args, Range channels) {
+  const TensorRef self = WithoutDims(*args.self, 1, 1);
+  const TensorRef out = WithoutDims(*args.out, 1, 1);
+  const auto count = static_cast<double>(ElementCount(self));
+  Chunks<T> read({&self}, 0);
+  Chunks<T> both({&out, &self}, 1);
+  const auto at = [](const TensorRef* ref, int64_t c) { return ref == nullptr ? 0 : c * ref->strides[0]; };
+  for (int64_t c = channels.begin; c < channels.end; ++c) {
+    char* from = ElementAt(*args.self, c * args.self->strides[1]);
+    char* to = ElementAt(*args.out, c * args.out->strides[1]);
+    double mean, var;
+    if (args.training) {
+      double sum = 0;
+      read.ForEach({from}, [&](T* const* x, int64_t n) { sum += static_cast<double>(SumOfBlock(x[0], n)); });
+      mean = sum / count;
+      const auto centre = static_cast<T>(mean);
+      double squares = 0;
+      double rest = 0;  // what the rounding of the centre leaves
+      read.ForEach({from}, [&](T* const* x, int64_t n) {
+        squares += static_cast<double>(SumOf<T>(n, [&](int64_t i) { return (x[0][i] - centre) * (x[0][i] - centre); }));
+      });
+      rest = mean - static_cast<double>(centre);
+      squares -= rest * rest * count;
+      var = std::max(squares, 0.0) / count;
+      if (squares != squares) var = squares;
+      const double keep = 1 - args.momentum;
+      if (args.running_mean != nullptr) {
+        const int64_t i = at(args.running_mean, c);
+        Put(args.running_mean, i, args.momentum * mean + keep * Get(args.running_mean, i, 0));
+      }
+      if (args.running_var != nullptr) {
+        const int64_t i = at(args.running_var, c);
+        Put(args.running_var, i, args.momentum * (var * count / (count - 1)) + keep * Get(args.running_var, i, 0));
+      }
+    } else {
+      mean = Get(args.running_mean, at(args.running_mean, c), 0);
+      var = Get(args.running_var, at(args.running_var, c), 1);
+    }
+    const double invstd = 1 / std::sqrt(var + args.eps);
+    if (args.training) {
+      Put(args.save_mean, at(args.save_mean, c), mean);
+      Put(args.save_invstd, at(args.save_invstd, c), invstd);
+    }
+    const auto scale = static_cast<T>(invstd * Get(args.weight, at(args.weight, c), 1));
+    const auto bias = static_cast<T>(Get(args.bias, at(args.bias, c), 0));
+    const auto centre = static_cast<T>(mean);
+    both.ForEach({to, from}, [&](T* const* x, int64_t n) { ScaleShift(x[1], centre, scale, bias, n, x[0]); });
+  }
+}
+
+template <class T>
+void RunGroupNorm(const GroupNormArgs& args, Range units) {
+  const TensorRef& self = *args.self;
+  const TensorRef rest = WithoutDims(self, 0, 2);
+  const TensorRef rest_out = WithoutDims(*args.out, 0, 2);
+  const int64_t channels = self.sizes[1] / args.groups;
+  const double count = static_cast<double>(channels) * static_cast<double>(ElementCount(rest));
+  Chunks<T> read({&rest}, 0);
+  Chunks<T> both({&rest_out, &rest}, 1);
+  for (int64_t unit = units.begin; unit < units.end; ++unit) {
+    const int64_t n = unit / args.groups;
+    const int64_t group = unit % args.groups;
+    const auto from = [&](int64_t c) {
+      return ElementAt(self, n * self.strides[0] + (group * channels + c) * self.strides[1]);
+    };
+    double sum = 0;
+    for (int64_t c = 0; c < channels; ++c) {
+      read.ForEach({from(c)}, [&](T* const* x, int64_t m) { sum += static_cast<double>(SumOfBlock(x[0], m)); });
+    }
+    const double mean = sum / count;
+    const auto centre = static_cast<T>(mean);
+    double squares = 0;
+    for (int64_t c = 0; c < channels; ++c) {
+      read.ForEach({from(c)}, [&](T* const* x, int64_t m) {
+        squares += static_cast<double>(SumOf<T>(m, [&](int64_t i) { return (x[0][i] - centre) * (x[0][i] - centre); }));
+      });
+    }
+    const double rstd = 1 / std::sqrt(squares / count + args.eps);
+    Put(args.mean, n * args.mean->strides[0] + group * args.mean->strides[1], mean);
+    Put(args.rstd, n * args.rstd->strides[0] + group * args.rstd->strides[1], rstd);
+    for (int64_t c = 0; c < channels; ++c) {
+      const int64_t channel = group * channels + c;
+      const auto scale =
+          static_cast<T>(rstd * Get(args.gamma, args.gamma == nullptr ? 0 : channel * args.gamma->strides[0], 1));
+      const auto bias = static_cast<T>(Get(args.beta, args.beta == nullptr ? 0 : channel * args.beta->strides[0], 0));
+      char* to = ElementAt(*args.out, n * args.out->strides[0] + channel * args.out->strides[1]);
+      both.ForEach({to, from(c)}, [&](T* const* x, int64_t m) { ScaleShift(x[1], centre, scale, bias, m, x[0]); });
+    }
+  }
+}
+
+template <class T>
+void RunGroupNormBackward(const GroupNormBackwardArgs& args, Range units) {
+  const TensorRef& self = *args.self;
+  const TensorRef& grad = *args.grad_out;
+  const TensorRef rest = WithoutDims(self, 0, 2);
+  const TensorRef rest_grad = WithoutDims(grad, 0, 2);
+  const TensorRef rest_in = args.grad_in == nullptr ? rest : WithoutDims(*args.grad_in, 0, 2);
+  const int64_t channels = self.sizes[1] / args.groups;
+  const double count = static_cast<double>(channels) * static_cast<double>(ElementCount(rest));
+  Chunks<T> read({&rest, &rest_grad}, 0);
+  Chunks<T> all({&rest_in, &rest, &rest_grad}, 1);
+  for (int64_t unit = units.begin; unit < units.end; ++unit) {
+    const int64_t n = unit / args.groups;
+    const int64_t group = unit % args.groups;
+    const double mean = Get(args.mean, n * args.mean->strides[0] + group * args.mean->strides[1], 0);
+    const double rstd = Get(args.rstd, n * args.rstd->strides[0] + group * args.rstd->strides[1], 0);
+    const auto centre = static_cast<T>(mean);
+    const auto at = [&](const TensorRef& ref, int64_t channel) {
+      return ElementAt(ref, n * ref.strides[0] + channel * ref.strides[1]);
+    };
+    const auto gamma = [&](int64_t channel) {
+      return Get(args.gamma, args.gamma == nullptr ? 0 : channel * args.gamma->strides[0], 1);
+    };
+    double group_products = 0;
+    double group_grads = 0;
+    for (int64_t c = group * channels; c < (group + 1) * channels; ++c) {
+      double products = 0;
+      double grads = 0;
+      read.ForEach({at(self, c), at(grad, c)}, [&](T* const* x, int64_t m) {
+        products += static_cast<double>(SumOf<T>(m, [&](int64_t i) { return x[1][i] * (x[0][i] - centre); }));
+        grads += static_cast<double>(SumOfBlock(x[1], m));
+      });
+      products *= rstd;
+      auto* sums = reinterpret_cast<double*>(args.sums->data) + 2 * (n * self.sizes[1] + c);
+      sums[0] = products;
+      sums[1] = grads;
+      group_products += gamma(c) * products;
+      group_grads += gamma(c) * grads;
+    }
+    if (args.grad_in == nullptr) continue;
+    const auto slope = static_cast<T>(-group_products * rstd * rstd / count);
+    const auto shift = static_cast<T>(-group_grads * rstd / count);
+    for (int64_t c = group * channels; c < (group + 1) * channels; ++c) {
+      const auto scale = static_cast<T>(rstd * gamma(c));
+      all.ForEach({at(*args.grad_in, c), at(self, c), at(grad, c)}, [&](T* const* x, int64_t m) {
+        T* __restrict to = x[0];
+        const T* __restrict in = x[1];
+        const T* __restrict g = x[2];
+        for (int64_t i = 0; i < m; ++i) to[i] = g[i] * scale + (in[i] - centre) * slope + shift;
+      });
+    }
+  }
+}
+
+}  // namespace
+
+void BatchNorm(const BatchNormArgs& args, Range channels) {
+  if (args.self->dtype == DType::kDouble) return RunBatchNorm<double>(args, channels);
+  RunBatchNorm<float>(args, channels);
+}
+
+void GroupNorm(const GroupNormArgs& args, Range units) {
+  if (args.self->dtype == DType::kDouble) return RunGroupNorm<double>(args, units);
+  RunGroupNorm<float>(args, units);
+}
+
+void GroupNormBackward(const GroupNormBackwardArgs& args, Range units) {
+  if (args.self->dtype == DType::kDouble) return RunGroupNormBackward<double>(args, units);
+  RunGroupNormBackward<float>(args, units);
+}
+
+void GroupNormParameterGrad(const TensorRef& sums, int64_t which, const TensorRef& out, Range channels) {
+  const auto* values = static_cast<const double*>(sums.data);
+  for (int64_t c = channels.begin; c < channels.end; ++c) {
+    double total = 0;
+    for (int64_t n = 0; n < sums.sizes[0]; ++n) total += values[2 * (n * sums.sizes[1] + c) + which];
+    Put(&out, c * out.strides[0], total);
+  }
+}
+
+}  // namespace reprise::kernels
