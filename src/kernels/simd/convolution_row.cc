@@ -47,6 +47,60 @@ HWY_ATTR void DoubleRow(const double* source, const int64_t* offset, const doubl
   Row(source, offset, weight, taps, bias, out, n);
 }
 
+template <class T>
+HWY_ATTR void Panel(const T* source, const int64_t* offset, int64_t depth, T* to) {
+  const hn::CappedTag<T, 64 / sizeof(T)> d;
+  const size_t lanes = hn::Lanes(d);
+  for (int64_t k = 0; k < depth; ++k, to += 2 * lanes) {
+    const T* from = source + offset[k];
+    const auto first = hn::LoadU(d, from);
+    const auto second = hn::LoadU(d, from + lanes);
+    hn::StoreU(first, d, to);
+    hn::StoreU(second, d, to + lanes);
+  }
+}
+
+HWY_ATTR void FloatPanel(const float* source, const int64_t* offset, int64_t depth, float* to) {
+  Panel(source, offset, depth, to);
+}
+
+HWY_ATTR void DoublePanel(const double* source, const int64_t* offset, int64_t depth, double* to) {
+  Panel(source, offset, depth, to);
+}
+
+HWY_ATTR void SixRows(const float* const* rows, int64_t n, float* to) {
+  int64_t k = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::FixedTag<float, 4> d;
+  // Stores of four overlap; the last few elements go one by one, so that nothing is written behind them.
+  for (; k + 8 <= n; k += 4, to += 24) {
+    const auto a = hn::LoadU(d, rows[0] + k);
+    const auto b = hn::LoadU(d, rows[1] + k);
+    const auto c = hn::LoadU(d, rows[2] + k);
+    const auto e = hn::LoadU(d, rows[3] + k);
+    const auto f = hn::LoadU(d, rows[4] + k);
+    const auto g = hn::LoadU(d, rows[5] + k);
+    const auto ab_low = hn::InterleaveLower(d, a, b);
+    const auto ce_low = hn::InterleaveLower(d, c, e);
+    const auto ab_high = hn::InterleaveUpper(d, a, b);
+    const auto ce_high = hn::InterleaveUpper(d, c, e);
+    const auto fg_low = hn::InterleaveLower(d, f, g);
+    const auto fg_high = hn::InterleaveUpper(d, f, g);
+    hn::StoreU(hn::ConcatLowerLower(d, ce_low, ab_low), d, to);
+    hn::StoreU(fg_low, d, to + 4);
+    hn::StoreU(hn::ConcatUpperUpper(d, ce_low, ab_low), d, to + 6);
+    hn::StoreU(hn::ConcatUpperUpper(d, fg_low, fg_low), d, to + 10);
+    hn::StoreU(hn::ConcatLowerLower(d, ce_high, ab_high), d, to + 12);
+    hn::StoreU(fg_high, d, to + 16);
+    hn::StoreU(hn::ConcatUpperUpper(d, ce_high, ab_high), d, to + 18);
+    hn::StoreU(hn::ConcatUpperUpper(d, fg_high, fg_high), d, to + 22);
+  }
+#endif
+  for (; k < n; ++k, to += 6) {
+    for (int r = 0; r < 6; ++r) to[r] = rows[r][k];
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace reprise::kernels::simd
 HWY_AFTER_NAMESPACE();
@@ -56,6 +110,9 @@ namespace reprise::kernels::simd {
 
 HWY_EXPORT(FloatRow);
 HWY_EXPORT(DoubleRow);
+HWY_EXPORT(FloatPanel);
+HWY_EXPORT(DoublePanel);
+HWY_EXPORT(SixRows);
 
 void TapRow(const float* source, const int64_t* offset, const float* weight, int64_t taps, float bias, float* out,
             int64_t n) {
@@ -66,6 +123,16 @@ void TapRow(const double* source, const int64_t* offset, const double* weight, i
             int64_t n) {
   HWY_DYNAMIC_DISPATCH(DoubleRow)(source, offset, weight, taps, bias, out, n);
 }
+
+void CopyPanel(const float* source, const int64_t* offset, int64_t depth, float* to) {
+  HWY_DYNAMIC_DISPATCH(FloatPanel)(source, offset, depth, to);
+}
+
+void CopyPanel(const double* source, const int64_t* offset, int64_t depth, double* to) {
+  HWY_DYNAMIC_DISPATCH(DoublePanel)(source, offset, depth, to);
+}
+
+void InterleaveSix(const float* const* rows, int64_t n, float* to) { HWY_DYNAMIC_DISPATCH(SixRows)(rows, n, to); }
 
 }  // namespace reprise::kernels::simd
 #endif  // HWY_ONCE
