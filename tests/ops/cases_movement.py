@@ -12,6 +12,74 @@ from harness import Case, Ref, Scalar, cases
 SIZES = (torch.float32, torch.bfloat16, torch.int8, torch.int64, torch.complex128)
 
 
+def converted(x, dtype):
+    return x.real.to(dtype) if x.is_complex() and not (dtype.is_complex or dtype == torch.bool) else x.to(dtype)
+
+
+@cases("Cast")
+def cast(op, g):
+    for source in g.all:
+        for target in g.all:
+            x = g.tensor([5, 33], source, "positive" if target == torch.uint8 else "normal")
+            yield Case({"self": x, "dtype": target}, {"out": converted(x, target)})
+    for shape in g.shapes:
+        x = g.tensor(shape, torch.float32)
+        yield Case({"self": x, "dtype": torch.float64}, {"out": x.double()})
+    x = g.tensor([200], torch.float64, "edge")
+    for target in (torch.float32, torch.float16, torch.bfloat16, torch.bool):
+        yield Case({"self": x, "dtype": target}, {"out": x.to(torch.float32).to(target) if target != torch.bool else x != 0})
+    x = torch.tensor([float("nan"), float("inf"), -float("inf"), 1e10, -1e10, 2.9, -2.9])
+    yield Case({"self": x, "dtype": torch.int32},
+               {"out": torch.tensor([0, 2**31 - 1, -2**31, 2**31 - 1, -2**31, 2, -2], dtype=torch.int32)})
+
+
+@cases("InplaceCopy")
+def copy(op, g):
+    for source in g.all:
+        for target in SIZES:
+            x, self = g.tensor([5, 33], source), g.tensor([5, 33], target)
+            yield Case({"selfRef": self, "src": x}, {"selfRef": converted(x, target)})
+    for shape, at in (([], []), ([0, 3], [3]), ([5, 33], [33]), ([5, 33], [5, 1]), ([2, 3, 65], [3, 1]), ([200, 300], [300])):
+        x, self = g.tensor(at, torch.float32), g.tensor(shape, torch.float32)
+        yield Case({"selfRef": self, "src": x}, {"selfRef": x.expand(shape).clone()})
+
+
+@cases("InplaceFillScalar", "InplaceZero", "InplaceOne")
+def fill(op, g):
+    for dtype in g.all:
+        for shape in ([], [0, 3], [5, 33], [2, 3, 4]):
+            self = g.tensor(shape, dtype)
+            if op == "InplaceFillScalar":
+                for value in (Scalar(1, torch.int64), Scalar(True), Scalar(1.0)):
+                    yield Case({"selfRef": self, "value": value}, {"selfRef": torch.full_like(self, 1)})
+            else:
+                yield Case({"selfRef": self}, {"selfRef": torch.full_like(self, int(op == "InplaceOne"))})
+
+
+@cases("Cat")
+def cat(op, g):
+    for dtype in SIZES:
+        for shape, dim, sizes in (([7], 0, [3, 0, 4]), ([5, 33], -1, [1, 2, 30]), ([5, 33], 0, [5]), ([2, 6, 9], 1, [1, 2, 3]),
+                                  ([40, 50], 1, [20, 30]), ([4, 3, 40], -2, [1, 2]), ([0, 4], 1, [1, 3])):
+            parts = [part.contiguous() for part in g.tensor(shape, dtype).split(sizes, dim)]
+            yield Case({"tensors": parts, "dim": dim}, {"out": torch.cat(parts, dim)})
+    parts = [g.tensor([3, 40], torch.int32), torch.zeros(0), g.tensor([2, 40], torch.float32)]
+    yield Case({"tensors": parts, "dim": 0}, {"out": torch.cat([part.float() for part in (parts[0], parts[2])])})
+    parts = [g.tensor([200, 60], torch.float32), g.tensor([200, 140], torch.float32)]
+    yield Case({"tensors": parts, "dim": 1}, {"out": torch.cat(parts, 1)})
+
+
+@cases("Permute")
+def permute(op, g):
+    for dtype in SIZES:
+        for shape, dims in (([], []), ([7], [0]), ([5, 33], [1, 0]), ([5, 33], [-2, -1]), ([2, 3, 65], [2, 0, 1]),
+                            ([2, 3, 65], [1, 0, 2]), ([4, 5, 3, 6], [0, 2, 1, 3]), ([4, 5, 3, 6], [3, 1, 2, 0]), ([0, 3], [1, 0])):
+            x = g.tensor(shape, dtype)
+            yield Case({"self": x, "dims": dims}, {"out": x.permute(dims).contiguous()})
+    x = g.tensor([200, 300], torch.float32)
+    yield Case({"self": x, "dims": [1, 0]}, {"out": x.t().contiguous()})
+
+
 @cases("InplaceFillTensor")
 def fill_tensor(op, g):
     for dtype in g.all:
