@@ -118,6 +118,15 @@ def prompt(op, g):
     hidden = mask[:37, :37] | band(37, 37, 5, 2)
     yield Case(arguments(op, q, k, v, "BNSD", 4, 2, scale, attenMask=mask.to(torch.int8), preTokens=5, nextTokens=2),
                {"attentionOut": Ref(attention(q, k, v, scale, hidden)[0], dtype)})
+    # Numbers that are none: a row of scores with NaN or +Inf is NaN, hidden ones do not matter.
+    odd = [t.clone() for t in (q, k, v)]
+    odd[0][0, 1, 4, 2], odd[0][1, 0, 0, 0] = math.nan, math.inf
+    odd[1][1, 1, 5, 3] = math.nan
+    hidden = torch.zeros(1, 1, 1, 37, dtype=torch.bool)
+    hidden[..., 5] = True
+    out = attention(odd[0].double(), k, v, scale, hidden)[0]
+    assert out.isnan().any(-1).sum() == 2
+    yield Case(arguments(op, *odd, "BNSD", 4, 2, scale, attenMask=hidden), {"attentionOut": Ref(out, dtype)})
     shift = g.tensor([1, 4, 37, 37], dtype)
     out = attention(q, k, v, scale, shift=shift)[0]
     yield Case(arguments(op, q, k, v, "BNSD", 4, 2, scale, pseShift=shift), {"attentionOut": Ref(out, dtype)})
