@@ -60,7 +60,7 @@ def test_attributes(name, changed, words):
     ({"blockTable": torch.zeros(1, 2, dtype=torch.int32), "blockSize": 16, "actualSeqLengthsKv": [1]},
      "expected a row for each sequence"),
     ({"quantScale1": torch.zeros(1)}, "quantScale1Optional is not supported yet"),
-    ({"queryRope": torch.zeros(2, 4, 4, 8)}, "queryRopeOptional is not supported yet"),
+    ({"queryRope": torch.zeros(2, 4, 4, 8)}, "one of queryRopeOptional and keyRopeOptional is missing"),
 ])
 def test_tensors(given, words):
     op, call = call_of(FUSED, **given)
