@@ -11,6 +11,7 @@ namespace reprise::kernels {
 namespace {
 
 constexpr int64_t kChunk = kSumBlock;
+constexpr int64_t kTurnedChannels = 16;
 
 TensorRef WithoutDims(const TensorRef& ref, int first, int count) {
   TensorRef rest = ref;
@@ -105,10 +106,36 @@ double SumProducts(const double* g, const double* x, double centre, int64_t n) {
   return sum;
 }
 
-template <class T>
-void ScaleShift(const T* __restrict x, T mean, T scale, T bias, int64_t n, T* __restrict out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = (x[i] - mean) * scale + bias;
+void ScaleRow(const float* x, float centre, float scale, float shift, int64_t n, float* out) {
+  simd::ScaleRow(x, centre, scale, shift, n, out);
 }
+void ScaleRow(const double* x, double centre, double scale, double shift, int64_t n, double* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = (x[i] - centre) * scale + shift;
+}
+
+// Mean and sum of squared differences from it of all blocks so far.
+class Moments {
+ public:
+  template <class T>
+  void Add(const T* x, int64_t n) {
+    const auto count = static_cast<double>(n);
+    const double mean = SumRow(x, n) / count;
+    const T centre = static_cast<T>(mean);
+    const double rest = mean - static_cast<double>(centre);
+    const double squares = SumSquares(x, centre, n) - rest * rest * count;
+    const double difference = mean - mean_;
+    const double total = count_ + count;
+    squares_ += squares + difference * difference * (count_ * count / total);
+    mean_ += difference * (count / total);
+    count_ = total;
+  }
+  double mean() const { return mean_; }
+  /// Without Bessel's correction.
+  double variance() const { return squares_ < 0 ? 0 : squares_ / count_; }
+
+ private:
+  double count_ = 0, mean_ = 0, squares_ = 0;
+};
 
 template <class T>
 void RunBatchNorm(const BatchNormArgs& args, Range channels) {
@@ -123,17 +150,10 @@ void RunBatchNorm(const BatchNormArgs& args, Range channels) {
     char* to = ElementAt(*args.out, c * args.out->strides[1]);
     double mean, var;
     if (args.training) {
-      double sum = 0;
-      read.ForEach({from}, [&](T* const* x, int64_t n) { sum += SumRow(x[0], n); });
-      mean = sum / count;
-      const auto centre = static_cast<T>(mean);
-      double squares = 0;
-      double rest = 0;  // what the rounding of the centre leaves
-      read.ForEach({from}, [&](T* const* x, int64_t n) { squares += SumSquares(x[0], centre, n); });
-      rest = mean - static_cast<double>(centre);
-      squares -= rest * rest * count;
-      var = std::max(squares, 0.0) / count;
-      if (squares != squares) var = squares;
+      Moments moments;
+      read.ForEach({from}, [&](T* const* x, int64_t n) { moments.Add(x[0], n); });
+      mean = moments.mean();
+      var = moments.variance();
       const double keep = 1 - args.momentum;
       if (args.running_mean != nullptr) {
         const int64_t i = at(args.running_mean, c);
@@ -155,7 +175,7 @@ void RunBatchNorm(const BatchNormArgs& args, Range channels) {
     const auto scale = static_cast<T>(invstd * Get(args.weight, at(args.weight, c), 1));
     const auto bias = static_cast<T>(Get(args.bias, at(args.bias, c), 0));
     const auto centre = static_cast<T>(mean);
-    both.ForEach({to, from}, [&](T* const* x, int64_t n) { ScaleShift(x[1], centre, scale, bias, n, x[0]); });
+    both.ForEach({to, from}, [&](T* const* x, int64_t n) { ScaleRow(x[1], centre, scale, bias, n, x[0]); });
   }
 }
 
@@ -165,7 +185,6 @@ void RunGroupNorm(const GroupNormArgs& args, Range units) {
   const TensorRef rest = WithoutDims(self, 0, 2);
   const TensorRef rest_out = WithoutDims(*args.out, 0, 2);
   const int64_t channels = self.sizes[1] / args.groups;
-  const double count = static_cast<double>(channels) * static_cast<double>(ElementCount(rest));
   Chunks<T> read({&rest}, 0);
   Chunks<T> both({&rest_out, &rest}, 1);
   for (int64_t unit = units.begin; unit < units.end; ++unit) {
@@ -174,17 +193,13 @@ void RunGroupNorm(const GroupNormArgs& args, Range units) {
     const auto from = [&](int64_t c) {
       return ElementAt(self, n * self.strides[0] + (group * channels + c) * self.strides[1]);
     };
-    double sum = 0;
+    Moments moments;
     for (int64_t c = 0; c < channels; ++c) {
-      read.ForEach({from(c)}, [&](T* const* x, int64_t m) { sum += SumRow(x[0], m); });
+      read.ForEach({from(c)}, [&](T* const* x, int64_t m) { moments.Add(x[0], m); });
     }
-    const double mean = sum / count;
+    const double mean = moments.mean();
     const auto centre = static_cast<T>(mean);
-    double squares = 0;
-    for (int64_t c = 0; c < channels; ++c) {
-      read.ForEach({from(c)}, [&](T* const* x, int64_t m) { squares += SumSquares(x[0], centre, m); });
-    }
-    const double rstd = 1 / std::sqrt(squares / count + args.eps);
+    const double rstd = 1 / std::sqrt(moments.variance() + args.eps);
     Put(args.mean, n * args.mean->strides[0] + group * args.mean->strides[1], mean);
     Put(args.rstd, n * args.rstd->strides[0] + group * args.rstd->strides[1], rstd);
     for (int64_t c = 0; c < channels; ++c) {
@@ -193,7 +208,7 @@ void RunGroupNorm(const GroupNormArgs& args, Range units) {
           static_cast<T>(rstd * Get(args.gamma, args.gamma == nullptr ? 0 : channel * args.gamma->strides[0], 1));
       const auto bias = static_cast<T>(Get(args.beta, args.beta == nullptr ? 0 : channel * args.beta->strides[0], 0));
       char* to = ElementAt(*args.out, n * args.out->strides[0] + channel * args.out->strides[1]);
-      both.ForEach({to, from(c)}, [&](T* const* x, int64_t m) { ScaleShift(x[1], centre, scale, bias, m, x[0]); });
+      both.ForEach({to, from(c)}, [&](T* const* x, int64_t m) { ScaleRow(x[1], centre, scale, bias, m, x[0]); });
     }
   }
 }
@@ -252,9 +267,65 @@ void RunGroupNormBackward(const GroupNormBackwardArgs& args, Range units) {
   }
 }
 
+// Channels that lie side by side: some at a time are turned so that the entries of each lie in a row.
+template <class T>
+void RunBatchNormOfRows(const BatchNormArgs& args, Range channels, T* scratch) {
+  const TensorRef& self = *args.self;
+  const TensorRef& out = *args.out;
+  const int64_t batch = self.sizes[0];
+  const CastFn load = FindCast(self.dtype, DTypeOf<T>());
+  const CastFn store = FindCast(DTypeOf<T>(), out.dtype);
+  for (int64_t c = channels.begin; c < channels.end; c += kTurnedChannels) {
+    const int64_t count = std::min(kTurnedChannels, channels.end - c);
+    T line[kTurnedChannels];
+    for (int64_t n = 0; n < batch; ++n) {
+      load(ElementAt(self, n * self.strides[0] + c * self.strides[1]), self.strides[1] * ItemSize(self.dtype),
+           reinterpret_cast<char*>(line), sizeof(T), count);
+      for (int64_t i = 0; i < count; ++i) scratch[i * batch + n] = line[i];
+    }
+    TensorRef turned;
+    turned.data = scratch;
+    turned.dtype = DTypeOf<T>();
+    turned.rank = 2;
+    turned.sizes[0] = batch;
+    turned.sizes[1] = count;
+    turned.strides[0] = 1;
+    turned.strides[1] = batch;
+    BatchNormArgs part = args;
+    part.self = part.out = &turned;
+    TensorRef vectors[6];
+    const TensorRef** const each[6] = {&part.weight,      &part.bias,      &part.running_mean,
+                                       &part.running_var, &part.save_mean, &part.save_invstd};
+    for (int i = 0; i < 6; ++i) {
+      if (*each[i] == nullptr) continue;
+      vectors[i] = **each[i];
+      vectors[i].data = ElementAt(vectors[i], c * vectors[i].strides[0]);
+      *each[i] = &vectors[i];
+    }
+    RunBatchNorm<T>(part, {0, count});
+    for (int64_t n = 0; n < batch; ++n) {
+      for (int64_t i = 0; i < count; ++i) line[i] = scratch[i * batch + n];
+      store(reinterpret_cast<const char*>(line), sizeof(T), ElementAt(out, n * out.strides[0] + c * out.strides[1]),
+            out.strides[1] * ItemSize(out.dtype), count);
+    }
+  }
+}
+
+bool HasChannelRows(const TensorRef& self) { return ElementCount(self) == self.sizes[0] * self.sizes[1]; }
+
 }  // namespace
 
-void BatchNorm(const BatchNormArgs& args, Range channels) {
+int64_t BatchNormScratchBytes(const TensorRef& self) {
+  return HasChannelRows(self) ? ScratchCutter::Bytes<double>(self.sizes[0] * kTurnedChannels) : 0;
+}
+
+void BatchNorm(const BatchNormArgs& args, Range channels, void* scratch) {
+  if (HasChannelRows(*args.self)) {
+    if (args.self->dtype == DType::kDouble) {
+      return RunBatchNormOfRows<double>(args, channels, static_cast<double*>(scratch));
+    }
+    return RunBatchNormOfRows<float>(args, channels, static_cast<float*>(scratch));
+  }
   if (args.self->dtype == DType::kDouble) return RunBatchNorm<double>(args, channels);
   RunBatchNorm<float>(args, channels);
 }
