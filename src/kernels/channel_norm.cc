@@ -11,7 +11,8 @@ namespace reprise::kernels {
 namespace {
 
 constexpr int64_t kChunk = kSumBlock;
-constexpr int64_t kTurnedChannels = 16;
+constexpr int64_t kColumns = 128;  // channels side by side
+constexpr int64_t kRowBlock = 64;
 
 TensorRef WithoutDims(const TensorRef& ref, int first, int count) {
   TensorRef rest = ref;
@@ -75,6 +76,7 @@ class Chunks {
 
 double Get(const TensorRef* ref, int64_t offset, double otherwise) {
   if (ref == nullptr) return otherwise;
+  if (ref->dtype == DType::kFloat) return static_cast<const float*>(ref->data)[offset];
   double value;
   FindCast(ref->dtype, DType::kDouble)(ElementAt(*ref, offset), 0, reinterpret_cast<char*>(&value), 0, 1);
   return value;
@@ -82,6 +84,10 @@ double Get(const TensorRef* ref, int64_t offset, double otherwise) {
 
 void Put(const TensorRef* ref, int64_t offset, double value) {
   if (ref == nullptr) return;
+  if (ref->dtype == DType::kFloat) {
+    static_cast<float*>(ref->data)[offset] = static_cast<float>(value);
+    return;
+  }
   FindCast(DType::kDouble, ref->dtype)(reinterpret_cast<const char*>(&value), 0, ElementAt(*ref, offset), 0, 1);
 }
 
@@ -137,6 +143,39 @@ class Moments {
   double count_ = 0, mean_ = 0, squares_ = 0;
 };
 
+// out = (x - centre) * scale + shift.
+template <class T>
+struct Scaling {
+  T centre, scale, shift;
+};
+
+// From the statistics of channel c, of `count` elements; moves and saves them when training.
+template <class T>
+Scaling<T> ScalingOf(const BatchNormArgs& args, int64_t c, double count, double mean, double var) {
+  const auto at = [c](const TensorRef* ref) { return ref == nullptr ? 0 : c * ref->strides[0]; };
+  if (args.training) {
+    const double keep = 1 - args.momentum;
+    if (args.running_mean != nullptr) {
+      const int64_t i = at(args.running_mean);
+      Put(args.running_mean, i, args.momentum * mean + keep * Get(args.running_mean, i, 0));
+    }
+    if (args.running_var != nullptr) {
+      const int64_t i = at(args.running_var);
+      Put(args.running_var, i, args.momentum * (var * count / (count - 1)) + keep * Get(args.running_var, i, 0));
+    }
+  } else {
+    mean = Get(args.running_mean, at(args.running_mean), 0);
+    var = Get(args.running_var, at(args.running_var), 1);
+  }
+  const double invstd = 1 / std::sqrt(var + args.eps);
+  if (args.training) {
+    Put(args.save_mean, at(args.save_mean), mean);
+    Put(args.save_invstd, at(args.save_invstd), invstd);
+  }
+  return {static_cast<T>(mean), static_cast<T>(invstd * Get(args.weight, at(args.weight), 1)),
+          static_cast<T>(Get(args.bias, at(args.bias), 0))};
+}
+
 template <class T>
 void RunBatchNorm(const BatchNormArgs& args, Range channels) {
   const TensorRef self = WithoutDims(*args.self, 1, 1);
@@ -144,38 +183,73 @@ void RunBatchNorm(const BatchNormArgs& args, Range channels) {
   const auto count = static_cast<double>(ElementCount(self));
   Chunks<T> read({&self}, 0);
   Chunks<T> both({&out, &self}, 1);
-  const auto at = [](const TensorRef* ref, int64_t c) { return ref == nullptr ? 0 : c * ref->strides[0]; };
   for (int64_t c = channels.begin; c < channels.end; ++c) {
     char* from = ElementAt(*args.self, c * args.self->strides[1]);
     char* to = ElementAt(*args.out, c * args.out->strides[1]);
-    double mean, var;
-    if (args.training) {
-      Moments moments;
-      read.ForEach({from}, [&](T* const* x, int64_t n) { moments.Add(x[0], n); });
-      mean = moments.mean();
-      var = moments.variance();
-      const double keep = 1 - args.momentum;
-      if (args.running_mean != nullptr) {
-        const int64_t i = at(args.running_mean, c);
-        Put(args.running_mean, i, args.momentum * mean + keep * Get(args.running_mean, i, 0));
+    Moments moments;
+    if (args.training) read.ForEach({from}, [&](T* const* x, int64_t n) { moments.Add(x[0], n); });
+    const Scaling<T> scaling = ScalingOf<T>(args, c, count, moments.mean(), moments.variance());
+    both.ForEach({to, from}, [&](T* const* x, int64_t n) {
+      ScaleRow(x[1], scaling.centre, scaling.scale, scaling.shift, n, x[0]);
+    });
+  }
+}
+
+// One element for each channel of an entry of the batch: some channels side by side.
+template <class T>
+void RunBatchNormOfRows(const BatchNormArgs& args, Range channels) {
+  const TensorRef& self = *args.self;
+  const TensorRef& out = *args.out;
+  const int64_t batch = self.sizes[0];
+  const RowReaderAs<T> read(self.dtype, self.strides[1]);
+  const RowWriterAs<T> write(out.dtype, out.strides[1]);
+  T buffer[kColumns], result[kColumns];
+  T centre[kColumns], scale[kColumns], shift[kColumns];
+  double mean[kColumns] = {}, var[kColumns] = {};
+  for (int64_t c = channels.begin; c < channels.end; c += kColumns) {
+    const int64_t n = std::min(kColumns, channels.end - c);
+    const auto row = [&](int64_t i) {
+      return read.Read(ElementAt(self, i * self.strides[0] + c * self.strides[1]), n, buffer);
+    };
+    // totals[k] = sum of term(x, k) over the batch: rows in blocks, these in float64.
+    const auto add_up = [&](double* totals, auto term) {
+      std::fill_n(totals, n, 0.0);
+      for (int64_t first = 0; first < batch; first += kRowBlock) {
+        T sums[kColumns] = {};
+        for (int64_t i = first; i < std::min(batch, first + kRowBlock); ++i) {
+          const T* x = row(i);
+          for (int64_t k = 0; k < n; ++k) sums[k] += term(x[k], k);
+        }
+        for (int64_t k = 0; k < n; ++k) totals[k] += static_cast<double>(sums[k]);
       }
-      if (args.running_var != nullptr) {
-        const int64_t i = at(args.running_var, c);
-        Put(args.running_var, i, args.momentum * (var * count / (count - 1)) + keep * Get(args.running_var, i, 0));
-      }
-    } else {
-      mean = Get(args.running_mean, at(args.running_mean, c), 0);
-      var = Get(args.running_var, at(args.running_var, c), 1);
-    }
-    const double invstd = 1 / std::sqrt(var + args.eps);
+    };
+    const auto count = static_cast<double>(batch);
     if (args.training) {
-      Put(args.save_mean, at(args.save_mean, c), mean);
-      Put(args.save_invstd, at(args.save_invstd, c), invstd);
+      add_up(mean, [](T x, int64_t) { return x; });
+      for (int64_t k = 0; k < n; ++k) {
+        mean[k] /= count;
+        centre[k] = static_cast<T>(mean[k]);
+      }
+      add_up(var, [&](T x, int64_t k) { return (x - centre[k]) * (x - centre[k]); });
+      for (int64_t k = 0; k < n; ++k) {
+        const double rest = mean[k] - static_cast<double>(centre[k]);
+        var[k] = var[k] / count - rest * rest;
+        if (var[k] < 0) var[k] = 0;
+      }
     }
-    const auto scale = static_cast<T>(invstd * Get(args.weight, at(args.weight, c), 1));
-    const auto bias = static_cast<T>(Get(args.bias, at(args.bias, c), 0));
-    const auto centre = static_cast<T>(mean);
-    both.ForEach({to, from}, [&](T* const* x, int64_t n) { ScaleRow(x[1], centre, scale, bias, n, x[0]); });
+    for (int64_t k = 0; k < n; ++k) {
+      const Scaling<T> scaling = ScalingOf<T>(args, c + k, count, mean[k], var[k]);
+      centre[k] = scaling.centre;
+      scale[k] = scaling.scale;
+      shift[k] = scaling.shift;
+    }
+    for (int64_t i = 0; i < batch; ++i) {
+      const T* x = row(i);
+      char* to = ElementAt(out, i * out.strides[0] + c * out.strides[1]);
+      T* values = write.Buffer(to, result);
+      for (int64_t k = 0; k < n; ++k) values[k] = (x[k] - centre[k]) * scale[k] + shift[k];
+      write.Write(to, values, n);
+    }
   }
 }
 
@@ -267,67 +341,16 @@ void RunGroupNormBackward(const GroupNormBackwardArgs& args, Range units) {
   }
 }
 
-// Channels that lie side by side: some at a time are turned so that the entries of each lie in a row.
-template <class T>
-void RunBatchNormOfRows(const BatchNormArgs& args, Range channels, T* scratch) {
-  const TensorRef& self = *args.self;
-  const TensorRef& out = *args.out;
-  const int64_t batch = self.sizes[0];
-  const CastFn load = FindCast(self.dtype, DTypeOf<T>());
-  const CastFn store = FindCast(DTypeOf<T>(), out.dtype);
-  for (int64_t c = channels.begin; c < channels.end; c += kTurnedChannels) {
-    const int64_t count = std::min(kTurnedChannels, channels.end - c);
-    T line[kTurnedChannels];
-    for (int64_t n = 0; n < batch; ++n) {
-      load(ElementAt(self, n * self.strides[0] + c * self.strides[1]), self.strides[1] * ItemSize(self.dtype),
-           reinterpret_cast<char*>(line), sizeof(T), count);
-      for (int64_t i = 0; i < count; ++i) scratch[i * batch + n] = line[i];
-    }
-    TensorRef turned;
-    turned.data = scratch;
-    turned.dtype = DTypeOf<T>();
-    turned.rank = 2;
-    turned.sizes[0] = batch;
-    turned.sizes[1] = count;
-    turned.strides[0] = 1;
-    turned.strides[1] = batch;
-    BatchNormArgs part = args;
-    part.self = part.out = &turned;
-    TensorRef vectors[6];
-    const TensorRef** const each[6] = {&part.weight,      &part.bias,      &part.running_mean,
-                                       &part.running_var, &part.save_mean, &part.save_invstd};
-    for (int i = 0; i < 6; ++i) {
-      if (*each[i] == nullptr) continue;
-      vectors[i] = **each[i];
-      vectors[i].data = ElementAt(vectors[i], c * vectors[i].strides[0]);
-      *each[i] = &vectors[i];
-    }
-    RunBatchNorm<T>(part, {0, count});
-    for (int64_t n = 0; n < batch; ++n) {
-      for (int64_t i = 0; i < count; ++i) line[i] = scratch[i * batch + n];
-      store(reinterpret_cast<const char*>(line), sizeof(T), ElementAt(out, n * out.strides[0] + c * out.strides[1]),
-            out.strides[1] * ItemSize(out.dtype), count);
-    }
-  }
-}
-
 bool HasChannelRows(const TensorRef& self) { return ElementCount(self) == self.sizes[0] * self.sizes[1]; }
 
 }  // namespace
 
-int64_t BatchNormScratchBytes(const TensorRef& self) {
-  return HasChannelRows(self) ? ScratchCutter::Bytes<double>(self.sizes[0] * kTurnedChannels) : 0;
-}
-
-void BatchNorm(const BatchNormArgs& args, Range channels, void* scratch) {
-  if (HasChannelRows(*args.self)) {
-    if (args.self->dtype == DType::kDouble) {
-      return RunBatchNormOfRows<double>(args, channels, static_cast<double*>(scratch));
-    }
-    return RunBatchNormOfRows<float>(args, channels, static_cast<float*>(scratch));
+void BatchNorm(const BatchNormArgs& args, Range channels) {
+  const bool by_rows = HasChannelRows(*args.self);
+  if (args.self->dtype == DType::kDouble) {
+    return by_rows ? RunBatchNormOfRows<double>(args, channels) : RunBatchNorm<double>(args, channels);
   }
-  if (args.self->dtype == DType::kDouble) return RunBatchNorm<double>(args, channels);
-  RunBatchNorm<float>(args, channels);
+  return by_rows ? RunBatchNormOfRows<float>(args, channels) : RunBatchNorm<float>(args, channels);
 }
 
 void GroupNorm(const GroupNormArgs& args, Range units) {

@@ -34,7 +34,7 @@ Status CheckVector(const OpCall& call, std::string_view name, int64_t channels) 
 
 // ---- BatchNorm ---------------------------------------------------------------------------------------------------
 
-void RunBatchNorm(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunBatchNorm(const Launch& launch, kernels::Range range, const Launch::Memory&) {
   const auto& params = launch.State<NormParams>();
   kernels::BatchNorm({.self = &launch.refs[5],
                       .weight = RefAt(launch, 6),
@@ -47,7 +47,7 @@ void RunBatchNorm(const Launch& launch, kernels::Range range, const Launch::Memo
                       .training = params.training,
                       .momentum = params.momentum,
                       .eps = params.eps},
-                     range, memory.scratch);
+                     range);
 }
 
 Status BatchNormShape(OpCall& call) {
@@ -93,7 +93,6 @@ Status PlanBatchNorm(OpCall& call) {
   call.ReadOptional(launch, call.Find("bias"));
   launch.units = input.sizes()[1];
   launch.grain = GrainOf(input.tensor->count / launch.units * kNormCost);
-  call.AddScratch(launch, static_cast<uint64_t>(kernels::BatchNormScratchBytes(launch.refs[5])));
   return {};
 }
 
