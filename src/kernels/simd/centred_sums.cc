@@ -73,6 +73,19 @@ HWY_ATTR float SumProductsOf(const float* g, const float* x, float centre, int64
   return Sum(x, g, n, Product{centre});
 }
 
+HWY_ATTR void ScaleRowOf(const float* x, float centre, float scale, float shift, int64_t n, float* out) {
+  const Tag d;
+  constexpr int64_t kWidth = hn::MaxLanes(Tag());
+  const Vec c = hn::Set(d, centre);
+  const Vec f = hn::Set(d, scale);
+  const Vec b = hn::Set(d, shift);
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) {
+    hn::StoreU(hn::Add(hn::Mul(hn::Sub(hn::LoadU(d, x + i), c), f), b), d, out + i);
+  }
+  for (; i < n; ++i) out[i] = (x[i] - centre) * scale + shift;
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace reprise::kernels::simd
 HWY_AFTER_NAMESPACE();
@@ -83,11 +96,16 @@ namespace reprise::kernels::simd {
 HWY_EXPORT(SumRowOf);
 HWY_EXPORT(SumSquaresOf);
 HWY_EXPORT(SumProductsOf);
+HWY_EXPORT(ScaleRowOf);
 
 float SumBlock(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(SumRowOf)(x, n); }
 float SumSquares(const float* x, float centre, int64_t n) { return HWY_DYNAMIC_DISPATCH(SumSquaresOf)(x, centre, n); }
 float SumProducts(const float* g, const float* x, float centre, int64_t n) {
   return HWY_DYNAMIC_DISPATCH(SumProductsOf)(g, x, centre, n);
+}
+
+void ScaleRow(const float* x, float centre, float scale, float shift, int64_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(ScaleRowOf)(x, centre, scale, shift, n, out);
 }
 
 }  // namespace reprise::kernels::simd
