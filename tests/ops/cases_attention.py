@@ -307,8 +307,8 @@ def training_grad(op, g):
     """Against autograd in float64; statistics and result are those of float64, rounded."""
     for layout in ("BNSD", "BSH", "SBH"):
         for dtype in TYPES:
-            for sizes in ((2, 4, 2, 9, 14, 16), (1, 2, 1, 70, 150, 24)):
-                yield gradient_case(op, g, dtype, layout, *sizes)
+            yield gradient_case(op, g, dtype, layout, 2, 4, 2, 9, 14, 16)
+        yield gradient_case(op, g, dtype, layout, 1, 2, 1, 70, 150, 24)
     mask, keep = g.mask([2, 1, 20, 30]), g.mask([2, 2, 20, 30])
     mask[1, 0, 2] = True
     shift = g.tensor([2, 2, 20, 30], torch.float32)
@@ -356,8 +356,9 @@ def rotated(x, cos, sin, mode):
 
 
 def rotary_inputs(g, dtype):
-    for shape, angles in (([2, 3, 5, 16], [1, 1, 5, 16]), ([2, 5, 3, 20], [2, 5, 1, 20]), ([4, 2, 24], [4, 1, 24]),
-                          ([1, 6, 2, 128], [1, 6, 1, 128]), ([0, 2, 3, 8], [1, 1, 3, 8])):
+    shapes = (([2, 3, 5, 16], [1, 1, 5, 16]), ([2, 5, 3, 20], [2, 5, 1, 20]), ([4, 2, 24], [4, 1, 24]),
+              ([1, 6, 2, 128], [1, 6, 1, 128]), ([0, 2, 3, 8], [1, 1, 3, 8]))
+    for shape, angles in shapes if dtype == torch.float32 else shapes[:2]:
         yield g.tensor(shape, dtype), g.tensor(angles, dtype, "unit"), g.tensor(angles, dtype, "unit")
 
 

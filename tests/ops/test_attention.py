@@ -18,7 +18,8 @@ def call_of(name, queries=4, **given):
     outputs = {n: None for (_, n), role in zip(row.parameters, row.roles) if role.startswith("out?")}
     if name.startswith("Flash"):
         outputs |= {n: torch.zeros(2, 4, queries, 8) for n in ("softmaxMaxOut", "softmaxSumOut")}
-    return row, Call(row, Case(arguments(name, q, k, v, "BNSD", 4, 2, 0.3, **given), outputs | {out: torch.zeros_like(q)}))
+    args = arguments(name, q, k, v, "BNSD", 4, 2, 0.3, **given)
+    return row, Call(row, Case(args, outputs | {out: torch.zeros_like(q)}))
 
 
 FUSED = "FusedInferAttentionScoreV3"
