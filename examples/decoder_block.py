@@ -66,10 +66,8 @@ class Decoder:
         return x + (F.silu(gate) * up) @ w["close"]
 
 
-def main():
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
-    torch.set_num_threads(int(os.environ.get("REPRISE_WORKERS") or os.cpu_count()))
-    sizes, (eager, captured), tensors = read(folder / "decoder_block.bin")
+def main(folder):
+    sizes, (eager, captured), tensors = read(Path(folder) / "decoder_block.bin")
     decoder = Decoder(sizes, tensors)
     times, worst = [], 0.0
     scale = tensors["outputs"].abs().max().item()
@@ -87,4 +85,5 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    torch.set_num_threads(int(os.environ.get("REPRISE_WORKERS") or os.cpu_count()))
+    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else "."))

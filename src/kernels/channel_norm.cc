@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/plane.h"
+#include "kernels/simd/centred_sums.h"
 #include "kernels/sum_tree.h"
 
 namespace reprise::kernels {
@@ -83,17 +84,25 @@ void Put(const TensorRef* ref, int64_t offset, double value) {
   FindCast(DType::kDouble, ref->dtype)(reinterpret_cast<const char*>(&value), 0, ElementAt(*ref, offset), 0, 1);
 }
 
-// Sum of fn(i) for a block of at most kSumBlock, lane by lane as SumOfBlock.
-template <class T, class Fn>
-T SumOf(int64_t n, Fn&& fn) {
-  T lanes[kSumLanes][1] = {};
-  int64_t i = 0;
-  for (; i + kSumLanes <= n; i += kSumLanes) {
-    for (int64_t l = 0; l < kSumLanes; ++l) lanes[l][0] += fn(i + l);
-  }
-  for (int64_t l = 0; i + l < n; ++l) lanes[l][0] += fn(i + l);
-  FoldLanes<T, 1>(lanes);
-  return lanes[0][0];
+// ---- Sums of a block -----------------------------------------------------------------------------------------------
+
+double SumRow(const float* x, int64_t n) { return simd::SumBlock(x, n); }
+double SumRow(const double* x, int64_t n) { return SumOfBlock(x, n); }
+
+double SumSquares(const float* x, float centre, int64_t n) { return simd::SumSquares(x, centre, n); }
+double SumSquares(const double* x, double centre, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += (x[i] - centre) * (x[i] - centre);
+  return sum;
+}
+
+double SumProducts(const float* g, const float* x, float centre, int64_t n) {
+  return simd::SumProducts(g, x, centre, n);
+}
+double SumProducts(const double* g, const double* x, double centre, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += g[i] * (x[i] - centre);
+  return sum;
 }
 
 template <class T>
@@ -115,14 +124,12 @@ void RunBatchNorm(const BatchNormArgs& args, Range channels) {
     double mean, var;
     if (args.training) {
       double sum = 0;
-      read.ForEach({from}, [&](T* const* x, int64_t n) { sum += static_cast<double>(SumOfBlock(x[0], n)); });
+      read.ForEach({from}, [&](T* const* x, int64_t n) { sum += SumRow(x[0], n); });
       mean = sum / count;
       const auto centre = static_cast<T>(mean);
       double squares = 0;
       double rest = 0;  // what the rounding of the centre leaves
-      read.ForEach({from}, [&](T* const* x, int64_t n) {
-        squares += static_cast<double>(SumOf<T>(n, [&](int64_t i) { return (x[0][i] - centre) * (x[0][i] - centre); }));
-      });
+      read.ForEach({from}, [&](T* const* x, int64_t n) { squares += SumSquares(x[0], centre, n); });
       rest = mean - static_cast<double>(centre);
       squares -= rest * rest * count;
       var = std::max(squares, 0.0) / count;
@@ -169,15 +176,13 @@ void RunGroupNorm(const GroupNormArgs& args, Range units) {
     };
     double sum = 0;
     for (int64_t c = 0; c < channels; ++c) {
-      read.ForEach({from(c)}, [&](T* const* x, int64_t m) { sum += static_cast<double>(SumOfBlock(x[0], m)); });
+      read.ForEach({from(c)}, [&](T* const* x, int64_t m) { sum += SumRow(x[0], m); });
     }
     const double mean = sum / count;
     const auto centre = static_cast<T>(mean);
     double squares = 0;
     for (int64_t c = 0; c < channels; ++c) {
-      read.ForEach({from(c)}, [&](T* const* x, int64_t m) {
-        squares += static_cast<double>(SumOf<T>(m, [&](int64_t i) { return (x[0][i] - centre) * (x[0][i] - centre); }));
-      });
+      read.ForEach({from(c)}, [&](T* const* x, int64_t m) { squares += SumSquares(x[0], centre, m); });
     }
     const double rstd = 1 / std::sqrt(squares / count + args.eps);
     Put(args.mean, n * args.mean->strides[0] + group * args.mean->strides[1], mean);
@@ -222,8 +227,8 @@ void RunGroupNormBackward(const GroupNormBackwardArgs& args, Range units) {
       double products = 0;
       double grads = 0;
       read.ForEach({at(self, c), at(grad, c)}, [&](T* const* x, int64_t m) {
-        products += static_cast<double>(SumOf<T>(m, [&](int64_t i) { return x[1][i] * (x[0][i] - centre); }));
-        grads += static_cast<double>(SumOfBlock(x[1], m));
+        products += SumProducts(x[1], x[0], centre, m);
+        grads += SumRow(x[1], m);
       });
       products *= rstd;
       auto* sums = reinterpret_cast<double*>(args.sums->data) + 2 * (n * self.sizes[1] + c);

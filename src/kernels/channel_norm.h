@@ -8,7 +8,8 @@
 //   of group normalisation, with y = (self - mean) * rstd, g = grad * gamma, n elements in a group:
 //     grad_in = rstd * (g - sum(g) / n - y * sum(g * y) / n), grad_gamma = sum(grad * y), grad_beta = sum(grad)
 // Accumulation  elements are float32 (float64 for float64); mean first, then the squares of the differences from it, in
-//   blocks of 512 by the tree of sum_tree.h; sums of blocks are float64. Statistics are rounded once.
+//   blocks of 512 (float32 by the lanes of simd/centred_sums.h); sums of blocks are float64. Statistics are rounded
+//   once.
 // Order     that of the elements; it does not depend on strides.
 // NaN, Inf  as IEEE 754.
 // Aliasing  none.

@@ -15,7 +15,9 @@ constexpr int64_t kColumns = 256;         // of a block of the product, at most
 constexpr int64_t kRows = 132;            // of a block of weights: a multiple of the rows of a tile
 constexpr int64_t kMostRows = 4 * kRows;  // of a unit
 constexpr int64_t kRowsWithoutPanels = 2;
-constexpr int64_t kSlack = 64;  // elements behind the prepared input that may be read
+constexpr int64_t kSlack = 64;            // elements behind the prepared input that may be read
+constexpr int64_t kLongRow = 4096;        // elements of outputs that are computed as one row, more or less
+constexpr int64_t kFusedInput = 1 << 16;  // elements of prepared input that a unit keeps to itself
 
 int64_t DivideUp(int64_t n, int64_t by) { return (n + by - 1) / by; }
 int64_t RoundUp(int64_t n, int64_t to) { return DivideUp(n, to) * to; }
@@ -33,6 +35,30 @@ bool IsFlat(const TensorRef& ref) {
 void Flatten(TensorRef& ref) {
   ref.sizes[4] *= ref.sizes[2] * ref.sizes[3];
   ref.sizes[2] = ref.sizes[3] = 1;
+}
+
+// As memcpy, which is a call, for rows that may be short.
+template <class T>
+inline void CopyRow(T* to, const T* from, int64_t n) {
+  if (n >= 16 || n < 4) {
+    if (n >= 16) {
+      std::memcpy(to, from, static_cast<size_t>(n) * sizeof(T));
+    } else {
+      for (int64_t i = 0; i < n; ++i) to[i] = from[i];
+    }
+  } else if (n >= 8) {
+    T parts[2][8];
+    std::memcpy(parts[0], from, sizeof parts[0]);
+    std::memcpy(parts[1], from + n - 8, sizeof parts[1]);
+    std::memcpy(to, parts[0], sizeof parts[0]);
+    std::memcpy(to + n - 8, parts[1], sizeof parts[1]);
+  } else {
+    T parts[2][4];
+    std::memcpy(parts[0], from, sizeof parts[0]);
+    std::memcpy(parts[1], from + n - 4, sizeof parts[1]);
+    std::memcpy(to, parts[0], sizeof parts[0]);
+    std::memcpy(to + n - 4, parts[1], sizeof parts[1]);
+  }
 }
 
 struct Tap {
@@ -114,16 +140,31 @@ ConvPlan::ConvPlan(const ConvShape& shape, const TensorRef& input)
         last = std::max(last, step_in_[d] * (phase.count - 1) + tap.shift);
       }
     }
-    size_[d] = std::max<int64_t>(1, lead_[d] + last + 1);
-    is_direct_ = is_direct_ && lead_[d] == 0 && size_[d] <= dim.in && (d < 2 || step_in_[d] == 1);
+    size_[d] = DivideUp(std::max<int64_t>(1, lead_[d] + last + 1), step_in_[d]);
+    is_direct_ = is_direct_ && lead_[d] == 0 && last < dim.in && (d < 2 || step_in_[d] == 1);
   }
-  residue_row_ = DivideUp(size_[2], step_in_[2]);
-  row_ = residue_row_ * step_in_[2];
-  stride_h_ = is_direct_ ? input.strides[3] : row_;
-  stride_d_ = is_direct_ ? input.strides[2] : size_[1] * row_;
-  stride_c_ = is_direct_ ? input.strides[1] : size_[0] * size_[1] * row_;
-  stride_n_ = is_direct_ ? input.strides[0] : shape.groups * shape.in_channels * stride_c_;
-  source_elements_ = shape.batch * shape.groups * shape.in_channels * size_[0] * size_[1] * row_ + kSlack;
+  parts_ = step_in_[0] * step_in_[1] * step_in_[2] * size_[0];
+  if (is_direct_) {
+    for (int d = 0; d < 3; ++d) pitch_[d] = step_in_[d] * input.strides[2 + d];
+    pitch_[2] = 1;
+    stride_c_ = input.strides[1];
+    stride_n_ = input.strides[0];
+  } else {
+    pitch_[2] = 1;
+    pitch_[1] = size_[2];
+    pitch_[0] = size_[1] * size_[2];
+    stride_c_ = parts_ * size_[1] * size_[2];
+    stride_n_ = shape.groups * shape.in_channels * stride_c_;
+  }
+  source_elements_ = shape.batch * shape.groups * shape.in_channels * stride_c_ + kSlack;
+  is_fused_ = by_rows_ && shape.in_channels * stride_c_ <= kFusedInput;
+  // Of position `x` of dim `d`, counted from the begin of the padding.
+  const auto offset_of = [&](int d, int64_t x) {
+    if (is_direct_) return x * (d == 2 ? 1 : input.strides[2 + d]);
+    int64_t residue = size_[0] * pitch_[0];  // elements from one residue to the next: those of W lie closest
+    for (int e = 2; e > d; --e) residue *= step_in_[e];
+    return x % step_in_[d] * residue + x / step_in_[d] * pitch_[d];
+  };
 
   int64_t pack_units = 0;
   for (const DimPhase& d : of_dim[0]) {
@@ -140,9 +181,8 @@ ConvPlan::ConvPlan(const ConvShape& shape, const TensorRef& input)
         for (const Tap& kd : d.taps) {
           for (const Tap& kh : h.taps) {
             for (const Tap& kw : w.taps) {
-              const int64_t x = kw.shift + lead_[2];
-              phase.taps.push_back((kd.shift + lead_[0]) * stride_d_ + (kh.shift + lead_[1]) * stride_h_ +
-                                   x % step_in_[2] * residue_row_ + x / step_in_[2]);
+              phase.taps.push_back(offset_of(0, kd.shift + lead_[0]) + offset_of(1, kh.shift + lead_[1]) +
+                                   offset_of(2, kw.shift + lead_[2]));
               phase.kernel.push_back((kd.kernel * shape.dims[1].kernel + kh.kernel) * shape.dims[2].kernel + kw.kernel);
             }
           }
@@ -161,20 +201,21 @@ ConvPlan::ConvPlan(const ConvShape& shape, const TensorRef& input)
 
   // Units: fixed by the shape, so that there is work for several threads but no column is packed too often.
   int64_t blocks = 0;
+  block_outputs_ = std::max<int64_t>(1, kLongRow / size_[2]);
   for (Phase& phase : phases_) {
     if (by_rows_) {
-      phase.block_columns = phase.count[2];
-      phase.column_blocks = phase.columns / phase.count[2];
+      phase.block_columns = std::min(block_outputs_, phase.count[1]) * size_[2];
+      phase.column_blocks = shape.batch * phase.count[0] * DivideUp(phase.count[1], block_outputs_);
     } else {
-      const int64_t wanted =
-          std::max(DivideUp(phase.columns, kColumns), std::min<int64_t>(2, DivideUp(phase.columns, 64)));
+      const int64_t few = phase.columns >= 384 ? 4 : phase.columns >= 128 ? 2 : 1;
+      const int64_t wanted = std::max(DivideUp(phase.columns, kColumns), few);
       phase.block_columns = RoundUp(DivideUp(phase.columns, wanted), 16);
       phase.column_blocks = DivideUp(phase.columns, phase.block_columns);
     }
     widest_block_ = std::max(widest_block_, phase.block_columns);
     blocks += phase.column_blocks * shape.groups;
   }
-  block_rows_ = by_rows_ ? shape.out_channels : std::min(shape.out_channels, blocks >= 8 ? kMostRows : kRows);
+  block_rows_ = by_rows_ ? shape.out_channels : std::min(shape.out_channels, blocks >= 4 ? kMostRows : kRows);
   row_blocks_ = DivideUp(shape.out_channels, block_rows_);
   for (Phase& phase : phases_) {
     phase.unit_begin = units_;
@@ -182,58 +223,72 @@ ConvPlan::ConvPlan(const ConvShape& shape, const TensorRef& input)
   }
   pack_depth_ = by_rows_ ? std::max<int64_t>(1, deepest_) : kDepth;
   unit_cost_ = widest_block_ * block_rows_ * std::max<int64_t>(1, deepest_);
+  if (is_fused_) {
+    unit_cost_ *= DivideUp(units_, shape.batch * shape.groups);
+    unit_cost_ += shape.in_channels * stride_c_ * 4;
+    units_ = shape.batch * shape.groups;
+  }
 }
 
 // ---- Preparing the input ------------------------------------------------------------------------------------------
 
 int64_t ConvPlan::prepare_units() const {
-  return is_direct_ ? 0 : shape_.batch * shape_.groups * shape_.in_channels * size_[0] * size_[1];
+  return source_elements() == 0 ? 0 : shape_.batch * shape_.groups * shape_.in_channels * parts_;
+}
+
+// One residue of each dim at one position in D.
+template <class T>
+void ConvPlan::PreparePart(const TensorRef& input, int64_t plane, int64_t part, bool has_zeros, T* to) const {
+  const int64_t channels = shape_.groups * shape_.in_channels;
+  const int64_t stride = input.strides[4];
+  const CastFn cast = FindCast(input.dtype, DTypeOf<T>());
+  const bool is_direct = input.dtype == DTypeOf<T>() && stride == 1;
+  const int64_t bytes = stride * ItemSize(input.dtype);
+  const int64_t step = step_in_[2];
+  const int64_t n = size_[2];
+  const int64_t residue_w = part / size_[0] % step;
+  const int64_t residue_h = part / size_[0] / step % step_in_[1];
+  const int64_t residue_d = part / size_[0] / step / step_in_[1];
+  const int64_t d = part % size_[0] * step_in_[0] + residue_d - lead_[0];
+  const char* plane_at = ElementAt(
+      input, plane / channels * input.strides[0] + plane % channels * input.strides[1] + d * input.strides[2]);
+  // Position i of a row is element i * step - shift of that of the input.
+  const int64_t shift = lead_[2] - residue_w;
+  const int64_t begin = std::clamp<int64_t>(shift <= 0 ? 0 : DivideUp(shift, step), 0, n);
+  const int64_t room = shape_.dims[2].in + shift;
+  const int64_t end = std::clamp<int64_t>(room <= 0 ? 0 : DivideUp(room, step), begin, n);
+  for (int64_t i = 0; i < size_[1]; ++i, to += n) {
+    const int64_t h = i * step_in_[1] + residue_h - lead_[1];
+    if (h < 0 || h >= shape_.dims[1].in || d < 0 || d >= shape_.dims[0].in || begin == end) {
+      if (!has_zeros) std::fill_n(to, n, T{});
+      continue;
+    }
+    const char* from = plane_at + h * input.strides[3] * ItemSize(input.dtype);
+    if (!has_zeros) {
+      std::fill(to, to + begin, T{});
+      std::fill(to + end, to + n, T{});
+    }
+    const int64_t first = begin * step - shift;
+    T* inner = to + begin;
+    if (!is_direct) {
+      cast(from + first * bytes, step * bytes, reinterpret_cast<char*>(inner), sizeof(T), end - begin);
+      continue;
+    }
+    const T* row = reinterpret_cast<const T*>(from) + first;
+    if (step == 1) {
+      CopyRow(inner, row, end - begin);
+    } else if (step == 2) {
+      for (int64_t w = 0; w < end - begin; ++w) inner[w] = row[2 * w];
+    } else {
+      for (int64_t w = 0; w < end - begin; ++w) inner[w] = row[step * w];
+    }
+  }
 }
 
 template <class T>
 void ConvPlan::PrepareAs(const TensorRef& input, T* source, Range range) const {
-  const int64_t channels = shape_.groups * shape_.in_channels;
-  const int64_t stride = input.strides[4];
-  const CastFn cast = FindCast(input.dtype, DTypeOf<T>());
-  const bool is_same = input.dtype == DTypeOf<T>();
-  const int64_t bytes = stride * ItemSize(input.dtype);
-  const int64_t step = step_in_[2];
   for (int64_t unit = range.begin; unit < range.end; ++unit) {
-    T* to = source + unit * row_;
-    const int64_t h = unit % size_[1] - lead_[1];
-    const int64_t d = unit / size_[1] % size_[0] - lead_[0];
-    if (h < 0 || h >= shape_.dims[1].in || d < 0 || d >= shape_.dims[0].in) {
-      std::fill_n(to, row_, T{});
-      continue;
-    }
-    const int64_t plane = unit / size_[1] / size_[0];
-    const char* from = ElementAt(input, plane / channels * input.strides[0] + plane % channels * input.strides[1] +
-                                            d * input.strides[2] + h * input.strides[3]);
-    for (int64_t residue = 0; residue < step; ++residue) {
-      T* part = to + residue * residue_row_;
-      // Position i of the part is element i * step + residue - lead of the row.
-      const int64_t shift = lead_[2] - residue;
-      const int64_t begin = std::clamp<int64_t>(shift <= 0 ? 0 : DivideUp(shift, step), 0, residue_row_);
-      const int64_t room = shape_.dims[2].in + shift;
-      const int64_t end = std::clamp<int64_t>(room <= 0 ? 0 : DivideUp(room, step), begin, residue_row_);
-      std::fill(part, part + begin, T{});
-      std::fill(part + end, part + residue_row_, T{});
-      const int64_t first = begin * step - shift;
-      const int64_t n = end - begin;
-      if (n == 0) continue;
-      if (is_same && stride == 1) {
-        const T* row = reinterpret_cast<const T*>(from) + first;
-        if (step == 1) {
-          std::memcpy(part + begin, row, static_cast<size_t>(n) * sizeof(T));
-        } else if (step == 2) {
-          for (int64_t i = 0; i < n; ++i) part[begin + i] = row[2 * i];
-        } else {
-          for (int64_t i = 0; i < n; ++i) part[begin + i] = row[step * i];
-        }
-      } else {
-        cast(from + first * bytes, step * bytes, reinterpret_cast<char*>(part + begin), sizeof(T), n);
-      }
-    }
+    PreparePart(input, unit / parts_, unit % parts_, false, source + unit * size_[1] * size_[2]);
   }
 }
 
@@ -323,31 +378,36 @@ void ConvPlan::Pack(const TensorRef& weight, void* packed, Range range, void* sc
 template <class T>
 class ConvRunner {
  public:
-  ConvRunner(const ConvPlan& plan, const T* source, const T* packed, const TensorRef* bias, const TensorRef& out,
-             void* scratch)
-      : plan_(plan), shape_(plan.shape_), source_(source), packed_(packed), bias_(bias), out_(out) {
+  ConvRunner(const ConvPlan& plan, const TensorRef& input, const T* source, const T* packed, const TensorRef* bias,
+             const TensorRef& out, void* scratch)
+      : plan_(plan), shape_(plan.shape_), input_(input), source_(source), packed_(packed), bias_(bias), out_(out) {
+    if (plan.is_direct_) source_ = static_cast<const T*>(input.data);
     width_ = simd::PanelWidth(T());
     ScratchCutter cut(scratch);
-    if (plan.by_rows_) {
-      c_ = cut.Cut<T>(plan.widest_block_ + simd::kTapRowSlack);
-      return;
-    }
+    c_ = cut.Cut<T>(Results(plan));
+    if (plan.is_fused_) own_ = cut.Cut<T>(OwnSource(plan));
+    if (plan.by_rows_) return;
     const int64_t columns = RoundUp(plan.widest_block_, width_);
-    right_ = cut.Cut<T>(columns * std::min(kDepth, plan.deepest_));
-    c_ = cut.Cut<T>(columns * plan.block_rows_);
+    right_ = cut.Cut<T>(columns * std::min(kDepth, plan.deepest_) + kSlack);
     runs_ = cut.Cut<Run>(columns);
     pieces_ = cut.Cut<Run>(2 * columns);
   }
 
   static int64_t Scratch(const ConvPlan& plan) {
-    if (plan.by_rows_) return ScratchCutter::Bytes<T>(plan.widest_block_ + simd::kTapRowSlack);
+    int64_t bytes = ScratchCutter::Bytes<T>(Results(plan));
+    if (plan.is_fused_) bytes += ScratchCutter::Bytes<T>(OwnSource(plan));
+    if (plan.by_rows_) return bytes;
     const int64_t columns = RoundUp(plan.widest_block_, simd::PanelWidth(T()));
-    return ScratchCutter::Bytes<T>(columns * std::min(kDepth, plan.deepest_)) +
-           ScratchCutter::Bytes<T>(columns * plan.block_rows_) + ScratchCutter::Bytes<Run>(columns) +
-           ScratchCutter::Bytes<Run>(2 * columns);
+    return bytes + ScratchCutter::Bytes<T>(columns * std::min(kDepth, plan.deepest_) + kSlack) +
+           ScratchCutter::Bytes<Run>(columns) + ScratchCutter::Bytes<Run>(2 * columns);
   }
 
   void RunAll(Range range) {
+    if (plan_.is_fused_) {
+      std::fill_n(own_, OwnSource(plan_), T{});  // the padding stays as it is
+      for (int64_t unit = range.begin; unit < range.end; ++unit) RunGroup(unit);
+      return;
+    }
     size_t index = 0;
     for (int64_t unit = range.begin; unit < range.end; ++unit) {
       while (index + 1 < plan_.phases_.size() && unit >= plan_.phases_[index + 1].unit_begin) ++index;
@@ -356,16 +416,35 @@ class ConvRunner {
       const int64_t row_block = local % plan_.row_blocks_;
       const int64_t block = local / plan_.row_blocks_ % phase.column_blocks;
       const int64_t group = local / plan_.row_blocks_ / phase.column_blocks;
-      FindRuns(phase, group, block);
       if (plan_.by_rows_) {
-        RunRows(phase, group);
+        const int64_t in_plane = DivideUp(phase.count[1], plan_.block_outputs_);
+        RunLongRow(phase, block / in_plane / phase.count[0], group, block / in_plane % phase.count[0],
+                   block % in_plane * plan_.block_outputs_);
       } else {
+        FindRuns(phase, group, block);
         RunBlock(phase, group, row_block);
       }
     }
   }
 
  private:
+  static int64_t Results(const ConvPlan& plan) {
+    if (plan.by_rows_) return plan.widest_block_ + simd::kTapRowSlack;
+    return RoundUp(plan.widest_block_, simd::PanelWidth(T())) * plan.block_rows_;
+  }
+  static int64_t OwnSource(const ConvPlan& plan) { return plan.shape_.in_channels * plan.stride_c_ + kSlack; }
+
+  // Where output (n, d, h, w) of the phase reads and, but for the channel, is written.
+  Run RunAt(const ConvPlan::Phase& phase, int64_t n, int64_t group, int64_t d, int64_t h, int64_t w) const {
+    Run run{};
+    run.source = n * plan_.stride_n_ + group * shape_.in_channels * plan_.stride_c_ + d * plan_.pitch_[0] +
+                 h * plan_.pitch_[1] + w;
+    run.out = n * out_.strides[0] + (phase.first[0] + d * plan_.step_out_[0]) * out_.strides[2] +
+              (phase.first[1] + h * plan_.step_out_[1]) * out_.strides[3] +
+              (phase.first[2] + w * plan_.step_out_[2]) * out_.strides[4];
+    return run;
+  }
+
   void FindRuns(const ConvPlan::Phase& phase, int64_t group, int64_t block) {
     const int64_t begin = block * phase.block_columns;
     columns_ = std::min(phase.block_columns, phase.columns - begin);
@@ -377,13 +456,8 @@ class ConvRunner {
       const int64_t d = at / phase.count[2] / phase.count[1] % phase.count[0];
       const int64_t n = at / phase.count[2] / phase.count[1] / phase.count[0];
       const int64_t length = std::min(phase.count[2] - w, begin + columns_ - at);
-      Run& run = plan_.by_rows_ ? only_ : runs_[run_count_];
-      ++run_count_;
-      run.source = n * plan_.stride_n_ + d * plan_.step_in_[0] * plan_.stride_d_ +
-                   h * plan_.step_in_[1] * plan_.stride_h_ + w + group * shape_.in_channels * plan_.stride_c_;
-      run.out = n * out_.strides[0] + (phase.first[0] + d * plan_.step_out_[0]) * out_.strides[2] +
-                (phase.first[1] + h * plan_.step_out_[1]) * out_.strides[3] +
-                (phase.first[2] + w * plan_.step_out_[2]) * out_.strides[4];
+      Run& run = runs_[run_count_++];
+      run = RunAt(phase, n, group, d, h, w);
       run.column = static_cast<int32_t>(at - begin);
       run.length = static_cast<int32_t>(length);
       at += length;
@@ -392,7 +466,9 @@ class ConvRunner {
 
   T BiasOf(int64_t channel) const {
     T value{};
-    if (bias_ != nullptr) {
+    if (bias_ != nullptr && bias_->dtype == DTypeOf<T>()) {
+      value = static_cast<const T*>(bias_->data)[channel * bias_->strides[0]];
+    } else if (bias_ != nullptr) {
       FindCast(bias_->dtype, DTypeOf<T>())(ElementAt(*bias_, channel * bias_->strides[0]), 0,
                                            reinterpret_cast<char*>(&value), 0, 1);
     }
@@ -403,22 +479,55 @@ class ConvRunner {
     const int64_t step = out_.strides[4] * plan_.step_out_[2];
     char* to = ElementAt(out_, run.out + channel * out_.strides[1]);
     if (out_.dtype == DTypeOf<T>() && step == 1) {
-      std::memcpy(to, values, static_cast<size_t>(run.length) * sizeof(T));
+      CopyRow(reinterpret_cast<T*>(to), values, run.length);
       return;
     }
     FindCast(DTypeOf<T>(), out_.dtype)(reinterpret_cast<const char*>(values), sizeof(T), to,
                                        step * ItemSize(out_.dtype), run.length);
   }
 
-  // One row of outputs of each channel of the group.
-  void RunRows(const ConvPlan::Phase& phase, int64_t group) {
+  // All outputs of a group of an entry of the batch.
+  void RunGroup(int64_t unit) {
+    const int64_t n = unit / shape_.groups;
+    const int64_t group = unit % shape_.groups;
+    const int64_t part = plan_.size_[1] * plan_.size_[2];
+    for (int64_t c = 0; c < shape_.in_channels; ++c) {
+      const int64_t plane = (n * shape_.groups + group) * shape_.in_channels + c;
+      for (int64_t p = 0; p < plan_.parts_; ++p) {
+        plan_.PreparePart(input_, plane, p, true, own_ + c * plan_.stride_c_ + p * part);
+      }
+    }
+    for (const ConvPlan::Phase& phase : plan_.phases_) {
+      for (int64_t d = 0; d < phase.count[0]; ++d) {
+        for (int64_t h = 0; h < phase.count[1]; h += plan_.block_outputs_) RunLongRow(phase, n, group, d, h);
+      }
+    }
+  }
+
+  // Rows of outputs from h on, of each channel of the group.
+  void RunLongRow(const ConvPlan::Phase& phase, int64_t n, int64_t group, int64_t d, int64_t h) {
     const int64_t depth = phase.depth();
+    const int64_t rows = std::min(plan_.block_outputs_, phase.count[1] - h);
+    const int64_t length = (rows - 1) * plan_.size_[2] + phase.count[2];
+    const Run run = RunAt(phase, n, group, d, h, 0);
+    const T* source = plan_.is_fused_ ? own_ + d * plan_.pitch_[0] + h * plan_.pitch_[1] : source_ + run.source;
+    const T* weight = packed_ + phase.packed_begin + group * shape_.out_channels * depth;
+    const int64_t step = out_.strides[4] * plan_.step_out_[2];
+    const bool is_direct = out_.dtype == DTypeOf<T>() && step == 1;
+    const CastFn store = FindCast(DTypeOf<T>(), out_.dtype);
+    const int64_t next = plan_.step_out_[1] * out_.strides[3] * ItemSize(out_.dtype);
     for (int64_t o = 0; o < shape_.out_channels; ++o) {
       const int64_t channel = group * shape_.out_channels + o;
-      const T* weight = packed_ + phase.packed_begin + group * shape_.out_channels * depth;
-      const T bias = BiasOf(channel);
-      simd::TapRow(source_ + only_.source, phase.offset.data(), weight + o * depth, depth, bias, c_, only_.length);
-      StoreRun(only_, channel, c_);
+      simd::TapRow(source, phase.offset.data(), weight + o * depth, depth, BiasOf(channel), c_, length);
+      char* to = ElementAt(out_, run.out + channel * out_.strides[1]);
+      const T* from = c_;
+      for (int64_t row = 0; row < rows; ++row, to += next, from += plan_.size_[2]) {
+        if (is_direct) {
+          CopyRow(reinterpret_cast<T*>(to), from, phase.count[2]);
+        } else {
+          store(reinterpret_cast<const char*>(from), sizeof(T), to, step * ItemSize(out_.dtype), phase.count[2]);
+        }
+      }
     }
   }
 
@@ -467,27 +576,38 @@ class ConvRunner {
     }
   }
 
-  template <int64_t kWidth>
-  static void CopyPanel(const T* source, const int64_t* offset, int64_t depth, T* to) {
-    for (int64_t k = 0; k < depth; ++k) std::memcpy(to + k * kWidth, source + offset[k], kWidth * sizeof(T));
+  // Copies whole vectors: a piece may write what the next one, or the next step in depth, writes again.
+  void CopyShort(const Run* piece, int64_t count, const int64_t* offset, int64_t depth, T* to) const {
+    for (int64_t k = 0; k < depth; ++k, to += width_) {
+      for (int64_t p = 0; p < count; ++p) {
+        const T* from = source_ + piece[p].source + offset[k];
+        T* at = to + piece[p].column % width_;
+        for (int32_t i = 0; i < piece[p].length; i += 8) std::memcpy(at + i, from + i, 8 * sizeof(T));
+      }
+    }
   }
 
   void PackColumns(const int64_t* offset, int64_t depth) {
-    for (int64_t p = 0; p < piece_count_; ++p) {
-      const Run& piece = pieces_[p];
-      const T* from = source_ + piece.source;
-      T* to = right_ + piece.column / width_ * width_ * depth + piece.column % width_;
-      if (piece.length == width_ && width_ == 16) {
-        CopyPanel<16>(from, offset, depth, to);
-      } else if (piece.length == width_ && width_ == 8) {
-        CopyPanel<8>(from, offset, depth, to);
+    int64_t p = 0;
+    while (p < piece_count_) {
+      const int64_t panel = pieces_[p].column / width_;
+      int64_t count = 1;
+      while (p + count < piece_count_ && pieces_[p + count].column / width_ == panel) ++count;
+      T* to = right_ + panel * width_ * depth;
+      if (pieces_[p].length == width_) {
+        simd::CopyPanel(source_ + pieces_[p].source, offset, depth, to);
+      } else if (!plan_.is_direct_) {
+        CopyShort(pieces_ + p, count, offset, depth, to);
       } else {
-        const int64_t length = piece.length;
-        for (int64_t k = 0; k < depth; ++k) {
-          const T* row = from + offset[k];
-          for (int64_t i = 0; i < length; ++i) to[k * width_ + i] = row[i];
+        for (int64_t i = p; i < p + count; ++i) {
+          const T* from = source_ + pieces_[i].source;
+          T* column = to + pieces_[i].column % width_;
+          for (int64_t k = 0; k < depth; ++k) {
+            std::memcpy(column + k * width_, from + offset[k], static_cast<size_t>(pieces_[i].length) * sizeof(T));
+          }
         }
       }
+      p += count;
     }
     if (const int64_t rest = columns_ % width_; rest != 0) {
       T* to = right_ + columns_ / width_ * width_ * depth;
@@ -497,6 +617,7 @@ class ConvRunner {
 
   const ConvPlan& plan_;
   const ConvShape& shape_;
+  const TensorRef& input_;
   const T* source_;
   const T* packed_;
   const TensorRef* bias_;
@@ -504,9 +625,9 @@ class ConvRunner {
   int64_t width_;
   T* right_ = nullptr;
   T* c_ = nullptr;
+  T* own_ = nullptr;
   Run* runs_ = nullptr;
   Run* pieces_ = nullptr;
-  Run only_{};
   int64_t columns_ = 0, run_count_ = 0, piece_count_ = 0;
 };
 
@@ -514,15 +635,16 @@ int64_t ConvPlan::ScratchBytes() const {
   return compute_ == DType::kDouble ? ConvRunner<double>::Scratch(*this) : ConvRunner<float>::Scratch(*this);
 }
 
-void ConvPlan::Convolve(const void* source, const void* packed, const TensorRef* bias, const TensorRef& out,
-                        Range range, void* scratch) const {
+void ConvPlan::Convolve(const TensorRef& input, const void* source, const void* packed, const TensorRef* bias,
+                        const TensorRef& out, Range range, void* scratch) const {
   if (compute_ == DType::kDouble) {
-    ConvRunner<double>(*this, static_cast<const double*>(source), static_cast<const double*>(packed), bias, out,
+    ConvRunner<double>(*this, input, static_cast<const double*>(source), static_cast<const double*>(packed), bias, out,
                        scratch)
         .RunAll(range);
     return;
   }
-  ConvRunner<float>(*this, static_cast<const float*>(source), static_cast<const float*>(packed), bias, out, scratch)
+  ConvRunner<float>(*this, input, static_cast<const float*>(source), static_cast<const float*>(packed), bias, out,
+                    scratch)
       .RunAll(range);
 }
 

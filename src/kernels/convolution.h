@@ -16,10 +16,12 @@
 //
 // How it is done. A transposed convolution is one plain convolution of stride 1 for each residue of the outputs modulo
 // the stride, with the taps that meet there; so there is a list of phases, of which a plain convolution has one. The
-// input is copied with its padding around it into the type of the accumulation, rows split by their position modulo the
-// stride, unless it already is what that would give. From there every tap of every row of outputs is contiguous. The
-// weights are packed into the panels of simd/matmul_tile.h and multiplied with panels of columns: one column for each
-// output position, as deep as the taps times the channels. Groups of one or two outputs go without panels, row by row.
+// input is copied with its padding around it into the type of the accumulation, each plane split by its positions
+// modulo the stride, unless it already is what that would give. From there every tap of every row of outputs is
+// contiguous. The weights are packed into the panels of simd/matmul_tile.h and multiplied with panels of columns: one
+// column for each output position, as deep as the taps times the channels. Groups of one or two outputs go without
+// panels: a plane of outputs is one long row, with what lies between its rows computed in vain. Where such groups are
+// small they prepare their own input.
 #pragma once
 
 #include <vector>
@@ -60,10 +62,10 @@ class ConvPlan {
   /// float32 or float64.
   DType compute() const { return compute_; }
 
-  /// Elements of the prepared input; 0: the input is the source.
-  int64_t source_elements() const { return is_direct_ ? 0 : source_elements_; }
+  /// Elements of the prepared input; 0: Convolve reads the input itself.
+  int64_t source_elements() const { return is_direct_ || is_fused_ ? 0 : source_elements_; }
   int64_t prepare_units() const;
-  int64_t prepare_cost() const { return row_; }
+  int64_t prepare_cost() const { return size_[1] * size_[2]; }
   void Prepare(const TensorRef& input, void* source, Range range) const;
 
   int64_t packed_elements() const { return packed_elements_; }
@@ -75,9 +77,11 @@ class ConvPlan {
   int64_t units() const { return units_; }
   /// Multiply-adds of one unit.
   int64_t unit_cost() const { return unit_cost_; }
-  /// \param bias  null: none
-  void Convolve(const void* source, const void* packed, const TensorRef* bias, const TensorRef& out, Range range,
-                void* scratch) const;
+  /// \param input   what is read if there is no prepared source
+  /// \param source  null: there is none
+  /// \param bias    null: none
+  void Convolve(const TensorRef& input, const void* source, const void* packed, const TensorRef* bias,
+                const TensorRef& out, Range range, void* scratch) const;
   int64_t ScratchBytes() const;
 
  private:
@@ -100,22 +104,27 @@ class ConvPlan {
   template <class T>
   void PrepareAs(const TensorRef& input, T* source, Range range) const;
   template <class T>
+  void PreparePart(const TensorRef& input, int64_t plane, int64_t part, bool has_zeros, T* to) const;
+  template <class T>
   void PackAs(const TensorRef& weight, T* packed, Range range, T* scratch) const;
 
   ConvShape shape_;
   DType compute_;
-  bool is_direct_ = false;
+  bool is_direct_ = false;  // the input is the source
   bool by_rows_ = false;    // without panels
+  bool is_fused_ = false;   // each unit, a group of an entry of the batch, prepares its input
   int64_t pack_depth_ = 1;  // of a block of the packed weights
-  int64_t step_in_[3], step_out_[3], lead_[3], size_[3];
-  int64_t row_ = 0;          // elements of a prepared row
-  int64_t residue_row_ = 0;  // of the part of one residue of the stride
-  int64_t stride_n_ = 0, stride_c_ = 0, stride_d_ = 0, stride_h_ = 0;
+  int64_t step_in_[3], step_out_[3], lead_[3];
+  int64_t size_[3];    // of the prepared input in each dim: positions of one residue of the stride
+  int64_t pitch_[3];   // in the source, from one output to the next
+  int64_t parts_ = 1;  // of a prepared plane: residues of the three dims, positions in D
+  int64_t stride_n_ = 0, stride_c_ = 0;
   int64_t source_elements_ = 0;
   int64_t packed_elements_ = 0;
   int64_t row_blocks_ = 1, block_rows_ = 1;
   int64_t units_ = 0, unit_cost_ = 0;
   int64_t widest_block_ = 0, deepest_ = 0;
+  int64_t block_outputs_ = 0;  // rows of outputs that are one long row
   std::vector<Phase> phases_;
 };
 

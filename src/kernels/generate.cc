@@ -56,15 +56,41 @@ void ForEachLine(const TensorRef& out, const TensorRef& self, int inner, Range r
 }  // namespace
 
 void Arange(const Scalar& start, const Scalar& step, const TensorRef& out, Range range) {
+  const bool is_row = out.strides[0] == 1;
   if (CategoryOf(out.dtype) == Category::kInteger) {
     const auto first = static_cast<uint64_t>(start.As<int64_t>());
     const auto distance = static_cast<uint64_t>(step.As<int64_t>());
+    if (is_row && out.dtype == DType::kInt64) {
+      // Lanes that step together, without a product for each element.
+      constexpr int64_t kLanes = 8;
+      uint64_t lanes[kLanes];
+      for (int64_t l = 0; l < kLanes; ++l) lanes[l] = first + static_cast<uint64_t>(range.begin + l) * distance;
+      auto* to = static_cast<uint64_t*>(out.data) + range.begin;
+      const int64_t n = range.end - range.begin;
+      int64_t i = 0;
+      for (; i + kLanes <= n; i += kLanes) {
+        for (int64_t l = 0; l < kLanes; ++l) to[i + l] = lanes[l];
+        for (int64_t l = 0; l < kLanes; ++l) lanes[l] += kLanes * distance;
+      }
+      for (int64_t l = 0; i + l < n; ++l) to[i + l] = lanes[l];
+      return;
+    }
     Store<int64_t>(out, range,
                    [&](int64_t i) { return static_cast<int64_t>(first + static_cast<uint64_t>(i) * distance); });
     return;
   }
   const auto first = start.As<double>();
   const auto distance = step.As<double>();
+  if (is_row && out.dtype == DType::kFloat) {
+    // int32 converts in vectors; the sum of the two parts of i is exact.
+    for (int64_t begin = range.begin; begin < range.end; begin += kBlock) {
+      float* to = static_cast<float*>(out.data) + begin;
+      const auto base = static_cast<double>(begin);
+      const auto n = static_cast<int32_t>(std::min(kBlock, range.end - begin));
+      for (int32_t i = 0; i < n; ++i) to[i] = static_cast<float>(first + (base + i) * distance);
+    }
+    return;
+  }
   Store<double>(out, range, [&](int64_t i) { return first + static_cast<double>(i) * distance; });
 }
 
@@ -74,10 +100,21 @@ void Linspace(const Scalar& start, const Scalar& end, int64_t count, const Tenso
   const double last = is_integer ? static_cast<double>(end.As<int64_t>()) : end.As<double>();
   const double step = count > 1 ? (last - first) / static_cast<double>(count - 1) : 0;
   const int64_t half = count / 2;
-  Store<double>(out, range, [&](int64_t i) {
-    if (i < half || count == 1) return first + static_cast<double>(i) * step;
-    return last - static_cast<double>(count - 1 - i) * step;
-  });
+  const CastFn store = FindCast(DType::kDouble, out.dtype);
+  const int64_t stride = out.strides[0] * ItemSize(out.dtype);
+  double block[kBlock];
+  for (int64_t begin = range.begin; begin < range.end;) {
+    // Either half counts from its end; int32 converts in vectors, the sum with the begin of the block is exact.
+    const bool is_first = begin < half || count == 1;
+    const int64_t limit = is_first && count > 1 ? std::min(half, range.end) : range.end;
+    const auto n = static_cast<int32_t>(std::min(kBlock, limit - begin));
+    const double from = is_first ? first : last;
+    const auto base = static_cast<double>(is_first ? begin : begin - (count - 1));
+    for (int32_t i = 0; i < n; ++i) block[i] = from + (base + i) * step;
+    store(reinterpret_cast<const char*>(block), sizeof(double), static_cast<char*>(out.data) + begin * stride, stride,
+          n);
+    begin += n;
+  }
 }
 
 void Eye(const TensorRef& out, Range range) {
@@ -89,7 +126,11 @@ void Eye(const TensorRef& out, Range range) {
   FindCast(DType::kInt64, out.dtype)(reinterpret_cast<const char*>(value.bytes), 0, one, 0, 1);
   for (int64_t i = range.begin; i < range.end; ++i) {
     char* row = static_cast<char*>(out.data) + i * out.strides[0] * item;
-    fill(zero, 0, row, out.strides[1] * item, out.sizes[1]);
+    if (out.strides[1] == 1) {
+      std::memset(row, 0, static_cast<size_t>(out.sizes[1] * item));
+    } else {
+      fill(zero, 0, row, out.strides[1] * item, out.sizes[1]);
+    }
     if (i < out.sizes[1]) std::memcpy(row + i * out.strides[1] * item, one, static_cast<size_t>(item));
   }
 }

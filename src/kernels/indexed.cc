@@ -38,6 +38,25 @@ inline int64_t OffsetOf(const IndexOperand& operand, int64_t index) {
   return index * operand.step;
 }
 
+// What items(…) is called with: the offset of item i of its piece.
+struct ResolvedPlaces {
+  const int64_t* offsets;
+  int64_t operator()(int64_t i) const { return offsets[i]; }
+};
+struct DirectPlaces {  // one tensor of int64; values, so that they stay in registers between stores
+  const char* data;
+  int64_t stride;
+  int64_t size;
+  int64_t step;
+  bool wraps;
+  int64_t operator()(int64_t i) const {
+    const int64_t index = LoadIndex(data + i * stride, true);
+    if (static_cast<uint64_t>(index) < static_cast<uint64_t>(size)) [[likely]]
+      return index * step;
+    return wraps && index < 0 && index >= -size ? (index + size) * step : kNowhere;
+  }
+};
+
 // Offsets of n items along dim `d`.
 void ResolveRow(const IndexLoop& loop, const char* const* indices, int d, int64_t n, int64_t* offsets) {
   const IndexOperand& first = loop.indices[0];
@@ -59,8 +78,8 @@ void ResolveRow(const IndexLoop& loop, const char* const* indices, int d, int64_
 
 // ---- The loop ------------------------------------------------------------------
 
-// Calls rows(value, self, offset, n) for runs of the innermost dim with one place, or items(value, self, offsets, n)
-// for pieces of at most kBlock items with a place each.
+// Calls rows(value, self, offset, n) for runs of the innermost dim with one place, or items(value, self, places, n) for
+// pieces of at most kBlock items with a place each.
 template <class Rows, class Items>
 void ForEachIndexed(const IndexLoop& loop, Range range, char* value, char* self, const void* const* index_data,
                     Rows&& rows, Items&& items) {
@@ -82,14 +101,16 @@ void ForEachIndexed(const IndexLoop& loop, Range range, char* value, char* self,
   const int inner = loop.rank - 1;
   bool is_run = true;
   for (int k = 0; k < count; ++k) is_run = is_run && loop.indices[k].strides[inner] == 0;
-  // A run is short work: the dim outside of it is a loop of its own.
-  const int middle = is_run && inner > 0 ? inner - 1 : -1;
+  // A run is short work: the dim outside of it is a loop of its own. So is one that shares a row of indices.
+  bool is_shared = !is_run && inner > 0;
+  for (int k = 0; k < count; ++k) is_shared = is_shared && loop.indices[k].strides[inner - 1] == 0;
+  const int middle = (is_run && inner > 0) || is_shared ? inner - 1 : -1;
   const int outer = (middle >= 0 ? middle : inner) - 1;  // the last dim of the odometer
   const int64_t n = sizes[inner];
   int64_t position[kMaxRank] = {};
   int64_t offsets[kBlock];
   while (true) {
-    if (middle >= 0) {
+    if (is_run && middle >= 0) {
       const char* at[kMaxIndices];
       for (int64_t begin = 0; begin < sizes[middle]; begin += kBlock) {
         const int64_t places = std::min(kBlock, sizes[middle] - begin);
@@ -107,9 +128,25 @@ void ForEachIndexed(const IndexLoop& loop, Range range, char* value, char* self,
       const char* at[kMaxIndices];
       for (int64_t begin = 0; begin < n; begin += kBlock) {
         const int64_t places = std::min(kBlock, n - begin);
+        char* value_at = value + begin * loop.value_strides[inner];
+        char* self_at = self + begin * loop.self_strides[inner];
+        if (!is_shared && count == 1 && loop.indices[0].is_wide) {
+          const int64_t stride = loop.indices[0].strides[inner];
+          items(value_at, self_at,
+                DirectPlaces{indices[0] + begin * stride, stride, loop.indices[0].size, loop.indices[0].step,
+                             loop.indices[0].wraps},
+                places);
+          continue;
+        }
         for (int k = 0; k < count; ++k) at[k] = indices[k] + begin * loop.indices[k].strides[inner];
         ResolveRow(loop, at, inner, places, offsets);
-        items(value + begin * loop.value_strides[inner], self + begin * loop.self_strides[inner], offsets, places);
+        const int64_t sharers = is_shared ? sizes[middle] : 1;
+        for (int64_t j = 0; j < sharers; ++j) {
+          items(value_at, self_at, ResolvedPlaces{offsets}, places);
+          if (!is_shared) break;
+          value_at += loop.value_strides[middle];
+          self_at += loop.self_strides[middle];
+        }
       }
     }
     int d = outer;
@@ -146,11 +183,22 @@ void GatherWords(const IndexLoop& loop, const char* self, const void* const* ind
                   sizeof(Word));
     }
   };
-  const auto items = [&](char* to, char* from, const int64_t* offsets, int64_t n) {
+  const auto items = [&](char* to, char* from, auto places, int64_t n) {
+    if (value_stride == kItem && self_stride == 0) {
+      for (int64_t i = 0; i < n; ++i) {
+        Word word{};
+        const int64_t offset = places(i);
+        if (offset != kNowhere) [[likely]]
+          std::memcpy(&word, from + offset, sizeof word);
+        std::memcpy(to + i * kItem, &word, sizeof word);
+      }
+      return;
+    }
     for (int64_t i = 0; i < n; ++i) {
       Word word{};
-      if (offsets[i] != kNowhere) [[likely]]
-        std::memcpy(&word, from + i * self_stride + offsets[i], sizeof word);
+      const int64_t offset = places(i);
+      if (offset != kNowhere) [[likely]]
+        std::memcpy(&word, from + i * self_stride + offset, sizeof word);
       std::memcpy(to + i * value_stride, &word, sizeof word);
     }
   };
@@ -168,11 +216,19 @@ void ScatterWords(const IndexLoop& loop, char* self, const void* const* indices,
       std::memcpy(to + offset, from, static_cast<size_t>(n * kItem));
       return;
     }
+    if (value_stride == 0 && self_stride == kItem) {
+      Word word;
+      std::memcpy(&word, from, sizeof word);
+      std::fill_n(reinterpret_cast<Word*>(to + offset), n, word);
+      return;
+    }
     for (int64_t i = 0; i < n; ++i) std::memcpy(to + offset + i * self_stride, from + i * value_stride, sizeof(Word));
   };
-  const auto items = [&](char* from, char* to, const int64_t* offsets, int64_t n) {
+  const auto items = [&](char* from, char* to, auto places, int64_t n) {
     for (int64_t i = 0; i < n; ++i) {
-      if (offsets[i] != kNowhere) std::memcpy(to + i * self_stride + offsets[i], from + i * value_stride, sizeof(Word));
+      const int64_t offset = places(i);
+      if (offset != kNowhere) [[likely]]
+        std::memcpy(to + i * self_stride + offset, from + i * value_stride, sizeof(Word));
     }
   };
   ForEachIndexed(loop, range, const_cast<char*>(value), self, indices, rows, items);
@@ -241,11 +297,13 @@ void Accumulate(const IndexLoop& loop, char* self, const void* const* indices, c
       }
     }
   };
-  const auto items = [&](char* from, char* to, const int64_t* offsets, int64_t n) {
+  const auto items = [&](char* from, char* to, auto places, int64_t n) {
     const char* source = stage(from, n);
     for (int64_t i = 0; i < n; ++i) {
-      if (offsets[i] == kNowhere) continue;
-      T& sum = *reinterpret_cast<T*>(to + i * self_stride + offsets[i]);
+      const int64_t offset = places(i);
+      if (offset == kNowhere) [[unlikely]]
+        continue;
+      T& sum = *reinterpret_cast<T*>(to + i * self_stride + offset);
       sum = Combine<T, kOp>(sum, *reinterpret_cast<const T*>(source + i * stride));
     }
   };

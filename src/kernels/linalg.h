@@ -7,7 +7,7 @@
 //   op(a) * x = b, where op transposes or not and only one triangle of a is read.
 // Accumulation  float64 and complex128 for every type: matrices are copied in that type to scratch memory.
 // Order     Gaussian elimination, rows pivoted by the largest |re| + |im|, the first of equals. Depends on the matrix
-//   alone.
+//   alone. Blocks of 32 rows and columns; float64 fuses multiply and add where the processor can.
 // Rounding  once, to the type of the output.
 // Singular  Inverse divides by the zero pivot, which gives Inf and NaN; SignLogDet gives 0 and -Inf; TriangularSolve
 //   divides by the zero of the diagonal.

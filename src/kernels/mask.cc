@@ -30,6 +30,57 @@ struct Bytes16 {
   uint64_t words[2];
 };
 
+// Walks a tensor row by row, in row-major order.
+class RowCursor {
+ public:
+  explicit RowCursor(const TensorRef& ref) : loop_(MakeLoop({&ref}, LoopOrder::kRowMajor)) {}
+
+  // Moves to the next row; false behind the last one.
+  bool Next() {
+    if (begin_ == loop_.count) return false;
+    const int64_t n = std::min(loop_.sizes[0], loop_.count - begin_);
+    ForEachRow(loop_, {begin_, begin_ + n}, [&](char* const* ptrs, const int64_t*, int64_t) { row_ = ptrs[0]; });
+    begin_ += n;
+    size_ = n;
+    return true;
+  }
+  const char* row() const { return row_; }
+  int64_t size() const { return size_; }
+  int64_t stride() const { return loop_.strides[0][0]; }
+
+ private:
+  Loop loop_;
+  int64_t begin_ = 0;
+  const char* row_ = nullptr;
+  int64_t size_ = 0;
+};
+
+template <class Word>
+void ScatterWords(const TensorRef& self, const TensorRef& mask, const TensorRef& source) {
+  RowCursor cursor(source);
+  const int64_t stride = cursor.stride();
+  const char* from = nullptr;
+  int64_t left = 0;  // elements of the row
+  bool is_over = false;
+  ForEachRow(MakeLoop({&self, &mask}, LoopOrder::kRowMajor), FullRange(self),
+             [&](char* const* ptrs, const int64_t* strides, int64_t n) {
+               for (int64_t i = 0; i < n && !is_over; ++i) {
+                 if (ptrs[1][i * strides[1]] == 0) continue;
+                 if (left == 0) [[unlikely]] {
+                   if (!cursor.Next()) {
+                     is_over = true;
+                     return;
+                   }
+                   from = cursor.row();
+                   left = cursor.size();
+                 }
+                 std::memcpy(ptrs[0] + i * strides[0], from, sizeof(Word));
+                 from += stride;
+                 --left;
+               }
+             });
+}
+
 }  // namespace
 
 void MaskedFill(const TensorRef& self, const TensorRef& mask, const void* value, Range range) {
@@ -43,30 +94,13 @@ void MaskedFill(const TensorRef& self, const TensorRef& mask, const void* value,
 }
 
 void MaskedScatter(const TensorRef& self, const TensorRef& mask, const TensorRef& source) {
-  const int64_t item = ItemSize(self.dtype);
-  const auto size = static_cast<size_t>(item);
-  const Loop from = MakeLoop({&source}, LoopOrder::kRowMajor);
-  int64_t used = 0;
-  // The row of source that is being used up.
-  const char* row = nullptr;
-  int64_t row_begin = 0;
-  int64_t row_end = 0;
-  ForEachRow(MakeLoop({&self, &mask}, LoopOrder::kRowMajor), FullRange(self),
-             [&](char* const* ptrs, const int64_t* strides, int64_t n) {
-               for (int64_t i = 0; i < n; ++i) {
-                 if (ptrs[1][i * strides[1]] == 0) continue;
-                 if (used == row_end) {
-                   if (used == from.count) return;
-                   const int64_t length = std::min(from.sizes[0], from.count - used);
-                   ForEachRow(from, {used, used + length},
-                              [&](char* const* source_ptrs, const int64_t*, int64_t) { row = source_ptrs[0]; });
-                   row_begin = used;
-                   row_end = used + length;
-                 }
-                 std::memcpy(ptrs[0] + i * strides[0], row + (used - row_begin) * from.strides[0][0], size);
-                 ++used;
-               }
-             });
+  switch (ItemSize(self.dtype)) {
+    case 1: return ScatterWords<uint8_t>(self, mask, source);
+    case 2: return ScatterWords<uint16_t>(self, mask, source);
+    case 4: return ScatterWords<uint32_t>(self, mask, source);
+    case 8: return ScatterWords<uint64_t>(self, mask, source);
+    default: return ScatterWords<Bytes16>(self, mask, source);
+  }
 }
 
 }  // namespace reprise::kernels

@@ -30,8 +30,11 @@ namespace reprise::kernels {
 /// out has no elements. The arguments are those of MatMul.
 int64_t MatMulUnitCount(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out);
 
+/// What MatMulScratchBytes gives at most.
+inline constexpr int64_t kMostMatMulScratchBytes = int64_t{4} << 20;
+
 /// Bytes of scratch that one MatMul call needs; calls that run at the same time
-/// need one each. At most about 4 MiB.
+/// need one each.
 int64_t MatMulScratchBytes(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out);
 
 /// What becomes of the sums before they are rounded to the type of out; computed in the accumulation type.

@@ -16,7 +16,7 @@ using reprise::testing::Loops;
 void RunMatMul(Rng& rng, const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out,
                bool split = true) {
   const int64_t bytes = MatMulScratchBytes(a, b, compute, out);
-  EXPECT_LE(bytes, 4 << 20);
+  EXPECT_LE(bytes, kMostMatMulScratchBytes);
   const auto run = [&](Range r) {
     std::unique_ptr<void, decltype(&std::free)> scratch(
         std::aligned_alloc(64, static_cast<size_t>((bytes + 63) / 64 * 64)), &std::free);

@@ -41,12 +41,11 @@ void SoftmaxRows(const double* x, double* out, int64_t rows, int64_t n) {
   }
 }
 
-void LogSoftmaxRows(const double* x, double* out, double* log_sum, int64_t rows, int64_t n) {
+void LogSoftmaxRows(const double* x, double* out, int64_t rows, int64_t n) {
   for (int64_t r = 0; r < rows; ++r, x += n, out += n) {
     const double max = MaxOf(x, n);
     const double log = std::log(SumOf(n, [&](int64_t i) { return std::exp(x[i] - max); }));
     for (int64_t i = 0; i < n; ++i) out[i] = x[i] - max - log;
-    if (log_sum != nullptr) log_sum[r] = max + log;
   }
 }
 
@@ -187,7 +186,7 @@ void MapRowsOf(RowOp op, const TensorRef& out, const TensorRef& a, const TensorR
       if (op == RowOp::kSoftmax) {
         SoftmaxRows(x, y, count, n);
       } else {
-        LogSoftmaxRows(x, y, nullptr, count, n);
+        LogSoftmaxRows(x, y, count, n);
       }
       target.Write(row * n, count * n, out_buffer);
     });
@@ -330,6 +329,9 @@ int64_t NormScratchBytes(const NormOperands& operands, bool is_layer_norm, DType
   add(operands.x2, elements, false);
   return bytes;
 }
+
+void LogSoftmaxOfRows(const float* x, float* out, int64_t rows, int64_t n) { simd::LogSoftmaxRows(x, out, rows, n); }
+void LogSoftmaxOfRows(const double* x, double* out, int64_t rows, int64_t n) { LogSoftmaxRows(x, out, rows, n); }
 
 void MapRows(RowOp op, const TensorRef& out, const TensorRef& a, const TensorRef* b, DType compute, RowWork work,
              void* scratch, Range rows) {

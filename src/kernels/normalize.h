@@ -37,6 +37,10 @@ enum class RowOp : uint8_t { kSoftmax, kLogSoftmax, kSoftmaxGrad, kLogSoftmaxGra
 void MapRows(RowOp op, const TensorRef& out, const TensorRef& a, const TensorRef* b, DType compute, RowWork work,
              void* scratch, Range rows);
 
+/// kLogSoftmax of contiguous rows. out may be x.
+void LogSoftmaxOfRows(const float* x, float* out, int64_t rows, int64_t n);
+void LogSoftmaxOfRows(const double* x, double* out, int64_t rows, int64_t n);
+
 /// Operands of the norms. Null means: for weight ones, for bias zeros, for mean (of gradients) that of RmsNorm, for
 /// outputs nobody wants it. Statistics have one element for each row, weight and bias one for each of a row.
 struct NormOperands {

@@ -543,6 +543,14 @@ void OpCall::ReadTemporary(Launch& launch, const kernels::TensorRef& temporary) 
   launch.uses.push_back({OperandUse::kTemporary, false});
 }
 
+std::shared_ptr<const FoundShapes> OpCall::FindShape(const Operand& output, std::span<const int64_t> sizes) {
+  if (executor_.found_shapes == nullptr) executor_.found_shapes = std::make_shared<FoundShapes>();
+  FoundShapes::Output entry{output.slot, kernels::IsContiguous(RefOf(output)), static_cast<int>(sizes.size()), {}};
+  std::copy(sizes.begin(), sizes.end(), entry.sizes);
+  executor_.found_shapes->outputs.push_back(entry);
+  return executor_.found_shapes;
+}
+
 void OpCall::AddScratch(Launch& launch, uint64_t bytes) {
   launch.Seal();
   launch.scratch_bytes = (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;

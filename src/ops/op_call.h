@@ -129,6 +129,9 @@ class OpCall {
   kernels::TensorRef Temporary(kernels::DType dtype, std::span<const int64_t> sizes);
   void WriteTemporary(Launch& launch, const kernels::TensorRef& temporary) const;
   void ReadTemporary(Launch& launch, const kernels::TensorRef& temporary) const;
+  /// The shape of `output` will be what a kernel writes to the entry of the result; phase two waits for it. Until then
+  /// `sizes`. To be passed on as Launch::state; outputs in the order of the calls.
+  std::shared_ptr<const FoundShapes> FindShape(const Operand& output, std::span<const int64_t> sizes);
   /// Scratch of `bytes` for each part of the launch; its units and grain are final.
   void AddScratch(Launch& launch, uint64_t bytes);
 

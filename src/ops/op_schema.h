@@ -81,9 +81,11 @@ inline constexpr DTypeSet kBoolType = {kernels::DType::kBool};
 inline constexpr DTypeSet kSolverTypes = {kernels::DType::kFloat, kernels::DType::kDouble,
                                                     kernels::DType::kComplex64, kernels::DType::kComplex128};
 inline constexpr DTypeSet kQuantizedTypes = {kernels::DType::kInt8, kernels::DType::kInt32};
+inline constexpr DTypeSet kFloatingAndQuantizedTypes = kFloatingTypes.With(kQuantizedTypes);
 inline constexpr DTypeSet kInt32Type = {kernels::DType::kInt32};
 inline constexpr DTypeSet kInt64Type = {kernels::DType::kInt64};
 inline constexpr DTypeSet kWideFloatingTypes = {kernels::DType::kFloat, kernels::DType::kDouble};
+inline constexpr DTypeSet kUInt8Type = {kernels::DType::kUInt8};
 inline constexpr DTypeSet kFloat32Type = {kernels::DType::kFloat};
 inline constexpr DTypeSet kSingleAndHalfTypes = {kernels::DType::kFloat, kernels::DType::kFloat16,
                                                  kernels::DType::kBFloat16};

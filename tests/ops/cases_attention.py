@@ -27,13 +27,13 @@ def attention(q, k, v, scale, hidden=None, shift=None, shift_first=False, keep=N
                else torch.full(scores.shape[:-1] + (1,), -math.inf, dtype=torch.float64))
     if sink is not None:
         maximum = torch.maximum(maximum, high(sink).reshape(-1, 1, 1))
-    weights = torch.exp(scores - maximum.clamp(min=-1e300))
+    weights = torch.exp(scores - maximum.detach().clamp(min=-1e300))
     total = weights.sum(-1, keepdim=True)
     if sink is not None:
         total = total + torch.exp(high(sink).reshape(-1, 1, 1) - maximum)
     if keep is not None:
         weights = weights * keep / keep_prob
-    out = torch.where(total == 0, 0.0, weights @ v / total)
+    out = weights @ v / (total + (total == 0))
     return out, maximum, total, torch.where(total == 0, math.inf, maximum + total.log())
 
 
@@ -132,11 +132,12 @@ def prompt(op, g):
 def sparse_modes(op, g, extra=None):
     dtype, scale = torch.float32, 0.4
     q, k, v = tensors(g, dtype, 1, 2, 2, 70, 150, 8)
-    compressed = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
+    compressed = torch.ones(2048, 2048, dtype=torch.bool).triu(1)  # may be left out
     expect = (lambda out: {"attentionOut": Ref(out, dtype)} | (extra or {}))
     for mode, hidden in ((2, causal(70, 150, 0)), (3, causal(70, 150, 80)), (4, band(70, 150, 30, 3, 80))):
         out = attention(q, k, v, scale, hidden)[0]
-        yield Case(arguments(op, q, k, v, "BNSD", 2, 2, scale, sparseMode=mode, attenMask=compressed, preTokens=30,
+        yield Case(arguments(op, q, k, v, "BNSD", 2, 2, scale, sparseMode=mode,
+                             attenMask=compressed if mode == 4 else None, preTokens=30,
                              nextTokens=3), expect(out))
     mask = g.mask([1, 1, 70, 150])
     yield Case(arguments(op, q, k, v, "BNSD", 2, 2, scale, sparseMode=1, attenMask=mask, preTokens=0, nextTokens=0),
@@ -215,6 +216,12 @@ def fused(op, g):
     yield Case(arguments(op, q, k, v, "BNSD", 4, 1, 0.25),
                {"attentionOut": Ref(attention(q, k, v, 0.25)[0], torch.float32),
                 "softmaxLse": Ref(torch.zeros(1), torch.float32)}, any_shape=("softmaxLse",))
+    # One query: the right lower corner hides nothing, and a band says nothing.
+    mask = g.mask([2, 1, 1, 1200])
+    for hidden, given in ((None, {"sparseMode": 3}),
+                          (mask, {"attenMask": mask, "preTokens": 3, "nextTokens": 0})):
+        yield Case(arguments(op, q, k, v, "BNSD", 4, 1, 0.25, **given),
+                   {"attentionOut": Ref(attention(q, k, v, 0.25, hidden)[0], torch.float32)} | none)
     if op == "FusedInferAttentionScoreV4":
         q, k, v = tensors(g, torch.float32, 1, 4, 2, 6, 20, 8)
         sink = g.tensor([4], torch.float32) * 3

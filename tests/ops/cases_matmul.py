@@ -79,8 +79,10 @@ def factors_for(dtype):
 @cases("Addmm")
 def addmm(op, g):
     for dtype in PRODUCT_TYPES:
-        for m, n, k in SIZES if dtype.is_floating_point else SIZES[1:5]:
+        for size, (m, n, k) in enumerate(SIZES if dtype.is_floating_point else SIZES[1:5]):
             for number, (beta, alpha) in enumerate(factors_for(dtype)):
+                if (number + size) % 2:
+                    continue
                 shape = ([n], [m, n], [m, 1], [])[number % 4]
                 self = g.tensor(shape, dtype)
                 if beta == 0 and dtype.is_floating_point:
@@ -151,3 +153,182 @@ def npu_format_cast(op, g):
         for shape in g.shapes:
             x = g.tensor(shape, dtype)
             yield Case({"srcTensor": x}, {"dstTensor": x})
+
+
+# ---- Weights of few bits -------------------------------------------------------------------------------------------
+
+SHORT = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def pack_int4(numbers, dim):
+    """Eight 4-bit numbers along `dim` in an int32, the first in the lowest bits."""
+    parts = numbers.movedim(dim, -1).to(torch.int64)
+    parts = parts.reshape(*parts.shape[:-1], parts.shape[-1] // 8, 8) & 15
+    words = (parts << (4 * torch.arange(8))).sum(-1)
+    return torch.where(words >= 2 ** 31, words - 2 ** 32, words).to(torch.int32).movedim(-1, dim)
+
+
+def integers(g, shape, bits):
+    return torch.randint(-2 ** (bits - 1), 2 ** (bits - 1), shape, generator=g.torch).to(torch.int8)
+
+
+def per_row(scale, k):
+    """[parts, n] as [k, n]."""
+    part = -(-k // scale.shape[0])
+    return high(scale).repeat_interleave(part, 0)[:k]
+
+
+def quantized_weight(g, k, n, form):
+    """What is passed and the numbers that it stands for."""
+    if form == "int8":
+        weight = integers(g, [k, n], 8)
+        return weight, weight
+    if form == "int8 transposed":
+        weight = integers(g, [n, k], 8).t()
+        return weight, weight
+    weight = integers(g, [k, n], 4)
+    return pack_int4(weight, 1 if form == "int4 rows" else 0), weight
+
+
+@cases("WeightQuantBatchMatmulV2", "WeightQuantBatchMatmulV3")
+def weight_quant(op, g):
+    number = 0
+    for dtype in SHORT:
+        for m, k, n in ((1, 64, 40), (5, 264, 72), (140, 32, 16), (3, 0, 8)):
+            # Without rows nobody can tell how 4-bit numbers are packed.
+            for form in ("int8", "int8 transposed", "int4 rows", "int4 columns")[:4 if k else 2]:
+                group = (0, 32, 24)[number % 3] if k else 0
+                weight, numbers = quantized_weight(g, k, n, form)
+                parts = 1 if group == 0 else -(-k // group)
+                shape = [n] if group == 0 and number % 2 else [parts, n]
+                scale = g.tensor(shape, dtype, "positive")
+                offset = None if number % 5 == 0 else g.tensor(shape, dtype)
+                bias = None if number % 3 == 1 else g.tensor([n], dtype)
+                x = g.tensor([m, k], dtype)
+                wide = numbers.to(torch.float64)
+                rows = group or max(k, 1)
+                def lines(t):
+                    return high(t).reshape(-1, n).repeat_interleave(rows, 0)[:k]
+                if offset is not None:
+                    wide = wide + lines(offset)
+                y = high(x) @ (wide * lines(scale)) + (0 if bias is None else high(bias))
+                args = {"x": x, "weight": weight, "antiquantScale": scale, "antiquantOffsetOptional": offset,
+                        "quantScaleOptional": None, "quantOffsetOptional": None, "biasOptional": bias,
+                        "antiquantGroupSize": group}
+                if op.endswith("V3"):
+                    args["innerPrecise"] = number % 2
+                yield Case(args, {"y": Ref(y, dtype)})
+                number += 1
+
+
+# ---- Groups --------------------------------------------------------------------------------------------------------
+
+def grouped_case(op, x, weight, out, bias=None, groups=None, split_item=3, group_type=0, list_type=0, scale=None,
+                 offset=None):
+    args = {"x": x, "weight": weight, "biasOptional": bias, "scaleOptional": None, "offsetOptional": None,
+            "antiquantScaleOptional": scale, "antiquantOffsetOptional": offset, "groupListOptional": groups,
+            "splitItem": split_item, "groupType": group_type}
+    expect = {"y": out}
+    if not op.endswith("V3"):
+        args.update({"perTokenScaleOptional": None, "activationInputOptional": None, "activationQuantScaleOptional": None,
+                     "activationQuantOffsetOptional": None, "groupListType": list_type, "actType": 0})
+        expect = {"out": out, "activationFeatureOutOptional": None, "dynQuantScaleOutOptional": None}
+    if op.endswith("V5"):
+        args["tuningConfigOptional"] = None
+    return Case(args, expect)
+
+
+def rows_by_group(x, sizes, weights, biases):
+    parts, at = [], 0
+    for size, weight, bias in zip(sizes, weights, biases):
+        parts.append(high(x[at:at + size]) @ weight + (0 if bias is None else high(bias)))
+        at += size
+    return parts
+
+
+@cases("GroupedMatmulV3", "GroupedMatmulV4", "GroupedMatmulV5")
+def grouped_rows(op, g):
+    sizes_list = ([3, 0, 20, 1], [1, 1, 0, 0], [0, 150, 2, 5])
+    number = 0
+    for dtype in g.floating:
+        for sizes in sizes_list:
+            k, n = 33, (40, 260, 7)[number % 3]
+            count, m = len(sizes), sum(sizes)
+            x = g.tensor([m, k], dtype)
+            stacked = g.tensor([count, k, n], dtype) if number % 2 else transposed(g, [count, k, n], dtype)
+            bias = None if number % 3 == 0 else g.tensor([count, n], dtype)
+            biases = [None] * count if bias is None else list(bias)
+            parts = rows_by_group(x, sizes, [high(w) for w in stacked], biases)
+            ends = torch.tensor(sizes).cumsum(0)
+            whole = [Ref(torch.cat(parts), dtype)]
+            several = [w.clone() for w in stacked]
+            one_bias = None if bias is None else [bias]
+            many_bias = None if bias is None else [b.clone() for b in bias]
+            # Groups that the device reads.
+            ways = [lambda: grouped_case(op, [x], [stacked], whole, one_bias, ends),
+                    lambda: grouped_case(op, [x], several, whole, many_bias, ends)]
+            if not op.endswith("V3"):
+                order = torch.tensor([2, 0, 3, 1])
+                pairs = torch.stack([order, torch.tensor(sizes)], 1)
+                mixed = rows_by_group(x, sizes, [high(stacked[e]) for e in order], [biases[e] for e in order])
+                ways += [lambda: grouped_case(op, [x], [stacked], whole, one_bias, torch.tensor(sizes), list_type=1),
+                         lambda: grouped_case(op, [x], [stacked], [Ref(torch.cat(mixed), dtype)], one_bias, pairs,
+                                              list_type=2)]
+            # Groups that the shapes tell.
+            results = [Ref(part, dtype) for part in parts]
+            xs = [part.clone() for part in x.split(sizes)]
+            ways += [lambda: grouped_case(op, [x], [stacked], results, one_bias, None, split_item=0),
+                     lambda: grouped_case(op, xs, several, whole, many_bias, None, split_item=2),
+                     lambda: grouped_case(op, xs, several, results, many_bias, None, split_item=0, group_type=-1)]
+            for way, make in enumerate(ways):
+                if dtype == torch.float32 or (way + number) % 3 == 0:
+                    yield make()
+            number += 1
+
+
+@cases("GroupedMatmulV3", "GroupedMatmulV4", "GroupedMatmulV5")
+def grouped_depth(op, g):
+    for number, dtype in enumerate(g.floating):
+        sizes, m, n = [3, 0, 20], 5, (40, 260)[number % 2]
+        k = sum(sizes)
+        x = transposed(g, [m, k], dtype)
+        weight = g.tensor([k, n], dtype)
+        whole = torch.stack([high(a) @ high(b) for a, b in zip(x.split(sizes, 1), weight.split(sizes))])
+        yield grouped_case(op, [x], [weight], [Ref(whole, dtype)], None, torch.tensor(sizes).cumsum(0), group_type=2)
+
+
+@cases("GroupedMatmulV3", "GroupedMatmulV4", "GroupedMatmulV5")
+def grouped_quantized(op, g):
+    number = 0
+    for dtype in SHORT:
+        for form in ("int8", "int8 transposed", "int4 rows", "int4 columns"):
+            sizes, k, n = [3, 0, 20], 48, 72
+            x = g.tensor([sum(sizes), k], dtype)
+            pairs = [quantized_weight(g, k, n, form) for _ in sizes]
+            parts = (1, 3)[number % 2]
+            scale = g.tensor([len(sizes), n] if parts == 1 else [len(sizes), parts, n], dtype, "positive")
+            offset = None if number % 5 == 0 else g.tensor(list(scale.shape), dtype)
+            bias = None if number % 4 == 0 else g.tensor([len(sizes), n], dtype)
+            weights = []
+            for e, (_, numbers) in enumerate(pairs):
+                wide = numbers.to(torch.float64)
+                if offset is not None:
+                    wide = wide + per_row(offset[e].reshape(-1, n), k)
+                weights.append(wide * per_row(scale[e].reshape(-1, n), k))
+            outs = rows_by_group(x, sizes, weights, [None] * 3 if bias is None else list(bias))
+            whole = [Ref(torch.cat(outs), dtype)]
+            ends = torch.tensor(sizes).cumsum(0)
+
+            def separate(t):
+                return None if t is None else [part.clone() for part in t]
+            if number % 3 == 0:
+                yield grouped_case(op, [x], [torch.stack([w for w, _ in pairs])], whole,
+                                   None if bias is None else [bias], ends, scale=[scale],
+                                   offset=None if offset is None else [offset])
+            elif number % 3 == 1:
+                yield grouped_case(op, [x], [w for w, _ in pairs], whole, separate(bias), ends, scale=separate(scale),
+                                   offset=separate(offset))
+            else:
+                yield grouped_case(op, [x], [w for w, _ in pairs], [Ref(part, dtype) for part in outs], separate(bias),
+                                   None, split_item=0, scale=separate(scale), offset=separate(offset))
+            number += 1

@@ -7,11 +7,16 @@
 #include "aclnnop/aclnn_batch_matmul.h"
 #include "aclnnop/aclnn_dot.h"
 #include "aclnnop/aclnn_ger.h"
+#include "aclnnop/aclnn_grouped_matmul_v3.h"
+#include "aclnnop/aclnn_grouped_matmul_v4.h"
+#include "aclnnop/aclnn_grouped_matmul_v5.h"
 #include "aclnnop/aclnn_matmul.h"
 #include "aclnnop/aclnn_mm.h"
 #include "aclnnop/aclnn_mv.h"
 #include "aclnnop/aclnn_npu_format_cast.h"
 #include "aclnnop/aclnn_trans_matmul_weight.h"
+#include "aclnnop/aclnn_weight_quant_batch_matmul_v2.h"
+#include "aclnnop/aclnn_weight_quant_batch_matmul_v3.h"
 #include "facade/opapi/call.h"
 
 using reprise::opapi::Launch;
@@ -115,4 +120,63 @@ aclnnStatus aclnnNpuFormatCastGetWorkspaceSize(const aclTensor *srcTensor, aclTe
 }
 aclnnStatus aclnnNpuFormatCast(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kNpuFormatCast, "aclnnNpuFormatCast", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnWeightQuantBatchMatmulV2GetWorkspaceSize(const aclTensor *x, const aclTensor *weight,
+    const aclTensor *antiquantScale, const aclTensor *antiquantOffsetOptional, const aclTensor *quantScaleOptional,
+    const aclTensor *quantOffsetOptional, const aclTensor *biasOptional, int antiquantGroupSize, const aclTensor *y,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kWeightQuantBatchMatmulV2, "aclnnWeightQuantBatchMatmulV2GetWorkspaceSize", {x, weight, antiquantScale, antiquantOffsetOptional, quantScaleOptional, quantOffsetOptional, biasOptional, antiquantGroupSize, y}, workspaceSize, executor);
+}
+aclnnStatus aclnnWeightQuantBatchMatmulV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kWeightQuantBatchMatmulV2, "aclnnWeightQuantBatchMatmulV2", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnWeightQuantBatchMatmulV3GetWorkspaceSize(const aclTensor *x, const aclTensor *weight,
+    const aclTensor *antiquantScale, const aclTensor *antiquantOffsetOptional, const aclTensor *quantScaleOptional,
+    const aclTensor *quantOffsetOptional, const aclTensor *biasOptional, int antiquantGroupSize, int innerPrecise,
+    const aclTensor *y, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kWeightQuantBatchMatmulV3, "aclnnWeightQuantBatchMatmulV3GetWorkspaceSize", {x, weight, antiquantScale, antiquantOffsetOptional, quantScaleOptional, quantOffsetOptional, biasOptional, antiquantGroupSize, innerPrecise, y}, workspaceSize, executor);
+}
+aclnnStatus aclnnWeightQuantBatchMatmulV3(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kWeightQuantBatchMatmulV3, "aclnnWeightQuantBatchMatmulV3", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnGroupedMatmulV3GetWorkspaceSize(const aclTensorList *x, const aclTensorList *weight,
+    const aclTensorList *biasOptional, const aclTensorList *scaleOptional, const aclTensorList *offsetOptional,
+    const aclTensorList *antiquantScaleOptional, const aclTensorList *antiquantOffsetOptional,
+    const aclTensor *groupListOptional, int64_t splitItem, int64_t groupType, const aclTensorList *y,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kGroupedMatmulV3, "aclnnGroupedMatmulV3GetWorkspaceSize", {x, weight, biasOptional, scaleOptional, offsetOptional, antiquantScaleOptional, antiquantOffsetOptional, groupListOptional, splitItem, groupType, y}, workspaceSize, executor);
+}
+aclnnStatus aclnnGroupedMatmulV3(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kGroupedMatmulV3, "aclnnGroupedMatmulV3", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnGroupedMatmulV4GetWorkspaceSize(const aclTensorList *x, const aclTensorList *weight,
+    const aclTensorList *biasOptional, const aclTensorList *scaleOptional, const aclTensorList *offsetOptional,
+    const aclTensorList *antiquantScaleOptional, const aclTensorList *antiquantOffsetOptional,
+    const aclTensorList *perTokenScaleOptional, const aclTensor *groupListOptional,
+    const aclTensorList *activationInputOptional, const aclTensorList *activationQuantScaleOptional,
+    const aclTensorList *activationQuantOffsetOptional, int64_t splitItem, int64_t groupType, int64_t groupListType,
+    int64_t actType, aclTensorList *out, aclTensorList *activationFeatureOutOptional,
+    aclTensorList *dynQuantScaleOutOptional, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kGroupedMatmulV4, "aclnnGroupedMatmulV4GetWorkspaceSize", {x, weight, biasOptional, scaleOptional, offsetOptional, antiquantScaleOptional, antiquantOffsetOptional, perTokenScaleOptional, groupListOptional, activationInputOptional, activationQuantScaleOptional, activationQuantOffsetOptional, splitItem, groupType, groupListType, actType, out, activationFeatureOutOptional, dynQuantScaleOutOptional}, workspaceSize, executor);
+}
+aclnnStatus aclnnGroupedMatmulV4(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kGroupedMatmulV4, "aclnnGroupedMatmulV4", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnGroupedMatmulV5GetWorkspaceSize(const aclTensorList *x, const aclTensorList *weight,
+    const aclTensorList *biasOptional, const aclTensorList *scaleOptional, const aclTensorList *offsetOptional,
+    const aclTensorList *antiquantScaleOptional, const aclTensorList *antiquantOffsetOptional,
+    const aclTensorList *perTokenScaleOptional, const aclTensor *groupListOptional,
+    const aclTensorList *activationInputOptional, const aclTensorList *activationQuantScaleOptional,
+    const aclTensorList *activationQuantOffsetOptional, int64_t splitItem, int64_t groupType, int64_t groupListType,
+    int64_t actType, aclIntArray *tuningConfigOptional, aclTensorList *out, aclTensorList *activationFeatureOutOptional,
+    aclTensorList *dynQuantScaleOutOptional, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kGroupedMatmulV5, "aclnnGroupedMatmulV5GetWorkspaceSize", {x, weight, biasOptional, scaleOptional, offsetOptional, antiquantScaleOptional, antiquantOffsetOptional, perTokenScaleOptional, groupListOptional, activationInputOptional, activationQuantScaleOptional, activationQuantOffsetOptional, splitItem, groupType, groupListType, actType, tuningConfigOptional, out, activationFeatureOutOptional, dynQuantScaleOutOptional}, workspaceSize, executor);
+}
+aclnnStatus aclnnGroupedMatmulV5(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kGroupedMatmulV5, "aclnnGroupedMatmulV5", workspace, workspaceSize, executor, stream);
 }

@@ -189,13 +189,12 @@ HWY_ATTR void SoftmaxRowsTarget(const float* x, float* out, int64_t rows, size_t
   }
 }
 
-HWY_ATTR void LogSoftmaxRowsTarget(const float* x, float* out, float* log_sum, int64_t rows, size_t n) {
+HWY_ATTR void LogSoftmaxRowsTarget(const float* x, float* out, int64_t rows, size_t n) {
   const FloatTag d;
   for (int64_t r = 0; r < rows; ++r, x += n, out += n) {
     const float max = MaxOf(x, n);
     const float log = std::log(SumOf(n, Exps{x, hn::Set(d, max)}));
     ForEachVec(n, ShiftedTwice{x, hn::Set(d, max), hn::Set(d, log), out});
-    if (log_sum != nullptr) log_sum[r] = max + log;
   }
 }
 
@@ -364,8 +363,8 @@ void SoftmaxRows(const float* x, float* out, int64_t rows, int64_t n) {
   HWY_DYNAMIC_DISPATCH(SoftmaxRowsTarget)(x, out, rows, static_cast<size_t>(n));
 }
 
-void LogSoftmaxRows(const float* x, float* out, float* log_sum, int64_t rows, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(LogSoftmaxRowsTarget)(x, out, log_sum, rows, static_cast<size_t>(n));
+void LogSoftmaxRows(const float* x, float* out, int64_t rows, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(LogSoftmaxRowsTarget)(x, out, rows, static_cast<size_t>(n));
 }
 
 void SoftmaxGradRows(const float* dy, const float* y, float* dx, int64_t rows, int64_t n) {

@@ -14,8 +14,7 @@ float SumRow(const float* x, int64_t n);
 
 // out may be x, dx may be dy.
 void SoftmaxRows(const float* x, float* out, int64_t rows, int64_t n);
-/// log_sum: for each row log(sum of exp(x)); may be null.
-void LogSoftmaxRows(const float* x, float* out, float* log_sum, int64_t rows, int64_t n);
+void LogSoftmaxRows(const float* x, float* out, int64_t rows, int64_t n);
 void SoftmaxGradRows(const float* dy, const float* y, float* dx, int64_t rows, int64_t n);
 void LogSoftmaxGradRows(const float* dy, const float* y, float* dx, int64_t rows, int64_t n);
 

@@ -148,17 +148,13 @@ TEST(MatMulTileTest, EveryInstructionSetMultipliesIntegersExactly) {
     constexpr int64_t kDepth = 5;
     for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 13}) {
       const int64_t cols = 5 * width;
-      const int64_t panels = (rows + kPanelHeight - 1) / kPanelHeight;
-      std::vector<float> left(static_cast<size_t>(panels * kPanelHeight * kDepth));
+      std::vector<float> left(static_cast<size_t>(rows * kDepth));
       std::vector<float> right(static_cast<size_t>(cols * kDepth));
       std::vector<float> c(static_cast<size_t>(rows * cols), 100.0f);
       const auto a = [](int64_t i, int64_t k) { return static_cast<float>(i * 3 + k); };
       const auto b = [](int64_t k, int64_t j) { return static_cast<float>(k * 7 - j); };
       for (int64_t i = 0; i < rows; ++i) {
-        for (int64_t k = 0; k < kDepth; ++k) {
-          const int64_t panel = i / kPanelHeight * kDepth * kPanelHeight;
-          left[static_cast<size_t>(panel + k * kPanelHeight + i % kPanelHeight)] = a(i, k);
-        }
+        for (int64_t k = 0; k < kDepth; ++k) left[static_cast<size_t>(i * kDepth + k)] = a(i, k);
       }
       for (bool packed : {true, false}) {
         for (int64_t k = 0; k < kDepth; ++k) {
@@ -170,7 +166,7 @@ TEST(MatMulTileTest, EveryInstructionSetMultipliesIntegersExactly) {
         const RightPanels<float> view = packed ? RightPanels<float>{right.data(), width * kDepth, width}
                                                : RightPanels<float>{right.data(), width, cols};
         for (bool accumulates : {false, true}) {
-          MultiplyBlock(left.data(), view, c.data(), cols, rows, cols, kDepth, accumulates);
+          MultiplyBlock({left.data(), kDepth}, view, c.data(), cols, rows, cols, kDepth, accumulates);
           for (int64_t i = 0; i < rows; ++i) {
             for (int64_t j = 0; j < cols; ++j) {
               float sum = 0;
@@ -179,6 +175,63 @@ TEST(MatMulTileTest, EveryInstructionSetMultipliesIntegersExactly) {
             }
           }
         }
+      }
+    }
+  });
+}
+
+template <class B>
+void CheckStreams(int64_t target) {
+  constexpr int64_t kDepth = 37;
+  constexpr int64_t kCols = 43;
+  const auto a = [](int64_t i, int64_t k) { return static_cast<float>((i * 3 + k) % 5); };
+  const auto b = [](int64_t k, int64_t j) { return static_cast<float>((k * 7 - j) % 6); };
+  for (int64_t rows : {1, 2, 3, 7}) {
+    std::vector<float> left(static_cast<size_t>(rows * kDepth));
+    for (int64_t i = 0; i < rows * kDepth; ++i) left[static_cast<size_t>(i)] = a(i / kDepth, i % kDepth);
+    for (bool by_rows : {true, false}) {
+      std::vector<B> right(static_cast<size_t>(kCols * kDepth));
+      for (int64_t k = 0; k < kDepth; ++k) {
+        for (int64_t j = 0; j < kCols; ++j) {
+          right[static_cast<size_t>(by_rows ? k * kCols + j : j * kDepth + k)] = B(b(k, j));
+        }
+      }
+      std::vector<float> c(static_cast<size_t>(rows * kCols), 100.0f);
+      StreamBlock<float, B> block = {
+          {left.data(), kDepth}, right.data(), by_rows ? kCols : kDepth, c.data(), kCols, rows, kCols, kDepth, false};
+      by_rows ? MultiplyByRows(block) : MultiplyByColumns(block);
+      block.accumulates = !by_rows;
+      if (!by_rows) MultiplyByColumns(block);
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t j = 0; j < kCols; ++j) {
+          float sum = 0;
+          for (int64_t k = 0; k < kDepth; ++k) sum += a(i, k) * b(k, j);
+          ASSERT_EQ(c[static_cast<size_t>(i * kCols + j)], by_rows ? sum : 2 * sum) << target;
+        }
+      }
+    }
+  }
+}
+
+TEST(MatMulTileTest, EveryInstructionSetStreamsIntegersExactly) {
+  ForEachTarget([&](int64_t target) {
+    CheckStreams<float>(target);
+    CheckStreams<Half>(target);
+    CheckStreams<BFloat16>(target);
+  });
+}
+
+TEST(MatMulTileTest, EveryInstructionSetExchangesRowsAndColumns) {
+  ForEachTarget([&](int64_t target) {
+    constexpr int64_t kRows = 9;
+    constexpr int64_t kCols = 14;
+    std::vector<float> src(static_cast<size_t>(kRows * kCols));
+    std::vector<float> dst(src.size());
+    for (size_t i = 0; i < src.size(); ++i) src[i] = static_cast<float>(i);
+    Transpose(src.data(), kCols, kRows, kCols, dst.data(), kRows);
+    for (int64_t i = 0; i < kRows; ++i) {
+      for (int64_t j = 0; j < kCols; ++j) {
+        ASSERT_EQ(dst[static_cast<size_t>(j * kRows + i)], src[static_cast<size_t>(i * kCols + j)]) << target;
       }
     }
   });

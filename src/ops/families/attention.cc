@@ -667,6 +667,7 @@ Status Describe(OpCall& call, Attention& a) {
   plan.depth = query.depth();
   plan.kv_heads = kind == kTraining ? 0 : call.Int("numKeyValueHeads");
   if (kind != kTraining && plan.kv_heads == 0) plan.kv_heads = plan.heads;
+  if (plan.kv_heads < 0) return call.Invalid(fmt::format("numKeyValueHeads is {}, expected at least 0", plan.kv_heads));
 
   // Keys and values.
   const bool is_paged = parts.table != nullptr;
@@ -723,7 +724,7 @@ Status Describe(OpCall& call, Attention& a) {
   if (is_paged) {
     table = call.RefOf(*parts.table);
     plan.page_tokens = capacity;
-    if (table.rank != 2 || (!is_packed && table.sizes[0] < query.batch())) {
+    if (table.rank != 2) {
       return call.InvalidOperand(
           *parts.table, fmt::format("has shape {}, expected [batch, blocks]", ShapeText(parts.table->sizes())));
     }
@@ -737,16 +738,21 @@ Status Describe(OpCall& call, Attention& a) {
   Sequences sequences(call, plan, parts, query, is_packed);
   REPRISE_RETURN_IF_ERROR(sequences.Fill(keys, capacity));
   const int64_t sparse_mode = call.Has("sparseMode") ? call.Int("sparseMode") : 0;
-  const bool has_band = kind != kIncremental && !(kind == kFused && !is_packed && query.tokens() == 1);
+  // A single query sees all keys that its mask leaves: for it preTokens and nextTokens say nothing.
+  const bool has_band = !(kind == kFused && !is_packed && query.tokens() == 1);
   const bool is_compressed = sparse_mode >= kLeftUpCausal && sparse_mode != kPrefix;
   const std::span<const int64_t> prefix = IntsOf(call, FirstOf(call, {"prefixOptional"}));
   int64_t most_keys = 0;
   int64_t most_queries = 0;
   int64_t bits = 0;
   for (AttentionSequence& s : plan.sequences) {
-    if (has_band) {
-      REPRISE_RETURN_IF_ERROR(
-          SetBand(call, sparse_mode, parts.mask != nullptr, call.Int("preTokens"), call.Int("nextTokens"), s));
+    if (kind != kIncremental) {
+      REPRISE_RETURN_IF_ERROR(SetBand(call, sparse_mode, has_band && parts.mask != nullptr, call.Int("preTokens"),
+                                      call.Int("nextTokens"), s));
+    }
+    if (is_paged && s.keys > 0 && s.kv_batch >= table.sizes[0]) {
+      return call.InvalidOperand(
+          *parts.table, fmt::format("has shape {}, expected a row for each sequence", ShapeText(parts.table->sizes())));
     }
     if (sparse_mode == kCompressedPrefix && s.keys > 0) {
       const auto at = static_cast<size_t>(s.mask_batch);
@@ -766,7 +772,7 @@ Status Describe(OpCall& call, Attention& a) {
   // Masks and shifts.
   TensorRef& mask = a.mask;
   const Operand*& mask_operand = a.mask_operand;
-  mask_operand = has_band && is_compressed ? nullptr : parts.mask;
+  mask_operand = is_compressed ? nullptr : parts.mask;
   if (mask_operand != nullptr) {
     REPRISE_ASSIGN_OR_RETURN(
         mask, ScoreView(call, *mask_operand, is_packed ? 1 : query.batch(), plan.heads, most_queries, most_keys));

@@ -26,9 +26,10 @@ void RunPack(const Launch& launch, kernels::Range range, const Launch::Memory& m
 }
 
 void RunConvolution(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
-  launch.State<ConvPlan>().Convolve(launch.Ref(1, memory).data, launch.Ref(2, memory).data,
-                                    launch.HasOperand(3) ? &launch.refs[3] : nullptr, launch.refs[0], range,
-                                    memory.scratch);
+  const auto& plan = launch.State<ConvPlan>();
+  const TensorRef input = launch.Ref(1, memory);  // prepared or not
+  plan.Convolve(input, plan.source_elements() != 0 ? input.data : nullptr, launch.Ref(2, memory).data,
+                launch.HasOperand(3) ? &launch.refs[3] : nullptr, launch.refs[0], range, memory.scratch);
 }
 
 struct Operands {

@@ -321,7 +321,7 @@ constexpr Computation kLogSoftmaxBackward = {.dtype_rule = PromoteInputs,
                                              .shape_rule = OneShape,
                                              .aliasing = Aliasing::kSameView,
                                              .plan = PlanLogSoftmaxBackward};
-constexpr Computation kNorm = {
+constexpr Computation kRowNorm = {
     .dtype_rule = PromoteInputs, .shape_rule = NormShape, .aliasing = Aliasing::kSameView, .plan = PlanNorm};
 constexpr Computation kNormBackward = {
     .dtype_rule = PromoteInputs, .shape_rule = NormShape, .aliasing = Aliasing::kSameView, .plan = PlanNormGrad};
