@@ -70,6 +70,7 @@ def index_select(op, g):
     yield Case({"self": x, "dim": 0, "index": torch.tensor(-1)}, {"out": x[2:].clone()})
     yield Case({"self": x, "dim": 0, "index": torch.tensor([3, -4, 0])},
                {"out": torch.stack([x[0] * 0, x[0] * 0, x[0]])})
+    yield Case({"self": torch.zeros(0, 4), "dim": 0, "index": torch.tensor([0, -1])}, {"out": torch.zeros(2, 4)})
 
 
 @cases("GatherV2")
