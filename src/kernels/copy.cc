@@ -50,16 +50,44 @@ void TransposeTile(const char* src, int64_t src_column_stride, char* dst, int64_
 }
 
 template <class Word>
+inline constexpr int64_t kMaxRows = 64 / sizeof(Word) * 2;  // two cache lines of the source
+
+// The same for strides that put the lines of a tile into the same few sets of the cache: whole lines are read and
+// written at once, and turned in a buffer.
+template <class Word>
+void TransposeThroughBuffer(const char* src, int64_t src_column_stride, char* dst, int64_t dst_row_stride, int64_t rows,
+                            int64_t n) {
+  constexpr int64_t kSide = kMaxRows<Word>;
+  Word buffer[kSide][kSide + 16 / sizeof(Word)];
+  for (int64_t i0 = 0; i0 < n; i0 += kSide) {
+    const int64_t columns = std::min(n - i0, kSide);
+    for (int64_t i = 0; i < columns; ++i) {
+      const Word* column = reinterpret_cast<const Word*>(src + (i0 + i) * src_column_stride);
+      for (int64_t r = 0; r < rows; ++r) buffer[r][i] = column[r];
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      std::memcpy(dst + r * dst_row_stride + i0 * static_cast<int64_t>(sizeof(Word)), buffer[r],
+                  static_cast<size_t>(columns) * sizeof(Word));
+    }
+  }
+}
+
+template <class Word>
 void CopyTransposed(const Loop& loop, Range range) {
-  constexpr int64_t kMaxRows = 64 / sizeof(Word) * 2;  // two cache lines of the source
   const int64_t column_stride = loop.strides[0][kSrc];
   const int64_t row_stride = loop.strides[1][kDst];
+  constexpr int64_t kSetStride = 1024;
+  const bool collides = column_stride % kSetStride == 0 || row_stride % kSetStride == 0;
   // Collect full rows that follow each other along dim 1 into one tile.
   const char* src = nullptr;
   char* dst = nullptr;
   int64_t rows = 0;
   const auto flush = [&] {
-    if (rows != 0) TransposeTile<Word>(src, column_stride, dst, row_stride, rows, loop.sizes[0]);
+    if (rows != 0 && collides) {
+      TransposeThroughBuffer<Word>(src, column_stride, dst, row_stride, rows, loop.sizes[0]);
+    } else if (rows != 0) {
+      TransposeTile<Word>(src, column_stride, dst, row_stride, rows, loop.sizes[0]);
+    }
     rows = 0;
   };
   ForEachRow(loop, range, [&](char* const* ptrs, const int64_t*, int64_t n) {
@@ -68,7 +96,7 @@ void CopyTransposed(const Loop& loop, Range range) {
       TransposeTile<Word>(ptrs[kSrc], column_stride, ptrs[kDst], row_stride, 1, n);
       return;
     }
-    const bool continues = rows != 0 && rows < kMaxRows && ptrs[kDst] == dst + rows * row_stride &&
+    const bool continues = rows != 0 && rows < kMaxRows<Word> && ptrs[kDst] == dst + rows * row_stride &&
                            ptrs[kSrc] == src + rows * static_cast<int64_t>(sizeof(Word));
     if (!continues) {
       flush();

@@ -70,6 +70,7 @@ def index_select(op, g):
     yield Case({"self": x, "dim": 0, "index": torch.tensor(-1)}, {"out": x[2:].clone()})
     yield Case({"self": x, "dim": 0, "index": torch.tensor([3, -4, 0])},
                {"out": torch.stack([x[0] * 0, x[0] * 0, x[0]])})
+    yield Case({"self": torch.zeros(0, 4), "dim": 0, "index": torch.tensor([0, -1])}, {"out": torch.zeros(2, 4)})
 
 
 @cases("GatherV2")
@@ -231,12 +232,18 @@ def scatter(op, g):
             x = g.tensor(shape, dtype, "small")
             size = x.shape[dim] if shape else 1
             index = signed(g, at, size, torch.int64)
-            for reduce, name in ((1, "add"), (2, "multiply")):
-                src = g.tensor(at, dtype, "small")
-                if name == "multiply" and not dtype.is_complex and dtype.is_floating_point:
-                    src = torch.where(src > 0, 2.0, 0.5).to(dtype)
-                yield Case({"self": x, "dim": dim, "index": index, "src": src, "reduce": reduce},
-                           {"out": Ref(torch.scatter(high(x), dim, wrapped(index, size), high(src), reduce=name), dtype)})
+            src = g.tensor(at, dtype, "small")
+            yield Case({"self": x, "dim": dim, "index": index, "src": src, "reduce": 1},
+                       {"out": Ref(torch.scatter_add(high(x), dim, wrapped(index, size), high(src)), dtype)})
+            if dtype.is_complex:
+                continue
+            if dtype.is_floating_point:
+                src = torch.where(src > 0, 2.0, 0.5).to(dtype)
+            yield Case({"self": x, "dim": dim, "index": index, "src": src, "reduce": 2},
+                       {"out": Ref(torch.scatter_reduce(high(x), dim, wrapped(index, size), high(src), "prod"), dtype)})
+    x = g.tensor([3], torch.complex64)
+    yield Case({"self": x, "dim": 0, "index": torch.tensor([2, 0, 2]), "src": torch.tensor([2j, 3 + 1j, -1j]), "reduce": 2},
+               {"out": torch.stack([x[0] * (3 + 1j), x[1], x[2] * 2])})
     x, src = g.tensor([5], torch.float32), g.tensor([4], torch.float32)
     out = x.clone()
     out[1] = src[2]

@@ -122,7 +122,9 @@ void RunGather(const Launch& launch, kernels::Range range, const Launch::Memory&
   const auto& loop = launch.State<IndexLoop>();
   const void* indices[kernels::kMaxIndices];
   for (int k = 0; k < loop.index_count; ++k) indices[k] = launch.refs[static_cast<size_t>(k) + 2].data;
-  kernels::GatherIndexed(loop, static_cast<const char*>(launch.refs[1].data), indices, launch.refs[0].dtype,
+  // A self without elements may have no address; nothing is read from it then.
+  const void* self = launch.refs[1].data != nullptr ? launch.refs[1].data : launch.refs[0].data;
+  kernels::GatherIndexed(loop, static_cast<const char*>(self), indices, launch.refs[0].dtype,
                          static_cast<char*>(launch.refs[0].data), range);
 }
 

@@ -136,7 +136,7 @@ void AddCopyOfViews(OpCall& call, const kernels::TensorRef& out, const kernels::
 void Narrow(kernels::TensorRef& self, int d, int64_t start, int64_t count, int64_t step) {
   if (count != 0) self.data = static_cast<char*>(self.data) + start * self.strides[d] * kernels::ItemSize(self.dtype);
   self.sizes[d] = count;
-  self.strides[d] *= step;
+  if (count > 1) self.strides[d] *= step;
 }
 
 // What remains of a dim of `size`: start and end as Python's slices take them.
@@ -149,7 +149,7 @@ Section SectionOf(int64_t size, int64_t start, int64_t end, int64_t step) {
   if (end < 0) end += size;
   start = std::clamp<int64_t>(start, 0, size);
   end = std::clamp<int64_t>(end, start, size);
-  return {start, (end - start + step - 1) / step};
+  return {start, end > start ? (end - start - 1) / step + 1 : 0};
 }
 
 // ---- Cut dims
@@ -226,6 +226,8 @@ Status CheckPaddedShape(OpCall& call, std::string_view name) {
   for (int d = 0; d < self.rank(); ++d) {
     const Pads pad = PadsOf(pads, d, self.rank());
     const int64_t size = self.sizes()[static_cast<size_t>(d)];
+    constexpr int64_t kLeast = -(int64_t{1} << 61);
+    if (pad.before < kLeast || pad.after < kLeast) return call.Invalid(fmt::format("{} is {}", name, ShapeText(pads)));
     const int64_t cropped = std::min<int64_t>(pad.before, 0) + std::min<int64_t>(pad.after, 0);
     int64_t padded = size;
     if (size + cropped < 0 || __builtin_add_overflow(padded, pad.before, &padded) ||
