@@ -36,12 +36,20 @@ void ScaleRows(const TensorRef& self, const TensorRef& factor_view, double limit
   const CastFn load = FindCast(self.dtype, DTypeOf<T>());
   const CastFn store = FindCast(DTypeOf<T>(), out.dtype);
   const T most = static_cast<T>(limit);
+  const bool is_plain = self.dtype == DTypeOf<T>() && out.dtype == DTypeOf<T>();
   T block[kBlock];
   ForEachRow(MakeLoop({&out, &self, &factor_view}), range, [&](char* const* ptrs, const int64_t* strides, int64_t n) {
     const auto factor_at = [&](int64_t i) {
       const T norm = *reinterpret_cast<const T*>(ptrs[2] + i * strides[2]);
       return norm > most ? most / (norm + static_cast<T>(1e-7)) : T{1};
     };
+    if (is_plain && strides[0] == sizeof(T) && strides[1] == sizeof(T) && strides[2] == 0) {
+      const T factor = factor_at(0);
+      const T* from = reinterpret_cast<const T*>(ptrs[1]);
+      T* to = reinterpret_cast<T*>(ptrs[0]);
+      for (int64_t i = 0; i < n; ++i) to[i] = from[i] * factor;
+      return;
+    }
     for (int64_t begin = 0; begin < n; begin += kBlock) {
       const int64_t count = std::min(kBlock, n - begin);
       load(ptrs[1] + begin * strides[1], strides[1], reinterpret_cast<char*>(block), sizeof(T), count);

@@ -7,7 +7,8 @@ namespace reprise::kernels {
 namespace {
 
 constexpr int64_t kBlock = 256;
-constexpr int64_t kInsertion = 32;  // rows up to this length are not worth counting
+constexpr int64_t kRun = 16;      // sorted by insertion
+constexpr int64_t kMerged = 256;  // rows up to this length are not worth counting
 
 inline uint32_t Ordered(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
@@ -57,17 +58,43 @@ inline unsigned DigitOf(const WideItem& item, int digit) {
   return static_cast<unsigned>(item.key >> (8 * digit)) & 255u;
 }
 
-template <class Item, int kDigits>
-void Sort(Item* items, Item* other, int64_t n) {
-  if (n <= kInsertion) {
-    for (int64_t i = 1; i < n; ++i) {
+template <class Item>
+void MergeSort(Item* items, Item* other, int64_t n) {
+  for (int64_t begin = 0; begin < n; begin += kRun) {
+    const int64_t end = std::min(n, begin + kRun);
+    for (int64_t i = begin + 1; i < end; ++i) {
       const Item item = items[i];
       int64_t j = i;
-      for (; j > 0 && item < items[j - 1]; --j) items[j] = items[j - 1];
+      for (; j > begin && item < items[j - 1]; --j) items[j] = items[j - 1];
       items[j] = item;
     }
-    return;
   }
+  Item* from = items;
+  Item* to = other;
+  for (int64_t width = kRun; width < n; width *= 2) {
+    for (int64_t begin = 0; begin < n; begin += 2 * width) {
+      const Item* left = from + begin;
+      const Item* left_end = from + std::min(n, begin + width);
+      const Item* right = left_end;
+      const Item* right_end = from + std::min(n, begin + 2 * width);
+      Item* out = to + begin;
+      while (left != left_end && right != right_end) {  // without a branch on the items
+        const bool takes_right = *right < *left;
+        *out++ = takes_right ? *right : *left;
+        left += !takes_right;
+        right += takes_right;
+      }
+      out = std::copy(left, left_end, out);
+      std::copy(right, right_end, out);
+    }
+    std::swap(from, to);
+  }
+  if (from != items) std::copy_n(from, n, items);
+}
+
+template <class Item, int kDigits>
+void Sort(Item* items, Item* other, int64_t n) {
+  if (n <= kMerged) return MergeSort(items, other, n);
   // Items arrive in the order of their places, and every pass keeps it.
   int64_t counts[kDigits][256] = {};
   for (int64_t i = 0; i < n; ++i) {

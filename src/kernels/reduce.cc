@@ -2,6 +2,7 @@
 #include "kernels/reduce.h"
 
 #include <bit>
+#include <optional>
 
 #include "kernels/arithmetic.h"
 #include "kernels/cast.h"
@@ -13,6 +14,7 @@ namespace reprise::kernels {
 namespace {
 
 constexpr int64_t kColumnBytes = 1024;  // outputs reduced side by side take this much
+constexpr int64_t kShortBlocks = 16;    // rows up to this length need no tree
 constexpr int64_t kLevels = 37;         // 2^36 blocks of 512 elements: more than any address space holds
 
 // --- Folds ------------------------------------------------------------------------
@@ -463,6 +465,8 @@ class Pass {
       four_ = simd::FindSumBlocks(what, 4);
       fused_ = simd::FindSumBlock(what);
     }
+    is_extreme_ = (spec.op == ReduceOp::kMax || spec.op == ReduceOp::kMin || spec.op == ReduceOp::kAny ||
+                   spec.op == ReduceOp::kAll);
     reads_raw_ = is_fused && CategoryOf(spec.compute) == Category::kFloating;
     if (source_.is_plain() && !source_.flips()) {
       direct_ = is_fused ? fused_ : source_.term() == nullptr ? fold_.block : nullptr;
@@ -478,12 +482,16 @@ class Pass {
   void Run(const char* data, int64_t stride, int64_t columns, Range part, const char* shift, char* folds) {
     if (stride == item_ && !is_contiguous_ && columns >= 4) return Columns(data, columns, part, shift, folds);
     const int64_t n = part.end - part.begin;
-    const bool is_one_block = direct_ != nullptr && is_contiguous_ && reduced_.rank == 1 && n <= kSumBlock;
+    const bool is_row = is_contiguous_ && reduced_.rank == 1;
+    const bool is_one_block = direct_ != nullptr && is_row && (n <= kSumBlock || is_extreme_);
+    const bool is_short = fused_ != nullptr && reads_raw_ && is_row && n <= kShortBlocks * kSumBlock;
     for (int64_t i = 0; i < columns; ++i) {
       const char* own_shift = shift != nullptr ? shift + i * fold_.item : nullptr;
       char* out = folds + i * fold_.item;
       if (is_one_block) {
         direct_(data + i * stride + part.begin * item_, n, own_shift, out);
+      } else if (is_short) {
+        Short(data + i * stride + part.begin * item_, n, own_shift, out);
       } else {
         One(data + i * stride, part, own_shift, out);
       }
@@ -497,6 +505,46 @@ class Pass {
   }
 
  private:
+  // The fold that FoldTree makes of n blocks.
+  static float FoldBlocks(const float* blocks, int64_t n) {
+    if (n == 1) return blocks[0];
+    const auto floor = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n)));
+    const int64_t left = floor == n ? n / 2 : floor;
+    return FoldBlocks(blocks, left) + FoldBlocks(blocks + left, n - left);
+  }
+
+  // A fused sum of a row of at most kShortBlocks blocks.
+  void Short(const char* data, int64_t n, const char* shift, char* out) const {
+    if (n == 0) {
+      std::memcpy(out, fold_.identity, sizeof(float));
+      return;
+    }
+    float blocks[kShortBlocks];
+    int64_t count = 0;
+    alignas(64) float buffer[4 * kSumBlock];
+    for (int64_t begin = 0; begin < n; begin += 4 * kSumBlock) {
+      int64_t rest = std::min(4 * kSumBlock, n - begin);
+      const auto* x = reinterpret_cast<const float*>(data + begin * item_);
+      if (direct_ == nullptr) {
+        source_.ReadRaw(data + begin * item_, item_, reinterpret_cast<char*>(buffer), rest);
+        x = buffer;
+      }
+      while (rest > 0) {
+        const int64_t taken = rest >= 4 * kSumBlock ? 4 : rest >= 2 * kSumBlock ? 2 : 1;
+        if (taken == 1) {
+          fused_(x, std::min(rest, kSumBlock), shift, blocks + count);
+        } else {
+          (taken == 4 ? four_ : two_)(x, shift, blocks + count);
+        }
+        count += taken;
+        x += taken * kSumBlock;
+        rest -= taken * kSumBlock;
+      }
+    }
+    const float sum = FoldBlocks(blocks, count);
+    std::memcpy(out, &sum, sizeof sum);
+  }
+
   void One(const char* data, Range part, const char* shift, char* out) {
     reduced_.base[0] = const_cast<char*>(data);
     alignas(64) char buffer[kSumBlock * 16];
@@ -596,6 +644,7 @@ class Pass {
   simd::BlocksFn two_ = nullptr;    // the same for several
   simd::BlocksFn four_ = nullptr;
   bool reads_raw_ = false;
+  bool is_extreme_ = false;  // blocks of any length
   bool is_contiguous_ = false;
 };
 
@@ -639,7 +688,9 @@ void Reduce(const ReduceSpec& spec, const TensorRef& self, uint32_t dim_mask, co
   const DType stage = ReduceStage(spec);
   const int passes = ReducePasses(spec.op);
   Pass first(spec, 0, self, dim_mask);
-  Pass last(spec, passes - 1, self, dim_mask);
+  std::optional<Pass> second;
+  if (passes == 2) second.emplace(spec, 1, self, dim_mask);
+  Pass& last = passes == 2 ? *second : first;
   const TensorRef kept_part = SelectDims(self, ~dim_mask);
   const Loop kept = MakeLoop({&out, &kept_part, mean != nullptr ? mean : &out});
   const Range all{0, first.count()};

@@ -157,17 +157,19 @@ void RunExtreme(const TensorRef& self, int dim, const TensorRef& values, const T
         }
         T top = best[0];
         int64_t place = at[0];
-        for (int64_t i = 0; i < length; ++i) {
-          const T x = row[i];
-          if (__builtin_expect((!(is_max ? x < top : x > top)) && top == top, 0)) {  // seldom, in most rows
-            top = x;
+        // From one new best to the next.
+        const auto is_better = [&top](T x) { return x != x || ((is_max ? x >= top : x <= top) && top == top); };
+        for (int64_t i = 0; i < length;) {
+          int64_t end = i;
+          while (end < length && !is_better(row[end])) ++end;
+          std::fill(row + i, row + end, top);
+          std::fill(places + i, places + end, place);
+          i = end;
+          for (; i < length && is_better(row[i]); ++i) {
+            top = row[i];
             place = begin + i;
-          } else if (x != x) {
-            top = x;
-            place = begin + i;
+            places[i] = place;
           }
-          row[i] = top;
-          places[i] = place;
         }
         best[0] = top;
         at[0] = place;

@@ -26,7 +26,7 @@ def every(dims, shape):
 
 
 # Long enough for blocks, folds of blocks, and a cut into parts.
-LONG = (([40001], [], torch.float32), ([33000, 4], [0], torch.float32), ([2, 600, 20], [0, 1], torch.bfloat16),
+LONG = (([140001], [], torch.float32), ([33000, 4], [0], torch.float32), ([2, 600, 20], [0, 1], torch.bfloat16),
         ([300, 90], [1], torch.float16))
 
 
@@ -232,7 +232,7 @@ def along(g, dtypes, kinds=("normal",)):
                     number += 1
                     if number % 4 == 0 or (dtype == dtypes[0] and kind == kinds[0]):
                         yield g.tensor(shape, dtype, kind), dim, number % 3 == 0
-    for shape, dim in (([40001], 0), ([33000, 4], 0)):
+    for shape, dim in (([140001], 0), ([33000, 4], 0)):
         yield g.tensor(shape, torch.float32), dim, False
 
 

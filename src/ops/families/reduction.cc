@@ -60,6 +60,7 @@ StatusOr<uint32_t> ReducedDims(const OpCall& call) {
 // ---- Launches -----------------------------------------------------------------------------------------------------
 
 constexpr int64_t kFewOutputs = 8;
+constexpr int64_t kWorthTwoLaunches = 4 * kernels::kReducePart;  // elements
 constexpr int64_t kFewColumnBytes = 8192;
 
 // A reduction whose outputs may be few: then parts of the elements are units of work, too.
@@ -87,7 +88,7 @@ struct Reduction {
 
   int64_t parts() const { return (count + kernels::kReducePart - 1) / kernels::kReducePart; }
   bool IsSplit() const {
-    if (parts() < 2) return false;
+    if (parts() < 2 || outputs * count < kWorthTwoLaunches) return false;
     return columns >= 4 ? outputs * kernels::ItemSize(source.dtype) <= kFewColumnBytes : outputs < kFewOutputs;
   }
   int64_t Cost() const { return spec.op == ReduceOp::kNormP ? 20 : spec.op == ReduceOp::kLogSumExp ? 6 : 1; }
