@@ -63,3 +63,12 @@ def grid_sampler(op, g):
     x = torch.ones([1, 1, 3, 3])
     yield Case({"input": x, "grid": far.contiguous(), "interpolationMode": 1, "paddingMode": 0, "alignCorners": False},
                {"out": torch.tensor([[[[0.0, 0, 0, 0, 0, 1]]]])})
+
+
+@cases("UpsampleBilinear2d", "UpsampleBicubic2d")
+def tiny_scales(op, g):
+    x = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
+    for scale in (1e-300, 1e-30):  # every output but the first is far behind the last input
+        out = torch.full([1, 1, 3, 3], 4.0)
+        yield Case({"self": x, "outputSize": [3, 3], "alignCorners": False, "scalesH": scale, "scalesW": scale},
+                   {"out": Ref(out, x.dtype)})

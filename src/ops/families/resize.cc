@@ -51,7 +51,7 @@ int64_t NearestIndex(int64_t o, int64_t in, int64_t out, double given_scale, boo
   if (!is_exact && in == out) return o;
   if (!is_exact && out == 2 * in) return o / 2;
   const float at = (static_cast<float>(o) + (is_exact ? 0.5f : 0.0f)) * scale;
-  return std::min(static_cast<int64_t>(std::floor(at)), in - 1);
+  return at < static_cast<float>(in) ? std::min(static_cast<int64_t>(at), in - 1) : in - 1;
 }
 
 void FillTable(ResizeDim& dim, Kind kind, bool align_corners, double given_scale, int taps) {
@@ -69,7 +69,7 @@ void FillTable(ResizeDim& dim, Kind kind, bool align_corners, double given_scale
     double* weight = dim.weight.data() + o * taps;
     double at = align_corners ? scale * static_cast<double>(o) : scale * (static_cast<double>(o) + 0.5) - 0.5;
     if (kind == kBilinear) {
-      at = std::max(at, 0.0);
+      at = std::clamp(at, 0.0, static_cast<double>(dim.in));
       const auto first = std::min(static_cast<int64_t>(at), dim.in - 1);
       const double share = std::clamp(at - static_cast<double>(first), 0.0, 1.0);
       if (dim.in == dim.out) {  // a copy whatever the scale
