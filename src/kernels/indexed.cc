@@ -317,6 +317,17 @@ void Accumulate(const IndexLoop& loop, char* self, const void* const* indices, c
   };
   const auto items = [&](char* from, char* to, auto places, int64_t n) {
     const char* source = stage(from, n);
+    if (stride == kItem && self_stride == 0) {
+      const T* values = reinterpret_cast<const T*>(source);
+      for (int64_t i = 0; i < n; ++i) {
+        const int64_t offset = places(i);
+        if (offset == kNowhere) [[unlikely]]
+          continue;
+        T& sum = *reinterpret_cast<T*>(to + offset);
+        sum = Combine<T, kOp>(sum, values[i]);
+      }
+      return;
+    }
     for (int64_t i = 0; i < n; ++i) {
       const int64_t offset = places(i);
       if (offset == kNowhere) [[unlikely]]
