@@ -40,8 +40,7 @@ extern "C" {
 ///       [blocks, blockSize, H] or [blocks, heads, blockSize, D]; an entry of the block table that names no
 ///       block is moved to the nearest. softmaxLse: [batch, heads, queries, 1] or [tokens, heads, 1], +Inf
 ///       where no key is seen; zeros if softmaxLseFlag is false. With layouts with T lengths are added up,
-///       but for those of keys in pages. Shared prefixes, paddings and rotary parts of their own are not
-///       supported: pass null.
+///       but for those of keys in pages. Shared prefixes and paddings are not supported: pass null.
 /// Views: strides and offsets of any kind.
 /// Errors: 161001 when an argument is null (but pseShift, attenMask, actualSeqLengths, actualSeqLengthsKv,
 ///         deqScale1, quantScale1, deqScale2, quantScale2, quantOffset2, antiquantScale, antiquantOffset,

@@ -40,11 +40,10 @@ extern "C" {
 ///        float64, all integers, bool, complex64, complex128; keySharedPrefixOptional float32, float16,
 ///        bfloat16, float64, all integers, bool, complex64, complex128; valueSharedPrefixOptional float32,
 ///        float16, bfloat16, float64, all integers, bool, complex64, complex128; queryRopeOptional float32,
-///        float16, bfloat16, float64, all integers, bool, complex64, complex128; keyRopeOptional float32,
-///        float16, bfloat16, float64, all integers, bool, complex64, complex128;
-///        keyRopeAntiquantScaleOptional float32, float16, bfloat16, float64, all integers, bool, complex64,
-///        complex128; dequantScaleQueryOptional float32, float16, bfloat16, float64, all integers, bool,
-///        complex64, complex128; learnableSinkOptional float32, float16, bfloat16; softmaxLse float32.
+///        float16, bfloat16; keyRopeOptional float32, float16, bfloat16; keyRopeAntiquantScaleOptional
+///        float32, float16, bfloat16, float64, all integers, bool, complex64, complex128;
+///        dequantScaleQueryOptional float32, float16, bfloat16, float64, all integers, bool, complex64,
+///        complex128; learnableSinkOptional float32, float16, bfloat16; softmaxLse float32.
 /// Note: A query that sees no key gives 0. sparseMode 0: preTokens and nextTokens from the left upper corner,
 ///       if there is a mask, and the mask; 1: the mask; 2 and 3: causal from the left upper and the right
 ///       lower corner; 4: preTokens and nextTokens from the right lower corner; 2 to 4 take a mask of 2048 x
@@ -52,8 +51,9 @@ extern "C" {
 ///       [blocks, blockSize, H] or [blocks, heads, blockSize, D]; an entry of the block table that names no
 ///       block is moved to the nearest. softmaxLse: [batch, heads, queries, 1] or [tokens, heads, 1], +Inf
 ///       where no key is seen; zeros if softmaxLseFlag is false. With layouts with T lengths are added up,
-///       but for those of keys in pages. Shared prefixes, paddings and rotary parts of their own are not
-///       supported: pass null.
+///       but for those of keys in pages. Shared prefixes and paddings are not supported: pass null.
+///       queryRopeOptional and keyRopeOptional are further elements of each query and key, in the layouts of
+///       query and key.
 /// Views: strides and offsets of any kind.
 /// Errors: 161001 when an argument is null (but pseShiftOptional, attenMaskOptional,
 ///         actualSeqLengthsOptional, actualSeqLengthsKvOptional, deqScale1Optional, quantScale1Optional,

@@ -40,28 +40,38 @@ void Unpack(const char* word, int64_t stride, int64_t n, float* to) {
   }
 }
 
+// to[i] = (from[i] + offset) * scale; the steps of the general way, in one.
+void Dequantize(const int8_t* from, float offset, float scale, int64_t n, float* to) {
+  for (int64_t i = 0; i < n; ++i) to[i] = (static_cast<float>(from[i]) + offset) * scale;
+}
+void Dequantize(const int8_t* from, const float* offset, const float* scale, int64_t n, float* to) {
+  for (int64_t i = 0; i < n; ++i) to[i] = (static_cast<float>(from[i]) + offset[i]) * scale[i];
+}
+
 // to[l * kCols + j] for rows [k, k + depth) and columns [n, n + cols).
 void DequantizeRows(const AntiquantWeight& w, int64_t k, int64_t depth, int64_t n, int64_t cols, float* to) {
   float scale[kCols];
-  float offset[kCols];
+  float offset[kCols] = {};
   int64_t last_group = -1;
+  const bool is_plain = w.weight.dtype == DType::kInt8 && w.weight.strides[1] == 1;
   for (int64_t l = 0; l < depth; ++l) {
-    float* row = to + l * kCols;
-    if (w.packing == Packing::kAlongRows) {
-      Unpack(At(w.weight, k + l, n / kPacked), w.weight.strides[1] * ItemSize(w.weight.dtype), cols, row);
-    } else {
-      ReadLine(w.weight, k + l, n, 1, cols, row);
-    }
     const int64_t group = (k + l) / w.group;
     if (group != last_group) {
       ReadLine(w.scale, group, n, 1, cols, scale);
       if (w.offset.data != nullptr) ReadLine(w.offset, group, n, 1, cols, offset);
       last_group = group;
     }
-    if (w.offset.data != nullptr) {
-      for (int64_t j = 0; j < cols; ++j) row[j] += offset[j];
+    float* row = to + l * kCols;
+    if (is_plain) {
+      Dequantize(reinterpret_cast<const int8_t*>(At(w.weight, k + l, n)), offset, scale, cols, row);
+    } else {
+      if (w.packing == Packing::kAlongRows) {
+        Unpack(At(w.weight, k + l, n / kPacked), w.weight.strides[1] * ItemSize(w.weight.dtype), cols, row);
+      } else {
+        ReadLine(w.weight, k + l, n, 1, cols, row);
+      }
+      for (int64_t j = 0; j < cols; ++j) row[j] = (row[j] + offset[j]) * scale[j];
     }
-    for (int64_t j = 0; j < cols; ++j) row[j] *= scale[j];
     std::fill(row + cols, row + kCols, 0.0F);
   }
 }
@@ -70,9 +80,10 @@ void DequantizeRows(const AntiquantWeight& w, int64_t k, int64_t depth, int64_t 
 void DequantizeColumns(const AntiquantWeight& w, int64_t k, int64_t depth, int64_t n, int64_t cols, float* to) {
   for (int64_t j = 0; j < cols; ++j) {
     float* column = to + j * kDepth;
+    const bool is_plain = w.weight.dtype == DType::kInt8 && w.weight.strides[0] == 1;
     if (w.packing == Packing::kAlongColumns) {
       Unpack(At(w.weight, k / kPacked, n + j), w.weight.strides[0] * ItemSize(w.weight.dtype), depth, column);
-    } else {
+    } else if (!is_plain) {
       ReadLine(w.weight, k, n + j, 0, depth, column);
     }
     for (int64_t begin = 0; begin < depth;) {
@@ -82,7 +93,12 @@ void DequantizeColumns(const AntiquantWeight& w, int64_t k, int64_t depth, int64
       float offset = 0;
       ReadLine(w.scale, group, n + j, 1, 1, &scale);
       if (w.offset.data != nullptr) ReadLine(w.offset, group, n + j, 1, 1, &offset);
-      for (int64_t l = begin; l < end; ++l) column[l] = (column[l] + offset) * scale;
+      if (is_plain) {
+        Dequantize(reinterpret_cast<const int8_t*>(At(w.weight, k + begin, n + j)), offset, scale, end - begin,
+                   column + begin);
+      } else {
+        for (int64_t l = begin; l < end; ++l) column[l] = (column[l] + offset) * scale;
+      }
       begin = end;
     }
   }

@@ -28,7 +28,7 @@ struct AntiquantWeight {
 };
 
 /// Columns of out that one work item computes.
-inline constexpr int64_t kAntiquantColumns = 64;
+inline constexpr int64_t kAntiquantColumns = 256;
 
 int64_t AntiquantUnitCount(int64_t columns);
 /// Bytes of scratch for one call, aligned to 64.

@@ -9,7 +9,7 @@ namespace reprise::kernels {
 namespace {
 
 constexpr int64_t kBlock = 512;
-constexpr int64_t kColumns = 64;
+constexpr int64_t kColumns = 256;
 
 template <class T>
 inline bool IsBetter(bool is_max, T x, T best) {
@@ -94,15 +94,16 @@ class Search {
     T row[kColumns] = {};
     T best[kColumns];
     Index at[kColumns] = {};
+    const int64_t padded = (columns + 15) / 16 * 16;
     for (int64_t i = part.begin; i < part.end; ++i) {
       load_(data + i * stride_, item_, reinterpret_cast<char*>(row), sizeof(T), columns);
       Flip(self_, row, columns);
       if (i == part.begin) {
-        std::copy_n(row, kColumns, best);
+        std::copy_n(row, padded, best);
         continue;
       }
       const auto place = static_cast<Index>(i - part.begin);
-      for (int64_t j = 0; j < kColumns; ++j) {
+      for (int64_t j = 0; j < padded; ++j) {
         const bool better = static_cast<bool>(((is_max ? row[j] > best[j] : row[j] < best[j]) | (row[j] != row[j])) &
                                               (best[j] == best[j]));
         best[j] = better ? row[j] : best[j];

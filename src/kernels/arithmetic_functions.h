@@ -30,14 +30,14 @@
 // Powers, where integers multiply modulo 2^bits and x to a negative power is 1 for 1, plus or minus 1 for -1, else 0:
 //
 //   kPowFn            a ^ b                kPowOfFn          b ^ a
-//   kSquareFn         a * a                kCubeFn           a * a * a
-//   kInverseSquareFn  1 / (a * a)
+//   kCubeFn           a * a * a            kInverseSquareFn  1 / (a * a)
 //
 // Of floating types alone: kAtan2Fn, the angle of the point (b, a); kLogAddExpFn, log(e^a + e^b), without overflow.
 // kComplexFn makes complex numbers of two real ones.
 //
 // Rounding  each written operation rounds once to nearest even in the type of the computation; nothing is fused.
-//   Powers with fractions, angles and logarithms are the C library's.
+//   Powers of float32 and the 16-bit floats are within 1 ulp of float32, angles and kLogAddExpFn within 4; those of
+//   float64 and complex numbers are the C library's.
 // NaN, Inf  as IEEE 754. Complex division scales its operands and does not overflow in between.
 // Sameness  vector body, tail and instruction sets agree. (Exception: which NaN comes out of two NaN operands.)
 #pragma once
@@ -67,7 +67,6 @@ extern const ElementFn kClampFn;
 extern const ElementFn kClampBetweenFn;
 extern const ElementFn kPowFn;
 extern const ElementFn kPowOfFn;
-extern const ElementFn kSquareFn;
 extern const ElementFn kCubeFn;
 extern const ElementFn kInverseSquareFn;
 extern const ElementFn kAtan2Fn;

@@ -142,7 +142,13 @@ class Unit {
     for (int64_t r = 0; r < rows_; ++r) {
       const char* from = At(query, sequence_->query_batch, HeadOf(r), sequence_->query_begin + QueryOf(r));
       float* to = query_ + r * plan_.depth;
-      from_query_(from, query.strides[3] * item, reinterpret_cast<char*>(to), sizeof(float), plan_.depth);
+      const int64_t own = plan_.depth - plan_.rope_depth;
+      from_query_(from, query.strides[3] * item, reinterpret_cast<char*>(to), sizeof(float), own);
+      if (plan_.rope_depth == 0) continue;
+      const TensorRef& rope = in_.query_rope;
+      FindCast(rope.dtype, DType::kFloat)(
+          At(rope, sequence_->query_batch, HeadOf(r), sequence_->query_begin + QueryOf(r)),
+          rope.strides[3] * ItemSize(rope.dtype), reinterpret_cast<char*>(to + own), sizeof(float), plan_.rope_depth);
     }
     if (plan_.scale != 1) simd::ScaleRow(query_, plan_.scale, rows_ * plan_.depth);
   }
@@ -182,6 +188,24 @@ class Unit {
     return staged_;
   }
 
+  // Whole keys: the rows of both parts side by side.
+  const float* KeyRows(const TensorRef& keys, int64_t key, int64_t count, int64_t& stride) {
+    if (plan_.rope_depth == 0) return Rows(keys, key, count, plan_.depth, stride);
+    stride = plan_.depth;
+    int64_t at = 0;
+    for (const TensorRef* part : {&keys, &in_.key_rope}) {
+      const int64_t item = ItemSize(part->dtype);
+      const char* from = Tokens(*part, key);
+      const CastFn cast = FindCast(part->dtype, DType::kFloat);
+      for (int64_t j = 0; j < count; ++j) {
+        cast(from + j * part->strides[2] * item, part->strides[3] * item,
+             reinterpret_cast<char*>(staged_ + j * stride + at), sizeof(float), part->sizes[3]);
+      }
+      at += part->sizes[3];
+    }
+    return staged_;
+  }
+
   void Step(int64_t key, int64_t count) {
     const TensorRef& keys = in_.keys[static_cast<size_t>(sequence_->kv_tensor)];
     const TensorRef& values = in_.values[static_cast<size_t>(sequence_->kv_tensor)];
@@ -191,11 +215,11 @@ class Unit {
     if (is_few) {
       for (int64_t j = 0; j < count; j += step) {
         const int64_t n = std::min(step, count - j);
-        const float* rows = Rows(keys, key + j, n, plan_.depth, stride);
+        const float* rows = KeyRows(keys, key + j, n, stride);
         simd::DotKeys(query_, plan_.depth, rows_, rows, stride, n, plan_.depth, scores_ + j, kKeys);
       }
     } else {
-      const float* rows = Rows(keys, key, count, plan_.depth, stride);
+      const float* rows = KeyRows(keys, key, count, stride);
       simd::PackKeys(rows, stride, count, plan_.depth, keys_);
       simd::MultiplyPanels(query_, plan_.depth, rows_, keys_, plan_.depth, count, scores_, kKeys, false);
     }

@@ -46,8 +46,9 @@ struct AttentionSequence {
 /// What does not depend on addresses.
 struct AttentionPlan {
   int64_t heads = 1;
-  int64_t kv_heads = 1;  ///< divides heads; heads [g * heads / kv_heads, ...) share key head g
-  int64_t depth = 0;     ///< of queries and keys
+  int64_t kv_heads = 1;    ///< divides heads; heads [g * heads / kv_heads, ...) share key head g
+  int64_t depth = 0;       ///< of queries and keys, all parts
+  int64_t rope_depth = 0;  ///< the end of each query and key that is a tensor of its own
   int64_t value_depth = 0;
   float scale = 1;
   bool shift_first = false;
@@ -65,14 +66,16 @@ struct AttentionPlan {
 
 /// Absent ones have no data. Every view has dims as written; size 1 with stride 0 repeats.
 struct AttentionOperands {
-  TensorRef query;    ///< [batch, head, token, depth]
-  TensorRef mask;     ///< bytes, [batch, head, query, key]
-  TensorRef shift;    ///< [batch, head, query, key]
-  TensorRef drop;     ///< bits, lowest first; 1 keeps
-  TensorRef table;    ///< int32, [batch, block]: which block of the keys; out of range ones are moved into it
-  TensorRef sink;     ///< [head]
-  TensorRef out;      ///< [batch, head, token, depth]
-  TensorRef maximum;  ///< float32 [batch, head, token, copies], and the next two
+  TensorRef query;       ///< [batch, head, token, depth]
+  TensorRef mask;        ///< bytes, [batch, head, query, key]
+  TensorRef shift;       ///< [batch, head, query, key]
+  TensorRef drop;        ///< bits, lowest first; 1 keeps
+  TensorRef table;       ///< int32, [batch, block]: which block of the keys; out of range ones are moved into it
+  TensorRef sink;        ///< [head]
+  TensorRef query_rope;  ///< the ends of the queries, as query
+  TensorRef key_rope;    ///< the ends of the keys, as the only tensor of keys
+  TensorRef out;         ///< [batch, head, token, depth]
+  TensorRef maximum;     ///< float32 [batch, head, token, copies], and the next two
   TensorRef sum;
   TensorRef log_sum;
   std::span<const TensorRef> keys;    ///< [batch, head, token, depth]; paged: [block, head, token, depth]

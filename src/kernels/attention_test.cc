@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -83,6 +84,32 @@ TEST_F(AttentionRanges, OneQueryOverPiecesOfTheKeys) {
   EXPECT_TRUE(plan_.is_split);
   EXPECT_EQ(plan_.units, 2 * 4);
   ExpectTheSameBitsHoweverItIsCut();
+}
+
+TEST_F(AttentionRanges, Gradients) {
+  Make(110, 130);
+  PrepareAttention(plan_, 0);
+  Run(plan_.units);
+  std::vector<float> gradient(out_.size(), 0.5f), statistics(static_cast<size_t>(kHeads * 110), 1.0f);
+  operands_.maximum = operands_.sum = MakeContiguous(statistics.data(), DType::kFloat, {1, kHeads, 110, 1});
+  const auto run = [&](int64_t step) {
+    std::vector<float> made(query_.size() + keys_.size() + values_.size(), 7.0f);
+    const AttentionGradients gradients = {
+        .gradient = MakeContiguous(gradient.data(), DType::kFloat, {1, kHeads, 110, kDepth}),
+        .query = MakeContiguous(made.data(), DType::kFloat, {1, kHeads, 110, kDepth}),
+        .key = MakeContiguous(made.data() + query_.size(), DType::kFloat, {1, kKeyHeads, 130, kDepth}),
+        .value =
+            MakeContiguous(made.data() + query_.size() + keys_.size(), DType::kFloat, {1, kKeyHeads, 130, kDepth})};
+    for (int64_t u = 0; u < kKeyHeads; u += step) {
+      std::vector<float> scratch(static_cast<size_t>(AttentionBackwardScratchBytes(plan_)) / sizeof(float), 7.0f);
+      AttendBackward(plan_, operands_, gradients, {u, u + step}, scratch.data());
+    }
+    return made;
+  };
+  const std::vector<float> whole = run(kKeyHeads);
+  const std::vector<float> parts = run(1);
+  EXPECT_EQ(std::memcmp(whole.data(), parts.data(), whole.size() * sizeof(float)), 0);
+  EXPECT_EQ(std::count(whole.begin(), whole.end(), 7.0f), 0);
 }
 
 }  // namespace

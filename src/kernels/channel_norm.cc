@@ -4,12 +4,15 @@
 #include <cmath>
 
 #include "kernels/plane.h"
+#include "kernels/simd/centred_sums.h"
 #include "kernels/sum_tree.h"
 
 namespace reprise::kernels {
 namespace {
 
 constexpr int64_t kChunk = kSumBlock;
+constexpr int64_t kColumns = 128;  // channels side by side
+constexpr int64_t kRowBlock = 64;
 
 TensorRef WithoutDims(const TensorRef& ref, int first, int count) {
   TensorRef rest = ref;
@@ -73,6 +76,7 @@ class Chunks {
 
 double Get(const TensorRef* ref, int64_t offset, double otherwise) {
   if (ref == nullptr) return otherwise;
+  if (ref->dtype == DType::kFloat) return static_cast<const float*>(ref->data)[offset];
   double value;
   FindCast(ref->dtype, DType::kDouble)(ElementAt(*ref, offset), 0, reinterpret_cast<char*>(&value), 0, 1);
   return value;
@@ -80,25 +84,96 @@ double Get(const TensorRef* ref, int64_t offset, double otherwise) {
 
 void Put(const TensorRef* ref, int64_t offset, double value) {
   if (ref == nullptr) return;
+  if (ref->dtype == DType::kFloat) {
+    static_cast<float*>(ref->data)[offset] = static_cast<float>(value);
+    return;
+  }
   FindCast(DType::kDouble, ref->dtype)(reinterpret_cast<const char*>(&value), 0, ElementAt(*ref, offset), 0, 1);
 }
 
-// Sum of fn(i) for a block of at most kSumBlock, lane by lane as SumOfBlock.
-template <class T, class Fn>
-T SumOf(int64_t n, Fn&& fn) {
-  T lanes[kSumLanes][1] = {};
-  int64_t i = 0;
-  for (; i + kSumLanes <= n; i += kSumLanes) {
-    for (int64_t l = 0; l < kSumLanes; ++l) lanes[l][0] += fn(i + l);
-  }
-  for (int64_t l = 0; i + l < n; ++l) lanes[l][0] += fn(i + l);
-  FoldLanes<T, 1>(lanes);
-  return lanes[0][0];
+// ---- Sums of a block -----------------------------------------------------------------------------------------------
+
+double SumRow(const float* x, int64_t n) { return simd::SumBlock(x, n); }
+double SumRow(const double* x, int64_t n) { return SumOfBlock(x, n); }
+
+double SumSquares(const float* x, float centre, int64_t n) { return simd::SumSquares(x, centre, n); }
+double SumSquares(const double* x, double centre, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += (x[i] - centre) * (x[i] - centre);
+  return sum;
 }
 
+double SumProducts(const float* g, const float* x, float centre, int64_t n) {
+  return simd::SumProducts(g, x, centre, n);
+}
+double SumProducts(const double* g, const double* x, double centre, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += g[i] * (x[i] - centre);
+  return sum;
+}
+
+void ScaleRow(const float* x, float centre, float scale, float shift, int64_t n, float* out) {
+  simd::ScaleRow(x, centre, scale, shift, n, out);
+}
+void ScaleRow(const double* x, double centre, double scale, double shift, int64_t n, double* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = (x[i] - centre) * scale + shift;
+}
+
+// Mean and sum of squared differences from it of all blocks so far.
+class Moments {
+ public:
+  template <class T>
+  void Add(const T* x, int64_t n) {
+    const auto count = static_cast<double>(n);
+    const double mean = SumRow(x, n) / count;
+    const T centre = static_cast<T>(mean);
+    const double rest = mean - static_cast<double>(centre);
+    const double squares = SumSquares(x, centre, n) - rest * rest * count;
+    const double difference = mean - mean_;
+    const double total = count_ + count;
+    squares_ += squares + difference * difference * (count_ * count / total);
+    mean_ += difference * (count / total);
+    count_ = total;
+  }
+  double mean() const { return mean_; }
+  /// Without Bessel's correction.
+  double variance() const { return squares_ < 0 ? 0 : squares_ / count_; }
+
+ private:
+  double count_ = 0, mean_ = 0, squares_ = 0;
+};
+
+// out = (x - centre) * scale + shift.
 template <class T>
-void ScaleShift(const T* __restrict x, T mean, T scale, T bias, int64_t n, T* __restrict out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = (x[i] - mean) * scale + bias;
+struct Scaling {
+  T centre, scale, shift;
+};
+
+// From the statistics of channel c, of `count` elements; moves and saves them when training.
+template <class T>
+Scaling<T> ScalingOf(const BatchNormArgs& args, int64_t c, double count, double mean, double var) {
+  const auto at = [c](const TensorRef* ref) { return ref == nullptr ? 0 : c * ref->strides[0]; };
+  if (args.training) {
+    const double keep = 1 - args.momentum;
+    if (args.running_mean != nullptr) {
+      const int64_t i = at(args.running_mean);
+      Put(args.running_mean, i, args.momentum * mean + keep * Get(args.running_mean, i, 0));
+    }
+    if (args.running_var != nullptr) {
+      const int64_t i = at(args.running_var);
+      Put(args.running_var, i, args.momentum * (var * count / (count - 1)) + keep * Get(args.running_var, i, 0));
+    }
+  } else {
+    mean = Get(args.running_mean, at(args.running_mean), 0);
+    var = Get(args.running_var, at(args.running_var), 1);
+  }
+  const double invstd = 1 / std::sqrt(var + args.eps);
+  if (args.training) {
+    Put(args.save_mean, at(args.save_mean), mean);
+    Put(args.save_invstd, at(args.save_invstd), invstd);
+  }
+  return {static_cast<T>(mean), static_cast<T>(invstd * Get(args.weight, at(args.weight), 1)),
+          static_cast<T>(Get(args.bias, at(args.bias), 0))};
 }
 
 template <class T>
@@ -108,47 +183,73 @@ void RunBatchNorm(const BatchNormArgs& args, Range channels) {
   const auto count = static_cast<double>(ElementCount(self));
   Chunks<T> read({&self}, 0);
   Chunks<T> both({&out, &self}, 1);
-  const auto at = [](const TensorRef* ref, int64_t c) { return ref == nullptr ? 0 : c * ref->strides[0]; };
   for (int64_t c = channels.begin; c < channels.end; ++c) {
     char* from = ElementAt(*args.self, c * args.self->strides[1]);
     char* to = ElementAt(*args.out, c * args.out->strides[1]);
-    double mean, var;
-    if (args.training) {
-      double sum = 0;
-      read.ForEach({from}, [&](T* const* x, int64_t n) { sum += static_cast<double>(SumOfBlock(x[0], n)); });
-      mean = sum / count;
-      const auto centre = static_cast<T>(mean);
-      double squares = 0;
-      double rest = 0;  // what the rounding of the centre leaves
-      read.ForEach({from}, [&](T* const* x, int64_t n) {
-        squares += static_cast<double>(SumOf<T>(n, [&](int64_t i) { return (x[0][i] - centre) * (x[0][i] - centre); }));
-      });
-      rest = mean - static_cast<double>(centre);
-      squares -= rest * rest * count;
-      var = std::max(squares, 0.0) / count;
-      if (squares != squares) var = squares;
-      const double keep = 1 - args.momentum;
-      if (args.running_mean != nullptr) {
-        const int64_t i = at(args.running_mean, c);
-        Put(args.running_mean, i, args.momentum * mean + keep * Get(args.running_mean, i, 0));
+    Moments moments;
+    if (args.training) read.ForEach({from}, [&](T* const* x, int64_t n) { moments.Add(x[0], n); });
+    const Scaling<T> scaling = ScalingOf<T>(args, c, count, moments.mean(), moments.variance());
+    both.ForEach({to, from}, [&](T* const* x, int64_t n) {
+      ScaleRow(x[1], scaling.centre, scaling.scale, scaling.shift, n, x[0]);
+    });
+  }
+}
+
+// One element for each channel of an entry of the batch: some channels side by side.
+template <class T>
+void RunBatchNormOfRows(const BatchNormArgs& args, Range channels) {
+  const TensorRef& self = *args.self;
+  const TensorRef& out = *args.out;
+  const int64_t batch = self.sizes[0];
+  const RowReaderAs<T> read(self.dtype, self.strides[1]);
+  const RowWriterAs<T> write(out.dtype, out.strides[1]);
+  T buffer[kColumns], result[kColumns];
+  T centre[kColumns], scale[kColumns], shift[kColumns];
+  double mean[kColumns] = {}, var[kColumns] = {};
+  for (int64_t c = channels.begin; c < channels.end; c += kColumns) {
+    const int64_t n = std::min(kColumns, channels.end - c);
+    const auto row = [&](int64_t i) {
+      return read.Read(ElementAt(self, i * self.strides[0] + c * self.strides[1]), n, buffer);
+    };
+    // totals[k] = sum of term(x, k) over the batch: rows in blocks, these in float64.
+    const auto add_up = [&](double* totals, auto term) {
+      std::fill_n(totals, n, 0.0);
+      for (int64_t first = 0; first < batch; first += kRowBlock) {
+        T sums[kColumns] = {};
+        for (int64_t i = first; i < std::min(batch, first + kRowBlock); ++i) {
+          const T* x = row(i);
+          for (int64_t k = 0; k < n; ++k) sums[k] += term(x[k], k);
+        }
+        for (int64_t k = 0; k < n; ++k) totals[k] += static_cast<double>(sums[k]);
       }
-      if (args.running_var != nullptr) {
-        const int64_t i = at(args.running_var, c);
-        Put(args.running_var, i, args.momentum * (var * count / (count - 1)) + keep * Get(args.running_var, i, 0));
-      }
-    } else {
-      mean = Get(args.running_mean, at(args.running_mean, c), 0);
-      var = Get(args.running_var, at(args.running_var, c), 1);
-    }
-    const double invstd = 1 / std::sqrt(var + args.eps);
+    };
+    const auto count = static_cast<double>(batch);
     if (args.training) {
-      Put(args.save_mean, at(args.save_mean, c), mean);
-      Put(args.save_invstd, at(args.save_invstd, c), invstd);
+      add_up(mean, [](T x, int64_t) { return x; });
+      for (int64_t k = 0; k < n; ++k) {
+        mean[k] /= count;
+        centre[k] = static_cast<T>(mean[k]);
+      }
+      add_up(var, [&](T x, int64_t k) { return (x - centre[k]) * (x - centre[k]); });
+      for (int64_t k = 0; k < n; ++k) {
+        const double rest = mean[k] - static_cast<double>(centre[k]);
+        var[k] = var[k] / count - rest * rest;
+        if (var[k] < 0) var[k] = 0;
+      }
     }
-    const auto scale = static_cast<T>(invstd * Get(args.weight, at(args.weight, c), 1));
-    const auto bias = static_cast<T>(Get(args.bias, at(args.bias, c), 0));
-    const auto centre = static_cast<T>(mean);
-    both.ForEach({to, from}, [&](T* const* x, int64_t n) { ScaleShift(x[1], centre, scale, bias, n, x[0]); });
+    for (int64_t k = 0; k < n; ++k) {
+      const Scaling<T> scaling = ScalingOf<T>(args, c + k, count, mean[k], var[k]);
+      centre[k] = scaling.centre;
+      scale[k] = scaling.scale;
+      shift[k] = scaling.shift;
+    }
+    for (int64_t i = 0; i < batch; ++i) {
+      const T* x = row(i);
+      char* to = ElementAt(out, i * out.strides[0] + c * out.strides[1]);
+      T* values = write.Buffer(to, result);
+      for (int64_t k = 0; k < n; ++k) values[k] = (x[k] - centre[k]) * scale[k] + shift[k];
+      write.Write(to, values, n);
+    }
   }
 }
 
@@ -158,7 +259,6 @@ void RunGroupNorm(const GroupNormArgs& args, Range units) {
   const TensorRef rest = WithoutDims(self, 0, 2);
   const TensorRef rest_out = WithoutDims(*args.out, 0, 2);
   const int64_t channels = self.sizes[1] / args.groups;
-  const double count = static_cast<double>(channels) * static_cast<double>(ElementCount(rest));
   Chunks<T> read({&rest}, 0);
   Chunks<T> both({&rest_out, &rest}, 1);
   for (int64_t unit = units.begin; unit < units.end; ++unit) {
@@ -167,19 +267,13 @@ void RunGroupNorm(const GroupNormArgs& args, Range units) {
     const auto from = [&](int64_t c) {
       return ElementAt(self, n * self.strides[0] + (group * channels + c) * self.strides[1]);
     };
-    double sum = 0;
+    Moments moments;
     for (int64_t c = 0; c < channels; ++c) {
-      read.ForEach({from(c)}, [&](T* const* x, int64_t m) { sum += static_cast<double>(SumOfBlock(x[0], m)); });
+      read.ForEach({from(c)}, [&](T* const* x, int64_t m) { moments.Add(x[0], m); });
     }
-    const double mean = sum / count;
+    const double mean = moments.mean();
     const auto centre = static_cast<T>(mean);
-    double squares = 0;
-    for (int64_t c = 0; c < channels; ++c) {
-      read.ForEach({from(c)}, [&](T* const* x, int64_t m) {
-        squares += static_cast<double>(SumOf<T>(m, [&](int64_t i) { return (x[0][i] - centre) * (x[0][i] - centre); }));
-      });
-    }
-    const double rstd = 1 / std::sqrt(squares / count + args.eps);
+    const double rstd = 1 / std::sqrt(moments.variance() + args.eps);
     Put(args.mean, n * args.mean->strides[0] + group * args.mean->strides[1], mean);
     Put(args.rstd, n * args.rstd->strides[0] + group * args.rstd->strides[1], rstd);
     for (int64_t c = 0; c < channels; ++c) {
@@ -188,7 +282,7 @@ void RunGroupNorm(const GroupNormArgs& args, Range units) {
           static_cast<T>(rstd * Get(args.gamma, args.gamma == nullptr ? 0 : channel * args.gamma->strides[0], 1));
       const auto bias = static_cast<T>(Get(args.beta, args.beta == nullptr ? 0 : channel * args.beta->strides[0], 0));
       char* to = ElementAt(*args.out, n * args.out->strides[0] + channel * args.out->strides[1]);
-      both.ForEach({to, from(c)}, [&](T* const* x, int64_t m) { ScaleShift(x[1], centre, scale, bias, m, x[0]); });
+      both.ForEach({to, from(c)}, [&](T* const* x, int64_t m) { ScaleRow(x[1], centre, scale, bias, m, x[0]); });
     }
   }
 }
@@ -222,8 +316,8 @@ void RunGroupNormBackward(const GroupNormBackwardArgs& args, Range units) {
       double products = 0;
       double grads = 0;
       read.ForEach({at(self, c), at(grad, c)}, [&](T* const* x, int64_t m) {
-        products += static_cast<double>(SumOf<T>(m, [&](int64_t i) { return x[1][i] * (x[0][i] - centre); }));
-        grads += static_cast<double>(SumOfBlock(x[1], m));
+        products += SumProducts(x[1], x[0], centre, m);
+        grads += SumRow(x[1], m);
       });
       products *= rstd;
       auto* sums = reinterpret_cast<double*>(args.sums->data) + 2 * (n * self.sizes[1] + c);
@@ -247,11 +341,16 @@ void RunGroupNormBackward(const GroupNormBackwardArgs& args, Range units) {
   }
 }
 
+bool HasChannelRows(const TensorRef& self) { return ElementCount(self) == self.sizes[0] * self.sizes[1]; }
+
 }  // namespace
 
 void BatchNorm(const BatchNormArgs& args, Range channels) {
-  if (args.self->dtype == DType::kDouble) return RunBatchNorm<double>(args, channels);
-  RunBatchNorm<float>(args, channels);
+  const bool by_rows = HasChannelRows(*args.self);
+  if (args.self->dtype == DType::kDouble) {
+    return by_rows ? RunBatchNormOfRows<double>(args, channels) : RunBatchNorm<double>(args, channels);
+  }
+  return by_rows ? RunBatchNormOfRows<float>(args, channels) : RunBatchNorm<float>(args, channels);
 }
 
 void GroupNorm(const GroupNormArgs& args, Range units) {

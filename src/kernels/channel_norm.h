@@ -7,8 +7,9 @@
 // formula
 //   of group normalisation, with y = (self - mean) * rstd, g = grad * gamma, n elements in a group:
 //     grad_in = rstd * (g - sum(g) / n - y * sum(g * y) / n), grad_gamma = sum(grad * y), grad_beta = sum(grad)
-// Accumulation  elements are float32 (float64 for float64); mean first, then the squares of the differences from it, in
-//   blocks of 512 by the tree of sum_tree.h; sums of blocks are float64. Statistics are rounded once.
+// Accumulation  elements are float32 (float64 for float64). Of each block of 512 (float32 by the lanes of
+//   simd/centred_sums.h) mean and squares of the differences from it; blocks are joined in float64. Statistics are
+//   rounded once. With one element for each channel of an entry of the batch sums of 64 elements are joined so.
 // Order     that of the elements; it does not depend on strides.
 // NaN, Inf  as IEEE 754.
 // Aliasing  none.

@@ -67,9 +67,12 @@ TensorRef WithoutLast(const TensorRef& ref) {
 
 int64_t ClassesOf(const TensorRef& scores) { return scores.sizes[scores.rank - 1]; }
 
-// Calls fn(sample, target, address of the sample's first score) in order.
-template <class Fn>
+// Calls fn(sample, target, address of the sample's first score) in order. The scores of targets further on are fetched
+// ahead with kFetchesAhead: each lies in a line of its own.
+template <bool kFetchesAhead = false, class Fn>
 void ForEachSample(const TensorRef& scores, const TensorRef& target, Range range, Fn fn) {
+  constexpr int64_t kAhead = 12;
+  const auto step = static_cast<uintptr_t>(scores.strides[scores.rank - 1] * ItemSize(scores.dtype));
   const TensorRef samples = WithoutLast(scores);
   const Loop loop = MakeLoop({&samples}, LoopOrder::kRowMajor);
   const Staged<int64_t> targets(target);
@@ -79,7 +82,13 @@ void ForEachSample(const TensorRef& scores, const TensorRef& target, Range range
     const int64_t* at = targets.Read(begin, n, buffer);
     int64_t sample = begin;
     ForEachRow(loop, {begin, begin + n}, [&](char* const* ptrs, const int64_t* strides, int64_t count) {
-      for (int64_t i = 0; i < count; ++i) fn(sample++, *at++, ptrs[0] + i * strides[0]);
+      for (int64_t i = 0; i < count; ++i) {
+        if (kFetchesAhead && i + kAhead < count) {
+          const auto row = reinterpret_cast<uintptr_t>(ptrs[0]) + static_cast<uintptr_t>((i + kAhead) * strides[0]);
+          __builtin_prefetch(reinterpret_cast<const void*>(row + static_cast<uintptr_t>(at[kAhead]) * step));
+        }
+        fn(sample++, *at++, ptrs[0] + i * strides[0]);
+      }
     });
   }
 }
@@ -113,7 +122,7 @@ void NllOf(const ClassOperands& operands, const TensorRef* out, ClassSums& sums,
   const Elements<T> scores(*operands.scores);
   const Weights<T> weights(operands.weight);
   const SampleOut<T> losses(out);
-  ForEachSample(*operands.scores, *operands.target, range, [&](int64_t sample, int64_t target, const char* at) {
+  ForEachSample<true>(*operands.scores, *operands.target, range, [&](int64_t sample, int64_t target, const char* at) {
     if (target == operands.ignored) return losses.Put(sample, 0);
     if (target < 0 || target >= classes) {
       sums.loss.Add(std::numeric_limits<double>::quiet_NaN());

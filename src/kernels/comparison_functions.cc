@@ -4,9 +4,12 @@
 #include <cmath>
 
 #include "kernels/plain_rows.h"
+#include "kernels/simd/comparison_rows.h"
 
 namespace reprise::kernels {
 namespace {
+
+using simd::ComparisonRow;
 
 using OrderedTypes = TypeList<float, double, int32_t, int64_t, uint64_t, Bool>;
 using EveryType = TypeList<float, double, int32_t, int64_t, uint64_t, Bool, std::complex<float>, std::complex<double>>;
@@ -45,6 +48,21 @@ template <class T>
 struct Ge {
   Bool operator()(T a, T b) const { return Bool(Value(a) >= Value(b)); }
 };
+
+using OtherTypes = TypeList<double, uint64_t, Bool, std::complex<float>, std::complex<double>>;
+using OtherOrderedTypes = TypeList<double, uint64_t, Bool>;
+
+// Vector rows of the types that have some and of those that convert to them, plain loops over `Others`.
+template <ComparisonRow kRow, template <class> class Functor, class Others>
+ElementRow Find(DType compute) {
+  ElementRow row = simd::FindComparisonRow(kRow, compute);
+  if (row.function != nullptr) return row;
+  row = PlainRows2<Functor, Others>(compute);
+  if (row.function != nullptr && !row.is_wide) return row;
+  row = simd::FindComparisonRow(kRow, WiderType(compute));
+  row.is_wide = true;
+  return row;
+}
 
 template <class T>
 auto RealOf(T a) {
@@ -148,32 +166,17 @@ ElementRow FindNot(DType compute) {
 
 // --- Choice ---------------------------------------------------------------------
 
-template <class T>
-void WhereRow(const void* args, int64_t begin, int64_t end) {
+void WhereComplex128(const void* args, int64_t begin, int64_t end) {
   const auto& row = *static_cast<const RowArgs*>(args);
   const auto* condition = static_cast<const uint8_t*>(row.in[0]);
-  const T* a = static_cast<const T*>(row.in[1]);
-  const T* b = static_cast<const T*>(row.in[2]);
-  T* out = static_cast<T*>(row.out);
-  REPRISE_INDEPENDENT
-  for (int64_t i = begin; i < end; ++i) {
-    const T x = a[i];
-    const T y = b[i];
-    out[i] = condition[i] != 0 ? x : y;
-  }
+  const auto* a = static_cast<const std::complex<double>*>(row.in[1]);
+  const auto* b = static_cast<const std::complex<double>*>(row.in[2]);
+  auto* out = static_cast<std::complex<double>*>(row.out);
+  for (int64_t i = begin; i < end; ++i) out[i] = condition[i] != 0 ? a[i] : b[i];
 }
 
 ElementRow FindWhere(DType compute) {
-  const RowFn function = [compute]() -> RowFn {
-    switch (ItemSize(compute)) {
-      case 1: return WhereRow<uint8_t>;
-      case 2: return WhereRow<uint16_t>;
-      case 4: return WhereRow<uint32_t>;
-      case 8: return WhereRow<uint64_t>;
-      case 16: return WhereRow<std::complex<double>>;
-      default: return nullptr;
-    }
-  }();
+  const RowFn function = compute == DType::kComplex128 ? WhereComplex128 : simd::FindWhereRow(ItemSize(compute));
   ElementRow row = ElementRow::Of(compute, function);
   row.in[0] = DType::kBool;
   row.math = compute;
@@ -182,12 +185,12 @@ ElementRow FindWhere(DType compute) {
 
 }  // namespace
 
-const ElementFn kEqFn = {.inputs = 2, .find = PlainRows2<Eq, EveryType>};
-const ElementFn kNeFn = {.inputs = 2, .find = PlainRows2<Ne, EveryType>};
-const ElementFn kLtFn = {.inputs = 2, .find = PlainRows2<Lt, OrderedTypes>};
-const ElementFn kLeFn = {.inputs = 2, .find = PlainRows2<Le, OrderedTypes>};
-const ElementFn kGtFn = {.inputs = 2, .find = PlainRows2<Gt, OrderedTypes>};
-const ElementFn kGeFn = {.inputs = 2, .find = PlainRows2<Ge, OrderedTypes>};
+const ElementFn kEqFn = {.inputs = 2, .find = Find<ComparisonRow::kEq, Eq, OtherTypes>};
+const ElementFn kNeFn = {.inputs = 2, .find = Find<ComparisonRow::kNe, Ne, OtherTypes>};
+const ElementFn kLtFn = {.inputs = 2, .find = Find<ComparisonRow::kLt, Lt, OtherOrderedTypes>};
+const ElementFn kLeFn = {.inputs = 2, .find = Find<ComparisonRow::kLe, Le, OtherOrderedTypes>};
+const ElementFn kGtFn = {.inputs = 2, .find = Find<ComparisonRow::kGt, Gt, OtherOrderedTypes>};
+const ElementFn kGeFn = {.inputs = 2, .find = Find<ComparisonRow::kGe, Ge, OtherOrderedTypes>};
 const ElementFn kIsCloseFn = {.inputs = 2, .cost = 4, .find = PlainRows2<IsClose, FloatsAndComplexes>};
 const ElementFn kIsFiniteFn = {.inputs = 1, .find = PlainRows1<IsFinite, EveryType>};
 const ElementFn kIsPosInfFn = {.inputs = 1, .find = PlainRows1<IsPosInf, OrderedTypes>};

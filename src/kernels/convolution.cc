@@ -37,6 +37,30 @@ void Flatten(TensorRef& ref) {
   ref.sizes[2] = ref.sizes[3] = 1;
 }
 
+// As memcpy, which is a call, for rows that may be short.
+template <class T>
+inline void CopyRow(T* to, const T* from, int64_t n) {
+  if (n >= 16 || n < 4) {
+    if (n >= 16) {
+      std::memcpy(to, from, static_cast<size_t>(n) * sizeof(T));
+    } else {
+      for (int64_t i = 0; i < n; ++i) to[i] = from[i];
+    }
+  } else if (n >= 8) {
+    T parts[2][8];
+    std::memcpy(parts[0], from, sizeof parts[0]);
+    std::memcpy(parts[1], from + n - 8, sizeof parts[1]);
+    std::memcpy(to, parts[0], sizeof parts[0]);
+    std::memcpy(to + n - 8, parts[1], sizeof parts[1]);
+  } else {
+    T parts[2][4];
+    std::memcpy(parts[0], from, sizeof parts[0]);
+    std::memcpy(parts[1], from + n - 4, sizeof parts[1]);
+    std::memcpy(to, parts[0], sizeof parts[0]);
+    std::memcpy(to + n - 4, parts[1], sizeof parts[1]);
+  }
+}
+
 struct Tap {
   int64_t kernel;
   int64_t shift;  // in the input, from step_in * output
@@ -214,7 +238,7 @@ int64_t ConvPlan::prepare_units() const {
 
 // One residue of each dim at one position in D.
 template <class T>
-void ConvPlan::PreparePart(const TensorRef& input, int64_t plane, int64_t part, T* to) const {
+void ConvPlan::PreparePart(const TensorRef& input, int64_t plane, int64_t part, bool has_zeros, T* to) const {
   const int64_t channels = shape_.groups * shape_.in_channels;
   const int64_t stride = input.strides[4];
   const CastFn cast = FindCast(input.dtype, DTypeOf<T>());
@@ -236,12 +260,14 @@ void ConvPlan::PreparePart(const TensorRef& input, int64_t plane, int64_t part, 
   for (int64_t i = 0; i < size_[1]; ++i, to += n) {
     const int64_t h = i * step_in_[1] + residue_h - lead_[1];
     if (h < 0 || h >= shape_.dims[1].in || d < 0 || d >= shape_.dims[0].in || begin == end) {
-      std::fill_n(to, n, T{});
+      if (!has_zeros) std::fill_n(to, n, T{});
       continue;
     }
     const char* from = plane_at + h * input.strides[3] * ItemSize(input.dtype);
-    std::fill(to, to + begin, T{});
-    std::fill(to + end, to + n, T{});
+    if (!has_zeros) {
+      std::fill(to, to + begin, T{});
+      std::fill(to + end, to + n, T{});
+    }
     const int64_t first = begin * step - shift;
     T* inner = to + begin;
     if (!is_direct) {
@@ -250,7 +276,7 @@ void ConvPlan::PreparePart(const TensorRef& input, int64_t plane, int64_t part, 
     }
     const T* row = reinterpret_cast<const T*>(from) + first;
     if (step == 1) {
-      std::memcpy(inner, row, static_cast<size_t>(end - begin) * sizeof(T));
+      CopyRow(inner, row, end - begin);
     } else if (step == 2) {
       for (int64_t w = 0; w < end - begin; ++w) inner[w] = row[2 * w];
     } else {
@@ -262,7 +288,7 @@ void ConvPlan::PreparePart(const TensorRef& input, int64_t plane, int64_t part, 
 template <class T>
 void ConvPlan::PrepareAs(const TensorRef& input, T* source, Range range) const {
   for (int64_t unit = range.begin; unit < range.end; ++unit) {
-    PreparePart(input, unit / parts_, unit % parts_, source + unit * size_[1] * size_[2]);
+    PreparePart(input, unit / parts_, unit % parts_, false, source + unit * size_[1] * size_[2]);
   }
 }
 
@@ -378,6 +404,7 @@ class ConvRunner {
 
   void RunAll(Range range) {
     if (plan_.is_fused_) {
+      std::fill_n(own_, OwnSource(plan_), T{});  // the padding stays as it is
       for (int64_t unit = range.begin; unit < range.end; ++unit) RunGroup(unit);
       return;
     }
@@ -439,7 +466,9 @@ class ConvRunner {
 
   T BiasOf(int64_t channel) const {
     T value{};
-    if (bias_ != nullptr) {
+    if (bias_ != nullptr && bias_->dtype == DTypeOf<T>()) {
+      value = static_cast<const T*>(bias_->data)[channel * bias_->strides[0]];
+    } else if (bias_ != nullptr) {
       FindCast(bias_->dtype, DTypeOf<T>())(ElementAt(*bias_, channel * bias_->strides[0]), 0,
                                            reinterpret_cast<char*>(&value), 0, 1);
     }
@@ -450,7 +479,7 @@ class ConvRunner {
     const int64_t step = out_.strides[4] * plan_.step_out_[2];
     char* to = ElementAt(out_, run.out + channel * out_.strides[1]);
     if (out_.dtype == DTypeOf<T>() && step == 1) {
-      std::memcpy(to, values, static_cast<size_t>(run.length) * sizeof(T));
+      CopyRow(reinterpret_cast<T*>(to), values, run.length);
       return;
     }
     FindCast(DTypeOf<T>(), out_.dtype)(reinterpret_cast<const char*>(values), sizeof(T), to,
@@ -465,11 +494,9 @@ class ConvRunner {
     for (int64_t c = 0; c < shape_.in_channels; ++c) {
       const int64_t plane = (n * shape_.groups + group) * shape_.in_channels + c;
       for (int64_t p = 0; p < plan_.parts_; ++p) {
-        plan_.PreparePart(input_, plane, p, own_ + c * plan_.stride_c_ + p * part);
+        plan_.PreparePart(input_, plane, p, true, own_ + c * plan_.stride_c_ + p * part);
       }
     }
-    // Behind the last row there is nothing to be computed with, only to be read.
-    std::fill_n(own_ + shape_.in_channels * plan_.stride_c_, kSlack, T{});
     for (const ConvPlan::Phase& phase : plan_.phases_) {
       for (int64_t d = 0; d < phase.count[0]; ++d) {
         for (int64_t h = 0; h < phase.count[1]; h += plan_.block_outputs_) RunLongRow(phase, n, group, d, h);
@@ -496,7 +523,7 @@ class ConvRunner {
       const T* from = c_;
       for (int64_t row = 0; row < rows; ++row, to += next, from += plan_.size_[2]) {
         if (is_direct) {
-          std::memcpy(to, from, static_cast<size_t>(phase.count[2]) * sizeof(T));
+          CopyRow(reinterpret_cast<T*>(to), from, phase.count[2]);
         } else {
           store(reinterpret_cast<const char*>(from), sizeof(T), to, step * ItemSize(out_.dtype), phase.count[2]);
         }
@@ -549,11 +576,6 @@ class ConvRunner {
     }
   }
 
-  template <int64_t kWidth>
-  static void CopyPanel(const T* source, const int64_t* offset, int64_t depth, T* to) {
-    for (int64_t k = 0; k < depth; ++k) std::memcpy(to + k * kWidth, source + offset[k], kWidth * sizeof(T));
-  }
-
   // Copies whole vectors: a piece may write what the next one, or the next step in depth, writes again.
   void CopyShort(const Run* piece, int64_t count, const int64_t* offset, int64_t depth, T* to) const {
     for (int64_t k = 0; k < depth; ++k, to += width_) {
@@ -572,10 +594,8 @@ class ConvRunner {
       int64_t count = 1;
       while (p + count < piece_count_ && pieces_[p + count].column / width_ == panel) ++count;
       T* to = right_ + panel * width_ * depth;
-      if (pieces_[p].length == 16 && width_ == 16) {
-        CopyPanel<16>(source_ + pieces_[p].source, offset, depth, to);
-      } else if (pieces_[p].length == 8 && width_ == 8) {
-        CopyPanel<8>(source_ + pieces_[p].source, offset, depth, to);
+      if (pieces_[p].length == width_) {
+        simd::CopyPanel(source_ + pieces_[p].source, offset, depth, to);
       } else if (!plan_.is_direct_) {
         CopyShort(pieces_ + p, count, offset, depth, to);
       } else {

@@ -104,7 +104,7 @@ class ConvPlan {
   template <class T>
   void PrepareAs(const TensorRef& input, T* source, Range range) const;
   template <class T>
-  void PreparePart(const TensorRef& input, int64_t plane, int64_t part, T* to) const;
+  void PreparePart(const TensorRef& input, int64_t plane, int64_t part, bool has_zeros, T* to) const;
   template <class T>
   void PackAs(const TensorRef& weight, T* packed, Range range, T* scratch) const;
 

@@ -16,7 +16,7 @@
 //            T operator()(T a) const { return MulValue(a, a); }
 //          };
 //   2. A line there and its declaration in FAMILY_functions.h:
-//          const ElementFn kSquareFn = {.inputs = 1, .find = PlainRows1<Square, FloatsAndInts>};
+//          const ElementFn kSquareFn = {.inputs = 1, .find = PlainRows1<Square, FloatsAndIntegers>};
 //   3. If it is worth it, a functor of vectors in simd/FAMILY_rows.cc and its line in the switch there; `find` then is
 //      a function that asks there for float32, float16 and bfloat16 and calls PlainRows1 for the others.
 //   4. A Computation in ops/families/FAMILY.cc, ElementwiseOf<kernels::kSquareFn>(), and a row in api/ops/FAMILY.csv.

@@ -196,11 +196,36 @@ struct Abs {
   }
 };
 
+// The sign bit of a 16-bit float.
+struct ClearSign {
+  uint16_t operator()(uint16_t a) const { return a & 0x7fffu; }
+};
+struct FlipSign {
+  uint16_t operator()(uint16_t a) const { return a ^ 0x8000u; }
+};
+
+template <class Fn>
+void WordRow(const void* args, int64_t begin, int64_t end) {
+  const auto& row = *static_cast<const RowArgs*>(args);
+  const auto* a = static_cast<const uint16_t*>(row.in[0]);
+  auto* out = static_cast<uint16_t*>(row.out);
+  REPRISE_INDEPENDENT
+  for (int64_t i = begin; i < end; ++i) out[i] = Fn()(a[i]);
+}
+
 // Vectors of float32, float16 and bfloat16, plain loops of the other types.
 template <MathRow kRow, template <class> class Functor, class Others>
 ElementRow Find(DType compute) {
   if (MathDType(compute) == DType::kFloat) return simd::FindMathRow(kRow, compute);
   return PlainRows1<Functor, Others>(compute);
+}
+
+template <MathRow kRow, template <class> class Functor, class Others, class Words>
+ElementRow FindWithWords(DType compute) {
+  if (ItemSize(compute) == 2 && CategoryOf(compute) == Category::kFloating) {
+    return ElementRow::Of(compute, WordRow<Words>);
+  }
+  return Find<kRow, Functor, Others>(compute);
 }
 
 using Wide = TypeList<double, std::complex<double>>;
@@ -210,7 +235,7 @@ using Double = TypeList<double>;
 
 }  // namespace
 
-const ElementFn kAbsFn = {.inputs = 1, .find = Find<MathRow::kAbs, Abs, WideAndIntegers>};
+const ElementFn kAbsFn = {.inputs = 1, .find = FindWithWords<MathRow::kAbs, Abs, WideAndIntegers, ClearSign>};
 const ElementFn kAcosFn = {.inputs = 1, .cost = 8, .find = Find<MathRow::kAcos, Acos, Wide>};
 const ElementFn kAsinFn = {.inputs = 1, .cost = 8, .find = Find<MathRow::kAsin, Asin, Wide>};
 const ElementFn kAtanFn = {.inputs = 1, .cost = 8, .find = Find<MathRow::kAtan, Atan, Wide>};
@@ -230,7 +255,7 @@ const ElementFn kLog1pFn = {.inputs = 1, .cost = 12, .find = Find<MathRow::kLog1
 const ElementFn kLog2Fn = {.inputs = 1, .cost = 8, .find = Find<MathRow::kLog2, Log2, Wide>};
 const ElementFn kLogFn = {.inputs = 1, .cost = 8, .find = Find<MathRow::kLog, Log, Wide>};
 const ElementFn kNanToNumFn = {.inputs = 1, .find = Find<MathRow::kNanToNum, NanToNum, Real>};
-const ElementFn kNegFn = {.inputs = 1, .find = Find<MathRow::kNeg, Neg, WideAndIntegers>};
+const ElementFn kNegFn = {.inputs = 1, .find = FindWithWords<MathRow::kNeg, Neg, WideAndIntegers, FlipSign>};
 const ElementFn kReciprocalFn = {.inputs = 1, .cost = 3, .find = Find<MathRow::kReciprocal, Reciprocal, Wide>};
 const ElementFn kRoundFn = {.inputs = 1, .find = Find<MathRow::kRound, Round, Real>};
 const ElementFn kRoundScaledDownFn = {

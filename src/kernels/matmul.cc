@@ -32,10 +32,10 @@ constexpr int64_t kLines = 8;
 
 // Up to so many rows the right operand is read where it lies, once: packing it would cost more than it saves.
 constexpr int64_t kFewRows = 16;
-// Columns of a work item then, by layout; for one or two rows the second is longer, as c takes little memory.
+// Columns of a work item then, by layout; rows are read in long runs, longer where c is a single row.
 constexpr int64_t kStreamByColumns = 64;
-constexpr int64_t kStreamByRows = 512;
-constexpr int64_t kStreamByRowsLong = 1024;
+constexpr int64_t kStreamByRows = 1024;
+constexpr int64_t kStreamByRowsOfOne = 2048;
 // Depth at a time, for columns that are contiguous in it. By rows it is kBlockDepth.
 constexpr int64_t kStreamDepth = 4096;
 
@@ -130,7 +130,7 @@ struct Problem {
         unit_cols = kStreamByColumns;
       } else if (b.strides[b.rank - 1] == 1 || n == 1) {
         way = Way::kRows;
-        unit_cols = m <= 2 ? kStreamByRowsLong : kStreamByRows;
+        unit_cols = m == 1 ? kStreamByRowsOfOne : kStreamByRows;
       }
     }
     row_blocks = way == Way::kTiles ? DivideUp(m, kBlockRows) : std::min<int64_t>(m, 1);

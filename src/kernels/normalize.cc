@@ -170,6 +170,28 @@ void ForEachBatch(Range rows, int64_t batch, Fn fn) {
   for (int64_t row = rows.begin; row < rows.end; row += batch) fn(row, std::min(batch, rows.end - row));
 }
 
+TensorRef WithoutLast(const TensorRef& ref) {
+  TensorRef rows = ref;
+  if (rows.rank != 0) --rows.rank;
+  return rows;
+}
+
+// Softmax of float32 rows that are columns in memory, without moving them; false where they are not.
+bool SoftmaxInColumns(RowOp op, const TensorRef& out, const TensorRef& a, int64_t n, Range rows) {
+  constexpr int64_t kFewest = 8;  // columns side by side that are worth it
+  if (out.rank < 2 || out.dtype != DType::kFloat || a.dtype != DType::kFloat) return false;
+  const TensorRef out_rows = WithoutLast(out);
+  const TensorRef a_rows = WithoutLast(a);
+  const Loop loop = MakeLoop({&out_rows, &a_rows}, LoopOrder::kRowMajor);
+  constexpr int64_t kItem = sizeof(float);
+  if (loop.strides[0][0] != kItem || loop.strides[0][1] != kItem || loop.sizes[0] < kFewest) return false;
+  ForEachRow(loop, rows, [&](char* const* ptrs, const int64_t*, int64_t count) {
+    simd::SoftmaxColumns(op == RowOp::kLogSoftmax, reinterpret_cast<const float*>(ptrs[1]), a.strides[a.rank - 1],
+                         reinterpret_cast<float*>(ptrs[0]), out.strides[out.rank - 1], count, n);
+  });
+  return true;
+}
+
 template <class T>
 void MapRowsOf(RowOp op, const TensorRef& out, const TensorRef& a, const TensorRef* b, RowWork work, void* scratch,
                Range rows) {
@@ -180,6 +202,7 @@ void MapRowsOf(RowOp op, const TensorRef& out, const TensorRef& a, const TensorR
   T* out_buffer = arena.TakeFor(target, work.batch * n);
   T* a_buffer = arena.TakeFor(first, work.batch * n);
   if (op == RowOp::kSoftmax || op == RowOp::kLogSoftmax) {
+    if (!target.in_place() && n > 1 && SoftmaxInColumns(op, out, a, n, rows)) return;
     return ForEachBatch(rows, work.batch, [&](int64_t row, int64_t count) {
       const T* x = first.Read(row * n, count * n, a_buffer);
       T* y = target.Target(row * n, out_buffer);

@@ -13,7 +13,8 @@
 //   result is rounded once to the type that it is stored in.
 // NaN, Inf  IEEE 754. A softmax row with a NaN or a +Inf, or with nothing but -Inf, is all NaN; otherwise -Inf gives 0
 //   (kLogSoftmax: -Inf).
-// Sameness  a row's bits depend on its values only, not on strides or range.
+// Sameness  a row's bits depend on its values only, not on the range; nor on strides, but that the softmax of float32
+//   columns that lie side by side adds in order, in blocks of 128.
 // Aliasing  out may be the very same view as an input of equal item size.
 #pragma once
 

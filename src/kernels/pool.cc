@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/plane.h"
+#include "kernels/simd/centred_sums.h"
 #include "kernels/sum_tree.h"
 
 namespace reprise::kernels {
@@ -167,15 +168,17 @@ void RunMaxAs(const PoolShape& shape, const TensorRef& self, const TensorRef& ou
 
 // ---- Average ----------------------------------------------------------------------------------------------------
 
+float SumOfLong(const float* x, int64_t n) { return simd::SumBlock(x, n); }
+double SumOfLong(const double* x, int64_t n) { return SumOfBlock(x, n); }
+
 template <class T>
 T SumOfRow(const T* x, int64_t n) {
-  if (n < kSumLanes) {
-    T sum{};
-    for (int64_t i = 0; i < n; ++i) sum += x[i];
-    return sum;
-  }
   T sum{};
-  for (int64_t i = 0; i < n; i += kSumBlock) sum += SumOfBlock(x + i, std::min(kSumBlock, n - i));
+  if (n < kSumLanes) {
+    for (int64_t i = 0; i < n; ++i) sum += x[i];
+  } else {
+    for (int64_t i = 0; i < n; i += kSumBlock) sum += SumOfLong(x + i, std::min(kSumBlock, n - i));
+  }
   return sum;
 }
 

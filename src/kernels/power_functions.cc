@@ -7,9 +7,12 @@
 #include "kernels/arithmetic.h"
 #include "kernels/arithmetic_functions.h"
 #include "kernels/plain_rows.h"
+#include "kernels/simd/power_rows.h"
 
 namespace reprise::kernels {
 namespace {
+
+using simd::PowerRow;
 
 template <class T>
 T FmodValue(T a, T b) {
@@ -91,9 +94,6 @@ T PowValue(T a, T b) {
       a = MulValue(a, a);
     }
     return result;
-  } else if constexpr (std::is_same_v<T, std::complex<float>>) {
-    // Through the logarithm: its rounding errors grow with the exponent.
-    return T(std::pow(std::complex<double>(a), std::complex<double>(b)));
   } else {
     return std::pow(a, b);
   }
@@ -106,10 +106,6 @@ struct Pow {
 template <class T>
 struct PowOf {
   T operator()(T a, T b) const { return PowValue(b, a); }
-};
-template <class T>
-struct Square {
-  T operator()(T a) const { return MulValue(a, a); }
 };
 template <class T>
 struct Cube {
@@ -138,19 +134,33 @@ struct MakeComplex {
   std::complex<T> operator()(T a, T b) const { return {a, b}; }
 };
 
+// Vector rows of float32, which 16-bit floats convert to, plain loops over `Others`.
+template <PowerRow kRow, template <class> class Functor, class Others>
+ElementRow Find(DType compute) {
+  if (MathDType(compute) != DType::kFloat) return PlainRows2<Functor, Others>(compute);
+  ElementRow row = simd::FindPowerRow(kRow);
+  row.is_wide = compute != DType::kFloat;
+  return row;
+}
+
+using DoubleAndIntegers = TypeList<double, int32_t, int64_t, uint64_t>;
+using OtherNumbers = TypeList<double, int32_t, int64_t, uint64_t, std::complex<double>>;
+using Double = TypeList<double>;
+
 }  // namespace
 
-const ElementFn kTruncateDivFn = {.inputs = 2, .cost = 4, .find = PlainRows2<TruncateDiv, FloatsAndIntegers>};
-const ElementFn kFloorDivFn = {.inputs = 2, .cost = 16, .find = PlainRows2<FloorDiv, FloatsAndIntegers>};
-const ElementFn kFmodFn = {.inputs = 2, .cost = 16, .find = PlainRows2<Fmod, FloatsAndIntegers>};
-const ElementFn kRemainderFn = {.inputs = 2, .cost = 16, .find = PlainRows2<Remainder, FloatsAndIntegers>};
-const ElementFn kPowFn = {.inputs = 2, .cost = 32, .find = PlainRows2<Pow, AllNumbers>};
-const ElementFn kPowOfFn = {.inputs = 2, .cost = 32, .find = PlainRows2<PowOf, AllNumbers>};
-const ElementFn kSquareFn = {.inputs = 1, .find = PlainRows1<Square, AllNumbers>};
+const ElementFn kTruncateDivFn = {
+    .inputs = 2, .cost = 4, .find = Find<PowerRow::kTruncateDiv, TruncateDiv, DoubleAndIntegers>};
+const ElementFn kFloorDivFn = {.inputs = 2, .cost = 16, .find = Find<PowerRow::kFloorDiv, FloorDiv, DoubleAndIntegers>};
+const ElementFn kFmodFn = {.inputs = 2, .cost = 8, .find = Find<PowerRow::kFmod, Fmod, DoubleAndIntegers>};
+const ElementFn kRemainderFn = {
+    .inputs = 2, .cost = 8, .find = Find<PowerRow::kRemainder, Remainder, DoubleAndIntegers>};
+const ElementFn kPowFn = {.inputs = 2, .cost = 16, .find = Find<PowerRow::kPow, Pow, OtherNumbers>};
+const ElementFn kPowOfFn = {.inputs = 2, .cost = 16, .find = Find<PowerRow::kPowOf, PowOf, OtherNumbers>};
 const ElementFn kCubeFn = {.inputs = 1, .find = PlainRows1<Cube, AllNumbers>};
 const ElementFn kInverseSquareFn = {.inputs = 1, .cost = 4, .find = PlainRows1<InverseSquare, FloatsAndComplexes>};
-const ElementFn kAtan2Fn = {.inputs = 2, .cost = 16, .find = PlainRows2<Atan2, Floats>};
-const ElementFn kLogAddExpFn = {.inputs = 2, .cost = 32, .find = PlainRows2<LogAddExp, Floats>};
+const ElementFn kAtan2Fn = {.inputs = 2, .cost = 8, .find = Find<PowerRow::kAtan2, Atan2, Double>};
+const ElementFn kLogAddExpFn = {.inputs = 2, .cost = 16, .find = Find<PowerRow::kLogAddExp, LogAddExp, Double>};
 const ElementFn kComplexFn = {.inputs = 2, .find = PlainRows2<MakeComplex, Floats>};
 
 }  // namespace reprise::kernels

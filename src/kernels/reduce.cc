@@ -285,14 +285,16 @@ TermFn FindTerm(ReduceOp op, int pass, DType stage) {
   }
 }
 
-// Blocks of float32 that need no buffer although they have a term.
-simd::BlockFn FindFusedBlock(ReduceOp op, int pass) {
+// The sums of float32 whose term is part of the fold: they need no buffer. False for others.
+bool FindFusedSum(ReduceOp op, int pass, simd::SumOf& what) {
   switch (op) {
-    case ReduceOp::kNormOne: return simd::FindSumBlock(simd::SumOf::kMagnitude);
-    case ReduceOp::kNormTwo: return simd::FindSumBlock(simd::SumOf::kSquare);
+    case ReduceOp::kSum:
+    case ReduceOp::kMean: what = simd::SumOf::kValue; return true;
+    case ReduceOp::kNormOne: what = simd::SumOf::kMagnitude; return true;
+    case ReduceOp::kNormTwo: what = simd::SumOf::kSquare; return true;
     case ReduceOp::kVar:
-    case ReduceOp::kStd: return pass == 1 ? simd::FindSumBlock(simd::SumOf::kSquaredDeviation) : nullptr;
-    default: return nullptr;
+    case ReduceOp::kStd: what = pass == 0 ? simd::SumOf::kValue : simd::SumOf::kSquaredDeviation; return true;
+    default: return false;
   }
 }
 
@@ -391,6 +393,11 @@ class Source {
     if (term_ != nullptr) term_(dst, n, shift, shift_step, value_);
   }
 
+  /// Without the term. \pre no complex type, no flips.
+  void ReadRaw(const char* src, int64_t src_stride, char* dst, int64_t n) const {
+    reader_.Read(src, src_stride, dst, stage_bytes_, n);
+  }
+
   static void Flip(char* data, int64_t n) {
     auto* x = reinterpret_cast<uint64_t*>(data);
     for (int64_t i = 0; i < n; ++i) x[i] ^= uint64_t{1} << 63;
@@ -449,9 +456,16 @@ class Pass {
         fold_(FindFold(spec.op, pass, stage_)) {
     const TensorRef reduced = SelectDims(self, dim_mask);
     reduced_ = MakeLoop({&reduced}, LoopOrder::kRowMajor);
+    simd::SumOf what = simd::SumOf::kValue;
+    const bool is_fused = stage_ == DType::kFloat && FindFusedSum(spec.op, pass, what);
+    if (is_fused) {
+      two_ = simd::FindSumBlocks(what, 2);
+      four_ = simd::FindSumBlocks(what, 4);
+      fused_ = simd::FindSumBlock(what);
+    }
+    reads_raw_ = is_fused && CategoryOf(spec.compute) == Category::kFloating;
     if (source_.is_plain() && !source_.flips()) {
-      if (source_.term() == nullptr) direct_ = fold_.block;
-      if (stage_ == DType::kFloat && source_.term() != nullptr) direct_ = FindFusedBlock(spec.op, pass);
+      direct_ = is_fused ? fused_ : source_.term() == nullptr ? fold_.block : nullptr;
     }
     is_contiguous_ = reduced_.strides[0][0] == item_;
   }
@@ -486,34 +500,52 @@ class Pass {
   void One(const char* data, Range part, const char* shift, char* out) {
     reduced_.base[0] = const_cast<char*>(data);
     alignas(64) char buffer[kSumBlock * 16];
-    alignas(16) char block[16];
+    alignas(16) char blocks[4 * 16];
     int64_t filled = 0;
     FoldTree tree(fold_, 1);
+    // Folds contiguous elements, all blocks but the last one full.
+    const auto push = [&](const char* x, int64_t n, simd::BlockFn block) {
+      for (; block == fused_ && four_ != nullptr && n >= 2 * kSumBlock;) {
+        const int64_t count = n >= 4 * kSumBlock ? 4 : 2;
+        (count == 4 ? four_ : two_)(x, shift, blocks);
+        for (int64_t b = 0; b < count; ++b) tree.Push(blocks + b * fold_.item);
+        x += count * kSumBlock * fold_.item;
+        n -= count * kSumBlock;
+      }
+      for (; n > 0; n -= kSumBlock, x += kSumBlock * fold_.item) {
+        block(x, std::min(n, kSumBlock), shift, blocks);
+        tree.Push(blocks);
+      }
+    };
+    // What is not folded from where it lies goes through the buffer: the terms are part of a fused sum, else not.
+    const simd::BlockFn buffered = reads_raw_ ? fused_ : fold_.block;
+    const int64_t room = fold_.item == 4 ? 4 * kSumBlock : kSumBlock;
     ForEachRow(reduced_, part, [&](char* const* ptrs, const int64_t* strides, int64_t n) {
       int64_t done = 0;
       while (done < n) {
         const char* src = ptrs[0] + done * strides[0];
         if (filled == 0 && direct_ != nullptr && strides[0] == item_ && n - done >= kSumBlock) {
-          direct_(src, kSumBlock, shift, block);
-          tree.Push(block);
-          done += kSumBlock;
+          const int64_t count = (n - done) / kSumBlock * kSumBlock;
+          push(src, count, direct_);
+          done += count;
           continue;
         }
-        const int64_t count = std::min(n - done, kSumBlock - filled);
-        source_.Read(src, strides[0], buffer + filled * fold_.item, count, shift, 0);
+        const int64_t count = std::min(n - done, room - filled);
+        char* to = buffer + filled * fold_.item;
+        if (reads_raw_) {
+          source_.ReadRaw(src, strides[0], to, count);
+        } else {
+          source_.Read(src, strides[0], to, count, shift, 0);
+        }
         filled += count;
         done += count;
-        if (filled == kSumBlock) {
-          fold_.block(buffer, kSumBlock, nullptr, block);
-          tree.Push(block);
-          filled = 0;
-        }
+        // Back to whole blocks where they lie as soon as there is one.
+        if (filled < room && (direct_ == nullptr || filled % kSumBlock != 0)) continue;
+        push(buffer, filled, buffered);
+        filled = 0;
       }
     });
-    if (filled != 0) {
-      fold_.block(buffer, filled, nullptr, block);
-      tree.Push(block);
-    }
+    if (filled != 0) push(buffer, filled, buffered);
     tree.Finish(out);
   }
 
@@ -560,6 +592,10 @@ class Pass {
   Fold fold_;
   Loop reduced_;
   simd::BlockFn direct_ = nullptr;  // a block of self as it is
+  simd::BlockFn fused_ = nullptr;   // a block of values, terms included
+  simd::BlocksFn two_ = nullptr;    // the same for several
+  simd::BlocksFn four_ = nullptr;
+  bool reads_raw_ = false;
   bool is_contiguous_ = false;
 };
 

@@ -204,6 +204,24 @@ void FindTaps(const SampleShape& shape, T x, T y, const TensorRef& self, int64_t
   }
 }
 
+// Elements outside have a negative offset and do not count.
+template <int kTaps, class T>
+void SumTaps(const T* plane, const int64_t* offset, const T* weight, int64_t n, T* out) {
+  for (int64_t i = 0; i < n; ++i, offset += kTaps, weight += kTaps) {
+    T sum{};
+    int64_t signs = 0;
+    for (int k = 0; k < kTaps; ++k) signs |= offset[k];
+    if (signs >= 0) {
+      for (int k = 0; k < kTaps; ++k) sum += weight[k] * plane[offset[k]];
+    } else {
+      for (int k = 0; k < kTaps; ++k) {
+        if (offset[k] >= 0) sum += weight[k] * plane[offset[k]];
+      }
+    }
+    out[i] = sum;
+  }
+}
+
 template <class T>
 void RunGridSample(const SampleShape& shape, const TensorRef& self, const TensorRef& grid, const TensorRef& out,
                    Range rows, void* scratch) {
@@ -235,20 +253,24 @@ void RunGridSample(const SampleShape& shape, const TensorRef& self, const Tensor
       const char* plane = ElementAt(self, batch * self.strides[0] + c * self.strides[1]);
       char* to = ElementAt(out, batch * out.strides[0] + c * out.strides[1] + oh * out.strides[2]);
       T* values = write.Buffer(to, result);
-      for (int64_t i = 0; i < n; ++i) {
-        T sum{};
-        for (int k = 0; k < taps; ++k) {
-          const int64_t at = offset[i * taps + k];
-          if (at < 0) continue;
-          T value;
-          if (is_direct) {
-            value = reinterpret_cast<const T*>(plane)[at];
-          } else {
+      if (!is_direct) {
+        for (int64_t i = 0; i < n; ++i) {
+          T sum{};
+          for (int k = 0; k < taps; ++k) {
+            const int64_t at = offset[i * taps + k];
+            if (at < 0) continue;
+            T value;
             read(plane + at * item, 0, reinterpret_cast<char*>(&value), 0, 1);
+            sum += weight[i * taps + k] * value;
           }
-          sum += weight[i * taps + k] * value;
+          values[i] = sum;
         }
-        values[i] = sum;
+      } else if (taps == 1) {
+        SumTaps<1>(reinterpret_cast<const T*>(plane), offset, weight, n, values);
+      } else if (taps == 4) {
+        SumTaps<4>(reinterpret_cast<const T*>(plane), offset, weight, n, values);
+      } else {
+        SumTaps<16>(reinterpret_cast<const T*>(plane), offset, weight, n, values);
       }
       write.Write(to, values, n);
     }

@@ -155,11 +155,22 @@ void RunExtreme(const TensorRef& self, int dim, const TensorRef& values, const T
           best[0] = row[0];
           at[0] = 0;
         }
+        T top = best[0];
+        int64_t place = at[0];
         for (int64_t i = 0; i < length; ++i) {
-          next(row[i], begin + i, best[0], at[0]);
-          row[i] = best[0];
-          places[i] = at[0];
+          const T x = row[i];
+          if (__builtin_expect((!(is_max ? x < top : x > top)) && top == top, 0)) {  // seldom, in most rows
+            top = x;
+            place = begin + i;
+          } else if (x != x) {
+            top = x;
+            place = begin + i;
+          }
+          row[i] = top;
+          places[i] = place;
         }
+        best[0] = top;
+        at[0] = place;
         store(reinterpret_cast<const char*>(row), sizeof(T), ptrs[0] + r * strides[0] + begin * value_stride,
               value_stride, length);
         store_index(reinterpret_cast<const char*>(places), sizeof(int64_t),

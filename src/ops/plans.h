@@ -54,7 +54,9 @@ constexpr Computation ElementwiseWith(Status (*plan)(OpCall&), Status (*dtype_ru
           .code = code};
 }
 
-/// Whether converting the scalar to `type` and back keeps its value.
+/// Whether `type` has the scalar's value, apart from the precision of floating types.
+bool KeepsValue(const kernels::Scalar& scalar, kernels::DType type);
+/// The same, but integers may wrap.
 bool Survives(const kernels::Scalar& scalar, kernels::DType type);
 /// The value of scalar attribute `name`; 161002 when the type of the computation cannot hold it.
 Status NumberOf(const OpCall& call, std::string_view name, kernels::Scalar& number);

@@ -118,6 +118,15 @@ def prompt(op, g):
     hidden = mask[:37, :37] | band(37, 37, 5, 2)
     yield Case(arguments(op, q, k, v, "BNSD", 4, 2, scale, attenMask=mask.to(torch.int8), preTokens=5, nextTokens=2),
                {"attentionOut": Ref(attention(q, k, v, scale, hidden)[0], dtype)})
+    # Numbers that are none: a row of scores with NaN or +Inf is NaN, hidden ones do not matter.
+    odd = [t.clone() for t in (q, k, v)]
+    odd[0][0, 1, 4, 2], odd[0][1, 0, 0, 0] = math.nan, math.inf
+    odd[1][1, 1, 5, 3] = math.nan
+    hidden = torch.zeros(1, 1, 1, 37, dtype=torch.bool)
+    hidden[..., 5] = True
+    out = attention(odd[0].double(), k, v, scale, hidden)[0]
+    assert out.isnan().any(-1).sum() == 2
+    yield Case(arguments(op, *odd, "BNSD", 4, 2, scale, attenMask=hidden), {"attentionOut": Ref(out, dtype)})
     shift = g.tensor([1, 4, 37, 37], dtype)
     out = attention(q, k, v, scale, shift=shift)[0]
     yield Case(arguments(op, q, k, v, "BNSD", 4, 2, scale, pseShift=shift), {"attentionOut": Ref(out, dtype)})
@@ -222,12 +231,32 @@ def fused(op, g):
                           (mask, {"attenMask": mask, "preTokens": 3, "nextTokens": 0})):
         yield Case(arguments(op, q, k, v, "BNSD", 4, 1, 0.25, **given),
                    {"attentionOut": Ref(attention(q, k, v, 0.25, hidden)[0], torch.float32)} | none)
+    if op in ("FusedInferAttentionScoreV3", "FusedInferAttentionScoreV4"):
+        yield from rotary_parts(op, g)
     if op == "FusedInferAttentionScoreV4":
         q, k, v = tensors(g, torch.float32, 1, 4, 2, 6, 20, 8)
         sink = g.tensor([4], torch.float32) * 3
         out = attention(q, k, v, 0.25, sink=sink)[0]
         yield Case(arguments(op, q, k, v, "BNSD", 4, 2, 0.25, learnableSink=sink),
                    {"attentionOut": Ref(out, torch.float32), "softmaxLse": None})
+
+
+def rotary_parts(op, g):
+    """Queries and keys in two tensors each; values are the first part of the keys."""
+    for dtype, queries, layout in ((torch.float32, 1, "BNSD"), (torch.bfloat16, 9, "BSH"), (torch.float32, 30, "BSND")):
+        q, k, _ = tensors(g, dtype, 2, 4, 1, queries, 40, 24)
+        parts = [to_layout(t, layout) for t in (q[..., :16], k[..., :16], q[..., 16:], k[..., 16:])]
+        args = arguments(op, *parts[:2], parts[1], layout, 4, 1, 0.2, queryRope=parts[2], keyRope=parts[3])
+        out = attention(q, k, k[..., :16], 0.2)[0]
+        yield Case(args, {"attentionOut": Ref(to_layout(out, layout), dtype), "softmaxLse": None})
+    q, k, _ = tensors(g, torch.float32, 1, 4, 1, 12, 40, 24)
+    paged = k.reshape(1, 5, 8, 24).transpose(0, 1)
+    table = torch.arange(5, dtype=torch.int32).reshape(1, 5)
+    key, rope = (paged[..., :16].contiguous(), paged[..., 16:].reshape(5, 8, 8))
+    args = arguments(op, q[..., :16].contiguous(), key, key, "BNSD", 4, 1, 0.2, queryRope=q[..., 16:].contiguous(),
+                     keyRope=rope, blockTable=table, blockSize=8, actualSeqLengthsKv=[37])
+    out = attention(q, k[:, :, :37], k[:, :, :37, :16], 0.2)[0]
+    yield Case(args, {"attentionOut": Ref(out, torch.float32), "softmaxLse": None})
 
 
 def statistics(maximum, total, layout="BNSD"):
@@ -278,8 +307,8 @@ def training_grad(op, g):
     """Against autograd in float64; statistics and result are those of float64, rounded."""
     for layout in ("BNSD", "BSH", "SBH"):
         for dtype in TYPES:
-            for sizes in ((2, 4, 2, 9, 14, 16), (1, 2, 1, 70, 150, 24)):
-                yield gradient_case(op, g, dtype, layout, *sizes)
+            yield gradient_case(op, g, dtype, layout, 2, 4, 2, 9, 14, 16)
+        yield gradient_case(op, g, dtype, layout, 1, 2, 1, 70, 150, 24)
     mask, keep = g.mask([2, 1, 20, 30]), g.mask([2, 2, 20, 30])
     mask[1, 0, 2] = True
     shift = g.tensor([2, 2, 20, 30], torch.float32)
@@ -327,8 +356,9 @@ def rotated(x, cos, sin, mode):
 
 
 def rotary_inputs(g, dtype):
-    for shape, angles in (([2, 3, 5, 16], [1, 1, 5, 16]), ([2, 5, 3, 20], [2, 5, 1, 20]), ([4, 2, 24], [4, 1, 24]),
-                          ([1, 6, 2, 128], [1, 6, 1, 128]), ([0, 2, 3, 8], [1, 1, 3, 8])):
+    shapes = (([2, 3, 5, 16], [1, 1, 5, 16]), ([2, 5, 3, 20], [2, 5, 1, 20]), ([4, 2, 24], [4, 1, 24]),
+              ([1, 6, 2, 128], [1, 6, 1, 128]), ([0, 2, 3, 8], [1, 1, 3, 8]))
+    for shape, angles in shapes if dtype == torch.float32 else shapes[:2]:
         yield g.tensor(shape, dtype), g.tensor(angles, dtype, "unit"), g.tensor(angles, dtype, "unit")
 
 

@@ -41,7 +41,8 @@ def compare_scalar(op, g):
         yield Case({"self": x, "other": Scalar(0)}, {"out": Ref(function(x, 0), torch.bool)})
     x = g.tensor([50], torch.int8)
     yield Case({"self": x, "other": Scalar(0.5)}, {"out": function(x, 0.5)})
-    yield Case({"self": x, "other": Scalar(300)}, {"out": function(x.to(torch.int32), 300)})
+    for far in (300, 256 + int(x[0]), -200):  # beyond the type of the tensor
+        yield Case({"self": x, "other": Scalar(far)}, {"out": function(x.to(torch.int32), far)})
 
 
 @cases("LogicalAnd", "LogicalOr", "LogicalXor")

@@ -26,7 +26,7 @@ def verdict(value, history, step, limits):
 def silent_check(op, g):
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         for value in (1.0, 1.5, 5.0, 60.0, 300.0, 2000.0, float("nan"), float("inf")):
-            for step in (0, 1, 2, 7):
+            for step in (0, 2) if dtype != torch.float32 else (0, 1, 2, 7):
                 for detect in (1, 2):
                     history = [1.0, 0.5, 2.0]
                     result = verdict(value, history, step, LIMITS)

@@ -48,9 +48,10 @@ def triangular_solve(op, g):
                 if unit:
                     a = a / (2 * max(n, 1))
                 b = g.tensor([n, columns], dtype)
-                x, copy = torch.triangular_solve(high(b), high(a), upper, transpose, unit)
+                turned = high(a).mT if transpose else high(a)
+                x = torch.linalg.solve_triangular(turned, high(b), upper=upper != transpose, unitriangular=unit)
                 yield Case({"self": b, "A": a, "upper": upper, "transpose": transpose, "unitriangular": unit},
-                           {"xOut": Ref(x, dtype), "mOut": Ref(copy, dtype)})
+                           {"xOut": Ref(x, dtype), "mOut": a})
     for left, right in (([3, 1, 4, 4], [2, 4, 5]), ([4, 4], [2, 4, 2])):
         a, b = good_matrix(g, left, torch.float32), g.tensor(right, torch.float32)
         x = torch.linalg.solve_triangular(high(a), high(b), upper=True)

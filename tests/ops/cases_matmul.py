@@ -207,8 +207,10 @@ def weight_quant(op, g):
                 x = g.tensor([m, k], dtype)
                 wide = numbers.to(torch.float64)
                 rows = group or max(k, 1)
+
                 def lines(t):
                     return high(t).reshape(-1, n).repeat_interleave(rows, 0)[:k]
+
                 if offset is not None:
                     wide = wide + lines(offset)
                 y = high(x) @ (wide * lines(scale)) + (0 if bias is None else high(bias))

@@ -39,8 +39,8 @@ def problems(g, dtypes, kind="normal"):
                 number += 1
                 if dtype == dtypes[0] or number % 4 == 0:
                     yield g.tensor(shape, dtype, kind), dims, number % 3 == 0
-    for shape, dims, dtype in LONG:
-        yield g.tensor(shape, dtype, kind), dims, False
+    for shape, dims, dtype in LONG:  # sums that do not nearly vanish
+        yield g.tensor(shape, dtype, "positive" if kind == "normal" else kind), dims, False
 
 
 def without_empty(items):
@@ -66,7 +66,7 @@ def reduce_sum(op, g):
 
 @cases("ReduceNansum")
 def nansum(op, g):
-    for x, dims, keep in problems(g, g.floating + (torch.int32,)):
+    for x, dims, keep in problems(g, g.floating + (torch.int32,), "positive"):
         dtype = torch.int64 if x.dtype == torch.int32 else x.dtype
         if x.is_floating_point() and x.numel() > 3:
             x = torch.where(g.mask(x.shape), x, torch.tensor(float("nan"), dtype=x.dtype))
@@ -76,7 +76,7 @@ def nansum(op, g):
 
 @cases("Mean")
 def mean(op, g):
-    for x, dims, keep in problems(g, g.floating + g.complex + (torch.int16, torch.bool)):
+    for x, dims, keep in problems(g, g.floating + g.complex + (torch.int16, torch.bool), "positive"):
         dtype = x.dtype if x.is_floating_point() or x.is_complex() else torch.float32
         y = x.to(torch.complex128 if x.is_complex() else torch.float64)
         y = y.mean(every(dims, x.shape), keepdim=keep) if x.dim() else y
@@ -156,7 +156,7 @@ def all_any(op, g):
         if number % 3 == 0:
             x = torch.zeros_like(x) if op == "Any" else torch.ones_like(x)
         y = x.to(torch.bool)
-        for d in sorted(every(dims, x.shape), key=lambda d: d % max(1, x.dim()), reverse=True):
+        for d in sorted((d % x.dim() for d in every(dims, x.shape)), reverse=True):
             y = function(y, d, keepdim=keep)
         yield Case({"self": x, "dim": dims, "keepdim": keep}, {"out": Ref(y, torch.uint8 if number % 5 == 0 else torch.bool)})
 
@@ -225,7 +225,7 @@ def along(g, dtypes, kinds=("normal",)):
     number = 0
     for kind in kinds:
         for dtype in dtypes:
-            for shape in g.shapes + ([3, 600], [600, 70], [40, 6, 30]):
+            for shape in g.shapes + ([3, 600], [600, 20], [40, 6, 30]):
                 for dim in sorted({0, -1, len(shape) // 2}):
                     if (shape and shape[dim] == 0) or (not shape and dim > 0):
                         continue

@@ -52,7 +52,7 @@ def grid_sampler(op, g):
         for shape, size in (([2, 3, 5, 7], [4, 6]), ([1, 2, 1, 9], [3, 3]), ([0, 2, 3, 3], [2, 2])):
             for mode in range(3):
                 for padding in range(3):
-                    for align in (False, True):
+                    for align in (False, True) if dtype == torch.float32 else (padding == 2,):
                         x = g.tensor(shape, dtype)
                         grid = (g.tensor([shape[0], *size, 2], torch.float64) * 1.2).to(dtype)
                         out = (torch.ops.aten.grid_sampler_2d(high(x), high(grid), mode, padding, align) if shape[0]

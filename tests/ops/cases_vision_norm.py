@@ -9,7 +9,7 @@ from harness import Case, Check, Ref, cases, high
 def batch_norm(op, g):
     for dtype in g.floating:
         stats = torch.float32 if dtype != torch.float64 else dtype
-        for shape in ([4, 3, 5, 6], [9, 5], [2, 2, 700], [2, 3, 2, 3, 4]):
+        for shape in ([4, 3, 5, 6], [9, 5], [2, 2, 700], [2, 3, 2, 3, 4], [80, 139, 1]):
             channels = shape[1]
             for training in (True, False):
                 for has_weight in (True, False):

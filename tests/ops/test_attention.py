@@ -18,7 +18,8 @@ def call_of(name, queries=4, **given):
     outputs = {n: None for (_, n), role in zip(row.parameters, row.roles) if role.startswith("out?")}
     if name.startswith("Flash"):
         outputs |= {n: torch.zeros(2, 4, queries, 8) for n in ("softmaxMaxOut", "softmaxSumOut")}
-    return row, Call(row, Case(arguments(name, q, k, v, "BNSD", 4, 2, 0.3, **given), outputs | {out: torch.zeros_like(q)}))
+    args = arguments(name, q, k, v, "BNSD", 4, 2, 0.3, **given)
+    return row, Call(row, Case(args, outputs | {out: torch.zeros_like(q)}))
 
 
 FUSED = "FusedInferAttentionScoreV3"
@@ -60,7 +61,7 @@ def test_attributes(name, changed, words):
     ({"blockTable": torch.zeros(1, 2, dtype=torch.int32), "blockSize": 16, "actualSeqLengthsKv": [1]},
      "expected a row for each sequence"),
     ({"quantScale1": torch.zeros(1)}, "quantScale1Optional is not supported yet"),
-    ({"queryRope": torch.zeros(2, 4, 4, 8)}, "queryRopeOptional is not supported yet"),
+    ({"queryRope": torch.zeros(2, 4, 4, 8)}, "one of queryRopeOptional and keyRopeOptional is missing"),
 ])
 def test_tensors(given, words):
     op, call = call_of(FUSED, **given)

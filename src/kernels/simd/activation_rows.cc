@@ -14,9 +14,15 @@ HWY_BEFORE_NAMESPACE();
 namespace reprise::kernels::simd {
 namespace HWY_NAMESPACE {
 
-// 1 + erf(x / sqrt 2), twice the normal distribution.
-HWY_INLINE HWY_ATTR FloatVec TwicePhi(FloatVec x) {
-  return hn::Add(Erf(hn::Mul(x, Const(0x1.6a09e6p-1f))), Const(1.0f));
+// Of the normal distribution: e^(-x^2 / 2), and twice the probability of what is below x, 1 + erf(x / sqrt 2).
+struct Normal {
+  FloatVec exp;
+  FloatVec twice_below;
+};
+HWY_INLINE HWY_ATTR Normal NormalOf(FloatVec x) {
+  const FloatVec exp = Exp(hn::Mul(hn::Mul(x, x), Const(-0.5f)));
+  const FloatVec tail = ErfcOf(hn::Mul(hn::Abs(x), Const(0x1.6a09e6p-1f)), exp);
+  return {exp, hn::IfThenElse(hn::Lt(x, hn::Zero(FloatTag())), tail, hn::Sub(Const(2.0f), tail))};
 }
 
 // The argument of the tanh in GELU's approximation, twice: x * 2 sqrt(2 / pi) * (1 + 0.044715 x^2).
@@ -93,7 +99,9 @@ struct FastGeluFn {
 };
 
 struct GeluFn {
-  HWY_INLINE HWY_ATTR FloatVec operator()(FloatVec a) const { return hn::Mul(hn::Mul(a, Const(0.5f)), TwicePhi(a)); }
+  HWY_INLINE HWY_ATTR FloatVec operator()(FloatVec a) const {
+    return hn::Mul(hn::Mul(a, Const(0.5f)), NormalOf(a).twice_below);
+  }
 };
 
 struct GeluTanhFn {
@@ -114,7 +122,9 @@ struct SoftplusFn {
   explicit SoftplusFn(const float* numbers) : beta(numbers[0]), threshold(numbers[1]) {}
   HWY_INLINE HWY_ATTR FloatVec operator()(FloatVec a) const {
     const FloatVec scaled = hn::Mul(a, Const(beta));
-    return hn::IfThenElse(hn::Gt(scaled, Const(threshold)), a, hn::Div(Log1p(Exp(scaled)), Const(beta)));
+    const FloatVec above = hn::IfThenElseZero(hn::Gt(scaled, hn::Zero(FloatTag())), scaled);
+    const FloatVec log = hn::Add(above, Log1pOfUnit(Exp(hn::Neg(hn::Abs(scaled)))));
+    return hn::IfThenElse(hn::Gt(scaled, Const(threshold)), a, hn::Div(log, Const(beta)));
   }
   float beta, threshold;
 };
@@ -159,8 +169,9 @@ struct SiluBackwardFn {
 };
 struct GeluBackwardFn {
   HWY_INLINE HWY_ATTR FloatVec operator()(FloatVec grad, FloatVec a) const {
-    const FloatVec density = hn::Mul(Exp(hn::Mul(hn::Mul(a, a), Const(-0.5f))), Const(0x1.988454p-2f));
-    return hn::Mul(grad, hn::Add(hn::Mul(TwicePhi(a), Const(0.5f)), hn::Mul(a, density)));
+    const Normal normal = NormalOf(a);
+    const FloatVec density = hn::Mul(normal.exp, Const(0x1.988454p-2f));
+    return hn::Mul(grad, hn::Add(hn::Mul(normal.twice_below, Const(0.5f)), hn::Mul(a, density)));
   }
 };
 struct GeluTanhBackwardFn {

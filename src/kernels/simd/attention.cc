@@ -210,7 +210,7 @@ HWY_ATTR float MaxOfTarget(const float* x, int64_t n) {
 }
 
 // e^x = 2^n * e^r with n = round(x / ln 2), |r| <= ln 2 / 2; the polynomial of rows.cc. x is at most 0 but for NaN and
-// what rounding adds, so one power of two is enough.
+// what rounding adds, so one power of two is enough. NaN comes through.
 HWY_ATTR float ExpSumTarget(float* x, float shift, int64_t n) {
   const FloatTag d;
   const IntTag di;
@@ -235,7 +235,6 @@ HWY_ATTR float ExpSumTarget(float* x, float shift, int64_t n) {
     const FloatVec power = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(exponent, hn::Set(di, 127))));
     FloatVec result = hn::Mul(e, power);
     result = hn::IfThenElse(hn::Lt(v, hn::Set(d, -87.0f)), hn::Zero(d), result);
-    result = hn::IfThenElse(hn::Eq(v, v), result, v);
     hn::StoreU(result, d, x + i);
     sum = hn::Add(sum, result);
   }

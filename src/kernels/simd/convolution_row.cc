@@ -47,6 +47,27 @@ HWY_ATTR void DoubleRow(const double* source, const int64_t* offset, const doubl
   Row(source, offset, weight, taps, bias, out, n);
 }
 
+template <class T>
+HWY_ATTR void Panel(const T* source, const int64_t* offset, int64_t depth, T* to) {
+  const hn::CappedTag<T, 64 / sizeof(T)> d;
+  const size_t lanes = hn::Lanes(d);
+  for (int64_t k = 0; k < depth; ++k, to += 2 * lanes) {
+    const T* from = source + offset[k];
+    const auto first = hn::LoadU(d, from);
+    const auto second = hn::LoadU(d, from + lanes);
+    hn::StoreU(first, d, to);
+    hn::StoreU(second, d, to + lanes);
+  }
+}
+
+HWY_ATTR void FloatPanel(const float* source, const int64_t* offset, int64_t depth, float* to) {
+  Panel(source, offset, depth, to);
+}
+
+HWY_ATTR void DoublePanel(const double* source, const int64_t* offset, int64_t depth, double* to) {
+  Panel(source, offset, depth, to);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace reprise::kernels::simd
 HWY_AFTER_NAMESPACE();
@@ -56,6 +77,8 @@ namespace reprise::kernels::simd {
 
 HWY_EXPORT(FloatRow);
 HWY_EXPORT(DoubleRow);
+HWY_EXPORT(FloatPanel);
+HWY_EXPORT(DoublePanel);
 
 void TapRow(const float* source, const int64_t* offset, const float* weight, int64_t taps, float bias, float* out,
             int64_t n) {
@@ -65,6 +88,14 @@ void TapRow(const float* source, const int64_t* offset, const float* weight, int
 void TapRow(const double* source, const int64_t* offset, const double* weight, int64_t taps, double bias, double* out,
             int64_t n) {
   HWY_DYNAMIC_DISPATCH(DoubleRow)(source, offset, weight, taps, bias, out, n);
+}
+
+void CopyPanel(const float* source, const int64_t* offset, int64_t depth, float* to) {
+  HWY_DYNAMIC_DISPATCH(FloatPanel)(source, offset, depth, to);
+}
+
+void CopyPanel(const double* source, const int64_t* offset, int64_t depth, double* to) {
+  HWY_DYNAMIC_DISPATCH(DoublePanel)(source, offset, depth, to);
 }
 
 }  // namespace reprise::kernels::simd

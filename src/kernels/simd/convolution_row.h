@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One row of outputs of a convolution as a sum of shifted rows, float32 and float64, compiled once per instruction set.
-// Fused multiply-add is used where the processor has it.
+// The inner loops of convolution.h, compiled once per instruction set: a row of outputs as a sum of shifted rows (fused
+// multiply-add is used where the processor has it), and the packing of both operands of a product.
 #pragma once
 
 #include <cstdint>
@@ -16,5 +16,10 @@ void TapRow(const float* source, const int64_t* offset, const float* weight, int
             int64_t n);
 void TapRow(const double* source, const int64_t* offset, const double* weight, int64_t taps, double bias, double* out,
             int64_t n);
+
+/// One panel of the right operand of matmul_tile.h: to[k * width + j] = source[offset[k] + j] for j < width =
+/// PanelWidth(T()).
+void CopyPanel(const float* source, const int64_t* offset, int64_t depth, float* to);
+void CopyPanel(const double* source, const int64_t* offset, int64_t depth, double* to);
 
 }  // namespace reprise::kernels::simd

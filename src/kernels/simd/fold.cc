@@ -67,6 +67,36 @@ HWY_ATTR void SumBlock(const void* data, int64_t count, const void* shift_at, vo
   *static_cast<float*>(out) = lanes[0];
 }
 
+// Sums of kBlocks blocks of 512: as SumBlock gives them one by one, but so many chains of additions run at a time.
+template <SumOf what, size_t kBlocks>
+HWY_ATTR void SumBlocks(const void* data, const void* shift_at, void* out) {
+  const FloatTag d;
+  constexpr size_t kWidth = hn::MaxLanes(d);
+  constexpr size_t kVectors = kLanes / kWidth;
+  constexpr size_t kBlock = 512;
+  const auto* x = static_cast<const float*>(data);
+  const FloatVec shift = hn::Set(d, what == SumOf::kSquaredDeviation ? *static_cast<const float*>(shift_at) : 0.0f);
+  FloatVec sums[kBlocks][kVectors];
+  for (auto& block : sums) {
+    for (FloatVec& sum : block) sum = hn::Zero(d);
+  }
+  for (size_t i = 0; i < kBlock; i += kLanes) {
+    for (size_t b = 0; b < kBlocks; ++b) {
+      for (size_t v = 0; v < kVectors; ++v) {
+        sums[b][v] = hn::Add(sums[b][v], Term<what>(hn::LoadU(d, x + b * kBlock + i + v * kWidth), shift));
+      }
+    }
+  }
+  for (size_t b = 0; b < kBlocks; ++b) {
+    HWY_ALIGN float lanes[kLanes];
+    for (size_t v = 0; v < kVectors; ++v) hn::Store(sums[b][v], d, lanes + v * kWidth);
+    for (size_t width = kLanes / 2; width > 0; width /= 2) {
+      for (size_t l = 0; l < width; ++l) lanes[l] += lanes[l + width];
+    }
+    static_cast<float*>(out)[b] = lanes[0];
+  }
+}
+
 // NaN in `x` or `acc` stays: comparisons with it are false, and the selection then takes the operand that is one.
 template <bool is_max>
 HWY_INLINE HWY_ATTR FloatVec Extreme(FloatVec acc, FloatVec x) {
@@ -84,9 +114,19 @@ HWY_ATTR void ExtremeBlock(const void* data, int64_t count, const void*, void* o
   const float worst = is_max ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::infinity();
   FloatVec best[kVectors];
   for (FloatVec& b : best) b = hn::Set(d, worst);
+  // A NaN that meets the vectors is found apart; what they hold then does not matter.
+  auto nan = hn::IsNaN(hn::Zero(d));
   size_t i = 0;
   for (; i + kVectors * kWidth <= n; i += kVectors * kWidth) {
-    for (size_t v = 0; v < kVectors; ++v) best[v] = Extreme<is_max>(best[v], hn::LoadU(d, x + i + v * kWidth));
+    for (size_t v = 0; v < kVectors; ++v) {
+      const FloatVec in = hn::LoadU(d, x + i + v * kWidth);
+      best[v] = is_max ? hn::Max(best[v], in) : hn::Min(best[v], in);
+      nan = hn::Or(nan, hn::IsNaN(in));
+    }
+  }
+  if (!hn::AllFalse(d, nan)) {
+    *static_cast<float*>(out) = std::numeric_limits<float>::quiet_NaN();
+    return;
   }
   for (; i + kWidth <= n; i += kWidth) best[0] = Extreme<is_max>(best[0], hn::LoadU(d, x + i));
   best[0] = Extreme<is_max>(Extreme<is_max>(best[0], best[1]), Extreme<is_max>(best[2], best[3]));
@@ -145,6 +185,17 @@ BlockFn FindSumBlockTarget(SumOf what) {
   }
   return nullptr;
 }
+template <size_t kBlocks>
+BlocksFn FindBlocks(SumOf what) {
+  switch (what) {
+    case SumOf::kValue: return SumBlocks<SumOf::kValue, kBlocks>;
+    case SumOf::kMagnitude: return SumBlocks<SumOf::kMagnitude, kBlocks>;
+    case SumOf::kSquare: return SumBlocks<SumOf::kSquare, kBlocks>;
+    case SumOf::kSquaredDeviation: return SumBlocks<SumOf::kSquaredDeviation, kBlocks>;
+  }
+  return nullptr;
+}
+BlocksFn FindSumBlocksTarget(SumOf what, int blocks) { return blocks == 2 ? FindBlocks<2>(what) : FindBlocks<4>(what); }
 BlockFn FindExtremeBlockTarget(bool is_max) { return is_max ? ExtremeBlock<true> : ExtremeBlock<false>; }
 RowFoldFn FindAddRowTarget() { return AddRow; }
 RowFoldFn FindExtremeRowTarget(bool is_max) { return is_max ? ExtremeRow<true> : ExtremeRow<false>; }
@@ -157,11 +208,13 @@ HWY_AFTER_NAMESPACE();
 namespace reprise::kernels::simd {
 
 HWY_EXPORT(FindSumBlockTarget);
+HWY_EXPORT(FindSumBlocksTarget);
 HWY_EXPORT(FindExtremeBlockTarget);
 HWY_EXPORT(FindAddRowTarget);
 HWY_EXPORT(FindExtremeRowTarget);
 
 BlockFn FindSumBlock(SumOf what) { return HWY_DYNAMIC_DISPATCH(FindSumBlockTarget)(what); }
+BlocksFn FindSumBlocks(SumOf what, int blocks) { return HWY_DYNAMIC_DISPATCH(FindSumBlocksTarget)(what, blocks); }
 BlockFn FindExtremeBlock(bool is_max) { return HWY_DYNAMIC_DISPATCH(FindExtremeBlockTarget)(is_max); }
 RowFoldFn FindAddRow() { return HWY_DYNAMIC_DISPATCH(FindAddRowTarget)(); }
 RowFoldFn FindExtremeRow(bool is_max) { return HWY_DYNAMIC_DISPATCH(FindExtremeRowTarget)(is_max); }

@@ -15,6 +15,9 @@ enum class SumOf : uint8_t { kValue, kMagnitude, kSquare, kSquaredDeviation };
 /// subtracts, else it is not read; `out` to one float.
 using BlockFn = void (*)(const void* x, int64_t n, const void* shift, void* out);
 BlockFn FindSumBlock(SumOf what);
+/// Sums of 2 or 4 blocks of kSumBlock elements each, to as many floats; the bits of BlockFn, but faster.
+using BlocksFn = void (*)(const void* x, const void* shift, void* out);
+BlocksFn FindSumBlocks(SumOf what, int blocks);
 /// Largest or smallest; NaN if there is one.
 BlockFn FindExtremeBlock(bool is_max);
 

@@ -103,14 +103,26 @@ HWY_INLINE HWY_ATTR FloatVec Scale(FloatVec e, IntVec n) {
   return hn::Mul(hn::Mul(e, PowerOfTwo(half)), PowerOfTwo(hn::Sub(n, half)));
 }
 
-/// 2^kScale e^x.
+// ScaledExp of any x.
 template <int kScale>
-HWY_INLINE HWY_ATTR FloatVec ScaledExp(FloatVec x) {
-  // Outside these bounds the result is 0 or infinity whatever kScale; NaN takes the lower one and is put back at the
-  // end.
+HWY_NOINLINE HWY_ATTR FloatVec ScaledExpOfAny(FloatVec x) {
+  // Outside these bounds the result is 0 or infinity; NaN takes the lower one and is put back at the end.
   const ExpParts parts = ReduceExp(ClampNumber(x, -130.0f, 100.0f));
   const FloatVec e = hn::Add(ExpReduced(parts.r), Const(1.0f));
-  return KeepNaN(x, Scale(e, kScale == 0 ? parts.n : hn::Add(parts.n, hn::Set(IntTag(), kScale))));
+  return KeepNaN(x, Scale(e, hn::Add(parts.n, hn::Set(IntTag(), kScale))));
+}
+
+/// 2^kScale e^x. \pre kScale <= 0, or x <= 0 and kScale < 126.
+template <int kScale>
+HWY_INLINE HWY_ATTR FloatVec ScaledExp(FloatVec x) {
+  const FloatTag d;
+  const IntTag di;
+  if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Le(hn::Abs(x), Const(86.0f))))) return ScaledExpOfAny<kScale>(x);
+  // No bounds to keep, and a normal number comes out: its exponent is added.
+  const ExpParts parts = ReduceExp(x);
+  const FloatVec e = hn::Add(ExpReduced(parts.r), Const(1.0f));
+  const IntVec n = kScale == 0 ? parts.n : hn::Add(parts.n, hn::Set(di, kScale));
+  return hn::BitCast(d, hn::Add(hn::BitCast(di, e), hn::ShiftLeft<23>(n)));
 }
 
 HWY_INLINE HWY_ATTR FloatVec Exp(FloatVec x) { return ScaledExp<0>(x); }
@@ -120,13 +132,24 @@ struct ExpFn {
   HWY_INLINE HWY_ATTR FloatVec operator()(FloatVec a) const { return Exp(a); }
 };
 
-HWY_INLINE HWY_ATTR FloatVec Exp2(FloatVec x) {
-  const FloatVec c = ClampNumber(x, -160.0f, 140.0f);
-  const Rounded n = RoundSmall(c);
-  const FloatVec r = hn::Sub(c, n.value);
+// 2^r for |r| <= 1/2.
+HWY_INLINE HWY_ATTR FloatVec Exp2Reduced(FloatVec r) {
   constexpr float kQ[] = {0x1.62e430p-1f,  0x1.ebfbe0p-3f,  0x1.c6b08ep-5f, 0x1.3b29f0p-7f,
                           0x1.5d8726p-10f, 0x1.445e8ep-13f, 0x1.00f0a4p-16f};
-  return KeepNaN(x, Scale(hn::Add(hn::Mul(Polynomial(r, kQ), r), Const(1.0f)), n.integer));
+  return hn::Add(hn::Mul(Polynomial(r, kQ), r), Const(1.0f));
+}
+HWY_NOINLINE HWY_ATTR inline FloatVec Exp2OfAny(FloatVec x) {
+  const FloatVec c = ClampNumber(x, -160.0f, 140.0f);
+  const Rounded n = RoundSmall(c);
+  return KeepNaN(x, Scale(Exp2Reduced(hn::Sub(c, n.value)), n.integer));
+}
+HWY_INLINE HWY_ATTR FloatVec Exp2(FloatVec x) {
+  const FloatTag d;
+  const IntTag di;
+  if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Le(hn::Abs(x), Const(124.0f))))) return Exp2OfAny(x);
+  const Rounded n = RoundSmall(x);
+  const FloatVec e = Exp2Reduced(hn::Sub(x, n.value));
+  return hn::BitCast(d, hn::Add(hn::BitCast(di, e), hn::ShiftLeft<23>(n.integer)));
 }
 
 HWY_INLINE HWY_ATTR FloatVec Expm1(FloatVec x) {
@@ -217,6 +240,19 @@ HWY_INLINE HWY_ATTR FloatVec Log1p(FloatVec x) {
   const FloatVec low = hn::Add(hn::Mul(parts.e, Const(-0x1.bd0106p-13f)), correction);
   const FloatVec result = hn::Add(hn::Mul(parts.e, Const(0.693359375f)), hn::Add(f, hn::Add(LogTail(f), low)));
   return hn::IfThenElse(hn::Eq(x, hn::Zero(d)), x, LogSpecial(u, result));
+}
+
+/// ln(1 + x) for 0 <= x <= 1.
+HWY_INLINE HWY_ATTR FloatVec Log1pOfUnit(FloatVec x) {
+  const FloatVec one = Const(1.0f);
+  const FloatVec u = hn::Add(x, one);
+  // u is 1 + f, or twice that.
+  const auto is_near = hn::Le(u, Const(0x1.6a09e6p+0f));
+  const FloatVec lost = hn::Sub(x, hn::Sub(u, one));
+  const FloatVec f = hn::IfThenElse(is_near, x, hn::Sub(hn::Mul(u, Const(0.5f)), one));
+  const FloatVec low = hn::Add(hn::Div(lost, u), Const(-0x1.bd0106p-13f));
+  const FloatVec tail = hn::Add(LogTail(f), hn::IfThenZeroElse(is_near, low));
+  return hn::Add(hn::IfThenZeroElse(is_near, Const(0.693359375f)), hn::Add(f, tail));
 }
 
 // ---- Trigonometric functions --------------------------------------------------------------------------------------
@@ -399,28 +435,31 @@ HWY_INLINE HWY_ATTR FloatVec Erf(FloatVec x) {
   return hn::IfThenElse(is_small, small, hn::CopySign(big, x));
 }
 
+/// erfc(a) for a >= 0, given `exp`, e^-a^2: that times t P(t) with t = 2 / (2 + a).
+HWY_INLINE HWY_ATTR FloatVec ErfcOf(FloatVec a, FloatVec exp) {
+  const FloatVec t = hn::Div(Const(2.0f), hn::Add(Const(2.0f), a));
+  constexpr float kP[] = {0x1.20dbd0p-2f, 0x1.2106c6p-2f,  0x1.f6207ep-3f,  0x1.7c1948p-3f,
+                          0x1.c18cb8p-5f, 0x1.2215b6p-5f,  -0x1.67f9b0p-6f, -0x1.2886d4p-2f,
+                          0x1.868f86p-2f, -0x1.87395cp-3f, 0x1.24fe86p-5f};
+  return hn::Mul(hn::Mul(exp, t), Polynomial(t, kP));
+}
+
 HWY_INLINE HWY_ATTR FloatVec Erfc(FloatVec x) {
   const FloatTag d;
-  const FloatVec one = Const(1.0f);
   const FloatVec two = Const(2.0f);
   FloatVec a = hn::Abs(x);
-  const auto is_small = hn::Lt(a, Const(0.5f));
   a = hn::IfThenElse(hn::Gt(a, Const(10.1f)), Const(10.1f), a);  // erfc(10.1) is 0 in float32
-  // erfc(a) = e^-a^2 t P(t), t = 2 / (2 + a); a^2 as a sum of two numbers
+  // a^2 as a sum of two numbers
   const FloatVec high = hn::And(a, hn::BitCast(d, hn::Set(IntTag(), static_cast<int32_t>(0xfffff000))));
   const FloatVec low = hn::Sub(a, high);
   const FloatVec square = hn::Mul(a, a);
   FloatVec rest = hn::Sub(hn::Mul(high, high), square);
   rest = hn::Add(rest, hn::Mul(hn::Mul(high, low), two));
   rest = hn::Add(rest, hn::Mul(low, low));
-  const FloatVec t = hn::Div(two, hn::Add(two, a));
-  constexpr float kP[] = {0x1.20d8aep-2f, 0x1.215a8cp-2f,  0x1.ee92b8p-3f, 0x1.ad9b80p-3f, -0x1.6f2dc8p-5f,
-                          0x1.396066p-2f, -0x1.063ec0p-1f, 0x1.2f7348p-2f, -0x1.f5c002p-5f};
-  const FloatVec exp = ScaledExp<24>(hn::Neg(square));  // scaled, so that it is not subnormal
-  FloatVec big = hn::Mul(hn::Mul(hn::Mul(exp, hn::Sub(one, rest)), t), Polynomial(t, kP));
-  big = hn::Mul(big, Const(0x1p-24f));
-  big = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Sub(two, big), big);
-  return hn::IfThenElse(is_small, hn::Sub(one, ErfSmall(x)), big);
+  // Scaled, so that it is not subnormal.
+  const FloatVec exp = hn::Mul(ScaledExp<24>(hn::Neg(square)), hn::Sub(Const(1.0f), rest));
+  const FloatVec result = hn::Mul(ErfcOf(a, exp), Const(0x1p-24f));
+  return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Sub(two, result), result);
 }
 
 HWY_INLINE HWY_ATTR FloatVec ErfInv(FloatVec x) {

@@ -86,7 +86,7 @@ struct RoundScaledDownFn {
 
 ElementRow FindMathRowTarget(MathRow row, DType type) {
   switch (row) {
-    case MathRow::kAbs: return Rows1<AbsFn>(type);
+    case MathRow::kAbs: return StagedRows1<AbsFn>(type);
     case MathRow::kAcos: return StagedRows1<AcosFn>(type);
     case MathRow::kAsin: return StagedRows1<AsinFn>(type);
     case MathRow::kAtan: return StagedRows1<AtanFn>(type);
@@ -106,16 +106,16 @@ ElementRow FindMathRowTarget(MathRow row, DType type) {
     case MathRow::kLog1p: return StagedRows1<Log1pFn>(type);
     case MathRow::kLog2: return StagedRows1<Log2Fn>(type);
     case MathRow::kNanToNum: return StagedRows1<NanToNumFn>(type);
-    case MathRow::kNeg: return Rows1<NegFn>(type);
-    case MathRow::kReciprocal: return StagedRows1<ReciprocalFn>(type);
+    case MathRow::kNeg: return StagedRows1<NegFn>(type);
+    case MathRow::kReciprocal: return Rows1<ReciprocalFn>(type);
     case MathRow::kRound: return StagedRows1<RoundFn>(type);
     case MathRow::kRoundScaledDown: return StagedRows1<RoundScaledDownFn>(type);
     case MathRow::kRoundScaledUp: return StagedRows1<RoundScaledUpFn>(type);
-    case MathRow::kRsqrt: return StagedRows1<RsqrtFn>(type);
+    case MathRow::kRsqrt: return Rows1<RsqrtFn>(type);
     case MathRow::kSign: return StagedRows1<SignFn>(type);
     case MathRow::kSin: return StagedRows1<SinFn>(type);
     case MathRow::kSinh: return StagedRows1<SinhFn>(type);
-    case MathRow::kSqrt: return StagedRows1<SqrtFn>(type);
+    case MathRow::kSqrt: return Rows1<SqrtFn>(type);
     case MathRow::kTan: return StagedRows1<TanFn>(type);
     case MathRow::kTanh: return StagedRows1<TanhFn>(type);
     case MathRow::kTrunc: return StagedRows1<TruncFn>(type);

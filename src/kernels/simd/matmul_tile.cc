@@ -157,17 +157,26 @@ HWY_ATTR void AddRows(const StreamBlock<T, B>& block, int64_t i, int64_t k, bool
   for (int r = 0; r < kRows; ++r) {
     for (int s = 0; s < kDepth; ++s) factor[r][s] = hn::Set(d, a[r * block.left.row_stride + s]);
   }
+  constexpr int kVectors = 2;  // a cache line, which is prefetched for the rows to come
   int64_t j = 0;
-  for (; j + lanes <= block.cols; j += lanes) {
-    hn::Vec<Tag<T>> sum[kRows];
-    for (int r = 0; r < kRows; ++r) sum[r] = k == 0 ? hn::Zero(d) : hn::LoadU(d, c + r * block.c_stride + j);
+  for (; j + kVectors * lanes <= block.cols; j += kVectors * lanes) {
+    hn::Vec<Tag<T>> sum[kRows][kVectors];
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < kVectors; ++v) {
+        sum[r][v] = k == 0 ? hn::Zero(d) : hn::LoadU(d, c + r * block.c_stride + j + v * lanes);
+      }
+    }
     for (int s = 0; s < kDepth; ++s) {
       const B* const from = b + s * block.right_stride + j;
       if (prefetches) __builtin_prefetch(from + kDepth * block.right_stride);
-      const auto row = Widen(d, from);
-      for (int r = 0; r < kRows; ++r) sum[r] = hn::MulAdd(factor[r][s], row, sum[r]);
+      for (int v = 0; v < kVectors; ++v) {
+        const auto row = Widen(d, from + v * lanes);
+        for (int r = 0; r < kRows; ++r) sum[r][v] = hn::MulAdd(factor[r][s], row, sum[r][v]);
+      }
     }
-    for (int r = 0; r < kRows; ++r) hn::StoreU(sum[r], d, c + r * block.c_stride + j);
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], d, c + r * block.c_stride + j + v * lanes);
+    }
   }
   for (; j < block.cols; ++j) {
     for (int r = 0; r < kRows; ++r) {
@@ -182,8 +191,13 @@ HWY_ATTR void AddRows(const StreamBlock<T, B>& block, int64_t i, int64_t k, bool
 
 template <class T, class B>
 HWY_ATTR void ByRows(const StreamBlock<T, B>& block) {
-  constexpr int kDepth = 4;
   int64_t k = 0;
+  if (block.rows == 1) {
+    // Runs are as long as they come, which the processor foresees by itself.
+    constexpr int kDepth = 8;
+    for (; k + kDepth <= block.depth; k += kDepth) AddRows<1, kDepth>(block, 0, k, false);
+  }
+  constexpr int kDepth = 4;
   for (; k + kDepth <= block.depth; k += kDepth) {
     const bool is_last = k + 2 * kDepth > block.depth;
     int64_t i = 0;

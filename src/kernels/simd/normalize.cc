@@ -198,6 +198,75 @@ HWY_ATTR void LogSoftmaxRowsTarget(const float* x, float* out, int64_t rows, siz
   }
 }
 
+// The same for columns: rows whose neighbours are neighbours in memory, the elements of one `pitch` apart. Sums run in
+// order, in blocks.
+template <bool kLog, size_t kVecs, class Vec>
+HWY_INLINE HWY_ATTR void ColumnGroup(Vec vec, const float* x, int64_t x_pitch, float* out, int64_t out_pitch,
+                                     int64_t n) {
+  constexpr int64_t kBlock = 128;
+  const FloatTag d;
+  FloatVec max[kVecs], sum[kVecs];
+  for (size_t v = 0; v < kVecs; ++v) {
+    max[v] = hn::Set(d, -std::numeric_limits<float>::infinity());
+    sum[v] = hn::Zero(d);
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    for (size_t v = 0; v < kVecs; ++v) {
+      const FloatVec value = vec.Load(x + i * x_pitch + v * kVecLanes);
+      max[v] = hn::IfThenElse(hn::Gt(value, max[v]), value, max[v]);
+    }
+  }
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    FloatVec part[kVecs];
+    for (size_t v = 0; v < kVecs; ++v) part[v] = hn::Zero(d);
+    const int64_t end = std::min(n, begin + kBlock);
+    for (int64_t i = begin; i < end; ++i) {
+      for (size_t v = 0; v < kVecs; ++v) {
+        const FloatVec e = Exp(hn::Sub(vec.Load(x + i * x_pitch + v * kVecLanes), max[v]));
+        if constexpr (!kLog) vec.Store(e, out + i * out_pitch + v * kVecLanes);
+        part[v] = hn::Add(part[v], e);
+      }
+    }
+    for (size_t v = 0; v < kVecs; ++v) sum[v] = hn::Add(sum[v], part[v]);
+  }
+  if constexpr (kLog) {
+    for (size_t v = 0; v < kVecs; ++v) sum[v] = Log(sum[v]);
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    for (size_t v = 0; v < kVecs; ++v) {
+      float* to = out + i * out_pitch + v * kVecLanes;
+      if constexpr (kLog) {
+        vec.Store(hn::Sub(hn::Sub(vec.Load(x + i * x_pitch + v * kVecLanes), max[v]), sum[v]), to);
+      } else {
+        vec.Store(hn::Div(vec.Load(to), sum[v]), to);
+      }
+    }
+  }
+}
+
+template <bool kLog>
+HWY_INLINE HWY_ATTR void Columns(const float* x, int64_t x_pitch, float* out, int64_t out_pitch, size_t columns,
+                                 int64_t n) {
+  constexpr size_t kVecs = 32 / kVecLanes < 4 ? 32 / kVecLanes : 4;
+  size_t c = 0;
+  for (; c + kVecs * kVecLanes <= columns; c += kVecs * kVecLanes) {
+    ColumnGroup<kLog, kVecs>(WholeVec(), x + c, x_pitch, out + c, out_pitch, n);
+  }
+  for (; c + kVecLanes <= columns; c += kVecLanes) {
+    ColumnGroup<kLog, 1>(WholeVec(), x + c, x_pitch, out + c, out_pitch, n);
+  }
+  if (c != columns) ColumnGroup<kLog, 1>(PartVec{columns - c}, x + c, x_pitch, out + c, out_pitch, n);
+}
+
+HWY_ATTR void SoftmaxColumnsTarget(bool is_log, const float* x, int64_t x_pitch, float* out, int64_t out_pitch,
+                                   size_t columns, int64_t n) {
+  if (is_log) {
+    Columns<true>(x, x_pitch, out, out_pitch, columns, n);
+  } else {
+    Columns<false>(x, x_pitch, out, out_pitch, columns, n);
+  }
+}
+
 struct SoftmaxGrads {
   const float* dy;
   const float* y;
@@ -350,6 +419,7 @@ namespace reprise::kernels::simd {
 HWY_EXPORT(SumRowTarget);
 HWY_EXPORT(SoftmaxRowsTarget);
 HWY_EXPORT(LogSoftmaxRowsTarget);
+HWY_EXPORT(SoftmaxColumnsTarget);
 HWY_EXPORT(SoftmaxGradRowsTarget);
 HWY_EXPORT(LogSoftmaxGradRowsTarget);
 HWY_EXPORT(LayerNormRowsTarget);
@@ -365,6 +435,11 @@ void SoftmaxRows(const float* x, float* out, int64_t rows, int64_t n) {
 
 void LogSoftmaxRows(const float* x, float* out, int64_t rows, int64_t n) {
   HWY_DYNAMIC_DISPATCH(LogSoftmaxRowsTarget)(x, out, rows, static_cast<size_t>(n));
+}
+
+void SoftmaxColumns(bool is_log, const float* x, int64_t x_pitch, float* out, int64_t out_pitch, int64_t columns,
+                    int64_t n) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxColumnsTarget)(is_log, x, x_pitch, out, out_pitch, static_cast<size_t>(columns), n);
 }
 
 void SoftmaxGradRows(const float* dy, const float* y, float* dx, int64_t rows, int64_t n) {

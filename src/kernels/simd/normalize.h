@@ -15,6 +15,9 @@ float SumRow(const float* x, int64_t n);
 // out may be x, dx may be dy.
 void SoftmaxRows(const float* x, float* out, int64_t rows, int64_t n);
 void LogSoftmaxRows(const float* x, float* out, int64_t rows, int64_t n);
+/// Softmax (its logarithm) of columns: element i of column c lies at x[i * x_pitch + c].
+void SoftmaxColumns(bool is_log, const float* x, int64_t x_pitch, float* out, int64_t out_pitch, int64_t columns,
+                    int64_t n);
 void SoftmaxGradRows(const float* dy, const float* y, float* dx, int64_t rows, int64_t n);
 void LogSoftmaxGradRows(const float* dy, const float* y, float* dx, int64_t rows, int64_t n);
 

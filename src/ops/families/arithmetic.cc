@@ -78,7 +78,7 @@ bool IsNan(const kernels::Scalar& scalar) {
 }
 
 Status CheckBound(const OpCall& call, const Operand& bound) {
-  if (Survives(*bound.scalar, call.compute)) return {};
+  if (KeepsValue(*bound.scalar, call.compute)) return {};
   return call.InvalidOperand(bound, fmt::format("is a {} whose value the computation's type {} cannot hold",
                                                 kernels::Name(bound.dtype), kernels::Name(call.compute)));
 }

@@ -40,6 +40,8 @@ enum Place : size_t {
   kDrop,
   kTable,
   kSink,
+  kQueryRope,
+  kKeyRope,
   kPartial,
   kFirstKeys
 };
@@ -52,6 +54,8 @@ kernels::AttentionOperands OperandsOf(const Launch& launch) {
           .drop = launch.refs[kDrop],
           .table = launch.refs[kTable],
           .sink = launch.refs[kSink],
+          .query_rope = launch.refs[kQueryRope],
+          .key_rope = launch.refs[kKeyRope],
           .out = launch.refs[kOut],
           .maximum = launch.refs[kMaximum],
           .sum = launch.refs[kSum],
@@ -134,7 +138,8 @@ StatusOr<View> ViewAs(const OpCall& call, const Operand& operand, std::string_vi
 
 struct Parts {
   const Operand *query = nullptr, *shift = nullptr, *mask = nullptr, *drop = nullptr, *table = nullptr, *sink = nullptr,
-                *out = nullptr, *maximum = nullptr, *sum = nullptr, *log_sum = nullptr;
+                *query_rope = nullptr, *key_rope = nullptr, *out = nullptr, *maximum = nullptr, *sum = nullptr,
+                *log_sum = nullptr;
   std::span<const Operand> keys, values;
 };
 
@@ -159,6 +164,10 @@ StatusOr<Parts> FindParts(const OpCall& call) {
       parts.table = &input;
     } else if (name == "learnableSinkOptional") {
       parts.sink = &input;
+    } else if (name == "queryRopeOptional") {
+      parts.query_rope = &input;
+    } else if (name == "keyRopeOptional") {
+      parts.key_rope = &input;
     } else if (name == "attentionInOptional") {
       parts.out = &input;
     } else if (name == "softmaxMaxOptional") {
@@ -635,7 +644,7 @@ struct Attention {
   std::string_view layout;
   bool is_packed = false;  ///< sequences end to end
   int64_t capacity = 0;    ///< tokens of keys that a sequence may have
-  TensorRef table, mask, shift, drop, sink;
+  TensorRef table, mask, shift, drop, sink, query_rope, key_rope;
   const Operand* mask_operand = nullptr;  ///< null if the mask is not read
 };
 
@@ -671,14 +680,16 @@ Status Describe(OpCall& call, Attention& a) {
 
   // Keys and values.
   const bool is_paged = parts.table != nullptr;
+  const auto layout_of = [&](const Operand& key) {
+    return !is_paged ? layout : key.rank() == 3 ? std::string_view("BSH") : std::string_view("BNSD");
+  };
   std::vector<View>& keys = a.keys;
   std::vector<View>& values = a.values;
   int64_t& capacity = a.capacity;
   for (size_t i = 0; i < parts.keys.size(); ++i) {
     const Operand& key = parts.keys[i];
     const Operand& value = parts.values[i];
-    std::string_view kv_layout = layout;
-    if (is_paged) kv_layout = key.rank() == 3 ? "BSH" : "BNSD";
+    const std::string_view kv_layout = layout_of(key);
     REPRISE_ASSIGN_OR_RETURN(keys.emplace_back(), ViewAs(call, key, kv_layout, plan.kv_heads, plan.depth));
     const View& k = keys.back();
     if (k.heads() == 0 || plan.heads % k.heads() != 0) {
@@ -688,7 +699,7 @@ Status Describe(OpCall& call, Attention& a) {
     plan.kv_heads = k.heads();
     REPRISE_ASSIGN_OR_RETURN(values.emplace_back(), ViewAs(call, value, kv_layout, plan.kv_heads, 0));
     const View& v = values.back();
-    if (k.depth() != plan.depth) {
+    if (k.depth() != query.depth()) {
       return call.InvalidOperand(key, fmt::format("has shape {}: heads of {} elements, those of query have {}",
                                                   ShapeText(key.sizes()), k.depth(), plan.depth));
     }
@@ -702,6 +713,29 @@ Status Describe(OpCall& call, Attention& a) {
                                  fmt::format("has shape {}, expected a batch of {}", ShapeText(key.sizes()), batch));
     }
     capacity = std::max(capacity, k.tokens());
+  }
+  if ((parts.query_rope == nullptr) != (parts.key_rope == nullptr)) {
+    return call.Invalid("one of queryRopeOptional and keyRopeOptional is missing", "pass both or none");
+  }
+  if (parts.query_rope != nullptr) {
+    REPRISE_ASSIGN_OR_RETURN(const View q, ViewAs(call, *parts.query_rope, layout, plan.heads, 0));
+    REPRISE_ASSIGN_OR_RETURN(const View k, ViewAs(call, *parts.key_rope, layout_of(*parts.key_rope), plan.kv_heads, 0));
+    if (q.batch() != query.batch() || q.tokens() != query.tokens()) {
+      return call.InvalidOperand(*parts.query_rope,
+                                 fmt::format("has shape {}, which does not fit query {}",
+                                             ShapeText(parts.query_rope->sizes()), ShapeText(parts.query->sizes())));
+    }
+    if (parts.keys.size() != 1 || k.batch() != keys[0].batch() || k.tokens() != keys[0].tokens() ||
+        k.depth() != q.depth()) {
+      return call.InvalidOperand(
+          *parts.key_rope,
+          fmt::format("has shape {}, which does not fit {} {} and heads of {}", ShapeText(parts.key_rope->sizes()),
+                      call.NameOf(parts.keys[0]), ShapeText(parts.keys[0].sizes()), q.depth()));
+    }
+    a.query_rope = q.ref;
+    a.key_rope = k.ref;
+    plan.rope_depth = q.depth();
+    plan.depth += plan.rope_depth;
   }
   if (parts.keys.size() > 1 && (is_paged || is_packed || static_cast<int64_t>(parts.keys.size()) != query.batch())) {
     return call.Invalid(fmt::format(
@@ -868,6 +902,8 @@ Status PlanAttention(OpCall& call) {
     AddOptional(call, launch, parts.drop, a.drop, false);
     AddOptional(call, launch, parts.table, a.table, false);
     AddOptional(call, launch, parts.sink, a.sink, false);
+    AddOptional(call, launch, parts.query_rope, a.query_rope, false);
+    AddOptional(call, launch, parts.key_rope, a.key_rope, false);
     if (!plan.is_split) {
       call.ReadOptional(launch, nullptr);
     } else if (is_merge) {

@@ -17,8 +17,8 @@ using kernels::DType;
 Status ComparisonTypes(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(PromoteInputsAlone(call));
   for (const Operand& input : call.inputs) {
-    if (input.tensor != nullptr || Survives(*input.scalar, call.compute)) continue;
-    if (call.compute != DType::kUInt64 && Survives(*input.scalar, DType::kInt64)) {
+    if (input.tensor != nullptr || KeepsValue(*input.scalar, call.compute)) continue;
+    if (call.compute != DType::kUInt64 && KeepsValue(*input.scalar, DType::kInt64)) {
       call.compute = DType::kInt64;
       continue;
     }

@@ -46,7 +46,11 @@ bool FindElementRow(Launch& launch, ir::RowCall& call) {
 }  // namespace
 
 bool Survives(const kernels::Scalar& scalar, DType type) {
-  if (kernels::CanCast(scalar.dtype, type)) return true;
+  return kernels::CanCast(scalar.dtype, type) || KeepsValue(scalar, type);
+}
+
+bool KeepsValue(const kernels::Scalar& scalar, DType type) {
+  if (kernels::CategoryOf(type) >= kernels::Category::kFloating && kernels::CanCast(scalar.dtype, type)) return true;
   const auto before = scalar.As<std::complex<double>>();
   return kernels::DispatchAll(type, [&](auto tag) {
     const auto converted = scalar.As<typename decltype(tag)::Type>();

@@ -38,13 +38,12 @@ std::vector<std::span<const Operand>> InputLists(const OpCall& call) {
 // The lists have one length, and what they have in one place has one type.
 Status CheckLists(OpCall& call, bool one_type) {
   call.compute = call.outputs.empty() ? DType::kFloat : call.outputs[0].dtype;
-  size_t index = 0;
-  for (const std::span<const Operand>& list : InputLists(call)) {
-    ++index;
+  for (const Param& param : call.op.params) {
+    if (param.kind != ParamKind::kTensorList || param.role != Role::kInput) continue;
+    const std::span<const Operand> list = call.List(param.name);
     if (list.size() != call.outputs.size()) {
-      return call.Invalid(
-          fmt::format("input list {} has {} tensors, out has {}", index, list.size(), call.outputs.size()),
-          "pass lists of one length");
+      return call.Invalid(fmt::format("{} has {} tensors, out has {}", param.name, list.size(), call.outputs.size()),
+                          "pass lists of one length");
     }
     if (!one_type) continue;
     for (size_t i = 0; i < list.size(); ++i) {

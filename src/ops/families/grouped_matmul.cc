@@ -433,7 +433,9 @@ GroupRange GroupAt(const TensorRef& list, const GroupedParams& params, int64_t i
     return value;
   };
   if (params.list_type == kEnds) {
-    const int64_t begin = std::clamp<int64_t>(i == 0 ? 0 : read(i - 1, 0), 0, limit);
+    // An end before one that was there already ends an empty group: no two groups share a row.
+    int64_t begin = 0;
+    for (int64_t before = 0; before < i; ++before) begin = std::clamp<int64_t>(read(before, 0), begin, limit);
     return {i, begin, std::clamp<int64_t>(read(i, 0), begin, limit)};
   }
   const int64_t column = params.list_type == kIndexAndCount ? 1 : 0;

@@ -47,7 +47,11 @@ Status PlanRows(OpCall& call, RowOp op) {
   call.Write(launch, call.outputs[0], kernels::WithDimLast(call.RefOf(call.outputs[0]), dim));
   for (const Operand& input : call.inputs) call.Read(launch, input, kernels::WithDimLast(call.RefOf(input), dim));
   launch.units = count / length;
-  launch.grain = GrainOf(length * kSoftmaxCost);
+  // Rows that are columns in memory go by lines of it.
+  constexpr int64_t kColumns = 32;
+  const TensorRef& first = launch.refs[0];
+  const bool is_in_columns = first.rank > 1 && first.strides[first.rank - 1] != 1;
+  launch.grain = std::max<int64_t>(GrainOf(length * kSoftmaxCost), is_in_columns ? kColumns : 1);
   int64_t bytes = 0;
   for (const TensorRef& ref : launch.refs) {
     bytes += kernels::StagingBytes(ref, call.compute, work.batch * work.length);

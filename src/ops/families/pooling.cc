@@ -115,16 +115,34 @@ void RunAvgPoolBackward(const Launch& launch, kernels::Range range, const Launch
   kernels::AvgPoolBackward(launch.State<PoolShape>(), launch.refs[1], launch.refs[0], range, memory.scratch);
 }
 
+// Whether the last `dims` dims lie in a row.
+bool IsRow(const TensorRef& ref, int dims) {
+  int64_t stride = 1;
+  for (int d = ref.rank - 1; d >= ref.rank - dims; --d) {
+    if (ref.sizes[d] != 1 && ref.strides[d] != stride) return false;
+    stride *= ref.sizes[d];
+  }
+  return true;
+}
+
 // A launch over the rows of the first output.
-void AddRows(OpCall& call, Launch::Kernel kernel, const PoolShape& shape, int dims) {
+void AddRows(OpCall& call, Launch::Kernel kernel, PoolShape shape, int dims) {
   if (call.outputs[0].tensor->count == 0) return;
   Launch& launch = call.AddLaunch(kernel);
-  launch.state = std::make_shared<PoolShape>(shape);
   for (const Operand& output : call.outputs) {
     const bool is_mask = &output != &call.outputs[0] && call.op.computation.code == kWithMask;
     call.Write(launch, output, is_mask ? call.RefOf(output) : ImageRef(call, output, dims));
   }
-  call.Read(launch, call.inputs[0], ImageRef(call, call.inputs[0], dims));
+  TensorRef self = ImageRef(call, call.inputs[0], dims);
+  if (shape.w.is_adaptive && shape.d.out * shape.h.out * shape.w.out == 1 && IsRow(self, 3)) {  // one long row
+    shape.w.in *= shape.d.in * shape.h.in;
+    shape.d.in = shape.h.in = 1;
+    self.sizes[self.rank - 1] = shape.w.in;
+    self.sizes[self.rank - 2] = self.sizes[self.rank - 3] = 1;
+    self.strides[self.rank - 1] = 1;
+  }
+  launch.state = std::make_shared<PoolShape>(shape);
+  call.Read(launch, call.inputs[0], self);
   launch.units = kernels::PoolRowCount(launch.refs[0]);
   const auto window = [](const PoolDim& dim) {
     return dim.is_adaptive ? (dim.in + dim.out - 1) / dim.out : dim.kernel;
