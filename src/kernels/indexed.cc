@@ -9,6 +9,7 @@ namespace reprise::kernels {
 namespace {
 
 constexpr int64_t kBlock = 256;      // items resolved or staged at a time
+constexpr int64_t kTable = 1024;     // items resolved at a time for several rows
 constexpr int64_t kNowhere = -1;     // the offset of an index out of range
 constexpr int64_t kManySlices = 64;  // enough for any number of threads
 
@@ -108,7 +109,7 @@ void ForEachIndexed(const IndexLoop& loop, Range range, char* value, char* self,
   const int outer = (middle >= 0 ? middle : inner) - 1;  // the last dim of the odometer
   const int64_t n = sizes[inner];
   int64_t position[kMaxRank] = {};
-  int64_t offsets[kBlock];
+  int64_t offsets[kTable];
   while (true) {
     if (is_run && middle >= 0) {
       const char* at[kMaxIndices];
@@ -126,26 +127,35 @@ void ForEachIndexed(const IndexLoop& loop, Range range, char* value, char* self,
       rows(value, self, offsets[0], n);
     } else {
       const char* at[kMaxIndices];
-      for (int64_t begin = 0; begin < n; begin += kBlock) {
-        const int64_t places = std::min(kBlock, n - begin);
-        char* value_at = value + begin * loop.value_strides[inner];
-        char* self_at = self + begin * loop.self_strides[inner];
-        if (!is_shared && count == 1 && loop.indices[0].is_wide) {
-          const int64_t stride = loop.indices[0].strides[inner];
-          items(value_at, self_at,
-                DirectPlaces{indices[0] + begin * stride, stride, loop.indices[0].size, loop.indices[0].step,
-                             loop.indices[0].wraps},
-                places);
-          continue;
+      const int64_t value_step = loop.value_strides[inner];
+      const int64_t self_step = loop.self_strides[inner];
+      if (is_shared) {
+        for (int64_t begin = 0; begin < n; begin += kTable) {
+          const int64_t places = std::min(kTable, n - begin);
+          for (int k = 0; k < count; ++k) at[k] = indices[k] + begin * loop.indices[k].strides[inner];
+          ResolveRow(loop, at, inner, places, offsets);
+          for (int64_t j = 0; j < sizes[middle]; ++j) {
+            char* value_row = value + j * loop.value_strides[middle] + begin * value_step;
+            char* self_row = self + j * loop.self_strides[middle] + begin * self_step;
+            for (int64_t i = 0; i < places; i += kBlock) {
+              items(value_row + i * value_step, self_row + i * self_step, ResolvedPlaces{offsets + i},
+                    std::min(kBlock, places - i));
+            }
+          }
         }
-        for (int k = 0; k < count; ++k) at[k] = indices[k] + begin * loop.indices[k].strides[inner];
-        ResolveRow(loop, at, inner, places, offsets);
-        const int64_t sharers = is_shared ? sizes[middle] : 1;
-        for (int64_t j = 0; j < sharers; ++j) {
-          items(value_at, self_at, ResolvedPlaces{offsets}, places);
-          if (!is_shared) break;
-          value_at += loop.value_strides[middle];
-          self_at += loop.self_strides[middle];
+      } else {
+        for (int64_t begin = 0; begin < n; begin += kBlock) {
+          const int64_t places = std::min(kBlock, n - begin);
+          if (count == 1 && loop.indices[0].is_wide) {
+            const IndexOperand& operand = loop.indices[0];
+            const int64_t stride = operand.strides[inner];
+            items(value + begin * value_step, self + begin * self_step,
+                  DirectPlaces{indices[0] + begin * stride, stride, operand.size, operand.step, operand.wraps}, places);
+            continue;
+          }
+          for (int k = 0; k < count; ++k) at[k] = indices[k] + begin * loop.indices[k].strides[inner];
+          ResolveRow(loop, at, inner, places, offsets);
+          items(value + begin * value_step, self + begin * self_step, ResolvedPlaces{offsets}, places);
         }
       }
     }
@@ -225,6 +235,14 @@ void ScatterWords(const IndexLoop& loop, char* self, const void* const* indices,
     for (int64_t i = 0; i < n; ++i) std::memcpy(to + offset + i * self_stride, from + i * value_stride, sizeof(Word));
   };
   const auto items = [&](char* from, char* to, auto places, int64_t n) {
+    if (value_stride == kItem && self_stride == 0) {
+      for (int64_t i = 0; i < n; ++i) {
+        const int64_t offset = places(i);
+        if (offset != kNowhere) [[likely]]
+          std::memcpy(to + offset, from + i * kItem, sizeof(Word));
+      }
+      return;
+    }
     for (int64_t i = 0; i < n; ++i) {
       const int64_t offset = places(i);
       if (offset != kNowhere) [[likely]]
@@ -299,6 +317,17 @@ void Accumulate(const IndexLoop& loop, char* self, const void* const* indices, c
   };
   const auto items = [&](char* from, char* to, auto places, int64_t n) {
     const char* source = stage(from, n);
+    if (stride == kItem && self_stride == 0) {
+      const T* values = reinterpret_cast<const T*>(source);
+      for (int64_t i = 0; i < n; ++i) {
+        const int64_t offset = places(i);
+        if (offset == kNowhere) [[unlikely]]
+          continue;
+        T& sum = *reinterpret_cast<T*>(to + offset);
+        sum = Combine<T, kOp>(sum, values[i]);
+      }
+      return;
+    }
     for (int64_t i = 0; i < n; ++i) {
       const int64_t offset = places(i);
       if (offset == kNowhere) [[unlikely]]
