@@ -33,7 +33,8 @@ HWY_INLINE HWY_ATTR FloatVec InDoubles(FloatVec a, FloatVec b, Fn fn) {
   const HalfTag dh;
   const DoubleTag dd;
 #if HWY_TARGET == HWY_SCALAR
-  return hn::DemoteTo(dh, fn(hn::PromoteTo(dd, a), hn::PromoteTo(dd, b)));
+  // Not DemoteTo, which makes the largest number of an infinity here.
+  return hn::Set(dh, static_cast<float>(hn::GetLane(fn(hn::PromoteTo(dd, a), hn::PromoteTo(dd, b)))));
 #else
   const FloatTag d;
   const auto low = fn(hn::PromoteTo(dd, hn::LowerHalf(dh, a)), hn::PromoteTo(dd, hn::LowerHalf(dh, b)));
