@@ -21,15 +21,8 @@ struct Normal {
 };
 HWY_INLINE HWY_ATTR Normal NormalOf(FloatVec x) {
   const FloatTag d;
-  // 2^y, with nothing special about y but that less than 2^-126 is 0.
   const FloatVec y = hn::Mul(hn::Mul(x, x), Const(-0x1.715476p-1f));
-  const Rounded n = RoundSmall(y);
-  const FloatVec r = hn::Sub(y, n.value);
-  constexpr float kQ[] = {0x1.62e430p-1f, 0x1.ebfbe0p-3f,  0x1.c6aed0p-5f,
-                          0x1.3b29acp-7f, 0x1.5f47dap-10f, 0x1.448ec6p-13f};
-  const FloatVec power = MulThenAdd(Polynomial(r, kQ), r, Const(1.0f));
-  const IntVec scaled = hn::Add(hn::BitCast(IntTag(), power), hn::ShiftLeft<23>(n.integer));
-  const FloatVec exp = hn::IfThenElseZero(hn::Ge(y, Const(-126.0f)), hn::BitCast(d, scaled));
+  const FloatVec exp = hn::IfThenElseZero(hn::Ge(y, Const(-126.0f)), Exp2OfNormal(y));
   // Above |x| is e^(-x^2 / 2) t P(t), t = 2 / (2 + |x| / sqrt 2).
   const FloatVec t = hn::Div(Const(0x1.6a09e6p+1f), hn::Add(hn::Abs(x), Const(0x1.6a09e6p+1f)));
   constexpr float kP[] = {0x1.20c13ap-3f, 0x1.202222p-3f,  0x1.102492p-3f, 0x1.1e47d6p-5f,

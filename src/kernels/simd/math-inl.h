@@ -138,6 +138,16 @@ HWY_INLINE HWY_ATTR FloatVec Exp2Reduced(FloatVec r) {
                           0x1.5d8726p-10f, 0x1.445e8ep-13f, 0x1.00f0a4p-16f};
   return hn::Add(hn::Mul(Polynomial(r, kQ), r), Const(1.0f));
 }
+/// 2^x for -126 <= x <= 126; of other numbers it is nothing in particular.
+HWY_INLINE HWY_ATTR FloatVec Exp2OfNormal(FloatVec x) {
+  const Rounded n = RoundSmall(x);
+  constexpr float kQ[] = {0x1.62e430p-1f, 0x1.ebfbe0p-3f,  0x1.c6aed0p-5f,
+                          0x1.3b29acp-7f, 0x1.5f47dap-10f, 0x1.448ec6p-13f};
+  const FloatVec r = hn::Sub(x, n.value);
+  const FloatVec power = MulThenAdd(Polynomial(r, kQ), r, Const(1.0f));
+  return hn::BitCast(FloatTag(), hn::Add(hn::BitCast(IntTag(), power), hn::ShiftLeft<23>(n.integer)));
+}
+
 HWY_NOINLINE HWY_ATTR inline FloatVec Exp2OfAny(FloatVec x) {
   const FloatVec c = ClampNumber(x, -160.0f, 140.0f);
   const Rounded n = RoundSmall(c);
@@ -428,11 +438,11 @@ HWY_INLINE HWY_ATTR FloatVec Erf(FloatVec x) {
   const auto is_small = hn::Lt(a, Const(1.0f));
   const FloatVec small = ErfSmall(x);
   a = hn::IfThenElse(hn::Gt(a, Const(4.0f)), Const(4.0f), a);  // erf(4) is 1 in float32
-  // 1 - e^-L(a), L = -log(erfc)
-  constexpr float kL[] = {0x1.669598p-12f, 0x1.2088ccp+0f, 0x1.46bb50p-1f,  0x1.a65086p-4f,
-                          -0x1.65c63ap-6f, 0x1.82507ap-9f, -0x1.86cc52p-13f};
-  const FloatVec big = hn::Sub(Const(1.0f), Exp(hn::Neg(Polynomial(a, kL))));
-  return hn::IfThenElse(is_small, small, hn::CopySign(big, x));
+  // 1 - 2^L(a), L = log2(erfc)
+  constexpr float kL[] = {-0x1.02a9f8p-11f, -0x1.a04460p+0f, -0x1.d75fccp-1f, -0x1.30a2b4p-3f,
+                          0x1.021462p-5f,   -0x1.16aabap-8f, 0x1.19e6bap-12f};
+  const FloatVec big = hn::Sub(Const(1.0f), Exp2OfNormal(Polynomial(a, kL)));
+  return KeepNaN(x, hn::IfThenElse(is_small, small, hn::CopySign(big, x)));
 }
 
 /// erfc(a) for a >= 0, given `exp`, e^-a^2: that times t P(t) with t = 2 / (2 + a).
