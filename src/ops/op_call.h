@@ -140,7 +140,8 @@ class OpCall {
   const Argument& ArgumentOf(std::string_view name) const { return args_[static_cast<size_t>(FindParam(name))]; }
   Status CheckNulls() const;
   Status Bind();
-  Status BindTensor(const Param& param, uint16_t index, const void* handle, int32_t element);
+  Status BindObject(const Param& param, uint16_t index, const Argument& arg);
+  Status BindTensor(const Param& param, uint16_t index, const void* handle, const Tensor* tensor, int32_t element);
   Status CheckTypes() const;
   Status CheckFormats() const;
   Status CheckViews() const;
