@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/reduce.h"
 
+#include <array>
+
 #include "kernels/sum_tree.h"
 #include "kernels/test_tensor.h"
 
@@ -106,6 +108,40 @@ TEST(ReduceTest, LayoutAndSplitDoNotChangeABit) {
         const auto pieces = MakeTensor(rng, dtype, kept, PickLayout(rng, false));
         RunInPieces(rng, ElementCount(pieces.ref), [&](Range r) { ReduceSum(other.ref, mask, dtype, pieces.ref, r); });
         ASSERT_EQ(BytesOf(pieces.ref), BytesOf(whole.ref)) << Name(dtype) << " mask " << mask;
+      }
+    }
+  }
+}
+
+TEST(ReduceTest, PartsGiveTheBitsOfTheWhole) {
+  Rng rng(34);
+  const int64_t parts = 3;
+  for (const auto& [rows, columns, mask] : {std::array<int64_t, 3>{70'001, 5, 1}, {3, 70'001, 2}}) {
+    for (DType dtype : {DType::kFloat, DType::kBFloat16, DType::kDouble, DType::kInt32}) {
+      const auto self = RandomTensor(rng, dtype, {rows, columns}, TestLayout::kContiguous, false);
+      const int64_t outputs = mask == 1 ? columns : rows;
+      for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kProd, ReduceOp::kNormTwo, ReduceOp::kVar,
+                          ReduceOp::kLogSumExp}) {
+        if (dtype == DType::kInt32 && op > ReduceOp::kMax) continue;
+        const ReduceSpec spec{op, dtype, 1};
+        const DType type_out = dtype == DType::kInt32 && op == ReduceOp::kSum ? DType::kInt64 : dtype;
+        const auto whole = MakeTensor(rng, type_out, {outputs});
+        const auto split = MakeTensor(rng, type_out, {outputs});
+        Reduce(spec, self.ref, static_cast<uint32_t>(mask), whole.ref, nullptr, {0, outputs});
+        const DType stage = ReduceStage(spec);
+        const auto partials = MakeTensor(rng, stage, {parts, outputs});
+        const auto shift = MakeTensor(rng, stage, {outputs});
+        const int passes = ReducePasses(op);
+        for (int pass = 0; pass < passes; ++pass) {
+          const TensorRef* shifts = pass == 1 ? &shift.ref : nullptr;
+          RunInPieces(rng, parts * outputs, [&](Range r) {
+            ReduceParts(spec, pass, self.ref, static_cast<uint32_t>(mask), shifts, partials.ref, r);
+          });
+          const TensorRef& out = pass + 1 == passes ? split.ref : shift.ref;
+          RunInPieces(rng, outputs,
+                      [&](Range r) { ReducePartials(spec, pass, partials.ref, shifts, 70'001, out, nullptr, r); });
+        }
+        ASSERT_EQ(BytesOf(split.ref), BytesOf(whole.ref)) << Name(dtype) << " op " << static_cast<int>(op);
       }
     }
   }
