@@ -1,0 +1,651 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/convolution.h"
+
+#include <cstring>
+
+#include "kernels/plane.h"
+#include "kernels/simd/convolution_row.h"
+#include "kernels/simd/matmul_tile.h"
+
+namespace reprise::kernels {
+namespace {
+
+constexpr int64_t kDepth = 256;           // of a block of the product
+constexpr int64_t kColumns = 256;         // of a block of the product, at most
+constexpr int64_t kRows = 132;            // of a block of weights: a multiple of the rows of a tile
+constexpr int64_t kMostRows = 4 * kRows;  // of a unit
+constexpr int64_t kRowsWithoutPanels = 2;
+constexpr int64_t kSlack = 64;            // elements behind the prepared input that may be read
+constexpr int64_t kLongRow = 4096;        // elements of outputs that are computed as one row, more or less
+constexpr int64_t kFusedInput = 1 << 16;  // elements of prepared input that a unit keeps to itself
+
+int64_t DivideUp(int64_t n, int64_t by) { return (n + by - 1) / by; }
+int64_t RoundUp(int64_t n, int64_t to) { return DivideUp(n, to) * to; }
+
+// Whether the last three dims are walked as one.
+bool IsFlat(const TensorRef& ref) {
+  int64_t stride = ref.strides[4] * ref.sizes[4];
+  for (int d = 3; d >= 2; --d) {
+    if (ref.sizes[d] != 1 && ref.strides[d] != stride) return false;
+    stride *= ref.sizes[d];
+  }
+  return true;
+}
+
+void Flatten(TensorRef& ref) {
+  ref.sizes[4] *= ref.sizes[2] * ref.sizes[3];
+  ref.sizes[2] = ref.sizes[3] = 1;
+}
+
+// As memcpy, which is a call, for rows that may be short.
+template <class T>
+inline void CopyRow(T* to, const T* from, int64_t n) {
+  if (n >= 16 || n < 4) {
+    if (n >= 16) {
+      std::memcpy(to, from, static_cast<size_t>(n) * sizeof(T));
+    } else {
+      for (int64_t i = 0; i < n; ++i) to[i] = from[i];
+    }
+  } else if (n >= 8) {
+    T parts[2][8];
+    std::memcpy(parts[0], from, sizeof parts[0]);
+    std::memcpy(parts[1], from + n - 8, sizeof parts[1]);
+    std::memcpy(to, parts[0], sizeof parts[0]);
+    std::memcpy(to + n - 8, parts[1], sizeof parts[1]);
+  } else {
+    T parts[2][4];
+    std::memcpy(parts[0], from, sizeof parts[0]);
+    std::memcpy(parts[1], from + n - 4, sizeof parts[1]);
+    std::memcpy(to, parts[0], sizeof parts[0]);
+    std::memcpy(to + n - 4, parts[1], sizeof parts[1]);
+  }
+}
+
+struct Tap {
+  int64_t kernel;
+  int64_t shift;  // in the input, from step_in * output
+};
+
+struct DimPhase {
+  int64_t first;
+  int64_t count;
+  std::vector<Tap> taps;
+};
+
+std::vector<DimPhase> PhasesOf(const ConvDim& dim, bool transposed) {
+  std::vector<DimPhase> phases;
+  for (int64_t residue = 0; residue < (transposed ? std::min(dim.stride, dim.out) : 1); ++residue) {
+    DimPhase& phase = phases.emplace_back();
+    phase.first = residue;
+    phase.count = transposed ? DivideUp(dim.out - residue, dim.stride) : dim.out;
+    for (int64_t k = 0; k < dim.kernel; ++k) {
+      if (!transposed) {
+        phase.taps.push_back({k, k * dim.dilation - dim.pad});
+        continue;
+      }
+      const int64_t shift = residue + dim.pad - k * dim.dilation;
+      if (shift % dim.stride == 0) phase.taps.push_back({k, shift / dim.stride});
+    }
+  }
+  return phases;
+}
+
+// A run of columns whose outputs lie in one row.
+struct Run {
+  int64_t source;
+  int64_t out;
+  int32_t column;
+  int32_t length;
+};
+
+}  // namespace
+
+// ---- The plan ---------------------------------------------------------------------------------------------------
+
+void ConvPlan::Simplify(ConvShape& shape, TensorRef& input, TensorRef& out) {
+  bool is_pointwise = true;
+  for (int d = 0; d < 3; ++d) {
+    ConvDim& dim = shape.dims[d];
+    if (dim.kernel != 1 || dim.pad != 0 || (shape.transposed && dim.stride != 1) ||
+        (shape.transposed && dim.in != dim.out)) {
+      is_pointwise = false;
+      continue;
+    }
+    input.strides[2 + d] *= dim.stride;
+    input.sizes[2 + d] = dim.in = dim.out;
+    dim.stride = dim.dilation = 1;
+  }
+  if (!is_pointwise || !IsFlat(input) || !IsFlat(out)) return;
+  Flatten(input);
+  Flatten(out);
+  shape.dims[0] = shape.dims[1] = ConvDim();
+  shape.dims[2].in = shape.dims[2].out = input.sizes[4];
+}
+
+ConvPlan::ConvPlan(const ConvShape& shape, const TensorRef& input)
+    : shape_(shape), compute_(input.dtype == DType::kDouble ? DType::kDouble : DType::kFloat) {
+  by_rows_ = shape.out_channels <= kRowsWithoutPanels;
+  std::vector<DimPhase> of_dim[3];
+  is_direct_ = !by_rows_ && input.dtype == compute_ && (input.strides[4] == 1 || input.sizes[4] == 1);
+  for (int d = 0; d < 3; ++d) {
+    const ConvDim& dim = shape.dims[d];
+    of_dim[d] = PhasesOf(dim, shape.transposed);
+    step_in_[d] = shape.transposed ? 1 : dim.stride;
+    step_out_[d] = shape.transposed ? dim.stride : 1;
+    lead_[d] = 0;
+    int64_t last = -1;
+    for (const DimPhase& phase : of_dim[d]) {
+      for (const Tap& tap : phase.taps) {
+        lead_[d] = std::max(lead_[d], -tap.shift);
+        last = std::max(last, step_in_[d] * (phase.count - 1) + tap.shift);
+      }
+    }
+    size_[d] = DivideUp(std::max<int64_t>(1, lead_[d] + last + 1), step_in_[d]);
+    is_direct_ = is_direct_ && lead_[d] == 0 && last < dim.in && (d < 2 || step_in_[d] == 1);
+  }
+  parts_ = step_in_[0] * step_in_[1] * step_in_[2] * size_[0];
+  if (is_direct_) {
+    for (int d = 0; d < 3; ++d) pitch_[d] = step_in_[d] * input.strides[2 + d];
+    pitch_[2] = 1;
+    stride_c_ = input.strides[1];
+    stride_n_ = input.strides[0];
+  } else {
+    pitch_[2] = 1;
+    pitch_[1] = size_[2];
+    pitch_[0] = size_[1] * size_[2];
+    stride_c_ = parts_ * size_[1] * size_[2];
+    stride_n_ = shape.groups * shape.in_channels * stride_c_;
+  }
+  source_elements_ = shape.batch * shape.groups * shape.in_channels * stride_c_ + kSlack;
+  is_fused_ = by_rows_ && shape.in_channels * stride_c_ <= kFusedInput;
+  // Of position `x` of dim `d`, counted from the begin of the padding.
+  const auto offset_of = [&](int d, int64_t x) {
+    if (is_direct_) return x * (d == 2 ? 1 : input.strides[2 + d]);
+    int64_t residue = size_[0] * pitch_[0];  // elements from one residue to the next: those of W lie closest
+    for (int e = 2; e > d; --e) residue *= step_in_[e];
+    return x % step_in_[d] * residue + x / step_in_[d] * pitch_[d];
+  };
+
+  int64_t pack_units = 0;
+  for (const DimPhase& d : of_dim[0]) {
+    for (const DimPhase& h : of_dim[1]) {
+      for (const DimPhase& w : of_dim[2]) {
+        Phase& phase = phases_.emplace_back();
+        const DimPhase* const parts[3] = {&d, &h, &w};
+        phase.columns = shape.batch;
+        for (int i = 0; i < 3; ++i) {
+          phase.first[i] = parts[i]->first;
+          phase.count[i] = parts[i]->count;
+          phase.columns *= parts[i]->count;
+        }
+        for (const Tap& kd : d.taps) {
+          for (const Tap& kh : h.taps) {
+            for (const Tap& kw : w.taps) {
+              phase.taps.push_back(offset_of(0, kd.shift + lead_[0]) + offset_of(1, kh.shift + lead_[1]) +
+                                   offset_of(2, kw.shift + lead_[2]));
+              phase.kernel.push_back((kd.kernel * shape.dims[1].kernel + kh.kernel) * shape.dims[2].kernel + kw.kernel);
+            }
+          }
+        }
+        for (int64_t c = 0; c < shape.in_channels; ++c) {
+          for (const int64_t tap : phase.taps) phase.offset.push_back(c * stride_c_ + tap);
+        }
+        phase.packed_begin = packed_elements_;
+        packed_elements_ += shape.groups * shape.out_channels * phase.depth();
+        phase.pack_begin = pack_units;
+        pack_units += shape.groups * shape_.out_channels;
+        deepest_ = std::max(deepest_, phase.depth());
+      }
+    }
+  }
+
+  // Units: fixed by the shape, so that there is work for several threads but no column is packed too often.
+  int64_t blocks = 0;
+  block_outputs_ = std::max<int64_t>(1, kLongRow / size_[2]);
+  for (Phase& phase : phases_) {
+    if (by_rows_) {
+      phase.block_columns = std::min(block_outputs_, phase.count[1]) * size_[2];
+      phase.column_blocks = shape.batch * phase.count[0] * DivideUp(phase.count[1], block_outputs_);
+    } else {
+      const int64_t few = phase.columns >= 384 ? 4 : phase.columns >= 128 ? 2 : 1;
+      const int64_t wanted = std::max(DivideUp(phase.columns, kColumns), few);
+      phase.block_columns = RoundUp(DivideUp(phase.columns, wanted), 16);
+      phase.column_blocks = DivideUp(phase.columns, phase.block_columns);
+    }
+    widest_block_ = std::max(widest_block_, phase.block_columns);
+    blocks += phase.column_blocks * shape.groups;
+  }
+  block_rows_ = by_rows_ ? shape.out_channels : std::min(shape.out_channels, blocks >= 4 ? kMostRows : kRows);
+  row_blocks_ = DivideUp(shape.out_channels, block_rows_);
+  for (Phase& phase : phases_) {
+    phase.unit_begin = units_;
+    units_ += shape.groups * phase.column_blocks * row_blocks_;
+  }
+  pack_depth_ = by_rows_ ? std::max<int64_t>(1, deepest_) : kDepth;
+  unit_cost_ = widest_block_ * block_rows_ * std::max<int64_t>(1, deepest_);
+  if (is_fused_) {
+    unit_cost_ *= DivideUp(units_, shape.batch * shape.groups);
+    unit_cost_ += shape.in_channels * stride_c_ * 4;
+    units_ = shape.batch * shape.groups;
+  }
+}
+
+// ---- Preparing the input ------------------------------------------------------------------------------------------
+
+int64_t ConvPlan::prepare_units() const {
+  return source_elements() == 0 ? 0 : shape_.batch * shape_.groups * shape_.in_channels * parts_;
+}
+
+// One residue of each dim at one position in D.
+template <class T>
+void ConvPlan::PreparePart(const TensorRef& input, int64_t plane, int64_t part, bool has_zeros, T* to) const {
+  const int64_t channels = shape_.groups * shape_.in_channels;
+  const int64_t stride = input.strides[4];
+  const CastFn cast = FindCast(input.dtype, DTypeOf<T>());
+  const bool is_direct = input.dtype == DTypeOf<T>() && stride == 1;
+  const int64_t bytes = stride * ItemSize(input.dtype);
+  const int64_t step = step_in_[2];
+  const int64_t n = size_[2];
+  const int64_t residue_w = part / size_[0] % step;
+  const int64_t residue_h = part / size_[0] / step % step_in_[1];
+  const int64_t residue_d = part / size_[0] / step / step_in_[1];
+  const int64_t d = part % size_[0] * step_in_[0] + residue_d - lead_[0];
+  const char* plane_at = ElementAt(
+      input, plane / channels * input.strides[0] + plane % channels * input.strides[1] + d * input.strides[2]);
+  // Position i of a row is element i * step - shift of that of the input.
+  const int64_t shift = lead_[2] - residue_w;
+  const int64_t begin = std::clamp<int64_t>(shift <= 0 ? 0 : DivideUp(shift, step), 0, n);
+  const int64_t room = shape_.dims[2].in + shift;
+  const int64_t end = std::clamp<int64_t>(room <= 0 ? 0 : DivideUp(room, step), begin, n);
+  for (int64_t i = 0; i < size_[1]; ++i, to += n) {
+    const int64_t h = i * step_in_[1] + residue_h - lead_[1];
+    if (h < 0 || h >= shape_.dims[1].in || d < 0 || d >= shape_.dims[0].in || begin == end) {
+      if (!has_zeros) std::fill_n(to, n, T{});
+      continue;
+    }
+    const char* from = plane_at + h * input.strides[3] * ItemSize(input.dtype);
+    if (!has_zeros) {
+      std::fill(to, to + begin, T{});
+      std::fill(to + end, to + n, T{});
+    }
+    const int64_t first = begin * step - shift;
+    T* inner = to + begin;
+    if (!is_direct) {
+      cast(from + first * bytes, step * bytes, reinterpret_cast<char*>(inner), sizeof(T), end - begin);
+      continue;
+    }
+    const T* row = reinterpret_cast<const T*>(from) + first;
+    if (step == 1) {
+      CopyRow(inner, row, end - begin);
+    } else if (step == 2) {
+      for (int64_t w = 0; w < end - begin; ++w) inner[w] = row[2 * w];
+    } else {
+      for (int64_t w = 0; w < end - begin; ++w) inner[w] = row[step * w];
+    }
+  }
+}
+
+template <class T>
+void ConvPlan::PrepareAs(const TensorRef& input, T* source, Range range) const {
+  for (int64_t unit = range.begin; unit < range.end; ++unit) {
+    PreparePart(input, unit / parts_, unit % parts_, false, source + unit * size_[1] * size_[2]);
+  }
+}
+
+void ConvPlan::Prepare(const TensorRef& input, void* source, Range range) const {
+  if (compute_ == DType::kDouble) return PrepareAs(input, static_cast<double*>(source), range);
+  PrepareAs(input, static_cast<float*>(source), range);
+}
+
+// ---- Packing the weights ------------------------------------------------------------------------------------------
+
+int64_t ConvPlan::pack_units() const {
+  const Phase& last = phases_.back();
+  return last.pack_begin + shape_.groups * shape_.out_channels;
+}
+
+int64_t ConvPlan::pack_cost() const { return std::max<int64_t>(1, deepest_) * 2; }
+
+int64_t ConvPlan::PackScratchBytes() const {
+  const int64_t kernel = shape_.dims[0].kernel * shape_.dims[1].kernel * shape_.dims[2].kernel;
+  return ScratchCutter::Bytes<double>(kernel * shape_.in_channels);
+}
+
+template <class T>
+void ConvPlan::PackAs(const TensorRef& weight, T* packed, Range range, T* scratch) const {
+  const int64_t kernel = weight.sizes[2] * weight.sizes[3] * weight.sizes[4];
+  const int64_t item = ItemSize(weight.dtype);
+  const CastFn cast = FindCast(weight.dtype, DTypeOf<T>());
+  const bool is_flat = IsFlat(weight);
+  const int64_t channel_stride = shape_.transposed ? weight.strides[0] : weight.strides[1];
+  const bool is_line = is_flat && channel_stride == kernel * weight.strides[4];
+  const bool is_direct = weight.dtype == DTypeOf<T>() && is_line && weight.strides[4] == 1;
+  const int64_t rows = shape_.out_channels;
+  size_t phase_index = 0;
+  for (int64_t unit = range.begin; unit < range.end; ++unit) {
+    while (phase_index + 1 < phases_.size() && unit >= phases_[phase_index + 1].pack_begin) ++phase_index;
+    const Phase& phase = phases_[phase_index];
+    const int64_t group = (unit - phase.pack_begin) / rows;
+    const int64_t o = (unit - phase.pack_begin) % rows;
+    const int64_t depth = phase.depth();
+    const auto taps = static_cast<int64_t>(phase.taps.size());
+    T* const base = packed + phase.packed_begin + group * rows * depth;
+    // All channels and taps of one output channel, in a line.
+    const char* from =
+        ElementAt(weight, shape_.transposed ? group * shape_.in_channels * weight.strides[0] + o * weight.strides[1]
+                                            : (group * shape_.out_channels + o) * weight.strides[0]);
+    const T* line = scratch;
+    if (is_direct) {
+      line = reinterpret_cast<const T*>(from);
+    } else if (is_line) {
+      cast(from, weight.strides[4] * item, reinterpret_cast<char*>(scratch), sizeof(T), kernel * shape_.in_channels);
+    } else {
+      for (int64_t c = 0; c < shape_.in_channels; ++c) {
+        for (int64_t row = 0; row < (is_flat ? 1 : kernel / weight.sizes[4]); ++row) {
+          const int64_t offset = c * channel_stride + row / weight.sizes[3] * weight.strides[2] +
+                                 row % weight.sizes[3] * weight.strides[3];
+          cast(from + offset * item, weight.strides[4] * item,
+               reinterpret_cast<char*>(scratch + c * kernel + row * weight.sizes[4]), sizeof(T),
+               is_flat ? kernel : weight.sizes[4]);
+        }
+      }
+    }
+    int64_t k = 0;
+    for (int64_t k0 = 0; k0 < depth; k0 += pack_depth_) {
+      const int64_t count = std::min(pack_depth_, depth - k0);
+      T* to = base + k0 * rows + o * count;
+      if (taps == kernel) {
+        std::copy_n(line + k0, count, to);
+        continue;
+      }
+      for (int64_t i = 0; i < count; ++i, ++k) {
+        to[i] = line[k / taps * kernel + phase.kernel[static_cast<size_t>(k % taps)]];
+      }
+    }
+  }
+}
+
+void ConvPlan::Pack(const TensorRef& weight, void* packed, Range range, void* scratch) const {
+  if (compute_ == DType::kDouble) {
+    return PackAs(weight, static_cast<double*>(packed), range, static_cast<double*>(scratch));
+  }
+  PackAs(weight, static_cast<float*>(packed), range, static_cast<float*>(scratch));
+}
+
+// ---- The product --------------------------------------------------------------------------------------------------
+
+/// One call of Convolve.
+template <class T>
+class ConvRunner {
+ public:
+  ConvRunner(const ConvPlan& plan, const TensorRef& input, const T* source, const T* packed, const TensorRef* bias,
+             const TensorRef& out, void* scratch)
+      : plan_(plan), shape_(plan.shape_), input_(input), source_(source), packed_(packed), bias_(bias), out_(out) {
+    if (plan.is_direct_) source_ = static_cast<const T*>(input.data);
+    width_ = simd::PanelWidth(T());
+    ScratchCutter cut(scratch);
+    c_ = cut.Cut<T>(Results(plan));
+    if (plan.is_fused_) own_ = cut.Cut<T>(OwnSource(plan));
+    if (plan.by_rows_) return;
+    const int64_t columns = RoundUp(plan.widest_block_, width_);
+    right_ = cut.Cut<T>(columns * std::min(kDepth, plan.deepest_) + kSlack);
+    runs_ = cut.Cut<Run>(columns);
+    pieces_ = cut.Cut<Run>(2 * columns);
+  }
+
+  static int64_t Scratch(const ConvPlan& plan) {
+    int64_t bytes = ScratchCutter::Bytes<T>(Results(plan));
+    if (plan.is_fused_) bytes += ScratchCutter::Bytes<T>(OwnSource(plan));
+    if (plan.by_rows_) return bytes;
+    const int64_t columns = RoundUp(plan.widest_block_, simd::PanelWidth(T()));
+    return bytes + ScratchCutter::Bytes<T>(columns * std::min(kDepth, plan.deepest_) + kSlack) +
+           ScratchCutter::Bytes<Run>(columns) + ScratchCutter::Bytes<Run>(2 * columns);
+  }
+
+  void RunAll(Range range) {
+    if (plan_.is_fused_) {
+      std::fill_n(own_, OwnSource(plan_), T{});  // the padding stays as it is
+      for (int64_t unit = range.begin; unit < range.end; ++unit) RunGroup(unit);
+      return;
+    }
+    size_t index = 0;
+    for (int64_t unit = range.begin; unit < range.end; ++unit) {
+      while (index + 1 < plan_.phases_.size() && unit >= plan_.phases_[index + 1].unit_begin) ++index;
+      const ConvPlan::Phase& phase = plan_.phases_[index];
+      const int64_t local = unit - phase.unit_begin;
+      const int64_t row_block = local % plan_.row_blocks_;
+      const int64_t block = local / plan_.row_blocks_ % phase.column_blocks;
+      const int64_t group = local / plan_.row_blocks_ / phase.column_blocks;
+      if (plan_.by_rows_) {
+        const int64_t in_plane = DivideUp(phase.count[1], plan_.block_outputs_);
+        RunLongRow(phase, block / in_plane / phase.count[0], group, block / in_plane % phase.count[0],
+                   block % in_plane * plan_.block_outputs_);
+      } else {
+        FindRuns(phase, group, block);
+        RunBlock(phase, group, row_block);
+      }
+    }
+  }
+
+ private:
+  static int64_t Results(const ConvPlan& plan) {
+    if (plan.by_rows_) return plan.widest_block_ + simd::kTapRowSlack;
+    return RoundUp(plan.widest_block_, simd::PanelWidth(T())) * plan.block_rows_;
+  }
+  static int64_t OwnSource(const ConvPlan& plan) { return plan.shape_.in_channels * plan.stride_c_ + kSlack; }
+
+  // Where output (n, d, h, w) of the phase reads and, but for the channel, is written.
+  Run RunAt(const ConvPlan::Phase& phase, int64_t n, int64_t group, int64_t d, int64_t h, int64_t w) const {
+    Run run{};
+    run.source = n * plan_.stride_n_ + group * shape_.in_channels * plan_.stride_c_ + d * plan_.pitch_[0] +
+                 h * plan_.pitch_[1] + w;
+    run.out = n * out_.strides[0] + (phase.first[0] + d * plan_.step_out_[0]) * out_.strides[2] +
+              (phase.first[1] + h * plan_.step_out_[1]) * out_.strides[3] +
+              (phase.first[2] + w * plan_.step_out_[2]) * out_.strides[4];
+    return run;
+  }
+
+  void FindRuns(const ConvPlan::Phase& phase, int64_t group, int64_t block) {
+    const int64_t begin = block * phase.block_columns;
+    columns_ = std::min(phase.block_columns, phase.columns - begin);
+    run_count_ = 0;
+    int64_t at = begin;
+    while (at < begin + columns_) {
+      const int64_t w = at % phase.count[2];
+      const int64_t h = at / phase.count[2] % phase.count[1];
+      const int64_t d = at / phase.count[2] / phase.count[1] % phase.count[0];
+      const int64_t n = at / phase.count[2] / phase.count[1] / phase.count[0];
+      const int64_t length = std::min(phase.count[2] - w, begin + columns_ - at);
+      Run& run = runs_[run_count_++];
+      run = RunAt(phase, n, group, d, h, w);
+      run.column = static_cast<int32_t>(at - begin);
+      run.length = static_cast<int32_t>(length);
+      at += length;
+    }
+  }
+
+  T BiasOf(int64_t channel) const {
+    T value{};
+    if (bias_ != nullptr && bias_->dtype == DTypeOf<T>()) {
+      value = static_cast<const T*>(bias_->data)[channel * bias_->strides[0]];
+    } else if (bias_ != nullptr) {
+      FindCast(bias_->dtype, DTypeOf<T>())(ElementAt(*bias_, channel * bias_->strides[0]), 0,
+                                           reinterpret_cast<char*>(&value), 0, 1);
+    }
+    return value;
+  }
+
+  void StoreRun(const Run& run, int64_t channel, const T* values) const {
+    const int64_t step = out_.strides[4] * plan_.step_out_[2];
+    char* to = ElementAt(out_, run.out + channel * out_.strides[1]);
+    if (out_.dtype == DTypeOf<T>() && step == 1) {
+      CopyRow(reinterpret_cast<T*>(to), values, run.length);
+      return;
+    }
+    FindCast(DTypeOf<T>(), out_.dtype)(reinterpret_cast<const char*>(values), sizeof(T), to,
+                                       step * ItemSize(out_.dtype), run.length);
+  }
+
+  // All outputs of a group of an entry of the batch.
+  void RunGroup(int64_t unit) {
+    const int64_t n = unit / shape_.groups;
+    const int64_t group = unit % shape_.groups;
+    const int64_t part = plan_.size_[1] * plan_.size_[2];
+    for (int64_t c = 0; c < shape_.in_channels; ++c) {
+      const int64_t plane = (n * shape_.groups + group) * shape_.in_channels + c;
+      for (int64_t p = 0; p < plan_.parts_; ++p) {
+        plan_.PreparePart(input_, plane, p, true, own_ + c * plan_.stride_c_ + p * part);
+      }
+    }
+    for (const ConvPlan::Phase& phase : plan_.phases_) {
+      for (int64_t d = 0; d < phase.count[0]; ++d) {
+        for (int64_t h = 0; h < phase.count[1]; h += plan_.block_outputs_) RunLongRow(phase, n, group, d, h);
+      }
+    }
+  }
+
+  // Rows of outputs from h on, of each channel of the group.
+  void RunLongRow(const ConvPlan::Phase& phase, int64_t n, int64_t group, int64_t d, int64_t h) {
+    const int64_t depth = phase.depth();
+    const int64_t rows = std::min(plan_.block_outputs_, phase.count[1] - h);
+    const int64_t length = (rows - 1) * plan_.size_[2] + phase.count[2];
+    const Run run = RunAt(phase, n, group, d, h, 0);
+    const T* source = plan_.is_fused_ ? own_ + d * plan_.pitch_[0] + h * plan_.pitch_[1] : source_ + run.source;
+    const T* weight = packed_ + phase.packed_begin + group * shape_.out_channels * depth;
+    const int64_t step = out_.strides[4] * plan_.step_out_[2];
+    const bool is_direct = out_.dtype == DTypeOf<T>() && step == 1;
+    const CastFn store = FindCast(DTypeOf<T>(), out_.dtype);
+    const int64_t next = plan_.step_out_[1] * out_.strides[3] * ItemSize(out_.dtype);
+    for (int64_t o = 0; o < shape_.out_channels; ++o) {
+      const int64_t channel = group * shape_.out_channels + o;
+      simd::TapRow(source, phase.offset.data(), weight + o * depth, depth, BiasOf(channel), c_, length);
+      char* to = ElementAt(out_, run.out + channel * out_.strides[1]);
+      const T* from = c_;
+      for (int64_t row = 0; row < rows; ++row, to += next, from += plan_.size_[2]) {
+        if (is_direct) {
+          CopyRow(reinterpret_cast<T*>(to), from, phase.count[2]);
+        } else {
+          store(reinterpret_cast<const char*>(from), sizeof(T), to, step * ItemSize(out_.dtype), phase.count[2]);
+        }
+      }
+    }
+  }
+
+  void RunBlock(const ConvPlan::Phase& phase, int64_t group, int64_t row_block) {
+    const int64_t m0 = row_block * plan_.block_rows_;
+    const int64_t rows = std::min(plan_.block_rows_, shape_.out_channels - m0);
+    const int64_t depth = phase.depth();
+    const int64_t panels = DivideUp(columns_, width_);
+    const int64_t stride = panels * width_;
+    const T* const weights = packed_ + phase.packed_begin + group * shape_.out_channels * depth;
+    if (depth == 0) std::fill_n(c_, rows * stride, T{});
+    FindPieces();
+    for (int64_t k0 = 0; k0 < depth; k0 += kDepth) {
+      const int64_t count = std::min(kDepth, depth - k0);
+      PackColumns(phase.offset.data() + k0, count);
+      const T* left = weights + k0 * shape_.out_channels;
+      for (int64_t i = 0; i < rows; i += kRows) {
+        simd::MultiplyBlock(simd::LeftRows<T>{left + (m0 + i) * count, count},
+                            simd::RightPanels<T>{right_, width_ * count, width_}, c_ + i * stride, stride,
+                            std::min(kRows, rows - i), stride, count, k0 != 0);
+      }
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t channel = group * shape_.out_channels + m0 + i;
+      T* row = c_ + i * stride;
+      if (bias_ != nullptr) {
+        const T bias = BiasOf(channel);
+        for (int64_t j = 0; j < columns_; ++j) row[j] += bias;
+      }
+      for (int64_t r = 0; r < run_count_; ++r) StoreRun(runs_[r], channel, row + runs_[r].column);
+    }
+  }
+
+  // Cuts the runs at the borders of panels.
+  void FindPieces() {
+    piece_count_ = 0;
+    for (int64_t r = 0; r < run_count_; ++r) {
+      int64_t done = 0;
+      while (done < runs_[r].length) {
+        const int64_t column = runs_[r].column + done;
+        const int64_t length = std::min<int64_t>(runs_[r].length - done, width_ - column % width_);
+        pieces_[piece_count_++] = {runs_[r].source + done, 0, static_cast<int32_t>(column),
+                                   static_cast<int32_t>(length)};
+        done += length;
+      }
+    }
+  }
+
+  // Copies whole vectors: a piece may write what the next one, or the next step in depth, writes again.
+  void CopyShort(const Run* piece, int64_t count, const int64_t* offset, int64_t depth, T* to) const {
+    for (int64_t k = 0; k < depth; ++k, to += width_) {
+      for (int64_t p = 0; p < count; ++p) {
+        const T* from = source_ + piece[p].source + offset[k];
+        T* at = to + piece[p].column % width_;
+        for (int32_t i = 0; i < piece[p].length; i += 8) std::memcpy(at + i, from + i, 8 * sizeof(T));
+      }
+    }
+  }
+
+  void PackColumns(const int64_t* offset, int64_t depth) {
+    int64_t p = 0;
+    while (p < piece_count_) {
+      const int64_t panel = pieces_[p].column / width_;
+      int64_t count = 1;
+      while (p + count < piece_count_ && pieces_[p + count].column / width_ == panel) ++count;
+      T* to = right_ + panel * width_ * depth;
+      if (pieces_[p].length == width_) {
+        simd::CopyPanel(source_ + pieces_[p].source, offset, depth, to);
+      } else if (!plan_.is_direct_) {
+        CopyShort(pieces_ + p, count, offset, depth, to);
+      } else {
+        for (int64_t i = p; i < p + count; ++i) {
+          const T* from = source_ + pieces_[i].source;
+          T* column = to + pieces_[i].column % width_;
+          for (int64_t k = 0; k < depth; ++k) {
+            std::memcpy(column + k * width_, from + offset[k], static_cast<size_t>(pieces_[i].length) * sizeof(T));
+          }
+        }
+      }
+      p += count;
+    }
+    if (const int64_t rest = columns_ % width_; rest != 0) {
+      T* to = right_ + columns_ / width_ * width_ * depth;
+      for (int64_t k = 0; k < depth; ++k) std::fill_n(to + k * width_ + rest, width_ - rest, T{});
+    }
+  }
+
+  const ConvPlan& plan_;
+  const ConvShape& shape_;
+  const TensorRef& input_;
+  const T* source_;
+  const T* packed_;
+  const TensorRef* bias_;
+  const TensorRef& out_;
+  int64_t width_;
+  T* right_ = nullptr;
+  T* c_ = nullptr;
+  T* own_ = nullptr;
+  Run* runs_ = nullptr;
+  Run* pieces_ = nullptr;
+  int64_t columns_ = 0, run_count_ = 0, piece_count_ = 0;
+};
+
+int64_t ConvPlan::ScratchBytes() const {
+  return compute_ == DType::kDouble ? ConvRunner<double>::Scratch(*this) : ConvRunner<float>::Scratch(*this);
+}
+
+void ConvPlan::Convolve(const TensorRef& input, const void* source, const void* packed, const TensorRef* bias,
+                        const TensorRef& out, Range range, void* scratch) const {
+  if (compute_ == DType::kDouble) {
+    ConvRunner<double>(*this, input, static_cast<const double*>(source), static_cast<const double*>(packed), bias, out,
+                       scratch)
+        .RunAll(range);
+    return;
+  }
+  ConvRunner<float>(*this, input, static_cast<const float*>(source), static_cast<const float*>(packed), bias, out,
+                    scratch)
+      .RunAll(range);
+}
+
+}  // namespace reprise::kernels
