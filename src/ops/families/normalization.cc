@@ -108,36 +108,62 @@ Status CheckInner(const OpCall& call, std::string_view name, std::span<const int
                       "name the last dims, at least one");
 }
 
-// The shape that is normalized.
-std::span<const int64_t> InnerShape(const OpCall& call) {
-  return call.Has("normalizedShape") ? call.Ints("normalizedShape") : call.Get("gamma").sizes();
+// Where the parameters of each norm stand in its row; -1: it has none of the sort.
+struct NormParams {
+  int8_t x, shape, weight, bias, out, mean, rstd, dy, x2, sum, dw, db;
+};
+enum NormKind : uint8_t { kLayer, kRms, kAddRms, kLayerGrad, kRmsGrad };
+// clang-format off
+constexpr NormParams kNormParams[] = {
+    {.x = 0, .shape = 1, .weight = 2, .bias = 3, .out = 5, .mean = 6, .rstd = 7, .dy = -1,
+     .x2 = -1, .sum = -1, .dw = -1, .db = -1},
+    {.x = 0, .shape = -1, .weight = 1, .bias = -1, .out = 3, .mean = -1, .rstd = 4, .dy = -1,
+     .x2 = -1, .sum = -1, .dw = -1, .db = -1},
+    {.x = 0, .shape = -1, .weight = 2, .bias = -1, .out = 4, .mean = -1, .rstd = 5, .dy = -1,
+     .x2 = 1, .sum = 6, .dw = -1, .db = -1},
+    {.x = 1, .shape = 2, .weight = 5, .bias = 6, .out = 8, .mean = 3, .rstd = 4, .dy = 0,
+     .x2 = -1, .sum = -1, .dw = 9, .db = 10},
+    {.x = 1, .shape = -1, .weight = 3, .bias = -1, .out = 4, .mean = -1, .rstd = 2, .dy = 0,
+     .x2 = -1, .sum = -1, .dw = 5, .db = -1},
+};
+// clang-format on
+
+const NormParams& ParamsOf(const OpCall& call) { return kNormParams[call.op.computation.code]; }
+bool IsLayerNorm(const OpCall& call) {
+  return call.op.computation.code == kLayer || call.op.computation.code == kLayerGrad;
 }
 
-const Operand* FindAny(const OpCall& call, std::initializer_list<std::string_view> names) {
-  for (std::string_view name : names) {
-    if (!call.Has(name)) continue;
-    if (const Operand* operand = call.Find(name)) return operand;
+// The operand at a place of the row; null for an absent one.
+const Operand* At(const OpCall& call, int8_t param) {
+  for (const Operand& input : call.inputs) {
+    if (input.param == param) return &input;
+  }
+  for (const Operand& output : call.outputs) {
+    if (output.param == param) return &output;
   }
   return nullptr;
 }
 
-// The operand whose rows are normalized.
-const Operand& RowsOf(const OpCall& call) { return *FindAny(call, {"input", "x", "x1"}); }
+// The shape that is normalized.
+std::span<const int64_t> InnerShape(const OpCall& call) {
+  return IsLayerNorm(call) ? call.Ints("normalizedShape") : At(call, ParamsOf(call).weight)->sizes();
+}
 
 Status NormShape(OpCall& call) {
-  const Operand& x = RowsOf(call);
+  const NormParams& params = ParamsOf(call);
+  const Operand& x = *At(call, params.x);
   const std::span<const int64_t> inner = InnerShape(call);
-  const bool by_list = call.Has("normalizedShape");
-  REPRISE_RETURN_IF_ERROR(CheckInner(call, by_list ? "normalizedShape" : "gamma of shape", inner, x));
-  for (std::string_view name : {"weightOptional", "biasOptional", "gradWeightOut", "gradBiasOut", "dgammaOut"}) {
-    if (call.Has(name)) REPRISE_RETURN_IF_ERROR(CheckSizes(call, call.Find(name), inner, "the normalized shape"));
-  }
-  for (std::string_view name : {"x2", "gradOut", "dy", "out", "yOut", "xOut", "gradInputOut", "dxOut"}) {
-    if (call.Has(name)) REPRISE_RETURN_IF_ERROR(CheckSizes(call, call.Find(name), x.sizes(), "the shape of the input"));
-  }
-  for (std::string_view name : {"mean", "rstd", "meanOutOptional", "rstdOutOptional", "rstdOut"}) {
-    if (call.Has(name)) REPRISE_RETURN_IF_ERROR(CheckStatistics(call, call.Find(name), x.sizes(), inner.size()));
-  }
+  REPRISE_RETURN_IF_ERROR(CheckInner(call, IsLayerNorm(call) ? "normalizedShape" : "gamma of shape", inner, x));
+  const auto check = [&](const Operand& operand) -> Status {
+    const auto param = static_cast<int8_t>(operand.param);
+    if (param == params.weight || param == params.bias || param == params.dw || param == params.db) {
+      return CheckSizes(call, &operand, inner, "the normalized shape");
+    }
+    if (param == params.mean || param == params.rstd) return CheckStatistics(call, &operand, x.sizes(), inner.size());
+    return CheckSizes(call, &operand, x.sizes(), "the shape of the input");
+  };
+  for (const Operand& input : call.inputs) REPRISE_RETURN_IF_ERROR(check(input));
+  for (const Operand& output : call.outputs) REPRISE_RETURN_IF_ERROR(check(output));
   return {};
 }
 
@@ -186,29 +212,31 @@ void AddOperand(OpCall& call, Launch& launch, const Operand* operand, bool is_wr
 }
 
 Status PlanNorm(OpCall& call) {
-  const bool is_layer_norm = call.Has("normalizedShape");
-  const Operand& input = RowsOf(call);
-  const Operand* sum = FindAny(call, {"xOut"});  // of AddRmsNorm, written before it is read
+  const bool is_layer_norm = IsLayerNorm(call);
+  const NormParams& params = ParamsOf(call);
+  const Operand& input = *At(call, params.x);
+  const Operand* sum = At(call, params.sum);  // of AddRmsNorm, written before it is read
   const int64_t length = Product(InnerShape(call));
   if (input.tensor->count == 0) return {};
   const int64_t rows = input.tensor->count / length;
   const RowWork work = WorkOf(length, rows);
   Launch& launch = call.AddLaunch(RunNorm);
   for (int64_t value : {work.length, work.batch, int64_t{is_layer_norm}, int64_t{0}}) launch.ints.push_back(value);
-  launch.refs.reserve(kX2 + 1);
-  launch.uses.reserve(kX2 + 1);
+  const size_t places = sum != nullptr ? kX2 + 1 : is_layer_norm ? kBiasOrDy + 1 : kRstd + 1;
+  launch.refs.reserve(places);
+  launch.uses.reserve(places);
   launch.scalars.push_back(kernels::Scalar::Of(call.Real(is_layer_norm ? "eps" : "epsilon")));
-  AddOperand(call, launch, FindAny(call, {"out", "yOut"}), true);
+  call.WriteOptional(launch, At(call, params.out));
   AddOperand(call, launch, sum != nullptr ? sum : &input, sum != nullptr);
-  AddOperand(call, launch, FindAny(call, {"weightOptional", "gamma"}), false);
-  AddOperand(call, launch, FindAny(call, {"rstdOutOptional", "rstdOut"}), true);
-  if (is_layer_norm || sum != nullptr) {
-    AddOperand(call, launch, FindAny(call, {"meanOutOptional"}), true);
-    AddOperand(call, launch, FindAny(call, {"biasOptional"}), false);
+  call.ReadOptional(launch, At(call, params.weight));
+  call.WriteOptional(launch, At(call, params.rstd));
+  if (places > kRstd + 1) {
+    call.WriteOptional(launch, At(call, params.mean));
+    call.ReadOptional(launch, At(call, params.bias));
   }
   if (sum != nullptr) {
-    AddOperand(call, launch, FindAny(call, {"x1"}), false);
-    AddOperand(call, launch, FindAny(call, {"x2"}), false);
+    call.Read(launch, input);
+    call.Read(launch, *At(call, params.x2));
   }
   launch.units = rows;
   launch.grain = GrainOf(length * kNormCost);
@@ -251,11 +279,12 @@ void AddSumOfPartials(OpCall& call, const Operand& out, const TensorRef& partial
 }
 
 Status PlanNormGrad(OpCall& call) {
-  const bool is_layer_norm = call.Has("normalizedShape");
-  const Operand& input = RowsOf(call);
-  const Operand* dx = FindAny(call, {"gradInputOut", "dxOut"});
-  const Operand* dw = FindAny(call, {"gradWeightOut", "dgammaOut"});
-  const Operand* db = FindAny(call, {"gradBiasOut"});
+  const bool is_layer_norm = IsLayerNorm(call);
+  const NormParams& params = ParamsOf(call);
+  const Operand& input = *At(call, params.x);
+  const Operand* dx = At(call, params.out);
+  const Operand* dw = At(call, params.dw);
+  const Operand* db = At(call, params.db);
   if (is_layer_norm) {
     const std::vector<bool> mask = call.Bools("outputMask");
     if (mask.size() != 3) {
@@ -292,12 +321,12 @@ Status PlanNormGrad(OpCall& call) {
     }
     launch.refs.reserve(kX2);
     launch.uses.reserve(kX2);
-    AddOperand(call, launch, dx, true);
-    AddOperand(call, launch, &input, false);
-    AddOperand(call, launch, FindAny(call, {"weightOptional", "gamma"}), false);
-    AddOperand(call, launch, FindAny(call, {"rstd"}), false);
-    AddOperand(call, launch, FindAny(call, {"mean"}), false);
-    AddOperand(call, launch, FindAny(call, {"gradOut", "dy"}), false);
+    call.WriteOptional(launch, dx);
+    call.Read(launch, input);
+    call.ReadOptional(launch, At(call, params.weight));
+    call.Read(launch, *At(call, params.rstd));
+    call.ReadOptional(launch, At(call, params.mean));
+    call.Read(launch, *At(call, params.dy));
     if (has_sums) call.WriteTemporary(launch, partials);
     launch.units = chunks;
     launch.grain = GrainOf(chunk * length * kNormCost);
@@ -325,9 +354,30 @@ constexpr Computation kLogSoftmaxBackward = {.dtype_rule = PromoteInputs,
                                              .shape_rule = OneShape,
                                              .aliasing = Aliasing::kSameView,
                                              .plan = PlanLogSoftmaxBackward};
-constexpr Computation kRowNorm = {
-    .dtype_rule = PromoteInputs, .shape_rule = NormShape, .aliasing = Aliasing::kSameView, .plan = PlanNorm};
-constexpr Computation kNormBackward = {
-    .dtype_rule = PromoteInputs, .shape_rule = NormShape, .aliasing = Aliasing::kSameView, .plan = PlanNormGrad};
+constexpr Computation kLayerNorm = {.dtype_rule = PromoteInputs,
+                                    .shape_rule = NormShape,
+                                    .aliasing = Aliasing::kSameView,
+                                    .plan = PlanNorm,
+                                    .code = kLayer};
+constexpr Computation kRmsNorm = {.dtype_rule = PromoteInputs,
+                                  .shape_rule = NormShape,
+                                  .aliasing = Aliasing::kSameView,
+                                  .plan = PlanNorm,
+                                  .code = kRms};
+constexpr Computation kAddRmsNorm = {.dtype_rule = PromoteInputs,
+                                     .shape_rule = NormShape,
+                                     .aliasing = Aliasing::kSameView,
+                                     .plan = PlanNorm,
+                                     .code = kAddRms};
+constexpr Computation kLayerNormBackward = {.dtype_rule = PromoteInputs,
+                                            .shape_rule = NormShape,
+                                            .aliasing = Aliasing::kSameView,
+                                            .plan = PlanNormGrad,
+                                            .code = kLayerGrad};
+constexpr Computation kRmsNormGrad = {.dtype_rule = PromoteInputs,
+                                      .shape_rule = NormShape,
+                                      .aliasing = Aliasing::kSameView,
+                                      .plan = PlanNormGrad,
+                                      .code = kRmsGrad};
 
 }  // namespace reprise::ops
