@@ -23,6 +23,7 @@ import api_tables as api
 import gen_refusals
 
 OPERATORS = sorted((api.API_DIR / "ops").glob("*.csv"))
+SINGLE_PHASE = api.API_DIR / "single_phase.csv"
 RANKS = {"A": "needed by samples and frameworks", "B": "common", "C": "rare"}
 PAGE = api.REPO / "docs" / "api-status.md"
 
@@ -83,6 +84,7 @@ def unknown_symbols(tables, operators, exported):
     known = {f.name for f in tables.functions}
     for operator in operators or ():
         known |= {operator, f"{operator}GetWorkspaceSize"}
+    known |= {row["function"] for row in api.read_csv(SINGLE_PHASE)}
     candidates = {s for s in exported if s.startswith(("acl", "Acl"))}
     if operators is None:
         candidates = {s for s in candidates if not s.startswith("aclnn")}

@@ -38,7 +38,11 @@ LAYERS = {
         ("base", "ir", "device", "kernels"),
         ("reprise",),
     ),
-    "src/ops": Layer("operators: argument objects, table, checks, executors", ("base", "ir", "device", "kernels", "runtime")),
+    "src/ops": Layer(
+        "operators: argument objects, table, checks, executors",
+        ("base", "ir", "device", "kernels", "runtime"),
+        ("reprise",),
+    ),
     "src/memory": Layer("caching allocators of device and pinned memory, over a driver interface", ("base",), ("reprise",)),
     "src/rng": Layer("generators that survive capture and replay, and the tasks that draw", ("base", "ir", "device", "kernels", "runtime")),
     "src/capture": Layer("capture session, its rules, the model that results", ("base", "ir", "device", "exec", "runtime")),
@@ -46,7 +50,7 @@ LAYERS = {
     "src/observe": Layer("JSON trace and SVG picture of a model, profiler", ("base", "ir", "device", "exec", "runtime", "capture")),
     "src/api": Layer(
         "implementation of include/reprise",
-        ("base", "ir", "device", "exec", "runtime", "memory", "rng", "capture", "observe"),
+        ("base", "kernels", "ir", "device", "exec", "runtime", "ops", "memory", "rng", "capture", "observe"),
         ("reprise",),
     ),
     "facade/acl": Layer(

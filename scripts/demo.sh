@@ -1,7 +1,9 @@
 #!/bin/bash
 # demo.sh DIR: builds, installs into DIR/prefix, compiles examples against it the way a user would, runs them:
-# mlp_capture.cc (the C interface: eager against replayed), graph_pool.cc (the C++ interface: memory, random numbers), and
-# torch_capture.py (PyTorch: the same network eager and replayed), which is left out where PyTorch cannot be had.
+# mlp_capture.cc (the C interface: eager against replayed), graph_pool.cc (the C++ interface: memory, random numbers),
+# decoder_block.cc (operators: a transformer decoder block, token by token), torch_capture.py (PyTorch: the same network
+# eager and replayed) and decoder_block.py (the decoder block in PyTorch on the CPU, held against ours). The last two are
+# left out where PyTorch cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$1
@@ -31,11 +33,14 @@ example mlp_capture -lascendcl -lnnopbase -lopapi -lreprise
 echo
 example graph_pool -lascendcl -lreprise
 echo
+example decoder_block -lascendcl -lnnopbase -lopapi -lreprise
+echo
 echo "== PyTorch"
 # Only what is missing is forgiven: when PyTorch is there, the extension has to build and the example has to work.
 if ! scripts/deps.sh torch >"$out/torch.log" 2>&1 || ! python=$(scripts/venv.sh 2>>"$out/torch.log"); then
-  echo "skipped torch_capture.py: $(tr -s '\n ' ' ' <"$out/torch.log")"
+  echo "skipped torch_capture.py and decoder_block.py: $(tr -s '\n ' ' ' <"$out/torch.log")"
   exit 0
 fi
 TARGETS=torch_npu scripts/build.sh release -DREPRISE_TORCH=ON "-DREPRISE_PYTHON=$python"
 PYTHONPATH=$PWD/build/release/python "$python" examples/torch_capture.py "$out"
+"$python" examples/decoder_block.py "$out"

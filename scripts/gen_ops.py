@@ -26,6 +26,9 @@ One operator is one row. Columns:
                  float64 and complex; B: float16, bfloat16), relative to each element, or with " of max" to the
                  largest element of the result
     formula, shapes (a key of SHAPES below, or a text), note    for the header
+
+Functions without a second phase stand in api/single_phase.csv, which gives their headers; their bodies are written by
+hand in facade/opapi.
 """
 
 import argparse
@@ -37,6 +40,7 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
 TABLES = REPO / "api" / "ops"
+SINGLE_PHASE = REPO / "api" / "single_phase.csv"
 HEADER_DIR = REPO / "include" / "aclnnop"
 FACADE_DIR = REPO / "facade" / "opapi" / "generated"
 ROWS_DIR = REPO / "src" / "ops" / "generated"
@@ -73,7 +77,16 @@ TYPES = {
     "kMaskTypes": "bool, uint8",
     "kByteTypes": "int8, uint8",
     "kBoolType": "bool",
+    "kSolverTypes": "float32, float64, complex64, complex128",
+    "kQuantizedTypes": "int8, int32",
+    "kFloatingAndQuantizedTypes": "float32, float16, bfloat16, float64, int8, int32",
+    "kInt32Type": "int32",
+    "kInt64Type": "int64",
+    "kWideFloatingTypes": "float32, float64",
+    "kUInt8Type": "uint8",
     "kFloat32Type": "float32",
+    "kSingleAndHalfTypes": "float32, float16, bfloat16",
+    "kMaskByteTypes": "bool, int8, uint8",
 }
 
 # C type -> kind of the parameter (ParamKind of op_schema.h).
@@ -133,7 +146,7 @@ class Operator:
 
 def split_parameter(text):
     """'const aclTensor* self' -> ('const aclTensor*', 'self')."""
-    match = re.fullmatch(r"((?:const )?\w+\*{0,2}) (\w+)", text.strip())
+    match = re.fullmatch(r"((?:const )?\w+\*{0,3}) (\w+)", text.strip())
     if match is None:
         raise SystemExit(f"cannot read the parameter '{text}'")
     return match.group(1), match.group(2)
@@ -194,7 +207,14 @@ def render_operator(op):
     return lines
 
 
-def render_header(name, operators):
+def render_single_phase(row):
+    lines = []
+    for paragraph in row["comment"].split("|"):
+        lines += comment(paragraph.strip(), " " * 8 if re.match(r"(Errors|\\param)", paragraph.strip()) else "")
+    return lines + signature(row["function"], [split_parameter(text) for text in row["parameters"].split(", ")])
+
+
+def render_header(name, operators, single_phase):
     guard = "REPRISE_ACLNNOP_" + re.sub(r"\W", "_", name).upper()
     about = next((op.about for op in operators if op.about), None)
     if about is None:
@@ -209,6 +229,8 @@ def render_header(name, operators):
               "#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
     for op in operators:
         lines += render_operator(op) + [""]
+    for row in single_phase:
+        lines += render_single_phase(row) + [""]
     lines += ["#ifdef __cplusplus", "}", "#endif", "", f"#endif  // {guard}", ""]
     return "\n".join(lines)
 
@@ -270,12 +292,18 @@ def main():
         if names.count(name) > 1:
             raise SystemExit(f"api/ops lists {name} twice")
 
+    with open(SINGLE_PHASE, newline="") as file:
+        single_phase = list(csv.DictReader(file))
     files = {IDS: render_ids(families)}
     for family, ops in families.items():
         files[FACADE_DIR / f"{family}.cc"] = render_facade(ops)
         files[ROWS_DIR / f"{family}.def"] = render_rows(ops)
     for header in {op.header for op in operators}:
-        files[HEADER_DIR / header] = render_header(header, [op for op in operators if op.header == header])
+        files[HEADER_DIR / header] = render_header(header, [op for op in operators if op.header == header],
+                                                   [row for row in single_phase if row["header"] == header])
+    for row in single_phase:
+        if HEADER_DIR / row["header"] not in files:
+            raise SystemExit(f"{row['function']}: no operator has the header {row['header']}")
     stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
     owned = [*HEADER_DIR.glob("aclnn_*.h"), *FACADE_DIR.glob("*.cc"), *ROWS_DIR.glob("*.def")]
     obsolete = [path for path in sorted(owned) if path not in files]

@@ -3,6 +3,7 @@
 # what failed. Ends with 'N passed, N failed'. A row is a preset, or torch: the PyTorch layer, in the release build.
 #
 #   REPRISE_TORCH_TESTS="tests/torch/test_memory.py -k pool"   what the row torch runs; otherwise all of tests/torch
+#   and tests/ops (the operators, with PyTorch on the CPU as the oracle)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 only=()
@@ -38,8 +39,8 @@ row() {
 torch_row() {
   local python
   python=$(scripts/venv.sh) || { failed=$((failed + 1)); echo "torch: 0 passed, 1 failed: no PyTorch, see above"; return; }
-  TARGETS=torch_npu scripts/build.sh release "${options[@]}" -DREPRISE_TORCH=ON "-DREPRISE_PYTHON=$python"
-  local selected=(tests/torch)
+  TARGETS="torch_npu opapi nnopbase" scripts/build.sh release "${options[@]}" -DREPRISE_TORCH=ON "-DREPRISE_PYTHON=$python"
+  local selected=(tests/torch tests/ops)
   [ ${#only[@]} -eq 0 ] || selected+=(-k TN_)
   # shellcheck disable=SC2206
   [ -z "${REPRISE_TORCH_TESTS:-}" ] || selected=($REPRISE_TORCH_TESTS)

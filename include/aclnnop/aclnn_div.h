@@ -78,6 +78,39 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceDivsGetWorkspaceSize(aclTensor *self
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceDivs(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
+/// Plans out = self / other, as it is (mode 0), towards zero (mode 1), down (mode 2).
+///
+/// Shapes: out has the shape of self.
+/// Types: float32, float16, bfloat16, float64, all integers, bool, complex64, complex128.
+/// Note: mode 0 divides integers and bool as float32; complex types have no other mode. For integers, x / 0
+///       is 0 in modes 1 and 2. other is weakly typed.
+/// Views: strides and offsets of any kind; an output may be the very view that an input is.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnDivModsGetWorkspaceSize(const aclTensor *self, const aclScalar *other,
+    int mode, aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnDivModsGetWorkspaceSize planned. The executor is used up unless it is repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnDivMods(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
+    aclrtStream stream);
+
+/// Plans out = self / other, as it is (mode 0), towards zero (mode 1), down (mode 2).
+///
+/// Shapes: self and other broadcast (sizes, aligned at the last dim, are equal or 1); out has the broadcast
+///         shape.
+/// Types: float32, float16, bfloat16, float64, all integers, bool, complex64, complex128.
+/// Note: mode 0 divides integers and bool as float32; complex types have no other mode. For integers, x / 0
+///       is 0 in modes 1 and 2.
+/// Views: strides and offsets of any kind; an output may be the very view that an input is.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnDivModGetWorkspaceSize(const aclTensor *self, const aclTensor *other,
+    int mode, aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnDivModGetWorkspaceSize planned. The executor is used up unless it is repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnDivMod(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
+    aclrtStream stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -33,6 +33,25 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnMatmulGetWorkspaceSize(const aclTensor *sel
 ACL_FUNC_VISIBILITY aclnnStatus aclnnMatmul(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
     aclrtStream stream);
 
+/// Plans out = self x mat2.
+///
+/// Shapes: as NumPy's matmul: [.., m, k] x [.., k, n] gives [.., m, n], batch dims broadcast, a vector is a
+///         row on the left and a column on the right and its dim is absent from out.
+/// Types: float32, float16, bfloat16, float64, all integers, complex64, complex128.
+/// Note: Sums of float32, float16 and bfloat16 are kept in float32 whatever cubeMathType (0 to 4) allows.
+///       Weights keep their layout on this device, so mat2 is plain, as aclnnNpuFormatCast and
+///       aclnnTransMatmulWeight leave it.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnMatmulWeightNzGetWorkspaceSize(const aclTensor *self,
+    const aclTensor *mat2, aclTensor *out, int8_t cubeMathType, uint64_t *workspaceSize,
+    aclOpExecutor **executor);
+
+/// Queues what aclnnMatmulWeightNzGetWorkspaceSize planned. The executor is used up unless it is repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnMatmulWeightNz(void *workspace, uint64_t workspaceSize,
+    aclOpExecutor *executor, aclrtStream stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -143,7 +143,7 @@ struct Elementwise {
     bool is_write;
     bool is_single;  ///< one element, read for all
   };
-  static constexpr uint32_t kMostOperands = 3;
+  static constexpr uint32_t kMostOperands = 4;
   RowCall call;
   int64_t grain;  ///< fewest elements that are worth a thread
   uint32_t operand_count;

@@ -93,7 +93,7 @@ void Put(const TensorRef* ref, int64_t offset, double value) {
 
 // ---- Sums of a block -----------------------------------------------------------------------------------------------
 
-double SumRow(const float* x, int64_t n) { return simd::SumRow(x, n); }
+double SumRow(const float* x, int64_t n) { return simd::SumBlock(x, n); }
 double SumRow(const double* x, int64_t n) { return SumOfBlock(x, n); }
 
 double SumSquares(const float* x, float centre, int64_t n) { return simd::SumSquares(x, centre, n); }

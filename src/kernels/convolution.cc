@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kDepth = 256;           // of a block of the product
 constexpr int64_t kColumns = 256;         // of a block of the product, at most
-constexpr int64_t kRows = 132;            // of a block of weights: a multiple of the panel height
+constexpr int64_t kRows = 132;            // of a block of weights: a multiple of the rows of a tile
 constexpr int64_t kMostRows = 4 * kRows;  // of a unit
 constexpr int64_t kRowsWithoutPanels = 2;
 constexpr int64_t kSlack = 64;            // elements behind the prepared input that may be read
@@ -125,7 +125,6 @@ void ConvPlan::Simplify(ConvShape& shape, TensorRef& input, TensorRef& out) {
 ConvPlan::ConvPlan(const ConvShape& shape, const TensorRef& input)
     : shape_(shape), compute_(input.dtype == DType::kDouble ? DType::kDouble : DType::kFloat) {
   by_rows_ = shape.out_channels <= kRowsWithoutPanels;
-  panel_ = by_rows_ ? 1 : simd::kPanelHeight;
   std::vector<DimPhase> of_dim[3];
   is_direct_ = !by_rows_ && input.dtype == compute_ && (input.strides[4] == 1 || input.sizes[4] == 1);
   for (int d = 0; d < 3; ++d) {
@@ -192,9 +191,9 @@ ConvPlan::ConvPlan(const ConvShape& shape, const TensorRef& input)
           for (const int64_t tap : phase.taps) phase.offset.push_back(c * stride_c_ + tap);
         }
         phase.packed_begin = packed_elements_;
-        packed_elements_ += shape.groups * PaddedRows() * phase.depth();
+        packed_elements_ += shape.groups * shape.out_channels * phase.depth();
         phase.pack_begin = pack_units;
-        pack_units += shape.groups * PaddedRows() / panel_;
+        pack_units += shape.groups * shape_.out_channels;
         deepest_ = std::max(deepest_, phase.depth());
       }
     }
@@ -302,14 +301,14 @@ void ConvPlan::Prepare(const TensorRef& input, void* source, Range range) const 
 
 int64_t ConvPlan::pack_units() const {
   const Phase& last = phases_.back();
-  return last.pack_begin + shape_.groups * PaddedRows() / panel_;
+  return last.pack_begin + shape_.groups * shape_.out_channels;
 }
 
-int64_t ConvPlan::pack_cost() const { return panel_ * std::max<int64_t>(1, deepest_) * 2; }
+int64_t ConvPlan::pack_cost() const { return std::max<int64_t>(1, deepest_) * 2; }
 
 int64_t ConvPlan::PackScratchBytes() const {
   const int64_t kernel = shape_.dims[0].kernel * shape_.dims[1].kernel * shape_.dims[2].kernel;
-  return ScratchCutter::Bytes<double>(panel_ * kernel * shape_.in_channels);
+  return ScratchCutter::Bytes<double>(kernel * shape_.in_channels);
 }
 
 template <class T>
@@ -321,67 +320,46 @@ void ConvPlan::PackAs(const TensorRef& weight, T* packed, Range range, T* scratc
   const int64_t channel_stride = shape_.transposed ? weight.strides[0] : weight.strides[1];
   const bool is_line = is_flat && channel_stride == kernel * weight.strides[4];
   const bool is_direct = weight.dtype == DTypeOf<T>() && is_line && weight.strides[4] == 1;
-  const int64_t panels = PaddedRows() / panel_;
+  const int64_t rows = shape_.out_channels;
   size_t phase_index = 0;
   for (int64_t unit = range.begin; unit < range.end; ++unit) {
     while (phase_index + 1 < phases_.size() && unit >= phases_[phase_index + 1].pack_begin) ++phase_index;
     const Phase& phase = phases_[phase_index];
-    const int64_t group = (unit - phase.pack_begin) / panels;
-    const int64_t panel = (unit - phase.pack_begin) % panels;
+    const int64_t group = (unit - phase.pack_begin) / rows;
+    const int64_t o = (unit - phase.pack_begin) % rows;
     const int64_t depth = phase.depth();
     const auto taps = static_cast<int64_t>(phase.taps.size());
-    T* const base = packed + phase.packed_begin + group * PaddedRows() * depth;
-    // All channels and taps of each output channel, in a line; null behind the last one.
-    const T* lines[simd::kPanelHeight] = {};
-    bool is_full = panel_ == simd::kPanelHeight && taps == kernel;
-    for (int64_t r = 0; r < panel_; ++r) {
-      const int64_t o = panel * panel_ + r;
-      if (o >= shape_.out_channels) {
-        is_full = false;
-        break;
-      }
-      const char* from =
-          ElementAt(weight, shape_.transposed ? group * shape_.in_channels * weight.strides[0] + o * weight.strides[1]
-                                              : (group * shape_.out_channels + o) * weight.strides[0]);
-      T* own = scratch + r * kernel * shape_.in_channels;
-      lines[r] = is_direct ? reinterpret_cast<const T*>(from) : own;
-      if (is_direct) continue;
-      if (is_line) {
-        cast(from, weight.strides[4] * item, reinterpret_cast<char*>(own), sizeof(T), kernel * shape_.in_channels);
-        continue;
-      }
-      const int64_t rows = is_flat ? 1 : kernel / weight.sizes[4];
-      const int64_t n = is_flat ? kernel : weight.sizes[4];
+    T* const base = packed + phase.packed_begin + group * rows * depth;
+    // All channels and taps of one output channel, in a line.
+    const char* from =
+        ElementAt(weight, shape_.transposed ? group * shape_.in_channels * weight.strides[0] + o * weight.strides[1]
+                                            : (group * shape_.out_channels + o) * weight.strides[0]);
+    const T* line = scratch;
+    if (is_direct) {
+      line = reinterpret_cast<const T*>(from);
+    } else if (is_line) {
+      cast(from, weight.strides[4] * item, reinterpret_cast<char*>(scratch), sizeof(T), kernel * shape_.in_channels);
+    } else {
       for (int64_t c = 0; c < shape_.in_channels; ++c) {
-        for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t row = 0; row < (is_flat ? 1 : kernel / weight.sizes[4]); ++row) {
           const int64_t offset = c * channel_stride + row / weight.sizes[3] * weight.strides[2] +
                                  row % weight.sizes[3] * weight.strides[3];
           cast(from + offset * item, weight.strides[4] * item,
-               reinterpret_cast<char*>(own + c * kernel + row * weight.sizes[4]), sizeof(T), n);
+               reinterpret_cast<char*>(scratch + c * kernel + row * weight.sizes[4]), sizeof(T),
+               is_flat ? kernel : weight.sizes[4]);
         }
       }
     }
+    int64_t k = 0;
     for (int64_t k0 = 0; k0 < depth; k0 += pack_depth_) {
       const int64_t count = std::min(pack_depth_, depth - k0);
-      T* const to = base + k0 * PaddedRows() + panel * panel_ * count;
-      if constexpr (std::is_same_v<T, float>) {
-        if (is_full) {
-          const T* at[simd::kPanelHeight];
-          for (int64_t r = 0; r < panel_; ++r) at[r] = lines[r] + k0;
-          simd::InterleaveSix(at, count, to);
-          continue;
-        }
+      T* to = base + k0 * rows + o * count;
+      if (taps == kernel) {
+        std::copy_n(line + k0, count, to);
+        continue;
       }
-      for (int64_t r = 0; r < panel_; ++r) {
-        const T* line = lines[r];
-        for (int64_t i = 0; i < count; ++i) {
-          T value{};
-          if (line != nullptr) {
-            const int64_t k = k0 + i;
-            value = line[taps == kernel ? k : k / taps * kernel + phase.kernel[static_cast<size_t>(k % taps)]];
-          }
-          to[i * panel_ + r] = value;
-        }
+      for (int64_t i = 0; i < count; ++i, ++k) {
+        to[i] = line[k / taps * kernel + phase.kernel[static_cast<size_t>(k % taps)]];
       }
     }
   }
@@ -559,16 +537,17 @@ class ConvRunner {
     const int64_t depth = phase.depth();
     const int64_t panels = DivideUp(columns_, width_);
     const int64_t stride = panels * width_;
-    const T* const weights = packed_ + phase.packed_begin + group * plan_.PaddedRows() * depth;
+    const T* const weights = packed_ + phase.packed_begin + group * shape_.out_channels * depth;
     if (depth == 0) std::fill_n(c_, rows * stride, T{});
     FindPieces();
     for (int64_t k0 = 0; k0 < depth; k0 += kDepth) {
       const int64_t count = std::min(kDepth, depth - k0);
       PackColumns(phase.offset.data() + k0, count);
-      const T* left = weights + k0 * plan_.PaddedRows();
+      const T* left = weights + k0 * shape_.out_channels;
       for (int64_t i = 0; i < rows; i += kRows) {
-        simd::MultiplyBlock(left + (m0 + i) * count, simd::RightPanels<T>{right_, width_ * count, width_},
-                            c_ + i * stride, stride, std::min(kRows, rows - i), stride, count, k0 != 0);
+        simd::MultiplyBlock(simd::LeftRows<T>{left + (m0 + i) * count, count},
+                            simd::RightPanels<T>{right_, width_ * count, width_}, c_ + i * stride, stride,
+                            std::min(kRows, rows - i), stride, count, k0 != 0);
       }
     }
     for (int64_t i = 0; i < rows; ++i) {

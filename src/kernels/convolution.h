@@ -101,7 +101,6 @@ class ConvPlan {
   template <class T>
   friend class ConvRunner;
 
-  int64_t PaddedRows() const { return (shape_.out_channels + panel_ - 1) / panel_ * panel_; }
   template <class T>
   void PrepareAs(const TensorRef& input, T* source, Range range) const;
   template <class T>
@@ -114,7 +113,6 @@ class ConvPlan {
   bool is_direct_ = false;  // the input is the source
   bool by_rows_ = false;    // without panels
   bool is_fused_ = false;   // each unit, a group of an entry of the batch, prepares its input
-  int64_t panel_ = 1;       // output channels side by side in the packed weights
   int64_t pack_depth_ = 1;  // of a block of the packed weights
   int64_t step_in_[3], step_out_[3], lead_[3];
   int64_t size_[3];    // of the prepared input in each dim: positions of one residue of the stride

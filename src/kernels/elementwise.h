@@ -1,77 +1,101 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Element-wise arithmetic over broadcast, strided operands of any types.
+// Element-wise functions: out[i] = f(a[i], b[i], c[i]) of one to three operands that broadcast, strided and of any
+// types.
 //
-// Inputs are converted on load from their own type to `compute` and the result
-// on store from `compute` to out's type, both by the rules of cast.h. The
-// function itself, by category of `compute`:
+// An ElementFn is a function to compute; its ElementRow for a type of computation is how contiguous rows of it are
+// computed. An ElementCall is a row that was looked up once together with the numbers of a call (alpha, slope, bounds);
+// it runs over any layout: whatever is strided or of another type than the row takes is converted block by block, by
+// the rules of cast.h. So one row function serves every layout, and no bit depends on strides, alignment or range.
 //
-//   op     floating, complex         integer (modulo 2^bits)          bool
-//   kAdd   a + alpha * b             same                             a or (alpha and b)
-//   kSub   a - alpha * b             same                             a xor (alpha and b)
-//   kMul   a * b                     same                             a and b
-//   kDiv   a / b                     truncated; x / 0 = 0             a and b
-//   kRelu  a <= 0 ? 0 : a            same                             a
-//   kExp   e^a                       -                                -
-//   kNeg   -a (sign bit flipped)     same                             -
-//   kAbs   |a| (complex: modulus)    same; |min| = min                a
-//   kCopy  a                         a                                a
+// To add a function:
+//   1. What it does with one value of type T, in FAMILY_functions.cc (numbers come to the constructor, if there is one
+//      that takes them; double, complex, integers as far as it is defined):
+//          template <class T>
+//          struct Square {
+//            T operator()(T a) const { return MulValue(a, a); }
+//          };
+//   2. A line there and its declaration in FAMILY_functions.h:
+//          const ElementFn kSquareFn = {.inputs = 1, .find = PlainRows1<Square, FloatsAndIntegers>};
+//   3. If it is worth it, a functor of vectors in simd/FAMILY_rows.cc and its line in the switch there; `find` then is
+//      a function that asks there for float32, float16 and bfloat16 and calls PlainRows1 for the others.
+//   4. A Computation in ops/families/FAMILY.cc, ElementwiseOf<kernels::kSquareFn>(), and a row in api/ops/FAMILY.csv.
 //
-// Rounding  each written operation rounds once to nearest even in `compute`
-//   (alpha * b and the sum round separately; nothing is fused). float16 and
-//   bfloat16 compute in float32, alpha included, and round the result once.
-//   kExp is within 2 ulp in float32 and float64.
-// NaN, Inf  as IEEE 754; relu keeps NaN and turns -0 into +0. Complex division
-//   scales its operands and does not overflow in between.
-// Sameness  one contiguous row function per op and type serves every layout,
-//   and its vector body, tail and instruction sets agree: the bits do not depend
-//   on strides, alignment, range or processor. (Two exceptions: which NaN comes out
-//   of two NaN operands, and float64 and complex exp, which are the C library's.)
-// Aliasing  out may be the very same view as an input of equal item size; other
-//   overlap is not allowed. No two elements of out may share memory.
+// Rounding  float16 and bfloat16 compute in float32, numbers and single operands included, and round the result once.
+// Aliasing  out may be the very same view as an input of equal item size; other overlap is not allowed. No two elements
+//   of out may share memory.
 #pragma once
+
+#include <cstdint>
+#include <span>
 
 #include "kernels/cast.h"
 #include "kernels/strided.h"
 
 namespace reprise::kernels {
 
-enum class BinaryOp : uint8_t { kAdd, kSub, kMul, kDiv };
-enum class UnaryOp : uint8_t { kCopy, kRelu, kExp, kNeg, kAbs };
+inline constexpr int kMaxElementInputs = kMaxOperands - 1;
+inline constexpr int kMaxNumbers = 4;
 
-/// Whether the op is defined for a compute type; see the table above.
-/// kRelu has no complex form; kExp needs a floating or complex type.
-bool Supports(BinaryOp op, DType compute);
-bool Supports(UnaryOp op, DType compute);
-
-/// out = op(a, b). `alpha` is read by kAdd and kSub only. `range` counts
-/// elements of out. A scalar operand is a TensorRef of rank 0.
-/// \pre a and b broadcast to out's shape; Supports(op, compute).
-void Binary(BinaryOp op, const TensorRef& a, const TensorRef& b, const Scalar& alpha, DType compute,
-            const TensorRef& out, Range range);
-
-/// out = op(a). \pre a broadcasts to out's shape; Supports(op, compute).
-void Unary(UnaryOp op, const TensorRef& a, DType compute, const TensorRef& out, Range range);
-
-// --- Calls that are looked up once and made often ---------------------------------
-
-/// Operands of a row function, all of one type and contiguous.
+/// Operands of a row function.
 struct RowArgs {
   void* out = nullptr;
-  const void* a = nullptr;
-  const void* b = nullptr;                  // of binary ops
-  alignas(8) unsigned char alpha[16] = {};  // a MathType<T>, of kAdd and kSub
+  const void* in[kMaxElementInputs] = {};
+  const void* numbers = nullptr;  // back to back, of type ElementRow::math
 };
 
-/// Computes elements [begin, end) as Binary and Unary do; `args` points to RowArgs. The same element gives the same
+/// Computes elements [begin, end) of contiguous operands; `args` points to RowArgs. The same element gives the same
 /// bits wherever the range begins, if only at a multiple of 2 vectors (32 elements).
 using RowFn = void (*)(const void* args, int64_t begin, int64_t end);
 
-/// The function for operands of type `dtype`, which is also the type of the computation.
-/// \param is_scaled    alpha is not 1
-/// \param b_is_single  b is one element, used for all; null is returned for types without a function of that sort
-RowFn FindBinaryRow(BinaryOp op, DType dtype, bool is_scaled, bool b_is_single);
-/// \pre Supports(op, dtype).
-RowFn FindUnaryRow(UnaryOp op, DType dtype);
+/// Type of the arithmetic on `type`: float32 for the 16-bit floats, else `type`.
+constexpr DType MathDType(DType type) {
+  return type == DType::kFloat16 || type == DType::kBFloat16 ? DType::kFloat : type;
+}
+
+/// How rows of a function are computed for one type of computation.
+struct ElementRow {
+  RowFn function = nullptr;  ///< null: the function is not defined for the type
+  RowFn single = nullptr;    ///< the same, but the last input is one element of type `math` for all; null: none
+  DType out = DType::kUndefined;
+  DType in[kMaxElementInputs] = {};
+  DType math = DType::kUndefined;  ///< of numbers and of a single input
+  bool is_wide = false;            ///< `math` stands for the type of the computation, which operands pass through
+
+  /// Everything is of type `type`.
+  static ElementRow Of(DType type, RowFn function, RowFn single = nullptr) {
+    return {function, single, type, {type, type, type}, MathDType(type)};
+  }
+};
+
+/// A function to compute.
+struct ElementFn {
+  int inputs = 1;
+  int cost = 1;  ///< of one element, in additions
+  ElementRow (*find)(DType compute) = nullptr;
+};
+
+/// A function that was looked up, with its numbers.
+struct ElementCall {
+  ElementRow row;
+  int inputs = 0;
+  bool has_scalar = false;  ///< the last input is one element of type row.math (ToMath), for all
+  DType compute = DType::kUndefined;
+  alignas(16) unsigned char numbers[kMaxNumbers * 16] = {};
+
+  ElementCall() = default;
+  /// Undefined (row.function is null) where `fn` is not defined for `type`, the type of the computation.
+  /// \pre at most kMaxNumbers.
+  ElementCall(const ElementFn& fn, DType type, std::span<const Scalar> values = {});
+
+  /// Elements `range` of out, which is refs[0]; the inputs follow and broadcast to it.
+  void Run(const TensorRef* refs, Range range) const;
+
+  /// A number or scalar operand as row functions take it.
+  Scalar ToMath(const Scalar& value) const;
+
+  /// Whether the last input is one element that the row function for such takes as it is.
+  bool TakesSingle(const TensorRef& last) const;
+};
 
 }  // namespace reprise::kernels

@@ -3,14 +3,17 @@
 // Batched matrix product.
 //
 // Formula   out[.., m, n] = sum over k of a[.., m, k] * b[.., k, n]; the batch
-//   dims of a and b broadcast to those of out. K == 0 gives zeros.
+//   dims of a and b broadcast to those of out. K == 0 gives zeros. With an
+//   epilogue alpha * that + beta * addend.
 // Accumulation, by `compute`:
 //   float32, float16, bfloat16  in float32 (operands are exact in it)
 //   float64, complex            in their own type
 //   integers                    modulo 2^bits of `compute`
 //   bool                        or of ands
-// Order     k ascends within blocks of 256, whose sums are added in order. It
-//   depends on K alone: not on the range, the strides, M, N or the batch.
+// Order     k ascends within blocks of 256, whose sums are added in order. Up to
+//   16 rows times contiguous columns (as the transposed weight of a linear
+//   layer has them) are summed in as many chains as a vector has lanes. Order
+//   and fusing follow from shapes, types and strides alone: not from the range.
 // Rounding  float32 and float64 fuse multiply and add where the processor can;
 //   the sum is rounded once to out's type. (Processors without fused
 //   multiply-add may differ in the last bits.)
@@ -18,6 +21,7 @@
 // Aliasing  none: out must not overlap a, b or the scratch memory.
 #pragma once
 
+#include "kernels/cast.h"
 #include "kernels/strided.h"
 
 namespace reprise::kernels {
@@ -26,9 +30,19 @@ namespace reprise::kernels {
 /// out has no elements. The arguments are those of MatMul.
 int64_t MatMulUnitCount(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out);
 
+/// What MatMulScratchBytes gives at most.
+inline constexpr int64_t kMostMatMulScratchBytes = int64_t{4} << 20;
+
 /// Bytes of scratch that one MatMul call needs; calls that run at the same time
-/// need one each. At most about 4 MiB.
+/// need one each.
 int64_t MatMulScratchBytes(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out);
+
+/// What becomes of the sums before they are rounded to the type of out; computed in the accumulation type.
+struct MatMulEpilogue {
+  Scalar alpha = Scalar::Of<int64_t>(1);
+  Scalar beta = Scalar::Of<int64_t>(0);
+  TensorRef addend;  ///< as many dims as out, size 1 repeats; without data: none, and beta does not count
+};
 
 /// Computes blocks [range.begin, range.end) of out.
 ///
@@ -36,6 +50,8 @@ int64_t MatMulScratchBytes(const TensorRef& a, const TensorRef& b, DType compute
 ///                   converted to the accumulation type when read
 /// \param compute    see the table above
 /// \param scratch    MatMulScratchBytes bytes, aligned to 64; contents are lost
-void MatMul(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out, Range range, void* scratch);
+/// \param epilogue   null: out is the sums
+void MatMul(const TensorRef& a, const TensorRef& b, DType compute, const TensorRef& out, Range range, void* scratch,
+            const MatMulEpilogue* epilogue = nullptr);
 
 }  // namespace reprise::kernels

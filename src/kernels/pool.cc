@@ -168,7 +168,7 @@ void RunMaxAs(const PoolShape& shape, const TensorRef& self, const TensorRef& ou
 
 // ---- Average ----------------------------------------------------------------------------------------------------
 
-float SumOfLong(const float* x, int64_t n) { return simd::SumRow(x, n); }
+float SumOfLong(const float* x, int64_t n) { return simd::SumBlock(x, n); }
 double SumOfLong(const double* x, int64_t n) { return SumOfBlock(x, n); }
 
 template <class T>

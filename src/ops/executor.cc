@@ -64,12 +64,27 @@ Status ExecuteOn(const Executor& executor, OpId id, void* workspace, uint64_t wo
   if (executor.workspace_bytes != 0) {
     REPRISE_RETURN_IF_ERROR(executor.CheckRange(workspace, executor.workspace_bytes, "the workspace"));
   }
+  const bool waits = executor.found_shapes != nullptr;
+  if (waits) {
+    if (found.value()->is_capturing() || found.value()->sink() != nullptr) {
+      return FromRuntime(
+          op, Error(107027, fmt::format("{} is being captured, and the shape of the result is known only when the host "
+                                        "has seen what the kernels found",
+                                        found.value()->Describe()))
+                  .Hint("call the operator before or after the capture, or on a stream outside of it; inside, use an "
+                        "operator whose output shape is fixed"));
+    }
+    REPRISE_RETURN_IF_ERROR(executor.CheckOutputObjects());
+  }
   for (const Launch* launch : executor.launches) {
     LaunchTask payload;
     Status status = runtime::SubmitKernel(*found.value(), MakeLaunchTask(*launch, workspace, payload));
     if (!status.ok()) return FromRuntime(op, std::move(status));
   }
-  return {};
+  if (!waits) return {};
+  Status status = found.value()->Synchronize(runtime::DeadlineAfterMs(-1));
+  if (!status.ok()) return FromRuntime(op, std::move(status));
+  return executor.SetOutputShapes();
 }
 
 }  // namespace
@@ -131,6 +146,32 @@ Status Executor::CheckMemory() const {
   return {};
 }
 
+Status Executor::CheckOutputObjects() const {
+  for (const FoundShapes::Output& output : found_shapes->outputs) {
+    const TensorSlot& slot = slots[static_cast<size_t>(output.slot)];
+    if (Tensors().Find(slot.handle) != nullptr) continue;
+    return Error(161002, fmt::format("{}: {}: {}", op.name, NameOf(slot),
+                                     DescribeBadHandle(Tensors().Classify(slot.handle), slot.handle, "aclTensor")))
+        .Hint("keep the object until phase two has returned: it takes the shape of the result");
+  }
+  return {};
+}
+
+Status Executor::SetOutputShapes() const {
+  REPRISE_RETURN_IF_ERROR(CheckOutputObjects());
+  for (const FoundShapes::Output& output : found_shapes->outputs) {
+    Tensor& tensor = *Tensors().Find(slots[static_cast<size_t>(output.slot)].handle);
+    tensor.sizes.assign(output.sizes, static_cast<size_t>(output.rank));
+    tensor.strides.resize(static_cast<size_t>(output.rank));
+    tensor.count = 1;
+    for (size_t d = tensor.sizes.size(); d-- > 0;) {
+      if (output.is_packed) tensor.strides[d] = std::max<int64_t>(1, tensor.count);
+      tensor.count *= tensor.sizes[d];
+    }
+  }
+  return {};
+}
+
 std::string Executor::NameOf(const TensorSlot& slot) const {
   const std::string_view name = op.params[slot.param].name;
   return slot.element < 0 ? std::string(name) : fmt::format("{}[{}]", name, slot.element);
@@ -172,6 +213,13 @@ Status Execute(OpId id, void* workspace, uint64_t workspace_bytes, const void* h
 
 Status SetRepeatable(const void* handle) {
   REPRISE_ASSIGN_OR_RETURN(Executor * executor, FindExecutor(handle));
+  if (executor->found_shapes != nullptr) {
+    return Error(561000,
+                 fmt::format("{}: the executor cannot be repeatable, the shape of the result is known only on the "
+                             "host when a run has ended",
+                             executor->op.name))
+        .Hint("plan the operator anew for each call");
+  }
   executor->is_repeatable = true;
   return {};
 }

@@ -41,6 +41,19 @@ struct ParamSlots {
   uint32_t count;
 };
 
+/// The shapes of outputs that only a run of the kernels tells: how many elements differ from 0, and the like. A kernel
+/// writes the sizes; phase two waits for it and then gives them to the tensor objects.
+struct FoundShapes {
+  struct Output {
+    int32_t slot = -1;
+    bool is_packed = false;  ///< the result lies back to back, else it keeps the strides of the output
+    int rank = 0;
+    int64_t sizes[kernels::kMaxRank] = {};
+  };
+  // Launch::state is shared and const; this one belongs to a single run, as such executors are not repeatable.
+  mutable InlineVector<Output, 3> outputs;
+};
+
 /// Threads: thread-compatible.
 class Executor {
  public:
@@ -55,6 +68,7 @@ class Executor {
   InlineVector<Launch*, 2> launches;   ///< one reference each
   uint64_t workspace_bytes = 0;
   bool is_repeatable = false;
+  std::shared_ptr<FoundShapes> found_shapes;  ///< null for most: shapes are known in phase one
 
   /// Moves a slot to another storage address; launches that were submitted keep theirs.
   void MoveSlot(size_t slot, uintptr_t base);
@@ -63,6 +77,10 @@ class Executor {
   /// 361001 unless the bytes lie in one range that the runtime knows; `what` names them. REPRISE_CHECK_POINTERS=0
   /// lets everything pass.
   Status CheckRange(const void* pointer, uint64_t bytes, std::string_view what) const;
+  /// For found_shapes: 161002 when the object of an output is gone.
+  Status CheckOutputObjects() const;
+  /// Gives the sizes in found_shapes to the objects.
+  Status SetOutputShapes() const;
   /// "other", "tensors[2]".
   std::string NameOf(const TensorSlot& slot) const;
 };
@@ -83,13 +101,15 @@ Status Prepare(OpId id, std::span<const Argument> args, uint64_t* workspace_byte
 /// \param stream  handle; null: the default stream of the current context
 ///
 /// Threads:  thread-safe
-/// Capture:  recorded as kernels
+/// Capture:  recorded as kernels; refused (361001) for an operator whose output shapes a run tells, which also waits
+/// for
+///           the stream
 /// Errors:   561103 for a null executor, 561102 for one that is used up; 161002 for too small a workspace or the
 /// executor
 ///           of another operator; 361001 for memory that the runtime does not know or a refusal of the runtime
 Status Execute(OpId id, void* workspace, uint64_t workspace_bytes, const void* executor, const void* stream);
 
-/// Lets Execute keep the executor.
+/// Lets Execute keep the executor. 561000 for an operator whose output shapes a run tells.
 Status SetRepeatable(const void* executor);
 Status DestroyExecutor(const void* executor);
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/launch.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <new>
 
@@ -36,6 +38,14 @@ void DescribeTask(const void* payload, ir::TaskInfo& info) {
   const Launch& launch = *static_cast<const LaunchTask*>(payload)->launch;
   const bool is_cube = launch.op.computation.engine == Engine::kCube;
   info.name = launch.op.short_name();
+  if (launch.site != nullptr) {
+    if (!launch.site->name.empty()) info.name = launch.site->name;
+    if (!info.names_only) {
+      for (const Frame& frame : launch.site->stack) {
+        info.stack.push_back(fmt::format("{}:{} ({})", frame.filename, frame.line, frame.name));
+      }
+    }
+  }
   info.type_name = is_cube ? "KERNEL_AICORE" : "KERNEL_AIVEC";
   const int64_t blocks = launch.grain == 0 ? 1 : (launch.units + launch.grain - 1) / launch.grain;
   info.num_blocks = static_cast<uint32_t>(std::clamp<int64_t>(blocks, 1, runtime::HardwareCores(is_cube ? 0 : 1)));
@@ -95,11 +105,13 @@ Launch::Launch(const Launch& other)
       scalars(other.scalars),
       ints(other.ints),
       state(other.state),
+      site(other.site),
       units(other.units),
       grain(other.grain),
       scratch_bytes(other.scratch_bytes),
       scratch_offset(other.scratch_offset),
-      find_row(other.find_row) {
+      find_row(other.find_row),
+      element(other.element) {
   Seal();
 }
 

@@ -15,14 +15,16 @@
 
 #include "ir/task.h"
 #include "kernels/cast.h"
+#include "kernels/elementwise.h"
 #include "kernels/strided.h"
 #include "ops/inline_vector.h"
 #include "ops/op_schema.h"
+#include "reprise/operation.h"
 
 namespace reprise::ops {
 
-/// The operands of a kernel; up to three, as most have, without an allocation.
-using Refs = InlineVector<kernels::TensorRef, 3>;
+/// The operands of a kernel; up to four, as most have, without an allocation.
+using Refs = InlineVector<kernels::TensorRef, 4>;
 
 /// Where the operand at the same place of Launch::refs comes from.
 struct OperandUse {
@@ -60,12 +62,15 @@ class Launch {
   kernels::DType compute = kernels::DType::kUndefined;
 
   Refs refs;                         ///< outputs first
-  InlineVector<OperandUse, 3> uses;  ///< one for each of refs
+  InlineVector<OperandUse, 4> uses;  ///< one for each of refs
   InlineVector<kernels::Scalar, 2> scalars;
   InlineVector<int64_t, 4> ints;  ///< dims, masks and the like; meaning belongs to the kernel
   /// Whatever else the plan prepared, once, for every run: parameters, packed constants, primitives. Shared by copies
   /// of the launch, so it holds no address of an operand; const, or safe for runs at the same time.
   std::shared_ptr<const void> state;
+
+  /// Where the call comes from, for dumps and errors; null: the operator is all that is known.
+  std::shared_ptr<const OperationInfo> site;
 
   int64_t units = 0;            ///< work items; a launch without any is dropped
   int64_t grain = 0;            ///< fewest items that are worth a thread; 0: all on one
@@ -74,7 +79,7 @@ class Launch {
 
   /// Set for kernels whose items are the elements of refs, each computed from the same elements; refs are coalesced.
   FindRow find_row = nullptr;
-  kernels::Scalar single;  ///< for find_row: a scalar operand in the type of the computation
+  kernels::ElementCall element;  ///< of element-wise functions, see PlanElementwise
 
   /// Number of ranges that may run at the same time and the number of scratch blocks; at least 1.
   int64_t parts() const { return parts_; }

@@ -6,7 +6,9 @@
 #include <array>
 #include <cmath>
 
-#include "kernels/elementwise.h"
+#include "kernels/activation_functions.h"
+#include "kernels/arithmetic_functions.h"
+#include "kernels/math_functions.h"
 #include "ops/named_call.h"
 #include "ops/op_call.h"
 #include "ops/plans.h"
@@ -15,10 +17,8 @@
 namespace reprise::ops {
 namespace {
 
-using kernels::BinaryOp;
 using kernels::DType;
 using kernels::Scalar;
-using kernels::UnaryOp;
 
 // ---- Routines: what steps are made of ---------------------------------------------------------------------------
 
@@ -32,24 +32,20 @@ Status ComputeQuotient(OpCall& call) {
   return {};
 }
 
-constexpr Computation Elementwise(Status (*plan)(OpCall&), uint8_t code, Status (*rule)(OpCall&) = ComputeInOutput) {
-  return {
-      .dtype_rule = rule, .shape_rule = BroadcastInputs, .aliasing = Aliasing::kSameView, .plan = plan, .code = code};
+constexpr Computation Elementwise(Status (*plan)(OpCall&), uint8_t code = 0,
+                                  Status (*rule)(OpCall&) = ComputeInOutput) {
+  return ElementwiseWith(plan, rule, code);
 }
-constexpr Computation Elementwise(BinaryOp op, Status (*rule)(OpCall&) = ComputeInOutput) {
-  return Elementwise(PlanBinary, static_cast<uint8_t>(op), rule);
-}
-constexpr Computation Elementwise(UnaryOp op) { return Elementwise(PlanUnary, static_cast<uint8_t>(op)); }
 
-constexpr Computation kAddition = Elementwise(BinaryOp::kAdd);
-constexpr Computation kSubtraction = Elementwise(BinaryOp::kSub);
-constexpr Computation kProduct = Elementwise(BinaryOp::kMul);
-constexpr Computation kQuotient = Elementwise(BinaryOp::kDiv);
-constexpr Computation kTrueQuotient = Elementwise(BinaryOp::kDiv, ComputeQuotient);
-constexpr Computation kReluFunction = Elementwise(UnaryOp::kRelu);
-constexpr Computation kExponential = Elementwise(UnaryOp::kExp);
-constexpr Computation kNegation = Elementwise(UnaryOp::kNeg);
-constexpr Computation kMagnitude = Elementwise(UnaryOp::kAbs);
+constexpr Computation kAddition = Elementwise(PlanAdd);
+constexpr Computation kSubtraction = Elementwise(PlanSub);
+constexpr Computation kProduct = ElementwiseOf<kernels::kMulFn>(ComputeInOutput);
+constexpr Computation kQuotient = ElementwiseOf<kernels::kDivFn>(ComputeInOutput);
+constexpr Computation kTrueQuotient = ElementwiseOf<kernels::kDivFn>(ComputeQuotient);
+constexpr Computation kReluFunction = ElementwiseOf<kernels::kReluFn>(ComputeInOutput);
+constexpr Computation kExponential = ElementwiseOf<kernels::kExpFn>(ComputeInOutput);
+constexpr Computation kNegation = ElementwiseOf<kernels::kNegFn>(ComputeInOutput);
+constexpr Computation kMagnitude = ElementwiseOf<kernels::kAbsFn>(ComputeInOutput);
 constexpr Computation kConversion = Elementwise(PlanCopy, 0);
 constexpr Computation kZeros = Elementwise(PlanConstant, 0);
 constexpr Computation kOnes = Elementwise(PlanConstant, 1);

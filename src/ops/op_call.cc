@@ -49,12 +49,6 @@ bool SameView(const kernels::TensorRef& a, const kernels::TensorRef& b) {
          kernels::ItemSize(a.dtype) == kernels::ItemSize(b.dtype);
 }
 
-bool ExtentsOverlap(const kernels::TensorRef& a, const kernels::TensorRef& b) {
-  const auto a_begin = reinterpret_cast<uintptr_t>(a.data);
-  const auto b_begin = reinterpret_cast<uintptr_t>(b.data);
-  return a_begin < b_begin + ExtentBytes(b) && b_begin < a_begin + ExtentBytes(a);
-}
-
 // Whether the elements fill their extent, in whatever order.
 bool IsDense(const kernels::TensorRef& ref) {
   return ExtentBytes(ref) == static_cast<uint64_t>(kernels::ElementCount(ref) * kernels::ItemSize(ref.dtype));
@@ -94,13 +88,14 @@ Status OpCall::CheckNulls() const {
   return {};
 }
 
-Status OpCall::BindTensor(const Param& param, uint16_t index, const void* handle, int32_t element) {
+Status OpCall::BindTensor(const Param& param, uint16_t index, const void* handle, const Tensor* tensor,
+                          int32_t element) {
   const auto slot = static_cast<int32_t>(executor_.slots.size());
   TensorSlot& entry = executor_.slots.emplace_back();
   entry.param = index;
   entry.element = element;
   if (handle == nullptr) return {};  // absent; keeps its place in the count of tensors
-  const Tensor* tensor = Tensors().Find(handle);
+  if (tensor == nullptr) tensor = Tensors().Find(handle);
   if (tensor == nullptr) [[unlikely]] {
     return Invalid(fmt::format("{}: {}", executor_.NameOf(entry),
                                DescribeBadHandle(Tensors().Classify(handle), handle, "aclTensor")),
@@ -113,6 +108,29 @@ Status OpCall::BindTensor(const Param& param, uint16_t index, const void* handle
   const Operand operand{tensor, nullptr, tensor->dtype(), slot, index, element, !param.types.empty()};
   if (param.role != Role::kOutput) inputs.push_back(operand);
   if (param.role != Role::kInput) outputs.push_back(operand);
+  return {};
+}
+
+Status OpCall::BindObject(const Param& param, uint16_t index, const Argument& arg) {
+  const auto first_slot = static_cast<uint32_t>(executor_.slots.size());
+  if (param.kind == ParamKind::kTensor) {
+    REPRISE_RETURN_IF_ERROR(BindTensor(param, index, arg.handle, static_cast<const Tensor*>(arg.handle), -1));
+    executor_.params.push_back({index, first_slot, 1});
+    return {};
+  }
+  if (param.kind == ParamKind::kTensorList) {
+    int32_t element = 0;
+    for (const Tensor& tensor : *static_cast<const std::vector<Tensor>*>(arg.handle)) {
+      REPRISE_RETURN_IF_ERROR(BindTensor(param, index, &tensor, &tensor, element++));
+    }
+    executor_.params.push_back({index, first_slot, static_cast<uint32_t>(element)});
+    return {};
+  }
+  objects_[index] = arg.handle;
+  if (param.kind == ParamKind::kScalar && param.role == Role::kInput) {
+    const auto* scalar = static_cast<const kernels::Scalar*>(arg.handle);
+    inputs.push_back({nullptr, scalar, scalar->dtype, -1, index, -1});
+  }
   return {};
 }
 
@@ -130,9 +148,14 @@ Status OpCall::Bind() {
           .Hint(status.detail().hint);
     };
     const auto first_slot = static_cast<uint32_t>(executor_.slots.size());
+    if (arg.is_object) {
+      REPRISE_RETURN_IF_ERROR(BindObject(param, index, arg));
+      ++index;
+      continue;
+    }
     switch (param.kind) {
       case ParamKind::kTensor:
-        REPRISE_RETURN_IF_ERROR(BindTensor(param, index, arg.handle, -1));
+        REPRISE_RETURN_IF_ERROR(BindTensor(param, index, arg.handle, nullptr, -1));
         executor_.params.push_back({index, first_slot, 1});
         break;
       case ParamKind::kTensorList: {
@@ -141,7 +164,7 @@ Status OpCall::Bind() {
           if (!list.ok()) return bad(std::move(list).status());
           int32_t element = 0;
           for (const void* handle : list.value()->tensors) {
-            REPRISE_RETURN_IF_ERROR(BindTensor(param, index, handle, element++));
+            REPRISE_RETURN_IF_ERROR(BindTensor(param, index, handle, nullptr, element++));
           }
         }
         executor_.params.push_back({index, first_slot, static_cast<uint32_t>(executor_.slots.size() - first_slot)});
@@ -267,23 +290,64 @@ Status OpCall::CheckViews() const {
 }
 
 Status OpCall::CheckAliasing() const {
-  for (const Operand& output : outputs) {
-    if (output.tensor->count == 0 || output.tensor->data == nullptr) continue;
+  // Addresses first: most operands lie apart from each other.
+  struct Extent {
+    uintptr_t begin, end;
+    const Operand* operand;
+    bool is_output;
+  };
+  const auto extent_of = [&](const Operand& operand, bool is_output) {
+    const TensorSlot& slot = executor_.slots[static_cast<size_t>(operand.slot)];
+    const uintptr_t begin = slot.base + slot.offset_bytes;
+    return Extent{begin, begin + slot.extent_bytes, &operand, is_output};
+  };
+  const auto has_memory = [](const Operand& operand) {
+    return operand.tensor != nullptr && operand.tensor->count != 0 && operand.tensor->data != nullptr;
+  };
+  const auto check = [&](const Operand& output, const Operand& input) -> Status {
+    if (input.slot == output.slot) return {};
     const kernels::TensorRef out = RefOf(output);
-    for (const Operand& input : inputs) {
-      if (input.tensor == nullptr || input.slot == output.slot || input.tensor->count == 0) continue;
-      const kernels::TensorRef in = RefOf(input);
-      if (!ExtentsOverlap(out, in)) continue;
-      if (op.computation.aliasing == Aliasing::kSameView && SameView(out, in)) continue;
-      // Views with gaps may interleave without meeting; only dense ones surely share elements.
-      if (!IsDense(out) || !IsDense(in)) continue;
-      return InvalidOperand(
-          output,
-          fmt::format(
-              "[{}, +{} bytes) overlaps {} [{}, +{} bytes){}", fmt::ptr(out.data), ExtentBytes(out), NameOf(input),
-              fmt::ptr(in.data), ExtentBytes(in),
-              op.computation.aliasing == Aliasing::kSameView ? " without being the same view of the same memory" : ""),
-          "let the output have memory of its own");
+    const kernels::TensorRef in = RefOf(input);
+    if (op.computation.aliasing == Aliasing::kSameView && SameView(out, in)) return {};
+    // Views with gaps may interleave without meeting; only dense ones surely share elements.
+    if (!IsDense(out) || !IsDense(in)) return {};
+    return InvalidOperand(
+        output,
+        fmt::format(
+            "[{}, +{} bytes) overlaps {} [{}, +{} bytes){}", fmt::ptr(out.data), ExtentBytes(out), NameOf(input),
+            fmt::ptr(in.data), ExtentBytes(in),
+            op.computation.aliasing == Aliasing::kSameView ? " without being the same view of the same memory" : ""),
+        "let the output have memory of its own");
+  };
+  constexpr size_t kFewPairs = 256;
+  if (outputs.size() * inputs.size() <= kFewPairs) [[likely]] {
+    for (const Operand& output : outputs) {
+      if (!has_memory(output)) continue;
+      const Extent out = extent_of(output, true);
+      for (const Operand& input : inputs) {
+        if (!has_memory(input)) continue;
+        const Extent in = extent_of(input, false);
+        if (out.begin < in.end && in.begin < out.end) REPRISE_RETURN_IF_ERROR(check(output, input));
+      }
+    }
+    return {};
+  }
+  // Long lists: in the order of their addresses, against those that begin before the end.
+  std::vector<Extent> extents;
+  extents.reserve(outputs.size() + inputs.size());
+  for (const Operand& output : outputs) {
+    if (has_memory(output)) extents.push_back(extent_of(output, true));
+  }
+  for (const Operand& input : inputs) {
+    if (has_memory(input)) extents.push_back(extent_of(input, false));
+  }
+  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
+  for (auto first = extents.begin(); first != extents.end(); ++first) {
+    for (auto second = first + 1; second != extents.end() && second->begin < first->end; ++second) {
+      if (first->is_output == second->is_output) continue;
+      const Extent& out = first->is_output ? *first : *second;
+      const Extent& in = first->is_output ? *second : *first;
+      REPRISE_RETURN_IF_ERROR(check(*out.operand, *in.operand));
     }
   }
   return {};
@@ -369,6 +433,10 @@ std::vector<kernels::Scalar> OpCall::ScalarList(std::string_view name) const {
   std::vector<kernels::Scalar> values;
   const auto* list = static_cast<const ScalarListObject*>(objects_[static_cast<size_t>(FindParam(name))]);
   if (list == nullptr) return values;
+  if (ArgumentOf(name).is_object) {
+    const auto& given = *static_cast<const std::vector<kernels::Scalar>*>(ArgumentOf(name).handle);
+    return given;
+  }
   for (const void* handle : list->scalars) {
     if (const ScalarObject* scalar = Scalars().Find(handle)) values.push_back(scalar->value);
   }
@@ -473,6 +541,14 @@ void OpCall::WriteTemporary(Launch& launch, const kernels::TensorRef& temporary)
 void OpCall::ReadTemporary(Launch& launch, const kernels::TensorRef& temporary) const {
   launch.refs.push_back(temporary);
   launch.uses.push_back({OperandUse::kTemporary, false});
+}
+
+std::shared_ptr<const FoundShapes> OpCall::FindShape(const Operand& output, std::span<const int64_t> sizes) {
+  if (executor_.found_shapes == nullptr) executor_.found_shapes = std::make_shared<FoundShapes>();
+  FoundShapes::Output entry{output.slot, kernels::IsContiguous(RefOf(output)), static_cast<int>(sizes.size()), {}};
+  std::copy(sizes.begin(), sizes.end(), entry.sizes);
+  executor_.found_shapes->outputs.push_back(entry);
+  return executor_.found_shapes;
 }
 
 void OpCall::AddScratch(Launch& launch, uint64_t bytes) {

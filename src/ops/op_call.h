@@ -129,6 +129,9 @@ class OpCall {
   kernels::TensorRef Temporary(kernels::DType dtype, std::span<const int64_t> sizes);
   void WriteTemporary(Launch& launch, const kernels::TensorRef& temporary) const;
   void ReadTemporary(Launch& launch, const kernels::TensorRef& temporary) const;
+  /// The shape of `output` will be what a kernel writes to the entry of the result; phase two waits for it. Until then
+  /// `sizes`. To be passed on as Launch::state; outputs in the order of the calls.
+  std::shared_ptr<const FoundShapes> FindShape(const Operand& output, std::span<const int64_t> sizes);
   /// Scratch of `bytes` for each part of the launch; its units and grain are final.
   void AddScratch(Launch& launch, uint64_t bytes);
 
@@ -137,7 +140,8 @@ class OpCall {
   const Argument& ArgumentOf(std::string_view name) const { return args_[static_cast<size_t>(FindParam(name))]; }
   Status CheckNulls() const;
   Status Bind();
-  Status BindTensor(const Param& param, uint16_t index, const void* handle, int32_t element);
+  Status BindObject(const Param& param, uint16_t index, const Argument& arg);
+  Status BindTensor(const Param& param, uint16_t index, const void* handle, const Tensor* tensor, int32_t element);
   Status CheckTypes() const;
   Status CheckFormats() const;
   Status CheckViews() const;

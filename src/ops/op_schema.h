@@ -78,7 +78,18 @@ inline constexpr DTypeSet kIndexTypes = {kernels::DType::kInt32, kernels::DType:
 inline constexpr DTypeSet kMaskTypes = {kernels::DType::kBool, kernels::DType::kUInt8};
 inline constexpr DTypeSet kByteTypes = {kernels::DType::kInt8, kernels::DType::kUInt8};
 inline constexpr DTypeSet kBoolType = {kernels::DType::kBool};
+inline constexpr DTypeSet kSolverTypes = {kernels::DType::kFloat, kernels::DType::kDouble,
+                                                    kernels::DType::kComplex64, kernels::DType::kComplex128};
+inline constexpr DTypeSet kQuantizedTypes = {kernels::DType::kInt8, kernels::DType::kInt32};
+inline constexpr DTypeSet kFloatingAndQuantizedTypes = kFloatingTypes.With(kQuantizedTypes);
+inline constexpr DTypeSet kInt32Type = {kernels::DType::kInt32};
+inline constexpr DTypeSet kInt64Type = {kernels::DType::kInt64};
+inline constexpr DTypeSet kWideFloatingTypes = {kernels::DType::kFloat, kernels::DType::kDouble};
+inline constexpr DTypeSet kUInt8Type = {kernels::DType::kUInt8};
 inline constexpr DTypeSet kFloat32Type = {kernels::DType::kFloat};
+inline constexpr DTypeSet kSingleAndHalfTypes = {kernels::DType::kFloat, kernels::DType::kFloat16,
+                                                 kernels::DType::kBFloat16};
+inline constexpr DTypeSet kMaskByteTypes = {kernels::DType::kBool, kernels::DType::kInt8, kernels::DType::kUInt8};
 
 enum class ParamKind : uint8_t {
   kTensor,
@@ -147,5 +158,8 @@ struct OpSchema {
 
 /// The row of an operator.
 const OpSchema& SchemaOf(OpId id);
+
+/// By the C name; kCount: there is none.
+OpId FindOp(std::string_view name);
 
 }  // namespace reprise::ops

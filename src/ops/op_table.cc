@@ -2,6 +2,7 @@
 //
 // The operator table: one row, one operator, from src/ops/generated. To add one: a row in api/ops/FAMILY.csv and
 // `scripts/gen_ops.py`; a Computation in families/FAMILY.cc, unless one fits.
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
@@ -33,5 +34,11 @@ static_assert(std::size(kTable) == static_cast<size_t>(OpId::kCount));
 }  // namespace
 
 const OpSchema& SchemaOf(OpId id) { return kTable[static_cast<size_t>(id)]; }
+
+OpId FindOp(std::string_view name) {
+  const auto found =
+      std::find_if(std::begin(kTable), std::end(kTable), [&](const auto& op) { return op.name == name; });
+  return static_cast<OpId>(found - std::begin(kTable));
+}
 
 }  // namespace reprise::ops

@@ -4,17 +4,68 @@
 // shapes are already right, and adds its launches.
 #pragma once
 
+#include <span>
+#include <string_view>
+
 #include "base/status.h"
+#include "kernels/elementwise.h"
 #include "ops/op_schema.h"
+#include "ops/rules.h"
 
 namespace reprise::ops {
 
-// families/elementwise.cc; `code` is a kernels::BinaryOp or kernels::UnaryOp.
+struct Operand;
 
-/// out = op(input 0, input 1); attribute alpha if the row has it.
-Status PlanBinary(OpCall& call);
-/// out = op(input 0).
-Status PlanUnary(OpCall& call);
+// families/elementwise.cc
+
+/// out = fn(inputs), element by element; `numbers` are its numbers, of any type.
+Status PlanElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers = {});
+/// The same with operands of choice.
+Status PlanElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers,
+                       std::span<const Operand* const> inputs);
+/// The same through views of the operands, which broadcast to the one of the output.
+struct ElementView {
+  const Operand* operand;
+  kernels::TensorRef ref;
+};
+Status PlanElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers,
+                       const ElementView& out, std::span<const ElementView> inputs);
+/// The same for Computation::plan, of a function without numbers.
+template <const kernels::ElementFn& kFn>
+Status PlanFunction(OpCall& call) {
+  return PlanElementwise(call, kFn);
+}
+
+/// The computation that applies one function to its operands in order.
+template <const kernels::ElementFn& kFn>
+constexpr Computation ElementwiseOf(Status (*dtype_rule)(OpCall&) = PromoteInputs) {
+  return {.dtype_rule = dtype_rule,
+          .shape_rule = BroadcastInputs,
+          .aliasing = Aliasing::kSameView,
+          .plan = PlanFunction<kFn>};
+}
+/// The same for one with a plan function of its own.
+constexpr Computation ElementwiseWith(Status (*plan)(OpCall&), Status (*dtype_rule)(OpCall&) = PromoteInputs,
+                                      uint8_t code = 0) {
+  return {.dtype_rule = dtype_rule,
+          .shape_rule = BroadcastInputs,
+          .aliasing = Aliasing::kSameView,
+          .plan = plan,
+          .code = code};
+}
+
+/// Whether `type` has the scalar's value, apart from the precision of floating types.
+bool KeepsValue(const kernels::Scalar& scalar, kernels::DType type);
+/// The same, but integers may wrap.
+bool Survives(const kernels::Scalar& scalar, kernels::DType type);
+/// The value of scalar attribute `name`; 161002 when the type of the computation cannot hold it.
+Status NumberOf(const OpCall& call, std::string_view name, kernels::Scalar& number);
+
+// families/arithmetic.cc
+
+/// out = input 0 + alpha * input 1, or minus; alpha is 1 if the row has no such attribute.
+Status PlanAdd(OpCall& call);
+Status PlanSub(OpCall& call);
 
 // families/movement.cc
 

@@ -33,6 +33,8 @@ Status PromoteInputs(OpCall& call) {
   return call.CheckOutputsHold();
 }
 
+Status PromoteInputsAlone(OpCall& call) { return Promote(call); }
+
 Status PromoteInputsToFloating(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(Promote(call));
   if (kernels::CategoryOf(call.compute) < kernels::Category::kFloating) call.compute = DType::kFloat;

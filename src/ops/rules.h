@@ -14,6 +14,8 @@ namespace reprise::ops {
 Status PromoteInputs(OpCall& call);
 /// The same, and float32 where that is an integer or bool.
 Status PromoteInputsToFloating(OpCall& call);
+/// The promoted type, whatever the outputs are: for results that any of them can hold.
+Status PromoteInputsAlone(OpCall& call);
 /// Inputs and outputs have one type.
 Status OneType(OpCall& call);
 /// The type of the first output; inputs convert to it whatever they are.

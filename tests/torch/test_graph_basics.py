@@ -188,7 +188,7 @@ def test_TN_047_views_follow_the_data():
             data.flatten()[5:9],
         )
         for got, wanted in zip(results, expected):
-            assert torch.equal(got.cpu(), wanted)
+            torch.testing.assert_close(got.cpu(), wanted)  # sums have an order of their own
 
 
 def test_TN_048_a_thousand_replays_without_waiting():

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolutions. torch asks backends for these by name, and its CPU has no kernel of that name: the task calls the
-// whole convolution, which chooses the kernel.
+// Convolutions. torch asks backends for these by name, and its CPU has no kernel of that name: what the device has no
+// kernel for calls the whole convolution in a task, which chooses the CPU's.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/ConvUtils.h>
 #include <ATen/ops/convolution.h>
@@ -15,6 +15,7 @@
 
 #include "ops/alias.h"
 #include "ops/launch.h"
+#include "ops/native.h"
 #include "ops/tensors.h"
 
 namespace torch_npu {
@@ -52,6 +53,21 @@ at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight, const 
       EmptyIn(at::native::_conv_suggest_memory_format_impl(input, weight, input.scalar_type() != at::kDouble),
               OutputSizes(input, weight, stride, padding, dilation, transposed, output_padding, groups), input);
   if (output.numel() == 0) return output;
+  if (NativeCall("aclnnConvolution", "aten::convolution")
+          .Tensor(input)
+          .Tensor(weight)
+          .Tensor(has_bias ? *bias : at::Tensor())
+          .Ints(stride)
+          .Ints(padding)
+          .Ints(dilation)
+          .Int(transposed)
+          .Ints(output_padding)
+          .Int(groups)
+          .Tensor(output)
+          .Int(0)
+          .Launch()) {
+    return output;
+  }
   Aliases aliases(c10::kCPU);
   Launch("convolution",
          [x = aliases.Of(input), w = aliases.Of(weight), b = has_bias ? aliases.Of(*bias) : at::Tensor(),

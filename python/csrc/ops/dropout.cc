@@ -69,16 +69,9 @@ at::Tensor DropoutBackward(const at::Tensor& grad, const at::Tensor& mask, doubl
   return result;
 }
 
-// The composites of torch, which run everywhere.
-int64_t AttentionChoice(const at::Tensor&, const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
-                        double, bool, std::optional<double>, bool) {
-  return 0;  // at::SDPBackend::math
-}
-
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_dropout", Dropout);
   m.impl("native_dropout_backward", DropoutBackward);
-  m.impl("_fused_sdp_choice", AttentionChoice);
 }
 
 }  // namespace

@@ -64,6 +64,7 @@ class Call {
   at::Tensor OnHost(const at::Tensor& tensor, bool keeps) const;
   Results RunView();
   Results RunAsync();
+  bool RunNative(c10::ArrayRef<at::Tensor> made) const;
   Results RunSynchronous();
   // A new result as announced; or the part of an argument that it is.
   at::Tensor Make(const AnnouncedTensor& like) const;
@@ -227,6 +228,21 @@ reprise::Generator* Call::Source() const {
   return &CoreGenerator(arguments_[static_cast<size_t>(traits_.generator)].toGenerator());
 }
 
+// With kernels of the device, if it has some that take these arguments.
+bool Call::RunNative(c10::ArrayRef<at::Tensor> made) const {
+  c10::SmallVector<at::Tensor, 4> results(made.begin(), made.end());
+  for (size_t i = 0; i < results.size() && i < traits_.returns_argument.size(); ++i) {
+    if (traits_.returns_argument[i] < 0) continue;
+    const IValue& returned = arguments_[static_cast<size_t>(traits_.returns_argument[i])];
+    if (!returned.isTensor()) return false;
+    results[i] = returned.toTensor();
+  }
+  std::vector<reprise::Frame> place = StackOfLaunch();
+  if (place.empty()) return LaunchNative(*traits_.native, arguments_, results, traits_.name_alone);
+  return LaunchNative(*traits_.native, arguments_, results,
+                      std::make_shared<reprise::OperationInfo>(reprise::OperationInfo{traits_.name, std::move(place)}));
+}
+
 Call::Results Call::RunAsync() {
   reprise::Generator* const generator = Source();
   const std::shared_ptr<const Announcement> announced = Announce(traits_, arguments_);
@@ -252,6 +268,7 @@ Call::Results Call::RunAsync() {
     }
   }
   if (announced->is_empty) return results;
+  if (traits_.native != nullptr && RunNative(made)) return results;
 
   const bool writes_results = traits_.out.has_value() && all_are_new;
   Stack arguments;

@@ -189,6 +189,8 @@ OpTraits MakeTraits(const c10::OperatorHandle& op) {
       return other.hasKernelForDispatchKey(c10::DispatchKey::CPU) && IsOutOf(other.schema(), schema);
     });
   }
+  if (traits.kind == OpKind::kAsync && !traits.draws) traits.native = FindNative(schema);
+  traits.name_alone = std::make_shared<reprise::OperationInfo>(reprise::OperationInfo{traits.name, {}});
   return traits;
 }
 

@@ -10,9 +10,12 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/ScalarType.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "ops/native.h"
 
 namespace torch_npu {
 
@@ -42,6 +45,8 @@ struct OpTraits {
   std::vector<LikeArgument> like;     // by return, instead of a Meta kernel
   /// The same operator writing results that exist, if the CPU has a kernel for it.
   std::optional<c10::OperatorHandle> out;
+  const NativeOp* native = nullptr;                          // kernels of the device, if it has some
+  std::shared_ptr<const reprise::OperationInfo> name_alone;  // for launches whose place nobody asks for
 
   explicit OpTraits(const c10::OperatorHandle& handle) : op(handle) {}
 };

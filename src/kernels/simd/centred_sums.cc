@@ -98,7 +98,7 @@ HWY_EXPORT(SumSquaresOf);
 HWY_EXPORT(SumProductsOf);
 HWY_EXPORT(ScaleRowOf);
 
-float SumRow(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(SumRowOf)(x, n); }
+float SumBlock(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(SumRowOf)(x, n); }
 float SumSquares(const float* x, float centre, int64_t n) { return HWY_DYNAMIC_DISPATCH(SumSquaresOf)(x, centre, n); }
 float SumProducts(const float* g, const float* x, float centre, int64_t n) {
   return HWY_DYNAMIC_DISPATCH(SumProductsOf)(g, x, centre, n);

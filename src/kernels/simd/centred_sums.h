@@ -10,7 +10,7 @@
 namespace reprise::kernels::simd {
 
 /// Sum of x[i].
-float SumRow(const float* x, int64_t n);
+float SumBlock(const float* x, int64_t n);
 /// Sum of (x[i] - centre)^2.
 float SumSquares(const float* x, float centre, int64_t n);
 /// Sum of g[i] * (x[i] - centre).

@@ -68,39 +68,6 @@ HWY_ATTR void DoublePanel(const double* source, const int64_t* offset, int64_t d
   Panel(source, offset, depth, to);
 }
 
-HWY_ATTR void SixRows(const float* const* rows, int64_t n, float* to) {
-  int64_t k = 0;
-#if HWY_TARGET != HWY_SCALAR
-  const hn::FixedTag<float, 4> d;
-  // Stores of four overlap; the last few elements go one by one, so that nothing is written behind them.
-  for (; k + 8 <= n; k += 4, to += 24) {
-    const auto a = hn::LoadU(d, rows[0] + k);
-    const auto b = hn::LoadU(d, rows[1] + k);
-    const auto c = hn::LoadU(d, rows[2] + k);
-    const auto e = hn::LoadU(d, rows[3] + k);
-    const auto f = hn::LoadU(d, rows[4] + k);
-    const auto g = hn::LoadU(d, rows[5] + k);
-    const auto ab_low = hn::InterleaveLower(d, a, b);
-    const auto ce_low = hn::InterleaveLower(d, c, e);
-    const auto ab_high = hn::InterleaveUpper(d, a, b);
-    const auto ce_high = hn::InterleaveUpper(d, c, e);
-    const auto fg_low = hn::InterleaveLower(d, f, g);
-    const auto fg_high = hn::InterleaveUpper(d, f, g);
-    hn::StoreU(hn::ConcatLowerLower(d, ce_low, ab_low), d, to);
-    hn::StoreU(fg_low, d, to + 4);
-    hn::StoreU(hn::ConcatUpperUpper(d, ce_low, ab_low), d, to + 6);
-    hn::StoreU(hn::ConcatUpperUpper(d, fg_low, fg_low), d, to + 10);
-    hn::StoreU(hn::ConcatLowerLower(d, ce_high, ab_high), d, to + 12);
-    hn::StoreU(fg_high, d, to + 16);
-    hn::StoreU(hn::ConcatUpperUpper(d, ce_high, ab_high), d, to + 18);
-    hn::StoreU(hn::ConcatUpperUpper(d, fg_high, fg_high), d, to + 22);
-  }
-#endif
-  for (; k < n; ++k, to += 6) {
-    for (int r = 0; r < 6; ++r) to[r] = rows[r][k];
-  }
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace reprise::kernels::simd
 HWY_AFTER_NAMESPACE();
@@ -112,7 +79,6 @@ HWY_EXPORT(FloatRow);
 HWY_EXPORT(DoubleRow);
 HWY_EXPORT(FloatPanel);
 HWY_EXPORT(DoublePanel);
-HWY_EXPORT(SixRows);
 
 void TapRow(const float* source, const int64_t* offset, const float* weight, int64_t taps, float bias, float* out,
             int64_t n) {
@@ -131,8 +97,6 @@ void CopyPanel(const float* source, const int64_t* offset, int64_t depth, float*
 void CopyPanel(const double* source, const int64_t* offset, int64_t depth, double* to) {
   HWY_DYNAMIC_DISPATCH(DoublePanel)(source, offset, depth, to);
 }
-
-void InterleaveSix(const float* const* rows, int64_t n, float* to) { HWY_DYNAMIC_DISPATCH(SixRows)(rows, n, to); }
 
 }  // namespace reprise::kernels::simd
 #endif  // HWY_ONCE

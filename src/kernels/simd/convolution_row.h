@@ -22,7 +22,4 @@ void TapRow(const double* source, const int64_t* offset, const double* weight, i
 void CopyPanel(const float* source, const int64_t* offset, int64_t depth, float* to);
 void CopyPanel(const double* source, const int64_t* offset, int64_t depth, double* to);
 
-/// to[6 * k + r] = rows[r][k] for six rows.
-void InterleaveSix(const float* const* rows, int64_t n, float* to);
-
 }  // namespace reprise::kernels::simd

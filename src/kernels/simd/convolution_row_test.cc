@@ -104,7 +104,7 @@ TEST(CentredSumsSimd, EveryInstructionSetGivesTheSameBits) {
     ForEachTarget([&](int64_t target) {
       std::vector<float> numbers(x.size());
       ScaleRow(x.data(), 2, 1.3f, 0.1f, n, numbers.data());
-      numbers.push_back(SumRow(x.data(), n));
+      numbers.push_back(SumBlock(x.data(), n));
       numbers.push_back(SumSquares(x.data(), 2, n));
       numbers.push_back(SumProducts(g.data(), x.data(), 2, n));
       if (first.empty()) first = numbers;

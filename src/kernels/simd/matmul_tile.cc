@@ -20,9 +20,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class T>
 using Tag = hn::CappedTag<T, 64 / sizeof(T)>;
 
+// --- Tiles over packed panels ------------------------------------------------------------
+
 // kRows x kVectors vectors of c stay in registers over the whole depth.
 template <int kRows, int kVectors, class T>
-HWY_ATTR void Tile(const T* left, const T* right, int64_t right_stride, T* c, int64_t c_stride, int64_t depth,
+HWY_ATTR void Tile(LeftRows<T> left, const T* right, int64_t right_stride, T* c, int64_t c_stride, int64_t depth,
                    bool accumulates) {
   const Tag<T> d;
   const size_t lanes = hn::Lanes(d);
@@ -30,14 +32,14 @@ HWY_ATTR void Tile(const T* left, const T* right, int64_t right_stride, T* c, in
   for (int i = 0; i < kRows; ++i) {
     for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::Zero(d);
   }
+  const T* const a = left.data;
   for (int64_t k = 0; k < depth; ++k) {
     hn::Vec<Tag<T>> columns[kVectors];
     for (int v = 0; v < kVectors; ++v) columns[v] = hn::LoadU(d, right + v * lanes);
     for (int i = 0; i < kRows; ++i) {
-      const auto value = hn::Set(d, left[i]);
+      const auto value = hn::Set(d, a[i * left.row_stride + k]);
       for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::MulAdd(value, columns[v], sum[i][v]);
     }
-    left += kPanelHeight;
     right += right_stride;
   }
   for (int i = 0; i < kRows; ++i) {
@@ -50,43 +52,222 @@ HWY_ATTR void Tile(const T* left, const T* right, int64_t right_stride, T* c, in
 }
 
 template <class T>
-using TileFn = void (*)(const T* left, const T* right, int64_t right_stride, T* c, int64_t c_stride, int64_t depth,
+using TileFn = void (*)(LeftRows<T> left, const T* right, int64_t right_stride, T* c, int64_t c_stride, int64_t depth,
                         bool accumulates);
 
 template <class T>
-HWY_ATTR void Block(const T* left, RightPanels<T> right, T* c, int64_t c_stride, int64_t rows, int64_t cols,
+HWY_ATTR void Block(LeftRows<T> left, RightPanels<T> right, T* c, int64_t c_stride, int64_t rows, int64_t cols,
                     int64_t depth, bool accumulates) {
-  static constexpr TileFn<T> kTiles[kPanelHeight] = {Tile<1, 2, T>, Tile<2, 2, T>, Tile<3, 2, T>,
-                                                     Tile<4, 2, T>, Tile<5, 2, T>, Tile<6, 2, T>};
+  static constexpr TileFn<T> kTiles[kTileRows] = {Tile<1, 2, T>, Tile<2, 2, T>, Tile<3, 2, T>,
+                                                  Tile<4, 2, T>, Tile<5, 2, T>, Tile<6, 2, T>};
   const int64_t width = 2 * static_cast<int64_t>(hn::Lanes(Tag<T>()));
-  int64_t j = 0;
-  if (rows == 1 && right.panel_stride == width) {
-    // Vector times matrix in place: wide tiles read longer runs of each row.
-    for (; j + 4 * width <= cols; j += 4 * width) {
-      Tile<1, 8>(left, right.data + j, right.row_stride, c + j, c_stride, depth, accumulates);
-    }
-  }
-  for (; j < cols; j += width) {
-    const T* right_panel = right.data + j / width * right.panel_stride;
-    for (int64_t i = 0; i < rows; i += kPanelHeight) {
-      const TileFn<T> tile = kTiles[std::min(kPanelHeight, rows - i) - 1];
-      tile(left + i * depth, right_panel, right.row_stride, c + i * c_stride + j, c_stride, depth, accumulates);
+  for (int64_t j = 0; j < cols; j += width) {
+    const T* panel = right.data + j / width * right.panel_stride;
+    for (int64_t i = 0; i < rows; i += kTileRows) {
+      const TileFn<T> tile = kTiles[std::min(kTileRows, rows - i) - 1];
+      tile({left.data + i * left.row_stride, left.row_stride}, panel, right.row_stride, c + i * c_stride + j, c_stride,
+           depth, accumulates);
     }
   }
 }
+
+// --- Few rows -----------------------------------------------------------------------------
+
+template <class T>
+HWY_INLINE HWY_ATTR hn::Vec<Tag<T>> Widen(Tag<T> d, const T* from) {
+  return hn::LoadU(d, from);
+}
+HWY_INLINE HWY_ATTR hn::Vec<Tag<float>> Widen(Tag<float> d, const BFloat16* from) {
+  const hn::Rebind<uint16_t, Tag<float>> words;
+  const hn::Rebind<uint32_t, Tag<float>> bits;
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(bits, hn::LoadU(words, &from->bits))));
+}
+HWY_INLINE HWY_ATTR hn::Vec<Tag<float>> Widen(Tag<float> d, const Half* from) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  const hn::Rebind<hwy::float16_t, Tag<float>> halves;
+  return hn::PromoteTo(d, hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(from)));
+#else
+  HWY_ALIGN float values[HWY_MAX_BYTES / sizeof(float)];
+  for (size_t i = 0; i < hn::Lanes(d); ++i) values[i] = static_cast<float>(from[i]);
+  return hn::Load(d, values);
+#endif
+}
+
+// kRows x kCols sums, each in a vector over the depth.
+template <int kRows, int kCols, class T, class B>
+HWY_ATTR void DotTile(const StreamBlock<T, B>& block, int64_t i, int64_t j) {
+  const Tag<T> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const T* const a = block.left.data + i * block.left.row_stride;
+  const B* const b = block.right + j * block.right_stride;
+  hn::Vec<Tag<T>> sum[kRows][kCols];
+  for (int r = 0; r < kRows; ++r) {
+    for (int s = 0; s < kCols; ++s) sum[r][s] = hn::Zero(d);
+  }
+  int64_t k = 0;
+  for (; k + lanes <= block.depth; k += lanes) {
+    hn::Vec<Tag<T>> row[kRows];
+    for (int r = 0; r < kRows; ++r) row[r] = hn::LoadU(d, a + r * block.left.row_stride + k);
+    for (int s = 0; s < kCols; ++s) {
+      const auto column = Widen(d, b + s * block.right_stride + k);
+      for (int r = 0; r < kRows; ++r) sum[r][s] = hn::MulAdd(row[r], column, sum[r][s]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int s = 0; s < kCols; ++s) {
+      T total = hn::GetLane(hn::SumOfLanes(d, sum[r][s]));
+      for (int64_t l = k; l < block.depth; ++l) {
+        total += a[r * block.left.row_stride + l] * static_cast<T>(b[s * block.right_stride + l]);
+      }
+      T& to = block.c[(i + r) * block.c_stride + j + s];
+      to = block.accumulates ? to + total : total;
+    }
+  }
+}
+
+// Columns in groups, whose rows of the left operand come from the first-level cache and whose own elements from there
+// or the second level after the first rows.
+template <class T, class B>
+HWY_ATTR void ByColumns(const StreamBlock<T, B>& block) {
+  constexpr int kCols = 4;
+  for (int64_t j = 0; j < block.cols; j += kCols) {
+    const bool is_full = j + kCols <= block.cols;
+    int64_t i = 0;
+    for (; is_full && i + 3 <= block.rows; i += 3) DotTile<3, kCols>(block, i, j);
+    for (; is_full && i + 2 <= block.rows; i += 2) DotTile<2, kCols>(block, i, j);
+    for (; i < block.rows; ++i) {
+      if (is_full) {
+        DotTile<1, kCols>(block, i, j);
+      } else {
+        for (int64_t l = j; l < block.cols; ++l) DotTile<1, 1>(block, i, l);
+      }
+    }
+  }
+}
+
+// Adds kDepth rows of the right operand, each times its factor, to kRows rows of c.
+template <int kRows, int kDepth, class T, class B>
+HWY_ATTR void AddRows(const StreamBlock<T, B>& block, int64_t i, int64_t k, bool prefetches) {
+  const Tag<T> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const T* const a = block.left.data + i * block.left.row_stride + k;
+  const B* const b = block.right + k * block.right_stride;
+  T* const c = block.c + i * block.c_stride;
+  hn::Vec<Tag<T>> factor[kRows][kDepth];
+  for (int r = 0; r < kRows; ++r) {
+    for (int s = 0; s < kDepth; ++s) factor[r][s] = hn::Set(d, a[r * block.left.row_stride + s]);
+  }
+  constexpr int kVectors = 2;  // a cache line, which is prefetched for the rows to come
+  int64_t j = 0;
+  for (; j + kVectors * lanes <= block.cols; j += kVectors * lanes) {
+    hn::Vec<Tag<T>> sum[kRows][kVectors];
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < kVectors; ++v) {
+        sum[r][v] = k == 0 ? hn::Zero(d) : hn::LoadU(d, c + r * block.c_stride + j + v * lanes);
+      }
+    }
+    for (int s = 0; s < kDepth; ++s) {
+      const B* const from = b + s * block.right_stride + j;
+      if (prefetches) __builtin_prefetch(from + kDepth * block.right_stride);
+      for (int v = 0; v < kVectors; ++v) {
+        const auto row = Widen(d, from + v * lanes);
+        for (int r = 0; r < kRows; ++r) sum[r][v] = hn::MulAdd(factor[r][s], row, sum[r][v]);
+      }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], d, c + r * block.c_stride + j + v * lanes);
+    }
+  }
+  for (; j < block.cols; ++j) {
+    for (int r = 0; r < kRows; ++r) {
+      T sum = k == 0 ? T{0} : c[r * block.c_stride + j];
+      for (int s = 0; s < kDepth; ++s) {
+        sum += a[r * block.left.row_stride + s] * static_cast<T>(b[s * block.right_stride + j]);
+      }
+      c[r * block.c_stride + j] = sum;
+    }
+  }
+}
+
+template <class T, class B>
+HWY_ATTR void ByRows(const StreamBlock<T, B>& block) {
+  int64_t k = 0;
+  if (block.rows == 1) {
+    // Runs are as long as they come, which the processor foresees by itself.
+    constexpr int kDepth = 8;
+    for (; k + kDepth <= block.depth; k += kDepth) AddRows<1, kDepth>(block, 0, k, false);
+  }
+  constexpr int kDepth = 4;
+  for (; k + kDepth <= block.depth; k += kDepth) {
+    const bool is_last = k + 2 * kDepth > block.depth;
+    int64_t i = 0;
+    for (; i + 2 <= block.rows; i += 2) AddRows<2, kDepth>(block, i, k, i == 0 && !is_last);
+    if (i < block.rows) AddRows<1, kDepth>(block, i, k, i == 0 && !is_last);
+  }
+  for (; k < block.depth; ++k) {
+    for (int64_t i = 0; i < block.rows; ++i) AddRows<1, 1>(block, i, k, false);
+  }
+}
+
+// --- Exchanging rows and columns ----------------------------------------------------------
+
+HWY_ATTR void TransposeBlock(const float* src, int64_t src_stride, int64_t rows, int64_t cols, float* dst,
+                             int64_t dst_stride) {
+  int64_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::FixedTag<float, 4> d;
+  const hn::RepartitionToWide<decltype(d)> wide;
+  for (; i + 4 <= rows; i += 4) {
+    const float* const from = src + i * src_stride;
+    int64_t j = 0;
+    for (; j + 4 <= cols; j += 4) {
+      const auto a = hn::LoadU(d, from + j);
+      const auto b = hn::LoadU(d, from + src_stride + j);
+      const auto e = hn::LoadU(d, from + 2 * src_stride + j);
+      const auto f = hn::LoadU(d, from + 3 * src_stride + j);
+      const auto ab_low = hn::BitCast(wide, hn::InterleaveLower(d, a, b));
+      const auto ab_high = hn::BitCast(wide, hn::InterleaveUpper(d, a, b));
+      const auto ef_low = hn::BitCast(wide, hn::InterleaveLower(d, e, f));
+      const auto ef_high = hn::BitCast(wide, hn::InterleaveUpper(d, e, f));
+      float* const to = dst + j * dst_stride + i;
+      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, ab_low, ef_low)), d, to);
+      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, ab_low, ef_low)), d, to + dst_stride);
+      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, ab_high, ef_high)), d, to + 2 * dst_stride);
+      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, ab_high, ef_high)), d, to + 3 * dst_stride);
+    }
+    for (; j < cols; ++j) {
+      for (int64_t l = 0; l < 4; ++l) dst[j * dst_stride + i + l] = from[l * src_stride + j];
+    }
+  }
+#endif
+  for (; i < rows; ++i) {
+    for (int64_t j = 0; j < cols; ++j) dst[j * dst_stride + i] = src[i * src_stride + j];
+  }
+}
+
+// --- What is exported ---------------------------------------------------------------------
 
 HWY_ATTR int64_t FloatWidth() { return 2 * static_cast<int64_t>(hn::Lanes(Tag<float>())); }
 HWY_ATTR int64_t DoubleWidth() { return 2 * static_cast<int64_t>(hn::Lanes(Tag<double>())); }
 
-HWY_ATTR void FloatBlock(const float* left, RightPanels<float> right, float* c, int64_t c_stride, int64_t rows,
+HWY_ATTR void FloatBlock(LeftRows<float> left, RightPanels<float> right, float* c, int64_t c_stride, int64_t rows,
                          int64_t cols, int64_t depth, bool accumulates) {
   Block(left, right, c, c_stride, rows, cols, depth, accumulates);
 }
 
-HWY_ATTR void DoubleBlock(const double* left, RightPanels<double> right, double* c, int64_t c_stride, int64_t rows,
+HWY_ATTR void DoubleBlock(LeftRows<double> left, RightPanels<double> right, double* c, int64_t c_stride, int64_t rows,
                           int64_t cols, int64_t depth, bool accumulates) {
   Block(left, right, c, c_stride, rows, cols, depth, accumulates);
 }
+
+HWY_ATTR void FloatByColumns(const StreamBlock<float, float>& block) { ByColumns(block); }
+HWY_ATTR void HalfByColumns(const StreamBlock<float, Half>& block) { ByColumns(block); }
+HWY_ATTR void BFloat16ByColumns(const StreamBlock<float, BFloat16>& block) { ByColumns(block); }
+HWY_ATTR void DoubleByColumns(const StreamBlock<double, double>& block) { ByColumns(block); }
+HWY_ATTR void FloatByRows(const StreamBlock<float, float>& block) { ByRows(block); }
+HWY_ATTR void HalfByRows(const StreamBlock<float, Half>& block) { ByRows(block); }
+HWY_ATTR void BFloat16ByRows(const StreamBlock<float, BFloat16>& block) { ByRows(block); }
+HWY_ATTR void DoubleByRows(const StreamBlock<double, double>& block) { ByRows(block); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace reprise::kernels::simd
@@ -99,18 +280,40 @@ HWY_EXPORT(FloatWidth);
 HWY_EXPORT(DoubleWidth);
 HWY_EXPORT(FloatBlock);
 HWY_EXPORT(DoubleBlock);
+HWY_EXPORT(FloatByColumns);
+HWY_EXPORT(HalfByColumns);
+HWY_EXPORT(BFloat16ByColumns);
+HWY_EXPORT(DoubleByColumns);
+HWY_EXPORT(FloatByRows);
+HWY_EXPORT(HalfByRows);
+HWY_EXPORT(BFloat16ByRows);
+HWY_EXPORT(DoubleByRows);
+HWY_EXPORT(TransposeBlock);
 
 int64_t PanelWidth(float) { return HWY_DYNAMIC_DISPATCH(FloatWidth)(); }
 int64_t PanelWidth(double) { return HWY_DYNAMIC_DISPATCH(DoubleWidth)(); }
 
-void MultiplyBlock(const float* left, RightPanels<float> right, float* c, int64_t c_stride, int64_t rows, int64_t cols,
-                   int64_t depth, bool accumulates) {
+void MultiplyBlock(LeftRows<float> left, RightPanels<float> right, float* c, int64_t c_stride, int64_t rows,
+                   int64_t cols, int64_t depth, bool accumulates) {
   HWY_DYNAMIC_DISPATCH(FloatBlock)(left, right, c, c_stride, rows, cols, depth, accumulates);
 }
 
-void MultiplyBlock(const double* left, RightPanels<double> right, double* c, int64_t c_stride, int64_t rows,
+void MultiplyBlock(LeftRows<double> left, RightPanels<double> right, double* c, int64_t c_stride, int64_t rows,
                    int64_t cols, int64_t depth, bool accumulates) {
   HWY_DYNAMIC_DISPATCH(DoubleBlock)(left, right, c, c_stride, rows, cols, depth, accumulates);
+}
+
+void MultiplyByColumns(const StreamBlock<float, float>& block) { HWY_DYNAMIC_DISPATCH(FloatByColumns)(block); }
+void MultiplyByColumns(const StreamBlock<float, Half>& block) { HWY_DYNAMIC_DISPATCH(HalfByColumns)(block); }
+void MultiplyByColumns(const StreamBlock<float, BFloat16>& block) { HWY_DYNAMIC_DISPATCH(BFloat16ByColumns)(block); }
+void MultiplyByColumns(const StreamBlock<double, double>& block) { HWY_DYNAMIC_DISPATCH(DoubleByColumns)(block); }
+void MultiplyByRows(const StreamBlock<float, float>& block) { HWY_DYNAMIC_DISPATCH(FloatByRows)(block); }
+void MultiplyByRows(const StreamBlock<float, Half>& block) { HWY_DYNAMIC_DISPATCH(HalfByRows)(block); }
+void MultiplyByRows(const StreamBlock<float, BFloat16>& block) { HWY_DYNAMIC_DISPATCH(BFloat16ByRows)(block); }
+void MultiplyByRows(const StreamBlock<double, double>& block) { HWY_DYNAMIC_DISPATCH(DoubleByRows)(block); }
+
+void Transpose(const float* src, int64_t src_stride, int64_t rows, int64_t cols, float* dst, int64_t dst_stride) {
+  HWY_DYNAMIC_DISPATCH(TransposeBlock)(src, src_stride, rows, cols, dst, dst_stride);
 }
 
 }  // namespace reprise::kernels::simd

@@ -1,21 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The inner block of a matrix product over packed panels, float32 and float64,
-// compiled once per instruction set. Fused multiply-add is used where the
-// processor has it, so bits may differ between instruction sets (not between
-// shapes of the block: each element is one chain over the depth, in order).
+// The inner blocks of matrix products, float32 and float64, compiled once per instruction set. Fused multiply-add is
+// used where the processor has it, so bits may differ between instruction sets (not between cuts of a block into rows
+// and columns: each element is a chain over the depth of its own).
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/float16.h"
+
 namespace reprise::kernels::simd {
 
-/// Rows of one panel of the left operand, on every processor.
-inline constexpr int64_t kPanelHeight = 6;
+/// Rows of one tile, on every processor.
+inline constexpr int64_t kTileRows = 6;
 
 /// Columns of one panel of the right operand on this processor; divides 32.
 int64_t PanelWidth(float);
 int64_t PanelWidth(double);
+
+/// Left operand: element (i, k) lies at data[i * row_stride + k].
+template <class T>
+struct LeftRows {
+  const T* data;
+  int64_t row_stride;
+};
 
 /// Right operand: element (k, j) of panel p lies at
 /// data[p * panel_stride + k * row_stride + j].
@@ -26,15 +34,39 @@ struct RightPanels {
   int64_t row_stride;
 };
 
-/// c[rows x cols] = left * right, or += if `accumulates`.
-///
-/// `left` is packed: element (i, k) at
-/// left[(i / kPanelHeight) * depth * kPanelHeight + k * kPanelHeight + i % kPanelHeight].
-/// Rows of c are `c_stride` elements apart. \pre cols is a multiple of
-/// PanelWidth(T()); depth > 0.
-void MultiplyBlock(const float* left, RightPanels<float> right, float* c, int64_t c_stride, int64_t rows, int64_t cols,
-                   int64_t depth, bool accumulates);
-void MultiplyBlock(const double* left, RightPanels<double> right, double* c, int64_t c_stride, int64_t rows,
+/// c[rows x cols] = left * right, or += if `accumulates`. Rows of c are `c_stride` elements apart. \pre cols is a
+/// multiple of PanelWidth(T()); depth > 0.
+void MultiplyBlock(LeftRows<float> left, RightPanels<float> right, float* c, int64_t c_stride, int64_t rows,
                    int64_t cols, int64_t depth, bool accumulates);
+void MultiplyBlock(LeftRows<double> left, RightPanels<double> right, double* c, int64_t c_stride, int64_t rows,
+                   int64_t cols, int64_t depth, bool accumulates);
+
+/// The same for few rows and a right operand that is read where it lies, once, and widened on the way.
+template <class T, class B>
+struct StreamBlock {
+  LeftRows<T> left;
+  const B* right;
+  int64_t right_stride;  ///< elements
+  T* c;
+  int64_t c_stride;
+  int64_t rows, cols, depth;
+  bool accumulates;
+};
+
+/// Columns of the right operand lie back to back in depth: element (k, j) at right[j * right_stride + k]. An element of
+/// c is the sum of as many chains as a vector has lanes.
+void MultiplyByColumns(const StreamBlock<float, float>& block);
+void MultiplyByColumns(const StreamBlock<float, Half>& block);
+void MultiplyByColumns(const StreamBlock<float, BFloat16>& block);
+void MultiplyByColumns(const StreamBlock<double, double>& block);
+
+/// Rows do: element (k, j) at right[k * right_stride + j]. One chain. \pre not `accumulates`.
+void MultiplyByRows(const StreamBlock<float, float>& block);
+void MultiplyByRows(const StreamBlock<float, Half>& block);
+void MultiplyByRows(const StreamBlock<float, BFloat16>& block);
+void MultiplyByRows(const StreamBlock<double, double>& block);
+
+/// dst[j * dst_stride + i] = src[i * src_stride + j] for i < rows, j < cols.
+void Transpose(const float* src, int64_t src_stride, int64_t rows, int64_t cols, float* dst, int64_t dst_stride);
 
 }  // namespace reprise::kernels::simd

@@ -3,7 +3,13 @@
 
 #include <hwy/targets.h>
 
+#include <span>
+
+#include "kernels/simd/activation_rows.h"
+#include "kernels/simd/arithmetic_rows.h"
+#include "kernels/simd/math_rows.h"
 #include "kernels/simd/matmul_tile.h"
+#include "kernels/simd/power_rows.h"
 #include "kernels/test_tensor.h"
 
 namespace reprise::kernels::simd {
@@ -37,39 +43,50 @@ std::string Normalised(const TensorRef& ref) {
   return text;
 }
 
-TEST(RowsTest, EveryInstructionSetAndTailGivesTheSameBits) {
+// Every row function of the enumerators [0, last] that `find` knows.
+template <class Find>
+void ExpectTheSameBits(int last, std::span<const DType> types, Find&& find) {
   Rng rng(51);
-  constexpr int64_t kCount = 5003;
-  for (DType dtype : kTypes) {
-    const auto a = RandomTensor(rng, dtype, {kCount}, TestLayout::kContiguous);
-    const auto b = RandomTensor(rng, dtype, {kCount}, TestLayout::kContiguous);
-    const auto* pa = static_cast<const char*>(a.ref.data);
-    const auto* pb = static_cast<const char*>(b.ref.data);
-    const int64_t item = ItemSize(dtype);
-    for (int op = 0; op < 9; ++op) {
-      const auto run = [&](int64_t begin, int64_t n, const TestTensor& out) {
-        char* to = static_cast<char*>(out.ref.data) + begin * item;
-        if (op < 4) {
-          BinaryRow(static_cast<BinaryOp>(op), dtype, pa + begin * item, pb + begin * item, to, n,
-                    op == 0 ? 1.0f : 0.3f);
-        } else {
-          UnaryRow(static_cast<UnaryOp>(op - 4), dtype, pa + begin * item, to, n);
-        }
+  constexpr int64_t kCount = 2003;
+  const float numbers[kMaxNumbers] = {0.3f, 0.7f, 1.5f, -0.2f};
+  for (DType dtype : types) {
+    const TestTensor in[] = {RandomTensor(rng, dtype, {kCount}, TestLayout::kContiguous),
+                             RandomTensor(rng, dtype, {kCount}, TestLayout::kContiguous),
+                             RandomTensor(rng, dtype, {kCount}, TestLayout::kContiguous)};
+    for (int op = 0; op <= last; ++op) {
+      const auto run = [&](RowFn function, int64_t begin, int64_t end, const TestTensor& out) {
+        const RowArgs args{out.ref.data, {in[0].ref.data, in[1].ref.data, in[2].ref.data}, numbers};
+        function(&args, begin, end);
       };
       std::string expected;
       ForEachTarget([&](int64_t target) {
+        const RowFn function = find(op, dtype);
+        ASSERT_NE(function, nullptr);
         const auto whole = MakeTensor(rng, dtype, {kCount});
-        run(0, kCount, whole);
+        run(function, 0, kCount, whole);
         if (expected.empty()) expected = Normalised(whole.ref);
-        ASSERT_EQ(Normalised(whole.ref), expected) << Name(dtype) << " op " << op << " target " << target;
+        ASSERT_TRUE(Normalised(whole.ref) == expected) << Name(dtype) << " op " << op << " target " << target;
         const auto pieces = MakeTensor(rng, dtype, {kCount});
         for (int64_t begin = 0, n = 1; begin < kCount; begin += n, n = n % 23 + 1) {
-          run(begin, std::min(n, kCount - begin), pieces);
+          run(function, begin, std::min(begin + n, kCount), pieces);
         }
-        ASSERT_EQ(BytesOf(pieces.ref), BytesOf(whole.ref)) << Name(dtype) << " op " << op << " target " << target;
+        ASSERT_TRUE(Normalised(pieces.ref) == Normalised(whole.ref)) << Name(dtype) << " op " << op << " target " << target;
       });
     }
   }
+}
+
+TEST(RowsTest, EveryInstructionSetAndTailGivesTheSameBits) {
+  ExpectTheSameBits(static_cast<int>(ArithmeticRow::kAddcdiv), kTypes, [](int op, DType type) {
+    return FindArithmeticRow(static_cast<ArithmeticRow>(op), type).function;
+  });
+  ExpectTheSameBits(static_cast<int>(MathRow::kTrunc), kTypes,
+                    [](int op, DType type) { return FindMathRow(static_cast<MathRow>(op), type).function; });
+  ExpectTheSameBits(static_cast<int>(ActivationRow::kThresholdBackward), kTypes, [](int op, DType type) {
+    return FindActivationRow(static_cast<ActivationRow>(op), type).function;
+  });
+  ExpectTheSameBits(static_cast<int>(PowerRow::kLogAddExp), {kTypes, 1},
+                    [](int op, DType) { return FindPowerRow(static_cast<PowerRow>(op)).function; });
 }
 
 uint32_t BitsOf(float value) { return std::bit_cast<uint32_t>(value); }
@@ -117,7 +134,8 @@ TEST(RowsTest, ExpShiftedIsExpOfTheDifference) {
   for (int64_t i = 0; i < 1001; ++i) {
     static_cast<float*>(difference.ref.data)[i] = static_cast<float*>(x.ref.data)[i] - 1.5f;
   }
-  UnaryRow(UnaryOp::kExp, DType::kFloat, difference.ref.data, expected.ref.data, 1001);
+  const RowArgs args{expected.ref.data, {difference.ref.data}, nullptr};
+  FindMathRow(MathRow::kExp, DType::kFloat).function(&args, 0, 1001);
   ExpShiftedRow(static_cast<float*>(x.ref.data), 1.5f, 1001);
   EXPECT_EQ(BytesOf(x.ref), BytesOf(expected.ref));
 }
@@ -130,17 +148,13 @@ TEST(MatMulTileTest, EveryInstructionSetMultipliesIntegersExactly) {
     constexpr int64_t kDepth = 5;
     for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 13}) {
       const int64_t cols = 5 * width;
-      const int64_t panels = (rows + kPanelHeight - 1) / kPanelHeight;
-      std::vector<float> left(static_cast<size_t>(panels * kPanelHeight * kDepth));
+      std::vector<float> left(static_cast<size_t>(rows * kDepth));
       std::vector<float> right(static_cast<size_t>(cols * kDepth));
       std::vector<float> c(static_cast<size_t>(rows * cols), 100.0f);
       const auto a = [](int64_t i, int64_t k) { return static_cast<float>(i * 3 + k); };
       const auto b = [](int64_t k, int64_t j) { return static_cast<float>(k * 7 - j); };
       for (int64_t i = 0; i < rows; ++i) {
-        for (int64_t k = 0; k < kDepth; ++k) {
-          const int64_t panel = i / kPanelHeight * kDepth * kPanelHeight;
-          left[static_cast<size_t>(panel + k * kPanelHeight + i % kPanelHeight)] = a(i, k);
-        }
+        for (int64_t k = 0; k < kDepth; ++k) left[static_cast<size_t>(i * kDepth + k)] = a(i, k);
       }
       for (bool packed : {true, false}) {
         for (int64_t k = 0; k < kDepth; ++k) {
@@ -152,7 +166,7 @@ TEST(MatMulTileTest, EveryInstructionSetMultipliesIntegersExactly) {
         const RightPanels<float> view = packed ? RightPanels<float>{right.data(), width * kDepth, width}
                                                : RightPanels<float>{right.data(), width, cols};
         for (bool accumulates : {false, true}) {
-          MultiplyBlock(left.data(), view, c.data(), cols, rows, cols, kDepth, accumulates);
+          MultiplyBlock({left.data(), kDepth}, view, c.data(), cols, rows, cols, kDepth, accumulates);
           for (int64_t i = 0; i < rows; ++i) {
             for (int64_t j = 0; j < cols; ++j) {
               float sum = 0;
@@ -161,6 +175,63 @@ TEST(MatMulTileTest, EveryInstructionSetMultipliesIntegersExactly) {
             }
           }
         }
+      }
+    }
+  });
+}
+
+template <class B>
+void CheckStreams(int64_t target) {
+  constexpr int64_t kDepth = 37;
+  constexpr int64_t kCols = 43;
+  const auto a = [](int64_t i, int64_t k) { return static_cast<float>((i * 3 + k) % 5); };
+  const auto b = [](int64_t k, int64_t j) { return static_cast<float>((k * 7 - j) % 6); };
+  for (int64_t rows : {1, 2, 3, 7}) {
+    std::vector<float> left(static_cast<size_t>(rows * kDepth));
+    for (int64_t i = 0; i < rows * kDepth; ++i) left[static_cast<size_t>(i)] = a(i / kDepth, i % kDepth);
+    for (bool by_rows : {true, false}) {
+      std::vector<B> right(static_cast<size_t>(kCols * kDepth));
+      for (int64_t k = 0; k < kDepth; ++k) {
+        for (int64_t j = 0; j < kCols; ++j) {
+          right[static_cast<size_t>(by_rows ? k * kCols + j : j * kDepth + k)] = B(b(k, j));
+        }
+      }
+      std::vector<float> c(static_cast<size_t>(rows * kCols), 100.0f);
+      StreamBlock<float, B> block = {
+          {left.data(), kDepth}, right.data(), by_rows ? kCols : kDepth, c.data(), kCols, rows, kCols, kDepth, false};
+      by_rows ? MultiplyByRows(block) : MultiplyByColumns(block);
+      block.accumulates = !by_rows;
+      if (!by_rows) MultiplyByColumns(block);
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t j = 0; j < kCols; ++j) {
+          float sum = 0;
+          for (int64_t k = 0; k < kDepth; ++k) sum += a(i, k) * b(k, j);
+          ASSERT_EQ(c[static_cast<size_t>(i * kCols + j)], by_rows ? sum : 2 * sum) << target;
+        }
+      }
+    }
+  }
+}
+
+TEST(MatMulTileTest, EveryInstructionSetStreamsIntegersExactly) {
+  ForEachTarget([&](int64_t target) {
+    CheckStreams<float>(target);
+    CheckStreams<Half>(target);
+    CheckStreams<BFloat16>(target);
+  });
+}
+
+TEST(MatMulTileTest, EveryInstructionSetExchangesRowsAndColumns) {
+  ForEachTarget([&](int64_t target) {
+    constexpr int64_t kRows = 9;
+    constexpr int64_t kCols = 14;
+    std::vector<float> src(static_cast<size_t>(kRows * kCols));
+    std::vector<float> dst(src.size());
+    for (size_t i = 0; i < src.size(); ++i) src[i] = static_cast<float>(i);
+    Transpose(src.data(), kCols, kRows, kCols, dst.data(), kRows);
+    for (int64_t i = 0; i < kRows; ++i) {
+      for (int64_t j = 0; j < kCols; ++j) {
+        ASSERT_EQ(dst[static_cast<size_t>(j * kRows + i)], src[static_cast<size_t>(i * kCols + j)]) << target;
       }
     }
   });

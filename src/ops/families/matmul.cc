@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <complex>
+
+#include "kernels/arithmetic_functions.h"
 #include "kernels/matmul.h"
 #include "ops/computations.h"
 #include "ops/op_call.h"
@@ -16,6 +19,16 @@ void RunMatmul(const Launch& launch, kernels::Range range, const Launch::Memory&
   kernels::MatMul(launch.refs[1], launch.refs[2], launch.compute, launch.refs[0], range, memory.scratch);
 }
 
+// beta * refs[3] + alpha * refs[1] x refs[2]; scalars: alpha, beta.
+void RunAddmm(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  const kernels::MatMulEpilogue epilogue = {launch.scalars[0], launch.scalars[1], launch.refs[3]};
+  kernels::MatMul(launch.refs[1], launch.refs[2], launch.compute, launch.refs[0], range, memory.scratch, &epilogue);
+}
+
+void RunGer(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+  launch.State<kernels::ElementCall>().Run(launch.refs.begin(), range);
+}
+
 // Inserts a dim of size 1.
 void InsertDim(kernels::TensorRef& ref, int at) {
   for (int d = ref.rank; d > at; --d) {
@@ -31,24 +44,30 @@ Status WrongRank(const OpCall& call, const Operand& operand, int rank) {
   return call.InvalidOperand(operand, fmt::format("has shape {}, expected {} dims", ShapeText(operand.sizes()), rank));
 }
 
-}  // namespace
+Status CheckRank(const OpCall& call, const Operand& operand, int rank) {
+  return operand.rank() == rank ? Status() : WrongRank(call, operand, rank);
+}
 
-Status MatmulShape(OpCall& call) {
-  const Operand& self = call.inputs[0];
-  const Operand& mat2 = call.inputs[1];
-  for (const Operand& input : call.inputs) {
-    if (input.rank() == 0) return call.InvalidOperand(input, "is a scalar, expected at least one dim");
+Status CheckBatch(const OpCall& call, const Operand& a, const Operand& b) {
+  if (a.sizes()[0] == b.sizes()[0]) return {};
+  return call.Invalid(fmt::format("{} have batch sizes {} and {}", call.InputShapes(), a.sizes()[0], b.sizes()[0]),
+                      "pass batches of the same size, or use aclnnMatmul, which broadcasts them");
+}
+
+// The shape of a x b by NumPy's rules.
+Status ProductShape(const OpCall& call, const Operand& left, const Operand& right, Dims& shape) {
+  for (const Operand* input : {&left, &right}) {
+    if (input->rank() == 0) return call.InvalidOperand(*input, "is a scalar, expected at least one dim");
   }
-  const std::span<const int64_t> a = self.sizes();
-  const std::span<const int64_t> b = mat2.sizes();
+  const std::span<const int64_t> a = left.sizes();
+  const std::span<const int64_t> b = right.sizes();
   const int64_t a_depth = a.back();
   const int64_t b_depth = b.size() == 1 ? b[0] : b[b.size() - 2];
   if (a_depth != b_depth) {
     return call.Invalid(fmt::format("{} cannot be multiplied: the last dim of {} is {}, the {} dim of {} is {}",
-                                    call.InputShapes(), call.NameOf(self), a_depth,
-                                    b.size() == 1 ? "only" : "last but one", call.NameOf(mat2), b_depth));
+                                    call.InputShapes(), call.NameOf(left), a_depth,
+                                    b.size() == 1 ? "only" : "last but one", call.NameOf(right), b_depth));
   }
-  Dims shape;
   if (!Broadcast(a.first(a.size() - std::min<size_t>(2, a.size())), b.first(b.size() - std::min<size_t>(2, b.size())),
                  shape)) {
     return call.Invalid(fmt::format("the batch dims of {} do not broadcast", call.InputShapes()),
@@ -56,56 +75,203 @@ Status MatmulShape(OpCall& call) {
   }
   if (a.size() > 1) shape.push_back(a[a.size() - 2]);
   if (b.size() > 1) shape.push_back(b.back());
+  return {};
+}
+
+// out has `shape`, to which self broadcasts.
+Status CheckAddend(const OpCall& call, const Operand& self, const Dims& shape) {
+  Dims both;
+  if (!Broadcast(shape, self.sizes(), both) || !std::equal(both.begin(), both.end(), shape.begin(), shape.end())) {
+    return call.InvalidOperand(self,
+                               fmt::format("has shape {}, which does not broadcast to the shape {} of the product",
+                                           ShapeText(self.sizes()), ShapeText(shape)),
+                               "sizes, aligned at the last dim, must be equal to those of the product or 1");
+  }
+  return call.CheckShape(call.outputs[0], shape, [] { return "the shape"; });
+}
+
+Status CheckMathType(const OpCall& call) {
+  const int64_t math_type = call.Int("cubeMathType");
+  if (math_type >= 0 && math_type <= kMaxCubeMathType) return {};
+  return call.Invalid(fmt::format("cubeMathType is {}, expected a value from 0 to {}", math_type, kMaxCubeMathType),
+                      "0 keeps the type; the others allow less precision, which this device does not need");
+}
+
+// An operand as a batch of matrices: a vector is a row on the left and a column on the right.
+kernels::TensorRef Left(const OpCall& call, const Operand& operand) {
+  kernels::TensorRef ref = call.RefOf(operand);
+  if (ref.rank == 1) InsertDim(ref, 0);
+  return ref;
+}
+kernels::TensorRef Right(const OpCall& call, const Operand& operand) {
+  kernels::TensorRef ref = call.RefOf(operand);
+  if (ref.rank == 1) InsertDim(ref, 1);
+  return ref;
+}
+
+// The launch's operands are there; units, grain, scratch.
+void SplitProduct(OpCall& call, Launch& launch) {
+  const kernels::TensorRef& a = launch.refs[1];
+  const kernels::TensorRef& b = launch.refs[2];
+  const kernels::TensorRef& out = launch.refs[0];
+  launch.units = kernels::MatMulUnitCount(a, b, launch.compute, out);
+  if (launch.units == 0) return;
+  const int64_t per_unit = kernels::ElementCount(out) / launch.units * std::max<int64_t>(1, a.sizes[a.rank - 1]);
+  launch.grain = std::max<int64_t>(1, kGrainMultiplyAdds / std::max<int64_t>(1, per_unit));
+  call.AddScratch(launch, static_cast<uint64_t>(kernels::MatMulScratchBytes(a, b, launch.compute, out)));
+}
+
+// A factor that the computation's type can hold.
+Status CheckFactor(const OpCall& call, std::string_view name) {
+  const kernels::Scalar& value = *call.Scalar(name);
+  if (kernels::CanCast(value.dtype, call.compute)) return {};
+  return call.Invalid(fmt::format("{} is a {}, which the computation's type {} of {} cannot hold", name,
+                                  kernels::Name(value.dtype), kernels::Name(call.compute), call.InputTypes()),
+                      "pass an integer for integer tensors and a real number for real tensors");
+}
+
+// out = beta * self + alpha * left x right.
+Status PlanProductAndSum(OpCall& call, const Operand& left, const Operand& right) {
+  REPRISE_RETURN_IF_ERROR(CheckMathType(call));
+  REPRISE_RETURN_IF_ERROR(CheckFactor(call, "alpha"));
+  REPRISE_RETURN_IF_ERROR(CheckFactor(call, "beta"));
+  const kernels::TensorRef a = Left(call, left);
+  const kernels::TensorRef b = Right(call, right);
+  kernels::TensorRef out = call.RefOf(call.outputs[0]);
+  if (right.rank() == 1) InsertDim(out, out.rank);
+  kernels::TensorRef self = call.RefOf(call.Get("self"));
+  if (right.rank() == 1) InsertDim(self, self.rank);
+  while (self.rank < out.rank) InsertDim(self, 0);
+
+  Launch& launch = call.AddLaunch(RunAddmm);
+  launch.scalars.push_back(*call.Scalar("alpha"));
+  launch.scalars.push_back(*call.Scalar("beta"));
+  call.Write(launch, call.outputs[0], out);
+  call.Read(launch, left, a);
+  call.Read(launch, right, b);
+  if (launch.scalars[1].As<std::complex<double>>() == std::complex<double>(0)) {
+    call.ReadOptional(launch, nullptr);  // whatever self holds, NaN included
+  } else {
+    call.Read(launch, call.Get("self"), self);
+  }
+  SplitProduct(call, launch);
+  return {};
+}
+
+}  // namespace
+
+Status MatmulShape(OpCall& call) {
+  Dims shape;
+  REPRISE_RETURN_IF_ERROR(ProductShape(call, call.inputs[0], call.inputs[1], shape));
   return call.CheckShape(call.outputs[0], shape, [] { return "the shape"; });
 }
 
 Status MatrixShape(OpCall& call) {
-  for (const Operand& input : call.inputs) {
-    if (input.rank() != 2) return WrongRank(call, input, 2);
-  }
+  for (const Operand& input : call.inputs) REPRISE_RETURN_IF_ERROR(CheckRank(call, input, 2));
   return MatmulShape(call);
 }
 
 Status BatchMatrixShape(OpCall& call) {
-  for (const Operand& input : call.inputs) {
-    if (input.rank() != 3) return WrongRank(call, input, 3);
-  }
-  if (call.inputs[0].sizes()[0] != call.inputs[1].sizes()[0]) {
-    return call.Invalid(fmt::format("{} have batch sizes {} and {}", call.InputShapes(), call.inputs[0].sizes()[0],
-                                    call.inputs[1].sizes()[0]),
-                        "pass batches of the same size, or use aclnnMatmul, which broadcasts them");
-  }
+  for (const Operand& input : call.inputs) REPRISE_RETURN_IF_ERROR(CheckRank(call, input, 3));
+  REPRISE_RETURN_IF_ERROR(CheckBatch(call, call.inputs[0], call.inputs[1]));
   return MatmulShape(call);
 }
 
 Status PlanMatmul(OpCall& call) {
-  const int64_t math_type = call.Int("cubeMathType");
-  if (math_type < 0 || math_type > kMaxCubeMathType) {
-    return call.Invalid(fmt::format("cubeMathType is {}, expected a value from 0 to {}", math_type, kMaxCubeMathType),
-                        "0 keeps the type; the others allow less precision, which this device does not need");
-  }
-  kernels::TensorRef a = call.RefOf(call.inputs[0]);
-  kernels::TensorRef b = call.RefOf(call.inputs[1]);
+  if (call.Has("cubeMathType")) REPRISE_RETURN_IF_ERROR(CheckMathType(call));
+  const kernels::TensorRef a = Left(call, call.inputs[0]);
+  const kernels::TensorRef b = Right(call, call.inputs[1]);
   kernels::TensorRef out = call.RefOf(call.outputs[0]);
-  // A vector is a row on the left and a column on the right.
-  const bool is_row = a.rank == 1;
-  const bool is_column = b.rank == 1;
-  if (is_row) InsertDim(a, 0);
-  if (is_column) InsertDim(b, 1);
-  if (is_row) InsertDim(out, is_column ? out.rank : out.rank - 1);
+  const bool is_column = call.inputs[1].rank() == 1;
+  if (call.inputs[0].rank() == 1) InsertDim(out, is_column ? out.rank : out.rank - 1);
   if (is_column) InsertDim(out, out.rank);
 
   Launch& launch = call.AddLaunch(RunMatmul);
   call.Write(launch, call.outputs[0], out);
   call.Read(launch, call.inputs[0], a);
   call.Read(launch, call.inputs[1], b);
-  launch.units = kernels::MatMulUnitCount(a, b, launch.compute, out);
-  if (launch.units == 0) return {};
-  const int64_t per_unit = kernels::ElementCount(out) / launch.units * std::max<int64_t>(1, a.sizes[a.rank - 1]);
-  launch.grain = std::max<int64_t>(1, kGrainMultiplyAdds / std::max<int64_t>(1, per_unit));
-  call.AddScratch(launch, static_cast<uint64_t>(kernels::MatMulScratchBytes(a, b, launch.compute, out)));
+  SplitProduct(call, launch);
   return {};
 }
+
+namespace {
+
+Status AddmmShape(OpCall& call) {
+  const Operand& mat1 = call.Get("mat1");
+  const Operand& mat2 = call.Get("mat2");
+  REPRISE_RETURN_IF_ERROR(CheckRank(call, mat1, 2));
+  REPRISE_RETURN_IF_ERROR(CheckRank(call, mat2, 2));
+  Dims shape;
+  REPRISE_RETURN_IF_ERROR(ProductShape(call, mat1, mat2, shape));
+  return CheckAddend(call, call.Get("self"), shape);
+}
+
+Status BaddbmmShape(OpCall& call) {
+  const Operand& batch1 = call.Get("batch1");
+  const Operand& batch2 = call.Get("batch2");
+  REPRISE_RETURN_IF_ERROR(CheckRank(call, batch1, 3));
+  REPRISE_RETURN_IF_ERROR(CheckRank(call, batch2, 3));
+  REPRISE_RETURN_IF_ERROR(CheckBatch(call, batch1, batch2));
+  Dims shape;
+  REPRISE_RETURN_IF_ERROR(ProductShape(call, batch1, batch2, shape));
+  return CheckAddend(call, call.Get("self"), shape);
+}
+
+Status AddmvShape(OpCall& call) {
+  const Operand& mat = call.Get("mat");
+  const Operand& vec = call.Get("vec");
+  REPRISE_RETURN_IF_ERROR(CheckRank(call, mat, 2));
+  REPRISE_RETURN_IF_ERROR(CheckRank(call, vec, 1));
+  Dims shape;
+  REPRISE_RETURN_IF_ERROR(ProductShape(call, mat, vec, shape));
+  return CheckAddend(call, call.Get("self"), shape);
+}
+
+Status MvShape(OpCall& call) {
+  REPRISE_RETURN_IF_ERROR(CheckRank(call, call.inputs[0], 2));
+  REPRISE_RETURN_IF_ERROR(CheckRank(call, call.inputs[1], 1));
+  return MatmulShape(call);
+}
+
+Status VectorsShape(OpCall& call) {
+  for (const Operand& input : call.inputs) REPRISE_RETURN_IF_ERROR(CheckRank(call, input, 1));
+  return MatmulShape(call);
+}
+
+Status OuterShape(OpCall& call) {
+  Dims shape;
+  for (const Operand& input : call.inputs) {
+    REPRISE_RETURN_IF_ERROR(CheckRank(call, input, 1));
+    shape.push_back(input.sizes()[0]);
+  }
+  return call.CheckShape(call.outputs[0], shape, [] { return "the shape"; });
+}
+
+Status PlanAddmm(OpCall& call) { return PlanProductAndSum(call, call.Get("mat1"), call.Get("mat2")); }
+Status PlanBaddbmm(OpCall& call) { return PlanProductAndSum(call, call.Get("batch1"), call.Get("batch2")); }
+Status PlanAddmv(OpCall& call) { return PlanProductAndSum(call, call.Get("mat"), call.Get("vec")); }
+
+Status PlanGer(OpCall& call) {
+  kernels::TensorRef column = call.RefOf(call.inputs[0]);
+  InsertDim(column, 1);
+  Launch& launch = call.AddLaunch(RunGer);
+  launch.state = std::make_shared<kernels::ElementCall>(kernels::kMulFn, call.compute);
+  call.Write(launch, call.outputs[0]);
+  call.Read(launch, call.inputs[0], column);
+  call.Read(launch, call.inputs[1]);
+  launch.units = call.outputs[0].tensor->count;
+  launch.grain = kGrainElements;
+  return {};
+}
+
+// A weight has one layout here, so there is nothing to rearrange.
+Status PlanNothing(OpCall&) { return {}; }
+
+Status SameShape(OpCall& call) {
+  return call.CheckShape(call.outputs[0], call.inputs[0].sizes(), [] { return "the shape"; });
+}
+
+}  // namespace
 
 // ---- Computations -----------------------------------------------------------------------------------------------
 
@@ -115,5 +281,18 @@ constexpr Computation kMm = {
     .dtype_rule = PromoteInputs, .shape_rule = MatrixShape, .engine = Engine::kCube, .plan = PlanMatmul};
 constexpr Computation kBatchMatMul = {
     .dtype_rule = PromoteInputs, .shape_rule = BatchMatrixShape, .engine = Engine::kCube, .plan = PlanMatmul};
+constexpr Computation kMv = {
+    .dtype_rule = PromoteInputs, .shape_rule = MvShape, .engine = Engine::kCube, .plan = PlanMatmul};
+constexpr Computation kDot = {
+    .dtype_rule = PromoteInputs, .shape_rule = VectorsShape, .engine = Engine::kCube, .plan = PlanMatmul};
+constexpr Computation kGer = {.dtype_rule = PromoteInputs, .shape_rule = OuterShape, .plan = PlanGer};
+constexpr Computation kAddmm = {
+    .dtype_rule = PromoteInputs, .shape_rule = AddmmShape, .engine = Engine::kCube, .plan = PlanAddmm};
+constexpr Computation kBaddbmm = {
+    .dtype_rule = PromoteInputs, .shape_rule = BaddbmmShape, .engine = Engine::kCube, .plan = PlanBaddbmm};
+constexpr Computation kAddmv = {
+    .dtype_rule = PromoteInputs, .shape_rule = AddmvShape, .engine = Engine::kCube, .plan = PlanAddmv};
+constexpr Computation kTransMatmulWeight = {.dtype_rule = OneType, .shape_rule = SameShape, .plan = PlanNothing};
+constexpr Computation kNpuFormatCast = {.dtype_rule = OneType, .shape_rule = SameShape, .plan = PlanCopy};
 
 }  // namespace reprise::ops

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/softmax.h"
+#include "kernels/normalize.h"
+
+#include "kernels/staged.h"
 #include "ops/computations.h"
 #include "ops/op_call.h"
 #include "ops/plans.h"
@@ -8,31 +10,324 @@
 namespace reprise::ops {
 namespace {
 
-// Two passes and an exponential for each element.
-constexpr int64_t kSoftmaxCost = 8;
+using kernels::NormOperands;
+using kernels::RowOp;
+using kernels::RowWork;
+using kernels::TensorRef;
 
-void RunSoftmax(const Launch& launch, kernels::Range range, const Launch::Memory&) {
-  kernels::Softmax(launch.refs[1], static_cast<int>(launch.ints[0]), launch.compute, launch.refs[0], range);
+// Light elements that one element of a row costs.
+constexpr int64_t kSoftmaxCost = 8;
+constexpr int64_t kNormCost = 3;
+
+// Rows of `length`, short ones together up to a size that stays in the first cache.
+RowWork WorkOf(int64_t length, int64_t rows) {
+  constexpr int64_t kBatchElements = 2048;
+  return {length, std::clamp<int64_t>(kBatchElements / std::max<int64_t>(1, length), 1, std::max<int64_t>(1, rows))};
+}
+
+// ---- Softmax ------------------------------------------------------------------------------------------------------
+
+void RunRows(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  kernels::MapRows(static_cast<RowOp>(launch.ints[0]), launch.refs[0], launch.refs[1],
+                   launch.refs.size() > 2 ? &launch.refs[2] : nullptr, launch.compute, {launch.ints[1], launch.ints[2]},
+                   memory.scratch, range);
+}
+
+Status PlanRows(OpCall& call, RowOp op) {
+  const Operand& self = call.inputs[0];
+  REPRISE_ASSIGN_OR_RETURN(const int dim, call.WrapDim("dim", call.Int("dim"), self.rank()));
+  Launch& launch = call.AddLaunch(RunRows);
+  const int64_t count = call.outputs[0].tensor->count;
+  if (count == 0) return {};
+  const int64_t length = self.rank() == 0 ? 1 : self.sizes()[static_cast<size_t>(dim)];
+  const RowWork work = WorkOf(length, count / length);
+  launch.ints.push_back(static_cast<int64_t>(op));
+  launch.ints.push_back(work.length);
+  launch.ints.push_back(work.batch);
+  call.Write(launch, call.outputs[0], kernels::WithDimLast(call.RefOf(call.outputs[0]), dim));
+  for (const Operand& input : call.inputs) call.Read(launch, input, kernels::WithDimLast(call.RefOf(input), dim));
+  launch.units = count / length;
+  // Rows that are columns in memory go by lines of it.
+  constexpr int64_t kColumns = 32;
+  const TensorRef& first = launch.refs[0];
+  const bool is_in_columns = first.rank > 1 && first.strides[first.rank - 1] != 1;
+  launch.grain = std::max<int64_t>(GrainOf(length * kSoftmaxCost), is_in_columns ? kColumns : 1);
+  int64_t bytes = 0;
+  for (const TensorRef& ref : launch.refs) {
+    bytes += kernels::StagingBytes(ref, call.compute, work.batch * work.length);
+  }
+  if (bytes != 0) call.AddScratch(launch, static_cast<uint64_t>(bytes));
+  return {};
+}
+
+Status PlanLogSoftmax(OpCall& call) { return PlanRows(call, RowOp::kLogSoftmax); }
+Status PlanSoftmaxBackward(OpCall& call) { return PlanRows(call, RowOp::kSoftmaxGrad); }
+Status PlanLogSoftmaxBackward(OpCall& call) { return PlanRows(call, RowOp::kLogSoftmaxGrad); }
+
+// All inputs and outputs have one shape.
+Status OneShape(OpCall& call) {
+  const std::span<const int64_t> shape = call.inputs[0].sizes();
+  for (const Operand& input : call.inputs) {
+    if (std::equal(shape.begin(), shape.end(), input.sizes().begin(), input.sizes().end())) continue;
+    return call.InvalidOperand(input, fmt::format("has shape {}, expected the shape {} of {}", ShapeText(input.sizes()),
+                                                  ShapeText(shape), call.NameOf(call.inputs[0])));
+  }
+  for (const Operand& output : call.outputs) {
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(output, shape, [] { return "the shape"; }));
+  }
+  return {};
+}
+
+// ---- Norms --------------------------------------------------------------------------------------------------------
+
+Status CheckSizes(const OpCall& call, const Operand* operand, std::span<const int64_t> expected, const char* what) {
+  if (operand == nullptr) return {};
+  const std::span<const int64_t> sizes = operand->sizes();
+  if (std::equal(expected.begin(), expected.end(), sizes.begin(), sizes.end())) return {};
+  return call.InvalidOperand(*operand,
+                             fmt::format("has shape {}, expected {} {}", ShapeText(sizes), what, ShapeText(expected)));
+}
+
+// Statistics have the shape of x with size 1 in the normalized dims, the last `inner` ones.
+Status CheckStatistics(const OpCall& call, const Operand* operand, std::span<const int64_t> x, size_t inner) {
+  if (operand == nullptr) return {};
+  Dims shape(x.data(), x.size());
+  for (size_t d = x.size() - inner; d < x.size(); ++d) shape[d] = 1;
+  return CheckSizes(call, operand, shape, "the shape of the rows");
+}
+
+// `inner`, the normalized shape as `name` gives it, must be the last dims of x.
+Status CheckInner(const OpCall& call, std::string_view name, std::span<const int64_t> inner, const Operand& x) {
+  const std::span<const int64_t> sizes = x.sizes();
+  if (!inner.empty() && inner.size() <= sizes.size() &&
+      std::equal(inner.begin(), inner.end(), sizes.end() - static_cast<std::ptrdiff_t>(inner.size()))) {
+    return {};
+  }
+  return call.Invalid(fmt::format("{} {} is not the end of the shape {} of {}", name, ShapeText(inner),
+                                  ShapeText(sizes), call.NameOf(x)),
+                      "name the last dims, at least one");
+}
+
+// The shape that is normalized.
+std::span<const int64_t> InnerShape(const OpCall& call) {
+  return call.Has("normalizedShape") ? call.Ints("normalizedShape") : call.Get("gamma").sizes();
+}
+
+const Operand* FindAny(const OpCall& call, std::initializer_list<std::string_view> names) {
+  for (std::string_view name : names) {
+    if (!call.Has(name)) continue;
+    if (const Operand* operand = call.Find(name)) return operand;
+  }
+  return nullptr;
+}
+
+// The operand whose rows are normalized.
+const Operand& RowsOf(const OpCall& call) { return *FindAny(call, {"input", "x", "x1"}); }
+
+Status NormShape(OpCall& call) {
+  const Operand& x = RowsOf(call);
+  const std::span<const int64_t> inner = InnerShape(call);
+  const bool by_list = call.Has("normalizedShape");
+  REPRISE_RETURN_IF_ERROR(CheckInner(call, by_list ? "normalizedShape" : "gamma of shape", inner, x));
+  for (std::string_view name : {"weightOptional", "biasOptional", "gradWeightOut", "gradBiasOut", "dgammaOut"}) {
+    if (call.Has(name)) REPRISE_RETURN_IF_ERROR(CheckSizes(call, call.Find(name), inner, "the normalized shape"));
+  }
+  for (std::string_view name : {"x2", "gradOut", "dy", "out", "yOut", "xOut", "gradInputOut", "dxOut"}) {
+    if (call.Has(name)) REPRISE_RETURN_IF_ERROR(CheckSizes(call, call.Find(name), x.sizes(), "the shape of the input"));
+  }
+  for (std::string_view name : {"mean", "rstd", "meanOutOptional", "rstdOutOptional", "rstdOut"}) {
+    if (call.Has(name)) REPRISE_RETURN_IF_ERROR(CheckStatistics(call, call.Find(name), x.sizes(), inner.size()));
+  }
+  return {};
+}
+
+// Places in Launch::refs of all the norms; those at the end may be missing.
+enum Place : size_t { kOut, kX, kWeight, kRstd, kMean, kBiasOrDy, kX1OrPartials, kX2 };
+enum : size_t { kLengthInt, kBatchInt, kIsLayerNormInt, kIsGradInt, kChunkInt, kRowsInt };
+
+bool Given(const Launch& launch, size_t place) { return place < launch.refs.size() && launch.HasOperand(place); }
+
+NormOperands OperandsOf(const Launch& launch) {
+  const auto at = [&](size_t place) { return Given(launch, place) ? &launch.refs[place] : nullptr; };
+  const bool is_grad = launch.ints[kIsGradInt] != 0;
+  return {.x = at(kX),
+          .weight = at(kWeight),
+          .bias = is_grad ? nullptr : at(kBiasOrDy),
+          .out = at(kOut),
+          .mean = at(kMean),
+          .rstd = at(kRstd),
+          .dy = is_grad ? at(kBiasOrDy) : nullptr,
+          .x1 = is_grad ? nullptr : at(kX1OrPartials),
+          .x2 = at(kX2)};
+}
+
+void RunNorm(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  const RowWork work = {launch.ints[kLengthInt], launch.ints[kBatchInt]};
+  const double eps = launch.scalars[0].As<double>();
+  if (launch.ints[kIsLayerNormInt] != 0) {
+    kernels::LayerNorm(OperandsOf(launch), eps, launch.compute, work, memory.scratch, range);
+  } else {
+    kernels::RmsNorm(OperandsOf(launch), eps, launch.compute, work, memory.scratch, range);
+  }
+}
+
+int64_t Product(std::span<const int64_t> sizes) {
+  int64_t product = 1;
+  for (int64_t size : sizes) product *= size;
+  return product;
+}
+
+void AddOperand(OpCall& call, Launch& launch, const Operand* operand, bool is_write) {
+  if (is_write) {
+    call.WriteOptional(launch, operand);
+  } else {
+    call.ReadOptional(launch, operand);
+  }
+}
+
+Status PlanNorm(OpCall& call) {
+  const bool is_layer_norm = call.Has("normalizedShape");
+  const Operand& input = RowsOf(call);
+  const Operand* sum = FindAny(call, {"xOut"});  // of AddRmsNorm, written before it is read
+  const int64_t length = Product(InnerShape(call));
+  if (input.tensor->count == 0) return {};
+  const int64_t rows = input.tensor->count / length;
+  const RowWork work = WorkOf(length, rows);
+  Launch& launch = call.AddLaunch(RunNorm);
+  for (int64_t value : {work.length, work.batch, int64_t{is_layer_norm}, int64_t{0}}) launch.ints.push_back(value);
+  launch.refs.reserve(kX2 + 1);
+  launch.uses.reserve(kX2 + 1);
+  launch.scalars.push_back(kernels::Scalar::Of(call.Real(is_layer_norm ? "eps" : "epsilon")));
+  AddOperand(call, launch, FindAny(call, {"out", "yOut"}), true);
+  AddOperand(call, launch, sum != nullptr ? sum : &input, sum != nullptr);
+  AddOperand(call, launch, FindAny(call, {"weightOptional", "gamma"}), false);
+  AddOperand(call, launch, FindAny(call, {"rstdOutOptional", "rstdOut"}), true);
+  if (is_layer_norm || sum != nullptr) {
+    AddOperand(call, launch, FindAny(call, {"meanOutOptional"}), true);
+    AddOperand(call, launch, FindAny(call, {"biasOptional"}), false);
+  }
+  if (sum != nullptr) {
+    AddOperand(call, launch, FindAny(call, {"x1"}), false);
+    AddOperand(call, launch, FindAny(call, {"x2"}), false);
+  }
+  launch.units = rows;
+  launch.grain = GrainOf(length * kNormCost);
+  const int64_t bytes = kernels::NormScratchBytes(OperandsOf(launch), is_layer_norm, call.compute, work);
+  if (bytes != 0) call.AddScratch(launch, static_cast<uint64_t>(bytes));
+  return {};
+}
+
+// A unit is a chunk of rows, with sums for weight and bias of its own.
+void RunNormGrad(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  const RowWork work = {launch.ints[kLengthInt], launch.ints[kBatchInt]};
+  const int64_t chunk = launch.ints[kChunkInt];
+  const bool is_layer_norm = launch.ints[kIsLayerNormInt] != 0;
+  const bool has_sums = Given(launch, kX1OrPartials);
+  const TensorRef partials = has_sums ? launch.Ref(kX1OrPartials, memory) : TensorRef();
+  const int64_t row_bytes = work.length * kernels::ItemSize(partials.dtype);
+  for (int64_t unit = range.begin; unit < range.end; ++unit) {
+    char* dw = nullptr;
+    if (has_sums) dw = static_cast<char*>(partials.data) + unit * row_bytes * (is_layer_norm ? 2 : 1);
+    kernels::NormGrad(OperandsOf(launch), launch.compute, work, memory.scratch, dw,
+                      has_sums && is_layer_norm ? dw + row_bytes : nullptr,
+                      {unit * chunk, std::min(launch.ints[kRowsInt], (unit + 1) * chunk)});
+  }
+}
+
+void RunSumPartials(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  const TensorRef partials = launch.Ref(1, memory);
+  const char* first = static_cast<const char*>(partials.data) + launch.ints[1] * kernels::ItemSize(partials.dtype);
+  kernels::SumPartials(first, partials.sizes[0], launch.ints[0], launch.compute, launch.refs[0], range);
+}
+
+void AddSumOfPartials(OpCall& call, const Operand& out, const TensorRef& partials, int64_t place, int64_t length) {
+  Launch& launch = call.AddLaunch(RunSumPartials);
+  launch.ints.push_back(partials.sizes[1] * length);
+  launch.ints.push_back(place * length);
+  call.Write(launch, out);
+  call.ReadTemporary(launch, partials);
+  launch.units = length;
+  launch.grain = GrainOf(std::max<int64_t>(1, partials.sizes[0]));
+}
+
+Status PlanNormGrad(OpCall& call) {
+  const bool is_layer_norm = call.Has("normalizedShape");
+  const Operand& input = RowsOf(call);
+  const Operand* dx = FindAny(call, {"gradInputOut", "dxOut"});
+  const Operand* dw = FindAny(call, {"gradWeightOut", "dgammaOut"});
+  const Operand* db = FindAny(call, {"gradBiasOut"});
+  if (is_layer_norm) {
+    const std::vector<bool> mask = call.Bools("outputMask");
+    if (mask.size() != 3) {
+      return call.Invalid(fmt::format("outputMask has {} values, expected 3", mask.size()),
+                          "one for each of gradInputOut, gradWeightOut and gradBiasOut");
+    }
+    const Operand** const outputs[3] = {&dx, &dw, &db};
+    const char* const names[3] = {"gradInputOut", "gradWeightOut", "gradBiasOut"};
+    for (size_t i = 0; i < 3; ++i) {
+      if (mask[i] && *outputs[i] == nullptr) {
+        return call.Invalid(fmt::format("{} is null although outputMask asks for it", names[i]));
+      }
+      if (!mask[i]) *outputs[i] = nullptr;
+    }
+  }
+  const int64_t length = Product(InnerShape(call));
+  if (length == 0) return {};
+  const int64_t rows = input.tensor->count / length;
+  // Fixed chunks: how the sums for weight and bias are cut must not depend on the threads.
+  const int64_t chunk = std::clamp<int64_t>((rows + 7) / 8, 8, 256);
+  const int64_t chunks = (rows + chunk - 1) / chunk;
+  const kernels::DType math = call.compute == kernels::DType::kDouble ? call.compute : kernels::DType::kFloat;
+  const bool has_sums = dw != nullptr || db != nullptr;
+  TensorRef partials;
+  if (has_sums) {
+    const int64_t sizes[] = {chunks, is_layer_norm ? 2 : 1, length};
+    partials = call.Temporary(math, sizes);
+  }
+  if (rows != 0 && (has_sums || dx != nullptr)) {
+    const RowWork work = WorkOf(length, chunk);
+    Launch& launch = call.AddLaunch(RunNormGrad);
+    for (int64_t value : {work.length, work.batch, int64_t{is_layer_norm}, int64_t{1}, chunk, rows}) {
+      launch.ints.push_back(value);
+    }
+    launch.refs.reserve(kX2);
+    launch.uses.reserve(kX2);
+    AddOperand(call, launch, dx, true);
+    AddOperand(call, launch, &input, false);
+    AddOperand(call, launch, FindAny(call, {"weightOptional", "gamma"}), false);
+    AddOperand(call, launch, FindAny(call, {"rstd"}), false);
+    AddOperand(call, launch, FindAny(call, {"mean"}), false);
+    AddOperand(call, launch, FindAny(call, {"gradOut", "dy"}), false);
+    if (has_sums) call.WriteTemporary(launch, partials);
+    launch.units = chunks;
+    launch.grain = GrainOf(chunk * length * kNormCost);
+    const int64_t bytes = kernels::NormScratchBytes(OperandsOf(launch), is_layer_norm, call.compute, work);
+    if (bytes != 0) call.AddScratch(launch, static_cast<uint64_t>(bytes));
+  }
+  if (dw != nullptr) AddSumOfPartials(call, *dw, partials, 0, length);
+  if (db != nullptr) AddSumOfPartials(call, *db, partials, 1, length);
+  return {};
 }
 
 }  // namespace
 
-Status PlanSoftmax(OpCall& call) {
-  const Operand& self = call.inputs[0];
-  REPRISE_ASSIGN_OR_RETURN(const int dim, call.WrapDim("dim", call.Int("dim"), self.rank()));
-  Launch& launch = call.AddLaunch(RunSoftmax);
-  launch.ints.push_back(dim);
-  call.Write(launch, call.outputs[0]);
-  call.Read(launch, self);
-  if (call.outputs[0].tensor->count == 0) return {};
-  launch.units = kernels::SoftmaxRowCount(launch.refs[0], dim);
-  launch.grain = GrainOf(call.outputs[0].tensor->count / launch.units * kSoftmaxCost);
-  return {};
-}
+Status PlanSoftmax(OpCall& call) { return PlanRows(call, RowOp::kSoftmax); }
 
 // ---- Computations -----------------------------------------------------------------------------------------------
 
 constexpr Computation kSoftmax = {
-    .dtype_rule = PromoteInputs, .shape_rule = BroadcastInputs, .aliasing = Aliasing::kSameView, .plan = PlanSoftmax};
+    .dtype_rule = PromoteInputs, .shape_rule = OneShape, .aliasing = Aliasing::kSameView, .plan = PlanSoftmax};
+constexpr Computation kLogSoftmax = {
+    .dtype_rule = PromoteInputs, .shape_rule = OneShape, .aliasing = Aliasing::kSameView, .plan = PlanLogSoftmax};
+constexpr Computation kSoftmaxBackward = {
+    .dtype_rule = PromoteInputs, .shape_rule = OneShape, .aliasing = Aliasing::kSameView, .plan = PlanSoftmaxBackward};
+constexpr Computation kLogSoftmaxBackward = {.dtype_rule = PromoteInputs,
+                                             .shape_rule = OneShape,
+                                             .aliasing = Aliasing::kSameView,
+                                             .plan = PlanLogSoftmaxBackward};
+constexpr Computation kRowNorm = {
+    .dtype_rule = PromoteInputs, .shape_rule = NormShape, .aliasing = Aliasing::kSameView, .plan = PlanNorm};
+constexpr Computation kNormBackward = {
+    .dtype_rule = PromoteInputs, .shape_rule = NormShape, .aliasing = Aliasing::kSameView, .plan = PlanNormGrad};
 
 }  // namespace reprise::ops

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// scaled_dot_product_attention with the device's kernels, which never make the matrix of scores. What they do not take
+// (dropout, a mask that needs gradients, float64, …) runs as the composites of torch.
+#include <ATen/core/Tensor.h>
+#include <ATen/native/transformers/attention.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+#include "ops/native.h"
+#include "ops/tensors.h"
+
+namespace torch_npu {
+namespace {
+
+constexpr int64_t kNoLimit = std::numeric_limits<int32_t>::max();
+constexpr int64_t kCausal = 2;            // sparseMode: from the left upper corner
+constexpr int64_t kScaleBeforeShift = 0;  // pseType
+constexpr int64_t kCopies = 8;            // of each statistic
+
+double ScaleOf(const at::Tensor& query, std::optional<double> scale) {
+  return scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(-1))));
+}
+
+bool IsFit(const at::Tensor& tensor, const at::Tensor& query) {
+  return tensor.dim() == 4 && tensor.scalar_type() == query.scalar_type() && tensor.device() == query.device() &&
+         tensor.numel() != 0 && tensor.size(3) == query.size(3);
+}
+
+int64_t Choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+               const std::optional<at::Tensor>& mask, double dropout, bool is_causal, std::optional<double>,
+               bool groups) {
+  const at::ScalarType type = query.scalar_type();
+  const bool is_plain = (type == at::kFloat || type == at::kHalf || type == at::kBFloat16) && dropout == 0 &&
+                        IsFit(query, query) && IsFit(key, query) && IsFit(value, query) &&
+                        key.sizes() == value.sizes() && query.size(0) == key.size(0) &&
+                        (query.size(1) == key.size(1) || (groups && query.size(1) % key.size(1) == 0));
+  const bool needs_gradients =
+      at::GradMode::is_enabled() && (query.requires_grad() || key.requires_grad() || value.requires_grad() ||
+                                     (mask.has_value() && mask->defined() && mask->requires_grad()));
+  const bool has_mask = mask.has_value() && mask->defined();
+  const bool fits =
+      is_plain && !(has_mask && (needs_gradients || is_causal)) && !(needs_gradients && query.size(1) != key.size(1));
+  return static_cast<int64_t>(fits ? sdp::SDPBackend::overrideable : sdp::SDPBackend::math);
+}
+
+using Forward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::SymInt, at::Tensor,
+                           at::Tensor, at::Tensor>;
+
+Forward Attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                  const std::optional<at::Tensor>& bias, double, bool is_causal, bool, std::optional<double> scale) {
+  const c10::DeviceGuard guard(query.device());
+  const int64_t batch = query.size(0), heads = query.size(1), queries = query.size(2), keys = key.size(2);
+  const at::Tensor out = Empty(query.sizes(), query.scalar_type(), query.device());
+  // Maxima and sums of the scores, for the gradients.
+  const at::Tensor statistics = Empty({2, batch, heads, queries, kCopies}, at::kFloat, query.device());
+  at::Tensor shift;
+  if (bias.has_value() && bias->defined()) shift = bias->expand({batch, heads, queries, keys});
+  const bool done = NativeCall("aclnnFlashAttentionScoreV2", "aten::scaled_dot_product_attention")
+                        .Tensor(query)
+                        .Tensor(key)
+                        .Tensor(value)
+                        .Tensor(shift)
+                        .Null()
+                        .Null()
+                        .Null()
+                        .Null()
+                        .Null()
+                        .Null()
+                        .Real(ScaleOf(query, scale))
+                        .Real(1)
+                        .Int(kNoLimit)
+                        .Int(kNoLimit)
+                        .Int(heads)
+                        .Text("BNSD")
+                        .Int(0)
+                        .Int(is_causal ? kCausal : 0)
+                        .Int(kScaleBeforeShift)
+                        .Tensor(statistics[0])
+                        .Tensor(statistics[1])
+                        .Null()
+                        .Tensor(out)
+                        .Launch();
+  TORCH_CHECK_NOT_IMPLEMENTED(done, "scaled_dot_product_attention: npu does not take query ", query.sizes(), ", key ",
+                              key.sizes(), " and this mask; torch.nn.attention.sdpa_kernel(SDPBackend.MATH) does");
+  return {out, statistics, at::Tensor(), at::Tensor(), queries, keys, at::Tensor(), at::Tensor(), at::Tensor()};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> AttentionBackward(
+    const at::Tensor& grad, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const at::Tensor&,
+    std::array<bool, 4>, const at::Tensor& out, const at::Tensor& statistics, const at::Tensor&, const at::Tensor&,
+    c10::SymInt, c10::SymInt, double, bool is_causal, const at::Tensor&, const at::Tensor&,
+    std::optional<double> scale) {
+  const c10::DeviceGuard guard(query.device());
+  const auto like = [](const at::Tensor& tensor) {
+    return Empty(tensor.sizes(), tensor.scalar_type(), tensor.device());
+  };
+  const at::Tensor d_query = like(query), d_key = like(key), d_value = like(value);
+  const bool done = NativeCall("aclnnFlashAttentionScoreGrad", "aten::scaled_dot_product_attention_backward")
+                        .Tensor(query)
+                        .Tensor(key)
+                        .Tensor(value)
+                        .Tensor(grad)
+                        .Null()
+                        .Null()
+                        .Null()
+                        .Null()
+                        .Tensor(statistics[0])
+                        .Tensor(statistics[1])
+                        .Null()
+                        .Tensor(out)
+                        .Null()
+                        .Real(ScaleOf(query, scale))
+                        .Real(1)
+                        .Int(kNoLimit)
+                        .Int(kNoLimit)
+                        .Int(query.size(1))
+                        .Text("BNSD")
+                        .Int(0)
+                        .Int(is_causal ? kCausal : 0)
+                        .Tensor(d_query)
+                        .Tensor(d_key)
+                        .Tensor(d_value)
+                        .Null()
+                        .Launch();
+  TORCH_CHECK_NOT_IMPLEMENTED(done, "scaled_dot_product_attention: npu has no gradients for query ", query.sizes(),
+                              " and key ", key.sizes(), "; torch.nn.attention.sdpa_kernel(SDPBackend.MATH) has");
+  return {d_query, d_key, d_value, at::Tensor()};
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_fused_sdp_choice", Choice);
+  m.impl("_scaled_dot_product_fused_attention_overrideable", Attention);
+  m.impl("_scaled_dot_product_fused_attention_overrideable_backward", AttentionBackward);
+}
+
+}  // namespace
+}  // namespace torch_npu
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &torch_npu::Choice)
+}  // namespace at::native

@@ -1,0 +1,660 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/native.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+#include <charconv>
+#include <string_view>
+#include <vector>
+
+#include "common/error.h"
+#include "device/runtime.h"
+#include "device/stream.h"
+#include "ops/launch.h"
+#include "ops/tensors.h"
+
+namespace torch_npu {
+namespace {
+
+using c10::IValue;
+using reprise::OperatorArgument;
+using Kind = OperatorArgument::Kind;
+
+// One operator of torch. `parameters`, one word for each parameter of the operator of the device:
+//     name       that argument; of a list of numbers or a number, too
+//     !name      the same, a tensor whose type has no say (masks, statistics)
+//     name|word  the same, or the word when it is none
+//     name[]     a number as a list of one; none is an empty list
+//     name#      a number as an integer
+//     @0         result 0
+//     %0         type of result 0
+//     =7 =0.5    constants; an integer, a real number
+//     [] -       an empty list; null
+// A row also serves the forms of the operator that work in place and that have out=.
+// Not here: indexing and losses by class (the CPU kernels report indices that are out of range; kernels of the device
+// cannot), integer division (zero), whatever draws.
+struct Row {
+  std::string_view torch;
+  std::string_view device;
+  std::string_view parameters;
+  std::string_view with_scalar = {};  // operator for an `other` that is a number
+  bool floating_only = false;
+};
+
+constexpr std::string_view kUnary = "self @0";
+constexpr std::string_view kBinary = "self other @0";
+constexpr std::string_view kDot = "self other alpha @0";
+
+constexpr Row kRows[] = {
+    {"abs", "Abs", kUnary},
+    {"acos", "Acos", kUnary},
+    {"asin", "Asin", kUnary},
+    {"atan", "Atan", kUnary},
+    {"bitwise_not", "BitwiseNot", kUnary},
+    {"ceil", "Ceil", kUnary},
+    {"cos", "Cos", kUnary},
+    {"cosh", "Cosh", kUnary},
+    {"erf", "Erf", kUnary},
+    {"erfc", "Erfc", kUnary},
+    {"erfinv", "Erfinv", kUnary},
+    {"exp", "Exp", kUnary},
+    {"exp2", "Exp2", kUnary},
+    {"expm1", "Expm1", kUnary},
+    {"floor", "Floor", kUnary},
+    {"frac", "Frac", kUnary},
+    {"hardsigmoid", "Hardsigmoid", kUnary},
+    {"hardswish", "Hardswish", kUnary},
+    {"isneginf", "IsNegInf", kUnary},
+    {"isposinf", "IsPosInf", kUnary},
+    {"log", "Log", kUnary},
+    {"log10", "Log10", kUnary},
+    {"log1p", "Log1p", kUnary},
+    {"log2", "Log2", kUnary},
+    {"logical_not", "LogicalNot", kUnary},
+    {"mish", "Mish", kUnary},
+    {"neg", "Neg", kUnary},
+    {"reciprocal", "Reciprocal", kUnary},
+    {"relu", "Relu", kUnary},
+    {"round", "Round", kUnary},
+    {"round.decimals", "RoundDecimals", "self decimals @0"},
+    {"rsqrt", "Rsqrt", kUnary},
+    {"sigmoid", "Sigmoid", kUnary},
+    {"sign", "Sign", kUnary},
+    {"silu", "Silu", kUnary},
+    {"sin", "Sin", kUnary},
+    {"sinh", "Sinh", kUnary},
+    {"sqrt", "Sqrt", kUnary},
+    {"tan", "Tan", kUnary},
+    {"tanh", "Tanh", kUnary},
+    {"trunc", "Trunc", kUnary},
+
+    {"elu", "Elu", "self alpha scale input_scale @0"},
+    {"gelu", "GeluV2", "self approximate# @0"},
+    {"glu", "Glu", "self dim @0"},
+    {"hardtanh", "Hardtanh", "self min_val max_val @0"},
+    {"leaky_relu", "LeakyRelu", "self negative_slope @0"},
+    {"softplus", "Softplus", "self beta threshold @0"},
+    {"threshold", "Threshold", "self threshold value @0"},
+    {"gelu_backward", "GeluBackwardV2", "grad_output self approximate @0"},
+    {"glu_backward", "GluBackward", "grad_output self dim @0"},
+    {"sigmoid_backward", "SigmoidBackward", "grad_output output @0"},
+    {"silu_backward", "SiluBackward", "grad_output self @0"},
+    {"tanh_backward", "TanhBackward", "grad_output output @0"},
+    {"threshold_backward", "ThresholdBackward", "grad_output self threshold @0"},
+
+    {"add.Tensor", "Add", kDot, "Adds"},
+    {"sub.Tensor", "Sub", kDot, "Subs"},
+    {"mul.Tensor", "Mul", kBinary, "Muls"},
+    {"div.Tensor", "Div", kBinary, "Divs"},
+    {"rsub.Scalar", "Rsubs", kDot},
+    {"atan2", "Atan2", kBinary},
+    {"fmod.Tensor", "FmodTensor", kBinary, "FmodScalar", true},
+    {"fmod.Scalar", "FmodScalar", kBinary, {}, true},
+    {"logaddexp", "LogAddExp", kBinary},
+    {"maximum", "Maximum", kBinary},
+    {"minimum", "Minimum", kBinary},
+    {"remainder.Tensor", "RemainderTensorTensor", kBinary, "RemainderTensorScalar", true},
+    {"remainder.Scalar", "RemainderTensorScalar", kBinary, {}, true},
+    {"floor_divide", "FloorDivide", kBinary, "FloorDivides", true},
+    {"pow.Tensor_Scalar", "PowTensorScalar", "self exponent @0", {}, true},
+    {"pow.Tensor_Tensor", "PowTensorTensor", "self exponent @0", {}, true},
+    {"addcdiv", "Addcdiv", "self tensor1 tensor2 value @0"},
+    {"addcmul", "Addcmul", "self tensor1 tensor2 value @0"},
+    {"lerp.Scalar", "Lerps", "self end weight @0"},
+    {"lerp.Tensor", "Lerp", "self end weight @0"},
+    {"clamp", "Clamp", "self min max @0"},
+    {"clamp.Tensor", "ClampTensor", "self min max @0"},
+    {"clamp_max", "ClampMax", "self max @0"},
+    {"clamp_max.Tensor", "ClampMaxTensor", "self max @0"},
+    {"clamp_min", "ClampMin", "self min @0"},
+    {"clamp_min.Tensor", "ClampMinTensor", "self min @0"},
+    {"where.self", "SWhere", "!condition self other @0"},
+
+    {"eq.Tensor", "EqTensor", kBinary, "EqScalar"},
+    {"eq.Scalar", "EqScalar", kBinary},
+    {"ge.Tensor", "GeTensor", kBinary, "GeScalar"},
+    {"ge.Scalar", "GeScalar", kBinary},
+    {"gt.Tensor", "GtTensor", kBinary, "GtScalar"},
+    {"gt.Scalar", "GtScalar", kBinary},
+    {"le.Tensor", "LeTensor", kBinary, "LeScalar"},
+    {"le.Scalar", "LeScalar", kBinary},
+    {"lt.Tensor", "LtTensor", kBinary, "LtScalar"},
+    {"lt.Scalar", "LtScalar", kBinary},
+    {"ne.Tensor", "NeTensor", kBinary, "NeScalar"},
+    {"ne.Scalar", "NeScalar", kBinary},
+    {"bitwise_and.Tensor", "BitwiseAndTensor", kBinary, "BitwiseAndScalar"},
+    {"bitwise_or.Tensor", "BitwiseOrTensor", kBinary},
+    {"bitwise_xor.Tensor", "BitwiseXorTensor", kBinary},
+    {"logical_and", "LogicalAnd", kBinary},
+    {"logical_or", "LogicalOr", kBinary},
+    {"logical_xor", "LogicalXor", kBinary},
+
+    {"all.dim", "All", "self dim[] keepdim @0"},
+    {"any.dim", "Any", "self dim[] keepdim @0"},
+    {"amax", "Amax", "self dim keepdim @0"},
+    {"amin", "Amin", "self dim keepdim @0"},
+    {"argmax", "ArgMax", "self dim keepdim @0"},
+    {"argmin", "ArgMin", "self dim keepdim @0"},
+    {"cumprod", "Cumprod", "self dim %0 @0"},
+    {"cumsum", "Cumsum", "self dim %0 @0"},
+    {"linalg_vector_norm", "LinalgVectorNorm", "self ord dim[] keepdim %0 @0"},
+    {"logsumexp", "LogSumExp", "self dim keepdim @0"},
+    {"max", "Max", kUnary},
+    {"max.dim", "MaxDim", "self dim keepdim @0 @1"},
+    {"mean", "Mean", "self [] =0 %0 @0"},
+    {"mean.dim", "Mean", "self dim[] keepdim %0 @0"},
+    {"min", "Min", kUnary},
+    {"min.dim", "MinDim", "self dim keepdim @0 @1"},
+    {"prod", "Prod", "self %0 @0"},
+    {"prod.dim_int", "ProdDim", "self dim keepdim %0 @0"},
+    {"std.correction", "Std", "self dim[] correction# keepdim @0"},
+    {"sum", "ReduceSum", "self [] =0 %0 @0"},
+    {"sum.dim_IntList", "ReduceSum", "self dim[] keepdim %0 @0"},
+    {"topk", "Topk", "self k dim largest sorted @0 @1"},
+    {"var.correction", "VarCorrection", "self dim[] correction# keepdim @0"},
+    {"var_mean.correction", "VarMean", "self dim[] correction# keepdim @0 @1"},
+
+    {"addmm", "Addmm", "self mat1 mat2 beta alpha @0 =0"},
+    {"addmv", "Addmv", "self mat vec alpha beta @0 =0"},
+    {"baddbmm", "Baddbmm", "self batch1 batch2 beta alpha @0 =0"},
+    {"bmm", "BatchMatMul", "self mat2 @0 =0"},
+    {"dot", "Dot", "self tensor @0"},
+    {"mm", "Mm", "self mat2 @0 =0"},
+    {"mv", "Mv", "self vec @0 =0"},
+
+    {"_log_softmax", "LogSoftmax", "self dim @0"},
+    {"_log_softmax_backward_data", "LogSoftmaxBackward", "grad_output output dim @0"},
+    {"_softmax", "Softmax", "self dim @0"},
+    {"_softmax_backward_data", "SoftmaxBackward", "grad_output output dim @0"},
+    {"_fused_rms_norm", "RmsNorm", "input weight eps @0 !@1"},
+    {"native_batch_norm", "BatchNorm", "input weight bias !running_mean !running_var training momentum eps @0 !@1 !@2"},
+    {"native_group_norm", "GroupNorm", "input weight bias N C HxW group eps @0 !@1 !@2"},
+    {"native_layer_norm", "LayerNorm", "input normalized_shape weight bias eps @0 !@1 !@2"},
+    {"native_layer_norm_backward", "LayerNormBackward",
+     "grad_out input normalized_shape !mean !rstd weight bias output_mask @0 @1 @2"},
+
+    {"_adaptive_avg_pool2d", "AdaptiveAvgPool2d", "self output_size @0"},
+    {"_adaptive_avg_pool2d_backward", "AdaptiveAvgPool2dBackward", "grad_output self @0"},
+    {"_adaptive_avg_pool3d", "AdaptiveAvgPool3d", "self output_size @0"},
+    {"avg_pool2d", "AvgPool2d", "self kernel_size stride padding ceil_mode count_include_pad divisor_override|0 =0 @0"},
+    {"max_pool2d_with_indices", "MaxPool2dWithIndices", "self kernel_size stride padding dilation ceil_mode @0 !@1"},
+    {"upsample_bicubic2d", "UpsampleBicubic2d", "self output_size align_corners scales_h|0.0 scales_w|0.0 @0"},
+    {"upsample_bilinear2d", "UpsampleBilinear2d", "self output_size align_corners scales_h|0.0 scales_w|0.0 @0"},
+    {"_upsample_nearest_exact2d", "UpsampleNearestExact2d", "self output_size scales_h|0.0 scales_w|0.0 @0"},
+
+    {"mse_loss", "MseLoss", "self target reduction @0"},
+    {"mse_loss_backward", "MseLossBackward", "grad_output self target reduction @0"},
+    {"smooth_l1_loss", "SmoothL1Loss", "self target reduction beta @0"},
+    {"binary_cross_entropy_with_logits", "BinaryCrossEntropyWithLogits", "self target weight pos_weight reduction @0"},
+
+    {"cat", "Cat", "tensors dim @0"},
+    {"_stack", "Stack", "tensors dim @0"},
+    {"constant_pad_nd", "ConstantPadNd", "self pad value @0"},
+    {"flip", "Flip", "self dims @0"},
+    {"im2col", "Im2col", "self kernel_size dilation padding stride @0"},
+    {"masked_fill_.Scalar", "InplaceMaskedFillScalar", "self !mask value"},
+    {"reflection_pad1d", "ReflectionPad1d", "self padding @0"},
+    {"reflection_pad2d", "ReflectionPad2d", "self padding @0"},
+    {"replication_pad2d", "ReplicationPad2d", "self padding @0"},
+    {"roll", "Roll", "self shifts dims @0"},
+    {"tril", "Tril", "self diagonal @0"},
+    {"triu", "Triu", "self diagonal @0"},
+};
+
+// What a parameter is made from.
+struct Source {
+  enum class From : uint8_t { kArgument, kResult, kTypeOfResult, kInt, kReal, kEmptyList, kNull };
+  From from = From::kNull;
+  int index = -1;           // of the argument or result
+  bool is_apart = false;    // its type has no say
+  bool is_number = false;   // torch calls it a Scalar
+  bool is_list = false;     // a number stands for a list of one
+  bool is_integer = false;  // whatever it is, an integer is wanted
+  bool has_default = false;
+  bool default_is_real = false;
+  int64_t integer = 0;
+  double real = 0;
+};
+
+bool ParseNumber(std::string_view text, Source& source) {
+  source.default_is_real = text.find('.') != std::string_view::npos;
+  if (source.default_is_real) {
+    return std::from_chars(text.begin(), text.end(), source.real).ec == std::errc();
+  }
+  return std::from_chars(text.begin(), text.end(), source.integer).ec == std::errc();
+}
+
+bool IsNumberType(const c10::TypePtr& type) {
+  if (type->kind() == c10::TypeKind::NumberType) return true;
+  const auto optional = type->cast<c10::OptionalType>();
+  return optional && IsNumberType(optional->getElementType());
+}
+
+bool Parse(std::string_view word, const c10::FunctionSchema& schema, Source& source) {
+  using From = Source::From;
+  if (word == "-") return true;
+  if (word == "[]") {
+    source.from = From::kEmptyList;
+    return true;
+  }
+  if (word.front() == '!') {
+    source.is_apart = true;
+    word.remove_prefix(1);
+  }
+  if (word.front() == '=') {
+    if (!ParseNumber(word.substr(1), source)) return false;
+    source.from = source.default_is_real ? From::kReal : From::kInt;
+    return true;
+  }
+  if (word.front() == '@' || word.front() == '%') {
+    source.from = word.front() == '@' ? From::kResult : From::kTypeOfResult;
+    source.index = word[1] - '0';
+    return true;
+  }
+  if (const size_t bar = word.find('|'); bar != std::string_view::npos) {
+    source.has_default = true;
+    if (!ParseNumber(word.substr(bar + 1), source)) return false;
+    word = word.substr(0, bar);
+  }
+  if (word.ends_with("[]")) {
+    source.is_list = true;
+    word.remove_suffix(2);
+  }
+  if (word.ends_with("#")) {
+    source.is_integer = true;
+    word.remove_suffix(1);
+  }
+  const auto index = schema.argumentIndexWithName(word);
+  if (!index.has_value()) return false;
+  source.from = From::kArgument;
+  source.index = *index;
+  source.is_number = IsNumberType(schema.arguments()[static_cast<size_t>(*index)].type());
+  return true;
+}
+
+int32_t AclType(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat: return ACL_FLOAT;
+    case at::kHalf: return ACL_FLOAT16;
+    case at::kChar: return ACL_INT8;
+    case at::kInt: return ACL_INT32;
+    case at::kByte: return ACL_UINT8;
+    case at::kShort: return ACL_INT16;
+    case at::kLong: return ACL_INT64;
+    case at::kDouble: return ACL_DOUBLE;
+    case at::kBool: return ACL_BOOL;
+    case at::kComplexFloat: return ACL_COMPLEX64;
+    case at::kComplexDouble: return ACL_COMPLEX128;
+    case at::kBFloat16: return ACL_BF16;
+    default: return ACL_DT_UNDEFINED;
+  }
+}
+
+// False for tensors that the device's operators cannot see.
+bool Describe(const at::Tensor& tensor, reprise::TensorView& view) {
+  const int32_t type = AclType(tensor.scalar_type());
+  if (type == ACL_DT_UNDEFINED || tensor.device().type() != c10::kPrivateUse1 || tensor.is_conj() || tensor.is_neg()) {
+    return false;
+  }
+  view = {const_cast<void*>(tensor.const_data_ptr()), type, static_cast<int>(tensor.dim()), tensor.sizes().data(),
+          tensor.strides().data()};
+  return true;
+}
+
+bool Queue(int op, const OperatorArgument* arguments, size_t count,
+           const std::shared_ptr<const reprise::OperationInfo>& info) {
+  const auto plan = reprise::OperatorPlan::Make(op, arguments, count);
+  if (plan == nullptr) return false;
+  EnsureContext();
+  const NPUStream stream = CurrentStream();
+  at::Tensor workspace;  // whoever gets its memory next does so behind this launch
+  if (const uint64_t bytes = plan->workspace_bytes(); bytes != 0) {
+    workspace = Empty({static_cast<int64_t>(bytes)}, at::kByte, stream.device());
+  }
+  Guarded([&] { plan->Launch(stream.handle(), workspace.defined() ? workspace.data_ptr() : nullptr, info); });
+  WaitIfBlocking(stream);
+  return true;
+}
+
+constexpr size_t kMaxParameters = 16;
+constexpr size_t kMaxTensors = 64;
+
+}  // namespace
+
+struct NativeOp {
+  int op = -1;
+  int op_with_scalar = -1;
+  int other = -1;  // parameter that may be a number instead of a tensor
+  bool floating_only = false;
+  std::vector<Source> sources;
+};
+
+namespace {
+
+// The arguments of one call; what they point to is in the object.
+class Arguments {
+ public:
+  Arguments(const NativeOp& native, c10::ArrayRef<IValue> arguments, c10::ArrayRef<at::Tensor> results)
+      : native_(native), arguments_(arguments), results_(results) {}
+
+  bool Build() {
+    for (size_t i = 0; i < native_.sources.size(); ++i) {
+      if (!Add(native_.sources[i], static_cast<int>(i) == native_.other)) return false;
+    }
+    return !native_.floating_only || c10::isFloatingType(type_);
+  }
+  int op() const { return with_scalar_ ? native_.op_with_scalar : native_.op; }
+  const OperatorArgument* data() const { return packed_.data(); }
+  size_t size() const { return count_; }
+
+ private:
+  OperatorArgument& Next(Kind kind) {
+    OperatorArgument& next = packed_[count_++];
+    next.kind = kind;
+    return next;
+  }
+
+  bool AddView(const at::Tensor& tensor, bool is_apart, bool is_result) {
+    if (views_ == kMaxTensors || !Describe(tensor, all_views_[views_++])) return false;
+    const at::ScalarType type = tensor.scalar_type();
+    // Tensors of several types meet by rules of torch (zero-dimensional ones give way).
+    if (!is_apart && !is_result) {
+      if (type_ != at::ScalarType::Undefined && type_ != type) return false;
+      type_ = type;
+    }
+    return true;
+  }
+
+  bool AddTensor(const at::Tensor& tensor, bool is_apart, bool is_result) {
+    if (!tensor.defined()) {
+      Next(Kind::kNull);
+      return true;
+    }
+    OperatorArgument& to = Next(Kind::kTensor);
+    to.values = &all_views_[views_];
+    to.count = 1;
+    return AddView(tensor, is_apart, is_result);
+  }
+
+  bool AddNumber(const at::Scalar& number) {
+    if (numbers_ == numbers_of_.size()) return false;
+    Number& value = numbers_of_[numbers_++];
+    int32_t dtype = ACL_INT64;
+    if (number.isBoolean()) {
+      value.truth = number.toBool();
+      dtype = ACL_BOOL;
+    } else if (number.isFloatingPoint()) {
+      // The type of the result would depend on torch's default.
+      if (type_ != at::ScalarType::Undefined && c10::isIntegralType(type_, true)) return false;
+      value.real[0] = number.toDouble();
+      dtype = ACL_DOUBLE;
+    } else if (number.isComplex()) {
+      const auto complex = number.toComplexDouble();
+      value.real[0] = complex.real();
+      value.real[1] = complex.imag();
+      dtype = ACL_COMPLEX128;
+    } else {
+      value.integer = number.toLong();
+    }
+    value.described = {&value.integer, dtype};
+    Next(Kind::kScalar).values = &value.described;
+    packed_[count_ - 1].count = 1;
+    return true;
+  }
+
+  bool AddInts(const int64_t* values, size_t count) {
+    OperatorArgument& to = Next(Kind::kInts);
+    to.values = values;
+    to.count = count;
+    return true;
+  }
+
+  bool Add(const Source& source, bool may_be_number) {
+    switch (source.from) {
+      case Source::From::kNull: Next(Kind::kNull); return true;
+      case Source::From::kInt: Next(Kind::kInt).integer = source.integer; return true;
+      case Source::From::kReal: Next(Kind::kReal).real = source.real; return true;
+      case Source::From::kEmptyList: return AddInts(nullptr, 0);
+      case Source::From::kResult:
+        return static_cast<size_t>(source.index) < results_.size() &&
+               AddTensor(results_[static_cast<size_t>(source.index)], source.is_apart, true);
+      case Source::From::kTypeOfResult:
+        Next(Kind::kInt).integer = AclType(results_[static_cast<size_t>(source.index)].scalar_type());
+        return true;
+      case Source::From::kArgument: break;
+    }
+    const IValue& value = arguments_[static_cast<size_t>(source.index)];
+    if (value.isNone()) return AddNone(source);
+    if (value.isTensor()) {
+      const at::Tensor& tensor = value.toTensor();
+      if (tensor.defined() && may_be_number && tensor.dim() == 0 && tensor.device().is_cpu()) {
+        with_scalar_ = true;
+        return tensor.unsafeGetTensorImpl()->is_wrapped_number() && AddNumber(tensor.item());
+      }
+      return AddTensor(tensor, source.is_apart, false);
+    }
+    if (source.is_number && !source.is_integer) return AddNumber(value.toScalar());
+    if (source.is_integer) return AddInteger(value);
+    if (source.is_list && value.isInt()) {
+      single_ = value.toInt();
+      return AddInts(&single_, 1);
+    }
+    return AddPlain(value);
+  }
+
+  bool AddNone(const Source& source) {
+    if (source.has_default && source.default_is_real) {
+      Next(Kind::kReal).real = source.real;
+    } else if (source.has_default) {
+      Next(Kind::kInt).integer = source.integer;
+    } else if (source.is_integer) {
+      Next(Kind::kInt).integer = 1;  // a correction
+    } else if (source.is_list) {
+      return AddInts(nullptr, 0);
+    } else {
+      Next(Kind::kNull);
+    }
+    return true;
+  }
+
+  bool AddInteger(const IValue& value) {
+    int64_t integer = 0;
+    if (value.isString()) {
+      integer = value.toStringRef() == "tanh" ? 1 : 0;
+    } else if (value.isInt()) {
+      integer = value.toInt();
+    } else if (value.isDouble() && value.toDouble() == static_cast<double>(static_cast<int64_t>(value.toDouble()))) {
+      integer = static_cast<int64_t>(value.toDouble());
+    } else {
+      return false;
+    }
+    Next(Kind::kInt).integer = integer;
+    return true;
+  }
+
+  bool AddPlain(const IValue& value) {
+    if (value.isInt()) {
+      Next(Kind::kInt).integer = value.toInt();
+    } else if (value.isBool()) {
+      Next(Kind::kInt).integer = value.toBool() ? 1 : 0;
+    } else if (value.isDouble()) {
+      Next(Kind::kReal).real = value.toDouble();
+    } else if (value.isString()) {
+      Next(Kind::kText).values = value.toStringRef().c_str();
+    } else if (value.isIntList()) {
+      if (lists_ == int_lists_.size()) return false;
+      auto& list = int_lists_[lists_++];
+      for (const int64_t number : value.toIntList()) list.push_back(number);
+      return AddInts(list.data(), list.size());
+    } else if (value.isBoolList()) {
+      for (const bool flag : value.toBoolList()) flags_.push_back(flag);
+      OperatorArgument& to = Next(Kind::kBools);
+      to.values = flags_.data();
+      to.count = flags_.size();
+    } else if (value.isTensorList()) {
+      const auto tensors = value.toTensorList();
+      OperatorArgument& to = Next(Kind::kTensors);
+      to.values = &all_views_[views_];
+      to.count = tensors.size();
+      for (const at::Tensor& tensor : tensors) {
+        if (!AddView(tensor, false, false)) return false;
+      }
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  struct Number {
+    union {
+      int64_t integer = 0;
+      double real[2];
+      bool truth;
+    };
+    OperatorArgument::ScalarValue described{};
+  };
+
+  const NativeOp& native_;
+  c10::ArrayRef<IValue> arguments_;
+  c10::ArrayRef<at::Tensor> results_;
+  bool with_scalar_ = false;
+  at::ScalarType type_ = at::ScalarType::Undefined;
+  size_t count_ = 0, views_ = 0, numbers_ = 0, lists_ = 0;
+  int64_t single_ = 0;
+  std::array<OperatorArgument, kMaxParameters> packed_;
+  std::array<reprise::TensorView, kMaxTensors> all_views_;
+  std::array<Number, 4> numbers_of_;
+  std::array<c10::SmallVector<int64_t, 8>, 5> int_lists_;
+  c10::SmallVector<bool, 4> flags_;
+};
+
+const NativeOp* MakeNative(const Row& row, const c10::FunctionSchema& schema) {
+  auto native = std::make_unique<NativeOp>();
+  native->op = reprise::FindOperator("aclnn" + std::string(row.device));
+  if (native->op < 0) return nullptr;
+  if (!row.with_scalar.empty()) {
+    native->op_with_scalar = reprise::FindOperator("aclnn" + std::string(row.with_scalar));
+  }
+  native->floating_only = row.floating_only;
+  std::string_view rest = row.parameters;
+  while (!rest.empty()) {
+    const std::string_view word = rest.substr(0, rest.find(' '));
+    rest.remove_prefix(std::min(rest.size(), word.size() + 1));
+    if (word == "other" && native->op_with_scalar >= 0) native->other = static_cast<int>(native->sources.size());
+    if (!Parse(word, schema, native->sources.emplace_back())) return nullptr;
+  }
+  TORCH_INTERNAL_ASSERT(native->sources.size() <= kMaxParameters, schema.name());
+  return native.release();
+}
+
+const Row* FindRow(std::string_view name) {
+  for (const Row& row : kRows) {
+    if (row.torch == name) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const NativeOp* FindNative(const c10::FunctionSchema& schema) {
+  std::string name = schema.name();
+  if (name.rfind("aten::", 0) != 0) return nullptr;
+  name = name.substr(6);
+  std::string overload = schema.overload_name();
+  const auto full = [&] { return overload.empty() ? name : name + "." + overload; };
+  const Row* row = FindRow(full());
+  if (row == nullptr && name.back() == '_') {
+    name.pop_back();
+    row = FindRow(full());
+  }
+  if (row == nullptr && overload.ends_with("out")) {
+    overload =
+        overload == "out" ? std::string() : overload.substr(0, overload.size() - std::string_view("_out").size());
+    row = FindRow(full());
+    if (row == nullptr && overload.empty()) row = FindRow(name + ".Tensor");
+    if (row == nullptr && overload == "IntList") row = FindRow(name + ".dim_IntList");
+  }
+  return row == nullptr ? nullptr : MakeNative(*row, schema);
+}
+
+bool LaunchNative(const NativeOp& native, c10::ArrayRef<IValue> arguments, c10::ArrayRef<at::Tensor> results,
+                  const std::shared_ptr<const reprise::OperationInfo>& info) {
+  Arguments packed(native, arguments, results);
+  if (!packed.Build()) return false;
+  return Queue(packed.op(), packed.data(), packed.size(), info);
+}
+
+NativeCall::NativeCall(const char* op, const char* name) : op_(reprise::FindOperator(op)), name_(name) {}
+
+OperatorArgument& NativeCall::Next(Kind kind) {
+  TORCH_INTERNAL_ASSERT(count_ < kMost, name_);
+  OperatorArgument& next = arguments_[count_++];
+  next.kind = kind;
+  return next;
+}
+
+NativeCall& NativeCall::Tensor(const at::Tensor& tensor) {
+  if (!tensor.defined()) return Null();
+  reprise::TensorView& view = views_[count_];
+  is_possible_ &= Describe(tensor, view);
+  OperatorArgument& to = Next(Kind::kTensor);
+  to.values = &view;
+  to.count = 1;
+  return *this;
+}
+
+NativeCall& NativeCall::Null() {
+  Next(Kind::kNull);
+  return *this;
+}
+
+NativeCall& NativeCall::Ints(c10::IntArrayRef values) {
+  OperatorArgument& to = Next(Kind::kInts);
+  to.values = values.data();
+  to.count = values.size();
+  return *this;
+}
+
+NativeCall& NativeCall::Int(int64_t value) {
+  Next(Kind::kInt).integer = value;
+  return *this;
+}
+
+NativeCall& NativeCall::Real(double value) {
+  Next(Kind::kReal).real = value;
+  return *this;
+}
+
+NativeCall& NativeCall::Text(const char* value) {
+  Next(Kind::kText).values = value;
+  return *this;
+}
+
+bool NativeCall::Launch() {
+  if (op_ < 0 || !is_possible_) return false;
+  return Queue(op_, arguments_.data(), count_,
+               std::make_shared<reprise::OperationInfo>(reprise::OperationInfo{name_, StackOfLaunch()}));
+}
+
+}  // namespace torch_npu

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Operators of torch that the device computes with kernels of its own: the operators of libopapi.so, called through
+// reprise/operator.h. What those do not take (mixed types, broadcast scalars of the host, …) runs as the CPU kernel.
+#pragma once
+
+#include <ATen/core/function_schema.h>
+#include <ATen/core/ivalue.h>
+#include <c10/util/ArrayRef.h>
+#include <reprise/operator.h>
+
+#include <array>
+#include <memory>
+#include <string>
+
+namespace torch_npu {
+
+struct NativeOp;
+
+/// A call of an operator of the device, its arguments in the order of the C function.
+class NativeCall {
+ public:
+  /// "aclnnAdd"; `name`: what dumps and errors show.
+  NativeCall(const char* op, const char* name);
+  NativeCall& Tensor(const at::Tensor& tensor);  ///< undefined: null
+  NativeCall& Null();
+  NativeCall& Ints(c10::IntArrayRef values);  ///< borrowed until Launch
+  NativeCall& Int(int64_t value);
+  NativeCall& Real(double value);
+  NativeCall& Text(const char* value);
+  /// Queues it on the current stream. False, and nothing is done, when the device does not take the arguments.
+  bool Launch();
+
+ private:
+  static constexpr size_t kMost = 32;
+  reprise::OperatorArgument& Next(reprise::OperatorArgument::Kind kind);
+
+  int op_;
+  const char* name_;
+  bool is_possible_ = true;
+  size_t count_ = 0;
+  std::array<reprise::OperatorArgument, kMost> arguments_;
+  std::array<reprise::TensorView, kMost> views_;
+};
+
+/// The row of native.cc for the operator, as far as the device has what it names; null: none. Lives for ever.
+const NativeOp* FindNative(const c10::FunctionSchema& schema);
+
+/// Queues the device's own kernels. False, and nothing is done, when they do not take these arguments.
+/// \param results  what the operator returns, in order; the elements of lists one by one
+bool LaunchNative(const NativeOp& native, c10::ArrayRef<c10::IValue> arguments, c10::ArrayRef<at::Tensor> results,
+                  const std::shared_ptr<const reprise::OperationInfo>& info);
+
+}  // namespace torch_npu

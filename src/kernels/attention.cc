@@ -1,0 +1,581 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/attention.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/cast.h"
+#include "kernels/simd/attention.h"
+
+namespace reprise::kernels {
+namespace {
+
+using simd::kScorePad;
+
+// Keys of one step, rows of one unit: what is read over and over stays in the second-level cache.
+constexpr int64_t kKeys = 128;
+constexpr int64_t kRows = 96;
+// Up to this many rows keys and values are read where they are: packing them would cost more than it saves.
+constexpr int64_t kFewRows = 8;
+// Keys and values that are converted at a time for few rows: the first-level cache.
+constexpr int64_t kStaged = 16;
+// Keys of a piece, and the number of units from which on pieces are not needed.
+constexpr int64_t kPieceKeys = 512;
+constexpr int64_t kEnoughUnits = 16;
+constexpr int64_t kMostPieces = 16;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+constexpr int64_t DivideUp(int64_t n, int64_t by) { return (n + by - 1) / by; }
+constexpr int64_t RoundUp(int64_t n, int64_t to) { return DivideUp(n, to) * to; }
+
+// Scratch memory, in floats.
+struct Layout {
+  int64_t rows, query, scores, out, keys, values, staged, statistics;
+
+  explicit Layout(const AttentionPlan& plan) {
+    const bool is_few = plan.most_rows <= kFewRows;
+    rows = plan.most_rows;
+    query = RoundUp(rows * plan.depth, 16);
+    scores = rows * kKeys;
+    out = rows * RoundUp(plan.value_depth, 32);
+    keys = is_few ? 0 : kKeys * plan.depth;
+    values = is_few ? 0 : kKeys * RoundUp(plan.value_depth, 32);
+    staged = kKeys * RoundUp(std::max(plan.depth, plan.value_depth), 16);
+    statistics = RoundUp(2 * rows, 16);
+  }
+  int64_t Floats() const { return query + scores + out + keys + values + staged + statistics + 2 * kKeys; }
+};
+
+// Rows that a unit has: (query, head) pairs of one key head, the heads of a query side by side.
+class Unit {
+ public:
+  Unit(const AttentionPlan& plan, const AttentionOperands& operands, void* scratch)
+      : plan_(plan), in_(operands), layout_(plan), group_(plan.heads / plan.kv_heads) {
+    query_ = static_cast<float*>(scratch);
+    scores_ = query_ + layout_.query;
+    out_ = scores_ + layout_.scores;
+    keys_ = out_ + layout_.out;
+    values_ = keys_ + layout_.keys;
+    staged_ = values_ + layout_.values;
+    maximum_ = staged_ + layout_.staged;
+    sum_ = maximum_ + layout_.rows;
+    row_ = maximum_ + layout_.statistics;
+    mask_row_ = reinterpret_cast<uint8_t*>(row_ + kKeys);
+    out_stride_ = RoundUp(plan.value_depth, 32);
+    from_query_ = FindCast(in_.query.dtype, DType::kFloat);
+  }
+
+  void Run(const AttentionSequence& sequence, int64_t kv_head, int64_t block, int64_t piece, float* partial) {
+    sequence_ = &sequence;
+    kv_head_ = kv_head;
+    first_row_ = block * sequence.block_rows;
+    rows_ = std::min(sequence.block_rows, group_ * sequence.queries - first_row_);
+    int64_t begin = 0;
+    int64_t end = sequence.keys;
+    if (plan_.is_split) {
+      begin = std::min(end, piece * plan_.piece_keys);
+      end = std::min(end, begin + plan_.piece_keys);
+    }
+    // Blocks that no row sees are left out; the others begin where they would without that.
+    const int64_t last_query = (first_row_ + rows_ - 1) / group_;
+    end = std::min(end, std::max(last_query + sequence.high + 1, sequence.prefix));
+    if (sequence.prefix == 0) begin = std::max(begin, (first_row_ / group_ + sequence.low) / kKeys * kKeys);
+    std::fill_n(maximum_, rows_, -kInfinity);
+    std::fill_n(sum_, rows_, 0.0f);
+    std::fill_n(out_, rows_ * out_stride_, 0.0f);
+    if (begin < end) LoadQueries();
+    for (int64_t key = begin; key < end;) {
+      int64_t count = std::min(kKeys - key % kKeys, end - key);
+      if (plan_.page_tokens != 0) count = std::min(count, plan_.page_tokens - key % plan_.page_tokens);
+      Step(key, count);
+      key += count;
+    }
+    if (partial != nullptr) {
+      std::memcpy(partial, maximum_, static_cast<size_t>(rows_) * sizeof(float));
+      std::memcpy(partial + plan_.most_rows, sum_, static_cast<size_t>(rows_) * sizeof(float));
+      for (int64_t r = 0; r < rows_; ++r) {
+        std::memcpy(partial + 2 * plan_.most_rows + r * plan_.value_depth, out_ + r * out_stride_,
+                    static_cast<size_t>(plan_.value_depth) * sizeof(float));
+      }
+    } else {
+      for (int64_t r = 0; r < rows_; ++r) Finish(r, out_ + r * out_stride_, maximum_[r], sum_[r]);
+    }
+  }
+
+  // Joins the pieces of one key head of a split plan.
+  void Merge(const AttentionSequence& sequence, int64_t kv_head, const float* partial) {
+    sequence_ = &sequence;
+    kv_head_ = kv_head;
+    first_row_ = 0;
+    rows_ = group_ * sequence.queries;
+    const int64_t size = plan_.most_rows * (2 + plan_.value_depth);
+    for (int64_t r = 0; r < rows_; ++r) {
+      float maximum = -kInfinity;
+      for (int64_t p = 0; p < plan_.pieces; ++p) maximum = Greater(maximum, partial[p * size + r]);
+      const float shift = maximum == -kInfinity ? 0 : maximum;
+      float sum = 0;
+      std::fill_n(out_, plan_.value_depth, 0.0f);
+      for (int64_t p = 0; p < plan_.pieces; ++p) {
+        const float* piece = partial + p * size;
+        if (piece[plan_.most_rows + r] == 0) continue;
+        const float factor = std::exp(piece[r] - shift);
+        sum += factor * piece[plan_.most_rows + r];
+        const float* from = piece + 2 * plan_.most_rows + r * plan_.value_depth;
+        for (int64_t k = 0; k < plan_.value_depth; ++k) out_[k] += factor * from[k];
+      }
+      Finish(r, out_, maximum, sum);
+    }
+  }
+
+ protected:
+  // NaN wins.
+  static float Greater(float a, float b) { return a > b || a != a ? a : b; }
+
+  int64_t QueryOf(int64_t r) const { return (first_row_ + r) / group_; }
+  int64_t HeadOf(int64_t r) const { return kv_head_ * group_ + (first_row_ + r) % group_; }
+
+  void LoadQueries() {
+    const TensorRef& query = in_.query;
+    const int64_t item = ItemSize(query.dtype);
+    for (int64_t r = 0; r < rows_; ++r) {
+      const char* from = At(query, sequence_->query_batch, HeadOf(r), sequence_->query_begin + QueryOf(r));
+      float* to = query_ + r * plan_.depth;
+      const int64_t own = plan_.depth - plan_.rope_depth;
+      from_query_(from, query.strides[3] * item, reinterpret_cast<char*>(to), sizeof(float), own);
+      if (plan_.rope_depth == 0) continue;
+      const TensorRef& rope = in_.query_rope;
+      FindCast(rope.dtype, DType::kFloat)(
+          At(rope, sequence_->query_batch, HeadOf(r), sequence_->query_begin + QueryOf(r)),
+          rope.strides[3] * ItemSize(rope.dtype), reinterpret_cast<char*>(to + own), sizeof(float), plan_.rope_depth);
+    }
+    if (plan_.scale != 1) simd::ScaleRow(query_, plan_.scale, rows_ * plan_.depth);
+  }
+
+  static char* At(const TensorRef& ref, int64_t i, int64_t j, int64_t k) {
+    return static_cast<char*>(ref.data) +
+           (i * ref.strides[0] + j * ref.strides[1] + k * ref.strides[2]) * ItemSize(ref.dtype);
+  }
+
+  // Tokens [key, key + count) of keys or values, of one page if there are pages.
+  const char* Tokens(const TensorRef& ref, int64_t key) const {
+    if (plan_.page_tokens == 0) return At(ref, sequence_->kv_batch, kv_head_, sequence_->kv_begin + key);
+    const TensorRef& table = in_.table;
+    const auto* entry = reinterpret_cast<const int32_t*>(table.data) + sequence_->kv_batch * table.strides[0] +
+                        key / plan_.page_tokens * table.strides[1];
+    return At(ref, std::clamp<int64_t>(*entry, 0, ref.sizes[0] - 1), kv_head_, key % plan_.page_tokens);
+  }
+
+  // The tokens as rows of float32: in place where they are, else converted into staged_.
+  const float* Rows(const TensorRef& ref, int64_t key, int64_t count, int64_t depth, int64_t& stride) {
+    const char* from = Tokens(ref, key);
+    if (ref.dtype == DType::kFloat && (ref.strides[3] == 1 || depth == 1)) {
+      stride = ref.strides[2];
+      return reinterpret_cast<const float*>(from);
+    }
+    const int64_t item = ItemSize(ref.dtype);
+    const CastFn cast = FindCast(ref.dtype, DType::kFloat);
+    stride = depth;
+    if (ref.strides[3] == 1 && ref.strides[2] == depth) {
+      cast(from, item, reinterpret_cast<char*>(staged_), sizeof(float), count * depth);
+      return staged_;
+    }
+    for (int64_t j = 0; j < count; ++j) {
+      cast(from + j * ref.strides[2] * item, ref.strides[3] * item, reinterpret_cast<char*>(staged_ + j * depth),
+           sizeof(float), depth);
+    }
+    return staged_;
+  }
+
+  // Whole keys: the rows of both parts side by side.
+  const float* KeyRows(const TensorRef& keys, int64_t key, int64_t count, int64_t& stride) {
+    if (plan_.rope_depth == 0) return Rows(keys, key, count, plan_.depth, stride);
+    stride = plan_.depth;
+    int64_t at = 0;
+    for (const TensorRef* part : {&keys, &in_.key_rope}) {
+      const int64_t item = ItemSize(part->dtype);
+      const char* from = Tokens(*part, key);
+      const CastFn cast = FindCast(part->dtype, DType::kFloat);
+      for (int64_t j = 0; j < count; ++j) {
+        cast(from + j * part->strides[2] * item, part->strides[3] * item,
+             reinterpret_cast<char*>(staged_ + j * stride + at), sizeof(float), part->sizes[3]);
+      }
+      at += part->sizes[3];
+    }
+    return staged_;
+  }
+
+  void Step(int64_t key, int64_t count) {
+    const TensorRef& keys = in_.keys[static_cast<size_t>(sequence_->kv_tensor)];
+    const TensorRef& values = in_.values[static_cast<size_t>(sequence_->kv_tensor)];
+    const bool is_few = layout_.keys == 0;
+    const int64_t step = is_few ? kStaged : count;
+    int64_t stride = 0;
+    if (is_few) {
+      for (int64_t j = 0; j < count; j += step) {
+        const int64_t n = std::min(step, count - j);
+        const float* rows = KeyRows(keys, key + j, n, stride);
+        simd::DotKeys(query_, plan_.depth, rows_, rows, stride, n, plan_.depth, scores_ + j, kKeys);
+      }
+    } else {
+      const float* rows = KeyRows(keys, key, count, stride);
+      simd::PackKeys(rows, stride, count, plan_.depth, keys_);
+      simd::MultiplyPanels(query_, plan_.depth, rows_, keys_, plan_.depth, count, scores_, kKeys, false);
+    }
+    for (int64_t r = 0; r < rows_; ++r) Weigh(r, key, count);
+    if (is_few) {
+      for (int64_t j = 0; j < count; j += step) {
+        const int64_t n = std::min(step, count - j);
+        const float* rows = Rows(values, key + j, n, plan_.value_depth, stride);
+        simd::AddValues(scores_ + j, kKeys, rows_, rows, stride, n, plan_.value_depth, out_, out_stride_);
+      }
+    } else {
+      const float* rows = Rows(values, key, count, plan_.value_depth, stride);
+      simd::PackValues(rows, stride, count, plan_.value_depth, values_);
+      simd::MultiplyPanels(scores_, kKeys, rows_, values_, count, plan_.value_depth, out_, out_stride_, true);
+    }
+  }
+
+  // Adds the shift to the scores of one row and hides what it does not see, and the padding.
+  void Adjust(int64_t r, int64_t key, int64_t count) {
+    float* scores = scores_ + r * kKeys;
+    const int64_t query = QueryOf(r);
+    const int64_t padded = RoundUp(count, kScorePad);
+    if (in_.shift.data != nullptr) AddShift(r, key, count);
+    std::fill(scores + count, scores + padded, -kInfinity);
+    const int64_t begin = sequence_->prefix > 0 ? 0 : std::clamp<int64_t>(query + sequence_->low - key, 0, count);
+    const int64_t end =
+        std::clamp<int64_t>(std::max(query + sequence_->high + 1, sequence_->prefix) - key, begin, count);
+    if (begin > 0) std::fill(scores, scores + begin, -kInfinity);
+    if (end < count) std::fill(scores + end, scores + count, -kInfinity);
+    if (in_.mask.data != nullptr) Hide(r, key, count);
+  }
+
+  // Scores of one row to weights; what was summed before is put on the new maximum.
+  void Weigh(int64_t r, int64_t key, int64_t count) {
+    float* scores = scores_ + r * kKeys;
+    const int64_t padded = RoundUp(count, kScorePad);
+    Adjust(r, key, count);
+    const float maximum = Greater(maximum_[r], simd::MaxOf(scores, padded));
+    const float shift = maximum == -kInfinity ? 0 : maximum;
+    if (maximum != maximum_[r]) {
+      if (sum_[r] != 0) {
+        const float factor = std::exp(maximum_[r] - shift);
+        sum_[r] *= factor;
+        simd::ScaleRow(out_ + r * out_stride_, factor, plan_.value_depth);
+      }
+      maximum_[r] = maximum;
+    }
+    sum_[r] += simd::ExpSum(scores, shift, padded);
+    if (in_.drop.data != nullptr) Drop(r, key, count);
+  }
+
+  void AddShift(int64_t r, int64_t key, int64_t count) {
+    const TensorRef& shift = in_.shift;
+    const int64_t item = ItemSize(shift.dtype);
+    const char* from = At(shift, sequence_->mask_batch, HeadOf(r), QueryOf(r)) + key * shift.strides[3] * item;
+    FindCast(shift.dtype, DType::kFloat)(from, shift.strides[3] * item, reinterpret_cast<char*>(row_), sizeof(float),
+                                         count);
+    const float factor = plan_.shift_first ? plan_.scale : 1;
+    float* scores = scores_ + r * kKeys;
+    for (int64_t j = 0; j < count; ++j) scores[j] += factor * row_[j];
+  }
+
+  void Hide(int64_t r, int64_t key, int64_t count) {
+    const TensorRef& mask = in_.mask;
+    const auto* bytes = reinterpret_cast<const uint8_t*>(At(mask, sequence_->mask_batch, HeadOf(r), QueryOf(r))) +
+                        key * mask.strides[3];
+    if (mask.strides[3] != 1) {
+      for (int64_t j = 0; j < count; ++j) mask_row_[j] = bytes[j * mask.strides[3]];
+      bytes = mask_row_;
+    }
+    float* scores = scores_ + r * kKeys;
+    for (int64_t j = 0; j < count; ++j) scores[j] = bytes[j] != 0 ? -kInfinity : scores[j];
+  }
+
+  void Drop(int64_t r, int64_t key, int64_t count) {
+    const auto* bits = static_cast<const uint8_t*>(in_.drop.data);
+    const int64_t first =
+        sequence_->drop_begin + (HeadOf(r) * sequence_->queries + QueryOf(r)) * sequence_->drop_stride + key;
+    float* scores = scores_ + r * kKeys;
+    for (int64_t j = 0; j < count; ++j) {
+      if ((bits[(first + j) / 8 * in_.drop.strides[0]] >> ((first + j) % 8) & 1) == 0) scores[j] = 0;
+    }
+  }
+
+  void Finish(int64_t r, float* out, float maximum, float sum) {
+    const int64_t head = HeadOf(r);
+    const int64_t token = sequence_->query_begin + QueryOf(r);
+    if (in_.sink.data != nullptr) {
+      float sink = 0;
+      const int64_t item = ItemSize(in_.sink.dtype);
+      FindCast(in_.sink.dtype, DType::kFloat)(
+          static_cast<const char*>(in_.sink.data) + head * in_.sink.strides[0] * item, item,
+          reinterpret_cast<char*>(&sink), sizeof(float), 1);
+      if (sink > maximum) {
+        const float factor = sum == 0 ? 0 : std::exp(maximum - sink);
+        sum *= factor;
+        simd::ScaleRow(out, factor, plan_.value_depth);
+        maximum = sink;
+      }
+      sum += sink == -kInfinity ? 0 : std::exp(sink - maximum);
+    }
+    if (sum != 0) simd::ScaleRow(out, 1 / (sum * plan_.keep), plan_.value_depth);
+    const TensorRef& to = in_.out;
+    FindCast(DType::kFloat, to.dtype)(reinterpret_cast<const char*>(out), sizeof(float),
+                                      At(to, sequence_->query_batch, head, token), to.strides[3] * ItemSize(to.dtype),
+                                      plan_.value_depth);
+    Put(in_.maximum, head, token, maximum);
+    Put(in_.sum, head, token, sum);
+    Put(in_.log_sum, head, token, sum == 0 ? kInfinity : maximum + std::log(sum));
+  }
+
+  void Put(const TensorRef& ref, int64_t head, int64_t token, float value) {
+    if (ref.data == nullptr) return;
+    auto* to = reinterpret_cast<float*>(At(ref, sequence_->query_batch, head, token));
+    for (int64_t c = 0; c < ref.sizes[3]; ++c) to[c * ref.strides[3]] = value;
+  }
+
+  const AttentionPlan& plan_;
+  const AttentionOperands& in_;
+  const Layout layout_;
+  const int64_t group_;
+  const AttentionSequence* sequence_ = nullptr;
+  int64_t kv_head_ = 0, first_row_ = 0, rows_ = 0, out_stride_ = 0;
+  float *query_, *scores_, *out_, *keys_, *values_, *staged_, *maximum_, *sum_, *row_;
+  uint8_t* mask_row_;
+  CastFn from_query_;
+};
+
+// The gradients of one key head: all its queries, block by block, against all its keys.
+class BackwardUnit : public Unit {
+ public:
+  BackwardUnit(const AttentionPlan& plan, const AttentionOperands& forward, const AttentionGradients& gradients,
+               void* scratch)
+      : Unit(plan, forward, scratch), to_(gradients), depth_(RoundUp(plan.depth, 32)), rest_(layout_, plan) {
+    float* at = static_cast<float*>(scratch) + layout_.Floats();
+    const auto take = [&at](int64_t count) {
+      float* taken = at;
+      at += count;
+      return taken;
+    };
+    products_ = take(rest_.scores);
+    turned_ = take(rest_.scores);
+    gradient_ = take(rest_.rows * plan.value_depth);
+    delta_ = take(RoundUp(rest_.rows, 16));
+    query_panels_ = take(rest_.rows * depth_);
+    gradient_panels_ = take(rest_.rows * out_stride_);
+    key_columns_ = take(kKeys * depth_);
+    value_columns_ = take(kKeys * out_stride_);
+    key_panels_ = take(kKeys * depth_);
+    query_sum_ = take(rest_.rows * depth_);
+    key_sum_ = take(rest_.keys * depth_);
+    value_sum_ = take(rest_.keys * out_stride_);
+  }
+
+  // Behind the floats of Layout.
+  struct Rest {
+    int64_t rows, scores, keys = 0;
+
+    Rest(const Layout& layout, const AttentionPlan& plan) : rows(layout.rows), scores(rows * kKeys) {
+      for (const AttentionSequence& s : plan.sequences) keys = std::max(keys, s.keys);
+    }
+    int64_t Floats(const AttentionPlan& plan) const {
+      const int64_t depth = RoundUp(plan.depth, 32);
+      const int64_t value_depth = RoundUp(plan.value_depth, 32);
+      return 2 * scores + RoundUp(rows, 16) + rows * (plan.value_depth + 2 * depth + value_depth) +
+             kKeys * (2 * depth + value_depth) + keys * (depth + value_depth);
+    }
+  };
+
+  void Run(const AttentionSequence& sequence, int64_t kv_head) {
+    sequence_ = &sequence;
+    kv_head_ = kv_head;
+    std::fill_n(key_sum_, sequence.keys * depth_, 0.0f);
+    std::fill_n(value_sum_, sequence.keys * out_stride_, 0.0f);
+    for (int64_t block = 0; block < sequence.blocks; ++block) {
+      first_row_ = block * sequence.block_rows;
+      rows_ = std::min(sequence.block_rows, group_ * sequence.queries - first_row_);
+      RunBlock();
+    }
+    for (int64_t key = 0; key < sequence.keys; ++key) {
+      Store(key_sum_ + key * depth_, to_.key, sequence.kv_batch, kv_head, sequence.kv_begin + key);
+      Store(value_sum_ + key * out_stride_, to_.value, sequence.kv_batch, kv_head, sequence.kv_begin + key);
+    }
+  }
+
+ private:
+  static void Store(const float* from, const TensorRef& to, int64_t batch, int64_t head, int64_t token) {
+    FindCast(DType::kFloat, to.dtype)(reinterpret_cast<const char*>(from), sizeof(float), At(to, batch, head, token),
+                                      to.strides[3] * ItemSize(to.dtype), to.sizes[3]);
+  }
+
+  void RunBlock() {
+    const int64_t width = plan_.value_depth;
+    LoadQueries();
+    for (int64_t r = 0; r < rows_; ++r) {
+      const int64_t token = sequence_->query_begin + QueryOf(r);
+      const auto load = [&](const TensorRef& ref, float* to) {
+        const int64_t item = ItemSize(ref.dtype);
+        FindCast(ref.dtype, DType::kFloat)(At(ref, sequence_->query_batch, HeadOf(r), token), ref.strides[3] * item,
+                                           reinterpret_cast<char*>(to), sizeof(float), width);
+      };
+      float* gradient = gradient_ + r * width;
+      load(to_.gradient, gradient);
+      load(in_.out, staged_);
+      delta_[r] = 0;
+      for (int64_t k = 0; k < width; ++k) delta_[r] += gradient[k] * staged_[k];
+      maximum_[r] = Statistic(in_.maximum, HeadOf(r), token);
+      sum_[r] = Statistic(in_.sum, HeadOf(r), token);
+    }
+    simd::PackValues(query_, plan_.depth, rows_, plan_.depth, query_panels_);
+    simd::PackValues(gradient_, width, rows_, width, gradient_panels_);
+    std::fill_n(query_sum_, rows_ * depth_, 0.0f);
+    const int64_t last = QueryOf(rows_ - 1);
+    const int64_t end = std::min(sequence_->keys, std::max(last + sequence_->high + 1, sequence_->prefix));
+    for (int64_t key = 0; key < end; key += kKeys) Step(key, std::min(kKeys, end - key));
+    for (int64_t r = 0; r < rows_; ++r) {
+      simd::ScaleRow(query_sum_ + r * depth_, plan_.scale, plan_.depth);
+      Store(query_sum_ + r * depth_, to_.query, sequence_->query_batch, HeadOf(r), sequence_->query_begin + QueryOf(r));
+    }
+  }
+
+  float Statistic(const TensorRef& ref, int64_t head, int64_t token) const {
+    return *reinterpret_cast<const float*>(At(ref, sequence_->query_batch, head, token));
+  }
+
+  void Step(int64_t key, int64_t count) {
+    int64_t stride = 0;
+    const float* keys = Rows(in_.keys[0], key, count, plan_.depth, stride);
+    simd::PackKeys(keys, stride, count, plan_.depth, key_columns_);
+    simd::PackValues(keys, stride, count, plan_.depth, key_panels_);
+    const float* values = Rows(in_.values[0], key, count, plan_.value_depth, stride);
+    simd::PackKeys(values, stride, count, plan_.value_depth, value_columns_);
+    simd::MultiplyPanels(query_, plan_.depth, rows_, key_columns_, plan_.depth, count, scores_, kKeys, false);
+    simd::MultiplyPanels(gradient_, plan_.value_depth, rows_, value_columns_, plan_.value_depth, count, products_,
+                         kKeys, false);
+    const bool has_drop = in_.drop.data != nullptr;
+    for (int64_t r = 0; r < rows_; ++r) {
+      float* weights = scores_ + r * kKeys;
+      float* products = products_ + r * kKeys;
+      const int64_t padded = RoundUp(count, kScorePad);
+      Adjust(r, key, count);
+      if (sum_[r] == 0) {
+        std::fill_n(weights, padded, 0.0f);
+      } else {
+        simd::ExpSum(weights, maximum_[r], padded);
+        simd::ScaleRow(weights, 1 / sum_[r], padded);
+      }
+      if (!has_drop) {
+        for (int64_t j = 0; j < count; ++j) products[j] = weights[j] * (products[j] - delta_[r]);
+        continue;
+      }
+      // The weights that the drop leaves, and the gradient of all of them.
+      std::copy_n(weights, count, row_);
+      Drop(r, key, count);
+      simd::ScaleRow(weights, 1 / plan_.keep, count);
+      for (int64_t j = 0; j < count; ++j) products[j] = weights[j] * products[j] - row_[j] * delta_[r];
+    }
+    Turn(scores_, count);
+    simd::MultiplyPanels(turned_, rows_, count, gradient_panels_, rows_, plan_.value_depth,
+                         value_sum_ + key * out_stride_, out_stride_, true);
+    Turn(products_, count);
+    simd::MultiplyPanels(turned_, rows_, count, query_panels_, rows_, plan_.depth, key_sum_ + key * depth_, depth_,
+                         true);
+    simd::MultiplyPanels(products_, kKeys, rows_, key_panels_, count, plan_.depth, query_sum_, depth_, true);
+  }
+
+  // turned_[j][r] = from[r][j].
+  void Turn(const float* from, int64_t count) {
+    for (int64_t j = 0; j < count; ++j) {
+      for (int64_t r = 0; r < rows_; ++r) turned_[j * rows_ + r] = from[r * kKeys + j];
+    }
+  }
+
+  const AttentionGradients& to_;
+  const int64_t depth_;
+  const Rest rest_;
+  float *products_, *turned_, *gradient_, *delta_, *query_panels_, *gradient_panels_, *key_columns_, *value_columns_,
+      *key_panels_, *query_sum_, *key_sum_, *value_sum_;
+};
+
+const AttentionSequence& SequenceOf(const AttentionPlan& plan, int64_t unit) {
+  const auto after = std::upper_bound(plan.sequences.begin(), plan.sequences.end(), unit,
+                                      [](int64_t u, const AttentionSequence& s) { return u < s.first_unit; });
+  return *(after - 1);
+}
+
+}  // namespace
+
+void PrepareAttention(AttentionPlan& plan, int64_t capacity) {
+  const int64_t group = plan.heads / plan.kv_heads;
+  int64_t most_rows = 0;
+  for (const AttentionSequence& s : plan.sequences) most_rows = std::max(most_rows, group * s.queries);
+  const bool is_few = most_rows <= kFewRows;
+  plan.most_rows = std::min(most_rows, std::max(kRows, group));
+  const int64_t count = static_cast<int64_t>(plan.sequences.size()) * plan.kv_heads;
+  plan.pieces = 1;
+  if (is_few && count < kEnoughUnits) plan.pieces = std::clamp<int64_t>(DivideUp(capacity, kPieceKeys), 1, kMostPieces);
+  plan.is_split = plan.pieces > 1;
+  plan.piece_keys = RoundUp(DivideUp(capacity, plan.pieces), kKeys);
+  plan.units = 0;
+  for (AttentionSequence& s : plan.sequences) {
+    s.first_unit = plan.units;
+    s.block_rows = plan.most_rows;
+    s.blocks = plan.is_split ? plan.pieces : DivideUp(group * s.queries, std::max<int64_t>(1, s.block_rows));
+    plan.units += plan.kv_heads * s.blocks;
+  }
+  plan.merge_units = plan.is_split ? count : 0;
+}
+
+int64_t AttentionScratchBytes(const AttentionPlan& plan) {
+  return Layout(plan).Floats() * static_cast<int64_t>(sizeof(float));
+}
+
+int64_t AttentionPartialCount(const AttentionPlan& plan) {
+  return plan.is_split ? plan.units * plan.most_rows * (2 + plan.value_depth) : 0;
+}
+
+void Attend(const AttentionPlan& plan, const AttentionOperands& operands, Range range, float* partial, void* scratch) {
+  Unit unit(plan, operands, scratch);
+  for (int64_t u = range.begin; u < range.end; ++u) {
+    const AttentionSequence& sequence = SequenceOf(plan, u);
+    const int64_t at = u - sequence.first_unit;
+    const int64_t kv_head = at / sequence.blocks;
+    int64_t block = at % sequence.blocks;
+    if (plan.is_split) {
+      unit.Run(sequence, kv_head, 0, block, partial + u * plan.most_rows * (2 + plan.value_depth));
+      continue;
+    }
+    // From both ends: under a causal mask later blocks see more keys, and a run of units should be worth its length.
+    block = block % 2 == 0 ? block / 2 : sequence.blocks - 1 - block / 2;
+    unit.Run(sequence, kv_head, block, 0, nullptr);
+  }
+}
+
+void MergeAttention(const AttentionPlan& plan, const AttentionOperands& operands, Range range, const float* partial,
+                    void* scratch) {
+  Unit unit(plan, operands, scratch);
+  for (int64_t u = range.begin; u < range.end; ++u) {
+    const AttentionSequence& sequence = plan.sequences[static_cast<size_t>(u / plan.kv_heads)];
+    const int64_t kv_head = u % plan.kv_heads;
+    const int64_t first = sequence.first_unit + kv_head * plan.pieces;
+    unit.Merge(sequence, kv_head, partial + first * plan.most_rows * (2 + plan.value_depth));
+  }
+}
+
+int64_t AttentionBackwardScratchBytes(const AttentionPlan& plan) {
+  const Layout layout(plan);
+  return (layout.Floats() + BackwardUnit::Rest(layout, plan).Floats(plan)) * static_cast<int64_t>(sizeof(float));
+}
+
+void AttendBackward(const AttentionPlan& plan, const AttentionOperands& forward, const AttentionGradients& gradients,
+                    Range range, void* scratch) {
+  BackwardUnit unit(plan, forward, gradients, scratch);
+  for (int64_t u = range.begin; u < range.end; ++u) {
+    unit.Run(plan.sequences[static_cast<size_t>(u / plan.kv_heads)], u % plan.kv_heads);
+  }
+}
+
+}  // namespace reprise::kernels

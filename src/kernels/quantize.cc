@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/quantize.h"
+
+#include <cmath>
+
+#include "kernels/batch.h"
+#include "kernels/cast.h"
+
+namespace reprise::kernels {
+namespace {
+
+constexpr int64_t kChunk = 512;  // elements in flight; a multiple of kPacked
+constexpr int64_t kPacked = 8;   // of 4 bits in an int32
+
+struct Bounds {
+  float bottom;
+  float top;
+};
+Bounds BoundsOf(const TensorRef& y) { return y.dtype == DType::kInt8 ? Bounds{-128, 127} : Bounds{-8, 7}; }
+
+// Elements [begin, begin + n) of a row, as float32.
+struct FloatRow {
+  const char* data;
+  int64_t stride;  // bytes
+  CastFn cast;
+
+  FloatRow(const TensorRef& ref, const char* begin)
+      : data(begin),
+        stride(ref.sizes[ref.rank - 1] == 1 ? 0 : ref.strides[ref.rank - 1] * ItemSize(ref.dtype)),
+        cast(FindCast(ref.dtype, DType::kFloat)) {}
+  void Read(int64_t begin, int64_t n, float* to) const {
+    cast(data + begin * stride, stride, reinterpret_cast<char*>(to), sizeof(float), n);
+  }
+};
+
+// v becomes an integer within the bounds. Clamping first gives the same number and keeps the tricks exact.
+void RoundRow(float* v, int64_t n, Bounds bounds, Rounding rounding) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float value = v[i] < bounds.bottom ? bounds.bottom : v[i];
+    const float clamped = value > bounds.top ? bounds.top : value;
+    v[i] = clamped == clamped ? clamped : 0.0F;
+  }
+  switch (rounding) {
+    case Rounding::kNearest:
+      // Numbers of this size have no bits behind the point.
+      for (int64_t i = 0; i < n; ++i) v[i] = (v[i] + 0x1.8p23F) - 0x1.8p23F;
+      break;
+    case Rounding::kTrunc:
+      for (int64_t i = 0; i < n; ++i) v[i] = static_cast<float>(static_cast<int32_t>(v[i]));
+      break;
+    case Rounding::kFloor:
+    case Rounding::kCeil: {
+      const float step = rounding == Rounding::kFloor ? -1.0F : 1.0F;
+      for (int64_t i = 0; i < n; ++i) {
+        const auto whole = static_cast<float>(static_cast<int32_t>(v[i]));
+        v[i] = whole + ((v[i] - whole) * step > 0 ? step : 0.0F);
+      }
+      break;
+    }
+  }
+}
+
+void StoreRow(const TensorRef& y, char* row, int64_t begin, int64_t n, const float* v) {
+  const int64_t stride = y.strides[y.rank - 1] * ItemSize(y.dtype);
+  if (y.dtype == DType::kInt8) {
+    int8_t bytes[kChunk];
+    for (int64_t i = 0; i < n; ++i) bytes[i] = static_cast<int8_t>(static_cast<int32_t>(v[i]));
+    FindCast(DType::kInt8, DType::kInt8)(reinterpret_cast<const char*>(bytes), 1, row + begin * stride, stride, n);
+    return;
+  }
+  for (int64_t i = 0; i < n; i += kPacked) {
+    uint32_t word = 0;
+    for (int64_t j = 0; j < kPacked; ++j) {
+      word |= (static_cast<uint32_t>(static_cast<int32_t>(v[i + j])) & 0xF) << (4 * j);
+    }
+    std::memcpy(row + (begin + i) / kPacked * stride, &word, sizeof word);
+  }
+}
+
+// The row of smooth that row `row` of x takes; null: none.
+const char* SmoothRow(const TensorRef& smooth, const TensorRef& group_index, int64_t row) {
+  const char* first = static_cast<const char*>(smooth.data);
+  if (first == nullptr || group_index.data == nullptr) return first;
+  const CastFn read = FindCast(group_index.dtype, DType::kInt64);
+  const int64_t step = group_index.strides[0] * ItemSize(group_index.dtype);
+  for (int64_t e = 0; e < group_index.sizes[0]; ++e) {
+    int64_t end = 0;
+    read(static_cast<const char*>(group_index.data) + e * step, 0, reinterpret_cast<char*>(&end), 0, 1);
+    if (row < end) return first + e * smooth.strides[0] * ItemSize(smooth.dtype);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+int64_t QuantizeRowCount(const TensorRef& x) { return ElementCount(x) == 0 ? 0 : EntryCount(x, 1); }
+
+void Quantize(const TensorRef& x, const TensorRef& scale, const TensorRef& offset, bool square, Rounding rounding,
+              const TensorRef& y, Range rows) {
+  const int64_t n = x.sizes[x.rank - 1];
+  const Bounds bounds = BoundsOf(y);
+  float v[kChunk];
+  float factor[kChunk];
+  float shift[kChunk];
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const FloatRow from(x, EntryOf(x, 1, x, 1, row));
+    const FloatRow scales(scale, EntryOf(scale, 1, x, 1, row));
+    char* const to = EntryOf(y, 1, x, 1, row);
+    for (int64_t begin = 0; begin < n; begin += kChunk) {
+      const int64_t part = std::min(kChunk, n - begin);
+      from.Read(begin, part, v);
+      scales.Read(begin, part, factor);
+      for (int64_t i = 0; i < part; ++i) v[i] *= factor[i];
+      if (square) {
+        for (int64_t i = 0; i < part; ++i) v[i] *= factor[i];
+      }
+      if (offset.data != nullptr) {
+        FloatRow(offset, EntryOf(offset, 1, x, 1, row)).Read(begin, part, shift);
+        for (int64_t i = 0; i < part; ++i) v[i] += shift[i];
+      }
+      RoundRow(v, part, bounds, rounding);
+      StoreRow(y, to, begin, part, v);
+    }
+  }
+}
+
+void DynamicQuantize(const TensorRef& x, const TensorRef& smooth, const TensorRef& group_index, const TensorRef& y,
+                     const TensorRef& scale, const TensorRef& offset, Range rows) {
+  const int64_t n = x.sizes[x.rank - 1];
+  const Bounds bounds = BoundsOf(y);
+  float v[kChunk];
+  float factor[kChunk];
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const FloatRow from(x, EntryOf(x, 1, x, 1, row));
+    char* const to = EntryOf(y, 1, x, 1, row);
+    const char* const smooth_row = SmoothRow(smooth, group_index, row);
+    const auto read = [&](int64_t begin, int64_t part) {
+      from.Read(begin, part, v);
+      if (smooth_row == nullptr) return;
+      FloatRow(smooth, smooth_row).Read(begin, part, factor);
+      for (int64_t i = 0; i < part; ++i) v[i] *= factor[i];
+    };
+    // Four at a time, so that no comparison waits for the one before.
+    float low[4] = {INFINITY, INFINITY, INFINITY, INFINITY};
+    float high[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
+    bool has_nan = false;
+    for (int64_t begin = 0; begin < n; begin += kChunk) {
+      const int64_t part = std::min(kChunk, n - begin);
+      read(begin, part);
+      int32_t unordered = 0;
+      for (int64_t i = 0; i < part; ++i) unordered |= v[i] != v[i] ? 1 : 0;
+      has_nan = has_nan || unordered != 0;
+      int64_t i = 0;
+      for (; i + 4 <= part; i += 4) {
+        for (int64_t l = 0; l < 4; ++l) {
+          low[l] = v[i + l] < low[l] ? v[i + l] : low[l];
+          high[l] = v[i + l] > high[l] ? v[i + l] : high[l];
+        }
+      }
+      for (; i < part; ++i) {
+        low[0] = v[i] < low[0] ? v[i] : low[0];
+        high[0] = v[i] > high[0] ? v[i] : high[0];
+      }
+    }
+    const float smallest = std::min({low[0], low[1], low[2], low[3]});
+    const float largest = std::max({high[0], high[1], high[2], high[3]});
+    const bool is_symmetric = offset.data == nullptr;
+    float step =
+        is_symmetric ? std::max(-smallest, largest) / bounds.top : (largest - smallest) / (bounds.top - bounds.bottom);
+    if (has_nan) step = NAN;
+    const float zero = is_symmetric || step == 0 ? 0.0F : bounds.top - largest / step;
+    std::memcpy(EntryOf(scale, 0, x, 1, row), &step, sizeof step);
+    if (!is_symmetric) std::memcpy(EntryOf(offset, 0, x, 1, row), &zero, sizeof zero);
+    for (int64_t begin = 0; begin < n; begin += kChunk) {
+      const int64_t part = std::min(kChunk, n - begin);
+      if (n > kChunk) read(begin, part);
+      if (step == 0 || step != step) {
+        std::fill_n(v, part, 0.0F);
+      } else {
+        for (int64_t i = 0; i < part; ++i) v[i] = v[i] / step + zero;
+      }
+      RoundRow(v, part, bounds, Rounding::kNearest);
+      StoreRow(y, to, begin, part, v);
+    }
+  }
+}
+
+}  // namespace reprise::kernels

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/arithmetic_functions.h"
+
+#include <cmath>
+#include <complex>
+
+#include "kernels/math_functions.h"
+#include "ops/computations.h"
+#include "ops/op_call.h"
+#include "ops/plans.h"
+#include "ops/rules.h"
+
+namespace reprise::ops {
+namespace {
+
+using kernels::DType;
+using Complex = std::complex<double>;
+
+Status PlanSwapped(OpCall& call, const kernels::ElementFn& fn) {
+  const Operand* inputs[] = {&call.inputs[1], &call.inputs[0]};
+  return PlanElementwise(call, fn, {}, inputs);
+}
+
+// ---- Sums and products ------------------------------------------------------------------------------------------
+
+// out = input 0 + or - alpha * input 1; one alpha is no alpha.
+Status PlanScaled(OpCall& call, const kernels::ElementFn& plain, const kernels::ElementFn& scaled) {
+  if (!call.Has("alpha")) return PlanElementwise(call, plain);
+  kernels::Scalar alpha;
+  REPRISE_RETURN_IF_ERROR(NumberOf(call, "alpha", alpha));
+  if (alpha.As<Complex>() == 1.0) return PlanElementwise(call, plain);
+  return PlanElementwise(call, scaled, {&alpha, 1});
+}
+
+// out = input 1 - alpha * input 0.
+Status PlanRsub(OpCall& call) {
+  kernels::Scalar alpha;
+  REPRISE_RETURN_IF_ERROR(NumberOf(call, "alpha", alpha));
+  return PlanElementwise(call, kernels::kRsubScaledFn, {&alpha, 1});
+}
+
+template <const kernels::ElementFn& kFn>
+Status PlanWithValue(OpCall& call) {
+  kernels::Scalar value;
+  REPRISE_RETURN_IF_ERROR(NumberOf(call, "value", value));
+  return PlanElementwise(call, kFn, {&value, 1});
+}
+
+Status PlanLerps(OpCall& call) {
+  kernels::Scalar weight;
+  REPRISE_RETURN_IF_ERROR(NumberOf(call, "weight", weight));
+  return PlanElementwise(call, kernels::kLerpByFn, {&weight, 1});
+}
+
+// ---- Division ---------------------------------------------------------------------------------------------------
+
+enum DivMode : int64_t { kTrue, kTruncate, kFloor };
+
+Status DivModTypes(OpCall& call) {
+  return call.Int("mode") == kTrue ? PromoteInputsToFloating(call) : PromoteInputs(call);
+}
+
+Status PlanDivMod(OpCall& call) {
+  const int64_t mode = call.Int("mode");
+  switch (mode) {
+    case kTrue: return PlanElementwise(call, kernels::kDivFn);
+    case kTruncate: return PlanElementwise(call, kernels::kTruncateDivFn);
+    case kFloor: return PlanElementwise(call, kernels::kFloorDivFn);
+    default:
+      return call.Invalid(fmt::format("mode is {}, expected 0 (true division), 1 (truncate) or 2 (floor)", mode));
+  }
+}
+
+// ---- Bounds -----------------------------------------------------------------------------------------------------
+
+bool IsNan(const kernels::Scalar& scalar) {
+  return kernels::CategoryOf(scalar.dtype) == kernels::Category::kFloating && std::isnan(scalar.As<double>());
+}
+
+Status CheckBound(const OpCall& call, const Operand& bound) {
+  if (KeepsValue(*bound.scalar, call.compute)) return {};
+  return call.InvalidOperand(bound, fmt::format("is a {} whose value the computation's type {} cannot hold",
+                                                kernels::Name(bound.dtype), kernels::Name(call.compute)));
+}
+
+// One bound, or two that are scalars.
+Status PlanClamp(OpCall& call) {
+  const Operand* low = call.Find("clipValueMin");
+  const Operand* high = call.Find("clipValueMax");
+  if (low == nullptr && high == nullptr) {
+    return call.Invalid("clipValueMin and clipValueMax are both null", "pass at least one of them");
+  }
+  for (const Operand* bound : {low, high}) {
+    if (bound != nullptr) REPRISE_RETURN_IF_ERROR(CheckBound(call, *bound));
+  }
+  // A NaN as a bound makes everything NaN, as in a maximum.
+  const Operand* single = low == nullptr || (high != nullptr && IsNan(*high->scalar)) ? high : low;
+  if (low == nullptr || high == nullptr || IsNan(*single->scalar)) {
+    const Operand* inputs[] = {&call.inputs[0], single};
+    return PlanElementwise(call, single == low ? kernels::kMaximumFn : kernels::kMinimumFn, {}, inputs);
+  }
+  const kernels::Scalar numbers[] = {*low->scalar, *high->scalar};
+  return PlanElementwise(call, kernels::kClampFn, numbers);
+}
+
+Status PlanClampTensor(OpCall& call) {
+  const Operand* low = call.Find("clipValueMin");
+  const Operand* high = call.Find("clipValueMax");
+  if (low != nullptr && high != nullptr) return PlanElementwise(call, kernels::kClampBetweenFn);
+  if (low == nullptr && high == nullptr) {
+    return call.Invalid("clipValueMin and clipValueMax are both null", "pass at least one of them");
+  }
+  return PlanElementwise(call, low != nullptr ? kernels::kMaximumFn : kernels::kMinimumFn);
+}
+
+// ---- Powers -----------------------------------------------------------------------------------------------------
+
+bool IsInteger(DType type) { return kernels::CategoryOf(type) == kernels::Category::kInteger; }
+
+Status PlanPowTensorScalar(OpCall& call) {
+  const Operand& base = call.inputs[0];
+  const Operand& exponent = call.inputs[1];
+  const auto value = exponent.scalar->As<Complex>();
+  if (value == 2.0) {
+    const Operand* inputs[] = {&base, &base};
+    return PlanElementwise(call, kernels::kMulFn, {}, inputs);
+  }
+  if (value == 3.0) return PlanElementwise(call, kernels::kCubeFn);
+  if (IsInteger(call.compute)) {
+    if (value.real() < 0) {
+      return call.InvalidOperand(exponent, fmt::format("is {}: integers have no negative powers", value.real()),
+                                 "cast self to a floating type");
+    }
+    return PlanElementwise(call, kernels::kPowFn);
+  }
+  if (value == 0.5) return PlanElementwise(call, kernels::kSqrtFn);
+  if (value == -0.5) return PlanElementwise(call, kernels::kRsqrtFn);
+  if (value == -1.0) return PlanElementwise(call, kernels::kReciprocalFn);
+  if (value == -2.0) return PlanElementwise(call, kernels::kInverseSquareFn);
+  return PlanElementwise(call, kernels::kPowFn);
+}
+
+Status PlanPowScalarTensor(OpCall& call) { return PlanSwapped(call, kernels::kPowOfFn); }
+
+// The result of two real numbers is the complex type of their precision.
+Status ComplexTypes(OpCall& call) {
+  REPRISE_RETURN_IF_ERROR(PromoteInputsAlone(call));
+  const DType result = call.compute == DType::kDouble ? DType::kComplex128 : DType::kComplex64;
+  if (call.outputs[0].dtype == result) return {};
+  return call.InvalidOperand(call.outputs[0],
+                             fmt::format("has {}, expected {} for {}", kernels::Name(call.outputs[0].dtype),
+                                         kernels::Name(result), call.InputTypes()));
+}
+
+}  // namespace
+
+Status PlanAdd(OpCall& call) { return PlanScaled(call, kernels::kAddFn, kernels::kAddScaledFn); }
+Status PlanSub(OpCall& call) { return PlanScaled(call, kernels::kSubFn, kernels::kSubScaledFn); }
+
+// ---- Computations -----------------------------------------------------------------------------------------------
+
+constexpr Computation kAdd = ElementwiseWith(PlanAdd);
+constexpr Computation kSub = ElementwiseWith(PlanSub);
+constexpr Computation kRsub = ElementwiseWith(PlanRsub);
+constexpr Computation kMul = ElementwiseOf<kernels::kMulFn>();
+constexpr Computation kDiv = ElementwiseOf<kernels::kDivFn>(PromoteInputsToFloating);
+constexpr Computation kDivMod = ElementwiseWith(PlanDivMod, DivModTypes);
+constexpr Computation kFloorDivide = ElementwiseOf<kernels::kFloorDivFn>();
+constexpr Computation kFmod = ElementwiseOf<kernels::kFmodFn>();
+constexpr Computation kRemainder = ElementwiseOf<kernels::kRemainderFn>();
+constexpr Computation kAddcmul = ElementwiseWith(PlanWithValue<kernels::kAddcmulFn>);
+constexpr Computation kAddcdiv = ElementwiseWith(PlanWithValue<kernels::kAddcdivFn>);
+constexpr Computation kLerp = ElementwiseOf<kernels::kLerpFn>();
+constexpr Computation kLerps = ElementwiseWith(PlanLerps);
+constexpr Computation kMaximum = ElementwiseOf<kernels::kMaximumFn>();
+constexpr Computation kMinimum = ElementwiseOf<kernels::kMinimumFn>();
+constexpr Computation kClamp = ElementwiseWith(PlanClamp);
+constexpr Computation kClampTensor = ElementwiseWith(PlanClampTensor);
+constexpr Computation kPowTensorTensor = ElementwiseOf<kernels::kPowFn>();
+constexpr Computation kPowTensorScalar = ElementwiseWith(PlanPowTensorScalar);
+constexpr Computation kPowScalarTensor = ElementwiseWith(PlanPowScalarTensor);
+constexpr Computation kAtan2 = ElementwiseOf<kernels::kAtan2Fn>(PromoteInputsToFloating);
+constexpr Computation kLogAddExp = ElementwiseOf<kernels::kLogAddExpFn>();
+constexpr Computation kComplex = ElementwiseOf<kernels::kComplexFn>(ComplexTypes);
+
+}  // namespace reprise::ops

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/comparison_functions.h"
+
+#include <cstring>
+
+#include "ops/computations.h"
+#include "ops/op_call.h"
+#include "ops/plans.h"
+#include "ops/rules.h"
+
+namespace reprise::ops {
+namespace {
+
+using kernels::DType;
+
+// The promoted type; integers that are compared with a number beyond it compute in int64.
+Status ComparisonTypes(OpCall& call) {
+  REPRISE_RETURN_IF_ERROR(PromoteInputsAlone(call));
+  for (const Operand& input : call.inputs) {
+    if (input.tensor != nullptr || KeepsValue(*input.scalar, call.compute)) continue;
+    if (call.compute != DType::kUInt64 && KeepsValue(*input.scalar, DType::kInt64)) {
+      call.compute = DType::kInt64;
+      continue;
+    }
+    return call.InvalidOperand(input, fmt::format("is a {} whose value the computation's type {} cannot hold",
+                                                  kernels::Name(input.dtype), kernels::Name(call.compute)));
+  }
+  return {};
+}
+
+// Operands are true or false, whatever they are.
+Status Truths(OpCall& call) {
+  call.compute = DType::kBool;
+  return {};
+}
+
+// The same for an operand whose own type it is computed in.
+Status OwnType(OpCall& call) {
+  call.compute = call.inputs[0].dtype;
+  return {};
+}
+
+Status CloseTypes(OpCall& call) {
+  REPRISE_RETURN_IF_ERROR(PromoteInputsAlone(call));
+  if (kernels::CategoryOf(call.compute) < kernels::Category::kFloating) call.compute = DType::kFloat;
+  return {};
+}
+
+Status PlanIsClose(OpCall& call) {
+  const double relative = call.Real("rtol");
+  const double absolute = call.Real("atol");
+  if (!(relative >= 0) || !(absolute >= 0)) {
+    return call.Invalid(fmt::format("rtol is {} and atol is {}, neither may be negative", relative, absolute));
+  }
+  const kernels::Scalar numbers[] = {kernels::Scalar::Of(relative), kernels::Scalar::Of(absolute),
+                                     kernels::Scalar::Of(call.Bool("equalNan") ? 1.0 : 0.0)};
+  return PlanElementwise(call, kernels::kIsCloseFn, numbers);
+}
+
+// ---- Equality of tensors as a whole -----------------------------------------------------------------------------
+
+void RunCompareAll(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  const kernels::TensorRef refs[] = {launch.Ref(0, memory), launch.refs[1], launch.refs[2]};
+  launch.element.Run(refs, range);
+}
+
+// Whether no element of ref 1 is set.
+void RunNoneDiffers(const Launch& launch, kernels::Range, const Launch::Memory& memory) {
+  const kernels::TensorRef differs = launch.Ref(1, memory);
+  const auto count = static_cast<size_t>(kernels::ElementCount(differs));
+  const uint8_t equal = std::memchr(differs.data, 1, count) == nullptr ? 1 : 0;
+  kernels::FindCast(DType::kBool, launch.refs[0].dtype)(reinterpret_cast<const char*>(&equal), 0,
+                                                        static_cast<char*>(launch.refs[0].data), 0, 1);
+}
+
+void RunAnswer(const Launch& launch, kernels::Range, const Launch::Memory&) {
+  const auto equal = static_cast<uint8_t>(launch.ints[0]);
+  kernels::FindCast(DType::kBool, launch.refs[0].dtype)(reinterpret_cast<const char*>(&equal), 0,
+                                                        static_cast<char*>(launch.refs[0].data), 0, 1);
+}
+
+Status EqualShape(OpCall& call) {
+  const Operand& out = call.outputs[0];
+  if (out.tensor->count == 1 && out.rank() <= 1) return {};
+  return call.InvalidOperand(out, fmt::format("has shape {}, expected [1] or []", ShapeText(out.sizes())));
+}
+
+Status PlanEqual(OpCall& call) {
+  const Operand& self = call.inputs[0];
+  const Operand& other = call.inputs[1];
+  const bool same_shape = std::ranges::equal(self.sizes(), other.sizes());
+  if (!same_shape || self.tensor->count == 0) {
+    Launch& launch = call.AddLaunch(RunAnswer);
+    call.Write(launch, call.outputs[0]);
+    launch.ints.push_back(same_shape ? 1 : 0);
+    launch.units = 1;
+    return {};
+  }
+  const kernels::TensorRef differs = call.Temporary(DType::kBool, self.sizes());
+  Launch& compare = call.AddLaunch(RunCompareAll);
+  compare.element = kernels::ElementCall(kernels::kNeFn, call.compute);
+  call.WriteTemporary(compare, differs);
+  call.Read(compare, self);
+  call.Read(compare, other);
+  compare.units = self.tensor->count;
+  compare.grain = kGrainElements;
+  Launch& answer = call.AddLaunch(RunNoneDiffers);
+  call.Write(answer, call.outputs[0]);
+  call.ReadTemporary(answer, differs);
+  answer.units = 1;
+  return {};
+}
+
+// ---- Choice -----------------------------------------------------------------------------------------------------
+
+Status PlanWhere(OpCall& call) { return PlanElementwise(call, kernels::kWhereFn); }
+
+}  // namespace
+
+// ---- Computations -----------------------------------------------------------------------------------------------
+
+constexpr Computation kEq = ElementwiseOf<kernels::kEqFn>(ComparisonTypes);
+constexpr Computation kNe = ElementwiseOf<kernels::kNeFn>(ComparisonTypes);
+constexpr Computation kLt = ElementwiseOf<kernels::kLtFn>(ComparisonTypes);
+constexpr Computation kLe = ElementwiseOf<kernels::kLeFn>(ComparisonTypes);
+constexpr Computation kGt = ElementwiseOf<kernels::kGtFn>(ComparisonTypes);
+constexpr Computation kGe = ElementwiseOf<kernels::kGeFn>(ComparisonTypes);
+constexpr Computation kIsClose = ElementwiseWith(PlanIsClose, CloseTypes);
+constexpr Computation kIsFinite = ElementwiseOf<kernels::kIsFiniteFn>(OwnType);
+constexpr Computation kIsPosInf = ElementwiseOf<kernels::kIsPosInfFn>(OwnType);
+constexpr Computation kIsNegInf = ElementwiseOf<kernels::kIsNegInfFn>(OwnType);
+constexpr Computation kLogicalAnd = ElementwiseOf<kernels::kLogicalAndFn>(Truths);
+constexpr Computation kLogicalOr = ElementwiseOf<kernels::kLogicalOrFn>(Truths);
+constexpr Computation kLogicalXor = ElementwiseOf<kernels::kLogicalXorFn>(Truths);
+constexpr Computation kLogicalNot = ElementwiseOf<kernels::kLogicalNotFn>(Truths);
+constexpr Computation kBitwiseAnd = ElementwiseOf<kernels::kAndFn>();
+constexpr Computation kBitwiseOr = ElementwiseOf<kernels::kOrFn>();
+constexpr Computation kBitwiseXor = ElementwiseOf<kernels::kXorFn>();
+constexpr Computation kBitwiseNot = ElementwiseOf<kernels::kNotFn>();
+constexpr Computation kWhere = ElementwiseWith(PlanWhere);
+constexpr Computation kEqual = {.dtype_rule = ComparisonTypes, .shape_rule = EqualShape, .plan = PlanEqual};
+
+}  // namespace reprise::ops

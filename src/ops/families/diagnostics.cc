@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+#include "ops/computations.h"
+#include "ops/op_call.h"
+#include "ops/rules.h"
+
+namespace reprise::ops {
+namespace {
+
+using kernels::DType;
+
+// ---- SilentCheck ------------------------------------------------------------------------------------------------
+
+enum Verdict : int32_t { kNormal, kWarning, kFault };
+
+constexpr int64_t kFaultsCount = 1;  // npuAsdDetect: a fault enters the history like any value
+
+struct Limits {
+  int64_t min_steps;
+  float threshold[2];  // of fault, of warning
+  float coefficient[2];
+  int64_t detect;
+};
+
+void RunSilentCheck(const Launch& launch, kernels::Range, const Launch::Memory&) {
+  const auto& limits = launch.State<Limits>();
+  float value = 0;
+  kernels::FindCast(launch.refs[3].dtype, DType::kFloat)(static_cast<const char*>(launch.refs[3].data), 0,
+                                                         reinterpret_cast<char*>(&value), 0, 1);
+  const kernels::TensorRef& history = launch.refs[0];
+  auto* const base = static_cast<float*>(history.data);
+  float* const entry[3] = {base, base + history.strides[0], base + 2 * history.strides[0]};  // before, least, most
+  auto& step = *static_cast<int64_t*>(launch.refs[1].data);
+
+  const bool has_history = step > 0;
+  const float spread = has_history ? *entry[2] - *entry[1] : 0.0F;
+  const float jump = has_history ? std::fabs(value - *entry[0]) : 0.0F;
+  const auto exceeds = [&](int level) {
+    return std::fabs(value) > limits.threshold[level] ||
+           (step >= limits.min_steps && has_history && jump > limits.coefficient[level] * spread);
+  };
+  Verdict verdict = kNormal;
+  if (!std::isfinite(value) || exceeds(0)) {
+    verdict = kFault;
+  } else if (exceeds(1)) {
+    verdict = kWarning;
+  }
+  if (verdict != kFault || limits.detect == kFaultsCount) {
+    if (std::isfinite(value)) {
+      *entry[0] = value;
+      *entry[1] = has_history ? std::fmin(*entry[1], value) : value;
+      *entry[2] = has_history ? std::fmax(*entry[2], value) : value;
+    }
+    ++step;
+  }
+  *static_cast<int32_t*>(launch.refs[2].data) = verdict;
+}
+
+Status ComputeInFloat(OpCall& call) {
+  call.compute = DType::kFloat;
+  return {};
+}
+
+Status SilentCheckShape(OpCall& call) {
+  constexpr int64_t kHistory = 3;
+  for (const char* name : {"val", "stepRef", "result"}) {
+    const Operand& operand = call.Get(name);
+    if (operand.tensor->count == 1) continue;
+    return call.InvalidOperand(operand, fmt::format("has shape {}, expected one element", ShapeText(operand.sizes())));
+  }
+  const Operand& history = call.Get("sfdaRef");
+  if (history.rank() == 1 && history.sizes()[0] == kHistory) return {};
+  return call.InvalidOperand(history, fmt::format("has shape {}, expected [{}]: the value before, the least, the most",
+                                                  ShapeText(history.sizes()), kHistory));
+}
+
+Status PlanSilentCheck(OpCall& call) {
+  Launch& launch = call.AddLaunch(RunSilentCheck);
+  const auto real = [&](const char* name) { return static_cast<float>(call.Real(name)); };
+  launch.state = std::make_shared<Limits>(Limits{call.Int("cMinSteps"),
+                                                 {real("cThreshL1"), real("cThreshL2")},
+                                                 {real("cCoeffL1"), real("cCoeffL2")},
+                                                 call.Int("npuAsdDetect")});
+  call.Write(launch, call.Get("sfdaRef"));
+  call.Write(launch, call.Get("stepRef"));
+  call.Write(launch, call.Get("result"));
+  call.Read(launch, call.Get("val"));
+  launch.units = 1;
+  return {};
+}
+
+// ---- Sleep ------------------------------------------------------------------------------------------------------
+
+// ints: nanoseconds.
+void RunSleep(const Launch& launch, kernels::Range, const Launch::Memory&) {
+  std::this_thread::sleep_for(std::chrono::nanoseconds(launch.ints[0]));
+}
+
+Status NoType(OpCall&) { return {}; }
+Status NoShape(OpCall&) { return {}; }
+
+Status PlanSleep(OpCall& call) {
+  int64_t total = 0;
+  for (int64_t cycles : call.Ints("cycles")) {
+    if (cycles < 0 || __builtin_add_overflow(total, cycles, &total)) {
+      return call.Invalid(fmt::format("cycles {} are not what a stream can wait for", ShapeText(call.Ints("cycles"))),
+                          "pass numbers that are not negative");
+    }
+  }
+  Launch& launch = call.AddLaunch(RunSleep);
+  launch.ints.push_back(total);
+  launch.units = 1;
+  return {};
+}
+
+}  // namespace
+
+// ---- Computations -----------------------------------------------------------------------------------------------
+
+constexpr Computation kSilentCheck = {
+    .dtype_rule = ComputeInFloat, .shape_rule = SilentCheckShape, .plan = PlanSilentCheck};
+constexpr Computation kSleep = {.dtype_rule = NoType, .shape_rule = NoShape, .plan = PlanSleep};
+
+}  // namespace reprise::ops

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Operators on lists of tensors. One launch goes over the elements of all tensors, one behind the other, so that many
+// small tensors cost no more than one large one.
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <memory>
+#include <vector>
+
+#include "kernels/arithmetic_functions.h"
+#include "kernels/copy.h"
+#include "kernels/math_functions.h"
+#include "kernels/vector_norm.h"
+#include "ops/computations.h"
+#include "ops/op_call.h"
+#include "ops/plans.h"
+#include "ops/rules.h"
+
+namespace reprise::ops {
+namespace {
+
+using kernels::DType;
+
+// Operands per tensor of the lists: the output and up to three inputs; they stand behind each other in Launch::refs.
+constexpr size_t kMostLists = 1 + kernels::kMaxElementInputs;
+
+std::vector<std::span<const Operand>> InputLists(const OpCall& call) {
+  std::vector<std::span<const Operand>> lists;
+  for (const Param& param : call.op.params) {
+    if (param.kind == ParamKind::kTensorList && param.role == Role::kInput) lists.push_back(call.List(param.name));
+  }
+  return lists;
+}
+
+// ---- Rules ------------------------------------------------------------------------------------------------------
+
+// The lists have one length, and what they have in one place has one type.
+Status CheckLists(OpCall& call, bool one_type) {
+  call.compute = call.outputs.empty() ? DType::kFloat : call.outputs[0].dtype;
+  for (const Param& param : call.op.params) {
+    if (param.kind != ParamKind::kTensorList || param.role != Role::kInput) continue;
+    const std::span<const Operand> list = call.List(param.name);
+    if (list.size() != call.outputs.size()) {
+      return call.Invalid(fmt::format("{} has {} tensors, out has {}", param.name, list.size(), call.outputs.size()),
+                          "pass lists of one length");
+    }
+    if (!one_type) continue;
+    for (size_t i = 0; i < list.size(); ++i) {
+      const Operand& out = call.outputs[i];
+      if (list[i].dtype == out.dtype) continue;
+      return call.InvalidOperand(out, fmt::format("has {}, expected the type {} of {}", kernels::Name(out.dtype),
+                                                  kernels::Name(list[i].dtype), call.NameOf(list[i])));
+    }
+  }
+  return {};
+}
+
+Status ListTypes(OpCall& call) { return CheckLists(call, true); }
+Status AnyTypes(OpCall& call) { return CheckLists(call, false); }
+
+std::string OneShape(const OpCall& call, const Operand& out, const Operand& input) {
+  return fmt::format("has shape {}, expected the shape {} of {}", ShapeText(out.sizes()), ShapeText(input.sizes()),
+                     call.NameOf(input));
+}
+
+// The tensor of numbers, if there is one, has `count` elements.
+Status CheckNumbers(const OpCall& call, const char* name, int64_t count) {
+  if (!call.Has(name)) return {};
+  const Operand* numbers = call.Find(name);
+  if (numbers == nullptr || numbers->tensor == nullptr || numbers->tensor->count == count) return {};
+  return call.InvalidOperand(*numbers, fmt::format("has shape {}, expected {} element{}", ShapeText(numbers->sizes()),
+                                                   count, count == 1 ? "" : "s"));
+}
+
+Status ListShapes(OpCall& call) {
+  for (const std::span<const Operand>& list : InputLists(call)) {
+    for (size_t i = 0; i < list.size(); ++i) {
+      const Operand& out = call.outputs[i];
+      if (!std::ranges::equal(list[i].sizes(), out.sizes())) {
+        return call.InvalidOperand(out, OneShape(call, out, list[i]));
+      }
+    }
+  }
+  REPRISE_RETURN_IF_ERROR(CheckNumbers(call, "scalar", 1));
+  REPRISE_RETURN_IF_ERROR(CheckNumbers(call, "alpha", 1));
+  return CheckNumbers(call, "scalars", static_cast<int64_t>(call.outputs.size()));
+}
+
+Status NormShapes(OpCall& call) {
+  for (const Operand& out : call.outputs) {
+    if (out.tensor->count == 1 && out.rank() <= 1) continue;
+    return call.InvalidOperand(out, fmt::format("has shape {}, expected [] or [1]", ShapeText(out.sizes())));
+  }
+  return {};
+}
+
+// ---- Element by element -----------------------------------------------------------------------------------------
+
+struct ListPlan {
+  struct Item {
+    kernels::ElementCall call;  // undefined: a copy
+    int64_t first = 0;          // of its elements among those of all
+  };
+  std::vector<Item> items;
+  size_t operands = 0;             // of an item
+  bool number_is_operand = false;  // the number of ref operands * items.size() is the last operand, else a number
+  bool has_numbers = false;        // there is such a ref
+};
+
+// Calls fn(item, range of its elements) for what `range` holds of each.
+template <class Fn>
+void ForEachItem(const ListPlan& plan, kernels::Range range, Fn&& fn) {
+  auto item = std::upper_bound(plan.items.begin(), plan.items.end(), range.begin,
+                               [](int64_t at, const ListPlan::Item& other) { return at < other.first; });
+  --item;
+  for (; item != plan.items.end() && item->first < range.end; ++item) {
+    const int64_t end = item + 1 != plan.items.end() ? (item + 1)->first : INT64_MAX;
+    const kernels::Range part{std::max(range.begin, item->first) - item->first, std::min(range.end, end) - item->first};
+    if (part.begin < part.end) fn(static_cast<size_t>(item - plan.items.begin()), part);
+  }
+}
+
+// Element `index` of a tensor of numbers.
+kernels::Scalar ReadNumber(const kernels::TensorRef& ref, size_t index) {
+  const int64_t stride = ref.rank == 0 ? 0 : ref.strides[ref.rank - 1];
+  const char* at =
+      static_cast<const char*>(ref.data) + static_cast<int64_t>(index) * stride * kernels::ItemSize(ref.dtype);
+  return {ref.dtype, at};
+}
+
+void RunLists(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+  const auto& plan = launch.State<ListPlan>();
+  ForEachItem(plan, range, [&](size_t index, kernels::Range part) {
+    const kernels::TensorRef* refs = launch.refs.data() + index * plan.operands;
+    const kernels::ElementCall& prepared = plan.items[index].call;
+    if (prepared.row.function == nullptr) {
+      kernels::Copy(refs[1], refs[0], part);
+      return;
+    }
+    if (!plan.has_numbers) {
+      prepared.Run(refs, part);
+      return;
+    }
+    const kernels::TensorRef& numbers = launch.refs[plan.operands * plan.items.size()];
+    const size_t which = kernels::ElementCount(numbers) == 1 ? 0 : index;
+    kernels::Scalar number = prepared.ToMath(ReadNumber(numbers, which));
+    kernels::ElementCall call = prepared;
+    if (!plan.number_is_operand) {
+      std::copy_n(number.bytes, sizeof number.bytes, call.numbers);
+      call.Run(refs, part);
+      return;
+    }
+    call.has_scalar = true;
+    kernels::TensorRef own[kMostLists];
+    std::copy_n(refs, plan.operands, own);
+    own[plan.operands] = kernels::MakeContiguous(number.bytes, number.dtype, {});
+    call.Run(own, part);
+  });
+}
+
+// out[i] = fn(x1[i], ...); the numbers of fn, or its last operand, from `numbers` or from a tensor.
+Status PlanLists(OpCall& call, const kernels::ElementFn* fn, std::span<const kernels::Scalar> numbers,
+                 const Operand* tensor) {
+  const auto lists = InputLists(call);
+  auto plan = std::make_shared<ListPlan>();
+  plan->operands = 1 + lists.size();
+  plan->has_numbers = tensor != nullptr;
+  plan->number_is_operand = fn != nullptr && fn->inputs == static_cast<int>(lists.size()) + 1;
+  plan->items.reserve(call.outputs.size());
+  Launch& launch = call.AddLaunch(RunLists);
+  launch.refs.reserve(plan->operands * call.outputs.size() + 1);
+  launch.uses.reserve(plan->operands * call.outputs.size() + 1);
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    const Operand& out = call.outputs[i];
+    ListPlan::Item& item = plan->items.emplace_back();
+    if (fn != nullptr) {
+      item.call = kernels::ElementCall(*fn, out.dtype, numbers);
+      if (item.call.row.function == nullptr) {
+        return call.InvalidOperand(out, fmt::format("has {}, for which this is not defined", kernels::Name(out.dtype)));
+      }
+    }
+    item.first = launch.units;
+    launch.units += out.tensor->count;
+    call.Write(launch, out);
+    for (const std::span<const Operand>& list : lists) call.Read(launch, list[i]);
+  }
+  if (tensor != nullptr) call.Read(launch, *tensor);
+  launch.grain = GrainOf(fn != nullptr ? fn->cost : 1);
+  launch.state = std::move(plan);
+  return {};
+}
+
+template <const kernels::ElementFn& kFn>
+Status PlanForeach(OpCall& call) {
+  return PlanLists(call, &kFn, {}, nullptr);
+}
+// The number is a tensor of the device: read whenever it runs.
+template <const kernels::ElementFn& kFn>
+Status PlanForeachScalar(OpCall& call) {
+  return PlanLists(call, &kFn, {}, &call.Get("scalar"));
+}
+template <const kernels::ElementFn& kFn>
+Status PlanForeachScalars(OpCall& call) {
+  return PlanLists(call, &kFn, {}, &call.Get("scalars"));
+}
+Status PlanForeachAddList(OpCall& call) { return PlanLists(call, &kernels::kAddScaledFn, {}, &call.Get("alpha")); }
+Status PlanForeachAddListV2(OpCall& call) {
+  return PlanLists(call, &kernels::kAddScaledFn, {call.Scalar("alpha"), 1}, nullptr);
+}
+Status PlanForeachLerpScalar(OpCall& call) {
+  return PlanLists(call, &kernels::kLerpByFn, {call.Scalar("weight"), 1}, nullptr);
+}
+Status PlanForeachCopy(OpCall& call) { return PlanLists(call, nullptr, {}, nullptr); }
+
+// ---- Norms ------------------------------------------------------------------------------------------------------
+
+// Items are pieces of the tensors, in order; each leaves one number.
+struct NormPlan {
+  struct Item {
+    size_t tensor;
+    kernels::Range range;
+  };
+  std::vector<Item> pieces;
+  std::vector<size_t> first;  // piece of each tensor
+  double order = 2;
+};
+constexpr int64_t kNormPiece = 16384;
+
+void RunNormPieces(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  const auto& plan = launch.State<NormPlan>();
+  auto* partial = static_cast<double*>(launch.Ref(0, memory).data);
+  for (int64_t i = range.begin; i < range.end; ++i) {
+    const NormPlan::Item& piece = plan.pieces[static_cast<size_t>(i)];
+    partial[i] = kernels::NormPart(launch.refs[1 + piece.tensor], plan.order, piece.range);
+  }
+}
+
+void RunNormEnds(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  const auto& plan = launch.State<NormPlan>();
+  const size_t count = launch.refs.size() - 1;
+  const auto* partial = static_cast<const double*>(launch.Ref(count, memory).data);
+  for (int64_t i = range.begin; i < range.end; ++i) {
+    const auto index = static_cast<size_t>(i);
+    const size_t end = index + 1 < count ? plan.first[index + 1] : plan.pieces.size();
+    const double norm = kernels::JoinNorms({partial + plan.first[index], partial + end}, plan.order);
+    const kernels::TensorRef& out = launch.refs[index];
+    kernels::FindCast(DType::kDouble, out.dtype)(reinterpret_cast<const char*>(&norm), 0, static_cast<char*>(out.data),
+                                                 0, 1);
+  }
+}
+
+Status PlanForeachNorm(OpCall& call) {
+  const kernels::Scalar& order = *call.Scalar("scalar");
+  if (kernels::CategoryOf(order.dtype) == kernels::Category::kComplex) {
+    return call.Invalid("scalar is complex, expected the order of the norm, a real number");
+  }
+  auto plan = std::make_shared<NormPlan>();
+  plan->order = order.As<double>();
+  if (std::isnan(plan->order)) return call.Invalid("scalar is NaN, expected the order of the norm");
+  const std::span<const Operand> inputs = InputLists(call)[0];
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const int64_t count = inputs[i].tensor->count;
+    if (count == 0 && (plan->order < 0)) {
+      return call.InvalidOperand(inputs[i], "has no elements, and so no norm of a negative order");
+    }
+    plan->first.push_back(plan->pieces.size());
+    for (int64_t begin = 0; begin < count; begin += kNormPiece) {
+      plan->pieces.push_back({i, {begin, std::min(count, begin + kNormPiece)}});
+    }
+  }
+  const auto pieces = static_cast<int64_t>(plan->pieces.size());
+  const kernels::TensorRef partial = call.Temporary(DType::kDouble, {&pieces, 1});
+  Launch& parts = call.AddLaunch(RunNormPieces);
+  call.WriteTemporary(parts, partial);
+  for (const Operand& input : inputs) call.Read(parts, input);
+  parts.units = pieces;
+  parts.grain = 2;
+  parts.state = plan;
+  Launch& ends = call.AddLaunch(RunNormEnds);
+  for (const Operand& out : call.outputs) call.Write(ends, out);
+  call.ReadTemporary(ends, partial);
+  ends.units = static_cast<int64_t>(call.outputs.size());
+  ends.state = std::move(plan);
+  return {};
+}
+
+constexpr Computation Lists(Status (*plan)(OpCall&), Status (*dtype_rule)(OpCall&) = ListTypes) {
+  return {.dtype_rule = dtype_rule, .shape_rule = ListShapes, .aliasing = Aliasing::kSameView, .plan = plan};
+}
+
+}  // namespace
+
+// ---- Computations -----------------------------------------------------------------------------------------------
+
+constexpr Computation kForeachAddList = Lists(PlanForeachAddList);
+constexpr Computation kForeachAddListV2 = Lists(PlanForeachAddListV2);
+constexpr Computation kForeachAddScalar = Lists(PlanForeachScalar<kernels::kAddFn>);
+constexpr Computation kForeachAddcdivScalarList = Lists(PlanForeachScalars<kernels::kAddcdivFn>);
+constexpr Computation kForeachAddcmulScalar = Lists(PlanForeachScalar<kernels::kAddcmulFn>);
+constexpr Computation kForeachCopy = Lists(PlanForeachCopy, AnyTypes);
+constexpr Computation kForeachDivScalar = Lists(PlanForeachScalar<kernels::kDivFn>);
+constexpr Computation kForeachLerpScalar = Lists(PlanForeachLerpScalar);
+constexpr Computation kForeachMulList = Lists(PlanForeach<kernels::kMulFn>);
+constexpr Computation kForeachMulScalar = Lists(PlanForeachScalar<kernels::kMulFn>);
+constexpr Computation kForeachSqrt = Lists(PlanForeach<kernels::kSqrtFn>);
+constexpr Computation kForeachNorm = {.dtype_rule = AnyTypes, .shape_rule = NormShapes, .plan = PlanForeachNorm};
+
+}  // namespace reprise::ops

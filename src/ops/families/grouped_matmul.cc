@@ -1,0 +1,607 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Products with weights of few bits, and products in groups.
+#include <array>
+
+#include "kernels/antiquant_matmul.h"
+#include "kernels/matmul.h"
+#include "ops/computations.h"
+#include "ops/op_call.h"
+#include "ops/rules.h"
+
+namespace reprise::ops {
+namespace {
+
+using kernels::AntiquantWeight;
+using kernels::DType;
+using kernels::Packing;
+using kernels::TensorRef;
+
+// Multiply-adds that are worth a thread.
+constexpr int64_t kGrainMultiplyAdds = int64_t{1} << 21;
+constexpr int64_t kPacked = 8;
+
+std::string Shape(const Operand& operand) { return ShapeText(operand.sizes()); }
+
+// ---- Weights of few bits ----------------------------------------------------------------------------------------
+
+bool IsQuantized(const Operand& weight) { return weight.dtype == DType::kInt8 || weight.dtype == DType::kInt32; }
+
+// How the weight [k, n] of `sizes` is packed; refuses other shapes.
+Status FindPacking(const OpCall& call, const Operand& weight, std::span<const int64_t> sizes, int64_t k, int64_t n,
+                   Packing& packing) {
+  if (weight.dtype != DType::kInt32) {
+    packing = Packing::kNone;
+    if (sizes[0] == k && sizes[1] == n) return {};
+  } else {
+    packing = sizes[0] == k ? Packing::kAlongRows : Packing::kAlongColumns;
+    if (sizes[0] == k && sizes[1] * kPacked == n) return {};
+    if (sizes[0] * kPacked == k && sizes[1] == n) return {};
+  }
+  return call.InvalidOperand(
+      weight, fmt::format("has shape {}, expected a weight of {} rows and {} columns", Shape(weight), k, n),
+      "an int32 holds eight 4-bit numbers of a row or of a column");
+}
+
+// Scales of `groups` groups of rows as [groups, n].
+Status CheckScale(const OpCall& call, const Operand& scale, std::span<const int64_t> sizes, int64_t groups, int64_t n) {
+  const bool fits = groups == 1 ? sizes.empty() || (sizes.size() == 1 && (sizes[0] == 1 || sizes[0] == n)) ||
+                                      (sizes.size() == 2 && sizes[0] == 1 && (sizes[1] == 1 || sizes[1] == n))
+                                : sizes.size() == 2 && sizes[0] == groups && sizes[1] == n;
+  if (fits) return {};
+  return call.InvalidOperand(scale, fmt::format("has shape {}, expected {} for the weight", Shape(scale),
+                                                groups == 1 ? fmt::format("[{}], [1, {}] or one element", n, n)
+                                                            : fmt::format("[{}, {}]", groups, n)));
+}
+
+void MakeMatrix(TensorRef& ref) {
+  for (; ref.data != nullptr && ref.rank < 2; ++ref.rank) {
+    ref.sizes[1] = ref.rank == 0 ? 1 : ref.sizes[0];
+    ref.strides[1] = ref.rank == 0 ? 0 : ref.strides[0];
+    ref.sizes[0] = 1;
+    ref.strides[0] = 0;
+  }
+}
+
+// refs: y, x, weight, scale, offset, bias; ints: packing, group.
+void RunAntiquant(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  AntiquantWeight weight = {launch.refs[2], static_cast<Packing>(launch.ints[0]), launch.ints[1], launch.refs[3],
+                            launch.refs[4]};
+  MakeMatrix(weight.scale);
+  MakeMatrix(weight.offset);
+  TensorRef bias = launch.refs[5];
+  if (bias.data != nullptr && bias.rank == 2) {
+    bias.sizes[0] = bias.sizes[1];
+    bias.strides[0] = bias.strides[1];
+  }
+  kernels::AntiquantMatMul(launch.refs[1], weight, bias, launch.refs[0], range, memory.scratch);
+}
+
+void SplitAntiquant(OpCall& call, Launch& launch, int64_t columns, int64_t multiply_adds) {
+  launch.units = kernels::AntiquantUnitCount(columns);
+  if (launch.units == 0) return;
+  launch.grain = std::max<int64_t>(1, kGrainMultiplyAdds / std::max<int64_t>(1, multiply_adds / launch.units));
+  call.AddScratch(launch, static_cast<uint64_t>(kernels::AntiquantScratchBytes()));
+}
+
+int64_t RowsOfGroup(const OpCall& call, int64_t k) {
+  const int64_t group = call.Int("antiquantGroupSize");
+  return group == 0 ? std::max<int64_t>(k, 1) : group;
+}
+
+Status RefuseGiven(const OpCall& call, std::initializer_list<const char*> names, const char* what) {
+  for (const char* name : names) {
+    const Operand* const operand = call.Has(name) ? call.Find(name) : nullptr;
+    if (operand == nullptr || operand->tensor->count == 0) continue;
+    return call.Invalid(fmt::format("{} is given, but {} not supported yet", name, what), "pass null");
+  }
+  return {};
+}
+
+Status WeightQuantShape(OpCall& call) {
+  const Operand& x = call.Get("x");
+  const Operand& weight = call.Get("weight");
+  for (const Operand* operand : {&x, &weight}) {
+    if (operand->rank() != 2)
+      return call.InvalidOperand(*operand, fmt::format("has shape {}, expected 2 dims", Shape(*operand)));
+  }
+  REPRISE_RETURN_IF_ERROR(RefuseGiven(call, {"quantScaleOptional", "quantOffsetOptional"}, "quantized results are"));
+  const int64_t group = call.Int("antiquantGroupSize");
+  if (group < 0) return call.Invalid(fmt::format("antiquantGroupSize is {}, expected 0 or more", group));
+  const int64_t k = x.sizes()[1];
+  // Eight numbers of a row in an int32, unless they are of a column.
+  const bool along_rows = weight.dtype == DType::kInt32 && weight.sizes()[0] == k;
+  const int64_t n = weight.sizes()[1] * (along_rows ? kPacked : 1);
+  Packing packing = Packing::kNone;
+  REPRISE_RETURN_IF_ERROR(FindPacking(call, weight, weight.sizes(), k, n, packing));
+  const int64_t groups = group == 0 ? 1 : std::max<int64_t>(1, (k + group - 1) / group);
+  const Operand& scale = call.Get("antiquantScale");
+  REPRISE_RETURN_IF_ERROR(CheckScale(call, scale, scale.sizes(), groups, n));
+  if (const Operand* offset = call.Find("antiquantOffsetOptional")) {
+    REPRISE_RETURN_IF_ERROR(CheckScale(call, *offset, offset->sizes(), groups, n));
+  }
+  if (const Operand* bias = call.Find("biasOptional")) {
+    const std::span<const int64_t> sizes = bias->sizes();
+    if (sizes.empty() || sizes.size() > 2 || sizes.back() != n || (sizes.size() == 2 && sizes[0] != 1)) {
+      return call.InvalidOperand(*bias, fmt::format("has shape {}, expected [{}] or [1, {}]", Shape(*bias), n, n));
+    }
+  }
+  const std::array expected = {x.sizes()[0], n};
+  return call.CheckShape(call.outputs[0], expected, [] { return "the shape"; });
+}
+
+Status PlanWeightQuant(OpCall& call) {
+  const Operand& x = call.Get("x");
+  const Operand& weight = call.Get("weight");
+  const Operand& y = call.outputs[0];
+  Launch& launch = call.AddLaunch(RunAntiquant);
+  Packing packing = Packing::kNone;
+  REPRISE_RETURN_IF_ERROR(FindPacking(call, weight, weight.sizes(), x.sizes()[1], y.sizes()[1], packing));
+  launch.ints.push_back(static_cast<int64_t>(packing));
+  launch.ints.push_back(RowsOfGroup(call, x.sizes()[1]));
+  call.Write(launch, y);
+  call.Read(launch, x);
+  call.Read(launch, weight);
+  call.Read(launch, call.Get("antiquantScale"));
+  call.ReadOptional(launch, call.Find("antiquantOffsetOptional"));
+  call.ReadOptional(launch, call.Find("biasOptional"));
+  if (y.tensor->count != 0) SplitAntiquant(call, launch, y.sizes()[1], y.tensor->count * x.sizes()[1]);
+  return {};
+}
+
+// ---- Groups -----------------------------------------------------------------------------------------------------
+
+enum ListType : int64_t { kEnds, kCounts, kIndexAndCount };
+enum GroupType : int64_t { kNoSplit = -1, kSplitRows = 0, kSplitDepth = 2 };
+
+// A list; none where it is absent or all of its tensors are empty, which is how frameworks pass absent ones.
+std::span<const Operand> Given(const OpCall& call, std::string_view name) {
+  const std::span<const Operand> list = call.List(name);
+  const bool has_elements =
+      std::any_of(list.begin(), list.end(), [](const Operand& operand) { return operand.tensor->count != 0; });
+  return has_elements ? list : std::span<const Operand>();
+}
+
+struct Groups {
+  std::span<const Operand> x, weight, bias, scale, offset, y;
+  const Operand* list = nullptr;
+  int64_t group_type = kNoSplit;
+  int64_t list_type = kEnds;
+  int64_t count = 0;
+  bool is_known = false;  // the caller's shapes say where groups begin
+};
+
+Groups GroupsOf(const OpCall& call) {
+  Groups groups;
+  groups.x = call.List("x");
+  groups.weight = call.List("weight");
+  groups.bias = Given(call, "biasOptional");
+  groups.scale = Given(call, "antiquantScaleOptional");
+  groups.offset = Given(call, "antiquantOffsetOptional");
+  groups.y = call.List(call.Has("y") ? "y" : "out");
+  groups.list = call.Find("groupListOptional");
+  groups.group_type = call.Int("groupType");
+  if (call.Has("groupListType")) groups.list_type = call.Int("groupListType");
+  const bool is_stacked = groups.weight.size() == 1 && groups.weight[0].rank() == 3;
+  const auto stacked = is_stacked ? groups.weight[0].sizes()[0] : 0;
+  groups.count = std::max<int64_t>({static_cast<int64_t>(groups.x.size()), static_cast<int64_t>(groups.weight.size()),
+                                    static_cast<int64_t>(groups.y.size()), stacked});
+  if (groups.group_type == kSplitDepth && groups.y.size() == 1 && groups.y[0].rank() == 3) {
+    groups.count = groups.y[0].sizes()[0];
+  }
+  groups.is_known = groups.group_type == kNoSplit ||
+                    (groups.group_type == kSplitRows && (groups.x.size() > 1 || groups.y.size() > 1));
+  return groups;
+}
+
+// Sizes of entry e of a list: tensor e, or slice e of the only one, which then has `stacked` dims.
+std::span<const int64_t> SizesOf(std::span<const Operand> list, int64_t e, size_t stacked) {
+  const std::span<const int64_t> sizes = list[list.size() == 1 ? 0 : static_cast<size_t>(e)].sizes();
+  return list.size() == 1 && sizes.size() == stacked ? sizes.subspan(1) : sizes;
+}
+const Operand& OperandOf(std::span<const Operand> list, int64_t e) {
+  return list[list.size() == 1 ? 0 : static_cast<size_t>(e)];
+}
+TensorRef Slice(TensorRef ref, int64_t e, int stacked) {
+  if (ref.rank != stacked || ref.data == nullptr) return ref;
+  ref.data = static_cast<char*>(ref.data) + e * ref.strides[0] * kernels::ItemSize(ref.dtype);
+  --ref.rank;
+  for (int d = 0; d < ref.rank; ++d) {
+    ref.sizes[d] = ref.sizes[d + 1];
+    ref.strides[d] = ref.strides[d + 1];
+  }
+  return ref;
+}
+
+// Whether the only tensor of a list of scales has one slice for each group.
+bool IsStacked(std::span<const Operand> list, int64_t count) {
+  return list.size() == 1 && list[0].rank() > 1 && list[0].sizes()[0] == count;
+}
+
+Status CheckLength(const OpCall& call, std::string_view name, std::span<const Operand> list, int64_t count) {
+  if (list.size() <= 1 || static_cast<int64_t>(list.size()) == count) return {};
+  return call.Invalid(
+      fmt::format("{} has {} tensors, expected 1 or one for each of {} groups", name, list.size(), count));
+}
+
+// Columns of the weight of group e, which has `k` rows.
+Status CheckGroupWeight(const OpCall& call, const Groups& groups, int64_t e, int64_t k, int64_t& n, Packing& packing) {
+  const Operand& weight = OperandOf(groups.weight, e);
+  const std::span<const int64_t> sizes = SizesOf(groups.weight, e, 3);
+  if (sizes.size() != 2) {
+    return call.InvalidOperand(
+        weight, fmt::format("has shape {}, expected [k, n], or [groups, k, n] in a list of one", Shape(weight)));
+  }
+  n = sizes[1] * (weight.dtype == DType::kInt32 && sizes[0] == k ? kPacked : 1);
+  REPRISE_RETURN_IF_ERROR(FindPacking(call, weight, sizes, k, n, packing));
+  if (!groups.bias.empty()) {
+    const std::span<const int64_t> bias = SizesOf(groups.bias, e, 2);
+    if (bias.size() != 1 || bias[0] != n) {
+      return call.InvalidOperand(OperandOf(groups.bias, e),
+                                 fmt::format("has shape {}, expected [{}], or [groups, {}] in a list of one",
+                                             Shape(OperandOf(groups.bias, e)), n, n));
+    }
+  }
+  if (!IsQuantized(weight)) return {};
+  if (groups.scale.empty()) {
+    return call.Invalid(
+        fmt::format("antiquantScaleOptional is null, but {} has {}", call.NameOf(weight), kernels::Name(weight.dtype)));
+  }
+  for (const std::span<const Operand>& list : {groups.scale, groups.offset}) {
+    if (list.empty()) continue;
+    const Operand& scale = OperandOf(list, e);
+    // [n] or [rows, n], one dim more in a list of one.
+    std::span<const int64_t> own = scale.sizes();
+    const bool is_stacked = IsStacked(list, groups.count);
+    if (is_stacked) own = own.subspan(1);
+    const bool has_own = is_stacked || list.size() > 1 || groups.count == 1;
+    const bool fits = has_own && ((own.size() == 1 && own[0] == n) ||
+                                  (own.size() == 2 && own[1] == n && own[0] > 0 && k % own[0] == 0));
+    if (!fits) {
+      return call.InvalidOperand(scale, fmt::format("has shape {}, expected [groups, {}] or [groups, parts of {}, {}]",
+                                                    Shape(scale), n, k, n));
+    }
+  }
+  return {};
+}
+
+Status CheckGroupList(const OpCall& call, const Groups& groups) {
+  if (groups.list == nullptr) {
+    return call.Invalid("groupListOptional is null, but x and the result are single tensors whose groups it tells",
+                        "pass where groups end, or how long they are");
+  }
+  const std::span<const int64_t> sizes = groups.list->sizes();
+  const bool is_pair = groups.list_type == kIndexAndCount;
+  const bool fits = is_pair ? sizes.size() == 2 && sizes[1] == 2 && groups.group_type == kSplitRows
+                            : sizes.size() == 1 && sizes[0] == groups.count;
+  if (fits) return {};
+  return call.InvalidOperand(*groups.list,
+                             fmt::format("has shape {}, expected {} for {} groups", Shape(*groups.list),
+                                         is_pair ? "[.., 2], with groupType 0," : "one number for each", groups.count));
+}
+
+Status GroupedTypes(OpCall& call) {
+  const Groups groups = GroupsOf(call);
+  if (groups.x.empty()) return call.Invalid("x is an empty list");
+  if (groups.weight.empty()) return call.Invalid("weight is an empty list");
+  if (groups.y.empty()) return call.Invalid(fmt::format("{} is an empty list", call.Has("y") ? "y" : "out"));
+  call.compute = groups.x[0].dtype;
+  for (const std::span<const Operand>& list : {groups.x, groups.weight, groups.y}) {
+    for (const Operand& operand : list) {
+      if (operand.dtype == call.compute ||
+          (&operand >= groups.weight.data() && &operand < groups.weight.data() + groups.weight.size() &&
+           IsQuantized(operand) && operand.dtype == groups.weight[0].dtype)) {
+        continue;
+      }
+      return call.InvalidOperand(operand, fmt::format("has {}, expected the type {} of x[0]",
+                                                      kernels::Name(operand.dtype), kernels::Name(call.compute)));
+    }
+  }
+  if (IsQuantized(groups.weight[0]) && call.compute == DType::kDouble) {
+    return call.InvalidOperand(groups.x[0], "has float64, which does not go with a quantized weight");
+  }
+  return {};
+}
+
+Status GroupedShape(OpCall& call) {
+  REPRISE_RETURN_IF_ERROR(RefuseGiven(call, {"scaleOptional", "offsetOptional", "perTokenScaleOptional"},
+                                      "quantized operands and results are"));
+  REPRISE_RETURN_IF_ERROR(
+      RefuseGiven(call,
+                  {"activationInputOptional", "activationQuantScaleOptional", "activationQuantOffsetOptional",
+                   "activationFeatureOutOptional", "dynQuantScaleOutOptional"},
+                  "activations are"));
+  if (call.Has("actType") && call.Int("actType") != 0) {
+    return call.Invalid(fmt::format("actType is {}, but activations are not supported yet", call.Int("actType")),
+                        "pass 0");
+  }
+  const int64_t split_item = call.Int("splitItem");
+  if (split_item < 0 || split_item > 3) {
+    return call.Invalid(fmt::format("splitItem is {}, expected a value from 0 to 3", split_item));
+  }
+  const Groups groups = GroupsOf(call);
+  if (groups.group_type != kNoSplit && groups.group_type != kSplitRows && groups.group_type != kSplitDepth) {
+    return call.Invalid(
+        fmt::format("groupType is {}, expected -1 (none), 0 (rows of x) or 2 (depth)", groups.group_type));
+  }
+  if (groups.list_type < kEnds || groups.list_type > kIndexAndCount) {
+    return call.Invalid(
+        fmt::format("groupListType is {}, expected 0 (ends), 1 (counts) or 2 (index and count)", groups.list_type));
+  }
+  const bool wants_single = split_item >= 2;
+  if (wants_single ? groups.y.size() != 1 : static_cast<int64_t>(groups.y.size()) != groups.count) {
+    return call.Invalid(fmt::format("splitItem is {}, but {} has {} tensors for {} groups", split_item,
+                                    call.Has("y") ? "y" : "out", groups.y.size(), groups.count),
+                        "0 and 1 give one result for each group, 2 and 3 a single one");
+  }
+  REPRISE_RETURN_IF_ERROR(CheckLength(call, "x", groups.x, groups.count));
+  REPRISE_RETURN_IF_ERROR(CheckLength(call, "weight", groups.weight, groups.count));
+  REPRISE_RETURN_IF_ERROR(CheckLength(call, "biasOptional", groups.bias, groups.count));
+  REPRISE_RETURN_IF_ERROR(CheckLength(call, "antiquantScaleOptional", groups.scale, groups.count));
+  REPRISE_RETURN_IF_ERROR(CheckLength(call, "antiquantOffsetOptional", groups.offset, groups.count));
+  for (const Operand& x : groups.x) {
+    if (x.rank() != 2) return call.InvalidOperand(x, fmt::format("has shape {}, expected 2 dims", Shape(x)));
+  }
+  int64_t n = 0;
+  Packing packing = Packing::kNone;
+  if (groups.group_type == kSplitDepth) {
+    const Operand& x = groups.x[0];
+    const Operand& weight = groups.weight[0];
+    const bool fits = groups.x.size() == 1 && groups.weight.size() == 1 && weight.rank() == 2 && !IsQuantized(weight) &&
+                      groups.y.size() == 1 && weight.sizes()[0] == x.sizes()[1] && groups.bias.empty();
+    if (!fits) {
+      return call.Invalid(
+          fmt::format("groupType 2 takes x [m, k], weight [k, n], one result [groups, m, n] and no bias, "
+                      "but got {}",
+                      call.InputShapes()));
+    }
+    const Dims shape = [&] {
+      Dims dims;
+      for (int64_t size : {groups.count, x.sizes()[0], weight.sizes()[1]}) dims.push_back(size);
+      return dims;
+    }();
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(groups.y[0], shape, [] { return "the shape"; }));
+    return CheckGroupList(call, groups);
+  }
+  int64_t rows = 0;
+  for (int64_t e = 0; e < groups.count; ++e) {
+    const Operand& x = OperandOf(groups.x, e);
+    REPRISE_RETURN_IF_ERROR(CheckGroupWeight(call, groups, e, x.sizes()[1], n, packing));
+    const bool has_own = groups.y.size() > 1 || groups.count == 1;
+    const Operand& y = OperandOf(groups.y, e);
+    if (has_own) {
+      const int64_t own_rows = groups.x.size() > 1 || groups.count == 1 ? x.sizes()[0]
+                               : y.rank() == 2                          ? y.sizes()[0]
+                                                                        : 0;
+      const std::array shape = {own_rows, n};
+      REPRISE_RETURN_IF_ERROR(call.CheckShape(y, shape, [] { return "the shape"; }));
+    } else {
+      const int64_t all_rows = [&] {
+        int64_t sum = 0;
+        for (const Operand& part : groups.x) sum += part.sizes()[0];
+        return sum;
+      }();
+      const std::array shape = {all_rows, n};
+      REPRISE_RETURN_IF_ERROR(call.CheckShape(y, shape, [] { return "the shape"; }));
+    }
+    rows += y.sizes()[0];
+  }
+  if (groups.is_known) {
+    if (groups.x.size() == 1 && groups.y.size() > 1 && rows != groups.x[0].sizes()[0]) {
+      return call.InvalidOperand(groups.x[0],
+                                 fmt::format("has {} rows, the results have {}", groups.x[0].sizes()[0], rows));
+    }
+    return {};
+  }
+  return CheckGroupList(call, groups);
+}
+
+// refs: y, x, weight, bias. out = x x weight + bias.
+void RunProduct(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  kernels::MatMulEpilogue epilogue;
+  epilogue.beta = kernels::Scalar::Of<int64_t>(1);
+  epilogue.addend = launch.refs[3];
+  MakeMatrix(epilogue.addend);
+  kernels::MatMul(launch.refs[1], launch.refs[2], launch.compute, launch.refs[0], range, memory.scratch,
+                  epilogue.addend.data == nullptr ? nullptr : &epilogue);
+}
+
+// Where the lists of a launch of groups begin in its refs, and how long they are.
+struct GroupedParams {
+  int64_t group_type, list_type, count;
+  Packing packing;
+  int64_t columns;  // of one work item
+  struct List {
+    size_t first = 0;
+    size_t count = 0;
+    int stacked = -1;  // dims of a tensor with a slice for each group
+  } weight, bias, scale, offset;
+};
+
+struct GroupRange {
+  int64_t e, begin, end;
+};
+
+// The group at place i of the list, clamped to what there is.
+GroupRange GroupAt(const TensorRef& list, const GroupedParams& params, int64_t i, int64_t limit) {
+  const kernels::CastFn cast = kernels::FindCast(list.dtype, DType::kInt64);
+  const auto read = [&](int64_t row, int64_t column) {
+    int64_t value = 0;
+    const int64_t at = row * list.strides[0] + column * (list.rank == 2 ? list.strides[1] : 0);
+    cast(static_cast<const char*>(list.data) + at * kernels::ItemSize(list.dtype), 0, reinterpret_cast<char*>(&value),
+         0, 1);
+    return value;
+  };
+  if (params.list_type == kEnds) {
+    // An end before one that was there already ends an empty group: no two groups share a row.
+    int64_t begin = 0;
+    for (int64_t before = 0; before < i; ++before) begin = std::clamp<int64_t>(read(before, 0), begin, limit);
+    return {i, begin, std::clamp<int64_t>(read(i, 0), begin, limit)};
+  }
+  const int64_t column = params.list_type == kIndexAndCount ? 1 : 0;
+  int64_t begin = 0;
+  for (int64_t before = 0; before < i; ++before) {
+    begin += std::clamp<int64_t>(read(before, column), 0, limit - begin);
+  }
+  const int64_t end = begin + std::clamp<int64_t>(read(i, column), 0, limit - begin);
+  const int64_t e = column == 1 ? read(i, 0) : i;
+  if (e < 0 || e >= params.count) return {0, begin, begin};
+  return {e, begin, end};
+}
+
+void Narrow(TensorRef& ref, int dim, int64_t begin, int64_t size) {
+  ref.data = static_cast<char*>(ref.data) + begin * ref.strides[dim] * kernels::ItemSize(ref.dtype);
+  ref.sizes[dim] = size;
+}
+
+// refs: y, x, group list, then the lists.
+void RunGroups(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  const auto& params = launch.State<GroupedParams>();
+  const TensorRef& list = launch.refs[2];
+  const int64_t places = list.sizes[0];
+  const auto entry = [&](const GroupedParams::List& from, int64_t e) {
+    if (from.count == 0) return TensorRef();
+    return Slice(launch.refs[from.first + (from.count == 1 ? 0 : static_cast<size_t>(e))], e, from.stacked);
+  };
+  for (int64_t unit = range.begin; unit < range.end; ++unit) {
+    const int64_t block = unit / places;
+    TensorRef x = launch.refs[1];
+    TensorRef y = launch.refs[0];
+    const bool by_rows = params.group_type == kSplitRows;
+    const GroupRange group = GroupAt(list, params, unit % places, x.sizes[by_rows ? 0 : 1]);
+    const int64_t size = group.end - group.begin;
+    TensorRef weight = entry(params.weight, group.e);
+    if (by_rows) {
+      if (size == 0) continue;
+      Narrow(x, 0, group.begin, size);
+      Narrow(y, 0, group.begin, size);
+    } else {
+      y = Slice(y, group.e, 3);
+      Narrow(x, 1, group.begin, size);
+      Narrow(weight, 0, group.begin, size);
+    }
+    if (params.scale.count != 0) {
+      TensorRef bias = entry(params.bias, group.e);
+      AntiquantWeight quantized = {weight, params.packing, 0, entry(params.scale, group.e),
+                                   entry(params.offset, group.e)};
+      MakeMatrix(quantized.scale);
+      MakeMatrix(quantized.offset);
+      quantized.group = std::max<int64_t>(1, x.sizes[1] / quantized.scale.sizes[0]);
+      kernels::AntiquantMatMul(x, quantized, bias, y, {block, block + 1}, memory.scratch);
+      continue;
+    }
+    const int64_t n0 = block * params.columns;
+    const int64_t columns = std::min(params.columns, y.sizes[1] - n0);
+    Narrow(weight, 1, n0, columns);
+    Narrow(y, 1, n0, columns);
+    kernels::MatMulEpilogue epilogue;
+    epilogue.beta = kernels::Scalar::Of<int64_t>(1);
+    epilogue.addend = entry(params.bias, group.e);
+    MakeMatrix(epilogue.addend);
+    if (epilogue.addend.data != nullptr) Narrow(epilogue.addend, 1, n0, columns);
+    kernels::MatMul(x, weight, launch.compute, y, {0, kernels::MatMulUnitCount(x, weight, launch.compute, y)},
+                    memory.scratch, epilogue.addend.data == nullptr ? nullptr : &epilogue);
+  }
+}
+
+// One launch for each group.
+Status PlanKnownGroups(OpCall& call, const Groups& groups) {
+  int64_t row = 0;
+  for (int64_t e = 0; e < groups.count; ++e) {
+    const Operand& x_operand = OperandOf(groups.x, e);
+    const Operand& y_operand = OperandOf(groups.y, e);
+    TensorRef x = call.RefOf(x_operand);
+    TensorRef y = call.RefOf(y_operand);
+    const int64_t rows = groups.x.size() > 1 || groups.count == 1 ? x.sizes[0] : y.sizes[0];
+    if (groups.x.size() == 1 && groups.count > 1) Narrow(x, 0, row, rows);
+    if (groups.y.size() == 1 && groups.count > 1) Narrow(y, 0, row, rows);
+    row += rows;
+    const Operand& weight_operand = OperandOf(groups.weight, e);
+    const TensorRef weight = Slice(call.RefOf(weight_operand), e, groups.weight.size() == 1 ? 3 : -1);
+    const auto read_list = [&](Launch& launch, std::span<const Operand> list, int stacked) {
+      if (list.empty()) return call.ReadOptional(launch, nullptr);
+      const Operand& operand = OperandOf(list, e);
+      call.Read(launch, operand, Slice(call.RefOf(operand), e, list.size() == 1 ? stacked : -1));
+    };
+    if (kernels::ElementCount(y) == 0) continue;
+    if (IsQuantized(weight_operand)) {
+      int64_t n = 0;
+      Packing packing = Packing::kNone;
+      REPRISE_RETURN_IF_ERROR(CheckGroupWeight(call, groups, e, x.sizes[1], n, packing));
+      Launch& launch = call.AddLaunch(RunAntiquant);
+      call.Write(launch, y_operand, y);
+      call.Read(launch, x_operand, x);
+      call.Read(launch, weight_operand, weight);
+      for (const std::span<const Operand>& list : {groups.scale, groups.offset}) {
+        read_list(launch, list, IsStacked(list, groups.count) ? list[0].rank() : -1);
+      }
+      read_list(launch, groups.bias, 2);
+      const TensorRef& scale = launch.refs[3];
+      launch.ints.push_back(static_cast<int64_t>(packing));
+      launch.ints.push_back(std::max<int64_t>(1, scale.rank == 2 ? x.sizes[1] / scale.sizes[0] : x.sizes[1]));
+      SplitAntiquant(call, launch, n, kernels::ElementCount(y) * x.sizes[1]);
+      continue;
+    }
+    Launch& launch = call.AddLaunch(RunProduct);
+    call.Write(launch, y_operand, y);
+    call.Read(launch, x_operand, x);
+    call.Read(launch, weight_operand, weight);
+    read_list(launch, groups.bias, 2);
+    launch.units = kernels::MatMulUnitCount(x, weight, launch.compute, y);
+    const int64_t per_unit = kernels::ElementCount(y) / launch.units * std::max<int64_t>(1, x.sizes[1]);
+    launch.grain = std::max<int64_t>(1, kGrainMultiplyAdds / std::max<int64_t>(1, per_unit));
+    call.AddScratch(launch, static_cast<uint64_t>(kernels::MatMulScratchBytes(x, weight, launch.compute, y)));
+  }
+  return {};
+}
+
+Status PlanGrouped(OpCall& call) {
+  const Groups groups = GroupsOf(call);
+  if (groups.is_known) return PlanKnownGroups(call, groups);
+  const Operand& x = groups.x[0];
+  const Operand& y = groups.y[0];
+  const bool is_quantized = IsQuantized(groups.weight[0]);
+  GroupedParams params = {};
+  params.group_type = groups.group_type;
+  params.list_type = groups.list_type;
+  params.count = groups.count;
+  int64_t n = y.sizes().back();
+  if (is_quantized) {
+    REPRISE_RETURN_IF_ERROR(CheckGroupWeight(call, groups, 0, x.sizes()[1], n, params.packing));
+  }
+  params.columns = is_quantized ? kernels::kAntiquantColumns : 256;
+  Launch& launch = call.AddLaunch(RunGroups);
+  call.Write(launch, y);
+  call.Read(launch, x);
+  call.Read(launch, *groups.list);
+  const auto read = [&](std::span<const Operand> list, int stacked, GroupedParams::List& place) {
+    place = {launch.refs.size(), list.size(), list.size() == 1 ? stacked : -1};
+    for (const Operand& operand : list) call.Read(launch, operand);
+  };
+  read(groups.weight, 3, params.weight);
+  read(groups.bias, 2, params.bias);
+  if (is_quantized) {
+    read(groups.scale, IsStacked(groups.scale, groups.count) ? groups.scale[0].rank() : -1, params.scale);
+    read(groups.offset, IsStacked(groups.offset, groups.count) ? groups.offset[0].rank() : -1, params.offset);
+  }
+  launch.state = std::make_shared<GroupedParams>(params);
+  if (y.tensor->count == 0) return {};
+  launch.units = (n + params.columns - 1) / params.columns * groups.list->sizes()[0];
+  if (launch.units == 0) return {};
+  const int64_t multiply_adds = x.tensor->count * n;
+  launch.grain = std::max<int64_t>(1, kGrainMultiplyAdds / std::max<int64_t>(1, multiply_adds / launch.units));
+  const int64_t scratch = is_quantized ? kernels::AntiquantScratchBytes() : kernels::kMostMatMulScratchBytes;
+  call.AddScratch(launch, static_cast<uint64_t>(scratch));
+  return {};
+}
+
+}  // namespace
+
+// ---- Computations -----------------------------------------------------------------------------------------------
+
+constexpr Computation kWeightQuantBatchMatmul = {
+    .dtype_rule = OneType, .shape_rule = WeightQuantShape, .engine = Engine::kCube, .plan = PlanWeightQuant};
+constexpr Computation kGroupedMatmul = {
+    .dtype_rule = GroupedTypes, .shape_rule = GroupedShape, .engine = Engine::kCube, .plan = PlanGrouped};
+
+}  // namespace reprise::ops

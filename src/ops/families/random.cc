@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "kernels/copy.h"
+#include "kernels/dropout.h"
+#include "kernels/multinomial.h"
+#include "kernels/philox.h"
+#include "kernels/staged.h"
+#include "ops/computations.h"
+#include "ops/op_call.h"
+#include "ops/rules.h"
+
+namespace reprise::ops {
+namespace {
+
+using kernels::Distribution;
+using kernels::DrawCall;
+using kernels::DType;
+using kernels::TensorRef;
+
+// Light elements that a random number costs.
+constexpr int64_t kDrawCost = 8;
+
+Status AnyShape(OpCall&) { return {}; }
+
+// ---- Draws --------------------------------------------------------------------------------------------------------
+
+// refs: the numbers, for kBernoulliEach the probabilities.
+enum : size_t { kDistributionInt, kSeedInt, kOffsetInt, kLowInt, kRangeInt };
+
+DrawCall DrawOf(const Launch& launch, const TensorRef& out) {
+  DrawCall draw;
+  draw.distribution = static_cast<Distribution>(launch.ints[kDistributionInt]);
+  draw.type = out.dtype;
+  draw.a = launch.scalars[0].As<double>();
+  draw.b = launch.scalars[1].As<double>();
+  draw.low = launch.ints[kLowInt];
+  draw.range = static_cast<uint64_t>(launch.ints[kRangeInt]);
+  draw.count = kernels::ElementCount(out);
+  draw.out = out.data;
+  return draw;
+}
+
+void RunDraw(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  DrawCall draw = DrawOf(launch, launch.Ref(0, memory));
+  if (launch.refs.size() > 1) {
+    const TensorRef in = launch.Ref(1, memory);
+    draw.in_type = in.dtype;
+    draw.in = in.data;
+  }
+  // A probability that is none counts as the nearest one; NaN as 0.
+  kernels::Draw(draw, static_cast<uint64_t>(launch.ints[kSeedInt]), static_cast<uint64_t>(launch.ints[kOffsetInt]),
+                range);
+}
+
+void RunCopyTo(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  kernels::Copy(launch.Ref(1, memory), launch.Ref(0, memory), range);
+}
+
+void AddDraw(OpCall& call, Launch& launch, const DrawCall& draw) {
+  for (int64_t value : {static_cast<int64_t>(draw.distribution), call.Int("seed"), call.Int("offset"), draw.low,
+                        static_cast<int64_t>(draw.range)}) {
+    launch.ints.push_back(value);
+  }
+  launch.scalars.push_back(kernels::Scalar::Of(draw.a));
+  launch.scalars.push_back(kernels::Scalar::Of(draw.b));
+  launch.units = draw.distribution == Distribution::kPermutation ? 1 : draw.count;
+  launch.grain = draw.distribution == Distribution::kPermutation ? 0 : GrainOf(kDrawCost);
+}
+
+// Draws into `out`, through a temporary where that is not row-major. `each` holds the probabilities of kBernoulliEach.
+Status PlanDraw(OpCall& call, const Operand& out, DrawCall draw, const Operand* each = nullptr) {
+  draw.type = out.dtype;
+  draw.count = out.tensor->count;
+  if (each != nullptr) draw.in_type = each->dtype;
+  if (std::string reason = kernels::WhyNot(draw); !reason.empty()) return call.Invalid(std::move(reason));
+  if (draw.count == 0) return {};
+  const TensorRef ref = call.RefOf(out);
+  const bool is_direct = kernels::IsContiguous(ref);
+  TensorRef temporary;
+  if (!is_direct) temporary = call.Temporary(out.dtype, out.sizes());
+  TensorRef probabilities;
+  const auto same_shape = [&](const Operand& operand) {
+    return std::equal(operand.sizes().begin(), operand.sizes().end(), out.sizes().begin(), out.sizes().end()) &&
+           kernels::IsContiguous(call.RefOf(operand));
+  };
+  const bool each_is_direct = each == nullptr || same_shape(*each);
+  if (!each_is_direct) {
+    probabilities = call.Temporary(each->dtype, out.sizes());
+    Launch& spread = call.AddLaunch(RunCopyTo);
+    call.WriteTemporary(spread, probabilities);
+    call.Read(spread, *each);
+    spread.units = draw.count;
+    spread.grain = GrainOf(1);
+  }
+  Launch& launch = call.AddLaunch(RunDraw);
+  if (is_direct) {
+    call.Write(launch, out);
+  } else {
+    call.WriteTemporary(launch, temporary);
+  }
+  if (each != nullptr) {
+    if (each_is_direct) {
+      call.Read(launch, *each);
+    } else {
+      call.ReadTemporary(launch, probabilities);
+    }
+  }
+  AddDraw(call, launch, draw);
+  if (is_direct) return {};
+  Launch& copy = call.AddLaunch(RunCopyTo);
+  call.Write(copy, out);
+  call.ReadTemporary(copy, temporary);
+  copy.units = draw.count;
+  copy.grain = GrainOf(1);
+  return {};
+}
+
+Status PlanUniform(OpCall& call) {
+  DrawCall draw;
+  draw.distribution = Distribution::kUniform;
+  draw.a = call.Real("from");
+  draw.b = call.Real("to");
+  return PlanDraw(call, call.outputs[0], draw);
+}
+
+Status PlanNormal(OpCall& call) {
+  DrawCall draw;
+  draw.distribution = Distribution::kNormal;
+  draw.a = call.Real("mean");
+  draw.b = call.Real("std");
+  return PlanDraw(call, call.outputs[0], draw);
+}
+
+Status PlanRandom(OpCall& call) {
+  DrawCall draw;
+  draw.distribution = Distribution::kRandint;
+  draw.low = call.Int("from");
+  const int64_t to = call.Int("to");
+  if (to <= draw.low) {
+    return call.Invalid(fmt::format("from is {} and to {}: there is no integer in [from, to)", draw.low, to));
+  }
+  draw.range = static_cast<uint64_t>(to) - static_cast<uint64_t>(draw.low);
+  return PlanDraw(call, call.outputs[0], draw);
+}
+
+Status PlanBernoulli(OpCall& call) {
+  DrawCall draw;
+  draw.distribution = Distribution::kBernoulli;
+  draw.a = call.Scalar("prob")->As<double>();
+  return PlanDraw(call, call.outputs[0], draw);
+}
+
+Status PlanBernoulliTensor(OpCall& call) {
+  DrawCall draw;
+  draw.distribution = Distribution::kBernoulliEach;
+  return PlanDraw(call, call.outputs[0], draw, &call.Get("prob"));
+}
+
+// Every input broadcasts to the output, which they do not enlarge.
+Status BroadcastToOutput(OpCall& call) {
+  const Operand& out = call.outputs[0];
+  for (const Operand& input : call.inputs) {
+    Dims shape;
+    if (Broadcast(out.sizes(), input.sizes(), shape) && shape == Dims(out.sizes().data(), out.sizes().size())) continue;
+    return call.InvalidOperand(input, fmt::format("has shape {}, which does not broadcast to {} of {}",
+                                                  ShapeText(input.sizes()), ShapeText(out.sizes()), call.NameOf(out)));
+  }
+  return {};
+}
+
+Status RandpermShape(OpCall& call) {
+  const int64_t n = call.Int("n");
+  if (n < 0) return call.Invalid(fmt::format("n is {}, must not be negative", n));
+  const Operand& out = call.outputs[0];
+  if (out.rank() == 1 && out.sizes()[0] == n) return {};
+  return call.InvalidOperand(out, fmt::format("has shape {}, expected [{}]", ShapeText(out.sizes()), n));
+}
+
+Status PlanRandperm(OpCall& call) {
+  DrawCall draw;
+  draw.distribution = Distribution::kPermutation;
+  return PlanDraw(call, call.outputs[0], draw);
+}
+
+// ---- Normal numbers with parameters of their own --------------------------------------------------------------------
+
+template <class T>
+void ScaleNumbers(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  constexpr int64_t kChunk = 512;
+  const kernels::Staged<T> out(launch.refs[0]), numbers(launch.Ref(1, memory)), mean(launch.refs[2]),
+      deviation(launch.refs[3]);
+  alignas(64) T out_buffer[kChunk], number_buffer[kChunk], mean_buffer[kChunk], deviation_buffer[kChunk];
+  for (int64_t begin = range.begin; begin < range.end; begin += kChunk) {
+    const int64_t n = std::min(kChunk, range.end - begin);
+    const T* z = numbers.Read(begin, n, number_buffer);
+    const T* m = mean.Read(begin, n, mean_buffer);
+    const T* s = deviation.Read(begin, n, deviation_buffer);
+    T* to = out.Target(begin, out_buffer);
+    for (int64_t i = 0; i < n; ++i) to[i] = m[i] + s[i] * z[i];
+    out.Write(begin, n, out_buffer);
+  }
+}
+
+void RunScaleNumbers(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  if (launch.refs[1].dtype == DType::kDouble) {
+    ScaleNumbers<double>(launch, range, memory);
+  } else {
+    ScaleNumbers<float>(launch, range, memory);
+  }
+}
+
+Status PlanNormalTensors(OpCall& call) {
+  const Operand& out = call.outputs[0];
+  DrawCall draw;
+  draw.distribution = Distribution::kNormal;
+  draw.b = 1;
+  draw.count = out.tensor->count;
+  if (draw.count == 0) return {};
+  const TensorRef numbers = call.Temporary(out.dtype == DType::kDouble ? DType::kDouble : DType::kFloat, out.sizes());
+  Launch& launch = call.AddLaunch(RunDraw);
+  call.WriteTemporary(launch, numbers);
+  AddDraw(call, launch, draw);
+  Launch& scale = call.AddLaunch(RunScaleNumbers);
+  call.Write(scale, out);
+  call.ReadTemporary(scale, numbers);
+  call.Read(scale, call.Get("mean"));
+  call.Read(scale, call.Get("std"));
+  Coalesce(scale.refs);
+  scale.units = draw.count;
+  scale.grain = GrainOf(2);
+  return {};
+}
+
+// ---- Dropout ------------------------------------------------------------------------------------------------------
+
+Status CheckProbability(const OpCall& call) {
+  const double p = call.Real("prob");
+  if (p >= 0 && p <= 1) return {};
+  return call.Invalid(fmt::format("prob is {}, expected a probability from 0 to 1", p));
+}
+
+// The elements that a mask of parameter shape is for.
+StatusOr<int64_t> MaskedElements(const OpCall& call) {
+  int64_t count = 1;
+  for (int64_t size : call.Ints("shape")) {
+    if (size < 0 || (size != 0 && count > INT64_MAX / 1024 / size)) {
+      return call.Invalid(fmt::format("shape {} is not that of a tensor", ShapeText(call.Ints("shape"))));
+    }
+    count *= size;
+  }
+  return count;
+}
+
+Status MaskShape(OpCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const int64_t count, MaskedElements(call));
+  const int64_t bytes = kernels::DropoutMaskBytes(count);
+  const Operand& out = call.outputs[0];
+  if (out.rank() == 1 && out.sizes()[0] == bytes) return {};
+  return call.InvalidOperand(out, fmt::format("has shape {}, expected [{}]: 16 bytes for 128 elements of shape {}",
+                                              ShapeText(out.sizes()), bytes, ShapeText(call.Ints("shape"))));
+}
+
+void RunDropoutMask(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+  kernels::DropoutMask(launch.scalars[0].As<double>(), static_cast<uint64_t>(launch.ints[0]),
+                       static_cast<uint64_t>(launch.ints[1]), launch.ints[2], launch.refs[0], range);
+}
+
+Status PlanDropoutMask(OpCall& call) {
+  REPRISE_RETURN_IF_ERROR(CheckProbability(call));
+  if (call.Has("probDataType")) {
+    const DType type = call.Type("probDataType");
+    if (!kFloatingTypes.Has(type)) {
+      return call.Invalid(
+          fmt::format("probDataType is {}, expected a floating type", DTypeText(static_cast<int32_t>(type))));
+    }
+  }
+  REPRISE_ASSIGN_OR_RETURN(const int64_t count, MaskedElements(call));
+  Launch& launch = call.AddLaunch(RunDropoutMask);
+  call.Write(launch, call.outputs[0]);
+  launch.scalars.push_back(kernels::Scalar::Of(call.Real("prob")));
+  for (int64_t value : {call.Int("seed"), call.Int("offset"), count}) launch.ints.push_back(value);
+  launch.units = kernels::DropoutMaskBytes(count) / kernels::kMaskGroup;
+  launch.grain = GrainOf(8 * kernels::kMaskGroup * 4);
+  return {};
+}
+
+Status ApplyMaskShape(OpCall& call) {
+  const Operand& self = call.Get("self");
+  const Operand& mask = call.Get("mask");
+  const int64_t bytes = kernels::DropoutMaskBytes(self.tensor->count);
+  if (mask.rank() != 1 || mask.sizes()[0] != bytes) {
+    return call.InvalidOperand(mask, fmt::format("has shape {}, expected [{}]: 16 bytes for 128 elements of self {}",
+                                                 ShapeText(mask.sizes()), bytes, ShapeText(self.sizes())));
+  }
+  return call.CheckShape(call.outputs[0], self.sizes(), [] { return "the shape"; });
+}
+
+// A unit is 8 elements: a byte of the mask.
+void RunApplyDropout(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+  kernels::ApplyDropout(launch.refs[1], launch.refs[2], launch.scalars[0].As<double>(), launch.refs[0],
+                        {range.begin * 8, std::min(range.end * 8, launch.ints[0])});
+}
+
+Status PlanApplyDropout(OpCall& call) {
+  REPRISE_RETURN_IF_ERROR(CheckProbability(call));
+  const double p = call.Real("prob");
+  Launch& launch = call.AddLaunch(RunApplyDropout);
+  call.Write(launch, call.outputs[0]);
+  call.Read(launch, call.Get("self"));
+  call.Read(launch, call.Get("mask"));
+  const int64_t count = call.outputs[0].tensor->count;
+  launch.ints.push_back(count);
+  launch.scalars.push_back(kernels::Scalar::Of(p < 1 ? 1 / (1 - p) : 0.0));
+  launch.units = (count + 7) / 8;
+  launch.grain = GrainOf(8 * 2);
+  return {};
+}
+
+// ---- Multinomial --------------------------------------------------------------------------------------------------
+
+Status MultinomialShape(OpCall& call) {
+  const Operand& self = call.Get("self");
+  if (self.rank() != 1 && self.rank() != 2) {
+    return call.InvalidOperand(self, fmt::format("has shape {}, expected 1 or 2 dims", ShapeText(self.sizes())));
+  }
+  const int64_t samples = call.Int("numsamples");
+  const int64_t categories = self.sizes().back();
+  if (samples <= 0) return call.Invalid(fmt::format("numsamples is {}, must be positive", samples));
+  if (categories == 0) return call.InvalidOperand(self, "has no categories");
+  if (!call.Bool("replacement") && samples > categories) {
+    return call.Invalid(fmt::format("numsamples is {}, but self has only {} categories", samples, categories),
+                        "draw with replacement");
+  }
+  Dims shape(self.sizes().data(), self.sizes().size());
+  shape[shape.size() - 1] = samples;
+  return call.CheckShape(call.outputs[0], shape, [] { return "one row of samples for each row"; });
+}
+
+void RunMultinomial(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  kernels::Multinomial(launch.refs[1], launch.ints[0] != 0, static_cast<uint64_t>(launch.ints[1]),
+                       static_cast<uint64_t>(launch.ints[2]), launch.refs[0], memory.scratch, range);
+}
+
+Status PlanMultinomial(OpCall& call) {
+  const Operand& self = call.Get("self");
+  const int64_t categories = self.sizes().back();
+  Launch& launch = call.AddLaunch(RunMultinomial);
+  call.Write(launch, call.outputs[0]);
+  call.Read(launch, self);
+  for (int64_t value : {call.Int("replacement"), call.Int("seed"), call.Int("offset")}) launch.ints.push_back(value);
+  launch.units = self.tensor->count / categories;
+  launch.grain = GrainOf((categories + call.Int("numsamples")) * kDrawCost);
+  call.AddScratch(launch, static_cast<uint64_t>(kernels::MultinomialScratchBytes(categories)));
+  return {};
+}
+
+}  // namespace
+
+// ---- Computations -----------------------------------------------------------------------------------------------
+
+constexpr Computation kUniform = {.dtype_rule = TypeOfOutput, .shape_rule = AnyShape, .plan = PlanUniform};
+constexpr Computation kNormal = {.dtype_rule = TypeOfOutput, .shape_rule = AnyShape, .plan = PlanNormal};
+constexpr Computation kRandomIntegers = {.dtype_rule = TypeOfOutput, .shape_rule = AnyShape, .plan = PlanRandom};
+constexpr Computation kBernoulli = {.dtype_rule = TypeOfOutput, .shape_rule = AnyShape, .plan = PlanBernoulli};
+constexpr Computation kBernoulliTensor = {
+    .dtype_rule = TypeOfOutput, .shape_rule = BroadcastToOutput, .plan = PlanBernoulliTensor};
+constexpr Computation kNormalTensors = {
+    .dtype_rule = TypeOfOutput, .shape_rule = BroadcastInputs, .plan = PlanNormalTensors};
+constexpr Computation kRandperm = {.dtype_rule = TypeOfOutput, .shape_rule = RandpermShape, .plan = PlanRandperm};
+constexpr Computation kDropoutMask = {.dtype_rule = TypeOfOutput, .shape_rule = MaskShape, .plan = PlanDropoutMask};
+constexpr Computation kDropoutApply = {.dtype_rule = PromoteInputs,
+                                       .shape_rule = ApplyMaskShape,
+                                       .aliasing = Aliasing::kSameView,
+                                       .plan = PlanApplyDropout};
+constexpr Computation kMultinomial = {
+    .dtype_rule = TypeOfOutput, .shape_rule = MultinomialShape, .plan = PlanMultinomial};
+
+}  // namespace reprise::ops
