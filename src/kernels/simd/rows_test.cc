@@ -70,7 +70,8 @@ void ExpectTheSameBits(int last, std::span<const DType> types, Find&& find) {
         for (int64_t begin = 0, n = 1; begin < kCount; begin += n, n = n % 23 + 1) {
           run(function, begin, std::min(begin + n, kCount), pieces);
         }
-        ASSERT_TRUE(Normalised(pieces.ref) == Normalised(whole.ref)) << Name(dtype) << " op " << op << " target " << target;
+        ASSERT_TRUE(Normalised(pieces.ref) == Normalised(whole.ref))
+            << Name(dtype) << " op " << op << " target " << target;
       });
     }
   }
