@@ -13,6 +13,7 @@
 namespace reprise::kernels {
 namespace {
 
+constexpr int64_t kAhead = 4;           // rows of columns asked for before they are read
 constexpr int64_t kColumnBytes = 1024;  // outputs reduced side by side take this much
 constexpr int64_t kShortBlocks = 16;    // rows up to this length need no tree
 constexpr int64_t kLevels = 37;         // 2^36 blocks of 512 elements: more than any address space holds
@@ -618,6 +619,10 @@ class Pass {
       for (int64_t i = 0; i < n; ++i) {
         const char* row = ptrs[0] + i * strides[0];
         if (filled == 0) fold_.Fill(lanes, lane_count * columns);
+        if (i + kAhead < n) {  // rows lie on pages of their own, which processors do not look ahead to
+          const char* const next = row + kAhead * strides[0];
+          for (int64_t b = 0; b < columns * item_; b += 64) __builtin_prefetch(next + b);
+        }
         if (!is_direct) {
           source_.Read(row, item_, buffer, columns, shift, 1);
           row = buffer;

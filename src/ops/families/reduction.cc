@@ -169,7 +169,9 @@ void Reduction::Plan(const Operand* out, const TensorRef& out_view, const Operan
     call.Read(launch, *self, source);
     write_mean(launch, true);
     launch.units = outputs;
-    launch.grain = GrainOf(count * Cost());
+    // Columns side by side are read by whole lines, and each row of them from a page of its own.
+    constexpr int64_t kColumnsOfChunk = 512;
+    launch.grain = std::max(GrainOf(count * Cost()), columns >= 4 ? kColumnsOfChunk : 1);
     return;
   }
   const DType stage = kernels::ReduceStage(spec);
