@@ -78,8 +78,8 @@ inline constexpr DTypeSet kIndexTypes = {kernels::DType::kInt32, kernels::DType:
 inline constexpr DTypeSet kMaskTypes = {kernels::DType::kBool, kernels::DType::kUInt8};
 inline constexpr DTypeSet kByteTypes = {kernels::DType::kInt8, kernels::DType::kUInt8};
 inline constexpr DTypeSet kBoolType = {kernels::DType::kBool};
-inline constexpr DTypeSet kSolverTypes = {kernels::DType::kFloat, kernels::DType::kDouble,
-                                                    kernels::DType::kComplex64, kernels::DType::kComplex128};
+inline constexpr DTypeSet kSolverTypes = {kernels::DType::kFloat, kernels::DType::kDouble, kernels::DType::kComplex64,
+                                          kernels::DType::kComplex128};
 inline constexpr DTypeSet kQuantizedTypes = {kernels::DType::kInt8, kernels::DType::kInt32};
 inline constexpr DTypeSet kFloatingAndQuantizedTypes = kFloatingTypes.With(kQuantizedTypes);
 inline constexpr DTypeSet kInt32Type = {kernels::DType::kInt32};

@@ -9,8 +9,8 @@ namespace torch_npu {
 namespace {
 
 bool IsOurs(std::string_view file) {
-  return file.find("-packages/torch/") != std::string_view::npos || file.find("/torch_npu/") != std::string_view::npos ||
-         file.starts_with("<");
+  return file.find("-packages/torch/") != std::string_view::npos ||
+         file.find("/torch_npu/") != std::string_view::npos || file.starts_with("<");
 }
 
 }  // namespace
