@@ -1,9 +1,10 @@
 #!/bin/bash
 # run_tests.sh [--only LABEL] ROW…: builds and runs the tests of each row, one line per row; on failure the output of
-# what failed. Ends with 'N passed, N failed'. A row is a preset, or torch: the PyTorch layer, in the release build.
+# what failed. Ends with 'N passed, N failed'. A row is a preset, or torch: the PyTorch layer, in the release build, and
+# the operators, with PyTorch on the CPU as the oracle.
 #
 #   REPRISE_TORCH_TESTS="tests/torch/test_memory.py -k pool"   what the row torch runs; otherwise all of tests/torch
-#   and tests/ops (the operators, with PyTorch on the CPU as the oracle)
+#   and, in processes of their own, of tests/ops
 set -euo pipefail
 cd "$(dirname "$0")/.."
 only=()
@@ -40,7 +41,7 @@ torch_row() {
   local python
   python=$(scripts/venv.sh) || { failed=$((failed + 1)); echo "torch: 0 passed, 1 failed: no PyTorch, see above"; return; }
   TARGETS="torch_npu opapi nnopbase" scripts/build.sh release "${options[@]}" -DREPRISE_TORCH=ON "-DREPRISE_PYTHON=$python"
-  local selected=(tests/torch tests/ops)
+  local selected=(tests/torch)
   [ ${#only[@]} -eq 0 ] || selected+=(-k TN_)
   # shellcheck disable=SC2206
   [ -z "${REPRISE_TORCH_TESTS:-}" ] || selected=($REPRISE_TORCH_TESTS)
@@ -50,6 +51,11 @@ torch_row() {
   PYTHONPATH=$PWD/build/release/python ASCEND_PROCESS_LOG_PATH=$PWD/$results/log \
     row torch "$results" build/release/tests-torch.log \
     "$python" -m pytest -q -n 2 --dist worksteal "--junitxml=$results/torch.xml" "${selected[@]}"
+  [ ${#only[@]} -eq 0 ] && [ -z "${REPRISE_TORCH_TESTS:-}" ] || return 0
+  results=build/release/results/ops
+  ASCEND_PROCESS_LOG_PATH=$PWD/$results/log \
+    row ops "$results" build/release/tests-ops.log \
+    "$python" -m pytest -q -n 2 --dist worksteal "--junitxml=$results/ops.xml" tests/ops
 }
 
 for preset in "$@"; do
