@@ -450,6 +450,7 @@ def test_TN_229_blocking_launches():
             for value in range(3):
                 captured.graph.update([{"by": value}])
                 captured.graph.replay()
+                torch.npu.synchronize()  # the next record must not come before this one was waited for
             assert captured.values() == [2, 2]
             captured.graph.replay()  # must not wait: the update comes after it
             captured.graph.update([{"by": 5}])
