@@ -102,20 +102,20 @@ class Contestant:
         self.nodes = GRAPH_NODES if self.bytes < SMALL else 1
         self.graph = aclnn.Capture()
         with self.graph:
-            self.eager(self.nodes, wait=False)
+            self.record(self.nodes)
 
-    def eager(self, n, wait=True):
-        if not wait:  # inside a capture
-            for _ in range(n):
-                size, executor = ctypes.c_uint64(), ctypes.c_void_p()
-                words = [ctypes.c_int64(word) for word in self.words[: self.word_count]]
-                reals = [ctypes.c_double(real) for real in self.reals[: self.real_count]]
-                # Registers of integers and of reals are filled apart, so their order here does not matter.
-                function = getattr(aclnn._ops, self.op.name + "GetWorkspaceSize")
-                aclnn.check(function(*words, ctypes.byref(size), ctypes.byref(executor), *reals), self.op.name)
-                aclnn.check(getattr(aclnn._ops, self.op.name)(self.workspace, ctypes.c_uint64(size.value), executor,
-                                                             aclnn.device().stream), self.op.name)
-            return 0.0
+    def record(self, n):
+        """Queues the operator n times into the capture that is open."""
+        words = [ctypes.c_int64(word) for word in self.words[: self.word_count]]
+        reals = [ctypes.c_double(real) for real in self.reals[: self.real_count]]
+        plan, launch = getattr(aclnn._ops, self.op.name + "GetWorkspaceSize"), getattr(aclnn._ops, self.op.name)
+        for _ in range(n):
+            size, executor = ctypes.c_uint64(), ctypes.c_void_p()
+            # Registers of integers and of reals are filled apart, so their order here does not matter.
+            aclnn.check(plan(*words, ctypes.byref(size), ctypes.byref(executor), *reals), self.op.name)
+            aclnn.check(launch(self.workspace, size, executor, aclnn.device().stream), self.op.name)
+
+    def eager(self, n):
         # Many small calls are waited for together, a large one by itself, as a call of PyTorch is.
         together = n if self.bytes < SMALL else 1
         total = 0.0
