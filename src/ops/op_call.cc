@@ -419,28 +419,9 @@ std::string_view OpCall::Text(std::string_view name) const {
   return text != nullptr ? text : std::string_view();
 }
 
-std::span<const float> OpCall::Floats(std::string_view name) const {
-  const auto* values = static_cast<const std::vector<float>*>(objects_[static_cast<size_t>(FindParam(name))]);
-  return values != nullptr ? std::span<const float>(*values) : std::span<const float>();
-}
-
 std::vector<bool> OpCall::Bools(std::string_view name) const {
   const auto* values = static_cast<const std::vector<bool>*>(objects_[static_cast<size_t>(FindParam(name))]);
   return values != nullptr ? *values : std::vector<bool>();
-}
-
-std::vector<kernels::Scalar> OpCall::ScalarList(std::string_view name) const {
-  std::vector<kernels::Scalar> values;
-  const auto* list = static_cast<const ScalarListObject*>(objects_[static_cast<size_t>(FindParam(name))]);
-  if (list == nullptr) return values;
-  if (ArgumentOf(name).is_object) {
-    const auto& given = *static_cast<const std::vector<kernels::Scalar>*>(ArgumentOf(name).handle);
-    return given;
-  }
-  for (const void* handle : list->scalars) {
-    if (const ScalarObject* scalar = Scalars().Find(handle)) values.push_back(scalar->value);
-  }
-  return values;
 }
 
 std::span<const int64_t> OpCall::Ints(std::string_view name) const {

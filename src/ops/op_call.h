@@ -74,11 +74,8 @@ class OpCall {
   /// "" for an absent optional one.
   std::string_view Text(std::string_view name) const;
   std::span<const int64_t> Ints(std::string_view name) const;
-  std::span<const float> Floats(std::string_view name) const;
   /// Empty for an absent optional one.
   std::vector<bool> Bools(std::string_view name) const;
-  /// The values of a list of scalars.
-  std::vector<kernels::Scalar> ScalarList(std::string_view name) const;
   /// Whether an optional object was given.
   bool IsGiven(std::string_view name) const { return ArgumentOf(name).handle != nullptr; }
   /// Whether the row has a parameter of that name.
