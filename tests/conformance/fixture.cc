@@ -21,11 +21,21 @@
 namespace reprise::conformance {
 namespace {
 
-// Absolute times of the system clock throughout: condition variables then use pthread_cond_timedwait, the one form that
-// the thread sanitizer of gcc 12 understands.
-using Clock = std::chrono::system_clock;
+using Clock = std::chrono::steady_clock;
 
-constexpr int kWatchdogSeconds = 40;  // above every bounded wait of one test, below the ctest limit
+constexpr int kWorkerSeconds = 80;     // above kWaitMs
+constexpr int kWatchdogSeconds = 110;  // above every bounded wait of one test, below the ctest limit
+
+// Waits for `done`; false after `seconds`. Times of the system clock, because condition variables then use
+// pthread_cond_timedwait, the one form that the thread sanitizer of gcc 12 understands; second by second, so that a
+// clock that is set forward and a process that was stopped cost one of them and no more.
+template <class Done>
+bool WaitSeconds(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, int seconds, Done done) {
+  for (int i = 0; i < seconds; ++i) {
+    if (changed.wait_until(lock, std::chrono::system_clock::now() + std::chrono::seconds(1), done)) return true;
+  }
+  return done();
+}
 
 // Ends the program when a test does not end: a call that never returns cannot be failed in any other way.
 class Watchdog {
@@ -33,10 +43,7 @@ class Watchdog {
   explicit Watchdog(std::string test)
       : thread_([this, test = std::move(test)] {
           std::unique_lock lock(mutex_);
-          if (done_changed_.wait_until(lock, Clock::now() + std::chrono::seconds(kWatchdogSeconds),
-                                       [this] { return done_; })) {
-            return;
-          }
+          if (WaitSeconds(done_changed_, lock, kWatchdogSeconds, [this] { return done_; })) return;
           std::fprintf(stderr, "[  FAILED  ] %s did not end within %d s: a call in it does not return\n", test.c_str(),
                        kWatchdogSeconds);
           std::fflush(nullptr);
@@ -162,8 +169,7 @@ void Worker::Run(std::function<void()> piece) {
   state_->piece = std::move(piece);
   state_->finished = false;
   state_->changed.notify_all();
-  if (!state_->changed.wait_until(lock, Clock::now() + std::chrono::milliseconds(2 * kWaitMs),
-                                  [this] { return state_->finished; })) {
+  if (!WaitSeconds(state_->changed, lock, kWorkerSeconds, [this] { return state_->finished; })) {
     state_->hangs = true;
     throw std::runtime_error("a call on the other thread does not return");
   }

@@ -23,7 +23,7 @@ TEST_F(AclGraph, AG_180_DestroyGivesUpOnAReplayThatBlocksLongerThanTenSeconds) {
   EXPECT_ACL(107037, aclmdlRIDestroy(model));
   const auto waited = Clock::now() - begin;
   EXPECT_GE(waited, std::chrono::milliseconds(9900));
-  EXPECT_LE(waited, std::chrono::seconds(15));
+  EXPECT_LE(waited, std::chrono::seconds(60)) << "an end, however loaded the machine is";
   EXPECT_THAT(log.Ids(), IsEmpty());
   // The model is intact: the blocked replay ends, and it can be executed again and destroyed.
   Open(gate);

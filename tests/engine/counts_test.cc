@@ -10,8 +10,10 @@
 #include <sys/wait.h>
 
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <csignal>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -98,6 +100,7 @@ namespace {
 
 constexpr int kWarm = 300;
 constexpr int kAttempts = 9;
+constexpr std::chrono::seconds kPatience{60};  // with a machine that is too busy for a good attempt
 constexpr const char* kSpin = "1000000";  // longer than anything here takes
 
 // Another way into a graph: an object of the program. Notes on which threads it runs.
@@ -183,11 +186,20 @@ struct Counted {
   int64_t blocked = INT64_MAX;
 };
 
-// The least of some attempts: on a busy machine a thread may lose its core in the middle of one.
+bool IsWithin(const Bound& bound, const Counted& counted) {
+  return counted.allocations <= bound.allocations && counted.mutexes <= bound.mutexes &&
+         counted.blocked <= bound.blocked;
+}
+
+// The least of some attempts: on a busy machine a thread may lose its core in the middle of one, for so long that it
+// has lost it in all of them; then there are further ones until all is within the bound.
 template <class Work>
-Counted Count(Work work) {
+Counted Count(const Bound& bound, Work work, const std::function<bool()>& all_else_is_well = {}) {
   Counted least;
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  const auto is_well = [&] { return IsWithin(bound, least) && (!all_else_is_well || all_else_is_well()); };
+  for (int attempt = 0; attempt < kAttempts || (!is_well() && std::chrono::steady_clock::now() < end); ++attempt) {
+    if (attempt >= kAttempts) ::sched_yield();
     const int64_t allocations = g_allocations.load();
     const int64_t mutexes = g_mutexes.load();
     const int64_t blocked = g_blocked.load();
@@ -209,25 +221,27 @@ void ExpectWithin(const Bound& bound, const Counted& counted) {
 }
 
 TEST_F(CountsInChild, DISABLED_MemoryAndMutexes) {
-  const Alarm alarm(60);
+  const Alarm alarm;
   const bool spins = testing::Child::Argument() == "spins";
   Replays(kWarm);
-  ExpectWithin(spins ? kSpinningReplay : kSleepingReplay, Count([&] { Replays(kOperations); }));
+  const auto expect = [&](const Bound& bound, const auto&... count) { ExpectWithin(bound, Count(bound, count...)); };
+  expect(spins ? kSpinningReplay : kSleepingReplay, [&] { Replays(kOperations); });
   if (spins) {
     LookReplays(kWarm);
     // The thread that waits does the work: nothing changes cores.
     uint64_t least = UINT64_MAX;
-    ExpectWithin(kSpinningOperations, Count([&] {
-                   const uint64_t before = places_.elsewhere;
-                   LookReplays(kOperations);
-                   least = std::min(least, places_.elsewhere - before);
-                 }));
+    const auto look = [&] {
+      const uint64_t before = places_.elsewhere;
+      LookReplays(kOperations);
+      least = std::min(least, places_.elsewhere - before);
+    };
+    expect(kSpinningOperations, look, [&] { return least <= kMostElsewhere; });
     std::printf("%-24s per %d: %llu of %d ran on another thread\n", kSpinningOperations.what, kOperations,
                 static_cast<unsigned long long>(least), kOperations * kLooks);
     EXPECT_LE(least, kMostElsewhere);
   }
   Launches(kWarm);
-  ExpectWithin(spins ? kSpinningEager : kSleepingEager, Count([&] { Launches(kOperations); }));
+  expect(spins ? kSpinningEager : kSleepingEager, [&] { Launches(kOperations); });
   EXPECT_EQ(failures_, 0);
 }
 
@@ -265,7 +279,7 @@ constexpr int kMark = -77'000;
 void Mark(int phase) { ::syscall(SYS_close, kMark - phase); }
 
 TEST_F(CountsInChild, DISABLED_SystemCalls) {
-  const Alarm alarm(60);
+  const Alarm alarm;
   Replays(kWarm);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     Mark(1);
@@ -379,14 +393,25 @@ void ExpectWithin(const Bound& bound, const CallCounts& calls) {
 
 void CountSystemCalls(const char* spin_us, const Bound& replay, const Bound& eager, const Bound& operations) {
   if (kSanitized) GTEST_SKIP() << "sanitizers make calls of their own";
-  const Alarm alarm(60);
-  Traced traced = Trace("CountsInChild.DISABLED_SystemCalls", spin_us);
-  if (!traced.permitted) GTEST_SKIP() << "no permission for ptrace here";
-  ASSERT_TRUE(WIFEXITED(traced.status) && WEXITSTATUS(traced.status) == 0) << "status " << traced.status;
-  EXPECT_EQ(traced.Least(3)[SYS_getppid], 7) << "the tracer itself miscounts";
-  ExpectWithin(replay, traced.Least(1));
-  ExpectWithin(eager, traced.Least(2));
-  ExpectWithin(operations, traced.Least(4));
+  const Alarm alarm;
+  const std::pair<const Bound&, int> rows[] = {{replay, 1}, {eager, 2}, {operations, 4}};
+  Traced all;
+  // All attempts of one child take a few milliseconds; a thread may be without a core for longer.
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  for (bool within = false; !within;) {
+    Traced traced = Trace("CountsInChild.DISABLED_SystemCalls", spin_us);
+    if (!traced.permitted) GTEST_SKIP() << "no permission for ptrace here";
+    ASSERT_TRUE(WIFEXITED(traced.status) && WEXITSTATUS(traced.status) == 0) << "status " << traced.status;
+    EXPECT_EQ(traced.Least(3)[SYS_getppid], 7) << "the tracer itself miscounts";
+    within = true;
+    for (const auto& [bound, phase] : rows) {
+      std::vector<CallCounts>& attempts = all.phases[phase];
+      attempts.insert(attempts.end(), traced.phases[phase].begin(), traced.phases[phase].end());
+      within = within && Sum(all.Least(phase)) <= bound.system_calls;
+    }
+    if (std::chrono::steady_clock::now() >= end) break;
+  }
+  for (const auto& [bound, phase] : rows) ExpectWithin(bound, all.Least(phase));
 }
 
 TEST(Bounds, OfSystemCallsWhileAWorkerSpins) {

@@ -36,10 +36,11 @@ inline int Cores() {
 /// The number of the row in the environment of a child.
 inline void SetNumber(const char* variable, int64_t value) { ::setenv(variable, std::to_string(value).c_str(), 1); }
 
-/// Ends the process when its scope lasts too long: a call that does not return cannot be failed otherwise.
+/// Ends the process when its scope lasts too long by far, on a busy machine, too: a call that does not return cannot
+/// be failed otherwise.
 class Alarm {
  public:
-  explicit Alarm(unsigned seconds) { ::alarm(seconds); }
+  Alarm() { ::alarm(300); }
   ~Alarm() { ::alarm(0); }
   Alarm(const Alarm&) = delete;
   Alarm& operator=(const Alarm&) = delete;

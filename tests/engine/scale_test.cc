@@ -82,7 +82,7 @@ class Scale : public Engine {
 };
 
 TEST_F(Scale, AMillionNodesOnOneStream) {
-  const Alarm alarm(60);
+  const Alarm alarm;
   const int64_t nodes = Loops(1'000'000, 50'000);
   const aclrtStream stream = NewStream();
   uint64_t* const cell = NewCells(1);
@@ -98,7 +98,7 @@ TEST_F(Scale, AMillionNodesOnOneStream) {
 // Eight threads with streams of their own replay three hundred graphs, each its share, and all of them a few that they
 // share. Every third graph has conditions inside each other.
 TEST_F(Scale, HundredsOfGraphsFromManyThreads) {
-  const Alarm alarm(60);
+  const Alarm alarm;
   constexpr int kThreads = 8;
   const int graphs = Loops(300, 40);
   const int rounds = Loops(20, 4);

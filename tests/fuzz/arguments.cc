@@ -106,7 +106,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
       }
     }
   }
-  (void)CALL(aclrtSynchronizeStreamWithTimeout, stream, 10'000);
+  (void)CALL(aclrtSynchronizeStreamWithTimeout, stream, 60'000);
   MUST(aclrtBinaryUnLoad(own));
   return 0;
 }

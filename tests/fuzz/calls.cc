@@ -39,7 +39,7 @@ namespace {
 constexpr size_t kCells = 512;  // of 64 bits, in device memory
 constexpr int kMostCalls = 400;
 constexpr int32_t kShortMs = 2;         // for what may never end
-constexpr int32_t kHealthyMs = 10'000;  // for what ends at once on a healthy device
+constexpr int32_t kHealthyMs = 60'000;  // for what ends at once on a healthy device
 
 // What must be the same after each input.
 struct Inventory {
@@ -380,7 +380,7 @@ class Sequence {
   // Drops what is queued anywhere, captured streams included, and ends executions of built models: what a stream waits
   // for may never come, and a teardown would wait ten seconds for it.
   void AbortAll() {
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     for (bool busy = true; busy;) {
       runtime::Streams().ForEach([](runtime::Stream* stream) { stream->Abort(107023); });
       busy = false;

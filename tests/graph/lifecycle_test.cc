@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // reprise::Graph: its states, what each call refuses, and what is left after every way out of a capture.
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "fixture.h"
@@ -369,7 +372,7 @@ TEST_F(Lifecycle, DumpsByTheEndingOfTheName) {
     Capture capture(graph, stream_);
     Apply(stream_, x, 1, [](float v) { return v; });
   }
-  const std::string folder = ::testing::TempDir() + "reprise_dumps";
+  const std::string folder = ::testing::TempDir() + "reprise_dumps_" + std::to_string(::getpid());
   std::filesystem::create_directories(folder);
   EXPECT_TRUE(graph.Dump(folder + "/graph.json"));
   EXPECT_TRUE(graph.Dump(folder + "/graph.dot"));

@@ -4,6 +4,7 @@
 #include <reprise/operation.h>
 #include <reprise/random.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -489,7 +490,7 @@ std::string ReadFile(const std::string& path) {
 
 TEST_F(Operations, DumpsShowWhereTheyWereLaunched) {
   const OperationInfo info{"aten::\"mm\"", {{"a<b>.py", 12, "forward"}, {"train.py", 3, "main"}}};
-  const std::string folder = ::testing::TempDir() + "reprise_operations";
+  const std::string folder = ::testing::TempDir() + "reprise_operations_" + std::to_string(::getpid());
   std::filesystem::create_directories(folder);
   const auto dump = [&](const OperationInfo& shown, bool is_host, const char* ending) {
     Graph graph;
@@ -526,7 +527,7 @@ TEST_F(Operations, OneThatCannotDescribeItselfIsDumpedAndReportedAllTheSame) {
     Capture capture(graph, stream_);
     LaunchOperation(stream_, std::make_unique<Mute>());
   }
-  const std::string path = ::testing::TempDir() + "reprise_mute.json";
+  const std::string path = ::testing::TempDir() + "reprise_mute_" + std::to_string(::getpid()) + ".json";
   EXPECT_TRUE(graph.Dump(path));
   EXPECT_THAT(ReadFile(path), HasSubstr("KERNEL_AIVEC"));
   std::filesystem::remove(path);
@@ -599,9 +600,11 @@ TEST_F(Operations, ForkedStreamsRunSideBySide) {
     ASSERT_EQ(0, aclrtRecordEvent(join, other));
     ASSERT_EQ(0, aclrtStreamWaitEvent(stream_, join));
   }
-  // The other core may be busy with somebody else for a while.
+  // The other core may be busy with somebody else for a while, and the thread that waits then does all of it.
   int replays = 0;
-  while (turn.most < 2 && ++replays <= 500) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (turn.most < 2 && std::chrono::steady_clock::now() < end) {
+    ++replays;
     graph.Replay();
     Wait(stream_);
   }

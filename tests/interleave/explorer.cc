@@ -66,7 +66,7 @@ constexpr int kIdleRounds = 4000;     // of spinning, while nothing changes, unt
 constexpr int kRush = 256;            // relaxations that a spinner out of patience skips
 constexpr int kSlice = 300;           // steps in a row, see Options::slices
 constexpr size_t kTraceLines = 160;
-constexpr int kSecondsForOne = 60;
+constexpr int kSecondsForOne = 300;  // a few where nothing else runs
 
 enum class State : uint8_t { kReady, kAsleep, kJoining, kDone };
 

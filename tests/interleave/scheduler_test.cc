@@ -764,6 +764,134 @@ TEST(Timers, MutantThatLeavesTheTimer) {
       "", {.timeouts = true}, [] { ConditionMeetsTimer(false); }, kGone);
 }
 
+// The clock reaches an hour only when everybody sleeps: what comes first and what never comes is exact here.
+constexpr auto kHour = std::chrono::hours(1);
+
+void TimersInOrder(bool swaps) {
+  constexpr size_t kTimers = 3;
+  Device device(1);
+  Flag last;
+  std::string order;
+  const auto start = reprise::Clock::now();
+  const auto when = [&](size_t i) { return start + static_cast<int>(i + 1) * kHour; };
+  std::vector<std::unique_ptr<Piece>> pieces;
+  for (size_t i = 0; i < kTimers; ++i) {
+    pieces.push_back(std::make_unique<Piece>([&, i](RunContext&) {
+      INTERLEAVE_CHECK(swaps || reprise::Clock::now() >= when(i));
+      order += static_cast<char>('0' + i);
+      if (order.size() == kTimers) last.Set();
+      return Outcome::kIdle;
+    }));
+  }
+  for (const size_t i : {2, 0, 1}) device->WakeAt(*pieces[i], when(swaps ? kTimers - 1 - i : i));
+  last.Wait();
+  Straight straight;
+  for (const auto& piece : pieces) device->Retire(*piece);
+  INTERLEAVE_CHECK(order == "012");
+}
+
+TEST(Timers, FireInTheOrderOfTheirTimes) {
+  ExpectSound("", {.preemptions = 2, .timeouts = true}, [] { TimersInOrder(false); });
+}
+TEST(Timers, MutantWithOtherTimes) {
+  ExpectFound(
+      "", {.timeouts = true}, [] { TimersInOrder(true); }, kCheckFailed);
+}
+
+enum class Timing { kSound, kNotCancelled, kNotReplaced };
+
+// One timer is cancelled, one is set again for sooner and one for later; all of that before the first of them comes.
+void CancelAndReplace(Timing timing) {
+  Device device(1);
+  Flag marked;
+  int cancelled = 0;
+  int sooner = 0;
+  int later = 0;
+  const auto counts = [](int& runs) {
+    return [&runs](RunContext&) {
+      ++runs;
+      return Outcome::kIdle;
+    };
+  };
+  Piece to_cancel(counts(cancelled)), to_hasten(counts(sooner)), to_postpone(counts(later));
+  Piece marker([&](RunContext&) {
+    marked.Set();
+    return Outcome::kIdle;
+  });
+  const auto start = reprise::Clock::now();
+  device->WakeAt(to_cancel, start + kHour);
+  device->WakeAt(to_hasten, start + 3 * kHour);
+  device->WakeAt(to_postpone, start + kHour);
+  device->WakeAt(to_hasten, start + kHour);
+  if (timing != Timing::kNotReplaced) device->WakeAt(to_postpone, start + 3 * kHour);
+  device->WakeAt(marker, start + 2 * kHour);
+  if (timing != Timing::kNotCancelled) {
+    device->CancelTimer(to_cancel);
+    device->CancelTimer(to_cancel);  // harmless
+  }
+  marked.Wait();
+  Straight straight;
+  for (Piece* each : {&to_cancel, &to_hasten, &to_postpone, &marker}) device->Retire(*each);
+  INTERLEAVE_CHECK(cancelled == 0);
+  INTERLEAVE_CHECK(sooner == 1);
+  INTERLEAVE_CHECK(later == 0);
+}
+
+TEST(Timers, CancelledAndReplacedOnesNeverFire) {
+  ExpectSound("", {.preemptions = 2, .timeouts = true}, [] { CancelAndReplace(Timing::kSound); });
+}
+TEST(Timers, MutantThatCancelsNothing) {
+  ExpectFound(
+      "", {.timeouts = true}, [] { CancelAndReplace(Timing::kNotCancelled); }, kCheckFailed);
+}
+TEST(Timers, MutantThatReplacesNothing) {
+  ExpectFound(
+      "", {.timeouts = true}, [] { CancelAndReplace(Timing::kNotReplaced); }, kCheckFailed);
+}
+
+// -------------------------------------------------------------------------------------------------------- taking turns
+
+// What asks to be run again goes behind what is queued already. No timeout comes, so no second worker does.
+void TakeTurns(bool requeues) {
+  Device device(1);
+  Flag queued;
+  Flag done[2];
+  std::string order;
+  Piece gate([&](RunContext&) {
+    queued.Wait();
+    return Outcome::kIdle;
+  });
+  const auto letter = [&](char name, Flag& ended) {
+    return [&order, &ended, requeues, name, left = 3](RunContext&) mutable {
+      do {
+        order += name;
+        if (--left == 0) {
+          ended.Set();
+          return Outcome::kIdle;
+        }
+      } while (!requeues);
+      return Outcome::kRequeue;
+    };
+  };
+  Piece a(letter('a', done[0])), b(letter('b', done[1]));
+  device->Wake(gate);  // keeps the only worker until both are queued
+  device->Wake(a);
+  device->Wake(b);
+  queued.Set();
+  for (Flag& each : done) each.Wait();
+  Straight straight;
+  for (Piece* each : {&gate, &a, &b}) device->Retire(*each);
+  INTERLEAVE_CHECK(order == "ababab");
+}
+
+TEST(Requeue, LetsOthersRun) {
+  ExpectSound("", {.preemptions = 2}, [] { TakeTurns(true); });
+}
+TEST(Requeue, MutantThatGoesOn) {
+  ExpectFound(
+      "", {}, [] { TakeTurns(false); }, kCheckFailed);
+}
+
 // -------------------------------------------------------------------------------------------------------- stuck worker
 
 // The only worker waits in foreign code for something that is queued behind it: the monitor brings another one.

@@ -128,7 +128,7 @@ void AllAtOnce(const Config& config) {
     }
     if (config.pinned_use_background_threads) {
       // The thread may hold some of them in its hands.
-      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
       while (allocator.Stats().active_requests.current != 0 && std::chrono::steady_clock::now() < end) {
         for (uintptr_t s = 0; s < 10 + kThreads; ++s) driver.Advance(SimDriver::S(s));
         std::this_thread::yield();

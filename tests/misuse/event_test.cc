@@ -64,7 +64,7 @@ class EventMisuse : public Misuse<World> {
     float ms = -1;
     EXPECT_EQ(0, aclrtRecordEvent(world_.event, world_.stream));
     EXPECT_EQ(0, aclrtStreamWaitEvent(world_.stream, world_.event));
-    EXPECT_EQ(0, aclrtSynchronizeEventWithTimeout(world_.event, 10'000));
+    EXPECT_EQ(0, aclrtSynchronizeEventWithTimeout(world_.event, kPatience));
     EXPECT_EQ(0, aclrtQueryEventStatus(world_.event, &status));
     EXPECT_EQ(status, ACL_EVENT_RECORDED_STATUS_COMPLETE);
     EXPECT_EQ(0, aclrtEventElapsedTime(&ms, world_.event, world_.event));
@@ -255,7 +255,7 @@ TEST_F(EventMisuse, StreamsOfAnotherDevice) {
   EXPECT_ACL(0, aclrtRecordEvent(event, other));
   EXPECT_ACL(0, aclrtSetCurrentContext(world_.context));
   EXPECT_ACL(0, aclrtStreamWaitEvent(world_.stream, event));
-  EXPECT_ACL(0, aclrtSynchronizeStreamWithTimeout(world_.stream, 10'000));
+  EXPECT_ACL(0, aclrtSynchronizeStreamWithTimeout(world_.stream, kPatience));
   EXPECT_ACL(0, aclrtResetDeviceForce(1));
   Everywhere({
       ROW(107017, aclrtRecordEvent(w.ex, w.bad)),
@@ -338,7 +338,7 @@ TEST_F(EventMisuse, RecordThatHasNotRun) {
   EXPECT_ACL(0, aclrtQueryEvent(world_.pending, &status));
   EXPECT_EQ(status, ACL_EVENT_STATUS_NOT_READY);
   gate.Open();
-  EXPECT_ACL(0, aclrtSynchronizeEventWithTimeout(world_.pending, 10'000));
+  EXPECT_ACL(0, aclrtSynchronizeEventWithTimeout(world_.pending, kPatience));
   uint64_t time = 0;
   EXPECT_ACL(0, aclrtEventGetTimestamp(world_.pending, &time));
 }
@@ -400,7 +400,7 @@ TEST_F(EventMisuse, CapturedStream) {
     RunRows(rows);
     StillWorks();
     EndCapture();
-    EXPECT_ACL(0, aclrtSynchronizeEventWithTimeout(world_.in_capture, 10'000));
+    EXPECT_ACL(0, aclrtSynchronizeEventWithTimeout(world_.in_capture, kPatience));
   }
 }
 

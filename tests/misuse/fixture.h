@@ -169,7 +169,7 @@ class Misuse : public Runtime {
   virtual void StillWorks() {
     ++count_;
     EXPECT_EQ(0, aclrtMemsetAsync(progress_, 64, count_, 64, world_.stream));
-    EXPECT_EQ(0, aclrtSynchronizeStreamWithTimeout(world_.stream, 10'000));
+    EXPECT_EQ(0, aclrtSynchronizeStreamWithTimeout(world_.stream, kPatience));
     EXPECT_EQ(progress_[63], static_cast<uint8_t>(count_));
   }
 
@@ -240,7 +240,7 @@ class Misuse : public Runtime {
     MUST(aclmdlRICaptureEnd(world_.captured, &model));
     progress_[0] = 0;
     MUST(aclmdlRIExecuteAsync(model, world_.stream));
-    MUST(aclrtSynchronizeStreamWithTimeout(world_.stream, 10'000));
+    MUST(aclrtSynchronizeStreamWithTimeout(world_.stream, kPatience));
     EXPECT_EQ(progress_[0], 0xC0) << "the model does what was captured";
     MUST(aclmdlRIDestroy(model));
     world_.captured = nullptr;

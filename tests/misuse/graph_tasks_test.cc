@@ -124,10 +124,16 @@ TEST_F(GraphTasks, HandlesThatAreNone) {
       ROW(107017, aclmdlRIKernelTaskGetAttribute(w.bad, kSchemMode, w.out.As<aclrtLaunchKernelAttrValue>())),
   };
   BadHandles("task", tasks);
-  // Handles that only look like tasks: nodes and models that are not there.
+  // Handles that only look like tasks: nodes and models that are not there. Models are numbered as they are made, by
+  // all tests of the program: the numbers here are far from those of living ones, or of one that is gone.
+  Captured gone;
+  Capture(gone);
+  EXPECT_ACL(0, aclmdlRIDestroy(gone.model));
+  constexpr uintptr_t kModelBits = uintptr_t{0xFFFFFF} << 32;
   const auto bits = reinterpret_cast<uintptr_t>(world_.captured_model.kernel);
+  const auto dead = reinterpret_cast<uintptr_t>(gone.kernel);
   for (const uintptr_t made :
-       {bits | 0xFFFF, bits | 0xFFFFFFFF, bits ^ (uintptr_t{1} << 32), bits ^ (uintptr_t{7} << 33),
+       {bits | 0xFFFF, bits | 0xFFFFFFFF, dead + 1, dead | 0xFFFF, bits & ~kModelBits, bits | kModelBits,
         bits | (uintptr_t{0xFFFFF} << 36), bits ^ (uintptr_t{1} << 55)}) {
     world_.bad = Address(made);
     RunRows(tasks);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Wrong calls of the capture, execution, naming and dump functions of models.
+#include <atomic>
 #include <climits>
 #include <filesystem>
 #include <fstream>
@@ -614,6 +615,7 @@ TEST_F(Graph, ExecuteThatTimesOut) {
   waiting.stream = NewStreamWith(ACL_STREAM_PERSISTENT);
   MUST(aclmdlRIBuildBegin(&waiting.model, 0));
   MUST(aclmdlRIBindStream(waiting.model, waiting.stream, ACL_MODEL_STREAM_FLAG_HEAD));
+  MUST(aclrtValueWrite(w.cell + 1, 1, 0, waiting.stream));
   MUST(aclrtValueWait(w.cell, 1, ACL_STREAM_WAIT_VALUE_EQ, waiting.stream));
   MUST(aclmdlRIEndTask(waiting.model, waiting.stream));
   MUST(aclmdlRIBuildEnd(waiting.model, nullptr));
@@ -624,7 +626,10 @@ TEST_F(Graph, ExecuteThatTimesOut) {
   EXPECT_ACL(0, aclmdlRIExecute(waiting.model, kPatience));
   // And one that is aborted.
   *w.cell = 0;
+  const std::atomic_ref<uint64_t> begun(w.cell[1]);
+  begun.store(0);
   EXPECT_ACL(507046, aclmdlRIExecute(waiting.model, 1));
+  while (begun.load() == 0) std::this_thread::yield();  // nothing is aborted that has not begun
   EXPECT_ACL(0, aclmdlRIAbort(waiting.model));
   *w.cell = 1;
   EXPECT_ACL(507023, aclmdlRIExecute(waiting.model, kPatience)) << "tells of the execution before it, once";

@@ -14,7 +14,6 @@
 
 namespace reprise::testing {
 
-inline constexpr int32_t kPatience = 10'000;  ///< milliseconds that healthy work never needs
 inline constexpr aclmdlRICaptureMode kGlobal = ACL_MODEL_RI_CAPTURE_MODE_GLOBAL;
 inline constexpr aclmdlRICaptureMode kThreadLocal = ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL;
 inline constexpr aclmdlRICaptureMode kRelaxed = ACL_MODEL_RI_CAPTURE_MODE_RELAXED;

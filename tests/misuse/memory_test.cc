@@ -146,7 +146,7 @@ class MemoryMisuse : public Misuse<World> {
     EXPECT_TRUE(AllBytesAre(w.pinned, kPinnedByte, World::kMemoryBytes));
     EXPECT_TRUE(AllBytesAre(w.heap, kHeapByte, 2 * kPage));
     EXPECT_EQ(0, aclrtMemcpyAsync(w.memory, 64, w.pinned, 64, ACL_MEMCPY_HOST_TO_DEVICE, w.stream));
-    EXPECT_EQ(0, aclrtSynchronizeStreamWithTimeout(w.stream, 10'000));
+    EXPECT_EQ(0, aclrtSynchronizeStreamWithTimeout(w.stream, kPatience));
     EXPECT_TRUE(AllBytesAre(w.memory, kPinnedByte, 64));
     void* fresh = nullptr;
     EXPECT_EQ(0, aclrtMalloc(&fresh, 64, ACL_MEM_MALLOC_HUGE_FIRST));
@@ -988,8 +988,8 @@ TEST_F(MemoryMisuse, RandomArguments) {
     }
     // Copies of the host and of streams must not meet in one place.
     RunRandomCalls(seed, 400, calls, [work] {
-      EXPECT_EQ(0, aclrtSynchronizeStreamWithTimeout(work, 10'000));
-      EXPECT_EQ(0, aclrtSynchronizeStreamWithTimeout(nullptr, 10'000));
+      EXPECT_EQ(0, aclrtSynchronizeStreamWithTimeout(work, kPatience));
+      EXPECT_EQ(0, aclrtSynchronizeStreamWithTimeout(nullptr, kPatience));
     });
     if (capturing) EndCapture();
     EXPECT_ACL(0, aclrtDestroyStream(work));

@@ -5,9 +5,11 @@
 
 #include <gtest/gtest.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -15,6 +17,10 @@
 extern char** environ;
 
 namespace reprise::testing {
+
+/// A child waits for its parent; it must not do so for ever when the parent was killed.
+inline const bool kEndsWithParent =
+    std::getenv("REPRISE_TEST_ARGUMENT") != nullptr && ::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
 
 class Child {
  public:

@@ -72,14 +72,14 @@ TEST_F(Devices, SynchronizeWaitsForAllStreamsAndTimesOut) {
   gate.Block(stream);
   EXPECT_ACL(507046, aclrtSynchronizeDeviceWithTimeout(5));
   gate.Open();
-  EXPECT_ACL(0, aclrtSynchronizeDeviceWithTimeout(10'000));
+  EXPECT_ACL(0, aclrtSynchronizeDeviceWithTimeout(kPatience));
   EXPECT_ACL(0, aclrtSynchronizeDevice());
 }
 
 std::vector<int> g_stages;
 int32_t NoteAbort(int32_t id, aclrtDeviceTaskAbortStage stage, uint32_t timeout, void*) {
   EXPECT_EQ(id, 0);
-  EXPECT_EQ(timeout, 10'000U);
+  EXPECT_EQ(timeout, uint32_t{kPatience});
   g_stages.push_back(stage);
   return 0;
 }
@@ -97,13 +97,13 @@ TEST_F(Devices, TaskAbortDropsQueuedWorkOfAllContexts) {
   EXPECT_ACL(0, aclrtResetEvent(never, stream));
   EXPECT_ACL(0, aclrtStreamWaitEvent(stream, never));
   EXPECT_ACL(507046, aclrtSynchronizeStreamWithTimeout(stream, 5));
-  EXPECT_ACL(0, aclrtDeviceTaskAbort(0, 10'000));
+  EXPECT_ACL(0, aclrtDeviceTaskAbort(0, kPatience));
   EXPECT_ACL(107022, aclrtSynchronizeStream(stream));
   EXPECT_ACL(0, aclrtSynchronizeStream(stream));
   EXPECT_THAT(g_stages, ElementsAre(ACL_RT_DEVICE_TASK_ABORT_PRE, ACL_RT_DEVICE_TASK_ABORT_POST));
   EXPECT_ACL(0, aclrtSetDeviceTaskAbortCallback("a", nullptr, nullptr));
   EXPECT_ACL(0, aclrtSetDeviceTaskAbortCallback("b", RefuseAbort, nullptr));
-  EXPECT_ACL(107035, aclrtDeviceTaskAbort(0, 10'000));
+  EXPECT_ACL(107035, aclrtDeviceTaskAbort(0, kPatience));
   EXPECT_ACL(0, aclrtSetDeviceTaskAbortCallback("b", nullptr, nullptr));
 }
 

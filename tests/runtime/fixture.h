@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -22,6 +23,9 @@
 #include <vector>
 
 namespace reprise::testing {
+
+inline constexpr int32_t kPatience = 60'000;      ///< milliseconds; healthy work never needs them, whatever the load
+inline constexpr uint32_t kPatienceSeconds = 60;  ///< the same for calls that count in seconds
 
 /// Starts the program again unless it has this environment. For a constructor function: the libraries read their
 /// environment once, and early.
@@ -87,6 +91,25 @@ class Gate {
   }
   std::atomic<bool>& open_ = NewFlag();
 };
+
+/// Waits until something that holds up a stream of this thread's context names `what`; `stream` must be held up for
+/// good. The message of a timeout names what is parked if that has answered in time, which it need not on a loaded
+/// machine: hence the repetition. Returns that message.
+inline std::string AwaitParked(aclrtStream stream, const std::string& what) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatience);
+  std::string text;
+  do {
+    DropMessage();
+    const int code = aclrtSynchronizeStreamWithTimeout(stream, 5);
+    EXPECT_EQ(507046, code) << "nothing holds the stream up";
+    if (code != 507046) break;
+    const char* message = aclGetRecentErrMsg();
+    text = message != nullptr ? message : "";
+    if (text.find(what) != std::string::npos) return text;
+  } while (std::chrono::steady_clock::now() < end);
+  ADD_FAILURE() << "nothing that is parked names " << what << ":\n" << text;
+  return text;
+}
 
 /// A thread with device 0 current, which leaves no device behind.
 class Runtime : public ::testing::Test {

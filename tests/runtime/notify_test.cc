@@ -116,10 +116,11 @@ TEST_F(NotifyTest, IsCapturedAndReplayed) {
 TEST_F(NotifyTest, AnAbortedWaitLeavesTheReplayAsItWas) {
   const aclrtNotify notify = NewNotify();
   MUST(aclmdlRICaptureBegin(first_, ACL_MODEL_RI_CAPTURE_MODE_GLOBAL));
-  MUST(aclrtWaitAndResetNotify(notify, first_, 30));
+  MUST(aclrtWaitAndResetNotify(notify, first_, kPatienceSeconds));
   aclmdlRI model = nullptr;
   MUST(aclmdlRICaptureEnd(first_, &model));
   MUST(aclmdlRIExecuteAsync(model, first_));
+  AwaitParked(first_, "NOTIFY_WAIT");
   MUST(aclrtStreamAbort(first_));
   EXPECT_NE(0, aclrtSynchronizeStream(first_));
   MUST(aclmdlRIExecuteAsync(model, second_));
@@ -188,7 +189,7 @@ TEST_F(NotifyTest, CountingNotify) {
     aclrtCntNotifyWaitInfo info{};
     info.mode = mode;
     info.value = value;
-    info.timeout = 10;
+    info.timeout = kPatienceSeconds;
     info.isClear = clear ? 1 : 0;
     EXPECT_ACL(0, aclrtCntNotifyWaitWithTimeout(count, second_, &info));
   };
@@ -233,7 +234,7 @@ TEST_F(NotifyChild, DISABLED_Answers) {
   char key[kKeyBytes];
   EXPECT_ACL(107000, aclrtNotifyGetExportKey(ping, key, sizeof key, 0)) << "imported";
   for (int i = 0; i < 3; ++i) {
-    MUST(aclrtWaitAndResetNotify(ping, first_, 20));
+    MUST(aclrtWaitAndResetNotify(ping, first_, kPatienceSeconds));
     MUST(aclrtRecordNotify(pong, first_));
   }
   MUST(aclrtSynchronizeStream(first_));
@@ -251,7 +252,7 @@ TEST_F(NotifyTest, GoesBetweenProcesses) {
   Child child("NotifyChild.DISABLED_Answers", std::string(ping_key) + " " + pong_key);
   for (int i = 0; i < 3; ++i) {
     MUST(aclrtRecordNotify(ping, first_));
-    MUST(aclrtWaitAndResetNotify(pong, first_, 20));
+    MUST(aclrtWaitAndResetNotify(pong, first_, kPatienceSeconds));
     MUST(aclrtSynchronizeStream(first_));
   }
   child.Join();
@@ -290,11 +291,11 @@ TEST_F(NotifyTest, LetsOnlyListedProcessesImport) {
   MUST(aclrtNotifyGetExportKey(go, go_key, sizeof go_key, ACL_RT_NOTIFY_EXPORT_FLAG_DISABLE_PID_VALIDATION));
   MUST(aclrtNotifyGetExportKey(checked, checked_key, sizeof checked_key, ACL_RT_NOTIFY_EXPORT_FLAG_DEFAULT));
   Child child("NotifyChild.DISABLED_IsOnTheList", std::string(go_key) + " " + checked_key);
-  MUST(aclrtWaitAndResetNotify(go, first_, 20));
+  MUST(aclrtWaitAndResetNotify(go, first_, kPatienceSeconds));
   MUST(aclrtSynchronizeStream(first_));
   int32_t pid = child.pid();
   MUST(aclrtNotifySetImportPid(checked, &pid, 1));
-  MUST(aclrtWaitAndResetNotify(checked, first_, 20));
+  MUST(aclrtWaitAndResetNotify(checked, first_, kPatienceSeconds));
   MUST(aclrtSynchronizeStream(first_));
   child.Join();
   EXPECT_ACL(0, aclrtDestroyNotify(go));

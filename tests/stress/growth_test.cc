@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -79,8 +80,12 @@ namespace {
 
 using testing::Loops;
 
-// More blocks than this after thousands of rounds are a leak; fewer are pools and caches that breathe.
+// More blocks than this after thousands of rounds are a leak; fewer are pools and caches that breathe. On a busy
+// machine more is in flight at times, and the scheduler adds workers, so they may grow by more once. A leak grows in
+// every turn.
 constexpr int64_t kBreath = 200;
+constexpr size_t kBreathBytes = 4u << 20;
+constexpr int kTurns = 5;
 
 int64_t LiveBlocks() { return allocations.load() - frees.load(); }
 
@@ -211,14 +216,21 @@ TEST_F(Growth, CapturesLeaveNothingBehind) {
   for (int i = 0; i < cycles / 20; ++i) Cycle();  // pools and caches fill
   for (int i = 0; i < cycles / 40; ++i) FailedCycle();
   const Usage before;
-  const int64_t blocks = LiveBlocks();
-  const size_t resident = ResidentBytes();
-  for (int i = 0; i < cycles; ++i) Cycle();
-  for (int i = 0; i < cycles; ++i) FailedCycle();
-  EXPECT_EQ(Usage(), before);
-  if (testing::kSanitized) return;  // quarantines and shadow memory grow
-  EXPECT_LE(LiveBlocks(), blocks + kBreath) << "after " << cycles << " captures";
-  EXPECT_LE(ResidentBytes(), resident + (4u << 20));
+  int64_t blocks = 0;
+  size_t bytes = 0;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const int64_t blocks_before = LiveBlocks();
+    const size_t resident = ResidentBytes();
+    for (int i = 0; i < cycles; ++i) Cycle();
+    for (int i = 0; i < cycles; ++i) FailedCycle();
+    EXPECT_EQ(Usage(), before);
+    if (testing::kSanitized) return;  // quarantines and shadow memory grow
+    blocks = LiveBlocks() - blocks_before;
+    bytes = std::max(ResidentBytes(), resident) - resident;
+    if (blocks <= kBreath && bytes <= kBreathBytes) break;
+  }
+  EXPECT_LE(blocks, kBreath) << "in " << cycles << " captures";
+  EXPECT_LE(bytes, kBreathBytes);
 }
 
 // Replays that are queued and synchronised, on one stream and on two, with and without a fork.
@@ -243,12 +255,18 @@ TEST_F(Growth, ReplaysAllocateNothing) {
   };
   const int count = Loops(2000, 200);
   replay(count);
-  [[maybe_unused]] const int64_t before = allocations.load();
-  replay(count);
 #if REPRISE_COUNTS_ALLOCATIONS
   // More work in flight than there ever was, on a busy machine, makes the pools of records and chunks a little larger;
   // one block for each replay would be thousands.
-  EXPECT_LE(allocations.load(), before + 64) << "in " << count << " replays";
+  int64_t made = INT64_MAX;
+  for (int turn = 0; turn < kTurns && made > 64; ++turn) {
+    const int64_t before = allocations.load();
+    replay(count);
+    made = allocations.load() - before;
+  }
+  EXPECT_LE(made, 64) << "in " << count << " replays";
+#else
+  replay(count);
 #endif
 
   // A graph with external events makes its list of records for each execution; it does not grow.
@@ -263,10 +281,14 @@ TEST_F(Growth, ReplaysAllocateNothing) {
   };
   replay_external();
   const Usage usage;
-  const int64_t blocks = LiveBlocks();
-  replay_external();
+  int64_t blocks = INT64_MAX;
+  for (int turn = 0; turn < kTurns && blocks > kBreath; ++turn) {
+    const int64_t before = LiveBlocks();
+    replay_external();
+    blocks = LiveBlocks() - before;
+  }
   EXPECT_EQ(Usage(), usage);
-  EXPECT_LE(LiveBlocks(), blocks + kBreath) << "after " << count << " replays";
+  EXPECT_LE(blocks, kBreath) << "in " << count << " replays";
   EXPECT_OK(aclmdlRIDestroy(model));
   EXPECT_OK(aclmdlRIDestroy(simple));
   EXPECT_OK(aclrtDestroyEvent(external_));
@@ -295,7 +317,7 @@ class Leaver {
 
   // Makes everything live at once, then leaves.
   [[noreturn]] void Run() {
-    ::alarm(20);  // a process that hangs is ended by SIGALRM
+    ::alarm(120);  // a process that hangs is ended by SIGALRM
     Must(aclInit(nullptr));
     Must(aclrtSetDevice(0));
     aclrtBinHandle binary = nullptr;

@@ -86,7 +86,7 @@ std::string Call::Text() const {
       text = fmt::format("aclrtStreamWaitEventWithFlag({}, {}, 0, ACL_EVENT_WAIT_EXTERNAL)", s, e);
       break;
     case kSyncStream: text = fmt::format("aclrtSynchronizeStream({})", s); break;
-    case kSyncStreamTimeout: text = fmt::format("aclrtSynchronizeStreamWithTimeout({}, 10000)", s); break;
+    case kSyncStreamTimeout: text = fmt::format("aclrtSynchronizeStreamWithTimeout({}, 60000)", s); break;
     case kStreamQuery: text = fmt::format("aclrtStreamQuery({}, &status)", s); break;
     case kSyncEvent: text = fmt::format("aclrtSynchronizeEvent({})", e); break;
     case kQueryEvent: text = fmt::format("aclrtQueryEventStatus({}, &status)", e); break;

@@ -102,7 +102,8 @@ TEST_F(Regressions, EndlessLoopsCanBeAborted) {
   }
 }
 
-// The teardown of a context is patient with streams that wait for something: with all of them at once, not in turn.
+// The teardown of a context is patient with streams that wait for something, ten seconds long: with all of them at
+// once, not in turn, which would be four minutes.
 TEST_F(Regressions, TeardownIsPatientOnce) {
   const auto start = std::chrono::steady_clock::now();
   aclrtContext before = nullptr;
@@ -111,7 +112,7 @@ TEST_F(Regressions, TeardownIsPatientOnce) {
   MUST(aclrtCreateContext(&own, 0));
   aclrtEvent never = nullptr;
   MUST(aclrtCreateEventWithFlag(&never, ACL_EVENT_EXTERNAL));
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 24; ++i) {
     aclrtStream stream = nullptr;
     MUST(aclrtCreateStream(&stream));
     MUST(aclrtStreamWaitEvent(stream, never));
@@ -119,7 +120,7 @@ TEST_F(Regressions, TeardownIsPatientOnce) {
   MUST(aclrtDestroyContext(own));
   MUST(aclrtSetCurrentContext(before));
   MUST(aclrtDestroyEvent(never));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(18));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(100));
 }
 
 }  // namespace

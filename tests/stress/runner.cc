@@ -12,7 +12,7 @@
 namespace reprise::stress {
 namespace {
 
-constexpr int32_t kWaitMs = 10'000;
+constexpr int32_t kWaitMs = 60'000;
 constexpr uint64_t kSlowUs = 50;
 
 struct HostArgs {

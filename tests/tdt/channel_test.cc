@@ -195,12 +195,12 @@ TEST_F(ChannelTest, TimeoutsEnd) {
   std::vector<int32_t> values;
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(207013, ReceiveValues(channel, &values, 20));
-  MUST(SendValues(channel, {1}, 20));
+  MUST(SendValues(channel, {1}, kLong));
   EXPECT_EQ(207014, SendValues(channel, {2}, 20));
   EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(40));
   EXPECT_EQ(100000, SendValues(channel, {2}, -2));
   EXPECT_EQ(100000, ReceiveValues(channel, &values, INT32_MIN));
-  MUST(ReceiveValues(channel, &values, 20));
+  MUST(ReceiveValues(channel, &values, kLong));
   EXPECT_EQ(values, std::vector<int32_t>{1});
   MUST(acltdtDestroyChannel(channel));
   DropMessage();

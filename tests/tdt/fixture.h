@@ -17,7 +17,7 @@
 
 namespace reprise::testing {
 
-constexpr int32_t kLong = 20'000;  // ms; no test gets there
+constexpr int32_t kLong = kPatience;  // ms; no test gets there
 
 /// A function that returns a pointer returned none, and left a message with the number and its name.
 template <class T>

@@ -313,7 +313,9 @@ TEST_F(Profile, WaitingTasksLastFromTheirFirstTry) {
   MUST(aclrtRecordEvent(event, gated));
   MUST(aclrtStreamWaitEvent(stream, event));
   Launch(count_up_, stream);
-  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+  AwaitParked(stream, "EVENT_WAIT");  // it has been tried
+  DropMessage();
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(2);
   while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
   gate.Open();
   MUST(aclrtSynchronizeStream(stream));

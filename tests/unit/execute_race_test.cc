@@ -29,7 +29,7 @@ TEST(ExecuteRace, ThreadsShareAModelAndAStream) {
   std::thread other(execute);
   execute();
   other.join();
-  ASSERT_EQ(aclrtSynchronizeStreamWithTimeout(stream, 20000), 0) << "an execution waits for one queued behind it";
+  ASSERT_EQ(aclrtSynchronizeStreamWithTimeout(stream, 60'000), 0) << "an execution waits for one queued behind it";
   EXPECT_EQ(aclmdlRIDestroy(model), 0);
   EXPECT_EQ(aclrtFree(cell), 0);
   EXPECT_EQ(aclrtDestroyStream(stream), 0);

@@ -427,6 +427,9 @@ class Faults : public ::testing::TestWithParam<Case> {
 
   /// Returns how often the point failed.
   int FailAt(const char* point) {
+    // On a busy machine the monitor of the scheduler may think of a further worker just then, and pass a point, too. A
+    // fault that fired there is none of the sequence's.
+    int elsewhere = 0;
     for (int n = 1; n < 200; ++n) {
       SCOPED_TRACE("pass " + std::to_string(n) + " through " + point);
       const Inventory before = Count();
@@ -443,6 +446,12 @@ class Faults : public ::testing::TestWithParam<Case> {
           EXPECT_EQ(sequence.code(), 0) << sequence.call() << "\n" << sequence.message();
           EXPECT_EQ(Count(), before);
           return n - 1;
+        }
+        if (sequence.code() == 0 && std::string_view(point) == "*" && ++elsewhere < 20) {
+          EXPECT_EQ(Count(), before);
+          if (HasFailure()) return n;
+          --n;
+          continue;
         }
         EXPECT_NE(sequence.code(), 0) << "the fault fired and every call succeeded";
         if (sequence.code() > 0) {
@@ -485,8 +494,6 @@ INSTANTIATE_TEST_SUITE_P(Sequences, Faults, ::testing::ValuesIn(kCases),
 
 // The extra worker that blocked ones need is an acquisition too: without it things wait, and go on when it comes.
 TEST(FaultsOfThreads, BlockedWorkersStillGetHelpLater) {
-  static bool repeated = false;
-  if (std::exchange(repeated, true)) GTEST_SKIP() << "the extra worker of the first run is still there";
   ASSERT_EQ(aclrtSetDevice(0), 0);
   struct Gate {
     std::atomic<bool> open{false};
@@ -495,7 +502,8 @@ TEST(FaultsOfThreads, BlockedWorkersStillGetHelpLater) {
   const int workers = runtime::Devices()[0]->scheduler().workers();
   std::vector<aclrtStream> streams;
   ArmFault("scheduler.thread", 1);
-  for (int i = 0; i < workers; ++i) {
+  // One more than there are workers; further ones while there are extra workers of what ran before.
+  for (int i = 1; i <= workers + 1 || !FaultFired(); ++i) {
     ASSERT_EQ(aclrtCreateStream(&streams.emplace_back()), 0);
     ASSERT_EQ(aclrtLaunchHostFunc(
                   streams.back(),
@@ -507,8 +515,9 @@ TEST(FaultsOfThreads, BlockedWorkersStillGetHelpLater) {
                   },
                   &gate),
               0);
+    if (i < workers) continue;
+    for (int in = 0; (in = gate.waiting.load()) != i;) gate.waiting.wait(in);
   }
-  for (int in = 0; (in = gate.waiting.load()) != workers;) gate.waiting.wait(in);
   ASSERT_EQ(aclrtCreateStream(&streams.emplace_back()), 0);
   ASSERT_EQ(aclrtLaunchHostFunc(
                 streams.back(),

@@ -31,9 +31,10 @@ int Threads() {
   return threads;
 }
 
-// Workers, the monitor, the test's own thread, what a sanitizer adds, and a few workers that the monitor adds for a
-// while when a busy machine keeps the others from running. Far fewer than the streams of any test here.
-int MostThreads() { return static_cast<int>(std::thread::hardware_concurrency()) + 16; }
+// Workers, the monitor, the test's own thread, what a sanitizer adds, and as many workers as the monitor adds at most
+// when a busy machine keeps the others from running (kMaxExtraWorkers of the scheduler). Far fewer than the streams of
+// any test here.
+int MostThreads() { return static_cast<int>(std::thread::hardware_concurrency()) + 256 + 16; }
 
 int64_t CpuUs() {
   rusage usage{};
@@ -93,7 +94,7 @@ TEST_F(ManyStreams, WaitingStreamsHoldNoThread) {
     }
   }
   for (size_t i = kWaiting; i < streams_.size(); ++i)
-    ASSERT_EQ(aclrtSynchronizeStreamWithTimeout(streams_[i], 20'000), 0);
+    ASSERT_EQ(aclrtSynchronizeStreamWithTimeout(streams_[i], 60'000), 0);
   for (size_t i = 0; i < kWaiting; i += 50) {
     aclrtStreamStatus status = ACL_STREAM_STATUS_COMPLETE;
     ASSERT_EQ(aclrtStreamQuery(streams_[i], &status), 0);
@@ -103,7 +104,7 @@ TEST_F(ManyStreams, WaitingStreamsHoldNoThread) {
   EXPECT_LE(Threads(), MostThreads());
   ASSERT_EQ(aclrtRecordEvent(gate, streams_.back()), 0);
   for (size_t i = 0; i < kWaiting; ++i) {
-    ASSERT_EQ(aclrtSynchronizeStreamWithTimeout(streams_[i], 20'000), 0);
+    ASSERT_EQ(aclrtSynchronizeStreamWithTimeout(streams_[i], 60'000), 0);
     EXPECT_EQ(cells_[i], 1u);
   }
   ASSERT_EQ(aclrtDestroyEvent(gate), 0);
@@ -119,10 +120,17 @@ TEST_F(ManyStreams, IdleProcessBurnsNoCpu) {
     ASSERT_EQ(aclrtStreamWaitEvent(streams_[i], gate), 0);
   }
   for (size_t i = 1; i < streams_.size(); i += 2) ASSERT_EQ(aclrtSynchronizeStream(streams_[i]), 0);
-  // The sleeps are the subject here: the time in which nothing may happen.
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  // A busy machine lets threads go to sleep late, in the middle of the time that is measured, so the first good try
+  // counts. Each begins with work, or one that spins for a second would pass the second try.
   int64_t least = INT64_MAX;
-  for (int attempt = 0; attempt < 3 && least >= 5000; ++attempt) {
+  const auto end = Clock::now() + std::chrono::seconds(60);
+  for (bool first = true; first || (least >= 5000 && Clock::now() < end); first = false) {
+    for (size_t i = 1; i < streams_.size(); i += 2) {
+      ASSERT_EQ(aclrtValueWrite(cells_ + i, 1, 0, streams_[i]), 0);
+      ASSERT_EQ(aclrtSynchronizeStream(streams_[i]), 0);
+    }
+    // The sleeps are the subject here: the time in which nothing may happen.
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
     const int64_t before = CpuUs();
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     least = std::min(least, CpuUs() - before);

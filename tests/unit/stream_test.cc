@@ -4,12 +4,17 @@
 #include "runtime/stream.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <fstream>
+#include <functional>
 #include <latch>
 #include <map>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -271,7 +276,16 @@ TEST_F(StreamQueue, SynchronizeGivesUpInTime) {
   ASSERT_TRUE(Submit(kParking, 0).ok());
   EXPECT_EQ(stream_->Synchronize(DeadlineAfterMs(5)).code(), 507046);
   Open();
-  EXPECT_TRUE(stream_->Synchronize(DeadlineAfterMs(10'000)).ok());
+  EXPECT_TRUE(stream_->Synchronize(DeadlineAfterMs(60'000)).ok());
+}
+
+/// Whether the thread of this process waits for something in the kernel.
+bool Sleeps(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const size_t name_end = text.rfind(')');
+  return name_end != std::string::npos && text.substr(name_end + 1, 2) == " S";
 }
 
 // What was submitted before the call has run; what others submit behind it does not hold the caller up.
@@ -283,28 +297,30 @@ TEST_F(StreamQueue, SynchronizeDoesNotWaitForLaterWork) {
     static_cast<Hold*>(argument)->inside.count_down();
     static_cast<Hold*>(argument)->go_on.wait();
   };
-  // Nothing tells that the waiter has begun to wait. Where it comes late, behind the second task, it waits for that,
-  // and rightly so: of several tries one has to come in time.
+  // A waiter that comes late, behind the second task, waits for that, and rightly so: one of several tries has to come
+  // in time. Each is more patient than the last, with the waiter before and after its wait.
   bool in_time = false;
-  for (int attempt = 0; attempt < 20 && !in_time; ++attempt) {
+  for (auto patience = std::chrono::milliseconds(500); patience < std::chrono::seconds(30) && !in_time; patience *= 2) {
     Hold first, second;
     const auto submit = [&](Hold& each) { return SubmitHostFunc(*stream_, hold, &each); };
     ASSERT_TRUE(submit(first).ok());
     first.inside.wait();
-    std::latch begun{1};
+    std::atomic<pid_t> begun{0};
     std::atomic<bool> returned{false};
     std::thread waiter([&] {
-      begun.count_down();
-      EXPECT_TRUE(stream_->Synchronize(DeadlineAfterMs(20'000)).ok());
+      begun = ::gettid();
+      EXPECT_TRUE(stream_->Synchronize(DeadlineAfterMs(120'000)).ok());
       returned = true;
     });
-    begun.wait();
-    for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+    const auto until = [&](const std::function<bool()>& done) {
+      const auto end = Clock::now() + patience;
+      while (!done() && Clock::now() < end) std::this_thread::yield();
+    };
+    until([&] { return begun != 0 && Sleeps(begun); });
     ASSERT_TRUE(submit(second).ok());
     first.go_on.count_down();
     second.inside.wait();
-    const auto end = Clock::now() + std::chrono::milliseconds(500);
-    while (!returned && Clock::now() < end) std::this_thread::yield();
+    until([&] { return returned.load(); });
     in_time = returned;
     second.go_on.count_down();
     waiter.join();
