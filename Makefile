@@ -4,6 +4,9 @@
 #   make demo                 capture a program, replay it, show result, gain and a picture
 #   make test                 all tests: optimised, with PyTorch, under AddressSanitizer and UBSan, under ThreadSanitizer
 #   make test PRESETS=release one of these rows (release, torch, asan, tsan; debug too)
+#   make test-all             the same with the full form of sweeps and random tests, and all programs in all rows
+#   make flaky                looks for tests that fail now and then, on a busy machine; FLAKY_MINUTES=60
+#   make mutants              builds small mistakes and sees that the tests catch them; MUTANTS_ARGS="--only NAME"
 #   make conformance          which items of the specification are covered and pass
 #   make bench                benchmarks against goals and other systems: table and plot; BENCH_ARGS="--rows R1,R8"
 #   make fuzz                 clang's libFuzzer on sequences of calls and on everything that reads input; FUZZ_SECONDS=60
@@ -15,7 +18,7 @@ PREFIX ?= $(CURDIR)/prefix
 JOBS ?= $(shell nproc)
 PRESETS ?= release torch asan tsan
 
-.PHONY: demo test conformance bench fuzz lint format install deps dev-deps clean
+.PHONY: demo test test-all flaky mutants conformance bench fuzz lint format install deps dev-deps clean
 
 demo: deps
 	@scripts/demo.sh "$(CURDIR)/build/demo"
@@ -23,6 +26,18 @@ demo: deps
 test: deps
 	@scripts/deps.sh test $(filter torch,$(PRESETS))
 	@scripts/run_tests.sh $(PRESETS)
+
+test-all: export REPRISE_TEST_FORM = full
+test-all: test
+
+flaky: deps
+	@scripts/deps.sh test $(filter torch,$(PRESETS))
+	@scripts/run_tests.sh --build $(PRESETS)
+	@scripts/flaky.py $(PRESETS)
+
+mutants: deps
+	@scripts/deps.sh test
+	@scripts/mutants.py $(MUTANTS_ARGS)
 
 # The tables are of most interest when something fails.
 conformance: deps

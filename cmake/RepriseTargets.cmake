@@ -20,12 +20,17 @@ endif()
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "${optimise} -g1 -DNDEBUG")
 set(CMAKE_C_FLAGS_RELWITHDEBINFO "${optimise} -g1 -DNDEBUG")
 
+# What compiling and linking cost goes into cpu.log, for scripts/cpu_report.py. Then ccache, where it is installed.
+set(timed ${PROJECT_SOURCE_DIR}/scripts/timed.sh ${PROJECT_BINARY_DIR}/cpu.log)
 find_program(REPRISE_CCACHE ccache)
+set(cached)
 if(REPRISE_CCACHE)
   # With precompiled headers ccache is told that no source looks at __DATE__ or at macros that a header might have had.
-  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros ${REPRISE_CCACHE})
-  set(CMAKE_C_COMPILER_LAUNCHER ${REPRISE_CCACHE})
+  set(cached env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_INODECACHE=1 ${REPRISE_CCACHE})
 endif()
+set(CMAKE_C_COMPILER_LAUNCHER ${timed} ${cached})
+set(CMAKE_CXX_COMPILER_LAUNCHER ${timed} ${cached})
+set(CMAKE_CXX_LINKER_LAUNCHER ${timed})
 
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
@@ -34,14 +39,15 @@ find_package(nlohmann_json REQUIRED)
 # Flags for our own code only; users of an installed tree see none of them.
 add_library(reprise_build_flags INTERFACE)
 target_compile_options(reprise_build_flags INTERFACE -Wall -Wextra -Wshadow)
+target_compile_options(reprise_build_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)  # for ccache
 # Nobody replaces functions of our libraries, so calls within one need not look.
 target_compile_options(reprise_build_flags INTERFACE -fno-semantic-interposition)
-if(REPRISE_WERROR)
+# The same flags by hand, in CI and for users. Other compilers have other warnings: they are shown.
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(reprise_build_flags INTERFACE -Werror)
 endif()
 if(REPRISE_SANITIZE)
   target_compile_options(reprise_build_flags INTERFACE -fsanitize=${REPRISE_SANITIZE} -fno-omit-frame-pointer
-                                                       $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
                                                        -fno-sanitize-recover=undefined
                                                        # C callers pass any number for an enum; we check it and refuse.
                                                        $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=enum>
@@ -58,22 +64,22 @@ if(REPRISE_SANITIZE)
   endif()
   target_link_options(reprise_build_flags INTERFACE -fsanitize=${REPRISE_SANITIZE})
 endif()
-# What is under test is instrumented in full; the tests themselves compile three times as fast like this.
+# What is under test is optimised and instrumented in full; the tests themselves compile in half of the time like this.
 add_library(reprise_test_flags INTERFACE)
+target_compile_options(reprise_test_flags INTERFACE -O0)
 if(REPRISE_SANITIZE)
-  target_compile_options(reprise_test_flags INTERFACE -O0 -fno-sanitize=undefined)
+  target_compile_options(reprise_test_flags INTERFACE -fno-sanitize=undefined)
 endif()
 target_include_directories(reprise_build_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 
-# reprise_precompiled(<target> <kind>): sanitizer builds read the headers that most sources include once, compiled, which
-# halves the time of a small source. The release build does not, so that a missing #include is found. Of each kind (core,
-# facade, test), whose members are compiled with the same flags, one target that nobody links holds the result.
-if(REPRISE_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-  set(REPRISE_PRECOMPILE ON)
+# reprise_precompiled(<target> <kind>): the headers that most sources include are read once, compiled, which halves the
+# time of a small source. `make lint` compiles without, so that a missing #include is found. Of each kind (core, facade,
+# test), whose members are compiled with the same flags, one target that nobody links holds the result.
+if(REPRISE_PRECOMPILE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/precompiled.cc CONTENT "int main() { return 0; }\n")
 endif()
 function(reprise_precompiled target kind)
-  if(NOT REPRISE_PRECOMPILE)
+  if(NOT REPRISE_PRECOMPILE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     return()
   endif()
   set(owner reprise_headers_${kind})
@@ -97,6 +103,9 @@ function(reprise_precompiled target kind)
   target_precompile_headers(${target} REUSE_FROM ${owner})
 endfunction()
 
+# Sources of a library are compiled in batches: what they include and instantiate is paid once for eight of them, half of
+# the time for all. Therefore names in anonymous namespaces must differ within a library. `make lint` compiles each alone.
+
 # reprise_layer(<name> SOURCES <files> [LIBS <layers below>])
 # One layer of the core: an object library that ends up in libreprise.so. LIBS are the layers that it may include;
 # scripts/check_layers.py holds the same table against the #include lines.
@@ -107,6 +116,7 @@ function(reprise_layer name)
   # The version script of libreprise.so decides what is visible: namespace reprise, and nothing that came along with it.
   set_target_properties(reprise_${name} PROPERTIES CXX_VISIBILITY_PRESET default VISIBILITY_INLINES_HIDDEN OFF)
   set_property(GLOBAL APPEND PROPERTY REPRISE_LAYERS reprise_${name})
+  set_target_properties(reprise_${name} PROPERTIES UNITY_BUILD ${REPRISE_UNITY} UNITY_BUILD_BATCH_SIZE 8)
   reprise_precompiled(reprise_${name} core)
 endfunction()
 
@@ -123,6 +133,7 @@ function(reprise_shared target)
                                         -Wl,--exclude-libs,ALL)
   reprise_precompiled(${target} facade)
   set_target_properties(${target} PROPERTIES
+    UNITY_BUILD ${REPRISE_UNITY} UNITY_BUILD_BATCH_SIZE 8
     OUTPUT_NAME ${arg_OUTPUT}
     LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${arg_SYMBOLS}
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib64
@@ -134,23 +145,32 @@ function(reprise_shared target)
 endfunction()
 
 # reprise_test(<name> SOURCES <files> [LIBS <libs>] [LABELS <labels>] [TIMEOUT <s>] [DEFINES <defs>]
-#              [NOT_UNDER <sanitizers>])
-# A GoogleTest program; each of its tests is one ctest test. NOT_UNDER thread: left out of that row, where it would cost
-# time and cannot find anything that the other rows do not.
+#              [NOT_UNDER <sanitizers>] [FULL_UNDER <sanitizers>] [OPTIMISED])
+# A GoogleTest program. NOT_UNDER thread: left out of that row, where it would cost time and cannot find anything that the
+# other rows do not. FULL_UNDER thread: left out of the short form of that row (`make test`) and part of the full one
+# (`make test-all`), because what it does there other programs of the row do, too. OPTIMISED: for tests that compute much
+# themselves, or whose subject is inline code of ours.
 function(reprise_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBS;LABELS;DEFINES;NOT_UNDER" ${ARGN})
+  cmake_parse_arguments(arg "OPTIMISED" "TIMEOUT" "SOURCES;LIBS;LABELS;DEFINES;NOT_UNDER;FULL_UNDER" ${ARGN})
+  if(NOT REPRISE_FULL_TESTS)
+    list(APPEND arg_NOT_UNDER ${arg_FULL_UNDER})
+  endif()
   foreach(sanitizer IN LISTS arg_NOT_UNDER)
     if(REPRISE_SANITIZE MATCHES ${sanitizer})
       return()
     endif()
   endforeach()
+  # Ends a program that hangs, on a machine under whatever load; how long a test takes is not tested.
   if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
+    set(arg_TIMEOUT 600)
   endif()
   add_executable(${name} ${arg_SOURCES})
-  target_link_libraries(${name} PRIVATE reprise_build_flags reprise_test_flags reprise_fmt GTest::gmock
-                                        GTest::gtest_main Threads::Threads ${arg_LIBS})
-  reprise_precompiled(${name} test)
+  target_link_libraries(${name} PRIVATE reprise_build_flags reprise_fmt GTest::gmock GTest::gtest_main Threads::Threads
+                                        ${arg_LIBS})
+  if(NOT arg_OPTIMISED)
+    target_link_libraries(${name} PRIVATE reprise_test_flags)
+    reprise_precompiled(${name} test)
+  endif()
   target_compile_definitions(${name} PRIVATE ${arg_DEFINES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   add_test(NAME ${name} COMMAND ${name} --gtest_output=xml:${PROJECT_BINARY_DIR}/results/${name}.xml)

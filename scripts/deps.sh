@@ -4,7 +4,7 @@
 set -euo pipefail
 
 declare -A packages=(
-  [build]="g++ cmake ninja-build make python3 libgtest-dev libgmock-dev libfmt-dev nlohmann-json3-dev libhwy-dev"
+  [build]="g++ cmake ninja-build make python3 libgtest-dev libgmock-dev libfmt-dev nlohmann-json3-dev libhwy-dev ccache"
   [torch]="python3-venv python3-dev"  # scripts/venv.sh, and headers for the extension
   [test]="valgrind"  # counts instructions; without it those tests are skipped
   [lint]="clang-format clang-tidy"

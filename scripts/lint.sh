@@ -4,7 +4,8 @@
 #   --fix   reformat the sources and write the generated files instead of complaining about them
 #   --all   clang-tidy over every source; without it over what differs from the last commit
 #
-# clang-tidy needs build/release (scripts/build.sh release); without it that check is skipped and says so.
+# The preset `lint`, which is configured here, says how each source is compiled alone: builds put them together in batches
+# and read headers precompiled, where a missing #include does not show.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fix=false
@@ -17,6 +18,7 @@ for argument in "$@"; do
   esac
 done
 
+mkdir -p build
 failures=0
 details=$(mktemp)
 trap 'rm -f "$details"' EXIT
@@ -103,7 +105,7 @@ candidates() {
 
 # A finding in a header comes once for every source that includes it; shown once.
 tidy() {
-  printf '%s\n' "${files[@]}" | xargs -P "${JOBS:-$(nproc)}" -n 1 clang-tidy -p build/release --quiet 2>/dev/null |
+  printf '%s\n' "${files[@]}" | xargs -P "${JOBS:-$(nproc)}" -n 1 clang-tidy -p build/lint --quiet 2>/dev/null |
     awk '!seen[$0]++'
 }
 
@@ -116,22 +118,25 @@ for generator in gen_headers gen_ops gen_refusals gen_docs; do
     check "$generator --check" "scripts/$generator.py" --check
   fi
 done
+check "mutants fit the sources" scripts/mutants.py --check
 check "shell syntax" shell
 check "Python syntax" python
 check "README program compiles" readme
 check "links of documentation pages" links
 
-if [ ! -f build/release/compile_commands.json ]; then
-  echo "skipped clang-tidy: no build/release/compile_commands.json; run scripts/build.sh release"
+if ! cmake --preset lint >build/lint.log 2>&1; then
+  echo "FAILED  cmake --preset lint; see build/lint.log"
+  failures=$((failures + 1))
 else
   files=()
   left_out=()
   while read -r file; do
-    if grep -qF "\"$PWD/$file\"" build/release/compile_commands.json; then files+=("$file"); else left_out+=("$file"); fi
+    if grep -qF "\"$PWD/$file\"" build/lint/compile_commands.json; then files+=("$file"); else left_out+=("$file"); fi
   done < <(candidates)
-  # clang-tidy has to know how a source is compiled.
-  [ ${#left_out[@]} -eq 0 ] || echo "skipped clang-tidy of what build/release does not compile: ${left_out[*]}"
+  # Both have to know how a source is compiled.
+  [ ${#left_out[@]} -eq 0 ] || echo "skipped what the preset lint does not compile: ${left_out[*]}"
   if [ ${#files[@]} -gt 0 ]; then
+    check "each source compiles alone, ${#files[@]} files" scripts/compile_alone.py "${files[@]}"
     check "clang-tidy, ${#files[@]} files" tidy
   elif [ ${#left_out[@]} -eq 0 ]; then
     echo "ok      clang-tidy: no source differs from the last commit (--all checks every one)"

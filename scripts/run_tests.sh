@@ -1,8 +1,10 @@
 #!/bin/bash
-# run_tests.sh [--only LABEL] ROW…: builds and runs the tests of each row, one line per row; on failure the output of
-# what failed. Ends with 'N passed, N failed'. A row is a preset, or torch: the PyTorch layer, in the release build, and
-# the operators, with PyTorch on the CPU as the oracle.
+# run_tests.sh [--only LABEL] [--build] ROW…: builds and runs the tests of each row, one line per row; on failure the
+# output of what failed. Then what builds and tests cost, and 'N passed, N failed'. A row is a preset, or torch: the
+# PyTorch layer, in the release build, and the operators, with PyTorch on the CPU as the oracle.
 #
+#   --build                  builds what the rows need and runs nothing
+#   REPRISE_TEST_FORM=full   the full form of tests that have a short one, and all programs in all rows (`make test-all`)
 #   REPRISE_TORCH_TESTS="tests/torch/test_memory.py -k pool"   what the row torch runs; otherwise all of tests/torch
 #   and, in processes of their own, of tests/ops
 set -euo pipefail
@@ -12,18 +14,47 @@ if [ "${1:-}" = --only ]; then
   only=(-L "$2")
   shift 2
 fi
+build_only=false
+if [ "${1:-}" = --build ]; then
+  build_only=true
+  shift
+fi
 passed=0
 failed=0
-options=(-DREPRISE_BUILD_TESTS=ON)
-[ -z "${CI:-}" ] || options+=(-DREPRISE_WERROR=ON)
+export REPRISE_TEST_FORM=${REPRISE_TEST_FORM:-short}
+full=OFF
+[ "$REPRISE_TEST_FORM" = short ] || full=ON
+options=(-DREPRISE_BUILD_TESTS=ON "-DREPRISE_FULL_TESTS=$full")
+mkdir -p build
+costs=build/cpu_rows.tsv
+: >"$costs"
+
+# Sets `cpu`: seconds of all processes so far that this shell has waited for. Not in a subshell, which has its own.
+note_cpu() {
+  times >build/cpu_times
+  cpu=$(awk 'NR == 2 {split($0, part, /[ms ]+/); print part[1] * 60 + part[2] + part[3] * 60 + part[4]}' build/cpu_times)
+}
+
+# cost ROW PHASE COMMAND…: runs it and notes what it cost.
+cost() {
+  local name=$1 phase=$2 start=$SECONDS before cpu status=0
+  shift 2
+  note_cpu
+  before=$cpu
+  "$@" || status=$?
+  note_cpu
+  printf '%s\t%s\t%s\t%s\n' "$name" "$phase" "$(awk "BEGIN {print $cpu - $before}")" "$((SECONDS - start))" >>"$costs"
+  return "$status"
+}
 
 # row NAME RESULTS LOG COMMAND…: runs the tests, counts them, prints the line; on failure what is of interest of the log.
 row() {
   local name=$1 results=$2 log=$3 start=$SECONDS status=0 counts row_passed row_failed row_skipped
   shift 3
+  ! $build_only || return 0
   rm -rf "$results"
   mkdir -p "$results"
-  "$@" >"$log" 2>&1 || status=$?
+  cost "$name" test "$@" >"$log" 2>&1 || status=$?
   counts=$(python3 scripts/count_tests.py "$results" "$log")
   read -r row_passed row_failed row_skipped <<<"$counts"
   # Also where nothing was counted: a run that found no test, or died before it wrote its results.
@@ -36,11 +67,17 @@ row() {
   fi
 }
 
-# The extension is built in the tree of the row release, whose libraries it takes. Results beside those of that row.
-torch_row() {
-  local python
-  python=$(scripts/venv.sh) || { failed=$((failed + 1)); echo "torch: 0 passed, 1 failed: no PyTorch, see above"; return; }
+# The extension is built in the tree of the row release, whose libraries it takes.
+build_torch() {
+  python=$(scripts/venv.sh) || return
   TARGETS="torch_npu opapi nnopbase" scripts/build.sh release "${options[@]}" -DREPRISE_TORCH=ON "-DREPRISE_PYTHON=$python"
+}
+
+# Results beside those of the row release.
+torch_row() {
+  local python=
+  cost torch build build_torch || [ -n "$python" ] ||
+    { failed=$((failed + 1)); echo "torch: 0 passed, 1 failed: no PyTorch, see above"; return; }
   local selected=(tests/torch)
   [ ${#only[@]} -eq 0 ] || selected+=(-k TN_)
   # shellcheck disable=SC2206
@@ -58,19 +95,19 @@ torch_row() {
     "$python" -m pytest -q -n 2 --dist worksteal "--junitxml=$results/ops.xml" tests/ops
 }
 
+# shellcheck source=scripts/sanitizer_env.sh
+source scripts/sanitizer_env.sh
 for preset in "$@"; do
   if [ "$preset" = torch ]; then
     torch_row
     continue
   fi
-  scripts/build.sh "$preset" "${options[@]}" -DREPRISE_TORCH=OFF
-  # Sanitizers: every finding fails the test; a death of the checked program must not hide a leak.
-  export ASAN_OPTIONS="detect_leaks=1:abort_on_error=0:detect_stack_use_after_return=1"
-  export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
-  export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/tests/tsan.supp"
-  export LSAN_OPTIONS="suppressions=$PWD/tests/lsan.supp:print_suppressions=0"
+  cost "$preset" build scripts/build.sh "$preset" "${options[@]}" -DREPRISE_TORCH=OFF
   row "$preset" "build/$preset/results" "build/$preset/tests.log" \
     ctest --test-dir "build/$preset" "${only[@]}" -j 2 --output-on-failure
 done
+rm -f build/cpu_times
+! $build_only || exit "$failed"
+scripts/cpu_report.py
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -12,7 +12,6 @@
 namespace reprise::facade {
 namespace {
 
-using runtime::ElementType;
 using runtime::RandomFunction;
 using runtime::RandomParam;
 using runtime::Stream;
@@ -90,7 +89,7 @@ Status ReadRandomRequest(const aclrtRandomNumTaskInfo& info, runtime::RandomRequ
   REPRISE_RETURN_IF_ERROR(CheckElementType(info.dataType));
   REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(info.randomResultAddr, "randomResultAddr"));
   REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(info.randomCounterAddr, "randomCounterAddr"));
-  request->type = static_cast<ElementType>(info.dataType);
+  request->type = static_cast<runtime::ElementType>(info.dataType);
   request->result = info.randomResultAddr;
   request->counter = info.randomCounterAddr;
   REPRISE_RETURN_IF_ERROR(ReadFunction(info.randomNumFuncParaInfo, request));
@@ -114,7 +113,7 @@ aclError aclrtReduceAsync(void* dst, const void* src, uint64_t count, aclrtReduc
   return runtime::Api("aclrtReduceAsync", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(dst, "dst"));
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(src, "src"));
-    const uint32_t element_bytes = runtime::ElementBytes(static_cast<ElementType>(type));
+    const uint32_t element_bytes = runtime::ElementBytes(static_cast<runtime::ElementType>(type));
     if (element_bytes == 0) {
       return Error(100000, fmt::format("type is {}, must be one of int8, int16, int32, fp16, fp32, bf16",
                                        static_cast<int>(type)))
@@ -133,7 +132,7 @@ aclError aclrtReduceAsync(void* dst, const void* src, uint64_t count, aclrtReduc
     REPRISE_RETURN_IF_ERROR(DeviceReaches(dst, count, "dst"));
     REPRISE_RETURN_IF_ERROR(DeviceReaches(src, count, "src"));
     return runtime::SubmitReduce(*found, dst, src, count, static_cast<runtime::ReduceKind>(kind),
-                                 static_cast<ElementType>(type));
+                                 static_cast<runtime::ElementType>(type));
   });
 }
 

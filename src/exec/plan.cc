@@ -12,8 +12,6 @@
 namespace reprise::exec {
 namespace {
 
-const ir::EdgePayload& Edge(const ir::Node& node) { return *static_cast<const ir::EdgePayload*>(node.payload); }
-
 // Which records another lane really has to wait for, after redundant waits are gone. Empty for a graph of one lane,
 // where nobody waits.
 struct Needs {
@@ -33,7 +31,7 @@ Needs FindNeeds(const ir::Graph& graph) {
   for (auto at = graph.nodes().begin(); at != graph.nodes().end(); ++at, ++id) {
     const ir::Node node = *at;
     if (node.type != &ir::kEdgeWait) continue;
-    const ir::NodeId record_id = Edge(node).record;
+    const ir::NodeId record_id = ir::EdgeOf(node).record;
     const ir::Node record = graph.node(record_id);
     // A record that was turned into another task orders nothing any more.
     if (record.lane == node.lane || record.type != &ir::kEdgeRecord) continue;
@@ -129,7 +127,7 @@ std::unique_ptr<Plan> Plan::Compile(const ir::Graph& graph) {
       if (node.type->run == nullptr) [[unlikely]] {
         if (node.type == &ir::kEdgeWait && needs.keeps(id)) {
           Step& step = plan->steps_.emplace_back(node);
-          const ir::Node record = graph.node(Edge(node).record);
+          const ir::Node record = graph.node(ir::EdgeOf(node).record);
           step.kind = Step::kWait;
           step.target = {record.lane, record.position + 1};
           if (plan->steps_.size() == planned.begin + 1) planned.first_wait_lane = static_cast<int32_t>(record.lane);

@@ -12,8 +12,6 @@ namespace {
 constexpr uint32_t kNone = UINT32_MAX;
 constexpr uint64_t kUnitNs = 1000;  // of a task whose cost is not known
 
-const ir::EdgePayload& Edge(const ir::Node& node) { return *static_cast<const ir::EdgePayload*>(node.payload); }
-
 bool IsEdge(const ir::Node& node) { return node.type == &ir::kEdgeRecord || node.type == &ir::kEdgeWait; }
 
 bool Runs(const ir::Node& node) { return node.type->run != nullptr && !node.disabled; }
@@ -76,7 +74,7 @@ class DagBuilder {
     constexpr uint32_t kWanted = kNone - 1;
     std::vector<uint32_t> sources_of(nodes.size(), kNone);
     for (const ir::Node& node : nodes) {
-      if (IsWait(node)) sources_of[Edge(node).record] = kWanted;
+      if (IsWait(node)) sources_of[ir::EdgeOf(node).record] = kWanted;
     }
     dag_.task.reserve(nodes.size());
     dag_.pred_begin.reserve(nodes.size() + 1);
@@ -86,7 +84,7 @@ class DagBuilder {
       const ir::Node node = *at;
       LaneState& lane = lanes_[node.lane];
       if (IsWait(node)) {
-        Wait(node.lane, sources_[sources_of[Edge(node).record]]);
+        Wait(node.lane, sources_[sources_of[ir::EdgeOf(node).record]]);
       } else if (node.type == &ir::kEdgeRecord) {
         if (sources_of[id] != kWanted) continue;
         if (lane.pending.size() > kMostSources) Add(id, true);
@@ -128,7 +126,7 @@ class DagBuilder {
   bool IsWait(const ir::Node& node) const {
     if (node.type != &ir::kEdgeWait) return false;
     // A record that was turned into another task orders nothing any more.
-    const ir::Node record = graph_.node(Edge(node).record);
+    const ir::Node record = graph_.node(ir::EdgeOf(node).record);
     return record.lane != node.lane && record.type == &ir::kEdgeRecord;
   }
 
@@ -660,7 +658,7 @@ bool CanSchedule(const ir::Graph& graph) {
     const ir::Node node = *at;
     if (IsEdge(node)) {
       // Capture writes a record before its waits; the order of capture is topological for no other reason.
-      if (Edge(node).record > id) return false;
+      if (ir::EdgeOf(node).record > id) return false;
     } else if (Runs(node) && !node.type->never_waits) {
       return false;
     }

@@ -47,6 +47,9 @@ struct Node {
   uint32_t changed : 1;   ///< replaced or disabled since the last ForgetChanges
   uint32_t disabled : 1;  ///< skipped at execution
 };
+
+/// Of a node that is a record, a wait or a reset.
+inline const EdgePayload& EdgeOf(const Node& node) { return *static_cast<const EdgePayload*>(node.payload); }
 static_assert(sizeof(Node) == 24);
 
 /// Nodes of one lane that were added one after another: their ids and their positions count up together.

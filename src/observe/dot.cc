@@ -14,7 +14,7 @@ namespace reprise::observe {
 namespace {
 
 // The characters of a quoted DOT string.
-std::string Escape(std::string_view text) {
+std::string EscapeDot(std::string_view text) {
   std::string out;
   for (const char c : text) {
     if (c == '"' || c == '\\') out += '\\';
@@ -30,7 +30,7 @@ std::string Dot(const capture::Model& model) {
   std::string out = fmt::format(
       "digraph \"{}\" {{\n  rankdir=TB;\n  node [shape=box, style=\"rounded,filled\", fontname=\"sans-serif\", "
       "fontsize=10];\n",
-      Escape(model.Describe()));
+      EscapeDot(model.Describe()));
   const auto put = std::back_inserter(out);
   for (ir::LaneId lane_id = 0; lane_id < graph.lanes().size(); ++lane_id) {
     const ir::Lane& lane = graph.lanes()[lane_id];
@@ -39,9 +39,9 @@ std::string Dot(const capture::Model& model) {
     for (const ir::NodeId id : lane.nodes) {
       const ir::Node& node = graph.node(id);
       const ir::TaskInfo info = ir::Describe(node);
-      fmt::format_to(put, "    n{} [label=\"{}\\n{}, task {}\", fillcolor=\"{}\"", id, Escape(info.name),
+      fmt::format_to(put, "    n{} [label=\"{}\\n{}, task {}\", fillcolor=\"{}\"", id, EscapeDot(info.name),
                      info.type_name, node.position, ColoursOf(node.type->kind).fill);
-      if (!info.stack.empty()) fmt::format_to(put, ", tooltip=\"{}\"", Escape(info.stack.front()));
+      if (!info.stack.empty()) fmt::format_to(put, ", tooltip=\"{}\"", EscapeDot(info.stack.front()));
       out += "];\n";
     }
     for (size_t i = 1; i < lane.nodes.size(); ++i) {

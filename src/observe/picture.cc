@@ -23,7 +23,7 @@ constexpr int kBoxHeight = 32;
 constexpr int kTop = 84;
 constexpr int kLeft = 30;
 
-std::string Escape(std::string_view text) {
+std::string EscapeXml(std::string_view text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
@@ -38,7 +38,7 @@ std::string Escape(std::string_view text) {
 }
 
 std::string Shorten(const std::string& text, size_t most) {
-  return text.size() <= most ? text : text.substr(0, most - 1) + "…";
+  return text.size() <= most ? text : fmt::format("{}…", std::string_view(text).substr(0, most - 1));
 }
 
 std::string Bytes(uint64_t bytes) {
@@ -104,7 +104,7 @@ std::string SvgPicture(const capture::Model& model, size_t max_tasks) {
       "\n"
       R"(<text x="{2}" y="48" font-size="12" fill="#555">{4} tasks on {5} stream{6}, {7}</text>)"
       "\n",
-      width, height, kLeft, Escape(model.Describe()), graph.nodes().size(), lanes, lanes == 1 ? "" : "s",
+      width, height, kLeft, EscapeXml(model.Describe()), graph.nodes().size(), lanes, lanes == 1 ? "" : "s",
       Bytes(model.TakeBill().bytes));
   for (ir::LaneId lane_id = 0; lane_id < lanes; ++lane_id) {
     const ir::Lane& lane = graph.lanes()[lane_id];
@@ -141,9 +141,9 @@ std::string SvgPicture(const capture::Model& model, size_t max_tasks) {
           "<g><title>task {} of stream {}: {} ({}){}</title><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" "
           "rx=\"5\" fill=\"{}\" stroke=\"{}\"/><text x=\"{}\" y=\"{}\" font-size=\"12\">{}</text>"
           "<text x=\"{}\" y=\"{}\" font-size=\"9\" fill=\"#555\">{}</text></g>\n",
-          node.position, lane.stream_id, Escape(info.name), info.type_name,
-          info.stack.empty() ? "" : ", " + Escape(info.stack.front()), x, y, kBoxWidth, kBoxHeight, style.fill,
-          style.stroke, x + 8, y + 14, Escape(Shorten(info.name, 28)), x + 8, y + 26, Escape(Subtitle(info)));
+          node.position, lane.stream_id, EscapeXml(info.name), info.type_name,
+          info.stack.empty() ? "" : ", " + EscapeXml(info.stack.front()), x, y, kBoxWidth, kBoxHeight, style.fill,
+          style.stroke, x + 8, y + 14, EscapeXml(Shorten(info.name, 28)), x + 8, y + 26, EscapeXml(Subtitle(info)));
     }
   }
   for (const ir::Node& node : graph.nodes()) {

@@ -14,12 +14,13 @@
 #include "runtime/stream.h"
 
 namespace reprise::ops {
-namespace {
 
 bool ChecksPointers() {
   static const bool checks = EnvInt(EnvVar::kCheckPointers) != 0;
   return checks;
 }
+
+namespace {
 
 // A refusal of the runtime as an operator's error: the runtime's number goes into the text.
 Status FromRuntime(const OpSchema& op, Status&& cause) {

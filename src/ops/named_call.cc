@@ -148,11 +148,6 @@ Status AsNamed(Status&& status) {
   return Error(code, detail.what, detail.function, detail.file, detail.line).Culprit(detail.culprit).Hint(detail.hint);
 }
 
-bool ChecksPointers() {
-  static const bool checks = EnvInt(EnvVar::kCheckPointers) != 0;
-  return checks;
-}
-
 }  // namespace
 
 Status CheckDeviceMemory(std::string_view op, std::string_view name, const void* data, uint64_t bytes,

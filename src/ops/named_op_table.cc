@@ -39,7 +39,7 @@ constexpr Computation Elementwise(Status (*plan)(OpCall&), uint8_t code = 0,
 
 constexpr Computation kAddition = Elementwise(PlanAdd);
 constexpr Computation kSubtraction = Elementwise(PlanSub);
-constexpr Computation kProduct = ElementwiseOf<kernels::kMulFn>(ComputeInOutput);
+constexpr Computation kElementwiseProduct = ElementwiseOf<kernels::kMulFn>(ComputeInOutput);
 constexpr Computation kQuotient = ElementwiseOf<kernels::kDivFn>(ComputeInOutput);
 constexpr Computation kTrueQuotient = ElementwiseOf<kernels::kDivFn>(ComputeQuotient);
 constexpr Computation kReluFunction = ElementwiseOf<kernels::kReluFn>(ComputeInOutput);
@@ -76,7 +76,7 @@ constexpr Routine kAdd = {kBinaryParams, kAddition};
 constexpr Routine kAddScaled = {kScaledParams, kAddition};
 constexpr Routine kSubScaled = {kScaledParams, kSubtraction};
 constexpr Routine kAddScalar = {kScalarParams, kAddition};
-constexpr Routine kMulScalar = {kScalarParams, kProduct};
+constexpr Routine kMulScalar = {kScalarParams, kElementwiseProduct};
 constexpr Routine kCopy = {kUnaryParams, kConversion};
 constexpr Routine kSpread = {kSpreadParams, kConversion};  // the input broadcasts to the output
 constexpr Routine kFill = {kFillParams, kFilling};
@@ -90,7 +90,7 @@ constexpr Routine kPermute = {kPermuteParams, kPermutation};
 enum Code : int { kCodeAdd, kCodeSub, kCodeMul, kCodeDiv, kCodeRealDiv, kCodeRelu, kCodeNeg, kCodeAbs };
 constexpr Routine kBinaryRoutines[] = {{kBinaryParams, kAddition},
                                        {kBinaryParams, kSubtraction},
-                                       {kBinaryParams, kProduct},
+                                       {kBinaryParams, kElementwiseProduct},
                                        {kBinaryParams, kQuotient},
                                        {kBinaryParams, kTrueQuotient}};
 constexpr Routine kUnaryRoutines[] = {
@@ -106,7 +106,7 @@ const NamedTensor& FirstInput(const NamedCall& call) { return call.inputs[0]; }
 
 // ---- Element by element -----------------------------------------------------------------------------------------
 
-Status SameShape(NamedCall& call) {
+Status ShapeOfFirst(NamedCall& call) {
   call.shape = FirstInput(call).dims;
   return {};
 }
@@ -224,7 +224,7 @@ Status AddNShape(NamedCall& call) {
   if (count != static_cast<int64_t>(call.inputs.size())) {
     return call.WrongAttribute("N", fmt::format("is {}, but there are {} tensors", count, call.inputs.size()));
   }
-  return SameShape(call);
+  return ShapeOfFirst(call);
 }
 
 Status PlanAddN(NamedCall& call) {
@@ -253,7 +253,7 @@ Status CastShape(NamedCall& call) {
         "create the descriptor with the type of dst_type");
   }
   call.result_type = type;
-  return SameShape(call);
+  return ShapeOfFirst(call);
 }
 
 Status PlanNamedCopy(NamedCall& call) { return call.Step(kCopy, {call.inputs[0].view(), call.OutputView()}); }
@@ -430,7 +430,7 @@ Status AssignShape(NamedCall& call) {
     return call.WrongInput(value, fmt::format("has the shape {}, which does not broadcast to {} of ref",
                                               ShapeText(value.dims), ShapeText(ref.dims)));
   }
-  return SameShape(call);
+  return ShapeOfFirst(call);
 }
 
 Status PlanAssign(NamedCall& call) { return call.Step(kSpread, {call.OutputView(), call.Input("value").view()}); }
@@ -664,7 +664,7 @@ Status SoftmaxShape(NamedCall& call) {
     return call.WrongOutput(fmt::format("is {}, but the result is {}", DTypeText(call.output().dtype_number),
                                         kernels::Name(call.result_type)));
   }
-  return SameShape(call);
+  return ShapeOfFirst(call);
 }
 
 Status PlanNamedSoftmax(NamedCall& call) {
@@ -694,12 +694,12 @@ constexpr std::string_view kTransposes = "transpose_x1:Bool, transpose_x2:Bool";
 constexpr std::string_view kTransposesAndOffset = "transpose_x1:Bool, transpose_x2:Bool, offset_x:Int";
 
 // In the order of the alphabet.
-constexpr NamedOp kTable[] = {
-    {"Abs", "x", "y", "", kRealTypes, kSame, SameShape, PlanNamedUnary, kCodeAbs},
+constexpr NamedOp kNamedOps[] = {
+    {"Abs", "x", "y", "", kRealTypes, kSame, ShapeOfFirst, PlanNamedUnary, kCodeAbs},
     {"Add", "x1, x2", "y", "", kAllTypes, kSame, BroadcastShape, PlanNamedBinary, kCodeAdd},
     {"AddN", "x[]", "y", "N:Int", kArithmetic, kSame, AddNShape, PlanAddN},
     {"AddV2", "x1, x2", "y", "", kAllTypes, kSame, BroadcastShape, PlanNamedBinary, kCodeAdd},
-    {"Adds", "x", "y", "value:Float!", kRealTypes, kSame, SameShape, PlanMuls, kCodeAdd},
+    {"Adds", "x", "y", "value:Float!", kRealTypes, kSame, ShapeOfFirst, PlanMuls, kCodeAdd},
     {"Assign", "ref, value", "ref", "validate_shape:Bool, use_locking:Bool", kAllTypes, kSame, AssignShape, PlanAssign},
     {"AssignAdd", "ref, value", "ref", "use_locking:Bool", kArithmetic, kSame, AssignShape, PlanNamedBinary, kCodeAdd},
     {"AssignSub", "ref, value", "ref", "use_locking:Bool", kArithmetic, kSame, AssignShape, PlanNamedBinary, kCodeSub},
@@ -715,48 +715,48 @@ constexpr NamedOp kTable[] = {
     {"ConcatV2", "x[], concat_dim#", "y", "N:Int", kAllTypes, kSame, JoinedShape, PlanJoin},
     {"Div", "x1, x2", "y", "", kArithmetic, kSame, BroadcastShape, PlanNamedBinary, kCodeDiv},
     {"Empty", "shape#", "y", "dtype:Int, init:Bool", kAllTypes, kFree, EmptyShape, PlanConstants, 0},
-    {"Exp", "x", "y", "base:Float, scale:Float, shift:Float", kFloatingTypes, kSame, SameShape, PlanNamedExp},
+    {"Exp", "x", "y", "base:Float, scale:Float, shift:Float", kFloatingTypes, kSame, ShapeOfFirst, PlanNamedExp},
     {"Expand", "x, shape#", "y", "", kAllTypes, kSame, BroadcastToShape, PlanBroadcast},
     {"ExpandDims", "x, axis#", "y", "", kAllTypes, kSame, ExpandDimsShape, PlanReshape},
     {"Fill", "dims#, value", "y", "", kAllTypes, kSame, FillShape, PlanNamedFill},
-    {"Fills", "x", "y", "value:Float!", kRealTypes, kSame, SameShape, PlanFills},
+    {"Fills", "x", "y", "value:Float!", kRealTypes, kSame, ShapeOfFirst, PlanFills},
     {"FlattenV2", "x", "y", "axis:Int, end_axis:Int", kAllTypes, kSame, FlattenShape, PlanReshape},
-    {"Identity", "x", "y", "", kAllTypes, kSame, SameShape, PlanNamedCopy},
+    {"Identity", "x", "y", "", kAllTypes, kSame, ShapeOfFirst, PlanNamedCopy},
     {"MatMul", "x1, x2, bias?", "y", kTransposes, kArithmetic, kByRow, ProductShape, PlanProduct},
     {"MatMulV2", "x1, x2, bias?, offset_w?", "y", kTransposesAndOffset, kArithmetic, kByRow, ProductShape, PlanProduct},
     {"Mul", "x1, x2", "y", "", kAllTypes, kSame, BroadcastShape, PlanNamedBinary, kCodeMul},
-    {"Muls", "x", "y", "value:Float!", kRealTypes, kSame, SameShape, PlanMuls, kCodeMul},
-    {"Neg", "x", "y", "", kArithmetic, kSame, SameShape, PlanNamedUnary, kCodeNeg},
-    {"OnesLike", "x", "y", "", kAllTypes, kSame, SameShape, PlanConstants, 1},
+    {"Muls", "x", "y", "value:Float!", kRealTypes, kSame, ShapeOfFirst, PlanMuls, kCodeMul},
+    {"Neg", "x", "y", "", kArithmetic, kSame, ShapeOfFirst, PlanNamedUnary, kCodeNeg},
+    {"OnesLike", "x", "y", "", kAllTypes, kSame, ShapeOfFirst, PlanConstants, 1},
     {"Pack", "x[]", "y", "axis:Int, N:Int", kAllTypes, kSame, JoinedShape, PlanJoin},
     {"Permute", "x", "y", "order:Ints", kAllTypes, kSame, TransposedShape, PlanTranspose},
     {"RealDiv", "x1, x2", "y", "", kArithmetic, kSame, BroadcastShape, PlanNamedBinary, kCodeRealDiv},
     {"ReduceSum", "x, axes#", "y", "keep_dims:Bool", kArithmetic, kSame, SumShape, PlanSum},
     {"ReduceSumD", "x", "y", "axes:Ints!, keep_dims:Bool", kArithmetic, kSame, SumShape, PlanSum},
-    {"Relu", "x", "y", "", kRealTypes, kSame, SameShape, PlanNamedUnary, kCodeRelu},
+    {"Relu", "x", "y", "", kRealTypes, kSame, ShapeOfFirst, PlanNamedUnary, kCodeRelu},
     {"Reshape", "x, shape#", "y", "axis:Int, num_axes:Int", kAllTypes, kSame, ReshapeShape, PlanReshape},
     {"SoftmaxV2", "x", "y", "axes:Ints, half_to_float:Bool", kFloatingTypes, kFree, SoftmaxShape, PlanNamedSoftmax},
     {"Squeeze", "x", "y", "axis:Ints", kAllTypes, kSame, SqueezeShape, PlanReshape},
     {"Sub", "x1, x2", "y", "", kArithmetic, kSame, BroadcastShape, PlanNamedBinary, kCodeSub},
     {"Sxpy", "x1, x2, alpha?", "y", "", kArithmetic, kSame, AxpyV2Shape, PlanAxpyV2, kCodeSub},
-    {"TensorMove", "x", "y", "", kAllTypes, kSame, SameShape, PlanNamedCopy},
+    {"TensorMove", "x", "y", "", kAllTypes, kSame, ShapeOfFirst, PlanNamedCopy},
     {"Transpose", "x, perm#", "y", "", kAllTypes, kSame, TransposedShape, PlanTranspose},
     {"TransposeD", "x", "y", "perm:Ints!", kAllTypes, kSame, TransposedShape, PlanTranspose},
     {"Unsqueeze", "x", "y", "axes:Ints", kAllTypes, kSame, UnsqueezeShape, PlanReshape},
-    {"ZerosLike", "x", "y", "", kAllTypes, kSame, SameShape, PlanConstants, 0},
+    {"ZerosLike", "x", "y", "", kAllTypes, kSame, ShapeOfFirst, PlanConstants, 0},
 };
-static_assert(std::is_sorted(std::begin(kTable), std::end(kTable),
+static_assert(std::is_sorted(std::begin(kNamedOps), std::end(kNamedOps),
                              [](const NamedOp& a, const NamedOp& b) { return a.type < b.type; }),
               "FindNamedOp searches by halves");
 
 }  // namespace
 
 const NamedOp* FindNamedOp(std::string_view type) {
-  const auto* found = std::lower_bound(std::begin(kTable), std::end(kTable), type,
+  const auto* found = std::lower_bound(std::begin(kNamedOps), std::end(kNamedOps), type,
                                        [](const NamedOp& row, std::string_view wanted) { return row.type < wanted; });
-  return found != std::end(kTable) && found->type == type ? found : nullptr;
+  return found != std::end(kNamedOps) && found->type == type ? found : nullptr;
 }
 
-std::span<const NamedOp> NamedOps() { return kTable; }
+std::span<const NamedOp> NamedOps() { return kNamedOps; }
 
 }  // namespace reprise::ops

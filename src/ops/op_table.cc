@@ -25,20 +25,20 @@ constexpr std::span<const Param> ParamsOf(Make) {
 
 #define REPRISE_OP(id, types, computation, ...) \
   {OpId::k##id, "aclnn" #id, ParamsOf([] { return std::array{__VA_ARGS__}; }), types, computation},
-constexpr OpSchema kTable[] = {
+constexpr OpSchema kOpSchemas[] = {
 #include "ops/op_ids.def"
 };
 
-static_assert(std::size(kTable) == static_cast<size_t>(OpId::kCount));
+static_assert(std::size(kOpSchemas) == static_cast<size_t>(OpId::kCount));
 
 }  // namespace
 
-const OpSchema& SchemaOf(OpId id) { return kTable[static_cast<size_t>(id)]; }
+const OpSchema& SchemaOf(OpId id) { return kOpSchemas[static_cast<size_t>(id)]; }
 
 OpId FindOp(std::string_view name) {
   const auto found =
-      std::find_if(std::begin(kTable), std::end(kTable), [&](const auto& op) { return op.name == name; });
-  return static_cast<OpId>(found - std::begin(kTable));
+      std::find_if(std::begin(kOpSchemas), std::end(kOpSchemas), [&](const auto& op) { return op.name == name; });
+  return static_cast<OpId>(found - std::begin(kOpSchemas));
 }
 
 }  // namespace reprise::ops

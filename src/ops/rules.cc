@@ -99,4 +99,8 @@ Status BroadcastInputs(OpCall& call) {
   return {};
 }
 
+Status ShapeOfFirstInput(OpCall& call) {
+  return call.CheckShape(call.outputs[0], call.inputs[0].sizes(), [] { return "the shape"; });
+}
+
 }  // namespace reprise::ops

@@ -25,6 +25,8 @@ Status TypeOfDTypeParam(OpCall& call);
 
 // ---- Shapes ----
 
+/// The first output has the shape of the first input.
+Status ShapeOfFirstInput(OpCall& call);
 /// Every output has the broadcast shape of the inputs: right-aligned, sizes equal or 1.
 Status BroadcastInputs(OpCall& call);
 

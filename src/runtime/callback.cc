@@ -41,20 +41,21 @@ struct ReportThread {
   std::condition_variable arrived;
 };
 
-struct Registry {
+struct SubscriptionRegistry {
   std::mutex mutex;
   std::map<uint64_t, std::shared_ptr<ReportThread>> threads;
   std::map<const Stream*, uint64_t> thread_of;
 };
 
-Registry& TheRegistry() {
-  static auto* const registry = new Registry;
+SubscriptionRegistry& TheSubscriptions() {
+  static auto* const registry = new SubscriptionRegistry;
   return *registry;
 }
 
 // Takes one stream from its thread; with the last one the thread goes, and what it has not run is returned. Under the
 // registry's mutex.
-Queue RemoveStream(Registry& registry, std::map<uint64_t, std::shared_ptr<ReportThread>>::iterator thread) noexcept {
+Queue RemoveStream(SubscriptionRegistry& registry,
+                   std::map<uint64_t, std::shared_ptr<ReportThread>>::iterator thread) noexcept {
   Queue left;
   if (--thread->second->streams != 0) return left;
   left.swap(thread->second->queue);
@@ -87,7 +88,7 @@ struct CallbackPayload {
 };
 
 bool Post(uint64_t thread_id, std::shared_ptr<Pending> pending) {
-  Registry& registry = TheRegistry();
+  SubscriptionRegistry& registry = TheSubscriptions();
   std::lock_guard lock(registry.mutex);
   const auto it = registry.threads.find(thread_id);
   if (it == registry.threads.end()) return false;
@@ -131,7 +132,7 @@ constexpr ir::TaskType kCallback = {ir::TaskKind::kCallback, "HOSTFUNC_CALLBACK"
 }  // namespace
 
 Status SubscribeReport(uint64_t thread_id, Stream& stream) {
-  Registry& registry = TheRegistry();
+  SubscriptionRegistry& registry = TheSubscriptions();
   std::lock_guard lock(registry.mutex);
   if (const auto it = registry.thread_of.find(&stream); it != registry.thread_of.end()) {
     return Error(107011, fmt::format("{} is subscribed already", stream.Describe()))
@@ -154,7 +155,7 @@ Status SubscribeReport(uint64_t thread_id, Stream& stream) {
 }
 
 Status UnsubscribeReport(uint64_t thread_id, Stream& stream) {
-  Registry& registry = TheRegistry();
+  SubscriptionRegistry& registry = TheSubscriptions();
   std::unique_lock lock(registry.mutex);
   const auto thread = registry.threads.find(thread_id);
   if (thread == registry.threads.end()) {
@@ -172,7 +173,7 @@ Status UnsubscribeReport(uint64_t thread_id, Stream& stream) {
 }
 
 void ForgetSubscription(const Stream& stream) noexcept {
-  Registry& registry = TheRegistry();
+  SubscriptionRegistry& registry = TheSubscriptions();
   std::unique_lock lock(registry.mutex);
   const auto it = registry.thread_of.find(&stream);
   if (it == registry.thread_of.end()) return;
@@ -185,7 +186,7 @@ void ForgetSubscription(const Stream& stream) noexcept {
 }
 
 Status ProcessReport(int64_t timeout_ms) {
-  Registry& registry = TheRegistry();
+  SubscriptionRegistry& registry = TheSubscriptions();
   // Programs subscribe the pthread id as a rule, some the kernel's thread id.
   const auto self = static_cast<uint64_t>(pthread_self());
   std::unique_lock lock(registry.mutex);
@@ -213,7 +214,7 @@ Status ProcessReport(int64_t timeout_ms) {
 Status SubmitCallback(Stream& stream, void (*function)(void*), void* argument, bool blocks) {
   uint64_t thread_id = 0;
   {
-    Registry& registry = TheRegistry();
+    SubscriptionRegistry& registry = TheSubscriptions();
     std::lock_guard lock(registry.mutex);
     const auto it = registry.thread_of.find(&stream);
     if (it == registry.thread_of.end()) {

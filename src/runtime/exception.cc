@@ -25,7 +25,7 @@ struct Report {
   bool done = false;
 };
 
-struct Registry {
+struct ListenerRegistry {
   std::mutex mutex;
   std::condition_variable arrived;
   std::condition_variable finished;
@@ -40,8 +40,8 @@ struct Registry {
 };
 
 // Never destroyed: its thread waits on it until the process ends.
-Registry& TheRegistry() {
-  static auto* const registry = new Registry;
+ListenerRegistry& TheListeners() {
+  static auto* const registry = new ListenerRegistry;
   return *registry;
 }
 
@@ -54,7 +54,7 @@ void Tell(const Report& report) {
 
 void ListenerLoop() {
   t_is_listener_thread = true;
-  Registry& registry = TheRegistry();
+  ListenerRegistry& registry = TheListeners();
   std::unique_lock lock(registry.mutex);
   for (;;) {
     registry.arrived.wait(lock, [&] { return !registry.queue.empty(); });
@@ -75,14 +75,14 @@ void ListenerLoop() {
 }  // namespace
 
 void SetFailureSlot(FailureListener listener) {
-  Registry& registry = TheRegistry();
+  ListenerRegistry& registry = TheListeners();
   std::lock_guard lock(registry.mutex);
   registry.slot = std::move(listener);
   registry.Recount();
 }
 
 void AddFailureListener(const void* key, FailureListener listener) {
-  Registry& registry = TheRegistry();
+  ListenerRegistry& registry = TheListeners();
   std::lock_guard lock(registry.mutex);
   for (const auto& [known, unused] : registry.listeners) {
     if (known == key) return;
@@ -92,14 +92,14 @@ void AddFailureListener(const void* key, FailureListener listener) {
 }
 
 void RemoveFailureListener(const void* key) {
-  Registry& registry = TheRegistry();
+  ListenerRegistry& registry = TheListeners();
   std::lock_guard lock(registry.mutex);
   std::erase_if(registry.listeners, [&](const auto& entry) { return entry.first == key; });
   registry.Recount();
 }
 
 void SetBinaryFailureListener(const void* binary, FailureListener listener) {
-  Registry& registry = TheRegistry();
+  ListenerRegistry& registry = TheListeners();
   std::lock_guard lock(registry.mutex);
   registry.of_binary[binary] = std::move(listener);
   registry.Recount();
@@ -120,7 +120,7 @@ void NotifyTaskFailure(TaskFailure failure) noexcept try {
     failure.function = kernel.function;
     failure.binary = kernel.binary;
   }
-  Registry& registry = TheRegistry();
+  ListenerRegistry& registry = TheListeners();
   if (registry.count.load() == 0) return;
 
   auto report = std::make_shared<Report>();

@@ -17,7 +17,7 @@
 namespace reprise::runtime {
 namespace {
 
-constexpr int64_t kGrain = 4 << 10;  // blocks of four numbers; also keeps threads off each other's mask bytes
+constexpr int64_t kDrawGrain = 4 << 10;  // blocks of four numbers; also keeps threads off each other's mask bytes
 
 uint64_t LowBytes(const RandomParam& param) {
   uint64_t bits = 0;
@@ -144,7 +144,7 @@ ir::RunResult RunRandom(device::RunContext& context, void* payload) {
     }
   }
   const uint64_t blocks = draw.count / 4 + (draw.count % 4 != 0 ? 1 : 0);
-  context.scheduler().ParallelFor(static_cast<int64_t>(blocks), kGrain, Blocks, &draw);
+  context.scheduler().ParallelFor(static_cast<int64_t>(blocks), kDrawGrain, Blocks, &draw);
   draw.counter[0] += blocks;
   if (draw.counter[0] < blocks) ++draw.counter[1];
   std::memcpy(request.counter, draw.counter, sizeof draw.counter);

@@ -10,7 +10,7 @@
 namespace reprise::runtime {
 namespace {
 
-constexpr int64_t kGrain = 64 << 10;  // elements; less is not worth another thread
+constexpr int64_t kReduceGrain = 64 << 10;  // elements; less is not worth another thread
 
 template <class T>
 constexpr bool kIsFloat =
@@ -69,7 +69,7 @@ constexpr ir::TaskType kReduce = {
     [](device::RunContext& context, void* payload) {
       auto* p = static_cast<ReducePayload*>(payload);
       context.scheduler().ParallelFor(
-          static_cast<int64_t>(p->bytes / ElementBytes(p->type)), kGrain,
+          static_cast<int64_t>(p->bytes / ElementBytes(p->type)), kReduceGrain,
           [](void* arg, int64_t begin, int64_t end) {
             auto* q = static_cast<ReducePayload*>(arg);
             const auto offset = static_cast<uint64_t>(begin) * ElementBytes(q->type);

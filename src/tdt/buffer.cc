@@ -15,16 +15,12 @@
 
 namespace reprise::tdt {
 
-namespace {
-
 struct Block {
   Bytes data;
   size_t capacity = 0;
   size_t length = 0;                             // guarded by the lock of the table
   std::array<std::byte, kUserAreaBytes> user{};  // the same
 };
-
-}  // namespace
 
 enum class Place { kUser, kMoving, kQueue };
 

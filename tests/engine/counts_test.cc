@@ -101,7 +101,7 @@ namespace {
 constexpr int kWarm = 300;
 constexpr int kAttempts = 9;
 constexpr std::chrono::seconds kPatience{60};  // with a machine that is too busy for a good attempt
-constexpr const char* kSpin = "1000000";  // longer than anything here takes
+constexpr const char* kSpin = "1000000";       // longer than anything here takes
 
 // Another way into a graph: an object of the program. Notes on which threads it runs.
 struct Places {

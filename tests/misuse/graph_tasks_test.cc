@@ -132,9 +132,8 @@ TEST_F(GraphTasks, HandlesThatAreNone) {
   constexpr uintptr_t kModelBits = uintptr_t{0xFFFFFF} << 32;
   const auto bits = reinterpret_cast<uintptr_t>(world_.captured_model.kernel);
   const auto dead = reinterpret_cast<uintptr_t>(gone.kernel);
-  for (const uintptr_t made :
-       {bits | 0xFFFF, bits | 0xFFFFFFFF, dead + 1, dead | 0xFFFF, bits & ~kModelBits, bits | kModelBits,
-        bits | (uintptr_t{0xFFFFF} << 36), bits ^ (uintptr_t{1} << 55)}) {
+  for (const uintptr_t made : {bits | 0xFFFF, bits | 0xFFFFFFFF, dead + 1, dead | 0xFFFF, bits & ~kModelBits,
+                               bits | kModelBits, bits | (uintptr_t{0xFFFFF} << 36), bits ^ (uintptr_t{1} << 55)}) {
     world_.bad = Address(made);
     RunRows(tasks);
   }

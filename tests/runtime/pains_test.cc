@@ -3,8 +3,8 @@
 // What users of captured graphs suffer from elsewhere, one test each: what they read or get here instead. The numbers
 // are the specified ones; the words are ours.
 #include <acl/acl_rt_memory_soma.h>
-#include <reprise/kernel.h>
 #include <poll.h>
+#include <reprise/kernel.h>
 #include <reprise/reprise.h>
 #include <unistd.h>
 
@@ -79,9 +79,8 @@ class Pains : public Runtime {
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatience);
     for (;;) {
       const std::string message = Refusal(507046, call);
-      const bool all = std::all_of(parts.begin(), parts.end(), [&](const std::string& part) {
-        return message.find(part) != std::string::npos;
-      });
+      const bool all = std::all_of(parts.begin(), parts.end(),
+                                   [&](const std::string& part) { return message.find(part) != std::string::npos; });
       if (all || HasFailure() || std::chrono::steady_clock::now() >= end) return message;
     }
   }

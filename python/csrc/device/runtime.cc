@@ -19,8 +19,6 @@
 namespace torch_npu {
 namespace {
 
-constexpr int kMaxDevices = 64;
-
 std::atomic<bool> g_initialized{false};
 std::atomic<bool> g_alive{true};
 std::atomic<c10::DeviceIndex> g_count{0};  // once initialized

@@ -7,6 +7,9 @@
 
 namespace torch_npu {
 
+/// As many devices as a process can be told to have.
+inline constexpr int kMaxDevices = 64;
+
 /// Visible devices; 0 when there are none. Neither initialises nor throws.
 c10::DeviceIndex DeviceCount() noexcept;
 

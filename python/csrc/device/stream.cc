@@ -22,7 +22,6 @@ namespace {
 constexpr int64_t kTypeShift = 5;
 constexpr int64_t kPoolSize = int64_t{1} << kTypeShift;
 constexpr int64_t kExternalBit = int64_t{1} << 30;
-constexpr int kMaxDevices = 64;
 constexpr int kTypes = 5;  // of streams that we make
 
 // Streams of each type. REPRISE_TORCH_STREAMS=8 makes do with 8 of a priority.

@@ -257,7 +257,6 @@ class Reporter {
   }
 
  private:
-  static constexpr int kMaxDevices = 64;
   static constexpr int kPollMilliseconds = 100;
   static constexpr int kNotSubscribed = 107012;
 

@@ -27,7 +27,7 @@ void Fill(c10::CachingAllocator::StatArray& to, const reprise::StatBySize& from)
   for (size_t i = 0; i < 3; ++i) Fill(to[i], *parts[i]);
 }
 
-class Allocator final : public c10::DeviceAllocator {
+class CachingDeviceAllocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     const NPUStream stream = CurrentStream();
@@ -95,8 +95,8 @@ class Allocator final : public c10::DeviceAllocator {
   }
 };
 
-Allocator* const g_allocator = [] {
-  auto* const allocator = new Allocator;
+CachingDeviceAllocator* const g_device_allocator = [] {
+  auto* const allocator = new CachingDeviceAllocator;
   // What the device works on may need the GIL, which whoever waits for memory holds.
   device_memory::SetWaitScope([]() -> void* { return new ReleaseGil; },
                               [](void* released) { delete static_cast<ReleaseGil*>(released); });
@@ -106,7 +106,7 @@ Allocator* const g_allocator = [] {
 
 }  // namespace
 
-c10::DeviceAllocator& DeviceMemory() { return *g_allocator; }
+c10::DeviceAllocator& DeviceMemory() { return *g_device_allocator; }
 
 void* AllocateOn(const NPUStream& stream, size_t bytes) {
   if (!g_was_allocated.load(std::memory_order_relaxed)) g_was_allocated.store(true);

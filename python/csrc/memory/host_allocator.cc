@@ -32,7 +32,7 @@ void Fill(at::DurationStat& to, const reprise::DurationStat& from) {
   to.count = from.count;
 }
 
-class Allocator final : public at::HostAllocator {
+class CachingHostAllocator final : public at::HostAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     EnsureContext();
@@ -71,15 +71,15 @@ class Allocator final : public at::HostAllocator {
   }
 };
 
-Allocator* const g_allocator = [] {
-  auto* const allocator = new Allocator;
+CachingHostAllocator* const g_host_allocator = [] {
+  auto* const allocator = new CachingHostAllocator;
   at::setHostAllocator(at::kPrivateUse1, allocator);
   return allocator;
 }();
 
 }  // namespace
 
-at::HostAllocator& HostMemory() { return *g_allocator; }
+at::HostAllocator& HostMemory() { return *g_host_allocator; }
 
 bool IsPinned(const void* address) {
   if (!IsInitialized()) return false;

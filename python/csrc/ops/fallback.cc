@@ -34,8 +34,6 @@ namespace {
 using c10::IValue;
 using torch::jit::Stack;
 
-bool IsOnDevice(const at::Tensor& tensor) { return tensor.device().type() == c10::kPrivateUse1; }
-
 void CheckLayout(const OpTraits& traits, const at::Tensor& tensor) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       tensor.layout() == c10::kStrided && !tensor.is_quantized(), traits.name, " is not supported on npu for ",

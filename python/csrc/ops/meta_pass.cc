@@ -24,8 +24,6 @@ namespace {
 
 using c10::IValue;
 
-bool IsOnDevice(const at::Tensor& tensor) { return tensor.device().type() == c10::kPrivateUse1; }
-
 // Marks in front of the numbers of a value, so that different values never give equal numbers.
 enum Mark : int64_t { kNone, kUndefined, kDevice, kHostScalar, kInt, kDouble, kBool, kComplex, kText, kPlace, kDraw };
 constexpr int64_t kList = 1 << 8;

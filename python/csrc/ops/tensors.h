@@ -8,6 +8,8 @@
 
 namespace torch_npu {
 
+inline bool IsOnDevice(const at::Tensor& tensor) { return tensor.device().type() == c10::kPrivateUse1; }
+
 at::Tensor EmptyStrided(c10::IntArrayRef sizes, c10::IntArrayRef strides, at::ScalarType dtype, c10::Device device);
 at::Tensor Empty(c10::IntArrayRef sizes, at::ScalarType dtype, c10::Device device);
 

@@ -13,11 +13,6 @@
 #include "device/runtime.h"
 
 namespace torch_npu {
-namespace {
-
-constexpr int kMaxDevices = 64;
-
-}  // namespace
 
 NPUGeneratorImpl::NPUGeneratorImpl(reprise::Generator core)
     : c10::GeneratorImpl(c10::Device(c10::kPrivateUse1, static_cast<c10::DeviceIndex>(core.device())),

@@ -16,7 +16,7 @@ using kernels::AttentionSequence;
 using kernels::TensorRef;
 
 // Multiply-adds that are worth a thread: some tens of microseconds.
-constexpr int64_t kGrainMultiplyAdds = int64_t{1} << 19;
+constexpr int64_t kGrainOfAttention = int64_t{1} << 19;
 // Side of the mask that stands for a causal or a banded one.
 constexpr int64_t kCompressedMask = 2048;
 // Copies of each value in the statistics of aclnnFlashAttentionScore.
@@ -919,7 +919,7 @@ Status PlanAttention(OpCall& call) {
     const int64_t rows = a.query.batch() * plan.heads * a.query.tokens();
     const int64_t work =
         rows * (is_merge ? plan.value_depth * plan.pieces : a.capacity * (plan.depth + plan.value_depth));
-    launch.grain = std::max<int64_t>(1, kGrainMultiplyAdds / std::max<int64_t>(1, work / std::max<int64_t>(1, units)));
+    launch.grain = std::max<int64_t>(1, kGrainOfAttention / std::max<int64_t>(1, work / std::max<int64_t>(1, units)));
     call.AddScratch(launch, static_cast<uint64_t>(kernels::AttentionScratchBytes(plan)));
   };
   add(RunAttention, plan.units, false);
@@ -1009,7 +1009,7 @@ Status PlanAttentionBackward(OpCall& call) {
   launch.state = a.plan;
   launch.units = static_cast<int64_t>(plan.sequences.size()) * plan.kv_heads;
   const int64_t per_unit = a.query.tokens() * plan.heads / plan.kv_heads * a.capacity * (plan.depth + plan.value_depth);
-  launch.grain = std::max<int64_t>(1, kGrainMultiplyAdds / std::max<int64_t>(1, per_unit));
+  launch.grain = std::max<int64_t>(1, kGrainOfAttention / std::max<int64_t>(1, per_unit));
   call.AddScratch(launch, static_cast<uint64_t>(kernels::AttentionBackwardScratchBytes(plan)));
   return {};
 }

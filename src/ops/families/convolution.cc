@@ -14,7 +14,7 @@ using kernels::ConvPlan;
 using kernels::ConvShape;
 using kernels::TensorRef;
 
-constexpr int64_t kGrainMultiplyAdds = int64_t{1} << 20;
+constexpr int64_t kGrainOfConvolution = int64_t{1} << 20;
 constexpr int64_t kMostElements = int64_t{1} << 45;  // of the copy of the input
 
 void RunPrepare(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
@@ -86,7 +86,7 @@ Status AddLaunches(OpCall& call, ConvShape shape, Operands& operands) {
   call.ReadTemporary(launch, packed);
   call.ReadOptional(launch, operands.bias);
   launch.units = plan.units();
-  launch.grain = std::max<int64_t>(1, kGrainMultiplyAdds / std::max<int64_t>(1, plan.unit_cost()));
+  launch.grain = std::max<int64_t>(1, kGrainOfConvolution / std::max<int64_t>(1, plan.unit_cost()));
   call.AddScratch(launch, static_cast<uint64_t>(plan.ScratchBytes()));
   return {};
 }

@@ -18,7 +18,7 @@ using kernels::Packing;
 using kernels::TensorRef;
 
 // Multiply-adds that are worth a thread.
-constexpr int64_t kGrainMultiplyAdds = int64_t{1} << 21;
+constexpr int64_t kGrainOfGroupedMatmul = int64_t{1} << 21;
 constexpr int64_t kPacked = 8;
 
 std::string Shape(const Operand& operand) { return ShapeText(operand.sizes()); }
@@ -80,7 +80,7 @@ void RunAntiquant(const Launch& launch, kernels::Range range, const Launch::Memo
 void SplitAntiquant(OpCall& call, Launch& launch, int64_t columns, int64_t multiply_adds) {
   launch.units = kernels::AntiquantUnitCount(columns);
   if (launch.units == 0) return;
-  launch.grain = std::max<int64_t>(1, kGrainMultiplyAdds / std::max<int64_t>(1, multiply_adds / launch.units));
+  launch.grain = std::max<int64_t>(1, kGrainOfGroupedMatmul / std::max<int64_t>(1, multiply_adds / launch.units));
   call.AddScratch(launch, static_cast<uint64_t>(kernels::AntiquantScratchBytes()));
 }
 
@@ -549,7 +549,7 @@ Status PlanKnownGroups(OpCall& call, const Groups& groups) {
     read_list(launch, groups.bias, 2);
     launch.units = kernels::MatMulUnitCount(x, weight, launch.compute, y);
     const int64_t per_unit = kernels::ElementCount(y) / launch.units * std::max<int64_t>(1, x.sizes[1]);
-    launch.grain = std::max<int64_t>(1, kGrainMultiplyAdds / std::max<int64_t>(1, per_unit));
+    launch.grain = std::max<int64_t>(1, kGrainOfGroupedMatmul / std::max<int64_t>(1, per_unit));
     call.AddScratch(launch, static_cast<uint64_t>(kernels::MatMulScratchBytes(x, weight, launch.compute, y)));
   }
   return {};
@@ -589,7 +589,7 @@ Status PlanGrouped(OpCall& call) {
   launch.units = (n + params.columns - 1) / params.columns * groups.list->sizes()[0];
   if (launch.units == 0) return {};
   const int64_t multiply_adds = x.tensor->count * n;
-  launch.grain = std::max<int64_t>(1, kGrainMultiplyAdds / std::max<int64_t>(1, multiply_adds / launch.units));
+  launch.grain = std::max<int64_t>(1, kGrainOfGroupedMatmul / std::max<int64_t>(1, multiply_adds / launch.units));
   const int64_t scratch = is_quantized ? kernels::AntiquantScratchBytes() : kernels::kMostMatMulScratchBytes;
   call.AddScratch(launch, static_cast<uint64_t>(scratch));
   return {};

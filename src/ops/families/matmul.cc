@@ -12,7 +12,7 @@ namespace reprise::ops {
 namespace {
 
 // Multiply-adds that are worth a thread: some tens of microseconds.
-constexpr int64_t kGrainMultiplyAdds = int64_t{1} << 21;
+constexpr int64_t kGrainOfMatmul = int64_t{1} << 21;
 constexpr int64_t kMaxCubeMathType = 4;
 
 void RunMatmul(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
@@ -117,7 +117,7 @@ void SplitProduct(OpCall& call, Launch& launch) {
   launch.units = kernels::MatMulUnitCount(a, b, launch.compute, out);
   if (launch.units == 0) return;
   const int64_t per_unit = kernels::ElementCount(out) / launch.units * std::max<int64_t>(1, a.sizes[a.rank - 1]);
-  launch.grain = std::max<int64_t>(1, kGrainMultiplyAdds / std::max<int64_t>(1, per_unit));
+  launch.grain = std::max<int64_t>(1, kGrainOfMatmul / std::max<int64_t>(1, per_unit));
   call.AddScratch(launch, static_cast<uint64_t>(kernels::MatMulScratchBytes(a, b, launch.compute, out)));
 }
 
@@ -267,10 +267,6 @@ Status PlanGer(OpCall& call) {
 // A weight has one layout here, so there is nothing to rearrange.
 Status PlanNothing(OpCall&) { return {}; }
 
-Status SameShape(OpCall& call) {
-  return call.CheckShape(call.outputs[0], call.inputs[0].sizes(), [] { return "the shape"; });
-}
-
 }  // namespace
 
 // ---- Computations -----------------------------------------------------------------------------------------------
@@ -292,7 +288,8 @@ constexpr Computation kBaddbmm = {
     .dtype_rule = PromoteInputs, .shape_rule = BaddbmmShape, .engine = Engine::kCube, .plan = PlanBaddbmm};
 constexpr Computation kAddmv = {
     .dtype_rule = PromoteInputs, .shape_rule = AddmvShape, .engine = Engine::kCube, .plan = PlanAddmv};
-constexpr Computation kTransMatmulWeight = {.dtype_rule = OneType, .shape_rule = SameShape, .plan = PlanNothing};
-constexpr Computation kNpuFormatCast = {.dtype_rule = OneType, .shape_rule = SameShape, .plan = PlanCopy};
+constexpr Computation kTransMatmulWeight = {
+    .dtype_rule = OneType, .shape_rule = ShapeOfFirstInput, .plan = PlanNothing};
+constexpr Computation kNpuFormatCast = {.dtype_rule = OneType, .shape_rule = ShapeOfFirstInput, .plan = PlanCopy};
 
 }  // namespace reprise::ops

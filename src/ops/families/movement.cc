@@ -735,10 +735,6 @@ Status PlanMirrorPad(OpCall& call) {
   return {};
 }
 
-Status SameShape(OpCall& call) {
-  return call.CheckShape(call.outputs[0], call.inputs[0].sizes(), [] { return "the shape"; });
-}
-
 Status PlanFlip(OpCall& call) {
   const kernels::TensorRef self = call.RefOf(call.inputs[0]);
   const kernels::TensorRef out = call.RefOf(call.outputs[0]);
@@ -818,7 +814,7 @@ Status TriangleShape(OpCall& call) {
     return call.InvalidOperand(call.inputs[0],
                                fmt::format("has shape {}, expected rank 2 or more", ShapeText(call.inputs[0].sizes())));
   }
-  return SameShape(call);
+  return ShapeOfFirstInput(call);
 }
 
 // `code`: whether the lower triangle stays.
@@ -1028,8 +1024,8 @@ constexpr Computation kReflectionPad2d = {
     .dtype_rule = OneType, .shape_rule = MirrorPadShape, .plan = PlanMirrorPad, .code = 4};
 constexpr Computation kReplicationPad2d = {
     .dtype_rule = OneType, .shape_rule = MirrorPadShape, .plan = PlanMirrorPad, .code = 5};
-constexpr Computation kFlip = {.dtype_rule = OneType, .shape_rule = SameShape, .plan = PlanFlip};
-constexpr Computation kRoll = {.dtype_rule = OneType, .shape_rule = SameShape, .plan = PlanRoll};
+constexpr Computation kFlip = {.dtype_rule = OneType, .shape_rule = ShapeOfFirstInput, .plan = PlanFlip};
+constexpr Computation kRoll = {.dtype_rule = OneType, .shape_rule = ShapeOfFirstInput, .plan = PlanRoll};
 constexpr Computation kTril = {.dtype_rule = OneType,
                                .shape_rule = TriangleShape,
                                .aliasing = Aliasing::kSameView,
