@@ -8,6 +8,7 @@ in the operator's row of api/ops.
 """
 
 import importlib
+import os
 import random
 import zlib
 from pathlib import Path
@@ -22,6 +23,10 @@ torch.set_num_threads(1)  # the oracle; tests run side by side
 CASES = {}  # operator -> functions
 WORST = {}  # (operator, type) -> largest error, in units of its bound's scale
 COUNTS = {}  # operator -> cases run
+
+FORM = os.environ.get("REPRISE_TEST_FORM", "short")
+if FORM not in ("short", "full"):
+    raise ValueError(f"REPRISE_TEST_FORM is {FORM!r}, expected short or full")
 
 
 def cases(*names):
@@ -157,6 +162,43 @@ class Generator:
 def cases_of(name):
     for position, function in enumerate(CASES[name]):
         yield from function(name, Generator(zlib.crc32(f"{name}/{position}".encode())))
+
+
+def chosen_cases_of(name):
+    """All cases in the full form; in the short one those that bring something that no case before them had.
+
+    Mistakes sit in what is chosen by type and in what is chosen by shape or attribute, or in two of these together. So
+    what counts is each combination of types, each combination of ranks, of sizes that are 0 and of sizes that are 1,
+    and, with each type of the first tensor, each value of an attribute, and each argument that is there or missing, has
+    one or several tensors, NaN and infinities or none. Of cases that differ in random values alone, or in sizes that
+    another type has had already, the first one runs.
+    """
+    seen = set()
+    for case in cases_of(name):
+        new = traits(case) - seen
+        if FORM == "full" or new:
+            seen |= new
+            yield case
+
+
+def traits(case):
+    types, shapes, rest = [], [], set()
+    for name, value in [*case.args.items(), *case.expect.items()]:
+        items = value if isinstance(value, (list, tuple)) else [value]
+        if not all(item is None or hasattr(item, "shape") for item in items):
+            rest.add((name, (str(value.dtype), repr(value.value)) if isinstance(value, Scalar) else repr(value)))
+            continue
+        rest.add((name, min(len(items), 2), None in [item if item is None else 0 for item in items]))
+        for item in items:
+            if item is None:
+                continue
+            types.append(item.dtype)
+            shapes.append(tuple(item.shape))
+            if isinstance(item, torch.Tensor):
+                rest.add((name, bool(item.isfinite().all())))
+    types = tuple(types[:12])  # long lists differ in length alone
+    shapes = tuple((len(shape), 0 in shape, 1 in shape) for shape in shapes[:12])
+    return {types, shapes} | {(types[:1], trait) for trait in rest}
 
 
 # ---- Errors ---------------------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def test_a_stream_sleeps_as_long_as_it_is_told():
     begin = time.monotonic()
     aclnn.run(op, aclnn.pack(op, {"cycles": [15_000_000, 5_000_000]}, objects))
     aclnn.device().synchronize()
-    assert time.monotonic() - begin >= 0.02
+    assert time.monotonic() - begin >= 0.02  # at least; a busy machine makes it more
     with pytest.raises(aclnn.AclError) as refused:
         aclnn.run(op, aclnn.pack(op, {"cycles": [-1]}, objects))
     assert refused.value.status == aclnn.PARAM_INVALID and "cycles" in refused.value.message

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from support import output_of
+from support import PATIENCE, output_of
 
 DEVICE = "npu"
 
@@ -110,7 +110,7 @@ def test_TN_298_two_threads_capture_at_once(mode):
     streams = [torch.Stream(device=DEVICE) for _ in range(2)]
     outputs, errors = [None, None], []
     torch.accelerator.synchronize()
-    barrier = threading.Barrier(2, timeout=30)
+    barrier = threading.Barrier(2, timeout=PATIENCE)
 
     def work(i):
         try:
@@ -130,7 +130,7 @@ def test_TN_298_two_threads_capture_at_once(mode):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join()
     assert not errors, errors
     for _ in range(2):
         for i in range(2):
@@ -140,9 +140,10 @@ def test_TN_298_two_threads_capture_at_once(mode):
 
 
 def test_TN_300_threads_allocate_during_a_capture():
+    torch.accelerator.synchronize()
     before = torch.accelerator.memory_allocated()
     stop, errors, counts = threading.Event(), [], [0] * 8
-    started = threading.Barrier(9, timeout=30)
+    started = threading.Barrier(9, timeout=PATIENCE)
 
     def work(i):
         try:
@@ -176,7 +177,7 @@ def test_TN_300_threads_allocate_during_a_capture():
         graph.capture_end()
     stop.set()
     for thread in threads:
-        thread.join(60)
+        thread.join()
     assert not errors, errors
     graph.replay()
     assert y.tolist() == [3.0] * 1000 and min(counts) >= 20

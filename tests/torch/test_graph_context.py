@@ -156,7 +156,7 @@ def test_TN_093_switch_of_the_collection():
         from torch_npu.npu import graphs
         print(graphs.force_npugraph_gc)
     """
-    assert output_of(code, TORCH_NPUGRAPH_GC=1) == "True"
+    assert output_of(code, fresh=True, TORCH_NPUGRAPH_GC=1) == "True"
     assert graphs.force_npugraph_gc is False
 
 

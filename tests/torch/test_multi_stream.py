@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Graphs of several streams: forks, joins, order and overlap."""
-import time
-
-import pytest
 import torch
-from support import output_of
+from support import output_of, wait_until
 
 
 def branches(x, w, side):
@@ -159,28 +156,33 @@ def test_TN_210_memory_that_two_streams_use():
 
 
 def test_TN_211_independent_branches_overlap():
-    def replay_time(streams):
-        graph = torch.npu.NPUGraph()
-        sides = [torch.npu.Stream() for _ in range(streams)]
-        with torch.npu.graph(graph):
-            main = torch.npu.current_stream()
-            for side in sides:
-                side.wait_stream(main)
-                with torch.npu.stream(side):
-                    torch.npu._sleep(100_000_000)
-            for side in sides:
-                main.wait_stream(side)
-        best = None
-        for _ in range(3):
-            torch.npu.synchronize()
-            begin = time.perf_counter()
-            graph.replay()
-            torch.npu.synchronize()
-            spent = time.perf_counter() - begin
-            best = spent if best is None else min(best, spent)
-        return best
-
-    one, two = replay_time(1), replay_time(2)
-    if one < 0.005:
-        pytest.skip("the delay is too short to tell overlap from noise")
-    assert two < 1.7 * one
+    """Each branch waits in its middle for the first half of the other one: in turns, neither would end."""
+    x, y = torch.zeros(4, device="npu"), torch.zeros(4, device="npu")
+    sides = [torch.npu.Stream() for _ in range(2)]
+    halves = [torch.npu.ExternalEvent() for _ in sides]
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        main = torch.npu.current_stream()
+        for side, value, own, other in zip(sides, (x, y), halves, reversed(halves)):
+            side.wait_stream(main)
+            with torch.npu.stream(side):
+                value.add_(1)
+                own.record(side)
+                other.wait(side)
+                other.reset(side)  # for the next replay
+                value.mul_(3)
+        for side in sides:
+            main.wait_stream(side)
+        total = x + y
+    expected = 0
+    for _ in range(3):
+        expected = (expected + 1) * 3
+        graph.replay()
+        done = torch.npu.current_stream().record_event()
+        try:
+            wait_until(done.query)
+        finally:
+            if not done.query():
+                for half in halves:  # lets the replay end, and the process go on
+                    half.record(torch.npu.Stream(priority=-1))
+        assert x.tolist() == y.tolist() == [expected] * 4 and total.tolist() == [2 * expected] * 4

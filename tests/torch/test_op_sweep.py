@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's table of operators on npu, a few samples of each; `python op_sweep.py --full` runs them all."""
+"""PyTorch's table of operators on npu: one sample of each, or with REPRISE_TORCH_SWEEP=full more, and all types.
+
+REPRISE_TEST_FORM=full is content with the quick sweep: op_sweep_expected.txt does not say yet of everything that only
+the full one shows whether it may be. `python op_sweep.py --full` runs that without pytest.
+"""
 import os
 import warnings
 
@@ -11,7 +15,7 @@ PARTS = 12
 FULL = os.environ.get("REPRISE_TORCH_SWEEP") == "full"
 
 
-@pytest.mark.timeout(3600 if FULL else 120)
+@pytest.mark.timeout(4 * 3600 if FULL else 3600)  # for what hangs, however busy the machine is
 @pytest.mark.parametrize("number", range(PARTS))
 def test_TN_309_operators_of_the_database(number):
     threads = torch.get_num_threads()

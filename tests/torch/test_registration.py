@@ -7,7 +7,7 @@ import torch
 from support import output_of
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # once, in whatever order tests run
 def fresh():
     """What an interpreter sees that imports torch alone."""
     return json.loads(
@@ -47,6 +47,7 @@ def fresh():
             TORCH_DEVICE_BACKEND_AUTOLOAD=None,
             ASCEND_RT_VISIBLE_DEVICES=None,
             REPRISE_DEVICES="2",
+            fresh=True,
         )
     )
 
@@ -77,7 +78,8 @@ def test_TN_002_the_package_may_be_imported_first():
         assert made == [2.0] * 4, made
         assert calls == [0], calls
         print("once")
-        """
+        """,
+        fresh=True,
     )
     assert seen == "once"
 
@@ -105,6 +107,7 @@ def test_TN_003_autoload_can_be_switched_off():
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",
         ASCEND_RT_VISIBLE_DEVICES="0,x,1",
         REPRISE_DEVICES="2",
+        fresh=True,
     )
     assert seen == "0"
 
