@@ -9,6 +9,7 @@
 #include <memory>
 #include <random>
 
+#include "../unit/scale.h"
 #include "fixture.h"
 
 namespace reprise::testing {
@@ -16,14 +17,6 @@ namespace {
 
 using Programs = GraphTest;
 using Stamp = uint32_t;
-
-int Scale() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return 8;
-#else
-  return 1;
-#endif
-}
 
 struct Block {
   Stamp* data;
@@ -203,7 +196,7 @@ class Program {
 TEST_F(Programs, NobodyEverFindsAForeignStamp) {
   const char* given = std::getenv("REPRISE_SEED");
   const uint32_t first = given != nullptr ? static_cast<uint32_t>(std::strtoul(given, nullptr, 10)) : 1;
-  const uint32_t seeds = given != nullptr ? 1 : static_cast<uint32_t>(40 / Scale());
+  const uint32_t seeds = given != nullptr ? 1 : static_cast<uint32_t>(InForm(Loops(40, 5)));
   const std::vector<aclrtStream> streams{stream_, NewStream(), NewStream()};
   device_memory::EmptyCache();
   const Books before = Books::Take();

@@ -719,7 +719,7 @@ class Program : public SimDriver {
 
 int Cases(int full) {
   const char* cases = std::getenv("REPRISE_TEST_CASES");
-  return cases != nullptr ? std::atoi(cases) : ::reprise::testing::Loops(full, full / 20);
+  return cases != nullptr ? std::atoi(cases) : ::reprise::testing::InForm(::reprise::testing::Loops(full, full / 20));
 }
 
 TEST(DeviceRandom, ProgramsKeepToTheOracle) {

@@ -456,7 +456,7 @@ void RunPrograms(uint64_t first_seed, int programs, const Config& config) {
 
 int Programs(int full) {
   const char* cases = std::getenv("REPRISE_TEST_CASES");
-  return cases != nullptr ? std::atoi(cases) : ::reprise::testing::Loops(full, full / 10);
+  return cases != nullptr ? std::atoi(cases) : ::reprise::testing::InForm(::reprise::testing::Loops(full, full / 10));
 }
 
 TEST(HostRandom, NoBlockIsHandedOutWhileAStreamOrAGraphUsesIt) { RunPrograms(1, Programs(2000), {}); }

@@ -268,11 +268,11 @@ class Misuse : public Runtime {
 // ---------------------------------------------------------------------------------------------------------------------
 // Random arguments
 
-/// Seeds to try: REPRISE_TEST_SEED alone when it is set, else `count` fixed ones.
+/// Seeds to try: REPRISE_TEST_SEED alone when it is set, else `count` fixed ones, more in the full form.
 inline std::vector<uint64_t> Seeds(int count) {
   if (const char* text = std::getenv("REPRISE_TEST_SEED"); text != nullptr) return {std::strtoull(text, nullptr, 0)};
   std::vector<uint64_t> seeds;
-  for (int i = 1; i <= count; ++i) seeds.push_back(static_cast<uint64_t>(i));
+  for (int i = 1; i <= testing::InForm(count); ++i) seeds.push_back(static_cast<uint64_t>(i));
   return seeds;
 }
 

@@ -106,7 +106,7 @@ TEST_F(Sequences, MemoryIsAsInOrderOfTheCalls) {
     EXPECT_TRUE(report.empty()) << report;
     return;
   }
-  const auto cases = static_cast<uint64_t>(EnvNumber("REPRISE_TEST_CASES", testing::Loops(3000, 150)));
+  const auto cases = static_cast<uint64_t>(EnvNumber("REPRISE_TEST_CASES", testing::InForm(testing::Loops(3000, 150))));
   for (uint64_t seed = 1; seed <= cases; ++seed) {
     const std::string report = Check(seed);
     ASSERT_TRUE(report.empty()) << report;

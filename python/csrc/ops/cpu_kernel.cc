@@ -3,7 +3,9 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Generator.h>
+#include <ATen/ops/conj_physical.h>
 #include <ATen/ops/copy.h>
+#include <ATen/ops/neg.h>
 #include <ATen/ops/zero.h>
 
 #include <stdexcept>
@@ -11,6 +13,7 @@
 
 #include "ops/kernel_scope.h"
 #include "ops/launch.h"
+#include "ops/values.h"
 
 namespace torch_npu {
 
@@ -22,9 +25,44 @@ CpuKernel::CpuKernel(const OpTraits& traits, const c10::OperatorHandle& op, torc
       results_(std::move(results)),
       place_(StackOfLaunch()) {}
 
+namespace {
+
+struct Lazy {
+  at::Tensor tensor;
+  bool is_conj, is_neg;
+};
+
+// Tensors that a kernel may mark as to be conjugated or negated by who reads them, with what they are marked with now.
+c10::SmallVector<Lazy, 4> LazyOf(const torch::jit::Stack& arguments) {
+  c10::SmallVector<Lazy, 4> all;
+  for (const c10::IValue& value : arguments) {
+    ForEachTensor(value, [&](const at::Tensor& tensor) {
+      if (tensor.is_complex()) all.push_back({tensor, tensor.is_conj(), tensor.is_neg()});
+    });
+  }
+  return all;
+}
+
+// Whoever reads the memory of the device does not see marks on an alias: does now what they leave for later.
+void Settle(const Lazy& before) {
+  at::Tensor tensor = before.tensor;
+  const bool conjugates = tensor.is_conj() != before.is_conj;
+  const bool negates = tensor.is_neg() != before.is_neg;
+  if (!conjugates && !negates) return;
+  tensor._set_conj(false);
+  tensor._set_neg(false);
+  if (conjugates) at::conj_physical_(tensor);
+  if (negates) tensor.neg_();
+  tensor._set_conj(before.is_conj);
+  tensor._set_neg(before.is_neg);
+}
+
+}  // namespace
+
 void CpuKernel::Run(uint64_t seed) {
   const KernelScope scope;
   torch::jit::Stack stack(arguments_);
+  const auto lazy = LazyOf(stack);
   if (traits_.generator >= 0) {
     stack[static_cast<size_t>(traits_.generator)] = at::detail::createCPUGenerator(seed);
   }
@@ -33,6 +71,7 @@ void CpuKernel::Run(uint64_t seed) {
   } catch (const c10::Error& error) {  // without the frames of C++, which nobody asked for
     throw std::runtime_error(error.what_without_backtrace());
   }
+  for (const Lazy& before : lazy) Settle(before);
   if (results_.empty()) return;
   size_t next = 0;
   for (const c10::IValue& value : stack) TakeOver(value, next);
