@@ -26,7 +26,7 @@ find_program(REPRISE_CCACHE ccache)
 set(cached)
 if(REPRISE_CCACHE)
   # With precompiled headers ccache is told that no source looks at __DATE__ or at macros that a header might have had.
-  set(cached env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_INODECACHE=1 ${REPRISE_CCACHE})
+  set(cached env CCACHE_SLOPPINESS=pch_defines,time_macros ${REPRISE_CCACHE})
 endif()
 set(CMAKE_C_COMPILER_LAUNCHER ${timed} ${cached})
 set(CMAKE_CXX_COMPILER_LAUNCHER ${timed} ${cached})

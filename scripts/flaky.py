@@ -721,6 +721,7 @@ def stop(*unused):
 def main():
     options = arguments()
     signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)  # also where a shell started it in the background, which ignores the signal
     programs, missing = discover(options.rows or built_rows(options.build_dir), options.build_dir)
     programs = [program for program in programs if re.search(options.only, program.id)]
     if not programs:

@@ -131,7 +131,12 @@ class Campaign(Tree):
 
     def test_an_interrupt_shows_what_there_is(self):
         self.programs("crashes")
-        run = subprocess.Popen(self.command("release", "--minutes", "60"), stdout=subprocess.PIPE, text=True)
+        run = subprocess.Popen(
+            self.command("release", "--minutes", "60"),
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),  # as a shell does in the background
+        )
         for line in run.stdout:
             if line.startswith("FAILED"):
                 break
