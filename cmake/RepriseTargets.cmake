@@ -64,7 +64,7 @@ if(REPRISE_SANITIZE)
   endif()
   target_link_options(reprise_build_flags INTERFACE -fsanitize=${REPRISE_SANITIZE})
 endif()
-# What is under test is optimised and instrumented in full; the tests themselves compile in half of the time like this.
+# What is under test keeps its flags; the tests themselves compile in half of the time like this.
 add_library(reprise_test_flags INTERFACE)
 target_compile_options(reprise_test_flags INTERFACE -O0)
 if(REPRISE_SANITIZE)
