@@ -6,6 +6,8 @@
 
 #include <reprise/kernel.h>
 
+#include <atomic>
+
 #include "capture/build.h"
 #include "capture/model.h"
 #include "device/memory.h"
@@ -19,9 +21,11 @@ inline constexpr aclmdlRICaptureMode kThreadLocal = ACL_MODEL_RI_CAPTURE_MODE_TH
 inline constexpr aclmdlRICaptureMode kRelaxed = ACL_MODEL_RI_CAPTURE_MODE_RELAXED;
 
 namespace graph_kernels {
-REPRISE_KERNEL(add, REPRISE_KERNEL_VECTOR, (uint64_t * cell, uint64_t value)) { *cell += value; }
-REPRISE_KERNEL(cube_add, REPRISE_KERNEL_CUBE, (uint64_t * cell, uint64_t value)) { *cell += value; }
-REPRISE_KERNEL(aicpu_add, REPRISE_KERNEL_AICPU, (uint64_t * cell, uint64_t value)) { *cell += value; }
+// Wrong calls may ask for more blocks, which run at the same time.
+inline void Add(uint64_t* cell, uint64_t value) { std::atomic_ref<uint64_t>(*cell).fetch_add(value); }
+REPRISE_KERNEL(add, REPRISE_KERNEL_VECTOR, (uint64_t * cell, uint64_t value)) { Add(cell, value); }
+REPRISE_KERNEL(cube_add, REPRISE_KERNEL_CUBE, (uint64_t * cell, uint64_t value)) { Add(cell, value); }
+REPRISE_KERNEL(aicpu_add, REPRISE_KERNEL_AICPU, (uint64_t * cell, uint64_t value)) { Add(cell, value); }
 }  // namespace graph_kernels
 
 /// Objects of the tables of the runtime that are alive, by sort.

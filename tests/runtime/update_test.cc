@@ -4,6 +4,7 @@
 // against a sequential model, and updates of groups while their graph runs.
 #include <reprise/kernel.h>
 
+#include <atomic>
 #include <random>
 
 #include "../unit/scale.h"
@@ -12,9 +13,10 @@
 namespace reprise::testing {
 namespace {
 
-// Appends a mark: [0] entries written, then the entries.
-REPRISE_KERNEL(mark, REPRISE_KERNEL_VECTOR, (uint64_t * log, uint64_t value)) { log[1 + log[0]++] = value; }
-REPRISE_KERNEL(mark_more, REPRISE_KERNEL_VECTOR, (uint64_t * log, uint64_t value)) { log[1 + log[0]++] = 1000 + value; }
+// Appends a mark for each block, which may run at the same time: [0] entries written, then the entries.
+void AppendMark(uint64_t* log, uint64_t value) { log[1 + std::atomic_ref<uint64_t>(log[0]).fetch_add(1)] = value; }
+REPRISE_KERNEL(mark, REPRISE_KERNEL_VECTOR, (uint64_t * log, uint64_t value)) { AppendMark(log, value); }
+REPRISE_KERNEL(mark_more, REPRISE_KERNEL_VECTOR, (uint64_t * log, uint64_t value)) { AppendMark(log, 1000 + value); }
 // All of a pair must come from one update.
 REPRISE_KERNEL(pair, REPRISE_KERNEL_VECTOR, (uint64_t * wrong, uint64_t a, uint64_t b, uint64_t c)) {
   if (b != ~a || c != a) ++*wrong;
