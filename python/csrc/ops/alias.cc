@@ -10,10 +10,13 @@
 namespace torch_npu {
 
 at::Tensor Aliases::Of(const at::Tensor& tensor) {
+  const c10::TensorImpl* const from = tensor.unsafeGetTensorImpl();
+  for (const auto& [known, alias] : tensors_) {
+    if (known == from) return alias;
+  }
   // Inference tensors: no version counters, no autograd keys.
   std::optional<c10::InferenceMode> inference;
   if (!c10::InferenceMode::is_enabled()) inference.emplace();
-  const c10::TensorImpl* const from = tensor.unsafeGetTensorImpl();
   c10::StorageImpl* const source = from->unsafe_storage().unsafeGetStorageImpl();
   const c10::Storage* storage = nullptr;
   for (const Pair& pair : storages_) {
@@ -37,6 +40,7 @@ at::Tensor Aliases::Of(const at::Tensor& tensor) {
   // Most operators never see these bits; products of matrices take them as they are.
   if (tensor.is_conj()) impl->_set_conj(true);
   if (tensor.is_neg()) impl->_set_neg(true);
+  tensors_.emplace_back(from, alias);
   return alias;
 }
 

@@ -8,6 +8,8 @@
 #include <c10/core/StorageImpl.h>
 #include <c10/util/SmallVector.h>
 
+#include <utility>
+
 namespace torch_npu {
 
 class Aliases {
@@ -17,6 +19,7 @@ class Aliases {
   explicit Aliases(c10::DeviceType type, bool resizable = false)
       : type_(type), resizable_(resizable || type == c10::kMeta) {}
 
+  /// The same tensor has the same alias: kernels that write an operand in place tell so by its identity.
   at::Tensor Of(const at::Tensor& tensor);
   /// Whether the tensor is an alias made here; and of which storage.
   const c10::StorageImpl* SourceOf(const at::Tensor& alias) const;
@@ -29,6 +32,7 @@ class Aliases {
   c10::DeviceType type_;
   bool resizable_;
   c10::SmallVector<Pair, 4> storages_;
+  c10::SmallVector<std::pair<const c10::TensorImpl*, at::Tensor>, 4> tensors_;
 };
 
 }  // namespace torch_npu

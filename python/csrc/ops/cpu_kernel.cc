@@ -3,10 +3,12 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Generator.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/conj_physical.h>
 #include <ATen/ops/copy.h>
 #include <ATen/ops/neg.h>
 #include <ATen/ops/zero.h>
+#include <c10/util/DimVector.h>
 
 #include <stdexcept>
 #include <utility>
@@ -57,12 +59,34 @@ void Settle(const Lazy& before) {
   tensor._set_neg(before.is_neg);
 }
 
+struct Written {
+  at::Tensor tensor;
+  c10::DimVector sizes, strides;
+};
+
+// Kernels may give what they write strides of their own, which whoever reads the memory of the device does not see, nor
+// the next replay: moves the values to where they belong.
+void PutBack(const Written& before) {
+  if (before.tensor.sizes() != before.sizes || before.tensor.strides() == before.strides) return;
+  const at::Tensor values = at::clone(before.tensor);
+  before.tensor.unsafeGetTensorImpl()->set_sizes_and_strides(before.sizes, before.strides);
+  before.tensor.copy_(values);
+}
+
 }  // namespace
 
 void CpuKernel::Run(uint64_t seed) {
   const KernelScope scope;
   torch::jit::Stack stack(arguments_);
   const auto lazy = LazyOf(stack);
+  c10::SmallVector<Written, 4> written;
+  for (size_t i = 0; i < stack.size(); ++i) {
+    // Results that an out form takes come behind the arguments of the schema.
+    if (i < traits_.is_written.size() && !traits_.is_written[i]) continue;
+    ForEachTensor(stack[i], [&](const at::Tensor& tensor) {
+      written.push_back({tensor, c10::DimVector(tensor.sizes()), c10::DimVector(tensor.strides())});
+    });
+  }
   if (traits_.generator >= 0) {
     stack[static_cast<size_t>(traits_.generator)] = at::detail::createCPUGenerator(seed);
   }
@@ -72,6 +96,7 @@ void CpuKernel::Run(uint64_t seed) {
     throw std::runtime_error(error.what_without_backtrace());
   }
   for (const Lazy& before : lazy) Settle(before);
+  for (const Written& before : written) PutBack(before);
   if (results_.empty()) return;
   size_t next = 0;
   for (const c10::IValue& value : stack) TakeOver(value, next);

@@ -63,6 +63,7 @@ class Call {
   Results RunView();
   Results RunAsync();
   bool RunNative(c10::ArrayRef<at::Tensor> made) const;
+  bool AllAreContiguous(c10::ArrayRef<at::Tensor> made) const;
   Results RunSynchronous();
   // A new result as announced; or the part of an argument that it is.
   at::Tensor Make(const AnnouncedTensor& like) const;
@@ -241,6 +242,14 @@ bool Call::RunNative(c10::ArrayRef<at::Tensor> made) const {
                       std::make_shared<reprise::OperationInfo>(reprise::OperationInfo{traits_.name, std::move(place)}));
 }
 
+bool Call::AllAreContiguous(c10::ArrayRef<at::Tensor> made) const {
+  bool all = true;
+  const auto look = [&](const at::Tensor& tensor) { all &= !tensor.defined() || tensor.is_contiguous(); };
+  for (const IValue& value : arguments_) ForEachTensor(value, look);
+  for (const at::Tensor& tensor : made) look(tensor);
+  return all;
+}
+
 Call::Results Call::RunAsync() {
   reprise::Generator* const generator = Source();
   const std::shared_ptr<const Announcement> announced = Announce(traits_, arguments_);
@@ -268,7 +277,9 @@ Call::Results Call::RunAsync() {
   if (announced->is_empty) return results;
   if (traits_.native != nullptr && RunNative(made)) return results;
 
-  const bool writes_results = traits_.out.has_value() && all_are_new;
+  // Out forms that no TensorIterator is behind write memory in an order of their own.
+  const bool writes_results =
+      traits_.out.has_value() && all_are_new && (traits_.is_pointwise || AllAreContiguous(made));
   Stack arguments;
   std::vector<at::Tensor> takers;
   {

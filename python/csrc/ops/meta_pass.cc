@@ -185,6 +185,19 @@ AnnouncedTensor Describe(const OpTraits& traits, const at::Tensor& meta, c10::Ar
   return tensor;
 }
 
+// What is read and written in place keeps its size. Kernels that find their operands by identity say so themselves;
+// Meta kernels in Python take each operand for another tensor.
+void CheckStaysInPlace(const OpTraits& traits, c10::ArrayRef<IValue> arguments, const at::Tensor& written,
+                       c10::IntArrayRef sizes) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (traits.is_written[i]) continue;
+    ForEachTensor(arguments[i], [&](const at::Tensor& read) {
+      TORCH_CHECK(traits.is_out_form && !read.is_same(written), "output with shape ", written.sizes(),
+                  " doesn't match the broadcast shape ", sizes, " (", traits.name, " works in place)");
+    });
+  }
+}
+
 // out= arguments get the sizes that the Meta kernel gave theirs; the warning about that was its. True if any did.
 bool ResizeWritten(const OpTraits& traits, c10::ArrayRef<IValue> arguments, c10::ArrayRef<IValue> metas) {
   bool changed = false;
@@ -196,6 +209,7 @@ bool ResizeWritten(const OpTraits& traits, c10::ArrayRef<IValue> arguments, c10:
     ForEachTensor(arguments[i], [&](const at::Tensor& tensor) {
       const at::Tensor& meta = of_argument[next++];
       if (!IsOnDevice(tensor) || (tensor.sizes() == meta.sizes() && tensor.strides() == meta.strides())) return;
+      if (tensor.sizes() != meta.sizes()) CheckStaysInPlace(traits, arguments, tensor, meta.sizes());
       changed = true;
       Resize(tensor, meta.sizes(), meta.strides());
     });

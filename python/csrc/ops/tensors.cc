@@ -92,7 +92,24 @@ void RecordStream(at::Tensor& self, c10::Stream stream) {
   DeviceMemory().recordStream(self.storage().data_ptr(), stream);
 }
 
+bool IsDenseOf(c10::DispatchKeySet keys, c10::BackendComponent backend) {
+  return keys.has(c10::DispatchKey::Dense) && keys.has_backend(backend);
+}
+
+// Whether `self.data = from` may change what a tensor is made of, and where it lies, and leave it the same object.
+// Torch knows this of its own devices; where it is false, Module.to() makes new parameters, and an optimizer keeps the
+// old.
+bool HasCompatibleShallowCopyType(const at::Tensor& self, const at::Tensor& from) {
+  const auto is_dense = [](const at::Tensor& tensor) {
+    return IsDenseOf(tensor.key_set(), c10::BackendComponent::CPUBit) ||
+           IsDenseOf(tensor.key_set(), c10::BackendComponent::PrivateUse1Bit);
+  };
+  return (is_dense(self) && is_dense(from)) ||
+         self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_has_compatible_shallow_copy_type", HasCompatibleShallowCopyType);
   m.impl("empty.memory_format", EmptyMemoryFormat);
   m.impl("empty_strided", EmptyStridedOp);
   m.impl("as_strided", at::native::as_strided_tensorimpl);

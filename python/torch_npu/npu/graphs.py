@@ -137,15 +137,13 @@ class graph:  # noqa: N801  the name is part of the interface
     several threads at once use ``capture_begin`` and ``capture_end``.
     """
 
-    default_capture_stream = None
+    default_capture_stream = None  # the one that was used last; each device has its own
+    _capture_streams = {}
     _lock = threading.Lock()
 
     def __init__(self, npu_graph, pool=None, stream=None, auto_dispatch_capture=False, capture_error_mode="global"):
         if stream is None:
-            with graph._lock:
-                if graph.default_capture_stream is None:
-                    graph.default_capture_stream = torch.npu.Stream()
-            stream = graph.default_capture_stream
+            stream = self._default_stream()
         self.npu_graph = npu_graph
         self.pool = () if pool is None else (pool,)
         self.capture_stream = stream
@@ -154,7 +152,26 @@ class graph:  # noqa: N801  the name is part of the interface
         self.auto_dispatch_capture = auto_dispatch_capture
         npu_graph.auto_dispatch_capture = auto_dispatch_capture
 
+    @classmethod
+    def _default_stream(cls):
+        index = torch.npu.current_device()
+        with graph._lock:
+            stream = graph.default_capture_stream
+            if stream is None or stream.device.index != index:
+                if index not in graph._capture_streams:
+                    graph._capture_streams[index] = torch.npu.Stream(index)
+                stream = graph.default_capture_stream = graph._capture_streams[index]
+        return stream
+
     def __enter__(self):
+        # Work that is meant for the current device would not be captured, and replays would do nothing.
+        index = torch.npu.current_device()
+        if self.capture_stream.device.index != index:
+            raise RuntimeError(
+                f"torch.npu.graph: the stream to capture belongs to {self.capture_stream.device}, but npu:{index} is "
+                f"the current device; capture within `with torch.npu.device({self.capture_stream.device.index}):`, or "
+                "pass a stream of the current device"
+            )
         torch.npu.synchronize()
         if force_npugraph_gc:
             gc.collect()

@@ -10,6 +10,7 @@ from collections import OrderedDict
 import torch
 from torch_npu import _C
 from torch_npu.npu.device import _get_device_index, _lazy_init, is_initialized
+from torch_npu.npu.streams import _BaseStream
 from torch_npu.npu.utils import mem_get_info
 
 __all__ = [
@@ -54,7 +55,7 @@ def _index(device):
 
 
 def _check_stream(stream, what):
-    if not isinstance(stream, torch.Stream):
+    if not isinstance(stream, _BaseStream):
         raise TypeError(f"{what} must be a torch.npu.Stream, not {type(stream).__name__}")
 
 
@@ -113,13 +114,13 @@ def _set_allocator_settings(settings):
 
 def caching_allocator_alloc(size, device=None, stream=None):
     """Device memory as a plain address, for work on ``stream``: a Stream, a raw handle, or None for the current one."""
-    if stream is not None and not isinstance(stream, (int, torch.Stream)):
+    if stream is not None and not isinstance(stream, (int, _BaseStream)):
         raise TypeError(f"stream must be a torch.npu.Stream or an int (its npu_stream), not {type(stream).__name__}")
     index = _index(device)
     with torch.npu.device(index):
         if isinstance(stream, int) and stream != 0:
             return _C._npu_rawAllocByHandle(size, stream)
-        return _C._npu_rawAlloc(size, stream if isinstance(stream, torch.Stream) else torch.npu.current_stream(index))
+        return _C._npu_rawAlloc(size, stream if isinstance(stream, _BaseStream) else torch.npu.current_stream(index))
 
 
 def caching_allocator_delete(mem_ptr):

@@ -6,6 +6,10 @@ import torch
 from torch_npu import _C
 from torch_npu.npu.device import _get_device_index, _lazy_init
 
+# Programs put the device's own classes in the place of torch.Stream and torch.Event: what these were is needed here.
+_BaseStream = torch.Stream
+_BaseEvent = torch.Event
+
 _EXTERNAL = 0x20  # flags of events, as aclrtCreateEventExWithFlag takes them
 _IPC = 0x40
 
@@ -14,7 +18,7 @@ def _index(device):
     return _get_device_index(device, optional=True)
 
 
-class Stream(torch.Stream):
+class Stream(_BaseStream):
     """A queue of work. ``priority``: negative numbers come before the others.
 
     ``stream_id``, ``device_index`` and ``device_type`` together rebuild a stream that exists; ``stream_ptr`` wraps a
@@ -45,7 +49,7 @@ class Stream(torch.Stream):
 
     @classmethod
     def _of(cls, parts):
-        return torch.Stream.__new__(cls, stream_id=parts[0], device_index=parts[1], device_type=parts[2])
+        return _BaseStream.__new__(cls, stream_id=parts[0], device_index=parts[1], device_type=parts[2])
 
     @property
     def npu_stream(self):
@@ -113,13 +117,13 @@ class ExternalStream(Stream):
         return super().__new__(cls, device, stream_ptr=stream_ptr, **kwargs)
 
 
-class Event(torch.Event):
+class Event(_BaseEvent):
     """A mark in a stream. It comes into being when it is first recorded, on the device of that stream."""
 
     def __new__(cls, enable_timing=False, blocking=False, interprocess=False):
         if interprocess and enable_timing:
             raise RuntimeError("an event that is shared between processes cannot have timing")
-        event = torch.Event.__new__(cls, device="npu", enable_timing=bool(enable_timing), blocking=bool(blocking))
+        event = _BaseEvent.__new__(cls, device="npu", enable_timing=bool(enable_timing), blocking=bool(blocking))
         if interprocess:
             _C._npu_eventSetFlags(event, _IPC)
         return event
@@ -128,7 +132,7 @@ class Event(torch.Event):
     def from_ipc_handle(cls, device, handle):
         """The event that another process exported."""
         _lazy_init()
-        event = torch.Event.__new__(cls, device="npu")
+        event = _BaseEvent.__new__(cls, device="npu")
         _C._npu_eventSetFlags(event, _IPC)
         _C._npu_eventOpenIpcHandle(event, _index(device), handle)
         return event
@@ -156,7 +160,7 @@ class Event(torch.Event):
 
     @property
     def device(self):
-        return torch.Event.device.__get__(self) if self.event_id else None
+        return _BaseEvent.device.__get__(self) if self.event_id else None
 
     @property
     def npu_event(self):
@@ -182,7 +186,7 @@ class ExternalEvent(Event):
     """
 
     def __new__(cls):
-        event = torch.Event.__new__(cls, device="npu")
+        event = _BaseEvent.__new__(cls, device="npu")
         _C._npu_eventSetFlags(event, _EXTERNAL)
         return event
 
@@ -210,7 +214,7 @@ class StreamContext:
     """A current stream for a ``with`` block; None changes nothing. Blocks may nest, also of one object."""
 
     def __init__(self, stream):
-        if stream is not None and not isinstance(stream, torch.Stream):
+        if stream is not None and not isinstance(stream, _BaseStream):
             raise RuntimeError(f"expected a torch.npu.Stream, not {type(stream).__name__}")
         self.stream = stream
         self._before = []
