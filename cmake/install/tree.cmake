@@ -4,6 +4,7 @@
 #   prefix      where the files are put now; installed: where they will be found
 #   processor   as uname -m says it
 #   version     of the toolkit that the interface is that of
+get_filename_component(installed "${installed}" ABSOLUTE)
 set(prefix "$ENV{DESTDIR}${installed}")
 set(arch ${processor}-linux)
 

@@ -150,9 +150,10 @@ StatusOr<uint64_t> Markers::Start(uint64_t domain, const std::string& text, void
   if (on == nullptr) return number;
   if (Status submitted = SubmitEdge(*on, on_stream, false); !submitted.ok()) {
     std::lock_guard lock(tables.mutex);
-    const auto it = tables.ranges.find(number);
-    Timeline::Get().CloseRange(it->second.on_thread);
-    tables.ranges.erase(it);
+    if (const auto it = tables.ranges.find(number); it != tables.ranges.end()) {  // its domain may be gone, and it too
+      Timeline::Get().CloseRange(it->second.on_thread);
+      tables.ranges.erase(it);
+    }
     return submitted;
   }
   return number;
@@ -177,7 +178,8 @@ Status Markers::End(uint64_t domain, uint64_t range) {
   }
   Timeline::Get().CloseRange(ended.on_thread);
   if (ended.on_stream == nullptr) return {};
-  REPRISE_ASSIGN_OR_RETURN(runtime::Stream * on, runtime::FindStream(ended.stream));
+  // Whoever ends it need not have the stream's context.
+  REPRISE_ASSIGN_OR_RETURN(runtime::Stream * on, runtime::FindAnyStream(ended.stream));
   return SubmitEdge(*on, ended.on_stream, true);
 }
 

@@ -9,7 +9,7 @@ REPRISE_KERNEL(add_custom, REPRISE_KERNEL_VECTOR, (const float* x, const float* 
 
 /* A comment; with a semicolon and [brackets], and REPRISE_KERNEL(of_no, MEANING, ()). */
 REPRISE_KERNEL(scale_custom, REPRISE_KERNEL_VECTOR,
-               (float* x,     // in place
+               (float* x,  // in place
                 float by, uint32_t n)) {
   for (uint64_t i = ctx.block_index; i < n; i += ctx.block_count) x[i] *= by * SCALE;
 }

@@ -4,15 +4,15 @@
 #include <string>
 
 #include "acl/acl.h"
-#include "tiling.h"
 #include "aclrtlaunch_add_custom.h"
 #include "aclrtlaunch_scale_custom.h"
+#include "tiling.h"
 
-#define CHECK(call)                                                        \
-  if (const auto code = (call)) {                                          \
-    const char* words = aclGetRecentErrMsg();                              \
+#define CHECK(call)                                                              \
+  if (const auto code = (call)) {                                                \
+    const char* words = aclGetRecentErrMsg();                                    \
     std::printf("%s: %d %s\n", #call, int(code), words != nullptr ? words : ""); \
-    return 1;                                                              \
+    return 1;                                                                    \
   }
 
 int main(int, char** argv) {
