@@ -34,6 +34,12 @@ install(DIRECTORY include/ DESTINATION include)
 install(FILES LICENSE DESTINATION share/doc/reprise)
 install(FILES cmake/install/ascendc.cmake cmake/install/launch.h
         DESTINATION ${CMAKE_SYSTEM_PROCESSOR}-linux/tikcpp/ascendc_kernel_cmake)
+# Packages that projects with kernels may look for instead, with the reason why they are not there.
+install(FILES cmake/install/not_here.cmake RENAME ASCConfig.cmake
+        DESTINATION ${CMAKE_SYSTEM_PROCESSOR}-linux/tikcpp/ascendc_kernel_cmake)
+foreach(folder lib/cmake tools/tikicpulib/lib/cmake)
+  install(FILES cmake/install/not_here.cmake RENAME tikicpulib-config.cmake DESTINATION ${folder}/tikicpulib)
+endforeach()
 
 install(FILES cmake/RepriseKernels.cmake DESTINATION ${REPRISE_PACKAGE_DIR})
 install(EXPORT RepriseTargets NAMESPACE Reprise:: DESTINATION ${REPRISE_PACKAGE_DIR})

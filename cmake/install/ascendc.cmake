@@ -12,9 +12,11 @@
 # changes. A source that includes <reprise/kernel.h> itself is taken as it is. A structure that a kernel takes by value
 # must be declared before its aclrtlaunch_<kernel>.h is included.
 include_guard(DIRECTORY)
-get_filename_component(reprise_ascendc_dir "${CMAKE_CURRENT_LIST_FILE}" REALPATH)
-get_filename_component(reprise_ascendc_dir "${reprise_ascendc_dir}" DIRECTORY)
+get_filename_component(reprise_ascendc_dir "${CMAKE_CURRENT_LIST_DIR}" REALPATH)
 get_filename_component(reprise_ascendc_prefix "${reprise_ascendc_dir}/../../.." REALPATH)
+# The functions are known in all folders of a project, and so is where they come from.
+set(reprise_ascendc_dir "${reprise_ascendc_dir}" CACHE INTERNAL "")
+set(reprise_ascendc_prefix "${reprise_ascendc_prefix}" CACHE INTERNAL "")
 
 # reprise_add_kernels, and the targets Reprise::… for those who want them.
 find_package(Reprise REQUIRED CONFIG PATHS "${reprise_ascendc_prefix}/lib/cmake/Reprise" NO_DEFAULT_PATH)
@@ -266,7 +268,9 @@ function(ascendc_fatbin_library name)
   _reprise_generate(ascendc_fatbin_library ${name} FALSE generated ${hosts})
   add_library(${name} MODULE ${generated})
   _reprise_kernel_target(${name})
-  set_target_properties(${name} PROPERTIES PREFIX "" SUFFIX ".so"
+  # Hidden, so that the loader can unload it.
+  set_target_properties(${name} PROPERTIES PREFIX "" SUFFIX ".so" CXX_VISIBILITY_PRESET hidden
+                                           VISIBILITY_INLINES_HIDDEN ON
                                            LIBRARY_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}")
   # Programs name the .o; it is the same file, for those that read it themselves.
   add_custom_command(TARGET ${name} POST_BUILD COMMAND ${CMAKE_COMMAND} -E copy "$<TARGET_FILE:${name}>"

@@ -83,7 +83,8 @@ if [ -n "$(command -v pkg-config)" ]; then
   case "$flags" in *"-I"*"/include"*"-L"*"/lib64"*"-lascendcl"*) : ;; *) fail "pkg-config says: $flags" ;; esac
 fi
 
-quietly "$cmake" -S "$here/cmake" -B "$folder/work/cmake"
+# The package is where every CMake looks, too.
+quietly env -u Reprise_DIR "$cmake" -S "$here/cmake" -B "$folder/work/cmake"
 quietly "$cmake" --build "$folder/work/cmake"
 for program in by_name by_path by_package; do quietly "$folder/work/cmake/$program"; done
 
@@ -102,5 +103,15 @@ if "$cmake" -S "$folder/work/kernels" -B "$folder/work/kernels/build" >"$folder/
 fi
 for words in "add_custom.reprise.cpp is missing" "kernels: add_custom, scale_custom" reprise_add_kernels; do
   grep -q "$words" "$folder/log" || { cat "$folder/log" >&2; fail "no \"$words\" in the message"; }
+done
+# So do the packages of the vendor's compiler.
+for package in ASC tikicpulib; do
+  cat >"$folder/work/CMakeLists.txt" <<END
+cmake_minimum_required(VERSION 3.16)
+project(vendor LANGUAGES NONE)
+find_package($package REQUIRED HINTS \$ENV{ASCEND_HOME_PATH}/compiler/tikcpp/ascendc_kernel_cmake)
+END
+  ! "$cmake" -S "$folder/work" -B "$folder/work/$package" >"$folder/log" 2>&1 || fail "there is a package $package"
+  grep -q "reprise_add_kernels" "$folder/log" || { cat "$folder/log" >&2; fail "no reason why there is no $package"; }
 done
 echo "all projects build and run"

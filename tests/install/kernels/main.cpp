@@ -4,9 +4,11 @@
 #include <string>
 
 #include "acl/acl.h"
+#include "tiling.h"
+
+// What a kernel takes by value is declared before.
 #include "aclrtlaunch_add_custom.h"
 #include "aclrtlaunch_scale_custom.h"
-#include "tiling.h"
 
 #define CHECK(call)                                                              \
   if (const auto code = (call)) {                                                \
