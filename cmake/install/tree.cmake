@@ -22,7 +22,7 @@ foreach(name acl_rt acl_rt_impl)
 endforeach()
 
 # Libraries to link against only, as installations without a driver have them.
-file(GLOB libraries "${prefix}/lib64/lib*.so")
+file(GLOB libraries "${prefix}/lib64/lib*.so" "${prefix}/lib64/lib*.so.[0-9]")
 foreach(library IN LISTS libraries)
   get_filename_component(name "${library}" NAME)
   reprise_link(lib64/stub/${name} ../${name})

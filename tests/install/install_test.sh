@@ -72,10 +72,22 @@ quietly g++ -Wall -Werror "$here/plain/main.cpp" -o "$folder/work/line" -I"$ASCE
 quietly "$folder/work/line"
 
 cp -r "$here/plain" "$folder/work/make"
-quietly make -C "$folder/work/make"
+quietly env -u LD_LIBRARY_PATH make -C "$folder/work/make"  # what libraries need is found beside them
 quietly env REPRISE_PROFILE="$folder/work/trace.json" "$folder/work/make/tool"
 for event in "from_c: here" "from_c: work"; do
   grep -q "\"$event\"" "$folder/work/trace.json" || fail "the timeline has no \"$event\""
+done
+
+# Headers that no table describes compile alone, in C and in C++.
+for header in securec.h mstx/ms_tools_ext.h runtime/rt.h experiment/runtime/runtime/rt.h \
+  experiment/msprof/toolchain/prof_api.h; do
+  for language in "c -std=c99" "c++ -std=c++11"; do
+    read -ra words <<<"$language"
+    quietly gcc -fsyntax-only -Wall -Wextra -pedantic -Werror -I"$ASCEND_HOME_PATH/include" -x "${words[@]}" - <<END
+#include "$header"
+typedef int header_compiled_alone;
+END
+  done
 done
 
 if [ -n "$(command -v pkg-config)" ]; then
