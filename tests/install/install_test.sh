@@ -60,6 +60,8 @@ for shell in "${shells[@]}"; do
   read -ra words <<<"$shell"
   sourced / "$folder/a b/moved" "'$folder/a b/moved/set_env.sh'" "${words[@]}"
 done
+ln -s "a b/moved/set_env.sh" "$folder/set_env.sh"
+sourced "$folder" "$folder/a b/moved" ./set_env.sh bash -euc
 mv "$folder/a b/moved" "$home"
 # shellcheck source=/dev/null
 source "$home/set_env.sh"
