@@ -64,7 +64,7 @@ class Constant:
 
     @property
     def literal(self):
-        return self.value + {"uint32_t": "U", "uint64_t": "ULL"}.get(self.ctype, "")
+        return self.value + {"uint32_t": "U", "unsigned long": "UL", "uint64_t": "ULL"}.get(self.ctype, "")
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,10 @@ LAYERS = {
     "facade/op_executor": Layer("libacl_op_executor.so: operators called by their type, attributes", ("base", "runtime", "ops"), ("acl",)),
     "facade/op_compiler": Layer("libacl_op_compiler.so: the same with compile options", ("base", "runtime", "ops"), ("acl",)),
     "facade/cblas": Layer("libacl_cblas.so: matrix products as BLAS has them", ("base", "runtime", "ops"), ("acl",)),
+    "facade/rt": Layer("libruntime.so: kernels behind addresses of the program's choice", ("base", "runtime"), ("experiment",)),
+    "facade/mstx": Layer("libms_tools_ext.so: marks and ranges of the program", ("base", "device", "runtime", "observe"), ("acl", "mstx")),
+    "facade/profapi": Layer("libprofapi.so: reports of frameworks", ("base", "device", "runtime", "observe"), ("experiment",)),
+    "facade/c_sec": Layer("libc_sec.so: copies and texts that know how large their destination is", (), ("securec.h",)),
     "python/csrc": Layer("torch_npu._C: the PyTorch layer, over the public interfaces alone", (), ("reprise", "acl")),
 }
 

@@ -17,6 +17,15 @@ from pathlib import Path
 import api_tables as api
 
 
+# What the suffix of a literal makes of it: callers mix macros with variables of their own, as in std::max(size, MACRO).
+LITERAL_TYPES = {
+    "int": "int",
+    "uint32_t": "unsigned int",
+    "unsigned long": "unsigned long",
+    "uint64_t": "unsigned long long",
+}
+
+
 class C11:
     suffix = "c"
     assertion = "_Static_assert"
@@ -41,6 +50,10 @@ class C11:
     @staticmethod
     def same_constant(constant):
         return f"_Generic({constant.name}, {constant.ctype}: 1, default: 0)"
+
+    @staticmethod
+    def same_literal(constant):
+        return f"_Generic({constant.name}, {LITERAL_TYPES[constant.ctype]}: 1, default: 0)"
 
     @staticmethod
     def is_signed(enum):
@@ -71,6 +84,10 @@ class Cpp17:
     @staticmethod
     def same_constant(constant):
         return f"std::is_same_v<decltype({constant.name}), const {constant.ctype}>"
+
+    @staticmethod
+    def same_literal(constant):
+        return f"std::is_same_v<decltype({constant.name}), {LITERAL_TYPES[constant.ctype]}>"
 
     @staticmethod
     def is_signed(enum):
@@ -120,6 +137,8 @@ def constant_checks(tables, language):
             continue
         if constant.kind in ("object", "constexpr"):
             yield language.same_constant(constant), f"{constant.name} has another type"
+        elif constant.ctype in LITERAL_TYPES:
+            yield language.same_literal(constant), f"{constant.name} has another type"
         if constant.kind == "object" and language is C11:
             continue  # the value of an object is no constant expression in C
         yield f"{constant.name} == {constant.literal}", f"{constant.name} is not {constant.value}"

@@ -112,6 +112,7 @@ static const int ACL_ERROR_STORAGE_OVER_LIMIT = 300000;  ///< storage limit reac
 // Internal failures.
 static const int ACL_ERROR_INTERNAL_ERROR = 500000;     ///< failure inside
 static const int ACL_ERROR_FAILURE = 500001;            ///< any other failure
+static const int ACL_ERROR_GE_FAILURE = 500002;         ///< failure of the graph engine
 static const int ACL_ERROR_RT_FAILURE = 500003;         ///< failure of the runtime
 static const int ACL_ERROR_DRV_FAILURE = 500004;        ///< failure of the driver
 static const int ACL_ERROR_PROFILING_FAILURE = 500005;  ///< failure of the profiler

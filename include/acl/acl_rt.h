@@ -67,40 +67,40 @@
 #define ACL_NOTIFY_DEVICE_USE_ONLY 1U  ///< used by the device only
 
 // Flags of aclrtNotifyGetExportKey.
-#define ACL_RT_NOTIFY_EXPORT_FLAG_DEFAULT 0U                 ///< only listed processes may import
-#define ACL_RT_NOTIFY_EXPORT_FLAG_DISABLE_PID_VALIDATION 2U  ///< every process may import
+#define ACL_RT_NOTIFY_EXPORT_FLAG_DEFAULT 0UL                 ///< only listed processes may import
+#define ACL_RT_NOTIFY_EXPORT_FLAG_DISABLE_PID_VALIDATION 2UL  ///< every process may import
 
 // Flags of aclrtNotifyImportByKey.
-#define ACL_RT_NOTIFY_IMPORT_FLAG_DEFAULT 0U             ///< without peer access
-#define ACL_RT_NOTIFY_IMPORT_FLAG_ENABLE_PEER_ACCESS 2U  ///< with access from other devices
+#define ACL_RT_NOTIFY_IMPORT_FLAG_DEFAULT 0UL             ///< without peer access
+#define ACL_RT_NOTIFY_IMPORT_FLAG_ENABLE_PEER_ACCESS 2UL  ///< with access from other devices
 
 // Flags of aclrtIpcMemGetExportKey.
-#define ACL_RT_IPC_MEM_EXPORT_FLAG_DEFAULT 0U                 ///< only listed processes may import
-#define ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION 1U  ///< every process may import
+#define ACL_RT_IPC_MEM_EXPORT_FLAG_DEFAULT 0UL                 ///< only listed processes may import
+#define ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION 1UL  ///< every process may import
 
 // Flags of aclrtIpcMemImportByKey.
-#define ACL_RT_IPC_MEM_IMPORT_FLAG_DEFAULT 0U             ///< without peer access
-#define ACL_RT_IPC_MEM_IMPORT_FLAG_ENABLE_PEER_ACCESS 1U  ///< with access from other devices
+#define ACL_RT_IPC_MEM_IMPORT_FLAG_DEFAULT 0UL             ///< without peer access
+#define ACL_RT_IPC_MEM_IMPORT_FLAG_ENABLE_PEER_ACCESS 1UL  ///< with access from other devices
 
 // Flags of aclrtMemExportToShareableHandle.
-#define ACL_RT_VMM_EXPORT_FLAG_DEFAULT 0U                 ///< only listed processes may import
-#define ACL_RT_VMM_EXPORT_FLAG_DISABLE_PID_VALIDATION 1U  ///< every process may import
+#define ACL_RT_VMM_EXPORT_FLAG_DEFAULT 0UL                 ///< only listed processes may import
+#define ACL_RT_VMM_EXPORT_FLAG_DISABLE_PID_VALIDATION 1UL  ///< every process may import
 
 // Values of aclrtIpcMemSetAttr.
-#define ACL_RT_IPC_MEM_ATTR_ACCESS_LINK_SIO 0U                 ///< SIO
-#define ACL_RT_IPC_MEM_ATTR_ACCESS_LINK_HCCS 1U                ///< HCCS
-#define ACL_RT_IPC_MEM_ATTR_ACCESS_LINK_UB_ONE_PORT_PATH 2U    ///< UB, one port
-#define ACL_RT_IPC_MEM_ATTR_ACCESS_LINK_UB_MULTI_PORT_PATH 3U  ///< UB, several ports
+#define ACL_RT_IPC_MEM_ATTR_ACCESS_LINK_SIO 0UL                 ///< SIO
+#define ACL_RT_IPC_MEM_ATTR_ACCESS_LINK_HCCS 1UL                ///< HCCS
+#define ACL_RT_IPC_MEM_ATTR_ACCESS_LINK_UB_ONE_PORT_PATH 2UL    ///< UB, one port
+#define ACL_RT_IPC_MEM_ATTR_ACCESS_LINK_UB_MULTI_PORT_PATH 3UL  ///< UB, several ports
 
 // Flags of aclrtHostRegisterV2, a bit mask.
-#define ACL_HOST_REG_MAPPED 0x00000002U    ///< map into the device's address space
-#define ACL_HOST_REG_IOMEMORY 0x00000004U  ///< I/O memory
-#define ACL_HOST_REG_READONLY 0x00000008U  ///< read-only
-#define ACL_HOST_REG_PINNED 0x10000000U    ///< lock the pages
+#define ACL_HOST_REG_MAPPED 0x00000002UL    ///< map into the device's address space
+#define ACL_HOST_REG_IOMEMORY 0x00000004UL  ///< I/O memory
+#define ACL_HOST_REG_READONLY 0x00000008UL  ///< read-only
+#define ACL_HOST_REG_PINNED 0x10000000UL    ///< lock the pages
 
 // Flags of aclmdlRIDebugJsonPrint.
-#define ACL_MDLRI_DEBUG_JSON_PRINT_SUMMARY 0U  ///< without kernel arguments
-#define ACL_MDLRI_DEBUG_JSON_PRINT_VERBOSE 1U  ///< with kernel arguments
+#define ACL_MDLRI_DEBUG_JSON_PRINT_SUMMARY 0UL  ///< without kernel arguments
+#define ACL_MDLRI_DEBUG_JSON_PRINT_VERBOSE 1UL  ///< with kernel arguments
 
 // Answers of aclrtGetDeviceCapability.
 #define ACL_DEV_FEATURE_SUPPORT 1U      ///< the device has the feature
@@ -122,13 +122,13 @@
 #define ACL_DEVICE_FORM_FACTOR_PCIE_CARD 3U  ///< PCIe card
 
 // Links of aclrtGetDevicesTopo, a bit mask.
-#define ACL_RT_DEVS_TOPOLOGY_HCCS 0x00000001U     ///< HCCS
-#define ACL_RT_DEVS_TOPOLOGY_PIX 0x00000002U      ///< one PCIe switch
-#define ACL_RT_DEVS_TOPOLOGY_PIB 0x00000004U      ///< several PCIe switches
-#define ACL_RT_DEVS_TOPOLOGY_PHB 0x00000008U      ///< a PCIe host bridge
-#define ACL_RT_DEVS_TOPOLOGY_SYS 0x00000010U      ///< between host CPUs
-#define ACL_RT_DEVS_TOPOLOGY_SIO 0x00000020U      ///< SIO, on one module
-#define ACL_RT_DEVS_TOPOLOGY_HCCS_SW 0x00000040U  ///< an HCCS switch
+#define ACL_RT_DEVS_TOPOLOGY_HCCS 0x00000001UL     ///< HCCS
+#define ACL_RT_DEVS_TOPOLOGY_PIX 0x00000002UL      ///< one PCIe switch
+#define ACL_RT_DEVS_TOPOLOGY_PIB 0x00000004UL      ///< several PCIe switches
+#define ACL_RT_DEVS_TOPOLOGY_PHB 0x00000008UL      ///< a PCIe host bridge
+#define ACL_RT_DEVS_TOPOLOGY_SYS 0x00000010UL      ///< between host CPUs
+#define ACL_RT_DEVS_TOPOLOGY_SIO 0x00000020UL      ///< SIO, on one module
+#define ACL_RT_DEVS_TOPOLOGY_HCCS_SW 0x00000040UL  ///< an HCCS switch
 
 // Kinds of kernel binary.
 #define ACL_RT_BINARY_MAGIC_ELF_AICORE 0x43554245U       ///< kernels of whole AI cores

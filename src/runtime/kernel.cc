@@ -534,8 +534,7 @@ StatusOr<std::vector<ParamPlace>> ParamsOf(const KernelFunction& function) {
 }
 
 void* HardwareSyncArea(int device) {
-  constexpr size_t kBytes = 64 << 10;
-  alignas(512) static std::byte areas[device::kMaxDevices][kBytes];
+  alignas(512) static std::byte areas[device::kMaxDevices][kHardwareSyncBytes];
   return areas[device];
 }
 

@@ -98,6 +98,7 @@ StatusOr<std::vector<ParamPlace>> ParamsOf(const KernelFunction& function);
 
 /// Scratch memory in which the cores of one device meet; kernels get its address as a parameter.
 void* HardwareSyncArea(int device);
+constexpr size_t kHardwareSyncBytes = 64u << 10;
 
 /// Makes the kernels of a program known under a key; see repriseRegisterKernels.
 Status RegisterKernels(const char* key, const RepriseKernelTable* table);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Kernel binaries in memory, argument lists in memory of the caller, AI CPU names, parameters, symbols.
+#include <experiment/runtime/runtime/rt.h>
 #include <reprise/kernel.h>
 
 #include "fixture.h"
@@ -112,6 +113,71 @@ TEST_F(Kernel, BinaryArgumentsAreChecked) {
     EXPECT_ACL(107002, aclrtBinaryLoad(here, &loaded));
     EXPECT_ACL(0, aclrtDestroyBinary(here));
   }).join();
+}
+
+// ---- Kernels behind addresses of the program's choice
+
+TEST_F(Kernel, AnAddressOfTheProgramStandsForAKernel) {
+  static const char stub = 0, other = 0;
+  const rtDevBinary_t image = {RT_DEV_BINARY_MAGIC_ELF_AIVEC, 0, kKey, sizeof kKey};
+  void* binary = nullptr;
+  EXPECT_ACL(0, rtDevBinaryRegister(&image, &binary));
+  EXPECT_ACL(507027, rtKernelLaunch(&stub, 1, nullptr, 0, nullptr, stream_));
+  EXPECT_ACL(0, rtFunctionRegister(binary, &stub, "a name of its own", "store", 0));
+  EXPECT_ACL(0, rtFunctionRegister(binary, &stub, "store", nullptr, 0));
+  EXPECT_ACL(507028, rtFunctionRegister(binary, &stub, "bare", nullptr, 0));
+  EXPECT_ACL(507027, rtFunctionRegister(binary, &other, "unknown", nullptr, 0));
+  const uint64_t table[] = {40, 0};
+  void* device_table = NewMemory(sizeof table);
+  MUST(aclrtMemcpy(device_table, sizeof table, table, sizeof table, ACL_MEMCPY_HOST_TO_DEVICE));
+  struct {
+    uint64_t* cell;
+    uint64_t small;
+    const void* table;
+    uint64_t count;
+  } args{cell_, 2, device_table, 1};
+  EXPECT_ACL(0, rtKernelLaunch(&stub, 1, &args, sizeof args, nullptr, stream_));
+  args.small = 3;  // it was copied
+  MUST(aclrtSynchronizeStream(stream_));
+  EXPECT_EQ(*cell_, 42U);
+
+  EXPECT_ACL(107000, rtKernelLaunch(&stub, 0, &args, sizeof args, nullptr, stream_));
+  EXPECT_ACL(100000, rtKernelLaunch(nullptr, 1, &args, sizeof args, nullptr, stream_));
+  EXPECT_ACL(100000, rtKernelLaunch(&stub, 1, nullptr, sizeof args, nullptr, stream_));
+  EXPECT_ACL(207000, rtKernelLaunch(&stub, 1, &args, sizeof args, reinterpret_cast<rtSmDesc_t*>(&args), stream_));
+  EXPECT_ACL(107017, rtKernelLaunch(&stub, 1, &args, sizeof args, nullptr, &args));
+  EXPECT_ACL(107000, rtFunctionRegister(binary, &other, "store", nullptr, 1));
+  EXPECT_ACL(100000, rtFunctionRegister(binary, nullptr, "store", nullptr, 0));
+  EXPECT_ACL(100000, rtFunctionRegister(binary, &other, nullptr, nullptr, 0));
+  EXPECT_ACL(107017, rtFunctionRegister(&args, &other, "store", nullptr, 0));
+  const rtDevBinary_t empty = {RT_DEV_BINARY_MAGIC_ELF, 0, kKey, 0}, nothing = {RT_DEV_BINARY_MAGIC_ELF, 0, nullptr, 8};
+  void* none = nullptr;
+  EXPECT_ACL(107000, rtDevBinaryRegister(&empty, &none));
+  EXPECT_ACL(100000, rtDevBinaryRegister(&nothing, &none));
+  EXPECT_ACL(100000, rtDevBinaryRegister(nullptr, &none));
+  EXPECT_ACL(100000, rtDevBinaryRegister(&image, nullptr));
+  EXPECT_EQ(none, nullptr);
+
+  MUST(aclrtBinaryUnLoad(binary));
+  EXPECT_ACL(507027, rtKernelLaunch(&stub, 1, &args, sizeof args, nullptr, stream_));
+  EXPECT_ACL(0, rtFunctionRegister(binary_, &stub, "bare", nullptr, 0));  // the address is free again
+  EXPECT_ACL(0, rtKernelLaunch(&stub, 2, nullptr, 0, nullptr, stream_));
+  MUST(aclrtSynchronizeStream(stream_));
+  MUST(aclrtFree(device_table));
+}
+
+TEST_F(Kernel, CoresMeetInMemoryOfTheDevice) {
+  uint64_t address = 0;
+  uint32_t bytes = 0;
+  EXPECT_ACL(0, rtGetC2cCtrlAddr(&address, &bytes));
+  void* same = nullptr;
+  MUST(aclrtGetHardwareSyncAddr(&same));
+  EXPECT_EQ(address, reinterpret_cast<uintptr_t>(same));
+  EXPECT_GE(bytes, 4096U);
+  std::memset(same, 0, bytes);
+  EXPECT_ACL(100000, rtGetC2cCtrlAddr(nullptr, &bytes));
+  EXPECT_ACL(100000, rtGetC2cCtrlAddr(&address, nullptr));
+  std::thread([&] { EXPECT_ACL(107002, rtGetC2cCtrlAddr(&address, &bytes)); }).join();
 }
 
 // ---- Argument lists in memory of the caller

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <acl/acl_prof.h>
+#include <experiment/msprof/toolchain/prof_api.h>
+#include <mstx/ms_tools_ext.h>
 
 #include <chrono>
 #include <map>
@@ -266,6 +268,152 @@ TEST_F(Profile, StepsLieAroundTheirTasks) {
             tasks[0]["ts"].get<double>() + tasks[0]["dur"].get<double>());
   EXPECT_EQ(trace.All("i", "mark").size(), 2U) << "start and end";
   MUST(aclrtDestroyStream(stream));
+}
+
+// ---- Markers (mstx)
+
+// The message that the call leaves, which itself returns nothing.
+template <class Call>
+std::string MessageOf(Call call) {
+  DropMessage();
+  call();
+  const char* message = aclGetRecentErrMsg();
+  return message != nullptr ? message : "";
+}
+
+TEST_F(Profile, MarkersAreMarksAndRangesOfTheirDomains) {
+  const aclrtStream stream = NewStream();
+  uint64_t tool = 77;
+  mstxGetToolId(&tool);
+  EXPECT_EQ(tool, uint64_t{MSTX_TOOL_INVALID_ID});
+  MUST(aclprofStart(config_));
+  mstxGetToolId(&tool);
+  EXPECT_EQ(tool, uint64_t{MSTX_TOOL_MSPROF_ID});
+  mstxMarkA("here", nullptr);
+  mstxMarkA("both", stream);
+  const mstxDomainHandle_t domain = mstxDomainCreateA("model");
+  ASSERT_NE(domain, nullptr);
+  mstxDomainMarkA(domain, "loaded", nullptr);
+  const mstxRangeId outer = mstxRangeStartA("outer", nullptr);
+  const mstxRangeId inner = mstxDomainRangeStartA(domain, "forward", stream);
+  EXPECT_NE(outer, uint64_t{MSTX_INVALID_ID});
+  EXPECT_NE(inner, uint64_t{MSTX_INVALID_ID});
+  EXPECT_NE(inner, outer);
+  Launch(count_up_, stream);
+  mstxRangeEnd(outer);  // not in the order of their beginnings
+  std::thread([&] { mstxDomainRangeEnd(domain, inner); }).join();
+  const mstxRangeId open = mstxDomainRangeStartA(domain, "left open", nullptr);
+  mstxDomainDestroy(domain);
+  EXPECT_NE(open, uint64_t{MSTX_INVALID_ID});
+  MUST(aclrtSynchronizeStream(stream));
+  const Trace trace = StopAndRead();
+  EXPECT_EQ(trace.All("i", "mark", "here").size(), 1U);
+  const auto both = trace.All("i", "mark", "both");
+  ASSERT_EQ(both.size(), 2U);
+  EXPECT_NE(trace.TrackOf(both[0]), trace.TrackOf(both[1]));
+  EXPECT_EQ(trace.All("i", "mark", "model: loaded").size(), 1U);
+  for (const char* name : {"outer", "model: forward", "model: left open"}) {
+    EXPECT_EQ(trace.All("b", "range", name).size(), 1U) << name;
+    EXPECT_EQ(trace.All("e", "range", name).size(), 1U) << name;
+  }
+  const auto on_stream = trace.All("X", "step", "model: forward");
+  const auto tasks = trace.All("X", "task", "count_up");
+  ASSERT_EQ(on_stream.size(), 1U);
+  ASSERT_EQ(tasks.size(), 1U);
+  EXPECT_EQ(trace.TrackOf(on_stream[0]), trace.TrackOf(tasks[0]));
+  EXPECT_LE(on_stream[0]["ts"].get<double>(), tasks[0]["ts"].get<double>());
+  EXPECT_GE(on_stream[0]["ts"].get<double>() + on_stream[0]["dur"].get<double>() + 0.002,
+            tasks[0]["ts"].get<double>() + tasks[0]["dur"].get<double>());
+  MUST(aclrtDestroyStream(stream));
+}
+
+TEST_F(Profile, CapturedMarkersShowInEachReplay) {
+  const aclrtStream stream = NewStream();
+  aclmdlRI model = nullptr;
+  MUST(aclmdlRICaptureBegin(stream, ACL_MODEL_RI_CAPTURE_MODE_GLOBAL));
+  const mstxRangeId range = mstxRangeStartA("layer", stream);
+  Launch(count_up_, stream);
+  mstxMarkA("inside", stream);
+  mstxRangeEnd(range);
+  MUST(aclmdlRICaptureEnd(stream, &model));
+  MUST(aclprofStart(config_));
+  for (int i = 0; i < 3; ++i) MUST(aclmdlRIExecuteAsync(model, stream));
+  MUST(aclrtSynchronizeStream(stream));
+  const Trace trace = StopAndRead();
+  EXPECT_EQ(trace.Tasks("count_up"), 3U);
+  EXPECT_EQ(trace.All("X", "step", "layer").size(), 3U);
+  EXPECT_EQ(trace.All("i", "mark", "inside").size(), 3U);
+  MUST(aclmdlRIDestroy(model));
+  MUST(aclrtDestroyStream(stream));
+}
+
+TEST_F(Profile, WrongMarkersSayWhatIsWrongAndDoNothing) {
+  MUST(aclprofStart(config_));
+  const aclrtStream gone = NewStream();
+  const mstxRangeId on_gone = mstxRangeStartA("on a stream", gone);
+  MUST(aclrtSynchronizeStream(gone));
+  MUST(aclrtDestroyStream(gone));
+  const mstxDomainHandle_t domain = mstxDomainCreateA("here"), other = mstxDomainCreateA("there");
+  const mstxDomainHandle_t destroyed = mstxDomainCreateA("gone");
+  const mstxRangeId inside = mstxDomainRangeStartA(destroyed, "inside", nullptr);
+  mstxDomainDestroy(destroyed);
+  const mstxRangeId range = mstxDomainRangeStartA(domain, "range", nullptr);
+  const std::string longest(4096, 'x');
+  mstxRangeId made = 77;
+  const auto expect = [](const std::string& message, const char* number, const char* function, const char* culprit) {
+    EXPECT_THAT(message, ::testing::AllOf(::testing::HasSubstr(number), ::testing::HasSubstr(function),
+                                          ::testing::HasSubstr(culprit), ::testing::HasSubstr("Solution: ")));
+  };
+  expect(MessageOf([&] { mstxMarkA(nullptr, nullptr); }), "100000", "mstxMarkA", "message");
+  expect(MessageOf([&] { mstxMarkA("", nullptr); }), "100000", "mstxMarkA", "message");
+  expect(MessageOf([&] { mstxMarkA((longest + "x").c_str(), nullptr); }), "100000", "mstxMarkA", "4096");
+  EXPECT_EQ(MessageOf([&] { mstxMarkA(longest.c_str(), nullptr); }), "");
+  expect(MessageOf([&] { mstxMarkA("on nothing", gone); }), "107017", "mstxMarkA", "stream");
+  expect(MessageOf([&] { made = mstxRangeStartA("on nothing", gone); }), "107017", "mstxRangeStartA", "stream");
+  EXPECT_EQ(made, uint64_t{MSTX_INVALID_ID});
+  expect(MessageOf([&] { mstxRangeEnd(on_gone); }), "107017", "mstxRangeEnd", "stream");
+  expect(MessageOf([&] { mstxRangeEnd(on_gone); }), "100000", "mstxRangeEnd", "no open range");
+  expect(MessageOf([&] { mstxRangeEnd(range); }), "100000", "mstxRangeEnd", "parameter id");
+  expect(MessageOf([&] { mstxDomainRangeEnd(other, range); }), "100000", "mstxDomainRangeEnd", "this domain");
+  expect(MessageOf([&] { mstxDomainRangeEnd(destroyed, inside); }), "107017", "mstxDomainRangeEnd", "parameter domain");
+  expect(MessageOf([&] { mstxDomainDestroy(destroyed); }), "107017", "mstxDomainDestroy", "parameter domain");
+  expect(MessageOf([&] { mstxDomainMarkA(destroyed, "x", nullptr); }), "107017", "mstxDomainMarkA", "domain");
+  expect(MessageOf([&] { mstxDomainMarkA(nullptr, "x", nullptr); }), "100000", "mstxDomainMarkA", "domain");
+  expect(MessageOf([&] { made = mstxDomainRangeStartA(destroyed, "x", nullptr); }), "107017", "mstxDomainRangeStartA",
+         "domain");
+  EXPECT_EQ(made, uint64_t{MSTX_INVALID_ID});
+  expect(MessageOf([&] { EXPECT_EQ(mstxDomainCreateA(nullptr), nullptr); }), "100000", "mstxDomainCreateA", "name");
+  expect(MessageOf([&] { mstxGetToolId(nullptr); }), "100000", "mstxGetToolId", "id");
+  EXPECT_EQ(MessageOf([&] { mstxDomainRangeEnd(domain, range); }), "");
+  mstxDomainDestroy(domain);
+  mstxDomainDestroy(other);
+  const Trace trace = StopAndRead();
+  EXPECT_EQ(trace.All("i", "mark").size(), 2U) << "the longest mark, and the begin of the range on the stream";
+  EXPECT_EQ(trace.All("b", "range").size(), 3U);
+  EXPECT_EQ(trace.All("e", "range").size(), 3U);
+}
+
+TEST_F(Profile, ReportsOfFrameworksAreChecked) {
+  const uint64_t before = MsprofSysCycleTime();
+  EXPECT_NE(before, 0U);
+  EXPECT_GE(MsprofSysCycleTime(), before);
+  const uint64_t number = MsprofGetHashId("aten::add", 9);
+  EXPECT_NE(number, 0U);
+  EXPECT_EQ(MsprofGetHashId("aten::add and more", 9), number);
+  EXPECT_NE(MsprofGetHashId("aten::ad", 8), number);
+  EXPECT_EQ(MsprofGetHashId(nullptr, 9), 0U);
+  EXPECT_EQ(MsprofGetHashId("x", 0), 0U);
+  EXPECT_ACL(0, MsprofRegisterCallback(1, [](uint32_t, void*, uint32_t) { return 0; }));
+  EXPECT_ACL(100000, MsprofRegisterCallback(1, nullptr));
+  MsprofApi report{};
+  EXPECT_ACL(107000, MsprofReportApi(0, &report));
+  report.magicNumber = MSPROF_REPORT_DATA_MAGIC_NUM;
+  EXPECT_ACL(0, MsprofReportApi(0, &report));
+  EXPECT_ACL(100000, MsprofReportApi(0, nullptr));
+  EXPECT_ACL(0, MsprofReportCompactInfo(1, &report, sizeof report));
+  EXPECT_ACL(0, MsprofReportAdditionalInfo(1, &report, sizeof report));
+  EXPECT_ACL(107000, MsprofReportCompactInfo(1, &report, 1));
+  EXPECT_ACL(107000, MsprofReportAdditionalInfo(1, reinterpret_cast<void*>(64), 64));
 }
 
 TEST_F(Profile, OnlyWhatHappensBetweenStartAndStopIsWritten) {

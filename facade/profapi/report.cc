@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reports of frameworks: checked, and not kept; the timeline sees the tasks themselves.
+#include <fmt/format.h>
+
+#include <cstring>
+#include <string_view>
+
+#include "device/memory.h"
+#include "device/timeline.h"
+#include "experiment/msprof/toolchain/prof_api.h"
+#include "observe/profiler.h"
+#include "runtime/report.h"
+
+using reprise::Error;
+using reprise::Status;
+using reprise::observe::Profiler;
+using reprise::runtime::Api;
+using reprise::runtime::NotNull;
+
+namespace {
+
+constexpr size_t kLongestHashText = 4096;
+
+Status CheckReport(const void* report, uint32_t bytes, const char* parameter) {
+  REPRISE_RETURN_IF_ERROR(NotNull(report, parameter));
+  uint16_t magic = 0;
+  if (bytes < sizeof magic) {
+    return Error(107000, fmt::format("length is {}, must be at least {}", bytes, sizeof magic))
+        .Culprit("parameter length")
+        .Hint("pass the number of bytes of the report");
+  }
+  if (!reprise::device::CopyUntrusted(&magic, report, sizeof magic)) {
+    return Error(107000, fmt::format("{} is {}, which is no readable memory", parameter, fmt::ptr(report)))
+        .Culprit(fmt::format("parameter {}", parameter))
+        .Hint("pass the address of a report");
+  }
+  if (magic == MSPROF_REPORT_DATA_MAGIC_NUM) return {};
+  return Error(107000, fmt::format("{} begins with {:#x}, must begin with {:#x}", parameter, magic,
+                                   MSPROF_REPORT_DATA_MAGIC_NUM))
+      .Culprit(fmt::format("parameter {}", parameter))
+      .Hint("set magicNumber to MSPROF_REPORT_DATA_MAGIC_NUM");
+}
+
+}  // namespace
+
+int32_t MsprofRegisterCallback(uint32_t /*moduleId*/, ProfCommandHandle handle) {
+  return Api("MsprofRegisterCallback",
+             [&]() -> Status { return NotNull(reinterpret_cast<const void*>(handle), "handle"); });
+}
+
+int32_t MsprofReportApi(uint32_t /*agingFlag*/, const MsprofApi* api) {
+  return Api("MsprofReportApi", [&]() -> Status { return CheckReport(api, sizeof *api, "api"); });
+}
+
+int32_t MsprofReportCompactInfo(uint32_t /*agingFlag*/, const void* data, uint32_t length) {
+  return Api("MsprofReportCompactInfo", [&]() -> Status { return CheckReport(data, length, "data"); });
+}
+
+int32_t MsprofReportAdditionalInfo(uint32_t /*agingFlag*/, const void* data, uint32_t length) {
+  return Api("MsprofReportAdditionalInfo", [&]() -> Status { return CheckReport(data, length, "data"); });
+}
+
+uint64_t MsprofGetHashId(const char* hashInfo, size_t length) {
+  uint64_t number = 0;
+  Api("MsprofGetHashId", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(hashInfo, "hashInfo"));
+    if (length == 0 || length > kLongestHashText) {
+      return Error(107000, fmt::format("length is {}, must be 1 to {}", length, kLongestHashText))
+          .Culprit("parameter length")
+          .Hint("pass the number of bytes of the text");
+    }
+    REPRISE_ASSIGN_OR_RETURN(number, Profiler::Get().NumberOf(std::string_view(hashInfo, strnlen(hashInfo, length))));
+    return {};
+  });
+  return number;
+}
+
+uint64_t MsprofSysCycleTime() { return reprise::device::Timeline::Now(); }
