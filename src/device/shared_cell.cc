@@ -40,6 +40,7 @@ StatusOr<CellUse> CellUse::Import(const ShareKey& key, ShareKind kind, const cha
   use.mapping_ = at;
   use.cell_ = reinterpret_cast<SharedCell*>(static_cast<char*>(at) + (taken.offer().offset - page));
   use.id_ = static_cast<int32_t>(taken.offer().extra);
+  if (key.pid != getpid()) use.owner_ = Process::Of(key.pid);
   use.cell_->importers.fetch_add(1);
   return use;
 }

@@ -20,10 +20,19 @@ namespace reprise::device {
 struct alignas(32) SharedCell {
   std::atomic<uint32_t> bit{0};        ///< of a notify
   std::atomic<uint32_t> importers{0};  ///< other processes that hold the cell
-  std::atomic<uint64_t> issued{0};     ///< of an event: records that were submitted,
-  std::atomic<uint64_t> done{0};       ///<   and the newest of them that has run
+  std::atomic<uint64_t> issued{0};     ///< of an event: records that were submitted, and by whom the newest (Issued),
+  std::atomic<uint64_t> done{0};       ///<   and the number of the newest that has run
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+/// What an event's cell says about its newest record, in one word: number and process.
+struct Issued {
+  uint64_t number = 0;  ///< 0: never recorded
+  int32_t pid = 0;
+
+  uint64_t Pack() const { return (number << 22) | static_cast<uint64_t>(pid); }  // 22 bits: the kernel's limit
+  static Issued Unpack(uint64_t word) { return {word >> 22, static_cast<int32_t>(word & 0x3FFFFF)}; }
+};
 
 class SharedCells;
 
@@ -37,6 +46,7 @@ class CellUse {
     std::swap(home_, other.home_);
     std::swap(mapping_, other.mapping_);
     std::swap(id_, other.id_);
+    std::swap(owner_, other.owner_);
     return *this;
   }
   ~CellUse();
@@ -46,6 +56,8 @@ class CellUse {
 
   SharedCell* operator->() const { return cell_; }
   bool imported() const { return mapping_ != nullptr; }
+  /// The process that made it, of an imported cell.
+  const Process& owner() const { return owner_; }
   /// Number in the process that made the cell.
   int32_t id() const { return id_; }
   /// Offers a cell of this process.
@@ -57,6 +69,7 @@ class CellUse {
   SharedCells* home_ = nullptr;
   void* mapping_ = nullptr;
   int32_t id_ = -1;
+  Process owner_;
 };
 
 /// The cells of one sort. Lives as long as the process.
