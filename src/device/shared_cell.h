@@ -4,6 +4,7 @@
 // memory file of the process that made them, so that exporting one moves nothing.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -17,13 +18,16 @@
 
 namespace reprise::device {
 
-struct alignas(32) SharedCell {
+struct alignas(64) SharedCell {
+  static constexpr size_t kHolders = 8;
+
   std::atomic<uint32_t> bit{0};        ///< of a notify
-  std::atomic<uint32_t> importers{0};  ///< other processes that hold the cell
+  std::atomic<uint32_t> importers{0};  ///< uses by other processes that found no place in `holders`
   std::atomic<uint64_t> issued{0};     ///< of an event: records that were submitted, and by whom the newest (Issued),
   std::atomic<uint64_t> done{0};       ///<   and the number of the newest that has run
+  std::array<std::atomic<int32_t>, kHolders> holders{};  ///< process ids of those who hold it, 0: nobody
 };
-static_assert(std::atomic<uint64_t>::is_always_lock_free);
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<int32_t>::is_always_lock_free);
 
 /// What an event's cell says about its newest record, in one word: number and process.
 struct Issued {
@@ -47,6 +51,7 @@ class CellUse {
     std::swap(mapping_, other.mapping_);
     std::swap(id_, other.id_);
     std::swap(owner_, other.owner_);
+    std::swap(holder_, other.holder_);
     return *this;
   }
   ~CellUse();
@@ -68,6 +73,7 @@ class CellUse {
   SharedCell* cell_ = nullptr;
   SharedCells* home_ = nullptr;
   void* mapping_ = nullptr;
+  size_t holder_ = SharedCell::kHolders;  // the place in the cell that says so
   int32_t id_ = -1;
   Process owner_;
 };
@@ -89,6 +95,8 @@ class SharedCells {
   friend class CellUse;
   Status Map();
   void Return(int32_t id) noexcept;
+  /// Makes cells free again that nobody holds any longer; `looks`: not even processes that have ended.
+  void Reclaim(bool looks);
 
   const char* const label_;
   const int64_t limit_;

@@ -366,9 +366,9 @@ TEST_F(NotifyTest, EventGoesBetweenProcesses) {
 // Makes two notifies and an event that it never records, except one notify; tells their keys; ends in mid-work.
 TEST_F(NotifyChild, DISABLED_EndsInMidWork) {
   std::istringstream words(Child::Argument());
-  std::string go_key;
+  std::string go_key, event_key;
   int out = -1;
-  words >> go_key >> out;
+  words >> go_key >> event_key >> out;
   aclrtNotify go = nullptr;
   MUST(aclrtNotifyImportByKey(&go, go_key.c_str(), 0));
   const aclrtNotify never = NewNotify(), once = NewNotify();
@@ -387,6 +387,11 @@ TEST_F(NotifyChild, DISABLED_EndsInMidWork) {
   Gate gate;
   gate.Block(second_);
   MUST(aclrtRecordEvent(event, second_));
+  aclrtIpcEventHandle of_parent{};
+  event_key.copy(of_parent.reserved, sizeof of_parent.reserved);
+  aclrtEvent other = nullptr;
+  MUST(aclrtIpcOpenEventHandle(of_parent, &other));
+  MUST(aclrtRecordEvent(other, second_));
   ASSERT_EQ(static_cast<ssize_t>(keys.size()), ::write(out, keys.data(), keys.size()));
   MUST(aclrtWaitAndResetNotify(go, first_, kPatienceSeconds));
   MUST(aclrtSynchronizeStream(first_));
@@ -403,9 +408,14 @@ TEST_F(NotifyTest, WaitsForAProcessThatEndsFail) {
   const aclrtNotify go = NewNotify();
   char go_key[kKeyBytes];
   MUST(aclrtNotifyGetExportKey(go, go_key, sizeof go_key, ACL_RT_NOTIFY_EXPORT_FLAG_DISABLE_PID_VALIDATION));
+  aclrtEvent mine = nullptr;
+  aclrtIpcEventHandle handle{};
+  MUST(aclrtCreateEventExWithFlag(&mine, ACL_EVENT_IPC));
+  MUST(aclrtIpcGetEventHandle(mine, &handle));
   int pipe[2];
   ASSERT_EQ(0, ::pipe(pipe));
-  Child child("NotifyChild.DISABLED_EndsInMidWork", std::string(go_key) + " " + std::to_string(pipe[1]));
+  Child child("NotifyChild.DISABLED_EndsInMidWork",
+              std::string(go_key) + " " + handle.reserved + " " + std::to_string(pipe[1]));
   ::close(pipe[1]);
   std::array<char, 3 * kKeyBytes> keys{};
   ASSERT_EQ(static_cast<ssize_t>(keys.size()), ::read(pipe[0], keys.data(), keys.size()));
@@ -414,7 +424,6 @@ TEST_F(NotifyTest, WaitsForAProcessThatEndsFail) {
   aclrtNotify never = nullptr, once = nullptr;
   MUST(aclrtNotifyImportByKey(&never, keys.data(), 0));
   MUST(aclrtNotifyImportByKey(&once, keys.data() + kKeyBytes, 0));
-  aclrtIpcEventHandle handle{};
   std::memcpy(handle.reserved, keys.data() + 2 * kKeyBytes, sizeof handle.reserved);
   aclrtEvent event = nullptr;
   MUST(aclrtIpcOpenEventHandle(handle, &event));
@@ -455,6 +464,7 @@ TEST_F(NotifyTest, WaitsForAProcessThatEndsFail) {
   aclrtEventRecordedStatus status{};
   EXPECT_ACL(507022, aclrtQueryEventStatus(event, &status));
   EXPECT_ACL(507022, aclrtSynchronizeEventWithTimeout(event, kPatience));
+  EXPECT_ACL(507022, aclrtSynchronizeEvent(mine)) << "its own event, that the other process recorded";
   // What it did before stays done.
   MUST(aclrtWaitAndResetNotify(once, third, 0));
   MUST(aclrtSynchronizeStream(third));
@@ -466,7 +476,29 @@ TEST_F(NotifyTest, WaitsForAProcessThatEndsFail) {
   MUST(aclrtRecordEvent(event, fourth));
   MUST(aclrtSynchronizeEvent(event));
   EXPECT_ACL(0, aclrtDestroyEvent(event));
+  EXPECT_ACL(0, aclrtDestroyEvent(mine));
   for (const aclrtNotify notify : {never, once, go}) EXPECT_ACL(0, aclrtDestroyNotify(notify));
+}
+
+TEST_F(NotifyChild, DISABLED_ImportsAndEnds) {
+  aclrtNotify notify = nullptr;
+  MUST(aclrtNotifyImportByKey(&notify, Child::Argument().c_str(), 0));
+  std::_Exit(0);
+}
+
+TEST_F(NotifyTest, ImportersThatEndKeepNoNotify) {
+  // As many as a device has: the number that was imported is free again, although nobody gave it back.
+  std::vector<aclrtNotify> all;
+  aclrtNotify notify = nullptr;
+  while (aclrtCreateNotify(&notify, ACL_NOTIFY_DEFAULT) == 0) all.push_back(notify);
+  ASSERT_FALSE(all.empty());
+  char key[kKeyBytes];
+  MUST(aclrtNotifyGetExportKey(all.back(), key, sizeof key, ACL_RT_NOTIFY_EXPORT_FLAG_DISABLE_PID_VALIDATION));
+  Child("NotifyChild.DISABLED_ImportsAndEnds", key).Join();
+  MUST(aclrtDestroyNotify(all.back()));
+  MUST(aclrtCreateNotify(&all.back(), ACL_NOTIFY_DEFAULT));
+  EXPECT_ACL(207009, aclrtCreateNotify(&notify, ACL_NOTIFY_DEFAULT));
+  for (const aclrtNotify each : all) ASSERT_EQ(0, aclrtDestroyNotify(each));
 }
 
 // The first key is for listed processes, the second for all.

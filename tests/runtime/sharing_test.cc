@@ -197,7 +197,7 @@ TEST_P(SharingInUse, LosesNoWrite) {
   constexpr size_t kPage = 4096;
   constexpr size_t kWriters = 3;
   constexpr uint64_t kEnough = 2000;
-  for (int round = 0; round < 12; ++round) {
+  for (int round = 0; round < 6; ++round) {
     const size_t bytes = round % 3 == 0 ? 16 * kPage : size_t{2} << 20;
     char* const block = static_cast<char*>(NewMemory(bytes));
     const size_t pages = bytes / kPage;
