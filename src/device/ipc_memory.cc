@@ -44,6 +44,12 @@ Tables& All() {
   return *tables;
 }
 
+// So that what was acquired can be kept.
+template <class T>
+void MakeRoom(std::vector<T>& for_one_more) {
+  if (for_one_more.size() == for_one_more.capacity()) for_one_more.reserve(2 * for_one_more.size() + 8);
+}
+
 bool Same(const ShareKey& a, const ShareKey& b) { return a.Pack() == b.Pack(); }
 
 }  // namespace
@@ -56,7 +62,7 @@ StatusOr<ShareKey> ExportMemory(void* pointer, uint64_t bytes, bool checks_pid) 
     ++each.count;
     return each.key;
   }
-  all.exported.reserve(all.exported.size() + 1);
+  MakeRoom(all.exported);
   REPRISE_ASSIGN_OR_RETURN(const MemoryRegistry::File file, MemoryRegistry::Get().Share(pointer, bytes));
   ShareOffer offer;
   offer.kind = ShareKind::kMemory;
@@ -87,7 +93,7 @@ StatusOr<void*> ImportMemory(const ShareKey& key, int device) {
     ++each.count;
     return each.pointer;
   }
-  all.imported.reserve(all.imported.size() + 1);
+  MakeRoom(all.imported);
   REPRISE_ASSIGN_OR_RETURN(const Taken taken, Take(key, ShareKind::kMemory, "device memory"));
   const ShareOffer& offer = taken.offer();
   REPRISE_ASSIGN_OR_RETURN(void* pointer, MemoryRegistry::Get().MapForeign(

@@ -178,10 +178,16 @@ ShareKey ShareKey::Unpack(uint64_t token) {
 }
 
 int MakeMemoryFile(const char* label, uint64_t bytes) noexcept {
-  const int fd = FaultPoint("share.file") ? -1 : memfd_create(label, MFD_CLOEXEC);
+  if (FaultPoint("share.file")) {
+    errno = ENOMEM;
+    return -1;
+  }
+  const int fd = memfd_create(label, MFD_CLOEXEC);
   if (fd < 0) return -1;
   if (ftruncate(fd, static_cast<off_t>(bytes)) == 0) return fd;
+  const int error = errno;
   close(fd);
+  errno = error;
   return -1;
 }
 

@@ -83,9 +83,17 @@ TEST_F(SharingChild, DISABLED_FindsTheNewBlock) {
   EXPECT_THAT(WhyNot(107000, keys.substr(0, space)), ::testing::HasSubstr("has closed it, or freed what it named"));
   void* memory = nullptr;
   const std::string good = keys.substr(space + 1);
+  const size_t files = OpenFiles(), blocks = SharedBlocks();
+  ArmFault("memory.map", 1);
+  EXPECT_ACL(207001, aclrtIpcMemImportByKey(&memory, good.c_str(), 0));
+  ArmFault("", 0);
+  EXPECT_EQ(OpenFiles(), files);
+  EXPECT_EQ(SharedBlocks(), blocks);
   MUST(aclrtIpcMemImportByKey(&memory, good.c_str(), 0));
+  EXPECT_EQ(OpenFiles(), files) << "a mapping needs no file";
   EXPECT_EQ(*static_cast<char*>(memory), 'n');
   MUST(aclrtIpcMemClose(good.c_str()));
+  EXPECT_EQ(SharedBlocks(), blocks);
 }
 
 TEST_F(Sharing, FreedMemoryIsOfferedNoMore) {
