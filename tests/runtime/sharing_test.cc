@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -364,6 +365,8 @@ TEST_F(SharingChild, DISABLED_HasNoProc) {
 }
 
 TEST_F(SharingChild, DISABLED_HasTooManyFiles) {
+  const rlimit few{64, 64};
+  ASSERT_EQ(0, ::setrlimit(RLIMIT_NOFILE, &few));
   std::vector<int> files;
   for (int fd; (fd = ::dup(0)) >= 0;) files.push_back(fd);
   const std::string message = WhyNot(207005, Child::Argument());
@@ -399,8 +402,8 @@ struct Reply {
 
 constexpr int kSlots = 3;
 
-// Does what it is told: 'a'llocate, 'f'ree, 'e'xport a slot; 'c'lose, 'i'mport a key; 'r'ead, 'w'rite the first word of
-// a slot (-1: of the imported key); 'R'eset the device; 'n'umber of open files.
+// Does what it is told: 'a'llocate, 'f'ree, 'e'xport a slot; 'c'lose, 'i'mport a key, 's'ay who may; 'r'ead, 'w'rite
+// the first word of a slot (-1: of the imported key); 'R'eset the device; 'n'umber of open files.
 TEST_F(SharingChild, DISABLED_Obeys) {
   const int line = std::stoi(Child::Argument());
   std::array<void*, kSlots> slots{};
@@ -413,6 +416,11 @@ TEST_F(SharingChild, DISABLED_Obeys) {
       case 'f': reply.code = aclrtFree(at); break;
       case 'e': reply.code = aclrtIpcMemGetExportKey(at, 64, reply.key, sizeof reply.key, command.value); break;
       case 'c': reply.code = aclrtIpcMemClose(command.key); break;
+      case 's': {
+        auto pid = static_cast<int32_t>(command.value);
+        reply.code = aclrtIpcMemSetImportPid(command.key, &pid, 1);
+        break;
+      }
       case 'i': {
         void* memory = nullptr;
         reply.code = aclrtIpcMemImportByKey(&memory, command.key, 0);
@@ -458,6 +466,7 @@ class Peer {
     return reply;
   }
   void Kill() { child_->Kill(); }
+  pid_t pid() const { return child_->pid(); }
 
  private:
   int line_ = -1;
@@ -511,6 +520,10 @@ class SharingModel {
         return;
       }
       case 14: {
+        if (!keys_.empty()) Allow(p, keys_.size() - 1 - Below(std::min<size_t>(keys_.size(), 8)), Below(kPeers));
+        return;
+      }
+      case 15: {
         if (Below(3) != 0) return;
         Expect(0, who.peer->Do('R', 0), "reset");
         for (size_t each = 0; each < kSlots; ++each) {
@@ -518,7 +531,7 @@ class SharingModel {
         }
         return;
       }
-      case 15: {
+      case 16: {
         if (Below(4) != 0) return;
         who.peer->Kill();
         for (Key& key : keys_) {
@@ -559,6 +572,7 @@ class SharingModel {
     bool listed;
     uint32_t exports = 1;  // that are not closed
     bool dead = false;     // freed, or its process has gone
+    std::set<int> allowed = {};
   };
 
   size_t Below(size_t bound) { return std::uniform_int_distribution<size_t>(0, bound - 1)(random_); }
@@ -603,10 +617,20 @@ class SharingModel {
   void Import(size_t p, size_t k) {
     Who& who = peers_[p];
     const Key& key = keys_[k];
-    const bool good =
-        who.imports.count(k) != 0 || (key.process != who.process && !key.listed && !key.dead && key.exports != 0);
+    const bool good = who.imports.count(k) != 0 ||
+                      (key.process != who.process && (!key.listed || key.allowed.count(who.process) != 0) &&
+                       !key.dead && key.exports != 0);
     Expect(good ? 0 : 107000, who.peer->Do('i', -1, 0, key.text), "import " + key.text);
     if (good) ++who.imports[k];
+  }
+
+  void Allow(size_t p, size_t k, size_t other) {
+    Who& who = peers_[p];
+    Key& key = keys_[k];
+    const bool good = key.process == who.process && !key.dead && key.exports != 0;
+    const auto pid = static_cast<uint64_t>(peers_[other].peer->pid());
+    Expect(good ? 0 : 107000, who.peer->Do('s', -1, pid, key.text), "set the importer of " + key.text);
+    if (good) key.allowed.insert(peers_[other].process);
   }
 
   void Close(size_t p, size_t k) {
@@ -652,7 +676,9 @@ class SharingModel {
 };
 
 TEST(SharingRandom, ProcessesAgreeWithTheOracle) {
-  for (const uint32_t seed : {1u, 2u}) {
+  const char* const form = std::getenv("REPRISE_TEST_FORM");
+  const uint32_t programs = form != nullptr && std::string(form) == "full" ? 40 : 2;
+  for (uint32_t seed = 1; seed <= programs; ++seed) {
     SharingModel model(seed);
     for (int step = 0; step < 300; ++step) {
       SCOPED_TRACE("step " + std::to_string(step) + " with seed " + std::to_string(seed));
