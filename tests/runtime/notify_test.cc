@@ -434,7 +434,7 @@ TEST_F(NotifyTest, WaitsForAProcessThatEndsFail) {
   std::atomic<int> of_host{-1};
   std::thread host([&] {
     ASSERT_EQ(0, aclrtSetDevice(0));
-    of_host = aclrtSynchronizeEvent(event);
+    of_host = aclrtSynchronizeEventWithTimeout(event, kPatience);
   });
   // Three waits for another process look now and then. What they take is measured, so the best of many tries counts.
   double share = 1;
@@ -456,21 +456,22 @@ TEST_F(NotifyTest, WaitsForAProcessThatEndsFail) {
     return std::string(text != nullptr ? text : "");
   };
   DropMessage();
-  EXPECT_THAT(message(aclrtSynchronizeStream(first_)),
+  EXPECT_THAT(message(aclrtSynchronizeStreamWithTimeout(first_, kPatience)),
               ::testing::HasSubstr("process " + pid + ", which made it, has ended"));
-  EXPECT_THAT(message(aclrtSynchronizeStream(second_)), ::testing::HasSubstr("process " + pid));
+  EXPECT_THAT(message(aclrtSynchronizeStreamWithTimeout(second_, kPatience)), ::testing::HasSubstr("process " + pid));
   host.join();
   EXPECT_EQ(of_host, 507022);
   aclrtEventRecordedStatus status{};
   EXPECT_ACL(507022, aclrtQueryEventStatus(event, &status));
   EXPECT_ACL(507022, aclrtSynchronizeEventWithTimeout(event, kPatience));
-  EXPECT_ACL(507022, aclrtSynchronizeEvent(mine)) << "its own event, that the other process recorded";
+  EXPECT_ACL(507022, aclrtSynchronizeEventWithTimeout(mine, kPatience))
+      << "its own event, that the other process recorded";
   // What it did before stays done.
   MUST(aclrtWaitAndResetNotify(once, third, 0));
   MUST(aclrtSynchronizeStream(third));
   // Waits that begin now.
   MUST(aclrtWaitAndResetNotify(once, third, 0));
-  EXPECT_THAT(message(aclrtSynchronizeStream(third)), ::testing::HasSubstr("process " + pid));
+  EXPECT_THAT(message(aclrtSynchronizeStreamWithTimeout(third, kPatience)), ::testing::HasSubstr("process " + pid));
   // A record of one that lives makes the event good again.
   const aclrtStream fourth = NewStream();
   MUST(aclrtRecordEvent(event, fourth));
