@@ -51,8 +51,9 @@ Status SynchronizeEvent(aclrtEvent handle, int32_t timeout_ms, const char* api) 
   REPRISE_ASSIGN_OR_RETURN(Event * event, FindEvent(handle));
   REPRISE_RETURN_IF_ERROR(AnswersHost(*event, api, ACL_EVENT_EXTERNAL | ACL_EVENT_DEVICE_USE_ONLY));
   REPRISE_RETURN_IF_ERROR(capture::CheckEventNotCaptured(*event, api));
-  const bool done = event->WaitLatest(runtime::DeadlineAfterMs(timeout_ms));
+  auto waited = event->WaitLatest(runtime::DeadlineAfterMs(timeout_ms));
   runtime::MemoryPool::TrimAll();
+  REPRISE_ASSIGN_OR_RETURN(const bool done, std::move(waited));
   if (done) return {};
   return Error(507047, fmt::format("the latest record of {} has not run within {} ms", event->Describe(), timeout_ms));
 }
@@ -204,7 +205,8 @@ aclError aclrtQueryEvent(aclrtEvent event, aclrtEventStatus* status) {
     REPRISE_RETURN_IF_ERROR(NotEx(*found, "aclrtQueryEvent"));
     REPRISE_RETURN_IF_ERROR(AnswersHost(*found, "aclrtQueryEvent", ACL_EVENT_EXTERNAL | ACL_EVENT_DEVICE_USE_ONLY));
     REPRISE_RETURN_IF_ERROR(capture::CheckEventNotCaptured(*found, "aclrtQueryEvent"));
-    *status = found->LatestDone(false) ? ACL_EVENT_STATUS_COMPLETE : ACL_EVENT_STATUS_NOT_READY;
+    REPRISE_ASSIGN_OR_RETURN(const bool done, found->LatestDone(false));
+    *status = done ? ACL_EVENT_STATUS_COMPLETE : ACL_EVENT_STATUS_NOT_READY;
     return {};
   });
 }
@@ -217,8 +219,8 @@ aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus* statu
     REPRISE_RETURN_IF_ERROR(
         AnswersHost(*found, "aclrtQueryEventStatus", ACL_EVENT_EXTERNAL | ACL_EVENT_DEVICE_USE_ONLY));
     REPRISE_RETURN_IF_ERROR(capture::CheckEventNotCaptured(*found, "aclrtQueryEventStatus"));
-    *status =
-        found->LatestDone(found->is_ex()) ? ACL_EVENT_RECORDED_STATUS_COMPLETE : ACL_EVENT_RECORDED_STATUS_NOT_READY;
+    REPRISE_ASSIGN_OR_RETURN(const bool done, found->LatestDone(found->is_ex()));
+    *status = done ? ACL_EVENT_RECORDED_STATUS_COMPLETE : ACL_EVENT_RECORDED_STATUS_NOT_READY;
     return {};
   });
 }
@@ -233,8 +235,13 @@ aclError aclrtQueryEventWaitStatus(aclrtEvent event, aclrtEventWaitStatus* statu
         AnswersHost(*found, "aclrtQueryEventWaitStatus", ACL_EVENT_EXTERNAL | ACL_EVENT_DEVICE_USE_ONLY));
     REPRISE_RETURN_IF_ERROR(capture::CheckEventNotCaptured(*found, "aclrtQueryEventWaitStatus"));
     // Waits of a plain event are bound to its records: when the newest has run, so have they.
-    const bool pending = found->has_flag_semantics() ? found->flag().pending_waits.load(std::memory_order_acquire) != 0
-                                                     : !found->LatestDone(true);
+    bool pending = false;
+    if (found->has_flag_semantics()) {
+      pending = found->flag().pending_waits.load(std::memory_order_acquire) != 0;
+    } else {
+      REPRISE_ASSIGN_OR_RETURN(const bool done, found->LatestDone(true));
+      pending = !done;
+    }
     *status = pending ? ACL_EVENT_WAIT_STATUS_NOT_READY : ACL_EVENT_WAIT_STATUS_COMPLETE;
     return {};
   });

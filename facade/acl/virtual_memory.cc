@@ -64,7 +64,7 @@ bool IsHost(aclrtMemLocationType type) {
   return type == ACL_MEM_LOCATION_TYPE_HOST || type == ACL_MEM_LOCATION_TYPE_HOST_NUMA;
 }
 
-StatusOr<PhysicalProperties> ReadProperties(const aclrtPhysicalMemProp& prop) {
+Status CheckProperties(const aclrtPhysicalMemProp& prop) {
   const auto refuse = [](const char* field, int64_t value, const char* must) -> Status {
     return Error(100000, fmt::format("prop->{} is {}, must be {}", field, value, must))
         .Culprit(fmt::format("parameter prop->{}", field))
@@ -80,6 +80,12 @@ StatusOr<PhysicalProperties> ReadProperties(const aclrtPhysicalMemProp& prop) {
   }
   if (static_cast<uint32_t>(prop.memAttr) > ACL_MEM_P2P_HUGE1G) return refuse("memAttr", prop.memAttr, "0 to 17");
   if (!on_host && IsDdr(prop.memAttr)) return refuse("memAttr", prop.memAttr, "an attribute of HBM on a device");
+  return {};
+}
+
+StatusOr<PhysicalProperties> ReadProperties(const aclrtPhysicalMemProp& prop) {
+  REPRISE_RETURN_IF_ERROR(CheckProperties(prop));
+  const bool on_host = IsHost(prop.location.type);
   REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
   PhysicalProperties properties;
   properties.attribute = static_cast<uint32_t>(prop.memAttr);
@@ -117,9 +123,9 @@ Status Reserve(void** out, size_t size, size_t alignment, void* expected, uint64
   REPRISE_RETURN_IF_ERROR(NotNull(out, "virPtr"));
   REPRISE_RETURN_IF_ERROR(NotZero(size, "size"));
   REPRISE_RETURN_IF_ERROR(IsReserved(alignment, "alignment", 107000));
-  REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", 107000));
-  REPRISE_ASSIGN_OR_RETURN(const runtime::Context* context, runtime::CurrentContext());
-  (void)context;
+  // 1, which expandable segments pass, asks for huge pages: the addresses are aligned to them in any case. They belong
+  // to the process and to no device, so that no context has to be current.
+  REPRISE_RETURN_IF_ERROR(InRange(flags, 0, 1, "flags"));
   REPRISE_ASSIGN_OR_RETURN(*out, Memory().Reserve(size, expected));
   return {};
 }
@@ -266,8 +272,11 @@ aclError aclrtMemGetAllocationGranularity(aclrtPhysicalMemProp* prop, aclrtMemGr
     REPRISE_RETURN_IF_ERROR(NotNull(granularity, "granularity"));
     REPRISE_RETURN_IF_ERROR(
         InRange(option, ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM, ACL_RT_MEM_ALLOC_GRANULARITY_RECOMMENDED, "option"));
-    REPRISE_ASSIGN_OR_RETURN(const PhysicalProperties properties, ReadProperties(*prop));
-    (void)properties;
+    REPRISE_RETURN_IF_ERROR(CheckProperties(*prop));
+    if (!IsHost(prop->location.type)) {
+      REPRISE_ASSIGN_OR_RETURN(const runtime::Device* owner, runtime::FindDevice(prop->location.id));
+      (void)owner;
+    }
     *granularity = Granularity(prop->memAttr);
     return {};
   });

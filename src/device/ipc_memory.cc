@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "device/memory.h"
@@ -17,8 +18,13 @@ struct Exported {
   ShareKey key;
   void* pointer;
   uint64_t bytes;
-  int fd;
+  int fd;  // -1: the memory was freed
+  bool checks_pid;
+  uint32_t count;
 };
+
+// So many keys of freed memory are remembered, for programs that close them later.
+constexpr size_t kMostForgotten = 1024;
 
 struct Imported {
   ShareKey key;
@@ -30,11 +36,18 @@ struct Tables {
   std::mutex mutex;
   std::vector<Exported> exported;
   std::vector<Imported> imported;
+  size_t forgotten = 0;  // of the exported
 };
 
 Tables& All() {
   static auto* const tables = new Tables;
   return *tables;
+}
+
+// So that what was acquired can be kept.
+template <class T>
+void MakeRoom(std::vector<T>& for_one_more) {
+  if (for_one_more.size() == for_one_more.capacity()) for_one_more.reserve(2 * for_one_more.size() + 8);
 }
 
 bool Same(const ShareKey& a, const ShareKey& b) { return a.Pack() == b.Pack(); }
@@ -44,9 +57,12 @@ bool Same(const ShareKey& a, const ShareKey& b) { return a.Pack() == b.Pack(); }
 StatusOr<ShareKey> ExportMemory(void* pointer, uint64_t bytes, bool checks_pid) {
   Tables& all = All();
   std::lock_guard lock(all.mutex);
-  for (const Exported& each : all.exported) {
-    if (each.pointer == pointer && each.bytes == bytes) return each.key;
+  for (Exported& each : all.exported) {
+    if (each.fd < 0 || each.pointer != pointer || each.bytes != bytes || each.checks_pid != checks_pid) continue;
+    ++each.count;
+    return each.key;
   }
+  MakeRoom(all.exported);
   REPRISE_ASSIGN_OR_RETURN(const MemoryRegistry::File file, MemoryRegistry::Get().Share(pointer, bytes));
   ShareOffer offer;
   offer.kind = ShareKind::kMemory;
@@ -60,7 +76,7 @@ StatusOr<ShareKey> ExportMemory(void* pointer, uint64_t bytes, bool checks_pid) 
     close(file.fd);
     return std::move(key).status();
   }
-  all.exported.push_back({*key, pointer, bytes, file.fd});
+  all.exported.push_back({*key, pointer, bytes, file.fd, checks_pid, 1});
   return *key;
 }
 
@@ -77,6 +93,7 @@ StatusOr<void*> ImportMemory(const ShareKey& key, int device) {
     ++each.count;
     return each.pointer;
   }
+  MakeRoom(all.imported);
   REPRISE_ASSIGN_OR_RETURN(const Taken taken, Take(key, ShareKind::kMemory, "device memory"));
   const ShareOffer& offer = taken.offer();
   REPRISE_ASSIGN_OR_RETURN(void* pointer, MemoryRegistry::Get().MapForeign(
@@ -103,10 +120,34 @@ Status CloseMemory(const ShareKey& key) {
         .Culprit("parameter key")
         .Hint("close a key once for each export and import");
   }
-  Withdraw(key);
-  close(exported->fd);
+  if (--exported->count != 0) return {};
+  if (exported->fd >= 0) {
+    Withdraw(key);
+    close(exported->fd);
+  } else {
+    --all.forgotten;
+  }
   all.exported.erase(exported);
   return {};
+}
+
+void ForgetExports(uintptr_t begin, uint64_t bytes) noexcept {
+  Tables& all = All();
+  std::lock_guard lock(all.mutex);
+  for (Exported& each : all.exported) {
+    if (each.fd < 0 || reinterpret_cast<uintptr_t>(each.pointer) - begin >= bytes) continue;
+    Withdraw(each.key);
+    close(std::exchange(each.fd, -1));
+    ++all.forgotten;
+  }
+  for (auto oldest = all.exported.begin(); all.forgotten > kMostForgotten;) {
+    if (oldest->fd >= 0) {
+      ++oldest;
+    } else {
+      oldest = all.exported.erase(oldest);
+      --all.forgotten;
+    }
+  }
 }
 
 }  // namespace reprise::device

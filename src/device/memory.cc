@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/memory.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -16,12 +17,15 @@
 #include <iterator>
 #include <mutex>
 #include <new>
+#include <system_error>
 #include <vector>
 
 #include "base/call_trace.h"
 #include "base/env.h"
 #include "base/fault.h"
+#include "device/ipc_memory.h"
 #include "device/managed_memory.h"
+#include "device/move_to_file.h"
 #include "device/share.h"
 
 namespace reprise::device {
@@ -52,16 +56,6 @@ void* AllocatePages(uint64_t bytes, MemoryOrigin* origin) {
     return at == MAP_FAILED ? nullptr : at;
   }
   return std::aligned_alloc(kSmallPage, PagesOf(bytes));
-}
-
-// Pages of zeroes stay holes.
-bool WriteFile(int fd, const char* from, uint64_t bytes) {
-  static constexpr char kZeroes[kSmallPage] = {};
-  for (uint64_t at = 0; at < bytes; at += kSmallPage) {
-    if (std::memcmp(from + at, kZeroes, kSmallPage) == 0) continue;
-    if (pwrite(fd, from + at, kSmallPage, static_cast<off_t>(at)) != kSmallPage) return false;
-  }
-  return true;
 }
 
 }  // namespace
@@ -185,17 +179,19 @@ StatusOr<MemoryRegistry::File> MemoryRegistry::Share(void* pointer, uint64_t byt
         .Hint("export memory of aclrtMalloc; memory of aclrtMallocPhysical has aclrtMemExportToShareableHandle");
   }
   const uint64_t file_bytes = PagesOf(range->bytes);
-  auto* const block = reinterpret_cast<char*>(range->begin);
   if (range->file < 0) {
     const int fd = MakeMemoryFile("reprise-memory", file_bytes);
-    if (fd < 0 || !WriteFile(fd, block, file_bytes) ||
-        mmap(block, file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+    const int error = fd < 0 ? errno : MoveToFile(reinterpret_cast<void*>(range->begin), file_bytes, fd);
+    if (fd < 0 || error != 0) {
       if (fd >= 0) close(fd);
-      return Error(207001, fmt::format("the host refused {} bytes of shared memory", file_bytes));
+      return Error(207001, fmt::format("the host refused {} bytes of shared memory: {}", file_bytes,
+                                       std::generic_category().message(error)))
+          .Culprit(DescribeRange(*range))
+          .Hint("free memory, or raise the limits of the process for memory and open files");
     }
     range->file = fd;
   }
-  const int fd = dup(range->file);
+  const int fd = fcntl(range->file, F_DUPFD_CLOEXEC, 0);
   if (fd < 0) return Error(207005, "the process has too many open files");
   return File{fd, file_bytes, begin - range->begin};
 }
@@ -257,6 +253,7 @@ Status MemoryRegistry::Free(void* pointer, MemoryKind kind, bool pooled) {
     ranges_.erase(it);
     if (kind == MemoryKind::kDevice) used_[static_cast<size_t>(range.device)] -= range.bytes;
   }
+  if (range.file >= 0) ForgetExports(range.begin, range.bytes);
   Release(range);
   return {};
 }
@@ -367,7 +364,10 @@ size_t MemoryRegistry::FreeAllOfDevice(int device) {
       }
     }
   }
-  for (const MemoryRange& range : freed) Release(range);
+  for (const MemoryRange& range : freed) {
+    if (range.file >= 0) ForgetExports(range.begin, range.bytes);
+    Release(range);
+  }
   return freed.size();
 }
 
@@ -478,8 +478,12 @@ bool CopyThroughKernel(void* dst, const void* src, size_t bytes) noexcept {
   while (bytes != 0) {
     const size_t part = std::min<size_t>(bytes, size_t{1} << 30);  // one call moves less than 2 GiB
     const iovec local{to, part}, remote{const_cast<char*>(from), part};
+    const uint32_t moves = MovesOfPages();
     const ssize_t moved = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
-    if (moved <= 0) return false;
+    if (moved <= 0) {
+      if (AwaitMovesOfPages() == moves) return false;
+      continue;  // pages that are being moved look like no memory to the kernel
+    }
     to += moved;
     from += moved;
     bytes -= static_cast<size_t>(moved);

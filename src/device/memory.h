@@ -88,8 +88,8 @@ class MemoryRegistry {
     uint64_t file_bytes;
     uint64_t offset;  ///< of the pointer
   };
-  /// Moves the allocation around [pointer, pointer + bytes) into a memory file; addresses and content stay. Nothing may
-  /// write to it meanwhile.
+  /// Moves the allocation around [pointer, pointer + bytes) into a memory file; addresses and content stay, and what
+  /// other threads write meanwhile, too (move_to_file.h).
   StatusOr<File> Share(void* pointer, uint64_t bytes);
   /// Maps a file of another process as device memory; returns the address of `offset`. The descriptor is not kept.
   StatusOr<void*> MapForeign(int device, const File& file, uint64_t bytes);

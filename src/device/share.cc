@@ -11,8 +11,10 @@
 
 #include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <system_error>
 
 #include "base/fault.h"
 
@@ -71,21 +73,59 @@ Status NoSuchOffer(const char* what, const std::string& why) {
       .Hint("pass the key that the exporting process got, while that process is alive and has not closed it");
 }
 
+std::string Why(int error) { return std::generic_category().message(error); }
+
+// The processes' ids mean the same where this is the same number.
+uint32_t PidSpace() {
+  struct stat space {};
+  return stat("/proc/self/ns/pid", &space) == 0 ? static_cast<uint32_t>(space.st_ino) : 0;
+}
+
+Status NotReached(int32_t pid, const char* what, int error) {
+  if (error == EMFILE || error == ENFILE) {
+    return Error(207005, fmt::format("the {} of process {} cannot be opened: {}", what, pid, Why(error)))
+        .Hint("close files, or raise the limit of open files");
+  }
+  struct stat owner {};
+  const bool known = stat(fmt::format("/proc/{}", pid).c_str(), &owner) == 0;
+  return Error(507022, fmt::format("the host does not let process {} open the {} of process {}: {}", getpid(), what,
+                                   pid, Why(error)))
+      .Culprit(known ? fmt::format("the users of the two processes, {} and {}", geteuid(), owner.st_uid)
+                     : fmt::format("/proc/{}", pid))
+      .Hint("run both processes as the same user, in one container and without PR_SET_DUMPABLE 0");
+}
+
 // The open table of another process: the descriptor whose memory file has our label.
-int OpenTable(int32_t pid) {
+StatusOr<int> OpenTable(int32_t pid, const char* what) {
   const std::string folder = fmt::format("/proc/{}/fd", pid);
   DIR* const listing = opendir(folder.c_str());
-  if (listing == nullptr) return -1;
+  if (listing == nullptr) {
+    const int error = errno;
+    if (error != ENOENT && error != ESRCH) return NotReached(pid, what, error);
+    if (access("/proc/self/fd", F_OK) != 0) {
+      return Error(507022, fmt::format("the {} of process {} cannot be looked for: there is no /proc here", what, pid))
+          .Culprit("/proc")
+          .Hint("mount /proc in the importing process's container");
+    }
+    return NoSuchOffer(what, fmt::format("process {} has ended, or is in another container", pid));
+  }
   int found = -1;
+  int refused = 0;
   while (const dirent* entry = readdir(listing)) {  // NOLINT(concurrency-mt-unsafe): the stream is this call's own
     char target[128];
     const std::string path = folder + "/" + entry->d_name;
     const ssize_t length = readlink(path.c_str(), target, sizeof target - 1);
-    if (length <= 0) continue;
+    if (length <= 0) {
+      if (errno == EACCES || errno == EPERM) refused = errno;
+      continue;
+    }
     target[length] = '\0';
     if (std::strstr(target, kTableLabel) == nullptr) continue;
     const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) continue;
+    if (fd < 0) {
+      if (errno != ENOENT) refused = errno;
+      continue;
+    }
     int32_t owner = 0;
     // A forked child carries its parent's table too; the owner is in the first word.
     if (pread(fd, &owner, sizeof owner, 0) == sizeof owner && owner == pid) {
@@ -95,12 +135,20 @@ int OpenTable(int32_t pid) {
     close(fd);
   }
   closedir(listing);
-  return found;
+  if (found >= 0) return found;
+  if (refused != 0) return NotReached(pid, what, refused);
+  return NoSuchOffer(what,
+                     Process::Of(pid).HasEnded()
+                         ? fmt::format("process {} has ended", pid)
+                         : fmt::format("process {} exports nothing; its id may have been that of another one", pid));
 }
 
 }  // namespace
 
-std::string ShareKey::Print() const { return fmt::format("{}-{}-{}-{:07x}", kKeyPrefix, pid, index, nonce); }
+std::string ShareKey::Print() const {
+  const std::string text = fmt::format("{}-{}-{}-{:07x}", kKeyPrefix, pid, index, nonce);
+  return space == 0 ? text : fmt::format("{}-{:x}", text, space);
+}
 
 std::optional<ShareKey> ShareKey::Parse(std::string_view text) {
   if (text.substr(0, kKeyPrefix.size()) != kKeyPrefix) return std::nullopt;
@@ -113,7 +161,8 @@ std::optional<ShareKey> ShareKey::Parse(std::string_view text) {
     text.remove_prefix(static_cast<size_t>(after - text.data()));
     return error == std::errc();
   };
-  if (!field(key.pid, 10) || !field(key.index, 10) || !field(key.nonce, 16) || !text.empty()) return std::nullopt;
+  if (!field(key.pid, 10) || !field(key.index, 10) || !field(key.nonce, 16)) return std::nullopt;
+  if (!text.empty() && (!field(key.space, 16) || key.space == 0 || !text.empty())) return std::nullopt;
   if (key.pid <= 0 || key.nonce == 0) return std::nullopt;
   return key;
 }
@@ -125,15 +174,81 @@ uint64_t ShareKey::Pack() const {
 
 ShareKey ShareKey::Unpack(uint64_t token) {
   return {static_cast<int32_t>(token >> 42), static_cast<uint32_t>(token >> 28) & 0x3FFF,
-          static_cast<uint32_t>(token) & kNonceMask};
+          static_cast<uint32_t>(token) & kNonceMask, 0};
 }
 
 int MakeMemoryFile(const char* label, uint64_t bytes) noexcept {
-  const int fd = FaultPoint("share.file") ? -1 : memfd_create(label, MFD_CLOEXEC);
+  if (FaultPoint("share.file")) {
+    errno = ENOMEM;
+    return -1;
+  }
+  const int fd = memfd_create(label, MFD_CLOEXEC);
   if (fd < 0) return -1;
   if (ftruncate(fd, static_cast<off_t>(bytes)) == 0) return fd;
+  const int error = errno;
   close(fd);
+  errno = error;
   return -1;
+}
+
+namespace {
+
+// What /proc/PID/stat says, as far as it is needed. False with errno.
+struct ProcessStat {
+  char state = 0;
+  uint64_t threads = 0;
+  uint64_t start = 0;
+};
+
+bool ReadStat(int32_t pid, ProcessStat* stat) {
+  char path[32];
+  *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/stat", pid).out = '\0';
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  char text[1024];
+  const ssize_t length = read(fd, text, sizeof text - 1);
+  const int error = errno;
+  close(fd);
+  if (length <= 0) {
+    errno = length == 0 ? ESRCH : error;
+    return false;
+  }
+  text[length] = '\0';
+  const char* at = std::strrchr(text, ')');  // the name before it may hold anything
+  errno = EPROTO;
+  if (at == nullptr || at[1] != ' ') return false;
+  stat->state = at[2];
+  for (int field = 2; (at = std::strchr(at + 1, ' ')) != nullptr; ++field) {
+    if (field == 19) stat->threads = std::strtoull(at + 1, nullptr, 10);
+    if (field == 21) {
+      stat->start = std::strtoull(at + 1, nullptr, 10);
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+Process Process::Of(int32_t pid) {
+  Process process;
+  process.pid_ = pid;
+  ProcessStat stat;
+  if (ReadStat(pid, &stat)) {
+    process.start_ = stat.start;
+  } else if (errno == ENOENT || errno == ESRCH) {
+    process.start_ = UINT64_MAX;  // not that of any
+  }
+  return process;
+}
+
+bool Process::HasEnded() const {
+  if (pid_ == 0) return false;
+  ProcessStat stat;
+  if (!ReadStat(pid_, &stat)) return (errno == ENOENT || errno == ESRCH) && access("/proc/self/stat", F_OK) == 0;
+  if (start_ != 0 && stat.start != start_) return true;
+  // A zombie; or only its first thread is one.
+  return stat.state == 'X' || (stat.state == 'Z' && stat.threads <= 1);
 }
 
 StatusOr<ShareKey> Offer(const ShareOffer& offer) {
@@ -145,7 +260,7 @@ StatusOr<ShareKey> Offer(const ShareOffer& offer) {
     if (at == MAP_FAILED) {
       const int error = errno;
       if (fd >= 0) close(fd);
-      return Error(207005, fmt::format("no memory file for the table of exports: {}", strerror(error)));  // NOLINT
+      return Error(207005, fmt::format("no memory file for the table of exports: {}", Why(error)));
     }
     own.table = static_cast<Table*>(at);
     own.pid = getpid();
@@ -179,7 +294,7 @@ StatusOr<ShareKey> Offer(const ShareOffer& offer) {
   entry.extra = offer.extra;
   entry.takers.store(0);
   entry.nonce.store(nonce, std::memory_order_release);
-  return ShareKey{own.pid, index, nonce};
+  return ShareKey{own.pid, index, nonce, PidSpace()};
 }
 
 bool Withdraw(const ShareKey& key) {
@@ -220,8 +335,11 @@ Taken::~Taken() {
 
 StatusOr<Taken> Take(const ShareKey& key, ShareKind kind, const char* what) {
   if (key.pid <= 0 || key.nonce == 0 || key.index >= kMaxOffers) return NoSuchOffer(what, "it is malformed");
-  const int table_fd = OpenTable(key.pid);
-  if (table_fd < 0) return NoSuchOffer(what, fmt::format("process {} exports nothing, or has ended", key.pid));
+  if (const uint32_t space = PidSpace(); key.space != 0 && space != 0 && key.space != space) {
+    return NoSuchOffer(what, fmt::format("process {} of another container made it (pid namespace {}, here {})", key.pid,
+                                         key.space, space));
+  }
+  REPRISE_ASSIGN_OR_RETURN(const int table_fd, OpenTable(key.pid, what));
   void* at = mmap(nullptr, sizeof(Table), PROT_READ, MAP_SHARED, table_fd, 0);
   close(table_fd);
   if (at == MAP_FAILED) return Error(207005, "no address space for the table of exports of another process");
@@ -231,7 +349,7 @@ StatusOr<Taken> Take(const ShareKey& key, ShareKind kind, const char* what) {
   } unmap{at};
   const Entry& entry = static_cast<const Table*>(at)->entries[key.index];
   if (entry.nonce.load(std::memory_order_acquire) != key.nonce) {
-    return NoSuchOffer(what, fmt::format("process {} has closed it", key.pid));
+    return NoSuchOffer(what, fmt::format("process {} has closed it, or freed what it named", key.pid));
   }
   if (entry.kind != kind) return NoSuchOffer(what, "it names an object of another kind");
   if (entry.checks_pid != 0 && key.pid != getpid()) {
@@ -250,12 +368,14 @@ StatusOr<Taken> Take(const ShareKey& key, ShareKind kind, const char* what) {
   taken.offer_ = {entry.kind, -1, entry.file_bytes, entry.offset, entry.bytes, entry.extra, entry.checks_pid != 0};
   const std::string path = fmt::format("/proc/{}/fd/{}", key.pid, entry.fd);
   taken.fd_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  const int error = taken.fd_ < 0 ? errno : 0;
   struct stat file {};
   // Looked at again: the exporter may have closed the object, and its number may be another file by now.
-  if (taken.fd_ < 0 || fstat(taken.fd_, &file) != 0 || static_cast<uint64_t>(file.st_size) < taken.offer_.file_bytes ||
-      entry.nonce.load(std::memory_order_acquire) != key.nonce) {
-    return NoSuchOffer(what, fmt::format("process {} has closed it", key.pid));
+  if (entry.nonce.load(std::memory_order_acquire) != key.nonce || error == ENOENT ||
+      (error == 0 && (fstat(taken.fd_, &file) != 0 || static_cast<uint64_t>(file.st_size) < entry.file_bytes))) {
+    return NoSuchOffer(what, fmt::format("process {} has closed it, or freed what it named", key.pid));
   }
+  if (error != 0) return NotReached(key.pid, what, error);
   return taken;
 }
 

@@ -28,11 +28,26 @@ struct ShareKey {
   int32_t pid = 0;
   uint32_t index = 0;
   uint32_t nonce = 0;
+  uint32_t space = 0;  ///< in which process ids mean what; 0: not known, as in a packed key
 
   std::string Print() const;
   static std::optional<ShareKey> Parse(std::string_view text);
   uint64_t Pack() const;
   static ShareKey Unpack(uint64_t token);
+};
+
+/// A process, so that another one that gets its number is not taken for it.
+class Process {
+ public:
+  Process() = default;  ///< none; never ends
+  static Process Of(int32_t pid);
+  int32_t pid() const { return pid_; }
+  /// False also when that cannot be found out. Costs some microseconds.
+  bool HasEnded() const;
+
+ private:
+  int32_t pid_ = 0;
+  uint64_t start_ = 0;  // time of its start; 0: not known
 };
 
 /// A range of a memory file, and what a taker has to know about it.
@@ -73,7 +88,8 @@ class Taken {
 };
 
 /// Opens what another process (or this one) offers. 107000 when the key names nothing of this kind, when its process
-/// has gone, or when it does not let this process; `what` names it in the message.
+/// has gone, or when it does not let this process; 507022 when the host keeps the processes apart. `what` names it in
+/// the message.
 StatusOr<Taken> Take(const ShareKey& key, ShareKind kind, const char* what);
 
 /// A memory file without a name; -1 with errno.

@@ -18,12 +18,25 @@ uint64_t PageBytes() {
   return bytes;
 }
 
+bool IsHeld(const SharedCell& cell, bool looks) {
+  if (cell.importers.load() != 0) return true;
+  for (const auto& holder : cell.holders) {
+    const int32_t pid = holder.load();
+    if (pid != 0 && !(looks && Process::Of(pid).HasEnded())) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 CellUse::~CellUse() {
   if (home_ != nullptr) home_->Return(id_);
   if (mapping_ != nullptr) {
-    cell_->importers.fetch_sub(1);
+    if (holder_ < SharedCell::kHolders) {
+      cell_->holders[holder_].store(0);
+    } else {
+      cell_->importers.fetch_sub(1);
+    }
     munmap(mapping_, PageBytes());
   }
 }
@@ -40,7 +53,13 @@ StatusOr<CellUse> CellUse::Import(const ShareKey& key, ShareKind kind, const cha
   use.mapping_ = at;
   use.cell_ = reinterpret_cast<SharedCell*>(static_cast<char*>(at) + (taken.offer().offset - page));
   use.id_ = static_cast<int32_t>(taken.offer().extra);
-  use.cell_->importers.fetch_add(1);
+  if (key.pid != getpid()) use.owner_ = Process::Of(key.pid);
+  // By name, so that the cell is not held for ever when this process ends in mid-work.
+  for (use.holder_ = 0; use.holder_ < SharedCell::kHolders; ++use.holder_) {
+    int32_t nobody = 0;
+    if (use.cell_->holders[use.holder_].compare_exchange_strong(nobody, getpid())) break;
+  }
+  if (use.holder_ == SharedCell::kHolders) use.cell_->importers.fetch_add(1);
   return use;
 }
 
@@ -72,10 +91,8 @@ Status SharedCells::Map() {
 StatusOr<CellUse> SharedCells::Take() {
   std::lock_guard lock(mutex_);
   if (cells_ == nullptr) REPRISE_RETURN_IF_ERROR(Map());
-  const auto let_go = std::partition(lingering_.begin(), lingering_.end(),
-                                     [&](int32_t id) { return cells_[id].importers.load() != 0; });
-  free_.insert(free_.end(), let_go, lingering_.end());
-  lingering_.erase(let_go, lingering_.end());
+  Reclaim(false);
+  if (free_.empty() && used_ == limit_) Reclaim(true);
   int32_t id = -1;
   if (!free_.empty()) {
     id = free_.back();
@@ -94,9 +111,16 @@ StatusOr<CellUse> SharedCells::Take() {
   return use;
 }
 
+void SharedCells::Reclaim(bool looks) {
+  const auto let_go =
+      std::partition(lingering_.begin(), lingering_.end(), [&](int32_t id) { return IsHeld(cells_[id], looks); });
+  free_.insert(free_.end(), let_go, lingering_.end());
+  lingering_.erase(let_go, lingering_.end());
+}
+
 void SharedCells::Return(int32_t id) noexcept {
   std::lock_guard lock(mutex_);
-  (cells_[id].importers.load() == 0 ? free_ : lingering_).push_back(id);
+  (IsHeld(cells_[id], false) ? lingering_ : free_).push_back(id);
 }
 
 }  // namespace reprise::device

@@ -4,6 +4,7 @@
 // memory file of the process that made them, so that exporting one moves nothing.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -17,13 +18,25 @@
 
 namespace reprise::device {
 
-struct alignas(32) SharedCell {
+struct alignas(64) SharedCell {
+  static constexpr size_t kHolders = 8;
+
   std::atomic<uint32_t> bit{0};        ///< of a notify
-  std::atomic<uint32_t> importers{0};  ///< other processes that hold the cell
-  std::atomic<uint64_t> issued{0};     ///< of an event: records that were submitted,
-  std::atomic<uint64_t> done{0};       ///<   and the newest of them that has run
+  std::atomic<uint32_t> importers{0};  ///< uses by other processes that found no place in `holders`
+  std::atomic<uint64_t> issued{0};     ///< of an event: records that were submitted, and by whom the newest (Issued),
+  std::atomic<uint64_t> done{0};       ///<   and the number of the newest that has run
+  std::array<std::atomic<int32_t>, kHolders> holders{};  ///< process ids of those who hold it, 0: nobody
 };
-static_assert(std::atomic<uint64_t>::is_always_lock_free);
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<int32_t>::is_always_lock_free);
+
+/// What an event's cell says about its newest record, in one word: number and process.
+struct Issued {
+  uint64_t number = 0;  ///< 0: never recorded
+  int32_t pid = 0;
+
+  uint64_t Pack() const { return (number << 22) | static_cast<uint64_t>(pid); }  // 22 bits: the kernel's limit
+  static Issued Unpack(uint64_t word) { return {word >> 22, static_cast<int32_t>(word & 0x3FFFFF)}; }
+};
 
 class SharedCells;
 
@@ -37,6 +50,8 @@ class CellUse {
     std::swap(home_, other.home_);
     std::swap(mapping_, other.mapping_);
     std::swap(id_, other.id_);
+    std::swap(owner_, other.owner_);
+    std::swap(holder_, other.holder_);
     return *this;
   }
   ~CellUse();
@@ -46,6 +61,8 @@ class CellUse {
 
   SharedCell* operator->() const { return cell_; }
   bool imported() const { return mapping_ != nullptr; }
+  /// The process that made it, of an imported cell.
+  const Process& owner() const { return owner_; }
   /// Number in the process that made the cell.
   int32_t id() const { return id_; }
   /// Offers a cell of this process.
@@ -56,7 +73,9 @@ class CellUse {
   SharedCell* cell_ = nullptr;
   SharedCells* home_ = nullptr;
   void* mapping_ = nullptr;
+  size_t holder_ = SharedCell::kHolders;  // the place in the cell that says so
   int32_t id_ = -1;
+  Process owner_;
 };
 
 /// The cells of one sort. Lives as long as the process.
@@ -76,6 +95,8 @@ class SharedCells {
   friend class CellUse;
   Status Map();
   void Return(int32_t id) noexcept;
+  /// Makes cells free again that nobody holds any longer; `looks`: not even processes that have ended.
+  void Reclaim(bool looks);
 
   const char* const label_;
   const int64_t limit_;

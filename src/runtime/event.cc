@@ -260,8 +260,8 @@ StatusOr<device::ShareKey> Event::Export() {
   return *key_;
 }
 
-bool Event::LatestDone(bool fallback) {
-  if (shared_ != nullptr) return shared_->Done(shared_->Newest());
+StatusOr<bool> Event::LatestDone(bool fallback) {
+  if (shared_ != nullptr) return shared_->Query(id_);
   EventRecord* record = Latest();
   if (record == nullptr) return fallback;
   const bool done = record->done();
@@ -269,8 +269,8 @@ bool Event::LatestDone(bool fallback) {
   return done;
 }
 
-bool Event::WaitLatest(const Deadline& deadline) {
-  if (shared_ != nullptr) return shared_->Wait(shared_->Newest(), deadline);
+StatusOr<bool> Event::WaitLatest(const Deadline& deadline) {
+  if (shared_ != nullptr) return shared_->Wait(deadline, id_);
   EventRecord* record = Latest();
   if (record == nullptr) return true;
   const bool done = record->Wait(deadline);

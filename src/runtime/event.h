@@ -100,10 +100,11 @@ class Event {
   /// The key for Open; the same at each call. Only for events with kEventIpc.
   StatusOr<device::ShareKey> Export();
 
-  /// Whether the newest record has run; `fallback` when there is none.
-  bool LatestDone(bool fallback);
-  /// Waits for the newest record; false when the deadline passed.
-  bool WaitLatest(const Deadline& deadline);
+  /// Whether the newest record has run; `fallback` when there is none. 507022 when it was that of a process which has
+  /// ended before.
+  StatusOr<bool> LatestDone(bool fallback);
+  /// Waits for the newest record; false when the deadline passed; 507022 as above.
+  StatusOr<bool> WaitLatest(const Deadline& deadline);
 
   /// The newest record of this process, with a reference for the caller; null when there is none.
   EventRecord* Latest();

@@ -67,6 +67,12 @@ constexpr ir::TaskType kWait = {
       // Of several waits one takes the bit; the others go on waiting.
       const auto taken = [&] { return state.cell->bit.exchange(0, std::memory_order_acq_rel) != 0; };
       if (!taken() && state.waiters.AddUnless(taken, context.runnable(), &context.scheduler())) {
+        if (LooksForProcess(p->clock) && state.cell.owner().HasEnded() && !taken()) {
+          state.waiters.Remove(context.runnable());
+          EndPark(context, p->clock);
+          context.Fail(ProcessHasEnded("notify", p->id, "made it", state.cell.owner().pid()));
+          return RunResult::kDone;
+        }
         const RunResult result =
             Park(context, p->clock, p->timeout_s, state.shared.load(std::memory_order_relaxed), "notify", p->id);
         if (result == RunResult::kDone) state.waiters.Remove(context.runnable());
@@ -207,7 +213,9 @@ StatusOr<Notify*> Notify::Import(const device::ShareKey& key) {
 
 void Notify::Destroy(Notify* notify) {
   Notifies().Erase(notify->handle_);
-  if (notify->key_) device::Withdraw(*notify->key_);
+  for (const auto& key : notify->keys_) {
+    if (key) device::Withdraw(*key);
+  }
   notify->state_->Release();
   delete notify;
 }
@@ -236,20 +244,22 @@ StatusOr<device::ShareKey> Notify::Export(bool checks_pid) {
         .Hint("export a notify in the process that made it with aclrtCreateNotify");
   }
   std::lock_guard lock(mutex_);
-  if (key_) return *key_;
-  REPRISE_ASSIGN_OR_RETURN(key_, state_->cell.Export(device::ShareKind::kNotify, checks_pid));
+  std::optional<device::ShareKey>& key = keys_[checks_pid ? 1 : 0];
+  if (key) return *key;
+  REPRISE_ASSIGN_OR_RETURN(key, state_->cell.Export(device::ShareKind::kNotify, checks_pid));
   // Waits that are parked know of wake-ups from this process only: they begin to look.
   state_->shared.store(true);
   state_->waiters.WakeAll();
-  return *key_;
+  return *key;
 }
 
 Status Notify::AllowTakers(const int32_t* pids, size_t count) {
   std::lock_guard lock(mutex_);
-  if (!key_) {
+  if (!keys_[0] && !keys_[1]) {
     return Error(107000, fmt::format("{} is not exported", Describe())).Hint("call aclrtNotifyGetExportKey first");
   }
-  return device::AllowTakers(*key_, pids, count);
+  if (!keys_[1]) return {};  // exported to all
+  return device::AllowTakers(*keys_[1], pids, count);
 }
 
 // --------------------------------------------------------------------------------------------------- counting notify

@@ -4,6 +4,7 @@
 // away; a counting notify holds a 32-bit number.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -48,7 +49,7 @@ class Notify {
   /// Takes the bit away, from the host.
   void Reset();
 
-  /// The same key at each call.
+  /// The same key at each call with the same check.
   StatusOr<device::ShareKey> Export(bool checks_pid);
   Status AllowTakers(const int32_t* pids, size_t count);
 
@@ -60,7 +61,7 @@ class Notify {
   void* handle_ = nullptr;
   NotifyState* state_ = nullptr;
   std::mutex mutex_;
-  std::optional<device::ShareKey> key_;  // guarded by mutex_
+  std::array<std::optional<device::ShareKey>, 2> keys_;  // without and with check; guarded by mutex_
 };
 
 HandleTable<Notify, HandleKind::kNotify>& Notifies();

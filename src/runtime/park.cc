@@ -11,6 +11,8 @@ namespace {
 
 constexpr uint32_t kFirstPollUs = 20;
 constexpr uint32_t kLastPollUs = 1000;
+constexpr uint32_t kFirstLook = 9;
+constexpr uint32_t kLooksBetween = 128;
 
 }  // namespace
 
@@ -30,10 +32,19 @@ ir::RunResult Park(device::RunContext& context, ParkClock& clock, uint32_t timeo
   }
   if (polls) {
     clock.poll_us = clock.poll_us == 0 ? kFirstPollUs : std::min(clock.poll_us * 2, kLastPollUs);
+    ++clock.looks;
     wake_ns = std::min(wake_ns, now + int64_t{clock.poll_us} * 1000);
   }
   context.scheduler().WakeAt(*context.runnable(), Clock::time_point(std::chrono::nanoseconds(wake_ns)));
   return ir::RunResult::kParked;
+}
+
+bool LooksForProcess(const ParkClock& clock) { return clock.looks % kLooksBetween == kFirstLook; }
+
+Status ProcessHasEnded(const char* what, int64_t id, const char* role, int32_t pid) {
+  return Error(507022, fmt::format("{} {} will not be recorded: process {}, which {}, has ended", what, id, pid, role))
+      .Culprit(fmt::format("process {}", pid))
+      .Hint("look why that process ended; then make or import the object anew");
 }
 
 void EndPark(device::RunContext& context, ParkClock& clock) {

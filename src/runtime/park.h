@@ -16,6 +16,7 @@ namespace reprise::runtime {
 struct ParkClock {
   int64_t deadline_ns = 0;  ///< 0: the wait has not begun
   uint32_t poll_us = 0;     ///< 0: has not looked yet
+  uint32_t looks = 0;       ///< so often
 };
 
 /// Parks the task until it is woken, at most `timeout_s` seconds after the first call (0 = for ever). With `polls`,
@@ -23,6 +24,13 @@ struct ParkClock {
 /// with 507047, and the caller must take the runnable off its list.
 ir::RunResult Park(device::RunContext& context, ParkClock& clock, uint32_t timeout_s, bool polls, const char* what,
                    int64_t id);
+
+/// Whether a wait that polls should see, this time, if the process that it waits for is still there: after some
+/// milliseconds, then some times in a second.
+bool LooksForProcess(const ParkClock& clock);
+
+/// 507022, for a wait that nobody is left to satisfy. `role` is what the process had to do with it.
+Status ProcessHasEnded(const char* what, int64_t id, const char* role, int32_t pid);
 
 /// The wait is over: no timer is left.
 void EndPark(device::RunContext& context, ParkClock& clock);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/shared_event.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -20,9 +22,18 @@ device::SharedCells& Cells() {
   return *cells;
 }
 
+constexpr char kRole[] = "submitted the newest record";
+constexpr uint32_t kSleepsBetweenLooks = 128;
+
+// Nobody, where it is this process.
+device::Process RecorderOf(const device::Issued& record) {
+  return record.pid == getpid() ? device::Process() : device::Process::Of(record.pid);
+}
+
 struct SharedPayload {
   SharedEventState* state;
   uint64_t record;
+  device::Process recorder;  // of a wait for another process
   int32_t event_id;
   uint32_t timeout_s;
   ParkClock clock;
@@ -54,6 +65,12 @@ constexpr ir::TaskType kWait = {
       auto* p = static_cast<SharedPayload*>(payload);
       const auto done = [p] { return p->state->Done(p->record); };
       if (!done() && p->state->waiters.AddUnless(done, context.runnable(), &context.scheduler())) {
+        if (LooksForProcess(p->clock) && p->recorder.HasEnded() && !done()) {
+          p->state->waiters.Remove(context.runnable());
+          EndPark(context, p->clock);
+          context.Fail(ProcessHasEnded("event", p->event_id, kRole, p->recorder.pid()));
+          return RunResult::kDone;
+        }
         const RunResult result = Park(context, p->clock, p->timeout_s, true, "event", p->event_id);
         if (result == RunResult::kDone) p->state->waiters.Remove(context.runnable());
         return result;
@@ -96,26 +113,49 @@ void SharedEventState::Complete(uint64_t record) noexcept {
   });
 }
 
-bool SharedEventState::Wait(uint64_t record, const Deadline& deadline) const {
+StatusOr<bool> SharedEventState::Query(int32_t event_id) const {
+  const device::Issued newest = Newest();
+  if (Done(newest.number)) return true;
+  // Looked at once more: it may have run just before the process ended.
+  const device::Process recorder = RecorderOf(newest);
+  if (!recorder.HasEnded() || Done(newest.number)) return Done(newest.number);
+  return ProcessHasEnded("event", event_id, kRole, recorder.pid());
+}
+
+StatusOr<bool> SharedEventState::Wait(const Deadline& deadline, int32_t event_id) const {
+  const device::Issued newest = Newest();
+  if (Done(newest.number)) return true;
+  const device::Process recorder = RecorderOf(newest);
   constexpr std::chrono::microseconds kLongest{1000};
-  for (std::chrono::microseconds pause{20}; !Done(record); pause = std::min(2 * pause, kLongest)) {
+  std::chrono::microseconds pause{20};
+  for (uint32_t sleeps = 0; !Done(newest.number); ++sleeps) {
+    if (sleeps % kSleepsBetweenLooks == 0 && recorder.HasEnded() && !Done(newest.number)) {
+      return ProcessHasEnded("event", event_id, kRole, recorder.pid());
+    }
     if (deadline && Clock::now() >= *deadline) return false;
     std::this_thread::sleep_for(pause);  // no other process can wake us
+    pause = std::min(2 * pause, kLongest);
   }
   return true;
 }
 
 Status SharedEventState::RecordOn(Stream& stream, int32_t event_id) {
+  uint64_t seen = cell->issued.load(std::memory_order_relaxed);
+  device::Issued record;
+  do {
+    record = {device::Issued::Unpack(seen).number + 1, getpid()};
+  } while (!cell->issued.compare_exchange_weak(seen, record.Pack(), std::memory_order_acq_rel));
   Retain();
-  SharedPayload payload{this, cell->issued.fetch_add(1, std::memory_order_acq_rel) + 1, event_id, 0, {}};
+  SharedPayload payload{this, record.number, {}, event_id, 0, {}};
   return stream.SubmitNow(ir::MakeTask(kRecord, payload));
 }
 
 Status SharedEventState::WaitOn(Stream& stream, int32_t event_id, uint32_t timeout_s) {
-  const uint64_t newest = Newest();
-  if (Done(newest)) return {};
+  const device::Issued newest = Newest();
+  if (Done(newest.number)) return {};
+  const device::Process recorder = RecorderOf(newest);
   Retain();
-  SharedPayload payload{this, newest, event_id, timeout_s, {}};
+  SharedPayload payload{this, newest.number, recorder, event_id, timeout_s, {}};
   return stream.SubmitNow(ir::MakeTask(kWait, payload));
 }
 

@@ -30,12 +30,14 @@ struct SharedEventState {
     if (references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
 
-  /// Number of the newest record, of whichever process; 0: none yet.
-  uint64_t Newest() const { return cell->issued.load(std::memory_order_acquire); }
+  /// The newest record, of whichever process.
+  device::Issued Newest() const { return device::Issued::Unpack(cell->issued.load(std::memory_order_acquire)); }
   bool Done(uint64_t record) const { return cell->done.load(std::memory_order_acquire) >= record; }
   void Complete(uint64_t record) noexcept;
-  /// False when the deadline passed.
-  bool Wait(uint64_t record, const Deadline& deadline) const;
+  /// Whether the newest record has run; 507022 when its process ended before.
+  StatusOr<bool> Query(int32_t event_id) const;
+  /// Waits for it. False when the deadline passed.
+  StatusOr<bool> Wait(const Deadline& deadline, int32_t event_id) const;
 
   Status RecordOn(Stream& stream, int32_t event_id);
   Status WaitOn(Stream& stream, int32_t event_id, uint32_t timeout_s);

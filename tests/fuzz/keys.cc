@@ -25,7 +25,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   // What is printed is read back, and packs into 64 bits without loss where the fields fit.
   if (const auto key = ShareKey::Parse(text)) {
     const auto again = ShareKey::Parse(key->Print());
-    if (!again || again->pid != key->pid || again->index != key->index || again->nonce != key->nonce) {
+    if (!again || again->pid != key->pid || again->index != key->index || again->nonce != key->nonce ||
+        again->space != key->space) {
       Found("key \"" + text + "\" is printed as " + key->Print());
     }
   }

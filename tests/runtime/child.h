@@ -51,6 +51,12 @@ class Child {
     pid_ = -1;
   }
 
+  void Kill() {
+    EXPECT_EQ(0, ::kill(pid_, SIGKILL));
+    EXPECT_EQ(pid_, ::waitpid(pid_, nullptr, 0));
+    pid_ = -1;
+  }
+
   static std::string Argument() {
     const char* argument = std::getenv("REPRISE_TEST_ARGUMENT");
     return argument != nullptr ? argument : "";

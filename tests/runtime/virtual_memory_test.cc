@@ -157,7 +157,7 @@ TEST_F(VirtualMemoryTest, WrongCallsAreRefused) {
   EXPECT_ACL(100000, aclrtReserveMemAddress(nullptr, kHuge, 0, nullptr, 0));
   EXPECT_ACL(100000, aclrtReserveMemAddress(&base, 0, 0, nullptr, 0));
   EXPECT_ACL(107000, aclrtReserveMemAddress(&base, kHuge, 4096, nullptr, 0));
-  EXPECT_ACL(107000, aclrtReserveMemAddress(&base, kHuge, 0, nullptr, 1));
+  EXPECT_ACL(107000, aclrtReserveMemAddress(&base, kHuge, 0, nullptr, 2));
   EXPECT_ACL(207001, aclrtReserveMemAddress(&base, SIZE_MAX, 0, nullptr, 0));
   EXPECT_EQ(base, nullptr);
   MUST(aclrtReserveMemAddress(&base, 2 * kHuge, 0, nullptr, 0));
@@ -206,6 +206,25 @@ TEST_F(VirtualMemoryTest, WrongCallsAreRefused) {
   MUST(aclrtFreePhysical(handle));
   MUST(aclrtReleaseMemAddress(base));
   EXPECT_ACL(107000, aclrtReleaseMemAddress(base));
+}
+
+// Expandable segments ask for addresses before they, or anybody, have chosen a device.
+TEST(VirtualMemoryOfNobody, AddressesAndGranularityNeedNoDevice) {
+  std::thread([] {
+    void* base = nullptr;
+    MUST(aclrtReserveMemAddress(&base, kHuge, 0, nullptr, 1));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(base) % kHuge, 0u);
+    MUST(aclrtReleaseMemAddress(base));
+    aclrtPhysicalMemProp prop = OnDevice();
+    size_t granularity = 0;
+    MUST(aclrtMemGetAllocationGranularity(&prop, ACL_RT_MEM_ALLOC_GRANULARITY_RECOMMENDED, &granularity));
+    EXPECT_EQ(granularity, kHuge);
+    prop.location.id = 50;
+    EXPECT_ACL(107001, aclrtMemGetAllocationGranularity(&prop, ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM, &granularity));
+    prop = OnDevice();
+    aclrtDrvMemHandle handle = nullptr;
+    EXPECT_ACL(107002, aclrtMallocPhysical(&handle, kHuge, &prop, 0)) << "memory belongs to a device";
+  }).join();
 }
 
 // -------------------------------------------------------------------------------------------------- between processes
