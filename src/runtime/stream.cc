@@ -199,7 +199,7 @@ void Stream::Destroy(Stream* stream, DestroyMode mode, const Deadline& patience)
   }
   while (stream->visitors.load(std::memory_order_acquire) != 0) std::this_thread::yield();
   stream->device_.scheduler().Retire(*stream);
-  ForgetSubscription(*stream);
+  ForgetSubscriptions(*stream);
   stream->device_.stream_ids().Return(stream->id_);
   delete stream;
 }
@@ -643,6 +643,7 @@ Status CheckOwn(const Stream& stream) {
   if (&stream.context() == LiveContext()) [[likely]]
     return {};
   REPRISE_ASSIGN_OR_RETURN(const Context* context, CurrentContext());
+  if (context == &stream.context()) return {};  // of the default device, just now
   return Error(107003, fmt::format("{} belongs to another context than the current one", stream.Describe()))
       .Culprit(fmt::format("the stream was created in context {} of device {}; current is context {} of device {}",
                            stream.context().handle(), stream.device().id(), context->handle(), context->device().id()));
