@@ -166,9 +166,11 @@ Status Initialize(const char* path) {
   for (const auto& [type, function, user_data] : hooks) {
     const aclError result = function(text.c_str(), text.size(), user_data);
     if (result == 0) continue;
-    std::lock_guard lock(process.mutex);
-    process.references = 0;
-    (void)WithdrawConfig();
+    {
+      std::lock_guard lock(process.mutex);
+      process.references = 0;
+    }
+    (void)WithdrawConfig();  // which may call back
     return Error(result, fmt::format("an init callback of type {} returned {}", static_cast<int>(type), result))
         .Culprit(fmt::format("the function {} given to aclInitCallbackRegister", reinterpret_cast<void*>(function)))
         .Hint("see what that library reports");

@@ -124,6 +124,8 @@ Activity::Activity(const void* function, const Runnable* whole, int32_t device, 
     t_slot = TakeSlot();
   if (t_slot == nullptr) return;
   Slot& slot = *t_slot;
+  // Who sees one of the values below sees the end of the one before, too; see Describe.
+  std::atomic_thread_fence(std::memory_order_release);
   slot.function.store(function, std::memory_order_relaxed);
   slot.whole.store(whole, std::memory_order_relaxed);
   slot.awaited.store(nullptr, std::memory_order_relaxed);
