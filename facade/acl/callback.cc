@@ -22,60 +22,62 @@ namespace runtime = reprise::runtime;
 using runtime::Api;
 using runtime::NotNull;
 using runtime::NotNullInner;
+using runtime::Subscription;
 
 namespace {
 
 constexpr int64_t kMaxOpInfoBytes = 64 << 10;
 constexpr size_t kMaxExtendInfoBytes = 4u << 10;
 
-Status Subscribe(uint64_t thread_id, aclrtStream stream) {
+Status Subscribe(Subscription kind, uint64_t thread_id, aclrtStream stream) {
   REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, runtime::FindStream(stream));
-  return runtime::SubscribeReport(thread_id, *found);
+  return runtime::Subscribe(kind, thread_id, *found);
 }
 
-Status Unsubscribe(uint64_t thread_id, aclrtStream stream) {
+Status Unsubscribe(Subscription kind, uint64_t thread_id, aclrtStream stream) {
   REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, runtime::FindStream(stream));
-  return runtime::UnsubscribeReport(thread_id, *found);
+  return runtime::Unsubscribe(kind, thread_id, *found);
 }
 
-Status Process(int32_t timeout) {
+Status Process(Subscription kind, int32_t timeout) {
   if (timeout != -1 && timeout <= 0) {
     return Error(100000,
-                 fmt::format("timeout is {}, must be -1 (for ever) or a number of milliseconds above 0", timeout));
+                 fmt::format("timeout is {}, must be -1 (for ever) or a number of milliseconds above 0", timeout))
+        .Hint("pass the milliseconds to wait, or -1 to wait until a callback comes");
   }
-  return runtime::ProcessReport(timeout);
+  return runtime::ProcessCallbacks(kind, timeout);
 }
 
 }  // namespace
 
 aclError aclrtSubscribeReport(uint64_t threadId, aclrtStream stream) {
-  return Api("aclrtSubscribeReport", [&] { return Subscribe(threadId, stream); });
+  return Api("aclrtSubscribeReport", [&] { return Subscribe(Subscription::kReport, threadId, stream); });
 }
 
 aclError aclrtUnSubscribeReport(uint64_t threadId, aclrtStream stream) {
-  return Api("aclrtUnSubscribeReport", [&] { return Unsubscribe(threadId, stream); });
+  return Api("aclrtUnSubscribeReport", [&] { return Unsubscribe(Subscription::kReport, threadId, stream); });
 }
 
 aclError aclrtProcessReport(int32_t timeout) {
-  return Api("aclrtProcessReport", [&] { return Process(timeout); });
+  return Api("aclrtProcessReport", [&] { return Process(Subscription::kReport, timeout); });
 }
 
 aclError aclrtSubscribeHostFunc(uint64_t hostFuncThreadId, aclrtStream exeStream) {
   return Api("aclrtSubscribeHostFunc", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(exeStream, "exeStream"));
-    return Subscribe(hostFuncThreadId, exeStream);
+    return Subscribe(Subscription::kHostFunc, hostFuncThreadId, exeStream);
   });
 }
 
 aclError aclrtUnSubscribeHostFunc(uint64_t hostFuncThreadId, aclrtStream exeStream) {
   return Api("aclrtUnSubscribeHostFunc", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(exeStream, "exeStream"));
-    return Unsubscribe(hostFuncThreadId, exeStream);
+    return Unsubscribe(Subscription::kHostFunc, hostFuncThreadId, exeStream);
   });
 }
 
 aclError aclrtProcessHostFunc(int32_t timeout) {
-  return Api("aclrtProcessHostFunc", [&] { return Process(timeout); });
+  return Api("aclrtProcessHostFunc", [&] { return Process(Subscription::kHostFunc, timeout); });
 }
 
 aclError aclrtLaunchCallback(aclrtCallback fn, void* userData, aclrtCallbackBlockType blockType, aclrtStream stream) {

@@ -14,13 +14,16 @@
 #include <string_view>
 
 #include "acl/acl.h"
+#include "base/log.h"
 #include "check.h"
+#include "dump_of_file.h"
 #include "observe/profiler.h"
 
 namespace reprise::facade {
 namespace {
 
 using nlohmann::json;
+using runtime::Dump;
 
 constexpr off_t kMostConfigBytes = 1 << 20;
 constexpr int kMaxNesting = 16;
@@ -78,15 +81,27 @@ StatusOr<json> Parse(const std::string& file, const std::string& text) {
   return TooDeep(file);
 }
 
-// The folder that the configuration names; everything that it says has been looked at.
-StatusOr<std::string> CheckConfig(const std::string& file, const json& config) {
+// What the configuration asks for; everything that it says has been looked at.
+StatusOr<Dump::Settings> CheckConfig(const std::string& file, const json& config) {
   const auto wrong = [&](const std::string& key, const char* must) {
     return BadConfig(file, fmt::format("key {}", key), fmt::format("{} must be {}", key, must),
                      R"(write {"dump": {"dump_path": "folder", "dump_list": [], "dump_mode": "all"}})");
   };
   const auto dump = config.is_object() ? config.find("dump") : config.end();
   if (!config.is_object() || dump == config.end() || !dump->is_object()) return wrong("dump", "an object");
+  Dump::Settings settings;
+  if (const auto scene = dump->find("dump_scene"); scene != dump->end()) {
+    constexpr std::string_view kScenes[] = {"lite_exception", "aic_err_brief_dump", "aic_err_norm_dump",
+                                            "aic_err_detail_dump"};
+    if (!scene->is_string() ||
+        std::find(std::begin(kScenes), std::end(kScenes), scene->get_ref<const std::string&>()) == std::end(kScenes)) {
+      return wrong("dump.dump_scene",
+                   "\"lite_exception\", \"aic_err_brief_dump\", \"aic_err_norm_dump\" or \"aic_err_detail_dump\"");
+    }
+    settings.of_failures = true;
+  }
   const auto path = dump->find("dump_path");
+  if (path == dump->end() && settings.of_failures) return settings;
   if (path == dump->end() || !path->is_string() || path->get_ref<const std::string&>().empty() ||
       path->get_ref<const std::string&>().size() > kLongestPath ||
       path->get_ref<const std::string&>().find('\0') != std::string::npos) {
@@ -112,10 +127,34 @@ StatusOr<std::string> CheckConfig(const std::string& file, const json& config) {
       }
     }
   }
-  return path->get<std::string>();
+  settings.folder = path->get<std::string>();
+  return settings;
+}
+
+Status NoFolder(const std::string& file, Status configured) {
+  if (configured.code() != 100003) return configured;
+  return BadConfig(file, "key dump.dump_path", configured.detail().what, "name a folder that can be written to");
 }
 
 }  // namespace
+
+Status StartDumpOfFile(const std::string& file, const std::string& text) {
+  REPRISE_ASSIGN_OR_RETURN(const json config, Parse(file, text));
+  const auto dump = config.find("dump");
+  if (dump == config.end() || *dump == json::object()) return {};
+  REPRISE_ASSIGN_OR_RETURN(const Dump::Settings settings, CheckConfig(file, config));
+  REPRISE_RETURN_IF_ERROR(NoFolder(file, Dump::Get().StartOfFile(settings)));
+  for (const auto& [key, value] : dump->items()) {
+    if (key == "dump_path" || key == "dump_scene" || value == json::array()) continue;
+    REPRISE_LOG(
+        kWarning, "ASCENDCL", "configuration key dump.{} is accepted and has no effect: {}", key,
+        settings.of_failures ? "what belongs to a failed task is saved" : "the arguments of all launches are written");
+  }
+  return {};
+}
+
+Status EndDumpOfFile() { return Dump::Get().EndOfFile(); }
+
 }  // namespace reprise::facade
 
 using namespace reprise;          // NOLINT: a file of C functions
@@ -128,14 +167,12 @@ aclError aclmdlInitDump() {
 aclError aclmdlSetDump(const char* dumpCfgPath) {
   return runtime::Api("aclmdlSetDump", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(dumpCfgPath, "dumpCfgPath"));
-    REPRISE_RETURN_IF_ERROR(runtime::Dump::Get().CheckInit());
+    REPRISE_RETURN_IF_ERROR(Dump::Get().CheckInit());
     const std::string file(dumpCfgPath, strnlen(dumpCfgPath, kLongestPath + 1));
     REPRISE_ASSIGN_OR_RETURN(const std::string text, ReadText(file));
     REPRISE_ASSIGN_OR_RETURN(const json config, Parse(file, text));
-    REPRISE_ASSIGN_OR_RETURN(const std::string folder, CheckConfig(file, config));
-    Status configured = runtime::Dump::Get().Configure(folder);
-    if (configured.code() != 100003) return configured;
-    return BadConfig(file, "key dump.dump_path", configured.detail().what, "name a folder that can be written to");
+    REPRISE_ASSIGN_OR_RETURN(const Dump::Settings settings, CheckConfig(file, config));
+    return NoFolder(file, Dump::Get().Configure(settings));
   });
 }
 

@@ -137,7 +137,8 @@ aclError aclrtCreateEventExWithFlag(aclrtEvent* event, uint32_t flag) {
       return Error(107000,
                    fmt::format("flag is {:#x}, must be a combination of ACL_EVENT_SYNC, ACL_EVENT_TIME_LINE and "
                                "ACL_EVENT_CAPTURE_STREAM_PROGRESS, or ACL_EVENT_IPC alone",
-                               flag));
+                               flag))
+          .Hint("pass one of these combinations");
     }
     return CreateEvent(event, flag, true);
   });
@@ -182,7 +183,8 @@ aclError aclrtStreamWaitEventWithFlag(aclrtStream stream, aclrtEvent event, uint
     REPRISE_RETURN_IF_ERROR(RecordFlagInRange(flag));
     const bool external = flag == ACL_EVENT_WAIT_EXTERNAL;
     if (external && timeout != 0) {
-      return Error(100000, fmt::format("timeout is {}, must be 0 for an external wait", timeout));
+      return Error(100000, fmt::format("timeout is {}, must be 0 for an external wait", timeout))
+          .Hint("pass 0: an external wait has no time limit");
     }
     return WaitEvent(stream, event, timeout, external);
   });

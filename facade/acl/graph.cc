@@ -142,7 +142,8 @@ aclError aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream) {
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * on, runtime::FindAnyStream(stream));
     on->PrepareSubmit();
     if (on->bound_model.load() != nullptr) {
-      return Error(107000, fmt::format("{} is bound to a built model and cannot execute one", on->Describe()));
+      return Error(107000, fmt::format("{} is bound to a built model and cannot execute one", on->Describe()))
+          .Hint("execute the model on another stream");
     }
     if (Status refused = capture::CheckNotCapturing(*on, "aclmdlRIExecuteAsync"); !refused.ok()) {
       return std::move(refused).Hint(
@@ -206,7 +207,8 @@ aclError aclmdlRIDestroyRegisterCallback(aclmdlRI modelRI, aclrtCallback func, v
     REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIDestroyRegisterCallback"));
     for (const Model::DestroyCallback& other : model->destroy_callbacks) {
       if (other.function == func) {
-        return Error(107000, fmt::format("func is registered for {} already", model->Describe()));
+        return Error(107000, fmt::format("func is registered for {} already", model->Describe()))
+            .Hint("register a function once for a model");
       }
     }
     model->destroy_callbacks.push_back({func, userData});
@@ -222,7 +224,9 @@ aclError aclmdlRIDestroyUnregisterCallback(aclmdlRI modelRI, aclrtCallback func)
     REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIDestroyUnregisterCallback"));
     const size_t removed = std::erase_if(
         model->destroy_callbacks, [&](const Model::DestroyCallback& callback) { return callback.function == func; });
-    if (removed == 0) return Error(107000, fmt::format("func is not registered for {}", model->Describe()));
+    if (removed == 0)
+      return Error(107000, fmt::format("func is not registered for {}", model->Describe()))
+          .Hint("pass the function that was given to aclmdlRIDestroyRegisterCallback");
     return {};
   });
 }
@@ -234,7 +238,8 @@ aclError aclmdlRIDestroy(aclmdlRI modelRI) {
     REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIDestroy"));
     REPRISE_RETURN_IF_ERROR(CheckNotCapturingModel(*model, "aclmdlRIDestroy"));
     // The specification: no error, and no effect. It goes with its context.
-    if (runtime::ThisThread().context != model->context().handle()) {
+    auto current = runtime::CurrentContext();
+    if (!current.ok() || *current != &model->context()) {
       REPRISE_LOG(kWarning, "ASCENDCL", "{} is not destroyed: its context is not current", model->Describe());
       return {};
     }

@@ -3,6 +3,7 @@
 // Models built by hand from persistent streams, labels, task groups and conditional tasks.
 #include <fmt/format.h>
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -69,7 +70,8 @@ aclError aclmdlRIBindStream(aclmdlRI modelRI, aclrtStream stream, uint32_t flag)
     if (flag != ACL_MODEL_STREAM_FLAG_HEAD && flag != ACL_MODEL_STREAM_FLAG_DEFAULT) {
       return Error(107000, fmt::format("flag is {:#x}, must be ACL_MODEL_STREAM_FLAG_HEAD or "
                                        "ACL_MODEL_STREAM_FLAG_DEFAULT",
-                                       flag));
+                                       flag))
+          .Hint("pass ACL_MODEL_STREAM_FLAG_HEAD for a stream that starts with the model");
     }
     // What is wrong with model and stream counts before whose they are.
     REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindModel(modelRI));
@@ -105,7 +107,8 @@ aclError aclrtPersistentTaskClean(aclrtStream stream) {
   return Api("aclrtPersistentTaskClean", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
     if (!found->is_persistent()) {
-      return Error(107000, fmt::format("{} was created without ACL_STREAM_PERSISTENT", found->Describe()));
+      return Error(107000, fmt::format("{} was created without ACL_STREAM_PERSISTENT", found->Describe()))
+          .Hint("pass a stream made by aclrtCreateStreamWithConfig with ACL_STREAM_PERSISTENT");
     }
     found->CleanStored();
     return {};
@@ -148,7 +151,9 @@ aclError aclrtCreateLabel(aclrtLabel* label) {
     REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
     if (capture::Labels().live() >= kMaxLabels) return Error(207005, fmt::format("{} labels exist", kMaxLabels));
     auto made = std::make_unique<capture::Label>();
+    static std::atomic<uint64_t> labels{0};
     made->context = context;
+    made->target = std::make_shared<reprise::exec::LabelTarget>(reprise::exec::LabelTarget{labels.fetch_add(1) + 1});
     made->handle = capture::Labels().Insert(made.get());
     if (made->handle == nullptr) return Error(207005, "the process has too many labels");
     *label = made.release()->handle;
@@ -185,11 +190,7 @@ aclError aclrtCreateLabelList(aclrtLabel* labels, size_t num, aclrtLabelList* la
     for (size_t i = 0; i < num; ++i) {
       REPRISE_RETURN_IF_ERROR(NotNullInner(labels[i], "labels[]"));
       REPRISE_ASSIGN_OR_RETURN(const capture::Label* label, FindLabel(labels[i]));
-      if (label->graph == nullptr) {
-        return Error(107000, fmt::format("labels[{}] is not set", i)).Hint("call aclrtSetLabel for every label first");
-      }
-      list->targets.push_back({label->graph.get(), label->node});
-      list->graphs.push_back(label->graph);
+      list->targets.push_back(label->target);
     }
     list->handle = capture::LabelLists().Insert(list.get());
     if (list->handle == nullptr) return Error(207005, "the process has too many label lists");
@@ -275,12 +276,14 @@ aclError aclmdlRICondHandleCreate(aclmdlRI modelRI, uint32_t defaultLaunchValue,
     REPRISE_RETURN_IF_ERROR(InRange(flag, 0, ACL_MODEL_RI_COND_HANDLE_ASSIGN_DEFAULT, "flag"));
     REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindModel(modelRI));
     if (model->kind() == capture::ModelKind::kBuilt) {
-      return Error(207000, fmt::format("{} was built, not captured: it has no conditional tasks", model->Describe()));
+      return Error(207000, fmt::format("{} was built, not captured: it has no conditional tasks", model->Describe()))
+          .Hint("use aclrtSwitchStream or aclrtSwitchLabelByIndex in a model built by hand");
     }
     REPRISE_ASSIGN_OR_RETURN(model, capture::FindOwnModel(modelRI));
     if (model->state() != capture::ModelState::kCapturing) {
       return Error(107000, fmt::format("{} is {}; a condition handle is created while it is being captured",
-                                       model->Describe(), StateName(model->state())));
+                                       model->Describe(), StateName(model->state())))
+          .Hint("create it between aclmdlRICaptureBegin and aclmdlRICaptureEnd");
     }
     REPRISE_ASSIGN_OR_RETURN(const capture::Condition* condition,
                              model->AddCondition(defaultLaunchValue, flag == ACL_MODEL_RI_COND_HANDLE_ASSIGN_DEFAULT));

@@ -13,6 +13,8 @@
 #include "acl/acl.h"
 #include "base/log.h"
 #include "check.h"
+#include "dump_of_file.h"
+#include "runtime/context.h"
 #include "runtime/device.h"
 
 namespace reprise::facade {
@@ -79,13 +81,19 @@ StatusOr<json> ReadConfig(const char* path) {
     return Error(100006, fmt::format("configuration file \"{}\" is no valid JSON: {}", path, error.what()))
         .Culprit(fmt::format("byte {} of \"{}\"", error.byte, path))
         .Hint("correct the JSON text at the named position");
+  } catch (const json::exception& error) {  // a number that fits no type
+    return Error(100006, fmt::format("configuration file \"{}\" holds what cannot be read: {}", path, error.what()))
+        .Culprit(fmt::format("file \"{}\"", path))
+        .Hint("write numbers that a 64-bit number can hold");
   }
 }
 
 // "0", 0 …: the files write numbers in both ways.
 std::string TextOf(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
-Status ApplyConfig(const json& config) {
+// Nothing has changed when it fails.
+Status ApplyConfig(const char* path, const json& config) {
+  int default_device = -1;
   if (const auto device = config.find("defaultDevice"); device != config.end()) {
     const auto id = device->is_object() ? device->find("default_device") : device->end();
     if (!device->is_object() || id == device->end()) {
@@ -101,14 +109,13 @@ Status ApplyConfig(const json& config) {
           .Culprit("key defaultDevice of the configuration file")
           .Hint("name a device that aclrtGetDeviceCount counts");
     }
+    default_device = static_cast<int>(std::stoul(text));
+  }
+  if (config.contains("profiler")) {
     REPRISE_LOG(kWarning, "ASCENDCL",
-                "configuration key defaultDevice is accepted and has no effect: call aclrtSetDevice");
+                "configuration key profiler is accepted and has no effect: call aclprofInit and aclprofStart");
   }
-  for (const char* key : {"dump", "profiler"}) {
-    if (config.contains(key)) {
-      REPRISE_LOG(kWarning, "ASCENDCL", "configuration key {} is accepted and has no effect on the CPU device", key);
-    }
-  }
+  bool process_wide = false;
   if (const auto mode = config.find("err_msg_mode"); mode != config.end()) {
     const std::string text = TextOf(*mode);
     if (text != "0" && text != "1") {
@@ -116,9 +123,19 @@ Status ApplyConfig(const json& config) {
           .Culprit("key err_msg_mode of the configuration file")
           .Hint("write \"0\" or \"1\"");
     }
-    runtime::SetProcessWideMessages(text == "1");
+    process_wide = text == "1";
   }
+  REPRISE_RETURN_IF_ERROR(StartDumpOfFile(path != nullptr ? path : "", config.dump()));
+  runtime::SetDefaultDevice(default_device);
+  runtime::SetProcessWideMessages(process_wide);
   return {};
+}
+
+// What ApplyConfig has begun.
+Status WithdrawConfig() {
+  runtime::SetProcessWideMessages(false);
+  runtime::SetDefaultDevice(-1);
+  return EndDumpOfFile();
 }
 
 Status Initialize(const char* path) {
@@ -140,7 +157,7 @@ Status Initialize(const char* path) {
           .Culprit("an earlier aclInit")
           .Hint("go on: the call took one more reference");
     }
-    REPRISE_RETURN_IF_ERROR(ApplyConfig(config));
+    REPRISE_RETURN_IF_ERROR(ApplyConfig(path, config));
     process.config = config;
     process.references = 1;
     hooks = process.at_init;
@@ -149,8 +166,11 @@ Status Initialize(const char* path) {
   for (const auto& [type, function, user_data] : hooks) {
     const aclError result = function(text.c_str(), text.size(), user_data);
     if (result == 0) continue;
-    std::lock_guard lock(process.mutex);
-    process.references = 0;
+    {
+      std::lock_guard lock(process.mutex);
+      process.references = 0;
+    }
+    (void)WithdrawConfig();  // which may call back
     return Error(result, fmt::format("an init callback of type {} returned {}", static_cast<int>(type), result))
         .Culprit(fmt::format("the function {} given to aclInitCallbackRegister", reinterpret_cast<void*>(function)))
         .Hint("see what that library reports");
@@ -178,8 +198,8 @@ Status ShutDown(std::unique_lock<std::mutex> lock, Process& process) {
                                      reinterpret_cast<void*>(function)))
                 .Hint("see what that library reports; the process is finalised all the same");
   }
-  runtime::SetProcessWideMessages(false);
-  return first;
+  Status ended = WithdrawConfig();
+  return first.ok() ? std::move(ended) : std::move(first);
 }
 
 Status CheckHook(aclRegisterCallbackType type, bool has_function) {

@@ -106,7 +106,7 @@ uint32_t ParamIndex(aclrtParamHandle handle) {
 Status CheckBlocks(uint32_t blocks, int code) {
   if (blocks != 0) [[likely]]
     return {};
-  return Error(code, "numBlocks is 0, must be at least 1");
+  return Error(code, "numBlocks is 0, must be at least 1").Hint("pass the number of blocks to run, at least 1");
 }
 
 Status LaunchDeviceArgs(aclrtFuncHandle handle, uint32_t blocks, const void* args, size_t bytes,
@@ -246,10 +246,11 @@ aclError aclrtBinaryGetGlobal(aclrtBinHandle binHandle, const char* name, void**
   return Api("aclrtBinaryGetGlobal", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(binHandle, "binHandle"));
     REPRISE_RETURN_IF_ERROR(NotNull(name, "name"));
-    if (dptr == nullptr && size == nullptr) return Error(100000, "parameters dptr and size are both null");
+    if (dptr == nullptr && size == nullptr)
+      return Error(100000, "parameters dptr and size are both null").Hint("pass at least one of them");
     REPRISE_ASSIGN_OR_RETURN(KernelBinary * binary, FindBinary(binHandle));
-    return Error(107042,
-                 fmt::format("{} has no global named {}: host-compiled kernels export none", binary->source(), name));
+    return Error(107042, fmt::format("{} has no global named \"{}\": host-compiled kernels export none",
+                                     binary->source(), name));
   });
 }
 
@@ -338,7 +339,8 @@ aclError aclrtGetFunctionName(aclrtFuncHandle funcHandle, uint32_t maxLen, char*
     REPRISE_RETURN_IF_ERROR(NotNull(name, "name"));
     REPRISE_ASSIGN_OR_RETURN(KernelFunction * function, FindFunction(funcHandle));
     if (maxLen < function->name.size() + 1) {
-      return Error(107000, fmt::format("maxLen is {}, the name needs {}", maxLen, function->name.size() + 1));
+      return Error(107000, fmt::format("maxLen is {}, the name needs {}", maxLen, function->name.size() + 1))
+          .Hint("pass a longer buffer");
     }
     std::memcpy(name, function->name.c_str(), function->name.size() + 1);
     return {};
@@ -500,7 +502,8 @@ aclError aclrtLaunchKernelWithConfig(aclrtFuncHandle funcHandle, uint32_t numBlo
       if (args.function_handle() != funcHandle) {
         REPRISE_ASSIGN_OR_RETURN(const KernelFunction* owner, FindFunction(args.function_handle()));
         return Error(107000,
-                     fmt::format("the argument list was made for kernel {}, not for {}", owner->name, function->name));
+                     fmt::format("the argument list was made for kernel {}, not for {}", owner->name, function->name))
+            .Hint("make a list with aclrtKernelArgsInit for this kernel");
       }
       REPRISE_ASSIGN_OR_RETURN(const LaunchAttributes attributes, ReadLaunchAttributes(cfg));
       REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));

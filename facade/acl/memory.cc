@@ -107,8 +107,9 @@ Status SynchronizeBeforeFree(const char* api) {
   return context->Synchronize(-1);
 }
 
-Status RegisterHost(void* pointer, uint64_t size, bool mapped) {
-  if (reinterpret_cast<uintptr_t>(pointer) % kHostRegisterAlignment != 0) {
+Status RegisterHost(void* pointer, uint64_t size, MemoryRegistry::Registration how) {
+  // Pinning takes whole pages anyway; what is mapped has an address of its own, which begins with a page.
+  if (how.mapped && reinterpret_cast<uintptr_t>(pointer) % kHostRegisterAlignment != 0) {
     return Error(107000, fmt::format("ptr {} is not aligned to {} bytes", fmt::ptr(pointer), kHostRegisterAlignment))
         .Hint("allocate the memory with posix_memalign or mmap");
   }
@@ -119,7 +120,7 @@ Status RegisterHost(void* pointer, uint64_t size, bool mapped) {
                                      fmt::ptr(pointer), size))
         .Hint("register memory that is allocated, and unregister it before it is freed");
   }
-  return Memory().Register(context->device().id(), pointer, size, mapped);
+  return Memory().Register(context->device().id(), pointer, size, how);
 }
 
 // -------------------------------------------------------------------------------------------------------- copies
@@ -216,16 +217,18 @@ Status CheckCopy2d(void* dst, size_t dst_pitch, const void* src, size_t src_pitc
   REPRISE_RETURN_IF_ERROR(NotNull(dst, "dst"));
   REPRISE_RETURN_IF_ERROR(NotNull(src, "src"));
   if (kind < ACL_MEMCPY_HOST_TO_DEVICE || kind > ACL_MEMCPY_DEFAULT) {
-    return Error(100000,
-                 fmt::format("kind is {}, must be {} to {}", static_cast<int>(kind),
-                             static_cast<int>(ACL_MEMCPY_HOST_TO_DEVICE), static_cast<int>(ACL_MEMCPY_DEFAULT)));
+    return Error(100000, fmt::format("kind is {}, must be {} to {}", static_cast<int>(kind),
+                                     static_cast<int>(ACL_MEMCPY_HOST_TO_DEVICE), static_cast<int>(ACL_MEMCPY_DEFAULT)))
+        .Hint("pass the direction of the copy, or ACL_MEMCPY_DEFAULT");
   }
   if (width > dst_pitch || width > src_pitch) {
-    return Error(100000, fmt::format("width is {}, more than dpitch {} or spitch {}", width, dst_pitch, src_pitch));
+    return Error(100000, fmt::format("width is {}, more than dpitch {} or spitch {}", width, dst_pitch, src_pitch))
+        .Hint("pass pitches of at least width bytes: a pitch is the distance between the begins of two rows");
   }
   const size_t pitch = dst_pitch > src_pitch ? dst_pitch : src_pitch;
   if (height - 1 > (UINT64_MAX - width) / pitch) {
-    return Error(107000, fmt::format("{} rows of pitch {} exceed the address space", height, pitch));
+    return Error(107000, fmt::format("{} rows of pitch {} exceed the address space", height, pitch))
+        .Hint("pass height in rows, and pitches in bytes");
   }
   return {};
 }
@@ -255,14 +258,16 @@ Status CheckLocation(const MemoryRange& range, const aclrtMemLocation& wanted, c
   const bool wants_device = wanted.type == ACL_MEM_LOCATION_TYPE_DEVICE;
   if (wants_device == (range.kind == MemoryKind::kDevice)) return {};
   return Error(107000, fmt::format("{}[{}] is {}, its attribute says {}", parameter, item, DescribeRange(range),
-                                   wants_device ? "device" : "host"));
+                                   wants_device ? "device" : "host"))
+      .Hint("give the item an attribute that names where its addresses are");
 }
 
 StatusOr<Batch> ReadBatch(void** dsts, size_t* dest_maxs, void** srcs, size_t* sizes, size_t count,
                           aclrtMemcpyBatchAttr* attrs, size_t* attrs_indexes, size_t num_attrs, size_t* fail_index) {
   *fail_index = SIZE_MAX;
   REPRISE_RETURN_IF_ERROR(NotNull(sizes, "sizes"));
-  if (count == 0) return Error(100000, "numBatches is 0, must be at least 1");
+  if (count == 0)
+    return Error(100000, "numBatches is 0, must be at least 1").Hint("pass the number of copies in the arrays");
   REPRISE_RETURN_IF_ERROR(InRange(count, 1, kMaxBatches, "numBatches"));
   Batch batch;
   bool all_zero = true;
@@ -274,7 +279,8 @@ StatusOr<Batch> ReadBatch(void** dsts, size_t* dest_maxs, void** srcs, size_t* s
   REPRISE_RETURN_IF_ERROR(NotNull(attrs, "attrs"));
   REPRISE_RETURN_IF_ERROR(NotNull(attrs_indexes, "attrsIndexes"));
   if (num_attrs == 0 || num_attrs > count) {
-    return Error(107000, fmt::format("numAttrs is {}, must be 1 to numBatches ({})", num_attrs, count));
+    return Error(107000, fmt::format("numAttrs is {}, must be 1 to numBatches ({})", num_attrs, count))
+        .Hint("pass the number of entries in attrs and attrsIndexes");
   }
   for (size_t i = 0; i < num_attrs; ++i) {
     const bool in_order = i == 0 ? attrs_indexes[0] == 0 : attrs_indexes[i] > attrs_indexes[i - 1];
@@ -282,7 +288,8 @@ StatusOr<Batch> ReadBatch(void** dsts, size_t* dest_maxs, void** srcs, size_t* s
       return Error(107000,
                    fmt::format("attrsIndexes[{}] is {}: the list must begin with 0, rise strictly and stay below "
                                "{}",
-                               i, attrs_indexes[i], count));
+                               i, attrs_indexes[i], count))
+          .Hint("let attrsIndexes[i] be the first item that attrs[i] describes");
     }
   }
   size_t attr = 0;
@@ -300,8 +307,8 @@ StatusOr<Batch> ReadBatch(void** dsts, size_t* dest_maxs, void** srcs, size_t* s
     const bool to_device = wanted.dstLoc.type == ACL_MEM_LOCATION_TYPE_DEVICE;
     const bool from_device = wanted.srcLoc.type == ACL_MEM_LOCATION_TYPE_DEVICE;
     if (to_device == from_device || wanted_direction(wanted) != wanted_direction(attrs[0])) {
-      return Error(107000,
-                   fmt::format("item {} is not a copy in the batch's one direction between host and device", i));
+      return Error(107000, fmt::format("item {} is not a copy in the batch's one direction between host and device", i))
+          .Hint("use one call for each direction");
     }
     auto sides = Classify(dsts[i], sizes[i], srcs[i], sizes[i]);
     if (!sides.ok()) return std::move(sides).status();
@@ -543,9 +550,10 @@ aclError aclrtHostRegister(void* ptr, uint64_t size, aclrtHostRegisterType type,
     REPRISE_RETURN_IF_ERROR(NotZero(size, "size"));
     if (type != ACL_HOST_REGISTER_MAPPED) {
       return Error(207000,
-                   fmt::format("type is {}; only ACL_HOST_REGISTER_MAPPED (0) is supported", static_cast<int>(type)));
+                   fmt::format("type is {}; only ACL_HOST_REGISTER_MAPPED (0) is supported", static_cast<int>(type)))
+          .Hint("pass ACL_HOST_REGISTER_MAPPED");
     }
-    REPRISE_RETURN_IF_ERROR(RegisterHost(ptr, size, true));
+    REPRISE_RETURN_IF_ERROR(RegisterHost(ptr, size, {.mapped = true, .pinned = false}));
     *devPtr = ptr;  // the device addresses host memory as the host does
     return {};
   });
@@ -560,13 +568,16 @@ aclError aclrtHostRegisterV2(void* ptr, uint64_t size, uint32_t flag) {
     if (flag == 0 || (flag & ~(kSupported | kReserved)) != 0) {
       return Error(107000, fmt::format("flag is {:#x}, must be a combination of ACL_HOST_REG_MAPPED and "
                                        "ACL_HOST_REG_PINNED",
-                                       flag));
+                                       flag))
+          .Hint("pass ACL_HOST_REG_MAPPED, ACL_HOST_REG_PINNED or both");
     }
     if ((flag & kReserved) != 0) {
       return Error(207000,
-                   fmt::format("flag is {:#x}; ACL_HOST_REG_IOMEMORY and ACL_HOST_REG_READONLY are reserved", flag));
+                   fmt::format("flag is {:#x}; ACL_HOST_REG_IOMEMORY and ACL_HOST_REG_READONLY are reserved", flag))
+          .Hint("pass ACL_HOST_REG_MAPPED, ACL_HOST_REG_PINNED or both");
     }
-    return RegisterHost(ptr, size, (flag & ACL_HOST_REG_MAPPED) != 0);
+    return RegisterHost(ptr, size,
+                        {.mapped = (flag & ACL_HOST_REG_MAPPED) != 0, .pinned = (flag & ACL_HOST_REG_PINNED) != 0});
   });
 }
 
@@ -580,7 +591,8 @@ aclError aclrtHostGetDevicePointer(void* pHost, void** pDevice, uint32_t flag) {
       return Error(507911, fmt::format("pHost {} {}", fmt::ptr(pHost), Memory().Explain(pHost)));
     }
     if (!range->mapped) {
-      return Error(107000, fmt::format("{} was registered without ACL_HOST_REG_MAPPED", DescribeRange(*range)));
+      return Error(107000, fmt::format("{} was registered without ACL_HOST_REG_MAPPED", DescribeRange(*range)))
+          .Hint("register it with ACL_HOST_REG_MAPPED, also in addition");
     }
     *pDevice = pHost;
     return {};

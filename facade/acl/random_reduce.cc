@@ -14,18 +14,25 @@ namespace {
 
 using runtime::RandomFunction;
 using runtime::RandomParam;
+using runtime::RandomType;
 using runtime::Stream;
 
 constexpr uint64_t kCounterBytes = 16;
 
 // ---- Random numbers
 
-Status ReadParam(const aclrtRandomParaInfo& info, const char* name, bool is_float, RandomParam* param) {
+enum class ParamKind { kFloat, kInteger, kBytes };  // kInteger: a bound of integers, kBytes: any unsigned number
+
+Status ReadParam(const aclrtRandomParaInfo& info, const char* name, ParamKind kind, RandomParam* param) {
   REPRISE_RETURN_IF_ERROR(InRange(info.isAddr, 0, 1, fmt::format("{}.isAddr", name).c_str()));
-  const bool size_ok = is_float ? info.size == 2 || info.size == 4 || info.size == 8 : info.size >= 1 && info.size <= 8;
+  const bool size_ok = kind == ParamKind::kBytes
+                           ? info.size >= 1 && info.size <= 8
+                           : info.size == 4 || info.size == 8 || (info.size == 2 && kind == ParamKind::kFloat);
   if (!size_ok) {
     return Error(107000, fmt::format("{}.size is {}, must be {}", name, info.size,
-                                     is_float ? "2, 4 or 8 (fp16 or bf16, fp32, fp64)" : "1 to 8"))
+                                     kind == ParamKind::kFloat     ? "2, 4 or 8 (fp16 or bf16, fp32, fp64)"
+                                     : kind == ParamKind::kInteger ? "4 or 8 (a number of 32 or 64 bits)"
+                                                                   : "1 to 8"))
         .Culprit(fmt::format("parameter taskInfo, field {}", name))
         .Hint("set the size of the value in bytes");
   }
@@ -37,31 +44,48 @@ Status ReadParam(const aclrtRandomParaInfo& info, const char* name, bool is_floa
 }
 
 Status CheckElementType(aclDataType type) {
-  if (type == ACL_FLOAT || type == ACL_FLOAT16 || type == ACL_BF16) return {};
-  return Error(107000, fmt::format("dataType is {}, must be ACL_FLOAT (0), ACL_FLOAT16 (1) or ACL_BF16 (27)",
+  if (runtime::RandomBytes(static_cast<RandomType>(type)) != 0) return {};
+  return Error(107000, fmt::format("dataType is {}, must be ACL_FLOAT (0), ACL_FLOAT16 (1), ACL_INT32 (3), ACL_UINT32 "
+                                   "(8), ACL_INT64 (9), ACL_UINT64 (10) or ACL_BF16 (27)",
                                    static_cast<int>(type)))
       .Culprit("parameter taskInfo, field dataType")
-      .Hint("draw fp32, fp16 or bf16 numbers and cast them");
+      .Hint("draw numbers of one of these types and cast them");
 }
 
 Status ReadFunction(const aclrtRandomNumFuncParaInfo& function, runtime::RandomRequest* request) {
   REPRISE_RETURN_IF_ERROR(InRange(function.funcType, ACL_RT_RANDOM_NUM_FUNC_TYPE_DROPOUT_BITMASK,
                                   ACL_RT_RANDOM_NUM_FUNC_TYPE_TRUNCATED_NORMAL_DIS, "funcType"));
   request->function = static_cast<RandomFunction>(function.funcType);
+  const bool integers = IsInteger(request->type);
+  if (integers && request->function != RandomFunction::kUniform) {
+    return Error(107000, fmt::format("funcType is {}, which draws no integers (dataType {})",
+                                     static_cast<int>(function.funcType), static_cast<int>(request->type)))
+        .Culprit("parameter taskInfo, fields funcType and dataType")
+        .Hint("draw integers with ACL_RT_RANDOM_NUM_FUNC_TYPE_UNIFORM_DIS, or fp32, fp16 or bf16 numbers");
+  }
+  const ParamKind kind = integers ? ParamKind::kInteger : ParamKind::kFloat;
   switch (request->function) {
     case RandomFunction::kDropoutMask:
       REPRISE_RETURN_IF_ERROR(
-          ReadParam(function.paramInfo.dropoutBitmaskInfo.dropoutRation, "dropoutRation", true, &request->a));
+          ReadParam(function.paramInfo.dropoutBitmaskInfo.dropoutRation, "dropoutRation", kind, &request->a));
       break;
     case RandomFunction::kUniform:
-      REPRISE_RETURN_IF_ERROR(ReadParam(function.paramInfo.uniformDisInfo.min, "min", true, &request->a));
-      REPRISE_RETURN_IF_ERROR(ReadParam(function.paramInfo.uniformDisInfo.max, "max", true, &request->b));
+      REPRISE_RETURN_IF_ERROR(ReadParam(function.paramInfo.uniformDisInfo.min, "min", kind, &request->a));
+      REPRISE_RETURN_IF_ERROR(ReadParam(function.paramInfo.uniformDisInfo.max, "max", kind, &request->b));
       break;
     case RandomFunction::kNormal:
     case RandomFunction::kTruncatedNormal:
-      REPRISE_RETURN_IF_ERROR(ReadParam(function.paramInfo.normalDisInfo.mean, "mean", true, &request->a));
-      REPRISE_RETURN_IF_ERROR(ReadParam(function.paramInfo.normalDisInfo.stddev, "stddev", true, &request->b));
+      REPRISE_RETURN_IF_ERROR(ReadParam(function.paramInfo.normalDisInfo.mean, "mean", kind, &request->a));
+      REPRISE_RETURN_IF_ERROR(ReadParam(function.paramInfo.normalDisInfo.stddev, "stddev", kind, &request->b));
       break;
+  }
+  if (integers && !request->a.is_address && !request->b.is_address) {
+    Status range = runtime::RandomRange(*request).status();
+    if (!range.ok()) {
+      return std::move(range)
+          .Culprit("parameter taskInfo, fields min and max")
+          .Hint("pass a min that is below max: the numbers are min, …, max - 1");
+    }
   }
   if (request->function == RandomFunction::kDropoutMask && !request->a.is_address) {
     const double ratio = runtime::RandomValue(request->a, request->type);
@@ -89,12 +113,12 @@ Status ReadRandomRequest(const aclrtRandomNumTaskInfo& info, runtime::RandomRequ
   REPRISE_RETURN_IF_ERROR(CheckElementType(info.dataType));
   REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(info.randomResultAddr, "randomResultAddr"));
   REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(info.randomCounterAddr, "randomCounterAddr"));
-  request->type = static_cast<runtime::ElementType>(info.dataType);
+  request->type = static_cast<RandomType>(info.dataType);
   request->result = info.randomResultAddr;
   request->counter = info.randomCounterAddr;
   REPRISE_RETURN_IF_ERROR(ReadFunction(info.randomNumFuncParaInfo, request));
-  REPRISE_RETURN_IF_ERROR(ReadParam(info.randomSeed, "randomSeed", false, &request->seed));
-  REPRISE_RETURN_IF_ERROR(ReadParam(info.randomNum, "randomNum", false, &request->count));
+  REPRISE_RETURN_IF_ERROR(ReadParam(info.randomSeed, "randomSeed", ParamKind::kBytes, &request->seed));
+  REPRISE_RETURN_IF_ERROR(ReadParam(info.randomNum, "randomNum", ParamKind::kBytes, &request->count));
   return CheckMemory(request);
 }
 

@@ -252,9 +252,16 @@ aclError aclrtSetStreamConfigOpt(aclrtStreamConfigHandle* handle, aclrtStreamCon
         bytes = sizeof handle->priority;
         break;
     }
+    // The flags of all other calls are a uint32_t, so programs pass one here, too.
+    if (attr == ACL_RT_STREAM_FLAG && valueSize == sizeof(uint32_t)) {
+      uint32_t flags = 0;
+      std::memcpy(&flags, attrValue, sizeof flags);
+      handle->flag = flags;
+      return {};
+    }
     if (valueSize != bytes) {
-      return Error(100000, fmt::format("valueSize is {}, must be {} for attribute {}", valueSize, bytes,
-                                       static_cast<int>(attr)))
+      return Error(100000, fmt::format("valueSize is {}, must be {}{} for attribute {}", valueSize,
+                                       attr == ACL_RT_STREAM_FLAG ? "4 or " : "", bytes, static_cast<int>(attr)))
           .Culprit("parameter valueSize")
           .Hint(fmt::format("pass a value of {} bytes", bytes));
     }

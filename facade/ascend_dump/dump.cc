@@ -13,8 +13,10 @@
 
 #include "acl/acl_dump.h"
 #include "device/memory.h"
+#include "runtime/device.h"
 #include "runtime/dump.h"
 #include "runtime/report.h"
+#include "runtime/thread.h"
 
 using reprise::Error;
 using reprise::Status;
@@ -45,6 +47,11 @@ int SendChunk(Callback callback, int32_t flag, const std::string& file, uint64_t
   if (!bytes.empty())
     std::memcpy(reinterpret_cast<char*>(chunk.get()) + offsetof(acldumpChunk, dataBuf), bytes.data(), bytes.size());
   return callback(chunk.get(), static_cast<int32_t>(size));
+}
+
+int CurrentDevice() {
+  const reprise::runtime::Context* context = reprise::runtime::LiveContext();
+  return context != nullptr ? context->device().id() : 0;
 }
 
 Status CheckArgsType(uint32_t type) {
@@ -139,7 +146,7 @@ const char* acldumpGetPath(acldumpType dumpType) {
       case DATA_DUMP: path = Dump::Get().args_folder(); return {};
       case AIC_ERR_BRIEF_DUMP:
       case AIC_ERR_NORM_DUMP:
-      case AIC_ERR_DETAIL_DUMP: path = Dump::Get().Keep(Dump::Get().exception_folder()); return {};
+      case AIC_ERR_DETAIL_DUMP: path = Dump::Get().Keep(Dump::Get().exception_folder(CurrentDevice())); return {};
       case OVERFLOW_DUMP: return {};  // never on
     }
     return Error(100000, fmt::format("dumpType is {}, must be {} to {}", static_cast<int>(dumpType),
@@ -175,15 +182,15 @@ aclError acldumpSaveExceptionInfo(const char* fileName, const char* userTag, con
       read.push_back(std::move(tensor));
     }
     constexpr size_t kLongestTag = 4096;
-    return Dump::Get().SaveTensors(name, userTag != nullptr ? std::string(userTag, strnlen(userTag, kLongestTag)) : "",
-                                   read);
+    return Dump::Get().SaveTensors(CurrentDevice(), name,
+                                   userTag != nullptr ? std::string(userTag, strnlen(userTag, kLongestTag)) : "", read);
   });
 }
 
 aclError acldumpGetExceptionInfoPath(char* path, size_t maxLen) {
   return Api("acldumpGetExceptionInfoPath", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(path, "path"));
-    const std::string folder = Dump::Get().exception_folder();
+    const std::string folder = Dump::Get().exception_folder(CurrentDevice());
     if (folder.size() >= maxLen) {
       return Error(100000, fmt::format("maxLen is {}, must be at least {}", maxLen, folder.size() + 1))
           .Culprit("parameter maxLen")

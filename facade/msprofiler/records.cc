@@ -7,25 +7,19 @@
 #include <memory>
 
 #include "acl/acl_prof.h"
-#include "base/handle_table.h"
 #include "observe/profiler.h"
 #include "runtime/objects.h"
 #include "runtime/report.h"
 
 using reprise::Error;
 using reprise::Status;
+using reprise::observe::ProfilerSubscription;
+using reprise::observe::ProfilerSubscriptions;
 using reprise::runtime::Api;
 using reprise::runtime::NotNull;
 namespace runtime = reprise::runtime;
 
 namespace {
-
-struct Subscription {};
-
-reprise::HandleTable<Subscription, reprise::HandleKind::kProfilerSubscription>& Subscriptions() {
-  static auto* const table = new reprise::HandleTable<Subscription, reprise::HandleKind::kProfilerSubscription>;
-  return *table;
-}
 
 // Bytes of a record: type and name at their longest, and the numbers.
 constexpr size_t kRecordBytes =
@@ -60,7 +54,7 @@ aclError aclprofModelSubscribe(uint32_t modelId, const aclprofSubscribeConfig* p
   return Api("aclprofModelSubscribe", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(profSubscribeConfig, "profSubscribeConfig"));
     REPRISE_RETURN_IF_ERROR(
-        runtime::FindObject(Subscriptions(), profSubscribeConfig, "profiler subscription").status());
+        runtime::FindObject(ProfilerSubscriptions(), profSubscribeConfig, "profiler subscription").status());
     if (reprise::observe::Profiler::Get().is_ready()) {
       return Error(148047, "the profiler is initialised: a program records as a whole or model by model, not both")
           .Culprit("an earlier aclprofInit")
@@ -91,8 +85,8 @@ aclprofSubscribeConfig* aclprofCreateSubscribeConfig(int8_t timeInfoSwitch, aclp
           .Hint("pass ACL_AICORE_NONE");
     }
     REPRISE_RETURN_IF_ERROR(NotNull(fd, "fd"));
-    auto made = std::make_unique<Subscription>();
-    handle = Subscriptions().Insert(made.get());
+    auto made = std::make_unique<ProfilerSubscription>();
+    handle = ProfilerSubscriptions().Insert(made.get());
     if (handle == nullptr) return Error(207005, "the process has too many profiler subscriptions");
     made.release();
     return {};
@@ -104,8 +98,8 @@ aclError aclprofDestroySubscribeConfig(const aclprofSubscribeConfig* profSubscri
   return Api("aclprofDestroySubscribeConfig", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(profSubscribeConfig, "profSubscribeConfig"));
     REPRISE_RETURN_IF_ERROR(
-        runtime::FindObject(Subscriptions(), profSubscribeConfig, "profiler subscription").status());
-    delete Subscriptions().Erase(profSubscribeConfig);
+        runtime::FindObject(ProfilerSubscriptions(), profSubscribeConfig, "profiler subscription").status());
+    delete ProfilerSubscriptions().Erase(profSubscribeConfig);
     return {};
   });
 }

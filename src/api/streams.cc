@@ -78,7 +78,7 @@ StatusOr<runtime::Stream*> FindAnyStreamOrCurrent(void* handle) {
 
 int CurrentDevice() noexcept {
   const runtime::Context* context = runtime::LiveContext();
-  return context != nullptr ? context->device().id() : 0;
+  return context != nullptr ? context->device().id() : std::max(0, runtime::DefaultDevice());
 }
 
 void* CurrentStream(int device) {

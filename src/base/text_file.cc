@@ -14,7 +14,7 @@ namespace reprise {
 Status WriteTextFile(const std::string& path, std::string_view text) {
   FILE* file = std::fopen(path.c_str(), "we");
   if (file == nullptr)
-    return Error(107009, fmt::format("{} cannot be opened for writing: {}", path, std::strerror(errno)));
+    return Error(107009, fmt::format("\"{}\" cannot be opened for writing: {}", path, std::strerror(errno)));
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (std::fclose(file) != 0 || !written) {
     Status status = Error(107009, fmt::format("{} cannot be written completely: {}", path, std::strerror(errno)));

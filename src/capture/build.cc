@@ -19,7 +19,8 @@ constexpr uint32_t kStreamDeviceUseOnly = 0x20;
 Status CheckBuilt(const Model& model, const char* api) {
   if (model.kind() == ModelKind::kBuilt) return {};
   return Error(107000,
-               fmt::format("{} needs a model made by aclmdlRIBuildBegin; {} was captured", api, model.Describe()));
+               fmt::format("{} needs a model made by aclmdlRIBuildBegin; {} was captured", api, model.Describe()))
+      .Hint("make the model with aclmdlRIBuildBegin");
 }
 
 Status NotBound(const Stream& stream, const Model& model, int code) {
@@ -72,7 +73,8 @@ Status Bind(Model& model, Stream& stream, bool is_head) {
   REPRISE_RETURN_IF_ERROR(CheckBuilt(model, "aclmdlRIBindStream"));
   REPRISE_RETURN_IF_ERROR(CheckNotCapturing(stream, "aclmdlRIBindStream"));
   if ((stream.flags() & kStreamDeviceUseOnly) != 0) {
-    return Error(507000, fmt::format("{} is for device code only (ACL_STREAM_DEVICE_USE_ONLY)", stream.Describe()));
+    return Error(507000, fmt::format("{} is for device code only (ACL_STREAM_DEVICE_USE_ONLY)", stream.Describe()))
+        .Hint("bind a stream that was created without ACL_STREAM_DEVICE_USE_ONLY");
   }
   if (stream.failure_mode.load() != 0 || stream.context().stop_on_failure.load()) {
     return Error(207000, fmt::format("{} stops on failure, which a bound stream cannot", stream.Describe()))
@@ -80,7 +82,8 @@ Status Bind(Model& model, Stream& stream, bool is_head) {
   }
   if ((stream.flags() & kStreamFastLaunch) != 0) {
     return Error(207000, fmt::format("{} was created with ACL_STREAM_FAST_LAUNCH, which a bound stream cannot have",
-                                     stream.Describe()));
+                                     stream.Describe()))
+        .Hint("create the stream without ACL_STREAM_FAST_LAUNCH");
   }
   if (!stream.is_persistent()) {
     return Error(107000, fmt::format("{} was created with flags {:#x}, without ACL_STREAM_PERSISTENT",
@@ -153,11 +156,16 @@ Status SetLabel(Label& label, Stream& stream) {
     return Error(107005, fmt::format("{} is not bound to a model", stream.Describe()))
         .Hint("bind it with aclmdlRIBindStream first");
   }
-  if (label.graph != nullptr) return Error(107000, "the label is set already").Hint("use one label for each position");
+  if (label.target->is_set) {
+    return Error(107000, fmt::format("label {} is set already", label.target->number))
+        .Hint("use one label for each position");
+  }
   uint64_t nothing = 0;
   REPRISE_RETURN_IF_ERROR(stream.Submit(ir::MakeTask(exec::kLabelSetTask, nothing)));
-  label.graph = stream.stored();
-  label.node = static_cast<ir::NodeId>(label.graph->nodes().size() - 1);
+  const std::shared_ptr<ir::Graph> stored = stream.stored();
+  label.target->graph = stored;
+  label.target->node = static_cast<ir::NodeId>(stored->nodes().size() - 1);
+  label.target->is_set = true;
   return {};
 }
 
@@ -166,8 +174,7 @@ Status SubmitLabelSwitch(Stream& stream, const void* index, uint32_t most, const
     return Error(107005, fmt::format("{} is not bound to a model", stream.Describe()))
         .Hint("bind it with aclmdlRIBindStream first");
   }
-  exec::LabelSwitchPayload payload{static_cast<const uint32_t*>(index), most,
-                                   new std::vector<exec::LabelTarget>(list.targets)};
+  exec::LabelSwitchPayload payload{static_cast<const uint32_t*>(index), most, new std::vector(list.targets)};
   return stream.Submit(ir::MakeTask(exec::kLabelSwitchTask, payload));
 }
 

@@ -16,15 +16,14 @@ namespace reprise::capture {
 /// A mark in the tasks of a bound stream.
 struct Label {
   runtime::Context* context;
-  std::shared_ptr<ir::Graph> graph;  ///< null until it is set
-  ir::NodeId node = ir::kNoNode;
+  std::shared_ptr<exec::LabelTarget> target;
   void* handle = nullptr;
 };
 HandleTable<Label, HandleKind::kLabel>& Labels();
 
+/// Its labels may be set later, up to the end of the build.
 struct LabelList {
-  std::vector<exec::LabelTarget> targets;
-  std::vector<std::shared_ptr<ir::Graph>> graphs;  ///< keeps the targets alive
+  std::vector<std::shared_ptr<const exec::LabelTarget>> targets;
   void* handle = nullptr;
 };
 HandleTable<LabelList, HandleKind::kLabelList>& LabelLists();

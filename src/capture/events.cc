@@ -77,7 +77,8 @@ bool IsExternalEvent(const Event& event) { return !event.is_ex() && event.flags(
 
 Status CheckDeviceUseOnly(const Event& event) {
   if ((event.flags() & runtime::kEventDeviceUseOnly) == 0) return {};
-  return Error(107000, fmt::format("{} is for device code only (ACL_EVENT_DEVICE_USE_ONLY)", event.Describe()));
+  return Error(107000, fmt::format("{} is for device code only (ACL_EVENT_DEVICE_USE_ONLY)", event.Describe()))
+      .Hint("create the event without ACL_EVENT_DEVICE_USE_ONLY");
 }
 
 // The first use of an event fixes whether its records (waits) are default or external.
@@ -86,7 +87,10 @@ Status FixSort(std::atomic<int>& sort, bool external, const Event& event, const 
   const int wanted = external ? 1 : 0;
   if (sort.compare_exchange_strong(first, wanted) || first == wanted) return {};
   return Error(107000, fmt::format("{} was first {} with the {} flag and must keep to it", event.Describe(), what,
-                                   first == 1 ? "external" : "default"));
+                                   first == 1 ? "external" : "default"))
+      .Hint(
+          "use one event for order inside of graphs and another one, with the external flag, for order with work "
+          "outside");
 }
 
 // Built models order their streams by flags that are reset inside of them.
@@ -128,7 +132,8 @@ Status CheckExternalKind(const Event& event) {
   if (event.is_ex() && event.flags() == runtime::kEventSync) return {};
   return Error(207000, fmt::format("{} was created with flags {:#x}; the external flag needs an Ex event with exactly "
                                    "ACL_EVENT_SYNC",
-                                   event.Describe(), event.flags()));
+                                   event.Describe(), event.flags()))
+      .Hint("create it with aclrtCreateEventExWithFlag(&event, ACL_EVENT_SYNC)");
 }
 
 }  // namespace

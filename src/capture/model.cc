@@ -181,6 +181,7 @@ Status CheckOwn(const Model& model) {
   if (&model.context() == runtime::LiveContext()) [[likely]]
     return {};
   REPRISE_ASSIGN_OR_RETURN(const Context* context, runtime::CurrentContext());
+  if (context == &model.context()) return {};  // of the default device, just now
   return Error(107004, fmt::format("{} belongs to another context than the current one", model.Describe()))
       .Culprit(fmt::format("the model was captured in context {} of device {}; current is context {} of device {}",
                            model.context().handle(), model.context().device().id(), context->handle(),

@@ -161,6 +161,7 @@ void MemoryRegistry::RemoveMapped(uintptr_t begin) noexcept {
   const auto it = ranges_.find(begin);
   if (it == ranges_.end() || it->second.origin != MemoryOrigin::kMapped) return;
   RememberFreed(it->second);
+  ForgetMapped(it->second);
   ranges_.erase(it);
 }
 
@@ -250,6 +251,7 @@ Status MemoryRegistry::Free(void* pointer, MemoryKind kind, bool pooled) {
     range = it->second;
     RememberFreed(range);
     if (range.managed) ManagedMemory::Get().Forget(range.begin);
+    if (kind == MemoryKind::kPinnedHost) ForgetMapped(range);
     ranges_.erase(it);
     if (kind == MemoryKind::kDevice) used_[static_cast<size_t>(range.device)] -= range.bytes;
   }
@@ -258,30 +260,107 @@ Status MemoryRegistry::Free(void* pointer, MemoryKind kind, bool pooled) {
   return {};
 }
 
-Status MemoryRegistry::Register(int device, void* pointer, uint64_t bytes, bool mapped) {
-  const auto begin = reinterpret_cast<uintptr_t>(pointer);
-  if (begin + bytes < begin) return Error(107000, fmt::format("the range of {} bytes wraps around", bytes));
-  std::unique_lock lock(mutex_);
-  const auto next = ranges_.lower_bound(begin);
-  const MemoryRange* clash = FindLocked(begin);
-  if (clash == nullptr && next != ranges_.end() && next->first < begin + bytes) clash = &next->second;
-  if (clash != nullptr) {
-    return Error(507910, fmt::format("[{:#x}, {:#x}) overlaps {}", begin, begin + bytes, DescribeRange(*clash)));
+Status MemoryRegistry::MapAgain(const MemoryRange& range, uintptr_t begin, uint64_t bytes) {
+  const auto already = [&](uintptr_t at, uint64_t size) {
+    return Error(507910, fmt::format("[{:#x}, {:#x}) overlaps [{:#x}, {:#x}), which is registered already", begin,
+                                     begin + bytes, at, at + size))
+        .Culprit(DescribeRange(range))
+        .Hint("register a range once, and unregister it with aclrtHostUnregister before it is registered again");
+  };
+  if (range.kind == MemoryKind::kRegisteredHost && range.mapped) return already(range.named_begin, range.named_bytes);
+  const auto next = mapped_again_.lower_bound(begin);
+  if (next != mapped_again_.end() && next->first < begin + bytes) return already(next->first, next->second);
+  if (next != mapped_again_.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second > begin) return already(before->first, before->second);
   }
-  Insert({begin, bytes, MemoryKind::kRegisteredHost, device, kSmallPage, mapped});
+  mapped_again_.emplace(begin, bytes);
+  return {};
+}
+
+void MemoryRegistry::ForgetMapped(const MemoryRange& range) noexcept {
+  mapped_again_.erase(mapped_again_.lower_bound(range.begin), mapped_again_.lower_bound(range.end()));
+}
+
+bool MemoryRegistry::IsMappedAgain(uintptr_t address) const {
+  const auto after = mapped_again_.upper_bound(address);
+  if (after == mapped_again_.begin()) return false;
+  const auto at = std::prev(after);
+  return address - at->first < at->second;
+}
+
+Status MemoryRegistry::Register(int device, void* pointer, uint64_t bytes, Registration how) {
+  const auto begin = reinterpret_cast<uintptr_t>(pointer);
+  const uintptr_t end = begin + bytes;
+  if (end < begin)
+    return Error(107000, fmt::format("the range of {} bytes wraps around", bytes))
+        .Hint("pass the size of the memory at ptr in bytes");
+  std::unique_lock lock(mutex_);
+  const MemoryRange* within = FindLocked(begin);
+  if (within != nullptr && within->is_host() && end <= within->end() && !how.pinned) {
+    // Of a range's pages the program has named only a part, the rest may be anything.
+    if (within->kind == MemoryKind::kPinnedHost ||
+        (begin >= within->named_begin && end <= within->named_begin + within->named_bytes)) {
+      return MapAgain(*within, begin, bytes);
+    }
+  }
+  // Room up to the neighbours; their pages give way where only their edges are in the way.
+  const auto first = [&] {
+    const auto after = ranges_.upper_bound(begin);
+    return after != ranges_.begin() && std::prev(after)->second.end() > begin ? std::prev(after) : after;
+  }();
+  std::vector<MemoryRange> in_the_way;
+  for (auto it = first; it != ranges_.end() && it->first < end; ++it) {
+    const MemoryRange& other = it->second;
+    const bool only_its_pages = other.kind == MemoryKind::kRegisteredHost &&
+                                (end <= other.named_begin || begin >= other.named_begin + other.named_bytes);
+    if (!only_its_pages) {
+      return Error(507910, fmt::format("[{:#x}, {:#x}) overlaps {}", begin, end, DescribeRange(other)))
+          .Culprit(other.is_host() ? "host memory that is pinned or registered already" : "device memory")
+          .Hint(other.kind == MemoryKind::kPinnedHost
+                    ? "memory of aclrtMallocHost is pinned: map it with aclrtHostRegister, or with ACL_HOST_REG_MAPPED "
+                      "alone"
+                    : "register memory of the program once, and unregister it with aclrtHostUnregister first");
+    }
+    in_the_way.push_back(other);
+  }
+  for (MemoryRange other : in_the_way) {
+    ranges_.erase(other.begin);
+    const uintptr_t other_end = other.named_begin >= end ? other.end() : std::min(other.end(), begin);
+    other.begin = other.named_begin >= end ? std::max(other.begin, end) : other.begin;
+    other.bytes = other_end - other.begin;
+    Insert(other);
+  }
+  MemoryRange range{begin, bytes, MemoryKind::kRegisteredHost, device, kSmallPage, how.mapped};
+  range.named_begin = begin;
+  range.named_bytes = bytes;
+  if (!how.mapped) {
+    uintptr_t low = begin / kSmallPage * kSmallPage;
+    uintptr_t high = end > UINTPTR_MAX - kSmallPage ? end : PagesOf(end);
+    const auto next = ranges_.lower_bound(begin);
+    if (next != ranges_.end()) high = std::min(high, next->first);
+    if (next != ranges_.begin()) low = std::max(low, std::prev(next)->second.end());
+    range.begin = low;
+    range.bytes = high - low;
+  }
+  Insert(range);
   return {};
 }
 
 Status MemoryRegistry::Unregister(void* pointer) {
+  const auto begin = reinterpret_cast<uintptr_t>(pointer);
   std::unique_lock lock(mutex_);
-  const auto it = ranges_.find(reinterpret_cast<uintptr_t>(pointer));
-  if (it == ranges_.end() || it->second.kind != MemoryKind::kRegisteredHost) {
+  if (mapped_again_.erase(begin) != 0) return {};
+  const MemoryRange* found = FindLocked(begin);
+  if (found == nullptr || found->kind != MemoryKind::kRegisteredHost || found->named_begin != begin) {
     lock.unlock();
     return Error(507911,
-                 fmt::format("{} is not the start of a registered range: it {}", fmt::ptr(pointer), Explain(pointer)));
+                 fmt::format("{} is not the start of a registered range: it {}", fmt::ptr(pointer), Explain(pointer)))
+        .Hint("pass the address that was given to aclrtHostRegister, once for each registration");
   }
-  RememberFreed(it->second);
-  ranges_.erase(it);
+  RememberFreed(*found);
+  ForgetMapped(*found);
+  ranges_.erase(found->begin);
   return {};
 }
 
@@ -294,14 +373,19 @@ const MemoryRange* MemoryRegistry::FindLocked(uintptr_t address) const {
 
 std::optional<MemoryRange> MemoryRegistry::Find(const void* pointer) const {
   std::shared_lock lock(mutex_);
-  const MemoryRange* range = FindLocked(reinterpret_cast<uintptr_t>(pointer));
-  return range != nullptr ? std::optional(*range) : std::nullopt;
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  const MemoryRange* range = FindLocked(address);
+  if (range == nullptr) return std::nullopt;
+  MemoryRange found = *range;
+  if (!found.mapped) found.mapped = IsMappedAgain(address);
+  return found;
 }
 
 StatusOr<MemoryRange> MemoryRegistry::CheckRange(const void* pointer, uint64_t bytes, const char* what) const {
   const auto begin = reinterpret_cast<uintptr_t>(pointer);
   if (begin + bytes < begin) {
-    return Error(107000, fmt::format("{} {:#x} plus {} bytes wraps around", what, begin, bytes));
+    return Error(107000, fmt::format("{} {:#x} plus {} bytes wraps around", what, begin, bytes))
+        .Hint("pass the size of the range in bytes");
   }
   std::shared_lock lock(mutex_);
   if (const MemoryRange* range = FindLocked(begin)) {

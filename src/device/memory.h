@@ -42,6 +42,9 @@ struct MemoryRange {
   bool pooled = false;   ///< belongs to a memory pool, which alone may free it
   bool managed = false;  ///< device memory that host and device use alike; see managed_memory.h
   int file = -1;         ///< memory file behind an allocation that other processes share
+  /// kRegisteredHost: what the program named; the range may have whole pages around it.
+  uintptr_t named_begin = 0;
+  uint64_t named_bytes = 0;
 
   bool is_host() const { return kind != MemoryKind::kDevice; }
   uintptr_t end() const { return begin + bytes; }
@@ -96,7 +99,15 @@ class MemoryRegistry {
   /// Ends a mapping of MapForeign, by the address that it returned.
   Status UnmapForeign(void* pointer);
 
-  Status Register(int device, void* pointer, uint64_t bytes, bool mapped);
+  /// How host memory is registered.
+  struct Registration {
+    bool mapped;  ///< has a device address
+    bool pinned;  ///< asked to be pinned: 507910 for memory that is
+  };
+  /// Memory that is pinned already may be mapped once more, by a range within it. Memory that is only pinned gets whole
+  /// pages, as far as nobody else has registered a part of these.
+  Status Register(int device, void* pointer, uint64_t bytes, Registration how);
+  /// By the address that was registered; what was mapped last goes first.
   Status Unregister(void* pointer);
 
   /// The range that contains the address.
@@ -125,6 +136,9 @@ class MemoryRegistry {
  private:
   void Insert(const MemoryRange& range);
   const MemoryRange* FindLocked(uintptr_t address) const;
+  Status MapAgain(const MemoryRange& range, uintptr_t begin, uint64_t bytes);
+  void ForgetMapped(const MemoryRange& range) noexcept;
+  bool IsMappedAgain(uintptr_t address) const;
   Status NoRoom(int device, uint64_t bytes) const;
   void RememberFreed(const MemoryRange& range);
   static void Release(const MemoryRange& range);
@@ -134,8 +148,9 @@ class MemoryRegistry {
     uintptr_t begin;
     uint64_t bytes;
   };
-  std::map<uintptr_t, MemoryRange> ranges_;  // by begin; ranges never overlap
-  std::map<uintptr_t, Foreign> foreign_;     // whole mappings of imported ranges, by the begin of the range
+  std::map<uintptr_t, MemoryRange> ranges_;     // by begin; ranges never overlap
+  std::map<uintptr_t, uint64_t> mapped_again_;  // bytes by begin: registrations within pinned ranges; never overlap
+  std::map<uintptr_t, Foreign> foreign_;        // whole mappings of imported ranges, by the begin of the range
   uint32_t watchers_ = 0;
   std::deque<FreedRange> freed_;
   std::atomic<uint64_t> freed_count_{0};

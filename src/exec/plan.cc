@@ -270,7 +270,13 @@ StatusOr<std::unique_ptr<Plan>> Plan::CompileProgram(const std::vector<ProgramLa
   for (size_t i = 0; i < lanes.size(); ++i) lane_of[lanes[i].graph.get()] = static_cast<uint16_t>(i + 1);
   // Where each label stands: the step that follows it.
   std::map<std::pair<const ir::Graph*, ir::NodeId>, uint32_t> labels;
-  std::vector<std::pair<size_t, const LabelSwitchPayload*>> jumps;
+  struct Jump {
+    size_t step;
+    const LabelSwitchPayload* payload;
+    uint32_t task;
+    int32_t stream_id;
+  };
+  std::vector<Jump> jumps;
   for (const ProgramLane& lane : lanes) {
     const ir::Lane& tasks = lane.graph->lanes()[0];
     PlanLane planned{
@@ -287,7 +293,8 @@ StatusOr<std::unique_ptr<Plan>> Plan::CompileProgram(const std::vector<ProgramLa
         target = static_cast<const SwitchPayload*>(node.payload)->target;
       } else if (node.type == &kLabelSwitchTask) {
         step.kind = Step::kJump;
-        jumps.emplace_back(plan->steps_.size(), static_cast<const LabelSwitchPayload*>(node.payload));
+        jumps.push_back({plan->steps_.size(), static_cast<const LabelSwitchPayload*>(node.payload), node.position,
+                         tasks.stream_id});
       } else if (node.type == &kEndTask) {
         step.kind = Step::kEnd;
       } else if (node.type == &kLabelSetTask) {
@@ -311,17 +318,31 @@ StatusOr<std::unique_ptr<Plan>> Plan::CompileProgram(const std::vector<ProgramLa
     planned.end = static_cast<uint32_t>(plan->steps_.size());
     plan->lanes_.push_back(planned);
   }
-  for (const auto& [at, payload] : jumps) {
+  for (const Jump& jump : jumps) {
     std::vector<JumpTarget> table;
-    for (const LabelTarget& target : *payload->targets) {
-      const auto lane = lane_of.find(target.graph);
-      const auto label = labels.find({target.graph, target.node});
+    for (const auto& target : *jump.payload->targets) {
+      const auto jumps_to = [&](const char* what) {
+        return fmt::format(
+            "task {} of stream {}, a label switch, may jump to label {} (entry {} of its list), which {}", jump.task,
+            jump.stream_id, target->number, table.size(), what);
+      };
+      if (!target->is_set) {
+        return Error(107000, jumps_to("is not set"))
+            .Culprit(fmt::format("label {}, in the order in which the process made labels", target->number))
+            .Hint("set every label of the list with aclrtSetLabel before aclmdlRIBuildEnd");
+      }
+      const ir::Graph* const graph = target->graph.lock().get();
+      const auto lane = lane_of.find(graph);
+      const auto label = labels.find({graph, target->node});
       if (lane == lane_of.end() || label == labels.end()) {
-        return Error(107005, "a label switch refers to a label on a stream that is not bound to the model");
+        return Error(107005, jumps_to(graph == nullptr ? "was set in tasks that were cleaned since"
+                                                       : "stands on a stream that is not bound to the model"))
+            .Culprit(fmt::format("label {}, in the order in which the process made labels", target->number))
+            .Hint("set the labels of a list on streams that are bound to the model of the switch");
       }
       table.push_back({lane->second, label->second});
     }
-    plan->steps_[at].target = {0, static_cast<uint32_t>(plan->jump_tables_.size())};
+    plan->steps_[jump.step].target = {0, static_cast<uint32_t>(plan->jump_tables_.size())};
     plan->jump_tables_.push_back(std::move(table));
   }
   return plan;

@@ -103,14 +103,18 @@ struct SwitchPayload {
   const ir::Graph* target;
   int32_t target_stream_id;
 };
+/// Where a label stands. Shared by the label and by everything that may jump there: a jump forward is stored before its
+/// label is set.
 struct LabelTarget {
-  const ir::Graph* graph;
-  ir::NodeId node;  ///< the label's own node
+  uint64_t number;  ///< of the label, in the order of creation, from 1
+  bool is_set = false;
+  std::weak_ptr<const ir::Graph> graph{};  ///< that stores the label
+  ir::NodeId node = ir::kNoNode;           ///< the label's own node
 };
 struct LabelSwitchPayload {
   const uint32_t* index;  ///< read when the task runs
   uint32_t most;
-  std::vector<LabelTarget>* targets;  ///< owned
+  std::vector<std::shared_ptr<const LabelTarget>>* targets;  ///< owned
 };
 extern const ir::TaskType kActivateTask;
 extern const ir::TaskType kSwitchTask;

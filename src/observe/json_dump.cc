@@ -138,13 +138,14 @@ std::string JsonDump(const capture::Model& model, bool verbose) {
 Status WriteJsonDump(const capture::Model& model, const std::string& path, bool verbose) {
   FILE* file = FaultPoint("json.file") ? nullptr : std::fopen(path.c_str(), "we");
   if (file == nullptr) {
-    return Error(107000, fmt::format("{} cannot be opened for writing: {}", path, std::strerror(errno)))
+    return Error(107000, fmt::format("\"{}\" cannot be opened for writing: {}", path, std::strerror(errno)))
         .Hint("pass a path in an existing folder that this process may write to");
   }
   const std::string text = JsonDump(model, verbose);
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (std::fclose(file) != 0 || !written) {
-    return Error(107000, fmt::format("{} cannot be written completely: {}", path, std::strerror(errno)));
+    return Error(107000, fmt::format("{} cannot be written completely: {}", path, std::strerror(errno)))
+        .Hint("make room, or name another folder");
   }
   return {};
 }

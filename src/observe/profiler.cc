@@ -428,4 +428,9 @@ std::string Profiler::TextOf(uint64_t number) {
   return number == 0 || number > state.texts.size() ? std::string() : state.texts[number - 1];
 }
 
+HandleTable<ProfilerSubscription, HandleKind::kProfilerSubscription>& ProfilerSubscriptions() {
+  static auto* const table = new HandleTable<ProfilerSubscription, HandleKind::kProfilerSubscription>;
+  return *table;
+}
+
 }  // namespace reprise::observe

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/handle_table.h"
 #include "base/status.h"
 #include "runtime/stream.h"
 
@@ -70,5 +71,10 @@ class Profiler {
   static void WriteAtExit();
   const std::unique_ptr<State> state_;
 };
+
+/// What aclprofCreateSubscribeConfig makes; there are no offline models to subscribe to. The table is here because the
+/// functions on it are in two libraries.
+struct ProfilerSubscription {};
+HandleTable<ProfilerSubscription, HandleKind::kProfilerSubscription>& ProfilerSubscriptions();
 
 }  // namespace reprise::observe

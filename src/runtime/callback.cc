@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <pthread.h>
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -41,15 +43,20 @@ struct ReportThread {
   std::condition_variable arrived;
 };
 
+// One of each kind.
 struct SubscriptionRegistry {
-  std::mutex mutex;
-  std::map<uint64_t, std::shared_ptr<ReportThread>> threads;
-  std::map<const Stream*, uint64_t> thread_of;
+  const char* subscribe;
+  const char* unsubscribe;
+  std::mutex mutex{};
+  std::map<uint64_t, std::shared_ptr<ReportThread>> threads{};
+  std::map<const Stream*, uint64_t> thread_of{};
+  std::condition_variable thread_came{};
 };
 
-SubscriptionRegistry& TheSubscriptions() {
-  static auto* const registry = new SubscriptionRegistry;
-  return *registry;
+SubscriptionRegistry& TheSubscriptions(Subscription kind) {
+  static auto* const reports = new SubscriptionRegistry{"aclrtSubscribeReport", "aclrtUnSubscribeReport"};
+  static auto* const host_functions = new SubscriptionRegistry{"aclrtSubscribeHostFunc", "aclrtUnSubscribeHostFunc"};
+  return kind == Subscription::kReport ? *reports : *host_functions;
 }
 
 // Takes one stream from its thread; with the last one the thread goes, and what it has not run is returned. Under the
@@ -75,20 +82,21 @@ void Drop(const Queue& queue) noexcept {
 }
 
 Status Unsubscribed(uint64_t thread_id) {
-  return Error(107015, fmt::format("thread {} is no longer subscribed; its callback was dropped", thread_id));
+  return Error(107015, fmt::format("thread {} is no longer subscribed; its callback was dropped", thread_id))
+      .Hint("synchronise the stream before its thread is unsubscribed");
 }
 
 struct CallbackPayload {
   void (*function)(void*);
   void* argument;
   uint64_t thread_id;
+  Subscription kind;
   bool blocks;
-  bool posted = false;
   std::shared_ptr<Pending>* pending = nullptr;  // while a blocking callback is under way
 };
 
-bool Post(uint64_t thread_id, std::shared_ptr<Pending> pending) {
-  SubscriptionRegistry& registry = TheSubscriptions();
+bool Post(Subscription kind, uint64_t thread_id, std::shared_ptr<Pending> pending) {
+  SubscriptionRegistry& registry = TheSubscriptions(kind);
   std::lock_guard lock(registry.mutex);
   const auto it = registry.threads.find(thread_id);
   if (it == registry.threads.end()) return false;
@@ -103,7 +111,7 @@ RunResult RunCallback(RunContext& context, void* payload) {
     auto pending = std::make_shared<Pending>();
     pending->function = p->function;
     pending->argument = p->argument;
-    if (!Post(p->thread_id, pending)) {
+    if (!Post(p->kind, p->thread_id, pending)) {
       context.Fail(Unsubscribed(p->thread_id));
       return RunResult::kDone;
     }
@@ -131,39 +139,46 @@ constexpr ir::TaskType kCallback = {ir::TaskKind::kCallback, "HOSTFUNC_CALLBACK"
 
 }  // namespace
 
-Status SubscribeReport(uint64_t thread_id, Stream& stream) {
-  SubscriptionRegistry& registry = TheSubscriptions();
+Status Subscribe(Subscription kind, uint64_t thread_id, Stream& stream) {
+  SubscriptionRegistry& registry = TheSubscriptions(kind);
   std::lock_guard lock(registry.mutex);
   if (const auto it = registry.thread_of.find(&stream); it != registry.thread_of.end()) {
     return Error(107011, fmt::format("{} is subscribed already", stream.Describe()))
-        .Culprit(fmt::format("thread {}", it->second));
+        .Culprit(fmt::format("an earlier {} for thread {}", registry.subscribe, it->second))
+        .Hint(fmt::format("a stream has one thread: end that subscription with {} first", registry.unsubscribe));
   }
   auto it = registry.threads.find(thread_id);
   if (it == registry.threads.end()) {
     if (registry.threads.size() >= kMaxThreads) {
-      return Error(107012, fmt::format("{} threads are subscribed, which is the limit", kMaxThreads));
+      return Error(107012, fmt::format("{} threads are subscribed, which is the limit", kMaxThreads))
+          .Hint(
+              fmt::format("let one thread serve several streams, or end a subscription with {}", registry.unsubscribe));
     }
     it = registry.threads.emplace(thread_id, std::make_shared<ReportThread>()).first;
     it->second->device = stream.device().id();
+    registry.thread_came.notify_all();
   } else if (it->second->device != stream.device().id()) {
     return Error(107012, fmt::format("thread {} serves device {}, not device {}", thread_id, it->second->device,
-                                     stream.device().id()));
+                                     stream.device().id()))
+        .Hint("subscribe one thread for each device");
   }
   registry.thread_of[&stream] = thread_id;
   ++it->second->streams;
   return {};
 }
 
-Status UnsubscribeReport(uint64_t thread_id, Stream& stream) {
-  SubscriptionRegistry& registry = TheSubscriptions();
+Status Unsubscribe(Subscription kind, uint64_t thread_id, Stream& stream) {
+  SubscriptionRegistry& registry = TheSubscriptions(kind);
   std::unique_lock lock(registry.mutex);
   const auto thread = registry.threads.find(thread_id);
   if (thread == registry.threads.end()) {
-    return Error(107012, fmt::format("thread {} is not subscribed", thread_id));
+    return Error(107012, fmt::format("thread {} is not subscribed", thread_id))
+        .Hint(fmt::format("pass the id that was given to {}, once for each stream", registry.subscribe));
   }
   const auto it = registry.thread_of.find(&stream);
   if (it == registry.thread_of.end() || it->second != thread_id) {
-    return Error(107011, fmt::format("{} is not subscribed to thread {}", stream.Describe(), thread_id));
+    return Error(107011, fmt::format("{} is not subscribed to thread {}", stream.Describe(), thread_id))
+        .Hint(fmt::format("pass the stream and the id that were given to {}", registry.subscribe));
   }
   registry.thread_of.erase(it);
   const Queue left = RemoveStream(registry, thread);
@@ -172,35 +187,49 @@ Status UnsubscribeReport(uint64_t thread_id, Stream& stream) {
   return {};
 }
 
-void ForgetSubscription(const Stream& stream) noexcept {
-  SubscriptionRegistry& registry = TheSubscriptions();
-  std::unique_lock lock(registry.mutex);
-  const auto it = registry.thread_of.find(&stream);
-  if (it == registry.thread_of.end()) return;
-  const auto thread = registry.threads.find(it->second);
-  registry.thread_of.erase(it);
-  if (thread == registry.threads.end()) return;
-  const Queue left = RemoveStream(registry, thread);
-  lock.unlock();
-  Drop(left);
+void ForgetSubscriptions(const Stream& stream) noexcept {
+  for (const Subscription kind : {Subscription::kReport, Subscription::kHostFunc}) {
+    SubscriptionRegistry& registry = TheSubscriptions(kind);
+    std::unique_lock lock(registry.mutex);
+    const auto it = registry.thread_of.find(&stream);
+    if (it == registry.thread_of.end()) continue;
+    const auto thread = registry.threads.find(it->second);
+    registry.thread_of.erase(it);
+    if (thread == registry.threads.end()) continue;
+    const Queue left = RemoveStream(registry, thread);
+    lock.unlock();
+    Drop(left);
+  }
 }
 
-Status ProcessReport(int64_t timeout_ms) {
-  SubscriptionRegistry& registry = TheSubscriptions();
+Status ProcessCallbacks(Subscription kind, int64_t timeout_ms) {
+  SubscriptionRegistry& registry = TheSubscriptions(kind);
   // Programs subscribe the pthread id as a rule, some the kernel's thread id.
   const auto self = static_cast<uint64_t>(pthread_self());
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(std::max<int64_t>(0, timeout_ms));
   std::unique_lock lock(registry.mutex);
-  auto it = registry.threads.find(self);
-  if (it == registry.threads.end()) it = registry.threads.find(static_cast<uint64_t>(ThreadId()));
-  if (it == registry.threads.end()) return Error(107012, fmt::format("this thread ({}) is not subscribed", self));
-  const std::shared_ptr<ReportThread> thread = it->second;
+  std::shared_ptr<ReportThread> thread;
+  const auto is_subscribed = [&] {
+    auto it = registry.threads.find(self);
+    if (it == registry.threads.end()) it = registry.threads.find(static_cast<uint64_t>(ThreadId()));
+    if (it != registry.threads.end()) thread = it->second;
+    return thread != nullptr;
+  };
+  // A thread often polls before the one that made it gets to subscribe it. Without a limit it could wait for ever.
+  if (!is_subscribed() && (timeout_ms < 0 || !registry.thread_came.wait_until(lock, deadline, is_subscribed))) {
+    return Error(107012, fmt::format("this thread ({}) is not subscribed", self))
+        .Hint(fmt::format("call {} with this thread's id first", registry.subscribe));
+  }
   const auto arrived = [&] { return !thread->queue.empty() || thread->streams == 0; };
   if (timeout_ms < 0) {
     thread->arrived.wait(lock, arrived);
   } else {
-    thread->arrived.wait_for(lock, std::chrono::milliseconds(timeout_ms), arrived);
+    thread->arrived.wait_until(lock, deadline, arrived);
   }
-  if (thread->queue.empty()) return Error(507012, fmt::format("no callback arrived within {} ms", timeout_ms));
+  if (thread->queue.empty()) {
+    if (thread->streams == 0) return Error(507012, "the thread was unsubscribed while it waited for a callback");
+    return Error(507012, fmt::format("no callback arrived within {} ms", timeout_ms));
+  }
   Queue batch;
   batch.swap(thread->queue);
   lock.unlock();
@@ -212,18 +241,19 @@ Status ProcessReport(int64_t timeout_ms) {
 }
 
 Status SubmitCallback(Stream& stream, void (*function)(void*), void* argument, bool blocks) {
-  uint64_t thread_id = 0;
-  {
-    SubscriptionRegistry& registry = TheSubscriptions();
-    std::lock_guard lock(registry.mutex);
-    const auto it = registry.thread_of.find(&stream);
-    if (it == registry.thread_of.end()) {
-      return Error(107015, fmt::format("no thread is subscribed to {}", stream.Describe()));
+  for (const Subscription kind : {Subscription::kReport, Subscription::kHostFunc}) {
+    uint64_t thread_id = 0;
+    {
+      SubscriptionRegistry& registry = TheSubscriptions(kind);
+      std::lock_guard lock(registry.mutex);
+      const auto it = registry.thread_of.find(&stream);
+      if (it == registry.thread_of.end()) continue;
+      thread_id = it->second;
     }
-    thread_id = it->second;
+    CallbackPayload payload{function, argument, thread_id, kind, blocks};
+    return stream.Submit(ir::MakeTask(kCallback, payload));
   }
-  CallbackPayload payload{function, argument, thread_id, blocks};
-  return stream.Submit(ir::MakeTask(kCallback, payload));
+  return Error(107015, fmt::format("no thread is subscribed to {}", stream.Describe()));
 }
 
 }  // namespace reprise::runtime

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <vector>
 
 #include "base/fault.h"
@@ -101,9 +102,22 @@ void Context::RemoveResident(ContextResident* resident) {
 
 void* CurrentContextHandle() { return ThisThread().context; }
 
+namespace {
+std::atomic<int> g_default_device{-1};
+}  // namespace
+
+void SetDefaultDevice(int device) { g_default_device.store(device, std::memory_order_relaxed); }
+int DefaultDevice() { return g_default_device.load(std::memory_order_relaxed); }
+
 StatusOr<Context*> CurrentContext() {
   void* handle = ThisThread().context;
   if (Context* context = Contexts().Find(handle)) return context;
+  if (const int id = DefaultDevice(); handle == nullptr && id >= 0) {
+    REPRISE_ASSIGN_OR_RETURN(Device * device, FindDevice(id));
+    REPRISE_ASSIGN_OR_RETURN(Context * context, device->Open());
+    SetCurrentContext(context);
+    return context;
+  }
   if (handle == nullptr) return Error(107002, "this thread has no current context");
   return Error(107002, "the context that was current on this thread was destroyed")
       .Culprit("aclrtResetDevice or aclrtDestroyContext, on this or another thread");

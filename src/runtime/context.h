@@ -99,8 +99,12 @@ class Context {
   std::set<ContextResident*> residents_;
 };
 
-/// The thread's current context; 107002 when it has none or it was destroyed.
+/// The thread's current context; 107002 when it has none or it was destroyed. A thread that never had one gets the
+/// primary context of the default device, if there is one.
 StatusOr<Context*> CurrentContext();
+/// The device of threads that choose none; -1 for none, as at first.
+void SetDefaultDevice(int device);
+int DefaultDevice();
 /// Handle of the current context, live or not; null when none.
 void* CurrentContextHandle();
 void SetCurrentContext(Context* context);

@@ -239,6 +239,12 @@ StatusOr<Device*> FindDevice(int64_t user_id) {
     return Error(107001, fmt::format("device {} does not exist: ASCEND_RT_VISIBLE_DEVICES=\"{}\" leaves none", user_id,
                                      Env(EnvVar::kVisibleDevices)));
   }
+  if (devices.size() == 1) {
+    return Error(107001, fmt::format("device {} does not exist: this process has one device, 0", user_id))
+        .Hint(
+            "pass 0, or start the program with REPRISE_DEVICES=8 in its environment for eight devices"
+            " (ASCEND_RT_VISIBLE_DEVICES picks some of them)");
+  }
   return Error(107001, fmt::format("device {} does not exist: valid ids are 0 to {}", user_id, devices.size() - 1));
 }
 

@@ -2,6 +2,7 @@
 #include "runtime/dump.h"
 
 #include <fmt/format.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,8 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "device/memory.h"
+#include "runtime/kernel.h"
+#include "runtime/objects.h"
 #include "runtime/thread.h"
 
 namespace reprise::runtime {
@@ -191,43 +194,82 @@ Status Dump::Init() {
   std::lock_guard lock(mutex_);
   if (initialized_) {
     return Error(100044, "the dump is initialised already")
-        .Culprit("an earlier aclmdlInitDump")
-        .Hint("call aclmdlFinalizeDump first");
+        .Culprit(of_file_ ? "the key dump of the file that was given to aclInit" : "an earlier aclmdlInitDump")
+        .Hint(of_file_ ? "describe the whole dump in that file, or take the key out of it"
+                       : "call aclmdlFinalizeDump first");
   }
   initialized_ = true;
   return {};
 }
 
-namespace {
-Status NotInitialized() {
+Status Dump::NotInitialized() const {
+  if (of_file_) {
+    return Error(100045, "the dump was not initialised by aclmdlInitDump")
+        .Culprit("the key dump of the file that was given to aclInit, which alone configures the dump now")
+        .Hint("describe the whole dump in that file; aclFinalize ends it");
+  }
   return Error(100045, "the dump is not initialised")
       .Culprit("aclmdlInitDump was not called, or aclmdlFinalizeDump was called since")
       .Hint("call aclmdlInitDump first");
 }
-}  // namespace
 
 Status Dump::CheckInit() {
   std::lock_guard lock(mutex_);
-  return initialized_ ? Status() : NotInitialized();
+  return initialized_ && !of_file_ ? Status() : NotInitialized();
 }
 
-Status Dump::Configure(const std::string& folder) {
-  std::unique_lock lock(mutex_);
-  if (!initialized_) return NotInitialized();
-  REPRISE_RETURN_IF_ERROR(MakeFolder(folder));
+Status Dump::ConfigureLocked(const Settings& settings, std::unique_lock<std::mutex>& lock) {
+  if (!settings.folder.empty()) REPRISE_RETURN_IF_ERROR(MakeFolder(settings.folder));
   Status ended;
   if (sinks_[static_cast<size_t>(Source::kConfiguration)].on) ended = EndSink(Source::kConfiguration, lock);
-  configured_folder_ = folder;
-  REPRISE_RETURN_IF_ERROR(StartLocked(Source::kConfiguration, folder));
+  configured_folder_ = settings.folder;
+  of_failures_ = settings.of_failures;
+  if (of_failures_) {
+    AddFailureListener(this, [this](const TaskFailure& failure) { SaveFailure(failure); });
+  } else {
+    RemoveFailureListener(this);
+    REPRISE_RETURN_IF_ERROR(StartLocked(Source::kConfiguration, settings.folder));
+  }
   return ended;
+}
+
+Status Dump::FinalizeLocked(std::unique_lock<std::mutex>& lock) {
+  initialized_ = false;
+  of_file_ = false;
+  of_failures_ = false;
+  RemoveFailureListener(this);
+  configured_folder_.clear();
+  return sinks_[static_cast<size_t>(Source::kConfiguration)].on ? EndSink(Source::kConfiguration, lock) : Status();
+}
+
+Status Dump::Configure(const Settings& settings) {
+  std::unique_lock lock(mutex_);
+  if (!initialized_ || of_file_) return NotInitialized();
+  return ConfigureLocked(settings, lock);
 }
 
 Status Dump::Finalize() {
   std::unique_lock lock(mutex_);
-  if (!initialized_) return NotInitialized();
-  initialized_ = false;
-  configured_folder_.clear();
-  return sinks_[static_cast<size_t>(Source::kConfiguration)].on ? EndSink(Source::kConfiguration, lock) : Status();
+  if (!initialized_ || of_file_) return NotInitialized();
+  return FinalizeLocked(lock);
+}
+
+Status Dump::StartOfFile(const Settings& settings) {
+  std::unique_lock lock(mutex_);
+  if (initialized_) {
+    return Error(100044, "the dump is initialised already")
+        .Culprit("an earlier aclmdlInitDump")
+        .Hint("call aclmdlFinalizeDump first, or aclInit before aclmdlInitDump");
+  }
+  REPRISE_RETURN_IF_ERROR(ConfigureLocked(settings, lock));
+  initialized_ = true;
+  of_file_ = true;
+  return {};
+}
+
+Status Dump::EndOfFile() {
+  std::unique_lock lock(mutex_);
+  return of_file_ ? FinalizeLocked(lock) : Status();
 }
 
 // ---- The receiver ---------------------------------------------------------------------------------------------------
@@ -246,15 +288,74 @@ void Dump::RemoveReceiver() {
 
 // ---- Tensors of failed operators ------------------------------------------------------------------------------------
 
-std::string Dump::exception_folder() {
+std::string Dump::exception_folder(int device) {
+  std::string base;
+  bool of_failures = false;
   {
     std::lock_guard lock(mutex_);
-    if (!configured_folder_.empty()) return configured_folder_;
+    if (!configured_folder_.empty() && !of_failures_) return configured_folder_;
+    base = configured_folder_;
+    of_failures = of_failures_;
   }
   for (const EnvVar variable : {EnvVar::kCollectPath, EnvVar::kWorkPath}) {
-    if (!Env(variable).empty()) return Env(variable) + "/extra-info/data-dump";
+    if (base.empty()) base = Env(variable);
   }
-  return "./extra-info/data-dump";
+  if (base.empty()) base = ".";
+  const std::string folder = base + "/extra-info/data-dump";
+  return of_failures ? fmt::format("{}/{}", folder, device) : folder;
+}
+
+namespace {
+
+// As the files of the toolkit are named: what would part a name or a path becomes an underscore.
+std::string InFileName(std::string_view name) {
+  std::string out(name.substr(0, 100));
+  for (char& c : out) {
+    if (c == '.' || c == '/' || c == '\\' || static_cast<unsigned char>(c) <= ' ' || c == '\x7F') c = '_';
+  }
+  return out.empty() ? "task" : out;
+}
+
+// The argument block, and the memory that its words point to.
+std::vector<Dump::Tensor> TensorsOf(const TaskFailure& failure) {
+  constexpr uint64_t kMostBehindPointer = 16u << 20;  // where a tensor ends is not known, only where its block does
+  constexpr int kFormatNd = 2, kUint8 = 4;
+  enum { kInput = 0, kWorkspace = 2 };
+  std::vector<Dump::Tensor> tensors;
+  if (failure.args == nullptr || failure.args_bytes == 0) return tensors;
+  std::vector<char> block(failure.args_bytes);
+  if (!device::CopyUntrusted(block.data(), failure.args, block.size())) return tensors;
+  tensors.push_back({kWorkspace, kFormatNd, kUint8, block.size(), failure.args, true, 0, {block.size()}, {}});
+  for (size_t at = 0; at + sizeof(void*) <= block.size(); at += sizeof(void*)) {
+    const void* pointer = nullptr;
+    std::memcpy(&pointer, block.data() + at, sizeof pointer);
+    const auto range = device::MemoryRegistry::Get().Find(pointer);
+    if (!range) continue;
+    const uint64_t bytes = std::min(kMostBehindPointer, range->end() - reinterpret_cast<uintptr_t>(pointer));
+    tensors.push_back(
+        {kInput, kFormatNd, kUint8, bytes, pointer, range->is_host(), static_cast<uint32_t>(at), {bytes}, {}});
+  }
+  return tensors;
+}
+
+}  // namespace
+
+void Dump::SaveFailure(const TaskFailure& failure) noexcept try {
+  std::string kernel;
+  if (auto function = FindObject(KernelFunctions(), failure.function, "kernel"); function.ok()) {
+    kernel = (*function)->name;
+  }
+  timeval now{};
+  gettimeofday(&now, nullptr);
+  const std::string plain = InFileName(kernel);
+  const std::string name =
+      fmt::format("{}.{}.{}.{}.{}{:06}", plain, plain, failure.task_id, failure.stream_id, now.tv_sec, now.tv_usec);
+  const std::string tag =
+      fmt::format("task {} of stream {} on device {} failed with {}{}", failure.task_id, failure.stream_id,
+                  failure.device_id, failure.error_code, kernel.empty() ? "" : fmt::format(" in kernel {}", kernel));
+  const Status saved = SaveTensors(failure.device_id, name, tag, TensorsOf(failure));
+  if (!saved.ok()) REPRISE_LOG(kError, "RUNTIME", "dump: {}: {}", tag, saved.detail().what);
+} catch (const std::exception&) {  // the failure itself is reported all the same
 }
 
 // `fill` is handed a function that takes pieces and returns false when no more shall come.
@@ -294,8 +395,8 @@ Status Dump::WriteWhole(const std::string& path,
   return NotWritten(fmt::format("the callback did not take all of {}", path));
 }
 
-Status Dump::SaveTensors(const std::string& name, const std::string& tag, std::span<const Tensor> tensors) {
-  const std::string folder = exception_folder();
+Status Dump::SaveTensors(int device, const std::string& name, const std::string& tag, std::span<const Tensor> tensors) {
+  const std::string folder = exception_folder(device);
   REPRISE_RETURN_IF_ERROR(MakeFolder(folder));
   const std::string path = fmt::format("{}/{}", folder, name);
   std::string text =

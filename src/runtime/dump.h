@@ -22,6 +22,7 @@
 
 #include "base/status.h"
 #include "ir/task.h"
+#include "runtime/exception.h"
 #include "runtime/stream.h"
 
 namespace reprise::runtime {
@@ -45,11 +46,18 @@ class Dump {
   static std::string DescribeLaunch(const Stream& stream, const ir::Task& task, bool args_readable);
   void WriteLaunch(const std::string& line) noexcept;
 
+  struct Settings {
+    std::string folder;        ///< may be empty when only failures are dumped: then exception_folder says where
+    bool of_failures = false;  ///< of tasks that fail, instead of the arguments of all launches
+  };
   /// The configured dump: init, any number of configurations, finalize. 100044 and 100045 for another order.
   Status Init();
-  Status Configure(const std::string& folder);
+  Status Configure(const Settings& settings);
   Status CheckInit();
   Status Finalize();
+  /// The same for the file that the process is initialised with: from here to EndOfFile only that configures.
+  Status StartOfFile(const Settings& settings);
+  Status EndOfFile();
 
   /// Gets pieces instead of files: name of the file, offset, bytes, whether it is the last piece of that file. Anything
   /// but 0 counts as not written. Called on the thread that caused the piece, without a lock.
@@ -71,8 +79,9 @@ class Dump {
   };
   /// Writes a description to the file `name` below exception_folder, and the data of each tensor that can be read to
   /// `name`.<index>.bin beside it.
-  Status SaveTensors(const std::string& name, const std::string& tag, std::span<const Tensor> tensors);
-  std::string exception_folder();
+  Status SaveTensors(int device, const std::string& name, const std::string& tag, std::span<const Tensor> tensors);
+  /// Where what failed on the device is saved.
+  std::string exception_folder(int device);
   /// Folder of the arguments, valid for ever; null when nobody asked.
   const char* args_folder();
   /// The same text at an address that stays valid.
@@ -91,6 +100,10 @@ class Dump {
 
   Dump() = default;
   Status StartLocked(Source source, const std::string& folder);
+  Status ConfigureLocked(const Settings& settings, std::unique_lock<std::mutex>& lock);
+  Status FinalizeLocked(std::unique_lock<std::mutex>& lock);
+  Status NotInitialized() const;
+  void SaveFailure(const TaskFailure& failure) noexcept;
   Status EndSink(Source source, std::unique_lock<std::mutex>& lock);
   int Deliver(const std::string& file, uint64_t offset, std::string_view bytes, bool last,
               std::unique_lock<std::mutex>& lock);
@@ -103,6 +116,8 @@ class Dump {
   Sink sinks_[kSources];
   uint32_t next_file_ = 0;
   bool initialized_ = false;
+  bool of_file_ = false;
+  bool of_failures_ = false;
   std::string configured_folder_;
   std::set<std::string> kept_;
 

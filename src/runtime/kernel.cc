@@ -397,7 +397,8 @@ StatusOr<KernelBinary*> KernelBinary::LoadFile(const std::string& path) {
   std::string image = ReadFile(path);
   const bool is_json = path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0;
   if (!IsElf(image) && !is_json) {
-    return Error(107000, fmt::format("{} is neither an ELF file nor a JSON description", path));
+    return Error(107000, fmt::format("{} is neither an ELF file nor a JSON description", path))
+        .Hint("pass the path of a shared object with kernels");
   }
   auto binary = Make(path, nullptr, nullptr);
   if (binary.ok()) binary.value()->image_ = std::move(image);
@@ -408,7 +409,9 @@ StatusOr<KernelBinary*> KernelBinary::LoadData(const void* data, size_t bytes) {
   const std::string_view view(static_cast<const char*>(data), bytes);
   const std::string_view key = view.substr(0, view.find('\0'));
   if (const RepriseKernelTable* table = FindKey(key)) return Make(std::string(key), nullptr, table);
-  if (!IsElf(view)) return Error(107000, fmt::format("the {} bytes of data are no ELF file", bytes));
+  if (!IsElf(view))
+    return Error(107000, fmt::format("the {} bytes of data are no ELF file", bytes))
+        .Hint("pass the content of a shared object with kernels");
   const int fd = FaultPoint("kernel.file") ? -1 : memfd_create("reprise-kernels", MFD_CLOEXEC);
   if (fd < 0) return Error(207005, "no temporary file for the kernel binary");
   if (write(fd, data, bytes) != static_cast<ssize_t>(bytes)) {
@@ -629,7 +632,8 @@ Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blo
   for (const ArgumentPlaceholder& slot : placeholders) {
     if (uint64_t{slot.address_offset} + sizeof(void*) > args_bytes || slot.data_offset >= args_bytes) {
       return Error(107000, fmt::format("placeholder {{{}, {}}} lies outside of the {} bytes of arguments",
-                                       slot.address_offset, slot.data_offset, args_bytes));
+                                       slot.address_offset, slot.data_offset, args_bytes))
+          .Hint("let addrOffset and dataOffset point into the arguments");
     }
     const std::byte* data = block + slot.data_offset;
     std::memcpy(block + slot.address_offset, &data, sizeof data);
@@ -649,10 +653,13 @@ Status LaunchWithDeviceArgs(Stream& stream, KernelFunction& function, uint32_t b
 
 StatusOr<uint32_t> KernelArgs::Append(const void* value, size_t bytes) {
   if (finalized_) return Error(107000, "the argument list is finalized").Hint("append before aclrtKernelArgsFinalize");
-  if (params_.size() >= kMaxParams) return Error(107000, fmt::format("the list has {} parameters already", kMaxParams));
+  if (params_.size() >= kMaxParams)
+    return Error(107000, fmt::format("the list has {} parameters already", kMaxParams))
+        .Hint("pass a structure in one parameter, or through device memory");
   const size_t offset = block_.size();
   if (bytes > kMaxArgsBytes - offset) {
-    return Error(107000, fmt::format("the arguments exceed {} bytes", kMaxArgsBytes));
+    return Error(107000, fmt::format("the arguments exceed {} bytes", kMaxArgsBytes))
+        .Hint("pass large arguments through device memory");
   }
   block_.resize(offset + (bytes + 7) / 8 * 8);
   std::memcpy(block_.data() + offset, value, bytes);
@@ -674,9 +681,12 @@ StatusOr<KernelArgs::Param*> KernelArgs::Find(uint32_t param) {
 
 StatusOr<void*> KernelArgs::PlaceholderBuffer(uint32_t param, size_t bytes) {
   REPRISE_ASSIGN_OR_RETURN(Param * entry, Find(param));
-  if (!entry->placeholder) return Error(107000, fmt::format("parameter {} is not a placeholder", param));
+  if (!entry->placeholder)
+    return Error(107000, fmt::format("parameter {} is not a placeholder", param))
+        .Hint("pass a parameter that aclrtKernelArgsAppendPlaceHolder returned");
   if (bytes > kMaxArgsBytes) {
-    return Error(107000, fmt::format("dataSize is {}, the arguments must not exceed {} bytes", bytes, kMaxArgsBytes));
+    return Error(107000, fmt::format("dataSize is {}, the arguments must not exceed {} bytes", bytes, kMaxArgsBytes))
+        .Hint("pass large arguments through device memory");
   }
   if (entry->buffer == nullptr || bytes > entry->buffer_bytes) {
     // The caller may still hold the address of the smaller one.
@@ -691,7 +701,8 @@ Status KernelArgs::Update(uint32_t param, const void* value, size_t bytes) {
   REPRISE_ASSIGN_OR_RETURN(Param * entry, Find(param));
   if (entry->placeholder || bytes > entry->bytes) {
     return Error(107000, fmt::format("parameter {} holds {} bytes{}, cannot take {}", param, entry->bytes,
-                                     entry->placeholder ? " and is a placeholder" : "", bytes));
+                                     entry->placeholder ? " and is a placeholder" : "", bytes))
+        .Hint("append a parameter of the new size instead");
   }
   std::memcpy(block_.data() + entry->offset, value, bytes);
   finalized_ = false;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
+#include <string>
 #include <utility>
 
 #include "device/memory.h"
@@ -30,8 +31,9 @@ uint64_t LowBytes(const RandomParam& param) {
 // One draw in progress.
 struct Draw {
   RandomFunction function;
-  ElementType type;
+  RandomType type;
   double a, b;
+  IntegerRange integers;
   PhiloxKey key;
   uint64_t counter[2];
   uint64_t count;
@@ -95,11 +97,34 @@ void Block(const Draw& draw, uint64_t block, double out[4]) {
 void Store(const Draw& draw, uint64_t index, double value) {
   const auto number = static_cast<float>(value);
   switch (draw.type) {
-    case ElementType::kFloat16: static_cast<uint16_t*>(draw.result)[index] = kernels::FloatToHalfBits(number); return;
-    case ElementType::kBFloat16:
+    case RandomType::kFloat16: static_cast<uint16_t*>(draw.result)[index] = kernels::FloatToHalfBits(number); return;
+    case RandomType::kBFloat16:
       static_cast<uint16_t*>(draw.result)[index] = kernels::FloatToBFloat16Bits(number);
       return;
     default: static_cast<float*>(draw.result)[index] = number;
+  }
+}
+
+// Integers take twice their bits of words, so that no number is preferred by more than one part in 2^32 (2^64).
+void IntegerBlocks(void* arg, int64_t begin, int64_t end) {
+  const auto& draw = *static_cast<const Draw*>(arg);
+  for (auto block = static_cast<uint64_t>(begin); block < static_cast<uint64_t>(end); ++block) {
+    const PhiloxCounter words = Philox4x32(CounterOf(draw, block), draw.key);
+    const uint64_t halves[2] = {words[0] | uint64_t{words[1]} << 32, words[2] | uint64_t{words[3]} << 32};
+    const auto scaled = [](uint64_t word, uint64_t range) {
+      return static_cast<uint64_t>(static_cast<unsigned __int128>(word) * range >> 64);
+    };
+    if (RandomBytes(draw.type) == 8) {
+      // (halves[1]:halves[0] * range) >> 128
+      const uint64_t low = scaled(halves[0], draw.integers.range);
+      const auto wide = static_cast<unsigned __int128>(halves[1]) * draw.integers.range + low;
+      static_cast<uint64_t*>(draw.result)[block] = draw.integers.low + static_cast<uint64_t>(wide >> 64);
+      continue;
+    }
+    for (uint64_t i = 0; i < 2 && block * 2 + i < draw.count; ++i) {
+      static_cast<uint32_t*>(draw.result)[block * 2 + i] =
+          static_cast<uint32_t>(draw.integers.low + scaled(halves[i], draw.integers.range));
+    }
   }
 }
 
@@ -126,6 +151,18 @@ ir::RunResult RunRandom(device::RunContext& context, void* payload) {
   Draw draw{};
   draw.function = request.function;
   draw.type = request.type;
+  const bool integers = IsInteger(request.type);
+  if (integers) {
+    auto range = RandomRange(request);
+    if (!range.ok()) {  // of device memory, so not checked before
+      const Status why = std::move(range).status();
+      context.Fail(Error(507018, why.detail().what)
+                       .Culprit("the random numbers' min and max in device memory")
+                       .Hint("write a min that is below max, both within the type of the numbers"));
+      return ir::RunResult::kDone;
+    }
+    draw.integers = *range;
+  }
   draw.a = RandomValue(request.a, request.type);
   draw.b = RandomValue(request.b, request.type);
   const uint64_t seed = RandomInteger(request.seed);
@@ -143,8 +180,9 @@ ir::RunResult RunRandom(device::RunContext& context, void* payload) {
       return ir::RunResult::kDone;
     }
   }
-  const uint64_t blocks = draw.count / 4 + (draw.count % 4 != 0 ? 1 : 0);
-  context.scheduler().ParallelFor(static_cast<int64_t>(blocks), kDrawGrain, Blocks, &draw);
+  const uint64_t each = !integers ? 4 : RandomBytes(draw.type) == 4 ? 2 : 1;
+  const uint64_t blocks = draw.count / each + (draw.count % each != 0 ? 1 : 0);
+  context.scheduler().ParallelFor(static_cast<int64_t>(blocks), kDrawGrain, integers ? IntegerBlocks : Blocks, &draw);
   draw.counter[0] += blocks;
   if (draw.counter[0] < blocks) ++draw.counter[1];
   std::memcpy(request.counter, draw.counter, sizeof draw.counter);
@@ -171,17 +209,17 @@ constexpr ir::TaskType kRandom = {ir::TaskKind::kRandom, "KERNEL_AICPU", RunRand
 
 }  // namespace
 
-uint64_t RandomResultBytes(RandomFunction function, ElementType type, uint64_t count) {
+uint64_t RandomResultBytes(RandomFunction function, RandomType type, uint64_t count) {
   if (function == RandomFunction::kDropoutMask) return count / 8 + (count % 8 != 0 ? 1 : 0);
-  const uint64_t bytes = ElementBytes(type);
+  const uint64_t bytes = RandomBytes(type);
   return count > UINT64_MAX / bytes ? UINT64_MAX : count * bytes;  // too much fits nowhere
 }
 
-double RandomValue(const RandomParam& param, ElementType type) {
+double RandomValue(const RandomParam& param, RandomType type) {
   const uint64_t bits = LowBytes(param);
   switch (param.bytes) {
     case 2:
-      return static_cast<double>(type == ElementType::kBFloat16
+      return static_cast<double>(type == RandomType::kBFloat16
                                      ? kernels::BFloat16BitsToFloat(static_cast<uint16_t>(bits))
                                      : kernels::HalfBitsToFloat(static_cast<uint16_t>(bits)));
     case 4: return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits)));
@@ -191,6 +229,31 @@ double RandomValue(const RandomParam& param, ElementType type) {
 }
 
 uint64_t RandomInteger(const RandomParam& param) { return LowBytes(param); }
+
+StatusOr<IntegerRange> RandomRange(const RandomRequest& request) {
+  const RandomType type = request.type;
+  const bool is_signed = type == RandomType::kInt32 || type == RandomType::kInt64;
+  const bool is_narrow = RandomBytes(type) == 4;
+  const auto text = [&](uint64_t value) {
+    return is_signed ? std::to_string(static_cast<int64_t>(value)) : std::to_string(value);
+  };
+  const auto read = [&](const RandomParam& param) {
+    const uint64_t bits = LowBytes(param);
+    return param.bytes == 4 && is_signed ? static_cast<uint64_t>(static_cast<int32_t>(bits)) : bits;
+  };
+  const uint64_t low = read(request.a);
+  const uint64_t high = read(request.b);
+  for (const auto& [name, value] : {std::pair{"min", low}, std::pair{"max", high}}) {
+    const bool fits =
+        !is_narrow || (is_signed ? static_cast<int64_t>(value) == static_cast<int32_t>(value) : value <= UINT32_MAX);
+    if (fits) continue;
+    return Error(107000, fmt::format("{} is {}, which a 32-bit {} number cannot hold", name, text(value),
+                                     is_signed ? "signed" : "unsigned"));
+  }
+  const bool in_order = is_signed ? static_cast<int64_t>(low) < static_cast<int64_t>(high) : low < high;
+  if (!in_order) return Error(107000, fmt::format("min is {}, must be below max, which is {}", text(low), text(high)));
+  return IntegerRange{low, high - low};
+}
 
 Status WithRandomTask(const RandomRequest& request, const std::function<Status(const ir::Task&)>& take) {
   RandomRequest payload = request;

@@ -61,7 +61,6 @@ std::string FormatMessage(const char* api, const Status::Detail& detail) {
                   api, detail.code, info.name, detail.function, FileName(detail.file), detail.line);
   if (!detail.culprit.empty()) text += fmt::format("        Culprit: {}.\n", detail.culprit);
   if (const std::string call = DescribeCall(); !call.empty()) text += fmt::format("        Call: {}.\n", call);
-  if (!detail.hint.empty()) text += fmt::format("        Next step: {}.\n", detail.hint);
   // Words of the caller's may hold any byte, also one that would end the text in the middle.
   for (char& c : text) {
     if ((static_cast<unsigned char>(c) < ' ' && c != '\n') || c == '\x7F') c = '?';

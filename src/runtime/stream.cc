@@ -16,6 +16,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "device/inquiry.h"
+#include "device/memory.h"
 #include "runtime/callback.h"
 #include "runtime/context.h"
 #include "runtime/exception.h"
@@ -199,7 +200,7 @@ void Stream::Destroy(Stream* stream, DestroyMode mode, const Deadline& patience)
   }
   while (stream->visitors.load(std::memory_order_acquire) != 0) std::this_thread::yield();
   stream->device_.scheduler().Retire(*stream);
-  ForgetSubscription(*stream);
+  ForgetSubscriptions(*stream);
   stream->device_.stream_ids().Return(stream->id_);
   delete stream;
 }
@@ -491,15 +492,20 @@ namespace {
 constexpr auto kLatePatience = std::chrono::milliseconds(10);
 constexpr auto kStallPatience = std::chrono::milliseconds(200);
 
-// What the parked streams of the context wait for. Found by their handles, so that internal ones are among them.
+// What the parked streams of the context wait for, and what the others run. Found by their handles, so that internal
+// ones are among them.
 std::string WhoWaits(const Context& context, const char* separator, Clock::duration patience) {
   device::Inquiry inquiry;
   Streams().ForEach([&](Stream* stream) {
     if (&stream->context() == &context) stream->device().scheduler().Wake(*stream);
   });
-  std::string text;
-  for (const std::string& line : inquiry.Collect(patience)) text += (text.empty() ? "" : separator) + line;
-  return text;
+  std::vector<std::string> lines = inquiry.Collect(patience);
+  for (std::string& line : device::Activity::Describe(context.device().id())) lines.push_back(std::move(line));
+  Streams().ForEach([&](Stream* stream) {
+    if (&stream->context() != &context || device::Activity::HoldsUp(stream)) return;
+    if (std::string line = stream->DescribeRunning(); !line.empty()) lines.push_back(std::move(line));
+  });
+  return fmt::format("{}", fmt::join(lines, separator));
 }
 
 Clock::duration StallTime() {
@@ -508,6 +514,35 @@ Clock::duration StallTime() {
 }
 
 }  // namespace
+
+// Nothing is held up for the answer, so the record may go meanwhile: it is read as a debugger would read it, and counts
+// when no task has ended since.
+std::string Stream::DescribeRunning() const {
+  const uint64_t done = completed_.load(std::memory_order_acquire);
+  if (done == published_.load(std::memory_order_acquire) || parked_.load(std::memory_order_acquire)) return {};
+  const Chunk* head = nullptr;
+  size_t offset = 0;
+  Record record{};
+  const bool is_read =
+      device::CopyUntrusted(&head, &head_, sizeof head) &&
+      device::CopyUntrusted(&offset, &head_offset_, sizeof offset) &&
+      device::CopyUntrusted(&record, reinterpret_cast<const std::byte*>(head) + offsetof(Chunk, data) + offset,
+                            sizeof record);
+  if (!is_read || completed_.load(std::memory_order_acquire) != done || parked_.load(std::memory_order_acquire) ||
+      record.type == nullptr) {
+    return {};
+  }
+  return fmt::format("{}, task {}: {} runs, or waits for a worker", Describe(), record.task_id, record.type->name);
+}
+
+Status Stream::WaitsForItself() const {
+  return Error(507000, fmt::format("a host function of {} waits for that stream, and so for itself", Describe()))
+      .Culprit(fmt::format("thread {}, which runs the host function as task number {} of the stream", ThreadId(),
+                           completed_.load(std::memory_order_relaxed) + 1))
+      .Hint(
+          "synchronise behind the host function, on a thread of the program; a host function may wait for other "
+          "streams that do not depend on its own");
+}
 
 Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
   const auto reached = [&] { return completed_.load(std::memory_order_acquire) >= target; };
@@ -526,6 +561,8 @@ Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
     }
     if (!deadline && scheduler.TryRunPartOf(*this)) continue;
     if (spin_until == Clock::time_point{}) {
+      if (device::Activity::Mine() != nullptr) [[unlikely]]
+        device::Activity::WaitFor(this, id_);
       PreferHelper();
       awaited_.store(true, std::memory_order_relaxed);
       spin_until = Clock::now() + device::SpinTime();
@@ -555,13 +592,17 @@ Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
       progress_at = Clock::now();
       told = false;
     } else if (!told && Clock::now() - progress_at >= StallTime()) {
-      told = true;  // once: who computes for long is not parked and gives no answer
+      told = true;  // once: whoever computes for long does no wrong
       TellStall();
     }
     if (deadline && Clock::now() >= *deadline && !reached()) break;
   }
   if (spinning) device::ReturnSpinPermit();
-  if (reached()) return {};
+  if (reached()) {
+    if (device::Activity::Mine() != nullptr) [[unlikely]]
+      device::Activity::WaitFor(nullptr, 0);
+    return {};
+  }
   return Error(507046, fmt::format("{} still has {} tasks after the timeout", Describe(),
                                    target - completed_.load(std::memory_order_relaxed)))
       .Culprit(fmt::format("task number {} of the stream, which is running", completed_.load() + 1));
@@ -572,7 +613,7 @@ void Stream::TellStall() const {
   const std::string who = WhoWaits(context_, "\n  ", kStallPatience);
   if (who.empty()) return;
   const std::string text = fmt::format(
-      "reprise: thread {} has waited {} ms for {} without progress; what the streams of the context wait for:"
+      "reprise: thread {} has waited {} ms for {} without progress; what the streams of the context run and wait for:"
       "\n  {}\n",
       ThreadId(), std::chrono::duration_cast<std::chrono::milliseconds>(StallTime()).count(), Describe(), who);
   REPRISE_LOG(kWarning, "RUNTIME", "{}", text);
@@ -580,10 +621,13 @@ void Stream::TellStall() const {
 }
 
 Status Stream::Synchronize(const Deadline& deadline) {
+  if (device::Activity::Mine() == this && !deadline) [[unlikely]]
+    return WaitsForItself();
   if (Status late = WaitFor(published_.load(std::memory_order_acquire), deadline); !late.ok()) {
     const std::string who = WhoWaits(context_, "; ", kLatePatience);
+    if (device::Activity::Mine() != nullptr) device::Activity::WaitFor(nullptr, 0);
     if (who.empty()) return late;
-    return std::move(late).Culprit("what the streams of the context wait for: " + who);
+    return std::move(late).Culprit("what the streams of the context run and wait for: " + who);
   }
   if (abort_code_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
     if (const uint32_t code = abort_code_.exchange(0))
@@ -643,6 +687,7 @@ Status CheckOwn(const Stream& stream) {
   if (&stream.context() == LiveContext()) [[likely]]
     return {};
   REPRISE_ASSIGN_OR_RETURN(const Context* context, CurrentContext());
+  if (context == &stream.context()) return {};  // of the default device, just now
   return Error(107003, fmt::format("{} belongs to another context than the current one", stream.Describe()))
       .Culprit(fmt::format("the stream was created in context {} of device {}; current is context {} of device {}",
                            stream.context().handle(), stream.device().id(), context->handle(), context->device().id()));

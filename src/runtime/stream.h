@@ -102,6 +102,9 @@ class Stream final : public device::Runnable {
   /// undestroyed, when there is no memory.
   void EnqueueLast(const ir::Task& task) noexcept;
 
+  /// "stream 3, task 5: KERNEL_AICORE runs, or waits for a worker"; empty when nothing does. Any thread; for inquiries.
+  std::string DescribeRunning() const;
+
   /// Waits for everything submitted so far; helps to run it. 507046 on timeout; else the stream's pending error.
   Status Synchronize(const Deadline& deadline);
   bool IsIdle() const {
@@ -182,6 +185,7 @@ class Stream final : public device::Runnable {
   std::optional<Outcome> RunUntil(device::RunContext& context, uint64_t limit, int& budget);
   Status WaitFor(uint64_t target, const Deadline& deadline);
   void TellStall() const;
+  Status WaitsForItself() const;
   void NotifyWaiters() noexcept;
   void PrepareNextRecord() const noexcept;
   uint64_t Linger(uint64_t seen, int& pauses) noexcept;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/fault.h"
+#include "device/inquiry.h"
 #include "runtime/park.h"
 
 namespace reprise::runtime {
@@ -211,6 +212,9 @@ constexpr TaskType kHostFunc = {TaskKind::kHostFunc, "HOSTFUNC_CALLBACK", [](Run
                                   // Foreign code may wait, or take locks that the synchronising thread holds.
                                   if (!context.on_worker()) return RunResult::kNeedsWorker;
                                   auto* p = static_cast<HostFuncPayload*>(payload);
+                                  const device::Activity activity(reinterpret_cast<const void*>(p->function),
+                                                                  context.whole(), context.device_id, context.stream_id,
+                                                                  context.task_id);
                                   p->function(p->argument);
                                   return RunResult::kDone;
                                 }};

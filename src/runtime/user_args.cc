@@ -102,7 +102,8 @@ StatusOr<uint32_t> UserArgs::Append(const void* value, size_t bytes) {
   REPRISE_RETURN_IF_ERROR(CheckFunction());
   if (finalized_) return Error(107000, "the argument list is finalized").Hint("append before aclrtKernelArgsFinalize");
   if (count_ >= KernelArgs::kMaxParams) {
-    return Error(107000, fmt::format("the list has {} parameters already", count_));
+    return Error(107000, fmt::format("the list has {} parameters already", count_))
+        .Hint("pass a structure in one parameter, or through device memory");
   }
   if (bytes > kMaxArgsBytes || RoundUp(bytes) > buffers_ - used_) return NoRoom(bytes);
   std::memcpy(block_ + used_, value, bytes);
@@ -121,7 +122,9 @@ StatusOr<uint32_t> UserArgs::AppendPlaceholder() {
 StatusOr<void*> UserArgs::PlaceholderBuffer(uint32_t param, size_t bytes) {
   REPRISE_RETURN_IF_ERROR(CheckFunction());
   REPRISE_ASSIGN_OR_RETURN(Param * entry, FindParam(param));
-  if (!entry->placeholder) return Error(107000, fmt::format("parameter {} is not a placeholder", param));
+  if (!entry->placeholder)
+    return Error(107000, fmt::format("parameter {} is not a placeholder", param))
+        .Hint("pass a parameter that aclrtKernelArgsAppendPlaceHolder returned");
   if (bytes > kMaxArgsBytes) return NoRoom(bytes);
   if (bytes > entry->buffer_bytes) {
     if (bytes > buffers_ - used_) return NoRoom(bytes);
@@ -141,7 +144,8 @@ Status UserArgs::Update(uint32_t param, const void* value, size_t bytes) {
   REPRISE_ASSIGN_OR_RETURN(Param * entry, FindParam(param));
   if (entry->placeholder || bytes > entry->bytes) {
     return Error(107000, fmt::format("parameter {} holds {} bytes{}, cannot take {}", param, entry->bytes,
-                                     entry->placeholder ? " and is a placeholder" : "", bytes));
+                                     entry->placeholder ? " and is a placeholder" : "", bytes))
+        .Hint("append a parameter of the new size instead");
   }
   std::memcpy(block_ + entry->offset, value, bytes);
   finalized_ = false;

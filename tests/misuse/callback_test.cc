@@ -98,13 +98,13 @@ TEST_F(CallbackMisuse, Subscriptions) {
       // A stream has one thread.
       ROW(107011, aclrtSubscribeReport(Self(), w.subscribed)),
       ROW(107011, aclrtSubscribeReport(World::kElsewhere, w.subscribed)),
-      ROW(107011, aclrtSubscribeHostFunc(Self(), w.subscribed)),
-      ROW(107011, aclrtSubscribeHostFunc(World::kNobody, w.elsewhere)),
       // Not subscribed, or to another thread.
       ROW(107011, aclrtUnSubscribeReport(Self(), w.stream)),
       ROW(107011, aclrtUnSubscribeReport(Self(), nullptr)),
       ROW(107011, aclrtUnSubscribeReport(Self(), w.elsewhere)),
-      ROW(107011, aclrtUnSubscribeHostFunc(World::kElsewhere, w.subscribed)),
+      // The other subscription is another one.
+      ROW(107012, aclrtUnSubscribeHostFunc(Self(), w.subscribed)),
+      ROW(107012, aclrtUnSubscribeHostFunc(World::kElsewhere, w.elsewhere)),
       ROW(107012, aclrtUnSubscribeReport(World::kNobody, w.subscribed)),
       ROW(107012, aclrtUnSubscribeReport(0, w.stream)),
       ROW(107012, aclrtUnSubscribeHostFunc(UINT64_MAX, w.subscribed)),
@@ -112,7 +112,8 @@ TEST_F(CallbackMisuse, Subscriptions) {
       ROW(107015, aclrtLaunchCallback(&Count, &w.calls, ACL_CALLBACK_BLOCK, w.stream)),
       ROW(107015, aclrtLaunchCallback(&Count, &w.calls, ACL_CALLBACK_NO_BLOCK, nullptr)),
       ROW(507012, aclrtProcessReport(1)),
-      ROW(507012, aclrtProcessHostFunc(1)),
+      ROW(107012, aclrtProcessHostFunc(1)),
+      ROW(107012, aclrtProcessHostFunc(-1)),
   });
   EXPECT_ACL(0, aclrtUnSubscribeReport(Self(), world_.subscribed));
   EXPECT_ACL(107012, aclrtUnSubscribeReport(Self(), world_.subscribed));
@@ -127,7 +128,8 @@ TEST_F(CallbackMisuse, ThreadThatIsNotSubscribed) {
     RunRows({
         ROW(107012, aclrtProcessReport(-1)),
         ROW(107012, aclrtProcessReport(1)),
-        ROW(107012, aclrtProcessHostFunc(INT_MAX)),
+        ROW(107012, aclrtProcessHostFunc(-1)),
+        ROW(107012, aclrtProcessHostFunc(1)),
     });
   }).join();
   WithoutContext({
@@ -149,7 +151,7 @@ TEST_F(CallbackMisuse, ThreadOfAnotherDevice) {
   world_.bad = NewStream();
   RunRows({
       ROW(107012, aclrtSubscribeReport(World::kElsewhere, w.bad)),
-      ROW(107012, aclrtSubscribeHostFunc(Self(), w.bad)),
+      ROW(107012, aclrtSubscribeReport(Self(), w.bad)),
       ROW(107003, aclrtSubscribeReport(World::kNobody, w.stream)),
       ROW(107003, aclrtUnSubscribeReport(World::kElsewhere, w.elsewhere)),
       ROW(107003, aclrtLaunchCallback(&Count, &w.calls, ACL_CALLBACK_BLOCK, w.subscribed)),
@@ -171,7 +173,6 @@ TEST_F(CallbackMisuse, TooManyThreads) {
   world_.bad = NewStream();
   RunRows({
       ROW(107012, aclrtSubscribeReport(2'000'000, w.bad)),
-      ROW(107012, aclrtSubscribeHostFunc(2'000'000, w.bad)),
       ROW(0, aclrtSubscribeReport(World::kElsewhere, w.bad)),
   });
   StillWorks();
@@ -220,6 +221,63 @@ TEST_F(CallbackMisuse, DestroyedWithCallbacksUnderWay) {
   EXPECT_EQ(0, world_.calls.load());
   EXPECT_ACL(107012, aclrtUnSubscribeReport(778, world_.stream));
   StillWorks();
+}
+
+TEST_F(CallbackMisuse, TwoSubscriptions) {
+  World& w = world_;
+  // A stream may have one of each, of the same thread or of another one.
+  EXPECT_ACL(0, aclrtSubscribeHostFunc(World::kNobody, w.subscribed));
+  EXPECT_ACL(107011, aclrtSubscribeHostFunc(World::kNobody, w.subscribed));
+  EXPECT_ACL(0, aclrtSubscribeHostFunc(Self(), w.stream));
+  // The hints name the functions of the subscription in question.
+  const auto hint = [](int code, int got) {
+    EXPECT_EQ(code, got);
+    const char* const message = aclGetRecentErrMsg();
+    const std::string text = message != nullptr ? message : "";
+    const size_t at = text.find("Solution: ");
+    return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
+  };
+  EXPECT_NE(hint(107011, aclrtSubscribeHostFunc(1, w.stream)).find("aclrtUnSubscribeHostFunc"), std::string::npos);
+  EXPECT_NE(hint(107011, aclrtSubscribeReport(1, w.subscribed)).find("aclrtUnSubscribeReport"), std::string::npos);
+  EXPECT_NE(hint(107012, aclrtUnSubscribeHostFunc(1, w.stream)).find("aclrtSubscribeHostFunc"), std::string::npos);
+  EXPECT_NE(hint(107012, aclrtUnSubscribeReport(1, w.stream)).find("aclrtSubscribeReport"), std::string::npos);
+  std::thread([&] {
+    EXPECT_NE(hint(107012, aclrtProcessHostFunc(1)).find("aclrtSubscribeHostFunc"), std::string::npos);
+    EXPECT_NE(hint(107012, aclrtProcessReport(1)).find("aclrtSubscribeReport"), std::string::npos);
+  }).join();
+  // Callbacks come as reports where both are there.
+  w.calls = 0;
+  MUST(aclrtLaunchCallback(&Count, &w.calls, ACL_CALLBACK_NO_BLOCK, w.subscribed));
+  MUST(aclrtSynchronizeStreamWithTimeout(w.subscribed, kPatience));
+  EXPECT_ACL(507012, aclrtProcessHostFunc(1));
+  EXPECT_ACL(0, aclrtProcessReport(kPatience));
+  EXPECT_EQ(1, w.calls.load());
+  MUST(aclrtLaunchCallback(&Count, &w.calls, ACL_CALLBACK_NO_BLOCK, w.stream));
+  MUST(aclrtSynchronizeStreamWithTimeout(w.stream, kPatience));
+  EXPECT_ACL(507012, aclrtProcessReport(1));
+  EXPECT_ACL(0, aclrtProcessHostFunc(kPatience));
+  EXPECT_EQ(2, w.calls.load());
+  w.calls = 0;
+  EXPECT_ACL(0, aclrtUnSubscribeHostFunc(World::kNobody, w.subscribed));
+  EXPECT_ACL(0, aclrtUnSubscribeHostFunc(Self(), w.stream));
+  StillWorks();
+}
+
+// A thread polls as soon as it runs; whoever made it subscribes it a little later.
+TEST_F(CallbackMisuse, SubscribedWhileItWaits) {
+  std::atomic<uint64_t> id{0};
+  const aclrtStream stream = NewStream();
+  std::thread waiting([&] {
+    id.store(Self());
+    id.notify_all();
+    EXPECT_ACL(0, aclrtProcessReport(kPatience));
+  });
+  id.wait(0);
+  EXPECT_ACL(0, aclrtSubscribeReport(id.load(), stream));
+  EXPECT_ACL(0, aclrtLaunchCallback(&Count, &world_.calls, ACL_CALLBACK_BLOCK, stream));
+  EXPECT_ACL(0, aclrtSynchronizeStreamWithTimeout(stream, kPatience));
+  waiting.join();
+  EXPECT_EQ(1, world_.calls.load());
 }
 
 // A waiting thread that is unsubscribed by another one does not wait for ever.

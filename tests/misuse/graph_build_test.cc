@@ -13,8 +13,7 @@ struct World : GraphWorld {
   aclrtStream head = nullptr;
   aclrtStream other = nullptr;
   aclrtLabel null_label[2] = {};
-  aclrtLabel unset_labels[2] = {};  ///< the second one is not set
-  aclrtLabel bad_labels[2] = {};    ///< the second one is `bad`
+  aclrtLabel bad_labels[2] = {};  ///< the second one is `bad`
   aclmdlRICondHandle handle = nullptr;
   aclrtTaskGrp group = nullptr;
   aclrtStream fast = nullptr;
@@ -46,8 +45,6 @@ class GraphBuild : public GraphMisuse<World> {
     MUST(Launch(w.other, fresh_cell_, 100));  // runs if anything starts the stream
     w.group = w.captured_model.group;
     w.null_label[0] = w.set_label;
-    w.unset_labels[0] = w.set_label;
-    w.unset_labels[1] = w.label;
     w.bad_labels[0] = w.set_label;
   }
   /// The model under construction holds what was meant, and nothing that a refused call left there.
@@ -260,8 +257,6 @@ TEST_F(GraphBuild, StreamsOfTheWrongKindOrState) {
       ROW(107000, aclrtSetLabel(w.label, w.bound)),
       ROW(107000, aclrtSetLabel(w.set_label, w.head)),
       ROW(507031, aclrtSetLabel(w.foreign_label, w.head)),
-      ROW(107000, aclrtCreateLabelList(&w.label, 1, w.out.handle())),
-      ROW(107000, aclrtCreateLabelList(w.unset_labels, 2, w.out.handle())),
       ROW(107005, aclrtSwitchLabelByIndex(w.memory, 1, w.label_list, w.persistent)),
       ROW(107005, aclrtSwitchLabelByIndex(w.memory, 1, w.label_list, w.aux)),
       ROW(107000, aclrtSwitchLabelByIndex(w.memory, 1, w.label_list, w.bound)),
@@ -645,6 +640,64 @@ TEST_F(GraphBuild, TargetsOfOtherModels) {
   EXPECT_ACL(0, aclmdlRIBuildEnd(model, nullptr)) << "once the wrong tasks are gone";
   EXPECT_ACL(0, aclmdlRIExecute(model, kPatience));
   EXPECT_EQ(*world_.cell, 1U);
+  EXPECT_ACL(0, aclmdlRIDestroy(model));
+  StillWorks();
+}
+
+TEST_F(GraphBuild, AJumpForward) {
+  aclmdlRI model = nullptr;
+  MUST(aclmdlRIBuildBegin(&model, 0));
+  const aclrtStream stream = NewStreamWith(ACL_STREAM_PERSISTENT);
+  MUST(aclmdlRIBindStream(model, stream, kHead));
+  aclrtLabel labels[2] = {};
+  for (aclrtLabel& label : labels) MUST(aclrtCreateLabel(&label));
+  aclrtLabelList list = nullptr;
+  EXPECT_ACL(0, aclrtCreateLabelList(labels, 2, &list)) << "its labels come later";
+  auto* const cell = static_cast<uint64_t*>(NewMemory(64));
+  auto* const index = static_cast<uint32_t*>(NewMemory(64));
+  EXPECT_ACL(0, aclrtSwitchLabelByIndex(index, 2, list, stream));
+  MUST(Launch(stream, cell, 1));
+  MUST(aclrtSetLabel(labels[0], stream));
+  MUST(Launch(stream, cell, 10));
+  MUST(aclmdlRIEndTask(model, stream));
+  DropMessage();
+  EXPECT_EQ(107000, aclmdlRIBuildEnd(model, nullptr));
+  const char* const message = aclGetRecentErrMsg();
+  ASSERT_NE(message, nullptr);
+  EXPECT_NE(std::string(message).find("entry 1 of its list"), std::string::npos) << message;
+  EXPECT_ACL(507011, aclmdlRIExecute(model, 10));
+  MUST(aclrtPersistentTaskClean(stream));
+  // Once more, with all of it.
+  MUST(aclrtSwitchLabelByIndex(index, 2, list, stream));
+  MUST(Launch(stream, cell, 1));
+  EXPECT_ACL(107000, aclrtSetLabel(labels[0], stream)) << "one position for a label, also when that is gone";
+  MUST(aclrtSetLabel(labels[1], stream));
+  MUST(Launch(stream, cell, 10));
+  MUST(aclmdlRIEndTask(model, stream));
+  EXPECT_ACL(107005, aclmdlRIBuildEnd(model, nullptr)) << "the first label went with the tasks that were cleaned";
+  MUST(aclrtPersistentTaskClean(stream));
+  for (aclrtLabel& label : labels) {
+    EXPECT_ACL(0, aclrtDestroyLabel(label));
+    MUST(aclrtCreateLabel(&label));
+  }
+  EXPECT_ACL(0, aclrtDestroyLabelList(list));
+  MUST(aclrtCreateLabelList(labels, 2, &list));
+  MUST(aclrtSwitchLabelByIndex(index, 2, list, stream));
+  EXPECT_ACL(0, aclrtDestroyLabelList(list)) << "the switch knows its labels";
+  MUST(Launch(stream, cell, 1));
+  MUST(aclrtSetLabel(labels[0], stream));
+  MUST(Launch(stream, cell, 10));
+  MUST(aclrtSetLabel(labels[1], stream));
+  MUST(Launch(stream, cell, 100));
+  for (const aclrtLabel label : labels) EXPECT_ACL(0, aclrtDestroyLabel(label));
+  MUST(aclmdlRIEndTask(model, stream));
+  EXPECT_ACL(0, aclmdlRIBuildEnd(model, nullptr));
+  for (const auto& [to, sum] : {std::pair{0U, 110U}, {1U, 100U}, {7U, 100U}}) {
+    *index = to;
+    *cell = 0;
+    EXPECT_ACL(0, aclmdlRIExecute(model, kPatience));
+    EXPECT_EQ(*cell, sum) << to;
+  }
   EXPECT_ACL(0, aclmdlRIDestroy(model));
   StillWorks();
 }

@@ -378,13 +378,16 @@ TEST_F(MemoryMisuse, Registration) {
   const Rows rows = {
       ROW(107000, aclrtHostRegister(w.heap + 1, 64, ACL_HOST_REGISTER_MAPPED, w.out.handle())),
       ROW(107000, aclrtHostRegister(w.heap + 512, 64, ACL_HOST_REGISTER_MAPPED, w.out.handle())),
-      ROW(107000, aclrtHostRegisterV2(w.heap + 2048, 64, ACL_HOST_REG_PINNED)),
+      ROW(107000, aclrtHostRegisterV2(w.heap + 2048, 64, ACL_HOST_REG_MAPPED)),
+      ROW(107000, aclrtHostRegisterV2(w.heap + 2048, 64, ACL_HOST_REG_MAPPED | ACL_HOST_REG_PINNED)),
       ROW(507910, aclrtHostRegister(w.registered, kPage, ACL_HOST_REGISTER_MAPPED, w.out.handle())),
       ROW(507910, aclrtHostRegister(w.registered, 1, ACL_HOST_REGISTER_MAPPED, w.out.handle())),
       ROW(507910, aclrtHostRegisterV2(w.registered, kPage, ACL_HOST_REG_PINNED)),
-      ROW(507910, aclrtHostRegisterV2(w.unmapped, kPage, ACL_HOST_REG_MAPPED)),
+      ROW(507910, aclrtHostRegisterV2(w.unmapped, kPage, ACL_HOST_REG_PINNED)),
+      ROW(507910, aclrtHostRegisterV2(w.unmapped + 100, 8, ACL_HOST_REG_PINNED)),
       ROW(507910, aclrtHostRegister(w.big, kPage, ACL_HOST_REGISTER_MAPPED, w.out.handle())),
-      ROW(507910, aclrtHostRegister(w.big_pinned, kPage, ACL_HOST_REGISTER_MAPPED, w.out.handle())),
+      ROW(507910, aclrtHostRegisterV2(w.big_pinned, kPage, ACL_HOST_REG_PINNED)),
+      ROW(507910, aclrtHostRegisterV2(w.big_pinned, kPage, ACL_HOST_REG_MAPPED | ACL_HOST_REG_PINNED)),
       ROW(507910, aclrtHostRegisterV2(static_cast<char*>(w.big_pinned) + kPage, kPage, ACL_HOST_REG_PINNED)),
       // What is no memory cannot be registered: a worker would die on it later.
       ROW(107000, aclrtHostRegister(Address(kPage), kPage, ACL_HOST_REGISTER_MAPPED, w.out.handle())),
@@ -417,6 +420,65 @@ TEST_F(MemoryMisuse, Registration) {
   EXPECT_ACL(0, aclrtHostRegister(pages, kPage, ACL_HOST_REGISTER_MAPPED, &alias));
   EXPECT_ACL(0, aclrtHostUnregister(pages));
   ASSERT_EQ(0, ::munmap(pages, 2 * kPage));
+}
+
+TEST_F(MemoryMisuse, PinnedMemoryIsMappedOnceMore) {
+  auto* const pinned = static_cast<char*>(world_.big_pinned);
+  void* alias = nullptr;
+  EXPECT_ACL(0, aclrtHostRegister(pinned, 2 * kPage, ACL_HOST_REGISTER_MAPPED, &alias));
+  EXPECT_EQ(alias, pinned);
+  EXPECT_ACL(507910, aclrtHostRegister(pinned + kPage, kPage, ACL_HOST_REGISTER_MAPPED, &alias)) << "mapped already";
+  EXPECT_ACL(507910, aclrtHostRegisterV2(pinned, 1, ACL_HOST_REG_MAPPED));
+  EXPECT_ACL(0, aclrtHostRegisterV2(pinned + 2 * kPage, kPage, ACL_HOST_REG_MAPPED));
+  EXPECT_ACL(507911, aclrtHostUnregister(pinned + kPage));
+  EXPECT_ACL(0, aclrtHostUnregister(pinned));
+  EXPECT_ACL(507911, aclrtHostUnregister(pinned)) << "memory of aclrtMallocHost itself is not registered";
+  EXPECT_ACL(0, aclrtHostRegisterV2(pinned, 2 * kPage, ACL_HOST_REG_MAPPED));
+  // It goes with the memory.
+  EXPECT_ACL(0, aclrtFreeHost(pinned));
+  EXPECT_ACL(507911, aclrtHostUnregister(pinned));
+  EXPECT_ACL(507911, aclrtHostUnregister(pinned + 2 * kPage));
+  MUST(aclrtMallocHost(&world_.big_pinned, 1 << 20));
+  EXPECT_ACL(0, aclrtHostRegister(world_.big_pinned, 1 << 20, ACL_HOST_REGISTER_MAPPED, &alias));
+  EXPECT_ACL(0, aclrtHostUnregister(world_.big_pinned));
+  // The same for memory that was only pinned.
+  EXPECT_ACL(107000, aclrtHostGetDevicePointer(world_.unmapped, &alias, 0));
+  EXPECT_ACL(0, aclrtHostRegisterV2(world_.unmapped, kPage, ACL_HOST_REG_MAPPED));
+  EXPECT_ACL(0, aclrtHostGetDevicePointer(world_.unmapped + 8, &alias, 0));
+  EXPECT_EQ(alias, world_.unmapped + 8);
+  EXPECT_ACL(0, aclrtHostUnregister(world_.unmapped));
+  EXPECT_ACL(107000, aclrtHostGetDevicePointer(world_.unmapped, &alias, 0)) << "still pinned";
+  Repaint();
+}
+
+TEST_F(MemoryMisuse, PinningTakesWholePages) {
+  char* const pages = Pages(3);
+  const auto is_pinned = [](const void* at) {
+    aclrtPtrAttributes attributes{};
+    EXPECT_ACL(0, aclrtPointerGetAttributes(at, &attributes));
+    return attributes.location.type == ACL_MEM_LOCATION_TYPE_HOST;
+  };
+  EXPECT_ACL(0, aclrtHostRegisterV2(pages + kPage + 100, 50, ACL_HOST_REG_PINNED));
+  EXPECT_FALSE(is_pinned(pages + kPage - 1));
+  EXPECT_TRUE(is_pinned(pages + kPage));
+  EXPECT_TRUE(is_pinned(pages + 2 * kPage - 1));
+  EXPECT_FALSE(is_pinned(pages + 2 * kPage));
+  // Neighbours on its page are as good as others; each goes by the address that was named.
+  EXPECT_ACL(507910, aclrtHostRegisterV2(pages + kPage + 149, 50, ACL_HOST_REG_PINNED));
+  EXPECT_ACL(0, aclrtHostRegisterV2(pages + kPage + 150, 50, ACL_HOST_REG_PINNED));
+  EXPECT_ACL(0, aclrtHostRegisterV2(pages + 10, kPage + 20, ACL_HOST_REG_PINNED));
+  for (const size_t at : {size_t{0}, kPage, kPage + 29, kPage + 30, kPage + 99, kPage + 100, 2 * kPage - 1}) {
+    EXPECT_TRUE(is_pinned(pages + at)) << at;
+  }
+  EXPECT_ACL(507911, aclrtHostUnregister(pages));
+  EXPECT_ACL(507911, aclrtHostUnregister(pages + kPage));
+  EXPECT_ACL(0, aclrtHostUnregister(pages + kPage + 100));
+  EXPECT_FALSE(is_pinned(pages + kPage + 120));
+  EXPECT_TRUE(is_pinned(pages + kPage + 160));
+  EXPECT_ACL(0, aclrtHostUnregister(pages + kPage + 150));
+  EXPECT_ACL(0, aclrtHostUnregister(pages + 10));
+  for (const size_t at : {size_t{10}, kPage + 29, kPage + 160}) EXPECT_FALSE(is_pinned(pages + at)) << at;
+  ASSERT_EQ(0, ::munmap(pages, 3 * kPage));
 }
 
 TEST_F(MemoryMisuse, RangesThatAreUnknown) {

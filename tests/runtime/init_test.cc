@@ -4,6 +4,9 @@
 #include <cstdio>
 #include <deque>
 #include <fstream>
+#include <set>
+#include <sstream>
+#include <thread>
 
 #include "fixture.h"
 
@@ -70,6 +73,64 @@ TEST_F(Init, MessagesSurviveWhatTheyQuote) {
   EXPECT_NE(text.find("Solution: "), std::string::npos) << text;
 }
 
+TEST_F(Init, NumbersBeyondAllTypesAreRefused) {
+  for (const char* bad : {"1e999", "-1e999", "[1, 2e400]", R"({"b": 12345678901234567890e9999})"}) {
+    EXPECT_ACL(100006, aclInit(Config(std::string(R"({"a": )") + bad + "}"))) << bad;
+  }
+  EXPECT_ACL(0, aclInit(Config(R"({"a": 18446744073709551616, "b": -9223372036854775809})")));
+}
+
+TEST_F(Init, TheDefaultDeviceIsThatOfThreadsThatSetNone) {
+  // A thread of its own each time: this one may have had a context.
+  const auto in_thread = [](auto body) { std::thread(body).join(); };
+  in_thread([&] {
+    aclrtStream stream = nullptr;
+    EXPECT_ACL(107002, aclrtCreateStream(&stream));
+  });
+  EXPECT_ACL(0, aclInit(Config(R"({"defaultDevice": {"default_device": "0"}})")));
+  aclrtStream stream = nullptr;
+  aclmdlRI model = nullptr;
+  in_thread([&] {
+    EXPECT_ACL(0, aclrtCreateStream(&stream));
+    int32_t device = -1;
+    EXPECT_ACL(0, aclrtGetDevice(&device));
+    EXPECT_EQ(device, 0);
+    EXPECT_ACL(0, aclmdlRICaptureBegin(stream, ACL_MODEL_RI_CAPTURE_MODE_GLOBAL));
+    EXPECT_ACL(0, aclmdlRICaptureEnd(stream, &model));
+  });
+  // A handle is all that the next one uses.
+  in_thread([&] { EXPECT_ACL(0, aclrtSynchronizeStream(stream)); });
+  in_thread([&] {
+    EXPECT_ACL(0, aclmdlRIExecuteAsync(model, stream));
+    EXPECT_ACL(0, aclrtSynchronizeStream(stream));
+  });
+  in_thread([&] {
+    EXPECT_ACL(0, aclmdlRIDestroy(model));
+    EXPECT_ACL(107017, aclmdlRIExecute(model, -1)) << "it was destroyed, from a thread that set no device";
+  });
+  in_thread([&] { EXPECT_ACL(0, aclrtDestroyStream(stream)); });
+  in_thread([&] {
+    void* memory = nullptr;
+    EXPECT_ACL(0, aclrtMalloc(&memory, 64, ACL_MEM_MALLOC_NORMAL_ONLY));
+    EXPECT_ACL(0, aclrtFree(memory));
+    EXPECT_ACL(0, aclrtResetDeviceForce(0));
+  });
+  EXPECT_ACL(0, aclFinalize());
+  in_thread([&] { EXPECT_ACL(107002, aclrtCreateStream(&stream)); });
+}
+
+TEST_F(Init, AMessageSaysEachSentenceOnce) {
+  EXPECT_EQ(aclrtSetTsDevice(static_cast<aclrtTsId>(9)), 100000);
+  const std::string message = aclGetRecentErrMsg();
+  std::set<std::string> seen;
+  std::istringstream lines(message);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t colon = line.find(": ");
+    EXPECT_TRUE(seen.insert(colon == std::string::npos ? line : line.substr(colon)).second) << message;
+  }
+  EXPECT_EQ(message.find("Next step"), std::string::npos) << message;
+}
+
 TEST_F(Init, AnotherConfigurationIsRefusedTheSameIsNot) {
   const char* config =
       Config(R"({"dump": {}, "profiler": {}, "unknown": 1, "defaultDevice": {"default_device": "0"}})");
@@ -94,12 +155,12 @@ TEST_F(Init, MessagesAreOfTheThreadOrOfTheProcess) {
   EXPECT_EQ(aclGetRecentErrMsg(), nullptr);
 }
 
-TEST_F(Init, MessageNamesCulpritAndNextStep) {
+TEST_F(Init, MessageNamesCulpritAndSolution) {
   EXPECT_EQ(aclrtSetTsDevice(static_cast<aclrtTsId>(9)), 100000);
   const std::string message = aclGetRecentErrMsg();
   EXPECT_THAT(message, ::testing::HasSubstr("is 9, must be 0 to 1"));
   EXPECT_THAT(message, ::testing::HasSubstr("Culprit: parameter tsId"));
-  EXPECT_THAT(message, ::testing::HasSubstr("Next step: "));
+  EXPECT_THAT(message, ::testing::HasSubstr("Solution: "));
 }
 
 struct Calls {

@@ -623,6 +623,109 @@ TEST_F(Pains, P39_EndlessSynchronisationSpeaksUp) {
   EXPECT_THAT(said, AllOf(HasSubstr("without progress"), HasSubstr("WAIT_VALUE at 0x")));
 }
 
+// A host function that waits for what comes behind it would never end.
+struct SelfWait {
+  aclrtContext context;
+  aclrtStream stream;
+  int64_t timeout_ms;  // -1: synchronises without a limit
+  bool whole_device;
+  int code = -1;
+  std::string said;
+};
+void WaitForMyself(void* argument) {
+  auto* wait = static_cast<SelfWait*>(argument);
+  (void)aclrtSetCurrentContext(wait->context);
+  DropMessage();
+  wait->code = wait->whole_device ? aclrtSynchronizeDevice()
+               : wait->timeout_ms < 0
+                   ? aclrtSynchronizeStream(wait->stream)
+                   : aclrtSynchronizeStreamWithTimeout(wait->stream, static_cast<int32_t>(wait->timeout_ms));
+  const char* message = aclGetRecentErrMsg();
+  wait->said = message != nullptr ? message : "";
+}
+
+TEST_F(Pains, P39_AHostFunctionThatWaitsForItselfIsTold) {
+  SelfWait wait{};
+  wait.stream = stream_;
+  MUST(aclrtGetCurrentContext(&wait.context));
+  for (const bool whole_device : {false, true}) {
+    for (const bool captured : {false, true}) {
+      wait.timeout_ms = -1;
+      wait.whole_device = whole_device;
+      wait.code = -1;
+      if (captured) Begin(stream_);
+      MUST(aclrtLaunchHostFunc(stream_, WaitForMyself, &wait));
+      MUST(Add(stream_, 1));
+      if (captured) Replay(End(stream_));
+      EXPECT_ACL(0, aclrtSynchronizeStream(stream_));
+      EXPECT_EQ(wait.code, 507000) << whole_device << captured;
+      EXPECT_THAT(wait.said, HasSubstr("waits for that stream, and so for itself"));
+    }
+  }
+  EXPECT_EQ(*cell_, 4);
+  // With a limit it ends by itself, and says why nothing came.
+  wait.whole_device = false;
+  wait.timeout_ms = 5;
+  MUST(aclrtLaunchHostFunc(stream_, WaitForMyself, &wait));
+  EXPECT_ACL(0, aclrtSynchronizeStream(stream_));
+  EXPECT_EQ(wait.code, 507046);
+  EXPECT_THAT(wait.said, AllOf(HasSubstr("host function"), HasSubstr("which waits for it: a deadlock")));
+  // Another stream is fine.
+  wait.stream = NewStream();
+  wait.timeout_ms = -1;
+  MUST(aclrtLaunchHostFunc(stream_, WaitForMyself, &wait));
+  EXPECT_ACL(0, aclrtSynchronizeStream(stream_));
+  EXPECT_EQ(wait.code, 0) << wait.said;
+}
+
+std::string NumberOf(aclrtStream stream) {
+  int32_t id = -1;
+  EXPECT_EQ(0, aclrtStreamGetId(stream, &id));
+  return std::to_string(id);
+}
+
+// What runs is told as what is parked is.
+std::atomic<bool> g_spins{false};
+REPRISE_KERNEL(spin, REPRISE_KERNEL_VECTOR, (uint64_t * cell)) {
+  while (g_spins.load()) sched_yield();
+  *cell += 1;
+}
+
+TEST_F(Pains, P39_WhatRunsIsTold) {
+  {
+    Gate gate;
+    gate.Block(stream_);
+    const std::string said = AwaitParked(stream_, "host function");
+    EXPECT_THAT(said, AllOf(HasSubstr("runs on thread"), HasSubstr("stream " + NumberOf(stream_) + ", task ")));
+    // A host function that waits for that one.
+    const aclrtStream second = NewStream();
+    SelfWait wait{};
+    wait.stream = stream_;
+    wait.timeout_ms = -1;
+    MUST(aclrtGetCurrentContext(&wait.context));
+    MUST(aclrtLaunchHostFunc(second, WaitForMyself, &wait));
+    AwaitParked(second, "and waits for stream " + NumberOf(stream_));
+    gate.Open();
+    EXPECT_ACL(0, aclrtSynchronizeStream(second));
+    EXPECT_EQ(wait.code, 0) << wait.said;
+  }
+  static const RepriseKernelDesc kernels[] = {spin_desc};
+  static const RepriseKernelTable table = {REPRISE_KERNEL_ABI_VERSION, 1, kernels};
+  static const int32_t registered = repriseRegisterKernels("pains_spin", &table);
+  ASSERT_EQ(registered, 0);
+  aclrtBinHandle binary = nullptr;
+  aclrtFuncHandle spins = nullptr;
+  MUST(aclrtBinaryLoadFromFile("pains_spin", nullptr, &binary));
+  MUST(aclrtBinaryGetFunction(binary, "spin", &spins));
+  g_spins = true;
+  MUST(aclrtLaunchKernelWithHostArgs(spins, 1, stream_, nullptr, &cell_, sizeof cell_, nullptr, 0));
+  const std::string said = AwaitParked(stream_, "KERNEL_AICORE runs");
+  g_spins = false;
+  EXPECT_THAT(said, HasSubstr("stream " + NumberOf(stream_) + ", task "));
+  EXPECT_ACL(0, aclrtSynchronizeStream(stream_));
+  EXPECT_EQ(0, aclrtBinaryUnLoad(binary));
+}
+
 // Empty operations that are fine eagerly fail in a recording.
 TEST_F(Pains, P45_EmptyOperationsAreCaptured) {
   Begin(stream_);

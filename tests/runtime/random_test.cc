@@ -295,13 +295,126 @@ TEST_F(Random, ReplaysDrawFurtherNumbers) {
   EXPECT_ACL(0, aclmdlRIDestroy(model));
 }
 
+template <class T>
+std::vector<T> NumbersAt(const void* result, size_t count) {
+  const auto* numbers = static_cast<const T*>(result);
+  return {numbers, numbers + count};
+}
+
+template <class T>
+class RandomIntegers : public Random {
+ protected:
+  static constexpr aclDataType kType = std::is_same_v<T, int32_t>    ? ACL_INT32
+                                       : std::is_same_v<T, uint32_t> ? ACL_UINT32
+                                       : std::is_same_v<T, int64_t>  ? ACL_INT64
+                                                                     : ACL_UINT64;
+  static constexpr size_t kNumbers = 40'001;
+  template <class Bound>
+  aclrtRandomNumTaskInfo Between(Bound min, Bound max) {
+    aclrtRandomNumTaskInfo info = Info(ACL_RT_RANDOM_NUM_FUNC_TYPE_UNIFORM_DIS, kType, kNumbers);
+    info.randomNumFuncParaInfo.paramInfo.uniformDisInfo = {Value(min), Value(max)};
+    return info;
+  }
+  std::vector<T> Integers(const aclrtRandomNumTaskInfo& info) {
+    EXPECT_ACL(0, aclrtRandomNumAsync(&info, nullptr, nullptr));
+    EXPECT_ACL(0, aclrtSynchronizeStream(nullptr));
+    return NumbersAt<T>(result_, kNumbers);
+  }
+};
+using IntegerTypes = ::testing::Types<int32_t, uint32_t, int64_t, uint64_t>;
+TYPED_TEST_SUITE(RandomIntegers, IntegerTypes);
+
+TYPED_TEST(RandomIntegers, AreUniform) {
+  using T = TypeParam;
+  const uint64_t blocks = sizeof(T) == 4 ? (this->kNumbers + 1) / 2 : this->kNumbers;
+  // Each of few numbers comes as often as the others.
+  const T low = std::is_signed_v<T> ? static_cast<T>(-3) : static_cast<T>(7);
+  const auto few = this->Integers(this->Between(low, static_cast<T>(low + 5)));
+  EXPECT_EQ(this->counter_[0], blocks);
+  double chi_square = 0;
+  for (int i = 0; i < 5; ++i) {
+    const double seen = static_cast<double>(std::count(few.begin(), few.end(), static_cast<T>(low + i)));
+    const double wanted = this->kNumbers / 5.0;
+    chi_square += (seen - wanted) * (seen - wanted) / wanted;
+  }
+  EXPECT_LT(chi_square, 30) << "four degrees of freedom: above 30 once in 200,000 seeds";
+  ASSERT_TRUE(std::all_of(few.begin(), few.end(), [&](T x) { return x >= low && x < low + 5; }));
+  // Over all that the type holds: each bit is set half of the time.
+  using Limits = std::numeric_limits<T>;
+  const auto all = this->Integers(this->Between(Limits::min(), Limits::max()));
+  for (size_t bit = 0; bit < sizeof(T) * 8; ++bit) {
+    const auto set =
+        std::count_if(all.begin(), all.end(), [&](T x) { return (static_cast<uint64_t>(x) >> bit & 1) != 0; });
+    EXPECT_NEAR(static_cast<double>(set) / this->kNumbers, 0.5, 0.02) << bit;
+  }
+  // One number, and a bound of 64 bits for either width.
+  const T top = Limits::max();
+  for (const T number : this->Integers(this->Between(static_cast<T>(top - 1), top))) ASSERT_EQ(number, top - 1);
+  const auto wide = this->Integers(this->Between(uint64_t{3}, uint64_t{5}));
+  EXPECT_TRUE(std::all_of(wide.begin(), wide.end(), [](T x) { return x == 3 || x == 4; }));
+}
+
+TYPED_TEST(RandomIntegers, AreThePhiloxWordsScaled) {
+  using T = TypeParam;
+  this->counter_[0] = 9;
+  this->counter_[1] = 3;
+  const auto numbers = this->Integers(this->Between(T{100}, T{1100}));
+  for (uint32_t block = 0; block < 4; ++block) {
+    const auto words = runtime::Philox4x32({9 + block, 0, 3, 0}, {42, 0});
+    const auto word = [&](size_t i) { return static_cast<unsigned __int128>(words[i]); };
+    if (sizeof(T) == 8) {
+      // The upper 64 bits of 128 decide, but for one draw in 2^54.
+      EXPECT_EQ(numbers[block], static_cast<T>(100 + static_cast<uint64_t>((word(3) << 32 | word(2)) * 1000 >> 64)));
+    } else {
+      EXPECT_EQ(numbers[2 * block],
+                static_cast<T>(100 + static_cast<uint64_t>((word(1) << 32 | word(0)) * 1000 >> 64)));
+      EXPECT_EQ(numbers[2 * block + 1],
+                static_cast<T>(100 + static_cast<uint64_t>((word(3) << 32 | word(2)) * 1000 >> 64)));
+    }
+  }
+}
+
+TYPED_TEST(RandomIntegers, BoundsAreChecked) {
+  using T = TypeParam;
+  const auto refused = [&](const aclrtRandomNumTaskInfo& info) {
+    EXPECT_ACL(107000, aclrtRandomNumAsync(&info, nullptr, nullptr));
+  };
+  refused(this->Between(T{5}, T{5}));
+  refused(this->Between(T{6}, T{5}));
+  refused(this->Between(uint16_t{1}, uint16_t{5}));
+  if (sizeof(T) == 4) refused(this->Between(int64_t{0}, int64_t{1} << 33));
+  if (std::is_signed_v<T>) {
+    const auto below = this->Integers(this->Between(int32_t{-2}, int32_t{-1}));
+    EXPECT_TRUE(std::all_of(below.begin(), below.end(), [](T x) { return x == static_cast<T>(-2); }));
+  } else {
+    const auto above = this->Integers(this->Between(uint32_t{0xFFFFFFFE}, uint32_t{0xFFFFFFFF}));
+    EXPECT_TRUE(std::all_of(above.begin(), above.end(), [](T x) { return x == static_cast<T>(0xFFFFFFFE); }));
+  }
+  aclrtRandomNumTaskInfo normal = this->Info(ACL_RT_RANDOM_NUM_FUNC_TYPE_NORMAL_DIS, this->kType);
+  normal.randomNumFuncParaInfo.paramInfo.normalDisInfo = {Value(2.0f), Value(0.5f)};
+  refused(normal);
+  // In device memory they are checked when the task runs.
+  auto* const bounds = static_cast<T*>(this->NewMemory(64));
+  bounds[0] = 10;
+  bounds[1] = 20;
+  aclrtRandomNumTaskInfo info = this->Between(T{0}, T{1});
+  info.randomNumFuncParaInfo.paramInfo.uniformDisInfo = {Address(bounds, sizeof(T)), Address(bounds + 1, sizeof(T))};
+  const auto drawn = this->Integers(info);
+  EXPECT_TRUE(std::all_of(drawn.begin(), drawn.end(), [](T x) { return x >= 10 && x < 20; }));
+  const uint64_t counter = this->counter_[0];
+  bounds[0] = 20;
+  EXPECT_ACL(0, aclrtRandomNumAsync(&info, nullptr, nullptr));
+  EXPECT_ACL(507018, aclrtSynchronizeStream(nullptr));
+  EXPECT_EQ(this->counter_[0], counter) << "nothing was drawn";
+}
+
 TEST_F(Random, ArgumentsAreChecked) {
   const auto refused = [&](const aclrtRandomNumTaskInfo& info) {
     EXPECT_ACL(107000, aclrtRandomNumAsync(&info, nullptr, nullptr));
   };
   aclrtRandomNumTaskInfo info = Uniform(ACL_FLOAT, 0.0f, 1.0f);
   EXPECT_ACL(107000, aclrtRandomNumAsync(&info, nullptr, &info));
-  info.dataType = ACL_INT32;
+  info.dataType = ACL_INT8;
   refused(info);
   info = Uniform(ACL_FLOAT, 0.0f, 1.0f);
   info.randomNumFuncParaInfo.funcType = static_cast<aclrtRandomNumFuncType>(4);

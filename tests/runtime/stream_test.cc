@@ -69,6 +69,13 @@ TEST_F(Stream, ConfigurationHandle) {
   EXPECT_ACL(100000, aclrtSetStreamConfigOpt(config, static_cast<aclrtStreamConfigAttr>(4), &flag, 8));
   EXPECT_ACL(100000, aclrtSetStreamConfigOpt(config, ACL_RT_STREAM_FLAG, nullptr, 8));
   EXPECT_ACL(100000, aclrtSetStreamConfigOpt(nullptr, ACL_RT_STREAM_FLAG, &flag, 8));
+  // The flags may come as 32 bits, too, with anything behind them.
+  const uint32_t narrow[2] = {ACL_STREAM_PERSISTENT, 0xFFFFFFFF};
+  EXPECT_ACL(0, aclrtSetStreamConfigOpt(config, ACL_RT_STREAM_FLAG, narrow, 4));
+  EXPECT_EQ(config->flag, ACL_STREAM_PERSISTENT);
+  for (const size_t bytes : {0, 2, 5, 16}) {
+    EXPECT_ACL(100000, aclrtSetStreamConfigOpt(config, ACL_RT_STREAM_FLAG, narrow, bytes));
+  }
   aclrtStream stream = nullptr;
   EXPECT_ACL(0, aclrtCreateStreamV2(&stream, config));
   uint32_t value = 0;

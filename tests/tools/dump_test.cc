@@ -2,6 +2,7 @@
 #include <acl/acl_dump.h>
 #include <aclnn/acl_meta.h>
 #include <aclnnop/aclnn_add.h>
+#include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -399,6 +400,149 @@ TEST_F(Dumps, TheConfiguredDump) {
   EXPECT_EQ(Lines(ReadAll(FilesIn(folder_ / "other")[0])).size(), 2U);
   MUST(aclrtSynchronizeStream(stream));
   MUST(aclrtDestroyStream(stream));
+}
+
+// ---- The file of aclInit
+
+class DumpOfFile : public Dumps {
+ protected:
+  void TearDown() override {
+    (void)aclFinalize();
+    Dumps::TearDown();
+  }
+  // What the launch of a failing kernel with `args` leaves.
+  void FailWith(const void* args, size_t bytes, aclrtStream stream) {
+    std::string copy(static_cast<const char*>(args), bytes);
+    MUST(aclrtLaunchKernelWithHostArgs(fail_now_, 1, stream, nullptr, copy.data(), bytes, nullptr, 0));
+    EXPECT_ACL(507015, aclrtSynchronizeStream(stream));
+  }
+};
+
+TEST_F(DumpOfFile, ArgumentsAreWrittenFromInitToFinalize) {
+  const aclrtStream stream = NewStream();
+  EXPECT_ACL(0, aclInit(Config(GoodConfig()).c_str()));
+  EXPECT_EQ(acldumpGetPath(DATA_DUMP), args_);
+  Launch(count_up_, stream);
+  // Only the file configures now.
+  EXPECT_ACL(100044, aclmdlInitDump());
+  EXPECT_ACL(100045, aclmdlSetDump(Config(GoodConfig()).c_str()));
+  EXPECT_ACL(100045, aclmdlFinalizeDump());
+  Launch(count_twice_, stream);
+  EXPECT_ACL(0, aclFinalize());
+  Launch(count_up_, stream);
+  MUST(aclrtSynchronizeStream(stream));
+  EXPECT_EQ(ArgsLines().size(), 2U);
+  EXPECT_EQ(nullptr, acldumpGetPath(DATA_DUMP));
+  // And the calls again afterwards, or instead.
+  EXPECT_ACL(0, aclmdlInitDump());
+  EXPECT_ACL(100044, aclInit(Config(GoodConfig()).c_str()));
+  EXPECT_ACL(100037, aclFinalize()) << "a refused aclInit takes no reference";
+  EXPECT_ACL(0, aclmdlFinalizeDump());
+  EXPECT_ACL(0, aclInit(Config(R"({"dump": {}})").c_str())) << "nothing is asked for";
+  EXPECT_ACL(0, aclmdlInitDump());
+  EXPECT_ACL(0, aclmdlFinalizeDump());
+  MUST(aclrtDestroyStream(stream));
+}
+
+TEST_F(DumpOfFile, FailedTasksAreSavedInTheDocumentedFolder) {
+  const aclrtStream stream = NewStream();
+  const std::string config =
+      Config(R"({"dump": {"dump_scene": "aic_err_brief_dump", "dump_path": ")" + args_ + R"("}})");
+  EXPECT_ACL(0, aclInit(config.c_str()));
+  const std::filesystem::path folder = std::filesystem::path(args_) / "extra-info" / "data-dump" / "0";
+  EXPECT_EQ(acldumpGetPath(AIC_ERR_BRIEF_DUMP), folder.string());
+  EXPECT_EQ(nullptr, acldumpGetPath(DATA_DUMP)) << "only what fails is written";
+  Launch(count_up_, stream);
+  MUST(aclrtSynchronizeStream(stream));
+  EXPECT_FALSE(std::filesystem::exists(folder));
+  std::memset(cell_, 0x5A, 64);
+  const uint64_t args[3] = {reinterpret_cast<uint64_t>(cell_ + 1), 77, 0};
+  FailWith(args, sizeof args, stream);
+  // <kernel>.<kernel>.<task>.<stream>.<time>, and the data beside it.
+  auto files = FilesIn(folder);
+  ASSERT_EQ(files.size(), 3U);
+  std::sort(files.begin(), files.end());
+  const std::string name = files[0].filename().string();
+  EXPECT_EQ(name.rfind("fail_now.fail_now.", 0), 0U) << name;
+  EXPECT_NE(name.find("." + std::to_string(IdOf(stream)) + "."), std::string::npos) << name;
+  const json saved = json::parse(ReadAll(files[0]), nullptr, false);
+  ASSERT_FALSE(saved.is_discarded());
+  EXPECT_NE(saved["tag"].get<std::string>().find("507015 in kernel fail_now"), std::string::npos) << saved["tag"];
+  ASSERT_EQ(saved["tensors"].size(), 2U) << "the block, and the memory behind its first word";
+  EXPECT_EQ(ReadAll(files[1]), std::string(reinterpret_cast<const char*>(args), sizeof args));
+  const std::string data = ReadAll(files[2]);
+  EXPECT_GE(data.size(), 4096U - 8);
+  EXPECT_EQ(data.substr(0, 56), std::string(56, '\x5A'));
+  // The callback gets all of it in pieces instead.
+  EXPECT_ACL(0, acldumpRegCallback(Receive, 0));
+  FailWith(args, sizeof args, stream);
+  EXPECT_EQ(FilesIn(folder).size(), 3U);
+  {
+    std::lock_guard lock(received_.mutex);
+    EXPECT_EQ(received_.files.size(), 3U);
+    EXPECT_EQ(received_.ended.size(), 3U);
+    EXPECT_EQ(received_.bad, 0);
+    EXPECT_EQ(received_.files.begin()->first.rfind(folder.string(), 0), 0U) << received_.files.begin()->first;
+  }
+  acldumpUnregCallback();
+  EXPECT_ACL(0, aclFinalize());
+  FailWith(args, sizeof args, stream);
+  EXPECT_EQ(FilesIn(folder).size(), 3U);
+  // Without a path: where NPU_COLLECT_PATH and others say, at last here.
+  EXPECT_ACL(0, aclInit(Config(R"({"dump": {"dump_scene": "lite_exception"}})").c_str()));
+  FailWith(args, sizeof args, stream);
+  EXPECT_EQ(FilesIn(folder_ / "extra-info" / "data-dump" / "0").size(), 3U);
+  MUST(aclrtDestroyStream(stream));
+}
+
+TEST_F(DumpOfFile, BadSectionsAreRefused) {
+  for (const char* bad : {R"({"dump": 1})", R"({"dump": {"dump_path": ""}})", R"({"dump": {"dump_mode": "all"}})",
+                          R"({"dump": {"dump_scene": "everything"}})", R"({"dump": {"dump_scene": 1}})",
+                          R"({"dump": {"dump_scene": "lite_exception", "dump_path": 1}})",
+                          R"({"dump": {"dump_path": "/proc/no/such"}})"}) {
+    EXPECT_ACL(100009, aclInit(Config(bad).c_str())) << bad;
+  }
+  EXPECT_ACL(100037, aclFinalize());
+  EXPECT_ACL(0, aclmdlInitDump()) << "nothing was begun";
+  EXPECT_ACL(0, aclmdlFinalizeDump());
+}
+
+// ---- Where functions are looked up
+
+TEST(Libraries, HoldTheNamesThatProgramsLookUpThere) {
+  const std::map<const char*, std::vector<const char*>> names = {
+      {"libacl_op_compiler.so",
+       {"aclopCompileAndExecute", "aclopStartDumpArgs", "aclopStopDumpArgs", "aclrtCtxSetSysParamOpt",
+        "aclrtGetSysParamOpt", "aclrtSetSysParamOpt"}},
+      {"libascendcl.so",
+       {"aclInit", "aclopStartDumpArgs", "aclopStopDumpArgs", "aclprofCreateConfig", "aclprofCreateStepInfo",
+        "aclprofDestroyConfig", "aclprofDestroyStepInfo", "aclprofFinalize", "aclprofGetStepTimestamp", "aclprofInit",
+        "aclprofStart", "aclprofStop", "aclrtGetSysParamOpt"}},
+      {"libmsprofiler.so", {"aclprofInit", "aclprofMarkEx", "aclprofSetConfig"}},
+      {"libascend_dump.so", {"aclopStartDumpArgs", "acldumpRegCallback"}}};
+  for (const auto& [library, functions] : names) {
+    void* const handle = ::dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(handle, nullptr) << ::dlerror();
+    for (const char* function : functions) EXPECT_NE(::dlsym(handle, function), nullptr) << library << ": " << function;
+    ::dlclose(handle);
+  }
+  // What one library makes, the other one knows.
+  void* const ascendcl = ::dlopen("libascendcl.so", RTLD_NOW);
+  void* const profiler = ::dlopen("libmsprofiler.so", RTLD_NOW);
+  ASSERT_TRUE(ascendcl != nullptr && profiler != nullptr);
+  using Create = void* (*)(int8_t, int, void*);
+  using Destroy = int (*)(const void*);
+  auto* const create = reinterpret_cast<Create>(::dlsym(ascendcl, "aclprofCreateSubscribeConfig"));
+  auto* const destroy = reinterpret_cast<Destroy>(::dlsym(profiler, "aclprofDestroySubscribeConfig"));
+  ASSERT_TRUE(create != nullptr && destroy != nullptr);
+  int out[2] = {};
+  void* const made = create(1, 0xFF, &out[1]);
+  if (made != nullptr) {
+    EXPECT_EQ(0, destroy(made));
+    EXPECT_NE(0, destroy(made));
+  }
+  ::dlclose(ascendcl);
+  ::dlclose(profiler);
 }
 
 TEST_F(Dumps, BadConfigurationsAreRefused) {

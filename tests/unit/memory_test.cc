@@ -57,7 +57,7 @@ TEST(MemoryRegistry, ClassifiesLikeANaiveModel) {
         for (const NaiveRange& range : ranges) {
           overlaps |= begin < range.begin + range.bytes && range.begin < begin + bytes;
         }
-        const Status status = registry.Register(0, pointer, bytes, true);
+        const Status status = registry.Register(0, pointer, bytes, {.mapped = true, .pinned = false});
         ASSERT_EQ(status.code(), overlaps ? 507910 : 0) << "step " << step;
         if (!overlaps) ranges.push_back({begin, bytes});
         break;
@@ -89,7 +89,7 @@ TEST(MemoryRegistry, RangesThatWrapAroundAreRefused) {
   for (const uintptr_t begin : {uintptr_t{1}, uintptr_t{4096}, UINTPTR_MAX - 100}) {
     auto* const pointer = reinterpret_cast<void*>(begin);
     EXPECT_FALSE(registry.CheckRange(pointer, UINT64_MAX, "p").ok());
-    EXPECT_FALSE(registry.Register(0, pointer, UINT64_MAX, true).ok());
+    EXPECT_FALSE(registry.Register(0, pointer, UINT64_MAX, {.mapped = true, .pinned = false}).ok());
   }
   EXPECT_TRUE(registry.CheckRange(reinterpret_cast<void*>(UINTPTR_MAX - 100), 50, "p").ok());
 }
