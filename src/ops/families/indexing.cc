@@ -946,7 +946,8 @@ constexpr Computation kEmbedding = {
     .dtype_rule = SameTypes, .shape_rule = AlongDimShape, .plan = PlanAlongDim, .code = 2};
 constexpr Computation kGatherAlongDim = {.dtype_rule = SameTypes, .shape_rule = AlongDimShape, .plan = PlanAlongDim};
 constexpr Computation kGather = {.dtype_rule = SameTypes, .shape_rule = GatherShape, .plan = PlanGather};
-constexpr Computation kIndex = {.dtype_rule = SameTypes, .shape_rule = IndexShape, .plan = PlanIndex};
+constexpr Computation kIndex = {
+    .dtype_rule = SameTypes, .shape_rule = IndexShape, .plan = PlanIndex, .takes = kTakesEmptyAsNull};
 constexpr Computation kScatter = {
     .dtype_rule = SameTypes, .shape_rule = ScatterShape, .aliasing = Aliasing::kSameView, .plan = PlanScatter};
 constexpr Computation kScatterAdd = {.dtype_rule = SameTypes,
@@ -963,7 +964,8 @@ constexpr Computation kIndexCopy = {
     .dtype_rule = SameTypes, .shape_rule = IndexRowsShape, .aliasing = Aliasing::kSameView, .plan = PlanIndexRows};
 constexpr Computation kIndexFill = {
     .dtype_rule = SameTypes, .shape_rule = IndexFillShape, .aliasing = Aliasing::kSameView, .plan = PlanIndexFill};
-constexpr Computation kIndexPut = {.dtype_rule = SameTypes, .shape_rule = IndexPutShape, .plan = PlanIndexPut};
+constexpr Computation kIndexPut = {
+    .dtype_rule = SameTypes, .shape_rule = IndexPutShape, .plan = PlanIndexPut, .takes = kTakesEmptyAsNull};
 constexpr Computation kScatterNdUpdate = {.dtype_rule = SameTypes, .shape_rule = ScatterNdShape, .plan = PlanScatterNd};
 constexpr Computation kOneHot = {.dtype_rule = OneHotType, .shape_rule = OneHotShape, .plan = PlanOneHot};
 constexpr Computation kEmbeddingDenseBackward = {

@@ -35,7 +35,7 @@ Status ComputeInFloat(OpCall& call) {
 }
 
 // y has the shape of x, or an eighth of its last dim if 4-bit numbers are packed.
-Status CheckQuantized(const OpCall& call, const Operand& x, const Operand& y) {
+Status CheckQuantized(OpCall& call, const Operand& x, const Operand& y) {
   if (x.rank() == 0) return call.InvalidOperand(x, "is a scalar, expected at least one dim");
   Dims shape(x.sizes().data(), x.sizes().size());
   if (y.dtype == DType::kInt32) {
