@@ -267,6 +267,10 @@ Call::Results Call::RunAsync() {
   }
   if (announced->is_empty) return results;
   if (traits_.native != nullptr && RunNative(made)) return results;
+  if (!announced->types_are_known.load(std::memory_order_relaxed)) {
+    CheckKernelTypes(traits_, arguments_);
+    announced->types_are_known.store(true, std::memory_order_relaxed);
+  }
 
   const bool writes_results = traits_.out.has_value() && all_are_new;
   Stack arguments;
