@@ -248,6 +248,9 @@ def test_reductions_and_sequences_into_any_rank():
     assert out.read().tolist() == list(range(10))
     refused("Arange", {"start": aclnn.Scalar(0), "end": aclnn.Scalar(10), "step": aclnn.Scalar(1),
                        "out": Given(torch.zeros(2, 5, dtype=torch.int64))}, "out has shape [2, 5]")
+    out = Given(torch.zeros(2, 4))
+    run("IndexSelect", {"self": Given(x), "dim": 0, "index": Given(torch.tensor([[2], [0]])), "out": out})
+    assert torch.equal(out.read().view(2, 4), x[[2, 0]])
     # Another order of the same sizes is another result.
     refused("Relu", {"self": Given(torch.ones(2, 3)), "out": Given(torch.ones(3, 2))}, "out has shape [3, 2]")
     refused("Relu", {"self": Given(torch.ones(2, 3)), "out": Given(torch.ones(6))}, "out has shape [6]")
@@ -314,7 +317,7 @@ def test_int4_in_groups():
         out = Given(torch.zeros(10, n))
         run("GroupedMatmulV4", dict.fromkeys(absent) | {
             "x": [Given(x)], "weight": [weight], "antiquantScaleOptional": [Given(scale)],
-            "groupListOptional": Given(torch.tensor([2, 2, 10])), "splitItem": 3, "groupType": 0, "groupListType": 0,
+            "groupListOptional": Given(torch.tensor([[2], [2], [10]])), "splitItem": 3, "groupType": 0, "groupListType": 0,
             "actType": 0, "out": [out]})
         results.append(out.read())
     assert torch.equal(results[0], results[1]) and bool(results[0].any())

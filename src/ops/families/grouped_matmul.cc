@@ -278,19 +278,21 @@ Status CheckGroupWeight(const OpCall& call, const Groups& groups, int64_t e, int
   return {};
 }
 
-Status CheckGroupList(const OpCall& call, const Groups& groups) {
+Status CheckGroupList(OpCall& call, const Groups& groups) {
   if (groups.list == nullptr) {
     return call.Invalid("groupListOptional is null, but x and the result are single tensors whose groups it tells",
                         "pass where groups end, or how long they are");
   }
   const std::span<const int64_t> sizes = groups.list->sizes();
   const bool is_pair = groups.list_type == kIndexAndCount;
-  const bool fits = is_pair ? sizes.size() == 2 && sizes[1] == 2 && groups.group_type == kSplitRows
-                            : sizes.size() == 1 && sizes[0] == groups.count;
+  if (!is_pair) {
+    return call.CheckShape(*groups.list, {&groups.count, 1}, [] { return "one number for each group:"; });
+  }
+  const bool fits = sizes.size() == 2 && sizes[1] == 2 && groups.group_type == kSplitRows;
   if (fits) return {};
-  return call.InvalidOperand(*groups.list,
-                             fmt::format("has shape {}, expected {} for {} groups", Shape(*groups.list),
-                                         is_pair ? "[.., 2], with groupType 0," : "one number for each", groups.count));
+  return call.InvalidOperand(
+      *groups.list, fmt::format("has shape {}, expected [.., 2], with groupType 0, for {} groups", Shape(*groups.list),
+                                groups.count));
 }
 
 Status GroupedTypes(OpCall& call) {

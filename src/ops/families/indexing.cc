@@ -328,15 +328,19 @@ Status AlongDim(const OpCall& call, const Operand& self, const Operand& index, i
   return {};
 }
 
+// Indices in one dim, with ones beside it.
+Status CheckLine(OpCall& call, const Operand& index) {
+  const int64_t count = index.tensor->count;
+  return call.CheckShape(index, {&count, 1}, [] { return "rank 1 or 0: the shape"; });
+}
+
 Status AlongDimShape(OpCall& call) {
   const Operand& self = call.inputs[0];
   const Operand& index = call.inputs[1];
   int dim = 0;
   int batch = 0;
   REPRISE_RETURN_IF_ERROR(AlongDim(call, self, index, dim, batch));
-  if (call.op.computation.code == 1 && index.rank() > 1) {
-    return call.InvalidOperand(index, fmt::format("has shape {}, expected rank 1 or 0", ShapeText(index.sizes())));
-  }
+  if (call.op.computation.code == 1 && index.rank() > 1) REPRISE_RETURN_IF_ERROR(CheckLine(call, index));
   if (call.op.computation.code == 2 && self.rank() != 2) {
     return call.InvalidOperand(self, fmt::format("has shape {}, expected rank 2", ShapeText(self.sizes())),
                                "one row for each index");
@@ -465,9 +469,7 @@ Status IndexRowsShape(OpCall& call) {
   const Operand& index = call.Get("index");
   const Operand& source = call.Get("source");
   REPRISE_ASSIGN_OR_RETURN(const int dim, DimOf(call, self));
-  if (index.rank() > 1) {
-    return call.InvalidOperand(index, fmt::format("has shape {}, expected rank 1 or 0", ShapeText(index.sizes())));
-  }
+  if (index.rank() > 1) REPRISE_RETURN_IF_ERROR(CheckLine(call, index));
   const TensorRef from = AtLeastOneDim(call.RefOf(source));
   const TensorRef to = AtLeastOneDim(call.RefOf(self));
   bool fits = from.rank == to.rank;

@@ -145,7 +145,8 @@ Status DynamicQuantShape(OpCall& call) {
                                "groups choose rows of smoothScalesOptional");
   }
   if (groups != nullptr && groups->rank() != 1) {
-    return call.InvalidOperand(*groups, fmt::format("has shape {}, expected one dim", ShapeText(groups->sizes())));
+    const int64_t count = groups->tensor->count;
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(*groups, {&count, 1}, [] { return "one dim:"; }));
   }
   if (smooth == nullptr) return {};
   Dims expected;
