@@ -164,6 +164,44 @@ def test_outputs_may_have_more_ones(name):
 REFUSES_ONES = {name for name in aclnn.TABLE if "Attention" in name and not name.endswith("Grad")} | {"Bincount"}
 
 
+def means_something_else(op):
+    """With more dims: where an argument counts them, or the answer is about shapes."""
+    return op.id in ("Cumprod", "Equal") or any(
+        c_type.removeprefix("const ") in ("int64_t", "aclIntArray*") for c_type, _ in op.parameters)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_inputs_with_more_ones_are_refused_or_the_same(name):
+    """One input at a time, of a single tensor or the first of a list; nothing is written outside of the views."""
+    op, case = aclnn.TABLE[name], representative(name)
+    if case is None or case.waits_for_host():
+        pytest.skip("no case with elements and shapes that are known")
+    for (_, parameter), role in zip(op.parameters, op.roles):
+        source = case.args.get(parameter)
+        is_list = isinstance(source, list) and bool(source) and isinstance(source[0], torch.Tensor)
+        if not role.startswith("in") or role.startswith("inout") or not (is_list or isinstance(source, torch.Tensor)):
+            continue
+        aclnn.device().reset()
+        call = Call(op, case, aclnn.layout_source(2))
+        call.write_inputs()
+        first = source[0] if is_list else source
+        if first.dim() > 6:
+            continue
+        other = aclnn.Placed(more_ones(list(first.shape)), first.dtype, aclnn.layout_source(5))
+        other.write(first.reshape(other.shape))
+        values = dict(call.values, **{parameter: [other, *call.values[parameter][1:]] if is_list else other})
+        try:
+            aclnn.run(op, aclnn.pack(op, values, aclnn.Objects()))
+        except aclnn.AclError as error:
+            assert error.status == aclnn.PARAM_INVALID and op.name in error.message, error
+            continue
+        aclnn.device().synchronize()
+        for actual, (placed, wanted) in zip(call.results(), call.outputs):
+            assert placed.gaps_are_intact()
+            if not means_something_else(op):
+                wanted.verify(actual, name)
+
+
 def rms_norm():
     g = torch.Generator().manual_seed(3)
     x = torch.randn(3, 4, 5, 64, generator=g)

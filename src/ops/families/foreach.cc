@@ -62,20 +62,23 @@ Status ListTypes(OpCall& call) { return CheckLists(call, true); }
 Status AnyTypes(OpCall& call) { return CheckLists(call, false); }
 
 // The tensor of numbers, if there is one, has `count` elements.
-Status CheckNumbers(const OpCall& call, const char* name, int64_t count) {
+Status CheckNumbers(OpCall& call, const char* name, int64_t count) {
   if (!call.Has(name)) return {};
   const Operand* numbers = call.Find(name);
-  if (numbers == nullptr || numbers->tensor == nullptr || numbers->tensor->count == count) return {};
-  return call.InvalidOperand(*numbers, fmt::format("has shape {}, expected {} element{}", ShapeText(numbers->sizes()),
-                                                   count, count == 1 ? "" : "s"));
+  if (numbers == nullptr || numbers->tensor == nullptr) return {};
+  const std::string what = fmt::format("{} element{}, as", count, count == 1 ? "" : "s");
+  return call.CheckCount(*numbers, {&count, 1}, [&] { return what; });
 }
 
 Status ListShapes(OpCall& call) {
-  for (const std::span<const Operand>& list : InputLists(call)) {
-    for (size_t i = 0; i < list.size(); ++i) {
-      REPRISE_RETURN_IF_ERROR(call.CheckShape(call.outputs[i], list[i].sizes(),
-                                              [&] { return fmt::format("the shape of {},", call.NameOf(list[i])); }));
+  const auto lists = InputLists(call);
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    const Operand& first = lists[0][i];
+    const auto name = [&] { return fmt::format("the shape of {},", call.NameOf(first)); };
+    for (size_t k = 1; k < lists.size(); ++k) {
+      REPRISE_RETURN_IF_ERROR(call.CheckShape(lists[k][i], first.sizes(), name));
     }
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(call.outputs[i], first.sizes(), name));
   }
   REPRISE_RETURN_IF_ERROR(CheckNumbers(call, "scalar", 1));
   REPRISE_RETURN_IF_ERROR(CheckNumbers(call, "alpha", 1));
