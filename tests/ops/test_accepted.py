@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import aclnn
+from cases_attention import arguments
 from cases_matmul import pack_int4
-from harness import Call, cases_of, compare
+from harness import Call, Case, Generator, cases_of, compare
 from test_attention import FUSED, call_of
 from test_operators import NAMES, representative
 
@@ -460,3 +461,23 @@ def test_the_largest_workspace_holds_all_lengths(name, queries):
         needed, executor = aclnn.plan(op, aclnn.pack(op, dict(call.values, **lengths), aclnn.Objects()))
         aclnn.drop(executor)
         assert 0 < needed <= most
+
+
+@pytest.mark.parametrize("kv_tokens", [32, 5000])
+def test_the_largest_workspace_of_sequences_end_to_end(kv_tokens):
+    """Asked without lengths, which calls with the layout TND must have."""
+    g = Generator(2)
+    q, k, v = (g.tensor([tokens, heads, 8], torch.float32) for tokens, heads in ((8, 4), (kv_tokens, 2), (kv_tokens, 2)))
+    op = aclnn.TABLE[FUSED]
+    outputs = {n: None for (_, n), role in zip(op.parameters, op.roles) if role.startswith("out?")}
+    call = Call(op, Case(arguments(FUSED, q, k, v, "TND", 4, 2, 0.3), outputs | {"attentionOut": torch.zeros_like(q)}))
+    size, executor = ctypes.c_uint64(), ctypes.c_void_p()
+    tell = getattr(aclnn._ops, op.name + "GetMaxWorkspaceSize")
+    aclnn.check(tell(*call.packed(), ctypes.byref(size), ctypes.byref(executor)), "GetMaxWorkspaceSize")
+    aclnn.drop(executor)
+    for queries, keys in (([8], [kv_tokens]), ([1, 8], [10, 20]), (list(range(1, 9)), [4 * i for i in range(1, 9)]),
+                          ([1, 1, 1, 8], [kv_tokens] * 4), ([1], [kv_tokens])):
+        lengths = {"actualSeqLengthsOptional": queries, "actualSeqLengthsKvOptional": keys}
+        needed, executor = aclnn.plan(op, aclnn.pack(op, dict(call.values, **lengths), aclnn.Objects()))
+        aclnn.drop(executor)
+        assert 0 < needed <= size.value
