@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import api_tables as api
+import gen_ops
 import gen_refusals
 
 OPERATORS = sorted((api.API_DIR / "ops").glob("*.csv"))
@@ -84,6 +85,7 @@ def unknown_symbols(tables, operators, exported):
     known = {f.name for f in tables.functions}
     for operator in operators or ():
         known |= {operator, f"{operator}GetWorkspaceSize"}
+    known |= {f"{operator}GetMaxWorkspaceSize" for operator in gen_ops.WITH_MOST}
     known |= {row["function"] for row in api.read_csv(SINGLE_PHASE)}
     candidates = {s for s in exported if s.startswith(("acl", "Acl"))}
     if operators is None:

@@ -46,6 +46,15 @@ inline aclnnStatus Plan(ops::OpId id, const char* api, std::initializer_list<Pac
   });
 }
 
+/// Tells the workspace of any lengths.
+inline aclnnStatus TellMost(ops::OpId id, const char* api, std::initializer_list<Packed> args,
+                            uint64_t* workspace_bytes, aclOpExecutor** executor) noexcept {
+  return runtime::Api(api, [&] {
+    return ops::Prepare(id, {static_cast<const ops::Argument*>(args.begin()), args.size()}, workspace_bytes,
+                        reinterpret_cast<void**>(executor), true);
+  });
+}
+
 inline aclnnStatus Launch(ops::OpId id, const char* api, void* workspace, uint64_t workspace_bytes,
                           aclOpExecutor* executor, aclrtStream stream) noexcept {
   return runtime::Api(api, [&] { return ops::Execute(id, workspace, workspace_bytes, executor, stream); });

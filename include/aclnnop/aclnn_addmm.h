@@ -34,6 +34,24 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnAddmmGetWorkspaceSize(const aclTensor *self
 ACL_FUNC_VISIBILITY aclnnStatus aclnnAddmm(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
     aclrtStream stream);
 
+/// Plans out = beta * self + alpha * (mat1 x mat2).
+///
+/// Shapes: [m, k] x [k, n]; self broadcasts to [m, n], which out has.
+/// Types: float32, float16, bfloat16, float64, all integers, complex64, complex128.
+/// Note: Sums of float32, float16 and bfloat16 are kept in float32 whatever cubeMathType (0 to 4) allows.
+///       Where beta is 0, self is not read: its NaN and Inf are gone. mat2 may have format FRACTAL_NZ, which
+///       is plain memory on this device.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnAddmmWeightNzGetWorkspaceSize(const aclTensor *self,
+    const aclTensor *mat1, const aclTensor *mat2, const aclScalar *beta, const aclScalar *alpha,
+    aclTensor *out, int8_t cubeMathType, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnAddmmWeightNzGetWorkspaceSize planned. The executor is used up unless it is repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnAddmmWeightNz(void *workspace, uint64_t workspaceSize,
+    aclOpExecutor *executor, aclrtStream stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -19,7 +19,7 @@ extern "C" {
 
 /// Plans out = beta * self + alpha * (batch1 x batch2).
 ///
-/// Shapes: [b, m, k] x [b, k, n]; self broadcasts to [b, m, n], which out has.
+/// Shapes: [b, m, k] x [b, k, n], either b may be 1; self broadcasts to [b, m, n], which out has.
 /// Types: float32, float16, bfloat16, float64, all integers, complex64, complex128.
 /// Note: Sums of float32, float16 and bfloat16 are kept in float32 whatever cubeMathType (0 to 4) allows.
 ///       Where beta is 0, self is not read: its NaN and Inf are gone.

@@ -32,6 +32,24 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnBatchMatMulGetWorkspaceSize(const aclTensor
 ACL_FUNC_VISIBILITY aclnnStatus aclnnBatchMatMul(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
+/// Plans out[b] = self[b] x mat2[b].
+///
+/// Shapes: [b, m, k] x [b, k, n] gives [b, m, n].
+/// Types: float32, float16, bfloat16, float64, all integers, complex64, complex128.
+/// Note: Sums of float32, float16 and bfloat16 are kept in float32 whatever cubeMathType (0 to 4) allows.
+///       mat2 may have format FRACTAL_NZ, which is plain memory on this device.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnBatchMatMulWeightNzGetWorkspaceSize(const aclTensor *self,
+    const aclTensor *mat2, aclTensor *out, int8_t cubeMathType, uint64_t *workspaceSize,
+    aclOpExecutor **executor);
+
+/// Queues what aclnnBatchMatMulWeightNzGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnBatchMatMulWeightNz(void *workspace, uint64_t workspaceSize,
+    aclOpExecutor *executor, aclrtStream stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -50,6 +50,25 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnDropoutGenMaskV2GetWorkspaceSize(const aclI
 ACL_FUNC_VISIBILITY aclnnStatus aclnnDropoutGenMaskV2(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
+/// Plans as aclnnDropoutGenMask.
+///
+/// Shapes: as for aclnnDropoutGenMask.
+/// Types: uint8; seedTensor all integers; offsetTensor all integers.
+/// Note: probDataType must be a floating type and changes nothing. The seed is seedTensor, the offset the sum
+///       of offsetTensor and offset; both tensors have one element and are read whenever the operator runs,
+///       so that a replay draws what the call would draw then.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnDropoutGenMaskV2TensorGetWorkspaceSize(const aclIntArray *shape,
+    double prob, const aclTensor *seedTensor, const aclTensor *offsetTensor, int64_t offset,
+    aclDataType probDataType, aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnDropoutGenMaskV2TensorGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnDropoutGenMaskV2Tensor(void *workspace, uint64_t workspaceSize,
+    aclOpExecutor *executor, aclrtStream stream);
+
 #ifdef __cplusplus
 }
 #endif

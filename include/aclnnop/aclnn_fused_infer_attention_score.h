@@ -32,15 +32,17 @@ extern "C" {
 ///        antiquantOffset float32, float16, bfloat16, float64, all integers, bool, complex64, complex128;
 ///        blockTable int32; queryPaddingSize float32, float16, bfloat16, float64, all integers, bool,
 ///        complex64, complex128; kvPaddingSize float32, float16, bfloat16, float64, all integers, bool,
-///        complex64, complex128; softmaxLse float32.
+///        complex64, complex128; softmaxLse float32, float16, bfloat16, float64, all integers, bool,
+///        complex64, complex128.
 /// Note: A query that sees no key gives 0. sparseMode 0: preTokens and nextTokens from the left upper corner,
 ///       if there is a mask, and the mask; 1: the mask; 2 and 3: causal from the left upper and the right
 ///       lower corner; 4: preTokens and nextTokens from the right lower corner; 2 to 4 take a mask of 2048 x
 ///       2048, which is not read. Quantised operands are not supported: pass null. Pages: key and value
 ///       [blocks, blockSize, H] or [blocks, heads, blockSize, D]; an entry of the block table that names no
 ///       block is moved to the nearest. softmaxLse: [batch, heads, queries, 1] or [tokens, heads, 1], +Inf
-///       where no key is seen; zeros if softmaxLseFlag is false. With layouts with T lengths are added up,
-///       but for those of keys in pages. Shared prefixes and paddings are not supported: pass null.
+///       where no key is seen; float32; zeros, of any type, if softmaxLseFlag is false. Lengths of queries
+///       play no part where a query has one position. With layouts with T lengths are added up, but for those
+///       of keys in pages. Shared prefixes and paddings are not supported: pass null.
 /// Views: strides and offsets of any kind.
 /// Errors: 161001 when an argument is null (but pseShift, attenMask, actualSeqLengths, actualSeqLengthsKv,
 ///         deqScale1, quantScale1, deqScale2, quantScale2, quantOffset2, antiquantScale, antiquantOffset,

@@ -43,17 +43,18 @@ extern "C" {
 ///        float16, bfloat16; keyRopeOptional float32, float16, bfloat16; keyRopeAntiquantScaleOptional
 ///        float32, float16, bfloat16, float64, all integers, bool, complex64, complex128;
 ///        dequantScaleQueryOptional float32, float16, bfloat16, float64, all integers, bool, complex64,
-///        complex128; learnableSinkOptional float32, float16, bfloat16; softmaxLse float32.
+///        complex128; learnableSinkOptional float32, float16, bfloat16; softmaxLse float32, float16,
+///        bfloat16, float64, all integers, bool, complex64, complex128.
 /// Note: A query that sees no key gives 0. sparseMode 0: preTokens and nextTokens from the left upper corner,
 ///       if there is a mask, and the mask; 1: the mask; 2 and 3: causal from the left upper and the right
 ///       lower corner; 4: preTokens and nextTokens from the right lower corner; 2 to 4 take a mask of 2048 x
 ///       2048, which is not read. Quantised operands are not supported: pass null. Pages: key and value
 ///       [blocks, blockSize, H] or [blocks, heads, blockSize, D]; an entry of the block table that names no
 ///       block is moved to the nearest. softmaxLse: [batch, heads, queries, 1] or [tokens, heads, 1], +Inf
-///       where no key is seen; zeros if softmaxLseFlag is false. With layouts with T lengths are added up,
-///       but for those of keys in pages. Shared prefixes and paddings are not supported: pass null.
-///       queryRopeOptional and keyRopeOptional are further elements of each query and key, in the layouts of
-///       query and key.
+///       where no key is seen; float32; zeros, of any type, if softmaxLseFlag is false. Lengths of queries
+///       play no part where a query has one position. With layouts with T lengths are added up, but for those
+///       of keys in pages. Shared prefixes and paddings are not supported: pass null. queryRopeOptional and
+///       keyRopeOptional are further elements of each query and key, in the layouts of query and key.
 /// Views: strides and offsets of any kind.
 /// Errors: 161001 when an argument is null (but pseShiftOptional, attenMaskOptional,
 ///         actualSeqLengthsOptional, actualSeqLengthsKvOptional, deqScale1Optional, quantScale1Optional,
@@ -88,6 +89,29 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFusedInferAttentionScoreV4GetWorkspaceSize(
 /// repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFusedInferAttentionScoreV4(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
+
+/// Tells a workspace that is large enough for aclnnFusedInferAttentionScoreV4 with tensors of these shapes,
+/// whatever the lengths of sequences, which are not looked at. Phase two refuses the executor with 161002; it
+/// is to be destroyed with aclDestroyAclOpExecutor.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnFusedInferAttentionScoreV4GetMaxWorkspaceSize(const aclTensor *query,
+    const aclTensorList *key, const aclTensorList *value, const aclTensor *pseShiftOptional,
+    const aclTensor *attenMaskOptional, const aclIntArray *actualSeqLengthsOptional,
+    const aclIntArray *actualSeqLengthsKvOptional, const aclTensor *deqScale1Optional,
+    const aclTensor *quantScale1Optional, const aclTensor *deqScale2Optional,
+    const aclTensor *quantScale2Optional, const aclTensor *quantOffset2Optional,
+    const aclTensor *antiquantScaleOptional, const aclTensor *antiquantOffsetOptional,
+    const aclTensor *blockTableOptional, const aclTensor *queryPaddingSizeOptional,
+    const aclTensor *kvPaddingSizeOptional, const aclTensor *keyAntiquantScaleOptional,
+    const aclTensor *keyAntiquantOffsetOptional, const aclTensor *valueAntiquantScaleOptional,
+    const aclTensor *valueAntiquantOffsetOptional, const aclTensor *keySharedPrefixOptional,
+    const aclTensor *valueSharedPrefixOptional, const aclIntArray *actualSharedPrefixLenOptional,
+    const aclTensor *queryRopeOptional, const aclTensor *keyRopeOptional,
+    const aclTensor *keyRopeAntiquantScaleOptional, const aclTensor *dequantScaleQueryOptional,
+    const aclTensor *learnableSinkOptional, int64_t numHeads, double scaleValue, int64_t preTokens,
+    int64_t nextTokens, char *inputLayout, int64_t numKeyValueHeads, int64_t sparseMode, int64_t innerPrecise,
+    int64_t blockSize, int64_t antiquantMode, bool softmaxLseFlag, int64_t keyAntiquantMode,
+    int64_t valueAntiquantMode, int64_t queryQuantMode, const aclTensor *attentionOut,
+    const aclTensor *softmaxLse, uint64_t *workspaceSize, aclOpExecutor **executor);
 
 #ifdef __cplusplus
 }

@@ -30,10 +30,10 @@ extern "C" {
 ///        groupListOptional int32, int64.
 /// Note: A single x and a single result need groupListOptional, which is read on the device: where groups
 ///       end. Numbers are clamped to what there is; rows of no group stay as they were. splitItem 0 and 1
-///       mean one result for each group, 2 and 3 a single one. A weight of int8 or int32 (eight 4-bit numbers
-///       of a row or a column) takes antiquantScaleOptional and antiquantOffsetOptional, by group [n], or
-///       [parts of k, n]. A list of empty tensors counts as null. Quantized x and results are not supported
-///       yet.
+///       mean one result for each group, 2 and 3 a single one. A weight of int8, int4 or int32 (eight 4-bit
+///       numbers of a row or a column) takes antiquantScaleOptional and antiquantOffsetOptional, by group
+///       [n], or [parts of k, n]. A list of empty tensors counts as null. Quantized x and results are not
+///       supported yet.
 /// Views: strides and offsets of any kind.
 /// Errors: 161001 when an argument is null (but biasOptional, scaleOptional, offsetOptional,
 ///         antiquantScaleOptional, antiquantOffsetOptional, groupListOptional); 161002 when an object was

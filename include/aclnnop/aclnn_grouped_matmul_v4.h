@@ -38,7 +38,7 @@ extern "C" {
 /// Note: A single x and a single result need groupListOptional, which is read on the device: where groups end
 ///       with groupListType 0, how long they are with 1, pairs of index and length with 2. Numbers are
 ///       clamped to what there is; rows of no group stay as they were. splitItem 0 and 1 mean one result for
-///       each group, 2 and 3 a single one. A weight of int8 or int32 (eight 4-bit numbers of a row or a
+///       each group, 2 and 3 a single one. A weight of int8, int4 or int32 (eight 4-bit numbers of a row or a
 ///       column) takes antiquantScaleOptional and antiquantOffsetOptional, by group [n], or [parts of k, n].
 ///       A list of empty tensors counts as null. Quantized x and results and activations (actType) are not
 ///       supported yet.

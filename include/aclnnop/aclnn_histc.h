@@ -20,9 +20,11 @@ extern "C" {
 /// element take the place of min and max where those are equal.
 ///
 /// Shapes: out has bins elements.
-/// Types: float32, float16, bfloat16, float64.
+/// Types: float32, float16, bfloat16, float64, all integers; out float32, float16, bfloat16, float64, all
+///        integers.
 /// Note: Elements outside of the bins and NaN are passed over. Without a finite smallest and largest element
-///       every bin is 0 where min equals max.
+///       every bin is 0 where min equals max. Integers are counted as float32, those of 32 and 64 bits as
+///       float64. An integer type of out must be able to count every element.
 /// Views: strides and offsets of any kind.
 /// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
 ///         value does not fit.

@@ -39,8 +39,7 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnMatmul(void *workspace, uint64_t workspaceS
 ///         row on the left and a column on the right and its dim is absent from out.
 /// Types: float32, float16, bfloat16, float64, all integers, complex64, complex128.
 /// Note: Sums of float32, float16 and bfloat16 are kept in float32 whatever cubeMathType (0 to 4) allows.
-///       Weights keep their layout on this device, so mat2 is plain, as aclnnNpuFormatCast and
-///       aclnnTransMatmulWeight leave it.
+///       mat2 may have format FRACTAL_NZ, which is plain memory on this device.
 /// Views: strides and offsets of any kind.
 /// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
 ///         value does not fit.

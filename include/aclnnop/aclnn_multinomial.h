@@ -35,6 +35,27 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnMultinomialGetWorkspaceSize(const aclTensor
 ACL_FUNC_VISIBILITY aclnnStatus aclnnMultinomial(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
+/// Plans out = numbers of categories, drawn with probabilities proportional to self.
+///
+/// Shapes: self is [C] or [R, C], out [numsamples] or [R, numsamples]; without replacement numsamples is at
+///         most C.
+/// Types: float32, float16, bfloat16, float64; seedTensor all integers; offsetTensor all integers; out int64.
+/// Note: Weights that are negative or no number count as 0. A row without weight gives category 0, without
+///       replacement the first ones. The seed is seedTensor, the offset the sum of offsetTensor and offset;
+///       both tensors have one element and are read whenever the operator runs, so that a replay draws what
+///       the call would draw then.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnMultinomialTensorGetWorkspaceSize(const aclTensor *self,
+    int64_t numsamples, bool replacement, const aclTensor *seedTensor, const aclTensor *offsetTensor,
+    int64_t offset, aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnMultinomialTensorGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnMultinomialTensor(void *workspace, uint64_t workspaceSize,
+    aclOpExecutor *executor, aclrtStream stream);
+
 #ifdef __cplusplus
 }
 #endif

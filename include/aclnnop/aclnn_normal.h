@@ -32,6 +32,25 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceNormalGetWorkspaceSize(const aclTens
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceNormal(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
+/// Plans selfRef = random numbers of mean and standard deviation std.
+///
+/// Shapes: any shape.
+/// Types: float32, float16, bfloat16, float64; seedTensor all integers; offsetTensor all integers.
+/// Note: std must not be negative. The seed is seedTensor, the offset the sum of offsetTensor and offset;
+///       both tensors have one element and are read whenever the operator runs, so that a replay draws what
+///       the call would draw then.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceNormalTensorGetWorkspaceSize(const aclTensor *selfRef, float mean,
+    float std, const aclTensor *seedTensor, const aclTensor *offsetTensor, int64_t offset,
+    uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceNormalTensorGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceNormalTensor(void *workspace, uint64_t workspaceSize,
+    aclOpExecutor *executor, aclrtStream stream);
+
 #ifdef __cplusplus
 }
 #endif

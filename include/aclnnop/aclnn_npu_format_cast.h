@@ -21,8 +21,8 @@ extern "C" {
 ///
 /// Shapes: dstTensor has the shape of srcTensor.
 /// Types: float32, float16, bfloat16, float64, all integers, bool, complex64, complex128.
-/// Note: Formats are those of plain memory; aclnnNpuFormatCastCalculateSizeAndFormat answers with one,
-///       whatever it is asked for.
+/// Note: FRACTAL_NZ is plain memory on this device, too; aclnnNpuFormatCastCalculateSizeAndFormat answers
+///       with a plain format, whatever it is asked for.
 /// Views: strides and offsets of any kind.
 /// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
 ///         value does not fit.

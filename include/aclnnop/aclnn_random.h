@@ -32,6 +32,64 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceRandomGetWorkspaceSize(const aclTens
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceRandom(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
+/// Plans selfRef = random integers of [from, to).
+///
+/// Shapes: any shape.
+/// Types: float32, float16, bfloat16, float64, all integers, bool; seedTensor all integers; offsetTensor all
+///        integers.
+/// Note: The type must hold all of these exactly. The seed is seedTensor, the offset the sum of offsetTensor
+///       and offset; both tensors have one element and are read whenever the operator runs, so that a replay
+///       draws what the call would draw then.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceRandomTensorGetWorkspaceSize(const aclTensor *selfRef,
+    int64_t from, int64_t to, const aclTensor *seedTensor, const aclTensor *offsetTensor, int64_t offset,
+    uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceRandomTensorGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceRandomTensor(void *workspace, uint64_t workspaceSize,
+    aclOpExecutor *executor, aclrtStream stream);
+
+/// Plans selfRef = random integers of all that the type holds from 0 on.
+///
+/// Shapes: any shape.
+/// Types: float32, float16, bfloat16, float64, all integers, bool.
+/// Note: The same seed and offset give the same numbers, also in every replay. Integers from 0 to the largest
+///       of the type, bool 0 and 1, floating types from 0 to 2 to the number of their digits.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceRandomWithoutFromToGetWorkspaceSize(const aclTensor *selfRef,
+    int64_t seed, int64_t offset, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceRandomWithoutFromToGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceRandomWithoutFromTo(void *workspace, uint64_t workspaceSize,
+    aclOpExecutor *executor, aclrtStream stream);
+
+/// Plans selfRef = random integers of all that the type holds from 0 on.
+///
+/// Shapes: any shape.
+/// Types: float32, float16, bfloat16, float64, all integers, bool; seedTensor all integers; offsetTensor all
+///        integers.
+/// Note: Integers from 0 to the largest of the type, bool 0 and 1, floating types from 0 to 2 to the number
+///       of their digits. The seed is seedTensor, the offset the sum of offsetTensor and offset; both tensors
+///       have one element and are read whenever the operator runs, so that a replay draws what the call would
+///       draw then.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceRandomWithoutFromToTensorGetWorkspaceSize(const aclTensor *selfRef,
+    const aclTensor *seedTensor, const aclTensor *offsetTensor, int64_t offset, uint64_t *workspaceSize,
+    aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceRandomWithoutFromToTensorGetWorkspaceSize planned. The executor is used up unless
+/// it is repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceRandomWithoutFromToTensor(void *workspace, uint64_t workspaceSize,
+    aclOpExecutor *executor, aclrtStream stream);
+
 #ifdef __cplusplus
 }
 #endif

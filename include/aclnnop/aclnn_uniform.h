@@ -32,6 +32,24 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceUniformGetWorkspaceSize(const aclTen
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceUniform(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
+/// Plans selfRef = random numbers of [from, to).
+///
+/// Shapes: any shape.
+/// Types: float32, float16, bfloat16, float64; seedTensor all integers; offsetTensor all integers.
+/// Note: The seed is seedTensor, the offset the sum of offsetTensor and offset; both tensors have one element
+///       and are read whenever the operator runs, so that a replay draws what the call would draw then.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceUniformTensorGetWorkspaceSize(const aclTensor *selfRef,
+    double from, double to, const aclTensor *seedTensor, const aclTensor *offsetTensor, uint64_t offset,
+    uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceUniformTensorGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceUniformTensor(void *workspace, uint64_t workspaceSize,
+    aclOpExecutor *executor, aclrtStream stream);
+
 #ifdef __cplusplus
 }
 #endif

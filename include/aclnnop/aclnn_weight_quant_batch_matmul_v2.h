@@ -24,9 +24,10 @@ extern "C" {
 /// Types: float32, float16, bfloat16; weight int8, int32; quantScaleOptional float32, float16, bfloat16,
 ///        float64, all integers, bool, complex64, complex128; quantOffsetOptional float32, float16, bfloat16,
 ///        float64, all integers, bool, complex64, complex128.
-/// Note: The weight is int8, or int32 of eight 4-bit numbers of a row ([k, n / 8]) or of a column ([k / 8,
-///       n]), the first in the lowest bits. Sums are kept in float32. Quantized results (quantScaleOptional,
-///       quantOffsetOptional) are not supported yet: pass null.
+/// Note: The weight is int8; int4, two numbers to a byte along the dim of stride 1, which has an even size;
+///       or int32 of eight 4-bit numbers of a row ([k, n / 8]) or of a column ([k / 8, n]), the first in the
+///       lowest bits. Sums are kept in float32. Quantized results (quantScaleOptional, quantOffsetOptional)
+///       are not supported yet: pass null.
 /// Views: strides and offsets of any kind.
 /// Errors: 161001 when an argument is null (but antiquantOffsetOptional, quantScaleOptional,
 ///         quantOffsetOptional, biasOptional); 161002 when an object was destroyed or a type, format, shape

@@ -10,11 +10,10 @@ namespace reprise::kernels {
 namespace {
 
 constexpr int64_t kCols = kAntiquantColumns;
-constexpr int64_t kDepth = 256;  // a multiple of kPacked
+constexpr int64_t kDepth = 256;  // a multiple of what an element holds
 constexpr int64_t kRows = 132;   // of x, converted at a time
 constexpr int64_t kRowsInC = 4 * kRows;
 constexpr int64_t kLeftStride = kDepth + 16;
-constexpr int64_t kPacked = 8;
 
 const char* At(const TensorRef& ref, int64_t i, int64_t j) {
   const int64_t row = ref.sizes[0] == 1 ? 0 : i * ref.strides[0];
@@ -28,14 +27,21 @@ void ReadLine(const TensorRef& ref, int64_t i, int64_t j, int dim, int64_t n, fl
   FindCast(ref.dtype, DType::kFloat)(At(ref, i, j), stride, reinterpret_cast<char*>(to), sizeof(float), n);
 }
 
-// Elements of a packed line, from a multiple of kPacked on.
-void Unpack(const char* word, int64_t stride, int64_t n, float* to) {
-  for (int64_t i = 0; i < n; i += kPacked, word += stride) {
-    int32_t bits = 0;
-    std::memcpy(&bits, word, sizeof bits);
-    for (int64_t l = 0; l < std::min(kPacked, n - i); ++l) {
+int64_t NumbersIn(DType packed) { return 2 * ItemSize(packed); }
+
+// Elements of a packed line, from a multiple of what an element of `type` holds on.
+void Unpack(DType type, const char* word, int64_t stride, int64_t n, float* to) {
+  const int64_t numbers = NumbersIn(type);
+  for (int64_t i = 0; i < n; i += numbers, word += stride * ItemSize(type)) {
+    uint32_t bits = 0;
+    if (type == DType::kInt32) {
+      std::memcpy(&bits, word, sizeof bits);
+    } else {
+      bits = static_cast<uint8_t>(*word);
+    }
+    for (int64_t l = 0; l < std::min(numbers, n - i); ++l) {
       // To the top and back, which extends the sign.
-      to[i + l] = static_cast<float>(static_cast<int32_t>(static_cast<uint32_t>(bits) << (28 - 4 * l)) >> 28);
+      to[i + l] = static_cast<float>(static_cast<int32_t>(bits << (28 - 4 * l)) >> 28);
     }
   }
 }
@@ -53,7 +59,7 @@ void DequantizeRows(const AntiquantWeight& w, int64_t k, int64_t depth, int64_t 
   float scale[kCols];
   float offset[kCols] = {};
   int64_t last_group = -1;
-  const bool is_plain = w.weight.dtype == DType::kInt8 && w.weight.strides[1] == 1;
+  const bool is_plain = w.packing == Packing::kNone && w.weight.dtype == DType::kInt8 && w.weight.strides[1] == 1;
   for (int64_t l = 0; l < depth; ++l) {
     const int64_t group = (k + l) / w.group;
     if (group != last_group) {
@@ -66,7 +72,7 @@ void DequantizeRows(const AntiquantWeight& w, int64_t k, int64_t depth, int64_t 
       Dequantize(reinterpret_cast<const int8_t*>(At(w.weight, k + l, n)), offset, scale, cols, row);
     } else {
       if (w.packing == Packing::kAlongRows) {
-        Unpack(At(w.weight, k + l, n / kPacked), w.weight.strides[1] * ItemSize(w.weight.dtype), cols, row);
+        Unpack(w.weight.dtype, At(w.weight, k + l, n / NumbersIn(w.weight.dtype)), w.weight.strides[1], cols, row);
       } else {
         ReadLine(w.weight, k + l, n, 1, cols, row);
       }
@@ -80,9 +86,9 @@ void DequantizeRows(const AntiquantWeight& w, int64_t k, int64_t depth, int64_t 
 void DequantizeColumns(const AntiquantWeight& w, int64_t k, int64_t depth, int64_t n, int64_t cols, float* to) {
   for (int64_t j = 0; j < cols; ++j) {
     float* column = to + j * kDepth;
-    const bool is_plain = w.weight.dtype == DType::kInt8 && w.weight.strides[0] == 1;
+    const bool is_plain = w.packing == Packing::kNone && w.weight.dtype == DType::kInt8 && w.weight.strides[0] == 1;
     if (w.packing == Packing::kAlongColumns) {
-      Unpack(At(w.weight, k / kPacked, n + j), w.weight.strides[0] * ItemSize(w.weight.dtype), depth, column);
+      Unpack(w.weight.dtype, At(w.weight, k / NumbersIn(w.weight.dtype), n + j), w.weight.strides[0], depth, column);
     } else if (!is_plain) {
       ReadLine(w.weight, k, n + j, 0, depth, column);
     }

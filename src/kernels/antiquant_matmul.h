@@ -16,11 +16,11 @@
 
 namespace reprise::kernels {
 
-/// How eight 4-bit numbers lie in an int32: the first in the lowest bits.
+/// How 4-bit numbers lie in an element, eight in an int32 and two in an int8: the first in the lowest bits.
 enum class Packing : uint8_t { kNone, kAlongRows, kAlongColumns };
 
 struct AntiquantWeight {
-  TensorRef weight;  ///< int8 [k, n]; int32 [k, n / 8] packed along rows, [k / 8, n] packed along columns
+  TensorRef weight;  ///< int8 [k, n]; packed by p numbers: [k, n / p] along rows, [k / p, n] along columns
   Packing packing = Packing::kNone;
   int64_t group = 0;  ///< rows that share a scale
   TensorRef scale;    ///< [k / group rounded up, n]; size 1 repeats

@@ -537,6 +537,11 @@ int64_t AttentionPartialCount(const AttentionPlan& plan) {
   return plan.is_split ? plan.units * plan.most_rows * (2 + plan.value_depth) : 0;
 }
 
+int64_t MostAttentionPartials(const AttentionPlan& plan, int64_t capacity) {
+  const int64_t pieces = std::clamp<int64_t>(DivideUp(capacity, kPieceKeys), 1, kMostPieces);
+  return pieces > 1 ? kEnoughUnits * pieces * kFewRows * (2 + plan.value_depth) : 0;
+}
+
 void Attend(const AttentionPlan& plan, const AttentionOperands& operands, Range range, float* partial, void* scratch) {
   Unit unit(plan, operands, scratch);
   for (int64_t u = range.begin; u < range.end; ++u) {

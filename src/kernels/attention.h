@@ -92,6 +92,8 @@ int64_t AttentionScratchBytes(const AttentionPlan& plan);
 
 /// float32 elements that the units of a split plan leave for MergeAttention.
 int64_t AttentionPartialCount(const AttentionPlan& plan);
+/// The most that it is for plans of the same sizes and capacity, whatever their sequences.
+int64_t MostAttentionPartials(const AttentionPlan& plan, int64_t capacity);
 
 /// Does units [range.begin, range.end).
 ///

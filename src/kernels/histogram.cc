@@ -101,10 +101,15 @@ void Bincount(const TensorRef& self, const TensorRef& weights, const TensorRef& 
       static_cast<const char*>(scratch), 8, static_cast<char*>(out.data), out.strides[0] * ItemSize(out.dtype), bins);
 }
 
+DType HistogramType(DType self) {
+  const bool is_wide = self == DType::kDouble || (CategoryOf(self) < Category::kFloating && ItemSize(self) > 2);
+  return is_wide ? DType::kDouble : DType::kFloat;
+}
+
 void Histogram(const TensorRef& self, double low, double high, const TensorRef& data_low, const TensorRef& data_high,
                int64_t bins, int64_t* counts, Range range) {
   std::fill_n(counts, bins, int64_t{0});
-  if (self.dtype == DType::kDouble) {
+  if (HistogramType(self.dtype) == DType::kDouble) {
     if (low == high && data_low.data != nullptr) {
       low = *static_cast<const double*>(data_low.data);
       high = *static_cast<const double*>(data_high.data);

@@ -54,6 +54,11 @@ Status ExecuteOn(const Executor& executor, OpId id, void* workspace, uint64_t wo
     return Error(161002, fmt::format("{}: the executor was planned by {}GetWorkspaceSize", SchemaOf(id).name, op.name))
         .Hint("pass each executor to the second phase of its own operator");
   }
+  if (executor.only_tells_size) [[unlikely]] {
+    return Error(161002,
+                 fmt::format("{0}: the executor was made by {0}GetMaxWorkspaceSize, which tells a size", op.name))
+        .Hint(fmt::format("plan the call with {}GetWorkspaceSize", op.name));
+  }
   if (workspace_bytes < executor.workspace_bytes || (workspace == nullptr && executor.workspace_bytes != 0)) {
     return Error(161002, fmt::format("{}: the workspace {} of {} bytes is too small, {} bytes were planned", op.name,
                                      fmt::ptr(workspace), workspace_bytes, executor.workspace_bytes))
@@ -178,7 +183,8 @@ std::string Executor::NameOf(const TensorSlot& slot) const {
   return slot.element < 0 ? std::string(name) : fmt::format("{}[{}]", name, slot.element);
 }
 
-Status Prepare(OpId id, std::span<const Argument> args, uint64_t* workspace_bytes, void** executor) {
+Status Prepare(OpId id, std::span<const Argument> args, uint64_t* workspace_bytes, void** executor,
+               bool only_tells_size) {
   const OpSchema& op = SchemaOf(id);
   if (executor != nullptr) *executor = nullptr;
   if (workspace_bytes != nullptr) *workspace_bytes = 0;
@@ -187,6 +193,7 @@ Status Prepare(OpId id, std::span<const Argument> args, uint64_t* workspace_byte
         .Hint("pass the address of a variable that takes the result");
   }
   auto planned = std::make_unique<Executor>(op);
+  planned->only_tells_size = only_tells_size;
   REPRISE_RETURN_IF_ERROR(OpCall(op, args, *planned).Run());
   void* handle = FaultPoint("ops.executor") ? nullptr : Executors().Insert(planned.get());
   if (handle == nullptr) {

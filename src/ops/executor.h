@@ -68,6 +68,7 @@ class Executor {
   InlineVector<Launch*, 2> launches;   ///< one reference each
   uint64_t workspace_bytes = 0;
   bool is_repeatable = false;
+  bool only_tells_size = false;               ///< phase two refuses it
   std::shared_ptr<FoundShapes> found_shapes;  ///< null for most: shapes are known in phase one
 
   /// Moves a slot to another storage address; launches that were submitted keep theirs.
@@ -91,10 +92,13 @@ HandleTable<Executor, HandleKind::kExecutor>& Executors();
 ///
 /// \param args  one for each parameter of the operator, in order
 /// \param [out] workspace_bytes, executor  0 and null on failure
+/// \param only_tells_size  the workspace is large enough whatever lengths a later call has; lengths may be missing, and
+///                         the executor cannot run
 ///
 /// Threads:  thread-safe
 /// Errors:   161001 for null, 161002 for an argument that does not fit, 561101 when an executor cannot be made
-Status Prepare(OpId id, std::span<const Argument> args, uint64_t* workspace_bytes, void** executor);
+Status Prepare(OpId id, std::span<const Argument> args, uint64_t* workspace_bytes, void** executor,
+               bool only_tells_size = false);
 
 /// Phase two. Submits the planned kernels to a stream; consumes an executor that is not repeatable, also on failure.
 ///

@@ -329,6 +329,9 @@ Status NamedCall::NameInputs() {
 
 Status NamedCall::CheckFormat(const NamedTensor& tensor, int code) const {
   if (tensor.format == -1 || IsBaseFormat(tensor.format)) return {};
+  // Matrices may be in the fractal format, which is plain memory here.
+  const bool takes_fractals = op.type == "Identity" || op.type.find("MatMul") != std::string_view::npos;
+  if (takes_fractals && IsFractalFormat(tensor.format)) return {};
   return Error(code, fmt::format("{}: {} has the storage format {}, which this device does not know", op.type,
                                  tensor.name, FormatText(tensor.format)))
       .Culprit(fmt::format("parameter {}[{}]", tensor.parameter, tensor.index))

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
+#include <ranges>
 
 namespace reprise::ops {
 namespace {
@@ -41,6 +42,47 @@ int64_t EndOfView(const Tensor& tensor) {
   }
   last = (last + 1) * kernels::ItemSize(tensor.dtype());
   return last > INT64_MAX ? -1 : static_cast<int64_t>(last);
+}
+
+constexpr int32_t kInt4 = 29;  // ACL_INT4
+
+// An integer of the size of a type that no kernel knows: complex32, floating types of 8 bits.
+kernels::DType BitsOf(int32_t dtype_number) {
+  if (dtype_number == 33) return kernels::DType::kInt32;
+  if (dtype_number >= 34 && dtype_number <= 37) return kernels::DType::kInt8;
+  return kernels::DType::kUndefined;
+}
+
+// Strides through which the tensor is seen in the shape `sizes`, with the same elements in the same order; false where
+// there are none.
+bool FindStrides(const Tensor& tensor, std::span<const int64_t> sizes, Dims& strides) {
+  strides.resize(sizes.size());
+  int64_t count = 1;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    strides[d] = count;
+    if (__builtin_mul_overflow(count, sizes[d], &count)) count = 0;  // strides of nothing, if the counts agree
+  }
+  if (count != tensor.count) return false;
+  if (count == 0) return true;
+  // From the back: dims that lie end to end are one run, which new dims must fill.
+  size_t next = sizes.size();
+  size_t d = tensor.sizes.size();
+  while (d > 0) {
+    if (tensor.sizes[--d] == 1) continue;
+    const auto step = static_cast<uint64_t>(tensor.strides[d]);
+    uint64_t run = static_cast<uint64_t>(tensor.sizes[d]);
+    while (d > 0 && (tensor.sizes[d - 1] == 1 || static_cast<uint64_t>(tensor.strides[d - 1]) == run * step)) {
+      run *= static_cast<uint64_t>(tensor.sizes[--d]);
+    }
+    uint64_t filled = 1;
+    while (next > 0 && (filled < run || sizes[next - 1] == 1)) {
+      --next;
+      strides[next] = static_cast<int64_t>(filled * step);
+      filled *= static_cast<uint64_t>(sizes[next]);
+    }
+    if (filled != run) return false;
+  }
+  return true;  // dims that are left have size 1
 }
 
 bool SameView(const kernels::TensorRef& a, const kernels::TensorRef& b) {
@@ -105,9 +147,65 @@ Status OpCall::BindTensor(const Param& param, uint16_t index, const void* handle
   entry.base = reinterpret_cast<uintptr_t>(tensor->data);
   entry.count = tensor->count;
   entry.dtype = tensor->dtype();
-  const Operand operand{tensor, nullptr, tensor->dtype(), slot, index, element, !param.types.empty()};
+  Operand operand{tensor, nullptr, tensor->dtype(), slot, index, element, !param.types.empty()};
+  operand.type_number = tensor->dtype_number;
+  if (op.computation.takes != 0) {
+    if (tensor->count == 0 && element >= 0 && (op.computation.takes & kTakesEmptyAsNull) != 0 &&
+        !(operand.apart ? param.types : op.types).Has(operand.dtype)) {
+      return {};
+    }
+    REPRISE_RETURN_IF_ERROR(BindUnusual(operand));
+  }
   if (param.role != Role::kOutput) inputs.push_back(operand);
   if (param.role != Role::kInput) outputs.push_back(operand);
+  return {};
+}
+
+// Tensors of types that no kernel knows, as what lies in memory.
+Status OpCall::BindUnusual(Operand& operand) {
+  const Tensor& given = *operand.tensor;
+  if (operand.dtype != kernels::DType::kUndefined) return {};
+  const uint8_t takes = op.computation.takes;
+  if (given.dtype_number == kInt4 && (takes & kTakesInt4) != 0) {
+    // Two numbers of neighbours in memory to a byte.
+    int packed = -1;
+    for (size_t d = given.sizes.size(); packed < 0 && d-- > 0;) {
+      if (given.strides[d] == 1 && given.sizes[d] != 1) packed = static_cast<int>(d);
+    }
+    bool fits = packed >= 0 && given.offset % 2 == 0;
+    for (size_t d = 0; fits && d < given.sizes.size(); ++d) {
+      fits = (static_cast<int>(d) == packed ? given.sizes[d] : given.sizes[d] == 1 ? 0 : given.strides[d]) % 2 == 0;
+    }
+    if (!fits) {
+      return InvalidOperand(
+          operand,
+          fmt::format("is int4 of shape {}, strides {} and offset {}, whose numbers do not fill bytes",
+                      ShapeText(given.sizes), ShapeText(given.strides), given.offset),
+          "one dim has stride 1 and an even size, the strides of the others and the offset are even");
+    }
+    auto bytes = std::make_unique<Tensor>(given);
+    bytes->dtype_number = static_cast<int32_t>(kernels::DType::kInt8);
+    bytes->offset /= 2;
+    bytes->count /= 2;
+    for (size_t d = 0; d < bytes->sizes.size(); ++d) {
+      if (static_cast<int>(d) == packed) {
+        bytes->sizes[d] /= 2;
+      } else {
+        bytes->strides[d] /= 2;
+      }
+    }
+    operand.packed_dim = static_cast<int8_t>(packed);
+    operand.dtype = kernels::DType::kInt8;
+    operand.tensor = views_.emplace_back(std::move(bytes)).get();
+    return {};
+  }
+  const kernels::DType bits = BitsOf(given.dtype_number);
+  if (bits == kernels::DType::kUndefined || (takes & kTakesAnyBits) == 0) return {};
+  auto moved = std::make_unique<Tensor>(given);
+  moved->dtype_number = static_cast<int32_t>(bits);
+  operand.dtype = bits;
+  operand.tensor = views_.emplace_back(std::move(moved)).get();
+  moves_bits_ = true;
   return {};
 }
 
@@ -220,7 +318,21 @@ Status OpCall::Bind() {
 
 // ---- Checks -----------------------------------------------------------------------------------------------------
 
+// Bits that are moved have one meaning on both sides.
+Status OpCall::CheckBits() const {
+  const Operand& first = outputs[0];
+  for (const Operand& input : inputs) {
+    if (input.tensor == nullptr || input.type_number == first.type_number) continue;
+    return InvalidOperand(input,
+                          fmt::format("has {} and {} has {}, between which nothing converts here",
+                                      DTypeText(input.type_number), NameOf(first), DTypeText(first.type_number)),
+                          "tensors of such a type are copied to tensors of the same one");
+  }
+  return {};
+}
+
 Status OpCall::CheckTypes() const {
+  if (moves_bits_) REPRISE_RETURN_IF_ERROR(CheckBits());
   const auto check = [&](const Operand& operand) -> Status {
     if (operand.tensor == nullptr) return {};
     const DTypeSet types = operand.apart ? op.params[operand.param].types : op.types;
@@ -240,7 +352,9 @@ Status OpCall::CheckTypes() const {
 
 Status OpCall::CheckFormats() const {
   const auto check = [&](const Operand& operand) -> Status {
-    if (operand.tensor == nullptr || IsBaseFormat(operand.tensor->format)) return {};
+    if (operand.tensor == nullptr || IsBaseFormat(operand.tensor->format)) [[likely]]
+      return {};
+    if (IsFractalFormat(operand.tensor->format) && (op.computation.takes & kTakesFractals) != 0) return {};
     return InvalidOperand(operand, fmt::format("has the private format {}", FormatText(operand.tensor->format)),
                           "pass a tensor of format ND, NCHW, NHWC, NCDHW, NDHWC or NCL");
   };
@@ -364,11 +478,39 @@ Status OpCall::CheckOutputsHold() const {
   return {};
 }
 
-Status OpCall::WrongShape(const Operand& output, std::span<const int64_t> expected, std::string what) const {
-  return InvalidOperand(output,
-                        fmt::format("has shape {}, expected {} {} of {}", ShapeText(output.sizes()), what,
-                                    ShapeText(expected), InputShapes()),
-                        "create the output with the expected shape");
+// Another view of the same memory in the place of an operand, wherever it stands.
+void OpCall::SeeAs(const Operand& operand, const Tensor* view) {
+  const int32_t slot = operand.slot;
+  for (Operand& input : inputs) {
+    if (input.slot == slot && input.tensor != nullptr) input.tensor = view;
+  }
+  for (Operand& output : outputs) {
+    if (output.slot == slot) output.tensor = view;
+  }
+}
+
+bool OpCall::Reshape(const Operand& operand, std::span<const int64_t> expected, bool keeps_sizes) {
+  if (operand.tensor == nullptr || expected.size() > kernels::kMaxRank) return false;
+  const Tensor& given = *operand.tensor;
+  const auto is_long = [](int64_t size) { return size != 1; };
+  if (keeps_sizes && !std::ranges::equal(expected | std::views::filter(is_long),
+                                         std::span<const int64_t>(given.sizes) | std::views::filter(is_long))) {
+    return false;
+  }
+  auto view = std::make_unique<Tensor>(given);
+  view->sizes.assign(expected.data(), expected.size());
+  if (!FindStrides(given, expected, view->strides)) return false;
+  SeeAs(operand, views_.emplace_back(std::move(view)).get());
+  return true;
+}
+
+Status OpCall::WrongShape(const Operand& operand, std::span<const int64_t> expected, std::string what) const {
+  std::string text = fmt::format("has shape {}, expected {} {}", ShapeText(operand.sizes()), what, ShapeText(expected));
+  if (op.params[operand.param].role == Role::kInput) {
+    return InvalidOperand(operand, text, "pass it in the expected shape; ones in it may be more or fewer");
+  }
+  return InvalidOperand(operand, fmt::format("{} of {}", text, InputShapes()),
+                        "create the output with the expected shape; ones in it may be more or fewer");
 }
 
 StatusOr<int> OpCall::WrapDim(std::string_view name, int64_t dim, int rank) const {

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,8 +34,11 @@ struct Operand {
   kernels::DType dtype = kernels::DType::kUndefined;
   int32_t slot = -1;  ///< Executor::slots; -1 for a scalar
   uint16_t param = 0;
-  int32_t element = -1;  ///< of a list
-  bool apart = false;    ///< has types of its own (Param::types): no say in the type of the computation
+  int32_t element = -1;      ///< of a list
+  bool apart = false;        ///< has types of its own (Param::types): no say in the type of the computation
+  int8_t packed_dim = -1;    ///< dim along which a byte holds two 4-bit numbers, the first in the lower bits; sizes and
+                             ///< strides are those of the bytes
+  int32_t type_number = -1;  ///< aclDataType as given
 
   std::span<const int64_t> sizes() const { return tensor != nullptr ? tensor->sizes : std::span<const int64_t>(); }
   int rank() const { return static_cast<int>(sizes().size()); }
@@ -53,6 +57,9 @@ class OpCall {
   InlineVector<Operand, 3> inputs;   ///< roles kInput and kInOut; the elements of lists one by one
   InlineVector<Operand, 2> outputs;  ///< roles kOutput and kInOut
   kernels::DType compute = kernels::DType::kUndefined;
+
+  /// Only the workspace matters, for whatever lengths: see Prepare.
+  bool only_tells_size() const { return executor_.only_tells_size; }
 
   // ---- Operands, by the name of the parameter ----
 
@@ -97,13 +104,24 @@ class OpCall {
 
   /// Every output can hold values of type `compute`.
   Status CheckOutputsHold() const;
-  /// `output` has shape `expected`; what() names that shape in the message ("the broadcast shape").
+  /// `operand`, one of `inputs` or `outputs`, has shape `expected`; what() names that shape in the message ("the
+  /// broadcast shape"). Dims of size 1 may be missing or too many, which changes neither the elements nor their order:
+  /// then the operand has shape `expected` from here on.
   template <class What>
-  Status CheckShape(const Operand& output, std::span<const int64_t> expected, What what) const {
-    if (std::equal(expected.begin(), expected.end(), output.sizes().begin(), output.sizes().end())) [[likely]] {
+  Status CheckShape(const Operand& operand, std::span<const int64_t> expected, What what) {
+    if (std::equal(expected.begin(), expected.end(), operand.sizes().begin(), operand.sizes().end())) [[likely]] {
       return {};
     }
-    return WrongShape(output, expected, what());
+    return Reshape(operand, expected, true) ? Status() : WrongShape(operand, expected, what());
+  }
+  /// The same for operands whose elements are told by their place alone, such as statistics: any shape with as many
+  /// elements will do.
+  template <class What>
+  Status CheckCount(const Operand& operand, std::span<const int64_t> expected, What what) {
+    if (std::equal(expected.begin(), expected.end(), operand.sizes().begin(), operand.sizes().end())) [[likely]] {
+      return {};
+    }
+    return Reshape(operand, expected, false) ? Status() : WrongShape(operand, expected, what());
   }
   /// Dim `dim` of a tensor of `rank`, counted from the end if negative, as counted from the front. Rank 0 has dim 0.
   StatusOr<int> WrapDim(std::string_view name, int64_t dim, int rank) const;
@@ -137,18 +155,24 @@ class OpCall {
   const Argument& ArgumentOf(std::string_view name) const { return args_[static_cast<size_t>(FindParam(name))]; }
   Status CheckNulls() const;
   Status Bind();
+  Status BindUnusual(Operand& operand);
   Status BindObject(const Param& param, uint16_t index, const Argument& arg);
   Status BindTensor(const Param& param, uint16_t index, const void* handle, const Tensor* tensor, int32_t element);
   Status CheckTypes() const;
+  Status CheckBits() const;
   Status CheckFormats() const;
   Status CheckViews() const;
   Status CheckAliasing() const;
-  Status WrongShape(const Operand& output, std::span<const int64_t> expected, std::string what) const;
+  Status WrongShape(const Operand& operand, std::span<const int64_t> expected, std::string what) const;
+  bool Reshape(const Operand& operand, std::span<const int64_t> expected, bool keeps_sizes);
+  void SeeAs(const Operand& operand, const Tensor* view);
   void Finish();
 
   std::span<const Argument> args_;
   InlineVector<const void*, 8> objects_;  // what the handle in each argument stands for
   Executor& executor_;
+  std::vector<std::unique_ptr<const Tensor>> views_;  // of operands that are seen otherwise than they were described
+  bool moves_bits_ = false;                           // kTakesAnyBits, and an operand has such a type
 };
 
 }  // namespace reprise::ops

@@ -132,6 +132,14 @@ enum class Aliasing : uint8_t {
   kSameView,  ///< an output may be the very same view as an input of equal item size
 };
 
+/// Tensors that a computation takes beyond plain ones of its types: bits of Computation::takes.
+enum Takes : uint8_t {
+  kTakesFractals = 1,     ///< format FRACTAL_NZ, which is plain memory here
+  kTakesInt4 = 2,         ///< ACL_INT4, two to a byte, where int8 is among the types
+  kTakesAnyBits = 4,      ///< types that no kernel computes with, all tensors of the same one: bits are moved
+  kTakesEmptyAsNull = 8,  ///< in a list: an empty tensor of a type that does not fit stands for none
+};
+
 /// Core that the kernels of a computation belong to, as dumps and profiles show it.
 enum class Engine : uint8_t { kVector, kCube };
 
@@ -143,6 +151,7 @@ struct Computation {
   Engine engine = Engine::kVector;
   Status (*plan)(OpCall& call);  ///< checks attributes, adds launches
   uint8_t code = 0;              ///< chooses among computations that share `plan`
+  uint8_t takes = 0;             ///< of Takes
 };
 
 struct OpSchema {

@@ -283,6 +283,8 @@ std::string FormatText(int32_t format) {
   return fmt::format("format {}", format);
 }
 
+bool IsFractalFormat(int32_t format) { return format == 29 || (format >= 50 && format <= 54); }
+
 bool IsBaseFormat(int32_t format) {
   for (const FormatRow& row : kFormats) {
     if (row.number == format) return row.is_base;

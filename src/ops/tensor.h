@@ -135,5 +135,7 @@ std::string DTypeText(int32_t dtype_number);
 std::string FormatText(int32_t format);
 /// True for formats that are names for plain strided memory.
 bool IsBaseFormat(int32_t format);
+/// True for the fractals of matrices: FRACTAL_NZ and those with a width in their names. Here they are plain, too.
+bool IsFractalFormat(int32_t format);
 
 }  // namespace reprise::ops

@@ -161,6 +161,9 @@ TEST_F(RefusalTest, StorageFormatsThatAreNoPlainMemory) {
   ASSERT_EQ(0, aclSetTensorFormat(x.desc(), ACL_FORMAT_FRACTAL_NZ));
   Refuse(100021, "Relu", {&x}, y, {"x has the storage format FRACTAL_NZ", "inputs[0]", "ND"});
   Refuse(100022, "Relu", {&y}, x, {"y has the storage format FRACTAL_NZ", "outputs[0]"});
+  // Matrices may be fractals, which are plain memory here, too.
+  EXPECT_EQ(0, Run("Identity", {&y}, x)) << RecentMessage();
+  EXPECT_EQ(0, Run("MatMulV2", {&x, &x}, y)) << RecentMessage();
   ASSERT_EQ(0, aclSetTensorFormat(x.desc(), ACL_FORMAT_NCHW));
   EXPECT_EQ(0, Run("ZerosLike", {&x}, y)) << RecentMessage();
 }

@@ -34,19 +34,39 @@ def add_list(op, g):
                    {"out": refs([high(a) + alpha * high(b) for a, b in zip(x, y)], dtype)})
 
 
-@cases("ForeachAddScalar", "ForeachMulScalar", "ForeachDivScalar")
+@cases("ForeachAddScalar", "ForeachSubScalar", "ForeachMulScalar", "ForeachDivScalar")
 def by_scalar(op, g):
     dtypes = g.floating if "Div" in op else real(g)
     for dtype, (x,) in lists(g, dtypes, 1):
         number = 0.75 if dtype.is_floating_point else 3
         tensor = torch.tensor(number, dtype=dtype) if len(x) > 1 else torch.tensor([number], dtype=dtype)
-        function = {"A": lambda t: t + number, "M": lambda t: t * number, "D": lambda t: t / number}[op[7]]
+        function = {"A": lambda t: t + number, "S": lambda t: t - number, "M": lambda t: t * number,
+                    "D": lambda t: t / number}[op[7]]
         yield Case({"x": x, "scalar": tensor}, {"out": refs([function(high(t)) for t in x], dtype)})
     # A number of another type is not rounded to the type of the tensors.
     x = [g.tensor([40], torch.bfloat16)]
     number = torch.tensor([1 + 1 / 512], dtype=torch.float32)
-    value = {"A": high(x[0]) + number.double(), "M": high(x[0]) * number.double(), "D": high(x[0]) / number.double()}[op[7]]
+    value = {"A": high(x[0]) + number.double(), "S": high(x[0]) - number.double(), "M": high(x[0]) * number.double(),
+             "D": high(x[0]) / number.double()}[op[7]]
     yield Case({"x": x, "scalar": number}, {"out": refs([value], torch.bfloat16)})
+
+
+@cases("ForeachNonFiniteCheckAndUnscale")
+def unscale(op, g):
+    for number, (dtype, (x,)) in enumerate(lists(g, g.floating, 1)):
+        factor, found = (0.25, 1.0, 1 / 3)[number % 3], float(number % 2)
+        if number % 4 == 1:
+            x[-1].view(-1)[-1] = (float("nan"), float("inf"), -float("inf"))[number % 3]
+            found = 1.0
+        value = torch.tensor(factor, dtype=torch.float32)
+        narrow = torch.float64 if dtype == torch.float64 else torch.float32
+        yield Case({"scaledGrads": x, "foundInf": torch.tensor([float(number % 2)]),
+                    "invScale": value if number % 5 else value.reshape(1)},
+                   {"scaledGrads": refs([t.to(narrow) * value for t in x], dtype), "foundInf": torch.tensor([found])})
+    x = [g.tensor([100000], torch.float32), g.tensor([70000], torch.bfloat16)]
+    x[1][69999] = float("inf")
+    yield Case({"scaledGrads": x, "foundInf": torch.zeros([]), "invScale": torch.tensor([0.5])},
+               {"scaledGrads": [t * 0.5 for t in x], "foundInf": torch.ones([])})
 
 
 @cases("ForeachMulList")

@@ -47,13 +47,21 @@ def broadcast_products(op, g):
             yield Case({"self": x, "mat2": y, "cubeMathType": 0}, {"out": Ref(high(x) @ high(y), dtype)})
 
 
-@cases("BatchMatMul")
+@cases("BatchMatMul", "BatchMatMulWeightNz")
 def batches(op, g):
     for dtype in PRODUCT_TYPES:
         for b, m, n, k in [(3, 4, 5, 6), (2, 1, 33, 40), (5, 8, 8, 1), (2, 20, 17, 9), (0, 2, 3, 4)]:
             for right in (straight, transposed):
                 x, y = g.tensor([b, m, k], dtype), right(g, [b, k, n], dtype)
                 yield Case({"self": x, "mat2": y, "cubeMathType": 0}, {"out": Ref(high(x) @ high(y), dtype)})
+
+
+@cases("BatchMatMul", "BatchMatMulWeightNz")
+def broadcast_batches(op, g):
+    for dtype in (torch.float32, torch.bfloat16, torch.int32):
+        for left, right in ((1, 3), (3, 1), (1, 0)):
+            x, y = g.tensor([left, 4, 33], dtype), g.tensor([right, 33, 5], dtype)
+            yield Case({"self": x, "mat2": y, "cubeMathType": 0}, {"out": Ref(high(x) @ high(y), dtype)})
 
 
 FACTORS = [(1, 1), (0.5, 2.0), (0, 1.5), (2, 0)]
@@ -76,7 +84,7 @@ def factors_for(dtype):
     return FACTORS if dtype.is_floating_point or dtype.is_complex else [(1, 1), (3, -2), (0, 1)]
 
 
-@cases("Addmm")
+@cases("Addmm", "AddmmWeightNz")
 def addmm(op, g):
     for dtype in PRODUCT_TYPES:
         for size, (m, n, k) in enumerate(SIZES if dtype.is_floating_point else SIZES[1:5]):
@@ -101,6 +109,8 @@ def baddbmm(op, g):
                 right = transposed if number % 2 else straight
                 x, y = g.tensor([b, m, k], dtype), right(g, [b, k, n], dtype)
                 yield sum_case(dtype, ("batch1", "batch2"), g.tensor(shape, dtype), x, y, beta, alpha)
+    x, y = g.tensor([1, 4, 6], torch.float32), g.tensor([3, 6, 5], torch.float32)
+    yield sum_case(torch.float32, ("batch1", "batch2"), g.tensor([5], torch.float32), x, y, 1, 2)
 
 
 @cases("Addmv")

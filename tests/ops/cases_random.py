@@ -57,14 +57,23 @@ def exactly(values):
     return lambda actual: actual.flatten().tolist() == values
 
 
+def seeds(name, seed, offset):
+    """Arguments; of an operator that takes tensors, those of which a part of the offset is one."""
+    if not name.endswith("Tensor") or name == "InplaceBernoulliTensor":
+        return {"seed": seed, "offset": offset}
+    return {"seedTensor": torch.tensor([seed]), "offsetTensor": torch.tensor(offset - 1), "offset": 1}
+
+
 def draw(name, args, shape, dtype, verify, source):
     """A case of an operator that writes over `selfRef`, or of one with an output."""
+    args = {key: value for key, value in args.items() if key not in ("seed", "offset")} | seeds(
+        name, args["seed"], args["offset"])
     if name.startswith("Inplace"):
         return Case({"selfRef": source} | args, {"selfRef": Check(shape, dtype, verify)})
     return Case(args, {"out": Check(shape, dtype, verify)}, any_shape=("out",))
 
 
-@cases("InplaceUniform")
+@cases("InplaceUniform", "InplaceUniformTensor")
 def uniform(op, g):
     for dtype in g.floating:
         for number, shape in enumerate(LAYOUTS):
@@ -81,7 +90,7 @@ def uniform(op, g):
         yield draw(op, args, MANY, dtype, lambda a: inside(a) and bool(((a >= 2) & (a < 4)).all()), g.tensor(MANY, dtype))
 
 
-@cases("InplaceNormal", "NormalFloatFloat")
+@cases("InplaceNormal", "InplaceNormalTensor", "NormalFloatFloat")
 def normal(op, g):
     for dtype in g.floating:
         for number, shape in enumerate(LAYOUTS):
@@ -122,7 +131,7 @@ def normal_tensors(op, g):
                        {"out": Check(shape, dtype, close(expected, tolerance))})
 
 
-@cases("InplaceRandom")
+@cases("InplaceRandom", "InplaceRandomTensor")
 def random_integers(op, g):
     for dtype in g.real + (torch.bool,):
         for number, shape in enumerate(LAYOUTS):
@@ -134,6 +143,23 @@ def random_integers(op, g):
     wide = lambda actual: bool((actual < 0).any() and (actual > 1 << 60).any())  # noqa: E731
     yield draw(op, {"from": -(1 << 63), "to": (1 << 63) - 1, "seed": 1, "offset": 0}, MANY, torch.int64, wide,
                g.tensor(MANY, torch.int64))
+
+
+@cases("InplaceRandomWithoutFromTo", "InplaceRandomWithoutFromToTensor")
+def random_of_type(op, g):
+    for dtype in g.real + (torch.bool,):
+        if dtype == torch.bool:
+            count = 2
+        elif dtype.is_floating_point:
+            count = {torch.float16: 1 << 11, torch.bfloat16: 1 << 8, torch.float32: 1 << 24, torch.float64: 1 << 53}[dtype] + 1
+        else:
+            count = torch.iinfo(dtype).max + 1
+        for number, shape in enumerate(LAYOUTS):
+            words = philox64(number, 1 << 40, count_of(shape) * (1 if count <= 1 << 32 else 2))
+            if count > 1 << 32:
+                words = [fine | coarse << 64 for fine, coarse in zip(words[::2], words[1::2])]
+            expected = exactly(word * count >> (64 if count <= 1 << 32 else 128) for word in words)
+            yield draw(op, {"seed": number, "offset": 1 << 40}, shape, dtype, expected, g.tensor(shape, dtype))
 
 
 @cases("InplaceBernoulli")
@@ -179,14 +205,14 @@ def mask_bytes(words, p, count):
     return [sum(bits[8 * b + k] << k for k in range(8)) for b in range(size)]
 
 
-@cases("DropoutGenMask", "DropoutGenMaskV2")
+@cases("DropoutGenMask", "DropoutGenMaskV2", "DropoutGenMaskV2Tensor")
 def dropout_gen_mask(op, g):
     for number, shape in enumerate(([7], [], [0, 3], [128], [5, 33], [2, 3, 100])):
         for p in (0.0, 0.3, 1.0):
             count = count_of(shape)
             expected = mask_bytes(philox(number, 12, count), p, count)
-            args = {"shape": shape, "prob": p, "seed": number, "offset": 12}
-            if op == "DropoutGenMaskV2":
+            args = {"shape": shape, "prob": p} | seeds(op, number, 12)
+            if op != "DropoutGenMask":
                 args["probDataType"] = torch.float16
             yield Case(args, {"out": Check([len(expected)], torch.uint8, exactly(expected))})
 
@@ -205,7 +231,7 @@ def dropout_do_mask(op, g):
         yield Case({"self": x, "mask": mask, "prob": 1.0}, {"out": torch.zeros(5, dtype=dtype)})
 
 
-@cases("Multinomial")
+@cases("Multinomial", "MultinomialTensor")
 def multinomial(op, g):
     for dtype in g.floating:
         for shape, samples, replacement in (([5], 9, True), ([3, 6], 4, True), ([6], 6, False), ([4, 7], 3, False),
@@ -216,12 +242,12 @@ def multinomial(op, g):
             rows = high(weights).reshape(-1, shape[-1]).tolist()
             out = list(shape[:-1]) + [samples]
             expected = categories(rows, samples, replacement, 5, 1)
-            yield Case({"self": weights, "numsamples": samples, "replacement": replacement, "seed": 5, "offset": 1},
+            yield Case({"self": weights, "numsamples": samples, "replacement": replacement} | seeds(op, 5, 1),
                        {"out": Check(out, torch.int64, exactly(expected))})
     weights = torch.tensor([1.0, 2.0, 0.0, 5.0])
     share = lambda a: all(abs(float((a == c).float().mean()) - p) < 0.02  # noqa: E731
                           for c, p in enumerate((0.125, 0.25, 0, 0.625)))
-    yield Case({"self": weights, "numsamples": 10000, "replacement": True, "seed": 9, "offset": 0},
+    yield Case({"self": weights, "numsamples": 10000, "replacement": True} | seeds(op, 9, 0),
                {"out": Check([10000], torch.int64, share)})
 
 

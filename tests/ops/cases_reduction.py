@@ -317,6 +317,15 @@ def histc(op, g):
                     y = torch.histc(x.double(), bins, low, high_end)
                 yield Case({"self": x, "bins": bins, "min": Scalar(low, torch.float32),
                             "max": Scalar(high_end, torch.float32)}, {"out": Ref(y, dtype)})
+    for dtype in g.integers:
+        for bins, low, high_end in ((1, 0, 0), (7, 0, 0), (4, 1, 9)):
+            x = g.tensor([100], dtype)
+            y = torch.histc(x.double(), bins, low, high_end)
+            yield Case({"self": x, "bins": bins, "min": Scalar(low), "max": Scalar(high_end)},
+                       {"out": Ref(y, dtype if bins != 7 else torch.int32)})
+    # Beyond the precision of float32.
+    x = torch.tensor([1 << 24, (1 << 24) + 1, (1 << 24) + 2], dtype=torch.int32)
+    yield Case({"self": x, "bins": 2, "min": Scalar(1 << 24), "max": Scalar((1 << 24) + 2)}, {"out": torch.tensor([1, 2])})
     x = torch.tensor([float("nan"), 0.25, float("inf"), -float("inf"), 0.75])
     yield Case({"self": x, "bins": 2, "min": Scalar(0.0), "max": Scalar(1.0)}, {"out": torch.tensor([1.0, 1.0])})
 

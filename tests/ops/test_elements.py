@@ -50,7 +50,7 @@ REFUSED = [
     ("Equal", {"self": t(3), "other": t(3)}, {"out": t(2, dtype=torch.bool)}, "out has shape [2], expected [1] or []"),
     ("SWhere", {"condition": t(2, dtype=torch.bool), "self": t(3), "other": t(3)}, {"out": t(3)}, "do not broadcast"),
     ("ForeachMulList", {"x1": [t(3)], "x2": [t(3), t(3)]}, {"out": [t(3)]}, "x2 has 2 tensors, out has 1"),
-    ("ForeachMulList", {"x1": [t(3)], "x2": [t(4)]}, {"out": [t(3)]}, "out[0] has shape [3], expected the shape [4] of x2[0]"),
+    ("ForeachMulList", {"x1": [t(3)], "x2": [t(4)]}, {"out": [t(3)]}, "x2[0] has shape [4], expected the shape of x1[0], [3]"),
     ("ForeachMulList", {"x1": [t(3), i(2)], "x2": [t(3), i(2)]}, {"out": [t(3), t(2)]}, "out[1] has float32, expected the type"),
     ("ForeachMulScalar", {"x": [t(3)], "scalar": t(2)}, {"out": [t(3)]}, "scalar has shape [2], expected 1 element"),
     ("ForeachAddList", {"x1": [t(3)], "x2": [t(3)], "alpha": t(2)}, {"out": [t(3)]}, "alpha has shape [2]"),
@@ -59,7 +59,7 @@ REFUSED = [
     ("ForeachNorm", {"x": [t(3)], "scalar": Scalar(2)}, {"out": [t(3)]}, "out[0] has shape [3], expected [] or [1]"),
     ("ForeachNorm", {"x": [t(3)], "scalar": Scalar(float("nan"))}, {"out": [t(1)]}, "scalar is NaN"),
     ("ApplyAdamWV2", *adamw(amsgrad=True), "maxGradNormOptionalRef is null, but amsgrad is true"),
-    ("ApplyAdamWV2", *adamw(grad=t(4)), "grad has shape [4], expected the shape [3] of varRef"),
+    ("ApplyAdamWV2", *adamw(grad=t(4)), "grad has shape [4], expected the shape of varRef, [3]"),
     ("ApplyAdamWV2", *adamw(step=t(2)), "step has shape [2], expected one element"),
 ]
 

@@ -187,10 +187,27 @@ def test_TN_306_mistakes_are_found_at_the_call():
     assert (x + x).sum().item() == 12
 
 
-def test_TN_306_types_that_only_the_kernel_refuses_are_reported_by_it():
-    torch.bitwise_and(torch.ones(2, device="npu"), torch.ones(2, device="npu"))
-    with pytest.raises(RuntimeError, match="bitwise_and.*not implemented for 'Float'"):
+def test_TN_306_types_that_only_the_kernel_refuses_are_refused_at_the_call():
+    x = torch.ones(2, device="npu")
+    large = torch.ones(3000, 3000, device="npu")
+    count = torch.ones(7, dtype=torch.int32, device="npu")
+    before = torch.random.get_rng_state()
+    for work, words in (
+        (lambda: torch.bitwise_and(x, x), "bitwise_and.*not implemented for 'Float'"),
+        (lambda: torch.bitwise_and(x[:1], x[:1]), "bitwise_and.*not implemented for 'Float'"),  # remembered
+        (lambda: torch.bitwise_xor(large, large), "bitwise_xor.*not implemented for 'Float'"),
+        (lambda: torch.histc(count.bool(), 4), "histc.*not implemented for 'Bool'"),
+        (lambda: torch.bitwise_or(x, x, out=torch.empty_like(x)), "bitwise_or.*not implemented for 'Float'"),
+        (lambda: Captured(lambda: torch.bitwise_and(x, x)), "bitwise_and.*not implemented for 'Float'"),
+    ):
+        with pytest.raises(NotImplementedError, match=words):
+            work()
         wait()
+    assert torch.bitwise_and(count, 3).tolist() == [1] * 7
+    for numbers in (count, count.float(), count.long()):  # integers: more than the kernel of the CPU takes
+        histogram = torch.histc(numbers, 4, 0, 2)
+        assert histogram.tolist() == [0, 0, 7, 0] and histogram.dtype == numbers.dtype
+    assert torch.equal(torch.random.get_rng_state(), before)
 
 
 def test_TN_307_errors_of_values_name_the_operator_and_come_once():

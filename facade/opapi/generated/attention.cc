@@ -23,6 +23,7 @@
 
 using reprise::opapi::Launch;
 using reprise::opapi::Plan;
+using reprise::opapi::TellMost;
 using reprise::ops::OpId;
 
 aclnnStatus aclnnPromptFlashAttentionGetWorkspaceSize(const aclTensor *query, const aclTensor *key,
@@ -163,6 +164,24 @@ aclnnStatus aclnnFusedInferAttentionScoreV3GetWorkspaceSize(const aclTensor *que
     const aclTensor *attentionOut, const aclTensor *softmaxLse, uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kFusedInferAttentionScoreV3, "aclnnFusedInferAttentionScoreV3GetWorkspaceSize", {query, key, value, pseShiftOptional, attenMaskOptional, actualSeqLengthsOptional, actualSeqLengthsKvOptional, deqScale1Optional, quantScale1Optional, deqScale2Optional, quantScale2Optional, quantOffset2Optional, antiquantScaleOptional, antiquantOffsetOptional, blockTableOptional, queryPaddingSizeOptional, kvPaddingSizeOptional, keyAntiquantScaleOptional, keyAntiquantOffsetOptional, valueAntiquantScaleOptional, valueAntiquantOffsetOptional, keySharedPrefixOptional, valueSharedPrefixOptional, actualSharedPrefixLenOptional, queryRopeOptional, keyRopeOptional, keyRopeAntiquantScaleOptional, numHeads, scaleValue, preTokens, nextTokens, inputLayout, numKeyValueHeads, sparseMode, innerPrecise, blockSize, antiquantMode, softmaxLseFlag, keyAntiquantMode, valueAntiquantMode, attentionOut, softmaxLse}, workspaceSize, executor);
 }
+aclnnStatus aclnnFusedInferAttentionScoreV3GetMaxWorkspaceSize(const aclTensor *query, const aclTensorList *key,
+    const aclTensorList *value, const aclTensor *pseShiftOptional, const aclTensor *attenMaskOptional,
+    const aclIntArray *actualSeqLengthsOptional, const aclIntArray *actualSeqLengthsKvOptional,
+    const aclTensor *deqScale1Optional, const aclTensor *quantScale1Optional, const aclTensor *deqScale2Optional,
+    const aclTensor *quantScale2Optional, const aclTensor *quantOffset2Optional,
+    const aclTensor *antiquantScaleOptional, const aclTensor *antiquantOffsetOptional,
+    const aclTensor *blockTableOptional, const aclTensor *queryPaddingSizeOptional,
+    const aclTensor *kvPaddingSizeOptional, const aclTensor *keyAntiquantScaleOptional,
+    const aclTensor *keyAntiquantOffsetOptional, const aclTensor *valueAntiquantScaleOptional,
+    const aclTensor *valueAntiquantOffsetOptional, const aclTensor *keySharedPrefixOptional,
+    const aclTensor *valueSharedPrefixOptional, const aclIntArray *actualSharedPrefixLenOptional,
+    const aclTensor *queryRopeOptional, const aclTensor *keyRopeOptional,
+    const aclTensor *keyRopeAntiquantScaleOptional, int64_t numHeads, double scaleValue, int64_t preTokens,
+    int64_t nextTokens, char *inputLayout, int64_t numKeyValueHeads, int64_t sparseMode, int64_t innerPrecise,
+    int64_t blockSize, int64_t antiquantMode, bool softmaxLseFlag, int64_t keyAntiquantMode, int64_t valueAntiquantMode,
+    const aclTensor *attentionOut, const aclTensor *softmaxLse, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return TellMost(OpId::kFusedInferAttentionScoreV3, "aclnnFusedInferAttentionScoreV3GetMaxWorkspaceSize", {query, key, value, pseShiftOptional, attenMaskOptional, actualSeqLengthsOptional, actualSeqLengthsKvOptional, deqScale1Optional, quantScale1Optional, deqScale2Optional, quantScale2Optional, quantOffset2Optional, antiquantScaleOptional, antiquantOffsetOptional, blockTableOptional, queryPaddingSizeOptional, kvPaddingSizeOptional, keyAntiquantScaleOptional, keyAntiquantOffsetOptional, valueAntiquantScaleOptional, valueAntiquantOffsetOptional, keySharedPrefixOptional, valueSharedPrefixOptional, actualSharedPrefixLenOptional, queryRopeOptional, keyRopeOptional, keyRopeAntiquantScaleOptional, numHeads, scaleValue, preTokens, nextTokens, inputLayout, numKeyValueHeads, sparseMode, innerPrecise, blockSize, antiquantMode, softmaxLseFlag, keyAntiquantMode, valueAntiquantMode, attentionOut, softmaxLse}, workspaceSize, executor);
+}
 aclnnStatus aclnnFusedInferAttentionScoreV3(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kFusedInferAttentionScoreV3, "aclnnFusedInferAttentionScoreV3", workspace, workspaceSize, executor, stream);
 }
@@ -186,6 +205,26 @@ aclnnStatus aclnnFusedInferAttentionScoreV4GetWorkspaceSize(const aclTensor *que
     int64_t queryQuantMode, const aclTensor *attentionOut, const aclTensor *softmaxLse, uint64_t *workspaceSize,
     aclOpExecutor **executor) {
   return Plan(OpId::kFusedInferAttentionScoreV4, "aclnnFusedInferAttentionScoreV4GetWorkspaceSize", {query, key, value, pseShiftOptional, attenMaskOptional, actualSeqLengthsOptional, actualSeqLengthsKvOptional, deqScale1Optional, quantScale1Optional, deqScale2Optional, quantScale2Optional, quantOffset2Optional, antiquantScaleOptional, antiquantOffsetOptional, blockTableOptional, queryPaddingSizeOptional, kvPaddingSizeOptional, keyAntiquantScaleOptional, keyAntiquantOffsetOptional, valueAntiquantScaleOptional, valueAntiquantOffsetOptional, keySharedPrefixOptional, valueSharedPrefixOptional, actualSharedPrefixLenOptional, queryRopeOptional, keyRopeOptional, keyRopeAntiquantScaleOptional, dequantScaleQueryOptional, learnableSinkOptional, numHeads, scaleValue, preTokens, nextTokens, inputLayout, numKeyValueHeads, sparseMode, innerPrecise, blockSize, antiquantMode, softmaxLseFlag, keyAntiquantMode, valueAntiquantMode, queryQuantMode, attentionOut, softmaxLse}, workspaceSize, executor);
+}
+aclnnStatus aclnnFusedInferAttentionScoreV4GetMaxWorkspaceSize(const aclTensor *query, const aclTensorList *key,
+    const aclTensorList *value, const aclTensor *pseShiftOptional, const aclTensor *attenMaskOptional,
+    const aclIntArray *actualSeqLengthsOptional, const aclIntArray *actualSeqLengthsKvOptional,
+    const aclTensor *deqScale1Optional, const aclTensor *quantScale1Optional, const aclTensor *deqScale2Optional,
+    const aclTensor *quantScale2Optional, const aclTensor *quantOffset2Optional,
+    const aclTensor *antiquantScaleOptional, const aclTensor *antiquantOffsetOptional,
+    const aclTensor *blockTableOptional, const aclTensor *queryPaddingSizeOptional,
+    const aclTensor *kvPaddingSizeOptional, const aclTensor *keyAntiquantScaleOptional,
+    const aclTensor *keyAntiquantOffsetOptional, const aclTensor *valueAntiquantScaleOptional,
+    const aclTensor *valueAntiquantOffsetOptional, const aclTensor *keySharedPrefixOptional,
+    const aclTensor *valueSharedPrefixOptional, const aclIntArray *actualSharedPrefixLenOptional,
+    const aclTensor *queryRopeOptional, const aclTensor *keyRopeOptional,
+    const aclTensor *keyRopeAntiquantScaleOptional, const aclTensor *dequantScaleQueryOptional,
+    const aclTensor *learnableSinkOptional, int64_t numHeads, double scaleValue, int64_t preTokens, int64_t nextTokens,
+    char *inputLayout, int64_t numKeyValueHeads, int64_t sparseMode, int64_t innerPrecise, int64_t blockSize,
+    int64_t antiquantMode, bool softmaxLseFlag, int64_t keyAntiquantMode, int64_t valueAntiquantMode,
+    int64_t queryQuantMode, const aclTensor *attentionOut, const aclTensor *softmaxLse, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return TellMost(OpId::kFusedInferAttentionScoreV4, "aclnnFusedInferAttentionScoreV4GetMaxWorkspaceSize", {query, key, value, pseShiftOptional, attenMaskOptional, actualSeqLengthsOptional, actualSeqLengthsKvOptional, deqScale1Optional, quantScale1Optional, deqScale2Optional, quantScale2Optional, quantOffset2Optional, antiquantScaleOptional, antiquantOffsetOptional, blockTableOptional, queryPaddingSizeOptional, kvPaddingSizeOptional, keyAntiquantScaleOptional, keyAntiquantOffsetOptional, valueAntiquantScaleOptional, valueAntiquantOffsetOptional, keySharedPrefixOptional, valueSharedPrefixOptional, actualSharedPrefixLenOptional, queryRopeOptional, keyRopeOptional, keyRopeAntiquantScaleOptional, dequantScaleQueryOptional, learnableSinkOptional, numHeads, scaleValue, preTokens, nextTokens, inputLayout, numKeyValueHeads, sparseMode, innerPrecise, blockSize, antiquantMode, softmaxLseFlag, keyAntiquantMode, valueAntiquantMode, queryQuantMode, attentionOut, softmaxLse}, workspaceSize, executor);
 }
 aclnnStatus aclnnFusedInferAttentionScoreV4(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kFusedInferAttentionScoreV4, "aclnnFusedInferAttentionScoreV4", workspace, workspaceSize, executor, stream);

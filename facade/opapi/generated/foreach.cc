@@ -11,8 +11,10 @@
 #include "aclnnop/aclnn_foreach_lerp_scalar.h"
 #include "aclnnop/aclnn_foreach_mul_list.h"
 #include "aclnnop/aclnn_foreach_mul_scalar.h"
+#include "aclnnop/aclnn_foreach_non_finite_check_and_unscale.h"
 #include "aclnnop/aclnn_foreach_norm.h"
 #include "aclnnop/aclnn_foreach_sqrt.h"
+#include "aclnnop/aclnn_foreach_sub_scalar.h"
 #include "facade/opapi/call.h"
 
 using reprise::opapi::Launch;
@@ -107,6 +109,22 @@ aclnnStatus aclnnForeachMulScalarGetWorkspaceSize(const aclTensorList *x, const 
 }
 aclnnStatus aclnnForeachMulScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kForeachMulScalar, "aclnnForeachMulScalar", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnForeachSubScalarGetWorkspaceSize(const aclTensorList *x, const aclTensor *scalar,
+    const aclTensorList *out, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kForeachSubScalar, "aclnnForeachSubScalarGetWorkspaceSize", {x, scalar, out}, workspaceSize, executor);
+}
+aclnnStatus aclnnForeachSubScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kForeachSubScalar, "aclnnForeachSubScalar", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnForeachNonFiniteCheckAndUnscaleGetWorkspaceSize(const aclTensorList *scaledGrads,
+    const aclTensor *foundInf, const aclTensor *invScale, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kForeachNonFiniteCheckAndUnscale, "aclnnForeachNonFiniteCheckAndUnscaleGetWorkspaceSize", {scaledGrads, foundInf, invScale}, workspaceSize, executor);
+}
+aclnnStatus aclnnForeachNonFiniteCheckAndUnscale(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kForeachNonFiniteCheckAndUnscale, "aclnnForeachNonFiniteCheckAndUnscale", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnForeachCopyGetWorkspaceSize(const aclTensorList *x, aclTensorList *out, uint64_t *workspaceSize,

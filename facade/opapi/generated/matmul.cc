@@ -47,6 +47,14 @@ aclnnStatus aclnnBatchMatMul(void *workspace, uint64_t workspaceSize, aclOpExecu
   return Launch(OpId::kBatchMatMul, "aclnnBatchMatMul", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnBatchMatMulWeightNzGetWorkspaceSize(const aclTensor *self, const aclTensor *mat2, aclTensor *out,
+    int8_t cubeMathType, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kBatchMatMulWeightNz, "aclnnBatchMatMulWeightNzGetWorkspaceSize", {self, mat2, out, cubeMathType}, workspaceSize, executor);
+}
+aclnnStatus aclnnBatchMatMulWeightNz(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kBatchMatMulWeightNz, "aclnnBatchMatMulWeightNz", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnMatmulWeightNzGetWorkspaceSize(const aclTensor *self, const aclTensor *mat2, aclTensor *out,
     int8_t cubeMathType, uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kMatmulWeightNz, "aclnnMatmulWeightNzGetWorkspaceSize", {self, mat2, out, cubeMathType}, workspaceSize, executor);
@@ -86,6 +94,15 @@ aclnnStatus aclnnAddmmGetWorkspaceSize(const aclTensor *self, const aclTensor *m
 }
 aclnnStatus aclnnAddmm(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kAddmm, "aclnnAddmm", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAddmmWeightNzGetWorkspaceSize(const aclTensor *self, const aclTensor *mat1, const aclTensor *mat2,
+    const aclScalar *beta, const aclScalar *alpha, aclTensor *out, int8_t cubeMathType, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kAddmmWeightNz, "aclnnAddmmWeightNzGetWorkspaceSize", {self, mat1, mat2, beta, alpha, out, cubeMathType}, workspaceSize, executor);
+}
+aclnnStatus aclnnAddmmWeightNz(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kAddmmWeightNz, "aclnnAddmmWeightNz", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnBaddbmmGetWorkspaceSize(const aclTensor *self, const aclTensor *batch1, const aclTensor *batch2,

@@ -24,12 +24,30 @@ aclnnStatus aclnnInplaceUniform(void *workspace, uint64_t workspaceSize, aclOpEx
   return Launch(OpId::kInplaceUniform, "aclnnInplaceUniform", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceUniformTensorGetWorkspaceSize(const aclTensor *selfRef, double from, double to,
+    const aclTensor *seedTensor, const aclTensor *offsetTensor, uint64_t offset, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceUniformTensor, "aclnnInplaceUniformTensorGetWorkspaceSize", {selfRef, from, to, seedTensor, offsetTensor, offset}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceUniformTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceUniformTensor, "aclnnInplaceUniformTensor", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnInplaceNormalGetWorkspaceSize(const aclTensor *selfRef, float mean, float std, int64_t seed,
     int64_t offset, uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kInplaceNormal, "aclnnInplaceNormalGetWorkspaceSize", {selfRef, mean, std, seed, offset}, workspaceSize, executor);
 }
 aclnnStatus aclnnInplaceNormal(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kInplaceNormal, "aclnnInplaceNormal", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceNormalTensorGetWorkspaceSize(const aclTensor *selfRef, float mean, float std,
+    const aclTensor *seedTensor, const aclTensor *offsetTensor, int64_t offset, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceNormalTensor, "aclnnInplaceNormalTensorGetWorkspaceSize", {selfRef, mean, std, seedTensor, offsetTensor, offset}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceNormalTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceNormalTensor, "aclnnInplaceNormalTensor", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnNormalFloatFloatGetWorkspaceSize(float mean, float std, int64_t seed, int64_t offset, aclTensor *out,
@@ -56,6 +74,31 @@ aclnnStatus aclnnInplaceRandom(void *workspace, uint64_t workspaceSize, aclOpExe
   return Launch(OpId::kInplaceRandom, "aclnnInplaceRandom", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceRandomTensorGetWorkspaceSize(const aclTensor *selfRef, int64_t from, int64_t to,
+    const aclTensor *seedTensor, const aclTensor *offsetTensor, int64_t offset, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceRandomTensor, "aclnnInplaceRandomTensorGetWorkspaceSize", {selfRef, from, to, seedTensor, offsetTensor, offset}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceRandomTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceRandomTensor, "aclnnInplaceRandomTensor", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceRandomWithoutFromToGetWorkspaceSize(const aclTensor *selfRef, int64_t seed, int64_t offset,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceRandomWithoutFromTo, "aclnnInplaceRandomWithoutFromToGetWorkspaceSize", {selfRef, seed, offset}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceRandomWithoutFromTo(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceRandomWithoutFromTo, "aclnnInplaceRandomWithoutFromTo", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceRandomWithoutFromToTensorGetWorkspaceSize(const aclTensor *selfRef, const aclTensor *seedTensor,
+    const aclTensor *offsetTensor, int64_t offset, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceRandomWithoutFromToTensor, "aclnnInplaceRandomWithoutFromToTensorGetWorkspaceSize", {selfRef, seedTensor, offsetTensor, offset}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceRandomWithoutFromToTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceRandomWithoutFromToTensor, "aclnnInplaceRandomWithoutFromToTensor", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnInplaceBernoulliGetWorkspaceSize(const aclTensor *selfRef, const aclScalar *prob, int64_t seed,
     int64_t offset, uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kInplaceBernoulli, "aclnnInplaceBernoulliGetWorkspaceSize", {selfRef, prob, seed, offset}, workspaceSize, executor);
@@ -80,6 +123,15 @@ aclnnStatus aclnnMultinomial(void *workspace, uint64_t workspaceSize, aclOpExecu
   return Launch(OpId::kMultinomial, "aclnnMultinomial", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnMultinomialTensorGetWorkspaceSize(const aclTensor *self, int64_t numsamples, bool replacement,
+    const aclTensor *seedTensor, const aclTensor *offsetTensor, int64_t offset, aclTensor *out, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kMultinomialTensor, "aclnnMultinomialTensorGetWorkspaceSize", {self, numsamples, replacement, seedTensor, offsetTensor, offset, out}, workspaceSize, executor);
+}
+aclnnStatus aclnnMultinomialTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kMultinomialTensor, "aclnnMultinomialTensor", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnRandpermGetWorkspaceSize(int64_t n, int64_t seed, int64_t offset, aclTensor *out,
     uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kRandperm, "aclnnRandpermGetWorkspaceSize", {n, seed, offset, out}, workspaceSize, executor);
@@ -102,6 +154,15 @@ aclnnStatus aclnnDropoutGenMaskV2GetWorkspaceSize(const aclIntArray *shape, doub
 }
 aclnnStatus aclnnDropoutGenMaskV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kDropoutGenMaskV2, "aclnnDropoutGenMaskV2", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnDropoutGenMaskV2TensorGetWorkspaceSize(const aclIntArray *shape, double prob,
+    const aclTensor *seedTensor, const aclTensor *offsetTensor, int64_t offset, aclDataType probDataType,
+    aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kDropoutGenMaskV2Tensor, "aclnnDropoutGenMaskV2TensorGetWorkspaceSize", {shape, prob, seedTensor, offsetTensor, offset, probDataType, out}, workspaceSize, executor);
+}
+aclnnStatus aclnnDropoutGenMaskV2Tensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kDropoutGenMaskV2Tensor, "aclnnDropoutGenMaskV2Tensor", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnDropoutDoMaskGetWorkspaceSize(const aclTensor *self, const aclTensor *mask, double prob,

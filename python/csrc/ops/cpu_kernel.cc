@@ -6,11 +6,15 @@
 #include <ATen/ops/clone.h>
 #include <ATen/ops/conj_physical.h>
 #include <ATen/ops/copy.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/neg.h>
 #include <ATen/ops/zero.h>
 #include <c10/util/DimVector.h>
 
+#include <algorithm>
+#include <mutex>
 #include <stdexcept>
+#include <unordered_map>
 #include <utility>
 
 #include "ops/kernel_scope.h"
@@ -122,6 +126,112 @@ void CpuKernel::TakeOver(const at::Tensor& made, size_t& next) const {
               made.toString(), " of sizes ", made.sizes(), " where its Meta kernel had announced ", result.toString(),
               " of sizes ", result.sizes());
   result.copy_(made);
+}
+
+// ---- Types -------------------------------------------------------------------------------------------------------
+
+namespace {
+
+// Elements of all tensors up to which a kernel is tried with their own sizes.
+constexpr int64_t kMostTried = int64_t{1} << 20;
+// Sizes up to which element-wise kernels are tried.
+constexpr int64_t kMostTriedSize = 2;
+
+class NoWarnings : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning&) override {}
+};
+
+// What chooses the code of a kernel: types, texts, flags, and integers, which may be types.
+void AddChoice(const c10::IValue& value, std::string& key) {
+  if (value.isTensor() || value.isList()) {
+    key += value.isList() ? '[' : 't';
+    ForEachTensor(value, [&](const at::Tensor& tensor) {
+      key += static_cast<char>('A' + static_cast<int>(tensor.scalar_type()));
+      key += tensor.unsafeGetTensorImpl()->is_wrapped_number() ? 'w' : tensor.dim() == 0 ? '0' : 'n';
+    });
+  } else if (value.isInt()) {
+    key += 'i' + std::to_string(std::clamp<int64_t>(value.toInt(), -1, 64));
+  } else if (value.isBool()) {
+    key += value.toBool() ? 'y' : 'n';
+  } else if (value.isString()) {
+    key += '"' + value.toStringRef() + '"';
+  } else {
+    key += value.isNone() ? '-' : value.isComplexDouble() ? 'c' : value.isDouble() ? 'd' : '?';
+  }
+}
+
+// The message of a kernel without code for the types; "" where it has some, or where nobody can tell.
+std::string TryKernel(const OpTraits& traits, c10::ArrayRef<c10::IValue> arguments, bool is_small) {
+  torch::jit::Stack stack;
+  stack.reserve(arguments.size());
+  const KernelScope scope;
+  NoWarnings quiet;
+  const c10::WarningUtils::WarningHandlerGuard no_warnings(&quiet);
+  try {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (static_cast<int>(i) == traits.generator) {
+        stack.emplace_back(at::detail::createCPUGenerator());
+      } else if (arguments[i].isDevice()) {
+        stack.emplace_back(c10::Device(c10::kCPU));
+      } else {
+        stack.push_back(WithTensors(arguments[i], [&](const at::Tensor& tensor) {
+          if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return tensor;
+          std::vector<int64_t> sizes = tensor.sizes().vec();
+          for (int64_t& size : sizes) size = is_small ? std::min(size, kMostTriedSize) : size;
+          // Ones, which divide; zeros where the numbers may be indices.
+          const bool may_be_index = tensor.scalar_type() == at::kLong || tensor.scalar_type() == at::kInt;
+          return at::full(sizes, may_be_index ? 0 : 1, at::TensorOptions(tensor.scalar_type()).device(c10::kCPU));
+        }));
+      }
+    }
+    traits.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    if (text.find("not implemented for '") != std::string::npos) return text;
+  } catch (const std::exception&) {  // such as memory that is used up: the call itself will say so
+  }
+  return {};
+}
+
+}  // namespace
+
+void CheckKernelTypes(const OpTraits& traits, c10::ArrayRef<c10::IValue> arguments) {
+  // Kernels of others may do more than compute.
+  if (traits.op.operator_name().name.rfind("aten::", 0) != 0) return;
+  if (!traits.has_cpu || (traits.draws && traits.generator < 0)) return;
+  int64_t elements = 0;
+  bool any = false;
+  std::string key = std::to_string(reinterpret_cast<uintptr_t>(&traits));
+  for (const c10::IValue& value : arguments) {
+    AddChoice(value, key);
+    ForEachTensor(value, [&](const at::Tensor& tensor) {
+      any = true;
+      elements += tensor.numel();
+    });
+  }
+  if (!any) return;
+  static std::mutex mutex;
+  static auto* const answers = new std::unordered_map<std::string, std::string>;
+  std::string refusal;
+  {
+    const std::lock_guard lock(mutex);
+    if (const auto known = answers->find(key); known != answers->end()) {
+      if (known->second.empty()) return;
+      refusal = known->second;
+    }
+  }
+  if (refusal.empty()) {
+    const bool is_small = traits.is_pointwise;
+    if (!is_small && elements > kMostTried) return;
+    refusal = TryKernel(traits, arguments, is_small);
+    const std::lock_guard lock(mutex);
+    answers->emplace(std::move(key), refusal);
+    if (refusal.empty()) return;
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(false, traits.name, ": ", refusal,
+                              ": on npu the kernel of the CPU does this, which does ",
+                              "not take these types; convert to others first, such as float32");
 }
 
 }  // namespace torch_npu

@@ -35,4 +35,12 @@ class CpuKernel final : public reprise::Operation {
   std::vector<reprise::Frame> place_;
 };
 
+/// Whether the CPU kernel of an operator has code for the types of these arguments, which nothing but the kernel knows:
+/// a call of it on the host tells, with small tensors, or ones of the same sizes that are not large; the answer is
+/// remembered for these types. Throws NotImplementedError if it has none. Passes over operators that cannot be tried
+/// or are not torch's own, and over what else such a call finds wrong.
+///
+/// Threads: thread-safe
+void CheckKernelTypes(const OpTraits& traits, c10::ArrayRef<c10::IValue> arguments);
+
 }  // namespace torch_npu

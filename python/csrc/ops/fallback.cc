@@ -276,6 +276,10 @@ Call::Results Call::RunAsync() {
   }
   if (announced->is_empty) return results;
   if (traits_.native != nullptr && RunNative(made)) return results;
+  if (!announced->types_are_known.load(std::memory_order_relaxed)) {
+    CheckKernelTypes(traits_, arguments_);
+    announced->types_are_known.store(true, std::memory_order_relaxed);
+  }
 
   // Out forms that no TensorIterator is behind write memory in an order of their own.
   const bool writes_results =

@@ -7,6 +7,7 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/SmallVector.h>
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -54,7 +55,8 @@ struct AnnouncedReturn {
 
 struct Announcement {
   std::vector<AnnouncedReturn> returns;
-  bool is_empty = false;  // nothing will be written
+  bool is_empty = false;                             // nothing will be written
+  mutable std::atomic<bool> types_are_known{false};  // the CPU kernel was seen to take them, or cannot be tried
 };
 
 /// Throws what is wrong with the arguments. Gives out= arguments their sizes.

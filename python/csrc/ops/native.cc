@@ -21,6 +21,9 @@ using c10::IValue;
 using reprise::OperatorArgument;
 using Kind = OperatorArgument::Kind;
 
+// Types of the computation that a row is for; the kernels of the CPU do the others.
+enum class Only { kAny, kFloating, kIntegral };
+
 // One operator of torch. `parameters`, one word for each parameter of the operator of the device:
 //     name       that argument; of a list of numbers or a number, too
 //     !name      the same, a tensor whose type has no say (masks, statistics)
@@ -39,7 +42,7 @@ struct Row {
   std::string_view device;
   std::string_view parameters;
   std::string_view with_scalar = {};  // operator for an `other` that is a number
-  bool floating_only = false;
+  Only only = Only::kAny;
 };
 
 constexpr std::string_view kUnary = "self @0";
@@ -67,6 +70,7 @@ constexpr Row kRows[] = {
     {"hardswish", "Hardswish", kUnary},
     {"isneginf", "IsNegInf", kUnary},
     {"isposinf", "IsPosInf", kUnary},
+    {"histc", "Histc", "self bins min max @0", {}, Only::kIntegral},
     {"log", "Log", kUnary},
     {"log10", "Log10", kUnary},
     {"log1p", "Log1p", kUnary},
@@ -109,16 +113,16 @@ constexpr Row kRows[] = {
     {"div.Tensor", "Div", kBinary, "Divs"},
     {"rsub.Scalar", "Rsubs", kDot},
     {"atan2", "Atan2", kBinary},
-    {"fmod.Tensor", "FmodTensor", kBinary, "FmodScalar", true},
-    {"fmod.Scalar", "FmodScalar", kBinary, {}, true},
+    {"fmod.Tensor", "FmodTensor", kBinary, "FmodScalar", Only::kFloating},
+    {"fmod.Scalar", "FmodScalar", kBinary, {}, Only::kFloating},
     {"logaddexp", "LogAddExp", kBinary},
     {"maximum", "Maximum", kBinary},
     {"minimum", "Minimum", kBinary},
-    {"remainder.Tensor", "RemainderTensorTensor", kBinary, "RemainderTensorScalar", true},
-    {"remainder.Scalar", "RemainderTensorScalar", kBinary, {}, true},
-    {"floor_divide", "FloorDivide", kBinary, "FloorDivides", true},
-    {"pow.Tensor_Scalar", "PowTensorScalar", "self exponent @0", {}, true},
-    {"pow.Tensor_Tensor", "PowTensorTensor", "self exponent @0", {}, true},
+    {"remainder.Tensor", "RemainderTensorTensor", kBinary, "RemainderTensorScalar", Only::kFloating},
+    {"remainder.Scalar", "RemainderTensorScalar", kBinary, {}, Only::kFloating},
+    {"floor_divide", "FloorDivide", kBinary, "FloorDivides", Only::kFloating},
+    {"pow.Tensor_Scalar", "PowTensorScalar", "self exponent @0", {}, Only::kFloating},
+    {"pow.Tensor_Tensor", "PowTensorTensor", "self exponent @0", {}, Only::kFloating},
     {"addcdiv", "Addcdiv", "self tensor1 tensor2 value @0"},
     {"addcmul", "Addcmul", "self tensor1 tensor2 value @0"},
     {"lerp.Scalar", "Lerps", "self end weight @0"},
@@ -346,7 +350,7 @@ struct NativeOp {
   int op = -1;
   int op_with_scalar = -1;
   int other = -1;  // parameter that may be a number instead of a tensor
-  bool floating_only = false;
+  Only only = Only::kAny;
   std::vector<Source> sources;
 };
 
@@ -362,7 +366,8 @@ class Arguments {
     for (size_t i = 0; i < native_.sources.size(); ++i) {
       if (!Add(native_.sources[i], static_cast<int>(i) == native_.other)) return false;
     }
-    return !native_.floating_only || c10::isFloatingType(type_);
+    if (native_.only == Only::kFloating) return c10::isFloatingType(type_);
+    return native_.only != Only::kIntegral || c10::isIntegralType(type_, /*includeBool=*/false);
   }
   int op() const { return with_scalar_ ? native_.op_with_scalar : native_.op; }
   const OperatorArgument* data() const { return packed_.data(); }
@@ -556,7 +561,7 @@ const NativeOp* MakeNative(const Row& row, const c10::FunctionSchema& schema) {
   if (!row.with_scalar.empty()) {
     native->op_with_scalar = reprise::FindOperator("aclnn" + std::string(row.with_scalar));
   }
-  native->floating_only = row.floating_only;
+  native->only = row.only;
   std::string_view rest = row.parameters;
   while (!rest.empty()) {
     const std::string_view word = rest.substr(0, rest.find(' '));

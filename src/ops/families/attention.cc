@@ -270,7 +270,7 @@ StatusOr<TensorRef> ScoreView(const OpCall& call, const Operand& operand, int64_
 }
 
 // Shape [batch, head, token, copies], or [token, head, copies].
-StatusOr<TensorRef> StatisticView(const OpCall& call, const Operand& operand, const View& query, bool is_packed,
+StatusOr<TensorRef> StatisticView(OpCall& call, const Operand& operand, const View& query, bool is_packed,
                                   int64_t copies) {
   Dims expected;
   if (is_packed) {
@@ -560,11 +560,20 @@ class Sequences {
     } else {
       key_name_ = "actualSeqLengths";
     }
+    is_fused_ = kind == kFused;
+    if (call.only_tells_size()) return;
     query_lengths_ = IntsOf(call, query_name_);
     key_lengths_ = IntsOf(call, key_name_);
   }
 
   Status Fill(std::span<const View> keys, int64_t paged_capacity) {
+    if (call_.only_tells_size()) {
+      // The longest there can be.
+      AttentionSequence s;
+      s.queries = query_.tokens();
+      plan_.sequences.push_back(s);
+      return {};
+    }
     const bool is_paged = parts_.table != nullptr;
     size_t count = static_cast<size_t>(query_.batch());
     if (is_packed_) {
@@ -592,7 +601,11 @@ class Sequences {
         s.queries = end - s.query_begin;
       } else {
         s.query_batch = static_cast<int64_t>(i);
-        REPRISE_ASSIGN_OR_RETURN(s.queries, LengthOf(call_, query_name_, query_lengths_, i, count, query_.tokens()));
+        // A single query is there whatever its lengths say: callers count what came before it, too.
+        const bool is_single = is_fused_ && query_.tokens() == 1;
+        REPRISE_ASSIGN_OR_RETURN(
+            s.queries, LengthOf(call_, query_name_, is_single ? std::span<const int64_t>() : query_lengths_, i, count,
+                                query_.tokens()));
       }
       if (is_paged) {
         s.kv_batch = static_cast<int64_t>(i);
@@ -631,6 +644,7 @@ class Sequences {
   const Parts& parts_;
   const View& query_;
   const bool is_packed_;
+  bool is_fused_ = false;
   std::string_view query_name_, key_name_;
   std::span<const int64_t> query_lengths_, key_lengths_;
 };
@@ -771,6 +785,7 @@ Status Describe(OpCall& call, Attention& a) {
   // Sequences, and what they see.
   Sequences sequences(call, plan, parts, query, is_packed);
   REPRISE_RETURN_IF_ERROR(sequences.Fill(keys, capacity));
+  if (call.only_tells_size()) return {};
   const int64_t sparse_mode = call.Has("sparseMode") ? call.Int("sparseMode") : 0;
   // A single query sees all keys that its mask leaves: for it preTokens and nextTokens say nothing.
   const bool has_band = !(kind == kFused && !is_packed && query.tokens() == 1);
@@ -861,6 +876,18 @@ Status PlanAttention(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(Describe(call, a));
   const Parts& parts = a.parts;
   AttentionPlan& plan = *a.plan;
+  if (call.only_tells_size()) {
+    kernels::PrepareAttention(plan, a.capacity);
+    const int64_t partials = kernels::MostAttentionPartials(plan, a.capacity);
+    call.Temporary(kernels::DType::kFloat, {&partials, 1});
+    for (int i = 0; i < 2; ++i) {  // of Attend and of MergeAttention, each in as many parts as there can be
+      Launch& launch = call.AddLaunch(RunAttention);
+      launch.units = INT32_MAX;
+      launch.grain = 1;
+      call.AddScratch(launch, static_cast<uint64_t>(kernels::AttentionScratchBytes(plan)));
+    }
+    return {};
+  }
 
   // Statistics.
   TensorRef maximum;
@@ -873,6 +900,10 @@ Status PlanAttention(OpCall& call) {
   } else if (kind == kFused && call.Bool("softmaxLseFlag")) {
     if (parts.log_sum == nullptr) return Error(161001, fmt::format("{}: softmaxLse is null", call.op.name));
     log_sum_operand = parts.log_sum;
+    if (log_sum_operand->dtype != kernels::DType::kFloat) {
+      return call.InvalidOperand(*log_sum_operand,
+                                 fmt::format("has {}, expected float32", kernels::Name(log_sum_operand->dtype)));
+    }
     REPRISE_ASSIGN_OR_RETURN(log_sum, StatisticView(call, *parts.log_sum, a.query, a.is_packed, 1));
   } else if (parts.log_sum != nullptr) {
     Launch& zero = call.AddLaunch(RunZero);

@@ -81,7 +81,7 @@ void RunAnswer(const Launch& launch, kernels::Range, const Launch::Memory&) {
 
 Status EqualShape(OpCall& call) {
   const Operand& out = call.outputs[0];
-  if (out.tensor->count == 1 && out.rank() <= 1) return {};
+  if (out.tensor->count == 1) return {};
   return call.InvalidOperand(out, fmt::format("has shape {}, expected [1] or []", ShapeText(out.sizes())));
 }
 

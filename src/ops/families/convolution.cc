@@ -97,15 +97,14 @@ Status CheckMathType(const OpCall& call) {
   return call.Invalid(fmt::format("cubeMathType is {}, expected a value from 0 to 4", math_type));
 }
 
-Status CheckBias(const OpCall& call, const Operand* bias, int64_t channels) {
-  if (bias == nullptr || (bias->rank() == 1 && bias->sizes()[0] == channels)) return {};
-  return call.InvalidOperand(*bias, fmt::format("has shape {}, expected [{}], one value for each channel of the output",
-                                                ShapeText(bias->sizes()), channels));
+Status CheckBias(OpCall& call, const Operand* bias, int64_t channels) {
+  if (bias == nullptr) return {};
+  return call.CheckShape(*bias, {&channels, 1}, [] { return "one value for each channel of the output,"; });
 }
 
 // ---- Convolution -------------------------------------------------------------------------------------------------
 
-Status ReadConvolution(const OpCall& call, ConvShape& shape) {
+Status ReadConvolution(OpCall& call, ConvShape& shape) {
   const Operand& input = call.Get("input");
   const Operand& weight = call.Get("weight");
   if (input.rank() < 3 || input.rank() > 5) {
@@ -204,7 +203,7 @@ Status PlanConvolution(OpCall& call) {
 
 // ---- ConvTbc: time, batch, channels ------------------------------------------------------------------------------
 
-Status ReadConvTbc(const OpCall& call, ConvShape& shape) {
+Status ReadConvTbc(OpCall& call, ConvShape& shape) {
   const Operand& self = call.Get("self");
   const Operand& weight = call.Get("weight");
   REPRISE_RETURN_IF_ERROR(CheckRank(call, self, 3, 3));

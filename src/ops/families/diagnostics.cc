@@ -72,9 +72,7 @@ Status SilentCheckShape(OpCall& call) {
     return call.InvalidOperand(operand, fmt::format("has shape {}, expected one element", ShapeText(operand.sizes())));
   }
   const Operand& history = call.Get("sfdaRef");
-  if (history.rank() == 1 && history.sizes()[0] == kHistory) return {};
-  return call.InvalidOperand(history, fmt::format("has shape {}, expected [{}]: the value before, the least, the most",
-                                                  ShapeText(history.sizes()), kHistory));
+  return call.CheckShape(history, {&kHistory, 1}, [] { return "the value before, the least, the most:"; });
 }
 
 Status PlanSilentCheck(OpCall& call) {

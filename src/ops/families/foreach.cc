@@ -3,6 +3,7 @@
 // Operators on lists of tensors. One launch goes over the elements of all tensors, one behind the other, so that many
 // small tensors cost no more than one large one.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <complex>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "kernels/arithmetic_functions.h"
 #include "kernels/copy.h"
 #include "kernels/math_functions.h"
+#include "kernels/staged.h"
 #include "kernels/vector_norm.h"
 #include "ops/computations.h"
 #include "ops/op_call.h"
@@ -59,28 +61,24 @@ Status CheckLists(OpCall& call, bool one_type) {
 Status ListTypes(OpCall& call) { return CheckLists(call, true); }
 Status AnyTypes(OpCall& call) { return CheckLists(call, false); }
 
-std::string OneShape(const OpCall& call, const Operand& out, const Operand& input) {
-  return fmt::format("has shape {}, expected the shape {} of {}", ShapeText(out.sizes()), ShapeText(input.sizes()),
-                     call.NameOf(input));
-}
-
 // The tensor of numbers, if there is one, has `count` elements.
-Status CheckNumbers(const OpCall& call, const char* name, int64_t count) {
+Status CheckNumbers(OpCall& call, const char* name, int64_t count) {
   if (!call.Has(name)) return {};
   const Operand* numbers = call.Find(name);
-  if (numbers == nullptr || numbers->tensor == nullptr || numbers->tensor->count == count) return {};
-  return call.InvalidOperand(*numbers, fmt::format("has shape {}, expected {} element{}", ShapeText(numbers->sizes()),
-                                                   count, count == 1 ? "" : "s"));
+  if (numbers == nullptr || numbers->tensor == nullptr) return {};
+  const std::string what = fmt::format("{} element{}, as", count, count == 1 ? "" : "s");
+  return call.CheckCount(*numbers, {&count, 1}, [&] { return what; });
 }
 
 Status ListShapes(OpCall& call) {
-  for (const std::span<const Operand>& list : InputLists(call)) {
-    for (size_t i = 0; i < list.size(); ++i) {
-      const Operand& out = call.outputs[i];
-      if (!std::ranges::equal(list[i].sizes(), out.sizes())) {
-        return call.InvalidOperand(out, OneShape(call, out, list[i]));
-      }
+  const auto lists = InputLists(call);
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    const Operand& first = lists[0][i];
+    const auto name = [&] { return fmt::format("the shape of {},", call.NameOf(first)); };
+    for (size_t k = 1; k < lists.size(); ++k) {
+      REPRISE_RETURN_IF_ERROR(call.CheckShape(lists[k][i], first.sizes(), name));
     }
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(call.outputs[i], first.sizes(), name));
   }
   REPRISE_RETURN_IF_ERROR(CheckNumbers(call, "scalar", 1));
   REPRISE_RETURN_IF_ERROR(CheckNumbers(call, "alpha", 1));
@@ -89,7 +87,7 @@ Status ListShapes(OpCall& call) {
 
 Status NormShapes(OpCall& call) {
   for (const Operand& out : call.outputs) {
-    if (out.tensor->count == 1 && out.rank() <= 1) continue;
+    if (out.tensor->count == 1) continue;
     return call.InvalidOperand(out, fmt::format("has shape {}, expected [] or [1]", ShapeText(out.sizes())));
   }
   return {};
@@ -285,6 +283,75 @@ Status PlanForeachNorm(OpCall& call) {
   return {};
 }
 
+// ---- Gradients of a scaled loss ---------------------------------------------------------------------------------
+
+struct UnscalePlan {
+  std::vector<int64_t> first;  // element of each tensor among those of all
+};
+
+// Multiplies the elements of a part of `ref`; whether all of them were finite.
+template <class T>
+bool Unscale(const kernels::TensorRef& ref, kernels::Range range, T factor) {
+  constexpr int64_t kChunk = 1024;
+  const kernels::Staged<T> staged(ref);
+  alignas(64) T from[kChunk], to[kChunk];
+  bool is_finite = true;
+  for (int64_t begin = range.begin; begin < range.end; begin += kChunk) {
+    const int64_t n = std::min(kChunk, range.end - begin);
+    const T* x = staged.Read(begin, n, from);
+    for (int64_t i = 0; i < n; ++i) is_finite &= std::isfinite(x[i]);
+    if (factor == 1) continue;
+    T* y = staged.Target(begin, to);
+    for (int64_t i = 0; i < n; ++i) y[i] = x[i] * factor;
+    staged.Write(begin, n, to);
+  }
+  return is_finite;
+}
+
+// refs: the tensors, foundInf, invScale.
+void RunUnscale(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+  const auto& first = launch.State<UnscalePlan>().first;
+  const float factor = *static_cast<const float*>(launch.refs[first.size() + 1].data);
+  bool is_finite = true;
+  size_t i = static_cast<size_t>(std::upper_bound(first.begin(), first.end(), range.begin) - first.begin()) - 1;
+  for (; i < first.size() && first[i] < range.end; ++i) {
+    const kernels::TensorRef& ref = launch.refs[i];
+    const kernels::Range part{std::max(range.begin, first[i]) - first[i],
+                              std::min(range.end - first[i], kernels::ElementCount(ref))};
+    if (part.begin >= part.end) continue;
+    is_finite &= ref.dtype == DType::kDouble ? Unscale<double>(ref, part, factor) : Unscale<float>(ref, part, factor);
+  }
+  // Parts that run at the same time all write the same.
+  if (!is_finite) {
+    std::atomic_ref(*static_cast<float*>(launch.refs[first.size()].data)).store(1.0F, std::memory_order_relaxed);
+  }
+}
+
+Status UnscaleTypes(OpCall& call) {
+  call.compute = DType::kFloat;
+  return {};
+}
+
+Status UnscaleShapes(OpCall& call) {
+  REPRISE_RETURN_IF_ERROR(CheckNumbers(call, "foundInf", 1));
+  return CheckNumbers(call, "invScale", 1);
+}
+
+Status PlanUnscale(OpCall& call) {
+  auto plan = std::make_shared<UnscalePlan>();
+  Launch& launch = call.AddLaunch(RunUnscale);
+  for (const Operand& gradient : call.List("scaledGrads")) {
+    plan->first.push_back(launch.units);
+    launch.units += gradient.tensor->count;
+    call.Write(launch, gradient);
+  }
+  call.Write(launch, call.Get("foundInf"));
+  call.Read(launch, call.Get("invScale"));
+  launch.grain = GrainOf(2);
+  launch.state = std::move(plan);
+  return {};
+}
+
 constexpr Computation Lists(Status (*plan)(OpCall&), Status (*dtype_rule)(OpCall&) = ListTypes) {
   return {.dtype_rule = dtype_rule, .shape_rule = ListShapes, .aliasing = Aliasing::kSameView, .plan = plan};
 }
@@ -303,7 +370,9 @@ constexpr Computation kForeachDivScalar = Lists(PlanForeachScalar<kernels::kDivF
 constexpr Computation kForeachLerpScalar = Lists(PlanForeachLerpScalar);
 constexpr Computation kForeachMulList = Lists(PlanForeach<kernels::kMulFn>);
 constexpr Computation kForeachMulScalar = Lists(PlanForeachScalar<kernels::kMulFn>);
+constexpr Computation kForeachSubScalar = Lists(PlanForeachScalar<kernels::kSubFn>);
 constexpr Computation kForeachSqrt = Lists(PlanForeach<kernels::kSqrtFn>);
+constexpr Computation kForeachUnscale = {.dtype_rule = UnscaleTypes, .shape_rule = UnscaleShapes, .plan = PlanUnscale};
 constexpr Computation kForeachNorm = {.dtype_rule = AnyTypes, .shape_rule = NormShapes, .plan = PlanForeachNorm};
 
 }  // namespace reprise::ops

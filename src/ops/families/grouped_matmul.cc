@@ -19,7 +19,6 @@ using kernels::TensorRef;
 
 // Multiply-adds that are worth a thread.
 constexpr int64_t kGrainOfGroupedMatmul = int64_t{1} << 21;
-constexpr int64_t kPacked = 8;
 
 std::string Shape(const Operand& operand) { return ShapeText(operand.sizes()); }
 
@@ -27,20 +26,39 @@ std::string Shape(const Operand& operand) { return ShapeText(operand.sizes()); }
 
 bool IsQuantized(const Operand& weight) { return weight.dtype == DType::kInt8 || weight.dtype == DType::kInt32; }
 
+// 4-bit numbers in an element of the weight: eight in an int32, two in a byte of int4. 1: it is not packed.
+int64_t PackedNumbers(const Operand& weight) {
+  if (weight.dtype == DType::kInt32) return 8;
+  return weight.packed_dim >= 0 ? 2 : 1;
+}
+
+// Whether the numbers of a row share elements of the weight of `sizes`, whose rows are `k`, not those of a column.
+bool IsPackedAlongRows(const Operand& weight, std::span<const int64_t> sizes, int64_t k) {
+  if (weight.packed_dim >= 0) return weight.packed_dim + 1 == weight.rank();
+  return weight.dtype == DType::kInt32 && sizes[0] == k;
+}
+
 // How the weight [k, n] of `sizes` is packed; refuses other shapes.
 Status FindPacking(const OpCall& call, const Operand& weight, std::span<const int64_t> sizes, int64_t k, int64_t n,
                    Packing& packing) {
-  if (weight.dtype != DType::kInt32) {
-    packing = Packing::kNone;
-    if (sizes[0] == k && sizes[1] == n) return {};
-  } else {
-    packing = sizes[0] == k ? Packing::kAlongRows : Packing::kAlongColumns;
-    if (sizes[0] == k && sizes[1] * kPacked == n) return {};
-    if (sizes[0] * kPacked == k && sizes[1] == n) return {};
-  }
+  const int64_t numbers = PackedNumbers(weight);
+  const bool along_rows = IsPackedAlongRows(weight, sizes, k);
+  packing = numbers == 1 ? Packing::kNone : along_rows ? Packing::kAlongRows : Packing::kAlongColumns;
+  const int64_t rows = sizes[0] * (along_rows ? 1 : numbers);
+  const int64_t columns = sizes[1] * (along_rows ? numbers : 1);
+  const bool is_of_matrix = weight.packed_dim < 0 || weight.packed_dim + 2 >= weight.rank();
+  if (rows == k && columns == n && is_of_matrix) return {};
   return call.InvalidOperand(
-      weight, fmt::format("has shape {}, expected a weight of {} rows and {} columns", Shape(weight), k, n),
-      "an int32 holds eight 4-bit numbers of a row or of a column");
+      weight,
+      fmt::format(
+          "has shape {}{}, expected a weight of {} rows and {} columns", Shape(weight),
+          weight.packed_dim >= 0 ? fmt::format(", bytes of int4 along dim {}", weight.packed_dim) : std::string(), k,
+          n),
+      "an int32 holds eight 4-bit numbers of a row or of a column; int4 has a number for each element");
+}
+
+int64_t ColumnsOf(const Operand& weight, std::span<const int64_t> sizes, int64_t k) {
+  return sizes[1] * (IsPackedAlongRows(weight, sizes, k) ? PackedNumbers(weight) : 1);
 }
 
 // Scales of `groups` groups of rows as [groups, n].
@@ -109,9 +127,7 @@ Status WeightQuantShape(OpCall& call) {
   const int64_t group = call.Int("antiquantGroupSize");
   if (group < 0) return call.Invalid(fmt::format("antiquantGroupSize is {}, expected 0 or more", group));
   const int64_t k = x.sizes()[1];
-  // Eight numbers of a row in an int32, unless they are of a column.
-  const bool along_rows = weight.dtype == DType::kInt32 && weight.sizes()[0] == k;
-  const int64_t n = weight.sizes()[1] * (along_rows ? kPacked : 1);
+  const int64_t n = ColumnsOf(weight, weight.sizes(), k);
   Packing packing = Packing::kNone;
   REPRISE_RETURN_IF_ERROR(FindPacking(call, weight, weight.sizes(), k, n, packing));
   const int64_t groups = group == 0 ? 1 : std::max<int64_t>(1, (k + group - 1) / group);
@@ -121,10 +137,7 @@ Status WeightQuantShape(OpCall& call) {
     REPRISE_RETURN_IF_ERROR(CheckScale(call, *offset, offset->sizes(), groups, n));
   }
   if (const Operand* bias = call.Find("biasOptional")) {
-    const std::span<const int64_t> sizes = bias->sizes();
-    if (sizes.empty() || sizes.size() > 2 || sizes.back() != n || (sizes.size() == 2 && sizes[0] != 1)) {
-      return call.InvalidOperand(*bias, fmt::format("has shape {}, expected [{}] or [1, {}]", Shape(*bias), n, n));
-    }
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(*bias, {&n, 1}, [] { return "one value for each column:"; }));
   }
   const std::array expected = {x.sizes()[0], n};
   return call.CheckShape(call.outputs[0], expected, [] { return "the shape"; });
@@ -232,7 +245,7 @@ Status CheckGroupWeight(const OpCall& call, const Groups& groups, int64_t e, int
     return call.InvalidOperand(
         weight, fmt::format("has shape {}, expected [k, n], or [groups, k, n] in a list of one", Shape(weight)));
   }
-  n = sizes[1] * (weight.dtype == DType::kInt32 && sizes[0] == k ? kPacked : 1);
+  n = ColumnsOf(weight, sizes, k);
   REPRISE_RETURN_IF_ERROR(FindPacking(call, weight, sizes, k, n, packing));
   if (!groups.bias.empty()) {
     const std::span<const int64_t> bias = SizesOf(groups.bias, e, 2);
@@ -265,19 +278,21 @@ Status CheckGroupWeight(const OpCall& call, const Groups& groups, int64_t e, int
   return {};
 }
 
-Status CheckGroupList(const OpCall& call, const Groups& groups) {
+Status CheckGroupList(OpCall& call, const Groups& groups) {
   if (groups.list == nullptr) {
     return call.Invalid("groupListOptional is null, but x and the result are single tensors whose groups it tells",
                         "pass where groups end, or how long they are");
   }
   const std::span<const int64_t> sizes = groups.list->sizes();
   const bool is_pair = groups.list_type == kIndexAndCount;
-  const bool fits = is_pair ? sizes.size() == 2 && sizes[1] == 2 && groups.group_type == kSplitRows
-                            : sizes.size() == 1 && sizes[0] == groups.count;
+  if (!is_pair) {
+    return call.CheckShape(*groups.list, {&groups.count, 1}, [] { return "one number for each group:"; });
+  }
+  const bool fits = sizes.size() == 2 && sizes[1] == 2 && groups.group_type == kSplitRows;
   if (fits) return {};
-  return call.InvalidOperand(*groups.list,
-                             fmt::format("has shape {}, expected {} for {} groups", Shape(*groups.list),
-                                         is_pair ? "[.., 2], with groupType 0," : "one number for each", groups.count));
+  return call.InvalidOperand(
+      *groups.list, fmt::format("has shape {}, expected [.., 2], with groupType 0, for {} groups", Shape(*groups.list),
+                                groups.count));
 }
 
 Status GroupedTypes(OpCall& call) {
@@ -364,9 +379,14 @@ Status GroupedShape(OpCall& call) {
     return CheckGroupList(call, groups);
   }
   int64_t rows = 0;
+  Packing first = packing;
   for (int64_t e = 0; e < groups.count; ++e) {
     const Operand& x = OperandOf(groups.x, e);
     REPRISE_RETURN_IF_ERROR(CheckGroupWeight(call, groups, e, x.sizes()[1], n, packing));
+    if (e == 0) first = packing;
+    if (packing != first) {
+      return call.InvalidOperand(OperandOf(groups.weight, e), "is not packed as weight[0]", "pack all weights alike");
+    }
     const bool has_own = groups.y.size() > 1 || groups.count == 1;
     const Operand& y = OperandOf(groups.y, e);
     if (has_own) {
@@ -599,9 +619,15 @@ Status PlanGrouped(OpCall& call) {
 
 // ---- Computations -----------------------------------------------------------------------------------------------
 
-constexpr Computation kWeightQuantBatchMatmul = {
-    .dtype_rule = OneType, .shape_rule = WeightQuantShape, .engine = Engine::kCube, .plan = PlanWeightQuant};
-constexpr Computation kGroupedMatmul = {
-    .dtype_rule = GroupedTypes, .shape_rule = GroupedShape, .engine = Engine::kCube, .plan = PlanGrouped};
+constexpr Computation kWeightQuantBatchMatmul = {.dtype_rule = OneType,
+                                                 .shape_rule = WeightQuantShape,
+                                                 .engine = Engine::kCube,
+                                                 .plan = PlanWeightQuant,
+                                                 .takes = kTakesFractals | kTakesInt4};
+constexpr Computation kGroupedMatmul = {.dtype_rule = GroupedTypes,
+                                        .shape_rule = GroupedShape,
+                                        .engine = Engine::kCube,
+                                        .plan = PlanGrouped,
+                                        .takes = kTakesFractals | kTakesInt4};
 
 }  // namespace reprise::ops

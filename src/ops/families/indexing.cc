@@ -328,15 +328,19 @@ Status AlongDim(const OpCall& call, const Operand& self, const Operand& index, i
   return {};
 }
 
+// Indices in one dim, with ones beside it.
+Status CheckLine(OpCall& call, const Operand& index) {
+  const int64_t count = index.tensor->count;
+  return call.CheckShape(index, {&count, 1}, [] { return "rank 1 or 0: the shape"; });
+}
+
 Status AlongDimShape(OpCall& call) {
   const Operand& self = call.inputs[0];
   const Operand& index = call.inputs[1];
   int dim = 0;
   int batch = 0;
   REPRISE_RETURN_IF_ERROR(AlongDim(call, self, index, dim, batch));
-  if (call.op.computation.code == 1 && index.rank() > 1) {
-    return call.InvalidOperand(index, fmt::format("has shape {}, expected rank 1 or 0", ShapeText(index.sizes())));
-  }
+  if (call.op.computation.code == 1 && index.rank() > 1) REPRISE_RETURN_IF_ERROR(CheckLine(call, index));
   if (call.op.computation.code == 2 && self.rank() != 2) {
     return call.InvalidOperand(self, fmt::format("has shape {}, expected rank 2", ShapeText(self.sizes())),
                                "one row for each index");
@@ -465,9 +469,7 @@ Status IndexRowsShape(OpCall& call) {
   const Operand& index = call.Get("index");
   const Operand& source = call.Get("source");
   REPRISE_ASSIGN_OR_RETURN(const int dim, DimOf(call, self));
-  if (index.rank() > 1) {
-    return call.InvalidOperand(index, fmt::format("has shape {}, expected rank 1 or 0", ShapeText(index.sizes())));
-  }
+  if (index.rank() > 1) REPRISE_RETURN_IF_ERROR(CheckLine(call, index));
   const TensorRef from = AtLeastOneDim(call.RefOf(source));
   const TensorRef to = AtLeastOneDim(call.RefOf(self));
   bool fits = from.rank == to.rank;
@@ -946,7 +948,8 @@ constexpr Computation kEmbedding = {
     .dtype_rule = SameTypes, .shape_rule = AlongDimShape, .plan = PlanAlongDim, .code = 2};
 constexpr Computation kGatherAlongDim = {.dtype_rule = SameTypes, .shape_rule = AlongDimShape, .plan = PlanAlongDim};
 constexpr Computation kGather = {.dtype_rule = SameTypes, .shape_rule = GatherShape, .plan = PlanGather};
-constexpr Computation kIndex = {.dtype_rule = SameTypes, .shape_rule = IndexShape, .plan = PlanIndex};
+constexpr Computation kIndex = {
+    .dtype_rule = SameTypes, .shape_rule = IndexShape, .plan = PlanIndex, .takes = kTakesEmptyAsNull};
 constexpr Computation kScatter = {
     .dtype_rule = SameTypes, .shape_rule = ScatterShape, .aliasing = Aliasing::kSameView, .plan = PlanScatter};
 constexpr Computation kScatterAdd = {.dtype_rule = SameTypes,
@@ -963,7 +966,8 @@ constexpr Computation kIndexCopy = {
     .dtype_rule = SameTypes, .shape_rule = IndexRowsShape, .aliasing = Aliasing::kSameView, .plan = PlanIndexRows};
 constexpr Computation kIndexFill = {
     .dtype_rule = SameTypes, .shape_rule = IndexFillShape, .aliasing = Aliasing::kSameView, .plan = PlanIndexFill};
-constexpr Computation kIndexPut = {.dtype_rule = SameTypes, .shape_rule = IndexPutShape, .plan = PlanIndexPut};
+constexpr Computation kIndexPut = {
+    .dtype_rule = SameTypes, .shape_rule = IndexPutShape, .plan = PlanIndexPut, .takes = kTakesEmptyAsNull};
 constexpr Computation kScatterNdUpdate = {.dtype_rule = SameTypes, .shape_rule = ScatterNdShape, .plan = PlanScatterNd};
 constexpr Computation kOneHot = {.dtype_rule = OneHotType, .shape_rule = OneHotShape, .plan = PlanOneHot};
 constexpr Computation kEmbeddingDenseBackward = {

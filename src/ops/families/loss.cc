@@ -211,17 +211,12 @@ Status PlanElementLoss(OpCall& call) {
 
 // ---- Losses of classes --------------------------------------------------------------------------------------------
 
-Status CheckSizes(const OpCall& call, const Operand& operand, std::span<const int64_t> expected,
-                  std::string_view what) {
-  const std::span<const int64_t> sizes = operand.sizes();
-  if (std::equal(expected.begin(), expected.end(), sizes.begin(), sizes.end())) return {};
-  return call.InvalidOperand(operand,
-                             fmt::format("has shape {}, expected {} {}", ShapeText(sizes), what, ShapeText(expected)));
+Status CheckSizes(OpCall& call, const Operand& operand, std::span<const int64_t> expected, std::string_view what) {
+  return call.CheckShape(operand, expected, [&] { return std::string(what); });
 }
 
-// One number: [] or [1].
 Status CheckSingle(const OpCall& call, const Operand& operand) {
-  if (operand.rank() <= 1 && operand.tensor->count == 1) return {};
+  if (operand.tensor->count == 1) return {};
   return call.InvalidOperand(operand, fmt::format("has shape {}, expected one element", ShapeText(operand.sizes())));
 }
 

@@ -49,9 +49,9 @@ Status CheckRank(const OpCall& call, const Operand& operand, int rank) {
 }
 
 Status CheckBatch(const OpCall& call, const Operand& a, const Operand& b) {
-  if (a.sizes()[0] == b.sizes()[0]) return {};
+  if (a.sizes()[0] == b.sizes()[0] || a.sizes()[0] == 1 || b.sizes()[0] == 1) return {};
   return call.Invalid(fmt::format("{} have batch sizes {} and {}", call.InputShapes(), a.sizes()[0], b.sizes()[0]),
-                      "pass batches of the same size, or use aclnnMatmul, which broadcasts them");
+                      "pass batches of the same size, or one of size 1");
 }
 
 // The shape of a x b by NumPy's rules.
@@ -79,7 +79,7 @@ Status ProductShape(const OpCall& call, const Operand& left, const Operand& righ
 }
 
 // out has `shape`, to which self broadcasts.
-Status CheckAddend(const OpCall& call, const Operand& self, const Dims& shape) {
+Status CheckAddend(OpCall& call, const Operand& self, const Dims& shape) {
   Dims both;
   if (!Broadcast(shape, self.sizes(), both) || !std::equal(both.begin(), both.end(), shape.begin(), shape.end())) {
     return call.InvalidOperand(self,
@@ -271,25 +271,50 @@ Status PlanNothing(OpCall&) { return {}; }
 
 // ---- Computations -----------------------------------------------------------------------------------------------
 
-constexpr Computation kMatmul = {
-    .dtype_rule = PromoteInputs, .shape_rule = MatmulShape, .engine = Engine::kCube, .plan = PlanMatmul};
-constexpr Computation kMm = {
-    .dtype_rule = PromoteInputs, .shape_rule = MatrixShape, .engine = Engine::kCube, .plan = PlanMatmul};
-constexpr Computation kBatchMatMul = {
-    .dtype_rule = PromoteInputs, .shape_rule = BatchMatrixShape, .engine = Engine::kCube, .plan = PlanMatmul};
-constexpr Computation kMv = {
-    .dtype_rule = PromoteInputs, .shape_rule = MvShape, .engine = Engine::kCube, .plan = PlanMatmul};
-constexpr Computation kDot = {
-    .dtype_rule = PromoteInputs, .shape_rule = VectorsShape, .engine = Engine::kCube, .plan = PlanMatmul};
+constexpr Computation kMatmul = {.dtype_rule = PromoteInputs,
+                                 .shape_rule = MatmulShape,
+                                 .engine = Engine::kCube,
+                                 .plan = PlanMatmul,
+                                 .takes = kTakesFractals};
+constexpr Computation kMm = {.dtype_rule = PromoteInputs,
+                             .shape_rule = MatrixShape,
+                             .engine = Engine::kCube,
+                             .plan = PlanMatmul,
+                             .takes = kTakesFractals};
+constexpr Computation kBatchMatMul = {.dtype_rule = PromoteInputs,
+                                      .shape_rule = BatchMatrixShape,
+                                      .engine = Engine::kCube,
+                                      .plan = PlanMatmul,
+                                      .takes = kTakesFractals};
+constexpr Computation kMv = {.dtype_rule = PromoteInputs,
+                             .shape_rule = MvShape,
+                             .engine = Engine::kCube,
+                             .plan = PlanMatmul,
+                             .takes = kTakesFractals};
+constexpr Computation kDot = {.dtype_rule = PromoteInputs,
+                              .shape_rule = VectorsShape,
+                              .engine = Engine::kCube,
+                              .plan = PlanMatmul,
+                              .takes = kTakesFractals};
 constexpr Computation kGer = {.dtype_rule = PromoteInputs, .shape_rule = OuterShape, .plan = PlanGer};
-constexpr Computation kAddmm = {
-    .dtype_rule = PromoteInputs, .shape_rule = AddmmShape, .engine = Engine::kCube, .plan = PlanAddmm};
-constexpr Computation kBaddbmm = {
-    .dtype_rule = PromoteInputs, .shape_rule = BaddbmmShape, .engine = Engine::kCube, .plan = PlanBaddbmm};
-constexpr Computation kAddmv = {
-    .dtype_rule = PromoteInputs, .shape_rule = AddmvShape, .engine = Engine::kCube, .plan = PlanAddmv};
+constexpr Computation kAddmm = {.dtype_rule = PromoteInputs,
+                                .shape_rule = AddmmShape,
+                                .engine = Engine::kCube,
+                                .plan = PlanAddmm,
+                                .takes = kTakesFractals};
+constexpr Computation kBaddbmm = {.dtype_rule = PromoteInputs,
+                                  .shape_rule = BaddbmmShape,
+                                  .engine = Engine::kCube,
+                                  .plan = PlanBaddbmm,
+                                  .takes = kTakesFractals};
+constexpr Computation kAddmv = {.dtype_rule = PromoteInputs,
+                                .shape_rule = AddmvShape,
+                                .engine = Engine::kCube,
+                                .plan = PlanAddmv,
+                                .takes = kTakesFractals};
 constexpr Computation kTransMatmulWeight = {
-    .dtype_rule = OneType, .shape_rule = ShapeOfFirstInput, .plan = PlanNothing};
-constexpr Computation kNpuFormatCast = {.dtype_rule = OneType, .shape_rule = ShapeOfFirstInput, .plan = PlanCopy};
+    .dtype_rule = OneType, .shape_rule = ShapeOfFirstInput, .plan = PlanNothing, .takes = kTakesFractals};
+constexpr Computation kNpuFormatCast = {
+    .dtype_rule = OneType, .shape_rule = ShapeOfFirstInput, .plan = PlanCopy, .takes = kTakesFractals};
 
 }  // namespace reprise::ops

@@ -998,10 +998,16 @@ Status PlanUnfold(OpCall& call) {
 
 // ---- Computations -----------------------------------------------------------------------------------------------
 
-constexpr Computation kCast = {
-    .dtype_rule = TypeOfDTypeParam, .shape_rule = BroadcastInputs, .aliasing = Aliasing::kSameView, .plan = PlanCopy};
-constexpr Computation kCopy = {
-    .dtype_rule = TypeOfOutput, .shape_rule = BroadcastInputs, .aliasing = Aliasing::kSameView, .plan = PlanCopy};
+constexpr Computation kCast = {.dtype_rule = TypeOfDTypeParam,
+                               .shape_rule = BroadcastInputs,
+                               .aliasing = Aliasing::kSameView,
+                               .plan = PlanCopy,
+                               .takes = kTakesFractals};
+constexpr Computation kCopy = {.dtype_rule = TypeOfOutput,
+                               .shape_rule = BroadcastInputs,
+                               .aliasing = Aliasing::kSameView,
+                               .plan = PlanCopy,
+                               .takes = kTakesFractals | kTakesAnyBits};
 constexpr Computation kFill = {.dtype_rule = TypeOfOutput, .shape_rule = BroadcastInputs, .plan = PlanFill};
 constexpr Computation kZero = {
     .dtype_rule = TypeOfOutput, .shape_rule = BroadcastInputs, .plan = PlanConstant, .code = 0};

@@ -68,9 +68,7 @@ Status PlanLogSoftmaxBackward(OpCall& call) { return PlanRows(call, RowOp::kLogS
 Status OneShape(OpCall& call) {
   const std::span<const int64_t> shape = call.inputs[0].sizes();
   for (const Operand& input : call.inputs) {
-    if (std::equal(shape.begin(), shape.end(), input.sizes().begin(), input.sizes().end())) continue;
-    return call.InvalidOperand(input, fmt::format("has shape {}, expected the shape {} of {}", ShapeText(input.sizes()),
-                                                  ShapeText(shape), call.NameOf(call.inputs[0])));
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(input, shape, [] { return "the shape"; }));
   }
   for (const Operand& output : call.outputs) {
     REPRISE_RETURN_IF_ERROR(call.CheckShape(output, shape, [] { return "the shape"; }));
@@ -80,29 +78,22 @@ Status OneShape(OpCall& call) {
 
 // ---- Norms --------------------------------------------------------------------------------------------------------
 
-Status CheckSizes(const OpCall& call, const Operand* operand, std::span<const int64_t> expected, const char* what) {
-  if (operand == nullptr) return {};
-  const std::span<const int64_t> sizes = operand->sizes();
-  if (std::equal(expected.begin(), expected.end(), sizes.begin(), sizes.end())) return {};
-  return call.InvalidOperand(*operand,
-                             fmt::format("has shape {}, expected {} {}", ShapeText(sizes), what, ShapeText(expected)));
-}
-
-// Statistics have the shape of x with size 1 in the normalized dims, the last `inner` ones.
-Status CheckStatistics(const OpCall& call, const Operand* operand, std::span<const int64_t> x, size_t inner) {
-  if (operand == nullptr) return {};
+// Statistics, one for each row, as the shape of x with size 1 in the normalized dims, the last `inner` ones.
+Status CheckStatistics(OpCall& call, const Operand& operand, std::span<const int64_t> x, size_t inner) {
   Dims shape(x.data(), x.size());
   for (size_t d = x.size() - inner; d < x.size(); ++d) shape[d] = 1;
-  return CheckSizes(call, operand, shape, "the shape of the rows");
+  return call.CheckCount(operand, shape, [] { return "one for each row:"; });
+}
+
+bool IsEnd(std::span<const int64_t> inner, std::span<const int64_t> sizes) {
+  return inner.size() <= sizes.size() &&
+         std::equal(inner.begin(), inner.end(), sizes.end() - static_cast<std::ptrdiff_t>(inner.size()));
 }
 
 // `inner`, the normalized shape as `name` gives it, must be the last dims of x.
 Status CheckInner(const OpCall& call, std::string_view name, std::span<const int64_t> inner, const Operand& x) {
   const std::span<const int64_t> sizes = x.sizes();
-  if (!inner.empty() && inner.size() <= sizes.size() &&
-      std::equal(inner.begin(), inner.end(), sizes.end() - static_cast<std::ptrdiff_t>(inner.size()))) {
-    return {};
-  }
+  if (!inner.empty() && IsEnd(inner, sizes)) return {};
   return call.Invalid(fmt::format("{} {} is not the end of the shape {} of {}", name, ShapeText(inner),
                                   ShapeText(sizes), call.NameOf(x)),
                       "name the last dims, at least one");
@@ -152,15 +143,17 @@ std::span<const int64_t> InnerShape(const OpCall& call) {
 Status NormShape(OpCall& call) {
   const NormParams& params = ParamsOf(call);
   const Operand& x = *At(call, params.x);
-  const std::span<const int64_t> inner = InnerShape(call);
+  std::span<const int64_t> inner = InnerShape(call);
+  // A gamma with ones in front of what is normalized.
+  while (!IsLayerNorm(call) && inner.size() > 1 && inner[0] == 1 && !IsEnd(inner, x.sizes())) inner = inner.subspan(1);
   REPRISE_RETURN_IF_ERROR(CheckInner(call, IsLayerNorm(call) ? "normalizedShape" : "gamma of shape", inner, x));
   const auto check = [&](const Operand& operand) -> Status {
     const auto param = static_cast<int8_t>(operand.param);
     if (param == params.weight || param == params.bias || param == params.dw || param == params.db) {
-      return CheckSizes(call, &operand, inner, "the normalized shape");
+      return call.CheckShape(operand, inner, [] { return "the normalized shape"; });
     }
-    if (param == params.mean || param == params.rstd) return CheckStatistics(call, &operand, x.sizes(), inner.size());
-    return CheckSizes(call, &operand, x.sizes(), "the shape of the input");
+    if (param == params.mean || param == params.rstd) return CheckStatistics(call, operand, x.sizes(), inner.size());
+    return call.CheckShape(operand, x.sizes(), [] { return "the shape of the input"; });
   };
   for (const Operand& input : call.inputs) REPRISE_RETURN_IF_ERROR(check(input));
   for (const Operand& output : call.outputs) REPRISE_RETURN_IF_ERROR(check(output));

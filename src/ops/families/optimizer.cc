@@ -27,9 +27,8 @@ Status AdamWShapes(OpCall& call) {
   const Operand& var = call.Get("varRef");
   for (const char* name : {"mRef", "vRef", "maxGradNormOptionalRef", "grad"}) {
     const Operand* operand = call.Find(name);
-    if (operand == nullptr || std::ranges::equal(operand->sizes(), var.sizes())) continue;
-    return call.InvalidOperand(*operand, fmt::format("has shape {}, expected the shape {} of varRef",
-                                                     ShapeText(operand->sizes()), ShapeText(var.sizes())));
+    if (operand == nullptr) continue;
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(*operand, var.sizes(), [] { return "the shape of varRef,"; }));
   }
   const Operand& step = call.Get("step");
   if (step.tensor->count == 1) return {};

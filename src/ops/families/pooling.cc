@@ -85,7 +85,7 @@ Dims PooledShape(const Operand& self, const PoolShape& shape, int dims) {
   return expected;
 }
 
-Status CheckPooled(const OpCall& call, const Operand& output, const Operand& self, const PoolShape& shape, int dims) {
+Status CheckPooled(OpCall& call, const Operand& output, const Operand& self, const PoolShape& shape, int dims) {
   return call.CheckShape(output, PooledShape(self, shape, dims), [] { return "the pooled shape"; });
 }
 

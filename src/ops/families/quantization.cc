@@ -35,7 +35,7 @@ Status ComputeInFloat(OpCall& call) {
 }
 
 // y has the shape of x, or an eighth of its last dim if 4-bit numbers are packed.
-Status CheckQuantized(const OpCall& call, const Operand& x, const Operand& y) {
+Status CheckQuantized(OpCall& call, const Operand& x, const Operand& y) {
   if (x.rank() == 0) return call.InvalidOperand(x, "is a scalar, expected at least one dim");
   Dims shape(x.sizes().data(), x.sizes().size());
   if (y.dtype == DType::kInt32) {
@@ -145,7 +145,8 @@ Status DynamicQuantShape(OpCall& call) {
                                "groups choose rows of smoothScalesOptional");
   }
   if (groups != nullptr && groups->rank() != 1) {
-    return call.InvalidOperand(*groups, fmt::format("has shape {}, expected one dim", ShapeText(groups->sizes())));
+    const int64_t count = groups->tensor->count;
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(*groups, {&count, 1}, [] { return "one dim:"; }));
   }
   if (smooth == nullptr) return {};
   Dims expected;

@@ -23,10 +23,52 @@ constexpr int64_t kDrawCost = 8;
 
 Status AnyShape(OpCall&) { return {}; }
 
+// Seed and offset may be tensors of one element.
+Status SeedShape(OpCall& call) {
+  for (std::string_view name : {"seedTensor", "offsetTensor"}) {
+    if (!call.Has(name) || call.Get(name).tensor->count == 1) continue;
+    return call.InvalidOperand(call.Get(name),
+                               fmt::format("has shape {}, expected one element", ShapeText(call.Get(name).sizes())));
+  }
+  return {};
+}
+
+struct Seed {
+  uint64_t seed, offset;
+};
+
+int64_t ReadInteger(const TensorRef& ref) {
+  int64_t value = 0;
+  kernels::FindCast(ref.dtype, DType::kInt64)(static_cast<const char*>(ref.data), 0, reinterpret_cast<char*>(&value), 0,
+                                              1);
+  return value;
+}
+
+// Three Launch::ints: seed, offset, and the place in Launch::refs of tensors with more of them, 0 without such. To be
+// called when all other operands are there.
+void AddSeed(OpCall& call, Launch& launch) {
+  const bool has_tensors = call.Has("seedTensor");
+  launch.ints.push_back(has_tensors ? 0 : call.Int("seed"));
+  launch.ints.push_back(call.Int("offset"));
+  launch.ints.push_back(has_tensors ? static_cast<int64_t>(launch.refs.size()) : 0);
+  if (!has_tensors) return;
+  call.Read(launch, call.Get("seedTensor"));
+  call.Read(launch, call.Get("offsetTensor"));
+}
+
+Seed SeedOf(const Launch& launch, size_t first) {
+  Seed seed{static_cast<uint64_t>(launch.ints[first]), static_cast<uint64_t>(launch.ints[first + 1])};
+  const auto place = static_cast<size_t>(launch.ints[first + 2]);
+  if (place == 0) return seed;
+  seed.seed = static_cast<uint64_t>(ReadInteger(launch.refs[place]));
+  seed.offset += static_cast<uint64_t>(ReadInteger(launch.refs[place + 1]));
+  return seed;
+}
+
 // ---- Draws --------------------------------------------------------------------------------------------------------
 
 // refs: the numbers, for kBernoulliEach the probabilities.
-enum : size_t { kDistributionInt, kSeedInt, kOffsetInt, kLowInt, kRangeInt };
+enum : size_t { kDistributionInt, kLowInt, kRangeInt, kSeedInts };
 
 DrawCall DrawOf(const Launch& launch, const TensorRef& out) {
   DrawCall draw;
@@ -43,14 +85,15 @@ DrawCall DrawOf(const Launch& launch, const TensorRef& out) {
 
 void RunDraw(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
   DrawCall draw = DrawOf(launch, launch.Ref(0, memory));
-  if (launch.refs.size() > 1) {
+  const int64_t seed_place = launch.ints[kSeedInts + 2];
+  if ((seed_place != 0 ? seed_place : static_cast<int64_t>(launch.refs.size())) > 1) {
     const TensorRef in = launch.Ref(1, memory);
     draw.in_type = in.dtype;
     draw.in = in.data;
   }
   // A probability that is none counts as the nearest one; NaN as 0.
-  kernels::Draw(draw, static_cast<uint64_t>(launch.ints[kSeedInt]), static_cast<uint64_t>(launch.ints[kOffsetInt]),
-                range);
+  const Seed seed = SeedOf(launch, kSeedInts);
+  kernels::Draw(draw, seed.seed, seed.offset, range);
 }
 
 void RunCopyTo(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
@@ -58,10 +101,10 @@ void RunCopyTo(const Launch& launch, kernels::Range range, const Launch::Memory&
 }
 
 void AddDraw(OpCall& call, Launch& launch, const DrawCall& draw) {
-  for (int64_t value : {static_cast<int64_t>(draw.distribution), call.Int("seed"), call.Int("offset"), draw.low,
-                        static_cast<int64_t>(draw.range)}) {
+  for (int64_t value : {static_cast<int64_t>(draw.distribution), draw.low, static_cast<int64_t>(draw.range)}) {
     launch.ints.push_back(value);
   }
+  AddSeed(call, launch);
   launch.scalars.push_back(kernels::Scalar::Of(draw.a));
   launch.scalars.push_back(kernels::Scalar::Of(draw.b));
   launch.units = draw.distribution == Distribution::kPermutation ? 1 : draw.count;
@@ -144,6 +187,28 @@ Status PlanRandom(OpCall& call) {
   return PlanDraw(call, call.outputs[0], draw);
 }
 
+// Numbers that the type holds with all that lie between: as torch's random_() without a range.
+Status PlanRandomAny(OpCall& call) {
+  DrawCall draw;
+  draw.distribution = Distribution::kRandint;
+  switch (call.outputs[0].dtype) {
+    case DType::kBool: draw.range = 2; break;
+    case DType::kInt8: draw.range = uint64_t{1} << 7; break;
+    case DType::kUInt8: draw.range = uint64_t{1} << 8; break;
+    case DType::kInt16: draw.range = uint64_t{1} << 15; break;
+    case DType::kUInt16: draw.range = uint64_t{1} << 16; break;
+    case DType::kInt32: draw.range = uint64_t{1} << 31; break;
+    case DType::kUInt32: draw.range = uint64_t{1} << 32; break;
+    case DType::kInt64: draw.range = uint64_t{1} << 63; break;
+    case DType::kUInt64: draw.range = 0; break;  // all of them
+    case DType::kFloat16: draw.range = (uint64_t{1} << 11) + 1; break;
+    case DType::kBFloat16: draw.range = (uint64_t{1} << 8) + 1; break;
+    case DType::kFloat: draw.range = (uint64_t{1} << 24) + 1; break;
+    default: draw.range = (uint64_t{1} << 53) + 1; break;
+  }
+  return PlanDraw(call, call.outputs[0], draw);
+}
+
 Status PlanBernoulli(OpCall& call) {
   DrawCall draw;
   draw.distribution = Distribution::kBernoulli;
@@ -173,8 +238,7 @@ Status RandpermShape(OpCall& call) {
   const int64_t n = call.Int("n");
   if (n < 0) return call.Invalid(fmt::format("n is {}, must not be negative", n));
   const Operand& out = call.outputs[0];
-  if (out.rank() == 1 && out.sizes()[0] == n) return {};
-  return call.InvalidOperand(out, fmt::format("has shape {}, expected [{}]", ShapeText(out.sizes()), n));
+  return call.CheckShape(out, {&n, 1}, [] { return "as n says, the shape"; });
 }
 
 Status PlanRandperm(OpCall& call) {
@@ -253,17 +317,17 @@ StatusOr<int64_t> MaskedElements(const OpCall& call) {
 }
 
 Status MaskShape(OpCall& call) {
+  REPRISE_RETURN_IF_ERROR(SeedShape(call));
   REPRISE_ASSIGN_OR_RETURN(const int64_t count, MaskedElements(call));
   const int64_t bytes = kernels::DropoutMaskBytes(count);
-  const Operand& out = call.outputs[0];
-  if (out.rank() == 1 && out.sizes()[0] == bytes) return {};
-  return call.InvalidOperand(out, fmt::format("has shape {}, expected [{}]: 16 bytes for 128 elements of shape {}",
-                                              ShapeText(out.sizes()), bytes, ShapeText(call.Ints("shape"))));
+  return call.CheckShape(call.outputs[0], {&bytes, 1}, [&] {
+    return fmt::format("16 bytes for 128 elements of shape {}:", ShapeText(call.Ints("shape")));
+  });
 }
 
 void RunDropoutMask(const Launch& launch, kernels::Range range, const Launch::Memory&) {
-  kernels::DropoutMask(launch.scalars[0].As<double>(), static_cast<uint64_t>(launch.ints[0]),
-                       static_cast<uint64_t>(launch.ints[1]), launch.ints[2], launch.refs[0], range);
+  const Seed seed = SeedOf(launch, 1);
+  kernels::DropoutMask(launch.scalars[0].As<double>(), seed.seed, seed.offset, launch.ints[0], launch.refs[0], range);
 }
 
 Status PlanDropoutMask(OpCall& call) {
@@ -279,7 +343,8 @@ Status PlanDropoutMask(OpCall& call) {
   Launch& launch = call.AddLaunch(RunDropoutMask);
   call.Write(launch, call.outputs[0]);
   launch.scalars.push_back(kernels::Scalar::Of(call.Real("prob")));
-  for (int64_t value : {call.Int("seed"), call.Int("offset"), count}) launch.ints.push_back(value);
+  launch.ints.push_back(count);
+  AddSeed(call, launch);
   launch.units = kernels::DropoutMaskBytes(count) / kernels::kMaskGroup;
   launch.grain = GrainOf(8 * kernels::kMaskGroup * 4);
   return {};
@@ -289,10 +354,7 @@ Status ApplyMaskShape(OpCall& call) {
   const Operand& self = call.Get("self");
   const Operand& mask = call.Get("mask");
   const int64_t bytes = kernels::DropoutMaskBytes(self.tensor->count);
-  if (mask.rank() != 1 || mask.sizes()[0] != bytes) {
-    return call.InvalidOperand(mask, fmt::format("has shape {}, expected [{}]: 16 bytes for 128 elements of self {}",
-                                                 ShapeText(mask.sizes()), bytes, ShapeText(self.sizes())));
-  }
+  REPRISE_RETURN_IF_ERROR(call.CheckShape(mask, {&bytes, 1}, [] { return "16 bytes for 128 elements of self:"; }));
   return call.CheckShape(call.outputs[0], self.sizes(), [] { return "the shape"; });
 }
 
@@ -320,6 +382,7 @@ Status PlanApplyDropout(OpCall& call) {
 // ---- Multinomial --------------------------------------------------------------------------------------------------
 
 Status MultinomialShape(OpCall& call) {
+  REPRISE_RETURN_IF_ERROR(SeedShape(call));
   const Operand& self = call.Get("self");
   if (self.rank() != 1 && self.rank() != 2) {
     return call.InvalidOperand(self, fmt::format("has shape {}, expected 1 or 2 dims", ShapeText(self.sizes())));
@@ -338,8 +401,9 @@ Status MultinomialShape(OpCall& call) {
 }
 
 void RunMultinomial(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
-  kernels::Multinomial(launch.refs[1], launch.ints[0] != 0, static_cast<uint64_t>(launch.ints[1]),
-                       static_cast<uint64_t>(launch.ints[2]), launch.refs[0], memory.scratch, range);
+  const Seed seed = SeedOf(launch, 1);
+  kernels::Multinomial(launch.refs[1], launch.ints[0] != 0, seed.seed, seed.offset, launch.refs[0], memory.scratch,
+                       range);
 }
 
 Status PlanMultinomial(OpCall& call) {
@@ -348,7 +412,8 @@ Status PlanMultinomial(OpCall& call) {
   Launch& launch = call.AddLaunch(RunMultinomial);
   call.Write(launch, call.outputs[0]);
   call.Read(launch, self);
-  for (int64_t value : {call.Int("replacement"), call.Int("seed"), call.Int("offset")}) launch.ints.push_back(value);
+  launch.ints.push_back(call.Int("replacement"));
+  AddSeed(call, launch);
   launch.units = self.tensor->count / categories;
   launch.grain = GrainOf((categories + call.Int("numsamples")) * kDrawCost);
   call.AddScratch(launch, static_cast<uint64_t>(kernels::MultinomialScratchBytes(categories)));
@@ -359,9 +424,10 @@ Status PlanMultinomial(OpCall& call) {
 
 // ---- Computations -----------------------------------------------------------------------------------------------
 
-constexpr Computation kUniform = {.dtype_rule = TypeOfOutput, .shape_rule = AnyShape, .plan = PlanUniform};
-constexpr Computation kNormal = {.dtype_rule = TypeOfOutput, .shape_rule = AnyShape, .plan = PlanNormal};
-constexpr Computation kRandomIntegers = {.dtype_rule = TypeOfOutput, .shape_rule = AnyShape, .plan = PlanRandom};
+constexpr Computation kUniform = {.dtype_rule = TypeOfOutput, .shape_rule = SeedShape, .plan = PlanUniform};
+constexpr Computation kNormal = {.dtype_rule = TypeOfOutput, .shape_rule = SeedShape, .plan = PlanNormal};
+constexpr Computation kRandomIntegers = {.dtype_rule = TypeOfOutput, .shape_rule = SeedShape, .plan = PlanRandom};
+constexpr Computation kRandomAny = {.dtype_rule = TypeOfOutput, .shape_rule = SeedShape, .plan = PlanRandomAny};
 constexpr Computation kBernoulli = {.dtype_rule = TypeOfOutput, .shape_rule = AnyShape, .plan = PlanBernoulli};
 constexpr Computation kBernoulliTensor = {
     .dtype_rule = TypeOfOutput, .shape_rule = BroadcastToOutput, .plan = PlanBernoulliTensor};

@@ -506,9 +506,8 @@ Status BincountShape(OpCall& call) {
   if (self.rank() != 1) return call.InvalidOperand(self, fmt::format("has rank {}, expected 1", self.rank()));
   if (out.rank() != 1) return call.InvalidOperand(out, fmt::format("has rank {}, expected 1", out.rank()));
   const Operand* weights = call.Find("weights");
-  if (weights != nullptr && !std::ranges::equal(weights->sizes(), self.sizes())) {
-    return call.InvalidOperand(*weights, fmt::format("has shape {}, expected the shape {} of self",
-                                                     ShapeText(weights->sizes()), ShapeText(self.sizes())));
+  if (weights != nullptr) {
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(*weights, self.sizes(), [] { return "the shape of self,"; }));
   }
   const int64_t least = call.Int("minlength");
   if (least < 0) return call.Invalid(fmt::format("minlength is {}, expected 0 or more", least));
@@ -564,6 +563,15 @@ Status PlanHistc(OpCall& call) {
     return call.Invalid(fmt::format("min is {} and max {}, expected finite numbers, min not above max", low, high));
   }
   const int64_t count = self.tensor->count;
+  if (const DType out = call.outputs[0].dtype; kernels::CategoryOf(out) < kernels::Category::kFloating) {
+    const bool is_signed = kernels::Promote(out, DType::kInt8) == out;
+    const int digits = 8 * static_cast<int>(kernels::ItemSize(out)) - (is_signed ? 1 : 0);
+    if (digits < 63 && count >> digits != 0) {
+      return call.InvalidOperand(
+          call.outputs[0], fmt::format("has {}, which cannot count the {} elements of self", kernels::Name(out), count),
+          "use an output of a wider type");
+    }
+  }
   const int64_t parts = (count + kHistogramPart - 1) / kHistogramPart;
   const Dims sizes = [&] {
     Dims dims;
@@ -577,7 +585,7 @@ Status PlanHistc(OpCall& call) {
   if (of_data) {
     int end = 0;
     for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
-      const ReduceSpec spec{op, self.dtype == DType::kDouble ? DType::kDouble : DType::kFloat};
+      const ReduceSpec spec{op, kernels::HistogramType(self.dtype)};
       ends[end] = call.Temporary(kernels::ReduceStage(spec), {});
       Reduction(call, spec, (1u << self.rank()) - 1, self).PlanTemporary(ends[end++]);
     }

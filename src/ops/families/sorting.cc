@@ -194,9 +194,8 @@ Status SearchShape(OpCall& call) {
     }
   }
   const Operand* sorter = call.Find("sorter");
-  if (sorter != nullptr && !std::ranges::equal(sorter->sizes(), sequence.sizes())) {
-    return call.InvalidOperand(*sorter, fmt::format("has shape {}, expected the shape {} of sortedSequence",
-                                                    ShapeText(sorter->sizes()), ShapeText(sequence.sizes())));
+  if (sorter != nullptr) {
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(*sorter, sequence.sizes(), [] { return "the shape of sortedSequence,"; }));
   }
   return call.CheckShape(call.outputs[0], self.sizes(), [] { return "the shape of what is looked for,"; });
 }

@@ -25,11 +25,10 @@ struct NormParams {
 const TensorRef* RefAt(const Launch& launch, size_t i) { return launch.HasOperand(i) ? &launch.refs[i] : nullptr; }
 
 // A vector with one entry for each channel.
-Status CheckVector(const OpCall& call, std::string_view name, int64_t channels) {
+Status CheckVector(OpCall& call, std::string_view name, int64_t channels) {
   const Operand* operand = call.Find(name);
-  if (operand == nullptr || (operand->rank() == 1 && operand->sizes()[0] == channels)) return {};
-  return call.InvalidOperand(*operand,
-                             fmt::format("has shape {}, expected [{}]", ShapeText(operand->sizes()), channels));
+  if (operand == nullptr) return {};
+  return call.CheckShape(*operand, {&channels, 1}, [] { return "one entry for each channel:"; });
 }
 
 // ---- BatchNorm ---------------------------------------------------------------------------------------------------
@@ -154,7 +153,7 @@ Status GroupNormShape(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(call.CheckShape(call.Get("out"), self.sizes(), [] { return "the shape of self:"; }));
   const int64_t stats[2] = {call.Int("N"), call.Int("group")};
   for (const std::string_view name : {"meanOut", "rstdOut"}) {
-    REPRISE_RETURN_IF_ERROR(call.CheckShape(call.Get(name), stats, [] { return "the shape [N, group],"; }));
+    REPRISE_RETURN_IF_ERROR(call.CheckCount(call.Get(name), stats, [] { return "the shape [N, group],"; }));
   }
   return {};
 }
@@ -206,7 +205,7 @@ Status GroupNormBackwardShape(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(call.CheckShape(call.Get("gradOut"), input.sizes(), [] { return "the shape of input,"; }));
   const int64_t stats[2] = {call.Int("N"), call.Int("group")};
   for (const std::string_view name : {"mean", "rstd"}) {
-    REPRISE_RETURN_IF_ERROR(call.CheckShape(call.Get(name), stats, [] { return "the shape [N, group],"; }));
+    REPRISE_RETURN_IF_ERROR(call.CheckCount(call.Get(name), stats, [] { return "the shape [N, group],"; }));
   }
   REPRISE_RETURN_IF_ERROR(CheckVector(call, "gamma", call.Int("C")));
   if (wanted.grad[0] != nullptr) {
