@@ -138,8 +138,8 @@ inline constexpr int64_t kBlockColumns = 32768 / kBlockRows<Word>;
 template <class Word>
 void TurnBlock(const Turn& turn, int64_t rows, int64_t n) {
   const int64_t full_rows = rows / kSide<Word> * kSide<Word>, full_n = n / kSide<Word> * kSide<Word>;
-  for (int64_t i = 0; i < full_n; i += kSide<Word>) {
-    for (int64_t r = 0; r < full_rows; r += kSide<Word>) TurnTile<Word>(At<Word>(turn, r, i));
+  for (int64_t r = 0; r < full_rows; r += kSide<Word>) {
+    for (int64_t i = 0; i < full_n; i += kSide<Word>) TurnTile<Word>(At<Word>(turn, r, i));
   }
   if (full_rows != 0 && full_n != n) TurnAnything<Word>(At<Word>(turn, 0, full_n), full_rows, n - full_n);
   if (full_rows != rows) TurnAnything<Word>(At<Word>(turn, full_rows, 0), rows - full_rows, n);
