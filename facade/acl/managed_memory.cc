@@ -13,6 +13,7 @@
 #include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/prefetch.h"
+#include "runtime/reclaim.h"
 #include "runtime/report.h"
 
 using namespace reprise::facade;  // NOLINT: this file defines only C functions
@@ -175,7 +176,8 @@ aclError aclrtMemAllocManaged(void** ptr, uint64_t size, uint32_t flag) {
           .Hint("pass the size of the block");
     }
     REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
-    REPRISE_ASSIGN_OR_RETURN(*ptr, Memory().Allocate(context->device().id(), size));
+    const int device = context->device().id();
+    REPRISE_ASSIGN_OR_RETURN(*ptr, runtime::OrReclaim(device, [&] { return Memory().Allocate(device, size); }));
     return {};
   });
 }

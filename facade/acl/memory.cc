@@ -15,6 +15,7 @@
 #include "device/virtual_memory.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
+#include "runtime/reclaim.h"
 #include "runtime/report.h"
 #include "runtime/tasks.h"
 
@@ -67,7 +68,8 @@ Status Allocate(void** out, size_t size, uint32_t policy, bool extra, runtime::D
   const uint32_t page = PageBytes(policy, size);
   const uint64_t rounded = size > UINT64_MAX - 64 ? UINT64_MAX : (uint64_t{size} + 31) / 32 * 32;
   const uint64_t bytes = rounded == UINT64_MAX || !extra || page == kPage1G ? rounded : rounded + 32;
-  REPRISE_ASSIGN_OR_RETURN(*out, Memory().AllocateDevice(device.id(), bytes, page));
+  REPRISE_ASSIGN_OR_RETURN(
+      *out, runtime::OrReclaim(device.id(), [&] { return Memory().AllocateDevice(device.id(), bytes, page); }));
   return {};
 }
 
@@ -135,9 +137,10 @@ Status CheckCopySize(size_t count, size_t most, const char* parameter) {
 struct Sides {
   MemoryRange dst;
   MemoryRange src;
+  const char* dst_name = "dst";
   bool pageable() const { return dst.kind == MemoryKind::kPageable || src.kind == MemoryKind::kPageable; }
   const MemoryRange& pageable_side() const { return dst.kind == MemoryKind::kPageable ? dst : src; }
-  const char* pageable_name() const { return dst.kind == MemoryKind::kPageable ? "dst" : "src"; }
+  const char* pageable_name() const { return dst.kind != MemoryKind::kPageable ? "src" : dst_name; }
 };
 
 // The direction follows from the pointers; a kind that does not fit them is tolerated, as on the device.
@@ -355,13 +358,28 @@ Status MemcpyBatchAsync(void** dsts, size_t* dest_maxs, void** srcs, size_t* siz
 
 // ---------------------------------------------------------------------------------------------------------- fills
 
-// Memory that a fill may write: device memory, or host memory that the runtime knows.
+// Memory that a queued fill may write: device memory, or host memory that the runtime knows.
 Status CheckFill(const void* pointer, uint64_t bytes, int code) {
   REPRISE_ASSIGN_OR_RETURN(const MemoryRange range, Memory().CheckRange(pointer, bytes, "devPtr"));
   if (range.kind != MemoryKind::kPageable) return {};
   return Error(code, fmt::format("devPtr {} is neither device memory nor pinned host memory", fmt::ptr(pointer)))
       .Culprit(fmt::format("devPtr {}", Memory().Explain(pointer)))
       .Hint("pass memory from aclrtMalloc or aclrtMallocHost");
+}
+
+// Pageable memory may be no memory at all, so the kernel writes it.
+Status FillPageable(void* pointer, uint64_t bytes, uint8_t value) {
+  constexpr uint64_t kPart = 256u << 10;
+  const std::string pattern(std::min(bytes, kPart), static_cast<char>(value));
+  for (uint64_t done = 0; done < bytes; done += kPart) {
+    auto* const at = static_cast<char*>(pointer) + done;
+    if (reprise::device::CopyUntrusted(at, pattern.data(), std::min(bytes - done, kPart))) continue;
+    return Error(107000, fmt::format("devPtr [{}, {}) is not accessible", fmt::ptr(pointer),
+                                     fmt::ptr(static_cast<char*>(pointer) + bytes)))
+        .Culprit(fmt::format("devPtr {}", Memory().Explain(pointer)))
+        .Hint("pass memory from aclrtMalloc, aclrtMallocHost or the program's heap that is still allocated");
+  }
+  return {};
 }
 
 Status CheckFill32(void* pointer, size_t bytes, size_t count) {
@@ -496,6 +514,7 @@ aclError aclrtGetMemInfo(aclrtMemAttr attr, size_t* free, size_t* total) {
     // The profile has HBM only; classes that name DDR do not exist on it.
     const bool is_ddr = attr == ACL_DDR_MEM || (attr >= ACL_DDR_MEM_HUGE && attr <= ACL_DDR_MEM_NORMAL) ||
                         attr == ACL_DDR_MEM_P2P_HUGE || attr == ACL_DDR_MEM_P2P_NORMAL;
+    reprise::device::ParkedMemory::Get().Sweep();
     *total = is_ddr ? 0 : MemoryRegistry::total_bytes();
     *free = is_ddr ? 0 : *total - Memory().used_bytes(context->device().id());
     return {};
@@ -508,6 +527,7 @@ aclError aclrtGetMemUsageInfo(int32_t deviceId, aclrtMemUsageInfo* memUsageInfo,
     REPRISE_RETURN_IF_ERROR(NotNull(outputNum, "outputNum"));
     REPRISE_RETURN_IF_ERROR(NotZero(inputNum, "inputNum", 107000));
     REPRISE_ASSIGN_OR_RETURN(runtime::Device * device, runtime::FindDevice(deviceId));
+    reprise::device::ParkedMemory::Get().Sweep();
     memUsageInfo[0] = {};
     std::strncpy(memUsageInfo[0].name, "RUNTIME", sizeof memUsageInfo[0].name - 1);
     memUsageInfo[0].curMemSize = Memory().used_bytes(device->id());
@@ -704,7 +724,8 @@ aclError aclrtMemset(void* devPtr, size_t maxCount, int32_t value, size_t count)
     REPRISE_RETURN_IF_ERROR(NotNull(devPtr, "devPtr"));
     REPRISE_RETURN_IF_ERROR(CheckCopySize(count, maxCount, "maxCount"));
     REPRISE_RETURN_IF_ERROR(capture::CheckUnsafe("aclrtMemset"));
-    REPRISE_RETURN_IF_ERROR(CheckFill(devPtr, count, 107000));
+    REPRISE_ASSIGN_OR_RETURN(const MemoryRange range, Memory().CheckRange(devPtr, count, "devPtr"));
+    if (range.kind == MemoryKind::kPageable) return FillPageable(devPtr, count, static_cast<uint8_t>(value));
     std::memset(devPtr, value, count);
     return {};
   });
@@ -716,8 +737,14 @@ aclError aclrtMemsetAsync(void* devPtr, size_t maxCount, int32_t value, size_t c
     REPRISE_RETURN_IF_ERROR(NotNull(devPtr, "devPtr"));
     REPRISE_RETURN_IF_ERROR(CheckCopySize(count, maxCount, "maxCount"));
     REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
-    REPRISE_RETURN_IF_ERROR(CheckFill(devPtr, count, 107000));
-    return runtime::SubmitFill(*on, devPtr, static_cast<uint8_t>(value), count);
+    Sides sides;  // filled as if it were copied to
+    REPRISE_ASSIGN_OR_RETURN(sides.dst, Memory().CheckRange(devPtr, count, "devPtr"));
+    sides.src.kind = MemoryKind::kPinnedHost;
+    sides.dst_name = "devPtr";
+    if (!sides.pageable()) [[likely]]
+      return runtime::SubmitFill(*on, devPtr, static_cast<uint8_t>(value), count);
+    REPRISE_RETURN_IF_ERROR(BeforePageableCopy(*on, sides, "aclrtMemsetAsync"));
+    return FillPageable(devPtr, count, static_cast<uint8_t>(value));
   });
 }
 

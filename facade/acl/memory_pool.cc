@@ -14,6 +14,7 @@
 #include "check.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
+#include "runtime/reclaim.h"
 #include "runtime/report.h"
 
 using namespace reprise::facade;  // NOLINT: this file defines only C functions
@@ -111,7 +112,7 @@ aclError aclrtMemPoolMallocAsync(void** ptr, size_t size, aclrtMemPool memPool, 
     if (size == 0) return {};
     REPRISE_ASSIGN_OR_RETURN(void* block, capture::TakeGraphMemory(*on, size));
     if (block == nullptr) {
-      REPRISE_ASSIGN_OR_RETURN(block, pool->Take(*on, size));
+      REPRISE_ASSIGN_OR_RETURN(block, runtime::OrReclaim(pool->device(), [&] { return pool->Take(*on, size); }));
     }
     *ptr = block;
     return {};

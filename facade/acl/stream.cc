@@ -91,7 +91,6 @@ Status Synchronize(const char* api, aclrtStream handle, int32_t timeout) {
   REPRISE_RETURN_IF_ERROR(IsTimeout(timeout));
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(handle));
   REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*stream, api));
-  if ((stream->flags() & kSpecialFlags) != 0) return {};  // not run by the host: nothing to wait for
   Status status = stream->Synchronize(runtime::DeadlineAfterMs(timeout));
   runtime::MemoryPool::TrimAll();
   return status;
@@ -102,7 +101,6 @@ Status Query(aclrtStream handle, aclrtStreamStatus* status) {
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(handle));
   REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*stream, "aclrtStreamQuery"));
   *status = ACL_STREAM_STATUS_COMPLETE;
-  if ((stream->flags() & kSpecialFlags) != 0) return {};
   if (stream->IsIdle()) return stream->Synchronize(Clock::now());  // returns at once, with what the tasks left
   *status = ACL_STREAM_STATUS_NOT_READY;
   return stream->TakeError();
@@ -329,10 +327,13 @@ aclError aclrtStreamStop(aclrtStream stream) {
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
     REPRISE_RETURN_IF_ERROR(RefuseDefault(*found, "stopped"));
     REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*found, "aclrtStreamStop"));
-    if (found->IsIdle()) return {};
-    return Error(207000, fmt::format("the running task of {} cannot be stopped alone", found->Describe()))
-        .Culprit(found->Describe())
-        .Hint("drop all its tasks with aclrtStreamAbort, or wait with aclrtSynchronizeStream");
+    if (found->bound_model.load() != nullptr) {
+      return Error(107000, fmt::format("{} cannot be stopped: it is bound to a built model", found->Describe()))
+          .Culprit(found->Describe())
+          .Hint("abort the model with aclmdlRIAbort");
+    }
+    found->Stop();
+    return {};
   });
 }
 

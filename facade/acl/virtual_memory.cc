@@ -11,6 +11,7 @@
 #include "check.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
+#include "runtime/reclaim.h"
 #include "runtime/report.h"
 #include "share_key.h"
 
@@ -203,7 +204,8 @@ aclError aclrtMallocPhysical(aclrtDrvMemHandle* handle, size_t size, const aclrt
     REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", 100000));
     REPRISE_ASSIGN_OR_RETURN(const PhysicalProperties properties, ReadProperties(*prop));
     REPRISE_RETURN_IF_ERROR(IsMultiple(size, Granularity(prop->memAttr), "size"));
-    REPRISE_ASSIGN_OR_RETURN(*handle, Memory().Create(size, properties));
+    REPRISE_ASSIGN_OR_RETURN(*handle,
+                             runtime::OrReclaim(properties.device, [&] { return Memory().Create(size, properties); }));
     return {};
   });
 }

@@ -63,7 +63,7 @@ class RuntimeDriver final : public memory::Driver {
   }
   void Free(int, void* segment) override {
     // Gone already when the device was reset.
-    [[maybe_unused]] const Status freed = MemoryRegistry::Get().Free(segment, MemoryKind::kDevice);
+    [[maybe_unused]] const Status freed = MemoryRegistry::Get().Free(segment, MemoryKind::kDevice, false, true);
   }
   memory::DeviceSize Size(int device) override {
     const uint64_t total = MemoryRegistry::total_bytes();
@@ -85,7 +85,7 @@ class RuntimeDriver final : public memory::Driver {
   }
   void DecommitPages(int, void* at, uint64_t bytes, uint64_t page_bytes) override {
     for (uint64_t done = 0; done < bytes; done += page_bytes) {
-      [[maybe_unused]] const Status unmapped = VirtualMemory::Get().Unmap(static_cast<char*>(at) + done);
+      [[maybe_unused]] const Status unmapped = VirtualMemory::Get().Unmap(static_cast<char*>(at) + done, true);
     }
   }
   void ReleaseRange(int, void* range) override {

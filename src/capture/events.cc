@@ -283,7 +283,15 @@ Status Session::AddWait(Stream& stream, ir::NodeId record) {
 
 Status ResetEvent(Event& event, Stream& stream) {
   REPRISE_RETURN_IF_ERROR(CheckDeviceUseOnly(event));
-  if (event.is_ex() || !event.has_flag_semantics()) {
+  // An event of aclrtCreateEvent has records, to which its waits are bound: there is nothing to take back.
+  bool is_recorded = false;
+  if (!event.is_ex() && (event.flags() & runtime::kEventPlain) != 0) {
+    if (runtime::EventRecord* record = event.Latest()) {
+      is_recorded = true;
+      record->Release();
+    }
+  }
+  if (event.is_ex() || !(event.has_flag_semantics() || is_recorded)) {
     return Error(207000, fmt::format("{} cannot be reset: it was created with flags {:#x} by {}", event.Describe(),
                                      event.flags(),
                                      event.is_ex() ? "aclrtCreateEventExWithFlag" : "aclrtCreateEvent[WithFlag]"))
@@ -298,7 +306,7 @@ Status ResetEvent(Event& event, Stream& stream) {
       return session->Record(stream, ir::MakeTask(runtime::kFlagReset, payload));
     }
   }
-  return event.ResetOn(stream);
+  return event.has_flag_semantics() ? event.ResetOn(stream) : Status();
 }
 
 }  // namespace reprise::capture

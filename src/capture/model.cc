@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "capture/session.h"
 #include "device/memory.h"
+#include "device/parked_memory.h"
 #include "runtime/device.h"
 #include "runtime/event.h"
 #include "runtime/thread.h"
@@ -88,7 +89,22 @@ struct GraphTask {
     }
     const ir::RunResult result = task->replay->Run(context, task->progress);
     task->finished = result == ir::RunResult::kDone;
+    if (task->finished && device::ParkedMemory::IsWatched()) [[unlikely]]
+      task->TellFreedUses(context);
     return result;
+  }
+
+  // Memory that the graph names may have been freed while it was queued or ran.
+  [[gnu::noinline]] void TellFreedUses(const device::RunContext& context) const {
+    for (const ir::Node& node : model->graph().nodes()) {
+      if (node.disabled || node.type == &ir::kSlotTask) continue;
+      const ir::TaskInfo info = ir::Describe(node);
+      std::vector<uintptr_t> addresses(info.args.begin(), info.args.end());
+      for (const ir::AccessRange& range : info.ranges) addresses.push_back(reinterpret_cast<uintptr_t>(range.begin));
+      if (addresses.empty()) continue;
+      device::ParkedMemory::Get().NoteUse(addresses, fmt::format("task {} of stream {}: {} in {}", context.task_id,
+                                                                 context.stream_id, info.name, model->Describe()));
+    }
   }
 
   static void Cancel(void* payload, device::Runnable* runnable) noexcept {

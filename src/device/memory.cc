@@ -26,6 +26,7 @@
 #include "device/ipc_memory.h"
 #include "device/managed_memory.h"
 #include "device/move_to_file.h"
+#include "device/parked_memory.h"
 #include "device/share.h"
 
 namespace reprise::device {
@@ -79,6 +80,7 @@ void MemoryRegistry::Insert(const MemoryRange& range) { ranges_.emplace(range.be
 
 StatusOr<void*> MemoryRegistry::AllocateDevice(int device, uint64_t bytes, uint32_t page_bytes, bool pooled,
                                                bool managed) {
+  ParkedMemory::Get().Sweep();
   {
     std::unique_lock lock(mutex_);
     const uint64_t used = used_[static_cast<size_t>(device)];
@@ -103,6 +105,7 @@ StatusOr<void*> MemoryRegistry::AllocateDevice(int device, uint64_t bytes, uint3
 }
 
 StatusOr<void*> MemoryRegistry::AllocateHost(int device, uint64_t bytes) {
+  ParkedMemory::Get().Sweep();
   MemoryOrigin origin = MemoryOrigin::kHeap;
   void* at = bytes > uint64_t{PTRDIFF_MAX} || FaultPoint("memory.host") ? nullptr : AllocatePages(bytes, &origin);
   if (at == nullptr) return Error(207001, fmt::format("the host refused {} bytes of pinned memory", bytes));
@@ -129,13 +132,25 @@ void MemoryRegistry::Release(const MemoryRange& range) {
   }
 }
 
+// The last owner of an allocation has let go of it.
+void MemoryRegistry::ReleaseParked(const MemoryRange& range) {
+  Release(range);
+  if (range.kind == MemoryKind::kDevice) Get().Unbook(range.device, range.bytes);
+}
+
 Status MemoryRegistry::NoRoom(int device, uint64_t bytes) const {
+  const uint64_t parked = ParkedMemory::Get().bytes(device);
   return Error(207001, fmt::format("device {} has no room for {} bytes: {} of {} bytes are in use", device, bytes,
                                    used_[static_cast<size_t>(device)], total_bytes()))
-      .Culprit(fmt::format("{} live ranges of the process hold memory", ranges_.size()));
+      .Culprit(fmt::format("{} live ranges of the process hold memory{}", ranges_.size(),
+                           parked == 0 ? ""
+                                       : fmt::format("; {} bytes were freed, but work that was submitted before has "
+                                                     "not ended",
+                                                     parked)));
 }
 
 Status MemoryRegistry::Book(int device, uint64_t bytes) {
+  ParkedMemory::Get().Sweep();
   std::unique_lock lock(mutex_);
   uint64_t& used = used_[static_cast<size_t>(device)];
   if (bytes > total_bytes() || used > total_bytes() - bytes || FaultPoint("memory.device"))
@@ -212,20 +227,31 @@ StatusOr<void*> MemoryRegistry::MapForeign(int device, const File& file, uint64_
 }
 
 Status MemoryRegistry::UnmapForeign(void* pointer) {
+  MemoryRange whole;  // as far as the mapping goes
+  whole.kind = MemoryKind::kDevice;
+  whole.origin = MemoryOrigin::kImported;
   std::unique_lock lock(mutex_);
   const auto it = foreign_.find(reinterpret_cast<uintptr_t>(pointer));
   if (it == foreign_.end()) return Error(107000, fmt::format("{} is no imported memory", fmt::ptr(pointer)));
   if (const auto range = ranges_.find(it->first); range != ranges_.end()) {
     RememberFreed(range->second);
+    whole.device = range->second.device;
     ranges_.erase(range);
   }
-  munmap(reinterpret_cast<void*>(it->second.begin), it->second.bytes);
+  whole.begin = it->second.begin;
+  whole.bytes = it->second.bytes;
   foreign_.erase(it);
+  lock.unlock();
+  ParkedMemory::Get().Park(whole,
+                           [](const MemoryRange& range) { munmap(reinterpret_cast<void*>(range.begin), range.bytes); });
   return {};
 }
 
-Status MemoryRegistry::Free(void* pointer, MemoryKind kind, bool pooled) {
+Status MemoryRegistry::Free(void* pointer, MemoryKind kind, bool pooled, bool unused) {
   MemoryRange range;
+  ParkedMemory& parked = ParkedMemory::Get();
+  parked.Sweep();
+  const bool in_flight = !unused && parked.InFlight();
   {
     std::unique_lock lock(mutex_);
     const auto it = ranges_.find(reinterpret_cast<uintptr_t>(pointer));
@@ -253,10 +279,14 @@ Status MemoryRegistry::Free(void* pointer, MemoryKind kind, bool pooled) {
     if (range.managed) ManagedMemory::Get().Forget(range.begin);
     if (kind == MemoryKind::kPinnedHost) ForgetMapped(range);
     ranges_.erase(it);
-    if (kind == MemoryKind::kDevice) used_[static_cast<size_t>(range.device)] -= range.bytes;
+    if (kind == MemoryKind::kDevice && !in_flight) used_[static_cast<size_t>(range.device)] -= range.bytes;
   }
   if (range.file >= 0) ForgetExports(range.begin, range.bytes);
-  Release(range);
+  if (in_flight) {
+    parked.Park(range, ReleaseParked);
+  } else {
+    Release(range);
+  }
   return {};
 }
 
@@ -412,6 +442,18 @@ StatusOr<MemoryRange> MemoryRegistry::CheckRange(const void* pointer, uint64_t b
                                      begin + bytes, DescribeRange(next->second)))
         .Hint("keep the range inside one allocation");
   }
+  // What lies around an imported part belongs to the exporter, and what is parked to work that is in flight.
+  for (const auto& [exported, whole] : foreign_) {
+    if (begin + bytes <= whole.begin || begin >= whole.begin + whole.bytes) continue;
+    return Error(107000, fmt::format("{} [{:#x}, {:#x}) is not in the part that was exported, which begins at {:#x}",
+                                     what, begin, begin + bytes, exported))
+        .Hint("keep the range inside what was exported");
+  }
+  if (std::string parked = ParkedMemory::Get().Explain(begin); !parked.empty()) {
+    return Error(107000, fmt::format("{} {:#x} was freed", what, begin))
+        .Culprit(fmt::format("{} {}", what, parked))
+        .Hint("free memory when it is no longer used");
+  }
   MemoryRange pageable;
   pageable.begin = begin;
   pageable.bytes = bytes;
@@ -424,6 +466,7 @@ std::string MemoryRegistry::Explain(const void* pointer) const {
   if (const MemoryRange* range = FindLocked(address)) {
     return fmt::format("points {} bytes into {}", address - range->begin, DescribeRange(*range));
   }
+  if (std::string parked = ParkedMemory::Get().Explain(address); !parked.empty()) return parked;
   auto it = ranges_.upper_bound(address);
   if (it == ranges_.begin()) return "is not memory that the runtime knows (never allocated, or freed)";
   --it;
@@ -433,14 +476,18 @@ std::string MemoryRegistry::Explain(const void* pointer) const {
 
 size_t MemoryRegistry::FreeAllOfDevice(int device) {
   std::vector<MemoryRange> freed;
+  // Streams of other devices may reach the memory, too.
+  ParkedMemory& parked = ParkedMemory::Get();
+  parked.Sweep();
+  const bool in_flight = parked.InFlight();
   {
     std::unique_lock lock(mutex_);
     for (auto it = ranges_.begin(); it != ranges_.end();) {
       // Mapped and imported memory belongs to those who map and import.
       if (it->second.kind == MemoryKind::kDevice && it->second.device == device &&
           (it->second.origin == MemoryOrigin::kHeap || it->second.origin == MemoryOrigin::kMmap)) {
-        used_[static_cast<size_t>(device)] -= it->second.bytes;
         freed.push_back(it->second);
+        if (!in_flight) used_[static_cast<size_t>(device)] -= it->second.bytes;
         if (it->second.managed) ManagedMemory::Get().Forget(it->first);
         it = ranges_.erase(it);
       } else {
@@ -450,7 +497,11 @@ size_t MemoryRegistry::FreeAllOfDevice(int device) {
   }
   for (const MemoryRange& range : freed) {
     if (range.file >= 0) ForgetExports(range.begin, range.bytes);
-    Release(range);
+    if (in_flight) {
+      parked.Park(range, ReleaseParked);
+    } else {
+      Release(range);
+    }
   }
   return freed.size();
 }

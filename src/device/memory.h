@@ -74,8 +74,9 @@ class MemoryRegistry {
   StatusOr<void*> AllocateDevice(int device, uint64_t bytes, uint32_t page_bytes, bool pooled = false,
                                  bool managed = false);
   StatusOr<void*> AllocateHost(int device, uint64_t bytes);
-  /// Frees an allocation of that kind; 107000 with an explanation for any other pointer.
-  Status Free(void* pointer, MemoryKind kind, bool pooled = false);
+  /// Frees an allocation of that kind; 107000 with an explanation for any other pointer. While streams have work it is
+  /// parked (parked_memory.h), unless the caller knows that it is `unused`.
+  Status Free(void* pointer, MemoryKind kind, bool pooled = false, bool unused = false);
 
   /// Charges a device for memory that is kept elsewhere; 207001 when it has no room.
   Status Book(int device, uint64_t bytes);
@@ -142,6 +143,7 @@ class MemoryRegistry {
   Status NoRoom(int device, uint64_t bytes) const;
   void RememberFreed(const MemoryRange& range);
   static void Release(const MemoryRange& range);
+  static void ReleaseParked(const MemoryRange& range);
 
   mutable std::shared_mutex mutex_;
   struct Foreign {

@@ -5,17 +5,29 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "base/fault.h"
 #include "device/memory.h"
+#include "device/parked_memory.h"
 
 namespace reprise::device {
 namespace {
 
 uint64_t RoundUp(uint64_t bytes, uint64_t to) { return (bytes + to - 1) / to * to; }
+
+MemoryRange RangeOf(uintptr_t begin, uint64_t bytes, const PhysicalProperties* properties) {
+  MemoryRange range;
+  range.begin = begin;
+  range.bytes = bytes;
+  range.kind = properties != nullptr && !properties->on_host ? MemoryKind::kDevice : MemoryKind::kPinnedHost;
+  range.device = properties != nullptr ? properties->device : 0;
+  range.origin = MemoryOrigin::kMapped;
+  return range;
+}
 
 Status NoMapping(const void* address) {
   return Error(107000, fmt::format("{} is not the start of mapped memory: it {}", fmt::ptr(address),
@@ -58,7 +70,7 @@ StatusOr<void*> VirtualMemory::Reserve(uint64_t bytes, void* expected) {
 }
 
 Status VirtualMemory::Release(void* begin) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto it = reservations_.find(reinterpret_cast<uintptr_t>(begin));
   if (it == reservations_.end()) {
     return Error(107000, fmt::format("{} is not the start of a reservation", fmt::ptr(begin)))
@@ -70,8 +82,18 @@ Status VirtualMemory::Release(void* begin) {
         .Culprit(fmt::format("the mapping at {:#x}", it->second.mappings.begin()->first))
         .Hint("unmap all of it with aclrtUnmapMem first");
   }
-  munmap(begin, it->second.bytes);
+  const MemoryRange range = RangeOf(it->first, it->second.bytes, nullptr);
   reservations_.erase(it);
+  const bool has_leaving = std::any_of(leaving_.begin(), leaving_.end(), [&range](const Leaving& leaving) {
+    return leaving.begin >= range.begin && leaving.begin < range.end();
+  });
+  lock.unlock();
+  const auto unmap = [](const MemoryRange& gone) { munmap(reinterpret_cast<void*>(gone.begin), gone.bytes); };
+  if (has_leaving) {
+    ParkedMemory::Get().Park(range, unmap);
+  } else {
+    unmap(range);
+  }
   return {};
 }
 
@@ -182,9 +204,10 @@ StatusOr<VirtualMemory::Mapping*> VirtualMemory::MappingAt(void* begin, uint64_t
 }
 
 // Memory that may be touched is registered; what is closed is as unknown as a wild address.
-Status VirtualMemory::Open(uintptr_t begin, Mapping& mapping, bool open) {
+Status VirtualMemory::Open(uintptr_t begin, Mapping& mapping, bool open, bool protect) {
   if (mapping.open == open) return {};
-  if (mprotect(reinterpret_cast<void*>(begin), mapping.bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) {
+  if (protect &&
+      mprotect(reinterpret_cast<void*>(begin), mapping.bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) {
     return Error(207001,
                  fmt::format("the host refused to change the access of {} bytes at {:#x}", mapping.bytes, begin));
   }
@@ -199,7 +222,7 @@ Status VirtualMemory::Open(uintptr_t begin, Mapping& mapping, bool open) {
 }
 
 Status VirtualMemory::Map(void* begin, uint64_t bytes, void* handle, bool accessible) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   REPRISE_ASSIGN_OR_RETURN(PhysicalMemory * memory, Find(handle));
   if (bytes != memory->bytes) {
     return Error(107000, fmt::format("size is {}, the physical memory has {} bytes", bytes, memory->bytes))
@@ -231,46 +254,128 @@ Status VirtualMemory::Map(void* begin, uint64_t bytes, void* handle, bool access
         .Culprit("parameter virPtr")
         .Hint("unmap it with aclrtUnmapMem first");
   }
+  // What work in flight may still touch stays open for it, whatever lies there.
+  const bool in_use = std::any_of(leaving_.begin(), leaving_.end(), [&](const Leaving& leaving) {
+    return leaving.begin < address + bytes && address < leaving.begin + leaving.bytes;
+  });
+  const int protection = accessible || in_use ? PROT_READ | PROT_WRITE : PROT_NONE;
   auto [it, inserted] = reservation->mappings.try_emplace(address, Mapping{bytes, memory, {}, false});
   void* at =
-      FaultPoint("memory.map") ? MAP_FAILED : mmap(begin, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, memory->fd, 0);
+      FaultPoint("memory.map") ? MAP_FAILED : mmap(begin, bytes, protection, MAP_SHARED | MAP_FIXED, memory->fd, 0);
   if (at == MAP_FAILED) {
     reservation->mappings.erase(it);
     return Error(207001, fmt::format("the host refused to map {} bytes at {}", bytes, fmt::ptr(begin)));
   }
   ++memory->mappings;
-  if (!accessible) return {};
+  if (!accessible) {
+    lock.unlock();
+    if (in_use) ParkedMemory::Get().Park(RangeOf(address, bytes, nullptr), SettleClosed);
+    return {};
+  }
   it->second.access[{memory->properties.location_type, memory->properties.location_id}] = 3;
   return Open(address, it->second, true);
 }
 
-Status VirtualMemory::Unmap(void* begin) {
-  std::lock_guard lock(mutex_);
+// Reserved again, so that nothing else gets the addresses; what has been mapped there since stays, and what is yet to
+// leave, too.
+void VirtualMemory::ReserveAgain(uintptr_t begin, uint64_t bytes) {
+  const uintptr_t end = begin + bytes;
+  const auto next_taken = [&](uintptr_t from, uintptr_t* taken_end) {
+    uintptr_t first = end;
+    const auto look = [&](uintptr_t at, uint64_t size) {
+      if (at + size <= from || at >= end || std::max(at, from) >= first) return;
+      first = std::max(at, from);
+      *taken_end = at + size;
+    };
+    if (const Reservation* reservation = Around(begin)) {
+      for (const auto& [at, mapping] : reservation->mappings) look(at, mapping.bytes);
+    }
+    for (const Leaving& leaving : leaving_) look(leaving.begin, leaving.bytes);
+    return first;
+  };
+  while (begin < end) {
+    uintptr_t after = end;
+    const uintptr_t taken = next_taken(begin, &after);
+    // Should the host refuse, the pages stay where they are until the reservation goes.
+    if (taken != begin) {
+      (void)mmap(reinterpret_cast<void*>(begin), taken - begin, PROT_NONE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    }
+    begin = after;
+  }
+}
+
+Status VirtualMemory::Unmap(void* begin, bool unused) {
+  ParkedMemory& parked = ParkedMemory::Get();
+  parked.Sweep();
+  const bool in_flight = !unused && parked.InFlight();
+  std::unique_lock lock(mutex_);
   const auto address = reinterpret_cast<uintptr_t>(begin);
   Reservation* reservation = Around(address);
   const auto it =
       reservation != nullptr ? reservation->mappings.find(address) : decltype(reservation->mappings.end()){};
   if (reservation == nullptr || it == reservation->mappings.end()) return NoMapping(begin);
+  PhysicalMemory* const memory = it->second.memory;
+  const MemoryRange range = RangeOf(address, it->second.bytes, &memory->properties);
+  if (in_flight) {
+    leaving_.push_back({address, range.bytes, memory});
+    (void)Open(address, it->second, false, false);
+    reservation->mappings.erase(it);
+    lock.unlock();
+    parked.Park(range, SettleUnmapped);
+    return {};
+  }
   REPRISE_RETURN_IF_ERROR(Open(address, it->second, false));
-  // Reserved again, so that nothing else gets the addresses.
-  if (mmap(begin, it->second.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
+  if (mmap(begin, range.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
       MAP_FAILED) {
     return Error(207001, fmt::format("the host refused to unmap {}", fmt::ptr(begin)));
   }
-  PhysicalMemory* memory = it->second.memory;
   reservation->mappings.erase(it);
   --memory->mappings;
   DropIfUnused(memory);
   return {};
 }
 
+void VirtualMemory::SettleUnmapped(const MemoryRange& range) {
+  VirtualMemory& all = Get();
+  std::lock_guard lock(all.mutex_);
+  const auto it = std::find_if(all.leaving_.begin(), all.leaving_.end(), [&range](const Leaving& leaving) {
+    return leaving.begin == range.begin && leaving.bytes == range.bytes;
+  });
+  PhysicalMemory* const memory = it->memory;
+  all.leaving_.erase(it);
+  // Without its reservation, which goes as a whole, the addresses may be somebody else's by now.
+  if (all.Around(range.begin) != nullptr) all.ReserveAgain(range.begin, range.bytes);
+  --memory->mappings;
+  all.DropIfUnused(memory);
+}
+
+void VirtualMemory::SettleClosed(const MemoryRange& range) {
+  VirtualMemory& all = Get();
+  std::lock_guard lock(all.mutex_);
+  Reservation* const reservation = all.Around(range.begin);
+  if (reservation == nullptr) return;
+  const auto it = reservation->mappings.find(range.begin);
+  if (it == reservation->mappings.end() || it->second.bytes != range.bytes || it->second.open) return;
+  (void)mprotect(reinterpret_cast<void*>(range.begin), range.bytes, PROT_NONE);
+}
+
 Status VirtualMemory::SetAccess(void* begin, uint64_t bytes, AccessLocation location, uint32_t flags) {
-  std::lock_guard lock(mutex_);
+  ParkedMemory& parked = ParkedMemory::Get();
+  parked.Sweep();
+  const bool in_flight = parked.InFlight();
+  std::unique_lock lock(mutex_);
   REPRISE_ASSIGN_OR_RETURN(Mapping * mapping, MappingAt(begin, bytes));
   mapping->access[location] = flags;
   bool open = false;
   for (const auto& [where, allowed] : mapping->access) open |= allowed != 0;
-  return Open(reinterpret_cast<uintptr_t>(begin), *mapping, open);
+  const auto address = reinterpret_cast<uintptr_t>(begin);
+  if (open || !mapping->open || !in_flight) return Open(address, *mapping, open);
+  const MemoryRange range = RangeOf(address, bytes, nullptr);
+  (void)Open(address, *mapping, false, false);
+  lock.unlock();
+  parked.Park(range, SettleClosed);
+  return {};
 }
 
 StatusOr<uint32_t> VirtualMemory::GetAccess(void* address, AccessLocation location) {

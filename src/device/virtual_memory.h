@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -48,7 +49,8 @@ struct PhysicalMemory {
 
 HandleTable<PhysicalMemory, HandleKind::kPhysicalMemory>& PhysicalMemories();
 
-/// Threads: thread-safe. Unmapping what running work uses is the caller's mistake, as freeing is.
+/// Threads: thread-safe. What is unmapped, closed or released while streams have work goes when that has ended
+/// (parked_memory.h); memory that is mapped at the same addresses meanwhile is what such work then finds there.
 class VirtualMemory {
  public:
   static VirtualMemory& Get();
@@ -68,7 +70,8 @@ class VirtualMemory {
 
   /// Maps the whole of the memory at `begin`, which lies in a reservation.
   Status Map(void* begin, uint64_t bytes, void* handle, bool accessible);
-  Status Unmap(void* begin);
+  /// The caller may know that it is `unused`.
+  Status Unmap(void* begin, bool unused = false);
   /// `flags` as aclrtMemAccessFlags: 0 none, 1 read, 3 read and write. The CPU device does not tell the last two apart.
   Status SetAccess(void* begin, uint64_t bytes, AccessLocation location, uint32_t flags);
   StatusOr<uint32_t> GetAccess(void* address, AccessLocation location);
@@ -96,10 +99,21 @@ class VirtualMemory {
   Reservation* Around(uintptr_t address);
   Mapping* MappingAround(uintptr_t address);
   StatusOr<Mapping*> MappingAt(void* begin, uint64_t bytes);
-  Status Open(uintptr_t begin, Mapping& mapping, bool open);
+  Status Open(uintptr_t begin, Mapping& mapping, bool open, bool protect = true);
+
+  // Unmapped, but still there for work that is in flight.
+  struct Leaving {
+    uintptr_t begin;
+    uint64_t bytes;
+    PhysicalMemory* memory;
+  };
+  static void SettleUnmapped(const MemoryRange& range);
+  static void SettleClosed(const MemoryRange& range);
+  void ReserveAgain(uintptr_t begin, uint64_t bytes);
 
   std::mutex mutex_;
   std::map<uintptr_t, Reservation> reservations_;
+  std::list<Leaving> leaving_;  // in the order of their unmapping
 };
 
 }  // namespace reprise::device

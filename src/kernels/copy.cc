@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/copy.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace reprise::kernels {
 namespace {
@@ -31,81 +33,155 @@ struct Bytes16 {
   uint64_t words[2];
 };
 
-// Copies `rows` rows of `n` elements: destination rows contiguous, source
-// columns contiguous. Tiles keep both sides within the first-level cache.
+// A transpose: destination rows contiguous (i counts along them), source columns contiguous (r counts along those).
+struct Turn {
+  const char* src;
+  int64_t src_stride;  // from column to column: the next i
+  char* dst;
+  int64_t dst_stride;  // from row to row: the next r
+};
+
 template <class Word>
-void TransposeTile(const char* src, int64_t src_column_stride, char* dst, int64_t dst_row_stride, int64_t rows,
-                   int64_t n) {
+Turn At(const Turn& turn, int64_t r, int64_t i) {
+  constexpr int64_t kItem = sizeof(Word);
+  return {turn.src + i * turn.src_stride + r * kItem, turn.src_stride, turn.dst + r * turn.dst_stride + i * kItem,
+          turn.dst_stride};
+}
+
+// What does not fill a tile. Sixteen columns at a time stay in the first-level cache.
+template <class Word>
+void TurnAnything(const Turn& turn, int64_t rows, int64_t n) {
   constexpr int64_t kTile = 16;
   for (int64_t i0 = 0; i0 < n; i0 += kTile) {
     const int64_t i1 = std::min(n, i0 + kTile);
     for (int64_t r = 0; r < rows; ++r) {
-      char* dst_row = dst + r * dst_row_stride;
-      const char* src_row = src + r * static_cast<int64_t>(sizeof(Word));
+      char* dst_row = turn.dst + r * turn.dst_stride;
+      const char* src_row = turn.src + r * static_cast<int64_t>(sizeof(Word));
       for (int64_t i = i0; i < i1; ++i) {
-        std::memcpy(dst_row + i * static_cast<int64_t>(sizeof(Word)), src_row + i * src_column_stride, sizeof(Word));
+        std::memcpy(dst_row + i * static_cast<int64_t>(sizeof(Word)), src_row + i * turn.src_stride, sizeof(Word));
       }
     }
   }
 }
 
 template <class Word>
-inline constexpr int64_t kMaxRows = 64 / sizeof(Word) * 2;  // two cache lines of the source
+struct VectorOf {
+  using Type __attribute__((vector_size(16))) = Word;
+};
+template <>
+struct VectorOf<Bytes16> {
+  using Type = Bytes16;
+};
 
-// The same for strides that put the lines of a tile into the same few sets of the cache: whole lines are read and
-// written at once, and turned in a buffer.
+// The lower (upper) halves of a and b, element by element in turn.
+template <bool kUpper, class Vector, size_t... kIndex>
+Vector Zip(Vector a, Vector b, std::index_sequence<kIndex...>) {
+  constexpr size_t kCount = sizeof...(kIndex), kFirst = kUpper ? kCount / 2 : 0;
+  return __builtin_shufflevector(a, b, static_cast<int>(kFirst + kIndex / 2 + kIndex % 2 * kCount)...);
+}
+
+// As many vectors as one has elements, turned in registers: each round doubles the length of the pieces that are right.
 template <class Word>
-void TransposeThroughBuffer(const char* src, int64_t src_column_stride, char* dst, int64_t dst_row_stride, int64_t rows,
-                            int64_t n) {
-  constexpr int64_t kSide = kMaxRows<Word>;
-  Word buffer[kSide][kSide + 16 / sizeof(Word)];
-  for (int64_t i0 = 0; i0 < n; i0 += kSide) {
-    const int64_t columns = std::min(n - i0, kSide);
-    for (int64_t i = 0; i < columns; ++i) {
-      const Word* column = reinterpret_cast<const Word*>(src + (i0 + i) * src_column_stride);
-      for (int64_t r = 0; r < rows; ++r) buffer[r][i] = column[r];
-    }
-    for (int64_t r = 0; r < rows; ++r) {
-      std::memcpy(dst + r * dst_row_stride + i0 * static_cast<int64_t>(sizeof(Word)), buffer[r],
-                  static_cast<size_t>(columns) * sizeof(Word));
+[[gnu::always_inline]] inline void TurnVectors(typename VectorOf<Word>::Type* v) {
+  constexpr int kCount = 16 / sizeof(Word);
+  if constexpr (kCount > 1) {
+    using Vector = typename VectorOf<Word>::Type;
+    constexpr auto kElements = std::make_index_sequence<kCount>();
+#pragma GCC unroll 4
+    for (int round = 1; round < kCount; round *= 2) {
+      Vector next[kCount];
+#pragma GCC unroll 8
+      for (int k = 0; k < kCount / 2; ++k) {
+        next[2 * k] = Zip<false>(v[k], v[k + kCount / 2], kElements);
+        next[2 * k + 1] = Zip<true>(v[k], v[k + kCount / 2], kElements);
+      }
+#pragma GCC unroll 16
+      for (int k = 0; k < kCount; ++k) v[k] = next[k];
     }
   }
 }
 
+constexpr int64_t kLine = 64;
+template <class Word>
+inline constexpr int64_t kSide = kLine / sizeof(Word);
+
+// One cache line of each of so many columns becomes one line of each of so many rows. Lines are read and written
+// whole, one after the other: strides that put them into the same few sets of a cache do no harm.
+template <class Word>
+void TurnTile(const Turn& turn) {
+  using Vector = typename VectorOf<Word>::Type;
+  constexpr int64_t kVector = 16, kCount = kVector / sizeof(Word);
+  alignas(kLine) char buffer[kSide<Word>][kLine];
+  for (int64_t i = 0; i < kSide<Word>; i += kCount) {
+    for (int64_t r = 0; r < kSide<Word>; r += kCount) {
+      Vector v[kCount];
+#pragma GCC unroll 16
+      for (int64_t k = 0; k < kCount; ++k) {
+        std::memcpy(&v[k], turn.src + (i + k) * turn.src_stride + r * static_cast<int64_t>(sizeof(Word)), kVector);
+      }
+      TurnVectors<Word>(v);
+#pragma GCC unroll 16
+      for (int64_t k = 0; k < kCount; ++k) {
+        std::memcpy(buffer[r + k] + i * static_cast<int64_t>(sizeof(Word)), &v[k], kVector);
+      }
+    }
+  }
+  for (int64_t r = 0; r < kSide<Word>; ++r) std::memcpy(turn.dst + r * turn.dst_stride, buffer[r], kLine);
+}
+
+// A block is what the address translation of both sides keeps at once, and about what a thread is given.
+template <class Word>
+inline constexpr int64_t kBlockRows = sizeof(Word) < 4 ? 512 / sizeof(Word) : 128;
+template <class Word>
+inline constexpr int64_t kBlockColumns = 32768 / kBlockRows<Word>;
+
+template <class Word>
+void TurnBlock(const Turn& turn, int64_t rows, int64_t n) {
+  const int64_t full_rows = rows / kSide<Word> * kSide<Word>, full_n = n / kSide<Word> * kSide<Word>;
+  for (int64_t r = 0; r < full_rows; r += kSide<Word>) {
+    for (int64_t i = 0; i < full_n; i += kSide<Word>) TurnTile<Word>(At<Word>(turn, r, i));
+  }
+  if (full_rows != 0 && full_n != n) TurnAnything<Word>(At<Word>(turn, 0, full_n), full_rows, n - full_n);
+  if (full_rows != rows) TurnAnything<Word>(At<Word>(turn, full_rows, 0), rows - full_rows, n);
+}
+
+// Items [begin, end) of a block of rows of `n`, in row-major order.
+template <class Word>
+void TurnPart(const Turn& turn, int64_t n, Range range) {
+  const int64_t first = (range.begin + n - 1) / n, last = range.end / n;
+  if (first > last) return TurnAnything<Word>(At<Word>(turn, last, range.begin - last * n), 1, range.end - range.begin);
+  if (const int64_t head = first * n - range.begin; head != 0) {
+    TurnAnything<Word>(At<Word>(turn, first - 1, n - head), 1, head);
+  }
+  if (first != last) TurnBlock<Word>(At<Word>(turn, first, 0), last - first, n);
+  if (const int64_t tail = range.end - last * n; tail != 0) TurnAnything<Word>(At<Word>(turn, last, 0), 1, tail);
+}
+
+// The items of the two inner dims are counted block by block: in bands of rows, in each band by columns, in each block
+// by rows. So a range is few blocks, however long the rows are.
 template <class Word>
 void CopyTransposed(const Loop& loop, Range range) {
-  const int64_t column_stride = loop.strides[0][kSrc];
-  const int64_t row_stride = loop.strides[1][kDst];
-  constexpr int64_t kSetStride = 1024;
-  const bool collides = column_stride % kSetStride == 0 || row_stride % kSetStride == 0;
-  // Collect full rows that follow each other along dim 1 into one tile.
-  const char* src = nullptr;
-  char* dst = nullptr;
-  int64_t rows = 0;
-  const auto flush = [&] {
-    if (rows != 0 && collides) {
-      TransposeThroughBuffer<Word>(src, column_stride, dst, row_stride, rows, loop.sizes[0]);
-    } else if (rows != 0) {
-      TransposeTile<Word>(src, column_stride, dst, row_stride, rows, loop.sizes[0]);
+  const int64_t n = loop.sizes[0], rows = loop.sizes[1], plane = n * rows;
+  constexpr int64_t kRows = kBlockRows<Word>, kColumns = kBlockColumns<Word>;
+  for (int64_t done = range.begin; done != range.end;) {
+    Turn turn{loop.base[kSrc], loop.strides[0][kSrc], loop.base[kDst], loop.strides[1][kDst]};
+    int64_t rest = done / plane;
+    for (int d = 2; d < loop.rank; ++d) {
+      turn.src += rest % loop.sizes[d] * loop.strides[d][kSrc];
+      turn.dst += rest % loop.sizes[d] * loop.strides[d][kDst];
+      rest /= loop.sizes[d];
     }
-    rows = 0;
-  };
-  ForEachRow(loop, range, [&](char* const* ptrs, const int64_t*, int64_t n) {
-    if (n != loop.sizes[0]) {  // a cut row at either end of the range
-      flush();
-      TransposeTile<Word>(ptrs[kSrc], column_stride, ptrs[kDst], row_stride, 1, n);
-      return;
-    }
-    const bool continues = rows != 0 && rows < kMaxRows<Word> && ptrs[kDst] == dst + rows * row_stride &&
-                           ptrs[kSrc] == src + rows * static_cast<int64_t>(sizeof(Word));
-    if (!continues) {
-      flush();
-      src = ptrs[kSrc];
-      dst = ptrs[kDst];
-    }
-    ++rows;
-  });
-  flush();
+    const int64_t in_plane = done % plane;
+    const int64_t row = in_plane / (kRows * n) * kRows;
+    const int64_t band_rows = std::min(kRows, rows - row);
+    const int64_t in_band = in_plane - row * n;
+    const int64_t column = in_band / (band_rows * kColumns) * kColumns;
+    const int64_t columns = std::min(kColumns, n - column);
+    const int64_t first = in_band - band_rows * column;
+    const int64_t last = std::min(band_rows * columns, first + range.end - done);
+    TurnPart<Word>(At<Word>(turn, row, column), columns, {first, last});
+    done += last - first;
+  }
 }
 
 // The loop over the rows of `loop`.

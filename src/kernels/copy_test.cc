@@ -31,7 +31,7 @@ TEST(CopyTest, AnyLayoutTypeAndSplitMatchesTheReference) {
 TEST(CopyTest, ALargeTransposeMovesEveryElementOfEverySize) {
   Rng rng(7);
   for (DType dtype : kAllDTypes) {
-    for (auto [rows, cols] : {std::pair{67, 131}, {1, 50}, {50, 1}, {128, 64}}) {
+    for (auto [rows, cols] : {std::pair{67, 131}, {1, 50}, {50, 1}, {128, 64}, {150, 300}, {530, 70}}) {
       const auto src = RandomTensor(rng, dtype, {3, rows, cols}, TestLayout::kContiguous);
       const auto dst = MakeTensor(rng, dtype, {3, cols, rows});
       TensorRef view = src.ref;

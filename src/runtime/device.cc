@@ -12,6 +12,7 @@
 #include "base/env.h"
 #include "base/fault.h"
 #include "device/memory.h"
+#include "device/parked_memory.h"
 #include "runtime/context.h"
 #include "runtime/memory_pool.h"
 
@@ -188,6 +189,7 @@ Status Device::DestroyPrimary(std::unique_lock<std::mutex>& lock) {
     MemoryPool::ForgetDevice(id_);
     device::MemoryRegistry::Get().FreeAllOfDevice(id_);
   }
+  device::ParkedMemory::Get().Sweep();  // what waited for its streams
   return {};
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/fault.h"
 #include "device/memory.h"
+#include "device/parked_memory.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/event.h"
@@ -193,6 +194,7 @@ void MemoryPool::TrimTo(uint64_t keep) {
 }
 
 void MemoryPool::TrimAll() {
+  device::ParkedMemory::Get().Sweep();
   All& all = TheAll();
   if (all.count.load(std::memory_order_relaxed) == 0) [[likely]]
     return;

@@ -50,7 +50,7 @@ class MemoryPool {
   /// Returns idle memory to the device until at most `keep` bytes, or those in use, are left.
   void TrimTo(uint64_t keep);
 
-  /// Trims every pool to its threshold: what a synchronisation does.
+  /// Trims every pool to its threshold and releases parked memory: what a synchronisation does.
   static void TrimAll();
   /// The device's memory has been freed as a whole.
   static void ForgetDevice(int device);

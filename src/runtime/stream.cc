@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "device/inquiry.h"
 #include "device/memory.h"
+#include "device/parked_memory.h"
 #include "runtime/callback.h"
 #include "runtime/context.h"
 #include "runtime/exception.h"
@@ -41,6 +42,7 @@ constexpr int kLingerPauses = 64;
 constexpr int kFirstLook = 8;
 constexpr int kLastLook = 32;
 constexpr uint32_t kPersistentFlag = 0x4;  // ACL_STREAM_PERSISTENT
+constexpr uint32_t kStopped = 107023;
 
 }  // namespace
 
@@ -154,7 +156,46 @@ void Stream::MakeStoredSlots() {
   }
 }
 
+// What is in flight, for memory that is freed meanwhile.
+void Stream::AddTicket(std::vector<device::Ticket>& tickets) {
+  const uint64_t completed = completed_.load(std::memory_order_acquire);
+  const uint64_t published = published_.load(std::memory_order_acquire);
+  if (completed != published) tickets.push_back({this, published});
+}
+
+const device::ParkedMemory::Streams Stream::kParkedMemory = {
+    .busy =
+        [](std::vector<device::Ticket>& tickets) {
+          ForEach([&tickets](Stream& stream) { stream.AddTicket(tickets); });
+        },
+    .passed =
+        [](const device::Ticket& ticket) {
+          return static_cast<Stream*>(ticket.stream)->completed_.load(std::memory_order_acquire) >= ticket.until;
+        },
+    .visit = [](void* stream) { static_cast<Stream*>(stream)->visitors.fetch_add(1, std::memory_order_relaxed); }};
+
+bool Stream::AwaitParkedMemory(const Deadline& deadline) {
+  device::Ticket ticket{};
+  if (!device::ParkedMemory::Get().Oldest(ticket)) return false;
+  auto* const stream = static_cast<Stream*>(ticket.stream);
+  const bool ended = stream->WaitFor(ticket.until, deadline).ok();
+  stream->visitors.fetch_sub(1, std::memory_order_release);
+  return ended;
+}
+
+// Memory that this task has touched may have been freed meanwhile. For a worker that has just run it.
+void Stream::TellFreedUse(const Record& record) const {
+  ir::TaskInfo info;
+  info.type_name = record.type->name;
+  if (record.type->describe != nullptr) record.type->describe(&record + 1, info);
+  std::vector<uintptr_t> addresses(info.args.begin(), info.args.end());
+  for (const ir::AccessRange& range : info.ranges) addresses.push_back(reinterpret_cast<uintptr_t>(range.begin));
+  device::ParkedMemory::Get().NoteUse(addresses, fmt::format("task {} of {}, {}", record.task_id, Describe(),
+                                                             info.name.empty() ? info.type_name : info.name.c_str()));
+}
+
 StatusOr<Stream*> Stream::Create(Context& context, Options options) {
+  device::ParkedMemory::Get().SetStreams(kParkedMemory);
   const int32_t id = FaultPoint("stream") ? -1 : context.device().stream_ids().Take();
   if (id < 0) {
     return context.device().NoStream("");
@@ -198,6 +239,7 @@ void Stream::Destroy(Stream* stream, DestroyMode mode, const Deadline& patience)
     *at = stream->next_leaving_;
     left = true;
   }
+  device::ParkedMemory::Get().Forget(stream);
   while (stream->visitors.load(std::memory_order_acquire) != 0) std::this_thread::yield();
   stream->device_.scheduler().Retire(*stream);
   ForgetSubscriptions(*stream);
@@ -410,6 +452,9 @@ inline std::optional<device::Runnable::Outcome> Stream::RunUntil(device::RunCont
     if (done + 1 != limit) __builtin_prefetch(record->Next() + 192);
     if (done < drop_below_.load(std::memory_order_relaxed)) [[unlikely]] {
       DropCurrent(context);
+      if (uint32_t none = 0; done + 1 == stop_at_.load(std::memory_order_relaxed)) {
+        abort_code_.compare_exchange_strong(none, kStopped, std::memory_order_relaxed);
+      }
     } else {
       context.task_id = record->task_id;
       [[maybe_unused]] uint64_t begin = 0;
@@ -429,6 +474,8 @@ inline std::optional<device::Runnable::Outcome> Stream::RunUntil(device::RunCont
       }
       if (context.failed()) [[unlikely]]
         ReportError(context.TakeError(), record->task_id);
+      if (device::ParkedMemory::IsWatched()) [[unlikely]]
+        TellFreedUse(*record);
     }
     PopFront();
     completed_.store(done + 1, std::memory_order_release);
@@ -629,6 +676,7 @@ Status Stream::Synchronize(const Deadline& deadline) {
     if (who.empty()) return late;
     return std::move(late).Culprit("what the streams of the context run and wait for: " + who);
   }
+  device::ParkedMemory::Get().Sweep();
   if (abort_code_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
     if (const uint32_t code = abort_code_.exchange(0))
       return Error(static_cast<int>(code), fmt::format("the tasks of {} were dropped", Describe()));
@@ -643,6 +691,19 @@ void Stream::Abort(int code) {
     if (end == completed_.load()) return;
     abort_code_ = static_cast<uint32_t>(code);
     drop_below_ = end;
+  }
+  device_.scheduler().Wake(*this);
+}
+
+void Stream::Stop() {
+  {
+    std::lock_guard lock(producer_);
+    const uint64_t end = completed_.load() + 1;
+    if (published_.load() < end) return;
+    stop_at_ = end;
+    // Only ever raised: a stream that was aborted drops more, one that failed everything.
+    for (uint64_t below = drop_below_.load(); below < end && !drop_below_.compare_exchange_weak(below, end);) {
+    }
   }
   device_.scheduler().Wake(*this);
 }

@@ -18,6 +18,7 @@
 
 #include "base/futex.h"
 #include "base/status.h"
+#include "device/parked_memory.h"
 #include "device/scheduler.h"
 #include "device/timeline.h"
 #include "ir/graph.h"
@@ -114,6 +115,10 @@ class Stream final : public device::Runnable {
   /// Drops what is queued and what is parked; waiters return 107023.
   void Abort(int code);
 
+  /// Ends the task in front: dropped when it waits for something or has not begun, which the next synchronisation tells
+  /// with 107023; a loop ends at its next turn, a call of foreign code at its end. The others go on.
+  void Stop();
+
   /// Keeps an asynchronous error for the next synchronisation.
   void ReportError(Status error, uint32_t task_id);
   /// The pending error, which is forgotten (mode continue) or kept (mode stop).
@@ -133,6 +138,9 @@ class Stream final : public device::Runnable {
 
   /// Calls `visit` with all streams of the process, also those that Destroy waits for; none of them goes meanwhile.
   static void ForEach(const std::function<void(Stream&)>& visit);
+
+  /// Waits for a task that the oldest parked memory waits for. False when there is none, or it takes too long.
+  static bool AwaitParkedMemory(const Deadline& deadline);
 
   /// Threads that use the stream although they do not own it (Context::Synchronize); Destroy waits for them. On a line
   /// that the base's state does not share, as what follows is read by every call.
@@ -186,6 +194,9 @@ class Stream final : public device::Runnable {
   Status WaitFor(uint64_t target, const Deadline& deadline);
   void TellStall() const;
   Status WaitsForItself() const;
+  void AddTicket(std::vector<device::Ticket>& tickets);
+  static const device::ParkedMemory::Streams kParkedMemory;
+  [[gnu::noinline]] void TellFreedUse(const Record& record) const;
   void NotifyWaiters() noexcept;
   void PrepareNextRecord() const noexcept;
   uint64_t Linger(uint64_t seen, int& pauses) noexcept;
@@ -222,6 +233,7 @@ class Stream final : public device::Runnable {
   std::atomic<Chunk*> spare_{nullptr};
   std::atomic<uint64_t> drop_below_{0};  // tasks with a smaller number are not run
   std::atomic<uint32_t> abort_code_{0};
+  std::atomic<uint64_t> stop_at_{0};  // the number behind that of the task that Stop ends
 
   // Threads that synchronise.
   alignas(64) std::atomic<uint32_t> waiters_{0};

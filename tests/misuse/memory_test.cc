@@ -639,13 +639,13 @@ TEST_F(MemoryMisuse, MemoryOfTheWrongSort) {
       ROW_CAPTURE(107000, 107030, aclrtMemcpy2d(w.memory, 8, Address(4096), 8, 8, 2, ACL_MEMCPY_HOST_TO_DEVICE)),
       ROW_CAPTURE(107000, 107041,
                   aclrtMemcpy2dAsync(Address(4096), 8, w.memory, 8, 8, 2, ACL_MEMCPY_DEVICE_TO_HOST, w.stream)),
-      // Fills want memory that the runtime knows.
-      ROW_CAPTURE(107000, 107030, aclrtMemset(w.heap, 8, 0, 8)),
+      // Fills take what copies take; those of 32-bit values want memory that the runtime knows.
+      ROW_CAPTURE(0, 107030, aclrtMemset(w.heap, 8, kHeapByte, 8)),
       ROW_CAPTURE(107000, 107030, aclrtMemset(w.freed, 8, 0, 8)),
       ROW_CAPTURE(107000, 107030, aclrtMemset(Address(1), 8, 0, 8)),
       ROW_CAPTURE(107000, 107030, aclrtMemset(w.event, 8, 0, 8)),
-      ROW(107000, aclrtMemsetAsync(w.heap, 8, 0, 8, w.stream)),
-      ROW(107000, aclrtMemsetAsync(w.freed_host, 8, 0, 8, w.stream)),
+      ROW_CAPTURE(0, 107041, aclrtMemsetAsync(w.heap, 8, kHeapByte, 8, w.stream)),
+      ROW_CAPTURE(107000, 107041, aclrtMemsetAsync(w.freed_host, 8, 0, 8, w.stream)),
       ROW(107000, aclrtMemsetAsync(Address(UINTPTR_MAX), 1, 0, 1, w.stream)),
       ROW(100000, aclrtMemsetD32(w.heap, 8, 0, 2)),
       ROW(100000, aclrtMemsetD32Async(w.heap, 8, 0, 2, w.stream)),

@@ -104,14 +104,24 @@ TEST_F(Stream, QueryAndTimeout) {
   EXPECT_EQ(status, ACL_STREAM_STATUS_COMPLETE);
 }
 
-TEST_F(Stream, SpecialStreamsAreNeverWaitedFor) {
-  aclrtStream stream = nullptr;
-  EXPECT_ACL(0, aclrtCreateStreamWithConfig(&stream, 0, ACL_STREAM_PERSISTENT));
-  EXPECT_ACL(0, aclrtSynchronizeStream(stream));
-  aclrtStreamStatus status = ACL_STREAM_STATUS_NOT_READY;
-  EXPECT_ACL(0, aclrtStreamQuery(stream, &status));
-  EXPECT_EQ(status, ACL_STREAM_STATUS_COMPLETE);
-  EXPECT_ACL(0, aclrtDestroyStream(stream));
+TEST_F(Stream, SpecialStreamsAreWaitedForOnceTheHostUsesThem) {
+  for (const uint32_t flag : {ACL_STREAM_PERSISTENT, ACL_STREAM_DEVICE_USE_ONLY, ACL_STREAM_CPU_SCHEDULE}) {
+    aclrtStream stream = nullptr;
+    EXPECT_ACL(0, aclrtCreateStreamWithConfig(&stream, 0, flag));
+    EXPECT_ACL(0, aclrtSynchronizeStream(stream));
+    aclrtStreamStatus status = ACL_STREAM_STATUS_NOT_READY;
+    EXPECT_ACL(0, aclrtStreamQuery(stream, &status));
+    EXPECT_EQ(status, ACL_STREAM_STATUS_COMPLETE);
+    Gate gate;
+    gate.Block(stream);  // stored by a persistent stream, run by the others
+    const bool runs = flag != ACL_STREAM_PERSISTENT;
+    EXPECT_ACL(0, aclrtStreamQuery(stream, &status));
+    EXPECT_EQ(status, runs ? ACL_STREAM_STATUS_NOT_READY : ACL_STREAM_STATUS_COMPLETE);
+    EXPECT_ACL(runs ? 507046 : 0, aclrtSynchronizeStreamWithTimeout(stream, 5));
+    gate.Open();
+    EXPECT_ACL(0, aclrtSynchronizeStream(stream));
+    EXPECT_ACL(0, aclrtDestroyStream(stream));
+  }
 }
 
 TEST_F(Stream, AbortDropsWhatIsQueued) {
@@ -132,15 +142,61 @@ TEST_F(Stream, AbortDropsWhatIsQueued) {
   EXPECT_ACL(0, aclrtSynchronizeStream(stream));
 }
 
-TEST_F(Stream, StopSaysHonestlyWhatItCannotDo) {
+TEST_F(Stream, StopEndsTheTaskInFrontAlone) {
   const aclrtStream stream = NewStream();
-  EXPECT_ACL(0, aclrtStreamStop(stream));
-  Gate gate;
-  gate.Block(stream);
-  EXPECT_ACL(207000, aclrtStreamStop(stream));
+  EXPECT_ACL(0, aclrtStreamStop(stream)) << "nothing runs";
   EXPECT_ACL(107000, aclrtStreamStop(nullptr));
-  gate.Open();
+  std::atomic<int> runs{0};
+  const auto count = [](void* counter) { ++*static_cast<std::atomic<int>*>(counter); };
+  // A wait for a flag that nobody sets is given up; what is behind it runs.
+  aclrtEvent never = nullptr;
+  EXPECT_ACL(0, aclrtCreateEventWithFlag(&never, ACL_EVENT_SYNC));
+  EXPECT_ACL(0, aclrtStreamWaitEvent(stream, never));
+  EXPECT_ACL(0, aclrtLaunchHostFunc(stream, count, &runs));
+  AwaitParked(stream, "EVENT_WAIT");
+  EXPECT_ACL(0, aclrtStreamStop(stream));
+  EXPECT_ACL(107023, aclrtSynchronizeStream(stream));
+  EXPECT_EQ(runs, 1);
   EXPECT_ACL(0, aclrtSynchronizeStream(stream));
+  // A host function that has begun runs to its end.
+  struct Held {
+    std::atomic<bool> has_begun = false, go = false;
+  } held;
+  EXPECT_ACL(0, aclrtLaunchHostFunc(
+                    stream,
+                    [](void* argument) {
+                      auto* const state = static_cast<Held*>(argument);
+                      state->has_begun = true;
+                      state->has_begun.notify_all();
+                      state->go.wait(false);
+                    },
+                    &held));
+  EXPECT_ACL(0, aclrtLaunchHostFunc(stream, count, &runs));
+  held.has_begun.wait(false);
+  EXPECT_ACL(0, aclrtStreamStop(stream));
+  held.go = true;
+  held.go.notify_all();
+  EXPECT_ACL(0, aclrtSynchronizeStream(stream));
+  EXPECT_EQ(runs, 2);
+  EXPECT_ACL(0, aclrtDestroyEvent(never));
+}
+
+TEST_F(Stream, AnOrdinaryEventMayBeResetAfterItsWait) {
+  const aclrtStream stream = NewStream(), other = NewStream();
+  aclrtEvent event = nullptr;
+  EXPECT_ACL(0, aclrtCreateEvent(&event));
+  EXPECT_ACL(207000, aclrtResetEvent(event, other)) << "never recorded";
+  for (int round = 0; round < 3; ++round) {
+    Gate gate;
+    gate.Block(stream);
+    EXPECT_ACL(0, aclrtRecordEvent(event, stream));
+    EXPECT_ACL(0, aclrtStreamWaitEvent(other, event));
+    EXPECT_ACL(0, aclrtResetEvent(event, other));
+    EXPECT_ACL(507046, aclrtSynchronizeStreamWithTimeout(other, 5)) << "the wait keeps its record";
+    gate.Open();
+    EXPECT_ACL(0, aclrtSynchronizeStream(other));
+  }
+  EXPECT_ACL(0, aclrtDestroyEvent(event));
 }
 
 TEST_F(Stream, ForcedDestructionDropsTheQueue) {
