@@ -158,6 +158,7 @@ namespace {
 
 // "f", or where the function is when nobody exports its name.
 std::string NameOf(const void* function) {
+  if (function == nullptr) return "of an object";  // which nobody may ask for its name: it may be gone
   Dl_info info{};
   if (dladdr(function, &info) == 0) return fmt::format("{}", function);
   if (info.dli_sname == nullptr) {

@@ -41,7 +41,7 @@ class Runnable;
 /// A host function while it runs. Costs a few stores to memory of the thread's own.
 class Activity {
  public:
-  /// `whole` is the stream that it holds up; for `stream` and `task` as RunContext has them.
+  /// `function` may be null; `whole` is the stream that it holds up; for `stream` and `task` as RunContext has them.
   Activity(const void* function, const Runnable* whole, int32_t device, int32_t stream, uint32_t task) noexcept;
   Activity(const Activity&) = delete;
   Activity& operator=(const Activity&) = delete;

@@ -278,6 +278,8 @@ constexpr TaskType kHostOperation = {.kind = TaskKind::kHostFunc,
                                      .run =
                                          [](RunContext& context, void* payload) {
                                            if (!context.on_worker()) return RunResult::kNeedsWorker;
+                                           const device::Activity activity(nullptr, context.whole(), context.device_id,
+                                                                           context.stream_id, context.task_id);
                                            return RunOperationTask(context, payload);
                                          },
                                      .destroy = DestroyOperation,

@@ -106,6 +106,20 @@ TEST_F(Operations, RunOncePerReplayAndGoWithTheGraph) {
   EXPECT_EQ(gone_, 3);
 }
 
+TEST_F(Operations, AHostFunctionThatWaitsForItsStreamIsTold) {
+  aclrtContext context = nullptr;
+  ASSERT_EQ(0, aclrtGetCurrentContext(&context));
+  int code = -1;
+  Launch(stream_,
+         [&](uint64_t) {
+           (void)aclrtSetCurrentContext(context);
+           code = aclrtSynchronizeStream(stream_);
+         },
+         {.is_host_function = true});
+  EXPECT_EQ(0, aclrtSynchronizeStream(stream_));
+  EXPECT_EQ(code, 507000);
+}
+
 TEST_F(Operations, GoWithAGraphThatIsDroppedInItsCapture) {
   {
     Graph graph;

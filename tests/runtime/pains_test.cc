@@ -723,6 +723,16 @@ TEST_F(Pains, P39_WhatRunsIsTold) {
   g_spins = false;
   EXPECT_THAT(said, HasSubstr("stream " + NumberOf(stream_) + ", task "));
   EXPECT_ACL(0, aclrtSynchronizeStream(stream_));
+  // The same of a graph.
+  Begin(stream_);
+  MUST(aclrtLaunchKernelWithHostArgs(spins, 1, stream_, nullptr, &cell_, sizeof cell_, nullptr, 0));
+  const aclmdlRI model = End(stream_);
+  g_spins = true;
+  MUST(aclmdlRIExecuteAsync(model, stream_));
+  AwaitParked(stream_, "MODEL_EXECUTE");
+  g_spins = false;
+  EXPECT_ACL(0, aclrtSynchronizeStream(stream_));
+  EXPECT_EQ(*cell_, 2);
   EXPECT_EQ(0, aclrtBinaryUnLoad(binary));
 }
 

@@ -382,7 +382,7 @@ TEST_F(RandomUpdate, WrongParametersFailTheUpdateAlone) {
     return aclrtSynchronizeStream(stream_);
   };
   aclrtRandomNumTaskInfo wrong = Uniform(5.0f, 6.0f);
-  wrong.dataType = ACL_INT64;
+  wrong.dataType = ACL_INT8;
   EXPECT_EQ(507000, update(wrong));
   EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("dataType"));
   wrong = Uniform(5.0f, 6.0f);
