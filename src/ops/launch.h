@@ -81,7 +81,7 @@ class Launch {
   FindRow find_row = nullptr;
   kernels::ElementCall element;  ///< of element-wise functions, see PlanElementwise
 
-  static constexpr uint64_t kMostStackBytes = 64 << 10;
+  static constexpr uint64_t kMostStackBytes = 128 << 10;
   bool has_scratch_on_stack() const { return scratch_bytes <= kMostStackBytes; }
 
   /// Number of ranges that may run at the same time and the number of scratch blocks; at least 1.

@@ -34,6 +34,8 @@ namespace {
 
 // What weights are called once aclnnTransMatmulWeight has arranged them.
 constexpr aclFormat kWeightFormat = ACL_FORMAT_ND;
+// What weights of 4 bits are called: ACL_INT32 or ACL_INT4, of the same bytes.
+constexpr aclDataType kNibbleType = ACL_INT32;
 
 constexpr int64_t kWidth = 128;
 constexpr int64_t kHeads = 4;
@@ -457,9 +459,14 @@ class Backend {
       return;
     }
     const TensorPtr scales = Transposed(name + ".scales", in / kGroup, out, Type(), ACL_FORMAT_ND);
-    // Eight numbers of 4 bits make a word.
-    const TensorPtr weight = precision_.kind == Kind::kByte ? Transposed(name, in, out, ACL_INT8, ACL_FORMAT_ND)
-                                                            : Transposed(name, in / 8, out, ACL_INT32, ACL_FORMAT_ND);
+    TensorPtr weight;
+    if (precision_.kind == Kind::kByte) {
+      weight = Transposed(name, in, out, ACL_INT8, ACL_FORMAT_ND);
+    } else if (kNibbleType == ACL_INT4) {
+      weight = Transposed(name, in, out, ACL_INT4, ACL_FORMAT_ND);
+    } else {  // eight numbers make a word
+      weight = Transposed(name, in / 8, out, kNibbleType, ACL_FORMAT_ND);
+    }
     REPRISE_RUN(aclnnWeightQuantBatchMatmulV2, x.get(), weight.get(), scales.get(), nullptr, nullptr, nullptr, nullptr,
                 static_cast<int>(kGroup), y.get());
   }
