@@ -85,14 +85,6 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFusedInferAttentionScoreV3GetWorkspaceSize(
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFusedInferAttentionScoreV3(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnFusedInferAttentionScoreV3GetMaxWorkspaceSize is not in Reprise yet: a program that calls it does not
-/// link. Its parameters are not public.
-#ifdef __cplusplus
-ACL_FUNC_VISIBILITY aclnnStatus aclnnFusedInferAttentionScoreV3GetMaxWorkspaceSize(...);
-#else
-ACL_FUNC_VISIBILITY aclnnStatus aclnnFusedInferAttentionScoreV3GetMaxWorkspaceSize();
-#endif
-
 #ifdef __cplusplus
 }
 #endif

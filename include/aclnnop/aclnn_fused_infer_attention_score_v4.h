@@ -89,14 +89,6 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFusedInferAttentionScoreV4GetWorkspaceSize(
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFusedInferAttentionScoreV4(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnFusedInferAttentionScoreV4GetMaxWorkspaceSize is not in Reprise yet: a program that calls it does not
-/// link. Its parameters are not public.
-#ifdef __cplusplus
-ACL_FUNC_VISIBILITY aclnnStatus aclnnFusedInferAttentionScoreV4GetMaxWorkspaceSize(...);
-#else
-ACL_FUNC_VISIBILITY aclnnStatus aclnnFusedInferAttentionScoreV4GetMaxWorkspaceSize();
-#endif
-
 #ifdef __cplusplus
 }
 #endif
