@@ -6,7 +6,8 @@
 
 abi_test.c and abi_test.cpp check every constant, enumerator, type, layout and function type of the tables
 under api/ against what the compiler makes of the headers. headers/ gets one source per header and language,
-which includes that header and nothing else. The text of the headers is never read here.
+which includes that header and nothing else; aclnnop.c and aclnnop.cpp include every operator header, in the two orders
+of their names. The text of the headers is never read here.
 """
 
 import argparse
@@ -24,6 +25,7 @@ LITERAL_TYPES = {
     "unsigned long": "unsigned long",
     "uint64_t": "unsigned long long",
 }
+ACLNNOP = Path(__file__).resolve().parent.parent / "include" / "aclnnop"
 
 
 class C11:
@@ -107,6 +109,9 @@ def main():
             # The typedef keeps the source from being empty, which ISO C forbids.
             text = f'#include "{header.path}"\ntypedef int header_compiled_alone;\n'
             write(build_dir / "headers" / f"{stem}.{language.suffix}", text)
+        names = sorted(path.name for path in ACLNNOP.glob("*.h"))
+        includes = "".join(f'#include "aclnnop/{name}"\n' for name in (names if language is C11 else reversed(names)))
+        write(build_dir / f"aclnnop.{language.suffix}", includes)
     return 0
 
 

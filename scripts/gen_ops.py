@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes what follows from the operator table api/ops/*.csv, one file for each family of operators:
 
-    include/aclnnop/aclnn_*.h           the C headers
+    include/aclnnop/aclnn_*.h           the C headers, also of operators that the library does not have
     facade/opapi/generated/FAMILY.cc    the exported functions, which pack their arguments into one generic call
     src/ops/generated/FAMILY.def        the rows as src/ops/op_schema.h and src/ops/op_table.cc read them
     src/ops/op_ids.def                  the list of families
@@ -29,10 +29,15 @@ One operator is one row. Columns:
 
 Functions without a second phase stand in api/single_phase.csv, which gives their headers; their bodies are written by
 hand in facade/opapi.
+
+Operators that the library does not have stand in api/ops_declared.csv: programs include headers of more operators than
+they call. Columns: operator, header, parameters without the two that every first phase ends with ("...": not public).
+A row goes by itself when api/ops has the operator.
 """
 
 import argparse
 import csv
+import io
 import re
 import sys
 import textwrap
@@ -41,6 +46,7 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parent.parent
 TABLES = REPO / "api" / "ops"
 SINGLE_PHASE = REPO / "api" / "single_phase.csv"
+DECLARED = REPO / "api" / "ops_declared.csv"
 HEADER_DIR = REPO / "include" / "aclnnop"
 FACADE_DIR = REPO / "facade" / "opapi" / "generated"
 ROWS_DIR = REPO / "src" / "ops" / "generated"
@@ -148,7 +154,7 @@ class Operator:
 
 def split_parameter(text):
     """'const aclTensor* self' -> ('const aclTensor*', 'self')."""
-    match = re.fullmatch(r"((?:const )?\w+\*{0,3}) (\w+)", text.strip())
+    match = re.fullmatch(r"((?:const )?\w+(?: const)?\*{0,3}(?: const)?) (\w+)", text.strip())
     if match is None:
         raise SystemExit(f"cannot read the parameter '{text}'")
     return match.group(1), match.group(2)
@@ -156,8 +162,8 @@ def split_parameter(text):
 
 def declare(c_type, name):
     """Pointer stars stand at the name, as in the other headers."""
-    base = c_type.rstrip("*")
-    return f"{base} {c_type[len(base):]}{name}"
+    base, star, rest = c_type.partition("*")
+    return f"{base} {star}{rest}{' ' if rest.endswith('const') else ''}{name}"
 
 
 def wrap_code(text, width):
@@ -222,8 +228,45 @@ def render_single_phase(row):
     return lines + signature(row["function"], [split_parameter(text) for text in row["parameters"].split(", ")])
 
 
-def render_header(name, operators, single_phase):
-    guard = "REPRISE_ACLNNOP_" + re.sub(r"\W", "_", name).upper()
+def render_declared(row):
+    """What is known of an operator that the library does not have."""
+    name, parameters = row["operator"], row["parameters"]
+    phase_one = name + ("" if name.endswith("GetMaxWorkspaceSize") else "GetWorkspaceSize")
+    lines = comment(f"{name} is not in Reprise yet: a program that calls it does not link."
+                    + (" Its parameters are not public." if parameters == "..." else ""))
+    if parameters == "...":
+        declaration = f"ACL_FUNC_VISIBILITY aclnnStatus {phase_one}"
+        lines += ["#ifdef __cplusplus", f"{declaration}(...);", "#else", f"{declaration}();", "#endif"]
+    else:
+        lines += signature(phase_one, [split_parameter(text) for text in parameters.split(", ")] + PHASE_ONE)
+    if phase_one != name:
+        lines += signature(name, PHASE_TWO)
+    return lines
+
+
+def guard_of(name):
+    return "REPRISE_ACLNNOP_" + re.sub(r"\W", "_", name).upper()
+
+
+def opening(guard):
+    return ["", f"#ifndef {guard}", f"#define {guard}", "", '#include "aclnn/aclnn_base.h"', "",
+            "#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
+
+
+def closing(guard):
+    return ["#ifdef __cplusplus", "}", "#endif", "", f"#endif  // {guard}", ""]
+
+
+def render_declared_header(name, declared):
+    notice = NOTICE.replace("api/ops/*.csv", DECLARED.relative_to(REPO).as_posix())
+    lines = ["// SPDX-License-Identifier: Apache-2.0", "", f"// {notice}"] + opening(guard_of(name))
+    for row in declared:
+        lines += render_declared(row) + [""]
+    return "\n".join(lines + closing(guard_of(name)))
+
+
+def render_header(name, operators, single_phase, declared):
+    guard = guard_of(name)
     about = next((op.about for op in operators if op.about), None)
     if about is None:
         raise SystemExit(f"{name}: the first row needs a text in column about")
@@ -233,14 +276,14 @@ def render_header(name, operators, single_phase):
              "161002 for too small a workspace and 361001 for tensors outside of device memory or an unusable stream.")
     lines = ["// SPDX-License-Identifier: Apache-2.0", "", f"// {NOTICE}", "//"]
     lines += textwrap.wrap(prose, WIDTH, initial_indent="// ", subsequent_indent="// ")
-    lines += ["", f"#ifndef {guard}", f"#define {guard}", "", '#include "aclnn/aclnn_base.h"', "",
-              "#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
+    lines += opening(guard)
     for op in operators:
         lines += render_operator(op) + [""]
     for row in single_phase:
         lines += render_single_phase(row) + [""]
-    lines += ["#ifdef __cplusplus", "}", "#endif", "", f"#endif  // {guard}", ""]
-    return "\n".join(lines)
+    for row in declared:
+        lines += render_declared(row) + [""]
+    return "\n".join(lines + closing(guard))
 
 
 def render_facade(operators):
@@ -294,6 +337,17 @@ def read_table():
     return families
 
 
+def read_declared(has):
+    """Rows of operators that are declared alone, and the text of the table without the others."""
+    with open(DECLARED, newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["operator"] not in has]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, ["operator", "header", "parameters"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return rows, text.getvalue()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare with the files on disk, write nothing")
@@ -308,13 +362,18 @@ def main():
 
     with open(SINGLE_PHASE, newline="") as file:
         single_phase = list(csv.DictReader(file))
-    files = {IDS: render_ids(families)}
+    declared, declared_text = read_declared({*names, *(row["function"] for row in single_phase)})
+    files = {IDS: render_ids(families), DECLARED: declared_text}
     for family, ops in families.items():
         files[FACADE_DIR / f"{family}.cc"] = render_facade(ops)
         files[ROWS_DIR / f"{family}.def"] = render_rows(ops)
     for header in {op.header for op in operators}:
         files[HEADER_DIR / header] = render_header(header, [op for op in operators if op.header == header],
-                                                   [row for row in single_phase if row["header"] == header])
+                                                   [row for row in single_phase if row["header"] == header],
+                                                   [row for row in declared if row["header"] == header])
+    for header in {row["header"] for row in declared}:
+        if HEADER_DIR / header not in files:
+            files[HEADER_DIR / header] = render_declared_header(header, [r for r in declared if r["header"] == header])
     for row in single_phase:
         if HEADER_DIR / row["header"] not in files:
             raise SystemExit(f"{row['function']}: no operator has the header {row['header']}")

@@ -12,6 +12,7 @@ import argparse
 import csv
 import json
 import sys
+import textwrap
 from collections import defaultdict
 from pathlib import Path
 
@@ -85,7 +86,15 @@ def page(summary, families, counts, worst):
             lines.append(f"| `{op.name}` | {gen_ops.TYPES[op.types]} | {op.bound} | {counts.get(op.id, 0)} | "
                          f"{', '.join(seen) or '0'} |")
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join(lines + declared_section({op.name for ops in families.values() for op in ops}))
+
+
+def declared_section(has):
+    rows, _ = gen_ops.read_declared(has)
+    names = ", ".join(row["operator"].removeprefix("aclnn") for row in rows)
+    text = (f"The headers of `include/aclnnop` declare {len(rows)} more functions (`api/ops_declared.csv`), so that programs "
+            "which include them compile; a program that calls one does not link, and the linker names it:")
+    return ["## Declared, not there yet", "", text, "", *textwrap.wrap(names, 120, break_on_hyphens=False), ""]
 
 
 if __name__ == "__main__":

@@ -56,6 +56,14 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnConvTbcGetWorkspaceSize(const aclTensor *se
 ACL_FUNC_VISIBILITY aclnnStatus aclnnConvTbc(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
     aclrtStream stream);
 
+/// aclnnConvDepthwise2d is not in Reprise yet: a program that calls it does not link.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnConvDepthwise2dGetWorkspaceSize(const aclTensor *self,
+    const aclTensor *weight, const aclIntArray *kernelSize, const aclTensor *bias, const aclIntArray *stride,
+    const aclIntArray *padding, const aclIntArray *dilation, aclTensor *out, int8_t cubeMathType,
+    uint64_t *workspaceSize, aclOpExecutor **executor);
+ACL_FUNC_VISIBILITY aclnnStatus aclnnConvDepthwise2d(void *workspace, uint64_t workspaceSize,
+    aclOpExecutor *executor, aclrtStream stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -32,6 +32,12 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnLogicalAndGetWorkspaceSize(const aclTensor 
 ACL_FUNC_VISIBILITY aclnnStatus aclnnLogicalAnd(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
+/// aclnnInplaceLogicalAnd is not in Reprise yet: a program that calls it does not link.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceLogicalAndGetWorkspaceSize(aclTensor *selfRef,
+    const aclTensor *other, uint64_t *workspaceSize, aclOpExecutor **executor);
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceLogicalAnd(void *workspace, uint64_t workspaceSize,
+    aclOpExecutor *executor, aclrtStream stream);
+
 #ifdef __cplusplus
 }
 #endif

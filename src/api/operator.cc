@@ -185,12 +185,8 @@ uint64_t OperatorPlan::workspace_bytes() const { return impl_->executor.workspac
 void OperatorPlan::Launch(void* stream, void* workspace, const std::shared_ptr<const OperationInfo>& info) {
   api::Call("reprise::OperatorPlan::Launch", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * on, api::FindStreamOrCurrent(stream));
-    for (ops::Launch* launch : impl_->executor.launches) {
-      launch->site = info;
-      ops::LaunchTask payload;
-      REPRISE_RETURN_IF_ERROR(runtime::SubmitKernel(*on, ops::MakeLaunchTask(*launch, workspace, payload)));
-    }
-    return {};
+    for (ops::Launch* launch : impl_->executor.launches) launch->site = info;
+    return impl_->executor.Submit(*on, workspace);
   });
 }
 

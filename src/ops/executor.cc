@@ -82,10 +82,8 @@ Status ExecuteOn(const Executor& executor, OpId id, void* workspace, uint64_t wo
     }
     REPRISE_RETURN_IF_ERROR(executor.CheckOutputObjects());
   }
-  for (const Launch* launch : executor.launches) {
-    LaunchTask payload;
-    Status status = runtime::SubmitKernel(*found.value(), MakeLaunchTask(*launch, workspace, payload));
-    if (!status.ok()) return FromRuntime(op, std::move(status));
+  if (Status status = executor.Submit(*found.value(), workspace); !status.ok()) {
+    return FromRuntime(op, std::move(status));
   }
   if (!waits) return {};
   Status status = found.value()->Synchronize(runtime::DeadlineAfterMs(-1));
@@ -102,6 +100,18 @@ HandleTable<Executor, HandleKind::kExecutor>& Executors() {
 
 Executor::~Executor() {
   for (const Launch* launch : launches) launch->Release();
+}
+
+Status Executor::Submit(runtime::Stream& stream, void* workspace) const {
+  // The tasks hold it from here on, those of a captured call as long as the model lives.
+  const std::unique_ptr<const TaskMemory, TaskMemoryRelease> memory(own_bytes != 0 ? new TaskMemory(own_bytes)
+                                                                                   : nullptr);
+  if (memory != nullptr) workspace = memory->first();
+  for (const Launch* launch : launches) {
+    LaunchTask payload;
+    REPRISE_RETURN_IF_ERROR(runtime::SubmitKernel(stream, MakeLaunchTask(*launch, workspace, payload, memory.get())));
+  }
+  return {};
 }
 
 void Executor::MoveSlot(size_t index, uintptr_t base) {

@@ -20,6 +20,10 @@
 #include "ops/launch.h"
 #include "ops/op_schema.h"
 
+namespace reprise::runtime {
+class Stream;
+}
+
 namespace reprise::ops {
 
 /// A tensor argument as phase one saw it.
@@ -66,11 +70,17 @@ class Executor {
   InlineVector<TensorSlot, 4> slots;
   InlineVector<ParamSlots, 4> params;  ///< tensor and list parameters, in order
   InlineVector<Launch*, 2> launches;   ///< one reference each
-  uint64_t workspace_bytes = 0;
+  /// Up to this much memory of an operator is its own: nobody can reuse that before its tasks are done.
+  static constexpr uint64_t kMostOwnBytes = 64 << 10;
+  uint64_t workspace_bytes = 0;  ///< of the caller
+  uint64_t own_bytes = 0;        ///< instead; each execution has a block of its own, see Submit
   bool is_repeatable = false;
   bool only_tells_size = false;               ///< phase two refuses it
   std::shared_ptr<FoundShapes> found_shapes;  ///< null for most: shapes are known in phase one
 
+  /// Queues the launches. `workspace`: of the caller, or null if own_bytes are to be allocated here.
+  /// Errors: those of the runtime; throws std::bad_alloc before anything is queued
+  Status Submit(runtime::Stream& stream, void* workspace) const;
   /// Moves a slot to another storage address; launches that were submitted keep theirs.
   void MoveSlot(size_t slot, uintptr_t base);
   /// 161001 for a tensor with elements and no address; 361001 unless CheckRange takes all of them.

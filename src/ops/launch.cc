@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <new>
 
 #include "base/env.h"
@@ -79,13 +80,24 @@ constexpr ir::TaskType kCubeType = {.kind = ir::TaskKind::kKernel,
 
 struct SplitRun {
   const Launch& launch;
-  Launch::Memory memory;  // scratch: the first block
+  Launch::Memory memory;  // scratch: the first block, or null
 };
 
 // The row function of any element-wise launch.
 void RunKernel(const void* args, int64_t begin, int64_t end) {
   const Launch& launch = **static_cast<const Launch* const*>(args);
   launch.kernel(launch, {begin, end}, {});
+}
+
+// Work items with scratch on this thread's stack. Not inlined: the stack must be given back to a loop that replays.
+[[gnu::noinline]] void RunOnStack(const Launch& launch, kernels::Range range, Launch::Memory memory) {
+  memory.scratch = __builtin_alloca_with_align(launch.scratch_bytes, kScratchAlignment * CHAR_BIT);
+  launch.kernel(launch, range, memory);
+}
+
+void RunPart(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  if (launch.scratch_bytes != 0 && memory.scratch == nullptr) return RunOnStack(launch, range, memory);
+  launch.kernel(launch, range, memory);
 }
 
 // Rows need operands that are walked alike: contiguous, or one element for all.
@@ -177,11 +189,8 @@ void Launch::Run(device::RunContext& context, void* workspace) const {
   const auto begin = reinterpret_cast<uintptr_t>(workspace);
   Memory all;
   all.workspace = static_cast<char*>(workspace) + (-begin & (kScratchAlignment - 1));
-  if (scratch_bytes != 0) all.scratch = all.workspace + scratch_offset;
-  if (parts_ == 1) {
-    kernel(*this, {0, units}, all);
-    return;
-  }
+  if (scratch_bytes != 0 && !has_scratch_on_stack()) all.scratch = all.workspace + scratch_offset;
+  if (parts_ == 1) return RunPart(*this, {0, units}, all);
   SplitRun run{*this, all};
   if (scratch_bytes == 0) {
     const auto body = [](void* arg, int64_t first, int64_t last) {
@@ -191,14 +200,16 @@ void Launch::Run(device::RunContext& context, void* workspace) const {
     context.scheduler().ParallelFor(units, grain, body, &run);
     return;
   }
-  // One part for each block of scratch.
+  // One call for each block of scratch.
   const auto body = [](void* arg, int64_t first, int64_t last) {
     const auto& [launch, memory] = *static_cast<const SplitRun*>(arg);
     for (int64_t part = first; part < last; ++part) {
       const kernels::Range range{launch.units * part / launch.parts_, launch.units * (part + 1) / launch.parts_};
       Memory own = memory;
-      own.scratch = static_cast<char*>(memory.scratch) + static_cast<uint64_t>(part) * launch.scratch_bytes;
-      launch.kernel(launch, range, own);
+      if (own.scratch != nullptr) {
+        own.scratch = static_cast<char*>(memory.scratch) + static_cast<uint64_t>(part) * launch.scratch_bytes;
+      }
+      RunPart(launch, range, own);
     }
   };
   context.scheduler().ParallelFor(parts_, 1, body, &run);

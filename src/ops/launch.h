@@ -74,12 +74,15 @@ class Launch {
 
   int64_t units = 0;            ///< work items; a launch without any is dropped
   int64_t grain = 0;            ///< fewest items that are worth a thread; 0: all on one
-  uint64_t scratch_bytes = 0;   ///< for each concurrent call of the kernel
-  uint64_t scratch_offset = 0;  ///< in the workspace
+  uint64_t scratch_bytes = 0;   ///< for each concurrent call of the kernel; up to kMostStackBytes it is on its stack
+  uint64_t scratch_offset = 0;  ///< in the workspace, of what is not
 
   /// Set for kernels whose items are the elements of refs, each computed from the same elements; refs are coalesced.
   FindRow find_row = nullptr;
   kernels::ElementCall element;  ///< of element-wise functions, see PlanElementwise
+
+  static constexpr uint64_t kMostStackBytes = 128 << 10;
+  bool has_scratch_on_stack() const { return scratch_bytes <= kMostStackBytes; }
 
   /// Number of ranges that may run at the same time and the number of scratch blocks; at least 1.
   int64_t parts() const { return parts_; }
@@ -129,11 +132,14 @@ class Launch {
 class TaskMemory {
  public:
   TaskMemory() = default;
+  /// With one block.
+  explicit TaskMemory(uint64_t bytes) { Allocate(bytes); }
   TaskMemory(const TaskMemory&) = delete;
   TaskMemory& operator=(const TaskMemory&) = delete;
 
   /// At least one byte, aligned to kScratchAlignment; throws std::bad_alloc.
   void* Allocate(uint64_t bytes);
+  void* first() const { return blocks_.front().get(); }
   void Retain() const { references_.fetch_add(1, std::memory_order_relaxed); }
   void Release() const {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
@@ -147,6 +153,10 @@ class TaskMemory {
 
   std::vector<std::unique_ptr<void, Free>> blocks_;
   mutable std::atomic<uint32_t> references_{1};
+};
+
+struct TaskMemoryRelease {
+  void operator()(const TaskMemory* memory) const { memory->Release(); }
 };
 
 /// Payload of a launch's task.

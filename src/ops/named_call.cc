@@ -616,7 +616,8 @@ Status NamedCall::Step(const Routine& routine, std::span<const StepArgument> arg
   const OpSchema& schema = SchemaOf(op, routine);
   Executor executor(schema);
   if (Status status = OpCall(schema, packed, executor).Run(); !status.ok()) return AsNamed(std::move(status));
-  void* workspace = executor.workspace_bytes != 0 ? memory_->Allocate(executor.workspace_bytes) : nullptr;
+  const uint64_t bytes = executor.workspace_bytes + executor.own_bytes;
+  void* workspace = bytes != 0 ? memory_->Allocate(bytes) : nullptr;
   launches_.reserve(launches_.size() + executor.launches.size());
   for (const Launch* launch : executor.launches) {
     launch->Retain();

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <ranges>
 
+#include "ops/overlap.h"
+
 namespace reprise::ops {
 namespace {
 
@@ -85,15 +87,13 @@ bool FindStrides(const Tensor& tensor, std::span<const int64_t> sizes, Dims& str
   return true;  // dims that are left have size 1
 }
 
+// Element by element the same memory.
 bool SameView(const kernels::TensorRef& a, const kernels::TensorRef& b) {
-  return a.data == b.data && a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes) &&
-         std::equal(a.strides, a.strides + a.rank, b.strides) &&
-         kernels::ItemSize(a.dtype) == kernels::ItemSize(b.dtype);
-}
-
-// Whether the elements fill their extent, in whatever order.
-bool IsDense(const kernels::TensorRef& ref) {
-  return ExtentBytes(ref) == static_cast<uint64_t>(kernels::ElementCount(ref) * kernels::ItemSize(ref.dtype));
+  if (a.data != b.data || a.rank != b.rank || kernels::ItemSize(a.dtype) != kernels::ItemSize(b.dtype)) return false;
+  for (int d = 0; d < a.rank; ++d) {
+    if (a.sizes[d] != b.sizes[d] || (a.sizes[d] != 1 && a.strides[d] != b.strides[d])) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -391,13 +391,26 @@ Status OpCall::CheckViews() const {
   for (const Operand& operand : outputs) {
     REPRISE_RETURN_IF_ERROR(check(operand));
     const Tensor& tensor = *operand.tensor;
-    for (size_t d = 0; d < tensor.sizes.size(); ++d) {
-      if (tensor.strides[d] == 0 && tensor.sizes[d] > 1 && tensor.count != 0) {
+    if (tensor.count == 0) continue;
+    // Row-major ones, as most are, have no element twice.
+    bool is_row_major = true;
+    int64_t expected = 1;
+    for (size_t d = tensor.sizes.size(); d-- > 0;) {
+      if (tensor.sizes[d] == 1) continue;
+      if (tensor.strides[d] == 0) {
         return InvalidOperand(
             operand,
             fmt::format("is written, but its {} elements of dim {} share memory (stride 0)", tensor.sizes[d], d),
             "write to a tensor without broadcast dims");
       }
+      is_row_major = is_row_major && tensor.strides[d] == expected;
+      expected *= tensor.sizes[d];
+    }
+    if (!is_row_major && OverlapWithin(RefOf(operand)) == Overlap::kSome) {
+      return InvalidOperand(operand,
+                            fmt::format("is written, but some of its elements share memory (shape {}, strides {})",
+                                        ShapeText(tensor.sizes), ShapeText(tensor.strides)),
+                            "write to a tensor whose elements lie apart");
     }
   }
   return {};
@@ -418,23 +431,30 @@ Status OpCall::CheckAliasing() const {
   const auto has_memory = [](const Operand& operand) {
     return operand.tensor != nullptr && operand.tensor->count != 0 && operand.tensor->data != nullptr;
   };
+  // Elements of lists go together by their places.
+  const auto may_be = [&](const Operand& output, const Operand& input) {
+    if (op.computation.aliasing == Aliasing::kNone) return false;
+    if (op.computation.aliasing == Aliasing::kFirstInput && input.slot != inputs[0].slot) return false;
+    return output.element < 0 || input.element < 0 || output.element == input.element;
+  };
+  // `input` may also be another output of a list.
   const auto check = [&](const Operand& output, const Operand& input) -> Status {
     if (input.slot == output.slot) return {};
     const kernels::TensorRef out = RefOf(output);
     const kernels::TensorRef in = RefOf(input);
-    if (op.computation.aliasing == Aliasing::kSameView && SameView(out, in)) return {};
-    // Views with gaps may interleave without meeting; only dense ones surely share elements.
-    if (!IsDense(out) || !IsDense(in)) return {};
-    return InvalidOperand(
-        output,
-        fmt::format(
-            "[{}, +{} bytes) overlaps {} [{}, +{} bytes){}", fmt::ptr(out.data), ExtentBytes(out), NameOf(input),
-            fmt::ptr(in.data), ExtentBytes(in),
-            op.computation.aliasing == Aliasing::kSameView ? " without being the same view of the same memory" : ""),
-        "let the output have memory of its own");
+    const bool may = may_be(output, input);
+    if (may && SameView(out, in)) return {};
+    if (OverlapOf(out, in) != Overlap::kSome) return {};
+    return InvalidOperand(output,
+                          fmt::format("[{}, +{} bytes) overlaps {} [{}, +{} bytes){}", fmt::ptr(out.data),
+                                      ExtentBytes(out), NameOf(input), fmt::ptr(in.data), ExtentBytes(in),
+                                      may ? " without being the same view of the same memory" : ""),
+                          "let the output have memory of its own");
   };
+  const auto both_listed = [](const Operand& a, const Operand& b) { return a.element >= 0 && b.element >= 0; };
   constexpr size_t kFewPairs = 256;
-  if (outputs.size() * inputs.size() <= kFewPairs) [[likely]] {
+  const bool has_list = outputs.size() > 1 && outputs[0].element >= 0;
+  if (outputs.size() * (inputs.size() + (has_list ? outputs.size() : 0)) <= kFewPairs) [[likely]] {
     for (const Operand& output : outputs) {
       if (!has_memory(output)) continue;
       const Extent out = extent_of(output, true);
@@ -442,6 +462,12 @@ Status OpCall::CheckAliasing() const {
         if (!has_memory(input)) continue;
         const Extent in = extent_of(input, false);
         if (out.begin < in.end && in.begin < out.end) REPRISE_RETURN_IF_ERROR(check(output, input));
+      }
+      if (!has_list) continue;
+      for (const Operand* other = &output + 1; other != outputs.end(); ++other) {
+        if (!has_memory(*other) || !both_listed(output, *other)) continue;
+        const Extent next = extent_of(*other, true);
+        if (out.begin < next.end && next.begin < out.end) REPRISE_RETURN_IF_ERROR(check(*other, output));
       }
     }
     return {};
@@ -458,7 +484,8 @@ Status OpCall::CheckAliasing() const {
   std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
   for (auto first = extents.begin(); first != extents.end(); ++first) {
     for (auto second = first + 1; second != extents.end() && second->begin < first->end; ++second) {
-      if (first->is_output == second->is_output) continue;
+      if (!first->is_output && !second->is_output) continue;
+      if (first->is_output && second->is_output && !both_listed(*first->operand, *second->operand)) continue;
       const Extent& out = first->is_output ? *first : *second;
       const Extent& in = first->is_output ? *second : *first;
       REPRISE_RETURN_IF_ERROR(check(*out.operand, *in.operand));
@@ -677,6 +704,7 @@ std::shared_ptr<const FoundShapes> OpCall::FindShape(const Operand& output, std:
 void OpCall::AddScratch(Launch& launch, uint64_t bytes) {
   launch.Seal();
   launch.scratch_bytes = (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+  if (launch.has_scratch_on_stack()) return;
   launch.scratch_offset = executor_.workspace_bytes;
   executor_.workspace_bytes += launch.scratch_bytes * static_cast<uint64_t>(launch.parts());
 }
@@ -693,7 +721,9 @@ void OpCall::Finish() {
   }
   executor_.launches.truncate(kept);
   if (executor_.launches.empty()) executor_.workspace_bytes = 0;
-  if (executor_.workspace_bytes != 0) executor_.workspace_bytes += kScratchAlignment;
+  if (executor_.workspace_bytes == 0) return;
+  executor_.workspace_bytes += kScratchAlignment;
+  if (executor_.workspace_bytes <= Executor::kMostOwnBytes) std::swap(executor_.workspace_bytes, executor_.own_bytes);
 }
 
 }  // namespace reprise::ops

@@ -147,7 +147,8 @@ class OpCall {
   /// The shape of `output` will be what a kernel writes to the entry of the result; phase two waits for it. Until then
   /// `sizes`. To be passed on as Launch::state; outputs in the order of the calls.
   std::shared_ptr<const FoundShapes> FindShape(const Operand& output, std::span<const int64_t> sizes);
-  /// Scratch of `bytes` for each part of the launch; its units and grain are final.
+  /// Scratch of `bytes` for each part of the launch, on the stack of its thread or in the workspace; units and grain
+  /// are final.
   void AddScratch(Launch& launch, uint64_t bytes);
 
  private:

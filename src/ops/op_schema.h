@@ -128,8 +128,9 @@ constexpr Param Attr(std::string_view name, ParamKind kind) { return {name, kind
 
 /// How outputs may overlap inputs.
 enum class Aliasing : uint8_t {
-  kNone,      ///< not at all
-  kSameView,  ///< an output may be the very same view as an input of equal item size
+  kNone,        ///< not at all
+  kSameView,    ///< an output may be the very same view as an input of equal item size
+  kFirstInput,  ///< the first input alone may be that: the others are read when part of the output is written
 };
 
 /// Tensors that a computation takes beyond plain ones of its types: bits of Computation::takes.

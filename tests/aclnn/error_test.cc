@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Every refusal: its number, and that its text names the operator and the argument.
+#include <gmock/gmock.h>
+
 #include <memory>
 #include <string>
 #include <thread>
 
 #include "aclnnop/aclnn_add.h"
 #include "aclnnop/aclnn_exp.h"
+#include "aclnnop/aclnn_foreach_sqrt.h"
+#include "aclnnop/aclnn_index_add.h"
+#include "aclnnop/aclnn_index_copy.h"
 #include "aclnnop/aclnn_mm.h"
 #include "aclnnop/aclnn_mul.h"
 #include "aclnnop/aclnn_permute.h"
@@ -107,6 +112,84 @@ TEST_F(ErrorTest, OverlapIsRefusedUnlessItIsTheSameView) {
   EXPECT_EQ(aclDestroyTensor(shifted), 0);
 }
 
+TEST_F(ErrorTest, WhatDependsOnTheOrderOfElementsIsRefusedAndNothingElse) {
+  TestTensor memory({8, 12}, ACL_FLOAT);
+  memory.FillSmall(random);
+  const auto view = [&](Shape shape, Shape strides, int64_t offset) {
+    return aclCreateTensor(shape.data(), shape.size(), ACL_FLOAT, strides.data(), offset, ACL_FORMAT_ND, nullptr, 0,
+                           memory.storage());
+  };
+  struct Row {
+    const char* about;
+    Shape shape, in_strides;
+    int64_t in_offset;
+    Shape out_strides;
+    int64_t out_offset;
+    const char* words;  // null: taken
+  };
+  const Row rows[] = {
+      {"columns and the next ones", {8, 4}, {12, 1}, 0, {12, 1}, 1, "overlaps self"},
+      {"columns beside columns", {8, 4}, {12, 1}, 0, {12, 1}, 4, nullptr},
+      {"the very same columns", {8, 4}, {12, 1}, 3, {12, 1}, 3, nullptr},
+      {"the same, transposed", {4, 4}, {12, 1}, 0, {1, 12}, 0, "overlaps self"},
+      {"the same, a dim of one apart", {8, 1, 4}, {12, 7, 1}, 3, {12, 4, 1}, 3, nullptr},
+      {"even and odd elements", {40}, {2}, 0, {2}, 1, nullptr},
+      {"every second and every fourth", {20}, {2}, 0, {4}, 3, nullptr},
+      {"every second and every fourth of these", {20}, {2}, 0, {4}, 2, "overlaps self"},
+      {"a column for all of its row", {8, 12}, {12, 0}, 0, {12, 1}, 0, "overlaps self"},
+      {"one element for all", {8, 12}, {0, 0}, 95, {12, 1}, 0, "overlaps self"},
+      {"one element for all others", {8, 11}, {0, 0}, 95, {12, 1}, 0, nullptr},
+      {"windows", {8, 4}, {12, 1}, 0, {2, 1}, 60, "is written, but some of its elements share memory"},
+      {"an output of few strides", {3, 2}, {12, 1}, 0, {2, 3}, 60, nullptr},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.about);
+    aclTensor* source = view(row.shape, row.in_strides, row.in_offset);
+    aclTensor* result = view(row.shape, row.out_strides, row.out_offset);
+    const TestScalar one(ACL_FLOAT, {1, 0});
+    const aclnnStatus status = RUN(aclnnAdds, source, one.get(), one.get(), result);
+    if (row.words == nullptr) {
+      EXPECT_EQ(status, 0) << RecentMessage();
+    } else {
+      EXPECT_EQ(status, 161002);
+      EXPECT_THAT(RecentMessage(), testing::HasSubstr(row.words));
+    }
+    EXPECT_EQ(aclDestroyTensor(source), 0);
+    EXPECT_EQ(aclDestroyTensor(result), 0);
+  }
+}
+
+TEST_F(ErrorTest, RowsThatAreMovedMustNotBeTheirOwnSource) {
+  TestTensor index({4}, ACL_INT64);
+  index.Write({{3, 0}, {2, 0}, {1, 0}, {0, 0}});
+  EXPECT_EQ(RUN(aclnnInplaceIndexCopy, a.get(), 0, index.get(), a.get()), 161002);
+  EXPECT_THAT(RecentMessage(), testing::ContainsRegex("selfRef \\[.* overlaps source"));
+  // The tensor that rows are added to may be the result, the rows may not.
+  EXPECT_EQ(RUN(aclnnIndexAdd, a.get(), 0, index.get(), out.get(), alpha.get(), a.get()), 0) << RecentMessage();
+  EXPECT_EQ(RUN(aclnnIndexAdd, a.get(), 0, index.get(), out.get(), alpha.get(), out.get()), 161002);
+}
+
+TEST_F(ErrorTest, ListsGoTogetherByTheirPlaces) {
+  const int64_t dims[] = {4, 2};
+  const TestTensor other({4, 2}, ACL_FLOAT);
+  const auto list = [&](std::initializer_list<const TestTensor*> of) {
+    std::vector<const aclTensor*> tensors;
+    for (const TestTensor* tensor : of) {
+      tensors.push_back(aclCreateTensor(dims, 2, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, dims, 2, tensor->storage()));
+    }
+    return aclCreateTensorList(tensors.data(), tensors.size());
+  };
+  aclTensorList* straight = list({&a, &other});
+  aclTensorList* crossed = list({&other, &a});
+  aclTensorList* twice = list({&out, &out});
+  EXPECT_EQ(RUN(aclnnForeachSqrt, straight, straight), 0) << RecentMessage();
+  EXPECT_EQ(RUN(aclnnForeachSqrt, straight, crossed), 161002) << "one place reads what another writes";
+  EXPECT_THAT(RecentMessage(), testing::ContainsRegex("out\\[0\\] \\[.* overlaps x\\[1\\]"));
+  EXPECT_EQ(RUN(aclnnForeachSqrt, straight, twice), 161002) << "two places write the same";
+  EXPECT_THAT(RecentMessage(), testing::ContainsRegex("out\\[1\\] \\[.* overlaps out\\[0\\]"));
+  for (aclTensorList* each : {straight, crossed, twice}) EXPECT_EQ(aclDestroyTensorList(each), 0);
+}
+
 TEST_F(ErrorTest, StaleForeignAndMistakenPointersAreErrors) {
   const int64_t dims[] = {4, 2};
   aclTensor* gone = aclCreateTensor(dims, 2, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, dims, 2, a.storage());
@@ -200,9 +283,9 @@ TEST_F(ErrorTest, AnExecutorOfAnotherOperatorIsRefused) {
 }
 
 TEST_F(ErrorTest, TooSmallAWorkspaceIsRefused) {
-  TestTensor x({64, 64}, ACL_FLOAT);
-  TestTensor y({64, 64}, ACL_FLOAT);
-  TestTensor z({64, 64}, ACL_FLOAT);
+  TestTensor x({256, 256}, ACL_FLOAT);
+  TestTensor y({256, 256}, ACL_FLOAT);
+  TestTensor z({256, 256}, ACL_FLOAT);
   const auto plan = [&](uint64_t* bytes) {
     aclOpExecutor* executor = nullptr;
     EXPECT_EQ(aclnnMmGetWorkspaceSize(x.get(), y.get(), z.get(), 0, bytes, &executor), 0) << RecentMessage();

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "aclnnop/aclnn_add.h"
+#include "aclnnop/aclnn_argmax.h"
 #include "aclnnop/aclnn_cat.h"
 #include "aclnnop/aclnn_copy.h"
 #include "aclnnop/aclnn_mm.h"
@@ -97,6 +98,53 @@ TEST_F(ExecutorTest, ARepeatableExecutorRunsUntilItIsDestroyed) {
   EXPECT_EQ(aclnnInplaceAdd(nullptr, 0, executor, stream), 561102);
   ASSERT_EQ(aclrtSynchronizeStream(stream), 0);
   ExpectValues(x->Read(), expected);
+}
+
+TEST_F(ExecutorTest, LittleMemoryIsNotTheCallers) {
+  // Cut into pieces whose results a second task compares; the memory between the two is of each execution.
+  constexpr int64_t kCount = 300000;
+  TestTensor x({kCount}, ACL_FLOAT);
+  TestTensor best({}, ACL_INT64);
+  std::vector<Value> values(kCount, Value{-1, 0});
+  values[123456].re = 2;
+  x.Write(values);
+  uint64_t bytes = 1;
+  aclOpExecutor* executor = nullptr;
+  ASSERT_EQ(aclnnArgMaxGetWorkspaceSize(x.get(), 0, false, best.get(), &bytes, &executor), 0) << RecentMessage();
+  EXPECT_EQ(bytes, 0u);
+  ASSERT_EQ(aclSetAclOpExecutorRepeatable(executor), 0);
+  // On two streams at once, each with an answer of its own.
+  TestTensor y({kCount}, ACL_FLOAT);
+  values[123456].re = -1;
+  values[299999].re = 3;
+  y.Write(values);
+  TestTensor second({}, ACL_INT64);
+  aclrtStream other = nullptr;
+  ASSERT_EQ(aclrtCreateStream(&other), 0);
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_EQ(aclSetInputTensorAddr(executor, 0, x.get(), x.storage()), 0) << RecentMessage();
+    ASSERT_EQ(aclSetOutputTensorAddr(executor, 0, best.get(), best.storage()), 0) << RecentMessage();
+    ASSERT_EQ(aclnnArgMax(nullptr, 0, executor, stream), 0) << RecentMessage();
+    ASSERT_EQ(aclSetInputTensorAddr(executor, 0, x.get(), y.storage()), 0) << RecentMessage();
+    ASSERT_EQ(aclSetOutputTensorAddr(executor, 0, best.get(), second.storage()), 0) << RecentMessage();
+    ASSERT_EQ(aclnnArgMax(nullptr, 0, executor, other), 0) << RecentMessage();
+  }
+  ASSERT_EQ(aclrtSynchronizeStream(other), 0);
+  ASSERT_EQ(aclrtSynchronizeStream(stream), 0);
+  EXPECT_EQ(best.Read()[0].re, 123456);
+  EXPECT_EQ(second.Read()[0].re, 299999);
+  // A graph keeps it.
+  ASSERT_EQ(aclmdlRICaptureBegin(stream, ACL_MODEL_RI_CAPTURE_MODE_GLOBAL), 0);
+  ASSERT_EQ(aclnnArgMax(nullptr, 0, executor, stream), 0) << RecentMessage();
+  aclmdlRI model = nullptr;
+  ASSERT_EQ(aclmdlRICaptureEnd(stream, &model), 0) << RecentMessage();
+  ASSERT_EQ(aclDestroyAclOpExecutor(executor), 0);
+  second.Write({{0, 0}});
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(aclmdlRIExecuteAsync(model, stream), 0) << RecentMessage();
+  ASSERT_EQ(aclrtSynchronizeStream(stream), 0);
+  EXPECT_EQ(second.Read()[0].re, 299999);
+  EXPECT_EQ(aclmdlRIDestroy(model), 0);
+  EXPECT_EQ(aclrtDestroyStream(other), 0);
 }
 
 TEST_F(ExecutorTest, AddressesCanBeMovedThroughEveryForm) {

@@ -121,11 +121,11 @@ TEST_F(MatmulTest, LargeProductsUseTheWholeWorkspace) {
 }
 
 TEST_F(MatmulTest, AWorkspaceAtAnyAddressWillDo) {
-  TestTensor a({40, 300}, ACL_FLOAT16);
-  TestTensor b({300, 50}, ACL_FLOAT16);
+  TestTensor a({150, 300}, ACL_FLOAT16);
+  TestTensor b({300, 150}, ACL_FLOAT16);
   a.FillSmall(random);
   b.FillSmall(random);
-  TestTensor out({40, 50}, ACL_FLOAT);
+  TestTensor out({150, 150}, ACL_FLOAT);
   uint64_t bytes = 0;
   aclOpExecutor* executor = nullptr;
   ASSERT_EQ(aclnnMmGetWorkspaceSize(a.get(), b.get(), out.get(), 0, &bytes, &executor), 0) << RecentMessage();
@@ -133,7 +133,7 @@ TEST_F(MatmulTest, AWorkspaceAtAnyAddressWillDo) {
   const Memory workspace(bytes + 3);
   ASSERT_EQ(aclnnMm(workspace.data() + 3, bytes, executor, stream), 0) << RecentMessage();
   ASSERT_EQ(aclrtSynchronizeStream(stream), 0);
-  Expect(out, Multiply(a, b, {}, 40, 300, 50, ACL_FLOAT, ACL_FLOAT));
+  Expect(out, Multiply(a, b, {}, 150, 300, 150, ACL_FLOAT, ACL_FLOAT));
 }
 
 TEST_F(MatmulTest, WrongShapesAreNamed) {

@@ -142,6 +142,23 @@ def test_TN_304_overlaps_are_refused(device):
     assert x.add_(x).tolist() == [0, 2, 4, 6, 8, 10]
 
 
+def test_TN_304_views_of_one_tensor():
+    """What the CPU takes, the device takes, with the same result: its own kernels where views do not meet."""
+    def work(device):
+        x = torch.arange(48.0, device=device).reshape(6, 8)
+        x[::2].add_(x[1::2])
+        x[:, :4].mul_(x[:, 4:])
+        x[:, 1::2].copy_(x[:, ::2])
+        x -= x[:, :1]
+        torch.cumsum(x[:, :4], 1, out=x[:, 4:])
+        a, b = x.clone(), x + 1
+        torch._foreach_add_([a, b], [b, a])
+        torch._foreach_add_([a, a], 1.0)
+        return torch.stack([x, a, b]).cpu()
+
+    assert torch.equal(work("npu"), work("cpu"))
+
+
 def test_TN_305_devices_do_not_mix():
     x = torch.ones(3, device="npu")
     for work in (

@@ -951,19 +951,19 @@ constexpr Computation kGather = {.dtype_rule = SameTypes, .shape_rule = GatherSh
 constexpr Computation kIndex = {
     .dtype_rule = SameTypes, .shape_rule = IndexShape, .plan = PlanIndex, .takes = kTakesEmptyAsNull};
 constexpr Computation kScatter = {
-    .dtype_rule = SameTypes, .shape_rule = ScatterShape, .aliasing = Aliasing::kSameView, .plan = PlanScatter};
+    .dtype_rule = SameTypes, .shape_rule = ScatterShape, .aliasing = Aliasing::kFirstInput, .plan = PlanScatter};
 constexpr Computation kScatterAdd = {.dtype_rule = SameTypes,
                                      .shape_rule = ScatterShape,
-                                     .aliasing = Aliasing::kSameView,
+                                     .aliasing = Aliasing::kFirstInput,
                                      .plan = PlanScatter,
                                      .code = static_cast<uint8_t>(ScatterOp::kAdd)};
 constexpr Computation kIndexAdd = {.dtype_rule = SameTypes,
                                    .shape_rule = IndexRowsShape,
-                                   .aliasing = Aliasing::kSameView,
+                                   .aliasing = Aliasing::kFirstInput,
                                    .plan = PlanIndexRows,
                                    .code = static_cast<uint8_t>(ScatterOp::kAdd)};
 constexpr Computation kIndexCopy = {
-    .dtype_rule = SameTypes, .shape_rule = IndexRowsShape, .aliasing = Aliasing::kSameView, .plan = PlanIndexRows};
+    .dtype_rule = SameTypes, .shape_rule = IndexRowsShape, .aliasing = Aliasing::kFirstInput, .plan = PlanIndexRows};
 constexpr Computation kIndexFill = {
     .dtype_rule = SameTypes, .shape_rule = IndexFillShape, .aliasing = Aliasing::kSameView, .plan = PlanIndexFill};
 constexpr Computation kIndexPut = {
