@@ -33,9 +33,9 @@ namespace aclnn_test {
 namespace {
 
 // What weights are called once aclnnTransMatmulWeight has arranged them.
-constexpr aclFormat kWeightFormat = ACL_FORMAT_ND;
+constexpr aclFormat kWeightFormat = ACL_FORMAT_FRACTAL_NZ;
 // What weights of 4 bits are called: ACL_INT32 or ACL_INT4, of the same bytes.
-constexpr aclDataType kNibbleType = ACL_INT32;
+constexpr aclDataType kNibbleType = ACL_INT4;
 
 constexpr int64_t kWidth = 128;
 constexpr int64_t kHeads = 4;
