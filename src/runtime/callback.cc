@@ -194,6 +194,8 @@ Status ProcessReport(int64_t timeout_ms) {
   if (it == registry.threads.end()) it = registry.threads.find(static_cast<uint64_t>(ThreadId()));
   if (it == registry.threads.end()) return Error(107012, fmt::format("this thread ({}) is not subscribed", self));
   const std::shared_ptr<ReportThread> thread = it->second;
+  const NoCancel no_cancel;
+  const WaitingCall waiting;
   const auto arrived = [&] { return !thread->queue.empty() || thread->streams == 0; };
   if (timeout_ms < 0) {
     thread->arrived.wait(lock, arrived);

@@ -98,6 +98,9 @@ void SharedEventState::Complete(uint64_t record) noexcept {
 
 bool SharedEventState::Wait(uint64_t record, const Deadline& deadline) const {
   constexpr std::chrono::microseconds kLongest{1000};
+  if (Done(record)) return true;
+  const NoCancel no_cancel;
+  const WaitingCall waiting;
   for (std::chrono::microseconds pause{20}; !Done(record); pause = std::min(2 * pause, kLongest)) {
     if (deadline && Clock::now() >= *deadline) return false;
     std::this_thread::sleep_for(pause);  // no other process can wake us
