@@ -90,10 +90,8 @@ aclrtAllocatorDesc aclrtAllocatorCreateDesc(void) {
 
 aclError aclrtAllocatorDestroyDesc(aclrtAllocatorDesc allocatorDesc) {
   return Api("aclrtAllocatorDestroyDesc", [&]() -> Status {
-    REPRISE_ASSIGN_OR_RETURN(AllocatorDesc * found, Find(allocatorDesc));
-    Descs().Erase(allocatorDesc);
-    delete found;
-    return {};
+    if (Descs().Destroy(allocatorDesc)) return {};
+    return Find(allocatorDesc).status();
   });
 }
 

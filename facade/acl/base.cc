@@ -73,10 +73,8 @@ aclDataBuffer* aclCreateDataBuffer(void* data, size_t size) {
 aclError aclDestroyDataBuffer(const aclDataBuffer* dataBuffer) {
   return runtime::Api("aclDestroyDataBuffer", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(dataBuffer, "dataBuffer"));
-    REPRISE_ASSIGN_OR_RETURN(DataBuffer * buffer, FindBuffer(dataBuffer));
-    DataBuffers().Erase(dataBuffer);
-    delete buffer;
-    return {};
+    if (DataBuffers().Destroy(dataBuffer)) return {};
+    return FindBuffer(dataBuffer).status();
   });
 }
 

@@ -49,8 +49,9 @@ aclError aclrtDestroyContext(aclrtContext context) {
           .Culprit("aclrtSetDevice, which made it")
           .Hint("release it with aclrtResetDevice");
     }
-    Context::Destroy(found);
-    return {};
+    if (Context::Destroy(found)) return {};
+    return Error(107017, fmt::format("context {} is being destroyed by another thread", fmt::ptr(context)))
+        .Culprit("another call of aclrtDestroyContext");
   });
 }
 

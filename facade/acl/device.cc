@@ -164,6 +164,8 @@ Status DropTasks(const Device& device, uint32_t timeout_ms, const Deadline& dead
     });
   });
   for (Stream* stream : visited.streams) stream->Abort(107022);
+  const NoCancel no_cancel;
+  const WaitingCall waiting;
   for (const Stream* stream : visited.streams) {
     // Not Synchronize: that would take the 107022 away from those who wait for the stream.
     while (!stream->IsIdle()) {
@@ -183,6 +185,7 @@ Status AbortTasks(int32_t device_id, uint32_t timeout_ms) {
   REPRISE_RETURN_IF_ERROR(InRange(timeout_ms, 0, kMaxAbortTimeoutMs, "timeout"));
   const auto call = [&](aclrtDeviceTaskAbortStage stage, const char* name) -> Status {
     for (const auto& [function, args] : TaskAbortCallbacks().All()) {
+      const WaitingCall waiting;
       const int32_t result = function(device_id, stage, timeout_ms, args);
       if (result == 0) continue;
       return Error(stage == ACL_RT_DEVICE_TASK_ABORT_PRE ? 107035 : 507000,

@@ -148,8 +148,8 @@ aclError aclrtDestroyEvent(aclrtEvent event) {
   return Api("aclrtDestroyEvent", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(event, "event"));
     REPRISE_ASSIGN_OR_RETURN(runtime::Event * found, FindEvent(event));
-    runtime::Event::Destroy(found);
-    return {};
+    if (runtime::Event::Destroy(found)) return {};
+    return FindEvent(event).status();  // another thread was faster
   });
 }
 

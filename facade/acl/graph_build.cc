@@ -174,10 +174,8 @@ aclError aclrtSetLabel(aclrtLabel label, aclrtStream stream) {
 aclError aclrtDestroyLabel(aclrtLabel label) {
   return Api("aclrtDestroyLabel", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(label, "label"));
-    REPRISE_ASSIGN_OR_RETURN(capture::Label * found, FindLabel(label));
-    capture::Labels().Erase(found->handle);
-    delete found;
-    return {};
+    if (capture::Labels().Destroy(label, true)) return {};
+    return FindLabel(label).status();
   });
 }
 
@@ -202,11 +200,8 @@ aclError aclrtCreateLabelList(aclrtLabel* labels, size_t num, aclrtLabelList* la
 aclError aclrtDestroyLabelList(aclrtLabelList labelList) {
   return Api("aclrtDestroyLabelList", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(labelList, "labelList"));
-    REPRISE_ASSIGN_OR_RETURN(capture::LabelList * found,
-                             runtime::FindObject(capture::LabelLists(), labelList, "label list"));
-    capture::LabelLists().Erase(found->handle);
-    delete found;
-    return {};
+    if (capture::LabelLists().Destroy(labelList, true)) return {};
+    return runtime::FindObject(capture::LabelLists(), labelList, "label list").status();
   });
 }
 

@@ -184,9 +184,8 @@ aclrtBinary aclrtCreateBinary(const void* data, size_t dataLen) {
 aclError aclrtDestroyBinary(aclrtBinary binary) {
   return Api("aclrtDestroyBinary", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(binary, "binary"));
-    REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const BinaryData* found, FindBinaryData(binary));
-    delete runtime::BinaryDatas().Erase(binary);  // null when another thread was faster
-    return {};
+    if (runtime::BinaryDatas().Destroy(binary)) return {};
+    return FindBinaryData(binary).status();
   });
 }
 
@@ -204,8 +203,8 @@ aclError aclrtBinaryUnLoad(aclrtBinHandle binHandle) {
   return Api("aclrtBinaryUnLoad", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(binHandle, "binHandle"));
     REPRISE_ASSIGN_OR_RETURN(KernelBinary * binary, FindBinary(binHandle));
-    KernelBinary::Unload(binary);
-    return {};
+    if (KernelBinary::Unload(binary)) return {};
+    return FindBinary(binHandle).status();  // another thread was faster
   });
 }
 

@@ -71,8 +71,8 @@ aclError aclrtMemPoolCreate(aclrtMemPool* memPool, const aclrtMemPoolProps* pool
 aclError aclrtMemPoolDestroy(const aclrtMemPool memPool) {
   return Api("aclrtMemPoolDestroy", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(MemoryPool * pool, FindPool(memPool));
-    MemoryPool::Destroy(pool);
-    return {};
+    if (MemoryPool::Destroy(pool)) return {};
+    return FindPool(memPool).status();  // another thread was faster
   });
 }
 

@@ -61,8 +61,8 @@ aclError aclrtDestroyNotify(aclrtNotify notify) {
   return Api("aclrtDestroyNotify", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(notify, "notify"));
     REPRISE_ASSIGN_OR_RETURN(Notify * found, FindNotify(notify));
-    Notify::Destroy(found);
-    return {};
+    if (Notify::Destroy(found)) return {};
+    return FindNotify(notify).status();  // another thread was faster
   });
 }
 
@@ -172,8 +172,8 @@ aclError aclrtCntNotifyCreate(aclrtCntNotify* cntNotify, uint64_t flag) {
 aclError aclrtCntNotifyDestroy(aclrtCntNotify cntNotify) {
   return Api("aclrtCntNotifyDestroy", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(CountNotify * found, FindCount(cntNotify));
-    CountNotify::Destroy(found);
-    return {};
+    if (CountNotify::Destroy(found)) return {};
+    return FindCount(cntNotify).status();  // another thread was faster
   });
 }
 

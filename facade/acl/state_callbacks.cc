@@ -56,10 +56,12 @@ NamedCallbacks<aclrtDeviceTaskAbortCallback>& TaskAbortCallbacks() {
 }
 
 void AnnounceDevice(int32_t device_id, aclrtDeviceState state) {
+  const WaitingCall waiting;
   for (const auto& [function, args] : DeviceStateCallbacks().All()) function(device_id, state, args);
 }
 
 void AnnounceStream(const runtime::Stream& stream, aclrtStreamState state) {
+  const WaitingCall waiting;
   for (const auto& [function, args] : StreamStateCallbacks().All()) function(stream.handle(), state, args);
 }
 
@@ -69,7 +71,9 @@ void AnnounceContext(runtime::Context& context) {
     std::lock_guard lock(watched.mutex);
     if (!watched.handles.insert(context.handle()).second) return;
   }
-  context.AddResident(new ContextWatch(context));
+  auto watch = std::make_unique<ContextWatch>(context);
+  if (!context.AddResident(watch.get())) return;
+  (void)watch.release();  // the context's
   AnnounceStream(*context.default_stream(), ACL_RT_STREAM_STATE_CREATE_POST);
 }
 

@@ -46,6 +46,11 @@ Status CreateStream(aclrtStream* out, uint32_t priority, uint32_t flags) {
   return {};
 }
 
+Status BoundToModel(const Stream& stream) {
+  return Error(107005, fmt::format("{} cannot be destroyed: it is bound to a built model", stream.Describe()))
+      .Hint("unbind it with aclmdlRIUnbindStream, or destroy the model first");
+}
+
 Status DestroyStream(const char* api, aclrtStream handle, Stream::DestroyMode mode) {
   REPRISE_RETURN_IF_ERROR(runtime::NotNull(handle, "stream"));
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(handle));
@@ -57,11 +62,18 @@ Status DestroyStream(const char* api, aclrtStream handle, Stream::DestroyMode mo
   }
   REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*stream, api));
   if (stream->bound_model.load() != nullptr) {
-    return Error(107005, fmt::format("{} cannot be destroyed: it is bound to a built model", stream->Describe()))
-        .Hint("unbind it with aclmdlRIUnbindStream, or destroy the model first");
+    return BoundToModel(*stream);
   }
   AnnounceStream(*stream, ACL_RT_STREAM_STATE_DESTROY_PRE);
-  Stream::Destroy(stream, mode);
+  if (!Stream::Hide(stream)) return runtime::NotLive(runtime::Streams(), handle, "stream");
+  // Once more: calls of other threads may have changed that until now.
+  Status unchanged = capture::CheckNotCapturing(*stream, api);
+  if (unchanged.ok() && stream->bound_model.load() != nullptr) unchanged = BoundToModel(*stream);
+  if (!unchanged.ok()) {
+    runtime::Streams().Show(handle);
+    return unchanged;
+  }
+  Stream::DestroyHidden(stream, mode);
   return {};
 }
 

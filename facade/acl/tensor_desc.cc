@@ -113,10 +113,8 @@ aclTensorDesc* aclCreateTensorDesc(aclDataType dataType, int numDims, const int6
 void aclDestroyTensorDesc(const aclTensorDesc* desc) {
   if (desc == nullptr) return;
   runtime::Api("aclDestroyTensorDesc", [&]() -> Status {
-    REPRISE_ASSIGN_OR_RETURN(TensorDesc * found, Find(desc));
-    TensorDescs().Erase(desc);
-    delete found;
-    return {};
+    if (TensorDescs().Destroy(desc)) return {};
+    return Find(desc).status();
   });
 }
 

@@ -20,6 +20,7 @@ class RuntimeEnvironment final : public Environment {
 
   uint64_t CaptureOf(void* stream) override {
     if (stream == nullptr) return 0;  // a default stream is never captured
+    const CallGuard call;
     const runtime::Stream* found = runtime::Streams().Find(stream);
     return found != nullptr ? found->capture_id() : 0;
   }

@@ -362,6 +362,7 @@ Status Graph::Impl::NoteDraws(Stream& stream) {
 // ----------------------------------------------------------------------------------------------------------- reset
 
 void Graph::Impl::Reset() noexcept {
+  const CallGuard call;
   std::lock_guard lock(replay_mutex_);
   if (state() == GraphState::kCapturing) {
     while (!bodies_.empty()) {
@@ -405,6 +406,7 @@ std::vector<Zombie>& Zombies() {
 
 // The pool is given back only when no execution is left that could touch it.
 void Graph::Impl::DestroyModel(void* model, Lease lease) noexcept {
+  const CallGuard call;
   if (capture::Model* found = capture::Models().Find(model)) {
     if (Status status = capture::Model::Destroy(found); !status.ok()) {
       REPRISE_LOG(kWarning, "REPRISE", "{}; it is destroyed later", status.detail().what);
@@ -417,6 +419,7 @@ void Graph::Impl::DestroyModel(void* model, Lease lease) noexcept {
 }
 
 void Graph::Impl::BuryZombies() noexcept {
+  const CallGuard call;
   std::vector<Zombie> dead;
   {
     std::lock_guard lock(g_zombies_mutex);

@@ -44,6 +44,7 @@ class Waiting {
   Waiting& operator=(const Waiting&) = delete;
 
  private:
+  const WaitingCall waiting_;  // also while it takes that back: hence the first of the members
   const WaitScope* const scope_;
   void* left_ = nullptr;
 };

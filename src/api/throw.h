@@ -18,6 +18,8 @@ namespace reprise::api {
 template <class Body>
 void Call(const char* function, Body body) {
   const CallScope scope(function);
+  if (!scope.admitted()) [[unlikely]]
+    Throw(function, WhyNoCall());
   if (Status status = body(); !status.ok()) [[unlikely]]
     Throw(function, status);
 }
@@ -26,6 +28,8 @@ void Call(const char* function, Body body) {
 template <class Body>
 auto Value(const char* function, Body body) {
   const CallScope scope(function);
+  if (!scope.admitted()) [[unlikely]]
+    Throw(function, WhyNoCall());
   auto result = body();
   if (!result.ok()) [[unlikely]]
     Throw(function, std::move(result).status());

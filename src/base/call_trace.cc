@@ -32,7 +32,9 @@ bool IsOurs(std::string_view path) {
 
 }  // namespace
 
-const bool kCallTrace = EnvInt(EnvVar::kTraceCalls) != 0;
+constinit bool internal::g_call_trace = false;
+
+void ReadCallTrace() noexcept { internal::g_call_trace = EnvInt(EnvVar::kTraceCalls) != 0; }
 
 // An operator calls runtime functions inside of its own: the outermost is what the program called.
 void CallScope::Enter(const char* api) noexcept {
@@ -44,7 +46,7 @@ void CallScope::Leave() noexcept {
 }
 
 std::string DescribeCall() {
-  if (!kCallTrace || t_api == nullptr) return {};
+  if (!internal::g_call_trace || t_api == nullptr) return {};
   std::array<void*, kFrames> frames{};
   const int count = backtrace(frames.data(), kFrames);
   bool inside = false;  // a sanitizer's frames may come before ours

@@ -6,28 +6,39 @@
 
 #include <string>
 
+#include "base/calls.h"
+
 namespace reprise {
 
-/// Read once; constant afterwards.
-extern const bool kCallTrace;
+namespace internal {
+// Written before the first call.
+extern constinit bool g_call_trace;
+}  // namespace internal
 
-/// For the time of a C function, on its thread.
+inline bool CallTraceIsOn() noexcept { return internal::g_call_trace; }
+/// Looks at the environment; for AtFirstCall's sake called in base/calls.cc.
+void ReadCallTrace() noexcept;
+
+/// For the time of a C function, on its thread: what it finds behind handles stays, see base/calls.h.
 class CallScope {
  public:
   explicit CallScope(const char* api) {
-    if (kCallTrace) [[unlikely]]
+    if (internal::g_call_trace) [[unlikely]]
       Enter(api);
   }
   CallScope(const CallScope&) = delete;
   CallScope& operator=(const CallScope&) = delete;
   ~CallScope() {
-    if (kCallTrace) [[unlikely]]
+    if (internal::g_call_trace) [[unlikely]]
       Leave();
   }
+  bool admitted() const noexcept { return guard_.admitted(); }
 
  private:
   static void Enter(const char* api) noexcept;
   static void Leave() noexcept;
+
+  const CallGuard guard_;
 };
 
 /// "aclrtStreamWaitEvent, called by thread 4711 from ./program(main+0x2a)"; empty when tracing is off.

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/calls.h"
 #include "base/no_destroy.h"
 
 namespace reprise {
@@ -76,7 +77,8 @@ const char* HandleKindName(uint8_t kind) noexcept;
 
 /// Maps handles of one kind to objects.
 ///
-/// Threads: thread-safe; Find takes no lock. Destroying an object while another call uses it is the caller's duty.
+/// Threads: thread-safe; Find takes no lock. What a call (base/calls.h) finds stays in memory until it ends, provided
+/// that whoever destroys it takes the handle away first and then retires the object.
 template <class T, HandleKind Kind>
 class HandleTable {
  public:
@@ -105,18 +107,21 @@ class HandleTable {
       free_.reserve(size_);  // so that Erase cannot fail
     }
     Slot& slot = chunks_[index / kChunk].load(std::memory_order_relaxed)[index % kChunk];
-    slot.object.store(object, std::memory_order_relaxed);
+    slot.birth = BirthMoment();
+    slot.object.store(object, std::memory_order_release);
     const uint64_t bits = (uint64_t{static_cast<uint8_t>(Kind)} << 56) | (uint64_t{slot.generation} << 32) | index;
     slot.handle.store(bits, std::memory_order_release);
     ++live_;
     return reinterpret_cast<void*>(bits);
   }
 
-  /// The live object behind `handle`, or null. That it stays alive is the caller's duty.
+  /// The live object behind `handle`, or null.
   T* Find(const void* handle) const noexcept {
     const Slot* slot = SlotOf(handle);
     if (slot == nullptr || slot->handle.load(std::memory_order_acquire) != HandleBits(handle)) return nullptr;
-    return slot->object.load(std::memory_order_relaxed);
+    T* const object = slot->object.load(std::memory_order_acquire);
+    // Looked at again: the slot may have become another object's in between.
+    return slot->handle.load(std::memory_order_relaxed) == HandleBits(handle) ? object : nullptr;
   }
 
   /// Calls `visit` with the live object behind `handle`, which is not erased meanwhile; false when there is none. For
@@ -130,18 +135,46 @@ class HandleTable {
     return true;
   }
 
-  /// Forgets the handle and returns its object, or null when it was not live.
-  T* Erase(const void* handle) noexcept {
+  /// Forgets the handle and returns its object, or null when it was not live. Of two threads that destroy one object,
+  /// one gets it. `birth`: for Retire.
+  T* Erase(const void* handle, uint64_t* birth = nullptr) noexcept {
     std::lock_guard lock(mutex_);
     Slot* slot = SlotOf(handle);
     if (slot == nullptr || slot->handle.load(std::memory_order_relaxed) != HandleBits(handle)) return nullptr;
-    T* object = slot->object.load(std::memory_order_relaxed);
+    if (birth != nullptr) *birth = slot->birth;
     slot->handle.store(0, std::memory_order_release);
-    slot->object.store(nullptr, std::memory_order_relaxed);
-    slot->generation = (slot->generation + 1) & 0xFFFFFF;
-    free_.push_back(static_cast<uint32_t>(HandleBits(handle)));
-    --live_;
-    return object;
+    return EraseLocked(*slot, handle);
+  }
+
+  /// Erases the handle and retires its object, which is then deleted; false when it was not live. `soon` as in Retire.
+  bool Destroy(const void* handle, bool soon = false) noexcept {
+    uint64_t birth = 0;
+    T* const object = Erase(handle, &birth);
+    if (object != nullptr) RetireObject(object, birth, soon);
+    return object != nullptr;
+  }
+
+  /// From now on nobody finds the object, but ForEach still visits it; false when it was not live. Show undoes that,
+  /// unless somebody has erased it.
+  bool Hide(const void* handle) noexcept {
+    std::lock_guard lock(mutex_);
+    Slot* slot = SlotOf(handle);
+    if (slot == nullptr || slot->handle.load(std::memory_order_relaxed) != HandleBits(handle)) return false;
+    slot->handle.store(0, std::memory_order_release);
+    return true;
+  }
+  void Show(const void* handle) noexcept {
+    std::lock_guard lock(mutex_);
+    if (Slot* slot = HiddenSlotOf(handle)) slot->handle.store(HandleBits(handle), std::memory_order_release);
+  }
+  /// The same as Erase, also of what is hidden.
+  T* EraseHidden(const void* handle, uint64_t* birth) noexcept {
+    std::lock_guard lock(mutex_);
+    Slot* slot = HiddenSlotOf(handle);
+    if (slot == nullptr) return nullptr;
+    *birth = slot->birth;
+    slot->handle.store(0, std::memory_order_release);
+    return EraseLocked(*slot, handle);
   }
 
   HandleState Classify(const void* handle) const noexcept {
@@ -175,7 +208,24 @@ class HandleTable {
     std::atomic<uint64_t> handle{0};
     std::atomic<T*> object{nullptr};
     uint32_t generation = 1;
+    uint64_t birth = 0;
   };
+
+  // Of a handle whose object is in its slot, found or not.
+  Slot* HiddenSlotOf(const void* handle) const noexcept {
+    Slot* slot = SlotOf(handle);
+    if (slot == nullptr || slot->generation != ((HandleBits(handle) >> 32) & 0xFFFFFF)) return nullptr;
+    return slot->object.load(std::memory_order_relaxed) != nullptr ? slot : nullptr;
+  }
+
+  T* EraseLocked(Slot& slot, const void* handle) noexcept {
+    T* object = slot.object.load(std::memory_order_relaxed);
+    slot.object.store(nullptr, std::memory_order_release);
+    slot.generation = (slot.generation + 1) & 0xFFFFFF;
+    free_.push_back(static_cast<uint32_t>(HandleBits(handle)));
+    --live_;
+    return object;
+  }
 
   Slot* SlotOf(const void* handle) const noexcept {
     if (HandleKindBits(handle) != static_cast<uint8_t>(Kind)) return nullptr;

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/calls.h"
 #include "base/env.h"
 
 namespace reprise {
@@ -43,6 +44,7 @@ class Logger {
   }
 
   void Write(std::string_view line) {
+    const NoCancel no_cancel;
     std::lock_guard lock(mutex_);
     if (to_stdout_) {
       std::fwrite(line.data(), 1, line.size(), stdout);

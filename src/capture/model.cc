@@ -218,13 +218,20 @@ StatusOr<Model*> Model::Create(Context& context, ModelKind kind, Model* parent) 
   model->holder_ = context.device().holdings().Enter(model->Describe());
   model->handle_ = Models().Insert(model);
   if (model->handle_ == nullptr) {
+    model->Withdraw();
+    model->LetGo();
     delete model;
     return Error(207005, "the process has too many models");
   }
   if (parent != nullptr) {
     parent->bodies_.push_back(model);
   } else {
-    context.AddResident(model);
+    if (!context.AddResident(model)) {
+      const uint64_t birth = model->Withdraw();
+      model->LetGo();
+      Retire(model, Free, birth, false);
+      return Error(107002, "the context is being destroyed by another thread");
+    }
   }
   return model;
 }
@@ -237,18 +244,27 @@ Model::Model(Context& context, ModelKind kind, Model* parent)
       graph_(std::make_unique<ir::Graph>()) {}
 
 Model::~Model() {
+  for (Model* body : bodies_) delete body;
+}
+
+uint64_t Model::Withdraw() {
   TheSerials().Return(serial_);
+  for (Model* body : bodies_) body->Withdraw();
+  for (const auto& group : groups_) TaskGroups().Erase(group->handle);
+  for (const auto& condition : conditions_) Conditions().Erase(condition->handle);
+  for (const auto& lane : lane_handles_) LaneHandles().Erase(lane->handle);
+  uint64_t birth = 0;
+  Models().EraseHidden(handle_, &birth);
+  return birth;
+}
+
+void Model::LetGo() {
   context_.device().holdings().Leave(holder_);
   replay_.reset();
   graph_.reset();  // conditional tasks refer to bodies, so they go first
-  for (Model* body : bodies_) {
-    Models().Erase(body->handle_);
-    delete body;
-  }
-  for (const auto& group : groups_) TaskGroups().Erase(group->handle);
+  for (Model* body : bodies_) body->LetGo();
   for (void* block : memory_) (void)device::MemoryRegistry::Get().Free(block, device::MemoryKind::kDevice, true);
   for (const auto& condition : conditions_) {
-    Conditions().Erase(condition->handle);
     (void)device::MemoryRegistry::Get().Free(condition->cell, device::MemoryKind::kDevice);
   }
   for (const BoundStream& bound : bound_) {
@@ -256,10 +272,7 @@ Model::~Model() {
     bound.stream->stored_sealed = false;
   }
   if (own_stream_ != nullptr) Stream::Destroy(own_stream_, Stream::DestroyMode::kWait);
-  for (const auto& lane : lane_handles_) {
-    LaneHandles().Erase(lane->handle);
-    context_.device().stream_ids().Return(lane->stream_id);
-  }
+  for (const auto& lane : lane_handles_) context_.device().stream_ids().Return(lane->stream_id);
   for (const int32_t id : event_ids_) context_.device().event_ids().Return(id);
   ModelIds().Return(id_);
 }
@@ -268,15 +281,21 @@ int64_t Model::Available() { return ModelIds().available(); }
 
 void Model::DropBodies(size_t keep) {
   for (; bodies_.size() > keep; bodies_.pop_back()) {
-    Models().Erase(bodies_.back()->handle_);
-    delete bodies_.back();
+    Model* const body = bodies_.back();
+    const uint64_t birth = body->Withdraw();
+    body->LetGo();
+    Retire(body, Free, birth, false);
   }
 }
 
-void Model::Discard(Model* model) {
-  model->context_.RemoveResident(model);
-  Models().Erase(model->handle_);
-  delete model;
+void Model::Discard(Model* model, bool is_known) {
+  Context& context = model->context_;
+  if (!context.TakeResident(model)) return;  // who destroys the context frees it
+  const uint64_t birth = model->Withdraw();
+  if (is_known) AwaitCalls();
+  model->LetGo();
+  context.ResidentIsGone();
+  Retire(model, Free, birth, is_known);
 }
 
 void Model::ReleaseFromContext() {
@@ -288,18 +307,35 @@ void Model::ReleaseFromContext() {
     if (own_stream_ != nullptr) own_stream_->Abort(107023);  // it is not in the context's list
     WaitIdle(std::nullopt);
   }
-  Models().Erase(handle_);
-  delete this;
+  const uint64_t birth = Withdraw();
+  AwaitCalls();
+  AbortCaptures(*this, false);  // what these calls have begun
+  if (!WaitIdle(Clock::now() + kDestroyPatience)) {
+    context_.ForEachStream([](Stream& stream) { stream.Abort(107023); });
+    WaitIdle(std::nullopt);
+  }
+  LetGo();
+  Retire(this, Free, birth, true);
 }
 
 Status Model::Destroy(Model* model) {
-  if (!model->WaitIdle(Clock::now() + kDestroyPatience)) {
+  const auto still_runs = [model] {
     return Error(107037,
                  fmt::format("{} still has {} executions pending after 10 s", model->Describe(), model->pending()))
         .Culprit("a task of the graph waits for an event, value or notify that has not come, or runs for long");
+  };
+  const Deadline deadline = Clock::now() + kDestroyPatience;
+  if (!model->WaitIdle(deadline)) return still_runs();
+  void* const handle = model->handle_;
+  if (!Models().Hide(handle)) return runtime::NotLive(Models(), handle, "model");
+  AwaitCalls();
+  if (!model->WaitIdle(deadline)) {  // one of these calls has executed it again
+    Models().Show(handle);
+    return still_runs();
   }
   const std::vector<DestroyCallback> callbacks = std::move(model->destroy_callbacks);
   Discard(model);
+  const WaitingCall waiting;
   for (const DestroyCallback& callback : callbacks) callback.function(callback.argument);
   return {};
 }
@@ -464,9 +500,6 @@ StatusOr<EventRecord**> Model::BindExternals() {
 
 namespace {
 
-// Read once, as streams do.
-const bool kLaunchBlocking = EnvInt(EnvVar::kLaunchBlocking) != 0;
-
 // For events that are recorded outside of it, which the thread that launches it may be about to do: it must not be
 // waited for.
 bool WaitsForOthers(const ir::Graph& graph, const std::vector<ExternalBinding>& externals) {
@@ -482,7 +515,7 @@ bool WaitsForOthers(const ir::Graph& graph, const std::vector<ExternalBinding>& 
 }  // namespace
 
 Status Model::Execute(Stream& stream) {
-  if (!externals_.empty() || !liveness_.IsFresh() || kLaunchBlocking) [[unlikely]]
+  if (!externals_.empty() || !liveness_.IsFresh() || runtime::LaunchIsBlocking()) [[unlikely]]
     return ExecuteChecked(stream);
   launched_.fetch_add(1, std::memory_order_relaxed);
   GraphTask task{this, replay_.get(), {kNoTicket}, nullptr};
@@ -507,7 +540,7 @@ Status Model::ExecuteChecked(Stream& stream) {
     launched_.fetch_add(1, std::memory_order_relaxed);
     REPRISE_RETURN_IF_ERROR(stream.Enqueue(ir::MakeTask(kGraphTask, task), GraphTask::TakeTicket));
   }
-  return kLaunchBlocking && !WaitsForOthers(*graph_, externals_) ? stream.WaitIfBlocking() : Status();
+  return runtime::LaunchIsBlocking() && !WaitsForOthers(*graph_, externals_) ? stream.WaitIfBlocking() : Status();
 }
 
 Status Model::ExecuteAndWait(int64_t timeout_ms) {
@@ -537,6 +570,7 @@ void Model::ExecutionEnded() noexcept {
 bool Model::WaitIdle(const Deadline& deadline) {
   const auto idle = [this] { return pending() == 0; };
   if (idle()) return true;
+  const WaitingCall waiting;
   g_idle_waiters.fetch_add(1, std::memory_order_seq_cst);
   bool is_idle = false;
   do {

@@ -105,9 +105,10 @@ struct Bill {
 class Model final : public runtime::ContextResident {
  public:
   static StatusOr<Model*> Create(runtime::Context& context, ModelKind kind, Model* parent = nullptr);
-  /// Frees at once; for captures that failed.
-  static void Discard(Model* model);
-  /// Waits up to 10 s for pending executions; 107037 when they do not end.
+  /// Frees without waiting for executions; for captures that failed. `is_known` false: nobody has got the handle, and
+  /// the caller may hold locks.
+  static void Discard(Model* model, bool is_known = true);
+  /// Waits up to 10 s for pending executions; 107037 when they do not end. 107017 when another thread destroys it.
   static Status Destroy(Model* model);
 
   void* handle() const { return handle_; }
@@ -191,6 +192,11 @@ class Model final : public runtime::ContextResident {
  private:
   friend struct GraphTask;
   Model(runtime::Context& context, ModelKind kind, Model* parent);
+  /// Nobody finds the model, and what belongs to it, any more; the moment of birth for Retire.
+  uint64_t Withdraw();
+  /// Gives back what it holds. What is left is memory, for calls that found it before.
+  void LetGo();
+  static void Free(void* model) { delete static_cast<Model*>(model); }
   void CollectResets(std::vector<exec::Replay::CellReset>& resets) const;
   ~Model();
   /// One record for each external record or wait of one execution.

@@ -110,7 +110,7 @@ Status Begin(Stream& stream, CaptureMode mode, Model* body) {
   }
   auto lane = model->AddLane(stream.id(), ir::kNoNode);
   if (!lane.ok()) {
-    if (body == nullptr) Model::Discard(model);
+    if (body == nullptr) Model::Discard(model, false);
     return std::move(lane).status();
   }
   model->set_state(ModelState::kCapturing);
@@ -188,7 +188,7 @@ StatusOr<ir::NodeId> Session::AddNode(Stream& stream, const ir::Task& task, bool
   try {
     ir::Graph& graph = model_->graph();
     const ir::NodeId node = graph.Add(member.lane, task);
-    if (kCallTrace) [[unlikely]]
+    if (CallTraceIsOn()) [[unlikely]]
       member.last_call = DescribeCall();
     if (member.group != nullptr) [[unlikely]] {
       ir::TaskSlot* slot = graph.MakeSlot(node);
@@ -238,6 +238,16 @@ void Session::Invalidate(Status why) {
   REPRISE_LOG(kWarning, "RUNTIME", "{} is invalidated: {}", Describe(), why.detail().what);
   why_ = std::move(why);
   model_->set_state(ModelState::kInvalidated);
+}
+
+// Calls do not destroy what is captured; who destroys the context of a capture that another thread has just begun does.
+void Session::Forget(Stream& stream) {
+  Invalidate(Error(107017, fmt::format("{} was destroyed while it was captured", stream.Describe())));
+  if (&stream == origin_) return AbortCaptures(*model_, true);  // nobody can end it any more
+  stream.set_sink(nullptr);
+  std::erase_if(members_, [&](const Member& member) { return member.stream == &stream; });
+  last_member_ = 0;
+  stream.context().capturing_streams.fetch_sub(1);
 }
 
 // ------------------------------------------------------------------------------------------------------------- end

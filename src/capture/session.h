@@ -66,8 +66,7 @@ class Session final : public runtime::TaskSink {
   /// For tasks of our own, whose payloads may be destroyed under the lock.
   Status Record(runtime::Stream& stream, const ir::Task& task);
   uint64_t capture_id() const override { return id_; }
-  /// Only the teardown of the context destroys a stream that is being captured; the capture has been aborted then.
-  void Forget(runtime::Stream& stream) override { stream.set_sink(nullptr); }
+  void Forget(runtime::Stream& stream) override;
 
  private:
   friend Status Begin(runtime::Stream& stream, CaptureMode mode, Model* body);

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/scheduler.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/resource.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <climits>
+#include <cstdio>
+#include <cstring>
 #include <exception>
 #include <system_error>
 #include <utility>
 
+#include "base/calls.h"
 #include "base/env.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -133,19 +139,68 @@ Scheduler::~Scheduler() {
   }
 }
 
-void Scheduler::StartWorkers() {
-  std::call_once(started_, [this] {
+namespace {
+
+// What a host allows; where it allows too little, one of these is the reason.
+std::string ThreadLimits() {
+  const auto limit = [](int which) -> std::string {
+    rlimit value{};
+    if (getrlimit(static_cast<__rlimit_resource_t>(which), &value) != 0) return "unknown";
+    return value.rlim_cur == RLIM_INFINITY ? "unlimited" : fmt::format("{}", value.rlim_cur);
+  };
+  std::string pids = "none";
+  if (FILE* file = std::fopen("/sys/fs/cgroup/pids.max", "re")) {
+    char text[32] = "";
+    if (std::fgets(text, sizeof text, file) != nullptr) pids.assign(text, std::strcspn(text, "\n"));
+    std::fclose(file);
+  }
+  return fmt::format("limits: processes of the user (RLIMIT_NPROC) {}, address space (RLIMIT_AS) {}, control group {}",
+                     limit(RLIMIT_NPROC), limit(RLIMIT_AS), pids);
+}
+
+}  // namespace
+
+Status Scheduler::Start() {
+  if (has_workers()) return {};
+  std::lock_guard lock(start_mutex_);
+  if (has_workers()) return {};
+  std::string why;
+  const auto start = [&](void (*loop)(Scheduler*)) {
     try {
-      threads_.reserve(static_cast<size_t>(workers_wanted_) + 1);
-      threads_.emplace_back([this] { MonitorLoop(); });
-      for (int i = 0; i < workers_wanted_; ++i) threads_.emplace_back([this] { WorkerLoop(false); });
-    } catch (const std::system_error& error) {
-      // The host allows fewer threads: those that there are do the work, and so do callers that synchronise.
-      REPRISE_LOG(kError, "RUNTIME", "{} of {} worker threads could be started: {}",
-                  threads_.empty() ? 0 : threads_.size() - 1, workers_wanted_, error.what());
+      if (FaultPoint("scheduler.thread")) {
+        throw std::system_error(EAGAIN, std::generic_category(), "injected fault");
+      }
+      threads_.emplace_back(loop, this);
+      return true;
+    } catch (const std::exception& error) {
+      why = error.what();
+      return false;
     }
-    started_flag_.store(true, std::memory_order_release);
-  });
+  };
+  try {
+    threads_.reserve(static_cast<size_t>(workers_wanted_) + 1);
+  } catch (const std::bad_alloc&) {
+    return Error(207005, "no memory for the worker threads of the device");
+  }
+  if (!monitor_started_) monitor_started_ = start([](Scheduler* self) { self->MonitorLoop(); });
+  while (monitor_started_ && workers_started_ < workers_wanted_ &&
+         start([](Scheduler* self) { self->WorkerLoop(false); })) {
+    ++workers_started_;
+  }
+  if (workers_started_ == 0) {
+    const NoCancel no_cancel;
+    return Error(207005, fmt::format("no worker thread of the device can be started, hence no task would run: {}", why))
+        .Culprit(ThreadLimits())
+        .Hint(
+            "raise the limit that is reached (ulimit -u, ulimit -v, the container's limit of processes), or end "
+            "other threads, and try again");
+  }
+  if (workers_started_ < workers_wanted_) {
+    REPRISE_LOG(kWarning, "RUNTIME", "{} of {} worker threads could be started, which do all the work: {}; {}",
+                workers_started_, workers_wanted_, why, ThreadLimits());
+  }
+  started_flag_.store(true, std::memory_order_release);
+  return {};
 }
 
 void Scheduler::Wake(Runnable& runnable, bool rouse) noexcept {
@@ -170,8 +225,9 @@ void Scheduler::Wake(Runnable& runnable, bool rouse) noexcept {
 }
 
 void Scheduler::Push(Runnable& runnable, bool needs_worker, bool set_queued, bool rouse) noexcept {
-  if (!started_flag_.load(std::memory_order_acquire)) [[unlikely]]
-    StartWorkers();
+  // What has tasks has seen to it that there are workers. Without them, this is a spurious wake-up.
+  if (!has_workers()) [[unlikely]]
+    (void)Start();
   {
     std::lock_guard lock(ready_lock_);
     // Queued and linked at once: a helper that takes it runs it to its end, and its owner may then free it.
@@ -547,7 +603,7 @@ void Scheduler::ParallelFor(int64_t count, int64_t grain, void (*body)(void*, in
 }
 
 void Scheduler::WakeAt(Runnable& runnable, Clock::time_point when) {
-  if (!started_flag_.load(std::memory_order_acquire)) StartWorkers();
+  if (!has_workers()) (void)Start();
   {
     std::lock_guard lock(timer_mutex_);
     if (const auto it = timer_of_.find(&runnable); it != timer_of_.end()) {
@@ -608,7 +664,12 @@ void Scheduler::MonitorLoop() {
           }).detach();
         } catch (const std::exception& error) {
           extra_workers_.fetch_sub(1);
-          REPRISE_LOG(kWarning, "RUNTIME", "no further worker thread: {}", error.what());
+          if (!std::exchange(told_no_extra_, true)) {
+            REPRISE_LOG(kWarning, "RUNTIME",
+                        "all worker threads are busy or stuck in host functions, and no further one can be started: "
+                        "{}; {}",
+                        error.what(), ThreadLimits());
+          }
         }
       }
       quiet = waiting ? 1 : quiet + 1;

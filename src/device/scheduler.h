@@ -30,10 +30,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/asymmetric_fence.h"
 #include "base/futex.h"
 #include "base/spin_lock.h"
 #include "base/status.h"
-#include "device/asymmetric_fence.h"
 
 namespace reprise::device {
 
@@ -238,6 +238,12 @@ class Scheduler {
 
   int workers() const { return workers_wanted_; }
 
+  /// Whether there are threads that run what is queued.
+  bool has_workers() const noexcept { return started_flag_.load(std::memory_order_acquire); }
+  /// Starts them; fewer than wanted, with a warning in the log, where the host allows no more. 207005 when it allows
+  /// none, or no thread for timers: what is queued would never run. The next call tries again.
+  Status Start();
+
  private:
   struct Job;
   // Of a worker: what it attends, and whether that was worth it.
@@ -262,7 +268,6 @@ class Scheduler {
   void Leave(Attention& attention) noexcept;
   void RunAttended(Attention& attention) noexcept;
 
-  void StartWorkers();
   void WorkerLoop(bool extra);
   bool FindWork(Attention& attention);
   Runnable* PopReady() noexcept;
@@ -282,7 +287,9 @@ class Scheduler {
   void NudgeMonitor() noexcept;
 
   const int workers_wanted_;
-  std::once_flag started_;
+  std::mutex start_mutex_;
+  int workers_started_ = 0;  // guarded by start_mutex_, as this:
+  bool monitor_started_ = false;
   std::atomic<bool> started_flag_{false};
   std::atomic<bool> stop_{false};
   std::vector<std::thread> threads_;
@@ -309,6 +316,7 @@ class Scheduler {
   std::atomic<uint32_t> monitor_word_{0};
   std::atomic<bool> monitor_watches_{false};
   std::atomic<int> extra_workers_{0};
+  bool told_no_extra_ = false;  // of the monitor
 };
 
 /// Threads in the process that spin, of all schedulers and callers; kept at or below the number of cores.

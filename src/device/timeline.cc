@@ -496,9 +496,9 @@ void WriteWholeProcess() {
   std::fprintf(stderr, "reprise: %s: %s\n", EnvName(EnvVar::kProfile), status.detail().what.c_str());
 }
 
-[[maybe_unused]] const bool kRecordsWholeProcess = [] {
+void RecordWholeProcess() {
   std::string path = Env(EnvVar::kProfile);
-  if (path.empty()) return false;
+  if (path.empty()) return;
   if (const size_t at = path.find("%p"); at != std::string::npos) path.replace(at, 2, std::to_string(getpid()));
   // The program may change its folder before it ends.
   if (path[0] != '/') {
@@ -509,8 +509,10 @@ void WriteWholeProcess() {
   whole.process = getpid();
   whole.path = path;
   whole.session = Timeline::Get().Start({});
-  return std::atexit(WriteWholeProcess) == 0;
-}();
+  (void)std::atexit(WriteWholeProcess);
+}
+
+[[maybe_unused]] const bool kAtFirstCall = (AtFirstCall(RecordWholeProcess), true);
 
 }  // namespace
 }  // namespace reprise::device

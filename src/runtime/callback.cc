@@ -208,6 +208,8 @@ Status ProcessCallbacks(Subscription kind, int64_t timeout_ms) {
   const auto self = static_cast<uint64_t>(pthread_self());
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(std::max<int64_t>(0, timeout_ms));
   std::unique_lock lock(registry.mutex);
+  const NoCancel no_cancel;
+  const WaitingCall waiting;
   std::shared_ptr<ReportThread> thread;
   const auto is_subscribed = [&] {
     auto it = registry.threads.find(self);

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include "base/fault.h"
@@ -16,6 +18,7 @@ namespace reprise::runtime {
 constinit NoDestroy<HandleTable<Context, HandleKind::kContext>> internal::g_contexts;
 
 StatusOr<Context*> Context::Create(Device& device, bool is_primary) {
+  RefuseInForks();
   if (FaultPoint("context")) return Error(207005, "no further context can be made (injected fault)");
   std::lock_guard lock(device.contexts_mutex);
   auto* context = new Context(device, is_primary);
@@ -34,25 +37,64 @@ StatusOr<Context*> Context::Create(Device& device, bool is_primary) {
   return context;
 }
 
-void Context::Destroy(Context* context) {
+bool Context::Destroy(Context* context) {
+  if (context->is_leaving_.exchange(true)) return false;
+  // While its work comes to an end, host functions and callbacks may still use it.
+  context->DestroyContents();
+  Contexts().Hide(context->handle_);
+  AwaitCalls();
+  {
+    std::lock_guard lock(context->streams_mutex_);
+    context->is_closed_ = true;
+  }
+  {
+    std::lock_guard lock(context->residents_mutex_);
+    context->takes_residents_ = false;
+  }
+  context->DestroyContents();  // what came meanwhile
+  uint64_t birth = 0;
+  Contexts().EraseHidden(context->handle_, &birth);
+  Retire(
+      context, [](void* retired) { delete static_cast<Context*>(retired); }, birth, true);
+  return true;
+}
+
+void Context::DestroyContents() {
   // Residents (models) go first: their pending executions run on the streams.
   for (;;) {
     ContextResident* resident = nullptr;
     {
-      std::lock_guard lock(context->residents_mutex_);
-      if (context->residents_.empty()) break;
-      resident = *context->residents_.begin();
-      context->residents_.erase(context->residents_.begin());
+      std::lock_guard lock(residents_mutex_);
+      if (residents_.empty()) break;
+      resident = *residents_.begin();
+      residents_.erase(residents_.begin());
+      ++leaving_residents_;
     }
     resident->ReleaseFromContext();
+    ResidentIsGone();
   }
-  std::vector<Stream*> streams;
-  context->ForEachStream([&](Stream& stream) { streams.push_back(&stream); });
   // They work side by side, so one deadline gives each of them its time.
   const Deadline patience = DeadlineAfterMs(10'000);
-  for (Stream* stream : streams) Stream::Destroy(stream, Stream::DestroyMode::kTeardown, patience);
-  Contexts().Erase(context->handle_);
-  delete context;
+  for (;;) {
+    std::vector<Stream*> streams;
+    ForEachStream([&](Stream& stream) { streams.push_back(&stream); });
+    for (Stream* stream : streams) {
+      {
+        // What another thread is destroying stays in the list, or is counted, until it is gone.
+        std::lock_guard lock(streams_mutex_);
+        if (!streams_.contains(stream) || !Streams().Hide(stream->handle())) continue;
+      }
+      AwaitCalls();
+      Stream::DestroyHidden(stream, Stream::DestroyMode::kTeardown, patience);
+    }
+    {
+      std::scoped_lock lock(streams_mutex_, residents_mutex_);
+      if (streams_.empty() && hidden_streams_ == 0 && leaving_residents_ == 0) return;
+    }
+    const NoCancel no_cancel;
+    const WaitingCall waiting;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
 }
 
 size_t Context::CountOn(const Device& device) {
@@ -80,24 +122,41 @@ Status Context::Synchronize(int64_t timeout_ms) {
   return first;
 }
 
-void Context::AddStream(Stream* stream) {
+bool Context::AddStream(Stream* stream) {
   std::lock_guard lock(streams_mutex_);
+  if (is_closed_) return false;
   streams_.insert(stream);
+  return true;
+}
+
+void Context::HideStream(Stream* stream) {
+  std::lock_guard lock(streams_mutex_);
+  streams_.erase(stream);
+  ++hidden_streams_;
 }
 
 void Context::RemoveStream(Stream* stream) {
   std::lock_guard lock(streams_mutex_);
-  streams_.erase(stream);
+  if (streams_.erase(stream) == 0) --hidden_streams_;
 }
 
-void Context::AddResident(ContextResident* resident) {
+bool Context::AddResident(ContextResident* resident) {
   std::lock_guard lock(residents_mutex_);
+  if (!takes_residents_) return false;
   residents_.insert(resident);
+  return true;
 }
 
-void Context::RemoveResident(ContextResident* resident) {
+bool Context::TakeResident(ContextResident* resident) {
   std::lock_guard lock(residents_mutex_);
-  residents_.erase(resident);
+  if (residents_.erase(resident) == 0) return false;
+  ++leaving_residents_;
+  return true;
+}
+
+void Context::ResidentIsGone() {
+  std::lock_guard lock(residents_mutex_);
+  --leaving_residents_;
 }
 
 void* CurrentContextHandle() { return ThisThread().context; }

@@ -52,8 +52,8 @@ class ContextResident {
 class Context {
  public:
   static StatusOr<Context*> Create(Device& device, bool is_primary);
-  /// Waits for the work of all streams, then frees streams and residents.
-  static void Destroy(Context* context);
+  /// Waits for the work of all streams, then frees streams and residents. False when another thread does that.
+  static bool Destroy(Context* context);
   static size_t CountOn(const Device& device);
 
   Device& device() const { return device_; }
@@ -64,15 +64,21 @@ class Context {
   /// Waits until all streams are idle. 507046 on timeout, else the first asynchronous error of any stream.
   Status Synchronize(int64_t timeout_ms);
 
-  void AddStream(Stream* stream);
+  /// False when the context is gone for all but those who found it before.
+  bool AddStream(Stream* stream);
+  /// Nobody else finds the stream here; the context waits for it to be removed.
+  void HideStream(Stream* stream);
   void RemoveStream(Stream* stream);
   template <class Visit>
   void ForEachStream(Visit visit) {
     std::lock_guard lock(streams_mutex_);
     for (Stream* stream : streams_) visit(*stream);
   }
-  void AddResident(ContextResident* resident);
-  void RemoveResident(ContextResident* resident);
+  /// False as with AddStream.
+  bool AddResident(ContextResident* resident);
+  /// Of all who destroy a resident, one gets true. The context waits until it says that it is gone.
+  bool TakeResident(ContextResident* resident);
+  void ResidentIsGone();
 
   /// One lock for the capture state of all streams of the context. Rank: above stream and event locks. Tasks that are
   /// recorded take it shortly.
@@ -93,10 +99,17 @@ class Context {
   const bool is_primary_;
   void* handle_ = nullptr;
   Stream* default_stream_ = nullptr;
+  void DestroyContents();
+
+  std::atomic<bool> is_leaving_{false};
   std::mutex streams_mutex_;
   std::set<Stream*> streams_;
+  size_t hidden_streams_ = 0;  // guarded by streams_mutex_, as this:
+  bool is_closed_ = false;
   std::mutex residents_mutex_;
   std::set<ContextResident*> residents_;
+  size_t leaving_residents_ = 0;
+  bool takes_residents_ = true;
 };
 
 /// The thread's current context; 107002 when it has none or it was destroyed. A thread that never had one gets the

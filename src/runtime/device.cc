@@ -15,6 +15,7 @@
 #include "device/parked_memory.h"
 #include "runtime/context.h"
 #include "runtime/memory_pool.h"
+#include "runtime/stream.h"
 
 namespace reprise::runtime {
 namespace {
@@ -177,6 +178,7 @@ Status Device::DestroyPrimary(std::unique_lock<std::mutex>& lock) {
   primary_ = nullptr;
   lock.unlock();  // destruction waits for work, which may take the lock through a callback
   Context::Destroy(context);
+  AwaitCalls();  // which may use the memory
   if (Context::CountOn(*this) == 0) {
     // Without the lock below: those who are called take locks under which others ask for memory.
     for (const auto& hook : MemoryFreedHooks()) {
@@ -218,6 +220,7 @@ std::vector<int> ParseVisibleDevices(std::string_view list, int physical) {
 
 const std::vector<std::unique_ptr<Device>>& Devices() {
   static const auto* const devices = [] {
+    internal::g_launch_is_blocking = EnvInt(EnvVar::kLaunchBlocking) != 0;  // nobody has a stream yet
     const int physical = static_cast<int>(EnvInt(EnvVar::kDevices, 1, device::kMaxDevices));
     auto* all = new std::vector<std::unique_ptr<Device>>;
     const std::string& visible = Env(EnvVar::kVisibleDevices);

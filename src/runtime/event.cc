@@ -184,6 +184,8 @@ void EventRecord::Complete(uint64_t timestamp_us) noexcept {
 }
 
 bool EventRecord::Wait(const Deadline& deadline) noexcept {
+  if (done()) return true;
+  const WaitingCall waiting;
   const auto spin_until = Clock::now() + device::SpinTime();
   if (device::TakeSpinPermit()) {
     while (!done() && Clock::now() < spin_until) {
@@ -209,7 +211,6 @@ Event::Event(Device& device, uint32_t flags, bool is_ex) : device_(device), flag
 Event::~Event() {
   if (latest_ != nullptr) latest_->Release();
   if (flag_ != nullptr) flag_->Release();
-  if (key_) device::Withdraw(*key_);
   if (shared_ != nullptr) shared_->Release();
 }
 
@@ -278,10 +279,16 @@ StatusOr<bool> Event::WaitLatest(const Deadline& deadline) {
   return done;
 }
 
-void Event::Destroy(Event* event) {
-  Events().Erase(event->handle_);
+bool Event::Destroy(Event* event) {
+  uint64_t birth = 0;
+  if (Events().Erase(event->handle_, &birth) == nullptr) return false;
   event->device_.event_ids().Return(event->id_);
-  delete event;
+  if (event->shared_ != nullptr) {
+    AwaitCalls();  // which may be about to export it
+    if (event->key_) device::Withdraw(*event->key_);
+  }
+  Retire(event, Free, birth, event->shared_ != nullptr);
+  return true;
 }
 
 std::string Event::Describe() const { return fmt::format("{}event {}", is_ex_ ? "Ex " : "", id_); }

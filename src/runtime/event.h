@@ -74,13 +74,14 @@ struct EventFlag {
   }
 };
 
-/// Threads: thread-safe; destroying an event that another call uses is the caller's duty.
+/// Threads: thread-safe. An event that is destroyed while another call uses it stays in memory until that has ended.
 class Event {
  public:
   static StatusOr<Event*> Create(Device& device, uint32_t flags, bool is_ex) {
     return Make(device, flags, is_ex, nullptr);
   }
-  static void Destroy(Event* event);
+  /// False when another thread was faster.
+  static bool Destroy(Event* event);
 
   void* handle() const { return handle_; }
   uint32_t flags() const { return flags_; }
@@ -129,6 +130,7 @@ class Event {
   /// Takes a reference of `shared` over, also when it fails.
   static StatusOr<Event*> Make(Device& device, uint32_t flags, bool is_ex, SharedEventState* shared);
   ~Event();
+  static void Free(void* event) { delete static_cast<Event*>(event); }
 
   Device& device_;
   const uint32_t flags_;

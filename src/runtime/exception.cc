@@ -2,16 +2,19 @@
 #include "runtime/exception.h"
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/fault.h"
 #include "base/log.h"
 
 namespace reprise::runtime {
@@ -139,8 +142,17 @@ void NotifyTaskFailure(TaskFailure failure) noexcept try {
     return;
   }
   if (!registry.thread_started) {
-    std::thread(ListenerLoop).detach();
-    registry.thread_started = true;
+    try {
+      if (FaultPoint("exception.thread")) throw std::system_error(EAGAIN, std::generic_category(), "injected fault");
+      std::thread(ListenerLoop).detach();
+      registry.thread_started = true;
+    } catch (const std::system_error& error) {
+      REPRISE_LOG(kWarning, "RUNTIME",
+                  "no thread for the callbacks of failed tasks, they run where the task failed: {}", error.what());
+      lock.unlock();
+      Tell(*report);
+      return;
+    }
   }
   registry.queue.push_back(report);
   registry.arrived.notify_one();

@@ -424,16 +424,22 @@ StatusOr<KernelBinary*> KernelBinary::LoadData(const void* data, size_t bytes) {
   return binary;
 }
 
-void KernelBinary::Unload(KernelBinary* binary) {
-  KernelBinaries().Erase(binary->handle_);
+bool KernelBinary::Unload(KernelBinary* binary) {
+  uint64_t birth = 0;
+  if (KernelBinaries().Erase(binary->handle_, &birth) == nullptr) return false;
   {
     std::lock_guard lock(binary->functions_mutex_);
     for (auto& function : binary->functions_) KernelFunctions().Erase(function->handle);
   }
+  AwaitCalls();  // what they launch lies in queues then
+  std::vector<std::unique_ptr<KernelArgs>> lists;
   {
     std::lock_guard lock(binary->args_mutex_);
-    for (auto& args : binary->args_) KernelArgsTable().Erase(args->handle);
-    binary->args_.clear();
+    lists.swap(binary->args_);
+  }
+  for (auto& args : lists) {
+    KernelArgsTable().Erase(args->handle);
+    RetireObject(args.release(), birth);
   }
   // Launches in queues do not hold the binary; what stands behind them does, for each stream that is at work.
   Stream::ForEach([binary](Stream& stream) {
@@ -442,7 +448,9 @@ void KernelBinary::Unload(KernelBinary* binary) {
     ir::Anchor* anchor = binary;
     stream.EnqueueLast(ir::MakeTask(kUnloadTask, anchor));
   });
-  binary->Release();
+  Retire(
+      binary, [](void* retired) { static_cast<KernelBinary*>(retired)->Release(); }, birth, true);
+  return true;
 }
 
 Status MakeKernelArgs(KernelFunction& function, void** handle) {

@@ -44,7 +44,7 @@ class KernelBinary final : public ir::Anchor {
   static StatusOr<KernelBinary*> LoadFile(const std::string& path);
   /// Registered key, or the bytes of a shared object or of any other ELF file.
   static StatusOr<KernelBinary*> LoadData(const void* data, size_t bytes);
-  static void Unload(KernelBinary* binary);
+  static bool Unload(KernelBinary* binary);
 
   void* handle() const { return handle_; }
   StatusOr<KernelFunction*> FindByName(const std::string& name) const;

@@ -76,13 +76,14 @@ StatusOr<MemoryPool*> MemoryPool::Create(Device& device, uint64_t most_bytes) {
   return pool;
 }
 
-void MemoryPool::Destroy(MemoryPool* pool) {
-  MemoryPools().Erase(pool->handle_);
+bool MemoryPool::Destroy(MemoryPool* pool) {
+  if (MemoryPools().Erase(pool->handle_, &pool->birth_) == nullptr) return false;
   All& all = TheAll();
   std::lock_guard lock(all.mutex);
   pool->destroyed_ = true;
   pool->TrimLocked(all, 0);
   pool->DeleteIfEmpty(all);
+  return true;
 }
 
 // Only a destroyed pool goes, with its last block.
@@ -90,7 +91,7 @@ void MemoryPool::DeleteIfEmpty(All& all) {
   if (!destroyed_ || reserved_ != 0) return;
   std::erase(all.pools, this);
   all.count.fetch_sub(1);
-  delete this;
+  Retire(this, Free, birth_, false);
 }
 
 std::string MemoryPool::Describe() const { return fmt::format("memory pool {} of device {}", id_, device_); }
@@ -100,6 +101,7 @@ StatusOr<void*> MemoryPool::Take(Stream& stream, uint64_t bytes) {
   bytes = (bytes + kGranule - 1) / kGranule * kGranule;
   All& all = TheAll();
   std::lock_guard lock(all.mutex);
+  if (destroyed_) return Error(107017, fmt::format("{} was destroyed by another thread meanwhile", Describe()));
   const auto take = [&](auto it) {
     Block& block = it->second;
     block.idle = false;

@@ -32,8 +32,8 @@ enum class PoolAttribute : uint32_t {
 class MemoryPool {
  public:
   static StatusOr<MemoryPool*> Create(Device& device, uint64_t most_bytes);
-  /// The pool goes with its last block.
-  static void Destroy(MemoryPool* pool);
+  /// The pool goes with its last block. False when another thread was faster.
+  static bool Destroy(MemoryPool* pool);
 
   void* handle() const { return handle_; }
   int device() const { return device_; }
@@ -62,11 +62,13 @@ class MemoryPool {
   MemoryPool(int device, uint64_t most_bytes) : device_(device), most_bytes_(most_bytes) {}
   void TrimLocked(All& all, uint64_t keep);
   void DeleteIfEmpty(All& all);
+  static void Free(void* pool) { delete static_cast<MemoryPool*>(pool); }
 
   const int device_;
   const uint64_t most_bytes_;  // 0: no limit
   void* handle_ = nullptr;
   int32_t id_ = 0;
+  uint64_t birth_ = 0;  // when it is destroyed
   bool destroyed_ = false;
   // All guarded by the one lock of pools.
   bool follow_events_ = true;

@@ -191,7 +191,7 @@ StatusOr<Notify*> Notify::Make(device::CellUse cell) {
   notify->state_->shared = notify->state_->cell.imported();
   notify->handle_ = Notifies().Insert(notify);
   if (notify->handle_ != nullptr) return notify;
-  Destroy(notify);
+  Free(notify);
   return Error(207009, "the process has too many notifies");
 }
 
@@ -211,11 +211,19 @@ StatusOr<Notify*> Notify::Import(const device::ShareKey& key) {
   return Make(std::move(cell));
 }
 
-void Notify::Destroy(Notify* notify) {
-  Notifies().Erase(notify->handle_);
+bool Notify::Destroy(Notify* notify) {
+  uint64_t birth = 0;
+  if (Notifies().Erase(notify->handle_, &birth) == nullptr) return false;
+  AwaitCalls();  // which may be about to export it
   for (const auto& key : notify->keys_) {
     if (key) device::Withdraw(*key);
   }
+  Retire(notify, Free, birth, true);
+  return true;
+}
+
+void Notify::Free(void* retired) {
+  auto* const notify = static_cast<Notify*>(retired);
   notify->state_->Release();
   delete notify;
 }
@@ -284,15 +292,23 @@ StatusOr<CountNotify*> CountNotify::Create() {
   notify->id_ = id;
   notify->handle_ = CountNotifies().Insert(notify);
   if (notify->handle_ == nullptr) {
-    Destroy(notify);
+    CountIds().Return(id);
+    Free(notify);
     return Error(207009, "the process has too many counting notifies");
   }
   return notify;
 }
 
-void CountNotify::Destroy(CountNotify* notify) {
-  CountNotifies().Erase(notify->handle_);
+bool CountNotify::Destroy(CountNotify* notify) {
+  uint64_t birth = 0;
+  if (CountNotifies().Erase(notify->handle_, &birth) == nullptr) return false;
   CountIds().Return(notify->id_);
+  Retire(notify, Free, birth, false);
+  return true;
+}
+
+void CountNotify::Free(void* retired) {
+  auto* const notify = static_cast<CountNotify*>(retired);
   notify->state_->Release();
   delete notify;
 }

@@ -31,13 +31,15 @@ struct NotifyState {
   }
 };
 
-/// One bit. Threads: thread-safe; destroying a notify that another call uses is the caller's duty.
+/// One bit. Threads: thread-safe; one that is destroyed while another call uses it stays in memory until
+/// that has ended.
 class Notify {
  public:
   /// 207009 when the device has none left.
   static StatusOr<Notify*> Create(Device& device);
   static StatusOr<Notify*> Import(const device::ShareKey& key);
-  static void Destroy(Notify* notify);
+  /// False when another thread was faster.
+  static bool Destroy(Notify* notify);
 
   void* handle() const { return handle_; }
   int32_t id() const { return state_->cell.id(); }
@@ -55,6 +57,7 @@ class Notify {
 
  private:
   Notify() = default;
+  static void Free(void* notify);
 
   static StatusOr<Notify*> Make(device::CellUse cell);
 
@@ -86,7 +89,8 @@ struct CountState {
 class CountNotify {
  public:
   static StatusOr<CountNotify*> Create();
-  static void Destroy(CountNotify* notify);
+  /// False when another thread was faster.
+  static bool Destroy(CountNotify* notify);
 
   void* handle() const { return handle_; }
   int32_t id() const { return id_; }
@@ -96,6 +100,7 @@ class CountNotify {
 
  private:
   CountNotify() = default;
+  static void Free(void* notify);
 
   void* handle_ = nullptr;
   int32_t id_ = -1;

@@ -68,8 +68,11 @@ StatusOr<Block*> BlockOf(Context& context) {
       void* memory, device::MemoryRegistry::Get().AllocateDevice(context.device().id(), kOverflowStatusBytes, 4096));
   std::memset(memory, 0, kOverflowStatusBytes);
   auto* block = new Block(context.handle(), memory);
+  if (!context.AddResident(block)) {
+    block->Release();
+    return Error(107002, "the context is being destroyed by another thread");
+  }
   blocks.of_context[context.handle()] = block;
-  context.AddResident(block);
   block->Retain();
   return block;
 }

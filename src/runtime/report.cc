@@ -109,6 +109,8 @@ class JsonErrors {
 int Report(const char* api, const Status& status) noexcept try {
   if (status.ok()) return 0;
   const Status::Detail& detail = status.detail();
+  const NoCancel no_cancel;
+  const WaitingCall waiting;  // the call does not use its objects any more: nobody needs to wait for the words
   std::string message = FormatMessage(api, detail);
   REPRISE_LOG(kError, "ASCENDCL", "{} failed with {}: {}", api, detail.code, detail.what);
   if (JsonErrors::Get().on()) JsonErrors::Get().Write(api, detail);

@@ -35,6 +35,8 @@ void SetProcessWideMessages(bool on);
 template <class Body>
 int Api(const char* api, Body body) noexcept {
   const CallScope scope(api);
+  if (!scope.admitted()) [[unlikely]]
+    return Report(api, WhyNoCall());
   Status status;
   try {
     status = body();

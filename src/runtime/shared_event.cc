@@ -127,6 +127,8 @@ StatusOr<bool> SharedEventState::Wait(const Deadline& deadline, int32_t event_id
   if (Done(newest.number)) return true;
   const device::Process recorder = RecorderOf(newest);
   constexpr std::chrono::microseconds kLongest{1000};
+  const NoCancel no_cancel;
+  const WaitingCall waiting;
   std::chrono::microseconds pause{20};
   for (uint32_t sleeps = 0; !Done(newest.number); ++sleeps) {
     if (sleeps % kSleepsBetweenLooks == 0 && recorder.HasEnded() && !Done(newest.number)) {

@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/calls.h"
 #include "base/env.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -81,6 +82,7 @@ Deadline DeadlineAfterMs(int64_t ms) {
   return Clock::now() + std::chrono::milliseconds(ms);
 }
 
+constinit bool internal::g_launch_is_blocking = false;
 constinit NoDestroy<HandleTable<Stream, HandleKind::kStream>> internal::g_streams;
 
 Stream::Stream(Context& context, Options options)
@@ -209,22 +211,39 @@ StatusOr<Stream*> Stream::Create(Context& context, Options options) {
     delete stream;
     return Error(207008, "the process has too many streams");
   }
-  context.AddStream(stream);
-  return stream;
+  if (context.AddStream(stream)) return stream;
+  uint64_t birth = 0;
+  Streams().Erase(stream->handle_, &birth);
+  context.device().stream_ids().Return(id);
+  Retire(stream, Free, birth, false);
+  return Error(107002, "the context of the stream is being destroyed")
+      .Culprit("aclrtResetDevice or aclrtDestroyContext, on another thread");
 }
 
-void Stream::Destroy(Stream* stream, DestroyMode mode, const Deadline& patience) {
+bool Stream::Destroy(Stream* stream, DestroyMode mode, const Deadline& patience) {
+  if (!Hide(stream)) return false;
+  DestroyHidden(stream, mode, patience);
+  return true;
+}
+
+bool Stream::Hide(Stream* stream) {
+  if (!Streams().Hide(stream->handle_)) return false;
+  AwaitCalls();
+  return true;
+}
+
+void Stream::DestroyHidden(Stream* stream, DestroyMode mode, const Deadline& patience) {
   {
     std::lock_guard lock(stream->context_.capture_mutex);
     if (TaskSink* sink = stream->sink()) sink->Forget(*stream);
   }
-  stream->context_.RemoveStream(stream);
   {
     // Before it leaves the table, so that ForEach misses it in neither.
     std::lock_guard lock(g_leaving.value.mutex);
     stream->next_leaving_ = std::exchange(g_leaving.value.first, stream);
   }
-  Streams().Erase(stream->handle_);
+  uint64_t birth = 0;
+  Streams().EraseHidden(stream->handle_, &birth);
   if (mode == DestroyMode::kForce) stream->Abort(107023);
   if (mode == DestroyMode::kTeardown) {
     // Work that waits for an event which nobody will record must not hold up the teardown for ever.
@@ -233,17 +252,37 @@ void Stream::Destroy(Stream* stream, DestroyMode mode, const Deadline& patience)
   for (bool left = false; !left;) {
     (void)stream->WaitFor(stream->published_.load(), std::nullopt);
     std::lock_guard lock(g_leaving.value.mutex);
-    if (!stream->IsIdle()) continue;  // somebody has found it in the list and left a last task
+    {
+      std::lock_guard producer(stream->producer_);
+      if (!stream->IsIdle()) continue;  // somebody has found it in the list and left a last task
+      stream->closed_ = true;
+    }
     Stream** at = &g_leaving.value.first;
     while (*at != stream) at = &(*at)->next_leaving_;
     *at = stream->next_leaving_;
     left = true;
   }
   device::ParkedMemory::Get().Forget(stream);
-  while (stream->visitors.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+  stream->context_.HideStream(stream);
+  if (stream->visitors.load(std::memory_order_acquire) != 0) {
+    const WaitingCall waiting;
+    while (stream->visitors.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+  }
   stream->device_.scheduler().Retire(*stream);
   ForgetSubscriptions(*stream);
   stream->device_.stream_ids().Return(stream->id_);
+  stream->context_.RemoveStream(stream);  // the context may be gone from here on
+  Retire(stream, Free, birth, true);
+}
+
+void Stream::Free(void* retired) {
+  auto* const stream = static_cast<Stream*>(retired);
+  // Again: calls that found the stream before may have woken it since, or left it something.
+  if (!stream->IsIdle()) {
+    stream->Abort(107023);
+    (void)stream->WaitFor(stream->published_.load(), std::nullopt);
+  }
+  stream->device_.scheduler().Retire(*stream);
   delete stream;
 }
 
@@ -282,11 +321,8 @@ Status Stream::SubmitNow(const ir::Task& task) {
   return WaitIfBlocking();
 }
 
-// Read once, when the library is loaded.
-const bool kLaunchBlocking = EnvInt(EnvVar::kLaunchBlocking) != 0;
-
 Status Stream::WaitIfBlocking() {
-  if (kLaunchBlocking && !is_persistent()) [[unlikely]]
+  if (LaunchIsBlocking() && !is_persistent()) [[unlikely]]
     return Synchronize(std::nullopt);
   return {};
 }
@@ -299,8 +335,18 @@ Status Stream::Enqueue(const ir::Task& task, void (*placed)(void* payload)) {
   device::SubmissionNote note(task);
   uint32_t task_id = 0;
   ThreadState& thread = ThisThread();
+  if (!device_.scheduler().has_workers() && !is_persistent()) [[unlikely]] {
+    if (Status status = device_.scheduler().Start(); !status.ok()) {
+      task.Destroy();
+      return status;
+    }
+  }
   try {
     std::lock_guard lock(producer_);
+    if (closed_) [[unlikely]] {
+      task.Destroy();
+      return Error(107017, "the stream was destroyed by another thread meanwhile");
+    }
     if (stored_ != nullptr) [[unlikely]] {
       if (stored_sealed.load()) {
         task.Destroy();
@@ -366,7 +412,7 @@ void Stream::PrepareNextRecord() const noexcept {
 void Stream::EnqueueLast(const ir::Task& task) noexcept {
   try {
     std::lock_guard lock(producer_);
-    if (stored_ != nullptr) return;
+    if (stored_ != nullptr || closed_) return;
     Append(task);
   } catch (const std::bad_alloc&) {
     return;
@@ -600,6 +646,8 @@ Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
   Clock::time_point progress_at{};  // when this thread last saw a task end
   bool told = false;
   uint64_t progress = 0;
+  if (reached()) return {};
+  const WaitingCall waiting;
   while (!reached()) {
     // A caller with a deadline does not help: it could not leave a task that takes longer.
     if (!deadline && scheduler.TryRun(*this)) {
@@ -659,6 +707,7 @@ Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
 void Stream::TellStall() const {
   const std::string who = WhoWaits(context_, "\n  ", kStallPatience);
   if (who.empty()) return;
+  const NoCancel no_cancel;
   const std::string text = fmt::format(
       "reprise: thread {} has waited {} ms for {} without progress; what the streams of the context run and wait for:"
       "\n  {}\n",

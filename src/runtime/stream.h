@@ -51,10 +51,16 @@ size_t MaxStoredTasks();
 /// 507002 for a stream that has that many.
 Status StreamIsFull(const Stream& stream);
 
+/// ASCEND_LAUNCH_BLOCKING; read with the first device.
+namespace internal {
+extern constinit bool g_launch_is_blocking;
+}  // namespace internal
+inline bool LaunchIsBlocking() { return internal::g_launch_is_blocking; }
+
 /// nullopt (for ever) for a negative number.
 Deadline DeadlineAfterMs(int64_t ms);
 
-/// Threads: thread-safe; destroying a stream that another call uses is the caller's duty.
+/// Threads: thread-safe. A stream that is destroyed while another call uses it stays in memory until that has ended.
 class Stream final : public device::Runnable {
  public:
   struct Options {
@@ -68,7 +74,12 @@ class Stream final : public device::Runnable {
   };
 
   static StatusOr<Stream*> Create(Context& context, Options options);
-  static void Destroy(Stream* stream, DestroyMode mode, const Deadline& patience = DeadlineAfterMs(10'000));
+  /// False when another thread is destroying it, which does the rest.
+  static bool Destroy(Stream* stream, DestroyMode mode, const Deadline& patience = DeadlineAfterMs(10'000));
+  /// The two steps of it, for those who look once more in between, when no other call uses the stream: false when
+  /// another thread was faster. `Show` of the table undoes the first.
+  static bool Hide(Stream* stream);
+  static void DestroyHidden(Stream* stream, DestroyMode mode, const Deadline& patience = DeadlineAfterMs(10'000));
 
   void* handle() const { return handle_; }
   Context& context() const { return context_; }
@@ -184,6 +195,7 @@ class Stream final : public device::Runnable {
   Stream(Context& context, Options options);
   ~Stream();
 
+  static void Free(void* stream);
   void Append(const ir::Task& task, void (*placed)(void* payload) = nullptr);
   Chunk* NewChunk(size_t bytes_needed);
   Record* Front();
@@ -222,6 +234,7 @@ class Stream final : public device::Runnable {
   alignas(64) SpinLock producer_;
   Chunk* tail_ = nullptr;
   uint32_t next_task_id_ = 0;
+  bool closed_ = false;  // takes no more tasks: it is gone for all but those who found it before
   alignas(64) std::atomic<uint64_t> published_{0};
 
   // Consumer side: whoever runs the stream.

@@ -29,6 +29,7 @@ class Bell {
     ++sleepers_;
     const uint32_t seen = rings_.load();
     lock.unlock();
+    const WaitingCall waiting;
     const bool in_time = FutexWait(rings_, seen, deadline);
     lock.lock();
     --sleepers_;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// base/futex.h and device/asymmetric_fence.h for programs under the explorer; in the place of their sources.
+// base/futex.h and base/asymmetric_fence.h for programs under the explorer; in the place of their sources.
 #include "base/futex.h"
 
-#include "device/asymmetric_fence.h"
+#include "base/asymmetric_fence.h"
+#include "base/calls.h"
 
 namespace reprise {
 
@@ -21,7 +22,12 @@ void FutexWake(std::atomic<uint32_t>& word, int count) noexcept {
 }
 
 // All operations have one order here, so fences are only places to stop at.
-const bool device::internal::g_frequent_is_free = true;
-void device::RareFence() noexcept { ::interleave::Point("rare fence", nullptr, std::source_location::current()); }
+const bool internal::g_frequent_is_free = true;
+void RareFence() noexcept { ::interleave::Point("rare fence", nullptr, std::source_location::current()); }
+
+// There are no calls of programs here.
+void AtFirstCall(void (*)()) {}
+NoCancel::NoCancel() noexcept = default;
+NoCancel::~NoCancel() = default;
 
 }  // namespace reprise

@@ -28,7 +28,7 @@ inline constexpr int32_t kPatience = 60'000;      ///< milliseconds; healthy wor
 inline constexpr uint32_t kPatienceSeconds = 60;  ///< the same for calls that count in seconds
 
 /// Starts the program again unless it has this environment. For a constructor function: the libraries read their
-/// environment once, and early.
+/// environment once, at their first call.
 inline void RestartWith(char** argv, std::initializer_list<std::pair<const char*, const char*>> variables) {
   bool complete = true;
   for (const auto& [name, value] : variables) {

@@ -501,6 +501,7 @@ TEST(FaultsOfThreads, BlockedWorkersStillGetHelpLater) {
   } gate;
   const int workers = runtime::Devices()[0]->scheduler().workers();
   std::vector<aclrtStream> streams;
+  ASSERT_EQ(runtime::Devices()[0]->scheduler().Start().code(), 0);  // the others are there
   ArmFault("scheduler.thread", 1);
   // One more than there are workers; further ones while there are extra workers of what ran before.
   for (int i = 1; i <= workers + 1 || !FaultFired(); ++i) {

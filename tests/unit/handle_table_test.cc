@@ -6,10 +6,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
 #include <random>
 #include <set>
 #include <thread>
 #include <vector>
+
+#include "base/calls.h"
+#include "scale.h"
 
 namespace reprise {
 namespace {
@@ -155,6 +164,190 @@ TEST(HandleTable, EveryKindHasAName) {
   EXPECT_NE(HandleKindName(static_cast<uint8_t>(HandleKind::kDataBuffer)), nullptr);
   EXPECT_NE(DescribeBadHandle(HandleState::kDestroyed, FromBits(0x52ull << 56), "stream").find("destroyed"),
             std::string::npos);
+}
+
+TEST(HandleTable, HiddenIsNotFoundButVisitedAndCanComeBack) {
+  auto table = std::make_unique<Table>();
+  Thing thing;
+  void* const handle = table->Insert(&thing);
+  EXPECT_TRUE(table->Hide(handle));
+  EXPECT_FALSE(table->Hide(handle)) << "two threads may destroy it";
+  EXPECT_EQ(table->Find(handle), nullptr);
+  EXPECT_EQ(table->Erase(handle), nullptr);
+  int visited = 0;
+  table->ForEach([&](Thing*) { ++visited; });
+  EXPECT_EQ(visited, 1);
+  table->Show(handle);
+  EXPECT_EQ(table->Find(handle), &thing);
+  EXPECT_TRUE(table->Hide(handle));
+  uint64_t birth = 0;
+  EXPECT_EQ(table->EraseHidden(handle, &birth), &thing);
+  EXPECT_NE(birth, 0u);
+  table->Show(handle);  // too late
+  EXPECT_EQ(table->Find(handle), nullptr);
+  EXPECT_EQ(table->live(), 0u);
+}
+
+// ---- What calls keep (base/calls.h)
+
+struct Counted {
+  explicit Counted(std::atomic<int>& count) : freed(count) {}
+  ~Counted() { ++freed; }
+  std::atomic<int>& freed;
+};
+using CountedTable = HandleTable<Counted, HandleKind::kNotify>;
+
+// A thread that does what it is told, one step after the other, in a call of its own.
+class Caller {
+ public:
+  Caller() : thread_([this] { Run(); }) {}
+  ~Caller() {
+    Do(nullptr);
+    thread_.join();
+  }
+  void Do(std::function<void()> step) {
+    std::unique_lock lock(mutex_);
+    step_ = std::move(step);
+    has_step_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return !has_step_; });
+  }
+
+ private:
+  void Run() {
+    std::unique_lock lock(mutex_);
+    for (bool goes_on = true; goes_on;) {
+      changed_.wait(lock, [this] { return has_step_; });
+      if (step_) step_();
+      goes_on = step_ != nullptr;
+      has_step_ = false;
+      changed_.notify_all();
+    }
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::function<void()> step_;
+  bool has_step_ = false;
+  std::thread thread_;
+};
+
+class Calls : public ::testing::Test {
+ protected:
+  void* Make() { return table_.Insert(new Counted(freed_)); }
+  // As a C function that destroys.
+  void Destroy(void* handle) {
+    const CallGuard call;
+    EXPECT_TRUE(table_.Destroy(handle, true));
+  }
+  CountedTable table_;
+  std::atomic<int> freed_{0};
+};
+
+TEST_F(Calls, WithoutOthersAnObjectGoesAtOnce) {
+  Destroy(Make());
+  EXPECT_EQ(freed_.load(), 1);
+  Caller outside;
+  outside.Do([] { const CallGuard call; });  // known, and in no call
+  Destroy(Make());
+  EXPECT_EQ(freed_.load(), 2);
+}
+
+TEST_F(Calls, WhatACallMayHaveFoundStaysUntilItEnds) {
+  void* const handle = Make();
+  Caller other;
+  std::unique_ptr<CallGuard> call;
+  other.Do([&] {
+    call = std::make_unique<CallGuard>();
+    EXPECT_NE(table_.Find(handle), nullptr);
+  });
+  Destroy(handle);
+  EXPECT_EQ(freed_.load(), 0);
+  EXPECT_EQ(table_.Find(handle), nullptr);
+  Caller late;  // a call that began since does not keep it
+  std::unique_ptr<CallGuard> later;
+  late.Do([&] { later = std::make_unique<CallGuard>(); });
+  other.Do([&] { call.reset(); });
+  EXPECT_EQ(freed_.load(), 1) << "the end of the last call frees it";
+  late.Do([&] { later.reset(); });
+}
+
+TEST_F(Calls, ACallThatWaitsKeepsWhatItKnowsAndNoMore) {
+  void* const known = Make();
+  Caller other;
+  std::unique_ptr<CallGuard> call;
+  std::unique_ptr<WaitingCall> waiting;
+  other.Do([&] {
+    call = std::make_unique<CallGuard>();
+    waiting = std::make_unique<WaitingCall>();
+  });
+  Destroy(known);
+  EXPECT_EQ(freed_.load(), 0);
+  for (int i = 0; i < 1000; ++i) Destroy(Make());
+  EXPECT_EQ(freed_.load(), 1000) << "a thread that waits keeps memory of objects that have come since";
+  void* const found = Make();
+  other.Do([&] {
+    {
+      const CallGuard within;  // of a callback
+      EXPECT_NE(table_.Find(found), nullptr);
+      std::thread([&] { Destroy(found); }).join();
+      EXPECT_EQ(freed_.load(), 1000);
+    }
+    waiting.reset();
+    call.reset();
+  });
+  EXPECT_EQ(freed_.load(), 1002);
+}
+
+TEST_F(Calls, OnlyCallsThatRunAreWaitedFor) {
+  Caller other;
+  std::unique_ptr<CallGuard> call;
+  std::unique_ptr<WaitingCall> waiting;
+  other.Do([&] {
+    call = std::make_unique<CallGuard>();
+    waiting = std::make_unique<WaitingCall>();
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  AwaitCalls();
+  std::atomic<bool> returned{false};
+  other.Do([&] { waiting.reset(); });
+  Caller destroyer;
+  std::thread ends([&] { other.Do([&] { call.reset(); }); });
+  destroyer.Do([&] {
+    const CallGuard own;
+    AwaitCalls();
+    returned = true;
+  });
+  ends.join();
+  EXPECT_TRUE(returned.load());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::minutes(1));
+}
+
+TEST_F(Calls, OfManyThreadsNobodySeesWhatIsFreed) {
+  constexpr int kHandles = 4;
+  std::atomic<void*> handles[kHandles];
+  for (auto& handle : handles) handle = Make();
+  std::atomic<bool> done{false};
+  std::vector<std::thread> users;
+  for (int i = 0; i < 3; ++i) {
+    users.emplace_back([&, i] {
+      for (size_t at = static_cast<size_t>(i); !done.load(); ++at) {
+        const CallGuard call;
+        if (const Counted* found = table_.Find(handles[at % kHandles].load())) {
+          EXPECT_EQ(&found->freed, &freed_);
+        }
+      }
+    });
+  }
+  const int rounds = testing::Loops(20'000, 2'000);
+  for (int round = 0; round < rounds; ++round) {
+    const CallGuard call;
+    EXPECT_TRUE(table_.Destroy(handles[round % kHandles].exchange(Make()), round % 3 == 0));
+  }
+  done = true;
+  for (std::thread& user : users) user.join();
+  for (auto& handle : handles) Destroy(handle.load());
+  EXPECT_EQ(freed_.load(), rounds + kHandles);
+  EXPECT_EQ(RetiredObjects(), 0u);
 }
 
 }  // namespace

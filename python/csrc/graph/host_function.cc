@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -82,11 +83,15 @@ class Deferred {
   void Schedule() {
     if (!CanTakeGil() || is_scheduled_.exchange(true)) return;
     if (Py_AddPendingCall(&Run, nullptr) == 0) return;
-    std::thread([] {
-      while (CanTakeGil() && Py_AddPendingCall(&Run, nullptr) != 0) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-    }).detach();
+    try {
+      std::thread([] {
+        while (CanTakeGil() && Py_AddPendingCall(&Run, nullptr) != 0) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+      }).detach();
+    } catch (const std::system_error&) {
+      is_scheduled_.store(false);  // no thread to be had: the next one who asks tries again
+    }
   }
 
   std::mutex mutex_;

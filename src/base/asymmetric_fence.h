@@ -6,7 +6,7 @@
 
 #include <atomic>
 
-namespace reprise::device {
+namespace reprise {
 
 namespace internal {
 // Set when the library is loaded, before there are threads that it concerns.
@@ -27,4 +27,4 @@ inline void FrequentFence() noexcept {
 /// the other cores: microseconds.
 void RareFence() noexcept;
 
-}  // namespace reprise::device
+}  // namespace reprise

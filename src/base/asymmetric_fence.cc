@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/asymmetric_fence.h"
+#include "base/asymmetric_fence.h"
 
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-namespace reprise::device {
+namespace reprise {
 
 // While the process has one thread, as when a library is loaded by the linker, this takes no time.
 const bool internal::g_frequent_is_free = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
@@ -19,4 +19,4 @@ void RareFence() noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-}  // namespace reprise::device
+}  // namespace reprise
