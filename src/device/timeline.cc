@@ -18,6 +18,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/calls.h"
 #include "base/env.h"
 #include "base/fault.h"
 #include "base/json_text.h"

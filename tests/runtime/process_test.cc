@@ -66,7 +66,7 @@ void ExpectRefusedWithoutThreads(aclrtStream stream) {
   Count count;
   EXPECT_EQ(207005, aclrtLaunchHostFunc(stream, Count::Raise, &count));
   const std::string text = Message();
-  for (const char* part : {"no worker thread", "RLIMIT_NPROC", "RLIMIT_AS", "Next step: raise the limit"}) {
+  for (const char* part : {"no worker thread", "RLIMIT_NPROC", "RLIMIT_AS", "Solution: raise the limit"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
   aclrtStreamStatus status{};
@@ -247,7 +247,7 @@ TEST(ProcessBody, DISABLED_Forks) {
                 const int code = call();
                 const std::string text = Message();
                 wrong += code != 207000 || text.find("forked") == std::string::npos ||
-                                 text.find("Next step: fork before") == std::string::npos
+                                 text.find("Solution: fork before") == std::string::npos
                              ? 1
                              : 0;
               }

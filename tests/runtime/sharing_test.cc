@@ -584,12 +584,13 @@ class SharingModel {
     Who& who = peers_[p];
     who.peer = std::make_unique<Peer>();
     who.process = ++processes_;
-    // What the first export makes for good is there before the files are counted.
+    // What the first export makes for good is there before the files are counted, and the log, which refusals open.
     Expect(0, who.peer->Do('a', 0, 64), "allocate");
     const Reply first = who.peer->Do('e', 0, kForAll);
     Expect(0, first, "export");
     Expect(0, who.peer->Do('c', 0, 0, first.key), "close");
     Expect(0, who.peer->Do('f', 0), "free");
+    Expect(107000, who.peer->Do('f', 0), "free once more");
     who.files = who.peer->Do('n', 0).value;
   }
 

@@ -40,10 +40,11 @@ struct Shared {
 // (107003, 107004); dropped with its stream (107023, 107022); in or out of a capture that somebody else has begun or
 // ended (1070xx, 507xxx).
 bool IsAllowed(int code) {
-  static const std::set<int> allowed = {0,      100000, 107017, 107002, 107003, 107004, 107022, 107023,
-                                        107024, 107025, 107026, 107027, 107028, 107029, 107030, 107031,
-                                        107032, 107036, 107037, 107038, 107040, 507011, 507031, 507046,
-                                        507047, 507903, 107000, 107001, 107005, 100002, 100037};
+  // 207000: somebody has begun to capture the stream on which a block of a pool was taken.
+  static const std::set<int> allowed = {207000, 0,      100000, 107017, 107002, 107003, 107004, 107022,
+                                        107023, 107024, 107025, 107026, 107027, 107028, 107029, 107030,
+                                        107031, 107032, 107036, 107037, 107038, 107040, 507011, 507031,
+                                        507046, 507047, 507903, 107000, 107001, 107005, 100002, 100037};
   return allowed.contains(code);
 }
 
