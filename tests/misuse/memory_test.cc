@@ -1055,7 +1055,9 @@ TEST_F(MemoryMisuse, RandomArguments) {
     });
     if (capturing) EndCapture();
     EXPECT_ACL(0, aclrtDestroyStream(work));
-    for (void* pages : {w.heap, w.heap + kPage}) (void)aclrtHostUnregister(pages);
+    for (void* pages : std::initializer_list<void*>{w.heap, w.heap + 1, w.heap + kPage, w.big}) {
+      (void)aclrtHostUnregister(pages);
+    }
     Repaint();
     StillWorks();
     if (HasFailure()) break;
