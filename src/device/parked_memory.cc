@@ -42,7 +42,7 @@ void ParkedMemory::Account(const Entry& entry, bool comes) noexcept {
   count_.fetch_add(sign, std::memory_order_release);
   if (entry.is_watched) watched_.fetch_add(static_cast<uint32_t>(sign), std::memory_order_relaxed);
   if (IsCharged(entry.range)) {
-    bytes_[static_cast<size_t>(entry.range.device)].fetch_add(sign * entry.range.bytes, std::memory_order_relaxed);
+    bytes_[static_cast<size_t>(entry.range.device)].fetch_add(sign * entry.range.bytes, std::memory_order_release);
   }
 }
 
@@ -84,6 +84,7 @@ void ParkedMemory::SweepNow() noexcept {
   }
   for (const Entry& entry : passed) {
     entry.release(entry.range);
+    released_.fetch_add(1, std::memory_order_release);
     Account(entry, false);
   }
 }

@@ -58,8 +58,10 @@ class ParkedMemory {
 
   /// A ticket that the oldest parked memory waits for; its stream was visited. False when there is none.
   bool Oldest(Ticket& ticket);
-  /// Of a device, still charged.
-  uint64_t bytes(int device) const { return bytes_[static_cast<size_t>(device)].load(std::memory_order_relaxed); }
+  /// Of a device, still charged. Who reads 0 after a release sees it in released().
+  uint64_t bytes(int device) const { return bytes_[static_cast<size_t>(device)].load(std::memory_order_acquire); }
+  /// How many ranges have been released so far; those of bytes(), after their room is free.
+  uint64_t released() const { return released_.load(std::memory_order_acquire); }
 
   /// "was freed by thread 7 and is kept until …" for an address that is parked; else empty.
   std::string Explain(uintptr_t address) const;
@@ -90,6 +92,7 @@ class ParkedMemory {
   // In the order of frees. A later one waits for all that an earlier one waits for, so the first is released first.
   std::list<Entry> entries_;
   std::atomic<uint64_t> count_{0};
+  std::atomic<uint64_t> released_{0};
   std::array<std::atomic<uint64_t>, kMaxDevices> bytes_{};
 };
 

@@ -8,19 +8,23 @@
 
 namespace reprise::runtime {
 
-/// Calls `allocate` until it succeeds. In between it waits, 10 s in all, for the work that keeps freed memory of the
-/// device. With no lock held; the last refusal is the answer.
+/// Calls `allocate` until it succeeds, as long as parked memory of the device comes back in between; waits for that,
+/// 10 s in all, with no lock held. The last refusal is the answer.
 template <class Allocate>
 auto OrReclaim(int device, Allocate allocate) -> decltype(allocate()) {
+  const device::ParkedMemory& parked = device::ParkedMemory::Get();
+  uint64_t released = parked.released();
   auto result = allocate();
   if (result.ok()) [[likely]]
     return result;
   for (const Deadline patience = DeadlineAfterMs(10'000);;) {
     Status refusal = std::move(result).status();
-    if (refusal.code() != 207001 || device::ParkedMemory::Get().bytes(device) == 0 ||
-        !Stream::AwaitParkedMemory(patience)) {
-      return refusal;
-    }
+    if (refusal.code() != 207001) return refusal;
+    // What came back behind the refusal is reason enough for another try, also when nothing is left to wait for.
+    const bool may_come = parked.bytes(device) != 0 && Stream::AwaitParkedMemory(patience);
+    const uint64_t now = parked.released();
+    if (!may_come && now == released) return refusal;
+    released = now;
     result = allocate();
     if (result.ok()) return result;
   }

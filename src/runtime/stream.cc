@@ -178,7 +178,10 @@ const device::ParkedMemory::Streams Stream::kParkedMemory = {
 
 bool Stream::AwaitParkedMemory(const Deadline& deadline) {
   device::Ticket ticket{};
-  if (!device::ParkedMemory::Get().Oldest(ticket)) return false;
+  if (!device::ParkedMemory::Get().Oldest(ticket)) {
+    std::this_thread::yield();  // other threads are just releasing what is parked, if anything is
+    return !deadline || Clock::now() < *deadline;
+  }
   auto* const stream = static_cast<Stream*>(ticket.stream);
   const bool ended = stream->WaitFor(ticket.until, deadline).ok();
   stream->visitors.fetch_sub(1, std::memory_order_release);

@@ -150,7 +150,7 @@ class Stream final : public device::Runnable {
   /// Calls `visit` with all streams of the process, also those that Destroy waits for; none of them goes meanwhile.
   static void ForEach(const std::function<void(Stream&)>& visit);
 
-  /// Waits for a task that the oldest parked memory waits for. False when there is none, or it takes too long.
+  /// Waits for a task that the oldest parked memory waits for, if there is one. False when it takes too long.
   static bool AwaitParkedMemory(const Deadline& deadline);
 
   /// Threads that use the stream although they do not own it (Context::Synchronize); Destroy waits for them. On a line

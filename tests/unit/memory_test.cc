@@ -7,11 +7,14 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstring>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "device/parked_memory.h"
+#include "runtime/reclaim.h"
 #include "scale.h"
 
 namespace reprise::device {
@@ -173,6 +176,73 @@ TEST(MemoryRegistry, ManyThreads) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(registry.used_bytes(0) + registry.used_bytes(1), 0u);
+}
+
+// One stream, which the test says has work or none.
+std::atomic<bool> g_busy = false;
+const ParkedMemory::Streams kOneStream = {.busy =
+                                              [](std::vector<Ticket>& tickets) {
+                                                if (g_busy) tickets.push_back({nullptr, 1});
+                                              },
+                                          .passed = [](const Ticket&) { return !g_busy; },
+                                          .visit = [](void*) { FAIL() << "nothing waits for it"; }};
+
+MemoryRange Charged(uint64_t bytes) {
+  return {.begin = kMega, .bytes = bytes, .kind = MemoryKind::kDevice, .origin = MemoryOrigin::kMapped};
+}
+
+// The work ends between the refusal and the wait: the room is there, and nothing is left to wait for.
+TEST(ParkedMemory, WhatComesBackBehindARefusalIsTaken) {
+  ParkedMemory::Get().SetStreams(kOneStream);
+  g_busy = true;
+  ParkedMemory::Get().Park(Charged(kMega), [](const MemoryRange&) {});
+  int tries = 0;
+  StatusOr<int> result = runtime::OrReclaim(0, [&]() -> StatusOr<int> {
+    g_busy = false;
+    if (tries++ == 0) return Error(207001, "no room");
+    return 0;
+  });
+  EXPECT_TRUE(result.ok());
+  EXPECT_EQ(tries, 2);
+  EXPECT_EQ(ParkedMemory::Get().bytes(0), 0u);
+}
+
+// The same, and another thread is just giving it back.
+TEST(ParkedMemory, WhatOtherThreadsReleaseIsAwaited) {
+  ParkedMemory::Get().SetStreams(kOneStream);
+  static std::atomic<int> step;
+  step = 0;
+  g_busy = true;
+  ParkedMemory::Get().Park(Charged(kMega), [](const MemoryRange&) {
+    step = 1;
+    step.notify_all();
+    step.wait(1);
+  });
+  g_busy = false;
+  std::thread other([] { ParkedMemory::Get().Sweep(); });
+  step.wait(0);
+  int tries = 0;
+  StatusOr<int> result = runtime::OrReclaim(0, [&]() -> StatusOr<int> {
+    if (++tries == 3) {
+      step = 2;
+      step.notify_all();
+      other.join();
+    }
+    if (tries <= 3) return Error(207001, "no room");
+    return 0;
+  });
+  EXPECT_TRUE(result.ok());
+  EXPECT_EQ(tries, 4);
+}
+
+TEST(ParkedMemory, ARefusalStandsWhenNothingComesBack) {
+  int tries = 0;
+  StatusOr<int> result = runtime::OrReclaim(0, [&]() -> StatusOr<int> {
+    ++tries;
+    return Error(207001, "no room");
+  });
+  EXPECT_EQ(std::move(result).status().code(), 207001);
+  EXPECT_EQ(tries, 1);
 }
 
 TEST(CopyUntrusted, SurvivesWildAddresses) {
