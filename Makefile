@@ -11,14 +11,16 @@
 #   make bench                benchmarks against goals and other systems: table and plot; BENCH_ARGS="--rows R1,R8"
 #   make fuzz                 clang's libFuzzer on sequences of calls and on everything that reads input; FUZZ_SECONDS=60
 #   make lint                 format, layers, generated files, clang-tidy
-#   make install PREFIX=DIR   a toolkit tree: include/, lib64/, set_env.sh
+#   make install PREFIX=DIR   a toolkit tree: include/, lib64/, set_env.sh; STRIP= keeps what debuggers need
+#   make uninstall PREFIX=DIR removes it
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 PREFIX ?= $(CURDIR)/prefix
+STRIP ?= --strip
 JOBS ?= $(shell nproc)
 PRESETS ?= release torch asan tsan
 
-.PHONY: demo test test-all flaky mutants conformance bench fuzz lint format install deps dev-deps clean
+.PHONY: demo test test-all flaky mutants conformance bench fuzz lint format install uninstall deps dev-deps clean
 
 demo: deps
 	@scripts/demo.sh "$(CURDIR)/build/demo"
@@ -41,7 +43,7 @@ mutants: deps
 
 # The tables are of most interest when something fails.
 conformance: deps
-	@scripts/deps.sh torch
+	@scripts/deps.sh test torch
 	@status=0; \
 	scripts/run_tests.sh --only conformance release torch || status=$$?; \
 	python3 scripts/conformance_report.py --spec-ids tests/conformance/items.csv build/release/results/conformance_*.xml; \
@@ -52,11 +54,12 @@ conformance: deps
 	exit $$status
 
 bench: deps
+	@scripts/deps.sh test
 	@scripts/deps.sh bench || echo "benchmarks: going on without the systems that are not installed" >&2
 	@scripts/bench.sh $(BENCH_ARGS)
 
 fuzz:
-	@scripts/deps.sh build fuzz
+	@scripts/deps.sh build test fuzz
 	@scripts/fuzz.sh
 
 lint: dev-deps
@@ -67,8 +70,11 @@ format: dev-deps
 
 install: deps
 	@scripts/build.sh release -DREPRISE_BUILD_TESTS=OFF -DREPRISE_TORCH=OFF
-	@cmake --install build/release --prefix "$(PREFIX)" >/dev/null
+	@cmake --install build/release --prefix "$(PREFIX)" $(STRIP) >/dev/null
 	@echo "installed into $(PREFIX); use it with: source $(PREFIX)/set_env.sh"
+
+uninstall:
+	@scripts/uninstall.sh "$(PREFIX)"
 
 deps:
 	@scripts/deps.sh build

@@ -42,6 +42,10 @@ target_compile_options(reprise_build_flags INTERFACE -Wall -Wextra -Wshadow)
 target_compile_options(reprise_build_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)  # for ccache
 # Nobody replaces functions of our libraries, so calls within one need not look.
 target_compile_options(reprise_build_flags INTERFACE -fno-semantic-interposition)
+# Installed libraries name sources (in logs and messages), not the folder that they were built in.
+if(NOT REPRISE_SANITIZE)
+  target_compile_options(reprise_build_flags INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+endif()
 # The same flags by hand, in CI and for users. Other compilers have other warnings: they are shown.
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(reprise_build_flags INTERFACE -Werror)

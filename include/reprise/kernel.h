@@ -22,6 +22,10 @@
 #ifndef REPRISE_KERNEL_H_
 #define REPRISE_KERNEL_H_
 
+#if defined(__cplusplus) && defined(__GNUC__) && __cplusplus < 202002L
+#pragma GCC system_header /* -pedantic does not know that every compiler that we take has __VA_OPT__ */
+#endif
+
 #include <stddef.h>
 #include <stdint.h>
 

@@ -72,6 +72,12 @@ mkdir "$folder/work"
 quietly g++ -Wall -Werror "$here/plain/main.cpp" -o "$folder/work/line" -I"$ASCEND_HOME_PATH/include" \
   -L"$ASCEND_HOME_PATH/lib64" -lacl_rt
 quietly "$folder/work/line"
+# Every header, under the strictest warnings.
+headers=$(cd "$home/include" && find . -name '*.h' | sort)
+sed 's/.*/#include <&>/' <<<"$headers" >"$folder/work/all.cc"
+quietly g++ -std=c++17 -pedantic -Wall -Wextra -Werror -I"$home/include" -fsyntax-only "$folder/work/all.cc"
+grep -vE '^./reprise/' <<<"$headers" | sed 's/.*/#include <&>/' >"$folder/work/all.c"
+quietly gcc -std=c11 -pedantic -Wall -Wextra -Werror -I"$home/include" -fsyntax-only "$folder/work/all.c"
 
 cp -r "$here/plain" "$folder/work/make"
 quietly env -u LD_LIBRARY_PATH make -C "$folder/work/make"  # what libraries need is found beside them
@@ -128,4 +134,21 @@ END
   ! "$cmake" -S "$folder/work" -B "$folder/work/$package" >"$folder/log" 2>&1 || fail "there is a package $package"
   grep -q "reprise_add_kernels" "$folder/log" || { cat "$folder/log" >&2; fail "no reason why there is no $package"; }
 done
+
+# ---- Uninstalling takes everything but what others put there.
+
+scripts=$here/../../scripts
+mkdir "$home/opp/vendors/mine" "$home/empty"
+touch "$home/opp/vendors/mine/op"
+quietly "$scripts/uninstall.sh" "$home"
+left=$(cd "$home" && find . -mindepth 1 | sort)
+[ "$left" = "$(printf '%s\n' ./empty ./opp ./opp/vendors ./opp/vendors/mine ./opp/vendors/mine/op)" ] ||
+  fail "uninstall.sh left: $left"
+! "$scripts/uninstall.sh" "$home" >"$folder/log" 2>&1 || fail "uninstall.sh removes what is not there"
+grep -q "nothing of Reprise is installed in" "$folder/log" || fail "uninstall.sh does not say why"
+quietly "$cmake" --install "$build" --prefix "$home" --strip
+places=$(grep -rlF -e "$build" -e "$(cd "$here/../.." && pwd)" "$home" || true)
+[ -z "$places" ] || fail "the folder of the sources stands in $places"
+quietly "$scripts/uninstall.sh" "$home"
+[ "$(find "$home" -type f)" = "$home/opp/vendors/mine/op" ] || fail "uninstall.sh leaves what was installed again"
 echo "all projects build and run"
