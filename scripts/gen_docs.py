@@ -108,7 +108,9 @@ def render_environment():
         "# Environment variables",
         "",
         "Made by `scripts/gen_docs.py` from `src/base/env.def`; do not edit. Each variable is read once, at its first "
-        "use in the process; changing it later has no effect. No other variable is read.",
+        "use in the process; changing it later has no effect. A misspelt name, "
+        "a number that is none or out of range, and a file that cannot be written are said on standard error, once. "
+        "No other variable is read.",
         "",
         "| Variable | Default | Meaning |",
         "|---|---|---|",

@@ -16,7 +16,8 @@ enum class EnvVar {
 #undef REPRISE_ENV
 };
 
-/// Text of the variable at its first use in the process, or the table's default.
+/// Text of the variable at its first use in the process, or the table's default. The first call of all also tells on
+/// standard error which variables of the environment look like misspelt ones of ours.
 const std::string& Env(EnvVar variable);
 
 /// The same as a number; the default when the text is no number.
@@ -31,6 +32,10 @@ uint64_t EnvBytes(EnvVar variable);
 std::optional<int64_t> ParseInt(std::string_view text);
 /// The whole text as a size in bytes, as EnvBytes reads it.
 std::optional<uint64_t> ParseBytes(std::string_view text);
+
+/// Says on standard error, once for each variable and only for ours (REPRISE_…), why its value is not taken:
+/// "reprise: REPRISE_WORKERS=two is no number; the default 0 is used".
+void ComplainOfSetting(EnvVar variable, std::string_view why) noexcept;
 
 /// Name as the user sets it; for messages.
 const char* EnvName(EnvVar variable);

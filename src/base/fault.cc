@@ -32,6 +32,9 @@ Armed& State() {
       const auto pass = ParseInt(std::string_view(spec).substr(colon + 1));
       s->countdown = pass && *pass > 0 && *pass <= INT32_MAX ? static_cast<int>(*pass) : 0;
     }
+    if (!spec.empty() && s->countdown == 0) {
+      ComplainOfSetting(EnvVar::kFailAt, "is not of the form POINT:N, N from 1; nothing fails");
+    }
     g_fault_armed = s->countdown > 0;
     return s;
   }();

@@ -451,7 +451,13 @@ namespace {
 
 // The guides say that a forbidden call fails the capture; on the device only the call fails.
 bool GuidesDecide() {
-  static const bool strict = Env(EnvVar::kCapturePolicy) == "strict";
+  static const bool strict = [] {
+    const std::string& policy = Env(EnvVar::kCapturePolicy);
+    if (policy != "strict" && policy != "observed") {
+      ComplainOfSetting(EnvVar::kCapturePolicy, "is neither observed nor strict; observed is used");
+    }
+    return policy == "strict";
+  }();
   return strict;
 }
 

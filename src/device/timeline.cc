@@ -506,6 +506,10 @@ void RecordWholeProcess() {
     char here[4096];
     if (getcwd(here, sizeof here) != nullptr) path = fmt::format("{}/{}", here, path);
   }
+  if (const std::string folder = path.substr(0, path.rfind('/') + 1); access(folder.c_str(), W_OK) != 0) {
+    ComplainOfSetting(EnvVar::kProfile,
+                      fmt::format("cannot be written at the end as it stands: {}: {}", folder, std::strerror(errno)));
+  }
   WholeProcess& whole = Whole();
   whole.process = getpid();
   whole.path = path;

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <ctime>
 #include <mutex>
 
@@ -98,7 +100,10 @@ class JsonErrors {
       fd_ = STDERR_FILENO;
     } else if (!path.empty()) {
       fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-      if (fd_ < 0) REPRISE_LOG(kWarning, "RUNTIME", "REPRISE_ERROR_JSON: {} cannot be opened", path);
+      if (fd_ < 0) {
+        ComplainOfSetting(EnvVar::kErrorJson,
+                          fmt::format("cannot be opened ({}); no refusal is written there", std::strerror(errno)));
+      }
     }
   }
   int fd_ = -1;

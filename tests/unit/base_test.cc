@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -80,17 +81,21 @@ TEST(EnvChild, DISABLED_Print) {
               static_cast<unsigned long long>(EnvBytes(EnvVar::kMemory)));
   ::setenv("REPRISE_WORKERS", "77", 1);
   EXPECT_NE(EnvInt(EnvVar::kWorkers), 77) << "read once, at first use";
+  EnvInt(EnvVar::kDevices, 1, 64);
+  FaultPoint("none");
 }
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-std::string OutputOfChild(const Variables& variables) {
+// What it writes on standard output and standard error.
+std::string AllOfChild(const Variables& variables) {
   int ends[2];
   if (pipe(ends) != 0) return "no pipe";
   const pid_t child = fork();
   if (child == 0) {
     for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
     dup2(ends[1], STDOUT_FILENO);
+    dup2(ends[1], STDERR_FILENO);
     execl("/proc/self/exe", "child", "--gtest_filter=EnvChild.*", "--gtest_also_run_disabled_tests", nullptr);
     _exit(127);
   }
@@ -101,7 +106,11 @@ std::string OutputOfChild(const Variables& variables) {
   close(ends[0]);
   int status = 0;
   waitpid(child, &status, 0);
-  if (status != 0) return "child failed: " + output;
+  return status == 0 ? output : "child failed: " + output;
+}
+
+std::string OutputOfChild(const Variables& variables) {
+  const std::string output = AllOfChild(variables);
   const size_t begin = output.find('<'), end = output.find('>');
   return begin == std::string::npos ? output : output.substr(begin, end - begin + 1);
 }
@@ -122,6 +131,39 @@ TEST(Environment, NonsenseGivesTheDefault) {
   for (const char* nonsense : {"", "two", "2 workers", "1e3", "99999999999999999999"}) {
     EXPECT_EQ(OutputOfChild({{"REPRISE_WORKERS", nonsense}}), "<Ascend910B3|0|68719476736>") << nonsense;
   }
+}
+
+// Line after line of what it complains of.
+std::string ComplaintsOfChild(const Variables& variables) {
+  std::istringstream lines(AllOfChild(variables));
+  std::string complaints;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("reprise: ")) complaints += line.substr(9) + "\n";
+  }
+  return complaints;
+}
+
+TEST(Environment, WhatIsMisspeltOrMalformedIsSaidOnce) {
+  EXPECT_EQ(ComplaintsOfChild({{"REPRISE_WORKER", "3"}}),
+            "the variable REPRISE_WORKER is not known; did you mean REPRISE_WORKERS?\n");
+  EXPECT_EQ(ComplaintsOfChild({{"REPRISE_STAL_MS", "3"}}),
+            "the variable REPRISE_STAL_MS is not known; did you mean REPRISE_STALL_MS?\n");
+  EXPECT_EQ(ComplaintsOfChild({{"REPRISE_WORKERS", "two"}}),
+            "REPRISE_WORKERS=two is no number; the default 0 is used\n");
+  EXPECT_EQ(ComplaintsOfChild({{"REPRISE_MEMORY", "5T"}}),
+            "REPRISE_MEMORY=5T is no size such as 64M or 2G; the default 64G is used\n");
+  EXPECT_EQ(ComplaintsOfChild({{"REPRISE_DEVICES", "65"}}), "REPRISE_DEVICES=65 is not between 1 and 64; 64 is used\n");
+  EXPECT_EQ(ComplaintsOfChild({{"REPRISE_FAIL_AT", "malloc"}}),
+            "REPRISE_FAIL_AT=malloc is not of the form POINT:N, N from 1; nothing fails\n");
+}
+
+TEST(Environment, OthersNamesAreNoMistakes) {
+  EXPECT_EQ(ComplaintsOfChild({{"REPRISE_TORCH_STREAMS", "8"},
+                               {"REPRISE_MY_OWN", "1"},
+                               {"EPRISE_WORKERS", "1"},
+                               {"REPRISE_WORKERS", ""},
+                               {"ASCEND_GLOBAL_LOG_LEVEL", "x"}}),
+            "");
 }
 
 TEST(Environment, Parsers) {
