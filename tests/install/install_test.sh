@@ -135,6 +135,11 @@ END
   grep -q "reprise_add_kernels" "$folder/log" || { cat "$folder/log" >&2; fail "no reason why there is no $package"; }
 done
 
+# ---- The programs of the cookbook
+
+mkdir "$folder/cookbook"
+quietly python3 "$here/cookbook.py" "$here/../../docs/cookbook.md" "$folder/cookbook" cpp
+
 # ---- Uninstalling takes everything but what others put there.
 
 scripts=$here/../../scripts
