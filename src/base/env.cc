@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/env.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -68,8 +69,7 @@ auto NumberOf(EnvVar variable, const char* kind, Parse parse) {
   const std::string& text = Env(variable);
   if (const auto value = parse(text)) return *value;
   // Set but empty is a way to unset.
-  if (!text.empty())
-    ComplainOfSetting(variable, std::string("is ") + kind + "; the default " + row.fallback + " is used");
+  if (!text.empty()) ComplainOfSetting(variable, fmt::format("is {}; the default {} is used", kind, row.fallback));
   using Value = typename decltype(parse(text))::value_type;
   return parse(row.fallback).value_or(Value{0});
 }
@@ -128,8 +128,7 @@ int64_t EnvInt(EnvVar variable) { return NumberOf(variable, "no number", ParseIn
 int64_t EnvInt(EnvVar variable, int64_t low, int64_t high) {
   const int64_t value = EnvInt(variable), used = std::clamp(value, low, high);
   if (used != value) {
-    ComplainOfSetting(variable, "is not between " + std::to_string(low) + " and " + std::to_string(high) + "; " +
-                                    std::to_string(used) + " is used");
+    ComplainOfSetting(variable, fmt::format("is not between {} and {}; {} is used", low, high, used));
   }
   return used;
 }

@@ -59,10 +59,15 @@ Status ExecuteOn(const Executor& executor, OpId id, void* workspace, uint64_t wo
                  fmt::format("{0}: the executor was made by {0}GetMaxWorkspaceSize, which tells a size", op.name))
         .Hint(fmt::format("plan the call with {}GetWorkspaceSize", op.name));
   }
-  if (workspace_bytes < executor.workspace_bytes || (workspace == nullptr && executor.workspace_bytes != 0)) {
-    return Error(161002, fmt::format("{}: the workspace {} of {} bytes is too small, {} bytes were planned", op.name,
-                                     fmt::ptr(workspace), workspace_bytes, executor.workspace_bytes))
+  if (workspace_bytes < executor.workspace_bytes) {
+    return Error(161002, fmt::format("{}: the workspace of {} bytes is too small, {} bytes were planned", op.name,
+                                     workspace_bytes, executor.workspace_bytes))
         .Hint("pass at least as many bytes of device memory as GetWorkspaceSize wrote to workspaceSize");
+  }
+  if (workspace == nullptr && executor.workspace_bytes != 0) {
+    return Error(161002,
+                 fmt::format("{}: the workspace is null, {} bytes were planned", op.name, executor.workspace_bytes))
+        .Hint("allocate the bytes that GetWorkspaceSize wrote to workspaceSize, with aclrtMalloc");
   }
   auto found = runtime::FindStream(stream);
   if (!found.ok()) return FromRuntime(op, std::move(found).status());
