@@ -353,6 +353,7 @@ Status NoFolder(const std::string& file, Status configured) {
 }  // namespace
 
 Status StartDumpOfFile(const std::string& file, const std::string& text) {
+  REPRISE_RETURN_IF_ERROR(Dump::Get().StartOfEnvironment());
   REPRISE_ASSIGN_OR_RETURN(const json config, Parse(file, text));
   const auto dump = config.find("dump");
   if (dump == config.end() || *dump == json::object()) return {};

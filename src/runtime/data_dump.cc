@@ -390,6 +390,8 @@ class DataDump::Record {
 struct DataDump::Run {
   std::shared_ptr<Session> session;
   Record::Place place;
+  std::string type;
+  std::string name;
   std::shared_ptr<Record> record;  // of the operator, or of the kernel that is all of it
   std::shared_ptr<Record> kernel;  // of a kernel among several
   std::shared_ptr<const ir::OperatorInfo> call;
@@ -399,6 +401,11 @@ struct DataDump::Run {
   Session::Watched watched;
   bool is_watched = false;
   bool is_layer = false;
+
+  // In watcher mode; false: of no interest.
+  bool Watch(TaskInfo& info);
+  // The records, with the inputs as they are now; false: none.
+  bool MakeRecords(TaskInfo& info);
 };
 
 DataDump& DataDump::Get() {
@@ -476,6 +483,50 @@ std::vector<TensorInfo> TensorsOfTask(TaskInfo& info, std::string* note) {
 
 }  // namespace
 
+bool DataDump::Run::Watch(TaskInfo& info) {
+  if (!is_last) return false;
+  const DataDumpOptions& options = session->options();
+  is_watched = IsNamed(options.watched, type, name);
+  is_layer = std::any_of(options.list.begin(), options.list.end(),
+                         [&](const DataDumpOptions::Layers& layers) { return IsNamed(layers.layers, type, name); });
+  if (!is_watched && !is_layer) return false;
+  std::string note;
+  watched = {type, name, info.call != nullptr ? info.call->tensors : TensorsOfTask(info, &note)};
+  return true;
+}
+
+bool DataDump::Run::MakeRecords(TaskInfo& info) {
+  const DataDumpOptions& options = session->options();
+  std::string note;
+  const auto make = [&](const std::string& as, std::vector<TensorInfo> tensors, std::string rest) {
+    auto made = std::make_shared<Record>(session, place, type, as, std::move(tensors), std::move(rest));
+    if (!note.empty()) made->AddNote(note);
+    made->WriteInputs();
+    return made;
+  };
+  const std::string kernel_type = fmt::format(R"(,"kernel_type":"{}")", info.type_name);
+  if (call == nullptr) {
+    const bool is_own_kernel = info.function != nullptr;
+    if (is_own_kernel && !options.kernels) return false;
+    const std::string args = DescribeArgs(info);
+    std::vector<TensorInfo> tensors = TensorsOfTask(info, &note);
+    if (!info.tensors.empty()) note = "planned before the dump began: shapes are as the kernel walks them";
+    record = make(name, std::move(tensors), kernel_type + args);
+    return true;
+  }
+  const std::string blocks = fmt::format(R"(,"blocks":{})", info.num_blocks);
+  if (info.call_begins && info.call_ends) {
+    record = make(name, call->tensors, kernel_type + blocks);
+    return true;
+  }
+  if (options.operators && info.call_begins) record = make(name, call->tensors, "");
+  if (options.kernels) {
+    std::vector<TensorInfo> tensors = TensorsOfTask(info, &note);
+    kernel = make(name + "_kernel", std::move(tensors), kernel_type + blocks);
+  }
+  return true;
+}
+
 void* DataDump::Begin(const device::RunContext& context, const ir::TaskType& type, const void* payload,
                       uint32_t graph) noexcept try {
   if (!IsOperator(type.kind) || graph == 0 || type.describe == nullptr) return nullptr;
@@ -488,63 +539,26 @@ void* DataDump::Begin(const device::RunContext& context, const ir::TaskType& typ
   type.describe(payload, info);
   if (info.name == kTensorsTask) return nullptr;
 
-  Record::Place place{context.device_id, context.stream_id, context.task_id, nullptr};
-  const std::string op_type = info.call != nullptr ? info.call->type : info.name.empty() ? info.type_name : info.name;
-  // What a framework calls the operation is told apart from what it is.
-  const bool has_own_name = info.call != nullptr && info.name != info.call->type && !info.name.empty();
-  const std::string op_name = info.call == nullptr ? op_type : has_own_name ? info.name : info.call->name;
-  const bool is_watcher = !options.watched.empty();
-  bool is_wanted;
-  if (graph == kNoGraph) {
-    is_wanted = is_watcher ? true : session->WantsSingle(op_type, op_name);
-  } else {
-    place.run = session->FindRun(graph);
-    is_wanted =
-        place.run != nullptr && (is_watcher || place.run->all_layers || IsNamed(place.run->layers, op_type, op_name));
-  }
-  if (!is_wanted) return nullptr;
-
   auto run = std::make_unique<Run>();
   run->session = session;
-  run->place = place;
+  run->place = {context.device_id, context.stream_id, context.task_id, nullptr};
   run->call = info.call;
   run->graph = graph;
   run->is_last = info.call == nullptr || info.call_ends;
-  std::string note;
-  if (is_watcher) {
-    if (!run->is_last) return nullptr;
-    run->is_watched = IsNamed(options.watched, op_type, op_name);
-    run->is_layer = std::any_of(options.list.begin(), options.list.end(), [&](const DataDumpOptions::Layers& layers) {
-      return IsNamed(layers.layers, op_type, op_name);
-    });
-    if (!run->is_watched && !run->is_layer) return nullptr;
-    run->watched = {op_type, op_name, info.call != nullptr ? info.call->tensors : TensorsOfTask(info, &note)};
-    return run.release();
+  run->type = info.call != nullptr ? info.call->type : info.name.empty() ? info.type_name : info.name;
+  // What a framework calls the operation is told apart from what it is.
+  const bool has_own_name = info.call != nullptr && info.name != info.call->type && !info.name.empty();
+  run->name = info.call == nullptr ? run->type : has_own_name ? info.name : info.call->name;
+  const bool is_watcher = !session->options().watched.empty();
+  bool is_wanted = is_watcher;
+  if (graph != kNoGraph) {
+    run->place.run = session->FindRun(graph);
+    if (run->place.run == nullptr) return nullptr;
+    is_wanted = is_wanted || run->place.run->all_layers || IsNamed(run->place.run->layers, run->type, run->name);
+  } else if (!is_watcher) {
+    is_wanted = session->WantsSingle(run->type, run->name);
   }
-
-  const auto record = [&](const std::string& name, std::vector<TensorInfo> tensors, std::string rest) {
-    auto made = std::make_shared<Record>(session, place, op_type, name, std::move(tensors), std::move(rest));
-    if (!note.empty()) made->AddNote(note);
-    made->WriteInputs();
-    return made;
-  };
-  const std::string kernel = fmt::format(R"(,"kernel_type":"{}","blocks":{})", info.type_name, info.num_blocks);
-  if (info.call == nullptr) {
-    const bool is_own_kernel = info.function != nullptr;
-    if (is_own_kernel && !options.kernels) return nullptr;
-    std::vector<TensorInfo> tensors = TensorsOfTask(info, &note);
-    if (!info.tensors.empty()) note = "planned before the dump began: shapes are as the kernel walks them";
-    run->record = record(op_name, std::move(tensors),
-                         fmt::format(R"(,"kernel_type":"{}"{})", info.type_name, DescribeArgs(info)));
-  } else if (info.call_begins && info.call_ends) {
-    run->record = record(op_name, info.call->tensors, kernel);
-  } else {
-    if (options.operators && info.call_begins) run->record = record(op_name, info.call->tensors, "");
-    if (options.kernels) {
-      std::vector<TensorInfo> tensors = TensorsOfTask(info, &note);
-      run->kernel = record(op_name + "_kernel", std::move(tensors), kernel);
-    }
-  }
+  if (!is_wanted || !(is_watcher ? run->Watch(info) : run->MakeRecords(info))) return nullptr;
   return run.release();
 } catch (const std::exception&) {  // a task does not fail because its dump does
   return nullptr;

@@ -232,15 +232,52 @@ Status Dump::CheckInit() {
   return initialized_ && !of_file_ ? Status() : NotInitialized();
 }
 
+void Dump::SetListener() {
+  if (scene_locked() != Scene::kNone) {
+    AddFailureListener(this, [this](const TaskFailure& failure) { SaveFailure(failure); });
+  } else {
+    RemoveFailureListener(this);
+  }
+}
+
+Status Dump::StartOfEnvironment() {
+  const std::string wanted = Env(EnvVar::kDumpScene);
+  const std::string collect = Env(EnvVar::kCollectPath);
+  Scene scene = Scene::kNone;
+  std::string folder;
+  if (!wanted.empty()) {
+    scene = wanted == "aic_err_brief_dump"    ? Scene::kBrief
+            : wanted == "aic_err_norm_dump"   ? Scene::kNormal
+            : wanted == "aic_err_detail_dump" ? Scene::kDetail
+                                              : Scene::kNone;
+    if (scene == Scene::kNone) {
+      return Error(100009, fmt::format("ASCEND_DUMP_SCENE is \"{}\", must be aic_err_brief_dump, aic_err_norm_dump or "
+                                       "aic_err_detail_dump",
+                                       wanted))
+          .Culprit("the environment variable ASCEND_DUMP_SCENE")
+          .Hint("set it to one of these, or unset it");
+    }
+    folder = Env(EnvVar::kDumpPath);
+    if (folder.empty()) folder = Env(EnvVar::kWorkPath);
+    if (folder.empty()) folder = ".";
+  } else if (!collect.empty()) {
+    scene = Scene::kNormal;
+    folder = collect;
+  }
+  std::lock_guard lock(mutex_);
+  environment_scene_ = scene;
+  environment_folder_ = folder;
+  SetListener();
+  return {};
+}
+
 Status Dump::ConfigureLocked(const Settings& settings) {
   if (!settings.folder.empty()) REPRISE_RETURN_IF_ERROR(MakeFolder(settings.folder));
   Status ended = DataDump::Get().Stop();
   configured_folder_ = settings.folder;
   scene_ = settings.scene;
-  if (scene_ != Scene::kNone) {
-    AddFailureListener(this, [this](const TaskFailure& failure) { SaveFailure(failure); });
-  } else {
-    RemoveFailureListener(this);
+  SetListener();
+  if (scene_ == Scene::kNone) {
     DataDumpOptions data = settings.data;
     data.folder = settings.folder;
     REPRISE_RETURN_IF_ERROR(DataDump::Get().Start(
@@ -254,7 +291,7 @@ Status Dump::FinalizeLocked() {
   initialized_ = false;
   of_file_ = false;
   scene_ = Scene::kNone;
-  RemoveFailureListener(this);
+  SetListener();
   configured_folder_.clear();
   Status ended = DataDump::Get().Stop();
   SetWants();
@@ -312,9 +349,9 @@ std::string Dump::exception_folder(int device) {
   bool of_failures = false;
   {
     std::lock_guard lock(mutex_);
-    of_failures = scene_ != Scene::kNone;
+    of_failures = scene_locked() != Scene::kNone;
     if (!configured_folder_.empty() && !of_failures) return configured_folder_;
-    base = configured_folder_;
+    base = environment_scene_ != Scene::kNone ? environment_folder_ : configured_folder_;
   }
   for (const EnvVar variable : {EnvVar::kCollectPath, EnvVar::kWorkPath}) {
     if (base.empty()) base = Env(variable);
@@ -376,7 +413,7 @@ void Dump::SaveFailure(const TaskFailure& failure) noexcept try {
   Scene scene;
   {
     std::lock_guard lock(mutex_);
-    scene = scene_;
+    scene = scene_locked();
   }
   const KernelFunction* function = nullptr;
   if (auto found = FindObject(KernelFunctions(), failure.function, "kernel"); found.ok()) function = *found;

@@ -65,6 +65,9 @@ class Dump {
   /// The same for the file that the process is initialised with: from here to EndOfFile only that configures.
   Status StartOfFile(const Settings& settings);
   Status EndOfFile();
+  /// Begins to save failed tasks if variables of the environment ask for it, which goes before all configurations and
+  /// does not end. 100009 for a variable that makes no sense.
+  Status StartOfEnvironment();
 
   /// Gets pieces instead of files: name of the file, offset, bytes, whether it is the last piece of that file. Anything
   /// but 0 counts as not written. Called on the thread that caused the piece, without a lock.
@@ -114,6 +117,8 @@ class Dump {
   void SaveFailure(const TaskFailure& failure) noexcept;
   Status EndSink(std::unique_lock<std::mutex>& lock);
   void SetWants() noexcept;
+  void SetListener();
+  Scene scene_locked() const { return environment_scene_ != Scene::kNone ? environment_scene_ : scene_; }
   int Deliver(const std::string& file, uint64_t offset, std::string_view bytes, bool last,
               std::unique_lock<std::mutex>& lock);
   Status WriteWhole(const std::string& path,
@@ -128,6 +133,8 @@ class Dump {
   bool initialized_ = false;
   bool of_file_ = false;
   Scene scene_ = Scene::kNone;
+  Scene environment_scene_ = Scene::kNone;
+  std::string environment_folder_;
   std::string configured_folder_;
   std::set<std::string> kept_;
 

@@ -13,8 +13,11 @@
 #include <functional>
 #include <map>
 #include <regex>
+#include <set>
 #include <sstream>
+#include <thread>
 
+#include "child.h"
 #include "kernels.h"
 
 namespace reprise::testing {
@@ -513,6 +516,38 @@ TEST_F(DataDumps, TheCallbackGetsPiecesInsteadOfFiles) {
   }
 }
 
+TEST_F(DataDumps, ManyThreadsAtOnce) {
+  constexpr int kThreads = 4, kEach = 40;
+  Begin(R"("dump_mode": "all")");
+  std::vector<std::thread> threads;
+  threads.reserve(kThreads);
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      EXPECT_EQ(0, aclrtSetDevice(0));
+      aclrtStream stream = NewStream();
+      auto* memory = static_cast<float*>(NewMemory(64));
+      *memory = 1;
+      const int64_t one = 1;
+      aclTensor* x = aclCreateTensor(&one, 1, ACL_FLOAT, &one, 0, ACL_FORMAT_ND, &one, 1, memory);
+      for (int i = 0; i < kEach; ++i) {
+        uint64_t workspace = 0;
+        aclOpExecutor* executor = nullptr;
+        EXPECT_EQ(0, aclnnMulGetWorkspaceSize(x, x, x, &workspace, &executor));
+        EXPECT_EQ(0, aclnnMul(nullptr, 0, executor, stream));
+      }
+      EXPECT_EQ(0, aclrtSynchronizeStream(stream));
+      EXPECT_EQ(0, aclDestroyTensor(x));
+      EXPECT_EQ(0, aclrtDestroyStream(stream));
+      EXPECT_EQ(0, aclrtFree(memory));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  End();
+  size_t files = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(path_)) files += entry.is_regular_file();
+  EXPECT_EQ(files, 4U * kThreads * kEach);
+}
+
 TEST_F(DataDumps, WhatCannotBeWrittenIsToldAtTheEnd) {
   aclTensor* x = Tensor(memory_, {1});
   memory_[0] = 1;
@@ -600,6 +635,46 @@ TEST_F(DataDumps, ScenesOfFailuresDiffer) {
   EXPECT_TRUE(detailed.contains("cores"));
   EXPECT_EQ(Tree().size(), 4U);
   EXPECT_NE(ReadAll(TheFile(R"(.*\.maps)")).find("tools_dump"), std::string::npos);
+}
+
+// The body of the next test, in a process of its own.
+TEST_F(DataDumps, DISABLED_FailsWithoutAConfiguration) {
+  fs::current_path(Child::Argument());
+  if (std::getenv("ASCEND_DUMP_SCENE") != nullptr && std::string(std::getenv("ASCEND_DUMP_SCENE")) == "wrong") {
+    EXPECT_ACL(100009, aclInit(nullptr));
+    return;
+  }
+  ASSERT_EQ(0, aclInit(nullptr));
+  void* args[] = {cell_};
+  EXPECT_ACL(0, aclrtLaunchKernelWithHostArgs(fail_now_, 1, stream_, nullptr, args, sizeof args, nullptr, 0));
+  EXPECT_ACL(507015, aclrtSynchronizeStream(stream_));
+}
+
+TEST_F(DataDumps, TheEnvironmentAsksForFailures) {
+  const auto run = [&](const char* scene, const char* path, const char* collect) {
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+    ::setenv("ASCEND_DUMP_SCENE", scene, 1);
+    ::setenv("ASCEND_DUMP_PATH", path, 1);
+    ::setenv("NPU_COLLECT_PATH", collect, 1);
+    Child("DataDumps.DISABLED_FailsWithoutAConfiguration", path_.string()).Join();
+    for (const char* variable : {"ASCEND_DUMP_SCENE", "ASCEND_DUMP_PATH", "NPU_COLLECT_PATH"}) ::unsetenv(variable);
+    return Tree();
+  };
+  const auto find = [](const std::map<std::string, fs::path>& tree, const std::string& folder) {
+    for (const auto& [name, path] : tree) {
+      const bool is_description =
+          name.ends_with(".T") && name.rfind(folder + "extra-info/data-dump/0/fail_now.", 0) == 0;
+      if (is_description) return json::parse(ReadAll(path), nullptr, false);
+    }
+    ADD_FAILURE() << "no description below " << folder << " in " << ::testing::PrintToString(NamesOf(tree));
+    return json();
+  };
+  EXPECT_TRUE(run("", "", "").empty());
+  EXPECT_TRUE(run("wrong", "", "").empty());
+  EXPECT_FALSE(find(run("aic_err_brief_dump", "there", "elsewhere"), "there/").contains("kernel"));
+  EXPECT_TRUE(find(run("aic_err_detail_dump", "", "elsewhere"), "").contains("cores"));
+  EXPECT_TRUE(find(run("", "there", "elsewhere"), "elsewhere/").contains("kernel"));
 }
 
 }  // namespace

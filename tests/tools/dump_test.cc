@@ -535,7 +535,11 @@ TEST(Libraries, HoldTheNamesThatProgramsLookUpThere) {
        {"aclInit", "aclopStartDumpArgs", "aclopStopDumpArgs", "aclprofCreateConfig", "aclprofCreateStepInfo",
         "aclprofDestroyConfig", "aclprofDestroyStepInfo", "aclprofFinalize", "aclprofGetStepTimestamp", "aclprofInit",
         "aclprofStart", "aclprofStop", "aclrtGetSysParamOpt"}},
-      {"libmsprofiler.so", {"aclprofInit", "aclprofMarkEx", "aclprofSetConfig"}},
+      {"libmsprofiler.so",
+       {"aclprofGetSupportedFeatures", "aclprofGetSupportedFeaturesV2", "aclprofInit", "aclprofMarkEx",
+        "aclprofRegisterDeviceCallback", "aclprofSetConfig", "aclprofWarmup"}},
+      {"libms_tools_ext.so",
+       {"mstxMemHeapRegister", "mstxMemHeapUnregister", "mstxMemRegionsRegister", "mstxMemRegionsUnregister"}},
       {"libascend_dump.so", {"aclopStartDumpArgs", "acldumpRegCallback"}}};
   for (const auto& [library, functions] : names) {
     void* const handle = OpenLibrary(library);
