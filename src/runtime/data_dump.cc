@@ -532,7 +532,6 @@ void* DataDump::Begin(const device::RunContext& context, const ir::TaskType& typ
   if (!IsOperator(type.kind) || graph == 0 || type.describe == nullptr) return nullptr;
   std::shared_ptr<Session> session = Now();
   if (session == nullptr) return nullptr;
-  const DataDumpOptions& options = session->options();
   TaskInfo info;
   info.type_name = type.name;
   info.wants_tensors = true;

@@ -230,6 +230,29 @@ TEST_F(DataDumps, InputsAreThoseFromBeforeTheRun) {
   EXPECT_EQ(Npy(TheFile(R"(.*\.output\.0\.npy)")).As<float>(), (Floats{7}));
 }
 
+TEST_F(DataDumps, MovedTensorsAreReadWhereTheyAre) {
+  for (int i = 0; i < 4; ++i) memory_[i] = static_cast<float>(10 + i);
+  aclTensor* x = Tensor(memory_, {1});
+  aclTensor* out = Tensor(memory_ + 64, {1});
+  Begin(R"("dump_mode": "all")");
+  uint64_t workspace = 0;
+  aclOpExecutor* executor = nullptr;
+  ASSERT_EQ(0, aclnnMulGetWorkspaceSize(x, x, out, &workspace, &executor));
+  ASSERT_EQ(0, aclSetAclOpExecutorRepeatable(executor));
+  EXPECT_EQ(0, aclnnMul(nullptr, 0, executor, stream_));  // queued: it keeps its addresses
+  ASSERT_EQ(0, aclSetInputTensorAddr(executor, 1, x, memory_ + 2));
+  EXPECT_EQ(0, aclnnMul(nullptr, 0, executor, stream_));
+  End();
+  EXPECT_EQ(0, aclDestroyAclOpExecutor(executor));
+  std::multiset<float> second, results;
+  for (const auto& [name, path] : Tree()) {
+    if (name.find("input.1.npy") != std::string::npos) second.insert(Npy(path).As<float>().at(0));
+    if (name.find("output.0.npy") != std::string::npos) results.insert(Npy(path).As<float>().at(0));
+  }
+  EXPECT_EQ(second, (std::multiset<float>{10, 12}));
+  EXPECT_EQ(results, (std::multiset<float>{100, 120}));
+}
+
 TEST_F(DataDumps, ModesAndTheEndOfTheDump) {
   aclTensor* x = Tensor(memory_, {2});
   Begin("");
