@@ -371,8 +371,8 @@ void Replay::RunRows(uint32_t lane, const Step& step, RunContext& context) {
     } else {
       row->call.function(row->call.args, 0, row->call.count);
     }
-    watched.End(false);
     device::Timeline::Get().Task(context, *node.type, node.payload, begin, watched_.label, false);
+    watched.End(false);
   }
 }
 
@@ -388,7 +388,7 @@ template <Replay::Mode kMode>
   RepriseKernelContext kernel{sizeof(RepriseKernelContext), 0, 1, context.device_id, context.stream_id, 0, nullptr};
   const uint32_t sort = at->Sort();
   [[maybe_unused]] uint64_t time = 0;
-  if constexpr (kMode != Mode::kPlain) time = device::Timeline::Now();
+  if constexpr (kMode == Mode::kLearning) time = device::Timeline::Now();
   do {
     if (failed.load(std::memory_order_relaxed)) [[unlikely]]
       continue;
@@ -399,21 +399,19 @@ template <Replay::Mode kMode>
       context.task_id = at->task_id;
       const ir::Node& node = plan_->node(lane, *at);
       device::WatchedRun<true> watched(context, *node.type, node.payload, watched_.number);
+      const uint64_t begin_time = device::Timeline::Now();
       code = at->call(&kernel, at->data, at->args_bytes);
+      device::Timeline::Get().Task(context, *node.type, node.payload, begin_time, watched_.label, code != 0);
       watched.End(code != 0);
     } else {
       code = at->call(&kernel, at->data, at->args_bytes);
     }
     if constexpr (kMode == Mode::kLearning) time = Learn(static_cast<uint32_t>(at - steps), time);
-    if (code != 0 || kMode == Mode::kTraced) [[unlikely]] {
+    if (code != 0) [[unlikely]] {
       context.task_id = at->task_id;
       const ir::Node& node = plan_->node(lane, *at);
-      if (code != 0) node.type->direct_failed(context, node.payload, code);
-      if constexpr (kMode == Mode::kTraced) {
-        device::Timeline::Get().Task(context, *node.type, node.payload, time, watched_.label, code != 0);
-        time = device::Timeline::Now();
-      }
-      if (code != 0) ReportFailure(context, *at, lane);
+      node.type->direct_failed(context, node.payload, code);
+      ReportFailure(context, *at, lane);
     }
   } while (++at != end && at->Sort() == sort);
   return static_cast<uint32_t>(at - steps);
@@ -463,10 +461,10 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
           return result;
         }
         state.parked = false;
-        watched.End(context.failed());
         if constexpr (kTraced) {
           device::Timeline::Get().Task(context, *step.type, step.data, begin, watched_.label, context.failed());
         }
+        watched.End(context.failed());
         if (context.failed()) [[unlikely]]
           ReportFailure(context, step, lane);
         break;

@@ -520,10 +520,10 @@ inline std::optional<device::Runnable::Outcome> Stream::RunUntil(device::RunCont
         NotifyWaiters();
         return result == ir::RunResult::kParked ? Outcome::kIdle : Outcome::kNeedsWorker;
       }
-      watched.End(context.failed());
       if constexpr (kTraced) {
         device::Timeline::Get().Task(context, *record->type, record->payload(), begin, 0, context.failed());
       }
+      watched.End(context.failed());
       if (context.failed()) [[unlikely]]
         ReportError(context.TakeError(), record->task_id);
       if (device::ParkedMemory::IsWatched()) [[unlikely]]
