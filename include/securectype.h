@@ -15,5 +15,8 @@ typedef int errno_t;
 /** The longest buffers that the functions accept, in bytes. */
 #define SECUREC_MEM_MAX_LEN 0x7fffffffUL
 #define SECUREC_STRING_MAX_LEN 0x7fffffffUL
+/** The same in wide characters. */
+#define SECUREC_WCHAR_MEM_MAX_LEN (SECUREC_MEM_MAX_LEN / sizeof(wchar_t))
+#define SECUREC_WCHAR_STRING_MAX_LEN (SECUREC_STRING_MAX_LEN / sizeof(wchar_t))
 
 #endif /* REPRISE_SECURECTYPE_H_ */

@@ -212,13 +212,13 @@ aclError aclopStartDumpArgs(uint32_t dumpType, const char* path) {
           .Culprit("parameter path")
           .Hint("pass a folder");
     }
-    return Dump::Get().StartArgs(Dump::Source::kCalls, folder);
+    return Dump::Get().StartArgs(folder);
   });
 }
 
 aclError aclopStopDumpArgs(uint32_t dumpType) {
   return Api("aclopStopDumpArgs", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(CheckArgsType(dumpType));
-    return Dump::Get().StopArgs(Dump::Source::kCalls);
+    return Dump::Get().StopArgs();
   });
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Memory: copies and fills.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <cwchar>
 
 #include "securec.h"
 
@@ -30,6 +32,12 @@ errno_t CheckCopy(void* dest, size_t dest_max, const void* src, size_t count) {
   return EOK;
 }
 
+// The same in bytes; a size that is refused stays one.
+size_t WideDestBytes(size_t dest_max) {
+  return dest_max > SECUREC_WCHAR_MEM_MAX_LEN ? SECUREC_MEM_MAX_LEN + 1 : dest_max * sizeof(wchar_t);
+}
+size_t WideCountBytes(size_t count, size_t dest_max) { return std::min(count, dest_max + 1) * sizeof(wchar_t); }
+
 }  // namespace
 
 errno_t memset_s(void* dest, size_t destMax, int c, size_t count) {
@@ -55,4 +63,12 @@ errno_t memmove_s(void* dest, size_t destMax, const void* src, size_t count) {
   if (const errno_t wrong = CheckCopy(dest, destMax, src, count); wrong != EOK) return wrong;
   std::memmove(dest, src, count);
   return EOK;
+}
+
+errno_t wmemcpy_s(wchar_t* dest, size_t destMax, const wchar_t* src, size_t count) {
+  return memcpy_s(dest, WideDestBytes(destMax), src, WideCountBytes(count, destMax));
+}
+
+errno_t wmemmove_s(wchar_t* dest, size_t destMax, const wchar_t* src, size_t count) {
+  return memmove_s(dest, WideDestBytes(destMax), src, WideCountBytes(count, destMax));
 }

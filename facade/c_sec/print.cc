@@ -3,6 +3,7 @@
 // Printing into texts.
 #include <cstdarg>
 #include <cstdio>
+#include <cwchar>
 
 #include "securec.h"
 
@@ -74,6 +75,26 @@ int snprintf_truncated_s(char* strDest, size_t destMax, const char* format, ...)
   va_list arguments;
   va_start(arguments, format);
   const int length = vsnprintf_truncated_s(strDest, destMax, format, arguments);
+  va_end(arguments);
+  return length;
+}
+
+int vswprintf_s(wchar_t* strDest, size_t destMax, const wchar_t* format, va_list argList) {
+  if (strDest == nullptr || destMax == 0 || destMax > SECUREC_WCHAR_STRING_MAX_LEN) return -1;
+  *strDest = 0;
+  if (format == nullptr) return -1;
+  const int length = std::vswprintf(strDest, destMax, format, argList);
+  if (length < 0 || static_cast<size_t>(length) >= destMax) {
+    *strDest = 0;
+    return -1;
+  }
+  return length;
+}
+
+int swprintf_s(wchar_t* strDest, size_t destMax, const wchar_t* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const int length = vswprintf_s(strDest, destMax, format, arguments);
   va_end(arguments);
   return length;
 }

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "securec.h"
 
@@ -63,58 +64,105 @@ const char* ReadField(const char* at, Field& field) {
 
 bool IsSpace(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+#pragma GCC diagnostic ignored "-Wformat-security"
+
 enum class Outcome { kRead, kNoMatch, kEnd, kTooLong, kBadFormat };
 
-// %s, %c, %[: moves `at` behind what was read.
-Outcome ReadText(const char*& at, const Field& field, Arguments& arguments) {
+// Where characters come from: the next one, or EOF.
+class TextSource {
+ public:
+  explicit TextSource(const char* text) : at_(text), begin_(text) {}
+  int Peek() const { return *at_ != '\0' ? static_cast<unsigned char>(*at_) : EOF; }
+  void Skip() { ++at_; }
+  size_t count() const { return static_cast<size_t>(at_ - begin_); }
+
+  // `format` is a number and %n, for `dest` (null: read over) and an int. What the C library says.
+  int ReadNumber(const char* format, void* dest, int* consumed) {
+    const int read = dest != nullptr ? std::sscanf(at_, format, dest, consumed) : std::sscanf(at_, format, consumed);
+    if (*consumed > 0) at_ += *consumed;
+    return read;
+  }
+
+ private:
+  const char* at_;
+  const char* const begin_;
+};
+
+class FileSource {
+ public:
+  explicit FileSource(FILE* file) : file_(file) {}
+  int Peek() {
+    const int c = std::getc(file_);
+    return c != EOF ? std::ungetc(c, file_) : EOF;
+  }
+  void Skip() {
+    (void)std::getc(file_);
+    ++count_;
+  }
+  size_t count() const { return count_; }
+  int ReadNumber(const char* format, void* dest, int* consumed) {
+    const int read =
+        dest != nullptr ? std::fscanf(file_, format, dest, consumed) : std::fscanf(file_, format, consumed);
+    if (*consumed > 0) count_ += static_cast<size_t>(*consumed);
+    return read;
+  }
+
+ private:
+  FILE* const file_;
+  size_t count_ = 0;
+};
+
+#pragma GCC diagnostic pop
+
+template <class Source>
+void SkipSpace(Source& source) {
+  for (int c = source.Peek(); c != EOF && std::isspace(c) != 0; c = source.Peek()) source.Skip();
+}
+
+// %s, %c, %[.
+template <class Source>
+Outcome ReadText(Source& source, const Field& field, Arguments& arguments) {
   if (!field.length.empty()) return Outcome::kBadFormat;  // wide characters
   char* const dest = field.assigned ? va_arg(arguments.list, char*) : nullptr;
   const size_t room = field.assigned ? va_arg(arguments.list, size_t) : 0;
   if (field.assigned && (dest == nullptr || room == 0)) return Outcome::kTooLong;
-  if (field.conversion == 's') {
-    while (IsSpace(*at)) ++at;
-  }
-  if (*at == '\0') return Outcome::kEnd;
+  if (field.conversion == 's') SkipSpace(source);
+  if (source.Peek() == EOF) return Outcome::kEnd;
   const bool is_char = field.conversion == 'c';
   const size_t most = field.width != 0 ? field.width : is_char ? 1 : SIZE_MAX;
+  const size_t fits = is_char ? room : room - 1;
+  const bool was_empty = field.assigned && !is_char && fits == 0;
   size_t length = 0;
-  while (length < most && at[length] != '\0') {
-    const char c = at[length];
-    if (field.conversion == 's' ? IsSpace(c) : !is_char && !field.members[static_cast<unsigned char>(c)]) break;
-    ++length;
-  }
-  if (length == 0) return Outcome::kNoMatch;
-  if (is_char && length < most) return Outcome::kEnd;
-  if (field.assigned) {
-    const size_t needed = is_char ? length : length + 1;
-    if (needed > room) {
+  for (int c = source.Peek(); length < most && c != EOF; c = source.Peek()) {
+    if (field.conversion == 's' ? std::isspace(c) != 0 : !is_char && !field.members[c]) break;
+    if (field.assigned && (was_empty || length == fits)) {
       *dest = '\0';
       return Outcome::kTooLong;
     }
-    std::memcpy(dest, at, length);
-    if (!is_char) dest[length] = '\0';
+    if (field.assigned) dest[length] = static_cast<char>(c);
+    ++length;
+    source.Skip();
   }
-  at += length;
+  if (length == 0) return Outcome::kNoMatch;
+  if (is_char) return length < most ? Outcome::kEnd : Outcome::kRead;
+  if (field.assigned) dest[length] = '\0';
   return Outcome::kRead;
 }
 
-Outcome ReadNumber(const char*& at, const Field& field, Arguments& arguments) {
+template <class Source>
+Outcome ReadNumber(Source& source, const Field& field, Arguments& arguments) {
   void* const dest = field.assigned ? va_arg(arguments.list, void*) : nullptr;
   if (field.assigned && dest == nullptr) return Outcome::kBadFormat;
-  while (IsSpace(*at)) ++at;
-  if (*at == '\0') return Outcome::kEnd;
+  SkipSpace(source);
+  if (source.Peek() == EOF) return Outcome::kEnd;
   std::string format = field.assigned ? "%" : "%*";
   if (field.width != 0) format += std::to_string(field.width);
   format += field.length + field.conversion + "%n";
   int consumed = -1;
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-#pragma GCC diagnostic ignored "-Wformat-security"
-  const int read =
-      field.assigned ? std::sscanf(at, format.c_str(), dest, &consumed) : std::sscanf(at, format.c_str(), &consumed);
-#pragma GCC diagnostic pop
+  const int read = source.ReadNumber(format.c_str(), dest, &consumed);
   if (consumed < 0) return read < 0 ? Outcome::kEnd : Outcome::kNoMatch;
-  at += consumed;
   return Outcome::kRead;
 }
 
@@ -133,68 +181,106 @@ void StoreCount(size_t count, const Field& field, Arguments& arguments) {
   }
 }
 
-int Scan(const char* buffer, const char* format, Arguments& arguments) {
-  const char* at = buffer;
+// The next character must be this one.
+template <class Source>
+Outcome ReadLiteral(Source& source, char wanted) {
+  const int c = source.Peek();
+  if (c == EOF) return Outcome::kEnd;
+  if (c != static_cast<unsigned char>(wanted)) return Outcome::kNoMatch;
+  source.Skip();
+  return Outcome::kRead;
+}
+
+template <class Source>
+int Scan(Source source, const char* format, Arguments& arguments) {
   int assigned = 0;
   bool converted = false;
   while (*format != '\0') {
     if (IsSpace(*format)) {
-      while (IsSpace(*at)) ++at;
+      SkipSpace(source);
       ++format;
       continue;
     }
-    if (*format != '%') {
-      if (*at == '\0' && !converted) return EOF;
-      if (*at != *format) return assigned;
-      ++at;
-      ++format;
-      continue;
-    }
+    Outcome outcome;
     Field field;
-    format = ReadField(format + 1, field);
-    if (format == nullptr) return converted ? assigned : -1;
-    if (field.conversion == 'n') {
-      if (field.assigned) StoreCount(static_cast<size_t>(at - buffer), field, arguments);
-      continue;
+    bool is_literal = true;
+    if (*format != '%') {
+      outcome = ReadLiteral(source, *format++);
+    } else {
+      format = ReadField(format + 1, field);
+      if (format == nullptr) return converted ? assigned : -1;
+      if (field.conversion == 'n') {
+        if (field.assigned) StoreCount(source.count(), field, arguments);
+        continue;
+      }
+      if (field.conversion == '%') {
+        SkipSpace(source);
+        outcome = ReadLiteral(source, '%');
+      } else {
+        is_literal = false;
+        const bool is_text = std::strchr("sc[", field.conversion) != nullptr;
+        outcome = is_text ? ReadText(source, field, arguments) : ReadNumber(source, field, arguments);
+      }
     }
-    if (field.conversion == '%') {
-      while (IsSpace(*at)) ++at;
-      if (*at == '\0' && !converted) return EOF;
-      if (*at != '%') return assigned;
-      ++at;
-      continue;
-    }
-    const bool is_text = std::strchr("sc[", field.conversion) != nullptr;
-    switch (is_text ? ReadText(at, field, arguments) : ReadNumber(at, field, arguments)) {
+    switch (outcome) {
       case Outcome::kRead: break;
       case Outcome::kEnd: return converted ? assigned : EOF;
       case Outcome::kBadFormat: return converted ? assigned : -1;
       case Outcome::kNoMatch:
       case Outcome::kTooLong: return assigned;
     }
+    if (is_literal) continue;
     converted = true;
     if (field.assigned) ++assigned;
   }
   return assigned;
 }
 
-}  // namespace
-
-int vsscanf_s(const char* buffer, const char* format, va_list argList) try {
-  if (buffer == nullptr || format == nullptr) return -1;
+template <class Source>
+int ScanFrom(Source source, const char* format, va_list list) noexcept try {
   Arguments arguments;
-  va_copy(arguments.list, argList);
-  const int assigned = Scan(buffer, format, arguments);
+  va_copy(arguments.list, list);
+  const int assigned = Scan(std::move(source), format, arguments);
   va_end(arguments.list);
   return assigned;
 } catch (...) {  // no memory for a few letters
   return -1;
 }
 
+}  // namespace
+
+int vsscanf_s(const char* buffer, const char* format, va_list argList) {
+  if (buffer == nullptr || format == nullptr) return -1;
+  return ScanFrom(TextSource(buffer), format, argList);
+}
+
+int vfscanf_s(FILE* stream, const char* format, va_list argList) {
+  if (stream == nullptr || format == nullptr) return -1;
+  return ScanFrom(FileSource(stream), format, argList);
+}
+
+int vscanf_s(const char* format, va_list argList) { return vfscanf_s(stdin, format, argList); }
+
 int sscanf_s(const char* buffer, const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
   const int assigned = vsscanf_s(buffer, format, arguments);
+  va_end(arguments);
+  return assigned;
+}
+
+int fscanf_s(FILE* stream, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const int assigned = vfscanf_s(stream, format, arguments);
+  va_end(arguments);
+  return assigned;
+}
+
+int scanf_s(const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const int assigned = vscanf_s(format, arguments);
   va_end(arguments);
   return assigned;
 }

@@ -157,6 +157,35 @@ aclError aclprofStart(const aclprofConfig* profilerConfig) {
   });
 }
 
+aclError aclprofWarmup(const aclprofConfig* profilerConfig) {
+  return Api("aclprofWarmup", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(profilerConfig, "profilerConfig"));
+    return Profiler::Get().CheckStart(profilerConfig);
+  });
+}
+
+// None beyond what every configuration collects: the list is empty.
+static Status ListFeatures(size_t* size, void** data) {
+  REPRISE_RETURN_IF_ERROR(NotNull(size, "featuresSize"));
+  REPRISE_RETURN_IF_ERROR(NotNull(data, "featuresData"));
+  *size = 0;
+  *data = nullptr;
+  return {};
+}
+
+aclError aclprofGetSupportedFeatures(size_t* featuresSize, void** featuresData) {
+  return Api("aclprofGetSupportedFeatures", [&] { return ListFeatures(featuresSize, featuresData); });
+}
+
+aclError aclprofGetSupportedFeaturesV2(size_t* featuresSize, void** featuresData) {
+  return Api("aclprofGetSupportedFeaturesV2", [&] { return ListFeatures(featuresSize, featuresData); });
+}
+
+// Devices that are set later are recorded anyway.
+aclError aclprofRegisterDeviceCallback() {
+  return Api("aclprofRegisterDeviceCallback", []() -> Status { return {}; });
+}
+
 aclError aclprofStop(const aclprofConfig* profilerConfig) {
   return Api("aclprofStop", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(profilerConfig, "profilerConfig"));

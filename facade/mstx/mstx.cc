@@ -6,16 +6,20 @@
 
 #include <cstring>
 #include <string>
+#include <vector>
 
+#include "device/memory.h"
 #include "device/timeline.h"
 #include "mstx/ms_tools_ext.h"
 #include "observe/markers.h"
+#include "observe/memory_marks.h"
 #include "runtime/report.h"
 
 using reprise::Error;
 using reprise::Status;
 using reprise::StatusOr;
 using reprise::observe::Markers;
+using reprise::observe::MemoryMarks;
 using reprise::runtime::Api;
 using reprise::runtime::NotNull;
 
@@ -39,6 +43,37 @@ mstxDomainHandle_t DomainHandle(uint64_t number) { return reinterpret_cast<mstxD
 StatusOr<uint64_t> ReadDomain(mstxDomainHandle_t handle) {
   REPRISE_RETURN_IF_ERROR(NotNull(handle, "domain"));
   return reinterpret_cast<uint64_t>(handle);
+}
+
+constexpr size_t kMostBatch = 1u << 20;
+
+// NULL is no domain.
+uint64_t DomainOrNone(mstxDomainHandle_t handle) { return reinterpret_cast<uint64_t>(handle); }
+
+Status WrongField(const char* field, uint64_t value, const char* must) {
+  return Error(107000, fmt::format("{} is {}, must be {}", field, value, must))
+      .Culprit(fmt::format("parameter desc, field {}", field))
+      .Hint("fill the description as ms_tools_ext.h describes it");
+}
+
+// Copies `count` entries of an array that may be wild.
+template <class Entry>
+StatusOr<std::vector<Entry>> ReadEntries(const void* array, size_t count, const char* parameter) {
+  if (count == 0 || count > kMostBatch) return WrongField("the count", count, "1 to 1048576");
+  REPRISE_RETURN_IF_ERROR(NotNull(array, parameter));
+  std::vector<Entry> entries(count);
+  if (reprise::device::CopyUntrusted(entries.data(), array, count * sizeof(Entry))) return entries;
+  return Error(107000, fmt::format("{} is {}, where {} entries are not readable", parameter, fmt::ptr(array), count))
+      .Culprit(fmt::format("parameter desc, field {}", parameter))
+      .Hint("pass an array and the number of its entries");
+}
+
+StatusOr<std::vector<MemoryMarks::Range>> ReadRanges(mstxMemType type, const void* array, size_t count) {
+  if (type != MSTX_MEM_TYPE_VIRTUAL_ADDRESS) return WrongField("the type of memory", type, "0 (virtual addresses)");
+  REPRISE_ASSIGN_OR_RETURN(const auto given, ReadEntries<mstxMemVirtualRangeDesc_t>(array, count, "the ranges"));
+  std::vector<MemoryMarks::Range> ranges;
+  for (const auto& one : given) ranges.push_back({one.deviceId, reinterpret_cast<uint64_t>(one.ptr), one.size});
+  return ranges;
 }
 
 }  // namespace
@@ -113,5 +148,55 @@ void mstxGetToolId(uint64_t* id) {
     REPRISE_RETURN_IF_ERROR(NotNull(id, "id"));
     *id = reprise::device::Timeline::on() ? MSTX_TOOL_MSPROF_ID : MSTX_TOOL_INVALID_ID;
     return {};
+  });
+}
+
+mstxMemHeapHandle_t mstxMemHeapRegister(mstxDomainHandle_t domain, mstxMemHeapDesc_t const* desc) {
+  uint64_t heap = 0;
+  Api("mstxMemHeapRegister", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(desc, "desc"));
+    if (desc->usage != MSTX_MEM_HEAP_USAGE_TYPE_SUB_ALLOCATOR) return WrongField("usage", desc->usage, "0");
+    REPRISE_ASSIGN_OR_RETURN(const auto ranges, ReadRanges(desc->type, desc->typeSpecificDesc, 1));
+    REPRISE_ASSIGN_OR_RETURN(heap, MemoryMarks::AddHeap(DomainOrNone(domain), ranges[0]));
+    return {};
+  });
+  return reinterpret_cast<mstxMemHeapHandle_t>(heap);
+}
+
+void mstxMemHeapUnregister(mstxDomainHandle_t domain, mstxMemHeapHandle_t heap) {
+  Api("mstxMemHeapUnregister", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(heap, "heap"));
+    return MemoryMarks::RemoveHeap(DomainOrNone(domain), reinterpret_cast<uint64_t>(heap));
+  });
+}
+
+void mstxMemRegionsRegister(mstxDomainHandle_t domain, mstxMemRegionsRegisterBatch_t const* desc) {
+  Api("mstxMemRegionsRegister", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(desc, "desc"));
+    REPRISE_RETURN_IF_ERROR(NotNull(desc->heap, "heap"));
+    REPRISE_ASSIGN_OR_RETURN(const auto ranges, ReadRanges(desc->regionType, desc->regionDescArray, desc->regionCount));
+    std::vector<uint64_t> numbers(ranges.size());
+    REPRISE_RETURN_IF_ERROR(
+        MemoryMarks::AddRegions(DomainOrNone(domain), reinterpret_cast<uint64_t>(desc->heap), ranges, numbers.data()));
+    for (size_t i = 0; desc->regionHandleArrayOut != nullptr && i < numbers.size(); ++i) {
+      desc->regionHandleArrayOut[i] = reinterpret_cast<mstxMemRegionHandle_t>(numbers[i]);
+    }
+    return {};
+  });
+}
+
+void mstxMemRegionsUnregister(mstxDomainHandle_t domain, mstxMemRegionsUnregisterBatch_t const* desc) {
+  Api("mstxMemRegionsUnregister", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(NotNull(desc, "desc"));
+    REPRISE_ASSIGN_OR_RETURN(const auto given,
+                             ReadEntries<mstxMemRegionRef_t>(desc->refArray, desc->refCount, "refArray"));
+    std::vector<MemoryMarks::Reference> regions;
+    for (const mstxMemRegionRef_t& one : given) {
+      if (one.refType != MSTX_MEM_REGION_REF_TYPE_POINTER && one.refType != MSTX_MEM_REGION_REF_TYPE_HANDLE) {
+        return WrongField("refType", one.refType, "0 (pointer) or 1 (handle)");
+      }
+      regions.push_back({one.refType == MSTX_MEM_REGION_REF_TYPE_HANDLE, reinterpret_cast<uint64_t>(one.pointer)});
+    }
+    return MemoryMarks::RemoveRegions(DomainOrNone(domain), regions);
   });
 }

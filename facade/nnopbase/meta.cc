@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The argument objects of aclnn/acl_meta.h: each function checks its pointers and calls ops/tensor.h.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstring>
 #include <memory>
+#include <utility>
 
 #include "aclnn/acl_meta.h"
 #include "aclnn/aclnn_base.h"
 #include "ops/tensor.h"
+#include "runtime/data_dump.h"
 #include "runtime/report.h"
 
 using reprise::Error;
@@ -225,8 +230,41 @@ aclnnStatus aclGetScalarListSize(const aclScalarList* scalarList, uint64_t* size
 
 // ---- The rest ---------------------------------------------------------------------------------------------------
 
-// Dumping tensors is a service of the device driver; the CPU device has tools that read the memory themselves.
-aclnnStatus aclDumpOpTensors(const char*, const char*, aclTensor**, size_t, size_t, aclrtStream) { return 0; }
+aclnnStatus aclDumpOpTensors(const char* opType, const char* opName, aclTensor** tensors, size_t inputTensorNum,
+                             size_t outputTensorNum, aclrtStream stream) {
+  return Api("aclDumpOpTensors", [&]() -> Status {
+    constexpr size_t kMostTensors = 4096;
+    constexpr size_t kLongestName = 1024;
+    REPRISE_RETURN_IF_ERROR(NotNull(opType, "opType"));
+    REPRISE_RETURN_IF_ERROR(NotNull(opName, "opName"));
+    if (inputTensorNum > kMostTensors || outputTensorNum > kMostTensors) {
+      return Error(161002, fmt::format("there are {} inputs and {} outputs, at most {} of each are possible",
+                                       inputTensorNum, outputTensorNum, kMostTensors))
+          .Culprit("parameters inputTensorNum and outputTensorNum")
+          .Hint("pass the tensors of one operator");
+    }
+    if (inputTensorNum + outputTensorNum != 0) REPRISE_RETURN_IF_ERROR(NotNull(tensors, "tensors"));
+    reprise::ir::OperatorInfo told;
+    told.type.assign(opType, strnlen(opType, kLongestName));
+    told.name.assign(opName, strnlen(opName, kLongestName));
+    for (size_t i = 0; i < inputTensorNum + outputTensorNum; ++i) {
+      REPRISE_ASSIGN_OR_RETURN(const ops::Tensor* tensor, ops::FindTensor(tensors[i]));
+      reprise::ir::TensorInfo& info = told.tensors.emplace_back();
+      const auto type = tensor->dtype();
+      const int64_t item = reprise::kernels::IsKnown(type) ? reprise::kernels::ItemSize(type) : 0;
+      info.data = static_cast<const char*>(tensor->data) + tensor->offset * item;
+      info.dtype = static_cast<int32_t>(tensor->dtype_number);
+      info.sizes.assign(tensor->sizes.begin(), tensor->sizes.end());
+      info.strides.assign(tensor->strides.begin(), tensor->strides.end());
+      info.is_read = i < inputTensorNum;
+      info.is_write = !info.is_read;
+    }
+    auto& dump = reprise::runtime::DataDump::Get();
+    if (!dump.on()) return {};
+    REPRISE_ASSIGN_OR_RETURN(reprise::runtime::Stream * on, reprise::runtime::FindStream(stream));
+    return dump.SubmitTensors(*on, std::move(told));
+  });
+}
 
 // Operators need no preparation, so there is nothing to release either.
 aclnnStatus aclnnInit(const char*) { return 0; }

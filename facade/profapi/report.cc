@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reports of frameworks: checked, and not kept; the timeline sees the tasks themselves.
+// Reports of frameworks: what they measured becomes ranges in the timeline, what they tell beside that becomes marks.
 #include <fmt/format.h>
 
 #include <cstring>
+#include <string>
 #include <string_view>
 
 #include "device/memory.h"
@@ -14,6 +15,7 @@
 
 using reprise::Error;
 using reprise::Status;
+using reprise::device::Timeline;
 using reprise::observe::Profiler;
 using reprise::runtime::Api;
 using reprise::runtime::NotNull;
@@ -42,6 +44,20 @@ Status CheckReport(const void* report, uint32_t bytes, const char* parameter) {
       .Hint("set magicNumber to MSPROF_REPORT_DATA_MAGIC_NUM");
 }
 
+// An instant with the number of the report's type, which begins as all reports do.
+Status MarkReport(const void* data, uint32_t bytes, const char* what) {
+  struct Begin {
+    uint16_t magic;
+    uint16_t level;
+    uint32_t type;
+  };
+  REPRISE_RETURN_IF_ERROR(CheckReport(data, bytes, "data"));
+  Begin begin{};
+  if (!Timeline::on() || bytes < sizeof begin || !reprise::device::CopyUntrusted(&begin, data, sizeof begin)) return {};
+  Timeline::Get().Mark(fmt::format("{} of type {}, level {}", what, begin.type, begin.level));
+  return {};
+}
+
 }  // namespace
 
 int32_t MsprofRegisterCallback(uint32_t /*moduleId*/, ProfCommandHandle handle) {
@@ -50,15 +66,34 @@ int32_t MsprofRegisterCallback(uint32_t /*moduleId*/, ProfCommandHandle handle) 
 }
 
 int32_t MsprofReportApi(uint32_t /*agingFlag*/, const MsprofApi* api) {
-  return Api("MsprofReportApi", [&]() -> Status { return CheckReport(api, sizeof *api, "api"); });
+  return Api("MsprofReportApi", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(CheckReport(api, sizeof *api, "api"));
+    MsprofApi report;
+    if (!reprise::device::CopyUntrusted(&report, api, sizeof report)) {
+      return Error(107000,
+                   fmt::format("api is {}, of which not all {} bytes are readable", fmt::ptr(api), sizeof report))
+          .Culprit("parameter api")
+          .Hint("pass the address of a MsprofApi");
+    }
+    if (report.endTime < report.beginTime) {
+      return Error(107000, fmt::format("endTime {} lies before beginTime {}", report.endTime, report.beginTime))
+          .Culprit("parameter api")
+          .Hint("take both times from MsprofSysCycleTime");
+    }
+    if (!Timeline::on()) return {};
+    std::string name = Profiler::Get().TextOf(report.itemId);
+    if (name.empty()) name = fmt::format("report of type {}, level {}", report.type, report.level);
+    Timeline::Get().Range(name, report.beginTime, report.endTime, static_cast<int32_t>(report.threadId));
+    return {};
+  });
 }
 
 int32_t MsprofReportCompactInfo(uint32_t /*agingFlag*/, const void* data, uint32_t length) {
-  return Api("MsprofReportCompactInfo", [&]() -> Status { return CheckReport(data, length, "data"); });
+  return Api("MsprofReportCompactInfo", [&]() -> Status { return MarkReport(data, length, "compact info"); });
 }
 
 int32_t MsprofReportAdditionalInfo(uint32_t /*agingFlag*/, const void* data, uint32_t length) {
-  return Api("MsprofReportAdditionalInfo", [&]() -> Status { return CheckReport(data, length, "data"); });
+  return Api("MsprofReportAdditionalInfo", [&]() -> Status { return MarkReport(data, length, "additional info"); });
 }
 
 uint64_t MsprofGetHashId(const char* hashInfo, size_t length) {

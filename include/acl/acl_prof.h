@@ -166,6 +166,18 @@ ACL_FUNC_VISIBILITY aclError aclprofSetConfig(aclprofConfigType configType, cons
 /// Starts to collect.
 ACL_FUNC_VISIBILITY aclError aclprofStart(const aclprofConfig *profilerConfig);
 
+/// Makes ready what aclprofStart needs.
+ACL_FUNC_VISIBILITY aclError aclprofWarmup(const aclprofConfig *profilerConfig);
+
+/// Tells which extra data the profiler can collect.
+ACL_FUNC_VISIBILITY aclError aclprofGetSupportedFeatures(size_t *featuresSize, void **featuresData);
+
+/// The same in a newer form.
+ACL_FUNC_VISIBILITY aclError aclprofGetSupportedFeaturesV2(size_t *featuresSize, void **featuresData);
+
+/// Lets the profiler follow devices that are set later.
+ACL_FUNC_VISIBILITY aclError aclprofRegisterDeviceCallback();
+
 /// Stops to collect.
 ACL_FUNC_VISIBILITY aclError aclprofStop(const aclprofConfig *profilerConfig);
 

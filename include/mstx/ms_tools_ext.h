@@ -14,6 +14,7 @@
 #ifndef REPRISE_MSTX_MS_TOOLS_EXT_H_
 #define REPRISE_MSTX_MS_TOOLS_EXT_H_
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifndef MSTX_NO_IMPL
@@ -41,6 +42,60 @@ struct mstxDomainRegistration_st;
 typedef struct mstxDomainRegistration_st mstxDomainRegistration_t;
 typedef mstxDomainRegistration_t* mstxDomainHandle_t;
 
+struct mstxMemHeap_st;
+typedef struct mstxMemHeap_st mstxMemHeap_t;
+typedef mstxMemHeap_t* mstxMemHeapHandle_t;
+
+struct mstxMemRegion_st;
+typedef struct mstxMemRegion_st mstxMemRegion_t;
+typedef mstxMemRegion_t* mstxMemRegionHandle_t;
+
+typedef enum mstxMemHeapUsageType {
+  MSTX_MEM_HEAP_USAGE_TYPE_SUB_ALLOCATOR = 0, /**< a pool, of which pieces are handed out */
+} mstxMemHeapUsageType;
+
+typedef enum mstxMemType {
+  MSTX_MEM_TYPE_VIRTUAL_ADDRESS = 0, /**< described by mstxMemVirtualRangeDesc_t */
+} mstxMemType;
+
+typedef struct mstxMemVirtualRangeDesc_t {
+  uint32_t deviceId;
+  void const* ptr;
+  uint64_t size; /**< bytes */
+} mstxMemVirtualRangeDesc_t;
+
+typedef struct mstxMemHeapDesc_t {
+  mstxMemHeapUsageType usage;
+  mstxMemType type;
+  void const* typeSpecificDesc;
+} mstxMemHeapDesc_t;
+
+typedef struct mstxMemRegionsRegisterBatch_t {
+  mstxMemHeapHandle_t heap;
+  mstxMemType regionType;
+  size_t regionCount;
+  void const* regionDescArray;                 /**< of mstxMemVirtualRangeDesc_t */
+  mstxMemRegionHandle_t* regionHandleArrayOut; /**< one for each, or NULL: then regions are named by address */
+} mstxMemRegionsRegisterBatch_t;
+
+typedef enum mstxMemRegionRefType {
+  MSTX_MEM_REGION_REF_TYPE_POINTER = 0,
+  MSTX_MEM_REGION_REF_TYPE_HANDLE,
+} mstxMemRegionRefType;
+
+typedef struct mstxMemRegionRef_t {
+  mstxMemRegionRefType refType;
+  union {
+    void const* pointer; /**< where the region begins */
+    mstxMemRegionHandle_t handle;
+  };
+} mstxMemRegionRef_t;
+
+typedef struct mstxMemRegionsUnregisterBatch_t {
+  size_t refCount;
+  mstxMemRegionRef_t const* refArray;
+} mstxMemRegionsUnregisterBatch_t;
+
 #ifdef MSTX_NO_IMPL
 #pragma GCC visibility push(default)
 
@@ -60,6 +115,13 @@ mstxRangeId mstxDomainRangeStartA(mstxDomainHandle_t domain, const char* message
 void mstxDomainRangeEnd(mstxDomainHandle_t domain, mstxRangeId id);
 /** Writes who takes the marks: MSTX_TOOL_MSPROF_ID while somebody records, else MSTX_TOOL_INVALID_ID. */
 void mstxGetToolId(uint64_t* id);
+/** A pool of the program, in a domain or in none (NULL). Pools do not overlap. NULL for a wrong call. */
+mstxMemHeapHandle_t mstxMemHeapRegister(mstxDomainHandle_t domain, mstxMemHeapDesc_t const* desc);
+/** Its regions end, too. */
+void mstxMemHeapUnregister(mstxDomainHandle_t domain, mstxMemHeapHandle_t heap);
+/** Pieces of a pool, which do not overlap: all of them or, for a wrong call, none. */
+void mstxMemRegionsRegister(mstxDomainHandle_t domain, mstxMemRegionsRegisterBatch_t const* desc);
+void mstxMemRegionsUnregister(mstxDomainHandle_t domain, mstxMemRegionsUnregisterBatch_t const* desc);
 
 #pragma GCC visibility pop
 #else /* the same functions, found in the library when they are first called */
@@ -129,6 +191,30 @@ static inline void mstxGetToolId(uint64_t* id) {
   void (*function)(uint64_t*);
   *(void**)&function = repriseMstxFind(&found, "mstxGetToolId");
   if (function != 0) function(id);
+}
+static inline mstxMemHeapHandle_t mstxMemHeapRegister(mstxDomainHandle_t domain, mstxMemHeapDesc_t const* desc) {
+  static void* found;
+  mstxMemHeapHandle_t (*function)(mstxDomainHandle_t, mstxMemHeapDesc_t const*);
+  *(void**)&function = repriseMstxFind(&found, "mstxMemHeapRegister");
+  return function != 0 ? function(domain, desc) : 0;
+}
+static inline void mstxMemHeapUnregister(mstxDomainHandle_t domain, mstxMemHeapHandle_t heap) {
+  static void* found;
+  void (*function)(mstxDomainHandle_t, mstxMemHeapHandle_t);
+  *(void**)&function = repriseMstxFind(&found, "mstxMemHeapUnregister");
+  if (function != 0) function(domain, heap);
+}
+static inline void mstxMemRegionsRegister(mstxDomainHandle_t domain, mstxMemRegionsRegisterBatch_t const* desc) {
+  static void* found;
+  void (*function)(mstxDomainHandle_t, mstxMemRegionsRegisterBatch_t const*);
+  *(void**)&function = repriseMstxFind(&found, "mstxMemRegionsRegister");
+  if (function != 0) function(domain, desc);
+}
+static inline void mstxMemRegionsUnregister(mstxDomainHandle_t domain, mstxMemRegionsUnregisterBatch_t const* desc) {
+  static void* found;
+  void (*function)(mstxDomainHandle_t, mstxMemRegionsUnregisterBatch_t const*);
+  *(void**)&function = repriseMstxFind(&found, "mstxMemRegionsUnregister");
+  if (function != 0) function(domain, desc);
 }
 
 #endif /* MSTX_NO_IMPL */

@@ -47,8 +47,8 @@ struct ConditionTask {
         if (turns == kTurnsAtOnce) return RunResult::kNeedsWorker;
         running = body->replay();
         progress = {running->Submit()};
-        if (device::Timeline::on()) [[unlikely]]
-          progress.label = device::Timeline::Get().Intern(body->Describe());
+        if (device::Timeline::observed()) [[unlikely]]
+          progress.watched = WatchedAs(*body);
       }
       const RunResult result = running->Run(context, progress);
       if (result != RunResult::kDone) return result;

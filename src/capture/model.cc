@@ -16,6 +16,7 @@
 #include "capture/session.h"
 #include "device/memory.h"
 #include "device/parked_memory.h"
+#include "device/task_watch.h"
 #include "runtime/device.h"
 #include "runtime/event.h"
 #include "runtime/thread.h"
@@ -82,9 +83,9 @@ struct GraphTask {
   static ir::RunResult Run(device::RunContext& context, void* payload) {
     auto* task = static_cast<GraphTask*>(payload);
     task->progress.bindings = reinterpret_cast<void* const*>(task->bindings);
-    if (device::Timeline::on()) [[unlikely]] {
+    if (device::Timeline::observed()) [[unlikely]] {
       if (task->progress.phase == exec::Replay::Progress::kQueued) {
-        task->progress.label = device::Timeline::Get().Intern(task->model->Describe());
+        task->progress.watched = WatchedAs(*task->model);
       }
     }
     const ir::RunResult result = task->replay->Run(context, task->progress);
@@ -356,6 +357,15 @@ void Model::set_name(std::string name) {
 std::string Model::Describe() const {
   const std::string own = name();
   return own.empty() ? fmt::format("model {}", id_) : fmt::format("model {} \"{}\"", id_, own);
+}
+
+exec::Replay::Watched WatchedAs(const Model& model) {
+  exec::Replay::Watched watched;
+  watched.label = device::Timeline::Get().Intern(model.Describe());
+  if (device::TaskWatch* watch = device::TaskWatch::Current()) {
+    watched.number = watch->BeginGraph(model.id(), model.name());
+  }
+  return watched;
 }
 
 StatusOr<ir::LaneId> Model::AddLane(int32_t user_stream_id, ir::NodeId forked_by) {

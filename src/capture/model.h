@@ -239,4 +239,7 @@ class Model final : public runtime::ContextResident {
   alignas(64) std::atomic<uint32_t> ended_{0};
 };
 
+/// What those who look at tasks know an execution by that begins now.
+exec::Replay::Watched WatchedAs(const Model& model);
+
 }  // namespace reprise::capture

@@ -72,7 +72,15 @@ std::string CleanText(std::string_view text) {
 
 }  // namespace
 
-std::atomic<bool> Timeline::on_{false};
+std::atomic<uint32_t> Timeline::observers_{0};
+
+void Timeline::SetObserver(uint32_t observer, bool on) noexcept {
+  if (on) {
+    observers_.fetch_or(observer, std::memory_order_seq_cst);
+  } else {
+    observers_.fetch_and(~observer, std::memory_order_seq_cst);
+  }
+}
 
 uint64_t Timeline::Now() noexcept {
   return static_cast<uint64_t>(
@@ -97,7 +105,7 @@ uint64_t Timeline::Start(Options options) {
   const uint64_t number = next_session_++;
   sessions_.emplace(number, Session{Now(), std::move(options), dropped_.load(std::memory_order_relaxed)});
   SetLimit();
-  on_.store(true, std::memory_order_seq_cst);
+  SetObserver(kRecording, true);
   return number;
 }
 
@@ -105,7 +113,7 @@ void Timeline::Drop(uint64_t session) noexcept {
   std::lock_guard lock(sessions_mutex_);
   sessions_.erase(session);
   if (!sessions_.empty()) return SetLimit();
-  on_.store(false, std::memory_order_seq_cst);
+  SetObserver(kRecording, false);
   Clear();
 }
 
@@ -163,6 +171,7 @@ uint32_t Timeline::NameOf(const ir::TaskType& type, const void* payload, const c
 
 void Timeline::Task(const RunContext& context, const ir::TaskType& type, const void* payload, uint64_t begin,
                     uint32_t label, bool failed) noexcept {
+  if (!on()) return;  // tasks are watched only
   const uint64_t end = Now();
   Event event{};
   event.begin = begin;
@@ -210,6 +219,16 @@ void Timeline::Mark(std::string_view name) noexcept {
   event.name = Intern(name);
   event.thread = ThreadNumber();
   event.kind = Kind::kMark;
+  Add(event);
+}
+
+void Timeline::Range(std::string_view name, uint64_t begin, uint64_t end, int32_t thread) noexcept {
+  Event event{};
+  event.begin = begin;
+  event.end = end;
+  event.name = Intern(name);
+  event.thread = thread;
+  event.kind = Kind::kLooseRange;
   Add(event);
 }
 
@@ -462,7 +481,7 @@ Status Timeline::Stop(uint64_t number, const std::string& path) {
   if (!sessions_.empty()) {
     SetLimit();
   } else {
-    on_.store(false, std::memory_order_seq_cst);
+    SetObserver(kRecording, false);
     Clear();
   }
   return {};

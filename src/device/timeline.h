@@ -2,8 +2,9 @@
 //
 // Timeline: when which task ran, and what the program marked, written as a Chrome trace (Perfetto, chrome://tracing).
 //
-// Off, it costs one relaxed load where tasks are run in batches, where a lane of a graph goes on, and for each
-// submission to a stream. On, every task is described and kept in memory until the last session has taken it.
+// Off, it (together with the watch of task_watch.h) costs one relaxed load where tasks are run in batches, where a lane
+// of a graph goes on, and for each submission to a stream. On, every task is described and kept in memory until the
+// last session has taken it.
 //
 // Tracks: one for each stream and each lane of a graph, below their device; one for each thread of the program.
 #pragma once
@@ -31,7 +32,10 @@ class Timeline {
   static constexpr uint64_t kDefaultLimit = 1u << 20;
 
   /// Whether anybody records.
-  static bool on() noexcept { return on_.load(std::memory_order_relaxed); }
+  static bool on() noexcept { return (observers_.load(std::memory_order_relaxed) & kRecording) != 0; }
+  /// Whether anybody records, or watches tasks: whoever runs them then does so one by one.
+  static bool observed() noexcept { return observers_.load(std::memory_order_relaxed) != 0; }
+  static void SetWatched(bool watched) noexcept { SetObserver(kWatching, watched); }
   /// Nanoseconds of the clock that the timeline uses; never 0.
   static uint64_t Now() noexcept;
 
@@ -59,6 +63,8 @@ class Timeline {
   void Step(const RunContext& context, std::string_view name, uint64_t begin) noexcept;
   /// An instant on the calling thread.
   void Mark(std::string_view name) noexcept;
+  /// What somebody else has measured, by the clock of Now, on a thread that the kernel knows by that number.
+  void Range(std::string_view name, uint64_t begin, uint64_t end, int32_t thread) noexcept;
   /// A duration that begins now on the calling thread; 0 when nobody records. `nested` ranges of a thread end in the
   /// opposite order of their beginnings, others when they like and on any thread.
   uint64_t OpenRange(std::string_view name, bool nested) noexcept;
@@ -112,7 +118,10 @@ class Timeline {
   void SetLimit() noexcept;
   std::vector<Event> Collect(const Session& session);
 
-  static std::atomic<bool> on_;  // not inline: libraries with hidden symbols would each have their own
+  static constexpr uint32_t kRecording = 1;
+  static constexpr uint32_t kWatching = 2;
+  static void SetObserver(uint32_t observer, bool on) noexcept;
+  static std::atomic<uint32_t> observers_;  // not inline: libraries with hidden symbols would each have their own
 
   std::mutex sessions_mutex_;  // above all others
   std::map<uint64_t, Session> sessions_;

@@ -9,6 +9,7 @@
 
 #include "base/env.h"
 #include "device/inquiry.h"
+#include "device/task_watch.h"
 #include "exec/schedule.h"
 
 namespace reprise::exec {
@@ -187,7 +188,7 @@ void Replay::Start(RunContext& context, Progress& progress) {
   Set(bindings_, progress.bindings);
   Set(device_id_, context.device_id);
   Set(whole_, context.whole());
-  Set(label_, progress.label);
+  Set(watched_, progress.watched);
   if (failed_.load(std::memory_order_acquire)) [[unlikely]] {
     // Also of an abort that came when the last execution had just ended well.
     std::lock_guard lock(error_mutex_);
@@ -361,15 +362,17 @@ void Replay::RunRows(uint32_t lane, const Step& step, RunContext& context) {
     return;
   }
   for (; row != end && !failed_.load(std::memory_order_relaxed); ++row) {
+    context.task_id = row->task_id;
+    const ir::Node& node = plan_->node(lane, *row);
+    device::WatchedRun<true> watched(context, *node.type, node.payload, watched_.number);
     const uint64_t begin = device::Timeline::Now();
     if (step.kind == Step::kBlocks) {
       run_blocks(1);
     } else {
       row->call.function(row->call.args, 0, row->call.count);
     }
-    context.task_id = row->task_id;
-    const ir::Node& node = plan_->node(lane, *row);
-    device::Timeline::Get().Task(context, *node.type, node.payload, begin, label_, false);
+    device::Timeline::Get().Task(context, *node.type, node.payload, begin, watched_.label, false);
+    watched.End(false);
   }
 }
 
@@ -385,23 +388,30 @@ template <Replay::Mode kMode>
   RepriseKernelContext kernel{sizeof(RepriseKernelContext), 0, 1, context.device_id, context.stream_id, 0, nullptr};
   const uint32_t sort = at->Sort();
   [[maybe_unused]] uint64_t time = 0;
-  if constexpr (kMode != Mode::kPlain) time = device::Timeline::Now();
+  if constexpr (kMode == Mode::kLearning) time = device::Timeline::Now();
   do {
     if (failed.load(std::memory_order_relaxed)) [[unlikely]]
       continue;
     kernel.task_id = at->task_id;
     kernel.kernel_name = at->name;
-    const int32_t code = at->call(&kernel, at->data, at->args_bytes);
-    if constexpr (kMode == Mode::kLearning) time = Learn(static_cast<uint32_t>(at - steps), time);
-    if (code != 0 || kMode == Mode::kTraced) [[unlikely]] {
+    int32_t code;
+    if constexpr (kMode == Mode::kTraced) {
       context.task_id = at->task_id;
       const ir::Node& node = plan_->node(lane, *at);
-      if (code != 0) node.type->direct_failed(context, node.payload, code);
-      if constexpr (kMode == Mode::kTraced) {
-        device::Timeline::Get().Task(context, *node.type, node.payload, time, label_, code != 0);
-        time = device::Timeline::Now();
-      }
-      if (code != 0) ReportFailure(context, *at, lane);
+      device::WatchedRun<true> watched(context, *node.type, node.payload, watched_.number);
+      const uint64_t begin_time = device::Timeline::Now();
+      code = at->call(&kernel, at->data, at->args_bytes);
+      device::Timeline::Get().Task(context, *node.type, node.payload, begin_time, watched_.label, code != 0);
+      watched.End(code != 0);
+    } else {
+      code = at->call(&kernel, at->data, at->args_bytes);
+    }
+    if constexpr (kMode == Mode::kLearning) time = Learn(static_cast<uint32_t>(at - steps), time);
+    if (code != 0) [[unlikely]] {
+      context.task_id = at->task_id;
+      const ir::Node& node = plan_->node(lane, *at);
+      node.type->direct_failed(context, node.payload, code);
+      ReportFailure(context, *at, lane);
     }
   } while (++at != end && at->Sort() == sort);
   return static_cast<uint32_t>(at - steps);
@@ -438,6 +448,7 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
         context.task_id = step.task_id;
         if (is_scheduled) context.stream_id = plan_->stream_id(lane, step);
         [[maybe_unused]] uint64_t begin = 0;
+        device::WatchedRun<kTraced> watched(context, *step.type, step.data, watched_.number);
         if constexpr (kTraced) begin = state.parked_since.BeginOf(cursor, state.parked);
         const RunResult result = step.run(context, step.data);
         if constexpr (kLearning) last = Learn(cursor, last);
@@ -451,8 +462,9 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
         }
         state.parked = false;
         if constexpr (kTraced) {
-          device::Timeline::Get().Task(context, *step.type, step.data, begin, label_, context.failed());
+          device::Timeline::Get().Task(context, *step.type, step.data, begin, watched_.label, context.failed());
         }
+        watched.End(context.failed());
         if (context.failed()) [[unlikely]]
           ReportFailure(context, step, lane);
         break;
@@ -552,7 +564,7 @@ RunResult Replay::Run(RunContext& context, Progress& progress) {
     context.Fail(Error(507011, "all streams of the model have ended without reaching its end task")
                      .Hint("call aclmdlRIEndTask on the stream that finishes last"));
   }
-  if (costs_ != nullptr && !failed_.load(std::memory_order_relaxed) && !device::Timeline::on()) ++learnt_;
+  if (costs_ != nullptr && !failed_.load(std::memory_order_relaxed) && !device::Timeline::observed()) ++learnt_;
   const uint64_t ticket = progress.ticket;
   progress.phase = Progress::kQueued;
   Finish(ticket);

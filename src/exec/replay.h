@@ -44,12 +44,19 @@ class Replay {
   /// Gives a place up that will never run.
   void Cancel(uint64_t ticket) noexcept;
 
+  /// What those who look at the execution know it by.
+  struct Watched {
+    uint32_t label = 0;   ///< name of the graph in a timeline; see device::Timeline::Intern
+    uint32_t number = 0;  ///< of device::TaskWatch::BeginGraph
+
+    bool operator==(const Watched&) const = default;
+  };
   /// Progress of one execution; lives in the task that runs it.
   struct Progress {
     uint64_t ticket;
     void* const* bindings = nullptr;
     enum Phase : uint8_t { kQueued, kRunning, kJoining } phase = kQueued;
-    uint32_t label = 0;  ///< name of the graph in a timeline; see device::Timeline::Intern
+    Watched watched = {};
   };
 
   /// Runs as far as possible; call again when the runnable is woken. A failure of any task is reported through
@@ -93,7 +100,7 @@ class Replay {
   void Start(device::RunContext& context, Progress& progress);
   ir::RunResult RunLane(uint32_t lane, device::RunContext& context) {
     const ir::SlotUse use(plan_->lanes()[lane].slot_users);
-    if (device::Timeline::on()) [[unlikely]]
+    if (device::Timeline::observed()) [[unlikely]]
       return RunSteps<Mode::kTraced>(lane, context);
     if (costs_ != nullptr) [[unlikely]]
       return RunSteps<Mode::kLearning>(lane, context);
@@ -147,7 +154,7 @@ class Replay {
   alignas(64) void* const* bindings_ = nullptr;
   const device::Runnable* whole_ = nullptr;  // the stream that executes the graph
   int32_t device_id_ = 0;
-  uint32_t label_ = 0;
+  Watched watched_;
   std::atomic<bool> ended_{false};      // a program has reached its end task
   std::atomic<bool> failed_{false};     // later tasks of this execution are skipped
   std::atomic<bool> abandoned_{false};  // and lanes do not wait for each other either

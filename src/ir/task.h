@@ -15,6 +15,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -68,9 +70,31 @@ struct AccessRange {
   bool is_write;
 };
 
+/// A tensor that a task, or the operator call that it belongs to, reads or writes.
+struct TensorInfo {
+  std::string name;            ///< of the operator's parameter, "tensors[2]"; may be empty
+  const void* data = nullptr;  ///< the first element
+  int32_t dtype = -1;          ///< aclDataType
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;  ///< in elements; 0 along dims that repeat
+  bool is_read = false;
+  bool is_write = false;
+  int32_t slot = -1;  ///< means something to whoever made it
+  /// Sets sizes and strides to those that the last run has found; empty: they are known.
+  std::function<void(TensorInfo&)> find;
+};
+
+/// A call of an operator, which may be several kernels.
+struct OperatorInfo {
+  std::string type;                 ///< "Add"
+  std::string name;                 ///< "aclnnAdd"
+  std::vector<TensorInfo> tensors;  ///< in the order of the operator's parameters
+};
+
 /// What dumps, pictures and messages show of a task.
 struct TaskInfo {
   bool names_only = false;          // wish of the caller: arguments and ranges may be left out
+  bool wants_tensors = false;       // another one: `tensors` and `call`
   std::string name;                 // kernel or operator name; empty: the type's name
   const char* type_name = nullptr;  // overrides TaskType::name where one type serves several (kernels)
   int64_t event_id = -1;
@@ -90,8 +114,12 @@ struct TaskInfo {
   const void* args_address = nullptr;
   std::vector<uint64_t> args;  // argument block in 64-bit words
   uint32_t args_bytes = 0;
-  std::vector<AccessRange> ranges;  // known memory ranges; empty for opaque tasks
-  std::vector<std::string> stack;   // of the launch: "file:line (function)", innermost first; may be empty
+  std::vector<AccessRange> ranges;           // known memory ranges; empty for opaque tasks
+  std::vector<std::string> stack;            // of the launch: "file:line (function)", innermost first; may be empty
+  std::vector<TensorInfo> tensors;           // as the kernel walks them; empty where only ranges are known, or nothing
+  std::shared_ptr<const OperatorInfo> call;  // null unless it was planned while somebody wanted to see tensors
+  bool call_begins = false;                  // whether the task is the first kernel of that call,
+  bool call_ends = false;                    //   the last
 };
 
 /// A task that is one call of a kernel and nothing else, for plans that make the call themselves.

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "device/timeline.h"
+#include "observe/memory_marks.h"
 #include "observe/profiler.h"
 #include "runtime/stream.h"
 
@@ -108,8 +109,11 @@ StatusOr<uint64_t> Markers::CreateDomain(std::string name) {
   return tables.next_domain++;
 }
 
+Status Markers::CheckDomain(uint64_t domain) { return NameIn(domain, "").status(); }
+
 Status Markers::DestroyDomain(uint64_t domain) {
-  REPRISE_RETURN_IF_ERROR(NameIn(domain, "").status());
+  REPRISE_RETURN_IF_ERROR(CheckDomain(domain));
+  MemoryMarks::EndDomain(domain);
   MarkerTables& tables = Tables();
   std::lock_guard lock(tables.mutex);
   tables.domains.erase(domain);

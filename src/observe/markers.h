@@ -16,7 +16,9 @@ class Markers {
  public:
   /// 207005 when there are too many.
   static StatusOr<uint64_t> CreateDomain(std::string name);
-  /// Open ranges of it end, too; those on streams are not shown.
+  /// 107017 unless there is such a domain; 0 is good.
+  static Status CheckDomain(uint64_t domain);
+  /// Open ranges and registered memory of it end, too; those on streams are not shown.
   static Status DestroyDomain(uint64_t domain);
   /// `stream`: handle of a stream, or null.
   static Status Mark(uint64_t domain, const std::string& text, void* stream);

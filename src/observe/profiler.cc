@@ -260,10 +260,15 @@ Status Profiler::SetStorageLimit(uint64_t megabytes) {
   return {};
 }
 
-Status Profiler::Start(const void* handle) {
+Status Profiler::CheckStart(const void* handle) {
   State& state = *state_;
   std::lock_guard lock(state.mutex);
-  REPRISE_ASSIGN_OR_RETURN(Config * config, FindObject(Configs(), handle, "profiler configuration"));
+  return CheckStartLocked(handle);
+}
+
+Status Profiler::CheckStartLocked(const void* handle) {
+  State& state = *state_;
+  REPRISE_RETURN_IF_ERROR(FindObject(Configs(), handle, "profiler configuration").status());
   if (!state.ready) return NotReady();
   if (state.running != nullptr) {
     return Error(100042, state.running == handle ? "profiling runs already with this configuration"
@@ -271,6 +276,14 @@ Status Profiler::Start(const void* handle) {
         .Culprit("an earlier aclprofStart")
         .Hint("call aclprofStop first");
   }
+  return {};
+}
+
+Status Profiler::Start(const void* handle) {
+  State& state = *state_;
+  std::lock_guard lock(state.mutex);
+  REPRISE_RETURN_IF_ERROR(CheckStartLocked(handle));
+  REPRISE_ASSIGN_OR_RETURN(Config * config, FindObject(Configs(), handle, "profiler configuration"));
   if (!state.at_exit) state.at_exit = std::atexit(WriteAtExit) == 0;
   state.process = getpid();
   state.session = Timeline::Get().Start({config->devices, state.limit});

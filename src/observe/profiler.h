@@ -37,6 +37,8 @@ class Profiler {
   Status SetFolder(const std::string& folder);
   /// Of files that begin later.
   Status SetStorageLimit(uint64_t megabytes);
+  /// Whether Start would begin now.
+  Status CheckStart(const void* config);
   Status Start(const void* config);
   Status Stop(const void* config);
   static void* CreateStep();
@@ -67,6 +69,7 @@ class Profiler {
  private:
   Profiler();
   struct State;
+  Status CheckStartLocked(const void* config);
   Status StopLocked();
   static void WriteAtExit();
   const std::unique_ptr<State> state_;

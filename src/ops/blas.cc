@@ -11,6 +11,7 @@
 #include "ops/op_call.h"
 #include "ops/plans.h"
 #include "ops/rules.h"
+#include "runtime/dump.h"
 #include "runtime/report.h"
 #include "runtime/stream.h"
 
@@ -132,6 +133,11 @@ Status RunBlas(const BlasCall& call, const void* stream) {
   const View alpha = View::Of(c, {}, const_cast<void*>(call.alpha));
   const View beta = View::Of(c, {}, const_cast<void*>(call.beta));
   REPRISE_RETURN_IF_ERROR(steps.Step(kScaleAddRoutine, {out, product, alpha, beta}));
+  if (runtime::Dump::wants_tensors()) [[unlikely]] {
+    steps.told = {TensorInfoOf("A", left, true, false), TensorInfoOf("B", right, true, false),
+                  TensorInfoOf("alpha", alpha, true, false), TensorInfoOf("beta", beta, true, false),
+                  TensorInfoOf("C", out, true, true)};
+  }
   return steps.Submit(*found);
 }
 

@@ -121,9 +121,17 @@ Status Executor::Submit(runtime::Stream& stream, void* workspace) const {
 
 void Executor::MoveSlot(size_t index, uintptr_t base) {
   TensorSlot& slot = slots[index];
+  std::shared_ptr<const ir::OperatorInfo> told;
+  if (!launches.empty() && launches[0]->call != nullptr) [[unlikely]] {
+    auto moved = std::make_shared<ir::OperatorInfo>(*launches[0]->call);
+    for (ir::TensorInfo& tensor : moved->tensors) {
+      if (tensor.slot == static_cast<int32_t>(index)) tensor.data = reinterpret_cast<void*>(base + slot.offset_bytes);
+    }
+    told = std::move(moved);
+  }
   for (Launch*& launch : launches) {
     const auto is_slot = [&](const OperandUse& use) { return use.slot == static_cast<int32_t>(index); };
-    if (std::none_of(launch->uses.begin(), launch->uses.end(), is_slot)) continue;
+    if (told == nullptr && std::none_of(launch->uses.begin(), launch->uses.end(), is_slot)) continue;
     if (launch->is_shared()) {  // queued or in a graph: that one keeps its addresses
       auto* copy = new Launch(*launch);
       launch->Release();
@@ -134,6 +142,7 @@ void Executor::MoveSlot(size_t index, uintptr_t base) {
       if (is_slot(launch->uses[i]))
         data = reinterpret_cast<void*>(base + (reinterpret_cast<uintptr_t>(data) - slot.base));
     }
+    if (told != nullptr) launch->call = told;
     launch->Bind();
   }
   slot.base = base;

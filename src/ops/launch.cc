@@ -35,6 +35,28 @@ void DestroyTask(void* payload) noexcept {
   if (task.memory != nullptr) task.memory->Release();
 }
 
+void DescribeTensors(const LaunchTask& task, ir::TaskInfo& info) {
+  const Launch& launch = *task.launch;
+  const auto begin = reinterpret_cast<uintptr_t>(task.workspace);
+  Launch::Memory memory;
+  memory.workspace = static_cast<char*>(task.workspace) + (-begin & (kScratchAlignment - 1));
+  for (size_t i = 0; i < launch.refs.size(); ++i) {
+    const int32_t slot = launch.uses[i].slot;
+    if (slot < 0 && slot != OperandUse::kTemporary) continue;  // scalars of the launch itself
+    const kernels::TensorRef ref = launch.Ref(i, memory);
+    ir::TensorInfo& tensor = info.tensors.emplace_back();
+    tensor.data = ref.data;
+    tensor.dtype = static_cast<int32_t>(ref.dtype);
+    tensor.sizes.assign(ref.sizes, ref.sizes + ref.rank);
+    tensor.strides.assign(ref.strides, ref.strides + ref.rank);
+    tensor.is_write = launch.uses[i].is_write;
+    tensor.is_read = !tensor.is_write;
+  }
+  info.call = launch.call;
+  info.call_begins = launch.call_begins;
+  info.call_ends = launch.call_ends;
+}
+
 void DescribeTask(const void* payload, ir::TaskInfo& info) {
   const Launch& launch = *static_cast<const LaunchTask*>(payload)->launch;
   const bool is_cube = launch.op.computation.engine == Engine::kCube;
@@ -58,6 +80,7 @@ void DescribeTask(const void* payload, ir::TaskInfo& info) {
     info.ranges.push_back({ref.data, ExtentBytes(ref), launch.uses[i].is_write});
   }
   info.args_bytes = static_cast<uint32_t>(info.args.size() * sizeof(uint64_t));
+  if (info.wants_tensors) DescribeTensors(*static_cast<const LaunchTask*>(payload), info);
 }
 
 bool RowsOfTask(const void* payload, ir::Elementwise& rows) {
@@ -118,6 +141,9 @@ Launch::Launch(const Launch& other)
       ints(other.ints),
       state(other.state),
       site(other.site),
+      call(other.call),
+      call_begins(other.call_begins),
+      call_ends(other.call_ends),
       units(other.units),
       grain(other.grain),
       scratch_bytes(other.scratch_bytes),

@@ -71,6 +71,10 @@ class Launch {
 
   /// Where the call comes from, for dumps and errors; null: the operator is all that is known.
   std::shared_ptr<const OperationInfo> site;
+  /// The call as the program made it, see ir::TaskInfo; null unless tensors are dumped.
+  std::shared_ptr<const ir::OperatorInfo> call;
+  bool call_begins = false;
+  bool call_ends = false;
 
   int64_t units = 0;            ///< work items; a launch without any is dropped
   int64_t grain = 0;            ///< fewest items that are worth a thread; 0: all on one
@@ -154,6 +158,16 @@ class TaskMemory {
   std::vector<std::unique_ptr<void, Free>> blocks_;
   mutable std::atomic<uint32_t> references_{1};
 };
+
+/// Lets the kernels of one call tell what it was.
+template <class Launches>
+void Tell(const Launches& launches, const std::shared_ptr<const ir::OperatorInfo>& call) {
+  for (Launch* launch : launches) {
+    launch->call = call;
+    launch->call_begins = launch == *launches.begin();
+    launch->call_ends = launch == *(launches.end() - 1);
+  }
+}
 
 struct TaskMemoryRelease {
   void operator()(const TaskMemory* memory) const { memory->Release(); }

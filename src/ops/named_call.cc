@@ -12,6 +12,7 @@
 #include "device/memory.h"
 #include "ops/op_call.h"
 #include "runtime/descriptors.h"
+#include "runtime/dump.h"
 #include "runtime/stream.h"
 
 namespace reprise::ops {
@@ -191,6 +192,18 @@ View View::Transposed() const {
   std::swap(view.sizes[last], view.sizes[last - 1]);
   std::swap(view.strides[last], view.strides[last - 1]);
   return view;
+}
+
+ir::TensorInfo TensorInfoOf(std::string name, const View& view, bool is_read, bool is_write) {
+  ir::TensorInfo tensor;
+  tensor.name = std::move(name);
+  tensor.data = view.data;
+  tensor.dtype = static_cast<int32_t>(view.dtype);
+  tensor.sizes.assign(view.sizes.begin(), view.sizes.end());
+  tensor.strides.assign(view.strides.begin(), view.strides.end());
+  tensor.is_read = is_read;
+  tensor.is_write = is_write;
+  return tensor;
 }
 
 bool NamedTensor::is_known() const {
@@ -619,17 +632,45 @@ Status NamedCall::Step(const Routine& routine, std::span<const StepArgument> arg
   const uint64_t bytes = executor.workspace_bytes + executor.own_bytes;
   void* workspace = bytes != 0 ? memory_->Allocate(bytes) : nullptr;
   launches_.reserve(launches_.size() + executor.launches.size());
-  for (const Launch* launch : executor.launches) {
+  for (Launch* launch : executor.launches) {
     launch->Retain();
     launches_.push_back({launch, workspace});
   }
   return {};
 }
 
+// What the program passed, for dumps: the steps behind it are kernels of one call.
+void NamedCall::TellTensors() {
+  auto call = std::make_shared<ir::OperatorInfo>();
+  call->type = call->name = op.type;
+  call->tensors = std::move(told);
+  const auto add = [&](const NamedTensor& tensor, std::span<const int64_t> dims, const void* data, bool is_write) {
+    const View view = View::Of(tensor.dtype(), dims, const_cast<void*>(data));
+    call->tensors.push_back(TensorInfoOf(tensor.name, view, !is_write, is_write));
+  };
+  for (const NamedTensor& input : inputs) {
+    if (input.is_absent) continue;
+    const void* data = input.data;
+    if (input.has_constant && data == nullptr && !input.constant.empty()) {
+      void* const copy = memory_->Allocate(input.constant.size());
+      std::memcpy(copy, input.constant.data(), input.constant.size());
+      data = copy;
+    }
+    add(input, input.dims, data, false);
+  }
+  for (const NamedTensor& output : outputs) add(output, shape, output.data, true);
+  std::vector<Launch*> launches;
+  for (const PlannedLaunch& planned : launches_) launches.push_back(planned.launch);
+  Tell(launches, call);
+}
+
 Status NamedCall::Submit(runtime::Stream& stream) {
+  if (runtime::Dump::wants_tensors() && !launches_.empty()) [[unlikely]]
+    TellTensors();
   for (const PlannedLaunch& planned : launches_) {
     LaunchTask payload;
-    REPRISE_RETURN_IF_ERROR(stream.Submit(MakeLaunchTask(*planned.launch, planned.workspace, payload, memory_)));
+    REPRISE_RETURN_IF_ERROR(
+        runtime::SubmitKernel(stream, MakeLaunchTask(*planned.launch, planned.workspace, payload, memory_)));
   }
   return {};
 }

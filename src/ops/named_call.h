@@ -68,6 +68,9 @@ struct View {
   View Transposed() const;
 };
 
+/// As dumps show it.
+ir::TensorInfo TensorInfoOf(std::string name, const View& view, bool is_read, bool is_write);
+
 /// One input or output.
 struct NamedTensor {
   std::string name;            ///< "x2", "x[1]"; for messages
@@ -119,6 +122,8 @@ class NamedCall {
   std::vector<NamedTensor> inputs;
   std::vector<NamedTensor> outputs;
   const Attributes* attributes = nullptr;
+  /// For dumps: what the call reads and writes; empty: `inputs` and `outputs`.
+  std::vector<ir::TensorInfo> told;
 
   /// Set by NamedOp::infer.
   std::vector<int64_t> shape;
@@ -173,7 +178,7 @@ class NamedCall {
 
  private:
   struct PlannedLaunch {
-    const Launch* launch;  // one reference
+    Launch* launch;  // one reference
     void* workspace;
   };
   struct Slot;
@@ -186,6 +191,7 @@ class NamedCall {
   Status CheckTypes() const;
   Status CheckFormat(const NamedTensor& tensor, int code) const;
   Status CheckBuffer(NamedTensor& tensor, std::span<const int64_t> dims, bool is_input);
+  void TellTensors();
 
   std::vector<Slot> slots_;
   std::vector<AttributeRule> rules_;

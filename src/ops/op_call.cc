@@ -7,6 +7,7 @@
 #include <ranges>
 
 #include "ops/overlap.h"
+#include "runtime/dump.h"
 
 namespace reprise::ops {
 namespace {
@@ -709,6 +710,54 @@ void OpCall::AddScratch(Launch& launch, uint64_t bytes) {
   executor_.workspace_bytes += launch.scratch_bytes * static_cast<uint64_t>(launch.parts());
 }
 
+namespace {
+
+std::function<void(ir::TensorInfo&)> FoundShapeOf(const std::shared_ptr<const FoundShapes>& shapes,
+                                                  const FoundShapes::Output& found) {
+  return [shapes, &found](ir::TensorInfo& tensor) {
+    tensor.sizes.assign(found.sizes, found.sizes + found.rank);
+    tensor.strides.resize(tensor.sizes.size());
+    int64_t packed = 1;
+    for (size_t d = tensor.sizes.size(); found.is_packed && d-- > 0;) {
+      tensor.strides[d] = packed;
+      packed *= tensor.sizes[d];
+    }
+  };
+}
+
+}  // namespace
+
+// What the program passed, in the order of the parameters, for dumps.
+void OpCall::TellTensors() {
+  if (executor_.launches.empty()) return;
+  auto told = std::make_shared<ir::OperatorInfo>();
+  told->type = op.short_name();
+  told->name = op.name;
+  for (size_t i = 0; i < executor_.slots.size(); ++i) {
+    const TensorSlot& slot = executor_.slots[i];
+    const auto is_slot = [&](const Operand& operand) { return operand.slot == static_cast<int32_t>(i); };
+    const auto input = std::find_if(inputs.begin(), inputs.end(), is_slot);
+    const auto output = std::find_if(outputs.begin(), outputs.end(), is_slot);
+    if (input == inputs.end() && output == outputs.end()) continue;
+    const Operand& operand = input != inputs.end() ? *input : *output;
+    if (operand.tensor == nullptr) continue;
+    ir::TensorInfo& tensor = told->tensors.emplace_back();
+    tensor.name = executor_.NameOf(slot);
+    tensor.data = reinterpret_cast<const void*>(slot.base + slot.offset_bytes);
+    tensor.dtype = static_cast<int32_t>(operand.dtype);
+    tensor.sizes.assign(operand.tensor->sizes.begin(), operand.tensor->sizes.end());
+    tensor.strides.assign(operand.tensor->strides.begin(), operand.tensor->strides.end());
+    tensor.is_read = input != inputs.end();
+    tensor.is_write = output != outputs.end();
+    tensor.slot = static_cast<int32_t>(i);
+    if (executor_.found_shapes == nullptr) continue;
+    for (const FoundShapes::Output& found : executor_.found_shapes->outputs) {
+      if (found.slot == tensor.slot) tensor.find = FoundShapeOf(executor_.found_shapes, found);
+    }
+  }
+  Tell(executor_.launches, std::move(told));
+}
+
 void OpCall::Finish() {
   size_t kept = 0;
   for (Launch* launch : executor_.launches) {
@@ -720,6 +769,8 @@ void OpCall::Finish() {
     executor_.launches[kept++] = launch;
   }
   executor_.launches.truncate(kept);
+  if (runtime::Dump::wants_tensors()) [[unlikely]]
+    TellTensors();
   if (executor_.launches.empty()) executor_.workspace_bytes = 0;
   if (executor_.workspace_bytes == 0) return;
   executor_.workspace_bytes += kScratchAlignment;

@@ -167,6 +167,7 @@ class OpCall {
   Status WrongShape(const Operand& operand, std::span<const int64_t> expected, std::string what) const;
   bool Reshape(const Operand& operand, std::span<const int64_t> expected, bool keeps_sizes);
   void SeeAs(const Operand& operand, const Tensor* view);
+  void TellTensors();
   void Finish();
 
   std::span<const Argument> args_;

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <iterator>
 #include <memory>
+#include <sstream>
 #include <utility>
 
 #include "base/env.h"
@@ -18,6 +20,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "device/memory.h"
+#include "kernels/dtype.h"
 #include "runtime/kernel.h"
 #include "runtime/objects.h"
 #include "runtime/thread.h"
@@ -45,6 +48,7 @@ std::string Numbers(std::span<const uint64_t> values) { return fmt::format("[{}]
 }  // namespace
 
 std::atomic<bool> Dump::wants_args_{false};
+std::atomic<bool> Dump::wants_tensors_{false};
 
 Dump& Dump::Get() {
   static auto* const dump = new Dump;
@@ -58,31 +62,30 @@ const char* Dump::Keep(const std::string& text) {
 
 // ---- Arguments of launches ------------------------------------------------------------------------------------------
 
-Status Dump::StartLocked(Source source, const std::string& folder) {
+void Dump::SetWants() noexcept {
+  wants_args_.store(sink_.on, std::memory_order_relaxed);
+  wants_tensors_.store(sink_.on || DataDump::Get().on(), std::memory_order_relaxed);
+}
+
+Status Dump::StartArgs(const std::string& folder) {
+  std::lock_guard lock(mutex_);
+  if (sink_.on) {
+    return Error(100044, "arguments are dumped already")
+        .Culprit(fmt::format("an earlier aclopStartDumpArgs with the folder \"{}\"", sink_.folder))
+        .Hint("call aclopStopDumpArgs first");
+  }
   REPRISE_RETURN_IF_ERROR(MakeFolder(folder));
-  Sink& sink = sinks_[static_cast<size_t>(source)];
-  sink = {};
-  sink.folder = folder;
-  sink.path = fmt::format("{}/kernel_args_{}_{}.jsonl", folder, getpid(), next_file_++);
-  sink.on = true;
-  wants_args_.store(true, std::memory_order_relaxed);
+  sink_ = {};
+  sink_.folder = folder;
+  sink_.path = fmt::format("{}/kernel_args_{}_{}.jsonl", folder, getpid(), next_file_++);
+  sink_.on = true;
+  SetWants();
   return {};
 }
 
-Status Dump::StartArgs(Source source, const std::string& folder) {
-  std::lock_guard lock(mutex_);
-  if (const Sink& sink = sinks_[static_cast<size_t>(source)]; sink.on) {
-    return Error(100044, "arguments are dumped already")
-        .Culprit(fmt::format("an earlier aclopStartDumpArgs with the folder \"{}\"", sink.folder))
-        .Hint("call aclopStopDumpArgs first");
-  }
-  return StartLocked(source, folder);
-}
-
-Status Dump::EndSink(Source source, std::unique_lock<std::mutex>& lock) {
-  Sink ended = std::exchange(sinks_[static_cast<size_t>(source)], {});
-  wants_args_.store(std::any_of(std::begin(sinks_), std::end(sinks_), [](const Sink& sink) { return sink.on; }),
-                    std::memory_order_relaxed);
+Status Dump::EndSink(std::unique_lock<std::mutex>& lock) {
+  Sink ended = std::exchange(sink_, {});
+  SetWants();
   if (ended.file != nullptr && std::fclose(ended.file) != 0 && !ended.failed) {
     ended.failed = true;
     ended.failure = fmt::format("{} cannot be written: {}", ended.path, std::strerror(errno));
@@ -98,23 +101,21 @@ Status Dump::EndSink(Source source, std::unique_lock<std::mutex>& lock) {
   return ended.failed ? NotWritten(ended.failure) : Status();
 }
 
-Status Dump::StopArgs(Source source) {
+Status Dump::StopArgs() {
   std::unique_lock lock(mutex_);
-  if (!sinks_[static_cast<size_t>(source)].on) {
+  if (!sink_.on) {
     return Error(100045, "no arguments are dumped")
         .Culprit("aclopStartDumpArgs was not called, or aclopStopDumpArgs was called since")
         .Hint("call aclopStartDumpArgs first");
   }
-  return EndSink(source, lock);
+  return EndSink(lock);
 }
 
 const char* Dump::args_folder() {
   std::string folder;
   {
     std::lock_guard lock(mutex_);
-    for (const Sink& sink : sinks_) {
-      if (sink.on) folder = sink.folder;
-    }
+    folder = sink_.on ? sink_.folder : scene_ == Scene::kNone ? configured_folder_ : std::string();
   }
   return folder.empty() ? nullptr : Keep(folder);
 }
@@ -123,6 +124,7 @@ std::string Dump::DescribeLaunch(const Stream& stream, const ir::Task& task, boo
   ir::TaskInfo info;
   info.type_name = task.type->name;
   info.names_only = !args_readable;
+  info.wants_tensors = true;
   if (task.type->describe != nullptr) task.type->describe(task.payload, info);
   std::string line;
   auto out = std::back_inserter(line);
@@ -142,6 +144,20 @@ std::string Dump::DescribeLaunch(const Stream& stream, const ir::Task& task, boo
       const ir::AccessRange& range = info.ranges[i];
       fmt::format_to(out, R"({}{{"address":"{:#x}","bytes":{},"written":{}}})", i != 0 ? "," : "",
                      reinterpret_cast<uintptr_t>(range.begin), range.bytes, range.is_write);
+    }
+    line += ']';
+  }
+  if (info.call != nullptr && info.call_begins) {
+    fmt::format_to(out, R"(,"operator":"{}","operands":[)", JsonEscape(info.call->name));
+    bool first = true;
+    for (const ir::TensorInfo& tensor : info.call->tensors) {
+      const auto type = static_cast<kernels::DType>(tensor.dtype);
+      fmt::format_to(out,
+                     R"({}{{"name":"{}","data_type":"{}","format":"ND","shape":[{}],"strides":[{}],"written":{}}})",
+                     first ? "" : ",", JsonEscape(tensor.name),
+                     kernels::IsKnown(type) ? kernels::Name(type) : std::string_view("unknown"),
+                     fmt::join(tensor.sizes, ","), fmt::join(tensor.strides, ","), tensor.is_write);
+      first = false;
     }
     line += ']';
   }
@@ -165,26 +181,24 @@ int Dump::Deliver(const std::string& file, uint64_t offset, std::string_view byt
 void Dump::WriteLaunch(const std::string& line) noexcept try {
   if (t_in_receiver != 0) return;
   std::unique_lock lock(mutex_);
-  for (Sink& sink : sinks_) {
-    if (!sink.on) continue;
-    const std::string path = sink.path;
-    std::string failure;
-    if (receiver_ != nullptr) {
-      const uint64_t offset = std::exchange(sink.delivered, sink.delivered + line.size());
-      if (Deliver(path, offset, line, false, lock) != 0) failure = "the callback refused a piece of " + path;
-    } else {
-      if (sink.file == nullptr) sink.file = FaultPoint("dump.file") ? nullptr : std::fopen(path.c_str(), "we");
-      if (sink.file == nullptr || std::fwrite(line.data(), 1, line.size(), sink.file) != line.size() ||
-          std::fflush(sink.file) != 0) {
-        failure = fmt::format("{} cannot be written: {}", path, std::strerror(errno));
-      }
+  if (!sink_.on) return;
+  const std::string path = sink_.path;
+  std::string failure;
+  if (receiver_ != nullptr) {
+    const uint64_t offset = std::exchange(sink_.delivered, sink_.delivered + line.size());
+    if (Deliver(path, offset, line, false, lock) != 0) failure = "the callback refused a piece of " + path;
+  } else {
+    if (sink_.file == nullptr) sink_.file = FaultPoint("dump.file") ? nullptr : std::fopen(path.c_str(), "we");
+    if (sink_.file == nullptr || std::fwrite(line.data(), 1, line.size(), sink_.file) != line.size() ||
+        std::fflush(sink_.file) != 0) {
+      failure = fmt::format("{} cannot be written: {}", path, std::strerror(errno));
     }
-    // The sink may have ended while the receiver ran.
-    if (failure.empty() || sink.failed || sink.path != path) continue;
-    REPRISE_LOG(kError, "RUNTIME", "dump: {}", failure);
-    sink.failed = true;
-    sink.failure = failure;
   }
+  // The sink may have ended while the receiver ran.
+  if (failure.empty() || sink_.failed || sink_.path != path) return;
+  REPRISE_LOG(kError, "RUNTIME", "dump: {}", failure);
+  sink_.failed = true;
+  sink_.failure = failure;
 } catch (const std::exception&) {  // a launch does not fail because its dump does
 }
 
@@ -218,58 +232,100 @@ Status Dump::CheckInit() {
   return initialized_ && !of_file_ ? Status() : NotInitialized();
 }
 
-Status Dump::ConfigureLocked(const Settings& settings, std::unique_lock<std::mutex>& lock) {
-  if (!settings.folder.empty()) REPRISE_RETURN_IF_ERROR(MakeFolder(settings.folder));
-  Status ended;
-  if (sinks_[static_cast<size_t>(Source::kConfiguration)].on) ended = EndSink(Source::kConfiguration, lock);
-  configured_folder_ = settings.folder;
-  of_failures_ = settings.of_failures;
-  if (of_failures_) {
+void Dump::SetListener() {
+  if (scene_locked() != Scene::kNone) {
     AddFailureListener(this, [this](const TaskFailure& failure) { SaveFailure(failure); });
   } else {
     RemoveFailureListener(this);
-    REPRISE_RETURN_IF_ERROR(StartLocked(Source::kConfiguration, settings.folder));
   }
+}
+
+Status Dump::StartOfEnvironment() {
+  const std::string wanted = Env(EnvVar::kDumpScene);
+  const std::string collect = Env(EnvVar::kCollectPath);
+  Scene scene = Scene::kNone;
+  std::string folder;
+  if (!wanted.empty()) {
+    scene = wanted == "aic_err_brief_dump"    ? Scene::kBrief
+            : wanted == "aic_err_norm_dump"   ? Scene::kNormal
+            : wanted == "aic_err_detail_dump" ? Scene::kDetail
+                                              : Scene::kNone;
+    if (scene == Scene::kNone) {
+      return Error(100009, fmt::format("ASCEND_DUMP_SCENE is \"{}\", must be aic_err_brief_dump, aic_err_norm_dump or "
+                                       "aic_err_detail_dump",
+                                       wanted))
+          .Culprit("the environment variable ASCEND_DUMP_SCENE")
+          .Hint("set it to one of these, or unset it");
+    }
+    folder = Env(EnvVar::kDumpPath);
+    if (folder.empty()) folder = Env(EnvVar::kWorkPath);
+    if (folder.empty()) folder = ".";
+  } else if (!collect.empty()) {
+    scene = Scene::kNormal;
+    folder = collect;
+  }
+  std::lock_guard lock(mutex_);
+  environment_scene_ = scene;
+  environment_folder_ = folder;
+  SetListener();
+  return {};
+}
+
+Status Dump::ConfigureLocked(const Settings& settings) {
+  if (!settings.folder.empty()) REPRISE_RETURN_IF_ERROR(MakeFolder(settings.folder));
+  Status ended = DataDump::Get().Stop();
+  configured_folder_ = settings.folder;
+  scene_ = settings.scene;
+  SetListener();
+  if (scene_ == Scene::kNone) {
+    DataDumpOptions data = settings.data;
+    data.folder = settings.folder;
+    REPRISE_RETURN_IF_ERROR(DataDump::Get().Start(
+        std::move(data), [this](const std::string& path, const auto& fill) { return WriteWhole(path, fill); }));
+  }
+  SetWants();
   return ended;
 }
 
-Status Dump::FinalizeLocked(std::unique_lock<std::mutex>& lock) {
+Status Dump::FinalizeLocked() {
   initialized_ = false;
   of_file_ = false;
-  of_failures_ = false;
-  RemoveFailureListener(this);
+  scene_ = Scene::kNone;
+  SetListener();
   configured_folder_.clear();
-  return sinks_[static_cast<size_t>(Source::kConfiguration)].on ? EndSink(Source::kConfiguration, lock) : Status();
+  Status ended = DataDump::Get().Stop();
+  SetWants();
+  return ended;
 }
 
 Status Dump::Configure(const Settings& settings) {
-  std::unique_lock lock(mutex_);
+  std::lock_guard lock(mutex_);
   if (!initialized_ || of_file_) return NotInitialized();
-  return ConfigureLocked(settings, lock);
+  return ConfigureLocked(settings);
 }
 
 Status Dump::Finalize() {
-  std::unique_lock lock(mutex_);
+  std::lock_guard lock(mutex_);
   if (!initialized_ || of_file_) return NotInitialized();
-  return FinalizeLocked(lock);
+  return FinalizeLocked();
 }
 
 Status Dump::StartOfFile(const Settings& settings) {
-  std::unique_lock lock(mutex_);
+  std::lock_guard lock(mutex_);
   if (initialized_) {
     return Error(100044, "the dump is initialised already")
         .Culprit("an earlier aclmdlInitDump")
         .Hint("call aclmdlFinalizeDump first, or aclInit before aclmdlInitDump");
   }
-  REPRISE_RETURN_IF_ERROR(ConfigureLocked(settings, lock));
+  REPRISE_RETURN_IF_ERROR(ConfigureLocked(settings));
   initialized_ = true;
   of_file_ = true;
   return {};
 }
 
 Status Dump::EndOfFile() {
-  std::unique_lock lock(mutex_);
-  return of_file_ ? FinalizeLocked(lock) : Status();
+  std::lock_guard lock(mutex_);
+  return of_file_ ? FinalizeLocked() : Status();
 }
 
 // ---- The receiver ---------------------------------------------------------------------------------------------------
@@ -293,9 +349,9 @@ std::string Dump::exception_folder(int device) {
   bool of_failures = false;
   {
     std::lock_guard lock(mutex_);
-    if (!configured_folder_.empty() && !of_failures_) return configured_folder_;
-    base = configured_folder_;
-    of_failures = of_failures_;
+    of_failures = scene_locked() != Scene::kNone;
+    if (!configured_folder_.empty() && !of_failures) return configured_folder_;
+    base = environment_scene_ != Scene::kNone ? environment_folder_ : configured_folder_;
   }
   for (const EnvVar variable : {EnvVar::kCollectPath, EnvVar::kWorkPath}) {
     if (base.empty()) base = Env(variable);
@@ -307,18 +363,8 @@ std::string Dump::exception_folder(int device) {
 
 namespace {
 
-// As the files of the toolkit are named: what would part a name or a path becomes an underscore.
-std::string InFileName(std::string_view name) {
-  std::string out(name.substr(0, 100));
-  for (char& c : out) {
-    if (c == '.' || c == '/' || c == '\\' || static_cast<unsigned char>(c) <= ' ' || c == '\x7F') c = '_';
-  }
-  return out.empty() ? "task" : out;
-}
-
 // The argument block, and the memory that its words point to.
-std::vector<Dump::Tensor> TensorsOf(const TaskFailure& failure) {
-  constexpr uint64_t kMostBehindPointer = 16u << 20;  // where a tensor ends is not known, only where its block does
+std::vector<Dump::Tensor> TensorsOf(const TaskFailure& failure, uint64_t most_behind_pointer) {
   constexpr int kFormatNd = 2, kUint8 = 4;
   enum { kInput = 0, kWorkspace = 2 };
   std::vector<Dump::Tensor> tensors;
@@ -331,20 +377,47 @@ std::vector<Dump::Tensor> TensorsOf(const TaskFailure& failure) {
     std::memcpy(&pointer, block.data() + at, sizeof pointer);
     const auto range = device::MemoryRegistry::Get().Find(pointer);
     if (!range) continue;
-    const uint64_t bytes = std::min(kMostBehindPointer, range->end() - reinterpret_cast<uintptr_t>(pointer));
+    const uint64_t bytes = std::min(most_behind_pointer, range->end() - reinterpret_cast<uintptr_t>(pointer));
     tensors.push_back(
         {kInput, kFormatNd, kUint8, bytes, pointer, range->is_host(), static_cast<uint32_t>(at), {bytes}, {}});
   }
   return tensors;
 }
 
+// What scenes other than the brief one tell.
+std::string DescribeFailure(const TaskFailure& failure, const KernelFunction* kernel, bool in_detail) {
+  std::string more =
+      fmt::format(R"(,"device":{},"stream":{},"task":{},"error_code":{},"submitter_thread":{})", failure.device_id,
+                  failure.stream_id, failure.task_id, failure.error_code, failure.thread_id);
+  if (kernel != nullptr) {
+    more += fmt::format(R"(,"kernel":"{}","kernel_binary":"{}","args_bytes":{})", JsonEscape(kernel->name),
+                        JsonEscape(kernel->binary->source()), failure.args_bytes);
+  }
+  if (!in_detail) return more;
+  return more + R"(,"cores":"the device is the CPU: its cores have no memory and no registers of their own to save")";
+}
+
+// Where code and memory of the process lie, so that addresses can be told.
+std::string MapsOfProcess() {
+  std::ifstream file("/proc/self/maps");
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
 }  // namespace
 
 void Dump::SaveFailure(const TaskFailure& failure) noexcept try {
-  std::string kernel;
-  if (auto function = FindObject(KernelFunctions(), failure.function, "kernel"); function.ok()) {
-    kernel = (*function)->name;
+  // Where a tensor ends is not known, only where its block does.
+  constexpr uint64_t kMostBehindPointer = 16u << 20;
+  Scene scene;
+  {
+    std::lock_guard lock(mutex_);
+    scene = scene_locked();
   }
+  const KernelFunction* function = nullptr;
+  if (auto found = FindObject(KernelFunctions(), failure.function, "kernel"); found.ok()) function = *found;
+  const std::string kernel = function != nullptr ? function->name : "";
   timeval now{};
   gettimeofday(&now, nullptr);
   const std::string plain = InFileName(kernel);
@@ -353,7 +426,14 @@ void Dump::SaveFailure(const TaskFailure& failure) noexcept try {
   const std::string tag =
       fmt::format("task {} of stream {} on device {} failed with {}{}", failure.task_id, failure.stream_id,
                   failure.device_id, failure.error_code, kernel.empty() ? "" : fmt::format(" in kernel {}", kernel));
-  const Status saved = SaveTensors(failure.device_id, name, tag, TensorsOf(failure));
+  const bool in_detail = scene == Scene::kDetail;
+  Status saved =
+      SaveTensors(failure.device_id, name, tag, TensorsOf(failure, in_detail ? kMostTensorBytes : kMostBehindPointer),
+                  scene == Scene::kBrief ? "" : DescribeFailure(failure, function, in_detail), scene == Scene::kBrief);
+  if (saved.ok() && in_detail) {
+    saved = WriteWhole(fmt::format("{}/{}.maps", exception_folder(failure.device_id), name),
+                       [](const auto& take) { return take(MapsOfProcess()); });
+  }
   if (!saved.ok()) REPRISE_LOG(kError, "RUNTIME", "dump: {}: {}", tag, saved.detail().what);
 } catch (const std::exception&) {  // the failure itself is reported all the same
 }
@@ -395,12 +475,13 @@ Status Dump::WriteWhole(const std::string& path,
   return NotWritten(fmt::format("the callback did not take all of {}", path));
 }
 
-Status Dump::SaveTensors(int device, const std::string& name, const std::string& tag, std::span<const Tensor> tensors) {
+Status Dump::SaveTensors(int device, const std::string& name, const std::string& tag, std::span<const Tensor> tensors,
+                         const std::string& more, bool is_brief) {
   const std::string folder = exception_folder(device);
   REPRISE_RETURN_IF_ERROR(MakeFolder(folder));
   const std::string path = fmt::format("{}/{}", folder, name);
-  std::string text =
-      fmt::format("{{\"tag\":\"{}\",\"process\":{},\"thread\":{},\"tensors\":[", JsonEscape(tag), getpid(), ThreadId());
+  std::string text = fmt::format("{{\"tag\":\"{}\",\"process\":{},\"thread\":{}{},\"tensors\":[", JsonEscape(tag),
+                                 getpid(), ThreadId(), more);
   const std::unique_ptr<char[]> piece(new char[kPiece]);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& tensor = tensors[i];
@@ -429,11 +510,13 @@ Status Dump::SaveTensors(int device, const std::string& name, const std::string&
       }));
     }
     fmt::format_to(std::back_inserter(text),
-                   R"({}{{"type":{},"format":{},"data_type":{},"bytes":{},"address":"{:#x}","placement":"{}",)"
-                   R"("args_offset":{},"shape":{},"origin_shape":{},"saved_bytes":{})",
-                   i != 0 ? ",\n" : "\n", tensor.type, tensor.format, tensor.data_type, tensor.bytes,
-                   reinterpret_cast<uintptr_t>(tensor.address), tensor.on_host ? "host" : "device", tensor.args_offset,
-                   Numbers(tensor.shape), Numbers(tensor.origin_shape), saved);
+                   R"({}{{"type":{},"bytes":{},"address":"{:#x}","placement":"{}","args_offset":{},"saved_bytes":{})",
+                   i != 0 ? ",\n" : "\n", tensor.type, tensor.bytes, reinterpret_cast<uintptr_t>(tensor.address),
+                   tensor.on_host ? "host" : "device", tensor.args_offset, saved);
+    if (!is_brief) {
+      fmt::format_to(std::back_inserter(text), R"(,"format":{},"data_type":{},"shape":{},"origin_shape":{})",
+                     tensor.format, tensor.data_type, Numbers(tensor.shape), Numbers(tensor.origin_shape));
+    }
     text += readable ? fmt::format(R"(,"file":"{}"}})", JsonEscape(file)) : std::string("}");
   }
   text += "\n]}\n";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dump: arguments of launched kernels, and tensors that a program hands over, as files below a folder, or in pieces to
-// a function of the program.
+// Dump: arguments of launched kernels, what operators read and write (data_dump.h), and what belongs to tasks that
+// failed, as files below a folder, or in pieces to a function of the program.
 //
 // Arguments are written when a kernel is launched (or captured), one JSON object on a line of its own; all launches
 // between Start and Stop are in one file. A replay launches nothing anew.
@@ -22,6 +22,7 @@
 
 #include "base/status.h"
 #include "ir/task.h"
+#include "runtime/data_dump.h"
 #include "runtime/exception.h"
 #include "runtime/stream.h"
 
@@ -32,23 +33,29 @@ class Dump {
  public:
   /// Whether arguments of launches are wanted.
   static bool wants_args() noexcept { return wants_args_.load(std::memory_order_relaxed); }
+  /// Whether operators shall tell what tensors they were called with, for arguments or for data.
+  static bool wants_tensors() noexcept { return wants_tensors_.load(std::memory_order_relaxed); }
   static Dump& Get();
 
-  /// Who asked for arguments: each has its own folder and file.
-  enum class Source : uint8_t { kCalls, kConfiguration };
-  static constexpr size_t kSources = 2;
-
-  /// 100044 when the source has asked already, 100003 when the folder cannot be used.
-  Status StartArgs(Source source, const std::string& folder);
-  /// 100045 when the source has not asked; 100004 when something could not be written.
-  Status StopArgs(Source source);
+  /// 100044 when arguments are dumped already, 100003 when the folder cannot be used.
+  Status StartArgs(const std::string& folder);
+  /// 100045 when they are not; 100004 when something could not be written.
+  Status StopArgs();
   /// One line about a launch on `stream`; `args_readable` is false for an argument block that is read at run time only.
   static std::string DescribeLaunch(const Stream& stream, const ir::Task& task, bool args_readable);
   void WriteLaunch(const std::string& line) noexcept;
 
+  /// How much is saved of a task that failed.
+  enum class Scene : uint8_t {
+    kNone,    ///< nothing
+    kBrief,   ///< the memory that it worked on
+    kNormal,  ///< and what is known of the task
+    kDetail   ///< and what the streams of the program do
+  };
   struct Settings {
-    std::string folder;        ///< may be empty when only failures are dumped: then exception_folder says where
-    bool of_failures = false;  ///< of tasks that fail, instead of the arguments of all launches
+    std::string folder;          ///< may be empty when only failures are dumped: then exception_folder says where
+    Scene scene = Scene::kNone;  ///< not kNone: failures are dumped and nothing else
+    DataDumpOptions data;        ///< for kNone
   };
   /// The configured dump: init, any number of configurations, finalize. 100044 and 100045 for another order.
   Status Init();
@@ -58,6 +65,9 @@ class Dump {
   /// The same for the file that the process is initialised with: from here to EndOfFile only that configures.
   Status StartOfFile(const Settings& settings);
   Status EndOfFile();
+  /// Begins to save failed tasks if variables of the environment ask for it, which goes before all configurations and
+  /// does not end. 100009 for a variable that makes no sense.
+  Status StartOfEnvironment();
 
   /// Gets pieces instead of files: name of the file, offset, bytes, whether it is the last piece of that file. Anything
   /// but 0 counts as not written. Called on the thread that caused the piece, without a lock.
@@ -79,7 +89,9 @@ class Dump {
   };
   /// Writes a description to the file `name` below exception_folder, and the data of each tensor that can be read to
   /// `name`.<index>.bin beside it.
-  Status SaveTensors(int device, const std::string& name, const std::string& tag, std::span<const Tensor> tensors);
+  /// `more`: members of the description, each behind a comma. A brief one says no types and shapes.
+  Status SaveTensors(int device, const std::string& name, const std::string& tag, std::span<const Tensor> tensors,
+                     const std::string& more = {}, bool is_brief = false);
   /// Where what failed on the device is saved.
   std::string exception_folder(int device);
   /// Folder of the arguments, valid for ever; null when nobody asked.
@@ -99,25 +111,30 @@ class Dump {
   };
 
   Dump() = default;
-  Status StartLocked(Source source, const std::string& folder);
-  Status ConfigureLocked(const Settings& settings, std::unique_lock<std::mutex>& lock);
-  Status FinalizeLocked(std::unique_lock<std::mutex>& lock);
+  Status ConfigureLocked(const Settings& settings);
+  Status FinalizeLocked();
   Status NotInitialized() const;
   void SaveFailure(const TaskFailure& failure) noexcept;
-  Status EndSink(Source source, std::unique_lock<std::mutex>& lock);
+  Status EndSink(std::unique_lock<std::mutex>& lock);
+  void SetWants() noexcept;
+  void SetListener();
+  Scene scene_locked() const { return environment_scene_ != Scene::kNone ? environment_scene_ : scene_; }
   int Deliver(const std::string& file, uint64_t offset, std::string_view bytes, bool last,
               std::unique_lock<std::mutex>& lock);
   Status WriteWhole(const std::string& path,
                     const std::function<bool(const std::function<bool(std::string_view)>&)>& fill);
 
   static std::atomic<bool> wants_args_;
+  static std::atomic<bool> wants_tensors_;
 
   std::mutex mutex_;
-  Sink sinks_[kSources];
+  Sink sink_;
   uint32_t next_file_ = 0;
   bool initialized_ = false;
   bool of_file_ = false;
-  bool of_failures_ = false;
+  Scene scene_ = Scene::kNone;
+  Scene environment_scene_ = Scene::kNone;
+  std::string environment_folder_;
   std::string configured_folder_;
   std::set<std::string> kept_;
 

@@ -19,6 +19,7 @@
 #include "device/inquiry.h"
 #include "device/memory.h"
 #include "device/parked_memory.h"
+#include "device/task_watch.h"
 #include "runtime/callback.h"
 #include "runtime/context.h"
 #include "runtime/exception.h"
@@ -507,6 +508,7 @@ inline std::optional<device::Runnable::Outcome> Stream::RunUntil(device::RunCont
     } else {
       context.task_id = record->task_id;
       [[maybe_unused]] uint64_t begin = 0;
+      device::WatchedRun<kTraced> watched(context, *record->type, record->payload(), device::TaskWatch::kNoGraph);
       if constexpr (kTraced) begin = parked_since_.BeginOf(done, parked_.load(std::memory_order_relaxed));
       const ir::RunResult result = record->type->run(context, record->payload());
       if (result != ir::RunResult::kDone) {
@@ -521,6 +523,7 @@ inline std::optional<device::Runnable::Outcome> Stream::RunUntil(device::RunCont
       if constexpr (kTraced) {
         device::Timeline::Get().Task(context, *record->type, record->payload(), begin, 0, context.failed());
       }
+      watched.End(context.failed());
       if (context.failed()) [[unlikely]]
         ReportError(context.TakeError(), record->task_id);
       if (device::ParkedMemory::IsWatched()) [[unlikely]]
@@ -546,7 +549,7 @@ device::Runnable::Outcome Stream::Run(device::RunContext& context) {
        (limit - begin >= kFlow && context.on_worker() && (limit = Linger(limit, pauses)) != 0);) {
     // Looked up behind the load of the limit: what was submitted after a recording began is recorded.
     const auto outcome =
-        device::Timeline::on() ? RunUntil<true>(context, limit, budget) : RunUntil<false>(context, limit, budget);
+        device::Timeline::observed() ? RunUntil<true>(context, limit, budget) : RunUntil<false>(context, limit, budget);
     if (outcome) return *outcome;
   }
   NotifyWaiters();

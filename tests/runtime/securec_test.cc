@@ -4,7 +4,9 @@
 #include <securec.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <cwchar>
 #include <string>
 
 namespace {
@@ -195,6 +197,87 @@ TEST(Securec, ScannedTexts) {
   EXPECT_EQ(sscanf_s("1", "%"), -1);
   EXPECT_EQ(sscanf_s("1", "%["), -1);
   EXPECT_EQ(sscanf_s("1", "%99999999999999999999d", &number), -1);
+}
+
+TEST(Securec, ScannedFiles) {
+  std::string text = "12 words x,0x1f 7 rest longer 8 ";
+  FILE* const file = fmemopen(text.data(), text.size(), "r");
+  ASSERT_NE(file, nullptr);
+  int number = 0, hex = 0, at = 0;
+  char word[6] = {}, letter[1] = {}, set[4] = {};
+  EXPECT_EQ(fscanf_s(file, "%d %s %c,%x%n", &number, word, sizeof word, letter, size_t{1}, &hex, &at), 4);
+  EXPECT_EQ(number, 12);
+  EXPECT_STREQ(word, "words");
+  EXPECT_EQ(letter[0], 'x');
+  EXPECT_EQ(hex, 0x1f);
+  EXPECT_EQ(at, 15);
+  // What does not match is there for the next call.
+  EXPECT_EQ(fscanf_s(file, "%d %d", &number, &hex), 1);
+  EXPECT_EQ(number, 7);
+  EXPECT_EQ(fscanf_s(file, "%3[a-s]%*s", set, sizeof set), 1);
+  EXPECT_STREQ(set, "res");
+  EXPECT_EQ(fscanf_s(file, "%s %d", word, sizeof word, &hex), 0) << "does not fit";
+  EXPECT_STREQ(word, "");
+  EXPECT_EQ(fscanf_s(file, "%*s %d", &hex), 1);
+  EXPECT_EQ(hex, 8);
+  EXPECT_EQ(fscanf_s(file, "%d", &hex), -1) << "the end";
+  EXPECT_EQ(fscanf_s(nullptr, "%d", &hex), -1);
+  EXPECT_EQ(fscanf_s(file, nullptr), -1);
+  EXPECT_EQ(std::fclose(file), 0);
+}
+
+TEST(Securec, WideCharacters) {
+  wchar_t from[] = L"0123456789", to[6] = L"#####";
+  EXPECT_EQ(wmemcpy_s(to, 6, from, 3), EOK);
+  EXPECT_EQ(std::wstring(to), L"012##");
+  EXPECT_EQ(wmemcpy_s(to, 2, from, 3), ERANGE_AND_RESET);
+  EXPECT_EQ(std::wstring(to, 4), std::wstring(L"\0\0"
+                                              L"2#",
+                                              4))
+      << "destMax counts characters";
+  EXPECT_EQ(wmemcpy_s(to, 0, from, 0), ERANGE);
+  EXPECT_EQ(wmemcpy_s(to, SECUREC_WCHAR_MEM_MAX_LEN + 1, from, 1), ERANGE);
+  EXPECT_EQ(wmemcpy_s(to, SIZE_MAX, from, 1), ERANGE);
+  EXPECT_EQ(wmemcpy_s(to, 6, from, SIZE_MAX), ERANGE_AND_RESET) << "and not a product that wraps round";
+  EXPECT_EQ(wmemcpy_s(nullptr, 6, from, 1), EINVAL);
+  EXPECT_EQ(wmemcpy_s(from, 5, from + 1, 3), EOVERLAP_AND_RESET);
+  std::wmemcpy(from, L"0123456789", 10);
+  EXPECT_EQ(wmemmove_s(from + 1, 9, from, 8), EOK);
+  EXPECT_EQ(std::wstring(from), L"0012345679");
+  EXPECT_EQ(wmemmove_s(from, 1, from, 2), ERANGE_AND_RESET);
+
+  EXPECT_EQ(wcscpy_s(to, 6, L"12345"), EOK);
+  EXPECT_EQ(std::wstring(to), L"12345");
+  EXPECT_EQ(wcscpy_s(to, 5, L"12345"), ERANGE_AND_RESET);
+  EXPECT_EQ(std::wstring(to), L"");
+  EXPECT_EQ(wcscpy_s(to, 6, nullptr), EINVAL_AND_RESET);
+  EXPECT_EQ(wcscpy_s(to, SECUREC_WCHAR_STRING_MAX_LEN + 1, L""), ERANGE);
+  EXPECT_EQ(wcsncpy_s(to, 4, L"12345", 3), EOK);
+  EXPECT_EQ(std::wstring(to), L"123");
+  EXPECT_EQ(wcsncpy_s(to, 4, L"12345", 4), ERANGE_AND_RESET);
+  EXPECT_EQ(wcscpy_s(to, 6, L"ab"), EOK);
+  EXPECT_EQ(wcscat_s(to, 6, L"cde"), EOK);
+  EXPECT_EQ(std::wstring(to), L"abcde");
+  EXPECT_EQ(wcscat_s(to, 6, L"f"), ERANGE_AND_RESET);
+  EXPECT_EQ(wcscpy_s(to, 6, L"ab"), EOK);
+  EXPECT_EQ(wcsncat_s(to, 6, L"cdef", 2), EOK);
+  EXPECT_EQ(std::wstring(to), L"abcd");
+  EXPECT_EQ(wcsncat_s(to, 6, to + 1, 2), EOVERLAP_AND_RESET);
+
+  wchar_t list[] = L"a,b";
+  wchar_t* rest = nullptr;
+  EXPECT_EQ(std::wstring(wcstok_s(list, L",", &rest)), L"a");
+  EXPECT_EQ(std::wstring(wcstok_s(nullptr, L",", &rest)), L"b");
+  EXPECT_EQ(wcstok_s(nullptr, L",", &rest), nullptr);
+  EXPECT_EQ(wcstok_s(nullptr, L",", nullptr), nullptr);
+
+  EXPECT_EQ(swprintf_s(to, 6, L"%d", 12345), 5);
+  EXPECT_EQ(std::wstring(to), L"12345");
+  EXPECT_EQ(swprintf_s(to, 6, L"%d", 123456), -1);
+  EXPECT_EQ(std::wstring(to), L"");
+  EXPECT_EQ(swprintf_s(nullptr, 6, L"%d", 1), -1);
+  EXPECT_EQ(swprintf_s(to, 0, L"%d", 1), -1);
+  EXPECT_EQ(swprintf_s(to, 6, nullptr), -1);
 }
 
 }  // namespace

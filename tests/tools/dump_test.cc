@@ -84,6 +84,12 @@ class Dumps : public Tools {
     EXPECT_EQ(files.size(), 1U);
     return Lines(files.empty() ? "" : ReadAll(files.back()));
   }
+  // Of the data dump: a description for each kernel.
+  size_t DumpedFiles() const {
+    size_t count = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(args_)) count += entry.is_regular_file();
+    return count;
+  }
   std::string Config(const std::string& text) {
     const std::string file = (folder_ / "dump.json").string();
     std::ofstream(file, std::ios::binary) << text;
@@ -380,10 +386,11 @@ TEST_F(Dumps, TheConfiguredDump) {
   EXPECT_EQ(acldumpGetPath(DATA_DUMP), args_);
   EXPECT_EQ(acldumpGetPath(AIC_ERR_NORM_DUMP), args_);
   Launch(count_up_, stream);
+  MUST(aclrtSynchronizeStream(stream));
   EXPECT_ACL(0, aclmdlFinalizeDump());
   Launch(count_up_, stream);
   MUST(aclrtSynchronizeStream(stream));
-  EXPECT_EQ(ArgsLines().size(), 1U);
+  EXPECT_EQ(DumpedFiles(), 1U);
   EXPECT_EQ(nullptr, acldumpGetPath(DATA_DUMP));
   EXPECT_ACL(100045, aclmdlFinalizeDump());
   EXPECT_ACL(100045, aclmdlSetDump(config.c_str()));
@@ -393,10 +400,11 @@ TEST_F(Dumps, TheConfiguredDump) {
   EXPECT_ACL(0, aclmdlSetDump(config.c_str()));
   EXPECT_ACL(0, aclopStartDumpArgs(1, (folder_ / "other").c_str()));
   Launch(count_up_, stream);
+  MUST(aclrtSynchronizeStream(stream));
   EXPECT_ACL(0, aclmdlFinalizeDump());
   Launch(count_up_, stream);
   EXPECT_ACL(0, aclopStopDumpArgs(1));
-  EXPECT_EQ(FilesIn(args_).size(), 2U);
+  EXPECT_EQ(DumpedFiles(), 2U);
   ASSERT_EQ(FilesIn(folder_ / "other").size(), 1U);
   EXPECT_EQ(Lines(ReadAll(FilesIn(folder_ / "other")[0])).size(), 2U);
   MUST(aclrtSynchronizeStream(stream));
@@ -419,7 +427,7 @@ class DumpOfFile : public Dumps {
   }
 };
 
-TEST_F(DumpOfFile, ArgumentsAreWrittenFromInitToFinalize) {
+TEST_F(DumpOfFile, DataIsWrittenFromInitToFinalize) {
   const aclrtStream stream = NewStream();
   EXPECT_ACL(0, aclInit(Config(GoodConfig()).c_str()));
   EXPECT_EQ(acldumpGetPath(DATA_DUMP), args_);
@@ -429,10 +437,11 @@ TEST_F(DumpOfFile, ArgumentsAreWrittenFromInitToFinalize) {
   EXPECT_ACL(100045, aclmdlSetDump(Config(GoodConfig()).c_str()));
   EXPECT_ACL(100045, aclmdlFinalizeDump());
   Launch(count_twice_, stream);
+  MUST(aclrtSynchronizeStream(stream));
   EXPECT_ACL(0, aclFinalize());
   Launch(count_up_, stream);
   MUST(aclrtSynchronizeStream(stream));
-  EXPECT_EQ(ArgsLines().size(), 2U);
+  EXPECT_EQ(DumpedFiles(), 2U);
   EXPECT_EQ(nullptr, acldumpGetPath(DATA_DUMP));
   // And the calls again afterwards, or instead.
   EXPECT_ACL(0, aclmdlInitDump());
@@ -526,7 +535,11 @@ TEST(Libraries, HoldTheNamesThatProgramsLookUpThere) {
        {"aclInit", "aclopStartDumpArgs", "aclopStopDumpArgs", "aclprofCreateConfig", "aclprofCreateStepInfo",
         "aclprofDestroyConfig", "aclprofDestroyStepInfo", "aclprofFinalize", "aclprofGetStepTimestamp", "aclprofInit",
         "aclprofStart", "aclprofStop", "aclrtGetSysParamOpt"}},
-      {"libmsprofiler.so", {"aclprofInit", "aclprofMarkEx", "aclprofSetConfig"}},
+      {"libmsprofiler.so",
+       {"aclprofGetSupportedFeatures", "aclprofGetSupportedFeaturesV2", "aclprofInit", "aclprofMarkEx",
+        "aclprofRegisterDeviceCallback", "aclprofSetConfig", "aclprofWarmup"}},
+      {"libms_tools_ext.so",
+       {"mstxMemHeapRegister", "mstxMemHeapUnregister", "mstxMemRegionsRegister", "mstxMemRegionsUnregister"}},
       {"libascend_dump.so", {"aclopStartDumpArgs", "acldumpRegCallback"}}};
   for (const auto& [library, functions] : names) {
     void* const handle = OpenLibrary(library);

@@ -393,6 +393,69 @@ TEST_F(Profile, WrongMarkersSayWhatIsWrongAndDoNothing) {
   EXPECT_EQ(trace.All("e", "range").size(), 3U);
 }
 
+TEST_F(Profile, PoolsAndTheirPieces) {
+  auto* memory = static_cast<char*>(NewMemory(4096));
+  mstxMemVirtualRangeDesc_t whole{0, memory, 4096};
+  mstxMemHeapDesc_t pool{MSTX_MEM_HEAP_USAGE_TYPE_SUB_ALLOCATOR, MSTX_MEM_TYPE_VIRTUAL_ADDRESS, &whole};
+  const mstxDomainHandle_t domain = mstxDomainCreateA("pools");
+  MUST(aclprofStart(config_));
+  const mstxMemHeapHandle_t heap = mstxMemHeapRegister(domain, &pool);
+  ASSERT_NE(heap, nullptr);
+  const auto expect = [&](const std::string& message, const char* number, const char* words) {
+    EXPECT_NE(message.find(number), std::string::npos) << message;
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+  };
+  expect(MessageOf([&] { EXPECT_EQ(mstxMemHeapRegister(nullptr, &pool), nullptr); }), "107000", "overlaps the heap");
+  mstxMemVirtualRangeDesc_t pieces[2] = {{0, memory, 100}, {0, memory + 100, 50}};
+  mstxMemRegionHandle_t handles[2] = {};
+  mstxMemRegionsRegisterBatch_t batch{heap, MSTX_MEM_TYPE_VIRTUAL_ADDRESS, 2, pieces, handles};
+  EXPECT_EQ(MessageOf([&] { mstxMemRegionsRegister(domain, &batch); }), "");
+  EXPECT_NE(handles[0], nullptr);
+  EXPECT_NE(handles[0], handles[1]);
+  expect(MessageOf([&] { mstxMemRegionsRegister(domain, &batch); }), "107000", "overlaps another region");
+  mstxMemVirtualRangeDesc_t outside{0, memory + 4000, 97};
+  mstxMemRegionsRegisterBatch_t bad = batch;
+  bad.regionCount = 1;
+  bad.regionDescArray = &outside;
+  expect(MessageOf([&] { mstxMemRegionsRegister(domain, &bad); }), "107000", "does not lie in the heap");
+  bad.regionDescArray = reinterpret_cast<void*>(64);
+  expect(MessageOf([&] { mstxMemRegionsRegister(domain, &bad); }), "107000", "not readable");
+  bad.regionCount = 0;
+  expect(MessageOf([&] { mstxMemRegionsRegister(domain, &bad); }), "107000", "count");
+  expect(MessageOf([&] { mstxMemRegionsRegister(nullptr, &batch); }), "107017", "heap");
+  // By handle and by address; one wrong entry and nothing happens.
+  mstxMemRegionRef_t refs[2] = {};
+  refs[0].refType = MSTX_MEM_REGION_REF_TYPE_HANDLE;
+  refs[0].handle = handles[0];
+  refs[1].refType = MSTX_MEM_REGION_REF_TYPE_POINTER;
+  refs[1].pointer = memory + 101;
+  mstxMemRegionsUnregisterBatch_t gone{2, refs};
+  expect(MessageOf([&] { mstxMemRegionsUnregister(domain, &gone); }), "107000", "pointer");
+  refs[1].pointer = memory + 100;
+  EXPECT_EQ(MessageOf([&] { mstxMemRegionsUnregister(domain, &gone); }), "");
+  expect(MessageOf([&] { mstxMemRegionsUnregister(domain, &gone); }), "107000", "handle");
+  EXPECT_EQ(MessageOf([&] { mstxMemRegionsRegister(domain, &batch); }), "") << "the places are free again";
+  EXPECT_EQ(MessageOf([&] { mstxMemHeapUnregister(domain, heap); }), "");
+  expect(MessageOf([&] { mstxMemHeapUnregister(domain, heap); }), "107017", "heap");
+  expect(MessageOf([&] { mstxMemHeapUnregister(domain, nullptr); }), "100000", "heap");
+  whole.deviceId = 1000;
+  expect(MessageOf([&] { EXPECT_EQ(mstxMemHeapRegister(nullptr, &pool), nullptr); }), "107000", "device 1000");
+  whole = {0, memory, 0};
+  expect(MessageOf([&] { EXPECT_EQ(mstxMemHeapRegister(nullptr, &pool), nullptr); }), "107000", "is none");
+  whole = {0, memory, 4096};
+  EXPECT_NE(mstxMemHeapRegister(domain, &pool), nullptr);
+  mstxDomainDestroy(domain);
+  const mstxMemHeapHandle_t other = mstxMemHeapRegister(nullptr, &pool);
+  EXPECT_NE(other, nullptr) << "the heap ended with its domain";
+  mstxMemHeapUnregister(nullptr, other);
+  const Trace trace = StopAndRead();
+  size_t regions = 0;
+  for (const json& event : trace.All("i", "mark")) {
+    regions += event["name"].get<std::string>().rfind("region of ", 0) == 0 ? 1 : 0;
+  }
+  EXPECT_EQ(regions, 4U);
+}
+
 TEST_F(Profile, ReportsOfFrameworksAreChecked) {
   const uint64_t before = MsprofSysCycleTime();
   EXPECT_NE(before, 0U);
@@ -414,6 +477,52 @@ TEST_F(Profile, ReportsOfFrameworksAreChecked) {
   EXPECT_ACL(0, MsprofReportAdditionalInfo(1, &report, sizeof report));
   EXPECT_ACL(107000, MsprofReportCompactInfo(1, &report, 1));
   EXPECT_ACL(107000, MsprofReportAdditionalInfo(1, reinterpret_cast<void*>(64), 64));
+  report.beginTime = 2;
+  report.endTime = 1;
+  EXPECT_ACL(107000, MsprofReportApi(0, &report));
+}
+
+TEST_F(Profile, ReportsOfFrameworksAreInTheTimeline) {
+  MsprofApi report{};
+  report.magicNumber = MSPROF_REPORT_DATA_MAGIC_NUM;
+  report.level = 5;
+  report.type = 77;
+  report.threadId = static_cast<uint32_t>(::getpid());
+  report.itemId = MsprofGetHashId("aten::add", 9);
+  MUST(aclprofStart(config_));
+  report.beginTime = MsprofSysCycleTime();
+  report.endTime = report.beginTime + 5000;
+  EXPECT_ACL(0, MsprofReportApi(0, &report));
+  report.itemId = 0;
+  EXPECT_ACL(0, MsprofReportApi(0, &report));
+  EXPECT_ACL(0, MsprofReportCompactInfo(1, &report, sizeof report));
+  EXPECT_ACL(0, MsprofReportAdditionalInfo(1, &report, sizeof report));
+  const Trace trace = StopAndRead();
+  ASSERT_EQ(trace.All("b", "range", "aten::add").size(), 1U);
+  ASSERT_EQ(trace.All("e", "range", "aten::add").size(), 1U);
+  EXPECT_NEAR(trace.All("e", "range", "aten::add")[0]["ts"].get<double>() -
+                  trace.All("b", "range", "aten::add")[0]["ts"].get<double>(),
+              5, 0.01);
+  EXPECT_EQ(trace.All("b", "range", "report of type 77, level 5").size(), 1U);
+  EXPECT_EQ(trace.All("i", "mark", "compact info of type 77, level 5").size(), 1U);
+  EXPECT_EQ(trace.All("i", "mark", "additional info of type 77, level 5").size(), 1U);
+}
+
+TEST_F(Profile, WhatFrameworksAskBeforeTheyStart) {
+  size_t size = 7;
+  void* data = &size;
+  EXPECT_ACL(0, aclprofGetSupportedFeatures(&size, &data));
+  EXPECT_EQ(size, 0U);
+  EXPECT_EQ(data, nullptr);
+  EXPECT_ACL(0, aclprofGetSupportedFeaturesV2(&size, &data));
+  EXPECT_ACL(100000, aclprofGetSupportedFeatures(nullptr, &data));
+  EXPECT_ACL(100000, aclprofGetSupportedFeaturesV2(&size, nullptr));
+  EXPECT_ACL(0, aclprofRegisterDeviceCallback());
+  EXPECT_ACL(0, aclprofWarmup(config_));
+  EXPECT_ACL(100000, aclprofWarmup(nullptr));
+  MUST(aclprofStart(config_));
+  EXPECT_ACL(100042, aclprofWarmup(config_));
+  MUST(aclprofStop(config_));
 }
 
 TEST_F(Profile, OnlyWhatHappensBetweenStartAndStopIsWritten) {

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -90,6 +91,16 @@ void BindDevice(py::module_& module) {
     int32_t can = 0;
     Check(aclrtDeviceCanAccessPeer(&can, ToDeviceIndex(device), ToDeviceIndex(peer)), "aclrtDeviceCanAccessPeer");
     return can != 0;
+  });
+  module.def("_npu_initDump", [] { Check(aclmdlInitDump(), "aclmdlInitDump"); });
+  module.def("_npu_setDump", [](const std::string& file) { Check(aclmdlSetDump(file.c_str()), "aclmdlSetDump"); });
+  module.def("_npu_finalizeDump", [] {
+    int code = 0;
+    {
+      const py::gil_scoped_release release;
+      code = aclmdlFinalizeDump();
+    }
+    Check(code, "aclmdlFinalizeDump");
   });
   module.def("_npu_getSyncDebugMode", [] { return static_cast<int>(SyncDebugMode()); });
   module.def("_npu_setSyncDebugMode", [](int mode) {

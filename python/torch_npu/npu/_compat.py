@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that programs for the hardware use, and that have nothing to do on the CPU.
+"""Names that programs for the hardware use, and that have little or nothing to do on the CPU.
 
 Switches remember what they were set to; what would change the hardware's state changes nothing; what would have to
 compute something that does not exist here says so.
 """
 import enum
+import os
 import types
 import warnings
 
@@ -47,9 +48,6 @@ for _name, _result in {
     "get_npu_overflow_flag": False,
     "clear_npu_overflow_flag": None,
     "stress_detect": 0,
-    "init_dump": None,
-    "set_dump": None,
-    "finalize_dump": None,
     "stop_device": 0,
     "restart_device": None,
     "check_uce_in_memory": 0,
@@ -60,6 +58,28 @@ for _name, _result in {
 
 for _name in ("obfuscation_initialize", "obfuscation_calculate"):
     globals()[_name] = _missing(_name, "compute on the plain tensors")
+
+
+def init_dump():
+    """Makes ready for set_dump."""
+    torch.npu.init()
+    _C._npu_initDump()
+
+
+def set_dump(cfg_file):
+    """Dumps what operators read and write, as the section "dump" of this JSON file says."""
+    if not os.path.exists(cfg_file):
+        warnings.warn(f"set_dump: there is no file {cfg_file}; nothing is dumped", stacklevel=2)
+        return
+    _C._npu_setDump(os.path.abspath(cfg_file))
+
+
+def finalize_dump():
+    """Ends the dump, when all devices have done what they were given."""
+    if torch.npu.is_initialized():
+        for device in range(torch.npu.device_count()):
+            torch.npu.synchronize(device)
+    _C._npu_finalizeDump()
 
 
 def set_option(option):
