@@ -180,7 +180,8 @@ TEST(MemoryRegistry, ManyThreads) {
 
 // One stream, which the test says has work or none.
 std::atomic<bool> g_busy = false;
-const ParkedMemory::Streams kOneStream = {.busy =
+const ParkedMemory::Streams kOneStream = {.any = [] { return g_busy.load(); },
+                                          .busy =
                                               [](std::vector<Ticket>& tickets) {
                                                 if (g_busy) tickets.push_back({nullptr, 1});
                                               },
