@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "device/memory.h"
 #include "runtime/objects.h"
 
 namespace reprise::runtime {
@@ -53,7 +54,7 @@ class MemoryPool {
   /// Trims every pool to its threshold and releases parked memory: what a synchronisation does.
   static void TrimAll();
   /// The device's memory has been freed as a whole.
-  static void ForgetDevice(int device);
+  static void ForgetDevice(int device, device::Users users);
 
  private:
   struct Block;
