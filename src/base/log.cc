@@ -86,16 +86,14 @@ class Logger {
   int files_ = 0;
 };
 
-Logger* g_logger = nullptr;
-
 Logger& TheLogger() {
   // Leaked: worker threads may log while the process exits.
   static auto* const logger = [] {
-    g_logger = new Logger;
+    auto* const made = new Logger;
     // A fork while another thread writes would never get the lock.
-    pthread_atfork([] { g_logger->mutex().lock(); }, [] { g_logger->mutex().unlock(); },
-                   [] { g_logger->mutex().unlock(); });
-    return g_logger;
+    pthread_atfork([] { TheLogger().mutex().lock(); }, [] { TheLogger().mutex().unlock(); },
+                   [] { TheLogger().mutex().unlock(); });
+    return made;
   }();
   return *logger;
 }
