@@ -229,6 +229,11 @@ void MemoryPool::ForgetDevice(int device, device::Users users) {
   }
 }
 
+bool MemoryPool::IsFullFor(uint64_t bytes) const {
+  std::lock_guard lock(TheAll().mutex);
+  return most_bytes_ != 0 && (bytes > most_bytes_ || reserved_ > most_bytes_ - bytes);
+}
+
 uint64_t MemoryPool::Get(PoolAttribute attribute) const {
   std::lock_guard lock(TheAll().mutex);
   switch (attribute) {

@@ -45,6 +45,9 @@ class MemoryPool {
   /// Gives a block of any pool back, behind what the stream has to do; 107000 for what is none, or is back already.
   static Status GiveBack(void* block, Stream& stream);
 
+  /// It has a limit of its own, which leaves no room for a fresh block.
+  bool IsFullFor(uint64_t bytes) const;
+
   uint64_t Get(PoolAttribute attribute) const;
   /// 107000 for what can only be read, and for marks other than 0.
   Status Set(PoolAttribute attribute, uint64_t value);
