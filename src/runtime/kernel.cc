@@ -428,6 +428,7 @@ bool KernelBinary::Unload(KernelBinary* binary) {
   if (KernelBinaries().Erase(binary->handle_, &binary->birth_) == nullptr) return false;
   {
     std::lock_guard lock(binary->functions_mutex_);
+    binary->is_unloaded_ = true;
     for (auto& function : binary->functions_) KernelFunctions().Erase(function->handle);
   }
   const auto let_go = [](void* retired) { static_cast<KernelBinary*>(retired)->LetGo(); };
@@ -502,6 +503,7 @@ StatusOr<KernelFunction*> KernelBinary::FindByEntry(uint64_t entry) const {
 
 StatusOr<KernelFunction*> KernelBinary::RegisterAlias(const std::string& kernel, const std::string& alias) {
   std::lock_guard lock(functions_mutex_);
+  if (is_unloaded_) return Error(107017, fmt::format("{} was unloaded by another thread meanwhile", source_));
   const RepriseKernelDesc* desc = nullptr;
   KernelFunction* clash = nullptr;
   std::string known;

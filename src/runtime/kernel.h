@@ -70,6 +70,7 @@ class KernelBinary final : public ir::Anchor {
   uint64_t birth_ = 0;  // when it is unloaded
   mutable std::mutex functions_mutex_;
   std::vector<std::unique_ptr<KernelFunction>> functions_;  // guarded by functions_mutex_; grows only
+  bool is_unloaded_ = false;                                // the same: its functions have no handles any more
   friend Status MakeKernelArgs(KernelFunction& function, void** handle);
   std::mutex args_mutex_;
   std::vector<std::unique_ptr<KernelArgs>> args_;  // guarded by args_mutex_

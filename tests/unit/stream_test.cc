@@ -4,6 +4,7 @@
 #include "runtime/stream.h"
 
 #include <gtest/gtest.h>
+#include <reprise/kernel.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,6 +30,7 @@
 #include "runtime/callback.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
+#include "runtime/kernel.h"
 #include "runtime/tasks.h"
 #include "scale.h"
 
@@ -536,6 +538,42 @@ TEST_F(CallInside, KeepsTheGraphOfADestroyedModel) {
     EXPECT_LT(device::MemoryRegistry::Get().used_bytes(0), used);
     if (!with_context) Context::Destroy(*made);
   }
+}
+
+int32_t CountRuns(const RepriseKernelContext*, const void* args, size_t) {
+  int* counter = nullptr;
+  std::memcpy(&counter, args, sizeof counter);
+  ++*counter;
+  return 0;
+}
+
+TEST_F(CallInside, LaunchesFromABinaryThatIsUnloaded) {
+  static constexpr RepriseKernelDesc kKernels[] = {{"runs", 0, CountRuns, REPRISE_KERNEL_AICPU, 0, 0, nullptr, 0}};
+  static constexpr RepriseKernelTable kTable = {REPRISE_KERNEL_ABI_VERSION, 1, kKernels};
+  static constexpr char kKey[] = "call inside";
+  ASSERT_TRUE(RegisterKernels(kKey, &kTable).ok());
+  auto loaded = KernelBinary::LoadData(kKey, sizeof kKey);
+  ASSERT_TRUE(loaded.ok());
+  KernelBinary* const binary = *loaded;
+  auto found = binary->FindByName("runs");
+  ASSERT_TRUE(found.ok());
+  KernelFunction& function = **found;
+  ASSERT_TRUE(Submit(kParking, 0).ok());  // what is launched lies in the queue
+  int runs = 0;
+  void* args = nullptr;
+  HeldCall call([&] {
+    EXPECT_EQ(binary->RegisterAlias("runs", "alias").status().code(), 107017) << "its handle would outlive it";
+    EXPECT_TRUE(MakeKernelArgs(function, &args).ok());
+    const int* const counter = &runs;
+    EXPECT_TRUE(LaunchWithHostArgs(*stream_, function, 1, {}, &counter, sizeof counter, {}).ok());
+  });
+  EXPECT_TRUE(KernelBinary::Unload(binary));
+  call.End();
+  EXPECT_EQ(KernelArgsTable().Find(args), nullptr);
+  EXPECT_EQ(runs, 0);
+  Open();
+  EXPECT_TRUE(stream_->Synchronize(std::nullopt).ok());
+  EXPECT_EQ(runs, 1);
 }
 
 TEST_F(CallInside, KeepsTheMemoryOfADeviceThatIsReset) {
