@@ -46,10 +46,12 @@ for target in "${targets[@]}"; do
   [ "$target" = binary ] && options+=(-max_len=40000 -len_control=0)
   dictionary=tests/fuzz/$target.dict
   [ -f "$dictionary" ] && options+=(-dict="$dictionary")
+  corpus=("$kept" "tests/fuzz/corpus/$target")
+  [ "$target" = binary ] && corpus+=(build/fuzz/tests/fuzz/seeds)  # shared objects, which the build makes
   output=build/fuzz/$target.log
   status=0
   # libFuzzer ends by itself; the outer limit is for a process that hangs in a way that its alarm cannot end.
-  timeout -k 10 $((seconds + 180)) "$program" "${options[@]}" "$kept" "tests/fuzz/corpus/$target" >"$output" 2>&1 ||
+  timeout -k 10 $((seconds + 180)) "$program" "${options[@]}" "${corpus[@]}" >"$output" 2>&1 ||
     status=$?
   runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$output")
   if [ "$status" -eq 0 ]; then

@@ -177,7 +177,7 @@ aclError aclrtMemAllocManaged(void** ptr, uint64_t size, uint32_t flag) {
     }
     REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
     const int device = context->device().id();
-    REPRISE_ASSIGN_OR_RETURN(*ptr, runtime::OrReclaim(device, [&] { return Memory().Allocate(device, size); }));
+    REPRISE_ASSIGN_OR_RETURN(*ptr, runtime::OrReclaim(device, size, [&] { return Memory().Allocate(device, size); }));
     return {};
   });
 }

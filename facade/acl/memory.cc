@@ -69,7 +69,7 @@ Status Allocate(void** out, size_t size, uint32_t policy, bool extra, runtime::D
   const uint64_t rounded = size > UINT64_MAX - 64 ? UINT64_MAX : (uint64_t{size} + 31) / 32 * 32;
   const uint64_t bytes = rounded == UINT64_MAX || !extra || page == kPage1G ? rounded : rounded + 32;
   REPRISE_ASSIGN_OR_RETURN(
-      *out, runtime::OrReclaim(device.id(), [&] { return Memory().AllocateDevice(device.id(), bytes, page); }));
+      *out, runtime::OrReclaim(device.id(), bytes, [&] { return Memory().AllocateDevice(device.id(), bytes, page); }));
   return {};
 }
 

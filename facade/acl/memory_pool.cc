@@ -112,7 +112,9 @@ aclError aclrtMemPoolMallocAsync(void** ptr, size_t size, aclrtMemPool memPool, 
     if (size == 0) return {};
     REPRISE_ASSIGN_OR_RETURN(void* block, capture::TakeGraphMemory(*on, size));
     if (block == nullptr) {
-      REPRISE_ASSIGN_OR_RETURN(block, runtime::OrReclaim(pool->device(), [&] { return pool->Take(*on, size); }));
+      REPRISE_ASSIGN_OR_RETURN(block, runtime::OrReclaim(
+                                          pool->device(), size, [&] { return pool->Take(*on, size); },
+                                          [&] { return !pool->IsFullFor(size); }));
     }
     *ptr = block;
     return {};

@@ -68,7 +68,7 @@ Status DestroyStream(const char* api, aclrtStream handle, Stream::DestroyMode mo
   if (!Stream::Hide(stream)) return runtime::NotLive(runtime::Streams(), handle, "stream");
   // Once more: calls of other threads may have changed that until now.
   Status unchanged = capture::CheckNotCapturing(*stream, api);
-  if (unchanged.ok() && stream->bound_model.load() != nullptr) unchanged = BoundToModel(*stream);
+  if (unchanged.ok() && !stream->CloseToModels()) unchanged = BoundToModel(*stream);
   if (!unchanged.ok()) {
     runtime::Streams().Show(handle);
     return unchanged;

@@ -204,8 +204,8 @@ aclError aclrtMallocPhysical(aclrtDrvMemHandle* handle, size_t size, const aclrt
     REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", 100000));
     REPRISE_ASSIGN_OR_RETURN(const PhysicalProperties properties, ReadProperties(*prop));
     REPRISE_RETURN_IF_ERROR(IsMultiple(size, Granularity(prop->memAttr), "size"));
-    REPRISE_ASSIGN_OR_RETURN(*handle,
-                             runtime::OrReclaim(properties.device, [&] { return Memory().Create(size, properties); }));
+    REPRISE_ASSIGN_OR_RETURN(
+        *handle, runtime::OrReclaim(properties.device, size, [&] { return Memory().Create(size, properties); }));
     return {};
   });
 }

@@ -64,7 +64,8 @@ class RuntimeDriver final : public memory::Driver {
   }
   void Free(int, void* segment) override {
     // Gone already when the device was reset.
-    [[maybe_unused]] const Status freed = MemoryRegistry::Get().Free(segment, MemoryKind::kDevice, false, true);
+    [[maybe_unused]] const Status freed =
+        MemoryRegistry::Get().Free(segment, MemoryKind::kDevice, false, device::Users::kNone);
   }
   memory::DeviceSize Size(int device) override {
     const uint64_t total = MemoryRegistry::total_bytes();

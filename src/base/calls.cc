@@ -30,7 +30,7 @@ using internal::t_calls;
 constexpr uint32_t kAskedToFree = 1;   // what is retired may be free to go
 constexpr uint32_t kAskedToLeave = 2;  // the thread ends: its slot goes with the call
 
-constexpr auto kPatience = std::chrono::seconds(1);
+constinit std::atomic<int64_t> g_patience_ms{1000};
 constexpr size_t kBatch = 64;
 
 struct Retired {
@@ -232,28 +232,31 @@ WaitingCall::~WaitingCall() {
 NoCancel::NoCancel() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state_); }
 NoCancel::~NoCancel() { pthread_setcancelstate(state_, nullptr); }
 
-void AwaitCalls() noexcept {
+std::atomic<int64_t>& PatienceWithCalls() noexcept { return g_patience_ms; }
+
+bool AwaitCalls() noexcept {
   Threads& threads = g_threads.value;
   const CallSlot* const own = t_calls;
   const CallSlot* first;
   uint64_t moment;
   {
     std::lock_guard lock(threads.mutex);
-    if (threads.taken == 0 || (threads.taken == 1 && own != nullptr)) return;
+    if (threads.taken == 0 || (threads.taken == 1 && own != nullptr)) return true;
     first = threads.first;
     moment = g_moment.fetch_add(1, std::memory_order_acq_rel);
   }
   RareFence();
   const NoCancel no_cancel;
   const WaitingCall waiting;  // two who destroy do not wait for each other
-  const auto end = std::chrono::steady_clock::now() + kPatience;
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(g_patience_ms.load(std::memory_order_relaxed));
   uint32_t looks = 0;
   for (const CallSlot* slot = first; slot != nullptr; slot = slot->next) {
     if (slot == own) continue;
     for (;;) {
       const uint64_t since = slot->since.load(std::memory_order_acquire);
       if (since == 0 || since > moment || slot->until.load(std::memory_order_acquire) != kRunning) break;
-      if (std::chrono::steady_clock::now() >= end) return;
+      if (std::chrono::steady_clock::now() >= end) return false;
       if (++looks < 1000) {
         std::this_thread::yield();
       } else {
@@ -261,6 +264,7 @@ void AwaitCalls() noexcept {
       }
     }
   }
+  return true;
 }
 
 void Retire(void* object, void (*free)(void*), uint64_t birth, bool soon) noexcept {

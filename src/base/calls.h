@@ -7,6 +7,8 @@
 //   destroying  takes the handle away, so that nobody finds the object any more; waits for the calls that may have
 //               found it before (AwaitCalls), where more than memory depends on them; then gives the memory to Retire,
 //               which frees it when the last of these calls has ended
+//   giving up   calls that do not end within a second, as those of a thread in a debugger, are waited for no longer.
+//               They are still in the midst of the object, so whatever they may touch there is left to Retire, too
 //   waiting     a call that waits for others (Waiting) is not waited for; of the memory that is retired meanwhile it
 //               keeps only what was there when it began to wait
 #pragma once
@@ -122,10 +124,15 @@ class NoCancel {
 /// The moment at which an object comes to be; for Retire.
 inline uint64_t BirthMoment() noexcept { return internal::g_moment.load(std::memory_order_relaxed); }
 
-/// Returns when all calls of other threads have ended, or wait, that were under way and may have found what nobody
-/// finds any more now. Not with a lock that a call may want. Gives up after a second, for threads that somebody else
-/// holds up.
-void AwaitCalls() noexcept;
+/// Waits until all calls of other threads have ended, or wait, that were under way and may have found what nobody finds
+/// any more now. Not with a lock that a call may want.
+///
+/// False: some are still inside after a second, because they take so long or somebody holds their threads up. They may
+/// touch everything that they have found, and hand it on: what is closed to them has to say so under its own lock, and
+/// the rest stays as it is until `Retire` finds that they have ended.
+[[nodiscard]] bool AwaitCalls() noexcept;
+/// How long it waits, in milliseconds; for tests.
+std::atomic<int64_t>& PatienceWithCalls() noexcept;
 
 /// Calls free(object) once no call can know the object that was born at `birth` and that nobody finds any more: at once
 /// where no other thread is in a call that may. `soon` false: later, with others of its like; for small memory that is

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 
+#include <pthread.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -37,6 +38,7 @@ class Logger {
   }
 
   LogLevel lowest() const { return lowest_; }
+  std::mutex& mutex() { return mutex_; }
 
   bool Enabled(LogLevel level, std::string_view module) const {
     const auto it = modules_.find(module);
@@ -85,7 +87,14 @@ class Logger {
 };
 
 Logger& TheLogger() {
-  static auto* const logger = new Logger;  // leaked: worker threads may log while the process exits
+  // Leaked: worker threads may log while the process exits.
+  static auto* const logger = [] {
+    auto* const made = new Logger;
+    // A fork while another thread writes would never get the lock.
+    pthread_atfork([] { TheLogger().mutex().lock(); }, [] { TheLogger().mutex().unlock(); },
+                   [] { TheLogger().mutex().unlock(); });
+    return made;
+  }();
   return *logger;
 }
 

@@ -226,6 +226,7 @@ StatusOr<TaskGroup*> EndGroup(Stream& stream) {
 
 Status BeginUpdate(Stream& stream, TaskGroup& group) {
   std::lock_guard lock(stream.context().capture_mutex);
+  REPRISE_RETURN_IF_ERROR(stream.CheckNotLeaving());
   if (UpdateOf(stream) != nullptr) {
     return Error(107033, fmt::format("{} is updating a task group already", stream.Describe()))
         .Hint("end that update with aclmdlRICaptureTaskUpdateEnd first");

@@ -219,18 +219,14 @@ StatusOr<Model*> Model::Create(Context& context, ModelKind kind, Model* parent) 
   model->holder_ = context.device().holdings().Enter(model->Describe());
   model->handle_ = Models().Insert(model);
   if (model->handle_ == nullptr) {
-    model->Withdraw();
-    model->LetGo();
-    delete model;
+    model->LetGo(model->Withdraw(), false);
     return Error(207005, "the process has too many models");
   }
   if (parent != nullptr) {
     parent->bodies_.push_back(model);
   } else {
     if (!context.AddResident(model)) {
-      const uint64_t birth = model->Withdraw();
-      model->LetGo();
-      Retire(model, Free, birth, false);
+      model->LetGo(model->Withdraw(), false);
       return Error(107002, "the context is being destroyed by another thread");
     }
   }
@@ -239,6 +235,7 @@ StatusOr<Model*> Model::Create(Context& context, ModelKind kind, Model* parent) 
 
 Model::Model(Context& context, ModelKind kind, Model* parent)
     : context_(context),
+      device_(context.device()),
       kind_(kind),
       parent_(parent),
       serial_(TheSerials().Take(this)),
@@ -259,22 +256,48 @@ uint64_t Model::Withdraw() {
   return birth;
 }
 
-void Model::LetGo() {
-  context_.device().holdings().Leave(holder_);
-  replay_.reset();
-  graph_.reset();  // conditional tasks refer to bodies, so they go first
-  for (Model* body : bodies_) body->LetGo();
-  for (void* block : memory_) (void)device::MemoryRegistry::Get().Free(block, device::MemoryKind::kDevice, true);
+void Model::LetGo(uint64_t birth, bool soon, bool calls_inside) {
+  if (!calls_inside) {
+    Drop();
+    LetGoOfOthers(device::Users::kStreams);
+    Retire(this, Free, birth, soon);
+    return;
+  }
+  AbortCaptures(*this, false);  // what they have begun in a body
+  LetGoOfOthers(device::Users::kCalls);
+  Retire(
+      this,
+      [](void* retired) {
+        auto* const model = static_cast<Model*>(retired);
+        if (model->pending() != 0) return;  // one of them has executed it once more: it stays
+        model->Drop();
+        delete model;
+      },
+      birth, true);
+}
+
+void Model::LetGoOfOthers(device::Users users) {
+  for (Model* body : bodies_) body->LetGoOfOthers(users);
+  for (void* block : memory_) {
+    (void)device::MemoryRegistry::Get().Free(block, device::MemoryKind::kDevice, true, users);
+  }
   for (const auto& condition : conditions_) {
-    (void)device::MemoryRegistry::Get().Free(condition->cell, device::MemoryKind::kDevice);
+    (void)device::MemoryRegistry::Get().Free(condition->cell, device::MemoryKind::kDevice, false, users);
   }
   for (const BoundStream& bound : bound_) {
     bound.stream->bound_model = nullptr;
     bound.stream->stored_sealed = false;
   }
   if (own_stream_ != nullptr) Stream::Destroy(own_stream_, Stream::DestroyMode::kWait);
-  for (const auto& lane : lane_handles_) context_.device().stream_ids().Return(lane->stream_id);
-  for (const int32_t id : event_ids_) context_.device().event_ids().Return(id);
+}
+
+void Model::Drop() {
+  device_.holdings().Leave(holder_);
+  replay_.reset();
+  graph_.reset();  // conditional tasks refer to bodies, so they go first
+  for (Model* body : bodies_) body->Drop();
+  for (const auto& lane : lane_handles_) device_.stream_ids().Return(lane->stream_id);
+  for (const int32_t id : event_ids_) device_.event_ids().Return(id);
   ModelIds().Return(id_);
 }
 
@@ -283,9 +306,7 @@ int64_t Model::Available() { return ModelIds().available(); }
 void Model::DropBodies(size_t keep) {
   for (; bodies_.size() > keep; bodies_.pop_back()) {
     Model* const body = bodies_.back();
-    const uint64_t birth = body->Withdraw();
-    body->LetGo();
-    Retire(body, Free, birth, false);
+    body->LetGo(body->Withdraw(), false);
   }
 }
 
@@ -293,10 +314,9 @@ void Model::Discard(Model* model, bool is_known) {
   Context& context = model->context_;
   if (!context.TakeResident(model)) return;  // who destroys the context frees it
   const uint64_t birth = model->Withdraw();
-  if (is_known) AwaitCalls();
-  model->LetGo();
+  const bool calls_inside = is_known && !AwaitCalls();
+  model->LetGo(birth, is_known, calls_inside);
   context.ResidentIsGone();
-  Retire(model, Free, birth, is_known);
 }
 
 void Model::ReleaseFromContext() {
@@ -309,14 +329,13 @@ void Model::ReleaseFromContext() {
     WaitIdle(std::nullopt);
   }
   const uint64_t birth = Withdraw();
-  AwaitCalls();
+  const bool calls_inside = !AwaitCalls();
   AbortCaptures(*this, false);  // what these calls have begun
   if (!WaitIdle(Clock::now() + kDestroyPatience)) {
     context_.ForEachStream([](Stream& stream) { stream.Abort(107023); });
     WaitIdle(std::nullopt);
   }
-  LetGo();
-  Retire(this, Free, birth, true);
+  LetGo(birth, true, calls_inside);
 }
 
 Status Model::Destroy(Model* model) {
@@ -329,7 +348,7 @@ Status Model::Destroy(Model* model) {
   if (!model->WaitIdle(deadline)) return still_runs();
   void* const handle = model->handle_;
   if (!Models().Hide(handle)) return runtime::NotLive(Models(), handle, "model");
-  AwaitCalls();
+  (void)AwaitCalls();                // Discard looks once more
   if (!model->WaitIdle(deadline)) {  // one of these calls has executed it again
     Models().Show(handle);
     return still_runs();

@@ -194,8 +194,13 @@ class Model final : public runtime::ContextResident {
   Model(runtime::Context& context, ModelKind kind, Model* parent);
   /// Nobody finds the model, and what belongs to it, any more; the moment of birth for Retire.
   uint64_t Withdraw();
-  /// Gives back what it holds. What is left is memory, for calls that found it before.
-  void LetGo();
+  /// Behind Withdraw and AwaitCalls: gives back what it holds and retires the model, which calls may still know. While
+  /// `calls_inside` that is all they may touch: then streams and memory go, and the rest when these calls have ended.
+  void LetGo(uint64_t birth, bool soon, bool calls_inside = false);
+  /// Streams, and device memory as far as `users` allow.
+  void LetGoOfOthers(device::Users users);
+  /// The graph and the numbers; memory is left.
+  void Drop();
   static void Free(void* model) { delete static_cast<Model*>(model); }
   void CollectResets(std::vector<exec::Replay::CellReset>& resets) const;
   ~Model();
@@ -211,6 +216,7 @@ class Model final : public runtime::ContextResident {
   bool WaitIdle(const Deadline& deadline);
 
   runtime::Context& context_;
+  runtime::Device& device_;
   const ModelKind kind_;
   Model* const parent_;
   void* handle_ = nullptr;

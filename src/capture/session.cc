@@ -80,7 +80,8 @@ Status CheckFlags(const Stream& stream) {
 
 Status CheckCapturable(const Stream& stream) {
   REPRISE_RETURN_IF_ERROR(CheckFlags(stream));
-  if (stream.bound_model.load() != nullptr) {
+  const void* const bound = stream.bound_model.load();
+  if (bound != nullptr && bound != &stream) {  // that is one which leaves, and Begin says so
     return Error(107005, fmt::format("{} is bound to a built model", stream.Describe()))
         .Hint("unbind it with aclmdlRIUnbindStream, or capture another stream");
   }
@@ -97,6 +98,10 @@ Status Begin(Stream& stream, CaptureMode mode, Model* body) {
   REPRISE_RETURN_IF_ERROR(CheckCapturable(stream));
   Context& context = stream.context();
   std::lock_guard lock(context.capture_mutex);
+  REPRISE_RETURN_IF_ERROR(stream.CheckNotLeaving());
+  if (body != nullptr && Models().Find(body->handle()) == nullptr) {
+    return Error(107017, fmt::format("{} was destroyed by another thread meanwhile", body->Describe()));
+  }
   if (body != nullptr && body->state() != ModelState::kNone) {
     return Error(107026, fmt::format("{} is {}: a body is captured once", body->Describe(), StateName(body->state())));
   }
@@ -221,6 +226,7 @@ Status Session::Record(Stream& stream, const ir::Task& task) {
 }
 
 Status Session::Join(Stream& stream, Event& event, ir::NodeId record) {
+  REPRISE_RETURN_IF_ERROR(stream.CheckNotLeaving());
   auto lane = model_->AddLane(stream.id(), record);
   if (!lane.ok()) {
     Status error = std::move(lane).status();

@@ -15,12 +15,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <system_error>
 #include <vector>
 
 #include "base/call_trace.h"
+#include "base/calls.h"
 #include "base/env.h"
 #include "base/fault.h"
 #include "device/ipc_memory.h"
@@ -114,6 +116,7 @@ StatusOr<void*> MemoryRegistry::AllocateHost(int device, uint64_t bytes) {
   return at;
 }
 
+// Nobody uses it any more.
 void MemoryRegistry::Release(const MemoryRange& range) {
   auto* const begin = reinterpret_cast<void*>(range.begin);
   if (range.file >= 0) close(range.file);
@@ -132,10 +135,28 @@ void MemoryRegistry::Release(const MemoryRange& range) {
   }
 }
 
-// The last owner of an allocation has let go of it.
 void MemoryRegistry::ReleaseParked(const MemoryRange& range) {
   Release(range);
   if (range.kind == MemoryKind::kDevice) Get().Unbook(range.device, range.bytes);
+}
+
+// Of what nobody finds any more. Charged until it is released, unless nobody uses it.
+void MemoryRegistry::LetGo(const MemoryRange& range, Users users) {
+  if (range.file >= 0) ForgetExports(range.begin, range.bytes);
+  switch (users) {
+    case Users::kStreams: ParkedMemory::Get().Park(range, ReleaseParked); return;
+    case Users::kNone: Release(range); return;
+    case Users::kCalls: break;
+  }
+  auto* const kept = new (std::nothrow) MemoryRange(range);
+  if (kept == nullptr) return;  // it stays
+  Retire(
+      kept,
+      [](void* retired) {
+        const std::unique_ptr<MemoryRange> passed(static_cast<MemoryRange*>(retired));
+        ParkedMemory::Get().Park(*passed, ReleaseParked);
+      },
+      BirthMoment(), true);
 }
 
 Status MemoryRegistry::NoRoom(int device, uint64_t bytes) const {
@@ -247,11 +268,11 @@ Status MemoryRegistry::UnmapForeign(void* pointer) {
   return {};
 }
 
-Status MemoryRegistry::Free(void* pointer, MemoryKind kind, bool pooled, bool unused) {
+Status MemoryRegistry::Free(void* pointer, MemoryKind kind, bool pooled, Users users) {
   MemoryRange range;
   ParkedMemory& parked = ParkedMemory::Get();
   parked.Sweep();
-  const bool in_flight = !unused && parked.InFlight();
+  if (users == Users::kStreams && !parked.InFlight()) users = Users::kNone;
   {
     std::unique_lock lock(mutex_);
     const auto it = ranges_.find(reinterpret_cast<uintptr_t>(pointer));
@@ -279,14 +300,9 @@ Status MemoryRegistry::Free(void* pointer, MemoryKind kind, bool pooled, bool un
     if (range.managed) ManagedMemory::Get().Forget(range.begin);
     if (kind == MemoryKind::kPinnedHost) ForgetMapped(range);
     ranges_.erase(it);
-    if (kind == MemoryKind::kDevice && !in_flight) used_[static_cast<size_t>(range.device)] -= range.bytes;
+    if (kind == MemoryKind::kDevice && users == Users::kNone) used_[static_cast<size_t>(range.device)] -= range.bytes;
   }
-  if (range.file >= 0) ForgetExports(range.begin, range.bytes);
-  if (in_flight) {
-    parked.Park(range, ReleaseParked);
-  } else {
-    Release(range);
-  }
+  LetGo(range, users);
   return {};
 }
 
@@ -474,12 +490,12 @@ std::string MemoryRegistry::Explain(const void* pointer) const {
                      DescribeRange(it->second));
 }
 
-size_t MemoryRegistry::FreeAllOfDevice(int device) {
+size_t MemoryRegistry::FreeAllOfDevice(int device, Users users) {
   std::vector<MemoryRange> freed;
   // Streams of other devices may reach the memory, too.
   ParkedMemory& parked = ParkedMemory::Get();
   parked.Sweep();
-  const bool in_flight = parked.InFlight();
+  if (users == Users::kStreams && !parked.InFlight()) users = Users::kNone;
   {
     std::unique_lock lock(mutex_);
     for (auto it = ranges_.begin(); it != ranges_.end();) {
@@ -487,7 +503,7 @@ size_t MemoryRegistry::FreeAllOfDevice(int device) {
       if (it->second.kind == MemoryKind::kDevice && it->second.device == device &&
           (it->second.origin == MemoryOrigin::kHeap || it->second.origin == MemoryOrigin::kMmap)) {
         freed.push_back(it->second);
-        if (!in_flight) used_[static_cast<size_t>(device)] -= it->second.bytes;
+        if (users == Users::kNone) used_[static_cast<size_t>(device)] -= it->second.bytes;
         if (it->second.managed) ManagedMemory::Get().Forget(it->first);
         it = ranges_.erase(it);
       } else {
@@ -495,14 +511,7 @@ size_t MemoryRegistry::FreeAllOfDevice(int device) {
       }
     }
   }
-  for (const MemoryRange& range : freed) {
-    if (range.file >= 0) ForgetExports(range.begin, range.bytes);
-    if (in_flight) {
-      parked.Park(range, ReleaseParked);
-    } else {
-      Release(range);
-    }
-  }
+  for (const MemoryRange& range : freed) LetGo(range, users);
   return freed.size();
 }
 

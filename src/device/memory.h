@@ -50,6 +50,13 @@ struct MemoryRange {
   uintptr_t end() const { return begin + bytes; }
 };
 
+/// Who may still use what is freed.
+enum class Users : uint8_t {
+  kStreams,  ///< work that is in flight, if there is any: the memory is parked (parked_memory.h)
+  kNone,
+  kCalls  ///< calls that are under way, and what they submit: it is parked when these have ended (base/calls.h)
+};
+
 /// "device memory 0x… of 64 bytes (device 0)".
 std::string DescribeRange(const MemoryRange& range);
 
@@ -74,9 +81,8 @@ class MemoryRegistry {
   StatusOr<void*> AllocateDevice(int device, uint64_t bytes, uint32_t page_bytes, bool pooled = false,
                                  bool managed = false);
   StatusOr<void*> AllocateHost(int device, uint64_t bytes);
-  /// Frees an allocation of that kind; 107000 with an explanation for any other pointer. While streams have work it is
-  /// parked (parked_memory.h), unless the caller knows that it is `unused`.
-  Status Free(void* pointer, MemoryKind kind, bool pooled = false, bool unused = false);
+  /// Frees an allocation of that kind, at once for all who ask; 107000 with an explanation for any other pointer.
+  Status Free(void* pointer, MemoryKind kind, bool pooled = false, Users users = Users::kStreams);
 
   /// Charges a device for memory that is kept elsewhere; 207001 when it has no room.
   Status Book(int device, uint64_t bytes);
@@ -122,7 +128,7 @@ class MemoryRegistry {
   std::string Explain(const void* pointer) const;
 
   /// Frees all device memory of a device, as a reset does; returns the number of blocks.
-  size_t FreeAllOfDevice(int device);
+  size_t FreeAllOfDevice(int device, Users users = Users::kStreams);
 
   /// While somebody watches, freed ranges are remembered, the newest few thousand. Returns freed_count().
   uint64_t Watch();
@@ -144,6 +150,7 @@ class MemoryRegistry {
   void RememberFreed(const MemoryRange& range);
   static void Release(const MemoryRange& range);
   static void ReleaseParked(const MemoryRange& range);
+  static void LetGo(const MemoryRange& range, Users users);
 
   mutable std::shared_mutex mutex_;
   struct Foreign {

@@ -6,7 +6,9 @@
 // While the content is copied, threads of this process that touch the pages are held in the page fault, and then go on
 // with the shared ones. The kernel does that where it offers userfaultfd; elsewhere the pages become read-only for the
 // time, and a handler of SIGSEGV holds the writers. The handler stays, and hands on whatever is not of its making.
-// A system call that writes into the pages meanwhile may fail with EFAULT instead of being held.
+// A system call that touches the pages meanwhile is held by a userfaultfd of a process that may have one for the
+// kernel's faults, too. With one for its own faults alone it may fail with EFAULT; with the handler, if it writes into
+// the pages.
 #pragma once
 
 #include <atomic>

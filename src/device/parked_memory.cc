@@ -29,12 +29,9 @@ ParkedMemory& ParkedMemory::Get() {
   return *parked;
 }
 
-bool ParkedMemory::InFlight() const {
+bool ParkedMemory::InFlight() const noexcept {
   const Streams* const streams = streams_.load(std::memory_order_acquire);
-  if (streams == nullptr) return false;
-  std::vector<Ticket> tickets;
-  streams->busy(tickets);
-  return !tickets.empty();
+  return streams != nullptr && streams->any();
 }
 
 void ParkedMemory::Account(const Entry& entry, bool comes) noexcept {

@@ -34,15 +34,16 @@ class ParkedMemory {
 
   /// What the layer of streams tells.
   struct Streams {
-    void (*busy)(std::vector<Ticket>& tickets);  ///< adds one for each stream of the process that has work
+    bool (*any)();                               ///< whether any stream of the process has work
+    void (*busy)(std::vector<Ticket>& tickets);  ///< adds one for each that has
     bool (*passed)(const Ticket& ticket);
     void (*visit)(void* stream);  ///< the stream stays until whoever asked lets go of it
   };
   /// As soon as there are streams; the same each time.
   void SetStreams(const Streams& streams) noexcept { streams_.store(&streams, std::memory_order_release); }
 
-  /// Whether any stream has work now. Throws std::bad_alloc.
-  bool InFlight() const;
+  /// Whether any stream has work now.
+  bool InFlight() const noexcept;
 
   using Release = void (*)(const MemoryRange& range);
   /// Calls `release` when everything that is in flight has ended; now, if that is nothing. A device stays charged until

@@ -59,8 +59,29 @@ StatusOr<CellUse> CellUse::Import(const ShareKey& key, ShareKind kind, const cha
     int32_t nobody = 0;
     if (use.cell_->holders[use.holder_].compare_exchange_strong(nobody, getpid())) break;
   }
+  // All places are taken: that of a process which has ended will do.
+  for (size_t place = 0; place < SharedCell::kHolders && use.holder_ == SharedCell::kHolders; ++place) {
+    int32_t other = use.cell_->holders[place].load();
+    if (other != 0 && !Process::Of(other).HasEnded()) continue;
+    if (use.cell_->holders[place].compare_exchange_strong(other, getpid())) use.holder_ = place;
+  }
   if (use.holder_ == SharedCell::kHolders) use.cell_->importers.fetch_add(1);
   return use;
+}
+
+Holders CellUse::LookAtHolders() const {
+  Holders found;
+  found.any_lives = cell_->importers.load() != 0;
+  for (const auto& holder : cell_->holders) {
+    const int32_t pid = holder.load();
+    if (pid == 0) continue;
+    if (Process::Of(pid).HasEnded()) {
+      found.ended = pid;
+    } else {
+      found.any_lives = true;
+    }
+  }
+  return found;
 }
 
 StatusOr<ShareKey> CellUse::Export(ShareKind kind, bool checks_pid) const {

@@ -40,6 +40,12 @@ struct Issued {
 
 class SharedCells;
 
+/// The other processes that have imported a cell and not given it back.
+struct Holders {
+  bool any_lives = false;  ///< or may live: not all are known by name
+  int32_t ended = 0;       ///< one that has ended; 0: none
+};
+
 /// One use of a cell; gives it back at the end. Of this process, or of another one.
 class CellUse {
  public:
@@ -65,6 +71,8 @@ class CellUse {
   const Process& owner() const { return owner_; }
   /// Number in the process that made the cell.
   int32_t id() const { return id_; }
+  /// Of a cell that this process has made. Costs some microseconds for each.
+  Holders LookAtHolders() const;
   /// Offers a cell of this process.
   StatusOr<ShareKey> Export(ShareKind kind, bool checks_pid) const;
 

@@ -84,9 +84,12 @@ Status VirtualMemory::Release(void* begin) {
   }
   const MemoryRange range = RangeOf(it->first, it->second.bytes, nullptr);
   reservations_.erase(it);
-  const bool has_leaving = std::any_of(leaving_.begin(), leaving_.end(), [&range](const Leaving& leaving) {
-    return leaving.begin >= range.begin && leaving.begin < range.end();
-  });
+  bool has_leaving = false;
+  for (Leaving& leaving : leaving_) {
+    if (leaving.begin < range.begin || leaving.begin >= range.end()) continue;
+    leaving.is_reserved = false;
+    has_leaving = true;
+  }
   lock.unlock();
   const auto unmap = [](const MemoryRange& gone) { munmap(reinterpret_cast<void*>(gone.begin), gone.bytes); };
   if (has_leaving) {
@@ -343,9 +346,10 @@ void VirtualMemory::SettleUnmapped(const MemoryRange& range) {
     return leaving.begin == range.begin && leaving.bytes == range.bytes;
   });
   PhysicalMemory* const memory = it->memory;
+  const bool is_reserved = it->is_reserved;
   all.leaving_.erase(it);
   // Without its reservation, which goes as a whole, the addresses may be somebody else's by now.
-  if (all.Around(range.begin) != nullptr) all.ReserveAgain(range.begin, range.bytes);
+  if (is_reserved) all.ReserveAgain(range.begin, range.bytes);
   --memory->mappings;
   all.DropIfUnused(memory);
 }

@@ -106,6 +106,7 @@ class VirtualMemory {
     uintptr_t begin;
     uint64_t bytes;
     PhysicalMemory* memory;
+    bool is_reserved = true;  // in the reservation that it was mapped in
   };
   static void SettleUnmapped(const MemoryRange& range);
   static void SettleClosed(const MemoryRange& range);

@@ -147,6 +147,8 @@ Status Subscribe(Subscription kind, uint64_t thread_id, Stream& stream) {
         .Culprit(fmt::format("an earlier {} for thread {}", registry.subscribe, it->second))
         .Hint(fmt::format("a stream has one thread: end that subscription with {} first", registry.unsubscribe));
   }
+  // Closed before its subscriptions are dropped, which takes the lock.
+  if (stream.is_closed()) return Error(107017, "the stream was destroyed by another thread meanwhile");
   auto it = registry.threads.find(thread_id);
   if (it == registry.threads.end()) {
     if (registry.threads.size() >= kMaxThreads) {

@@ -42,7 +42,7 @@ bool Context::Destroy(Context* context) {
   // While its work comes to an end, host functions and callbacks may still use it.
   context->DestroyContents();
   Contexts().Hide(context->handle_);
-  AwaitCalls();
+  (void)AwaitCalls();  // who is still inside finds it closed
   {
     std::lock_guard lock(context->streams_mutex_);
     context->is_closed_ = true;
@@ -84,7 +84,7 @@ void Context::DestroyContents() {
         std::lock_guard lock(streams_mutex_);
         if (!streams_.contains(stream) || !Streams().Hide(stream->handle())) continue;
       }
-      AwaitCalls();
+      (void)AwaitCalls();
       Stream::DestroyHidden(stream, Stream::DestroyMode::kTeardown, patience);
     }
     {

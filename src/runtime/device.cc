@@ -178,7 +178,8 @@ Status Device::DestroyPrimary(std::unique_lock<std::mutex>& lock) {
   primary_ = nullptr;
   lock.unlock();  // destruction waits for work, which may take the lock through a callback
   Context::Destroy(context);
-  AwaitCalls();  // which may use the memory
+  // Calls may use the memory.
+  const device::Users users = AwaitCalls() ? device::Users::kStreams : device::Users::kCalls;
   if (Context::CountOn(*this) == 0) {
     // Without the lock below: those who are called take locks under which others ask for memory.
     for (const auto& hook : MemoryFreedHooks()) {
@@ -188,8 +189,8 @@ Status Device::DestroyPrimary(std::unique_lock<std::mutex>& lock) {
   // Explicit contexts keep the device's memory; only the last user frees what the program forgot.
   std::lock_guard contexts_lock(contexts_mutex);
   if (Context::CountOn(*this) == 0) {
-    MemoryPool::ForgetDevice(id_);
-    device::MemoryRegistry::Get().FreeAllOfDevice(id_);
+    MemoryPool::ForgetDevice(id_, users);
+    device::MemoryRegistry::Get().FreeAllOfDevice(id_, users);
   }
   device::ParkedMemory::Get().Sweep();  // what waited for its streams
   return {};

@@ -255,6 +255,7 @@ StatusOr<device::ShareKey> Event::Export() {
         .Hint("pass on the handle that this process received");
   }
   std::lock_guard lock(captured_mutex);
+  if (is_destroyed_) return Error(107017, fmt::format("{} was destroyed by another thread meanwhile", Describe()));
   if (!key_) {
     REPRISE_ASSIGN_OR_RETURN(key_, shared_->cell.Export(device::ShareKind::kEvent, false));
   }
@@ -284,7 +285,8 @@ bool Event::Destroy(Event* event) {
   if (Events().Erase(event->handle_, &birth) == nullptr) return false;
   event->device_.event_ids().Return(event->id_);
   if (event->shared_ != nullptr) {
-    AwaitCalls();  // which may be about to export it
+    std::lock_guard lock(event->captured_mutex);
+    event->is_destroyed_ = true;
     if (event->key_) device::Withdraw(*event->key_);
   }
   Retire(event, Free, birth, event->shared_ != nullptr);

@@ -141,7 +141,8 @@ class Event {
   EventRecord* latest_ = nullptr;
   EventFlag* flag_ = nullptr;
   SharedEventState* shared_ = nullptr;   ///< with kEventIpc, instead of records
-  std::optional<device::ShareKey> key_;  // guarded by captured_mutex
+  std::optional<device::ShareKey> key_;  // guarded by captured_mutex, as this:
+  bool is_destroyed_ = false;            // nobody may export it any more
 };
 
 /// A record at the end of what the stream has to do now, without an event; one reference for the caller.

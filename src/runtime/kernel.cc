@@ -425,32 +425,42 @@ StatusOr<KernelBinary*> KernelBinary::LoadData(const void* data, size_t bytes) {
 }
 
 bool KernelBinary::Unload(KernelBinary* binary) {
-  uint64_t birth = 0;
-  if (KernelBinaries().Erase(binary->handle_, &birth) == nullptr) return false;
+  if (KernelBinaries().Erase(binary->handle_, &binary->birth_) == nullptr) return false;
   {
     std::lock_guard lock(binary->functions_mutex_);
+    binary->is_unloaded_ = true;
     for (auto& function : binary->functions_) KernelFunctions().Erase(function->handle);
   }
-  AwaitCalls();  // what they launch lies in queues then
+  const auto let_go = [](void* retired) { static_cast<KernelBinary*>(retired)->LetGo(); };
+  if (AwaitCalls()) {
+    let_go(binary);
+  } else {
+    Retire(binary, let_go, binary->birth_, true);
+  }
+  return true;
+}
+
+// No call knows the binary any more: what they launched lies in queues, and what they made in the lists.
+void KernelBinary::LetGo() {
   std::vector<std::unique_ptr<KernelArgs>> lists;
   {
-    std::lock_guard lock(binary->args_mutex_);
-    lists.swap(binary->args_);
+    std::lock_guard lock(args_mutex_);
+    lists.swap(args_);
   }
   for (auto& args : lists) {
-    KernelArgsTable().Erase(args->handle);
+    uint64_t birth = 0;
+    KernelArgsTable().Erase(args->handle, &birth);
     RetireObject(args.release(), birth);
   }
   // Launches in queues do not hold the binary; what stands behind them does, for each stream that is at work.
-  Stream::ForEach([binary](Stream& stream) {
+  Stream::ForEach([this](Stream& stream) {
     if (stream.IsIdle()) return;
-    binary->Retain();
-    ir::Anchor* anchor = binary;
+    Retain();
+    ir::Anchor* anchor = this;
     stream.EnqueueLast(ir::MakeTask(kUnloadTask, anchor));
   });
   Retire(
-      binary, [](void* retired) { static_cast<KernelBinary*>(retired)->Release(); }, birth, true);
-  return true;
+      this, [](void* retired) { static_cast<KernelBinary*>(retired)->Release(); }, birth_, true);
 }
 
 Status MakeKernelArgs(KernelFunction& function, void** handle) {
@@ -493,6 +503,7 @@ StatusOr<KernelFunction*> KernelBinary::FindByEntry(uint64_t entry) const {
 
 StatusOr<KernelFunction*> KernelBinary::RegisterAlias(const std::string& kernel, const std::string& alias) {
   std::lock_guard lock(functions_mutex_);
+  if (is_unloaded_) return Error(107017, fmt::format("{} was unloaded by another thread meanwhile", source_));
   const RepriseKernelDesc* desc = nullptr;
   KernelFunction* clash = nullptr;
   std::string known;

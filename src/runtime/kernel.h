@@ -58,6 +58,7 @@ class KernelBinary final : public ir::Anchor {
  private:
   KernelBinary() = default;
   ~KernelBinary();
+  void LetGo();
   void End() noexcept override { delete this; }
   static StatusOr<KernelBinary*> Make(std::string source, void* library, const RepriseKernelTable* table);
   static StatusOr<KernelBinary*> Open(const std::string& source, const std::string& path);
@@ -66,8 +67,10 @@ class KernelBinary final : public ir::Anchor {
   std::string image_;
   void* library_ = nullptr;  // of dlopen
   void* handle_ = nullptr;
+  uint64_t birth_ = 0;  // when it is unloaded
   mutable std::mutex functions_mutex_;
   std::vector<std::unique_ptr<KernelFunction>> functions_;  // guarded by functions_mutex_; grows only
+  bool is_unloaded_ = false;                                // the same: its functions have no handles any more
   friend Status MakeKernelArgs(KernelFunction& function, void** handle);
   std::mutex args_mutex_;
   std::vector<std::unique_ptr<KernelArgs>> args_;  // guarded by args_mutex_

@@ -208,7 +208,7 @@ void MemoryPool::TrimAll() {
   }
 }
 
-void MemoryPool::ForgetDevice(int device) {
+void MemoryPool::ForgetDevice(int device, device::Users users) {
   All& all = TheAll();
   if (all.count.load(std::memory_order_relaxed) == 0) return;
   std::lock_guard lock(all.mutex);
@@ -218,7 +218,7 @@ void MemoryPool::ForgetDevice(int device) {
       continue;
     }
     Drop(it->second.returned);
-    (void)device::MemoryRegistry::Get().Free(it->first, device::MemoryKind::kDevice, true);
+    (void)device::MemoryRegistry::Get().Free(it->first, device::MemoryKind::kDevice, true, users);
     it = all.blocks.erase(it);
   }
   const std::vector<MemoryPool*> pools = all.pools;
@@ -227,6 +227,11 @@ void MemoryPool::ForgetDevice(int device) {
     pool->reserved_ = pool->used_ = 0;
     pool->DeleteIfEmpty(all);
   }
+}
+
+bool MemoryPool::IsFullFor(uint64_t bytes) const {
+  std::lock_guard lock(TheAll().mutex);
+  return most_bytes_ != 0 && (bytes > most_bytes_ || reserved_ > most_bytes_ - bytes);
 }
 
 uint64_t MemoryPool::Get(PoolAttribute attribute) const {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "device/memory.h"
 #include "runtime/objects.h"
 
 namespace reprise::runtime {
@@ -44,6 +45,9 @@ class MemoryPool {
   /// Gives a block of any pool back, behind what the stream has to do; 107000 for what is none, or is back already.
   static Status GiveBack(void* block, Stream& stream);
 
+  /// It has a limit of its own, which leaves no room for a fresh block.
+  bool IsFullFor(uint64_t bytes) const;
+
   uint64_t Get(PoolAttribute attribute) const;
   /// 107000 for what can only be read, and for marks other than 0.
   Status Set(PoolAttribute attribute, uint64_t value);
@@ -53,7 +57,7 @@ class MemoryPool {
   /// Trims every pool to its threshold and releases parked memory: what a synchronisation does.
   static void TrimAll();
   /// The device's memory has been freed as a whole.
-  static void ForgetDevice(int device);
+  static void ForgetDevice(int device, device::Users users);
 
  private:
   struct Block;

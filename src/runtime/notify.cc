@@ -38,7 +38,28 @@ struct NotifyPayload {
   int32_t id;
   uint32_t timeout_s;
   ParkClock clock;
+  uint32_t saw_importer;  ///< of a wait: another process has held the notify since it was submitted
 };
+
+// Nobody is left who might record the notify: its maker has ended; or, of one of this process, all that had imported it
+// have ended since the wait saw one, and kept it to their end. Who gives it back is not missed.
+Status WhyNobodyRecords(NotifyPayload& p) {
+  const device::CellUse& cell = p.state->cell;
+  if (cell.imported()) {
+    if (!cell.owner().HasEnded()) return {};
+    return ProcessHasEnded("notify", p.id, "made it", cell.owner().pid());
+  }
+  const device::Holders holders = cell.LookAtHolders();
+  if (holders.any_lives) p.saw_importer = 1;
+  if (holders.any_lives || holders.ended == 0 || p.saw_importer == 0) return {};
+  return ProcessHasEnded("notify", p.id, "had imported it", holders.ended);
+}
+
+void EndWait(RunContext& context, NotifyPayload& p) {
+  p.state->waiters.Remove(context.runnable());  // it may have looked because of the clock
+  EndPark(context, p.clock);
+  p.saw_importer = 0;
+}
 
 void ReleaseState(void* payload) noexcept { static_cast<NotifyPayload*>(payload)->state->Release(); }
 
@@ -67,19 +88,20 @@ constexpr ir::TaskType kWait = {
       // Of several waits one takes the bit; the others go on waiting.
       const auto taken = [&] { return state.cell->bit.exchange(0, std::memory_order_acq_rel) != 0; };
       if (!taken() && state.waiters.AddUnless(taken, context.runnable(), &context.scheduler())) {
-        if (LooksForProcess(p->clock) && state.cell.owner().HasEnded() && !taken()) {
-          state.waiters.Remove(context.runnable());
-          EndPark(context, p->clock);
-          context.Fail(ProcessHasEnded("notify", p->id, "made it", state.cell.owner().pid()));
-          return RunResult::kDone;
+        if (LooksForProcess(p->clock)) {
+          // Looked at once more: the bit may have been set just before the process ended.
+          if (Status nobody = WhyNobodyRecords(*p); !nobody.ok()) {
+            if (!taken()) context.Fail(std::move(nobody));
+            EndWait(context, *p);
+            return RunResult::kDone;
+          }
         }
         const RunResult result =
             Park(context, p->clock, p->timeout_s, state.shared.load(std::memory_order_relaxed), "notify", p->id);
-        if (result == RunResult::kDone) state.waiters.Remove(context.runnable());
+        if (result == RunResult::kDone) EndWait(context, *p);
         return result;
       }
-      state.waiters.Remove(context.runnable());  // it may have looked because of the clock
-      EndPark(context, p->clock);
+      EndWait(context, *p);
       return RunResult::kDone;
     },
     ReleaseState,
@@ -87,6 +109,7 @@ constexpr ir::TaskType kWait = {
       auto* p = static_cast<NotifyPayload*>(payload);
       p->state->waiters.Remove(runnable);
       p->clock = {};
+      p->saw_importer = 0;
     },
     DescribeNotify};
 
@@ -214,9 +237,12 @@ StatusOr<Notify*> Notify::Import(const device::ShareKey& key) {
 bool Notify::Destroy(Notify* notify) {
   uint64_t birth = 0;
   if (Notifies().Erase(notify->handle_, &birth) == nullptr) return false;
-  AwaitCalls();  // which may be about to export it
-  for (const auto& key : notify->keys_) {
-    if (key) device::Withdraw(*key);
+  {
+    std::lock_guard lock(notify->mutex_);
+    notify->is_destroyed_ = true;
+    for (const auto& key : notify->keys_) {
+      if (key) device::Withdraw(*key);
+    }
   }
   Retire(notify, Free, birth, true);
   return true;
@@ -234,13 +260,16 @@ std::string Notify::Describe() const {
 
 Status Notify::RecordOn(Stream& stream) {
   state_->Retain();
-  NotifyPayload payload{state_, id(), 0, {}};
+  NotifyPayload payload{state_, id(), 0, {}, 0};
   return stream.Submit(ir::MakeTask(kRecord, payload));
 }
 
 Status Notify::WaitOn(Stream& stream, uint32_t timeout_s) {
   state_->Retain();
-  NotifyPayload payload{state_, id(), timeout_s, {}};
+  NotifyPayload payload{state_, id(), timeout_s, {}, 0};
+  // Of a replay it is the first look that counts: those who held it at the capture say nothing about later.
+  const bool is_watched = state_->shared.load() && !state_->cell.imported() && !stream.is_capturing();
+  if (is_watched && state_->cell.LookAtHolders().any_lives) payload.saw_importer = 1;
   return stream.Submit(ir::MakeTask(kWait, payload));
 }
 
@@ -252,6 +281,7 @@ StatusOr<device::ShareKey> Notify::Export(bool checks_pid) {
         .Hint("export a notify in the process that made it with aclrtCreateNotify");
   }
   std::lock_guard lock(mutex_);
+  if (is_destroyed_) return Error(107017, fmt::format("{} was destroyed by another thread meanwhile", Describe()));
   std::optional<device::ShareKey>& key = keys_[checks_pid ? 1 : 0];
   if (key) return *key;
   REPRISE_ASSIGN_OR_RETURN(key, state_->cell.Export(device::ShareKind::kNotify, checks_pid));

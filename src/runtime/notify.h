@@ -64,7 +64,8 @@ class Notify {
   void* handle_ = nullptr;
   NotifyState* state_ = nullptr;
   std::mutex mutex_;
-  std::array<std::optional<device::ShareKey>, 2> keys_;  // without and with check; guarded by mutex_
+  std::array<std::optional<device::ShareKey>, 2> keys_;  // without and with check; guarded by mutex_, as this:
+  bool is_destroyed_ = false;                            // nobody may export it any more
 };
 
 HandleTable<Notify, HandleKind::kNotify>& Notifies();

@@ -3,15 +3,17 @@
 // What an allocation does that finds no room while memory is parked (device/parked_memory.h).
 #pragma once
 
+#include "device/memory.h"
 #include "device/parked_memory.h"
 #include "runtime/stream.h"
 
 namespace reprise::runtime {
 
 /// Calls `allocate` until it succeeds, as long as parked memory of the device comes back in between; waits for that,
-/// 10 s in all, with no lock held. The last refusal is the answer.
-template <class Allocate>
-auto OrReclaim(int device, Allocate allocate) -> decltype(allocate()) {
+/// 10 s in all, with no lock held, unless it would be of no use: `may_fit` says whether `bytes` have room where they
+/// are taken from once nothing is parked any more. The last refusal is the answer.
+template <class Allocate, class MayFit>
+auto OrReclaim(int device, uint64_t bytes, Allocate allocate, MayFit may_fit) -> decltype(allocate()) {
   const device::ParkedMemory& parked = device::ParkedMemory::Get();
   uint64_t released = parked.released();
   auto result = allocate();
@@ -19,7 +21,7 @@ auto OrReclaim(int device, Allocate allocate) -> decltype(allocate()) {
     return result;
   for (const Deadline patience = DeadlineAfterMs(10'000);;) {
     Status refusal = std::move(result).status();
-    if (refusal.code() != 207001) return refusal;
+    if (refusal.code() != 207001 || bytes > device::MemoryRegistry::total_bytes() || !may_fit()) return refusal;
     // What came back behind the refusal is reason enough for another try, also when nothing is left to wait for.
     const bool may_come = parked.bytes(device) != 0 && Stream::AwaitParkedMemory(patience);
     const uint64_t now = parked.released();
@@ -28,6 +30,10 @@ auto OrReclaim(int device, Allocate allocate) -> decltype(allocate()) {
     result = allocate();
     if (result.ok()) return result;
   }
+}
+template <class Allocate>
+auto OrReclaim(int device, uint64_t bytes, Allocate allocate) -> decltype(allocate()) {
+  return OrReclaim(device, bytes, allocate, [] { return true; });
 }
 
 }  // namespace reprise::runtime

@@ -45,6 +45,8 @@ constexpr int kFirstLook = 8;
 constexpr int kLastLook = 32;
 constexpr uint32_t kPersistentFlag = 0x4;  // ACL_STREAM_PERSISTENT
 constexpr uint32_t kStopped = 107023;
+// Idle streams that stay in the list of those that may have work: they may have some again at any moment.
+constexpr uint32_t kIdleListed = 16;
 
 }  // namespace
 
@@ -105,6 +107,7 @@ void Stream::CleanStored() {
   empty->AddLane(id_, id_, ir::kNoNode);
   std::lock_guard lock(producer_);
   stored_ = std::move(empty);
+  detours_ |= kStores;
 }
 
 namespace {
@@ -159,17 +162,90 @@ void Stream::MakeStoredSlots() {
   }
 }
 
-// What is in flight, for memory that is freed meanwhile.
-void Stream::AddTicket(std::vector<device::Ticket>& tickets) {
+// What is in flight, for memory that is freed meanwhile. False when the stream is idle.
+bool Stream::AddTicket(std::vector<device::Ticket>& tickets) const {
   const uint64_t completed = completed_.load(std::memory_order_acquire);
   const uint64_t published = published_.load(std::memory_order_acquire);
-  if (completed != published) tickets.push_back({this, published});
+  if (completed == published) return false;
+  tickets.push_back({const_cast<Stream*>(this), published});
+  return true;
+}
+
+namespace {
+
+// The streams that may have work, so that a free need not look at thousands that have none. A submission to a stream
+// that is not in it puts it there first; whoever looks through it takes out what it finds idle, all but a few. So a
+// stream that goes busy and idle again and again stays, and its submissions see no more than that they need not care.
+//
+// Rank of the lock: below producer_. Who looks through the list can therefore only try that.
+struct ListedStreams {
+  SpinLock mutex;
+  Stream* first = nullptr;
+};
+constinit NoDestroy<ListedStreams> g_listed;
+
+enum class Look { kIdle, kBusy, kEnough };
+
+}  // namespace
+
+// With producer_ held and a task in the queue.
+void Stream::List() noexcept {
+  ListedStreams& listed = g_listed.value;
+  std::lock_guard lock(listed.mutex);
+  next_listed_ = listed.first;
+  listed_at_ = &listed.first;
+  if (next_listed_ != nullptr) next_listed_->listed_at_ = &next_listed_;
+  listed.first = this;
+  detours_ &= ~uint32_t{kUnlisted};
+}
+
+// With producer_ and the lock of the list held.
+void Stream::Unlist() noexcept {
+  *listed_at_ = next_listed_;
+  if (next_listed_ != nullptr) next_listed_->listed_at_ = listed_at_;
+  detours_ |= kUnlisted;
+}
+
+// With producer_ held, idle.
+void Stream::Close() noexcept {
+  detours_ |= kClosed;
+  if ((detours_ & kUnlisted) != 0) return;
+  std::lock_guard lock(g_listed.value.mutex);
+  Unlist();
+}
+
+// Calls visit(stream) with the streams that may have work until one returns kEnough.
+template <class Visit>
+void Stream::VisitListed(Visit visit) {
+  std::lock_guard lock(g_listed.value.mutex);
+  uint32_t idle = 0;
+  for (Stream* stream = g_listed.value.first; stream != nullptr;) {
+    Stream* const next = stream->next_listed_;
+    const Look look = visit(*stream);
+    if (look == Look::kEnough) return;
+    // Who submits now holds the lock: then it will have work in a moment.
+    if (look == Look::kIdle && ++idle > kIdleListed && stream->producer_.try_lock()) {
+      if (stream->IsIdle()) stream->Unlist();
+      stream->producer_.unlock();
+    }
+    stream = next;
+  }
 }
 
 const device::ParkedMemory::Streams Stream::kParkedMemory = {
+    .any =
+        [] {
+          bool found = false;
+          VisitListed([&found](const Stream& stream) {
+            found = !stream.IsIdle();
+            return found ? Look::kEnough : Look::kIdle;
+          });
+          return found;
+        },
     .busy =
         [](std::vector<device::Ticket>& tickets) {
-          ForEach([&tickets](Stream& stream) { stream.AddTicket(tickets); });
+          VisitListed(
+              [&tickets](const Stream& stream) { return stream.AddTicket(tickets) ? Look::kBusy : Look::kIdle; });
         },
     .passed =
         [](const device::Ticket& ticket) {
@@ -232,15 +308,17 @@ bool Stream::Destroy(Stream* stream, DestroyMode mode, const Deadline& patience)
 
 bool Stream::Hide(Stream* stream) {
   if (!Streams().Hide(stream->handle_)) return false;
-  AwaitCalls();
+  (void)AwaitCalls();  // who is still inside finds it closed, for captures, models, subscriptions and tasks
   return true;
 }
 
 void Stream::DestroyHidden(Stream* stream, DestroyMode mode, const Deadline& patience) {
   {
     std::lock_guard lock(stream->context_.capture_mutex);
+    stream->is_leaving_ = true;
     if (TaskSink* sink = stream->sink()) sink->Forget(*stream);
   }
+  (void)stream->CloseToModels();
   {
     // Before it leaves the table, so that ForEach misses it in neither.
     std::lock_guard lock(g_leaving.value.mutex);
@@ -248,10 +326,10 @@ void Stream::DestroyHidden(Stream* stream, DestroyMode mode, const Deadline& pat
   }
   uint64_t birth = 0;
   Streams().EraseHidden(stream->handle_, &birth);
-  if (mode == DestroyMode::kForce) stream->Abort(107023);
+  if (mode == DestroyMode::kForce) stream->Abort(kStopped);
   if (mode == DestroyMode::kTeardown) {
     // Work that waits for an event which nobody will record must not hold up the teardown for ever.
-    if (!stream->WaitFor(stream->published_.load(), patience).ok()) stream->Abort(107023);
+    if (!stream->WaitFor(stream->published_.load(), patience).ok()) stream->Abort(kStopped);
   }
   for (bool left = false; !left;) {
     (void)stream->WaitFor(stream->published_.load(), std::nullopt);
@@ -259,7 +337,7 @@ void Stream::DestroyHidden(Stream* stream, DestroyMode mode, const Deadline& pat
     {
       std::lock_guard producer(stream->producer_);
       if (!stream->IsIdle()) continue;  // somebody has found it in the list and left a last task
-      stream->closed_ = true;
+      stream->Close();
     }
     Stream** at = &g_leaving.value.first;
     while (*at != stream) at = &(*at)->next_leaving_;
@@ -283,7 +361,7 @@ void Stream::Free(void* retired) {
   auto* const stream = static_cast<Stream*>(retired);
   // Again: calls that found the stream before may have woken it since, or left it something.
   if (!stream->IsIdle()) {
-    stream->Abort(107023);
+    stream->Abort(kStopped);
     (void)stream->WaitFor(stream->published_.load(), std::nullopt);
   }
   stream->device_.scheduler().Retire(*stream);
@@ -294,6 +372,23 @@ void Stream::ForEach(const std::function<void(Stream&)>& visit) {
   Streams().ForEach([&](Stream* stream) { visit(*stream); });
   std::lock_guard lock(g_leaving.value.mutex);
   for (Stream* stream = g_leaving.value.first; stream != nullptr; stream = stream->next_leaving_) visit(*stream);
+}
+
+bool Stream::is_closed() {
+  std::lock_guard lock(producer_);
+  return (detours_ & kClosed) != 0;
+}
+
+namespace {
+
+Status DestroyedMeanwhile() { return Error(107017, "the stream was destroyed by another thread meanwhile"); }
+
+}  // namespace
+
+Status Stream::CheckNotLeaving() const {
+  if (is_leaving_) [[unlikely]]
+    return DestroyedMeanwhile();
+  return {};
 }
 
 bool Stream::is_default() const { return context_.default_stream() == this; }
@@ -347,9 +442,9 @@ Status Stream::Enqueue(const ir::Task& task, void (*placed)(void* payload)) {
   }
   try {
     std::lock_guard lock(producer_);
-    if (closed_) [[unlikely]] {
+    if ((detours_ & kClosed) != 0) [[unlikely]] {
       task.Destroy();
-      return Error(107017, "the stream was destroyed by another thread meanwhile");
+      return DestroyedMeanwhile();
     }
     if (stored_ != nullptr) [[unlikely]] {
       if (stored_sealed.load()) {
@@ -366,6 +461,8 @@ Status Stream::Enqueue(const ir::Task& task, void (*placed)(void* payload)) {
       return {};
     }
     Append(task, placed);
+    if ((detours_ & kUnlisted) != 0) [[unlikely]]
+      List();
     task_id = next_task_id_ - 1;
     if (!is_default()) thread.last_task_id = task_id;  // aclrtGetThreadLastTaskId speaks of explicit streams
     thread.last_task_stream = handle_;
@@ -383,7 +480,8 @@ std::byte* Stream::TryReserve(const ir::TaskType& type, size_t payload_bytes) {
     return nullptr;
   const uint32_t bytes = RecordBytes(sizeof(Record), payload_bytes);
   producer_.lock();
-  if (stored_ != nullptr || tail_ == nullptr || tail_->used + bytes + sizeof(Record) > tail_->size) [[unlikely]] {
+  // Without detours there is a chunk: a stream is listed behind its first task.
+  if (detours_ != 0 || tail_->used + bytes + sizeof(Record) > tail_->size) [[unlikely]] {
     producer_.unlock();
     return nullptr;
   }
@@ -416,8 +514,9 @@ void Stream::PrepareNextRecord() const noexcept {
 void Stream::EnqueueLast(const ir::Task& task) noexcept {
   try {
     std::lock_guard lock(producer_);
-    if (stored_ != nullptr || closed_) return;
+    if ((detours_ & (kStores | kClosed)) != 0) return;
     Append(task);
+    if ((detours_ & kUnlisted) != 0) List();
   } catch (const std::bad_alloc&) {
     return;
   }

@@ -76,8 +76,8 @@ class Stream final : public device::Runnable {
   static StatusOr<Stream*> Create(Context& context, Options options);
   /// False when another thread is destroying it, which does the rest.
   static bool Destroy(Stream* stream, DestroyMode mode, const Deadline& patience = DeadlineAfterMs(10'000));
-  /// The two steps of it, for those who look once more in between, when no other call uses the stream: false when
-  /// another thread was faster. `Show` of the table undoes the first.
+  /// The two steps of it, for those who look once more in between, when no other call uses the stream, as a rule (see
+  /// AwaitCalls): false when another thread was faster. `Show` of the table undoes the first.
   static bool Hide(Stream* stream);
   static void DestroyHidden(Stream* stream, DestroyMode mode, const Deadline& patience = DeadlineAfterMs(10'000));
 
@@ -167,6 +167,15 @@ class Stream final : public device::Runnable {
   void CleanStored();
   /// The model that the stream is bound to; null when none. No more tasks are taken once it is sealed.
   std::atomic<const void*> bound_model{nullptr};
+  /// From now on no model can bind the stream; false when one has.
+  bool CloseToModels() {
+    const void* nobody = nullptr;
+    return bound_model.compare_exchange_strong(nobody, this) || nobody == this;
+  }
+  /// It takes no more tasks, whoever has found it before.
+  bool is_closed();
+  /// 107017 for a stream that is leaving: no capture and no update may begin on it. With the context's capture_mutex.
+  Status CheckNotLeaving() const;
   std::atomic<bool> stored_sealed{false};
 
   Outcome Run(device::RunContext& context) override;
@@ -185,7 +194,7 @@ class Stream final : public device::Runnable {
   std::atomic<uint64_t> failure_mode{0};
   std::atomic<bool> failure_mode_set{false};
   CoreLimits limits;  ///< guarded by Device::limits_mutex
-  /// How the last capture that began here failed; guarded by the context's capture_mutex.
+  /// How the last capture that began here failed; guarded by the context's capture_mutex, as is_leaving_.
   std::string last_capture;
 
  private:
@@ -206,7 +215,12 @@ class Stream final : public device::Runnable {
   Status WaitFor(uint64_t target, const Deadline& deadline);
   void TellStall() const;
   Status WaitsForItself() const;
-  void AddTicket(std::vector<device::Ticket>& tickets);
+  bool AddTicket(std::vector<device::Ticket>& tickets) const;
+  void List() noexcept;
+  void Unlist() noexcept;
+  void Close() noexcept;
+  template <class Visit>
+  static void VisitListed(Visit visit);
   static const device::ParkedMemory::Streams kParkedMemory;
   [[gnu::noinline]] void TellFreedUse(const Record& record) const;
   void NotifyWaiters() noexcept;
@@ -224,8 +238,12 @@ class Stream final : public device::Runnable {
   std::atomic<uint64_t> capture_id_{0};
   std::atomic<bool> failed_{false};
 
+  bool is_leaving_ = false;
   // Guarded by the lock of the list of streams that Destroy waits for.
   Stream* next_leaving_ = nullptr;
+  // Guarded by the lock of the list of streams that may have work; what stands before it, or the list's begin.
+  Stream* next_listed_ = nullptr;
+  Stream** listed_at_ = nullptr;
 
   // Tasks of a persistent stream: stored for a model, never run by the stream. Guarded by producer_.
   std::shared_ptr<ir::Graph> stored_;
@@ -234,7 +252,13 @@ class Stream final : public device::Runnable {
   alignas(64) SpinLock producer_;
   Chunk* tail_ = nullptr;
   uint32_t next_task_id_ = 0;
-  bool closed_ = false;  // takes no more tasks: it is gone for all but those who found it before
+  // Why a submission must not take the short way; guarded by producer_.
+  enum Detour : uint32_t {
+    kStores = 1,    // a persistent stream
+    kClosed = 2,    // takes no more tasks: it is gone for all but those who found it before
+    kUnlisted = 4,  // not in the list of streams that may have work
+  };
+  uint32_t detours_ = kUnlisted;
   alignas(64) std::atomic<uint64_t> published_{0};
 
   // Consumer side: whoever runs the stream.

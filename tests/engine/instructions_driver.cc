@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <vector>
 
 #if __has_include(<valgrind/callgrind.h>)
 #include <valgrind/callgrind.h>
@@ -30,6 +31,7 @@ namespace {
 constexpr int kNodes = 10'000;
 constexpr int kLaunches = 2'000;
 constexpr int kLargeLaunches = 15;  // of the graph of kNodes
+constexpr int kFrees = 1'000;
 
 void Must(int code, const char* call) {
   if (code == 0) return;
@@ -151,11 +153,31 @@ int main(int argc, char**) {
   launch_large("large.short", kLargeLaunches);
   launch_large("large.long", 3 * kLargeLaunches);
 
-  constexpr uint64_t kRuns = uint64_t{16 + 4 * kLargeLaunches} * kNodes + 2 * (2 * kLaunches + kLaunches / 10);
+  // Streams that have worked, and work no more.
+  std::vector<aclrtStream> idle(1'500);
+  for (aclrtStream& each : idle) {
+    MUST(aclrtCreateStream(&each));
+    Launch(each);
+    MUST(aclrtSynchronizeStream(each));
+  }
+  const auto free = [&](const char* name, int times) {
+    std::vector<void*> memory(static_cast<size_t>(times));
+    PHASE_BEGINS();
+    for (void*& each : memory) MUST(aclrtMalloc(&each, 4096, ACL_MEM_MALLOC_HUGE_FIRST));
+    for (void* each : memory) MUST(aclrtFree(each));
+    PHASE_ENDS(name);
+    std::printf("%s %d\n", name, times);
+  };
+  free("warm", kFrees);
+  free("free.short", kFrees / 10);
+  free("free.long", kFrees);
+  for (const aclrtStream each : idle) MUST(aclrtDestroyStream(each));
+
+  const uint64_t runs = idle.size() + uint64_t{16 + 4 * kLargeLaunches} * kNodes + 2 * (2 * kLaunches + kLaunches / 10);
   std::printf("runs %llu\n", static_cast<unsigned long long>(g_runs));
-  if (g_runs != kRuns) {
+  if (g_runs != runs) {
     std::fprintf(stderr, "%llu kernels ran, not %llu\n", static_cast<unsigned long long>(g_runs),
-                 static_cast<unsigned long long>(kRuns));
+                 static_cast<unsigned long long>(runs));
     return 1;
   }
   MUST(aclmdlRIDestroy(small));

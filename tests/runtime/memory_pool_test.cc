@@ -5,6 +5,8 @@
 #include <acl/acl_rt_allocator.h>
 #include <acl/acl_rt_memory_soma.h>
 
+#include <algorithm>
+
 #include "fixture.h"
 
 namespace reprise::testing {
@@ -129,6 +131,51 @@ TEST_F(Pool, DestroyedPoolLivesUntilItsLastBlockIsBack) {
   EXPECT_ACL(107017, aclrtMemPoolMallocAsync(&late, 64, pool, stream_));
   MUST(aclrtMemPoolFreeAsync(block, stream_));
   MUST(aclrtSynchronizeStream(stream_));
+  EXPECT_EQ(DeviceUsed(), before);
+}
+
+// Blocks that are trimmed while other streams still use them, which the pool does not know of.
+TEST_F(Pool, WhatIsTrimmedUnderRunningWorkStaysUntilThatHasRun) {
+  constexpr size_t kBytes = 1 << 20;
+  const uint64_t before = DeviceUsed();
+  char* const result = static_cast<char*>(NewMemory(kBytes));
+  const uint64_t with_result = DeviceUsed();
+  enum Way { kSynchronise, kTrim, kDestroy, kWays };
+  for (int way = 0; way < kWays; ++way) {
+    SCOPED_TRACE(way);
+    const aclrtMemPool pool = NewPool();
+    Set(pool, ACL_RT_MEM_POOL_ATTR_RELEASE_THRESHOLD, way == kSynchronise ? 0 : UINT64_MAX);
+    char* const block = static_cast<char*>(Take(pool, kBytes, stream_));
+    std::memset(block, 7, kBytes);
+    std::memset(result, 0, kBytes);
+    Gate gate;
+    gate.Block(other_);
+    MUST(aclrtMemcpyAsync(result, kBytes, block, kBytes, ACL_MEMCPY_DEVICE_TO_DEVICE, other_));
+    MUST(aclrtMemPoolFreeAsync(block, stream_));
+    MUST(aclrtSynchronizeStream(stream_));
+    if (way == kTrim) {
+      MUST(aclrtMemPoolTrimTo(pool, 0));
+    }
+    if (way == kDestroy) {
+      MUST(aclrtMemPoolDestroy(pool));
+    } else {
+      EXPECT_EQ(Get(pool, ACL_RT_MEM_POOL_ATTR_RESERVED_MEM_CURRENT), 0u);
+    }
+    EXPECT_ACL(107000, aclrtMemset(block, kBytes, 1, kBytes));
+    EXPECT_GT(DeviceUsed(), with_result) << "the work still needs it";
+    void* const fresh = NewMemory(kBytes);
+    EXPECT_NE(fresh, block);
+    std::memset(fresh, 2, kBytes);
+    gate.Open();
+    MUST(aclrtSynchronizeStream(other_));
+    EXPECT_EQ(std::count(result, result + kBytes, 7), static_cast<ptrdiff_t>(kBytes));
+    MUST(aclrtFree(fresh));
+    EXPECT_EQ(DeviceUsed(), with_result) << "nothing is in flight";
+    if (way != kDestroy) {
+      MUST(aclrtMemPoolDestroy(pool));
+    }
+  }
+  MUST(aclrtFree(result));
   EXPECT_EQ(DeviceUsed(), before);
 }
 

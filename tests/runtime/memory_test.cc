@@ -201,7 +201,7 @@ TEST_F(Memory, AnAllocationWaitsForParkedMemory) {
     std::atomic<bool> asks = false;
     std::thread opener([&] {
       asks.wait(false);
-      for (int i = 0; i < 100; ++i) std::this_thread::yield();
+      for (int i = 0; i < 5; ++i) std::this_thread::yield();  // not for long: an allocation waits for 10 s
       gate.Open();
     });
     asks = true;

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Notifies, counting notifies and events between streams and between processes.
+#include <sys/socket.h>
+
 #include <array>
 #include <csignal>
 #include <ctime>
 #include <functional>
+#include <memory>
 #include <sstream>
 
 #include "child.h"
@@ -479,6 +482,90 @@ TEST_F(NotifyTest, WaitsForAProcessThatEndsFail) {
   EXPECT_ACL(0, aclrtDestroyEvent(event));
   EXPECT_ACL(0, aclrtDestroyEvent(mine));
   for (const aclrtNotify notify : {never, once, go}) EXPECT_ACL(0, aclrtDestroyNotify(notify));
+}
+
+// Imports, says so and keeps the notify until it is killed; or gives it back.
+TEST_F(NotifyChild, DISABLED_ImportsAndStays) {
+  std::istringstream words(Child::Argument());
+  std::string key;
+  int out = -1;
+  bool gives_back = false;
+  words >> key >> out >> gives_back;
+  aclrtNotify notify = nullptr;
+  MUST(aclrtNotifyImportByKey(&notify, key.c_str(), 0));
+  ASSERT_EQ(1, ::write(out, "i", 1));
+  if (gives_back) {
+    char go = 0;
+    ASSERT_EQ(1, ::read(out, &go, 1));
+    MUST(aclrtDestroyNotify(notify));
+    return;
+  }
+  for (;;) ::pause();
+}
+
+TEST_F(NotifyTest, AWaitOfTheMakerFailsWhenAllImportersHaveEnded) {
+  const aclrtNotify notify = NewNotify();
+  char key[kKeyBytes];
+  MUST(aclrtNotifyGetExportKey(notify, key, sizeof key, ACL_RT_NOTIFY_EXPORT_FLAG_DISABLE_PID_VALIDATION));
+  int line[2];
+  ASSERT_EQ(0, ::socketpair(AF_UNIX, SOCK_STREAM, 0, line));
+  const auto import = [&] {
+    auto child =
+        std::make_unique<Child>("NotifyChild.DISABLED_ImportsAndStays", key + (" " + std::to_string(line[1])) + " 0");
+    char said = 0;
+    EXPECT_EQ(1, ::read(line[0], &said, 1));
+    return child;
+  };
+  const auto expect_told = [&](const std::string& who) {
+    DropMessage();
+    EXPECT_EQ(507022, aclrtSynchronizeStreamWithTimeout(first_, kPatience));
+    const char* const text = aclGetRecentErrMsg();
+    EXPECT_THAT(text != nullptr ? text : "", ::testing::HasSubstr(who + "which had imported it, has ended"));
+  };
+  // The one that lives may still record it; then nobody.
+  auto first = import(), second = import();
+  MUST(aclrtWaitAndResetNotify(notify, first_, 0));
+  first->Kill();
+  EXPECT_ACL(507046, aclrtSynchronizeStreamWithTimeout(first_, 50));
+  second->Kill();
+  expect_told("");
+  // Those who ended before a wait say nothing about it: somebody else may import and record.
+  MUST(aclrtWaitAndResetNotify(notify, first_, 0));
+  EXPECT_ACL(507046, aclrtSynchronizeStreamWithTimeout(first_, 50));
+  MUST(aclrtRecordNotify(notify, second_));
+  EXPECT_ACL(0, aclrtSynchronizeStream(first_));
+  // Ended while the wait was queued behind other work.
+  auto third = import();
+  const std::string who = "process " + std::to_string(third->pid()) + ", ";
+  Gate gate;
+  gate.Block(first_);
+  MUST(aclrtWaitAndResetNotify(notify, first_, 0));
+  third->Kill();
+  gate.Open();
+  expect_told(who);
+  EXPECT_ACL(0, aclrtDestroyNotify(notify));
+  ::close(line[0]);
+  ::close(line[1]);
+}
+
+TEST_F(NotifyTest, AnImporterThatGivesItBackIsNotMissed) {
+  const aclrtNotify notify = NewNotify();
+  char key[kKeyBytes];
+  MUST(aclrtNotifyGetExportKey(notify, key, sizeof key, ACL_RT_NOTIFY_EXPORT_FLAG_DISABLE_PID_VALIDATION));
+  int line[2];
+  ASSERT_EQ(0, ::socketpair(AF_UNIX, SOCK_STREAM, 0, line));
+  Child child("NotifyChild.DISABLED_ImportsAndStays", key + (" " + std::to_string(line[1])) + " 1");
+  char said = 0;
+  ASSERT_EQ(1, ::read(line[0], &said, 1));
+  MUST(aclrtWaitAndResetNotify(notify, first_, 0));
+  ASSERT_EQ(1, ::write(line[0], "g", 1));
+  child.Join();
+  EXPECT_ACL(507046, aclrtSynchronizeStreamWithTimeout(first_, 50));
+  MUST(aclrtRecordNotify(notify, second_));
+  EXPECT_ACL(0, aclrtSynchronizeStream(first_));
+  EXPECT_ACL(0, aclrtDestroyNotify(notify));
+  ::close(line[0]);
+  ::close(line[1]);
 }
 
 TEST_F(NotifyChild, DISABLED_ImportsAndEnds) {

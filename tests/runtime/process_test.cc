@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -258,6 +259,56 @@ TEST(ProcessBody, DISABLED_Forks) {
   EXPECT_EQ(0, aclrtResetDevice(0));
 }
 TEST(Process, ForksOfAProcessWithADeviceAreRefused) { Child("ProcessBody.DISABLED_Forks", ""); }
+
+// One thread is in the midst of a line of the log, another one forks: the child must be able to log its refusals.
+TEST(ProcessBody, DISABLED_ForksWhileItLogs) {
+  ::setenv("ASCEND_LOG_PRINT_TO_STDOUT", "1", 1);
+  const aclrtStream stream = SetUpStream();
+  ExpectWorks(stream);
+  std::fflush(stdout);
+  const int real = ::dup(STDOUT_FILENO);
+  int ends[2];
+  ASSERT_EQ(0, ::pipe2(ends, O_CLOEXEC | O_NONBLOCK));
+  std::array<char, 4096> bytes{};
+  while (::write(ends[1], bytes.data(), bytes.size()) > 0) {
+  }
+  while (::write(ends[1], bytes.data(), 1) > 0) {
+  }
+  ASSERT_EQ(0, ::fcntl(ends[1], F_SETFL, 0));  // who writes now waits
+  ASSERT_EQ(0, std::setvbuf(stdout, nullptr, _IONBF, 0));
+  ASSERT_EQ(STDOUT_FILENO, ::dup2(ends[1], STDOUT_FILENO));
+  std::atomic<pid_t> writes{0};
+  std::thread writer([&] {
+    writes = ::gettid();
+    (void)aclrtSetDevice(99);
+  });
+  const auto sleeps = [&] {
+    const std::string text = TextOf("/proc/self/task/" + std::to_string(writes.load()) + "/stat");
+    const size_t end = text.rfind(')');
+    return end != std::string::npos && text.compare(end + 1, 2, " S") == 0;
+  };
+  while (writes == 0 || !sleeps()) std::this_thread::yield();
+  std::atomic<int> status{-1};
+  std::thread forks([&] { status = InFork([] { return aclrtSetDevice(0) == 207000 ? 0 : 1; }); });
+  // All that is written from now on has room.
+  std::atomic<bool> done{false};
+  std::thread reader([&] {
+    for (bool last = false; !last;) {
+      last = done.load();
+      while (::read(ends[0], bytes.data(), bytes.size()) > 0) {
+      }
+      std::this_thread::yield();
+    }
+  });
+  forks.join();
+  writer.join();
+  ASSERT_EQ(STDOUT_FILENO, ::dup2(real, STDOUT_FILENO));
+  done = true;
+  reader.join();
+  EXPECT_EQ(0, status.load());
+  EXPECT_EQ(0, aclrtResetDevice(0));
+}
+TEST(Process, AForkInTheMidstOfALineOfTheLogIsRefused) { Child("ProcessBody.DISABLED_ForksWhileItLogs", ""); }
 
 // ---- Cancelled threads
 

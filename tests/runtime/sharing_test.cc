@@ -194,6 +194,11 @@ class SharingInUse : public Sharing, public ::testing::WithParamInterface<bool> 
  protected:
   void SetUp() override {
     Sharing::SetUp();
+    // What the first export and the first refusal open for good: the table of offers and the log.
+    void* const block = NewMemory(64);
+    MUST(aclrtIpcMemClose(Export(block, 64).c_str()));
+    MUST(aclrtFree(block));
+    EXPECT_ACL(107000, aclrtFree(block));
     device::MovesWithSignals() = GetParam();
   }
   void TearDown() override {
@@ -329,6 +334,59 @@ TEST(SharingDeathTest, AWildWriteStillEndsTheProcess) {
         std::_Exit(1);
       },
       ::testing::ExitedWithCode(42), "");
+}
+
+// ----------------------------------------------------------------------------------------- closed and freed under work
+
+// The key is that of a block of 2 MiB full of sevens, which is closed while copies from it and to it are queued.
+TEST_F(SharingChild, DISABLED_ClosesUnderQueuedWork) {
+  constexpr size_t kBytes = 2 << 20;
+  const std::string key = Child::Argument();
+  const aclrtStream stream = NewStream();
+  char* const result = static_cast<char*>(NewMemory(kBytes));
+  void* memory = nullptr;
+  MUST(aclrtIpcMemImportByKey(&memory, key.c_str(), 0));
+  auto* const imported = static_cast<char*>(memory);
+  Gate gate;
+  gate.Block(stream);
+  MUST(aclrtMemcpyAsync(result, kBytes, imported, kBytes, ACL_MEMCPY_DEVICE_TO_DEVICE, stream));
+  MUST(aclrtMemsetAsync(imported, kBytes, 8, kBytes, stream));
+  MUST(aclrtIpcMemClose(key.c_str()));
+  EXPECT_ACL(107000, aclrtMemset(imported, 8, 1, 8)) << "gone for all who ask";
+  EXPECT_EQ(SharedBlocks(), 1u) << "but not for the work";
+  // Imported once more, which is another mapping.
+  MUST(aclrtIpcMemImportByKey(&memory, key.c_str(), 0));
+  EXPECT_NE(memory, imported);
+  EXPECT_EQ(*static_cast<char*>(memory), 7);
+  gate.Open();
+  MUST(aclrtSynchronizeStream(stream));
+  EXPECT_EQ(std::count(result, result + kBytes, 7), static_cast<ptrdiff_t>(kBytes));
+  EXPECT_EQ(std::count(static_cast<char*>(memory), static_cast<char*>(memory) + kBytes, 8),
+            static_cast<ptrdiff_t>(kBytes));
+  MUST(aclrtIpcMemClose(key.c_str()));
+  EXPECT_EQ(SharedBlocks(), 0u) << "nothing is in flight";
+}
+
+TEST_F(Sharing, WhatIsClosedUnderQueuedWorkStaysUntilThatHasRun) {
+  constexpr size_t kBytes = 2 << 20;
+  char* const block = static_cast<char*>(NewMemory(kBytes));
+  std::memset(block, 7, kBytes);
+  const std::string key = Export(block, kBytes);
+  Child("SharingChild.DISABLED_ClosesUnderQueuedWork", key).Join();
+  EXPECT_EQ(std::count(block, block + kBytes, 8), static_cast<ptrdiff_t>(kBytes)) << "what the other process wrote";
+  // The exporter frees under work of its own.
+  const aclrtStream stream = NewStream();
+  char* const result = static_cast<char*>(NewMemory(kBytes));
+  Gate gate;
+  gate.Block(stream);
+  MUST(aclrtMemcpyAsync(result, kBytes, block, kBytes, ACL_MEMCPY_DEVICE_TO_DEVICE, stream));
+  MUST(aclrtFree(block));
+  EXPECT_EQ(SharedBlocks(), 1u);
+  gate.Open();
+  MUST(aclrtSynchronizeStream(stream));
+  EXPECT_EQ(std::count(result, result + kBytes, 8), static_cast<ptrdiff_t>(kBytes));
+  EXPECT_EQ(SharedBlocks(), 0u);
+  MUST(aclrtIpcMemClose(key.c_str()));
 }
 
 // ------------------------------------------------------------------------------------------------ why imports fail

@@ -180,7 +180,8 @@ TEST(MemoryRegistry, ManyThreads) {
 
 // One stream, which the test says has work or none.
 std::atomic<bool> g_busy = false;
-const ParkedMemory::Streams kOneStream = {.busy =
+const ParkedMemory::Streams kOneStream = {.any = [] { return g_busy.load(); },
+                                          .busy =
                                               [](std::vector<Ticket>& tickets) {
                                                 if (g_busy) tickets.push_back({nullptr, 1});
                                               },
@@ -197,7 +198,7 @@ TEST(ParkedMemory, WhatComesBackBehindARefusalIsTaken) {
   g_busy = true;
   ParkedMemory::Get().Park(Charged(kMega), [](const MemoryRange&) {});
   int tries = 0;
-  StatusOr<int> result = runtime::OrReclaim(0, [&]() -> StatusOr<int> {
+  StatusOr<int> result = runtime::OrReclaim(0, kMega, [&]() -> StatusOr<int> {
     g_busy = false;
     if (tries++ == 0) return Error(207001, "no room");
     return 0;
@@ -222,7 +223,7 @@ TEST(ParkedMemory, WhatOtherThreadsReleaseIsAwaited) {
   std::thread other([] { ParkedMemory::Get().Sweep(); });
   step.wait(0);
   int tries = 0;
-  StatusOr<int> result = runtime::OrReclaim(0, [&]() -> StatusOr<int> {
+  StatusOr<int> result = runtime::OrReclaim(0, kMega, [&]() -> StatusOr<int> {
     if (++tries == 3) {
       step = 2;
       step.notify_all();
@@ -235,9 +236,27 @@ TEST(ParkedMemory, WhatOtherThreadsReleaseIsAwaited) {
   EXPECT_EQ(tries, 4);
 }
 
+// What would not fit into an empty device, or into a pool that is full, does not wait for what is parked.
+TEST(ParkedMemory, WhatHasNoRoomAnywayIsRefusedAtOnce) {
+  ParkedMemory::Get().SetStreams(kOneStream);
+  g_busy = true;
+  ParkedMemory::Get().Park(Charged(kMega), [](const MemoryRange&) {});
+  int tries = 0;
+  const auto refuse = [&]() -> StatusOr<int> {
+    ++tries;
+    return Error(207001, "no room");
+  };
+  EXPECT_EQ(runtime::OrReclaim(0, MemoryRegistry::total_bytes() + 1, refuse).status().code(), 207001);
+  EXPECT_EQ(runtime::OrReclaim(0, kMega, refuse, [] { return false; }).status().code(), 207001);
+  EXPECT_EQ(tries, 2);
+  g_busy = false;
+  ParkedMemory::Get().Sweep();
+  EXPECT_EQ(ParkedMemory::Get().bytes(0), 0u);
+}
+
 TEST(ParkedMemory, ARefusalStandsWhenNothingComesBack) {
   int tries = 0;
-  StatusOr<int> result = runtime::OrReclaim(0, [&]() -> StatusOr<int> {
+  StatusOr<int> result = runtime::OrReclaim(0, kMega, [&]() -> StatusOr<int> {
     ++tries;
     return Error(207001, "no room");
   });

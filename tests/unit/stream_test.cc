@@ -4,8 +4,11 @@
 #include "runtime/stream.h"
 
 #include <gtest/gtest.h>
+#include <reprise/kernel.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -18,9 +21,16 @@
 #include <thread>
 #include <vector>
 
+#include "base/calls.h"
 #include "base/fault.h"
+#include "capture/model.h"
+#include "capture/session.h"
+#include "device/memory.h"
+#include "device/parked_memory.h"
+#include "runtime/callback.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
+#include "runtime/kernel.h"
 #include "runtime/tasks.h"
 #include "scale.h"
 
@@ -359,6 +369,232 @@ TEST_F(StreamQueue, StoredTasksNeverRun) {
   Stream::Destroy(*made, Stream::DestroyMode::kWait);
   EXPECT_TRUE(ledger_.order.empty());
   ExpectDestroyedOnce(100);
+}
+
+// ---- Streams that may have work, as frees see them
+
+// More streams than stay listed while they are idle: each is seen as soon as it has work, whichever way that came.
+TEST_F(StreamQueue, FreesSeeWorkOnEveryStream) {
+  const auto in_flight = [] { return device::ParkedMemory::Get().InFlight(); };
+  std::vector<Stream*> streams(60);
+  for (Stream*& stream : streams) stream = NewStream();
+  const Header header{&ledger_, 0, 0};
+  const auto submit_in_place = [&](Stream& stream) {
+    std::byte* const place = stream.TryReserve(kParking, sizeof header);
+    if (place == nullptr) return false;
+    std::memcpy(place, &header, sizeof header);
+    return stream.Commit().ok();
+  };
+  int refused = 0;
+  for (int way = 0; way < 3; ++way) {
+    for (Stream* stream : streams) ASSERT_TRUE(Submit(kBytes, 0, 0, stream).ok());
+    for (Stream* stream : streams) ASSERT_TRUE(stream->Synchronize(std::nullopt).ok());
+    for (size_t i = 0; i < streams.size(); ++i) {
+      ASSERT_FALSE(in_flight()) << "before stream " << i;
+      Stream& stream = *streams[i];
+      ledger_.open = false;
+      if (way == 0) {
+        ASSERT_TRUE(Submit(kParking, 0, 0, &stream).ok());
+      } else if (way == 1) {
+        Header payload = header;
+        stream.EnqueueLast(ir::MakeTask(kParking, payload));
+      } else if (!submit_in_place(stream)) {
+        ++refused;  // it was off the list
+        ASSERT_TRUE(Submit(kParking, 0, 0, &stream).ok());
+        ASSERT_TRUE(submit_in_place(stream)) << "now it is on it";
+      }
+      ASSERT_TRUE(in_flight()) << "stream " << i << ", way " << way;
+      Open();
+      ASSERT_TRUE(stream.Synchronize(std::nullopt).ok());
+    }
+  }
+  EXPECT_GE(refused, 40);
+  for (Stream* stream : streams) Stream::Destroy(stream, Stream::DestroyMode::kWait);
+  EXPECT_FALSE(in_flight());
+}
+
+// What is parked behind a submission goes behind its end, while other threads put streams on the list and take them
+// off.
+TEST_F(StreamQueue, NothingParkedGoesBeforeTheWorkThatWasThere) {
+  constexpr uint32_t kThreads = 3, kOwn = 25;
+  static std::array<std::atomic<bool>, kThreads> released;
+  std::vector<std::thread> threads;
+  for (uint32_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937 random(t);
+      std::vector<Stream*> own(kOwn);
+      for (Stream*& stream : own) stream = NewStream();
+      for (int i = 0; i < Loops(2000, 200); ++i) {
+        Ledger ledger;
+        Header header{&ledger, 0, 0};
+        Stream* const stream = own[random() % kOwn];
+        released[t] = false;
+        ASSERT_TRUE(stream->Submit(ir::MakeTask(kParking, header)).ok());
+        device::ParkedMemory::Get().Park({.begin = t, .bytes = 1},
+                                         [](const device::MemoryRange& range) { released[range.begin] = true; });
+        device::ParkedMemory::Get().Sweep();
+        ASSERT_FALSE(released[t]);
+        ledger.waiters.SetAndWake([&] { ledger.open = true; });
+        ASSERT_TRUE(stream->Synchronize(std::nullopt).ok());
+        if (random() % 8 == 0) {
+          Stream*& gone = own[random() % kOwn];
+          Stream::Destroy(gone, Stream::DestroyMode::kWait);
+          gone = NewStream();
+        }
+        while (!released[t]) {  // others may have parked before, and open behind
+          device::ParkedMemory::Get().Sweep();
+          std::this_thread::yield();
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// ---- Calls that do not end while others destroy what they have found (AwaitCalls gives up)
+
+// A call of another thread: it begins, and does the rest when it is told to.
+class HeldCall {
+ public:
+  explicit HeldCall(std::function<void()> rest)
+      : rest_(std::move(rest)), thread_([this] {
+          const CallGuard call;
+          begun_.count_down();
+          go_on_.wait();
+          rest_();
+        }) {
+    begun_.wait();
+  }
+  void End() {
+    go_on_.count_down();
+    thread_.join();
+  }
+
+ private:
+  std::latch begun_{1}, go_on_{1};
+  std::function<void()> rest_;
+  std::thread thread_;
+};
+
+class CallInside : public StreamQueue {
+ protected:
+  void SetUp() override {
+    StreamQueue::SetUp();
+    PatienceWithCalls() = 0;
+    RetireObject(new int, BirthMoment(), true);  // and all that was waiting for a reason to go
+    ASSERT_EQ(RetiredObjects(), 0u);
+  }
+  void TearDown() override {
+    EXPECT_EQ(RetiredObjects(), 0u) << "what the call has kept goes with its end";
+    PatienceWithCalls() = 1000;
+    StreamQueue::TearDown();
+  }
+};
+
+TEST_F(CallInside, FindsADestroyedStreamClosed) {
+  Stream* const stream = NewStream();
+  HeldCall call([&] {
+    EXPECT_EQ(Submit(kBytes, 1, 8, stream).code(), 107017);
+    EXPECT_EQ(stream->TryReserve(kBytes, 64), nullptr);
+    EXPECT_EQ(Subscribe(Subscription::kReport, 1, *stream).code(), 107017);
+    EXPECT_EQ(capture::Begin(*stream, CaptureMode::kRelaxed).code(), 107017);
+    EXPECT_FALSE(stream->bound_model.load() == nullptr) << "a model could bind it";
+    EXPECT_TRUE(stream->Synchronize(std::nullopt).ok());
+    EXPECT_NE(stream->Describe(), "");
+  });
+  EXPECT_TRUE(Stream::Destroy(stream, Stream::DestroyMode::kWait));
+  EXPECT_EQ(RetiredObjects(), 1u);
+  call.End();
+  ExpectDestroyedOnce(1);  // the one that was refused
+}
+
+TEST_F(CallInside, KeepsTheGraphOfADestroyedModel) {
+  for (const bool with_context : {false, true}) {
+    auto made = Context::Create(*Devices()[0], false);
+    ASSERT_TRUE(made.ok());
+    auto created = Stream::Create(**made, {});
+    ASSERT_TRUE(created.ok());
+    ASSERT_TRUE(capture::Begin(**created, CaptureMode::kRelaxed).ok());
+    ASSERT_TRUE(Submit(kBytes, with_context ? 1 : 0, 8, *created).ok());
+    auto captured = capture::End(**created);
+    ASSERT_TRUE(captured.ok());
+    capture::Model* const model = *captured;
+    ASSERT_TRUE(model->TakeMemory(4096).ok());
+    const uint64_t used = device::MemoryRegistry::Get().used_bytes(0);
+    HeldCall call([&] {
+      EXPECT_EQ(model->graph().nodes().size(), 1u);
+      EXPECT_NE(model->replay(), nullptr);
+      EXPECT_NE(model->Describe(), "");
+      EXPECT_EQ(device::MemoryRegistry::Get().used_bytes(0), used) << "kept, too";
+    });
+    if (with_context) {
+      EXPECT_TRUE(Context::Destroy(*made));
+    } else {
+      EXPECT_TRUE(capture::Model::Destroy(model).ok());
+    }
+    EXPECT_TRUE(ledger_.destroyed.size() == (with_context ? 1 : 0)) << "its task is still there";
+    call.End();
+    ExpectDestroyedOnce(with_context ? 2 : 1);
+    EXPECT_LT(device::MemoryRegistry::Get().used_bytes(0), used);
+    if (!with_context) Context::Destroy(*made);
+  }
+}
+
+int32_t CountRuns(const RepriseKernelContext*, const void* args, size_t) {
+  int* counter = nullptr;
+  std::memcpy(&counter, args, sizeof counter);
+  ++*counter;
+  return 0;
+}
+
+TEST_F(CallInside, LaunchesFromABinaryThatIsUnloaded) {
+  static constexpr RepriseKernelDesc kKernels[] = {{"runs", 0, CountRuns, REPRISE_KERNEL_AICPU, 0, 0, nullptr, 0}};
+  static constexpr RepriseKernelTable kTable = {REPRISE_KERNEL_ABI_VERSION, 1, kKernels};
+  static constexpr char kKey[] = "call inside";
+  ASSERT_TRUE(RegisterKernels(kKey, &kTable).ok());
+  auto loaded = KernelBinary::LoadData(kKey, sizeof kKey);
+  ASSERT_TRUE(loaded.ok());
+  KernelBinary* const binary = *loaded;
+  auto found = binary->FindByName("runs");
+  ASSERT_TRUE(found.ok());
+  KernelFunction& function = **found;
+  ASSERT_TRUE(Submit(kParking, 0).ok());  // what is launched lies in the queue
+  int runs = 0;
+  void* args = nullptr;
+  HeldCall call([&] {
+    EXPECT_EQ(binary->RegisterAlias("runs", "alias").status().code(), 107017) << "its handle would outlive it";
+    EXPECT_TRUE(MakeKernelArgs(function, &args).ok());
+    const int* const counter = &runs;
+    EXPECT_TRUE(LaunchWithHostArgs(*stream_, function, 1, {}, &counter, sizeof counter, {}).ok());
+  });
+  EXPECT_TRUE(KernelBinary::Unload(binary));
+  call.End();
+  EXPECT_EQ(KernelArgsTable().Find(args), nullptr);
+  EXPECT_EQ(runs, 0);
+  Open();
+  EXPECT_TRUE(stream_->Synchronize(std::nullopt).ok());
+  EXPECT_EQ(runs, 1);
+}
+
+TEST_F(CallInside, KeepsTheMemoryOfADeviceThatIsReset) {
+  Context::Destroy(std::exchange(context_, nullptr));
+  Device& device = *Devices()[0];
+  device::MemoryRegistry& registry = device::MemoryRegistry::Get();
+  ASSERT_TRUE(device.Retain().ok());
+  constexpr size_t kBytesOfBlock = 4 << 20;  // its pages would be unmapped
+  auto block = registry.AllocateDevice(0, kBytesOfBlock, 4096);
+  ASSERT_TRUE(block.ok());
+  auto* const at = static_cast<unsigned char*>(*block);
+  std::memset(at, 7, kBytesOfBlock);
+  HeldCall call([&] {
+    EXPECT_EQ(std::count(at, at + kBytesOfBlock, 7), static_cast<ptrdiff_t>(kBytesOfBlock));
+    std::memset(at, 8, kBytesOfBlock);
+  });
+  EXPECT_TRUE(device.ReleaseForce().ok());
+  EXPECT_FALSE(registry.Find(at).has_value()) << "for all who ask it is gone";
+  EXPECT_GE(registry.used_bytes(0), kBytesOfBlock);
+  call.End();
+  EXPECT_EQ(registry.used_bytes(0), 0u);
 }
 
 TEST(IdPool, GivesTheLowestFreeIdAndKeepsItsLimit) {
