@@ -162,11 +162,11 @@ StatusOr<Parts> FindParts(const OpCall& call) {
       parts.drop = &input;
     } else if (name.starts_with("block")) {
       parts.table = &input;
-    } else if (name == "learnableSinkOptional") {
+    } else if (name == "learnableSinkOptional" || name == "sinkOptional") {
       parts.sink = &input;
-    } else if (name == "queryRopeOptional") {
+    } else if (name == "queryRopeOptional" || name == "queryRope") {
       parts.query_rope = &input;
-    } else if (name == "keyRopeOptional") {
+    } else if (name == "keyRopeOptional" || name == "keyRope") {
       parts.key_rope = &input;
     } else if (name == "attentionInOptional") {
       parts.out = &input;
@@ -729,7 +729,9 @@ Status Describe(OpCall& call, Attention& a) {
     capacity = std::max(capacity, k.tokens());
   }
   if ((parts.query_rope == nullptr) != (parts.key_rope == nullptr)) {
-    return call.Invalid("one of queryRopeOptional and keyRopeOptional is missing", "pass both or none");
+    return call.Invalid(fmt::format("one of {} and {} is missing", FirstOf(call, {"queryRopeOptional", "queryRope"}),
+                                    FirstOf(call, {"keyRopeOptional", "keyRope"})),
+                        "pass both or none");
   }
   if (parts.query_rope != nullptr) {
     REPRISE_ASSIGN_OR_RETURN(const View q, ViewAs(call, *parts.query_rope, layout, plan.heads, 0));
@@ -840,14 +842,13 @@ Status Describe(OpCall& call, Attention& a) {
         shift, ScoreView(call, *parts.shift, is_packed ? 1 : query.batch(), plan.heads, most_queries, most_keys));
   }
   plan.scale = static_cast<float>(call.Real("scaleValue"));
-  if (kind == kTraining) {
-    const int64_t pse_type = call.Has("pseType") ? call.Int("pseType") : 1;
-    if (pse_type != 0 && pse_type != 1) {
-      return call.Invalid(fmt::format("pseType is {}, expected 0 or 1", pse_type),
-                          "slopes that are turned into a shift are not supported yet");
-    }
-    plan.shift_first = pse_type == 1;
+  const int64_t most_pse_type = kind == kTraining ? 1 : 0;
+  const int64_t pse_type = call.Has("pseType") ? call.Int("pseType") : most_pse_type;
+  if (pse_type < 0 || pse_type > most_pse_type) {
+    return call.Invalid(fmt::format("pseType is {}, expected {}", pse_type, most_pse_type == 1 ? "0 or 1" : "0"),
+                        "slopes that are turned into a shift are not supported yet");
   }
+  plan.shift_first = pse_type == 1;
   TensorRef& drop = a.drop;
   if (parts.drop != nullptr) {
     const double keep = call.Real("keepProb");
