@@ -409,6 +409,13 @@ def rotary(op, g):
                 yield Case({"x": x, "cos": cos, "sin": sin, "mode": mode}, {"out": Ref(out, dtype)})
 
 
+@cases("InterleaveRope")
+def interleave_rope(op, g):
+    for dtype in TYPES:
+        for x, cos, sin in rotary_inputs(g, dtype):
+            yield Case({"x": x, "cos": cos, "sin": sin}, {"out": Ref(rotated(high(x), high(cos), high(sin), 3), dtype)})
+
+
 @cases("RotaryPositionEmbeddingGrad")
 def rotary_grad(op, g):
     for dtype in TYPES:

@@ -5,6 +5,11 @@
 #include "aclnnop/aclnn_ascend_quant_v3.h"
 #include "aclnnop/aclnn_dynamic_quant.h"
 #include "aclnnop/aclnn_dynamic_quant_v2.h"
+#include "aclnnop/aclnn_quant_matmul_v3.h"
+#include "aclnnop/aclnn_quant_matmul_v4.h"
+#include "aclnnop/aclnn_quant_matmul_v5.h"
+#include "aclnnop/aclnn_quant_matmul_weight_nz.h"
+#include "aclnnop/aclnn_trans_quant_param_v2.h"
 #include "facade/opapi/call.h"
 
 using reprise::opapi::Launch;
@@ -44,4 +49,50 @@ aclnnStatus aclnnDynamicQuantV2GetWorkspaceSize(const aclTensor *x, const aclTen
 }
 aclnnStatus aclnnDynamicQuantV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kDynamicQuantV2, "aclnnDynamicQuantV2", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnQuantMatmulV3GetWorkspaceSize(const aclTensor *x1, const aclTensor *x2, const aclTensor *scale,
+    const aclTensor *offset, const aclTensor *bias, bool transposeX1, bool transposeX2, const aclTensor *out,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kQuantMatmulV3, "aclnnQuantMatmulV3GetWorkspaceSize", {x1, x2, scale, offset, bias, transposeX1, transposeX2, out}, workspaceSize, executor);
+}
+aclnnStatus aclnnQuantMatmulV3(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kQuantMatmulV3, "aclnnQuantMatmulV3", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnQuantMatmulV4GetWorkspaceSize(const aclTensor *x1, const aclTensor *x2, const aclTensor *scale,
+    const aclTensor *offset, const aclTensor *pertokenScaleOptional, const aclTensor *bias, bool transposeX1,
+    bool transposeX2, const aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kQuantMatmulV4, "aclnnQuantMatmulV4GetWorkspaceSize", {x1, x2, scale, offset, pertokenScaleOptional, bias, transposeX1, transposeX2, out}, workspaceSize, executor);
+}
+aclnnStatus aclnnQuantMatmulV4(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kQuantMatmulV4, "aclnnQuantMatmulV4", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnQuantMatmulV5GetWorkspaceSize(const aclTensor *x1, const aclTensor *x2, const aclTensor *x1Scale,
+    const aclTensor *x2Scale, const aclTensor *yScale, const aclTensor *x1Offset, const aclTensor *x2Offset,
+    const aclTensor *yOffset, const aclTensor *bias, bool transposeX1, bool transposeX2, int64_t groupSize,
+    aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kQuantMatmulV5, "aclnnQuantMatmulV5GetWorkspaceSize", {x1, x2, x1Scale, x2Scale, yScale, x1Offset, x2Offset, yOffset, bias, transposeX1, transposeX2, groupSize, out}, workspaceSize, executor);
+}
+aclnnStatus aclnnQuantMatmulV5(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kQuantMatmulV5, "aclnnQuantMatmulV5", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnQuantMatmulWeightNzGetWorkspaceSize(const aclTensor *x1, const aclTensor *x2, const aclTensor *x1Scale,
+    const aclTensor *x2Scale, const aclTensor *yScale, const aclTensor *x1Offset, const aclTensor *x2Offset,
+    const aclTensor *yOffset, const aclTensor *bias, bool transposeX1, bool transposeX2, int64_t groupSize,
+    aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kQuantMatmulWeightNz, "aclnnQuantMatmulWeightNzGetWorkspaceSize", {x1, x2, x1Scale, x2Scale, yScale, x1Offset, x2Offset, yOffset, bias, transposeX1, transposeX2, groupSize, out}, workspaceSize, executor);
+}
+aclnnStatus aclnnQuantMatmulWeightNz(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kQuantMatmulWeightNz, "aclnnQuantMatmulWeightNz", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnTransQuantParamV2GetWorkspaceSize(const aclTensor *scale, const aclTensor *offset,
+    const aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kTransQuantParamV2, "aclnnTransQuantParamV2GetWorkspaceSize", {scale, offset, out}, workspaceSize, executor);
+}
+aclnnStatus aclnnTransQuantParamV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kTransQuantParamV2, "aclnnTransQuantParamV2", workspace, workspaceSize, executor, stream);
 }

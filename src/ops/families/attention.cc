@@ -400,16 +400,21 @@ Status RotaryTypes(OpCall& call) {
   return OneType(call);
 }
 
+// Operators without a parameter for it have one mode, their code.
+int64_t RotaryModeOf(const OpCall& call) {
+  return call.Has("mode") ? call.Int("mode") : static_cast<int64_t>(call.op.computation.code);
+}
+
 Status RotaryShape(OpCall& call) {
   const Operand& x = call.inputs[0];
-  REPRISE_RETURN_IF_ERROR(CheckRotaryMode(call, call.Int("mode"), x));
+  REPRISE_RETURN_IF_ERROR(CheckRotaryMode(call, RotaryModeOf(call), x));
   REPRISE_RETURN_IF_ERROR(CheckAngles(call, call.inputs[1], x));
   REPRISE_RETURN_IF_ERROR(call.CheckShape(call.inputs[2], call.inputs[1].sizes(), [] { return "the shape of cos,"; }));
   return call.CheckShape(call.outputs[0], x.sizes(), [] { return "the shape"; });
 }
 
 Status PlanRotary(OpCall& call) {
-  AddRotation(call, RunRotate, call.Int("mode"), call.inputs[0], call.inputs[1], call.inputs[2], call.outputs[0]);
+  AddRotation(call, RunRotate, RotaryModeOf(call), call.inputs[0], call.inputs[1], call.inputs[2], call.outputs[0]);
   return {};
 }
 
@@ -1077,6 +1082,11 @@ constexpr Computation kTrainingAttentionBackward = {.dtype_rule = AttentionTypes
                                                     .code = kTraining};
 constexpr Computation kRotary = {
     .dtype_rule = RotaryTypes, .shape_rule = RotaryShape, .aliasing = Aliasing::kSameView, .plan = PlanRotary};
+constexpr Computation kInterleaveRotary = {.dtype_rule = RotaryTypes,
+                                           .shape_rule = RotaryShape,
+                                           .aliasing = Aliasing::kSameView,
+                                           .plan = PlanRotary,
+                                           .code = static_cast<uint8_t>(kernels::RotaryMode::kInterleaveHalf)};
 constexpr Computation kRotaryBackward = {
     .dtype_rule = RotaryTypes, .shape_rule = RotaryBackwardShape, .plan = PlanRotaryBackward};
 constexpr Computation kApplyRotary = {.dtype_rule = RotaryTypes,
