@@ -134,12 +134,14 @@ void SwigluRows(const SwigluOperands& o, Range rows, void* scratch) {
   int64_t group = 0;
   int64_t end = INT64_MAX;
   const int64_t groups = o.group_counts.data != nullptr ? o.group_counts.sizes[0] : 1;
-  if (o.group_counts.data != nullptr) end = groups == 0 ? 0 : WordOf(o.group_counts, 0);
+  const int64_t all = EntryCount(o.x, 1);
+  const auto rows_of = [&](int64_t g) { return std::clamp<int64_t>(WordOf(o.group_counts, g), 0, all); };
+  if (o.group_counts.data != nullptr) end = groups == 0 ? 0 : rows_of(0);
   const auto of_group = [&](const TensorRef& ref) { return EntryCount(ref, 1) > 1 ? group : 0; };
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     while (row >= end) {
       if (++group >= groups) return;
-      end += std::max<int64_t>(0, WordOf(o.group_counts, group));
+      end += rows_of(group);
     }
     ReadRow(o.x, row, 2 * n, v);
     if (o.weight_scale.data != nullptr) {
@@ -279,6 +281,51 @@ void TopKTopP(const TensorRef& logits, const TensorRef& p, const TensorRef& k, c
       if (v[i] < least) v[i] = -INFINITY;
     }
     WriteRow(out, row, n, v);
+  }
+}
+
+int64_t TableRotationScratchBytes(int64_t width, int64_t m) {
+  return Arena::BytesFor(width * 4) + 2 * Arena::BytesFor(m * 4);
+}
+
+void RotateByTable(const TableRotation& rotation, const TensorRef& positions, const TensorRef& table,
+                   const TensorRef& x, const TensorRef& y, Range tokens, void* scratch) {
+  const int64_t width = x.sizes[1];
+  const int64_t m = table.sizes[1];
+  const int64_t half = m / 2;
+  Arena arena(scratch);
+  float* const v = arena.Take<float>(width);
+  float* const angles = arena.Take<float>(m);
+  float* const of_row = arena.Take<float>(m);
+  const int64_t count = x.sizes[0];
+  const auto read = [&](int64_t row, int64_t token, float* to) {
+    const int64_t position = WordOf(positions, row * count + token);
+    ReadRow(table, std::clamp<int64_t>(position, 0, table.sizes[0] - 1), m, to);
+  };
+  for (int64_t token = tokens.begin; token < tokens.end; ++token) {
+    ReadRow(x, token, width, v);
+    read(0, token, angles);
+    int64_t begin = rotation.sections[0];
+    for (int row = 1; row < 3 && positions.rank == 2; ++row) {
+      read(row, token, of_row);
+      const int64_t end = std::min(half, begin + rotation.sections[row]);
+      for (int64_t i = begin; i < end; ++i) {
+        angles[i] = of_row[i];
+        angles[half + i] = of_row[half + i];
+      }
+      begin = end;
+    }
+    const int64_t step = rotation.pairs ? 2 : 1;
+    const int64_t apart = rotation.pairs ? 1 : half;
+    for (float* head = v; head < v + width; head += rotation.head_size) {
+      for (int64_t i = 0; i < half; ++i) {
+        const float a = head[i * step];
+        const float b = head[i * step + apart];
+        head[i * step] = a * angles[i] - b * angles[half + i];
+        head[i * step + apart] = b * angles[i] + a * angles[half + i];
+      }
+    }
+    WriteRow(y, token, width, v);
   }
 }
 

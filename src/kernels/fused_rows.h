@@ -62,4 +62,19 @@ int64_t TopKTopPScratchBytes(int64_t n);
 void TopKTopP(const TensorRef& logits, const TensorRef& p, const TensorRef& k, const TensorRef& out, Range rows,
               void* scratch);
 
+/// Rotary position embedding by a table: of each head the first m elements are turned by the angles at the position of
+/// its token, the others stay. a[i] = x[i] * cos[i] - x[j] * sin[i], b: x[j] * cos[i] + x[i] * sin[i], where i and j
+/// are m / 2 apart, or neighbours if `pairs`.
+struct TableRotation {
+  int64_t head_size = 0;
+  bool pairs = false;
+  int64_t sections[3] = {0, 0, 0};  ///< angles [0, s0) come from the first row of positions, then s1, s2; none: all
+};
+/// \param positions  int32 or int64 [token], or [3, token]
+/// \param table      [position, m]: m / 2 cosines, then as many sines; a position out of range is moved into it
+/// \param x, y       [token, heads * head_size]
+int64_t TableRotationScratchBytes(int64_t width, int64_t m);
+void RotateByTable(const TableRotation& rotation, const TensorRef& positions, const TensorRef& table,
+                   const TensorRef& x, const TensorRef& y, Range tokens, void* scratch);
+
 }  // namespace reprise::kernels

@@ -110,7 +110,7 @@ void ScatterTokens(const TensorRef& tokens, const TensorRef& slots, SlotRule rul
         const int64_t blocks = (per_sequence + page_tokens - 1) / page_tokens;
         const int64_t i = t % per_sequence;
         const int64_t begin = WordAt(slots, t / per_sequence * blocks + i / page_tokens);
-        if (begin >= 0) slot = begin + i % page_tokens;
+        if (begin >= 0 && begin < most) slot = begin + i % page_tokens;
         break;
       }
     }
@@ -132,22 +132,27 @@ void GatherTokens(const PagedSequences& sequences, CacheLayout layout, const Ten
                   Range range) {
   const int64_t page_tokens = PageTokens(layout, cache);
   const CastFn copy = FindCast(cache.dtype, tokens.dtype);
+  const int64_t room = tokens.sizes[0];
+  const int64_t places = sequences.table.sizes[1] * page_tokens;
+  const auto bounded = [&](int64_t i) { return std::clamp<int64_t>(WordAt(sequences.lengths, i), 0, room); };
   int64_t begin = 0;
   if (!sequences.lengths_are_ends) {
-    for (int64_t b = 0; b < range.begin; ++b) begin += std::max<int64_t>(0, WordAt(sequences.lengths, b));
+    for (int64_t b = 0; b < range.begin; ++b) begin = std::min(room, begin + bounded(b));
   }
   for (int64_t b = range.begin; b < range.end; ++b) {
     int64_t length = 0;
     if (sequences.lengths_are_ends) {
-      begin = std::max<int64_t>(0, WordAt(sequences.lengths, b));
-      length = WordAt(sequences.lengths, b + 1) - begin;
+      begin = bounded(b);
+      length = bounded(b + 1) - begin;
     } else {
-      length = WordAt(sequences.lengths, b);
+      length = bounded(b);
     }
-    const int64_t first = sequences.offsets.data != nullptr ? WordAt(sequences.offsets, b) : 0;
-    for (int64_t t = 0; t < length && begin + t < tokens.sizes[0]; ++t) {
+    // One that is beyond all places stays so.
+    const int64_t first =
+        sequences.offsets.data != nullptr ? std::clamp<int64_t>(WordAt(sequences.offsets, b), -room - 1, places) : 0;
+    for (int64_t t = 0; t < length && begin + t < room; ++t) {
       const int64_t place = first + t;
-      if (place < 0 || place / page_tokens >= sequences.table.sizes[1]) continue;
+      if (place < 0 || place >= places) continue;
       const int64_t page = WordAt(sequences.table, b * sequences.table.sizes[1] + place / page_tokens);
       if (page < 0 || page >= cache.sizes[0]) continue;
       ForEachRun(layout, cache, page * page_tokens + place % page_tokens,
@@ -158,7 +163,7 @@ void GatherTokens(const PagedSequences& sequences, CacheLayout layout, const Ten
                    });
                  });
     }
-    if (!sequences.lengths_are_ends) begin += std::max<int64_t>(0, length);
+    if (!sequences.lengths_are_ends) begin = std::min(room, begin + length);
   }
 }
 

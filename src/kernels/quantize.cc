@@ -304,4 +304,23 @@ void PackQuantParam(const TensorRef& scale, const TensorRef& offset, const Tenso
   }
 }
 
+void PackInt4(const TensorRef& x, const TensorRef& y, Range rows) {
+  const int64_t words = y.sizes[y.rank - 1];
+  const int64_t from_stride = x.strides[x.rank - 1] * 4;
+  const int64_t to_stride = y.strides[y.rank - 1] * 4;
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const char* from = EntryOf(x, 1, x, 1, row);
+    char* const to = EntryOf(y, 1, y, 1, row);
+    for (int64_t i = 0; i < words; ++i) {
+      uint32_t word = 0;
+      for (int64_t j = 0; j < kPacked; ++j, from += from_stride) {
+        uint32_t number = 0;
+        std::memcpy(&number, from, sizeof number);
+        word |= (number & 0xF) << (4 * j);
+      }
+      std::memcpy(to + i * to_stride, &word, sizeof word);
+    }
+  }
+}
+
 }  // namespace reprise::kernels

@@ -53,4 +53,8 @@ void DequantizeSums(const DequantizeOperands& operands, const TensorRef& y, Rang
 /// \param y  64-bit integers [n] \param range  counts elements of y
 void PackQuantParam(const TensorRef& scale, const TensorRef& offset, const TensorRef& y, Range range);
 
+/// y = the lowest 4 bits of each x, eight of a row in an int32, the first in the lowest bits.
+/// \param x  int32 \param y  int32, an eighth of the last dim \param rows  counts rows
+void PackInt4(const TensorRef& x, const TensorRef& y, Range rows);
+
 }  // namespace reprise::kernels

@@ -235,3 +235,32 @@ def likely_tokens(op, g):
                         keep &= row >= ascending[~gone][0]
                     out[r] = torch.where(keep, x[r], torch.tensor(-torch.inf, dtype=dtype))
                 yield Case({"logits": x, "p": p if has_p else None, "k": k if has_k else None}, {"out": out})
+
+
+@cases("RopeWithSinCosCache")
+def rotation_by_table(op, g):
+    for number, dtype in enumerate(TYPES):
+        for tokens, heads, kv_heads, size, m, places in ((5, 4, 2, 16, 16, 30), (1, 1, 1, 64, 32, 1), (0, 2, 1, 8, 8, 4),
+                                                         (40, 3, 1, 20, 12, 7)):
+            query, key = g.tensor([tokens, heads * size], dtype), g.tensor([tokens, kv_heads * size], dtype)
+            table = g.tensor([places, m], dtype, "unit")
+            for sections in (None, [m // 2 - 2, 1, 1]):
+                index = torch.int32 if number == 1 else torch.int64
+                positions = g.index([tokens] if sections is None else [3, tokens], places, index)
+                rows = high(table)[positions.long()]
+                cos, sin = rows.chunk(2, -1)
+                if sections is not None:
+                    cos, sin = (torch.cat([part[i] for i, part in enumerate(t.split(sections, -1))], -1) for t in (cos, sin))
+                cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+                for neox in (True, False):
+                    outs = []
+                    for x in (query, key):
+                        parts = high(x).reshape(tokens, -1, size).clone()
+                        a, b = ((parts[..., :m // 2], parts[..., m // 2:m]) if neox else
+                                (parts[..., :m:2], parts[..., 1:m:2]))
+                        turned = (a * cos - b * sin, b * cos + a * sin)
+                        parts[..., :m] = torch.cat(turned, -1) if neox else torch.stack(turned, -1).flatten(-2)
+                        outs.append(Ref(parts.reshape(x.shape), dtype))
+                    yield Case({"positions": positions, "queryIn": query, "keyIn": key, "cosSinCache": table,
+                                "mropeSection": sections, "headSize": size, "isNeoxStyle": neox},
+                               {"queryOut": outs[0], "keyOut": outs[1]})

@@ -205,3 +205,10 @@ def quant_matmul(op, g):
             if n == 0 or given.numel() == 0:
                 continue
             yield Case(args, {"out": Ref(value, out_type)})
+
+
+@cases("ConvertWeightToINT4Pack")
+def pack_int4(op, g):
+    for shape in ([8], [5, 40], [2, 3, 16], [0, 8], [3, 0], [1, 1032]):
+        weight = torch.randint(-20, 20, shape, generator=g.torch).to(torch.int32)
+        yield Case({"weight": weight}, {"weightInt4Pack": pack(weight)})

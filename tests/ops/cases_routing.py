@@ -91,6 +91,10 @@ def init_routing_v3(op, g):
     for dtype in (*TYPES, torch.int8):
         for tokens, choices, experts, n in SIZES:
             x, expert = g.tensor([tokens, n], dtype), experts_of(g, tokens, choices, experts)
+            order = order_of(expert)
+            yield Case(none | {"x": x, "expertIdx": expert, "expertNum": -1, "expertTokensNumFlag": False},
+                       {"expandedXOut": x[order // choices], "expandedRowIdxOut": places_of(order),
+                        "expertTokensCountOrCumsumOut": None, "expandedScaleOut": None})
             for number, (first, end) in enumerate(((0, experts), (1, experts - 1), (0, 1))):
                 given = [first, end] if number else None
                 is_kept = (expert >= first) & (expert < end)

@@ -10,6 +10,7 @@
 #include "aclnnop/aclnn_clipped_swiglu.h"
 #include "aclnnop/aclnn_dequant_swiglu_quant.h"
 #include "aclnnop/aclnn_dequant_swiglu_quant_v2.h"
+#include "aclnnop/aclnn_rope_with_sin_cos_cache.h"
 #include "facade/opapi/call.h"
 
 using reprise::opapi::Launch;
@@ -103,4 +104,13 @@ aclnnStatus aclnnApplyTopKTopPGetWorkspaceSize(const aclTensor *logits, const ac
 }
 aclnnStatus aclnnApplyTopKTopP(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kApplyTopKTopP, "aclnnApplyTopKTopP", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnRopeWithSinCosCacheGetWorkspaceSize(const aclTensor *positions, const aclTensor *queryIn,
+    const aclTensor *keyIn, const aclTensor *cosSinCache, const aclIntArray *mropeSection, int64_t headSize,
+    bool isNeoxStyle, aclTensor *queryOut, aclTensor *keyOut, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kRopeWithSinCosCache, "aclnnRopeWithSinCosCacheGetWorkspaceSize", {positions, queryIn, keyIn, cosSinCache, mropeSection, headSize, isNeoxStyle, queryOut, keyOut}, workspaceSize, executor);
+}
+aclnnStatus aclnnRopeWithSinCosCache(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kRopeWithSinCosCache, "aclnnRopeWithSinCosCache", workspace, workspaceSize, executor, stream);
 }

@@ -27,7 +27,7 @@ Status CheckHasDims(const OpCall& call, const Operand& x, int least) {
 }
 
 // [n] or [1].
-Status CheckLine(const OpCall& call, const Operand* operand, int64_t n) {
+Status CheckLineOrOne(const OpCall& call, const Operand* operand, int64_t n) {
   if (operand == nullptr || operand->tensor->count == 1) return {};
   if (operand->tensor->count == n && operand->sizes().back() == n) return {};
   return call.InvalidOperand(*operand,
@@ -157,8 +157,8 @@ Status NormQuantShape(OpCall& call) {
     REPRISE_RETURN_IF_ERROR(call.CheckShape(*operand, {&n, 1}, [] { return "the last dim of x1:"; }));
   }
   for (int k = 0; k < 2; ++k) {
-    REPRISE_RETURN_IF_ERROR(CheckLine(call, parts.scale[k], n));
-    REPRISE_RETURN_IF_ERROR(CheckLine(call, parts.zero[k], n));
+    REPRISE_RETURN_IF_ERROR(CheckLineOrOne(call, parts.scale[k], n));
+    REPRISE_RETURN_IF_ERROR(CheckLineOrOne(call, parts.zero[k], n));
     if (parts.step[k] == nullptr) continue;
     REPRISE_RETURN_IF_ERROR(CheckEachRow(call, *parts.step[k], x));
   }
@@ -451,6 +451,79 @@ Status PlanTopKTopP(OpCall& call) {
   return {};
 }
 
+// ---- Rotation by a table ----------------------------------------------------------------------------------------
+
+// refs: y, x, positions, table.
+void RunRotateByTable(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  kernels::RotateByTable(launch.State<kernels::TableRotation>(), launch.refs[2], launch.refs[3], launch.refs[1],
+                         launch.refs[0], range, memory.scratch);
+}
+
+StatusOr<kernels::TableRotation> TableRotationOf(const OpCall& call) {
+  kernels::TableRotation rotation;
+  rotation.head_size = call.Int("headSize");
+  rotation.pairs = !call.Bool("isNeoxStyle");
+  const Operand& table = call.Get("cosSinCache");
+  if (table.rank() != 2 || table.sizes()[0] < 1 || table.sizes()[1] % 2 != 0 || rotation.head_size < 1 ||
+      table.sizes()[1] > rotation.head_size) {
+    return call.InvalidOperand(table,
+                               fmt::format("has shape {}, expected [positions, an even number up to headSize {}]",
+                                           ShapeText(table.sizes()), rotation.head_size));
+  }
+  const Operand& positions = call.Get("positions");
+  const int64_t half = table.sizes()[1] / 2;
+  rotation.sections[0] = half;
+  if (positions.rank() != 2) return rotation;
+  const std::span<const int64_t> sections = call.Ints("mropeSection");
+  int64_t sum = 0;
+  for (const int64_t section : sections) sum = section < 0 || section > half ? INT64_MIN / 4 : sum + section;
+  if (sections.size() != 3 || sum != half) {
+    return call.Invalid(
+        fmt::format("mropeSection is {}, expected three numbers that add up to {}", ShapeText(sections), half),
+        "positions of two dims say which row each section takes");
+  }
+  std::copy(sections.begin(), sections.end(), rotation.sections);
+  return rotation;
+}
+
+Status TableRotationShape(OpCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const kernels::TableRotation rotation, TableRotationOf(call));
+  const Operand& positions = call.Get("positions");
+  const bool fits = positions.rank() == 1 || (positions.rank() == 2 && positions.sizes()[0] == 3);
+  if (!fits) {
+    return call.InvalidOperand(
+        positions, fmt::format("has shape {}, expected [tokens] or [3, tokens]", ShapeText(positions.sizes())));
+  }
+  for (const auto& [in, out] : {std::pair("queryIn", "queryOut"), {"keyIn", "keyOut"}}) {
+    const Operand& x = call.Get(in);
+    if (x.rank() != 2 || x.sizes()[0] != positions.sizes().back() || x.sizes()[1] % rotation.head_size != 0) {
+      return call.InvalidOperand(x, fmt::format("has shape {}, expected [{}, a multiple of headSize {}]",
+                                                ShapeText(x.sizes()), positions.sizes().back(), rotation.head_size));
+    }
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(call.Get(out), x.sizes(), [] { return "the shape of what goes in,"; }));
+  }
+  return {};
+}
+
+Status PlanTableRotation(OpCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const kernels::TableRotation rotation, TableRotationOf(call));
+  const auto state = std::make_shared<const kernels::TableRotation>(rotation);
+  for (const auto& [in, out] : {std::pair("queryIn", "queryOut"), {"keyIn", "keyOut"}}) {
+    const Operand& x = call.Get(in);
+    Launch& launch = call.AddLaunch(RunRotateByTable);
+    call.Write(launch, call.Get(out));
+    call.Read(launch, x);
+    call.Read(launch, call.Get("positions"));
+    call.Read(launch, call.Get("cosSinCache"));
+    launch.state = state;
+    launch.units = x.tensor->count == 0 ? 0 : x.sizes()[0];
+    launch.grain = GrainOf(x.sizes()[1] * 4);
+    const int64_t bytes = kernels::TableRotationScratchBytes(x.sizes()[1], call.Get("cosSinCache").sizes()[1]);
+    call.AddScratch(launch, static_cast<uint64_t>(bytes));
+  }
+  return {};
+}
+
 }  // namespace
 
 // ---- Computations -----------------------------------------------------------------------------------------------
@@ -459,6 +532,8 @@ constexpr Computation kNormQuant = {.dtype_rule = PromoteInputs, .shape_rule = N
 constexpr Computation kFusedSwiglu = {.dtype_rule = SwigluTypes, .shape_rule = SwigluShape, .plan = PlanSwiglu};
 constexpr Computation kMergeParts = {
     .dtype_rule = MergePartsTypes, .shape_rule = MergePartsShape, .plan = PlanMergeParts};
+constexpr Computation kTableRotation = {
+    .dtype_rule = PromoteInputs, .shape_rule = TableRotationShape, .plan = PlanTableRotation};
 constexpr Computation kTopKTopP = {.dtype_rule = OneType, .shape_rule = TopKTopPShape, .plan = PlanTopKTopP};
 
 }  // namespace reprise::ops

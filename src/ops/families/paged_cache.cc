@@ -176,7 +176,7 @@ Status PlanGatherCache(OpCall& call) {
     launch.ints.push_back(call.Bool("isSeqLensCumsum") ? 1 : 0);
     launch.ints.push_back(static_cast<int64_t>(layout));
     const int64_t sequences = call.Get("blockTables").sizes()[0];
-    launch.units = operand.tensor->count == 0 || launch.refs[1].sizes[0] == 0 ? 0 : sequences;
+    launch.units = operand.tensor->count == 0 || call.Get(cache).tensor->count == 0 ? 0 : sequences;
     launch.grain = GrainOf(operand.tensor->count / std::max<int64_t>(1, sequences));
   }
   return {};

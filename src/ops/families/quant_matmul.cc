@@ -16,7 +16,7 @@ using kernels::TensorRef;
 // Multiply-adds that are worth a thread.
 constexpr int64_t kGrainOfIntegers = int64_t{1} << 21;
 
-void RunProduct(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunIntegerProduct(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
   kernels::MatMul(launch.refs[1], launch.refs[2], launch.compute, launch.Ref(0, memory), range, memory.scratch);
 }
 
@@ -171,7 +171,7 @@ Status PlanQuantMatmul(OpCall& call) {
   if (out.tensor->count == 0) return {};
   const bool is_plain = out.dtype == DType::kInt32 && product.bias == nullptr;
   const TensorRef sums = is_plain ? TensorRef() : call.Temporary(DType::kInt32, out.sizes());
-  Launch& launch = call.AddLaunch(RunProduct);
+  Launch& launch = call.AddLaunch(RunIntegerProduct);
   if (is_plain) {
     call.Write(launch, out);
   } else {
@@ -231,6 +231,34 @@ Status PlanPackParam(OpCall& call) {
   call.ReadOptional(launch, call.Find("offset"));
   launch.units = call.outputs[0].tensor->count;
   launch.grain = kGrainElements;
+  return {};
+}
+
+// ---- Numbers of 4 bits ------------------------------------------------------------------------------------------
+
+void RunPackInt4(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+  kernels::PackInt4(launch.refs[1], launch.refs[0], range);
+}
+
+Status PackInt4Shape(OpCall& call) {
+  constexpr int64_t kNumbers = 8;  // of an int32
+  const Operand& weight = call.Get("weight");
+  if (weight.rank() == 0 || weight.sizes().back() % kNumbers != 0) {
+    return call.InvalidOperand(
+        weight, fmt::format("has shape {}, whose last dim is no multiple of {}", ShapeText(weight.sizes()), kNumbers));
+  }
+  Dims shape(weight.sizes().data(), weight.sizes().size());
+  shape[shape.size() - 1] /= kNumbers;
+  return call.CheckShape(call.outputs[0], shape, [] { return "the shape, with an eighth of the last dim,"; });
+}
+
+Status PlanPackInt4(OpCall& call) {
+  const Operand& out = call.outputs[0];
+  Launch& launch = call.AddLaunch(RunPackInt4);
+  call.Write(launch, out);
+  call.Read(launch, call.Get("weight"));
+  launch.units = out.tensor->count == 0 ? 0 : out.tensor->count / out.sizes().back();
+  launch.grain = GrainOf(call.Get("weight").sizes().back());
   return {};
 }
 
@@ -316,7 +344,7 @@ Status PermutedShape3(OpCall& call) {
 }
 
 // [batch, ..] as [split, batch / split, ..].
-TensorRef SplitBatch(const TensorRef& ref, int64_t split) {
+TensorRef SplitBatchDim(const TensorRef& ref, int64_t split) {
   TensorRef view = ref;
   view.rank = 4;
   for (int d = 3; d > 1; --d) {
@@ -344,15 +372,15 @@ Status PlanPermutedProduct(OpCall& call) {
     const int64_t strides[] = {out.strides[0], out.strides[2] * n, out.strides[1], out.strides[2]};
     std::copy_n(sizes, 4, result.sizes);
     std::copy_n(strides, 4, result.strides);
-    product.a = SplitBatch(product.a, product.split);
-    product.b = SplitBatch(product.b, product.split);
+    product.a = SplitBatchDim(product.a, product.split);
+    product.b = SplitBatchDim(product.b, product.split);
   } else {
     for (int d = 0; d < 3; ++d) {
       result.sizes[product.of_result[d]] = out.sizes[d];
       result.strides[product.of_result[d]] = out.strides[d];
     }
   }
-  Launch& launch = call.AddLaunch(RunProduct);
+  Launch& launch = call.AddLaunch(RunIntegerProduct);
   call.Write(launch, call.outputs[0], result);
   call.Read(launch, call.Get("x1"), product.a);
   call.Read(launch, call.Get("x2"), product.b);
@@ -371,6 +399,7 @@ constexpr Computation kQuantMatmul = {.dtype_rule = QuantMatmulTypes,
                                       .takes = kTakesFractals | kTakesEmptyAsNull};
 constexpr Computation kPackQuantParam = {
     .dtype_rule = PackParamTypes, .shape_rule = PackParamShape, .plan = PlanPackParam};
+constexpr Computation kPackInt4 = {.dtype_rule = OneType, .shape_rule = PackInt4Shape, .plan = PlanPackInt4};
 constexpr Computation kTransposeBatchMatmul = {
     .dtype_rule = PromoteInputs, .shape_rule = PermutedShape3, .engine = Engine::kCube, .plan = PlanPermutedProduct};
 

@@ -174,7 +174,7 @@ Status DescribeRouting(OpCall& call, const ExpandParts& parts, RoutingPlan& plan
       plan.first_expert = range[0];
       plan.end_expert = range[1];
     }
-    plan.keeps_others = false;
+    plan.keeps_others = experts <= 0 && range.empty();
     const int64_t type = call.Int("rowIdxType");
     if (type != 0 && (type != 1 || drop == 1)) {
       return call.Invalid(
