@@ -255,7 +255,7 @@ def rotation_by_table(op, g):
                 for neox in (True, False):
                     outs = []
                     for x in (query, key):
-                        parts = high(x).reshape(tokens, -1, size).clone()
+                        parts = high(x).reshape(tokens, x.shape[1] // size, size).clone()
                         a, b = ((parts[..., :m // 2], parts[..., m // 2:m]) if neox else
                                 (parts[..., :m:2], parts[..., 1:m:2]))
                         turned = (a * cos - b * sin, b * cos + a * sin)

@@ -163,12 +163,14 @@ def quant_matmul(op, g):
     is_fifth = op in ("QuantMatmulV5", "QuantMatmulWeightNz")
     number = 0
     shapes = (([5, 33], [33, 7]), ([1, 600], [600, 520]), ([2, 3, 16], [16, 40]), ([4, 2, 8], [4, 8, 3]), ([3, 0], [0, 4]),
-              ([0, 8], [8, 4]), ([70, 300], [300, 70]))
+              ([0, 8], [8, 4]), ([70, 300], [300, 70]), ([2, 1024], [1024, 3]), ([2, 1025], [1025, 3]))
     for a_shape, b_shape in shapes:
         for out_type in (torch.float16, torch.bfloat16, torch.int8, torch.int32, torch.float32):
             number += 1
             a = torch.randint(-128, 128, a_shape, generator=g.torch).to(torch.int8)
             b = torch.randint(-128, 128, b_shape, generator=g.torch).to(torch.int8)
+            if a_shape[-1] >= 1024:
+                a[:], b[:] = -128, -128  # the largest sums there can be
             m, n = a_shape[-2], b_shape[-1]
             scale = g.tensor([1 if number % 3 == 0 else n], torch.float32, "positive") / (1 + a_shape[-1]) / 64
             offset = g.tensor([n], torch.float32) * 9 if out_type == torch.int8 and number % 2 else None

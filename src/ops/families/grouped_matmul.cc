@@ -690,6 +690,7 @@ Status PlanGrouped(OpCall& call) {
   Launch& launch = call.AddLaunch(RunGroups);
   if (groups.is_integer) {
     call.WriteTemporary(launch, sums);
+    launch.compute = kernels::TypeOfInt8Product(x.sizes()[1]);
   } else {
     call.Write(launch, y);
   }

@@ -179,6 +179,7 @@ Status PlanQuantMatmul(OpCall& call) {
   }
   call.Read(launch, *product.a, product.left);
   call.Read(launch, *product.b, product.right);
+  launch.compute = kernels::TypeOfInt8Product(product.left.sizes[product.left.rank - 1]);
   FinishProduct(call, launch);
   if (is_plain) return {};
   Launch& finish = call.AddLaunch(RunDequantize);
