@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions of libopapi.so without a second phase (api/single_phase.csv): they tell how weights lie in memory. On
-// this device they lie row by row, whatever they are for.
+// The functions of libopapi.so without a second phase (api/single_phase.csv). Most tell how weights lie in memory: on
+// this device row by row, whatever they are for.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "aclnnop/aclnn_npu_format_cast.h"
+#include "aclnnop/aclnn_reselect_static_kernel.h"
 #include "aclnnop/aclnn_trans_matmul_weight.h"
 #include "ops/tensor.h"
 #include "runtime/report.h"
@@ -84,5 +85,16 @@ aclnnStatus aclnnNpuFormatCastCalculateSizeAndFormat(const aclTensor* srcTensor,
                                                      uint64_t* dstShapeSize, int* actualFormat) {
   return reprise::runtime::Api("aclnnNpuFormatCastCalculateSizeAndFormat", [&] {
     return reprise::opapi::DescribeTarget(srcTensor, dstFormat, dstShape, dstShapeSize, actualFormat);
+  });
+}
+
+aclnnStatus aclnnReselectStaticKernel() {
+  return reprise::runtime::Api("aclnnReselectStaticKernel", []() -> Status { return {}; });
+}
+
+aclnnStatus aclnnReselectStaticKernelWithPath(const char* path) {
+  return reprise::runtime::Api("aclnnReselectStaticKernelWithPath", [&]() -> Status {
+    if (path == nullptr) return Error(161001, "path is null").Hint("pass the folder of the kernels");
+    return {};
   });
 }

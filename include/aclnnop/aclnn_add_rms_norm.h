@@ -35,10 +35,22 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnAddRmsNormGetWorkspaceSize(const aclTensor 
 ACL_FUNC_VISIBILITY aclnnStatus aclnnAddRmsNorm(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnInplaceAddRmsNorm is not in Reprise yet: a program that calls it does not link.
+/// Plans x2Ref = x1Ref + x2Ref; x1Ref = x2Ref * rstd * gamma, rstd = 1 / sqrt(mean of x2Ref^2 + epsilon),
+/// over the last dims.
+///
+/// Shapes: x1Ref and x2Ref have one shape, gamma the shape of its last dims; rstdOut that shape with size 1
+///         in these dims.
+/// Types: float32, float16, bfloat16, float64; rstdOut float32, float16, bfloat16, float64.
+/// Note: The sum is rounded to the type of x2Ref before it is normalized.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceAddRmsNormGetWorkspaceSize(aclTensor *x1Ref, aclTensor *x2Ref,
     const aclTensor *gamma, double epsilon, const aclTensor *rstdOut, uint64_t *workspaceSize,
     aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceAddRmsNormGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceAddRmsNorm(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

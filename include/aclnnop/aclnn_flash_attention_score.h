@@ -124,7 +124,29 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreGetWorkspaceSize(c
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScore(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnFlashAttentionVarLenScoreV2 is not in Reprise yet: a program that calls it does not link.
+/// Plans out = dropout(softmax(scaleValue * (query x key + shift), without the hidden keys)) x value.
+///
+/// Shapes: query, key, value and out as inputLayout says (BSH, SBH, BSND, BNSD, TND, NTD; A_B: A for the
+///         inputs, B for out); query has a multiple of the heads of key; mask and shift broadcast to [batch,
+///         heads, queries, keys] and may be longer.
+/// Types: float32, float16, bfloat16; realShiftOptional float32, float16, bfloat16; dropMaskOptional bool,
+///        int8, uint8; paddingMaskOptional float32, float16, bfloat16, float64, all integers, bool,
+///        complex64, complex128; attenMaskOptional bool, int8, uint8; softmaxMaxOut float32; softmaxSumOut
+///        float32; softmaxOutOut float32, float16, bfloat16, float64, all integers, bool, complex64,
+///        complex128.
+/// Note: A query that sees no key gives 0. sparseMode 0: preTokens and nextTokens from the left upper corner,
+///       if there is a mask, and the mask; 1: the mask; 2 and 3: causal from the left upper and the right
+///       lower corner; 4: preTokens and nextTokens from the right lower corner; 2 to 4 take a mask of 2048 x
+///       2048, which is not read. 5: as 1; 6: causal from the right lower corner, but for prefixOptional
+///       keys. softmaxMaxOut and softmaxSumOut hold 8 copies of each number, softmaxOutOut is left as it is.
+///       Bits of the drop mask count through [batch, heads, queries, keys], lowest first; 1 keeps.
+///       actualSeqQLenOptional and actualSeqKvLenOptional are added up: each entry is where its sequence
+///       ends. pseType 0: the shift is added behind scaleValue; 1: as in the formula.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null (but realShiftOptional, dropMaskOptional, paddingMaskOptional,
+///         attenMaskOptional, prefixOptional, actualSeqQLenOptional, actualSeqKvLenOptional,
+///         qStartIdxOptional, kvStartIdxOptional, softmaxOutOut); 161002 when an object was destroyed or a
+///         type, format, shape or value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV2GetWorkspaceSize(const aclTensor *query,
     const aclTensor *key, const aclTensor *value, const aclTensor *realShiftOptional,
     const aclTensor *dropMaskOptional, const aclTensor *paddingMaskOptional,
@@ -135,10 +157,36 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV2GetWorkspaceSize
     int64_t innerPrecise, int64_t sparseMode, int64_t pseType, const aclTensor *softmaxMaxOut,
     const aclTensor *softmaxSumOut, const aclTensor *softmaxOutOut, const aclTensor *attentionOutOut,
     uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnFlashAttentionVarLenScoreV2GetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV2(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnFlashAttentionVarLenScoreV3 is not in Reprise yet: a program that calls it does not link.
+/// Plans out = dropout(softmax(scaleValue * (query x key + shift), without the hidden keys)) x value.
+///
+/// Shapes: query, key, value and out as inputLayout says (BSH, SBH, BSND, BNSD, TND, NTD; A_B: A for the
+///         inputs, B for out); query has a multiple of the heads of key; mask and shift broadcast to [batch,
+///         heads, queries, keys] and may be longer.
+/// Types: float32, float16, bfloat16; queryRope float32, float16, bfloat16; keyRope float32, float16,
+///        bfloat16; realShiftOptional float32, float16, bfloat16; dropMaskOptional bool, int8, uint8;
+///        paddingMaskOptional float32, float16, bfloat16, float64, all integers, bool, complex64, complex128;
+///        attenMaskOptional bool, int8, uint8; softmaxMaxOut float32; softmaxSumOut float32; softmaxOutOut
+///        float32, float16, bfloat16, float64, all integers, bool, complex64, complex128.
+/// Note: A query that sees no key gives 0. sparseMode 0: preTokens and nextTokens from the left upper corner,
+///       if there is a mask, and the mask; 1: the mask; 2 and 3: causal from the left upper and the right
+///       lower corner; 4: preTokens and nextTokens from the right lower corner; 2 to 4 take a mask of 2048 x
+///       2048, which is not read. 5: as 1; 6: causal from the right lower corner, but for prefixOptional
+///       keys. softmaxMaxOut and softmaxSumOut hold 8 copies of each number, softmaxOutOut is left as it is.
+///       Bits of the drop mask count through [batch, heads, queries, keys], lowest first; 1 keeps.
+///       actualSeqQLenOptional and actualSeqKvLenOptional are added up: each entry is where its sequence
+///       ends. pseType 0: the shift is added behind scaleValue; 1: as in the formula. queryRope and keyRope
+///       are further elements of each query and key, in their layout.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null (but queryRope, keyRope, realShiftOptional, dropMaskOptional,
+///         paddingMaskOptional, attenMaskOptional, prefixOptional, actualSeqQLenOptional,
+///         actualSeqKvLenOptional, qStartIdxOptional, kvStartIdxOptional, softmaxOutOut); 161002 when an
+///         object was destroyed or a type, format, shape or value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV3GetWorkspaceSize(const aclTensor *query,
     const aclTensor *queryRope, const aclTensor *key, const aclTensor *keyRope, const aclTensor *value,
     const aclTensor *realShiftOptional, const aclTensor *dropMaskOptional,
@@ -150,10 +198,35 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV3GetWorkspaceSize
     int64_t pseType, const aclTensor *softmaxMaxOut, const aclTensor *softmaxSumOut,
     const aclTensor *softmaxOutOut, const aclTensor *attentionOutOut, uint64_t *workspaceSize,
     aclOpExecutor **executor);
+
+/// Queues what aclnnFlashAttentionVarLenScoreV3GetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV3(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnFlashAttentionVarLenScoreV4 is not in Reprise yet: a program that calls it does not link.
+/// Plans out = dropout(softmax(scaleValue * (query x key + shift), without the hidden keys)) x value.
+///
+/// Shapes: query, key, value and out as inputLayout says (BSH, SBH, BSND, BNSD, TND, NTD; A_B: A for the
+///         inputs, B for out); query has a multiple of the heads of key; mask and shift broadcast to [batch,
+///         heads, queries, keys] and may be longer.
+/// Types: float32, float16, bfloat16; realShiftOptional float32, float16, bfloat16; dropMaskOptional bool,
+///        int8, uint8; paddingMaskOptional float32, float16, bfloat16, float64, all integers, bool,
+///        complex64, complex128; attenMaskOptional bool, int8, uint8; softmaxMaxOut float32; softmaxSumOut
+///        float32; softmaxOutOut float32, float16, bfloat16, float64, all integers, bool, complex64,
+///        complex128.
+/// Note: A query that sees no key gives 0. sparseMode 0: preTokens and nextTokens from the left upper corner,
+///       if there is a mask, and the mask; 1: the mask; 2 and 3: causal from the left upper and the right
+///       lower corner; 4: preTokens and nextTokens from the right lower corner; 2 to 4 take a mask of 2048 x
+///       2048, which is not read. 5: as 1; 6: causal from the right lower corner, but for prefixOptional
+///       keys. softmaxMaxOut and softmaxSumOut hold 8 copies of each number, softmaxOutOut is left as it is.
+///       Bits of the drop mask count through [batch, heads, queries, keys], lowest first; 1 keeps.
+///       actualSeqQLenOptional and actualSeqKvLenOptional are added up: each entry is where its sequence
+///       ends. softmaxOutLayout says nothing here: softmaxMaxOut and softmaxSumOut are [tokens, heads, 8].
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null (but realShiftOptional, dropMaskOptional, paddingMaskOptional,
+///         attenMaskOptional, prefixOptional, actualSeqQLenOptional, actualSeqKvLenOptional,
+///         softmaxOutLayout, softmaxOutOut); 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV4GetWorkspaceSize(const aclTensor *query,
     const aclTensor *key, const aclTensor *value, const aclTensor *realShiftOptional,
     const aclTensor *dropMaskOptional, const aclTensor *paddingMaskOptional,
@@ -163,6 +236,9 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV4GetWorkspaceSize
     int64_t innerPrecise, int64_t sparseMode, char *softmaxOutLayout, const aclTensor *softmaxMaxOut,
     const aclTensor *softmaxSumOut, const aclTensor *softmaxOutOut, const aclTensor *attentionOutOut,
     uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnFlashAttentionVarLenScoreV4GetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV4(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

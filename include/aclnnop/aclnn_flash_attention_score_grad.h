@@ -53,7 +53,27 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradGetWorkspaceSize(con
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGrad(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnFlashAttentionScoreGradV2 is not in Reprise yet: a program that calls it does not link.
+/// Plans dqOut, dkOut, dvOut = gradients of aclnnFlashAttentionScore for the gradient dy of its result.
+///
+/// Shapes: as aclnnFlashAttentionScore; the gradients have the shapes of query, keyIn and value.
+/// Types: float32, float16, bfloat16; pseShiftOptional float32, float16, bfloat16; dropMaskOptional bool,
+///        int8, uint8; paddingMaskOptional float32, float16, bfloat16, float64, all integers, bool,
+///        complex64, complex128; attenMaskOptional bool, int8, uint8; softmaxMaxOptional float32;
+///        softmaxSumOptional float32; softmaxInOptional float32, float16, bfloat16, float64, all integers,
+///        bool, complex64, complex128; dpseOut float32, float16, bfloat16, float64, all integers, bool,
+///        complex64, complex128.
+/// Note: A query that sees no key gives 0. sparseMode 0: preTokens and nextTokens from the left upper corner,
+///       if there is a mask, and the mask; 1: the mask; 2 and 3: causal from the left upper and the right
+///       lower corner; 4: preTokens and nextTokens from the right lower corner; 2 to 4 take a mask of 2048 x
+///       2048, which is not read. 5: as 1; 6: causal from the right lower corner, but for prefixOptional
+///       keys. softmaxMaxOptional, softmaxSumOptional and attentionInOptional are what the forward pass made,
+///       and are needed; softmaxInOptional is not read. The gradient of the shift is not supported: pass null
+///       for dpseOut. pseType 0: the shift is added behind scaleValue; 1: as in the formula.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null (but pseShiftOptional, dropMaskOptional, paddingMaskOptional,
+///         attenMaskOptional, softmaxMaxOptional, softmaxSumOptional, softmaxInOptional, attentionInOptional,
+///         prefixOptional, qStartIdxOptional, kvStartIdxOptional, dpseOut); 161002 when an object was
+///         destroyed or a type, format, shape or value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV2GetWorkspaceSize(const aclTensor *query,
     const aclTensor *keyIn, const aclTensor *value, const aclTensor *dy, const aclTensor *pseShiftOptional,
     const aclTensor *dropMaskOptional, const aclTensor *paddingMaskOptional,
@@ -64,10 +84,34 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV2GetWorkspaceSize(c
     double keepProb, int64_t preTokens, int64_t nextTokens, int64_t headNum, char *inputLayout,
     int64_t innerPrecise, int64_t sparseMode, int64_t pseType, const aclTensor *dqOut, const aclTensor *dkOut,
     const aclTensor *dvOut, const aclTensor *dpseOut, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnFlashAttentionScoreGradV2GetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV2(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnFlashAttentionUnpaddingScoreGrad is not in Reprise yet: a program that calls it does not link.
+/// Plans dqOut, dkOut, dvOut = gradients of aclnnFlashAttentionVarLenScore for the gradient dy of its result.
+///
+/// Shapes: as aclnnFlashAttentionScore; the gradients have the shapes of query, keyIn and value.
+/// Types: float32, float16, bfloat16; pseShiftOptional float32, float16, bfloat16; dropMaskOptional bool,
+///        int8, uint8; paddingMaskOptional float32, float16, bfloat16, float64, all integers, bool,
+///        complex64, complex128; attenMaskOptional bool, int8, uint8; softmaxMaxOptional float32;
+///        softmaxSumOptional float32; softmaxInOptional float32, float16, bfloat16, float64, all integers,
+///        bool, complex64, complex128; dpseOut float32, float16, bfloat16, float64, all integers, bool,
+///        complex64, complex128.
+/// Note: A query that sees no key gives 0. sparseMode 0: preTokens and nextTokens from the left upper corner,
+///       if there is a mask, and the mask; 1: the mask; 2 and 3: causal from the left upper and the right
+///       lower corner; 4: preTokens and nextTokens from the right lower corner; 2 to 4 take a mask of 2048 x
+///       2048, which is not read. 5: as 1; 6: causal from the right lower corner, but for prefixOptional
+///       keys. softmaxMaxOptional, softmaxSumOptional and attentionInOptional are what the forward pass made,
+///       and are needed; softmaxInOptional is not read. The gradient of the shift is not supported: pass null
+///       for dpseOut. actualSeqQLenOptional and actualSeqKvLenOptional are added up: each entry is where its
+///       sequence ends.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null (but pseShiftOptional, dropMaskOptional, paddingMaskOptional,
+///         attenMaskOptional, softmaxMaxOptional, softmaxSumOptional, softmaxInOptional, attentionInOptional,
+///         prefixOptional, actualSeqQLenOptional, actualSeqKvLenOptional, dpseOut); 161002 when an object was
+///         destroyed or a type, format, shape or value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradGetWorkspaceSize(const aclTensor *query,
     const aclTensor *keyIn, const aclTensor *value, const aclTensor *dy, const aclTensor *pseShiftOptional,
     const aclTensor *dropMaskOptional, const aclTensor *paddingMaskOptional,
@@ -78,10 +122,36 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradGetWorkspac
     double keepProb, int64_t preTokens, int64_t nextTokens, int64_t headNum, char *inputLayout,
     int64_t innerPrecise, int64_t sparseMode, const aclTensor *dqOut, const aclTensor *dkOut,
     const aclTensor *dvOut, const aclTensor *dpseOut, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnFlashAttentionUnpaddingScoreGradGetWorkspaceSize planned. The executor is used up unless
+/// it is repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGrad(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnFlashAttentionUnpaddingScoreGradV2 is not in Reprise yet: a program that calls it does not link.
+/// Plans dqOut, dkOut, dvOut = gradients of aclnnFlashAttentionVarLenScore for the gradient dy of its result.
+///
+/// Shapes: as aclnnFlashAttentionScore; the gradients have the shapes of query, keyIn and value.
+/// Types: float32, float16, bfloat16; pseShiftOptional float32, float16, bfloat16; dropMaskOptional bool,
+///        int8, uint8; paddingMaskOptional float32, float16, bfloat16, float64, all integers, bool,
+///        complex64, complex128; attenMaskOptional bool, int8, uint8; softmaxMaxOptional float32;
+///        softmaxSumOptional float32; softmaxInOptional float32, float16, bfloat16, float64, all integers,
+///        bool, complex64, complex128; dpseOut float32, float16, bfloat16, float64, all integers, bool,
+///        complex64, complex128.
+/// Note: A query that sees no key gives 0. sparseMode 0: preTokens and nextTokens from the left upper corner,
+///       if there is a mask, and the mask; 1: the mask; 2 and 3: causal from the left upper and the right
+///       lower corner; 4: preTokens and nextTokens from the right lower corner; 2 to 4 take a mask of 2048 x
+///       2048, which is not read. 5: as 1; 6: causal from the right lower corner, but for prefixOptional
+///       keys. softmaxMaxOptional, softmaxSumOptional and attentionInOptional are what the forward pass made,
+///       and are needed; softmaxInOptional is not read. The gradient of the shift is not supported: pass null
+///       for dpseOut. pseType 0: the shift is added behind scaleValue; 1: as in the formula.
+///       actualSeqQLenOptional and actualSeqKvLenOptional are added up: each entry is where its sequence
+///       ends.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null (but pseShiftOptional, dropMaskOptional, paddingMaskOptional,
+///         attenMaskOptional, softmaxMaxOptional, softmaxSumOptional, softmaxInOptional, attentionInOptional,
+///         prefixOptional, actualSeqQLenOptional, actualSeqKvLenOptional, qStartIdxOptional,
+///         kvStartIdxOptional, dpseOut); 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV2GetWorkspaceSize(const aclTensor *query,
     const aclTensor *keyIn, const aclTensor *value, const aclTensor *dy, const aclTensor *pseShiftOptional,
     const aclTensor *dropMaskOptional, const aclTensor *paddingMaskOptional,
@@ -93,7 +163,50 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV2GetWorksp
     double keepProb, int64_t preTokens, int64_t nextTokens, int64_t headNum, char *inputLayout,
     int64_t innerPrecise, int64_t sparseMode, int64_t pseType, const aclTensor *dqOut, const aclTensor *dkOut,
     const aclTensor *dvOut, const aclTensor *dpseOut, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnFlashAttentionUnpaddingScoreGradV2GetWorkspaceSize planned. The executor is used up
+/// unless it is repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV2(void *workspace,
+    uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream);
+
+/// Plans dqOut, dkOut, dvOut = gradients of aclnnFlashAttentionVarLenScore for the gradient dy of its result.
+///
+/// Shapes: as aclnnFlashAttentionScore; the gradients have the shapes of query, keyIn and value.
+/// Types: float32, float16, bfloat16; pseShiftOptional float32, float16, bfloat16; dropMaskOptional bool,
+///        int8, uint8; paddingMaskOptional float32, float16, bfloat16, float64, all integers, bool,
+///        complex64, complex128; attenMaskOptional bool, int8, uint8; softmaxMaxOptional float32;
+///        softmaxSumOptional float32; softmaxInOptional float32, float16, bfloat16, float64, all integers,
+///        bool, complex64, complex128; dpseOut float32, float16, bfloat16, float64, all integers, bool,
+///        complex64, complex128.
+/// Note: A query that sees no key gives 0. sparseMode 0: preTokens and nextTokens from the left upper corner,
+///       if there is a mask, and the mask; 1: the mask; 2 and 3: causal from the left upper and the right
+///       lower corner; 4: preTokens and nextTokens from the right lower corner; 2 to 4 take a mask of 2048 x
+///       2048, which is not read. 5: as 1; 6: causal from the right lower corner, but for prefixOptional
+///       keys. softmaxMaxOptional, softmaxSumOptional and attentionInOptional are what the forward pass made,
+///       and are needed; softmaxInOptional is not read. The gradient of the shift is not supported: pass null
+///       for dpseOut. softmaxInLayout says nothing here: the statistics are [tokens, heads, 8].
+///       actualSeqQLenOptional and actualSeqKvLenOptional are added up: each entry is where its sequence
+///       ends.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null (but pseShiftOptional, dropMaskOptional, paddingMaskOptional,
+///         attenMaskOptional, softmaxMaxOptional, softmaxSumOptional, softmaxInOptional, attentionInOptional,
+///         prefixOptional, actualSeqQLenOptional, actualSeqKvLenOptional, dpseOut, softmaxInLayout); 161002
+///         when an object was destroyed or a type, format, shape or value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV4GetWorkspaceSize(const aclTensor *query,
+    const aclTensor *keyIn, const aclTensor *value, const aclTensor *dy, const aclTensor *pseShiftOptional,
+    const aclTensor *dropMaskOptional, const aclTensor *paddingMaskOptional,
+    const aclTensor *attenMaskOptional, const aclTensor *softmaxMaxOptional,
+    const aclTensor *softmaxSumOptional, const aclTensor *softmaxInOptional,
+    const aclTensor *attentionInOptional, const aclIntArray *prefixOptional,
+    const aclIntArray *actualSeqQLenOptional, const aclIntArray *actualSeqKvLenOptional, double scaleValue,
+    double keepProb, int64_t preTokens, int64_t nextTokens, int64_t headNum, char *inputLayout,
+    int64_t innerPrecise, int64_t sparseMode, const aclTensor *dqOut, const aclTensor *dkOut,
+    const aclTensor *dvOut, const aclTensor *dpseOut, char *softmaxInLayout, uint64_t *workspaceSize,
+    aclOpExecutor **executor);
+
+/// Queues what aclnnFlashAttentionUnpaddingScoreGradV4GetWorkspaceSize planned. The executor is used up
+/// unless it is repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV4(void *workspace,
     uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream);
 
 /// aclnnFlashAttentionUnpaddingScoreGradV3 is not in Reprise yet: a program that calls it does not link.
@@ -111,21 +224,6 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV3GetWorksp
     const aclTensor *dkRopeOut, const aclTensor *dvOut, const aclTensor *dpseOut, uint64_t *workspaceSize,
     aclOpExecutor **executor);
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV3(void *workspace,
-    uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream);
-
-/// aclnnFlashAttentionUnpaddingScoreGradV4 is not in Reprise yet: a program that calls it does not link.
-ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV4GetWorkspaceSize(const aclTensor *query,
-    const aclTensor *keyIn, const aclTensor *value, const aclTensor *dy, const aclTensor *pseShiftOptional,
-    const aclTensor *dropMaskOptional, const aclTensor *paddingMaskOptional,
-    const aclTensor *attenMaskOptional, const aclTensor *softmaxMaxOptional,
-    const aclTensor *softmaxSumOptional, const aclTensor *softmaxInOptional,
-    const aclTensor *attentionInOptional, const aclIntArray *prefixOptional,
-    const aclIntArray *actualSeqQLenOptional, const aclIntArray *actualSeqKvLenOptional, double scaleValue,
-    double keepProb, int64_t preTokens, int64_t nextTokens, int64_t headNum, char *inputLayout,
-    int64_t innerPrecise, int64_t sparseMode, const aclTensor *dqOut, const aclTensor *dkOut,
-    const aclTensor *dvOut, const aclTensor *dpseOut, char *softmaxInLayout, uint64_t *workspaceSize,
-    aclOpExecutor **executor);
-ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV4(void *workspace,
     uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream);
 
 #ifdef __cplusplus

@@ -24,24 +24,30 @@ extern "C" {
 ///         or one [k, n] for each, the result a single one of all rows or one for each. groupType 2: the
 ///         groups are parts of the depth of a single x [m, k] and weight [k, n], the result is [groups, m,
 ///         n]. A bias has [n] for each group, or is a single [groups, n].
-/// Types: float32, float16, bfloat16, float64; weight float32, float16, bfloat16, float64, int8, int32;
-///        scaleOptional float32, float16, bfloat16, float64, all integers, bool, complex64, complex128;
-///        offsetOptional float32, float16, bfloat16, float64, all integers, bool, complex64, complex128;
-///        perTokenScaleOptional float32, float16, bfloat16, float64, all integers, bool, complex64,
-///        complex128; groupListOptional int32, int64; activationInputOptional float32, float16, bfloat16,
-///        float64, all integers, bool, complex64, complex128; activationQuantScaleOptional float32, float16,
-///        bfloat16, float64, all integers, bool, complex64, complex128; activationQuantOffsetOptional
+/// Types: float32, float16, bfloat16, float64; x float32, float16, bfloat16, float64, int8, int32; weight
+///        float32, float16, bfloat16, float64, int8, int32; biasOptional float32, float16, bfloat16, float64,
+///        int8, int32; scaleOptional float32, float16, bfloat16, float64, all integers, bool, complex64,
+///        complex128; offsetOptional float32, float16, bfloat16, float64, all integers, bool, complex64,
+///        complex128; perTokenScaleOptional float32, float16, bfloat16, float64, all integers, bool,
+///        complex64, complex128; groupListOptional int32, int64; activationInputOptional float32, float16,
+///        bfloat16, float64, all integers, bool, complex64, complex128; activationQuantScaleOptional float32,
+///        float16, bfloat16, float64, all integers, bool, complex64, complex128;
+///        activationQuantOffsetOptional float32, float16, bfloat16, float64, all integers, bool, complex64,
+///        complex128; out float32, float16, bfloat16, float64, int8, int32; activationFeatureOutOptional
 ///        float32, float16, bfloat16, float64, all integers, bool, complex64, complex128;
-///        activationFeatureOutOptional float32, float16, bfloat16, float64, all integers, bool, complex64,
-///        complex128; dynQuantScaleOutOptional float32, float16, bfloat16, float64, all integers, bool,
-///        complex64, complex128.
+///        dynQuantScaleOutOptional float32, float16, bfloat16, float64, all integers, bool, complex64,
+///        complex128.
 /// Note: A single x and a single result need groupListOptional, which is read on the device: where groups end
 ///       with groupListType 0, how long they are with 1, pairs of index and length with 2. Numbers are
 ///       clamped to what there is; rows of no group stay as they were. splitItem 0 and 1 mean one result for
 ///       each group, 2 and 3 a single one. A weight of int8, int4 or int32 (eight 4-bit numbers of a row or a
 ///       column) takes antiquantScaleOptional and antiquantOffsetOptional, by group [n], or [parts of k, n].
-///       A list of empty tensors counts as null. Quantized x and results and activations (actType) are not
-///       supported yet. tuningConfigOptional plays no part.
+///       A list of empty tensors counts as null. Quantized results and activations (actType) are not
+///       supported yet. tuningConfigOptional plays no part. x and weight of int8: sums are int32; the result
+///       is (sums + bias) * scaleOptional * perTokenScaleOptional (a bias that is not int32 is added last),
+///       or sums + bias if it is int32; with a single x and result and groupType 0; scaleOptional is [groups,
+///       n] or [n] for each, float32, bfloat16 or 64 bits as aclnnTransQuantParamV2 makes them,
+///       perTokenScaleOptional a single [m] of float32.
 /// Views: strides and offsets of any kind.
 /// Errors: 161001 when an argument is null (but biasOptional, scaleOptional, offsetOptional,
 ///         antiquantScaleOptional, antiquantOffsetOptional, perTokenScaleOptional, groupListOptional,

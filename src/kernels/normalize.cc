@@ -142,6 +142,7 @@ class Operand {
     if (is_given_ ? !staged_.in_place() : is_wanted) buffer_ = arena.Take<T>(elements);
   }
 
+  bool is_given() const { return is_given_; }
   const T* Read(int64_t begin, int64_t n) const { return staged_.Read(begin, n, buffer_); }
   T* Target(int64_t begin) const { return is_given_ ? staged_.Target(begin, buffer_) : buffer_; }
   void Write(int64_t begin, int64_t n) const {
@@ -229,13 +230,18 @@ void MapRowsOf(RowOp op, const TensorRef& out, const TensorRef& a, const TensorR
   });
 }
 
-// The sum x = x1 + x2, as it reads after it was stored.
+// The sum x = alpha * x1 + x2, as it reads after it was stored, if it is.
 template <class T>
-const T* ReadSum(const Operand<T>& x1, const Operand<T>& x2, const Operand<T>& x, int64_t begin, int64_t n) {
+const T* ReadSum(const Operand<T>& x1, T alpha, const Operand<T>& x2, const Operand<T>& x, int64_t begin, int64_t n) {
   const T* a = x1.Read(begin, n);
   const T* b = x2.Read(begin, n);
   T* sum = x.Target(begin);
-  for (int64_t i = 0; i < n; ++i) sum[i] = a[i] + b[i];
+  if (alpha == T{1}) {
+    for (int64_t i = 0; i < n; ++i) sum[i] = a[i] + b[i];
+  } else {
+    for (int64_t i = 0; i < n; ++i) sum[i] = alpha * a[i] + b[i];
+  }
+  if (!x.is_given()) return sum;
   x.Write(begin, n);
   return x.Read(begin, n);
 }
@@ -250,31 +256,28 @@ void NormOf(const NormOperands& operands, bool is_layer_norm, T eps, RowWork wor
   const Operand<T> out(operands.out, elements, arena);
   const Operand<T> rstd(operands.rstd, work.batch, arena);
   const T* w = weight.ReadOr(n, 1);
+  const auto alpha = static_cast<T>(operands.alpha);
+  const Operand<T> x1(operands.x1, elements, arena, false);
+  const Operand<T> x2(operands.x2, elements, arena, false);
+  const auto read = [&](int64_t row, int64_t count) {
+    return x1.is_given() ? ReadSum(x1, alpha, x2, x, row * n, count * n) : x.Read(row * n, count * n);
+  };
   if (is_layer_norm) {
     const Operand<T> bias(operands.bias, n, arena);
     const Operand<T> mean(operands.mean, work.batch, arena);
     const T* b = bias.ReadOr(n, 0);
     return ForEachBatch(rows, work.batch, [&](int64_t row, int64_t count) {
-      LayerNormRows(x.Read(row * n, count * n), w, b, eps, out.Target(row * n), mean.Target(row), rstd.Target(row),
-                    count, n);
+      LayerNormRows(read(row, count), w, b, eps, out.Target(row * n), mean.Target(row), rstd.Target(row), count, n);
       out.Write(row * n, count * n);
       mean.Write(row, count);
       rstd.Write(row, count);
     });
   }
-  const auto run = [&](const T* from, int64_t row, int64_t count) {
-    RmsNormRows(from, w, eps, out.Target(row * n), rstd.Target(row), count, n);
+  ForEachBatch(rows, work.batch, [&](int64_t row, int64_t count) {
+    RmsNormRows(read(row, count), w, eps, out.Target(row * n), rstd.Target(row), count, n);
     out.Write(row * n, count * n);
     rstd.Write(row, count);
-  };
-  if (operands.x1 == nullptr) {
-    return ForEachBatch(rows, work.batch,
-                        [&](int64_t row, int64_t count) { run(x.Read(row * n, count * n), row, count); });
-  }
-  const Operand<T> x1(operands.x1, elements, arena);
-  const Operand<T> x2(operands.x2, elements, arena);
-  ForEachBatch(rows, work.batch,
-               [&](int64_t row, int64_t count) { run(ReadSum(x1, x2, x, row * n, count * n), row, count); });
+  });
 }
 
 template <class T>
@@ -288,12 +291,16 @@ void NormGradOf(const NormOperands& operands, RowWork work, void* scratch, T* dw
   const Operand<T> rstd(operands.rstd, work.batch, arena);
   const Operand<T> mean(operands.mean, work.batch, arena, false);
   const Operand<T> dy(operands.dy, elements, arena);
+  const Operand<T> x1(operands.x1, elements, arena, false);
+  const Operand<T> x2(operands.x2, elements, arena, false);
+  const Operand<T> scaled(operands.scaled, elements, arena, false);
+  const auto alpha = static_cast<T>(operands.alpha);
   const T* w = weight.ReadOr(n, 1);
   if (dw != nullptr) std::fill_n(dw, n, T{0});
   if (db != nullptr) std::fill_n(db, n, T{0});
   ForEachBatch(rows, work.batch, [&](int64_t row, int64_t count) {
     const T* grad = dy.Read(row * n, count * n);
-    const T* from = x.Read(row * n, count * n);
+    const T* from = x1.is_given() ? ReadSum(x1, alpha, x2, x, row * n, count * n) : x.Read(row * n, count * n);
     T* to = operands.out != nullptr ? dx.Target(row * n) : nullptr;
     if (operands.mean != nullptr) {
       LayerNormGradRows(grad, from, mean.Read(row, count), rstd.Read(row, count), w, to, dw, db, count, n);
@@ -301,6 +308,10 @@ void NormGradOf(const NormOperands& operands, RowWork work, void* scratch, T* dw
       RmsNormGradRows(grad, from, rstd.Read(row, count), w, to, dw, count, n);
     }
     dx.Write(row * n, count * n);
+    if (!scaled.is_given() || to == nullptr) return;
+    T* product = scaled.Target(row * n);
+    for (int64_t i = 0; i < count * n; ++i) product[i] = alpha * to[i];
+    scaled.Write(row * n, count * n);
   });
 }
 
@@ -350,6 +361,7 @@ int64_t NormScratchBytes(const NormOperands& operands, bool is_layer_norm, DType
   add(operands.dy, elements, false);
   add(operands.x1, elements, false);
   add(operands.x2, elements, false);
+  add(operands.scaled, elements, false);
   return bytes;
 }
 

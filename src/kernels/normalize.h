@@ -52,8 +52,12 @@ struct NormOperands {
   const TensorRef* mean = nullptr;
   const TensorRef* rstd = nullptr;
   const TensorRef* dy = nullptr;  ///< of gradients
-  const TensorRef* x1 = nullptr;  ///< of the sum x = x1 + x2, rounded to the type of x, which is then written first
+  /// Of the sum x = alpha * x1 + x2, rounded to the type of x, which is then written first; it is not rounded where x
+  /// is null.
+  const TensorRef* x1 = nullptr;
   const TensorRef* x2 = nullptr;
+  const TensorRef* scaled = nullptr;  ///< of gradients: alpha * dx, the gradient for x1
+  double alpha = 1;
 };
 
 /// Bytes of scratch for the functions below.

@@ -185,4 +185,142 @@ void DynamicQuantize(const TensorRef& x, const TensorRef& smooth, const TensorRe
   }
 }
 
+namespace {
+
+constexpr int kPackedOffsetShift = 37;
+constexpr uint64_t kPackedMark = uint64_t{1} << 46;
+constexpr uint32_t kPackedScaleBits = 0xFFFFE000U;
+constexpr int64_t kMostPackedOffset = 255;
+
+bool IsPackedParam(DType type) { return type == DType::kInt64 || type == DType::kUInt64; }
+
+// Elements [begin, begin + n) of a line of one or many.
+void ReadParam(const TensorRef& ref, int64_t begin, int64_t n, float* to) {
+  const int last = ref.rank - 1;
+  const bool repeats = ref.rank == 0 || ref.sizes[last] == 1;
+  const int64_t stride = repeats ? 0 : ref.strides[last] * ItemSize(ref.dtype);
+  FindCast(ref.dtype, DType::kFloat)(static_cast<const char*>(ref.data) + begin * stride, stride,
+                                     reinterpret_cast<char*>(to), sizeof(float), n);
+}
+
+void ReadPacked(const TensorRef& ref, int64_t begin, int64_t n, float* scale, float* offset) {
+  const bool repeats = ref.rank == 0 || ref.sizes[ref.rank - 1] == 1;
+  const int64_t stride = repeats ? 0 : ref.strides[ref.rank - 1] * ItemSize(ref.dtype);
+  for (int64_t i = 0; i < n; ++i) {
+    uint64_t word = 0;
+    std::memcpy(&word, static_cast<const char*>(ref.data) + (begin + i) * stride, sizeof word);
+    const auto bits = static_cast<uint32_t>(word);
+    std::memcpy(scale + i, &bits, sizeof bits);
+    // To the top and back, which extends the sign.
+    offset[i] = static_cast<float>(static_cast<int64_t>(word << (64 - 46)) >> (64 - 9));
+  }
+}
+
+}  // namespace
+
+void DequantizeSums(const DequantizeOperands& o, const TensorRef& y, Range rows) {
+  const int64_t n = o.sums.sizes[o.sums.rank - 1];
+  const int64_t m = o.sums.sizes[o.sums.rank - 2];
+  const bool bias_is_whole = o.bias.data != nullptr && o.bias.dtype == DType::kInt32;
+  const bool is_packed = IsPackedParam(o.scale.dtype);
+  int32_t sums[kChunk];
+  int32_t whole[kChunk];
+  float v[kChunk];
+  float factor[kChunk];
+  float shift[kChunk];
+  const CastFn copy = FindCast(DType::kInt32, DType::kInt32);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const char* const from = EntryOf(o.sums, 1, o.sums, 1, row);
+    char* const to = EntryOf(y, 1, y, 1, row);
+    const int64_t stride = y.strides[y.rank - 1] * ItemSize(y.dtype);
+    const char* const bias = o.bias.data == nullptr ? nullptr
+                             : o.bias.rank == 1     ? static_cast<const char*>(o.bias.data)
+                                                    : EntryOf(o.bias, 1, o.sums, 1, row);
+    const int64_t bias_stride = bias == nullptr ? 0 : o.bias.strides[o.bias.rank - 1] * ItemSize(o.bias.dtype);
+    float of_row = 1;
+    if (o.row_scale.data != nullptr) {
+      const int64_t at = row % m * (o.row_scale.sizes[0] == 1 ? 0 : o.row_scale.strides[0]);
+      FindCast(o.row_scale.dtype, DType::kFloat)(
+          static_cast<const char*>(o.row_scale.data) + at * ItemSize(o.row_scale.dtype), 0,
+          reinterpret_cast<char*>(&of_row), 0, 1);
+    }
+    for (int64_t begin = 0; begin < n; begin += kChunk) {
+      const int64_t part = std::min(kChunk, n - begin);
+      copy(from + begin * o.sums.strides[o.sums.rank - 1] * 4, o.sums.strides[o.sums.rank - 1] * 4,
+           reinterpret_cast<char*>(sums), 4, part);
+      if (bias_is_whole) {
+        copy(bias + begin * bias_stride, bias_stride, reinterpret_cast<char*>(whole), 4, part);
+        for (int64_t i = 0; i < part; ++i) {
+          sums[i] = static_cast<int32_t>(static_cast<uint32_t>(sums[i]) + static_cast<uint32_t>(whole[i]));
+        }
+      }
+      if (y.dtype == DType::kInt32) {
+        copy(reinterpret_cast<const char*>(sums), 4, to + begin * stride, stride, part);
+        continue;
+      }
+      if (is_packed) {
+        ReadPacked(o.scale, begin, part, factor, shift);
+      } else {
+        ReadParam(o.scale, begin, part, factor);
+        std::fill_n(shift, part, 0.0F);
+      }
+      for (int64_t i = 0; i < part; ++i) v[i] = static_cast<float>(sums[i]) * factor[i];
+      if (o.row_scale.data != nullptr) {
+        for (int64_t i = 0; i < part; ++i) v[i] *= of_row;
+      }
+      if (bias != nullptr && !bias_is_whole) {
+        FindCast(o.bias.dtype, DType::kFloat)(bias + begin * bias_stride, bias_stride, reinterpret_cast<char*>(factor),
+                                              sizeof(float), part);
+        for (int64_t i = 0; i < part; ++i) v[i] += factor[i];
+      }
+      if (y.dtype != DType::kInt8) {
+        FindCast(DType::kFloat, y.dtype)(reinterpret_cast<const char*>(v), sizeof(float), to + begin * stride, stride,
+                                         part);
+        continue;
+      }
+      if (o.offset.data != nullptr) ReadParam(o.offset, begin, part, shift);
+      for (int64_t i = 0; i < part; ++i) v[i] += shift[i];
+      RoundRow(v, part, BoundsOf(y), Rounding::kNearest);
+      StoreRow(y, to, begin, part, v);
+    }
+  }
+}
+
+void PackQuantParam(const TensorRef& scale, const TensorRef& offset, const TensorRef& y, Range range) {
+  for (int64_t i = range.begin; i < range.end; ++i) {
+    float value = 0;
+    ReadParam(scale, i, 1, &value);
+    uint32_t bits = 0;
+    std::memcpy(&bits, &value, sizeof bits);
+    uint64_t word = (bits & kPackedScaleBits) | kPackedMark;
+    if (offset.data != nullptr) {
+      float shift = 0;
+      ReadParam(offset, i, 1, &shift);
+      const float bounded = std::fmin(std::fmax(std::nearbyint(shift), -256.0F), static_cast<float>(kMostPackedOffset));
+      word |= (static_cast<uint64_t>(static_cast<int64_t>(bounded == bounded ? bounded : 0.0F)) & 0x1FF)
+              << kPackedOffsetShift;
+    }
+    std::memcpy(EntryOf(y, 0, y, 0, i), &word, sizeof word);
+  }
+}
+
+void PackInt4(const TensorRef& x, const TensorRef& y, Range rows) {
+  const int64_t words = y.sizes[y.rank - 1];
+  const int64_t from_stride = x.strides[x.rank - 1] * 4;
+  const int64_t to_stride = y.strides[y.rank - 1] * 4;
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const char* from = EntryOf(x, 1, x, 1, row);
+    char* const to = EntryOf(y, 1, y, 1, row);
+    for (int64_t i = 0; i < words; ++i) {
+      uint32_t word = 0;
+      for (int64_t j = 0; j < kPacked; ++j, from += from_stride) {
+        uint32_t number = 0;
+        std::memcpy(&number, from, sizeof number);
+        word |= (number & 0xF) << (4 * j);
+      }
+      std::memcpy(to + i * to_stride, &word, sizeof word);
+    }
+  }
+}
+
 }  // namespace reprise::kernels

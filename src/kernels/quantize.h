@@ -36,4 +36,33 @@ void Quantize(const TensorRef& x, const TensorRef& scale, const TensorRef& offse
 void DynamicQuantize(const TensorRef& x, const TensorRef& smooth, const TensorRef& group_index, const TensorRef& y,
                      const TensorRef& scale, const TensorRef& offset, Range rows);
 
+/// The type in which a product of int8 matrices of this depth is computed fastest: floating ones where every sum is a
+/// whole number that they hold, so that the result is that of int32.
+inline DType TypeOfInt8Product(int64_t depth) {
+  constexpr int64_t kMostInFloat = (int64_t{1} << 24) >> 14;
+  constexpr int64_t kMostInDouble = (int64_t{1} << 30) >> 14;  // beyond, sums may leave int32
+  return depth <= kMostInFloat ? DType::kFloat : depth <= kMostInDouble ? DType::kDouble : DType::kInt32;
+}
+
+/// What becomes of the int32 sums of a product of integers; absent operands have no data.
+struct DequantizeOperands {
+  TensorRef sums;       ///< int32 [.., m, n]
+  TensorRef scale;      ///< [n] or [1]: float32, bfloat16, or 64 bits as PackQuantParam makes them
+  TensorRef offset;     ///< [n] or [1]; without: what is packed in scale, else 0
+  TensorRef row_scale;  ///< [m]
+  TensorRef bias;       ///< [n], or [.., 1, n] as sums; int32 is added to the sums, others to the result
+};
+/// int32: y = sums + bias. Others: y = (sums + bias) * scale * row_scale + bias, rounded once; int8: with offset,
+/// clamp(round(..)). \param rows  counts rows of sums
+void DequantizeSums(const DequantizeOperands& operands, const TensorRef& y, Range rows);
+
+/// y = bits of scale without the last 13, bit 46, and round(offset) from -256 to 255 in bits 37 to 45.
+/// \param scale, offset  float32 [n] or [1]; offset without data: 0
+/// \param y  64-bit integers [n] \param range  counts elements of y
+void PackQuantParam(const TensorRef& scale, const TensorRef& offset, const TensorRef& y, Range range);
+
+/// y = the lowest 4 bits of each x, eight of a row in an int32, the first in the lowest bits.
+/// \param x  int32 \param y  int32, an eighth of the last dim \param rows  counts rows
+void PackInt4(const TensorRef& x, const TensorRef& y, Range rows);
+
 }  // namespace reprise::kernels

@@ -69,7 +69,7 @@ def arguments(op, query, key, value, layout, heads, kv_heads, scale, **given):
     args = {}
     defaults = {"query": query, "key": key, "value": value, "numHeads": heads, "headNum": heads, "scaleValue": scale,
                 "preTokens": FAR, "nextTokens": FAR, "inputLayout": layout, "numKeyValueHeads": kv_heads,
-                "keepProb": 1.0, "softmaxLseFlag": False, "pseType": 1}
+                "keepProb": 1.0, "softmaxLseFlag": False, "pseType": 0 if op.startswith("Fused") else 1}
     row = TABLE[op]
     for (c_type, name), role in zip(row.parameters, row.roles):
         if role.startswith("out"):
@@ -196,7 +196,7 @@ def pages(op, g, lengths_name, extra):
 
 
 @cases("FusedInferAttentionScore", "FusedInferAttentionScoreV2", "FusedInferAttentionScoreV3",
-       "FusedInferAttentionScoreV4")
+       "FusedInferAttentionScoreV4", "FusedInferAttentionScoreV5")
 def fused(op, g):
     none = {"softmaxLse": None}
     yield from layouts(op, g, ("BNSD_BSND", "BSH_NBSD"))
@@ -231,9 +231,9 @@ def fused(op, g):
                           (mask, {"attenMask": mask, "preTokens": 3, "nextTokens": 0})):
         yield Case(arguments(op, q, k, v, "BNSD", 4, 1, 0.25, **given),
                    {"attentionOut": Ref(attention(q, k, v, 0.25, hidden)[0], torch.float32)} | none)
-    if op in ("FusedInferAttentionScoreV3", "FusedInferAttentionScoreV4"):
+    if op[-2:] in ("V3", "V4", "V5"):
         yield from rotary_parts(op, g)
-    if op == "FusedInferAttentionScoreV4":
+    if op[-2:] in ("V4", "V5"):
         q, k, v = tensors(g, torch.float32, 1, 4, 2, 6, 20, 8)
         sink = g.tensor([4], torch.float32) * 3
         out = attention(q, k, v, 0.25, sink=sink)[0]
@@ -264,7 +264,7 @@ def statistics(maximum, total, layout="BNSD"):
             for name, t in (("softmaxMaxOut", maximum), ("softmaxSumOut", total))} | {"softmaxOutOut": None}
 
 
-@cases("FlashAttentionScore", "FlashAttentionScoreV2")
+@cases("FlashAttentionScore", "FlashAttentionScoreV2", "FlashAttentionScoreV3")
 def training(op, g):
     for layout in ("BNSD", "BSND", "BSH", "SBH"):
         for dtype in TYPES:
@@ -283,14 +283,31 @@ def training(op, g):
         if "pseType" in args:
             args["pseType"] = int(first)
         yield Case(args, statistics(maximum, total) | {"attentionOutOut": Ref(out, torch.float32)})
+    if op.endswith("V3"):
+        sink = g.tensor([2], torch.float32) * 2
+        out, maximum, total, _ = attention(q, k, v, 0.3, sink=sink)
+        yield Case(arguments(op, q, k, v, "BNSD", 2, 2, 0.3, sink=sink),
+                   statistics(maximum, total) | {"attentionOutOut": Ref(out, torch.float32)})
     hidden = causal(20, 30, 10).unsqueeze(0) & (torch.arange(30) >= torch.tensor([4, 25]).reshape(2, 1, 1))
     out, maximum, total, _ = attention(q, k, v, 0.3, hidden.unsqueeze(1))
     yield Case(arguments(op, q, k, v, "BNSD", 2, 2, 0.3, sparseMode=6, prefix=[4, 25]),
                statistics(maximum, total) | {"attentionOutOut": Ref(out, torch.float32)})
 
 
-@cases("FlashAttentionVarLenScore")
+@cases("FlashAttentionVarLenScore", "FlashAttentionVarLenScoreV2", "FlashAttentionVarLenScoreV3",
+       "FlashAttentionVarLenScoreV4", "FlashAttentionVarLenScoreV5")
 def varlen(op, g):
+    if op.endswith("V5"):  # a sink, and keys and queries in two parts
+        q, k, v = tensors(g, torch.float32, 1, 4, 2, 20, 30, 24, 16)
+        sink = g.tensor([4], torch.float32) * 2
+        parts = [attention(q[:, :, a:b], k[:, :, c:d], v[:, :, c:d], 0.5, sink=sink)
+                 for a, b, c, d in ((0, 5, 0, 12), (5, 20, 12, 30))]
+        out, maximum, total, _ = (torch.cat(part, 2) for part in zip(*parts))
+        q, k, v = (to_layout(t, "TND") for t in (q, k, v))
+        args = arguments(op, q[..., :16].contiguous(), k[..., :16].contiguous(), v, "TND", 4, 2, 0.5,
+                         queryRope=q[..., 16:].contiguous(), keyRope=k[..., 16:].contiguous(), sink=sink,
+                         actualSeqQLen=[5, 20], actualSeqKvLen=[12, 30], softmaxOutLayout="same_as_input")
+        yield Case(args, statistics(maximum, total, "TND") | {"attentionOutOut": Ref(to_layout(out, "TND"), torch.float32)})
     for dtype in TYPES:
         q, k, v = tensors(g, dtype, 1, 4, 2, 25, 40, 16)
         ends, key_ends = [7, 9, 25], [11, 20, 40]
@@ -302,7 +319,28 @@ def varlen(op, g):
         yield Case(args, statistics(maximum, total, "TND") | {"attentionOutOut": Ref(to_layout(out, "TND"), dtype)})
 
 
-@cases("FlashAttentionScoreGrad")
+@cases("FlashAttentionUnpaddingScoreGrad", "FlashAttentionUnpaddingScoreGradV2", "FlashAttentionUnpaddingScoreGradV4")
+def varlen_grad(op, g):
+    ends, key_ends = [7, 9, 25], [11, 20, 40]
+    for dtype in TYPES:
+        q, k, v = tensors(g, dtype, 1, 4, 2, 25, 40, 16)
+        dy = g.tensor([1, 4, 25, 16], dtype)
+        leaves = [high(t).requires_grad_() for t in (q, k, v)]
+        parts = [attention(leaves[0][:, :, a:b], *(t[:, :, c:d] for t in leaves[1:]), 0.25,
+                           causal(b - a, d - c, d - c - b + a))
+                 for a, b, c, d in zip([0] + ends, ends, [0] + key_ends, key_ends)]
+        out, maximum, total, _ = (torch.cat(part, 2) for part in zip(*parts))
+        out.backward(high(dy))
+        made = {f"softmax{name}": to_layout(t.detach().expand(*t.shape[:-1], 8).to(torch.float32), "TND")
+                for name, t in (("Max", maximum), ("Sum", total))}
+        args = arguments(op, to_layout(q, "TND"), None, to_layout(v, "TND"), "TND", 4, 2, 0.25,
+                         keyIn=to_layout(k, "TND"), dy=to_layout(dy, "TND"), sparseMode=3, actualSeqQLen=ends,
+                         actualSeqKvLen=key_ends, attentionIn=to_layout(out.detach().to(dtype), "TND"), **made)
+        yield Case(args, {name: Ref(to_layout(leaf.grad, "TND"), dtype)
+                          for name, leaf in zip(("dqOut", "dkOut", "dvOut"), leaves)} | {"dpseOut": None})
+
+
+@cases("FlashAttentionScoreGrad", "FlashAttentionScoreGradV2")
 def training_grad(op, g):
     """Against autograd in float64; statistics and result are those of float64, rounded."""
     for layout in ("BNSD", "BSH", "SBH"):
@@ -369,6 +407,13 @@ def rotary(op, g):
             for x, cos, sin in rotary_inputs(g, dtype):
                 out = rotated(high(x), high(cos), high(sin), mode)
                 yield Case({"x": x, "cos": cos, "sin": sin, "mode": mode}, {"out": Ref(out, dtype)})
+
+
+@cases("InterleaveRope")
+def interleave_rope(op, g):
+    for dtype in TYPES:
+        for x, cos, sin in rotary_inputs(g, dtype):
+            yield Case({"x": x, "cos": cos, "sin": sin}, {"out": Ref(rotated(high(x), high(cos), high(sin), 3), dtype)})
 
 
 @cases("RotaryPositionEmbeddingGrad")

@@ -44,6 +44,29 @@ def silent_check(op, g):
                                 "stepRef": torch.tensor([count]), "result": torch.tensor([result], dtype=torch.int32)})
 
 
+@cases("SilentCheckV2")
+def silent_check_by_average(op, g):
+    limits = {"cThreshL1": 100.0, "cThreshL2": 10.0, "beta1": 0.9}
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        for value in (1.0, 30.0, 500.0, float("nan"), float("inf")):
+            for step, average in ((0, 1.0), (1, 0.1), (5, 2.0)):
+                for detect in (1, 2) if dtype == torch.float32 else (1,):
+                    expected = average / (1 - 0.9 ** step) if step else average
+                    result = (2 if not math.isfinite(value) or value > expected * 100 else
+                              1 if value > expected * 10 else 0)
+                    goes_on = result < 2 or detect == 1
+                    after = 0.9 * average + 0.1 * value if goes_on and math.isfinite(value) else average
+                    gradient = g.tensor([2, 3], dtype)
+                    seen = torch.zeros_like(gradient) if result == 2 and step == 0 and detect != 1 else gradient
+                    yield Case({"val": torch.tensor(value, dtype=dtype), "avgRef": torch.tensor([average]),
+                                "max": None if step == 1 else torch.ones([], dtype=dtype), "inputGradRef": gradient,
+                                "stepRef": torch.tensor([step]), "npuAsdDetect": detect, "dstSize": [2, 3],
+                                "dstStride": [3, 1], "dstOffset": [0], **limits},
+                               {"avgRef": torch.tensor([after]), "inputGradRef": seen,
+                                "stepRef": torch.tensor([step + goes_on]),
+                                "result": torch.tensor([result], dtype=torch.int32)})
+
+
 @cases("Sleep")
 def sleep(op, g):
     for cycles in ([1000], [], [5, 70000]):

@@ -344,3 +344,57 @@ def grouped_quantized(op, g):
                 yield grouped_case(op, [x], [w for w, _ in pairs], [Ref(part, dtype) for part in outs], separate(bias),
                                    None, split_item=0, scale=separate(scale), offset=separate(offset))
             number += 1
+
+
+@cases("TransposeBatchMatMul")
+def permuted_matrices(op, g):
+    def undo(order):
+        return [order.index(d) for d in range(3)]
+    base = {"bias": None, "scale": None, "cubeMathType": 0}
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        for batch, m, n, k in ((4, 5, 7, 9), (2, 1, 33, 70), (6, 70, 20, 33), (1, 3, 0, 2), (2, 3, 4, 0)):
+            a, b = g.tensor([batch, m, k], dtype), g.tensor([batch, k, n], dtype)
+            product = high(a) @ high(b)
+            for one, two, out in (([1, 0, 2], [0, 1, 2], [1, 0, 2]), ([0, 2, 1], [2, 0, 1], None), (None, None, [2, 1, 0])):
+                x1 = a if one is None else a.permute(undo(one)).contiguous()
+                x2 = b if two is None else b.permute(undo(two)).contiguous()
+                yield Case(base | {"x1": x1, "x2": x2, "permX1": one, "permX2": two, "permY": out, "batchSplitFactor": 1},
+                           {"out": Ref(product if out is None else product.permute(out), dtype)})
+            if batch % 2 == 0:
+                split = product.reshape(2, batch // 2, m, n).transpose(1, 2).reshape(2, m, batch // 2 * n)
+                yield Case(base | {"x1": a.transpose(0, 1).contiguous(), "x2": b, "permX1": [1, 0, 2], "permX2": [0, 1, 2],
+                                   "permY": [1, 0, 2], "batchSplitFactor": 2}, {"out": Ref(split, dtype)})
+
+
+@cases("GroupedMatmulV4", "GroupedMatmulV5")
+def grouped_integers(op, g):
+    """int8 by int8: sums in int32, which become numbers again."""
+    for number, out_type in enumerate((torch.bfloat16, torch.float16, torch.float32, torch.int32) * 2):
+        for m, k, n, counts in ((9, 16, 8, [4, 0, 5]), (3, 70, 300, [1, 2]), (0, 8, 4, [0, 0]), (40, 33, 5, [40])):
+            groups = len(counts)
+            x = torch.randint(-128, 128, [m, k], generator=g.torch).to(torch.int8)
+            weights = torch.randint(-128, 128, [groups, k, n], generator=g.torch).to(torch.int8)
+            scale = g.tensor([groups, n], torch.bfloat16 if number % 3 == 1 else torch.float32, "positive") / 400
+            rows = g.tensor([m], torch.float32, "positive") if number % 2 else None
+            kind = (None, torch.int32, torch.float32)[number % 3] if out_type != torch.int32 else (None, torch.int32)[number // 4]
+            bias = None if kind is None else g.tensor([groups, n], kind) * (50 if kind == torch.int32 else 1)
+            which = torch.repeat_interleave(torch.arange(groups), torch.tensor(counts))
+            sums = torch.stack([x[i].long() @ weights[e].long() for i, e in enumerate(which.tolist())]) if m else (
+                torch.zeros(0, n, dtype=torch.int64))
+            if kind == torch.int32:
+                sums = sums + bias[which]
+            out = sums
+            if out_type != torch.int32:
+                out = sums.float() * scale.float()[which]
+                if rows is not None:
+                    out = out * rows.unsqueeze(-1)
+                if kind == torch.float32:
+                    out = out + bias[which]
+            listed = number >= 4
+            case = grouped_case(op, [x], [w.contiguous() for w in weights] if listed else [weights],
+                                [Ref(out, out_type, bound="4/1 of max")],
+                                bias=None if bias is None else list(bias) if listed else [bias],
+                                groups=torch.tensor(counts), list_type=1)
+            case.args["scaleOptional"] = None if out_type == torch.int32 else list(scale) if listed else [scale]
+            case.args["perTokenScaleOptional"] = None if rows is None else [rows]
+            yield case

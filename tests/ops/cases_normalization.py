@@ -122,6 +122,50 @@ def add_rms_norm(op, g):
                         "xOut": Ref(x, dtype, bound="exact")})
 
 
+@cases("InplaceAddRmsNorm")
+def inplace_add_rms_norm(op, g):
+    for dtype in g.floating:
+        for shape, inner in norms_of(dtype):
+            x1, x2, gamma = g.tensor(shape, dtype), g.tensor(shape, dtype), g.tensor(shape[len(shape) - inner:], dtype)
+            x = x1 + x2
+            _, rstd = statistics(x, inner, 1e-6, centered=False)
+            wide = torch.float64 if dtype == torch.float64 else torch.float32
+            yield Case({"x1Ref": x1, "x2Ref": x2, "gamma": gamma, "epsilon": 1e-6},
+                       {"x1Ref": Ref(high(x) * rstd * high(gamma), dtype), "rstdOut": Ref(rstd, wide),
+                        "x2Ref": Ref(x, dtype, bound="exact")})
+
+
+def deep_inputs(g):
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        for shape, inner in norms_of(dtype):
+            normalized = shape[len(shape) - inner:]
+            yield (dtype, shape, inner, g.tensor(shape, dtype), g.tensor(shape, dtype), g.tensor(normalized, dtype),
+                   g.tensor(normalized, dtype))
+
+
+@cases("DeepNorm")
+def deep_norm(op, g):
+    for dtype, shape, inner, x, gx, gamma, beta in deep_inputs(g):
+        total = 0.3 * high(x) + high(gx)
+        mean, rstd = statistics(total, inner, 1e-5)
+        yield Case({"x": x, "gx": gx, "beta": beta, "gamma": gamma, "alpha": 0.3, "epsilon": 1e-5},
+                   {"yOut": Ref((total - mean) * rstd * high(gamma) + high(beta), dtype),
+                    "meanOut": Ref(mean, torch.float32), "rstdOut": Ref(rstd, torch.float32)})
+
+
+@cases("DeepNormGrad")
+def deep_norm_grad(op, g):
+    for dtype, shape, inner, x, gx, gamma, beta in deep_inputs(g):
+        dy = g.tensor(shape, dtype)
+        leaves = [high(t).requires_grad_() for t in (x, gx, gamma, beta)]
+        total = 0.3 * leaves[0] + leaves[1]
+        mean, rstd = (t.float() for t in statistics(total.detach(), inner, 1e-5))
+        torch.nn.functional.layer_norm(total, shape[len(shape) - inner:], leaves[2], leaves[3], 1e-5).backward(high(dy))
+        yield Case({"dy": dy, "x": x, "gx": gx, "gamma": gamma, "mean": mean, "rstd": rstd, "alpha": 0.3},
+                   {"dxOut": Ref(leaves[0].grad, dtype), "dgxOut": Ref(leaves[1].grad, dtype),
+                    "dbetaOut": Ref(leaves[3].grad, torch.float32), "dgammaOut": Ref(leaves[2].grad, torch.float32)})
+
+
 @cases("RmsNormGrad")
 def rms_norm_grad(op, g):
     for dtype in g.floating:

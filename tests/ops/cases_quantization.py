@@ -135,3 +135,82 @@ def dynamic_quant_v2(op, g):
                             "dstType": 29 if packed else 2},
                            {"yOut": y, "scaleOut": Ref(scale), "offsetOut": Ref(offset) if asymmetric else None})
                 number += 1
+
+
+def packed_param(scale, offset):
+    """64 bits that hold both."""
+    words = (scale.view(torch.int32).long() & 0xFFFFE000) | 1 << 46
+    if offset is not None:
+        words, shift = torch.broadcast_tensors(words, offset.round().clamp(-256, 255).long() & 0x1FF)
+        words = words | shift << 37
+    return words.contiguous()
+
+
+@cases("TransQuantParamV2")
+def pack_param(op, g):
+    for n in (1, 7, 600, 0):
+        scale = g.tensor([n], torch.float32)
+        for offset in (None, g.tensor([n], torch.float32) * 200, g.tensor([1], torch.float32)):
+            for dtype in (torch.uint64, torch.int64):
+                words = packed_param(scale, offset)
+                yield Case({"scale": scale, "offset": offset}, {"out": words.view(dtype)})
+    yield Case({"scale": torch.tensor([2.5]), "offset": torch.tensor([-300.0, 300.0, 0.5, -1.5])},
+               {"out": packed_param(torch.tensor([2.5]), torch.tensor([-300.0, 300.0, 0.5, -1.5]))})
+
+
+@cases("QuantMatmulV3", "QuantMatmulV4", "QuantMatmulV5", "QuantMatmulWeightNz")
+def quant_matmul(op, g):
+    is_fifth = op in ("QuantMatmulV5", "QuantMatmulWeightNz")
+    number = 0
+    shapes = (([5, 33], [33, 7]), ([1, 600], [600, 520]), ([2, 3, 16], [16, 40]), ([4, 2, 8], [4, 8, 3]), ([3, 0], [0, 4]),
+              ([0, 8], [8, 4]), ([70, 300], [300, 70]), ([2, 1024], [1024, 3]), ([2, 1025], [1025, 3]))
+    for a_shape, b_shape in shapes:
+        for out_type in (torch.float16, torch.bfloat16, torch.int8, torch.int32, torch.float32):
+            number += 1
+            a = torch.randint(-128, 128, a_shape, generator=g.torch).to(torch.int8)
+            b = torch.randint(-128, 128, b_shape, generator=g.torch).to(torch.int8)
+            if a_shape[-1] >= 1024:
+                a[:], b[:] = -128, -128  # the largest sums there can be
+            m, n = a_shape[-2], b_shape[-1]
+            scale = g.tensor([1 if number % 3 == 0 else n], torch.float32, "positive") / (1 + a_shape[-1]) / 64
+            offset = g.tensor([n], torch.float32) * 9 if out_type == torch.int8 and number % 2 else None
+            per_row = g.tensor([m], torch.float32, "positive") if number % 2 and not op.endswith("V3") else None
+            bias_type = (torch.int32, torch.float32, torch.bfloat16, None)[number % 4 if out_type != torch.int32 else 0]
+            bias = None if bias_type is None else g.tensor([n], bias_type) * (50 if bias_type == torch.int32 else 1)
+            sums = (a.long() @ b.long())
+            if bias_type == torch.int32:
+                sums = sums + bias
+            given, shift = scale, offset
+            if number % 5 == 0:
+                given = packed_param(scale, offset)
+                scale = (scale.view(torch.int32) & -8192).view(torch.float32)
+                if offset is not None:
+                    shift, offset = offset.round(), None
+            value = sums.float() * scale
+            if per_row is not None:
+                value = value * per_row.unsqueeze(-1)
+            if bias is not None and bias_type != torch.int32:
+                value = value + bias.float()
+            if out_type == torch.int32:
+                value = sums
+            elif out_type == torch.int8:
+                value = (value + (0 if shift is None else shift)).round().clamp(-128, 127).to(torch.int8)
+            turn = number % 4
+            args = {"x1": a.transpose(-1, -2).contiguous() if turn & 1 else a, "transposeX1": bool(turn & 1),
+                    "x2": b.transpose(-1, -2).contiguous() if turn & 2 else b, "transposeX2": bool(turn & 2), "bias": bias}
+            if is_fifth:
+                empty = torch.empty(0, dtype=torch.int8) if number % 2 else None
+                args |= {"x1Scale": per_row, "x2Scale": given, "yScale": empty, "x1Offset": empty, "x2Offset": offset,
+                         "yOffset": empty, "groupSize": 0}
+            else:
+                args |= {"scale": given, "offset": offset, "pertokenScaleOptional": per_row}
+            if n == 0 or given.numel() == 0:
+                continue
+            yield Case(args, {"out": Ref(value, out_type)})
+
+
+@cases("ConvertWeightToINT4Pack")
+def pack_int4(op, g):
+    for shape in ([8], [5, 40], [2, 3, 16], [0, 8], [3, 0], [1, 1032]):
+        weight = torch.randint(-20, 20, shape, generator=g.torch).to(torch.int32)
+        yield Case({"weight": weight}, {"weightInt4Pack": pack(weight)})

@@ -162,7 +162,8 @@ def test_outputs_may_have_more_ones(name):
 
 
 # Whose outputs have shapes from which other things follow: layouts, a length that the caller chooses, groups.
-REFUSES_ONES = {name for name in aclnn.TABLE if "Attention" in name and not name.endswith("Grad")} | {"Bincount"}
+REFUSES_ONES = {name for name in aclnn.TABLE
+                if ("FlashAttention" in name or "InferAttention" in name) and "Grad" not in name} | {"Bincount"}
 
 
 def means_something_else(op):
@@ -443,7 +444,7 @@ def test_the_sums_of_a_call_without_them_have_any_type(dtype):
         refused(FUSED, wrong, "softmaxLse", "float32")
 
 
-@pytest.mark.parametrize("name", ["FusedInferAttentionScoreV3", "FusedInferAttentionScoreV4"])
+@pytest.mark.parametrize("name", [f"FusedInferAttentionScoreV{number}" for number in (3, 4, 5)])
 @pytest.mark.parametrize("queries", [1, 4, 70])
 def test_the_largest_workspace_holds_all_lengths(name, queries):
     op, call = call_of(name, queries=queries)
@@ -463,21 +464,31 @@ def test_the_largest_workspace_holds_all_lengths(name, queries):
         assert needed <= most
 
 
+@pytest.mark.parametrize("name", [FUSED, "FlashAttentionVarLenScoreV5"])
 @pytest.mark.parametrize("kv_tokens, depth", [(32, 8), (5000, 128)])
-def test_the_largest_workspace_of_sequences_end_to_end(kv_tokens, depth):
+def test_the_largest_workspace_of_sequences_end_to_end(name, kv_tokens, depth):
     """Asked without lengths, which calls with the layout TND must have. Little memory would be the operator's own."""
     g = Generator(2)
     q, k, v = (g.tensor([tokens, heads, depth], torch.float32) for tokens, heads in ((8, 4), (kv_tokens, 2), (kv_tokens, 2)))
-    op = aclnn.TABLE[FUSED]
+    op = aclnn.TABLE[name]
     outputs = {n: None for (_, n), role in zip(op.parameters, op.roles) if role.startswith("out?")}
-    call = Call(op, Case(arguments(FUSED, q, k, v, "TND", 4, 2, 0.3), outputs | {"attentionOut": torch.zeros_like(q)}))
+    if name == FUSED:
+        outputs["attentionOut"] = torch.zeros_like(q)
+    else:
+        outputs |= {"attentionOutOut": torch.zeros_like(q), "softmaxMaxOut": torch.zeros(8, 4, 8),
+                    "softmaxSumOut": torch.zeros(8, 4, 8)}
+    call = Call(op, Case(arguments(name, q, k, v, "TND", 4, 2, 0.3), outputs))
     size, executor = ctypes.c_uint64(), ctypes.c_void_p()
     tell = getattr(aclnn._ops, op.name + "GetMaxWorkspaceSize")
     aclnn.check(tell(*call.packed(), ctypes.byref(size), ctypes.byref(executor)), "GetMaxWorkspaceSize")
     aclnn.drop(executor)
     for queries, keys in (([8], [kv_tokens]), ([1, 8], [10, 20]), (list(range(1, 9)), [4 * i for i in range(1, 9)]),
                           ([1, 1, 1, 8], [kv_tokens] * 4), ([1], [kv_tokens])):
-        lengths = {"actualSeqLengthsOptional": queries, "actualSeqLengthsKvOptional": keys}
+        names = (("actualSeqLengthsOptional", "actualSeqLengthsKvOptional") if name == FUSED else
+                 ("actualSeqQLenOptional", "actualSeqKvLenOptional"))
+        if name != FUSED and len(queries) == 4:
+            keys = [kv_tokens // 4 * i for i in range(1, 5)]
+        lengths = dict(zip(names, (queries, keys)))
         needed, executor = aclnn.plan(op, aclnn.pack(op, dict(call.values, **lengths), aclnn.Objects()))
         aclnn.drop(executor)
         assert needed <= size.value

@@ -75,6 +75,12 @@ def test_every_format_of_weights_is_the_plain_one():
     assert refused.value.status == aclnn.PARAM_NULLPTR
 
 
+def test_there_are_no_static_kernels_to_choose_among():
+    assert aclnn._ops.aclnnReselectStaticKernel() == 0
+    assert aclnn._ops.aclnnReselectStaticKernelWithPath(b"/no/such/folder") == 0
+    assert aclnn._ops.aclnnReselectStaticKernelWithPath(None) == aclnn.PARAM_NULLPTR
+
+
 def test_a_stream_sleeps_as_long_as_it_is_told():
     op, objects = aclnn.TABLE["Sleep"], aclnn.Objects()
     begin = time.monotonic()

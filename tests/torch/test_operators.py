@@ -208,13 +208,24 @@ def test_TN_306_types_that_only_the_kernel_refuses_are_refused_at_the_call():
     x = torch.ones(2, device="npu")
     large = torch.ones(3000, 3000, device="npu")
     count = torch.ones(7, dtype=torch.int32, device="npu")
-    before = torch.random.get_rng_state()
+    before, own = torch.random.get_rng_state(), torch.npu.get_rng_state()
     for work, words in (
         (lambda: torch.bitwise_and(x, x), "bitwise_and.*not implemented for 'Float'"),
         (lambda: torch.bitwise_and(x[:1], x[:1]), "bitwise_and.*not implemented for 'Float'"),  # remembered
         (lambda: torch.bitwise_xor(large, large), "bitwise_xor.*not implemented for 'Float'"),
         (lambda: torch.histc(count.bool(), 4), "histc.*not implemented for 'Bool'"),
         (lambda: torch.bitwise_or(x, x, out=torch.empty_like(x)), "bitwise_or.*not implemented for 'Float'"),
+        # Neither element by element nor small.
+        (lambda: torch.histc(large.bool(), 4), "histc.*not implemented for 'Bool'"),
+        (lambda: torch.softmax(large.int(), 1), "softmax.*not implemented for 'Int'"),
+        (lambda: torch.log_softmax(large.long(), 0), "softmax.*not implemented for 'Long'"),
+        (lambda: F.avg_pool2d(large.int().view(1, 1, 3000, 3000), 5), "avg_pool2d.*not implemented for 'Int'"),
+        (lambda: torch.trace(large.bool()), "trace.*not implemented for 'Bool'"),
+        (lambda: torch.poisson(large.int()), "poisson.*not implemented for 'Int'"),
+        (lambda: torch.rand_like(large.int()), "uniform_.*not implemented for 'Int'"),
+        (lambda: count.normal_(), "normal_.*not implemented for 'Int'"),
+        (lambda: torch.randperm(5, dtype=torch.complex64, device="npu"), "randperm.*not implemented for 'ComplexFloat'"),
+        (lambda: torch.kthvalue(large.bool(), 300), "kthvalue.*not implemented for 'Bool'"),  # two are not enough
         (lambda: Captured(lambda: torch.bitwise_and(x, x)), "bitwise_and.*not implemented for 'Float'"),
     ):
         with pytest.raises(NotImplementedError, match=words):
@@ -224,7 +235,7 @@ def test_TN_306_types_that_only_the_kernel_refuses_are_refused_at_the_call():
     for numbers in (count, count.float(), count.long()):  # integers: more than the kernel of the CPU takes
         histogram = torch.histc(numbers, 4, 0, 2)
         assert histogram.tolist() == [0, 0, 7, 0] and histogram.dtype == numbers.dtype
-    assert torch.equal(torch.random.get_rng_state(), before)
+    assert torch.equal(torch.random.get_rng_state(), before) and torch.equal(torch.npu.get_rng_state(), own)
 
 
 def test_TN_307_errors_of_values_name_the_operator_and_come_once():

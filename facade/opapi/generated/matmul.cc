@@ -15,6 +15,7 @@
 #include "aclnnop/aclnn_mv.h"
 #include "aclnnop/aclnn_npu_format_cast.h"
 #include "aclnnop/aclnn_trans_matmul_weight.h"
+#include "aclnnop/aclnn_transpose_batch_mat_mul.h"
 #include "aclnnop/aclnn_weight_quant_batch_matmul_v2.h"
 #include "aclnnop/aclnn_weight_quant_batch_matmul_v3.h"
 #include "facade/opapi/call.h"
@@ -196,4 +197,14 @@ aclnnStatus aclnnGroupedMatmulV5GetWorkspaceSize(const aclTensorList *x, const a
 }
 aclnnStatus aclnnGroupedMatmulV5(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kGroupedMatmulV5, "aclnnGroupedMatmulV5", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnTransposeBatchMatMulGetWorkspaceSize(const aclTensor *x1, const aclTensor *x2, const aclTensor *bias,
+    const aclTensor *scale, const aclIntArray *permX1, const aclIntArray *permX2, const aclIntArray *permY,
+    int8_t cubeMathType, const int32_t batchSplitFactor, aclTensor *out, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kTransposeBatchMatMul, "aclnnTransposeBatchMatMulGetWorkspaceSize", {x1, x2, bias, scale, permX1, permX2, permY, cubeMathType, batchSplitFactor, out}, workspaceSize, executor);
+}
+aclnnStatus aclnnTransposeBatchMatMul(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kTransposeBatchMatMul, "aclnnTransposeBatchMatMul", workspace, workspaceSize, executor, stream);
 }

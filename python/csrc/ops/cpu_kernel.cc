@@ -33,24 +33,34 @@ CpuKernel::CpuKernel(const OpTraits& traits, const c10::OperatorHandle& op, torc
 
 namespace {
 
-struct Lazy {
+// A tensor that a kernel may leave otherwise than whoever reads the memory of the device sees it.
+struct Before {
   at::Tensor tensor;
-  bool is_conj, is_neg;
+  bool is_written, is_conj, is_neg;
+  c10::DimVector sizes, strides;  // of those that are written
 };
 
-// Tensors that a kernel may mark as to be conjugated or negated by who reads them, with what they are marked with now.
-c10::SmallVector<Lazy, 4> LazyOf(const torch::jit::Stack& arguments) {
-  c10::SmallVector<Lazy, 4> all;
-  for (const c10::IValue& value : arguments) {
-    ForEachTensor(value, [&](const at::Tensor& tensor) {
-      if (tensor.is_complex()) all.push_back({tensor, tensor.is_conj(), tensor.is_neg()});
+using AllBefore = c10::SmallVector<Before, 4>;
+
+AllBefore Note(const OpTraits& traits, const torch::jit::Stack& arguments) {
+  AllBefore all;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    // Results that an out form takes come behind the arguments of the schema.
+    const bool is_written = i >= traits.is_written.size() || traits.is_written[i];
+    ForEachTensor(arguments[i], [&](const at::Tensor& tensor) {
+      if (!is_written && !tensor.is_complex()) return;
+      Before& before = all.emplace_back(Before{tensor, is_written, tensor.is_conj(), tensor.is_neg(), {}, {}});
+      if (!is_written) return;
+      before.sizes = tensor.sizes();
+      before.strides = tensor.strides();
     });
   }
   return all;
 }
 
-// Whoever reads the memory of the device does not see marks on an alias: does now what they leave for later.
-void Settle(const Lazy& before) {
+// Kernels may mark complex tensors as to be conjugated or negated by who reads them: does now what they leave for
+// later.
+void Settle(const Before& before) {
   at::Tensor tensor = before.tensor;
   const bool conjugates = tensor.is_conj() != before.is_conj;
   const bool negates = tensor.is_neg() != before.is_neg;
@@ -63,14 +73,9 @@ void Settle(const Lazy& before) {
   tensor._set_neg(before.is_neg);
 }
 
-struct Written {
-  at::Tensor tensor;
-  c10::DimVector sizes, strides;
-};
-
-// Kernels may give what they write strides of their own, which whoever reads the memory of the device does not see, nor
+// Kernels may give what they write strides of their own, which neither whoever reads the memory of the device sees nor
 // the next replay: moves the values to where they belong.
-void PutBack(const Written& before) {
+void PutBack(const Before& before) {
   if (before.tensor.sizes() != before.sizes || before.tensor.strides() == before.strides) return;
   const at::Tensor values = at::clone(before.tensor);
   before.tensor.unsafeGetTensorImpl()->set_sizes_and_strides(before.sizes, before.strides);
@@ -82,15 +87,7 @@ void PutBack(const Written& before) {
 void CpuKernel::Run(uint64_t seed) {
   const KernelScope scope;
   torch::jit::Stack stack(arguments_);
-  const auto lazy = LazyOf(stack);
-  c10::SmallVector<Written, 4> written;
-  for (size_t i = 0; i < stack.size(); ++i) {
-    // Results that an out form takes come behind the arguments of the schema.
-    if (i < traits_.is_written.size() && !traits_.is_written[i]) continue;
-    ForEachTensor(stack[i], [&](const at::Tensor& tensor) {
-      written.push_back({tensor, c10::DimVector(tensor.sizes()), c10::DimVector(tensor.strides())});
-    });
-  }
+  const AllBefore all = Note(traits_, stack);
   if (traits_.generator >= 0) {
     stack[static_cast<size_t>(traits_.generator)] = at::detail::createCPUGenerator(seed);
   }
@@ -99,8 +96,12 @@ void CpuKernel::Run(uint64_t seed) {
   } catch (const c10::Error& error) {  // without the frames of C++, which nobody asked for
     throw std::runtime_error(error.what_without_backtrace());
   }
-  for (const Lazy& before : lazy) Settle(before);
-  for (const Written& before : written) PutBack(before);
+  for (const Before& before : all) {
+    if (before.tensor.is_complex()) Settle(before);
+  }
+  for (const Before& before : all) {
+    if (before.is_written) PutBack(before);
+  }
   if (results_.empty()) return;
   size_t next = 0;
   for (const c10::IValue& value : stack) TakeOver(value, next);
@@ -132,10 +133,13 @@ void CpuKernel::TakeOver(const at::Tensor& made, size_t& next) const {
 
 namespace {
 
-// Elements of all tensors up to which a kernel is tried with their own sizes.
+// Elements of all tensors, and numbers among the arguments, up to which a kernel is tried.
 constexpr int64_t kMostTried = int64_t{1} << 20;
-// Sizes up to which element-wise kernels are tried.
-constexpr int64_t kMostTriedSize = 2;
+// What sizes are cut to first, and how much more the next time, until a kernel says something. Equal ones stay equal,
+// and so do ones that repeat; a window, a place or a number of groups may ask for more than two.
+constexpr int64_t kFirstSize = 2;
+constexpr int64_t kNextSize = 4;
+constexpr int64_t kOwnSizes = INT64_MAX;
 
 class NoWarnings : public c10::WarningHandler {
  public:
@@ -161,13 +165,40 @@ void AddChoice(const c10::IValue& value, std::string& key) {
   }
 }
 
-// The message of a kernel without code for the types; "" where it has some, or where nobody can tell.
-std::string TryKernel(const OpTraits& traits, c10::ArrayRef<c10::IValue> arguments, bool is_small) {
+// The generator of the host, which kernels draw from that take none, as it was.
+class KeepsHostGenerator {
+ public:
+  explicit KeepsHostGenerator(bool keeps) {
+    if (!keeps) return;
+    const std::lock_guard lock(generator_.mutex());
+    before_ = generator_.get_state();
+  }
+  ~KeepsHostGenerator() {
+    if (!before_.defined()) return;
+    const std::lock_guard lock(generator_.mutex());
+    generator_.set_state(before_);
+  }
+  KeepsHostGenerator(const KeepsHostGenerator&) = delete;
+  KeepsHostGenerator& operator=(const KeepsHostGenerator&) = delete;
+
+ private:
+  at::Generator generator_ = at::detail::getDefaultCPUGenerator();
+  at::Tensor before_;
+};
+
+struct Trial {
+  bool is_known = false;  // the kernel ran, or refused the types
+  std::string refusal;    // "": it takes them
+};
+
+// A call on the host with sizes cut to `most_size`.
+Trial TryKernel(const OpTraits& traits, c10::ArrayRef<c10::IValue> arguments, int64_t most_size) {
   torch::jit::Stack stack;
   stack.reserve(arguments.size());
   const KernelScope scope;
   NoWarnings quiet;
   const c10::WarningUtils::WarningHandlerGuard no_warnings(&quiet);
+  const KeepsHostGenerator keeps(traits.draws && traits.generator < 0);
   try {
     for (size_t i = 0; i < arguments.size(); ++i) {
       if (static_cast<int>(i) == traits.generator) {
@@ -178,7 +209,7 @@ std::string TryKernel(const OpTraits& traits, c10::ArrayRef<c10::IValue> argumen
         stack.push_back(WithTensors(arguments[i], [&](const at::Tensor& tensor) {
           if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return tensor;
           std::vector<int64_t> sizes = tensor.sizes().vec();
-          for (int64_t& size : sizes) size = is_small ? std::min(size, kMostTriedSize) : size;
+          for (int64_t& size : sizes) size = std::min(size, most_size);
           // Ones, which divide; zeros where the numbers may be indices.
           const bool may_be_index = tensor.scalar_type() == at::kLong || tensor.scalar_type() == at::kInt;
           return at::full(sizes, may_be_index ? 0 : 1, at::TensorOptions(tensor.scalar_type()).device(c10::kCPU));
@@ -186,10 +217,48 @@ std::string TryKernel(const OpTraits& traits, c10::ArrayRef<c10::IValue> argumen
       }
     }
     traits.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+    return {true, {}};
   } catch (const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
-    if (text.find("not implemented for '") != std::string::npos) return text;
+    std::string text = error.what_without_backtrace();
+    if (text.find("not implemented for '") != std::string::npos) return {true, std::move(text)};
   } catch (const std::exception&) {  // such as memory that is used up: the call itself will say so
+  }
+  return {};
+}
+
+// Elements of all tensors with sizes cut to `most_size`.
+int64_t ElementsOf(c10::ArrayRef<c10::IValue> arguments, int64_t most_size) {
+  int64_t elements = 0;
+  for (const c10::IValue& value : arguments) {
+    ForEachTensor(value, [&](const at::Tensor& tensor) {
+      int64_t product = 1;
+      for (const int64_t size : tensor.sizes()) product *= std::min(size, most_size);
+      elements += product;
+    });
+  }
+  return elements;
+}
+
+// Numbers that a kernel could make a large result of: sizes, counts.
+bool HasLargeNumbers(c10::ArrayRef<c10::IValue> arguments) {
+  for (const c10::IValue& value : arguments) {
+    if (value.isInt() && value.toInt() > kMostTried) return true;
+    if (!value.isIntList()) continue;
+    double product = 1;
+    for (const int64_t number : value.toIntVector()) product *= static_cast<double>(std::max<int64_t>(number, 1));
+    if (product > static_cast<double>(kMostTried)) return true;
+  }
+  return false;
+}
+
+Trial TrySizes(const OpTraits& traits, c10::ArrayRef<c10::IValue> arguments) {
+  if (!traits.is_pointwise) {
+    if (HasLargeNumbers(arguments)) return {};
+    if (ElementsOf(arguments, kOwnSizes) <= kMostTried) return TryKernel(traits, arguments, kOwnSizes);
+  }
+  for (int64_t size = kFirstSize; ElementsOf(arguments, size) <= kMostTried; size *= kNextSize) {
+    Trial trial = TryKernel(traits, arguments, size);
+    if (trial.is_known || traits.is_pointwise) return trial;
   }
   return {};
 }
@@ -198,17 +267,12 @@ std::string TryKernel(const OpTraits& traits, c10::ArrayRef<c10::IValue> argumen
 
 void CheckKernelTypes(const OpTraits& traits, c10::ArrayRef<c10::IValue> arguments) {
   // Kernels of others may do more than compute.
-  if (traits.op.operator_name().name.rfind("aten::", 0) != 0) return;
-  if (!traits.has_cpu || (traits.draws && traits.generator < 0)) return;
-  int64_t elements = 0;
+  if (traits.op.operator_name().name.rfind("aten::", 0) != 0 || !traits.has_cpu) return;
   bool any = false;
   std::string key = std::to_string(reinterpret_cast<uintptr_t>(&traits));
   for (const c10::IValue& value : arguments) {
     AddChoice(value, key);
-    ForEachTensor(value, [&](const at::Tensor& tensor) {
-      any = true;
-      elements += tensor.numel();
-    });
+    ForEachTensor(value, [&](const at::Tensor&) { any = true; });
   }
   if (!any) return;
   static std::mutex mutex;
@@ -222,9 +286,9 @@ void CheckKernelTypes(const OpTraits& traits, c10::ArrayRef<c10::IValue> argumen
     }
   }
   if (refusal.empty()) {
-    const bool is_small = traits.is_pointwise;
-    if (!is_small && elements > kMostTried) return;
-    refusal = TryKernel(traits, arguments, is_small);
+    Trial trial = TrySizes(traits, arguments);
+    if (!trial.is_known) return;  // other sizes may tell
+    refusal = std::move(trial.refusal);
     const std::lock_guard lock(mutex);
     answers->emplace(std::move(key), refusal);
     if (refusal.empty()) return;

@@ -36,9 +36,9 @@ class CpuKernel final : public reprise::Operation {
 };
 
 /// Whether the CPU kernel of an operator has code for the types of these arguments, which nothing but the kernel knows:
-/// a call of it on the host tells, with small tensors, or ones of the same sizes that are not large; the answer is
-/// remembered for these types. Throws NotImplementedError if it has none. Passes over operators that cannot be tried
-/// or are not torch's own, and over what else such a call finds wrong.
+/// a call of it on the host tells, with tensors of the same sizes or, where those are large, of sizes that are cut; the
+/// answer is remembered for these types. Throws NotImplementedError if it has none. Passes over operators that are not
+/// torch's own or make large results of numbers, and over what else such a call finds wrong. Draws from no generator.
 ///
 /// Threads: thread-safe
 void CheckKernelTypes(const OpTraits& traits, c10::ArrayRef<c10::IValue> arguments);

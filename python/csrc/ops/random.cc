@@ -6,7 +6,9 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/randperm.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
@@ -18,6 +20,7 @@
 #include "device/runtime.h"
 #include "device/stream.h"
 #include "ops/alias.h"
+#include "ops/kernel_scope.h"
 #include "ops/launch.h"
 #include "ops/tensors.h"
 #include "rng/generator.h"
@@ -46,9 +49,27 @@ void DrawInto(at::Tensor& self, const OptionalGenerator& generator, Draw&& draw)
   if (!direct) self.copy_(out);
 }
 
+// Types and numbers that the CPU's operator does not take are found out at the call: by drawing one element, from a
+// generator that nobody else has.
+template <class Work>
+void TryOnCpu(const char* name, at::ScalarType type, const Work& work) {
+  const KernelScope scope;
+  at::Tensor one = at::zeros({1}, at::TensorOptions(type).device(c10::kCPU));
+  try {
+    work(one, Seeded(0));
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    TORCH_CHECK_NOT_IMPLEMENTED(text.find("not implemented for '") == std::string::npos, name, ": ", text,
+                                ": on npu the operator of the CPU does this, which does not make this type; convert ",
+                                "to another first, such as float32");
+    TORCH_CHECK(false, name, ": ", text);
+  }
+}
+
 // work(tensor on the CPU, generator of the CPU).
 template <class Work>
 void OnCpu(const char* name, at::Tensor& self, const OptionalGenerator& generator, Work work) {
+  TryOnCpu(name, self.scalar_type(), work);
   Aliases aliases(c10::kCPU);
   LaunchRandom(name, CoreGenerator(generator),
                [to = aliases.Of(self), work = std::move(work)](uint64_t seed) mutable { work(to, Seeded(seed)); });
@@ -161,6 +182,9 @@ at::Tensor& BernoulliTensor(at::Tensor& self, const at::Tensor& p, OptionalGener
   return Filled(self, [&] {
     if (!ElementTypeOf(self.scalar_type()).has_value() || !ElementTypeOf(p.scalar_type()).has_value() ||
         !self.is_contiguous()) {
+      TryOnCpu("bernoulli_", self.scalar_type(), [&](at::Tensor& t, at::Generator g) {
+        t.bernoulli_(at::full({1}, 0.5, at::TensorOptions(p.scalar_type())), std::move(g));
+      });
       Aliases aliases(c10::kCPU);
       LaunchRandom("bernoulli_", CoreGenerator(generator),
                    [to = aliases.Of(self), from = aliases.Of(each)](uint64_t seed) mutable {
@@ -242,7 +266,7 @@ at::Tensor& Permutation(int64_t n, OptionalGenerator generator, at::Tensor& out)
   return Filled(out, [&] {
     if (!at::isIntegralType(out.scalar_type(), false) || !ElementTypeOf(out.scalar_type()).has_value()) {
       OnCpu("randperm", out, generator,
-            [n](at::Tensor& t, at::Generator g) { t.copy_(at::randperm(n, std::move(g), t.options())); });
+            [](at::Tensor& t, at::Generator g) { t.copy_(at::randperm(t.numel(), std::move(g), t.options())); });
       return;
     }
     DrawInto(out, generator, [&](void* stream, reprise::Generator& core, void* to, ElementType type, int64_t count) {

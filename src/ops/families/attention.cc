@@ -162,11 +162,11 @@ StatusOr<Parts> FindParts(const OpCall& call) {
       parts.drop = &input;
     } else if (name.starts_with("block")) {
       parts.table = &input;
-    } else if (name == "learnableSinkOptional") {
+    } else if (name == "learnableSinkOptional" || name == "sinkOptional") {
       parts.sink = &input;
-    } else if (name == "queryRopeOptional") {
+    } else if (name == "queryRopeOptional" || name == "queryRope") {
       parts.query_rope = &input;
-    } else if (name == "keyRopeOptional") {
+    } else if (name == "keyRopeOptional" || name == "keyRope") {
       parts.key_rope = &input;
     } else if (name == "attentionInOptional") {
       parts.out = &input;
@@ -400,16 +400,21 @@ Status RotaryTypes(OpCall& call) {
   return OneType(call);
 }
 
+// Operators without a parameter for it have one mode, their code.
+int64_t RotaryModeOf(const OpCall& call) {
+  return call.Has("mode") ? call.Int("mode") : static_cast<int64_t>(call.op.computation.code);
+}
+
 Status RotaryShape(OpCall& call) {
   const Operand& x = call.inputs[0];
-  REPRISE_RETURN_IF_ERROR(CheckRotaryMode(call, call.Int("mode"), x));
+  REPRISE_RETURN_IF_ERROR(CheckRotaryMode(call, RotaryModeOf(call), x));
   REPRISE_RETURN_IF_ERROR(CheckAngles(call, call.inputs[1], x));
   REPRISE_RETURN_IF_ERROR(call.CheckShape(call.inputs[2], call.inputs[1].sizes(), [] { return "the shape of cos,"; }));
   return call.CheckShape(call.outputs[0], x.sizes(), [] { return "the shape"; });
 }
 
 Status PlanRotary(OpCall& call) {
-  AddRotation(call, RunRotate, call.Int("mode"), call.inputs[0], call.inputs[1], call.inputs[2], call.outputs[0]);
+  AddRotation(call, RunRotate, RotaryModeOf(call), call.inputs[0], call.inputs[1], call.inputs[2], call.outputs[0]);
   return {};
 }
 
@@ -729,7 +734,9 @@ Status Describe(OpCall& call, Attention& a) {
     capacity = std::max(capacity, k.tokens());
   }
   if ((parts.query_rope == nullptr) != (parts.key_rope == nullptr)) {
-    return call.Invalid("one of queryRopeOptional and keyRopeOptional is missing", "pass both or none");
+    return call.Invalid(fmt::format("one of {} and {} is missing", FirstOf(call, {"queryRopeOptional", "queryRope"}),
+                                    FirstOf(call, {"keyRopeOptional", "keyRope"})),
+                        "pass both or none");
   }
   if (parts.query_rope != nullptr) {
     REPRISE_ASSIGN_OR_RETURN(const View q, ViewAs(call, *parts.query_rope, layout, plan.heads, 0));
@@ -840,14 +847,13 @@ Status Describe(OpCall& call, Attention& a) {
         shift, ScoreView(call, *parts.shift, is_packed ? 1 : query.batch(), plan.heads, most_queries, most_keys));
   }
   plan.scale = static_cast<float>(call.Real("scaleValue"));
-  if (kind == kTraining) {
-    const int64_t pse_type = call.Has("pseType") ? call.Int("pseType") : 1;
-    if (pse_type != 0 && pse_type != 1) {
-      return call.Invalid(fmt::format("pseType is {}, expected 0 or 1", pse_type),
-                          "slopes that are turned into a shift are not supported yet");
-    }
-    plan.shift_first = pse_type == 1;
+  const int64_t most_pse_type = kind == kTraining ? 1 : 0;
+  const int64_t pse_type = call.Has("pseType") ? call.Int("pseType") : most_pse_type;
+  if (pse_type < 0 || pse_type > most_pse_type) {
+    return call.Invalid(fmt::format("pseType is {}, expected {}", pse_type, most_pse_type == 1 ? "0 or 1" : "0"),
+                        "slopes that are turned into a shift are not supported yet");
   }
+  plan.shift_first = pse_type == 1;
   TensorRef& drop = a.drop;
   if (parts.drop != nullptr) {
     const double keep = call.Real("keepProb");
@@ -1076,6 +1082,11 @@ constexpr Computation kTrainingAttentionBackward = {.dtype_rule = AttentionTypes
                                                     .code = kTraining};
 constexpr Computation kRotary = {
     .dtype_rule = RotaryTypes, .shape_rule = RotaryShape, .aliasing = Aliasing::kSameView, .plan = PlanRotary};
+constexpr Computation kInterleaveRotary = {.dtype_rule = RotaryTypes,
+                                           .shape_rule = RotaryShape,
+                                           .aliasing = Aliasing::kSameView,
+                                           .plan = PlanRotary,
+                                           .code = static_cast<uint8_t>(kernels::RotaryMode::kInterleaveHalf)};
 constexpr Computation kRotaryBackward = {
     .dtype_rule = RotaryTypes, .shape_rule = RotaryBackwardShape, .plan = PlanRotaryBackward};
 constexpr Computation kApplyRotary = {.dtype_rule = RotaryTypes,

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <thread>
 
+#include "kernels/copy.h"
 #include "ops/computations.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
@@ -59,6 +60,38 @@ void RunSilentCheck(const Launch& launch, kernels::Range, const Launch::Memory&)
   *static_cast<int32_t*>(launch.refs[2].data) = verdict;
 }
 
+struct AverageLimits {
+  float threshold[2];  // of fault, of warning
+  float beta;
+  int64_t detect;
+};
+
+// refs: average, gradient, step, result, value.
+void RunSilentCheckV2(const Launch& launch, kernels::Range, const Launch::Memory&) {
+  const auto& limits = launch.State<AverageLimits>();
+  float value = 0;
+  kernels::FindCast(launch.refs[4].dtype, DType::kFloat)(static_cast<const char*>(launch.refs[4].data), 0,
+                                                         reinterpret_cast<char*>(&value), 0, 1);
+  auto& average = *static_cast<float*>(launch.refs[0].data);
+  auto& step = *static_cast<int64_t*>(launch.refs[2].data);
+  // The average begins with 0: without the division the first ones are too small.
+  const float before = step > 0 ? average / (1.0F - std::pow(limits.beta, static_cast<float>(step))) : average;
+  Verdict verdict = kNormal;
+  if (!std::isfinite(value) || value > before * limits.threshold[0]) {
+    verdict = kFault;
+  } else if (value > before * limits.threshold[1]) {
+    verdict = kWarning;
+  }
+  if (verdict == kFault && step == 0 && limits.detect != kFaultsCount) {
+    kernels::Fill(launch.refs[1], kernels::Scalar::Of(0.0F), kernels::FullRange(launch.refs[1]));
+  }
+  if (verdict != kFault || limits.detect == kFaultsCount) {
+    if (std::isfinite(value)) average = limits.beta * average + (1.0F - limits.beta) * value;
+    ++step;
+  }
+  *static_cast<int32_t*>(launch.refs[3].data) = verdict;
+}
+
 Status ComputeInFloat(OpCall& call) {
   call.compute = DType::kFloat;
   return {};
@@ -83,6 +116,34 @@ Status PlanSilentCheck(OpCall& call) {
                                                  {real("cCoeffL1"), real("cCoeffL2")},
                                                  call.Int("npuAsdDetect")});
   call.Write(launch, call.Get("sfdaRef"));
+  call.Write(launch, call.Get("stepRef"));
+  call.Write(launch, call.Get("result"));
+  call.Read(launch, call.Get("val"));
+  launch.units = 1;
+  return {};
+}
+
+Status SilentCheckV2Shape(OpCall& call) {
+  for (const char* name : {"val", "max", "avgRef", "stepRef", "result"}) {
+    const Operand* const operand = call.Find(name);
+    if (operand == nullptr || operand->tensor->count == 1) continue;
+    return call.InvalidOperand(*operand,
+                               fmt::format("has shape {}, expected one element", ShapeText(operand->sizes())));
+  }
+  return {};
+}
+
+Status PlanSilentCheckV2(OpCall& call) {
+  const double beta = call.Real("beta1");
+  if (!(beta >= 0 && beta < 1)) {
+    return call.Invalid(fmt::format("beta1 is {}, expected a value from 0 to below 1", beta));
+  }
+  Launch& launch = call.AddLaunch(RunSilentCheckV2);
+  const auto real = [&](const char* name) { return static_cast<float>(call.Real(name)); };
+  launch.state = std::make_shared<AverageLimits>(
+      AverageLimits{{real("cThreshL1"), real("cThreshL2")}, static_cast<float>(beta), call.Int("npuAsdDetect")});
+  call.Write(launch, call.Get("avgRef"));
+  call.Write(launch, call.Get("inputGradRef"));
   call.Write(launch, call.Get("stepRef"));
   call.Write(launch, call.Get("result"));
   call.Read(launch, call.Get("val"));
@@ -120,6 +181,8 @@ Status PlanSleep(OpCall& call) {
 
 constexpr Computation kSilentCheck = {
     .dtype_rule = ComputeInFloat, .shape_rule = SilentCheckShape, .plan = PlanSilentCheck};
+constexpr Computation kSilentCheckV2 = {
+    .dtype_rule = ComputeInFloat, .shape_rule = SilentCheckV2Shape, .plan = PlanSilentCheckV2};
 constexpr Computation kSleep = {.dtype_rule = NoType, .shape_rule = NoShape, .plan = PlanSleep};
 
 }  // namespace reprise::ops

@@ -5,6 +5,7 @@
 
 #include "kernels/antiquant_matmul.h"
 #include "kernels/matmul.h"
+#include "kernels/quantize.h"
 #include "ops/computations.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
@@ -177,6 +178,8 @@ std::span<const Operand> Given(const OpCall& call, std::string_view name) {
 
 struct Groups {
   std::span<const Operand> x, weight, bias, scale, offset, y;
+  std::span<const Operand> sum_scale, row_scale;  // of sums of integers
+  bool is_integer = false;                        // x and weight are int8, the sums become numbers again
   const Operand* list = nullptr;
   int64_t group_type = kNoSplit;
   int64_t list_type = kEnds;
@@ -192,6 +195,11 @@ Groups GroupsOf(const OpCall& call) {
   groups.scale = Given(call, "antiquantScaleOptional");
   groups.offset = Given(call, "antiquantOffsetOptional");
   groups.y = call.List(call.Has("y") ? "y" : "out");
+  groups.is_integer = !groups.x.empty() && groups.x[0].dtype == DType::kInt8;
+  if (groups.is_integer) {
+    groups.sum_scale = Given(call, "scaleOptional");
+    groups.row_scale = Given(call, "perTokenScaleOptional");
+  }
   groups.list = call.Find("groupListOptional");
   groups.group_type = call.Int("groupType");
   if (call.Has("groupListType")) groups.list_type = call.Int("groupListType");
@@ -255,7 +263,7 @@ Status CheckGroupWeight(const OpCall& call, const Groups& groups, int64_t e, int
                                              Shape(OperandOf(groups.bias, e)), n, n));
     }
   }
-  if (!IsQuantized(weight)) return {};
+  if (!IsQuantized(weight) || groups.is_integer) return {};
   if (groups.scale.empty()) {
     return call.Invalid(
         fmt::format("antiquantScaleOptional is null, but {} has {}", call.NameOf(weight), kernels::Name(weight.dtype)));
@@ -295,12 +303,70 @@ Status CheckGroupList(OpCall& call, const Groups& groups) {
                                 groups.count));
 }
 
+// x and weight int8, result of numbers or of the sums.
+Status IntegerTypes(OpCall& call, const Groups& groups) {
+  call.compute = DType::kInt32;
+  for (const std::span<const Operand>& list : {groups.x, groups.weight}) {
+    for (const Operand& operand : list) {
+      if (operand.dtype == DType::kInt8 && operand.packed_dim < 0) continue;
+      return call.InvalidOperand(operand,
+                                 fmt::format("has {}, expected the type int8 of x[0]", DTypeText(operand.type_number)));
+    }
+  }
+  for (const Operand& y : groups.y) {
+    if (kSingleAndHalfTypes.Has(y.dtype) || y.dtype == DType::kInt32) continue;
+    return call.InvalidOperand(
+        y, fmt::format("has {}, expected float32, float16, bfloat16 or int32 for x of int8", kernels::Name(y.dtype)));
+  }
+  return {};
+}
+
+Status CheckIntegerProduct(OpCall& call, const Groups& groups) {
+  if (groups.group_type != kSplitRows || groups.x.size() != 1 || groups.y.size() != 1) {
+    return call.Invalid(fmt::format("x of int8 comes as {} tensors with groupType {} and {} results", groups.x.size(),
+                                    groups.group_type, groups.y.size()),
+                        "products of integers in groups take a single x and result, and groupType 0");
+  }
+  const int64_t m = groups.x[0].sizes()[0];
+  const int64_t n = groups.y[0].sizes().back();
+  if (groups.sum_scale.empty() && groups.y[0].dtype != DType::kInt32) {
+    return call.Invalid(
+        fmt::format("scaleOptional is null, but {} has {}", call.NameOf(groups.y[0]), kernels::Name(groups.y[0].dtype)),
+        "pass scales of the columns of each weight, or a result of int32");
+  }
+  REPRISE_RETURN_IF_ERROR(CheckLength(call, "scaleOptional", groups.sum_scale, groups.count));
+  for (int64_t e = 0; e < groups.count && !groups.sum_scale.empty(); ++e) {
+    const Operand& scale = OperandOf(groups.sum_scale, e);
+    const std::span<const int64_t> sizes = SizesOf(groups.sum_scale, e, 2);
+    const bool has_type =
+        kSingleAndHalfTypes.Has(scale.dtype) || scale.dtype == DType::kInt64 || scale.dtype == DType::kUInt64;
+    const bool is_own =
+        groups.sum_scale.size() > 1 || groups.count == 1 || (scale.rank() == 2 && scale.sizes()[0] == groups.count);
+    if (has_type && is_own && sizes.size() == 1 && (sizes[0] == n || sizes[0] == 1)) continue;
+    return call.InvalidOperand(
+        scale, fmt::format("has {} {}, expected [{}, {}], or [{}] for each group, of float32, bfloat16 or 64 bits",
+                           kernels::Name(scale.dtype), Shape(scale), groups.count, n, n));
+  }
+  if (groups.row_scale.empty()) return {};
+  const Operand& rows = groups.row_scale[0];
+  if (groups.row_scale.size() != 1 || rows.dtype != DType::kFloat) {
+    return call.InvalidOperand(rows,
+                               fmt::format("has {}, expected a single tensor of float32", kernels::Name(rows.dtype)));
+  }
+  return call.CheckShape(rows, {&m, 1}, [] { return "one for each row of x:"; });
+}
+
 Status GroupedTypes(OpCall& call) {
   const Groups groups = GroupsOf(call);
   if (groups.x.empty()) return call.Invalid("x is an empty list");
   if (groups.weight.empty()) return call.Invalid("weight is an empty list");
   if (groups.y.empty()) return call.Invalid(fmt::format("{} is an empty list", call.Has("y") ? "y" : "out"));
   call.compute = groups.x[0].dtype;
+  if (groups.is_integer) return IntegerTypes(call, groups);
+  if (!kFloatingTypes.Has(call.compute)) {
+    return call.InvalidOperand(groups.x[0],
+                               fmt::format("has {}, expected a floating type or int8", kernels::Name(call.compute)));
+  }
   for (const std::span<const Operand>& list : {groups.x, groups.weight, groups.y}) {
     for (const Operand& operand : list) {
       if (operand.dtype == call.compute ||
@@ -319,8 +385,7 @@ Status GroupedTypes(OpCall& call) {
 }
 
 Status GroupedShape(OpCall& call) {
-  REPRISE_RETURN_IF_ERROR(RefuseGiven(call, {"scaleOptional", "offsetOptional", "perTokenScaleOptional"},
-                                      "quantized operands and results are"));
+  REPRISE_RETURN_IF_ERROR(RefuseGiven(call, {"offsetOptional"}, "quantized results are"));
   REPRISE_RETURN_IF_ERROR(
       RefuseGiven(call,
                   {"activationInputOptional", "activationQuantScaleOptional", "activationQuantOffsetOptional",
@@ -335,6 +400,10 @@ Status GroupedShape(OpCall& call) {
     return call.Invalid(fmt::format("splitItem is {}, expected a value from 0 to 3", split_item));
   }
   const Groups groups = GroupsOf(call);
+  if (!groups.is_integer) {
+    REPRISE_RETURN_IF_ERROR(
+        RefuseGiven(call, {"scaleOptional", "perTokenScaleOptional"}, "scales of a product of floating numbers are"));
+  }
   if (groups.group_type != kNoSplit && groups.group_type != kSplitRows && groups.group_type != kSplitDepth) {
     return call.Invalid(
         fmt::format("groupType is {}, expected -1 (none), 0 (rows of x) or 2 (depth)", groups.group_type));
@@ -357,6 +426,7 @@ Status GroupedShape(OpCall& call) {
   for (const Operand& x : groups.x) {
     if (x.rank() != 2) return call.InvalidOperand(x, fmt::format("has shape {}, expected 2 dims", Shape(x)));
   }
+  if (groups.is_integer) REPRISE_RETURN_IF_ERROR(CheckIntegerProduct(call, groups));
   int64_t n = 0;
   Packing packing = Packing::kNone;
   if (groups.group_type == kSplitDepth) {
@@ -486,7 +556,7 @@ void RunGroups(const Launch& launch, kernels::Range range, const Launch::Memory&
   for (int64_t unit = range.begin; unit < range.end; ++unit) {
     const int64_t block = unit / places;
     TensorRef x = launch.refs[1];
-    TensorRef y = launch.refs[0];
+    TensorRef y = launch.Ref(0, memory);
     const bool by_rows = params.group_type == kSplitRows;
     const GroupRange group = GroupAt(list, params, unit % places, x.sizes[by_rows ? 0 : 1]);
     const int64_t size = group.end - group.begin;
@@ -521,6 +591,32 @@ void RunGroups(const Launch& launch, kernels::Range range, const Launch::Memory&
     if (epilogue.addend.data != nullptr) Narrow(epilogue.addend, 1, n0, columns);
     kernels::MatMul(x, weight, launch.compute, y, {0, kernels::MatMulUnitCount(x, weight, launch.compute, y)},
                     memory.scratch, epilogue.addend.data == nullptr ? nullptr : &epilogue);
+  }
+}
+
+// refs: y, sums, group list, row scale, then the lists. A unit is a place of the list.
+void RunDequantizeGroups(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  const auto& params = launch.State<GroupedParams>();
+  const auto entry = [&](const GroupedParams::List& from, int64_t e) {
+    if (from.count == 0) return TensorRef();
+    return Slice(launch.refs[from.first + (from.count == 1 ? 0 : static_cast<size_t>(e))], e, from.stacked);
+  };
+  for (int64_t place = range.begin; place < range.end; ++place) {
+    TensorRef sums = launch.Ref(1, memory);
+    TensorRef y = launch.refs[0];
+    const GroupRange group = GroupAt(launch.refs[2], params, place, sums.sizes[0]);
+    const int64_t size = group.end - group.begin;
+    if (size == 0) continue;
+    Narrow(sums, 0, group.begin, size);
+    Narrow(y, 0, group.begin, size);
+    TensorRef rows = launch.refs[3];
+    if (rows.data != nullptr && rows.sizes[0] != 1) Narrow(rows, 0, group.begin, size);
+    kernels::DequantizeSums({.sums = sums,
+                             .scale = entry(params.scale, group.e),
+                             .offset = {},
+                             .row_scale = rows,
+                             .bias = entry(params.bias, group.e)},
+                            y, {0, size});
   }
 }
 
@@ -577,10 +673,10 @@ Status PlanKnownGroups(OpCall& call, const Groups& groups) {
 
 Status PlanGrouped(OpCall& call) {
   const Groups groups = GroupsOf(call);
-  if (groups.is_known) return PlanKnownGroups(call, groups);
+  if (groups.is_known && !groups.is_integer) return PlanKnownGroups(call, groups);
   const Operand& x = groups.x[0];
   const Operand& y = groups.y[0];
-  const bool is_quantized = IsQuantized(groups.weight[0]);
+  const bool is_quantized = IsQuantized(groups.weight[0]) && !groups.is_integer;
   GroupedParams params = {};
   params.group_type = groups.group_type;
   params.list_type = groups.list_type;
@@ -590,19 +686,25 @@ Status PlanGrouped(OpCall& call) {
     REPRISE_RETURN_IF_ERROR(CheckGroupWeight(call, groups, 0, x.sizes()[1], n, params.packing));
   }
   params.columns = is_quantized ? kernels::kAntiquantColumns : 256;
+  const TensorRef sums = groups.is_integer ? call.Temporary(DType::kInt32, y.sizes()) : TensorRef();
   Launch& launch = call.AddLaunch(RunGroups);
-  call.Write(launch, y);
+  if (groups.is_integer) {
+    call.WriteTemporary(launch, sums);
+    launch.compute = kernels::TypeOfInt8Product(x.sizes()[1]);
+  } else {
+    call.Write(launch, y);
+  }
   call.Read(launch, x);
   call.Read(launch, *groups.list);
-  const auto read = [&](std::span<const Operand> list, int stacked, GroupedParams::List& place) {
-    place = {launch.refs.size(), list.size(), list.size() == 1 ? stacked : -1};
-    for (const Operand& operand : list) call.Read(launch, operand);
+  const auto read = [&](Launch& into, std::span<const Operand> list, int stacked, GroupedParams::List& place) {
+    place = {into.refs.size(), list.size(), list.size() == 1 ? stacked : -1};
+    for (const Operand& operand : list) call.Read(into, operand);
   };
-  read(groups.weight, 3, params.weight);
-  read(groups.bias, 2, params.bias);
+  read(launch, groups.weight, 3, params.weight);
+  if (!groups.is_integer) read(launch, groups.bias, 2, params.bias);
   if (is_quantized) {
-    read(groups.scale, IsStacked(groups.scale, groups.count) ? groups.scale[0].rank() : -1, params.scale);
-    read(groups.offset, IsStacked(groups.offset, groups.count) ? groups.offset[0].rank() : -1, params.offset);
+    read(launch, groups.scale, IsStacked(groups.scale, groups.count) ? groups.scale[0].rank() : -1, params.scale);
+    read(launch, groups.offset, IsStacked(groups.offset, groups.count) ? groups.offset[0].rank() : -1, params.offset);
   }
   launch.state = std::make_shared<GroupedParams>(params);
   if (y.tensor->count == 0) return {};
@@ -612,6 +714,18 @@ Status PlanGrouped(OpCall& call) {
   launch.grain = std::max<int64_t>(1, kGrainOfGroupedMatmul / std::max<int64_t>(1, multiply_adds / launch.units));
   const int64_t scratch = is_quantized ? kernels::AntiquantScratchBytes() : kernels::kMostMatMulScratchBytes;
   call.AddScratch(launch, static_cast<uint64_t>(scratch));
+  if (!groups.is_integer) return {};
+  Launch& finish = call.AddLaunch(RunDequantizeGroups);
+  call.Write(finish, y);
+  call.ReadTemporary(finish, sums);
+  call.Read(finish, *groups.list);
+  call.ReadOptional(finish, groups.row_scale.empty() ? nullptr : &groups.row_scale[0]);
+  params.weight = {};
+  read(finish, groups.sum_scale, groups.sum_scale.empty() || groups.sum_scale[0].rank() != 2 ? -1 : 2, params.scale);
+  read(finish, groups.bias, groups.bias.empty() || groups.bias[0].rank() != 2 ? -1 : 2, params.bias);
+  finish.state = std::make_shared<GroupedParams>(params);
+  finish.units = groups.list->sizes()[0];
+  finish.grain = GrainOf(4 * y.tensor->count / std::max<int64_t>(1, finish.units));
   return {};
 }
 

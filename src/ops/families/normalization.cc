@@ -101,9 +101,9 @@ Status CheckInner(const OpCall& call, std::string_view name, std::span<const int
 
 // Where the parameters of each norm stand in its row; -1: it has none of the sort.
 struct NormParams {
-  int8_t x, shape, weight, bias, out, mean, rstd, dy, x2, sum, dw, db;
+  int8_t x, shape, weight, bias, out, mean, rstd, dy, x2, sum, dw, db, scaled = -1;
 };
-enum NormKind : uint8_t { kLayer, kRms, kAddRms, kLayerGrad, kRmsGrad };
+enum NormKind : uint8_t { kLayer, kRms, kAddRms, kLayerGrad, kRmsGrad, kInplaceAddRms, kDeep, kDeepGrad };
 // clang-format off
 constexpr NormParams kNormParams[] = {
     {.x = 0, .shape = 1, .weight = 2, .bias = 3, .out = 5, .mean = 6, .rstd = 7, .dy = -1,
@@ -116,13 +116,19 @@ constexpr NormParams kNormParams[] = {
      .x2 = -1, .sum = -1, .dw = 9, .db = 10},
     {.x = 1, .shape = -1, .weight = 3, .bias = -1, .out = 4, .mean = -1, .rstd = 2, .dy = 0,
      .x2 = -1, .sum = -1, .dw = 5, .db = -1},
+    {.x = 0, .shape = -1, .weight = 2, .bias = -1, .out = 0, .mean = -1, .rstd = 4, .dy = -1,
+     .x2 = 1, .sum = 1, .dw = -1, .db = -1},
+    {.x = 0, .shape = -1, .weight = 3, .bias = 2, .out = 8, .mean = 6, .rstd = 7, .dy = -1,
+     .x2 = 1, .sum = -1, .dw = -1, .db = -1},
+    {.x = 1, .shape = -1, .weight = 3, .bias = -1, .out = 8, .mean = 4, .rstd = 5, .dy = 0,
+     .x2 = 2, .sum = -1, .dw = 10, .db = 9, .scaled = 7},
 };
 // clang-format on
 
 const NormParams& ParamsOf(const OpCall& call) { return kNormParams[call.op.computation.code]; }
-bool IsLayerNorm(const OpCall& call) {
-  return call.op.computation.code == kLayer || call.op.computation.code == kLayerGrad;
-}
+bool IsLayerNorm(const OpCall& call) { return ParamsOf(call).mean >= 0; }
+// The shape that is normalized is an argument of its own, not that of gamma.
+bool HasShape(const OpCall& call) { return ParamsOf(call).shape >= 0; }
 
 // The operand at a place of the row; null for an absent one.
 const Operand* At(const OpCall& call, int8_t param) {
@@ -137,7 +143,7 @@ const Operand* At(const OpCall& call, int8_t param) {
 
 // The shape that is normalized.
 std::span<const int64_t> InnerShape(const OpCall& call) {
-  return IsLayerNorm(call) ? call.Ints("normalizedShape") : At(call, ParamsOf(call).weight)->sizes();
+  return HasShape(call) ? call.Ints("normalizedShape") : At(call, ParamsOf(call).weight)->sizes();
 }
 
 Status NormShape(OpCall& call) {
@@ -145,8 +151,8 @@ Status NormShape(OpCall& call) {
   const Operand& x = *At(call, params.x);
   std::span<const int64_t> inner = InnerShape(call);
   // A gamma with ones in front of what is normalized.
-  while (!IsLayerNorm(call) && inner.size() > 1 && inner[0] == 1 && !IsEnd(inner, x.sizes())) inner = inner.subspan(1);
-  REPRISE_RETURN_IF_ERROR(CheckInner(call, IsLayerNorm(call) ? "normalizedShape" : "gamma of shape", inner, x));
+  while (!HasShape(call) && inner.size() > 1 && inner[0] == 1 && !IsEnd(inner, x.sizes())) inner = inner.subspan(1);
+  REPRISE_RETURN_IF_ERROR(CheckInner(call, HasShape(call) ? "normalizedShape" : "gamma of shape", inner, x));
   const auto check = [&](const Operand& operand) -> Status {
     const auto param = static_cast<int8_t>(operand.param);
     if (param == params.weight || param == params.bias || param == params.dw || param == params.db) {
@@ -161,8 +167,9 @@ Status NormShape(OpCall& call) {
 }
 
 // Places in Launch::refs of all the norms; those at the end may be missing.
-enum Place : size_t { kOut, kX, kWeight, kRstd, kMean, kBiasOrDy, kX1OrPartials, kX2 };
+enum Place : size_t { kOut, kX, kWeight, kRstd, kMean, kBiasOrDy, kX1OrPartials, kX2, kX1OfGrad, kScaled };
 enum : size_t { kLengthInt, kBatchInt, kIsLayerNormInt, kIsGradInt, kChunkInt, kRowsInt };
+enum : size_t { kEpsilonScalar, kAlphaScalar };
 
 bool Given(const Launch& launch, size_t place) { return place < launch.refs.size() && launch.HasOperand(place); }
 
@@ -176,13 +183,15 @@ NormOperands OperandsOf(const Launch& launch) {
           .mean = at(kMean),
           .rstd = at(kRstd),
           .dy = is_grad ? at(kBiasOrDy) : nullptr,
-          .x1 = is_grad ? nullptr : at(kX1OrPartials),
-          .x2 = at(kX2)};
+          .x1 = at(is_grad ? kX1OfGrad : kX1OrPartials),
+          .x2 = at(kX2),
+          .scaled = at(kScaled),
+          .alpha = launch.scalars.size() > kAlphaScalar ? launch.scalars[kAlphaScalar].As<double>() : 1.0};
 }
 
 void RunNorm(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
   const RowWork work = {launch.ints[kLengthInt], launch.ints[kBatchInt]};
-  const double eps = launch.scalars[0].As<double>();
+  const double eps = launch.scalars[kEpsilonScalar].As<double>();
   if (launch.ints[kIsLayerNormInt] != 0) {
     kernels::LayerNorm(OperandsOf(launch), eps, launch.compute, work, memory.scratch, range);
   } else {
@@ -215,21 +224,23 @@ Status PlanNorm(OpCall& call) {
   const RowWork work = WorkOf(length, rows);
   Launch& launch = call.AddLaunch(RunNorm);
   for (int64_t value : {work.length, work.batch, int64_t{is_layer_norm}, int64_t{0}}) launch.ints.push_back(value);
-  const size_t places = sum != nullptr ? kX2 + 1 : is_layer_norm ? kBiasOrDy + 1 : kRstd + 1;
+  const Operand* const x2 = At(call, params.x2);
+  const size_t places = x2 != nullptr ? kX2 + 1 : is_layer_norm ? kBiasOrDy + 1 : kRstd + 1;
   launch.refs.reserve(places);
   launch.uses.reserve(places);
-  launch.scalars.push_back(kernels::Scalar::Of(call.Real(is_layer_norm ? "eps" : "epsilon")));
+  launch.scalars.push_back(kernels::Scalar::Of(call.Real(HasShape(call) ? "eps" : "epsilon")));
+  if (call.Has("alpha")) launch.scalars.push_back(kernels::Scalar::Of(call.Real("alpha")));
   call.WriteOptional(launch, At(call, params.out));
-  AddOperand(call, launch, sum != nullptr ? sum : &input, sum != nullptr);
+  AddOperand(call, launch, sum != nullptr ? sum : x2 != nullptr ? nullptr : &input, sum != nullptr);
   call.ReadOptional(launch, At(call, params.weight));
   call.WriteOptional(launch, At(call, params.rstd));
   if (places > kRstd + 1) {
     call.WriteOptional(launch, At(call, params.mean));
     call.ReadOptional(launch, At(call, params.bias));
   }
-  if (sum != nullptr) {
+  if (x2 != nullptr) {
     call.Read(launch, input);
-    call.Read(launch, *At(call, params.x2));
+    call.Read(launch, *x2);
   }
   launch.units = rows;
   launch.grain = GrainOf(length * kNormCost);
@@ -278,7 +289,7 @@ Status PlanNormGrad(OpCall& call) {
   const Operand* dx = At(call, params.out);
   const Operand* dw = At(call, params.dw);
   const Operand* db = At(call, params.db);
-  if (is_layer_norm) {
+  if (HasShape(call)) {
     const std::vector<bool> mask = call.Bools("outputMask");
     if (mask.size() != 3) {
       return call.Invalid(fmt::format("outputMask has {} values, expected 3", mask.size()),
@@ -312,15 +323,24 @@ Status PlanNormGrad(OpCall& call) {
     for (int64_t value : {work.length, work.batch, int64_t{is_layer_norm}, int64_t{1}, chunk, rows}) {
       launch.ints.push_back(value);
     }
-    launch.refs.reserve(kX2);
-    launch.uses.reserve(kX2);
+    const Operand* const x2 = At(call, params.x2);
+    const size_t places = x2 != nullptr ? kScaled + 1 : kX2;
+    launch.refs.reserve(places);
+    launch.uses.reserve(places);
     call.WriteOptional(launch, dx);
-    call.Read(launch, input);
+    call.ReadOptional(launch, x2 != nullptr ? nullptr : &input);
     call.ReadOptional(launch, At(call, params.weight));
     call.Read(launch, *At(call, params.rstd));
     call.ReadOptional(launch, At(call, params.mean));
     call.Read(launch, *At(call, params.dy));
     if (has_sums) call.WriteTemporary(launch, partials);
+    if (x2 != nullptr) {
+      call.Read(launch, *x2);
+      call.Read(launch, input);
+      call.Write(launch, *At(call, params.scaled));
+      launch.scalars.push_back(kernels::Scalar::Of(0.0));
+      launch.scalars.push_back(kernels::Scalar::Of(call.Real("alpha")));
+    }
     launch.units = chunks;
     launch.grain = GrainOf(chunk * length * kNormCost);
     const int64_t bytes = kernels::NormScratchBytes(OperandsOf(launch), is_layer_norm, call.compute, work);
@@ -362,6 +382,18 @@ constexpr Computation kAddRmsNorm = {.dtype_rule = PromoteInputs,
                                      .aliasing = Aliasing::kSameView,
                                      .plan = PlanNorm,
                                      .code = kAddRms};
+constexpr Computation kInplaceAddRmsNorm = {.dtype_rule = PromoteInputs,
+                                            .shape_rule = NormShape,
+                                            .aliasing = Aliasing::kSameView,
+                                            .plan = PlanNorm,
+                                            .code = kInplaceAddRms};
+constexpr Computation kDeepNorm = {.dtype_rule = PromoteInputs,
+                                   .shape_rule = NormShape,
+                                   .aliasing = Aliasing::kSameView,
+                                   .plan = PlanNorm,
+                                   .code = kDeep};
+constexpr Computation kDeepNormGrad = {
+    .dtype_rule = PromoteInputs, .shape_rule = NormShape, .plan = PlanNormGrad, .code = kDeepGrad};
 constexpr Computation kLayerNormBackward = {.dtype_rule = PromoteInputs,
                                             .shape_rule = NormShape,
                                             .aliasing = Aliasing::kSameView,
