@@ -60,7 +60,7 @@ def npu_moe_gating_top_k(
 
 def _best(scores, k):
     """Of equal scores the first comes first."""
-    return scores.sort(-1, descending=True, stable=True).indices[..., :k]
+    return scores.sort(dim=-1, descending=True, stable=True).indices[..., :k]
 
 
 @composite("npu_moe_compute_expert_tokens")
@@ -293,7 +293,7 @@ def npu_top_k_top_p(logits, p=None, k=None):
     for argument, tensor in (("p", p), ("k", k)):
         if tensor is not None:
             check(tensor.shape == (rows,), name, f"{argument} has shape {list(tensor.shape)}, expected [{rows}]")
-    values, places = logits.sort(-1, stable=True)
+    values, places = logits.sort(dim=-1, stable=True)
     out = float("-inf")
     if k is not None:
         at = (size - k.to(torch.int64)).clamp(0, max(size - 1, 0))

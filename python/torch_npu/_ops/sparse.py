@@ -282,7 +282,7 @@ def _index_keys(
     scores = torch.einsum("rgnc,rgn->rgc", scores, weight.view(flat.size(0), key_heads, -1))
     hidden = torch.arange(s.capacity, device=query.device) >= s.seen(sparse_mode).unsqueeze(-1)
     scores = scores.masked_fill(hidden.unsqueeze(1), float("-inf"))
-    values, places = scores.sort(-1, descending=True, stable=True)
+    values, places = scores.sort(dim=-1, descending=True, stable=True)
     short = sparse_count - s.capacity
     if short > 0:
         values = torch.nn.functional.pad(values, (0, short), value=float("-inf"))
