@@ -4,7 +4,7 @@ import sys
 import types
 
 import torch
-from torch_npu._ops import atb, attention, cache, moe, norm, quantization, sparse  # noqa: F401
+from torch_npu._ops import atb, attention, cache, moe, more, norm, quantization, sparse  # noqa: F401
 from torch_npu._ops.registry import install
 
 NAMES = install()
