@@ -1444,6 +1444,40 @@ def paged_v2(g):
     return call
 
 
+def latent_attention(g, op, lse=False, out=False):
+    lengths = [9, 3, 6]
+    ctkv, table, keys = pages(g, lengths, 1, 16)
+    k_rope, q, q_rope = g(*ctkv.shape[:3], 8), g(3, 4, 16), g(3, 4, 8)
+    rows, sums = [], []
+    for i, n in enumerate(lengths):
+        both = torch.cat([keys[i], k_rope[table[i].long()].flatten(0, 1)[:n]], -1)
+        query = torch.cat([q, q_rope], -1)[i : i + 1]
+        rows.append(torch.cat([attend(query[:, h], both[:, 0], keys[i][:, 0], 0.2) for h in range(4)]))
+        sums.append((query[0].float() @ both[:, 0].float().t() * 0.2).logsumexp(-1, keepdim=True))
+    want = torch.stack(rows).to(q.dtype)
+    args = (q, q_rope, ctkv, k_rope, table, lengths, 4, 0.2, 1)
+    if lse:
+        return Call(op, (*args, True), want=(want, torch.stack(sums).to(q.dtype)))
+    if out:
+        return Call(op, args, {"output": torch.empty_like(q)}, want=want, left={"output": want})
+    return Call(op, args, want=want)
+
+
+@case(HALF, BF16)
+def latent_plain(g):
+    return latent_attention(g, torch_npu.atb.npu_multi_head_latent_attention)
+
+
+@case(HALF)
+def latent_out(g):
+    return latent_attention(g, torch.ops.atb.npu_multi_head_latent_attention.out, out=True)
+
+
+@case(HALF)
+def latent_lse(g):
+    return latent_attention(g, torch.ops.atb.npu_multi_head_latent_attention.lse, lse=True)
+
+
 @case(F32)
 def scatter_pa_functional(g):
     k, v, keys, values, slots = g(5, 2, 8), g(5, 2, 8), g(4, 4, 2, 8), g(4, 4, 2, 8), slots_of(g, 5, 16)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention and embeddings of ``torch.ops.atb``: lengths are on the host, results are written to ``out``."""
 import torch
-from torch_npu._ops.checks import check, check_dims, check_type, host_list
+from torch_npu._ops.checks import check, check_dims, check_type, host_list, refuse
 from torch_npu._ops.norm import rotate_some
 from torch_npu._ops.registry import kernel, meta
 
@@ -222,6 +222,133 @@ def _npu_paged_attention_mla(
     )
     values = key_cache[..., :mla_vheadsize]  # the keys without their rotated part
     _paged(name, query, key_cache, values, num_kv_heads, num_heads, scale_value, block_table, lengths, out, None)
+
+
+# ---- Latent attention: keys and values are one, and a part of the keys is apart -------------------------------------
+
+
+def _latent_options(name, q_nope, q_rope, ctkv, k_rope, block_tables, q_headnum, qk_scale, kv_headnum, options):
+    """What the fused operator is called with, without lengths."""
+    refuse(
+        name, mask=options.get("mask"), qseqlen=options.get("qseqlen") or None, qk_descale=options.get("qk_descale"),
+        pv_descale=options.get("pv_descale"),
+    )  # fmt: skip
+    mode = options.get("cache_mode")
+    if mode not in (None, "krope_ctkv"):
+        raise NotImplementedError(f"{name}: cache_mode is '{mode}'; only krope_ctkv is supported yet")
+    for argument in ("mask_type", "calc_type"):
+        given = options.get(argument)
+        check(given in (None, "undefined", "calc_type_undefined"), name, f"{argument} is '{given}'")
+    key = _pages(name, "ctkv", ctkv, kv_headnum)
+    args = (_tokens(name, "q_nope", q_nope, q_headnum).unsqueeze(1), key, key)
+    return args, {
+        "query_rope": _tokens(name, "q_rope", q_rope, q_headnum).unsqueeze(1),
+        "key_rope": _pages(name, "k_rope", k_rope, kv_headnum),
+        "block_table": block_tables,
+        "block_size": ctkv.size(1),
+        "num_heads": q_headnum,
+        "num_key_value_heads": kv_headnum,
+        "scale": qk_scale,
+        "input_layout": "BSND",
+    }
+
+
+def _latent(
+    q_nope, q_rope, ctkv, k_rope, block_tables, context_lens, q_headnum, qk_scale, kv_headnum, output, lse, options
+):
+    name = "npu_multi_head_latent_attention"
+    lengths = host_list(name, "context_lens", context_lens)
+    check(
+        len(lengths) == q_nope.size(0) == block_tables.size(0),
+        name,
+        f"there are {q_nope.size(0)} queries, {len(lengths)} context_lens and {block_tables.size(0)} rows of "
+        "block_tables",
+    )
+    args, given = _latent_options(
+        name, q_nope, q_rope, ctkv, k_rope, block_tables, q_headnum, qk_scale, kv_headnum, options
+    )
+    sums = None if lse is None else q_nope.new_empty([q_nope.size(0), q_headnum, 1, 1], dtype=torch.float32)
+    ops.npu_fused_infer_attention_score.out(
+        *args, actual_seq_lengths_kv=list(lengths), workspace=options.get("workspace"),
+        softmax_lse_flag=lse is not None,
+        out=[output.view(args[0].shape), q_nope.new_empty([0], dtype=torch.float32) if sums is None else sums], **given,
+    )  # fmt: skip
+    if lse is not None:
+        lse.copy_(sums.view(lse.shape))
+    return output
+
+
+@kernel("atb.npu_multi_head_latent_attention.out")
+def _(q_nope, q_rope, ctkv, k_rope, block_tables, context_lens, q_headnum, qk_scale, kv_headnum, *, output, **options):
+    return _latent(
+        q_nope, q_rope, ctkv, k_rope, block_tables, context_lens, q_headnum, qk_scale, kv_headnum, output, None, options
+    )
+
+
+@kernel("atb.npu_multi_head_latent_attention")
+def _(q_nope, q_rope, ctkv, k_rope, block_tables, context_lens, q_headnum, qk_scale, kv_headnum, **options):
+    output = torch.empty_like(q_nope, dtype=q_rope.dtype)
+    return _latent(
+        q_nope, q_rope, ctkv, k_rope, block_tables, context_lens, q_headnum, qk_scale, kv_headnum, output, None, options
+    )
+
+
+@kernel("atb.npu_multi_head_latent_attention.lse_out")
+def _(
+    q_nope, q_rope, ctkv, k_rope, block_tables, context_lens, q_headnum, qk_scale, kv_headnum, return_lse, *, output,
+    lse, **options,
+):  # fmt: skip
+    wanted = lse if return_lse else None
+    _latent(
+        q_nope, q_rope, ctkv, k_rope, block_tables, context_lens, q_headnum, qk_scale, kv_headnum, output, wanted,
+        options,
+    )  # fmt: skip
+    return output, lse
+
+
+@kernel("atb.npu_multi_head_latent_attention.lse")
+def _(
+    q_nope, q_rope, ctkv, k_rope, block_tables, context_lens, q_headnum, qk_scale, kv_headnum, return_lse, **options
+):
+    output = torch.empty_like(q_nope, dtype=q_rope.dtype)
+    lse = q_nope.new_zeros([q_nope.size(0), q_headnum, 1])
+    _latent(
+        q_nope, q_rope, ctkv, k_rope, block_tables, context_lens, q_headnum, qk_scale, kv_headnum, output,
+        lse if return_lse else None, options,
+    )  # fmt: skip
+    return output, lse
+
+
+@kernel("atb._npu_multi_head_latent_attention_get_workspace.lse")
+def _(
+    q_nope, q_rope, ctkv, k_rope, block_tables, context_lens, q_headnum, qk_scale, kv_headnum, return_lse, **options
+):
+    args, given = _latent_options(
+        "npu_multi_head_latent_attention", q_nope, q_rope, ctkv, k_rope, block_tables, q_headnum, qk_scale, kv_headnum,
+        options,
+    )  # fmt: skip
+    return ops._npu_fused_infer_attention_score_get_max_workspace(*args, softmax_lse_flag=return_lse, **given)
+
+
+@meta("atb.npu_multi_head_latent_attention")
+def _(q_nope, q_rope, *rest, **options):
+    return torch.empty_like(q_nope, dtype=q_rope.dtype)
+
+
+@meta("atb.npu_multi_head_latent_attention.out")
+def _(*rest, output, **options):
+    return output
+
+
+@meta("atb.npu_multi_head_latent_attention.lse")
+def _(q_nope, q_rope, *rest, **options):
+    lse = q_nope.new_empty([q_nope.size(0), q_nope.size(1), 1])
+    return torch.empty_like(q_nope, dtype=q_rope.dtype), lse
+
+
+@meta("atb.npu_multi_head_latent_attention.lse_out")
+def _(*rest, output, lse, **options):
+    return output, lse
 
 
 def _split_fuse(

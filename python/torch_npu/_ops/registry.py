@@ -15,6 +15,7 @@ import dataclasses
 import typing
 
 import torch
+from torch.fx.node import has_side_effect
 from torch_npu import _C
 from torch_npu._ops.schemas import SCHEMAS
 
@@ -32,6 +33,8 @@ class Row:
 
 
 ROWS: typing.Dict[str, Row] = {}
+# Write tensors that their signatures do not mark as written: compilers must not drop calls whose results nobody uses.
+WRITES_IN_SILENCE = ("atb::_npu_group_topk", "npu::npu_kv_rmsnorm_rope_cache", "npu::npu_mla_prolog_v2")
 OURS = []  # schemas of operators that rows are made of, and that programs do not call
 
 
@@ -157,4 +160,7 @@ def install():
         names.setdefault((space, name.split(".")[0]), (rank, full in ROWS))
     for full, row in ROWS.items():
         _implement(full, row)
+    for full in WRITES_IN_SILENCE:
+        space, name = full.split("::")
+        has_side_effect(getattr(torch.ops, space).__getattr__(name).default)
     return names
