@@ -527,6 +527,21 @@ def splitfuse(g):
 
 
 @case(HALF)
+def splitfuse_marks(g):
+    """A mask that is no number to add."""
+    call = split_call(g, npu("_npu_paged_attention_splitfuse"), ("table", "contexts", "mask", "queries", "out"))
+    call.args = (*call.args[:5], torch.ones(8, 16, dtype=torch.int8).triu(1), *call.args[6:])
+    return call
+
+
+@case(HALF)
+def flash_marks(g):
+    call = flash(g)
+    call.args = (*call.args[:3], torch.ones(6, 6, dtype=torch.int8).triu(1), *call.args[4:])
+    return call
+
+
+@case(HALF)
 def splitfuse_v2(g):
     return split_call(g, npu("_npu_paged_attention_splitfuse_v2"), ("table", "contexts", "mask", "queries"))
 
@@ -1940,6 +1955,7 @@ def test_wrong_calls():
         (lambda: torch_npu.npu_quant_matmul(i, i.t(), w[:3]), "scale has shape"),
         (lambda: torch_npu.npu_moe_gating_top_k(x, 9), "k is 9"),
         (lambda: torch_npu.npu_dynamic_quant(x, dst_type=torch.float8_e4m3fn), "float8_e4m3fn.*not supported"),
+        (lambda: torch_npu.npu_quant_matmul(i, i.t(), w, x1_dtype=torch_npu.hifloat8), "hifloat8.*not supported"),
         (lambda: torch_npu._npu_reshape_and_cache(page, page, page, page, table), "takes no rows|rows of"),
         (
             lambda: torch_npu._npu_paged_attention(x.view(2, 2, 8), page, page, 2, 2, 1.0, table, [1], x),

@@ -19,8 +19,14 @@ _AT_TOP = (
 ).split()
 
 
+# Types that torch does not have, as programs pass them for a number of a type: the device's number and 256.
+_TYPES = {"int4": 285, "hifloat8": 290, "float8_e8m0fnu": 293, "float4_e2m1fn_x2": 296, "float4_e1m2fn_x2": 297}
+
+
 def export(module):
     """Puts the operators where programs look for them."""
+    for name, number in _TYPES.items():
+        setattr(module, name, number)
     atb = types.ModuleType("torch_npu.atb", "Operators of torch.ops.atb.")
     sys.modules["torch_npu.atb"] = module.atb = atb
     for space, name in NAMES:

@@ -34,10 +34,10 @@ def _pages(name, argument, cache, heads):
 
 
 def _shift(mask, dtype):
-    """What is added to the scores, for a mask of numbers: -inf hides, and so does 1 in bfloat16."""
+    """What is added to the scores: -inf hides, and so does 1 in bfloat16 and in integers."""
     shift = mask.to(dtype)
-    if mask.dtype == torch.bool:
-        shift = torch.zeros_like(mask, dtype=dtype).masked_fill(mask, float("-inf"))
+    if not mask.is_floating_point():
+        shift = torch.zeros_like(mask, dtype=dtype).masked_fill(mask != 0, float("-inf"))
     elif mask.dtype == torch.bfloat16:
         shift = shift * _HIDDEN_BF16
     while shift.dim() < 4:
@@ -146,7 +146,8 @@ def _npu_flash_attention_v2(
     num_kv_heads=0, out,
 ):  # fmt: skip
     name = "_npu_flash_attention_v2"
-    check(mask_type in (_NONE, _NORM, _ALIBI), name, f"mask_type is {mask_type}; compressed slopes are not supported yet")
+    known = mask_type in (_NONE, _NORM, _ALIBI)
+    check(known, name, f"mask_type is {mask_type}; compressed slopes are not supported yet")
     check(slopes is None, name, "slopes are not supported yet; pass the whole mask")
     check(num_heads > 0, name, "num_heads is needed")
     _masked(name, query, key, value, mask, list(seq_len), scale_value, num_heads, num_kv_heads, out, mask_type)
@@ -383,7 +384,13 @@ def _split_fuse(
     keys, values = _pages(name, "key_cache", key_cache, num_kv_heads), _pages(
         name, "value_cache", value_cache, num_kv_heads
     )
-    if mask is not None and mask.dim() == 2 and mask.size(0) == query.size(0) and mask.size(1) >= longest:
+    if (
+        mask is not None
+        and mask.is_floating_point()
+        and mask.dim() == 2
+        and mask.size(0) == query.size(0)
+        and mask.size(1) >= longest
+    ):
         # A row of the mask for each query.
         for index, (new, whole, end) in enumerate(zip(queries, contexts, ends)):
             if new == 0:
@@ -395,11 +402,11 @@ def _split_fuse(
                 actual_seq_lengths_kv=[whole], **{**options, "block_table": block_table[index : index + 1]},
             )  # fmt: skip
         return
-    # Whatever its size, it hides what comes later.
+    if mask is not None:  # whatever its size, it hides what comes later
+        options.update(sparse_mode=3, atten_mask=_compressed(query))
     _attend(
-        query, keys, values, out, actual_seq_lengths=ends, actual_seq_lengths_kv=contexts, input_layout="TND",
-        sparse_mode=3 if mask is not None else 0, atten_mask=_compressed(query) if mask is not None else None, **options,
-    )  # fmt: skip
+        query, keys, values, out, actual_seq_lengths=ends, actual_seq_lengths_kv=contexts, input_layout="TND", **options
+    )
 
 
 @kernel("atb._npu_paged_attention_splitfuse")

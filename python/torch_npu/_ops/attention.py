@@ -35,16 +35,16 @@ native(
     "pre_tokens next_tokens head_num input_layout inner_precise sparse_mode @1 @2 - @0",
 )
 declare(
-    "_attention_grad(Tensor query, Tensor key, Tensor value, Tensor dy, Tensor? pse, Tensor? drop_mask, Tensor? padding_mask, "
-    "Tensor? atten_mask, Tensor softmax_max, Tensor softmax_sum, Tensor attention, int[]? prefix, float scale, "
-    "float keep_prob, int pre_tokens, int next_tokens, int head_num, str input_layout, int inner_precise, "
-    "int sparse_mode) -> (Tensor, Tensor, Tensor)"
+    "_attention_grad(Tensor query, Tensor key, Tensor value, Tensor dy, Tensor? pse, Tensor? drop_mask, "
+    "Tensor? padding_mask, Tensor? atten_mask, Tensor softmax_max, Tensor softmax_sum, Tensor attention, int[]? prefix, "
+    "float scale, float keep_prob, int pre_tokens, int next_tokens, int head_num, str input_layout, "
+    "int inner_precise, int sparse_mode) -> (Tensor, Tensor, Tensor)"
 )
 native(
     "_attention_grad",
     "FlashAttentionScoreGrad",
-    "query key value dy pse drop_mask padding_mask atten_mask softmax_max softmax_sum - attention prefix scale keep_prob "
-    "pre_tokens next_tokens head_num input_layout inner_precise sparse_mode @0 @1 @2 -",
+    "query key value dy pse drop_mask padding_mask atten_mask softmax_max softmax_sum - attention prefix scale "
+    "keep_prob pre_tokens next_tokens head_num input_layout inner_precise sparse_mode @0 @1 @2 -",
 )
 
 
@@ -84,7 +84,7 @@ def _drop_bits(query, key, heads, layout, q_ends, kv_ends):
 def _check_training(name, query, key, layout, q_ends, kv_ends, keep_prob, sink, pse_type=1, **rest):
     refuse(name, sink=sink, **rest)
     check(0 < keep_prob <= 1, name, f"keep_prob is {keep_prob}, expected a value above 0 and up to 1")
-    check(pse_type in (0, 1), name, f"pse_type is {pse_type}; slopes that are turned into a shift are not supported yet")
+    check(pse_type in (0, 1), name, f"pse_type is {pse_type}; a shift that slopes give is not supported yet")
     if layout == "TND":
         check(q_ends and kv_ends, name, "the layout TND needs actual_seq_qlen and actual_seq_kvlen")
         check(
@@ -145,18 +145,20 @@ def _announce_training(query, key, value, heads, layout, keep_prob, q_ends, kv_e
 @meta("_attention")
 def _(query, key, value, pse, drop_mask, padding_mask, atten_mask, prefix, scale, keep_prob, pre_tokens, next_tokens,
       head_num, input_layout, inner_precise, sparse_mode, pse_type):  # fmt: skip
-    return _announce_training(query, key, value, head_num, input_layout, 1, None, None, None, "npu_fusion_attention")[:3]
+    name = "npu_fusion_attention"
+    return _announce_training(query, key, value, head_num, input_layout, 1, None, None, None, name)[:3]
 
 
 @meta("_attention_packed")
 def _(query, key, value, pse, drop_mask, padding_mask, atten_mask, prefix, actual_seq_qlen, actual_seq_kvlen, scale,
       keep_prob, pre_tokens, next_tokens, head_num, input_layout, inner_precise, sparse_mode):  # fmt: skip
-    return _announce_training(query, key, value, head_num, input_layout, 1, None, None, None, "npu_fusion_attention")[:3]
+    name = "npu_fusion_attention"
+    return _announce_training(query, key, value, head_num, input_layout, 1, None, None, None, name)[:3]
 
 
 @meta("_attention_grad")
-def _(query, key, value, dy, pse, drop_mask, padding_mask, atten_mask, softmax_max, softmax_sum, attention, prefix, scale,
-      keep_prob, pre_tokens, next_tokens, head_num, input_layout, inner_precise, sparse_mode):  # fmt: skip
+def _(query, key, value, dy, pse, drop_mask, padding_mask, atten_mask, softmax_max, softmax_sum, attention, prefix,
+      scale, keep_prob, pre_tokens, next_tokens, head_num, input_layout, inner_precise, sparse_mode):  # fmt: skip
     return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape)
 
 
@@ -242,8 +244,8 @@ def _gather(tensor, heads, times, layout):
 
 
 def _train_grad(
-    name, query, key, value, dy, head_num, layout, pse, padding_mask, atten_mask, maximum, total, dropped, attention, scale,
-    keep_prob, pre_tokens, next_tokens, inner_precise, prefix, q_ends, kv_ends, sparse_mode,
+    name, query, key, value, dy, head_num, layout, pse, padding_mask, atten_mask, maximum, total, dropped, attention,
+    scale, keep_prob, pre_tokens, next_tokens, inner_precise, prefix, q_ends, kv_ends, sparse_mode,
 ):  # fmt: skip
     check(
         maximum is not None and total is not None and attention is not None,
@@ -262,8 +264,8 @@ def _train_grad(
 
     def call(query, key, value, dy, pse, dropped, mask, maximum, total, attention, prefix, layout):
         return ops._attention_grad(
-            query, key, value, dy, pse, dropped, padding_mask, mask, maximum, total, attention, prefix, scale, keep_prob,
-            pre_tokens, next_tokens, head_num, layout, inner_precise, sparse_mode,
+            query, key, value, dy, pse, dropped, padding_mask, mask, maximum, total, attention, prefix, scale,
+            keep_prob, pre_tokens, next_tokens, head_num, layout, inner_precise, sparse_mode,
         )  # fmt: skip
 
     if layout != "TND":
@@ -283,7 +285,8 @@ def _train_grad(
                     mask = mask[..., : q_end - q_begin, : kv_end - kv_begin]
                 parts = call(
                     query[q].unsqueeze(0), key_all[kv].unsqueeze(0), value_all[kv].unsqueeze(0), dy[q].unsqueeze(0),
-                    None if pse is None else pse[..., : q_end - q_begin, : kv_end - kv_begin], None, mask, maximum[q].transpose(0, 1).unsqueeze(0).contiguous(),
+                    None if pse is None else pse[..., : q_end - q_begin, : kv_end - kv_begin], None, mask,
+                    maximum[q].transpose(0, 1).unsqueeze(0).contiguous(),
                     total[q].transpose(0, 1).unsqueeze(0).contiguous(), attention[q].unsqueeze(0),
                     None if prefix is None else [prefix[index]], "BSND",
                 )  # fmt: skip
@@ -321,7 +324,8 @@ def _(
     pse_type=1, q_start_idx=None, kv_start_idx=None, softmax_layout="", sink=None,
 ):  # fmt: skip
     name = "npu_fusion_attention_grad_v2"
-    refuse(name, sink=sink, query_rope=query_rope, key_rope=key_rope, q_start_idx=q_start_idx, kv_start_idx=kv_start_idx)
+    refuse(name, sink=sink, query_rope=query_rope, key_rope=key_rope)
+    refuse(name, q_start_idx=q_start_idx, kv_start_idx=kv_start_idx)
     if pse is not None and pse_type == 0:  # behind the scale; what is below has it in front
         pse = pse.detach() / scale_value if not pse.requires_grad else pse
     dq, dk, dv = _train_grad(

@@ -51,7 +51,16 @@ _TYPES = {
     15: torch.bfloat16,
 }
 _INT4_NUMBERS = (INT4, 16, DEVICE_TYPES + 16)
-_NAMES = {291: "float8_e5m2", 292: "float8_e4m3fn", 290: "hifloat8", 23: "float8_e5m2", 24: "float8_e4m3fn"}
+_NAMES = {
+    23: "float8_e5m2",
+    24: "float8_e4m3fn",
+    290: "hifloat8",
+    291: "float8_e5m2",
+    292: "float8_e4m3fn",
+    293: "float8_e8m0fnu",
+    296: "float4_e2m1fn_x2",
+    297: "float4_e1m2fn_x2",
+}
 
 
 def is_int4(number):

@@ -22,7 +22,8 @@ native("_dynamic_quant", "DynamicQuantV2", "input smooth_scales group_index dst_
 def _(input, smooth_scales, group_index, dst_type, asymmetric):
     rows = list(input.shape[:-1])
     if dst_type == _ACL_INT4:
-        check(input.size(-1) % 8 == 0, "npu_dynamic_quant", f"input has {input.size(-1)} columns, which 8 do not divide")
+        columns = input.size(-1)
+        check(columns % 8 == 0, "npu_dynamic_quant", f"input has {columns} columns, which 8 do not divide")
         y = input.new_empty([*rows, input.size(-1) // 8], dtype=torch.int32)
     else:
         y = input.new_empty(input.shape, dtype=torch.int8)
@@ -237,7 +238,8 @@ def npu_add_rms_norm_dynamic_quant(
 ):
     name = "npu_add_rms_norm_dynamic_quant"
     target = _target(name, y_dtype)
-    wants = [True, smooth_scale1 is not None and smooth_scale2 is not None] if output_mask is None else list(output_mask)
+    both = smooth_scale1 is not None and smooth_scale2 is not None
+    wants = [True, both] if output_mask is None else list(output_mask)
     check(len(wants) == 2 and any(wants), name, f"output_mask is {output_mask}, expected one or both to be True")
     normed, x = _add_norm(x1, x2, gamma, beta, epsilon, name)
     results, scales = [], []
@@ -507,8 +509,8 @@ declare(
 native(
     "_grouped_matmul",
     "GroupedMatmulV5",
-    "x weight bias scale offset antiquant_scale antiquant_offset per_token_scale group_list - - - split_item group_type "
-    "group_list_type act_type tuning_config @* - -",
+    "x weight bias scale offset antiquant_scale antiquant_offset per_token_scale group_list - - - split_item "
+    "group_type group_list_type act_type tuning_config @* - -",
 )
 
 
@@ -536,7 +538,7 @@ def _(
     check(
         len(x) == groups,
         name,
-        f"there are {len(x)} tensors in x for {groups} weights; with split_item {split_item} each result belongs to one",
+        f"there are {len(x)} tensors in x for {groups} weights; with split_item {split_item} each has a result",
     )
     return [
         each.new_empty([*each.shape[:-1], _columns(weight[0] if single else weight[index])])

@@ -221,7 +221,8 @@ class _Sequences:
             self.place = row - begins[self.sequence]
             self.queries = lengths_query - begins
         if layout_key == "PA_BSND":
-            check(block_table is not None and lengths_key is not None, name, "pages need block_table and lengths of keys")
+            paged = block_table is not None and lengths_key is not None
+            check(paged, name, "pages need block_table and the lengths of keys")
             check_dims(name, "key", key, 4)
             self.capacity = block_table.size(1) * key.size(1)
             table = block_table.to(torch.int64).clamp(0, max(key.size(0) - 1, 0))
@@ -265,7 +266,8 @@ def _index_keys(
     check(sparse_count > 0, name, f"sparse_count is {sparse_count}, expected a value above 0")
     check(sparse_mode in (0, 3), name, f"sparse_mode is {sparse_mode}, expected 0 or 3")
     limit = 2**31 - 1
-    check(pre_tokens >= limit and next_tokens >= limit, name, "pre_tokens and next_tokens have no effect here; leave them")
+    unlimited = pre_tokens >= limit and next_tokens >= limit
+    check(unlimited, name, "pre_tokens and next_tokens are not supported yet; leave them out")
     s = _Sequences(name, query, key, lengths_query, lengths_key, block_table, layout_query, layout_key)
     heads, key_heads = query.size(-2), key.size(-2)
     check(key_heads > 0 and heads % key_heads == 0, name, f"there are {heads} heads of queries and {key_heads} of keys")
