@@ -3,7 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
+#include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <charconv>
 #include <mutex>
 #include <string_view>
