@@ -55,6 +55,9 @@ class OperatorPlan {
    *  An argument of a kind that its parameter does not have counts as such, too. */
   static std::unique_ptr<OperatorPlan> Make(int op, const OperatorArgument* args, size_t count,
                                             std::string* why = nullptr);
+  /** Bytes of workspace that a call with these arguments needs, whatever its lists of lengths say; they may be missing,
+   *  and memory may be null. 0 and a text in `why` when the operator does not take them. */
+  static uint64_t MostWorkspaceBytes(int op, const OperatorArgument* args, size_t count, std::string* why = nullptr);
   ~OperatorPlan();
   OperatorPlan(const OperatorPlan&) = delete;
   OperatorPlan& operator=(const OperatorPlan&) = delete;
@@ -68,6 +71,8 @@ class OperatorPlan {
 
  private:
   struct Impl;
+  static std::unique_ptr<Impl> Plan(int op, const OperatorArgument* args, size_t count, bool only_tells_size,
+                                    std::string* why);
   explicit OperatorPlan(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The device ``npu`` for PyTorch, on the CPU: streams, captured graphs, pools, random numbers."""
 import os as _os
+import sys as _sys
 
 # Importing torch loads this package again through its entry point: once is enough.
 _saved_autoload = _os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD")
@@ -43,6 +44,10 @@ torch.utils.generate_methods_for_privateuse1_backend(
     for_storage=True,
     unsupported_dtype=[torch.quint8, torch.quint4x2, torch.quint2x4, torch.qint32, torch.qint8],
 )
+
+from torch_npu import _ops  # noqa: E402
+
+_ops.export(_sys.modules[__name__])
 
 torch.nn.parameter.UninitializedTensorMixin._allowed_methods.append(torch.Tensor.npu)
 

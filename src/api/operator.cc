@@ -145,7 +145,18 @@ OperatorPlan::OperatorPlan(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 OperatorPlan::~OperatorPlan() = default;
 
 std::unique_ptr<OperatorPlan> OperatorPlan::Make(int op, const OperatorArgument* args, size_t count, std::string* why) {
-  const auto refuse = [why](std::string text) {
+  auto impl = Plan(op, args, count, /*only_tells_size=*/false, why);
+  return impl == nullptr ? nullptr : std::unique_ptr<OperatorPlan>(new OperatorPlan(std::move(impl)));
+}
+
+uint64_t OperatorPlan::MostWorkspaceBytes(int op, const OperatorArgument* args, size_t count, std::string* why) {
+  const auto impl = Plan(op, args, count, /*only_tells_size=*/true, why);
+  return impl == nullptr ? 0 : impl->executor.workspace_bytes;
+}
+
+std::unique_ptr<OperatorPlan::Impl> OperatorPlan::Plan(int op, const OperatorArgument* args, size_t count,
+                                                       bool only_tells_size, std::string* why) {
+  const auto refuse = [why](std::string text) -> std::unique_ptr<Impl> {
     if (why != nullptr) *why = std::move(text);
     return nullptr;
   };
@@ -175,9 +186,10 @@ std::unique_ptr<OperatorPlan> OperatorPlan::Make(int op, const OperatorArgument*
     }
   }
   auto impl = std::make_unique<Impl>(schema);
+  impl->executor.only_tells_size = only_tells_size;
   const Status status = ops::OpCall(schema, objects.arguments, impl->executor).Run();
   if (!status.ok()) return refuse(why == nullptr ? std::string() : status.detail().what);
-  return std::unique_ptr<OperatorPlan>(new OperatorPlan(std::move(impl)));
+  return impl;
 }
 
 uint64_t OperatorPlan::workspace_bytes() const { return impl_->executor.workspace_bytes; }

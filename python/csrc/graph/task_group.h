@@ -23,5 +23,7 @@ NPUTaskGroupHandle TaskGroupEnd(const NPUStream& stream);
 /// group's tasks. As many as the group holds; with fewer the end throws, and leaves the update state all the same.
 void TaskUpdateBegin(const NPUStream& stream, const NPUTaskGroupHandle& group);
 void TaskUpdateEnd(const NPUStream& stream);
+/// Between the two.
+bool IsUpdating(const NPUStream& stream);
 
 }  // namespace torch_npu

@@ -237,9 +237,14 @@ bool Call::RunNative(c10::ArrayRef<at::Tensor> made) const {
     results[i] = returned.toTensor();
   }
   std::vector<reprise::Frame> place = StackOfLaunch();
-  if (place.empty()) return LaunchNative(*traits_.native, arguments_, results, traits_.name_alone);
-  return LaunchNative(*traits_.native, arguments_, results,
-                      std::make_shared<reprise::OperationInfo>(reprise::OperationInfo{traits_.name, std::move(place)}));
+  const auto info =
+      place.empty() ? traits_.name_alone
+                    : std::make_shared<reprise::OperationInfo>(reprise::OperationInfo{traits_.name, std::move(place)});
+  if (!IsDeclared(*traits_.native)) [[likely]]
+    return LaunchNative(*traits_.native, arguments_, results, info);
+  std::string why;
+  TORCH_CHECK(LaunchNative(*traits_.native, arguments_, results, info, &why), traits_.name, ": ", why);
+  return true;
 }
 
 bool Call::AllAreContiguous(c10::ArrayRef<at::Tensor> made) const {
@@ -359,7 +364,7 @@ Call::Results Call::RunSynchronous() {
 Call::Results Call::Run() {
   if (traits_.kind == OpKind::kView) return RunView();
   if (MustWait()) return RunSynchronous();
-  TORCH_CHECK_NOT_IMPLEMENTED(traits_.has_cpu, traits_.name,
+  TORCH_CHECK_NOT_IMPLEMENTED(traits_.has_cpu || traits_.native != nullptr, traits_.name,
                               " has no kernel for npu, and none for the CPU that could be run in its place");
   return RunAsync();
 }

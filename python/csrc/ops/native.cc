@@ -3,16 +3,23 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
+#include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <charconv>
+#include <mutex>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/error.h"
 #include "device/runtime.h"
 #include "device/stream.h"
+#include "graph/task_group.h"
 #include "ops/launch.h"
 #include "ops/tensors.h"
+#include "ops/values.h"
 
 namespace torch_npu {
 namespace {
@@ -34,6 +41,12 @@ enum class Only { kAny, kFloating, kIntegral };
 //     %0         type of result 0
 //     =7 =0.5    constants; an integer, a real number
 //     [] -       an empty list; null
+// and, for operators that are declared elsewhere (DeclareNative):
+//     name{}     a tensor as a list of one
+//     name%|29   a number of torch's for a type, or what it is when none: the device's number for the type
+//     name:a=0,b=1  a text from among these, as its number
+//     @*         all results as a list
+//     @1?name    result 1 if that flag is set, else null
 // A row also serves the forms of the operator that work in place and that have out=.
 // Not here: indexing and losses by class (the CPU kernels report indices that are out of range; kernels of the device
 // cannot), integer division (zero), whatever draws.
@@ -235,6 +248,9 @@ struct Source {
   bool is_number = false;   // torch calls it a Scalar
   bool is_list = false;     // a number stands for a list of one
   bool is_integer = false;  // whatever it is, an integer is wanted
+  bool is_type = false;
+  int flag = -1;  // argument without which it is null
+  std::vector<std::pair<std::string, int64_t>> choices;
   bool has_default = false;
   bool default_is_real = false;
   int64_t integer = 0;
@@ -255,6 +271,19 @@ bool IsNumberType(const c10::TypePtr& type) {
   return optional && IsNumberType(optional->getElementType());
 }
 
+bool ParseChoices(std::string_view text, Source& source) {
+  while (!text.empty()) {
+    const std::string_view choice = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), choice.size() + 1));
+    const size_t equals = choice.find('=');
+    if (equals == std::string_view::npos) return false;
+    auto& [name, number] = source.choices.emplace_back();
+    name = choice.substr(0, equals);
+    if (std::from_chars(choice.begin() + equals + 1, choice.end(), number).ec != std::errc()) return false;
+  }
+  return true;
+}
+
 bool Parse(std::string_view word, const c10::FunctionSchema& schema, Source& source) {
   using From = Source::From;
   if (word == "-") return true;
@@ -273,7 +302,12 @@ bool Parse(std::string_view word, const c10::FunctionSchema& schema, Source& sou
   }
   if (word.front() == '@' || word.front() == '%') {
     source.from = word.front() == '@' ? From::kResult : From::kTypeOfResult;
-    source.index = word[1] - '0';
+    source.index = word[1] == '*' ? -1 : word[1] - '0';
+    if (const size_t mark = word.find('?'); mark != std::string_view::npos) {
+      const auto flag = schema.argumentIndexWithName(word.substr(mark + 1));
+      if (!flag.has_value()) return false;
+      source.flag = *flag;
+    }
     return true;
   }
   if (const size_t bar = word.find('|'); bar != std::string_view::npos) {
@@ -281,7 +315,15 @@ bool Parse(std::string_view word, const c10::FunctionSchema& schema, Source& sou
     if (!ParseNumber(word.substr(bar + 1), source)) return false;
     word = word.substr(0, bar);
   }
-  if (word.ends_with("[]")) {
+  if (const size_t colon = word.find(':'); colon != std::string_view::npos) {
+    if (!ParseChoices(word.substr(colon + 1), source)) return false;
+    word = word.substr(0, colon);
+  }
+  if (word.ends_with("%")) {
+    source.is_type = true;
+    word.remove_suffix(1);
+  }
+  if (word.ends_with("[]") || word.ends_with("{}")) {
     source.is_list = true;
     word.remove_suffix(2);
   }
@@ -315,6 +357,15 @@ int32_t AclType(at::ScalarType type) {
   }
 }
 
+// What programs pass for a type: torch's number of it, or 256 more than the device's.
+int64_t AclTypeOfNumber(int64_t number) {
+  constexpr int64_t kDeviceTypes = 256;
+  if (number >= kDeviceTypes) return number - kDeviceTypes;
+  if (number == static_cast<int64_t>(at::kQUInt4x2)) return ACL_INT4;
+  if (number < 0 || number >= static_cast<int64_t>(at::ScalarType::Undefined)) return ACL_DT_UNDEFINED;
+  return AclType(static_cast<at::ScalarType>(number));
+}
+
 // False for tensors that the device's operators cannot see.
 bool Describe(const at::Tensor& tensor, reprise::TensorView& view) {
   const int32_t type = AclType(tensor.scalar_type());
@@ -327,13 +378,21 @@ bool Describe(const at::Tensor& tensor, reprise::TensorView& view) {
 }
 
 bool Queue(int op, const OperatorArgument* arguments, size_t count,
-           const std::shared_ptr<const reprise::OperationInfo>& info) {
-  const auto plan = reprise::OperatorPlan::Make(op, arguments, count);
+           const std::shared_ptr<const reprise::OperationInfo>& info, at::Tensor workspace = {},
+           std::string* why = nullptr) {
+  const auto plan = reprise::OperatorPlan::Make(op, arguments, count, why);
   if (plan == nullptr) return false;
   EnsureContext();
   const NPUStream stream = CurrentStream();
-  at::Tensor workspace;  // whoever gets its memory next does so behind this launch
-  if (const uint64_t bytes = plan->workspace_bytes(); bytes != 0) {
+  // Of the caller, if it is large enough. Else whoever gets its memory next does so behind this launch.
+  const uint64_t bytes = plan->workspace_bytes();
+  if (bytes == 0) {
+    workspace.reset();
+  } else if (!workspace.defined() || workspace.nbytes() < bytes) {
+    // Nothing would hold the memory back until the graph has run.
+    TORCH_CHECK(!IsUpdating(stream), info->name, ": needs ", bytes,
+                " bytes of workspace, which a task of a graph has no ",
+                "room for of its own; pass a tensor of that size as workspace, at the capture and at each update");
     workspace = Empty({static_cast<int64_t>(bytes)}, at::kByte, stream.device());
   }
   Guarded([&] { plan->Launch(stream.handle(), workspace.defined() ? workspace.data_ptr() : nullptr, info); });
@@ -341,7 +400,7 @@ bool Queue(int op, const OperatorArgument* arguments, size_t count,
   return true;
 }
 
-constexpr size_t kMaxParameters = 16;
+constexpr size_t kMaxParameters = 16;  // without memory of their own
 constexpr size_t kMaxTensors = 64;
 
 }  // namespace
@@ -351,6 +410,8 @@ struct NativeOp {
   int op_with_scalar = -1;
   int other = -1;  // parameter that may be a number instead of a tensor
   Only only = Only::kAny;
+  bool is_declared = false;  // elsewhere: the device alone says what it takes
+  int workspace = -1;        // argument
   std::vector<Source> sources;
 };
 
@@ -360,7 +421,10 @@ namespace {
 class Arguments {
  public:
   Arguments(const NativeOp& native, c10::ArrayRef<IValue> arguments, c10::ArrayRef<at::Tensor> results)
-      : native_(native), arguments_(arguments), results_(results) {}
+      : native_(native), arguments_(arguments), results_(results) {
+    packed_.reserve(native.sources.size());
+    if (native.is_declared) MakeRoom();
+  }
 
   bool Build() {
     for (size_t i = 0; i < native_.sources.size(); ++i) {
@@ -371,33 +435,53 @@ class Arguments {
   }
   int op() const { return with_scalar_ ? native_.op_with_scalar : native_.op; }
   const OperatorArgument* data() const { return packed_.data(); }
-  size_t size() const { return count_; }
+  size_t size() const { return packed_.size(); }
+  const std::string& why() const { return why_; }
 
  private:
+  // Lists of tensors may be long.
+  void MakeRoom() {
+    size_t tensors = results_.size() + 1;
+    for (const IValue& value : arguments_) ForEachTensor(value, [&](const at::Tensor&) { ++tensors; });
+    if (tensors <= kMaxTensors) return;
+    more_views_.resize(tensors);
+    room_ = tensors;
+  }
+  reprise::TensorView* Views() { return (more_views_.empty() ? all_views_.data() : more_views_.data()) + views_; }
+
+  bool Refuse(std::string why) {
+    why_ = std::move(why);
+    return false;
+  }
+
   OperatorArgument& Next(Kind kind) {
-    OperatorArgument& next = packed_[count_++];
+    OperatorArgument& next = packed_.emplace_back();
     next.kind = kind;
     return next;
   }
 
   bool AddView(const at::Tensor& tensor, bool is_apart, bool is_result) {
-    if (views_ == kMaxTensors || !Describe(tensor, all_views_[views_++])) return false;
+    if (views_ == room_ || !Describe(tensor, *Views())) {
+      if (!native_.is_declared) return false;
+      return Refuse(c10::str("it takes no ", tensor.toString(), " on ", tensor.device(), " of sizes ", tensor.sizes()));
+    }
+    ++views_;
     const at::ScalarType type = tensor.scalar_type();
     // Tensors of several types meet by rules of torch (zero-dimensional ones give way).
-    if (!is_apart && !is_result) {
+    if (!is_apart && !is_result && !native_.is_declared) {
       if (type_ != at::ScalarType::Undefined && type_ != type) return false;
       type_ = type;
     }
     return true;
   }
 
-  bool AddTensor(const at::Tensor& tensor, bool is_apart, bool is_result) {
+  bool AddTensor(const at::Tensor& tensor, bool is_apart, bool is_result, Kind kind = Kind::kTensor) {
     if (!tensor.defined()) {
       Next(Kind::kNull);
       return true;
     }
-    OperatorArgument& to = Next(Kind::kTensor);
-    to.values = &all_views_[views_];
+    OperatorArgument& to = Next(kind);
+    to.values = Views();
     to.count = 1;
     return AddView(tensor, is_apart, is_result);
   }
@@ -423,8 +507,9 @@ class Arguments {
       value.integer = number.toLong();
     }
     value.described = {&value.integer, dtype};
-    Next(Kind::kScalar).values = &value.described;
-    packed_[count_ - 1].count = 1;
+    OperatorArgument& to = Next(Kind::kScalar);
+    to.values = &value.described;
+    to.count = 1;
     return true;
   }
 
@@ -442,6 +527,11 @@ class Arguments {
       case Source::From::kReal: Next(Kind::kReal).real = source.real; return true;
       case Source::From::kEmptyList: return AddInts(nullptr, 0);
       case Source::From::kResult:
+        if (source.index < 0) return AddResults();
+        if (source.flag >= 0 && !arguments_[static_cast<size_t>(source.flag)].toBool()) {
+          Next(Kind::kNull);
+          return true;
+        }
         return static_cast<size_t>(source.index) < results_.size() &&
                AddTensor(results_[static_cast<size_t>(source.index)], source.is_apart, true);
       case Source::From::kTypeOfResult:
@@ -451,8 +541,14 @@ class Arguments {
     }
     const IValue& value = arguments_[static_cast<size_t>(source.index)];
     if (value.isNone()) return AddNone(source);
+    if (source.is_type) {
+      Next(Kind::kInt).integer = AclTypeOfNumber(value.toInt());
+      return true;
+    }
+    if (!source.choices.empty()) return AddChoice(source, value.toStringRef());
     if (value.isTensor()) {
       const at::Tensor& tensor = value.toTensor();
+      if (source.is_list) return AddTensor(tensor, source.is_apart, false, Kind::kTensors);
       if (tensor.defined() && may_be_number && tensor.dim() == 0 && tensor.device().is_cpu()) {
         with_scalar_ = true;
         return tensor.unsafeGetTensorImpl()->is_wrapped_number() && AddNumber(tensor.item());
@@ -466,6 +562,28 @@ class Arguments {
       return AddInts(&single_, 1);
     }
     return AddPlain(value);
+  }
+
+  bool AddResults() {
+    OperatorArgument& to = Next(Kind::kTensors);
+    to.values = Views();
+    to.count = results_.size();
+    for (const at::Tensor& tensor : results_) {
+      if (!AddView(tensor, false, true)) return false;
+    }
+    return true;
+  }
+
+  bool AddChoice(const Source& source, const std::string& text) {
+    std::string known;
+    for (const auto& [name, number] : source.choices) {
+      if (name == text) {
+        Next(Kind::kInt).integer = number;
+        return true;
+      }
+      known += (known.empty() ? "" : ", ") + name;
+    }
+    return Refuse("it does not know '" + text + "', but " + known);
   }
 
   bool AddNone(const Source& source) {
@@ -520,7 +638,7 @@ class Arguments {
     } else if (value.isTensorList()) {
       const auto tensors = value.toTensorList();
       OperatorArgument& to = Next(Kind::kTensors);
-      to.values = &all_views_[views_];
+      to.values = Views();
       to.count = tensors.size();
       for (const at::Tensor& tensor : tensors) {
         if (!AddView(tensor, false, false)) return false;
@@ -545,10 +663,12 @@ class Arguments {
   c10::ArrayRef<at::Tensor> results_;
   bool with_scalar_ = false;
   at::ScalarType type_ = at::ScalarType::Undefined;
-  size_t count_ = 0, views_ = 0, numbers_ = 0, lists_ = 0;
+  size_t views_ = 0, room_ = kMaxTensors, numbers_ = 0, lists_ = 0;
   int64_t single_ = 0;
-  std::array<OperatorArgument, kMaxParameters> packed_;
+  c10::SmallVector<OperatorArgument, kMaxParameters> packed_;
   std::array<reprise::TensorView, kMaxTensors> all_views_;
+  std::vector<reprise::TensorView> more_views_;
+  std::string why_;
   std::array<Number, 4> numbers_of_;
   std::array<c10::SmallVector<int64_t, 8>, 5> int_lists_;
   c10::SmallVector<bool, 4> flags_;
@@ -569,8 +689,22 @@ const NativeOp* MakeNative(const Row& row, const c10::FunctionSchema& schema) {
     if (word == "other" && native->op_with_scalar >= 0) native->other = static_cast<int>(native->sources.size());
     if (!Parse(word, schema, native->sources.emplace_back())) return nullptr;
   }
-  TORCH_INTERNAL_ASSERT(native->sources.size() <= kMaxParameters, schema.name());
   return native.release();
+}
+
+// Rows of other operators than torch's own, by the name of the operator.
+struct Declared {
+  std::mutex mutex;
+  std::unordered_map<std::string, const NativeOp*> rows;
+};
+
+Declared& AllDeclared() {
+  static auto* const declared = new Declared;
+  return *declared;
+}
+
+std::string FullName(const c10::FunctionSchema& schema) {
+  return schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
 }
 
 const Row* FindRow(std::string_view name) {
@@ -582,9 +716,28 @@ const Row* FindRow(std::string_view name) {
 
 }  // namespace
 
+const NativeOp* DeclareNative(const c10::FunctionSchema& schema, const std::string& device,
+                              const std::string& parameters) {
+  if (reprise::FindOperator("aclnn" + device) < 0) return nullptr;
+  const NativeOp* const made = MakeNative({schema.name(), device, parameters}, schema);
+  TORCH_CHECK_VALUE(made != nullptr, schema, ": cannot read the parameters '", parameters, "'");
+  auto* const native = const_cast<NativeOp*>(made);
+  native->is_declared = true;
+  native->workspace = schema.argumentIndexWithName("workspace").value_or(-1);
+  Declared& declared = AllDeclared();
+  const std::lock_guard lock(declared.mutex);
+  declared.rows[FullName(schema)] = native;
+  return native;
+}
+
 const NativeOp* FindNative(const c10::FunctionSchema& schema) {
   std::string name = schema.name();
-  if (name.rfind("aten::", 0) != 0) return nullptr;
+  if (name.rfind("aten::", 0) != 0) {
+    Declared& declared = AllDeclared();
+    const std::lock_guard lock(declared.mutex);
+    const auto found = declared.rows.find(FullName(schema));
+    return found == declared.rows.end() ? nullptr : found->second;
+  }
   name = name.substr(6);
   std::string overload = schema.overload_name();
   const auto full = [&] { return overload.empty() ? name : name + "." + overload; };
@@ -604,11 +757,32 @@ const NativeOp* FindNative(const c10::FunctionSchema& schema) {
 }
 
 bool LaunchNative(const NativeOp& native, c10::ArrayRef<IValue> arguments, c10::ArrayRef<at::Tensor> results,
-                  const std::shared_ptr<const reprise::OperationInfo>& info) {
+                  const std::shared_ptr<const reprise::OperationInfo>& info, std::string* why) {
   Arguments packed(native, arguments, results);
-  if (!packed.Build()) return false;
-  return Queue(packed.op(), packed.data(), packed.size(), info);
+  if (!packed.Build()) {
+    if (why != nullptr) *why = packed.why().empty() ? "it does not take these arguments" : packed.why();
+    return false;
+  }
+  at::Tensor workspace;
+  if (native.workspace >= 0 && arguments[static_cast<size_t>(native.workspace)].isTensor()) {
+    workspace = arguments[static_cast<size_t>(native.workspace)].toTensor();
+  }
+  return Queue(packed.op(), packed.data(), packed.size(), info, std::move(workspace), why);
 }
+
+uint64_t NativeWorkspace(const NativeOp& native, c10::ArrayRef<IValue> arguments, c10::ArrayRef<at::Tensor> results,
+                         std::string& why) {
+  Arguments packed(native, arguments, results);
+  why = "it does not take these arguments";
+  if (!packed.Build()) {
+    if (!packed.why().empty()) why = packed.why();
+    return 0;
+  }
+  why.clear();
+  return reprise::OperatorPlan::MostWorkspaceBytes(packed.op(), packed.data(), packed.size(), &why);
+}
+
+bool IsDeclared(const NativeOp& native) { return native.is_declared; }
 
 NativeCall::NativeCall(const char* op, const char* name) : op_(reprise::FindOperator(op)), name_(name) {}
 

@@ -43,12 +43,24 @@ class NativeCall {
   std::array<reprise::TensorView, kMost> views_;
 };
 
+/// A row for an operator that torch does not have: `parameters` as in native.cc. Null when the device has no operator
+/// aclnn`device`; throws when the parameters cannot be read. Lives for ever.
+const NativeOp* DeclareNative(const c10::FunctionSchema& schema, const std::string& device,
+                              const std::string& parameters);
+/// Made by DeclareNative: the device alone says which arguments it takes, and nothing else runs in its place.
+bool IsDeclared(const NativeOp& native);
+
+/// Bytes of workspace for a call, whatever lengths it is given later. `why`: empty, or what is wrong with it.
+uint64_t NativeWorkspace(const NativeOp& native, c10::ArrayRef<c10::IValue> arguments,
+                         c10::ArrayRef<at::Tensor> results, std::string& why);
+
 /// The row of native.cc for the operator, as far as the device has what it names; null: none. Lives for ever.
 const NativeOp* FindNative(const c10::FunctionSchema& schema);
 
 /// Queues the device's own kernels. False, and nothing is done, when they do not take these arguments.
+/// \param why  what they do not take
 /// \param results  what the operator returns, in order; the elements of lists one by one
 bool LaunchNative(const NativeOp& native, c10::ArrayRef<c10::IValue> arguments, c10::ArrayRef<at::Tensor> results,
-                  const std::shared_ptr<const reprise::OperationInfo>& info);
+                  const std::shared_ptr<const reprise::OperationInfo>& info, std::string* why = nullptr);
 
 }  // namespace torch_npu

@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "ops/npu_ops.h"
+
 namespace torch_npu {
 namespace {
 
@@ -178,7 +180,10 @@ OpTraits MakeTraits(const c10::OperatorHandle& op) {
     depends_on_data = false;
     traits.masks_are_dynamic = true;
   }
-  if (is_view && !traits.makes_tensors && !has_other_returns) {
+  const NativeOp* const declared = schema.name().rfind("aten::", 0) != 0 ? FindNative(schema) : nullptr;
+  if ((declared != nullptr || IsHostKernel(traits.name)) && !is_view && !has_other_returns) {
+    traits.kind = OpKind::kAsync;
+  } else if (is_view && !traits.makes_tensors && !has_other_returns) {
     traits.kind = OpKind::kView;
   } else if (is_view || has_other_returns || depends_on_data || (traits.makes_tensors && !is_announced) ||
              schema.name().rfind("aten::", 0) != 0 || MustWait(traits.name)) {
@@ -189,7 +194,9 @@ OpTraits MakeTraits(const c10::OperatorHandle& op) {
       return other.hasKernelForDispatchKey(c10::DispatchKey::CPU) && IsOutOf(other.schema(), schema);
     });
   }
-  if (traits.kind == OpKind::kAsync && !traits.draws) traits.native = FindNative(schema);
+  if (traits.kind == OpKind::kAsync && !traits.draws) {
+    traits.native = declared != nullptr ? declared : FindNative(schema);
+  }
   traits.name_alone = std::make_shared<reprise::OperationInfo>(reprise::OperationInfo{traits.name, {}});
   return traits;
 }
@@ -223,7 +230,8 @@ const OpTraits& TraitsOf(const c10::OperatorHandle& op) {
     return *place.traits;
   const OpTraits& traits = SlowTraitsOf(op);
   // Operators of torch stay; those of others may go, and their addresses be used again.
-  if (schema->name().rfind("aten::", 0) == 0) place = {schema, &traits};
+  if (schema->name().rfind("aten::", 0) == 0 || (traits.native != nullptr && IsDeclared(*traits.native)))
+    place = {schema, &traits};
   return traits;
 }
 

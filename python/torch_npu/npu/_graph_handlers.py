@@ -63,7 +63,14 @@ def to_out_variant(func, args, kwargs):
         **torch.utils._pytree.tree_map(to_meta, dict(kwargs)),
     )
     made = [torch.empty_like(meta, device=device) for meta in torch.utils._pytree.tree_leaves(announced)]
-    places = [argument for argument in out._schema.arguments if argument.is_out]
+    arguments = {argument.name: argument for argument in out._schema.arguments}
+    if "workspace" in arguments and "workspace" not in kwargs:
+        # Of the graph, since an update could not make one that lasts until the graph runs.
+        room = f"_{packet._qualified_op_name.split('::')[1]}_get_max_workspace"
+        kwargs = {**kwargs, "workspace": getattr(torch.ops.npu, room)(*args, **kwargs)}
+    if "out" in arguments and not arguments["out"].is_out:
+        return out, args, {**kwargs, "out": made}  # a list that is written without saying so
+    places = [argument for argument in arguments.values() if argument.is_out]
     if len(places) == 1 and not isinstance(places[0].type, torch.TensorType):
         results = {places[0].name: made}
     else:
@@ -148,6 +155,15 @@ def _forms(name):
 _built_in(_forms("npu_fused_infer_attention_score"), (5, "actual_seq_lengths"), (6, "actual_seq_lengths_kv"))
 _built_in(_forms("npu_fused_infer_attention_score_v2"), (7, "actual_seq_qlen"), (8, "actual_seq_kvlen"))
 _built_in(["_npu_paged_attention.default"], (7, "context_lens"))
+
+
+def _paged_attention_with_room(cls, func, args, kwargs):
+    if kwargs.get("workspace") is None:
+        kwargs = {**kwargs, "workspace": torch.ops.atb._npu_paged_attention_get_workspace(*args, **kwargs)}
+    return func, args, kwargs
+
+
+find_handler("_npu_paged_attention.default").prepare_capture = classmethod(_paged_attention_with_room)
 _built_in(["npu_multi_head_latent_attention.out"], (5, "context_lens"))
 _built_in(_forms("npu_fusion_attention_v3")[1:], (14, "actual_seq_qlen"), (15, "actual_seq_kvlen"))
 _built_in(_forms("npu_fusion_attention_grad_v3"), (21, "actual_seq_qlen"), (22, "actual_seq_kvlen"))
