@@ -53,13 +53,19 @@ for _name, _result in {
     "stop_device": 0,
     "restart_device": None,
     "check_uce_in_memory": 0,
-    "ipc_collect": None,
     "obfuscation_finalize": None,
 }.items():
     globals()[_name] = _harmless(_name, _result)
 
 for _name in ("obfuscation_initialize", "obfuscation_calculate"):
     globals()[_name] = _missing(_name, "compute on the plain tensors")
+
+
+def ipc_collect():
+    """Frees memory that other processes had and have let go of."""
+    from torch_npu.multiprocessing import reductions
+
+    reductions._collect()
 
 
 def set_option(option):
