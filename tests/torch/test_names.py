@@ -250,6 +250,13 @@ def test_profile_of_replays(tmp_path, npu):
     assert result.isfinite().all()
 
 
+def test_profile_shows_what_the_program_called():
+    rows = torch.ones(3, 7, 11, 13, device="npu")  # of a shape that no other test has: its results are not known yet
+    with torch_npu.profiler.profile(activities=[torch_npu.profiler.ProfilerActivity.CPU]) as prof:
+        torch.relu(rows)
+    assert {event.key for event in prof.key_averages()} == {"aten::relu"}
+
+
 def test_profiles_are_refused_with_reasons():
     profiler = torch_npu.profiler
     with pytest.raises(TypeError, match="ProfilerActivity"):
