@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How tensors of ``npu`` go through queues and pipes of ``torch.multiprocessing``: by a key to their memory.
 
-Both processes then have the same bytes. The sender waits for its stream first, and keeps the memory until the receiver
+Both processes then have the same bytes. The sender waits for its device first, and keeps the memory until the receiver
 has let go of it: each message has a ticket, a number in memory that both see, which the receiver sets. Tickets are looked
 through at the next message and by ``torch.npu.ipc_collect()``. A receiver must have been started with "spawn" or
 "forkserver": a forked process cannot use the device. A message must be received while its sender lives.
@@ -81,7 +81,7 @@ def _lend(storage):
     with torch.npu.device(device):
         if torch.npu.is_current_stream_capturing():
             raise RuntimeError("a tensor of npu cannot be sent to another process in a capture; send it after the capture")
-        torch.npu.current_stream().synchronize()
+        torch.npu.synchronize()  # all streams: queues call this in a thread of their own, whose current stream says nothing
         _collect()
         with _lock:
             base, extent = _segment_of(storage.data_ptr(), size)
