@@ -33,8 +33,10 @@ _restore_autoload()
 torch.utils.rename_privateuse1_backend("npu")
 
 from torch_npu import npu  # noqa: E402
+from torch_npu import _distribution, _names  # noqa: E402
 from torch_npu._errors import NpuError  # noqa: E402,F401
 from torch_npu.npu.memory import erase_stream  # noqa: E402,F401
+from torch_npu.version import __version__  # noqa: E402,F401
 
 torch._register_device_module("npu", npu)
 torch.utils.generate_methods_for_privateuse1_backend(
@@ -54,6 +56,28 @@ torch.nn.parameter.UninitializedTensorMixin._allowed_methods.append(torch.Tensor
 import torch.utils.checkpoint as _checkpoint  # noqa: E402
 
 _checkpoint.DefaultDeviceType.set_device_type("npu")
+
+# What lies around the device: types in messages between processes, collectives, dlpack; modules that programs reach by
+# torch_npu.NAME without an import of their own.
+from torch_npu import (  # noqa: E402,F401
+    _dlpack,
+    contrib,
+    distributed,
+    multiprocessing,
+    op_plugin,
+    optim,
+    profiler,
+    testing,
+    utils,
+)
+from torch_npu.multiprocessing import reductions as _reductions  # noqa: E402,F401
+
+
+def __getattr__(name):
+    return _names.lookup(__name__, name)
+
+
+_distribution.warn_of_another()
 
 import atexit as _atexit  # noqa: E402
 

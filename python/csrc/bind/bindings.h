@@ -20,5 +20,7 @@ void BindGraph(pybind11::module_& module);          // NPUGraph
 void BindHostFunctions(pybind11::module_& module);  // Python callables as tasks
 void BindTaskGroups(pybind11::module_& module);     // groups of tasks, and their updates
 void BindOps(pybind11::module_& module);            // switches of the operators
+void BindProfiler(pybind11::module_& module);       // the recorder of timelines
+void BindShare(pybind11::module_& module);          // memory that CPU code and other processes see
 
 }  // namespace torch_npu

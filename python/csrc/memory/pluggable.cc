@@ -18,15 +18,15 @@ struct Block {
   aclrtStream stream;
 };
 
-struct State {
+struct PluggedState {
   std::mutex mutex;
   std::shared_ptr<const PluggableAllocator> allocator;
   std::unordered_map<void*, Block> blocks;
 };
 
 // Never destroyed: tensors may outlive static objects.
-State& Of() {
-  static auto* const state = new State;
+PluggedState& Plugged() {
+  static auto* const state = new PluggedState;
   return *state;
 }
 
@@ -38,7 +38,7 @@ void ChangeCurrentAllocator(std::shared_ptr<const PluggableAllocator> allocator)
   TORCH_CHECK(!WasAllocated(),
               "the allocator cannot be changed: memory of the device was allocated with the current "
               "one already; call change_current_allocator before the first tensor is made");
-  State& state = Of();
+  PluggedState& state = Plugged();
   const std::lock_guard lock(state.mutex);
   TORCH_CHECK(state.allocator == nullptr, "the allocator was changed before, which is possible once in a process");
   g_current.store(allocator.get(), std::memory_order_release);
@@ -46,7 +46,7 @@ void ChangeCurrentAllocator(std::shared_ptr<const PluggableAllocator> allocator)
 }
 
 std::shared_ptr<const PluggableAllocator> CurrentAllocator() {
-  State& state = Of();
+  PluggedState& state = Plugged();
   const std::lock_guard lock(state.mutex);
   return state.allocator;
 }
@@ -65,14 +65,14 @@ void* PluggableAllocate(size_t bytes, const NPUStream& stream) {
                    "NPU out of memory: the pluggable allocator has returned null "
                    "for ",
                    bytes, " bytes on device ", made.device);
-  State& state = Of();
+  PluggedState& state = Plugged();
   const std::lock_guard lock(state.mutex);
   state.blocks[block] = made;
   return block;
 }
 
 bool PluggableFree(void* address) {
-  State& state = Of();
+  PluggedState& state = Plugged();
   Block block;
   {
     const std::lock_guard lock(state.mutex);

@@ -6,6 +6,7 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/stack.h>
+#include <ATen/record_function.h>
 #include <c10/core/DefaultDtype.h>
 
 #include <array>
@@ -343,6 +344,7 @@ std::shared_ptr<const Announcement> Announce(const OpTraits& traits, c10::ArrayR
     {
       const PlainKeys keys;
       const NoTorchFunction no_modes;
+      const at::DisableRecordFunctionGuard unseen;  // profiles show what the program called, not how shapes are found
       traits.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
     }
     changed = ResizeWritten(traits, arguments, metas);

@@ -38,6 +38,7 @@ from torch_npu.npu.utils import (
     can_device_access_peer,
     get_amp_supported_dtype,
     get_autocast_dtype,
+    get_cann_version,
     get_device_capability,
     get_device_name,
     get_device_properties,

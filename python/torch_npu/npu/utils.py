@@ -95,6 +95,11 @@ def get_sync_debug_mode():
     return _C._npu_getSyncDebugMode()
 
 
+def get_cann_version(module="CANN"):
+    """The version of a part of the toolkit; empty for parts that it does not have."""
+    return _C._npu_toolkitVersion(module)
+
+
 def is_bf16_supported(including_emulation=False):
     return True
 

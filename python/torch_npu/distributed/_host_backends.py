@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives on tensors of ``npu``, by the backend that a process group has for the CPU.
+
+Memory of the device is memory of the host. So a collective waits for what the current stream has to do (the backend
+works in threads of its own, not in the order of streams), calls the same collective with tensors of the CPU over the
+same bytes, and gives the tensors of the device back. As with tensors of the CPU, a result is there when ``wait`` has
+returned; what is queued on the device after that sees it.
+"""
+import warnings
+
+import torch
+from torch_npu import _C
+
+_library = None
+
+
+def _views(value, made):
+    """The value with tensors of the CPU in the place of those of npu; ``made`` maps each to the one it stands for."""
+    if isinstance(value, torch.Tensor):
+        if value.device.type != "npu":
+            return value
+        if value.layout != torch.strided:
+            raise RuntimeError(
+                f"collectives of npu take dense tensors, not {value.layout}; call to_dense() before, or communicate .cpu()"
+            )
+        view = _C._npu_hostView(value)
+        made.append((view, value))
+        return view
+    if isinstance(value, (list, tuple)):
+        return type(value)(_views(part, made) for part in value)
+    return value
+
+
+def _originals(value, made):
+    if isinstance(value, torch.Tensor):
+        for view, original in made:
+            if view is value or (view.data_ptr() == value.data_ptr() and view.shape == value.shape):
+                return original
+        return value
+    if isinstance(value, (list, tuple)):
+        return type(value)(_originals(part, made) for part in value)
+    return value
+
+
+def _work_over(boxed, made):
+    """Work whose results are the tensors of the device."""
+    from torch._C import _distributed_c10d as c10d
+
+    work = c10d.Work.unbox(boxed)
+    try:
+        future = work.get_future()
+    except RuntimeError:  # of barriers, say
+        return boxed
+    return c10d._create_work_from_future(future.then(lambda done: _originals(done.value(), made))).boxed()
+
+
+def _device_of(value):
+    if isinstance(value, torch.Tensor):
+        return value.device if value.device.type == "npu" else None
+    if isinstance(value, (list, tuple)):
+        return next(filter(None, map(_device_of, value)), None)
+    return None
+
+
+def _kernel(name):
+    operator = getattr(torch.ops.c10d, name)
+    # Results of these are those of their work; others say from whom they received.
+    keeps_work = name in ("send", "recv_", "recv_any_source_", "barrier")
+
+    def call(*arguments):
+        device = _device_of(arguments) or torch.device("npu", _C._npu_getDevice())
+        with torch.npu.device(device):
+            if torch.npu.is_current_stream_capturing():
+                raise RuntimeError(
+                    f"c10d.{name}: a collective of a backend of the CPU works outside of streams and cannot be captured; "
+                    "call it before or after the capture"
+                )
+            torch.npu.current_stream().synchronize()
+        made = []
+        result = operator(*(_views(value, made) for value in arguments))
+        if isinstance(result, tuple):
+            return *(_originals(part, made) for part in result[:-1]), _work_over(result[-1], made)
+        return result if keeps_work else _work_over(result, made)
+
+    return call
+
+
+def _barrier(tensor, group, devices, timeout, *rest):
+    torch.npu.synchronize()
+    return torch.ops.c10d.barrier(torch.empty(1), group, devices, timeout, *rest)
+
+
+def _hccl(store, rank, size, timeout):
+    """Programs for the hardware ask for its backend by name."""
+    from torch.distributed import ProcessGroupGloo
+
+    warnings.warn('the backend "hccl" is served by gloo, on the memory of the host', stacklevel=2)
+    return ProcessGroupGloo(store, rank, size, timeout=timeout)
+
+
+def _with_npu(devices):
+    return devices if "npu" in devices else [*devices, "npu"]
+
+
+def register():
+    """Once; PyTorch's own kernels for this device ask the group for a backend of npu, which can be no other's."""
+    global _library
+    import torch.distributed as dist
+
+    if _library is not None or not dist.is_available():
+        return
+    from torch.distributed.distributed_c10d import Backend
+
+    for name in (Backend.GLOO, Backend.MPI, Backend.FAKE):
+        Backend.backend_capability[name] = _with_npu(Backend.backend_capability[name])
+    Backend.default_device_backend_map.setdefault("npu", Backend.GLOO)
+    Backend.register_backend("hccl", _hccl, devices=["cpu", "npu"])
+    dist.is_hccl_available = lambda: True
+    _library = torch.library.Library("c10d", "IMPL", "PrivateUse1")  # noqa: TOR901  lives as long as the process
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(.|\n)*verriding a previously registered kernel")  # it is meant
+        for line in torch._C._dispatch_get_registrations_for_dispatch_key("PrivateUse1"):
+            namespace, _, name = line.partition("::")
+            if namespace == "c10d":
+                kernel = _barrier if name == "barrier" else _kernel(name)
+                _library.impl(name, kernel, "PrivateUse1", allow_override=True)
