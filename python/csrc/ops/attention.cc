@@ -134,7 +134,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> AttentionBackward(
   return {d_query, d_key, d_value, at::Tensor()};
 }
 
+// TransformerEncoder asks before it packs a padded batch into a nested tensor, which npu does not have.
+bool PacksPaddedBatch(const at::Tensor&, const at::Tensor&) { return false; }
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_nested_tensor_from_mask_left_aligned", PacksPaddedBatch);
   m.impl("_fused_sdp_choice", Choice);
   m.impl("_scaled_dot_product_fused_attention_overrideable", Attention);
   m.impl("_scaled_dot_product_fused_attention_overrideable_backward", AttentionBackward);
