@@ -295,7 +295,8 @@ TEST_F(Insight, FreesHaveContextsOfTheirOwnAndActionsCanBeLeftOut) {
   EXPECT_EQ(a().Free(block, std::make_shared<There>()).code(), 0);
   Put(other);  // as before: that of the allocation
   std::vector<std::string> seen;
-  for (const TraceEntry& entry : a().Snapshot().device_traces[0]) {
+  const MemorySnapshot snapshot = a().Snapshot();
+  for (const TraceEntry& entry : snapshot.device_traces[0]) {
     if (entry.action != kSnapshot) seen.push_back(entry.context->Frames()[0].name);
   }
   EXPECT_EQ(seen, (std::vector<std::string>{"Here", "Here", "There", "There", "Here", "Here"}));

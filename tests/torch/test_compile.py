@@ -144,6 +144,12 @@ def test_compiled_kernels_are_captured(tmp_path):
     assert "npu_fused" in (tmp_path / "graph.json").read_text()
 
 
+@pytest.mark.parametrize("transposed", [lambda x: x.t().argmax(), lambda x: (x.t() + 1).argmin()])
+def test_positions_are_those_of_the_tensor(transposed):
+    x = torch.randn(5, 7, device="npu")
+    assert torch.compile(transposed)(x) == transposed(x)
+
+
 def test_scalars_of_the_host_are_read_at_the_call():
     compiled = torch.compile(lambda x, by: x * by + 1)
     x = torch.ones(8, device="npu")

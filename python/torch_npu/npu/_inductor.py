@@ -8,7 +8,7 @@ import re
 
 import torch
 from torch._dynamo import device_interface
-from torch._inductor import config
+from torch._inductor import config, ir, lowering, scheduler, utils
 from torch._inductor.async_compile import get_compile_threads
 from torch._inductor.codecache import CppCodeCache, LambdaFuture
 from torch._inductor.codegen import common, cpp, wrapper
@@ -82,11 +82,12 @@ class Scheduling(cpp.CppScheduling):
         wrapper_code = V.graph.wrapper_code
         if src_code in wrapper_code.src_to_kernel:
             return wrapper_code.src_to_kernel[src_code]
-        fused = cpp.get_fused_kernel_name(nodes, config.cpp.descriptive_names) if config.cpp.descriptive_names else ""
+        descriptive = config.cpp.descriptive_names
+        fused = utils.get_fused_kernel_name(nodes, descriptive) if descriptive else ""
         name = "_".join(["npu", fused, wrapper_code.next_kernel_suffix()])
         wrapper_code.src_to_kernel[src_code] = name
-        src_code = src_code.replace(str(common.Placeholder.KERNEL_NAME), "kernel")
-        src_code = src_code.replace(str(common.Placeholder.DESCRIPTIVE_NAME), name)
+        src_code = src_code.replace(str(utils.Placeholder.KERNEL_NAME), "kernel")
+        src_code = src_code.replace(str(utils.Placeholder.DESCRIPTIVE_NAME), name)
         src_code = src_code.replace("#pragma CMT", "//")
         args = self.kernel_group.args if kernel_args is None else kernel_args
         arg_types = args.cpp_argdefs()[2]
@@ -219,7 +220,46 @@ class DeviceInterface(device_interface.DeviceInterface):
         torch.npu.set_stream(torch.npu.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type))
 
 
+def _use_rules_of_cpp():
+    """Inductor takes every device that it does not know for one of Triton: where it asks, npu answers like the CPU.
+
+    That is not for speed alone: the positions that argmax finds in transposed memory depend on it.
+    """
+    backend, device_type, is_cpu = utils.get_current_backend, ir.get_device_type, scheduler.BaseSchedulerNode.is_cpu
+
+    def get_current_backend(device=None):
+        kind = device or V.graph.get_current_device_or_throw().type
+        return "cpp" if kind == "npu" else backend(device)
+
+    def get_device_type(x):
+        kind = device_type(x)
+        return "cpu" if kind == "npu" else kind
+
+    def is_cpu_or_npu(self):
+        device = self.get_device()
+        return is_cpu(self) or (device is not None and device.type == "npu")
+
+    utils.get_current_backend = common.get_current_backend = get_current_backend
+    ir.get_device_type = get_device_type
+    scheduler.BaseSchedulerNode.is_cpu = is_cpu_or_npu
+
+
+def _find_positions_eagerly(kernel):
+    """Inductor may walk several dimensions in another order, and then counts positions in that one."""
+    compiled = lowering.lowerings[kernel]
+    eager = lowering.fallback_handler(kernel, add_to_fallback_set=False)
+
+    def find(x, dim=None, keepdim=False):
+        of_all = dim is None and len(x.get_size()) > 1 and x.get_device().type == "npu"
+        return (eager if of_all else compiled)(x, dim, keepdim)
+
+    lowering.lowerings[kernel] = find
+
+
 def _register():
+    _use_rules_of_cpp()
+    _find_positions_eagerly(torch.ops.aten.argmax.default)
+    _find_positions_eagerly(torch.ops.aten.argmin.default)
     common.register_backend_for_device(
         "npu",
         Scheduling,
