@@ -92,7 +92,8 @@ void* Allocate(size_t bytes, void* stream) {
 
 void Free(void* block, const TraceContextPtr& context) {
   if (block == nullptr) return;
-  WithDevice("reprise::device_memory::Free", [&](DeviceAllocator& allocator) { return allocator.Free(block, context); });
+  WithDevice("reprise::device_memory::Free",
+             [&](DeviceAllocator& allocator) { return allocator.Free(block, context); });
 }
 
 void RecordStream(void* block, void* stream) {

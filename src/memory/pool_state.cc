@@ -59,8 +59,7 @@ StatusOr<PoolState> DeviceCache::GetPoolState(PoolId id) {
             .Culprit(fmt::format("block at {:#x} of device {}", AddressOf(block->address), device_))
             .Hint("wait for the streams that use it, then ask again");
       }
-      kept.blocks.push_back(
-          {AddressOf(block->address), block->size, block->requested, block->use == BlockUse::kLive});
+      kept.blocks.push_back({AddressOf(block->address), block->size, block->requested, block->use == BlockUse::kLive});
     }
   }
   return state;
@@ -73,8 +72,9 @@ Status DeviceCache::CheckPoolState(const PoolState& state, const std::vector<uin
     const auto found = segments_.find(reinterpret_cast<char*>(static_cast<uintptr_t>(wanted.address)));
     if (found == segments_.end() || found->second->silo->blocks->pool->id != id ||
         found->second->bytes != wanted.size || found->second->is_expandable() || !IsTiled(wanted)) {
-      return CannotSetBack(device_, id, fmt::format("it has no segment at {:#x} with {} bytes any more", wanted.address,
-                                                    wanted.size))
+      return CannotSetBack(
+                 device_, id,
+                 fmt::format("it has no segment at {:#x} with {} bytes any more", wanted.address, wanted.size))
           .Hint("keep a user of the pool from the time its state is taken until it is set back");
     }
   }
@@ -87,9 +87,10 @@ Status DeviceCache::CheckPoolState(const PoolState& state, const std::vector<uin
             .Hint("free what was given to record_stream, and wait for those streams first");
       }
       if (block->use == BlockUse::kLive && !std::binary_search(released.begin(), released.end(), address)) {
-        return CannotSetBack(device_, id, fmt::format("the block at {:#x} ({} bytes) is held by somebody who has not "
-                                                      "been named",
-                                                      address, block->requested))
+        return CannotSetBack(device_, id,
+                             fmt::format("the block at {:#x} ({} bytes) is held by somebody who has not "
+                                         "been named",
+                                         address, block->requested))
             .Hint("free it, or name its storage among those that are stale or live again");
       }
     }

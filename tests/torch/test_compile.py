@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from support import Gate
+from support import Gate, output_of
 from torch import nn
 
 WARM = 4  # steps: the first compiles, the second captures, the others replay
@@ -90,12 +90,47 @@ def test_sizes_may_change(options):
     trains_like_the_cpu("block", shapes=[(2, 5, 16), (3, 7, 16), (4, 3, 16)], dynamic=True, **options)
 
 
+@pytest.fixture
+def graphs(monkeypatch):
+    """The functions that have become graphs, one entry for each capture; any that gives up fails the test."""
+    from torch_npu.npu import _inductor_graphs
+
+    recorded, given_up = [], []
+    plain = _inductor_graphs._Recorded.__init__
+
+    def record(self, function, *others):
+        recorded.append(function)
+        plain(self, function, *others)
+
+    monkeypatch.setattr(_inductor_graphs._Recorded, "__init__", record)
+    monkeypatch.setattr(_inductor_graphs._log, "warning", lambda *words: given_up.append(words))
+    yield recorded
+    assert not given_up
+
+
 @pytest.mark.parametrize("name", list(MODELS))
-def test_a_model_trains_as_graphs(name):
+def test_a_model_trains_as_graphs(name, graphs):
     trains_like_the_cpu(name, mode="reduce-overhead", fullgraph=True)
+    assert len(set(graphs)) == 2, "forward and backward"
 
 
-def test_results_of_graphs_stay_and_inputs_are_read_anew():
+def test_what_cannot_be_a_graph_runs_without(monkeypatch):
+    from torch_npu.npu import _inductor_graphs
+
+    why = []
+    monkeypatch.setattr(_inductor_graphs._log, "warning", lambda *words: why.append(words[-1]))
+
+    def work(x, y):
+        return x * 2, y + 1
+
+    compiled = torch.compile(work, mode="reduce-overhead")
+    x, y = torch.ones(4, device="npu"), torch.ones(4)
+    for _ in range(WARM):
+        torch.testing.assert_close(compiled(x, y), work(x, y))
+    assert why and all("several devices: cpu, npu:0" in each for each in why)
+
+
+def test_results_of_graphs_stay_and_inputs_are_read_anew(graphs):
     def work(x, table):
         table.add_(1)  # where it is: at the same address each time
         return x * 2 + table, x.shape[0]
@@ -107,6 +142,7 @@ def test_results_of_graphs_stay_and_inputs_are_read_anew():
     for step, result in enumerate(results):
         torch.testing.assert_close(result, inputs[step] * 2 + step + 1)
     assert table.tolist() == [6.0] * 4
+    assert len(graphs) == 1
 
 
 def fused(x):
@@ -184,3 +220,27 @@ def test_what_is_not_there_says_so():
     x = torch.randn(3, 8, device="npu")
     with pytest.raises(Exception, match="leave cpp_wrapper off"):
         torch.compile(fused, options={"cpp_wrapper": True})(x)
+
+
+def test_a_device_that_is_not_the_current_one():
+    said = output_of(
+        """
+        import torch
+
+        def work(x, by):
+            return (x * by + 1).relu().sum(-1)
+
+        for mode in ("default", "reduce-overhead"):
+            torch._dynamo.reset()
+            compiled = torch.compile(work, mode=mode)
+            with torch.inference_mode():
+                for step in range(4):
+                    x, by = torch.randn(3, 8, device="npu:1"), torch.full((8,), float(step), device="npu:1")
+                    result = compiled(x, by)
+                    assert result.device == x.device and torch.npu.current_device() == 0
+                    torch.testing.assert_close(result, work(x, by))
+        print("right")
+        """,
+        REPRISE_DEVICES=2,
+    )
+    assert said == "right"

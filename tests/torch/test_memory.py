@@ -814,11 +814,13 @@ def test_TN_136_a_pool_is_set_back_to_more_than_there_is():
         first = torch.full((300,), 1.0, device="npu")
         second = torch.full((300,), 2.0, device="npu")
     state = C._npu_getCheckpointState(0, pool.id)
-    address = second.data_ptr()
+    nobodys, address = first.data_ptr(), second.data_ptr()
     weak = C._weak_ref_tensor(second)
     del first, second
     C._npu_setCheckpointPoolState(0, state, [], [weak.untyped_storage()._cdata])
-    assert C._npu_checkPoolLiveAllocations(0, pool.id, {address})  # the other one is nobody's
+    assert C._npu_checkPoolLiveAllocations(0, pool.id, {address, nobodys})
+    torch.npu.caching_allocator_delete(nobodys)
+    assert C._npu_checkPoolLiveAllocations(0, pool.id, {address})
     assert weak.tolist() == [2.0] * 300
     del weak
     assert C._npu_checkPoolLiveAllocations(0, pool.id, set())

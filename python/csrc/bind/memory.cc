@@ -274,11 +274,12 @@ c10::StorageImpl& StorageAt(uint64_t address) {
 
 uint64_t BlockOf(const c10::StorageImpl& storage) { return reinterpret_cast<uintptr_t>(storage.data_ptr().get()); }
 
-// Storages that are stale lose their memory; those that are live again own the blocks at their addresses. What nobody
-// owns then is freed.
+// Storages that are stale lose their memory; those that are live again own the blocks at their addresses. Blocks that
+// nobody owns then are held until _npu_rawDelete, as graph trees expect it.
 void SetPoolBack(int device, const reprise::PoolState& state, const std::vector<uint64_t>& stale,
                  const std::vector<uint64_t>& live) {
-  TORCH_CHECK_VALUE(device == state.device, "the state is that of a pool of npu:", state.device, ", not of npu:", device);
+  TORCH_CHECK_VALUE(device == state.device, "the state is that of a pool of npu:", state.device,
+                    ", not of npu:", device);
   std::vector<uint64_t> released;
   for (const uint64_t each : stale) {
     const c10::StorageImpl& storage = StorageAt(each);
@@ -299,8 +300,8 @@ void SetPoolBack(int device, const reprise::PoolState& state, const std::vector<
   }
   for (const auto& [address, storage] : owners) {
     const auto found = taken.find(address);
-    TORCH_CHECK(found != taken.end() && found->second, "no block was held at ",
-                reinterpret_cast<const void*>(address), ", the address of a storage that is to be live again");
+    TORCH_CHECK(found != taken.end() && found->second, "no block was held at ", reinterpret_cast<const void*>(address),
+                ", the address of a storage that is to be live again");
   }
   const reprise::PoolChange change = Guarded([&] { return device_memory::SetPoolState(state, released); });
   for (const uint64_t each : stale) {
@@ -312,10 +313,7 @@ void SetPoolBack(int device, const reprise::PoolState& state, const std::vector<
   for (const uint64_t address : change.taken) {
     void* const block = reinterpret_cast<void*>(static_cast<uintptr_t>(address));
     const auto owner = owners.find(address);
-    if (owner == owners.end()) {
-      FreeBlock(block);
-      continue;
-    }
+    if (owner == owners.end()) continue;
     c10::StorageImpl& storage = *owner->second;
     if (IsOurs(storage.data_ptr())) (void)storage._mutable_data_ptr_no_checks().release_context();
     storage.set_data_ptr_noswap(c10::DataPtr(block, block, &FreeBlock, storage.device()));
@@ -325,9 +323,8 @@ void SetPoolBack(int device, const reprise::PoolState& state, const std::vector<
 void BindCheckpoints(py::module_& module) {
   py::class_<reprise::PoolState, std::shared_ptr<reprise::PoolState>>(module, "_npu_PoolState")
       .def_property_readonly("device", [](const reprise::PoolState& state) { return state.device; })
-      .def_property_readonly("pool", [](const reprise::PoolState& state) {
-        return Id(state.pool.capture, state.pool.handle);
-      })
+      .def_property_readonly("pool",
+                             [](const reprise::PoolState& state) { return Id(state.pool.capture, state.pool.handle); })
       .def_property_readonly("segments", [](const reprise::PoolState& state) {
         py::list segments;
         for (const reprise::PoolState::Segment& segment : state.segments) {

@@ -21,10 +21,8 @@ void BindOps(pybind11::module_& module) {
              return std::make_unique<CompiledKernel>(std::move(name), address, std::move(kinds));
            })),
            pybind11::arg("name"), pybind11::arg("address"), pybind11::arg("kinds"))
-      .def("__call__",
-           torch::wrap_pybind_function([](const CompiledKernel& self, const pybind11::args& arguments) {
-             self(arguments);
-           }));
+      .def("__call__", torch::wrap_pybind_function(
+                           [](const CompiledKernel& self, const pybind11::args& arguments) { self(arguments); }));
 }
 
 }  // namespace torch_npu

@@ -10,8 +10,8 @@ namespace {
 
 bool IsOurs(std::string_view file) {
   return file.find("-packages/torch/") != std::string_view::npos ||
-         file.find("/torch_npu/") != std::string_view::npos ||
-         file.find("/torchinductor_") != std::string_view::npos || file.starts_with("<");
+         file.find("/torch_npu/") != std::string_view::npos || file.find("/torchinductor_") != std::string_view::npos ||
+         file.starts_with("<");
 }
 
 }  // namespace

@@ -42,6 +42,16 @@ std::string HexOf(const void* address) {
   return text;
 }
 
+// Takes locks of the core, so the table's must not be held. Null: not captured, or not by a Graph.
+const reprise::Graph* CapturingOn(const NPUStream& stream) {
+  if (!stream.is_capturing()) return nullptr;
+  try {
+    return &reprise::Graph::Capturing(stream.handle());
+  } catch (const reprise::Exception&) {
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 // Never asks for the GIL while it is locked.
@@ -58,14 +68,9 @@ struct LivenessTable {
   static void Watch(void* block) { g_watched[WatchedSlot(block)].fetch_add(1, std::memory_order_relaxed); }
   static void Unwatch(void* block) { g_watched[WatchedSlot(block)].fetch_sub(1, std::memory_order_relaxed); }
 
-  GraphLiveness* OpenOn(const NPUStream& stream) {
-    if (open.empty()) return nullptr;
-    try {
-      const auto found = open.find(&reprise::Graph::Capturing(stream.handle()));
-      return found == open.end() ? nullptr : found->second;
-    } catch (const reprise::Exception&) {  // captured by somebody else
-      return nullptr;
-    }
+  GraphLiveness* OpenOf(const reprise::Graph* graph) {
+    const auto found = open.find(graph);
+    return found == open.end() ? nullptr : found->second;
   }
 
   static bool Knows(const GraphLiveness& graph, void* block) { return graph.places_.count(block) != 0; }
@@ -142,8 +147,8 @@ void GraphLiveness::Refuse() {
     freed = freed_at_;
     block = gone_;
   }
-  const std::string cause = "the graph cannot be replayed: memory that it uses, at " + HexOf(block) +
-                            ", was freed after it was captured";
+  const std::string cause =
+      "the graph cannot be replayed: memory that it uses, at " + HexOf(block) + ", was freed after it was captured";
   const std::string culprit = "a tensor that was captured" + (used.empty() ? "" : " at " + used) + " and freed" +
                               (freed.empty() ? " by a thread without Python code" : " at " + freed);
   const std::string hint =
@@ -157,19 +162,20 @@ void GraphLiveness::Refuse() {
 }
 
 void NoteUseSlow(const c10::StorageImpl& storage) {
-  if (!IsOurs(storage.data_ptr()) || !CurrentStream().is_capturing()) return;
   void* const block = storage.data_ptr().get_context();
+  if (block == nullptr || !IsOurs(storage.data_ptr())) return;
+  const reprise::Graph* const capturing = CapturingOn(CurrentStream());
+  if (capturing == nullptr) return;
   LivenessTable& table = LivenessTable::Get();
-  const NPUStream stream = CurrentStream();
   {
     const std::lock_guard lock(table.mutex);
-    if (block == nullptr || table.born.count(block) != 0) return;
-    GraphLiveness* const graph = table.OpenOn(stream);
+    if (table.born.count(block) != 0) return;
+    GraphLiveness* const graph = table.OpenOf(capturing);
     if (graph == nullptr || LivenessTable::Knows(*graph, block)) return;
   }
   std::string place = PythonPlace();
   const std::lock_guard lock(table.mutex);
-  if (GraphLiveness* const graph = table.OpenOn(stream)) table.Use(*graph, block, std::move(place));
+  if (GraphLiveness* const graph = table.OpenOf(capturing)) table.Use(*graph, block, std::move(place));
 }
 
 void NoteBirthSlow(void* block) {

@@ -38,6 +38,8 @@ class NPUGraph : public std::enable_shared_from_this<NPUGraph> {
   void set_waits_for_update(bool waits) { waits_for_update_ = waits; }
   /// The program's own code in the capture has failed: replay is refused until the graph is captured again.
   void mark_partial(const std::string& why) { partial_ = why; }
+  /// Whoever replays sees to it that what the graph uses is there: nobody looks for it.
+  void forget_uses() { liveness_.reset(); }
   void reset() noexcept;
   c10::MempoolId_t pool() const;
 

@@ -69,9 +69,9 @@ reprise::TraceContextPtr RecordWith(bool stack) {
 reprise::TraceContextPtr RecordPlace() { return RecordWith(g_records_stacks.load(std::memory_order_relaxed)); }
 
 constexpr reprise::TraceAction kActions[] = {
-    reprise::TraceAction::kAlloc,         reprise::TraceAction::kFreeRequested, reprise::TraceAction::kFreeCompleted,
-    reprise::TraceAction::kSegmentAlloc,  reprise::TraceAction::kSegmentFree,   reprise::TraceAction::kSegmentMap,
-    reprise::TraceAction::kSegmentUnmap,  reprise::TraceAction::kSnapshot,      reprise::TraceAction::kOom};
+    reprise::TraceAction::kAlloc,        reprise::TraceAction::kFreeRequested, reprise::TraceAction::kFreeCompleted,
+    reprise::TraceAction::kSegmentAlloc, reprise::TraceAction::kSegmentFree,   reprise::TraceAction::kSegmentMap,
+    reprise::TraceAction::kSegmentUnmap, reprise::TraceAction::kSnapshot,      reprise::TraceAction::kOom};
 
 uint32_t BitsOf(const std::vector<std::string>& actions) {
   uint32_t bits = 0;

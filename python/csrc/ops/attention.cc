@@ -36,8 +36,8 @@ bool IsFit(const at::Tensor& tensor, const at::Tensor& query) {
 int64_t Choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                const std::optional<at::Tensor>& mask, double dropout, bool is_causal, std::optional<double>,
                bool groups) {
-  // Programs that are compiled have tensors of Python's here, perhaps without numbers for sizes. What torch says of that
-  // kernel's second result is not what it is on npu, and inductor checks it.
+  // Programs that are compiled have tensors of Python's here, perhaps without numbers for sizes. What torch says of
+  // that kernel's second result is not what it is on npu, and inductor checks it.
   if (query.key_set().has(c10::DispatchKey::Python)) return static_cast<int64_t>(sdp::SDPBackend::math);
   const at::ScalarType type = query.scalar_type();
   const bool is_plain = (type == at::kFloat || type == at::kHalf || type == at::kBFloat16) && dropout == 0 &&
@@ -141,8 +141,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> AttentionBackward(
 bool PacksPaddedBatch(const at::Tensor&, const at::Tensor&) { return false; }
 
 at::Tensor PackPaddedBatch(const at::Tensor&, const at::Tensor&, bool) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "_nested_tensor_from_mask: npu has no nested tensors; make the "
-                                     "TransformerEncoder with enable_nested_tensor=False, or leave mask_check on");
+  TORCH_CHECK_NOT_IMPLEMENTED(false,
+                              "_nested_tensor_from_mask: npu has no nested tensors; make the "
+                              "TransformerEncoder with enable_nested_tensor=False, or leave mask_check on");
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

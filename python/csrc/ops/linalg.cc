@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checks of values on the device: assertions of the program, and whether a factorisation has worked. Eagerly the host looks at once, so that the exception comes from the call. In a
-// capture there is nothing to look at yet: the look becomes a part of the graph, and a replay that fails says so at the
-// next synchronisation.
+// Checks of values on the device: assertions of the program, and whether a factorisation has worked. Eagerly the host
+// looks at once, so that the exception comes from the call. In a capture there is nothing to look at yet: the look
+// becomes a part of the graph, and a replay that fails says so at the next synchronisation.
 #include <ATen/ops/_linalg_check_errors_native.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
@@ -35,9 +35,8 @@ void AssertAsyncWith(const at::Tensor& condition, const std::string& message) {
               condition.sizes(), ", reduce it by all() or any() first");
   const c10::DeviceGuard guard(condition.device());
   Aliases aliases(c10::kCPU);
-  Launch("_assert_async", [condition = aliases.Of(condition), message] {
-    TORCH_CHECK(condition.is_nonzero(), message);
-  });
+  Launch("_assert_async",
+         [condition = aliases.Of(condition), message] { TORCH_CHECK(condition.is_nonzero(), message); });
 }
 
 void AssertAsync(const at::Tensor& condition) {

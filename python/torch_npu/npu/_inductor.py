@@ -114,6 +114,13 @@ class _OnStreams:
         super()._generate_kernel_call_helper(kernel_name, call_args, device=device, triton=triton, **others)
 
 
+    def make_allocation(self, name, device, *others, **options):
+        out = super().make_allocation(name, device, *others, **options)
+        if device.type == "npu" and device.index is not None:  # which need not be the current one
+            out = out.replace("device='npu'", f"device='npu:{device.index}'", 1)
+        return out
+
+
 class PythonWrapperCodegen(_OnStreams, wrapper.PythonWrapperCodegen):
     @staticmethod
     def create(is_subgraph, subgraph_name, parent_wrapper, partition_signatures=None):
@@ -131,6 +138,8 @@ class SubgraphPythonWrapperCodegen(_OnStreams, wrapper.SubgraphPythonWrapperCode
 
 
 class CppWrapperCodegen:
+    supports_caching = False
+
     @staticmethod
     def create(*_, **__):
         raise NotImplementedError(

@@ -4,7 +4,7 @@ import sys
 
 from torch.utils._config_module import install_config_module
 
-version: int = 1  # of what _inductor.py generates
+version: int = 2  # of what _inductor.py generates
 threads: int = 1  # of a kernel
 
 install_config_module(sys.modules[__name__])

@@ -30,22 +30,24 @@ class _Recorded:
         self.graph = NPUGraph()
         with graph(self.graph, capture_error_mode="thread_local"):
             outputs = function(list(self.statics))
+        self.graph._forget_uses()  # what is read in place is compared with the inputs of each call
         places = {}
         for index in self.addresses:
             places.setdefault(inputs[index].untyped_storage().data_ptr(), index)
-        self.outputs = [self._kept(value, places) for value in outputs]
+        self.outputs = [self._kept(value, places, inputs) for value in outputs]
         for index in self.addresses:
             self.statics[index] = None  # the callers' own: their memory is not kept for the graph
 
     @staticmethod
-    def _kept(value, places):
+    def _kept(value, places, inputs):
         """(index of the input it belongs to or None, the result)"""
         if not _is_device_tensor(value):
             return None, value
         index = places.get(value.untyped_storage().data_ptr()) if value.numel() else None
         if index is None:
             return None, value
-        return index, (value.size(), value.stride(), value.storage_offset())
+        behind = value.storage_offset() - inputs[index].storage_offset()
+        return index, (value.size(), value.stride(), behind)
 
     def fits(self, inputs):
         return all(inputs[index].data_ptr() == address for index, address in self.addresses.items())
@@ -57,7 +59,9 @@ class _Recorded:
         results = []
         for index, value in self.outputs:
             if index is not None:
-                results.append(torch.as_strided(inputs[index], *value))
+                size, stride, behind = value
+                base = inputs[index]
+                results.append(torch.as_strided(base, size, stride, base.storage_offset() + behind))
             elif _is_device_tensor(value):
                 results.append(_copy(_like(value), value))
             else:
@@ -93,8 +97,9 @@ class GraphedFunction:
     same address each time (parameters) are read where they are; when one has moved, there is a new graph.
     """
 
-    def __init__(self, function, static_inputs, mutated_inputs):
+    def __init__(self, function, device, static_inputs, mutated_inputs):
         self._function = function
+        self._device = device
         self._static = frozenset(static_inputs)
         self._mutated = frozenset(mutated_inputs)
         self._recorded = {}
@@ -103,9 +108,16 @@ class GraphedFunction:
         self._lock = threading.Lock()
 
     def __call__(self, inputs):
-        if self._why_not is not None or torch.npu.is_current_stream_capturing():
+        if self._why_not is not None:
             return self._function(inputs)
-        with self._lock, torch.no_grad():
+        with torch.npu.device(self._device):
+            return self._call(inputs)
+
+    def _call(self, inputs):
+        if torch.npu.is_current_stream_capturing():
+            return self._function(inputs)
+        # What a graph keeps serves calls in and outside of inference mode.
+        with self._lock, torch.inference_mode(False), torch.no_grad():
             values = list(inputs)
             key = (torch.npu.current_stream(), *(value for value in values if not isinstance(value, torch.Tensor)))
             recorded = self._recorded.get(key)
@@ -150,11 +162,10 @@ class GraphedFunction:
 
 
 class Policy(cudagraph_utils.CUDAGraphPolicy):
-    def cudagraphify(self, model, example_inputs, static_input_idxs, *, mutated_input_idxs=(), **others):
-        if not any(_is_device_tensor(value) for value in example_inputs):
-            if others.get("device_index") is None:
-                return model
-        return GraphedFunction(model, static_input_idxs, mutated_input_idxs)
+    """In the place of inductor's graphs of CUDA: compiled functions of npu, all others run as they are."""
+
+    def cudagraphify(self, model, example_inputs, static_input_idxs, *, device_index, mutated_input_idxs=(), **others):
+        return GraphedFunction(model, device_index, static_input_idxs, mutated_input_idxs)
 
     def should_wrap(self, compiled_graph):
         info = getattr(compiled_graph, "cudagraph_info", None)
