@@ -24,6 +24,7 @@
 
 #include "error.h"
 #include "memory_types.h"
+#include "pool_state.h"
 
 namespace reprise {
 
@@ -43,9 +44,10 @@ namespace device_memory {
 
 /** Memory for work on `stream` (null: the calling thread's current stream), on the stream's device. 0 bytes: null. */
 void* Allocate(size_t bytes, void* stream = nullptr);
-/** Gives a block back. Null is ignored; never waits.
+/** Gives a block back. Null is ignored; never waits. `context`: of the caller, for the history; null: that of the
+ *  allocation.
  *  Throws Exception: 107000 not a live block. */
-void Free(void* block);
+void Free(void* block, const TraceContextPtr& context = nullptr);
 /** The block is used by work on `stream` that was submitted before. Memory of others is ignored. */
 void RecordStream(void* block, void* stream);
 void EraseStream(void* block, void* stream);
@@ -64,8 +66,9 @@ void SetFraction(int device, double fraction);
 double Fraction(int device);
 
 MemorySnapshot Snapshot(PoolId pool = {});
-/** Keeps the newest `entries` events of each device; 0: off. */
-void RecordHistory(uint64_t entries, ContextRecorder recorder = nullptr);
+/** Keeps the newest `entries` events of each device; 0: off. `skipped`: a bit (1 << action) for each kind of event that
+ *  is not kept. */
+void RecordHistory(uint64_t entries, ContextRecorder recorder = nullptr, uint32_t skipped = 0);
 /** Writes a snapshot by the ending of the name: .pickle (PyTorch's memory viewer), .json, .svg or .html (a timeline).
  */
 void DumpSnapshot(const std::string& path);
@@ -86,6 +89,13 @@ void ReleasePool(int device, PoolId pool);
 int PoolUsers(int device, PoolId pool);
 /** The starts of the pool's blocks that somebody holds, in order of address. */
 std::vector<void*> LiveBlocks(int device, PoolId pool);
+/** What the pool holds now, for SetPoolState. Not of pools with expandable segments. */
+PoolState GetPoolState(int device, PoolId pool);
+/** Sets a pool back: frees all that is held in it, then cuts its segments as they were cut and holds what was held
+ *  then. Nothing is copied: what the bytes are is the caller's business, and so is that nobody uses what is freed.
+ *  `released`: what the caller knows to be held and gives up; held blocks that are not among them are refused.
+ *  Throws Exception: 107000 the pool has changed so that it cannot be set back, or a stream still uses a block. */
+PoolChange SetPoolState(const PoolState& state, const std::vector<uint64_t>& released);
 
 }  // namespace device_memory
 

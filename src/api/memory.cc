@@ -90,9 +90,10 @@ void* Allocate(size_t bytes, void* stream) {
   });
 }
 
-void Free(void* block) {
+void Free(void* block, const TraceContextPtr& context) {
   if (block == nullptr) return;
-  WithDevice("reprise::device_memory::Free", [&](DeviceAllocator& allocator) { return allocator.Free(block); });
+  WithDevice("reprise::device_memory::Free",
+             [&](DeviceAllocator& allocator) { return allocator.Free(block, context); });
 }
 
 void RecordStream(void* block, void* stream) {
@@ -157,9 +158,9 @@ MemorySnapshot Snapshot(PoolId pool) {
   });
 }
 
-void RecordHistory(uint64_t entries, ContextRecorder recorder) {
+void RecordHistory(uint64_t entries, ContextRecorder recorder, uint32_t skipped) {
   WithDevice("reprise::device_memory::RecordHistory", [&](DeviceAllocator& allocator) -> Status {
-    allocator.RecordHistory(recorder, entries);
+    allocator.RecordHistory(recorder, entries, skipped);
     return {};
   });
 }
@@ -219,6 +220,22 @@ int PoolUsers(int device, PoolId pool) {
 std::vector<void*> LiveBlocks(int device, PoolId pool) {
   return ForDevice<std::vector<void*>>("reprise::device_memory::LiveBlocks", device,
                                        [&](DeviceAllocator& allocator) { return allocator.LiveBlocks(device, pool); });
+}
+
+PoolState GetPoolState(int device, PoolId pool) {
+  return api::Value("reprise::device_memory::GetPoolState", [&]() -> StatusOr<PoolState> {
+    REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const runtime::Device* found, runtime::FindDevice(device));
+    REPRISE_ASSIGN_OR_RETURN(DeviceAllocator * allocator, api::DeviceMemory());
+    return allocator->GetPoolState(device, pool);
+  });
+}
+
+PoolChange SetPoolState(const PoolState& state, const std::vector<uint64_t>& released) {
+  return api::Value("reprise::device_memory::SetPoolState", [&]() -> StatusOr<PoolChange> {
+    REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const runtime::Device* found, runtime::FindDevice(state.device));
+    REPRISE_ASSIGN_OR_RETURN(DeviceAllocator * allocator, api::DeviceMemory());
+    return allocator->SetPoolState(state, released);
+  });
 }
 
 }  // namespace device_memory

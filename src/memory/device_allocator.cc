@@ -81,7 +81,7 @@ StatusOr<void*> DeviceAllocator::Allocate(int device, uint64_t bytes, void* stre
   return state_->caches[device]->Allocate(bytes, stream, recorder == nullptr ? nullptr : recorder());
 }
 
-Status DeviceAllocator::Free(void* address) {
+Status DeviceAllocator::Free(void* address, const TraceContextPtr& context) {
   if (address == nullptr) return {};
   Block* block = state_->Find(address);
   if (block == nullptr) {
@@ -90,7 +90,7 @@ Status DeviceAllocator::Free(void* address) {
         .Culprit(fmt::format("address {}", address))
         .Hint("free what Allocate has returned, once; find its end in the recorded history");
   }
-  return block->cache->Free(block, address);
+  return block->cache->Free(block, address, context);
 }
 
 Status DeviceAllocator::RecordStream(void* address, void* stream) {
@@ -174,6 +174,16 @@ bool DeviceAllocator::LiveBlocksAre(int device, PoolId pool, const std::vector<c
   return cache.ok() && (*cache)->LiveBlocksAre(pool, blocks);
 }
 
+StatusOr<PoolState> DeviceAllocator::GetPoolState(int device, PoolId pool) const {
+  REPRISE_ASSIGN_OR_RETURN(DeviceCache * cache, state_->CacheOf(device));
+  return cache->GetPoolState(pool);
+}
+
+StatusOr<PoolChange> DeviceAllocator::SetPoolState(const PoolState& state, const std::vector<uint64_t>& released) {
+  REPRISE_ASSIGN_OR_RETURN(DeviceCache * cache, state_->CacheOf(state.device));
+  return cache->SetPoolState(state, released);
+}
+
 void DeviceAllocator::MarkCaptureBegin(int device) {
   if (auto cache = state_->CacheOf(device); cache.ok()) (*cache)->MarkCapture(1);
 }
@@ -241,9 +251,9 @@ MemorySnapshot DeviceAllocator::Snapshot(PoolId pool, bool with_trace) const {
   return snapshot;
 }
 
-void DeviceAllocator::RecordHistory(ContextRecorder recorder, uint64_t entries) {
+void DeviceAllocator::RecordHistory(ContextRecorder recorder, uint64_t entries, uint32_t skipped) {
   state_->recorder.store(entries == 0 ? nullptr : recorder, std::memory_order_relaxed);
-  for (const auto& cache : state_->caches) cache->RecordHistory(entries);
+  for (const auto& cache : state_->caches) cache->RecordHistory(entries, skipped);
 }
 
 void DeviceAllocator::AddOomObserver(OomObserver observer) {

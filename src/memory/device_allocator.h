@@ -12,6 +12,7 @@
 #include "memory/config.h"
 #include "memory/driver.h"
 #include "reprise/memory_types.h"
+#include "reprise/pool_state.h"
 
 namespace reprise::memory {
 
@@ -27,7 +28,8 @@ class DeviceAllocator {
   /// room.
   StatusOr<void*> Allocate(int device, uint64_t bytes, void* stream);
   /// 107000 for what is no block, or was freed before; null is fine. Never waits for the device.
-  Status Free(void* block);
+  /// `context`: of whoever frees, for the history; null: that of the allocation.
+  Status Free(void* block, const TraceContextPtr& context = nullptr);
   /// The block is used on `stream`, too: it is not used again before that has got there. Foreign memory: ignored.
   Status RecordStream(void* block, void* stream);
   /// Takes that back.
@@ -67,6 +69,10 @@ class DeviceAllocator {
   std::vector<void*> LiveBlocks(int device, PoolId pool) const;  ///< by address
   bool LiveBlocksAre(int device, PoolId pool, const std::vector<const void*>& blocks) const;
 
+  /// What a pool holds, and back to that; see device_memory::SetPoolState. 107000 when it cannot be.
+  StatusOr<PoolState> GetPoolState(int device, PoolId pool) const;
+  StatusOr<PoolChange> SetPoolState(const PoolState& state, const std::vector<uint64_t>& released);
+
   /// Around a capture of any stream of the device: begin after the runtime's, end after the runtime's.
   void MarkCaptureBegin(int device);
   void MarkCaptureEnd(int device);
@@ -87,7 +93,8 @@ class DeviceAllocator {
   MemorySnapshot Snapshot(PoolId pool = {}, bool with_trace = true) const;
   /// `recorder` may be null: no contexts. entries: of the ring buffer of each device; 0 switches it off. What was
   /// recorded before is forgotten. A context may end with the lock held: it must not call the allocator then.
-  void RecordHistory(ContextRecorder recorder, uint64_t entries);
+  /// `skipped`: a bit (1 << action) for each kind of event that is not kept.
+  void RecordHistory(ContextRecorder recorder, uint64_t entries, uint32_t skipped = 0);
   using OomObserver = std::function<void(int device, uint64_t bytes, uint64_t total, uint64_t free)>;
   void AddOomObserver(OomObserver observer);
   /// Called once before memory is taken from the device; true when it has freed something. Without the lock.

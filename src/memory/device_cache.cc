@@ -163,21 +163,26 @@ bool DeviceCache::ShouldSplit(const Block& block, uint64_t size) const {
   return size < config_.max_split_size && rest > kSmallSize;
 }
 
-void* DeviceCache::HandOut(Block* block, Request& request) {
-  if (block->size != request.size && ShouldSplit(*block, request.size)) InsertFree(SplitOff(block, request.size));
+/// The user has it.
+[[gnu::always_inline]] inline void DeviceCache::NoteLive(Block* block, uint64_t requested) {
   const bool is_small = block->silo->blocks->is_small;
   const auto size = static_cast<int64_t>(block->size);
   block->use = BlockUse::kLive;
-  block->requested = request.bytes;
+  block->requested = requested;
   stats_.allocation.Increase(is_small, 1);
   stats_.allocated_bytes.Increase(is_small, size);
   stats_.active.Note(stats_.allocation, is_small);
   stats_.active_bytes.Note(stats_.allocated_bytes, is_small);
-  stats_.requested_bytes.Increase(is_small, static_cast<int64_t>(request.bytes));
+  stats_.requested_bytes.Increase(is_small, static_cast<int64_t>(requested));
   if (block->size >= config_.max_split_size) {
     block->is_oversize = true;
     stats_.oversize_allocations.Increase(1);
   }
+}
+
+void* DeviceCache::HandOut(Block* block, Request& request) {
+  if (block->size != request.size && ShouldSplit(*block, request.size)) InsertFree(SplitOff(block, request.size));
+  NoteLive(block, request.bytes);
   if (trace_.is_on()) {
     block->context = std::move(request.context);
     Trace(TraceAction::kAlloc, block->address, block->size, block->silo->stream, *block->silo->blocks->pool,
@@ -188,18 +193,18 @@ void* DeviceCache::HandOut(Block* block, Request& request) {
 
 // ---------------------------------------------------------------------------------------------------------------- free
 
-Status DeviceCache::Free(Block* block, const void* address) {
+Status DeviceCache::Free(Block* block, const void* address, const TraceContextPtr& context) {
   Lock lock(mutex_);
   if (block->address != address || block->use != BlockUse::kLive) {
     return Error(107000, fmt::format("the block at {} was freed before", address))
         .Culprit(fmt::format("block at {} of device {}", address, device_))
         .Hint("free each block once; find the first free in the recorded history");
   }
-  TakeBack(block);
+  TakeBack(block, context);
   // Memory that goes back to the device at once must not be in use on its own stream either.
   if (block->silo->blocks->pool->uncached) block->uses.push_back({block->silo->stream, false});
   if (block->uses.empty()) {
-    FreeBlock(block);
+    FreeBlock(block, context);
   } else {
     const bool is_small = block->silo->blocks->is_small;
     stats_.active.Wait(is_small, 1);
@@ -211,7 +216,7 @@ Status DeviceCache::Free(Block* block, const void* address) {
 }
 
 /// The user has it no more.
-void DeviceCache::TakeBack(Block* block) {
+void DeviceCache::TakeBack(Block* block, const TraceContextPtr& context) {
   const bool is_small = block->silo->blocks->is_small;
   stats_.allocation.Decrease(is_small, 1);
   stats_.allocated_bytes.Decrease(is_small, static_cast<int64_t>(block->size));
@@ -221,7 +226,7 @@ void DeviceCache::TakeBack(Block* block) {
   }
   if (trace_.is_on()) {
     Trace(TraceAction::kFreeRequested, block->address, block->size, block->silo->stream, *block->silo->blocks->pool,
-          block->context);
+          context != nullptr ? context : block->context);
   }
   block->use = BlockUse::kWaiting;
   block->freed_at = ++clock_;
@@ -233,12 +238,13 @@ uint64_t DeviceCache::SizeOf(const Block* block, const void* address) {
 }
 
 /// No stream uses it any more.
-void DeviceCache::FreeBlock(Block* block) {
+void DeviceCache::FreeBlock(Block* block, const TraceContextPtr& context) {
   Silo& silo = *block->silo;
   const bool is_small = silo.blocks->is_small;
   stats_.requested_bytes.Decrease(is_small, static_cast<int64_t>(block->requested));
   if (trace_.is_on()) {
-    Trace(TraceAction::kFreeCompleted, block->address, block->size, silo.stream, *silo.blocks->pool, block->context);
+    Trace(TraceAction::kFreeCompleted, block->address, block->size, silo.stream, *silo.blocks->pool,
+          context != nullptr ? context : block->context);
   }
   if (block->context) block->context.reset();
   block->requested = 0;
@@ -328,6 +334,30 @@ void DeviceCache::NoteRemoved(Block* block) {
   if (block->is_split() && !block->segment->is_expandable()) {
     CountSplit(block->silo->blocks->is_small, -1, -static_cast<int64_t>(block->size));
   }
+}
+
+// ----------------------------------------------------------------------------------------------------- back to a state
+
+/// The segment is one free block; it becomes what `state` says.
+void DeviceCache::CutAs(Segment& segment, const PoolState::Segment& state, PoolChange& change) {
+  Block* block = segment.first;
+  RemoveFree(block);
+  for (size_t i = 0; i + 1 < state.blocks.size(); ++i) block = SplitOff(block, state.blocks[i].size);
+  std::vector<Block*> free;
+  block = segment.first;
+  for (const PoolState::Block& wanted : state.blocks) {
+    Block* const next = block->next;
+    if (wanted.is_live) {
+      NoteLive(block, wanted.requested);
+      Trace(TraceAction::kAlloc, block->address, block->size, segment.silo->stream, *segment.silo->blocks->pool,
+            nullptr);
+      change.taken.push_back(wanted.address);
+    } else {
+      free.push_back(block);
+    }
+    block = next;
+  }
+  for (Block* const each : free) InsertFree(each);  // no two of them are neighbours
 }
 
 // -------------------------------------------------------------------------------------------------------------- blocks

@@ -54,7 +54,7 @@ class DeviceCache {
 
   // As in DeviceAllocator. A block that was looked up may be another one by now: it is compared with its address.
   StatusOr<void*> Allocate(uint64_t bytes, void* stream, TraceContextPtr context);
-  Status Free(Block* block, const void* address);
+  Status Free(Block* block, const void* address, const TraceContextPtr& context);
   Status RecordStream(Block* block, const void* address, void* stream);
   Status EraseStream(Block* block, const void* address, void* stream);
   uint64_t SizeOf(const Block* block, const void* address);
@@ -74,6 +74,9 @@ class DeviceCache {
   std::vector<void*> LiveBlocks(PoolId id);
   bool LiveBlocksAre(PoolId id, const std::vector<const void*>& blocks);
 
+  StatusOr<PoolState> GetPoolState(PoolId id);
+  StatusOr<PoolChange> SetPoolState(const PoolState& state, const std::vector<uint64_t>& released);
+
   void MarkCapture(int by);
   void SetFraction(double fraction);
   double Fraction();
@@ -83,7 +86,7 @@ class DeviceCache {
   void ResetPeakStats();
   void ResetAccumulatedStats();
   void AppendTo(MemorySnapshot& snapshot, PoolId pool, bool with_trace);
-  void RecordHistory(uint64_t entries);
+  void RecordHistory(uint64_t entries, uint32_t skipped);
 
  private:
   using Lock = std::unique_lock<Mutex>;
@@ -146,14 +149,16 @@ class DeviceCache {
   StatusOr<Block*> TakeSlowly(Lock& lock, Request& request);
   bool ShouldSplit(const Block& block, uint64_t size) const;
   void* HandOut(Block* block, Request& request);
-  void TakeBack(Block* block);
-  void FreeBlock(Block* block);
+  void NoteLive(Block* block, uint64_t requested);
+  void TakeBack(Block* block, const TraceContextPtr& context);
+  void FreeBlock(Block* block, const TraceContextPtr& context);
   void InsertFree(Block* block);
   void RemoveFree(Block* block) {
     block->silo->free.Remove(block);
     NoteRemoved(block);
   }
   void NoteRemoved(Block* block);
+  void CutAs(Segment& segment, const PoolState::Segment& state, PoolChange& change);
   Block* SplitOff(Block* block, uint64_t size);
   Block* CutFront(Block* block, uint64_t size);
   void CountSplit(bool is_small, int64_t blocks, int64_t bytes);
@@ -209,6 +214,9 @@ class DeviceCache {
   StatusOr<Pool*> FindPool(PoolId id, const char* what);
   StatusOr<Pool*> UsePool(PoolId id, DeviceAllocator::PoolOptions options);
   void ErasePoolIfEmpty(Pool* pool);
+
+  // pool_state.cc
+  Status CheckPoolState(const PoolState& state, const std::vector<uint64_t>& released) const;
 
   // device_insight.cc
   void Trace(TraceAction action, const void* address, uint64_t size, void* stream, const Pool& pool,

@@ -9,7 +9,7 @@ namespace reprise::memory {
 
 void DeviceCache::Trace(TraceAction action, const void* address, uint64_t size, void* stream, const Pool& pool,
                         const TraceContextPtr& context) {
-  if (!trace_.is_on()) return;
+  if (!trace_.Keeps(action)) return;
   trace_.Add({.action = action,
               .device = device_,
               .address = reinterpret_cast<uintptr_t>(address),
@@ -55,11 +55,11 @@ void DeviceCache::SetConfig(const Config& config) {
   stats_.max_split_size = config.max_split_size == UINT64_MAX ? -1 : static_cast<int64_t>(config.max_split_size);
 }
 
-void DeviceCache::RecordHistory(uint64_t entries) {
+void DeviceCache::RecordHistory(uint64_t entries, uint32_t skipped) {
   TraceBuffer dropped;  // contexts end without the lock
   Lock lock(mutex_);
   std::swap(trace_, dropped);
-  trace_.Restart(entries);
+  trace_.Restart(entries, skipped);
   lock.unlock();
 }
 

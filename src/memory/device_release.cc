@@ -121,8 +121,8 @@ void DeviceCache::Forget() {
     block->uses.clear();
     block->is_deferred = false;
     if (block->use == BlockUse::kLive) {
-      TakeBack(block);
-      FreeBlock(block);
+      TakeBack(block, nullptr);
+      FreeBlock(block, nullptr);
     } else {
       FreeIfUnused(block);  // which it is now
     }

@@ -126,7 +126,7 @@ void DeviceCache::FreeIfUnused(Block* block) {
   }
   stats_.active.EndWait(block->silo->blocks->is_small, 1);
   stats_.active_bytes.EndWait(block->silo->blocks->is_small, static_cast<int64_t>(block->size));
-  FreeBlock(block);
+  FreeBlock(block, nullptr);
 }
 
 void DeviceCache::MarkCapture(int by) {

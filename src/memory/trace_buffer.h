@@ -15,13 +15,15 @@ namespace reprise::memory {
 /// Threads: under the lock of its device.
 class TraceBuffer {
  public:
-  /// Forgets what was recorded; 0 switches off.
-  void Restart(uint64_t entries) {
+  /// Forgets what was recorded; 0 switches off. `skipped`: a bit for each action that is not kept.
+  void Restart(uint64_t entries, uint32_t skipped) {
     limit_ = entries;
+    skipped_ = skipped;
     entries_ = {};
     oldest_ = 0;
   }
   bool is_on() const { return limit_ != 0; }
+  bool Keeps(TraceAction action) const { return is_on() && (skipped_ >> static_cast<uint32_t>(action) & 1) == 0; }
 
   void Add(TraceEntry entry) {
     entry.time_us =
@@ -44,6 +46,7 @@ class TraceBuffer {
 
  private:
   uint64_t limit_ = 0;
+  uint32_t skipped_ = 0;
   std::vector<TraceEntry> entries_;
   size_t oldest_ = 0;
 };

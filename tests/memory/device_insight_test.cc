@@ -282,6 +282,77 @@ TEST_F(Insight, HistoryKeepsTheLastEntries) {
   EXPECT_EQ(trace[2].action, TraceAction::kSnapshot);
 }
 
+class There : public TraceContext {
+ public:
+  std::vector<Frame> Frames() const override { return {{"there.cc", 2, "There"}}; }
+};
+
+TEST_F(Insight, FreesHaveContextsOfTheirOwnAndActionsCanBeLeftOut) {
+  using enum TraceAction;
+  a().RecordHistory(&RecordHere, 100, 1u << static_cast<unsigned>(kSegmentAlloc));
+  char* block = Get(512, s1);
+  char* other = Get(512, s1);
+  EXPECT_EQ(a().Free(block, std::make_shared<There>()).code(), 0);
+  Put(other);  // as before: that of the allocation
+  std::vector<std::string> seen;
+  const MemorySnapshot snapshot = a().Snapshot();
+  for (const TraceEntry& entry : snapshot.device_traces[0]) {
+    if (entry.action != kSnapshot) seen.push_back(entry.context->Frames()[0].name);
+  }
+  EXPECT_EQ(seen, (std::vector<std::string>{"Here", "Here", "There", "There", "Here", "Here"}));
+}
+
+TEST_F(Insight, APoolGoesBackToItsState) {
+  ASSERT_EQ(a().BeginAllocateToPool(0, kP, [](void*) { return true; }).code(), 0);
+  char* kept = Get(1000, s1);
+  char* gone = Get(2000, s1);
+  char* large = Get(3 << 20, s2);
+  Put(gone);
+  const DeviceStats before = a().Stats(0);
+  auto state = a().GetPoolState(0, kP);
+  ASSERT_TRUE(state.ok());
+  ASSERT_EQ(state->segments.size(), 2u);
+  char* later = Get(700, s1);
+  char* newer = Get(5 << 20, s1);  // a segment that was not there
+  const auto at = [](const void* block) { return reinterpret_cast<uint64_t>(block); };
+  auto refused = a().SetPoolState(*state, {at(kept), at(large), at(later)});
+  EXPECT_EQ(std::move(refused).status().code(), 107000);  // newer is held
+  EXPECT_NE(a().SizeOf(later), 0u);
+
+  auto change = a().SetPoolState(*state, {at(kept), at(large), at(later), at(newer)});
+  ASSERT_TRUE(change.ok());
+  EXPECT_EQ(change->freed.size(), 4u);
+  EXPECT_EQ(change->taken.size(), 2u);
+  EXPECT_EQ(a().LiveBlocks(0, kP).size(), 2u);
+  EXPECT_EQ(a().Stats(0).allocated_bytes.all.current, before.allocated_bytes.all.current);
+  EXPECT_EQ(a().Stats(0).active_bytes.all.current, before.active_bytes.all.current);
+  EXPECT_EQ(a().Stats(0).requested_bytes.all.current, before.requested_bytes.all.current);
+  EXPECT_EQ(a().SizeOf(kept), 1024u);
+  EXPECT_EQ(Get(2000, s1), gone);  // the room behind is whole again
+
+  // What another stream uses, and what is no state of this pool, is refused.
+  ASSERT_EQ(a().RecordStream(kept, s2).code(), 0);
+  EXPECT_EQ(a().SetPoolState(*state, {at(kept), at(large), at(gone)}).status().code(), 107000);
+  ASSERT_EQ(a().EraseStream(kept, s2).code(), 0);
+  PoolState wrong = *state;
+  wrong.segments[0].blocks[0].size += 512;
+  EXPECT_EQ(a().SetPoolState(wrong, {at(kept), at(large), at(gone)}).status().code(), 107000);
+  wrong.pool.handle = 999;
+  EXPECT_EQ(a().SetPoolState(wrong, {}).status().code(), 107000);
+  EXPECT_EQ(a().GetPoolState(0, wrong.pool).status().code(), 107000);
+  for (char* block : {kept, large, gone}) Put(block);
+  EXPECT_EQ(a().EndAllocateToPool(0, kP).code(), 0);
+}
+
+TEST_F(Insight, PoolsOfExpandableSegmentsHaveNoState) {
+  config.expandable_segments = true;
+  ASSERT_EQ(a().BeginAllocateToPool(0, kP, [](void*) { return true; }).code(), 0);
+  char* block = Get(512, s1);
+  EXPECT_EQ(a().GetPoolState(0, kP).status().code(), 107000);
+  Put(block);
+  EXPECT_EQ(a().EndAllocateToPool(0, kP).code(), 0);
+}
+
 TEST_F(Insight, MapsAndUnmapsAreRecorded) {
   config.expandable_segments = true;
   a().RecordHistory(nullptr, 100);

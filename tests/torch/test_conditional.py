@@ -401,3 +401,22 @@ def test_TN_245_current_graph_in_a_body():
     with torch.npu.graph(graph):
         if_else_node(pred, branch, lambda x: if_else_node(pred, branch, branch, (x,)), (x,))
     assert len(seen) == 3 and all(found is graph for found in seen)
+
+
+# -------------------------------------------------------------------------------------------- torch.cond as it is
+
+
+def test_torch_cond_in_a_capture():
+    def choose(pred, x):
+        return torch.cond(pred, lambda x: x.sin() + 1, lambda x: x * 10, (x,))
+
+    pred = flag()
+    x = torch.ones(4, device="npu")
+    torch.testing.assert_close(choose(pred, x), x.sin() + 1)  # eagerly the host chooses; it also compiles
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        y = choose(x.sum() > 3, x) + 1
+    for value in (1.0, 0.25, 2.0):
+        x.fill_(value)
+        graph.replay()
+        torch.testing.assert_close(y, (x.sin() + 1 if 4 * value > 3 else x * 10) + 1)

@@ -23,6 +23,7 @@ def two_streams():
         return y + z
 
     graph = torch.npu.NPUGraph()
+    graph.x = x  # which it reads
     return graph, capture(graph, work)
 
 

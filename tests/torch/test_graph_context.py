@@ -64,9 +64,12 @@ def test_TN_073_body_raises():
     assert info.value is error
     assert torch.npu.current_stream() == before
     assert not torch.npu.is_current_stream_capturing()
-    graph.replay()  # what came before the exception
-    torch.npu.synchronize()
-    assert x.tolist() == [1.0] * 4
+    with pytest.raises(RuntimeError, match="KeyError: 'mine'.*capture it again"):
+        graph.replay()  # holds only what came before the exception
+    with torch.npu.graph(graph):
+        x.add_(2)
+    graph.replay()
+    assert x.tolist() == [2.0] * 4
 
 
 def test_TN_073_dispatch_mode_is_left():

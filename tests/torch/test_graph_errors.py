@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+import torch_npu
 from support import capture, output_of
 
 
@@ -819,3 +820,140 @@ def test_graphs_die_in_threads_at_exit_and_with_work_queued():
         print("ended")
     """
     assert output_of(code) == "ended"
+
+
+# ------------------------------------------------------------------------------------- memory that has gone since
+
+
+def replays_over(make, spoil, match="uses, at"):
+    """``make()``: (graph, holder) after a capture; ``spoil(holder)`` frees what the graph uses."""
+    graph, holder = make()
+    graph.replay()
+    spoil(holder)
+    with pytest.raises(torch_npu.NpuError, match=match) as refused:
+        graph.replay()
+    torch.npu.synchronize()
+    return graph, refused.value
+
+
+class Holder:
+    def __init__(self):
+        self.module = torch.nn.Linear(4, 4).npu()
+        self.x = torch.ones(2, 4, device="npu")
+        self.module(self.x)
+
+    def captured(self):
+        graph = torch.npu.NPUGraph()
+        with torch.no_grad(), torch.npu.graph(graph):
+            self.y = self.module(self.x) * 2
+        return graph, self
+
+
+def drop_input(holder):
+    del holder.x
+
+
+def new_weights(holder):
+    holder.module.weight.data = torch.zeros(4, 4, device="npu")
+
+
+def there_and_back(holder):
+    holder.module.cpu().npu()
+
+
+def grow_input(holder):
+    holder.x.resize_(2000, 40)
+
+
+@pytest.mark.parametrize("spoil", [drop_input, new_weights, there_and_back, grow_input])
+def test_replays_over_freed_memory_are_refused(spoil):
+    graph, error = replays_over(lambda: Holder().captured(), spoil)
+    assert error.code == 107000
+    assert "test_graph_errors.py" in error.culprit and " in captured and freed" in error.culprit
+    assert error.culprit.endswith(f"in {spoil.__name__}"), error.culprit
+    assert "copy_()" in error.hint
+    holder = Holder()
+    graph.reset()
+    with torch.no_grad(), torch.npu.graph(graph):
+        y = holder.module(holder.x)
+    graph.replay()
+    torch.testing.assert_close(y, holder.module(holder.x))
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda x: x.add_(1),
+        lambda x: x.fill_(1),
+        lambda x: x.t().zero_(),
+        lambda x: x.copy_(torch.ones(4, 4, device="npu")),
+        lambda x: torch.ones(4, 4, device="npu").t().copy_(x),
+        lambda x: torch.linalg.inv_ex(x),
+        lambda x: torch.nn.functional.conv2d(x[None, None], torch.ones(1, 1, 2, 2, device="npu")),
+        lambda x: torch.nn.functional.dropout(x),
+        lambda x: x.normal_(),
+        lambda x: torch.bernoulli(x),
+        lambda x: torch.cumsum(x, 0),
+        lambda x: torch.nn.functional.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None]),
+    ],
+    ids="add fill zero copy_to copy_from inv conv dropout normal bernoulli cumsum attention".split(),
+)
+def test_every_way_to_launch_notes_what_it_uses(work):
+    def make():
+        holder = [torch.eye(4, device="npu")]
+        work(holder[0])
+        graph = torch.npu.NPUGraph()
+        with torch.npu.graph(graph):
+            holder.append(work(holder[0]).clone() if isinstance(work(holder[0]), torch.Tensor) else None)
+        return graph, holder
+
+    replays_over(make, lambda holder: holder.clear())
+
+
+def test_freed_memory_that_no_graph_reads_is_nobodys_business():
+    bystander = torch.ones(4, device="npu")
+    x = torch.ones(4, device="npu")
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        inner = x + 1  # of the graph's pool: it may go
+        y = inner * 2
+    del bystander, inner
+    first = y
+    second = torch.npu.NPUGraph()
+    with torch.npu.graph(second, pool=graph.pool()):
+        z = first + 1
+    del first, y
+    graph.replay()
+    second.replay()
+    assert z.tolist() == [5.0] * 4
+    # Another graph's tensors are no concern of this one.
+    other = torch.ones(4, device="npu")
+    with torch.npu.graph(third := torch.npu.NPUGraph()):
+        other.add_(1)
+    third.reset()
+    del other
+    graph.replay()
+
+
+@pytest.mark.parametrize(("mode", "warnings"), [("warn", 1), ("off", 0)])
+def test_liveness_can_be_a_warning_or_off(mode, warnings):
+    said = output_of(
+        """
+        import warnings
+        import torch
+
+        x = torch.ones(4, device="npu")
+        graph = torch.npu.NPUGraph()
+        with torch.npu.graph(graph):
+            y = x + 1
+        del x
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            graph.replay()
+            graph.replay()
+            torch.npu.synchronize()
+        print(len([each for each in caught if "was freed after it was captured" in str(each.message)]))
+        """,
+        REPRISE_TORCH_LIVENESS=mode,
+    )
+    assert said == str(warnings)

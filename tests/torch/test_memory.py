@@ -656,6 +656,56 @@ def test_TN_132_history_is_bounded_and_off_again(history):
             torch.npu.memory._record_memory_history(**wrong)
 
 
+def test_TN_132_frees_have_the_place_of_the_free(history):
+    history()
+    holder = [torch.empty(64, device="npu")]
+    address = holder[0].data_ptr()
+
+    def let_go():
+        holder.clear()
+
+    let_go()
+    trace = torch.npu.memory._snapshot()["device_traces"][0]
+    names = {entry["action"]: entry["frames"][0]["name"] for entry in trace if entry.get("addr") == address}
+    assert names["alloc"] == "test_TN_132_frees_have_the_place_of_the_free"
+    assert names["free_requested"] == names["free_completed"] == "let_go"
+
+
+def test_TN_132_actions_that_are_skipped(history):
+    history(skip_actions=["free_requested", "segment_alloc"])
+    torch.empty(64, device="npu")
+    actions = {entry["action"] for entry in torch.npu.memory._snapshot()["device_traces"][0]}
+    assert actions >= {"alloc", "free_completed"} and not actions & {"free_requested", "segment_alloc"}
+    with pytest.raises(ValueError, match="'free'.*'free_requested'"):
+        history(skip_actions=["free"])
+    with pytest.raises(TypeError, match="skip_actions"):
+        history(skip_actions="alloc")
+
+
+@pytest.mark.parametrize("context", ["all", None])
+def test_TN_132_metadata_and_stacks_in_snapshots(history, context):
+    history(context=context)
+    torch.npu.memory._set_memory_metadata("step 3")
+    try:
+        assert torch.npu.memory._get_memory_metadata() == "step 3"
+        kept = torch.empty(64, device="npu")
+        torch.npu.memory._set_memory_metadata("step 4")
+        torch.empty(640, device="npu")
+    finally:
+        torch.npu.memory._set_memory_metadata("")
+    other = torch.empty(64, device="npu")
+    blocks = {
+        block["address"]: block for segment in torch.npu.memory_snapshot() for block in segment["blocks"]
+    }
+    assert blocks[kept.data_ptr()]["user_metadata"] == "step 3"
+    assert bool(blocks[kept.data_ptr()]["frames"]) == (context == "all")
+    assert blocks[other.data_ptr()]["user_metadata"] == ""
+    trace = torch.npu.memory._snapshot()["device_traces"][0]
+    assert [entry["user_metadata"] for entry in trace if entry["action"] == "free_completed"] == ["step 4"]
+    with pytest.raises(TypeError, match="metadata must be a str"):
+        torch.npu.memory._set_memory_metadata(3)
+
+
 def test_TN_133_observers_of_memory_shortage_may_allocate():
     calls = []
 
@@ -717,10 +767,65 @@ def test_TN_137_live_blocks_of_a_pool():
     assert check(0, pool.id, set())
 
 
-def test_TN_136_checkpoints_of_pools_are_refused_by_name():
-    for name in ("_npu_getCheckpointState", "_npu_setCheckpointPoolState"):
-        with pytest.raises(NotImplementedError, match=f"{name} is not supported"):
-            getattr(torch.npu.memory._C, name)(0, (0, 1))
+def test_TN_136_a_pool_is_set_back():
+    """As graph trees do it: another recording goes where the first one's dead tensors were, its live ones stay."""
+    C = torch.npu.memory._C
+    pool = torch.npu.MemPool()
+    with torch.npu.use_mem_pool(pool):
+        kept = torch.full((300,), 3.0, device="npu")
+        dead = torch.full((5000,), 4.0, device="npu")
+        large = torch.full((1 << 20,), 5.0, device="npu")
+    place = dead.data_ptr()
+    del dead
+    state = C._npu_getCheckpointState(0, pool.id)
+    live = [block["ptr"] for blocks in state.segments for block in blocks if block["allocated"]]
+    assert live == sorted([kept.data_ptr(), large.data_ptr()])
+    before = figures()
+    with torch.npu.use_mem_pool(pool):
+        later = torch.full((5000,), 6.0, device="npu")
+        more = torch.zeros(100, device="npu")
+    assert later.data_ptr() == place
+
+    stale = [tensor.untyped_storage()._cdata for tensor in (later, more)]
+    alive = [tensor.untyped_storage()._cdata for tensor in (kept, large)]
+    with pytest.raises(RuntimeError, match="held by somebody who has not been named"):
+        C._npu_setCheckpointPoolState(0, state, stale[:1], alive)
+    with pytest.raises(RuntimeError, match="no block was held"):
+        C._npu_setCheckpointPoolState(0, state, stale[1:], [*alive, stale[0]])
+    assert later.tolist() == [6.0] * 5000, "a refusal changes nothing"
+
+    C._npu_setCheckpointPoolState(0, state, stale, alive)
+    assert figures() == before
+    assert C._npu_checkPoolLiveAllocations(0, pool.id, set(live))
+    assert kept.tolist() == [3.0] * 300 and large.sum().item() == 5.0 * (1 << 20)
+    del later, more  # own nothing any more
+    assert C._npu_checkPoolLiveAllocations(0, pool.id, set(live))
+    with torch.npu.use_mem_pool(pool):
+        again = torch.zeros(5000, device="npu")
+    assert again.data_ptr() == place
+    del kept, large, again
+    assert C._npu_checkPoolLiveAllocations(0, pool.id, set())
+
+
+def test_TN_136_a_pool_is_set_back_to_more_than_there_is():
+    C = torch.npu.memory._C
+    pool = torch.npu.MemPool()
+    with torch.npu.use_mem_pool(pool):
+        first = torch.full((300,), 1.0, device="npu")
+        second = torch.full((300,), 2.0, device="npu")
+    state = C._npu_getCheckpointState(0, pool.id)
+    nobodys, address = first.data_ptr(), second.data_ptr()
+    weak = C._weak_ref_tensor(second)
+    del first, second
+    C._npu_setCheckpointPoolState(0, state, [], [weak.untyped_storage()._cdata])
+    assert C._npu_checkPoolLiveAllocations(0, pool.id, {address, nobodys})
+    torch.npu.caching_allocator_delete(nobodys)
+    assert C._npu_checkPoolLiveAllocations(0, pool.id, {address})
+    assert weak.tolist() == [2.0] * 300
+    del weak
+    assert C._npu_checkPoolLiveAllocations(0, pool.id, set())
+    with pytest.raises(RuntimeError, match="pool"):
+        C._npu_getCheckpointState(0, (0, 1 << 40))
 
 
 # ----------------------------------------------------------------------------------- waiting, streams, helpers

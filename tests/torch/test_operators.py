@@ -696,3 +696,36 @@ def test_the_fallback_is_fast():
                 break
         else:
             pytest.fail(f"{function.__name__}: {on_npu / on_cpu:.1f} times the CPU")
+
+
+def test_assertions_on_the_device():
+    for make, words in ((lambda: torch.ones(2), "more than one value"), (lambda: torch.ones(0), "no values")):
+        with pytest.raises(RuntimeError, match=words):  # at the call
+            torch._assert_async(make().npu())
+    torch._assert_async(torch.ones(1, 1, device="npu"))
+    torch.npu.synchronize()
+    flag = torch.ones((), dtype=torch.bool, device="npu")
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        torch._assert_async(flag, "the flag is down")
+    graph.replay()
+    torch.npu.synchronize()
+    flag.zero_()
+    graph.replay()
+    with pytest.raises(RuntimeError, match="the flag is down"):
+        torch.npu.synchronize()
+
+
+def test_an_encoder_in_evaluation_takes_padded_batches():
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 2).eval()
+    x = torch.randn(3, 5, 16)
+    padded = torch.tensor([[False] * 5, [False] * 3 + [True] * 2, [False] * 4 + [True]])
+    with torch.no_grad():
+        expected = encoder(x, src_key_padding_mask=padded)
+        result = encoder.npu()(x.npu(), src_key_padding_mask=padded.npu())
+    kept = ~padded
+    torch.testing.assert_close(result.cpu()[kept], expected[kept], rtol=1e-4, atol=1e-5)
+    encoder.mask_check = False
+    with torch.no_grad(), pytest.raises(NotImplementedError, match="enable_nested_tensor=False"):
+        encoder(x.npu(), src_key_padding_mask=padded.npu())

@@ -416,3 +416,14 @@ def test_sleep_is_captured():
     graph.replay()
     end.record()
     assert begin.elapsed_time(end) > 15.9  # at least; a busy machine makes it more
+
+
+def test_external_events_by_flag():
+    event = torch.npu.Event(external=True)
+    event.wait()  # before it is recorded
+    other = torch.npu.Stream()
+    event.record(other)
+    torch.npu.synchronize()
+    for wrong, words in (({"enable_timing": True}, "timing.*outside of the graph"), ({"interprocess": True}, "shared")):
+        with pytest.raises(RuntimeError, match=f"an external event cannot.*{words}"):
+            torch.npu.Event(external=True, **wrong)

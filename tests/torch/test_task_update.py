@@ -36,6 +36,17 @@ library.impl("toy_shift.out", _shift_out, "PrivateUse1")
 library.impl("toy_scale.out", _scale_out, "PrivateUse1")
 library.impl("toy_both.out", _both_out, "PrivateUse1")
 
+library.define("toy_quiet(Tensor x, int by) -> Tensor")
+library.define("toy_quiet.out(Tensor x, int by, *, Tensor(a!) out) -> ()")
+
+
+def _quiet_out(x, by, *, out):
+    torch.add(x, by, out=out)
+
+
+library.impl("toy_quiet.out", _quiet_out, "PrivateUse1")
+library.impl("toy_quiet", lambda x, by: x + by, "CompositeExplicitAutograd")
+
 shift_out = torch.ops.npu.toy_shift.out
 scale_out = torch.ops.npu.toy_scale.out
 both_out = torch.ops.npu.toy_both.out
@@ -233,6 +244,29 @@ def test_TN_220_default_becomes_out():
         graph.replay()
         graph.update([{"by": 8}])
         assert result.tolist() == [8.0] * 4
+
+
+def test_operators_whose_out_form_returns_nothing():
+    class Fill(torch.npu.NpuGraphOpHandler):
+        UPDATE_SPECS = {name: [("arg", 1, "by")] for name in ("toy_quiet.default", "toy_quiet.out")}
+
+        @classmethod
+        def prepare_capture(cls, func, args, kwargs):
+            if func is torch.ops.npu.toy_quiet.default:
+                return _graph_handlers.to_out_variant(func, args, kwargs)
+            return func, args, kwargs
+
+    with handlers(toy_quiet__default=Fill, toy_quiet__out=Fill):
+        x = torch.zeros(4, device="npu")
+        out = torch.zeros(4, device="npu")
+        graph = torch.npu.NPUGraph()
+        with torch.npu.graph(graph, auto_dispatch_capture=True):
+            assert torch.ops.npu.toy_quiet.out(x, 1, out=out) is None
+            result = torch.ops.npu.toy_quiet(x, 2) + 0
+        graph.replay()
+        graph.update([{"by": 8}, {"by": 9}])
+        assert out.tolist() == [8.0] * 4
+        assert result.tolist() == [9.0] * 4
 
 
 def test_TN_221_a_handler_may_decline():

@@ -39,6 +39,8 @@ void BindGraph(pybind11::module_& module) {
       .def("capture_end", wrap_pybind_function_no_gil(&NPUGraph::capture_end))
       .def("instantiate", wrap_pybind_function_no_gil(&NPUGraph::instantiate))
       .def("replay", wrap_pybind_function_no_gil(&NPUGraph::replay))
+      .def("_mark_partial", &NPUGraph::mark_partial, py::arg("why"))
+      .def("_forget_uses", &NPUGraph::forget_uses)
       .def("_set_waits_for_update", &NPUGraph::set_waits_for_update)
       .def("reset", wrap_pybind_function_no_gil([](NPUGraph& self) { self.reset(); }))
       .def("pool", wrap_pybind_function_no_gil(&NPUGraph::pool))

@@ -36,6 +36,7 @@ namespace py = pybind11;
 namespace device_memory = reprise::device_memory;
 namespace host_memory = reprise::host_memory;
 
+using torch_npu::Name;  // beside the one here
 using Id = std::pair<uint64_t, uint64_t>;
 using Stats = std::vector<std::pair<std::string, int64_t>>;
 
@@ -63,21 +64,6 @@ const char* Name(reprise::BlockState state) {
     case reprise::BlockState::kActiveAllocated: return "active_allocated";
     case reprise::BlockState::kActivePendingFree: return "active_pending_free";
     case reprise::BlockState::kInactive: return "inactive";
-  }
-  return "";
-}
-
-const char* Name(reprise::TraceAction action) {
-  switch (action) {
-    case reprise::TraceAction::kAlloc: return "alloc";
-    case reprise::TraceAction::kFreeRequested: return "free_requested";
-    case reprise::TraceAction::kFreeCompleted: return "free_completed";
-    case reprise::TraceAction::kSegmentAlloc: return "segment_alloc";
-    case reprise::TraceAction::kSegmentFree: return "segment_free";
-    case reprise::TraceAction::kSegmentMap: return "segment_map";
-    case reprise::TraceAction::kSegmentUnmap: return "segment_unmap";
-    case reprise::TraceAction::kSnapshot: return "snapshot";
-    case reprise::TraceAction::kOom: return "oom";
   }
   return "";
 }
@@ -131,6 +117,7 @@ class SnapshotDict {
       entry["requested_size"] = block.requested_size;
       entry["state"] = Name(block.state);
       entry["frames"] = Frames(block.context);
+      entry["user_metadata"] = MetadataOf(block.context.get());
       blocks.append(entry);
     }
     dict["blocks"] = blocks;
@@ -149,6 +136,7 @@ class SnapshotDict {
         entry.action == reprise::TraceAction::kSegmentFree || entry.action == reprise::TraceAction::kSegmentUnmap;
     const bool shows = mode_.context == HistoryContext::kAll || (mode_.context == HistoryContext::kAlloc && !is_free);
     dict["frames"] = Frames(shows ? entry.context : nullptr);
+    dict["user_metadata"] = MetadataOf(entry.context.get());
     dict["time_us"] = entry.time_us;
     return dict;
   }
@@ -277,15 +265,92 @@ void BindPools(py::module_& module) {
   });
 }
 
-// Graph trees of torch.compile look for the names.
-void BindCheckpoints(py::module_& module) {
-  for (const char* name : {"_npu_getCheckpointState", "_npu_setCheckpointPoolState"}) {
-    module.def(name, torch::wrap_pybind_function([name](const py::args&) {
-                 TORCH_CHECK_NOT_IMPLEMENTED(false, name,
-                                             " is not supported: pools cannot be set back to an earlier "
-                                             "state; use a pool of its own for each graph");
-               }));
+// ----------------------------------------------------------------------------------------------------- pools set back
+
+c10::StorageImpl& StorageAt(uint64_t address) {
+  TORCH_CHECK_VALUE(address != 0, "the address of a storage is 0: pass tensor.untyped_storage()._cdata");
+  return *reinterpret_cast<c10::StorageImpl*>(static_cast<uintptr_t>(address));
+}
+
+uint64_t BlockOf(const c10::StorageImpl& storage) { return reinterpret_cast<uintptr_t>(storage.data_ptr().get()); }
+
+// Storages that are stale lose their memory; those that are live again own the blocks at their addresses. Blocks that
+// nobody owns then are held until _npu_rawDelete, as graph trees expect it.
+void SetPoolBack(int device, const reprise::PoolState& state, const std::vector<uint64_t>& stale,
+                 const std::vector<uint64_t>& live) {
+  TORCH_CHECK_VALUE(device == state.device, "the state is that of a pool of npu:", state.device,
+                    ", not of npu:", device);
+  std::vector<uint64_t> released;
+  for (const uint64_t each : stale) {
+    const c10::StorageImpl& storage = StorageAt(each);
+    TORCH_CHECK(storage.data_ptr().get() == nullptr || IsOurs(storage.data_ptr()),
+                "a stale storage does not own memory of the npu allocator");
+    released.push_back(BlockOf(storage));
   }
+  std::map<uint64_t, c10::StorageImpl*> owners;
+  for (const uint64_t each : live) {
+    c10::StorageImpl& storage = StorageAt(each);
+    TORCH_CHECK(owners.emplace(BlockOf(storage), &storage).second, "two live storages have the same address, ",
+                reinterpret_cast<const void*>(BlockOf(storage)), ": name each block once");
+    if (IsOurs(storage.data_ptr())) released.push_back(BlockOf(storage));
+  }
+  std::map<uint64_t, bool> taken;
+  for (const reprise::PoolState::Segment& segment : state.segments) {
+    for (const reprise::PoolState::Block& block : segment.blocks) taken[block.address] = block.is_live;
+  }
+  for (const auto& [address, storage] : owners) {
+    const auto found = taken.find(address);
+    TORCH_CHECK(found != taken.end() && found->second, "no block was held at ", reinterpret_cast<const void*>(address),
+                ", the address of a storage that is to be live again");
+  }
+  const reprise::PoolChange change = Guarded([&] { return device_memory::SetPoolState(state, released); });
+  for (const uint64_t each : stale) {
+    c10::DataPtr& data = StorageAt(each)._mutable_data_ptr_no_checks();
+    if (!IsOurs(data)) continue;
+    data.release_context();
+    (void)data.compare_exchange_deleter(&FreeBlock, &c10::detail::deleteNothing);
+  }
+  for (const uint64_t address : change.taken) {
+    void* const block = reinterpret_cast<void*>(static_cast<uintptr_t>(address));
+    const auto owner = owners.find(address);
+    if (owner == owners.end()) continue;
+    c10::StorageImpl& storage = *owner->second;
+    if (IsOurs(storage.data_ptr())) (void)storage._mutable_data_ptr_no_checks().release_context();
+    storage.set_data_ptr_noswap(c10::DataPtr(block, block, &FreeBlock, storage.device()));
+  }
+}
+
+void BindCheckpoints(py::module_& module) {
+  py::class_<reprise::PoolState, std::shared_ptr<reprise::PoolState>>(module, "_npu_PoolState")
+      .def_property_readonly("device", [](const reprise::PoolState& state) { return state.device; })
+      .def_property_readonly("pool",
+                             [](const reprise::PoolState& state) { return Id(state.pool.capture, state.pool.handle); })
+      .def_property_readonly("segments", [](const reprise::PoolState& state) {
+        py::list segments;
+        for (const reprise::PoolState::Segment& segment : state.segments) {
+          py::list blocks;
+          for (const reprise::PoolState::Block& block : segment.blocks) {
+            py::dict entry;
+            entry["ptr"] = block.address;
+            entry["size"] = block.size;
+            entry["requested_size"] = block.requested;
+            entry["allocated"] = block.is_live;
+            blocks.append(entry);
+          }
+          segments.append(blocks);
+        }
+        return segments;
+      });
+  Def(module, "_npu_getCheckpointState", [](int device, const Id& id) {
+    RefusePluggable("the state of a pool");
+    return std::make_shared<reprise::PoolState>(
+        Guarded([&] { return device_memory::GetPoolState(device, PoolOf(id)); }));
+  });
+  Def(module, "_npu_setCheckpointPoolState",
+      [](int device, const reprise::PoolState& state, const std::vector<uint64_t>& stale_storages,
+         const std::vector<uint64_t>& storages_to_add_deleters_to) {
+        SetPoolBack(device, state, stale_storages, storages_to_add_deleters_to);
+      });
 }
 
 void BindAllocators(py::module_& module) {
@@ -304,10 +369,6 @@ void BindAllocators(py::module_& module) {
 }
 
 // ------------------------------------------------------------------------------- storages and tensors of others
-
-c10::StorageImpl& StorageAt(uint64_t address) {
-  return *reinterpret_cast<c10::StorageImpl*>(static_cast<uintptr_t>(address));
-}
 
 at::Tensor TensorOver(c10::Storage storage, at::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides,
                       int64_t offset) {
@@ -418,9 +479,10 @@ void BindMemory(py::module_& module) {
     return SnapshotDict(CurrentHistoryMode()).Make(snapshot);
   });
   Def(module, "_npu_recordMemoryHistory",
-      [](const std::optional<std::string>& enabled, const std::optional<std::string>& context, uint64_t entries) {
-        RecordHistory(enabled, context, entries);
-      });
+      [](const std::optional<std::string>& enabled, const std::optional<std::string>& context, uint64_t entries,
+         const std::vector<std::string>& skip_actions) { RecordHistory(enabled, context, entries, skip_actions); });
+  Def(module, "_npu_setMemoryMetadata", [](std::string metadata) { SetMemoryMetadata(std::move(metadata)); });
+  Def(module, "_npu_getMemoryMetadata", [] { return MemoryMetadata(); });
   Def(module, "_npu_dumpSnapshot", [](const std::string& path) {
     const ReleaseGil no_gil;
     Guarded([&] { device_memory::DumpSnapshot(path); });

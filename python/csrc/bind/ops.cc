@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+
+#include <memory>
+#include <string>
 
 #include "bind/bindings.h"
+#include "ops/compiled.h"
+#include "ops/kernel_scope.h"
 #include "ops/meta_pass.h"
 #include "ops/npu_ops.h"
 
@@ -19,6 +25,14 @@ void BindOps(pybind11::module_& module) {
   module.def("_refuse_operator", RefuseOperator);
   module.def("_get_npu_format", FormatOf);
   module.def("_set_npu_format", SetFormat);
+  module.def("_kernel_threads", &KernelThreads);
+  pybind11::class_<CompiledKernel>(module, "_CompiledKernel")
+      .def(pybind11::init(torch::wrap_pybind_function([](std::string name, uint64_t address, std::string kinds) {
+             return std::make_unique<CompiledKernel>(std::move(name), address, std::move(kinds));
+           })),
+           pybind11::arg("name"), pybind11::arg("address"), pybind11::arg("kinds"))
+      .def("__call__", torch::wrap_pybind_function(
+                           [](const CompiledKernel& self, const pybind11::args& arguments) { self(arguments); }));
 }
 
 }  // namespace torch_npu

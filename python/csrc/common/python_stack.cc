@@ -10,7 +10,8 @@ namespace {
 
 bool IsOurs(std::string_view file) {
   return file.find("-packages/torch/") != std::string_view::npos ||
-         file.find("/torch_npu/") != std::string_view::npos || file.starts_with("<");
+         file.find("/torch_npu/") != std::string_view::npos || file.find("/torchinductor_") != std::string_view::npos ||
+         file.starts_with("<");
 }
 
 }  // namespace
@@ -26,6 +27,7 @@ std::vector<reprise::Frame> PythonStack(size_t most) {
   std::vector<reprise::Frame> stack;
   if (!CanTakeGil()) return stack;
   const pybind11::gil_scoped_acquire gil;
+  const pybind11::error_scope pending;  // also asked for while an exception unwinds
   auto frame = pybind11::reinterpret_borrow<pybind11::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
   while (frame && stack.size() < most) {
     auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());

@@ -56,6 +56,7 @@ NPUGraph::~NPUGraph() {
 void NPUGraph::capture_begin(c10::MempoolId_t pool, CaptureMode mode, bool report_shape) {
   EnsureContext();
   const NPUStream stream = CurrentStream();
+  if (!partial_.empty()) reset();
   const GraphState state = core_->state();
   const bool may_begin = state == GraphState::kEmpty || state == GraphState::kFailed;
   if (may_begin) {  // else the core refuses it
@@ -84,6 +85,7 @@ void NPUGraph::capture_begin(c10::MempoolId_t pool, CaptureMode mode, bool repor
   Capturing& capturing = TheCapturing();
   const std::lock_guard lock(capturing.mutex);
   capturing.graphs[core_.get()] = weak_from_this();
+  liveness_ = GraphLiveness::Begin(core_.get());
 }
 
 void NPUGraph::capture_end() {
@@ -111,6 +113,7 @@ void NPUGraph::capture_end() {
 }
 
 void NPUGraph::CaptureIsOver() noexcept {
+  if (liveness_ != nullptr) liveness_->End();
   Capturing& capturing = TheCapturing();
   const std::lock_guard lock(capturing.mutex);
   capturing.graphs.erase(core_.get());
@@ -216,6 +219,10 @@ void NPUGraph::instantiate() {
 }
 
 void NPUGraph::replay() {
+  if (liveness_ != nullptr && liveness_->is_broken()) [[unlikely]]
+    liveness_->Refuse();
+  TORCH_CHECK(partial_.empty(), "the graph cannot be replayed: its capture was left by an exception (", partial_,
+              "), so it holds only what came before; capture it again");
   const c10::OptionalDeviceGuard device(device_ < 0 ? std::nullopt : std::make_optional(OnDevice(device_)));
   EnsureContext();
   const NPUStream stream = CurrentStream();
@@ -232,6 +239,8 @@ void NPUGraph::reset() noexcept {
     const ReleaseGil no_gil;
     CaptureIsOver();
     core_->Reset();
+    liveness_.reset();
+    partial_.clear();
     LeaveBodies(0);
   } catch (const std::exception& error) {
     TORCH_WARN("NPUGraph.reset: ", error.what());

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "device/stream.h"
+#include "graph/liveness.h"
 
 namespace torch_npu {
 
@@ -35,6 +36,10 @@ class NPUGraph : public std::enable_shared_from_this<NPUGraph> {
   /// unless it waits in turn for an update that may come later.
   void replay();
   void set_waits_for_update(bool waits) { waits_for_update_ = waits; }
+  /// The program's own code in the capture has failed: replay is refused until the graph is captured again.
+  void mark_partial(const std::string& why) { partial_ = why; }
+  /// Whoever replays sees to it that what the graph uses is there: nobody looks for it.
+  void forget_uses() { liveness_.reset(); }
   void reset() noexcept;
   c10::MempoolId_t pool() const;
 
@@ -72,6 +77,8 @@ class NPUGraph : public std::enable_shared_from_this<NPUGraph> {
   bool warned_empty_ = false;
   bool owned_by_accelerator_ = false;
   bool waits_for_update_ = false;
+  std::string partial_;  // why the capture is not whole; empty: it is
+  std::shared_ptr<GraphLiveness> liveness_;
   c10::DeviceIndex device_ = -1;
   reprise::CaptureMode mode_ = reprise::CaptureMode::kGlobal;
   c10::StreamId stream_ = 0;  // of the capture

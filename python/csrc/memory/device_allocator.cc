@@ -10,6 +10,8 @@
 #include "common/python_stack.h"
 #include "device/runtime.h"
 #include "device/stream.h"
+#include "graph/liveness.h"
+#include "memory/history.h"
 #include "memory/pluggable.h"
 #include "memory/stats.h"
 
@@ -112,14 +114,17 @@ void* AllocateOn(const NPUStream& stream, size_t bytes) {
   if (!g_was_allocated.load(std::memory_order_relaxed)) g_was_allocated.store(true);
   if (HasPluggableAllocator()) [[unlikely]]
     return PluggableAllocate(bytes, stream);
-  return Guarded([&] { return device_memory::Allocate(bytes, stream.handle()); });
+  void* const block = Guarded([&] { return device_memory::Allocate(bytes, stream.handle()); });
+  NoteBirth(block);
+  return block;
 }
 
 void FreeBlock(void* block) {
   if (block == nullptr || !IsAlive()) return;
+  NoteFree(block);
   if (HasPluggableAllocator() && PluggableFree(block)) return;
   try {
-    device_memory::Free(block);
+    device_memory::Free(block, ContextOfFree());
   } catch (...) {  // gone already: the device was reset
   }
 }

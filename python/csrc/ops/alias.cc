@@ -7,6 +7,8 @@
 
 #include <optional>
 
+#include "graph/liveness.h"
+
 namespace torch_npu {
 
 at::Tensor Aliases::Of(const at::Tensor& tensor) {
@@ -24,6 +26,7 @@ at::Tensor Aliases::Of(const at::Tensor& tensor) {
   }
   if (storage == nullptr) {
     // Reading the address must not copy memory that is shared until it is written.
+    if (type_ == c10::kCPU) NoteUse(*source);
     void* const data = type_ == c10::kCPU ? const_cast<void*>(source->data()) : nullptr;
     c10::Storage made(c10::make_intrusive<c10::StorageImpl>(
         c10::StorageImpl::use_byte_size_t(), source->nbytes(), c10::DataPtr(data, c10::Device(type_)),

@@ -36,6 +36,9 @@ bool IsFit(const at::Tensor& tensor, const at::Tensor& query) {
 int64_t Choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                const std::optional<at::Tensor>& mask, double dropout, bool is_causal, std::optional<double>,
                bool groups) {
+  // Programs that are compiled have tensors of Python's here, perhaps without numbers for sizes. What torch says of
+  // that kernel's second result is not what it is on npu, and inductor checks it.
+  if (query.key_set().has(c10::DispatchKey::Python)) return static_cast<int64_t>(sdp::SDPBackend::math);
   const at::ScalarType type = query.scalar_type();
   const bool is_plain = (type == at::kFloat || type == at::kHalf || type == at::kBFloat16) && dropout == 0 &&
                         IsFit(query, query) && IsFit(key, query) && IsFit(value, query) &&
@@ -134,7 +137,18 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> AttentionBackward(
   return {d_query, d_key, d_value, at::Tensor()};
 }
 
+// TransformerEncoder asks before it packs a padded batch into a nested tensor, which npu does not have.
+bool PacksPaddedBatch(const at::Tensor&, const at::Tensor&) { return false; }
+
+at::Tensor PackPaddedBatch(const at::Tensor&, const at::Tensor&, bool) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false,
+                              "_nested_tensor_from_mask: npu has no nested tensors; make the "
+                              "TransformerEncoder with enable_nested_tensor=False, or leave mask_check on");
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_nested_tensor_from_mask", PackPaddedBatch);
+  m.impl("_nested_tensor_from_mask_left_aligned", PacksPaddedBatch);
   m.impl("_fused_sdp_choice", Choice);
   m.impl("_scaled_dot_product_fused_attention_overrideable", Attention);
   m.impl("_scaled_dot_product_fused_attention_overrideable_backward", AttentionBackward);

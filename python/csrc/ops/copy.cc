@@ -23,6 +23,7 @@
 #include "device/runtime.h"
 #include "device/stream.h"
 #include "device/sync_debug.h"
+#include "graph/liveness.h"
 #include "memory/host_allocator.h"
 #include "ops/alias.h"
 #include "ops/launch.h"
@@ -52,6 +53,8 @@ at::Tensor AliasOf(Aliases& aliases, const at::Tensor& tensor) {
 
 void LaunchCopy(const at::Tensor& from, const at::Tensor& to) {
   if (SameBytes(from, to)) {
+    NoteUse(from);
+    NoteUse(to);
     // A kernel, not a copy of the runtime: task groups take kernels only.
     Launch("copy_", [src = from.const_data_ptr(), dst = to.mutable_data_ptr(), bytes = from.nbytes()] {
       std::memmove(dst, src, bytes);
@@ -109,6 +112,7 @@ void CopyAcrossDevices(const at::Tensor& from, const at::Tensor& to) {
 // The host's side is touched by the task: pinned memory of our allocator stays until the stream has passed.
 void CopyAsync(const at::Tensor& from, const at::Tensor& to, const at::Tensor& host, const NPUStream& stream) {
   if (SameBytes(from, to)) {
+    NoteUse(IsNpu(to) ? to : from);
     Check(aclrtMemcpyAsync(to.mutable_data_ptr(), to.nbytes(), from.const_data_ptr(), from.nbytes(),
                            IsNpu(to) ? ACL_MEMCPY_HOST_TO_DEVICE : ACL_MEMCPY_DEVICE_TO_HOST, stream.handle()),
           "aclrtMemcpyAsync");

@@ -12,6 +12,7 @@
 
 #include <tuple>
 
+#include "graph/liveness.h"
 #include "ops/alias.h"
 #include "ops/launch.h"
 #include "ops/random.h"
@@ -32,6 +33,7 @@ std::tuple<at::Tensor, at::Tensor> Dropout(const at::Tensor& input, double p, st
   const at::Tensor in = input.is_non_overlapping_and_dense() ? input : input.contiguous();
   at::Tensor out = at::empty_like(in);
   at::Tensor mask = at::empty_like(in, bools);
+  NoteUse(in);
   SubmitDraw([&](void* stream) {
     reprise::DrawDropout(stream, CoreGenerator(std::nullopt), in.const_data_ptr(), out.mutable_data_ptr(),
                          mask.mutable_data_ptr(), *type, in.numel(), p);

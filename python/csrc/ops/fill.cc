@@ -12,6 +12,7 @@
 #include <cstring>
 #include <optional>
 
+#include "graph/liveness.h"
 #include "ops/alias.h"
 #include "ops/launch.h"
 
@@ -75,6 +76,7 @@ at::Tensor& FillScalar(at::Tensor& self, const at::Scalar& value) {
   const c10::DeviceGuard guard(self.device());
   if (self.is_non_overlapping_and_dense()) {
     if (const std::optional<Pattern> pattern = PatternOf(value, self.scalar_type())) {
+      NoteUse(self);
       Launch("fill_",
              [to = self.mutable_data_ptr(), pattern = *pattern, count = self.numel()] { Repeat(to, pattern, count); });
       return self;
@@ -104,6 +106,7 @@ at::Tensor& Zero(at::Tensor& self) {
   if (self.numel() == 0) return self;
   const c10::DeviceGuard guard(self.device());
   if (self.is_non_overlapping_and_dense()) {
+    NoteUse(self);
     Launch("zero_", [to = self.mutable_data_ptr(), bytes = self.nbytes()] { std::memset(to, 0, bytes); });
   } else {
     Aliases aliases(c10::kCPU);

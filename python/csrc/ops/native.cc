@@ -16,6 +16,7 @@
 #include "common/error.h"
 #include "device/runtime.h"
 #include "device/stream.h"
+#include "graph/liveness.h"
 #include "graph/task_group.h"
 #include "ops/launch.h"
 #include "ops/tensors.h"
@@ -372,6 +373,7 @@ bool Describe(const at::Tensor& tensor, reprise::TensorView& view) {
   if (type == ACL_DT_UNDEFINED || tensor.device().type() != c10::kPrivateUse1 || tensor.is_conj() || tensor.is_neg()) {
     return false;
   }
+  NoteUse(tensor);
   view = {const_cast<void*>(tensor.const_data_ptr()), type, static_cast<int>(tensor.dim()), tensor.sizes().data(),
           tensor.strides().data()};
   return true;

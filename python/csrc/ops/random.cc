@@ -19,6 +19,7 @@
 #include "common/error.h"
 #include "device/runtime.h"
 #include "device/stream.h"
+#include "graph/liveness.h"
 #include "ops/alias.h"
 #include "ops/kernel_scope.h"
 #include "ops/launch.h"
@@ -43,6 +44,7 @@ void DrawInto(at::Tensor& self, const OptionalGenerator& generator, Draw&& draw)
   reprise::Generator& core = CoreGenerator(generator);
   const bool direct = self.is_non_overlapping_and_dense();
   const at::Tensor out = direct ? self : Empty(self.sizes(), self.scalar_type(), self.device());
+  NoteUse(out);
   SubmitDraw([&](void* stream) {
     draw(stream, core, out.mutable_data_ptr(), *ElementTypeOf(self.scalar_type()), out.numel());
   });
@@ -193,6 +195,7 @@ at::Tensor& BernoulliTensor(at::Tensor& self, const at::Tensor& p, OptionalGener
       return;
     }
     const at::Tensor probabilities = each.contiguous();
+    NoteUse(probabilities);
     DrawInto(self, generator, [&](void* stream, reprise::Generator& core, void* out, ElementType type, int64_t count) {
       reprise::DrawBernoulli(stream, core, out, type, count, probabilities.const_data_ptr(),
                              *ElementTypeOf(probabilities.scalar_type()));

@@ -51,7 +51,7 @@ from torch_npu.npu.utils import (
     set_sync_debug_mode,
     utilization,
 )
-from torch_npu.npu import _graph_debug_ops, _optim, _super_kernel, amp, memory, random
+from torch_npu.npu import _graph_debug_ops, _npugraph_conditional_nodes, _optim, _super_kernel, amp, memory, random
 from torch_npu.npu._graph_dispatch import *  # noqa: F403
 from torch_npu.npu._graph_handlers import *  # noqa: F403
 from torch_npu.npu._graphed_callables import *  # noqa: F403
@@ -67,4 +67,7 @@ def __getattr__(name):
     # torch.utils.checkpoint looks whether there are random numbers of the device to keep.
     if name == "_initialized":
         return is_initialized()
+    # torch.compile asks for it when it compiles for the first time. The module registers all that inductor needs.
+    if name == "Scheduling":
+        from torch_npu.npu import _inductor  # noqa: F401
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

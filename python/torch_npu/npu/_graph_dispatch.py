@@ -113,6 +113,9 @@ class GraphDispatchMode(TorchDispatchMode):
                 kwargs={key: handler.record_wrap_kwarg(key, value, tensors) for key, value in kwargs.items()},
             )
         )
+        if result is None and op is not func:  # the results are arguments of what was captured instead
+            made = [kwargs[argument.name] for argument in op._schema.arguments if argument.is_out]
+            result = made[0] if len(made) == 1 else tuple(made)
         return handler.postprocess_result(result, kwargs)
 
     def update(self, inputs):

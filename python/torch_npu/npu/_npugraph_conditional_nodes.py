@@ -54,6 +54,15 @@ def _kind(tensor):
     return f"{tensor.dtype} {tuple(tensor.shape)} on {tensor.device}"
 
 
+@torch.ops.higher_order.cond.py_impl(torch._C.DispatchKey.PrivateUse1)
+def _cond(pred, true_fn, false_fn, operands):
+    """``torch.cond`` over tensors of npu: a condition of the graph while one is captured, else a choice of the host."""
+    on_device = isinstance(pred, torch.Tensor) and pred.device.type == "npu"
+    if on_device and torch.npu.is_current_stream_capturing():
+        return if_else_node(pred, true_fn, false_fn, operands)
+    return true_fn(*operands) if pred else false_fn(*operands)
+
+
 class NPUGraphCaptureControlFlowOpDispatchMode(TorchDispatchMode):
     """In captures: ``cond`` becomes conditions of the graph, also within branches."""
 

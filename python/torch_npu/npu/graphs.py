@@ -65,7 +65,11 @@ class NPUGraph(_C._NPUGraph):
         super().instantiate()
 
     def replay(self):
-        """Queues one execution on the current stream."""
+        """Queues one execution on the current stream.
+
+        Refused after the body of the capture has raised, and when a tensor that was captured has been freed: a graph
+        knows addresses, not tensors.
+        """
         super().replay()
 
     def reset(self):
@@ -193,10 +197,13 @@ class graph:  # noqa: N801  the name is part of the interface
 
     def __exit__(self, exc_type, exc_value, traceback):
         if exc_type is not None:
-            _log.warning("the body of a capture raised %s: the graph holds what came before", exc_type.__name__)
+            _log.warning("the body of a capture raised %s: the graph is not whole", exc_type.__name__)
         failure = None
         try:
             self.npu_graph.capture_end()
+            if exc_type is not None:
+                text = str(exc_value).strip().split("\n")[0]
+                self.npu_graph._mark_partial(f"{exc_type.__name__}: {text}" if text else exc_type.__name__)
         except BaseException as error:  # noqa: B036  raised below, unless the body's own comes first
             failure = error
         finally:

@@ -270,8 +270,8 @@ def memory_summary(device=None, abbreviated=False):
 # ------------------------------------------------------------------------------------------ snapshots and history
 
 
-def memory_snapshot(mempool_id=None):
-    """The segments of all pools, or of one, with their blocks."""
+def memory_snapshot(mempool_id=None, include_traces=True):
+    """The segments of all pools, or of one, with their blocks; with stacks and metadata while those are recorded."""
     _lazy_init()
     pool = (0, 0) if mempool_id is None else tuple(mempool_id)
     segments = _C._npu_memorySnapshot(pool)["segments"]
@@ -280,11 +280,24 @@ def memory_snapshot(mempool_id=None):
     return [segment for segment in segments if segment["segment_pool_id"] == pool]
 
 
-def _record_memory_history(enabled="all", context="all", stacks="all", max_entries=sys.maxsize):
+def _record_memory_history(
+    enabled="all",
+    context="all",
+    stacks="all",
+    max_entries=sys.maxsize,
+    device=None,
+    clear_history=False,
+    compile_context=False,
+    global_record_annotations=False,
+    skip_actions=None,
+):
     """Remembers allocations and frees, with the Python stacks that made them.
 
     ``enabled``: None, "state" (live blocks) or "all" (the last ``max_entries`` events, too). ``context``: which of them
-    have stacks; None, "state", "alloc" or "all". ``stacks``: "python" or "all", which are the same here.
+    have stacks; None, "state" (live blocks), "alloc" (allocations among the events, too) or "all" (frees, too).
+    ``stacks``: "python" or "all", which are the same here. ``skip_actions``: events that are not kept, such as
+    ``["free_requested"]``. Each call forgets what was recorded before. ``device``, ``compile_context`` and
+    ``global_record_annotations`` change nothing: all devices are recorded.
     """
     if stacks not in ("python", "all"):
         raise ValueError(f"stacks must be 'python' or 'all', not {stacks!r}")
@@ -293,7 +306,22 @@ def _record_memory_history(enabled="all", context="all", stacks="all", max_entri
     if context is not None and context not in ("state", "alloc", "all"):
         raise ValueError(f"context must be None, 'state', 'alloc' or 'all', not {context!r}")
     _lazy_init()
-    _C._npu_recordMemoryHistory(enabled, context, max_entries)
+    if skip_actions is not None and (
+        isinstance(skip_actions, str) or not all(isinstance(action, str) for action in skip_actions)
+    ):
+        raise TypeError(f"skip_actions must be a list of names of actions, not {skip_actions!r}")
+    _C._npu_recordMemoryHistory(enabled, context, max_entries, list(skip_actions or ()))
+
+
+def _set_memory_metadata(metadata):
+    """Text that goes with every allocation and event recorded from now on, as ``user_metadata``."""
+    if not isinstance(metadata, str):
+        raise TypeError(f"metadata must be a str, not {type(metadata).__name__}")
+    _C._npu_setMemoryMetadata(metadata)
+
+
+def _get_memory_metadata():
+    return _C._npu_getMemoryMetadata()
 
 
 def _snapshot(device=None):

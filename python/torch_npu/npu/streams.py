@@ -118,11 +118,23 @@ class ExternalStream(Stream):
 
 
 class Event(_BaseEvent):
-    """A mark in a stream. It comes into being when it is first recorded, on the device of that stream."""
+    """A mark in a stream. It comes into being when it is first recorded, on the device of that stream.
 
-    def __new__(cls, enable_timing=False, blocking=False, interprocess=False):
+    ``external=True``: an ExternalEvent, which graphs wait for and record as one from outside of them.
+    """
+
+    def __new__(cls, enable_timing=False, blocking=False, interprocess=False, external=False):
         if interprocess and enable_timing:
             raise RuntimeError("an event that is shared between processes cannot have timing")
+        if external and (enable_timing or interprocess):
+            what = "have timing: measure with two events of enable_timing=True, recorded outside of the graph"
+            if interprocess:
+                what = "be shared between processes: use one of interprocess=True, recorded outside of the graph"
+            raise RuntimeError(f"an external event cannot {what}")
+        if external:
+            event = _BaseEvent.__new__(cls, device="npu", blocking=bool(blocking))
+            _C._npu_eventSetFlags(event, _EXTERNAL)
+            return event
         event = _BaseEvent.__new__(cls, device="npu", enable_timing=bool(enable_timing), blocking=bool(blocking))
         if interprocess:
             _C._npu_eventSetFlags(event, _IPC)
