@@ -151,6 +151,15 @@ def test_one_value_can_be_written_to_expanded_tensors():
 
 # ---- Values --------------------------------------------------------------------------------------------------------
 
+@pytest.mark.parametrize("name", ["median", "nanmedian"])
+def test_medians_of_expanded_tensors(name):
+    """Which the CPU gets wrong."""
+    x = torch.randn(4, 3, 2).unsqueeze(3).expand(4, 3, 2, 5)
+    values, indices = getattr(torch, name)(to(NPU, x.contiguous())[..., :1].expand(x.shape), -1)
+    assert values.cpu().equal(x[..., 0])
+    assert ((0 <= indices) & (indices < 5)).all()
+
+
 NAN = torch.full((2, 2), float("nan"))
 
 

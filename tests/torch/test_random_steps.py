@@ -13,7 +13,7 @@ import torch
 
 FULL = os.environ.get("REPRISE_TEST_FORM") == "full"
 SEED = int(os.environ.get("REPRISE_TEST_SEED", "1"))
-PROGRAMS = int(os.environ.get("REPRISE_TEST_CASES", "2000" if FULL else "30"))
+PROGRAMS = int(os.environ.get("REPRISE_TEST_CASES", "1000" if FULL else "15"))
 STEPS = 40
 MOST_ELEMENTS = 600
 MOST_TENSORS = 8
@@ -343,8 +343,9 @@ def step_addmm_(c):
 
 
 STEPS_OF = {name[5:]: f for name, f in list(globals().items()) if name.startswith("step_")}
-# What the CPU does where elements share memory, and its results then depend on the order of its loops.
-NOT_ON_OVERLAPS = ("addmm_", "scatter_", "assign", "number_", "masked_fill_")
+# What the CPU does where elements share memory, and its results then depend on the order of its loops; its medians of
+# such tensors are wrong.
+NOT_ON_OVERLAPS = ("addmm_", "scatter_", "assign", "number_", "masked_fill_", "values_of_dim")
 
 
 def differ(name, x, y):

@@ -186,6 +186,10 @@ at::Tensor CopyFrom(const at::Tensor& from, const at::Tensor& to, bool non_block
     return CopyFrom(from.expand(to.sizes()), to, non_blocking);
   }
   if (to.numel() == 0) return to;
+  if (from.is_alias_of(to) && SameBits(from, to) && from.strides() == to.strides() &&
+      from.storage_offset() == to.storage_offset()) {
+    return to;
+  }
   at::assert_no_internal_overlap(to);
   if (from.is_alias_of(to)) at::assert_no_partial_overlap(to, from);
   const at::AutoDispatchBelowADInplaceOrView plain;

@@ -5,6 +5,7 @@
 // in shapes and types are found at the call and results can be allocated before anything runs.
 #include "ops/fallback.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/clone.h>
@@ -389,6 +390,19 @@ void Fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
 
 namespace {
 
+// The kernels of the CPU for medians read a dimension whose elements share memory as if they did not.
+void OfSpread(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  IValue& self = (*stack)[stack->size() - op.schema().arguments().size()];
+  if (at::has_internal_overlap(self.toTensor()) == at::MemOverlap::Yes) self = self.toTensor().contiguous();
+  Fallback(op, keys, stack);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  for (const char* const name : {"median.dim_values", "nanmedian.dim_values"}) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&OfSpread>());
+  }
+}
+
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&Fallback>()); }
 TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&Refuse>()); }
 TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&Refuse>()); }
@@ -400,7 +414,7 @@ TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) { m.fallback(torch::CppFunctio
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   for (const char* const name : {"native_layer_norm", "native_group_norm", "_stack", "_stack.out", "addr", "addr.out",
                                  "abs", "complex", "logical_and", "logical_or", "logical_xor", "logical_not",
-                                 "clamp.Tensor", "clamp_.Tensor", "isinf", "replication_pad2d"}) {
+                                 "clamp.Tensor", "clamp_.Tensor", "isinf", "pow.Scalar", "replication_pad2d"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&Fallback>());
   }
 }
