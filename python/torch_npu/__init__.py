@@ -32,6 +32,8 @@ def _autoload():
 _restore_autoload()
 torch.utils.rename_privateuse1_backend("npu")
 
+from torch_npu import _fake  # noqa: E402,F401
+
 from torch_npu import npu  # noqa: E402
 from torch_npu import _distribution, _names  # noqa: E402
 from torch_npu._errors import NpuError  # noqa: E402,F401

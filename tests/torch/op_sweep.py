@@ -1,28 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs PyTorch's own table of operators (op_db) on the CPU and on npu: eagerly, in place, with out=, backward, captured.
+"""Runs PyTorch's own table of operators (op_db) on the CPU and on npu: eagerly, in place, with out=, backward, captured;
+and with arguments that lie in memory in other ways (LAYOUTS): forward, backward, and how the results lie.
 
     python op_sweep.py [--full] [--only REGEX] [--modes eager,captured] [--write FILE]
 
 What fails is compared with op_sweep_expected.txt, whose lines say why: both a new failure and one that is gone count.
 """
 import argparse
+import functools
 import itertools
+import logging
 import os
 import re
 import sys
 import time
 import warnings
+import zlib
 from collections import Counter
 from unittest import mock
 
 import torch
 import torch_npu  # noqa: F401
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_utils import set_rng_seed
 from torch.utils import _pytree as pytree
 
 EXPECTED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "op_sweep_expected.txt")
-MODES = ("eager", "inplace", "out", "backward", "captured")
+MODES = ("eager", "inplace", "out", "backward", "captured", "layouts", "layouts_backward", "strides")
+# What the quick sweep does of every operator; the others in turn, each of every third.
+ALWAYS = ("eager", "captured", "layouts")
 # The quick sweep takes float32, and for each third operator one of these in turn; the full one takes all.
 OTHER_DTYPES = (torch.int64, torch.bfloat16, torch.complex64, torch.bool, torch.float64, torch.float16)
 MOST_ELEMENTS = 20000
@@ -67,6 +74,109 @@ def to_npu(value):
     return pytree.tree_map(move, value)
 
 
+def lying_like(tensor, device):
+    """The same values on the device, in a storage of the same size, at the same place of it."""
+    plain = tensor.detach()
+    if plain.is_conj():
+        return lying_like(plain.conj(), device).conj()
+    if plain.is_neg():
+        return lying_like(torch._neg_view(plain), device)._neg_view()
+    whole = plain.as_strided((plain.untyped_storage().nbytes() // plain.element_size(),), (1,), 0)
+    moved = torch.empty(whole.shape, dtype=whole.dtype, device=device)
+    moved.copy_(whole)
+    return moved.as_strided(plain.size(), plain.stride(), plain.storage_offset())
+
+
+def permuted(tensor):
+    order = tuple(reversed(range(tensor.dim())))
+    return tensor.permute(order).contiguous().permute(order)
+
+
+def strided(tensor):
+    if tensor.dim() == 0:
+        return offset(tensor)
+    wide = torch.zeros((*tensor.shape[:-1], 2 * tensor.shape[-1]), dtype=tensor.dtype)
+    return wide[..., ::2].copy_(tensor)
+
+
+def channels_last(tensor):
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return tensor.contiguous(memory_format=formats[tensor.dim()]) if tensor.dim() in formats else tensor
+
+
+def expanded(tensor):
+    """Other values: the first ones of the last dimension that has several, again and again."""
+    for dim in reversed(range(tensor.dim())):
+        if tensor.shape[dim] > 1:
+            return tensor.narrow(dim, 0, 1).clone().expand(tensor.shape)
+    return tensor
+
+
+def offset(tensor):
+    long = torch.zeros(tensor.numel() + 3, dtype=tensor.dtype)
+    return long[3:].view(tensor.shape).copy_(tensor)
+
+
+LAYOUTS = {f.__name__: f for f in (permuted, strided, channels_last, expanded, offset)}
+LAYOUTS["mixed"] = None  # the first argument as the first of these, and so on
+
+
+def laid_out(arguments, layout):
+    """The arguments of a sample in other places of memory; None: nothing changes."""
+    number = 0
+    changed = False
+
+    def move(leaf):
+        nonlocal number, changed
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        make = LAYOUTS[layout] or tuple(LAYOUTS.values())[number % 3]
+        number += 1
+        plain = leaf.detach()
+        if plain.is_conj() or plain.is_neg():
+            return leaf
+        moved = make(plain)
+        changed |= moved.stride() != plain.stride() or moved.storage_offset() != plain.storage_offset()
+        return moved.requires_grad_(leaf.requires_grad)
+
+    moved = pytree.tree_map(move, arguments)
+    return moved if changed else None
+
+
+def layouts_of(op, full):
+    """All of them; in the quick sweep the one that it is this operator's turn for, others where that changes nothing."""
+    names = tuple(LAYOUTS)
+    first = zlib.crc32(name_of(op).encode()) % len(names)
+    return names if full else names[first:] + names[:first]
+
+
+def relaid(op, sample, full):
+    """(layout, arguments) of the layouts that count."""
+    for layout in layouts_of(op, full):
+        arguments = laid_out(sample.arguments, layout)
+        if arguments is None:
+            continue
+        yield layout, arguments
+        if not full:
+            return
+
+
+def to_npu_as_it_lies(value):
+    def move(leaf):
+        if isinstance(leaf, torch.Tensor):
+            return lying_like(leaf, "npu").requires_grad_(leaf.requires_grad)
+        return to_npu(leaf)
+
+    return pytree.tree_map(move, value)
+
+
+def copy_as_it_lies(value):
+    return pytree.tree_map(
+        lambda leaf: lying_like(leaf, "cpu").requires_grad_(leaf.requires_grad) if isinstance(leaf, torch.Tensor) else leaf,
+        value,
+    )
+
+
 def to_cpu(value):
     def move(leaf):
         if not isinstance(leaf, torch.Tensor):
@@ -85,7 +195,18 @@ def clone(value):
     return pytree.tree_map(copy, value)
 
 
-def same(actual, expected, exact=False):
+def roundings(tensor):
+    """Tolerances for sums that are added up in another order, as other strides have it."""
+    if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.numel() == 0:
+        return {}
+    sizes = tensor.detach().abs().double()
+    most = sizes[torch.isfinite(sizes)].max().item() if torch.isfinite(sizes).any() else 0.0
+    info = torch.finfo(tensor.dtype)
+    few = 2 if info.eps > 1e-4 else 16
+    return {"rtol": 4 * info.eps if info.eps > 1e-4 else 1e-5, "atol": 1e-5 + few * info.eps * most}
+
+
+def same(actual, expected, exact=False, relaid=False):
     """Raises AssertionError unless both trees have equal leaves."""
     a, b = pytree.tree_leaves(actual), pytree.tree_leaves(expected)
     assert len(a) == len(b), f"{len(a)} results instead of {len(b)}"
@@ -98,7 +219,7 @@ def same(actual, expected, exact=False):
             continue
         if not is_dense(y):
             raise NotImplementedError(f"a result with layout {y.layout}")
-        tolerance = {"rtol": 0, "atol": 0} if exact else {}
+        tolerance = {"rtol": 0, "atol": 0} if exact else roundings(y) if relaid else {}
         torch.testing.assert_close(x.detach().cpu(), y.detach().cpu(), equal_nan=True, **tolerance)
 
 
@@ -237,6 +358,112 @@ def check_backward(op, sample):
     return same([g for g in actual if g is not None], [g for g in expected if g is not None])
 
 
+OVERLAP = "more than one element of the written-to tensor"
+REFUSALS = (RuntimeError, TypeError, ValueError, NotImplementedError, IndexError)
+
+
+def check_layouts(op, sample, full):
+    if is_random(op, sample):
+        return SKIP
+    answer = SKIP
+    for layout, arguments in relaid(op, sample, full):
+        for function in (op.op, op.inplace_variant):
+            if function is None:
+                continue
+            on_cpu = copy_as_it_lies(arguments)
+            try:
+                expected = sample.call(function, on_cpu)
+            except REFUSALS:
+                continue
+            moved = to_npu_as_it_lies(arguments)
+            try:
+                same(sample.call(function, moved), expected, relaid=True)
+                same(moved, on_cpu, relaid=True)
+            except Exception as error:
+                if function is op.inplace_variant and OVERLAP in str(error):
+                    continue  # the CPU lets some do this, whose results depend on the order of its loops
+                raise type(error)(f"{layout}: {error}") from None
+            answer = PASS
+    return answer
+
+
+def check_layouts_backward(op, sample, full):
+    if is_random(op, sample):
+        return SKIP
+    answer = SKIP
+    for layout, arguments in relaid(op, sample, full):
+        try:
+            expected = gradients(op, sample, copy_as_it_lies(arguments))
+        except REFUSALS:
+            continue
+        if expected is None:
+            continue
+        try:
+            actual = gradients(op, sample, to_npu_as_it_lies(arguments))
+            same([g for g in actual if g is not None], [g for g in expected if g is not None], relaid=True)
+        except Exception as error:
+            raise type(error)(f"{layout}: {error}") from None
+        answer = PASS
+    return answer
+
+
+def strides_of(tensor):
+    """Those that matter: dimensions of one element have any."""
+    if tensor.numel() == 0:
+        return None
+    return tuple(stride for size, stride in zip(tensor.shape, tensor.stride()) if size != 1)
+
+
+def lie_alike(actual, expected, what):
+    a, b = tensors_of(actual), tensors_of(expected)
+    assert len(a) == len(b), f"{what}: {len(a)} results instead of {len(b)}"
+    for x, y in zip(a, b):
+        assert x.shape == y.shape and x.dtype == y.dtype, f"{what}: {x.dtype}{list(x.shape)} instead of {y.dtype}{list(y.shape)}"
+        assert strides_of(x) == strides_of(y), f"{what}: strides {x.stride()} of {list(x.shape)} instead of {y.stride()}"
+
+
+def lies_as(actual, announced, on_cpu, what):
+    try:
+        return lie_alike(actual, announced, what)
+    except AssertionError as error:
+        reason = error
+    try:
+        lie_alike(actual, on_cpu(), what)
+    except (AssertionError, *REFUSALS):
+        raise reason from None
+
+
+def check_strides(op, sample, full):
+    """Results and gradients lie as FakeTensors said, which torch.compile relies on, or as those of the CPU."""
+    answer = SKIP
+    for layout, arguments in [("plain", sample.arguments), *relaid(op, sample, full)]:
+        moved = to_npu_as_it_lies(arguments)
+        with_gradients = any(tensor.requires_grad for tensor in tensors_of(moved))
+        with FakeTensorMode(allow_non_fake_inputs=False) as mode:
+            fakes = pytree.tree_map(lambda x: mode.from_tensor(x) if isinstance(x, torch.Tensor) else x, moved)
+            try:
+                announced = sample.call(op.op, fakes)
+                gradients_announced = gradients(op, sample, fakes) if with_gradients else None
+            except Exception:  # noqa: BLE001  data-dependent, or not known to torch
+                continue
+        try:
+            actual = sample.call(op.op, moved)
+            torch.accelerator.synchronize()
+        except REFUSALS:
+            continue  # a matter of the other ways of calling
+        lies_as(actual, announced, lambda: sample.call(op.op, copy_as_it_lies(arguments)), f"{layout}, result")
+        if gradients_announced is not None:
+            try:
+                of_npu = gradients(op, sample, moved)
+                torch.accelerator.synchronize()
+            except REFUSALS:
+                continue
+            of_cpu = functools.partial(gradients, op, sample, copy_as_it_lies(arguments))
+            lies_as(of_npu, gradients_announced, of_cpu, f"{layout}, gradient")
+        answer = PASS
+    return answer
+
+
 def check_captured(op, sample):
     moved = to_npu(sample.arguments)
     if not tensors_of(moved) and "device" not in sample.arguments[2]:
@@ -290,7 +517,12 @@ CHECKS = {
     "out": check_out,
     "backward": check_backward,
     "captured": check_captured,
+    "layouts": check_layouts,
+    "layouts_backward": check_layouts_backward,
+    "strides": check_strides,
 }
+logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)  # which says what it then raises
+TAKE_FORM = ("layouts", "layouts_backward", "strides")  # do more in the full sweep
 
 
 def reason_of(error):
@@ -302,13 +534,14 @@ def reason_of(error):
     return f"{type(error).__name__}: {text}"[:160]
 
 
-def run_one(mode, op, samples):
+def run_one(mode, op, samples, full):
     """PASS, SKIP or why it failed."""
     answers = set()
     for sample in samples:
         torch.manual_seed(1)
         try:
-            answers.add(SKIP if CHECKS[mode](op, sample) == SKIP else PASS)
+            form = (full,) if mode in TAKE_FORM else ()
+            answers.add(SKIP if CHECKS[mode](op, sample, *form) == SKIP else PASS)
             torch.accelerator.synchronize()
         except Exception as error:  # noqa: BLE001  whatever it is, it is the answer
             try:
@@ -330,7 +563,7 @@ def dtypes_of(op, index, full):
     return chosen
 
 
-def sweep(operators, modes=MODES, full=False, report=None):
+def sweep(operators, modes=MODES, full=False, report=None, types=""):
     """{(mode, name, dtype): answer} of (index, operator) pairs."""
     answers = {}
     for index, op in operators:
@@ -338,6 +571,8 @@ def sweep(operators, modes=MODES, full=False, report=None):
         if op.name in LEFT_OUT:
             continue
         for dtype in dtypes_of(op, index, full):
+            if not re.search(types, str(dtype)):
+                continue
             try:
                 samples = samples_of(op, dtype, full)
                 for sample in samples:
@@ -347,11 +582,11 @@ def sweep(operators, modes=MODES, full=False, report=None):
             if not samples:
                 continue
             for mode in modes:
-                if not full and mode not in ("eager", "captured") and index % 3 != 1:
+                if not full and mode not in ALWAYS and index % 3 != 1:
                     continue  # these in turn, too
-                if mode == "backward":
-                    if dtype != torch.float32 or not op.supports_autograd:
-                        continue
+                if mode.endswith("backward") and (dtype != torch.float32 or not op.supports_autograd):
+                    continue
+                if mode.endswith("backward") or mode == "strides" and dtype == torch.float32 and op.supports_autograd:
                     of_mode = samples_of(op, dtype, full, requires_grad=True)
                 else:
                     of_mode = samples
@@ -359,7 +594,7 @@ def sweep(operators, modes=MODES, full=False, report=None):
                 key = (mode, name, str(dtype).replace("torch.", ""))
                 if os.environ.get("REPRISE_TORCH_SWEEP_TRACE"):
                     print(*key, flush=True)  # for those that end the process
-                answers[key] = run_one(mode, op, of_mode)
+                answers[key] = run_one(mode, op, of_mode, full)
                 if report is not None:
                     report(key, answers[key], time.perf_counter() - begun)
     return answers
@@ -404,7 +639,7 @@ def summary(answers):
                 by_name[name] = by_name.get(name, True) and answer == PASS
         if by_name:
             passed = sum(by_name.values())
-            lines.append(f"{mode:9} {passed:4} of {len(by_name):4} operators ({100 * passed / len(by_name):.1f} %)")
+            lines.append(f"{mode:16} {passed:4} of {len(by_name):4} operators ({100 * passed / len(by_name):.1f} %)")
     return "\n".join(lines)
 
 
@@ -413,6 +648,7 @@ def main():
     parser.add_argument("--full", action="store_true", help="all types, more samples; many minutes")
     parser.add_argument("--only", default="", help="operators whose name matches")
     parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--types", default="", help="names that are matched by this REGEX")
     parser.add_argument("--part", default="0/1", help="NUMBER/OF")
     parser.add_argument("--write", help="writes the failures as lines of op_sweep_expected.txt")
     parser.add_argument("--slow", type=float, default=5.0, help="names what takes longer, in seconds")
@@ -429,7 +665,7 @@ def main():
             print(f"slow {seconds:.1f} s", *key, flush=True)
 
     begun = time.perf_counter()
-    answers = sweep(operators, options.modes.split(","), options.full, report)
+    answers = sweep(operators, options.modes.split(","), options.full, report, options.types)
     print(summary(answers))
     print(Counter("pass" if a == PASS else "skip" if a == SKIP else "fail" for a in answers.values()))
     print(f"{time.perf_counter() - begun:.0f} s")

@@ -5,6 +5,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
@@ -20,9 +23,8 @@ namespace torch_npu {
 namespace {
 
 constexpr int64_t kNoLimit = std::numeric_limits<int32_t>::max();
-constexpr int64_t kCausal = 2;            // sparseMode: from the left upper corner
-constexpr int64_t kScaleBeforeShift = 0;  // pseType
-constexpr int64_t kCopies = 8;            // of each statistic
+constexpr int64_t kCausal = 2;  // sparseMode: from the left upper corner
+constexpr int64_t kCopies = 8;  // of each statistic that the gradients take
 
 double ScaleOf(const at::Tensor& query, std::optional<double> scale) {
   return scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(-1))));
@@ -40,6 +42,10 @@ int64_t Choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor&
   // that kernel's second result is not what it is on npu, and inductor checks it.
   if (query.key_set().has(c10::DispatchKey::Python)) return static_cast<int64_t>(sdp::SDPBackend::math);
   const at::ScalarType type = query.scalar_type();
+  // vmap takes the parts of it one by one.
+  for (const at::Tensor* const each : {&query, &key, &value}) {
+    if (each->key_set().has(c10::DispatchKey::FuncTorchBatched)) return static_cast<int64_t>(sdp::SDPBackend::math);
+  }
   const bool is_plain = (type == at::kFloat || type == at::kHalf || type == at::kBFloat16) && dropout == 0 &&
                         IsFit(query, query) && IsFit(key, query) && IsFit(value, query) &&
                         key.sizes() == value.sizes() && query.size(0) == key.size(0) &&
@@ -60,51 +66,66 @@ Forward Attention(const at::Tensor& query, const at::Tensor& key, const at::Tens
                   const std::optional<at::Tensor>& bias, double, bool is_causal, bool, std::optional<double> scale) {
   const c10::DeviceGuard guard(query.device());
   const int64_t batch = query.size(0), heads = query.size(1), queries = query.size(2), keys = key.size(2);
-  const at::Tensor out = Empty(query.sizes(), query.scalar_type(), query.device());
-  // Maxima and sums of the scores, for the gradients.
-  const at::Tensor statistics = Empty({2, batch, heads, queries, kCopies}, at::kFloat, query.device());
+  const at::Tensor out = at::empty_like(query);
+  const at::Tensor log_sum = Empty({batch, heads, queries, 1}, at::kFloat, query.device());
   at::Tensor shift;
   if (bias.has_value() && bias->defined()) shift = bias->expand({batch, heads, queries, keys});
-  const bool done = NativeCall("aclnnFlashAttentionScoreV2", "aten::scaled_dot_product_attention")
+  // The operator lets a single query see all keys.
+  const bool sees_one = is_causal && queries == 1 && keys > 1;
+  const at::Tensor seen_keys = sees_one ? key.narrow(2, 0, 1) : key;
+  const at::Tensor seen_values = sees_one ? value.narrow(2, 0, 1) : value;
+  const bool done = NativeCall("aclnnFusedInferAttentionScore", "aten::scaled_dot_product_attention")
                         .Tensor(query)
-                        .Tensor(key)
-                        .Tensor(value)
+                        .Tensors(seen_keys)
+                        .Tensors(seen_values)
                         .Tensor(shift)
+                        .Null()  // mask
+                        .Null()  // lengths
+                        .Null()
+                        .Null()  // quantisation
                         .Null()
                         .Null()
                         .Null()
                         .Null()
                         .Null()
                         .Null()
-                        .Real(ScaleOf(query, scale))
-                        .Real(1)
-                        .Int(kNoLimit)
-                        .Int(kNoLimit)
+                        .Null()  // pages
+                        .Null()  // paddings
+                        .Null()
                         .Int(heads)
+                        .Real(ScaleOf(query, scale))
+                        .Int(kNoLimit)
+                        .Int(kNoLimit)
                         .Text("BNSD")
-                        .Int(0)
+                        .Int(key.size(1))
                         .Int(is_causal ? kCausal : 0)
-                        .Int(kScaleBeforeShift)
-                        .Tensor(statistics[0])
-                        .Tensor(statistics[1])
-                        .Null()
+                        .Int(0)
+                        .Int(0)
+                        .Int(0)
+                        .Int(1)
                         .Tensor(out)
+                        .Tensor(log_sum)
                         .Launch();
   TORCH_CHECK_NOT_IMPLEMENTED(done, "scaled_dot_product_attention: npu does not take query ", query.sizes(), ", key ",
                               key.sizes(), " and this mask; torch.nn.attention.sdpa_kernel(SDPBackend.MATH) does");
-  return {out, statistics, at::Tensor(), at::Tensor(), queries, keys, at::Tensor(), at::Tensor(), at::Tensor()};
+  // Nothing is drawn, but who records the call keeps a seed. Not of the device `meta`, as announced: the gradients
+  // would be its business then.
+  const at::Tensor nothing = at::zeros({}, at::TensorOptions(at::kLong));
+  return {out, log_sum.squeeze(-1), at::Tensor(), at::Tensor(), queries, keys, nothing, nothing, at::Tensor()};
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> AttentionBackward(
     const at::Tensor& grad, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const at::Tensor&,
-    std::array<bool, 4>, const at::Tensor& out, const at::Tensor& statistics, const at::Tensor&, const at::Tensor&,
+    std::array<bool, 4>, const at::Tensor& out, const at::Tensor& log_sum, const at::Tensor&, const at::Tensor&,
     c10::SymInt, c10::SymInt, double, bool is_causal, const at::Tensor&, const at::Tensor&,
     std::optional<double> scale) {
   const c10::DeviceGuard guard(query.device());
-  const auto like = [](const at::Tensor& tensor) {
-    return Empty(tensor.sizes(), tensor.scalar_type(), tensor.device());
-  };
-  const at::Tensor d_query = like(query), d_key = like(key), d_value = like(value);
+  const at::Tensor d_query = at::empty_like(query), d_key = at::empty_like(key), d_value = at::empty_like(value);
+  // exp(score - maximum) / sum, with the logarithm of the sum in the maximum.
+  const c10::IntArrayRef rows = log_sum.sizes();
+  const at::Tensor maximum = log_sum.unsqueeze(-1).expand({rows[0], rows[1], rows[2], kCopies});
+  const at::Tensor one = at::ones({1}, log_sum.options());
+  const at::Tensor sum = one.expand(maximum.sizes());
   const bool done = NativeCall("aclnnFlashAttentionScoreGrad", "aten::scaled_dot_product_attention_backward")
                         .Tensor(query)
                         .Tensor(key)
@@ -114,8 +135,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> AttentionBackward(
                         .Null()
                         .Null()
                         .Null()
-                        .Tensor(statistics[0])
-                        .Tensor(statistics[1])
+                        .Tensor(maximum)
+                        .Tensor(sum)
                         .Null()
                         .Tensor(out)
                         .Null()

@@ -48,6 +48,8 @@ at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight, const 
     TORCH_CHECK(other->device() == input.device(),
                 "Expected all tensors to be on the same device, but found at least two devices, ", input.device(),
                 " and ", other->device(), "! (convolution)");
+    TORCH_CHECK(other->scalar_type() == input.scalar_type(), "Input type (", input.toString(), ") and ",
+                other == &weight ? "weight" : "bias", " type (", other->toString(), ") should be the same");
   }
   at::Tensor output =
       EmptyIn(at::native::_conv_suggest_memory_format_impl(input, weight, input.scalar_type() != at::kDouble),

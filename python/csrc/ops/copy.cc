@@ -7,6 +7,8 @@
 //                                         refused in captures
 //     pinned host <-> npu, non_blocking   a task; the host's block is kept until the stream has passed
 //     other host  <-> npu                 waits for the stream; refused in captures
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_local_scalar_dense.h>
@@ -27,6 +29,7 @@
 #include "memory/host_allocator.h"
 #include "ops/alias.h"
 #include "ops/launch.h"
+#include "ops/native.h"
 #include "ops/tensors.h"
 
 namespace torch_npu {
@@ -59,6 +62,11 @@ void LaunchCopy(const at::Tensor& from, const at::Tensor& to) {
     Launch("copy_", [src = from.const_data_ptr(), dst = to.mutable_data_ptr(), bytes = from.nbytes()] {
       std::memmove(dst, src, bytes);
     });
+    return;
+  }
+  // Turns large matrices in blocks, with the workers of the device. Conversions are torch's own.
+  if (SameBits(from, to) && from.device() == to.device() &&
+      NativeCall("aclnnInplaceCopy", "copy_").Tensor(to).Tensor(from).Launch()) {
     return;
   }
   Aliases aliases(c10::kCPU);
@@ -175,8 +183,19 @@ void CopyToHostNow(const at::Tensor& from, const at::Tensor& to, const NPUStream
 }
 
 at::Tensor CopyFrom(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  if (from.sizes() != to.sizes()) {
+    const std::vector<int64_t> sizes = at::infer_size(to.sizes(), from.sizes());
+    TORCH_CHECK(to.sizes() == sizes, "output with shape ", to.sizes(), " doesn't match the broadcast shape ",
+                c10::IntArrayRef(sizes));
+    return CopyFrom(from.expand(to.sizes()), to, non_blocking);
+  }
   if (to.numel() == 0) return to;
-  if (from.sizes() != to.sizes()) return CopyFrom(from.expand(to.sizes()), to, non_blocking);
+  if (from.is_alias_of(to) && SameBits(from, to) && from.strides() == to.strides() &&
+      from.storage_offset() == to.storage_offset()) {
+    return to;
+  }
+  at::assert_no_internal_overlap(to);
+  if (from.is_alias_of(to)) at::assert_no_partial_overlap(to, from);
   const at::AutoDispatchBelowADInplaceOrView plain;
   if (IsNpu(from) && IsNpu(to)) {
     const c10::DeviceGuard guard(to.device());

@@ -119,13 +119,15 @@ void CpuKernel::TakeOver(const at::Tensor& made, size_t& next) const {
   TORCH_CHECK(next < results_.size(), traits_.name, " made more results than its Meta kernel had announced");
   const at::Tensor& result = results_[next++];
   if (!result.defined() || !made.defined()) return;
-  if (made.dim() == 1 && made.numel() == 0 && made.scalar_type() == result.scalar_type()) {
+  if (made.dim() == 1 && made.numel() == 0) {
     result.zero_();  // the CPU has no use for it, such as for statistics of a batch that is only normalised
     return;
   }
-  TORCH_CHECK(made.sizes() == result.sizes() && made.scalar_type() == result.scalar_type(), traits_.name, " made ",
-              made.toString(), " of sizes ", made.sizes(), " where its Meta kernel had announced ", result.toString(),
-              " of sizes ", result.sizes());
+  // Statistics of a batch have the type of the weights, or a wider one.
+  const bool same_type = made.scalar_type() == result.scalar_type() ||
+                         (c10::isReducedFloatingType(made.scalar_type()) && result.scalar_type() == at::kFloat);
+  TORCH_CHECK(made.sizes() == result.sizes() && same_type, traits_.name, " made ", made.toString(), " of sizes ",
+              made.sizes(), " where its Meta kernel had announced ", result.toString(), " of sizes ", result.sizes());
   result.copy_(made);
 }
 

@@ -46,8 +46,10 @@ at::Tensor DropoutBackward(const at::Tensor& grad, const at::Tensor& mask, doubl
   const c10::DeviceGuard guard(grad.device());
   // Where it is a product of a Python number and integers, it is a number, too.
   at::Tensor result = at::empty_like(
-      grad, grad.options().dtype(c10::isIntegralType(grad.scalar_type(), true) ? c10::get_default_dtype_as_scalartype()
-                                                                               : grad.scalar_type()));
+      grad,
+      grad.options().dtype(c10::isIntegralType(grad.scalar_type(), true) ? c10::get_default_dtype_as_scalartype()
+                                                                         : grad.scalar_type()),
+      grad.suggest_memory_format());
   if (result.numel() == 0) return result;
   Aliases aliases(c10::kCPU);
   Launch("native_dropout_backward", [grad = aliases.Of(grad), mask = aliases.Of(mask), scale,

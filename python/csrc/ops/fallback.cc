@@ -3,6 +3,9 @@
 // Every operator without a kernel of its own: the CPU kernel of torch runs as a task of the current stream, over
 // aliases of the device's memory. What it will return is asked of the Meta kernel first (meta_pass.h), so that mistakes
 // in shapes and types are found at the call and results can be allocated before anything runs.
+#include "ops/fallback.h"
+
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/clone.h>
@@ -86,12 +89,12 @@ void Call::FailOnHost(const at::Tensor& tensor) const {
 void Call::FindDevice() {
   c10::DeviceIndex found = -1;
   bool any_on_host = false;
-  for (const IValue& value : arguments_) {
-    ForEachTensor(value, [&](const at::Tensor& tensor) {
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    ForEachTensor(arguments_[i], [&](const at::Tensor& tensor) {
       CheckLayout(traits_, tensor);
       const c10::Device device = tensor.device();
       if (device.type() != c10::kPrivateUse1) {
-        any_on_host |= tensor.dim() != 0 || device.type() != c10::kCPU;
+        any_on_host |= tensor.dim() != 0 || device.type() != c10::kCPU || traits_.is_written[i];
         return;
       }
       if (found < 0) found = device.index();
@@ -110,7 +113,8 @@ void Call::FindDevice() {
   for (size_t i = 0; i < arguments_.size(); ++i) {
     ForEachTensor(arguments_[i], [&](const at::Tensor& tensor) {
       if (IsOnDevice(tensor)) return;
-      if (tensor.device().type() != c10::kCPU || (tensor.dim() != 0 && !traits_.takes_host[i])) FailOnHost(tensor);
+      const bool may_be_there = !traits_.is_written[i] && (tensor.dim() == 0 || traits_.takes_host[i]);
+      if (tensor.device().type() != c10::kCPU || !may_be_there) FailOnHost(tensor);
     });
   }
 }
@@ -369,6 +373,15 @@ Call::Results Call::Run() {
   return RunAsync();
 }
 
+// Tensors that are not dense cannot be made; what remains is to say so.
+void Refuse(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack*) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, toString(op.operator_name()),
+                              " is not supported on npu for sparse, quantized or nested tensors: tensors there are ",
+                              "strided and dense; do this on the CPU");
+}
+
+}  // namespace
+
 void Fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const OpTraits& traits = TraitsOf(op);
   const size_t count = traits.is_written.size();
@@ -380,11 +393,19 @@ void Fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
   for (IValue& result : results) stack->push_back(std::move(result));
 }
 
-// Tensors that are not dense cannot be made; what remains is to say so.
-void Refuse(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack*) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, toString(op.operator_name()),
-                              " is not supported on npu for sparse, quantized or nested tensors: tensors there are ",
-                              "strided and dense; do this on the CPU");
+namespace {
+
+// The kernels of the CPU for medians read a dimension whose elements share memory as if they did not.
+void OfSpread(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  IValue& self = (*stack)[stack->size() - op.schema().arguments().size()];
+  if (at::has_internal_overlap(self.toTensor()) == at::MemOverlap::Yes) self = self.toTensor().contiguous();
+  Fallback(op, keys, stack);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  for (const char* const name : {"median.dim_values", "nanmedian.dim_values"}) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&OfSpread>());
+  }
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&Fallback>()); }
@@ -393,10 +414,12 @@ TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) { m.fallback(torch::CppFunction::
 TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&Refuse>()); }
 TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&Refuse>()); }
 
-// Torch would put these together from others; the kernels that the CPU has give its results, and faster.
+// Torch would put these together from others; the kernels that the CPU has give its results, and faster. Others among
+// them would get strides that torch.compile, which asks the Meta kernels, does not expect.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  for (const char* const name :
-       {"native_layer_norm", "native_group_norm", "_stack", "_stack.out", "addr", "addr.out"}) {
+  for (const char* const name : {"native_layer_norm", "native_group_norm", "_stack", "_stack.out", "addr", "addr.out",
+                                 "abs", "complex", "logical_and", "logical_or", "logical_xor", "logical_not",
+                                 "clamp.Tensor", "clamp_.Tensor", "isinf", "pow.Scalar", "replication_pad2d"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&Fallback>());
   }
 }

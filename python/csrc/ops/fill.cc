@@ -72,7 +72,6 @@ void Repeat(void* to, const Pattern& pattern, int64_t count) {
 
 at::Tensor& FillScalar(at::Tensor& self, const at::Scalar& value) {
   if (self.numel() == 0) return self;
-  at::assert_no_internal_overlap(self);
   const c10::DeviceGuard guard(self.device());
   if (self.is_non_overlapping_and_dense()) {
     if (const std::optional<Pattern> pattern = PatternOf(value, self.scalar_type())) {

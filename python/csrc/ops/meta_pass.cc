@@ -114,8 +114,9 @@ Memory& TheMemory() {
   return *memory;
 }
 
-// The arguments as the Meta kernel takes them.
-torch::jit::Stack OnMeta(const OpTraits& traits, c10::ArrayRef<IValue> arguments, Aliases& aliases) {
+// The arguments as the Meta kernel takes them; numbers of the host that are tensors as what they are, or like those of
+// the device.
+torch::jit::Stack OnMeta(const OpTraits& traits, c10::ArrayRef<IValue> arguments, Aliases& aliases, bool with_host) {
   bool is_first = true;
   torch::jit::Stack values;
   values.reserve(arguments.size());
@@ -128,11 +129,53 @@ torch::jit::Stack OnMeta(const OpTraits& traits, c10::ArrayRef<IValue> arguments
       values.push_back(WithTensors(arguments[i], [&](const at::Tensor& tensor) {
         // Scalars of the host stay what they are, but where the first tensor decides about the device.
         const bool decides = std::exchange(is_first, false) && !tensor.unsafeGetTensorImpl()->is_wrapped_number();
-        return IsOnDevice(tensor) || tensor.dim() != 0 || decides ? aliases.Of(tensor) : tensor;
+        return IsOnDevice(tensor) || tensor.dim() != 0 || decides || with_host ? aliases.Of(tensor) : tensor;
       }));
     }
   }
   return values;
+}
+
+bool HasNumberOfHost(c10::ArrayRef<IValue> arguments) {
+  bool any = false;
+  for (const IValue& value : arguments) {
+    ForEachTensor(value, [&](const at::Tensor& tensor) {
+      any |= !IsOnDevice(tensor) && tensor.dim() == 0 && !tensor.unsafeGetTensorImpl()->is_wrapped_number();
+    });
+  }
+  return any;
+}
+
+void CallMeta(const OpTraits& traits, torch::jit::Stack& stack) {
+  const PlainKeys keys;
+  const NoTorchFunction no_modes;
+  const at::DisableRecordFunctionGuard unseen;  // profiles show what the program called, not how shapes are found
+  traits.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
+}
+
+// What the Meta kernel makes of the arguments; `metas`: its arguments, over `aliases`.
+torch::jit::Stack AskMeta(const OpTraits& traits, c10::ArrayRef<IValue> arguments, Aliases& aliases,
+                          torch::jit::Stack& metas) {
+  metas = OnMeta(traits, arguments, aliases, false);
+  torch::jit::Stack stack = metas;
+  try {
+    CallMeta(traits, stack);
+    return stack;
+  } catch (const std::exception&) {
+    // Some look for one device where kernels take numbers of the host.
+    if (!HasNumberOfHost(arguments)) throw;
+    aliases = Aliases(c10::kMeta);
+    metas = OnMeta(traits, arguments, aliases, true);
+    stack = metas;
+    bool takes_them = true;
+    try {
+      CallMeta(traits, stack);
+    } catch (const std::exception&) {
+      takes_them = false;
+    }
+    if (!takes_them) throw;
+    return stack;
+  }
 }
 
 int SourceOf(c10::ArrayRef<IValue> arguments, const c10::StorageImpl* storage) {
@@ -336,20 +379,16 @@ std::shared_ptr<const Announcement> Announce(const OpTraits& traits, c10::ArrayR
     if (std::shared_ptr<const Announcement> known = TheMemory().Find(key)) return known;
   }
   Aliases aliases(c10::kMeta);
-  const torch::jit::Stack metas = OnMeta(traits, arguments, aliases);
+  torch::jit::Stack metas;
   torch::jit::Stack stack;
   bool changed = false;
   if (traits.has_meta) {
-    stack = metas;
-    {
-      const PlainKeys keys;
-      const NoTorchFunction no_modes;
-      const at::DisableRecordFunctionGuard unseen;  // profiles show what the program called, not how shapes are found
-      traits.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
-    }
+    stack = AskMeta(traits, arguments, aliases, metas);
+    if (traits.check != nullptr) traits.check(arguments);
     changed = ResizeWritten(traits, arguments, metas);
-    if (traits.is_out_form) CheckOverlaps(traits, arguments);
+    if (traits.is_out_form || traits.is_in_place) CheckOverlaps(traits, arguments);
   } else {
+    metas = OnMeta(traits, arguments, aliases, false);
     stack = LikeArguments(traits, metas);
   }
   auto answer = std::make_shared<Announcement>();

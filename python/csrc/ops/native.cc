@@ -29,8 +29,9 @@ using c10::IValue;
 using reprise::OperatorArgument;
 using Kind = OperatorArgument::Kind;
 
-// Types of the computation that a row is for; the kernels of the CPU do the others.
-enum class Only { kAny, kFloating, kIntegral };
+// Types of the computation that a row is for; the kernels of the CPU do the others. kNonZeroAlpha: a product that
+// counts for nothing, NaN or not.
+enum class Only { kAny, kFloating, kIntegral, kNonZeroAlpha };
 
 // One operator of torch. `parameters`, one word for each parameter of the operator of the device:
 //     name       that argument; of a list of numbers or a number, too
@@ -193,8 +194,8 @@ constexpr Row kRows[] = {
     {"var.correction", "VarCorrection", "self dim[] correction# keepdim @0"},
     {"var_mean.correction", "VarMean", "self dim[] correction# keepdim @0 @1"},
 
-    {"addmm", "Addmm", "self mat1 mat2 beta alpha @0 =0"},
-    {"addmv", "Addmv", "self mat vec alpha beta @0 =0"},
+    {"addmm", "Addmm", "self mat1 mat2 beta alpha @0 =0", {}, Only::kNonZeroAlpha},
+    {"addmv", "Addmv", "self mat vec alpha beta @0 =0", {}, Only::kNonZeroAlpha},
     {"baddbmm", "Baddbmm", "self batch1 batch2 beta alpha @0 =0"},
     {"bmm", "BatchMatMul", "self mat2 @0 =0"},
     {"dot", "Dot", "self tensor @0"},
@@ -247,6 +248,7 @@ struct Source {
   int index = -1;           // of the argument or result
   bool is_apart = false;    // its type has no say
   bool is_number = false;   // torch calls it a Scalar
+  bool is_alpha = false;    // of a product
   bool is_list = false;     // a number stands for a list of one
   bool is_integer = false;  // whatever it is, an integer is wanted
   bool is_type = false;
@@ -336,6 +338,7 @@ bool Parse(std::string_view word, const c10::FunctionSchema& schema, Source& sou
   if (!index.has_value()) return false;
   source.from = From::kArgument;
   source.index = *index;
+  source.is_alpha = word == "alpha";
   source.is_number = IsNumberType(schema.arguments()[static_cast<size_t>(*index)].type());
   return true;
 }
@@ -433,6 +436,7 @@ class Arguments {
       if (!Add(native_.sources[i], static_cast<int>(i) == native_.other)) return false;
     }
     if (native_.only == Only::kFloating) return c10::isFloatingType(type_);
+    if (native_.only == Only::kNonZeroAlpha && alpha_is_zero_) return false;
     return native_.only != Only::kIntegral || c10::isIntegralType(type_, /*includeBool=*/false);
   }
   int op() const { return with_scalar_ ? native_.op_with_scalar : native_.op; }
@@ -515,6 +519,13 @@ class Arguments {
     return true;
   }
 
+  bool AddTypeOf(const at::Tensor& result) {
+    // Elements are converted before they are added, and large ones wrap.
+    if (c10::isFloatingType(type_) && !c10::isFloatingType(result.scalar_type())) return false;
+    Next(Kind::kInt).integer = AclType(result.scalar_type());
+    return true;
+  }
+
   bool AddInts(const int64_t* values, size_t count) {
     OperatorArgument& to = Next(Kind::kInts);
     to.values = values;
@@ -536,9 +547,7 @@ class Arguments {
         }
         return static_cast<size_t>(source.index) < results_.size() &&
                AddTensor(results_[static_cast<size_t>(source.index)], source.is_apart, true);
-      case Source::From::kTypeOfResult:
-        Next(Kind::kInt).integer = AclType(results_[static_cast<size_t>(source.index)].scalar_type());
-        return true;
+      case Source::From::kTypeOfResult: return AddTypeOf(results_[static_cast<size_t>(source.index)]);
       case Source::From::kArgument: break;
     }
     const IValue& value = arguments_[static_cast<size_t>(source.index)];
@@ -557,7 +566,10 @@ class Arguments {
       }
       return AddTensor(tensor, source.is_apart, false);
     }
-    if (source.is_number && !source.is_integer) return AddNumber(value.toScalar());
+    if (source.is_number && !source.is_integer) {
+      if (source.is_alpha) alpha_is_zero_ = value.toScalar().equal(0);
+      return AddNumber(value.toScalar());
+    }
     if (source.is_integer) return AddInteger(value);
     if (source.is_list && value.isInt()) {
       single_ = value.toInt();
@@ -664,6 +676,7 @@ class Arguments {
   c10::ArrayRef<IValue> arguments_;
   c10::ArrayRef<at::Tensor> results_;
   bool with_scalar_ = false;
+  bool alpha_is_zero_ = false;
   at::ScalarType type_ = at::ScalarType::Undefined;
   size_t views_ = 0, room_ = kMaxTensors, numbers_ = 0, lists_ = 0;
   int64_t single_ = 0;
@@ -802,6 +815,12 @@ NativeCall& NativeCall::Tensor(const at::Tensor& tensor) {
   OperatorArgument& to = Next(Kind::kTensor);
   to.values = &view;
   to.count = 1;
+  return *this;
+}
+
+NativeCall& NativeCall::Tensors(const at::Tensor& only) {
+  Tensor(only);
+  arguments_[count_ - 1].kind = Kind::kTensors;
   return *this;
 }
 

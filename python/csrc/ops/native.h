@@ -23,6 +23,7 @@ class NativeCall {
   /// "aclnnAdd"; `name`: what dumps and errors show.
   NativeCall(const char* op, const char* name);
   NativeCall& Tensor(const at::Tensor& tensor);  ///< undefined: null
+  NativeCall& Tensors(const at::Tensor& only);   ///< a list of one, which is defined
   NativeCall& Null();
   NativeCall& Ints(c10::IntArrayRef values);  ///< borrowed until Launch
   NativeCall& Int(int64_t value);

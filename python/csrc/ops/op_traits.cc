@@ -93,6 +93,18 @@ bool MustWait(const std::string& name) {
   return name.rfind("aten::quantize_per_tensor", 0) == 0;  // announced as if they were not quantized
 }
 
+// Whether an operator in place refuses a tensor whose elements share memory; these do not.
+bool RefusesOverlaps(const std::string& name) {
+  static constexpr std::array<std::string_view, 8> kNames = {
+      "aten::fill_",      "aten::zero_",      "aten::masked_fill_",     "aten::index_fill_",
+      "aten::index_put_", "aten::resize_as_", "aten::_index_put_impl_", "aten::fill_diagonal_"};
+  if (!name.ends_with('_')) return false;
+  for (const std::string_view each : kNames) {
+    if (name == each) return false;
+  }
+  return true;
+}
+
 // Operators that torch has no Meta kernel for: the first result is like this argument; `mask`: a second one of type
 // bool.
 struct LikeRule {
@@ -194,6 +206,9 @@ OpTraits MakeTraits(const c10::OperatorHandle& op) {
       return other.hasKernelForDispatchKey(c10::DispatchKey::CPU) && IsOutOf(other.schema(), schema);
     });
   }
+  if (schema.name().rfind("aten::", 0) == 0) traits.check = FindCheck(std::string_view(schema.name()).substr(6));
+  traits.is_in_place = traits.kind == OpKind::kAsync && !traits.is_written.empty() && traits.is_written[0] &&
+                       RefusesOverlaps(schema.name());
   if (traits.kind == OpKind::kAsync && !traits.draws) {
     traits.native = declared != nullptr ? declared : FindNative(schema);
   }

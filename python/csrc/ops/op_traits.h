@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/checks.h"
 #include "ops/native.h"
 
 namespace torch_npu {
@@ -37,6 +38,7 @@ struct OpTraits {
   bool is_pointwise = false;       // values of scalars do not change what is returned
   bool masks_are_dynamic = false;  // indexing: with a mask the sizes of the result depend on data
   bool is_out_form = false;        // writes what another form of it returns
+  bool is_in_place = false;        // reads and writes its first argument, and refuses one that overlaps itself
   bool draws = false;
   int generator = -1;                 // argument
   std::vector<bool> is_written;       // by argument
@@ -45,6 +47,7 @@ struct OpTraits {
   std::vector<LikeArgument> like;     // by return, instead of a Meta kernel
   /// The same operator writing results that exist, if the CPU has a kernel for it.
   std::optional<c10::OperatorHandle> out;
+  ArgumentCheck check = nullptr;                             // what its Meta kernel does not look for
   const NativeOp* native = nullptr;                          // kernels of the device, if it has some
   std::shared_ptr<const reprise::OperationInfo> name_alone;  // for launches whose place nobody asks for
 
