@@ -117,6 +117,8 @@ def offset(tensor):
     return long[3:].view(tensor.shape).copy_(tensor)
 
 
+# Equal rows make singular matrices, whose results are noise.
+OF_MATRICES = re.compile("linalg|inv|qr|lstsq|eig|svd|lu_|det|solve|cholesky|pca|matrix_")
 LAYOUTS = {f.__name__: f for f in (permuted, strided, channels_last, expanded, offset)}
 LAYOUTS["mixed"] = None  # the first argument as the first of these, and so on
 
@@ -144,7 +146,7 @@ def laid_out(arguments, layout):
 
 
 def layouts_of(op, full):
-    """All of them; in the quick sweep the one that it is this operator's turn for, others where that changes nothing."""
+    """All of them; the quick sweep takes the first that changes something, by turns of the operators."""
     names = tuple(LAYOUTS)
     first = zlib.crc32(name_of(op).encode()) % len(names)
     return names if full else names[first:] + names[:first]
@@ -153,6 +155,8 @@ def layouts_of(op, full):
 def relaid(op, sample, full):
     """(layout, arguments) of the layouts that count."""
     for layout in layouts_of(op, full):
+        if layout == "expanded" and OF_MATRICES.search(op.name):
+            continue
         arguments = laid_out(sample.arguments, layout)
         if arguments is None:
             continue
@@ -171,10 +175,10 @@ def to_npu_as_it_lies(value):
 
 
 def copy_as_it_lies(value):
-    return pytree.tree_map(
-        lambda leaf: lying_like(leaf, "cpu").requires_grad_(leaf.requires_grad) if isinstance(leaf, torch.Tensor) else leaf,
-        value,
-    )
+    def copy(leaf):
+        return lying_like(leaf, "cpu").requires_grad_(leaf.requires_grad) if isinstance(leaf, torch.Tensor) else leaf
+
+    return pytree.tree_map(copy, value)
 
 
 def to_cpu(value):
@@ -265,6 +269,8 @@ def samples_of(op, dtype, full, requires_grad=False):
 
 def is_random(op, sample):
     """Whether calls with two seeds differ on the CPU. The database's own functions set a seed, always the same."""
+    if op.name in ("bernoulli", "multinomial"):
+        return True  # with few elements two seeds often agree
     set_seed = torch.manual_seed
     results = []
     with mock.patch.object(torch, "manual_seed", lambda seed: None):
@@ -418,7 +424,8 @@ def lie_alike(actual, expected, what):
     a, b = tensors_of(actual), tensors_of(expected)
     assert len(a) == len(b), f"{what}: {len(a)} results instead of {len(b)}"
     for x, y in zip(a, b):
-        assert x.shape == y.shape and x.dtype == y.dtype, f"{what}: {x.dtype}{list(x.shape)} instead of {y.dtype}{list(y.shape)}"
+        assert x.shape == y.shape, f"{what}: shape {list(x.shape)} instead of {list(y.shape)}"
+        assert x.dtype == y.dtype, f"{what}: {x.dtype} instead of {y.dtype}"
         assert strides_of(x) == strides_of(y), f"{what}: strides {x.stride()} of {list(x.shape)} instead of {y.stride()}"
 
 

@@ -290,8 +290,8 @@ def test_vmap_over_attention(in_dims):
 def test_convolutions_compile_in_both_formats(last):
     torch.manual_seed(6)
     form = torch.channels_last if last else torch.contiguous_format
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Conv2d(4, 2, 1))
-    model = model.to(memory_format=form)
+    layers = torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Conv2d(4, 2, 1)
+    model = torch.nn.Sequential(*layers).to(memory_format=form)
     x = torch.randn(2, 3, 6, 6).contiguous(memory_format=form)
     expected = model(x)
     model.to(NPU)

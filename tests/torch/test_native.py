@@ -127,7 +127,8 @@ def test_fills():
     with pytest.raises(RuntimeError, match="0-dimension"):
         torch.empty(2, device=DEVICE).fill_(torch.zeros(2))
     with pytest.raises(RuntimeError, match="single memory location"):
-        torch.zeros(1, device=DEVICE).expand(3).fill_(1)
+        torch.zeros(1, device=DEVICE).expand(3).fill_(torch.ones((), device=DEVICE))
+    assert torch.zeros(1, device=DEVICE).expand(3).fill_(1).tolist() == [1, 1, 1]  # as the CPU does
 
 
 DRAWS = {

@@ -417,9 +417,27 @@ TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) { m.fallback(torch::CppFunctio
 // Torch would put these together from others; the kernels that the CPU has give its results, and faster. Others among
 // them would get strides that torch.compile, which asks the Meta kernels, does not expect.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  for (const char* const name : {"native_layer_norm", "native_group_norm", "_stack", "_stack.out", "addr", "addr.out",
-                                 "abs", "complex", "logical_and", "logical_or", "logical_xor", "logical_not",
-                                 "clamp.Tensor", "clamp_.Tensor", "isinf", "pow.Scalar", "replication_pad2d"}) {
+  for (const char* const name : {"native_layer_norm",
+                                 "native_group_norm",
+                                 "_stack",
+                                 "_stack.out",
+                                 "addr",
+                                 "addr.out",
+                                 "abs",
+                                 "complex",
+                                 "polar",
+                                 "logical_and",
+                                 "logical_or",
+                                 "logical_xor",
+                                 "logical_not",
+                                 "clamp.Tensor",
+                                 "clamp_.Tensor",
+                                 "isinf",
+                                 "pow.Scalar",
+                                 "soft_margin_loss_backward",
+                                 "huber_loss_backward",
+                                 "smooth_l1_loss_backward",
+                                 "replication_pad2d"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&Fallback>());
   }
 }
