@@ -355,8 +355,8 @@ def test_TN_226_built_in_handlers():
 
 
 def test_TN_226_a_built_in_handler_binds():
-    """The operator comes later than its handler."""
-    late = torch.library.Library("npu", "FRAGMENT")
+    """Handlers go by the name; the operator comes later, from a library of the program."""
+    late = torch.library.Library("servers_own", "FRAGMENT")
     signature = "Tensor q, Tensor k, Tensor v, int a, int b, int[] context_lens"
     late.define(f"npu_multi_head_latent_attention.out({signature}, *, Tensor(a!) out) -> Tensor(a!)")
     late.impl(
@@ -368,7 +368,7 @@ def test_TN_226_a_built_in_handler_binds():
     out = torch.zeros(2, device="npu")
     graph = torch.npu.NPUGraph()
     with torch.npu.graph(graph, auto_dispatch_capture=True):
-        torch.ops.npu.npu_multi_head_latent_attention.out(x, x, x, 0, 0, [1, 2], out=out)
+        torch.ops.servers_own.npu_multi_head_latent_attention.out(x, x, x, 0, 0, [1, 2], out=out)
     graph.update([{"context_lens": [10, 20, 30]}])
     graph.replay()
     assert out.tolist() == [60.0, 60.0]
