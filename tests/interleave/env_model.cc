@@ -37,6 +37,8 @@ std::optional<int64_t> ParseInt(std::string_view text) {
   return value;
 }
 
+void ComplainOfSetting(EnvVar, std::string_view) noexcept {}
+
 int64_t EnvInt(EnvVar variable) {
   if (variable == EnvVar::kSpinUs) return ::interleave::SpinUs();
   return ParseInt(Env(variable)).value_or(0);
