@@ -85,7 +85,7 @@ typedef enum mstxMemRegionRefType {
 
 typedef struct mstxMemRegionRef_t {
   mstxMemRegionRefType refType;
-  union {
+  __extension__ union {  /* C has unnamed unions from 2011 on */
     void const* pointer; /**< where the region begins */
     mstxMemRegionHandle_t handle;
   };

@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that programs import from torch_npu: types of data that PyTorch has under other names, and what is absent."""
-import functools
+"""Names that programs import from torch_npu: types of data that PyTorch has, too, and what is absent. Types that are
+numbers come with the operators that take them (torch_npu._ops)."""
 import opcode
 import sys
 
 import torch
 
 DTYPES = {
-    "float8_e8m0fnu": torch.float8_e8m0fnu,
     "float8_e4m3fn": torch.float8_e4m3fn,
     "float8_e5m2": torch.float8_e5m2,
-    "float4_e2m1fn_x2": torch.float4_e2m1fn_x2,
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
     "float32": torch.float32,
@@ -21,13 +19,6 @@ DTYPES = {
     "int64": torch.int64,
     "uint8": torch.uint8,
     "bool": torch.bool,
-}
-
-# Types that PyTorch does not have. The names are there, so that programs can compare with them.
-ABSENT_DTYPES = {
-    "hifloat8": "use torch.float8_e4m3fn or torch.float8_e5m2",
-    "float4_e1m2fn_x2": "use torch.float4_e2m1fn_x2",
-    "int4": "two numbers go into one torch.uint8",
 }
 
 # What the vendor's package has and this one has not; why, and what to use instead.
@@ -63,26 +54,9 @@ def lookup(module, name):
     """For ``__getattr__`` of the package: a type, or the sentence that says what is missing."""
     if name in DTYPES:
         return DTYPES[name]
-    if name in ABSENT_DTYPES:
-        return _unsupported(name)
     if not name.startswith("__") and hasattr(torch.ops.npu, name):
         return getattr(torch.ops.npu, name)
     raise _error(module, name, ABSENT)
-
-
-class _Unsupported:
-    """A type of data that exists by name only, so that programs can compare with it. No tensor has it."""
-
-    def __init__(self, name):
-        self.name = name
-
-    def __repr__(self):
-        return f"torch_npu.{self.name} (not supported by Reprise: {ABSENT_DTYPES[self.name]})"
-
-
-@functools.cache
-def _unsupported(name):
-    return _Unsupported(name)
 
 
 def refused_module(module, names, why=None):
