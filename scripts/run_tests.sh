@@ -91,7 +91,8 @@ torch_row() {
   local results=build/release/results/torch
   # Modules are compiled once, not by each of the interpreters that tests start.
   unset PYTHONDONTWRITEBYTECODE
-  PYTHONPATH=$PWD/build/release/python ASCEND_PROCESS_LOG_PATH=$PWD/$results/log \
+  # What torch.compile has compiled is kept for the next run of this tree.
+  TORCHINDUCTOR_CACHE_DIR=$PWD/build/inductor PYTHONPATH=$PWD/build/release/python ASCEND_PROCESS_LOG_PATH=$PWD/$results/log \
     row torch "$results" build/release/tests-torch.log \
     "$python" -m pytest -q -n 2 --dist worksteal "--junitxml=$results/torch.xml" "${selected[@]}"
   [ ${#only[@]} -eq 0 ] && [ -z "${REPRISE_TORCH_TESTS:-}" ] || return 0

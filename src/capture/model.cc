@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <climits>
+#include <functional>
 #include <mutex>
 #include <new>
 #include <shared_mutex>
@@ -498,13 +500,17 @@ Status Model::SealProgram() {
   return {};
 }
 
-StatusOr<EventRecord**> Model::BindExternals() {
+StatusOr<EventRecord**> Model::BindExternals(std::vector<std::unique_lock<std::mutex>>& order) {
   const size_t count = externals_.size();
   std::vector<runtime::Event*> events;
   for (const ExternalBinding& external : externals_) {
     REPRISE_ASSIGN_OR_RETURN(runtime::Event * event, runtime::FindObject(runtime::Events(), external.event, "event"));
     events.push_back(event);
   }
+  std::vector<runtime::Event*> once = events;
+  std::sort(once.begin(), once.end(), std::less<>());
+  once.erase(std::unique(once.begin(), once.end()), once.end());
+  order.reserve(once.size());
   std::unique_ptr<EventRecord*[]> bindings(new EventRecord*[count]());
   try {
     for (size_t i = 0; i < count; ++i) {
@@ -516,6 +522,7 @@ StatusOr<EventRecord**> Model::BindExternals() {
     }
     return Error(207007, fmt::format("no memory for the event records of {}", Describe()));
   }
+  for (runtime::Event* event : once) order.emplace_back(event->order_mutex);
   // Nothing can fail any more: only now others may see the new records.
   for (size_t i = 0; i < count; ++i) {
     if (externals_[i].is_record) {
@@ -563,8 +570,9 @@ Status Model::ExecuteChecked(Stream& stream) {
     std::lock_guard lock(submit_mutex_);
     REPRISE_RETURN_IF_ERROR(liveness_.Check(*this));
     GraphTask task{this, replay_.get(), {kNoTicket}, nullptr};
+    std::vector<std::unique_lock<std::mutex>> order;  // until the task is queued, see Event::order_mutex
     if (!externals_.empty()) {
-      REPRISE_ASSIGN_OR_RETURN(task.bindings, BindExternals());
+      REPRISE_ASSIGN_OR_RETURN(task.bindings, BindExternals(order));
     }
     launched_.fetch_add(1, std::memory_order_relaxed);
     REPRISE_RETURN_IF_ERROR(stream.Enqueue(ir::MakeTask(kGraphTask, task), GraphTask::TakeTicket));

@@ -206,7 +206,8 @@ class Model final : public runtime::ContextResident {
   ~Model();
   /// One record for each external record or wait of one execution.
   Status ExecuteChecked(runtime::Stream& stream);
-  StatusOr<runtime::EventRecord**> BindExternals();
+  /// `order`: the events' locks of order.
+  StatusOr<runtime::EventRecord**> BindExternals(std::vector<std::unique_lock<std::mutex>>& order);
   void ExecutionEnded() noexcept;
   // In this order: when both are equal, they were so when the second was read.
   uint32_t pending() const {

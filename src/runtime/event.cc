@@ -301,8 +301,10 @@ EventRecord* Event::Latest() {
   return latest_;
 }
 
-void Event::Publish(EventRecord* record) {
-  record->Retain();
+void Event::Publish(EventRecord* record) { Restore(record); }
+
+void Event::Restore(EventRecord* record) {
+  if (record != nullptr) record->Retain();
   EventRecord* previous;
   {
     std::lock_guard lock(mutex_);
@@ -335,24 +337,31 @@ Status WaitForPoint(Stream& stream, EventRecord& record) {
 }
 
 Status Event::RecordOn(Stream& stream) {
-  if (shared_ != nullptr) return shared_->RecordOn(stream, id_);
+  if (shared_ != nullptr) {
+    {
+      std::lock_guard lock(order_mutex);
+      REPRISE_RETURN_IF_ERROR(shared_->RecordOn(stream, id_));
+    }
+    return stream.WaitIfBlocking();
+  }
   EventRecord* record;
   try {
     record = EventRecord::Create();
   } catch (const std::bad_alloc&) {
     return Error(207007, "no memory for the record of an event");
   }
-  // Published before the task is queued: a wait that follows the record in any order of calls must see it.
-  EventRecord* const previous = Latest();
-  Publish(record);
-  RecordPayload payload{record, &device_, id_};
-  Status status = stream.SubmitNow(ir::MakeTask(kRecordTask, payload));
-  if (!status.ok()) {
-    if (previous != nullptr) Publish(previous);
+  {
+    std::lock_guard lock(order_mutex);
+    // Published before the task is queued: what runs behind the record in the stream must see it.
+    EventRecord* const previous = Latest();
+    Publish(record);
+    RecordPayload payload{record, &device_, id_};
+    Status status = stream.Enqueue(ir::MakeTask(kRecordTask, payload));
+    if (!status.ok()) Restore(previous);
     if (previous != nullptr) previous->Release();
-    return status;
+    REPRISE_RETURN_IF_ERROR(std::move(status));
   }
-  if (previous != nullptr) previous->Release();
+  REPRISE_RETURN_IF_ERROR(stream.WaitIfBlocking());
   if (has_flag_semantics()) {
     FlagPayload flag = MakeFlagPayload(*this, 0);
     return stream.SubmitNow(ir::MakeTask(kFlagRecord, flag));
@@ -362,13 +371,23 @@ Status Event::RecordOn(Stream& stream) {
 
 Status Event::WaitOn(Stream& stream, uint32_t timeout_s) {
   if (timeout_s == 0) timeout_s = DefaultWaitTimeout().load();
-  if (shared_ != nullptr) return shared_->WaitOn(stream, id_, timeout_s);
+  if (shared_ != nullptr) {
+    {
+      std::lock_guard lock(order_mutex);
+      REPRISE_RETURN_IF_ERROR(shared_->WaitOn(stream, id_, timeout_s));
+    }
+    return stream.WaitIfBlocking();
+  }
   if (has_flag_semantics()) {
     FlagPayload payload = MakeFlagPayload(*this, timeout_s);
     payload.flag->pending_waits.fetch_add(1, std::memory_order_relaxed);
     return stream.SubmitNow(ir::MakeTask(kFlagWait, payload));
   }
-  EventRecord* record = Latest();
+  EventRecord* record;
+  {
+    std::lock_guard lock(order_mutex);
+    record = Latest();
+  }
   if (record == nullptr) return {};
   if (record->done()) {
     record->Release();

@@ -109,8 +109,13 @@ class Event {
 
   /// The newest record of this process, with a reference for the caller; null when there is none.
   EventRecord* Latest();
-  /// Makes `record` the newest (takes its own reference).
+  /// Makes `record` the newest (takes its own reference). With order_mutex locked.
   void Publish(EventRecord* record);
+
+  /// Held from Publish until the task that records is queued, and by who looks for the record that a stream shall wait
+  /// for: a wait that another thread queues meanwhile must not come to lie before the record that it waits for. Of
+  /// several events, the one with the lower address is locked first; before Stream's locks.
+  std::mutex order_mutex;
 
   EventFlag& flag() { return *flag_; }
 
@@ -131,6 +136,8 @@ class Event {
   static StatusOr<Event*> Make(Device& device, uint32_t flags, bool is_ex, SharedEventState* shared);
   ~Event();
   static void Free(void* event) { delete static_cast<Event*>(event); }
+  /// Publish, or null when there shall be none.
+  void Restore(EventRecord* record);
 
   Device& device_;
   const uint32_t flags_;

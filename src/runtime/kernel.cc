@@ -79,7 +79,11 @@ bool StartsAsElf(const std::string& path) {
 
 std::string ReadFile(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  std::string bytes;
+  for (char chunk[1 << 16]; in.read(chunk, sizeof chunk), in.gcount() > 0;) {
+    bytes.append(chunk, static_cast<size_t>(in.gcount()));
+  }
+  return bytes;
 }
 
 const char* TypeName(uint32_t kind) {

@@ -149,7 +149,7 @@ Status SharedEventState::RecordOn(Stream& stream, int32_t event_id) {
   } while (!cell->issued.compare_exchange_weak(seen, record.Pack(), std::memory_order_acq_rel));
   Retain();
   SharedPayload payload{this, record.number, {}, event_id, 0, {}};
-  return stream.SubmitNow(ir::MakeTask(kRecord, payload));
+  return stream.Enqueue(ir::MakeTask(kRecord, payload));
 }
 
 Status SharedEventState::WaitOn(Stream& stream, int32_t event_id, uint32_t timeout_s) {
@@ -158,7 +158,7 @@ Status SharedEventState::WaitOn(Stream& stream, int32_t event_id, uint32_t timeo
   const device::Process recorder = RecorderOf(newest);
   Retain();
   SharedPayload payload{this, newest.number, recorder, event_id, timeout_s, {}};
-  return stream.SubmitNow(ir::MakeTask(kWait, payload));
+  return stream.Enqueue(ir::MakeTask(kWait, payload));
 }
 
 }  // namespace reprise::runtime

@@ -39,6 +39,7 @@ struct SharedEventState {
   /// Waits for it. False when the deadline passed.
   StatusOr<bool> Wait(const Deadline& deadline, int32_t event_id) const;
 
+  /// Queue tasks, without waiting. With the order_mutex of the event.
   Status RecordOn(Stream& stream, int32_t event_id);
   Status WaitOn(Stream& stream, int32_t event_id, uint32_t timeout_s);
 };
