@@ -4,6 +4,7 @@ import csv
 import importlib
 import importlib.metadata
 import json
+import os
 import re
 import subprocess
 import sys
@@ -180,7 +181,8 @@ def test_optimizers_are_those_of_torch():
         torch_npu.optim.NpuFusedAdam([torch.ones(1, requires_grad=True)], amsgrad=True)
 
 
-def test_tests_of_operators_have_their_helpers(tmp_path):
+@pytest.mark.parametrize("ci", [False, True])
+def test_tests_of_operators_have_their_helpers(tmp_path, ci):
     script = tmp_path / "op_test.py"
     script.write_text(
         "import numpy, torch, torch_npu\n"
@@ -195,7 +197,8 @@ def test_tests_of_operators_have_their_helpers(tmp_path):
         "        self.assertRtolEqual(here, there + 1)\n"
         "run_tests()\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    environment = {**os.environ, "CI": "true"} if ci else {key: os.environ[key] for key in os.environ if key != "CI"}
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, cwd=tmp_path)
     assert re.search(r"Ran 2 tests(.|\n)*FAILED \(failures=1\)", done.stderr), done.stderr
 
 
