@@ -440,15 +440,21 @@ TEST_F(NotifyTest, WaitsForAProcessThatEndsFail) {
     of_host = aclrtSynchronizeEventWithTimeout(event, kPatience);
   });
   // Three waits for another process look now and then. What they take is measured, so the best of many tries counts.
+  // Instrumented, a look takes many times as long; a wait that spins takes a whole core in either case.
+#ifdef __SANITIZE_THREAD__
+  constexpr double kMost = 0.9;
+#else
+  constexpr double kMost = 0.2;
+#endif
   double share = 1;
-  for (int i = 0; i < 50 && share > 0.2; ++i) {
+  for (int i = 0; i < 50 && share > kMost; ++i) {
     const double cpu = CpuSeconds();
     const auto begin = std::chrono::steady_clock::now();
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
     share = std::min(share, (CpuSeconds() - cpu) / wall.count());
   }
-  EXPECT_LT(share, 0.2) << "of a core, while nothing happens";
+  EXPECT_LT(share, kMost) << "of a core, while nothing happens";
   const aclrtStream third = NewStream();
   MUST(aclrtRecordNotify(go, third));
   MUST(aclrtSynchronizeStream(third));
