@@ -301,9 +301,7 @@ EventRecord* Event::Latest() {
   return latest_;
 }
 
-void Event::Publish(EventRecord* record) { Restore(record); }
-
-void Event::Restore(EventRecord* record) {
+void Event::Publish(EventRecord* record) {
   if (record != nullptr) record->Retain();
   EventRecord* previous;
   {
@@ -357,7 +355,7 @@ Status Event::RecordOn(Stream& stream) {
     Publish(record);
     RecordPayload payload{record, &device_, id_};
     Status status = stream.Enqueue(ir::MakeTask(kRecordTask, payload));
-    if (!status.ok()) Restore(previous);
+    if (!status.ok()) Publish(previous);
     if (previous != nullptr) previous->Release();
     REPRISE_RETURN_IF_ERROR(std::move(status));
   }

@@ -109,7 +109,7 @@ class Event {
 
   /// The newest record of this process, with a reference for the caller; null when there is none.
   EventRecord* Latest();
-  /// Makes `record` the newest (takes its own reference). With order_mutex locked.
+  /// Makes `record` the newest (takes its own reference); null: there is none. With order_mutex locked.
   void Publish(EventRecord* record);
 
   /// Held from Publish until the task that records is queued, and by who looks for the record that a stream shall wait
@@ -136,8 +136,6 @@ class Event {
   static StatusOr<Event*> Make(Device& device, uint32_t flags, bool is_ex, SharedEventState* shared);
   ~Event();
   static void Free(void* event) { delete static_cast<Event*>(event); }
-  /// Publish, or null when there shall be none.
-  void Restore(EventRecord* record);
 
   Device& device_;
   const uint32_t flags_;
