@@ -77,8 +77,7 @@ inline Status IsTimeout(int32_t timeout) {
 /// 107000 unless [pointer, pointer + bytes) lies in one range that the device reaches: device memory, pinned or
 /// registered host memory. Switched off by REPRISE_CHECK_POINTERS=0.
 inline Status DeviceReaches(const void* pointer, uint64_t bytes, const char* parameter) {
-  static const bool check = EnvInt(EnvVar::kCheckPointers) != 0;
-  if (!check) return {};
+  if (!device::ChecksPointers()) return {};
   const device::MemoryRegistry& memory = device::MemoryRegistry::Get();
   REPRISE_ASSIGN_OR_RETURN(const device::MemoryRange range, memory.CheckRange(pointer, bytes, parameter));
   if (range.kind != device::MemoryKind::kPageable) [[likely]]

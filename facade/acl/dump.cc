@@ -20,7 +20,7 @@
 #include "base/log.h"
 #include "check.h"
 #include "dump_of_file.h"
-#include "observe/profiler.h"
+#include "profile/profiler.h"
 
 namespace reprise::facade {
 namespace {
@@ -411,6 +411,6 @@ aclError aclrtProfTrace(void* userdata, int32_t length, aclrtStream stream) {
     const std::string name =
         printable ? std::string(text)
                   : fmt::format("data {:02x}", fmt::join(bytes, bytes + std::min(data.size(), kShown), ""));
-    return observe::Profiler::MarkOn(*on, name, false);
+    return reprise::profile::Profiler::MarkOn(*on, name, false);
   });
 }

@@ -9,10 +9,10 @@
 
 #include "acl/acl.h"
 #include "base/log.h"
-#include "capture/model.h"
 #include "capture/session.h"
 #include "check.h"
 #include "graph.h"
+#include "model/model.h"
 #include "observe/json_dump.h"
 #include "runtime/report.h"
 #include "runtime/thread.h"
@@ -22,9 +22,10 @@ using reprise::Error;
 using reprise::Status;
 using reprise::StatusOr;
 namespace capture = reprise::capture;
+namespace model = reprise::model;
 namespace observe = reprise::observe;
 namespace runtime = reprise::runtime;
-using capture::Model;
+using model::Model;
 using runtime::Api;
 using runtime::NotNull;
 using runtime::NotNullInner;
@@ -44,20 +45,20 @@ StatusOr<runtime::Stream*> FindCapturable(aclrtStream stream) {
 }
 
 Status CheckNotCapturingModel(const Model& model, const char* api) {
-  if (model.state() != capture::ModelState::kCapturing && model.state() != capture::ModelState::kInvalidated) return {};
+  if (model.state() != model::ModelState::kCapturing && model.state() != model::ModelState::kInvalidated) return {};
   return Error(107026, fmt::format("{} is not allowed on {}: it is being captured", api, model.Describe()));
 }
 
 Status CheckExecutable(const Model& model) {
-  if (model.state() == capture::ModelState::kReady) return {};
+  if (model.state() == model::ModelState::kReady) return {};
   return Error(507011, fmt::format("{} cannot be executed: it is {}", model.Describe(), StateName(model.state())))
-      .Hint(model.state() == capture::ModelState::kUpdating ? "call aclmdlRIUpdate first"
-            : model.state() == capture::ModelState::kNone   ? "call aclmdlRIBuildEnd first"
-                                                            : "destroy the model and capture again");
+      .Hint(model.state() == model::ModelState::kUpdating ? "call aclmdlRIUpdate first"
+            : model.state() == model::ModelState::kNone   ? "call aclmdlRIBuildEnd first"
+                                                          : "destroy the model and capture again");
 }
 
 Status CheckHasEnd(const Model& model) {
-  if (model.kind() != capture::ModelKind::kBuilt || model.has_end) return {};
+  if (model.kind() != model::ModelKind::kBuilt || model.has_end) return {};
   return Error(507011, fmt::format("{} has no end task, so it would never complete", model.Describe()))
       .Hint("call aclmdlRIEndTask on the stream that finishes last, before aclmdlRIBuildEnd");
 }
@@ -78,13 +79,13 @@ aclError aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI, acl
     REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
     REPRISE_RETURN_IF_ERROR(NotNull(modelRI, "modelRI"));
     REPRISE_RETURN_IF_ERROR(InRange(mode, 0, 2, "mode"));
-    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindModel(modelRI));
+    REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindModel(modelRI));
     if (!model->is_sub()) {
       return Error(107000, fmt::format("{} is not a body of a conditional task", model->Describe()))
           .Hint("pass a model that aclmdlRIAddCondTask returned");
     }
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, FindCapturable(stream));
-    REPRISE_ASSIGN_OR_RETURN(model, capture::FindOwnModel(modelRI));
+    REPRISE_ASSIGN_OR_RETURN(model, model::FindOwnModel(modelRI));
     return capture::Begin(*found, static_cast<capture::CaptureMode>(mode), model);
   });
 }
@@ -138,26 +139,26 @@ aclError aclmdlRICaptureThreadExchangeMode(aclmdlRICaptureMode* mode) {
 aclError aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream) {
   return Api("aclmdlRIExecuteAsync", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(modelRI, "modelRI"));
-    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindModel(modelRI));
+    REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindModel(modelRI));
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * on, runtime::FindAnyStream(stream));
     on->PrepareSubmit();
     if (on->bound_model.load() != nullptr) {
       return Error(107000, fmt::format("{} is bound to a built model and cannot execute one", on->Describe()))
           .Hint("execute the model on another stream");
     }
-    if (Status refused = capture::CheckNotCapturing(*on, "aclmdlRIExecuteAsync"); !refused.ok()) {
+    if (Status refused = runtime::CheckNotCapturing(*on, "aclmdlRIExecuteAsync"); !refused.ok()) {
       return std::move(refused).Hint(
           "execute the model on another stream or after the capture; to have its work in this graph, capture the same "
           "calls again, or capture them into the body of a conditional task");
     }
-    REPRISE_RETURN_IF_ERROR(capture::CheckNotUpdating(*on, "a model execution"));
+    REPRISE_RETURN_IF_ERROR(runtime::CheckNotUpdating(*on, "a model execution"));
     if ((on->flags() & kNotExecutable) != 0) {
       return Error(107000, fmt::format("{} was created with flags {:#x} and cannot execute a model", on->Describe(),
                                        on->flags()))
           .Hint("execute the model on a stream made by aclrtCreateStream");
     }
     REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIExecuteAsync"));
-    REPRISE_RETURN_IF_ERROR(capture::CheckOwn(*model));
+    REPRISE_RETURN_IF_ERROR(model::CheckOwn(*model));
     REPRISE_RETURN_IF_ERROR(runtime::CheckOwn(*on));
     REPRISE_RETURN_IF_ERROR(CheckNotCapturingModel(*model, "aclmdlRIExecuteAsync"));
     REPRISE_RETURN_IF_ERROR(CheckExecutable(*model));
@@ -170,12 +171,12 @@ aclError aclmdlRIExecute(aclmdlRI modelRI, int32_t timeout) {
   return Api("aclmdlRIExecute", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(modelRI, "modelRI"));
     REPRISE_RETURN_IF_ERROR(IsTimeout(timeout));
-    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindModel(modelRI));
-    if (model->kind() != capture::ModelKind::kBuilt) {
+    REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindModel(modelRI));
+    if (model->kind() != model::ModelKind::kBuilt) {
       return Error(107000, fmt::format("{} was captured; aclmdlRIExecute is for built models", model->Describe()))
           .Hint("execute it with aclmdlRIExecuteAsync and synchronise the stream");
     }
-    REPRISE_ASSIGN_OR_RETURN(model, capture::FindOwnModel(modelRI));
+    REPRISE_ASSIGN_OR_RETURN(model, model::FindOwnModel(modelRI));
     REPRISE_RETURN_IF_ERROR(CheckExecutable(*model));
     REPRISE_RETURN_IF_ERROR(CheckHasEnd(*model));
     return model->ExecuteAndWait(timeout);
@@ -185,10 +186,10 @@ aclError aclmdlRIExecute(aclmdlRI modelRI, int32_t timeout) {
 aclError aclmdlRIAbort(aclmdlRI modelRI) {
   return Api("aclmdlRIAbort", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNullInner(modelRI, "modelRI"));
-    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindModel(modelRI));
+    REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindModel(modelRI));
     REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIAbort"));
-    REPRISE_ASSIGN_OR_RETURN(model, capture::FindOwnModel(modelRI));
-    if (model->kind() != capture::ModelKind::kBuilt) {
+    REPRISE_ASSIGN_OR_RETURN(model, model::FindOwnModel(modelRI));
+    if (model->kind() != model::ModelKind::kBuilt) {
       return Error(207000, fmt::format("{} was captured; only built models can be aborted", model->Describe()))
           .Hint("abort the stream that executes it with aclrtStreamAbort");
     }
@@ -203,7 +204,7 @@ aclError aclmdlRIDestroyRegisterCallback(aclmdlRI modelRI, aclrtCallback func, v
   return Api("aclmdlRIDestroyRegisterCallback", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNullInner(modelRI, "modelRI"));
     REPRISE_RETURN_IF_ERROR(NotNullInner(reinterpret_cast<const void*>(func), "func"));
-    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindModel(modelRI));
+    REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindModel(modelRI));
     REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIDestroyRegisterCallback"));
     for (const Model::DestroyCallback& other : model->destroy_callbacks) {
       if (other.function == func) {
@@ -220,7 +221,7 @@ aclError aclmdlRIDestroyUnregisterCallback(aclmdlRI modelRI, aclrtCallback func)
   return Api("aclmdlRIDestroyUnregisterCallback", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNullInner(modelRI, "modelRI"));
     REPRISE_RETURN_IF_ERROR(NotNullInner(reinterpret_cast<const void*>(func), "func"));
-    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindModel(modelRI));
+    REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindModel(modelRI));
     REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIDestroyUnregisterCallback"));
     const size_t removed = std::erase_if(
         model->destroy_callbacks, [&](const Model::DestroyCallback& callback) { return callback.function == func; });
@@ -234,7 +235,7 @@ aclError aclmdlRIDestroyUnregisterCallback(aclmdlRI modelRI, aclrtCallback func)
 aclError aclmdlRIDestroy(aclmdlRI modelRI) {
   return Api("aclmdlRIDestroy", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(modelRI, "modelRI"));
-    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindModel(modelRI));
+    REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindModel(modelRI));
     REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIDestroy"));
     REPRISE_RETURN_IF_ERROR(CheckNotCapturingModel(*model, "aclmdlRIDestroy"));
     // The specification: no error, and no effect. It goes with its context.
@@ -251,7 +252,7 @@ aclError aclmdlRISetName(aclmdlRI modelRI, const char* name) {
   return Api("aclmdlRISetName", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(modelRI, "modelRI"));
     REPRISE_RETURN_IF_ERROR(NotNull(name, "name"));
-    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindOwnModel(modelRI));
+    REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindOwnModel(modelRI));
     model->set_name(std::string(name, strnlen(name, kMaxNameBytes - 1)));
     return {};
   });
@@ -262,7 +263,7 @@ aclError aclmdlRIGetName(aclmdlRI modelRI, uint32_t maxLen, char* name) {
     REPRISE_RETURN_IF_ERROR(NotNull(modelRI, "modelRI"));
     REPRISE_RETURN_IF_ERROR(NotNull(name, "name"));
     REPRISE_RETURN_IF_ERROR(InRange(maxLen, 1, UINT32_MAX, "maxLen"));
-    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindOwnModel(modelRI));
+    REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindOwnModel(modelRI));
     const std::string own = model->name();
     if (own.size() + 1 > maxLen) {
       return Error(507000, fmt::format("maxLen is {}, the name needs {} bytes", maxLen, own.size() + 1))
@@ -277,7 +278,7 @@ aclError aclmdlRIGetId(aclmdlRI modelRI, uint32_t* modelRIId) {
   return Api("aclmdlRIGetId", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(modelRI, "modelRI"));
     REPRISE_RETURN_IF_ERROR(NotNull(modelRIId, "modelRIId"));
-    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindOwnModel(modelRI));
+    REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindOwnModel(modelRI));
     *modelRIId = model->id();
     return {};
   });
@@ -286,7 +287,7 @@ aclError aclmdlRIGetId(aclmdlRI modelRI, uint32_t* modelRIId) {
 aclError aclmdlRIDebugPrint(aclmdlRI modelRI) {
   return Api("aclmdlRIDebugPrint", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(modelRI, "modelRI"));
-    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindOwnModel(modelRI));
+    REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindOwnModel(modelRI));
     observe::LogTasks(*model);
     return {};
   });
@@ -296,7 +297,7 @@ aclError aclmdlRIDebugJsonPrint(aclmdlRI modelRI, const char* path, uint32_t fla
   return Api("aclmdlRIDebugJsonPrint", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(modelRI, "modelRI"));
     REPRISE_RETURN_IF_ERROR(NotNull(path, "path"));
-    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindOwnModel(modelRI));
+    REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindOwnModel(modelRI));
     return observe::WriteJsonDump(*model, path, (flags & ACL_MDLRI_DEBUG_JSON_PRINT_VERBOSE) != 0);
   });
 }

@@ -7,13 +7,13 @@
 
 #include "acl/acl.h"
 #include "base/status.h"
-#include "capture/model.h"
+#include "model/model.h"
 #include "runtime/kernel.h"
 
 namespace reprise::facade {
 
 /// 207000 for a body of a conditional task: it lives and runs with its root.
-inline Status NotSub(const capture::Model& model, const char* api) {
+inline Status NotSub(const model::Model& model, const char* api) {
   if (!model.is_sub()) [[likely]]
     return {};
   return Error(207000, fmt::format("{} is not possible on {}, a body of a conditional task", api, model.Describe()))
@@ -22,7 +22,7 @@ inline Status NotSub(const capture::Model& model, const char* api) {
 
 /// A task of a model, as its handle names it. For a model built by hand the graph is that of a bound stream.
 struct TaskRef {
-  capture::Model* model = nullptr;
+  model::Model* model = nullptr;
   const ir::Graph* graph = nullptr;
   ir::NodeId node = 0;
 

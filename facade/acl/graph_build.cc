@@ -8,19 +8,21 @@
 #include <vector>
 
 #include "acl/acl.h"
-#include "capture/build.h"
 #include "capture/condition.h"
 #include "capture/group.h"
 #include "capture/session.h"
 #include "check.h"
 #include "graph.h"
+#include "model/group.h"
+#include "model/program.h"
 #include "runtime/report.h"
 
 using namespace reprise::facade;  // NOLINT: this file defines only C functions
 namespace capture = reprise::capture;
+namespace model = reprise::model;
 namespace exec = reprise::exec;
 namespace runtime = reprise::runtime;
-using capture::Model;
+using model::Model;
 using reprise::Error;
 using reprise::Status;
 using reprise::StatusOr;
@@ -33,9 +35,7 @@ namespace {
 
 constexpr size_t kMaxLabels = 65535;
 
-StatusOr<capture::Label*> FindLabel(const void* handle) {
-  return runtime::FindObject(capture::Labels(), handle, "label");
-}
+StatusOr<model::Label*> FindLabel(const void* handle) { return runtime::FindObject(model::Labels(), handle, "label"); }
 
 // A built model and a stream of the current context, checked in the order that the calls share.
 struct ModelAndStream {
@@ -46,7 +46,7 @@ struct ModelAndStream {
 StatusOr<ModelAndStream> FindBoth(aclmdlRI model_handle, aclrtStream stream_handle) {
   ModelAndStream found;
   REPRISE_RETURN_IF_ERROR(NotNull(model_handle, "modelRI"));
-  REPRISE_ASSIGN_OR_RETURN(found.model, capture::FindOwnModel(model_handle));
+  REPRISE_ASSIGN_OR_RETURN(found.model, model::FindOwnModel(model_handle));
   REPRISE_ASSIGN_OR_RETURN(found.stream, runtime::FindStream(stream_handle));
   return found;
 }
@@ -58,7 +58,7 @@ aclError aclmdlRIBuildBegin(aclmdlRI* modelRI, uint32_t flag) {
     REPRISE_RETURN_IF_ERROR(NotNull(modelRI, "modelRI"));
     REPRISE_RETURN_IF_ERROR(IsReserved(flag, "flag", 107000));
     REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
-    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::BeginBuild(*context));
+    REPRISE_ASSIGN_OR_RETURN(Model * model, model::BeginBuild(*context));
     *modelRI = model->handle();
     return {};
   });
@@ -74,23 +74,23 @@ aclError aclmdlRIBindStream(aclmdlRI modelRI, aclrtStream stream, uint32_t flag)
           .Hint("pass ACL_MODEL_STREAM_FLAG_HEAD for a stream that starts with the model");
     }
     // What is wrong with model and stream counts before whose they are.
-    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindModel(modelRI));
+    REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindModel(modelRI));
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindAnyStream(stream));
-    return capture::Bind(*model, *found, flag == ACL_MODEL_STREAM_FLAG_HEAD);
+    return model::Bind(*model, *found, flag == ACL_MODEL_STREAM_FLAG_HEAD);
   });
 }
 
 aclError aclmdlRIUnbindStream(aclmdlRI modelRI, aclrtStream stream) {
   return Api("aclmdlRIUnbindStream", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(const ModelAndStream both, FindBoth(modelRI, stream));
-    return capture::Unbind(*both.model, *both.stream);
+    return model::Unbind(*both.model, *both.stream);
   });
 }
 
 aclError aclmdlRIEndTask(aclmdlRI modelRI, aclrtStream stream) {
   return Api("aclmdlRIEndTask", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(const ModelAndStream both, FindBoth(modelRI, stream));
-    return capture::AddEndTask(*both.model, *both.stream);
+    return model::AddEndTask(*both.model, *both.stream);
   });
 }
 
@@ -98,8 +98,8 @@ aclError aclmdlRIBuildEnd(aclmdlRI modelRI, void* reserve) {
   return Api("aclmdlRIBuildEnd", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(modelRI, "modelRI"));
     REPRISE_RETURN_IF_ERROR(IsReserved(reserve, "reserve", 100000));
-    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindOwnModel(modelRI));
-    return capture::EndBuild(*model);
+    REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindOwnModel(modelRI));
+    return model::EndBuild(*model);
   });
 }
 
@@ -121,7 +121,7 @@ aclError aclrtActiveStream(aclrtStream activeStream, aclrtStream stream) {
     REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
     REPRISE_ASSIGN_OR_RETURN(Stream * target, runtime::FindStream(activeStream));
     REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
-    return capture::SubmitActivate(*on, *target);
+    return model::SubmitActivate(*on, *target);
   });
 }
 
@@ -140,8 +140,7 @@ aclError aclrtSwitchStream(void* leftValue, aclrtCondition cond, void* rightValu
     REPRISE_RETURN_IF_ERROR(DeviceReachesCell(rightValue, is_int64 ? 8 : 4, "rightValue"));
     REPRISE_ASSIGN_OR_RETURN(Stream * target, runtime::FindStream(trueStream));
     REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
-    return capture::SubmitSwitch(*on, leftValue, rightValue, static_cast<exec::SwitchCondition>(cond), is_int64,
-                                 *target);
+    return model::SubmitSwitch(*on, leftValue, rightValue, static_cast<exec::SwitchCondition>(cond), is_int64, *target);
   });
 }
 
@@ -149,12 +148,12 @@ aclError aclrtCreateLabel(aclrtLabel* label) {
   return Api("aclrtCreateLabel", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(label, "label"));
     REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
-    if (capture::Labels().live() >= kMaxLabels) return Error(207005, fmt::format("{} labels exist", kMaxLabels));
-    auto made = std::make_unique<capture::Label>();
+    if (model::Labels().live() >= kMaxLabels) return Error(207005, fmt::format("{} labels exist", kMaxLabels));
+    auto made = std::make_unique<model::Label>();
     static std::atomic<uint64_t> labels{0};
     made->context = context;
     made->target = std::make_shared<reprise::exec::LabelTarget>(reprise::exec::LabelTarget{labels.fetch_add(1) + 1});
-    made->handle = capture::Labels().Insert(made.get());
+    made->handle = model::Labels().Insert(made.get());
     if (made->handle == nullptr) return Error(207005, "the process has too many labels");
     *label = made.release()->handle;
     return {};
@@ -165,16 +164,16 @@ aclError aclrtSetLabel(aclrtLabel label, aclrtStream stream) {
   return Api("aclrtSetLabel", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(label, "label"));
     REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
-    REPRISE_ASSIGN_OR_RETURN(capture::Label * found, FindLabel(label));
+    REPRISE_ASSIGN_OR_RETURN(model::Label * found, FindLabel(label));
     REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
-    return capture::SetLabel(*found, *on);
+    return model::SetLabel(*found, *on);
   });
 }
 
 aclError aclrtDestroyLabel(aclrtLabel label) {
   return Api("aclrtDestroyLabel", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(label, "label"));
-    if (capture::Labels().Destroy(label, true)) return {};
+    if (model::Labels().Destroy(label, true)) return {};
     return FindLabel(label).status();
   });
 }
@@ -184,13 +183,13 @@ aclError aclrtCreateLabelList(aclrtLabel* labels, size_t num, aclrtLabelList* la
     REPRISE_RETURN_IF_ERROR(NotNull(labels, "labels"));
     REPRISE_RETURN_IF_ERROR(NotNull(labelList, "labelList"));
     REPRISE_RETURN_IF_ERROR(InRange(num, 1, static_cast<int64_t>(kMaxLabels), "num"));
-    auto list = std::make_unique<capture::LabelList>();
+    auto list = std::make_unique<model::LabelList>();
     for (size_t i = 0; i < num; ++i) {
       REPRISE_RETURN_IF_ERROR(NotNullInner(labels[i], "labels[]"));
-      REPRISE_ASSIGN_OR_RETURN(const capture::Label* label, FindLabel(labels[i]));
+      REPRISE_ASSIGN_OR_RETURN(const model::Label* label, FindLabel(labels[i]));
       list->targets.push_back(label->target);
     }
-    list->handle = capture::LabelLists().Insert(list.get());
+    list->handle = model::LabelLists().Insert(list.get());
     if (list->handle == nullptr) return Error(207005, "the process has too many label lists");
     *labelList = list.release()->handle;
     return {};
@@ -200,8 +199,8 @@ aclError aclrtCreateLabelList(aclrtLabel* labels, size_t num, aclrtLabelList* la
 aclError aclrtDestroyLabelList(aclrtLabelList labelList) {
   return Api("aclrtDestroyLabelList", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(labelList, "labelList"));
-    if (capture::LabelLists().Destroy(labelList, true)) return {};
-    return runtime::FindObject(capture::LabelLists(), labelList, "label list").status();
+    if (model::LabelLists().Destroy(labelList, true)) return {};
+    return runtime::FindObject(model::LabelLists(), labelList, "label list").status();
   });
 }
 
@@ -210,12 +209,12 @@ aclError aclrtSwitchLabelByIndex(void* ptr, uint32_t maxValue, aclrtLabelList la
     REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
     REPRISE_RETURN_IF_ERROR(NotNull(labelList, "labelList"));
     REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
-    REPRISE_ASSIGN_OR_RETURN(const capture::LabelList* list,
-                             runtime::FindObject(capture::LabelLists(), labelList, "label list"));
+    REPRISE_ASSIGN_OR_RETURN(const model::LabelList* list,
+                             runtime::FindObject(model::LabelLists(), labelList, "label list"));
     REPRISE_RETURN_IF_ERROR(InRange(maxValue, 1, static_cast<int64_t>(list->targets.size()), "maxValue"));
     REPRISE_RETURN_IF_ERROR(DeviceReachesCell(ptr, 4, "ptr"));
     REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
-    return capture::SubmitLabelSwitch(*on, ptr, maxValue, *list);
+    return model::SubmitLabelSwitch(*on, ptr, maxValue, *list);
   });
 }
 
@@ -233,7 +232,7 @@ aclError aclmdlRICaptureTaskGrpEnd(aclrtStream stream, aclrtTaskGrp* handle) {
     REPRISE_RETURN_IF_ERROR(NotNull(handle, "handle"));
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
     *handle = nullptr;
-    REPRISE_ASSIGN_OR_RETURN(const capture::TaskGroup* group, capture::EndGroup(*found));
+    REPRISE_ASSIGN_OR_RETURN(const model::TaskGroup* group, capture::EndGroup(*found));
     *handle = group->handle;
     return {};
   });
@@ -243,14 +242,13 @@ aclError aclmdlRICaptureTaskUpdateBegin(aclrtStream stream, aclrtTaskGrp handle)
   return Api("aclmdlRICaptureTaskUpdateBegin", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
     REPRISE_RETURN_IF_ERROR(NotNull(handle, "handle"));
-    REPRISE_ASSIGN_OR_RETURN(capture::TaskGroup * group,
-                             runtime::FindObject(capture::TaskGroups(), handle, "task group"));
+    REPRISE_ASSIGN_OR_RETURN(model::TaskGroup * group, runtime::FindObject(model::TaskGroups(), handle, "task group"));
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
     if (found->bound_model.load() != nullptr) {
       return Error(107005, fmt::format("{} is bound to a built model", found->Describe()));
     }
-    REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*found, "aclmdlRICaptureTaskUpdateBegin"));
-    return capture::BeginUpdate(*found, *group);
+    REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(*found, "aclmdlRICaptureTaskUpdateBegin"));
+    return model::BeginUpdate(*found, *group);
   });
 }
 
@@ -258,8 +256,8 @@ aclError aclmdlRICaptureTaskUpdateEnd(aclrtStream stream) {
   return Api("aclmdlRICaptureTaskUpdateEnd", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
-    REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*found, "aclmdlRICaptureTaskUpdateEnd"));
-    return capture::EndUpdate(*found);
+    REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(*found, "aclmdlRICaptureTaskUpdateEnd"));
+    return model::EndUpdate(*found);
   });
 }
 
@@ -269,18 +267,18 @@ aclError aclmdlRICondHandleCreate(aclmdlRI modelRI, uint32_t defaultLaunchValue,
     REPRISE_RETURN_IF_ERROR(NotNull(modelRI, "modelRI"));
     REPRISE_RETURN_IF_ERROR(NotNull(handle, "handle"));
     REPRISE_RETURN_IF_ERROR(InRange(flag, 0, ACL_MODEL_RI_COND_HANDLE_ASSIGN_DEFAULT, "flag"));
-    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindModel(modelRI));
-    if (model->kind() == capture::ModelKind::kBuilt) {
+    REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindModel(modelRI));
+    if (model->kind() == model::ModelKind::kBuilt) {
       return Error(207000, fmt::format("{} was built, not captured: it has no conditional tasks", model->Describe()))
           .Hint("use aclrtSwitchStream or aclrtSwitchLabelByIndex in a model built by hand");
     }
-    REPRISE_ASSIGN_OR_RETURN(model, capture::FindOwnModel(modelRI));
-    if (model->state() != capture::ModelState::kCapturing) {
+    REPRISE_ASSIGN_OR_RETURN(model, model::FindOwnModel(modelRI));
+    if (model->state() != model::ModelState::kCapturing) {
       return Error(107000, fmt::format("{} is {}; a condition handle is created while it is being captured",
                                        model->Describe(), StateName(model->state())))
           .Hint("create it between aclmdlRICaptureBegin and aclmdlRICaptureEnd");
     }
-    REPRISE_ASSIGN_OR_RETURN(const capture::Condition* condition,
+    REPRISE_ASSIGN_OR_RETURN(const model::Condition* condition,
                              model->AddCondition(defaultLaunchValue, flag == ACL_MODEL_RI_COND_HANDLE_ASSIGN_DEFAULT));
     *handle = condition->handle;
     return {};
@@ -291,8 +289,8 @@ aclError aclmdlRICondHandleGetCondPtr(aclmdlRICondHandle handle, uint64_t** ptr)
   return Api("aclmdlRICondHandleGetCondPtr", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(handle, "handle"));
     REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
-    REPRISE_ASSIGN_OR_RETURN(const capture::Condition* condition,
-                             runtime::FindObject(capture::Conditions(), handle, "condition"));
+    REPRISE_ASSIGN_OR_RETURN(const model::Condition* condition,
+                             runtime::FindObject(model::Conditions(), handle, "condition"));
     *ptr = condition->cell;
     return {};
   });
@@ -306,14 +304,14 @@ aclError aclmdlRIAddCondTask(aclmdlRICondTaskParams params, aclrtStream stream, 
     REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", 107000));
     REPRISE_RETURN_IF_ERROR(NotNullInner(params.handle, "params.handle"));
     REPRISE_RETURN_IF_ERROR(NotNullInner(params.modelRIArray, "params.modelRIArray"));
-    REPRISE_ASSIGN_OR_RETURN(capture::Condition * condition,
-                             runtime::FindObject(capture::Conditions(), params.handle, "condition"));
+    REPRISE_ASSIGN_OR_RETURN(model::Condition * condition,
+                             runtime::FindObject(model::Conditions(), params.handle, "condition"));
     const uint32_t most = params.type == ACL_MODEL_RI_COND_TYPE_IF      ? 2
                           : params.type == ACL_MODEL_RI_COND_TYPE_WHILE ? 1
                                                                         : UINT32_MAX;
     REPRISE_RETURN_IF_ERROR(InRange(params.size, 1, most, "params.size"));
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
-    return capture::AddConditionTask(*found, *condition, static_cast<capture::ConditionKind>(params.type),
+    return capture::AddConditionTask(*found, *condition, static_cast<model::ConditionKind>(params.type),
                                      {params.modelRIArray, params.size});
   });
 }

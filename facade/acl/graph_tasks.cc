@@ -10,17 +10,17 @@
 #include <vector>
 
 #include "acl/acl.h"
-#include "capture/model.h"
-#include "capture/parameters.h"
 #include "check.h"
 #include "graph.h"
+#include "model/model.h"
+#include "model/parameters.h"
 #include "runtime/kernel.h"
 #include "runtime/report.h"
 
-namespace capture = reprise::capture;
+namespace model = reprise::model;
 namespace ir = reprise::ir;
 namespace runtime = reprise::runtime;
-using capture::Model;
+using model::Model;
 using reprise::Error;
 using reprise::HandleBits;
 using reprise::HandleKind;
@@ -50,10 +50,10 @@ uint32_t BoundNode(const runtime::Stream& stream, ir::NodeId node) {
 
 // The node behind the lower half of a handle; graph null when there is none.
 TaskRef Resolve(Model& model, uint32_t node) {
-  if (model.kind() != capture::ModelKind::kBuilt) {
+  if (model.kind() != model::ModelKind::kBuilt) {
     return node < model.graph().nodes().size() ? TaskRef{&model, &model.graph(), node} : TaskRef{};
   }
-  for (const capture::BoundStream& bound : model.bound()) {
+  for (const model::BoundStream& bound : model.bound()) {
     if (static_cast<uint32_t>(bound.stream->id()) != node >> kBoundNodeBits) continue;
     const ir::NodeId in_stream = node & ((1u << kBoundNodeBits) - 1);
     const ir::Graph& stored = *bound.stream->stored();
@@ -68,7 +68,7 @@ StatusOr<TaskRef> FindTask(aclmdlRITask task, const char* api) {
   REPRISE_RETURN_IF_ERROR(NotNullInner(task, "task"));
   const uint64_t bits = HandleBits(task);
   if (reprise::HandleKindBits(task) == static_cast<uint8_t>(HandleKind::kTask)) {
-    Model* model = capture::FindSerial(static_cast<uint32_t>(bits >> 32) & 0xFFFFFF);
+    Model* model = model::FindSerial(static_cast<uint32_t>(bits >> 32) & 0xFFFFFF);
     const TaskRef found = model != nullptr ? Resolve(*model, static_cast<uint32_t>(bits)) : TaskRef{};
     if (found.graph != nullptr) {
       REPRISE_RETURN_IF_ERROR(NotSub(*model, api));
@@ -180,8 +180,8 @@ Status SetKernelParams(const TaskRef& task, const aclmdlRITaskParams& params) {
   // Nearly always the arguments are all that changes. After a failure the model is good for nothing anyway.
   auto* const place =
       static_cast<std::byte*>(kernel.cfg != nullptr ? nullptr
-                                                    : capture::ArgumentsInPlace(*task.model, task.node, **function,
-                                                                                kernel.numBlocks, kernel.argsSize));
+                                                    : model::ArgumentsInPlace(*task.model, task.node, **function,
+                                                                              kernel.numBlocks, kernel.argsSize));
   const auto distance = reinterpret_cast<uintptr_t>(place) - reinterpret_cast<uintptr_t>(kernel.args);
   const bool overlap = distance < kernel.argsSize || -distance < kernel.argsSize;  // arguments that a task tells
   std::byte small[512];
@@ -199,8 +199,8 @@ Status SetKernelParams(const TaskRef& task, const aclmdlRITaskParams& params) {
     if (block != place) std::memcpy(place, block, kernel.argsSize);
     return {};
   }
-  return capture::SetKernel(*task.model, task.node, **function, kernel.numBlocks,
-                            kernel.cfg != nullptr ? &attributes : nullptr, block, kernel.argsSize);
+  return model::SetKernel(*task.model, task.node, **function, kernel.numBlocks,
+                          kernel.cfg != nullptr ? &attributes : nullptr, block, kernel.argsSize);
 }
 
 Status SetValueParams(const TaskRef& task, const aclmdlRITaskParams& params) {
@@ -213,13 +213,13 @@ Status SetValueParams(const TaskRef& task, const aclmdlRITaskParams& params) {
   }
   if (params.type == ACL_MODEL_RI_TASK_VALUE_WRITE) {
     REPRISE_RETURN_IF_ERROR(CheckValueCell(params.valueWriteTaskParams.devAddr));
-    return capture::SetValueWrite(*task.model, task.node, params.valueWriteTaskParams.devAddr,
-                                  params.valueWriteTaskParams.value);
+    return model::SetValueWrite(*task.model, task.node, params.valueWriteTaskParams.devAddr,
+                                params.valueWriteTaskParams.value);
   }
   REPRISE_RETURN_IF_ERROR(CheckValueCell(params.valueWaitTaskParams.devAddr));
   REPRISE_RETURN_IF_ERROR(InRange(params.valueWaitTaskParams.flag, 0, 3, "valueWaitTaskParams.flag"));
-  return capture::SetValueWait(*task.model, task.node, params.valueWaitTaskParams.devAddr,
-                               params.valueWaitTaskParams.value, params.valueWaitTaskParams.flag);
+  return model::SetValueWait(*task.model, task.node, params.valueWaitTaskParams.devAddr,
+                             params.valueWaitTaskParams.value, params.valueWaitTaskParams.flag);
 }
 
 Status SetParams(const TaskRef& task, const aclmdlRITaskParams& params) {
@@ -239,9 +239,9 @@ aclError aclmdlRIGetStreams(aclmdlRI modelRI, aclrtStream* streams, uint32_t* nu
   return Api("aclmdlRIGetStreams", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNullInner(modelRI, "modelRI"));
     REPRISE_RETURN_IF_ERROR(NotNullInner(numStreams, "numStreams"));
-    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindOwnModel(modelRI));
+    REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindOwnModel(modelRI));
     REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIGetStreams"));
-    if (model->kind() == capture::ModelKind::kBuilt) {
+    if (model->kind() == model::ModelKind::kBuilt) {
       const auto& bound = model->bound();
       return FillArray(
           streams, numStreams, bound.size(), [&](size_t i) { return bound[bound.size() - 1 - i].stream->handle(); },
@@ -258,7 +258,7 @@ aclError aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask* tasks, uint3
   return Api("aclmdlRIGetTasksByStream", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNullInner(stream, "stream"));
     REPRISE_RETURN_IF_ERROR(NotNullInner(numTasks, "numTasks"));
-    const capture::LaneHandle* lane = capture::LaneHandles().Find(stream);
+    const model::LaneHandle* lane = model::LaneHandles().Find(stream);
     if (lane == nullptr) {
       if (const runtime::Stream* user = runtime::Streams().Find(stream)) {
         if (const auto* model = static_cast<const Model*>(user->bound_model.load())) {
@@ -267,8 +267,8 @@ aclError aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask* tasks, uint3
         return Error(107000, fmt::format("{} is not a stream of a model", user->Describe()))
             .Hint("pass a stream that aclmdlRIGetStreams returned");
       }
-      return Error(
-          107017, reprise::DescribeBadHandle(capture::LaneHandles().Classify(stream), stream, "graph-internal stream"));
+      return Error(107017,
+                   reprise::DescribeBadHandle(model::LaneHandles().Classify(stream), stream, "graph-internal stream"));
     }
     REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
     if (&lane->model->context() != context) {
@@ -294,7 +294,7 @@ aclError aclmdlRITaskGetSeqId(aclmdlRITask task, uint32_t* id) {
   return Api("aclmdlRITaskGetSeqId", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNullInner(id, "id"));
     REPRISE_ASSIGN_OR_RETURN(const TaskRef found, FindTask(task, "aclmdlRITaskGetSeqId"));
-    if (found.model->kind() == capture::ModelKind::kBuilt) {
+    if (found.model->kind() == model::ModelKind::kBuilt) {
       return Error(207000, fmt::format("{} was built by hand: its streams run side by side, and no sequence holds for "
                                        "all of their tasks",
                                        found.model->Describe()))
@@ -320,7 +320,7 @@ aclError aclmdlRITaskGetParams(aclmdlRITask task, aclmdlRITaskParams* params) {
     uint32_t event_flags = 0;
     switch (type) {
       case ACL_MODEL_RI_TASK_KERNEL: {
-        if (const capture::TaskGroup* group = found.model->GroupOf(node)) params->taskGrp = group->handle;
+        if (const model::TaskGroup* group = found.model->GroupOf(node)) params->taskGrp = group->handle;
         if (const std::string* op_info = found.graph->op_info(found.node)) {
           params->opInfoPtr = const_cast<char*>(op_info->data());
           params->opInfoSize = op_info->size();
@@ -363,31 +363,31 @@ aclError aclmdlRITaskSetParams(aclmdlRITask task, aclmdlRITaskParams* params) {
   return Api("aclmdlRITaskSetParams", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNullInner(params, "params"));
     REPRISE_ASSIGN_OR_RETURN(const TaskRef found, FindTask(task, "aclmdlRITaskSetParams"));
-    REPRISE_RETURN_IF_ERROR(capture::CheckChangeable(*found.model));
+    REPRISE_RETURN_IF_ERROR(model::CheckChangeable(*found.model));
     Status status = SetParams(found, *params);
-    return status.ok() ? Status() : capture::Fault(*found.model, std::move(status));
+    return status.ok() ? Status() : model::Fault(*found.model, std::move(status));
   });
 }
 
 aclError aclmdlRITaskDisable(aclmdlRITask task) {
   return Api("aclmdlRITaskDisable", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(const TaskRef found, FindTask(task, "aclmdlRITaskDisable"));
-    REPRISE_RETURN_IF_ERROR(capture::CheckChangeable(*found.model));
+    REPRISE_RETURN_IF_ERROR(model::CheckChangeable(*found.model));
     if (!HasParams(*found)) {
-      return capture::Fault(*found.model, Error(107000, fmt::format("the task is a {}, which cannot be disabled",
-                                                                    ir::Describe(*found).type_name)));
+      return model::Fault(*found.model, Error(107000, fmt::format("the task is a {}, which cannot be disabled",
+                                                                  ir::Describe(*found).type_name)));
     }
-    return capture::Disable(*found.model, found.node);
+    return model::Disable(*found.model, found.node);
   });
 }
 
 aclError aclmdlRIUpdate(aclmdlRI modelRI) {
   return Api("aclmdlRIUpdate", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNullInner(modelRI, "modelRI"));
-    REPRISE_ASSIGN_OR_RETURN(Model * model, capture::FindModel(modelRI));
+    REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindModel(modelRI));
     REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIUpdate"));
-    REPRISE_ASSIGN_OR_RETURN(model, capture::FindOwnModel(modelRI));
-    return capture::UpdateModel(*model);
+    REPRISE_ASSIGN_OR_RETURN(model, model::FindOwnModel(modelRI));
+    return model::UpdateModel(*model);
   });
 }
 

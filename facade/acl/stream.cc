@@ -60,14 +60,14 @@ Status DestroyStream(const char* api, aclrtStream handle, Stream::DestroyMode mo
         .Culprit(stream->Describe())
         .Hint("destroy the context, or reset the device");
   }
-  REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*stream, api));
+  REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(*stream, api));
   if (stream->bound_model.load() != nullptr) {
     return BoundToModel(*stream);
   }
   AnnounceStream(*stream, ACL_RT_STREAM_STATE_DESTROY_PRE);
   if (!Stream::Hide(stream)) return runtime::NotLive(runtime::Streams(), handle, "stream");
   // Once more: calls of other threads may have changed that until now.
-  Status unchanged = capture::CheckNotCapturing(*stream, api);
+  Status unchanged = runtime::CheckNotCapturing(*stream, api);
   if (unchanged.ok() && !stream->CloseToModels()) unchanged = BoundToModel(*stream);
   if (!unchanged.ok()) {
     runtime::Streams().Show(handle);
@@ -102,7 +102,7 @@ Status CheckConfiguration(const aclrtStreamConfigHandle* handle) {
 Status Synchronize(const char* api, aclrtStream handle, int32_t timeout) {
   REPRISE_RETURN_IF_ERROR(IsTimeout(timeout));
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(handle));
-  REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*stream, api));
+  REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(*stream, api));
   Status status = stream->Synchronize(runtime::DeadlineAfterMs(timeout));
   runtime::MemoryPool::TrimAll();
   return status;
@@ -111,7 +111,7 @@ Status Synchronize(const char* api, aclrtStream handle, int32_t timeout) {
 Status Query(aclrtStream handle, aclrtStreamStatus* status) {
   REPRISE_RETURN_IF_ERROR(runtime::NotNull(status, "status"));
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(handle));
-  REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*stream, "aclrtStreamQuery"));
+  REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(*stream, "aclrtStreamQuery"));
   *status = ACL_STREAM_STATUS_COMPLETE;
   if (stream->IsIdle()) return stream->Synchronize(Clock::now());  // returns at once, with what the tasks left
   *status = ACL_STREAM_STATUS_NOT_READY;
@@ -151,12 +151,12 @@ Status SetAttribute(Stream& stream, aclrtStreamAttr attribute, const aclrtStream
       REPRISE_RETURN_IF_ERROR(CheckFailureMode(value.failureMode));
       return SetFailureMode(stream, value.failureMode);
     case ACL_STREAM_ATTR_FLOAT_OVERFLOW_CHECK:
-      REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(stream, "aclrtSetStreamAttribute(FLOAT_OVERFLOW_CHECK)"));
+      REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(stream, "aclrtSetStreamAttribute(FLOAT_OVERFLOW_CHECK)"));
       REPRISE_RETURN_IF_ERROR(InRange(value.overflowSwitch, 0, 1, "overflowSwitch"));
       stream.overflow_switch = value.overflowSwitch;
       return {};
     case ACL_STREAM_ATTR_USER_CUSTOM_TAG:
-      REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(stream, "aclrtSetStreamAttribute(USER_CUSTOM_TAG)"));
+      REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(stream, "aclrtSetStreamAttribute(USER_CUSTOM_TAG)"));
       stream.tag = value.userCustomTag;
       return {};
     case ACL_STREAM_ATTR_CACHE_OP_INFO:
@@ -328,7 +328,7 @@ aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus* status) {
 aclError aclrtStreamAbort(aclrtStream stream) {
   return runtime::Api("aclrtStreamAbort", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
-    REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*found, "aclrtStreamAbort"));
+    REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(*found, "aclrtStreamAbort"));
     found->Abort(107023);
     return {};
   });
@@ -338,7 +338,7 @@ aclError aclrtStreamStop(aclrtStream stream) {
   return runtime::Api("aclrtStreamStop", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
     REPRISE_RETURN_IF_ERROR(RefuseDefault(*found, "stopped"));
-    REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*found, "aclrtStreamStop"));
+    REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(*found, "aclrtStreamStop"));
     if (found->bound_model.load() != nullptr) {
       return Error(107000, fmt::format("{} cannot be stopped: it is bound to a built model", found->Describe()))
           .Culprit(found->Describe())

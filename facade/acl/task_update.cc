@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Updates of the stored tasks of built models.
-#include "capture/task_update.h"
+#include "model/task_update.h"
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@ using namespace reprise::facade;  // NOLINT: this file defines only C functions
 using reprise::Error;
 using reprise::Status;
 using reprise::StatusOr;
-namespace capture = reprise::capture;
+namespace model = reprise::model;
 namespace runtime = reprise::runtime;
 using runtime::Api;
 using runtime::NotNull;
@@ -44,7 +44,7 @@ Status ReadNewRequest(const void* source, size_t bytes, runtime::RandomRequest* 
   return ReadRandomFunction(info, request);
 }
 
-StatusOr<capture::RandomUpdate> ReadRandom(const aclrtRandomTaskUpdateAttr& attr) {
+StatusOr<model::RandomUpdate> ReadRandom(const aclrtRandomTaskUpdateAttr& attr) {
   REPRISE_RETURN_IF_ERROR(NotNullInner(attr.srcAddr, "info->val.randomTaskAttr.srcAddr"));
   if (attr.size != sizeof(aclrtRandomNumTaskInfo) && attr.size != sizeof(aclrtRandomNumFuncParaInfo)) {
     return Error(107000, fmt::format("info->val.randomTaskAttr.size is {}, must be {} or {}", attr.size,
@@ -54,11 +54,11 @@ StatusOr<capture::RandomUpdate> ReadRandom(const aclrtRandomTaskUpdateAttr& attr
   }
   REPRISE_RETURN_IF_ERROR(CheckRest(attr.rsv));
   REPRISE_RETURN_IF_ERROR(DeviceReaches(attr.srcAddr, attr.size, "info->val.randomTaskAttr.srcAddr"));
-  return capture::RandomUpdate{attr.srcAddr, attr.size, ReadNewRequest};
+  return model::RandomUpdate{attr.srcAddr, attr.size, ReadNewRequest};
 }
 
-StatusOr<capture::KernelUpdate> ReadKernel(const aclrtAicAivTaskUpdateAttr& attr) {
-  capture::KernelUpdate update{};
+StatusOr<model::KernelUpdate> ReadKernel(const aclrtAicAivTaskUpdateAttr& attr) {
+  model::KernelUpdate update{};
   if (attr.funcEntryAddr == nullptr && attr.blockDimAddr == nullptr) {
     return Error(107000, "funcEntryAddr and blockDimAddr are both null: nothing would change")
         .Culprit("parameter info")
@@ -89,10 +89,10 @@ aclError aclrtTaskUpdateAsync(aclrtStream taskStream, uint32_t taskId, aclrtTask
     REPRISE_ASSIGN_OR_RETURN(Stream * stored, runtime::FindStream(taskStream));
     REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(execStream));
     if (info->id == ACL_RT_UPDATE_RANDOM_TASK) {
-      REPRISE_ASSIGN_OR_RETURN(const capture::RandomUpdate update, ReadRandom(info->val.randomTaskAttr));
-      return capture::UpdateRandom(*stored, taskId, update, *on);
+      REPRISE_ASSIGN_OR_RETURN(const model::RandomUpdate update, ReadRandom(info->val.randomTaskAttr));
+      return model::UpdateRandom(*stored, taskId, update, *on);
     }
-    REPRISE_ASSIGN_OR_RETURN(const capture::KernelUpdate update, ReadKernel(info->val.aicAivTaskAttr));
-    return capture::UpdateKernel(*stored, taskId, update, *on);
+    REPRISE_ASSIGN_OR_RETURN(const model::KernelUpdate update, ReadKernel(info->val.aicAivTaskAttr));
+    return model::UpdateKernel(*stored, taskId, update, *on);
   });
 }

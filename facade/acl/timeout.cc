@@ -37,7 +37,7 @@ Status ReadStatus(const char* api, void* output, uint64_t bytes, aclrtStream han
   }
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(handle));
   if (saturation_only) REPRISE_RETURN_IF_ERROR(CheckSaturation(stream->context()));
-  REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*stream, api));
+  REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(*stream, api));
   REPRISE_RETURN_IF_ERROR(DeviceReaches(output, bytes, "outputAddr"));
   return runtime::SubmitOverflowRead(*stream, output);
 }
@@ -45,7 +45,7 @@ Status ReadStatus(const char* api, void* output, uint64_t bytes, aclrtStream han
 Status ClearStatus(const char* api, aclrtStream handle, bool saturation_only) {
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(handle));
   if (saturation_only) REPRISE_RETURN_IF_ERROR(CheckSaturation(stream->context()));
-  REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*stream, api));
+  REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(*stream, api));
   return runtime::SubmitOverflowClear(*stream);
 }
 
@@ -108,7 +108,7 @@ aclError aclrtSetStreamOverflowSwitch(aclrtStream stream, uint32_t flag) {
   return runtime::Api("aclrtSetStreamOverflowSwitch", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(InRange(flag, 0, 1, "flag"));
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
-    REPRISE_RETURN_IF_ERROR(capture::CheckNotCapturing(*found, "aclrtSetStreamOverflowSwitch"));
+    REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(*found, "aclrtSetStreamOverflowSwitch"));
     found->overflow_switch = flag;
     return {};
   });

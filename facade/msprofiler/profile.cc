@@ -12,7 +12,7 @@
 #include "acl/acl_prof.h"
 #include "base/log.h"
 #include "device/memory.h"
-#include "observe/profiler.h"
+#include "profile/profiler.h"
 #include "runtime/device.h"
 #include "runtime/report.h"
 #include "runtime/stream.h"
@@ -20,7 +20,7 @@
 using reprise::Error;
 using reprise::Status;
 using reprise::StatusOr;
-using reprise::observe::Profiler;
+using reprise::profile::Profiler;
 using reprise::runtime::Api;
 using reprise::runtime::NotNull;
 namespace runtime = reprise::runtime;

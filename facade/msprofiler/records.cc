@@ -7,14 +7,14 @@
 #include <memory>
 
 #include "acl/acl_prof.h"
-#include "observe/profiler.h"
+#include "profile/profiler.h"
 #include "runtime/objects.h"
 #include "runtime/report.h"
 
 using reprise::Error;
 using reprise::Status;
-using reprise::observe::ProfilerSubscription;
-using reprise::observe::ProfilerSubscriptions;
+using reprise::profile::ProfilerSubscription;
+using reprise::profile::ProfilerSubscriptions;
 using reprise::runtime::Api;
 using reprise::runtime::NotNull;
 namespace runtime = reprise::runtime;
@@ -55,7 +55,7 @@ aclError aclprofModelSubscribe(uint32_t modelId, const aclprofSubscribeConfig* p
     REPRISE_RETURN_IF_ERROR(NotNull(profSubscribeConfig, "profSubscribeConfig"));
     REPRISE_RETURN_IF_ERROR(
         runtime::FindObject(ProfilerSubscriptions(), profSubscribeConfig, "profiler subscription").status());
-    if (reprise::observe::Profiler::Get().is_ready()) {
+    if (reprise::profile::Profiler::Get().is_ready()) {
       return Error(148047, "the profiler is initialised: a program records as a whole or model by model, not both")
           .Culprit("an earlier aclprofInit")
           .Hint("call aclprofFinalize first");

@@ -11,15 +11,15 @@
 #include "device/memory.h"
 #include "device/timeline.h"
 #include "mstx/ms_tools_ext.h"
-#include "observe/markers.h"
-#include "observe/memory_marks.h"
+#include "profile/markers.h"
+#include "profile/memory_marks.h"
 #include "runtime/report.h"
 
 using reprise::Error;
 using reprise::Status;
 using reprise::StatusOr;
-using reprise::observe::Markers;
-using reprise::observe::MemoryMarks;
+using reprise::profile::Markers;
+using reprise::profile::MemoryMarks;
 using reprise::runtime::Api;
 using reprise::runtime::NotNull;
 

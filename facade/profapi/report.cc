@@ -10,13 +10,13 @@
 #include "device/memory.h"
 #include "device/timeline.h"
 #include "experiment/msprof/toolchain/prof_api.h"
-#include "observe/profiler.h"
+#include "profile/profiler.h"
 #include "runtime/report.h"
 
 using reprise::Error;
 using reprise::Status;
 using reprise::device::Timeline;
-using reprise::observe::Profiler;
+using reprise::profile::Profiler;
 using reprise::runtime::Api;
 using reprise::runtime::NotNull;
 

@@ -15,9 +15,9 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "capture/condition.h"
-#include "capture/parameters.h"
 #include "capture/session.h"
 #include "device/memory.h"
+#include "model/parameters.h"
 #include "observe/dot.h"
 #include "observe/json_dump.h"
 #include "observe/picture.h"
@@ -137,8 +137,8 @@ Status Graph::Impl::CaptureBegin(const CaptureOptions& options) {
     if (info.model == nullptr || FaultPoint("graph.info")) {
       status = Injected("info");
       if (info.model != nullptr) {
-        capture::AbortCaptures(*info.model, false);
-        capture::Model::Discard(info.model);
+        info.model->AbortRecording(false);
+        model::Model::Discard(info.model);
       }
       device_memory->MarkCaptureEnd(device_);
     } else {
@@ -216,7 +216,7 @@ Status Graph::Impl::CaptureEnd() {
   stream->cache_op_info = 0;
 
   Status status = FaultPoint("graph.end") ? Injected("end") : Status();
-  capture::Model* model = nullptr;
+  model::Model* model = nullptr;
   if (status.ok()) {
     auto ended = capture::End(*stream);
     if (ended.ok()) {
@@ -225,9 +225,9 @@ Status Graph::Impl::CaptureEnd() {
       status = std::move(ended).status();
       model_ = nullptr;  // the runtime has destroyed it
     }
-  } else if (capture::Model* open = capture::Models().Find(model_)) {
-    capture::AbortCaptures(*open, false);
-    capture::Model::Discard(open);
+  } else if (model::Model* open = model::Models().Find(model_)) {
+    open->AbortRecording(false);
+    model::Model::Discard(open);
     model_ = nullptr;
   }
   api::DeviceMemoryOrNull()->MarkCaptureEnd(device_);
@@ -248,7 +248,7 @@ Status Graph::Impl::CaptureEnd() {
   }
   state_.store(GraphState::kCaptured, std::memory_order_release);
   if (!options_.keep_graph) {
-    Status ready = FaultPoint("graph.instantiate") ? Injected("instantiate") : capture::UpdateModel(*model);
+    Status ready = FaultPoint("graph.instantiate") ? Injected("instantiate") : model::UpdateModel(*model);
     if (!ready.ok()) return Fail(std::move(ready));
     state_.store(GraphState::kReady, std::memory_order_release);
   }
@@ -295,10 +295,10 @@ Status Graph::Impl::CheckCaptured(const char* what) const {
       .Hint(state == GraphState::kCapturing ? "call CaptureEnd first" : "capture first");
 }
 
-StatusOr<capture::Model*> Graph::Impl::Model(const char* what) const {
+StatusOr<model::Model*> Graph::Impl::Model(const char* what) const {
   REPRISE_RETURN_IF_ERROR(CheckCaptured(what));
   // Stale when the context has gone, or somebody has destroyed the raw graph.
-  return capture::FindModel(model_);
+  return model::FindModel(model_);
 }
 
 Status Graph::Impl::Instantiate() {
@@ -312,9 +312,9 @@ Status Graph::Impl::Instantiate() {
         .Hint("make the Graph with Options{keep_graph = true} to instantiate it again after changes");
   }
   std::lock_guard lock(replay_mutex_);
-  REPRISE_ASSIGN_OR_RETURN(capture::Model * model, Model("Instantiate"));
+  REPRISE_ASSIGN_OR_RETURN(model::Model * model, Model("Instantiate"));
   if (FaultPoint("graph.instantiate")) return Injected("instantiate");
-  REPRISE_RETURN_IF_ERROR(capture::UpdateModel(*model));
+  REPRISE_RETURN_IF_ERROR(model::UpdateModel(*model));
   state_.store(GraphState::kReady, std::memory_order_release);
   return {};
 }
@@ -323,14 +323,14 @@ Status Graph::Impl::Replay(void* stream) {
   REPRISE_RETURN_IF_ERROR(CheckCaptured("Replay"));
   if (state() == GraphState::kCaptured) REPRISE_RETURN_IF_ERROR(Instantiate());
   REPRISE_ASSIGN_OR_RETURN(Stream * on, api::FindStreamOrCurrent(stream));
-  if (Status refused = capture::CheckNotCapturing(*on, "reprise::Graph::Replay"); !refused.ok()) {
+  if (Status refused = runtime::CheckNotCapturing(*on, "reprise::Graph::Replay"); !refused.ok()) {
     return std::move(refused).Hint("replay on another stream, or after the capture: a graph cannot hold another one");
   }
   // Drawing the offsets and queueing are one step, so that executions get their numbers in the order they run in.
   std::lock_guard lock(replay_mutex_);
-  REPRISE_ASSIGN_OR_RETURN(capture::Model * model, Model("Replay"));
-  REPRISE_RETURN_IF_ERROR(capture::CheckOwn(*model));
-  if (model->state() != capture::ModelState::kReady) {
+  REPRISE_ASSIGN_OR_RETURN(model::Model * model, Model("Replay"));
+  REPRISE_RETURN_IF_ERROR(model::CheckOwn(*model));
+  if (model->state() != model::ModelState::kReady) {
     return Error(507011, fmt::format("{} cannot be executed: it is {}", model->Describe(), StateName(model->state())))
         .Hint("call Instantiate() after changing the raw graph");
   }
@@ -368,9 +368,9 @@ void Graph::Impl::Reset() noexcept {
     while (!bodies_.empty()) {
       [[maybe_unused]] const Status closed = EndConditional();
     }
-    if (capture::Model* open = capture::Models().Find(model_)) {
-      capture::AbortCaptures(*open, false);
-      capture::Model::Discard(open);
+    if (model::Model* open = model::Models().Find(model_)) {
+      open->AbortRecording(false);
+      model::Model::Discard(open);
     }
     model_ = nullptr;
     api::DeviceMemoryOrNull()->MarkCaptureEnd(device_);
@@ -407,8 +407,8 @@ std::vector<Zombie>& Zombies() {
 // The pool is given back only when no execution is left that could touch it.
 void Graph::Impl::DestroyModel(void* model, Lease lease) noexcept {
   const CallGuard call;
-  if (capture::Model* found = capture::Models().Find(model)) {
-    if (Status status = capture::Model::Destroy(found); !status.ok()) {
+  if (model::Model* found = model::Models().Find(model)) {
+    if (Status status = model::Model::Destroy(found); !status.ok()) {
       REPRISE_LOG(kWarning, "REPRISE", "{}; it is destroyed later", status.detail().what);
       std::lock_guard lock(g_zombies_mutex);
       Zombies<Zombie>().push_back({model, lease});
@@ -424,7 +424,7 @@ void Graph::Impl::BuryZombies() noexcept {
   {
     std::lock_guard lock(g_zombies_mutex);
     std::erase_if(Zombies<Zombie>(), [&](const Zombie& zombie) {
-      const capture::Model* found = capture::Models().Find(zombie.model);
+      const model::Model* found = model::Models().Find(zombie.model);
       if (found != nullptr && found->executing()) return false;
       dead.push_back(zombie);
       return true;
@@ -465,16 +465,16 @@ StatusOr<void*> Graph::Impl::BeginIf(const void* predicate, void* stream) {
     }
   }
   void* const enclosing_handle = bodies_.empty() ? model_ : bodies_.back().model->handle();
-  REPRISE_ASSIGN_OR_RETURN(capture::Model * enclosing_model, capture::FindModel(enclosing_handle));
-  REPRISE_ASSIGN_OR_RETURN(capture::Condition * condition, enclosing_model->AddCondition(0, true));
+  REPRISE_ASSIGN_OR_RETURN(model::Model * enclosing_model, model::FindModel(enclosing_handle));
+  REPRISE_ASSIGN_OR_RETURN(model::Condition * condition, enclosing_model->AddCondition(0, true));
   REPRISE_RETURN_IF_ERROR(runtime::SubmitFill(*parent, condition->cell, 0, sizeof(uint64_t)));
   REPRISE_RETURN_IF_ERROR(runtime::SubmitCopy(*parent, condition->cell, predicate, 1));
   void* handle = nullptr;
   REPRISE_RETURN_IF_ERROR(
-      capture::AddConditionTask(*parent, *condition, capture::ConditionKind::kIf, std::span<void*>(&handle, 1)));
+      capture::AddConditionTask(*parent, *condition, model::ConditionKind::kIf, std::span<void*>(&handle, 1)));
 
   Body body;
-  body.model = capture::Models().Find(handle);
+  body.model = model::Models().Find(handle);
   body.parent_stream = parent->handle();
   // The condition has no body yet: unless one gets captured, the whole capture fails.
   body.owns_stream = given == nullptr;
@@ -532,7 +532,7 @@ Status Graph::Impl::AbandonConditional(const std::string& why) {
 // --------------------------------------------------------------------------------------------------------- insight
 
 StatusOr<GraphMemory> Graph::Impl::Memory() const {
-  REPRISE_ASSIGN_OR_RETURN(const capture::Model* model, Model("memory()"));
+  REPRISE_ASSIGN_OR_RETURN(const model::Model* model, Model("memory()"));
   GraphMemory memory;
   memory.plan_bytes = model->TakeBill().bytes;
   for (const SegmentInfo& segment : api::DeviceMemoryOrNull()->Snapshot(pool_, false).segments) {
@@ -547,12 +547,12 @@ StatusOr<void*> Graph::Impl::RawGraph() const {
     return Error(507011, "the recorded graph is only kept with keep_graph=True")
         .Hint("make the Graph with Options{keep_graph = true}");
   }
-  REPRISE_ASSIGN_OR_RETURN(const capture::Model* model, Model("raw_graph()"));
+  REPRISE_ASSIGN_OR_RETURN(const model::Model* model, Model("raw_graph()"));
   return model->handle();
 }
 
 StatusOr<void*> Graph::Impl::RawExecutable() const {
-  REPRISE_ASSIGN_OR_RETURN(const capture::Model* model, Model("raw_executable()"));
+  REPRISE_ASSIGN_OR_RETURN(const model::Model* model, Model("raw_executable()"));
   if (state() != GraphState::kReady) {
     return Error(507011, "the graph is not instantiated").Hint("call Instantiate() first");
   }
@@ -564,7 +564,7 @@ StatusOr<bool> Graph::Impl::Dump(const std::string& path) const {
     REPRISE_LOG(kWarning, "REPRISE", "{} is not written: the graph holds no capture", path);
     return false;
   }
-  REPRISE_ASSIGN_OR_RETURN(const capture::Model* model, Model("Dump"));
+  REPRISE_ASSIGN_OR_RETURN(const model::Model* model, Model("Dump"));
   const auto ends = [&](std::string_view ending) { return std::string_view(path).ends_with(ending); };
   if (ends(".svg")) {
     REPRISE_RETURN_IF_ERROR(observe::WriteSvgPicture(*model, path));

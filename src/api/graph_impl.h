@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "capture/model.h"
 #include "memory/device_allocator.h"
 #include "memory/host_allocator.h"
+#include "model/model.h"
 #include "reprise/graph.h"
 #include "rng/generator.h"
 #include "runtime/event.h"
@@ -73,20 +73,19 @@ class Graph::Impl : public std::enable_shared_from_this<Graph::Impl> {
     Lease lease;
   };
   struct Body {
-    capture::Model* model = nullptr;
+    model::Model* model = nullptr;
     uint64_t capture = 0;
     void* stream = nullptr;
     bool owns_stream = false;       ///< made for this body
     void* parent_stream = nullptr;  ///< current before
   };
 
-  StatusOr<capture::Model*> Model(const char* what) const;
+  StatusOr<model::Model*> Model(const char* what) const;
   Status Route(const StreamFilter& filter);
   void Unroute() noexcept;
   void DropGenerators() noexcept;
   Status PrepareDraws(runtime::Stream& stream);
   Status NoteDraws(runtime::Stream& stream);
-  Status CloseBody(Body body, bool keep);
   Status Fail(Status why) noexcept;
   static void DestroyModel(void* model, Lease lease) noexcept;
   static void BuryZombies() noexcept;

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "capture/model.h"
+#include "model/model.h"
 #include "observe/picture.h"
 #include "runtime/report.h"
 #include "runtime/stream.h"
@@ -16,8 +16,8 @@ const char* Version() { return REPRISE_VERSION; }
 int GetGraphStats(void* model_ri, GraphStats* stats) {
   return runtime::Api("reprise::GetGraphStats", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(stats, "stats"));
-    REPRISE_ASSIGN_OR_RETURN(capture::Model * model, capture::FindOwnModel(model_ri));
-    const capture::Bill bill = model->TakeBill();
+    REPRISE_ASSIGN_OR_RETURN(model::Model * model, model::FindOwnModel(model_ri));
+    const model::Bill bill = model->TakeBill();
     stats->tasks = static_cast<uint32_t>(bill.tasks);
     stats->streams = static_cast<uint32_t>(bill.streams);
     stats->events = static_cast<uint32_t>(bill.events);
@@ -29,7 +29,7 @@ int GetGraphStats(void* model_ri, GraphStats* stats) {
 int WriteGraphPicture(void* model_ri, const char* path) {
   return runtime::Api("reprise::WriteGraphPicture", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(path, "path"));
-    REPRISE_ASSIGN_OR_RETURN(capture::Model * model, capture::FindOwnModel(model_ri));
+    REPRISE_ASSIGN_OR_RETURN(model::Model * model, model::FindOwnModel(model_ri));
     return observe::WriteSvgPicture(*model, path);
   });
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "api/throw.h"
+#include "device/memory.h"
 #include "reprise/stream.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
@@ -13,7 +14,7 @@
 namespace reprise {
 namespace {
 
-constexpr int kMaxDevices = 64;
+using device::kMaxDevices;
 
 // What was set, by device; null: the default stream.
 thread_local std::array<void*, kMaxDevices> t_current{};

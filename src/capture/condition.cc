@@ -3,83 +3,15 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
 #include <mutex>
 #include <vector>
 
 #include "capture/session.h"
 
 namespace reprise::capture {
-namespace {
 
-using ir::RunResult;
-
-// A loop goes back to its stream or lane after so many turns: others get the worker, and an abort or the failure of
-// another lane is seen there.
-constexpr int kTurnsAtOnce = 64;
-
-// One conditional task and the execution of its chosen body. Runs of the graph that holds it never overlap.
-struct ConditionTask {
-  ConditionKind kind;
-  uint64_t* cell;
-  std::vector<Model*> bodies;
-  exec::Replay::Progress progress{};
-  exec::Replay* running = nullptr;
-
-  // The body to run now; null when there is none.
-  Model* Choose() const {
-    const uint64_t value = std::atomic_ref<uint64_t>(*cell).load(std::memory_order_acquire);
-    switch (kind) {
-      case ConditionKind::kIf:
-        if (value != 0) return bodies[0];
-        return bodies.size() > 1 ? bodies[1] : nullptr;
-      case ConditionKind::kWhile: return value != 0 ? bodies[0] : nullptr;
-      case ConditionKind::kSwitch: return value < bodies.size() ? bodies[value] : nullptr;
-    }
-    return nullptr;
-  }
-
-  RunResult Run(device::RunContext& context) {
-    for (int turns = 0;; ++turns) {
-      if (running == nullptr) {
-        Model* body = Choose();
-        if (body == nullptr) return RunResult::kDone;
-        if (turns == kTurnsAtOnce) return RunResult::kNeedsWorker;
-        running = body->replay();
-        progress = {running->Submit()};
-        if (device::Timeline::observed()) [[unlikely]]
-          progress.watched = WatchedAs(*body);
-      }
-      const RunResult result = running->Run(context, progress);
-      if (result != RunResult::kDone) return result;
-      running = nullptr;
-      if (kind != ConditionKind::kWhile || context.failed()) return RunResult::kDone;
-    }
-  }
-};
-
-struct ConditionPayload {
-  ConditionTask* task;
-};
-
-constexpr ir::TaskType kCondition = {
-    ir::TaskKind::kCondition, "CONDITION_OP",
-    [](device::RunContext& context, void* payload) {
-      return static_cast<ConditionPayload*>(payload)->task->Run(context);
-    },
-    [](void* payload) noexcept { delete static_cast<ConditionPayload*>(payload)->task; },
-    [](void* payload, device::Runnable* runnable) noexcept {
-      ConditionTask& task = *static_cast<ConditionPayload*>(payload)->task;
-      if (task.running == nullptr) return;
-      const bool was_queued = task.progress.phase == exec::Replay::Progress::kQueued;
-      task.running->Abandon(task.progress, runnable);
-      if (was_queued) task.running->Cancel(task.progress.ticket);
-      task.running = nullptr;
-    }};
-
-}  // namespace
-
-Status AddConditionTask(runtime::Stream& stream, Condition& condition, ConditionKind kind, std::span<void*> bodies) {
+Status AddConditionTask(runtime::Stream& stream, model::Condition& condition, model::ConditionKind kind,
+                        std::span<void*> bodies) {
   std::lock_guard lock(stream.context().capture_mutex);
   if (!stream.is_capturing()) return Error(107029, fmt::format("{} is not being captured", stream.Describe()));
   Session& session = *static_cast<Session*>(stream.sink());
@@ -99,9 +31,9 @@ Status AddConditionTask(runtime::Stream& stream, Condition& condition, Condition
         .Hint("pass the number of bodies in params.size, and destroy models that are no longer needed");
   }
   const size_t others = session.model().bodies().size();
-  ConditionPayload payload{new ConditionTask{kind, condition.cell, {}}};
+  model::ConditionPayload payload{new model::ConditionTask{kind, condition.cell, {}}};
   for (size_t i = 0; i < bodies.size(); ++i) {
-    auto body = Model::Create(stream.context(), ModelKind::kSub, &session.model());
+    auto body = Model::Create(stream.context(), model::ModelKind::kSub, &session.model());
     if (!body.ok()) {
       delete payload.task;
       session.model().DropBodies(others);
@@ -110,7 +42,7 @@ Status AddConditionTask(runtime::Stream& stream, Condition& condition, Condition
     payload.task->bodies.push_back(*body);
   }
   const std::vector<Model*> made = payload.task->bodies;
-  if (Status status = session.Record(stream, ir::MakeTask(kCondition, payload)); !status.ok()) {
+  if (Status status = session.Record(stream, ir::MakeTask(model::kConditionTask, payload)); !status.ok()) {
     session.model().DropBodies(others);
     return status;
   }

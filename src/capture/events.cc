@@ -7,7 +7,7 @@
 
 #include <mutex>
 
-#include "runtime/device.h"
+#include "model/external_event.h"
 
 namespace reprise::capture {
 
@@ -15,54 +15,6 @@ using runtime::Event;
 using runtime::Stream;
 
 namespace {
-
-struct ExternalPayload {
-  uint32_t binding;
-  int32_t event_id;
-  runtime::EventRecord* parked_at = nullptr;  ///< of a wait that is under way
-};
-
-void DescribeExternal(const void* payload, ir::TaskInfo& info) {
-  info.event_id = static_cast<const ExternalPayload*>(payload)->event_id;
-}
-
-// Completes the record instance that this execution published when it was launched.
-constexpr ir::TaskType kExternalRecord = {
-    ir::TaskKind::kExternalRecord,
-    "CAPTURE_RECORD_EXTERNAL",
-    [](device::RunContext& context, void* payload) {
-      auto* record =
-          static_cast<runtime::EventRecord*>(context.bindings[static_cast<ExternalPayload*>(payload)->binding]);
-      record->Complete(runtime::Devices()[static_cast<size_t>(context.device_id)]->NowUs());
-      return ir::RunResult::kDone;
-    },
-    nullptr,
-    nullptr,
-    DescribeExternal};
-
-// Waits for the record instance that was the newest when this execution was launched.
-constexpr ir::TaskType kExternalWait = {
-    ir::TaskKind::kExternalWait,
-    "CAPTURE_WAIT_EXTERNAL",
-    [](device::RunContext& context, void* payload) {
-      auto* p = static_cast<ExternalPayload*>(payload);
-      auto* record = static_cast<runtime::EventRecord*>(context.bindings[p->binding]);
-      p->parked_at = nullptr;
-      if (record == nullptr) return ir::RunResult::kDone;
-      const auto done = [record] { return record->done(); };
-      if (done() || !record->waiters.AddUnless(done, context.runnable(), &context.scheduler())) {
-        return ir::RunResult::kDone;
-      }
-      p->parked_at = record;
-      return ir::RunResult::kParked;
-    },
-    nullptr,
-    [](void* payload, device::Runnable* runnable) noexcept {
-      auto* p = static_cast<ExternalPayload*>(payload);
-      if (p->parked_at != nullptr) p->parked_at->waiters.Remove(runnable);
-      p->parked_at = nullptr;
-    },
-    DescribeExternal};
 
 Status NotInGraph(const Event& event, const char* what) {
   return Error(207000,
@@ -102,7 +54,7 @@ Status CheckOnBoundStream(const Event& event, const Stream& stream, const char* 
 }
 
 Status CheckExternalUse(const Session& session, const Event& event, bool is_record) {
-  for (const ExternalBinding& other : session.model().externals()) {
+  for (const model::ExternalBinding& other : session.model().externals()) {
     if (other.event != event.handle()) continue;
     return Error(107000, fmt::format("the graph has an external {} of {} already", other.is_record ? "record" : "wait",
                                      event.Describe()))
@@ -119,8 +71,8 @@ Status AddExternal(Session& session, Stream& stream, Event& event, bool is_recor
         .Culprit(session.Describe());
   }
   REPRISE_RETURN_IF_ERROR(CheckExternalUse(session, event, is_record));
-  ExternalPayload payload{session.model().AddExternal(event, is_record), event.id()};
-  return session.Record(stream, ir::MakeTask(is_record ? kExternalRecord : kExternalWait, payload));
+  model::ExternalEventPayload payload{session.model().AddExternal(event, is_record), event.id()};
+  return session.Record(stream, ir::MakeTask(is_record ? model::kExternalRecord : model::kExternalWait, payload));
 }
 
 Status NotCapturing(const Stream& stream) {
@@ -142,7 +94,7 @@ Status RecordEvent(Event& event, Stream& stream, bool external) {
   REPRISE_RETURN_IF_ERROR(CheckDeviceUseOnly(event));
   if (external) REPRISE_RETURN_IF_ERROR(CheckExternalKind(event));
   REPRISE_RETURN_IF_ERROR(FixSort(event.record_sort, external, event, "recorded"));
-  REPRISE_RETURN_IF_ERROR(CheckNotUpdating(stream, "an event record"));
+  REPRISE_RETURN_IF_ERROR(runtime::CheckNotUpdating(stream, "an event record"));
   REPRISE_RETURN_IF_ERROR(CheckOnBoundStream(event, stream, "a record"));
   ShortLock lock;
   Session* session = nullptr;
@@ -199,7 +151,7 @@ Status WaitEvent(Stream& stream, Event& event, uint32_t timeout_s, bool external
   }
   if (!IsExternalEvent(event)) REPRISE_RETURN_IF_ERROR(FixSort(event.wait_sort, external, event, "waited for"));
 
-  REPRISE_RETURN_IF_ERROR(CheckNotUpdating(stream, "an event wait"));
+  REPRISE_RETURN_IF_ERROR(runtime::CheckNotUpdating(stream, "an event wait"));
   REPRISE_RETURN_IF_ERROR(CheckOnBoundStream(event, stream, "a wait"));
   if (!stream.is_capturing()) {
     const Session::CapturedRecord captured =
@@ -297,7 +249,7 @@ Status ResetEvent(Event& event, Stream& stream) {
                                      event.is_ex() ? "aclrtCreateEventExWithFlag" : "aclrtCreateEvent[WithFlag]"))
         .Hint("create the event with aclrtCreateEventWithFlag and ACL_EVENT_SYNC or ACL_EVENT_EXTERNAL");
   }
-  REPRISE_RETURN_IF_ERROR(CheckNotUpdating(stream, "an event reset"));
+  REPRISE_RETURN_IF_ERROR(runtime::CheckNotUpdating(stream, "an event reset"));
   if (stream.is_capturing()) {
     std::lock_guard lock(stream.context().capture_mutex);
     if (Session* session = Session::Of(stream)) {

@@ -12,11 +12,14 @@
 #include "base/env.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/verbose.h"
 #include "runtime/device.h"
 #include "runtime/thread.h"
 
 namespace reprise::capture {
 
+using model::ModelKind;
+using model::ModelState;
 using runtime::Context;
 using runtime::Event;
 using runtime::Stream;
@@ -99,16 +102,17 @@ Status Begin(Stream& stream, CaptureMode mode, Model* body) {
   Context& context = stream.context();
   std::lock_guard lock(context.capture_mutex);
   REPRISE_RETURN_IF_ERROR(stream.CheckNotLeaving());
-  if (body != nullptr && Models().Find(body->handle()) == nullptr) {
+  if (body != nullptr && model::Models().Find(body->handle()) == nullptr) {
     return Error(107017, fmt::format("{} was destroyed by another thread meanwhile", body->Describe()));
   }
   if (body != nullptr && body->state() != ModelState::kNone) {
-    return Error(107026, fmt::format("{} is {}: a body is captured once", body->Describe(), StateName(body->state())));
+    return Error(107026,
+                 fmt::format("{} is {}: a body is captured once", body->Describe(), model::StateName(body->state())));
   }
   if (Session* session = Session::Of(stream)) {
     return Error(107027, fmt::format("{} is being captured already", stream.Describe())).Culprit(session->Describe());
   }
-  REPRISE_RETURN_IF_ERROR(CheckNotUpdating(stream, "a capture"));
+  REPRISE_RETURN_IF_ERROR(runtime::CheckNotUpdating(stream, "a capture"));
   Model* model = body;
   if (body == nullptr) {
     REPRISE_ASSIGN_OR_RETURN(model, Model::Create(context, ModelKind::kCaptured));
@@ -121,6 +125,7 @@ Status Begin(Stream& stream, CaptureMode mode, Model* body) {
   model->set_state(ModelState::kCapturing);
   const std::shared_ptr<Session> session(new Session);
   session->model_ = model;
+  model->recorder = session.get();
   session->context_ = &context;
   session->origin_ = &stream;
   session->mode_ = mode;
@@ -249,7 +254,7 @@ void Session::Invalidate(Status why) {
 // Calls do not destroy what is captured; who destroys the context of a capture that another thread has just begun does.
 void Session::Forget(Stream& stream) {
   Invalidate(Error(107017, fmt::format("{} was destroyed while it was captured", stream.Describe())));
-  if (&stream == origin_) return AbortCaptures(*model_, true);  // nobody can end it any more
+  if (&stream == origin_) return model_->AbortRecording(true);  // nobody can end it any more
   stream.set_sink(nullptr);
   std::erase_if(members_, [&](const Member& member) { return member.stream == &stream; });
   last_member_ = 0;
@@ -268,6 +273,7 @@ void Session::Detach() {
   context.capturing_streams.fetch_sub(static_cast<uint32_t>(members_.size()));
   context.capture_counts.Remove(mode_);
   thread_counts_->Remove(mode_);
+  model_->recorder = nullptr;
   Registry& registry = TheRegistry();
   std::lock_guard lock(registry.mutex);
   registry.sessions.erase(id_);  // usually the last reference
@@ -328,22 +334,6 @@ Status Session::SealEvents() {
   return {};
 }
 
-void AbortCaptures(Model& model, bool locked) {
-  std::unique_lock lock(model.context().capture_mutex, std::defer_lock);
-  if (!locked) lock.lock();
-  std::vector<std::shared_ptr<Session>> open;
-  {
-    Registry& registry = TheRegistry();
-    std::lock_guard registry_lock(registry.mutex);
-    for (const auto& [id, session] : registry.sessions) {
-      for (const Model* at = session->model_; at != nullptr; at = at->parent()) {
-        if (at == &model) open.push_back(session);
-      }
-    }
-  }
-  for (const auto& session : open) session->Detach();
-}
-
 namespace {
 
 // The first body below the model that is not captured completely.
@@ -392,7 +382,7 @@ StatusOr<Model*> End(Stream& stream) {
                  .Culprit(why.culprit.empty() ? session->Describe() : why.culprit);
   } else if (const Model* body = UnfinishedBody(*model)) {
     status = Error(107045, fmt::format("{}, a body of a conditional task of {}, is {}", body->Describe(),
-                                       model->Describe(), StateName(body->state())))
+                                       model->Describe(), model::StateName(body->state())))
                  .Culprit(session->Describe())
                  .Hint("capture every body between aclmdlRICaptureToModelRIBegin and aclmdlRICaptureEnd first");
   } else if (session->open_groups_ != 0) {
@@ -414,12 +404,17 @@ StatusOr<Model*> End(Stream& stream) {
     }
   }
   REPRISE_LOG(kInfo, "RUNTIME", "end {}: {}", session->Describe(), status.code());
+  Note(status.ok() ? VerboseEvent::kCaptureEnded : VerboseEvent::kCaptureFailed, [&] {
+    return status.ok() ? fmt::format("{}: {} tasks on {} streams", session->Describe(), model->graph().nodes().size(),
+                                     session->members_.size())
+                       : fmt::format("{}: {} ({})", session->Describe(), status.detail().what, status.code());
+  });
   stream.last_capture =
       status.ok() ? std::string()
                   : fmt::format("the {} ended with {}: {}", session->Describe(), status.code(), status.detail().what);
   session->Detach();
   if (!status.ok()) {
-    AbortCaptures(*model, true);
+    model->AbortRecording(true);
     if (model->is_sub()) {
       model->set_state(ModelState::kInvalidated);  // its root owns it, and cannot end any more
     } else {
@@ -509,26 +504,6 @@ Status CheckUnsafe(const char* api) {
                      if (session.mode() == CaptureMode::kRelaxed) return false;
                      return own || (session.mode() == CaptureMode::kGlobal && exchange == CaptureMode::kGlobal);
                    });
-}
-
-Status CheckNotCapturing(const Stream& stream, const char* api) {
-  if (!stream.is_capturing()) [[likely]]
-    return {};
-  std::lock_guard lock(stream.context().capture_mutex);
-  Session* session = Session::Of(stream);
-  if (session == nullptr) return {};
-  Status error = Error(107027, fmt::format("{} is not allowed on {}: it is being captured", api, stream.Describe()))
-                     .Culprit(session->Describe());
-  session->Refused(error);
-  return error;
-}
-
-Status CheckNotUpdating(const Stream& stream, const char* what) {
-  if (stream.sink() == nullptr || stream.is_capturing()) [[likely]]
-    return {};
-  return Error(507009,
-               fmt::format("{} is updating a task group and takes kernels only, not {}", stream.Describe(), what))
-      .Hint("end the update with aclmdlRICaptureTaskUpdateEnd first");
 }
 
 Status CheckNoCaptureIn(Context& context, const char* api) {

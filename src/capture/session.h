@@ -12,18 +12,20 @@
 #include <vector>
 
 #include "base/status.h"
-#include "capture/model.h"
+#include "model/model.h"
 #include "runtime/context.h"
 #include "runtime/event.h"
 #include "runtime/stream.h"
 
 namespace reprise::capture {
 
+using model::Model;
+using model::TaskGroup;
 using runtime::CaptureMode;
 
 enum class CaptureStatus : int { kNone = 0, kActive = 1, kInvalidated = 2 };
 
-class Session final : public runtime::TaskSink {
+class Session final : public runtime::TaskSink, public model::Recorder {
  public:
   struct Member {
     runtime::Stream* stream;
@@ -54,13 +56,12 @@ class Session final : public runtime::TaskSink {
   CaptureMode mode() const { return mode_; }
   bool invalidated() const { return !why_.ok(); }
   const std::vector<Member>& members() const { return members_; }
-  /// "capture of model 7 on stream 3, begun by thread 4711 in mode GLOBAL".
-  const std::string& Describe() const { return description_; }
+  const std::string& Describe() const override { return description_; }
   const runtime::Context& context() const { return *context_; }
   int begin_thread() const { return begin_thread_; }
-  /// A call was refused because of this capture: under REPRISE_CAPTURE_POLICY=strict that invalidates it. With the
-  /// context's capture_mutex held.
-  void Refused(const Status& error);
+  /// Under REPRISE_CAPTURE_POLICY=strict that invalidates the capture.
+  void Refused(const Status& error) override;
+  void Abandon() override { Detach(); }
 
   Status Record(runtime::Stream& stream, const ir::Task& task, bool& taken) override;
   /// For tasks of our own, whose payloads may be destroyed under the lock.
@@ -70,7 +71,6 @@ class Session final : public runtime::TaskSink {
 
  private:
   friend Status Begin(runtime::Stream& stream, CaptureMode mode, Model* body);
-  friend void AbortCaptures(Model& model, bool locked);
   friend Status BeginGroup(runtime::Stream& stream);
   friend StatusOr<TaskGroup*> EndGroup(runtime::Stream& stream);
   friend StatusOr<Model*> End(runtime::Stream& stream);
@@ -113,10 +113,6 @@ Status Begin(runtime::Stream& stream, CaptureMode mode, Model* body = nullptr);
 /// aclmdlRICaptureEnd: the finished model. On most failures the capture is over and everything is as before it began.
 StatusOr<Model*> End(runtime::Stream& stream);
 
-/// Ends the captures into `model` and into its bodies without a result. Takes the context's capture_mutex unless
-/// `locked`.
-void AbortCaptures(Model& model, bool locked);
-
 struct CaptureInfo {
   CaptureStatus status = CaptureStatus::kNone;
   Model* model = nullptr;
@@ -135,15 +131,10 @@ Status NotCaptured(const runtime::Stream& stream);
 Status CheckFlags(const runtime::Stream& stream);
 /// The same, 107005 for a stream that is bound to a built model, 207000 for a default stream.
 Status CheckCapturable(const runtime::Stream& stream);
-/// 107027 when the stream is being captured; `api` for the message.
-Status CheckNotCapturing(const runtime::Stream& stream, const char* api);
 /// 107027 when any stream of the context is being captured.
 Status CheckNoCaptureIn(runtime::Context& context, const char* api);
 /// 107028 when the event's latest captured record belongs to a running capture.
 Status CheckEventNotCaptured(runtime::Event& event, const char* api);
-
-/// 507009 while the stream takes kernels for the update of a task group; `what` for the message.
-Status CheckNotUpdating(const runtime::Stream& stream, const char* what);
 
 /// Event calls that look at captures first.
 Status RecordEvent(runtime::Event& event, runtime::Stream& stream, bool external);

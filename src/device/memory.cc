@@ -32,6 +32,11 @@
 #include "device/share.h"
 
 namespace reprise::device {
+bool ChecksPointers() {
+  static const bool checks = EnvInt(EnvVar::kCheckPointers) != 0;
+  return checks;
+}
+
 namespace {
 
 // Larger blocks come straight from the kernel: they are returned at once when freed, and untouched pages cost nothing.

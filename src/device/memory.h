@@ -25,6 +25,9 @@ constexpr int kMaxDevices = 64;
 constexpr size_t kMemoryAlignment = 512;
 constexpr uint64_t kHugePage = 2u << 20;
 
+/// Whether addresses are looked up before they are used (REPRISE_CHECK_POINTERS); read once.
+bool ChecksPointers();
+
 enum class MemoryKind : uint8_t { kPageable, kDevice, kPinnedHost, kRegisteredHost };
 
 /// How a range came to be, and so how it goes.

@@ -106,7 +106,8 @@ class Ranges {
 // Rebuilds the steps of a lane.
 class Fuser {
  public:
-  Fuser(Steps& steps, size_t begin, std::vector<Row>& rows) : steps_(steps), out_(begin), rows_(rows) {}
+  Fuser(Steps& steps, size_t begin, std::vector<Row>& rows, uint32_t lane, FusionLog* log)
+      : steps_(steps), out_(begin), rows_(rows), lane_(lane), log_(log) {}
 
   void Run() {
     const size_t end = steps_.size();
@@ -130,7 +131,13 @@ class Fuser {
   // Rows that wait to become a step: first those that run one after another, behind them a group, which may join them.
   bool TakeRow(const Step& step, const Elementwise& declared) {
     const bool can_split = declared.call.count >= kLeastElements && declared.grain > 0;
-    if (!can_split || declared.call.count != count_ || work_ >= kMostWork || !ranges_.Add(declared)) {
+    const char* const apart = !can_split                      ? "it has too few elements to be split"
+                              : declared.call.count != count_ ? "it has another number of elements"
+                              : work_ >= kMostWork            ? "the group has all the work that one may have"
+                              : !ranges_.Add(declared)        ? "memory that both touch overlaps in part"
+                                                              : nullptr;
+    if (apart != nullptr) {
+      if (group_rows_ != 0) NoteApart(step, apart);
       EndGroup();
       if (can_split && !ranges_.Add(declared)) {  // overlaps itself, against the declaration
         ranges_.Clear();
@@ -150,6 +157,12 @@ class Fuser {
     return true;
   }
 
+  void NoteApart(const Step& step, const char* why) {
+    if (log_ == nullptr) return;
+    ++log_->not_fused;
+    if (log_->wants_reasons) log_->apart.push_back({lane_, step.task_id, why});
+  }
+
   // The group becomes a step where that pays, otherwise part of the line before it.
   void EndGroup() {
     if (group_rows_ == 0) return;
@@ -158,6 +171,7 @@ class Fuser {
     const int64_t block = std::min(RoundUp(count_), is_cached ? ranges_.Block() : RoundUp(grain_));
     if (is_parallel || (is_cached && block < count_)) {
       EndLine();
+      if (log_ != nullptr && group_rows_ > 1) log_->fused += group_rows_;
       Step& step = Emit(Step::kBlocks, group_rows_);
       step.block = block;
       step.is_parallel = is_parallel;
@@ -192,6 +206,8 @@ class Fuser {
   Steps& steps_;
   size_t out_;  // steps that are done
   std::vector<Row>& rows_;
+  const uint32_t lane_;
+  FusionLog* const log_;
   uint32_t emitted_ = static_cast<uint32_t>(rows_.size());  // rows that some step has
   uint32_t line_rows_ = 0;
   // The group.
@@ -221,9 +237,9 @@ struct Blocks {
 
 }  // namespace
 
-void FuseRows(Steps& steps, size_t begin, std::vector<Row>& rows) {
+void FuseRows(Steps& steps, size_t begin, std::vector<Row>& rows, uint32_t lane, FusionLog* log) {
   static const bool is_on = EnvInt(EnvVar::kFuse) != 0;
-  if (is_on) Fuser(steps, begin, rows).Run();
+  if (is_on) Fuser(steps, begin, rows, lane, log).Run();
 }
 
 void RunBlocks(device::Scheduler& scheduler, const Row* rows, uint32_t count, int64_t block, bool is_parallel) {

@@ -30,9 +30,23 @@ struct alignas(64) Row {
 };
 static_assert(sizeof(Row) == 64);
 
+/// What became of the element-wise tasks of a graph.
+struct FusionLog {
+  struct Apart {
+    uint32_t lane;
+    uint32_t task_id;  ///< of a task that did not join the element-wise task before it
+    const char* why;
+  };
+  uint64_t fused = 0;      ///< tasks that run block by block together with a neighbour
+  uint64_t not_fused = 0;  ///< tasks that could not join the one before them
+  bool wants_reasons = false;
+  std::vector<Apart> apart;  ///< only if reasons are wanted
+};
+
 /// Turns element-wise steps among [begin, end of steps) into steps of kinds kRows and kBlocks, whose rows are appended
-/// to `rows`. Linear but for the ranges of a group, which are sorted. Does nothing with REPRISE_FUSE=0.
-void FuseRows(Steps& steps, size_t begin, std::vector<Row>& rows);
+/// to `rows`. Linear but for the ranges of a group, which are sorted. Does nothing with REPRISE_FUSE=0. `lane` is that
+/// of the steps, for the log, which may be null.
+void FuseRows(Steps& steps, size_t begin, std::vector<Row>& rows, uint32_t lane = 0, FusionLog* log = nullptr);
 
 /// Runs the rows, which have one number of elements, block by block: on this thread, and if `is_parallel` on idle
 /// workers.

@@ -110,7 +110,7 @@ bool Holds(const SwitchPayload& payload) {
   return false;
 }
 
-std::unique_ptr<Plan> Plan::Compile(const ir::Graph& graph) {
+std::unique_ptr<Plan> Plan::Compile(const ir::Graph& graph, FusionLog* log) {
   auto plan = std::make_unique<Plan>();
   plan->graph_ = &graph;
   const Needs needs = FindNeeds(graph);
@@ -142,7 +142,7 @@ std::unique_ptr<Plan> Plan::Compile(const ir::Graph& graph) {
       CallDirectly(plan->steps_.emplace_back(node));
       has_rows |= node.type->elementwise != nullptr;
     }
-    if (has_rows) FuseRows(plan->steps_, planned.begin, plan->rows_);
+    if (has_rows) FuseRows(plan->steps_, planned.begin, plan->rows_, lane_id, log);
     planned.end = static_cast<uint32_t>(plan->steps_.size());
     plan->lanes_.push_back(planned);
   }

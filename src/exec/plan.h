@@ -142,7 +142,7 @@ struct ProgramLane {
 class Plan {
  public:
   /// Linear in nodes and lanes × waits. The graph must outlive the plan and not change.
-  static std::unique_ptr<Plan> Compile(const ir::Graph& graph);
+  static std::unique_ptr<Plan> Compile(const ir::Graph& graph, FusionLog* log = nullptr);
 
   /// The same graph on the lanes of an assignment of its dag; CanSchedule(graph) must hold. The stream of a lane is
   /// that of its first task.

@@ -92,10 +92,11 @@ Replay::Replay(std::unique_ptr<Plan> plan, device::Scheduler& scheduler)
   MakeLanes(static_cast<uint32_t>(plan_->lanes().size()));
 }
 
-Replay::Replay(const ir::Graph& graph, device::Scheduler& scheduler) : scheduler_(scheduler), graph_(&graph) {
+Replay::Replay(const ir::Graph& graph, device::Scheduler& scheduler, FusionLog* log)
+    : scheduler_(scheduler), graph_(&graph) {
   const auto workers = std::min(static_cast<uint32_t>(scheduler.workers()), kMaxExecutionLanes);
   if (graph.lanes().size() == 1 || !CanSchedule(graph)) {
-    plan_ = Plan::Compile(graph);
+    plan_ = Plan::Compile(graph, log);
     MakeLanes(static_cast<uint32_t>(plan_->lanes().size()));
   } else {
     const Dag dag = BuildDag(graph);

@@ -29,7 +29,8 @@ class Replay {
   /// Compiles the graph, which must outlive the replay. Tasks that never wait are laid out on as many lanes as there
   /// are workers, at first as if each took as long as the others; their times are measured in the first executions, and
   /// then they are laid out once more (not with REPRISE_LEARN=0).
-  Replay(const ir::Graph& graph, device::Scheduler& scheduler);
+  /// `log`, which may be null, learns what became of element-wise tasks.
+  Replay(const ir::Graph& graph, device::Scheduler& scheduler, FusionLog* log = nullptr);
   ~Replay();
 
   /// Not while an execution may begin: the plan changes once.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/schedule.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <numeric>
@@ -664,6 +666,26 @@ bool CanSchedule(const ir::Graph& graph) {
     }
   }
   return true;
+}
+
+std::string WhyNotScheduled(const ir::Graph& graph) {
+  if (graph.lanes().size() > kMaxScheduledLanes) {
+    return fmt::format("it has {} streams, {} at most can be laid out", graph.lanes().size(), kMaxScheduledLanes);
+  }
+  ir::NodeId id = 0;
+  for (const ir::Node& node : graph.nodes()) {
+    const ir::NodeId at = id++;
+    const auto where = [&] {
+      return fmt::format("task {} of stream {} ({})", node.position, graph.lanes()[node.lane].stream_id,
+                         node.type->name);
+    };
+    if (IsEdge(node)) {
+      if (ir::EdgeOf(node).record > at) return fmt::format("{} waits for a record that comes later", where());
+    } else if (Runs(node) && !node.type->never_waits) {
+      return fmt::format("{} may wait for something outside of the graph, or must run on a thread of its own", where());
+    }
+  }
+  return {};
 }
 
 Dag BuildDag(const ir::Graph& graph) { return DagBuilder(graph).Build(); }

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ir/graph.h"
@@ -27,6 +28,8 @@ constexpr uint32_t kHandoffNs = 150;
 
 /// Whether every task that runs may run on any thread and never waits for anything but its predecessors.
 bool CanSchedule(const ir::Graph& graph);
+/// The first reason why not, for people; empty when it can.
+std::string WhyNotScheduled(const ir::Graph& graph);
 
 /// The partial order of a graph. Nodes are the tasks that run, numbered in the order of capture, which is topological.
 /// Records, waits, resets and disabled tasks vanish. Where many tasks meet before many others without a task between

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/fault.h"
+#include "base/verbose.h"
 
 namespace reprise::memory {
 
@@ -144,6 +145,10 @@ StatusOr<Block*> DeviceCache::TakeSlowly(Lock& lock, Request& request) {
     if (block != nullptr || request.rejected) return block;
   }
   ++stats_.num_alloc_retries;
+  Note(VerboseEvent::kAllocationRetried, [&] {
+    return fmt::format("no room for {} bytes on device {}: unused segments are given back first", request.size,
+                       device_);
+  });
   const Idle idle = WaitForDevice(lock);
   ProcessEvents();
   ReleaseBlocks(default_.small, idle);

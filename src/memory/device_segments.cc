@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Taking memory from the device and giving it back, counted.
+#include <fmt/format.h>
+
 #include "base/fault.h"
+#include "base/verbose.h"
 #include "memory/device_cache.h"
 
 namespace reprise::memory {
@@ -99,6 +102,16 @@ void DeviceCache::RemoveSegment(Segment* segment) {
   blocks->EraseIfEmpty(silo);
 }
 
+namespace {
+
+std::string DescribeSegment(const Segment& segment, const void* at, uint64_t bytes) {
+  const Pool& pool = *segment.silo->blocks->pool;
+  return fmt::format("{} of {} bytes at {} for stream {}, {}", segment.is_expandable() ? "a part" : "a segment", bytes,
+                     at, segment.silo->stream, pool.is_private() ? "in a private pool" : "in the pool that all share");
+}
+
+}  // namespace
+
 void DeviceCache::CountMapped(Segment& segment, char* at, uint64_t bytes) {
   Pool& pool = *segment.silo->blocks->pool;
   const bool is_small = segment.silo->blocks->is_small;
@@ -112,6 +125,7 @@ void DeviceCache::CountMapped(Segment& segment, char* at, uint64_t bytes) {
   ++stats_.num_device_alloc;
   Trace(segment.is_expandable() ? TraceAction::kSegmentMap : TraceAction::kSegmentAlloc, at, bytes,
         segment.silo->stream, pool, segment.context);
+  Note(VerboseEvent::kSegmentAllocated, [&] { return DescribeSegment(segment, at, bytes); });
 }
 
 void DeviceCache::CountUnmapped(Segment& segment, char* at, uint64_t bytes) {
@@ -127,6 +141,7 @@ void DeviceCache::CountUnmapped(Segment& segment, char* at, uint64_t bytes) {
   ++stats_.num_device_free;
   Trace(segment.is_expandable() ? TraceAction::kSegmentUnmap : TraceAction::kSegmentFree, at, bytes,
         segment.silo->stream, pool, segment.context);
+  Note(VerboseEvent::kSegmentFreed, [&] { return DescribeSegment(segment, at, bytes); });
 }
 
 /// Calls the allocators of pools that have their own, without the lock.

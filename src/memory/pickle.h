@@ -39,7 +39,6 @@ class PickleWriter {
   void Begin(char empty, char end);
   void Item();
   void Number(uint64_t value, int bytes);
-  void TextOnce(std::string_view text);
 
   std::string out_;
   std::vector<Open> open_;

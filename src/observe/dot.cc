@@ -25,7 +25,7 @@ std::string EscapeDot(std::string_view text) {
 
 }  // namespace
 
-std::string Dot(const capture::Model& model) {
+std::string Dot(const model::Model& model) {
   const ir::Graph& graph = model.graph();
   std::string out = fmt::format(
       "digraph \"{}\" {{\n  rankdir=TB;\n  node [shape=box, style=\"rounded,filled\", fontname=\"sans-serif\", "
@@ -60,6 +60,6 @@ std::string Dot(const capture::Model& model) {
   return out + "}\n";
 }
 
-Status WriteDot(const capture::Model& model, const std::string& path) { return WriteTextFile(path, Dot(model)); }
+Status WriteDot(const model::Model& model, const std::string& path) { return WriteTextFile(path, Dot(model)); }
 
 }  // namespace reprise::observe

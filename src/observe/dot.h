@@ -6,13 +6,13 @@
 #include <string>
 
 #include "base/status.h"
-#include "capture/model.h"
+#include "model/model.h"
 
 namespace reprise::observe {
 
-std::string Dot(const capture::Model& model);
+std::string Dot(const model::Model& model);
 
 /// 107009 when the file cannot be written.
-Status WriteDot(const capture::Model& model, const std::string& path);
+Status WriteDot(const model::Model& model, const std::string& path);
 
 }  // namespace reprise::observe

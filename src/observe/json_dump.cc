@@ -48,7 +48,7 @@ std::string TaskName(const TaskInfo& info) {
 
 // Origin last: the order of aclmdlRIGetStreams. The lanes of a model built by hand are its bound streams.
 template <class Visit>
-void ForEachLane(const capture::Model& model, Visit visit) {
+void ForEachLane(const model::Model& model, Visit visit) {
   for (size_t i = model.bound().size(); i-- > 0;) {
     const ir::Graph& stored = *model.bound()[i].stream->stored();
     visit(stored, stored.lanes()[0]);
@@ -78,7 +78,7 @@ void AppendStack(std::string& out, const TaskInfo& info) {
   out += ']';
 }
 
-void AppendTask(std::string& out, const capture::Model& model, const ir::Graph& graph, const ir::Lane& lane,
+void AppendTask(std::string& out, const model::Model& model, const ir::Graph& graph, const ir::Lane& lane,
                 ir::NodeId id, int ts, bool verbose) {
   const ir::Node& node = graph.node(id);
   const TaskInfo info = ir::Describe(node);
@@ -109,15 +109,15 @@ void AppendTask(std::string& out, const capture::Model& model, const ir::Graph& 
 }
 
 // What the graph costs, with its first task: the file has one object for each task, which readers count on.
-void AppendBill(std::string& out, const capture::Model& model) {
-  const capture::Bill bill = model.TakeBill();
+void AppendBill(std::string& out, const model::Model& model) {
+  const model::Bill bill = model.TakeBill();
   fmt::format_to(std::back_inserter(out), R"(,"Bill":{{"Streams":{},"Events":{},"Tasks":{},"Bytes":{}}})", bill.streams,
                  bill.events, bill.tasks, bill.bytes);
 }
 
 }  // namespace
 
-std::string JsonDump(const capture::Model& model, bool verbose) {
+std::string JsonDump(const model::Model& model, bool verbose) {
   std::string out = "[\n";
   bool first = true;
   ForEachLane(model, [&](const ir::Graph& graph, const ir::Lane& lane) {
@@ -135,7 +135,7 @@ std::string JsonDump(const capture::Model& model, bool verbose) {
   return out + "]";
 }
 
-Status WriteJsonDump(const capture::Model& model, const std::string& path, bool verbose) {
+Status WriteJsonDump(const model::Model& model, const std::string& path, bool verbose) {
   FILE* file = FaultPoint("json.file") ? nullptr : std::fopen(path.c_str(), "we");
   if (file == nullptr) {
     return Error(107000, fmt::format("\"{}\" cannot be opened for writing: {}", path, std::strerror(errno)))
@@ -150,7 +150,7 @@ Status WriteJsonDump(const capture::Model& model, const std::string& path, bool 
   return {};
 }
 
-void LogTasks(const capture::Model& model) {
+void LogTasks(const model::Model& model) {
   ForEachLane(model, [&](const ir::Graph& graph, const ir::Lane& lane) {
     for (const ir::NodeId id : lane.nodes) {
       const ir::Node& node = graph.node(id);

@@ -6,18 +6,18 @@
 #include <string>
 
 #include "base/status.h"
-#include "capture/model.h"
+#include "model/model.h"
 
 namespace reprise::observe {
 
 /// The dump of aclmdlRIDebugJsonPrint: one object per task, streams with the origin last. `verbose` adds kernel
 /// arguments.
-std::string JsonDump(const capture::Model& model, bool verbose);
+std::string JsonDump(const model::Model& model, bool verbose);
 
 /// Writes the dump; 107000 when the file cannot be written.
-Status WriteJsonDump(const capture::Model& model, const std::string& path, bool verbose);
+Status WriteJsonDump(const model::Model& model, const std::string& path, bool verbose);
 
 /// One log line per task (aclmdlRIDebugPrint).
-void LogTasks(const capture::Model& model);
+void LogTasks(const model::Model& model);
 
 }  // namespace reprise::observe

@@ -76,7 +76,7 @@ std::string Subtitle(const ir::TaskInfo& info) {
 
 class Drawing {
  public:
-  Drawing(const capture::Model& model, size_t max_tasks)
+  Drawing(const model::Model& model, size_t max_tasks)
       : model_(model),
         graph_(model.graph()),
         rows_(Rows(graph_)),
@@ -185,7 +185,7 @@ class Drawing {
                    XOf(wait.lane) + (rightwards ? 0 : kBoxWidth), YOf(wait_id) + kBoxHeight / 2);
   }
 
-  const capture::Model& model_;
+  const model::Model& model_;
   const ir::Graph& graph_;
   const std::vector<int> rows_;  // by node
   const size_t each_;            // tasks that are shown of a lane
@@ -195,9 +195,9 @@ class Drawing {
 
 }  // namespace
 
-std::string SvgPicture(const capture::Model& model, size_t max_tasks) { return Drawing(model, max_tasks).Svg(); }
+std::string SvgPicture(const model::Model& model, size_t max_tasks) { return Drawing(model, max_tasks).Svg(); }
 
-Status WriteSvgPicture(const capture::Model& model, const std::string& path) {
+Status WriteSvgPicture(const model::Model& model, const std::string& path) {
   return WriteTextFile(path, SvgPicture(model));
 }
 

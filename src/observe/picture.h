@@ -7,14 +7,14 @@
 #include <string>
 
 #include "base/status.h"
-#include "capture/model.h"
+#include "model/model.h"
 
 namespace reprise::observe {
 
 /// A complete SVG document. Graphs of more than `max_tasks` tasks show the first and the last of each stream.
-std::string SvgPicture(const capture::Model& model, size_t max_tasks = 400);
+std::string SvgPicture(const model::Model& model, size_t max_tasks = 400);
 
 /// 107009 when the file cannot be written.
-Status WriteSvgPicture(const capture::Model& model, const std::string& path);
+Status WriteSvgPicture(const model::Model& model, const std::string& path);
 
 }  // namespace reprise::observe

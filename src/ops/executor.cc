@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "base/env.h"
 #include "base/fault.h"
 #include "device/memory.h"
 #include "ops/op_call.h"
@@ -14,11 +13,6 @@
 #include "runtime/stream.h"
 
 namespace reprise::ops {
-
-bool ChecksPointers() {
-  static const bool checks = EnvInt(EnvVar::kCheckPointers) != 0;
-  return checks;
-}
 
 namespace {
 
@@ -149,7 +143,7 @@ void Executor::MoveSlot(size_t index, uintptr_t base) {
 }
 
 Status Executor::CheckRange(const void* pointer, uint64_t bytes, std::string_view what) const {
-  if (!ChecksPointers()) return {};
+  if (!device::ChecksPointers()) return {};
   const device::MemoryRegistry& registry = device::MemoryRegistry::Get();
   auto range = registry.CheckRange(pointer, bytes, "it");
   if (range.ok() && range.value().kind != device::MemoryKind::kPageable) [[likely]]

@@ -138,7 +138,4 @@ enum class TensorRange : uint8_t { kInputs, kOutputs, kInputsThenOutputs };
 Status MoveTensor(const void* executor, TensorRange range, uint64_t index, int64_t element, const void* object,
                   void* address);
 
-/// Whether addresses of operands are looked up before they are used (REPRISE_CHECK_POINTERS).
-bool ChecksPointers();
-
 }  // namespace reprise::ops

@@ -9,6 +9,7 @@
 
 #include "base/env.h"
 #include "device/scheduler.h"
+#include "kernels/copy.h"
 #include "runtime/device.h"
 
 namespace reprise::ops {
@@ -297,6 +298,10 @@ void Coalesce(Refs& refs) {
       --ref.rank;
     }
   }
+}
+
+void RunCopy(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  kernels::Copy(launch.Ref(1, memory), launch.Ref(0, memory), range);
 }
 
 }  // namespace reprise::ops

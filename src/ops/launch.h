@@ -195,4 +195,7 @@ uint64_t ExtentBytes(const kernels::TensorRef& ref);
 /// possible: size 1 vanishes, broadcast dims get stride 0, dims that all operands walk as one are joined.
 void Coalesce(Refs& refs);
 
+/// refs: out, source. Copies the elements of the range, and converts them where the types differ.
+void RunCopy(const Launch& launch, kernels::Range range, const Launch::Memory& memory);
+
 }  // namespace reprise::ops

@@ -153,7 +153,7 @@ Status AsNamed(Status&& status) {
 
 Status CheckDeviceMemory(std::string_view op, std::string_view name, const void* data, uint64_t bytes,
                          std::string culprit, std::string hint) {
-  if (bytes == 0 || !ChecksPointers()) return {};
+  if (bytes == 0 || !device::ChecksPointers()) return {};
   const device::MemoryRegistry& registry = device::MemoryRegistry::Get();
   auto range = registry.CheckRange(data, bytes, std::string(name).c_str());
   if (!range.ok()) {

@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "base/env.h"
 #include "device/memory.h"
 #include "ir/task.h"
 #include "runtime/device.h"
@@ -228,8 +227,7 @@ Status CheckOperand(const Operand& operand, int64_t count) {
         .Culprit(fmt::format("parameter {}", operand.name))
         .Hint(fmt::format("pass an address that is a multiple of {}", operand.item_bytes));
   }
-  static const bool check = EnvInt(EnvVar::kCheckPointers) != 0;
-  if (!check) return {};
+  if (!device::ChecksPointers()) return {};
   const device::MemoryRegistry& memory = device::MemoryRegistry::Get();
   auto range = memory.CheckRange(operand.address, operand.bytes, operand.name);
   if (!range.ok()) {

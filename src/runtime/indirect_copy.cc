@@ -6,7 +6,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/env.h"
 #include "device/memory.h"
 #include "ir/task.h"
 #include "runtime/tasks.h"
@@ -29,8 +28,7 @@ struct CopyDescriptor {
 static_assert(sizeof(CopyDescriptor) == kCopyDescriptorBytes);
 
 Status CheckSide(const void* begin, uint64_t bytes, const char* side) {
-  static const bool check = EnvInt(EnvVar::kCheckPointers) != 0;
-  if (!check) return {};
+  if (!device::ChecksPointers()) return {};
   const device::MemoryRegistry& memory = device::MemoryRegistry::Get();
   auto range = memory.CheckRange(begin, bytes, side);
   if (range.ok() && range->kind != device::MemoryKind::kPageable) return {};

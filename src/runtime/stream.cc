@@ -917,4 +917,24 @@ StatusOr<Stream*> FindStream(const void* handle) {
   return stream;
 }
 
+Status CheckNotCapturing(const Stream& stream, const char* api) {
+  if (!stream.is_capturing()) [[likely]]
+    return {};
+  std::lock_guard lock(stream.context().capture_mutex);
+  TaskSink* const capture = stream.is_capturing() ? stream.sink() : nullptr;
+  if (capture == nullptr) return {};
+  Status error = Error(107027, fmt::format("{} is not allowed on {}: it is being captured", api, stream.Describe()))
+                     .Culprit(capture->Describe());
+  capture->Refused(error);
+  return error;
+}
+
+Status CheckNotUpdating(const Stream& stream, const char* what) {
+  if (stream.sink() == nullptr || stream.is_capturing()) [[likely]]
+    return {};
+  return Error(507009,
+               fmt::format("{} is updating a task group and takes kernels only, not {}", stream.Describe(), what))
+      .Hint("end the update with aclmdlRICaptureTaskUpdateEnd first");
+}
+
 }  // namespace reprise::runtime

@@ -31,7 +31,7 @@ namespace reprise::runtime {
 class Context;
 class Stream;
 
-/// Takes the tasks of a stream instead of its queue. Implemented by the capture session.
+/// Takes the tasks of a stream instead of its queue. Implemented by captures and by updates of task groups.
 class TaskSink {
  public:
   /// Called with the context's capture_mutex held, hence `taken`: a task that is refused or dropped stays with the
@@ -41,6 +41,10 @@ class TaskSink {
   virtual uint64_t capture_id() const = 0;
   /// The stream is being destroyed: let go of it.
   virtual void Forget(Stream& stream) = 0;
+  /// "capture of model 7 on stream 3, begun by thread 4711 in mode GLOBAL"; for messages.
+  virtual const std::string& Describe() const = 0;
+  /// A call was refused because of this sink. With the context's capture_mutex held.
+  virtual void Refused(const Status& error) = 0;
 
  protected:
   ~TaskSink() = default;
@@ -289,5 +293,10 @@ StatusOr<Stream*> FindStream(const void* handle);
 Status CheckOwn(const Stream& stream);
 /// The same without the demand that it belong to the current context.
 StatusOr<Stream*> FindAnyStream(const void* handle);
+
+/// 107027 when the stream is being captured; `api` for the message.
+Status CheckNotCapturing(const Stream& stream, const char* api);
+/// 507009 while the stream takes kernels for the update of a task group; `what` for the message.
+Status CheckNotUpdating(const Stream& stream, const char* what);
 
 }  // namespace reprise::runtime

@@ -17,10 +17,10 @@
 #include <thread>
 #include <vector>
 
-#include "capture/build.h"
-#include "capture/model.h"
 #include "device/memory.h"
 #include "input.h"
+#include "model/model.h"
+#include "model/program.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/event.h"
@@ -50,12 +50,11 @@ struct Inventory {
 Inventory Count() {
   runtime::Device& device = *runtime::Devices()[0];
   const auto live = [](const auto& table) { return static_cast<int64_t>(table.live()); };
-  return {{live(runtime::Contexts()), live(runtime::Streams()), live(runtime::Events()), live(capture::Models()),
-           live(capture::LaneHandles()), live(capture::TaskGroups()), live(capture::Conditions()),
-           live(capture::Labels()), live(capture::LabelLists()), live(runtime::Notifies()),
-           live(runtime::CountNotifies()), live(runtime::MemoryPools()), device.stream_ids().available(),
-           device.event_ids().available(), capture::Model::Available(),
-           static_cast<int64_t>(device::MemoryRegistry::Get().used_bytes(0))}};
+  return {{live(runtime::Contexts()), live(runtime::Streams()), live(runtime::Events()), live(model::Models()),
+           live(model::LaneHandles()), live(model::TaskGroups()), live(model::Conditions()), live(model::Labels()),
+           live(model::LabelLists()), live(runtime::Notifies()), live(runtime::CountNotifies()),
+           live(runtime::MemoryPools()), device.stream_ids().available(), device.event_ids().available(),
+           model::Model::Available(), static_cast<int64_t>(device::MemoryRegistry::Get().used_bytes(0))}};
 }
 
 aclrtContext home = nullptr;
@@ -385,7 +384,7 @@ class Sequence {
       runtime::Streams().ForEach([](runtime::Stream* stream) { stream->Abort(107023); });
       busy = false;
       for (void* const handle : all_.models) {
-        const capture::Model* const model = capture::Models().Find(handle);
+        const model::Model* const model = model::Models().Find(handle);
         busy = busy || (model != nullptr && model->executing());
       }
       if (!busy) break;
@@ -397,12 +396,12 @@ class Sequence {
   // The cell of a condition goes with its model. A task that is stored for longer, in another model, must not name it.
   static bool OutlivesTasksOf(void* condition, void* stream) {
     const runtime::Stream* const target = runtime::Streams().Find(stream);
-    const capture::Condition* const found = capture::Conditions().Find(condition);
+    const model::Condition* const found = model::Conditions().Find(condition);
     if (target == nullptr || found == nullptr || target->is_persistent()) return false;
     aclmdlRI handle = nullptr;
     if (aclmdlRICaptureGetInfo(stream, nullptr, &handle) != 0) return false;
     if (handle == nullptr) return true;
-    for (const capture::Model* model = capture::Models().Find(handle); model != nullptr; model = model->parent()) {
+    for (const model::Model* model = model::Models().Find(handle); model != nullptr; model = model->parent()) {
       if (model == found->model) return true;
     }
     return false;

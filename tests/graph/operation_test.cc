@@ -21,9 +21,9 @@
 #include "../runtime/child.h"
 #include "../runtime/fixture.h"
 #include "../unit/scale.h"
-#include "capture/model.h"
 #include "exec/schedule.h"
 #include "fixture.h"
+#include "model/model.h"
 
 namespace reprise::testing {
 namespace {
@@ -162,7 +162,7 @@ TEST_F(Operations, PlansMayMoveThem) {
       Launch(
           nullptr, [](uint64_t) {}, row.options);
     }
-    const capture::Model* model = capture::Models().Find(graph.raw_executable());
+    const model::Model* model = model::Models().Find(graph.raw_executable());
     ASSERT_NE(model, nullptr);
     EXPECT_EQ(exec::CanSchedule(model->graph()), row.may_move) << "row " << &row - table;
   }

@@ -8,10 +8,10 @@
 
 #include <atomic>
 
-#include "capture/build.h"
-#include "capture/model.h"
 #include "device/memory.h"
 #include "fixture.h"
+#include "model/model.h"
+#include "model/program.h"
 #include "runtime/kernel.h"
 
 namespace reprise::testing {
@@ -35,10 +35,10 @@ struct Census {
 
   static Census Take() {
     return {runtime::Contexts().live(),        runtime::Streams().live(),
-            runtime::Events().live(),          capture::Models().live(),
-            capture::LaneHandles().live(),     capture::TaskGroups().live(),
-            capture::Conditions().live(),      capture::Labels().live(),
-            capture::LabelLists().live(),      runtime::KernelBinaries().live(),
+            runtime::Events().live(),          model::Models().live(),
+            model::LaneHandles().live(),       model::TaskGroups().live(),
+            model::Conditions().live(),        model::Labels().live(),
+            model::LabelLists().live(),        runtime::KernelBinaries().live(),
             runtime::KernelFunctions().live(), device::MemoryRegistry::Get().used_bytes(0)};
   }
   bool operator==(const Census&) const = default;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a person and a tool learn from a refusal: call sites with REPRISE_TRACE_CALLS, JSON with REPRISE_ERROR_JSON.
+#include <reprise/verbose.h>
+
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -14,7 +16,9 @@ std::string JsonPath() { return "diagnosis_test_" + std::to_string(::getpid()) +
 
 __attribute__((constructor)) void SetEnvironment(int, char** argv, char**) {
   static const std::string path = JsonPath();
-  RestartWith(argv, {{"REPRISE_TRACE_CALLS", "1"}, {"REPRISE_ERROR_JSON", path.c_str()}});
+  RestartWith(argv, {{"REPRISE_VERBOSE", "plan,capture;filter=captured|capture_"},
+                     {"REPRISE_TRACE_CALLS", "1"},
+                     {"REPRISE_ERROR_JSON", path.c_str()}});
 }
 
 class Diagnosis : public Runtime {
@@ -69,6 +73,45 @@ TEST_F(Diagnosis, EveryRefusalIsOneJsonObject) {
   EXPECT_FALSE(last["solution"].get<std::string>().empty());
   EXPECT_THAT(last["call"].get<std::string>(), ::testing::HasSubstr("called by thread"));
   EXPECT_EQ(errors[errors.size() - 2]["api"], "aclrtSynchronizeStream");
+}
+
+uint64_t CountOf(const std::string& name) {
+  for (const EventCounter& counter : EventCounters()) {
+    if (counter.name == name) return counter.count;
+  }
+  ADD_FAILURE() << "no counter " << name;
+  return 0;
+}
+
+TEST_F(Diagnosis, VerboseTellsWhyAGraphKeepsToItsStreams) {
+  const aclrtStream origin = NewStream(), side = NewStream();
+  auto* const cell = static_cast<uint64_t*>(NewMemory(64));
+  aclrtEvent fork = nullptr, join = nullptr;
+  MUST(aclrtCreateEventExWithFlag(&fork, ACL_EVENT_SYNC));
+  MUST(aclrtCreateEventExWithFlag(&join, ACL_EVENT_SYNC));
+  const uint64_t kept = CountOf("graph_as_captured"), ended = CountOf("capture_ended"),
+                 failed = CountOf("capture_failed");
+  ::testing::internal::CaptureStderr();
+  MUST(aclmdlRICaptureBegin(origin, ACL_MODEL_RI_CAPTURE_MODE_GLOBAL));
+  MUST(aclrtRecordEvent(fork, origin));
+  MUST(aclrtStreamWaitEvent(side, fork));
+  MUST(aclrtValueWait(cell, 1, ACL_STREAM_WAIT_VALUE_GEQ, side));
+  MUST(aclrtRecordEvent(join, side));
+  MUST(aclrtStreamWaitEvent(origin, join));
+  aclmdlRI model = nullptr;
+  MUST(aclmdlRICaptureEnd(origin, &model));
+  aclmdlRI none = nullptr;
+  EXPECT_ACL(107029, aclmdlRICaptureEnd(origin, &none));
+  const std::string told = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(told, ::testing::HasSubstr("reprise: plan: graph_as_captured: model "));
+  EXPECT_THAT(told, ::testing::HasSubstr("may wait for something outside of the graph"));
+  EXPECT_THAT(told, ::testing::HasSubstr("reprise: capture: capture_ended: capture of model "));
+  EXPECT_EQ(CountOf("graph_as_captured"), kept + 1);
+  EXPECT_EQ(CountOf("capture_ended"), ended + 1);
+  EXPECT_EQ(CountOf("capture_failed"), failed) << "nothing was captured that could fail";
+  MUST(aclmdlRIDestroy(model));
+  EXPECT_ACL(0, aclrtDestroyEvent(fork));
+  EXPECT_ACL(0, aclrtDestroyEvent(join));
 }
 
 }  // namespace

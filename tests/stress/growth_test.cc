@@ -19,8 +19,8 @@
 
 #include "../unit/scale.h"
 #include "base/handle_table.h"
-#include "capture/model.h"
 #include "device/memory.h"
+#include "model/model.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/event.h"
@@ -103,10 +103,10 @@ size_t ResidentBytes() {
 struct Usage {
   size_t streams = runtime::Streams().live();
   size_t events = runtime::Events().live();
-  size_t models = capture::Models().live();
-  size_t lanes = capture::LaneHandles().live();
-  size_t groups = capture::TaskGroups().live();
-  size_t conditions = capture::Conditions().live();
+  size_t models = model::Models().live();
+  size_t lanes = model::LaneHandles().live();
+  size_t groups = model::TaskGroups().live();
+  size_t conditions = model::Conditions().live();
   int64_t stream_ids = runtime::Devices()[0]->stream_ids().available();
   int64_t event_ids = runtime::Devices()[0]->event_ids().available();
   uint64_t device_bytes = device::MemoryRegistry::Get().used_bytes(0);

@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/spin_lock.h"
 #include "base/status.h"
+#include "base/verbose.h"
 
 namespace reprise {
 namespace {
@@ -221,6 +222,38 @@ TEST(SpinLock, Excludes) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(count, 80'000);
+}
+
+// -------------------------------------------------------------------------------------------------------------- events
+
+TEST(Verbose, SettingNamesCategoriesAndAFilter) {
+  const VerboseSetting none = ParseVerbose("");
+  EXPECT_EQ(none.categories, 0u);
+  EXPECT_EQ(none.complaint, "");
+  const VerboseSetting two = ParseVerbose("plan,alloc;filter=model [0-9]+;x");
+  EXPECT_EQ(two.categories, 0b1010u);
+  EXPECT_EQ(two.filter, "model [0-9]+;x") << "the filter is the rest of the text";
+  EXPECT_EQ(two.complaint, "");
+  EXPECT_EQ(ParseVerbose("all").categories, 0b1111u);
+  EXPECT_EQ(ParseVerbose("filter=x").filter, "x");
+}
+
+TEST(Verbose, WhatIsWrongWithASettingIsTold) {
+  const VerboseSetting misspelt = ParseVerbose("plans,capture");
+  EXPECT_EQ(misspelt.categories, 0b0100u) << "the others hold";
+  EXPECT_NE(misspelt.complaint.find("plans"), std::string::npos);
+  const VerboseSetting open = ParseVerbose("all;filter=(");
+  EXPECT_EQ(open.filter, "");
+  EXPECT_NE(open.complaint.find("regular expression"), std::string::npos);
+}
+
+TEST(Verbose, EveryEventHasANameOfItsOwn) {
+  std::set<std::string_view> names;
+  for (size_t i = 0; i < static_cast<size_t>(VerboseEvent::kCount); ++i) {
+    const EventInfo& info = InfoOf(static_cast<VerboseEvent>(i));
+    EXPECT_TRUE(names.insert(info.name).second) << info.name;
+    EXPECT_STRNE(CategoryName(info.category), "");
+  }
 }
 
 }  // namespace

@@ -23,9 +23,9 @@
 #include <utility>
 #include <vector>
 
-#include "capture/model.h"
 #include "device/memory.h"
 #include "device/virtual_memory.h"
+#include "model/model.h"
 #include "ops/executor.h"
 #include "ops/tensor.h"
 #include "runtime/context.h"
@@ -67,10 +67,10 @@ Inventory Count() {
   return {runtime::Contexts().live(),
           runtime::Streams().live(),
           runtime::Events().live(),
-          capture::Models().live(),
-          capture::LaneHandles().live(),
-          capture::TaskGroups().live(),
-          capture::Conditions().live(),
+          model::Models().live(),
+          model::LaneHandles().live(),
+          model::TaskGroups().live(),
+          model::Conditions().live(),
           runtime::KernelBinaries().live(),
           runtime::KernelFunctions().live(),
           runtime::KernelArgsTable().live(),

@@ -23,10 +23,10 @@
 
 #include "base/calls.h"
 #include "base/fault.h"
-#include "capture/model.h"
 #include "capture/session.h"
 #include "device/memory.h"
 #include "device/parked_memory.h"
+#include "model/model.h"
 #include "runtime/callback.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
@@ -518,7 +518,7 @@ TEST_F(CallInside, KeepsTheGraphOfADestroyedModel) {
     ASSERT_TRUE(Submit(kBytes, with_context ? 1 : 0, 8, *created).ok());
     auto captured = capture::End(**created);
     ASSERT_TRUE(captured.ok());
-    capture::Model* const model = *captured;
+    model::Model* const model = *captured;
     ASSERT_TRUE(model->TakeMemory(4096).ok());
     const uint64_t used = device::MemoryRegistry::Get().used_bytes(0);
     HeldCall call([&] {
@@ -530,7 +530,7 @@ TEST_F(CallInside, KeepsTheGraphOfADestroyedModel) {
     if (with_context) {
       EXPECT_TRUE(Context::Destroy(*made));
     } else {
-      EXPECT_TRUE(capture::Model::Destroy(model).ok());
+      EXPECT_TRUE(model::Model::Destroy(model).ok());
     }
     EXPECT_TRUE(ledger_.destroyed.size() == (with_context ? 1 : 0)) << "its task is still there";
     call.End();

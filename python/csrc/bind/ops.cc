@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <pybind11/stl.h>
+#include <reprise/verbose.h>
 #include <torch/csrc/Exceptions.h>
 
 #include <memory>
@@ -17,6 +18,13 @@ void BindOps(pybind11::module_& module) {
   module.def("_meta_pass_counts", [] {
     const MetaCounts counts = CountsOfMetaPass();
     return pybind11::make_tuple(counts.hits, counts.misses);
+  });
+  module.def("_event_counters", [] {
+    pybind11::dict counters;
+    for (const reprise::EventCounter& counter : reprise::EventCounters()) {
+      counters[pybind11::str(std::string(counter.category) + "." + counter.name)] = counter.count;
+    }
+    return counters;
   });
   module.def("_bind_operator", BindOperator);
   module.def("_bind_host_kernel", BindHostKernel);

@@ -11,6 +11,7 @@
 #include <ATen/ops/clone.h>
 #include <ATen/ops/copy.h>
 #include <c10/core/InferenceMode.h>
+#include <reprise/verbose.h>
 #include <torch/library.h>
 
 #include <memory>
@@ -65,7 +66,7 @@ class Call {
   at::Tensor OnHost(const at::Tensor& tensor, bool keeps) const;
   Results RunView();
   Results RunAsync();
-  bool RunNative(c10::ArrayRef<at::Tensor> made) const;
+  bool RunNative(c10::ArrayRef<at::Tensor> made, std::string* why) const;
   bool AllAreContiguous(c10::ArrayRef<at::Tensor> made) const;
   Results RunSynchronous();
   // A new result as announced; or the part of an argument that it is.
@@ -232,7 +233,7 @@ reprise::Generator* Call::Source() const {
 }
 
 // With kernels of the device, if it has some that take these arguments.
-bool Call::RunNative(c10::ArrayRef<at::Tensor> made) const {
+bool Call::RunNative(c10::ArrayRef<at::Tensor> made, std::string* why) const {
   c10::SmallVector<at::Tensor, 4> results(made.begin(), made.end());
   for (size_t i = 0; i < results.size() && i < traits_.returns_argument.size(); ++i) {
     if (traits_.returns_argument[i] < 0) continue;
@@ -245,9 +246,9 @@ bool Call::RunNative(c10::ArrayRef<at::Tensor> made) const {
       place.empty() ? traits_.name_alone
                     : std::make_shared<reprise::OperationInfo>(reprise::OperationInfo{traits_.name, std::move(place)});
   if (!IsDeclared(*traits_.native)) [[likely]]
-    return LaunchNative(*traits_.native, arguments_, results, info);
-  std::string why;
-  TORCH_CHECK(LaunchNative(*traits_.native, arguments_, results, info, &why), traits_.name, ": ", why);
+    return LaunchNative(*traits_.native, arguments_, results, info, why);
+  std::string refusal;
+  TORCH_CHECK(LaunchNative(*traits_.native, arguments_, results, info, &refusal), traits_.name, ": ", refusal);
   return true;
 }
 
@@ -284,7 +285,11 @@ Call::Results Call::RunAsync() {
     }
   }
   if (announced->is_empty) return results;
-  if (traits_.native != nullptr && RunNative(made)) return results;
+  std::string why;
+  std::string* const wants_reason = reprise::DispatchIsVerbose() ? &why : nullptr;
+  if (traits_.native != nullptr && RunNative(made, wants_reason)) return results;
+  if (wants_reason != nullptr && traits_.native == nullptr) why = "the device has no kernel for this operator";
+  reprise::NoteSlowOperator(false, traits_.name.c_str(), why.c_str());
   if (!announced->types_are_known.load(std::memory_order_relaxed)) {
     CheckKernelTypes(traits_, arguments_);
     announced->types_are_known.store(true, std::memory_order_relaxed);
@@ -333,7 +338,9 @@ void Call::BringBack(const Stack& aliases) const {
 }
 
 Call::Results Call::RunSynchronous() {
-  RefuseInCapture(traits_.name, "its result depends on data of the device, so the host would have to wait for it");
+  constexpr const char* kReason = "its result depends on data of the device, so the host would have to wait for it";
+  RefuseInCapture(traits_.name, kReason);
+  reprise::NoteSlowOperator(true, traits_.name.c_str(), "its result depends on data of the device, so the host waits");
   TORCH_CHECK_NOT_IMPLEMENTED(op_.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), traits_.name,
                               " has no kernel for npu, and none for the CPU that could be run in its place");
   NoteSynchronization(traits_.name.c_str());

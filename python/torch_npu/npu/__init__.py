@@ -42,6 +42,7 @@ from torch_npu.npu.utils import (
     get_device_capability,
     get_device_name,
     get_device_properties,
+    event_counters,
     get_sync_debug_mode,
     is_autocast_enabled,
     is_bf16_supported,

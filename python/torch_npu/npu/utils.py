@@ -95,6 +95,17 @@ def get_sync_debug_mode():
     return _C._npu_getSyncDebugMode()
 
 
+def event_counters():
+    """How often this process took a slower way, by event: ``{"dispatch.cpu_kernel": 12, …}``.
+
+    ``dispatch``: operators that ran as the CPU kernel of PyTorch, or for which the host had to wait; ``plan``: graphs
+    that kept to their captured streams, tasks that were fused with a neighbour or not; ``capture``; ``alloc``: segments
+    of the caching allocators. The variable ``REPRISE_VERBOSE=dispatch,plan,capture,alloc`` prints each event with its
+    reason.
+    """
+    return _C._event_counters()
+
+
 def get_cann_version(module="CANN"):
     """The version of a part of the toolkit; empty for parts that it does not have."""
     return _C._npu_toolkitVersion(module)

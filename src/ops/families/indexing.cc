@@ -62,10 +62,6 @@ bool JoinDims(TensorRef& ref, int begin, int end) {
   return true;
 }
 
-void RunCopyLaunch(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
-  kernels::Copy(launch.Ref(1, memory), launch.Ref(0, memory), range);
-}
-
 // ---- Loops
 // -----------------------------------------------------------------------------------------------------------
 
@@ -189,7 +185,7 @@ struct Scatter {
 bool Is16BitFloat(DType type) { return type == DType::kFloat16 || type == DType::kBFloat16; }
 
 void AddCopy(OpCall& call, const Operand* write, const TensorRef& to, const Operand* read, const TensorRef& from) {
-  Launch& launch = call.AddLaunch(RunCopyLaunch);
+  Launch& launch = call.AddLaunch(RunCopy);
   if (write != nullptr) {
     call.Write(launch, *write);
   } else {

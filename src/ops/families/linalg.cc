@@ -25,10 +25,6 @@ void RunTriangularSolve(const Launch& launch, kernels::Range range, const Launch
   kernels::TriangularSolve(launch.refs[1], launch.refs[2], system, launch.refs[0], range, memory.scratch);
 }
 
-void RunCopy(const Launch& launch, kernels::Range range, const Launch::Memory&) {
-  kernels::Copy(launch.refs[1], launch.refs[0], range);
-}
-
 Status CheckSquare(const OpCall& call, const Operand& matrix) {
   const std::span<const int64_t> sizes = matrix.sizes();
   if (sizes.size() >= 2 && sizes[sizes.size() - 1] == sizes[sizes.size() - 2]) return {};

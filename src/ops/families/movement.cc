@@ -13,10 +13,6 @@
 namespace reprise::ops {
 namespace {
 
-void RunCopy(const Launch& launch, kernels::Range range, const Launch::Memory&) {
-  kernels::Copy(launch.refs[1], launch.refs[0], range);
-}
-
 void RunFill(const Launch& launch, kernels::Range range, const Launch::Memory&) {
   kernels::Fill(launch.refs[0], launch.scalars[0], range);
 }
@@ -116,10 +112,6 @@ class CopyDims {
   int64_t out_strides_[2 * kernels::kMaxRank] = {};
   int64_t self_strides_[2 * kernels::kMaxRank] = {};
 };
-
-void RunCopyAnywhere(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
-  kernels::Copy(launch.Ref(1, memory), launch.Ref(0, memory), range);
-}
 
 // out = self through these views.
 void AddCopyOfViews(OpCall& call, const kernels::TensorRef& out, const kernels::TensorRef& self) {
@@ -801,11 +793,11 @@ Status PlanRoll(OpCall& call) {
     launch.grain = kGrainElements;
     return launch;
   };
-  if (copies_self) add(from, true, self, false, RunCopyAnywhere);
+  if (copies_self) add(from, true, self, false, RunCopy);
   const kernels::TensorRef flat = kernels::MakeContiguous(nullptr, self.dtype, {count});
   add(to, copies_out, from, copies_self, RunRemapLaunch).state =
       MakeRemap(flat, flat, [&](int) { return RolledDim(count, wrapped(shifts[0], count)); });
-  if (copies_out) add(out, false, to, true, RunCopyAnywhere);
+  if (copies_out) add(out, false, to, true, RunCopy);
   return {};
 }
 

@@ -203,11 +203,6 @@ void RunQuantizeInto(const Launch& launch, kernels::Range range, const Launch::M
                     launch.Ref(0, memory), range);
 }
 
-// refs: out, source.
-void RunCopyFrom(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
-  kernels::Copy(launch.Ref(1, memory), launch.refs[0], range);
-}
-
 // How kv goes into the two caches.
 struct CacheWrite {
   SlotRule rule = SlotRule::kEach;
@@ -398,7 +393,7 @@ Status PlanNormRopeCache(OpCall& call) {
   for (const CachePart& part : PartsOfCache(write)) {
     TensorRef lines = made[i++];
     if (call.Bool("isOutputKv")) {
-      Launch& copy = call.AddLaunch(RunCopyFrom);
+      Launch& copy = call.AddLaunch(RunCopy);
       call.Write(copy, call.Get(part.out));
       call.ReadTemporary(copy, lines);
       copy.units = tokens * part.size;

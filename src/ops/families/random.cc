@@ -96,10 +96,6 @@ void RunDraw(const Launch& launch, kernels::Range range, const Launch::Memory& m
   kernels::Draw(draw, seed.seed, seed.offset, range);
 }
 
-void RunCopyTo(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
-  kernels::Copy(launch.Ref(1, memory), launch.Ref(0, memory), range);
-}
-
 void AddDraw(OpCall& call, Launch& launch, const DrawCall& draw) {
   for (int64_t value : {static_cast<int64_t>(draw.distribution), draw.low, static_cast<int64_t>(draw.range)}) {
     launch.ints.push_back(value);
@@ -130,7 +126,7 @@ Status PlanDraw(OpCall& call, const Operand& out, DrawCall draw, const Operand* 
   const bool each_is_direct = each == nullptr || same_shape(*each);
   if (!each_is_direct) {
     probabilities = call.Temporary(each->dtype, out.sizes());
-    Launch& spread = call.AddLaunch(RunCopyTo);
+    Launch& spread = call.AddLaunch(RunCopy);
     call.WriteTemporary(spread, probabilities);
     call.Read(spread, *each);
     spread.units = draw.count;
@@ -151,7 +147,7 @@ Status PlanDraw(OpCall& call, const Operand& out, DrawCall draw, const Operand* 
   }
   AddDraw(call, launch, draw);
   if (is_direct) return {};
-  Launch& copy = call.AddLaunch(RunCopyTo);
+  Launch& copy = call.AddLaunch(RunCopy);
   call.Write(copy, out);
   call.ReadTemporary(copy, temporary);
   copy.units = draw.count;

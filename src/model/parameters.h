@@ -6,10 +6,10 @@
 #include <cstdint>
 
 #include "base/status.h"
-#include "capture/model.h"
+#include "model/model.h"
 #include "runtime/kernel.h"
 
-namespace reprise::capture {
+namespace reprise::model {
 
 /// 107040 unless the model's tasks may be changed now; 207000 for a built model.
 Status CheckChangeable(const Model& model);
@@ -31,4 +31,4 @@ Status Fault(Model& model, Status why);
 /// Makes changes effective for later executions.
 Status UpdateModel(Model& model);
 
-}  // namespace reprise::capture
+}  // namespace reprise::model

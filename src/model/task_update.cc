@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "capture/task_update.h"
+#include "model/task_update.h"
 
 #include <fmt/format.h>
 
@@ -7,11 +7,10 @@
 #include <new>
 #include <utility>
 
-#include "capture/session.h"
 #include "ir/slot.h"
 #include "ir/task.h"
 
-namespace reprise::capture {
+namespace reprise::model {
 namespace {
 
 using device::RunContext;
@@ -24,8 +23,8 @@ constexpr const char* kApi = "aclrtTaskUpdateAsync";
 template <class IsRight>
 StatusOr<ir::TaskSlot*> FindSlot(Stream& stored, uint32_t task_id, Stream& stream, const char* wanted,
                                  IsRight is_right) {
-  REPRISE_RETURN_IF_ERROR(CheckNotCapturing(stored, kApi));
-  REPRISE_RETURN_IF_ERROR(CheckNotCapturing(stream, kApi));
+  REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(stored, kApi));
+  REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(stream, kApi));
   if (stored.bound_model.load() == nullptr) {
     return Error(107005, fmt::format("{} is not bound to a model", stored.Describe()))
         .Culprit("parameter taskStream")
@@ -151,4 +150,4 @@ Status UpdateRandom(Stream& stored, uint32_t task_id, const RandomUpdate& update
   return stream.SubmitNow(ir::MakeTask(kRandomUpdate, payload));
 }
 
-}  // namespace reprise::capture
+}  // namespace reprise::model

@@ -19,17 +19,28 @@
 #include <vector>
 
 #include "base/status.h"
-#include "capture/liveness.h"
 #include "exec/replay.h"
 #include "ir/graph.h"
+#include "model/liveness.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/event.h"
 #include "runtime/stream.h"
 
-namespace reprise::capture {
+namespace reprise::model {
 
 class Model;
+
+/// What records tasks into a model now: a capture. Implemented by the layer above.
+class Recorder {
+ public:
+  /// Ends without a result: the streams that take part leave it. With the context's capture_mutex held.
+  virtual void Abandon() = 0;
+
+ protected:
+  ~Recorder() = default;
+};
+
 HandleTable<Model, HandleKind::kModel>& Models();
 /// 107017 for a handle that is not live.
 StatusOr<Model*> FindModel(const void* handle);
@@ -187,6 +198,12 @@ class Model final : public runtime::ContextResident {
   bool executing() const { return pending() != 0; }
   Bill TakeBill() const;
 
+  /// The capture into this model that is open; guarded by the context's capture_mutex.
+  Recorder* recorder = nullptr;
+  /// Ends the captures into this model and into its bodies without a result. Takes the context's capture_mutex unless
+  /// `locked`.
+  void AbortRecording(bool locked);
+
   void ReleaseFromContext() override;
 
  private:
@@ -202,6 +219,8 @@ class Model final : public runtime::ContextResident {
   /// The graph and the numbers; memory is left.
   void Drop();
   static void Free(void* model) { delete static_cast<Model*>(model); }
+  /// Counts how the graph was laid out, and tells it with REPRISE_VERBOSE=plan.
+  void TellPlan(const exec::FusionLog& log) const;
   void CollectResets(std::vector<exec::Replay::CellReset>& resets) const;
   ~Model();
   /// One record for each external record or wait of one execution.
@@ -249,4 +268,4 @@ class Model final : public runtime::ContextResident {
 /// What those who look at tasks know an execution by that begins now.
 exec::Replay::Watched WatchedAs(const Model& model);
 
-}  // namespace reprise::capture
+}  // namespace reprise::model

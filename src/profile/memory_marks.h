@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-namespace reprise::observe {
+namespace reprise::profile {
 
 /// Threads: thread-safe. Heaps and regions are numbers that are never used again; `domain` as in markers.h.
 class MemoryMarks {
@@ -38,4 +38,4 @@ class MemoryMarks {
   static void EndDomain(uint64_t domain);
 };
 
-}  // namespace reprise::observe
+}  // namespace reprise::profile

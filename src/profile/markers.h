@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace reprise::observe {
+namespace reprise::profile {
 
 /// Threads: thread-safe. A domain is a number; 0 is none. Numbers are never used again.
 class Markers {
@@ -28,4 +28,4 @@ class Markers {
   static Status End(uint64_t domain, uint64_t range);
 };
 
-}  // namespace reprise::observe
+}  // namespace reprise::profile

@@ -15,7 +15,7 @@
 #include "device/memory.h"
 #include "ir/graph.h"
 
-namespace reprise::capture {
+namespace reprise::model {
 
 class Model;
 
@@ -64,4 +64,4 @@ class Liveness {
   std::optional<device::FreedRange> gone_;
 };
 
-}  // namespace reprise::capture
+}  // namespace reprise::model

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "capture/build.h"
+#include "model/program.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <mutex>
 
-#include "capture/session.h"
-
-namespace reprise::capture {
+namespace reprise::model {
 namespace {
 
 using runtime::Stream;
@@ -71,7 +69,7 @@ Status CheckNotBuilt(const Model& model, const char* api) {
 
 Status Bind(Model& model, Stream& stream, bool is_head) {
   REPRISE_RETURN_IF_ERROR(CheckBuilt(model, "aclmdlRIBindStream"));
-  REPRISE_RETURN_IF_ERROR(CheckNotCapturing(stream, "aclmdlRIBindStream"));
+  REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(stream, "aclmdlRIBindStream"));
   if ((stream.flags() & kStreamDeviceUseOnly) != 0) {
     return Error(507000, fmt::format("{} is for device code only (ACL_STREAM_DEVICE_USE_ONLY)", stream.Describe()))
         .Hint("bind a stream that was created without ACL_STREAM_DEVICE_USE_ONLY");
@@ -104,7 +102,7 @@ Status Bind(Model& model, Stream& stream, bool is_head) {
 
 Status Unbind(Model& model, Stream& stream) {
   REPRISE_RETURN_IF_ERROR(CheckBuilt(model, "aclmdlRIUnbindStream"));
-  REPRISE_RETURN_IF_ERROR(CheckNotCapturing(stream, "aclmdlRIUnbindStream"));
+  REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(stream, "aclmdlRIUnbindStream"));
   if (stream.bound_model.load() != &model) return NotBound(stream, model, 107005);
   std::erase_if(model.bound(), [&](const BoundStream& bound) { return bound.stream == &stream; });
   stream.bound_model = nullptr;
@@ -114,7 +112,7 @@ Status Unbind(Model& model, Stream& stream) {
 
 Status AddEndTask(Model& model, Stream& stream) {
   REPRISE_RETURN_IF_ERROR(CheckBuilt(model, "aclmdlRIEndTask"));
-  REPRISE_RETURN_IF_ERROR(CheckNotCapturing(stream, "aclmdlRIEndTask"));
+  REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(stream, "aclmdlRIEndTask"));
   if (stream.bound_model.load() != &model) return NotBound(stream, model, 507000);
   if (HasEndTask(model)) {
     return Error(507000, fmt::format("{} has an end task already", model.Describe()))
@@ -151,7 +149,7 @@ Status SubmitSwitch(Stream& stream, const void* left, const void* right, exec::S
 
 Status SetLabel(Label& label, Stream& stream) {
   if (label.context != &stream.context()) return Error(507031, "the label belongs to another context than the stream");
-  REPRISE_RETURN_IF_ERROR(CheckNotCapturing(stream, "aclrtSetLabel"));
+  REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(stream, "aclrtSetLabel"));
   if (stream.bound_model.load() == nullptr) {
     return Error(107005, fmt::format("{} is not bound to a model", stream.Describe()))
         .Hint("bind it with aclmdlRIBindStream first");
@@ -178,4 +176,4 @@ Status SubmitLabelSwitch(Stream& stream, const void* index, uint32_t most, const
   return stream.Submit(ir::MakeTask(exec::kLabelSwitchTask, payload));
 }
 
-}  // namespace reprise::capture
+}  // namespace reprise::model

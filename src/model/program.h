@@ -8,10 +8,10 @@
 #include <span>
 
 #include "base/status.h"
-#include "capture/model.h"
+#include "model/model.h"
 #include "runtime/stream.h"
 
-namespace reprise::capture {
+namespace reprise::model {
 
 /// A mark in the tasks of a bound stream.
 struct Label {
@@ -41,4 +41,4 @@ Status SubmitSwitch(runtime::Stream& stream, const void* left, const void* right
 Status SetLabel(Label& label, runtime::Stream& stream);
 Status SubmitLabelSwitch(runtime::Stream& stream, const void* index, uint32_t most, const LabelList& list);
 
-}  // namespace reprise::capture
+}  // namespace reprise::model

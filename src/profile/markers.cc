@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "observe/markers.h"
+#include "profile/markers.h"
 
 #include <fmt/format.h>
 
@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "device/timeline.h"
-#include "observe/memory_marks.h"
-#include "observe/profiler.h"
+#include "profile/memory_marks.h"
+#include "profile/profiler.h"
 #include "runtime/stream.h"
 
-namespace reprise::observe {
+namespace reprise::profile {
 namespace {
 
 using device::Timeline;
@@ -187,4 +187,4 @@ Status Markers::End(uint64_t domain, uint64_t range) {
   return SubmitEdge(*on, ended.on_stream, true);
 }
 
-}  // namespace reprise::observe
+}  // namespace reprise::profile

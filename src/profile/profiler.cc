@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "observe/profiler.h"
+#include "profile/profiler.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@
 #include "device/timeline.h"
 #include "runtime/objects.h"
 
-namespace reprise::observe {
+namespace reprise::profile {
 namespace {
 
 using device::Timeline;
@@ -446,4 +446,4 @@ HandleTable<ProfilerSubscription, HandleKind::kProfilerSubscription>& ProfilerSu
   return *table;
 }
 
-}  // namespace reprise::observe
+}  // namespace reprise::profile

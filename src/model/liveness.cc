@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "capture/liveness.h"
+#include "model/liveness.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <new>
 
-#include "base/env.h"
-#include "capture/model.h"
+#include "model/model.h"
 
-namespace reprise::capture {
+namespace reprise::model {
 namespace {
-
-bool Checks() {
-  static const bool checks = EnvInt(EnvVar::kCheckPointers) != 0;
-  return checks;
-}
 
 bool Skips(const ir::Node& node) { return node.disabled || node.type == &ir::kSlotTask; }
 
@@ -117,7 +111,7 @@ Status Liveness::Check(const Model& model) {
   device::MemoryRegistry& memory = device::MemoryRegistry::Get();
   if (memory.freed_count() == seen_ && !gone_) [[likely]]
     return {};
-  if (!Checks() || model.kind() == ModelKind::kBuilt) return {};
+  if (!device::ChecksPointers() || model.kind() == ModelKind::kBuilt) return {};
   if (!collected_) Collect(model.graph());
   if (!changed_.empty()) CollectChanged(model.graph());
   if (gone_ && !Names(model.graph(), *gone_)) gone_.reset();  // mapped or allocated again at the same place
@@ -156,4 +150,4 @@ Status Liveness::Check(const Model& model) {
   return {};
 }
 
-}  // namespace reprise::capture
+}  // namespace reprise::model

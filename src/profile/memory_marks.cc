@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "observe/memory_marks.h"
+#include "profile/memory_marks.h"
 
 #include <fmt/format.h>
 
@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "device/timeline.h"
-#include "observe/markers.h"
+#include "profile/markers.h"
 #include "runtime/device.h"
 
-namespace reprise::observe {
+namespace reprise::profile {
 namespace {
 
 using device::Timeline;
@@ -188,4 +188,4 @@ void MemoryMarks::EndDomain(uint64_t domain) {
   }
 }
 
-}  // namespace reprise::observe
+}  // namespace reprise::profile

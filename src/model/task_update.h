@@ -13,7 +13,7 @@
 #include "runtime/random.h"
 #include "runtime/stream.h"
 
-namespace reprise::capture {
+namespace reprise::model {
 
 /// Cells in device memory; a null one leaves that part of the kernel task as it is.
 struct KernelUpdate {
@@ -34,4 +34,4 @@ struct RandomUpdate {
 Status UpdateKernel(runtime::Stream& stored, uint32_t task_id, const KernelUpdate& update, runtime::Stream& stream);
 Status UpdateRandom(runtime::Stream& stored, uint32_t task_id, const RandomUpdate& update, runtime::Stream& stream);
 
-}  // namespace reprise::capture
+}  // namespace reprise::model

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "capture/model.h"
+#include "model/model.h"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,7 @@
 #include "base/fault.h"
 #include "base/futex.h"
 #include "base/log.h"
-#include "capture/session.h"
+#include "base/verbose.h"
 #include "device/memory.h"
 #include "device/parked_memory.h"
 #include "device/task_watch.h"
@@ -23,7 +23,7 @@
 #include "runtime/event.h"
 #include "runtime/thread.h"
 
-namespace reprise::capture {
+namespace reprise::model {
 namespace {
 
 using runtime::Context;
@@ -265,7 +265,7 @@ void Model::LetGo(uint64_t birth, bool soon, bool calls_inside) {
     Retire(this, Free, birth, soon);
     return;
   }
-  AbortCaptures(*this, false);  // what they have begun in a body
+  AbortRecording(false);  // what they have begun in a body
   LetGoOfOthers(device::Users::kCalls);
   Retire(
       this,
@@ -321,8 +321,15 @@ void Model::Discard(Model* model, bool is_known) {
   context.ResidentIsGone();
 }
 
+void Model::AbortRecording(bool locked) {
+  std::unique_lock lock(context_.capture_mutex, std::defer_lock);
+  if (!locked) lock.lock();
+  if (recorder != nullptr) recorder->Abandon();
+  for (Model* body : bodies_) body->AbortRecording(true);
+}
+
 void Model::ReleaseFromContext() {
-  AbortCaptures(*this, false);
+  AbortRecording(false);
   // The context has taken us off its list. Work that waits for something that will not come is given up by the
   // teardown of its stream, which follows; until then the model must stay.
   if (!WaitIdle(Clock::now() + kDestroyPatience)) {
@@ -332,7 +339,7 @@ void Model::ReleaseFromContext() {
   }
   const uint64_t birth = Withdraw();
   const bool calls_inside = !AwaitCalls();
-  AbortCaptures(*this, false);  // what these calls have begun
+  AbortRecording(false);  // what these calls have begun
   if (!WaitIdle(Clock::now() + kDestroyPatience)) {
     context_.ForEachStream([](Stream& stream) { stream.Abort(107023); });
     WaitIdle(std::nullopt);
@@ -484,12 +491,37 @@ void Model::SealChanges() {
 void Model::Seal() {
   graph_->ShrinkToFit();
   if (replay_ != nullptr) liveness_.Forget();  // parameters have changed
-  replay_ = std::make_unique<exec::Replay>(*graph_, context_.device().scheduler());
+  exec::FusionLog log;
+  log.wants_reasons = IsVerbose(VerboseCategory::kPlan);
+  replay_ = std::make_unique<exec::Replay>(*graph_, context_.device().scheduler(), &log);
   graph_->ForgetChanges();
+  TellPlan(log);
   if (is_sub()) return;  // the root assigns the defaults of all its bodies
   std::vector<exec::Replay::CellReset> resets;
   CollectResets(resets);
   replay_->SetPrologue(std::move(resets));
+}
+
+void Model::TellPlan(const exec::FusionLog& log) const {
+  if (graph_->lanes().size() > 1) {
+    const bool is_scheduled = replay_->plan().is_scheduled();
+    Note(is_scheduled ? VerboseEvent::kGraphScheduled : VerboseEvent::kGraphAsCaptured, [&] {
+      const std::string what =
+          fmt::format("{}, {} tasks on {} streams", Describe(), graph_->nodes().size(), graph_->lanes().size());
+      return is_scheduled ? fmt::format("{}: laid out on {} cores", what, replay_->plan().lanes().size())
+                          : fmt::format("{}: {}", what, exec::WhyNotScheduled(*graph_));
+    });
+  }
+  Count(VerboseEvent::kTaskFused, log.fused);
+  Count(VerboseEvent::kTaskNotFused, log.not_fused);
+  if (!log.wants_reasons) return;
+  if (log.fused != 0) Tell(VerboseEvent::kTaskFused, fmt::format("{}: {} tasks", Describe(), log.fused));
+  for (const exec::FusionLog::Apart& apart : log.apart) {
+    const ir::Lane& lane = graph_->lanes()[apart.lane];
+    const ir::Node node = graph_->node(lane.nodes[apart.task_id], apart.lane, apart.task_id);
+    Tell(VerboseEvent::kTaskNotFused, fmt::format("{}: task {} of stream {}, {}: {}", Describe(), apart.task_id,
+                                                  lane.stream_id, ir::Describe(node).name, apart.why));
+  }
 }
 
 Status Model::SealProgram() {
@@ -637,4 +669,4 @@ Bill Model::TakeBill() const {
   return bill;
 }
 
-}  // namespace reprise::capture
+}  // namespace reprise::model

@@ -18,7 +18,7 @@
 #include "base/status.h"
 #include "runtime/stream.h"
 
-namespace reprise::observe {
+namespace reprise::profile {
 
 /// Threads: all functions are thread-safe; ranges that nest belong to the calling thread.
 class Profiler {
@@ -80,4 +80,4 @@ class Profiler {
 struct ProfilerSubscription {};
 HandleTable<ProfilerSubscription, HandleKind::kProfilerSubscription>& ProfilerSubscriptions();
 
-}  // namespace reprise::observe
+}  // namespace reprise::profile

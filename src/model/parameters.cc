@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "capture/parameters.h"
+#include "model/parameters.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include "ir/slot.h"
 #include "runtime/tasks.h"
 
-namespace reprise::capture {
+namespace reprise::model {
 namespace {
 
 // A node that is no launch of a loaded kernel, an operator say, has none.
@@ -105,4 +105,4 @@ Status UpdateModel(Model& model) {
   return {};
 }
 
-}  // namespace reprise::capture
+}  // namespace reprise::model

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/condition.h"
+
+#include <atomic>
+
+namespace reprise::model {
+namespace {
+
+using ir::RunResult;
+
+// A loop goes back to its stream or lane after so many turns: others get the worker, and an abort or the failure of
+// another lane is seen there.
+constexpr int kTurnsAtOnce = 64;
+
+}  // namespace
+
+Model* ConditionTask::Choose() const {
+  const uint64_t value = std::atomic_ref<uint64_t>(*cell).load(std::memory_order_acquire);
+  switch (kind) {
+    case ConditionKind::kIf:
+      if (value != 0) return bodies[0];
+      return bodies.size() > 1 ? bodies[1] : nullptr;
+    case ConditionKind::kWhile: return value != 0 ? bodies[0] : nullptr;
+    case ConditionKind::kSwitch: return value < bodies.size() ? bodies[value] : nullptr;
+  }
+  return nullptr;
+}
+
+RunResult ConditionTask::Run(device::RunContext& context) {
+  for (int turns = 0;; ++turns) {
+    if (running == nullptr) {
+      Model* body = Choose();
+      if (body == nullptr) return RunResult::kDone;
+      if (turns == kTurnsAtOnce) return RunResult::kNeedsWorker;
+      running = body->replay();
+      progress = {running->Submit()};
+      if (device::Timeline::observed()) [[unlikely]]
+        progress.watched = WatchedAs(*body);
+    }
+    const RunResult result = running->Run(context, progress);
+    if (result != RunResult::kDone) return result;
+    running = nullptr;
+    if (kind != ConditionKind::kWhile || context.failed()) return RunResult::kDone;
+  }
+}
+
+const ir::TaskType kConditionTask = {
+    ir::TaskKind::kCondition, "CONDITION_OP",
+    [](device::RunContext& context, void* payload) {
+      return static_cast<ConditionPayload*>(payload)->task->Run(context);
+    },
+    [](void* payload) noexcept { delete static_cast<ConditionPayload*>(payload)->task; },
+    [](void* payload, device::Runnable* runnable) noexcept {
+      ConditionTask& task = *static_cast<ConditionPayload*>(payload)->task;
+      if (task.running == nullptr) return;
+      const bool was_queued = task.progress.phase == exec::Replay::Progress::kQueued;
+      task.running->Abandon(task.progress, runnable);
+      if (was_queued) task.running->Cancel(task.progress.ticket);
+      task.running = nullptr;
+    }};
+
+}  // namespace reprise::model
