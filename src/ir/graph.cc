@@ -241,10 +241,47 @@ size_t Graph::memory_bytes() const {
   return bytes;
 }
 
+void VisitOperands(const TaskType& type, const void* payload, OperandSink& sink) {
+  if (type.operands != nullptr) type.operands(payload, sink);
+}
+
+void VisitOperands(const Node& node, OperandSink& sink) { VisitOperands(*node.type, node.payload, sink); }
+
+bool TellsAll(const TaskType& type, const void* payload) {
+  class Look final : public OperandSink {
+   public:
+    bool tells_all = true;
+    void Take(const Operand&) override {}
+    void TakeWords(const uint64_t*, size_t) override { tells_all = false; }
+    void TakeOpaque() override { tells_all = false; }
+  };
+  Look look;
+  VisitOperands(type, payload, look);
+  return look.tells_all;
+}
+
+void Describe(const TaskType& type, const void* payload, TaskInfo& info) {
+  info.type_name = type.name;
+  if (type.describe != nullptr) type.describe(payload, info);
+  if (info.names_only) return;
+  class Ranges final : public OperandSink {
+   public:
+    explicit Ranges(std::vector<AccessRange>& ranges) : ranges_(ranges) {}
+    void Take(const Operand& operand) override {
+      if (operand.is_read()) ranges_.push_back({operand.begin, operand.bytes, false});
+      if (operand.is_written()) ranges_.push_back({operand.begin, operand.bytes, true});
+    }
+
+   private:
+    std::vector<AccessRange>& ranges_;
+  };
+  Ranges ranges(info.ranges);
+  VisitOperands(type, payload, ranges);
+}
+
 TaskInfo Describe(const Node& node) {
   TaskInfo info;
-  info.type_name = node.type->name;
-  if (node.type->describe != nullptr) node.type->describe(node.payload, info);
+  Describe(*node.type, node.payload, info);
   if (info.name.empty()) info.name = info.type_name;
   return info;
 }

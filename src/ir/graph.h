@@ -307,6 +307,8 @@ inline void LaneNodes::Iterator::Enter(size_t run) {
 
 /// What a dump shows of the node; fills name and type name from the type where the payload says nothing.
 TaskInfo Describe(const Node& node);
+/// Adds to `info` what the type tells of the payload, its operands as ranges unless only names are wanted.
+void Describe(const TaskType& type, const void* payload, TaskInfo& info);
 
 /// "NOTIFY_WAIT of notify 4", "MEM_WAIT_VALUE at 0x… for == 3 (it holds 1)": a task that waits.
 std::string DescribeWaiting(const TaskType& type, const void* payload);

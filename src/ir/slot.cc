@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/fault.h"
+#include "ir/operand.h"
 
 namespace reprise::ir {
 namespace {
@@ -27,15 +28,26 @@ void DescribeSlot(const void* payload, TaskInfo& info) {
   slot.Drop(task);
 }
 
+void OperandsOfSlot(const void* payload, OperandSink& sink) {
+  TaskSlot& slot = SlotOf(payload);
+  HeldTask* task = slot.Acquire();
+  VisitOperands(task->type(), task->payload(), sink);
+  slot.Drop(task);
+}
+
+constexpr TaskType SlotType(TaskKind kind, const char* name) {
+  return {.kind = kind,
+          .name = name,
+          .run = RunSlot,
+          .destroy = [](void* payload) noexcept { SlotOf(payload).Release(); },
+          .describe = DescribeSlot,
+          .operands = OperandsOfSlot};
+}
+
 }  // namespace
 
-const TaskType kSlotTask = {TaskKind::kKernel, "KERNEL_AICORE",
-                            RunSlot,           [](void* payload) noexcept { SlotOf(payload).Release(); },
-                            nullptr,           DescribeSlot};
-
-const TaskType kRandomSlotTask = {TaskKind::kRandom, "KERNEL_AICPU",
-                                  RunSlot,           [](void* payload) noexcept { SlotOf(payload).Release(); },
-                                  nullptr,           DescribeSlot};
+const TaskType kSlotTask = SlotType(TaskKind::kKernel, "KERNEL_AICORE");
+const TaskType kRandomSlotTask = SlotType(TaskKind::kRandom, "KERNEL_AICPU");
 
 // ---------------------------------------------------------------------------------------------------------- HeldTask
 

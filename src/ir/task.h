@@ -20,6 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "ir/operand.h"
+
 namespace reprise::device {
 class RunContext;
 class Runnable;
@@ -114,7 +116,7 @@ struct TaskInfo {
   const void* args_address = nullptr;
   std::vector<uint64_t> args;  // argument block in 64-bit words
   uint32_t args_bytes = 0;
-  std::vector<AccessRange> ranges;           // known memory ranges; empty for opaque tasks
+  std::vector<AccessRange> ranges;           // filled from TaskType::operands; empty for opaque tasks
   std::vector<std::string> stack;            // of the launch: "file:line (function)", innermost first; may be empty
   std::vector<TensorInfo> tensors;           // as the kernel walks them; empty where only ranges are known, or nothing
   std::shared_ptr<const OperatorInfo> call;  // null unless it was planned while somebody wanted to see tensors
@@ -203,6 +205,8 @@ struct TaskType {
   /// `payload` is about to take the place of `replaced` in a task group: takes over what belongs to that place, not to
   /// the call. Only tasks of the same type are replaced then. Null when there is nothing of that sort.
   void (*inherit)(const void* replaced, void* payload) = nullptr;
+  /// Tells the memory that the task reads and writes, without allocating; null when it touches none. See operand.h.
+  void (*operands)(const void* payload, OperandSink& sink) = nullptr;
 };
 
 /// A task on its way to a stream: borrowed bytes. Whoever takes it owns the payload from then on, also on failure.

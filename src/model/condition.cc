@@ -45,18 +45,24 @@ RunResult ConditionTask::Run(device::RunContext& context) {
 }
 
 const ir::TaskType kConditionTask = {
-    ir::TaskKind::kCondition, "CONDITION_OP",
-    [](device::RunContext& context, void* payload) {
-      return static_cast<ConditionPayload*>(payload)->task->Run(context);
-    },
-    [](void* payload) noexcept { delete static_cast<ConditionPayload*>(payload)->task; },
-    [](void* payload, device::Runnable* runnable) noexcept {
-      ConditionTask& task = *static_cast<ConditionPayload*>(payload)->task;
-      if (task.running == nullptr) return;
-      const bool was_queued = task.progress.phase == exec::Replay::Progress::kQueued;
-      task.running->Abandon(task.progress, runnable);
-      if (was_queued) task.running->Cancel(task.progress.ticket);
-      task.running = nullptr;
-    }};
+    .kind = ir::TaskKind::kCondition,
+    .name = "CONDITION_OP",
+    .run = [](device::RunContext& context,
+              void* payload) { return static_cast<ConditionPayload*>(payload)->task->Run(context); },
+    .destroy = [](void* payload) noexcept { delete static_cast<ConditionPayload*>(payload)->task; },
+    .cancel =
+        [](void* payload, device::Runnable* runnable) noexcept {
+          ConditionTask& task = *static_cast<ConditionPayload*>(payload)->task;
+          if (task.running == nullptr) return;
+          const bool was_queued = task.progress.phase == exec::Replay::Progress::kQueued;
+          task.running->Abandon(task.progress, runnable);
+          if (was_queued) task.running->Cancel(task.progress.ticket);
+          task.running = nullptr;
+        },
+    .operands =
+        [](const void* payload, ir::OperandSink& sink) {
+          sink.Take({static_cast<const ConditionPayload*>(payload)->task->cell, 8, ir::Access::kRead});
+          sink.TakeOpaque();  // the bodies' tasks tell their own
+        }};
 
 }  // namespace reprise::model

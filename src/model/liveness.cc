@@ -16,20 +16,31 @@ bool Skips(const ir::Node& node) { return node.disabled || node.type == &ir::kSl
 // Visits the addresses of a task: both ends of known ranges, and every word of an argument block, of which those that
 // are no addresses lie in no range that was ever registered.
 template <class Visit>
-void ForEachAddress(const ir::TaskInfo& info, Visit visit) {
-  for (const ir::AccessRange& range : info.ranges) {
-    if (range.bytes == 0) continue;
-    const auto begin = reinterpret_cast<uintptr_t>(range.begin);
-    visit(begin);
-    visit(begin + range.bytes - 1);
-  }
-  for (const uint64_t word : info.args) visit(static_cast<uintptr_t>(word));
+void ForEachAddress(const ir::Node& node, Visit visit) {
+  class Addresses final : public ir::OperandSink {
+   public:
+    explicit Addresses(Visit& visit) : visit_(visit) {}
+    void Take(const ir::Operand& operand) override {
+      if (operand.bytes == 0) return;
+      const auto begin = reinterpret_cast<uintptr_t>(operand.begin);
+      visit_(begin);
+      visit_(begin + operand.bytes - 1);
+    }
+    void TakeWords(const uint64_t* words, size_t count) override {
+      for (size_t i = 0; i < count; ++i) visit_(static_cast<uintptr_t>(words[i]));
+    }
+
+   private:
+    Visit& visit_;
+  };
+  Addresses addresses(visit);
+  ir::VisitOperands(node, addresses);
 }
 
 bool StillNames(const ir::Node& node, uintptr_t wanted) {
   bool found = false;
   if (Skips(node)) return found;
-  ForEachAddress(ir::Describe(node), [&](uintptr_t address) { found |= address == wanted; });
+  ForEachAddress(node, [&](uintptr_t address) { found |= address == wanted; });
   return found;
 }
 
@@ -65,7 +76,7 @@ void Liveness::Forgive() {
 
 void Liveness::Add(std::vector<Use>& uses, const ir::Graph& graph, ir::NodeId node) {
   if (Skips(graph.node(node))) return;
-  ForEachAddress(ir::Describe(graph.node(node)), [&](uintptr_t address) {
+  ForEachAddress(graph.node(node), [&](uintptr_t address) {
     if (MayBeAddress(address)) uses.push_back({address, node});
   });
 }
@@ -127,12 +138,12 @@ Status Liveness::Check(const Model& model) {
   }
   for (const ir::Node& node : model.graph().nodes()) {
     if (Skips(node)) continue;
-    const ir::TaskInfo info = ir::Describe(node);
     uintptr_t found = 0;
-    ForEachAddress(info, [&](uintptr_t address) {
+    ForEachAddress(node, [&](uintptr_t address) {
       if (found == 0 && address - gone_->begin < gone_->bytes) found = address;
     });
     if (found == 0) continue;
+    const ir::TaskInfo info = ir::Describe(node);
     const ir::Lane& lane = model.graph().lanes()[node.lane];
     return Error(
                107000,

@@ -140,8 +140,13 @@ struct GraphTask {
 };
 
 namespace {
-constexpr ir::TaskType kGraphTask = {ir::TaskKind::kGraph, "MODEL_EXECUTE",   GraphTask::Run,
-                                     GraphTask::Destroy,   GraphTask::Cancel, GraphTask::Describe};
+constexpr ir::TaskType kGraphTask = {.kind = ir::TaskKind::kGraph,
+                                     .name = "MODEL_EXECUTE",
+                                     .run = GraphTask::Run,
+                                     .destroy = GraphTask::Destroy,
+                                     .cancel = GraphTask::Cancel,
+                                     .describe = GraphTask::Describe,
+                                     .operands = ir::OpaqueOperands};
 }  // namespace
 
 HandleTable<Model, HandleKind::kModel>& Models() {

@@ -82,23 +82,25 @@ RunResult RunKernelUpdate(RunContext& context, void* payload) {
   return RunResult::kDone;
 }
 
-constexpr ir::TaskType kKernelUpdate = {ir::TaskKind::kNop,
-                                        "NOP",
-                                        RunKernelUpdate,
-                                        [](void* payload) noexcept {
-                                          auto* p = static_cast<KernelPayload*>(payload);
-                                          if (p->update.binary != nullptr) p->update.binary->Release();
-                                          p->slot->Release();
-                                        },
-                                        nullptr,
-                                        [](const void* payload, ir::TaskInfo& info) {
-                                          const KernelUpdate& update =
-                                              static_cast<const KernelPayload*>(payload)->update;
-                                          info.name = "TaskUpdate";
-                                          if (update.entry != nullptr) info.ranges.push_back({update.entry, 8, false});
-                                          if (update.blocks != nullptr)
-                                            info.ranges.push_back({update.blocks, 4, false});
-                                        }};
+constexpr ir::TaskType kKernelUpdate = {.kind = ir::TaskKind::kNop,
+                                        .name = "NOP",
+                                        .run = RunKernelUpdate,
+                                        .destroy =
+                                            [](void* payload) noexcept {
+                                              auto* p = static_cast<KernelPayload*>(payload);
+                                              if (p->update.binary != nullptr) p->update.binary->Release();
+                                              p->slot->Release();
+                                            },
+                                        .describe = [](const void*, ir::TaskInfo& info) { info.name = "TaskUpdate"; },
+                                        .operands =
+                                            [](const void* payload, ir::OperandSink& sink) {
+                                              const KernelUpdate& update =
+                                                  static_cast<const KernelPayload*>(payload)->update;
+                                              if (update.entry != nullptr)
+                                                sink.Take({update.entry, 8, ir::Access::kRead});
+                                              if (update.blocks != nullptr)
+                                                sink.Take({update.blocks, 4, ir::Access::kRead});
+                                            }};
 
 struct RandomPayload {
   ir::TaskSlot* slot;
@@ -120,16 +122,16 @@ RunResult RunRandomUpdate(RunContext& context, void* payload) {
 }
 
 constexpr ir::TaskType kRandomUpdate = {
-    ir::TaskKind::kNop,
-    "NOP",
-    RunRandomUpdate,
-    [](void* payload) noexcept { static_cast<RandomPayload*>(payload)->slot->Release(); },
-    nullptr,
-    [](const void* payload, ir::TaskInfo& info) {
-      const RandomUpdate& update = static_cast<const RandomPayload*>(payload)->update;
-      info.name = "TaskUpdate";
-      info.ranges = {{update.source, update.bytes, false}};
-    }};
+    .kind = ir::TaskKind::kNop,
+    .name = "NOP",
+    .run = RunRandomUpdate,
+    .destroy = [](void* payload) noexcept { static_cast<RandomPayload*>(payload)->slot->Release(); },
+    .describe = [](const void*, ir::TaskInfo& info) { info.name = "TaskUpdate"; },
+    .operands =
+        [](const void* payload, ir::OperandSink& sink) {
+          const RandomUpdate& update = static_cast<const RandomPayload*>(payload)->update;
+          sink.Take({update.source, update.bytes, ir::Access::kRead});
+        }};
 
 }  // namespace
 

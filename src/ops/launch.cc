@@ -78,10 +78,18 @@ void DescribeTask(const void* payload, ir::TaskInfo& info) {
     if (launch.uses[i].slot < 0) continue;
     const kernels::TensorRef& ref = launch.refs[i];
     info.args.push_back(reinterpret_cast<uint64_t>(ref.data));
-    info.ranges.push_back({ref.data, ExtentBytes(ref), launch.uses[i].is_write});
   }
   info.args_bytes = static_cast<uint32_t>(info.args.size() * sizeof(uint64_t));
   if (info.wants_tensors) DescribeTensors(*static_cast<const LaunchTask*>(payload), info);
+}
+
+void OperandsOfTask(const void* payload, ir::OperandSink& sink) {
+  const Launch& launch = *static_cast<const LaunchTask*>(payload)->launch;
+  for (size_t i = 0; i < launch.refs.size(); ++i) {
+    if (launch.uses[i].slot < 0) continue;
+    sink.Take({launch.refs[i].data, ExtentBytes(launch.refs[i]),
+               launch.uses[i].is_write ? ir::Access::kWrite : ir::Access::kRead});
+  }
 }
 
 bool RowsOfTask(const void* payload, ir::Elementwise& rows) {
@@ -94,13 +102,15 @@ constexpr ir::TaskType kVectorType = {.kind = ir::TaskKind::kKernel,
                                       .destroy = DestroyTask,
                                       .describe = DescribeTask,
                                       .never_waits = true,
-                                      .elementwise = RowsOfTask};
+                                      .elementwise = RowsOfTask,
+                                      .operands = OperandsOfTask};
 constexpr ir::TaskType kCubeType = {.kind = ir::TaskKind::kKernel,
                                     .name = "KERNEL_AICORE",
                                     .run = RunTask,
                                     .destroy = DestroyTask,
                                     .describe = DescribeTask,
-                                    .never_waits = true};
+                                    .never_waits = true,
+                                    .operands = OperandsOfTask};
 
 struct SplitRun {
   const Launch& launch;

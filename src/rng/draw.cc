@@ -133,13 +133,23 @@ void DescribeDraw(const void* payload, ir::TaskInfo& info) {
   if (info.names_only) return;
   for (const Operand& operand : Operands(draw.call)) {
     info.args.push_back(reinterpret_cast<uint64_t>(operand.address));
-    info.ranges.push_back({operand.address, operand.bytes, operand.is_write});
   }
   info.args_bytes = static_cast<uint32_t>(info.args.size() * sizeof(uint64_t));
-  if (draw.philox.captured()) {
-    info.ranges.push_back({draw.philox.seed_cell, sizeof(int64_t), false});
-    info.ranges.push_back({draw.philox.offset_cell, sizeof(int64_t), false});
+}
+
+// A captured draw reads seed and offset from cells of the generator.
+void TellCells(const PhiloxArguments& philox, ir::OperandSink& sink) {
+  if (!philox.captured()) return;
+  sink.Take({philox.seed_cell, sizeof(int64_t), ir::Access::kRead});
+  sink.Take({philox.offset_cell, sizeof(int64_t), ir::Access::kRead});
+}
+
+void OperandsOfDraw(const void* payload, ir::OperandSink& sink) {
+  const auto& draw = *static_cast<const DrawPayload*>(payload);
+  for (const Operand& operand : Operands(draw.call)) {
+    sink.Take({operand.address, operand.bytes, operand.is_write ? ir::Access::kWrite : ir::Access::kRead});
   }
+  TellCells(draw.philox, sink);
 }
 
 void InheritDraw(const void* replaced, void* payload) {
@@ -153,7 +163,8 @@ constexpr ir::TaskType kDraw = {.kind = ir::TaskKind::kKernel,
                                 .run = RunDraw,
                                 .describe = DescribeDraw,
                                 .never_waits = true,
-                                .inherit = InheritDraw};
+                                .inherit = InheritDraw,
+                                .operands = OperandsOfDraw};
 
 // --- Operations -----------------------------------------------------------------------------
 
@@ -175,43 +186,43 @@ ir::RunResult RunRandomOperation(device::RunContext& context, void* payload) {
 
 void DestroyRandomOperation(void* payload) noexcept { delete static_cast<OperationPayload*>(payload)->operation; }
 
-void DescribeRandomOperation(const OperationPayload& random, uint32_t num_blocks, ir::TaskInfo& info) {
-  runtime::DescribeOperation(*random.operation, num_blocks, info);
-  if (info.names_only || !random.philox.captured()) return;
-  info.ranges.push_back({random.philox.seed_cell, sizeof(int64_t), false});
-  info.ranges.push_back({random.philox.offset_cell, sizeof(int64_t), false});
+void OperandsOfRandomOperation(const void* payload, ir::OperandSink& sink) {
+  TellCells(static_cast<const OperationPayload*>(payload)->philox, sink);
+  sink.TakeOpaque();
 }
 
-constexpr ir::TaskType kRandomOperation = {.kind = ir::TaskKind::kClosure,
-                                           .name = "KERNEL_AIVEC",
-                                           .run = RunRandomOperation,
-                                           .destroy = DestroyRandomOperation,
-                                           .describe =
-                                               [](const void* payload, ir::TaskInfo& info) {
-                                                 DescribeRandomOperation(*static_cast<const OperationPayload*>(payload),
-                                                                         1, info);
-                                               },
-                                           .never_waits = true,
-                                           .inherit =
-                                               [](const void* replaced, void* payload) {
-                                                 auto& random = *static_cast<OperationPayload*>(payload);
-                                                 random.philox = static_cast<const OperationPayload*>(replaced)->philox;
-                                                 random.has_arguments = true;
-                                               }};
+constexpr ir::TaskType kRandomOperation = {
+    .kind = ir::TaskKind::kClosure,
+    .name = "KERNEL_AIVEC",
+    .run = RunRandomOperation,
+    .destroy = DestroyRandomOperation,
+    .describe =
+        [](const void* payload, ir::TaskInfo& info) {
+          runtime::DescribeOperation(*static_cast<const OperationPayload*>(payload)->operation, 1, info);
+        },
+    .never_waits = true,
+    .inherit =
+        [](const void* replaced, void* payload) {
+          auto& random = *static_cast<OperationPayload*>(payload);
+          random.philox = static_cast<const OperationPayload*>(replaced)->philox;
+          random.has_arguments = true;
+        },
+    .operands = OperandsOfRandomOperation};
 
-constexpr ir::TaskType kRandomHostOperation = {.kind = ir::TaskKind::kHostFunc,
-                                               .name = "HOSTFUNC_CALLBACK",
-                                               .run =
-                                                   [](device::RunContext& context, void* payload) {
-                                                     if (!context.on_worker()) return ir::RunResult::kNeedsWorker;
-                                                     return RunRandomOperation(context, payload);
-                                                   },
-                                               .destroy = DestroyRandomOperation,
-                                               .describe =
-                                                   [](const void* payload, ir::TaskInfo& info) {
-                                                     DescribeRandomOperation(
-                                                         *static_cast<const OperationPayload*>(payload), 0, info);
-                                                   }};
+constexpr ir::TaskType kRandomHostOperation = {
+    .kind = ir::TaskKind::kHostFunc,
+    .name = "HOSTFUNC_CALLBACK",
+    .run =
+        [](device::RunContext& context, void* payload) {
+          if (!context.on_worker()) return ir::RunResult::kNeedsWorker;
+          return RunRandomOperation(context, payload);
+        },
+    .destroy = DestroyRandomOperation,
+    .describe =
+        [](const void* payload, ir::TaskInfo& info) {
+          runtime::DescribeOperation(*static_cast<const OperationPayload*>(payload)->operation, 0, info);
+        },
+    .operands = OperandsOfRandomOperation};
 
 // --- Checks ---------------------------------------------------------------------------------
 

@@ -30,9 +30,9 @@ struct CachePayload {
   uint64_t bytes;
 };
 
-void Describe(const void* payload, ir::TaskInfo& info) {
+void TellOperands(const void* payload, ir::OperandSink& sink) {
   const auto* p = static_cast<const CachePayload*>(payload);
-  if (p->bytes != 0) info.ranges = {{p->begin, p->bytes, false}};
+  if (p->bytes != 0) sink.Take({p->begin, p->bytes, ir::Access::kRead});
 }
 
 RunResult RunDescriptor(RunContext& context, void* payload) {
@@ -50,10 +50,11 @@ RunResult RunDescriptor(RunContext& context, void* payload) {
 
 RunResult RunNothing(RunContext& /*context*/, void* /*payload*/) { return RunResult::kDone; }
 
-constexpr ir::TaskType kOperation = {ir::TaskKind::kNop, "CMO",   RunNothing, nullptr, nullptr,
-                                     Describe,           nullptr, nullptr,    true};
-constexpr ir::TaskType kByDescriptor = {ir::TaskKind::kNop, "CMO",   RunDescriptor, nullptr, nullptr,
-                                        Describe,           nullptr, nullptr,       true};
+constexpr ir::TaskType CacheType(ir::RunResult (*run)(RunContext&, void*)) {
+  return {.kind = ir::TaskKind::kNop, .name = "CMO", .run = run, .never_waits = true, .operands = TellOperands};
+}
+constexpr ir::TaskType kOperation = CacheType(RunNothing);
+constexpr ir::TaskType kByDescriptor = CacheType(RunDescriptor);
 
 Status Submit(Stream& stream, const ir::TaskType& type, const void* begin, uint64_t bytes) {
   CachePayload payload{begin, bytes};

@@ -134,8 +134,12 @@ void CancelCallback(void* payload, device::Runnable* runnable) noexcept {
 
 void DestroyCallback(void* payload) noexcept { delete static_cast<CallbackPayload*>(payload)->pending; }
 
-constexpr ir::TaskType kCallback = {ir::TaskKind::kCallback, "HOSTFUNC_CALLBACK", RunCallback, DestroyCallback,
-                                    CancelCallback};
+constexpr ir::TaskType kCallback = {.kind = ir::TaskKind::kCallback,
+                                    .name = "HOSTFUNC_CALLBACK",
+                                    .run = RunCallback,
+                                    .destroy = DestroyCallback,
+                                    .cancel = CancelCallback,
+                                    .operands = ir::OpaqueOperands};
 
 }  // namespace
 

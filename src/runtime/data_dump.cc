@@ -533,9 +533,8 @@ void* DataDump::Begin(const device::RunContext& context, const ir::TaskType& typ
   std::shared_ptr<Session> session = Now();
   if (session == nullptr) return nullptr;
   TaskInfo info;
-  info.type_name = type.name;
   info.wants_tensors = true;
-  type.describe(payload, info);
+  ir::Describe(type, payload, info);
   if (info.name == kTensorsTask) return nullptr;
 
   auto run = std::make_unique<Run>();

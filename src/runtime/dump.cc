@@ -122,10 +122,9 @@ const char* Dump::args_folder() {
 
 std::string Dump::DescribeLaunch(const Stream& stream, const ir::Task& task, bool args_readable) {
   ir::TaskInfo info;
-  info.type_name = task.type->name;
   info.names_only = !args_readable;
   info.wants_tensors = true;
-  if (task.type->describe != nullptr) task.type->describe(task.payload, info);
+  ir::Describe(*task.type, task.payload, info);
   std::string line;
   auto out = std::back_inserter(line);
   fmt::format_to(out, R"({{"name":"{}","type":"{}","device":{},"stream":{},"captured":{},"blocks":{},"args_bytes":{})",

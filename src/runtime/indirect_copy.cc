@@ -70,17 +70,15 @@ RunResult RunDescriptor(RunContext& context, void* payload) {
 }
 
 constexpr ir::TaskType kDescriptorCopy = {
-    ir::TaskKind::kCopy,
-    "MEMCPY_ASYNC",
-    RunDescriptor,
-    nullptr,
-    nullptr,
-    [](const void* payload, ir::TaskInfo& info) {
-      info.ranges = {{static_cast<const DescriptorPayload*>(payload)->descriptor, kCopyDescriptorBytes, false}};
-    },
-    nullptr,
-    nullptr,
-    true};
+    .kind = ir::TaskKind::kCopy,
+    .name = "MEMCPY_ASYNC",
+    .run = RunDescriptor,
+    .never_waits = true,
+    .operands = [](const void* payload, ir::OperandSink& sink) {
+      const void* const descriptor = static_cast<const DescriptorPayload*>(payload)->descriptor;
+      sink.Take({descriptor, kCopyDescriptorBytes, ir::Access::kRead});
+      sink.TakeOpaque();  // what is copied stands in the descriptor when the task runs
+    }};
 
 struct CellsPayload {
   IndirectAddress dst;
@@ -110,19 +108,16 @@ RunResult RunCells(RunContext& context, void* payload) {
   return RunResult::kDone;
 }
 
-constexpr ir::TaskType kCellsCopy = {
-    ir::TaskKind::kCopy,
-    "MEMCPY_ASYNC",
-    RunCells,
-    nullptr,
-    nullptr,
-    [](const void* payload, ir::TaskInfo& info) {
-      const auto* p = static_cast<const CellsPayload*>(payload);
-      info.ranges = {{p->dst.cell, sizeof(void*), false}, {p->src.cell, sizeof(void*), false}};
-    },
-    nullptr,
-    nullptr,
-    true};
+constexpr ir::TaskType kCellsCopy = {.kind = ir::TaskKind::kCopy,
+                                     .name = "MEMCPY_ASYNC",
+                                     .run = RunCells,
+                                     .never_waits = true,
+                                     .operands = [](const void* payload, ir::OperandSink& sink) {
+                                       const auto* p = static_cast<const CellsPayload*>(payload);
+                                       sink.Take({p->dst.cell, sizeof(void*), ir::Access::kRead});
+                                       sink.Take({p->src.cell, sizeof(void*), ir::Access::kRead});
+                                       sink.TakeOpaque();  // what is copied stands in the cells when the task runs
+                                     }};
 
 }  // namespace
 

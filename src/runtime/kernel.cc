@@ -237,6 +237,13 @@ void DescribeKernel(const void* payload, ir::TaskInfo& info) {
   if (!info.args.empty()) std::memcpy(info.args.data(), p->argument_block(), info.args.size() * 8);
 }
 
+// Any word of the argument block may be an address.
+void OperandsOfKernel(const void* payload, ir::OperandSink& sink) {
+  const auto* p = static_cast<const KernelPayload*>(payload);
+  sink.TakeWords(reinterpret_cast<const uint64_t*>(p->argument_block()), p->args_bytes / 8);
+  sink.TakeOpaque();
+}
+
 constexpr ir::TaskType KernelType(ir::TaskKind kind, const char* name, void (*destroy)(void*) noexcept) {
   return {.kind = kind,
           .name = name,
@@ -246,7 +253,8 @@ constexpr ir::TaskType KernelType(ir::TaskKind kind, const char* name, void (*de
           .direct = DirectKernel,
           .direct_failed = KernelFailed,
           .never_waits = kind == ir::TaskKind::kKernel,  // those of AI CPUs may call back and wait
-          .anchor = AnchorOfKernel};
+          .anchor = AnchorOfKernel,
+          .operands = OperandsOfKernel};
 }
 constexpr ir::TaskType kKernel = KernelType(ir::TaskKind::kKernel, "KERNEL_AICORE", DestroyKernel);
 constexpr ir::TaskType kAicpuKernel = KernelType(ir::TaskKind::kAicpuKernel, "KERNEL_AICPU", DestroyKernel);

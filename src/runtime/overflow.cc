@@ -84,33 +84,39 @@ struct OverflowPayload {
 
 void DestroyPayload(void* payload) noexcept { static_cast<OverflowPayload*>(payload)->block->Release(); }
 
-constexpr ir::TaskType kOverflowRead = {ir::TaskKind::kCopy,
-                                        "MEMCPY_ASYNC",
-                                        [](device::RunContext&, void* payload) {
-                                          auto* p = static_cast<OverflowPayload*>(payload);
-                                          std::memcpy(p->output, p->block->memory(), kOverflowStatusBytes);
-                                          return ir::RunResult::kDone;
-                                        },
-                                        DestroyPayload,
-                                        nullptr,
-                                        nullptr,
-                                        nullptr,
-                                        nullptr,
-                                        true};
+constexpr ir::TaskType kOverflowRead = {.kind = ir::TaskKind::kCopy,
+                                        .name = "MEMCPY_ASYNC",
+                                        .run =
+                                            [](device::RunContext&, void* payload) {
+                                              auto* p = static_cast<OverflowPayload*>(payload);
+                                              std::memcpy(p->output, p->block->memory(), kOverflowStatusBytes);
+                                              return ir::RunResult::kDone;
+                                            },
+                                        .destroy = DestroyPayload,
+                                        .never_waits = true,
+                                        .operands =
+                                            [](const void* payload, ir::OperandSink& sink) {
+                                              const auto* p = static_cast<const OverflowPayload*>(payload);
+                                              sink.Take({p->block->memory(), kOverflowStatusBytes, ir::Access::kRead});
+                                              sink.Take({p->output, kOverflowStatusBytes, ir::Access::kWrite});
+                                            }};
 
-constexpr ir::TaskType kOverflowClear = {ir::TaskKind::kFill,
-                                         "MEMCPY_ASYNC",
-                                         [](device::RunContext&, void* payload) {
-                                           auto* p = static_cast<OverflowPayload*>(payload);
-                                           std::memset(p->block->memory(), 0, kOverflowStatusBytes);
-                                           return ir::RunResult::kDone;
-                                         },
-                                         DestroyPayload,
-                                         nullptr,
-                                         nullptr,
-                                         nullptr,
-                                         nullptr,
-                                         true};
+constexpr ir::TaskType kOverflowClear = {
+    .kind = ir::TaskKind::kFill,
+    .name = "MEMCPY_ASYNC",
+    .run =
+        [](device::RunContext&, void* payload) {
+          auto* p = static_cast<OverflowPayload*>(payload);
+          std::memset(p->block->memory(), 0, kOverflowStatusBytes);
+          return ir::RunResult::kDone;
+        },
+    .destroy = DestroyPayload,
+    .never_waits = true,
+    .operands =
+        [](const void* payload, ir::OperandSink& sink) {
+          const auto* p = static_cast<const OverflowPayload*>(payload);
+          sink.Take({p->block->memory(), kOverflowStatusBytes, ir::Access::kWrite});
+        }};
 
 std::array<std::atomic<uint32_t>, device::kMaxDevices>& Modes() {
   static auto* const modes = [] {

@@ -13,26 +13,25 @@ struct PrefetchPayload {
 };
 
 constexpr ir::TaskType kPrefetch = {
-    ir::TaskKind::kNop,
-    "NOP",
-    [](device::RunContext&, void* payload) {
-      for (const PrefetchItem& item : *static_cast<PrefetchPayload*>(payload)->items) {
-        (void)device::ManagedMemory::Get().Visit(item.begin, item.bytes,
-                                                 [&](device::ManagedState& state) { state.prefetched = item.place; });
-      }
-      return ir::RunResult::kDone;
-    },
-    [](void* payload) noexcept { delete static_cast<PrefetchPayload*>(payload)->items; },
-    nullptr,
-    [](const void* payload, ir::TaskInfo& info) {
-      info.name = "Prefetch";
-      for (const PrefetchItem& item : *static_cast<const PrefetchPayload*>(payload)->items) {
-        info.ranges.push_back({item.begin, item.bytes, false});
-      }
-    },
-    nullptr,
-    nullptr,
-    true};
+    .kind = ir::TaskKind::kNop,
+    .name = "NOP",
+    .run =
+        [](device::RunContext&, void* payload) {
+          for (const PrefetchItem& item : *static_cast<PrefetchPayload*>(payload)->items) {
+            (void)device::ManagedMemory::Get().Visit(
+                item.begin, item.bytes, [&](device::ManagedState& state) { state.prefetched = item.place; });
+          }
+          return ir::RunResult::kDone;
+        },
+    .destroy = [](void* payload) noexcept { delete static_cast<PrefetchPayload*>(payload)->items; },
+    .describe = [](const void*, ir::TaskInfo& info) { info.name = "Prefetch"; },
+    .never_waits = true,
+    .operands =
+        [](const void* payload, ir::OperandSink& sink) {
+          for (const PrefetchItem& item : *static_cast<const PrefetchPayload*>(payload)->items) {
+            sink.Take({item.begin, item.bytes, ir::Access::kRead});
+          }
+        }};
 
 }  // namespace
 

@@ -189,23 +189,27 @@ ir::RunResult RunRandom(device::RunContext& context, void* payload) {
   return ir::RunResult::kDone;
 }
 
-void DescribeRandom(const void* payload, ir::TaskInfo& info) {
+void OperandsOfRandom(const void* payload, ir::OperandSink& sink) {
   const auto& request = *static_cast<const RandomRequest*>(payload);
-  info.name = "RandomNum";
-  info.ranges = {{request.counter, 16, false}, {request.counter, 16, true}};
-  if (!request.count.is_address) {
+  sink.Take({request.counter, 16, ir::Access::kReadWrite});
+  if (request.count.is_address) {
+    sink.TakeOpaque();  // how much is written is known when the task runs
+  } else {
     const uint64_t bytes = RandomResultBytes(request.function, request.type, RandomInteger(request.count));
-    info.ranges.push_back({request.result, bytes, true});
+    sink.Take({request.result, bytes, ir::Access::kWrite});
   }
   for (const RandomParam& param : {request.a, request.b, request.seed, request.count}) {
-    if (param.is_address) {
-      info.ranges.push_back({reinterpret_cast<const void*>(param.bits_or_address), param.bytes, false});
-    }
+    if (!param.is_address) continue;
+    sink.Take({reinterpret_cast<const void*>(param.bits_or_address), param.bytes, ir::Access::kRead});
   }
 }
 
-constexpr ir::TaskType kRandom = {ir::TaskKind::kRandom, "KERNEL_AICPU", RunRandom, nullptr, nullptr,
-                                  DescribeRandom,        nullptr,        nullptr,   true};
+constexpr ir::TaskType kRandom = {.kind = ir::TaskKind::kRandom,
+                                  .name = "KERNEL_AICPU",
+                                  .run = RunRandom,
+                                  .describe = [](const void*, ir::TaskInfo& info) { info.name = "RandomNum"; },
+                                  .never_waits = true,
+                                  .operands = OperandsOfRandom};
 
 }  // namespace
 

@@ -268,8 +268,7 @@ bool Stream::AwaitParkedMemory(const Deadline& deadline) {
 // Memory that this task has touched may have been freed meanwhile. For a worker that has just run it.
 void Stream::TellFreedUse(const Record& record) const {
   ir::TaskInfo info;
-  info.type_name = record.type->name;
-  if (record.type->describe != nullptr) record.type->describe(&record + 1, info);
+  ir::Describe(*record.type, &record + 1, info);
   std::vector<uintptr_t> addresses(info.args.begin(), info.args.end());
   for (const ir::AccessRange& range : info.ranges) addresses.push_back(reinterpret_cast<uintptr_t>(range.begin));
   device::ParkedMemory::Get().NoteUse(addresses, fmt::format("task {} of {}, {}", record.task_id, Describe(),

@@ -18,6 +18,9 @@ namespace reprise::runtime {
 namespace {
 
 using device::RunContext;
+using ir::Access;
+using ir::OpaqueOperands;
+using ir::OperandSink;
 using ir::RunResult;
 using ir::TaskInfo;
 using ir::TaskKind;
@@ -35,13 +38,15 @@ RunResult RunCopy(RunContext& context, void* payload) {
   return RunResult::kDone;
 }
 
-void DescribeCopy(const void* payload, TaskInfo& info) {
-  const auto* p = static_cast<const CopyItem*>(payload);
-  info.ranges = {{p->src, p->bytes, false}, {p->dst, p->bytes, true}};
-}
-
-constexpr TaskType kCopy = {TaskKind::kCopy, kCopyName, RunCopy, nullptr, nullptr,
-                            DescribeCopy,    nullptr,   nullptr, true};
+constexpr TaskType kCopy = {.kind = TaskKind::kCopy,
+                            .name = kCopyName,
+                            .run = RunCopy,
+                            .never_waits = true,
+                            .operands = [](const void* payload, OperandSink& sink) {
+                              const auto* p = static_cast<const CopyItem*>(payload);
+                              sink.Take({p->src, p->bytes, Access::kRead});
+                              sink.Take({p->dst, p->bytes, Access::kWrite});
+                            }};
 
 struct Copy2dPayload {
   void* dst;
@@ -49,47 +54,45 @@ struct Copy2dPayload {
   uint64_t dst_pitch, src_pitch, width, height;
 };
 
-constexpr TaskType kCopy2d = {TaskKind::kCopy,
-                              kCopyName,
-                              [](RunContext&, void* payload) {
-                                auto* p = static_cast<Copy2dPayload*>(payload);
-                                Copy2d(p->dst, p->dst_pitch, p->src, p->src_pitch, p->width, p->height);
-                                return RunResult::kDone;
-                              },
-                              nullptr,
-                              nullptr,
-                              [](const void* payload, TaskInfo& info) {
-                                const auto* p = static_cast<const Copy2dPayload*>(payload);
-                                info.ranges = {{p->src, p->src_pitch * (p->height - 1) + p->width, false},
-                                               {p->dst, p->dst_pitch * (p->height - 1) + p->width, true}};
-                              },
-                              nullptr,
-                              nullptr,
-                              true};
+constexpr TaskType kCopy2d = {.kind = TaskKind::kCopy,
+                              .name = kCopyName,
+                              .run =
+                                  [](RunContext&, void* payload) {
+                                    auto* p = static_cast<Copy2dPayload*>(payload);
+                                    Copy2d(p->dst, p->dst_pitch, p->src, p->src_pitch, p->width, p->height);
+                                    return RunResult::kDone;
+                                  },
+                              .never_waits = true,
+                              .operands =
+                                  [](const void* payload, OperandSink& sink) {
+                                    const auto* p = static_cast<const Copy2dPayload*>(payload);
+                                    sink.Take({p->src, p->src_pitch * (p->height - 1) + p->width, Access::kRead});
+                                    sink.Take({p->dst, p->dst_pitch * (p->height - 1) + p->width, Access::kWrite});
+                                  }};
 
 struct CopyBatchPayload {
   std::vector<CopyItem>* items;
 };
 
-constexpr TaskType kCopyBatch = {TaskKind::kCopy,
-                                 kCopyName,
-                                 [](RunContext&, void* payload) {
-                                   for (const CopyItem& item : *static_cast<CopyBatchPayload*>(payload)->items) {
-                                     std::memmove(item.dst, item.src, item.bytes);
-                                   }
-                                   return RunResult::kDone;
-                                 },
-                                 [](void* payload) noexcept { delete static_cast<CopyBatchPayload*>(payload)->items; },
-                                 nullptr,
-                                 [](const void* payload, TaskInfo& info) {
-                                   for (const CopyItem& item : *static_cast<const CopyBatchPayload*>(payload)->items) {
-                                     info.ranges.push_back({item.src, item.bytes, false});
-                                     info.ranges.push_back({item.dst, item.bytes, true});
-                                   }
-                                 },
-                                 nullptr,
-                                 nullptr,
-                                 true};
+constexpr TaskType kCopyBatch = {
+    .kind = TaskKind::kCopy,
+    .name = kCopyName,
+    .run =
+        [](RunContext&, void* payload) {
+          for (const CopyItem& item : *static_cast<CopyBatchPayload*>(payload)->items) {
+            std::memmove(item.dst, item.src, item.bytes);
+          }
+          return RunResult::kDone;
+        },
+    .destroy = [](void* payload) noexcept { delete static_cast<CopyBatchPayload*>(payload)->items; },
+    .never_waits = true,
+    .operands =
+        [](const void* payload, OperandSink& sink) {
+          for (const CopyItem& item : *static_cast<const CopyBatchPayload*>(payload)->items) {
+            sink.Take({item.src, item.bytes, Access::kRead});
+            sink.Take({item.dst, item.bytes, Access::kWrite});
+          }
+        }};
 
 struct SnapshotPayload {
   void* dst;
@@ -97,22 +100,21 @@ struct SnapshotPayload {
 };
 
 constexpr TaskType kSnapshotCopy = {
-    TaskKind::kCopy,
-    kCopyName,
-    [](RunContext&, void* payload) {
-      auto* p = static_cast<SnapshotPayload*>(payload);
-      std::memcpy(p->dst, p->bytes->data(), p->bytes->size());
-      return RunResult::kDone;
-    },
-    [](void* payload) noexcept { delete static_cast<SnapshotPayload*>(payload)->bytes; },
-    nullptr,
-    [](const void* payload, TaskInfo& info) {
-      const auto* p = static_cast<const SnapshotPayload*>(payload);
-      info.ranges = {{p->dst, p->bytes->size(), true}};
-    },
-    nullptr,
-    nullptr,
-    true};
+    .kind = TaskKind::kCopy,
+    .name = kCopyName,
+    .run =
+        [](RunContext&, void* payload) {
+          auto* p = static_cast<SnapshotPayload*>(payload);
+          std::memcpy(p->dst, p->bytes->data(), p->bytes->size());
+          return RunResult::kDone;
+        },
+    .destroy = [](void* payload) noexcept { delete static_cast<SnapshotPayload*>(payload)->bytes; },
+    .never_waits = true,
+    .operands =
+        [](const void* payload, OperandSink& sink) {
+          const auto* p = static_cast<const SnapshotPayload*>(payload);
+          sink.Take({p->dst, p->bytes->size(), Access::kWrite});
+        }};
 
 struct FillPayload {
   void* dst;
@@ -120,39 +122,35 @@ struct FillPayload {
   uint32_t value;
 };
 
-constexpr TaskType kFill = {TaskKind::kFill,
-                            kCopyName,
-                            [](RunContext&, void* payload) {
-                              auto* p = static_cast<FillPayload*>(payload);
-                              std::memset(p->dst, static_cast<int>(p->value), p->count);
-                              return RunResult::kDone;
-                            },
-                            nullptr,
-                            nullptr,
-                            [](const void* payload, TaskInfo& info) {
-                              const auto* p = static_cast<const FillPayload*>(payload);
-                              info.ranges = {{p->dst, p->count, true}};
-                            },
-                            nullptr,
-                            nullptr,
-                            true};
+constexpr TaskType kFill = {.kind = TaskKind::kFill,
+                            .name = kCopyName,
+                            .run =
+                                [](RunContext&, void* payload) {
+                                  auto* p = static_cast<FillPayload*>(payload);
+                                  std::memset(p->dst, static_cast<int>(p->value), p->count);
+                                  return RunResult::kDone;
+                                },
+                            .never_waits = true,
+                            .operands =
+                                [](const void* payload, OperandSink& sink) {
+                                  const auto* p = static_cast<const FillPayload*>(payload);
+                                  sink.Take({p->dst, p->count, Access::kWrite});
+                                }};
 
-constexpr TaskType kFill32 = {TaskKind::kFill,
-                              kCopyName,
-                              [](RunContext&, void* payload) {
-                                auto* p = static_cast<FillPayload*>(payload);
-                                std::fill_n(static_cast<uint32_t*>(p->dst), p->count, p->value);
-                                return RunResult::kDone;
-                              },
-                              nullptr,
-                              nullptr,
-                              [](const void* payload, TaskInfo& info) {
-                                const auto* p = static_cast<const FillPayload*>(payload);
-                                info.ranges = {{p->dst, p->count * 4, true}};
-                              },
-                              nullptr,
-                              nullptr,
-                              true};
+constexpr TaskType kFill32 = {.kind = TaskKind::kFill,
+                              .name = kCopyName,
+                              .run =
+                                  [](RunContext&, void* payload) {
+                                    auto* p = static_cast<FillPayload*>(payload);
+                                    std::fill_n(static_cast<uint32_t*>(p->dst), p->count, p->value);
+                                    return RunResult::kDone;
+                                  },
+                              .never_waits = true,
+                              .operands =
+                                  [](const void* payload, OperandSink& sink) {
+                                    const auto* p = static_cast<const FillPayload*>(payload);
+                                    sink.Take({p->dst, p->count * 4, Access::kWrite});
+                                  }};
 
 struct ValuePayload {
   uint64_t* address;
@@ -179,45 +177,57 @@ void DescribeValue(const void* payload, TaskInfo& info) {
   info.compare = static_cast<uint32_t>(p->compare);
 }
 
-constexpr TaskType kValueWrite = {TaskKind::kValueWrite,
-                                  "MEM_WRITE_VALUE",
-                                  [](RunContext&, void* payload) {
-                                    auto* p = static_cast<ValuePayload*>(payload);
-                                    std::atomic_ref<uint64_t>(*p->address).store(p->value, std::memory_order_release);
-                                    return RunResult::kDone;
-                                  },
-                                  nullptr,
-                                  nullptr,
-                                  DescribeValue};
+constexpr TaskType kValueWrite = {
+    .kind = TaskKind::kValueWrite,
+    .name = "MEM_WRITE_VALUE",
+    .run =
+        [](RunContext&, void* payload) {
+          auto* p = static_cast<ValuePayload*>(payload);
+          std::atomic_ref<uint64_t>(*p->address).store(p->value, std::memory_order_release);
+          return RunResult::kDone;
+        },
+    .describe = DescribeValue,
+    .operands =
+        [](const void* payload, OperandSink& sink) {
+          sink.Take({static_cast<const ValuePayload*>(payload)->address, 8, Access::kWrite});
+        }};
 
-constexpr TaskType kValueWait = {TaskKind::kValueWait,
-                                 "MEM_WAIT_VALUE",
-                                 [](RunContext& context, void* payload) {
-                                   auto* p = static_cast<ValuePayload*>(payload);
-                                   // A cell may be written by anything (the host, a kernel, a copy): nobody wakes us.
-                                   if (!Satisfied(*p)) return Park(context, p->clock, 0, true, "value", 0);
-                                   EndPark(context, p->clock);
-                                   return RunResult::kDone;
-                                 },
-                                 nullptr,
-                                 nullptr,
-                                 DescribeValue};
+constexpr TaskType kValueWait = {
+    .kind = TaskKind::kValueWait,
+    .name = "MEM_WAIT_VALUE",
+    .run =
+        [](RunContext& context, void* payload) {
+          auto* p = static_cast<ValuePayload*>(payload);
+          // A cell may be written by anything (the host, a kernel, a copy): nobody wakes us.
+          if (!Satisfied(*p)) return Park(context, p->clock, 0, true, "value", 0);
+          EndPark(context, p->clock);
+          return RunResult::kDone;
+        },
+    .describe = DescribeValue,
+    .operands =
+        [](const void* payload, OperandSink& sink) {
+          sink.Take({static_cast<const ValuePayload*>(payload)->address, 8, Access::kRead});
+        }};
 
 struct HostFuncPayload {
   void (*function)(void*);
   void* argument;
 };
 
-constexpr TaskType kHostFunc = {TaskKind::kHostFunc, "HOSTFUNC_CALLBACK", [](RunContext& context, void* payload) {
-                                  // Foreign code may wait, or take locks that the synchronising thread holds.
-                                  if (!context.on_worker()) return RunResult::kNeedsWorker;
-                                  auto* p = static_cast<HostFuncPayload*>(payload);
-                                  const device::Activity activity(reinterpret_cast<const void*>(p->function),
-                                                                  context.whole(), context.device_id, context.stream_id,
-                                                                  context.task_id);
-                                  p->function(p->argument);
-                                  return RunResult::kDone;
-                                }};
+constexpr TaskType kHostFunc = {.kind = TaskKind::kHostFunc,
+                                .name = "HOSTFUNC_CALLBACK",
+                                .run =
+                                    [](RunContext& context, void* payload) {
+                                      // Foreign code may wait, or take locks that the synchronising thread holds.
+                                      if (!context.on_worker()) return RunResult::kNeedsWorker;
+                                      auto* p = static_cast<HostFuncPayload*>(payload);
+                                      const device::Activity activity(reinterpret_cast<const void*>(p->function),
+                                                                      context.whole(), context.device_id,
+                                                                      context.stream_id, context.task_id);
+                                      p->function(p->argument);
+                                      return RunResult::kDone;
+                                    },
+                                .operands = OpaqueOperands};
 
 struct ClosureState {
   std::string name;
@@ -229,27 +239,30 @@ struct ClosurePayload {
 };
 
 constexpr TaskType kClosure = {
-    TaskKind::kClosure,
-    "KERNEL_AIVEC",
-    [](RunContext& context, void* payload) {
-      if (!context.on_worker()) return RunResult::kNeedsWorker;
-      ClosureState& state = *static_cast<ClosurePayload*>(payload)->state;
-      try {
-        Status status = state.closure(context);
-        if (!status.ok()) context.Fail(std::move(status));
-      } catch (const std::exception& error) {
-        context.Fail(Error(507015, fmt::format("closure {} threw: {}", state.name, error.what())));
-      } catch (...) {
-        context.Fail(Error(507015, fmt::format("closure {} threw something that is no std::exception", state.name)));
-      }
-      return RunResult::kDone;
-    },
-    [](void* payload) noexcept { delete static_cast<ClosurePayload*>(payload)->state; },
-    nullptr,
-    [](const void* payload, TaskInfo& info) {
-      info.name = static_cast<const ClosurePayload*>(payload)->state->name;
-      info.num_blocks = 1;
-    }};
+    .kind = TaskKind::kClosure,
+    .name = "KERNEL_AIVEC",
+    .run =
+        [](RunContext& context, void* payload) {
+          if (!context.on_worker()) return RunResult::kNeedsWorker;
+          ClosureState& state = *static_cast<ClosurePayload*>(payload)->state;
+          try {
+            Status status = state.closure(context);
+            if (!status.ok()) context.Fail(std::move(status));
+          } catch (const std::exception& error) {
+            context.Fail(Error(507015, fmt::format("closure {} threw: {}", state.name, error.what())));
+          } catch (...) {
+            context.Fail(
+                Error(507015, fmt::format("closure {} threw something that is no std::exception", state.name)));
+          }
+          return RunResult::kDone;
+        },
+    .destroy = [](void* payload) noexcept { delete static_cast<ClosurePayload*>(payload)->state; },
+    .describe =
+        [](const void* payload, TaskInfo& info) {
+          info.name = static_cast<const ClosurePayload*>(payload)->state->name;
+          info.num_blocks = 1;
+        },
+    .operands = OpaqueOperands};
 
 struct OperationPayload {
   Operation* operation;
@@ -271,7 +284,8 @@ constexpr TaskType kOperation = {.kind = TaskKind::kClosure,
                                        DescribeOperation(*static_cast<const OperationPayload*>(payload)->operation, 1,
                                                          info);
                                      },
-                                 .never_waits = true};
+                                 .never_waits = true,
+                                 .operands = OpaqueOperands};
 
 constexpr TaskType kHostOperation = {.kind = TaskKind::kHostFunc,
                                      .name = "HOSTFUNC_CALLBACK",
@@ -287,7 +301,8 @@ constexpr TaskType kHostOperation = {.kind = TaskKind::kHostFunc,
                                          [](const void* payload, TaskInfo& info) {
                                            DescribeOperation(*static_cast<const OperationPayload*>(payload)->operation,
                                                              0, info);
-                                         }};
+                                         },
+                                     .operands = OpaqueOperands};
 
 // Foreign code describes itself: a task whose words are lost is better than a dump that is.
 OperationInfo InfoOf(const Operation& operation) noexcept {

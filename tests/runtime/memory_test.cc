@@ -134,6 +134,22 @@ TEST_F(Memory, FreedUnderARunningKernelOfAnotherContextStays) {
   MUST(aclrtSetCurrentContext(mine));
 }
 
+TEST_F(Memory, AGraphWhoseCellWasFreedIsRefused) {
+  const aclrtStream stream = NewStream();
+  void* const cell = NewMemory(64);
+  MUST(aclmdlRICaptureBegin(stream, ACL_MODEL_RI_CAPTURE_MODE_RELAXED));
+  MUST(aclrtValueWrite(cell, 1, 0, stream));
+  aclmdlRI model = nullptr;
+  MUST(aclmdlRICaptureEnd(stream, &model));
+  MUST(aclmdlRIExecuteAsync(model, stream));
+  MUST(aclrtSynchronizeStream(stream));
+  MUST(aclrtFree(cell));
+  EXPECT_EQ(107000, aclmdlRIExecuteAsync(model, stream));
+  EXPECT_THAT(Message(), HasSubstr("MEM_WRITE_VALUE"));
+  MUST(aclmdlRIDestroy(model));
+  MUST(aclrtDestroyStream(stream));
+}
+
 TEST_F(Memory, APendingReplayEndsOnParkedMemoryAndALaterOneIsRefused) {
   const aclrtStream stream = NewStream();
   void* const memory = NewMemory(kMega);

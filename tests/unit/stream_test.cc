@@ -3,6 +3,7 @@
 // The stream's queue: whatever happens to a task, its payload arrives whole and is destroyed exactly once.
 #include "runtime/stream.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <reprise/kernel.h>
 #include <unistd.h>
@@ -26,6 +27,8 @@
 #include "capture/session.h"
 #include "device/memory.h"
 #include "device/parked_memory.h"
+#include "ir/graph.h"
+#include "ir/operand.h"
 #include "model/model.h"
 #include "runtime/callback.h"
 #include "runtime/context.h"
@@ -596,6 +599,79 @@ TEST_F(CallInside, KeepsTheMemoryOfADeviceThatIsReset) {
   EXPECT_GE(registry.used_bytes(0), kBytesOfBlock);
   call.End();
   EXPECT_EQ(registry.used_bytes(0), 0u);
+}
+
+// What captured tasks tell of their memory: "r 0+64" reads 64 bytes at the start of the block, "rw", "opaque".
+class Operands : public StreamQueue {
+ protected:
+  class Texts final : public ir::OperandSink {
+   public:
+    explicit Texts(const char* base) : base_(base) {}
+    std::vector<std::string> texts;
+    void Take(const ir::Operand& operand) override {
+      texts.push_back(fmt::format("{}{} {}+{}", operand.is_read() ? "r" : "", operand.is_written() ? "w" : "",
+                                  static_cast<const char*>(operand.begin) - base_, operand.bytes));
+    }
+    void TakeWords(const uint64_t*, size_t count) override { texts.push_back(fmt::format("{} words", count)); }
+    void TakeOpaque() override { texts.emplace_back("opaque"); }
+
+   private:
+    const char* base_;
+  };
+
+  void SetUp() override {
+    StreamQueue::SetUp();
+    auto block = device::MemoryRegistry::Get().AllocateDevice(0, 4096, 4096);
+    ASSERT_TRUE(block.ok());
+    block_ = static_cast<char*>(*block);
+    ASSERT_TRUE(capture::Begin(*stream_, CaptureMode::kRelaxed).ok());
+  }
+  void TearDown() override {
+    EXPECT_TRUE(device::MemoryRegistry::Get().Free(block_, device::MemoryKind::kDevice).ok());
+    StreamQueue::TearDown();
+  }
+  // Of the tasks captured so far, one after another.
+  std::vector<std::string> Told(bool* tells_all = nullptr) {
+    auto captured = capture::End(*stream_);
+    EXPECT_TRUE(captured.ok());
+    Texts sink(block_);
+    for (const ir::Node& node : (*captured)->graph().nodes()) {
+      ir::VisitOperands(node, sink);
+      if (tells_all != nullptr) *tells_all = ir::TellsAll(*node.type, node.payload);
+    }
+    EXPECT_TRUE(model::Model::Destroy(*captured).ok());
+    return sink.texts;
+  }
+  char* block_ = nullptr;
+};
+
+TEST_F(Operands, OfCopiesAndFillsAreTheirRanges) {
+  ASSERT_TRUE(SubmitCopy(*stream_, block_ + 64, block_, 32).ok());
+  ASSERT_TRUE(SubmitCopy2d(*stream_, block_ + 1024, 100, block_, 50, 10, 3).ok());
+  const CopyItem items[] = {{block_ + 512, block_ + 8, 8}, {block_ + 600, block_ + 16, 4}};
+  ASSERT_TRUE(SubmitCopyBatch(*stream_, items).ok());
+  ASSERT_TRUE(SubmitFill(*stream_, block_, 1, 7).ok());
+  ASSERT_TRUE(SubmitFill32(*stream_, block_ + 8, 1, 7).ok());
+  bool tells_all = false;
+  EXPECT_EQ(Told(&tells_all), (std::vector<std::string>{"r 0+32", "w 64+32", "r 0+110", "w 1024+210", "r 8+8",
+                                                        "w 512+8", "r 16+4", "w 600+4", "w 0+7", "w 8+28"}));
+  EXPECT_TRUE(tells_all);
+}
+
+TEST_F(Operands, OfCellsAreEightBytes) {
+  ASSERT_TRUE(SubmitValueWrite(*stream_, block_ + 8, 1).ok());
+  ASSERT_TRUE(SubmitValueWait(*stream_, block_ + 16, 0, ValueCompare::kGreaterEqual).ok());
+  EXPECT_EQ(Told(), (std::vector<std::string>{"w 8+8", "r 16+8"}));
+}
+
+TEST_F(Operands, ForeignCodeSaysThatItIsOpaque) {
+  ASSERT_TRUE(SubmitHostFunc(
+                  *stream_, [](void*) {}, nullptr)
+                  .ok());
+  ASSERT_TRUE(SubmitClosure(*stream_, "closure", [](RunContext&) { return Status(); }).ok());
+  bool tells_all = true;
+  EXPECT_EQ(Told(&tells_all), (std::vector<std::string>{"opaque", "opaque"}));
+  EXPECT_FALSE(tells_all);
 }
 
 TEST(IdPool, GivesTheLowestFreeIdAndKeepsItsLimit) {
