@@ -92,7 +92,7 @@ THIRD_PARTY = (
 )
 
 # Headers of the system that are not standard C++; everything else with a dot or a slash is a third party.
-SYSTEM = re.compile(r"(sys|linux)/\w+\.h|(dirent|dlfcn|elf|execinfo|pthread|sched|signal|stddef|stdint|strings|unistd)\.h|cxxabi\.h|fcntl\.h")
+SYSTEM = re.compile(r"(sys|linux)/\w+\.h|(dirent|dlfcn|elf|execinfo|link|pthread|sched|signal|stddef|stdint|strings|unistd)\.h|cxxabi\.h|fcntl\.h")
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)')
 # Files that only generated or table text includes.
 SUFFIXES = {".h", ".cc", ".cpp", ".c", ".def"}

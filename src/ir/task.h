@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace reprise::device {
@@ -96,6 +97,7 @@ struct TaskInfo {
   bool names_only = false;          // wish of the caller: arguments and ranges may be left out
   bool wants_tensors = false;       // another one: `tensors` and `call`
   std::string name;                 // kernel or operator name; empty: the type's name
+  std::string waits_for;            // of a parked task: what is not said below; only for messages
   const char* type_name = nullptr;  // overrides TaskType::name where one type serves several (kernels)
   int64_t event_id = -1;
   uint64_t address = 0;  // value tasks: the cell,
@@ -203,6 +205,8 @@ struct TaskType {
   /// `payload` is about to take the place of `replaced` in a task group: takes over what belongs to that place, not to
   /// the call. Only tasks of the same type are replaced then. Null when there is nothing of that sort.
   void (*inherit)(const void* replaced, void* payload) = nullptr;
+  /// What it computes, for handlers of signals: allocates nothing, takes no locks. Null where `direct` tells the name.
+  std::string_view (*name_of)(const void* payload) noexcept = nullptr;
 };
 
 /// A task on its way to a stream: borrowed bytes. Whoever takes it owns the payload from then on, also on failure.

@@ -83,6 +83,12 @@ void DescribeTask(const void* payload, ir::TaskInfo& info) {
   if (info.wants_tensors) DescribeTensors(*static_cast<const LaunchTask*>(payload), info);
 }
 
+std::string_view NameOfTask(const void* payload) noexcept {
+  const Launch& launch = *static_cast<const LaunchTask*>(payload)->launch;
+  if (launch.site != nullptr && !launch.site->name.empty()) return launch.site->name;
+  return launch.op.short_name();
+}
+
 bool RowsOfTask(const void* payload, ir::Elementwise& rows) {
   return static_cast<const LaunchTask*>(payload)->launch->Rows(rows);
 }
@@ -93,13 +99,15 @@ constexpr ir::TaskType kVectorType = {.kind = ir::TaskKind::kKernel,
                                       .destroy = DestroyTask,
                                       .describe = DescribeTask,
                                       .never_waits = true,
-                                      .elementwise = RowsOfTask};
+                                      .elementwise = RowsOfTask,
+                                      .name_of = NameOfTask};
 constexpr ir::TaskType kCubeType = {.kind = ir::TaskKind::kKernel,
                                     .name = "KERNEL_AICORE",
                                     .run = RunTask,
                                     .destroy = DestroyTask,
                                     .describe = DescribeTask,
-                                    .never_waits = true};
+                                    .never_waits = true,
+                                    .name_of = NameOfTask};
 
 struct SplitRun {
   const Launch& launch;

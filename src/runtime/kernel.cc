@@ -169,6 +169,7 @@ RunResult RunKernel(RunContext& context, void* payload) {
   BlockLoop loop{p,
                  {sizeof(RepriseKernelContext), 0, p->blocks, context.device_id, context.stream_id, context.task_id,
                   p->function->desc->name}};
+  context.kernel = &loop.context;
   if (p->blocks == 1) {
     loop.Run(0, 1);
   } else {
@@ -182,6 +183,7 @@ RunResult RunKernel(RunContext& context, void* payload) {
           [](void* arg, int64_t begin, int64_t end) { static_cast<BlockLoop*>(arg)->Run(begin + 1, end + 1); }, &loop);
     }
   }
+  context.kernel = nullptr;
   if (const int32_t code = loop.error.load()) [[unlikely]]
     KernelFailed(context, payload, code);
   return RunResult::kDone;
