@@ -18,6 +18,10 @@ class SignalText {
     for (const char c : text) Put(c);
     return *this;
   }
+  SignalText& operator<<(char c) noexcept {
+    Put(c);
+    return *this;
+  }
   SignalText& operator<<(const char* text) noexcept {
     return *this << (text != nullptr ? std::string_view(text) : std::string_view("?"));
   }

@@ -693,14 +693,17 @@ namespace {
 constexpr auto kLatePatience = std::chrono::milliseconds(10);
 constexpr auto kStallPatience = std::chrono::milliseconds(200);
 
-// " on thread 4711, kernel spin, task 2 of graph stream 9, and computes".
-std::string DescribeRun(const device::Activity::Run& run, bool of_stream) {
-  std::string text = of_stream ? "" : ":";
-  if (!run.kernel.empty() && !of_stream) text += fmt::format(" kernel {} runs", run.kernel);
+// " on thread 4711 in kernel spin (task 2 of graph stream 9) and computes"; of a lane, which is no stream of the
+// program's: ": kernel spin runs on thread 4711 and computes".
+std::string DescribeRun(const device::Activity::Run& run, const Stream* of_stream) {
+  std::string text = of_stream != nullptr ? "" : fmt::format(": kernel {} runs", run.kernel);
   text += fmt::format(" on thread {}", run.thread);
   if (!run.place.is_on_worker) text += ", which synchronises and does the work meanwhile,";
-  if (!run.kernel.empty() && of_stream) {
-    text += fmt::format(" in kernel {} (task {} of stream {})", run.kernel, run.place.task_id, run.place.stream_id);
+  if (!run.kernel.empty() && of_stream != nullptr) {
+    text += fmt::format(" in kernel {}", run.kernel);
+    if (run.place.stream_id != of_stream->id()) {
+      text += fmt::format(" (task {} of graph stream {})", run.place.task_id, run.place.stream_id);
+    }
   }
   if (const std::string state = device::StateOfThread(run.thread); !state.empty()) text += fmt::format(" and {}", state);
   return text;
@@ -727,13 +730,13 @@ std::string WhoWaits(const Device& device, const Context* context, const char* s
     const auto run = std::find_if(runs.begin(), runs.end(),
                                   [&](const device::Activity::Run& one) { return one.place.running == stream; });
     told.push_back(stream);
-    lines.push_back(line + (run == runs.end() ? ", or waits for a worker" : DescribeRun(*run, true)));
+    lines.push_back(line + (run == runs.end() ? ", or waits for a worker" : DescribeRun(*run, stream)));
   });
   // Lanes of graphs, whose streams may be parked meanwhile.
   for (const device::Activity::Run& run : runs) {
     if (run.kernel.empty() || std::find(told.begin(), told.end(), run.place.running) != told.end()) continue;
     lines.push_back(fmt::format("graph stream {}, task {}{}", run.place.stream_id, run.place.task_id,
-                                DescribeRun(run, false)));
+                                DescribeRun(run, nullptr)));
   }
   return fmt::format("{}", fmt::join(lines, separator));
 }

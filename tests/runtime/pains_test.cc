@@ -755,10 +755,12 @@ TEST_F(Pains, P39_AKernelThatDoesNotEndIsToldByName) {
       MUST(Add(stream_, 1));
     }
     g_spins = true;
-    MUST(aclrtLaunchKernelWithHostArgs(spins, 1, stream_, nullptr, &cell_, sizeof cell_, nullptr, 0));
+    const auto launch = [&] {
+      MUST(aclrtLaunchKernelWithHostArgs(spins, 1, stream_, nullptr, &cell_, sizeof cell_, nullptr, 0));
+    };
     if (captured) {
+      launch();
       model = End(stream_);
-      MUST(aclmdlRIExecuteAsync(model, stream_));
     }
     std::string said;
     {
@@ -768,6 +770,11 @@ TEST_F(Pains, P39_AKernelThatDoesNotEndIsToldByName) {
       MUST(aclrtGetCurrentContext(&context));
       std::thread waiter([&] {
         MUST(aclrtSetCurrentContext(context));
+        if (captured) {
+          MUST(aclmdlRIExecuteAsync(model, stream_));
+        } else {
+          launch();
+        }
         MUST(aclrtSynchronizeStream(stream_));
       });
       const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatience);
@@ -835,13 +842,19 @@ TEST_F(Pains, P39_EveryWaitOfAHostFunctionForItselfIsRefused) {
   // A model whose own host function executes, or destroys, it.
   for (const bool destroys : {false, true}) {
     inside.call = [&] { return destroys ? aclmdlRIDestroy(model) : aclmdlRIExecute(model, -1); };
-    Begin(stream_);
-    MUST(aclrtLaunchHostFunc(stream_, Inside::Run, &inside));
-    model = End(stream_);
+    aclrtStream head = nullptr;
+    MUST(aclrtCreateStreamWithConfig(&head, 0, ACL_STREAM_PERSISTENT));
+    MUST(aclmdlRIBuildBegin(&model, 0));
+    MUST(aclmdlRIBindStream(model, head, ACL_MODEL_STREAM_FLAG_HEAD));
+    MUST(aclrtLaunchHostFunc(head, Inside::Run, &inside));
+    MUST(aclmdlRIEndTask(model, head));
+    MUST(aclmdlRIBuildEnd(model, nullptr));
     MUST(aclmdlRIExecuteAsync(model, stream_));
     MUST(aclrtSynchronizeStream(stream_));
+    MUST(aclmdlRIDestroy(model));
+    MUST(aclrtDestroyStream(head));
     EXPECT_EQ(inside.code, destroys ? 107037 : 507000) << inside.said;
-    EXPECT_THAT(inside.said, HasSubstr("a host function"));
+    EXPECT_THAT(inside.said, HasSubstr("host function"));
   }
   MUST(aclrtDestroyEvent(before));
 }
