@@ -365,7 +365,10 @@ void ReportFaults() noexcept {
   static std::once_flag once;
   std::call_once(once, [] {
     if (EnvInt(EnvVar::kReportFaults) == 0) return;
-    (void)MemoryRegistry::Get();  // made before a handler asks for it
+    // What a handler may ask is made before.
+    static char from = 0, to = 0;
+    (void)MemoryRegistry::Get();
+    (void)CopyUntrusted(&to, &from, 1);
     for (size_t i = 0; i < std::size(kSignals); ++i) {
       struct sigaction& before = g_faults.before[i];
       if (sigaction(kSignals[i], nullptr, &before) != 0) continue;
