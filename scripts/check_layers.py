@@ -28,7 +28,7 @@ class Layer:
 
 # Lowest first: a folder may include itself and only folders that stand above it here.
 LAYERS = {
-    "src/base": Layer("Status and the error table, environment, logs, handles, futex, fault points"),
+    "src/base": Layer("Status and the error table, environment, logs, handles, futex, fault points, names and lines of code"),
     "src/kernels": Layer("pure CPU kernels over strided memory; simd/ holds all Highway code"),
     "src/ir": Layer("task, graph, arena: what is recorded and replayed", ("base",), ("reprise",)),
     "src/device": Layer("scheduler with its workers, registry of memory, timeline", ("base", "ir")),
@@ -90,11 +90,12 @@ THIRD_PARTY = (
     ThirdParty(r"nlohmann/", r"facade/acl/(init|dump)\.cc|tests/|.*_test\.cc", "nlohmann JSON: facade/acl/init.cc, dump.cc and tests"),
     ThirdParty(r"gtest/|gmock/", r"tests/|.*_test\.cc|src/kernels/test_tensor\.h", "GoogleTest: tests"),
     ThirdParty(r"(ATen|c10|torch|pybind11)/|Python\.h|structmember\.h", r"python/csrc/", "PyTorch and Python: python/csrc"),
+    ThirdParty(r"backtrace\.h", r"src/base/source_line\.cc", "libbacktrace of GCC: src/base/source_line.cc"),
     ThirdParty(r"fmt/", r"(src|facade|tests|python)/(?!kernels/)", "fmt: everywhere but include/ and src/kernels"),
 )
 
 # Headers of the system that are not standard C++; everything else with a dot or a slash is a third party.
-SYSTEM = re.compile(r"(sys|linux)/\w+\.h|(dirent|dlfcn|elf|execinfo|pthread|sched|signal|stddef|stdint|strings|unistd)\.h|cxxabi\.h|fcntl\.h")
+SYSTEM = re.compile(r"(sys|linux)/\w+\.h|(dirent|dlfcn|elf|execinfo|link|pthread|sched|signal|spawn|stddef|stdint|strings|unistd)\.h|cxxabi\.h|fcntl\.h")
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)')
 # Files that only generated or table text includes.
 SUFFIXES = {".h", ".cc", ".cpp", ".c", ".def"}

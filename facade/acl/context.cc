@@ -49,6 +49,7 @@ aclError aclrtDestroyContext(aclrtContext context) {
           .Culprit("aclrtSetDevice, which made it")
           .Hint("release it with aclrtResetDevice");
     }
+    REPRISE_RETURN_IF_ERROR(found->CheckNotInside("destroys the context, which waits for that stream"));
     if (Context::Destroy(found)) return {};
     return Error(107017, fmt::format("context {} is being destroyed by another thread", fmt::ptr(context)))
         .Culprit("another call of aclrtDestroyContext");

@@ -64,6 +64,7 @@ Status DestroyStream(const char* api, aclrtStream handle, Stream::DestroyMode mo
   if (stream->bound_model.load() != nullptr) {
     return BoundToModel(*stream);
   }
+  REPRISE_RETURN_IF_ERROR(stream->CheckNotInside("destroys that stream, which waits for its tasks"));
   AnnounceStream(*stream, ACL_RT_STREAM_STATE_DESTROY_PRE);
   if (!Stream::Hide(stream)) return runtime::NotLive(runtime::Streams(), handle, "stream");
   // Once more: calls of other threads may have changed that until now.

@@ -71,7 +71,7 @@ typedef struct RepriseKernelDesc {
   uint32_t kind;               /**< REPRISE_KERNEL_* */
   uint16_t cube_ratio;         /**< REPRISE_KERNEL_MIX: cube share of the task ration */
   uint16_t vector_ratio;       /**< REPRISE_KERNEL_MIX: vector share */
-  const uint32_t* param_sizes; /**< bytes of each parameter, or NULL when unknown */
+  const uint32_t* param_sizes; /**< bytes of each parameter; launches with less are refused. NULL: unknown */
   uint32_t param_count;
 } RepriseKernelDesc;
 

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/env.h"
+#include "base/source_line.h"
 
 namespace reprise {
 namespace {
@@ -60,6 +61,8 @@ std::string DescribeCall() {
       continue;
     }
     if (!inside) continue;
+    // Names and lines of functions that nobody exports are in the file, as a rule.
+    const std::string line = DescribeSourceLine(at);
     const auto offset = reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(info.dli_fbase);
     const std::string place =
         info.dli_sname != nullptr
@@ -67,8 +70,8 @@ std::string DescribeCall() {
                           reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(info.dli_saddr))
             : fmt::format("+{:#x}", offset);
     // The module's offset is what addr2line wants.
-    return fmt::format("{}, called by thread {} from {}({}) [{:#x}]", t_api, ::syscall(SYS_gettid), info.dli_fname,
-                       place, offset);
+    return fmt::format("{}, called by thread {} from {}({}) [{:#x}]{}", t_api, ::syscall(SYS_gettid), info.dli_fname,
+                       place, offset, line.empty() ? "" : ", " + line);
   }
   return fmt::format("{}, called by thread {}", t_api, ::syscall(SYS_gettid));
 }

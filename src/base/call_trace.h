@@ -41,7 +41,7 @@ class CallScope {
   const CallGuard guard_;
 };
 
-/// "aclrtStreamWaitEvent, called by thread 4711 from ./program(main+0x2a)"; empty when tracing is off.
+/// "aclrtMalloc, called by thread 4711 from ./program(+0x2a) [0x2a], main.cc:12 in main"; empty when tracing is off.
 std::string DescribeCall();
 
 }  // namespace reprise

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/inquiry.h"
 
-#include <cxxabi.h>
-#include <dlfcn.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
 #include <new>
-#include <string_view>
 
 namespace reprise::device {
 namespace {
@@ -79,125 +73,117 @@ std::vector<std::string> Inquiry::Collect(Clock::duration patience) {
   return lines;
 }
 
-// ---- Host functions that run ----------------------------------------------------------------------------------------
+// ---- What threads do ------------------------------------------------------------------------------------------------
 
 constinit thread_local Activity::Slot* Activity::t_slot = nullptr;
+
+namespace {
+
+// Not std::atomic: threads come and go in the midst of what tests/interleave explores, where this is of no interest.
+template <class T>
+bool Replace(T& place, T& expected, T desired) noexcept {
+  return __atomic_compare_exchange_n(&place, &expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+int64_t NowNs() noexcept { return Clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
+
+}  // namespace
 
 // Gives the thread's slot to the next thread that needs one.
 struct Activity::Owner {
   Slot* slot = nullptr;
   ~Owner() {
     t_slot = nullptr;
-    if (slot != nullptr) slot->is_taken.store(false, std::memory_order_release);
+    if (slot != nullptr) __atomic_store_n(&slot->is_taken, false, __ATOMIC_RELEASE);
   }
 };
 
-std::atomic<Activity::Slot*>& Activity::Slots() noexcept {
-  static constinit std::atomic<Slot*> first{nullptr};
-  return first;
-}
+constinit Activity::Slot* Activity::g_first = nullptr;
+constinit Activity::Slot Activity::g_nobody;
 
-// Null without memory: then the host function runs unseen.
+Activity::Slot* Activity::Slots() noexcept { return __atomic_load_n(&g_first, __ATOMIC_ACQUIRE); }
+
+// One that nobody looks at without memory: then the thread runs unseen.
 Activity::Slot* Activity::TakeSlot() noexcept {
   thread_local Owner owner;
-  Slot* slot = Slots().load(std::memory_order_acquire);
+  Slot* slot = Slots();
   for (; slot != nullptr; slot = slot->next) {
-    if (!slot->is_taken.load(std::memory_order_relaxed) && !slot->is_taken.exchange(true, std::memory_order_acquire)) {
-      break;
-    }
+    bool is_taken = false;
+    if (!__atomic_load_n(&slot->is_taken, __ATOMIC_RELAXED) && Replace(slot->is_taken, is_taken, true)) break;
   }
   if (slot == nullptr) {
     slot = new (std::nothrow) Slot;
-    if (slot == nullptr) return nullptr;
-    slot->next = Slots().load(std::memory_order_relaxed);
-    while (!Slots().compare_exchange_weak(slot->next, slot, std::memory_order_acq_rel)) {
-    }
+    if (slot == nullptr) return &g_nobody;
+    Slot* first = Slots();
+    do {
+      slot->next = first;
+    } while (!Replace(g_first, first, slot));
   }
-  slot->thread.store(static_cast<int32_t>(gettid()), std::memory_order_relaxed);
+  __atomic_store_n(&slot->thread, static_cast<int32_t>(gettid()), __ATOMIC_RELAXED);
   owner.slot = slot;
   return slot;
 }
 
-Activity::Activity(const void* function, const Runnable* whole, int32_t device, int32_t stream,
-                   uint32_t task) noexcept {
+Activity::Activity(const void* function, const Runnable* whole, int32_t device, int32_t stream, uint32_t task,
+                   Kind kind) noexcept {
   if (t_slot == nullptr) [[unlikely]]
     t_slot = TakeSlot();
-  if (t_slot == nullptr) return;
   Slot& slot = *t_slot;
+  const uint64_t serial = slot.serial.load(std::memory_order_relaxed);
+  // A callback that takes up others (aclrtProcessReport) is told, not they.
+  if (t_slot == &g_nobody || serial % 2 != 0) return;
+  is_set_ = true;
   // Who sees one of the values below sees the end of the one before, too; see Describe.
   std::atomic_thread_fence(std::memory_order_release);
   slot.function.store(function, std::memory_order_relaxed);
   slot.whole.store(whole, std::memory_order_relaxed);
-  slot.awaited.store(nullptr, std::memory_order_relaxed);
+  slot.awaited_what.store(nullptr, std::memory_order_relaxed);
   slot.device.store(device, std::memory_order_relaxed);
   slot.stream.store(stream, std::memory_order_relaxed);
   slot.task.store(task, std::memory_order_relaxed);
-  slot.serial.store(slot.serial.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  slot.kind.store(kind, std::memory_order_relaxed);
+  slot.since_ns.store(NowNs(), std::memory_order_relaxed);
+  slot.serial.store(serial + 1, std::memory_order_release);
 }
 
 Activity::~Activity() {
-  if (t_slot == nullptr) return;
+  if (!is_set_ || t_slot == nullptr) return;
   t_slot->serial.store(t_slot->serial.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   t_slot->whole.store(nullptr, std::memory_order_release);
 }
 
-void Activity::WaitFor(const Runnable* stream, int32_t id) noexcept {
-  if (t_slot == nullptr) return;
+Activity::Wait::Wait(const char* what, int64_t id, const Runnable* stream) noexcept {
+  if (t_slot == nullptr || t_slot == &g_nobody || t_slot->serial.load(std::memory_order_relaxed) % 2 == 0) return;
+  is_set_ = true;
+  what_before_ = t_slot->awaited_what.load(std::memory_order_relaxed);
+  id_before_ = t_slot->awaited_id.load(std::memory_order_relaxed);
+  stream_before_ = t_slot->awaited.load(std::memory_order_relaxed);
+  t_slot->awaited.store(stream, std::memory_order_relaxed);
   t_slot->awaited_id.store(id, std::memory_order_relaxed);
-  t_slot->awaited.store(stream, std::memory_order_release);
+  t_slot->awaited_what.store(what, std::memory_order_release);
+}
+
+Activity::Wait::~Wait() {
+  if (!is_set_) return;
+  t_slot->awaited.store(stream_before_, std::memory_order_relaxed);
+  t_slot->awaited_id.store(id_before_, std::memory_order_relaxed);
+  t_slot->awaited_what.store(what_before_, std::memory_order_release);
 }
 
 bool Activity::HoldsUp(const Runnable* whole) noexcept {
-  for (const Slot* slot = Slots().load(std::memory_order_acquire); slot != nullptr; slot = slot->next) {
+  for (const Slot* slot = Slots(); slot != nullptr; slot = slot->next) {
     if (slot->whole.load(std::memory_order_acquire) == whole) return true;
   }
   return false;
 }
 
-namespace {
-
-// "f", or where the function is when nobody exports its name.
-std::string NameOf(const void* function) {
-  if (function == nullptr) return "of an object";  // which nobody may ask for its name: it may be gone
-  Dl_info info{};
-  if (dladdr(function, &info) == 0) return fmt::format("{}", function);
-  if (info.dli_sname == nullptr) {
-    const std::string_view file = info.dli_fname != nullptr ? info.dli_fname : "";
-    return fmt::format("{:#x} in {}",
-                       reinterpret_cast<uintptr_t>(function) - reinterpret_cast<uintptr_t>(info.dli_fbase),
-                       file.substr(file.rfind('/') + 1));
-  }
-  int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(info.dli_sname, nullptr, nullptr, &status),
-                                                         std::free);
-  return name != nullptr ? name.get() : info.dli_sname;
-}
-
-}  // namespace
-
-std::vector<std::string> Activity::Describe(int device) {
-  std::vector<std::string> lines;
-  for (const Slot* slot = Slots().load(std::memory_order_acquire); slot != nullptr; slot = slot->next) {
-    const uint64_t serial = slot->serial.load(std::memory_order_acquire);
-    if (serial % 2 == 0 || slot->device.load(std::memory_order_relaxed) != device) continue;
-    const void* const function = slot->function.load(std::memory_order_relaxed);
-    const Runnable* const whole = slot->whole.load(std::memory_order_relaxed);
-    const int32_t stream = slot->stream.load(std::memory_order_relaxed);
-    const uint32_t task = slot->task.load(std::memory_order_relaxed);
-    const Runnable* const awaited = slot->awaited.load(std::memory_order_acquire);
-    const int32_t awaited_id = slot->awaited_id.load(std::memory_order_relaxed);
-    const int32_t thread = slot->thread.load(std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_acquire);
-    if (slot->serial.load(std::memory_order_relaxed) != serial) continue;  // it has ended
-    std::string line =
-        fmt::format("stream {}, task {}: host function {} runs on thread {}", stream, task, NameOf(function), thread);
-    if (awaited != nullptr) {
-      line += awaited == whole ? fmt::format(" and waits for stream {}, which waits for it: a deadlock", awaited_id)
-                               : fmt::format(" and waits for stream {}", awaited_id);
-    }
-    lines.push_back(std::move(line));
-  }
-  return lines;
+bool Activity::MyFunction(Function& function) noexcept {
+  const Slot* const slot = t_slot;
+  if (slot == nullptr || slot->serial.load(std::memory_order_relaxed) % 2 == 0) return false;
+  function = {slot->function.load(std::memory_order_relaxed), slot->kind.load(std::memory_order_relaxed),
+              slot->device.load(std::memory_order_relaxed), slot->stream.load(std::memory_order_relaxed),
+              slot->task.load(std::memory_order_relaxed)};
+  return true;
 }
 
 }  // namespace reprise::device

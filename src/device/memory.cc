@@ -432,6 +432,14 @@ std::optional<MemoryRange> MemoryRegistry::Find(const void* pointer) const {
   return found;
 }
 
+MemoryRegistry::Found MemoryRegistry::TryFind(uintptr_t address, MemoryRange& range) const noexcept {
+  if (!mutex_.try_lock_shared()) return Found::kBusy;
+  const MemoryRange* const found = FindLocked(address);
+  if (found != nullptr) range = *found;
+  mutex_.unlock_shared();
+  return found != nullptr ? Found::kYes : Found::kNo;
+}
+
 StatusOr<MemoryRange> MemoryRegistry::CheckRange(const void* pointer, uint64_t bytes, const char* what) const {
   const auto begin = reinterpret_cast<uintptr_t>(pointer);
   if (begin + bytes < begin) {

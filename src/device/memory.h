@@ -123,6 +123,10 @@ class MemoryRegistry {
   /// The range that contains the address.
   std::optional<MemoryRange> Find(const void* pointer) const;
 
+  /// The same for handlers of signals: without waiting for others.
+  enum class Found : uint8_t { kNo, kYes, kBusy };
+  Found TryFind(uintptr_t address, MemoryRange& range) const noexcept;
+
   /// Checks that [pointer, pointer + bytes) lies in one range, in mapped ranges of one device that follow each other
   /// without a gap, or entirely outside of all (pageable memory), and returns what it is. `what` names the argument.
   StatusOr<MemoryRange> CheckRange(const void* pointer, uint64_t bytes, const char* what) const;

@@ -18,6 +18,7 @@
 
 #include "base/fault.h"
 #include "base/futex.h"
+#include "device/run_report.h"
 
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
@@ -149,6 +150,7 @@ void HoldWriter(int signal, siginfo_t* info, void* context) {
 }
 
 bool HandleWriters() {
+  ReportFaults();  // beneath: what is held here is no fault
   struct sigaction now {};
   if (sigaction(SIGSEGV, nullptr, &now) != 0) return false;
   if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == HoldWriter) return true;

@@ -19,6 +19,7 @@
 #include "base/env.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "device/inquiry.h"
 
 namespace reprise::device {
 namespace {
@@ -113,6 +114,7 @@ struct Scheduler::Job {
   int helpers = 0;  // guarded by job_lock_
   std::atomic<int> active{0};
   Job* link = nullptr;
+  const RunPlace* place = nullptr;  // of the thread whose stack it is
 
   void Work() {
     for (;;) {
@@ -331,6 +333,7 @@ bool Scheduler::TryRunPartOf(const Runnable& whole) noexcept {
 void Scheduler::Execute(Runnable& runnable, bool on_worker) noexcept {
   for (;;) {
     RunContext context(*this, &runnable, on_worker);
+    const Activity::Turn turn(&context);
     const Runnable::Outcome outcome = runnable.Run(context);
     if (outcome != Runnable::Outcome::kIdle) {
       Push(runnable, outcome == Runnable::Outcome::kNeedsWorker, true);
@@ -558,7 +561,10 @@ bool Scheduler::HelpWithJob() noexcept {
     }
   }
   if (job == nullptr) return false;
-  job->Work();
+  {
+    const Activity::Turn turn(job->place);
+    job->Work();
+  }
   job->active.fetch_sub(1, std::memory_order_release);
   return true;
 }
@@ -573,6 +579,7 @@ void Scheduler::ParallelFor(int64_t count, int64_t grain, void (*body)(void*, in
   }
   Job job{count, grain, body, arg};
   job.helpers = helpers;
+  job.place = Activity::Place();
   {
     std::lock_guard lock(job_lock_);
     job.link = jobs_;

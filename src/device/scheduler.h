@@ -34,6 +34,7 @@
 #include "base/futex.h"
 #include "base/spin_lock.h"
 #include "base/status.h"
+#include "device/run_place.h"
 
 namespace reprise::device {
 
@@ -41,19 +42,21 @@ class Scheduler;
 class Runnable;
 
 /// What a running task sees of the world. Lives on the stack of the thread that runs it.
-class RunContext {
+class RunContext : public RunPlace {
  public:
-  RunContext(Scheduler& scheduler, Runnable* runnable, bool on_worker)
-      : scheduler_(scheduler), runnable_(runnable), on_worker_(on_worker) {}
+  RunContext(Scheduler& scheduler, Runnable* runnable, bool on_worker) : scheduler_(scheduler) {
+    running = runnable;
+    is_on_worker = on_worker;
+  }
 
   Scheduler& scheduler() const { return scheduler_; }
   /// To be woken when a parked task can go on.
-  Runnable* runnable() const { return runnable_; }
+  Runnable* runnable() const { return running; }
   /// What the runnable is part of; itself, if nothing larger. See Runnable::SetWhole.
-  const Runnable* whole() const { return whole_ != nullptr ? whole_ : runnable_; }
+  const Runnable* whole() const { return whole_ != nullptr ? whole_ : running; }
   void set_whole(const Runnable* whole) { whole_ = whole; }
   /// False on a user's thread that helps while it synchronises; foreign code does not belong there.
-  bool on_worker() const { return on_worker_; }
+  bool on_worker() const { return is_on_worker; }
 
   /// Reports that the current task failed; the first failure is kept.
   void Fail(Status status) {
@@ -62,18 +65,14 @@ class RunContext {
   bool failed() const { return !error_.ok(); }
   Status TakeError() { return std::move(error_); }
 
-  /// Where the current task stands; set by whoever runs it.
-  int32_t device_id = 0;
-  int32_t stream_id = 0;
-  uint32_t task_id = 0;
+  // Where the current task stands (RunPlace) is set by whoever runs it.
+
   /// Per-execution objects of a replay (external event records), indexed by the nodes that use them.
   void* const* bindings = nullptr;
 
  private:
   Scheduler& scheduler_;
-  Runnable* runnable_;
   const Runnable* whole_ = nullptr;
-  bool on_worker_;
   Status error_;
 };
 
@@ -97,6 +96,8 @@ class Runnable {
   virtual bool HasMore() const noexcept { return false; }
   /// Changes whenever Run has done something.
   virtual uint64_t Progress() const noexcept { return 0; }
+  /// The task that Run is in, on the thread that is in it: for handlers of signals. False when none is known.
+  virtual bool FindTask(TaskSpot&) const noexcept { return false; }
 
  protected:
   /// One that workers may attend calls Scheduler::Signal after HasMore has become true.

@@ -344,6 +344,32 @@ bool Replay::SpinUntil(Reached reached, RunContext& context) noexcept {
   return is_reached;
 }
 
+// For a thread that runs steps of a lane: who it is and how far it is stand in what it writes for its kernels and tasks
+// anyway, and the step is looked for.
+bool Replay::FindTask(const device::RunPlace& place, const void* where, device::TaskSpot& spot) noexcept {
+  const auto& at = *static_cast<const LanePlace*>(where);
+  const Plan& plan = *at.replay->plan_;
+  const PlanLane& lane = plan.lanes()[at.lane];
+  const bool in_call = place.kernel != nullptr;
+  const uint32_t task_id = in_call ? place.kernel->task_id : place.task_id;
+  const int32_t stream_id = in_call ? place.kernel->stream_id : place.stream_id;
+  for (uint32_t i = lane.begin; i != lane.end; ++i) {
+    const Step& step = plan.steps()[i];
+    if (step.task_id != task_id || plan.stream_id(at.lane, step) != stream_id) continue;
+    const bool is_rows = step.kind == Step::kRows || step.kind == Step::kBlocks;
+    if (step.kind != Step::kRun && step.kind != Step::kCall && !is_rows) continue;
+    const ir::Node node = plan.node(at.lane, step);
+    spot = {node.type, node.payload, stream_id, task_id, true, is_rows ? std::max(step.rows.count, 1u) : 1u};
+    if (node.type == &ir::kSlotTask || node.type == &ir::kRandomSlotTask) {
+      ir::HeldTask* const task = static_cast<const ir::SlotPayload*>(node.payload)->slot->Current();
+      spot.type = &task->type();
+      spot.payload = task->payload();
+    }
+    return true;
+  }
+  return false;
+}
+
 // Element-wise tasks: they neither park nor fail, so calling them is all there is to do.
 template <bool kTraced>
 void Replay::RunRows(uint32_t lane, const Step& step, RunContext& context) {
@@ -387,6 +413,7 @@ template <Replay::Mode kMode>
   const std::atomic<bool>& failed = failed_;
   context.stream_id = plan_->stream_id(lane, *at);
   RepriseKernelContext kernel{sizeof(RepriseKernelContext), 0, 1, context.device_id, context.stream_id, 0, nullptr};
+  context.kernel = &kernel;
   const uint32_t sort = at->Sort();
   [[maybe_unused]] uint64_t time = 0;
   if constexpr (kMode == Mode::kLearning) time = device::Timeline::Now();
@@ -415,6 +442,7 @@ template <Replay::Mode kMode>
       ReportFailure(context, *at, lane);
     }
   } while (++at != end && at->Sort() == sort);
+  context.kernel = nullptr;
   return static_cast<uint32_t>(at - steps);
 }
 
@@ -477,7 +505,11 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
         break;
       }
       case Step::kRows:
-      case Step::kBlocks: RunRows<kTraced>(lane, step, context); break;
+      case Step::kBlocks:
+        context.task_id = step.task_id;
+        if (is_scheduled) context.stream_id = plan_->stream_id(lane, step);
+        RunRows<kTraced>(lane, step, context);
+        break;
       case Step::kWait: {
         LaneState& source = lanes_[step.target.lane];
         const auto reached = [&] {

@@ -99,8 +99,14 @@ class Replay {
 
   void MakeLanes(uint32_t count);
   void Start(device::RunContext& context, Progress& progress);
+  struct LanePlace {
+    const Replay* replay;
+    uint32_t lane;
+  };
   ir::RunResult RunLane(uint32_t lane, device::RunContext& context) {
     const ir::SlotUse use(plan_->lanes()[lane].slot_users);
+    const LanePlace at{this, lane};
+    const device::FindTaskScope find(context, FindTask, &at);
     if (device::Timeline::observed()) [[unlikely]]
       return RunSteps<Mode::kTraced>(lane, context);
     if (costs_ != nullptr) [[unlikely]]
@@ -125,6 +131,7 @@ class Replay {
   void Advance() noexcept;
   void Answer(uint32_t lane, const Step& step) const;
   void ReportFailure(device::RunContext& context, const Step& step, uint32_t lane);
+  static bool FindTask(const device::RunPlace& place, const void* where, device::TaskSpot& spot) noexcept;
 
   std::unique_ptr<Plan> plan_;
   device::Scheduler& scheduler_;

@@ -299,6 +299,7 @@ std::string DescribeWaiting(const TaskType& type, const void* payload) {
         fmt::format(" at {:#x} for {} {}", info.address, info.compare < 4 ? kCompare[info.compare] : "?", info.value);
   }
   if (!info.name.empty()) text += fmt::format(" ({})", info.name);
+  if (!info.waits_for.empty()) text += fmt::format(", waits for {}", info.waits_for);
   return text;
 }
 

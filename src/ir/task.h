@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/operand.h"
@@ -98,6 +99,7 @@ struct TaskInfo {
   bool names_only = false;          // wish of the caller: arguments and ranges may be left out
   bool wants_tensors = false;       // another one: `tensors` and `call`
   std::string name;                 // kernel or operator name; empty: the type's name
+  std::string waits_for;            // of a parked task: what is not said below; only for messages
   const char* type_name = nullptr;  // overrides TaskType::name where one type serves several (kernels)
   int64_t event_id = -1;
   uint64_t address = 0;  // value tasks: the cell,
@@ -207,6 +209,8 @@ struct TaskType {
   void (*inherit)(const void* replaced, void* payload) = nullptr;
   /// Tells the memory that the task reads and writes, without allocating; null when it touches none. See operand.h.
   void (*operands)(const void* payload, OperandSink& sink) = nullptr;
+  /// What it computes, for handlers of signals: allocates nothing, takes no locks. Null where `direct` tells the name.
+  std::string_view (*name_of)(const void* payload) noexcept = nullptr;
 };
 
 /// A task on its way to a stream: borrowed bytes. Whoever takes it owns the payload from then on, also on failure.

@@ -16,6 +16,7 @@
 #include "base/futex.h"
 #include "base/log.h"
 #include "base/verbose.h"
+#include "device/inquiry.h"
 #include "device/memory.h"
 #include "device/parked_memory.h"
 #include "device/task_watch.h"
@@ -358,6 +359,11 @@ Status Model::Destroy(Model* model) {
                  fmt::format("{} still has {} executions pending after 10 s", model->Describe(), model->pending()))
         .Culprit("a task of the graph waits for an event, value or notify that has not come, or runs for long");
   };
+  if (model->RunsMe()) {
+    return Error(107037, fmt::format("{} cannot be destroyed by a host function that runs in it", model->Describe()))
+        .Culprit(fmt::format("thread {}, which runs the host function as a task of the graph", runtime::ThreadId()))
+        .Hint("destroy the model behind its executions, on a thread of the program");
+  }
   const Deadline deadline = Clock::now() + kDestroyPatience;
   if (!model->WaitIdle(deadline)) return still_runs();
   void* const handle = model->handle_;
@@ -617,7 +623,28 @@ Status Model::ExecuteChecked(Stream& stream) {
   return runtime::LaunchIsBlocking() && !WaitsForOthers(*graph_, externals_) ? stream.WaitIfBlocking() : Status();
 }
 
+bool Model::RunsMe() const {
+  const device::Runnable* const mine = device::Activity::HeldUp();
+  if (mine == nullptr) [[likely]]
+    return false;
+  bool is_mine = false;
+  runtime::Streams().ForEach([&](Stream* stream) {
+    if (stream != mine) return;
+    device::TaskSpot spot;  // of the task in front, which is the one that runs
+    is_mine = stream->FindTask(spot) && spot.type == &kGraphTask &&
+              static_cast<const GraphTask*>(spot.payload)->model == this;
+  });
+  return is_mine;
+}
+
 Status Model::ExecuteAndWait(int64_t timeout_ms) {
+  if (timeout_ms < 0 && RunsMe()) {
+    return Error(507000, fmt::format("a host function of {} executes that model and waits, and so for itself: its "
+                                     "executions run one after another",
+                                     Describe()))
+        .Culprit(fmt::format("thread {}, which runs the host function as a task of the graph", runtime::ThreadId()))
+        .Hint("use aclmdlRIExecuteAsync, which does not wait, or another model");
+  }
   if (own_stream_ == nullptr) {
     REPRISE_ASSIGN_OR_RETURN(own_stream_, Stream::Create(context_, {}));
     context_.RemoveStream(own_stream_);  // the model destroys it

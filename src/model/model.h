@@ -234,6 +234,8 @@ class Model final : public runtime::ContextResident {
     return launched_.load(std::memory_order_seq_cst) - ended;
   }
   bool WaitIdle(const Deadline& deadline);
+  /// Whether this thread runs a host function of an execution of the model.
+  bool RunsMe() const;
 
   runtime::Context& context_;
   runtime::Device& device_;

@@ -92,6 +92,12 @@ void OperandsOfTask(const void* payload, ir::OperandSink& sink) {
   }
 }
 
+std::string_view NameOfTask(const void* payload) noexcept {
+  const Launch& launch = *static_cast<const LaunchTask*>(payload)->launch;
+  if (launch.site != nullptr && !launch.site->name.empty()) return launch.site->name;
+  return launch.op.short_name();
+}
+
 bool RowsOfTask(const void* payload, ir::Elementwise& rows) {
   return static_cast<const LaunchTask*>(payload)->launch->Rows(rows);
 }
@@ -103,14 +109,16 @@ constexpr ir::TaskType kVectorType = {.kind = ir::TaskKind::kKernel,
                                       .describe = DescribeTask,
                                       .never_waits = true,
                                       .elementwise = RowsOfTask,
-                                      .operands = OperandsOfTask};
+                                      .operands = OperandsOfTask,
+                                      .name_of = NameOfTask};
 constexpr ir::TaskType kCubeType = {.kind = ir::TaskKind::kKernel,
                                     .name = "KERNEL_AICORE",
                                     .run = RunTask,
                                     .destroy = DestroyTask,
                                     .describe = DescribeTask,
                                     .never_waits = true,
-                                    .operands = OperandsOfTask};
+                                    .operands = OperandsOfTask,
+                                    .name_of = NameOfTask};
 
 struct SplitRun {
   const Launch& launch;

@@ -12,6 +12,8 @@
 #include <memory>
 #include <mutex>
 
+#include "base/symbols.h"
+#include "device/inquiry.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/thread.h"
@@ -30,6 +32,11 @@ struct Pending {
   void* argument;
   std::atomic<bool> done{false};
   bool dropped = false;  // written before done: its thread was unsubscribed, nobody has run it
+  std::atomic<bool> begun{false};
+  const device::Runnable* whole;  // the stream that it holds up; null when nothing waits for it
+  int32_t device;
+  int32_t stream;
+  uint32_t task;
   device::WaitList waiters;
 };
 
@@ -111,6 +118,10 @@ RunResult RunCallback(RunContext& context, void* payload) {
     auto pending = std::make_shared<Pending>();
     pending->function = p->function;
     pending->argument = p->argument;
+    pending->whole = p->blocks ? context.whole() : nullptr;
+    pending->device = context.device_id;
+    pending->stream = context.stream_id;
+    pending->task = context.task_id;
     if (!Post(p->kind, p->thread_id, pending)) {
       context.Fail(Unsubscribed(p->thread_id));
       return RunResult::kDone;
@@ -134,11 +145,25 @@ void CancelCallback(void* payload, device::Runnable* runnable) noexcept {
 
 void DestroyCallback(void* payload) noexcept { delete static_cast<CallbackPayload*>(payload)->pending; }
 
+void DescribeCallback(const void* payload, ir::TaskInfo& info) {
+  const auto* p = static_cast<const CallbackPayload*>(payload);
+  if (p->pending == nullptr) return;
+  const Pending& pending = **p->pending;
+  info.waits_for = fmt::format(
+      "callback {} of subscribed thread {}, {}", DescribeFunction(reinterpret_cast<const void*>(p->function)),
+      p->thread_id,
+      pending.begun.load(std::memory_order_relaxed)
+          ? "which runs it"
+          : fmt::format("which has not come for it with {}",
+                        p->kind == Subscription::kReport ? "aclrtProcessReport" : "aclrtProcessHostFunc"));
+}
+
 constexpr ir::TaskType kCallback = {.kind = ir::TaskKind::kCallback,
                                     .name = "HOSTFUNC_CALLBACK",
                                     .run = RunCallback,
                                     .destroy = DestroyCallback,
                                     .cancel = CancelCallback,
+                                    .describe = DescribeCallback,
                                     .operands = ir::OpaqueOperands};
 
 }  // namespace
@@ -242,7 +267,14 @@ Status ProcessCallbacks(Subscription kind, int64_t timeout_ms) {
   batch.swap(thread->queue);
   lock.unlock();
   for (const auto& pending : batch) {
-    pending->function(pending->argument);
+    pending->begun.store(true, std::memory_order_relaxed);
+    {
+      const device::Activity activity(
+          reinterpret_cast<const void*>(pending->function), pending->whole, pending->device, pending->stream,
+          pending->task,
+          pending->whole != nullptr ? device::Activity::Kind::kCallback : device::Activity::Kind::kFreeCallback);
+      pending->function(pending->argument);
+    }
     pending->waiters.SetAndWake([&] { pending->done.store(true, std::memory_order_release); });
   }
   return {};

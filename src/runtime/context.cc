@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/fault.h"
+#include "device/inquiry.h"
 #include "runtime/device.h"
 #include "runtime/stream.h"
 #include "runtime/thread.h"
@@ -103,8 +104,21 @@ size_t Context::CountOn(const Device& device) {
   return count;
 }
 
+Status Context::CheckNotInside(const char* what) const {
+  const device::Runnable* const mine = device::Activity::Mine();
+  if (mine == nullptr) [[likely]]
+    return {};
+  Status inside;
+  Streams().ForEach([&](Stream* stream) {
+    if (stream == mine && &stream->context() == this) inside = stream->CheckNotInside(what);
+  });
+  return inside;
+}
+
 Status Context::Synchronize(int64_t timeout_ms) {
   const Deadline deadline = DeadlineAfterMs(timeout_ms);
+  // At once: other streams may depend on the one that a host function holds up.
+  if (!deadline) REPRISE_RETURN_IF_ERROR(CheckNotInside("waits for that stream"));
   std::vector<Stream*> streams;
   ForEachStream([&](Stream& stream) { streams.push_back(&stream); });
   Status first;

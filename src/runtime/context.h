@@ -63,6 +63,8 @@ class Context {
 
   /// Waits until all streams are idle. 507046 on timeout, else the first asynchronous error of any stream.
   Status Synchronize(int64_t timeout_ms);
+  /// 507000 for a thread that runs a host function of one of the streams, and does `what`, which would wait for it.
+  Status CheckNotInside(const char* what) const;
 
   /// False when the context is gone for all but those who found it before.
   bool AddStream(Stream* stream);

@@ -136,12 +136,19 @@ StatusOr<Context*> Device::Open() {
   return primary_;
 }
 
+namespace {
+
+constexpr const char* kResets = "resets the device, which waits for that stream";
+
+}  // namespace
+
 Status Device::Release() {
   std::unique_lock lock(primary_mutex_);
   if (primary_count_ == 0) {
     return Error(107000, fmt::format("device {} is not set: its reference count is 0", id_))
         .Hint("call aclrtResetDevice once for each aclrtSetDevice");
   }
+  if (primary_count_ == 1) REPRISE_RETURN_IF_ERROR(primary_->CheckNotInside(kResets));
   if (--primary_count_ != 0) return {};
   return DestroyPrimary(lock);
 }
@@ -152,6 +159,7 @@ Status Device::ReleaseForce() {
     return Error(107000, fmt::format("device {} is not set: its reference count is 0", id_))
         .Hint("call aclrtResetDeviceForce only while the device is set");
   }
+  REPRISE_RETURN_IF_ERROR(primary_->CheckNotInside(kResets));
   primary_count_ = 0;
   return DestroyPrimary(lock);
 }

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "base/fault.h"
+#include "device/inquiry.h"
 #include "runtime/context.h"
+#include "runtime/thread.h"
 
 namespace reprise::runtime {
 namespace {
@@ -275,9 +277,44 @@ StatusOr<bool> Event::WaitLatest(const Deadline& deadline) {
   if (shared_ != nullptr) return shared_->Wait(deadline, id_);
   EventRecord* record = Latest();
   if (record == nullptr) return true;
-  const bool done = record->Wait(deadline);
+  if (record->done()) [[likely]] {
+    record->Release();
+    return true;
+  }
+  if (Status inside = deadline ? Status() : CheckNotBehind(*record); !inside.ok()) {
+    record->Release();
+    return inside;
+  }
+  const device::Activity::Wait in_host_function("event", id_);
+  // The first look is for those who would wait for ever without a word.
+  const Clock::duration patience = StallTime();
+  const Clock::time_point now = Clock::now();
+  const bool is_patient = patience != Clock::duration::max() && (!deadline || *deadline - now > patience);
+  bool done = record->Wait(is_patient ? Deadline(now + patience) : deadline);
+  if (!done && is_patient) {
+    TellStall(Describe(), device_, nullptr, ThreadId());
+    done = record->Wait(deadline);
+  }
   record->Release();
   return done;
+}
+
+// 507000 when this thread runs a host function that holds up the stream in which the record is queued.
+Status Event::CheckNotBehind(const EventRecord& record) const {
+  const device::Runnable* const mine = device::Activity::HeldUp();
+  if (mine == nullptr) [[likely]]
+    return {};
+  Status behind;
+  Streams().ForEach([&](Stream* stream) {
+    if (stream != mine) return;
+    const auto records_it = [&](const ir::TaskType& type, const void* payload) {
+      return &type == &kRecordTask && static_cast<const RecordPayload*>(payload)->record == &record;
+    };
+    if (stream->HasQueued(records_it)) {
+      behind = stream->CheckNotInside("waits for an event that is recorded behind it in that stream");
+    }
+  });
+  return behind;
 }
 
 bool Event::Destroy(Event* event) {

@@ -132,6 +132,7 @@ class Event {
 
  private:
   Event(Device& device, uint32_t flags, bool is_ex);
+  Status CheckNotBehind(const EventRecord& record) const;
   /// Takes a reference of `shared` over, also when it fails.
   static StatusOr<Event*> Make(Device& device, uint32_t flags, bool is_ex, SharedEventState* shared);
   ~Event();

@@ -169,6 +169,7 @@ RunResult RunKernel(RunContext& context, void* payload) {
   BlockLoop loop{p,
                  {sizeof(RepriseKernelContext), 0, p->blocks, context.device_id, context.stream_id, context.task_id,
                   p->function->desc->name}};
+  context.kernel = &loop.context;
   if (p->blocks == 1) {
     loop.Run(0, 1);
   } else {
@@ -182,6 +183,7 @@ RunResult RunKernel(RunContext& context, void* payload) {
           [](void* arg, int64_t begin, int64_t end) { static_cast<BlockLoop*>(arg)->Run(begin + 1, end + 1); }, &loop);
     }
   }
+  context.kernel = nullptr;
   if (const int32_t code = loop.error.load()) [[unlikely]]
     KernelFailed(context, payload, code);
   return RunResult::kDone;
@@ -317,6 +319,40 @@ Status Submit(Stream& stream, const Launch& launch) {
       launch, [&](const ir::Task& task) { return SubmitKernel(stream, task, launch.args_kind != ArgsKind::kDevice); });
 }
 
+uint32_t ArgsBytesOf(const RepriseKernelDesc& desc) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; desc.param_sizes != nullptr && i < desc.param_count; ++i) {
+    bytes += (uint64_t{desc.param_sizes[i]} + 7) / 8 * 8;
+  }
+  return static_cast<uint32_t>(std::min<uint64_t>(bytes, UINT32_MAX));
+}
+
+// "2 parameters of 8 and 4 bytes, in slots of eight bytes 16 bytes in all".
+std::string DescribeParams(const KernelFunction& function) {
+  const RepriseKernelDesc& desc = *function.desc;
+  std::string sizes;
+  constexpr uint32_t kMost = 16;
+  for (uint32_t i = 0; i < std::min(desc.param_count, kMost); ++i) {
+    sizes += fmt::format("{}{}", i == 0 ? "" : i + 1 == desc.param_count ? " and " : ", ", desc.param_sizes[i]);
+  }
+  if (desc.param_count > kMost) sizes += ", ...";
+  return fmt::format("{} parameter{} of {} bytes, in slots of eight bytes {} bytes in all", desc.param_count,
+                     desc.param_count == 1 ? "" : "s", sizes, function.args_bytes);
+}
+
+[[gnu::cold]] Status ArgsTooShort(int code, const KernelFunction& function, size_t args_bytes) {
+  return Error(code, fmt::format("kernel {} has {}; the launch passes {} bytes of arguments", function.name,
+                                 DescribeParams(function), args_bytes))
+      .Culprit(fmt::format("kernel {} of {}", function.name, function.binary->source()))
+      .Hint("pass all parameters in declaration order, each at a multiple of eight bytes, and the size of the block");
+}
+
+Status CheckArgsBytes(const KernelFunction& function, size_t args_bytes) {
+  if (args_bytes < function.args_bytes) [[unlikely]]
+    return ArgsTooShort(107000, function, args_bytes);
+  return {};
+}
+
 // The last task behind those of a binary that was unloaded.
 const ir::TaskType kUnloadTask = {ir::TaskKind::kNop, "UNLOAD", [](RunContext&, void*) { return RunResult::kDone; },
                                   [](void* payload) noexcept { (*static_cast<ir::Anchor**>(payload))->Release(); }};
@@ -354,8 +390,9 @@ StatusOr<KernelBinary*> KernelBinary::Make(std::string source, void* library, co
   binary->source_ = std::move(source);
   binary->library_ = library;
   for (uint32_t i = 0; table != nullptr && i < table->kernel_count; ++i) {
+    const RepriseKernelDesc& desc = table->kernels[i];
     auto function =
-        std::make_unique<KernelFunction>(KernelFunction{binary, &table->kernels[i], table->kernels[i].name, nullptr});
+        std::make_unique<KernelFunction>(KernelFunction{binary, &desc, desc.name, nullptr, ArgsBytesOf(desc)});
     function->handle = KernelFunctions().Insert(function.get());
     binary->functions_.push_back(std::move(function));
   }
@@ -543,7 +580,7 @@ StatusOr<KernelFunction*> KernelBinary::RegisterAlias(const std::string& kernel,
     if (clash->desc == desc) return clash;
     return Error(507028, fmt::format("{} has another kernel named {}", source_, alias)).Culprit("parameter kernelName");
   }
-  auto function = std::make_unique<KernelFunction>(KernelFunction{this, desc, alias, nullptr});
+  auto function = std::make_unique<KernelFunction>(KernelFunction{this, desc, alias, nullptr, ArgsBytesOf(*desc)});
   functions_.reserve(functions_.size() + 1);
   function->handle = KernelFunctions().Insert(function.get());
   if (function->handle == nullptr) return Error(207005, "the process has too many kernels");
@@ -567,6 +604,22 @@ StatusOr<std::vector<ParamPlace>> ParamsOf(const KernelFunction& function) {
   return places;
 }
 
+Status CheckListedArgs(const KernelFunction& function, size_t count, const std::function<size_t(size_t)>& bytes) {
+  const RepriseKernelDesc& desc = *function.desc;
+  const auto refuse = [&](const std::string& what) {
+    return Error(107000, fmt::format("kernel {} has {}; {}", function.name, DescribeParams(function), what))
+        .Culprit(fmt::format("kernel {} of {}", function.name, function.binary->source()))
+        .Hint("append every parameter in declaration order, with the size that the kernel declares");
+  };
+  for (uint32_t i = 0; desc.param_sizes != nullptr && i < desc.param_count; ++i) {
+    if (i == count) return refuse(fmt::format("the argument list has {}", count));
+    if (const size_t given = bytes(i); (given + 7) / 8 != (size_t{desc.param_sizes[i]} + 7) / 8) {
+      return refuse(fmt::format("parameter {} of the argument list was appended with {} bytes", i, given));
+    }
+  }
+  return {};
+}
+
 void* HardwareSyncArea(int device) {
   alignas(512) static std::byte areas[device::kMaxDevices][kHardwareSyncBytes];
   return areas[device];
@@ -577,6 +630,7 @@ Status WithKernelTask(KernelFunction& function, uint32_t blocks, const LaunchAtt
   if (args_bytes > kMaxArgsBytes) {
     return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxArgsBytes));
   }
+  REPRISE_RETURN_IF_ERROR(CheckArgsBytes(function, args_bytes));
   return WithTask({&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline},
                   [&](const ir::Task& task) { return take(task); });
 }
@@ -620,6 +674,9 @@ Status WithChangedKernel(const void* payload, KernelFunction* function, uint32_t
         .Culprit(fmt::format("kernel {} of {}", launch.function->name, launch.function->binary->source()))
         .Hint("write the entry of a kernel of the cores into the cell");
   }
+  if (launch.args_bytes < launch.function->args_bytes) {
+    return ArgsTooShort(507000, *launch.function, launch.args_bytes);
+  }
   if (launch.args_kind == ArgsKind::kHeap) SharedBlock::Of(launch.args)->references.fetch_add(1);
   return WithTask(launch, take);
 }
@@ -629,6 +686,7 @@ Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blo
   if (args_bytes > kMaxArgsBytes) {
     return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxArgsBytes));
   }
+  REPRISE_RETURN_IF_ERROR(CheckArgsBytes(function, args_bytes));
   if (placeholders.empty() && attributes == LaunchAttributes{} && !Dump::wants_args()) [[likely]] {
     // The usual launch, written straight into the queue.
     const bool is_aicpu = function.desc->kind == REPRISE_KERNEL_AICPU;
@@ -679,6 +737,7 @@ Status LaunchWithDeviceArgs(Stream& stream, KernelFunction& function, uint32_t b
   if (args_bytes > kMaxDeviceArgsBytes) {
     return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxDeviceArgsBytes));
   }
+  REPRISE_RETURN_IF_ERROR(CheckArgsBytes(function, args_bytes));
   return Submit(stream, {&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kDevice});
 }
 
@@ -749,6 +808,7 @@ Status KernelArgs::Launch(Stream& stream, uint32_t blocks, const LaunchAttribute
   if (!finalized_) {
     return Error(107000, "the argument list is not finalized").Hint("call aclrtKernelArgsFinalize before the launch");
   }
+  REPRISE_RETURN_IF_ERROR(CheckListedArgs(function_, params_.size(), [this](size_t i) { return params_[i].bytes; }));
   std::vector<std::byte> block = block_;
   std::vector<ArgumentPlaceholder> placeholders;
   for (const Param& param : params_) {

@@ -32,6 +32,7 @@ struct KernelFunction {
   const RepriseKernelDesc* desc;
   std::string name;
   void* handle;
+  uint32_t args_bytes = 0;  ///< that its parameters take, each in slots of eight bytes; 0: it does not tell them
 };
 
 /// A loaded binary. Unloading drops the handle; what is queued, and graphs, keep the code alive.
@@ -99,6 +100,10 @@ struct ParamPlace {
 };
 StatusOr<std::vector<ParamPlace>> ParamsOf(const KernelFunction& function);
 
+/// 107000 for an argument list whose entries are not the parameters that the kernel tells, one by one; `bytes(i)` is
+/// the size of entry i. What comes behind the parameters is the program's own affair.
+Status CheckListedArgs(const KernelFunction& function, size_t count, const std::function<size_t(size_t)>& bytes);
+
 /// Scratch memory in which the cores of one device meet; kernels get its address as a parameter.
 void* HardwareSyncArea(int device);
 constexpr size_t kHardwareSyncBytes = 64u << 10;
@@ -123,6 +128,8 @@ struct ArgumentPlaceholder {
   uint32_t data_offset;
 };
 
+// Launches are refused with 107000 when the block is shorter than the parameters that the kernel tells.
+
 /// Hands a kernel task with a copy of `args` to `take`, which owns it; for those who put it elsewhere than into a
 /// stream.
 Status WithKernelTask(KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes, const void* args,
@@ -143,7 +150,7 @@ void* SameLaunchArguments(const ir::TaskType& type, void* payload, const KernelF
 /// The launch attributes of one of these.
 LaunchAttributes AttributesOf(const void* payload);
 /// Hands a task like the launch behind `payload` to `take`, which owns it: with another kernel (unless null) and
-/// another number of blocks (unless 0). 507009 for an AI CPU kernel.
+/// another number of blocks (unless 0). 507009 for an AI CPU kernel, 507000 when the arguments are too short for it.
 Status WithChangedKernel(const void* payload, KernelFunction* function, uint32_t blocks,
                          const std::function<Status(const ir::Task&)>& take);
 

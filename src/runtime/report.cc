@@ -142,7 +142,11 @@ int Refuse(const char* api, int number, const char* reason, const char* advice) 
   });
 }
 
-const char* TakeRecentMessage() {
+namespace {
+
+std::atomic<bool> g_told_of_traces{false};
+
+const char* TakeMessage() {
   if (g_process_wide.load(std::memory_order_relaxed)) {
     ProcessMessage& process = ForProcess();
     std::lock_guard lock(process.mutex);
@@ -156,6 +160,24 @@ const char* TakeRecentMessage() {
   thread.returned_message = std::move(thread.recent_message);
   thread.recent_message.clear();
   return thread.returned_message.c_str();
+}
+
+}  // namespace
+
+const char* TakeRecentMessage() {
+  const char* const message = TakeMessage();
+  if (message == nullptr || CallTraceIsOn() || g_told_of_traces.exchange(true, std::memory_order_relaxed)) {
+    return message;
+  }
+  // Once in the process, in the first message that somebody reads.
+  try {
+    thread_local std::string text;  // for as long as the message without it
+    text = message;
+    text += "        Hint: with REPRISE_TRACE_CALLS=1 messages name the line of the program that made the call.\n";
+    return text.c_str();
+  } catch (...) {
+    return message;
+  }
 }
 
 void SetProcessWideMessages(bool on) { g_process_wide = on; }

@@ -19,6 +19,7 @@
 #include "device/inquiry.h"
 #include "device/memory.h"
 #include "device/parked_memory.h"
+#include "device/run_report.h"
 #include "device/task_watch.h"
 #include "runtime/callback.h"
 #include "runtime/context.h"
@@ -420,9 +421,10 @@ Status Stream::SubmitNow(const ir::Task& task) {
 }
 
 Status Stream::WaitIfBlocking() {
-  if (LaunchIsBlocking() && !is_persistent()) [[unlikely]]
-    return Synchronize(std::nullopt);
-  return {};
+  if (!LaunchIsBlocking() || is_persistent()) [[likely]]
+    return {};
+  // What a host function submits to its own stream runs behind it.
+  return device::Activity::Mine() == this ? Status() : Synchronize(std::nullopt);
 }
 
 Status Stream::Enqueue(const ir::Task& task, void (*placed)(void* payload)) {
@@ -434,6 +436,7 @@ Status Stream::Enqueue(const ir::Task& task, void (*placed)(void* payload)) {
   uint32_t task_id = 0;
   ThreadState& thread = ThisThread();
   if (!device_.scheduler().has_workers() && !is_persistent()) [[unlikely]] {
+    device::ReportFaults();
     if (Status status = device_.scheduler().Start(); !status.ok()) {
       task.Destroy();
       return status;
@@ -689,26 +692,137 @@ namespace {
 constexpr auto kLatePatience = std::chrono::milliseconds(10);
 constexpr auto kStallPatience = std::chrono::milliseconds(200);
 
-// What the parked streams of the context wait for, and what the others run. Found by their handles, so that internal
-// ones are among them.
-std::string WhoWaits(const Context& context, const char* separator, Clock::duration patience) {
+// " on thread 4711 in kernel spin (task 2 of graph stream 9) and computes"; of a lane, which is no stream of the
+// program's: ": kernel spin runs on thread 4711 and computes".
+std::string DescribeRun(const device::Activity::Run& run, const Stream* of_stream) {
+  std::string text = of_stream != nullptr ? "" : fmt::format(": kernel {} runs", run.kernel);
+  text += fmt::format(" on thread {}", run.thread);
+  if (!run.place.is_on_worker) text += ", which synchronises and does the work meanwhile,";
+  if (!run.kernel.empty() && of_stream != nullptr) {
+    text += fmt::format(" in kernel {}", run.kernel);
+    if (run.place.stream_id != of_stream->id()) {
+      text += fmt::format(" (task {} of graph stream {})", run.place.task_id, run.place.stream_id);
+    }
+  }
+  if (const std::string state = device::StateOfThread(run.thread); !state.empty()) text += fmt::format(" and {}", state);
+  return text;
+}
+
+// What the parked streams of the context wait for, and what the others run: of all contexts of the device for null.
+// Found by their handles, so that internal ones are among them.
+std::string WhoWaits(const Device& device, const Context* context, const char* separator, Clock::duration patience) {
+  const auto is_meant = [&](const Stream* stream) {
+    return context != nullptr ? &stream->context() == context : &stream->device() == &device;
+  };
   device::Inquiry inquiry;
   Streams().ForEach([&](Stream* stream) {
-    if (&stream->context() == &context) stream->device().scheduler().Wake(*stream);
+    if (is_meant(stream)) stream->device().scheduler().Wake(*stream);
   });
   std::vector<std::string> lines = inquiry.Collect(patience);
-  for (std::string& line : device::Activity::Describe(context.device().id())) lines.push_back(std::move(line));
+  for (std::string& line : device::Activity::Describe(device.id())) lines.push_back(std::move(line));
+  const std::vector<device::Activity::Run> runs = device::Activity::Runs(device.id());
+  std::vector<const device::Runnable*> told;
   Streams().ForEach([&](Stream* stream) {
-    if (&stream->context() != &context || device::Activity::HoldsUp(stream)) return;
-    if (std::string line = stream->DescribeRunning(); !line.empty()) lines.push_back(std::move(line));
+    if (!is_meant(stream) || device::Activity::HoldsUp(stream)) return;
+    std::string line = stream->DescribeRunning();
+    if (line.empty()) return;
+    const auto run = std::find_if(runs.begin(), runs.end(),
+                                  [&](const device::Activity::Run& one) { return one.place.running == stream; });
+    told.push_back(stream);
+    lines.push_back(line + (run == runs.end() ? ", or waits for a worker" : DescribeRun(*run, stream)));
   });
+  // Lanes of graphs, whose streams may be parked meanwhile.
+  for (const device::Activity::Run& run : runs) {
+    if (run.kernel.empty() || std::find(told.begin(), told.end(), run.place.running) != told.end()) continue;
+    lines.push_back(fmt::format("graph stream {}, task {}{}", run.place.stream_id, run.place.task_id,
+                                DescribeRun(run, nullptr)));
+  }
   return fmt::format("{}", fmt::join(lines, separator));
 }
+
+}  // namespace
 
 Clock::duration StallTime() {
   static const int64_t ms = EnvInt(EnvVar::kStallMs);
   return ms > 0 ? Clock::duration(std::chrono::milliseconds(ms)) : Clock::duration::max();
 }
+
+namespace {
+
+// A thread that synchronises and does the work itself cannot tell that a kernel does not end. While there are such
+// threads, a timer looks now and then whether one of them helps the stream that it helped at the look before, which has
+// got no further since.
+class HelperWatch final : public device::Runnable {
+ public:
+  static HelperWatch& Get() {
+    static constinit NoDestroy<HelperWatch> watch;
+    return watch.value;
+  }
+
+  void Arm(Device& device) noexcept {
+    if (is_armed_.load(std::memory_order_relaxed)) [[likely]]
+      return;
+    ArmTimer(device);
+  }
+
+  Outcome Run(device::RunContext& context) override {
+    std::vector<Seen> now;
+    for (const device::Activity::Helper& helper : device::Activity::Helpers()) {
+      Streams().ForEach([&](Stream* stream) {
+        if (stream != helper.stream) return;
+        const Seen before = Before(stream, helper.thread);
+        const bool is_same = before.stream != nullptr && before.progress == stream->Progress();
+        now.push_back({stream, helper.thread, stream->Progress(), is_same && before.is_told, is_same});
+      });
+    }
+    seen_ = now;
+    for (Seen& one : seen_) {
+      if (!one.is_stuck || one.is_told) continue;
+      one.is_told = true;
+      std::string name;
+      const Device* device = nullptr;
+      Streams().ForEach([&](Stream* stream) {
+        if (stream != one.stream) return;
+        name = stream->Describe();
+        device = &stream->device();
+      });
+      if (device != nullptr) TellStall(name, *device, nullptr, one.thread);
+    }
+    if (seen_.empty()) {
+      is_armed_.store(false, std::memory_order_relaxed);
+    } else {
+      context.scheduler().WakeAt(*this, Clock::now() + StallTime());
+    }
+    return Outcome::kIdle;
+  }
+
+ private:
+  struct Seen {
+    const Stream* stream = nullptr;
+    int32_t thread = 0;
+    uint64_t progress = 0;
+    bool is_told = false;
+    bool is_stuck = false;
+  };
+
+  [[gnu::noinline]] void ArmTimer(Device& device) noexcept {
+    if (StallTime() == Clock::duration::max() || is_armed_.exchange(true)) return;
+    try {
+      device.scheduler().WakeAt(*this, Clock::now() + StallTime());
+    } catch (const std::bad_alloc&) {
+      is_armed_.store(false);
+    }
+  }
+  Seen Before(const Stream* stream, int32_t thread) const {
+    for (const Seen& one : seen_) {
+      if (one.stream == stream && one.thread == thread) return one;
+    }
+    return {};
+  }
+
+  std::atomic<bool> is_armed_{false};
+  std::vector<Seen> seen_;  // of Run alone
+};
 
 }  // namespace
 
@@ -729,16 +843,45 @@ std::string Stream::DescribeRunning() const {
       record.type == nullptr) {
     return {};
   }
-  return fmt::format("{}, task {}: {} runs, or waits for a worker", Describe(), record.task_id, record.type->name);
+  return fmt::format("{}, task {}: {} runs", Describe(), record.task_id, record.type->name);
 }
 
-Status Stream::WaitsForItself() const {
-  return Error(507000, fmt::format("a host function of {} waits for that stream, and so for itself", Describe()))
+// On the thread that runs the stream, hence the record is there.
+bool Stream::FindTask(device::TaskSpot& spot) const noexcept {
+  if (IsIdle() || head_ == nullptr) return false;
+  const Record* const record = head_->at(head_offset_);
+  if (record->type == nullptr) return false;
+  spot = {record->type, record + 1, id_, record->task_id, false, 1};
+  return true;
+}
+
+Status Stream::CheckNotInside(const char* what) const {
+  if (device::Activity::Mine() != this) [[likely]]
+    return {};
+  return Error(507000, fmt::format("a host function of {} {}, and so for itself", Describe(), what))
       .Culprit(fmt::format("thread {}, which runs the host function as task number {} of the stream", ThreadId(),
                            completed_.load(std::memory_order_relaxed) + 1))
       .Hint(
-          "synchronise behind the host function, on a thread of the program; a host function may wait for other "
-          "streams that do not depend on its own");
+          "wait behind the host function, on a thread of the program; a host function may wait for other streams that "
+          "do not depend on its own");
+}
+
+bool Stream::HasQueued(const std::function<bool(const ir::TaskType& type, const void* payload)>& is_it) {
+  std::lock_guard lock(producer_);
+  uint64_t left = published_.load(std::memory_order_relaxed) - completed_.load(std::memory_order_relaxed);
+  size_t offset = head_offset_;
+  for (Chunk* chunk = head_; left != 0 && chunk != nullptr;) {
+    Record* const record = chunk->at(offset);
+    if (record->type == nullptr) {
+      chunk = chunk->next;
+      offset = 0;
+      continue;
+    }
+    if (is_it(*record->type, record->payload())) return true;
+    offset += record->record_bytes;
+    --left;
+  }
+  return false;
 }
 
 Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
@@ -752,16 +895,19 @@ Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
   uint64_t progress = 0;
   if (reached()) return {};
   const WaitingCall waiting;
+  const device::Activity::Wait in_host_function("stream", id_, this);
   while (!reached()) {
     // A caller with a deadline does not help: it could not leave a task that takes longer.
-    if (!deadline && scheduler.TryRun(*this)) {
-      PreferHelper();
-      continue;
+    if (!deadline) {
+      HelperWatch::Get().Arm(device_);
+      const device::Activity::Help help(this);
+      if (scheduler.TryRun(*this)) {
+        PreferHelper();
+        continue;
+      }
+      if (scheduler.TryRunPartOf(*this)) continue;
     }
-    if (!deadline && scheduler.TryRunPartOf(*this)) continue;
     if (spin_until == Clock::time_point{}) {
-      if (device::Activity::Mine() != nullptr) [[unlikely]]
-        device::Activity::WaitFor(this, id_);
       PreferHelper();
       awaited_.store(true, std::memory_order_relaxed);
       spin_until = Clock::now() + device::SpinTime();
@@ -792,40 +938,36 @@ Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
       told = false;
     } else if (!told && Clock::now() - progress_at >= StallTime()) {
       told = true;  // once: whoever computes for long does no wrong
-      TellStall();
+      TellStall(Describe(), device_, &context_, ThreadId());
     }
     if (deadline && Clock::now() >= *deadline && !reached()) break;
   }
   if (spinning) device::ReturnSpinPermit();
-  if (reached()) {
-    if (device::Activity::Mine() != nullptr) [[unlikely]]
-      device::Activity::WaitFor(nullptr, 0);
-    return {};
-  }
+  if (reached()) return {};
   return Error(507046, fmt::format("{} still has {} tasks after the timeout", Describe(),
                                    target - completed_.load(std::memory_order_relaxed)))
       .Culprit(fmt::format("task number {} of the stream, which is running", completed_.load() + 1));
 }
 
 // The program hangs, or nearly: it shall not do so without a word.
-void Stream::TellStall() const {
-  const std::string who = WhoWaits(context_, "\n  ", kStallPatience);
+void TellStall(const std::string& awaited, const Device& device, const Context* context, int thread) {
+  const std::string who = WhoWaits(device, context, "\n  ", kStallPatience);
   if (who.empty()) return;
   const NoCancel no_cancel;
   const std::string text = fmt::format(
-      "reprise: thread {} has waited {} ms for {} without progress; what the streams of the context run and wait for:"
+      "reprise: thread {} has waited {} ms for {} without progress; what the streams of the {} run and wait for:"
       "\n  {}\n",
-      ThreadId(), std::chrono::duration_cast<std::chrono::milliseconds>(StallTime()).count(), Describe(), who);
+      thread, std::chrono::duration_cast<std::chrono::milliseconds>(StallTime()).count(), awaited,
+      context != nullptr ? "context" : "device", who);
   REPRISE_LOG(kWarning, "RUNTIME", "{}", text);
   std::fputs(text.c_str(), stderr);
 }
 
 Status Stream::Synchronize(const Deadline& deadline) {
-  if (device::Activity::Mine() == this && !deadline) [[unlikely]]
-    return WaitsForItself();
+  if (!deadline) REPRISE_RETURN_IF_ERROR(CheckNotInside());
+  const device::Activity::Wait in_host_function("stream", id_, this);
   if (Status late = WaitFor(published_.load(std::memory_order_acquire), deadline); !late.ok()) {
-    const std::string who = WhoWaits(context_, "; ", kLatePatience);
-    if (device::Activity::Mine() != nullptr) device::Activity::WaitFor(nullptr, 0);
+    const std::string who = WhoWaits(device_, &context_, "; ", kLatePatience);
     if (who.empty()) return late;
     return std::move(late).Culprit("what the streams of the context run and wait for: " + who);
   }

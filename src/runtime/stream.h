@@ -118,8 +118,14 @@ class Stream final : public device::Runnable {
   /// undestroyed, when there is no memory.
   void EnqueueLast(const ir::Task& task) noexcept;
 
-  /// "stream 3, task 5: KERNEL_AICORE runs, or waits for a worker"; empty when nothing does. Any thread; for inquiries.
+  /// "stream 3, task 5: KERNEL_AICORE runs", or waits for a worker; empty when nothing does. Any thread; for inquiries.
   std::string DescribeRunning() const;
+
+  /// 507000 for a thread that runs a host function of the stream, which then must not wait for it; `what` it does.
+  Status CheckNotInside(const char* what = "waits for that stream") const;
+  /// Whether a task is the one in front, or queued behind it. Only for the thread that runs a host function of the
+  /// stream, which holds it up.
+  bool HasQueued(const std::function<bool(const ir::TaskType& type, const void* payload)>& is_it);
 
   /// Waits for everything submitted so far; helps to run it. 507046 on timeout; else the stream's pending error.
   Status Synchronize(const Deadline& deadline);
@@ -189,6 +195,7 @@ class Stream final : public device::Runnable {
            !parked_.load(std::memory_order_relaxed);
   }
   uint64_t Progress() const noexcept override { return completed_.load(std::memory_order_relaxed); }
+  bool FindTask(device::TaskSpot& spot) const noexcept override;
 
   // Attributes (aclrtSetStreamAttribute).
   std::atomic<uint32_t> priority{0};
@@ -217,8 +224,6 @@ class Stream final : public device::Runnable {
   template <bool kTraced>
   std::optional<Outcome> RunUntil(device::RunContext& context, uint64_t limit, int& budget);
   Status WaitFor(uint64_t target, const Deadline& deadline);
-  void TellStall() const;
-  Status WaitsForItself() const;
   bool AddTicket(std::vector<device::Ticket>& tickets) const;
   void List() noexcept;
   void Unlist() noexcept;
@@ -286,6 +291,12 @@ class Stream final : public device::Runnable {
   Status error_;
   uint64_t errors_after_first_ = 0;
 };
+
+/// REPRISE_STALL_MS; the longest duration for never.
+Clock::duration StallTime();
+/// Tells on standard error that a thread has waited that long for `awaited`, and what the streams of the context (null:
+/// of all of the device) run and wait for.
+void TellStall(const std::string& awaited, const Device& device, const Context* context, int thread);
 
 /// The stream behind a handle of the current context; null means the default stream. 107002, 107017, 107003.
 StatusOr<Stream*> FindStream(const void* handle);

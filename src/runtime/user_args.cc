@@ -163,6 +163,7 @@ Status UserArgs::Launch(Stream& stream, uint32_t blocks, const LaunchAttributes&
   if (!finalized_) {
     return Error(107000, "the argument list is not finalized").Hint("call aclrtKernelArgsFinalize before the launch");
   }
+  REPRISE_RETURN_IF_ERROR(CheckListedArgs(*function, count_, [this](size_t i) { return params_[i].bytes; }));
   std::vector<std::byte> block(block_, block_ + used_);
   std::vector<ArgumentPlaceholder> placeholders;
   for (uint32_t i = 0; i < count_; ++i) {

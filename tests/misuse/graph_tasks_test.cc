@@ -290,6 +290,7 @@ TEST_F(GraphTasks, RefusedParametersSpoilTheModel) {
   kernel_with("an address for a function", 107017, [&](auto&, auto& k) { k.funcHandle = &world_.local; });
   kernel_with("no args", 107000, [](auto&, auto& k) { k.args = nullptr; });
   kernel_with("no argsSize", 107000, [](auto&, auto& k) { k.argsSize = 0; });
+  kernel_with("fewer bytes than the parameters take", 107000, [](auto&, auto& k) { k.argsSize -= 8; });
   kernel_with("a large argsSize", 107000, [](auto&, auto& k) { k.argsSize = (64 << 10) + 1; });
   kernel_with("a huge argsSize", 107000, [](auto&, auto& k) { k.argsSize = SIZE_MAX; });
   kernel_with("no blocks", 107000, [](auto&, auto& k) { k.numBlocks = 0; });

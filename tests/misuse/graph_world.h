@@ -26,6 +26,9 @@ inline void Add(uint64_t* cell, uint64_t value) { std::atomic_ref<uint64_t>(*cel
 REPRISE_KERNEL(add, REPRISE_KERNEL_VECTOR, (uint64_t * cell, uint64_t value)) { Add(cell, value); }
 REPRISE_KERNEL(cube_add, REPRISE_KERNEL_CUBE, (uint64_t * cell, uint64_t value)) { Add(cell, value); }
 REPRISE_KERNEL(aicpu_add, REPRISE_KERNEL_AICPU, (uint64_t * cell, uint64_t value)) { Add(cell, value); }
+inline constexpr RepriseKernelDesc fail_desc = {
+    "fail",  0, [](const RepriseKernelContext*, const void*, size_t) -> int32_t { return 507015; },
+    REPRISE_KERNEL_VECTOR, 0, 0, nullptr, 0};
 }  // namespace graph_kernels
 
 /// Objects of the tables of the runtime that are alive, by sort.
@@ -104,6 +107,7 @@ struct GraphWorld : BasicWorld {
   aclrtFuncHandle add = nullptr;
   aclrtFuncHandle cube_add = nullptr;
   aclrtFuncHandle aicpu_add = nullptr;
+  aclrtFuncHandle fail = nullptr;  // returns 507015
   aclrtLabel label = nullptr;      ///< not set
   aclrtLabel set_label = nullptr;  ///< on `bound`
   aclrtLabelList label_list = nullptr;
@@ -134,6 +138,7 @@ class GraphMisuse : public Misuse<W> {
     MUST(aclrtBinaryGetFunction(w.binary, "add", &w.add));
     MUST(aclrtBinaryGetFunction(w.binary, "cube_add", &w.cube_add));
     MUST(aclrtBinaryGetFunction(w.binary, "aicpu_add", &w.aicpu_add));
+    MUST(aclrtBinaryGetFunction(w.binary, "fail", &w.fail));
     w.cell = static_cast<uint64_t*>(this->NewMemory(64));
     w.aux = NewStream();
     w.persistent = NewStreamWith(ACL_STREAM_PERSISTENT);
@@ -386,8 +391,8 @@ class GraphMisuse : public Misuse<W> {
  private:
   static const RepriseKernelTable& Kernels() {
     static const RepriseKernelDesc descs[] = {graph_kernels::add_desc, graph_kernels::cube_add_desc,
-                                              graph_kernels::aicpu_add_desc};
-    static const RepriseKernelTable table = {REPRISE_KERNEL_ABI_VERSION, 3, descs};
+                                              graph_kernels::aicpu_add_desc, graph_kernels::fail_desc};
+    static const RepriseKernelTable table = {REPRISE_KERNEL_ABI_VERSION, 4, descs};
     return table;
   }
 

@@ -29,6 +29,7 @@ struct World : BasicWorld {
   uint64_t* cell = nullptr;         // what `add` adds to
   uint64_t* device_args = nullptr;  // a block for `add`
   uint64_t args[2] = {};            // the same on the host
+  size_t bytes = 0;                 // that rows pass of a block
   void* pointers[2] = {};
   std::string image;  // of the binary
   std::string path;   // that rows try
@@ -413,16 +414,78 @@ TEST_F(KernelMisuse, DeviceArgumentsOf4GiB) {
   StillWorks();
 }
 
-// A block that is too short for the kernel is seen when it runs: an error of the stream, not of the launch.
+// A block that is too short for the kernel's parameters is refused by every launch, with what the kernel declares.
 TEST_F(KernelMisuse, ArgumentsTooShortForTheKernel) {
-  const aclrtStream stream = NewStream();
-  for (const size_t bytes : {size_t{0}, size_t{8}, size_t{15}}) {
-    EXPECT_ACL(0, aclrtLaunchKernelWithHostArgs(world_.add, 1, stream, nullptr, world_.args, bytes, nullptr, 0));
-    EXPECT_ACL(507015, aclrtSynchronizeStreamWithTimeout(stream, kPatience));
-    EXPECT_ACL(0, aclrtLaunchKernel(world_.add, 3, world_.device_args, bytes, stream));
-    EXPECT_ACL(507015, aclrtSynchronizeStreamWithTimeout(stream, kPatience));
+  for (const size_t bytes : {0, 8, 15}) {
+    world_.bytes = bytes;
+    Everywhere({
+        ROW(107000, aclrtLaunchKernelWithHostArgs(w.add, 1, w.stream, nullptr, w.args, w.bytes, nullptr, 0)),
+        ROW(107000, aclrtLaunchKernelWithHostArgs(w.add, 1, w.captured, nullptr, w.args, w.bytes, nullptr, 0)),
+        ROW(107000, aclrtLaunchKernelWithHostArgs(w.add, 1, w.stream, w.Config(2), w.args, w.bytes, nullptr, 0)),
+        ROW(107000, aclrtLaunchKernelWithHostArgs(w.add, 1, w.stream, nullptr, w.args, w.bytes, w.Slot(0, 0), 1)),
+        ROW(107000, aclrtLaunchKernel(w.add, 3, w.device_args, w.bytes, w.stream)),
+        ROW(107000, aclrtLaunchKernel(w.add, 3, w.device_args, w.bytes, w.captured)),
+        ROW(107000, aclrtLaunchKernelV2(w.add, 1, w.device_args, w.bytes, nullptr, w.stream)),
+    });
   }
-  EXPECT_ACL(0, aclrtDestroyStream(stream));
+  EXPECT_EQ(107000, aclrtLaunchKernelWithHostArgs(world_.add, 1, world_.stream, nullptr, world_.args, 12, nullptr, 0));
+  const char* const message = aclGetRecentErrMsg();
+  const std::string text = message != nullptr ? message : "";
+  EXPECT_NE(text.find("kernel add has 2 parameters of 8 and 8 bytes, in slots of eight bytes 16 bytes in all"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("passes 12 bytes"), std::string::npos) << text;
+  // A kernel that tells nothing takes everything.
+  EXPECT_ACL(0, aclrtLaunchKernelWithHostArgs(world_.opaque, 1, world_.stream, nullptr, world_.args, 0, nullptr, 0));
+  StillWorks();
+}
+
+// A list has an entry for each parameter, which takes as many slots; data behind placeholders are no parameters.
+TEST_F(KernelMisuse, ListsThatAreNotTheParametersOfTheKernel) {
+  World& w = world_;
+  const auto launch = [&](aclrtArgsHandle list) {
+    DropMessage();
+    EXPECT_EQ(0, aclrtKernelArgsFinalize(list));
+    return aclrtLaunchKernelWithConfig(w.add, 1, w.stream, nullptr, list, nullptr);
+  };
+  const auto said = [](const char* words) {
+    const char* const message = aclGetRecentErrMsg();
+    return message != nullptr && std::string(message).find(words) != std::string::npos;
+  };
+  alignas(8) char memory[8 << 10];
+  alignas(8) char host[8 << 10];
+  for (const bool in_memory_of_the_program : {false, true}) {
+    SCOPED_TRACE(in_memory_of_the_program);
+    const auto list = [&] {
+      aclrtArgsHandle made = memory;
+      if (in_memory_of_the_program) {
+        EXPECT_EQ(0, aclrtKernelArgsInitByUserMem(w.add, made, host, sizeof host));
+      } else {
+        EXPECT_EQ(0, aclrtKernelArgsInit(w.add, &made));
+      }
+      return made;
+    };
+    aclrtParamHandle param = nullptr;
+    void* buffer = nullptr;
+    const aclrtArgsHandle one = list();
+    MUST(aclrtKernelArgsAppendPlaceHolder(one, &param));
+    MUST(aclrtKernelArgsGetPlaceHolderBuffer(one, param, 64, &buffer));
+    EXPECT_EQ(107000, launch(one));
+    EXPECT_TRUE(said("the argument list has 1"));
+    const aclrtArgsHandle wide = list();
+    MUST(aclrtKernelArgsAppend(wide, w.args, 16, &param));
+    MUST(aclrtKernelArgsAppend(wide, w.args, 8, &param));
+    EXPECT_EQ(107000, launch(wide));
+    EXPECT_TRUE(said("parameter 0 of the argument list was appended with 16 bytes"));
+    const aclrtArgsHandle right = list();
+    MUST(aclrtKernelArgsAppend(right, &w.args[0], 8, &param));
+    MUST(aclrtKernelArgsAppend(right, &w.args[1], 4, &param));  // widened with zeroes
+    MUST(aclrtKernelArgsAppend(right, w.args, 16, &param));     // more than the kernel reads
+    EXPECT_EQ(0, launch(right));
+    MUST(aclrtSynchronizeStream(w.stream));
+  }
+  EXPECT_EQ(*w.cell, 2U);
+  *w.cell = 0;
   StillWorks();
 }
 
@@ -732,10 +795,8 @@ TEST_F(KernelMisuse, RandomArguments) {
     aclmdlRI model = nullptr;
     EXPECT_ACL(0, aclmdlRICaptureEnd(captured, &model));
     EXPECT_ACL(0, aclmdlRIDestroy(model));
-    // Blocks too short for their kernel fail when they run; nothing else does.
     for (const aclrtStream stream_of_work : {work, aclrtStream{nullptr}}) {
-      const int code = aclrtSynchronizeStreamWithTimeout(stream_of_work, kPatience);
-      EXPECT_TRUE(code == 0 || code == 507015) << code;
+      EXPECT_ACL(0, aclrtSynchronizeStreamWithTimeout(stream_of_work, kPatience));
     }
     EXPECT_ACL(0, aclrtDestroyStream(work));
     EXPECT_ACL(0, aclrtDestroyStream(captured));

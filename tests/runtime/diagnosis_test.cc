@@ -3,10 +3,18 @@
 // What a person and a tool learn from a refusal: call sites with REPRISE_TRACE_CALLS, JSON with REPRISE_ERROR_JSON.
 #include <reprise/verbose.h>
 
+#include <dlfcn.h>
+#include <reprise/kernel.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "../unit/scale.h"
 #include "fixture.h"
 
 namespace reprise::testing {
@@ -14,7 +22,8 @@ namespace {
 
 std::string JsonPath() { return "diagnosis_test_" + std::to_string(::getpid()) + ".jsonl"; }
 
-__attribute__((constructor)) void SetEnvironment(int, char** argv, char**) {
+__attribute__((constructor)) void SetEnvironment(int argc, char** argv, char**) {
+  if (argc > 1 && std::string(argv[1]).find("DISABLED_Untraced") != std::string::npos) return;
   static const std::string path = JsonPath();
   RestartWith(argv, {{"REPRISE_VERBOSE", "plan,capture;filter=captured|capture_"},
                      {"REPRISE_TRACE_CALLS", "1"},
@@ -55,6 +64,27 @@ TEST_F(Diagnosis, UnjoinedStreamNamesItsForkAndItsLastTask) {
   EXPECT_THAT(message, ::testing::HasSubstr("runtime_diagnosis")) << "the program";
   EXPECT_THAT(message, ::testing::HasSubstr("aclmdlRICaptureEnd, called by thread"));
   EXPECT_ACL(0, aclrtDestroyEvent(fork));
+}
+
+// Neither the function nor the program exports anything for it; all they have is -g.
+__attribute__((noinline)) int RefusedInTheProgram() {
+  const int code = aclrtSynchronizeStream(reinterpret_cast<aclrtStream>(1));
+  asm volatile("");
+  return code;
+}
+
+TEST_F(Diagnosis, CallsAreNamedByLine) {
+  DropMessage();
+  EXPECT_EQ(107017, RefusedInTheProgram());
+  EXPECT_THAT(Message(), ::testing::ContainsRegex("diagnosis_test\\.cc:[0-9]+ in .*RefusedInTheProgram"));
+  // The same of a library that was loaded when others had been looked for.
+  void* const library = ::dlopen(DIAGNOSIS_LIBRARY, RTLD_NOW);
+  ASSERT_NE(library, nullptr) << ::dlerror();
+  const auto call = reinterpret_cast<int (*)()>(::dlsym(library, "CallFromLibrary"));
+  ASSERT_NE(call, nullptr);
+  DropMessage();
+  EXPECT_EQ(107017, call());
+  EXPECT_THAT(Message(), ::testing::ContainsRegex("diagnosis_library\\.cc:[0-9]+ in .*RefusedInALibrary"));
 }
 
 TEST_F(Diagnosis, EveryRefusalIsOneJsonObject) {
@@ -112,6 +142,206 @@ TEST_F(Diagnosis, VerboseTellsWhyAGraphKeepsToItsStreams) {
   MUST(aclmdlRIDestroy(model));
   EXPECT_ACL(0, aclrtDestroyEvent(fork));
   EXPECT_ACL(0, aclrtDestroyEvent(join));
+}
+
+// ---- Faults: this program once more, which dies of a wild access
+
+REPRISE_KERNEL(wild, REPRISE_KERNEL_VECTOR, (uint64_t * cell, uint64_t at)) {
+  if (ctx.block_index + 1 != ctx.block_count) return;  // the last one, which another thread may run
+  *reinterpret_cast<volatile uint64_t*>(at) = *cell;
+}
+REPRISE_KERNEL(fine, REPRISE_KERNEL_VECTOR, (uint64_t * cell)) { *cell = 1; }
+REPRISE_KERNEL(killed, REPRISE_KERNEL_VECTOR, (uint64_t*)) { std::raise(SIGFPE); }
+
+__attribute__((noinline)) void CrashInHostFunction(void* at) { *static_cast<volatile int*>(at) = 1; }
+
+void* const kWild = reinterpret_cast<void*>(uintptr_t{0x10});
+
+void EndAsItWishes(int, siginfo_t*, void*) {
+  static constexpr char kWords[] = "a handler of the program\n";
+  (void)!::write(STDERR_FILENO, kWords, sizeof kWords - 1);
+  ::_exit(7);
+}
+
+class Faults : public Runtime {
+ public:
+  static std::string SaidInChild(const std::string& test) { return InChild(test).said; }
+
+ protected:
+  struct End {
+    int status;
+    std::string said;
+  };
+  // Runs the disabled test of that name in a process of its own.
+  static End InChild(const std::string& test, const char* report = "1") {
+    int ends[2];
+    EXPECT_EQ(0, ::pipe(ends));
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      const rlimit no_core{0, 0};
+      ::setrlimit(RLIMIT_CORE, &no_core);
+      ::setenv("REPRISE_REPORT_FAULTS", report, 1);
+      ::dup2(ends[1], STDERR_FILENO);
+      const std::string filter = "--gtest_filter=Faults.DISABLED_" + test;
+      ::execl("/proc/self/exe", "fault", filter.c_str(), "--gtest_also_run_disabled_tests", "--gtest_output=",
+              "--gtest_catch_exceptions=0", nullptr);
+      ::_exit(99);
+    }
+    ::close(ends[1]);
+    End end{};
+    char part[4096];
+    for (ssize_t got; (got = ::read(ends[0], part, sizeof part)) > 0;) end.said.append(part, static_cast<size_t>(got));
+    ::close(ends[0]);
+    EXPECT_EQ(pid, ::waitpid(pid, &end.status, 0));
+    return end;
+  }
+  // The default action, or the sanitizer's, comes behind the report.
+  static void ExpectDeathOf(const End& end, int signal) {
+    if (kSanitized) {
+      EXPECT_NE(end.status, 0);
+      EXPECT_THAT(end.said, ::testing::HasSubstr("Sanitizer"));
+    } else {
+      EXPECT_TRUE(WIFSIGNALED(end.status) && WTERMSIG(end.status) == signal) << end.status << end.said;
+    }
+  }
+  void SetUp() override {
+    Runtime::SetUp();
+    static const RepriseKernelDesc kernels[] = {wild_desc, fine_desc, killed_desc};
+    static const RepriseKernelTable table = {REPRISE_KERNEL_ABI_VERSION, 3, kernels};
+    static const int32_t registered = repriseRegisterKernels("diagnosis", &table);
+    ASSERT_EQ(registered, 0);
+    MUST(aclrtBinaryLoadFromFile("diagnosis", nullptr, &binary_));
+    stream_ = NewStream();
+    cell_ = NewMemory(64);
+  }
+  void TearDown() override {
+    EXPECT_EQ(0, aclrtBinaryUnLoad(binary_));
+    Runtime::TearDown();
+  }
+  void Launch(const char* name, uint32_t blocks = 1) {
+    aclrtFuncHandle function = nullptr;
+    MUST(aclrtBinaryGetFunction(binary_, name, &function));
+    void* args[] = {cell_, kWild};
+    MUST(aclrtLaunchKernelWithHostArgs(function, blocks, stream_, nullptr, args, sizeof args, nullptr, 0));
+  }
+  void SynchronizeForEver() { (void)aclrtSynchronizeStream(stream_); }
+
+  aclrtBinHandle binary_ = nullptr;
+  aclrtStream stream_ = nullptr;
+  void* cell_ = nullptr;
+};
+
+TEST_F(Faults, DISABLED_Kernel) {
+  Launch("fine");
+  Launch("wild");
+  SynchronizeForEver();
+}
+TEST_F(Faults, AKernelIsNamedWithItsArguments) {
+  const End end = InChild("Kernel");
+  ExpectDeathOf(end, SIGSEGV);
+  for (const char* part :
+       {"reprise: SIGSEGV at 0x10 (in no allocation) on thread ", "in kernel wild, task 1 (KERNEL_AICORE) of stream ",
+        "arguments: 16 bytes at 0x", "slot 0: 0x", "  device memory [0x", ") of device 0, byte 0 of ",
+        "slot 1: 0x0000000000000010\n"}) {
+    EXPECT_THAT(end.said, ::testing::HasSubstr(part));
+  }
+}
+
+TEST_F(Faults, DISABLED_ManyBlocks) {
+  Launch("wild", 64);
+  SynchronizeForEver();
+}
+TEST_F(Faults, ABlockOnAnotherThreadIsNamedAsWell) {
+  const End end = InChild("ManyBlocks");
+  ExpectDeathOf(end, SIGSEGV);
+  EXPECT_THAT(end.said, ::testing::HasSubstr("in kernel wild, task 0 (KERNEL_AICORE) of stream "));
+  EXPECT_THAT(end.said, ::testing::HasSubstr("of 64 blocks"));
+}
+
+TEST_F(Faults, DISABLED_Graph) {
+  MUST(aclmdlRICaptureBegin(stream_, ACL_MODEL_RI_CAPTURE_MODE_GLOBAL));
+  for (int i = 0; i < 3; ++i) Launch("fine");
+  MUST(aclrtMemsetAsync(cell_, 64, 0, 64, stream_));
+  Launch("wild");
+  Launch("fine");
+  aclmdlRI model = nullptr;
+  MUST(aclmdlRICaptureEnd(stream_, &model));
+  MUST(aclmdlRIExecuteAsync(model, stream_));
+  SynchronizeForEver();
+}
+TEST_F(Faults, AKernelOfAGraphIsNamed) {
+  const End end = InChild("Graph");
+  ExpectDeathOf(end, SIGSEGV);
+  EXPECT_THAT(end.said, ::testing::HasSubstr("in kernel wild, task 4 (KERNEL_AICORE) of graph stream "));
+  EXPECT_THAT(end.said, ::testing::HasSubstr("slot 1: 0x0000000000000010\n"));
+}
+
+TEST_F(Faults, DISABLED_HostFunction) {
+  MUST(aclrtLaunchHostFunc(stream_, CrashInHostFunction, kWild));
+  SynchronizeForEver();
+}
+TEST_F(Faults, AHostFunctionIsNamedAlthoughNobodyExportsIt) {
+  const End end = InChild("HostFunction");
+  ExpectDeathOf(end, SIGSEGV);
+  EXPECT_THAT(end.said, ::testing::HasSubstr("in host function "));
+  EXPECT_THAT(end.said, ::testing::HasSubstr("CrashInHostFunction"));
+  EXPECT_THAT(end.said, ::testing::HasSubstr(" in runtime_diagnosis, task 0 of stream "));
+}
+
+TEST_F(Faults, DISABLED_Sent) {
+  Launch("killed");
+  SynchronizeForEver();
+}
+TEST_F(Faults, ASignalThatWasSentEndsTheProcess) {
+  const End end = InChild("Sent");
+  ExpectDeathOf(end, SIGFPE);
+  EXPECT_THAT(end.said, ::testing::HasSubstr("reprise: SIGFPE, which a process has sent, on thread "));
+  EXPECT_THAT(end.said, ::testing::HasSubstr("in kernel killed, task 0"));
+}
+
+TEST_F(Faults, DISABLED_Handler) {
+  Launch("wild");
+  SynchronizeForEver();
+}
+// Before the first call of the child's, which sets handlers with its first work.
+const bool kHasHandler = [] {
+  const std::string word = "Faults.DISABLED_Handler";
+  std::ifstream arguments("/proc/self/cmdline");
+  const std::string all((std::istreambuf_iterator<char>(arguments)), {});
+  if (all.find(word) == std::string::npos) return false;
+  struct sigaction own {};
+  own.sa_sigaction = EndAsItWishes;
+  own.sa_flags = SA_SIGINFO;
+  return ::sigaction(SIGSEGV, &own, nullptr) == 0;
+}();
+TEST_F(Faults, AHandlerOfTheProgramComesBehindTheReport) {
+  const End end = InChild("Handler");
+  EXPECT_TRUE(WIFEXITED(end.status) && WEXITSTATUS(end.status) == 7) << end.status << end.said;
+  EXPECT_LT(end.said.find("in kernel wild"), end.said.find("a handler of the program"));
+  EXPECT_THAT(end.said, ::testing::HasSubstr("a handler of the program"));
+}
+
+TEST_F(Faults, DISABLED_Untraced) {
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(107017, aclrtSynchronizeStream(reinterpret_cast<aclrtStream>(1)));
+    const char* const message = aclGetRecentErrMsg();
+    std::fprintf(stderr, "message: %s", message != nullptr ? message : "none");
+  }
+}
+// Not in the environment of this program, whose calls are traced.
+TEST(Hint, OneMessageSaysHowCallsAreTraced) {
+  ::unsetenv("REPRISE_TRACE_CALLS");
+  const std::string said = Faults::SaidInChild("Untraced");
+  ::setenv("REPRISE_TRACE_CALLS", "1", 1);
+  const size_t at = said.find("REPRISE_TRACE_CALLS=1");
+  EXPECT_NE(at, std::string::npos) << said;
+  EXPECT_EQ(said.find("REPRISE_TRACE_CALLS=1", at + 1), std::string::npos) << said;
+}
+
+TEST_F(Faults, NothingIsSaidWithoutTheWish) {
+  const End end = InChild("Kernel", "0");
+  ExpectDeathOf(end, SIGSEGV);
+  EXPECT_THAT(end.said, ::testing::Not(::testing::HasSubstr("reprise: SIG")));
 }
 
 }  // namespace

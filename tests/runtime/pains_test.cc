@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "fixture.h"
@@ -734,6 +735,184 @@ TEST_F(Pains, P39_WhatRunsIsTold) {
   EXPECT_ACL(0, aclrtSynchronizeStream(stream_));
   EXPECT_EQ(*cell_, 2);
   EXPECT_EQ(0, aclrtBinaryUnLoad(binary));
+}
+
+// The thread that synchronises does the work itself as a rule, and cannot tell then that it makes no progress.
+TEST_F(Pains, P39_AKernelThatDoesNotEndIsToldByName) {
+  static const RepriseKernelDesc kernels[] = {spin_desc};
+  static const RepriseKernelTable table = {REPRISE_KERNEL_ABI_VERSION, 1, kernels};
+  static const int32_t registered = repriseRegisterKernels("pains_endless", &table);
+  ASSERT_EQ(registered, 0);
+  aclrtBinHandle binary = nullptr;
+  aclrtFuncHandle spins = nullptr;
+  MUST(aclrtBinaryLoadFromFile("pains_endless", nullptr, &binary));
+  MUST(aclrtBinaryGetFunction(binary, "spin", &spins));
+  for (const bool captured : {false, true}) {
+    SCOPED_TRACE(captured);
+    aclmdlRI model = nullptr;
+    if (captured) {
+      Begin(stream_);
+      MUST(Add(stream_, 1));
+    }
+    g_spins = true;
+    const auto launch = [&] {
+      MUST(aclrtLaunchKernelWithHostArgs(spins, 1, stream_, nullptr, &cell_, sizeof cell_, nullptr, 0));
+    };
+    if (captured) {
+      launch();
+      model = End(stream_);
+    }
+    std::string said;
+    {
+      StderrPipe standard_error;
+      // The main thread reads; another one synchronises, and may well run the kernel.
+      aclrtContext context = nullptr;
+      MUST(aclrtGetCurrentContext(&context));
+      std::thread waiter([&] {
+        MUST(aclrtSetCurrentContext(context));
+        if (captured) {
+          MUST(aclmdlRIExecuteAsync(model, stream_));
+        } else {
+          launch();
+        }
+        MUST(aclrtSynchronizeStream(stream_));
+      });
+      const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatience);
+      while (said.find("kernel spin") == std::string::npos && std::chrono::steady_clock::now() < end) {
+        said += standard_error.Read(1000);
+      }
+      g_spins = false;
+      waiter.join();
+    }
+    EXPECT_THAT(said, AllOf(HasSubstr("without progress"), HasSubstr("kernel spin"), HasSubstr("on thread ")));
+  }
+  EXPECT_EQ(0, aclrtBinaryUnLoad(binary));
+}
+
+// What a host function would wait for in vain is refused at once, whichever call it is.
+struct Inside {
+  aclrtContext context = nullptr;
+  std::function<int()> call;
+  int code = -1;
+  std::string said;
+  static void Run(void* argument) {
+    auto* inside = static_cast<Inside*>(argument);
+    (void)aclrtSetCurrentContext(inside->context);
+    DropMessage();
+    inside->code = inside->call();
+    const char* message = aclGetRecentErrMsg();
+    inside->said = message != nullptr ? message : "";
+  }
+};
+
+TEST_F(Pains, P39_EveryWaitOfAHostFunctionForItselfIsRefused) {
+  Inside inside;
+  MUST(aclrtGetCurrentContext(&inside.context));
+  const aclrtEvent behind = NewEvent();
+  aclrtEvent before = nullptr;
+  MUST(aclrtCreateEvent(&before));
+  MUST(aclrtRecordEvent(before, stream_));
+  aclmdlRI model = nullptr;
+  struct Case {
+    int code;
+    const char* words;
+    std::function<int()> call;
+  };
+  const std::vector<Case> cases = {
+      {507000, "waits for that stream, and so for itself", [&] { return aclrtSynchronizeStream(stream_); }},
+      {507000, "waits for that stream, and so for itself", [] { return aclrtSynchronizeDevice(); }},
+      {507000, "recorded behind it", [&] { return aclrtSynchronizeEvent(behind); }},
+      {0, "", [&] { return aclrtSynchronizeEvent(before); }},
+      {507000, "destroys that stream", [&] { return aclrtDestroyStream(stream_); }},
+      {507000, "destroys that stream", [&] { return aclrtDestroyStreamForce(stream_); }},
+      {507000, "resets the device", [] { return aclrtResetDevice(0); }},
+      {507000, "resets the device", [] { return aclrtResetDeviceForce(0); }},
+  };
+  for (const Case& one : cases) {
+    Gate gate;
+    gate.Block(stream_);
+    inside.call = one.call;
+    MUST(aclrtLaunchHostFunc(stream_, Inside::Run, &inside));
+    MUST(aclrtRecordEvent(behind, stream_));
+    gate.Open();
+    MUST(aclrtSynchronizeStream(stream_));
+    EXPECT_EQ(inside.code, one.code) << one.words << inside.said;
+    EXPECT_THAT(inside.said, HasSubstr(one.words));
+  }
+  // A model whose own host function executes, or destroys, it.
+  for (const bool destroys : {false, true}) {
+    inside.call = [&] { return destroys ? aclmdlRIDestroy(model) : aclmdlRIExecute(model, -1); };
+    aclrtStream head = nullptr;
+    MUST(aclrtCreateStreamWithConfig(&head, 0, ACL_STREAM_PERSISTENT));
+    MUST(aclmdlRIBuildBegin(&model, 0));
+    MUST(aclmdlRIBindStream(model, head, ACL_MODEL_STREAM_FLAG_HEAD));
+    MUST(aclrtLaunchHostFunc(head, Inside::Run, &inside));
+    MUST(aclmdlRIEndTask(model, head));
+    MUST(aclmdlRIBuildEnd(model, nullptr));
+    MUST(aclmdlRIExecuteAsync(model, stream_));
+    MUST(aclrtSynchronizeStream(stream_));
+    MUST(aclmdlRIDestroy(model));
+    MUST(aclrtDestroyStream(head));
+    EXPECT_EQ(inside.code, destroys ? 107037 : 507000) << inside.said;
+    EXPECT_THAT(inside.said, HasSubstr("host function"));
+  }
+  MUST(aclrtDestroyEvent(before));
+}
+
+// Callbacks run on a thread of the program, and hold their stream up all the same.
+TEST_F(Pains, P39_CallbacksAreToldAsHostFunctionsAre) {
+  Inside inside;
+  MUST(aclrtGetCurrentContext(&inside.context));
+  std::atomic<uint64_t> id{0};
+  std::atomic<bool> takes_up{false};
+  const auto serve = [&](int times) {
+    id = static_cast<uint64_t>(pthread_self());
+    id.notify_all();
+    takes_up.wait(false);
+    for (int i = 0; i < times; ++i) EXPECT_EQ(0, aclrtProcessReport(kPatience));
+  };
+  std::thread server(serve, 2);
+  id.wait(0);
+  MUST(aclrtSubscribeReport(id.load(), stream_));
+  inside.call = [&] { return aclrtSynchronizeStream(stream_); };
+  MUST(aclrtLaunchCallback(Inside::Run, &inside, ACL_CALLBACK_BLOCK, stream_));
+  const std::string parked = AwaitParked(stream_, "which has not come for it with aclrtProcessReport");
+  EXPECT_THAT(parked, AllOf(HasSubstr("callback "), HasSubstr("Inside::Run")));
+  takes_up = true;
+  takes_up.notify_all();
+  MUST(aclrtSynchronizeStream(stream_));
+  EXPECT_EQ(inside.code, 507000) << inside.said;
+  // One that blocks, in the thread that serves.
+  std::atomic<bool> open{false};
+  auto wait = [](void* flag) { static_cast<std::atomic<bool>*>(flag)->wait(false); };
+  MUST(aclrtLaunchCallback(wait, &open, ACL_CALLBACK_BLOCK, stream_));
+  const std::string said = AwaitParked(stream_, " runs on thread ");
+  EXPECT_THAT(said, AllOf(HasSubstr("task "), HasSubstr(": callback "), HasSubstr(" ms and ")));
+  open = true;
+  open.notify_all();
+  MUST(aclrtSynchronizeStream(stream_));
+  server.join();
+  MUST(aclrtUnSubscribeReport(id.load(), stream_));
+}
+
+// Whoever waits for an event hears of it, too.
+TEST_F(Pains, P39_EndlessWaitForAnEventSpeaksUp) {
+  const aclrtEvent event = NewEvent();
+  Gate gate;
+  gate.Block(stream_);
+  MUST(aclrtRecordEvent(event, stream_));
+  std::string said;
+  {
+    StderrPipe standard_error;
+    std::thread waiter([&] { MUST(aclrtSynchronizeEvent(event)); });
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatience);
+    while (said.find("host function") == std::string::npos && std::chrono::steady_clock::now() < end) {
+      said += standard_error.Read(1000);
+    }
+    gate.Open();
+    waiter.join();
+  }
+  EXPECT_THAT(said, AllOf(HasSubstr("for Ex event "), HasSubstr("without progress"), HasSubstr("host function ")));
 }
 
 // Empty operations that are fine eagerly fail in a recording.

@@ -23,14 +23,16 @@ REPRISE_KERNEL(first, REPRISE_KERNEL_VECTOR, (uint64_t * log, const uint64_t* da
 REPRISE_KERNEL(second, REPRISE_KERNEL_CUBE, (uint64_t * log, const uint64_t* data)) { Append(log, 200 + *data); }
 REPRISE_KERNEL(on_cpu, REPRISE_KERNEL_AICPU, (uint64_t * log, const uint64_t* data)) { Append(log, 300 + *data); }
 
+REPRISE_KERNEL(wide, REPRISE_KERNEL_VECTOR, (uint64_t * log, const uint64_t*, uint64_t)) { Append(log, 400); }
+
 RepriseKernelDesc WithEntry(RepriseKernelDesc desc, uint64_t entry) {
   desc.entry = entry;
   return desc;
 }
-constexpr uint64_t kFirst = 11, kSecond = 22, kOnCpu = 33;
+constexpr uint64_t kFirst = 11, kSecond = 22, kOnCpu = 33, kWide = 44;
 const RepriseKernelDesc kKernels[] = {WithEntry(first_desc, kFirst), WithEntry(second_desc, kSecond),
-                                      WithEntry(on_cpu_desc, kOnCpu)};
-const RepriseKernelTable kTable = {REPRISE_KERNEL_ABI_VERSION, 3, kKernels};
+                                      WithEntry(on_cpu_desc, kOnCpu), WithEntry(wide_desc, kWide)};
+const RepriseKernelTable kTable = {REPRISE_KERNEL_ABI_VERSION, 4, kKernels};
 constexpr char kKey[] = "task_update_test";
 
 template <class T>
@@ -258,6 +260,8 @@ TEST_F(TaskUpdate, WrongKernelsFailTheUpdateAlone) {
   EXPECT_EQ(507027, update(0, 1));
   EXPECT_EQ(507009, update(kOnCpu, 1));
   EXPECT_EQ(507000, update(kSecond, 0));
+  EXPECT_EQ(507000, update(kWide, 1));
+  EXPECT_THAT(aclGetRecentErrMsg(), AllOf(HasSubstr("kernel wide has 3 parameters"), HasSubstr("passes 16 bytes")));
   EXPECT_THAT(RunAndTakeLog(), ElementsAre(100));
   EXPECT_EQ(0, update(kSecond, 1));
   EXPECT_THAT(RunAndTakeLog(), ElementsAre(200));

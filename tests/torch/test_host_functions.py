@@ -59,6 +59,31 @@ def test_TN_246_host_function_eager():
     assert log == list(range(100))
 
 
+def test_a_host_function_that_waits_for_itself_is_told():
+    stream = torch.npu.Stream()
+    behind = torch.npu.Event()
+    said = []
+
+    def wait(call):
+        try:
+            call()
+            said.append("")
+        except RuntimeError as error:
+            said.append(str(error))
+
+    calls = (torch.npu.synchronize, stream.synchronize, behind.synchronize)
+    gate = threading.Event()
+    torch.npu._launch_host_func(stream, lambda data: gate.wait(), None)
+    for call in calls:
+        torch.npu._launch_host_func(stream, wait, call)
+    behind.record(stream)
+    gate.set()
+    stream.synchronize()
+    assert len(said) == len(calls)
+    for text in said:
+        assert "507000" in text and "and so for itself" in text, text
+
+
 def test_TN_246_callbacks_need_a_subscription():
     log = Log()
     stream, other = torch.npu.Stream(), torch.npu.Stream()

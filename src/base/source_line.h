@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From addresses of code to lines of sources, for messages.
+#pragma once
+
+#include <string>
+
+namespace reprise {
+
+/// "path/file.cc:12 in Function", or what of it debug information and symbols of the file tell that the address lies in;
+/// empty: nothing. Costs milliseconds for the first address in a file (a second for one with very much debug
+/// information) and is remembered. With GCC's libbacktrace where this was built with it, else by the program addr2line.
+/// Thread-safe; not in handlers of signals.
+std::string DescribeSourceLine(const void* address);
+
+}  // namespace reprise
