@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operators torch_npu.npu_*: shapes, names, refusals, compilation; npu_ops.py says how cases are run."""
+import importlib
+
+import pytest
+import torch
+import torch_npu
+from npu_ops import ALL_CASES, F32, HALF, Call, Cases, Source, gradients, npu
+from torch.nn.functional import silu
+
+case = Cases()
+
+# Rank A of the published package, as programs name them.
+RANK_A = """
+_npu_fused_infer_attention_score_get_max_workspace _npu_fused_infer_attention_score_v2_get_max_workspace
+atb._npu_flash_attention atb._npu_flash_attention_qlens atb._npu_flash_attention_unpad atb._npu_flash_attention_unpad_v2
+atb._npu_flash_attention_v2 atb._npu_flash_attention_v3 atb._npu_group_topk atb._npu_matmul_add_fp32
+atb._npu_paged_attention atb._npu_paged_attention_get_workspace atb._npu_paged_attention_mla
+atb._npu_paged_attention_splitfuse atb._npu_paged_attention_splitfuse_v2 atb._npu_reshape_and_cache
+atb._npu_reshape_and_cache_siso atb._npu_rotary_embedding atb.npu_paged_cache_load get_npu_format npu_add_rms_norm
+npu_add_rms_norm_dynamic_quant npu_add_rms_norm_quant npu_apply_rotary_pos_emb npu_attention_update
+npu_chunk_gated_delta_rule npu_clipped_swiglu npu_convert_weight_to_int4pack npu_dequant_swiglu_quant
+npu_dynamic_block_quant npu_dynamic_quant npu_fast_gelu npu_format_cast npu_fused_infer_attention_score
+npu_fused_infer_attention_score_v2 npu_fusion_attention npu_gather_pa_kv_cache npu_grouped_matmul
+npu_grouped_matmul_swiglu_quant npu_grouped_matmul_swiglu_quant_v2 npu_interleave_rope
+npu_kv_quant_sparse_flash_attention npu_kv_rmsnorm_rope_cache npu_lightning_indexer npu_mla_prolog_v2 npu_mla_prolog_v3
+npu_moe_compute_expert_tokens npu_moe_finalize_routing npu_moe_gating_top_k npu_moe_gating_top_k_softmax
+npu_moe_init_routing npu_moe_init_routing_v2 npu_moe_token_permute npu_moe_token_unpermute npu_mrope
+npu_prompt_flash_attention npu_quant_grouped_matmul_dequant npu_quant_lightning_indexer npu_quant_matmul npu_quantize
+npu_recurrent_gated_delta_rule npu_rms_norm npu_rotary_mul npu_scatter_nd_update_ npu_scatter_pa_cache
+npu_scatter_pa_kv_cache npu_swiglu npu_top_k_top_p npu_transpose_batchmatmul npu_transpose_quant_batchmatmul
+npu_weight_quant_batchmatmul
+""".split()
+
+# ---- Shapes and products ---------------------------------------------------------------------------------------------
+
+
+@case(F32)
+def matmul_add(g):
+    x, w, c = g(7, 4, dtype=HALF), g(7, 5, dtype=HALF), g(4, 5)
+    return Call(npu("_npu_matmul_add_fp32"), (x, w, c), left={2: c + x.float().t() @ w.float()}, want=None)
+
+
+@case(F32)
+def shapes(g):
+    """Several that only move numbers, one behind the other."""
+
+    def op(x):
+        y = torch_npu.npu_transpose(x, [1, 0, 2])
+        y = torch_npu.npu_slice(y, [0, 1, 0], [-1, 2, 3])
+        y = torch_npu.npu_reshape(torch_npu.npu_broadcast(y, [5, 2, 3]), [5, 6])
+        y = torch_npu.npu_dtype_cast(y, torch.float16)
+        return torch_npu.npu_confusion_transpose(y, [1, 0, 2], [5, 2, 3], False)
+
+    x = g(4, 5, 3)
+    want = x.permute(1, 0, 2)[:, 1:3].reshape(5, 6).half().view(5, 2, 3).permute(1, 0, 2)
+    return Call(op, (x,), want=want)
+
+
+@case(F32, HALF)
+def simple(g):
+    x, w, b = g(4, 8), g(6, 8), g(6)
+
+    def op(x, w, b):
+        return torch_npu.npu_linear(torch_npu.npu_mish(torch_npu.npu_silu(x)), w, b)
+
+    want = (torch.nn.functional.mish(silu(x.float())) @ w.float().t() + b.float()).to(x.dtype)
+    return Call(op, (x, w, b), want=want)
+
+# ---- Names -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RANK_A)
+def test_rank_a_is_there(name):
+    """Callable under the names of the published package, and not refused."""
+    space, _, short = name.rpartition(".")
+    packet = getattr(getattr(torch.ops, space or "npu"), short)
+    assert callable(packet)
+    assert getattr(torch_npu, short, None) is packet or getattr(torch_npu.atb, short) is packet
+    assert torch_npu._ops.NAMES[space or "npu", short] == ("A", True)
+
+
+def test_rank_a_is_tested():
+    """By a case; formats and workspaces further down."""
+    for noun in ("attention", "cache", "moe", "norm", "quantization"):
+        importlib.import_module(f"test_npu_ops_{noun}")
+    operators = [build(Source(1, dtype)).op for build, dtype in ALL_CASES.values()]
+    used = {str(getattr(operator, "overloadpacket", operator)).removeprefix("npu.") for operator in operators}
+    apart = {name for name in RANK_A if name.endswith("workspace")} | {"get_npu_format"}
+    assert set(RANK_A) - apart - used == set()
+
+
+def test_others_are_refused_by_name():
+    names = [(space, name) for (space, name), (_, there) in torch_npu._ops.NAMES.items() if not there]
+    assert len(names) > 250
+    x = torch.zeros(2, 2)
+    for call in (
+        lambda: torch_npu.npu_grid_assign_positive(*[x.npu()] * 7, 1, 0.5, 0.5, True),
+        lambda: torch.ops.npu.npu_sort_v2(x),
+        lambda: torch.ops.npu.npu_sort_v2(x.to("meta")),
+    ):
+        with pytest.raises(NotImplementedError, match="npu::npu_.*Reprise does not have this operator yet"):
+            call()
+
+
+def test_a_derivative_is_not_dropped_in_silence():
+    """What has none says so instead of leaving gradients out."""
+    x, gamma = torch.ones(2, 8, device="npu", requires_grad=True), torch.ones(8, device="npu")
+    with pytest.raises(RuntimeError, match="npu_add_rms_norm"):
+        torch_npu.npu_add_rms_norm(x, x, gamma)[2].sum().backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        y = torch_npu.npu_rms_norm(x, gamma)[0].sum()
+        y.backward()
+        y.backward()
+
+# ---- Errors, compilation ---------------------------------------------------------------------------------------------
+
+
+def test_wrong_calls():
+    x, w = torch.ones(4, 8, device="npu"), torch.ones(8, device="npu")
+    i = torch.ones(4, 8, device="npu", dtype=torch.int8)
+    page, table = torch.zeros(2, 4, 2, 8, device="npu"), torch.zeros(1, 1, device="npu", dtype=torch.int32)
+    wrong = [
+        (lambda: torch_npu.npu_rms_norm(x, w[:3]), "gamma has shape"),
+        (lambda: torch_npu.npu_rms_norm(x.int(), w), "npu_rms_norm: .*int32"),
+        (lambda: torch_npu.npu_rms_norm(x, w.cpu()), "same device"),
+        (lambda: torch_npu.npu_swiglu(x[:, :7]), "no halves"),
+        (lambda: torch_npu.npu_rotary_mul(x, x, x, "third"), "it does not know 'third', but half"),
+        (lambda: torch_npu.npu_fusion_attention(x, x, x, 2, "ABC"), "input_layout is 'ABC'"),
+        (lambda: torch_npu.npu_fusion_attention(x[None], x[None], x[None], 3, "BSH"), "3 heads do not divide"),
+        (lambda: torch_npu.npu_fusion_attention(*[x.view(4, 2, 4)] * 3, 2, "TND"), "needs actual_seq_qlen"),
+        (lambda: torch_npu.npu_quant_matmul(x, i.t(), w), "x1 has type torch.float32"),
+        (lambda: torch_npu.npu_quant_matmul(i, i, w), "no product"),
+        (lambda: torch_npu.npu_quant_matmul(i, i.t(), w[:3]), "scale has shape"),
+        (lambda: torch_npu.npu_moe_gating_top_k(x, 9), "k is 9"),
+        (lambda: torch_npu.npu_dynamic_quant(x, dst_type=torch.float8_e4m3fn), "float8_e4m3fn.*not supported"),
+        (lambda: torch_npu.npu_quant_matmul(i, i.t(), w, x1_dtype=torch_npu.hifloat8), "hifloat8.*not supported"),
+        (lambda: torch_npu._npu_reshape_and_cache(page, page, page, page, table), "takes no rows|rows of"),
+        (
+            lambda: torch_npu._npu_paged_attention(x.view(2, 2, 8), page, page, 2, 2, 1.0, table, [1], x),
+            "context_lens|_npu_paged_attention",
+        ),
+        (lambda: torch_npu.npu_format_cast(x, 77), "acl_format is 77"),
+    ]
+    for call, text in wrong:
+        with pytest.raises((RuntimeError, NotImplementedError), match=text):
+            call()
+        assert torch.equal(x.cpu(), torch.ones(4, 8))
+
+
+def test_an_index_out_of_range_is_reported():
+    query = torch.ones(2, 1, 4, device="npu")
+    state = torch.zeros(3, 1, 4, 4, device="npu")
+    places = torch.tensor([0, 7], dtype=torch.int32, device="npu")
+    lengths = torch.tensor([1, 1], dtype=torch.int32, device="npu")
+    torch_npu.npu_recurrent_gated_delta_rule(
+        query, query, query, state, actual_seq_lengths=lengths, ssm_state_indices=places
+    )
+    with pytest.raises(RuntimeError, match="state 7 is wanted of 3"):
+        torch.npu.synchronize()
+
+
+def test_compiled():
+    def block(x, gamma, cos, sin):
+        y = torch_npu.npu_rms_norm(x, gamma)[0]
+        y = torch_npu.npu_rotary_mul(y.view(2, 5, 2, 8), cos, sin).flatten(2)
+        return torch_npu.npu_fusion_attention(y, y, y, 2, "BSH", scale=0.3)[0].sum()
+
+    source = Source(9, F32)
+    tensors = [source(2, 5, 16), source(16), source(1, 5, 1, 8), source(1, 5, 1, 8)]
+    results = []
+    for function in (block, torch.compile(block, backend="aot_eager", fullgraph=True)):
+        leaves = [tensor.npu().requires_grad_() for tensor in tensors]
+        value = function(*leaves)
+        value.backward()
+        results.append([value, *(leaf.grad for leaf in leaves)])
+    for eager, compiled in zip(*results):
+        torch.testing.assert_close(compiled, eager)
+
+
+@pytest.mark.parametrize("key", case)
+def test_eager_traced_and_captured(key):
+    case.run(key)
