@@ -97,7 +97,8 @@ def composite(*names, differentiable=False):
 
 
 def derivative(name, backward, arguments, gradients):
-    """Gradients of the first result: ``backward(arguments)`` returns those of the arguments ``gradients``."""
+    """``backward(arguments)`` returns the gradients of the arguments ``gradients``, for that of the first result (the
+    word ``grad``) or of others (``grad@2``)."""
     _row(name).derivative = (_full(backward), arguments.split(), gradients.split())
 
 
