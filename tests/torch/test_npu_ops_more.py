@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch_npu
 from npu_ops import ALL_CASES, F32, HALF, Call, Cases, Source, gradients, npu
-from torch.nn.functional import silu
+from torch.nn.functional import pad, silu
 
 case = Cases()
 
@@ -66,6 +66,140 @@ def simple(g):
 
     want = (torch.nn.functional.mish(silu(x.float())) @ w.float().t() + b.float()).to(x.dtype)
     return Call(op, (x, w, b), want=want)
+
+@case(F32)
+def copies(g):
+    x, y, h = g(4, 6), g(6), g(3, 4, dtype=HALF)
+
+    def op(x, y, h):
+        torch_npu.npu_view_copy(x, y, False)
+        out = torch.empty(2, 3, device=x.device)
+        return (
+            torch_npu.npu_stride_copy(x, [2, 3], [1, 6], 2),
+            torch.ops.npu.npu_stride_copy.out(x, [2, 3], [6, 2], 1, out=out),
+            torch_npu.npu_dtype_cast_(torch.empty(3, 4, device=x.device), h),
+        )
+
+    x1 = y.expand(4, 6).contiguous()
+    want = (torch.as_strided(x1, (2, 3), (1, 6), 2).clone(), torch.as_strided(x1, (2, 3), (6, 2), 1).clone(), h.float())
+    return Call(op, (x, y, h), want=want, left={0: x1})
+
+
+@case(F32)
+def slices(g):
+    x, c, d = g(4, 5, 6), g(2, 20, 1, 3, 2), g(2, 10, 1, 3, 2)
+
+    def op(x, c, d):
+        return (
+            torch_npu.npu_indexing(x, [1, 0, 2], [4, 3, 6], [1, 2, 3]),
+            torch_npu.npu_indexing(x, [1, -2, 0], [2, 0, 1], [1, 1, 2], 0, 6, 0, 0, 1),
+            torch.ops.npu.npu_indexing.out(x, [0], [2], [1], out=torch.empty(2, 5, 6, device=x.device)),
+            torch_npu.npu_pad(x, [1, 0, 0, 2, 3, 1]),
+            torch_npu.npu_stride_add(c, d, 4, 0, 1),
+        )
+
+    added = pad(d, (0, 0, 0, 0, 0, 0, 0, 6)) + c[:, 4:]
+    want = (
+        x[1:4, 0:3:2, 2:6:3].contiguous(), x[1, -2:, 0::2].contiguous(), x[:2], pad(x, (3, 1, 0, 2, 1, 0)), added,
+    )  # fmt: skip
+    return Call(op, (x, c, d), want=want)
+
+
+@case(F32)
+def choices(g):
+    x, index, rows, grad = g(5, 6), g.ints(0, 5, 2, 3), g(4, 6), g(2, 3, 6)
+    where = g.ints(0, 5, 4)
+
+    def op(x, index, rows, grad, where):
+        added = torch_npu._npu_index_add_(x.clone(), where, rows, alpha=2)
+        return (
+            *torch_npu.npu_max(x, 1), *torch_npu.npu_min(x, 0, True), torch_npu.npu_sort_v2(x, 0, True),
+            torch.ops.npu.npu_sort_v2.out(x, out=torch.empty_like(x)), torch_npu.npu_gather_sparse_index(x, index),
+            torch_npu.npu_gather_sparse_index_backward(grad, x.shape, index),
+            torch_npu._npu_index_add(x, where, rows, alpha=2), added,
+        )  # fmt: skip
+
+    most, least = x.max(1), x.min(0, keepdim=True)
+    added = x.index_add(0, where.long(), rows, alpha=2)
+    want = (
+        most.values, most.indices.int(), least.values, least.indices.int(), x.sort(0, True).values, x.sort(1).values,
+        x[index.long()], torch.zeros(5, 6).index_add(0, index.long().view(-1), grad.view(-1, 6)), added, added,
+    )  # fmt: skip
+    return Call(op, (x, index, rows, grad, where), want=want)
+
+
+@case(F32)
+def marks(g):
+    classes, x, y = g.ints(0, 4, 2, 3), g(3, 8), g(5, 3, 4)
+    start, end = torch.tensor([[0, 2, 1], [5, 6, 7]], dtype=torch.int32), torch.tensor([[2, 5, 1], [8, 7, 8]], dtype=torch.int32)
+    value, first, last = g(2), torch.tensor([[1, 4]], dtype=torch.int32), torch.tensor([[2, 5]], dtype=torch.int32)
+
+    def op(classes, x, y, start, end, value, first, last):
+        return (
+            torch_npu.npu_one_hot(classes, depth=6, on_value=2, off_value=-1),
+            torch_npu.npu_masked_fill_range(x, start, end, value),
+            torch_npu.npu_masked_fill_range(y, first, last, value[:1], 0),
+        )
+
+    hot = torch.nn.functional.one_hot(classes.long(), 6).float() * 3 - 1
+    filled, rows = x.clone(), y.clone()
+    for number in range(2):
+        for row in range(3):
+            filled[row, start[number, row] : end[number, row]] = value[number]
+    rows[1], rows[4] = value[0], value[0]
+    return Call(op, (classes, x, y, start, end, value, first, last), want=(hot, filled, rows))
+
+
+@case(F32)
+def scattered(g):
+    x, index, values = g(3, 4), g.ints(0, 4, 3), g(3)
+    tensors, places, updates = [g(2, 6, 3), g(2, 6, 3)], torch.tensor([1, 4], dtype=torch.int32), g(2, 2, 1, 3)
+    mask = torch.tensor([1, 1], dtype=torch.uint8)
+
+    def op(x, index, values, tensors, places, updates, mask):
+        whole = torch_npu.npu_scatter(x, index, values, 1)
+        lists = torch_npu.npu_scatter_list(tensors, places, updates, mask)
+        torch_npu.npu_scatter_list_(tensors, places, updates, mask)
+        return whole, *lists
+
+    want = x.clone()
+    for row in range(3):
+        want[row, index[row]] = values[row]
+    changed = [tensor.clone() for tensor in tensors]
+    for number in range(2):
+        changed[number][:, places[number]] = updates[number][:, 0]
+    args = (x, index, values, tensors, places, updates, mask)
+    return Call(op, args, want=(want, *changed))
+
+
+@case(F32, HALF)
+def signs(g):
+    x = g(21)
+
+    def op(x):
+        packed = torch_npu.npu_sign_bits_pack(x, 3)
+        return packed, torch_npu.npu_sign_bits_unpack(packed.view(-1), 2, x.dtype)
+
+    flags = (pad((x >= 0).int(), (0, 3))).view(3, 8)
+    packed = (flags * 2 ** torch.arange(8)).sum(1).to(torch.uint8)
+    return Call(op, (x,), want=(packed.view(3, 1), (flags * 2 - 1).view(2, 12).to(x.dtype)))
+
+
+@case(F32)
+def normalized(g):
+    x, lengths = g(2, 3, 6), g.ints(3, 7, 2)
+
+    def op(x, lengths):
+        torch_npu.npu_prefetch(x, None, 1024)
+        return torch_npu.npu_normalize_batch(x, lengths), torch_npu.npu_normalize_batch(x, lengths, 1)
+
+    rows, wholes = torch.empty_like(x), torch.empty_like(x)
+    for number, length in enumerate(lengths.tolist()):
+        known = x[number, :, :length]
+        rows[number] = (x[number] - known.mean(1, keepdim=True)) / (known.std(1, keepdim=True) + 1e-5)
+        wholes[number] = (x[number] - known.mean()) / (known.std() + 1e-5)
+    return Call(op, (x, lengths), want=(rows, wholes))
+
 
 # ---- Names -----------------------------------------------------------------------------------------------------------
 

@@ -99,6 +99,33 @@ def clipped_swiglu_halves(g):
     options = {"group_index": groups, "alpha": 2.0, "limit": 0.5, "bias": 0.25, "interleaved": False}
     return Call(npu("npu_clipped_swiglu"), (x,), options, want=want)
 
+@case(F32, BF16)
+def gemma(g):
+    x, gamma = g(4, 16), g(16)
+    rstd = torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-6)
+    return Call(npu("npu_gemma_rms_norm"), (x, gamma), want=((x.float() * rstd * (gamma.float() + 1)).to(x.dtype), rstd))
+
+
+@case(F32)
+def layer_norm_eval(g):
+    x, w, b = g(4, 16), g(16), g(16)
+
+    def op(x, w, b):
+        return torch_npu.npu_layer_norm_eval(x, [16], w, b), torch_npu.npu_gelu_mul(x, approximate="tanh")
+
+    act = gelu(x[:, :8], approximate="tanh") * x[:, 8:]
+    return Call(op, (x, w, b), want=(torch.nn.functional.layer_norm(x, (16,), w, b), act))
+
+
+@case(F32)
+def group_norm_swish(g):
+    x, w, b = g(2, 6, 4), g(6), g(6)
+    y = torch.nn.functional.group_norm(x, 3, w, b)
+    rows = x.view(2, 3, -1)
+    want = (y * torch.sigmoid(y * 0.5), rows.mean(-1), (rows.var(-1, correction=0) + 1e-5).rsqrt())
+    return Call(npu("npu_group_norm_swish"), (x, 3, w, b, 1e-5, 0.5), want=want)
+
+
 # ---- Rotary embeddings -----------------------------------------------------------------------------------------------
 
 

@@ -299,6 +299,190 @@ def quantize_tensor(g):
     return Call(npu("_npu_quantize_per_tensor"), (x, scale, zero, y.to(torch.int8)), left={3: want}, want=None)
 
 
+@case(HALF)
+def norm_forms(g):
+    x, gamma, beta, scale, offset, dy = g(4, 16), g(16), g(16), g(16).abs() * 0.1 + 0.02, g(16), g(4, 16)
+    y = torch.zeros(4, 16, dtype=torch.int8)
+    rstd = torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-6)
+
+    def op(x, gamma, beta, scale, offset, dy, y, rstd):
+        torch_npu._npu_quant_rms_norm(x, gamma, beta, scale, offset, y, 1e-6)
+        return (
+            *torch_npu.npu_rms_norm_quant_v2(x, gamma, scale, offset=offset, beta=beta),
+            torch_npu._npu_rms_norm_backward_quant(dy, x, rstd, gamma, scale, offset_x=offset)[0],
+        )
+
+    values = norm_of(x, gamma) + beta.float()
+    quant = (values / scale.float() + offset.float()).round().clamp(-128, 127).to(torch.int8)
+    leaf = x.float().requires_grad_()
+    (dx,) = torch.autograd.grad(norm_of(leaf, gamma), leaf, dy.float())
+    back = (dx.half().float() / scale.float() + offset.float()).round().clamp(-128, 127).to(torch.int8)
+    return Call(op, (x, gamma, beta, scale, offset, dy, y, rstd), want=(quant, rstd, back), left={6: quant})
+
+
+@case(HALF)
+def gelu_quant(g):
+    x, smooth, offset = g(4, 16), g(16, dtype=F32).abs() + 0.1, g(16, dtype=F32)
+
+    def op(x, smooth, offset):
+        static = {"input_scale": smooth * 20, "input_offset": offset, "quant_mode": "static", "approximate": "tanh"}
+        return (
+            *torch_npu.npu_gelu_quant(x, input_scale=smooth),
+            torch_npu.npu_gelu_quant(x, **static)[0],
+        )
+
+    act = torch.nn.functional.gelu(x.float(), approximate="tanh") * smooth * 20 + offset
+    want = (*quantized(torch.nn.functional.gelu(x.float()) * smooth), act.round().clamp(-128, 127).to(torch.int8))
+    return Call(op, (x, smooth, offset), want=want)
+
+
+@case(HALF)
+def fused_products(g):
+    a, b, c, bias = g(5, 8), g(8, 6), g(5, 6), g(6)
+
+    def op(a, b, c, bias):
+        return (
+            torch_npu.npu_fused_matmul(a, b, bias=bias),
+            torch_npu.npu_fused_matmul(a, b, x3=c, fused_op_type="add"),
+            torch_npu.npu_fused_matmul(a, b, x3=c, fused_op_type="mul"),
+            torch_npu.npu_fused_matmul(a, b, fused_op_type="gelu_tanh"),
+        )
+
+    product = (a.float() @ b.float()).half().float()
+    want = (product + bias.float(), product + c, product * c, torch.nn.functional.gelu(product, approximate="tanh"))
+    return Call(op, (a, b, c, bias), want=tuple(each.half() for each in want), bounds=BF16)
+
+
+@case(BF16)
+def reduced_product(g):
+    a, b = (g.ints(-9, 9, *shape, dtype=torch.int8) for shape in ((3, 5, 16), (3, 16, 6)))
+    rows, columns = g(3, 5, dtype=F32), g(6)
+    want = ((product(a, b).float() * rows.unsqueeze(-1)).sum(0) * columns.float()).bfloat16()
+
+    def op(a, b, rows, columns):
+        return torch_npu.npu_quant_matmul_reduce_sum(a, b, x1_scale=rows, x2_scale=columns)
+
+    return Call(op, (a, b, rows, columns), want=want)
+
+
+@case(BF16)
+def product_gelu(g):
+    a, b = g.ints(-128, 128, 5, 16, dtype=torch.int8), g.ints(-128, 128, 16, 6, dtype=torch.int8)
+    rows, columns = g(5, dtype=F32).abs() * 1e-2, g(6).abs() * 1e-2
+    value = (product(a, b).float() * columns.float() * rows.unsqueeze(1)).bfloat16()
+    want = torch.nn.functional.gelu(value)
+    return Call(npu("npu_quant_matmul_gelu"), (a, b, rows, columns), want=want)
+
+
+@case(HALF)
+def grouped_add(g):
+    x, w, y, ends = g(9, 4), g(9, 5), g(8, 5, dtype=F32), torch.tensor([4, 9])
+    parts = [x[:4].float().t() @ w[:4].float(), x[4:].float().t() @ w[4:].float()]
+    want = y + torch.cat(parts).half().float()
+
+    def op(x, w, y, ends):
+        out = torch_npu.npu_grouped_matmul_add(y, x, w, ends)
+        torch_npu.npu_grouped_matmul_add_(y, x, w, ends)
+        return out
+
+    return Call(op, (x, w, y, ends), want=want, left={2: want}, bounds=BF16)
+
+
+@case(F32)
+def finalized(g):
+    x, w = g.ints(-9, 9, 8, 16, dtype=torch.int8), g.ints(-9, 9, 2, 16, 6, dtype=torch.int8)
+    scale, token, logit, shared = g(2, 6), g(8).abs(), g(8), g(2, 6, dtype=BF16)
+    counts, row = torch.tensor([3, 5]), torch.tensor([0, 2, 3, 0, 1, 1, 2, 3])
+    rows = torch.cat([product(x[:3], w[0]).float() * scale[0], product(x[3:], w[1]).float() * scale[1]])
+    want = torch.zeros(4, 6).index_add(0, row, rows * (token * logit).unsqueeze(1))
+    want[1:3] += 0.5 * shared.float()
+
+    def op(x, w, counts, scale, token, shared, logit, row):
+        return torch_npu.npu_grouped_matmul_finalize_routing(
+            x, w, counts, scale=scale, pertoken_scale=token, shared_input=shared, logit=logit, row_index=row,
+            shared_input_weight=0.5, shared_input_offset=1, output_bs=4,
+        )  # fmt: skip
+
+    return Call(op, (x, w, counts, scale, token, shared, logit, row), want=want, bounds=HALF)
+
+
+@case(F32)
+def feed_forward(g):
+    x, w1, b1, w2 = g(7, 8), g(3, 8, 12), g(3, 12), g(3, 12, 5)
+    act = torch.nn.functional.silu
+
+    def op(x, w1, b1, w2):
+        return (
+            torch_npu.npu_ffn(x, w1, w2, "silu", expert_tokens=[2, 0, 5], bias1=b1),
+            torch_npu.npu_ffn(x, w1[0], w2[0], "relu"),
+        )
+
+    parts = [act(x[a:b] @ w1[e] + b1[e]) @ w2[e] for e, (a, b) in enumerate(((0, 2), (2, 2), (2, 7)))]
+    return Call(op, (x, w1, b1, w2), want=(torch.cat(parts), (x @ w1[0]).relu() @ w2[0]), bounds=HALF)
+
+
+@case(HALF)
+def low_rank(g):
+    y, x, a, b, index = g(5, 10), g(5, 8), g(3, 2, 4, 8), g(3, 2, 6, 4), torch.tensor([0, 2, 1, 3, 0], dtype=torch.int32)
+
+    def op(y, x, b, index, a):
+        out = torch_npu.npu_batch_gather_matmul(y, x, b, index, a, 1, 0.5, 2, 6)
+        torch_npu.npu_batch_gather_matmul_(y, x, b, index, a, 1, 0.5, 2, 6)
+        return out
+
+    want = y.float().clone()
+    for row, which in enumerate(index.tolist()):
+        if which < 3:  # the others have no weights
+            hidden = (a[which, 1].float() @ x[row].float()).half().float()
+            want[row, 2:8] += 0.5 * (b[which, 1].float() @ hidden)
+    return Call(op, (y, x, b, index, a), want=want.half(), left={0: want.half()}, bounds=BF16)
+
+
+@case(F32)
+def group_quant(g):
+    x, scale, ends, offset = g(7, 8), g(3, 8) * 20, torch.tensor([2, 2, 6], dtype=torch.int32), g(1)
+    scales = scale[[0, 0, 2, 2, 2, 2, 2]]
+    want = (x * scales + offset).round().clamp(-128, 127).to(torch.int8)
+    want[6] = 0  # of no group
+    return Call(npu("npu_group_quant"), (x, scale, ends), {"offset": offset}, want=want)
+
+
+@case(BF16)
+def quant_scatter(g):
+    cache, places, rows = torch.zeros(3, 2, 6, 8, dtype=torch.int8), torch.tensor([1, 4, 0], dtype=torch.int32), g(3, 2, 2, 8)
+    scale = g(8).abs() * 0.1 + 0.02
+
+    def op(cache, places, rows, scale):
+        out = torch_npu.npu_quant_scatter(cache, places, rows, scale)
+        torch_npu.npu_quant_scatter_(cache, places, rows, scale)
+        return out
+
+    want = cache.clone()
+    values = (rows.float() / scale.float()).round().clamp(-128, 127).to(torch.int8)
+    for number, place in enumerate(places.tolist()):
+        want[number, :, place : place + 2] = values[number]
+    return Call(op, (cache, places, rows, scale), want=want, left={0: want})
+
+
+@case(F32)
+def lstm_cell(g):
+    x, wi, wh, h, c, bi, bh, gy, gc = g(3, 4), g(4, 20), g(5, 20), g(3, 5), g(3, 5), g(20), g(20), g(3, 5), g(3, 5)
+
+    def cell(x, wi, wh, h, c, bi, bh):
+        return torch._VF.lstm_cell(x, (h, c), wi.t(), wh.t(), bi, bh)
+
+    def op(x, wi, wh, h, c, bi, bh, gy, gc):
+        y, hidden, cell, *gates = torch_npu.npu_lstm_cell(x, wi, wh, h, c, bi, bh)
+        back = torch_npu.npu_lstm_cell_backward(gy, None, gc, x, wi, wh, h, c, y, hidden, cell, *gates)
+        return y, hidden, cell, *back
+
+    leaves = [each.clone().requires_grad_() for each in (x, wi, wh, h, c, bi, bh)]
+    new = cell(*leaves)
+    of = torch.autograd.grad(new, leaves, (gy, gc))
+    want = (new[0].detach(), new[0].detach(), new[1].detach(), of[0], of[1], of[2], of[5], of[6], of[3], of[4])
+    return Call(op, (x, wi, wh, h, c, bi, bh, gy, gc), want=want)
+
+
 @pytest.mark.parametrize("key", case)
 def test_eager_traced_and_captured(key):
     case.run(key)

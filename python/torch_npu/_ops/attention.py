@@ -122,10 +122,9 @@ def _train(
 def _make_drop_mask(query, bits, keep_prob):
     count = (bits + 7) // 8
     kept = torch.rand(count, 8, device=query.device) < keep_prob
-    weights = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8)
     place = torch.zeros(count, dtype=torch.uint8, device=query.device)
     for bit in range(8):
-        place += kept[:, bit].to(torch.uint8) * int(weights[bit])
+        place += kept[:, bit].to(torch.uint8) * (1 << bit)
     return place
 
 

@@ -11,7 +11,7 @@ from torch_npu._ops.checks import check, check_dims, check_type, host_list, refu
 from torch_npu._ops.norm import turn
 from torch_npu._ops.registry import composite, derivative, kernel, meta
 from torch_npu._ops.sparse import (
-    _mla_prolog, _store_latent, npu_kv_rmsnorm_rope_cache, npu_recurrent_gated_delta_rule,
+    announce_mla_prolog_v2, npu_kv_rmsnorm_rope_cache, npu_mla_prolog_v2, npu_recurrent_gated_delta_rule,
 )  # fmt: skip
 
 ops = torch.ops.npu
@@ -399,21 +399,8 @@ def _(kv, gamma, cos, sin, index, k_cache, ckv_cache, **options):
     return (*results, k_cache, ckv_cache)
 
 
-@composite("npu_mla_prolog")
-def _(
-    token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, rmsnorm_gamma_cq, rmsnorm_gamma_ckv, rope_sin, rope_cos,
-    cache_index, kv_cache, kr_cache, *, rmsnorm_epsilon_cq=1e-5, rmsnorm_epsilon_ckv=1e-5, cache_mode="PA_BSND",
-    **scales,
-):  # fmt: skip
-    name = "npu_mla_prolog"
-    refuse(name, **scales)
-    query, query_rope, c_kv, k_rope, _ = _mla_prolog(
-        name, token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, rmsnorm_gamma_cq, rmsnorm_gamma_ckv, rope_sin,
-        rope_cos, rmsnorm_epsilon_cq, rmsnorm_epsilon_ckv,
-    )  # fmt: skip
-    kv_cache, kr_cache = kv_cache.clone(), kr_cache.clone()
-    _store_latent(name, kv_cache, kr_cache, c_kv, k_rope, cache_index, cache_mode)
-    return query, query_rope, kv_cache, kr_cache
+kernel("npu_mla_prolog")(lambda *args, **options: npu_mla_prolog_v2(*args, **options)[:4])
+meta("npu_mla_prolog")(lambda *args, **options: announce_mla_prolog_v2(*args, **options)[:4])
 
 
 @composite("npu_mla_prolog_v3_functional")

@@ -151,7 +151,7 @@ def npu_mla_prolog_v2(
 
 
 @meta("npu_mla_prolog_v2")
-def _(
+def announce_mla_prolog_v2(
     token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, rmsnorm_gamma_cq, rmsnorm_gamma_ckv, rope_sin, rope_cos,
     cache_index, kv_cache, kr_cache, *, rmsnorm_epsilon_cq=1e-5, rmsnorm_epsilon_ckv=1e-5, cache_mode="PA_BSND",
     **scales,
