@@ -659,6 +659,134 @@ def test_lengths_of_the_device_are_refused_in_captures():
             torch_npu._npu_paged_attention(q, k, v, 2, 4, 0.25, table, lengths, out)
 
 
+@case(F32, HALF)
+def added_mask(g):
+    """Heads in a row of the result, and gradients."""
+    q, k, v, mask, grad = g(2, 3, 5, 8), g(2, 3, 5, 8), g(2, 3, 5, 8), g(2, 1, 5, 5), g(10, 24)
+
+    def op(q, k, v, mask, grad):
+        rows, weights, kept = torch_npu.npu_fused_attention_score_fwd(q, k, v, mask, 0.3, 1.0)
+        back = torch_npu.npu_fused_attention_score_grad(grad, weights, q, k, v, kept, 0.3, 1.0)
+        again = torch_npu.npu_fused_attention_score_backward(grad, weights, q, k, v, kept, 0.3, 1.0)
+        return rows, weights, kept, torch_npu.npu_fused_attention_score(q, k, v, mask, 0.3, 1.0), *back, *again
+
+    leaves = [each.float().requires_grad_() for each in (q, k, v)]
+    weights = (leaves[0] @ leaves[1].transpose(-1, -2) * 0.3 + mask.float()).softmax(-1)
+    rows = (weights @ leaves[2]).transpose(1, 2).reshape(10, 24)
+    of = [each.to(q.dtype) for each in torch.autograd.grad(rows, leaves, grad.float())]
+    rows = rows.detach().to(q.dtype)
+    want = (rows, weights.detach().to(q.dtype), torch.ones(150, dtype=torch.uint8), rows, *of, *of)
+    return Call(op, (q, k, v, mask, grad), want=want, bounds=BF16 if q.dtype == HALF else None)
+
+
+@case(F32)
+def fusion_v3(g):
+    q, k, v = g(2, 4, 7, 16), g(2, 2, 9, 16), g(2, 2, 9, 16)
+
+    def op(q, k, v):
+        results = torch_npu.npu_fusion_attention_v3(q, k, v, 4, "BNSD", scale=0.25)
+        out = [torch.empty_like(each) for each in results]
+        torch.ops.npu.npu_fusion_attention_v3.out(q, k, v, 4, "BNSD", scale=0.25, out=out)
+        grad = torch_npu.npu_fusion_attention_grad_v3(
+            q, k, v, torch.ones_like(out[0]), 4, "BNSD", softmax_max=out[1], softmax_sum=out[2], attention_in=out[0],
+            scale_value=0.25,
+        )  # fmt: skip
+        back = [torch.empty_like(each) for each in grad]
+        torch.ops.npu.npu_fusion_attention_grad_v3.out(
+            q, k, v, torch.ones_like(out[0]), 4, "BNSD", softmax_max=out[1], softmax_sum=out[2], attention_in=out[0],
+            scale_value=0.25, out=back,
+        )  # fmt: skip
+        return results[0], out[0], *grad[:3], *back[:3]
+
+    leaves = [each.clone().requires_grad_() for each in (q, k, v)]
+    want = plain_attention(*leaves, 0.25)
+    of = torch.autograd.grad(want.sum(), leaves)
+    return Call(op, (q, k, v), want=(want.detach(), want.detach(), *of, *of), bounds=HALF)
+
+
+@case(F32)
+def announced(g):
+    """Results and workspaces by shape."""
+    q, k = g(2, 4, 7, 16), g(2, 2, 9, 16)
+
+    def op(q, k):
+        shapes = [
+            *torch_npu._npu_fusion_attention_v3_infer_output(q, k, k, 4, "BNSD"),
+            *torch_npu._npu_fusion_attention_grad_v3_infer_output(q, k, k),
+            *torch_npu._npu_fused_infer_attention_score_infer_output(
+                q, k, input_layout="BNSD", num_heads=4, num_key_value_heads=2, softmax_lse_flag=True
+            ),
+            *torch_npu._npu_fused_infer_attention_score_v2_infer_output(
+                q.half(), k.half(), input_layout="BNSD", num_query_heads=4, num_key_value_heads=2
+            ),
+            torch_npu._npu_fusion_attention_v3_get_max_workspace(q, k, k, 4, "BNSD"),
+            torch_npu._npu_fusion_attention_grad_v3_get_max_workspace(q, k, k, q, 4, "BNSD"),
+        ]
+        return [torch.zeros_like(each) for each in shapes]
+
+    statistics, none = torch.zeros(2, 4, 7, 8), torch.zeros(0)
+    byte, like_q, like_k = torch.zeros(0, dtype=torch.uint8), torch.zeros_like(q), torch.zeros_like(k)
+    want = (
+        like_q, statistics, statistics, like_q, like_k, like_k, none, none, like_q, torch.zeros(2, 4, 7, 1),
+        like_q.half(), none, byte, byte,
+    )  # fmt: skip
+    return Call(op, (q, k), want=want)
+
+
+def ring(g, layout):
+    q, k, v = g(6, 2, 8), g(10, 2, 8), g(10, 2, 8)
+    parts = []
+    for keys in (slice(0, 4), slice(4, 10), slice(0, 10)):
+        scores = torch.einsum("qhd,khd->qhk", q, k[keys])
+        top = scores.amax(-1)
+        total = (scores - top.unsqueeze(-1)).exp().sum(-1)
+        out = torch.einsum("qhk,khd->qhd", scores.softmax(-1), v[keys])
+        if layout == "SBH":
+            out, top, total = out.reshape(6, 1, 16), top.t().unsqueeze(0), total.t().unsqueeze(0)
+        parts.append((out, *(each.unsqueeze(-1).expand(*each.shape, 8).contiguous() for each in (top, total))))
+    return parts
+
+
+@case(F32)
+def ring_update(g):
+    first, second, want = ring(g, "SBH")
+    return Call(npu("npu_ring_attention_update"), (*first, *second), want=want)
+
+
+@case(F32)
+def ring_update_packed(g):
+    first, second, want = ring(g, "TND")
+    options = {"input_layout": "TND", "input_softmax_layout": "TND", "actual_seq_qlen": torch.tensor([2, 6])}
+    return Call(npu("npu_ring_attention_update"), (*first, *second), options, want=want)
+
+
+@case(F32)
+def compressed(g):
+    x, w, grad = g(12, 2, 3), g(4, 2), g(3, 2, 3)
+
+    def formula(x, w):
+        return torch.stack([(x[i : i + 4] * w.unsqueeze(-1)).sum(0) for i in (3, 5, 7)])
+
+    def op(x, w, grad):
+        lengths = {"actual_seq_len": [3, 12]}
+        out = torch_npu.npu_nsa_compress(x, w, 4, 2, **lengths)
+        return out, *torch_npu.npu_nsa_compress_grad(grad, x, w, 4, 2, **lengths)
+
+    leaves = [x.clone().requires_grad_(), w.clone().requires_grad_()]
+    want = (formula(x, w), *torch.autograd.grad(formula(*leaves), leaves, grad))
+    return Call(op, (x, w, grad), want=want)
+
+
+@case(F32)
+def delta_functional(g):
+    call = recurrent_delta(g)
+    place = next(iter(call.left))
+    call.op, changed = npu("npu_recurrent_gated_delta_rule_functional"), call.left.pop(place)
+    call.left[place] = call.args[place].clone()
+    call.want = (call.want, changed)
+    return call
+
+
 @pytest.mark.parametrize("key", case)
 def test_eager_traced_and_captured(key):
     case.run(key)
@@ -674,6 +802,16 @@ GRADIENTS = {
         lambda q, k, v: torch_npu.npu_fusion_attention(q, k, v, 4, "BNSD", scale=0.25),
         lambda q, k, v: plain_attention(q, k, v, 0.25),
         [(2, 4, 7, 16), (2, 2, 9, 16), (2, 2, 9, 16)],
+    ),
+    "attention_v3": (
+        lambda q, k, v: torch_npu.npu_fusion_attention_v3(q, k, v, 4, "BNSD", scale=0.25)[0],
+        lambda q, k, v: plain_attention(q, k, v, 0.25),
+        [(2, 4, 7, 16), (2, 4, 9, 16), (2, 4, 9, 16)],
+    ),
+    "added_mask": (
+        lambda q, k, v: torch_npu.npu_fused_attention_score(q, k, v, torch.zeros_like(q[:, :1, :, :7]), 0.25, 1.0),
+        lambda q, k, v: plain_attention(q, k, v, 0.25).transpose(1, 2).reshape(14, 64),
+        [(2, 4, 7, 16), (2, 4, 7, 16), (2, 4, 7, 16)],
     ),
     "attention_packed": (
         lambda q, k, v: torch_npu.npu_fusion_attention(

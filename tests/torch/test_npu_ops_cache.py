@@ -182,6 +182,80 @@ def mla_prolog_v2(g):
 def mla_prolog_v3(g):
     return latent(g, npu("npu_mla_prolog_v3"), 3)
 
+
+@case(F32)
+def mla_prolog(g):
+    call = latent(g, npu("npu_mla_prolog"), 2)
+    call.want = call.want[:4]
+    return call
+
+
+@case(F32)
+def mla_prolog_functional(g):
+    call = latent(g, npu("npu_mla_prolog_v3_functional"), 3)
+    call.want += (call.left[9], call.left[10])
+    call.left = {place: call.args[place].clone() for place in (9, 10)}
+    return call
+
+
+@case(F32)
+def kv_rmsnorm_v2(g):
+    call = kv_rmsnorm(g)
+    call.op, call.want, call.ignore = npu("npu_kv_rmsnorm_rope_cache_v2"), call.want[2:], ()
+    return call
+
+
+@case(F32)
+def kv_rmsnorm_functional(g):
+    call = kv_rmsnorm(g)
+    call.op, call.ignore = npu("npu_kv_rmsnorm_rope_cache_v2_functional"), ()
+    call.want = (*call.want[2:], *call.want[:2])
+    call.left = {place: call.args[place].clone() for place in call.left}
+    return call
+
+
+@case(F32)
+def gather_functional(g):
+    call = gather_pa(g)
+    places = sorted(call.left)
+    call.op, call.want = npu("npu_gather_pa_kv_cache_functional"), tuple(call.left[place] for place in places)
+    call.left = {place: call.args[place].clone() for place in places}
+    return call
+
+
+def qkv_norm(g, op, is_functional):
+    """Two heads of queries, one of keys, one of values, in tiles of 32."""
+    qkv, gq, gk, cos, sin = g(6, 4 * 64), g(64), g(64), g(6, 64), g(6, 64)
+    slots, q_out = slots_of(g, 6, 12), g(6, 128)
+    keys, values = (g.ints(-9, 9, 3, 2, 4, 32, dtype=torch.int8) for _ in range(2))
+    k_scale, v_scale = g(1, 64).abs() * 0.1 + 0.05, g(1, 64).abs() * 0.1 + 0.05
+    q, k, v = qkv.view(6, 4, 64).split([2, 1, 1], 1)
+    q, k = (turned(norm_of(x, w), cos.unsqueeze(1), sin.unsqueeze(1)) for x, w in ((q, gq), (k, gk)))
+
+    def tiles(cache, rows, scale):
+        plain = cache.transpose(1, 2).reshape(3, 4, 64)
+        rows = (rows[:, 0] / scale).round().clamp(-128, 127).to(torch.int8)
+        return stored(plain, rows, slots).view(3, 4, 2, 32).transpose(1, 2).contiguous()
+
+    changed = (q.reshape(6, 128), tiles(keys, k, k_scale), tiles(values, v, v_scale))
+    args = (qkv, gq, gk, cos, sin, slots, q_out, keys, values, [2, 3, 4, 64], [2, 1, 1])
+    options = {"k_scale": k_scale, "v_scale": v_scale, "is_output_qkv": True}
+    want = (q.reshape(6, 128), k.reshape(6, 64), v.reshape(6, 64))
+    if is_functional:
+        return Call(op, args, options, want=(*want, *changed), left={p: args[p].clone() for p in (6, 7, 8)})
+    return Call(op, args, options, want=want, left=dict(zip((6, 7, 8), changed)))
+
+
+@case(F32)
+def qkv_rms_norm(g):
+    return qkv_norm(g, npu("npu_qkv_rms_norm_rope_cache"), False)
+
+
+@case(F32)
+def qkv_rms_norm_functional(g):
+    return qkv_norm(g, npu("npu_qkv_rms_norm_rope_cache_functional"), True)
+
+
 # ---- Formats ---------------------------------------------------------------------------------------------------------
 
 

@@ -203,12 +203,192 @@ def unpermute_grad(g):
     return Call(npu("npu_moe_token_unpermute_grad"), (rows, grad, index, probs), want=want)
 
 
+@case(F32, BF16)
+def permute_grads(g):
+    tokens, grad, index = g(5, 4), g(10, 4), g.shuffled(10)
+
+    def op(tokens, grad, index):
+        chosen = index.view(5, 2)
+        return (
+            torch_npu.npu_moe_token_permute_grad(tokens, grad, chosen, index),
+            torch_npu.npu_moe_token_permute_grad_v2(grad, index, 5, tokens.dtype, 2),
+        )
+
+    want = grad.float()[index.long()].view(5, 2, 4).sum(1).to(tokens.dtype)
+    return Call(op, (tokens, grad, index), want=(want, want))
+
+
+@case(F32)
+def unpermute_forms(g):
+    rows, grad, index, probs = g(10, 4), g(5, 4), g.shuffled(10), g(5, 2)
+
+    def op(rows, grad, index, probs):
+        out = torch_npu._npu_moe_token_unpermute(rows, index, probs)
+        back = torch_npu.npu_moe_token_unpermute_grad_v2(grad, index, 10, rows.dtype, probs, permuted_tokens=rows)
+        return *out, *back
+
+    leaves = rows.clone().requires_grad_(), probs.clone().requires_grad_()
+    value = (leaves[0][index.long()].view(5, 2, 4) * leaves[1].unsqueeze(-1)).sum(1)
+    want = (value.detach(), rows, *torch.autograd.grad(value, leaves, grad))
+    return Call(op, (rows, grad, index, probs), want=want)
+
+
+@case(F32, BF16)
+def gating_softmax_v2(g):
+    x, done = g(6, 10), g.ints(0, 2, 6).bool()
+
+    def op(x, done):
+        return (
+            *torch_npu.npu_moe_gating_top_k_softmax_v2(x, k=3, finished=done, output_softmax=True),
+            *torch_npu.npu_moe_gating_top_k_softmax_v2(x, k=3, renorm=1),
+        )
+
+    weights = x.float().softmax(-1)
+    values, places = weights.topk(3)
+    shown = places.int().masked_fill(done.unsqueeze(1), 10)
+    normed = (values / values.sum(-1, keepdim=True)).to(x.dtype)
+    want = (values.to(x.dtype), shown, weights, normed, places.int(), torch.empty(0))
+    return Call(op, (x, done), want=want)
+
+
+@case(F32)
+def gating_backward(g):
+    x, grad = g(6, 10), g(6, 3)
+    leaf = x.clone().requires_grad_()
+    normed, soft = leaf.sigmoid(), leaf.softmax(-1)
+    chosen = normed.topk(3).indices
+    y = normed.gather(1, chosen)
+    of_sigmoid = torch.autograd.grad(y / y.sum(1, keepdim=True) * 2.5, leaf, grad)
+    of_softmax = torch.autograd.grad(soft.gather(1, chosen), leaf, grad)
+
+    def op(normed, soft, grad, chosen):
+        return (
+            torch_npu.npu_moe_gating_top_k_backward(normed, grad, chosen, norm_type=1, routed_scaling_factor=2.5),
+            torch_npu.npu_moe_gating_top_k_backward(soft, grad, chosen),
+        )
+
+    return Call(op, (normed.detach(), soft.detach(), grad, chosen.int()), want=(*of_sigmoid, *of_softmax))
+
+
+@case(F32)
+def init_routing_quant(g):
+    x, experts = g(5, 8), g.ints(0, 4, 5, 2)
+    order = experts.view(-1).argsort(stable=True)
+    rows, scale = quantized(x[order // 2])
+    back = torch.empty(10, dtype=torch.int32)
+    back[order] = torch.arange(10, dtype=torch.int32)
+    counts = torch.bincount(experts.view(-1), minlength=4).int()
+    options = {"active_num": 0, "expert_num": 4, "expert_tokens_num_mode": 2}
+    want = (rows, back, counts, torch.empty(0, dtype=torch.int32), scale)
+    return Call(npu("npu_moe_init_routing_quant"), (x, experts), options, want=want)
+
+
+@case(F32, HALF)
+def re_routing(g):
+    counts = torch.tensor([[1, 2, 0], [2, 1, 3]], dtype=torch.int32)
+    tokens, scales = g(9, 4), g(9, dtype=F32)
+    order = torch.tensor([0, 3, 4, 1, 2, 5, 6, 7, 8])
+
+    def op(tokens, counts, scales):
+        back = torch_npu.npu_moe_re_routing(tokens, counts, expert_token_num_type=0, idx_type=1)
+        return *torch_npu.npu_moe_re_routing(tokens, counts, per_token_scales=scales), *back[2:]
+
+    number = torch.tensor([3, 3, 3], dtype=torch.int32)
+    want = (tokens[order], scales[order], order.int(), number, order.argsort().int(), number.cumsum(0).int())
+    return Call(op, (tokens, counts, scales), want=want)
+
+
+def routing_map(g):
+    """Two of four experts for each of five tokens."""
+    chosen = torch.stack([g.shuffled(4)[:2].long() for _ in range(5)])
+    return torch.zeros(5, 4, dtype=torch.bool).scatter(1, chosen, True)
+
+
+@case(F32)
+def routing_by_map(g):
+    tokens, probs, where = g(5, 6), g(5, 4), routing_map(g)
+
+    def op(tokens, probs, where):
+        rows, weights, index = torch_npu.npu_moe_token_permute_with_routing_map(
+            tokens, where, probs=probs, num_out_tokens=10
+        )
+        whole = torch_npu._npu_moe_token_unpermute_with_routing_map(
+            rows, index, [5, 6], probs=probs, routing_map=where
+        )
+        return rows, weights, index, whole[0], whole[3]
+
+    token = torch.cat([where[:, e].nonzero().view(-1) for e in range(4)])
+    weights = torch.cat([probs[where[:, e], e] for e in range(4)])
+    whole = tokens * (probs * where).sum(1, keepdim=True)
+    want = (tokens[token], weights, token.argsort(stable=True).int(), whole, probs[where])
+    return Call(op, (tokens, probs, where), want=want)
+
+
+@case(F32)
+def routing_with_room(g):
+    """Each expert takes as many tokens as it has room for."""
+    tokens, probs, where = g(5, 6), g(5, 4), routing_map(g)
+
+    def op(tokens, probs, where):
+        rows, weights, token = torch_npu.npu_moe_token_permute_with_routing_map(
+            tokens, where, probs=probs, num_out_tokens=12, drop_and_pad=True
+        )
+        whole = torch_npu.npu_moe_token_unpermute_with_routing_map(
+            rows, token, [5, 6], probs=probs, routing_map=where, drop_and_pad=True
+        )
+        return rows, weights, token, whole
+
+    token = torch.stack([(~where[:, e]).int().argsort(stable=True)[:3] for e in range(4)])
+    weights = torch.stack([probs[token[e], e] for e in range(4)]).view(-1)
+    token = token.view(-1)
+    whole = torch.zeros(5, 6).index_add(0, token, tokens[token] * weights.unsqueeze(1))
+    return Call(op, (tokens, probs, where), want=(tokens[token], weights, token.int(), whole))
+
+
+@case(F32)
+def add_topk_div(g):
+    x, bias = g(6, 16), g(16).abs()
+
+    def op(x, bias):
+        options = {"activation_type": "activation_sigmoid", "group_num": 4, "group_topk": 2, "n": 2, "k": 3, "scale": 2.0}
+        y, indices = torch.empty(6, 3, device=x.device), torch.empty(6, 3, dtype=torch.int32, device=x.device)
+        first = torch.ops.atb.npu_fused_add_topk_div(x, bias, **options)
+        return *first, *torch.ops.atb.npu_fused_add_topk_div.out(x, bias, **options, y=y, indices=indices)
+
+    weights = x.sigmoid()
+    scores = (weights + bias).view(6, 4, 4)
+    best = scores.topk(2).values.sum(-1).topk(2).indices
+    hidden = torch.ones(6, 4, dtype=torch.bool).scatter(1, best, False)
+    chosen = scores.masked_fill(hidden.unsqueeze(-1), 0).view(6, 16).topk(3).indices
+    y = weights.gather(1, chosen)
+    y = y / y.sum(1, keepdim=True) * 2
+    return Call(op, (x, bias), want=(y, chosen.int(), y, chosen.int()))
+
+
 @pytest.mark.parametrize("key", case)
 def test_eager_traced_and_captured(key):
     case.run(key)
 
 
+MAP = torch.tensor([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 1]], dtype=torch.bool)
+
+
+def by_map(tokens, probs, room=None):
+    """Through both operators and back, with a weight for each row."""
+    where = MAP.to(tokens.device)
+    rows, weights, index = torch_npu.npu_moe_token_permute_with_routing_map(
+        tokens, where, probs=probs, num_out_tokens=room or 8, drop_and_pad=room is not None
+    )
+    return torch_npu.npu_moe_token_unpermute_with_routing_map(
+        rows * weights.unsqueeze(1), index, [4, 5], probs=probs, routing_map=where, drop_and_pad=room is not None
+    )
+
+
 GRADIENTS = {
+    "routing_map": (by_map, lambda x, p: x * (p * MAP).square().sum(1, keepdim=True), [(4, 5), (4, 3)]),
+    "routing_map_with_room": (
+        lambda x, p: by_map(x, p, 12), lambda x, p: x * p.square().sum(1, keepdim=True), [(4, 5), (4, 3)]
+    ),
     "token_unpermute": (
         lambda x, p: torch_npu.npu_moe_token_unpermute(x, torch.tensor([3, 0, 2, 1, 5, 4]).to(x.device), p),
         lambda x, p: (x[[3, 0, 2, 1, 5, 4]].view(3, 2, 4) * p.unsqueeze(-1)).sum(1),
