@@ -2,7 +2,7 @@
 """Norms, gated activations and rotary embeddings."""
 import torch
 from torch_npu._ops.checks import check, check_dims, refuse
-from torch_npu._ops.registry import composite, derivative, meta, native
+from torch_npu._ops.registry import composite, declare, derivative, meta, native
 
 ops = torch.ops.npu
 
@@ -91,10 +91,21 @@ def _(grad, input):
     return (grad.float() * (gate + 1.702 * wide * gate * (1 - gate))).to(input.dtype)
 
 
+declare("_clipped_swiglu(Tensor x, float alpha, float limit, float bias, bool interleaved) -> Tensor")
+native("_clipped_swiglu", "ClippedSwiglu", "x - =-1 alpha limit bias interleaved @0")
+
+
+@meta("_clipped_swiglu")
+def _(x, alpha, limit, bias, interleaved):
+    return x.new_empty(half_of("npu_clipped_swiglu", x, -1))
+
+
 @composite("npu_clipped_swiglu")
 def npu_clipped_swiglu(x, *, group_index=None, dim=-1, alpha=1.702, limit=7.0, bias=1.0, interleaved=True):
     name = "npu_clipped_swiglu"
     half_of(name, x, dim)
+    if group_index is None and dim in (-1, x.dim() - 1) and x.dtype != torch.float64:
+        return ops._clipped_swiglu(x, alpha, limit, bias, interleaved)
     moved = x.movedim(dim, -1)
     if interleaved:
         gate, linear = moved[..., ::2], moved[..., 1::2]
@@ -154,14 +165,20 @@ def npu_apply_rotary_pos_emb(query, key, cos, sin, layout="BSND", rotary_mode="h
     return ops.npu_rotary_mul(query, cos, sin, rotary_mode), ops.npu_rotary_mul(key, cos, sin, rotary_mode)
 
 
-@composite("npu_interleave_rope")
-def npu_interleave_rope(x, cos, sin):
+native("npu_interleave_rope", "InterleaveRope", "x cos sin @0")
+
+
+@meta("npu_interleave_rope")
+def _(x, cos, sin):
     name = "npu_interleave_rope"
     check_dims(name, "x", x, 4)
     check(x.size(-1) % 2 == 0, name, f"x has shape {list(x.shape)}, whose last dim is odd")
-    # Neighbours become halves, and these turn.
-    apart = torch.cat([x[..., ::2], x[..., 1::2]], -1)
-    return turn(apart, cos, sin, "half").to(x.dtype)
+    return x.new_empty(x.shape)
+
+
+def npu_interleave_rope(x, cos, sin):
+    """Neighbours become halves, and these turn."""
+    return ops.npu_interleave_rope(x, cos, sin)
 
 
 def rotate_some(x, cos, sin, neox):
