@@ -61,11 +61,11 @@ def npu_moe_gating_top_k(
         f"bias has shape {list(bias.shape) if bias is not None else ''}, expected [{experts}]",
     )
     if tid2eid is None:
-        if bias is not None and bias.dtype != x.dtype:
-            bias = bias.to(x.dtype)
-        return ops._gating_top_k(
-            x, bias, k, k_group, group_count, group_select_mode, renorm, norm_type, routed_scaling_factor, eps
-        )
+        given = (k, k_group, group_count, group_select_mode, renorm, norm_type, routed_scaling_factor, eps)
+        if bias is None or bias.dtype == x.dtype:
+            return ops._gating_top_k(x, bias, *given)
+        y, experts_of_rows, normed = ops._gating_top_k(x.float(), bias.float(), *given)
+        return y.to(x.dtype), experts_of_rows, normed
     # A table says which experts a token has.
     normed = x.float().softmax(-1) if norm_type == 0 else x.float().sigmoid()
     chosen = tid2eid[input_ids.to(torch.int64)].to(torch.int64)
@@ -116,6 +116,40 @@ def _(x, row_idx, expert_idx, active_num):
     return x.new_empty([min(rows, active_num) * k, x.size(1)]), places, torch.empty_like(places)
 
 
+declare(
+    "_init_routing(Tensor x, Tensor expert_idx, Tensor? scale, Tensor? offset, int active_num, int expert_capacity, "
+    "int expert_num, int drop_pad_mode, int tokens_type, bool with_tokens, int quant_mode, int[] range, "
+    "int row_idx_type, bool with_scale) -> (Tensor, Tensor, Tensor, Tensor)"
+)
+native(
+    "_init_routing",
+    "MoeInitRoutingV3",
+    "x expert_idx scale offset active_num expert_capacity expert_num drop_pad_mode tokens_type with_tokens quant_mode "
+    "range row_idx_type @0 @1 @2?with_tokens @3?with_scale",
+)
+
+
+@meta("_init_routing")
+def _(
+    x, expert_idx, scale, offset, active_num, expert_capacity, expert_num, drop_pad_mode, tokens_type, with_tokens,
+    quant_mode, range, row_idx_type, with_scale,
+):  # fmt: skip
+    total = expert_idx.numel()
+    rows = min(active_num, total) if active_num > 0 else total
+    shape = [rows, x.size(1)]
+    if drop_pad_mode == 1:
+        rows, shape = expert_num * expert_capacity, [expert_num, expert_capacity, x.size(1)]
+    first, last = range
+    counted = [last - first] if tokens_type != 2 else [expert_num, 2]
+    # Nobody may rely on what is in results that were not asked for.
+    return (
+        x.new_empty(shape, dtype=x.dtype if quant_mode == -1 else torch.int8),
+        x.new_empty([total], dtype=torch.int32),
+        x.new_empty(counted if with_tokens else [], dtype=torch.int64),
+        x.new_empty([] if quant_mode == 0 else [rows], dtype=torch.float32),
+    )
+
+
 @composite("npu_moe_init_routing_v2")
 def npu_moe_init_routing_v2(
     x, expert_idx, *, scale=None, offset=None, active_num=-1, expert_capacity=-1, expert_num=-1, drop_pad_mode=0,
@@ -142,6 +176,22 @@ def npu_moe_init_routing_v2(
         experts = 2**31 - 1
     first, last = active_expert_range if len(active_expert_range) == 2 else (0, experts)
     check(0 <= first < last, name, f"active_expert_range is {list(active_expert_range)}, expected ascending numbers")
+    if quant_mode == -1:
+        check(
+            scale is None or scale.shape == (rows,),
+            name,
+            f"scale has shape {list(scale.shape) if scale is not None else ''}, expected [{rows}]",
+        )
+    if drop_pad_mode == 1:
+        check(expert_capacity > 0, name, f"expert_capacity is {expert_capacity}, expected a value above 0")
+        check((first, last) == (0, experts), name, "drop_pad_mode 1 takes no active_expert_range")
+    is_plain = all(each is None or each.dtype == torch.float32 for each in (scale, offset))
+    if expert_num > 0 and quant_mode != 0 and is_plain and x.dtype != torch.float64:
+        with_scale = quant_mode == 1 or scale is not None
+        return ops._init_routing(
+            x, expert_idx, scale, offset, max(active_num, 0), max(expert_capacity, 0), expert_num, drop_pad_mode,
+            expert_tokens_num_type, expert_tokens_num_flag, quant_mode, [first, last], row_idx_type, with_scale,
+        )  # fmt: skip
     is_active = (flat >= first) & (flat < last)
     key = torch.where(is_active, flat, torch.full_like(flat, 2**31))
     sorted_key, order = key.sort(stable=True)  # order[place] = entry of expert_idx
