@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operators torch_npu.npu_*: shapes, names, refusals, compilation; npu_ops.py says how cases are run."""
 import importlib
+import json
 
 import pytest
 import torch
 import torch_npu
-from npu_ops import ALL_CASES, F32, HALF, Call, Cases, Source, gradients, npu
+from npu_ops import ALL_CASES, F32, HALF, Call, Cases, Source, gradients, mapped, npu
 from torch.nn.functional import pad, silu
 
 case = Cases()
@@ -315,3 +316,40 @@ def test_compiled():
 @pytest.mark.parametrize("key", case)
 def test_eager_traced_and_captured(key):
     case.run(key)
+
+
+# ---- Tasks -----------------------------------------------------------------------------------------------------------
+
+# Cases whose call is one operator of the device, and so one task of a graph; with the most tasks that such an operator
+# is cut into where it takes several steps.
+ONE_OPERATOR = {
+    "attention": "prompt=1 fused_infer=1 flash_unpad=1 paged=1 attention_update=1 recurrent_delta=1 latent_plain=1",
+    "cache": "reshape_and_cache=2 reshape_and_cache_siso=1 scatter_pa=2 scatter_pa_one=1 gather_pa=2 gather_pa_offsets=2 "
+    "kv_rmsnorm=6 kv_rmsnorm_paged=6",
+    "moe": "gating_softmax=1 gating_sigmoid=1 gating_plain=1 expert_tokens=1 init_routing=2 init_routing_v2=2 "
+    "init_routing_v2_quant=2 init_routing_v2_capacity=2 finalize_routing=1 finalize_routing_rows=1 token_permute=2 "
+    "token_unpermute=1 top_k_top_p=1 unpermute_grad=2",
+    "norm": "rms=1 add_rms=1 add_rms_quant=1 add_rms_quant_twice=1 add_rms_dynamic_quant=1 add_rms_dynamic_quant_once=1 "
+    "swiglu=1 clipped_swiglu=1 rotary_mul=1 interleave_rope=1 deep_norm=1 mrope=2",
+    "quantization": "dynamic_quant=1 int4pack=1 quant_matmul=2 quant_matmul_int8=2 quant_matmul_deep=1 weight_quant=1 "
+    "transpose_bmm=1 transpose_bmm_plain=1 grouped=1 grouped_quant=2",
+}
+
+
+@pytest.mark.parametrize("noun", ONE_OPERATOR)
+def test_one_operator_is_one_launch(noun, tmp_path):
+    module = importlib.import_module(f"test_npu_ops_{noun}")
+    builds = {build.__name__: (build, dtype) for build, dtype in module.case.values()}
+    for word in ONE_OPERATOR[noun].split():
+        name, most = word.split("=")
+        build, dtype = builds[name]
+        call = build(Source(1, dtype))
+        args, kwargs = (mapped(each, lambda tensor: tensor.npu()) for each in (call.args, call.kwargs))
+        graph = torch.npu.NPUGraph()
+        with torch.npu.graph(graph):
+            call.op(*args, **kwargs)
+        path = tmp_path / f"{name}.json"
+        graph.debug_dump(str(path))
+        events = [event for event in json.loads(path.read_text(encoding="utf-8")) if event["ph"] == "X"]
+        assert 0 < len(events) <= int(most), (name, [event["name"] for event in events])
+        assert len({event["name"] for event in events}) == 1, (name, [event["name"] for event in events])

@@ -170,7 +170,6 @@ def npu_moe_init_routing_v2(
     rows, k = expert_idx.shape
     total = rows * k
     experts = expert_num
-    flat = expert_idx.reshape(-1).to(torch.int64)
     if experts <= 0:
         check(not expert_tokens_num_flag and drop_pad_mode == 0, name, f"expert_num is {experts}, but it is needed")
         experts = 2**31 - 1
@@ -192,6 +191,7 @@ def npu_moe_init_routing_v2(
             x, expert_idx, scale, offset, max(active_num, 0), max(expert_capacity, 0), expert_num, drop_pad_mode,
             expert_tokens_num_type, expert_tokens_num_flag, quant_mode, [first, last], row_idx_type, with_scale,
         )  # fmt: skip
+    flat = expert_idx.reshape(-1).to(torch.int64)
     is_active = (flat >= first) & (flat < last)
     key = torch.where(is_active, flat, torch.full_like(flat, 2**31))
     sorted_key, order = key.sort(stable=True)  # order[place] = entry of expert_idx

@@ -193,6 +193,31 @@ def rotate_some(x, cos, sin, neox):
     return turned if count == x.size(-1) else torch.cat([turned, x[..., count:]], -1)
 
 
+declare(
+    "_rope_of_table(Tensor positions, Tensor query, Tensor key, Tensor table, int[]? section, int head_size, "
+    "bool halves) -> (Tensor, Tensor)"
+)
+native("_rope_of_table", "RopeWithSinCosCache", "positions query key table section head_size halves @0 @1")
+
+
+@meta("_rope_of_table")
+def _(positions, query, key, table, section, head_size, halves):
+    return query.new_empty(query.shape), key.new_empty(key.shape)
+
+
+def rope_of_table(positions, query, key, table, section, head_size, halves):
+    """One task, or none where the operator of the device does not take these tensors."""
+    rows = positions.size(-1) if positions.dim() else 0
+    plain = positions.dtype in (torch.int32, torch.int64) and query.dtype == key.dtype == table.dtype
+    plain = plain and query.dtype in (torch.float32, torch.float16, torch.bfloat16) and table.dim() == 2
+    plain = plain and query.dim() == key.dim() == 2 and query.size(0) == key.size(0) == rows > 0
+    plain = plain and query.size(1) % head_size == key.size(1) % head_size == 0
+    if not plain or positions.dim() not in (1, 2) or positions.dim() == 2 and positions.size(0) != 3:
+        return None
+    section = None if positions.dim() == 1 else section
+    return ops._rope_of_table(positions, query, key, table, section, head_size, halves)
+
+
 @composite("npu_mrope")
 def npu_mrope(
     positions, query, key, cos_sin_cache, head_size, *, mrope_section=None, rotary_mode="half", cache_mode="default"
@@ -201,14 +226,19 @@ def npu_mrope(
     check(rotary_mode in ("half", "interleave"), name, f"rotary_mode is '{rotary_mode}', expected half or interleave")
     check(head_size > 0 and query.size(-1) % head_size == 0, name, f"head_size is {head_size}")
     sections = list(mrope_section or [])
+    angles = cos_sin_cache.size(-1) // 2
+    check(
+        positions.dim() != 2 or len(sections) == positions.size(0) and sum(sections) == angles,
+        name,
+        f"mrope_section is {sections}, expected {positions.size(0)} sizes with the sum {angles}",
+    )
+    if cache_mode == "default":
+        turned = rope_of_table(positions, query, key, cos_sin_cache, sections, head_size, rotary_mode == "half")
+        if turned is not None:
+            return turned
     cos_sin = cos_sin_cache[positions]  # [tokens, d] or [kinds of positions, tokens, d]
     cos, sin = cos_sin.chunk(2, -1)
     if positions.dim() == 2:
-        check(
-            len(sections) == positions.size(0) and sum(sections) == cos.size(-1),
-            name,
-            f"mrope_section is {sections}, expected {positions.size(0)} sizes with the sum {cos.size(-1)}",
-        )
         if cache_mode == "interleave":
             kinds = torch.zeros(cos.size(-1), dtype=torch.int64)
             for kind in range(1, len(sections)):
