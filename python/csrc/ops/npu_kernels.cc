@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <vector>
 
 namespace torch_npu {
@@ -150,7 +151,45 @@ at::Tensor GatedDeltaRule(const at::Tensor& query, const at::Tensor& key, const 
   return out.to(query.scalar_type());
 }
 
+// Boxes [n, 4] by descending score, and which of them are kept: those above the threshold of scores that share no more
+// than a part of their union with one that is kept before them.
+std::tuple<at::Tensor, at::Tensor> KeepBoxes(const at::Tensor& boxes, const at::Tensor& scores,
+                                             const at::Tensor& iou_threshold,
+                                             const std::optional<at::Tensor>& scores_threshold, double epsilon) {
+  const int64_t count = boxes.size(0);
+  const at::Tensor corners = boxes.to(at::kFloat).contiguous(), points = scores.to(at::kFloat).contiguous();
+  const auto* const box = corners.const_data_ptr<float>();
+  const auto* const score = points.const_data_ptr<float>();
+  const auto limit = iou_threshold.to(at::kFloat).item<float>();
+  const float least = scores_threshold.has_value() ? scores_threshold->to(at::kFloat).item<float>() : 0;
+  std::vector<int32_t> order(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) order[static_cast<size_t>(i)] = static_cast<int32_t>(i);
+  // A score that is no number comes last.
+  const auto rank = [&](int32_t i) { return std::isnan(score[i]) ? -INFINITY : score[i]; };
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return rank(a) > rank(b); });
+  at::Tensor by_score = at::empty({count}, at::kInt), kept = at::zeros({count}, at::kByte);
+  auto* const flags = kept.mutable_data_ptr<uint8_t>();
+  const auto area = [&](const float* b) { return (b[2] - b[0]) * (b[3] - b[1]); };
+  for (int64_t i = 0; i < count; ++i) {
+    const int32_t index = order[static_cast<size_t>(i)];
+    by_score.mutable_data_ptr<int32_t>()[i] = index;
+    const float* const own = box + 4 * index;
+    bool keep = !scores_threshold.has_value() || score[index] > least;
+    for (int64_t j = 0; keep && j < i; ++j) {
+      if (flags[j] == 0) continue;
+      const float* const other = box + 4 * order[static_cast<size_t>(j)];
+      const float width = std::max(0.0F, std::min(own[2], other[2]) - std::max(own[0], other[0]));
+      const float height = std::max(0.0F, std::min(own[3], other[3]) - std::max(own[1], other[1]));
+      const float inter = width * height;
+      keep = !(inter > limit * (area(own) + area(other) - inter + static_cast<float>(epsilon)));
+    }
+    flags[i] = keep ? 1 : 0;
+  }
+  return {by_score, kept};
+}
+
 TORCH_LIBRARY_IMPL(npu, CPU, m) {
+  m.impl("_keep_boxes", KeepBoxes);
   m.impl("_int_matmul", IntMatmul);
   m.impl("_grouped_int_matmul", GroupedIntMatmul);
   m.impl("_gated_delta_rule", GatedDeltaRule);

@@ -12,6 +12,7 @@
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -129,6 +130,7 @@ struct Derivative {
   };
   c10::OperatorHandle backward;
   std::vector<Word> words;       // by parameter of `backward`
+  std::vector<size_t> results;   // that have gradients, by input of the node
   std::vector<int> gradient_of;  // by result of `backward`; -1: of nothing
   std::vector<size_t> wanted;    // arguments that have gradients
   std::string name;
@@ -151,16 +153,30 @@ class Backward final : public torch::autograd::Node {
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     torch::autograd::variable_list results(derivative_->wanted.size());
-    if (!gradients[0].defined()) return results;
+    if (std::none_of(gradients.begin(), gradients.end(), [](const auto& each) { return each.defined(); })) {
+      return results;
+    }
     Stack stack;
     {
       const std::lock_guard lock(mutex_);
       TORCH_CHECK(!is_released_, torch::autograd::ERR_BACKWARD_TWICE);
       size_t next = 0;
-      for (const Derivative::Word& word : derivative_->words) {
+      const auto& parameters = derivative_->backward.schema().arguments();
+      for (size_t i = 0; i < derivative_->words.size(); ++i) {
+        const Derivative::Word& word = derivative_->words[i];
         switch (word.from) {
           case Derivative::From::kNone: stack.emplace_back(); break;
-          case Derivative::From::kGradient: stack.emplace_back(gradients[0].contiguous()); break;
+          case Derivative::From::kGradient: {
+            const at::Tensor& gradient = gradients[word.index];
+            if (gradient.defined()) {
+              stack.emplace_back(gradient.contiguous());
+            } else if (parameters[i].type()->kind() == c10::TypeKind::OptionalType) {
+              stack.emplace_back();
+            } else {
+              stack.emplace_back(input_metadata(word.index).zeros_like());
+            }
+            break;
+          }
           default: {
             const Kept& kept = kept_[next++];
             if (!kept.is_tensor) {
@@ -246,13 +262,16 @@ class Differentiable final : public c10::OperatorKernel {
       op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
     }
     const size_t results = op.schema().returns().size();
-    at::Tensor differentiated = (*stack)[stack->size() - results].toTensor();
-    torch::autograd::set_history(differentiated, node);
+    for (const size_t result : derivative_->results) {
+      at::Tensor differentiated = (*stack)[stack->size() - results + result].toTensor();
+      torch::autograd::set_history(differentiated, node);
+    }
     for (const Derivative::Word& word : derivative_->words) {
       if (word.from == Derivative::From::kArgument) node->Save(arguments[word.index], false);
       if (word.from == Derivative::From::kResult) {
-        // Only the first result is one of the node.
-        node->Save((*stack)[stack->size() - results + word.index], word.index == 0);
+        const auto& own = derivative_->results;
+        node->Save((*stack)[stack->size() - results + word.index],
+                   std::find(own.begin(), own.end(), word.index) != own.end());
       }
     }
   }
@@ -321,7 +340,7 @@ void BindDerivative(const std::string& name, const std::string& backward, const 
                     const std::vector<std::string>& gradients) {
   using From = Derivative::From;
   const c10::OperatorHandle op = FindDefined(name);
-  auto derivative = std::make_shared<Derivative>(Derivative{FindDefined(backward), {}, {}, {}, {}});
+  auto derivative = std::make_shared<Derivative>(Derivative{FindDefined(backward), {}, {}, {}, {}, {}});
   derivative->name = name.substr(name.find("::") + 2) + "_backward";
   const auto index_of = [&](const std::string& argument) {
     const auto index = op.schema().argumentIndexWithName(argument);
@@ -331,8 +350,9 @@ void BindDerivative(const std::string& name, const std::string& backward, const 
   for (const std::string& word : arguments) {
     if (word == "-") {
       derivative->words.push_back({From::kNone, 0});
-    } else if (word == "grad") {
-      derivative->words.push_back({From::kGradient, 0});
+    } else if (word == "grad" || word.starts_with("grad@")) {
+      derivative->words.push_back({From::kGradient, derivative->results.size()});
+      derivative->results.push_back(word == "grad" ? 0 : static_cast<size_t>(word[5] - '0'));
     } else if (word[0] == '@') {
       derivative->words.push_back({From::kResult, static_cast<size_t>(word[1] - '0')});
     } else {

@@ -4,7 +4,10 @@ import sys
 import types
 
 import torch
-from torch_npu._ops import atb, attention, cache, moe, more, norm, quantization, sparse  # noqa: F401
+from torch_npu._ops import (  # noqa: F401
+    atb, attention, attention_more, boxes, cache, convolution, fused, gradients, moe, more, norm, quantization, routing,
+    shapes, sparse, training,
+)  # fmt: skip
 from torch_npu._ops.registry import install
 
 NAMES = install()

@@ -2,7 +2,7 @@
 """Attention and embeddings of ``torch.ops.atb``: lengths are on the host, results are written to ``out``."""
 import torch
 from torch_npu._ops.checks import check, check_dims, check_type, host_list, refuse
-from torch_npu._ops.norm import rotate_some
+from torch_npu._ops.norm import rope_of_table, rotate_some
 from torch_npu._ops.registry import kernel, meta
 
 ops = torch.ops.npu
@@ -467,13 +467,20 @@ def _npu_rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_ne
     check_dims(name, "cos_sin_cache", cos_sin_cache, 2)
     positions = positions.reshape(-1)
     check_type(name, "positions", positions, torch.int32, torch.int64)
-    cos, sin = cos_sin_cache.index_select(0, positions.to(torch.int64)).chunk(2, -1)
     for argument, tensor in (("query", query), ("key", key)):
         check(
-            tensor.numel() % (max(positions.numel(), 1) * head_size) == 0 and 2 * cos.size(-1) <= head_size,
+            tensor.numel() % (max(positions.numel(), 1) * head_size) == 0 and cos_sin_cache.size(1) <= head_size,
             name,
             f"{argument} has shape {list(tensor.shape)}, for {positions.numel()} positions and heads of {head_size}",
         )
+    rows = [tensor.reshape(max(positions.numel(), 1), -1) for tensor in (query, key)]
+    turned = rope_of_table(positions, *rows, cos_sin_cache, None, head_size, is_neox_style)
+    if turned is not None:
+        query.copy_(turned[0].view(query.shape))
+        key.copy_(turned[1].view(key.shape))
+        return
+    cos, sin = cos_sin_cache.index_select(0, positions.to(torch.int64)).chunk(2, -1)
+    for tensor in (query, key):
         if tensor.numel() != 0:
             rows = tensor.reshape(positions.numel(), -1, head_size)
             tensor.copy_(rotate_some(rows, cos, sin, is_neox_style).reshape(tensor.shape))

@@ -48,6 +48,21 @@ native(
 )
 
 
+declare(
+    "_attention_packed_grad(Tensor query, Tensor key, Tensor value, Tensor dy, Tensor? pse, Tensor? drop_mask, "
+    "Tensor? padding_mask, Tensor? atten_mask, Tensor softmax_max, Tensor softmax_sum, Tensor attention, "
+    "int[]? prefix, int[]? actual_seq_qlen, int[]? actual_seq_kvlen, float scale, float keep_prob, int pre_tokens, "
+    "int next_tokens, int head_num, str input_layout, int inner_precise, int sparse_mode) -> (Tensor, Tensor, Tensor)"
+)
+native(
+    "_attention_packed_grad",
+    "FlashAttentionUnpaddingScoreGrad",
+    "query key value dy pse drop_mask padding_mask atten_mask softmax_max softmax_sum - attention prefix "
+    "actual_seq_qlen actual_seq_kvlen scale keep_prob pre_tokens next_tokens head_num input_layout inner_precise "
+    "sparse_mode @0 @1 @2 -",
+)
+
+
 def _sizes(name, query, value, key, heads, layout):
     """Batch, queries, and the shape of the result."""
     dims = {"BSH": 3, "SBH": 3, "BNSD": 4, "BSND": 4, "TND": 3}.get(layout)
@@ -122,10 +137,9 @@ def _train(
 def _make_drop_mask(query, bits, keep_prob):
     count = (bits + 7) // 8
     kept = torch.rand(count, 8, device=query.device) < keep_prob
-    weights = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8)
     place = torch.zeros(count, dtype=torch.uint8, device=query.device)
     for bit in range(8):
-        place += kept[:, bit].to(torch.uint8) * int(weights[bit])
+        place += kept[:, bit].to(torch.uint8) * (1 << bit)
     return place
 
 
@@ -159,6 +173,11 @@ def _(query, key, value, pse, drop_mask, padding_mask, atten_mask, prefix, actua
 @meta("_attention_grad")
 def _(query, key, value, dy, pse, drop_mask, padding_mask, atten_mask, softmax_max, softmax_sum, attention, prefix,
       scale, keep_prob, pre_tokens, next_tokens, head_num, input_layout, inner_precise, sparse_mode):  # fmt: skip
+    return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape)
+
+
+@meta("_attention_packed_grad")
+def _(query, key, value, *rest):
     return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape)
 
 
@@ -221,28 +240,6 @@ def _(
     )
 
 
-def _head_counts(query, key, heads, layout):
-    if layout in ("BSH", "SBH"):
-        depth = query.size(2) // heads
-        return key.size(2) // depth if depth else heads
-    return key.size(1) if layout in ("BNSD", "TND") else key.size(2)
-
-
-def _spread(tensor, heads, times, layout):
-    """Each head of keys or values for each head of queries that looks at it."""
-    if layout in ("BSH", "SBH"):
-        return tensor.unflatten(2, (heads, -1)).repeat_interleave(times, 2).flatten(2)
-    return tensor.repeat_interleave(times, 1 if layout in ("BNSD", "TND") else 2)
-
-
-def _gather(tensor, heads, times, layout):
-    """The sum over heads that _spread made of one."""
-    if layout in ("BSH", "SBH"):
-        return tensor.unflatten(2, (heads, times, -1)).float().sum(3).flatten(2).to(tensor.dtype)
-    at = 1 if layout in ("BNSD", "TND") else 2
-    return tensor.unflatten(at, (heads, times)).float().sum(at + 1).to(tensor.dtype)
-
-
 def _train_grad(
     name, query, key, value, dy, head_num, layout, pse, padding_mask, atten_mask, maximum, total, dropped, attention,
     scale, keep_prob, pre_tokens, next_tokens, inner_precise, prefix, q_ends, kv_ends, sparse_mode,
@@ -254,48 +251,12 @@ def _train_grad(
     )
     if pse is not None and pse.requires_grad:
         raise NotImplementedError(f"{name}: the gradient of pse is not supported yet; detach it")
-    heads = _head_counts(query, key, head_num, layout)
-    times = head_num // heads
-    if times > 1:
-        key_all, value_all = _spread(key, heads, times, layout), _spread(value, heads, times, layout)
-    else:
-        key_all, value_all = key, value
     dropped = dropped if keep_prob < 1 else None
-
-    def call(query, key, value, dy, pse, dropped, mask, maximum, total, attention, prefix, layout):
-        return ops._attention_grad(
-            query, key, value, dy, pse, dropped, padding_mask, mask, maximum, total, attention, prefix, scale,
-            keep_prob, pre_tokens, next_tokens, head_num, layout, inner_precise, sparse_mode,
-        )  # fmt: skip
-
-    if layout != "TND":
-        dq, dk, dv = call(
-            query, key_all, value_all, dy, pse, dropped, atten_mask, maximum, total, attention, prefix, layout
-        )
-    else:
-        # One sequence after another.
-        check(dropped is None, name, "gradients with dropout are not supported yet for the layout TND")
-        dq, dk, dv = torch.zeros_like(query), torch.zeros_like(key_all), torch.zeros_like(value_all)
-        q_begin, kv_begin = 0, 0
-        for index, (q_end, kv_end) in enumerate(zip(q_ends, kv_ends)):
-            if q_end > q_begin and kv_end > kv_begin:
-                q, kv = slice(q_begin, q_end), slice(kv_begin, kv_end)
-                mask = atten_mask
-                if mask is not None and sparse_mode in (0, 1, 5):
-                    mask = mask[..., : q_end - q_begin, : kv_end - kv_begin]
-                parts = call(
-                    query[q].unsqueeze(0), key_all[kv].unsqueeze(0), value_all[kv].unsqueeze(0), dy[q].unsqueeze(0),
-                    None if pse is None else pse[..., : q_end - q_begin, : kv_end - kv_begin], None, mask,
-                    maximum[q].transpose(0, 1).unsqueeze(0).contiguous(),
-                    total[q].transpose(0, 1).unsqueeze(0).contiguous(), attention[q].unsqueeze(0),
-                    None if prefix is None else [prefix[index]], "BSND",
-                )  # fmt: skip
-                for result, place, part in zip((dq, dk, dv), (q, kv, kv), parts):
-                    result[place] = part.squeeze(0)
-            q_begin, kv_begin = q_end, kv_end
-    if times > 1:
-        dk, dv = _gather(dk, heads, times, layout), _gather(dv, heads, times, layout)
-    return dq, dk, dv
+    rest = (scale, keep_prob, pre_tokens, next_tokens, head_num, layout, inner_precise, sparse_mode)
+    saved = (query, key, value, dy, pse, dropped, padding_mask, atten_mask, maximum, total, attention, prefix)
+    if layout == "TND":
+        return ops._attention_packed_grad(*saved, q_ends, kv_ends, *rest)
+    return ops._attention_grad(*saved, *rest)
 
 
 @kernel("npu_fusion_attention_grad")

@@ -3,7 +3,7 @@
 import torch
 from torch_npu import _C
 from torch_npu._ops.checks import check, check_dims, check_type, refuse
-from torch_npu._ops.registry import composite, kernel, meta, native
+from torch_npu._ops.registry import composite, declare, kernel, meta, native
 
 ops = torch.ops.npu
 
@@ -65,8 +65,49 @@ def _pages(name, argument, cache, rows, cache_mode):
     return cache
 
 
+declare(
+    "_scatter_pages(Tensor key, Tensor(a!) key_cache, Tensor slots, Tensor value, Tensor(b!) value_cache, str mode) "
+    "-> ()"
+)
+native("_scatter_pages", "ScatterPaKvCache", "key key_cache slots value value_cache - - - mode - - -")
+declare("_scatter_page(Tensor key, Tensor(a!) key_cache, Tensor slots, str mode) -> ()")
+native("_scatter_page", "ScatterPaCache", "key key_cache slots - - - mode")
+
+
+@meta("_scatter_pages", "_scatter_page")
+def _(*args):
+    return None
+
+
+def _plain_rows(rows, cache):
+    """As [tokens, heads, size], for pages that lie row by row; none where they do not."""
+    if cache.dim() != 4 or rows.dim() not in (2, 3) or rows.dtype != cache.dtype:
+        return None
+    return rows.reshape(rows.size(0), *cache.shape[2:]) if rows.shape[1:].numel() == cache.shape[2:].numel() else None
+
+
+def _write_both(name, key, value, key_cache, value_cache, slots, cache_mode):
+    """One task where both caches lie row by row."""
+    # A tiled cache may have the shape of a plain one, too.
+    tiled = any(
+        cache_mode != "Norm" and cache.dim() == 4 and cache.size(1) * cache.size(3) == rows.shape[1:].numel()
+        for cache, rows in ((key_cache, key), (value_cache, value))
+    )
+    plain = slots.dim() == 1 and slots.dtype in (torch.int32, torch.int64) and not tiled
+    keys, values = _plain_rows(key, key_cache), _plain_rows(value, value_cache)
+    if plain and keys is not None and values is not None and slots.numel() == keys.size(0) == values.size(0):
+        ops._scatter_pages(keys, key_cache, slots, values, value_cache, "Norm")
+        return
+    _write(name, key, key_cache, slots, cache_mode, "key_cache")
+    _write(name, value, value_cache, slots, cache_mode, "value_cache")
+
+
 def _write(name, key, key_cache, slots, cache_mode, argument):
     check(key.dim() in (2, 3), name, f"rows of {argument} have shape {list(key.shape)}, expected [tokens, heads, size]")
+    rows = _plain_rows(key, key_cache) if cache_mode == "Norm" and slots.dim() == 1 else None
+    if rows is not None and slots.numel() == rows.size(0) and slots.dtype in (torch.int32, torch.int64):
+        ops._scatter_page(rows, key_cache, slots, "Norm")
+        return
     write_pages(name, argument, _pages(name, argument, key_cache, key, cache_mode), key, slots)
 
 
@@ -78,8 +119,7 @@ def npu_scatter_pa_kv_cache(
     name = "npu_scatter_pa_kv_cache"
     refuse(name, compress_lens=compress_lens, compress_seq_offsets=compress_seq_offsets, seq_lens=seq_lens)
     check(cache_mode in (None, "Norm", "PA_NZ"), name, f"cache_mode is '{cache_mode}', expected Norm or PA_NZ")
-    _write(name, key, key_cache, slot_mapping, cache_mode, "key_cache")
-    _write(name, value, value_cache, slot_mapping, cache_mode, "value_cache")
+    _write_both(name, key, value, key_cache, value_cache, slot_mapping, cache_mode)
 
 
 @composite("npu_scatter_pa_cache.value")
@@ -92,8 +132,7 @@ def _(key, slot_mapping, *, compress_lens=None, compress_seq_offsets=None, seq_l
 
 @composite("atb._npu_reshape_and_cache")
 def _npu_reshape_and_cache(key, value, key_cache, value_cache, slot_indices):
-    _write("_npu_reshape_and_cache", key, key_cache, slot_indices, "Norm", "key_cache")
-    _write("_npu_reshape_and_cache", value, value_cache, slot_indices, "Norm", "value_cache")
+    _write_both("_npu_reshape_and_cache", key, value, key_cache, value_cache, slot_indices, "Norm")
 
 
 @composite("atb._npu_reshape_and_cache_siso")
@@ -138,11 +177,38 @@ def _read_into(name, argument, cache, table, lengths, out, offsets, is_cumulativ
     out.copy_(torch.where(is_there.view(-1, *[1] * (out.dim() - 1)), rows, out))
 
 
+declare(
+    "_gather_pages(Tensor key_cache, Tensor value_cache, Tensor block_tables, Tensor seq_lens, Tensor(a!) key, "
+    "Tensor(b!) value, Tensor? seq_offset, str mode, bool is_cumulative) -> ()"
+)
+native(
+    "_gather_pages",
+    "GatherPaKvCache",
+    "key_cache value_cache block_tables seq_lens key value seq_offset mode is_cumulative",
+)
+
+
+@meta("_gather_pages")
+def _(*args):
+    return None
+
+
 @composite("npu_gather_pa_kv_cache")
 def npu_gather_pa_kv_cache(
     key_cache, value_cache, block_tables, seq_lens, key, value, *, seq_offset=None, is_seq_lens_cumsum=False
 ):
     name = "npu_gather_pa_kv_cache"
+    sequences = block_tables.size(0) + (1 if is_seq_lens_cumsum else 0)
+    plain = key_cache.dim() == value_cache.dim() == 4 and block_tables.dim() == 2 and seq_lens.numel() == sequences
+    plain = plain and all(each.device == key.device for each in (seq_lens, block_tables))
+    if plain and all(
+        out.dim() == 3 and out.shape[1:] == cache.shape[2:] and out.dtype == cache.dtype
+        for out, cache in ((key, key_cache), (value, value_cache))
+    ):
+        ops._gather_pages(
+            key_cache, value_cache, block_tables, seq_lens, key, value, seq_offset, "Norm", is_seq_lens_cumsum
+        )
+        return
     for argument, cache, out in (("key", key_cache, key), ("value", value_cache, value)):
         cache = _pages(name, argument + "_cache", cache, out, "Norm")
         _read_into(name, argument, cache, block_tables, seq_lens, out, seq_offset, is_seq_lens_cumsum)

@@ -3,7 +3,7 @@
 import torch
 from torch_npu._ops.checks import check, check_dims, check_type
 from torch_npu._ops.quantization import quantize_rows
-from torch_npu._ops.registry import composite, meta, native
+from torch_npu._ops.registry import composite, declare, derivative, meta, native
 
 ops = torch.ops.npu
 
@@ -15,6 +15,24 @@ def _(x, finished=None, k=1):
     check_dims("npu_moe_gating_top_k_softmax", "x", x, 2, 3)
     shape = [*x.shape[:-1], k]
     return x.new_empty(shape), x.new_empty(shape, dtype=torch.int32), x.new_empty(shape, dtype=torch.int32)
+
+
+declare(
+    "_gating_top_k(Tensor x, Tensor? bias, int k, int k_group, int group_count, int group_select_mode, int renorm, "
+    "int norm_type, float factor, float eps) -> (Tensor, Tensor, Tensor)"
+)
+native(
+    "_gating_top_k",
+    "MoeGatingTopK",
+    "x bias k k_group group_count group_select_mode renorm norm_type =1 factor eps @0 @1 @2",
+)
+
+
+@meta("_gating_top_k")
+def _(x, bias, k, k_group, group_count, group_select_mode, renorm, norm_type, factor, eps):
+    rows, experts = x.shape
+    normed = x.new_empty([rows, experts], dtype=torch.float32)
+    return x.new_empty([rows, k]), x.new_empty([rows, k], dtype=torch.int32), normed
 
 
 @composite("npu_moe_gating_top_k")
@@ -37,20 +55,20 @@ def npu_moe_gating_top_k(
     check(0 < k_group <= group_count, name, f"k_group is {k_group}, expected a value from 1 to {group_count}")
     check(0 < k <= size * k_group, name, f"k is {k}, expected a value from 1 to {size * k_group}")
     check((input_ids is None) == (tid2eid is None), name, "input_ids and tid2eid come together or not at all")
+    check(
+        bias is None or bias.shape == (experts,),
+        name,
+        f"bias has shape {list(bias.shape) if bias is not None else ''}, expected [{experts}]",
+    )
+    if tid2eid is None:
+        given = (k, k_group, group_count, group_select_mode, renorm, norm_type, routed_scaling_factor, eps)
+        if bias is None or bias.dtype == x.dtype:
+            return ops._gating_top_k(x, bias, *given)
+        y, experts_of_rows, normed = ops._gating_top_k(x.float(), bias.float(), *given)
+        return y.to(x.dtype), experts_of_rows, normed
+    # A table says which experts a token has.
     normed = x.float().softmax(-1) if norm_type == 0 else x.float().sigmoid()
-    scores = normed
-    if bias is not None:
-        check(bias.shape == (experts,), name, f"bias has shape {list(bias.shape)}, expected [{experts}]")
-        scores = normed + bias.float()
-    if tid2eid is not None:
-        chosen = tid2eid[input_ids.to(torch.int64)].to(torch.int64)
-    else:
-        if group_count > 1:
-            groups = scores.view(rows, group_count, size)
-            best = groups.topk(min(2, size), -1).values.sum(-1) if group_select_mode == 1 else groups.amax(-1)
-            taken = torch.zeros_like(best).scatter(1, _best(best, k_group), 1.0)
-            scores = groups.masked_fill(taken.unsqueeze(-1) == 0, float("-inf")).view(rows, experts)
-        chosen = _best(scores, k)
+    chosen = tid2eid[input_ids.to(torch.int64)].to(torch.int64)
     y = normed.gather(1, chosen)
     if norm_type == 1 or renorm == 1:
         y = y / (y.sum(-1, keepdim=True) + eps)
@@ -63,11 +81,14 @@ def _best(scores, k):
     return scores.sort(dim=-1, descending=True, stable=True).indices[..., :k]
 
 
-@composite("npu_moe_compute_expert_tokens")
-def npu_moe_compute_expert_tokens(sorted_expert_for_source_row, num_expert):
+native("npu_moe_compute_expert_tokens", "MoeComputeExpertTokens", "sorted_expert_for_source_row num_expert @0")
+
+
+@meta("npu_moe_compute_expert_tokens")
+def _(sorted_expert_for_source_row, num_expert):
     check_dims("npu_moe_compute_expert_tokens", "sorted_expert_for_source_row", sorted_expert_for_source_row, 1)
     check(num_expert > 0, "npu_moe_compute_expert_tokens", f"num_expert is {num_expert}, expected a value above 0")
-    return _ends(sorted_expert_for_source_row, num_expert).to(torch.int32)
+    return sorted_expert_for_source_row.new_empty([num_expert], dtype=torch.int32)
 
 
 def _ends(sorted_experts, experts, first=0):
@@ -76,8 +97,11 @@ def _ends(sorted_experts, experts, first=0):
     return torch.searchsorted(sorted_experts.contiguous(), wanted, right=True)
 
 
-@composite("npu_moe_init_routing")
-def npu_moe_init_routing(x, row_idx, expert_idx, active_num):
+native("npu_moe_init_routing", "MoeInitRouting", "x row_idx expert_idx active_num @0 @1 @2")
+
+
+@meta("npu_moe_init_routing")
+def _(x, row_idx, expert_idx, active_num):
     name = "npu_moe_init_routing"
     check_dims(name, "x", x, 2)
     check_dims(name, "row_idx", row_idx, 2)
@@ -88,12 +112,42 @@ def npu_moe_init_routing(x, row_idx, expert_idx, active_num):
     )
     check(active_num >= 0, name, f"active_num is {active_num}, expected no negative value")
     rows, k = row_idx.shape
-    experts, order = expert_idx.reshape(-1).sort(stable=True)
-    source = row_idx.reshape(-1)[order]
-    wanted = source[: min(rows, active_num) * k].to(torch.int64).remainder(max(rows, 1))
-    place = torch.arange(rows * k, dtype=row_idx.dtype, device=x.device)
-    back = torch.zeros_like(source).scatter(0, source.to(torch.int64), place)
-    return x[wanted], back, experts.to(row_idx.dtype)
+    places = row_idx.new_empty([rows * k], dtype=torch.int32)
+    return x.new_empty([min(rows, active_num) * k, x.size(1)]), places, torch.empty_like(places)
+
+
+declare(
+    "_init_routing(Tensor x, Tensor expert_idx, Tensor? scale, Tensor? offset, int active_num, int expert_capacity, "
+    "int expert_num, int drop_pad_mode, int tokens_type, bool with_tokens, int quant_mode, int[] range, "
+    "int row_idx_type, bool with_scale) -> (Tensor, Tensor, Tensor, Tensor)"
+)
+native(
+    "_init_routing",
+    "MoeInitRoutingV3",
+    "x expert_idx scale offset active_num expert_capacity expert_num drop_pad_mode tokens_type with_tokens quant_mode "
+    "range row_idx_type @0 @1 @2?with_tokens @3?with_scale",
+)
+
+
+@meta("_init_routing")
+def _(
+    x, expert_idx, scale, offset, active_num, expert_capacity, expert_num, drop_pad_mode, tokens_type, with_tokens,
+    quant_mode, range, row_idx_type, with_scale,
+):  # fmt: skip
+    total = expert_idx.numel()
+    rows = min(active_num, total) if active_num > 0 else total
+    shape = [rows, x.size(1)]
+    if drop_pad_mode == 1:
+        rows, shape = expert_num * expert_capacity, [expert_num, expert_capacity, x.size(1)]
+    first, last = range
+    counted = [last - first] if tokens_type != 2 else [expert_num, 2]
+    # Nobody may rely on what is in results that were not asked for.
+    return (
+        x.new_empty(shape, dtype=x.dtype if quant_mode == -1 else torch.int8),
+        x.new_empty([total], dtype=torch.int32),
+        x.new_empty(counted if with_tokens else [], dtype=torch.int64),
+        x.new_empty([] if quant_mode == 0 else [rows], dtype=torch.float32),
+    )
 
 
 @composite("npu_moe_init_routing_v2")
@@ -116,12 +170,28 @@ def npu_moe_init_routing_v2(
     rows, k = expert_idx.shape
     total = rows * k
     experts = expert_num
-    flat = expert_idx.reshape(-1).to(torch.int64)
     if experts <= 0:
         check(not expert_tokens_num_flag and drop_pad_mode == 0, name, f"expert_num is {experts}, but it is needed")
         experts = 2**31 - 1
     first, last = active_expert_range if len(active_expert_range) == 2 else (0, experts)
     check(0 <= first < last, name, f"active_expert_range is {list(active_expert_range)}, expected ascending numbers")
+    if quant_mode == -1:
+        check(
+            scale is None or scale.shape == (rows,),
+            name,
+            f"scale has shape {list(scale.shape) if scale is not None else ''}, expected [{rows}]",
+        )
+    if drop_pad_mode == 1:
+        check(expert_capacity > 0, name, f"expert_capacity is {expert_capacity}, expected a value above 0")
+        check((first, last) == (0, experts), name, "drop_pad_mode 1 takes no active_expert_range")
+    is_plain = all(each is None or each.dtype == torch.float32 for each in (scale, offset))
+    if expert_num > 0 and quant_mode != 0 and is_plain and x.dtype != torch.float64:
+        with_scale = quant_mode == 1 or scale is not None
+        return ops._init_routing(
+            x, expert_idx, scale, offset, max(active_num, 0), max(expert_capacity, 0), expert_num, drop_pad_mode,
+            expert_tokens_num_type, expert_tokens_num_flag, quant_mode, [first, last], row_idx_type, with_scale,
+        )  # fmt: skip
+    flat = expert_idx.reshape(-1).to(torch.int64)
     is_active = (flat >= first) & (flat < last)
     key = torch.where(is_active, flat, torch.full_like(flat, 2**31))
     sorted_key, order = key.sort(stable=True)  # order[place] = entry of expert_idx
@@ -198,7 +268,14 @@ def npu_moe_init_routing_v2(
     return expanded, row_idx.to(torch.int32), tokens, expanded_scale
 
 
-@composite("npu_moe_finalize_routing")
+native(
+    "npu_moe_finalize_routing",
+    "MoeFinalizeRoutingV2",
+    "expanded_permuted_rows expanded_src_to_dst_row skip1 skip2 bias scales export_for_source_row drop_pad_mode|0 @0",
+)
+
+
+@meta("npu_moe_finalize_routing")
 def npu_moe_finalize_routing(
     expanded_permuted_rows, skip1, skip2, bias, scales, expanded_src_to_dst_row, export_for_source_row,
     drop_pad_mode=0, k=1,
@@ -220,28 +297,16 @@ def npu_moe_finalize_routing(
     count = expanded_src_to_dst_row.numel() // k
     if mode in (1, 3):
         check_dims(name, "expanded_permuted_rows", expanded_permuted_rows, 3)
-    values = expanded_permuted_rows.reshape(-1, expanded_permuted_rows.size(-1))
-    index = expanded_src_to_dst_row.to(torch.int64)
-    index = index.view(k, count).t() if mode < 2 else index.view(count, k)
-    is_kept = (index >= 0) & (index < values.size(0))
-    if values.size(0) == 0:
-        rows = values.new_zeros([count, k, values.size(1)], dtype=torch.float32)
-    else:
-        rows = values[index.clamp(0, values.size(0) - 1)].float()
-    if bias is not None:
-        check(export_for_source_row is not None, name, "bias needs export_for_source_row")
-        rows = rows + bias.float()[export_for_source_row.to(torch.int64)]
-    if scales is not None:
-        rows = rows * scales.float().unsqueeze(-1)
-    result = rows.masked_fill(~is_kept.unsqueeze(-1), 0).sum(1)
-    for skip in (skip1, skip2):
-        if skip is not None:
-            result = result + skip.float()
-    return result.to(expanded_permuted_rows.dtype)
+    check(bias is None or export_for_source_row is not None, name, "bias needs export_for_source_row")
+    return expanded_permuted_rows.new_empty([count, expanded_permuted_rows.size(-1)])
 
 
-@composite("npu_moe_token_permute", differentiable=True)
-def npu_moe_token_permute(tokens, indices, num_out_tokens=None, padded_mode=False):
+native("npu_moe_token_permute", "MoeTokenPermute", "tokens indices num_out_tokens|0 padded_mode @0 @1")
+derivative("npu_moe_token_permute", "npu_moe_token_permute_grad", "tokens grad indices @1 padded_mode", "tokens")
+
+
+@meta("npu_moe_token_permute")
+def _(tokens, indices, num_out_tokens=None, padded_mode=False):
     name = "npu_moe_token_permute"
     check(not padded_mode, name, "padded_mode is not supported yet")
     check_dims(name, "tokens", tokens, 2)
@@ -251,14 +316,41 @@ def npu_moe_token_permute(tokens, indices, num_out_tokens=None, padded_mode=Fals
     total = indices.numel()
     wanted = num_out_tokens or 0
     count = min(wanted, total) if wanted > 0 else max(wanted + total, 0)
-    order = indices.reshape(-1).argsort(stable=True)
-    back = order.argsort(stable=True)
-    permuted = tokens.index_select(0, order[:count].div(max(choices, 1), rounding_mode="floor"))
-    return permuted, back.to(torch.int32)
+    return tokens.new_empty([count, tokens.size(1)]), indices.new_empty([total], dtype=torch.int32)
 
 
-@composite("npu_moe_token_unpermute", differentiable=True)
-def npu_moe_token_unpermute(permuted_tokens, sorted_indices, probs=None, padded_mode=False, restore_shape=None):
+native(
+    "npu_moe_token_unpermute", "MoeTokenUnpermute", "permuted_tokens sorted_indices probs padded_mode restore_shape @0"
+)
+derivative(
+    "npu_moe_token_unpermute",
+    "npu_moe_token_unpermute_grad",
+    "permuted_tokens grad sorted_indices probs padded_mode restore_shape",
+    "permuted_tokens probs",
+)
+declare(
+    "_unpermute_grad(Tensor permuted_tokens, Tensor grad, Tensor sorted_indices, Tensor? probs, bool has_probs) "
+    "-> (Tensor, Tensor)"
+)
+native(
+    "_unpermute_grad", "MoeTokenUnpermuteGrad", "permuted_tokens grad sorted_indices probs =0 - @0 @1?has_probs"
+)
+
+
+@meta("_unpermute_grad")
+def _(permuted_tokens, grad, sorted_indices, probs, has_probs):
+    of_probs = grad.new_empty([0]) if probs is None else probs.new_empty(probs.shape)
+    return permuted_tokens.new_empty(permuted_tokens.shape), of_probs
+
+
+@composite("npu_moe_token_unpermute_grad")
+def _(permuted_tokens, grad_unpermuted_tokens, sorted_indices, probs=None, padded_mode=False, restore_shape=None):
+    check(not padded_mode, "npu_moe_token_unpermute_grad", "padded_mode is not supported yet")
+    return ops._unpermute_grad(permuted_tokens, grad_unpermuted_tokens, sorted_indices, probs, probs is not None)
+
+
+@meta("npu_moe_token_unpermute")
+def _(permuted_tokens, sorted_indices, probs=None, padded_mode=False, restore_shape=None):
     name = "npu_moe_token_unpermute"
     check(not padded_mode, name, "padded_mode is not supported yet")
     check_dims(name, "permuted_tokens", permuted_tokens, 2)
@@ -273,16 +365,16 @@ def npu_moe_token_unpermute(permuted_tokens, sorted_indices, probs=None, padded_
         name,
         f"sorted_indices has {sorted_indices.numel()} entries, which are not {choices} for each token",
     )
-    size = permuted_tokens.size(1)
-    # Those that were dropped count as zeros.
-    rest = sorted_indices.numel() - permuted_tokens.size(0)
-    values = permuted_tokens
-    if rest > 0:
-        values = torch.cat([values, values.new_zeros([rest, size])])
-    values = values.index_select(0, sorted_indices.to(torch.int64)).view(-1, choices, size)
-    if probs is not None:
-        values = values * probs.unsqueeze(-1).to(values.dtype)
-    return values.float().sum(1).to(permuted_tokens.dtype)
+    return permuted_tokens.new_empty([sorted_indices.numel() // choices, permuted_tokens.size(1)])
+
+
+declare("_top_k_top_p(Tensor logits, Tensor? p, Tensor? k) -> Tensor")
+native("_top_k_top_p", "ApplyTopKTopP", "logits p k @0")
+
+
+@meta("_top_k_top_p")
+def _(logits, p, k):
+    return logits.new_empty(logits.shape)
 
 
 @composite("npu_top_k_top_p")
@@ -293,6 +385,8 @@ def npu_top_k_top_p(logits, p=None, k=None):
     for argument, tensor in (("p", p), ("k", k)):
         if tensor is not None:
             check(tensor.shape == (rows,), name, f"{argument} has shape {list(tensor.shape)}, expected [{rows}]")
+    if logits.dtype != torch.float64 and (k is None or k.dtype == torch.int32):
+        return ops._top_k_top_p(logits, p, k)
     values, places = logits.sort(dim=-1, stable=True)
     out = float("-inf")
     if k is not None:
@@ -306,6 +400,15 @@ def npu_top_k_top_p(logits, p=None, k=None):
     return torch.empty_like(logits).scatter(1, places, values)
 
 
+declare("_attention_update(Tensor[] lse, Tensor[] local_out) -> (Tensor, Tensor)")
+native("_attention_update", "AttentionUpdate", "lse local_out =1 @0 @1")
+
+
+@meta("_attention_update")
+def _(lse, local_out):
+    return local_out[0].new_empty(local_out[0].shape), lse[0].new_empty(lse[0].shape)
+
+
 @composite("npu_attention_update")
 def npu_attention_update(lse, local_out, update_type):
     name = "npu_attention_update"
@@ -315,6 +418,8 @@ def npu_attention_update(lse, local_out, update_type):
         f"there are {len(lse)} tensors in lse and {len(local_out)} in local_out",
     )
     check(update_type in (0, 1), name, f"update_type is {update_type}, expected 0 or 1")
+    if lse[0].dtype == torch.float32 and local_out[0].dim() == 2:
+        return ops._attention_update(lse, local_out)
     sums = torch.stack(list(lse)).float()
     top = sums.amax(0)
     base = torch.where(top.isinf(), torch.zeros_like(top), top)

@@ -4,7 +4,7 @@ import torch
 from torch_npu._ops.atb import _paged
 from torch_npu._ops.cache import npu_format_cast, npu_scatter_pa_kv_cache
 from torch_npu._ops.checks import check, check_dims, check_type, host_list, refuse, type_of
-from torch_npu._ops.norm import half_of
+from torch_npu._ops.norm import half_of, statistics_like
 from torch_npu._ops.quantization import _round_to, quantize_rows
 from torch_npu._ops.registry import composite, kernel, meta, native
 from torch_npu._ops.sparse import _Sequences
@@ -126,14 +126,14 @@ def _(x1, x2, gamma, beta, epsilon=1e-5, additional_output=False):
     return y, mean, rstd, x if additional_output else x.new_empty([0])
 
 
-@composite("npu_deep_norm")
+native("npu_deep_norm", "DeepNorm", "x gx beta gamma alpha epsilon @0 @1 @2")
+
+
+@meta("npu_deep_norm")
 def _(x, gx, beta, gamma, alpha=0.3, epsilon=1e-6):
     check(x.shape == gx.shape, "npu_deep_norm", f"x has shape {list(x.shape)} and gx {list(gx.shape)}")
-    dims = list(range(-gamma.dim(), 0))
-    wide = x.float() * alpha + gx.float()
-    mean = wide.mean(dims, keepdim=True)
-    rstd = torch.rsqrt((wide - mean).square().mean(dims, keepdim=True) + epsilon)
-    return mean, rstd, ((wide - mean) * rstd * gamma.float() + beta.float()).to(x.dtype)
+    mean = statistics_like("npu_deep_norm", x, gamma)
+    return mean, torch.empty_like(mean), x.new_empty(x.shape)
 
 
 def _normed(x, gamma, epsilon):
@@ -242,24 +242,6 @@ def _(
 @meta("atb._npu_paged_attention_v2.out")
 def _(query, key_cache, block_table, context_lens, *, out, **options):
     return out
-
-
-@composite("npu_moe_token_unpermute_grad")
-def _(permuted_tokens, grad_unpermuted_tokens, sorted_indices, probs=None, padded_mode=False, restore_shape=None):
-    name = "npu_moe_token_unpermute_grad"
-    check(not padded_mode, name, "padded_mode is not supported yet")
-    choices = 1 if probs is None else probs.size(1)
-    rows = grad_unpermuted_tokens.repeat_interleave(choices, 0)
-    scaled = rows if probs is None else rows * probs.reshape(-1, 1).to(rows.dtype)
-    index = sorted_indices.to(torch.int64)
-    room = scaled.new_zeros([max(index.numel(), permuted_tokens.size(0)), rows.size(1)])
-    grad_tokens = room.index_copy(0, index, scaled)[: permuted_tokens.size(0)]
-    if probs is None:
-        return grad_tokens, rows.new_empty([0])
-    rest = index.numel() - permuted_tokens.size(0)
-    values = permuted_tokens if rest <= 0 else functional.pad(permuted_tokens, (0, 0, 0, rest))
-    grad_probs = (values[index].float() * rows.float()).sum(-1).view(probs.shape).to(probs.dtype)
-    return grad_tokens, grad_probs
 
 
 @composite("npu_swiglu_quant")

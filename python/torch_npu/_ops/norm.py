@@ -2,7 +2,7 @@
 """Norms, gated activations and rotary embeddings."""
 import torch
 from torch_npu._ops.checks import check, check_dims, refuse
-from torch_npu._ops.registry import composite, derivative, meta, native
+from torch_npu._ops.registry import composite, declare, derivative, meta, native
 
 ops = torch.ops.npu
 
@@ -91,10 +91,21 @@ def _(grad, input):
     return (grad.float() * (gate + 1.702 * wide * gate * (1 - gate))).to(input.dtype)
 
 
+declare("_clipped_swiglu(Tensor x, float alpha, float limit, float bias, bool interleaved) -> Tensor")
+native("_clipped_swiglu", "ClippedSwiglu", "x - =-1 alpha limit bias interleaved @0")
+
+
+@meta("_clipped_swiglu")
+def _(x, alpha, limit, bias, interleaved):
+    return x.new_empty(half_of("npu_clipped_swiglu", x, -1))
+
+
 @composite("npu_clipped_swiglu")
 def npu_clipped_swiglu(x, *, group_index=None, dim=-1, alpha=1.702, limit=7.0, bias=1.0, interleaved=True):
     name = "npu_clipped_swiglu"
     half_of(name, x, dim)
+    if group_index is None and dim in (-1, x.dim() - 1) and x.dtype != torch.float64:
+        return ops._clipped_swiglu(x, alpha, limit, bias, interleaved)
     moved = x.movedim(dim, -1)
     if interleaved:
         gate, linear = moved[..., ::2], moved[..., 1::2]
@@ -154,14 +165,20 @@ def npu_apply_rotary_pos_emb(query, key, cos, sin, layout="BSND", rotary_mode="h
     return ops.npu_rotary_mul(query, cos, sin, rotary_mode), ops.npu_rotary_mul(key, cos, sin, rotary_mode)
 
 
-@composite("npu_interleave_rope")
-def npu_interleave_rope(x, cos, sin):
+native("npu_interleave_rope", "InterleaveRope", "x cos sin @0")
+
+
+@meta("npu_interleave_rope")
+def _(x, cos, sin):
     name = "npu_interleave_rope"
     check_dims(name, "x", x, 4)
     check(x.size(-1) % 2 == 0, name, f"x has shape {list(x.shape)}, whose last dim is odd")
-    # Neighbours become halves, and these turn.
-    apart = torch.cat([x[..., ::2], x[..., 1::2]], -1)
-    return turn(apart, cos, sin, "half").to(x.dtype)
+    return x.new_empty(x.shape)
+
+
+def npu_interleave_rope(x, cos, sin):
+    """Neighbours become halves, and these turn."""
+    return ops.npu_interleave_rope(x, cos, sin)
 
 
 def rotate_some(x, cos, sin, neox):
@@ -176,6 +193,31 @@ def rotate_some(x, cos, sin, neox):
     return turned if count == x.size(-1) else torch.cat([turned, x[..., count:]], -1)
 
 
+declare(
+    "_rope_of_table(Tensor positions, Tensor query, Tensor key, Tensor table, int[]? section, int head_size, "
+    "bool halves) -> (Tensor, Tensor)"
+)
+native("_rope_of_table", "RopeWithSinCosCache", "positions query key table section head_size halves @0 @1")
+
+
+@meta("_rope_of_table")
+def _(positions, query, key, table, section, head_size, halves):
+    return query.new_empty(query.shape), key.new_empty(key.shape)
+
+
+def rope_of_table(positions, query, key, table, section, head_size, halves):
+    """One task, or none where the operator of the device does not take these tensors."""
+    rows = positions.size(-1) if positions.dim() else 0
+    plain = positions.dtype in (torch.int32, torch.int64) and query.dtype == key.dtype == table.dtype
+    plain = plain and query.dtype in (torch.float32, torch.float16, torch.bfloat16) and table.dim() == 2
+    plain = plain and query.dim() == key.dim() == 2 and query.size(0) == key.size(0) == rows > 0
+    plain = plain and query.size(1) % head_size == key.size(1) % head_size == 0
+    if not plain or positions.dim() not in (1, 2) or positions.dim() == 2 and positions.size(0) != 3:
+        return None
+    section = None if positions.dim() == 1 else section
+    return ops._rope_of_table(positions, query, key, table, section, head_size, halves)
+
+
 @composite("npu_mrope")
 def npu_mrope(
     positions, query, key, cos_sin_cache, head_size, *, mrope_section=None, rotary_mode="half", cache_mode="default"
@@ -184,14 +226,19 @@ def npu_mrope(
     check(rotary_mode in ("half", "interleave"), name, f"rotary_mode is '{rotary_mode}', expected half or interleave")
     check(head_size > 0 and query.size(-1) % head_size == 0, name, f"head_size is {head_size}")
     sections = list(mrope_section or [])
+    angles = cos_sin_cache.size(-1) // 2
+    check(
+        positions.dim() != 2 or len(sections) == positions.size(0) and sum(sections) == angles,
+        name,
+        f"mrope_section is {sections}, expected {positions.size(0)} sizes with the sum {angles}",
+    )
+    if cache_mode == "default":
+        turned = rope_of_table(positions, query, key, cos_sin_cache, sections, head_size, rotary_mode == "half")
+        if turned is not None:
+            return turned
     cos_sin = cos_sin_cache[positions]  # [tokens, d] or [kinds of positions, tokens, d]
     cos, sin = cos_sin.chunk(2, -1)
     if positions.dim() == 2:
-        check(
-            len(sections) == positions.size(0) and sum(sections) == cos.size(-1),
-            name,
-            f"mrope_section is {sections}, expected {positions.size(0)} sizes with the sum {cos.size(-1)}",
-        )
         if cache_mode == "interleave":
             kinds = torch.zeros(cos.size(-1), dtype=torch.int64)
             for kind in range(1, len(sections)):

@@ -168,13 +168,25 @@ def npu_quantize(input, scales, zero_points, dtype, axis=1, div_mode=True):
     return _round_to(name, values, dtype, "dtype")
 
 
-@composite("npu_convert_weight_to_int4pack")
+native("npu_convert_weight_to_int4pack", "ConvertWeightToINT4Pack", "weight @0")
+
+
+@meta("npu_convert_weight_to_int4pack")
 def npu_convert_weight_to_int4pack(weight, inner_k_tiles=0):
     name = "npu_convert_weight_to_int4pack"
     check_dims(name, "weight", weight, 2, 3)
     check_type(name, "weight", weight, torch.int32)
     check(weight.size(-1) % 8 == 0, name, f"weight has shape {list(weight.shape)}, whose last dim 8 do not divide")
-    return pack_int4(weight)
+    return weight.new_empty([*weight.shape[:-1], weight.size(-1) // 8])
+
+
+declare("_trans_quant_param(Tensor scale, Tensor? offset) -> Tensor")
+native("_trans_quant_param", "TransQuantParamV2", "scale offset @0")
+
+
+@meta("_trans_quant_param")
+def _(scale, offset):
+    return scale.new_empty(scale.shape, dtype=torch.int64)
 
 
 @composite("npu_trans_quant_param")
@@ -182,6 +194,8 @@ def npu_trans_quant_param(scale, offset=None, round_mode=0):
     name = "npu_trans_quant_param"
     check_type(name, "scale", scale, torch.float32)
     check(round_mode in (None, 0, 1), name, f"round_mode is {round_mode}, expected 0 or 1")
+    if round_mode != 1 and scale.dim() == 1:
+        return ops._trans_quant_param(scale, offset)
     refuse(name, offset=offset)
     bits = scale.contiguous().view(torch.int32).to(torch.int64).bitwise_and(0xFFFFFFFF)
     # The product takes 19 bits of the scale.
@@ -214,6 +228,58 @@ def _add_norm(x1, x2, gamma, beta, epsilon, name):
     return (normed if beta is None else normed + beta.float()), x
 
 
+declare(
+    "_add_rms_norm_quant(Tensor x1, Tensor x2, Tensor gamma, Tensor scales1, Tensor? scales2, Tensor? zero_points1, "
+    "Tensor? zero_points2, Tensor? beta, float epsilon, bool div_mode, bool has_second) -> (Tensor, Tensor, Tensor)"
+)
+native(
+    "_add_rms_norm_quant",
+    "AddRmsNormQuantV2",
+    "x1 x2 gamma scales1 scales2 zero_points1 zero_points2 beta =-1 epsilon div_mode @0 @1?has_second @2 -",
+)
+
+
+@meta("_add_rms_norm_quant")
+def _(x1, x2, gamma, scales1, scales2, zero_points1, zero_points2, beta, epsilon, div_mode, has_second):
+    # Without the second scales nobody may rely on what is in the second result.
+    y = x1.new_empty(x1.shape, dtype=torch.int8)
+    return y, torch.empty_like(y), x1.new_empty(x1.shape)
+
+
+declare(
+    "_add_rms_norm_dynamic_quant(Tensor x1, Tensor x2, Tensor gamma, Tensor? smooth_scale1, Tensor? smooth_scale2, "
+    "Tensor? beta, float epsilon, bool first, bool second, bool[] mask) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
+native(
+    "_add_rms_norm_dynamic_quant",
+    "AddRmsNormDynamicQuantV2",
+    "x1 x2 gamma smooth_scale1 smooth_scale2 beta epsilon mask @0?first @1?second @2 @3?first @4?second",
+)
+
+
+@meta("_add_rms_norm_dynamic_quant")
+def _(x1, x2, gamma, smooth_scale1, smooth_scale2, beta, epsilon, first, second, mask):
+    shapes = [list(x1.shape) if wanted else [0] for wanted in (first, second)]
+    rows = [list(x1.shape[:-1]) if wanted else [0] for wanted in (first, second)]
+    return (
+        *(x1.new_empty(shape, dtype=torch.int8) for shape in shapes),
+        x1.new_empty(x1.shape),
+        *(x1.new_empty(shape, dtype=torch.float32) for shape in rows),
+    )
+
+
+def _is_simple(x1, x2, gamma, *rest):
+    """What the operators of the device take: one row for all, in the type of x1 or in float32."""
+    size = x1.size(-1)
+    return (
+        x1.shape == x2.shape
+        and x1.dtype == x2.dtype == gamma.dtype
+        and x1.dtype != torch.float64
+        and list(gamma.shape) == [size]
+        and all(each is None or each.dim() == 1 and each.numel() in (1, size) for each in rest)
+    )
+
+
 @composite("npu_add_rms_norm_quant")
 def npu_add_rms_norm_quant(
     x1, x2, gamma, scales1, zero_points1=None, beta=None, scales2=None, zero_points2=None, *, axis=-1, epsilon=1e-6,
@@ -222,6 +288,11 @@ def npu_add_rms_norm_quant(
     name = "npu_add_rms_norm_quant"
     check(axis == -1, name, f"axis is {axis}, expected -1")
     check(scales2 is not None or zero_points2 is None, name, "zero_points2 needs scales2")
+    simple = _is_simple(x1, x2, gamma, scales1, zero_points1, beta, scales2, zero_points2)
+    if simple and (beta is None or beta.dtype == x1.dtype) and dst_type in (None, 1):
+        return ops._add_rms_norm_quant(
+            x1, x2, gamma, scales1, scales2, zero_points1, zero_points2, beta, epsilon, div_mode, scales2 is not None
+        )
     normed, x = _add_norm(x1, x2, gamma, beta, epsilon, name)
 
     def quantize(scales, zero_points):
@@ -241,6 +312,12 @@ def npu_add_rms_norm_dynamic_quant(
     both = smooth_scale1 is not None and smooth_scale2 is not None
     wants = [True, both] if output_mask is None else list(output_mask)
     check(len(wants) == 2 and any(wants), name, f"output_mask is {output_mask}, expected one or both to be True")
+    simple = _is_simple(x1, x2, gamma, smooth_scale1, smooth_scale2, beta) and all(
+        each is None or each.dtype == x1.dtype for each in (smooth_scale1, smooth_scale2, beta)
+    )
+    if simple and target == _ACL_INT8:
+        given = (smooth_scale1, smooth_scale2, beta, epsilon, *wants, wants)
+        return ops._add_rms_norm_dynamic_quant(x1, x2, gamma, *given)
     normed, x = _add_norm(x1, x2, gamma, beta, epsilon, name)
     results, scales = [], []
     for wanted, smooth in zip(wants, (smooth_scale1, smooth_scale2)):
@@ -274,6 +351,28 @@ def _by_group(name, argument, tensor, group, groups):
     return wide[group.clamp(max=groups - 1)]
 
 
+declare(
+    "_dequant_swiglu_quant(Tensor x, Tensor? weight_scale, Tensor? activation_scale, Tensor? bias, "
+    "Tensor? quant_scale, Tensor? quant_offset, bool activate_left, str quant_mode, int swiglu_mode, "
+    "float clamp_limit, float glu_alpha, float glu_bias, bool is_dynamic) -> (Tensor, Tensor)"
+)
+native(
+    "_dequant_swiglu_quant",
+    "DequantSwigluQuantV2",
+    "x weight_scale activation_scale bias quant_scale quant_offset - activate_left quant_mode =2 - =-1 swiglu_mode "
+    "clamp_limit glu_alpha glu_bias @0 @1?is_dynamic",
+)
+
+
+@meta("_dequant_swiglu_quant")
+def _(
+    x, weight_scale, activation_scale, bias, quant_scale, quant_offset, activate_left, quant_mode, swiglu_mode,
+    clamp_limit, glu_alpha, glu_bias, is_dynamic,
+):  # fmt: skip
+    y = x.new_empty(half_of("npu_dequant_swiglu_quant", x, -1), dtype=torch.int8)
+    return y, x.new_empty(x.shape[:-1], dtype=torch.float32)
+
+
 @composite("npu_dequant_swiglu_quant")
 def npu_dequant_swiglu_quant(
     x, *, weight_scale=None, activation_scale=None, bias=None, quant_scale=None, quant_offset=None, group_index=None,
@@ -289,8 +388,22 @@ def npu_dequant_swiglu_quant(
     check(type_of(name, "dst_type", dst_type, torch.int8) == torch.int8, name, f"dst_type is {dst_type}, expected int8")
     half = half_of(name, x, -1)
     check(x.dtype != torch.int32 or weight_scale is not None, name, "x is int32 and needs weight_scale")
+    check(quant_mode == 1 or quant_scale is not None, name, "quant_mode 0 needs quant_scale")
     rows = x.reshape(-1, x.size(-1))
     group = groups = None
+    plain = all(
+        each is None or each.dtype == torch.float32 and each.dim() == 1
+        for each in (weight_scale, quant_scale, quant_offset)
+    )
+    plain = plain and (activation_scale is None or activation_scale.dtype == torch.float32)
+    # The bias of an int32 x is int32, or is added behind the scales.
+    if plain and group_index is None and x.dtype == torch.int32 and (bias is None or bias.dim() == 1) and quant_mode == 1:
+        if activation_scale is not None:
+            activation_scale = activation_scale.reshape(-1)
+        return ops._dequant_swiglu_quant(
+            x, weight_scale, activation_scale, bias, quant_scale, quant_offset, activate_left, "dynamic", swiglu_mode,
+            clamp_limit, glu_alpha, glu_bias, True,
+        )  # fmt: skip
     if group_index is not None:
         groups = group_index.numel()
         group = _groups_of(name, group_index, rows.size(0), x.device)
@@ -359,6 +472,24 @@ def _check_no_float_types(name, **numbers):
             type_of(name, argument, number, None)
 
 
+declare(
+    "_quant_matmul(Tensor x1, Tensor x2, Tensor scale, Tensor? offset, Tensor? pertoken_scale, Tensor? bias, "
+    "ScalarType output) -> Tensor"
+)
+native("_quant_matmul", "QuantMatmulV4", "x1 x2 scale offset pertoken_scale bias =0 =0 @0")
+
+
+@meta("_quant_matmul")
+def _(x1, x2, scale, offset, pertoken_scale, bias, output):
+    check(
+        x1.dim() >= 2 and x2.dim() >= 2 and x1.size(-1) == x2.size(-2),
+        "npu_quant_matmul",
+        f"x1 has shape {list(x1.shape)} and x2 {list(x2.shape)}, which have no product",
+    )
+    batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+    return x1.new_empty([*batch, x1.size(-2), x2.size(-1)], dtype=output)
+
+
 @composite("npu_quant_matmul")
 def npu_quant_matmul(
     x1, x2, scale, *, offset=None, pertoken_scale=None, bias=None, output_dtype=None, x1_dtype=None, x2_dtype=None,
@@ -393,29 +524,24 @@ def npu_quant_matmul(
             f"{argument} has shape {list(tensor.shape) if tensor is not None else ''}, expected one element or "
             f"{columns}",
         )
-    total = ops._int_matmul(x1, x2)
-    if bias is not None and bias.dtype == torch.int32:
-        total = total + bias
-        bias = None
     if output == torch.int32:
-        check(bias is None and offset is None and pertoken_scale is None, name, "int32 results take an int32 bias only")
-        return total
-    values = total.float() * _float_scale(scale).reshape(-1)
-    if pertoken_scale is not None:
+        int_bias = bias is None or bias.dtype == torch.int32
         check(
-            pertoken_scale.numel() in (1, x1.size(-2)),
-            name,
-            f"pertoken_scale has shape {list(pertoken_scale.shape)}, expected {x1.size(-2)} elements",
+            int_bias and offset is None and pertoken_scale is None, name, "int32 results take an int32 bias only"
         )
-        values = values * pertoken_scale.float().reshape(-1, 1)
-    if bias is not None:
-        values = values + bias.float()
-    if output == torch.int8:
-        if offset is not None:
-            values = values + offset.float().reshape(-1)
-        return values.round().clamp(-128, 127).to(torch.int8)
-    check(offset is None, name, "offset is for results of int8")
-    return values.to(output)
+    check(output == torch.int8 or offset is None, name, "offset is for results of int8")
+    check(
+        pertoken_scale is None or pertoken_scale.numel() in (1, x1.size(-2)),
+        name,
+        f"pertoken_scale has shape {list(pertoken_scale.shape) if pertoken_scale is not None else ''}, expected "
+        f"{x1.size(-2)} elements",
+    )
+    if pertoken_scale is not None:
+        pertoken_scale = pertoken_scale.reshape(-1)
+        if pertoken_scale.numel() == 1 and x1.size(-2) != 1:
+            pertoken_scale = pertoken_scale.expand(x1.size(-2)).contiguous()
+    offset = None if offset is None else offset.reshape(-1)
+    return ops._quant_matmul(x1, x2, scale.reshape(-1), offset, pertoken_scale, bias, output)
 
 
 native(
@@ -458,6 +584,28 @@ def _split_result(name, result, perm_y, factor):
     return result.contiguous()
 
 
+declare(
+    "_transpose_matmul(Tensor input, Tensor weight, int[] perm_x1, int[] perm_x2, int[] perm_y, int factor) -> Tensor"
+)
+native("_transpose_matmul", "TransposeBatchMatMul", "input weight - - perm_x1 perm_x2 perm_y =0 factor @0")
+
+
+@meta("_transpose_matmul")
+def _(input, weight, perm_x1, perm_x2, perm_y, factor):
+    name = "npu_transpose_batchmatmul"
+    left, right = _permuted(name, "perm_x1", input, perm_x1), _permuted(name, "perm_x2", weight, perm_x2)
+    check(
+        left.size(0) == right.size(0) and left.size(2) == right.size(1),
+        name,
+        f"input has shape {list(input.shape)} and weight {list(weight.shape)}, which have no product",
+    )
+    batch, rows, columns = left.size(0), left.size(1), right.size(2)
+    if factor > 1:
+        check(batch % factor == 0, name, f"batch_split_factor is {factor}, for {batch} matrices")
+        return input.new_empty([factor, rows, batch // factor * columns])
+    return input.new_empty([[batch, rows, columns][dim] for dim in perm_y])
+
+
 @composite("npu_transpose_batchmatmul")
 def npu_transpose_batchmatmul(
     input, weight, *, bias=None, scale=None, perm_x1=None, perm_x2=None, perm_y=None, batch_split_factor=1
@@ -465,6 +613,11 @@ def npu_transpose_batchmatmul(
     name = "npu_transpose_batchmatmul"
     check_dims(name, "input", input, 3)
     check_dims(name, "weight", weight, 3)
+    factor, order = batch_split_factor or 1, list(perm_y or [1, 0, 2])
+    check(sorted(order) == [0, 1, 2], name, f"perm_y is {order}, for 3 dims")
+    if bias is None and scale is None and (factor == 1 or order == [1, 0, 2]) and input.dtype == weight.dtype:
+        given = (list(perm_x1 or [0, 1, 2]), list(perm_x2 or [0, 1, 2]), order, factor)
+        return ops._transpose_matmul(input, weight, *given)
     result = torch.bmm(_permuted(name, "perm_x1", input, perm_x1), _permuted(name, "perm_x2", weight, perm_x2))
     if bias is not None:
         # [n], or [batch * n]: one for each matrix.
@@ -571,6 +724,22 @@ def _stacked(tensors):
     return tensors[0] if len(tensors) == 1 else torch.stack([each.reshape(-1) for each in tensors])
 
 
+declare(
+    "_grouped_quant_matmul(Tensor x, Tensor weight, Tensor[]? bias, Tensor[]? scale, Tensor[]? per_token_scale, "
+    "Tensor group_list, int group_list_type, ScalarType output) -> Tensor"
+)
+native(
+    "_grouped_quant_matmul",
+    "GroupedMatmulV5",
+    "x{} weight{} bias scale - - - per_token_scale group_list - - - =3 =0 group_list_type =0 - @* - -",
+)
+
+
+@meta("_grouped_quant_matmul")
+def _(x, weight, bias, scale, per_token_scale, group_list, group_list_type, output):
+    return x.new_empty([x.size(0), weight.size(-1)], dtype=output)
+
+
 def _quantized_groups(
     name, x, weight, bias, scale, per_token_scale, group_list, split_item, group_list_type, output_dtype
 ):
@@ -581,6 +750,11 @@ def _quantized_groups(
     if len(weight) == 1 and weight[0].dim() == 2:
         weight = [weight[0].unsqueeze(0)]
     weight = [unpack_int4(each) if each.dtype == torch.int32 else each for each in weight]
+    per_token = per_token_scale is None or per_token_scale[0].dtype == torch.float32 and per_token_scale[0].dim() == 1
+    if group_list_type != 2 and per_token and len(weight) == 1 and (scale is not None or output == torch.int32):
+        return [ops._grouped_quant_matmul(
+            x, weight[0], bias, scale, per_token_scale, group_list, group_list_type, output
+        )]  # fmt: skip
     total = ops._grouped_int_matmul(x, weight, group_list, group_list_type)
     group, groups = _row_groups(group_list, group_list_type, x.size(0))
     if group_list_type == 2:

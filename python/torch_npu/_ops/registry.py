@@ -34,7 +34,17 @@ class Row:
 
 ROWS: typing.Dict[str, Row] = {}
 # Write tensors that their signatures do not mark as written: compilers must not drop calls whose results nobody uses.
-WRITES_IN_SILENCE = ("atb::_npu_group_topk", "npu::npu_kv_rmsnorm_rope_cache", "npu::npu_mla_prolog_v2")
+WRITES_IN_SILENCE = (
+    "atb::_npu_group_topk",
+    "npu::npu_apply_adam.out",
+    "npu::npu_apply_adam_w.out",
+    "npu::npu_bert_apply_adam.out",
+    "npu::npu_fusion_attention_grad_v3.out",
+    "npu::npu_fusion_attention_v3.out",
+    "npu::npu_kv_rmsnorm_rope_cache",
+    "npu::npu_mla_prolog",
+    "npu::npu_mla_prolog_v2",
+)
 OURS = []  # schemas of operators that rows are made of, and that programs do not call
 
 
@@ -97,7 +107,8 @@ def composite(*names, differentiable=False):
 
 
 def derivative(name, backward, arguments, gradients):
-    """Gradients of the first result: ``backward(arguments)`` returns those of the arguments ``gradients``."""
+    """``backward(arguments)`` returns the gradients of the arguments ``gradients``, for that of the first result (the
+    word ``grad``) or of others (``grad@2``)."""
     _row(name).derivative = (_full(backward), arguments.split(), gradients.split())
 
 
@@ -162,5 +173,6 @@ def install():
         _implement(full, row)
     for full in WRITES_IN_SILENCE:
         space, name = full.split("::")
-        has_side_effect(getattr(torch.ops, space).__getattr__(name).default)
+        name, _, overload = name.partition(".")
+        has_side_effect(getattr(getattr(getattr(torch.ops, space), name), overload or "default"))
     return names

@@ -4,7 +4,7 @@ import torch
 from torch_npu._ops.cache import write_pages
 from torch_npu._ops.checks import check, check_dims, check_type, refuse
 from torch_npu._ops.norm import npu_interleave_rope
-from torch_npu._ops.registry import composite, declare, host_kernel, kernel, meta
+from torch_npu._ops.registry import composite, declare, host_kernel, kernel, meta, native
 
 ops = torch.ops.npu
 
@@ -57,12 +57,40 @@ def _kv_rmsnorm_rope(name, kv, gamma, cos, sin, v, epsilon):
     return npu_interleave_rope(_rms(kv, gamma, epsilon), cos, sin), v
 
 
+declare(
+    "_kv_norm_rope_cache(Tensor kv, Tensor gamma, Tensor cos, Tensor sin, Tensor index, Tensor(a!) k_cache, "
+    "Tensor(b!) ckv_cache, Tensor? k_rope_scale, Tensor? c_kv_scale, Tensor? k_rope_offset, Tensor? c_kv_offset, "
+    "float epsilon, str cache_mode) -> (Tensor, Tensor)"
+)
+native(
+    "_kv_norm_rope_cache",
+    "KvRmsNormRopeCache",
+    "kv gamma cos sin index k_cache ckv_cache k_rope_scale c_kv_scale k_rope_offset c_kv_offset epsilon cache_mode "
+    "=1 @0 @1",
+)
+
+
+@meta("_kv_norm_rope_cache")
+def _(kv, gamma, *rest):
+    size = gamma.numel()
+    return kv.new_empty([*kv.shape[:-1], kv.size(-1) - size]), kv.new_empty([*kv.shape[:-1], size])
+
+
 @kernel("npu_kv_rmsnorm_rope_cache")
 def npu_kv_rmsnorm_rope_cache(
     kv, gamma, cos, sin, index, k_cache, ckv_cache, *, k_rope_scale=None, c_kv_scale=None, k_rope_offset=None,
     c_kv_offset=None, v=None, epsilon=1e-5, cache_mode="Norm", is_output_kv=False,
 ):  # fmt: skip
     name = "npu_kv_rmsnorm_rope_cache"
+    scales = (k_rope_scale, c_kv_scale, k_rope_offset, c_kv_offset)
+    plain = kv.dim() == 4 and kv.size(1) == 1 and k_cache.dim() == ckv_cache.dim() == 4 and gamma.dim() == 1
+    plain = plain and kv.dtype == gamma.dtype == cos.dtype == sin.dtype and kv.dtype != torch.float64
+    plain = plain and all(each is None or each.dtype == torch.float32 and each.dim() == 1 for each in scales)
+    if plain and v is None and cache_mode in ("Norm", "PA", "PA_BNSD"):
+        k_rope, c_kv = ops._kv_norm_rope_cache(
+            kv, gamma, cos, sin, index, k_cache, ckv_cache, *scales, epsilon, cache_mode
+        )
+        return k_cache, ckv_cache, k_rope, c_kv
     k_rope, c_kv = _kv_rmsnorm_rope(name, kv, gamma, cos, sin, v, epsilon)
 
     def stored(values, scale, offset, cache):
@@ -151,7 +179,7 @@ def npu_mla_prolog_v2(
 
 
 @meta("npu_mla_prolog_v2")
-def _(
+def announce_mla_prolog_v2(
     token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, rmsnorm_gamma_cq, rmsnorm_gamma_ckv, rope_sin, rope_cos,
     cache_index, kv_cache, kr_cache, *, rmsnorm_epsilon_cq=1e-5, rmsnorm_epsilon_ckv=1e-5, cache_mode="PA_BSND",
     **scales,
