@@ -444,8 +444,8 @@ Standing StandingOf(const Stream& stream) {
   Session* const session = Session::Of(stream);
   if (session == nullptr || session->invalidated()) return {};
   try {
-    if (session->order_ == nullptr) session->order_ = std::make_unique<Order>();
-    Order& order = *session->order_;
+    if (session->order_ == nullptr) session->order_ = std::make_unique<ir::Order>();
+    ir::Order& order = *session->order_;
     order.CatchUp(session->model_->graph());
     const ir::LaneId lane = session->MemberOf(stream).lane;
     return {session->id_, lane, order.Tasks(lane), order.Before(lane)};

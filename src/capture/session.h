@@ -13,7 +13,7 @@
 
 #include "base/status.h"
 #include "capture/model.h"
-#include "capture/order.h"
+#include "ir/order.h"
 #include "runtime/context.h"
 #include "runtime/event.h"
 #include "runtime/stream.h"
@@ -115,7 +115,7 @@ class Session final : public runtime::TaskSink {
   size_t open_groups_ = 0;
   Status group_error_;  ///< what the end of the open group will return
   std::vector<ir::NodeId> records_;
-  std::unique_ptr<Order> order_;  ///< once somebody has asked for it
+  std::unique_ptr<ir::Order> order_;  ///< once somebody has asked for it
 };
 
 /// `stream` becomes the origin of a new model, or of `body`, a sub model that was not captured yet.

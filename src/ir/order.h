@@ -9,7 +9,7 @@
 
 #include "ir/graph.h"
 
-namespace reprise::capture {
+namespace reprise::ir {
 
 /// Tasks of a lane run one after another, so what comes before a task is the front of each lane: a number for each.
 ///
@@ -18,12 +18,12 @@ namespace reprise::capture {
 class Order {
  public:
   /// Looks at the nodes that were added since. Throws std::bad_alloc, and goes on where it was the next time.
-  void CatchUp(const ir::Graph& graph);
+  void CatchUp(const Graph& graph);
 
   /// The nodes of the lane up to the last one that can touch memory: records and waits cannot.
-  uint32_t Tasks(ir::LaneId lane) const { return lane < lanes_.size() ? lanes_[lane].tasks : 0; }
+  uint32_t Tasks(LaneId lane) const { return lane < lanes_.size() ? lanes_[lane].tasks : 0; }
   /// By lane, the nodes that come before whatever is added to this one next; none for lanes that are not in it.
-  std::vector<uint32_t> Before(ir::LaneId lane) const {
+  std::vector<uint32_t> Before(LaneId lane) const {
     return lane < lanes_.size() ? lanes_[lane].before : std::vector<uint32_t>();
   }
 
@@ -33,8 +33,8 @@ class Order {
     std::vector<uint32_t> before;
   };
   std::vector<Lane> lanes_;
-  std::unordered_map<ir::NodeId, std::vector<uint32_t>> records_;  // what comes before whoever waits for them
-  ir::NodeId seen_ = 0;
+  std::unordered_map<NodeId, std::vector<uint32_t>> records_;  // what comes before whoever waits for them
+  NodeId seen_ = 0;
 };
 
-}  // namespace reprise::capture
+}  // namespace reprise::ir
