@@ -329,6 +329,15 @@ def test_results_of_two_types_lie_as_on_the_cpu(name):
                 torch.testing.assert_close(on_npu.cpu(), on_cpu)
 
 
+def test_truth_values_are_not_subtracted_either_way():
+    for mask in (ramp(5, 10).t() > 3, torch.tensor(True).expand(10, 5)):
+        for x in (ramp(10, 5), ramp(10, 5, dtype=torch.int64)):
+            for call in (torch.sub, lambda a, b: torch.sub(b, a), lambda a, b: b.clone().sub_(a)):
+                for device in ("cpu", NPU):
+                    with pytest.raises(RuntimeError, match="with a bool tensor is not supported"):
+                        call(mask if device == "cpu" else moved_as_it_lies(mask), x.to(device))
+
+
 @pytest.mark.parametrize("conv", ["conv1d", "conv2d", "conv3d", "conv_transpose2d"])
 @pytest.mark.parametrize("options", [{}, {"dilation": 2}, {"groups": 2}], ids=["plain", "dilated", "groups"])
 def test_convolutions_of_whole_numbers_are_refused_at_the_call_where_the_cpu_refuses(conv, options):

@@ -44,6 +44,12 @@ at::Tensor WithAlpha(const at::Tensor& self, const at::Tensor& other, const at::
   return Meet(self, other, [&](const at::Tensor& a, const at::Tensor& b) { return compute(a, b, alpha); });
 }
 
+// Truth values are refused, which must not be numbers by then.
+at::Tensor Subtract(const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
+  if (self.scalar_type() == at::kBool || other.scalar_type() == at::kBool) return composite::sub(self, other, alpha);
+  return WithAlpha<&composite::sub>(self, other, alpha);
+}
+
 at::Tensor DivideRounded(const at::Tensor& self, const at::Tensor& other, std::optional<c10::string_view> rounding) {
   const auto divide = [&](const at::Tensor& a, const at::Tensor& b) { return composite::div(a, b, rounding); };
   return rounding.has_value() ? Meet(self, other, divide) : Meet<To::kFloating>(self, other, divide);
@@ -51,7 +57,7 @@ at::Tensor DivideRounded(const at::Tensor& self, const at::Tensor& other, std::o
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("add.Tensor", &WithAlpha<&composite::add>);
-  m.impl("sub.Tensor", &WithAlpha<&composite::sub>);
+  m.impl("sub.Tensor", &Subtract);
   m.impl("mul.Tensor", &Binary<&composite::mul>);
   m.impl("div.Tensor", &Binary<&composite::div, To::kFloating>);
   m.impl("div.Tensor_mode", &DivideRounded);
