@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Blocks that other streams than their own use. A freed one waits for an event on each of them. While one of them is
-// being captured nothing may be recorded or queried, so the block waits in a list until that is over, or until the graph
-// shows that all its uses come before what the block's stream does next (graph_capture_record_stream_reuse).
+// being captured nothing may be recorded or queried, so the block waits in a list until that is over, or until the
+// graph shows that all its uses come before what the block's stream does next (graph_capture_record_stream_reuse).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -86,8 +86,8 @@ void DeviceCache::MarkUses(Block* block) {
   }
 }
 
-/// Blocks of the stream whose uses come before all that it gets from now on, as the graph has it. What the stream itself
-/// has done to them comes before that anyway.
+/// Blocks of the stream whose uses come before all that it gets from now on, as the graph has it. What the stream
+/// itself has done to them comes before that anyway.
 void DeviceCache::FreeJoined(void* stream) {
   std::optional<CapturePoint> now;
   std::vector<Block*> waiting;

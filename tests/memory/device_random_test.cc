@@ -802,10 +802,9 @@ TEST(DeviceRandom, ProgramsKeepToTheOracle) {
     const std::string error = program.Run(40 + seed % 200);
     ASSERT_EQ(error, "");
     const auto add = [&](int64_t Reached::*what) { all.*what += program.reached.*what; };
-    for (auto what :
-         {&Reached::refusals, &Reached::retries, &Reached::refusals_beside_captures, &Reached::lent,
-          &Reached::returned_private, &Reached::holes, &Reached::best_fits, &Reached::waiting, &Reached::uncached,
-          &Reached::joined}) {
+    for (auto what : {&Reached::refusals, &Reached::retries, &Reached::refusals_beside_captures, &Reached::lent,
+                      &Reached::returned_private, &Reached::holes, &Reached::best_fits, &Reached::waiting,
+                      &Reached::uncached, &Reached::joined}) {
       add(what);
     }
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two operands of different types. The CPU, and the Meta kernels that torch.compile asks, convert an operand before they
-// decide how the result lies in memory; torch's composites for devices decide first. That is no difference unless the
-// operand is expanded: it says nothing about the order of dimensions until the conversion has given it memory of its
-// own.
+// Two operands of different types. The CPU, and the Meta kernels that torch.compile asks, convert an operand before
+// they decide how the result lies in memory; torch's composites for devices decide first. That is no difference unless
+// the operand is expanded: it says nothing about the order of dimensions until the conversion has given it memory of
+// its own.
 #include <ATen/CompositeExplicitAutogradNonFunctionalFunctions.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/TypeProperties.h>

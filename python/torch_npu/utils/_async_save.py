@@ -61,9 +61,12 @@ def save_async(
     _disable_byteorder_record=False,
     model=None,
 ):
-    """``torch.save`` whose file is written in the background. What is saved is the state at the call: it is copied to host
-    memory before the call returns, so that the program may go on to train. A file appears under its name when it is
-    complete. ``model`` needs no hooks here. Returns a ``concurrent.futures.Future``: ``result()`` waits for the file."""
+    """``torch.save`` whose file is written in the background.
+
+    What is saved is the state at the call: it is copied to host memory before the call returns, so that the program may
+    go on to train. A file appears under its name when it is complete. ``model`` needs no hooks here. Returns a
+    ``concurrent.futures.Future``, whose ``result()`` waits for the file.
+    """
     global _writer
     if model is not None and not isinstance(model, torch.nn.Module):
         raise TypeError(f"save_async: model is {type(model).__name__}, expected a torch.nn.Module or None")
