@@ -4,9 +4,12 @@
 #include <atomic>
 #include <deque>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "api/streams.h"
+#include "base/calls.h"
+#include "capture/session.h"
 #include "device/memory.h"
 #include "device/virtual_memory.h"
 #include "reprise/stream.h"
@@ -108,6 +111,14 @@ class RuntimeDriver final : public memory::Driver {
     uint64_t id = 0;
     runtime::Streams().With(stream, [&](const Stream& found) { id = found.capture_id(); });
     return {id != 0, id};
+  }
+
+  memory::CapturePoint PointInCapture(void* stream) override {
+    const CallGuard guard;  // the stream may be another thread's, who may destroy it at any time
+    const Stream* const found = guard.admitted() ? runtime::Streams().Find(stream) : nullptr;
+    if (found == nullptr) return {};
+    capture::Standing standing = capture::StandingOf(*found);
+    return {standing.capture, standing.lane, standing.tasks, std::move(standing.before)};
   }
 
   StatusOr<void*> RecordEvent(void* stream) override {

@@ -433,6 +433,22 @@ CaptureInfo Info(const Stream& stream) {
   return {session->invalidated() ? CaptureStatus::kInvalidated : CaptureStatus::kActive, &session->model()};
 }
 
+Standing StandingOf(const Stream& stream) {
+  if (!stream.is_capturing()) return {};
+  std::lock_guard lock(stream.context().capture_mutex);
+  Session* const session = Session::Of(stream);
+  if (session == nullptr || session->invalidated()) return {};
+  try {
+    if (session->order_ == nullptr) session->order_ = std::make_unique<ir::Order>();
+    ir::Order& order = *session->order_;
+    order.CatchUp(session->model_->graph());
+    const ir::LaneId lane = session->MemberOf(stream).lane;
+    return {session->id_, lane, order.Tasks(lane), order.Before(lane)};
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
+}
+
 // ---------------------------------------------------------------------------------------------------------- checks
 
 bool UnsafeIsRefused(Context& context) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "ir/order.h"
 #include "model/model.h"
 #include "runtime/context.h"
 #include "runtime/event.h"
@@ -24,6 +25,14 @@ using model::TaskGroup;
 using runtime::CaptureMode;
 
 enum class CaptureStatus : int { kNone = 0, kActive = 1, kInvalidated = 2 };
+
+/// Where a stream stands in its capture.
+struct Standing {
+  uint64_t capture = 0;          ///< 0: in none, or in one that is invalidated
+  ir::LaneId lane = 0;           ///< of the stream
+  uint32_t tasks = 0;            ///< of the lane up to the last one that can touch memory
+  std::vector<uint32_t> before;  ///< by lane, what comes before whatever is submitted to the stream next
+};
 
 class Session final : public runtime::TaskSink, public model::Recorder {
  public:
@@ -77,6 +86,7 @@ class Session final : public runtime::TaskSink, public model::Recorder {
   friend Status RecordEvent(runtime::Event& event, runtime::Stream& stream, bool external);
   friend Status WaitEvent(runtime::Stream& stream, runtime::Event& event, uint32_t timeout_s, bool external);
   friend Status ResetEvent(runtime::Event& event, runtime::Stream& stream);
+  friend Standing StandingOf(const runtime::Stream& stream);
 
   Session() = default;
 
@@ -105,6 +115,7 @@ class Session final : public runtime::TaskSink, public model::Recorder {
   size_t open_groups_ = 0;
   Status group_error_;  ///< what the end of the open group will return
   std::vector<ir::NodeId> records_;
+  std::unique_ptr<ir::Order> order_;  ///< once somebody has asked for it
 };
 
 /// `stream` becomes the origin of a new model, or of `body`, a sub model that was not captured yet.
@@ -118,6 +129,10 @@ struct CaptureInfo {
   Model* model = nullptr;
 };
 CaptureInfo Info(const runtime::Stream& stream);
+
+/// In no capture, too, when there is no memory to say more. The first time it looks at the whole graph, later at what
+/// is new.
+Standing StandingOf(const runtime::Stream& stream);
 
 /// 107030 when an open capture forbids this thread the unsafe call `api` now.
 Status CheckUnsafe(const char* api);

@@ -39,9 +39,18 @@ enum class BlockUse : uint8_t {
   kUnmapped,  ///< addresses without memory, of an expandable segment
 };
 
+/// In StreamUse: tasks of several graphs.
+inline constexpr uint64_t kSeveralCaptures = UINT64_MAX;
+
 struct StreamUse {
   void* stream = nullptr;
-  bool captured = false;  ///< the use is a task of a graph, which orders it
+  uint64_t capture = 0;  ///< not 0: the use is a task of a graph, which orders it
+  // When the block was freed, with graph_capture_record_stream_reuse.
+  bool is_marked = false;  ///< the use comes before a known place in its capture:
+  uint32_t lane = 0;
+  uint32_t tasks = 0;
+
+  bool captured() const { return capture != 0; }
 };
 
 /// All under the lock of its device, but for `cache`. The objects are never given back before the allocator goes, so a

@@ -32,7 +32,8 @@ struct Config {
   double per_process_memory_fraction = 1;
   bool release_lock_on_malloc = false;
   bool throw_on_oom = false;  ///< refuse at once instead of flushing and trying again
-  /// Accepted: blocks that several captured streams use always wait for the end of the capture.
+  /// Blocks that several captured streams have used can be had again inside of the capture, once the stream that they
+  /// belong to waits for these uses. Otherwise they wait for the end of the capture.
   bool graph_capture_record_stream_reuse = false;
   bool no_cache = false;  ///< PYTORCH_NO_NPU_MEMORY_CACHING
 

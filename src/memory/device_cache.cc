@@ -67,7 +67,10 @@ StatusOr<void*> DeviceCache::Allocate(uint64_t bytes, void* stream, TraceContext
     }
     AddSlab();
   }
-  if (HasPending() && !config_.multi_stream_lazy_reclaim && !InCaptureContext()) ProcessEvents();
+  if (HasPending()) {
+    if (!config_.multi_stream_lazy_reclaim && !InCaptureContext()) ProcessEvents();
+    if (config_.graph_capture_record_stream_reuse && captures_ > 0) FreeJoined(stream);
+  }
   request.pool = &default_;
   if (bytes >= kHugeRequest) {
     request.size = bytes;
@@ -207,7 +210,7 @@ Status DeviceCache::Free(Block* block, const void* address, const TraceContextPt
   }
   TakeBack(block, context);
   // Memory that goes back to the device at once must not be in use on its own stream either.
-  if (block->silo->blocks->pool->uncached) block->uses.push_back({block->silo->stream, false});
+  if (block->silo->blocks->pool->uncached) block->uses.push_back({block->silo->stream});
   if (block->uses.empty()) {
     FreeBlock(block, context);
   } else {

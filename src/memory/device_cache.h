@@ -174,6 +174,8 @@ class DeviceCache {
   bool HasPending() const { return pending_events_ != 0 || !deferred_.empty(); }
   void FreeWithUses(Block* block);
   void RecordUses(Block* block);
+  void MarkUses(Block* block);
+  void FreeJoined(void* stream);
   void DrainDeferred();
   void ProcessEvents();
   void FreeIfUnused(Block* block);

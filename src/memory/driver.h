@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/status.h"
 
@@ -13,6 +14,14 @@ namespace reprise::memory {
 struct CaptureState {
   bool is_open = false;  ///< active or invalidated
   uint64_t id = 0;       ///< of the capture; only while it is open
+};
+
+/// Where a stream stands in its capture. Tasks of one stream follow each other, so a number says which ones are meant.
+struct CapturePoint {
+  uint64_t capture = 0;          ///< 0: in none, or in one that can come to nothing
+  uint32_t lane = 0;             ///< number of the stream in the graph
+  uint32_t tasks = 0;            ///< all that the stream has done to memory so far
+  std::vector<uint32_t> before;  ///< by lane, what comes before whatever is submitted to the stream next
 };
 
 struct DeviceSize {
@@ -50,6 +59,7 @@ class Driver {
   virtual void* CurrentStream(int device) = 0;
   virtual int CurrentDevice() = 0;
   virtual CaptureState CaptureOf(void* stream) = 0;
+  virtual CapturePoint PointInCapture(void* stream) = 0;
 
   // Events: a point in a stream's work.
   virtual StatusOr<void*> RecordEvent(void* stream) = 0;

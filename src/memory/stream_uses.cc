@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Blocks that other streams than their own use. A freed one waits for an event on each of them. While one of them is
-// being captured nothing may be recorded or queried, so the block waits in a list until that is over.
+// being captured nothing may be recorded or queried, so the block waits in a list until that is over, or until the
+// graph shows that all its uses come before what the block's stream does next (graph_capture_record_stream_reuse).
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/fault.h"
 #include "memory/device_cache.h"
@@ -18,14 +20,17 @@ Status DeviceCache::RecordStream(Block* block, const void* address, void* stream
   Lock lock(mutex_);
   if (block->address != address || block->use != BlockUse::kLive) return {};
   if (stream == block->silo->stream) return {};
-  const bool captured = captures_ > 0 && IsOpen(stream);
+  uint64_t capture = 0;
+  if (captures_ > 0) {
+    if (const CaptureState state = host_.driver.CaptureOf(stream); state.is_open) capture = state.id;
+  }
   for (StreamUse& use : block->uses) {
     if (use.stream != stream) continue;
     // Whatever has run outside of captures needs an event, what was captured before or after does not change that.
-    use.captured = use.captured && captured;
+    if (use.capture != capture) use.capture = use.capture == 0 || capture == 0 ? 0 : kSeveralCaptures;
     return {};
   }
-  block->uses.push_back({stream, captured});
+  block->uses.push_back({stream, capture});
   return {};
 }
 
@@ -55,13 +60,53 @@ void DeviceCache::FreeWithUses(Block* block) {
   const bool defer =
       captures_ > 0 && (InCaptureContext() || std::any_of(block->uses.begin(), block->uses.end(),
                                                           [&](const StreamUse& use) { return IsOpen(use.stream); }));
-  if (!defer) RecordUses(block);
+  if (!defer) {
+    RecordUses(block);
+  } else if (config_.graph_capture_record_stream_reuse) {
+    MarkUses(block);
+  }
   if (!block->uses.empty()) {
     // Also when no event could be had: the next allocation tries again.
     block->is_deferred = true;
     deferred_.push_back(block);
   } else if (block->silo->blocks->pool->uncached) {
     ProcessEvents();  // keeps nothing longer than it must
+  }
+}
+
+/// Whatever has used the block in a capture comes before this point of it.
+void DeviceCache::MarkUses(Block* block) {
+  for (StreamUse& use : block->uses) {
+    if (!use.captured() || use.capture == kSeveralCaptures) return;  // one is enough for it to wait
+    const CapturePoint point = host_.driver.PointInCapture(use.stream);
+    if (point.capture != use.capture) return;
+    use.is_marked = true;
+    use.lane = point.lane;
+    use.tasks = point.tasks;
+  }
+}
+
+/// Blocks of the stream whose uses come before all that it gets from now on, as the graph has it. What the stream
+/// itself has done to them comes before that anyway.
+void DeviceCache::FreeJoined(void* stream) {
+  std::optional<CapturePoint> now;
+  std::vector<Block*> waiting;
+  waiting.swap(deferred_);
+  for (Block* block : waiting) {
+    const auto comes_before = [&](const StreamUse& use) {
+      if (!use.is_marked) return false;
+      if (!now) now = host_.driver.PointInCapture(stream);
+      if (now->capture != use.capture) return false;
+      return use.tasks == 0 || (use.lane < now->before.size() && use.tasks <= now->before[use.lane]);
+    };
+    if (block->silo->stream != stream || block->pending_events != 0 ||
+        !std::all_of(block->uses.begin(), block->uses.end(), comes_before)) {
+      deferred_.push_back(block);
+      continue;
+    }
+    block->uses.clear();
+    block->is_deferred = false;
+    FreeIfUnused(block);
   }
 }
 
@@ -88,7 +133,7 @@ void DeviceCache::DrainDeferred() {
                                                              [&](const StreamUse& use) { return IsOpen(use.stream); });
     if (!still_captured) {
       // The graph itself orders what was captured.
-      std::erase_if(block->uses, [](const StreamUse& use) { return use.captured; });
+      std::erase_if(block->uses, [](const StreamUse& use) { return use.captured(); });
       RecordUses(block);
     }
     if (!block->uses.empty()) {

@@ -42,7 +42,7 @@ const std::vector<std::pair<std::string, StatBySize DeviceStats::*>> kBySize = {
 /// How often programs got to what is rare.
 struct Reached {
   int64_t refusals = 0, retries = 0, refusals_beside_captures = 0, lent = 0, returned_private = 0, holes = 0,
-          best_fits = 0, waiting = 0, uncached = 0;
+          best_fits = 0, waiting = 0, uncached = 0, joined = 0;
 };
 
 class Program : public SimDriver {
@@ -56,6 +56,7 @@ class Program : public SimDriver {
       if (Chance(4)) config_.garbage_collection_threshold = 0.5;
     }
     config_.multi_stream_lazy_reclaim = Chance(5);
+    config_.graph_capture_record_stream_reuse = Chance(2);
     config_.release_lock_on_malloc = Chance(2);
     config_.no_cache = Chance(12);
     if (Chance(4)) config_.per_process_memory_fraction = 0.7;
@@ -134,6 +135,7 @@ class Program : public SimDriver {
     void* stream;
     uint64_t position;  ///< in its work
     uint64_t capture;   ///< 0: eager
+    size_t task = 0;    ///< of the graph, when captured
   };
   struct Held {
     uint64_t size, requested;
@@ -249,7 +251,9 @@ class Program : public SimDriver {
   void AllocateSome(int device) {
     void* stream = AnyStream(device);
     if (Chance(2)) SetCurrent(stream);
-    const uint64_t bytes = AnySize();
+    AllocateOn(device, stream, AnySize());
+  }
+  void AllocateOn(int device, void* stream, uint64_t bytes) {
     const bool uncached = config_.no_cache && !InCapture(device);
     const bool may_wait = !InCapture(device);
     wanted_pool_ = uncached ? PoolId{} : PoolFor(device, stream);
@@ -351,11 +355,14 @@ class Program : public SimDriver {
   void UseSome() {
     if (held_.empty()) return;
     auto it = std::next(held_.begin(), static_cast<ptrdiff_t>(Pick(held_.size())));
-    void* stream = AnyStream(it->second.device);
+    UseOn(it, AnyStream(it->second.device));
+  }
+  void UseOn(std::map<char*, Held>::iterator it, void* stream) {
     const CaptureState state = CaptureOf(stream);
     if (stream != it->second.stream) {
       const uint64_t position = state.is_open ? 0 : Position(stream);
-      it->second.uses.push_back({stream, position, state.is_open ? state.id : 0});
+      const size_t task = state.is_open ? CaptureTask(stream) : 0;
+      it->second.uses.push_back({stream, position, state.is_open ? state.id : 0, task});
     }
     Expect(allocator_->RecordStream(it->first, stream).ok(), "a use cannot be recorded");
   }
@@ -383,8 +390,67 @@ class Program : public SimDriver {
     Chance(2) ? Advance(stream) : AdvanceBy(stream, 1 + Pick(4));
   }
 
+  // Graphs, as tasks and what each comes right after; the newest tasks of each stream.
+  size_t CaptureTask(void* stream) {
+    Capture(stream);
+    after_.push_back(newest_[stream]);
+    newest_[stream] = {after_.size() - 1};
+    return after_.size() - 1;
+  }
+  void WaitFor(void* to, void* from) {
+    if (!IsOpen(to)) newest_[to].clear();
+    Join(to, from);
+    newest_[to].insert(newest_[from].begin(), newest_[from].end());
+  }
+  bool ComesBefore(size_t task, void* stream) const {
+    std::set<size_t> seen;
+    std::vector<size_t> left;
+    const auto add = [&](const std::set<size_t>& tasks) {
+      for (size_t each : tasks) {
+        if (each >= task && seen.insert(each).second) left.push_back(each);
+      }
+    };
+    if (const auto newest = newest_.find(stream); newest != newest_.end()) add(newest->second);
+    while (!left.empty() && seen.count(task) == 0) {
+      const size_t each = left.back();
+      left.pop_back();
+      add(after_[each]);
+    }
+    return seen.count(task) != 0;
+  }
+
+  /// What programs with side streams do inside of a capture, in any order: fork, use, join, free, allocate.
+  void GoThroughForks(int device) {
+    void* main = AnyStream(device);
+    for (int i = 0; i < kStreams && !IsOpen(main); ++i) main = StreamOf(device, i);
+    if (!IsOpen(main)) return;
+    SetCurrent(main);
+    for (uint64_t steps = 8 + Pick(16); steps > 0 && error_.empty(); --steps) {
+      void* const side = AnyStream(device);
+      const auto mine = std::find_if(held_.begin(), held_.end(), [&](const auto& held) {
+        const Owner* owner = OwnerOf(held.first);
+        return held.second.stream == main && owner != nullptr && owner->pool == PoolFor(device, main);
+      });
+      switch (Pick(5)) {
+        case 0: AllocateOn(device, main, 512 << Pick(4)); break;
+        case 1: AddEdge(main, side); break;
+        case 2: AddEdge(side, Chance(2) ? main : AnyStream(device)); break;
+        case 3:
+          if (mine != held_.end() && IsOpen(side)) UseOn(mine, side);
+          break;
+        default:
+          if (mine != held_.end()) FreeOne(mine);
+      }
+    }
+  }
+  void AddEdge(void* from, void* to) {
+    if (!IsOpen(from) || from == to || to == busy_) return;
+    if (Chance(2)) CaptureTask(from);
+    if (!IsOpen(to) || CaptureOf(to).id == CaptureOf(from).id) WaitFor(to, from);
+  }
+
   void CaptureSome(int device) {
-    switch (Pick(4)) {
+    switch (Pick(6)) {
       case 0:
       case 1: {
         void* stream = AnyStream(device);
@@ -407,15 +473,16 @@ class Program : public SimDriver {
         ++pools_[{device, pool}].users;
         scopes_.push_back({device, pool, id, nullptr});
         BeginCapture(stream, id);
+        newest_[stream].clear();
         allocator_->MarkCaptureBegin(device);
         return;
       }
-      case 2: {  // a fork
+      case 2: {  // a fork, or an edge between streams of one capture
         void* from = AnyStream(device);
-        void* to = AnyStream(device);
-        if (IsOpen(from) && !IsOpen(to) && to != busy_) BeginCapture(to, CaptureOf(from).id);
-        return;
+        return AddEdge(from, AnyStream(device));
       }
+      case 3:
+      case 4: return GoThroughForks(device);
       default:
         if (!scopes_.empty()) EndScope(Pick(scopes_.size()));
     }
@@ -523,7 +590,10 @@ class Program : public SimDriver {
       const bool open = use.capture != 0 && std::any_of(scopes_.begin(), scopes_.end(), [&](const Scope& scope) {
                           return scope.capture == use.capture && HasOpen(use.capture);
                         });
-      Expect(use.capture != 0 ? !open : Passed(use.stream, use.position), what);
+      const bool joined = open && config_.graph_capture_record_stream_reuse && IsOpen(freed.stream) &&
+                          CaptureOf(freed.stream).id == use.capture && ComesBefore(use.task, freed.stream);
+      reached.joined += joined ? 1 : 0;
+      Expect(use.capture != 0 ? !open || joined : Passed(use.stream, use.position), what);
     }
   }
   bool HasOpen(uint64_t capture) {
@@ -715,6 +785,8 @@ class Program : public SimDriver {
   std::vector<std::pair<int, PoolId>> graphs_;  ///< one entry for each user of a pool that routes no more
   std::map<std::pair<int, PoolId>, PoolState> pools_;
   std::set<PoolId> no_split_;
+  std::vector<std::set<size_t>> after_;
+  std::map<void*, std::set<size_t>> newest_;
 };
 
 int Cases(int full) {
@@ -730,9 +802,9 @@ TEST(DeviceRandom, ProgramsKeepToTheOracle) {
     const std::string error = program.Run(40 + seed % 200);
     ASSERT_EQ(error, "");
     const auto add = [&](int64_t Reached::*what) { all.*what += program.reached.*what; };
-    for (auto what :
-         {&Reached::refusals, &Reached::retries, &Reached::refusals_beside_captures, &Reached::lent,
-          &Reached::returned_private, &Reached::holes, &Reached::best_fits, &Reached::waiting, &Reached::uncached}) {
+    for (auto what : {&Reached::refusals, &Reached::retries, &Reached::refusals_beside_captures, &Reached::lent,
+                      &Reached::returned_private, &Reached::holes, &Reached::best_fits, &Reached::waiting,
+                      &Reached::uncached, &Reached::joined}) {
       add(what);
     }
   }
@@ -747,6 +819,7 @@ TEST(DeviceRandom, ProgramsKeepToTheOracle) {
   EXPECT_GT(all.best_fits, 1000);
   EXPECT_GT(all.waiting, 10000);
   EXPECT_GT(all.uncached, 1000);
+  EXPECT_GT(all.joined, 100);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -34,6 +35,7 @@ class SimDriver : public Driver {
     uint64_t submitted = 0;  ///< events recorded, and other work
     uint64_t done = 0;       ///< how many of them the stream has got past
     CaptureState capture;
+    std::map<void*, uint32_t> before;  ///< while it is captured: tasks of each stream, its own among them
   };
   /// Streams are named by small numbers.
   static void* S(uintptr_t n) { return reinterpret_cast<void*>(n); }
@@ -60,6 +62,22 @@ class SimDriver : public Driver {
   void BeginCapture(void* stream, uint64_t id) {
     std::lock_guard lock(mutex_);
     streams_[stream].capture = {true, id};
+    streams_[stream].before.clear();
+  }
+  /// A task of the graph.
+  void Capture(void* stream) {
+    std::lock_guard lock(mutex_);
+    ++streams_[stream].before[stream];
+  }
+  /// `to` waits for all that `from`, which is being captured, has so far; it joins the capture.
+  void Join(void* to, void* from) {
+    std::lock_guard lock(mutex_);
+    if (!streams_[to].capture.is_open) streams_[to].before.clear();
+    streams_[to].capture = streams_[from].capture;
+    for (const auto& [stream, tasks] : streams_[from].before) {
+      uint32_t& before = streams_[to].before[stream];
+      before = std::max(before, tasks);
+    }
   }
   void EndCapture(uint64_t id) {
     std::lock_guard lock(mutex_);
@@ -179,6 +197,19 @@ class SimDriver : public Driver {
   CaptureState CaptureOf(void* stream) override {
     std::lock_guard lock(mutex_);
     return streams_[stream].capture;
+  }
+
+  CapturePoint PointInCapture(void* stream) override {
+    std::lock_guard lock(mutex_);
+    Stream& s = streams_[stream];
+    if (!s.capture.is_open) return {};
+    const auto lane_of = [](void* of) { return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(of)); };
+    CapturePoint point{s.capture.id, lane_of(stream), s.before[stream], {}};
+    for (const auto& [of, tasks] : s.before) {
+      if (point.before.size() <= lane_of(of)) point.before.resize(lane_of(of) + 1);
+      point.before[lane_of(of)] = tasks;
+    }
+    return point;
   }
 
   StatusOr<void*> RecordEvent(void* stream) override {

@@ -299,3 +299,56 @@ def test_convolutions_compile_in_both_formats(last):
     actual = torch.compile(model, backend="aot_eager")(x.to(NPU))
     torch.testing.assert_close(actual.cpu(), expected)
     assert actual.is_contiguous(memory_format=form)
+
+
+# ---- How results lie -----------------------------------------------------------------------------------------------
+
+
+def moved_as_it_lies(tensor):
+    """On npu, with strides of 0, too."""
+    elements = tensor.untyped_storage().nbytes() // tensor.element_size()
+    return tensor.as_strided((elements,), (1,), 0).to(NPU).as_strided(tensor.size(), tensor.stride())
+
+
+OF_TWO = "add sub mul div remainder fmod pow eq lt maximum minimum fmax hypot atan2 copysign xlogy bitwise_and gcd"
+
+
+@pytest.mark.parametrize("name", OF_TWO.split())
+def test_results_of_two_types_lie_as_on_the_cpu(name):
+    """An operand that is converted says nothing about the order of dimensions if it was expanded."""
+    call = getattr(torch, name)
+    pairs = [(torch.float64, torch.float32), (torch.float32, torch.int64), (torch.int64, torch.int32)]
+    for wide, narrow in pairs[2 if name in ("bitwise_and", "gcd") else 0 : 1 if name == "hypot" else 3]:
+        x = ramp(5, 10, dtype=wide).t()
+        expanded = torch.tensor(2).to(narrow).expand(10, 5)
+        for other in (expanded, ramp(10, 10, dtype=narrow)[:, ::2], ramp(5, 10, dtype=narrow).t()):
+            for first, second in ((x, other), (other, x), (other, other)):
+                on_npu = call(moved_as_it_lies(first), moved_as_it_lies(second))
+                on_cpu = call(first, second)
+                assert on_npu.stride() == on_cpu.stride(), (wide, narrow, first.stride(), second.stride())
+                torch.testing.assert_close(on_npu.cpu(), on_cpu)
+
+
+def test_truth_values_are_not_subtracted_either_way():
+    for mask in (ramp(5, 10).t() > 3, torch.tensor(True).expand(10, 5)):
+        for x in (ramp(10, 5), ramp(10, 5, dtype=torch.int64)):
+            for call in (torch.sub, lambda a, b: torch.sub(b, a), lambda a, b: b.clone().sub_(a)):
+                for device in ("cpu", NPU):
+                    with pytest.raises(RuntimeError, match="with a bool tensor is not supported"):
+                        call(mask if device == "cpu" else moved_as_it_lies(mask), x.to(device))
+
+
+@pytest.mark.parametrize("conv", ["conv1d", "conv2d", "conv3d", "conv_transpose2d"])
+@pytest.mark.parametrize("options", [{}, {"dilation": 2}, {"groups": 2}], ids=["plain", "dilated", "groups"])
+def test_convolutions_of_whole_numbers_are_refused_at_the_call_where_the_cpu_refuses(conv, options):
+    spatial = int(conv[-2])
+    call = getattr(F, conv)
+    for dtype in (torch.bool, torch.uint8, torch.int32, torch.int64):
+        x = torch.ones(1, 2, *(5,) * spatial).to(dtype)
+        w = torch.ones(2, 1 if "groups" in options else 2, *(2,) * spatial).to(dtype)
+        try:
+            call(x, w, **options)
+        except RuntimeError:
+            refused(lambda a, b: call(a, b, **options), x, w, match="not implemented for")
+        else:
+            both(lambda a, b: call(a, b, **options), x, w)

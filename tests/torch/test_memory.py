@@ -213,6 +213,55 @@ def test_TN_117_a_block_in_use_on_a_side_stream_is_not_handed_out_in_the_capture
     assert change(before) == (0, 0, 0, 0)
 
 
+def test_memory_of_joined_side_streams_is_used_again_inside_the_capture():
+    assert output_of(
+        """
+        import torch, torch_npu
+
+        source = torch.ones(1 << 16, device="npu")
+        side, far = torch.npu.Stream(), torch.npu.Stream()
+        graph = torch.npu.NPUGraph()
+        seen = []
+
+        def layer(x, joins):
+            current = torch.npu.current_stream()
+            hidden = x * 2
+            seen.append(hidden.data_ptr())
+            side.wait_stream(current)
+            with torch.npu.stream(side):
+                out = hidden + 1
+            hidden.record_stream(side)
+            del hidden
+            if joins:
+                current.wait_stream(side)
+                out.record_stream(current)
+            return out
+
+        with torch.npu.graph(graph):
+            x = source
+            for _ in range(4):
+                x = layer(x, joins=True)
+            y = layer(source, joins=False)  # its memory is in use until the streams have met
+            z = torch.npu.current_stream(), source * 5
+            seen.append(z[1].data_ptr())
+            far.wait_stream(side)
+            torch.npu.current_stream().wait_stream(far)
+            w = source * 7
+            seen.append(w.data_ptr())
+        for value in (1, 3):
+            source.fill_(value)
+            graph.replay()
+            expected = value
+            for _ in range(4):
+                expected = 2 * expected + 1
+            assert x.eq(expected).all() and y.eq(2 * value + 1).all(), (x[0], y[0])
+            assert z[1].eq(5 * value).all() and w.eq(7 * value).all()
+        print(len(set(seen[:4])), seen[5] != seen[4], seen[6] == seen[4])
+        """,
+        PYTORCH_NPU_ALLOC_CONF="graph_capture_record_stream_reuse:True",
+    ) == "1 True True"
+
+
 def test_TN_118_a_use_from_before_the_capture_gets_its_event_after_it():
     side = torch.npu.Stream()
     source = torch.zeros(8, device="npu")

@@ -3,8 +3,10 @@
 import csv
 import importlib
 import importlib.metadata
+import io
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -69,7 +71,9 @@ def test_types_of_data_have_their_names():
     [
         ("torch_npu", "HiFloat8Tensor"),
         ("torch_npu", "matmul_checksum"),
-        ("torch_npu.utils", "save_async"),
+        ("torch_npu.utils", "npu_combine_tensors"),
+        ("torch_npu.npu", "lightning_indexer"),
+        ("torch_npu.profiler", "with_modules"),
         ("torch_npu.contrib", "ROIAlign"),
         ("torch_npu.optim", "NpuFusedLamb"),
         ("torch_npu.npu._graph_tree", "npugraphify"),
@@ -86,6 +90,81 @@ def test_what_is_absent_says_so_in_a_sentence(module, name):
         exec(f"from {module} import {name}")
     with pytest.raises(AttributeError, match="^module '[a-zA-Z0-9_.]*' has no attribute 'no_such_name'"):
         owner.no_such_name  # noqa: B018
+
+
+def test_formats_are_remembered():
+    made = torch_npu.empty_with_format(
+        size=(2, 16, 16), dtype=torch.float16, device="npu", acl_format=torch_npu.Format.FRACTAL_NZ
+    )
+    assert made.device.type == "npu" and made.shape == (2, 16, 16) and made.is_contiguous()
+    assert torch_npu.get_npu_format(made) == torch_npu.Format.FRACTAL_NZ == 29
+    assert torch_npu.get_npu_format(torch_npu.npu_format_cast(made, torch_npu.Format.ND)) == 2
+    with pytest.raises(RuntimeError, match="acl_format is 99"):
+        torch_npu.empty_with_format((2,), acl_format=99)
+
+
+@pytest.mark.parametrize("name, number", [("Ascend910B3", 223), ("Ascend910_9392", 251), ("Ascend310P3", 202),
+                                          ("Ascend950PR_9589", 260), ("Newer", -1)])  # fmt: skip
+def test_generations_of_the_hardware_have_their_numbers(monkeypatch, name, number):
+    assert torch_npu.npu.get_soc_version() == 223
+    monkeypatch.setattr("torch_npu.npu.utils.get_device_name", lambda: name)
+    assert torch.npu.get_soc_version() == number
+
+
+def test_checkpoints_are_written_in_the_background(tmp_path):
+    model = torch.nn.Linear(4, 2).npu()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    kept = []
+    for step in range(4):
+        model(torch.ones(3, 4, device="npu")).sum().backward()
+        optimizer.step()
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
+        kept.append(model.weight.detach().cpu().clone())
+        saved = torch_npu.utils.save_async(state, tmp_path / f"{step}.pt", model=model)
+        with torch.no_grad():
+            model.weight.add_(1)  # too late to be saved
+    saved.result(60)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.pt", "1.pt", "2.pt", "3.pt"]
+    for step, weight in enumerate(kept):
+        state = torch.load(tmp_path / f"{step}.pt")
+        assert state["step"] == step and state["model"]["weight"].device.type == "npu"
+        assert torch.equal(state["model"]["weight"].cpu(), weight)
+    into = io.BytesIO()
+    torch_npu.utils.save_async(torch.ones(2).npu(), into).result(60)
+    into.seek(0)
+    assert torch.load(into, map_location="cpu").tolist() == [1, 1]
+
+
+def test_a_process_ends_when_its_checkpoints_are_written(tmp_path):
+    path = tmp_path / "last.pt"
+    assert output_of(
+        f"""
+        import torch, torch_npu
+        torch_npu.utils.save_async(torch.arange(1 << 20).npu(), {str(path)!r})
+        print("over")
+        """
+    ) == "over"
+    assert torch.load(path, map_location="cpu")[-1] == (1 << 20) - 1
+
+
+def test_checkpoints_that_cannot_be_written_say_so(tmp_path):
+    save = torch_npu.utils.save_async
+    with pytest.raises(FileNotFoundError):
+        save(torch.ones(2), tmp_path / "none" / "x.pt")
+    with pytest.raises(TypeError, match="model is int"):
+        save(torch.ones(2), tmp_path / "x.pt", model=3)
+    with pytest.raises(AttributeError, match="f is NoneType"):
+        save(torch.ones(2), None)
+    with pytest.raises((AttributeError, TypeError, pickle.PicklingError)):
+        save(lambda: 0, tmp_path / "x.pt")
+    closed = open(tmp_path / "closed", "wb")
+    closed.close()
+    with pytest.warns(UserWarning, match="was not written: .*closed"):
+        write = save(torch.ones(2), closed)
+        with pytest.raises(ValueError, match="closed"):
+            write.result(60)
+        save(torch.ones(2), io.BytesIO()).result(60)  # behind the warning, which the writer gives
+    assert [path.name for path in tmp_path.iterdir()] == ["closed"]
 
 
 def test_modules_are_reached_without_an_import():

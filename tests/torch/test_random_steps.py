@@ -348,6 +348,10 @@ STEPS_OF = {name[5:]: f for name, f in list(globals().items()) if name.startswit
 NOT_ON_OVERLAPS = ("addmm_", "scatter_", "assign", "number_", "masked_fill_", "values_of_dim")
 
 
+# What the device's operators take and those of the CPU refuse.
+ONLY_HERE = ["\"abs_cpu\" not implemented for 'Bool'"]
+
+
 def differ(name, x, y):
     """Why the tensor of npu is not that of the CPU; "" if it is."""
     if x.shape != y.shape or x.dtype != y.dtype:
@@ -398,6 +402,8 @@ def run_program(seed, dtype, with_gradients):
         except RuntimeError as error:
             raise AssertionError(f"{where}\nfound late: {error}") from None
         if refused is not None:
+            if str(refused) in ONLY_HERE:
+                continue
             assert actual is None, f"{where}\nthe CPU refuses: {refused}"
             lines[-1] += "  # refused"
             continue

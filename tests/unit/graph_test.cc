@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/order.h"
 #include "scale.h"
 
 namespace reprise::ir {
@@ -206,6 +207,56 @@ TEST(Graph, AWaitOutlivesTheRecordThatBecameAnotherTask) {
   for (int i = 0; i < 5; ++i) {
     twins.Replace(record);
     twins.Compare();
+  }
+}
+
+TEST(Order, IsThatOfAllWaysThroughTheGraph) {
+  std::mt19937 random(5);
+  for (int round = 0; round < Loops(60, 6); ++round) {
+    Graph graph;
+    const auto lanes = static_cast<LaneId>(2 + random() % 5);
+    for (LaneId lane = 0; lane < lanes; ++lane) graph.AddLane(1, 1, kNoNode);
+    std::vector<EdgePayload> records;
+    std::vector<std::vector<char>> before;  // of each node, with itself: which nodes come before it
+    std::vector<NodeId> last(lanes, kNoNode);
+    Order order;
+    for (int step = 0; step < 80; ++step) {
+      const LaneId lane = random() % lanes;
+      const auto id = static_cast<NodeId>(before.size());
+      std::vector<char> mine = last[lane] != kNoNode ? before[last[lane]] : std::vector<char>();
+      mine.resize(id + 1, 0);
+      mine[id] = 1;
+      uint64_t nothing = 0;
+      if (const auto kind = random() % 3; kind == 0) {
+        graph.Add(lane, MakeTask(kPlain, nothing));
+      } else if (kind == 1 || records.empty()) {
+        records.push_back({id, 0, 8});
+        graph.Add(lane, MakeTask(kEdgeRecord, records.back()));
+      } else {
+        EdgePayload record = records[random() % records.size()];
+        graph.Add(lane, MakeTask(kEdgeWait, record));
+        for (NodeId i = 0; i <= record.record; ++i) mine[i] |= before[record.record][i];
+      }
+      before.push_back(mine);
+      last[lane] = id;
+      if (random() % 4 != 0) continue;
+      order.CatchUp(graph);
+      for (LaneId of = 0; of < lanes; ++of) {
+        std::vector<uint32_t> found = order.Before(of);
+        found.resize(lanes, 0);
+        std::vector<uint32_t> expected(lanes, 0);
+        uint32_t tasks = 0;
+        for (NodeId i = 0; i <= id; ++i) {
+          const Node node = graph.node(i);
+          if (last[of] != kNoNode && i < before[last[of]].size() && before[last[of]][i] != 0) {
+            ++expected[node.lane];
+          }
+          if (node.lane == of && node.type == &kPlain) tasks = node.position + 1;
+        }
+        ASSERT_EQ(found, expected) << "round " << round << ", step " << step << ", lane " << of;
+        ASSERT_EQ(order.Tasks(of), tasks);
+      }
+    }
   }
 }
 

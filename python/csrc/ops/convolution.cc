@@ -6,14 +6,20 @@
 #include <ATen/native/ConvUtils.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
+#include <map>
+#include <mutex>
+#include <string>
 #include <tuple>
 #include <vector>
 
 #include "ops/alias.h"
+#include "ops/kernel_scope.h"
 #include "ops/launch.h"
 #include "ops/native.h"
 #include "ops/tensors.h"
@@ -37,6 +43,38 @@ at::Tensor EmptyIn(c10::MemoryFormat format, c10::IntArrayRef sizes, const at::T
   at::Tensor made = Empty(sizes, like.scalar_type(), like.device());
   if (format != c10::MemoryFormat::Contiguous) made.unsafeGetTensorImpl()->empty_tensor_restride(format);
   return made;
+}
+
+// Not all kernels of the CPU take whole numbers, and which one it will be depends on more than the type. What a small
+// convolution of the same kind says is said at the call, not by a task.
+void CheckKernelTakes(const at::Tensor& input, c10::IntArrayRef dilation, bool transposed, int64_t groups) {
+  const at::ScalarType type = input.scalar_type();
+  if (c10::isFloatingType(type) || c10::isComplexType(type)) [[likely]]
+    return;
+  const bool is_dilated = std::any_of(dilation.begin(), dilation.end(), [](int64_t d) { return d != 1; });
+  const int64_t few_groups = groups == 1 ? 1 : 2;
+  static std::mutex mutex;
+  static auto* const answers = new std::map<std::array<int64_t, 5>, std::string>;
+  const std::lock_guard lock(mutex);
+  const auto [answer, is_new] = answers->try_emplace(
+      {static_cast<int64_t>(type), input.dim(), is_dilated ? 1 : 0, transposed ? 1 : 0, few_groups});
+  if (is_new) {
+    const PlainKeys keys;
+    const auto spatial = static_cast<size_t>(input.dim() - 2);
+    Numbers of_input(spatial, 3), of_weight(spatial, 2);
+    of_input.insert(of_input.begin(), {1, few_groups});
+    of_weight.insert(of_weight.begin(), {few_groups, 1});
+    const Numbers none(spatial, 0), one(spatial, 1), apart(spatial, is_dilated ? 2 : 1);
+    try {
+      (void)at::convolution(at::zeros(of_input, type), at::zeros(of_weight, type), std::nullopt, one, none, apart,
+                            transposed, none, few_groups);
+    } catch (const c10::Error& error) {
+      answer->second = error.what_without_backtrace();
+    }
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(answer->second.empty(), "aten::convolution: ", answer->second,
+                              ": on npu the kernel of the CPU does this, which does not take these types; convert to ",
+                              "others first, such as float32");
 }
 
 at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
@@ -70,6 +108,7 @@ at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight, const 
           .Launch()) {
     return output;
   }
+  CheckKernelTakes(input, dilation, transposed, groups);
   Aliases aliases(c10::kCPU);
   Launch("convolution",
          [x = aliases.Of(input), w = aliases.Of(weight), b = has_bias ? aliases.Of(*bias) : at::Tensor(),

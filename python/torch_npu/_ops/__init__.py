@@ -30,6 +30,8 @@ def export(module):
     """Puts the operators where programs look for them."""
     for name, number in _TYPES.items():
         setattr(module, name, number)
+    module.Format = cache.Format
+    module.empty_with_format = cache.empty_with_format
     atb = types.ModuleType("torch_npu.atb", "Operators of torch.ops.atb.")
     sys.modules["torch_npu.atb"] = module.atb = atb
     for space, name in NAMES:

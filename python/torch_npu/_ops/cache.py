@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keys and values that are kept in pages, writes by index, and formats."""
+import enum
+
 import torch
 from torch_npu import _C
 from torch_npu._ops.checks import check, check_dims, check_type, refuse
@@ -258,11 +260,40 @@ def _cast(input, acl_format):
     return result
 
 
-_FORMATS = (-1, 0, 1, 2, 3, 4, 5, 29, 30, 32, 33)
+class Format(enum.IntEnum):
+    """How the hardware lays tensors out. Here the number is remembered, and the memory stays row by row."""
+
+    UNDEFINED = -1
+    NCHW = 0
+    NHWC = 1
+    ND = 2
+    NC1HWC0 = 3
+    FRACTAL_Z = 4
+    NC1HWC0_C04 = 12
+    HWCN = 16
+    NDHWC = 27
+    FRACTAL_NZ = 29
+    NCDHW = 30
+    NDC1HWC0 = 32
+    FRACTAL_Z_3D = 33
+
+
+_FORMATS = (5, *map(int, Format))
 
 
 def _check_format(name, acl_format):
     check(acl_format in _FORMATS, name, f"acl_format is {acl_format}, expected one of {_FORMATS}")
+
+
+def empty_with_format(
+    size, dtype=None, layout=torch.strided, device=None, pin_memory=False, acl_format=Format.ND, base_addr_aligned_kb=16
+):
+    """``torch.empty`` on the device ("npu" unless said otherwise), with a format of the hardware that is remembered."""
+    _check_format("empty_with_format", acl_format)
+    made = torch.empty(size, dtype=dtype, layout=layout, device=device or "npu", pin_memory=bool(pin_memory))
+    check(made.device.type == "npu", "empty_with_format", f"device is {made.device}, expected npu")
+    _C._set_npu_format(made, int(acl_format))
+    return made
 
 
 @kernel("npu_format_cast")

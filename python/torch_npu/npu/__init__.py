@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``torch.npu``."""
 import torch
-from torch_npu import _C
+from torch_npu import _C, _names
 from torch_npu.npu._compat import *  # noqa: F403
 from torch_npu.npu.device import (
     DeferredNpuCallError,
@@ -41,6 +41,7 @@ from torch_npu.npu.utils import (
     get_cann_version,
     get_device_capability,
     get_device_name,
+    get_soc_version,
     get_device_properties,
     event_counters,
     get_sync_debug_mode,
@@ -64,6 +65,9 @@ from torch_npu.npu.random import *  # noqa: F403
 OutOfMemoryError = torch.OutOfMemoryError
 
 
+_ABSENT = {"lightning_indexer": "the operator is torch_npu.npu_lightning_indexer"}
+
+
 def __getattr__(name):
     # torch.utils.checkpoint looks whether there are random numbers of the device to keep.
     if name == "_initialized":
@@ -71,4 +75,4 @@ def __getattr__(name):
     # torch.compile asks for it when it compiles for the first time. The module registers all that inductor needs.
     if name == "Scheduling":
         from torch_npu.npu import _inductor  # noqa: F401
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise _names._error(__name__, name, _ABSENT)

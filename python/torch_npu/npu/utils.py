@@ -51,6 +51,25 @@ def get_device_name(device=None):
     return get_device_properties(device).name
 
 
+# Programs ask for the number to tell generations of the hardware apart.
+_SOC_VERSIONS = {
+    **{f"Ascend910{name}": 100 + i for i, name in enumerate(("PremiumA", "ProA", "A", "ProB", "B"))},
+    **{f"Ascend310P{i + 1}": 200 + i for i in range(7)},
+    **{f"Ascend910{name}": 220 + i for i, name in enumerate(("B1", "B2", "B2C", "B3", "B4", "B4-1"))},
+    **{f"Ascend310B{i + 1}": 240 + i for i in range(4)},
+    **{f"Ascend910_{name}": 250 + i for i, name in enumerate((9391, 9392, 9381, 9382, 9372, 9362))},
+    "Ascend950": 260,
+}
+
+
+def get_soc_version():
+    """The number of the hardware that the device says to be (REPRISE_SOC); -1 for names without one."""
+    name = get_device_name()
+    if name.startswith(("Ascend910_95", "Ascend950")):
+        name = "Ascend950"
+    return _SOC_VERSIONS.get(name, -1)
+
+
 def get_device_capability(device=None):
     """(major, minor) of TORCH_NPU_DEVICE_CAPABILITY; None when it does not say."""
     text = os.environ.get("TORCH_NPU_DEVICE_CAPABILITY", "")
