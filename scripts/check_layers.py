@@ -88,6 +88,7 @@ THIRD_PARTY = (
     ThirdParty(r"nlohmann/", r"facade/acl/(init|dump)\.cc|tests/|.*_test\.cc", "nlohmann JSON: facade/acl/init.cc, dump.cc and tests"),
     ThirdParty(r"gtest/|gmock/", r"tests/|.*_test\.cc|src/kernels/test_tensor\.h", "GoogleTest: tests"),
     ThirdParty(r"(ATen|c10|torch|pybind11)/|Python\.h|structmember\.h", r"python/csrc/", "PyTorch and Python: python/csrc"),
+    ThirdParty(r"valgrind/", r"src/base/memory_checker\.cc", "valgrind's requests, where the header is there: src/base/memory_checker.cc"),
     ThirdParty(r"fmt/", r"(src|facade|tests|python)/(?!kernels/)", "fmt: everywhere but include/ and src/kernels"),
 )
 

@@ -45,8 +45,10 @@ void CallScope::Leave() noexcept {
   if (--t_depth == 0) t_api = nullptr;
 }
 
-std::string DescribeCall() {
-  if (!internal::g_call_trace || t_api == nullptr) return {};
+namespace {
+
+// "./program(main+0x2a) [0x11cf]"; empty when it cannot be told.
+std::string PlaceInProgram() {
   std::array<void*, kFrames> frames{};
   const int count = backtrace(frames.data(), kFrames);
   bool inside = false;  // a sanitizer's frames may come before ours
@@ -67,10 +69,22 @@ std::string DescribeCall() {
                           reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(info.dli_saddr))
             : fmt::format("+{:#x}", offset);
     // The module's offset is what addr2line wants.
-    return fmt::format("{}, called by thread {} from {}({}) [{:#x}]", t_api, ::syscall(SYS_gettid), info.dli_fname,
-                       place, offset);
+    return fmt::format("{}({}) [{:#x}]", info.dli_fname, place, offset);
   }
-  return fmt::format("{}, called by thread {}", t_api, ::syscall(SYS_gettid));
+  return {};
+}
+
+}  // namespace
+
+std::string DescribeCaller() {
+  const std::string place = PlaceInProgram();
+  return fmt::format("thread {}{}{}", ::syscall(SYS_gettid), place.empty() ? "" : " at ", place);
+}
+
+std::string DescribeCall() {
+  if (!internal::g_call_trace || t_api == nullptr) return {};
+  const std::string place = PlaceInProgram();
+  return fmt::format("{}, called by thread {}{}{}", t_api, ::syscall(SYS_gettid), place.empty() ? "" : " from ", place);
 }
 
 }  // namespace reprise

@@ -41,6 +41,9 @@ class CallScope {
   const CallGuard guard_;
 };
 
+/// "thread 4711 at ./program(main+0x2a) [0x11cf]": the place in the program that called, whether tracing is on or not.
+std::string DescribeCaller();
+
 /// "aclrtStreamWaitEvent, called by thread 4711 from ./program(main+0x2a)"; empty when tracing is off.
 std::string DescribeCall();
 

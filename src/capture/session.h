@@ -58,7 +58,7 @@ class Session final : public runtime::TaskSink {
   const std::string& Describe() const { return description_; }
   const runtime::Context& context() const { return *context_; }
   int begin_thread() const { return begin_thread_; }
-  /// A call was refused because of this capture: under REPRISE_CAPTURE_POLICY=strict that invalidates it. With the
+  /// A call was refused because of this capture: under REPRISE_CAPTURE_POLICY=strict or REPRISE_STRICT=1 that invalidates it. With the
   /// context's capture_mutex held.
   void Refused(const Status& error);
 
@@ -125,6 +125,8 @@ CaptureInfo Info(const runtime::Stream& stream);
 
 /// 107030 when an open capture forbids this thread the unsafe call `api` now.
 Status CheckUnsafe(const char* api);
+/// One of the captures that are open in the process; empty: none is.
+std::string DescribeOpenCapture();
 /// Whether CheckUnsafe would refuse.
 bool UnsafeIsRefused(runtime::Context& context);
 

@@ -25,6 +25,8 @@
 #include "base/calls.h"
 #include "base/env.h"
 #include "base/fault.h"
+#include "base/memory_checker.h"
+#include "base/strict.h"
 #include "device/ipc_memory.h"
 #include "device/managed_memory.h"
 #include "device/move_to_file.h"
@@ -53,6 +55,12 @@ const char* KindName(MemoryKind kind) {
 
 // Whole pages, so that an allocation can become shared memory without its neighbours.
 void* AllocatePages(uint64_t bytes, MemoryOrigin* origin) {
+  if (IsMemoryChecked()) {
+    // From the heap of the checker, which knows who allocated and keeps what is freed; a page of red zone behind it.
+    *origin = MemoryOrigin::kHeap;
+    return bytes > uint64_t{PTRDIFF_MAX} - 2 * kSmallPage ? nullptr
+                                                          : std::aligned_alloc(kSmallPage, PagesOf(bytes) + kSmallPage);
+  }
   *origin = bytes >= kMmapFrom ? MemoryOrigin::kMmap : MemoryOrigin::kHeap;
   if (*origin == MemoryOrigin::kMmap) {
     void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -80,8 +88,20 @@ uint64_t MemoryRegistry::total_bytes() {
 
 void MemoryRegistry::Insert(const MemoryRange& range) { ranges_.emplace(range.begin, range); }
 
+// Of what is new, under the lock.
+void MemoryRegistry::Checked(const MemoryRange& range) {
+  if (!IsMemoryChecked()) [[likely]]
+    return;
+  AddToMemoryReports([](uintptr_t address) { return Get().ExplainReport(address); });
+  const uint64_t pages = PagesOf(range.bytes) + kSmallPage;
+  const uint64_t usable = range.usable_bytes();
+  AllowAccess(reinterpret_cast<void*>(range.begin), usable);
+  ForbidAccess(reinterpret_cast<void*>(range.begin + usable), pages - usable);
+  callers_[range.begin] = DescribeCaller();
+}
+
 StatusOr<void*> MemoryRegistry::AllocateDevice(int device, uint64_t bytes, uint32_t page_bytes, bool pooled,
-                                               bool managed) {
+                                               bool managed, uint64_t asked_bytes) {
   ParkedMemory::Get().Sweep();
   {
     std::unique_lock lock(mutex_);
@@ -101,8 +121,11 @@ StatusOr<void*> MemoryRegistry::AllocateDevice(int device, uint64_t bytes, uint3
     return Error(207001, fmt::format("the host refused {} bytes for device {}", bytes, device));
   }
   peak_[static_cast<size_t>(device)] = std::max(peak_[static_cast<size_t>(device)], used);
-  Insert(
-      {reinterpret_cast<uintptr_t>(at), bytes, MemoryKind::kDevice, device, page_bytes, true, origin, pooled, managed});
+  MemoryRange range{
+      reinterpret_cast<uintptr_t>(at), bytes, MemoryKind::kDevice, device, page_bytes, true, origin, pooled, managed};
+  range.asked_bytes = asked_bytes;
+  Insert(range);
+  Checked(range);
   return at;
 }
 
@@ -112,7 +135,10 @@ StatusOr<void*> MemoryRegistry::AllocateHost(int device, uint64_t bytes) {
   void* at = bytes > uint64_t{PTRDIFF_MAX} || FaultPoint("memory.host") ? nullptr : AllocatePages(bytes, &origin);
   if (at == nullptr) return Error(207001, fmt::format("the host refused {} bytes of pinned memory", bytes));
   std::unique_lock lock(mutex_);
-  Insert({reinterpret_cast<uintptr_t>(at), bytes, MemoryKind::kPinnedHost, device, kSmallPage, true, origin});
+  const MemoryRange range{
+      reinterpret_cast<uintptr_t>(at), bytes, MemoryKind::kPinnedHost, device, kSmallPage, true, origin};
+  Insert(range);
+  Checked(range);
   return at;
 }
 
@@ -217,6 +243,7 @@ StatusOr<MemoryRegistry::File> MemoryRegistry::Share(void* pointer, uint64_t byt
   }
   const uint64_t file_bytes = PagesOf(range->bytes);
   if (range->file < 0) {
+    AllowAccess(reinterpret_cast<void*>(range->begin), file_bytes);  // it is copied as a whole
     const int fd = MakeMemoryFile("reprise-memory", file_bytes);
     const int error = fd < 0 ? errno : MoveToFile(reinterpret_cast<void*>(range->begin), file_bytes, fd);
     if (fd < 0 || error != 0) {
@@ -300,6 +327,7 @@ Status MemoryRegistry::Free(void* pointer, MemoryKind kind, bool pooled, Users u
     if (range.managed) ManagedMemory::Get().Forget(range.begin);
     if (kind == MemoryKind::kPinnedHost) ForgetMapped(range);
     ranges_.erase(it);
+    callers_.erase(range.begin);
     if (kind == MemoryKind::kDevice && users == Users::kNone) used_[static_cast<size_t>(range.device)] -= range.bytes;
   }
   LetGo(range, users);
@@ -435,8 +463,19 @@ StatusOr<MemoryRange> MemoryRegistry::CheckRange(const void* pointer, uint64_t b
   }
   std::shared_lock lock(mutex_);
   if (const MemoryRange* range = FindLocked(begin)) {
-    if (begin + bytes <= range->end()) [[likely]]
+    if (begin + bytes <= range->end()) [[likely]] {
+      if (range->asked_bytes != 0 && begin + bytes > range->begin + range->asked_bytes && IsStrict()) [[unlikely]] {
+        return StrictRefusal(
+                   107000,
+                   fmt::format("{} [{:#x}, {:#x}) uses {} bytes behind the {} that were asked for; what a device adds "
+                               "behind an allocation is its own",
+                               what, begin, begin + bytes, begin + bytes - range->begin - range->asked_bytes,
+                               range->asked_bytes))
+            .Culprit(DescribeRange(*range))
+            .Hint("allocate as many bytes as are used");
+      }
       return *range;
+    }
     // Expandable segments: mapped pieces that follow each other are one range to their users.
     MemoryRange whole = *range;
     for (auto next = ranges_.find(whole.end()); next != ranges_.end(); next = ranges_.find(whole.end())) {
@@ -476,6 +515,32 @@ StatusOr<MemoryRange> MemoryRegistry::CheckRange(const void* pointer, uint64_t b
   return pageable;
 }
 
+bool MemoryRegistry::IsRegisteredForDevice(const void* pointer) const {
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  std::shared_lock lock(mutex_);
+  const MemoryRange* range = FindLocked(address);
+  if (range == nullptr) return false;
+  return (range->kind == MemoryKind::kRegisteredHost && range->mapped) || range->origin == MemoryOrigin::kMapped ||
+         IsMappedAgain(address);
+}
+
+std::string MemoryRegistry::ExplainReport(uintptr_t address) const {
+  std::shared_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return {};
+  auto it = ranges_.upper_bound(address);
+  if (it == ranges_.begin()) return {};
+  const MemoryRange& range = std::prev(it)->second;
+  if (address >= range.begin + PagesOf(range.bytes) + kSmallPage) return {};
+  const auto caller = callers_.find(range.begin);
+  const uint64_t usable = range.usable_bytes();
+  const uint64_t offset = address - range.begin;
+  return fmt::format("{:#x} lies {} bytes {} {} {:#x}{}{}{}", address, offset < usable ? offset : offset - usable,
+                     offset < usable ? "into" : "behind the end of", KindName(range.kind), range.begin,
+                     fmt::format(" of {} bytes", usable),
+                     range.kind == MemoryKind::kDevice ? fmt::format(" (device {})", range.device) : "",
+                     caller != callers_.end() ? ", allocated by " + caller->second : "");
+}
+
 std::string MemoryRegistry::Explain(const void* pointer) const {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   std::shared_lock lock(mutex_);
@@ -505,6 +570,7 @@ size_t MemoryRegistry::FreeAllOfDevice(int device, Users users) {
         freed.push_back(it->second);
         if (users == Users::kNone) used_[static_cast<size_t>(device)] -= it->second.bytes;
         if (it->second.managed) ManagedMemory::Get().Forget(it->first);
+        callers_.erase(it->first);
         it = ranges_.erase(it);
       } else {
         ++it;
