@@ -41,8 +41,14 @@ class CallScope {
   const CallGuard guard_;
 };
 
-/// "thread 4711 at ./program(main+0x2a) [0x11cf]": the place in the program that called, whether tracing is on or not.
-std::string DescribeCaller();
+/// Who called, whether tracing is on or not.
+struct Caller {
+  const void* place = nullptr;  ///< in the program, within the call; null when it cannot be told
+  long thread = 0;
+};
+Caller FindCaller();
+/// "./program(main+0x2a) [0x11cf]"; empty for null.
+std::string DescribePlace(const void* place);
 
 /// "aclrtStreamWaitEvent, called by thread 4711 from ./program(main+0x2a)"; empty when tracing is off.
 std::string DescribeCall();

@@ -22,6 +22,7 @@ __attribute__((weak)) void __asan_poison_memory_region(const volatile void* begi
 __attribute__((weak)) void __asan_unpoison_memory_region(const volatile void* begin, size_t bytes);
 __attribute__((weak)) void __asan_set_error_report_callback(void (*callback)(const char*));
 __attribute__((weak)) void* __asan_get_report_address();
+__attribute__((weak)) void __sanitizer_symbolize_pc(void* place, const char* format, char* text, size_t bytes);
 }
 
 namespace reprise {
@@ -88,6 +89,14 @@ void AllowAccess(const void* begin, uint64_t bytes) noexcept {
 #endif
       return;
   }
+}
+
+std::string NamePlace(const void* place) {
+  if (place == nullptr || __sanitizer_symbolize_pc == nullptr) return {};
+  std::array<char, 512> text{};
+  __sanitizer_symbolize_pc(const_cast<void*>(place), "%f %S", text.data(), text.size());
+  text.back() = '\0';
+  return text.data();
 }
 
 void AddToMemoryReports(ExplainAddress explain) noexcept {

@@ -24,6 +24,9 @@ void ForbidAccess(const void* begin, uint64_t bytes) noexcept;
 /// And is not any more. The content is as it was.
 void AllowAccess(const void* begin, uint64_t bytes) noexcept;
 
+/// "main program.cc:17" as the checker tells it; empty when it does not.
+std::string NamePlace(const void* place);
+
 /// What is known of an address, without a newline; empty: nothing. Must not wait for a lock for ever: the thread that
 /// made the access may hold it.
 using ExplainAddress = std::string (*)(uintptr_t address);

@@ -38,6 +38,8 @@ namespace {
 
 // Larger blocks come straight from the kernel: they are returned at once when freed, and untouched pages cost nothing.
 constexpr uint64_t kMmapFrom = 1u << 20;
+// The heap of a checker knows who allocated, and keeps what is freed; but ends the process where it has no room.
+constexpr uint64_t kCheckedMmapFrom = 1u << 30;
 constexpr uint32_t kSmallPage = 4096;
 constexpr size_t kFreedKept = 4096;
 
@@ -53,20 +55,19 @@ const char* KindName(MemoryKind kind) {
   return "pageable host memory";
 }
 
+// Behind the pages of an allocation, where memory is checked.
+uint64_t RedZonePages() { return IsMemoryChecked() ? kSmallPage : 0; }
+
 // Whole pages, so that an allocation can become shared memory without its neighbours.
 void* AllocatePages(uint64_t bytes, MemoryOrigin* origin) {
-  if (IsMemoryChecked()) {
-    // From the heap of the checker, which knows who allocated and keeps what is freed; a page of red zone behind it.
-    *origin = MemoryOrigin::kHeap;
-    return bytes > uint64_t{PTRDIFF_MAX} - 2 * kSmallPage ? nullptr
-                                                          : std::aligned_alloc(kSmallPage, PagesOf(bytes) + kSmallPage);
-  }
-  *origin = bytes >= kMmapFrom ? MemoryOrigin::kMmap : MemoryOrigin::kHeap;
+  if (bytes > uint64_t{PTRDIFF_MAX} / 2) return nullptr;
+  *origin = bytes >= (IsMemoryChecked() ? kCheckedMmapFrom : kMmapFrom) ? MemoryOrigin::kMmap : MemoryOrigin::kHeap;
+  bytes = PagesOf(bytes) + RedZonePages();
   if (*origin == MemoryOrigin::kMmap) {
     void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return at == MAP_FAILED ? nullptr : at;
   }
-  return std::aligned_alloc(kSmallPage, PagesOf(bytes));
+  return std::aligned_alloc(kSmallPage, bytes);
 }
 
 }  // namespace
@@ -93,11 +94,11 @@ void MemoryRegistry::Checked(const MemoryRange& range) {
   if (!IsMemoryChecked()) [[likely]]
     return;
   AddToMemoryReports([](uintptr_t address) { return Get().ExplainReport(address); });
-  const uint64_t pages = PagesOf(range.bytes) + kSmallPage;
+  const uint64_t pages = PagesOf(range.bytes) + RedZonePages();
   const uint64_t usable = range.usable_bytes();
   AllowAccess(reinterpret_cast<void*>(range.begin), usable);
   ForbidAccess(reinterpret_cast<void*>(range.begin + usable), pages - usable);
-  callers_[range.begin] = DescribeCaller();
+  callers_[range.begin] = FindCaller();
 }
 
 StatusOr<void*> MemoryRegistry::AllocateDevice(int device, uint64_t bytes, uint32_t page_bytes, bool pooled,
@@ -154,7 +155,12 @@ void MemoryRegistry::Release(const MemoryRange& range) {
       }
       std::free(begin);
       break;
-    case MemoryOrigin::kMmap: munmap(begin, range.bytes); break;
+    case MemoryOrigin::kMmap: {
+      const uint64_t bytes = PagesOf(range.bytes) + RedZonePages();
+      AllowAccess(begin, bytes);  // for whoever gets the addresses next
+      munmap(begin, bytes);
+      break;
+    }
     case MemoryOrigin::kImported:
     case MemoryOrigin::kMapped:
     case MemoryOrigin::kProgram: break;
@@ -530,15 +536,20 @@ std::string MemoryRegistry::ExplainReport(uintptr_t address) const {
   auto it = ranges_.upper_bound(address);
   if (it == ranges_.begin()) return {};
   const MemoryRange& range = std::prev(it)->second;
-  if (address >= range.begin + PagesOf(range.bytes) + kSmallPage) return {};
-  const auto caller = callers_.find(range.begin);
+  if (address >= range.begin + PagesOf(range.bytes) + RedZonePages()) return {};
+  std::string who;
+  if (const auto caller = callers_.find(range.begin); caller != callers_.end()) {
+    std::string place = NamePlace(caller->second.place);
+    if (place.empty()) place = DescribePlace(caller->second.place);
+    who = fmt::format(", allocated by thread {}{}{}", caller->second.thread, place.empty() ? "" : " at ", place);
+  }
   const uint64_t usable = range.usable_bytes();
   const uint64_t offset = address - range.begin;
   return fmt::format("{:#x} lies {} bytes {} {} {:#x}{}{}{}", address, offset < usable ? offset : offset - usable,
                      offset < usable ? "into" : "behind the end of", KindName(range.kind), range.begin,
                      fmt::format(" of {} bytes", usable),
                      range.kind == MemoryKind::kDevice ? fmt::format(" (device {})", range.device) : "",
-                     caller != callers_.end() ? ", allocated by " + caller->second : "");
+                     who);
 }
 
 std::string MemoryRegistry::Explain(const void* pointer) const {

@@ -41,12 +41,14 @@ bool IsClosed(const void* pointer) {
 
 }  // namespace
 
+#pragma GCC visibility push(default)
 extern "C" {
 void __asan_poison_memory_region(const volatile void* begin, size_t bytes) { Add(begin, bytes, true); }
 void __asan_unpoison_memory_region(const volatile void* begin, size_t bytes) { Add(begin, bytes, false); }
 void __asan_set_error_report_callback(void (*callback)(const char*)) { g_report = callback; }
 void* __asan_get_report_address() { return g_address; }
 }
+#pragma GCC visibility pop
 
 namespace reprise::testing {
 namespace {
@@ -133,7 +135,7 @@ TEST_F(RedZones, FreedBlocksStayOpenWhileAStreamHasWork) {
   device_memory::Free(smaller);
   gate.Open();
   MUST(aclrtSynchronizeStream(stream_));
-  void* const other = device_memory::Allocate(4096, stream_);
+  void* const other = device_memory::Allocate(2 << 20, stream_);  // from elsewhere
   EXPECT_TRUE(IsClosed(block)) << "closed by the first allocation behind the work";
   device_memory::Free(other);
 }
