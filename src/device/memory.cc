@@ -38,8 +38,6 @@ namespace {
 
 // Larger blocks come straight from the kernel: they are returned at once when freed, and untouched pages cost nothing.
 constexpr uint64_t kMmapFrom = 1u << 20;
-// The heap of a checker knows who allocated, and keeps what is freed; but ends the process where it has no room.
-constexpr uint64_t kCheckedMmapFrom = 1u << 30;
 constexpr uint32_t kSmallPage = 4096;
 constexpr size_t kFreedKept = 4096;
 
@@ -55,13 +53,36 @@ const char* KindName(MemoryKind kind) {
   return "pageable host memory";
 }
 
+// Freed last, and by whom; only where memory is checked. Under the lock of the registry.
+struct CheckedFree {
+  MemoryRange range;
+  Caller caller;
+};
+constexpr size_t kCheckedFrees = 256;
+std::deque<CheckedFree>& CheckedFrees() {
+  static auto* const frees = new std::deque<CheckedFree>;
+  return *frees;
+}
+void NoteCheckedFree(const MemoryRange& range) {
+  if (!IsMemoryChecked()) [[likely]]
+    return;
+  CheckedFrees().push_front({range, FindCaller()});
+  if (CheckedFrees().size() > kCheckedFrees) CheckedFrees().pop_back();
+}
+
+std::string DescribeCaller(const Caller& caller) {
+  std::string place = NamePlace(caller.place);
+  if (place.empty()) place = DescribePlace(caller.place);
+  return fmt::format("thread {}{}{}", caller.thread, place.empty() ? "" : " at ", place);
+}
+
 // Behind the pages of an allocation, where memory is checked.
 uint64_t RedZonePages() { return IsMemoryChecked() ? kSmallPage : 0; }
 
 // Whole pages, so that an allocation can become shared memory without its neighbours.
 void* AllocatePages(uint64_t bytes, MemoryOrigin* origin) {
   if (bytes > uint64_t{PTRDIFF_MAX} / 2) return nullptr;
-  *origin = bytes >= (IsMemoryChecked() ? kCheckedMmapFrom : kMmapFrom) ? MemoryOrigin::kMmap : MemoryOrigin::kHeap;
+  *origin = bytes >= kMmapFrom ? MemoryOrigin::kMmap : MemoryOrigin::kHeap;
   bytes = PagesOf(bytes) + RedZonePages();
   if (*origin == MemoryOrigin::kMmap) {
     void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -334,6 +355,7 @@ Status MemoryRegistry::Free(void* pointer, MemoryKind kind, bool pooled, Users u
     if (kind == MemoryKind::kPinnedHost) ForgetMapped(range);
     ranges_.erase(it);
     callers_.erase(range.begin);
+    NoteCheckedFree(range);
     if (kind == MemoryKind::kDevice && users == Users::kNone) used_[static_cast<size_t>(range.device)] -= range.bytes;
   }
   LetGo(range, users);
@@ -533,23 +555,27 @@ bool MemoryRegistry::IsRegisteredForDevice(const void* pointer) const {
 std::string MemoryRegistry::ExplainReport(uintptr_t address) const {
   std::shared_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return {};
-  auto it = ranges_.upper_bound(address);
-  if (it == ranges_.begin()) return {};
-  const MemoryRange& range = std::prev(it)->second;
-  if (address >= range.begin + PagesOf(range.bytes) + RedZonePages()) return {};
-  std::string who;
-  if (const auto caller = callers_.find(range.begin); caller != callers_.end()) {
-    std::string place = NamePlace(caller->second.place);
-    if (place.empty()) place = DescribePlace(caller->second.place);
-    who = fmt::format(", allocated by thread {}{}{}", caller->second.thread, place.empty() ? "" : " at ", place);
+  const auto is_of = [address](const MemoryRange& range) {
+    return address >= range.begin && address < range.begin + PagesOf(range.bytes) + RedZonePages();
+  };
+  const auto where = [address](const MemoryRange& range) {
+    const uint64_t usable = range.usable_bytes();
+    const uint64_t offset = address - range.begin;
+    return fmt::format("{:#x} lies {} bytes {} {} {:#x} of {} bytes{}", address,
+                       offset < usable ? offset : offset - usable, offset < usable ? "into" : "behind the end of",
+                       KindName(range.kind), range.begin, usable,
+                       range.kind == MemoryKind::kDevice ? fmt::format(" (device {})", range.device) : "");
+  };
+  const auto after = ranges_.upper_bound(address);
+  if (after != ranges_.begin() && is_of(std::prev(after)->second)) {
+    const MemoryRange& range = std::prev(after)->second;
+    const auto caller = callers_.find(range.begin);
+    return where(range) + (caller != callers_.end() ? ", allocated by " + DescribeCaller(caller->second) : "");
   }
-  const uint64_t usable = range.usable_bytes();
-  const uint64_t offset = address - range.begin;
-  return fmt::format("{:#x} lies {} bytes {} {} {:#x}{}{}{}", address, offset < usable ? offset : offset - usable,
-                     offset < usable ? "into" : "behind the end of", KindName(range.kind), range.begin,
-                     fmt::format(" of {} bytes", usable),
-                     range.kind == MemoryKind::kDevice ? fmt::format(" (device {})", range.device) : "",
-                     who);
+  for (const CheckedFree& freed : CheckedFrees()) {
+    if (is_of(freed.range)) return where(freed.range) + ", which was freed by " + DescribeCaller(freed.caller);
+  }
+  return {};
 }
 
 std::string MemoryRegistry::Explain(const void* pointer) const {
@@ -582,6 +608,7 @@ size_t MemoryRegistry::FreeAllOfDevice(int device, Users users) {
         if (users == Users::kNone) used_[static_cast<size_t>(device)] -= it->second.bytes;
         if (it->second.managed) ManagedMemory::Get().Forget(it->first);
         callers_.erase(it->first);
+        NoteCheckedFree(it->second);
         it = ranges_.erase(it);
       } else {
         ++it;

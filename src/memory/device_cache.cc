@@ -74,7 +74,7 @@ StatusOr<void*> DeviceCache::Allocate(uint64_t bytes, void* stream, TraceContext
   } else {
     uint64_t needed = bytes;
     if (is_checked_) [[unlikely]] {
-      needed += kRedZone;
+      if (bytes < kMinLargeAlloc) needed += kRedZone;  // above that a segment has one of its own
       if (leaves_open_) CloseFreeBlocks();
     }
     request.size = rounds_by_powers_ ? RoundSize(needed, config_) : RoundUp(needed, kMinBlock);
