@@ -91,6 +91,18 @@ void AllowAccess(const void* begin, uint64_t bytes) noexcept {
   }
 }
 
+void NoteAllocation([[maybe_unused]] const void* begin, [[maybe_unused]] uint64_t bytes) noexcept {
+#if REPRISE_KNOWS_MEMCHECK
+  if (TheMemoryChecker() == MemoryChecker::kMemcheck) VALGRIND_MALLOCLIKE_BLOCK(begin, bytes, 0, 1);
+#endif
+}
+
+void NoteRelease([[maybe_unused]] const void* begin) noexcept {
+#if REPRISE_KNOWS_MEMCHECK
+  if (TheMemoryChecker() == MemoryChecker::kMemcheck) VALGRIND_FREELIKE_BLOCK(begin, 0);
+#endif
+}
+
 std::string NamePlace(const void* place) {
   if (place == nullptr || __sanitizer_symbolize_pc == nullptr) return {};
   std::array<char, 512> text{};

@@ -117,8 +117,10 @@ void MemoryRegistry::Checked(const MemoryRange& range) {
   AddToMemoryReports([](uintptr_t address) { return Get().ExplainReport(address); });
   const uint64_t pages = PagesOf(range.bytes) + RedZonePages();
   const uint64_t usable = range.usable_bytes();
-  AllowAccess(reinterpret_cast<void*>(range.begin), usable);
-  ForbidAccess(reinterpret_cast<void*>(range.begin + usable), pages - usable);
+  auto* const begin = reinterpret_cast<void*>(range.begin);
+  if (range.origin == MemoryOrigin::kMmap) NoteAllocation(begin, usable);
+  AllowAccess(begin, usable);
+  ForbidAccess(static_cast<char*>(begin) + usable, pages - usable);
   callers_[range.begin] = FindCaller();
 }
 
@@ -178,6 +180,7 @@ void MemoryRegistry::Release(const MemoryRange& range) {
       break;
     case MemoryOrigin::kMmap: {
       const uint64_t bytes = PagesOf(range.bytes) + RedZonePages();
+      NoteRelease(begin);
       AllowAccess(begin, bytes);  // for whoever gets the addresses next
       munmap(begin, bytes);
       break;
