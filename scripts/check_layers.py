@@ -91,6 +91,7 @@ THIRD_PARTY = (
     ThirdParty(r"gtest/|gmock/", r"tests/|.*_test\.cc|src/kernels/test_tensor\.h", "GoogleTest: tests"),
     ThirdParty(r"(ATen|c10|torch|pybind11)/|Python\.h|structmember\.h", r"python/csrc/", "PyTorch and Python: python/csrc"),
     ThirdParty(r"backtrace\.h", r"src/base/source_line\.cc", "libbacktrace of GCC: src/base/source_line.cc"),
+    ThirdParty(r"valgrind/", r"src/base/memory_checker\.cc", "valgrind's requests, where the header is there: src/base/memory_checker.cc"),
     ThirdParty(r"fmt/", r"(src|facade|tests|python)/(?!kernels/)", "fmt: everywhere but include/ and src/kernels"),
 )
 

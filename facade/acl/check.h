@@ -12,6 +12,7 @@
 
 #include "base/env.h"
 #include "base/status.h"
+#include "base/strict.h"
 #include "device/memory.h"
 #include "runtime/report.h"
 #include "runtime/stream.h"
@@ -80,8 +81,16 @@ inline Status DeviceReaches(const void* pointer, uint64_t bytes, const char* par
   if (!device::ChecksPointers()) return {};
   const device::MemoryRegistry& memory = device::MemoryRegistry::Get();
   REPRISE_ASSIGN_OR_RETURN(const device::MemoryRange range, memory.CheckRange(pointer, bytes, parameter));
-  if (range.kind != device::MemoryKind::kPageable) [[likely]]
-    return {};
+  if (range.kind != device::MemoryKind::kPageable) [[likely]] {
+    if (!range.is_host() || !IsStrict() || memory.IsRegisteredForDevice(pointer)) [[likely]]
+      return {};
+    return StrictRefusal(107000,
+                         fmt::format("{} {} is host memory, which a device does not reach", parameter,
+                                     fmt::ptr(pointer)))
+        .Culprit(fmt::format("{} {}", parameter, memory.Explain(pointer)))
+        .Hint(fmt::format("allocate {} with aclrtMalloc, or give the memory a device address with aclrtHostRegister",
+                          parameter));
+  }
   return Error(107000, fmt::format("{} {} is not device memory", parameter, fmt::ptr(pointer)))
       .Culprit(fmt::format("{} {}", fmt::ptr(pointer), memory.Explain(pointer)))
       .Hint(fmt::format("allocate {} with aclrtMalloc", parameter));
@@ -96,5 +105,24 @@ inline Status DeviceReachesCell(const void* pointer, uint64_t bytes, const char*
   }
   return DeviceReaches(pointer, bytes, parameter);
 }
+
+/// REPRISE_STRICT=1: 107000 when the host would read device memory at `pointer`.
+inline Status HostReads(const void* pointer, const char* parameter) {
+  if (!IsStrict()) [[likely]]
+    return {};
+  const device::MemoryRegistry& memory = device::MemoryRegistry::Get();
+  const auto range = memory.Find(pointer);
+  if (!range || range->is_host() || range->managed) return {};
+  return StrictRefusal(107000, fmt::format("{} {} is device memory, which the host does not reach", parameter,
+                                           fmt::ptr(pointer)))
+      .Culprit(fmt::format("{} {}", parameter, memory.Explain(pointer)))
+      .Hint(fmt::format("pass {} in memory of the host", parameter));
+}
+
+/// Whether aclrtDeviceEnablePeerAccess has let the device reach the memory of the peer.
+bool HasPeerAccess(int device, int peer);
+
+/// REPRISE_STRICT=1: 100001 before aclInit and after aclFinalize.
+Status CheckInitialized(const char* api);
 
 }  // namespace reprise::facade

@@ -30,6 +30,7 @@ using namespace reprise::facade;  // NOLINT
 aclError aclrtCreateContext(aclrtContext* context, int32_t deviceId) {
   return runtime::Api("aclrtCreateContext", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(context, "context"));
+    REPRISE_RETURN_IF_ERROR(CheckInitialized("aclrtCreateContext"));
     REPRISE_ASSIGN_OR_RETURN(runtime::Device * device, runtime::FindDevice(deviceId));
     REPRISE_ASSIGN_OR_RETURN(Context * made, Context::Create(*device, false));
     runtime::SetCurrentContext(made);
@@ -59,6 +60,7 @@ aclError aclrtDestroyContext(aclrtContext context) {
 aclError aclrtSetCurrentContext(aclrtContext context) {
   return runtime::Api("aclrtSetCurrentContext", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(context, "context"));
+    REPRISE_RETURN_IF_ERROR(CheckInitialized("aclrtSetCurrentContext"));
     REPRISE_ASSIGN_OR_RETURN(Context * found, FindContext(context));
     runtime::SetCurrentContext(found);
     return {};

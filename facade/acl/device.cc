@@ -34,11 +34,12 @@ using runtime::Stream;
 
 constexpr int64_t kMaxAbortTimeoutMs = 36 * 60 * 1000;
 
-/// Peers that a device may reach, one bit each. Everything lies in host memory, so the bits are only kept.
-std::atomic<uint64_t>& PeersOf(const Device& device) {
+/// Peers that a device may reach, one bit each. Everything lies in host memory, so only strict mode asks.
+std::atomic<uint64_t>& PeersOf(int device) {
   static auto* const peers = new std::array<std::atomic<uint64_t>, device::kMaxDevices>{};
-  return (*peers)[static_cast<size_t>(device.id())];
+  return (*peers)[static_cast<size_t>(device)];
 }
+std::atomic<uint64_t>& PeersOf(const Device& device) { return PeersOf(device.id()); }
 
 uint64_t BitOf(const Device& device) { return uint64_t{1} << device.id(); }
 
@@ -272,6 +273,9 @@ Status FillAtomicCapabilities(uint32_t* capabilities, const aclrtAtomicOperation
 }
 
 }  // namespace
+
+bool HasPeerAccess(int device, int peer) { return (PeersOf(device).load() >> peer & 1) != 0; }
+
 }  // namespace reprise::facade
 
 using namespace reprise;          // NOLINT: a file of C functions
@@ -289,6 +293,7 @@ aclError aclrtGetDeviceCount(uint32_t* count) {
 
 aclError aclrtSetDevice(int32_t deviceId) {
   return runtime::Api("aclrtSetDevice", [&]() -> Status {
+    REPRISE_RETURN_IF_ERROR(CheckInitialized("aclrtSetDevice"));
     REPRISE_ASSIGN_OR_RETURN(Device * device, runtime::FindDevice(deviceId));
     AnnounceDevice(deviceId, ACL_RT_DEVICE_STATE_SET_PRE);
     REPRISE_ASSIGN_OR_RETURN(Context * context, device->Retain());

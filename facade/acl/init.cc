@@ -12,6 +12,7 @@
 
 #include "acl/acl.h"
 #include "base/log.h"
+#include "capture/session.h"
 #include "check.h"
 #include "dump_of_file.h"
 #include "runtime/context.h"
@@ -178,6 +179,16 @@ Status Initialize(const char* path) {
   return {};
 }
 
+// REPRISE_STRICT=1: nothing may be captured when the process shuts down.
+Status CheckNothingIsCaptured() {
+  if (!IsStrict()) return {};
+  const std::string open = capture::DescribeOpenCapture();
+  if (open.empty()) return {};
+  return StrictRefusal(107027, "aclFinalize takes away what an open capture needs")
+      .Culprit(open)
+      .Hint("end the capture with aclmdlRICaptureEnd first");
+}
+
 Status NotInitialized() {
   return Error(100037, "the process is not initialised: no reference is left")
       .Culprit("an earlier aclFinalize, or a missing aclInit")
@@ -240,6 +251,21 @@ Status RemoveHook(std::vector<Hook<Function>>& hooks, aclRegisterCallbackType ty
       .Hint("pass the pair that was registered");
 }
 
+}  // namespace
+
+Status CheckInitialized(const char* api) {
+  if (!IsStrict()) [[likely]]
+    return {};
+  Process& process = TheProcess();
+  std::lock_guard lock(process.mutex);
+  if (process.references != 0) return {};
+  return StrictRefusal(100001, fmt::format("{} is called while the process is not initialised", api))
+      .Culprit("a missing aclInit, or an earlier aclFinalize")
+      .Hint("call aclInit first");
+}
+
+namespace {
+
 constexpr aclCannAttr kAttributes[] = {ACL_CANN_ATTR_INF_NAN, ACL_CANN_ATTR_BF16, ACL_CANN_ATTR_JIT_COMPILE};
 
 }  // namespace
@@ -257,6 +283,7 @@ aclError aclFinalize() {
     Process& process = TheProcess();
     std::unique_lock lock(process.mutex);
     if (process.references == 0) return NotInitialized();
+    REPRISE_RETURN_IF_ERROR(CheckNothingIsCaptured());
     process.references = 0;
     return ShutDown(std::move(lock), process);
   });
@@ -267,6 +294,7 @@ aclError aclFinalizeReference(uint64_t* refCount) {
     Process& process = TheProcess();
     std::unique_lock lock(process.mutex);
     if (process.references == 0) return NotInitialized();
+    if (process.references == 1) REPRISE_RETURN_IF_ERROR(CheckNothingIsCaptured());
     --process.references;
     if (refCount != nullptr) *refCount = process.references;
     return process.references == 0 ? ShutDown(std::move(lock), process) : Status();

@@ -21,8 +21,10 @@
 
 using namespace reprise::facade;  // NOLINT: this file defines only C functions
 using reprise::Error;
+using reprise::IsStrict;
 using reprise::Status;
 using reprise::StatusOr;
+using reprise::StrictRefusal;
 using reprise::device::MemoryKind;
 using reprise::device::MemoryRange;
 using reprise::device::MemoryRegistry;
@@ -69,7 +71,7 @@ Status Allocate(void** out, size_t size, uint32_t policy, bool extra, runtime::D
   const uint64_t rounded = size > UINT64_MAX - 64 ? UINT64_MAX : (uint64_t{size} + 31) / 32 * 32;
   const uint64_t bytes = rounded == UINT64_MAX || !extra || page == kPage1G ? rounded : rounded + 32;
   REPRISE_ASSIGN_OR_RETURN(
-      *out, runtime::OrReclaim(device.id(), bytes, [&] { return Memory().AllocateDevice(device.id(), bytes, page); }));
+      *out, runtime::OrReclaim(device.id(), bytes, [&] { return Memory().AllocateDevice(device.id(), bytes, page, false, false, size); }));
   return {};
 }
 
@@ -151,6 +153,38 @@ StatusOr<Sides> Classify(const void* dst, uint64_t dst_bytes, const void* src, u
   return sides;
 }
 
+// REPRISE_STRICT=1: whether the sides are what the kind says, and devices reach each other. Managed and mapped memory is both.
+Status CheckDirection(aclrtMemcpyKind kind, const void* dst, const void* src, const Sides& sides) {
+  if (!IsStrict()) [[likely]]
+    return {};
+  const int to = sides.dst.device, from = sides.src.device;
+  if (!sides.dst.is_host() && !sides.src.is_host() && to != from && !HasPeerAccess(to, from) &&
+      !HasPeerAccess(from, to)) {
+    return StrictRefusal(107000, fmt::format("the copy goes from device {} to device {}, which do not reach each other",
+                                             from, to))
+        .Culprit(fmt::format("dst {}; src {}", Memory().Explain(dst), Memory().Explain(src)))
+        .Hint("call aclrtDeviceEnablePeerAccess first");
+  }
+  if (kind == ACL_MEMCPY_DEFAULT) return {};
+  const auto fits = [](const MemoryRange& range, const void* address, bool wants_device) {
+    if (range.managed || wants_device != range.is_host()) return true;
+    return wants_device && Memory().IsRegisteredForDevice(address);
+  };
+  const bool to_device = kind != ACL_MEMCPY_HOST_TO_HOST && kind != ACL_MEMCPY_DEVICE_TO_HOST;
+  const bool from_device = kind == ACL_MEMCPY_DEVICE_TO_HOST || kind == ACL_MEMCPY_DEVICE_TO_DEVICE;
+  const bool dst_fits = fits(sides.dst, dst, to_device);
+  if (dst_fits && fits(sides.src, src, from_device)) return {};
+  constexpr const char* kNames[] = {"ACL_MEMCPY_HOST_TO_HOST",     "ACL_MEMCPY_HOST_TO_DEVICE",
+                                    "ACL_MEMCPY_DEVICE_TO_HOST",   "ACL_MEMCPY_DEVICE_TO_DEVICE",
+                                    "ACL_MEMCPY_DEFAULT",          "ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE"};
+  const MemoryRange& wrong = dst_fits ? sides.src : sides.dst;
+  const char* const name = dst_fits ? "src" : "dst";
+  return StrictRefusal(107000, fmt::format("kind is {}, and {} {} is {} memory", kNames[kind], name,
+                                           fmt::ptr(dst_fits ? src : dst), wrong.is_host() ? "host" : "device"))
+      .Culprit(fmt::format("{} {}", name, Memory().Explain(dst_fits ? src : dst)))
+      .Hint("pass the kind that fits both addresses, or ACL_MEMCPY_DEFAULT");
+}
+
 // Pageable memory may be no memory at all, so the kernel copies it.
 Status CopyNow(void* dst, const void* src, uint64_t bytes, const Sides& sides) {
   if (!sides.pageable()) {
@@ -200,6 +234,7 @@ Status MemcpyAsync(void* dst, size_t dest_max, const void* src, size_t count, ac
   if (dst == src) return {};
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(stream_handle));
   REPRISE_ASSIGN_OR_RETURN(const Sides sides, Classify(dst, count, src, count));
+  REPRISE_RETURN_IF_ERROR(CheckDirection(kind, dst, src, sides));
   if (kind == ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE && sides.dst.kind != MemoryKind::kPageable) {
     if (sides.src.kind != MemoryKind::kPageable) return runtime::SubmitCopyOfSnapshot(*stream, dst, src, count);
     std::string staged(count, '\0');
@@ -369,6 +404,12 @@ Status CheckFill(const void* pointer, uint64_t bytes, int code) {
 
 // Pageable memory may be no memory at all, so the kernel writes it.
 Status FillPageable(void* pointer, uint64_t bytes, uint8_t value) {
+  if (IsStrict()) {
+    return StrictRefusal(107000, fmt::format("devPtr {} is neither device memory nor memory of aclrtMallocHost",
+                                             fmt::ptr(pointer)))
+        .Culprit(fmt::format("devPtr {}", Memory().Explain(pointer)))
+        .Hint("fill memory of the program with std::memset");
+  }
   constexpr uint64_t kPart = 256u << 10;
   const std::string pattern(std::min(bytes, kPart), static_cast<char>(value));
   for (uint64_t done = 0; done < bytes; done += kPart) {
@@ -636,6 +677,7 @@ aclError aclrtMemcpy(void* dst, size_t destMax, const void* src, size_t count, a
     if (dst == src) return {};
     REPRISE_RETURN_IF_ERROR(capture::CheckUnsafe("aclrtMemcpy"));
     REPRISE_ASSIGN_OR_RETURN(const Sides sides, Classify(dst, count, src, count));
+    REPRISE_RETURN_IF_ERROR(CheckDirection(kind, dst, src, sides));
     return CopyNow(dst, src, count, sides);
   });
 }
@@ -660,6 +702,7 @@ aclError aclrtMemcpy2d(void* dst, size_t dpitch, const void* src, size_t spitch,
     REPRISE_RETURN_IF_ERROR(capture::CheckUnsafe("aclrtMemcpy2d"));
     REPRISE_ASSIGN_OR_RETURN(const Sides sides,
                              Classify(dst, Extent(dpitch, width, height), src, Extent(spitch, width, height)));
+    REPRISE_RETURN_IF_ERROR(CheckDirection(kind, dst, src, sides));
     return Copy2dNow(dst, dpitch, src, spitch, width, height, sides);
   });
 }
@@ -674,6 +717,7 @@ aclError aclrtMemcpy2dAsync(void* dst, size_t dpitch, const void* src, size_t sp
     REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
     REPRISE_ASSIGN_OR_RETURN(const Sides sides,
                              Classify(dst, Extent(dpitch, width, height), src, Extent(spitch, width, height)));
+    REPRISE_RETURN_IF_ERROR(CheckDirection(kind, dst, src, sides));
     if (!sides.pageable()) return runtime::SubmitCopy2d(*on, dst, dpitch, src, spitch, width, height);
     REPRISE_RETURN_IF_ERROR(BeforePageableCopy(*on, sides, "aclrtMemcpy2dAsync"));
     return Copy2dNow(dst, dpitch, src, spitch, width, height, sides);

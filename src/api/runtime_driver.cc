@@ -9,8 +9,10 @@
 
 #include "api/streams.h"
 #include "base/calls.h"
+#include "base/memory_checker.h"
 #include "capture/session.h"
 #include "device/memory.h"
+#include "device/parked_memory.h"
 #include "device/virtual_memory.h"
 #include "reprise/stream.h"
 #include "runtime/context.h"
@@ -63,7 +65,9 @@ class RuntimeDriver final : public memory::Driver {
     if (runtime::Context::CountOn(*found) == 0) {
       return Error(107002, "device memory is asked for on a device without context").Hint("call aclrtSetDevice first");
     }
-    return MemoryRegistry::Get().AllocateDevice(device, bytes, kPage2M);
+    REPRISE_ASSIGN_OR_RETURN(void* const segment, MemoryRegistry::Get().AllocateDevice(device, bytes, kPage2M));
+    ForbidAccess(segment, bytes);
+    return segment;
   }
   void Free(int, void* segment) override {
     // Gone already when the device was reset.
@@ -82,6 +86,7 @@ class RuntimeDriver final : public memory::Driver {
   Status CommitPages(int device, void* at, uint64_t bytes, uint64_t page_bytes) override {
     for (uint64_t done = 0; done < bytes; done += page_bytes) {
       Status status = CommitPage(device, static_cast<char*>(at) + done, page_bytes);
+      ForbidAccess(static_cast<char*>(at) + done, status.ok() ? page_bytes : 0);
       if (status.ok()) continue;
       DecommitPages(device, at, done, page_bytes);
       return status;
@@ -163,6 +168,9 @@ class RuntimeDriver final : public memory::Driver {
     }
   }
 
+  bool IsMemoryChecked() override { return reprise::IsMemoryChecked(); }
+  bool IsIdle() override { return !device::ParkedMemory::Get().InFlight(); }
+
  private:
   static Status CommitPage(int device, void* at, uint64_t bytes) {
     device::PhysicalProperties properties;
@@ -196,6 +204,11 @@ void ForgetDevice(int device) {
   if (memory::DeviceAllocator* allocator = DeviceMemoryOrNull()) allocator->ForgetDevice(device);
 }
 
+std::string ExplainBlock(uintptr_t address) {
+  memory::DeviceAllocator* const allocator = DeviceMemoryOrNull();
+  return allocator != nullptr ? allocator->ExplainReport(address) : std::string();
+}
+
 template <class Allocator>
 StatusOr<Allocator*> Make(std::atomic<Allocator*>& place) {
   if (Allocator* made = place.load(std::memory_order_acquire)) [[likely]]
@@ -204,6 +217,7 @@ StatusOr<Allocator*> Make(std::atomic<Allocator*>& place) {
   if (Allocator* made = place.load(std::memory_order_acquire)) return made;
   REPRISE_ASSIGN_OR_RETURN(const memory::Config config, memory::Config::FromEnvironment());
   auto* const made = new Allocator(All().driver, config);
+  AddToMemoryReports(ExplainBlock);
   runtime::AtMemoryFreed(ForgetDevice);
   place.store(made, std::memory_order_release);
   return made;

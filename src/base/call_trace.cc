@@ -46,8 +46,7 @@ void CallScope::Leave() noexcept {
   if (--t_depth == 0) t_api = nullptr;
 }
 
-std::string DescribeCall() {
-  if (!internal::g_call_trace || t_api == nullptr) return {};
+Caller FindCaller() {
   std::array<void*, kFrames> frames{};
   const int count = backtrace(frames.data(), kFrames);
   bool inside = false;  // a sanitizer's frames may come before ours
@@ -58,22 +57,33 @@ std::string DescribeCall() {
     if (dladdr(at, &info) == 0 || info.dli_fname == nullptr) continue;
     if (IsOurs(info.dli_fname)) {
       inside = true;
-      continue;
+    } else if (inside) {
+      return {at, ::syscall(SYS_gettid)};
     }
-    if (!inside) continue;
-    // Names and lines of functions that nobody exports are in the file, as a rule.
-    const std::string line = DescribeSourceLine(at);
-    const auto offset = reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(info.dli_fbase);
-    const std::string place =
-        info.dli_sname != nullptr
-            ? fmt::format("{}+{:#x}", info.dli_sname,
-                          reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(info.dli_saddr))
-            : fmt::format("+{:#x}", offset);
-    // The module's offset is what addr2line wants.
-    return fmt::format("{}, called by thread {} from {}({}) [{:#x}]{}", t_api, ::syscall(SYS_gettid), info.dli_fname,
-                       place, offset, line.empty() ? "" : ", " + line);
   }
-  return fmt::format("{}, called by thread {}", t_api, ::syscall(SYS_gettid));
+  return {nullptr, ::syscall(SYS_gettid)};
+}
+
+std::string DescribePlace(const void* place) {
+  Dl_info info{};
+  if (place == nullptr || dladdr(place, &info) == 0 || info.dli_fname == nullptr) return {};
+  const auto at = reinterpret_cast<uintptr_t>(place);
+  const uintptr_t offset = at - reinterpret_cast<uintptr_t>(info.dli_fbase);
+  const std::string symbol =
+      info.dli_sname != nullptr
+          ? fmt::format("{}+{:#x}", info.dli_sname, at - reinterpret_cast<uintptr_t>(info.dli_saddr))
+          : fmt::format("+{:#x}", offset);
+  // Names and lines of functions that nobody exports are in the file, as a rule.
+  const std::string line = DescribeSourceLine(place);
+  // The module's offset is what addr2line wants.
+  return fmt::format("{}({}) [{:#x}]{}", info.dli_fname, symbol, offset, line.empty() ? "" : ", " + line);
+}
+
+std::string DescribeCall() {
+  if (!internal::g_call_trace || t_api == nullptr) return {};
+  const Caller caller = FindCaller();
+  const std::string place = DescribePlace(caller.place);
+  return fmt::format("{}, called by thread {}{}{}", t_api, caller.thread, place.empty() ? "" : " from ", place);
 }
 
 }  // namespace reprise

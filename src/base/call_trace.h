@@ -41,7 +41,16 @@ class CallScope {
   const CallGuard guard_;
 };
 
-/// "aclrtMalloc, called by thread 4711 from ./program(+0x2a) [0x2a], main.cc:12 in main"; empty when tracing is off.
+/// Who called, whether tracing is on or not.
+struct Caller {
+  const void* place = nullptr;  ///< in the program, within the call; null when it cannot be told
+  long thread = 0;
+};
+Caller FindCaller();
+/// "./program(main+0x2a) [0x11cf], main.cc:12 in main", without the line where nothing tells it; empty for null.
+std::string DescribePlace(const void* place);
+
+/// "aclrtMalloc, called by thread 4711 from …", with that place; empty when tracing is off.
 std::string DescribeCall();
 
 }  // namespace reprise

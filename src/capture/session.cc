@@ -12,6 +12,7 @@
 #include "base/env.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/strict.h"
 #include "base/verbose.h"
 #include "runtime/device.h"
 #include "runtime/thread.h"
@@ -473,7 +474,7 @@ bool GuidesDecide() {
     if (policy != "strict" && policy != "observed") {
       ComplainOfSetting(EnvVar::kCapturePolicy, "is neither observed nor strict; observed is used");
     }
-    return policy == "strict";
+    return policy == "strict" || IsStrict();
   }();
   return strict;
 }
@@ -500,6 +501,16 @@ Status RefuseFor(Context& context, Status error, Forbids forbids) {
 }
 
 }  // namespace
+
+std::string DescribeOpenCapture() {
+  std::shared_ptr<Session> open;
+  {
+    Registry& registry = TheRegistry();
+    std::lock_guard lock(registry.mutex);
+    if (!registry.sessions.empty()) open = registry.sessions.begin()->second;
+  }
+  return open != nullptr ? open->Describe() : std::string();
+}
 
 void Session::Refused(const Status& error) {
   if (GuidesDecide()) Invalidate(error.Clone());

@@ -68,7 +68,7 @@ class Session final : public runtime::TaskSink, public model::Recorder {
   const std::string& Describe() const override { return description_; }
   const runtime::Context& context() const { return *context_; }
   int begin_thread() const { return begin_thread_; }
-  /// Under REPRISE_CAPTURE_POLICY=strict that invalidates the capture.
+  /// Under REPRISE_CAPTURE_POLICY=strict or REPRISE_STRICT=1 that invalidates the capture.
   void Refused(const Status& error) override;
   void Abandon() override { Detach(); }
 
@@ -136,6 +136,8 @@ Standing StandingOf(const runtime::Stream& stream);
 
 /// 107030 when an open capture forbids this thread the unsafe call `api` now.
 Status CheckUnsafe(const char* api);
+/// One of the captures that are open in the process; empty: none is.
+std::string DescribeOpenCapture();
 /// Whether CheckUnsafe would refuse.
 bool UnsafeIsRefused(runtime::Context& context);
 

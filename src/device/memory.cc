@@ -25,6 +25,8 @@
 #include "base/calls.h"
 #include "base/env.h"
 #include "base/fault.h"
+#include "base/memory_checker.h"
+#include "base/strict.h"
 #include "device/ipc_memory.h"
 #include "device/managed_memory.h"
 #include "device/move_to_file.h"
@@ -56,14 +58,42 @@ const char* KindName(MemoryKind kind) {
   return "pageable host memory";
 }
 
+// Freed last, and by whom; only where memory is checked. Under the lock of the registry.
+struct CheckedFree {
+  MemoryRange range;
+  Caller caller;
+};
+constexpr size_t kCheckedFrees = 256;
+std::deque<CheckedFree>& CheckedFrees() {
+  static auto* const frees = new std::deque<CheckedFree>;
+  return *frees;
+}
+void NoteCheckedFree(const MemoryRange& range) {
+  if (!IsMemoryChecked()) [[likely]]
+    return;
+  CheckedFrees().push_front({range, FindCaller()});
+  if (CheckedFrees().size() > kCheckedFrees) CheckedFrees().pop_back();
+}
+
+std::string DescribeCaller(const Caller& caller) {
+  std::string place = NamePlace(caller.place);
+  if (place.empty()) place = DescribePlace(caller.place);
+  return fmt::format("thread {}{}{}", caller.thread, place.empty() ? "" : " at ", place);
+}
+
+// Behind the pages of an allocation, where memory is checked.
+uint64_t RedZonePages() { return IsMemoryChecked() ? kSmallPage : 0; }
+
 // Whole pages, so that an allocation can become shared memory without its neighbours.
 void* AllocatePages(uint64_t bytes, MemoryOrigin* origin) {
+  if (bytes > uint64_t{PTRDIFF_MAX} / 2) return nullptr;
   *origin = bytes >= kMmapFrom ? MemoryOrigin::kMmap : MemoryOrigin::kHeap;
+  bytes = PagesOf(bytes) + RedZonePages();
   if (*origin == MemoryOrigin::kMmap) {
     void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return at == MAP_FAILED ? nullptr : at;
   }
-  return std::aligned_alloc(kSmallPage, PagesOf(bytes));
+  return std::aligned_alloc(kSmallPage, bytes);
 }
 
 }  // namespace
@@ -85,8 +115,22 @@ uint64_t MemoryRegistry::total_bytes() {
 
 void MemoryRegistry::Insert(const MemoryRange& range) { ranges_.emplace(range.begin, range); }
 
+// Of what is new, under the lock.
+void MemoryRegistry::Checked(const MemoryRange& range) {
+  if (!IsMemoryChecked()) [[likely]]
+    return;
+  AddToMemoryReports([](uintptr_t address) { return Get().ExplainReport(address); });
+  const uint64_t pages = PagesOf(range.bytes) + RedZonePages();
+  const uint64_t usable = range.usable_bytes();
+  auto* const begin = reinterpret_cast<void*>(range.begin);
+  if (range.origin == MemoryOrigin::kMmap) NoteAllocation(begin, usable);
+  AllowAccess(begin, usable);
+  ForbidAccess(static_cast<char*>(begin) + usable, pages - usable);
+  callers_[range.begin] = FindCaller();
+}
+
 StatusOr<void*> MemoryRegistry::AllocateDevice(int device, uint64_t bytes, uint32_t page_bytes, bool pooled,
-                                               bool managed) {
+                                               bool managed, uint64_t asked_bytes) {
   ParkedMemory::Get().Sweep();
   {
     std::unique_lock lock(mutex_);
@@ -106,8 +150,11 @@ StatusOr<void*> MemoryRegistry::AllocateDevice(int device, uint64_t bytes, uint3
     return Error(207001, fmt::format("the host refused {} bytes for device {}", bytes, device));
   }
   peak_[static_cast<size_t>(device)] = std::max(peak_[static_cast<size_t>(device)], used);
-  Insert(
-      {reinterpret_cast<uintptr_t>(at), bytes, MemoryKind::kDevice, device, page_bytes, true, origin, pooled, managed});
+  MemoryRange range{
+      reinterpret_cast<uintptr_t>(at), bytes, MemoryKind::kDevice, device, page_bytes, true, origin, pooled, managed};
+  range.asked_bytes = asked_bytes;
+  Insert(range);
+  Checked(range);
   return at;
 }
 
@@ -117,7 +164,10 @@ StatusOr<void*> MemoryRegistry::AllocateHost(int device, uint64_t bytes) {
   void* at = bytes > uint64_t{PTRDIFF_MAX} || FaultPoint("memory.host") ? nullptr : AllocatePages(bytes, &origin);
   if (at == nullptr) return Error(207001, fmt::format("the host refused {} bytes of pinned memory", bytes));
   std::unique_lock lock(mutex_);
-  Insert({reinterpret_cast<uintptr_t>(at), bytes, MemoryKind::kPinnedHost, device, kSmallPage, true, origin});
+  const MemoryRange range{
+      reinterpret_cast<uintptr_t>(at), bytes, MemoryKind::kPinnedHost, device, kSmallPage, true, origin};
+  Insert(range);
+  Checked(range);
   return at;
 }
 
@@ -133,7 +183,13 @@ void MemoryRegistry::Release(const MemoryRange& range) {
       }
       std::free(begin);
       break;
-    case MemoryOrigin::kMmap: munmap(begin, range.bytes); break;
+    case MemoryOrigin::kMmap: {
+      const uint64_t bytes = PagesOf(range.bytes) + RedZonePages();
+      NoteRelease(begin);
+      AllowAccess(begin, bytes);  // for whoever gets the addresses next
+      munmap(begin, bytes);
+      break;
+    }
     case MemoryOrigin::kImported:
     case MemoryOrigin::kMapped:
     case MemoryOrigin::kProgram: break;
@@ -222,6 +278,7 @@ StatusOr<MemoryRegistry::File> MemoryRegistry::Share(void* pointer, uint64_t byt
   }
   const uint64_t file_bytes = PagesOf(range->bytes);
   if (range->file < 0) {
+    AllowAccess(reinterpret_cast<void*>(range->begin), file_bytes);  // it is copied as a whole
     const int fd = MakeMemoryFile("reprise-memory", file_bytes);
     const int error = fd < 0 ? errno : MoveToFile(reinterpret_cast<void*>(range->begin), file_bytes, fd);
     if (fd < 0 || error != 0) {
@@ -305,6 +362,8 @@ Status MemoryRegistry::Free(void* pointer, MemoryKind kind, bool pooled, Users u
     if (range.managed) ManagedMemory::Get().Forget(range.begin);
     if (kind == MemoryKind::kPinnedHost) ForgetMapped(range);
     ranges_.erase(it);
+    callers_.erase(range.begin);
+    NoteCheckedFree(range);
     if (kind == MemoryKind::kDevice && users == Users::kNone) used_[static_cast<size_t>(range.device)] -= range.bytes;
   }
   LetGo(range, users);
@@ -448,8 +507,19 @@ StatusOr<MemoryRange> MemoryRegistry::CheckRange(const void* pointer, uint64_t b
   }
   std::shared_lock lock(mutex_);
   if (const MemoryRange* range = FindLocked(begin)) {
-    if (begin + bytes <= range->end()) [[likely]]
+    if (begin + bytes <= range->end()) [[likely]] {
+      if (range->asked_bytes != 0 && begin + bytes > range->begin + range->asked_bytes && IsStrict()) [[unlikely]] {
+        return StrictRefusal(
+                   107000,
+                   fmt::format("{} [{:#x}, {:#x}) uses {} bytes behind the {} that were asked for; what a device adds "
+                               "behind an allocation is its own",
+                               what, begin, begin + bytes, begin + bytes - range->begin - range->asked_bytes,
+                               range->asked_bytes))
+            .Culprit(DescribeRange(*range))
+            .Hint("allocate as many bytes as are used");
+      }
       return *range;
+    }
     // Expandable segments: mapped pieces that follow each other are one range to their users.
     MemoryRange whole = *range;
     for (auto next = ranges_.find(whole.end()); next != ranges_.end(); next = ranges_.find(whole.end())) {
@@ -489,6 +559,41 @@ StatusOr<MemoryRange> MemoryRegistry::CheckRange(const void* pointer, uint64_t b
   return pageable;
 }
 
+bool MemoryRegistry::IsRegisteredForDevice(const void* pointer) const {
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  std::shared_lock lock(mutex_);
+  const MemoryRange* range = FindLocked(address);
+  if (range == nullptr) return false;
+  return (range->kind == MemoryKind::kRegisteredHost && range->mapped) || range->origin == MemoryOrigin::kMapped ||
+         IsMappedAgain(address);
+}
+
+std::string MemoryRegistry::ExplainReport(uintptr_t address) const {
+  std::shared_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return {};
+  const auto is_of = [address](const MemoryRange& range) {
+    return address >= range.begin && address < range.begin + PagesOf(range.bytes) + RedZonePages();
+  };
+  const auto where = [address](const MemoryRange& range) {
+    const uint64_t usable = range.usable_bytes();
+    const uint64_t offset = address - range.begin;
+    return fmt::format("{:#x} lies {} bytes {} {} {:#x} of {} bytes{}", address,
+                       offset < usable ? offset : offset - usable, offset < usable ? "into" : "behind the end of",
+                       KindName(range.kind), range.begin, usable,
+                       range.kind == MemoryKind::kDevice ? fmt::format(" (device {})", range.device) : "");
+  };
+  const auto after = ranges_.upper_bound(address);
+  if (after != ranges_.begin() && is_of(std::prev(after)->second)) {
+    const MemoryRange& range = std::prev(after)->second;
+    const auto caller = callers_.find(range.begin);
+    return where(range) + (caller != callers_.end() ? ", allocated by " + DescribeCaller(caller->second) : "");
+  }
+  for (const CheckedFree& freed : CheckedFrees()) {
+    if (is_of(freed.range)) return where(freed.range) + ", which was freed by " + DescribeCaller(freed.caller);
+  }
+  return {};
+}
+
 std::string MemoryRegistry::Explain(const void* pointer) const {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   std::shared_lock lock(mutex_);
@@ -518,6 +623,8 @@ size_t MemoryRegistry::FreeAllOfDevice(int device, Users users) {
         freed.push_back(it->second);
         if (users == Users::kNone) used_[static_cast<size_t>(device)] -= it->second.bytes;
         if (it->second.managed) ManagedMemory::Get().Forget(it->first);
+        callers_.erase(it->first);
+        NoteCheckedFree(it->second);
         it = ranges_.erase(it);
       } else {
         ++it;

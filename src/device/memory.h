@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/call_trace.h"
 #include "base/status.h"
 
 namespace reprise::device {
@@ -45,12 +46,16 @@ struct MemoryRange {
   bool pooled = false;   ///< belongs to a memory pool, which alone may free it
   bool managed = false;  ///< device memory that host and device use alike; see managed_memory.h
   int file = -1;         ///< memory file behind an allocation that other processes share
+  /// What the program asked for; the allocation may have room behind it. 0: all of the range.
+  uint64_t asked_bytes = 0;
   /// kRegisteredHost: what the program named; the range may have whole pages around it.
   uintptr_t named_begin = 0;
   uint64_t named_bytes = 0;
 
   bool is_host() const { return kind != MemoryKind::kDevice; }
   uintptr_t end() const { return begin + bytes; }
+  /// Bytes that a program may count on.
+  uint64_t usable_bytes() const { return asked_bytes != 0 ? asked_bytes : bytes; }
 };
 
 /// Who may still use what is freed.
@@ -80,9 +85,10 @@ class MemoryRegistry {
  public:
   static MemoryRegistry& Get();
 
-  /// 207001 when the device's configured memory or the host's is used up.
+  /// 207001 when the device's configured memory or the host's is used up. `asked_bytes`: how many of them the program
+  /// asked for; 0: all. Where memory is checked (base/memory_checker.h), what lies behind these is closed.
   StatusOr<void*> AllocateDevice(int device, uint64_t bytes, uint32_t page_bytes, bool pooled = false,
-                                 bool managed = false);
+                                 bool managed = false, uint64_t asked_bytes = 0);
   StatusOr<void*> AllocateHost(int device, uint64_t bytes);
   /// Frees an allocation of that kind, at once for all who ask; 107000 with an explanation for any other pointer.
   Status Free(void* pointer, MemoryKind kind, bool pooled = false, Users users = Users::kStreams);
@@ -131,6 +137,13 @@ class MemoryRegistry {
   /// without a gap, or entirely outside of all (pageable memory), and returns what it is. `what` names the argument.
   StatusOr<MemoryRange> CheckRange(const void* pointer, uint64_t bytes, const char* what) const;
 
+  /// Registered with a device address of its own; memory of aclrtMallocHost has none until then.
+  bool IsRegisteredForDevice(const void* pointer) const;
+
+  /// For reports of a memory checker: where the address lies, of which allocation, and who allocated it. Empty when
+  /// nothing is near, or the registry is in use.
+  std::string ExplainReport(uintptr_t address) const;
+
   /// "points into device memory …" or "is not memory that the runtime knows; the nearest range is …".
   std::string Explain(const void* pointer) const;
 
@@ -155,6 +168,7 @@ class MemoryRegistry {
   bool IsMappedAgain(uintptr_t address) const;
   Status NoRoom(int device, uint64_t bytes) const;
   void RememberFreed(const MemoryRange& range);
+  void Checked(const MemoryRange& range);
   static void Release(const MemoryRange& range);
   static void ReleaseParked(const MemoryRange& range);
   static void LetGo(const MemoryRange& range, Users users);
@@ -166,6 +180,7 @@ class MemoryRegistry {
   };
   std::map<uintptr_t, MemoryRange> ranges_;     // by begin; ranges never overlap
   std::map<uintptr_t, uint64_t> mapped_again_;  // bytes by begin: registrations within pinned ranges; never overlap
+  std::map<uintptr_t, Caller> callers_;    // who allocated, by begin; only where memory is checked
   std::map<uintptr_t, Foreign> foreign_;        // whole mappings of imported ranges, by the begin of the range
   uint32_t watchers_ = 0;
   std::deque<FreedRange> freed_;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/fault.h"
+#include "base/memory_checker.h"
 #include "device/memory.h"
 #include "device/parked_memory.h"
 
@@ -329,6 +330,7 @@ Status VirtualMemory::Unmap(void* begin, bool unused) {
     return {};
   }
   REPRISE_RETURN_IF_ERROR(Open(address, it->second, false));
+  AllowAccess(begin, range.bytes);  // for whoever gets the addresses next
   if (mmap(begin, range.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
       MAP_FAILED) {
     return Error(207001, fmt::format("the host refused to unmap {}", fmt::ptr(begin)));

@@ -251,6 +251,13 @@ MemorySnapshot DeviceAllocator::Snapshot(PoolId pool, bool with_trace) const {
   return snapshot;
 }
 
+std::string DeviceAllocator::ExplainReport(uintptr_t address) const {
+  for (const auto& cache : state_->caches) {
+    if (std::string text = cache->ExplainReport(address); !text.empty()) return text;
+  }
+  return {};
+}
+
 void DeviceAllocator::RecordHistory(ContextRecorder recorder, uint64_t entries, uint32_t skipped) {
   state_->recorder.store(entries == 0 ? nullptr : recorder, std::memory_order_relaxed);
   for (const auto& cache : state_->caches) cache->RecordHistory(entries, skipped);

@@ -99,6 +99,9 @@ class DeviceAllocator {
   void AddOomObserver(OomObserver observer);
   /// Called once before memory is taken from the device; true when it has freed something. Without the lock.
   void AddFreeMemoryCallback(std::function<bool()> callback);
+  /// For reports of a memory checker: of which block the address is, and what has become of it. Empty when it is of
+  /// none, or the allocator is in use.
+  std::string ExplainReport(uintptr_t address) const;
   /// Words for a pool in messages: "graph 7". Empty: forget it.
   void NamePool(PoolId pool, std::string owner);
 

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/fault.h"
+#include "base/memory_checker.h"
 #include "base/verbose.h"
 
 namespace reprise::memory {
@@ -20,7 +21,7 @@ constexpr size_t kLazyBacklog = 512;
 }  // namespace
 
 DeviceCache::DeviceCache(CacheHost& host, int device, const Config& config)
-    : host_(host), device_(device), config_(config), fraction_(config.per_process_memory_fraction) {
+    : host_(host), device_(device), is_checked_(host.driver.IsMemoryChecked()), config_(config), fraction_(config.per_process_memory_fraction) {
   uncached_.uncached = true;
   rounds_by_powers_ = RoundsByPowers(config);
   stats_.max_split_size = config.max_split_size == UINT64_MAX ? -1 : static_cast<int64_t>(config.max_split_size);
@@ -75,7 +76,12 @@ StatusOr<void*> DeviceCache::Allocate(uint64_t bytes, void* stream, TraceContext
   if (bytes >= kHugeRequest) {
     request.size = bytes;
   } else {
-    request.size = rounds_by_powers_ ? RoundSize(bytes, config_) : RoundUp(bytes, kMinBlock);
+    uint64_t needed = bytes;
+    if (is_checked_) [[unlikely]] {
+      if (bytes < kMinLargeAlloc) needed += kRedZone;  // above that a segment has one of its own
+      if (leaves_open_) CloseFreeBlocks();
+    }
+    request.size = rounds_by_powers_ ? RoundSize(needed, config_) : RoundUp(needed, kMinBlock);
     if (config_.no_cache && !InCaptureContext()) {
       request.pool = &uncached_;
     } else {
@@ -191,6 +197,8 @@ bool DeviceCache::ShouldSplit(const Block& block, uint64_t size) const {
 void* DeviceCache::HandOut(Block* block, Request& request) {
   if (block->size != request.size && ShouldSplit(*block, request.size)) InsertFree(SplitOff(block, request.size));
   NoteLive(block, request.bytes);
+  if (is_checked_) [[unlikely]]
+    OpenBlock(*block);
   if (trace_.is_on()) {
     block->context = std::move(request.context);
     Trace(TraceAction::kAlloc, block->address, block->size, block->silo->stream, *block->silo->blocks->pool,
@@ -254,6 +262,8 @@ void DeviceCache::FreeBlock(Block* block, const TraceContextPtr& context) {
     Trace(TraceAction::kFreeCompleted, block->address, block->size, silo.stream, *silo.blocks->pool,
           context != nullptr ? context : block->context);
   }
+  if (is_checked_) [[unlikely]]
+    CloseBlock(*block);
   if (block->context) block->context.reset();
   block->requested = 0;
   if (silo.blocks->pool->uncached) {
@@ -357,6 +367,7 @@ void DeviceCache::CutAs(Segment& segment, const PoolState::Segment& state, PoolC
     Block* const next = block->next;
     if (wanted.is_live) {
       NoteLive(block, wanted.requested);
+      if (is_checked_) OpenBlock(*block);
       Trace(TraceAction::kAlloc, block->address, block->size, segment.silo->stream, *segment.silo->blocks->pool,
             nullptr);
       change.taken.push_back(wanted.address);

@@ -2,7 +2,7 @@
 //
 // The caching allocator of one device. device_cache.cc allocates and frees; stream_uses.cc knows which streams are not
 // done with a block; device_segments.cc, expandable_segment.cc and device_release.cc take memory from the device and
-// give it back; device_pools.cc routes; device_insight.cc shows what there is, and who holds it when there is no more.
+// give it back; device_pools.cc routes; device_checks.cc closes what nobody may touch; device_insight.cc shows what there is, and who holds it when there is no more.
 #pragma once
 
 #include <deque>
@@ -87,6 +87,7 @@ class DeviceCache {
   void ResetAccumulatedStats();
   void AppendTo(MemorySnapshot& snapshot, PoolId pool, bool with_trace);
   void RecordHistory(uint64_t entries, uint32_t skipped);
+  std::string ExplainReport(uintptr_t address);
 
  private:
   using Lock = std::unique_lock<Mutex>;
@@ -220,6 +221,12 @@ class DeviceCache {
   // pool_state.cc
   Status CheckPoolState(const PoolState& state, const std::vector<uint64_t>& released) const;
 
+  // device_checks.cc
+  bool ClosesBlocksOf(const Pool& pool) const;
+  void OpenBlock(const Block& block);
+  void CloseBlock(const Block& block);
+  void CloseFreeBlocks();
+
   // device_insight.cc
   void Trace(TraceAction action, const void* address, uint64_t size, void* stream, const Pool& pool,
              const TraceContextPtr& context);
@@ -228,6 +235,8 @@ class DeviceCache {
 
   CacheHost& host_;
   const int device_;
+  const bool is_checked_;     ///< somebody watches accesses to memory
+  bool leaves_open_ = false;  ///< blocks were freed while streams had work
   Mutex mutex_;
   BlockMap map_;
   Config config_;

@@ -69,6 +69,11 @@ class Driver {
   virtual void ReleaseEvent(void* event) = 0;
   /// Waits for all streams of the device that are not being captured. No lock of an allocator is held.
   virtual void WaitForDevice(int device) = 0;
+
+  // Checks of memory (base/memory_checker.h): the pieces of plain segments and of pages begin closed.
+  virtual bool IsMemoryChecked() { return false; }
+  /// No stream of the process has work.
+  virtual bool IsIdle() { return false; }
 };
 
 }  // namespace reprise::memory

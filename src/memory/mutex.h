@@ -18,6 +18,10 @@ class Mutex {
     uint32_t seen = kOpen;
     if (!state_.compare_exchange_strong(seen, kHeld, std::memory_order_acquire)) LockSlowly();
   }
+  bool try_lock() noexcept {
+    uint32_t seen = kOpen;
+    return state_.compare_exchange_strong(seen, kHeld, std::memory_order_acquire);
+  }
   void unlock() noexcept {
     if (state_.exchange(kOpen, std::memory_order_release) == kAwaited) FutexWake(state_, 1);
   }

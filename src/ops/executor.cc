@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/fault.h"
+#include "base/strict.h"
 #include "device/memory.h"
 #include "ops/op_call.h"
 #include "ops/tensor.h"
@@ -15,6 +16,9 @@
 namespace reprise::ops {
 
 namespace {
+
+// Where the parts of a divided allocation begin on a device.
+constexpr uintptr_t kTensorAlignment = 64;
 
 // A refusal of the runtime as an operator's error: the runtime's number goes into the text.
 Status FromRuntime(const OpSchema& op, Status&& cause) {
@@ -146,8 +150,14 @@ Status Executor::CheckRange(const void* pointer, uint64_t bytes, std::string_vie
   if (!device::ChecksPointers()) return {};
   const device::MemoryRegistry& registry = device::MemoryRegistry::Get();
   auto range = registry.CheckRange(pointer, bytes, "it");
-  if (range.ok() && range.value().kind != device::MemoryKind::kPageable) [[likely]]
-    return {};
+  if (range.ok() && range.value().kind != device::MemoryKind::kPageable) [[likely]] {
+    if (!range.value().is_host() || !IsStrict() || registry.IsRegisteredForDevice(pointer)) [[likely]]
+      return {};
+    return StrictRefusal(361001, fmt::format("{}: {} at {} is host memory, which a device does not reach", op.name, what,
+                                             fmt::ptr(pointer)))
+        .Culprit(fmt::format("{} {}", what, registry.Explain(pointer)))
+        .Hint("allocate the tensor's memory with aclrtMalloc");
+  }
   std::string why =
       range.ok() ? fmt::format("it {}", registry.Explain(pointer)) : std::move(range).status().detail().what;
   return Error(361001, fmt::format("{}: {} needs {} bytes at {}, which are not device memory: {}", op.name, what, bytes,
@@ -163,6 +173,14 @@ Status Executor::CheckMemory() const {
     if (slot.base == 0) {
       return Error(161001, fmt::format("{}: {} has {} elements and no data (null)", op.name, NameOf(slot), slot.count))
           .Hint("give the tensor an address when it is created, or with aclSetRawTensorAddr before phase one");
+    }
+    if (slot.base % kTensorAlignment != 0 && IsStrict()) [[unlikely]] {
+      return StrictRefusal(161002, fmt::format("{}: the data of {} begin at {:#x}, which is not a multiple of {} bytes",
+                                               op.name, NameOf(slot), slot.base, kTensorAlignment))
+          .Culprit(NameOf(slot))
+          .Hint(fmt::format("begin each tensor's memory at a multiple of {}, and name the first element of a view by "
+                            "the offset of aclCreateTensor",
+                            kTensorAlignment));
     }
     REPRISE_RETURN_IF_ERROR(
         CheckRange(reinterpret_cast<const void*>(slot.base + slot.offset_bytes), slot.extent_bytes, NameOf(slot)));

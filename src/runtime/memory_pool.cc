@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/fault.h"
+#include "base/memory_checker.h"
 #include "device/memory.h"
 #include "device/parked_memory.h"
 #include "runtime/context.h"
@@ -47,6 +48,18 @@ constexpr uint64_t kMostWaste = 2;
 void Drop(EventRecord*& record) {
   if (record != nullptr) record->Release();
   record = nullptr;
+}
+
+// Where memory is checked: the program has the first `asked` of the block's bytes. What is in flight may use all that
+// earlier owners had, so nothing is closed then.
+void HandToProgram(void* block, uint64_t asked, uint64_t bytes) {
+  if (!IsMemoryChecked()) [[likely]]
+    return;
+  AllowAccess(block, asked);
+  if (!device::ParkedMemory::Get().InFlight()) ForbidAccess(static_cast<char*>(block) + asked, bytes - asked);
+}
+void TakeFromProgram(void* block, uint64_t bytes) {
+  if (IsMemoryChecked() && !device::ParkedMemory::Get().InFlight()) ForbidAccess(block, bytes);
 }
 
 }  // namespace
@@ -98,6 +111,7 @@ std::string MemoryPool::Describe() const { return fmt::format("memory pool {} of
 
 StatusOr<void*> MemoryPool::Take(Stream& stream, uint64_t bytes) {
   if (bytes > uint64_t{PTRDIFF_MAX}) return Error(207001, fmt::format("{} cannot hold {} bytes", Describe(), bytes));
+  const uint64_t asked = bytes;
   bytes = (bytes + kGranule - 1) / kGranule * kGranule;
   All& all = TheAll();
   std::lock_guard lock(all.mutex);
@@ -108,6 +122,7 @@ StatusOr<void*> MemoryPool::Take(Stream& stream, uint64_t bytes) {
     Drop(block.returned);
     used_ += block.bytes;
     used_most_ = std::max(used_most_, used_);
+    HandToProgram(it->first, asked, block.bytes);
     return it->first;
   };
   // Best fit among blocks that need no waiting; then among those that need it.
@@ -146,6 +161,7 @@ StatusOr<void*> MemoryPool::Take(Stream& stream, uint64_t bytes) {
   used_ += bytes;
   used_most_ = std::max(used_most_, used_);
   all.blocks.emplace(*fresh, Block{this, bytes});
+  if (IsMemoryChecked()) ForbidAccess(static_cast<char*>(*fresh) + asked, bytes - asked);
   return *fresh;
 }
 
@@ -165,6 +181,7 @@ Status MemoryPool::GiveBack(void* pointer, Stream& stream) {
   REPRISE_ASSIGN_OR_RETURN(block.returned, RecordPoint(stream));
   block.idle = true;
   block.stream = stream.handle();
+  TakeFromProgram(pointer, block.bytes);
   MemoryPool& pool = *block.pool;
   pool.used_ -= block.bytes;
   if (pool.destroyed_) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <complex>
 
+#include "base/strict.h"
 #include "kernels/arithmetic_functions.h"
 #include "kernels/matmul.h"
 #include "ops/computations.h"
@@ -119,6 +120,26 @@ void SplitProduct(OpCall& call, Launch& launch) {
   const int64_t per_unit = kernels::ElementCount(out) / launch.units * std::max<int64_t>(1, a.sizes[a.rank - 1]);
   launch.grain = std::max<int64_t>(1, kGrainOfMatmul / std::max<int64_t>(1, per_unit));
   call.AddScratch(launch, static_cast<uint64_t>(kernels::MatMulScratchBytes(a, b, launch.compute, out)));
+}
+
+// REPRISE_STRICT=1: the cube unit multiplies floats.
+Status PromoteFactors(OpCall& call) {
+  REPRISE_RETURN_IF_ERROR(PromoteInputs(call));
+  if (!IsStrict()) [[likely]]
+    return {};
+  for (const Operand& input : call.inputs) {
+    using kernels::DType;
+    if (input.tensor == nullptr || input.dtype == DType::kFloat || input.dtype == DType::kFloat16 ||
+        input.dtype == DType::kBFloat16) {
+      continue;
+    }
+    return StrictRefusal(161002, fmt::format("{}: {} is a tensor of {}; a device multiplies matrices of float32, "
+                                             "float16 and bfloat16",
+                                             call.op.name, call.NameOf(input), kernels::Name(input.dtype)))
+        .Culprit(call.NameOf(input))
+        .Hint("cast it to one of these types");
+  }
+  return {};
 }
 
 // A factor that the computation's type can hold.
@@ -271,22 +292,22 @@ Status PlanNothing(OpCall&) { return {}; }
 
 // ---- Computations -----------------------------------------------------------------------------------------------
 
-constexpr Computation kMatmul = {.dtype_rule = PromoteInputs,
+constexpr Computation kMatmul = {.dtype_rule = PromoteFactors,
                                  .shape_rule = MatmulShape,
                                  .engine = Engine::kCube,
                                  .plan = PlanMatmul,
                                  .takes = kTakesFractals};
-constexpr Computation kMm = {.dtype_rule = PromoteInputs,
+constexpr Computation kMm = {.dtype_rule = PromoteFactors,
                              .shape_rule = MatrixShape,
                              .engine = Engine::kCube,
                              .plan = PlanMatmul,
                              .takes = kTakesFractals};
-constexpr Computation kBatchMatMul = {.dtype_rule = PromoteInputs,
+constexpr Computation kBatchMatMul = {.dtype_rule = PromoteFactors,
                                       .shape_rule = BatchMatrixShape,
                                       .engine = Engine::kCube,
                                       .plan = PlanMatmul,
                                       .takes = kTakesFractals};
-constexpr Computation kMv = {.dtype_rule = PromoteInputs,
+constexpr Computation kMv = {.dtype_rule = PromoteFactors,
                              .shape_rule = MvShape,
                              .engine = Engine::kCube,
                              .plan = PlanMatmul,
@@ -297,17 +318,17 @@ constexpr Computation kDot = {.dtype_rule = PromoteInputs,
                               .plan = PlanMatmul,
                               .takes = kTakesFractals};
 constexpr Computation kGer = {.dtype_rule = PromoteInputs, .shape_rule = OuterShape, .plan = PlanGer};
-constexpr Computation kAddmm = {.dtype_rule = PromoteInputs,
+constexpr Computation kAddmm = {.dtype_rule = PromoteFactors,
                                 .shape_rule = AddmmShape,
                                 .engine = Engine::kCube,
                                 .plan = PlanAddmm,
                                 .takes = kTakesFractals};
-constexpr Computation kBaddbmm = {.dtype_rule = PromoteInputs,
+constexpr Computation kBaddbmm = {.dtype_rule = PromoteFactors,
                                   .shape_rule = BaddbmmShape,
                                   .engine = Engine::kCube,
                                   .plan = PlanBaddbmm,
                                   .takes = kTakesFractals};
-constexpr Computation kAddmv = {.dtype_rule = PromoteInputs,
+constexpr Computation kAddmv = {.dtype_rule = PromoteFactors,
                                 .shape_rule = AddmvShape,
                                 .engine = Engine::kCube,
                                 .plan = PlanAddmv,
