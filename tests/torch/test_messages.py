@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes as people make them, and what they read then: what is to blame, on which line, and what to do next."""
 import ast
+import importlib.util
 import io
 import json
 import pathlib
@@ -633,6 +634,55 @@ def test_launch_blocking_raises_at_the_call():
     assert "called at <string>:5 in <module>" in done.stdout
 
 
+# -------------------------------------------------------------------------------------------- names that are not there
+
+# What public programs write, most used first.
+NAMES = """
+torch_npu.float4_e2m1fn_x2 torch_npu.float8_e8m0fnu torch_npu._npu_paged_attention
+torch_npu._C._distributed_c10d.ProcessGroupHCCL.Options torch_npu._npu_flash_attention_unpad
+torch_npu._npu_matmul_add_fp32 torch_npu._npu_paged_attention_get_workspace torch_npu._npu_paged_attention_splitfuse
+torch_npu.multiprocessing.reductions torch_npu.profiler torch_npu.profiler.ExportType.Text
+torch_npu.profiler.ProfilerLevel.Level1 torch_npu.profiler._ExperimentalConfig torch_npu.profiler.profile
+torch_npu.profiler.tensorboard_trace_handler torch.npu.get_soc_version torch.npu.lightning_indexer
+torch_npu.Format.FRACTAL_NZ torch_npu._C._distributed_c10d torch_npu.__version__ torch_npu._inductor
+torch_npu._npu_flash_attention torch_npu._npu_flash_attention_unpad_v2 torch_npu._npu_flash_attention_v3
+torch_npu._npu_group_topk torch_npu._npu_paged_attention_mla torch_npu._npu_paged_attention_splitfuse_v2
+torch_npu._npu_reshape_and_cache torch_npu._npu_rotary_embedding torch_npu.empty_with_format torch_npu.hifloat8
+torch_npu.op_plugin.atb._atb_ops torch_npu.profiler.AiCMetrics.PipeUtilization torch_npu.profiler.ProfilerActivity
+torch_npu.profiler.ProfilerActivity.CPU torch_npu.profiler.with_modules torch_npu.dynamo torch_npu.onnx torch_npu.asd
+torch_npu.npu.no_such_name torch_npu.npu_no_such_operator torch_npu.contrib.ROIAlign torch_npu.utils.save_async
+torch_npu.optim.NpuFusedLamb torch_npu.profiler.no_such_name torch_npu.contrib.no_such_module
+""".split()
+
+
+@pytest.mark.parametrize("path", NAMES)
+def test_names_are_there_or_are_refused_in_one_sentence(path):
+    owner, parts = (torch, path.split(".")[1:]) if path.startswith("torch.") else (torch_npu, path.split(".")[1:])
+    for part in parts:
+        try:
+            owner = getattr(owner, part)
+        except AttributeError as error:
+            if importlib.util.find_spec(f"{owner.__name__}.{part}") is not None:
+                return  # a module to import by its name
+            assert part in str(error) and "\n" not in str(error)
+            assert not hasattr(owner, part) and getattr(owner, part, None) is None
+            module = getattr(owner, "__name__", None)
+            if isinstance(owner, type(torch)) and module:
+                with pytest.raises(ImportError, match=part):
+                    exec(f"from {module} import {part}")
+            return
+
+
+@pytest.mark.parametrize("module", ["torch_npu.onnx", "torch_npu.asd", "torch_npu.utils.FlopsCounter"])
+def test_modules_that_are_absent_say_why(module):
+    with pytest.raises(ModuleNotFoundError, match=f"{module} does not exist in Reprise.*: ") as info:
+        importlib.import_module(module)
+    assert info.value.name == module
+    assert importlib.util.find_spec(module) is None
+    with pytest.raises(ModuleNotFoundError, match="No module named 'torch_npu.no_such_module'"):
+        importlib.import_module("torch_npu.no_such_module")
+
+
 # ------------------------------------------------------------------------------------------------- errors as JSON
 
 
@@ -663,7 +713,7 @@ def test_every_refusal_in_python_is_one_line_of_json(tmp_path):
             lambda: npu.Event().elapsed_time(npu.Event()),             # its checks
             lambda: torch.ones(4, device="npu:1"),
             lambda: x.to_sparse(),
-            lambda: x.reshape(4, 1) @ x.reshape(4, 1),                 # torch, asked by the extension
+            lambda: torch.nn.functional.layer_norm(x, (3,)),           # torch, asked by the extension
             lambda: torch.empty(1 << 50, device="npu"),
             lambda: npu.set_per_process_memory_fraction(2.0),          # Python
             lambda: npu.graph(None),
@@ -700,7 +750,7 @@ def test_every_refusal_in_python_is_one_line_of_json(tmp_path):
 def test_every_raise_of_the_package_is_written():
     """Python code raises through ``refused``; what ``hasattr`` and ``import`` look for is no refusal."""
     package = pathlib.Path(torch_npu.__file__).parent
-    asks = {"AttributeError", "ImportError", "StopIteration"}
+    asks = {"AttributeError", "ImportError", "ModuleNotFoundError", "StopIteration"}
     bare = []
     for file in package.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

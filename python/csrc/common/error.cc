@@ -146,6 +146,19 @@ void NoteError(const c10::Error& error, const char* function) noexcept {
   }
 }
 
+void NoteError(const python_error& error, const char* function) noexcept {
+  try {
+    if (!reprise::WritesRefusals() || error.type == nullptr || error.value == nullptr) return;
+    const pybind11::gil_scoped_acquire gil;
+    const pybind11::error_scope pending;
+    std::string type = reinterpret_cast<PyTypeObject*>(error.type)->tp_name;
+    type.erase(0, type.rfind('.') + 1);
+    if (type == "NpuError" || type == "OutOfMemoryError") return;  // written where it was raised
+    WriteOwn(type.c_str(), function, pybind11::str(pybind11::handle(error.value)).cast<std::string>());
+  } catch (...) {  // no words, no line
+  }
+}
+
 void Raise(const reprise::Exception& error) {
   const std::string more = HowToFindTheLine(error.code(), error.cause(), error.culprit());
   const std::string fork = ForkInPython(error.culprit());

@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+struct python_error;  // torch's
+
 namespace torch_npu {
 
 /// Throws what the core has refused, in the words of Python, as a Python exception. Takes the GIL if the thread does
@@ -19,6 +21,9 @@ namespace torch_npu {
 /// `culprit` and `hint` may be empty.
 [[noreturn]] void RefuseCall(const std::string& call, int code, const std::string& cause, const std::string& culprit,
                              const std::string& hint);
+
+/// Writes a line there for an exception that Python code of torch has raised in a call of this extension.
+void NoteError(const python_error& error, const char* function) noexcept;
 
 /// Lines of REPRISE_ERROR_JSON for refusals of the core get the Python line, the stream and the words of Python.
 void DescribeRefusals();

@@ -11,6 +11,7 @@
 #include <ATen/ops/clone.h>
 #include <ATen/ops/copy.h>
 #include <c10/core/InferenceMode.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/library.h>
 
 #include <memory>
@@ -18,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/error.h"
 #include "device/runtime.h"
 #include "device/stream.h"
 #include "device/sync_debug.h"
@@ -419,6 +421,9 @@ void Fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
     try {
       return call.Run();
     } catch (const c10::Error& error) {
+      NoteError(error, traits.name.c_str());
+      throw;
+    } catch (const python_error& error) {
       NoteError(error, traits.name.c_str());
       throw;
     }
