@@ -39,14 +39,14 @@ class OutOfMemory : public Exception {
 
 /** One refusal, as a line of REPRISE_ERROR_JSON shows it. What is empty is left out, or stands there empty. */
 struct Refusal {
-  std::string call;    ///< function that refuses
-  int code = 0;        ///< ACL_ERROR_…
-  std::string cause;   ///< one sentence
+  std::string call;     ///< function that refuses
+  int code = 0;         ///< ACL_ERROR_…
+  std::string cause;    ///< one sentence
   std::string culprit;  ///< object or call to blame
-  std::string hint;    ///< next step
-  std::string kind;    ///< type of the exception, for languages that have them
-  std::string stream;  ///< on which the caller works
-  std::string place;   ///< file:line of the caller
+  std::string hint;     ///< next step
+  std::string kind;     ///< type of the exception, for languages that have them
+  std::string stream;   ///< on which the caller works
+  std::string place;    ///< file:line of the caller
 };
 
 /** Completes a refusal, and puts its words as the caller's language has them. */

@@ -618,20 +618,55 @@ def test_exception_of_the_body_is_what_the_user_sees():
     assert y.tolist() == [2.0] * 4
 
 
-def test_launch_blocking_raises_at_the_call():
+def test_two_devices_and_blocking_launches():
     done = run_script(
         """
         import torch
+        npu = torch.npu
+        x, y = torch.ones(4, device="npu:0"), torch.ones(4, device="npu:1")
         table, index = torch.nn.Embedding(4, 4).npu(), torch.tensor([9], device="npu")
-        try:
-            table(index)  # here
-        except RuntimeError as error:
-            print(error)
+
+        def fails(work):
+            try:
+                work()
+            except RuntimeError as error:
+                print(str(error).replace("\\n", " "))
+            else:
+                print("nothing")
+
+        def capture_a_stream_of_another_device():
+            with npu.graph(npu.NPUGraph(), stream=npu.Stream(device=1)):
+                x + 1
+
+        def copy_to_another_device_in_a_capture():
+            with npu.graph(npu.NPUGraph()):
+                y.copy_(x)
+
+        def record_an_event_of_another_device():
+            event = npu.Event()
+            event.record(npu.Stream(device=0))
+            event.record(npu.Stream(device=1))
+
+        fails(lambda: x + y)
+        fails(capture_a_stream_of_another_device)
+        fails(copy_to_another_device_in_a_capture)
+        fails(record_an_event_of_another_device)
+        fails(lambda: npu.set_device(2))
+        fails(lambda: table(index))
         """,
         ASCEND_LAUNCH_BLOCKING=1,
+        REPRISE_DEVICES=2,
     )
-    assert "index out of range" in done.stdout and "ASCEND_LAUNCH_BLOCKING" not in done.stdout
-    assert "called at <string>:5 in <module>" in done.stdout
+    assert done.returncode == 0, done.stderr
+    mixed, stream, copy, event, third, blocking = done.stdout.splitlines()
+    assert "npu:0 and npu:1" in mixed
+    assert "belongs to npu:1, but npu:0 is the current device" in stream and "with torch.npu.device(1):" in stream
+    assert "a copy between devices" in copy and "keep the whole capture on one device" in copy
+    assert "an event of npu:0 cannot be recorded on a stream of npu:1" in event and "record another event" in event
+    assert "there are 2 npu devices" in third and "REPRISE_DEVICES=3" in third
+    # The call itself raises, so that nobody needs to look for its line.
+    assert "index out of range" in blocking and "ASCEND_LAUNCH_BLOCKING" not in blocking
+    assert "(called at <string>:36 in <lambda>)" in blocking
 
 
 # -------------------------------------------------------------------------------------------- names that are not there

@@ -92,9 +92,7 @@ int NumberOf(std::string_view type) {
 }
 
 // A kernel's check fails in its task, and whoever waits for that is told.
-bool IsInKernel() {
-  return c10::impl::tls_local_dispatch_key_set().excluded_.has(c10::DispatchKey::PythonTLSSnapshot);
-}
+bool IsInKernel() { return c10::impl::tls_local_dispatch_key_set().excluded_.has(c10::DispatchKey::PythonTLSSnapshot); }
 
 thread_local size_t t_noted = 0;  // hash of the words that NoteRefusal wrote last
 
@@ -148,13 +146,16 @@ void NoteError(const c10::Error& error, const char* function) noexcept {
 
 void NoteError(const python_error& error, const char* function) noexcept {
   try {
-    if (!reprise::WritesRefusals() || error.type == nullptr || error.value == nullptr) return;
+    if (!reprise::WritesRefusals()) return;
     const pybind11::gil_scoped_acquire gil;
-    const pybind11::error_scope pending;
-    std::string type = reinterpret_cast<PyTypeObject*>(error.type)->tp_name;
+    const pybind11::error_scope pending;  // where the exception is while it goes through a kernel that is Python code
+    PyObject* const kind = error.type != nullptr ? error.type : pending.type;
+    PyObject* const value = error.type != nullptr ? error.value : pending.value;
+    if (kind == nullptr || value == nullptr) return;
+    std::string type = reinterpret_cast<PyTypeObject*>(kind)->tp_name;
     type.erase(0, type.rfind('.') + 1);
     if (type == "NpuError" || type == "OutOfMemoryError") return;  // written where it was raised
-    WriteOwn(type.c_str(), function, pybind11::str(pybind11::handle(error.value)).cast<std::string>());
+    WriteOwn(type.c_str(), function, pybind11::str(pybind11::handle(value)).cast<std::string>());
   } catch (...) {  // no words, no line
   }
 }

@@ -19,8 +19,8 @@ namespace torch_npu {
 }  // namespace torch_npu
 
 #undef TORCH_CHECK_WITH_MSG
-#define TORCH_CHECK_WITH_MSG(error_t, cond, type, ...)                                            \
-  if (C10_UNLIKELY_OR_CONST(!(cond))) {                                                           \
+#define TORCH_CHECK_WITH_MSG(error_t, cond, type, ...)                                              \
+  if (C10_UNLIKELY_OR_CONST(!(cond))) {                                                             \
     C10_THROW_ERROR(error_t, ::torch_npu::NoteRefusal(#error_t, static_cast<const char*>(__func__), \
                                                       TORCH_CHECK_MSG(cond, type, ##__VA_ARGS__))); \
   }

@@ -62,8 +62,8 @@ constexpr Rewording kSentences[] = {
      "pass pool() of another graph, or what torch.npu.graph_pool_handle() returns"},
     {"call BeginIf between CaptureBegin and CaptureEnd", "call it within `with torch.npu.graph(g):`"},
     {"replay on another stream, or after the capture: a graph cannot hold another one",
-     "call g.replay() after the `with torch.npu.graph(...)` block, or on a stream outside of the capture: a graph cannot "
-     "hold another one"},
+     "call g.replay() after the `with torch.npu.graph(...)` block, or on a stream outside of the capture: a graph "
+     "cannot hold another one"},
     {"random numbers are drawn in a capture that no reprise::Graph began",
      "random numbers are drawn in a capture that torch.npu.graph did not begin"},
     {"pass what GetState has returned", "pass what torch.npu.get_rng_state() or Generator.get_state() has returned"},

@@ -27,9 +27,7 @@ std::array<std::atomic<bool>, kMaxDevices> g_has_context{};
 thread_local c10::DeviceIndex t_device = 0;
 thread_local c10::DeviceIndex t_context_of = -1;  // whose context this thread has
 
-void CheckIndex(c10::DeviceIndex device) {
-  TORCH_CHECK(device >= 0 && device < DeviceCount(), WhyNoDevice(device));
-}
+void CheckIndex(c10::DeviceIndex device) { TORCH_CHECK(device >= 0 && device < DeviceCount(), WhyNoDevice(device)); }
 
 // An empty list hides all devices, and so does one that does not ascend.
 c10::DeviceIndex CountVisible(const char* list, const char* devices) noexcept {
@@ -93,11 +91,11 @@ void InitRuntime() {
   TORCH_CHECK(!torch::utils::is_device_in_bad_fork(c10::kPrivateUse1),
               "Cannot re-initialize NPU in forked subprocess. To use NPU with multiprocessing, you must use the "
               "'spawn' start method");
+  const c10::DeviceIndex visible = DeviceCount();
+  TORCH_CHECK(visible > 0, "No NPU devices are available: ASCEND_RT_VISIBLE_DEVICES hides all; name one, or unset it");
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   if (g_initialized.load(std::memory_order_acquire)) return;
-  const c10::DeviceIndex visible = DeviceCount();
-  TORCH_CHECK(visible > 0, "No NPU devices are available: ASCEND_RT_VISIBLE_DEVICES hides all; name one, or unset it");
   constexpr int kInitializedBefore = 100002;
   DescribeRefusals();
   const int code = aclInit(nullptr);

@@ -93,9 +93,11 @@ NPUStream::NPUStream(c10::Stream stream) : stream_(stream) {
   TORCH_CHECK(IsDevice(device), "a stream of npu:", static_cast<int>(device), ": ", WhyNoDevice(device));
   if (id >= 0 && TypeOf(id) == StreamType::kExternal) {
     External& externals = Externals();
-    const std::lock_guard lock(externals.mutex);
-    TORCH_CHECK((id & ~kExternalBit) < static_cast<int64_t>(externals.handles.size()), "stream id ", id,
-                " names no external stream");
+    const bool is_known = [&] {
+      const std::lock_guard lock(externals.mutex);
+      return (id & ~kExternalBit) < static_cast<int64_t>(externals.handles.size());
+    }();
+    TORCH_CHECK(is_known, "stream id ", id, " names no external stream");
     return;
   }
   TORCH_CHECK(id >= 0 && (id >> kTypeShift) < kTypes && id % kPoolSize < SizeOf(static_cast<size_t>(id >> kTypeShift)),

@@ -188,29 +188,24 @@ void RefuseCopyInCapture(const at::Tensor& from, const at::Tensor& to, bool non_
   const bool to_device = IsNpu(to);
   const at::Tensor& host = to_device ? from : to;
   const bool is_pinned = IsPinned(host.const_data_ptr());
-  std::string why = is_pinned ? "the host's memory is pinned, but the copy is blocking (non_blocking=False)"
-                              : "the host's memory is pageable";
+  std::string why = "it goes from " + from.device().str() + " to " + to.device().str() +
+                    (to_device ? " (.to, .npu, torch.tensor(..., device=\"npu\"), an index that is a list)"
+                               : " (.cpu, .tolist, .numpy, torch.save)");
+  why += is_pinned ? ", the host's memory is pinned, but the copy is blocking (non_blocking=False)"
+                   : ", the host's memory is pageable";
   if (!is_pinned && !non_blocking) why += ", and the copy is blocking (non_blocking=False)";
   why += ", so the host would have to wait for it";
-  const std::string devices = " from " + from.device().str() + " to " + to.device().str();
-  std::string what;
   std::string next = "pass non_blocking=True";
-  if (to_device) {
-    what = "copy_" + devices + " (.to, .npu, torch.tensor(..., device=\"npu\"), an index that is a list)";
-    if (!is_pinned) {
-      next =
-          "copy before the capture, and give a captured tensor new values by x.copy_(new) between replays; or capture "
-          "x.copy_(host, non_blocking=True) from pinned memory, host = torch.empty(..., pin_memory=True), that is kept";
-    }
-  } else {
-    what = "copy_" + devices + " (.cpu, .tolist, .numpy, torch.save)";
-    if (!is_pinned) {
-      next =
-          "read the values after the capture and a replay; or capture host.copy_(x, non_blocking=True) into pinned "
-          "memory, host = torch.empty_like(x, device=\"cpu\", pin_memory=True), that was made before";
-    }
+  if (!is_pinned && to_device) {
+    next =
+        "copy before the capture, and give a captured tensor new values by x.copy_(new) between replays; or capture "
+        "x.copy_(host, non_blocking=True) from pinned memory, host = torch.empty(..., pin_memory=True), that is kept";
+  } else if (!is_pinned) {
+    next =
+        "read the values after the capture and a replay; or capture host.copy_(x, non_blocking=True) into pinned "
+        "memory, host = torch.empty_like(x, device=\"cpu\", pin_memory=True), that was made before";
   }
-  RefuseInCapture(what, why, next);
+  RefuseInCapture("copy_", why, next);
 }
 
 at::Tensor CopyFrom(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {

@@ -343,8 +343,9 @@ std::string InsteadOf(std::string_view name) {
     std::string_view next;
   };
   constexpr Instead kInstead[] = {
-      {"nonzero", "torch.where(condition, a, b) or x.masked_fill(mask, value), which keep the shape (a boolean mask as "
-                  "index asks for nonzero)"},
+      {"nonzero",
+       "torch.where(condition, a, b) or x.masked_fill(mask, value), which keep the shape (a boolean mask as "
+       "index asks for nonzero)"},
       {"masked_select", "torch.where(mask, x, 0) or x.masked_fill(~mask, value), which keep the shape"},
       {"repeat_interleave", "repeat_interleave(..., output_size=n), with a size that the host knows"},
       {"equal", "(a == b).all(), which stays on the device"},
