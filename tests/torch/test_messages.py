@@ -666,7 +666,7 @@ def test_two_devices_and_blocking_launches():
     assert "there are 2 npu devices" in third and "REPRISE_DEVICES=3" in third
     # The call itself raises, so that nobody needs to look for its line.
     assert "index out of range" in blocking and "ASCEND_LAUNCH_BLOCKING" not in blocking
-    assert "(called at <string>:36 in <lambda>)" in blocking
+    assert "(called at <string>:33 in <lambda>)" in blocking
 
 
 # -------------------------------------------------------------------------------------------- names that are not there
