@@ -82,17 +82,6 @@ readme() {
     g++ -std=c++17 -Wall -Werror -fsyntax-only -Iinclude -x c++ -
 }
 
-# Files that documentation pages link to exist.
-links() {
-  local status=0 page target
-  while read -r page; do
-    while read -r target; do
-      [ -e "$(dirname "$page")/$target" ] || { echo "$page links to $target, which does not exist"; status=1; }
-    done < <(grep -oP '\]\(\K[^)#:]+(?=\))' "$page" || true)
-  done < <(sources '*.md')
-  return $status
-}
-
 # Sources for clang-tidy: those that differ from the last commit or are new; or all.
 candidates() {
   if $all; then
@@ -122,7 +111,7 @@ check "mutants fit the sources" scripts/mutants.py --check
 check "shell syntax" shell
 check "Python syntax" python
 check "README program compiles" readme
-check "links of documentation pages" links
+check "links of documentation pages" scripts/check_links.py
 
 if ! cmake --preset lint >build/lint.log 2>&1; then
   echo "FAILED  cmake --preset lint; see build/lint.log"

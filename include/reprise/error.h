@@ -37,6 +37,30 @@ class OutOfMemory : public Exception {
   using Exception::Exception;
 };
 
+/** One refusal, as a line of REPRISE_ERROR_JSON shows it. What is empty is left out, or stands there empty. */
+struct Refusal {
+  std::string call;     ///< function that refuses
+  int code = 0;         ///< ACL_ERROR_…
+  std::string cause;    ///< one sentence
+  std::string culprit;  ///< object or call to blame
+  std::string hint;     ///< next step
+  std::string kind;     ///< type of the exception, for languages that have them
+  std::string stream;   ///< on which the caller works
+  std::string place;    ///< file:line of the caller
+};
+
+/** Completes a refusal, and puts its words as the caller's language has them. */
+using RefusalDescriber = void (*)(Refusal&);
+
+/** Asked on the thread that is refused, without locks of the runtime, before each line is written; null: nobody. */
+void SetRefusalDescriber(RefusalDescriber describer) noexcept;
+
+/** Whether REPRISE_ERROR_JSON names a file: whoever refuses by itself need not collect words otherwise. */
+bool WritesRefusals() noexcept;
+
+/** Writes a line for a refusal that this library knows nothing of; calls of this library write theirs by themselves. */
+void WriteRefusal(const Refusal& refusal) noexcept;
+
 }  // namespace reprise
 
 #endif  // REPRISE_ERROR_H_

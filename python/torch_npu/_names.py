@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names that programs import from torch_npu: types of data that PyTorch has, too, and what is absent. Types that are
 numbers come with the operators that take them (torch_npu._ops)."""
+import importlib.abc
 import opcode
 import sys
 
@@ -59,11 +60,42 @@ def lookup(module, name):
     raise _error(module, name, ABSENT)
 
 
+_REASONS = {"torch_npu": ABSENT}  # of modules, by name
+
+
 def refused_module(module, names, why=None):
     """A ``__getattr__`` for a module: names of the vendor's are refused with the reason."""
     reasons = names if isinstance(names, dict) else dict.fromkeys(names, why)
+    _REASONS[module] = reasons
 
     def __getattr__(name):
         raise _error(module, name, reasons)
 
     return __getattr__
+
+
+class _AbsentModules(importlib.abc.MetaPathFinder):
+    """The last finder: ``import torch_npu.onnx`` says why there is none. ``find_spec`` answers None, as for any other."""
+
+    def find_spec(self, fullname, path=None, target=None):
+        if not fullname.startswith("torch_npu."):
+            return None
+        module, _, name = fullname.rpartition(".")
+        if name not in _REASONS.get(module, ()) or _is_asked_by_find_spec():
+            return None
+        reason = _REASONS[module][name]
+        raise ModuleNotFoundError(
+            f"{fullname} does not exist in Reprise, whose device is the CPU: {reason}", name=fullname
+        )
+
+
+def _is_asked_by_find_spec():
+    frame = sys._getframe(2)
+    while frame is not None and "importlib" in frame.f_code.co_filename:
+        if frame.f_code.co_name == "find_spec" and frame.f_globals.get("__name__") == "importlib.util":
+            return True
+        frame = frame.f_back
+    return False
+
+
+sys.meta_path.append(_AbsentModules())

@@ -300,15 +300,17 @@ Status Session::CheckJoined() const {
     const ir::NodeId last = lane.nodes.empty() ? ir::kNoNode : lane.nodes.back();
     const bool ends_in_record = last != ir::kNoNode && graph.node(last).type == &ir::kEdgeRecord;
     if (!ends_in_record || !waited[last]) {
-      const std::string last_task = last == ir::kNoNode ? "none" : ir::Describe(graph.node(last)).name;
+      const ir::TaskInfo info = last == ir::kNoNode ? ir::TaskInfo{} : ir::Describe(graph.node(last));
+      const std::string last_task = last == ir::kNoNode ? "none" : info.name;
+      const std::string last_place = info.stack.empty() ? "" : ", at " + info.stack.front();
       return Error(107025,
                    fmt::format("{} was forked into the capture and not joined back: {}", member.stream->Describe(),
                                ends_in_record ? "nobody waits for its last event record"
                                               : fmt::format("its last task is {}, not an event record", last_task)))
-          .Culprit(fmt::format("{} joined {} by waiting for {}, in thread {}{}; its last task is number {} ({}{})",
+          .Culprit(fmt::format("{} joined {} by waiting for {}, in thread {}{}; its last task is number {} ({}{}{})",
                                member.stream->Describe(), Describe(), member.forked_by_text, member.joined_by_thread,
                                InBrackets(member.joined_by), lane.nodes.empty() ? 0 : lane.nodes.size() - 1, last_task,
-                               member.last_call.empty() ? "" : "; " + member.last_call))
+                               last_place, member.last_call.empty() ? "" : "; " + member.last_call))
           .Hint(fmt::format("before aclmdlRICaptureEnd, record an Ex event as the last task of {} and call "
                             "aclrtStreamWaitEvent({}, event)",
                             member.stream->Describe(), origin_->Describe()));

@@ -16,6 +16,7 @@
 #include "base/env.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "reprise/error.h"
 #include "runtime/thread.h"
 
 namespace reprise::runtime {
@@ -72,6 +73,8 @@ std::string FormatMessage(const char* api, const Status::Detail& detail) {
 
 namespace {
 
+std::atomic<RefusalDescriber> g_describer{nullptr};
+
 // One JSON object for each error, one line each, where REPRISE_ERROR_JSON says.
 class JsonErrors {
  public:
@@ -80,16 +83,35 @@ class JsonErrors {
     return *errors;
   }
   bool on() const { return fd_ >= 0; }
+
   void Write(const char* api, const Status::Detail& detail) const {
     const ErrorInfo& info = FindErrorInfo(detail.code);
-    const std::string line = fmt::format(
+    Refusal refusal;
+    refusal.call = api;
+    refusal.code = detail.code;
+    refusal.cause = detail.what;
+    refusal.culprit = detail.culprit;
+    refusal.hint = detail.hint.empty() ? std::string(info.solution) : detail.hint;
+    if (const RefusalDescriber describe = g_describer.load(std::memory_order_acquire)) describe(refusal);
+    Write(refusal, fmt::format(R"(,"call":"{}","function":"{}","file":"{}","line":{})", JsonEscape(DescribeCall()),
+                               JsonEscape(detail.function), FileName(detail.file), detail.line));
+  }
+
+  // `more`: further members.
+  void Write(const Refusal& refusal, const std::string& more) const {
+    const ErrorInfo& info = FindErrorInfo(refusal.code);
+    std::string line = fmt::format(
         R"({{"time":"{}","pid":{},"tid":{},"api":"{}","code":{},"name":"{}","category":"{}","what":"{}","culprit":"{}",)"
-        R"("solution":"{}","call":"{}","function":"{}","file":"{}","line":{}}})"
-        "\n",
-        TimeStamp(), getpid(), ThreadId(), JsonEscape(api), detail.code, info.name, info.category,
-        JsonEscape(detail.what), JsonEscape(detail.culprit),
-        JsonEscape(detail.hint.empty() ? info.solution : std::string_view(detail.hint)), JsonEscape(DescribeCall()),
-        JsonEscape(detail.function), FileName(detail.file), detail.line);
+        R"("solution":"{}"{})",
+        TimeStamp(), getpid(), ThreadId(), JsonEscape(refusal.call), refusal.code, info.name, info.category,
+        JsonEscape(refusal.cause), JsonEscape(refusal.culprit), JsonEscape(refusal.hint), more);
+    const auto add = [&](const char* name, const std::string& value) {
+      if (!value.empty()) line += fmt::format(R"(,"{}":"{}")", name, JsonEscape(value));
+    };
+    add("type", refusal.kind);
+    add("stream", refusal.stream);
+    add("python", refusal.place);
+    line += "}\n";
     // One write, so that lines of several threads and processes do not mix.
     [[maybe_unused]] const ssize_t written = write(fd_, line.data(), line.size());
   }
@@ -183,3 +205,20 @@ const char* TakeRecentMessage() {
 void SetProcessWideMessages(bool on) { g_process_wide = on; }
 
 }  // namespace reprise::runtime
+
+namespace reprise {
+
+void SetRefusalDescriber(RefusalDescriber describer) noexcept {
+  runtime::g_describer.store(describer, std::memory_order_release);
+}
+
+bool WritesRefusals() noexcept try { return runtime::JsonErrors::Get().on(); } catch (...) {
+  return false;
+}
+
+void WriteRefusal(const Refusal& refusal) noexcept try {
+  if (runtime::JsonErrors::Get().on()) runtime::JsonErrors::Get().Write(refusal, "");
+} catch (...) {  // no memory for the text
+}
+
+}  // namespace reprise

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a person and a tool learn from a refusal: call sites with REPRISE_TRACE_CALLS, JSON with REPRISE_ERROR_JSON.
-#include <reprise/verbose.h>
-
 #include <dlfcn.h>
+#include <reprise/error.h>
 #include <reprise/kernel.h>
+#include <reprise/verbose.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -103,6 +103,35 @@ TEST_F(Diagnosis, EveryRefusalIsOneJsonObject) {
   EXPECT_FALSE(last["solution"].get<std::string>().empty());
   EXPECT_THAT(last["call"].get<std::string>(), ::testing::HasSubstr("called by thread"));
   EXPECT_EQ(errors[errors.size() - 2]["api"], "aclrtSynchronizeStream");
+}
+
+// What a language above the library adds, and what it refuses by itself.
+TEST_F(Diagnosis, LanguagesAboveCompleteLinesAndWriteTheirOwn) {
+  ASSERT_TRUE(WritesRefusals());
+  SetRefusalDescriber([](Refusal& refusal) {
+    refusal.hint = "say \"wait\"";
+    refusal.kind = "Refused";
+    refusal.place = "train.py:3 in step";
+  });
+  int local = 0;
+  EXPECT_ACL(107017, aclrtSynchronizeStream(&local));
+  SetRefusalDescriber(nullptr);
+  EXPECT_ACL(107017, aclrtSynchronizeStream(&local));
+  WriteRefusal({"torch.empty", 107000, "no such layout", "", "use another", "ValueError", "stream 3", "train.py:4"});
+  std::vector<nlohmann::json> errors;
+  std::ifstream file(JsonPath());
+  for (std::string line; std::getline(file, line);) errors.push_back(nlohmann::json::parse(line));
+  ASSERT_GE(errors.size(), 3u);
+  const nlohmann::json &completed = *(errors.end() - 3), &plain = *(errors.end() - 2), &own = errors.back();
+  EXPECT_EQ(completed["solution"], "say \"wait\"");
+  EXPECT_EQ(completed["type"], "Refused");
+  EXPECT_EQ(completed["python"], "train.py:3 in step");
+  EXPECT_EQ(completed["api"], "aclrtSynchronizeStream");
+  EXPECT_FALSE(plain.contains("type") || plain.contains("python") || plain.contains("stream"));
+  EXPECT_EQ(own["api"], "torch.empty");
+  EXPECT_EQ(own["name"], "ACL_ERROR_RT_PARAM_INVALID");
+  EXPECT_EQ(own["what"], "no such layout");
+  EXPECT_EQ(own["stream"], "stream 3");
 }
 
 uint64_t CountOf(const std::string& name) {

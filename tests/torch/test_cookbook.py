@@ -12,3 +12,8 @@ def test_programs_of_the_cookbook(tmp_path):
         capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "programs" in done.stdout
+
+
+def test_links_of_readme_and_docs_lead_somewhere():
+    done = subprocess.run([sys.executable, ROOT / "scripts/check_links.py"], capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout

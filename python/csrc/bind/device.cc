@@ -56,6 +56,8 @@ py::dict Properties(int64_t index) {
 }  // namespace
 
 void BindDevice(py::module_& module) {
+  module.def("_writes_refusals", &reprise::WritesRefusals);
+  module.def("_write_refusal", &WriteRefusalOfPython);
   module.def("_npu_init", [] {
     InitRuntime();
     EnsureContext();

@@ -39,7 +39,8 @@ NPUStream StreamOrCurrent(py::handle object) { return object.is_none() ? Current
 }  // namespace
 
 NPUStream StreamOf(py::handle object) {
-  TORCH_CHECK(THPStream_Check(object.ptr()), "expected a torch.npu.Stream, not ", TypeName(object));
+  TORCH_CHECK(THPStream_Check(object.ptr()), "expected a torch.npu.Stream, not ", TypeName(object),
+              "; make one with torch.npu.Stream()");
   const auto* const stream = reinterpret_cast<THPStream*>(object.ptr());
   return StreamFromParts(stream->stream_id, stream->device_index, stream->device_type);
 }

@@ -11,7 +11,7 @@ namespace {
 bool IsOurs(std::string_view file) {
   return file.find("-packages/torch/") != std::string_view::npos ||
          file.find("/torch_npu/") != std::string_view::npos || file.find("/torchinductor_") != std::string_view::npos ||
-         file.starts_with("<");
+         (file.starts_with("<") && file != "<string>" && file != "<stdin>" && !file.starts_with("<ipython-input"));
 }
 
 }  // namespace
@@ -39,6 +39,22 @@ std::vector<reprise::Frame> PythonStack(size_t most) {
     frame = pybind11::reinterpret_steal<pybind11::object>(reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
   }
   return stack;
+}
+
+bool IsCalledFrom(std::string_view file_name) {
+  if (!CanTakeGil()) return false;
+  const pybind11::gil_scoped_acquire gil;
+  const pybind11::error_scope pending;
+  auto frame = pybind11::reinterpret_borrow<pybind11::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
+  while (frame) {
+    auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
+    const auto code = pybind11::reinterpret_steal<pybind11::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
+    const std::string file = code.attr("co_filename").cast<std::string>();
+    if (!IsOurs(file)) return false;
+    if (std::string_view(file).ends_with(file_name)) return true;
+    frame = pybind11::reinterpret_steal<pybind11::object>(reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
+  }
+  return false;
 }
 
 std::string PythonPlace() {

@@ -5,6 +5,7 @@
 
 #include <reprise/memory_types.h>
 
+#include <string_view>
 #include <vector>
 
 namespace torch_npu {
@@ -27,6 +28,9 @@ class ReleaseGil {
 /// The Python frames of the calling thread, innermost first, without those of torch and torch_npu themselves. Takes
 /// the GIL. Empty when there is no Python frame (a thread of the autograd engine).
 std::vector<reprise::Frame> PythonStack(size_t most = 32);
+
+/// Whether code of torch or torch_npu from a file with this end of its name called, and no code of the user since.
+bool IsCalledFrom(std::string_view file_name);
 
 /// "file:line in function" of the innermost frame; "" when there is none.
 std::string PythonPlace();

@@ -5,6 +5,7 @@
 
 #include "common/error.h"
 #include "common/python_stack.h"
+#include "device/capture_places.h"
 #include "device/runtime.h"
 
 namespace torch_npu {
@@ -66,7 +67,8 @@ void Reset(c10::Event& event, const NPUStream& stream) {
 }
 
 double ElapsedTime(const c10::Event& begin, const c10::Event& end) {
-  TORCH_CHECK(IsTimed(begin) && IsTimed(end), "elapsed_time needs two events made with enable_timing=True");
+  TORCH_CHECK(IsTimed(begin) && IsTimed(end),
+              "elapsed_time needs two events made with enable_timing=True: torch.npu.Event(enable_timing=True)");
   TORCH_CHECK(begin.eventId() != nullptr && end.eventId() != nullptr,
               "elapsed_time needs two recorded events; call record() on both first");
   SynchronizeRuntimeEvent(begin.eventId());
@@ -105,7 +107,9 @@ void WaitRuntimeEvent(void* event, const NPUStream& stream) {
   if (event == nullptr) return;
   RefuseExternal(stream, "wait_event");
   const DeviceScope scope(stream.device_index());
+  const bool may_fork = IsAnyCapturing() && !stream.is_capturing();
   Check(aclrtStreamWaitEvent(stream.handle(), event), "aclrtStreamWaitEvent");
+  if (may_fork && stream.is_capturing()) NoteFork(stream);
 }
 
 bool QueryRuntimeEvent(void* event) {

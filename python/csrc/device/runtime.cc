@@ -27,12 +27,7 @@ std::array<std::atomic<bool>, kMaxDevices> g_has_context{};
 thread_local c10::DeviceIndex t_device = 0;
 thread_local c10::DeviceIndex t_context_of = -1;  // whose context this thread has
 
-void CheckIndex(c10::DeviceIndex device) {
-  const c10::DeviceIndex count = DeviceCount();
-  TORCH_CHECK(device >= 0 && device < count, "invalid device index ", static_cast<int>(device), ": there ",
-              count == 1 ? "is 1 npu device" : "are " + std::to_string(count) + " npu devices",
-              "; ASCEND_RT_VISIBLE_DEVICES chooses which ones are visible");
-}
+void CheckIndex(c10::DeviceIndex device) { TORCH_CHECK(device >= 0 && device < DeviceCount(), WhyNoDevice(device)); }
 
 // An empty list hides all devices, and so does one that does not ascend.
 c10::DeviceIndex CountVisible(const char* list, const char* devices) noexcept {
@@ -62,13 +57,24 @@ c10::DeviceIndex DeviceCount() noexcept {
   return CountVisible(std::getenv("ASCEND_RT_VISIBLE_DEVICES"), std::getenv("REPRISE_DEVICES"));
 }
 
+std::string WhyNoDevice(int64_t device) {
+  const int count = DeviceCount();
+  std::string why = "invalid device index " + std::to_string(device) + ": there " +
+                    (count == 1 ? "is 1 npu device, npu:0" : "are " + std::to_string(count) + " npu devices");
+  if (device >= count && device < kMaxDevices) {
+    const char* const visible = std::getenv("ASCEND_RT_VISIBLE_DEVICES");
+    why += "; set REPRISE_DEVICES=" + std::to_string(device + 1) + " in the environment before Python starts";
+    if (visible != nullptr) why += ", and see ASCEND_RT_VISIBLE_DEVICES, which is \"" + std::string(visible) + "\"";
+  }
+  return why;
+}
+
 bool IsDevice(c10::DeviceIndex device) noexcept {
   return HasContext(device) || (device >= 0 && device < DeviceCount());
 }
 
 c10::DeviceIndex ToDeviceIndex(int64_t device) {
-  TORCH_CHECK(device >= -1 && device < kMaxDevices, "invalid device index ", device, ": there are ",
-              static_cast<int>(DeviceCount()), " npu devices");
+  TORCH_CHECK(device >= -1 && device < kMaxDevices, WhyNoDevice(device));
   return static_cast<c10::DeviceIndex>(device);
 }
 
@@ -85,12 +91,13 @@ void InitRuntime() {
   TORCH_CHECK(!torch::utils::is_device_in_bad_fork(c10::kPrivateUse1),
               "Cannot re-initialize NPU in forked subprocess. To use NPU with multiprocessing, you must use the "
               "'spawn' start method");
+  const c10::DeviceIndex visible = DeviceCount();
+  TORCH_CHECK(visible > 0, "No NPU devices are available: ASCEND_RT_VISIBLE_DEVICES hides all; name one, or unset it");
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   if (g_initialized.load(std::memory_order_acquire)) return;
-  const c10::DeviceIndex visible = DeviceCount();
-  TORCH_CHECK(visible > 0, "No NPU devices are available: ASCEND_RT_VISIBLE_DEVICES hides all; name one, or unset it");
   constexpr int kInitializedBefore = 100002;
+  DescribeRefusals();
   const int code = aclInit(nullptr);
   if (code != kInitializedBefore) Check(code, "aclInit");
   CheckMemorySettings();

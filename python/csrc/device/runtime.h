@@ -5,6 +5,8 @@
 
 #include <c10/core/Device.h>
 
+#include <string>
+
 namespace torch_npu {
 
 /// As many devices as a process can be told to have.
@@ -15,6 +17,8 @@ c10::DeviceIndex DeviceCount() noexcept;
 
 /// Whether there is such a device. Cheap once the process has settled on its devices.
 bool IsDevice(c10::DeviceIndex device) noexcept;
+/// For messages: how many there are, and how to have this one, too.
+std::string WhyNoDevice(int64_t device);
 
 /// -1 (the current device) and numbers that can name a device; throws for others.
 c10::DeviceIndex ToDeviceIndex(int64_t device);

@@ -37,6 +37,8 @@ int64_t SizeOf(size_t type) {
 struct DeviceStreams {
   std::mutex mutex;
   std::array<std::array<std::atomic<aclrtStream>, kPoolSize>, kTypes> handles{};
+  // The runtime's numbers of those that are made.
+  std::array<std::array<std::atomic<int32_t>, kPoolSize>, kTypes> numbers{};
   std::array<std::atomic<uint32_t>, kTypes> next{};
 };
 
@@ -88,12 +90,14 @@ NPUStream::NPUStream(c10::Stream stream) : stream_(stream) {
   TORCH_CHECK(stream.device_type() == c10::kPrivateUse1, "not a stream of an npu device: ", stream);
   const c10::StreamId id = stream.id();
   const c10::DeviceIndex device = stream.device_index();
-  TORCH_CHECK(IsDevice(device), "stream ", id, " names device ", static_cast<int>(device), ", which does not exist");
+  TORCH_CHECK(IsDevice(device), "a stream of npu:", static_cast<int>(device), ": ", WhyNoDevice(device));
   if (id >= 0 && TypeOf(id) == StreamType::kExternal) {
     External& externals = Externals();
-    const std::lock_guard lock(externals.mutex);
-    TORCH_CHECK((id & ~kExternalBit) < static_cast<int64_t>(externals.handles.size()), "stream id ", id,
-                " names no external stream");
+    const bool is_known = [&] {
+      const std::lock_guard lock(externals.mutex);
+      return (id & ~kExternalBit) < static_cast<int64_t>(externals.handles.size());
+    }();
+    TORCH_CHECK(is_known, "stream id ", id, " names no external stream");
     return;
   }
   TORCH_CHECK(id >= 0 && (id >> kTypeShift) < kTypes && id % kPoolSize < SizeOf(static_cast<size_t>(id >> kTypeShift)),
@@ -117,8 +121,23 @@ aclrtStream NPUStream::handle() const {
   const std::lock_guard lock(streams.mutex);
   if (aclrtStream made = place.load(std::memory_order_acquire)) return made;
   aclrtStream made = Create(device_index(), type());
+  int32_t number = -1;
+  (void)aclrtStreamGetId(made, &number);  // for messages only
+  streams.numbers[static_cast<size_t>(id() >> kTypeShift)][static_cast<size_t>(id() % kPoolSize)].store(number);
   place.store(made, std::memory_order_release);
   return made;
+}
+
+c10::StreamId StreamIdOf(c10::DeviceIndex device, int32_t number) noexcept {
+  if (device < 0 || device >= kMaxDevices) return -1;
+  const DeviceStreams& streams = Of(device);
+  for (size_t type = 0; type < kTypes; ++type) {
+    for (size_t i = 0; i < kPoolSize; ++i) {
+      if (streams.handles[type][i].load(std::memory_order_acquire) == nullptr) continue;
+      if (streams.numbers[type][i].load() == number) return static_cast<c10::StreamId>((type << kTypeShift) | i);
+    }
+  }
+  return -1;
 }
 
 aclrtStream NPUStream::handle_if_made() const noexcept {

@@ -64,6 +64,9 @@ void RefuseExternal(const NPUStream& stream, const char* what);
 /// Wraps a stream of somebody else; the same handle gives the same stream.
 NPUStream StreamFromExternal(aclrtStream handle, c10::DeviceIndex device);
 
+/// The id of the stream that the runtime's messages call "stream `number`"; -1: none of ours. Never throws.
+c10::StreamId StreamIdOf(c10::DeviceIndex device, int32_t number) noexcept;
+
 /// Another current stream (and device) for a scope.
 class StreamGuard {
  public:

@@ -158,7 +158,7 @@ void GraphLiveness::Refuse() {
     TORCH_WARN(cause, ": ", culprit, "; ", hint);
     return;
   }
-  Raise(reprise::Exception(107000, cause + ": " + culprit + "; " + hint, cause, culprit, hint));
+  RefuseCall("NPUGraph.replay", 107000, cause, culprit, hint);
 }
 
 void NoteUseSlow(const c10::StorageImpl& storage) {

@@ -13,6 +13,7 @@
 
 #include "common/error.h"
 #include "common/python_stack.h"
+#include "device/capture_places.h"
 #include "device/runtime.h"
 #include "ops/launch.h"
 
@@ -82,6 +83,8 @@ void NPUGraph::capture_begin(c10::MempoolId_t pool, CaptureMode mode, bool repor
   device_ = stream.device_index();
   stream_ = stream.id();
   mode_ = mode;
+  failure_.clear();
+  NoteCaptureBegin(stream);
   Capturing& capturing = TheCapturing();
   const std::lock_guard lock(capturing.mutex);
   capturing.graphs[core_.get()] = weak_from_this();
@@ -97,10 +100,14 @@ void NPUGraph::capture_end() {
                 " is current; make the captured stream current and call capture_end again, the capture is still open");
   }
   try {
-    Guarded([&] {
+    try {
       const ReleaseGil no_gil;
       core_->CaptureEnd();
-    });
+    } catch (const reprise::Exception& error) {
+      const std::string place = PythonPlace();
+      failure_ = error.cause() + (place.empty() ? "" : ", at " + place);
+      Raise(error);
+    }
   } catch (...) {
     if (core_->state() != GraphState::kCapturing) {
       CaptureIsOver();
@@ -116,11 +123,11 @@ void NPUGraph::CaptureIsOver() noexcept {
   if (liveness_ != nullptr) liveness_->End();
   Capturing& capturing = TheCapturing();
   const std::lock_guard lock(capturing.mutex);
-  capturing.graphs.erase(core_.get());
+  if (capturing.graphs.erase(core_.get()) != 0) NoteCaptureEnd(device_, stream_);
 }
 
 void NPUGraph::WarnIfEmpty() {
-  if (warned_empty_) return;
+  if (warned_empty_ || !partial_.empty()) return;  // the exception of the body is enough
   reprise::GraphStats stats{};
   void* const model = Guarded([&] { return keep_graph_ ? core_->raw_graph() : core_->raw_executable(); });
   Check(reprise::GetGraphStats(model, &stats), "reprise::GetGraphStats");
@@ -154,7 +161,8 @@ std::shared_ptr<NPUGraph> NPUGraph::CurrentlyCapturing() {
 void NPUGraph::begin_capture_to_if_node(const at::Tensor& predicate) {
   if (core_->state() == GraphState::kCapturing) {  // else the core refuses it
     TORCH_CHECK(predicate.defined() && predicate.is_privateuseone(), "the predicate must be on an npu device, not on ",
-                predicate.defined() ? predicate.device().str() : "none");
+                predicate.defined() ? predicate.device().str() : "none",
+                ": compute it from tensors of npu in the capture");
     TORCH_CHECK(predicate.numel() == 1, "the predicate must be a scalar tensor (one element), this one has sizes ",
                 predicate.sizes());
     TORCH_CHECK(predicate.scalar_type() == at::kBool, "only bool tensors can be predicates, this one is ",
@@ -221,15 +229,23 @@ void NPUGraph::instantiate() {
 void NPUGraph::replay() {
   if (liveness_ != nullptr && liveness_->is_broken()) [[unlikely]]
     liveness_->Refuse();
-  TORCH_CHECK(partial_.empty(), "the graph cannot be replayed: its capture was left by an exception (", partial_,
-              "), so it holds only what came before; capture it again");
+  if (!partial_.empty()) [[unlikely]] {
+    RefuseCall("NPUGraph.replay", 507011,
+               "the graph cannot be replayed: its capture was left by an exception (" + partial_ +
+                   "), so it holds only what came before",
+               partial_, "a failed capture leaves a graph that cannot be replayed until it is captured again");
+  }
   const c10::OptionalDeviceGuard device(device_ < 0 ? std::nullopt : std::make_optional(OnDevice(device_)));
   EnsureContext();
   const NPUStream stream = CurrentStream();
-  Guarded([&] {
+  try {
     const ReleaseGil no_gil;  // a full queue makes it wait
     core_->Replay(stream.handle());
-  });
+  } catch (const reprise::Exception& error) {
+    if (core_->state() != GraphState::kFailed || failure_.empty()) Raise(error);
+    Raise(reprise::Exception(error.code(), error.what(), error.cause(), error.culprit() + ": " + failure_,
+                             "a failed capture leaves a graph that cannot be replayed until it is captured again"));
+  }
   if (IsBlocking() && !stream.is_external() && !waits_for_update_) stream.synchronize();
 }
 

@@ -77,6 +77,7 @@ class NPUGraph : public std::enable_shared_from_this<NPUGraph> {
   bool warned_empty_ = false;
   bool owned_by_accelerator_ = false;
   bool waits_for_update_ = false;
+  std::string failure_;  // what the end of the last capture said, and where
   std::string partial_;  // why the capture is not whole; empty: it is
   std::shared_ptr<GraphLiveness> liveness_;
   c10::DeviceIndex device_ = -1;

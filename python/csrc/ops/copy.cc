@@ -104,7 +104,8 @@ class Event {
 void CopyAcrossDevices(const at::Tensor& from, const at::Tensor& to) {
   for (const at::Tensor* const side : {&to, &from}) {
     const c10::DeviceGuard guard(side->device());
-    RefuseInCapture("a copy between devices", "it would be part of two graphs");
+    RefuseInCapture("a copy between devices", "it would be part of two graphs",
+                    "copy before the capture or after it, or keep the whole capture on one device");
   }
   const NPUStream source = CurrentStream(from.device().index());
   const NPUStream destination = CurrentStream(to.device().index());
@@ -182,6 +183,31 @@ void CopyToHostNow(const at::Tensor& from, const at::Tensor& to, const NPUStream
   to.copy_(host);
 }
 
+// Says which of both it was, pageable memory or blocking: a copy needs both to be right.
+void RefuseCopyInCapture(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  const bool to_device = IsNpu(to);
+  const at::Tensor& host = to_device ? from : to;
+  const bool is_pinned = IsPinned(host.const_data_ptr());
+  std::string why = "it goes from " + from.device().str() + " to " + to.device().str() +
+                    (to_device ? " (.to, .npu, torch.tensor(..., device=\"npu\"), an index that is a list)"
+                               : " (.cpu, .tolist, .numpy, torch.save)");
+  why += is_pinned ? ", the host's memory is pinned, but the copy is blocking (non_blocking=False)"
+                   : ", the host's memory is pageable";
+  if (!is_pinned && !non_blocking) why += ", and the copy is blocking (non_blocking=False)";
+  why += ", so the host would have to wait for it";
+  std::string next = "pass non_blocking=True";
+  if (!is_pinned && to_device) {
+    next =
+        "copy before the capture, and give a captured tensor new values by x.copy_(new) between replays; or capture "
+        "x.copy_(host, non_blocking=True) from pinned memory, host = torch.empty(..., pin_memory=True), that is kept";
+  } else if (!is_pinned) {
+    next =
+        "read the values after the capture and a replay; or capture host.copy_(x, non_blocking=True) into pinned "
+        "memory, host = torch.empty_like(x, device=\"cpu\", pin_memory=True), that was made before";
+  }
+  RefuseInCapture("copy_", why, next);
+}
+
 at::Tensor CopyFrom(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   if (from.sizes() != to.sizes()) {
     const std::vector<int64_t> sizes = at::infer_size(to.sizes(), from.sizes());
@@ -213,8 +239,7 @@ at::Tensor CopyFrom(const at::Tensor& from, const at::Tensor& to, bool non_block
     CopyAsync(from, to, host, stream);
     return to;
   }
-  RefuseInCapture("copy_",
-                  "the host's memory is pageable or the copy is blocking; use pinned memory with non_blocking=True");
+  if (stream.is_capturing()) RefuseCopyInCapture(from, to, non_blocking);
   NoteSynchronization("a blocking copy");
   IsNpu(to) ? CopyToDeviceNow(from, to, stream) : CopyToHostNow(from, to, stream);
   return to;
@@ -228,7 +253,9 @@ at::Tensor CopyFromAndResize(const at::Tensor& from, const at::Tensor& to) {
 at::Scalar LocalScalarDense(const at::Tensor& self) {
   const c10::DeviceGuard guard(self.device());
   EnsureContext();
-  RefuseInCapture("item()", "the host would have to wait for the value");
+  RefuseInCapture("item()", "the host would have to wait for the value",
+                  "read the value after the capture and a replay; what depends on it in the graph stays on the device: "
+                  "torch.where(condition, a, b) in the place of `if`, a tensor of one element in that of a number");
   NoteSynchronization("item()");
   const at::AutoDispatchBelowADInplaceOrView plain;
   at::Tensor value = at::empty({}, at::TensorOptions(at::kCPU).dtype(self.scalar_type()));

@@ -12,6 +12,7 @@
 #include <ATen/ops/copy.h>
 #include <c10/core/InferenceMode.h>
 #include <reprise/verbose.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/library.h>
 
 #include <memory>
@@ -19,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/error.h"
 #include "device/runtime.h"
 #include "device/stream.h"
 #include "device/sync_debug.h"
@@ -84,7 +86,7 @@ class Call {
 
 void Call::FailOnHost(const at::Tensor& tensor) const {
   TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", device_,
-              " and ", tensor.device(), "! (", traits_.name, ")");
+              " and ", tensor.device(), "! (", traits_.name, "); move one of them: tensor.to(\"", device_, "\")");
 }
 
 void Call::FindDevice() {
@@ -138,7 +140,9 @@ at::Tensor Call::OnHost(const at::Tensor& tensor, bool keeps) const {
   if (!keeps) return tensor;
   // A number of the program: nobody else can write it.
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return tensor;
-  if (tensor.dim() != 0) RefuseInCapture(traits_.name, "a tensor of indices is on the host");
+  if (tensor.dim() != 0) {
+    RefuseInCapture(traits_.name, "a tensor of indices is on the host", "move it to npu before the capture");
+  }
   const PlainKeys keys;
   return at::clone(tensor);
 }
@@ -337,9 +341,34 @@ void Call::BringBack(const Stack& aliases) const {
   }
 }
 
+// What a graph can hold in the place of an operator whose result only the data tell.
+std::string InsteadOf(std::string_view name) {
+  struct Instead {
+    std::string_view operators;
+    std::string_view next;
+  };
+  constexpr Instead kInstead[] = {
+      {"nonzero",
+       "torch.where(condition, a, b) or x.masked_fill(mask, value), which keep the shape (a boolean mask as "
+       "index asks for nonzero)"},
+      {"masked_select", "torch.where(mask, x, 0) or x.masked_fill(~mask, value), which keep the shape"},
+      {"repeat_interleave", "repeat_interleave(..., output_size=n), with a size that the host knows"},
+      {"equal", "(a == b).all(), which stays on the device"},
+      {"is_nonzero", "torch.where(condition, a, b) in the place of `if`"},
+      {"bincount", "torch.zeros(n).scatter_add_(0, x, ones), with a size that the host knows"},
+  };
+  for (const Instead& each : kInstead) {
+    if (name.find(each.operators) != std::string_view::npos) {
+      return "in the capture, use " + std::string(each.next) + "; or do it after the capture and a replay";
+    }
+  }
+  return "do it before the capture, or after it and a replay, or use an operator whose result has a shape that the "
+         "arguments tell";
+}
+
 Call::Results Call::RunSynchronous() {
-  constexpr const char* kReason = "its result depends on data of the device, so the host would have to wait for it";
-  RefuseInCapture(traits_.name, kReason);
+  RefuseInCapture(traits_.name, "its result depends on data of the device, so the host would have to wait for it",
+                  InsteadOf(traits_.name));
   reprise::NoteSlowOperator(true, traits_.name.c_str(), "its result depends on data of the device, so the host waits");
   TORCH_CHECK_NOT_IMPLEMENTED(op_.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), traits_.name,
                               " has no kernel for npu, and none for the CPU that could be run in its place");
@@ -395,7 +424,17 @@ void Fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
   const c10::ArrayRef<IValue> arguments = c10::ArrayRef<IValue>(*stack).slice(stack->size() - count);
   Call call(op, traits, arguments);
   const DeviceScope scope(call.device().index());
-  auto results = call.Run();
+  auto results = [&] {
+    try {
+      return call.Run();
+    } catch (const c10::Error& error) {
+      NoteError(error, traits.name.c_str());
+      throw;
+    } catch (const python_error& error) {
+      NoteError(error, traits.name.c_str());
+      throw;
+    }
+  }();
   torch::jit::drop(*stack, count);
   for (IValue& result : results) stack->push_back(std::move(result));
 }

@@ -77,14 +77,18 @@ std::vector<reprise::Frame> StackOfLaunch() {
   return PythonStack();
 }
 
-void RefuseInCapture(const std::string& what, const char* why) {
+void RefuseInCapture(const std::string& what, const std::string& why, const std::string& next) {
   if (!CurrentStream().is_capturing()) return;
-  const std::string place = PythonPlace();
-  Raise(reprise::Exception(
-      107027,
-      what + " cannot run while the current stream is capturing: " + why + (place.empty() ? "" : " (" + place + ")"),
-      why, place.empty() ? what : what + " at " + place,
-      "move it out of the capture, or use an operator whose result stays on the device"));
+  constexpr int kCaptured = 107027;
+  // torch prints by many small operators, which nobody has heard of.
+  if (IsCalledFrom("torch/_tensor_str.py")) {
+    RefuseCall("print", kCaptured,
+               "printing a tensor cannot run while the current stream is capturing: it copies the values to the host, "
+               "and nothing has been computed yet",
+               "print, str, repr or an f-string of a tensor on npu",
+               "print after the capture and a replay; in the capture, print its shape, dtype and device");
+  }
+  RefuseCall(what, kCaptured, what + " cannot run while the current stream is capturing: " + why, what, next);
 }
 
 }  // namespace torch_npu

@@ -30,7 +30,8 @@ std::vector<reprise::Frame> StackOfLaunch();
 /// ASCEND_LAUNCH_BLOCKING=1: each launch outside of captures waits for its end.
 bool IsBlocking();
 
-/// Throws when the current stream is being captured: `what` (an operator) would have to wait for its result.
-void RefuseInCapture(const std::string& what, const char* why);
+/// Throws when the current stream is being captured: `what` (an operator) would have to wait, because of `why`; `next`:
+/// what to do instead.
+void RefuseInCapture(const std::string& what, const std::string& why, const std::string& next);
 
 }  // namespace torch_npu

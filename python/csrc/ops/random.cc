@@ -80,6 +80,8 @@ void OnCpu(const char* name, at::Tensor& self, const OptionalGenerator& generato
 // The frame of every fill: nothing is drawn for no elements.
 template <class Work>
 at::Tensor& Filled(at::Tensor& self, Work&& work) {
+  TORCH_CHECK(self.device().type() == c10::kPrivateUse1, "a generator of npu cannot fill a tensor on ", self.device(),
+              ": make the tensor with device=\"npu\", or draw with torch.Generator(\"", self.device(), "\")");
   if (self.numel() == 0) return self;
   const c10::DeviceGuard guard(self.device());
   work();

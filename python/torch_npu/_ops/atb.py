@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention and embeddings of ``torch.ops.atb``: lengths are on the host, results are written to ``out``."""
 import torch
+from torch_npu._errors import refused
 from torch_npu._ops.checks import check, check_dims, check_type, host_list, refuse
 from torch_npu._ops.norm import rope_of_table, rotate_some
 from torch_npu._ops.registry import kernel, meta
@@ -236,7 +237,7 @@ def _latent_options(name, q_nope, q_rope, ctkv, k_rope, block_tables, q_headnum,
     )  # fmt: skip
     mode = options.get("cache_mode")
     if mode not in (None, "krope_ctkv"):
-        raise NotImplementedError(f"{name}: cache_mode is '{mode}'; only krope_ctkv is supported yet")
+        raise refused(NotImplementedError(f"{name}: cache_mode is '{mode}'; only krope_ctkv is supported yet"))
     for argument in ("mask_type", "calc_type"):
         given = options.get(argument)
         check(given in (None, "undefined", "calc_type_undefined"), name, f"{argument} is '{given}'")

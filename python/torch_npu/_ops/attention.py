@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention of training, of whole prompts and of single queries over kept keys."""
 import torch
+from torch_npu._errors import refused
 from torch_npu._ops.checks import check, refuse
 from torch_npu._ops.registry import declare, derivative, kernel, meta, native, workspace
 
@@ -250,7 +251,7 @@ def _train_grad(
         "softmax_max, softmax_sum and attention_in are what npu_fusion_attention returned, and are needed",
     )
     if pse is not None and pse.requires_grad:
-        raise NotImplementedError(f"{name}: the gradient of pse is not supported yet; detach it")
+        raise refused(NotImplementedError(f"{name}: the gradient of pse is not supported yet; detach it"))
     dropped = dropped if keep_prob < 1 else None
     rest = (scale, keep_prob, pre_tokens, next_tokens, head_num, layout, inner_precise, sparse_mode)
     saved = (query, key, value, dy, pse, dropped, padding_mask, atten_mask, maximum, total, attention, prefix)

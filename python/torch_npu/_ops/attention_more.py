@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention of rank B: training with tensors for lengths, parts put together, windows, and caches that are written."""
 import torch
+from torch_npu._errors import refused
 from torch_npu._ops.atb import _pages as _attention_pages
 from torch_npu._ops.atb import _tokens
 from torch_npu._ops.attention import (
@@ -205,7 +206,7 @@ def _(
 def _no_transposes(name, **given):
     for argument, value in given.items():
         if value:
-            raise NotImplementedError(f"{name}: {argument} is True, which is not supported yet; transpose the tensor")
+            raise refused(NotImplementedError(f"{name}: {argument} is True, which is not supported yet; transpose the tensor"))
 
 
 def _check_scores(name, query, key, value, keep_prob):
@@ -292,7 +293,7 @@ def _(
     name = "npu_ring_attention_update"
     check(input_layout in ("SBH", "TND"), name, f"input_layout is '{input_layout}', expected SBH or TND")
     if input_layout == "TND" and input_softmax_layout not in ("TND",):
-        raise NotImplementedError(f"{name}: with input_layout TND, input_softmax_layout takes only TND yet")
+        raise refused(NotImplementedError(f"{name}: with input_layout TND, input_softmax_layout takes only TND yet"))
     check_dims(name, "prev_attn_out", prev_attn_out, 3)
     maximum = torch.maximum(prev_softmax_max, cur_softmax_max)
     before = prev_softmax_sum * (prev_softmax_max - maximum).exp()

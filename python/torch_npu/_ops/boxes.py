@@ -3,6 +3,7 @@
 import math
 
 import torch
+from torch_npu._errors import refused
 from torch_npu._ops.checks import check
 from torch_npu._ops.registry import composite, declare, derivative, host_kernel, meta
 
@@ -128,7 +129,7 @@ def _ciou(first, second, mode):
 def _check_pairs(name, bboxes, gtboxes, is_cross, mode):
     check(mode in (0, 1), name, f"mode is {mode}, expected 0 (over the union) or 1 (over gtboxes)")
     if is_cross:
-        raise NotImplementedError(f"{name}: is_cross is True, which is not supported yet; pass False, and pairs of boxes")
+        raise refused(NotImplementedError(f"{name}: is_cross is True, which is not supported yet; pass False, and pairs of boxes"))
     check(
         bboxes.dim() == 2 and bboxes.size(0) == 4 and bboxes.shape == gtboxes.shape,
         name,

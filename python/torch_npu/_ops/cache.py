@@ -4,6 +4,7 @@ import enum
 
 import torch
 from torch_npu import _C
+from torch_npu._errors import refused
 from torch_npu._ops.checks import check, check_dims, check_type, refuse
 from torch_npu._ops.registry import composite, declare, kernel, meta, native
 
@@ -236,8 +237,10 @@ def _(key_cache, value_cache, block_table, context_lens, *, seq_starts=None, cum
 
 @meta("atb.npu_paged_cache_load")
 def _(key_cache, value_cache, block_table, context_lens, *, seq_starts=None, cumsum=False):
-    raise NotImplementedError(
-        "npu_paged_cache_load: the sizes of its results depend on data, so it cannot be traced; use the form with out"
+    raise refused(
+        NotImplementedError(
+            "npu_paged_cache_load: the sizes of its results depend on data, so it cannot be traced; use the form with out"
+        )
     )
 
 

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What several operators ask of their arguments."""
 import torch
+from torch_npu._errors import refused
 
 
 def refuse(name, **given):
     """Arguments that the real operator takes and this one does not yet: they must be left out."""
     for argument, value in given.items():
         if value is not None:
-            raise NotImplementedError(f"{name}: {argument} is not supported yet; leave it out")
+            raise refused(NotImplementedError(f"{name}: {argument} is not supported yet; leave it out"))
 
 
 def check(condition, name, text):
     if not condition:
-        raise RuntimeError(f"{name}: {text}")
+        raise refused(RuntimeError(f"{name}: {text}"))
 
 
 def check_dims(name, argument, tensor, *dims):
@@ -74,7 +75,9 @@ def type_of(name, argument, number, default):
     if number >= DEVICE_TYPES:
         number = {0: 6, 1: 5, 2: 1, 3: 3, 4: 0, 6: 2, 9: 4, 11: 7, 12: 11, 27: 15}.get(number - DEVICE_TYPES, number)
     if number not in _TYPES:
-        raise NotImplementedError(f"{name}: {argument} is {_NAMES.get(number, number)}, which is not supported yet")
+        raise refused(
+            NotImplementedError(f"{name}: {argument} is {_NAMES.get(number, number)}, which is not supported yet")
+        )
     return _TYPES[number]
 
 
@@ -83,8 +86,10 @@ def host_list(name, argument, values):
     if values is None or isinstance(values, (list, tuple)):
         return values
     if values.device.type != "cpu" and torch.npu.is_current_stream_capturing():
-        raise RuntimeError(
-            f"{name}: {argument} is on {values.device}, but its values are needed on the host, for which a capture "
-            "cannot wait; pass a tensor of the host"
+        raise refused(
+            RuntimeError(
+                f"{name}: {argument} is on {values.device}, but its values are needed on the host, for which a capture "
+                "cannot wait; pass a tensor of the host"
+            )
         )
     return values.tolist()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolutions under the names of the published package, and what lies in parts of images."""
 import torch
+from torch_npu._errors import refused
 from torch_npu._ops.checks import check, check_dims
 from torch_npu._ops.registry import composite, declare, derivative
 
@@ -135,7 +136,7 @@ def _samples(name, shape, rois, spatial_scale, height, width, count, roi_end_mod
     check(rois.dim() == 2 and rois.size(1) == 5, name, f"rois has shape {list(rois.shape)}, expected [boxes, 5]")
     check(min(height, width, count) > 0, name, "pooled_height, pooled_width and sample_num are above 0")
     if roi_end_mode not in (None, 0):
-        raise NotImplementedError(f"{name}: roi_end_mode is {roi_end_mode}; only 0 is supported yet")
+        raise refused(NotImplementedError(f"{name}: roi_end_mode is {roi_end_mode}; only 0 is supported yet"))
     rows, columns = shape[-2:]
     boxes = rois.float() * spatial_scale
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mixtures of experts: who computes which token, and what becomes of the results."""
 import torch
+from torch_npu._errors import refused
 from torch_npu._ops.checks import check, check_dims, check_type
 from torch_npu._ops.quantization import quantize_rows
 from torch_npu._ops.registry import composite, declare, derivative, meta, native
@@ -164,9 +165,11 @@ def npu_moe_init_routing_v2(
     check(expert_tokens_num_type in (0, 1, 2), name, f"expert_tokens_num_type is {expert_tokens_num_type}")
     check(row_idx_type in (0, 1), name, f"row_idx_type is {row_idx_type}, expected 0 or 1")
     if quant_mode not in (-1, 0, 1):
-        raise NotImplementedError(f"{name}: quant_mode is {quant_mode}; those to 4 and 8 bit floats are not supported")
+        raise refused(
+            NotImplementedError(f"{name}: quant_mode is {quant_mode}; those to 4 and 8 bit floats are not supported")
+        )
     if x_dtype is not None:
-        raise NotImplementedError(f"{name}: x_dtype is not supported yet; leave it out")
+        raise refused(NotImplementedError(f"{name}: x_dtype is not supported yet; leave it out"))
     rows, k = expert_idx.shape
     total = rows * k
     experts = expert_num

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quantised values, products of them, and what is fused with either. Sums of products of integers are exact."""
 import torch
+from torch_npu._errors import refused
 from torch_npu._ops.checks import check, check_dims, check_type, is_int4, refuse, type_of
 from torch_npu._ops.norm import half_of
 from torch_npu._ops.registry import composite, declare, host_kernel, meta, native
@@ -501,7 +502,9 @@ def npu_quant_matmul(
         name, x1_dtype=x1_dtype, x2_dtype=x2_dtype, pertoken_scale_dtype=pertoken_scale_dtype, scale_dtype=scale_dtype
     )
     if group_sizes is not None and any(size not in (0, 1) for size in group_sizes):
-        raise NotImplementedError(f"{name}: group_sizes is {list(group_sizes)}; scales of groups are not supported yet")
+        raise refused(
+            NotImplementedError(f"{name}: group_sizes is {list(group_sizes)}; scales of groups are not supported yet")
+        )
     for argument, tensor in (("x1", x1), ("x2", x2)):
         check_type(name, argument, tensor, torch.int8, torch.int32)
     if x1.dtype == torch.int32:

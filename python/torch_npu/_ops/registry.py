@@ -17,6 +17,7 @@ import typing
 import torch
 from torch.fx.node import has_side_effect
 from torch_npu import _C
+from torch_npu._errors import refused
 from torch_npu._ops.schemas import SCHEMAS
 
 __all__ = ["composite", "declare", "derivative", "host_kernel", "kernel", "meta", "native", "workspace"]
@@ -144,7 +145,7 @@ def _implement(full, row):
     for key, function in row.functions.items():
         _library(space).impl(name, function, key)
     if row.device and not _C._bind_operator(full, row.device, row.parameters):
-        raise RuntimeError(f"libreprise.so has no operator aclnn{row.device}, which {full} is made of")
+        raise refused(RuntimeError(f"libreprise.so has no operator aclnn{row.device}, which {full} is made of"))
     if row.runs_on_host:
         _C._bind_host_kernel(full)
     if row.workspace_of:

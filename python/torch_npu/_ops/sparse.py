@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Latent attention, attention to chosen keys, and attention with a state."""
 import torch
+from torch_npu._errors import refused
 from torch_npu._ops.cache import write_pages
 from torch_npu._ops.checks import check, check_dims, check_type, refuse
 from torch_npu._ops.norm import npu_interleave_rope
@@ -204,7 +205,9 @@ def npu_mla_prolog_v3(
     refuse(name, **scales)
     modes = (weight_quant_mode, kv_cache_quant_mode, query_quant_mode, ckvkr_repo_mode, quant_scale_repo_mode)
     if any(modes):
-        raise NotImplementedError(f"{name}: quantised weights and caches are not supported yet; leave the modes out")
+        raise refused(
+            NotImplementedError(f"{name}: quantised weights and caches are not supported yet; leave the modes out")
+        )
     query, query_rope, c_kv, k_rope, normed = _mla_prolog(
         name, token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, rmsnorm_gamma_cq, rmsnorm_gamma_ckv, rope_sin,
         rope_cos, rmsnorm_epsilon_cq, rmsnorm_epsilon_ckv, qc_qr_scale, kc_scale,

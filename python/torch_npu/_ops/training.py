@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizers, dropout, and what watches over a training."""
 import torch
+from torch_npu._errors import refused
 from torch_npu._ops.attention import _make_drop_mask
 from torch_npu._ops.checks import check, check_dims, check_type
 from torch_npu._ops.registry import composite, declare, derivative, kernel, meta, native
@@ -15,7 +16,7 @@ def _needs_out(*names):
     def refused(name):
         @composite(name)
         def _(*args, **options):
-            raise RuntimeError(f"{name}: pass out=(var, m, v), the parameter and its moments, which the step changes")
+            raise refused(RuntimeError(f"{name}: pass out=(var, m, v), the parameter and its moments, which the step changes"))
 
     for name in names:
         refused(name)
@@ -74,7 +75,7 @@ def _(
 ):
     name = "npu_bert_apply_adam"
     if adam_mode != 0 or step_size is not None:
-        raise NotImplementedError(f"{name}: adam_mode 1 and step_size are not supported yet; leave them out")
+        raise refused(NotImplementedError(f"{name}: adam_mode 1 and step_size are not supported yet; leave them out"))
     check(
         max_grad_norm <= 0 or global_grad_norm <= max_grad_norm,
         name,
@@ -319,7 +320,7 @@ def _(x, *, eps=1e-6, num_iters=20, out_flag=0):
     check(x.dim() >= 2, name, f"x has shape {list(x.shape)}, expected matrices")
     check(num_iters > 0, name, f"num_iters is {num_iters}, expected a value above 0")
     if out_flag != 0:
-        raise NotImplementedError(f"{name}: out_flag is {out_flag}; only 0 is supported yet")
+        raise refused(NotImplementedError(f"{name}: out_flag is {out_flag}; only 0 is supported yet"))
     y = x.float().softmax(-1) + eps
     y = y / (y.sum(-2, keepdim=True) + eps)
     for _ in range(num_iters - 1):

@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 
 import torch
+from torch_npu._errors import refused
 
 
 def _accelerator_of(package):
@@ -19,7 +20,7 @@ def _accelerator_of(package):
 
         def setup_device(self, device):
             if device.type != "npu":
-                raise ValueError(f"the accelerator npu takes devices of npu, not {device}")
+                raise refused(ValueError(f"the accelerator npu takes devices of npu, not {device}"))
             torch.npu.set_device(device)
 
         def setup(self, trainer):
@@ -43,7 +44,9 @@ def _accelerator_of(package):
             chosen = list(range(devices)) if isinstance(devices, int) else list(devices)
             wrong = [index for index in chosen if not 0 <= index < count]
             if wrong or not chosen:
-                raise ValueError(f"devices={devices!r} asks for npu devices that are not there: there are {count}")
+                raise refused(
+                    ValueError(f"devices={devices!r} asks for npu devices that are not there: there are {count}")
+                )
             return chosen
 
         @staticmethod

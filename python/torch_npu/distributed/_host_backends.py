@@ -10,6 +10,7 @@ import warnings
 
 import torch
 from torch_npu import _C
+from torch_npu._errors import refused
 
 _library = None
 
@@ -20,8 +21,10 @@ def _views(value, made):
         if value.device.type != "npu":
             return value
         if value.layout != torch.strided:
-            raise RuntimeError(
-                f"collectives of npu take dense tensors, not {value.layout}; call to_dense() before, or communicate .cpu()"
+            raise refused(
+                RuntimeError(
+                    f"collectives of npu take dense tensors, not {value.layout}; call to_dense() before, or communicate .cpu()"
+                )
             )
         view = _C._npu_hostView(value)
         made.append((view, value))
@@ -71,9 +74,11 @@ def _kernel(name):
         device = _device_of(arguments) or torch.device("npu", _C._npu_getDevice())
         with torch.npu.device(device):
             if torch.npu.is_current_stream_capturing():
-                raise RuntimeError(
-                    f"c10d.{name}: a collective of a backend of the CPU works outside of streams and cannot be captured; "
-                    "call it before or after the capture"
+                raise refused(
+                    RuntimeError(
+                        f"c10d.{name}: a collective of a backend of the CPU works outside of streams and cannot be captured; "
+                        "call it before or after the capture"
+                    )
                 )
             torch.npu.current_stream().synchronize()
         made = []

@@ -13,6 +13,7 @@ import threading
 import torch
 from torch.multiprocessing import reductions as _torch_reductions
 from torch_npu import _C
+from torch_npu._errors import refused
 
 __all__ = []
 
@@ -61,14 +62,18 @@ def _segment_of(address, size):
     for segment in torch.npu.memory_snapshot():
         if segment["address"] <= address and address + size <= segment["address"] + segment["total_size"]:
             if segment.get("is_expandable"):
-                raise RuntimeError(
-                    "this tensor of npu cannot be sent to another process: it lies in an expandable segment; unset "
-                    "expandable_segments in PYTORCH_NPU_ALLOC_CONF, or send tensor.cpu()"
+                raise refused(
+                    RuntimeError(
+                        "this tensor of npu cannot be sent to another process: it lies in an expandable segment; unset "
+                        "expandable_segments in PYTORCH_NPU_ALLOC_CONF, or send tensor.cpu()"
+                    )
                 )
             return segment["address"], segment["total_size"]
-    raise RuntimeError(
-        "this tensor of npu cannot be sent to another process: its memory is not of the caching allocator (it was received "
-        "from another process, or made over memory of the host); send tensor.clone()"
+    raise refused(
+        RuntimeError(
+            "this tensor of npu cannot be sent to another process: its memory is not of the caching allocator (it "
+            "was received from another process, or made over memory of the host); send tensor.clone()"
+        )
     )
 
 
@@ -80,7 +85,11 @@ def _lend(storage):
         return None, device, 0, 0, None, 0
     with torch.npu.device(device):
         if torch.npu.is_current_stream_capturing():
-            raise RuntimeError("a tensor of npu cannot be sent to another process in a capture; send it after the capture")
+            raise refused(
+                RuntimeError(
+                    "a tensor of npu cannot be sent to another process in a capture; send it after the capture"
+                )
+            )
         torch.npu.synchronize()  # all streams: queues call this in a thread of their own, whose current stream says nothing
         _collect()
         with _lock:
@@ -143,9 +152,11 @@ def _reduce_tensor(tensor):
     if tensor.device.type != "npu" or tensor.layout != torch.strided or tensor.is_nested:
         return _torch_reductions.reduce_tensor(tensor)
     if tensor.requires_grad and not tensor.is_leaf:
-        raise RuntimeError(
-            "a tensor that requires grad and is no leaf cannot be sent: gradients do not go from process to process; send "
-            "tensor.detach()"
+        raise refused(
+            RuntimeError(
+                "a tensor that requires grad and is no leaf cannot be sent: gradients do not go from process to "
+                "process; send tensor.detach()"
+            )
         )
     torch.utils.hooks.warn_if_has_hooks(tensor)
     lent = _lend(tensor.untyped_storage())
@@ -167,7 +178,9 @@ def _reduce_storage(storage):
 
 
 def rebuild_npu_event(device, handle):
-    raise RuntimeError("events of npu cannot be received from another process; synchronize before the tensor is sent")
+    raise refused(
+        RuntimeError("events of npu cannot be received from another process; synchronize before the tensor is sent")
+    )
 
 
 def _register():

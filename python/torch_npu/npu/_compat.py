@@ -11,6 +11,7 @@ import warnings
 
 import torch
 from torch_npu import _C
+from torch_npu._errors import refused
 from torch_npu.npu.device import _get_device_index
 
 _state = {
@@ -37,7 +38,7 @@ def _harmless(name, result=None):
 
 def _missing(name, instead):
     def function(*args, **kwargs):
-        raise RuntimeError(f"torch.npu.{name} is not supported on the CPU device; {instead}")
+        raise refused(RuntimeError(f"torch.npu.{name} is not supported on the CPU device; {instead}"))
 
     function.__name__ = function.__qualname__ = name
     return function
@@ -91,7 +92,7 @@ def ipc_collect():
 def set_option(option):
     """Remembers options of the compiler of operators."""
     if not isinstance(option, dict):
-        raise TypeError(f"set_option takes a dict, not {type(option).__name__}")
+        raise refused(TypeError(f"set_option takes a dict, not {type(option).__name__}"))
     _state["options"].update(option)
 
 
@@ -125,7 +126,7 @@ def disable_deterministic_with_backward():
 
 def set_deterministic_level(level):
     if level not in (0, 1, 2):
-        raise ValueError(f"level must be 0, 1 or 2, not {level!r}")
+        raise refused(ValueError(f"level must be 0, 1 or 2, not {level!r}"))
     _state["deterministic_level"] = level
 
 

@@ -7,6 +7,7 @@ import threading
 
 import torch
 from torch.fx.node import has_side_effect
+from torch_npu._errors import refused
 from torch_npu.npu._host_functions import _launch_host_func_pending
 
 _lock = threading.Lock()
@@ -76,15 +77,15 @@ class _Target:
 
     def __init__(self, save_path, overwrite, device):
         if save_path is not None and not isinstance(save_path, str):
-            raise TypeError(f"save_path must be a str, not {type(save_path).__name__}")
+            raise refused(TypeError(f"save_path must be a str, not {type(save_path).__name__}"))
         if not isinstance(overwrite, bool):
-            raise TypeError(f"overwrite must be a bool, not {type(overwrite).__name__}")
+            raise refused(TypeError(f"overwrite must be a bool, not {type(overwrite).__name__}"))
         if save_path is None:
             save_path = f"tensor_{datetime.datetime.now():%Y%m%d_%H%M%S_%f}"
         folder, file = os.path.split(save_path)
         stem, extension = os.path.splitext(file)
         if not stem:
-            raise ValueError(f"save_path {save_path!r} has no file name; name a file, such as out/x.pt")
+            raise refused(ValueError(f"save_path {save_path!r} has no file name; name a file, such as out/x.pt"))
         if device.type == "npu":
             stem += f"_device_{device.index}"
         self.base = os.path.join(folder or os.curdir, stem)
@@ -104,11 +105,11 @@ class _Target:
 
 def _check_list(tensors):
     if not tensors:
-        raise ValueError("save_npugraph_tensor got an empty list; pass at least one tensor")
+        raise refused(ValueError("save_npugraph_tensor got an empty list; pass at least one tensor"))
     devices = {tensor.device for tensor in tensors}
     if len(devices) > 1:
         names = ", ".join(sorted(str(device) for device in devices))
-        raise ValueError(f"save_npugraph_tensor got tensors on several devices ({names}); save them apart")
+        raise refused(ValueError(f"save_npugraph_tensor got tensors on several devices ({names}); save them apart"))
 
 
 def _save(tensors, unpack, save_path, overwrite):

@@ -7,6 +7,7 @@ import threading
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_npu import _C
+from torch_npu._errors import refused
 from torch_npu.npu._graph_handlers import find_handler, without_ownership
 
 __all__ = [
@@ -124,16 +125,20 @@ class GraphDispatchMode(TorchDispatchMode):
         if len(inputs) == 1:
             inputs = [copy.copy(inputs[0]) for _ in records]
         if len(inputs) != len(records):
-            raise RuntimeError(
-                f"update() got {len(inputs)} dictionaries for {len(records)} recorded operators; "
-                "pass one for each of them, or a single one for all"
+            raise refused(
+                RuntimeError(
+                    f"update() got {len(inputs)} dictionaries for {len(records)} recorded operators; "
+                    "pass one for each of them, or a single one for all"
+                )
             )
         handlers = [find_handler(record.op_name) for record in records]
         for record, handler in zip(records, handlers):
             if handler is None:
-                raise RuntimeError(
-                    f"no handler is registered for {record.op_name} any more; "
-                    "register it with torch.npu.register_npu_graph_handler before update()"
+                raise refused(
+                    RuntimeError(
+                        f"no handler is registered for {record.op_name} any more; "
+                        "register it with torch.npu.register_npu_graph_handler before update()"
+                    )
                 )
         stream = self.update_stream
         with torch.npu.stream(stream):

@@ -5,6 +5,7 @@ import warnings
 
 import torch
 from torch_npu import _C
+from torch_npu._errors import refused
 
 __all__ = ["NpuGraphOpHandler", "register_npu_graph_handler"]
 
@@ -47,7 +48,7 @@ def to_out_variant(func, args, kwargs):
     """
     packet = func.overloadpacket
     if "out" not in packet.overloads():
-        raise RuntimeError(f"{func} has no overload .out, so an update could not write the same results again")
+        raise refused(RuntimeError(f"{func} has no overload .out, so an update could not write the same results again"))
     out = packet.out
 
     def to_meta(value):
@@ -75,7 +76,7 @@ def to_out_variant(func, args, kwargs):
         results = {places[0].name: made}
     else:
         if len(places) != len(made):
-            raise RuntimeError(f"{func} makes {len(made)} results, but {out} takes {len(places)}")
+            raise refused(RuntimeError(f"{func} makes {len(made)} results, but {out} takes {len(places)}"))
         results = {place.name: tensor for place, tensor in zip(places, made)}
     return out, args, {**kwargs, **results}
 

@@ -5,6 +5,7 @@ import functools
 import torch
 from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
+from torch_npu._errors import refused
 
 __all__ = ["make_graphed_callables"]
 
@@ -18,12 +19,21 @@ class _Callable:
         self.user_inputs, self.input_structure = pytree.tree_flatten(sample_args)
         for index, value in enumerate(self.user_inputs):
             if not isinstance(value, torch.Tensor):
-                raise RuntimeError(
-                    f"sample argument {index} of {_name(function)} is of type {type(value).__name__}: "
-                    "graphed callables take only tensors, in any nesting"
+                raise refused(
+                    RuntimeError(
+                        f"sample argument {index} of {_name(function)} is of type {type(value).__name__}: "
+                        "graphed callables take only tensors, in any nesting"
+                    )
                 )
         parameters = tuple(function.parameters()) if isinstance(function, torch.nn.Module) else ()
         self.inputs = (*self.user_inputs, *parameters)
+        if self.inputs and all(value.device.type == "cpu" for value in self.inputs):
+            raise refused(
+                RuntimeError(
+                    f"{_name(function)} would compute on the CPU, which graphs of npu do not capture: its arguments and "
+                    "parameters are all on the CPU; move them first, with module.npu() and tensor.npu()"
+                )
+            )
         self.parameters = parameters
         self.forward = torch.npu.NPUGraph()
         self.backward = None  # when no result requires grad
@@ -91,8 +101,10 @@ class _Callable:
         def run(*args):
             values, structure = pytree.tree_flatten(args)
             if structure != call.input_structure:
-                raise RuntimeError(
-                    f"{_name(call.function)} was graphed for arguments {call.input_structure}, not {structure}"
+                raise refused(
+                    RuntimeError(
+                        f"{_name(call.function)} was graphed for arguments {call.input_structure}, not {structure}"
+                    )
                 )
             results = Graphed.apply(*values, *call.parameters)
             return pytree.tree_unflatten(results, call.result_structure)
@@ -115,12 +127,14 @@ def _fill(static, value):
 
 def _check_module(module):
     if module._backward_hooks or module._forward_hooks or module._forward_pre_hooks:
-        raise RuntimeError(
-            f"{type(module).__name__} has hooks: a graph would not call them; register hooks after graphing it"
+        raise refused(
+            RuntimeError(
+                f"{type(module).__name__} has hooks: a graph would not call them; register hooks after graphing it"
+            )
         )
     for name, buffer in module.named_buffers():
         if buffer.requires_grad:
-            raise RuntimeError(f"buffer {name} of {type(module).__name__} requires grad: make it a parameter")
+            raise refused(RuntimeError(f"buffer {name} of {type(module).__name__} requires grad: make it a parameter"))
 
 
 def _install(module, graphed):
@@ -145,15 +159,17 @@ def make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unu
     and ``requires_grad``. The callables must be used in the order given, and their backwards in reverse.
     """
     if torch.is_autocast_enabled("npu") and torch.is_autocast_cache_enabled():
-        raise RuntimeError(
-            "make_graphed_callables does not work with the cache of autocast; "
-            "use torch.autocast(..., cache_enabled=False)"
+        raise refused(
+            RuntimeError(
+                "make_graphed_callables does not work with the cache of autocast; "
+                "use torch.autocast(..., cache_enabled=False)"
+            )
         )
     is_single = not isinstance(callables, tuple)
     if is_single:
         callables, sample_args = (callables,), (sample_args,)
     if len(callables) != len(sample_args):
-        raise RuntimeError(f"{len(callables)} callables, but sample arguments for {len(sample_args)}")
+        raise refused(RuntimeError(f"{len(callables)} callables, but sample arguments for {len(sample_args)}"))
     for function in callables:
         if isinstance(function, torch.nn.Module):
             _check_module(function)

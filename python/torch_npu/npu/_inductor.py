@@ -14,6 +14,7 @@ from torch._inductor.codecache import CppCodeCache, LambdaFuture
 from torch._inductor.codegen import common, cpp, wrapper
 from torch._inductor.virtualized import V
 from torch_npu import _C
+from torch_npu._errors import refused
 from torch_npu.npu import _inductor_config, _inductor_graphs
 
 # ---------------------------------------------------------------------------------------------------------- kernels
@@ -28,7 +29,7 @@ def _kind(cpp_type):
     plain = cpp_type.removeprefix("const ")
     kind = {"int64_t": "i", "float": "f", "double": "d"}.get(plain)
     if kind is None:
-        raise NotImplementedError(f"torch.compile for npu passes no arguments of type {cpp_type} to kernels")
+        raise refused(NotImplementedError(f"torch.compile for npu passes no arguments of type {cpp_type} to kernels"))
     return kind, f"reprise_of_word<{plain}>({{word}})"
 
 
@@ -142,9 +143,11 @@ class CppWrapperCodegen:
 
     @staticmethod
     def create(*_, **__):
-        raise NotImplementedError(
-            "torch.compile for npu writes its program in Python: leave cpp_wrapper off; ahead-of-time compilation "
-            "(AOTInductor) is not there for npu"
+        raise refused(
+            NotImplementedError(
+                "torch.compile for npu writes its program in Python: leave cpp_wrapper off; ahead-of-time compilation "
+                "(AOTInductor) is not there for npu"
+            )
         )
 
 

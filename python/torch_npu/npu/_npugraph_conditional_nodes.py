@@ -5,6 +5,7 @@ import contextlib
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch_npu._errors import refused
 
 __all__ = ["ControlFlowOpWarmupDispatchMode", "NPUGraphCaptureControlFlowOpDispatchMode", "if_else_node"]
 
@@ -26,7 +27,7 @@ def if_else_node(pred, true_fn, false_fn, operands):
     """Captures both branches; a replay runs the one that ``pred``, a bool tensor on the device, chooses then."""
     if not isinstance(pred, torch.Tensor) or pred.device.type != "npu":
         where = pred.device if isinstance(pred, torch.Tensor) else type(pred).__name__
-        raise ValueError(f"the predicate of a condition in a graph must be on an npu device, not {where}")
+        raise refused(ValueError(f"the predicate of a condition in a graph must be on an npu device, not {where}"))
     graph = torch.npu.NPUGraph.get_currently_capturing_graph()
     with _body(graph, pred):
         results, structure = tree_flatten(true_fn(*operands))
@@ -36,15 +37,21 @@ def if_else_node(pred, true_fn, false_fn, operands):
     with _body(graph, otherwise):
         others, other_structure = tree_flatten(false_fn(*operands))
         if structure != other_structure:
-            raise RuntimeError(f"the branches of a condition return {structure} and {other_structure}: they must agree")
+            raise refused(
+                RuntimeError(f"the branches of a condition return {structure} and {other_structure}: they must agree")
+            )
         for index, (result, other) in enumerate(zip(results, others)):
             if not isinstance(result, torch.Tensor):
                 if result != other:
-                    raise RuntimeError(f"result {index} of a condition is {result} or {other}: make it a tensor")
+                    raise refused(
+                        RuntimeError(f"result {index} of a condition is {result} or {other}: make it a tensor")
+                    )
                 continue
             if result.shape != other.shape or result.dtype != other.dtype or result.device != other.device:
-                raise RuntimeError(
-                    f"result {index} of a condition is {_kind(result)} in one branch and {_kind(other)} in the other"
+                raise refused(
+                    RuntimeError(
+                        f"result {index} of a condition is {_kind(result)} in one branch and {_kind(other)} in the other"
+                    )
                 )
             result.copy_(other)
     return tree_unflatten(results, structure)

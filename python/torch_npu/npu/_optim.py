@@ -4,6 +4,7 @@ import functools
 
 import torch
 from torch_npu import _C
+from torch_npu._errors import refused
 
 
 def _patch():
@@ -19,10 +20,12 @@ def _patch():
             return
         for index, group in enumerate(self.param_groups):
             if not group.get("capturable", False):
-                raise RuntimeError(
-                    f"Attempting NPU graph capture of step() for an instance of {type(self).__name__}, but capturable "
-                    f"is False in param group {index}: its state on the host would be frozen in the graph. Construct "
-                    "the optimizer with capturable=True, or step outside of the capture."
+                raise refused(
+                    RuntimeError(
+                        f"Attempting NPU graph capture of step() for an instance of {type(self).__name__}, but capturable "
+                        f"is False in param group {index}: its state on the host would be frozen in the graph. Construct "
+                        "the optimizer with capturable=True, or step outside of the capture."
+                    )
                 )
 
     check._checks_npu = True

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hints of programs that fuse kernels: checked, and otherwise without effect on this device."""
 import torch
+from torch_npu._errors import refused
 
 _library = torch.library.Library("npu", "FRAGMENT")
 _OPS = ("super_kernel_scope_begin", "super_kernel_scope_end")
@@ -42,19 +43,19 @@ def _check(name, options, known):
     if options is None:
         return
     if not isinstance(options, dict):
-        raise RuntimeError(f"{name} must be a dict or None, not {type(options).__name__}")
+        raise refused(RuntimeError(f"{name} must be a dict or None, not {type(options).__name__}"))
     for key, value in options.items():
         if key not in known:
-            raise RuntimeError(f"{name} knows no key {key!r}; known are {', '.join(known)}")
+            raise refused(RuntimeError(f"{name} knows no key {key!r}; known are {', '.join(known)}"))
         kind = known[key]
         if isinstance(kind, dict):
             if not isinstance(value, dict):
-                raise RuntimeError(f"{name}[{key!r}] must be a dict, not {type(value).__name__}")
+                raise refused(RuntimeError(f"{name}[{key!r}] must be a dict, not {type(value).__name__}"))
             _check(f"{name}[{key!r}]", value, kind)
         elif not isinstance(value, kind) or isinstance(value, bool):
-            raise RuntimeError(f"{name}[{key!r}] must be of type {kind.__name__}, not {type(value).__name__}")
+            raise refused(RuntimeError(f"{name}[{key!r}] must be of type {kind.__name__}, not {type(value).__name__}"))
         elif kind is _LIST and not all(isinstance(item, str) for item in value):
-            raise RuntimeError(f"{name}[{key!r}] must hold strings only, not {value!r}")
+            raise refused(RuntimeError(f"{name}[{key!r}] must hold strings only, not {value!r}"))
 
 
 def check_options(optimize_options, debug_options):
@@ -65,7 +66,7 @@ def check_options(optimize_options, debug_options):
 
 def _mark(scope_name=None):
     if scope_name is not None and not scope_name.strip():
-        raise RuntimeError("scope_name must be a non-empty string, or None")
+        raise refused(RuntimeError("scope_name must be a non-empty string, or None"))
 
 
 for _op in _OPS:

@@ -6,6 +6,7 @@ import traceback
 
 import torch
 from torch_npu import _C
+from torch_npu._errors import refused
 
 _initialized = False
 _lock = threading.RLock()
@@ -63,9 +64,11 @@ def _lazy_init():
         if _initialized:
             return
         if _is_in_bad_fork():
-            raise RuntimeError(
-                "Cannot re-initialize NPU in forked subprocess. To use NPU with multiprocessing, "
-                "you must use the 'spawn' start method"
+            raise refused(
+                RuntimeError(
+                    "Cannot re-initialize NPU in forked subprocess. To use NPU with multiprocessing, "
+                    "you must use the 'spawn' start method"
+                )
             )
         _tls.is_initializing = True
         try:
@@ -75,9 +78,11 @@ def _lazy_init():
                 try:
                     callback()
                 except Exception as error:
-                    raise DeferredNpuCallError(
-                        f"a call that waited for the first use of the npu device failed: {error}\n\n"
-                        f"It was queued here:\n\n{stack}"
+                    raise refused(
+                        DeferredNpuCallError(
+                            f"a call that waited for the first use of the npu device failed: {error}\n\n"
+                            f"It was queued here:\n\n{stack}"
+                        )
                     ) from error
             _initialized = True
         finally:
@@ -104,13 +109,13 @@ def _get_device_index(device, optional=False, allow_cpu=False):
         if device.type == "cpu" and allow_cpu:
             return -1
         if device.type != "npu":
-            raise ValueError(f"Expected a npu device, but got: {device}")
+            raise refused(ValueError(f"Expected a npu device, but got: {device}"))
         if device.index is not None:
             return device.index
     elif device is not None:
-        raise ValueError(f"Expected a npu device, its index, or a string, but got: {device!r}")
+        raise refused(ValueError(f"Expected a npu device, its index, or a string, but got: {device!r}"))
     if not optional:
-        raise ValueError(f"Expected a npu device with an index, or an integer, but got: {device}")
+        raise refused(ValueError(f"Expected a npu device with an index, or an integer, but got: {device}"))
     return _C._npu_getDevice()
 
 

@@ -9,6 +9,7 @@ import warnings
 
 import torch
 from torch_npu import _C
+from torch_npu._errors import refused
 from torch_npu.npu import memory
 from torch_npu.npu.device import is_current_stream_capturing
 
@@ -27,6 +28,8 @@ def graph_pool_handle():
 
 class NPUGraph(_C._NPUGraph):
     """A captured graph.
+
+    A failed capture leaves a graph that cannot be replayed until it is captured again.
 
     ``keep_graph=True``: capturing does not instantiate; the recorded graph (``raw_npu_graph()``) can be changed
     through runtime functions before ``instantiate()`` or the first ``replay()``.
@@ -86,9 +89,11 @@ class NPUGraph(_C._NPUGraph):
     def update(self, cpu_update_input):
         """Gives the recorded updatable operators new host arguments: one dict for each, or one for all."""
         if not self.auto_dispatch_capture:
-            raise RuntimeError(
-                "update() needs a graph that was captured with auto_dispatch_capture=True: "
-                "use torch.npu.graph(g, auto_dispatch_capture=True)"
+            raise refused(
+                RuntimeError(
+                    "update() needs a graph that was captured with auto_dispatch_capture=True: "
+                    "use torch.npu.graph(g, auto_dispatch_capture=True)"
+                )
             )
         self.graph_dispatch_mode.update(cpu_update_input)
 
@@ -146,6 +151,14 @@ class graph:  # noqa: N801  the name is part of the interface
     _lock = threading.Lock()
 
     def __init__(self, npu_graph, pool=None, stream=None, auto_dispatch_capture=False, capture_error_mode="global"):
+        if not isinstance(npu_graph, _C._NPUGraph):
+            what = repr(npu_graph) if isinstance(npu_graph, type) else type(npu_graph).__name__
+            raise refused(
+                TypeError(
+                    f"torch.npu.graph captures into a torch.npu.NPUGraph object, not {what}; "
+                    "write g = torch.npu.NPUGraph(), then `with torch.npu.graph(g):`"
+                )
+            )
         if stream is None:
             stream = self._default_stream()
         self.npu_graph = npu_graph
@@ -168,13 +181,22 @@ class graph:  # noqa: N801  the name is part of the interface
         return stream
 
     def __enter__(self):
+        if is_current_stream_capturing():
+            raise refused(
+                RuntimeError(
+                    f"torch.npu.graph: captures do not nest, and {torch.npu.current_stream()} is being captured already; "
+                    "leave the outer `with torch.npu.graph(...)` block first, or capture both parts into one graph"
+                )
+            )
         # Work that is meant for the current device would not be captured, and replays would do nothing.
         index = torch.npu.current_device()
         if self.capture_stream.device.index != index:
-            raise RuntimeError(
-                f"torch.npu.graph: the stream to capture belongs to {self.capture_stream.device}, but npu:{index} is "
-                f"the current device; capture within `with torch.npu.device({self.capture_stream.device.index}):`, or "
-                "pass a stream of the current device"
+            raise refused(
+                RuntimeError(
+                    f"torch.npu.graph: the stream to capture belongs to {self.capture_stream.device}, but npu:{index} is "
+                    f"the current device; capture within `with torch.npu.device({self.capture_stream.device.index}):`, or "
+                    "pass a stream of the current device"
+                )
             )
         torch.npu.synchronize()
         if force_npugraph_gc:
@@ -200,10 +222,10 @@ class graph:  # noqa: N801  the name is part of the interface
             _log.warning("the body of a capture raised %s: the graph is not whole", exc_type.__name__)
         failure = None
         try:
-            self.npu_graph.capture_end()
             if exc_type is not None:
                 text = str(exc_value).strip().split("\n")[0]
                 self.npu_graph._mark_partial(f"{exc_type.__name__}: {text}" if text else exc_type.__name__)
+            self.npu_graph.capture_end()
         except BaseException as error:  # noqa: B036  raised below, unless the body's own comes first
             failure = error
         finally:

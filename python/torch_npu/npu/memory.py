@@ -9,6 +9,7 @@ from collections import OrderedDict
 
 import torch
 from torch_npu import _C
+from torch_npu._errors import refused
 from torch_npu.npu.device import _get_device_index, _lazy_init, is_initialized
 from torch_npu.npu.streams import _BaseStream
 from torch_npu.npu.utils import mem_get_info
@@ -56,7 +57,7 @@ def _index(device):
 
 def _check_stream(stream, what):
     if not isinstance(stream, _BaseStream):
-        raise TypeError(f"{what} must be a torch.npu.Stream, not {type(stream).__name__}")
+        raise refused(TypeError(f"{what} must be a torch.npu.Stream, not {type(stream).__name__}"))
 
 
 def _nested(flat):
@@ -93,9 +94,9 @@ def empty_virt_addr_cache():
 def set_per_process_memory_fraction(fraction, device=None):
     """How much of the device's memory this process may reserve, from 0.0 to 1.0."""
     if not isinstance(fraction, float):
-        raise TypeError(f"fraction must be a float, not {type(fraction).__name__}")
+        raise refused(TypeError(f"fraction must be a float, not {type(fraction).__name__}"))
     if not 0 <= fraction <= 1:
-        raise ValueError(f"fraction must lie between 0 and 1, {fraction} does not")
+        raise refused(ValueError(f"fraction must lie between 0 and 1, {fraction} does not"))
     _C._npu_setMemoryFraction(fraction, _index(device))
 
 
@@ -109,13 +110,15 @@ def _set_allocator_settings(settings):
     try:
         _C._npu_setMemorySettings(settings)
     except RuntimeError as error:
-        raise ValueError(str(error)) from error
+        raise refused(ValueError(str(error))) from error
 
 
 def caching_allocator_alloc(size, device=None, stream=None):
     """Device memory as a plain address, for work on ``stream``: a Stream, a raw handle, or None for the current one."""
     if stream is not None and not isinstance(stream, (int, _BaseStream)):
-        raise TypeError(f"stream must be a torch.npu.Stream or an int (its npu_stream), not {type(stream).__name__}")
+        raise refused(
+            TypeError(f"stream must be a torch.npu.Stream or an int (its npu_stream), not {type(stream).__name__}")
+        )
     index = _index(device)
     with torch.npu.device(index):
         if isinstance(stream, int) and stream != 0:
@@ -131,7 +134,7 @@ def caching_allocator_delete(mem_ptr):
 def erase_stream(tensor, stream):
     """Takes back ``tensor.record_stream(stream)``: the work there that uses the tensor is known to be over."""
     if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"tensor must be a torch.Tensor, not {type(tensor).__name__}")
+        raise refused(TypeError(f"tensor must be a torch.Tensor, not {type(tensor).__name__}"))
     _check_stream(stream, "stream")
     _C._npu_eraseStream(tensor, stream)
 
@@ -300,23 +303,23 @@ def _record_memory_history(
     ``global_record_annotations`` change nothing: all devices are recorded.
     """
     if stacks not in ("python", "all"):
-        raise ValueError(f"stacks must be 'python' or 'all', not {stacks!r}")
+        raise refused(ValueError(f"stacks must be 'python' or 'all', not {stacks!r}"))
     if enabled is not None and enabled not in ("state", "all"):
-        raise ValueError(f"enabled must be None, 'state' or 'all', not {enabled!r}")
+        raise refused(ValueError(f"enabled must be None, 'state' or 'all', not {enabled!r}"))
     if context is not None and context not in ("state", "alloc", "all"):
-        raise ValueError(f"context must be None, 'state', 'alloc' or 'all', not {context!r}")
+        raise refused(ValueError(f"context must be None, 'state', 'alloc' or 'all', not {context!r}"))
     _lazy_init()
     if skip_actions is not None and (
         isinstance(skip_actions, str) or not all(isinstance(action, str) for action in skip_actions)
     ):
-        raise TypeError(f"skip_actions must be a list of names of actions, not {skip_actions!r}")
+        raise refused(TypeError(f"skip_actions must be a list of names of actions, not {skip_actions!r}"))
     _C._npu_recordMemoryHistory(enabled, context, max_entries, list(skip_actions or ()))
 
 
 def _set_memory_metadata(metadata):
     """Text that goes with every allocation and event recorded from now on, as ``user_metadata``."""
     if not isinstance(metadata, str):
-        raise TypeError(f"metadata must be a str, not {type(metadata).__name__}")
+        raise refused(TypeError(f"metadata must be a str, not {type(metadata).__name__}"))
     _C._npu_setMemoryMetadata(metadata)
 
 
@@ -393,7 +396,7 @@ class NPUPluggableAllocator(_NPUAllocator):
             try:
                 functions.append(ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
             except AttributeError as error:
-                raise RuntimeError(f"{path_to_so_file} has no function {name}; is it extern \"C\"?") from error
+                raise refused(RuntimeError(f"{path_to_so_file} has no function {name}; is it extern \"C\"?")) from error
         super().__init__(_C._npu_customAllocator(*functions))
 
 

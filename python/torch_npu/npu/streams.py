@@ -4,6 +4,7 @@ import ctypes
 
 import torch
 from torch_npu import _C
+from torch_npu._errors import refused
 from torch_npu.npu.device import _get_device_index, _lazy_init
 
 # Programs put the device's own classes in the place of torch.Stream and torch.Event: what these were is needed here.
@@ -39,7 +40,9 @@ class Stream(_BaseStream):
         _lazy_init()
         if stream_ptr:
             if priority or is_sync_launch:
-                raise RuntimeError("a stream that is wrapped has the priority and the launch mode it was made with")
+                raise refused(
+                    RuntimeError("a stream that is wrapped has the priority and the launch mode it was made with")
+                )
             parts = _C._npu_streamFromExternal(stream_ptr, _index(device))
         elif stream_id or device_index or device_type:
             parts = _C._npu_streamFromParts(stream_id, device_index, device_type)
@@ -62,11 +65,11 @@ class Stream(_BaseStream):
 
     @property
     def priority(self):
-        raise RuntimeError("the priority of an npu stream cannot be asked for: not supported")
+        raise refused(RuntimeError("the priority of an npu stream cannot be asked for: not supported"))
 
     @staticmethod
     def priority_range():
-        raise RuntimeError("the range of priorities of npu streams cannot be asked for: not supported")
+        raise refused(RuntimeError("the range of priorities of npu streams cannot be asked for: not supported"))
 
     def wait_event(self, event):
         """Makes all later work of this stream wait for the event."""
@@ -113,7 +116,7 @@ class ExternalStream(Stream):
 
     def __new__(cls, stream_ptr, device=None, **kwargs):
         if not stream_ptr:
-            raise RuntimeError("stream_ptr is null; pass the handle of an existing stream")
+            raise refused(RuntimeError("stream_ptr is null; pass the handle of an existing stream"))
         return super().__new__(cls, device, stream_ptr=stream_ptr, **kwargs)
 
 
@@ -125,12 +128,12 @@ class Event(_BaseEvent):
 
     def __new__(cls, enable_timing=False, blocking=False, interprocess=False, external=False):
         if interprocess and enable_timing:
-            raise RuntimeError("an event that is shared between processes cannot have timing")
+            raise refused(RuntimeError("an event that is shared between processes cannot have timing"))
         if external and (enable_timing or interprocess):
             what = "have timing: measure with two events of enable_timing=True, recorded outside of the graph"
             if interprocess:
                 what = "be shared between processes: use one of interprocess=True, recorded outside of the graph"
-            raise RuntimeError(f"an external event cannot {what}")
+            raise refused(RuntimeError(f"an external event cannot {what}"))
         if external:
             event = _BaseEvent.__new__(cls, device="npu", blocking=bool(blocking))
             _C._npu_eventSetFlags(event, _EXTERNAL)
@@ -227,7 +230,11 @@ class StreamContext:
 
     def __init__(self, stream):
         if stream is not None and not isinstance(stream, _BaseStream):
-            raise RuntimeError(f"expected a torch.npu.Stream, not {type(stream).__name__}")
+            raise refused(
+                RuntimeError(
+                    f"expected a torch.npu.Stream, not {type(stream).__name__}; make one with torch.npu.Stream()"
+                )
+            )
         self.stream = stream
         self._before = []
 

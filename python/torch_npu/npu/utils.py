@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch_npu import _C
+from torch_npu._errors import refused
 from torch_npu.npu.device import _get_device_index, _lazy_init, device_count
 
 
@@ -37,7 +38,12 @@ def _checked(device):
     _lazy_init()
     index = _get_device_index(device, optional=True)
     if not 0 <= index < device_count():
-        raise AssertionError(f"Invalid device id {index}: there are {device_count()} npu devices")
+        raise refused(
+            AssertionError(
+                f"Invalid device id {index}: there are {device_count()} npu devices; REPRISE_DEVICES, in the environment "
+                "before Python starts, says how many there are"
+            )
+        )
     return index
 
 
@@ -105,7 +111,9 @@ def set_sync_debug_mode(debug_mode):
     """What a call does that waits for the device without saying so: nothing (0, "default"), "warn" or "error"."""
     if isinstance(debug_mode, str):
         if debug_mode not in _MODES:
-            raise RuntimeError(f"invalid value of debug_mode, expected one of default, warn, error, not {debug_mode!r}")
+            raise refused(
+                RuntimeError(f"invalid value of debug_mode, expected one of default, warn, error, not {debug_mode!r}")
+            )
         debug_mode = _MODES[debug_mode]
     _C._npu_setSyncDebugMode(debug_mode)
 

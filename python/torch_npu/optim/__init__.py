@@ -2,6 +2,7 @@
 """Optimizers under the names of the hardware's: those of ``torch.optim``, over lists of tensors (``foreach``)."""
 import torch
 
+from torch_npu._errors import refused
 from torch_npu._names import refused_module
 
 
@@ -17,7 +18,7 @@ class NpuFusedOptimizerBase(torch.optim.Optimizer):
 def _over(optimizer, name):
     def __init__(self, params, *arguments, **options):
         if options.get("amsgrad"):
-            raise RuntimeError(f"{name} has no amsgrad; use torch.optim.{optimizer.__name__}(amsgrad=True)")
+            raise refused(RuntimeError(f"{name} has no amsgrad; use torch.optim.{optimizer.__name__}(amsgrad=True)"))
         optimizer.__init__(self, params, *arguments, foreach=True, **options)
 
     body = {"__init__": __init__, "__module__": __name__, "__doc__": f"``torch.optim.{optimizer.__name__}``."}

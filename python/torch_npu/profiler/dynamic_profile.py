@@ -12,6 +12,7 @@ written anew, the next ``"active"`` steps (1) are profiled and written below ``"
 import json
 import os
 
+from torch_npu._errors import refused
 from torch_npu.profiler.profiler import ProfilerActivity, profile, tensorboard_trace_handler
 
 __all__ = ["init", "start", "step"]
@@ -42,7 +43,7 @@ class _Dynamic:
 
     def step(self):
         if self.path is None and self.running is None:
-            raise RuntimeError("dynamic_profile.step: call dynamic_profile.init(folder) or start(file) first")
+            raise refused(RuntimeError("dynamic_profile.step: call dynamic_profile.init(folder) or start(file) first"))
         if self.running is not None:
             self.running.step()
             self.left -= 1
@@ -57,18 +58,20 @@ class _Dynamic:
 
     def start(self, path):
         if self.running is not None:
-            raise RuntimeError("dynamic_profile.start: a profile is being taken already")
+            raise refused(RuntimeError("dynamic_profile.start: a profile is being taken already"))
         path = path or self.path
         if path is None:
-            raise RuntimeError("dynamic_profile.start: name a file, or call dynamic_profile.init(folder) first")
+            raise refused(
+                RuntimeError("dynamic_profile.start: name a file, or call dynamic_profile.init(folder) first")
+            )
         with open(path, encoding="utf-8") as file:
             wanted = json.load(file)
         unknown = sorted(set(wanted) - _KNOWN)
         if unknown:
-            raise ValueError(f"{path} has settings that this profiler does not know: {', '.join(unknown)}")
+            raise refused(ValueError(f"{path} has settings that this profiler does not know: {', '.join(unknown)}"))
         active = wanted.get("active", 1)
         if not isinstance(active, int) or active < 1:
-            raise ValueError(f'{path}: "active" is a number of steps, 1 or more, not {active!r}')
+            raise refused(ValueError(f'{path}: "active" is a number of steps, 1 or more, not {active!r}'))
         folder = wanted.get("prof_dir") or os.path.dirname(os.path.abspath(path))
         self.running = profile(
             activities=[ProfilerActivity[name] for name in wanted.get("activities", ["CPU", "NPU"])],

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of profiles. A CPU has no counters of the hardware's units: those settings are kept and change nothing."""
 import enum
+from torch_npu._errors import refused
 
 
 class ProfilerLevel(enum.Enum):
@@ -80,9 +81,13 @@ class _ExperimentalConfig:
             *(("host_sys", one, HostSystem) for one in host_sys or ()),
         ):
             if not isinstance(value, kind):
-                raise TypeError(f"{name} takes values of torch_npu.profiler.{kind.__name__}, not {value!r}")
+                raise refused(TypeError(f"{name} takes values of torch_npu.profiler.{kind.__name__}, not {value!r}"))
         if ExportType.Db in exports:
-            raise RuntimeError("profiles are not written as databases; use export_type=torch_npu.profiler.ExportType.Text")
+            raise refused(
+                RuntimeError(
+                    "profiles are not written as databases; use export_type=torch_npu.profiler.ExportType.Text"
+                )
+            )
         self.profiler_level, self.aic_metrics, self.export_type = profiler_level, aic_metrics, exports
         self.l2_cache, self.msprof_tx, self.mstx = l2_cache, msprof_tx, mstx
         self.data_simplification, self.record_op_args, self.op_attr = data_simplification, record_op_args, op_attr

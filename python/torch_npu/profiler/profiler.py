@@ -14,6 +14,7 @@ import torch
 import torch.profiler
 from torch.profiler import ProfilerAction
 from torch_npu import _C
+from torch_npu._errors import refused
 from torch_npu.profiler.experimental_config import ProfilerLevel, _ExperimentalConfig
 
 # Numbers of the device's processes in a trace, beyond those that the system gives out.
@@ -48,10 +49,10 @@ def _wanted(activities):
     names = set()
     for activity in activities:
         if not isinstance(activity, (ProfilerActivity, torch._C._profiler.ProfilerActivity)):
-            raise TypeError(f"activities are of torch_npu.profiler.ProfilerActivity, not {activity!r}")
+            raise refused(TypeError(f"activities are of torch_npu.profiler.ProfilerActivity, not {activity!r}"))
         names.add(activity.name)
     if not names:
-        raise ValueError("activities is empty; ask for ProfilerActivity.CPU, ProfilerActivity.NPU or both")
+        raise refused(ValueError("activities is empty; ask for ProfilerActivity.CPU, ProfilerActivity.NPU or both"))
     return "CPU" in names, bool(names & {"NPU", "CUDA", "PrivateUse1"})
 
 
@@ -111,8 +112,10 @@ class _WithDevice:
 
     def _prepare(self, activities, experimental_config):
         if experimental_config is not None and not isinstance(experimental_config, _ExperimentalConfig):
-            raise TypeError(
-                f"experimental_config takes a torch_npu.profiler._ExperimentalConfig, not {experimental_config!r}"
+            raise refused(
+                TypeError(
+                    f"experimental_config takes a torch_npu.profiler._ExperimentalConfig, not {experimental_config!r}"
+                )
             )
         self._host, self._device = _wanted(activities)
         if experimental_config is not None and experimental_config.profiler_level is ProfilerLevel.Level_none:
@@ -194,4 +197,4 @@ def tensorboard_trace_handler(dir_name=None, worker_name=None, analyse_flag=True
 def analyse(profiler_path, max_process_number=None, export_type=None):
     """Results are complete when they are written: only looks whether they are there."""
     if not any("ASCEND_PROFILER_OUTPUT" in folders for _, folders, _ in os.walk(profiler_path)):
-        raise RuntimeError(f"{profiler_path} holds no profile that tensorboard_trace_handler wrote")
+        raise refused(RuntimeError(f"{profiler_path} holds no profile that tensorboard_trace_handler wrote"))

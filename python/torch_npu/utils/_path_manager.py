@@ -2,6 +2,7 @@
 """Checks of paths that programs make before they read or write."""
 import os
 import shutil
+from torch_npu._errors import refused
 
 
 class PathManager:
@@ -15,29 +16,29 @@ class PathManager:
     @classmethod
     def _check(cls, path):
         if not isinstance(path, str) or not path or "\0" in path:
-            raise RuntimeError(f"{path!r} is no path: it must be a text that is not empty")
+            raise refused(RuntimeError(f"{path!r} is no path: it must be a text that is not empty"))
         if len(path) > cls.MAX_PATH_LENGTH or len(os.path.basename(path)) > cls.MAX_FILE_NAME_LENGTH:
-            raise RuntimeError(f"{path[:80]!r}... is too long for a path")
+            raise refused(RuntimeError(f"{path[:80]!r}... is too long for a path"))
         if os.path.islink(os.path.abspath(path)):
-            raise RuntimeError(f"{path} is a link; name what it leads to")
+            raise refused(RuntimeError(f"{path} is a link; name what it leads to"))
 
     @classmethod
     def _check_access(cls, path, mode, what):
         cls._check(path)
         if not os.access(path, mode):
-            raise RuntimeError(f"{path} {'cannot be ' + what if os.path.exists(path) else 'does not exist'}")
+            raise refused(RuntimeError(f"{path} {'cannot be ' + what if os.path.exists(path) else 'does not exist'}"))
 
     @classmethod
     def check_input_directory_path(cls, path):
         cls._check(path)
         if os.path.isfile(path):
-            raise RuntimeError(f"{path} is a file, not a folder")
+            raise refused(RuntimeError(f"{path} is a file, not a folder"))
 
     @classmethod
     def check_input_file_path(cls, path):
         cls._check(path)
         if os.path.isdir(path):
-            raise RuntimeError(f"{path} is a folder, not a file")
+            raise refused(RuntimeError(f"{path} is a folder, not a file"))
 
     @classmethod
     def check_directory_path_writeable(cls, path):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scaling of losses on the device ``npu``."""
 import torch
+from torch_npu._errors import refused
 
 
 class GradScaler(torch.amp.GradScaler):
@@ -17,9 +18,9 @@ class GradScaler(torch.amp.GradScaler):
         enabled=True,
     ):
         if enabled and growth_factor <= 1.0:
-            raise ValueError(f"growth_factor is {growth_factor}, must be greater than 1")
+            raise refused(ValueError(f"growth_factor is {growth_factor}, must be greater than 1"))
         if enabled and backoff_factor >= 1.0:
-            raise ValueError(f"backoff_factor is {backoff_factor}, must be less than 1")
+            raise refused(ValueError(f"backoff_factor is {backoff_factor}, must be less than 1"))
         super().__init__(
             "npu",
             init_scale=init_scale,
