@@ -76,10 +76,37 @@ python() {
   return $status
 }
 
+# .gitattributes marks what scripts write, and nothing else.
+attributes() {
+  local status=0 file
+  local pages='^docs/((api-status|environment|errors|operators)\.md|[a-z]+\.svg)$'
+  while read -r file; do
+    echo "$file: .gitattributes and the list of generated files in scripts/lint.sh differ"
+    status=1
+  done < <(comm -3 <(git ls-files | grep -E "$generated|$pages" | sort) \
+                   <(git ls-files | git check-attr --stdin linguist-generated | sed -n 's/: linguist-generated: set$//p' | sort))
+  return $status
+}
+
 # The README shows one whole program; it has to compile.
 readme() {
   awk '/^## The whole program/ {seen = 1} seen && /^```$/ {exit} code {print} seen && /^```cpp/ {code = 1}' README.md |
     g++ -std=c++17 -Wall -Werror -fsyntax-only -Iinclude -x c++ -
+}
+
+# Blocks of HACKING.md that name a file show lines of it.
+examples() {
+  python3 - <<'PYTHON'
+import re, sys
+text, status = open("HACKING.md").read(), 0
+for path, block in re.findall(r"^```\w+ (\S+)\n(.*?)^```$", text, re.M | re.S):
+    lines = {line.rstrip() for line in open(path)}
+    for line in block.splitlines():
+        if line not in lines:
+            print(f"HACKING.md shows a line that {path} does not have: {line}")
+            status = 1
+sys.exit(status)
+PYTHON
 }
 
 # Files that documentation pages link to exist.
@@ -121,8 +148,10 @@ done
 check "mutants fit the sources" scripts/mutants.py --check
 check "shell syntax" shell
 check "Python syntax" python
+check "marks of generated files" attributes
 check "README program compiles" readme
 check "links of documentation pages" links
+check "lines that HACKING.md shows" examples
 
 if ! cmake --preset lint >build/lint.log 2>&1; then
   echo "FAILED  cmake --preset lint; see build/lint.log"
