@@ -94,6 +94,15 @@ readme() {
     g++ -std=c++17 -Wall -Werror -fsyntax-only -Iinclude -x c++ -
 }
 
+# A comment of a header stands for itself: it does not open by pointing to its neighbour.
+comments() {
+  mapfile -t files < <(sources 'src/*.h' 'include/reprise/*.h' 'facade/*.h' 'python/csrc/*.h')
+  ! awk 'FNR == 1 { inside = 0 }
+    /^ *\/\// { if (!inside && /^ *\/\/+ *(The same|That|Those)[ .,]/) print FILENAME ":" FNR ": name what it is:" $0
+               inside = 1; next }
+    { inside = 0 }' "${files[@]}" | grep .
+}
+
 # Blocks of HACKING.md that name a file show lines of it.
 examples() {
   python3 - <<'PYTHON'
@@ -149,6 +158,7 @@ check "mutants fit the sources" scripts/mutants.py --check
 check "shell syntax" shell
 check "Python syntax" python
 check "marks of generated files" attributes
+check "comments of headers stand for themselves" comments
 check "README program compiles" readme
 check "links of documentation pages" links
 check "lines that HACKING.md shows" examples

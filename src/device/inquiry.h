@@ -28,8 +28,7 @@ class Inquiry {
   /// A waiter's answer, for example "stream 3, task 5: NOTIFY_WAIT of notify 4".
   static void Answer(std::string line);
 
-  /// The answers, after all have come that a moment brings. Empty when nothing that was woken is parked, which takes
-  /// `patience` to find out.
+  /// The answers that come within a short while. Empty when none of the woken runnables parks again within `patience`.
   std::vector<std::string> Collect(Clock::duration patience);
 
  private:
@@ -38,7 +37,7 @@ class Inquiry {
 
 class Runnable;
 
-/// A host function while it runs. Costs a few stores to memory of the thread's own.
+/// Stands for a host function while it runs. Costs a few stores to memory that only its thread writes.
 class Activity {
  public:
   /// `function` may be null; `whole` is the stream that it holds up; for `stream` and `task` as RunContext has them.
@@ -47,11 +46,11 @@ class Activity {
   Activity& operator=(const Activity&) = delete;
   ~Activity();
 
-  /// The stream that the host function holds up which this thread runs; null when it runs none.
+  /// The stream that is held up by the host function of this thread; null when the thread runs none.
   static const Runnable* Mine() noexcept {
     return t_slot != nullptr ? t_slot->whole.load(std::memory_order_relaxed) : nullptr;
   }
-  /// The host function that this thread runs waits for a stream now; for null, no more.
+  /// Notes that the host function of this thread waits for `stream` now; null: it waits no longer.
   static void WaitFor(const Runnable* stream, int32_t id) noexcept;
 
   /// Whether a host function runs that holds up the stream.
@@ -60,9 +59,9 @@ class Activity {
   static std::vector<std::string> Describe(int device);
 
  private:
-  // One for each thread that has run host functions; others read it at any time.
+  // One for each thread that has run host functions; other threads read it at any time.
   struct Slot {
-    std::atomic<uint64_t> serial{0};  // odd while a host function runs; the rest belongs to that one
+    std::atomic<uint64_t> serial{0};  // odd while a host function runs, which the members below describe
     std::atomic<const void*> function{nullptr};
     std::atomic<const Runnable*> whole{nullptr};
     std::atomic<const Runnable*> awaited{nullptr};
