@@ -6,6 +6,7 @@ knows how a header looks.
 """
 
 import csv
+import fnmatch
 import re
 import tomllib
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ API_DIR = REPO / "api"
 # here: an open-enum is declared as int, an open-struct stays incomplete.
 HANDLE, SCALAR, OPAQUE, FUNCTION = "handle", "scalar", "opaque", "function"
 OPEN_ENUM, OPEN_STRUCT = "open-enum", "open-struct"
+
+# What a comment of a function may say beside its summary, in this order (notes/*.txt).
+LABELS = ("Note", "Ownership", "Threads", "Errors", "Capture")
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,12 @@ class Overload:
 
 
 @dataclass(frozen=True)
+class Note:
+    label: str  # one of LABELS
+    text: str
+
+
+@dataclass(frozen=True)
 class Header:
     path: str  # below include/
     includes: tuple
@@ -145,9 +155,31 @@ class Tables:
             for h in description["header"]
         ]
 
+        self.notes = {}  # function name -> tuple of Note
+        for header in self.headers:
+            self.notes.update(_read_notes(notes_path(header, directory)))
+        for function, row in match_refusals(self.functions, directory / "refusals.csv")[0]:
+            if function.name in self.notes:
+                raise ValueError(f"{function.name}: api/refusals.csv refuses it, so that it has no notes of its own")
+            self.notes[function.name] = _refusal_notes(row["number"], function)
+
     @property
     def declared_functions(self):
         return [f for f in self.functions if f.header]
+
+
+def notes_path(header, directory=API_DIR):
+    """Where the notes on the functions of a header are; the file need not exist."""
+    return directory / "notes" / (header.path.rpartition("/")[2].removesuffix(".h") + ".txt")
+
+
+def notes_path_of(function):
+    """That of the header that declares the function, below the root of the repository."""
+    return "api/notes/" + function.header.rpartition("/")[2].removesuffix(".h") + ".txt"
+
+
+def takes_stream(function):
+    return any(re.fullmatch(r"(const )?aclrtStream \w+", parameter) for parameter in function.parameters)
 
 
 def read_csv(path):
@@ -173,6 +205,55 @@ def parse_array(type_text):
     """Splits "uint8_t[8]" into ("uint8_t", "[8]"); the second part is empty for other types."""
     match = re.fullmatch(r"(.*?)(\[\w+\])?", type_text)
     return match[1].strip(), match[2] or ""
+
+
+def _read_notes(path):
+    """Blocks of a function's name and lines "Label: text"; `-` stands for the errors that all functions have."""
+    notes = {}
+    if not path.exists():
+        return notes
+    for block in re.split(r"\n\s*\n", path.read_text()):
+        lines = [line for line in block.split("\n") if line and not line.startswith("#")]
+        if not lines:
+            continue
+        name, found = lines[0], []
+        if name in notes:
+            raise ValueError(f"{path.name}: {name} is there twice")
+        for line in lines[1:]:
+            label, _, text = line.partition(": ")
+            if label not in LABELS or not text:
+                raise ValueError(f"{path.name}: {name}: {line!r} does not begin with one of {', '.join(LABELS)}")
+            found.append(Note(label, text))
+        if [note.label for note in found] != [label for label in LABELS if label in {note.label for note in found}]:
+            raise ValueError(f"{path.name}: {name}: its lines are not in the order {', '.join(LABELS)}")
+        notes[name] = tuple(found)
+    return notes
+
+
+def match_refusals(functions, path=API_DIR / "refusals.csv"):
+    """[(function, row)] of the functions that are refused without code, and the rows that fit none.
+
+    A row of a function's own goes before a pattern header:name."""
+    rows = read_csv(path)
+    named = {row["function"]: row for row in rows if ":" not in row["function"]}
+    patterns = [(*row["function"].split(":"), row) for row in rows if ":" in row["function"]]
+    found = []
+    for function in functions:
+        row = named.get(function.name) or next(
+            (row for header, pattern, row in patterns
+             if header == function.header and fnmatch.fnmatchcase(function.name, pattern)), None)
+        if row is not None:
+            found.append((function, row))
+    used = [row["function"] for _, row in found]
+    return found, [row for row in rows if row["function"] not in used]
+
+
+def _refusal_notes(number, function):
+    told = "always." if function.returns == "aclError" else "always, as the recent error; the result is NULL or 0."
+    notes = [Note("Errors", f"{number} {told}")]
+    if takes_stream(function):
+        notes.append(Note("Capture", f"refused with {number}, as without a capture."))
+    return tuple(notes)
 
 
 def _rename(row, column):

@@ -10,7 +10,6 @@ link such functions build, start, and read the reason when they call one.
 """
 
 import argparse
-import fnmatch
 import sys
 
 import api_tables as api
@@ -38,21 +37,9 @@ ENUMS = {"aclDataType": "ACL_DT_UNDEFINED", "aclFormat": "ACL_FORMAT_UNDEFINED"}
 
 def refusals(tables):
     """[(function, row of the table)] in the order of the headers."""
-    rows = api.read_csv(TABLE)
-    named = {row["function"]: row for row in rows if ":" not in row["function"]}
-    patterns = [(*row["function"].split(":"), row) for row in rows if ":" in row["function"]]
-    used, found = set(), []
-    for function in tables.functions:
-        row = named.get(function.name)
-        if row is None:
-            row = next((r for header, pattern, r in patterns
-                        if header == function.header and fnmatch.fnmatchcase(function.name, pattern)), None)
-        if row is not None:
-            used.add(row["function"])
-            found.append((function, row))
-    unused = [row["function"] for row in rows if row["function"] not in used]
+    found, unused = api.match_refusals(tables.functions, TABLE)
     if unused:
-        raise SystemExit(f"{TABLE}: no such function: {', '.join(unused)}")
+        raise SystemExit(f"{TABLE}: no such function: {', '.join(row['function'] for row in unused)}")
     return found
 
 

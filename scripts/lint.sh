@@ -76,10 +76,46 @@ python() {
   return $status
 }
 
+# .gitattributes marks what scripts write, and nothing else.
+attributes() {
+  local status=0 file
+  local pages='^docs/((api-status|environment|errors|operators)\.md|[a-z]+\.svg)$'
+  while read -r file; do
+    echo "$file: .gitattributes and the list of generated files in scripts/lint.sh differ"
+    status=1
+  done < <(comm -3 <(git ls-files | grep -E "$generated|$pages" | sort) \
+                   <(git ls-files | git check-attr --stdin linguist-generated | sed -n 's/: linguist-generated: set$//p' | sort))
+  return $status
+}
+
 # The README shows one whole program; it has to compile.
 readme() {
   awk '/^## The whole program/ {seen = 1} seen && /^```$/ {exit} code {print} seen && /^```cpp/ {code = 1}' README.md |
     g++ -std=c++17 -Wall -Werror -fsyntax-only -Iinclude -x c++ -
+}
+
+# A comment of a header stands for itself: it does not open by pointing to its neighbour.
+comments() {
+  mapfile -t files < <(sources 'src/*.h' 'include/reprise/*.h' 'facade/*.h' 'python/csrc/*.h')
+  ! awk 'FNR == 1 { inside = 0 }
+    /^ *\/\// { if (!inside && /^ *\/\/+ *(The same|That|Those)[ .,]/) print FILENAME ":" FNR ": name what it is:" $0
+               inside = 1; next }
+    { inside = 0 }' "${files[@]}" | grep .
+}
+
+# Blocks of HACKING.md that name a file show lines of it.
+examples() {
+  python3 - <<'PYTHON'
+import re, sys
+text, status = open("HACKING.md").read(), 0
+for path, block in re.findall(r"^```\w+ (\S+)\n(.*?)^```$", text, re.M | re.S):
+    lines = {line.rstrip() for line in open(path)}
+    for line in block.splitlines():
+        if line not in lines:
+            print(f"HACKING.md shows a line that {path} does not have: {line}")
+            status = 1
+sys.exit(status)
+PYTHON
 }
 
 # Sources for clang-tidy: those that differ from the last commit or are new; or all.
@@ -110,8 +146,11 @@ done
 check "mutants fit the sources" scripts/mutants.py --check
 check "shell syntax" shell
 check "Python syntax" python
+check "marks of generated files" attributes
+check "comments of headers stand for themselves" comments
 check "README program compiles" readme
 check "links of documentation pages" scripts/check_links.py
+check "lines that HACKING.md shows" examples
 
 if ! cmake --preset lint >build/lint.log 2>&1; then
   echo "FAILED  cmake --preset lint; see build/lint.log"

@@ -96,7 +96,7 @@ inline Status DeviceReaches(const void* pointer, uint64_t bytes, const char* par
       .Hint(fmt::format("allocate {} with aclrtMalloc", parameter));
 }
 
-/// The same for a cell that the device reads in one piece, which must lie at a multiple of its size.
+/// As DeviceReaches, for a cell that the device reads in one piece, which must lie at a multiple of its size.
 inline Status DeviceReachesCell(const void* pointer, uint64_t bytes, const char* parameter) {
   if (reinterpret_cast<uintptr_t>(pointer) % bytes != 0) {
     return Error(107000, fmt::format("{} {} is not aligned to {} bytes", parameter, fmt::ptr(pointer), bytes))

@@ -4,6 +4,9 @@
 //
 // Tensor descriptors for single operators and offline models: data type, shape, format and name of one
 // input or output. A descriptor holds no data; an aclDataBuffer does.
+//
+// "Errors" names what is special to a function. acl_rt.h says which numbers are general, and what "Capture"
+// means.
 
 #ifndef REPRISE_ACL_ACL_BASE_MDL_H
 #define REPRISE_ACL_ACL_BASE_MDL_H
@@ -25,85 +28,144 @@ typedef struct aclTensorDesc aclTensorDesc;  ///< type, shape, format and name o
 // ---- Tensor descriptors -----------------------------------------------------------------------------------
 
 /// Creates a descriptor from data type, dimensions and format; the dimensions are copied.
+///
+/// Note: a size of -1 is not known yet, a single -2 is a shape that is not known.
+/// Ownership: the caller frees it with aclDestroyTensorDesc.
+/// Errors: 100000, as the recent error, for a numDims that is out of range or a size below -1; it returns
+///         NULL.
 ACL_FUNC_VISIBILITY aclTensorDesc *aclCreateTensorDesc(aclDataType dataType, int numDims,
     const int64_t *dims, aclFormat format);
 
 /// Frees a descriptor.
+///
+/// Errors: 107017, as the recent error.
 ACL_FUNC_VISIBILITY void aclDestroyTensorDesc(const aclTensorDesc *desc);
 
 /// Gives each dimension a lower and an upper bound, for shapes known only at run time.
+///
+/// Errors: 100000 for too many dimensions.
 ACL_FUNC_VISIBILITY aclError aclSetTensorShapeRange(aclTensorDesc *desc, size_t dimsCount,
     int64_t dimsRange[][ACL_TENSOR_SHAPE_RANGE_NUM]);
 
 /// Gives each value a lower and an upper bound, for inputs whose values steer the shape.
+///
+/// Errors: 100000 for too many values.
 ACL_FUNC_VISIBILITY aclError aclSetTensorValueRange(aclTensorDesc *desc, size_t valueCount,
     int64_t valueRange[][ACL_TENSOR_VALUE_RANGE_NUM]);
 
 /// Names the tensor.
+///
+/// Errors: 107017, as the recent error.
 ACL_FUNC_VISIBILITY void aclSetTensorDescName(aclTensorDesc *desc, const char *name);
 
 /// Sets the format in which the operator sees the data.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclSetTensorFormat(aclTensorDesc *desc, aclFormat format);
 
 /// Sets the dimensions that the operator sees.
+///
+/// Errors: 100000 for a numDims that is out of range, or a size below -1.
 ACL_FUNC_VISIBILITY aclError aclSetTensorShape(aclTensorDesc *desc, int numDims, const int64_t *dims);
 
 /// Sets the format in memory; deprecated, use aclSetTensorFormat.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclSetTensorStorageFormat(aclTensorDesc *desc, aclFormat format);
 
 /// Sets the dimensions in memory; deprecated, use aclSetTensorShape.
+///
+/// Errors: 100000 for a numDims that is out of range, or a size below -1.
 ACL_FUNC_VISIBILITY aclError aclSetTensorStorageShape(aclTensorDesc *desc, int numDims, const int64_t *dims);
 
 /// Sets the format the tensor had before any layout change.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclSetTensorOriginFormat(aclTensorDesc *desc, aclFormat format);
 
 /// Sets the dimensions the tensor had before any layout change.
+///
+/// Errors: 100000 for a numDims that is out of range, or a size below -1.
 ACL_FUNC_VISIBILITY aclError aclSetTensorOriginShape(aclTensorDesc *desc, int numDims, const int64_t *dims);
 
 /// Marks the tensor as one element of a dynamic input group with the given name.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclSetTensorDynamicInput(aclTensorDesc *desc, const char *dynamicInputName);
 
 /// Makes the tensor a constant with the given host data of length bytes.
+///
+/// Ownership: the data are copied.
+/// Errors: 100000 for a length of 0 or above 2^40.
 ACL_FUNC_VISIBILITY aclError aclSetTensorConst(aclTensorDesc *desc, void *dataBuffer, size_t length);
 
 /// Says whether the data live in host or in device memory.
+///
+/// Errors: 100000 for a memType that is none.
 ACL_FUNC_VISIBILITY aclError aclSetTensorPlaceMent(aclTensorDesc *desc, aclMemType memType);
 
 /// Returns the data type.
+///
+/// Errors: 107017, as the recent error: it returns ACL_DT_UNDEFINED.
 ACL_FUNC_VISIBILITY aclDataType aclGetTensorDescType(const aclTensorDesc *desc);
 
 /// Returns the format.
+///
+/// Errors: 107017, as the recent error: it returns ACL_FORMAT_UNDEFINED.
 ACL_FUNC_VISIBILITY aclFormat aclGetTensorDescFormat(const aclTensorDesc *desc);
 
 /// Returns the size in bytes of the data the descriptor describes.
+///
+/// Errors: 107017, as the recent error: it returns 0.
 ACL_FUNC_VISIBILITY size_t aclGetTensorDescSize(const aclTensorDesc *desc);
 
 /// Returns the number of elements.
+///
+/// Errors: 107017, as the recent error: it returns 0.
 ACL_FUNC_VISIBILITY size_t aclGetTensorDescElementCount(const aclTensorDesc *desc);
 
 /// Returns the number of dimensions.
+///
+/// Errors: 107017, as the recent error: it returns 0.
 ACL_FUNC_VISIBILITY size_t aclGetTensorDescNumDims(const aclTensorDesc *desc);
 
 /// Returns one dimension in elements; deprecated, use the V2 form.
+///
+/// Errors: 107017, as the recent error: it returns -1, as for an index out of range.
 ACL_FUNC_VISIBILITY int64_t aclGetTensorDescDim(const aclTensorDesc *desc, size_t index);
 
 /// Writes one dimension in elements.
+///
+/// Errors: 100000 for an index out of range.
 ACL_FUNC_VISIBILITY aclError aclGetTensorDescDimV2(const aclTensorDesc *desc, size_t index, int64_t *dimSize);
 
 /// Writes the lower and upper bound of one dimension.
+///
+/// Errors: 100000 for an index without a range.
 ACL_FUNC_VISIBILITY aclError aclGetTensorDescDimRange(const aclTensorDesc *desc, size_t index,
     size_t dimRangeNum, int64_t *dimRange);
 
 /// Returns the tensor's name.
+///
+/// Ownership: the text belongs to the descriptor.
+/// Errors: 107017, as the recent error: it returns an empty text.
 ACL_FUNC_VISIBILITY const char *aclGetTensorDescName(aclTensorDesc *desc);
 
 /// Returns one descriptor out of an array of descriptors.
+///
+/// Ownership: the descriptor stays its owner's.
+/// Errors: 107017, as the recent error: it returns NULL.
 ACL_FUNC_VISIBILITY aclTensorDesc *aclGetTensorDescByIndex(aclTensorDesc *desc, size_t index);
 
 /// Returns the data address kept in the descriptor.
+///
+/// Errors: 107017, as the recent error: it returns NULL.
 ACL_FUNC_VISIBILITY void *aclGetTensorDescAddress(const aclTensorDesc *desc);
 
 /// Derives a new descriptor whose shape fits another format.
+///
+/// Ownership: the caller frees *dstDesc with aclDestroyTensorDesc.
+/// Errors: 200001 for a format that is not derived from that of srcDesc.
 ACL_FUNC_VISIBILITY aclError aclTransTensorDescFormat(const aclTensorDesc *srcDesc, aclFormat dstFormat,
     aclTensorDesc **dstDesc);
 

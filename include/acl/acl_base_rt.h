@@ -8,6 +8,9 @@
 // Every call that can fail returns an aclError. 0 is success; 1xxxxx blames the caller, 2xxxxx a missing
 // resource or feature, 5xxxxx the inside. aclGetRecentErrMsg (acl_rt.h) says in words what happened. Handles
 // are opaque pointers: a call that gets a stale one returns 107017 and does not crash.
+//
+// "Errors" names what is special to a function. acl_rt.h says which numbers are general, and what "Capture"
+// means.
 
 #ifndef REPRISE_ACL_ACL_BASE_RT_H
 #define REPRISE_ACL_ACL_BASE_RT_H
@@ -244,43 +247,73 @@ typedef struct aclDataBuffer aclDataBuffer;  ///< an address and a size in bytes
 // ---- Basics -----------------------------------------------------------------------------------------------
 
 /// Converts an fp16 bit pattern to float; infinities and NaN decode as ordinary numbers.
+///
+/// Errors: none.
 ACL_FUNC_VISIBILITY float aclFloat16ToFloat(aclFloat16 value);
 
 /// Rounds a float to the nearest fp16 bit pattern and saturates at the largest finite value.
+///
+/// Errors: none.
 ACL_FUNC_VISIBILITY aclFloat16 aclFloatToFloat16(float value);
 
 /// Wraps an address and a size in bytes in a small host object; the memory stays with the caller.
+///
+/// Ownership: the caller frees the wrapper with aclDestroyDataBuffer, and keeps the memory.
+/// Errors: none: NULL when the host has no memory left.
 ACL_FUNC_VISIBILITY aclDataBuffer *aclCreateDataBuffer(void *data, size_t size);
 
 /// Frees the wrapper, never the memory it names.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclDestroyDataBuffer(const aclDataBuffer *dataBuffer);
 
 /// Points an existing wrapper at another address and size in bytes.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclUpdateDataBuffer(aclDataBuffer *dataBuffer, void *data, size_t size);
 
 /// Returns the wrapped address, or NULL for a NULL wrapper.
+///
+/// Errors: 107017, as the recent error: it returns NULL.
 ACL_FUNC_VISIBILITY void *aclGetDataBufferAddr(const aclDataBuffer *dataBuffer);
 
 /// Returns the wrapped size in bytes as 32 bits; deprecated, use the V2 form.
+///
+/// Errors: 107017, as the recent error: it returns 0.
 ACL_FUNC_VISIBILITY uint32_t aclGetDataBufferSize(const aclDataBuffer *dataBuffer);
 
 /// Returns the wrapped size in bytes, or 0 for a NULL wrapper.
+///
+/// Errors: 107017, as the recent error: it returns 0.
 ACL_FUNC_VISIBILITY size_t aclGetDataBufferSizeV2(const aclDataBuffer *dataBuffer);
 
 /// Returns the size in bytes of one element of a data type.
+///
+/// Note: 1 for ACL_INT4 and ACL_UINT1, 8 for the packed floats of 6 and 4 bits.
+/// Errors: none: 0 for ACL_STRING and ACL_DT_UNDEFINED.
 ACL_FUNC_VISIBILITY size_t aclDataTypeSize(aclDataType dataType);
 
 /// Writes one printf-style line, at most 1024 bytes, to the application log.
+///
+/// Threads: any thread may write; lines are whole.
+/// Errors: none: a level that is none or a NULL fmt writes nothing.
 ACL_FUNC_VISIBILITY void aclAppLog(aclLogLevel logLevel, const char *func, const char *file, uint32_t line,
     const char *fmt, ...);
 
 /// Returns a static array of the software attributes known here and its length.
+///
+/// Ownership: the array is static.
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclGetCannAttributeList(const aclCannAttr **cannAttrList, size_t *num);
 
 /// Reports 1 or 0 for one software attribute.
+///
+/// Errors: 100000 for a cannAttr that is none.
 ACL_FUNC_VISIBILITY aclError aclGetCannAttribute(aclCannAttr cannAttr, int32_t *value);
 
 /// Reads a core count or the L2 size in bytes of a device.
+///
+/// Errors: 100000 for a device id that does not exist, or a deviceInfo that is none.
 ACL_FUNC_VISIBILITY aclError aclGetDeviceCapability(uint32_t deviceId, aclDeviceInfo deviceInfo,
     int64_t *value);
 
@@ -291,6 +324,9 @@ ACL_FUNC_VISIBILITY aclError aclGetDeviceCapability(uint32_t deviceId, aclDevice
 // ---- System information -----------------------------------------------------------------------------------
 
 /// Returns the name of the chip this process sees, or NULL without a device.
+///
+/// Ownership: the text is static.
+/// Errors: none.
 ACL_FUNC_VISIBILITY const char *aclrtGetSocName(void);
 
 #ifdef __cplusplus

@@ -4,6 +4,9 @@
 //
 // Debugging dumps: tensor data handed to a callback in chunks, kernel arguments, and the tensors of failed
 // operators. What to dump is set by the functions aclmdl*Dump of acl_rt.h.
+//
+// "Errors" names what is special to a function. acl_rt.h says which numbers are general, and what "Capture"
+// means.
 
 #ifndef REPRISE_ACL_ACL_DUMP_H
 #define REPRISE_ACL_ACL_DUMP_H
@@ -84,26 +87,46 @@ typedef struct acldumpTensorInfo {
 // ---- Dump -------------------------------------------------------------------------------------------------
 
 /// Sends dump data in chunks to a function instead of files.
+///
+/// Threads: the function runs on the thread that dumps.
+/// Errors: 100000 for a flag other than 0.
 ACL_FUNC_VISIBILITY aclError acldumpRegCallback(int32_t (*const messageCallback)(const acldumpChunk *,
     int32_t), int32_t flag);
 
 /// Goes back to dump files.
+///
+/// Errors: none.
 ACL_FUNC_VISIBILITY void acldumpUnregCallback(void);
 
 /// Returns the folder for one kind of dump, or NULL when it is off.
+///
+/// Ownership: the text belongs to the thread.
+/// Errors: 100000, as the recent error, for a dumpType that is none.
 ACL_FUNC_VISIBILITY const char *acldumpGetPath(acldumpType dumpType);
 
 /// Saves the tensors of a failed operator.
+///
+/// Note: the tensors are read at the call.
+/// Errors: 100000 for a fileName with a slash or without a length, too many tensors, or fields that are out
+///         of range; 100004 when the file cannot be written.
 ACL_FUNC_VISIBILITY aclError acldumpSaveExceptionInfo(const char *fileName, const char *userTag,
     const acldumpTensorInfo *tensors, size_t tensorCount);
 
 /// Copies the folder for the tensors of failed operators.
+///
+/// Errors: 100000 for a maxLen below the path with its closing 0.
 ACL_FUNC_VISIBILITY aclError acldumpGetExceptionInfoPath(char *path, size_t maxLen);
 
 /// Starts to dump kernel arguments into a folder.
+///
+/// Errors: 100000 for another dumpType than ACL_OP_DUMP_OP_AICORE_ARGS, or a path that is empty or too long;
+///         100003 for a folder that cannot be written to; 100044 when arguments are dumped already.
 ACL_FUNC_VISIBILITY aclError aclopStartDumpArgs(uint32_t dumpType, const char *path);
 
 /// Stops to dump kernel arguments.
+///
+/// Errors: 100000 for another dumpType than ACL_OP_DUMP_OP_AICORE_ARGS; 100004 when data could not be
+///         written; 100045 when no arguments are dumped.
 ACL_FUNC_VISIBILITY aclError aclopStopDumpArgs(uint32_t dumpType);
 
 #ifdef __cplusplus

@@ -4,6 +4,9 @@
 //
 // Offline models: files made by a compiler ahead of time, loaded and executed as a whole. Declared so that
 // programs compile; models captured from streams are in acl_rt.h (aclmdlRI*).
+//
+// "Errors" names what is special to a function. acl_rt.h says which numbers are general, and what "Capture"
+// means.
 
 #ifndef REPRISE_ACL_ACL_MDL_H
 #define REPRISE_ACL_ACL_MDL_H
@@ -44,319 +47,504 @@ typedef int aclAippInputFormat;    ///< image format
 // ---- Offline models ---------------------------------------------------------------------------------------
 
 /// Loads a model file.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlLoadFromFile(const char *modelPath, uint32_t *modelId);
 
 /// Loads a model from memory.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlLoadFromMem(const void *model, size_t modelSize, uint32_t *modelId);
 
 /// Loads a model file into work and weight memory of the caller.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlLoadFromFileWithMem(const char *modelPath, uint32_t *modelId,
     void *workPtr, size_t workSize, void *weightPtr, size_t weightSize);
 
 /// Loads a model from memory into work and weight memory of the caller.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlLoadFromMemWithMem(const void *model, size_t modelSize, uint32_t *modelId,
     void *workPtr, size_t workSize, void *weightPtr, size_t weightSize);
 
 /// Loads a model file that reads and writes queues.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlLoadFromFileWithQ(const char *modelPath, uint32_t *modelId,
     const uint32_t *inputQ, size_t inputQNum, const uint32_t *outputQ, size_t outputQNum);
 
 /// Loads a model from memory that reads and writes queues.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlLoadFromMemWithQ(const void *model, size_t modelSize, uint32_t *modelId,
     const uint32_t *inputQ, size_t inputQNum, const uint32_t *outputQ, size_t outputQNum);
 
 /// Loads a model as a configuration object says.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlLoadWithConfig(const aclmdlConfigHandle *handle, uint32_t *modelId);
 
 /// Loads an in-memory model object as a configuration object says.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlLoadFromModel(const aclmdlModel *model, const aclmdlConfigHandle *handle,
     uint32_t *modelId);
 
 /// Unloads a model.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlUnload(uint32_t modelId);
 
 /// Creates a load configuration.
+///
+/// Errors: 200001 always, as the recent error; the result is NULL or 0.
 ACL_FUNC_VISIBILITY aclmdlConfigHandle *aclmdlCreateConfigHandle(void);
 
 /// Frees a load configuration.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlDestroyConfigHandle(aclmdlConfigHandle *handle);
 
 /// Sets one option of a load configuration.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlSetConfigOpt(aclmdlConfigHandle *handle, aclmdlConfigAttr attr,
     const void *attrValue, size_t valueSize);
 
 /// Gives device memory for an external weight file.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlSetExternalWeightAddress(aclmdlConfigHandle *handle,
     const char *weightFileName, void *devPtr, size_t size);
 
 /// Reads the work and weight sizes in bytes a model file needs.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlQuerySize(const char *fileName, size_t *workSize, size_t *weightSize);
 
 /// Reads the work and weight sizes in bytes a model in memory needs.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlQuerySizeFromMem(const void *model, size_t modelSize, size_t *workSize,
     size_t *weightSize);
 
 /// Reads the sizes of the partitions of a model file.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlQueryExeOMDesc(const char *fileName, aclmdlExeOMDesc *mdlPartitionSize);
 
 /// Sets one attribute of a loaded model.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlSetAttribute(uint32_t modelId, aclmdlAttr attr,
     aclmdlAttrValue_t *attrValue);
 
 /// Reads one attribute of a loaded model.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlGetAttribute(uint32_t modelId, aclmdlAttr attr,
     aclmdlAttrValue_t *attrValue);
 
 /// Runs a model and waits for it.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlExecute(uint32_t modelId, const aclmdlDataset *input,
     aclmdlDataset *output);
 
 /// Runs a model with execution options and waits for it.
+///
+/// Errors: 200001 always.
+/// Capture: refused with 200001, as without a capture.
 ACL_FUNC_VISIBILITY aclError aclmdlExecuteV2(uint32_t modelId, const aclmdlDataset *input,
     aclmdlDataset *output, aclrtStream stream, const aclmdlExecConfigHandle *handle);
 
 /// Queues one run of a model.
+///
+/// Errors: 200001 always.
+/// Capture: refused with 200001, as without a capture.
 ACL_FUNC_VISIBILITY aclError aclmdlExecuteAsync(uint32_t modelId, const aclmdlDataset *input,
     aclmdlDataset *output, aclrtStream stream);
 
 /// Queues one run of a model with execution options.
+///
+/// Errors: 200001 always.
+/// Capture: refused with 200001, as without a capture.
 ACL_FUNC_VISIBILITY aclError aclmdlExecuteAsyncV2(uint32_t modelId, const aclmdlDataset *input,
     aclmdlDataset *output, aclrtStream stream, const aclmdlExecConfigHandle *handle);
 
 /// Creates execution options.
+///
+/// Errors: 200001 always, as the recent error; the result is NULL or 0.
 ACL_FUNC_VISIBILITY aclmdlExecConfigHandle *aclmdlCreateExecConfigHandle(void);
 
 /// Frees execution options.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlDestroyExecConfigHandle(const aclmdlExecConfigHandle *handle);
 
 /// Sets one execution option.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlSetExecConfigOpt(aclmdlExecConfigHandle *handle,
     aclmdlExecConfigAttr attr, const void *attrValue, size_t valueSize);
 
 /// Creates an empty list of buffers for model input or output.
+///
+/// Errors: 200001 always, as the recent error; the result is NULL or 0.
 ACL_FUNC_VISIBILITY aclmdlDataset *aclmdlCreateDataset(void);
 
 /// Frees a list of buffers.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlDestroyDataset(const aclmdlDataset *dataset);
 
 /// Appends a buffer.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlAddDatasetBuffer(aclmdlDataset *dataset, aclDataBuffer *dataBuffer);
 
 /// Returns the number of buffers.
+///
+/// Errors: 200001 always, as the recent error; the result is NULL or 0.
 ACL_FUNC_VISIBILITY size_t aclmdlGetDatasetNumBuffers(const aclmdlDataset *dataset);
 
 /// Returns one buffer.
+///
+/// Errors: 200001 always, as the recent error; the result is NULL or 0.
 ACL_FUNC_VISIBILITY aclDataBuffer *aclmdlGetDatasetBuffer(const aclmdlDataset *dataset, size_t index);
 
 /// Sets the descriptor of one buffer.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlSetDatasetTensorDesc(aclmdlDataset *dataset, aclTensorDesc *tensorDesc,
     size_t index);
 
 /// Returns the descriptor of one buffer.
+///
+/// Errors: 200001 always, as the recent error; the result is NULL or 0.
 ACL_FUNC_VISIBILITY aclTensorDesc *aclmdlGetDatasetTensorDesc(const aclmdlDataset *dataset, size_t index);
 
 /// Creates an empty model description.
+///
+/// Errors: 200001 always, as the recent error; the result is NULL or 0.
 ACL_FUNC_VISIBILITY aclmdlDesc *aclmdlCreateDesc(void);
 
 /// Frees a model description.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlDestroyDesc(aclmdlDesc *modelDesc);
 
 /// Fills the description of a loaded model.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlGetDesc(aclmdlDesc *modelDesc, uint32_t modelId);
 
 /// Fills the description of a model file.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlGetDescFromFile(aclmdlDesc *modelDesc, const char *modelPath);
 
 /// Fills the description of a model in memory.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlGetDescFromMem(aclmdlDesc *modelDesc, const void *model, size_t modelSize);
 
 /// Returns the number of inputs.
+///
+/// Errors: 200001 always, as the recent error; the result is NULL or 0.
 ACL_FUNC_VISIBILITY size_t aclmdlGetNumInputs(aclmdlDesc *modelDesc);
 
 /// Returns the number of outputs.
+///
+/// Errors: 200001 always, as the recent error; the result is NULL or 0.
 ACL_FUNC_VISIBILITY size_t aclmdlGetNumOutputs(aclmdlDesc *modelDesc);
 
 /// Returns the size of an input in bytes.
+///
+/// Errors: 200001 always, as the recent error; the result is NULL or 0.
 ACL_FUNC_VISIBILITY size_t aclmdlGetInputSizeByIndex(aclmdlDesc *modelDesc, size_t index);
 
 /// Returns the size of an output in bytes.
+///
+/// Errors: 200001 always, as the recent error; the result is NULL or 0.
 ACL_FUNC_VISIBILITY size_t aclmdlGetOutputSizeByIndex(aclmdlDesc *modelDesc, size_t index);
 
 /// Fills the dimensions of an input.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlGetInputDims(const aclmdlDesc *modelDesc, size_t index,
     aclmdlIODims *dims);
 
 /// Fills the dimensions of an input after preprocessing is taken into account.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlGetInputDimsV2(const aclmdlDesc *modelDesc, size_t index,
     aclmdlIODims *dims);
 
 /// Fills the range of each dimension of an input.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlGetInputDimsRange(const aclmdlDesc *modelDesc, size_t index,
     aclmdlIODimsRange *dimsRange);
 
 /// Fills the dimensions of an output.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlGetOutputDims(const aclmdlDesc *modelDesc, size_t index,
     aclmdlIODims *dims);
 
 /// Fills the dimensions of an output for the shape set last.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlGetCurOutputDims(const aclmdlDesc *modelDesc, size_t index,
     aclmdlIODims *dims);
 
 /// Returns the name of an input.
+///
+/// Errors: 200001 always, as the recent error; the result is NULL or 0.
 ACL_FUNC_VISIBILITY const char *aclmdlGetInputNameByIndex(const aclmdlDesc *modelDesc, size_t index);
 
 /// Returns the name of an output.
+///
+/// Errors: 200001 always, as the recent error; the result is NULL or 0.
 ACL_FUNC_VISIBILITY const char *aclmdlGetOutputNameByIndex(const aclmdlDesc *modelDesc, size_t index);
 
 /// Finds an input by name.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlGetInputIndexByName(const aclmdlDesc *modelDesc, const char *name,
     size_t *index);
 
 /// Finds an output by name.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlGetOutputIndexByName(const aclmdlDesc *modelDesc, const char *name,
     size_t *index);
 
 /// Returns the full form of a shortened tensor name.
+///
+/// Errors: 200001 always, as the recent error; the result is NULL or 0.
 ACL_FUNC_VISIBILITY const char *aclmdlGetTensorRealName(const aclmdlDesc *modelDesc, const char *name);
 
 /// Returns the format of an input.
+///
+/// Errors: 200001 always, as the recent error; the result is NULL or 0.
 ACL_FUNC_VISIBILITY aclFormat aclmdlGetInputFormat(const aclmdlDesc *modelDesc, size_t index);
 
 /// Returns the format of an output.
+///
+/// Errors: 200001 always, as the recent error; the result is NULL or 0.
 ACL_FUNC_VISIBILITY aclFormat aclmdlGetOutputFormat(const aclmdlDesc *modelDesc, size_t index);
 
 /// Returns the data type of an input.
+///
+/// Errors: 200001 always, as the recent error; the result is NULL or 0.
 ACL_FUNC_VISIBILITY aclDataType aclmdlGetInputDataType(const aclmdlDesc *modelDesc, size_t index);
 
 /// Returns the data type of an output.
+///
+/// Errors: 200001 always, as the recent error; the result is NULL or 0.
 ACL_FUNC_VISIBILITY aclDataType aclmdlGetOutputDataType(const aclmdlDesc *modelDesc, size_t index);
 
 /// Returns an attribute of an operator of the model as text.
+///
+/// Errors: 200001 always, as the recent error; the result is NULL or 0.
 ACL_FUNC_VISIBILITY const char *aclmdlGetOpAttr(aclmdlDesc *modelDesc, const char *opName, const char *attr);
 
 /// Finds the operator behind a task and creates descriptors of its tensors.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlCreateAndGetOpDesc(uint32_t deviceId, uint32_t streamId, uint32_t taskId,
     char *opName, size_t opNameLen, aclTensorDesc **inputDesc, size_t *numInputs, aclTensorDesc **outputDesc,
     size_t *numOutputs);
 
 /// Fills the batch sizes the model was built for.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlGetDynamicBatch(const aclmdlDesc *modelDesc, aclmdlBatch *batch);
 
 /// Fills the image sizes the model was built for.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlGetDynamicHW(const aclmdlDesc *modelDesc, size_t index, aclmdlHW *hw);
 
 /// Writes how many shapes the model was built for.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlGetInputDynamicGearCount(const aclmdlDesc *modelDesc, size_t index,
     size_t *gearCount);
 
 /// Fills the shapes the model was built for.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlGetInputDynamicDims(const aclmdlDesc *modelDesc, size_t index,
     aclmdlIODims *dims, size_t gearCount);
 
 /// Chooses the batch size of the next run.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlSetDynamicBatchSize(uint32_t modelId, aclmdlDataset *dataset,
     size_t index, uint64_t batchSize);
 
 /// Chooses the image size in pixels of the next run.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlSetDynamicHWSize(uint32_t modelId, aclmdlDataset *dataset, size_t index,
     uint64_t height, uint64_t width);
 
 /// Chooses the shape of the next run.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlSetInputDynamicDims(uint32_t modelId, aclmdlDataset *dataset,
     size_t index, const aclmdlIODims *dims);
 
 /// Loads a file of several models.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlBundleLoadFromFile(const char *modelPath, uint32_t *bundleId);
 
 /// Loads several models from memory.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlBundleLoadFromMem(const void *model, size_t modelSize, uint32_t *bundleId);
 
 /// Unloads a bundle and its models.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlBundleUnload(uint32_t bundleId);
 
 /// Writes the number of models in a bundle.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlBundleGetModelNum(uint32_t bundleId, size_t *modelNum);
 
 /// Writes the id of one model of a bundle.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlBundleGetModelId(uint32_t bundleId, size_t index, uint32_t *modelId);
 
 /// Creates an empty bundle description.
+///
+/// Errors: 200001 always, as the recent error; the result is NULL or 0.
 ACL_FUNC_VISIBILITY aclmdlBundleQueryInfo *aclmdlBundleCreateQueryInfo(void);
 
 /// Frees a bundle description.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlBundleDestroyQueryInfo(aclmdlBundleQueryInfo *queryInfo);
 
 /// Fills the description of a bundle file.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlBundleQueryInfoFromFile(const char *fileName,
     aclmdlBundleQueryInfo *queryInfo);
 
 /// Fills the description of a bundle in memory.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlBundleQueryInfoFromMem(const void *model, size_t modelSize,
     aclmdlBundleQueryInfo *queryInfo);
 
 /// Writes the number of models a description names.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlBundleGetQueryModelNum(const aclmdlBundleQueryInfo *queryInfo,
     size_t *modelNum);
 
 /// Writes the size in bytes of the variable weights of a bundle.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlBundleGetVarWeightSize(const aclmdlBundleQueryInfo *queryInfo,
     size_t *variableWeightSize);
 
 /// Writes work and constant weight sizes in bytes of one model of a bundle.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlBundleGetSize(const aclmdlBundleQueryInfo *queryInfo, size_t index,
     size_t *workSize, size_t *constWeightSize);
 
 /// Opens a bundle file with variable weights in memory of the caller.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlBundleInitFromFile(const char *modelPath, void *varWeightPtr,
     size_t varWeightSize, uint32_t *bundleId);
 
 /// Opens a bundle in memory with variable weights in memory of the caller.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlBundleInitFromMem(const void *model, size_t modelSize, void *varWeightPtr,
     size_t varWeightSize, uint32_t *bundleId);
 
 /// Loads one model of an open bundle.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlBundleLoadModel(uint32_t bundleId, size_t index, uint32_t *modelId);
 
 /// Loads one model of a bundle into memory of the caller.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlBundleLoadModelWithMem(uint32_t bundleId, size_t index, void *workPtr,
     size_t workSize, void *weightPtr, size_t weightSize, uint32_t *modelId);
 
 /// Loads one model of a bundle as a configuration object says.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlBundleLoadModelWithConfig(uint32_t bundleId, size_t index,
     aclmdlConfigHandle *handle, uint32_t *modelId);
 
 /// Unloads one model of a bundle.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlBundleUnloadModel(uint32_t bundleId, uint32_t modelId);
 
 /// Creates image preprocessing parameters for a batch.
+///
+/// Errors: 200001 always, as the recent error; the result is NULL or 0.
 ACL_FUNC_VISIBILITY aclmdlAIPP *aclmdlCreateAIPP(uint64_t batchSize);
 
 /// Frees image preprocessing parameters.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlDestroyAIPP(const aclmdlAIPP *aippParmsSet);
 
 /// Writes the size in bytes of preprocessing parameters for a batch.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlGetAippDataSize(uint64_t batchSize, size_t *size);
 
 /// Reads which kind of preprocessing an input has.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlGetAippType(uint32_t modelId, size_t index, aclmdlInputAippType *type,
     size_t *dynamicAttachedDataIndex);
 
 /// Fills the static preprocessing of an input.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlGetFirstAippInfo(uint32_t modelId, size_t index, aclAippInfo *aippInfo);
 
 /// Sets the preprocessing of a model input.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlSetInputAIPP(uint32_t modelId, aclmdlDataset *dataset, size_t index,
     const aclmdlAIPP *aippParmsSet);
 
 /// Sets the preprocessing of the input with a given index.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlSetAIPPByInputIndex(uint32_t modelId, aclmdlDataset *dataset,
     size_t index, const aclmdlAIPP *aippParmsSet);
 
 /// Sets the image format.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlSetAIPPInputFormat(aclmdlAIPP *aippParmsSet,
     aclAippInputFormat inputFormat);
 
 /// Sets matrix and offsets of the colour conversion.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlSetAIPPCscParams(aclmdlAIPP *aippParmsSet, int8_t cscSwitch,
     int16_t cscMatrixR0C0, int16_t cscMatrixR0C1, int16_t cscMatrixR0C2, int16_t cscMatrixR1C0,
     int16_t cscMatrixR1C1, int16_t cscMatrixR1C2, int16_t cscMatrixR2C0, int16_t cscMatrixR2C1,
@@ -364,42 +552,62 @@ ACL_FUNC_VISIBILITY aclError aclmdlSetAIPPCscParams(aclmdlAIPP *aippParmsSet, in
     uint8_t cscInputBiasR0, uint8_t cscInputBiasR1, uint8_t cscInputBiasR2);
 
 /// Switches the exchange of red and blue, or of U and V.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlSetAIPPRbuvSwapSwitch(aclmdlAIPP *aippParmsSet, int8_t rbuvSwapSwitch);
 
 /// Switches the move of the alpha channel to the front.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlSetAIPPAxSwapSwitch(aclmdlAIPP *aippParmsSet, int8_t axSwapSwitch);
 
 /// Sets the source image size in pixels.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlSetAIPPSrcImageSize(aclmdlAIPP *aippParmsSet, int32_t srcImageSizeW,
     int32_t srcImageSizeH);
 
 /// Sets the scaling of one image.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlSetAIPPScfParams(aclmdlAIPP *aippParmsSet, int8_t scfSwitch,
     int32_t scfInputSizeW, int32_t scfInputSizeH, int32_t scfOutputSizeW, int32_t scfOutputSizeH,
     uint64_t batchIndex);
 
 /// Sets the crop window of one image in pixels.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlSetAIPPCropParams(aclmdlAIPP *aippParmsSet, int8_t cropSwitch,
     int32_t cropStartPosW, int32_t cropStartPosH, int32_t cropSizeW, int32_t cropSizeH, uint64_t batchIndex);
 
 /// Sets the padding of one image in pixels.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlSetAIPPPaddingParams(aclmdlAIPP *aippParmsSet, int8_t paddingSwitch,
     int32_t paddingSizeTop, int32_t paddingSizeBottom, int32_t paddingSizeLeft, int32_t paddingSizeRight,
     uint64_t batchIndex);
 
 /// Sets the mean per channel of one image.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlSetAIPPDtcPixelMean(aclmdlAIPP *aippParmsSet, int16_t dtcPixelMeanChn0,
     int16_t dtcPixelMeanChn1, int16_t dtcPixelMeanChn2, int16_t dtcPixelMeanChn3, uint64_t batchIndex);
 
 /// Sets the minimum per channel of one image.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlSetAIPPDtcPixelMin(aclmdlAIPP *aippParmsSet, float dtcPixelMinChn0,
     float dtcPixelMinChn1, float dtcPixelMinChn2, float dtcPixelMinChn3, uint64_t batchIndex);
 
 /// Sets the reciprocal variance per channel of one image.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclmdlSetAIPPPixelVarReci(aclmdlAIPP *aippParmsSet, float dtcPixelVarReciChn0,
     float dtcPixelVarReciChn1, float dtcPixelVarReciChn2, float dtcPixelVarReciChn3, uint64_t batchIndex);
 
 /// Resumes the collective operations of all models of a device.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclRecoverAllHcclTasks(int32_t deviceId);
 
 #ifdef __cplusplus

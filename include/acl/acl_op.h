@@ -4,6 +4,9 @@
 //
 // Older interface for running one operator by its type name, from a model file or from a registered kernel.
 // New programs call the operators of aclnnop/ instead.
+//
+// "Errors" names what is special to a function. acl_rt.h says which numbers are general, and what "Capture"
+// means.
 
 #ifndef REPRISE_ACL_ACL_OP_H
 #define REPRISE_ACL_ACL_OP_H
@@ -35,115 +38,205 @@ typedef void (*aclopCompileFunc)(void);
 // ---- Single operators -------------------------------------------------------------------------------------
 
 /// Loads every single-operator model of a folder.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclopSetModelDir(const char *modelDir);
 
 /// Loads a single-operator model from memory.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclopLoad(const void *model, size_t modelSize);
 
 /// Limits how many dynamic operators stay cached.
+///
+/// Note: changes nothing: operators are not cached.
+/// Errors: 100000 for a maxOpNum of 0.
 ACL_FUNC_VISIBILITY aclError aclopSetMaxOpQueueNum(uint64_t maxOpNum);
 
 /// Creates an empty attribute set.
+///
+/// Ownership: the caller frees it with aclopDestroyAttr.
+/// Errors: none: NULL when the host has no memory left.
 ACL_FUNC_VISIBILITY aclopAttr *aclopCreateAttr(void);
 
 /// Frees an attribute set.
+///
+/// Errors: 107017, as the recent error.
 ACL_FUNC_VISIBILITY void aclopDestroyAttr(const aclopAttr *attr);
 
 /// Sets a boolean attribute.
+///
+/// Ownership: the value is copied.
+/// Errors: 100000 for an empty name.
 ACL_FUNC_VISIBILITY aclError aclopSetAttrBool(aclopAttr *attr, const char *attrName, uint8_t attrValue);
 
 /// Sets an integer attribute.
+///
+/// Ownership: the value is copied.
+/// Errors: 100000 for an empty name.
 ACL_FUNC_VISIBILITY aclError aclopSetAttrInt(aclopAttr *attr, const char *attrName, int64_t attrValue);
 
 /// Sets a float attribute.
+///
+/// Ownership: the value is copied.
+/// Errors: 100000 for an empty name.
 ACL_FUNC_VISIBILITY aclError aclopSetAttrFloat(aclopAttr *attr, const char *attrName, float attrValue);
 
 /// Sets a text attribute.
+///
+/// Ownership: the value is copied.
+/// Errors: 100000 for an empty name.
 ACL_FUNC_VISIBILITY aclError aclopSetAttrString(aclopAttr *attr, const char *attrName, const char *attrValue);
 
 /// Sets a data-type attribute.
+///
+/// Ownership: the value is copied.
+/// Errors: 100000 for an empty name.
 ACL_FUNC_VISIBILITY aclError aclopSetAttrDataType(aclopAttr *attr, const char *attrName,
     aclDataType attrValue);
 
 /// Sets a list of booleans.
+///
+/// Ownership: the values are copied.
+/// Errors: 100000 for an empty name, or a number of values that is out of range.
 ACL_FUNC_VISIBILITY aclError aclopSetAttrListBool(aclopAttr *attr, const char *attrName, int numValues,
     const uint8_t *values);
 
 /// Sets a list of integers.
+///
+/// Ownership: the values are copied.
+/// Errors: 100000 for an empty name, or a number of values that is out of range.
 ACL_FUNC_VISIBILITY aclError aclopSetAttrListInt(aclopAttr *attr, const char *attrName, int numValues,
     const int64_t *values);
 
 /// Sets a list of floats.
+///
+/// Ownership: the values are copied.
+/// Errors: 100000 for an empty name, or a number of values that is out of range.
 ACL_FUNC_VISIBILITY aclError aclopSetAttrListFloat(aclopAttr *attr, const char *attrName, int numValues,
     const float *values);
 
 /// Sets a list of texts.
+///
+/// Ownership: the values are copied.
+/// Errors: 100000 for an empty name, or a number of values that is out of range.
 ACL_FUNC_VISIBILITY aclError aclopSetAttrListString(aclopAttr *attr, const char *attrName, int numValues,
     const char **values);
 
 /// Sets a list of data types.
+///
+/// Ownership: the values are copied.
+/// Errors: 100000 for an empty name, or a number of values that is out of range.
 ACL_FUNC_VISIBILITY aclError aclopSetAttrListDataType(aclopAttr *attr, const char *attrName, int numValues,
     const aclDataType values[]);
 
 /// Sets a list of integer lists.
+///
+/// Ownership: the values are copied.
+/// Errors: 100000 for an empty name, or a number of values that is out of range.
 ACL_FUNC_VISIBILITY aclError aclopSetAttrListListInt(aclopAttr *attr, const char *attrName, int numLists,
     const int *numValues, const int64_t *const values[]);
 
 /// Runs a single operator found by type, descriptors and attributes.
+///
+/// Note: descriptors, buffer objects and attributes may be freed as soon as the call has returned.
+/// Errors: 100000 for counts that are out of range, a NULL entry or a buffer that is too small; 100021 for
+///         inputs, 100022 for outputs and 100023 for attributes that do not fit the operator; 100024 for a
+///         type that no operator has; 107000 for memory that the device does not reach.
+/// Capture: recorded, as kernels; the values of constant inputs are copied at the call.
 ACL_FUNC_VISIBILITY aclError aclopExecute(const char *opType, int numInputs,
     const aclTensorDesc *const inputDesc[], const aclDataBuffer *const inputs[], int numOutputs,
     const aclTensorDesc *const outputDesc[], aclDataBuffer *const outputs[], const aclopAttr *attr,
     aclrtStream stream);
 
 /// Runs a single operator and writes the real output shapes back.
+///
+/// Note: descriptors, buffer objects and attributes may be freed as soon as the call has returned.
+/// Errors: 100000 for counts that are out of range, a NULL entry or a buffer that is too small; 100021 for
+///         inputs, 100022 for outputs and 100023 for attributes that do not fit the operator; 100024 for a
+///         type that no operator has; 107000 for memory that the device does not reach.
+/// Capture: recorded, as kernels; the values of constant inputs are copied at the call.
 ACL_FUNC_VISIBILITY aclError aclopExecuteV2(const char *opType, int numInputs, aclTensorDesc *inputDesc[],
     aclDataBuffer *inputs[], int numOutputs, aclTensorDesc *outputDesc[], aclDataBuffer *outputs[],
     aclopAttr *attr, aclrtStream stream);
 
 /// Works out the output shapes of a single operator.
+///
+/// Errors: 100000 for counts that are out of range, a NULL entry or a buffer that is too small; 100021 for
+///         inputs, 100022 for outputs and 100023 for attributes that do not fit the operator; 100024 for a
+///         type that no operator has.
 ACL_FUNC_VISIBILITY aclError aclopInferShape(const char *opType, int numInputs, aclTensorDesc *inputDesc[],
     aclDataBuffer *inputs[], int numOutputs, aclTensorDesc *outputDesc[], aclopAttr *attr);
 
 /// Finds a single operator once, for many runs.
+///
+/// Ownership: the caller frees it with aclopDestroyHandle.
+/// Errors: 100000 for counts that are out of range, a NULL entry or a buffer that is too small; 100021 for
+///         inputs, 100022 for outputs and 100023 for attributes that do not fit the operator; 100024 for a
+///         type that no operator has; 200000 when no handle is left.
 ACL_FUNC_VISIBILITY aclError aclopCreateHandle(const char *opType, int numInputs,
     const aclTensorDesc *const inputDesc[], int numOutputs, const aclTensorDesc *const outputDesc[],
     const aclopAttr *opAttr, aclopHandle **handle);
 
 /// Frees an operator handle.
+///
+/// Errors: 107017, as the recent error.
 ACL_FUNC_VISIBILITY void aclopDestroyHandle(aclopHandle *handle);
 
 /// Runs an operator found before.
+///
+/// Errors: 100000 for other numbers of inputs and outputs than the handle was made for; 100021 and 100022 for
+///         those that do not fit it.
+/// Capture: recorded.
 ACL_FUNC_VISIBILITY aclError aclopExecWithHandle(aclopHandle *handle, int numInputs,
     const aclDataBuffer *const inputs[], int numOutputs, aclDataBuffer *const outputs[], aclrtStream stream);
 
 /// Queues a conversion of a tensor to another data type.
+///
+/// Errors: 100021 and 100022 for tensors that do not fit a conversion.
+/// Capture: recorded.
 ACL_FUNC_VISIBILITY aclError aclopCast(const aclTensorDesc *srcDesc, const aclDataBuffer *srcBuffer,
     const aclTensorDesc *dstDesc, aclDataBuffer *dstBuffer, uint8_t truncate, aclrtStream stream);
 
 /// Prepares a conversion for many runs.
+///
+/// Ownership: the caller frees it with aclopDestroyHandle.
+/// Errors: 100021 and 100022 for tensors that do not fit a conversion; 200000 when no handle is left.
 ACL_FUNC_VISIBILITY aclError aclopCreateHandleForCast(aclTensorDesc *srcDesc, aclTensorDesc *dstDesc,
     uint8_t truncate, aclopHandle **handle);
 
 /// Registers a kernel binary of binSize bytes for an operator type.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclopCreateKernel(const char *opType, const char *kernelId,
     const char *kernelName, void *binData, int binSize, aclopEngineType enginetype,
     aclDataDeallocator deallocator);
 
 /// Sets the function that chooses a kernel for an operator type.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclopRegisterCompileFunc(const char *opType, aclopCompileFunc func);
 
 /// Removes that function.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclopUnregisterCompileFunc(const char *opType);
 
 /// Chooses kernel, block count and arguments inside a compile function.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclopSetKernelArgs(aclopKernelDesc *kernelDesc, const char *kernelId,
     uint32_t blockDim, const void *args, uint32_t argSize);
 
 /// Sets the workspace sizes in bytes inside a compile function.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclopSetKernelWorkspaceSizes(aclopKernelDesc *kernelDesc, int numWorkspaces,
     size_t *workspaceSizes);
 
 /// Runs the compile function of an operator again.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclopUpdateParams(const char *opType, int numInputs,
     const aclTensorDesc *const inputDesc[], int numOutputs, const aclTensorDesc *const outputDesc[],
     const aclopAttr *attr);

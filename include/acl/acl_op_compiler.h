@@ -4,6 +4,9 @@
 //
 // Compiles single operators while the program runs, and executes them. Frameworks fall back on it for
 // operators that have no aclnn form.
+//
+// "Errors" names what is special to a function. acl_rt.h says which numbers are general, and what "Capture"
+// means.
 
 #ifndef REPRISE_ACL_ACL_OP_COMPILER_H
 #define REPRISE_ACL_ACL_OP_COMPILER_H
@@ -27,44 +30,78 @@ typedef int aclOpCompileFlag;  ///< static or dynamic-shape compilation
 // ---- Operator compiler ------------------------------------------------------------------------------------
 
 /// Compiles a single operator.
+///
+/// Note: checks alone: operators are compiled already.
+/// Errors: 100000 for counts that are out of range, a NULL entry or a buffer that is too small; 100021 for
+///         inputs, 100022 for outputs and 100023 for attributes that do not fit the operator; 100024 for a
+///         type that no operator has.
 ACL_FUNC_VISIBILITY aclError aclopCompile(const char *opType, int numInputs,
     const aclTensorDesc *const inputDesc[], int numOutputs, const aclTensorDesc *const outputDesc[],
     const aclopAttr *attr, aclopEngineType engineType, aclopCompileType compileFlag, const char *opPath);
 
 /// Compiles a single operator if needed and runs it.
+///
+/// Note: descriptors, buffer objects and attributes may be freed as soon as the call has returned.
+/// Errors: 100000 for counts that are out of range, a NULL entry or a buffer that is too small; 100021 for
+///         inputs, 100022 for outputs and 100023 for attributes that do not fit the operator; 100024 for a
+///         type that no operator has; 107000 for memory that the device does not reach.
+/// Capture: recorded, as kernels; the values of constant inputs are copied at the call.
 ACL_FUNC_VISIBILITY aclError aclopCompileAndExecute(const char *opType, int numInputs,
     const aclTensorDesc *const inputDesc[], const aclDataBuffer *const inputs[], int numOutputs,
     const aclTensorDesc *const outputDesc[], aclDataBuffer *const outputs[], const aclopAttr *attr,
     aclopEngineType engineType, aclopCompileType compileFlag, const char *opPath, aclrtStream stream);
 
 /// Compiles and runs a single operator and writes the real output shapes back.
+///
+/// Note: descriptors, buffer objects and attributes may be freed as soon as the call has returned.
+/// Errors: 100000 for counts that are out of range, a NULL entry or a buffer that is too small; 100021 for
+///         inputs, 100022 for outputs and 100023 for attributes that do not fit the operator; 100024 for a
+///         type that no operator has; 107000 for memory that the device does not reach.
+/// Capture: recorded, as kernels; the values of constant inputs are copied at the call.
 ACL_FUNC_VISIBILITY aclError aclopCompileAndExecuteV2(const char *opType, int numInputs,
     aclTensorDesc *inputDesc[], aclDataBuffer *inputs[], int numOutputs, aclTensorDesc *outputDesc[],
     aclDataBuffer *outputs[], aclopAttr *attr, aclopEngineType engineType, aclopCompileType compileFlag,
     const char *opPath, aclrtStream stream);
 
 /// Chooses between static and dynamic-shape compilation.
+///
+/// Errors: 100000 for a flag below 0.
 ACL_FUNC_VISIBILITY aclError aclopSetCompileFlag(aclOpCompileFlag flag);
 
 /// Sets a compiler option to a text value.
+///
+/// Errors: 100000 for an opt that is none.
 ACL_FUNC_VISIBILITY aclError aclSetCompileopt(aclCompileOpt opt, const char *value);
 
 /// Returns the size in bytes of a compiler option's value.
+///
+/// Errors: 100000, as the recent error, for an opt that is none; it returns 0.
 ACL_FUNC_VISIBILITY size_t aclGetCompileoptSize(aclCompileOpt opt);
 
 /// Copies the value of a compiler option.
+///
+/// Errors: 100000 for an opt that is none, or a length below the value with its closing 0.
 ACL_FUNC_VISIBILITY aclError aclGetCompileopt(aclCompileOpt opt, char *value, size_t length);
 
 /// Writes the graph of a single operator to a file.
+///
+/// Errors: 100003 for a file that cannot be written; 100000 for counts that are out of range, a NULL entry or
+///         a buffer that is too small; 100021 for inputs, 100022 for outputs and 100023 for attributes that
+///         do not fit the operator; 100024 for a type that no operator has.
 ACL_FUNC_VISIBILITY aclError aclGenGraphAndDumpForOp(const char *opType, int numInputs,
     const aclTensorDesc *const inputDesc[], const aclDataBuffer *const inputs[], int numOutputs,
     const aclTensorDesc *const outputDesc[], aclDataBuffer *const outputs[], const aclopAttr *attr,
     aclopEngineType engineType, const char *graphDumpPath, const aclGraphDumpOption *graphDumpOpt);
 
 /// Creates options for the graph file.
+///
+/// Ownership: the caller frees it with aclDestroyGraphDumpOpt.
+/// Errors: none: NULL when the host has no memory left.
 ACL_FUNC_VISIBILITY aclGraphDumpOption *aclCreateGraphDumpOpt(void);
 
 /// Frees options for the graph file.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclDestroyGraphDumpOpt(const aclGraphDumpOption *graphDumpOpt);
 
 #ifdef __cplusplus

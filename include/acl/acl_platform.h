@@ -4,6 +4,9 @@
 //
 // Properties of the chip as text: core counts, buffer sizes and supported instructions. For code that
 // plans tilings.
+//
+// "Errors" names what is special to a function. acl_rt.h says which numbers are general, and what "Capture"
+// means.
 
 #ifndef REPRISE_ACL_ACL_PLATFORM_H
 #define REPRISE_ACL_ACL_PLATFORM_H
@@ -75,10 +78,14 @@ typedef enum aclplatformLocalMemType {
 // ---- Platform ---------------------------------------------------------------------------------------------
 
 /// Copies one property of the chip as text.
+///
+/// Errors: 100000 for an infoType that is none, or a maxLen below the text with its closing 0.
 ACL_FUNC_VISIBILITY aclError aclplatformGetDeviceInfo(aclplatformDevInfo infoType, char *value,
     uint32_t maxLen);
 
 /// Copies the data types an instruction supports as text.
+///
+/// Errors: 100000 always: the CPU device has none of the chip's instructions.
 ACL_FUNC_VISIBILITY aclError aclplatformGetInstructionInfo(aclplatformCoreType type, const char *instruction,
     char *value, uint32_t maxLen);
 

@@ -5,6 +5,9 @@
 // Profiling: what to collect and when, marks set by the program, and readers for the records that a model
 // subscription delivers. The order is aclprofInit, aclprofCreateConfig, aclprofStart, ..., aclprofStop,
 // aclprofDestroyConfig, aclprofFinalize.
+//
+// "Errors" names what is special to a function. acl_rt.h says which numbers are general, and what "Capture"
+// means.
 
 #ifndef REPRISE_ACL_ACL_PROF_H
 #define REPRISE_ACL_ACL_PROF_H
@@ -147,140 +150,236 @@ typedef struct aclprofEventAttributes {
 // ---- Profiling --------------------------------------------------------------------------------------------
 
 /// Chooses the folder for profiling data.
+///
+/// Errors: 100000 for a length that is out of range; 100003 for a folder that cannot be written to; 100042
+///         when the profiler is initialised already.
 ACL_FUNC_VISIBILITY aclError aclprofInit(const char *profilerResultPath, size_t length);
 
 /// Ends profiling.
+///
+/// Note: ends profiling that still runs.
+/// Errors: 100043 before aclprofInit; 500005 when the data cannot be written.
 ACL_FUNC_VISIBILITY aclError aclprofFinalize(void);
 
 /// Creates a set of devices, metrics and data kinds to profile.
+///
+/// Ownership: the caller frees it with aclprofDestroyConfig.
+/// Errors: 100000, as the recent error, for devices or metrics that are none, or aicoreEvents other than
+///         NULL; 207005 when no configuration is left; it returns NULL.
 ACL_FUNC_VISIBILITY aclprofConfig *aclprofCreateConfig(uint32_t *deviceIdList, uint32_t deviceNums,
     aclprofAicoreMetrics aicoreMetrics, const aclprofAicoreEvents *aicoreEvents, uint64_t dataTypeConfig);
 
 /// Frees a profiling configuration.
+///
+/// Errors: 100042 while profiling runs with it.
 ACL_FUNC_VISIBILITY aclError aclprofDestroyConfig(const aclprofConfig *profilerConfig);
 
 /// Sets one further option as text.
+///
+/// Errors: 100000 for a configType that is none, or a config that does not fit it; 100043 before aclprofInit.
 ACL_FUNC_VISIBILITY aclError aclprofSetConfig(aclprofConfigType configType, const char *config,
     size_t configLength);
 
 /// Starts to collect.
+///
+/// Errors: 100042 when profiling runs with it already; 100043 before aclprofInit.
 ACL_FUNC_VISIBILITY aclError aclprofStart(const aclprofConfig *profilerConfig);
 
 /// Makes ready what aclprofStart needs.
+///
+/// Errors: 100042 when profiling runs with it already; 100043 before aclprofInit.
 ACL_FUNC_VISIBILITY aclError aclprofWarmup(const aclprofConfig *profilerConfig);
 
 /// Tells which extra data the profiler can collect.
+///
+/// Ownership: the data are static.
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclprofGetSupportedFeatures(size_t *featuresSize, void **featuresData);
 
 /// The same in a newer form.
+///
+/// Ownership: the data are static.
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclprofGetSupportedFeaturesV2(size_t *featuresSize, void **featuresData);
 
 /// Lets the profiler follow devices that are set later.
+///
+/// Errors: none.
 ACL_FUNC_VISIBILITY aclError aclprofRegisterDeviceCallback();
 
 /// Stops to collect.
+///
+/// Errors: 100043 when profiling does not run with it; 500005 when the data cannot be written.
 ACL_FUNC_VISIBILITY aclError aclprofStop(const aclprofConfig *profilerConfig);
 
 /// Streams the operator records of one model to the subscriber.
+///
+/// Errors: 100011 always, as there are no offline models, or 148047 after aclprofInit.
 ACL_FUNC_VISIBILITY aclError aclprofModelSubscribe(uint32_t modelId,
     const aclprofSubscribeConfig *profSubscribeConfig);
 
 /// Ends a model subscription.
+///
+/// Errors: 100011 always: there are no offline models.
 ACL_FUNC_VISIBILITY aclError aclprofModelUnSubscribe(uint32_t modelId);
 
 /// Creates the configuration of a subscription.
+///
+/// Ownership: the caller frees it with aclprofDestroySubscribeConfig.
+/// Errors: 100000, as the recent error, for a switch or metrics that are none; 207005 when none is left; it
+///         returns NULL.
 ACL_FUNC_VISIBILITY aclprofSubscribeConfig *aclprofCreateSubscribeConfig(int8_t timeInfoSwitch,
     aclprofAicoreMetrics aicoreMetrics, void *fd);
 
 /// Frees the configuration of a subscription.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclprofDestroySubscribeConfig(const aclprofSubscribeConfig *profSubscribeConfig);
 
 /// Writes the size in bytes of one operator record.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclprofGetOpDescSize(size_t *opDescSize);
 
 /// Writes how many records a block holds.
+///
+/// Errors: 100000 for a block that this library did not deliver: it delivers none.
 ACL_FUNC_VISIBILITY aclError aclprofGetOpNum(const void *opInfo, size_t opInfoLen, uint32_t *opNumber);
 
 /// Writes the length in bytes of a record's operator type.
+///
+/// Errors: 100000 for a block that this library did not deliver: it delivers none.
 ACL_FUNC_VISIBILITY aclError aclprofGetOpTypeLen(const void *opInfo, size_t opInfoLen, uint32_t index,
     size_t *opTypeLen);
 
 /// Copies a record's operator type.
+///
+/// Errors: 100000 for a block that this library did not deliver: it delivers none.
 ACL_FUNC_VISIBILITY aclError aclprofGetOpType(const void *opInfo, size_t opInfoLen, uint32_t index,
     char *opType, size_t opTypeLen);
 
 /// Writes the length in bytes of a record's operator name.
+///
+/// Errors: 100000 for a block that this library did not deliver: it delivers none.
 ACL_FUNC_VISIBILITY aclError aclprofGetOpNameLen(const void *opInfo, size_t opInfoLen, uint32_t index,
     size_t *opNameLen);
 
 /// Copies a record's operator name.
+///
+/// Errors: 100000 for a block that this library did not deliver: it delivers none.
 ACL_FUNC_VISIBILITY aclError aclprofGetOpName(const void *opInfo, size_t opInfoLen, uint32_t index,
     char *opName, size_t opNameLen);
 
 /// Returns the start time of a record.
+///
+/// Errors: 100000, as the recent error, for a block that this library did not deliver: it delivers none.
 ACL_FUNC_VISIBILITY uint64_t aclprofGetOpStart(const void *opInfo, size_t opInfoLen, uint32_t index);
 
 /// Returns the end time of a record.
+///
+/// Errors: 100000, as the recent error, for a block that this library did not deliver: it delivers none.
 ACL_FUNC_VISIBILITY uint64_t aclprofGetOpEnd(const void *opInfo, size_t opInfoLen, uint32_t index);
 
 /// Returns the time between start and end of a record.
+///
+/// Errors: 100000, as the recent error, for a block that this library did not deliver: it delivers none.
 ACL_FUNC_VISIBILITY uint64_t aclprofGetOpDuration(const void *opInfo, size_t opInfoLen, uint32_t index);
 
 /// Returns the model id of a record.
+///
+/// Errors: 100000, as the recent error, for a block that this library did not deliver: it delivers none.
 ACL_FUNC_VISIBILITY size_t aclprofGetModelId(const void *opInfo, size_t opInfoLen, uint32_t index);
 
 /// Returns the kind of a record.
+///
+/// Errors: 100000, as the recent error, for a block that this library did not deliver: it delivers none.
 ACL_FUNC_VISIBILITY aclprofSubscribeOpFlag aclprofGetOpFlag(const void *opInfo, size_t opInfoLen,
     uint32_t index);
 
 /// Returns an attribute of a record as text.
+///
+/// Errors: 100000, as the recent error, for a block that this library did not deliver: it delivers none.
 ACL_FUNC_VISIBILITY const char *aclprofGetOpAttriValue(const void *opInfo, size_t opInfoLen, uint32_t index,
     aclprofSubscribeOpAttri attri);
 
 /// Creates an object that marks training steps.
+///
+/// Ownership: the caller frees it with aclprofDestroyStepInfo.
+/// Errors: 207005, as the recent error, when no step is left; it returns NULL.
 ACL_FUNC_VISIBILITY aclprofStepInfo *aclprofCreateStepInfo(void);
 
 /// Frees a step object.
+///
+/// Errors: 107017, as the recent error.
 ACL_FUNC_VISIBILITY void aclprofDestroyStepInfo(aclprofStepInfo *stepinfo);
 
 /// Queues the start or the end mark of a step.
+///
+/// Errors: 100000 for a tag that is none, or an end without a start.
+/// Capture: recorded.
 ACL_FUNC_VISIBILITY aclError aclprofGetStepTimestamp(aclprofStepInfo *stepInfo, aclprofStepTag tag,
     aclrtStream stream);
 
 /// Creates a mark that can carry text.
+///
+/// Ownership: the caller frees it with aclprofDestroyStamp.
+/// Errors: 207005, as the recent error, when no mark is left; it returns NULL.
 ACL_FUNC_VISIBILITY void *aclprofCreateStamp(void);
 
 /// Frees a mark.
+///
+/// Errors: 107017, as the recent error.
 ACL_FUNC_VISIBILITY void aclprofDestroyStamp(void *stamp);
 
 /// Sets the text of a mark, at most 127 bytes.
+///
+/// Errors: 100000 for a msgLen that is out of range.
 ACL_FUNC_VISIBILITY aclError aclprofSetStampTraceMessage(void *stamp, const char *msg, uint32_t msgLen);
 
 /// Writes a mark at the present time.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclprofMark(void *stamp);
 
 /// Writes a text mark on the host and queues one on the stream.
+///
+/// Errors: 100000 for a msgLen that is out of range.
+/// Capture: recorded.
 ACL_FUNC_VISIBILITY aclError aclprofMarkEx(const char *msg, size_t msgLen, aclrtStream stream);
 
 /// Starts a nested range on this thread.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclprofPush(void *stamp);
 
 /// Ends the innermost range of this thread.
+///
+/// Errors: 100000 when this thread has no open range.
 ACL_FUNC_VISIBILITY aclError aclprofPop(void);
 
 /// Starts a range that any thread may end.
+///
+/// Errors: 207005 when too many ranges are open.
 ACL_FUNC_VISIBILITY aclError aclprofRangeStart(void *stamp, uint32_t *rangeId);
 
 /// Ends a range by id.
+///
+/// Errors: 100000 for a rangeId that is not open.
 ACL_FUNC_VISIBILITY aclError aclprofRangeStop(uint32_t rangeId);
 
 /// Returns a number that stands for a text.
+///
+/// Errors: 207005, as the recent error, for too many texts; it returns 0.
 ACL_FUNC_VISIBILITY uint64_t aclprofStr2Id(const char *message);
 
 /// Starts a nested range with attributes on this thread.
+///
+/// Errors: 100000 for attributes that are out of range or cannot be read.
 ACL_FUNC_VISIBILITY aclError aclprofRangePushEx(aclprofEventAttributes *attr);
 
 /// Ends the innermost range with attributes of this thread.
+///
+/// Errors: 100000 when this thread has no open range.
 ACL_FUNC_VISIBILITY aclError aclprofRangePop(void);
 
 #ifdef __cplusplus

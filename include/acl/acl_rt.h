@@ -7,14 +7,43 @@
 //
 // Rules that hold for all calls:
 //
-// - A thread needs a current context (aclrtSetDevice makes one current), else calls return 107002.
+// - A thread needs a current context (aclrtSetDevice makes one current).
 // - A NULL stream means the default stream of the current context, unless the call refuses NULL.
 // - Calls that take a stream queue work and return; a failure of that work is reported by the next
 //   synchronisation of the stream.
 // - Reserved parameters are 0 or NULL.
-// - All calls may come from any thread, as long as nobody destroys an object that is in use.
+// - All calls may come from any thread. Of two calls that destroy an object, one gets 107017; so does every
+//   call that comes too late.
+// - A call that fails has no effect and writes no output, unless it says so.
 //
 // Sizes are in bytes. Time limits of host calls are in milliseconds, those of device waits in seconds.
+//
+// General errors. A call may return them without saying so:
+//
+// - 100000 for a required pointer that is NULL, unless the call says 107000. Outputs are required.
+// - 107017 for a handle that is none: destroyed, of another kind, or never made.
+// - 107001 for a device id that does not exist.
+// - 107002 without a current context: calls that make something, or take a stream or a model.
+// - 107003 for a stream of another context, 107004 for a model of another context.
+// - Calls that queue a task: 107000 on a bound stream whose model is finished, 207005 without memory for the
+//   task, 507002 when the stream holds too many, 507009 while the stream updates a task group and the task is
+//   no kernel; on a stream that stopped (ACL_STOP_ON_FAILURE), the number of its failure; with
+//   ASCEND_LAUNCH_BLOCKING=1, what the task itself fails with.
+// - 200000 without host memory, 500000 for a defect of the library.
+//
+// Capture. A stream is being captured from aclmdlRICaptureBegin, or from its first wait for an event of a
+// capture, until aclmdlRICaptureEnd. "Capture" says what becomes of a call whose stream is being captured:
+//
+// - recorded: the task goes into the graph. It runs once in each execution, and not now. An open task group
+//   takes kernels of its own stream alone: 107034 and 507009 otherwise, which invalidates the capture.
+// - allowed: the call works as ever, and the graph knows nothing of it.
+// - refused with a number: in every mode, without effect, and the capture goes on (with
+//   REPRISE_CAPTURE_POLICY=strict it is invalidated).
+// - required: the call belongs into captures.
+// - refused by mode: calls that wait on the host, whatever stream they concern. A thread in exchange mode
+//   GLOBAL, the default, gets the number while a capture in mode GLOBAL is open in its context, or one in
+//   mode THREAD_LOCAL that it began itself; in exchange mode THREAD_LOCAL, while it has a capture of mode
+//   GLOBAL or THREAD_LOCAL open itself; in exchange mode RELAXED, never (aclmdlRICaptureThreadExchangeMode).
 
 #ifndef REPRISE_ACL_ACL_RT_H
 #define REPRISE_ACL_ACL_RT_H
@@ -1244,1316 +1273,2537 @@ typedef aclError (*aclFinalizeCallbackFunc)(void *userData);
 // ---- Initialisation ---------------------------------------------------------------------------------------
 
 /// Initialises the process, with an optional JSON file, and takes one reference.
+///
+/// Errors: 100002 when the process is initialised already (the call then took one more reference); 100000 for
+///         another configuration than the first one, or a bad key in it; 100003 for a file that cannot be
+///         read; 100006 for one that is no JSON object of at most 10 levels; 100009 for a bad dump
+///         configuration, or 100044 when a dump runs already; the number that a callback of
+///         aclInitCallbackRegister returned.
 ACL_FUNC_VISIBILITY aclError aclInit(const char *configPath);
 
 /// Drops every reference and shuts the process-wide state down.
+///
+/// Errors: 100037 when no reference is left; the number that a callback of aclFinalizeCallbackRegister
+///         returned.
 ACL_FUNC_VISIBILITY aclError aclFinalize(void);
 
 /// Drops one reference and writes how many are left; the last one shuts down.
+///
+/// Note: refCount may be NULL.
+/// Errors: 100037 when no reference is left; the number that a callback of aclFinalizeCallbackRegister
+///         returned.
 ACL_FUNC_VISIBILITY aclError aclFinalizeReference(uint64_t *refCount);
 
 /// Asks for a call with the configuration text at aclInit.
+///
+/// Ownership: cbFunc and userData stay valid until they are taken back. A pair of type and cbFunc is kept
+///            once, with the newest userData.
+/// Errors: 100000 for a type that is no ACL_REG_TYPE_*.
 ACL_FUNC_VISIBILITY aclError aclInitCallbackRegister(aclRegisterCallbackType type,
     aclInitCallbackFunc cbFunc, void *userData);
 
 /// Takes back an aclInitCallbackRegister.
+///
+/// Errors: 100000 for a type that is no ACL_REG_TYPE_*, or a pair that is not registered.
 ACL_FUNC_VISIBILITY aclError aclInitCallbackUnRegister(aclRegisterCallbackType type,
     aclInitCallbackFunc cbFunc);
 
 /// Asks for a call at finalisation.
+///
+/// Ownership: cbFunc and userData stay valid until they are taken back. A pair of type and cbFunc is kept
+///            once, with the newest userData.
+/// Errors: 100000 for a type that is no ACL_REG_TYPE_*.
 ACL_FUNC_VISIBILITY aclError aclFinalizeCallbackRegister(aclRegisterCallbackType type,
     aclFinalizeCallbackFunc cbFunc, void *userData);
 
 /// Takes back an aclFinalizeCallbackRegister.
+///
+/// Errors: 100000 for a type that is no ACL_REG_TYPE_*, or a pair that is not registered.
 ACL_FUNC_VISIBILITY aclError aclFinalizeCallbackUnRegister(aclRegisterCallbackType type,
     aclFinalizeCallbackFunc cbFunc);
 
 // ---- Basics -----------------------------------------------------------------------------------------------
 
 /// Returns the text of the last failure on this thread and clears it; NULL when there is none.
+///
+/// Ownership: the text belongs to the thread and is valid until its next call of this function.
+/// Errors: none.
 ACL_FUNC_VISIBILITY const char *aclGetRecentErrMsg(void);
 
 // ---- System information -----------------------------------------------------------------------------------
 
 /// Writes the interface version as three numbers.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion,
     int32_t *patchVersion);
 
 /// Fills the version strings of an installed package; deprecated.
+///
+/// Errors: 100000 for a name that is no ACL_PKG_NAME_*; 500000 for a package that is not installed.
 ACL_FUNC_VISIBILITY aclError aclsysGetCANNVersion(aclCANNPackageName name, aclCANNPackageVersion *version);
 
 /// Copies a package version into a buffer of at least 128 bytes.
+///
+/// Errors: 500000 for a package that is not installed.
 ACL_FUNC_VISIBILITY aclError aclsysGetVersionStr(char *pkgName, char *versionStr);
 
 /// Writes a package version as one number that grows with every release.
+///
+/// Errors: 500000 for a package that is not installed.
 ACL_FUNC_VISIBILITY aclError aclsysGetVersionNum(char *pkgName, int32_t *versionNum);
 
 /// Says whether this process runs on a host or on the device itself.
+///
+/// Note: the answer is always ACL_HOST.
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetRunMode(aclrtRunMode *runMode);
 
 /// Says whether a device has a named feature.
+///
+/// Note: the answer is ACL_DEV_FEATURE_NOT_SUPPORT for every feature.
+/// Errors: 107000 for a devFeatureType that is no ACL_FEATURE_*.
 ACL_FUNC_VISIBILITY aclError aclrtGetDeviceCapability(int32_t deviceId, aclrtDevFeatureType devFeatureType,
     int32_t *value);
 
 /// Reads a process-wide option.
+///
+/// Errors: 107000 for a NULL value or an opt that is no ACL_OPT_*.
 ACL_FUNC_VISIBILITY aclError aclrtGetSysParamOpt(aclSysParamOpt opt, int64_t *value);
 
 /// Sets a process-wide option.
+///
+/// Errors: 107000 for an opt that is no ACL_OPT_*.
 ACL_FUNC_VISIBILITY aclError aclrtSetSysParamOpt(aclSysParamOpt opt, int64_t value);
 
 // ---- Devices ----------------------------------------------------------------------------------------------
 
 /// Writes the number of devices visible to this process.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetDeviceCount(uint32_t *count);
 
 /// Selects a device for this thread, makes its default context current and adds one reference.
+///
+/// Errors: 207005 when no context can be made.
 ACL_FUNC_VISIBILITY aclError aclrtSetDevice(int32_t deviceId);
 
 /// Writes the device id of this thread's current context.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetDevice(int32_t *deviceId);
 
 /// Drops one reference; the last one destroys the default context and all it owns.
+///
+/// Note: the last reference waits for the work of the default context, whose streams, events and models go
+///       with it.
+/// Errors: 107000 when the device is not set.
+/// Capture: allowed. Open captures of the default context are dropped with the last reference.
 ACL_FUNC_VISIBILITY aclError aclrtResetDevice(int32_t deviceId);
 
 /// Releases the device whatever its reference count.
+///
+/// Errors: 107000 when the device is not set.
+/// Capture: allowed. Open captures of the default context are dropped.
 ACL_FUNC_VISIBILITY aclError aclrtResetDeviceForce(int32_t deviceId);
 
 /// Blocks until every stream of the current device is idle.
+///
+/// Errors: the first error that a task of the context's streams left.
+/// Capture: refused with 107027 while any stream of the current context is being captured.
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeDevice(void);
 
 /// Blocks until the device is idle or timeout milliseconds have passed; -1 waits for ever.
+///
+/// Errors: 107000 for a timeout that is neither -1 nor above 0; 507046 when the time is over; the first error
+///         that a task of the context's streams left.
+/// Capture: refused with 107027 while any stream of the current context is being captured.
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout);
 
 /// Says whether a device is healthy.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtQueryDeviceStatus(int32_t deviceId, aclrtDeviceStatus *deviceStatus);
 
 /// Reads one numeric attribute of a device.
+///
+/// Errors: 107000 for an attr that is no ACL_DEV_ATTR_*; 207000 for one that the reported chip lacks (threads
+///         of SIMT cores, super pods).
 ACL_FUNC_VISIBILITY aclError aclrtGetDeviceInfo(uint32_t deviceId, aclrtDevAttr attr, int64_t *value);
 
 /// Fills the 16-byte identity of a device.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtDeviceGetUuid(int32_t deviceId, aclrtUuid *uuid);
 
 /// Fills the load of a device in per cent; -1 means not measured.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetDeviceUtilizationRate(int32_t deviceId,
     aclrtUtilizationInfo *utilizationInfo);
 
 /// Selects the task scheduler; checked, without further effect.
+///
+/// Errors: 100000 for a tsId other than ACL_TS_ID_AICORE and ACL_TS_ID_AIVECTOR.
 ACL_FUNC_VISIBILITY aclError aclrtSetTsDevice(aclrtTsId tsId);
 
 /// Drops all queued work of a device within timeout milliseconds; 0 waits for ever.
+///
+/// Note: a task that runs is not interrupted. Waits for dropped work return 107022.
+/// Errors: 107000 for a timeout above 36 minutes; 107035 when a task still runs at the end of the time, or a
+///         callback refuses in stage PRE; 507000 when a callback fails in stage POST.
+/// Capture: allowed. Captures stay as they are: what they recorded is not queued.
 ACL_FUNC_VISIBILITY aclError aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout);
 
 /// Says whether one device can reach the memory of another.
+///
+/// Note: the answer is always 1.
+/// Errors: 107000 for a NULL canAccessPeer; 100000 when both ids are equal.
 ACL_FUNC_VISIBILITY aclError aclrtDeviceCanAccessPeer(int32_t *canAccessPeer, int32_t deviceId,
     int32_t peerDeviceId);
 
 /// Lets the current device reach the memory of a peer.
+///
+/// Errors: 200006 for flags other than 0; 100000 when peerDeviceId is the current device.
 ACL_FUNC_VISIBILITY aclError aclrtDeviceEnablePeerAccess(int32_t peerDeviceId, uint32_t flags);
 
 /// Takes back aclrtDeviceEnablePeerAccess.
+///
+/// Errors: 100000 when peerDeviceId is the current device.
 ACL_FUNC_VISIBILITY aclError aclrtDeviceDisablePeerAccess(int32_t peerDeviceId);
 
 /// Says whether access from one device to a peer is enabled.
+///
+/// Errors: 107000 for a device id that does not exist.
 ACL_FUNC_VISIBILITY aclError aclrtDevicePeerAccessStatus(int32_t deviceId, int32_t peerDeviceId,
     int32_t *status);
 
 /// Writes the kind of link between two devices as one topology bit.
+///
+/// Errors: 107000 when both ids are equal.
 ACL_FUNC_VISIBILITY aclError aclrtGetDevicesTopo(uint32_t deviceId, uint32_t otherDeviceId, uint64_t *value);
 
 /// Reads how many cores of a kind this process may use.
+///
+/// Errors: 107000 for a type that is no ACL_RT_DEV_RES_*.
 ACL_FUNC_VISIBILITY aclError aclrtGetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type,
     uint32_t *value);
 
 /// Limits how many cores of a kind later launches of this process may use.
+///
+/// Errors: 107000 for a type that is no ACL_RT_DEV_RES_*, or a value that is 0 or more than the chip has.
 ACL_FUNC_VISIBILITY aclError aclrtSetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type,
     uint32_t value);
 
 /// Gives the process all cores of the device again.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtResetDeviceResLimit(int32_t deviceId);
 
 /// Reads the core limit that launches of this thread would get.
+///
+/// Errors: 107000 for a type that is no ACL_RT_DEV_RES_*.
 ACL_FUNC_VISIBILITY aclError aclrtGetResInCurrentThread(aclrtDevResLimitType type, uint32_t *value);
 
 /// Reads a stack or print-buffer size in bytes.
+///
+/// Errors: 107000 for a limit that is no ACL_RT_DEV_LIMIT_*; 207000 for one of SIMT cores.
 ACL_FUNC_VISIBILITY aclError aclrtDeviceGetLimit(aclrtDeviceLimit limit, size_t *value);
 
 /// Sets a stack or print-buffer size in bytes for the next activation of the device.
+///
+/// Note: the value is rounded up and kept; it changes nothing on a CPU.
+/// Errors: 107000 for a limit that is no ACL_RT_DEV_LIMIT_*, or a value out of its range; 207000 for a limit
+///         of SIMT cores.
 ACL_FUNC_VISIBILITY aclError aclrtDeviceSetLimit(aclrtDeviceLimit limit, size_t value);
 
 /// Writes the process id as the host kernel knows it.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtDeviceGetBareTgid(int32_t *pid);
 
 /// Writes the PCI address of a device as text; the buffer needs 13 bytes.
+///
+/// Errors: 107000 for a len below 13.
 ACL_FUNC_VISIBILITY aclError aclrtDeviceGetPCIBusId(int32_t deviceId, char *pciBusId, int32_t len);
 
 /// Finds the device with a given PCI address.
+///
+/// Errors: 107000 when no visible device has the address.
 ACL_FUNC_VISIBILITY aclError aclrtDeviceGetByPCIBusId(const char *pciBusId, int32_t *deviceId);
 
 /// Maps a user device id to a logical id.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetLogicDevIdByUserDevId(const int32_t userDevid,
     int32_t *const logicDevId);
 
 /// Maps a logical device id to a user id.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetUserDevIdByLogicDevId(const int32_t logicDevId,
     int32_t *const userDevid);
 
 /// Maps a physical device id to a user id, whatever the name says.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetLogicDevIdByPhyDevId(const int32_t phyDevId, int32_t *const logicDevId);
 
 /// Maps a user device id, whatever the name says, to a physical id.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetPhyDevIdByLogicDevId(const int32_t logicDevId, int32_t *const phyDevId);
 
 /// Maps a physical device id to a user id.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetUserDevIdByPhyDevId(const int32_t phyDevId, int32_t *const userDevId);
 
 /// Maps a user device id to a physical id.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetPhyDevIdByUserDevId(const int32_t userDevId, int32_t *const phyDevId);
 
 /// Registers a named function called around set and reset of a device; NULL removes it.
+///
+/// Ownership: callback and args stay valid until they are removed.
+/// Threads: the function runs on the thread that sets or resets the device.
+/// Errors: 107000 for a name that is taken.
 ACL_FUNC_VISIBILITY aclError aclrtRegDeviceStateCallback(const char *regName,
     aclrtDeviceStateCallback callback, void *args);
 
 /// Says whether kernels built for a chip name run on this device.
+///
+/// Errors: 107000 for a NULL socVersion or canCompatible.
 ACL_FUNC_VISIBILITY aclError aclrtCheckArchCompatibility(const char *socVersion, int32_t *canCompatible);
 
 /// Writes, per operation, which atomics work from device to host memory.
+///
+/// Errors: 107000 for a NULL capabilities or operations, or a count of 0.
 ACL_FUNC_VISIBILITY aclError aclrtDeviceGetHostAtomicCapabilities(uint32_t *capabilities,
     const aclrtAtomicOperation *operations, const uint32_t count, int32_t deviceId);
 
 /// Writes, per operation, which atomics work between two devices.
+///
+/// Errors: 107000 for a NULL capabilities or operations, or a count of 0.
 ACL_FUNC_VISIBILITY aclError aclrtDeviceGetP2PAtomicCapabilities(uint32_t *capabilities,
     const aclrtAtomicOperation *operations, const uint32_t count, int32_t srcDeviceId, int32_t dstDeviceId);
 
 /// Writes the L2 cache back to memory.
+///
+/// Note: does nothing: memory is coherent here.
+/// Errors: 107000 for an rsv other than NULL.
 ACL_FUNC_VISIBILITY aclError aclrtDeviceL2CacheFlush(void *rsv);
 
 // ---- Contexts ---------------------------------------------------------------------------------------------
 
 /// Creates a context on a device and makes it current for this thread.
+///
+/// Ownership: the caller destroys the context with aclrtDestroyContext.
+/// Errors: 207005 when no context can be made.
 ACL_FUNC_VISIBILITY aclError aclrtCreateContext(aclrtContext *context, int32_t deviceId);
 
 /// Destroys an explicit context and everything created in it.
+///
+/// Note: waits for the work of its streams.
+/// Errors: 107000 for a default context.
+/// Capture: allowed. Open captures of the context are dropped.
 ACL_FUNC_VISIBILITY aclError aclrtDestroyContext(aclrtContext context);
 
 /// Makes a context, and with it its device, current for this thread.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtSetCurrentContext(aclrtContext context);
 
 /// Writes this thread's current context.
+///
+/// Note: writes NULL when there is none.
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetCurrentContext(aclrtContext *context);
 
 /// Sets an option for the current context only.
+///
+/// Errors: 107000 for an opt that is no ACL_OPT_*.
 ACL_FUNC_VISIBILITY aclError aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t value);
 
 /// Reads an option of the current context.
+///
+/// Errors: 107000 for a NULL value or an opt that is no ACL_OPT_*; 107021 for an option that was never set in
+///         the context.
 ACL_FUNC_VISIBILITY aclError aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t *value);
 
 /// Says whether the default context of a device is alive.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetPrimaryCtxState(int32_t deviceId, uint32_t *flags, int32_t *active);
 
 // ---- Streams ----------------------------------------------------------------------------------------------
 
 /// Creates a stream with default priority and flags.
+///
+/// Ownership: the caller destroys the stream with aclrtDestroyStream; its context destroys what is left.
+/// Errors: 207008 when no stream is left (REPRISE_MAX_STREAMS).
 ACL_FUNC_VISIBILITY aclError aclrtCreateStream(aclrtStream *stream);
 
 /// Creates a stream with a priority, 0 being the highest, and creation flags.
+///
+/// Note: a flag with unknown bits creates a plain stream.
+/// Ownership: the caller destroys the stream with aclrtDestroyStream.
+/// Errors: 107000 for a priority above 7, or a flag with more than one of PERSISTENT, CPU_SCHEDULE and
+///         DEVICE_USE_ONLY; 207008 when no stream is left.
 ACL_FUNC_VISIBILITY aclError aclrtCreateStreamWithConfig(aclrtStream *stream, uint32_t priority,
     uint32_t flag);
 
 /// Creates a stream from a configuration object.
+///
+/// Ownership: the caller destroys the stream with aclrtDestroyStream. The configuration is read at the call.
+/// Errors: 107000 for a priority or flag that aclrtCreateStreamWithConfig refuses; 207008 when no stream is
+///         left.
 ACL_FUNC_VISIBILITY aclError aclrtCreateStreamV2(aclrtStream *stream, const aclrtStreamConfigHandle *handle);
 
 /// Creates a stream configuration filled with defaults.
+///
+/// Ownership: the caller frees it with aclrtDestroyStreamConfigHandle.
+/// Errors: none: NULL when the host has no memory left.
 ACL_FUNC_VISIBILITY aclrtStreamConfigHandle *aclrtCreateStreamConfigHandle(void);
 
 /// Stores one field, of valueSize bytes, in a stream configuration.
+///
+/// Errors: 100000 for an attr that is none, or a valueSize that does not fit it.
 ACL_FUNC_VISIBILITY aclError aclrtSetStreamConfigOpt(aclrtStreamConfigHandle *handle,
     aclrtStreamConfigAttr attr, const void *attrValue, size_t valueSize);
 
 /// Frees a stream configuration.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtDestroyStreamConfigHandle(aclrtStreamConfigHandle *handle);
 
 /// Waits for the stream's work, then destroys it.
+///
+/// Errors: 107000 for a default stream; 107005 for a stream that is bound to a model.
+/// Capture: refused with 107027.
 ACL_FUNC_VISIBILITY aclError aclrtDestroyStream(aclrtStream stream);
 
 /// Destroys a stream and drops what is still queued.
+///
+/// Errors: 107000 for a default stream; 107005 for a stream that is bound to a model.
+/// Capture: refused with 107027.
 ACL_FUNC_VISIBILITY aclError aclrtDestroyStreamForce(aclrtStream stream);
 
 /// Blocks until the stream is idle and returns its first stored error.
+///
+/// Note: the calling thread may run tasks of the stream itself.
+/// Errors: the number of the first task that failed since the last wait; 107022 and 107023 for work that was
+///         aborted; 507000 on a host function's own thread for the stream that runs it.
+/// Capture: refused with 107027.
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeStream(aclrtStream stream);
 
 /// Blocks until the stream is idle or timeout milliseconds have passed; -1 waits for ever.
+///
+/// Errors: 107000 for a timeout that is neither -1 nor above 0; 507046 when the time is over; the number of
+///         the first task that failed since the last wait; 107022 and 107023 for work that was aborted.
+/// Capture: refused with 107027.
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout);
 
 /// Says without blocking whether the stream is idle.
+///
+/// Note: writes status also when it returns the number of a failed task.
+/// Errors: the number of the first task that failed since the last wait.
+/// Capture: refused with 107027.
 ACL_FUNC_VISIBILITY aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status);
 
 /// Writes a number that names the stream within its device.
+///
+/// Errors: only the general ones.
+/// Capture: allowed.
 ACL_FUNC_VISIBILITY aclError aclrtStreamGetId(aclrtStream stream, int32_t *streamId);
 
 /// Writes the priority the stream was created with.
+///
+/// Errors: only the general ones.
+/// Capture: allowed.
 ACL_FUNC_VISIBILITY aclError aclrtStreamGetPriority(aclrtStream stream, uint32_t *priority);
 
 /// Writes the creation flags.
+///
+/// Errors: only the general ones.
+/// Capture: allowed.
 ACL_FUNC_VISIBILITY aclError aclrtStreamGetFlags(aclrtStream stream, uint32_t *flags);
 
 /// Writes the default stream of the current context.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtCtxGetCurrentDefaultStream(aclrtStream *stream);
 
 /// Writes the numbers of the lowest and of the highest priority.
+///
+/// Note: either pointer may be NULL.
+/// Errors: none.
 ACL_FUNC_VISIBILITY aclError aclrtDeviceGetStreamPriorityRange(int32_t *leastPriority,
     int32_t *greatestPriority);
 
 /// Writes how many more streams can be created.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetStreamAvailableNum(uint32_t *streamCount);
 
 /// Writes the id of the task this thread submitted last.
+///
+/// Note: tasks of default streams do not count.
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetThreadLastTaskId(uint32_t *taskId);
 
 /// Chooses whether tasks behind a failed one still run.
+///
+/// Note: ACL_STOP_ON_FAILURE holds for all streams of the context, later ones included.
+/// Errors: 107000 for another mode, or a stream whose mode was set before.
+/// Capture: allowed.
 ACL_FUNC_VISIBILITY aclError aclrtSetStreamFailureMode(aclrtStream stream, uint64_t mode);
 
 /// Changes one attribute of a live stream.
+///
+/// Errors: 107000 for an attribute that is no ACL_STREAM_ATTR_*, or a value that it does not take; 107000
+///         when the failure mode was set before, or for that of a default stream.
+/// Capture: allowed, but refused with 107027 for ACL_STREAM_ATTR_FLOAT_OVERFLOW_CHECK and
+///          ACL_STREAM_ATTR_USER_CUSTOM_TAG.
 ACL_FUNC_VISIBILITY aclError aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType,
     aclrtStreamAttrValue *value);
 
 /// Reads one attribute of a live stream.
+///
+/// Errors: 107000 for an attribute that is no ACL_STREAM_ATTR_*.
+/// Capture: allowed. ACL_STREAM_ATTR_CACHE_OP_INFO tells the switch of the capture's origin, and 0 without a
+///          capture.
 ACL_FUNC_VISIBILITY aclError aclrtGetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType,
     aclrtStreamAttrValue *value);
 
 /// Limits how many cores of a kind launches on this stream may use.
+///
+/// Errors: 107000 for a type that is no ACL_RT_DEV_RES_*, or a value that is 0 or more than the chip has.
+/// Capture: allowed.
 ACL_FUNC_VISIBILITY aclError aclrtSetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type,
     uint32_t value);
 
 /// Reads the core limit of a stream.
+///
+/// Errors: 107000 for a type that is no ACL_RT_DEV_RES_*.
+/// Capture: allowed.
 ACL_FUNC_VISIBILITY aclError aclrtGetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type,
     uint32_t *value);
 
 /// Removes the core limits of a stream.
+///
+/// Errors: only the general ones.
+/// Capture: allowed.
 ACL_FUNC_VISIBILITY aclError aclrtResetStreamResLimit(aclrtStream stream);
 
 /// Lets this thread plan with the core limits of a stream.
+///
+/// Errors: only the general ones.
+/// Capture: allowed.
 ACL_FUNC_VISIBILITY aclError aclrtUseStreamResInCurrentThread(aclrtStream stream);
 
 /// Takes back aclrtUseStreamResInCurrentThread.
+///
+/// Errors: only the general ones.
+/// Capture: allowed.
 ACL_FUNC_VISIBILITY aclError aclrtUnuseStreamResInCurrentThread(aclrtStream stream);
 
 /// Stops the task that the stream is running.
+///
+/// Note: a task that runs is not interrupted.
+/// Errors: 107000 for a default stream, or one that is bound to a model.
+/// Capture: refused with 107027.
 ACL_FUNC_VISIBILITY aclError aclrtStreamStop(aclrtStream stream);
 
 /// Stops the running task and drops all queued ones.
+///
+/// Note: a task that runs is not interrupted. Waits for dropped work return 107023.
+/// Errors: only the general ones.
+/// Capture: refused with 107027.
 ACL_FUNC_VISIBILITY aclError aclrtStreamAbort(aclrtStream stream);
 
 /// Queues a task that starts another stream of the same model.
+///
+/// Errors: 107000 when the model is finished; 107005 unless both streams are bound to one model.
+/// Capture: refused with 107005: a stream that is being captured is bound to no model.
 ACL_FUNC_VISIBILITY aclError aclrtActiveStream(aclrtStream activeStream, aclrtStream stream);
 
 /// Queues a task that compares two device cells and, if true, continues on another stream.
+///
+/// Note: the cells are read when the task runs.
+/// Errors: 100000 for a falseStream other than NULL; 107000 for a cond or dataType that is none, or a cell
+///         that the device does not reach or that is not aligned to its size; 107005 unless both streams are
+///         bound to one model.
+/// Capture: refused with 107005: a stream that is being captured is bound to no model.
 ACL_FUNC_VISIBILITY aclError aclrtSwitchStream(void *leftValue, aclrtCondition cond, void *rightValue,
     aclrtCompareDataType dataType, aclrtStream trueStream, aclrtStream falseStream, aclrtStream stream);
 
 /// Drops the tasks stored on a persistent stream.
+///
+/// Errors: 107000 for a stream without ACL_STREAM_PERSISTENT.
+/// Capture: allowed. What was captured stays in the graph.
 ACL_FUNC_VISIBILITY aclError aclrtPersistentTaskClean(aclrtStream stream);
 
 /// Queues a task that rewrites a stored task of a bound stream.
+///
+/// Note: the new parameters are read from device memory when the task runs, which fails with 507000 for wrong
+///       ones.
+/// Errors: 107000 for an info that names nothing to change or memory that the device does not reach, or a
+///         taskId of another kind; 107005 when taskStream is not bound to a model; 507027 for an entry that
+///         the binary lacks.
+/// Capture: refused with 107027, for either stream.
 ACL_FUNC_VISIBILITY aclError aclrtTaskUpdateAsync(aclrtStream taskStream, uint32_t taskId,
     aclrtTaskUpdateInfo *info, aclrtStream execStream);
 
 /// Registers a named function called after creation and before destruction of streams; NULL removes it.
+///
+/// Ownership: callback and args stay valid until they are removed.
+/// Threads: the function runs on the thread that creates or destroys the stream.
+/// Errors: 107000 for a name that is taken.
 ACL_FUNC_VISIBILITY aclError aclrtRegStreamStateCallback(const char *regName,
     aclrtStreamStateCallback callback, void *args);
 
 // ---- Events -----------------------------------------------------------------------------------------------
 
 /// Creates a classic event with a timestamp and progress tracking.
+///
+/// Ownership: the caller destroys the event with aclrtDestroyEvent.
+/// Errors: 207007 when no event is left.
 ACL_FUNC_VISIBILITY aclError aclrtCreateEvent(aclrtEvent *event);
 
 /// Creates a classic event with chosen abilities.
+///
+/// Ownership: the caller destroys the event with aclrtDestroyEvent.
+/// Errors: 107000 for a flag outside of 1 to 0x3F, or ACL_EVENT_EXTERNAL or ACL_EVENT_DEVICE_USE_ONLY with
+///         others; 207007 when no event is left.
 ACL_FUNC_VISIBILITY aclError aclrtCreateEventWithFlag(aclrtEvent *event, uint32_t flag);
 
 /// Creates an event that may be recorded again and again.
+///
+/// Ownership: the caller destroys the event with aclrtDestroyEvent.
+/// Errors: 107000 for a flag that is neither ACL_EVENT_IPC alone nor a combination of SYNC, TIME_LINE and
+///         CAPTURE_STREAM_PROGRESS; 207007 when no event is left.
 ACL_FUNC_VISIBILITY aclError aclrtCreateEventExWithFlag(aclrtEvent *event, uint32_t flag);
 
 /// Releases an event without waiting for it.
+///
+/// Note: queued records and waits still happen; captured ones belong to their graph.
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtDestroyEvent(aclrtEvent event);
 
 /// Marks the work queued on the stream so far.
+///
+/// Errors: 107000 for an event of device code, or one whose records were external so far; 207000 for an event
+///         without flag semantics on a bound stream; 207007 without memory for the record.
+/// Capture: recorded, as a fork for other streams, for an Ex event with ACL_EVENT_SYNC, and as an ordinary
+///          task for an ACL_EVENT_EXTERNAL one. An Ex event without ACL_EVENT_SYNC succeeds and leaves no
+///          task; 207000 for all others. On a default stream 107031 for an event that belongs to a capture.
 ACL_FUNC_VISIBILITY aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream);
 
 /// Records an event and says whether a captured graph shows it outside.
+///
+/// Errors: 100000 for a flag other than 0 and 1; 107000 for an event whose first record had the other flag,
+///         or a second external use of it in one graph; 207000 for an external record of another event than
+///         an Ex one with exactly ACL_EVENT_SYNC, or inside a body; 107029 for an external record outside of
+///         a capture; and what aclrtRecordEvent returns.
+/// Capture: recorded. With ACL_EVENT_RECORD_EXTERNAL each execution makes a new record, visible outside when
+///          the execution is launched.
 ACL_FUNC_VISIBILITY aclError aclrtRecordEventWithFlag(aclrtEvent event, aclrtStream stream, uint32_t flag);
 
 /// Queues a task that clears a classic event.
+///
+/// Errors: 107000 for an event of device code; 207000 for an Ex event, or one that cannot be reset.
+/// Capture: recorded for an ACL_EVENT_EXTERNAL event; refused with 207000 for all others.
 ACL_FUNC_VISIBILITY aclError aclrtResetEvent(aclrtEvent event, aclrtStream stream);
 
 /// Makes later work of the stream wait for an event.
+///
+/// Errors: 107000 for an event of device code, one whose waits were external so far, or one of
+///         aclrtCreateEvent that was never recorded; 207000 for an event that no stream can wait for, or one
+///         without flag semantics on a bound stream.
+/// Capture: recorded. A stream that waits for an event of a capture joins it. 107024 for an event recorded
+///          outside of the capture; 107032, which invalidates both captures, for one of another capture;
+///          107031 for a default stream that would join; 207000 for an event that cannot be in a graph;
+///          507000 for a joining stream whose flags forbid captures.
 ACL_FUNC_VISIBILITY aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event);
 
 /// Makes the stream wait for an event for at most timeout seconds; 0 waits for ever.
+///
+/// Note: a wait that expires fails the stream with 507047.
+/// Errors: 107000 for a timeout below 0; and what aclrtStreamWaitEvent returns.
+/// Capture: recorded, as aclrtStreamWaitEvent is.
 ACL_FUNC_VISIBILITY aclError aclrtStreamWaitEventWithTimeout(aclrtStream stream, aclrtEvent event,
     int32_t timeout);
 
 /// Makes the stream wait, in seconds, for an event that a captured graph may take from outside.
+///
+/// Errors: 100000 for a flag other than 0 and 1, or an external wait with a timeout; 107000 for an event
+///         whose first wait had the other flag, or a second external use of it in one graph; 207000 for an
+///         external wait for another event than an Ex one with exactly ACL_EVENT_SYNC, or inside a body;
+///         107029 for an external wait outside of a capture; and what aclrtStreamWaitEvent returns.
+/// Capture: recorded. With ACL_EVENT_WAIT_EXTERNAL each execution waits for the newest record at its launch.
 ACL_FUNC_VISIBILITY aclError aclrtStreamWaitEventWithFlag(aclrtStream stream, aclrtEvent event,
     uint32_t timeout, uint32_t flag);
 
 /// Says whether a classic event is complete; deprecated, use aclrtQueryEventStatus.
+///
+/// Errors: 207000 for an Ex event, or one of ACL_EVENT_EXTERNAL or ACL_EVENT_DEVICE_USE_ONLY.
+/// Capture: refused with 107028 for an event whose newest record is in an open capture, in every mode.
 ACL_FUNC_VISIBILITY aclError aclrtQueryEvent(aclrtEvent event, aclrtEventStatus *status);
 
 /// Says whether the last record is complete.
+///
+/// Note: an Ex event that was never recorded is complete.
+/// Errors: 207000 for an event of ACL_EVENT_EXTERNAL or ACL_EVENT_DEVICE_USE_ONLY; 507022 when the process
+///         that should record it has ended.
+/// Capture: refused with 107028 for an event whose newest record is in an open capture, in every mode.
 ACL_FUNC_VISIBILITY aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus *status);
 
 /// Says whether every queued wait on the event is done.
+///
+/// Errors: 207000 for an Ex event, or one of ACL_EVENT_EXTERNAL or ACL_EVENT_DEVICE_USE_ONLY.
+/// Capture: refused with 107028 for an event whose newest record is in an open capture, in every mode.
 ACL_FUNC_VISIBILITY aclError aclrtQueryEventWaitStatus(aclrtEvent event, aclrtEventWaitStatus *status);
 
 /// Blocks the host until the last record is complete.
+///
+/// Errors: 207000 for an event of ACL_EVENT_EXTERNAL or ACL_EVENT_DEVICE_USE_ONLY; 507022 when the process
+///         that should record it has ended.
+/// Capture: refused with 107028 for an event whose newest record is in an open capture, in every mode.
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeEvent(aclrtEvent event);
 
 /// Blocks until the record is complete or timeout milliseconds have passed; -1 waits for ever.
+///
+/// Errors: 107000 for a timeout that is neither -1 nor above 0; 507047 when the time is over; and what
+///         aclrtSynchronizeEvent returns.
+/// Capture: refused with 107028 for an event whose newest record is in an open capture, in every mode.
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeEventWithTimeout(aclrtEvent event, int32_t timeout);
 
 /// Writes the time between two events in milliseconds.
+///
+/// Errors: 507000 for an event that was never recorded; 107006 for one without ACL_EVENT_TIME_LINE or whose
+///         record has not run; 207000 for one of ACL_EVENT_EXTERNAL, ACL_EVENT_IPC or
+///         ACL_EVENT_DEVICE_USE_ONLY.
+/// Capture: refused with 107028 when the newest record of either event is in an open capture, in every mode.
 ACL_FUNC_VISIBILITY aclError aclrtEventElapsedTime(float *ms, aclrtEvent startEvent, aclrtEvent endEvent);
 
 /// Writes the time of the record in microseconds of device time.
+///
+/// Errors: 107006 for an event without ACL_EVENT_TIME_LINE, never recorded, or whose record has not run;
+///         207000 for one of ACL_EVENT_EXTERNAL, ACL_EVENT_IPC or ACL_EVENT_DEVICE_USE_ONLY.
+/// Capture: refused with 107028 for an event whose newest record is in an open capture, in every mode.
 ACL_FUNC_VISIBILITY aclError aclrtEventGetTimestamp(aclrtEvent event, uint64_t *timestamp);
 
 /// Writes the hardware id of a classic event.
+///
+/// Errors: 207000 for an Ex event.
 ACL_FUNC_VISIBILITY aclError aclrtGetEventId(aclrtEvent event, uint32_t *eventId);
 
 /// Writes how many more events can be created.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetEventAvailNum(uint32_t *eventCount);
 
 /// Fills a 64-byte blob that names an inter-process event.
+///
+/// Errors: 107000 for an event without ACL_EVENT_IPC, or one that another process made; 207005 when nothing
+///         more can be exported.
 ACL_FUNC_VISIBILITY aclError aclrtIpcGetEventHandle(aclrtEvent event, aclrtIpcEventHandle *handle);
 
 /// Opens the inter-process event that a blob names; the blob travels by value.
+///
+/// Ownership: the caller destroys the event with aclrtDestroyEvent.
+/// Errors: 107000 for a blob that names no event of a living process; 207005 or 507022 when that process
+///         cannot be reached; 207007 when no event is left.
 ACL_FUNC_VISIBILITY aclError aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, aclrtEvent *event);
 
 // ---- Device memory ----------------------------------------------------------------------------------------
 
 /// Allocates size bytes of device memory with padding, aligned to 64 bytes.
+///
+/// Note: the memory is not cleared.
+/// Ownership: the caller frees the block with aclrtFree.
+/// Errors: 100000 for a size of 0; 207001 when the device is full, after waiting for work that still holds
+///         freed memory.
 ACL_FUNC_VISIBILITY aclError aclrtMalloc(void **devPtr, size_t size, aclrtMemMallocPolicy policy);
 
 /// Allocates device memory rounded up to 32 bytes, without padding.
+///
+/// Ownership: the caller frees the block with aclrtFree.
+/// Errors: 100000 for a size of 0; 207001 when the device is full.
 ACL_FUNC_VISIBILITY aclError aclrtMallocAlign32(void **devPtr, size_t size, aclrtMemMallocPolicy policy);
 
 /// Allocates device memory that the device may cache.
+///
+/// Ownership: the caller frees the block with aclrtFree.
+/// Errors: 100000 for a size of 0; 207001 when the device is full.
 ACL_FUNC_VISIBILITY aclError aclrtMallocCached(void **devPtr, size_t size, aclrtMemMallocPolicy policy);
 
 /// Allocates device memory with extra attributes.
+///
+/// Ownership: the caller frees the block with aclrtFree. cfg may be NULL.
+/// Errors: 100000 for a size of 0; 107000 for a cfg with an unknown attribute or more than 64 of them; 207001
+///         when the device is full.
 ACL_FUNC_VISIBILITY aclError aclrtMallocWithCfg(void **devPtr, size_t size, aclrtMemMallocPolicy policy,
     aclrtMallocConfig *cfg);
 
 /// Allocates memory that the task scheduler can read.
+///
+/// Ownership: the caller frees the block with aclrtFree. cfg may be NULL.
+/// Errors: 100000 for a size of 0; 107000 for a cfg with an unknown attribute or more than 64 of them; 207001
+///         when the device is full.
 ACL_FUNC_VISIBILITY aclError aclrtMallocForTaskScheduler(void **devPtr, size_t size,
     aclrtMemMallocPolicy policy, aclrtMallocConfig *cfg);
 
 /// Frees device memory at once, without waiting for its users.
+///
+/// Note: memory that queued work may use stays readable until that work has ended; graphs do not hold it.
+/// Errors: 107000 for an address that is not the start of a block of aclrtMalloc*, or that belongs to a pool.
 ACL_FUNC_VISIBILITY aclError aclrtFree(void *devPtr);
 
 /// Waits for the device, then frees device memory.
+///
+/// Errors: 107000 for an address that is not the start of a block; the first error that a task of the
+///         context's streams left.
+/// Capture: refused with 107027 while any stream of the current context is being captured.
 ACL_FUNC_VISIBILITY aclError aclrtFreeWithDevSync(void *devPtr);
 
 /// Writes free and total bytes of one class of memory.
+///
+/// Note: classes that name DDR have 0 bytes.
+/// Errors: 107000 for an attr that is none.
 ACL_FUNC_VISIBILITY aclError aclrtGetMemInfo(aclrtMemAttr attr, size_t *free, size_t *total);
 
 /// Fills the memory use in bytes per component, largest first.
+///
+/// Errors: 107000 for an inputNum of 0.
 ACL_FUNC_VISIBILITY aclError aclrtGetMemUsageInfo(int32_t deviceId, aclrtMemUsageInfo *memUsageInfo,
     size_t inputNum, size_t *outputNum);
 
 /// Says where an address lives: device, pinned host or unregistered.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtPointerGetAttributes(const void *ptr, aclrtPtrAttributes *attributes);
 
 /// Writes cached data of a device range back to memory.
+///
+/// Note: does nothing: memory is coherent here.
+/// Errors: 100000 for a size of 0.
 ACL_FUNC_VISIBILITY aclError aclrtMemFlush(void *devPtr, size_t size);
 
 /// Drops cached data of a device range.
+///
+/// Note: does nothing: memory is coherent here.
+/// Errors: 100000 for a size of 0.
 ACL_FUNC_VISIBILITY aclError aclrtMemInvalidate(void *devPtr, size_t size);
 
 /// Says whether all given addresses belong to the given memory types.
+///
+/// Errors: 107000 for a size of 0 or above 2^24, a memType with unknown bits or none, or a reserve other than
+///         0.
 ACL_FUNC_VISIBILITY aclError aclrtCheckMemType(void **addrList, uint32_t size, uint32_t memType,
     uint32_t *checkResult, uint32_t reserve);
 
 // ---- Host memory ------------------------------------------------------------------------------------------
 
 /// Allocates size bytes of pinned host memory.
+///
+/// Ownership: the caller frees the block with aclrtFreeHost.
+/// Errors: 100000 for a size of 0; 207001 when the host refuses.
 ACL_FUNC_VISIBILITY aclError aclrtMallocHost(void **hostPtr, size_t size);
 
 /// Allocates pinned host memory with extra attributes.
+///
+/// Ownership: the caller frees the block with aclrtFreeHost. cfg may be NULL.
+/// Errors: 100000 for a size of 0; 107000 for a cfg with an unknown attribute or more than 64 of them; 207001
+///         when the host refuses.
 ACL_FUNC_VISIBILITY aclError aclrtMallocHostWithCfg(void **ptr, uint64_t size, aclrtMallocConfig *cfg);
 
 /// Frees pinned host memory at once.
+///
+/// Errors: 107000 for an address that is not the start of a block of aclrtMallocHost.
 ACL_FUNC_VISIBILITY aclError aclrtFreeHost(void *hostPtr);
 
 /// Waits for the device, then frees pinned host memory.
+///
+/// Errors: 107000 for an address that is not the start of a block of aclrtMallocHost; the first error that a
+///         task of the context's streams left.
+/// Capture: refused with 107027 while any stream of the current context is being captured.
 ACL_FUNC_VISIBILITY aclError aclrtFreeHostWithDevSync(void *hostPtr);
 
 /// Pins existing host memory and writes its device address.
+///
+/// Ownership: the caller keeps the memory until aclrtHostUnregister.
+/// Errors: 100000 for a size of 0; 107000 for a ptr that is not aligned to 4096 or not accessible; 207000 for
+///         another type than ACL_HOST_REGISTER_MAPPED; 507910 when the range overlaps a registered one.
 ACL_FUNC_VISIBILITY aclError aclrtHostRegister(void *ptr, uint64_t size, aclrtHostRegisterType type,
     void **devPtr);
 
 /// Pins existing host memory as the flags say.
+///
+/// Ownership: the caller keeps the memory until aclrtHostUnregister.
+/// Errors: 100000 for a size of 0; 107000 for a flag of 0 or with unknown bits, or a ptr that is not
+///         accessible, or not aligned to 4096 with ACL_HOST_REG_MAPPED; 207000 for ACL_HOST_REG_IOMEMORY and
+///         ACL_HOST_REG_READONLY; 507910 when the range overlaps a registered one.
 ACL_FUNC_VISIBILITY aclError aclrtHostRegisterV2(void *ptr, uint64_t size, uint32_t flag);
 
 /// Undoes the registration of host memory.
+///
+/// Errors: 507911 for an address that is not the start of a registered range.
 ACL_FUNC_VISIBILITY aclError aclrtHostUnregister(void *ptr);
 
 /// Writes the device address of mapped host memory.
+///
+/// Note: the device address is the host address.
+/// Errors: 100000 for a flag other than 0; 107000 for a range registered without ACL_HOST_REG_MAPPED; 507911
+///         for memory that is not registered.
 ACL_FUNC_VISIBILITY aclError aclrtHostGetDevicePointer(void *pHost, void **pDevice, uint32_t flag);
 
 // ---- Copy and fill ----------------------------------------------------------------------------------------
 
 /// Copies count bytes and returns when they have arrived.
+///
+/// Note: 0 without any further check when count is 0. kind need not fit the addresses.
+/// Errors: 100000 for a kind above 5; 107000 for a count above destMax, or a range that ends behind its block
+///         or is not accessible.
+/// Capture: refused by mode with 107030.
 ACL_FUNC_VISIBILITY aclError aclrtMemcpy(void *dst, size_t destMax, const void *src, size_t count,
     aclrtMemcpyKind kind);
 
 /// Queues a copy of count bytes; unpinned host memory makes it complete before return.
+///
+/// Note: 0 without any further check when count is 0. The caller keeps both sides until the copy has run.
+/// Errors: 100000 for a kind above 5; 107000 for a count above destMax, or a range that ends behind its block
+///         or is not accessible; 207000 for ACL_MEMCPY_HOST_TO_HOST.
+/// Capture: recorded; addresses are kept, and ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE keeps the bytes. 107000 for
+///          unpinned host memory. On a stream outside of captures, unpinned host memory is refused by mode
+///          with 107041.
 ACL_FUNC_VISIBILITY aclError aclrtMemcpyAsync(void *dst, size_t destMax, const void *src, size_t count,
     aclrtMemcpyKind kind, aclrtStream stream);
 
 /// Older twin of aclrtMemcpyAsync; deprecated.
+///
+/// Errors: 100000 for a kind above 5; 107000 for a count above destMax, or a range that ends behind its block
+///         or is not accessible; 207000 for ACL_MEMCPY_HOST_TO_HOST.
+/// Capture: recorded, as aclrtMemcpyAsync is; 107000 and 107041 for unpinned host memory.
 ACL_FUNC_VISIBILITY aclError aclrtMemcpyAsyncWithCondition(void *dst, size_t destMax, const void *src,
     size_t count, aclrtMemcpyKind kind, aclrtStream stream);
 
 /// Copies height rows of width bytes between two pitches in bytes.
+///
+/// Note: 0 without any further check when width or height is 0.
+/// Errors: 100000 for a kind outside of 1 to 4, or a width above a pitch; 107000 for a range that ends behind
+///         its block, is not accessible, or exceeds the address space.
+/// Capture: refused by mode with 107030.
 ACL_FUNC_VISIBILITY aclError aclrtMemcpy2d(void *dst, size_t dpitch, const void *src, size_t spitch,
     size_t width, size_t height, aclrtMemcpyKind kind);
 
 /// Queues a copy of height rows of width bytes.
+///
+/// Note: 0 without any further check when width or height is 0. The caller keeps both sides until the copy
+///       has run.
+/// Errors: 100000 for a kind outside of 1 to 4, or a width above a pitch; 107000 for a width above 5,000,000,
+///         a height above 5,242,880, or a range that ends behind its block or is not accessible.
+/// Capture: recorded; 107000 and 107041 for unpinned host memory, as with aclrtMemcpyAsync.
 ACL_FUNC_VISIBILITY aclError aclrtMemcpy2dAsync(void *dst, size_t dpitch, const void *src, size_t spitch,
     size_t width, size_t height, aclrtMemcpyKind kind, aclrtStream stream);
 
 /// Performs many copies at once and writes the index of the one that failed.
+///
+/// Note: all copies of a batch go one way between host and device. failIndex is SIZE_MAX when no single copy
+///       is to blame.
+/// Errors: 100000 for a numBatches of 0; 107000 for one above 2^24, attributes that do not rise from 0, a
+///         size above its destMax, or an address that its attribute or the direction of the batch
+///         contradicts.
+/// Capture: refused by mode with 107030.
 ACL_FUNC_VISIBILITY aclError aclrtMemcpyBatch(void **dsts, size_t *destMaxs, void **srcs, size_t *sizes,
     size_t numBatches, aclrtMemcpyBatchAttr *attrs, size_t *attrsIndexes, size_t numAttrs, size_t *failIndex);
 
 /// Performs many copies at once.
+///
+/// Errors: 100000 for a numBatches of 0; 107000 for one above 2^24, attributes that do not rise from 0, a
+///         size above its destMax, or an address that its attribute or the direction of the batch
+///         contradicts.
+/// Capture: refused by mode with 107030.
 ACL_FUNC_VISIBILITY aclError aclrtMemcpyBatchV2(void **dsts, size_t *destMaxs, void **srcs, size_t *sizes,
     size_t numBatches, aclrtMemcpyBatchAttr *attrs, size_t *attrsIndexes, size_t numAttrs);
 
 /// Queues many copies at once and writes the index of the one that failed.
+///
+/// Note: the arrays are read at the call; the caller keeps the memory until the copies have run.
+/// Errors: 100000 for a numBatches of 0; 107000 for one above 2^24, attributes that do not rise from 0, a
+///         size above its destMax, or an address that its attribute or the direction of the batch
+///         contradicts.
+/// Capture: recorded; 107000 and 107041 for unpinned host memory, as with aclrtMemcpyAsync.
 ACL_FUNC_VISIBILITY aclError aclrtMemcpyBatchAsync(void **dsts, size_t *destMaxs, void **srcs, size_t *sizes,
     size_t numBatches, aclrtMemcpyBatchAttr *attrs, size_t *attrsIndexes, size_t numAttrs, size_t *failIndex,
     aclrtStream stream);
 
 /// Queues many copies at once.
+///
+/// Note: the arrays are read at the call; the caller keeps the memory until the copies have run.
+/// Errors: 100000 for a numBatches of 0; 107000 for one above 2^24, attributes that do not rise from 0, a
+///         size above its destMax, or an address that its attribute or the direction of the batch
+///         contradicts.
+/// Capture: recorded; 107000 and 107041 for unpinned host memory, as with aclrtMemcpyAsync.
 ACL_FUNC_VISIBILITY aclError aclrtMemcpyBatchAsyncV2(void **dsts, size_t *destMaxs, void **srcs,
     size_t *sizes, size_t numBatches, aclrtMemcpyBatchAttr *attrs, size_t *attrsIndexes, size_t numAttrs,
     aclrtStream stream);
 
 /// Queues a copy between cells that hold the base addresses, read when the task runs.
+///
+/// Note: a base address that is wrong when the task runs fails the stream with 507053.
+/// Errors: 107000 for a NULL dst or src, another kind than ACL_MEMCPY_INNER_DEVICE_TO_DEVICE, a count above
+///         destMax, or a cell that the device does not reach or that is not aligned.
+/// Capture: recorded; each execution reads the cells anew.
 ACL_FUNC_VISIBILITY aclError aclrtMemcpyAsyncWithOffset(void **dst, size_t destMax, size_t dstDataOffset,
     const void **src, size_t count, size_t srcDataOffset, aclrtMemcpyKind kind, aclrtStream stream);
 
 /// Writes the size in bytes of a copy descriptor.
+///
+/// Errors: 100000 for another kind than ACL_MEMCPY_INNER_DEVICE_TO_DEVICE.
 ACL_FUNC_VISIBILITY aclError aclrtGetMemcpyDescSize(aclrtMemcpyKind kind, size_t *descSize);
 
 /// Fills a copy descriptor in device memory.
+///
+/// Errors: 100000 for a count of 0 or another kind than ACL_MEMCPY_INNER_DEVICE_TO_DEVICE; 107000 for a
+///         config other than NULL, or memory that the device does not reach.
 ACL_FUNC_VISIBILITY aclError aclrtSetMemcpyDesc(void *desc, aclrtMemcpyKind kind, void *srcAddr,
     void *dstAddr, size_t count, void *config);
 
 /// Queues the copy that a descriptor holds when the task runs.
+///
+/// Note: a descriptor that is none when the task runs fails the stream with 507053.
+/// Errors: 100000 for another kind than ACL_MEMCPY_INNER_DEVICE_TO_DEVICE, or a NULL stream; 107000 for a
+///         desc that the device does not reach.
+/// Capture: recorded; each execution reads the descriptor anew.
 ACL_FUNC_VISIBILITY aclError aclrtMemcpyAsyncWithDesc(void *desc, aclrtMemcpyKind kind, aclrtStream stream);
 
 /// Fills count bytes with the low byte of value.
+///
+/// Note: 0 without any further check when count is 0.
+/// Errors: 107000 for a count above maxCount, or a range that ends behind its block or is not accessible.
+/// Capture: refused by mode with 107030.
 ACL_FUNC_VISIBILITY aclError aclrtMemset(void *devPtr, size_t maxCount, int32_t value, size_t count);
 
 /// Queues a fill of count bytes with the low byte of value.
+///
+/// Note: 0 without any further check when count is 0.
+/// Errors: 107000 for a count above maxCount, or a range that ends behind its block or is not accessible.
+/// Capture: recorded; 107000 and 107041 for unpinned host memory, as with aclrtMemcpyAsync.
 ACL_FUNC_VISIBILITY aclError aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t count,
     aclrtStream stream);
 
 /// Fills N 32-bit words.
+///
+/// Note: 0 without any further check when N is 0.
+/// Errors: 100000 for a ptr that is not aligned to 4 bytes or is unpinned host memory, or an N that memSize
+///         has no room for; 107000 for a range that ends behind its block.
+/// Capture: refused by mode with 107030.
 ACL_FUNC_VISIBILITY aclError aclrtMemsetD32(void *ptr, size_t memSize, uint32_t value, size_t N);
 
 /// Queues a fill of N 32-bit words.
+///
+/// Note: 0 without any further check when N is 0.
+/// Errors: 100000 for a ptr that is not aligned to 4 bytes or is unpinned host memory, or an N that memSize
+///         has no room for; 107000 for a range that ends behind its block.
+/// Capture: recorded.
 ACL_FUNC_VISIBILITY aclError aclrtMemsetD32Async(void *ptr, size_t memSize, uint32_t value, size_t N,
     aclrtStream stream);
 
 // ---- Virtual memory ---------------------------------------------------------------------------------------
 
 /// Reserves size bytes of address space without memory behind it.
+///
+/// Note: needs no context: addresses belong to the process. expectPtr is a wish.
+/// Ownership: the caller gives the range back with aclrtReleaseMemAddress.
+/// Errors: 100000 for a size of 0; 107000 for an alignment other than 0 or flags above 1; 207001 when the
+///         host has no such range.
 ACL_FUNC_VISIBILITY aclError aclrtReserveMemAddress(void **virPtr, size_t size, size_t alignment,
     void *expectPtr, uint64_t flags);
 
 /// Reserves 1 GiB multiples of address space at a wanted address.
+///
+/// Ownership: the caller gives the range back with aclrtReleaseMemAddress.
+/// Errors: 100000 for a size of 0; 107000 for a NULL expectPtr, a size that is no multiple of 1 GiB, an
+///         alignment other than 0 or flags above 1; 207001 when the host has no such range.
 ACL_FUNC_VISIBILITY aclError aclrtReserveMemAddressNoUCMemory(void **virPtr, size_t size, size_t alignment,
     void *expectPtr, uint64_t flags);
 
 /// Gives reserved address space back.
+///
+/// Errors: 107000 for an address that is not the start of a reservation, or one with mappings.
 ACL_FUNC_VISIBILITY aclError aclrtReleaseMemAddress(void *virPtr);
 
 /// Allocates memory that has no address yet.
+///
+/// Ownership: the caller drops the reference with aclrtFreePhysical.
+/// Errors: 100000 for a size of 0, flags other than 0, or a prop that is not possible; 107000 for a size that
+///         is no multiple of the granularity; 207001 when the device is full.
 ACL_FUNC_VISIBILITY aclError aclrtMallocPhysical(aclrtDrvMemHandle *handle, size_t size,
     const aclrtPhysicalMemProp *prop, uint64_t flags);
 
 /// Drops one reference on physical memory.
+///
+/// Note: mappings keep the memory.
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtFreePhysical(aclrtDrvMemHandle handle);
 
 /// Takes one more reference on the physical memory behind an address.
+///
+/// Ownership: the caller drops the reference with aclrtFreePhysical.
+/// Errors: 107000 for an address that is not mapped; 207001 when the process has too many of them.
 ACL_FUNC_VISIBILITY aclError aclrtMemRetainAllocationHandle(void *virPtr, aclrtDrvMemHandle *handle);
 
 /// Maps physical memory at a reserved address, ready for use.
+///
+/// Note: whatever the memory's size, offset is 0.
+/// Errors: 100000 for a size of 0 or flags other than 0; 107000 for an offset other than 0, a size that is
+///         not the memory's, or a range that is not in a reservation, not at a page boundary, or mapped
+///         already; 207001 when the host refuses.
 ACL_FUNC_VISIBILITY aclError aclrtMapMem(void *virPtr, size_t size, size_t offset, aclrtDrvMemHandle handle,
     uint64_t flags);
 
 /// Maps physical memory that stays closed until aclrtMemSetAccess.
+///
+/// Errors: 100000 for a size of 0 or flags other than 0; 107000 for an offset other than 0, a size that is
+///         not the memory's, or a range that is not in a reservation, not at a page boundary, or mapped
+///         already; 207001 when the host refuses.
 ACL_FUNC_VISIBILITY aclError aclrtMemMapNoAccess(void *virPtr, size_t size, size_t offset,
     aclrtDrvMemHandle handle, uint64_t flags);
 
 /// Removes a mapping.
+///
+/// Errors: 107000 for an address that is not the start of a mapping; 207001 when the host refuses.
 ACL_FUNC_VISIBILITY aclError aclrtUnmapMem(void *virPtr);
 
 /// Sets who may read and write a mapped range.
+///
+/// Note: all entries are looked at before any takes effect.
+/// Errors: 107000 for a NULL virPtr or desc, a count of 0 or above 1024, rights or a location that are none,
+///         or an address and size that are no mapping; 207001 when the host refuses.
 ACL_FUNC_VISIBILITY aclError aclrtMemSetAccess(void *virPtr, size_t size, aclrtMemAccessDesc *desc,
     size_t count);
 
 /// Reads the access rights a location has to a mapped range.
+///
+/// Errors: 107000 for a location that is none, or an address that is not mapped.
 ACL_FUNC_VISIBILITY aclError aclrtMemGetAccess(void *virPtr, aclrtMemLocation *location, uint64_t *flag);
 
 /// Writes the smallest or recommended allocation step in bytes.
+///
+/// Errors: 107000 for an option that is none; 100000 for a prop that is not possible.
 ACL_FUNC_VISIBILITY aclError aclrtMemGetAllocationGranularity(aclrtPhysicalMemProp *prop,
     aclrtMemGranularityOptions option, size_t *granularity);
 
 /// Fills the properties physical memory was created with.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtMemGetAllocationPropertiesFromHandle(aclrtDrvMemHandle handle,
     aclrtPhysicalMemProp *prop);
 
 /// Writes base and size in bytes of the allocation around an address.
+///
+/// Note: pbase and psize may be NULL.
+/// Errors: 107000 for an address of no known block.
 ACL_FUNC_VISIBILITY aclError aclrtMemGetAddressRange(void *ptr, void **pbase, size_t *psize);
 
 /// Makes a 64-bit token for physical memory, for another process.
+///
+/// Errors: 100000 for a handleType other than 0; 107000 for flags above 1, or memory that was imported;
+///         207005 when nothing more can be exported.
 ACL_FUNC_VISIBILITY aclError aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle,
     aclrtMemHandleType handleType, uint64_t flags, uint64_t *shareableHandle);
 
 /// Makes a token or a 128-byte fabric handle for physical memory.
+///
+/// Errors: 100000 for a shareType that is none; 107000 for flags above 1, or memory that was imported; 207005
+///         when nothing more can be exported.
 ACL_FUNC_VISIBILITY aclError aclrtMemExportToShareableHandleV2(aclrtDrvMemHandle handle, uint64_t flags,
     aclrtMemSharedHandleType shareType, void *shareableHandle);
 
 /// Opens the physical memory behind a token of another process.
+///
+/// Ownership: the caller drops the reference with aclrtFreePhysical.
+/// Errors: 107000 for a token of no living process, of this process, or not for this process; 207005 or
+///         507022 when that process cannot be reached; 207001 when the host refuses.
 ACL_FUNC_VISIBILITY aclError aclrtMemImportFromShareableHandle(uint64_t shareableHandle, int32_t deviceId,
     aclrtDrvMemHandle *handle);
 
 /// Opens the physical memory behind a token or a fabric handle.
+///
+/// Ownership: the caller drops the reference with aclrtFreePhysical.
+/// Errors: 100000 for flags other than 0 or a shareType that is none; 107000 for a token of no living
+///         process, of this process, or not for this process; 207005 or 507022 when that process cannot be
+///         reached; 207001 when the host refuses.
 ACL_FUNC_VISIBILITY aclError aclrtMemImportFromShareableHandleV2(void *shareableHandle,
     aclrtMemSharedHandleType shareType, uint64_t flags, aclrtDrvMemHandle *handle);
 
 /// Names the processes that may import a token.
+///
+/// Errors: 100000 for a pidNum of 0; 107000 for a token that this process did not export; 207005 for too many
+///         processes.
 ACL_FUNC_VISIBILITY aclError aclrtMemSetPidToShareableHandle(uint64_t shareableHandle, int32_t *pid,
     size_t pidNum);
 
 /// Names the processes that may import a token or a fabric handle.
+///
+/// Errors: 100000 for a pidNum of 0 or a shareType that is none; 107000 for a token that this process did not
+///         export; 207005 for too many processes.
 ACL_FUNC_VISIBILITY aclError aclrtMemSetPidToShareableHandleV2(void *shareableHandle,
     aclrtMemSharedHandleType shareType, int32_t *pid, size_t pidNum);
 
 /// Prepares a range for access by another device.
+///
+/// Note: does nothing more: every device reaches all memory.
+/// Errors: 100000 for a size of 0 or flags other than 0; 107000 for what is no device memory.
 ACL_FUNC_VISIBILITY aclError aclrtMemP2PMap(void *devPtr, size_t size, int32_t dstDevId, uint64_t flags);
 
 /// Maps a range a second time over a chosen link.
+///
+/// Errors: 207000 always.
 ACL_FUNC_VISIBILITY aclError aclrtMemMapSelectedLink(void *virPtrDst, size_t size, void *virPtrSrc,
     uint32_t linkIdx);
 
 /// Advises which link a mapping uses.
+///
+/// Errors: 207000 always.
 ACL_FUNC_VISIBILITY aclError aclrtMemMapSetLink(aclrtDrvMemHandle handle, aclrtMemLinkType adviceLink);
 
 /// Says whether an engine of the device can reach mapped host memory.
+///
+/// Errors: 107000 for a hacType that is none.
 ACL_FUNC_VISIBILITY aclError aclrtHostMemMapCapabilities(uint32_t deviceId, aclrtHacType hacType,
     aclrtHostMemMapCapability *capabilities);
 
 // ---- Memory between processes -----------------------------------------------------------------------------
 
 /// Writes a text key, at least 65 bytes, under which another process finds device memory.
+///
+/// Errors: 107000 for a size of 0, a len below 65, flags above 1, or a range that is not within one block of
+///         aclrtMalloc*; 207001 or 207005 when the memory cannot be shared.
 ACL_FUNC_VISIBILITY aclError aclrtIpcMemGetExportKey(void *devPtr, size_t size, char *key, size_t len,
     uint64_t flags);
 
 /// Opens the device memory behind a key of another process.
+///
+/// Ownership: the caller gives the memory back with aclrtIpcMemClose.
+/// Errors: 107000 for a key that names no memory of a living process, memory of this process, or memory that
+///         is not for this process, or flags above 1; 207001 when the host refuses; 207005 or 507022 when
+///         that process cannot be reached.
 ACL_FUNC_VISIBILITY aclError aclrtIpcMemImportByKey(void **devPtr, const char *key, uint64_t flags);
 
 /// Closes a key; importers close before the exporter.
+///
+/// Errors: 107000 for a key that names nothing that this process exports or imported.
 ACL_FUNC_VISIBILITY aclError aclrtIpcMemClose(const char *key);
 
 /// Names the processes that may import a key.
+///
+/// Errors: 107000 for a num of 0, or a key that this process did not export; 207005 for too many processes.
 ACL_FUNC_VISIBILITY aclError aclrtIpcMemSetImportPid(const char *key, int32_t *pid, size_t num);
 
 /// Sets the link an imported range is reached over.
+///
+/// Note: does nothing more: there are no links to choose from.
+/// Errors: 107000 for a text that is no key.
 ACL_FUNC_VISIBILITY aclError aclrtIpcMemSetAttr(const char *key, aclrtIpcMemAttrType type, uint64_t attr);
 
 /// Names processes on other servers that may import a key.
+///
+/// Errors: 207000 always.
 ACL_FUNC_VISIBILITY aclError aclrtIpcMemImportPidInterServer(const char *key, aclrtServerPid *serverPids,
     size_t num);
 
 // ---- Managed memory ---------------------------------------------------------------------------------------
 
 /// Allocates memory that host and device use under one address.
+///
+/// Ownership: the caller frees the block with aclrtFree.
+/// Errors: 100000 for a flag other than ACL_RT_MEM_ATTACH_GLOBAL; 107000 for a size of 0; 207001 when the
+///         device is full.
 ACL_FUNC_VISIBILITY aclError aclrtMemAllocManaged(void **ptr, uint64_t size, uint32_t flag);
 
 /// Hints how a managed range will be used.
+///
+/// Errors: 100000 for a size of 0; 107000 for one that is no multiple of 2 MiB, an advise or location that is
+///         none, or a range that is not within one managed block.
 ACL_FUNC_VISIBILITY aclError aclrtMemManagedAdvise(const void *const ptr, uint64_t size,
     aclrtMemManagedAdviseType advise, aclrtMemManagedLocation location);
 
 /// Queues a move of a managed range to a location.
+///
+/// Errors: 100000 for a size of 0 or flags other than 0; 107000 for a location that is none, or a range that
+///         is not within one managed block.
+/// Capture: recorded.
 ACL_FUNC_VISIBILITY aclError aclrtMemManagedPrefetchAsync(const void *ptr, size_t size,
     aclrtMemManagedLocation location, uint32_t flags, aclrtStream stream);
 
 /// Queues moves of many managed ranges.
+///
+/// Errors: 100000 for a count or numPrefetchLocs of 0, or flags other than 0; 107000 for more locations than
+///         ranges, indexes that do not rise from 0, a location that is none, or a range that is not within
+///         one managed block.
+/// Capture: recorded.
 ACL_FUNC_VISIBILITY aclError aclrtMemManagedPrefetchBatchAsync(const void **ptrs, size_t *sizes,
     size_t count, aclrtMemManagedLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs,
     uint64_t flags, aclrtStream stream);
 
 /// Reads one attribute of a managed range.
+///
+/// Errors: 100000 for a size of 0; 107000 for an attribute that is none, a dataSize that does not fit it, or
+///         a range that is not within one managed block.
 ACL_FUNC_VISIBILITY aclError aclrtMemManagedGetAttr(aclrtMemManagedRangeAttribute attribute, const void *ptr,
     size_t size, void *data, size_t dataSize);
 
 /// Reads several attributes of a managed range.
+///
+/// Errors: 100000 for a size of 0; 107000 for a numAttributes of 0 or above 1024, an attribute that is none,
+///         a data size that does not fit it, or a range that is not within one managed block.
 ACL_FUNC_VISIBILITY aclError aclrtMemManagedGetAttrs(aclrtMemManagedRangeAttribute *attributes,
     size_t numAttributes, const void *ptr, size_t size, void **data, size_t *dataSizes);
 
 // ---- Notifies ---------------------------------------------------------------------------------------------
 
 /// Creates a one-bit semaphore between streams.
+///
+/// Ownership: the caller destroys the notify with aclrtDestroyNotify.
+/// Errors: 107000 for a flag above 1; 207009 when no notify is left.
 ACL_FUNC_VISIBILITY aclError aclrtCreateNotify(aclrtNotify *notify, uint64_t flag);
 
 /// Destroys a notify.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtDestroyNotify(aclrtNotify notify);
 
 /// Queues a task that sets the notify.
+///
+/// Errors: only the general ones.
+/// Capture: recorded.
 ACL_FUNC_VISIBILITY aclError aclrtRecordNotify(aclrtNotify notify, aclrtStream stream);
 
 /// Queues a wait, in seconds, for the notify, which clears it; 0 waits for ever.
+///
+/// Note: a wait that expires fails the stream with 507047.
+/// Errors: only the general ones.
+/// Capture: recorded.
 ACL_FUNC_VISIBILITY aclError aclrtWaitAndResetNotify(aclrtNotify notify, aclrtStream stream,
     uint32_t timeout);
 
 /// Writes the hardware id of a notify.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetNotifyId(aclrtNotify notify, uint32_t *notifyId);
 
 /// Clears several notifies from the host.
+///
+/// Note: all handles are looked at before any notify is cleared.
+/// Errors: 107000 for a num of 0.
 ACL_FUNC_VISIBILITY aclError aclrtNotifyBatchReset(aclrtNotify *notifies, size_t num);
 
 /// Writes a text key, at least 65 bytes, under which another process finds the notify.
+///
+/// Errors: 107000 for a len below 65, flags other than 0 and 2, or a notify of another process; 207005 when
+///         nothing more can be exported.
 ACL_FUNC_VISIBILITY aclError aclrtNotifyGetExportKey(aclrtNotify notify, char *key, size_t len,
     uint64_t flags);
 
 /// Opens the notify behind a key of another process.
+///
+/// Ownership: the caller destroys the notify with aclrtDestroyNotify.
+/// Errors: 107000 for flags other than 0 and 2, a key that names no notify of a living process, or one that
+///         is not for this process; 207005 or 507022 when that process cannot be reached; 207009 when no
+///         notify is left.
 ACL_FUNC_VISIBILITY aclError aclrtNotifyImportByKey(aclrtNotify *notify, const char *key, uint64_t flags);
 
 /// Names the processes that may import a notify.
+///
+/// Errors: 107000 for a num of 0, or a notify that is not exported; 207005 for too many processes.
 ACL_FUNC_VISIBILITY aclError aclrtNotifySetImportPid(aclrtNotify notify, int32_t *pid, size_t num);
 
 /// Names processes on other servers that may import a notify.
+///
+/// Errors: 207000 always.
 ACL_FUNC_VISIBILITY aclError aclrtNotifySetImportPidInterServer(aclrtNotify notify,
     aclrtServerPid *serverPids, size_t num);
 
 // ---- Counting notifies ------------------------------------------------------------------------------------
 
 /// Creates a 32-bit counter between streams, starting at 0.
+///
+/// Ownership: the caller destroys it with aclrtCntNotifyDestroy.
+/// Errors: 107000 for a NULL cntNotify or a flag other than 0; 207009 when no counting notify is left.
 ACL_FUNC_VISIBILITY aclError aclrtCntNotifyCreate(aclrtCntNotify *cntNotify, uint64_t flag);
 
 /// Destroys a counting notify.
+///
+/// Errors: 107000 for a NULL cntNotify.
 ACL_FUNC_VISIBILITY aclError aclrtCntNotifyDestroy(aclrtCntNotify cntNotify);
 
 /// Queues a task that changes the count.
+///
+/// Errors: 107000 for a NULL cntNotify or a mode that is none.
+/// Capture: recorded.
 ACL_FUNC_VISIBILITY aclError aclrtCntNotifyRecord(aclrtCntNotify cntNotify, aclrtStream stream,
     aclrtCntNotifyRecordInfo *info);
 
 /// Queues a wait, in seconds, until the count satisfies a condition.
+///
+/// Note: a wait that expires fails the stream with 507047.
+/// Errors: 107000 for a NULL cntNotify or a mode that is none.
+/// Capture: recorded.
 ACL_FUNC_VISIBILITY aclError aclrtCntNotifyWaitWithTimeout(aclrtCntNotify cntNotify, aclrtStream stream,
     aclrtCntNotifyWaitInfo *info);
 
 /// Queues a task that sets the count to 0.
+///
+/// Errors: 107000 for a NULL cntNotify.
+/// Capture: recorded.
 ACL_FUNC_VISIBILITY aclError aclrtCntNotifyReset(aclrtCntNotify cntNotify, aclrtStream stream);
 
 /// Writes the hardware id of a counting notify.
+///
+/// Errors: 107000 for a NULL cntNotify or notifyId.
 ACL_FUNC_VISIBILITY aclError aclrtCntNotifyGetId(aclrtCntNotify cntNotify, uint32_t *notifyId);
 
 // ---- Value write and wait ---------------------------------------------------------------------------------
 
 /// Queues a store of 64 bits to device memory.
+///
+/// Errors: 107000 for a flag other than 0, or a devAddr that is not aligned to 8 bytes or that the device
+///         does not reach.
+/// Capture: recorded; aclmdlRITaskSetParams can change it.
 ACL_FUNC_VISIBILITY aclError aclrtValueWrite(void *devAddr, uint64_t value, uint32_t flag,
     aclrtStream stream);
 
 /// Makes the stream wait until a 64-bit cell of device memory satisfies a condition.
+///
+/// Note: without a time limit; an abort of the stream ends it.
+/// Errors: 107000 for a flag above 3, or a devAddr that is not aligned to 8 bytes or that the device does not
+///         reach.
+/// Capture: recorded; aclmdlRITaskSetParams can change it.
 ACL_FUNC_VISIBILITY aclError aclrtValueWait(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream);
 
 // ---- Labels, for models built by hand ---------------------------------------------------------------------
 
 /// Creates a jump target for a model built by hand.
+///
+/// Ownership: the caller frees the label with aclrtDestroyLabel.
+/// Errors: 207005 when 65535 labels exist.
 ACL_FUNC_VISIBILITY aclError aclrtCreateLabel(aclrtLabel *label);
 
 /// Places a label at the current end of a bound stream.
+///
+/// Errors: 107000 for a label that is set already; 107005 when the stream is not bound to a model; 507031 for
+///         a label of another context.
+/// Capture: refused with 107027.
 ACL_FUNC_VISIBILITY aclError aclrtSetLabel(aclrtLabel label, aclrtStream stream);
 
 /// Frees a label.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtDestroyLabel(aclrtLabel label);
 
 /// Collects labels into a jump table.
+///
+/// Ownership: the caller frees the list with aclrtDestroyLabelList; the labels may go before.
+/// Errors: 107000 for a num outside of 1 to 65535, or a NULL label; 207005 when no list is left.
 ACL_FUNC_VISIBILITY aclError aclrtCreateLabelList(aclrtLabel *labels, size_t num, aclrtLabelList *labelList);
 
 /// Frees a jump table.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtDestroyLabelList(aclrtLabelList labelList);
 
 /// Queues a jump to the label whose index a device cell holds.
+///
+/// Note: the index is read when the task runs; one that is out of range takes the last label.
+/// Errors: 107000 for a maxValue outside of 1 to the length of the list, or a ptr that is not aligned to 4
+///         bytes or that the device does not reach; 107005 when the stream is not bound to a model.
+/// Capture: refused with 107005: a stream that is being captured is bound to no model.
 ACL_FUNC_VISIBILITY aclError aclrtSwitchLabelByIndex(void *ptr, uint32_t maxValue, aclrtLabelList labelList,
     aclrtStream stream);
 
 // ---- Host callbacks ---------------------------------------------------------------------------------------
 
 /// Queues a host function; later tasks of the stream wait for it.
+///
+/// Threads: the function runs on a thread of the runtime. It may call the runtime, but not wait for its own
+///          stream (507000).
+/// Errors: 107000 for a NULL fn.
+/// Capture: recorded; runs once for each execution, with these args.
 ACL_FUNC_VISIBILITY aclError aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void *args);
 
 /// Binds the callbacks of a stream to a thread of the caller.
+///
+/// Errors: 107011 for a stream that is subscribed already; 107012 when too many threads are subscribed, or
+///         the thread serves another device.
+/// Capture: allowed.
 ACL_FUNC_VISIBILITY aclError aclrtSubscribeReport(uint64_t threadId, aclrtStream stream);
 
 /// Takes back aclrtSubscribeReport.
+///
+/// Errors: 107011 for a stream that is not subscribed to the thread; 107012 for a thread that is not
+///         subscribed.
+/// Capture: allowed.
 ACL_FUNC_VISIBILITY aclError aclrtUnSubscribeReport(uint64_t threadId, aclrtStream stream);
 
 /// Runs pending callbacks on this thread, waiting at most timeout milliseconds; -1 waits for ever.
+///
+/// Errors: 100000 for a timeout that is neither -1 nor above 0; 107012 when this thread is not subscribed;
+///         507012 when no callback came in time.
+/// Capture: allowed.
 ACL_FUNC_VISIBILITY aclError aclrtProcessReport(int32_t timeout);
 
 /// Queues a function for the thread that subscribed to the stream.
+///
+/// Threads: the function runs on the subscribed thread, inside of aclrtProcessReport.
+/// Errors: 100000 for a blockType that is none; 107000 for a NULL fn; 107015 when no thread is subscribed to
+///         the stream.
+/// Capture: recorded; runs once for each execution.
 ACL_FUNC_VISIBILITY aclError aclrtLaunchCallback(aclrtCallback fn, void *userData,
     aclrtCallbackBlockType blockType, aclrtStream stream);
 
 /// Binds the host functions of a stream to a thread of the caller.
+///
+/// Errors: 100000 for a NULL exeStream; 107011 for a stream that is subscribed already; 107012 when too many
+///         threads are subscribed, or the thread serves another device.
+/// Capture: allowed.
 ACL_FUNC_VISIBILITY aclError aclrtSubscribeHostFunc(uint64_t hostFuncThreadId, aclrtStream exeStream);
 
 /// Runs pending host functions on this thread, waiting at most timeout milliseconds.
+///
+/// Note: -1 waits for ever.
+/// Errors: 100000 for a timeout that is neither -1 nor above 0; 107012 when this thread is not subscribed;
+///         507012 when no host function came in time.
+/// Capture: allowed.
 ACL_FUNC_VISIBILITY aclError aclrtProcessHostFunc(int32_t timeout);
 
 /// Takes back aclrtSubscribeHostFunc.
+///
+/// Errors: 100000 for a NULL exeStream; 107011 for a stream that is not subscribed to the thread; 107012 for
+///         a thread that is not subscribed.
+/// Capture: allowed.
 ACL_FUNC_VISIBILITY aclError aclrtUnSubscribeHostFunc(uint64_t hostFuncThreadId, aclrtStream exeStream);
 
 /// Attaches up to 64 KiB of caller data to the task captured last.
+///
+/// Note: keeps nothing unless ACL_STREAM_ATTR_CACHE_OP_INFO of the capture's origin is on.
+/// Errors: 100000 for an infoSize of 0 or above 64 KiB; 107000 when this thread's last task was not captured.
 ACL_FUNC_VISIBILITY aclError aclrtCacheLastTaskOpInfo(const void *const infoPtr, const size_t infoSize);
 
 /// Attaches JSON text, at most 4 KiB, to the task captured last.
+///
+/// Errors: 100000 for an infoSize of 0; 107000 when this thread's last task was not captured.
 ACL_FUNC_VISIBILITY aclError aclrtCacheLastTaskExtendInfo(const char *const extendInfoPtr,
     const size_t infoSize);
 
 // ---- Errors and exceptions --------------------------------------------------------------------------------
 
 /// Returns this thread's last runtime error and clears it.
+///
+/// Errors: 100000 for a level other than ACL_RT_THREAD_LEVEL; else the error itself, 0 for none.
 ACL_FUNC_VISIBILITY aclError aclrtGetLastError(aclrtLastErrLevel level);
 
 /// Returns this thread's last runtime error and keeps it.
+///
+/// Errors: 100000 for a level other than ACL_RT_THREAD_LEVEL; else the error itself, 0 for none.
 ACL_FUNC_VISIBILITY aclError aclrtPeekAtLastError(aclrtLastErrLevel level);
 
 /// Sets the one function called when a task fails; deprecated, use the register form.
+///
+/// Note: NULL removes it.
+/// Threads: the function runs on the thread that ran the task.
+/// Errors: none.
 ACL_FUNC_VISIBILITY aclError aclrtSetExceptionInfoCallback(aclrtExceptionInfoCallback callback);
 
 /// Adds a function called when a task fails.
+///
+/// Threads: the function runs on the thread that ran the task.
+/// Errors: 107000 for a NULL callback.
 ACL_FUNC_VISIBILITY aclError aclrtExceptionInfoCallbackRegister(aclrtExceptionInfoCallback callback);
 
 /// Removes a function added before.
+///
+/// Errors: 107000 for a NULL callback.
 ACL_FUNC_VISIBILITY aclError aclrtExceptionInfoCallbackUnregister(aclrtExceptionInfoCallback callback);
 
 /// Sets a function called when a kernel of one binary fails.
+///
+/// Threads: the function runs on the thread that ran the task.
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtBinarySetExceptionCallback(aclrtBinHandle binHandle,
     aclrtOpExceptionCallback callback, void *userData);
 
 /// Registers a named function called around a device abort; NULL removes it.
+///
+/// Ownership: callback and args stay valid until they are removed.
+/// Errors: 107000 for a name that is taken.
 ACL_FUNC_VISIBILITY aclError aclrtSetDeviceTaskAbortCallback(const char *regName,
     aclrtDeviceTaskAbortCallback callback, void *args);
 
 /// Returns the id of the failed task.
+///
+/// Errors: none: UINT32_MAX for a NULL info. info is valid inside of the callback only.
 ACL_FUNC_VISIBILITY uint32_t aclrtGetTaskIdFromExceptionInfo(const aclrtExceptionInfo *info);
 
 /// Returns the id of the stream of the failed task.
+///
+/// Errors: none: UINT32_MAX for a NULL info.
 ACL_FUNC_VISIBILITY uint32_t aclrtGetStreamIdFromExceptionInfo(const aclrtExceptionInfo *info);
 
 /// Returns the id of the thread that submitted the failed task.
+///
+/// Errors: none: UINT32_MAX for a NULL info.
 ACL_FUNC_VISIBILITY uint32_t aclrtGetThreadIdFromExceptionInfo(const aclrtExceptionInfo *info);
 
 /// Returns the device id of the failed task.
+///
+/// Errors: none: UINT32_MAX for a NULL info.
 ACL_FUNC_VISIBILITY uint32_t aclrtGetDeviceIdFromExceptionInfo(const aclrtExceptionInfo *info);
 
 /// Returns the public error number of the failed task.
+///
+/// Errors: none: UINT32_MAX for a NULL info.
 ACL_FUNC_VISIBILITY uint32_t aclrtGetErrorCodeFromExceptionInfo(const aclrtExceptionInfo *info);
 
 /// Writes address and size in bytes of the argument block of the failed kernel.
+///
+/// Ownership: the arguments are valid inside of the callback only.
+/// Errors: -1 for a NULL info, or a task that is no kernel.
 ACL_FUNC_VISIBILITY aclError aclrtGetArgsFromExceptionInfo(const aclrtExceptionInfo *info, void **devArgsPtr,
     uint32_t *devArgsLen);
 
 /// Writes the function of the failed kernel.
+///
+/// Errors: -1 for a NULL info, or a task that is no kernel.
 ACL_FUNC_VISIBILITY aclError aclrtGetFuncHandleFromExceptionInfo(const aclrtExceptionInfo *info,
     aclrtFuncHandle *func);
 
 /// Fills the memory ranges hit by uncorrectable errors.
+///
+/// Note: there are never any.
+/// Errors: 100000 for an arraySize outside of 1 to 128.
 ACL_FUNC_VISIBILITY aclError aclrtGetMemUceInfo(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray,
     size_t arraySize, size_t *retSize);
 
 /// Repairs memory ranges hit by uncorrectable errors.
+///
+/// Errors: 100000 for an arraySize outside of 1 to 128.
 ACL_FUNC_VISIBILITY aclError aclrtMemUceRepair(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray,
     size_t arraySize);
 
 /// Fills a detailed description of a device fault.
+///
+/// Note: the answer is always ACL_RT_NO_ERROR.
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetErrorVerbose(int32_t deviceId, aclrtErrorInfo *errorInfo);
 
 /// Repairs the fault that a description names.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtRepairError(int32_t deviceId, const aclrtErrorInfo *errorInfo);
 
 // ---- Time limits ------------------------------------------------------------------------------------------
 
 /// Limits later event waits on the device, in seconds; 0 means no limit.
+///
+/// Note: holds for the process, for waits that are queued later.
+/// Errors: none.
 ACL_FUNC_VISIBILITY aclError aclrtSetOpWaitTimeout(uint32_t timeout);
 
 /// Limits the run time of later kernels, in seconds.
+///
+/// Note: holds for the process. A kernel that takes longer fails its stream with 507014; it is not
+///       interrupted.
+/// Errors: none.
 ACL_FUNC_VISIBILITY aclError aclrtSetOpExecuteTimeOut(uint32_t timeout);
 
 /// Limits the run time of later kernels, in milliseconds.
+///
+/// Note: holds for the process, as aclrtSetOpExecuteTimeOut does.
+/// Errors: none.
 ACL_FUNC_VISIBILITY aclError aclrtSetOpExecuteTimeOutWithMs(uint32_t timeout);
 
 /// Limits the run time of later kernels, in microseconds, and writes the limit in force.
+///
+/// Note: holds for the process, as aclrtSetOpExecuteTimeOut does.
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtSetOpExecuteTimeOutV2(uint64_t timeout, uint64_t *actualTimeout);
 
 /// Writes the step of the run-time limit in microseconds.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetOpTimeOutInterval(uint64_t *interval);
 
 /// Writes the run-time limit in force in milliseconds.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetOpExecuteTimeout(uint32_t *const timeoutMs);
 
 // ---- Floating-point overflow ------------------------------------------------------------------------------
 
 /// Turns floating-point overflow checking of a stream on or off.
+///
+/// Errors: 107000 for a flag above 1.
+/// Capture: refused with 107027.
 ACL_FUNC_VISIBILITY aclError aclrtSetStreamOverflowSwitch(aclrtStream stream, uint32_t flag);
 
 /// Reads the overflow switch of a stream.
+///
+/// Errors: only the general ones.
+/// Capture: allowed.
 ACL_FUNC_VISIBILITY aclError aclrtGetStreamOverflowSwitch(aclrtStream stream, uint32_t *flag);
 
 /// Chooses saturation or IEEE infinities for streams created later.
+///
+/// Errors: 107000 for a mode that is none.
 ACL_FUNC_VISIBILITY aclError aclrtSetDeviceSatMode(aclrtFloatOverflowMode mode);
 
 /// Reads the overflow mode of the device.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetDeviceSatMode(aclrtFloatOverflowMode *mode);
 
 /// Queues a copy of the 64-byte overflow status to device memory.
+///
+/// Errors: 107000 for an outputSize other than 64, or memory that the device does not reach.
+/// Capture: refused with 107027.
 ACL_FUNC_VISIBILITY aclError aclrtGetOverflowStatus(void *outputAddr, size_t outputSize, aclrtStream stream);
 
 /// Queues a task that clears the overflow status.
+///
+/// Errors: only the general ones.
+/// Capture: refused with 107027.
 ACL_FUNC_VISIBILITY aclError aclrtResetOverflowStatus(aclrtStream stream);
 
 /// Writes the device address of the overflow flag; saturation mode only.
+///
+/// Errors: 107000 for a NULL overflowAddr; 207000 in another mode than saturation.
 ACL_FUNC_VISIBILITY aclError aclrtCtxGetFloatOverflowAddr(void **overflowAddr);
 
 /// Queues a read of the overflow status; saturation mode only.
+///
+/// Errors: 107000 for a NULL outputAddr, an outputSize other than 64, or memory that the device does not
+///         reach; 207000 in another mode than saturation.
+/// Capture: refused with 107027.
 ACL_FUNC_VISIBILITY aclError aclrtGetFloatOverflowStatus(void *outputAddr, uint64_t outputSize,
     aclrtStream stream);
 
 /// Queues a task that clears the overflow status; saturation mode only.
+///
+/// Errors: 207000 in another mode than saturation.
+/// Capture: refused with 107027.
 ACL_FUNC_VISIBILITY aclError aclrtResetFloatOverflowStatus(aclrtStream stream);
 
 /// Queues a read of the overflow status in a given check mode.
+///
+/// Errors: 107000 for a NULL outputAddr, an outputSize other than 64, a checkMode other than 0, or memory
+///         that the device does not reach; 207000 in another mode than saturation.
+/// Capture: refused with 107027.
 ACL_FUNC_VISIBILITY aclError aclrtNpuGetFloatOverFlowStatus(void *outputAddr, uint64_t outputSize,
     uint32_t checkMode, aclrtStream stream);
 
 /// Queues a task that clears the overflow status in a given check mode.
+///
+/// Errors: 107000 for a checkMode other than 0; 207000 in another mode than saturation.
+/// Capture: refused with 107027.
 ACL_FUNC_VISIBILITY aclError aclrtNpuClearFloatOverFlowStatus(uint32_t checkMode, aclrtStream stream);
 
 // ---- Kernels ----------------------------------------------------------------------------------------------
 
 /// Wraps dataLen bytes of kernel binary in memory without copying them.
+///
+/// Ownership: data stays valid until aclrtDestroyBinary, which the caller calls.
+/// Errors: none: NULL for a NULL data or a dataLen of 0.
 ACL_FUNC_VISIBILITY aclrtBinary aclrtCreateBinary(const void *data, size_t dataLen);
 
 /// Frees the wrapper of a kernel binary.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtDestroyBinary(aclrtBinary binary);
 
 /// Loads a wrapped kernel binary on the current device.
+///
+/// Ownership: the caller unloads the binary with aclrtBinaryUnLoad.
+/// Errors: 107000 for data that are no ELF file or a damaged one, or whose kernel table this runtime does not
+///         read; 207005 without room for a temporary file; 507028 for two kernels of one name.
 ACL_FUNC_VISIBILITY aclError aclrtBinaryLoad(const aclrtBinary binary, aclrtBinHandle *binHandle);
 
 /// Loads a kernel binary from a file.
+///
+/// Note: binPath is a file, or the key of kernels that repriseRegisterKernels registered.
+/// Ownership: the caller unloads the binary with aclrtBinaryUnLoad.
+/// Errors: 107009 for a file that cannot be opened; 107000 for options that are none, or a file that is
+///         neither an ELF file nor a description of one, or a damaged one, or whose kernel table this runtime
+///         does not read; 207005 when no binary is left; 507028 for two kernels of one name.
 ACL_FUNC_VISIBILITY aclError aclrtBinaryLoadFromFile(const char *binPath, aclrtBinaryLoadOptions *options,
     aclrtBinHandle *binHandle);
 
 /// Loads a kernel binary from memory.
+///
+/// Ownership: the data are copied. The caller unloads the binary with aclrtBinaryUnLoad.
+/// Errors: 107000 for a length of 0, options that are none, or data that are no ELF file or a damaged one, or
+///         whose kernel table this runtime does not read; 207005 without room for a temporary file; 507028
+///         for two kernels of one name.
 ACL_FUNC_VISIBILITY aclError aclrtBinaryLoadFromData(const void *data, size_t length,
     const aclrtBinaryLoadOptions *options, aclrtBinHandle *binHandle);
 
 /// Unloads a kernel binary.
+///
+/// Note: queued launches and graphs keep the code that they run.
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtBinaryUnLoad(aclrtBinHandle binHandle);
 
 /// Finds a kernel of a binary by name.
+///
+/// Ownership: the function belongs to its binary.
+/// Errors: 507027 for a name that the binary lacks; the text lists those that it has.
 ACL_FUNC_VISIBILITY aclError aclrtBinaryGetFunction(const aclrtBinHandle binHandle, const char *kernelName,
     aclrtFuncHandle *funcHandle);
 
 /// Finds a kernel of a binary by its numeric entry.
+///
+/// Ownership: the function belongs to its binary.
+/// Errors: 507027 for an entry that the binary lacks.
 ACL_FUNC_VISIBILITY aclError aclrtBinaryGetFunctionByEntry(aclrtBinHandle binHandle, uint64_t funcEntry,
     aclrtFuncHandle *funcHandle);
 
 /// Writes address and size in bytes of the loaded binary on the device.
+///
+/// Note: binAddr and binSize may be NULL.
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtBinaryGetDevAddress(const aclrtBinHandle binHandle, void **binAddr,
     size_t *binSize);
 
 /// Writes address and size in bytes of a global variable of a binary.
+///
+/// Errors: 100000 when dptr and size are both NULL; else 107042: kernels compiled for the host export no
+///         variables.
 ACL_FUNC_VISIBILITY aclError aclrtBinaryGetGlobal(aclrtBinHandle binHandle, const char *name, void **dptr,
     size_t *size);
 
 /// Registers an AI CPU function of a binary under a kernel name.
+///
+/// Ownership: the function belongs to its binary.
+/// Errors: 107000 for an empty kernelName, or a binary or function that is not for the AI CPU; 507027 for a
+///         funcName that the binary lacks; 507028 for a kernelName that is taken; 207005 when no function is
+///         left.
 ACL_FUNC_VISIBILITY aclError aclrtRegisterCpuFunc(const aclrtBinHandle handle, const char *funcName,
     const char *kernelName, aclrtFuncHandle *funcHandle);
 
 /// Copies the name of a kernel.
+///
+/// Errors: 107000 for a maxLen below the name with its closing 0.
 ACL_FUNC_VISIBILITY aclError aclrtGetFunctionName(aclrtFuncHandle funcHandle, uint32_t maxLen, char *name);
 
 /// Writes the entry addresses of a kernel for cube and for vector cores.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetFunctionAddr(aclrtFuncHandle funcHandle, void **aicAddr, void **aivAddr);
 
 /// Writes the code sizes in bytes of a kernel for cube and for vector cores.
+///
+/// Errors: 207000 always.
 ACL_FUNC_VISIBILITY aclError aclrtGetFunctionSize(aclrtFuncHandle funcHandle, size_t *aicSize,
     size_t *aivSize);
 
 /// Reads one attribute of a kernel.
+///
+/// Errors: 107000 for an attrType that is none.
 ACL_FUNC_VISIBILITY aclError aclrtGetFunctionAttribute(aclrtFuncHandle funcHandle,
     aclrtFuncAttribute attrType, int64_t *attrValue);
 
 /// Writes the binary a kernel belongs to.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtFunctionGetBinary(const aclrtFuncHandle funcHandle,
     aclrtBinHandle *binHandle);
 
 /// Writes how many parameters a kernel has.
+///
+/// Errors: 207000 for a kernel that does not tell its parameters.
 ACL_FUNC_VISIBILITY aclError aclrtFunctionGetParamCount(const void *func, size_t *paramCount);
 
 /// Writes offset and size in bytes of one kernel parameter.
+///
+/// Errors: 107000 when paramOffset and paramSize are both NULL, or for a paramIndex out of range; 207000 for
+///         a kernel that does not tell its parameters.
 ACL_FUNC_VISIBILITY aclError aclrtFunctionGetParamInfo(const void *func, size_t paramIndex,
     size_t *paramOffset, size_t *paramSize);
 
 /// Writes how many bytes of local memory one block may still ask for.
+///
+/// Note: the answer is always 0.
+/// Errors: 100000 for flags other than 0.
 ACL_FUNC_VISIBILITY aclError aclrtFunctionGetAvailDynUbufPerBlock(void *func, uint32_t flags,
     size_t *dynamicUbufSize);
 
 /// Finds the kernel behind a host stub.
+///
+/// Errors: 107042, or 507027 for a symbol that stands for no kernel.
 ACL_FUNC_VISIBILITY aclError aclrtGetFuncBySymbol(const void *symbol, aclrtFuncHandle *funcHandle);
 
 /// Writes the device address of a device variable.
+///
+/// Errors: 107042: kernels compiled for the host have no device variables.
 ACL_FUNC_VISIBILITY aclError aclrtGetSymbolAddress(const void *symbol, void **devPtr);
 
 /// Writes the size in bytes of a device variable.
+///
+/// Errors: 107042: kernels compiled for the host have no device variables.
 ACL_FUNC_VISIBILITY aclError aclrtGetSymbolSize(const void *symbol, size_t *size);
 
 /// Copies count bytes into a device variable.
+///
+/// Note: 0 without any further check when count is 0.
+/// Errors: 107000 for a NULL symbol or src; 100000 for a kind above 5; else 107042: kernels compiled for the
+///         host have no device variables.
+/// Capture: refused by mode with 107030.
 ACL_FUNC_VISIBILITY aclError aclrtMemcpyToSymbol(const void *symbol, const void *src, size_t count,
     size_t offset, aclrtMemcpyKind kind);
 
 /// Queues a copy of count bytes into a device variable.
+///
+/// Note: 0 without any further check when count is 0.
+/// Errors: 107000 for a NULL symbol or src; 100000 for a kind above 5; 207000 for ACL_MEMCPY_HOST_TO_HOST;
+///         else 107042.
+/// Capture: refused with 107042, as without a capture.
 ACL_FUNC_VISIBILITY aclError aclrtMemcpyToSymbolAsync(const void *symbol, const void *src, size_t count,
     size_t offset, aclrtMemcpyKind kind, aclrtStream stream);
 
 /// Copies count bytes out of a device variable.
+///
+/// Note: 0 without any further check when count is 0.
+/// Errors: 107000 for a NULL symbol or dst, or a count above dstMax; 100000 for a kind above 5; else 107042:
+///         kernels compiled for the host have no device variables.
+/// Capture: refused by mode with 107030.
 ACL_FUNC_VISIBILITY aclError aclrtMemcpyFromSymbol(void *dst, size_t dstMax, const void *symbol,
     size_t count, size_t offset, aclrtMemcpyKind kind);
 
 /// Queues a copy of count bytes out of a device variable.
+///
+/// Note: 0 without any further check when count is 0.
+/// Errors: 107000 for a NULL symbol or dst, or a count above dstMax; 100000 for a kind above 5; 207000 for
+///         ACL_MEMCPY_HOST_TO_HOST; else 107042.
+/// Capture: refused with 107042, as without a capture.
 ACL_FUNC_VISIBILITY aclError aclrtMemcpyFromSymbolAsync(void *dst, size_t dstMax, const void *symbol,
     size_t count, size_t offset, aclrtMemcpyKind kind, aclrtStream stream);
 
 /// Writes the size in bytes of an argument object.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtKernelArgsGetHandleMemSize(aclrtFuncHandle funcHandle, size_t *memSize);
 
 /// Writes the size in bytes that the given user arguments need.
+///
+/// Errors: 107000 for a userArgsSize that no launch takes.
 ACL_FUNC_VISIBILITY aclError aclrtKernelArgsGetMemSize(aclrtFuncHandle funcHandle, size_t userArgsSize,
     size_t *actualArgsSize);
 
 /// Creates an argument list for a kernel.
+///
+/// Ownership: the list belongs to the runtime and goes with its kernel's binary.
+/// Threads: a list is filled by one thread at a time.
+/// Errors: 207005 when no list is left.
 ACL_FUNC_VISIBILITY aclError aclrtKernelArgsInit(aclrtFuncHandle funcHandle, aclrtArgsHandle *argsHandle);
 
 /// Creates an argument list in memory of the caller.
+///
+/// Ownership: argsHandle points to as many bytes as aclrtKernelArgsGetHandleMemSize tells, userHostMem to
+///            actualArgsSize; the caller keeps both until the last launch has returned.
+/// Errors: 100000 for an actualArgsSize of 0; 107000 for memory that is not writable, not aligned, or
+///         overlaps.
 ACL_FUNC_VISIBILITY aclError aclrtKernelArgsInitByUserMem(aclrtFuncHandle funcHandle,
     aclrtArgsHandle argsHandle, void *userHostMem, size_t actualArgsSize);
 
 /// Appends one parameter by value, on the next 8-byte slot.
+///
+/// Errors: 100000 for a paramSize of 0; 107000 for a list that is finalized or full.
 ACL_FUNC_VISIBILITY aclError aclrtKernelArgsAppend(aclrtArgsHandle argsHandle, void *param, size_t paramSize,
     aclrtParamHandle *paramHandle);
 
 /// Appends a pointer slot whose data are supplied later.
+///
+/// Errors: 107000 for a list that is finalized or full.
 ACL_FUNC_VISIBILITY aclError aclrtKernelArgsAppendPlaceHolder(aclrtArgsHandle argsHandle,
     aclrtParamHandle *paramHandle);
 
 /// Writes a host buffer of dataSize bytes that travels with the arguments.
+///
+/// Ownership: the buffer belongs to the list.
+/// Errors: 100000 for a dataSize of 0; 107000 for a parameter that is no placeholder, or a dataSize that the
+///         list has no room for.
 ACL_FUNC_VISIBILITY aclError aclrtKernelArgsGetPlaceHolderBuffer(aclrtArgsHandle argsHandle,
     aclrtParamHandle paramHandle, size_t dataSize, void **bufferAddr);
 
 /// Replaces a parameter appended before.
+///
+/// Errors: 100000 for a paramSize of 0; 107000 for another size than the parameter has, or a placeholder.
 ACL_FUNC_VISIBILITY aclError aclrtKernelArgsParaUpdate(aclrtArgsHandle argsHandle,
     aclrtParamHandle paramHandle, void *param, size_t paramSize);
 
 /// Closes an argument list so that it can be launched.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtKernelArgsFinalize(aclrtArgsHandle argsHandle);
 
 /// Queues a kernel whose arguments lie in device memory.
+///
+/// Note: the arguments are copied at the call.
+/// Errors: 107000 for a numBlocks of 0, an argsSize above the limit, or argsData that the device does not
+///         reach.
+/// Capture: recorded, with the arguments as they are at the call.
 ACL_FUNC_VISIBILITY aclError aclrtLaunchKernel(aclrtFuncHandle funcHandle, uint32_t numBlocks,
     const void *argsData, size_t argsSize, aclrtStream stream);
 
 /// Queues a kernel with device arguments and launch attributes.
+///
+/// Note: the arguments are copied at the call.
+/// Errors: 107000 for a numBlocks of 0, a cfg with unknown attributes or both time limits, an argsSize above
+///         the limit, or argsData that the device does not reach.
+/// Capture: recorded, with the arguments as they are at the call.
 ACL_FUNC_VISIBILITY aclError aclrtLaunchKernelV2(aclrtFuncHandle funcHandle, uint32_t numBlocks,
     const void *argsData, size_t argsSize, aclrtLaunchKernelCfg *cfg, aclrtStream stream);
 
 /// Queues a kernel with an argument list and launch attributes.
+///
+/// Note: the arguments are copied at the call; the list can be launched again.
+/// Errors: 100000 for a numBlocks of 0 or a reserve other than NULL; 107000 for a list of another kernel or
+///         one that is not finalized, or a cfg with unknown attributes or both time limits.
+/// Capture: recorded, with the arguments as they are at the call.
 ACL_FUNC_VISIBILITY aclError aclrtLaunchKernelWithConfig(aclrtFuncHandle funcHandle, uint32_t numBlocks,
     aclrtStream stream, aclrtLaunchKernelCfg *cfg, aclrtArgsHandle argsHandle, void *reserve);
 
 /// Queues a kernel with host arguments, copied at the call.
+///
+/// Errors: 107000 for a numBlocks of 0, an argsSize above the limit, placeholders that are NULL, too many or
+///         out of range, or a cfg with unknown attributes or both time limits.
+/// Capture: recorded, with the arguments as they are at the call.
 ACL_FUNC_VISIBILITY aclError aclrtLaunchKernelWithHostArgs(aclrtFuncHandle funcHandle, uint32_t numBlocks,
     aclrtStream stream, aclrtLaunchKernelCfg *cfg, void *hostArgs, size_t argsSize,
     aclrtPlaceHolderInfo *placeHolderArray, size_t placeHolderNum);
 
 /// Queues a kernel with one host pointer per parameter.
+///
+/// Errors: 100000 for a numBlocks of 0; 107000 for a NULL args or entry, an argument block above the limit,
+///         or a cfg with unknown attributes or both time limits; 207000 for a kernel that does not tell its
+///         parameters.
+/// Capture: recorded, with the arguments as they are at the call.
 ACL_FUNC_VISIBILITY aclError aclrtLaunchKernelWithArgsArray(void *func, uint32_t numBlocks,
     aclrtStream stream, aclrtLaunchKernelCfg *cfg, void **args);
 
 /// Queues a thread-grid kernel with one host pointer per parameter.
+///
+/// Errors: 207000 always.
+/// Capture: refused with 207000, as without a capture.
 ACL_FUNC_VISIBILITY aclError aclrtLaunchSIMTKernelWithArgsArray(void *func, dim3 gridDim, dim3 blockDim,
     size_t dynUbufSize, aclrtStream stream, aclrtLaunchKernelCfg *cfg, void **args);
 
 /// Queues a thread-grid kernel with host arguments, copied at the call.
+///
+/// Errors: 207000 always.
+/// Capture: refused with 207000, as without a capture.
 ACL_FUNC_VISIBILITY aclError aclrtLaunchSIMTKernelWithHostArgs(void *func, dim3 gridDim, dim3 blockDim,
     size_t dynUbufSize, aclrtStream stream, aclrtLaunchKernelCfg *cfg, void *hostArgs, size_t argsSize,
     aclrtPlaceHolderInfo *placeHolderArray, size_t placeHolderNum);
 
 /// Writes the address that mixed kernels use to synchronise cores.
+///
+/// Errors: 107000 for a NULL addr.
 ACL_FUNC_VISIBILITY aclError aclrtGetHardwareSyncAddr(void **addr);
 
 // ---- Cache operations -------------------------------------------------------------------------------------
 
 /// Queues a cache operation on a device range.
+///
+/// Note: a hint: nothing depends on it.
+/// Errors: 100000 for a size of 0; 107000 for a cmoType that is none, or a range that the device does not
+///         reach; 207000 for another type than ACL_RT_CMO_TYPE_PREFETCH.
+/// Capture: recorded.
 ACL_FUNC_VISIBILITY aclError aclrtCmoAsync(void *src, size_t size, aclrtCmoType cmoType, aclrtStream stream);
 
 /// Queues a cache operation that a barrier can wait for.
+///
+/// Errors: 107000 for a size of 0, a cmoType that is none, a barrierId with another type than
+///         ACL_RT_CMO_TYPE_INVALID, or a range that the device does not reach; 107005 when the stream is not
+///         bound to a model.
+/// Capture: refused with 107005: a stream that is being captured is bound to no model.
 ACL_FUNC_VISIBILITY aclError aclrtCmoAsyncWithBarrier(void *src, size_t size, aclrtCmoType cmoType,
     uint32_t barrierId, aclrtStream stream);
 
 /// Queues a wait for cache operations by barrier id.
+///
+/// Errors: 107000 for a flag other than 0, a number of barriers outside of 1 to 6, or a type that is none;
+///         107005 when the stream is not bound to a model.
+/// Capture: refused with 107005: a stream that is being captured is bound to no model.
 ACL_FUNC_VISIBILITY aclError aclrtCmoWaitBarrier(aclrtBarrierTaskInfo *taskInfo, aclrtStream stream,
     uint32_t flag);
 
 /// Writes the size in bytes of a cache-operation descriptor.
+///
+/// Errors: 107000 for a NULL size.
 ACL_FUNC_VISIBILITY aclError aclrtCmoGetDescSize(size_t *size);
 
 /// Fills a cache-operation descriptor.
+///
+/// Errors: 107000 for a NULL cmoDesc or src, a size of 0, or memory that the device does not reach.
 ACL_FUNC_VISIBILITY aclError aclrtCmoSetDesc(void *cmoDesc, void *src, size_t size);
 
 /// Queues the cache operation that a descriptor holds.
+///
+/// Note: a descriptor that is none when the task runs fails the stream with 507053.
+/// Errors: 107000 for a NULL cmoDesc, a reserve other than NULL, a cmoType that is none, or memory that the
+///         device does not reach; 207000 for another type than ACL_RT_CMO_TYPE_PREFETCH.
+/// Capture: recorded; each execution reads the descriptor anew.
 ACL_FUNC_VISIBILITY aclError aclrtCmoAsyncWithDesc(void *cmoDesc, aclrtCmoType cmoType, aclrtStream stream,
     const void *reserve);
 
 // ---- Reduction and random numbers -------------------------------------------------------------------------
 
 /// Queues an element-wise reduction of count bytes into the destination.
+///
+/// Errors: 100000 for a type other than int8, int16, int32, fp16, fp32 and bf16, or a reserve other than
+///         NULL; 107000 for a kind that is none, a count that is 0 or no multiple of the element, or memory
+///         that the device does not reach.
+/// Capture: recorded.
 ACL_FUNC_VISIBILITY aclError aclrtReduceAsync(void *dst, const void *src, uint64_t count,
     aclrtReduceKind kind, aclDataType type, aclrtStream stream, void *reserve);
 
 /// Queues the generation of random numbers in device memory.
+///
+/// Note: parameters that lie in device memory are read when the task runs, which fails with 507018 or 507053
+///       for wrong ones.
+/// Errors: 107000 for a reserve other than NULL, a type, function or parameter that is none, or memory that
+///         the device does not reach.
+/// Capture: recorded; each execution draws on from the counter in device memory.
 ACL_FUNC_VISIBILITY aclError aclrtRandomNumAsync(const aclrtRandomNumTaskInfo *taskInfo,
     const aclrtStream stream, void *reserve);
 
 // ---- Models: capture, build, execute, update --------------------------------------------------------------
 
 /// Starts to capture a stream: its tasks are recorded and not run.
+///
+/// Note: what is queued already still runs. Each capture is a model of its own; several streams may be
+///       captured at once.
+/// Errors: 107000 for a mode above 2; 107005 for a stream that is bound to a model; 207000 for a default
+///         stream; 207005 when no model is left; 507000 for a stream of ACL_STREAM_CPU_SCHEDULE or
+///         ACL_STREAM_DEVICE_USE_ONLY; 507009 while the stream updates a task group.
+/// Capture: refused with 107027.
 ACL_FUNC_VISIBILITY aclError aclmdlRICaptureBegin(aclrtStream stream, aclmdlRICaptureMode mode);
 
 /// Ends the capture and writes the finished model.
+///
+/// Note: the capture is over whenever the call returns 0, 107025, 107033, 107038, 107045, 207005 or 507903;
+///       *modelRI is then NULL unless it returns 0. All other numbers leave the capture as it is.
+/// Ownership: the caller destroys the model with aclmdlRIDestroy. modelRI may be NULL for a body.
+/// Errors: 107000 for a NULL modelRI; 107005, 207000 and 507000 for a stream that cannot be captured; 107029
+///         for a stream that is not being captured; 107036 for a stream that joined the capture; 107038 on
+///         another thread than the one that began, unless the mode is RELAXED; 507903 for an invalidated
+///         capture; 107045 for a body that is not captured; 107033 for an open task group; 107025 for a
+///         forked stream that is not joined; 207005 without memory for the graph.
+/// Capture: ends it.
 ACL_FUNC_VISIBILITY aclError aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI *modelRI);
 
 /// Writes the capture status of a stream and the model under construction.
+///
+/// Note: either output may be NULL, but not both. Any thread may ask.
+/// Ownership: the model belongs to the capture. Until its end it may be named, looked at, and given
+///            conditions and destroy callbacks.
+/// Errors: only the general ones.
+/// Capture: allowed, in every mode.
 ACL_FUNC_VISIBILITY aclError aclmdlRICaptureGetInfo(aclrtStream stream, aclmdlRICaptureStatus *status,
     aclmdlRI *modelRI);
 
 /// Exchanges this thread's capture mode with the given one.
+///
+/// Note: holds for this thread, from the first call on, through the ends of captures and changes of context.
+/// Errors: 107000 for a *mode above 2.
+/// Capture: allowed, in every mode.
 ACL_FUNC_VISIBILITY aclError aclmdlRICaptureThreadExchangeMode(aclmdlRICaptureMode *mode);
 
 /// Starts to capture a stream into an existing model, as the body of a condition.
+///
+/// Note: end it with aclmdlRICaptureEnd, before that of the parent.
+/// Errors: 107000 for a mode above 2, or a model that is no body; 107005, 207000 and 507000 as for
+///         aclmdlRICaptureBegin; 107026 for a body that was captured before.
+/// Capture: refused with 107027 on a stream that is being captured itself.
 ACL_FUNC_VISIBILITY aclError aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI,
     aclmdlRICaptureMode mode);
 
 /// Starts a group of captured tasks that can be updated together.
+///
+/// Note: takes kernels only, and only on this stream: other kinds are 507009, tasks on other streams of the
+///       capture 107034; both invalidate it.
+/// Errors: 107029 for a stream that is not being captured; 107033 when a group is open on it, or it is
+///         updating one; 207005 when no group is left.
+/// Capture: required: 107029 without.
 ACL_FUNC_VISIBILITY aclError aclmdlRICaptureTaskGrpBegin(aclrtStream stream);
 
 /// Ends a task group and writes its handle.
+///
+/// Ownership: the group belongs to the model. *handle is NULL on failure.
+/// Errors: 107029 for a stream that is not being captured; 107033 when no group is open on it; 107034 or
+///         507009 when the group was interrupted; 507903 for an invalidated capture.
+/// Capture: required: 107029 without.
 ACL_FUNC_VISIBILITY aclError aclmdlRICaptureTaskGrpEnd(aclrtStream stream, aclrtTaskGrp *handle);
 
 /// Starts to replace the tasks of a group by submitting them again.
+///
+/// Note: until the end the stream takes the kernels of the group again, in their order, and nothing else.
+/// Errors: 107005 for a stream that is bound to a model; 107033 when the stream is updating a group, or the
+///         group is being updated on another stream.
+/// Capture: refused with 107027.
 ACL_FUNC_VISIBILITY aclError aclmdlRICaptureTaskUpdateBegin(aclrtStream stream, aclrtTaskGrp handle);
 
 /// Ends the replacement of a task group.
+///
+/// Note: an execution uses the old content of a kernel or the new one, never a mixture.
+/// Errors: 107033 when the stream is updating no group; 507000 when fewer kernels came than the group has.
+/// Capture: refused with 107027.
 ACL_FUNC_VISIBILITY aclError aclmdlRICaptureTaskUpdateEnd(aclrtStream stream);
 
 /// Creates an empty model to be built by hand.
+///
+/// Ownership: the caller destroys the model with aclmdlRIDestroy.
+/// Errors: 107000 for a flag other than 0; 207005 when no model is left.
 ACL_FUNC_VISIBILITY aclError aclmdlRIBuildBegin(aclmdlRI *modelRI, uint32_t flag);
 
 /// Binds a stream to a model built by hand.
+///
+/// Errors: 107000 for another flag, a captured or finished model, or a stream without ACL_STREAM_PERSISTENT;
+///         107005 for a stream that is bound already; 207000 for a stream that stops on failure or has
+///         ACL_STREAM_FAST_LAUNCH; 507000 for one of device code.
+/// Capture: refused with 107027.
 ACL_FUNC_VISIBILITY aclError aclmdlRIBindStream(aclmdlRI modelRI, aclrtStream stream, uint32_t flag);
 
 /// Takes a stream out of a model built by hand.
+///
+/// Errors: 107000 for a captured model; 107005 for a stream that is not bound to it.
+/// Capture: refused with 107027.
 ACL_FUNC_VISIBILITY aclError aclmdlRIUnbindStream(aclmdlRI modelRI, aclrtStream stream);
 
 /// Marks the end of a model on one of its streams.
+///
+/// Errors: 107000 for a captured or finished model; 507000 for a stream that is not bound to it, or a second
+///         end task.
+/// Capture: refused with 107027.
 ACL_FUNC_VISIBILITY aclError aclmdlRIEndTask(aclmdlRI modelRI, aclrtStream stream);
 
 /// Finishes a model built by hand.
+///
+/// Errors: 100000 for a reserve other than NULL; 107000 for a captured model, or one that is finished; 107005
+///         for a task that goes on at a stream or label outside of the model.
 ACL_FUNC_VISIBILITY aclError aclmdlRIBuildEnd(aclmdlRI modelRI, void *reserve);
 
 /// Runs a model and waits at most timeout milliseconds for it; -1 waits for ever.
+///
+/// Errors: 107000 for a captured model, or a timeout that is neither -1 nor above 0; 507011 for a model that
+///         is not finished or has no end task; 507046 when the time is over; 507023 when it was aborted; the
+///         number of the first task that failed.
+/// Capture: allowed.
 ACL_FUNC_VISIBILITY aclError aclmdlRIExecute(aclmdlRI modelRI, int32_t timeout);
 
 /// Queues one run of a model on a stream.
+///
+/// Note: executions of one model run one after the other, in the order of these calls.
+/// Errors: 107000 for a stream that is bound to a model or whose flags forbid it; 107026 for a model that is
+///         being captured; 207000 for a body; 207007 without memory for external records; 507009 while the
+///         stream updates a task group; 507011 for a model that is not ready.
+/// Capture: refused with 107027 on a stream that is being captured.
 ACL_FUNC_VISIBILITY aclError aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream);
 
 /// Stops a running model.
+///
+/// Errors: 107000 for a NULL modelRI; 207000 for a captured model.
 ACL_FUNC_VISIBILITY aclError aclmdlRIAbort(aclmdlRI modelRI);
 
 /// Destroys a model and releases what its tasks hold.
+///
+/// Note: waits at most 10 seconds for its executions. Does nothing when the model's context is not current;
+///       the model goes with it.
+/// Errors: 107026 for a model that is being captured; 107037 when executions are still pending; 207000 for a
+///         body.
 ACL_FUNC_VISIBILITY aclError aclmdlRIDestroy(aclmdlRI modelRI);
 
 /// Adds a function called when the model is destroyed.
+///
+/// Errors: 107000 for a NULL modelRI or func, or a func that is registered already; 207000 for a body.
 ACL_FUNC_VISIBILITY aclError aclmdlRIDestroyRegisterCallback(aclmdlRI modelRI, aclrtCallback func,
     void *userData);
 
 /// Removes a function added before.
+///
+/// Errors: 107000 for a NULL modelRI or func, or a func that is not registered; 207000 for a body.
 ACL_FUNC_VISIBILITY aclError aclmdlRIDestroyUnregisterCallback(aclmdlRI modelRI, aclrtCallback func);
 
 /// Writes the streams of a model.
+///
+/// Note: with a NULL streams, writes the number alone. The stream that joined last comes first.
+/// Ownership: the streams of a captured model are the model's own and take no work.
+/// Errors: 107000 for a NULL modelRI or numStreams; 107039 for an array that is too small; 207000 for a body.
 ACL_FUNC_VISIBILITY aclError aclmdlRIGetStreams(aclmdlRI modelRI, aclrtStream *streams, uint32_t *numStreams);
 
 /// Writes the tasks of one stream of a model, in order.
+///
+/// Note: with a NULL tasks, writes the number alone.
+/// Ownership: tasks belong to their model.
+/// Errors: 107000 for a NULL stream or numTasks, or a stream of no model; 107039 for an array that is too
+///         small; 207000 for a body, or more tasks than handles can name.
+/// Capture: allowed: takes the streams that aclmdlRIGetStreams writes.
 ACL_FUNC_VISIBILITY aclError aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask *tasks,
     uint32_t *numTasks);
 
 /// Writes the kind of a task.
+///
+/// Errors: 107000 for a NULL type.
 ACL_FUNC_VISIBILITY aclError aclmdlRITaskGetType(aclmdlRITask task, aclmdlRITaskType *type);
 
 /// Writes the place of a task in the submission order of its model.
+///
+/// Errors: 107000 for a NULL id; 207000 for a task of a built model.
 ACL_FUNC_VISIBILITY aclError aclmdlRITaskGetSeqId(aclmdlRITask task, uint32_t *id);
 
 /// Fills the parameters of a task.
+///
+/// Ownership: pointers in params belong to the model.
+/// Errors: 107000 for a NULL params, or a task without public parameters (type DEFAULT).
 ACL_FUNC_VISIBILITY aclError aclmdlRITaskGetParams(aclmdlRITask task, aclmdlRITaskParams *params);
 
 /// Replaces the parameters of a task; takes effect at aclmdlRIUpdate.
+///
+/// Note: a refusal other than 107017, 107040 and 207000 leaves the model in a state that only aclmdlRIDestroy
+///       takes.
+/// Threads: one thread changes a model at a time, while none executes it.
+/// Errors: 107000 for a NULL params, or parameters that do not fit the task; 107040 while the model is
+///         executing or not ready; 207000 for a built model.
 ACL_FUNC_VISIBILITY aclError aclmdlRITaskSetParams(aclmdlRITask task, aclmdlRITaskParams *params);
 
 /// Reads one launch attribute of a kernel task.
+///
+/// Errors: 107000 for a task that is no kernel, or an attrId that a task does not tell.
 ACL_FUNC_VISIBILITY aclError aclmdlRIKernelTaskGetAttribute(aclmdlRITask task,
     aclrtLaunchKernelAttrId attrId, aclrtLaunchKernelAttrValue *attrValue);
 
 /// Makes a task a no-op; takes effect at aclmdlRIUpdate.
+///
+/// Note: a task that cannot be disabled leaves the model in a state that only aclmdlRIDestroy takes.
+/// Errors: 107000 for a task without public parameters (type DEFAULT); 107040 while the model is executing or
+///         not ready; 207000 for a built model.
 ACL_FUNC_VISIBILITY aclError aclmdlRITaskDisable(aclmdlRITask task);
 
 /// Applies all changed task parameters to the model.
+///
+/// Errors: 107000 for a NULL modelRI; 107040 while the model is executing or not ready; 207000 for a built
+///         model or a body; 207005 without memory for the changes.
 ACL_FUNC_VISIBILITY aclError aclmdlRIUpdate(aclmdlRI modelRI);
 
 /// Names a model.
+///
+/// Note: keeps at most 511 bytes.
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclmdlRISetName(aclmdlRI modelRI, const char *name);
 
 /// Copies the name of a model.
+///
+/// Errors: 107000 for a maxLen of 0; 507000 for one below the name with its closing 0.
 ACL_FUNC_VISIBILITY aclError aclmdlRIGetName(aclmdlRI modelRI, uint32_t maxLen, char *name);
 
 /// Writes the id of a model.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclmdlRIGetId(aclmdlRI modelRI, uint32_t *modelRIId);
 
 /// Creates the value that steers a condition of a model.
+///
+/// Ownership: the handle belongs to the model.
+/// Errors: 107000 for a flag that is none, or a model that is not being captured; 207000 for a built model;
+///         207005 when no condition is left.
 ACL_FUNC_VISIBILITY aclError aclmdlRICondHandleCreate(aclmdlRI modelRI, uint32_t defaultLaunchValue,
     aclmdlRICondHandleFlag flag, aclmdlRICondHandle *handle);
 
 /// Writes the device address of a condition value.
+///
+/// Ownership: the cell of 8 bytes belongs to the model.
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclmdlRICondHandleGetCondPtr(aclmdlRICondHandle handle, uint64_t **ptr);
 
 /// Queues a condition while capturing; the parameters travel by value.
+///
+/// Note: writes params.size new bodies into params.modelRIArray; each must be captured with
+///       aclmdlRICaptureToModelRIBegin before the parent ends.
+/// Errors: 107000 for a type, handle, array or size that does not fit (an IF has 1 or 2 bodies, a WHILE 1),
+///         flags other than 0, or a condition of another model or one that is used; 107029 for a stream that
+///         is not being captured; 207005 when no model is left.
+/// Capture: recorded.
 ACL_FUNC_VISIBILITY aclError aclmdlRIAddCondTask(aclmdlRICondTaskParams params, aclrtStream stream,
     uint32_t flags);
 
 /// Prints a model to the log; deprecated, use the JSON form.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclmdlRIDebugPrint(aclmdlRI modelRI);
 
 /// Writes a model as JSON to a file.
+///
+/// Errors: 107000 for a file that cannot be written.
 ACL_FUNC_VISIBILITY aclError aclmdlRIDebugJsonPrint(aclmdlRI modelRI, const char *path, uint32_t flags);
 
 // ---- Dump -------------------------------------------------------------------------------------------------
 
 /// Switches tensor dump on.
+///
+/// Errors: 100044 when the dump is initialised already.
 ACL_FUNC_VISIBILITY aclError aclmdlInitDump(void);
 
 /// Reads what to dump from a JSON file.
+///
+/// Errors: 100045 before aclmdlInitDump; 100009 for a file that cannot be read or says what is not possible.
 ACL_FUNC_VISIBILITY aclError aclmdlSetDump(const char *dumpCfgPath);
 
 /// Switches tensor dump off.
+///
+/// Errors: 100004 when data could not be written; 100045 before aclmdlInitDump.
 ACL_FUNC_VISIBILITY aclError aclmdlFinalizeDump(void);
 
 // ---- Profiling --------------------------------------------------------------------------------------------
 
 /// Queues a mark with caller data, for the profiler.
+///
+/// Note: the data are copied at the call.
+/// Errors: 107000 for a length that is out of range, or data that cannot be read.
+/// Capture: recorded.
 ACL_FUNC_VISIBILITY aclError aclrtProfTrace(void *userdata, int32_t length, aclrtStream stream);
 
 // ---- Compute groups ---------------------------------------------------------------------------------------
 
 /// Selects a compute group for this thread.
+///
+/// Errors: 207000 always.
 ACL_FUNC_VISIBILITY aclError aclrtSetGroup(int32_t groupId);
 
 /// Writes the number of compute groups.
+///
+/// Errors: 207000 always.
 ACL_FUNC_VISIBILITY aclError aclrtGetGroupCount(uint32_t *count);
 
 /// Creates an object that can hold the description of all groups.
+///
+/// Errors: 207000, as the recent error: it returns NULL.
 ACL_FUNC_VISIBILITY aclrtGroupInfo *aclrtCreateGroupInfo(void);
 
 /// Frees a group description.
+///
+/// Errors: 207000 always.
 ACL_FUNC_VISIBILITY aclError aclrtDestroyGroupInfo(aclrtGroupInfo *groupInfo);
 
 /// Fills the description of all groups.
+///
+/// Errors: 207000 always.
 ACL_FUNC_VISIBILITY aclError aclrtGetAllGroupInfo(aclrtGroupInfo *groupInfo);
 
 /// Reads one attribute of one group.
+///
+/// Errors: 207000 always.
 ACL_FUNC_VISIBILITY aclError aclrtGetGroupInfoDetail(const aclrtGroupInfo *groupInfo, int32_t groupIndex,
     aclrtGroupAttr attr, void *attrValue, size_t valueLen, size_t *paramRetSize);
 
 // ---- Queue buffers ----------------------------------------------------------------------------------------
 
 /// Allocates a shared queue buffer of size bytes.
+///
+/// Ownership: the caller drops the reference with aclrtFreeBuf, or gives the buffer to a queue.
+/// Errors: 100000 for a size of 0; 207001 without memory; 207005 when no buffer is left.
 ACL_FUNC_VISIBILITY aclError aclrtAllocBuf(aclrtMbuf *buf, size_t size);
 
 /// Drops one reference on a queue buffer.
+///
+/// Errors: 107000 for a member of a chain, which goes with its head.
 ACL_FUNC_VISIBILITY aclError aclrtFreeBuf(aclrtMbuf buf);
 
 /// Takes one more reference on a queue buffer.
+///
+/// Ownership: the caller drops the reference with aclrtFreeBuf.
+/// Errors: 207005 when no buffer is left.
 ACL_FUNC_VISIBILITY aclError aclrtCopyBufRef(const aclrtMbuf buf, aclrtMbuf *newBuf);
 
 /// Writes address and capacity in bytes of a queue buffer.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetBufData(const aclrtMbuf buf, void **dataPtr, size_t *size);
 
 /// Sets the valid length in bytes.
+///
+/// Errors: 107000 for a len above the capacity.
 ACL_FUNC_VISIBILITY aclError aclrtSetBufDataLen(aclrtMbuf buf, size_t len);
 
 /// Reads the valid length in bytes.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtGetBufDataLen(aclrtMbuf buf, size_t *len);
 
 /// Writes into the small user area of a queue buffer.
+///
+/// Errors: 100000 for bytes outside of the user area.
 ACL_FUNC_VISIBILITY aclError aclrtSetBufUserData(aclrtMbuf buf, const void *dataPtr, size_t size,
     size_t offset);
 
 /// Reads from the small user area of a queue buffer.
+///
+/// Errors: 100000 for bytes outside of the user area.
 ACL_FUNC_VISIBILITY aclError aclrtGetBufUserData(const aclrtMbuf buf, void *dataPtr, size_t size,
     size_t offset);
 
 /// Appends a queue buffer to a chain.
+///
+/// Ownership: buf goes with headBuf.
+/// Errors: 107000 for buffers that are equal, or members or heads of chains themselves; 207012 for a chain
+///         that is full.
 ACL_FUNC_VISIBILITY aclError aclrtAppendBufChain(aclrtMbuf headBuf, aclrtMbuf buf);
 
 /// Writes the number of buffers in a chain.
+///
+/// Errors: 107000 for a member that is not the head.
 ACL_FUNC_VISIBILITY aclError aclrtGetBufChainNum(aclrtMbuf headBuf, uint32_t *num);
 
 /// Writes one buffer of a chain.
+///
+/// Ownership: the buffer stays the chain's.
+/// Errors: 107000 for an index out of range, or a member that is not the head.
 ACL_FUNC_VISIBILITY aclError aclrtGetBufFromChain(aclrtMbuf headBuf, uint32_t index, aclrtMbuf *buf);
 
 // ---- Process snapshots ------------------------------------------------------------------------------------
 
 /// Blocks the runtime calls of this process, ready for a snapshot.
+///
+/// Errors: 207000 always.
 ACL_FUNC_VISIBILITY aclError aclrtSnapShotProcessLock(int pid, void *reserve);
 
 /// Lets the runtime calls of this process go on.
+///
+/// Errors: 207000 always.
 ACL_FUNC_VISIBILITY aclError aclrtSnapShotProcessUnlock(int pid, void *reserve);
 
 /// Saves the device state of a locked process.
+///
+/// Errors: 207000 always.
 ACL_FUNC_VISIBILITY aclError aclrtSnapShotProcessBackup(int pid, aclrtSnapShotBackupArgs *args);
 
 /// Brings saved device state back.
+///
+/// Errors: 207000 always.
 ACL_FUNC_VISIBILITY aclError aclrtSnapShotProcessRestore(int pid, aclrtSnapShotRestoreArgs *args);
 
 /// Adds a function called at one stage of a snapshot.
+///
+/// Errors: 207000 always.
 ACL_FUNC_VISIBILITY aclError aclrtSnapShotCallbackRegister(aclrtSnapShotStage stage,
     aclrtSnapShotCallBack callback, void *args);
 
 /// Removes a function added before.
+///
+/// Errors: 207000 always.
 ACL_FUNC_VISIBILITY aclError aclrtSnapShotCallbackUnregister(aclrtSnapShotStage stage,
     aclrtSnapShotCallBack callback);
 

@@ -4,6 +4,9 @@
 //
 // Lets a program hand its own device-memory allocator to a stream. Executing offline models then draws work
 // memory from it; nothing else does.
+//
+// "Errors" names what is special to a function. acl_rt.h says which numbers are general, and what "Capture"
+// means.
 
 #ifndef REPRISE_ACL_ACL_RT_ALLOCATOR_H
 #define REPRISE_ACL_ACL_RT_ALLOCATOR_H
@@ -32,40 +35,67 @@ typedef void *(*aclrtAllocatorGetAddrFromBlockFunc)(aclrtAllocatorBlock block);
 // ---- Allocators -------------------------------------------------------------------------------------------
 
 /// Creates an empty description of a caller's allocator.
+///
+/// Ownership: the caller frees it with aclrtAllocatorDestroyDesc.
+/// Errors: none: NULL when the host has no memory left.
 ACL_FUNC_VISIBILITY aclrtAllocatorDesc aclrtAllocatorCreateDesc(void);
 
 /// Frees an allocator description.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtAllocatorDestroyDesc(aclrtAllocatorDesc allocatorDesc);
 
 /// Stores the allocator object handed to every call.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtAllocatorSetObjToDesc(aclrtAllocatorDesc allocatorDesc,
     aclrtAllocator allocator);
 
 /// Stores the function that allocates.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtAllocatorSetAllocFuncToDesc(aclrtAllocatorDesc allocatorDesc,
     aclrtAllocatorAllocFunc func);
 
 /// Stores the function that frees.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtAllocatorSetFreeFuncToDesc(aclrtAllocatorDesc allocatorDesc,
     aclrtAllocatorFreeFunc func);
 
 /// Stores the function that allocates near a wanted address.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtAllocatorSetAllocAdviseFuncToDesc(aclrtAllocatorDesc allocatorDesc,
     aclrtAllocatorAllocAdviseFunc func);
 
 /// Stores the function that tells the address of a block.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtAllocatorSetGetAddrFromBlockFuncToDesc(aclrtAllocatorDesc allocatorDesc,
     aclrtAllocatorGetAddrFromBlockFunc func);
 
 /// Attaches an allocator to a stream; the last one wins.
+///
+/// Ownership: the description is copied; object and functions stay valid until they are detached.
+/// Errors: 100000 for a NULL stream, or a description without object, allocating, freeing or address
+///         function.
+/// Capture: allowed.
 ACL_FUNC_VISIBILITY aclError aclrtAllocatorRegister(aclrtStream stream, aclrtAllocatorDesc allocatorDesc);
 
 /// Writes the allocator attached to a stream and its functions.
+///
+/// Note: outputs other than allocatorDesc may be NULL.
+/// Errors: 100000 for a NULL stream or one without an allocator.
+/// Capture: allowed.
 ACL_FUNC_VISIBILITY aclError aclrtAllocatorGetByStream(aclrtStream stream, aclrtAllocatorDesc *allocatorDesc,
     aclrtAllocator *allocator, aclrtAllocatorAllocFunc *allocFunc, aclrtAllocatorFreeFunc *freeFunc,
     aclrtAllocatorAllocAdviseFunc *allocAdviseFunc, aclrtAllocatorGetAddrFromBlockFunc *getAddrFromBlockFunc);
 
 /// Detaches the allocator of a stream.
+///
+/// Errors: 100000 for a NULL stream.
+/// Capture: allowed.
 ACL_FUNC_VISIBILITY aclError aclrtAllocatorUnregister(aclrtStream stream);
 
 #ifdef __cplusplus

@@ -4,6 +4,9 @@
 //
 // Memory pools whose allocations and frees follow the order of a stream. Memory given back is kept for
 // reuse; a synchronisation releases what is idle above the threshold of the pool.
+//
+// "Errors" names what is special to a function. acl_rt.h says which numbers are general, and what "Capture"
+// means.
 
 #ifndef REPRISE_ACL_ACL_RT_MEMORY_SOMA_H
 #define REPRISE_ACL_ACL_RT_MEMORY_SOMA_H
@@ -50,25 +53,49 @@ typedef struct aclrtMemPoolProps {
 // ---- Memory pools -----------------------------------------------------------------------------------------
 
 /// Creates a memory pool on a device.
+///
+/// Ownership: the caller destroys the pool with aclrtMemPoolDestroy.
+/// Errors: 100000 for properties that are not possible, or reserved bytes that are not 0; 207005 when no pool
+///         is left.
 ACL_FUNC_VISIBILITY aclError aclrtMemPoolCreate(aclrtMemPool *memPool, const aclrtMemPoolProps *poolProps);
 
 /// Destroys a memory pool.
+///
+/// Note: blocks in use stay until they are given back.
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtMemPoolDestroy(const aclrtMemPool memPool);
 
 /// Sets an attribute of a pool.
+///
+/// Errors: 107000 for a NULL value, an attr that is none or can only be read, or a high mark other than 0.
 ACL_FUNC_VISIBILITY aclError aclrtMemPoolSetAttr(aclrtMemPool memPool, aclrtMemPoolAttr attr, void *value);
 
 /// Reads an attribute of a pool.
+///
+/// Errors: 107000 for a NULL value, or an attr that is none.
 ACL_FUNC_VISIBILITY aclError aclrtMemPoolGetAttr(aclrtMemPool memPool, aclrtMemPoolAttr attr, void *value);
 
 /// Takes size bytes from a pool, usable by later work of the stream.
+///
+/// Note: writes nothing when size is 0.
+/// Ownership: the caller gives the block back with aclrtMemPoolFreeAsync.
+/// Errors: 100000 for a NULL stream; 107000 for a stream of another device; 207001 when the pool or the
+///         device is full.
+/// Capture: allowed: the block comes at once, belongs to the graph with one address for all executions, and
+///          goes with the model.
 ACL_FUNC_VISIBILITY aclError aclrtMemPoolMallocAsync(void **ptr, size_t size, aclrtMemPool memPool,
     aclrtStream stream);
 
 /// Gives memory back to its pool in stream order.
+///
+/// Errors: 107000 for an address that is no block of a pool.
+/// Capture: allowed for blocks that were taken in this capture, which stay the graph's; refused with 207000
+///          for others.
 ACL_FUNC_VISIBILITY aclError aclrtMemPoolFreeAsync(void *ptr, aclrtStream stream);
 
 /// Releases idle memory of a pool until minBytesToKeep bytes are left.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError aclrtMemPoolTrimTo(aclrtMemPool memPool, size_t minBytesToKeep);
 
 #ifdef __cplusplus

@@ -4,6 +4,9 @@
 //
 // Named channels that carry lists of host tensors between a program and a device, for feeding data and for
 // printing tensors from inside a model.
+//
+// "Errors" names what is special to a function. acl_rt.h says which numbers are general, and what "Capture"
+// means.
 
 #ifndef REPRISE_ACL_ACL_TDT_H
 #define REPRISE_ACL_ACL_TDT_H
@@ -35,78 +38,142 @@ typedef struct acltdtChannelHandle acltdtChannelHandle;  ///< channel to a devic
 // ---- Tensor channels --------------------------------------------------------------------------------------
 
 /// Creates a tensor, or an end mark, for a channel.
+///
+/// Note: the data are read when the item is sent.
+/// Ownership: the caller frees the item with acltdtDestroyDataItem, and keeps the data as long.
+/// Errors: 100000, as the recent error, for a type, dimensions or a size that do not fit each other; it
+///         returns NULL.
 ACL_FUNC_VISIBILITY acltdtDataItem *acltdtCreateDataItem(acltdtTensorType tdtType, const int64_t *dims,
     size_t dimNum, aclDataType dataType, void *data, size_t size);
 
 /// Frees a tensor.
+///
+/// Errors: 100000 for an item that was received: it goes with its dataset.
 ACL_FUNC_VISIBILITY aclError acltdtDestroyDataItem(acltdtDataItem *dataItem);
 
 /// Returns whether a tensor holds data or is a mark.
+///
+/// Errors: none: ACL_TENSOR_DATA_UNDEFINED for an item that is none.
 ACL_FUNC_VISIBILITY acltdtTensorType acltdtGetTensorTypeFromItem(const acltdtDataItem *dataItem);
 
 /// Returns the data type.
+///
+/// Errors: none: ACL_DT_UNDEFINED for an item that is none.
 ACL_FUNC_VISIBILITY aclDataType acltdtGetDataTypeFromItem(const acltdtDataItem *dataItem);
 
 /// Returns the data address.
+///
+/// Errors: none: NULL for an item that is none.
 ACL_FUNC_VISIBILITY void *acltdtGetDataAddrFromItem(const acltdtDataItem *dataItem);
 
 /// Returns the data size in bytes.
+///
+/// Errors: none: 0 for an item that is none.
 ACL_FUNC_VISIBILITY size_t acltdtGetDataSizeFromItem(const acltdtDataItem *dataItem);
 
 /// Returns the number of dimensions.
+///
+/// Errors: none: 0 for an item that is none.
 ACL_FUNC_VISIBILITY size_t acltdtGetDimNumFromItem(const acltdtDataItem *dataItem);
 
 /// Copies the dimensions.
+///
+/// Errors: 100000 for a dimNum below that of the item.
 ACL_FUNC_VISIBILITY aclError acltdtGetDimsFromItem(const acltdtDataItem *dataItem, int64_t *dims,
     size_t dimNum);
 
 /// Writes number and index of the slice a tensor is part of.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError acltdtGetSliceInfoFromItem(const acltdtDataItem *dataItem, size_t *sliceNum,
     size_t *sliceId);
 
 /// Creates an empty list of tensors.
+///
+/// Ownership: the caller frees it with acltdtDestroyDataset.
+/// Errors: none: NULL when the host has no memory left.
 ACL_FUNC_VISIBILITY acltdtDataset *acltdtCreateDataset(void);
 
 /// Frees a list of tensors.
+///
+/// Note: frees received items, and none that the program added.
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError acltdtDestroyDataset(acltdtDataset *dataset);
 
 /// Appends a tensor.
+///
+/// Ownership: the item stays the caller's.
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError acltdtAddDataItem(acltdtDataset *dataset, acltdtDataItem *dataItem);
 
 /// Returns one tensor.
+///
+/// Ownership: the item belongs to its creator, a received one to the list.
+/// Errors: 100000, as the recent error, for an index out of range; it returns NULL.
 ACL_FUNC_VISIBILITY acltdtDataItem *acltdtGetDataItem(const acltdtDataset *dataset, size_t index);
 
 /// Returns the number of tensors.
+///
+/// Errors: 107017, as the recent error: it returns 0.
 ACL_FUNC_VISIBILITY size_t acltdtGetDatasetSize(const acltdtDataset *dataset);
 
 /// Returns the name of the list.
+///
+/// Ownership: the text belongs to the list.
+/// Errors: 107017, as the recent error: it returns NULL.
 ACL_FUNC_VISIBILITY const char *acltdtGetDatasetName(const acltdtDataset *dataset);
 
 /// Opens a named channel to a device.
+///
+/// Ownership: the caller closes the channel with acltdtDestroyChannel.
+/// Errors: 107001, as the recent error, for a device that does not exist; it returns NULL.
 ACL_FUNC_VISIBILITY acltdtChannelHandle *acltdtCreateChannel(uint32_t deviceId, const char *name);
 
 /// Opens a named channel that holds at most capacity lists.
+///
+/// Ownership: the caller closes the channel with acltdtDestroyChannel.
+/// Errors: 100000, as the recent error, for a capacity of 0 or above the limit, or another one than the open
+///         channel has; 107001 for a device that does not exist; it returns NULL.
 ACL_FUNC_VISIBILITY acltdtChannelHandle *acltdtCreateChannelWithCapacity(uint32_t deviceId, const char *name,
     size_t capacity);
 
 /// Closes a channel.
+///
+/// Note: calls that wait on this handle return 107017.
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError acltdtDestroyChannel(acltdtChannelHandle *handle);
 
 /// Wakes everybody blocked on a channel.
+///
+/// Note: calls that wait return 507005.
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError acltdtStopChannel(acltdtChannelHandle *handle);
 
 /// Drops what a channel holds.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError acltdtCleanChannel(acltdtChannelHandle *handle);
 
 /// Sends a list of tensors, waiting at most timeout milliseconds; -1 waits for ever.
+///
+/// Note: the data are copied at the call.
+/// Threads: any number of threads may send and receive.
+/// Errors: 100000 for an empty list or a bad timeout; 207014 when the channel stays full; 507005 when it was
+///         stopped.
 ACL_FUNC_VISIBILITY aclError acltdtSendTensor(const acltdtChannelHandle *handle,
     const acltdtDataset *dataset, int32_t timeout);
 
 /// Receives a list of tensors, waiting at most timeout milliseconds; -1 waits for ever.
+///
+/// Threads: any number of threads may send and receive.
+/// Errors: 100000 for a list with items of the program, or a bad timeout; 207005 without room for the items;
+///         207013 when the channel stays empty; 507005 when it was stopped.
 ACL_FUNC_VISIBILITY aclError acltdtReceiveTensor(const acltdtChannelHandle *handle, acltdtDataset *dataset,
     int32_t timeout);
 
 /// Writes how many lists a channel holds.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError acltdtQueryChannelSize(const acltdtChannelHandle *handle, size_t *size);
 
 #ifdef __cplusplus

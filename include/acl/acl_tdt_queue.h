@@ -4,6 +4,9 @@
 //
 // Queues of shared buffers between processes and devices, with rights per process and routes from queue to
 // queue.
+//
+// "Errors" names what is special to a function. acl_rt.h says which numbers are general, and what "Capture"
+// means.
 
 #ifndef REPRISE_ACL_ACL_TDT_QUEUE_H
 #define REPRISE_ACL_ACL_TDT_QUEUE_H
@@ -71,125 +74,224 @@ typedef struct acltdtQueueRouteQueryInfo acltdtQueueRouteQueryInfo;  ///< query 
 // ---- Queues -----------------------------------------------------------------------------------------------
 
 /// Creates queue attributes filled with defaults.
+///
+/// Ownership: the caller frees it with acltdtDestroyQueueAttr.
+/// Errors: none: NULL when the host has no memory left.
 ACL_FUNC_VISIBILITY acltdtQueueAttr *acltdtCreateQueueAttr(void);
 
 /// Frees queue attributes.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError acltdtDestroyQueueAttr(const acltdtQueueAttr *attr);
 
 /// Sets one queue attribute.
+///
+/// Errors: 100000 for a type that is none, a len that does not fit it, or a depth outside of 1 to 65536.
 ACL_FUNC_VISIBILITY aclError acltdtSetQueueAttr(acltdtQueueAttr *attr, acltdtQueueAttrType type, size_t len,
     const void *param);
 
 /// Reads one queue attribute.
+///
+/// Errors: 100000 for a type that is none, or a len that does not fit it.
 ACL_FUNC_VISIBILITY aclError acltdtGetQueueAttr(const acltdtQueueAttr *attr, acltdtQueueAttrType type,
     size_t len, size_t *paramRetSize, void *param);
 
 /// Creates a queue on the current device.
+///
+/// Ownership: the caller destroys the queue with acltdtDestroyQueue. It belongs to the process, not to the
+///            device.
+/// Errors: 207005 when no queue is left.
 ACL_FUNC_VISIBILITY aclError acltdtCreateQueue(const acltdtQueueAttr *attr, uint32_t *qid);
 
 /// Destroys a queue.
+///
+/// Note: frees what is in the queue. Calls that wait for it return 100032.
+/// Errors: 100032 for a qid of no queue.
 ACL_FUNC_VISIBILITY aclError acltdtDestroyQueue(uint32_t qid);
 
 /// Appends a buffer, waiting at most timeout milliseconds.
+///
+/// Ownership: the queue takes the buffer over when the call succeeds.
+/// Errors: 100032 for a qid of no queue; 100000 for a bad timeout; 107000 for a member of a chain that is not
+///         its head; 207014 when the queue stays full.
 ACL_FUNC_VISIBILITY aclError acltdtEnqueue(uint32_t qid, acltdtBuf buf, int32_t timeout);
 
 /// Takes the oldest buffer, waiting at most timeout milliseconds.
+///
+/// Ownership: the buffer is the caller's, who frees it with acltdtFreeBuf.
+/// Errors: 100032 for a qid of no queue; 100000 for a bad timeout; 207013 when the queue stays empty.
 ACL_FUNC_VISIBILITY aclError acltdtDequeue(uint32_t qid, acltdtBuf *buf, int32_t timeout);
 
 /// Copies data into a new buffer and appends it.
+///
+/// Note: the data are copied at the call.
+/// Errors: 100032 for a qid of no queue; 100000 for a dataSize of 0, a userDataSize above the user area, an
+///         rsv other than 0 or a bad timeout; 207001 without memory; 207014 when the queue stays full.
 ACL_FUNC_VISIBILITY aclError acltdtEnqueueData(uint32_t qid, const void *data, size_t dataSize,
     const void *userData, size_t userDataSize, int32_t timeout, uint32_t rsv);
 
 /// Takes the oldest buffer and copies its data out.
+///
+/// Note: a buffer that does not fit stays in the queue.
+/// Errors: 100032 for a qid of no queue; 100000 for a dataSize of 0 or below that of the oldest buffer, a
+///         userDataSize above the user area, or a bad timeout; 207013 when the queue stays empty.
 ACL_FUNC_VISIBILITY aclError acltdtDequeueData(uint32_t qid, void *data, size_t dataSize,
     size_t *retDataSize, void *userData, size_t userDataSize, int32_t timeout);
 
 /// Lets another process use a queue.
+///
+/// Errors: 100032 for a qid of no queue; 100000 for a permission that is no sum of 1, 2 and 4, or a bad
+///         timeout; 207000 for another process.
 ACL_FUNC_VISIBILITY aclError acltdtGrantQueue(uint32_t qid, int32_t pid, uint32_t permission,
     int32_t timeout);
 
 /// Waits until this process may use a queue and writes its rights.
+///
+/// Errors: 100032 for a qid of no queue; 100000 for a bad timeout.
 ACL_FUNC_VISIBILITY aclError acltdtAttachQueue(uint32_t qid, int32_t timeout, uint32_t *permission);
 
 /// Allocates a queue buffer of size bytes.
+///
+/// Ownership: the caller drops the reference with acltdtFreeBuf, or gives the buffer to a queue.
+/// Errors: 100000 for a size of 0 or another type than 0 and 1; 207001 without memory; 207005 when no buffer
+///         is left.
 ACL_FUNC_VISIBILITY aclError acltdtAllocBuf(size_t size, uint32_t type, acltdtBuf *buf);
 
 /// Drops one reference on a queue buffer.
+///
+/// Errors: 107000 for a member of a chain, which goes with its head.
 ACL_FUNC_VISIBILITY aclError acltdtFreeBuf(acltdtBuf buf);
 
 /// Takes one more reference on a queue buffer.
+///
+/// Ownership: the caller drops the reference with acltdtFreeBuf.
+/// Errors: 207005 when no buffer is left.
 ACL_FUNC_VISIBILITY aclError acltdtCopyBufRef(const acltdtBuf buf, acltdtBuf *newBuf);
 
 /// Writes address and capacity in bytes of a queue buffer.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError acltdtGetBufData(const acltdtBuf buf, void **dataPtr, size_t *size);
 
 /// Sets the valid length in bytes.
+///
+/// Errors: 107000 for a len above the capacity.
 ACL_FUNC_VISIBILITY aclError acltdtSetBufDataLen(acltdtBuf buf, size_t len);
 
 /// Reads the valid length in bytes.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError acltdtGetBufDataLen(acltdtBuf buf, size_t *len);
 
 /// Writes into the small user area of a queue buffer.
+///
+/// Errors: 100000 for bytes outside of the user area.
 ACL_FUNC_VISIBILITY aclError acltdtSetBufUserData(acltdtBuf buf, const void *dataPtr, size_t size,
     size_t offset);
 
 /// Reads from the small user area of a queue buffer.
+///
+/// Errors: 100000 for bytes outside of the user area.
 ACL_FUNC_VISIBILITY aclError acltdtGetBufUserData(const acltdtBuf buf, void *dataPtr, size_t size,
     size_t offset);
 
 /// Appends a queue buffer to a chain.
+///
+/// Ownership: buf goes with headBuf.
+/// Errors: 107000 for buffers that are equal, or members or heads of chains themselves; 207012 for a chain
+///         that is full.
 ACL_FUNC_VISIBILITY aclError acltdtAppendBufChain(acltdtBuf headBuf, acltdtBuf buf);
 
 /// Writes the number of buffers in a chain.
+///
+/// Errors: 107000 for a member that is not the head.
 ACL_FUNC_VISIBILITY aclError acltdtGetBufChainNum(acltdtBuf headBuf, uint32_t *num);
 
 /// Writes one buffer of a chain.
+///
+/// Ownership: the buffer stays the chain's.
+/// Errors: 107000 for an index out of range, or a member that is not the head.
 ACL_FUNC_VISIBILITY aclError acltdtGetBufFromChain(acltdtBuf headBuf, uint32_t index, acltdtBuf *buf);
 
 /// Creates a route from one queue to another.
+///
+/// Ownership: the caller frees it with acltdtDestroyQueueRoute.
+/// Errors: none: NULL when the host has no memory left.
 ACL_FUNC_VISIBILITY acltdtQueueRoute *acltdtCreateQueueRoute(uint32_t srcId, uint32_t dstId);
 
 /// Frees a route.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError acltdtDestroyQueueRoute(const acltdtQueueRoute *route);
 
 /// Reads one field of a route.
+///
+/// Errors: 100000 for a type that is none, or a len that does not fit it.
 ACL_FUNC_VISIBILITY aclError acltdtGetQueueRouteParam(const acltdtQueueRoute *route,
     acltdtQueueRouteParamType type, size_t len, size_t *paramRetSize, void *param);
 
 /// Creates an empty list of routes.
+///
+/// Ownership: the caller frees it with acltdtDestroyQueueRouteList.
+/// Errors: none: NULL when the host has no memory left.
 ACL_FUNC_VISIBILITY acltdtQueueRouteList *acltdtCreateQueueRouteList(void);
 
 /// Frees a list of routes.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError acltdtDestroyQueueRouteList(const acltdtQueueRouteList *routeList);
 
 /// Appends a route.
+///
+/// Ownership: the route is copied.
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError acltdtAddQueueRoute(acltdtQueueRouteList *routeList,
     const acltdtQueueRoute *route);
 
 /// Copies one route of a list.
+///
+/// Errors: 100000 for an index out of range.
 ACL_FUNC_VISIBILITY aclError acltdtGetQueueRoute(const acltdtQueueRouteList *routeList, size_t index,
     acltdtQueueRoute *route);
 
 /// Returns the number of routes.
+///
+/// Errors: 107017, as the recent error: it returns 0.
 ACL_FUNC_VISIBILITY size_t acltdtGetQueueRouteNum(const acltdtQueueRouteList *routeList);
 
 /// Starts to forward along all routes of a list.
+///
+/// Note: binds all routes or none.
+/// Errors: 100000 for an empty list, or routes in a circle; 100032 for a queue that does not exist; 207005
+///         for too many routes.
 ACL_FUNC_VISIBILITY aclError acltdtBindQueueRoutes(acltdtQueueRouteList *qRouteList);
 
 /// Stops to forward along all routes of a list.
+///
+/// Note: unbinds all routes or none.
+/// Errors: 100000 for an empty list, or a route that is not bound.
 ACL_FUNC_VISIBILITY aclError acltdtUnbindQueueRoutes(acltdtQueueRouteList *qRouteList);
 
 /// Fills the routes that match a query.
+///
+/// Errors: 100000 for a query without mode, or without the queue that its mode asks for.
 ACL_FUNC_VISIBILITY aclError acltdtQueryQueueRoutes(const acltdtQueueRouteQueryInfo *queryInfo,
     acltdtQueueRouteList *qRouteList);
 
 /// Creates an empty route query.
+///
+/// Ownership: the caller frees it with acltdtDestroyQueueRouteQueryInfo.
+/// Errors: none: NULL when the host has no memory left.
 ACL_FUNC_VISIBILITY acltdtQueueRouteQueryInfo *acltdtCreateQueueRouteQueryInfo(void);
 
 /// Frees a route query.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclError acltdtDestroyQueueRouteQueryInfo(const acltdtQueueRouteQueryInfo *info);
 
 /// Sets one field of a route query.
+///
+/// Errors: 100000 for a type that is none, a len that does not fit it, or a mode other than 0 to 2 and 100.
 ACL_FUNC_VISIBILITY aclError acltdtSetQueueRouteQueryInfo(acltdtQueueRouteQueryInfo *param,
     acltdtQueueRouteQueryInfoParamType type, size_t len, const void *value);
 

@@ -8,7 +8,12 @@
 //     aclnnXxx(workspace, workspaceSize, executor, stream);         queues the kernels
 //
 // The objects below describe the arguments of phase one and may be destroyed when phase two has returned.
-// Phase two consumes the executor, unless aclSetAclOpExecutorRepeatable was called for it.
+// Phase two consumes the executor, unless aclSetAclOpExecutorRepeatable was called for it. An object is used
+// by
+// one thread at a time. A NULL argument is 161001 here, and an object that is none 161002.
+//
+// "Errors" names what is special to a function. acl_rt.h says which numbers are general, and what "Capture"
+// means.
 
 #ifndef REPRISE_ACLNN_ACL_META_H
 #define REPRISE_ACLNN_ACL_META_H
@@ -38,151 +43,259 @@ constexpr aclnnStatus OK = 0;  ///< success, C++ only
 // ---- Operator arguments and executors ---------------------------------------------------------------------
 
 /// Describes a strided view of device memory; offset and strides count elements.
+///
+/// Ownership: the caller frees it with aclDestroyTensor. The arrays are copied.
+/// Errors: 161001 or 161002, as the recent error; it returns NULL.
 ACL_FUNC_VISIBILITY aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t viewDimsNum,
     aclDataType dataType, const int64_t *stride, int64_t offset, aclFormat format,
     const int64_t *storageDims, uint64_t storageDimsNum, void *tensorData);
 
 /// Copies one host value of the given type.
+///
+/// Ownership: the caller frees it with aclDestroyScalar.
+/// Errors: 161001 or 161002, as the recent error; it returns NULL.
 ACL_FUNC_VISIBILITY aclScalar *aclCreateScalar(void *value, aclDataType dataType);
 
 /// Copies an array of 64-bit integers.
+///
+/// Ownership: the caller frees it with aclDestroyIntArray.
+/// Errors: 161001, as the recent error, for a NULL value; it returns NULL.
 ACL_FUNC_VISIBILITY aclIntArray *aclCreateIntArray(const int64_t *value, uint64_t size);
 
 /// Copies an array of floats.
+///
+/// Ownership: the caller frees it with aclDestroyFloatArray.
+/// Errors: 161001, as the recent error, for a NULL value; it returns NULL.
 ACL_FUNC_VISIBILITY aclFloatArray *aclCreateFloatArray(const float *value, uint64_t size);
 
 /// Copies an array of booleans.
+///
+/// Ownership: the caller frees it with aclDestroyBoolArray.
+/// Errors: 161001, as the recent error, for a NULL value; it returns NULL.
 ACL_FUNC_VISIBILITY aclBoolArray *aclCreateBoolArray(const bool *value, uint64_t size);
 
 /// Collects tensors and takes ownership of them.
+///
+/// Ownership: the tensors belong to the list, which the caller frees with aclDestroyTensorList.
+/// Errors: 161001 or 161002, as the recent error; it returns NULL.
 ACL_FUNC_VISIBILITY aclTensorList *aclCreateTensorList(const aclTensor *const *value, uint64_t size);
 
 /// Collects scalars and takes ownership of them.
+///
+/// Ownership: the scalars belong to the list, which the caller frees with aclDestroyScalarList.
+/// Errors: 161001 or 161002, as the recent error; it returns NULL.
 ACL_FUNC_VISIBILITY aclScalarList *aclCreateScalarList(const aclScalar *const *value, uint64_t size);
 
 /// Frees the description, never the device memory.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyTensor(const aclTensor *tensor);
 
 /// Frees a scalar.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyScalar(const aclScalar *scalar);
 
 /// Frees an integer array.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyIntArray(const aclIntArray *array);
 
 /// Frees a float array.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyFloatArray(const aclFloatArray *array);
 
 /// Frees a boolean array.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyBoolArray(const aclBoolArray *array);
 
 /// Frees a list and the tensors in it.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyTensorList(const aclTensorList *array);
 
 /// Frees a list and the scalars in it.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyScalarList(const aclScalarList *array);
 
 /// Describes another view with an existing tensor object.
+///
+/// Errors: 161002 for sizes, strides, type or format that are none.
 ACL_FUNC_VISIBILITY aclnnStatus aclInitTensor(aclTensor *tensor, const int64_t *viewDims,
     uint64_t viewDimsNum, aclDataType dataType, const int64_t *stride, int64_t offset, aclFormat format,
     const int64_t *storageDims, uint64_t storageDimsNum, void *tensorDataAddr);
 
 /// Allocates a copy of the view dimensions; the caller frees it with delete[].
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclnnStatus aclGetViewShape(const aclTensor *tensor, int64_t **viewDims,
     uint64_t *viewDimsNum);
 
 /// Allocates a copy of the storage dimensions; the caller frees it with delete[].
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclnnStatus aclGetStorageShape(const aclTensor *tensor, int64_t **storageDims,
     uint64_t *storageDimsNum);
 
 /// Allocates a copy of the strides in elements; the caller frees it with delete[].
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclnnStatus aclGetViewStrides(const aclTensor *tensor, int64_t **stridesValue,
     uint64_t *stridesNum);
 
 /// Writes the offset of the view in elements.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclnnStatus aclGetViewOffset(const aclTensor *tensor, int64_t *offset);
 
 /// Writes the format.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclnnStatus aclGetFormat(const aclTensor *tensor, aclFormat *format);
 
 /// Writes the data type.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclnnStatus aclGetDataType(const aclTensor *tensor, aclDataType *dataType);
 
 /// Writes the length of an integer array.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclnnStatus aclGetIntArraySize(const aclIntArray *array, uint64_t *size);
 
 /// Writes the length of a float array.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclnnStatus aclGetFloatArraySize(const aclFloatArray *array, uint64_t *size);
 
 /// Writes the length of a boolean array.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclnnStatus aclGetBoolArraySize(const aclBoolArray *array, uint64_t *size);
 
 /// Writes the number of tensors in a list.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclnnStatus aclGetTensorListSize(const aclTensorList *tensorList, uint64_t *size);
 
 /// Writes the number of scalars in a list.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclnnStatus aclGetScalarListSize(const aclScalarList *scalarList, uint64_t *size);
 
 /// Sets the base address of a tensor, before phase one or after phase two.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclnnStatus aclSetRawTensorAddr(aclTensor *tensor, void *addr);
 
 /// Writes the base address of a tensor.
+///
+/// Errors: only the general ones.
 ACL_FUNC_VISIBILITY aclnnStatus aclGetRawTensorAddr(const aclTensor *tensor, void **addr);
 
 /// Lets an executor run many times.
+///
+/// Errors: 561000 for an operator whose result's shape is known only when it has run; 561102 for an executor
+///         that is used up; 561103 for NULL.
 ACL_FUNC_VISIBILITY aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor *executor);
 
 /// Frees a repeatable or never executed executor.
+///
+/// Errors: 561102 for an executor that is used up; 561103 for NULL.
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor *executor);
 
 /// Moves one input of a repeatable executor to another address.
+///
+/// Errors: 161002 for a position out of range; 561000 for an executor that is not repeatable; 561102 for one
+///         that is used up; 561103 for a NULL executor, tensor or address.
 ACL_FUNC_VISIBILITY aclnnStatus aclSetInputTensorAddr(aclOpExecutor *executor, const size_t index,
     aclTensor *tensor, void *addr);
 
 /// Moves one output of a repeatable executor to another address.
+///
+/// Errors: 161002 for a position out of range; 561000 for an executor that is not repeatable; 561102 for one
+///         that is used up; 561103 for a NULL executor, tensor or address.
 ACL_FUNC_VISIBILITY aclnnStatus aclSetOutputTensorAddr(aclOpExecutor *executor, const size_t index,
     aclTensor *tensor, void *addr);
 
 /// Moves one tensor, counted over inputs then outputs, to another address.
+///
+/// Errors: 161002 for a position out of range; 561000 for an executor that is not repeatable; 561102 for one
+///         that is used up; 561103 for a NULL executor, tensor or address.
 ACL_FUNC_VISIBILITY aclnnStatus aclSetTensorAddr(aclOpExecutor *executor, const size_t index,
     aclTensor *tensor, void *addr);
 
 /// Moves one element of an input list to another address.
+///
+/// Errors: 161002 for a position out of range; 561000 for an executor that is not repeatable; 561102 for one
+///         that is used up; 561103 for a NULL executor, tensor or address.
 ACL_FUNC_VISIBILITY aclnnStatus aclSetDynamicInputTensorAddr(aclOpExecutor *executor, size_t irIndex,
     const size_t relativeIndex, aclTensorList *tensors, void *addr);
 
 /// Moves one element of an output list to another address.
+///
+/// Errors: 161002 for a position out of range; 561000 for an executor that is not repeatable; 561102 for one
+///         that is used up; 561103 for a NULL executor, tensor or address.
 ACL_FUNC_VISIBILITY aclnnStatus aclSetDynamicOutputTensorAddr(aclOpExecutor *executor, size_t irIndex,
     const size_t relativeIndex, aclTensorList *tensors, void *addr);
 
 /// Moves one element of a list, counted over inputs then outputs, to another address.
+///
+/// Errors: 161002 for a position out of range; 561000 for an executor that is not repeatable; 561102 for one
+///         that is used up; 561103 for a NULL executor, tensor or address.
 ACL_FUNC_VISIBILITY aclnnStatus aclSetDynamicTensorAddr(aclOpExecutor *executor, size_t irIndex,
     const size_t relativeIndex, aclTensorList *tensors, void *addr);
 
 /// Older spelling of aclSetInputTensorAddr.
+///
+/// Errors: 161002 for a position out of range; 561000 for an executor that is not repeatable; 561102 for one
+///         that is used up; 561103 for a NULL executor, tensor or address.
 ACL_FUNC_VISIBILITY aclnnStatus AclSetInputTensorAddr(aclOpExecutor *executor, const size_t index,
     aclTensor *tensor, void *addr);
 
 /// Older spelling of aclSetOutputTensorAddr.
+///
+/// Errors: 161002 for a position out of range; 561000 for an executor that is not repeatable; 561102 for one
+///         that is used up; 561103 for a NULL executor, tensor or address.
 ACL_FUNC_VISIBILITY aclnnStatus AclSetOutputTensorAddr(aclOpExecutor *executor, const size_t index,
     aclTensor *tensor, void *addr);
 
 /// Older spelling of aclSetTensorAddr.
+///
+/// Errors: 161002 for a position out of range; 561000 for an executor that is not repeatable; 561102 for one
+///         that is used up; 561103 for a NULL executor, tensor or address.
 ACL_FUNC_VISIBILITY aclnnStatus AclSetTensorAddr(aclOpExecutor *executor, const size_t index,
     aclTensor *tensor, void *addr);
 
 /// Older spelling of aclSetDynamicInputTensorAddr.
+///
+/// Errors: 161002 for a position out of range; 561000 for an executor that is not repeatable; 561102 for one
+///         that is used up; 561103 for a NULL executor, tensor or address.
 ACL_FUNC_VISIBILITY aclnnStatus AclSetDynamicInputTensorAddr(aclOpExecutor *executor, size_t irIndex,
     const size_t relativeIndex, aclTensorList *tensors, void *addr);
 
 /// Older spelling of aclSetDynamicOutputTensorAddr.
+///
+/// Errors: 161002 for a position out of range; 561000 for an executor that is not repeatable; 561102 for one
+///         that is used up; 561103 for a NULL executor, tensor or address.
 ACL_FUNC_VISIBILITY aclnnStatus AclSetDynamicOutputTensorAddr(aclOpExecutor *executor, size_t irIndex,
     const size_t relativeIndex, aclTensorList *tensors, void *addr);
 
 /// Older spelling of aclSetDynamicTensorAddr.
+///
+/// Errors: 161002 for a position out of range; 561000 for an executor that is not repeatable; 561102 for one
+///         that is used up; 561103 for a NULL executor, tensor or address.
 ACL_FUNC_VISIBILITY aclnnStatus AclSetDynamicTensorAddr(aclOpExecutor *executor, size_t irIndex,
     const size_t relativeIndex, aclTensorList *tensors, void *addr);
 
 /// Hands the tensors of an operator to the dump facility.
+///
+/// Note: does nothing unless a dump is on (aclmdlSetDump).
+/// Errors: 161002 for more than 4096 tensors; 107003 for a stream of another context.
+/// Capture: recorded, if a dump is on.
 ACL_FUNC_VISIBILITY aclnnStatus aclDumpOpTensors(const char *opType, const char *opName, aclTensor **tensors,
     size_t inputTensorNum, size_t outputTensorNum, aclrtStream stream);
 

@@ -99,8 +99,8 @@ class Graph {
   /// stream until EndConditional: `stream`, which is not captured yet, or if null one made for it. Bodies nest.
   void* BeginIf(const void* predicate, void* stream = nullptr);
   void EndConditional();
-  /// The same when the program has failed within the body: streams and pools are restored, but the capture is spoiled,
-  /// so CaptureEnd fails. `why`: for its message.
+  /// Ends a body in which the program has failed: streams and pools are restored, but the capture is spoiled, so that
+  /// CaptureEnd fails. `why`: for its message.
   void AbandonConditional(const std::string& why);
 
   /// The graph that captures on the stream (null: the current stream).

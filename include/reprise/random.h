@@ -123,7 +123,7 @@ void DrawCauchy(void* stream, Generator& generator, void* out, ElementType type,
 void DrawGeometric(void* stream, Generator& generator, void* out, ElementType type, int64_t count, double probability);
 /// 1 with the probability, else 0; all types.
 void DrawBernoulli(void* stream, Generator& generator, void* out, ElementType type, int64_t count, double probability);
-/// The same with a probability for each element, of a floating type. One that is none fails the task (507035).
+/// 1 with the element's own probability, of a floating type. One that is none fails the task (507035).
 void DrawBernoulli(void* stream, Generator& generator, void* out, ElementType type, int64_t count,
                    const void* probabilities, ElementType probability_type);
 /// Integers from [low, high); all types that hold them exactly.

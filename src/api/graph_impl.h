@@ -110,7 +110,7 @@ class Graph::Impl : public std::enable_shared_from_this<Graph::Impl> {
   /// States that draw in the open capture. A lock of its own, because they are adopted under locks of theirs.
   std::mutex generators_mutex_;
   std::set<std::shared_ptr<rng::GeneratorState>> generators_;
-  /// Those of the captured graph, with what all its draws together take.
+  /// States that draw in the captured graph, each with the offsets that all its draws of one replay take.
   std::vector<std::pair<std::shared_ptr<rng::GeneratorState>, uint64_t>> drawn_;
   std::mutex replay_mutex_;
   /// Behind the newest execution, when it draws: its numbers stand in cells that the next one writes anew.

@@ -16,7 +16,7 @@ void* ExchangeCurrentStream(int device, void* stream) noexcept;
 
 /// The stream behind a handle of the current context; null: the calling thread's current stream.
 StatusOr<runtime::Stream*> FindStreamOrCurrent(void* handle);
-/// The same for those who submit nothing: the thread need not have the stream's context, or any.
+/// As FindStreamOrCurrent, for callers that submit nothing: the thread need not have the stream's context, or any.
 StatusOr<runtime::Stream*> FindAnyStreamOrCurrent(void* handle);
 
 }  // namespace reprise::api

@@ -24,7 +24,7 @@ void Call(const char* function, Body body) {
     Throw(function, status);
 }
 
-/// The same with a value: `body` returns StatusOr.
+/// As Call, for a `body` that returns StatusOr: returns its value.
 template <class Body>
 auto Value(const char* function, Body body) {
   const CallScope scope(function);

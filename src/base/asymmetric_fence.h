@@ -13,7 +13,7 @@ namespace internal {
 extern const bool g_frequent_is_free;
 }  // namespace internal
 
-/// Between the write and the read of the side that comes often: keeps the compiler from exchanging them. A whole fence
+/// The frequent side calls this between its write and its read: keeps the compiler from exchanging them. A full fence
 /// where the kernel has no membarrier.
 inline void FrequentFence() noexcept {
   if (internal::g_frequent_is_free) [[likely]] {
@@ -23,8 +23,8 @@ inline void FrequentFence() noexcept {
   }
 }
 
-/// Between those of the other side: every running thread of the process passes a fence. A system call that interrupts
-/// the other cores: microseconds.
+/// The rare side calls this between its write and its read: every running thread of the process passes a fence. A
+/// system call that interrupts the other cores: microseconds.
 void RareFence() noexcept;
 
 }  // namespace reprise

@@ -26,12 +26,12 @@ namespace internal {
 
 constexpr uint64_t kRunning = UINT64_MAX;
 
-/// Of one thread; on lines of its own. Never freed, used again when the thread has ended.
+/// The call of one thread, on cache lines of its own. Never freed; another thread uses it when this one has ended.
 struct alignas(128) CallSlot {
   std::atomic<uint64_t> since{0};         ///< the moment at which the call began; 0: the thread is in none
   std::atomic<uint64_t> until{kRunning};  ///< the moment at which it began to wait
   std::atomic<uint32_t> asked{0};         ///< kAsked…: what the end of the call has to see to
-  uint32_t depth = 0;                     ///< calls within calls; of the thread alone, as what follows
+  uint32_t depth = 0;                     ///< calls within calls; only its thread reads this and the members below
   uint32_t waits = 0;
   std::atomic<bool> taken{false};
   CallSlot* next = nullptr;
@@ -43,7 +43,7 @@ extern constinit std::atomic<uint64_t> g_moment;
 
 /// The slot of a thread that has none yet; null when its calls cannot be served, see WhyNoCall.
 CallSlot* TakeCallSlot() noexcept;
-/// The call has ended, and somebody asked for it.
+/// Called at the end of a call whose slot has `asked` set.
 void CallEnded(CallSlot& slot) noexcept;
 
 }  // namespace internal
@@ -124,19 +124,20 @@ class NoCancel {
 /// The moment at which an object comes to be; for Retire.
 inline uint64_t BirthMoment() noexcept { return internal::g_moment.load(std::memory_order_relaxed); }
 
-/// Waits until all calls of other threads have ended, or wait, that were under way and may have found what nobody finds
-/// any more now. Not with a lock that a call may want.
+/// Waits for the calls of other threads that are under way and may have found an object whose handle is gone, until
+/// each has ended or waits itself (WaitingCall). The caller holds no lock that a call may take.
 ///
-/// False: some are still inside after a second, because they take so long or somebody holds their threads up. They may
-/// touch everything that they have found, and hand it on: what is closed to them has to say so under its own lock, and
-/// the rest stays as it is until `Retire` finds that they have ended.
+/// False: some calls have not ended within a second (PatienceWithCalls), because they take long or their threads are
+/// held up. They may still use every object that they have found, and pass it on: such an object must refuse, under its
+/// own lock, what is closed now, and the rest of it stays until `Retire` finds that these calls have ended.
 [[nodiscard]] bool AwaitCalls() noexcept;
-/// How long it waits, in milliseconds; for tests.
+/// How long AwaitCalls waits, in milliseconds; for tests.
 std::atomic<int64_t>& PatienceWithCalls() noexcept;
 
-/// Calls free(object) once no call can know the object that was born at `birth` and that nobody finds any more: at once
-/// where no other thread is in a call that may. `soon` false: later, with others of its like; for small memory that is
-/// retired often, and for those who hold a lock. `free` runs on any thread, without locks, and must not wait for long.
+/// Calls free(object) once no call can know the object, which was made at `birth` and whose handle is gone: at once if
+/// no other thread is in such a call. `soon` false: later, together with other objects; for small memory that is
+/// retired often, and for callers that hold a lock. `free` runs on any thread, without locks, and must not wait for
+/// long.
 void Retire(void* object, void (*free)(void*), uint64_t birth, bool soon) noexcept;
 template <class T>
 void RetireObject(T* object, uint64_t birth, bool soon = false) noexcept {
@@ -147,8 +148,8 @@ void RetireObject(T* object, uint64_t birth, bool soon = false) noexcept {
 /// Objects that are retired and not freed; for tests.
 size_t RetiredObjects() noexcept;
 
-/// `function` runs at the process's first call, before it; at once when that has been. For what the environment
-/// switches on: a program may set variables until then.
+/// Runs `function` before the process's first call; at once when the first call has been made already. For what the
+/// environment switches on: a program may set variables until its first call.
 void AtFirstCall(void (*function)());
 
 /// From now on, calls in processes that are forked from this one are refused: what they would use has no threads there.

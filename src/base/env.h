@@ -20,12 +20,12 @@ enum class EnvVar {
 /// standard error which variables of the environment look like misspelt ones of ours.
 const std::string& Env(EnvVar variable);
 
-/// The same as a number; the default when the text is no number.
+/// The variable as a number; the default when the text is no number.
 int64_t EnvInt(EnvVar variable);
-/// The same, brought into the range from `low` to `high`.
+/// The variable as a number, brought into the range from `low` to `high`.
 int64_t EnvInt(EnvVar variable, int64_t low, int64_t high);
 
-/// The same as a size in bytes; understands the suffixes K, M, G (powers of 1024).
+/// The variable as a size in bytes; understands the suffixes K, M, G (powers of 1024).
 uint64_t EnvBytes(EnvVar variable);
 
 /// The whole text as a number; nothing when it is none or does not fit.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // GatedMutex: a mutex for long critical sections beside very many short ones. The short ones (ShortLock) take one
-// atomic instruction while nobody else is inside; who finds somebody inside sleeps like everybody else.
+// atomic instruction while nobody else is inside; a thread that finds another one inside sleeps, as with any mutex.
 #pragma once
 
 #include <mutex>
@@ -24,8 +24,8 @@ class GatedMutex {
   void LockShortly() {
     if (gate_.try_lock()) [[likely]]
       return;
-    // The gate is shut for long only by who holds the mutex. So behind the mutex a short section is all that can be
-    // ahead, and nobody spins for longer than that.
+    // Only the holder of the mutex keeps the gate shut for long. So a thread that has got the mutex spins for one short
+    // section at most.
     std::lock_guard lock(mutex_);
     gate_.lock();
   }

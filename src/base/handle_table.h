@@ -167,7 +167,7 @@ class HandleTable {
     std::lock_guard lock(mutex_);
     if (Slot* slot = HiddenSlotOf(handle)) slot->handle.store(HandleBits(handle), std::memory_order_release);
   }
-  /// The same as Erase, also of what is hidden.
+  /// As Erase, also for a hidden object.
   T* EraseHidden(const void* handle, uint64_t* birth) noexcept {
     std::lock_guard lock(mutex_);
     Slot* slot = HiddenSlotOf(handle);
@@ -211,7 +211,7 @@ class HandleTable {
     uint64_t birth = 0;
   };
 
-  // Of a handle whose object is in its slot, found or not.
+  // The slot of a handle whose object is in it, hidden or not; null otherwise.
   Slot* HiddenSlotOf(const void* handle) const noexcept {
     Slot* slot = SlotOf(handle);
     if (slot == nullptr || slot->generation != ((HandleBits(handle) >> 32) & 0xFFFFFF)) return nullptr;

@@ -28,7 +28,7 @@ struct PageBlock {
 /// Aligned for every type; throws std::bad_alloc. Threads: thread-safe, as are the two below.
 PageBlock TakePages(size_t bytes);
 void GivePages(PageBlock block) noexcept;
-/// Gives back what lies behind the first `bytes`, as far as that is possible. The block may move.
+/// Gives the pages behind the first `bytes` back, as far as possible. The block may move.
 PageBlock TrimPages(PageBlock block, size_t bytes) noexcept;
 
 /// How many regions and mappings of their own are in use or kept; for tests.
@@ -54,7 +54,7 @@ struct PageAllocator {
   }
 
  private:
-  // The block that TakePages makes of it is then no larger.
+  // A count for which TakePages returns a block that is no larger than asked for.
   static size_t Rounded(size_t count) {
     if (count > std::numeric_limits<size_t>::max() / 2 / sizeof(T)) throw std::bad_alloc();
     const size_t bytes = count * sizeof(T);
@@ -95,7 +95,7 @@ class GrowingArray {
   }
   /// After MakeRoom.
   void Append(const T& value) noexcept { new (data_ + size_++) T(value); }
-  /// Gives back what was reserved for more.
+  /// Gives the room behind the last element back.
   void Trim() noexcept {
     if (data_ != nullptr) Take(TrimPages(block(), size_ * sizeof(T)));
   }

@@ -146,7 +146,7 @@ bool UnsafeIsRefused(runtime::Context& context);
 Status NotCaptured(const runtime::Stream& stream);
 /// 507000 for a stream whose creation flags exclude captures.
 Status CheckFlags(const runtime::Stream& stream);
-/// The same, 107005 for a stream that is bound to a built model, 207000 for a default stream.
+/// As CheckFlags; 107005 for a stream that is bound to a built model, 207000 for a default stream.
 Status CheckCapturable(const runtime::Stream& stream);
 /// 107027 when any stream of the context is being captured.
 Status CheckNoCaptureIn(runtime::Context& context, const char* api);

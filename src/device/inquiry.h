@@ -29,8 +29,7 @@ class Inquiry {
   /// A waiter's answer, for example "stream 3, task 5: NOTIFY_WAIT of notify 4".
   static void Answer(std::string line);
 
-  /// The answers, after all have come that a moment brings. Empty when nothing that was woken is parked, which takes
-  /// `patience` to find out.
+  /// The answers that come within a short while. Empty when none of the woken runnables parks again within `patience`.
   std::vector<std::string> Collect(Clock::duration patience);
 
  private:
@@ -57,12 +56,12 @@ class Activity {
   Activity& operator=(const Activity&) = delete;
   ~Activity();
 
-  /// The stream that the host function holds up which this thread runs; null when it runs none.
+  /// The stream that is held up by the host function of this thread; null when the thread runs none.
   static const Runnable* Mine() noexcept {
     return t_slot != nullptr ? t_slot->whole.load(std::memory_order_relaxed) : nullptr;
   }
 
-  /// The same, where the stream's queue cannot move until the function returns: not for callbacks, whose stream is
+  /// As Mine, where the stream's queue cannot move until the function returns: not for callbacks, whose stream is
   /// parked, and may be aborted meanwhile.
   static const Runnable* HeldUp() noexcept {
     return t_slot != nullptr && t_slot->kind.load(std::memory_order_relaxed) == Kind::kHostFunction ? Mine() : nullptr;
@@ -145,12 +144,12 @@ class Activity {
   static std::vector<Run> Runs(int device);
 
  private:
-  // One for each thread that has run something; others read it at any time. What every run writes is plain memory, which
-  // is written and read with the compiler's own atomic accesses.
+  // One for each thread that has run something; other threads read it at any time. What every run writes is plain
+  // memory, which is written and read with the compiler's own atomic accesses.
   struct Slot {
     const RunPlace* place = nullptr;
     const Runnable* helps = nullptr;
-    std::atomic<uint64_t> serial{0};  // odd while a host function runs; the rest belongs to that one
+    std::atomic<uint64_t> serial{0};  // odd while a host function runs, which the members below describe
     std::atomic<const void*> function{nullptr};
     std::atomic<const Runnable*> whole{nullptr};
     std::atomic<const char*> awaited_what{nullptr};

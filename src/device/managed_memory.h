@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Managed memory: device memory that host and device use under one address. Here all memory is like that, so what is
-// advised and prefetched is only remembered, granule by granule, for those who ask.
+// Managed memory: device memory that host and device use under one address. Here all memory is like that, so hints and
+// prefetches are only remembered, granule by granule, for queries.
 #pragma once
 
 #include <cstdint>
@@ -42,10 +42,10 @@ class ManagedMemory {
   StatusOr<void*> Allocate(int device, uint64_t bytes);
   /// 107000 unless the range lies in one managed allocation.
   Status Check(const void* pointer, uint64_t bytes) const;
-  /// The same, and calls `visit` for each granule that the range touches.
+  /// As Check, then calls `visit` for each granule that the range touches.
   Status Visit(const void* pointer, uint64_t bytes, const std::function<void(ManagedState&)>& visit);
 
-  /// The allocation goes; called by MemoryRegistry under its lock.
+  /// Forgets an allocation that is being freed; called by MemoryRegistry under its lock.
   void Forget(uintptr_t begin) noexcept;
 
  private:

@@ -58,11 +58,11 @@ struct MemoryRange {
   uint64_t usable_bytes() const { return asked_bytes != 0 ? asked_bytes : bytes; }
 };
 
-/// Who may still use what is freed.
+/// Who may still use freed memory.
 enum class Users : uint8_t {
   kStreams,  ///< work that is in flight, if there is any: the memory is parked (parked_memory.h)
   kNone,
-  kCalls  ///< calls that are under way, and what they submit: it is parked when these have ended (base/calls.h)
+  kCalls  ///< calls that are under way, and their tasks: parked when the calls have ended (base/calls.h)
 };
 
 /// "device memory 0x… of 64 bytes (device 0)".
@@ -90,7 +90,8 @@ class MemoryRegistry {
   StatusOr<void*> AllocateDevice(int device, uint64_t bytes, uint32_t page_bytes, bool pooled = false,
                                  bool managed = false, uint64_t asked_bytes = 0);
   StatusOr<void*> AllocateHost(int device, uint64_t bytes);
-  /// Frees an allocation of that kind, at once for all who ask; 107000 with an explanation for any other pointer.
+  /// Frees an allocation of that kind, which no lookup finds from then on; 107000 with an explanation for any other
+  /// pointer.
   Status Free(void* pointer, MemoryKind kind, bool pooled = false, Users users = Users::kStreams);
 
   /// Charges a device for memory that is kept elsewhere; 207001 when it has no room.
@@ -118,12 +119,12 @@ class MemoryRegistry {
   /// How host memory is registered.
   struct Registration {
     bool mapped;  ///< has a device address
-    bool pinned;  ///< asked to be pinned: 507910 for memory that is
+    bool pinned;  ///< asked to be pinned: 507910 for pinned memory
   };
   /// Memory that is pinned already may be mapped once more, by a range within it. Memory that is only pinned gets whole
   /// pages, as far as nobody else has registered a part of these.
   Status Register(int device, void* pointer, uint64_t bytes, Registration how);
-  /// By the address that was registered; what was mapped last goes first.
+  /// Ends the newest registration that begins at the address.
   Status Unregister(void* pointer);
 
   /// The range that contains the address.
@@ -150,7 +151,7 @@ class MemoryRegistry {
   /// Frees all device memory of a device, as a reset does; returns the number of blocks.
   size_t FreeAllOfDevice(int device, Users users = Users::kStreams);
 
-  /// While somebody watches, freed ranges are remembered, the newest few thousand. Returns freed_count().
+  /// Begins to remember freed ranges, the newest few thousand, until Unwatch. Returns freed_count().
   uint64_t Watch();
   void Unwatch() noexcept;
   uint64_t freed_count() const { return freed_count_.load(std::memory_order_acquire); }
@@ -194,7 +195,7 @@ bool IsAccessible(const void* pointer, uint64_t bytes);
 
 /// Copies although one side may be a wild address: the kernel checks it. False when it is.
 bool CopyUntrusted(void* dst, const void* src, size_t bytes) noexcept;
-/// The same when `dst` is memory of our own. What is there after a failure is not said.
+/// As CopyUntrusted, for a `dst` that the runtime owns and whose content is unspecified after a failure.
 bool CopyFromUntrusted(void* dst, const void* src, size_t bytes) noexcept;
 
 }  // namespace reprise::device

@@ -39,7 +39,7 @@ class ParkedMemory {
     bool (*passed)(const Ticket& ticket);
     void (*visit)(void* stream);  ///< the stream stays until whoever asked lets go of it
   };
-  /// As soon as there are streams; the same each time.
+  /// Called before the first stream is used, with one and the same table each time.
   void SetStreams(const Streams& streams) noexcept { streams_.store(&streams, std::memory_order_release); }
 
   /// Whether any stream has work now.
@@ -54,21 +54,22 @@ class ParkedMemory {
     if (count_.load(std::memory_order_acquire) != 0) [[unlikely]]
       SweepNow();
   }
-  /// The stream is idle and goes. Before its memory does.
+  /// The stream is idle and is being destroyed: called before its memory is freed.
   void Forget(const void* stream) noexcept;
 
   /// A ticket that the oldest parked memory waits for; its stream was visited. False when there is none.
   bool Oldest(Ticket& ticket);
-  /// Of a device, still charged. Who reads 0 after a release sees it in released().
+  /// Parked bytes that the device is still charged for. A thread that reads 0 after a release sees that release in
+  /// released().
   uint64_t bytes(int device) const { return bytes_[static_cast<size_t>(device)].load(std::memory_order_acquire); }
-  /// How many ranges have been released so far; those of bytes(), after their room is free.
+  /// How many ranges have been released so far; a range counts after its bytes have left bytes().
   uint64_t released() const { return released_.load(std::memory_order_acquire); }
 
   /// "was freed by thread 7 and is kept until …" for an address that is parked; else empty.
   std::string Explain(uintptr_t address) const;
 
-  /// Memory is parked, and the log takes warnings: what ends now says by NoteUse what it has touched. For every task
-  /// that ends, hence one load.
+  /// Whether memory is parked and the log takes warnings: then each task that ends tells NoteUse which memory it has
+  /// touched. Asked for every task, hence one load.
   static bool IsWatched() noexcept { return watched_.load(std::memory_order_relaxed) != 0; }
   /// Warns when one of the addresses is parked; once for each parked range.
   void NoteUse(std::span<const uintptr_t> addresses, const std::string& task);
@@ -90,7 +91,8 @@ class ParkedMemory {
   static constinit std::atomic<uint32_t> watched_;
   std::atomic<const Streams*> streams_{nullptr};
   mutable std::mutex mutex_;
-  // In the order of frees. A later one waits for all that an earlier one waits for, so the first is released first.
+  // In the order of frees. A later entry waits for everything that an earlier one waits for, so the first entry is
+  // released first.
   std::list<Entry> entries_;
   std::atomic<uint64_t> count_{0};
   std::atomic<uint64_t> released_{0};

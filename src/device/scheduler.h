@@ -16,10 +16,9 @@
 // Workers that find nothing spin for a short, bounded time and then sleep in the kernel; a Wake makes a system call
 // only when nobody spins and somebody sleeps. A thread that synchronises may take the work itself (TryRun).
 //
-// A worker may attend a Runnable: until it leaves, it looks by itself whether there is more to do (HasMore), so that
-// who brings more need not touch the state or the list of what is ready (Signal). It leaves before it does anything
-// else, says so first and looks once more, so that either it sees what was brought or the bringer sees that it has
-// gone.
+// A worker may attend a Runnable: until it leaves, it looks by itself whether there is more to do (HasMore), so that a
+// submitter need not touch the state or the ready list (Signal). Before the worker does anything else it leaves: it
+// says so first and then looks once more, so that either it sees the new work or the submitter sees that it has left.
 #pragma once
 
 #include <atomic>
@@ -50,7 +49,7 @@ class RunContext : public RunPlace {
   }
 
   Scheduler& scheduler() const { return scheduler_; }
-  /// To be woken when a parked task can go on.
+  /// The runnable to wake when a parked task can go on.
   Runnable* runnable() const { return running; }
   /// What the runnable is part of; itself, if nothing larger. See Runnable::SetWhole.
   const Runnable* whole() const { return whole_ != nullptr ? whole_ : running; }
@@ -92,7 +91,7 @@ class Runnable {
   /// Does what can be done now. Never called by two threads at once.
   virtual Outcome Run(RunContext& context) = 0;
 
-  /// Whether Run would do anything that it has not done yet; any thread, and true for too long does no harm.
+  /// Whether Run has anything left to do; any thread may ask, and true for too long does no harm.
   virtual bool HasMore() const noexcept { return false; }
   /// Changes whenever Run has done something.
   virtual uint64_t Progress() const noexcept { return 0; }
@@ -100,12 +99,13 @@ class Runnable {
   virtual bool FindTask(TaskSpot&) const noexcept { return false; }
 
  protected:
-  /// One that workers may attend calls Scheduler::Signal after HasMore has become true.
+  /// A runnable that workers may attend calls Scheduler::Signal after HasMore has become true.
   explicit Runnable(bool can_be_attended) : can_be_attended_(can_be_attended) {}
   ~Runnable() = default;
-  /// Somebody waited for this although a worker had taken it: the next time workers hold back for a moment.
+  /// A thread waited for this runnable while a worker ran it: next time, workers leave it alone for a moment.
   void PreferHelper() noexcept { Set(prefers_helper_, true); }
-  /// Who waits for `whole` may run this, too; it must be of bounded length and not wait for anything outside.
+  /// Threads that wait for `whole` may run this runnable, too; its Run is of bounded length and waits for nothing
+  /// outside.
   void SetWhole(const Runnable* whole) noexcept { Set(part_of_, whole); }
 
  private:
@@ -119,7 +119,7 @@ class Runnable {
     kLeaving  ///< the worker looks for the last time
   };
 
-  // The line is read by everybody all the time, hence nothing is written that is there already.
+  // All threads read this cache line all the time, so an unchanged value is not written.
   template <class T>
   static void Set(std::atomic<T>& place, T value) noexcept {
     if (place.load(std::memory_order_relaxed) != value) place.store(value, std::memory_order_relaxed);
@@ -129,16 +129,17 @@ class Runnable {
   std::atomic<uint32_t> attendance_{kNobody};
   std::atomic<const Runnable*> part_of_{nullptr};
 
-  // On a line of its own, which wakers and runners write.
+  // On a cache line of its own, which waking and running threads write.
   alignas(64) std::atomic<uint32_t> state_{kStateIdle};
-  // Lists that hold us. A list may still be about to wake us when what we waited for has let us go on; see Retire.
+  // Wait lists that hold this runnable. A list may be about to wake it although its condition has let it go on already;
+  // see Retire.
   std::atomic<uint32_t> waits_{0};
   // Guarded by Scheduler::ready_lock_.
   Runnable* next_ = nullptr;
   Runnable* prev_ = nullptr;
   bool linked_ = false;
   bool needs_worker_ = false;
-  std::atomic<bool> prefers_helper_{false};  // not guarded; where those write who run it
+  std::atomic<bool> prefers_helper_{false};  // not guarded; on the cache line that running threads write
 };
 
 /// The streams that wait for one condition.
@@ -150,7 +151,8 @@ class WaitList {
   template <class Ready>
   bool AddUnless(Ready ready, Runnable* runnable, Scheduler* scheduler) {
     std::lock_guard lock(mutex_);
-    // Announced before the look: a setter that skips the lock because it sees no announcement has set before it.
+    // Announced before the condition is read: a setter that skips the lock because it sees no announcement has set the
+    // condition before the announcement.
     announced_.store(true, std::memory_order_seq_cst);
     if (ready()) return false;
     for (const Waiter& waiter : waiters_) {
@@ -195,7 +197,7 @@ class Scheduler {
   /// Makes `runnable` run soon. Callable from anywhere, also under a WaitList's lock.
   void Wake(Runnable& runnable) noexcept { Wake(runnable, true); }
 
-  /// The same without a system call: for what its owner will run itself when nobody else has taken it by then.
+  /// As Wake, without a system call: for a runnable that its owner runs itself when no other thread has taken it.
   void Offer(Runnable& runnable) noexcept { Wake(runnable, false); }
 
   /// Wakes `runnable`, whose HasMore has just become true, unless a worker that attends it will see that.
@@ -215,14 +217,14 @@ class Scheduler {
 
   /// Runs `runnable` on the calling thread if it is queued, or has more to do, and nobody has taken it yet.
   bool TryRun(Runnable& runnable) noexcept;
-  /// The same for any runnable that is part of `whole`; see Runnable::SetWhole.
+  /// As TryRun, for any runnable that is part of `whole`; see Runnable::SetWhole.
   bool TryRunPartOf(const Runnable& whole) noexcept;
 
-  /// Sees to it that somebody looks at what was offered and is still there.
+  /// Wakes a worker if an offered runnable has not been taken yet.
   void Rouse() noexcept {
     if (has_ready()) WakeWorker();
   }
-  /// Runnables that wait for a thread.
+  /// Whether runnables wait for a thread.
   bool has_ready() const noexcept { return ready_count_.load(std::memory_order_relaxed) != 0; }
 
   /// Returns when no thread of the scheduler touches `runnable` any more and no list holds it. Nobody else may wake it
@@ -241,19 +243,19 @@ class Scheduler {
 
   /// Whether there are threads that run what is queued.
   bool has_workers() const noexcept { return started_flag_.load(std::memory_order_acquire); }
-  /// Starts them; fewer than wanted, with a warning in the log, where the host allows no more. 207005 when it allows
-  /// none, or no thread for timers: what is queued would never run. The next call tries again.
+  /// Starts the workers; fewer than wanted, with a warning in the log, where the host allows no more. 207005 when it
+  /// allows none, or no thread for timers: queued work would never run. The next call tries again.
   Status Start();
 
  private:
   struct Job;
-  // Of a worker: what it attends, and whether that was worth it.
+  // The runnable that a worker attends, and whether attending paid.
   struct Attention {
     Runnable* runnable = nullptr;
-    uint32_t hits = 0;        // how often there was something new since it came
-    uint32_t reluctance = 0;  // runs that it lets pass before it attends again,
-    uint32_t to_pass = 0;     //   and those that are left of them
-    // What it saw at the last look.
+    uint32_t hits = 0;        // looks that found new work since it attends
+    uint32_t reluctance = 0;  // runs that the worker lets pass before it attends again,
+    uint32_t to_pass = 0;     //   and how many of them are left
+    // Progress of the runnable when the worker looked last.
     uint64_t progress = 0;
     bool had_more = false;
     uint32_t next_look = 0;

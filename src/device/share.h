@@ -28,7 +28,7 @@ struct ShareKey {
   int32_t pid = 0;
   uint32_t index = 0;
   uint32_t nonce = 0;
-  uint32_t space = 0;  ///< in which process ids mean what; 0: not known, as in a packed key
+  uint32_t space = 0;  ///< namespace of the process id; 0: not known, as in a packed key
 
   std::string Print() const;
   static std::optional<ShareKey> Parse(std::string_view text);
@@ -36,13 +36,13 @@ struct ShareKey {
   static ShareKey Unpack(uint64_t token);
 };
 
-/// A process, so that another one that gets its number is not taken for it.
+/// A process: its id and the time of its start, so that a later process with that id is not mistaken for it.
 class Process {
  public:
   Process() = default;  ///< none; never ends
   static Process Of(int32_t pid);
   int32_t pid() const { return pid_; }
-  /// False also when that cannot be found out. Costs some microseconds.
+  /// Whether the process has ended; false also when the host does not tell. Costs some microseconds.
   bool HasEnded() const;
 
  private:
@@ -63,9 +63,10 @@ struct ShareOffer {
 
 /// 207005 when the process offers too much already.
 StatusOr<ShareKey> Offer(const ShareOffer& offer);
-/// Takes an offer of this process back; false when there is none. What others have taken stays with them.
+/// Withdraws an offer of this process; false when there is none. Processes that have taken it keep it.
 bool Withdraw(const ShareKey& key);
-/// Adds processes that may take an offer of this process; 107000 when it is not one, 207005 for too many.
+/// Adds processes that may take an offer of this process; 107000 when the key names none, 207005 for too many
+/// processes.
 Status AllowTakers(const ShareKey& key, const int32_t* pids, size_t count);
 
 /// A taken offer.
@@ -88,8 +89,8 @@ class Taken {
 };
 
 /// Opens what another process (or this one) offers. 107000 when the key names nothing of this kind, when its process
-/// has gone, or when it does not let this process; 507022 when the host keeps the processes apart. `what` names it in
-/// the message.
+/// has ended, or when the offer is not for this process; 507022 when the host keeps the processes apart. `what` names
+/// the object in the message.
 StatusOr<Taken> Take(const ShareKey& key, ShareKind kind, const char* what);
 
 /// A memory file without a name; -1 with errno.

@@ -46,7 +46,7 @@ struct Holders {
   int32_t ended = 0;       ///< one that has ended; 0: none
 };
 
-/// One use of a cell; gives it back at the end. Of this process, or of another one.
+/// One use of a cell that this process or another one made; the destructor gives it back.
 class CellUse {
  public:
   CellUse() = default;
@@ -67,11 +67,11 @@ class CellUse {
 
   SharedCell* operator->() const { return cell_; }
   bool imported() const { return mapping_ != nullptr; }
-  /// The process that made it, of an imported cell.
+  /// The process that made an imported cell.
   const Process& owner() const { return owner_; }
   /// Number in the process that made the cell.
   int32_t id() const { return id_; }
-  /// Of a cell that this process has made. Costs some microseconds for each.
+  /// Which other processes hold a cell that this process has made. Costs some microseconds for each of them.
   Holders LookAtHolders() const;
   /// Offers a cell of this process.
   StatusOr<ShareKey> Export(ShareKind kind, bool checks_pid) const;
@@ -81,7 +81,7 @@ class CellUse {
   SharedCell* cell_ = nullptr;
   SharedCells* home_ = nullptr;
   void* mapping_ = nullptr;
-  size_t holder_ = SharedCell::kHolders;  // the place in the cell that says so
+  size_t holder_ = SharedCell::kHolders;  // index in SharedCell::holders that notes this use
   int32_t id_ = -1;
   Process owner_;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TaskWatch: who looks at tasks right before and right behind their run, on the thread that runs them. There is one at
-// most, for data dumps. While there is one, streams and lanes of graphs run their tasks one by one, as for a timeline;
-// without one nothing is paid but Timeline::observed().
+// TaskWatch: is called right before and right after each run of a task, on the thread that runs it. There is one watch
+// at most, for data dumps. While one is set, streams and lanes of graphs run their tasks one by one, as for a timeline;
+// without one the only cost is Timeline::observed().
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,15 @@ class TaskWatch {
   /// Number of tasks that belong to no graph.
   static constexpr uint32_t kNoGraph = UINT32_MAX;
 
-  /// A graph is about to run once. Returns the number that its tasks come with; 0: they are of no interest, as those of
-  /// executions that began earlier.
+  /// A graph is about to run once. Returns the number that Begin gets with its tasks; 0: the watch does not want them.
+  /// Tasks of executions that began before the watch was set have 0, too.
   virtual uint32_t BeginGraph(uint32_t model_id, const std::string& name) noexcept = 0;
-  /// The task runs now. Returns what End or Drop then get; null: not of interest.
+  /// The task is about to run. Returns the argument of the End or Drop that follows; null: the watch does not want the
+  /// task.
   virtual void* Begin(const RunContext& context, const ir::TaskType& type, const void* payload,
                       uint32_t graph) noexcept = 0;
   virtual void End(void* run, bool failed) noexcept = 0;
-  /// It did not run to its end: Begin comes again.
+  /// The task did not run to its end: Begin comes again.
   virtual void Drop(void* run) noexcept = 0;
 
  protected:

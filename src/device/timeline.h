@@ -28,7 +28,7 @@ namespace reprise::device {
 /// Threads: thread-safe.
 class Timeline {
  public:
-  /// What is kept at most unless a session says otherwise; later events are counted and dropped.
+  /// The most events that are kept unless a session says otherwise; later events are counted and dropped.
   static constexpr uint64_t kDefaultLimit = 1u << 20;
 
   /// Whether anybody records.
@@ -59,11 +59,11 @@ class Timeline {
             bool failed) noexcept;
   /// A task was handed to a stream since `begin`.
   void Submission(int32_t device, int32_t stream, uint32_t task_id, uint32_t name, uint64_t begin) noexcept;
-  /// From `begin` until now on the track of the stream that `context` names: something that other tasks lie within.
+  /// A range from `begin` until now on the track of the stream that `context` names; tasks may lie within it.
   void Step(const RunContext& context, std::string_view name, uint64_t begin) noexcept;
   /// An instant on the calling thread.
   void Mark(std::string_view name) noexcept;
-  /// What somebody else has measured, by the clock of Now, on a thread that the kernel knows by that number.
+  /// A range that the caller has measured with the clock of Now, on the thread with that kernel id.
   void Range(std::string_view name, uint64_t begin, uint64_t end, int32_t thread) noexcept;
   /// A duration that begins now on the calling thread; 0 when nobody records. `nested` ranges of a thread end in the
   /// opposite order of their beginnings, others when they like and on any thread.
@@ -148,7 +148,7 @@ class SubmissionNote {
     if (Timeline::on()) [[unlikely]]
       Begin(task);
   }
-  /// It has got its place in the stream.
+  /// The task has got its place in the stream.
   void Placed(int32_t device, int32_t stream, uint32_t task_id) {
     if (begin_ != 0) [[unlikely]]
       Timeline::Get().Submission(device, stream, task_id, name_, begin_);

@@ -49,8 +49,8 @@ struct PhysicalMemory {
 
 HandleTable<PhysicalMemory, HandleKind::kPhysicalMemory>& PhysicalMemories();
 
-/// Threads: thread-safe. What is unmapped, closed or released while streams have work goes when that has ended
-/// (parked_memory.h); memory that is mapped at the same addresses meanwhile is what such work then finds there.
+/// Threads: thread-safe. Memory that is unmapped, closed or released while streams have work is kept until that work
+/// has ended (parked_memory.h). If other memory is mapped at its addresses meanwhile, that work finds the other memory.
 class VirtualMemory {
  public:
   static VirtualMemory& Get();
@@ -70,7 +70,7 @@ class VirtualMemory {
 
   /// Maps the whole of the memory at `begin`, which lies in a reservation.
   Status Map(void* begin, uint64_t bytes, void* handle, bool accessible);
-  /// The caller may know that it is `unused`.
+  /// Ends the mapping. `unused`: the caller knows that no work uses it.
   Status Unmap(void* begin, bool unused = false);
   /// `flags` as aclrtMemAccessFlags: 0 none, 1 read, 3 read and write. The CPU device does not tell the last two apart.
   Status SetAccess(void* begin, uint64_t bytes, AccessLocation location, uint32_t flags);
@@ -101,7 +101,7 @@ class VirtualMemory {
   StatusOr<Mapping*> MappingAt(void* begin, uint64_t bytes);
   Status Open(uintptr_t begin, Mapping& mapping, bool open, bool protect = true);
 
-  // Unmapped, but still there for work that is in flight.
+  // A mapping that was ended while work was in flight.
   struct Leaving {
     uintptr_t begin;
     uint64_t bytes;

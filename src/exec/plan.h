@@ -144,8 +144,8 @@ class Plan {
   /// Linear in nodes and lanes × waits. The graph must outlive the plan and not change.
   static std::unique_ptr<Plan> Compile(const ir::Graph& graph, FusionLog* log = nullptr);
 
-  /// The same graph on the lanes of an assignment of its dag; CanSchedule(graph) must hold. The stream of a lane is
-  /// that of its first task.
+  /// A plan of the graph on the lanes of an assignment of its dag; CanSchedule(graph) must hold. A lane has the stream
+  /// of its first task.
   static std::unique_ptr<Plan> CompileScheduled(const ir::Graph& graph, const Dag& dag, const Assignment& assignment);
 
   /// A built model: lane 0 is empty, lane i + 1 holds the tasks of lanes[i]. 107005 when a task refers to a stream that

@@ -33,7 +33,7 @@ class Replay {
   Replay(const ir::Graph& graph, device::Scheduler& scheduler, FusionLog* log = nullptr);
   ~Replay();
 
-  /// Not while an execution may begin: the plan changes once.
+  /// Must not be called while an execution may begin, because the plan is replaced once.
   const Plan& plan() const { return *plan_; }
   size_t memory_bytes() const { return memory_bytes_.load(std::memory_order_relaxed); }
 
@@ -42,10 +42,10 @@ class Replay {
 
   /// Takes the next place in the order of executions.
   uint64_t Submit() { return next_ticket_.fetch_add(1, std::memory_order_acq_rel); }
-  /// Gives a place up that will never run.
+  /// Gives up the place of an execution that will never run.
   void Cancel(uint64_t ticket) noexcept;
 
-  /// What those who look at the execution know it by.
+  /// How timelines and task watches name the execution.
   struct Watched {
     uint32_t label = 0;   ///< name of the graph in a timeline; see device::Timeline::Intern
     uint32_t number = 0;  ///< of device::TaskWatch::BeginGraph
@@ -141,11 +141,11 @@ class Replay {
   uint32_t lane_capacity_ = 0;  // a plan that is laid out again may have more lanes
   bool rouses_ = true;          // lanes are worth a system call that wakes a worker
 
-  // The least time of each step in the executions so far; null when nothing is to be learnt (any more).
+  // The least time of each step in the executions so far; null once the plan is final.
   std::unique_ptr<uint32_t[]> costs_;
   int learnt_ = 0;  // executions
 
-  // Written by those who launch, and all that follows by those who run: no line for both.
+  // Launching threads write this member, running threads write those below: they must not share a cache line.
   alignas(64) std::atomic<uint64_t> next_ticket_{0};
   alignas(64) std::atomic<uint64_t> turn_{0};
   device::WaitList turn_waiters_;
@@ -153,7 +153,7 @@ class Replay {
   std::set<uint64_t> cancelled_;
   std::atomic<bool> any_cancelled_{false};
 
-  // Changes in each execution; the last of the lanes tells the one that waits.
+  // Written in each execution. The lane that ends last wakes the graph task, which waits in join_waiters_.
   alignas(64) std::atomic<bool> running_{false};
   std::atomic<uint32_t> lanes_left_{0};
   device::WaitList join_waiters_;
@@ -165,7 +165,7 @@ class Replay {
   Watched watched_;
   std::atomic<bool> ended_{false};      // a program has reached its end task
   std::atomic<bool> failed_{false};     // later tasks of this execution are skipped
-  std::atomic<bool> abandoned_{false};  // and lanes do not wait for each other either
+  std::atomic<bool> abandoned_{false};  // as failed_, and lanes do not wait for each other
   std::vector<CellReset> prologue_;
   std::mutex error_mutex_;
   Status error_;

@@ -26,7 +26,7 @@ using LaneId = uint32_t;
 constexpr NodeId kNoNode = UINT32_MAX;
 
 /// Payload of the three types below: an edge source (record), an edge target (wait) or its reset. The graph keeps one
-/// for a record and all that refers to it.
+/// payload for a record and all waits and resets that refer to it.
 struct EdgePayload {
   NodeId record;      ///< the record that a wait or reset refers to; its own id for a record
   uint32_t event_id;  ///< graph-internal event, shown in dumps
@@ -38,7 +38,7 @@ extern const TaskType kEdgeRecord;
 extern const TaskType kEdgeWait;
 extern const TaskType kEdgeReset;
 
-/// A task in its place: put together when somebody asks for it, from what the graph keeps.
+/// A task and its place in a graph: put together from what the graph keeps at each access.
 struct Node {
   const TaskType* type;
   void* payload;      ///< in the graph's arena
@@ -59,7 +59,8 @@ struct Run {
   uint32_t position;  ///< of the first
 };
 
-/// The nodes of a lane in order: what of a std::vector<NodeId> readers need. Iterating is the cheap way.
+/// The nodes of a lane in order, with the part of the interface of a std::vector<NodeId> that readers need. Iterating
+/// is cheap; an index takes a search.
 class LaneNodes {
  public:
   explicit LaneNodes(const GrowingArray<Run>& all) : all_(&all) {}
@@ -113,7 +114,8 @@ struct Lane {
 
 class Graph;
 
-/// All nodes in the order of submission: what of a std::vector<Node> readers need. Iterating is the cheap way.
+/// All nodes in the order of submission, with the part of the interface of a std::vector<Node> that readers need.
+/// Iterating is cheap; an index takes a search.
 class NodeRange {
  public:
   explicit NodeRange(const Graph& graph) : graph_(&graph) {}
@@ -161,38 +163,38 @@ class Graph {
   /// Makes the node's task replaceable while the graph runs, and returns its slot; for kernels and random numbers.
   /// Throws std::bad_alloc, then the node is as before.
   TaskSlot* MakeSlot(NodeId id);
-  /// Puts another task in the node's place, not a record. Throws std::bad_alloc, then the graph is as before. Not while
-  /// it runs.
+  /// Replaces the task of the node; the new one is no record. Throws std::bad_alloc, then the graph is as before. Not
+  /// while the graph runs.
   void Replace(NodeId id, const Task& task);
   void Disable(NodeId id) {
     entries_[id].disabled = 1;
     NoteChange(id);
   }
 
-  /// Nodes that were replaced or disabled since the last ForgetChanges, each once: what a plan has to catch up with. A
-  /// kernel that went into a slot is not among them, because plans refer to the slot.
+  /// Nodes that were replaced or disabled since the last ForgetChanges, each once: a plan has to be brought up to date
+  /// with them. A kernel that went into a slot is not among them, because plans refer to the slot.
   const std::vector<NodeId>& changes() const { return changes_; }
-  /// Somebody writes other arguments into the payload of the node, in place: the same call, which no plan needs to know
-  /// of. Not while it runs.
+  /// The caller writes other arguments into the payload of the node, in place: no plan needs to know, because the call
+  /// stays as it is. Not while the graph runs.
   void NoteNewArguments(NodeId id) noexcept {
     if (entries_[id].has_new_arguments == 0) Note(id, new_arguments_, true);
   }
-  /// These nodes, each once.
+  /// The nodes that NoteNewArguments was called for, each once.
   const std::vector<NodeId>& new_arguments() const { return new_arguments_; }
-  /// There were changes that are not in the lists, for want of memory.
+  /// Whether changes are missing in the lists, because there was no memory for them.
   bool changes_lost() const { return changes_lost_; }
   void ForgetChanges() noexcept;
 
-  /// Who runs the contents of slots; null when the graph has none.
+  /// The threads that run the contents of the graph's slots; null when the graph has no slots.
   SlotUsers* slot_users() const { return slot_users_; }
 
   NodeRange nodes() const { return NodeRange(*this); }
-  /// How many of them are more than the other end of a record.
+  /// How many nodes are tasks of their own, not the wait or reset of a record.
   size_t tasks() const { return tasks_.size(); }
   const std::vector<Lane>& lanes() const { return lanes_; }
-  /// Takes a search when the graph has several lanes; records are found at once.
+  /// The node with the id: a search when the graph has several lanes, none for records.
   Node node(NodeId id) const { return NodeAt(id, RunOf(id)); }
-  /// The same for whoever knows where the node stands.
+  /// The node, for a caller that knows its lane and position: no search.
   Node node(NodeId id, LaneId lane, uint32_t position) const { return NodeAt(id, {id, lane, position}); }
 
   /// Free text attached to a node (shown as ExtendInfo).
@@ -214,8 +216,8 @@ class Graph {
  private:
   friend class NodeRange;
 
-  // What is kept of each node is four bytes, and of each task that is more than the other end of a record 16 bytes and
-  // its payload. Where a node stands follows from the run that it belongs to.
+  // The graph keeps four bytes of each node, and 16 bytes and the payload of each node that is no wait or reset of a
+  // record. Lane and position of a node follow from its run.
   struct Entry {
     uint32_t index : 27;  // kTask: into tasks_; else the record
     uint32_t kind : 2;
@@ -234,7 +236,7 @@ class Graph {
   };
   static_assert(sizeof(Stored) == 16);
   static Stored Store(const TaskType& type, const void* payload, size_t bytes);
-  /// Payload of a record. Its waits and resets have none of their own.
+  /// Payload of a record. The waits and resets that refer to the record have no payload of their own.
   struct StoredRecord {
     EdgePayload edge;
     uint32_t run;

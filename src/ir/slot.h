@@ -26,7 +26,7 @@ class HeldTask {
  public:
   /// A failure (std::bad_alloc) leaves the task with the caller.
   static HeldTask* TakeOver(const Task& task);
-  /// Ends the object alone: the payload is the caller's again.
+  /// Ends this object and not its payload, which is the caller's again.
   void GiveBack() noexcept;
   void Retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -46,7 +46,7 @@ class HeldTask {
   explicit HeldTask(uint32_t capacity) : capacity_(capacity) {}
   static HeldTask* Allocate(uint32_t bytes);
   void Fill(const Task& task) noexcept;
-  /// The same without the anchor, which is returned.
+  /// As Fill, without a reference to the anchor, which is returned.
   Anchor* FillUnanchored(const Task& task) noexcept;
   /// Gives a reference up. True for the last one: then the payload is destroyed, and the memory is the caller's.
   bool Forget() noexcept;
@@ -59,7 +59,7 @@ class HeldTask {
   const void* args_ = nullptr;
   const char* kernel_name_ = nullptr;
   uint32_t args_bytes_ = 0;
-  // In the list of those who wait for their last run to end; guarded by SlotUsers::mutex_.
+  // Links of the list of contents that wait for their last run to end; guarded by SlotUsers::mutex_.
   uint32_t retired_ = 0;  // how many references wait
   TaskSlot* slot_ = nullptr;
   HeldTask* next_ = nullptr;
@@ -67,7 +67,7 @@ class HeldTask {
 };
 static_assert(sizeof(HeldTask) == 80);
 
-/// Those who run steps of one graph now, and what they may still use although it was replaced.
+/// The threads that run steps of one graph now, and the replaced contents that they may still use.
 ///
 /// Threads: thread-safe. Reference counted: the graph and each of its slots hold one.
 class SlotUsers {
@@ -80,7 +80,7 @@ class SlotUsers {
   void Leave() noexcept {
     if (active_.fetch_sub(1, std::memory_order_seq_cst) == 1) Settle();
   }
-  /// Drops what was replaced, unless somebody may use it: then the last one who leaves does so.
+  /// Drops the replaced contents, unless a thread may use them: then the last user drops them when it leaves.
   void Settle() noexcept {
     if (has_retired_.load(std::memory_order_seq_cst)) Drain();
   }
@@ -90,13 +90,13 @@ class SlotUsers {
   ~SlotUsers() = default;
   /// Gives up a reference to a content that is no longer in its slot, now or when nobody can use it any more.
   void Retire(TaskSlot& slot, HeldTask* task) noexcept;
-  /// The same later.
+  /// As Retire, but never destroys at once: the reference is given up by a later Settle or Leave.
   void Keep(TaskSlot& slot, HeldTask* task) noexcept;
   void Drain() noexcept;
 
   std::atomic<uint32_t> references_{1};
-  // Who enters writes here before it loads a content; who replaces a content looks here after that. All of it is
-  // sequentially consistent, so that either the user finds the new content or the replacer finds the user.
+  // A thread that enters writes here before it loads a content; a thread that replaces a content reads here afterwards.
+  // All of it is sequentially consistent, so that either the user finds the new content or the replacer finds the user.
   std::atomic<uint32_t> active_{0};
   std::atomic<bool> has_retired_{false};  // the list is not empty; written under mutex_
   SpinLock mutex_;
@@ -148,9 +148,9 @@ class TaskSlot {
   HeldTask* Make(const Task& task);
   /// Takes the reference over.
   void Replace(HeldTask* task) noexcept;
-  /// All of that at once, with one turn of the slot's lock, where it is simple: the new content can have the memory of
-  /// the one before the current one, and `fits` says so of the current one; it must be short and call nobody. False
-  /// when it is not; then nothing has happened. The old content goes as with ReplaceUnderLock.
+  /// Make and Replace with one turn of the slot's lock, in the simple case: there is memory of an earlier content, and
+  /// `fits`, which must be short and call nobody, accepts the current one. False in any other case, then nothing has
+  /// happened. The old content is dropped as ReplaceUnderLock does.
   template <class Fits>
   bool TryUpdate(const Task& task, Fits fits) noexcept {
     mutex_.lock();
@@ -171,8 +171,8 @@ class TaskSlot {
     PrefetchForWrite(&task_);
     PrefetchForWrite(task_.load(std::memory_order_relaxed));
   }
-  /// The same for callers that hold a lock: the old content goes when users() settle or leave. It goes at once if that
-  /// is harmless, because nothing of a user's hangs on it, and nobody uses it.
+  /// As Replace, for callers that hold a lock: the old content is destroyed when users() settle or leave. It is
+  /// destroyed at once if that is `harmless` (it owns nothing of the program) and no thread uses it.
   void ReplaceUnderLock(HeldTask* task, bool harmless) noexcept;
   SlotUsers& users() const { return users_; }
   /// Gives up a reference to a content that was made for this slot.
@@ -197,7 +197,7 @@ struct SlotPayload {
   TaskSlot* slot;
 };
 extern const TaskType kSlotTask;
-/// The same for random numbers.
+/// Task type of nodes that hold a TaskSlot with a draw of random numbers.
 extern const TaskType kRandomSlotTask;
 inline bool IsSlot(const TaskType* type) { return type == &kSlotTask || type == &kRandomSlotTask; }
 

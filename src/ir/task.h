@@ -195,7 +195,7 @@ struct TaskType {
   void (*describe)(const void* payload, TaskInfo& info) = nullptr;
   /// Fills `call` when the task is a single call; null when it never is. Calling is then as good as `run`.
   bool (*direct)(const void* payload, DirectCall& call) = nullptr;
-  /// That call returned `code`.
+  /// The call that `direct` described has returned `code`, an error.
   void (*direct_failed)(device::RunContext& context, const void* payload, int32_t code) = nullptr;
   /// `run` always returns kDone, on any thread, so that a plan may move the task to another lane.
   bool never_waits = false;

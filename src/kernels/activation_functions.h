@@ -26,7 +26,7 @@
 //   kGluGateBackwardFn     g a s(b) (1 - s(b)): of b in GLU
 //   kSwiGluGateBackwardFn  g b silu'(a): of a in SwiGLU
 //
-// Those without a remark are for floating types. Rounding: each step rounds in the type of the arithmetic; what is
+// Functions without a remark are for floating types. Rounding: each step rounds in the type of the arithmetic; what is
 // close to 0 because 1 + erf or 1 - y is has the absolute error of that sum. Sameness: as math_functions.h.
 #pragma once
 

@@ -32,7 +32,7 @@ struct Segment;
 
 enum class BlockUse : uint8_t {
   kSpare,     ///< describes no memory
-  kTaken,     ///< in the hands of a call that is under way
+  kTaken,     ///< a call that is under way uses it
   kFree,      ///< in the silo's tree
   kLive,      ///< held by the user
   kWaiting,   ///< freed, but a stream uses it

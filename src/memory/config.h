@@ -56,7 +56,7 @@ struct Config {
   static StatusOr<Config> FromEnvironment();
   /// Keys and values as they are set, for snapshots.
   std::vector<std::pair<std::string, std::string>> Settings() const;
-  /// The same with the keys that are not set, whose values are empty.
+  /// Settings and the keys that are not set, whose values are empty.
   std::vector<std::pair<std::string, std::string>> AllSettings() const;
 };
 

@@ -16,7 +16,7 @@
 
 namespace reprise::memory {
 
-/// Of all devices of a process. Threads: thread-safe; observers and recorders run without any lock held.
+/// The allocator of all devices of a process. Threads: thread-safe; observers and recorders run without any lock held.
 class DeviceAllocator {
  public:
   DeviceAllocator(Driver& driver, Config config);
@@ -24,31 +24,34 @@ class DeviceAllocator {
   DeviceAllocator(const DeviceAllocator&) = delete;
   DeviceAllocator& operator=(const DeviceAllocator&) = delete;
 
-  /// For work that is submitted to `stream` from now on. 0 bytes: null. 207001 with who holds what when there is no
-  /// room.
+  /// A block for work that is submitted to `stream` from now on. 0 bytes: null. 207001 when there is no room; the
+  /// message says who holds how much.
   StatusOr<void*> Allocate(int device, uint64_t bytes, void* stream);
-  /// 107000 for what is no block, or was freed before; null is fine. Never waits for the device.
-  /// `context`: of whoever frees, for the history; null: that of the allocation.
+  /// Frees a block; 107000 for an address that is no block or was freed before; null is fine. Never waits for the
+  /// device. `context`: the place of this call, for the history; null: the place of the allocation.
   Status Free(void* block, const TraceContextPtr& context = nullptr);
-  /// The block is used on `stream`, too: it is not used again before that has got there. Foreign memory: ignored.
+  /// The block is used on `stream`, too: after its free it is not given out again before `stream` has run the work that
+  /// it has then. Memory of others is ignored.
   Status RecordStream(void* block, void* stream);
-  /// Takes that back.
+  /// Undoes RecordStream.
   Status EraseStream(void* block, void* stream);
-  /// Bytes of the block; 0 for what is none.
+  /// Bytes of the block; 0 for an address that is no block.
   uint64_t SizeOf(const void* block) const;
 
   /// Returns unused segments of the default pool and of pools without users, or of the pool named if it has none. Waits
-  /// for the device first. In a capture context it does not wait, and returns only what an earlier wait has covered, of
-  /// pools without users. What streams own that are being captured stays, and so do all private pools while anything is
-  /// captured: their graphs may have been launched anywhere.
+  /// for the device first. In a capture context it does not wait, and returns only segments of pools without users that
+  /// an earlier wait has covered. Segments of streams that are being captured stay, and so do all private pools while
+  /// anything is captured: their graphs may have been launched on any stream.
   Status EmptyCache(PoolId pool = {});
-  /// The device is about to take all its memory back: blocks that are held go, too. Pools keep their users.
+  /// The device is about to free all its memory: blocks that the program holds are forgotten, too. Pools keep their
+  /// users.
   void ForgetDevice(int device);
-  /// A capture is open on the device, and the calling thread's current stream is being captured.
+  /// Whether a capture is open on the device and the calling thread's current stream is being captured.
   bool IsCaptureContext(int device);
 
   // Private pools. `device` is that of the memory.
-  /// Custom memory of a pool; both or none. Called without any lock held. Only when the pool is made.
+  /// Functions of the program that allocate and free the memory of a pool: both or none, given when the pool is made.
+  /// Called without any lock held.
   struct PoolOptions {
     std::function<void*(uint64_t bytes, int device, void* stream)> allocate;
     std::function<void(void* segment, uint64_t bytes, int device, void* stream)> free;
@@ -57,19 +60,20 @@ class DeviceAllocator {
   /// Allocations whose stream the filter accepts come from `pool` until EndAllocateToPool; counts a user.
   Status BeginAllocateToPool(int device, PoolId pool, StreamFilter filter);
   Status SwapFilter(int device, PoolId pool, StreamFilter filter);
-  /// Users stay.
+  /// Ends BeginAllocateToPool; the count of users stays.
   Status EndAllocateToPool(int device, PoolId pool);
-  /// One user less; without any, EmptyCache may return what no block uses.
+  /// Removes a user; of a pool without users EmptyCache may return unused segments.
   Status ReleasePool(int device, PoolId pool);
   Status SetUseOnOom(int device, PoolId pool, bool use);
-  /// Only before its first segment.
+  /// Blocks of the pool are not split; only before the pool has its first segment.
   Status SetNoSplit(int device, PoolId pool);
   int PoolUsers(int device, PoolId pool) const;  ///< 0: no such pool
-  /// Whether exactly these blocks of the pool are held by somebody.
+  /// Whether exactly these blocks of the pool are held by the program.
   std::vector<void*> LiveBlocks(int device, PoolId pool) const;  ///< by address
   bool LiveBlocksAre(int device, PoolId pool, const std::vector<const void*>& blocks) const;
 
-  /// What a pool holds, and back to that; see device_memory::SetPoolState. 107000 when it cannot be.
+  /// The state of a pool, and the return to it; see device_memory::SetPoolState. 107000 when the state cannot be
+  /// restored.
   StatusOr<PoolState> GetPoolState(int device, PoolId pool) const;
   StatusOr<PoolChange> SetPoolState(const PoolState& state, const std::vector<uint64_t>& released);
 

@@ -26,7 +26,7 @@
 
 namespace reprise::memory {
 
-/// What the caches of all devices share. The functions are called without the lock of a cache.
+/// What the caches of all devices share. Its functions are called without the lock of a cache.
 class CacheHost {
  public:
   CacheHost(Driver& the_driver) : driver(the_driver) {}  // NOLINT: a base
@@ -40,8 +40,8 @@ class CacheHost {
   Driver& driver;
 };
 
-/// Threads: thread-safe, one lock. It is let go while the device is waited for and while foreign code runs; whatever
-/// was looked up before has to be looked up again after that, but for a pool that is marked as borrowed.
+/// Threads: thread-safe, one lock. It is let go while the device is waited for and while foreign code runs; everything
+/// that was looked up before must be looked up again afterwards, except a pool that is marked as borrowed.
 class DeviceCache {
  public:
   DeviceCache(CacheHost& host, int device, const Config& config);
@@ -52,7 +52,8 @@ class DeviceCache {
   /// The block that begins there, if one did a moment ago.
   Block* Find(const void* address) const { return map_.Find(address); }
 
-  // As in DeviceAllocator. A block that was looked up may be another one by now: it is compared with its address.
+  // As in DeviceAllocator. A block that was looked up without the lock may stand for another address by now, so its
+  // address is compared again.
   StatusOr<void*> Allocate(uint64_t bytes, void* stream, TraceContextPtr context);
   Status Free(Block* block, const void* address, const TraceContextPtr& context);
   Status RecordStream(Block* block, const void* address, void* stream);
@@ -119,7 +120,7 @@ class DeviceCache {
     uint64_t bytes;
     void* stream;
   };
-  /// What a wait has proved: whatever was freed up to `until` is done with, but on streams that were being captured.
+  /// What a wait has proved: no stream still uses blocks freed up to `until`, except streams that were being captured.
   struct Idle {
     uint64_t until = 0;
     std::vector<void*> captured;
@@ -245,7 +246,7 @@ class DeviceCache {
   int captures_ = 0;  ///< open ones
   uint64_t captures_begun_ = 0;
   uint64_t clock_ = 0;  ///< frees so far
-  /// Everything freed up to here was done with when all of the device was last waited for.
+  /// At the last wait for the whole device, no stream used blocks that were freed before this time.
   uint64_t idle_until_ = 0;
 
   Pool default_{PoolId{}};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Counting: what the statistics of a device are made of. An allocation from the cache moves five quantities, so only
-// what cannot be derived is kept: by size what is there and what came, and of everything together the peak.
+// Counters behind the statistics of a device. An allocation from the cache changes five quantities, so only those that
+// cannot be derived are kept: current and accumulated amounts by size, and the peak of the total.
 #pragma once
 
 #include <algorithm>
@@ -61,8 +61,8 @@ class CounterBySize {
   int64_t peak_ = 0;
 };
 
-/// Of blocks that are held or wait: what is held is counted elsewhere, so as long as nothing waits there is nothing to
-/// do.
+/// Counts blocks that are held or wait. Another counter has the held ones, so there is nothing to do as long as nothing
+/// waits.
 class ActiveCounter {
  public:
   /// After `held` has increased.
@@ -117,9 +117,9 @@ struct DeviceCounters {
   int64_t max_split_size = -1;
 
   DeviceStats Show() const;
-  /// From now on, peaks are those of what comes.
+  /// Peaks begin at the current values.
   void ResetPeaks();
-  /// What only grows begins at 0.
+  /// Accumulated values begin at 0.
   void ResetAccumulated();
 };
 

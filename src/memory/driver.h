@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the caching allocators ask of the runtime below them. An interface of its own, so that the rules of the
+// The functions that the caching allocators need of the runtime. An interface of its own, so that the rules of the
 // allocators are tested on a simulated device whose streams move only when a test says so.
 #pragma once
 
@@ -47,7 +47,7 @@ class Driver {
   /// Gives [at, at + bytes) memory, page by page: all of it or none. 207001: the device has no room.
   virtual Status CommitPages(int device, void* at, uint64_t bytes, uint64_t page_bytes) = 0;
   virtual void DecommitPages(int device, void* at, uint64_t bytes, uint64_t page_bytes) = 0;
-  /// Nothing is committed in it any more.
+  /// Ends a range in which no page is committed any more.
   virtual void ReleaseRange(int device, void* range) = 0;
 
   // Pinned host memory.
@@ -55,7 +55,7 @@ class Driver {
   virtual void FreeHost(void* block) = 0;
 
   // Streams.
-  /// Of the calling thread.
+  /// The current stream of the calling thread.
   virtual void* CurrentStream(int device) = 0;
   virtual int CurrentDevice() = 0;
   virtual CaptureState CaptureOf(void* stream) = 0;

@@ -20,7 +20,7 @@ class FreeTree {
   Block* RemoveAt(Block** link);
   void Insert(Block* block);
   void Remove(Block* block);
-  /// Gives the block another address and a larger size. It mostly keeps its place.
+  /// Gives the block another address and a larger size; mostly the block keeps its place in the tree.
   void Grow(Block* block, char* address, uint64_t size);
 
   template <class F>

@@ -26,10 +26,10 @@ class HostAllocator {
   HostAllocator(const HostAllocator&) = delete;
   HostAllocator& operator=(const HostAllocator&) = delete;
 
-  /// Rounded up to a power of two. 0 bytes: null. Which pool: decided by the calling thread's current stream, the first
-  /// pool whose filter accepts it. 207001 with who holds what when there is no room.
+  /// A block of `bytes`, rounded up to a power of two. 0 bytes: null. The pool is the first one whose filter accepts
+  /// the calling thread's current stream. 207001 when there is no room; the message says who holds how much.
   StatusOr<void*> Allocate(uint64_t bytes);
-  /// 107000 for what is no block, or was freed before. Never waits. Null: nothing happens.
+  /// Frees a block; 107000 for an address that is no block or was freed before. Never waits. Null: nothing happens.
   Status Free(void* block);
   /// A copy of the block (any address in it) has been queued on `stream`. If that stream is captured into a pool, the
   /// block belongs to the graphs of that pool until the last of them is gone, wherever it came from. False: not ours.
@@ -45,7 +45,7 @@ class HostAllocator {
   /// recording", or a pool that cannot be.
   Status BeginAllocateToPool(PoolId pool, StreamFilter filter);
   Status SwapFilter(PoolId pool, StreamFilter filter);
-  /// Users stay. 107000: "not currently recording".
+  /// Ends BeginAllocateToPool; the count of users stays. 107000: "not currently recording".
   Status EndAllocateToPool(PoolId pool);
   /// `idle`, if given, tells whether the graph that releases has ended its last replay: blocks that its captured
   /// copies use are reclaimed only then. It is called from any thread, without a lock, until it says so; it must not
@@ -53,7 +53,7 @@ class HostAllocator {
   Status ReleasePool(PoolId pool, std::function<bool()> idle = {});
   int PoolUsers(PoolId pool) const;  ///< 0: no such pool
 
-  /// Takes those settings over that may change: the limits of rounding and of what is kept.
+  /// Takes over the settings that may change: the limit of rounding, and that of the memory that is kept.
   void SetConfig(const Config& config);
 
   HostStats Stats() const;

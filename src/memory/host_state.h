@@ -62,7 +62,7 @@ struct HostPool {
   HostFreeLists free;
   std::vector<HostBlock*> parked;           ///< freed blocks that captured copies of its graphs use
   std::vector<std::function<bool()>> busy;  ///< of graphs that have released it and may still run
-  bool asked = false;                       ///< some thread has taken `busy` along to ask
+  bool asked = false;                       ///< a thread has taken `busy` and asks
 
   bool is_over() const { return users == 0 && busy.empty() && !asked; }
 };
@@ -73,7 +73,7 @@ struct HostBlock {
   HostPool* pool = nullptr;
   bool is_allocated = false;
   bool is_reserved = false;        ///< part of the reserve segment
-  int waits = 0;                   ///< once freed: what has to happen before somebody else may have it
+  int waits = 0;                   ///< once freed: events and graphs that must end before it is given out again
   std::vector<void*> streams;      ///< that have used it, without an event behind the use yet
   std::vector<HostPool*> keepers;  ///< whose captured copies use it
 };
@@ -170,7 +170,7 @@ struct HostAllocator::State {
     return it == routes.end() ? nullptr : &*it;
   }
 
-  // Event work and returning memory are for those whose stream is not being captured.
+  // Whether the calling thread's current stream is being captured: then it neither records events nor returns memory.
   bool InCapture() {
     if (routed.load(std::memory_order_relaxed) == 0) return false;
     return driver.CaptureOf(driver.CurrentStream(driver.CurrentDevice())).is_open;
@@ -182,7 +182,7 @@ struct HostAllocator::State {
 
   // ------------------------------------------------------------------------------------------------ life of a block
 
-  // Nobody uses the freed block any more.
+  // No stream uses the freed block any more.
   void Reuse(HostBlock& block) {
     Add(stats.active_requests, -1);
     Add(stats.active_bytes, -static_cast<int64_t>(block.size));
@@ -231,15 +231,15 @@ struct HostAllocator::State {
 
   // --------------------------------------------------------------------------------------------- events and keepers
 
-  // Asks for events behind the uses of freed blocks that nobody else looks at meanwhile. Without the lock: submitting
-  // may run other work, which may allocate.
+  // Records events behind the uses of freed blocks, which no other thread looks at meanwhile. Without the lock:
+  // submitting may run other work, which may allocate.
   void RecordEvents(Lock& lock, const std::vector<HostBlock*>& batch);
   void QueryEvents();
   // Asks the graphs that have released their pools whether they have ended.
   void AskGraphs(Lock& lock);
-  // When a life is over, what its graphs used is free.
+  // At the end of a pool's life, the blocks that its graphs used become free.
   void Settle(HostPool& pool);
-  // All that may have become free. Not in a capture. The lock is given up in between.
+  // Frees all blocks that may have become free. Not in a capture. The lock is given up in between.
   void Reclaim(Lock& lock) {
     AskGraphs(lock);
     if (!unrecorded.empty()) RecordEvents(lock, std::exchange(unrecorded, {}));
@@ -262,13 +262,13 @@ struct HostAllocator::State {
   // The reserve segment stays; once none of it is in use, it is carved from its beginning again.
   void ResetReserve();
   void EmptyCache(Lock& lock);
-  // Behind all uses that have no event yet, of live blocks, too. Nobody else calls any more.
+  // Waits for all uses that have no event yet, of live blocks, too. No other thread calls any more.
   void WaitForStreams();
   Status NoRoom(uint64_t bytes, uint64_t size, const HostPool& pool, const Status& reason) const;
 
   // ------------------------------------------------------------------------------------------------------ background
 
-  // In the thread of its own, if the settings want one: blocks of which nobody allocates more become free, too.
+  // Body of the background thread, if the settings ask for one: it frees blocks also when no thread allocates.
   void Run();
   bool HasWorker();
 };

@@ -39,7 +39,7 @@ class Mutex {
       }
       CpuRelax();
     }
-    // Whoever was awaited cannot know whether others wait, too, so it stays announced.
+    // The thread that wakes cannot know whether others wait, too, so the lock stays marked as awaited.
     while (state_.exchange(kAwaited, std::memory_order_acquire) != kOpen) FutexWait(state_, kAwaited, std::nullopt);
   }
 

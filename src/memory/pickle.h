@@ -26,7 +26,7 @@ class PickleWriter {
   void Int(int64_t value);
   void Pair(uint64_t first, uint64_t second);
   void Unsigned(uint64_t value);
-  /// The value written last gets this number; Recall writes it again, as the same object.
+  /// Gives the value written last a number, with which Recall writes it again, as the same object.
   uint32_t Remember();
   void Recall(uint32_t number);
   std::string Finish();

@@ -15,7 +15,7 @@ namespace reprise::memory {
 /// each device, empty without a history), "allocator_settings" and "external_annotations".
 std::string SnapshotPickle(const MemorySnapshot& snapshot);
 
-/// The same content as JSON; pool ids are arrays of two numbers.
+/// The content of SnapshotPickle as JSON; pool ids are arrays of two numbers.
 std::string SnapshotJson(const MemorySnapshot& snapshot);
 
 /// By the end of the path: .json; .svg and .html for the timeline; everything else is a pickle. 107009 when the file

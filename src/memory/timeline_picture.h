@@ -21,7 +21,7 @@ struct TimelineOptions {
 /// A complete SVG document. Without a history it shows what is there now, and says so.
 std::string TimelineSvg(const MemorySnapshot& snapshot, const TimelineOptions& options = {});
 
-/// The same as a page that needs no other file; shows the numbers under the pointer.
+/// The picture as an HTML page that needs no other file; shows the numbers under the pointer.
 std::string TimelineHtml(const MemorySnapshot& snapshot, const TimelineOptions& options = {});
 
 }  // namespace reprise::memory

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The last events of a device's memory, as many as were asked for.
+// The last events of a device's memory, up to a number that the program chooses.
 #pragma once
 
 #include <chrono>

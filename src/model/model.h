@@ -44,9 +44,9 @@ class Recorder {
 HandleTable<Model, HandleKind::kModel>& Models();
 /// 107017 for a handle that is not live.
 StatusOr<Model*> FindModel(const void* handle);
-/// The same and 107002 / 107004 unless the model belongs to the current context.
+/// As FindModel; 107002 or 107004 unless the model belongs to the current context.
 StatusOr<Model*> FindOwnModel(const void* handle);
-/// The second half of that.
+/// 107002 or 107004 unless the model belongs to the current context.
 Status CheckOwn(const Model& model);
 
 /// The live model with this serial number, or null; see Model::serial.
@@ -180,7 +180,7 @@ class Model final : public runtime::ContextResident {
   /// Tasks have changed, and nothing is executing: brings the plan up to date, at a cost of O(changed tasks) wherever
   /// that can be done. Throws std::bad_alloc.
   void SealChanges();
-  /// The same for a built model.
+  /// A built model is complete: compiles the plan.
   Status SealProgram();
   exec::Replay* replay() const { return replay_.get(); }
 

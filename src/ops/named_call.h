@@ -62,7 +62,7 @@ struct View {
 
   /// Row-major.
   static View Of(kernels::DType dtype, std::span<const int64_t> sizes, void* data);
-  /// The same memory, row-major, with other sizes.
+  /// This memory, row-major, with other sizes.
   View As(std::span<const int64_t> new_sizes) const { return Of(dtype, new_sizes, data); }
   /// The last two dims exchanged.
   View Transposed() const;

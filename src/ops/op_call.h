@@ -114,8 +114,8 @@ class OpCall {
     }
     return Reshape(operand, expected, true) ? Status() : WrongShape(operand, expected, what());
   }
-  /// The same for operands whose elements are told by their place alone, such as statistics: any shape with as many
-  /// elements will do.
+  /// As CheckShape, for operands whose elements are told by their place alone, such as statistics: any shape with as
+  /// many elements will do.
   template <class What>
   Status CheckCount(const Operand& operand, std::span<const int64_t> expected, What what) {
     if (std::equal(expected.begin(), expected.end(), operand.sizes().begin(), operand.sizes().end())) [[likely]] {
@@ -133,7 +133,7 @@ class OpCall {
   kernels::TensorRef RefOf(const Operand& operand) const;
   void Write(Launch& launch, const Operand& output) const { Write(launch, output, RefOf(output)); }
   void Read(Launch& launch, const Operand& input) const { Read(launch, input, RefOf(input)); }
-  /// The same through another view of the same memory.
+  /// An operand through another view of its memory.
   void Write(Launch& launch, const Operand& output, const kernels::TensorRef& view) const;
   void Read(Launch& launch, const Operand& input, const kernels::TensorRef& view) const;
   /// The operand, or one without data for null; so that the places in Launch::refs are always the same.

@@ -20,17 +20,17 @@ struct Operand;
 
 /// out = fn(inputs), element by element; `numbers` are its numbers, of any type.
 Status PlanElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers = {});
-/// The same with operands of choice.
+/// out = fn(inputs) for operands that the caller chooses.
 Status PlanElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers,
                        std::span<const Operand* const> inputs);
-/// The same through views of the operands, which broadcast to the one of the output.
+/// A view of an operand. The function reads views of inputs, which broadcast to the view of the output.
 struct ElementView {
   const Operand* operand;
   kernels::TensorRef ref;
 };
 Status PlanElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers,
                        const ElementView& out, std::span<const ElementView> inputs);
-/// The same for Computation::plan, of a function without numbers.
+/// A Computation::plan that applies a function without numbers.
 template <const kernels::ElementFn& kFn>
 Status PlanFunction(OpCall& call) {
   return PlanElementwise(call, kFn);
@@ -44,7 +44,7 @@ constexpr Computation ElementwiseOf(Status (*dtype_rule)(OpCall&) = PromoteInput
           .aliasing = Aliasing::kSameView,
           .plan = PlanFunction<kFn>};
 }
-/// The same for one with a plan function of its own.
+/// The computation of an element-wise operator with a plan function of its own.
 constexpr Computation ElementwiseWith(Status (*plan)(OpCall&), Status (*dtype_rule)(OpCall&) = PromoteInputs,
                                       uint8_t code = 0) {
   return {.dtype_rule = dtype_rule,
@@ -56,7 +56,7 @@ constexpr Computation ElementwiseWith(Status (*plan)(OpCall&), Status (*dtype_ru
 
 /// Whether `type` has the scalar's value, apart from the precision of floating types.
 bool KeepsValue(const kernels::Scalar& scalar, kernels::DType type);
-/// The same, but integers may wrap.
+/// As KeepsValue, but integers may wrap.
 bool Survives(const kernels::Scalar& scalar, kernels::DType type);
 /// The value of scalar attribute `name`; 161002 when the type of the computation cannot hold it.
 Status NumberOf(const OpCall& call, std::string_view name, kernels::Scalar& number);

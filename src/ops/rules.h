@@ -12,7 +12,7 @@ namespace reprise::ops {
 
 /// The promoted type of the tensors, then of the weakly typed scalars.
 Status PromoteInputs(OpCall& call);
-/// The same, and float32 where that is an integer or bool.
+/// As PromoteInputs, and float32 where the promoted type is an integer or bool.
 Status PromoteInputsToFloating(OpCall& call);
 /// The promoted type, whatever the outputs are: for results that any of them can hold.
 Status PromoteInputsAlone(OpCall& call);

@@ -61,7 +61,7 @@ class Profiler {
   StatusOr<uint32_t> StartRange(const void* stamp);
   Status StopRange(uint32_t range);
 
-  /// The same number for the same text. 207005 when there are too many texts.
+  /// A number for the text, equal at each call. 207005 when there are too many texts.
   StatusOr<uint64_t> NumberOf(std::string_view text);
   /// The text of such a number; empty when it has none.
   std::string TextOf(uint64_t number);

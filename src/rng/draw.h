@@ -39,7 +39,7 @@ using RandomClosure = std::function<Status(device::RunContext&, uint64_t seed)>;
 Status SubmitRandomClosure(runtime::Stream& stream, Generator& generator, const char* name, RandomClosure closure,
                            uint64_t increment = kDrawIncrement);
 
-/// The same with an object, which may take the place of another one that draws, as SubmitDraw does.
+/// Queues an operation that draws; in a task group it may take the place of another one, as a draw of SubmitDraw may.
 Status SubmitRandomOperation(runtime::Stream& stream, Generator& generator, std::unique_ptr<Operation> operation,
                              bool is_host_function);
 

@@ -164,7 +164,7 @@ class Generator {
   /// Of the state, outside of captures.
   StatusOr<uint64_t> GetOffset() const;
   Status SetOffset(uint64_t offset);
-  /// The same, in a capture that of the capture.
+  /// The offset of the state; in a capture, the offset within the capture.
   StatusOr<uint64_t> PhiloxOffset() const;
   Status SetPhiloxOffset(uint64_t offset);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Cache operations. Memory is coherent here, so they are tasks that do nothing but keep their place in the order: each
-// is complete as soon as it begins, and so a barrier never holds anybody up.
+// Cache operations. Memory is coherent here, so the operations are tasks that only keep their place in the order of the
+// stream: each is complete as soon as it begins, and a barrier never waits.
 #pragma once
 
 #include <cstdint>

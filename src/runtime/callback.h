@@ -10,19 +10,19 @@
 
 namespace reprise::runtime {
 
-/// A stream has two subscriptions, each to one thread: callbacks go to that of reports, without one to that of host
-/// functions.
+/// A stream has two subscriptions, each to one thread. Callbacks go to the thread of kReport, or to that of kHostFunc
+/// where no thread is subscribed for reports.
 enum class Subscription : uint8_t { kReport, kHostFunc };
 
 /// Threads: thread-safe.
 Status Subscribe(Subscription kind, uint64_t thread_id, Stream& stream);
 Status Unsubscribe(Subscription kind, uint64_t thread_id, Stream& stream);
 /// Runs pending callbacks of the calling thread; waits up to the timeout for one (-1: for ever). 507012 when none came.
-/// A thread that is not subscribed waits for that, too: 107012 when it never was, at once without a time limit.
+/// A thread that is not subscribed waits for a subscription, too: 107012 when none came, at once without a time limit.
 Status ProcessCallbacks(Subscription kind, int64_t timeout_ms);
 /// 107015 when nobody is subscribed to the stream.
 Status SubmitCallback(Stream& stream, void (*function)(void*), void* argument, bool blocks);
-/// The stream goes away.
+/// The stream is being destroyed.
 void ForgetSubscriptions(const Stream& stream) noexcept;
 
 }  // namespace reprise::runtime

@@ -40,7 +40,7 @@ class CaptureCounts {
 /// What a context owns beyond streams: captured models. Implemented by the layer above.
 class ContextResident {
  public:
-  /// The context goes away; free yourself.
+  /// The context is being destroyed: frees this object.
   virtual void ReleaseFromContext() = 0;
 
  protected:
@@ -66,9 +66,9 @@ class Context {
   /// 507000 for a thread that runs a host function of one of the streams, and does `what`, which would wait for it.
   Status CheckNotInside(const char* what) const;
 
-  /// False when the context is gone for all but those who found it before.
+  /// False when the context is being destroyed: only callers that found it before can still use it.
   bool AddStream(Stream* stream);
-  /// Nobody else finds the stream here; the context waits for it to be removed.
+  /// Takes the stream out of the lists, so that no other call finds it here; the context still waits for RemoveStream.
   void HideStream(Stream* stream);
   void RemoveStream(Stream* stream);
   template <class Visit>
@@ -78,14 +78,15 @@ class Context {
   }
   /// False as with AddStream.
   bool AddResident(ContextResident* resident);
-  /// Of all who destroy a resident, one gets true. The context waits until it says that it is gone.
+  /// Of all threads that destroy a resident, one gets true. The context waits until that thread says that the resident
+  /// is gone.
   bool TakeResident(ContextResident* resident);
   void ResidentIsGone();
 
   /// One lock for the capture state of all streams of the context. Rank: above stream and event locks. Tasks that are
   /// recorded take it shortly.
   GatedMutex capture_mutex;
-  /// Open captures; guarded by capture_mutex for writing, read without.
+  /// Open captures; written under capture_mutex, read without it.
   CaptureCounts capture_counts;
   std::atomic<uint32_t> capturing_streams{0};
 

@@ -50,7 +50,7 @@ struct DataDumpOptions {
   };
   std::vector<Without> without_types;
   std::vector<Without> without_names;
-  /// Not empty: nothing but the outputs of these operators, after each run of one that `list` names.
+  /// If not empty: only the outputs of these operators are written, after each run of an operator that `list` names.
   std::vector<std::string> watched;
 };
 
@@ -62,14 +62,13 @@ class DataDump final : public device::TaskWatch {
   /// How a file is written: path, and a function that hands its bytes over and returns false when they were refused.
   using WriteFile = std::function<Status(const std::string& path, const std::function<bool(const TakeBytes&)>& fill)>;
 
-  /// Ends what was dumped before without a word. 100003 when the folder cannot be used.
+  /// Starts a dump and ends an earlier one, without reporting its failures. 100003 when the folder cannot be used.
   Status Start(DataDumpOptions options, WriteFile write);
-  /// 100004 when something could not be written. Nothing else when nothing is dumped.
+  /// Ends the dump; 100004 when something could not be written. Succeeds when there is no dump.
   Status Stop();
   bool on() const { return Now() != nullptr; }
 
-  /// Writes these tensors when the stream has come so far: what the program calls an operator. Nothing unless data is
-  /// dumped.
+  /// Queues a task that writes the tensors of an operator of the program's own. Does nothing unless data is dumped.
   Status SubmitTensors(Stream& stream, ir::OperatorInfo operation);
 
   uint32_t BeginGraph(uint32_t model_id, const std::string& name) noexcept override;
@@ -93,7 +92,8 @@ class DataDump final : public device::TaskWatch {
   std::shared_ptr<Session> session_;
 };
 
-/// As the files of the toolkit are named: what would part a name or a path becomes an underscore.
+/// The name as a part of a file name: characters that separate names or folders become underscores, as in files of the
+/// toolkit.
 std::string InFileName(std::string_view name);
 
 }  // namespace reprise::runtime

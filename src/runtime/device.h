@@ -40,7 +40,7 @@ class IdPool {
   int64_t taken_ = 0;
 };
 
-/// Which graphs hold internal streams and events of a device: what to say when it has none left.
+/// Which graphs hold internal streams and events of a device; for the message when the device has none left.
 ///
 /// Threads: thread-safe.
 class Holdings {
@@ -91,14 +91,14 @@ class Device {
 
   /// Primary context: made by the first Retain, destroyed when the count drops to 0.
   StatusOr<Context*> Retain();
-  /// The primary context for somebody who keeps no count: of the device as it is, or opened, which then counts one.
+  /// The primary context for a caller that keeps no count: the existing one, or a new one, which then has the count 1.
   StatusOr<Context*> Open();
   Status Release();
   Status ReleaseForce();
   bool primary_active() const;
 
-  /// Held while a context of the device is made, and while the memory of a device without contexts is freed: nobody
-  /// gets memory in between that would be taken away again. Rank: below the primary context's lock.
+  /// Held while a context of the device is made, and while the memory of a device without contexts is freed, so that no
+  /// thread gets memory in between that would be freed at once. Rank: below the primary context's lock.
   std::mutex contexts_mutex;
 
   std::mutex limits_mutex;
@@ -120,8 +120,8 @@ class Device {
   uint64_t primary_count_ = 0;
 };
 
-/// `hook` is called when the last context of a device has gone, just before its memory is freed as a whole. For those
-/// who keep device memory of their own; `hook` stays for the rest of the process.
+/// `hook` is called when the last context of a device has gone, just before its memory is freed as a whole. For layers
+/// that keep device memory of their own; `hook` stays for the rest of the process.
 void AtMemoryFreed(void (*hook)(int device));
 
 /// The devices of the process, as REPRISE_DEVICES and ASCEND_RT_VISIBLE_DEVICES say.

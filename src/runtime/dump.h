@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dump: arguments of launched kernels, what operators read and write (data_dump.h), and what belongs to tasks that
-// failed, as files below a folder, or in pieces to a function of the program.
+// Dump: arguments of launched kernels, what operators read and write (data_dump.h), and data of failed tasks, as files
+// below a folder, or in pieces to a function of the program.
 //
 // Arguments are written when a kernel is launched (or captured), one JSON object on a line of its own; all launches
 // between Start and Stop are in one file. A replay launches nothing anew.
@@ -39,7 +39,7 @@ class Dump {
 
   /// 100044 when arguments are dumped already, 100003 when the folder cannot be used.
   Status StartArgs(const std::string& folder);
-  /// 100045 when they are not; 100004 when something could not be written.
+  /// 100045 when no arguments are dumped; 100004 when something could not be written.
   Status StopArgs();
   /// One line about a launch on `stream`; `args_readable` is false for an argument block that is read at run time only.
   static std::string DescribeLaunch(const Stream& stream, const ir::Task& task, bool args_readable);
@@ -62,7 +62,7 @@ class Dump {
   Status Configure(const Settings& settings);
   Status CheckInit();
   Status Finalize();
-  /// The same for the file that the process is initialised with: from here to EndOfFile only that configures.
+  /// The dump that the configuration file of aclInit asks for: until EndOfFile no other call configures.
   Status StartOfFile(const Settings& settings);
   Status EndOfFile();
   /// Begins to save failed tasks if variables of the environment ask for it, which goes before all configurations and
@@ -73,7 +73,7 @@ class Dump {
   /// but 0 counts as not written. Called on the thread that caused the piece, without a lock.
   using Receiver = std::function<int(const std::string& file, uint64_t offset, std::string_view bytes, bool last)>;
   void SetReceiver(Receiver receiver);
-  /// When it returns the receiver does not run any more, unless it is called by the receiver itself.
+  /// Removes the receiver, which does not run any more when this returns, unless the receiver itself is the caller.
   void RemoveReceiver();
 
   struct Tensor {
@@ -92,11 +92,11 @@ class Dump {
   /// `more`: members of the description, each behind a comma. A brief one says no types and shapes.
   Status SaveTensors(int device, const std::string& name, const std::string& tag, std::span<const Tensor> tensors,
                      const std::string& more = {}, bool is_brief = false);
-  /// Where what failed on the device is saved.
+  /// The folder in which data of failed tasks of the device is saved.
   std::string exception_folder(int device);
-  /// Folder of the arguments, valid for ever; null when nobody asked.
+  /// Folder of the arguments, valid for ever; null when no arguments are dumped.
   const char* args_folder();
-  /// The same text at an address that stays valid.
+  /// A copy of the text at an address that stays valid.
   const char* Keep(const std::string& text);
 
  private:

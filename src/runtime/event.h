@@ -98,7 +98,7 @@ class Event {
 
   /// Event of another process, or of this one, that was made for several processes.
   static StatusOr<Event*> Open(Device& device, const device::ShareKey& key);
-  /// The key for Open; the same at each call. Only for events with kEventIpc.
+  /// The key for Open, equal at each call. Only for events with kEventIpc.
   StatusOr<device::ShareKey> Export();
 
   /// Whether the newest record has run; `fallback` when there is none. 507022 when it was that of a process which has
@@ -112,9 +112,9 @@ class Event {
   /// Makes `record` the newest (takes its own reference); null: there is none. With order_mutex locked.
   void Publish(EventRecord* record);
 
-  /// Held from Publish until the task that records is queued, and by who looks for the record that a stream shall wait
-  /// for: a wait that another thread queues meanwhile must not come to lie before the record that it waits for. Of
-  /// several events, the one with the lower address is locked first; before Stream's locks.
+  /// Held from Publish until the task that records is queued, and while the record that a stream shall wait for is
+  /// looked up: otherwise a wait that another thread queues could lie before the record that it waits for. Of several
+  /// events, the one with the lower address is locked first; before Stream's locks.
   std::mutex order_mutex;
 
   EventFlag& flag() { return *flag_; }
@@ -153,7 +153,8 @@ class Event {
 
 /// A record at the end of what the stream has to do now, without an event; one reference for the caller.
 StatusOr<EventRecord*> RecordPoint(Stream& stream);
-/// Lets the stream wait for it. Neither waits itself, not even under ASCEND_LAUNCH_BLOCKING: callers may hold locks.
+/// Lets the stream wait for the record. Neither function waits on the host, not even with ASCEND_LAUNCH_BLOCKING=1:
+/// callers may hold locks.
 Status WaitForPoint(Stream& stream, EventRecord& record);
 
 /// Task types and payloads that the capture layer puts into graphs.

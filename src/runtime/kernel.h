@@ -35,7 +35,7 @@ struct KernelFunction {
   uint32_t args_bytes = 0;  ///< that its parameters take, each in slots of eight bytes; 0: it does not tell them
 };
 
-/// A loaded binary. Unloading drops the handle; what is queued, and graphs, keep the code alive.
+/// A loaded binary. Unloading drops the handle; queued launches and graphs keep the code alive.
 ///
 /// Threads: thread-safe.
 class KernelBinary final : public ir::Anchor {
@@ -71,7 +71,7 @@ class KernelBinary final : public ir::Anchor {
   uint64_t birth_ = 0;  // when it is unloaded
   mutable std::mutex functions_mutex_;
   std::vector<std::unique_ptr<KernelFunction>> functions_;  // guarded by functions_mutex_; grows only
-  bool is_unloaded_ = false;                                // the same: its functions have no handles any more
+  bool is_unloaded_ = false;                                // guarded by functions_mutex_; no more handles
   friend Status MakeKernelArgs(KernelFunction& function, void** handle);
   std::mutex args_mutex_;
   std::vector<std::unique_ptr<KernelArgs>> args_;  // guarded by args_mutex_
@@ -130,24 +130,24 @@ struct ArgumentPlaceholder {
 
 // Launches are refused with 107000 when the block is shorter than the parameters that the kernel tells.
 
-/// Hands a kernel task with a copy of `args` to `take`, which owns it; for those who put it elsewhere than into a
+/// Hands a kernel task with a copy of `args` to `take`, which owns it; for callers that put it elsewhere than into a
 /// stream.
 Status WithKernelTask(KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes, const void* args,
                       size_t args_bytes, const std::function<Status(const ir::Task&)>& take);
 
 /// Whether tasks of the type are launches of loaded kernels of the cores (not AI CPU kernels, not operators).
 bool IsLoadedKernel(const ir::TaskType& type);
-/// Whether two of these run on the same cores, in the same mix.
+/// Whether two launches of loaded kernels run on the same cores, in the same mix.
 bool SameEngine(const void* payload, const void* other);
-/// Whether they are the same kernel.
+/// Whether two launches are of the same kernel.
 bool SameFunction(const void* payload, const void* other);
-/// Whether they are kernels of one binary: while one is there, the end of the other unloads nothing.
+/// Whether two launches are of kernels of one binary: while one of them exists, the end of the other unloads nothing.
 bool SameBinary(const void* payload, const void* other);
-/// The arguments of a launch that holds them itself, if this is one of the same kernel with as many blocks and bytes of
-/// arguments; else null.
+/// The argument block in the payload of a launch, if it launches `function` with as many blocks and bytes of arguments
+/// and holds the block itself; else null.
 void* SameLaunchArguments(const ir::TaskType& type, void* payload, const KernelFunction& function, uint32_t blocks,
                           size_t args_bytes);
-/// The launch attributes of one of these.
+/// The launch attributes of a launch of a loaded kernel.
 LaunchAttributes AttributesOf(const void* payload);
 /// Hands a task like the launch behind `payload` to `take`, which owns it: with another kernel (unless null) and
 /// another number of blocks (unless 0). 507009 for an AI CPU kernel, 507000 when the arguments are too short for it.

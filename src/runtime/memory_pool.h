@@ -33,19 +33,20 @@ enum class PoolAttribute : uint32_t {
 class MemoryPool {
  public:
   static StatusOr<MemoryPool*> Create(Device& device, uint64_t most_bytes);
-  /// The pool goes with its last block. False when another thread was faster.
+  /// Destroys the pool, whose memory goes with its last block. False when another thread was faster.
   static bool Destroy(MemoryPool* pool);
 
   void* handle() const { return handle_; }
   int device() const { return device_; }
   std::string Describe() const;
 
-  /// For work that is submitted to the stream from now on. 207001 when the pool or the device has no room.
+  /// A block for work that is submitted to the stream from now on. 207001 when the pool or the device has no room.
   StatusOr<void*> Take(Stream& stream, uint64_t bytes);
-  /// Gives a block of any pool back, behind what the stream has to do; 107000 for what is none, or is back already.
+  /// Gives a block of any pool back, behind the work that the stream has now; 107000 for an address that is no block,
+  /// or a block that is back already.
   static Status GiveBack(void* block, Stream& stream);
 
-  /// It has a limit of its own, which leaves no room for a fresh block.
+  /// Whether the limit of the pool leaves no room for a fresh block.
   bool IsFullFor(uint64_t bytes) const;
 
   uint64_t Get(PoolAttribute attribute) const;

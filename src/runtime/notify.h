@@ -48,10 +48,10 @@ class Notify {
   /// Queued, or captured.
   Status RecordOn(Stream& stream);
   Status WaitOn(Stream& stream, uint32_t timeout_s);
-  /// Takes the bit away, from the host.
+  /// Clears the bit, from the host.
   void Reset();
 
-  /// The same key at each call with the same check.
+  /// The key under which other processes find the notify: equal at each call with equal `checks_pid`.
   StatusOr<device::ShareKey> Export(bool checks_pid);
   Status AllowTakers(const int32_t* pids, size_t count);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tasks that wait, with a limit in time and, where nobody can wake them, by looking now and then.
+// Tasks that wait: with a time limit, and, where no thread can wake them, by polling.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ struct ParkClock {
 ir::RunResult Park(device::RunContext& context, ParkClock& clock, uint32_t timeout_s, bool polls, const char* what,
                    int64_t id);
 
-/// Whether a wait that polls should see, this time, if the process that it waits for is still there: after some
+/// Whether a wait that polls should check this time that the process it waits for still runs: first after some
 /// milliseconds, then some times in a second.
 bool LooksForProcess(const ParkClock& clock);
 
-/// 507022, for a wait that nobody is left to satisfy. `role` is what the process had to do with it.
+/// 507022 for a wait that no process is left to satisfy. `role` says what the process was to do.
 Status ProcessHasEnded(const char* what, int64_t id, const char* role, int32_t pid);
 
 /// The wait is over: no timer is left.

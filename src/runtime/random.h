@@ -23,7 +23,7 @@ enum class RandomFunction : uint32_t {
   kDropoutMask = 0,      ///< one bit for each number, lowest first; 0 with the probability `a` (drop), else 1 (keep)
   kUniform = 1,          ///< from a to b; of integers a, …, b - 1
   kNormal = 2,           ///< mean a, standard deviation b
-  kTruncatedNormal = 3,  ///< the same, drawn again while further than two standard deviations from the mean
+  kTruncatedNormal = 3,  ///< as kNormal, drawn again while further than two standard deviations from the mean
 };
 
 /// Types of results; the numbers are those of aclDataType. Integers are uniform only.
@@ -87,9 +87,9 @@ struct IntegerRange {
 /// 107000 when a or b does not fit the type, or b is not above a. Reads device memory as RandomValue does.
 StatusOr<IntegerRange> RandomRange(const RandomRequest& request);
 
-/// The task for those who put it elsewhere than into a stream; `take` owns it.
+/// Hands the task to `take`, which owns it; for callers that put it elsewhere than into a stream.
 Status WithRandomTask(const RandomRequest& request, const std::function<Status(const ir::Task&)>& take);
-/// What is behind the payload of a task of kind kRandom.
+/// The request in the payload of a task of kind kRandom.
 const RandomRequest& RequestOf(const void* payload);
 
 /// Queues one draw; captured, every replay draws further numbers.

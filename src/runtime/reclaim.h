@@ -9,9 +9,9 @@
 
 namespace reprise::runtime {
 
-/// Calls `allocate` until it succeeds, as long as parked memory of the device comes back in between; waits for that,
-/// 10 s in all, with no lock held, unless it would be of no use: `may_fit` says whether `bytes` have room where they
-/// are taken from once nothing is parked any more. The last refusal is the answer.
+/// Calls `allocate` until it succeeds, as long as parked memory of the device is released in between. Waits for such
+/// memory, 10 s in all, without a lock, unless `may_fit` says that `bytes` would have no room even if nothing were
+/// parked. Returns the last refusal.
 template <class Allocate, class MayFit>
 auto OrReclaim(int device, uint64_t bytes, Allocate allocate, MayFit may_fit) -> decltype(allocate()) {
   const device::ParkedMemory& parked = device::ParkedMemory::Get();
@@ -22,7 +22,8 @@ auto OrReclaim(int device, uint64_t bytes, Allocate allocate, MayFit may_fit) ->
   for (const Deadline patience = DeadlineAfterMs(10'000);;) {
     Status refusal = std::move(result).status();
     if (refusal.code() != 207001 || bytes > device::MemoryRegistry::total_bytes() || !may_fit()) return refusal;
-    // What came back behind the refusal is reason enough for another try, also when nothing is left to wait for.
+    // Memory that was released after the refusal is reason enough for another try, also when nothing is left to wait
+    // for.
     const bool may_come = parked.bytes(device) != 0 && Stream::AwaitParkedMemory(patience);
     const uint64_t now = parked.released();
     if (!may_come && now == released) return refusal;

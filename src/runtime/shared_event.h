@@ -36,7 +36,7 @@ struct SharedEventState {
   void Complete(uint64_t record) noexcept;
   /// Whether the newest record has run; 507022 when its process ended before.
   StatusOr<bool> Query(int32_t event_id) const;
-  /// Waits for it. False when the deadline passed.
+  /// Waits until the newest record has run. False when the deadline passed.
   StatusOr<bool> Wait(const Deadline& deadline, int32_t event_id) const;
 
   /// Queue tasks, without waiting. With the order_mutex of the event.

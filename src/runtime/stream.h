@@ -34,12 +34,12 @@ class Stream;
 /// Takes the tasks of a stream instead of its queue. Implemented by captures and by updates of task groups.
 class TaskSink {
  public:
-  /// Called with the context's capture_mutex held, hence `taken`: a task that is refused or dropped stays with the
-  /// caller, who destroys it without the lock, because closures of users may call us again.
+  /// Called with the context's capture_mutex held. `taken` false: the task was refused or dropped and stays with the
+  /// caller, which destroys it without the lock, because a closure of the program may call the runtime again.
   virtual Status Record(Stream& stream, const ir::Task& task, bool& taken) = 0;
   /// 0 for the update of a task group: the stream then takes kernels only, but it is not being captured.
   virtual uint64_t capture_id() const = 0;
-  /// The stream is being destroyed: let go of it.
+  /// The stream is being destroyed: the sink drops every reference to it.
   virtual void Forget(Stream& stream) = 0;
   /// "capture of model 7 on stream 3, begun by thread 4711 in mode GLOBAL"; for messages.
   virtual const std::string& Describe() const = 0;
@@ -52,7 +52,7 @@ class TaskSink {
 
 /// How many tasks a captured or persistent stream may have (REPRISE_MAX_STREAM_TASKS).
 size_t MaxStoredTasks();
-/// 507002 for a stream that has that many.
+/// 507002 for a stream that has MaxStoredTasks tasks.
 Status StreamIsFull(const Stream& stream);
 
 /// ASCEND_LAUNCH_BLOCKING; read with the first device.
@@ -74,14 +74,14 @@ class Stream final : public device::Runnable {
   enum class DestroyMode {
     kWait,     ///< queued tasks run first
     kForce,    ///< queued tasks are dropped
-    kTeardown  ///< of the context: waits, and drops what waits for something that will not come
+    kTeardown  ///< the context is being destroyed: waits, but drops tasks whose condition can no longer come true
   };
 
   static StatusOr<Stream*> Create(Context& context, Options options);
-  /// False when another thread is destroying it, which does the rest.
+  /// False when another thread is destroying the stream already.
   static bool Destroy(Stream* stream, DestroyMode mode, const Deadline& patience = DeadlineAfterMs(10'000));
-  /// The two steps of it, for those who look once more in between, when no other call uses the stream, as a rule (see
-  /// AwaitCalls): false when another thread was faster. `Show` of the table undoes the first.
+  /// The two steps of Destroy, for callers that check the stream once more in between, when as a rule no other call
+  /// uses it (see AwaitCalls). Hide is false when another thread was faster; HandleTable::Show undoes it.
   static bool Hide(Stream* stream);
   static void DestroyHidden(Stream* stream, DestroyMode mode, const Deadline& patience = DeadlineAfterMs(10'000));
 
@@ -96,10 +96,12 @@ class Stream final : public device::Runnable {
   /// "stream 3" or "default stream 0 (tag 7)"; for messages.
   std::string Describe() const;
 
-  /// The door. Owns the task's payload from the call on, also when it fails.
+  /// The one door for tasks: queues the task, or hands it to the sink. Owns the payload from the call on, also when it
+  /// fails.
   Status Submit(const ir::Task& task);
-  /// The same in two steps, for payloads that can be written where they will lie, `bytes` at `place`: nothing else may
-  /// happen in between. Null when the task has to take the other way (a capture, a full chunk, a stopped stream).
+  /// A submission in two steps: the caller writes a payload of `bytes` to the returned place, then calls Commit; no
+  /// other call on the stream may come in between. Null when Submit is needed (a capture, a full chunk, a stopped
+  /// stream).
   std::byte* TryReserve(const ir::TaskType& type, size_t bytes);
   /// A submission will follow soon.
   void PrepareSubmit() const noexcept {
@@ -107,15 +109,15 @@ class Stream final : public device::Runnable {
     device_.scheduler().PrepareSignal(*this);
   }
   Status Commit();
-  /// The same past a capture: for work that must not be captured.
+  /// Submits past an open capture: for work that must not be captured.
   Status SubmitNow(const ir::Task& task);
-  /// The same without the wait that ASCEND_LAUNCH_BLOCKING asks for; for callers that hold a lock. `placed` is called
-  /// as soon as the payload has its place in the order of the stream, and before it can run.
+  /// As SubmitNow, without the wait that ASCEND_LAUNCH_BLOCKING=1 asks for; for callers that hold a lock. `placed` is
+  /// called as soon as the payload has its place in the order of the stream, and before the task can run.
   Status Enqueue(const ir::Task& task, void (*placed)(void* payload) = nullptr);
-  /// That wait.
+  /// Waits for the stream when ASCEND_LAUNCH_BLOCKING=1.
   Status WaitIfBlocking();
-  /// Puts a task behind everything that is queued without a trace in what the thread sees of its own tasks. Drops it,
-  /// undestroyed, when there is no memory.
+  /// Queues a task behind all others without changing what the calling thread knows of its own tasks (last_task_id).
+  /// Drops the task, without calling its `destroy`, when there is no memory.
   void EnqueueLast(const ir::Task& task) noexcept;
 
   /// "stream 3, task 5: KERNEL_AICORE runs", or waits for a worker; empty when nothing does. Any thread; for inquiries.
@@ -133,11 +135,11 @@ class Stream final : public device::Runnable {
     return completed_.load(std::memory_order_acquire) == published_.load(std::memory_order_acquire);
   }
 
-  /// Drops what is queued and what is parked; waiters return 107023.
+  /// Drops the queued tasks and the parked one; waiting threads get `code`.
   void Abort(int code);
 
-  /// Ends the task in front: dropped when it waits for something or has not begun, which the next synchronisation tells
-  /// with 107023; a loop ends at its next turn, a call of foreign code at its end. The others go on.
+  /// Ends the first task of the queue: drops it when it waits or has not begun, which the next synchronisation reports
+  /// with 107023; a loop ends at its next turn, a call of foreign code at its end. Later tasks go on.
   void Stop();
 
   /// Keeps an asynchronous error for the next synchronisation.
@@ -145,33 +147,33 @@ class Stream final : public device::Runnable {
   /// The pending error, which is forgotten (mode continue) or kept (mode stop).
   Status TakeError();
 
-  /// Of the capture that the stream takes part in; 0: none. Never used again.
+  /// Id of the capture that the stream takes part in, which no later capture gets; 0: none.
   uint64_t capture_id() const { return capture_id_.load(std::memory_order_acquire); }
   bool is_capturing() const { return capture_id() != 0; }
   TaskSink* sink() const { return sink_.load(std::memory_order_acquire); }
   /// With the context's capture_mutex held.
   void set_sink(TaskSink* sink) {
-    // In this order nobody takes a capture that is just beginning or ending for an update.
+    // In this order no thread takes a capture that is just beginning or ending for an update of a task group.
     if (sink != nullptr) capture_id_.store(sink->capture_id(), std::memory_order_release);
     sink_.store(sink, std::memory_order_release);
     if (sink == nullptr) capture_id_.store(0, std::memory_order_release);
   }
 
-  /// Calls `visit` with all streams of the process, also those that Destroy waits for; none of them goes meanwhile.
+  /// Calls `visit` with all streams of the process, also with those that Destroy waits for; none is freed meanwhile.
   static void ForEach(const std::function<void(Stream&)>& visit);
 
   /// Waits for a task that the oldest parked memory waits for, if there is one. False when it takes too long.
   static bool AwaitParkedMemory(const Deadline& deadline);
 
-  /// Threads that use the stream although they do not own it (Context::Synchronize); Destroy waits for them. On a line
-  /// that the base's state does not share, as what follows is read by every call.
+  /// Threads that use the stream although they do not own it (Context::Synchronize); Destroy waits for them. Not on the
+  /// cache line of the base's state: every call reads the members below.
   alignas(64) std::atomic<uint32_t> visitors{0};
 
   /// Tasks of a persistent stream; null for others. Shared with the models that the stream is bound to.
   const std::shared_ptr<ir::Graph>& stored() const { return stored_; }
   /// The slot of a stored kernel or draw of random numbers, with a reference for the caller; 107000 for other tasks.
   StatusOr<ir::TaskSlot*> StoredSlot(uint32_t task_id);
-  /// Makes all of these replaceable: later they are part of a plan. Throws std::bad_alloc.
+  /// Makes all stored kernels and draws replaceable, before a plan refers to them. Throws std::bad_alloc.
   void MakeStoredSlots();
   /// Starts over with an empty store; models keep what they were built from.
   void CleanStored();
@@ -182,14 +184,15 @@ class Stream final : public device::Runnable {
     const void* nobody = nullptr;
     return bound_model.compare_exchange_strong(nobody, this) || nobody == this;
   }
-  /// It takes no more tasks, whoever has found it before.
+  /// Whether the stream is being destroyed: it takes no more tasks, also of callers that found it before.
   bool is_closed();
-  /// 107017 for a stream that is leaving: no capture and no update may begin on it. With the context's capture_mutex.
+  /// 107017 for a stream that is being destroyed: no capture and no update may begin on it. With the context's
+  /// capture_mutex.
   Status CheckNotLeaving() const;
   std::atomic<bool> stored_sealed{false};
 
   Outcome Run(device::RunContext& context) override;
-  /// While the first task is parked, more behind it makes no difference.
+  /// While the first task is parked, tasks behind it cannot run.
   bool HasMore() const noexcept override {
     return published_.load(std::memory_order_acquire) != completed_.load(std::memory_order_relaxed) &&
            !parked_.load(std::memory_order_relaxed);
@@ -205,7 +208,7 @@ class Stream final : public device::Runnable {
   std::atomic<uint64_t> failure_mode{0};
   std::atomic<bool> failure_mode_set{false};
   CoreLimits limits;  ///< guarded by Device::limits_mutex
-  /// How the last capture that began here failed; guarded by the context's capture_mutex, as is_leaving_.
+  /// How the last capture that began on this stream failed; guarded by the context's capture_mutex, as is_leaving_.
   std::string last_capture;
 
  private:
@@ -250,27 +253,28 @@ class Stream final : public device::Runnable {
   bool is_leaving_ = false;
   // Guarded by the lock of the list of streams that Destroy waits for.
   Stream* next_leaving_ = nullptr;
-  // Guarded by the lock of the list of streams that may have work; what stands before it, or the list's begin.
+  // Links of the list of streams that may have work, guarded by the lock of that list; listed_at_ is the pointer to this
+  // stream.
   Stream* next_listed_ = nullptr;
   Stream** listed_at_ = nullptr;
 
   // Tasks of a persistent stream: stored for a model, never run by the stream. Guarded by producer_.
   std::shared_ptr<ir::Graph> stored_;
 
-  // Producer side. Consumers look at the count alone.
+  // Producer side. Consumers read only the count.
   alignas(64) SpinLock producer_;
   Chunk* tail_ = nullptr;
   uint32_t next_task_id_ = 0;
   // Why a submission must not take the short way; guarded by producer_.
   enum Detour : uint32_t {
     kStores = 1,    // a persistent stream
-    kClosed = 2,    // takes no more tasks: it is gone for all but those who found it before
+    kClosed = 2,    // takes no more tasks: it is being destroyed
     kUnlisted = 4,  // not in the list of streams that may have work
   };
   uint32_t detours_ = kUnlisted;
   alignas(64) std::atomic<uint64_t> published_{0};
 
-  // Consumer side: whoever runs the stream.
+  // Consumer side: the thread that runs the stream.
   alignas(64) Chunk* head_ = nullptr;
   size_t head_offset_ = 0;
   std::atomic<bool> parked_{false};
@@ -285,7 +289,7 @@ class Stream final : public device::Runnable {
   alignas(64) std::atomic<uint32_t> waiters_{0};
   std::atomic<uint32_t> wait_word_{0};
   std::atomic<uint64_t> wake_at_{UINT64_MAX};  // the nearest target of those that sleep
-  std::atomic<bool> awaited_{false};           // somebody has begun to wait: no time to linger
+  std::atomic<bool> awaited_{false};           // a thread has begun to wait: the worker stops lingering
 
   std::mutex error_mutex_;
   Status error_;
@@ -302,7 +306,7 @@ void TellStall(const std::string& awaited, const Device& device, const Context* 
 StatusOr<Stream*> FindStream(const void* handle);
 /// 107002, 107003 unless it belongs to the current context.
 Status CheckOwn(const Stream& stream);
-/// The same without the demand that it belong to the current context.
+/// As FindStream, for a stream of any context. 107002 for null without a current context, 107017.
 StatusOr<Stream*> FindAnyStream(const void* handle);
 
 /// 107027 when the stream is being captured; `api` for the message.

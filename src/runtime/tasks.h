@@ -40,7 +40,8 @@ void Copy2d(void* dst, uint64_t dst_pitch, const void* src, uint64_t src_pitch, 
 enum class ValueCompare : uint32_t { kGreaterEqual = 0, kEqual = 1, kAnd = 2, kNor = 3 };
 Status SubmitValueWrite(Stream& stream, void* address, uint64_t value);
 Status SubmitValueWait(Stream& stream, void* address, uint64_t value, ValueCompare compare);
-/// The same tasks for those who put them elsewhere than into a stream; `take` owns the task.
+/// The tasks of SubmitValueWrite and SubmitValueWait, for callers that put them elsewhere than into a stream; `take`
+/// owns the task.
 Status WithValueWrite(void* address, uint64_t value, const std::function<Status(const ir::Task&)>& take);
 Status WithValueWait(void* address, uint64_t value, ValueCompare compare,
                      const std::function<Status(const ir::Task&)>& take);
@@ -54,10 +55,11 @@ Status SubmitHostFunc(Stream& stream, void (*function)(void*), void* argument);
 using Closure = std::function<Status(device::RunContext&)>;
 Status SubmitClosure(Stream& stream, const char* name, Closure closure);
 
-/// The same as an object, on any thread: it must not wait. As a host function it gets a worker and is no kernel.
+/// As SubmitClosure, for an object that any thread may run, so that it must not wait. As a host function it runs on a
+/// worker, and dumps do not show it as a kernel.
 Status SubmitOperation(Stream& stream, std::unique_ptr<Operation> operation, bool is_host_function);
 
-/// What a task type around an operation consists of. What the operation throws becomes the task's failure.
+/// The parts of a task type around an operation. An exception of the operation becomes the task's failure.
 void RunOperation(device::RunContext& context, Operation& operation, uint64_t seed) noexcept;
 /// `num_blocks` as dumps show it; 0: not a kernel.
 void DescribeOperation(const Operation& operation, uint32_t num_blocks, ir::TaskInfo& info);

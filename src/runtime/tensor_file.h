@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What lies in the memory of a tensor, as bytes of a .npy file and as numbers about it. The memory may be gone: it is
-// read by way of the kernel, never by way of the pointer.
+// The content of a tensor as bytes of a .npy file and as statistics. The memory may be gone, so it is read through the
+// kernel and never through the pointer.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 
 namespace reprise::runtime {
 
-/// Takes bytes; false: no more shall come.
+/// Takes bytes; false: the caller shall stop.
 using TakeBytes = std::function<bool(std::string_view)>;
 
 /// Product of the sizes; 1 for rank 0.
 int64_t CountOf(const ir::TensorInfo& tensor);
-/// Of all elements; 0 for a type that the kernels do not know.
+/// Bytes of all elements; 0 for a type that the kernels do not know.
 uint64_t BytesOf(const ir::TensorInfo& tensor);
 
 /// Hands over the elements in row-major order, in pieces of whole elements. Returns how many: fewer than all when

@@ -18,7 +18,8 @@ struct ThreadState {
   CaptureMode exchange_mode = CaptureMode::kGlobal;
   /// Captures begun by this thread; shared because another thread may end a relaxed one.
   std::shared_ptr<CaptureCounts> captures = std::make_shared<CaptureCounts>();
-  /// Of the stream's own count, or for a captured task its place in the model's stream, as the dump shows it.
+  /// Id of the task that this thread submitted last: its number in the stream, or for a captured task its place in the
+  /// stream of the model, as dumps show it.
   uint32_t last_task_id = 0;
   void* last_task_stream = nullptr;  ///< handle
   void* limits_stream = nullptr;     ///< handle; aclrtUseStreamResInCurrentThread

@@ -12,7 +12,7 @@
 
 namespace reprise::runtime {
 
-/// The same calls as KernelArgs, with the room that the caller gave.
+/// An argument list as KernelArgs, in memory of the caller.
 ///
 /// Threads: thread-compatible.
 class UserArgs {
@@ -27,7 +27,7 @@ class UserArgs {
   /// The list at an address, or null when there is none; looks without touching memory that may not be there.
   static UserArgs* Find(void* object);
 
-  /// Handle of the kernel that the list was made for; it may be gone.
+  /// Handle of the kernel that the list was made for; the kernel may have been unloaded.
   void* function_handle() const { return function_; }
   StatusOr<uint32_t> Append(const void* value, size_t bytes);
   StatusOr<uint32_t> AppendPlaceholder();

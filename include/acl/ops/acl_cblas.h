@@ -4,6 +4,9 @@
 //
 // Matrix-vector and matrix-matrix products as single operators, each in two forms: run once, or prepare a
 // handle for aclopExecWithHandle. Scalars and operands are device addresses.
+//
+// "Errors" names what is special to a function. acl_rt.h says which numbers are general, and what "Capture"
+// means.
 
 #ifndef REPRISE_ACL_OPS_ACL_CBLAS_H
 #define REPRISE_ACL_OPS_ACL_CBLAS_H
@@ -24,60 +27,96 @@ typedef int aclComputeType;  ///< precision of the sum
 // ---- Matrix routines --------------------------------------------------------------------------------------
 
 /// Queues y = alpha * op(A) * x + beta * y with chosen data types.
+///
+/// Errors: 100000 for sizes, types or leading dimensions that do not fit; 107000 for memory that the device
+///         does not reach; 200001 for a matrix in another layout than rows.
+/// Capture: recorded, as kernels.
 ACL_FUNC_VISIBILITY aclError aclblasGemvEx(aclTransType transA, int m, int n, const void *alpha,
     const void *a, int lda, aclDataType dataTypeA, const void *x, int incx, aclDataType dataTypeX,
     const void *beta, void *y, int incy, aclDataType dataTypeY, aclComputeType type, aclrtStream stream);
 
 /// Prepares aclblasGemvEx for many runs.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclblasCreateHandleForGemvEx(aclTransType transA, int m, int n,
     aclDataType dataTypeA, aclDataType dataTypeX, aclDataType dataTypeY, aclComputeType type,
     aclopHandle **handle);
 
 /// Queues the matrix-vector product in fp16.
+///
+/// Errors: 100000 for sizes, types or leading dimensions that do not fit; 107000 for memory that the device
+///         does not reach; 200001 for a matrix in another layout than rows.
+/// Capture: recorded, as kernels.
 ACL_FUNC_VISIBILITY aclError aclblasHgemv(aclTransType transA, int m, int n, const aclFloat16 *alpha,
     const aclFloat16 *a, int lda, const aclFloat16 *x, int incx, const aclFloat16 *beta, aclFloat16 *y,
     int incy, aclComputeType type, aclrtStream stream);
 
 /// Prepares aclblasHgemv for many runs.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclblasCreateHandleForHgemv(aclTransType transA, int m, int n,
     aclComputeType type, aclopHandle **handle);
 
 /// Queues the matrix-vector product in int8 with int32 results.
+///
+/// Errors: 100000 for sizes, types or leading dimensions that do not fit; 107000 for memory that the device
+///         does not reach; 200001 for a matrix in another layout than rows.
+/// Capture: recorded, as kernels.
 ACL_FUNC_VISIBILITY aclError aclblasS8gemv(aclTransType transA, int m, int n, const int32_t *alpha,
     const int8_t *a, int lda, const int8_t *x, int incx, const int32_t *beta, int32_t *y, int incy,
     aclComputeType type, aclrtStream stream);
 
 /// Prepares aclblasS8gemv for many runs.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclblasCreateHandleForS8gemv(aclTransType transA, int m, int n,
     aclComputeType type, aclopHandle **handle);
 
 /// Queues C = alpha * op(A) * op(B) + beta * C with chosen data types.
+///
+/// Errors: 100000 for sizes, types or leading dimensions that do not fit; 107000 for memory that the device
+///         does not reach; 200001 for a matrix in another layout than rows.
+/// Capture: recorded, as kernels.
 ACL_FUNC_VISIBILITY aclError aclblasGemmEx(aclTransType transA, aclTransType transB, aclTransType transC,
     int m, int n, int k, const void *alpha, const void *matrixA, int lda, aclDataType dataTypeA,
     const void *matrixB, int ldb, aclDataType dataTypeB, const void *beta, void *matrixC, int ldc,
     aclDataType dataTypeC, aclComputeType type, aclrtStream stream);
 
 /// Prepares aclblasGemmEx for many runs.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclblasCreateHandleForGemmEx(aclTransType transA, aclTransType transB,
     aclTransType transC, int m, int n, int k, aclDataType dataTypeA, aclDataType dataTypeB,
     aclDataType dataTypeC, aclComputeType type, aclopHandle **handle);
 
 /// Queues the matrix product in fp16.
+///
+/// Errors: 100000 for sizes, types or leading dimensions that do not fit; 107000 for memory that the device
+///         does not reach; 200001 for a matrix in another layout than rows.
+/// Capture: recorded, as kernels.
 ACL_FUNC_VISIBILITY aclError aclblasHgemm(aclTransType transA, aclTransType transB, aclTransType transC,
     int m, int n, int k, const aclFloat16 *alpha, const aclFloat16 *matrixA, int lda,
     const aclFloat16 *matrixB, int ldb, const aclFloat16 *beta, aclFloat16 *matrixC, int ldc,
     aclComputeType type, aclrtStream stream);
 
 /// Prepares aclblasHgemm for many runs.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclblasCreateHandleForHgemm(aclTransType transA, aclTransType transB,
     aclTransType transC, int m, int n, int k, aclComputeType type, aclopHandle **handle);
 
 /// Queues the matrix product in int8 with int32 results.
+///
+/// Errors: 100000 for sizes, types or leading dimensions that do not fit; 107000 for memory that the device
+///         does not reach; 200001 for a matrix in another layout than rows.
+/// Capture: recorded, as kernels.
 ACL_FUNC_VISIBILITY aclError aclblasS8gemm(aclTransType transA, aclTransType transB, aclTransType transC,
     int m, int n, int k, const int32_t *alpha, const int8_t *matrixA, int lda, const int8_t *matrixB,
     int ldb, const int32_t *beta, int32_t *matrixC, int ldc, aclComputeType type, aclrtStream stream);
 
 /// Prepares aclblasS8gemm for many runs.
+///
+/// Errors: 200001 always.
 ACL_FUNC_VISIBILITY aclError aclblasCreateHandleForS8gemm(aclTransType transA, aclTransType transB,
     aclTransType transC, int m, int n, int k, aclComputeType type, aclopHandle **handle);
 

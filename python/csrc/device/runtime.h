@@ -25,7 +25,7 @@ c10::DeviceIndex ToDeviceIndex(int64_t device);
 
 /// Initialises the runtime, once. Refused in a forked child of an initialised process.
 void LazyInit();
-/// The same without what Python has queued for the first use: that calls this one.
+/// As LazyInit, without the calls that Python has queued for the first use: LazyInit makes them after this one.
 void InitRuntime();
 bool IsInitialized() noexcept;
 
@@ -38,7 +38,7 @@ void Shutdown() noexcept;
 c10::DeviceIndex CurrentDevice() noexcept;
 /// Makes `device` current in the calling thread; initialises. Throws when there is no such device.
 void SetDevice(c10::DeviceIndex device);
-/// The same, returning the one before.
+/// As SetDevice; returns the device that was current.
 c10::DeviceIndex ExchangeDevice(c10::DeviceIndex device);
 /// Whether the device has been used by this process.
 bool HasContext(c10::DeviceIndex device) noexcept;

@@ -14,7 +14,7 @@ namespace torch_npu {
 /// as unraisable, and the stream goes on. Called with the GIL, which is released while the stream takes the task.
 void LaunchHostFunction(const NPUStream& stream, pybind11::object function, pybind11::object data);
 
-/// The same for `function(*args)` on the main thread, some time after its turn in the stream. Every tuple
+/// Queues `function(*args)` for the main thread, which calls it some time after its turn in the stream. Every tuple
 /// ("host_tensor_ptr", address, bytes, shape, dtype) in `args`, also in nested lists and tuples, is copied at its turn;
 /// the function sees ("host_tensor_buffer", bytearray, shape, dtype).
 void LaunchPendingHostFunction(const NPUStream& stream, pybind11::object function, const pybind11::object& args);

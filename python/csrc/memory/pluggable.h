@@ -26,7 +26,7 @@ struct PluggableAllocator {
 void ChangeCurrentAllocator(std::shared_ptr<const PluggableAllocator> allocator);
 /// Null: the caching allocator.
 std::shared_ptr<const PluggableAllocator> CurrentAllocator();
-/// The same, as a question that costs nothing.
+/// Whether CurrentAllocator is one of the user's; costs nothing.
 bool HasPluggableAllocator() noexcept;
 
 /// Memory of the current allocator, which must be one of the user's.

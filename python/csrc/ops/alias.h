@@ -19,7 +19,7 @@ class Aliases {
   explicit Aliases(c10::DeviceType type, bool resizable = false)
       : type_(type), resizable_(resizable || type == c10::kMeta) {}
 
-  /// The same tensor has the same alias: kernels that write an operand in place tell so by its identity.
+  /// The alias of the tensor, one for each tensor: kernels that write an operand in place tell so by its identity.
   at::Tensor Of(const at::Tensor& tensor);
   /// Whether the tensor is an alias made here; and of which storage.
   const c10::StorageImpl* SourceOf(const at::Tensor& alias) const;

@@ -16,7 +16,7 @@ namespace torch_npu {
 /// Queues it on the calling thread's current stream of its current device. `generator`: for operations that draw.
 void Launch(std::unique_ptr<reprise::Operation> operation, reprise::Generator* generator = nullptr);
 
-/// The same for a function, which runs within a KernelScope. It holds no tensors, only aliases.
+/// Queues a function, which runs within a KernelScope. It holds no tensors, only aliases.
 void Launch(const char* name, std::function<void()> work);
 void LaunchRandom(const char* name, reprise::Generator& generator, std::function<void(uint64_t seed)> work);
 

@@ -45,7 +45,7 @@ struct OpTraits {
   std::vector<bool> takes_host;       // by argument: tensors of indices may be on the host
   std::vector<int> returns_argument;  // by return; -1: a new one
   std::vector<LikeArgument> like;     // by return, instead of a Meta kernel
-  /// The same operator writing results that exist, if the CPU has a kernel for it.
+  /// The form of the operator that writes existing results, if the CPU has a kernel for it.
   std::optional<c10::OperatorHandle> out;
   ArgumentCheck check = nullptr;                             // what its Meta kernel does not look for
   const NativeOp* native = nullptr;                          // kernels of the device, if it has some

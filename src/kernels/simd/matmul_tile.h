@@ -41,7 +41,7 @@ void MultiplyBlock(LeftRows<float> left, RightPanels<float> right, float* c, int
 void MultiplyBlock(LeftRows<double> left, RightPanels<double> right, double* c, int64_t c_stride, int64_t rows,
                    int64_t cols, int64_t depth, bool accumulates);
 
-/// The same for few rows and a right operand that is read where it lies, once, and widened on the way.
+/// As MultiplyBlock, for few rows and a right operand that is read where it lies, once, and widened on the way.
 template <class T, class B>
 struct StreamBlock {
   LeftRows<T> left;
