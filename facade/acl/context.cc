@@ -51,7 +51,8 @@ aclError aclrtDestroyContext(aclrtContext context) {
     }
     if (Context::Destroy(found)) return {};
     return Error(107017, fmt::format("context {} is being destroyed by another thread", fmt::ptr(context)))
-        .Culprit("another call of aclrtDestroyContext");
+        .Culprit("another call of aclrtDestroyContext")
+        .Hint("destroy a context once");
   });
 }
 

@@ -136,7 +136,7 @@ StatusOr<Likeness> Compare(ir::TaskSlot& slot, const ir::Task& task, size_t inde
 Status Update::Record(Stream& stream, const ir::Task& task, bool& taken) {
   if (task.type->kind != ir::TaskKind::kKernel && task.type->kind != ir::TaskKind::kClosure) {
     return Error(507009, fmt::format("{} is updating a task group and takes kernels only, not {}", stream.Describe(),
-                                     task.type->name))
+                                     ir::SpokenName(*task.type)))
         .Hint("end the update with aclmdlRICaptureTaskUpdateEnd first");
   }
   if (next_ == group_->slots.size()) {
@@ -161,7 +161,8 @@ Status Update::Record(Stream& stream, const ir::Task& task, bool& taken) {
   try {
     payload.task = slot->Make(task);
   } catch (const std::bad_alloc&) {
-    return Error(207005, "no memory for the replacement of a kernel");
+    return Error(207005, "no memory for the replacement of a kernel")
+        .Hint("free memory of the host, end the update and begin it anew");
   }
   if (MayReplaceNow(stream)) {
     slot->ReplaceUnderLock(payload.task, likeness.binary);
@@ -219,7 +220,8 @@ StatusOr<TaskGroup*> EndGroup(Stream& stream) {
   if (session->invalidated()) {
     const Status::Detail& why = session->why_.detail();
     return Error(507903, fmt::format("the capture was invalidated by an earlier call: {} ({})", why.what, why.code))
-        .Culprit(session->Describe());
+        .Culprit(session->Describe())
+        .Hint("end the capture with aclmdlRICaptureEnd, mend that call, and capture anew");
   }
   return group;
 }
@@ -232,11 +234,14 @@ Status BeginUpdate(Stream& stream, TaskGroup& group) {
         .Hint("end that update with aclmdlRICaptureTaskUpdateEnd first");
   }
   if (const Session* session = Session::Of(stream)) {  // begun since the caller looked
-    return Error(107027, fmt::format("{} is being captured", stream.Describe())).Culprit(session->Describe());
+    return Error(107027, fmt::format("{} is being captured", stream.Describe()))
+        .Culprit(session->Describe())
+        .Hint("update the group on a stream outside of captures");
   }
   Stream* nobody = nullptr;
   if (!group.updater.compare_exchange_strong(nobody, &stream)) {
-    return Error(107033, fmt::format("the task group is being updated on {}", nobody->Describe()));
+    return Error(107033, fmt::format("the task group is being updated on {}", nobody->Describe()))
+        .Hint(fmt::format("end that update with aclmdlRICaptureTaskUpdateEnd on {} first", nobody->Describe()));
   }
   try {
     stream.set_sink(new Update(group));

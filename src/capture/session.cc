@@ -100,13 +100,19 @@ Status Begin(Stream& stream, CaptureMode mode, Model* body) {
   std::lock_guard lock(context.capture_mutex);
   REPRISE_RETURN_IF_ERROR(stream.CheckNotLeaving());
   if (body != nullptr && Models().Find(body->handle()) == nullptr) {
-    return Error(107017, fmt::format("{} was destroyed by another thread meanwhile", body->Describe()));
+    return Error(107017, fmt::format("{} was destroyed by another thread meanwhile", body->Describe()))
+        .Hint("destroy a model only when no other thread uses it");
   }
   if (body != nullptr && body->state() != ModelState::kNone) {
-    return Error(107026, fmt::format("{} is {}: a body is captured once", body->Describe(), StateName(body->state())));
+    return Error(107026, fmt::format("{} is {}: a body is captured once", body->Describe(), StateName(body->state())))
+        .Hint("capture into each body once; aclmdlRIAddCondTask makes bodies for another conditional task");
   }
   if (Session* session = Session::Of(stream)) {
-    return Error(107027, fmt::format("{} is being captured already", stream.Describe())).Culprit(session->Describe());
+    return Error(107027, fmt::format("{} is being captured already", stream.Describe()))
+        .Culprit(session->Describe())
+        .Hint(
+            "end that capture with aclmdlRICaptureEnd first, or capture another stream: captures of a stream do not "
+            "nest");
   }
   REPRISE_RETURN_IF_ERROR(CheckNotUpdating(stream, "a capture"));
   Model* model = body;
@@ -161,14 +167,14 @@ Status Session::CheckGroups(Stream& stream, const ir::Task& task) {
     const auto open =
         std::find_if(members_.begin(), members_.end(), [](const Member& m) { return m.group != nullptr; });
     error =
-        Error(107034, fmt::format("a {} task on {} interrupts the task group that is open on {}", task.type->name,
-                                  stream.Describe(), open->stream->Describe()))
+        Error(107034, fmt::format("a {} task on {} interrupts the task group that is open on {}",
+                                  ir::SpokenName(*task.type), stream.Describe(), open->stream->Describe()))
             .Culprit(fmt::format("{}, in {}", open->group_opened, Describe()))
             .Hint(fmt::format("close the group with aclmdlRICaptureTaskGrpEnd on {} before anything else is submitted",
                               open->stream->Describe()));
   } else if (task.type->kind != ir::TaskKind::kKernel && task.type->kind != ir::TaskKind::kClosure) {
-    error = Error(507009, fmt::format("a {} task cannot be in the task group that is open on {}", task.type->name,
-                                      stream.Describe()))
+    error = Error(507009, fmt::format("a {} task cannot be in the task group that is open on {}",
+                                      ir::SpokenName(*task.type), stream.Describe()))
                 .Culprit(fmt::format("{}, in {}", member.group_opened, Describe()))
                 .Hint("close the group with aclmdlRICaptureTaskGrpEnd first: only kernels may be in it");
   } else {
@@ -206,7 +212,8 @@ StatusOr<ir::NodeId> Session::AddNode(Stream& stream, const ir::Task& task, bool
     thread.last_task_stream = stream.handle();
     return node;
   } catch (const std::bad_alloc&) {
-    Status error = Error(207005, fmt::format("no memory for another task of {}", model_->Describe()));
+    Status error = Error(207005, fmt::format("no memory for another task of {}", model_->Describe()))
+                       .Hint("free memory of the host, and capture anew");
     Invalidate(error.Clone());
     return error;
   }
@@ -248,7 +255,8 @@ void Session::Invalidate(Status why) {
 
 // Calls do not destroy what is captured; who destroys the context of a capture that another thread has just begun does.
 void Session::Forget(Stream& stream) {
-  Invalidate(Error(107017, fmt::format("{} was destroyed while it was captured", stream.Describe())));
+  Invalidate(Error(107017, fmt::format("{} was destroyed while it was captured", stream.Describe()))
+                 .Hint("destroy a stream only after its capture has ended"));
   if (&stream == origin_) return AbortCaptures(*model_, true);  // nobody can end it any more
   stream.set_sink(nullptr);
   std::erase_if(members_, [&](const Member& member) { return member.stream == &stream; });
@@ -293,7 +301,7 @@ Status Session::CheckJoined() const {
     const ir::NodeId last = lane.nodes.empty() ? ir::kNoNode : lane.nodes.back();
     const bool ends_in_record = last != ir::kNoNode && graph.node(last).type == &ir::kEdgeRecord;
     if (!ends_in_record || !waited[last]) {
-      const std::string last_task = last == ir::kNoNode ? "none" : ir::Describe(graph.node(last)).name;
+      const std::string last_task = last == ir::kNoNode ? "none" : ir::SpokenName(graph.node(last));
       return Error(107025,
                    fmt::format("{} was forked into the capture and not joined back: {}", member.stream->Describe(),
                                ends_in_record ? "nobody waits for its last event record"
@@ -322,7 +330,7 @@ Status Session::SealEvents() {
     try {
       model_->graph().Add(0, ir::MakeTask(ir::kEdgeReset, payload));
     } catch (const std::bad_alloc&) {
-      return Error(207005, "no memory to seal the graph");
+      return Error(207005, "no memory to seal the graph").Hint("free memory of the host, and capture anew");
     }
   }
   return {};
@@ -385,11 +393,13 @@ StatusOr<Model*> End(Stream& stream) {
   if (session->mode_ != CaptureMode::kRelaxed && session->begin_thread_ != runtime::ThreadId()) {
     status = Error(107038, fmt::format("thread {} ends a capture that thread {} began in mode {}", runtime::ThreadId(),
                                        session->begin_thread_, ModeName(session->mode_)))
-                 .Culprit(session->Describe());
+                 .Culprit(session->Describe())
+                 .Hint("this capture is over: capture anew, in mode RELAXED if another thread is to end it");
   } else if (session->invalidated()) {
     const Status::Detail& why = session->why_.detail();
     status = Error(507903, fmt::format("the capture was invalidated by an earlier call: {} ({})", why.what, why.code))
-                 .Culprit(why.culprit.empty() ? session->Describe() : why.culprit);
+                 .Culprit(why.culprit.empty() ? session->Describe() : why.culprit)
+                 .Hint("this capture is over: mend the call that the text names, and capture anew");
   } else if (const Model* body = UnfinishedBody(*model)) {
     status = Error(107045, fmt::format("{}, a body of a conditional task of {}, is {}", body->Describe(),
                                        model->Describe(), StateName(body->state())))
@@ -410,7 +420,7 @@ StatusOr<Model*> End(Stream& stream) {
       model->Seal();
       model->set_state(ModelState::kReady);
     } catch (const std::bad_alloc&) {
-      status = Error(207005, "no memory to instantiate the graph");
+      status = Error(207005, "no memory to instantiate the graph").Hint("free memory of the host, and capture anew");
     }
   }
   REPRISE_LOG(kInfo, "RUNTIME", "end {}: {}", session->Describe(), status.code());
@@ -503,7 +513,9 @@ Status CheckUnsafe(const char* api) {
   return RefuseFor(*context,
                    Error(107030, fmt::format("{} is not allowed on thread {} while a capture is open (the thread's "
                                              "exchange mode is {})",
-                                             api, thread, ModeName(exchange))),
+                                             api, thread, ModeName(exchange)))
+                       .Hint("use the asynchronous form on the captured stream, or allow the call for this thread with "
+                             "aclmdlRICaptureThreadExchangeMode(RELAXED)"),
                    [&](const Session& session) {
                      const bool own = session.begin_thread() == thread;
                      if (session.mode() == CaptureMode::kRelaxed) return false;
@@ -537,7 +549,11 @@ Status CheckNoCaptureIn(Context& context, const char* api) {
     return {};
   return RefuseFor(
       context,
-      Error(107027, fmt::format("{} is not allowed while {} streams of the context are being captured", api, streams)),
+      Error(
+          107027,
+          fmt::format("{} is not allowed while {} of the context {} being captured: it waits for the whole device", api,
+                      streams == 1 ? "a stream" : fmt::format("{} streams", streams), streams == 1 ? "is" : "are"))
+          .Hint("end the capture with aclmdlRICaptureEnd first, or wait for single streams that are not captured"),
       [](const Session&) { return true; });
 }
 
@@ -569,7 +585,9 @@ Status ToLastNode(Attach attach) {
   }
   std::lock_guard lock(stream->context().capture_mutex);
   Session* session = Session::Of(*stream);
-  if (session == nullptr) return Error(107000, "the capture of the thread's last task has ended");
+  if (session == nullptr)
+    return Error(107000, "the capture of the thread's last task has ended")
+        .Hint("call it before the capture ends, right after the captured launch");
   ir::Graph& graph = session->model().graph();
   for (const Session::Member& member : session->members()) {
     if (member.stream != stream) continue;

@@ -124,7 +124,7 @@ class MemoryRegistry {
   /// without a gap, or entirely outside of all (pageable memory), and returns what it is. `what` names the argument.
   StatusOr<MemoryRange> CheckRange(const void* pointer, uint64_t bytes, const char* what) const;
 
-  /// "points into device memory …" or "is not memory that the runtime knows; the nearest range is …".
+  /// "points into device memory …" or "is no memory of the runtime; the nearest range is …".
   std::string Explain(const void* pointer) const;
 
   /// Frees all device memory of a device, as a reset does; returns the number of blocks.

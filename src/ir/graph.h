@@ -308,6 +308,11 @@ inline void LaneNodes::Iterator::Enter(size_t run) {
 /// What a dump shows of the node; fills name and type name from the type where the payload says nothing.
 TaskInfo Describe(const Node& node);
 
+/// The type's name for messages: that of dumps, except that a memset is told from a copy.
+std::string SpokenName(const TaskType& type);
+/// The name of the kernel, or of the type.
+std::string SpokenName(const Node& node);
+
 /// "NOTIFY_WAIT of notify 4", "MEM_WAIT_VALUE at 0x… for == 3 (it holds 1)": a task that waits.
 std::string DescribeWaiting(const TaskType& type, const void* payload);
 
