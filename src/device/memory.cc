@@ -488,6 +488,7 @@ std::string MemoryRegistry::Explain(const void* pointer) const {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   std::shared_lock lock(mutex_);
   if (const MemoryRange* range = FindLocked(address)) {
+    if (address == range->begin) return fmt::format("is the start of {}", DescribeRange(*range));
     return fmt::format("points {} bytes into {}", address - range->begin, DescribeRange(*range));
   }
   if (std::string parked = ParkedMemory::Get().Explain(address); !parked.empty()) return parked;
