@@ -118,9 +118,10 @@ def render_errors():
         "calls and compares the words (`tests/runtime/error_examples_test.cc`); it runs with room for 16 streams, "
         "events, notifies and tasks of a stream, and with 1 GiB of device memory. `stream` and `side` are streams of "
         "aclrtCreateStream, `event` is one of `aclrtCreateEventExWithFlag(&event, ACL_EVENT_SYNC)`, `memory` is 4096 "
-        "bytes of aclrtMalloc, `host` 4096 bytes of the program's own, `context` the current context. `NewTensor` "
-        "makes an aclTensor of ACL_FLOAT, `Compile` calls aclopCompileAndExecute with as many inputs and outputs of "
-        "four numbers as it is told, `\"mine\"` is a kernel table that holds the kernel `add`.",
+        "bytes of aclrtMalloc, `host` 4096 bytes of the program's own, `context` the current context, `other` a variable "
+        "for another one, `events` and `notifies` are lists of handles. `NewTensor` makes an aclTensor of ACL_FLOAT, "
+        "`Compile` calls aclopCompileAndExecute with as many inputs and outputs of four numbers as it is told, "
+        "`\"mine\"` is a kernel table that holds the kernel `add`.",
     ]
     for pattern, title in FAMILIES:
         family = sorted(row for row in rows if re.fullmatch(pattern, str(row[0])))

@@ -104,7 +104,7 @@ Status SharedCells::Map() {
   void* at = fd < 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (at == MAP_FAILED) {
     if (fd >= 0) close(fd);
-    return Error(207005, fmt::format("the host refused {} bytes for {}", bytes, label_))
+    return Error(207005, fmt::format("the host refused {} bytes for {}", bytes, What()))
         .Hint("free memory of the host, or raise the limit of open files (ulimit -n)");
   }
   cells_ = static_cast<SharedCell*>(at);  // zeroes, which is what an empty cell is
@@ -126,7 +126,7 @@ StatusOr<CellUse> SharedCells::Take() {
     free_.reserve(static_cast<size_t>(used_));  // so that Return cannot fail
     lingering_.reserve(static_cast<size_t>(used_));
   } else {
-    return Error(207005, fmt::format("all {} {} are in use", limit_, label_));
+    return Error(207005, fmt::format("all {} {} are in use", limit_, What()));
   }
   CellUse use;
   use.cell_ = new (&cells_[id]) SharedCell;

@@ -402,16 +402,16 @@ StatusOr<KernelBinary*> KernelBinary::LoadFile(const std::string& path) {
     return Open(path, shared);
   }
   if (access(path.c_str(), R_OK) != 0 || FaultPoint("kernel.file")) {
-    return Error(107009, fmt::format("{} cannot be opened: {}", path, std::strerror(errno)))
+    return Error(107009, fmt::format("\"{}\" cannot be opened: {}", path, std::strerror(errno)))
         .Hint("pass the path of a kernel binary, or a key given to repriseRegisterKernels");
   }
   if (!std::filesystem::is_regular_file(path, ignored)) {
-    return Error(107000, fmt::format("{} is not a regular file", path)).Hint("pass the path of a kernel binary");
+    return Error(107000, fmt::format("\"{}\" is not a regular file", path)).Hint("pass the path of a kernel binary");
   }
   std::string image = ReadFile(path);
   const bool is_json = path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0;
   if (!IsElf(image) && !is_json) {
-    return Error(107000, fmt::format("{} is neither an ELF file nor a JSON description", path))
+    return Error(107000, fmt::format("\"{}\" is neither an ELF file nor a JSON description", path))
         .Hint("pass the path of a shared object with kernels");
   }
   auto binary = Make(path, nullptr, nullptr);
