@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the pages of docs/ that follow from tables.
 
-    docs/errors.md         from src/base/errors.def
+    docs/errors.md         from src/base/errors.def and tests/runtime/error_examples.txt
     docs/environment.md    from src/base/env.def
     docs/api-status.md     from api/*.csv and the built libraries; skipped while build/release has none
 
@@ -16,6 +16,7 @@ import ast
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import api_tables as api
@@ -80,16 +81,47 @@ def sentence(text):
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
+def examples_of(path):
+    """Number -> (lines of the program, lines of the message), or the reason why there is no example."""
+    examples = {}
+    for block in path.read_text(encoding="utf-8").split("\n\n"):
+        code, *lines = block.strip().splitlines()
+        calls = [line[2:] for line in lines if line.startswith("> ")]
+        words = [line[2:] for line in lines if line.startswith("< ")]
+        examples[int(code)] = (calls, words) if calls else lines[0][2:]
+    return examples
+
+
+def render_example(example):
+    if isinstance(example, str):
+        return [example]
+    calls, words = example
+    lines = ["```c++", *calls, "```", "```text"]
+    for line in words:
+        lines += textwrap.wrap(line, 118, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return [*lines, "```"]
+
+
 def render_errors():
+    examples = examples_of(REPO / "tests" / "runtime" / "error_examples.txt")
     rows = list(rows_of(REPO / "src" / "base" / "errors.def", "REPRISE_ERROR"))
     codes = [row[0] for row in rows]
     if len(set(codes)) != len(codes):
         raise SystemExit("errors.def lists a number twice")
     parts = [
         "# Errors",
-        "Made by `scripts/gen_docs.py` from `src/base/errors.def`; do not edit. Every call returns one of these numbers or "
-        "0. `aclGetRecentErrMsg` has the words: which object is to blame, where it came from, and the next step. The "
-        "advice below is shown when an error has no better one of its own.",
+        "Made by `scripts/gen_docs.py` from `src/base/errors.def` and `tests/runtime/error_examples.txt`; do not edit. "
+        "Every call returns one of these numbers or 0. `aclGetRecentErrMsg` has the words: what failed and why, the next "
+        "step, and the culprit: which object is to blame, and where it came from. The advice of the tables is "
+        "shown when an error has no better one of its own.",
+        "Behind each table stands a small example for each number, with the words of its message. A test makes these "
+        "calls and compares the words (`tests/runtime/error_examples_test.cc`); it runs with room for 16 streams, "
+        "events, notifies and tasks of a stream, and with 1 GiB of device memory. `stream` and `side` are streams of "
+        "aclrtCreateStream, `event` is one of `aclrtCreateEventExWithFlag(&event, ACL_EVENT_SYNC)`, `memory` is 4096 "
+        "bytes of aclrtMalloc, `host` 4096 bytes of the program's own, `context` the current context, `other` a variable "
+        "for another one, `events` and `notifies` are lists of handles. `NewTensor` makes an aclTensor of ACL_FLOAT, "
+        "`Compile` calls aclopCompileAndExecute with as many inputs and outputs of four numbers as it is told, "
+        "`\"mine\"` is a kernel table that holds the kernel `add`.",
     ]
     for pattern, title in FAMILIES:
         family = sorted(row for row in rows if re.fullmatch(pattern, str(row[0])))
@@ -98,9 +130,15 @@ def render_errors():
             continue
         lines = [f"## {title}", "", "| Number | Name | Message code | Meaning | What to do |", "|--:|---|---|---|---|"]
         for code, name, category, meaning, solution in family:
-            lines.append(f"| {code} | `{name}` | {category} | {cell(meaning)} | {cell(sentence(solution))} |")
+            lines.append(f"| {code} | `{name}` | {category} | {cell(meaning)} | {cell(advice(solution))} |")
         parts.append("\n".join(lines))
+        for code, name, *_ in family:
+            parts.append("\n".join([f"### {code} {name}", "", *render_example(examples[code])]))
     return "\n\n".join(parts) + "\n"
+
+
+def advice(solution):
+    return sentence(solution) if solution else "As the message says: it depends on the call."
 
 
 def render_environment():

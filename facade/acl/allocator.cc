@@ -81,7 +81,9 @@ aclrtAllocatorDesc aclrtAllocatorCreateDesc(void) {
   Api("aclrtAllocatorCreateDesc", [&]() -> Status {
     auto desc = std::make_unique<AllocatorDesc>();
     handle = Descs().Insert(desc.get());
-    if (handle == nullptr) return Error(200000, "the process has too many allocator descriptors");
+    if (handle == nullptr)
+      return Error(200000, "the process has too many allocator descriptors")
+          .Hint("destroy descriptors that are no longer needed with aclrtAllocatorDestroyDesc");
     (void)desc.release();  // the table holds it until aclrtAllocatorDestroyDesc
     return {};
   });

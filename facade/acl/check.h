@@ -23,7 +23,7 @@ namespace reprise::facade {
                                                       int code) {
   return Error(code, fmt::format("{} is {}, must be {} to {}", parameter, number, low, high))
       .Culprit(fmt::format("parameter {}", parameter))
-      .Hint(fmt::format("pass a {} from {} to {}", parameter, low, high));
+      .Hint(fmt::format("pass {} to {} for {}", low, high, parameter));
 }
 
 /// `code` unless low <= value <= high. Enumerators count as their numbers.
@@ -46,7 +46,7 @@ inline Status NotZero(uint64_t value, const char* parameter, int code = 100000) 
     return {};
   return Error(code, fmt::format("{} is 0, must be at least 1", parameter))
       .Culprit(fmt::format("parameter {}", parameter))
-      .Hint(fmt::format("pass a {} of at least 1", parameter));
+      .Hint(fmt::format("pass 1 or more for {}", parameter));
 }
 
 /// `code` unless the reserved parameter is 0 or null.

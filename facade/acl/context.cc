@@ -53,7 +53,8 @@ aclError aclrtDestroyContext(aclrtContext context) {
     REPRISE_RETURN_IF_ERROR(found->CheckNotInside("destroys the context, which waits for that stream"));
     if (Context::Destroy(found)) return {};
     return Error(107017, fmt::format("context {} is being destroyed by another thread", fmt::ptr(context)))
-        .Culprit("another call of aclrtDestroyContext");
+        .Culprit("another call of aclrtDestroyContext")
+        .Hint("destroy a context once");
   });
 }
 

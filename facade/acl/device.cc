@@ -48,9 +48,10 @@ StatusOr<Device*> FindByPhysicalId(int32_t physical_id, const char* parameter) {
     if (device->physical_id() == physical_id) return device.get();
   }
   return Error(107001, fmt::format("{} {} is not a device that this process sees", parameter, physical_id))
-      .Culprit(fmt::format("parameter {}; ASCEND_RT_VISIBLE_DEVICES=\"{}\" leaves {} devices", parameter,
-                           Env(EnvVar::kVisibleDevices), runtime::Devices().size()))
-      .Hint("pass the number of a visible device");
+      .Culprit(fmt::format(
+          "parameter {}; REPRISE_DEVICES and ASCEND_RT_VISIBLE_DEVICES (\"{}\") give the process {} of them", parameter,
+          Env(EnvVar::kVisibleDevices), runtime::Devices().size()))
+      .Hint("pass the number of a device that aclrtGetDeviceCount counts");
 }
 
 Status UserIdOf(int32_t physical_id, const char* parameter, int32_t* user_id) {

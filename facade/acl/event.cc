@@ -3,6 +3,8 @@
 // Events and value cells: what orders streams.
 #include <fmt/format.h>
 
+#include <mutex>
+
 #include "acl/acl.h"
 #include "capture/session.h"
 #include "check.h"
@@ -55,13 +57,24 @@ Status SynchronizeEvent(aclrtEvent handle, int32_t timeout_ms, const char* api) 
   runtime::MemoryPool::TrimAll();
   REPRISE_ASSIGN_OR_RETURN(const bool done, std::move(waited));
   if (done) return {};
-  return Error(507047, fmt::format("the latest record of {} has not run within {} ms", event->Describe(), timeout_ms));
+  return Error(507047, fmt::format("the latest record of {} has not run within {} ms", event->Describe(), timeout_ms))
+      .Hint("wait longer, or look for what holds up the stream that records it");
 }
 
 // Timestamp of the newest record, in microseconds since the device was first used.
 StatusOr<uint64_t> Timestamp(Event& event, int never_recorded_code) {
   runtime::EventRecord* record = event.Latest();
   if (record == nullptr) {
+    bool captured = false;
+    {
+      std::lock_guard lock(event.captured_mutex);
+      captured = event.captured.session != 0;
+    }
+    if (captured) {
+      return Error(never_recorded_code,
+                   fmt::format("{} was recorded in a capture only, which sets no time", event.Describe()))
+          .Hint("record events on the stream that executes the graph, before and after aclmdlRIExecuteAsync");
+    }
     return Error(never_recorded_code, fmt::format("{} was never recorded", event.Describe()))
         .Hint("call aclrtRecordEvent first");
   }
@@ -69,9 +82,13 @@ StatusOr<uint64_t> Timestamp(Event& event, int never_recorded_code) {
   const uint64_t time = done ? record->timestamp_us() : 0;
   record->Release();
   if (done && (event.flags() & ACL_EVENT_TIME_LINE) != 0) return time;
-  return Error(107006, done ? fmt::format("{} was created with flags {:#x}, without ACL_EVENT_TIME_LINE",
-                                          event.Describe(), event.flags())
-                            : fmt::format("the latest record of {} has not run yet", event.Describe()));
+  if (!done) {
+    return Error(107006, fmt::format("the latest record of {} has not run yet", event.Describe()))
+        .Hint("wait for the event with aclrtSynchronizeEvent first");
+  }
+  return Error(107006, fmt::format("{} was created with flags {:#x}, without ACL_EVENT_TIME_LINE", event.Describe(),
+                                   event.flags()))
+      .Hint("create the event with aclrtCreateEventExWithFlag(&event, ACL_EVENT_TIME_LINE)");
 }
 
 Status RecordFlagInRange(uint32_t flag) { return InRange(flag, 0, 1, "flag", 100000); }
@@ -94,7 +111,8 @@ Status WaitEvent(aclrtStream stream_handle, aclrtEvent handle, uint32_t timeout_
 Status CheckCell(const void* address) {
   REPRISE_RETURN_IF_ERROR(NotNull(address, "devAddr"));
   if (reinterpret_cast<uintptr_t>(address) % 8 != 0) {
-    return Error(107000, fmt::format("devAddr {} is not aligned to 8 bytes", fmt::ptr(address)));
+    return Error(107000, fmt::format("devAddr {} is not aligned to 8 bytes", fmt::ptr(address)))
+        .Hint("pass an address that is a multiple of 8");
   }
   return DeviceReaches(address, 8, "devAddr");
 }

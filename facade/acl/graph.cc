@@ -46,7 +46,8 @@ StatusOr<runtime::Stream*> FindCapturable(aclrtStream stream) {
 
 Status CheckNotCapturingModel(const Model& model, const char* api) {
   if (model.state() != model::ModelState::kCapturing && model.state() != model::ModelState::kInvalidated) return {};
-  return Error(107026, fmt::format("{} is not allowed on {}: it is being captured", api, model.Describe()));
+  return Error(107026, fmt::format("{} is not allowed on {}: it is being captured", api, model.Describe()))
+      .Hint("end the capture with aclmdlRICaptureEnd first");
 }
 
 Status CheckExecutable(const Model& model) {
@@ -195,7 +196,8 @@ aclError aclmdlRIAbort(aclmdlRI modelRI) {
     }
     if (model->replay() == nullptr) return {};
     // Not running is fine: there is nothing to abort.
-    model->replay()->Abort(Error(507023, fmt::format("{} was aborted", model->Describe())));
+    model->replay()->Abort(Error(507023, fmt::format("{} was aborted", model->Describe()))
+                               .Hint("execute it again, if aclmdlRIAbort was not meant to end it for good"));
     return {};
   });
 }

@@ -148,13 +148,17 @@ aclError aclrtCreateLabel(aclrtLabel* label) {
   return Api("aclrtCreateLabel", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(label, "label"));
     REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
-    if (model::Labels().live() >= kMaxLabels) return Error(207005, fmt::format("{} labels exist", kMaxLabels));
+    if (model::Labels().live() >= kMaxLabels)
+      return Error(207005, fmt::format("{} labels exist", kMaxLabels))
+          .Hint("destroy labels that are no longer needed with aclrtDestroyLabel");
     auto made = std::make_unique<model::Label>();
     static std::atomic<uint64_t> labels{0};
     made->context = context;
     made->target = std::make_shared<reprise::exec::LabelTarget>(reprise::exec::LabelTarget{labels.fetch_add(1) + 1});
     made->handle = model::Labels().Insert(made.get());
-    if (made->handle == nullptr) return Error(207005, "the process has too many labels");
+    if (made->handle == nullptr)
+      return Error(207005, "the process has too many labels")
+          .Hint("destroy labels that are no longer needed with aclrtDestroyLabel");
     *label = made.release()->handle;
     return {};
   });
@@ -190,7 +194,9 @@ aclError aclrtCreateLabelList(aclrtLabel* labels, size_t num, aclrtLabelList* la
       list->targets.push_back(label->target);
     }
     list->handle = model::LabelLists().Insert(list.get());
-    if (list->handle == nullptr) return Error(207005, "the process has too many label lists");
+    if (list->handle == nullptr)
+      return Error(207005, "the process has too many label lists")
+          .Hint("destroy label lists that are no longer needed with aclrtDestroyLabelList");
     *labelList = list.release()->handle;
     return {};
   });
@@ -245,7 +251,8 @@ aclError aclmdlRICaptureTaskUpdateBegin(aclrtStream stream, aclrtTaskGrp handle)
     REPRISE_ASSIGN_OR_RETURN(model::TaskGroup * group, runtime::FindObject(model::TaskGroups(), handle, "task group"));
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
     if (found->bound_model.load() != nullptr) {
-      return Error(107005, fmt::format("{} is bound to a built model", found->Describe()));
+      return Error(107005, fmt::format("{} is bound to a built model", found->Describe()))
+          .Hint("update the group on a stream that is bound to no model");
     }
     REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(*found, "aclmdlRICaptureTaskUpdateBegin"));
     return model::BeginUpdate(*found, *group);

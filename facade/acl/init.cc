@@ -81,7 +81,7 @@ StatusOr<json> ReadConfig(const char* path) {
   } catch (const json::parse_error& error) {
     return Error(100006, fmt::format("configuration file \"{}\" is no valid JSON: {}", path, error.what()))
         .Culprit(fmt::format("byte {} of \"{}\"", error.byte, path))
-        .Hint("correct the JSON text at the named position");
+        .Hint("correct the JSON text there");
   } catch (const json::exception& error) {  // a number that fits no type
     return Error(100006, fmt::format("configuration file \"{}\" holds what cannot be read: {}", path, error.what()))
         .Culprit(fmt::format("file \"{}\"", path))

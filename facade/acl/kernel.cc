@@ -63,7 +63,8 @@ StatusOr<LaunchAttributes> ReadLaunchAttributes(const aclrtLaunchKernelCfg* cfg)
       default:
         return Error(107000, fmt::format("cfg->attrs[{}].id is {}, must be {} to {}", i, static_cast<int>(attribute.id),
                                          static_cast<int>(ACL_RT_LAUNCH_KERNEL_ATTR_SCHEM_MODE),
-                                         static_cast<int>(ACL_RT_LAUNCH_KERNEL_ATTR_ENABLE_PROFILING)));
+                                         static_cast<int>(ACL_RT_LAUNCH_KERNEL_ATTR_ENABLE_PROFILING)))
+            .Hint("pass one of ACL_RT_LAUNCH_KERNEL_ATTR_*");
     }
   }
   if (seconds && microseconds) {
@@ -174,7 +175,9 @@ aclrtBinary aclrtCreateBinary(const void* data, size_t dataLen) {
     }
     auto made = std::make_unique<BinaryData>(BinaryData{data, dataLen, nullptr});
     made->handle = runtime::BinaryDatas().Insert(made.get());
-    if (made->handle == nullptr) return Error(207005, "the process has too many kernel binaries in memory");
+    if (made->handle == nullptr)
+      return Error(207005, "the process has too many kernel binaries in memory")
+          .Hint("destroy binaries that are no longer needed with aclrtDestroyBinary");
     binary = made.release()->handle;
     return {};
   });
@@ -249,7 +252,8 @@ aclError aclrtBinaryGetGlobal(aclrtBinHandle binHandle, const char* name, void**
       return Error(100000, "parameters dptr and size are both null").Hint("pass at least one of them");
     REPRISE_ASSIGN_OR_RETURN(KernelBinary * binary, FindBinary(binHandle));
     return Error(107042, fmt::format("{} has no global named \"{}\": host-compiled kernels export none",
-                                     binary->source(), name));
+                                     binary->source(), name))
+        .Hint("keep the data in memory of aclrtMalloc, and pass its address to kernels");
   });
 }
 

@@ -133,7 +133,7 @@ Status CheckCopySize(size_t count, size_t most, const char* parameter) {
   if (count <= most) [[likely]]
     return {};
   return Error(107000, fmt::format("count is {}, {} is only {}", count, parameter, most))
-      .Hint("pass the size of the destination, and copy no more than that");
+      .Hint(fmt::format("pass the size of the destination for {}, and write no more than that", parameter));
 }
 
 struct Sides {
@@ -202,8 +202,7 @@ Status CopyNow(void* dst, const void* src, uint64_t bytes, const Sides& sides) {
 Status PageableInCapture(const Stream& stream, const Sides& sides) {
   return Error(107000, fmt::format("{} {:#x} is pageable host memory, which {} cannot capture", sides.pageable_name(),
                                    sides.pageable_side().begin, stream.Describe()))
-      .Culprit(fmt::format("{} {}", sides.pageable_name(),
-                           Memory().Explain(reinterpret_cast<void*>(sides.pageable_side().begin))))
+      .Culprit(fmt::format("parameter {}", sides.pageable_name()))
       .Hint("use memory from aclrtMallocHost, or register it with aclrtHostRegister: a replay reads and writes it");
 }
 
@@ -216,7 +215,10 @@ Status BeforePageableCopy(Stream& stream, const Sides& sides, const char* api) {
                  fmt::format("{} {:#x} is pageable host memory, so {} would have to wait, which an open capture "
                              "forbids",
                              sides.pageable_name(), sides.pageable_side().begin, api))
-        .Culprit(reason.ok() ? std::string("a capture that has just ended") : reason.detail().culprit);
+        .Culprit(reason.ok() ? std::string("a capture that has just ended") : reason.detail().culprit)
+        .Hint(
+            "use pinned host memory (aclrtMallocHost, aclrtHostRegister), or exchange the thread's capture mode to "
+            "RELAXED");
   }
   return stream.Synchronize(std::nullopt);
 }
@@ -425,10 +427,12 @@ Status FillPageable(void* pointer, uint64_t bytes, uint8_t value) {
 
 Status CheckFill32(void* pointer, size_t bytes, size_t count) {
   if (reinterpret_cast<uintptr_t>(pointer) % 4 != 0) {
-    return Error(100000, fmt::format("ptr {} is not aligned to 4 bytes", fmt::ptr(pointer)));
+    return Error(100000, fmt::format("ptr {} is not aligned to 4 bytes", fmt::ptr(pointer)))
+        .Hint("pass an address that is a multiple of 4");
   }
   if (count > bytes / 4) {
-    return Error(100000, fmt::format("N is {}, memSize holds only {} values of 4 bytes", count, bytes / 4));
+    return Error(100000, fmt::format("N is {}, memSize holds only {} values of 4 bytes", count, bytes / 4))
+        .Hint("pass the size of the destination in bytes for memSize, and the number of 32-bit values for N");
   }
   return CheckFill(pointer, count * 4, 100000);
 }
@@ -539,7 +543,9 @@ aclError aclrtMemGetAddressRange(void* ptr, void** pbase, size_t* psize) {
   return Api("aclrtMemGetAddressRange", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
     const auto range = Memory().Find(ptr);
-    if (!range) return Error(107000, fmt::format("ptr {} {}", fmt::ptr(ptr), Memory().Explain(ptr)));
+    if (!range)
+      return Error(107000, fmt::format("ptr {} {}", fmt::ptr(ptr), Memory().Explain(ptr)))
+          .Hint("pass an address within memory that the runtime allocated or registered");
     if (pbase != nullptr) *pbase = reinterpret_cast<void*>(range->begin);
     if (psize != nullptr) *psize = range->bytes;
     return {};
@@ -649,7 +655,9 @@ aclError aclrtHostGetDevicePointer(void* pHost, void** pDevice, uint32_t flag) {
     REPRISE_RETURN_IF_ERROR(IsReserved(flag, "flag", 100000));
     const auto range = Memory().Find(pHost);
     if (!range || !range->is_host()) {
-      return Error(507911, fmt::format("pHost {} {}", fmt::ptr(pHost), Memory().Explain(pHost)));
+      return Error(507911, fmt::format("pHost {} {}", fmt::ptr(pHost), Memory().Explain(pHost)))
+          .Hint(range ? "pass host memory: device memory has its device address already"
+                      : "register the range with aclrtHostRegister first");
     }
     if (!range->mapped) {
       return Error(107000, fmt::format("{} was registered without ACL_HOST_REG_MAPPED", DescribeRange(*range)))

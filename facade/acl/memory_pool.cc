@@ -107,7 +107,8 @@ aclError aclrtMemPoolMallocAsync(void** ptr, size_t size, aclrtMemPool memPool, 
     if (pool->device() != on->device().id()) {
       return Error(107000,
                    fmt::format("{} cannot serve {} of device {}", pool->Describe(), on->Describe(), on->device().id()))
-          .Culprit("parameter memPool");
+          .Culprit("parameter memPool")
+          .Hint("pass a stream of the pool's device");
     }
     if (size == 0) return {};
     REPRISE_ASSIGN_OR_RETURN(void* block, capture::TakeGraphMemory(*on, size));

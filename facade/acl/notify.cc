@@ -184,7 +184,8 @@ aclError aclrtCntNotifyRecord(aclrtCntNotify cntNotify, aclrtStream stream, aclr
     if (mode != ACL_RT_CNT_NOTIFY_RECORD_SET_VALUE_MODE && mode != ACL_RT_CNT_NOTIFY_RECORD_ADD_MODE &&
         mode != ACL_RT_CNT_NOTIFY_RECORD_BIT_OR_MODE && mode != ACL_RT_CNT_NOTIFY_RECORD_BIT_AND_MODE) {
       return Error(107000, fmt::format("info->mode is {}, must be 0 (set), 1 (add), 2 (or) or 4 (and)", mode))
-          .Culprit("parameter info->mode");
+          .Culprit("parameter info->mode")
+          .Hint("set info->mode to one of the enumerators");
     }
     REPRISE_ASSIGN_OR_RETURN(CountNotify * found, FindCount(cntNotify));
     REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));

@@ -54,7 +54,8 @@ Status ReadDims(int count, const int64_t* dims, std::vector<int64_t>* out) {
     if (dims[i] < kUnknownRank || (dims[i] == kUnknownRank && count != 1)) {
       return Error(100000,
                    fmt::format("dims[{}] is {}, must be at least 0, or -1 (not known yet), or a single -2", i, dims[i]))
-          .Culprit(fmt::format("parameter dims[{}]", i));
+          .Culprit(fmt::format("parameter dims[{}]", i))
+          .Hint("pass the sizes of the tensor");
     }
   }
   out->assign(dims, dims + count);
@@ -75,7 +76,9 @@ aclTensorDesc* Keep(std::unique_ptr<TensorDesc> desc, const char* api) {
   void* handle = nullptr;
   runtime::Api(api, [&]() -> Status {
     handle = TensorDescs().Insert(desc.get());
-    if (handle == nullptr) return Error(200000, "the process has too many tensor descriptors");
+    if (handle == nullptr)
+      return Error(200000, "the process has too many tensor descriptors")
+          .Hint("destroy descriptors that are no longer needed with aclDestroyTensorDesc");
     (void)desc.release();  // the table holds it until aclDestroyTensorDesc
     return {};
   });
@@ -242,7 +245,8 @@ aclError aclGetTensorDescDimV2(const aclTensorDesc* desc, size_t index, int64_t*
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(dimSize, "dimSize"));
     if (index >= found->dims.size()) {
       return Error(100000, fmt::format("index is {}, the descriptor has {} dimensions", index, found->dims.size()))
-          .Culprit("parameter index");
+          .Culprit("parameter index")
+          .Hint("pass an index below what aclGetTensorDescNumDims returns");
     }
     *dimSize = found->dims[index];
     return {};
@@ -290,6 +294,8 @@ aclError aclTransTensorDescFormat(const aclTensorDesc* srcDesc, aclFormat dstFor
           .Hint("create the descriptor with the shape of the wanted format");
     }
     *dstDesc = Keep(std::make_unique<TensorDesc>(*found), "aclTransTensorDescFormat");
-    return *dstDesc != nullptr ? Status() : Error(200000, "the process has too many tensor descriptors");
+    return *dstDesc != nullptr ? Status()
+                               : Error(200000, "the process has too many tensor descriptors")
+                                     .Hint("destroy descriptors that are no longer needed with aclDestroyTensorDesc");
   });
 }

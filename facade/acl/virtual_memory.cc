@@ -69,7 +69,7 @@ Status CheckProperties(const aclrtPhysicalMemProp& prop) {
   const auto refuse = [](const char* field, int64_t value, const char* must) -> Status {
     return Error(100000, fmt::format("prop->{} is {}, must be {}", field, value, must))
         .Culprit(fmt::format("parameter prop->{}", field))
-        .Hint(fmt::format("pass {} for prop->{}", must, field));
+        .Hint(fmt::format("set prop->{} to that", field));
   };
   if (prop.handleType != ACL_MEM_HANDLE_TYPE_NONE) return refuse("handleType", prop.handleType, "0 (NONE)");
   if (prop.allocationType != ACL_MEM_ALLOCATION_TYPE_PINNED) {
@@ -115,7 +115,8 @@ StatusOr<AccessLocation> ReadLocation(const aclrtMemLocation& location) {
   } else if (!IsHost(location.type)) {
     return Error(107000, fmt::format("the location's type is {}, must be 0 (host), 1 (device) or 4 (NUMA node)",
                                      static_cast<int>(location.type)))
-        .Culprit("the type of the location");
+        .Culprit("the type of the location")
+        .Hint("pass one of ACL_MEM_LOCATION_TYPE_HOST, _DEVICE and _HOST_NUMA");
   }
   return AccessLocation{static_cast<uint32_t>(location.type), location.id};
 }
@@ -245,7 +246,8 @@ aclError aclrtMemSetAccess(void* virPtr, size_t size, aclrtMemAccessDesc* desc, 
         if (flags != ACL_RT_MEM_ACCESS_FLAGS_NONE && flags != ACL_RT_MEM_ACCESS_FLAGS_READ &&
             flags != ACL_RT_MEM_ACCESS_FLAGS_READWRITE) {
           return Error(107000, fmt::format("desc[{}].flags is {}, must be 0, 1 or 3", i, flags))
-              .Culprit(fmt::format("parameter desc[{}].flags", i));
+              .Culprit(fmt::format("parameter desc[{}].flags", i))
+              .Hint("pass one of ACL_RT_MEM_ACCESS_FLAGS_NONE, _READ and _READWRITE");
         }
         REPRISE_ASSIGN_OR_RETURN(const AccessLocation location, ReadLocation(desc[i].location));
         if (apply == 1) REPRISE_RETURN_IF_ERROR(Memory().SetAccess(virPtr, size, location, flags));

@@ -94,7 +94,7 @@ aclError aclprofInit(const char* profilerResultPath, size_t length) {
     REPRISE_RETURN_IF_ERROR(NotNull(profilerResultPath, "profilerResultPath"));
     REPRISE_RETURN_IF_ERROR(CheckLength(length, kLongestPath, "length"));
     const std::string folder = Text(profilerResultPath, length);
-    REPRISE_RETURN_IF_ERROR(CheckLength(folder.size(), kLongestPath, "the length of profilerResultPath"));
+    REPRISE_RETURN_IF_ERROR(CheckLength(folder.size(), kLongestPath, "profilerResultPath (its length)"));
     return Profiler::Get().Init(folder);
   });
 }
@@ -138,7 +138,7 @@ aclError aclprofSetConfig(aclprofConfigType configType, const char* config, size
     REPRISE_RETURN_IF_ERROR(NotNull(config, "config"));
     REPRISE_RETURN_IF_ERROR(CheckLength(configLength, kLongestPath, "configLength"));
     const std::string text = Text(config, configLength);
-    REPRISE_RETURN_IF_ERROR(CheckLength(text.size(), kLongestPath, "the length of config"));
+    REPRISE_RETURN_IF_ERROR(CheckLength(text.size(), kLongestPath, "config (its length)"));
     if (configType == ACL_PROF_PATH) return Profiler::Get().SetFolder(text);
     if (configType == ACL_PROF_STORAGE_LIMIT) return SetStorageLimit(text);
     // The others choose how often hardware is sampled that the CPU device does not have.
@@ -199,7 +199,8 @@ aclprofStepInfo* aclprofCreateStepInfo() {
   void* step = nullptr;
   Api("aclprofCreateStepInfo", [&]() -> Status {
     step = Profiler::CreateStep();
-    if (step == nullptr) return Error(207005, "the process has too many profiler steps");
+    if (step == nullptr)
+      return Error(207005, "the process has too many profiler steps").Hint("destroy steps with aclprofDestroyStepInfo");
     return {};
   });
   return static_cast<aclprofStepInfo*>(step);
@@ -233,7 +234,8 @@ void* aclprofCreateStamp() {
   void* stamp = nullptr;
   Api("aclprofCreateStamp", [&]() -> Status {
     stamp = Profiler::CreateStamp();
-    if (stamp == nullptr) return Error(207005, "the process has too many profiler stamps");
+    if (stamp == nullptr)
+      return Error(207005, "the process has too many profiler stamps").Hint("destroy stamps with aclprofDestroyStamp");
     return {};
   });
   return stamp;

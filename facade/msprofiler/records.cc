@@ -87,7 +87,9 @@ aclprofSubscribeConfig* aclprofCreateSubscribeConfig(int8_t timeInfoSwitch, aclp
     REPRISE_RETURN_IF_ERROR(NotNull(fd, "fd"));
     auto made = std::make_unique<ProfilerSubscription>();
     handle = ProfilerSubscriptions().Insert(made.get());
-    if (handle == nullptr) return Error(207005, "the process has too many profiler subscriptions");
+    if (handle == nullptr)
+      return Error(207005, "the process has too many profiler subscriptions")
+          .Hint("destroy configurations with aclprofDestroySubscribeConfig");
     made.release();
     return {};
   });

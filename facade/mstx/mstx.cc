@@ -52,7 +52,7 @@ uint64_t DomainOrNone(mstxDomainHandle_t handle) { return reinterpret_cast<uint6
 
 Status WrongField(const char* field, uint64_t value, const char* must) {
   return Error(107000, fmt::format("{} is {}, must be {}", field, value, must))
-      .Culprit(fmt::format("parameter desc, field {}", field))
+      .Culprit(fmt::format("{} in parameter desc", field))
       .Hint("fill the description as ms_tools_ext.h describes it");
 }
 
@@ -63,8 +63,8 @@ StatusOr<std::vector<Entry>> ReadEntries(const void* array, size_t count, const 
   REPRISE_RETURN_IF_ERROR(NotNull(array, parameter));
   std::vector<Entry> entries(count);
   if (reprise::device::CopyUntrusted(entries.data(), array, count * sizeof(Entry))) return entries;
-  return Error(107000, fmt::format("{} is {}, where {} entries are not readable", parameter, fmt::ptr(array), count))
-      .Culprit(fmt::format("parameter desc, field {}", parameter))
+  return Error(107000, fmt::format("{} at {}: {} entries are not readable there", parameter, fmt::ptr(array), count))
+      .Culprit(fmt::format("{} in parameter desc", parameter))
       .Hint("pass an array and the number of its entries");
 }
 

@@ -21,11 +21,13 @@ constexpr size_t kMinWeightDims = 2;
 constexpr size_t kMaxWeightDims = 6;
 
 Status CountElements(const aclIntArray* shape, uint64_t* count) {
-  if (count == nullptr) return Error(161001, "weightTensorSize is null");
+  if (count == nullptr)
+    return Error(161001, "weightTensorSize is null").Hint("pass the address of a variable that takes the result");
   REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t>* sizes, ops::FindArray<int64_t>(shape));
   if (sizes->size() < kMinWeightDims || sizes->size() > kMaxWeightDims) {
     return Error(161002, fmt::format("tensorShape {} has {} sizes, expected {} to {}", ops::ShapeText(*sizes),
-                                     sizes->size(), kMinWeightDims, kMaxWeightDims));
+                                     sizes->size(), kMinWeightDims, kMaxWeightDims))
+        .Hint("pass the shape of a weight");
   }
   uint64_t product = 1;
   for (int64_t size : *sizes) {
@@ -39,9 +41,12 @@ Status CountElements(const aclIntArray* shape, uint64_t* count) {
 }
 
 Status DescribeTarget(const aclTensor* source, int format, int64_t** shape, uint64_t* shape_size, int* actual) {
-  if (shape == nullptr) return Error(161001, "dstShape is null");
-  if (shape_size == nullptr) return Error(161001, "dstShapeSize is null");
-  if (actual == nullptr) return Error(161001, "actualFormat is null");
+  if (shape == nullptr)
+    return Error(161001, "dstShape is null").Hint("pass the address of a variable that takes the result");
+  if (shape_size == nullptr)
+    return Error(161001, "dstShapeSize is null").Hint("pass the address of a variable that takes the result");
+  if (actual == nullptr)
+    return Error(161001, "actualFormat is null").Hint("pass the address of a variable that takes the result");
   REPRISE_ASSIGN_OR_RETURN(const ops::Tensor* tensor, ops::FindTensor(source));
   constexpr int kFractals[] = {ACL_FORMAT_FRACTAL_NZ,      ACL_FORMAT_FRACTAL_NZ_C0_16, ACL_FORMAT_FRACTAL_NZ_C0_32,
                                ACL_FORMAT_FRACTAL_NZ_C0_2, ACL_FORMAT_FRACTAL_NZ_C0_4,  ACL_FORMAT_FRACTAL_NZ_C0_8};
@@ -74,7 +79,8 @@ aclnnStatus aclnnCalculateMatmulWeightSizeV2(const aclIntArray* tensorShape, acl
   return reprise::runtime::Api("aclnnCalculateMatmulWeightSizeV2", [&]() -> Status {
     if (!reprise::kernels::IsKnown(static_cast<reprise::kernels::DType>(dataType))) {
       return Error(161002,
-                   fmt::format("dataType is {}, which operators do not know", reprise::ops::DTypeText(dataType)));
+                   fmt::format("dataType is {}, which operators do not know", reprise::ops::DTypeText(dataType)))
+          .Hint("pass an ACL_* type of data that operators know, as ACL_FLOAT16");
     }
     return reprise::opapi::CountElements(tensorShape, weightTensorSize);
   });

@@ -219,7 +219,10 @@ aclError acltdtEnqueueData(uint32_t qid, const void* data, size_t dataSize, cons
                            int32_t timeout, uint32_t rsv) {
   return Api("acltdtEnqueueData", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(data, "data"));
-    if (dataSize == 0) return Error(100000, "dataSize is 0, must be at least 1").Culprit("parameter dataSize");
+    if (dataSize == 0)
+      return Error(100000, "dataSize is 0, must be at least 1")
+          .Culprit("parameter dataSize")
+          .Hint("pass the number of bytes of the data");
     REPRISE_RETURN_IF_ERROR(CheckUserData(userData, userDataSize));
     if (rsv != 0) {
       return Error(100000, fmt::format("rsv is {}, must be 0: it is reserved", rsv))
@@ -235,7 +238,10 @@ aclError acltdtDequeueData(uint32_t qid, void* data, size_t dataSize, size_t* re
   return Api("acltdtDequeueData", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(data, "data"));
     REPRISE_RETURN_IF_ERROR(NotNull(retDataSize, "retDataSize"));
-    if (dataSize == 0) return Error(100000, "dataSize is 0, must be at least 1").Culprit("parameter dataSize");
+    if (dataSize == 0)
+      return Error(100000, "dataSize is 0, must be at least 1")
+          .Culprit("parameter dataSize")
+          .Hint("pass the number of bytes of the data");
     REPRISE_RETURN_IF_ERROR(CheckUserData(userData, userDataSize));
     REPRISE_ASSIGN_OR_RETURN(*retDataSize, tdt::DequeueData(qid, data, dataSize, userData, userDataSize, timeout));
     return {};

@@ -58,7 +58,8 @@ struct Registry {
 std::atomic<uint64_t> g_next_pool{1};
 
 Status Injected(const char* step) {
-  return Error(207005, fmt::format("no resources for step \"{}\" of the capture", step));
+  return Error(207005, fmt::format("no resources for step \"{}\" of the capture", step))
+      .Hint("free memory of the host, and destroy graphs that are no longer needed");
 }
 
 std::string CaptureBeginState(GraphState state) {
@@ -97,7 +98,8 @@ Status Graph::Impl::CaptureBegin(const CaptureOptions& options) {
         .Hint("pass pool() of another graph, or what NewPoolId() returns");
   }
   if (static_cast<int>(options.mode) < 0 || static_cast<int>(options.mode) > 2) {
-    return Error(107000, fmt::format("mode is {}, must be 0 to 2", static_cast<int>(options.mode)));
+    return Error(107000, fmt::format("mode is {}, must be 0 to 2", static_cast<int>(options.mode)))
+        .Hint("pass a member of CaptureMode");
   }
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, api::FindStreamOrCurrent(options.stream));
   if (stream->is_default()) {
@@ -210,7 +212,9 @@ Status Graph::Impl::CaptureEnd() {
         .Hint("call CaptureEnd there, or capture with CaptureMode::kRelaxed: the capture is still open");
   }
   while (!bodies_.empty()) {
-    if (bad_body_.ok()) bad_body_ = Error(107045, "the body of a condition was still open at the end of the capture");
+    if (bad_body_.ok())
+      bad_body_ = Error(107045, "the body of a condition was still open at the end of the capture")
+                      .Hint("call EndConditional for each BeginIf before the capture ends");
     [[maybe_unused]] const Status closed = EndConditional();
   }
   stream->cache_op_info = 0;

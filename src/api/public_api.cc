@@ -37,11 +37,13 @@ int WriteGraphPicture(void* model_ri, const char* path) {
 int LaunchClosure(void* stream, const char* name, std::function<int()> closure) {
   return runtime::Api("reprise::LaunchClosure", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(name, "name"));
-    if (!closure) return Error(107000, "parameter closure is empty");
+    if (!closure) return Error(107000, "parameter closure is empty").Hint("pass a function");
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * on, runtime::FindStream(stream));
     return runtime::SubmitClosure(*on, name, [work = std::move(closure)](device::RunContext&) -> Status {
       const int code = work();
-      return code == 0 ? Status() : Error(code, fmt::format("the closure returned {}", code));
+      return code == 0 ? Status()
+                       : Error(code, fmt::format("the closure returned {}", code))
+                             .Hint("look at what the closure does, and return 0 from it when it succeeds");
     });
   });
 }

@@ -202,7 +202,9 @@ void LaunchRandomClosure(void* stream, Generator& generator, const char* name,
     return rng::SubmitRandomClosure(
         *found, *generator.impl(), name, [work = std::move(closure)](device::RunContext&, uint64_t seed) -> Status {
           const int code = work(seed);
-          return code == 0 ? Status() : Error(code, fmt::format("the closure returned {}", code));
+          return code == 0 ? Status()
+                           : Error(code, fmt::format("the closure returned {}", code))
+                                 .Hint("look at what the closure does, and return 0 from it when it succeeds");
         });
   });
 }

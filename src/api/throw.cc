@@ -14,7 +14,7 @@ void Throw(const char* function, const Status& status) {
   runtime::Report(function, status);
   const Status::Detail& detail = status.detail();
   const ErrorInfo& info = FindErrorInfo(detail.code);
-  const std::string hint = detail.hint.empty() ? std::string(info.solution) : detail.hint;
+  const std::string hint(SolutionOf(detail));
   std::string message = fmt::format("{} failed with {} ({}): {}", function, detail.code, info.name, detail.what);
   if (!detail.culprit.empty()) message += fmt::format("; culprit: {}", detail.culprit);
   message += fmt::format("; next step: {}", hint);

@@ -63,7 +63,19 @@ std::string DescribeBadHandle(HandleState state, const void* handle, const char*
     case HandleState::kForeign:
     case HandleState::kLive: break;
   }
-  return fmt::format("{} is not a {} handle that this runtime made", fmt::ptr(handle), expected);
+  return fmt::format("{} is no {} handle that this runtime made", fmt::ptr(handle), expected);
+}
+
+std::string HintForBadHandle(HandleState state, const char* expected) {
+  switch (state) {
+    case HandleState::kDestroyed:
+      return fmt::format("use the {} before it is destroyed, and destroy it once", expected);
+    case HandleState::kWrongKind: return fmt::format("pass a handle of kind {} for this parameter", expected);
+    case HandleState::kNull:
+    case HandleState::kForeign:
+    case HandleState::kLive: break;
+  }
+  return fmt::format("pass the {} handle that its creating call wrote", expected);
 }
 
 }  // namespace reprise

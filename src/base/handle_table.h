@@ -244,5 +244,7 @@ class HandleTable {
 
 /// One sentence about a handle that is not live: "… was destroyed", "… is an event handle, not a stream".
 std::string DescribeBadHandle(HandleState state, const void* handle, const char* expected);
+/// What to do about it.
+std::string HintForBadHandle(HandleState state, const char* expected);
 
 }  // namespace reprise

@@ -17,7 +17,7 @@ constexpr auto kErrors = [] {
   return table;
 }();
 
-constexpr ErrorInfo kUnlisted = {0, "UNLISTED", "EE9999", "Error", "see the text"};
+constexpr ErrorInfo kUnlisted = {0, "UNLISTED", "EE9999", "Error", ""};
 
 }  // namespace
 
@@ -29,6 +29,12 @@ const ErrorInfo& FindErrorInfo(int code) noexcept {
   const auto it = std::lower_bound(kErrors.begin(), kErrors.end(), code,
                                    [](const ErrorInfo& row, int wanted) { return row.code < wanted; });
   return it != kErrors.end() && it->code == code ? *it : kUnlisted;
+}
+
+std::string_view SolutionOf(const Status::Detail& detail) noexcept {
+  if (!detail.hint.empty()) return detail.hint;
+  const std::string_view general = FindErrorInfo(detail.code).solution;
+  return general.empty() ? "look the number up in docs/errors.md" : general;
 }
 
 }  // namespace reprise

@@ -29,7 +29,7 @@ class [[nodiscard]] Status {
     int code = 0;         ///< public error number, never 0
     std::string what;     ///< one sentence, lower case, with the numbers
     std::string culprit;  ///< object or call that is to blame, and where it came from; may be empty
-    std::string hint;     ///< next step; may be empty, then the error table's general advice is shown
+    std::string hint;     ///< next step; may be empty where the error table has general advice, which is shown then
     const char* function = "";
     const char* file = "";
     int line = 0;
@@ -102,10 +102,12 @@ struct ErrorInfo {
   std::string_view name;      ///< ACL_ERROR_RT_…
   std::string_view category;  ///< EE1001 …, the message code that tools search for
   std::string_view title;     ///< a few words
-  std::string_view solution;  ///< general advice, used when the error has no hint of its own
+  std::string_view solution;  ///< general advice, used when the error has no hint of its own; may be empty
 };
 
 /// The row for `code`; a generic one for a number that the table does not list.
 const ErrorInfo& FindErrorInfo(int code) noexcept;
+/// What to do about it: the hint, or the table's advice.
+std::string_view SolutionOf(const Status::Detail& detail) noexcept;
 
 }  // namespace reprise

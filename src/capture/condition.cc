@@ -13,7 +13,9 @@ namespace reprise::capture {
 Status AddConditionTask(runtime::Stream& stream, model::Condition& condition, model::ConditionKind kind,
                         std::span<void*> bodies) {
   std::lock_guard lock(stream.context().capture_mutex);
-  if (!stream.is_capturing()) return Error(107029, fmt::format("{} is not being captured", stream.Describe()));
+  if (!stream.is_capturing())
+    return Error(107029, fmt::format("{} is not being captured", stream.Describe()))
+        .Hint("begin a capture on it with aclmdlRICaptureBegin first: a conditional task is part of a graph");
   Session& session = *static_cast<Session*>(stream.sink());
   if (condition.model != &session.model()) {
     return Error(107000, fmt::format("the condition handle was created on {}, {} is captured into {}",

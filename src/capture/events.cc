@@ -68,7 +68,8 @@ Status AddExternal(Session& session, Stream& stream, Event& event, bool is_recor
   if (session.model().is_sub()) {
     return Error(207000, fmt::format("an external {} of {} cannot be in a body of a conditional task",
                                      is_record ? "record" : "wait", event.Describe()))
-        .Culprit(session.Describe());
+        .Culprit(session.Describe())
+        .Hint("record or wait in the parent, before or behind the conditional task");
   }
   REPRISE_RETURN_IF_ERROR(CheckExternalUse(session, event, is_record));
   model::ExternalEventPayload payload{session.model().AddExternal(event, is_record), event.id()};
@@ -77,7 +78,8 @@ Status AddExternal(Session& session, Stream& stream, Event& event, bool is_recor
 
 Status NotCapturing(const Stream& stream) {
   return Error(107029, fmt::format("{} is not being captured; external records and waits belong into captures",
-                                   stream.Describe()));
+                                   stream.Describe()))
+      .Hint("outside of captures, use the call without the external flag");
 }
 
 Status CheckExternalKind(const Event& event) {
@@ -213,12 +215,16 @@ Status WaitEvent(Stream& stream, Event& event, uint32_t timeout_s, bool external
     record->Release();
     return Error(107024, fmt::format("{} waits for {}, which was recorded outside of the capture", stream.Describe(),
                                      event.Describe()))
-        .Culprit(session->Describe());
+        .Culprit(session->Describe())
+        .Hint("record the event inside the capture, or use an ACL_EVENT_EXTERNAL event for order with work outside");
   }
   if (session != nullptr && session != captured.session.get()) {
-    Status error = Error(107032, fmt::format("{} waits for {}, which belongs to another capture", stream.Describe(),
-                                             event.Describe()))
-                       .Culprit(fmt::format("{}; {}", session->Describe(), captured.session->Describe()));
+    Status error =
+        Error(107032,
+              fmt::format("{} waits for {}, which belongs to another capture", stream.Describe(), event.Describe()))
+            .Culprit(fmt::format("{}; {}", session->Describe(), captured.session->Describe()))
+            .Hint(
+                "wait only for events of the same capture; both captures are invalid now: end them, and capture anew");
     session->Invalidate(error.Clone());
     captured.session->Invalidate(error.Clone());
     return error;

@@ -54,7 +54,8 @@ StatusOr<TaskGroup*> EndGroup(Stream& stream) {
   if (session->invalidated()) {
     const Status::Detail& why = session->why_.detail();
     return Error(507903, fmt::format("the capture was invalidated by an earlier call: {} ({})", why.what, why.code))
-        .Culprit(session->Describe());
+        .Culprit(session->Describe())
+        .Hint("end the capture with aclmdlRICaptureEnd, mend that call, and capture anew");
   }
   return group;
 }

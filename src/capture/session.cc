@@ -104,14 +104,19 @@ Status Begin(Stream& stream, CaptureMode mode, Model* body) {
   std::lock_guard lock(context.capture_mutex);
   REPRISE_RETURN_IF_ERROR(stream.CheckNotLeaving());
   if (body != nullptr && model::Models().Find(body->handle()) == nullptr) {
-    return Error(107017, fmt::format("{} was destroyed by another thread meanwhile", body->Describe()));
+    return Error(107017, fmt::format("{} was destroyed by another thread meanwhile", body->Describe()))
+        .Hint("destroy a model only when no other thread uses it");
   }
   if (body != nullptr && body->state() != ModelState::kNone) {
-    return Error(107026,
-                 fmt::format("{} is {}: a body is captured once", body->Describe(), model::StateName(body->state())));
+    return Error(107026, fmt::format("{} is {}: a body is captured once", body->Describe(), model::StateName(body->state())))
+        .Hint("capture into each body once; aclmdlRIAddCondTask makes bodies for another conditional task");
   }
   if (Session* session = Session::Of(stream)) {
-    return Error(107027, fmt::format("{} is being captured already", stream.Describe())).Culprit(session->Describe());
+    return Error(107027, fmt::format("{} is being captured already", stream.Describe()))
+        .Culprit(session->Describe())
+        .Hint(
+            "end that capture with aclmdlRICaptureEnd first, or capture another stream: captures of a stream do not "
+            "nest");
   }
   REPRISE_RETURN_IF_ERROR(runtime::CheckNotUpdating(stream, "a capture"));
   Model* model = body;
@@ -167,14 +172,14 @@ Status Session::CheckGroups(Stream& stream, const ir::Task& task) {
     const auto open =
         std::find_if(members_.begin(), members_.end(), [](const Member& m) { return m.group != nullptr; });
     error =
-        Error(107034, fmt::format("a {} task on {} interrupts the task group that is open on {}", task.type->name,
-                                  stream.Describe(), open->stream->Describe()))
+        Error(107034, fmt::format("a {} task on {} interrupts the task group that is open on {}",
+                                  ir::SpokenName(*task.type), stream.Describe(), open->stream->Describe()))
             .Culprit(fmt::format("{}, in {}", open->group_opened, Describe()))
             .Hint(fmt::format("close the group with aclmdlRICaptureTaskGrpEnd on {} before anything else is submitted",
                               open->stream->Describe()));
   } else if (task.type->kind != ir::TaskKind::kKernel && task.type->kind != ir::TaskKind::kClosure) {
-    error = Error(507009, fmt::format("a {} task cannot be in the task group that is open on {}", task.type->name,
-                                      stream.Describe()))
+    error = Error(507009, fmt::format("a {} task cannot be in the task group that is open on {}",
+                                      ir::SpokenName(*task.type), stream.Describe()))
                 .Culprit(fmt::format("{}, in {}", member.group_opened, Describe()))
                 .Hint("close the group with aclmdlRICaptureTaskGrpEnd first: only kernels may be in it");
   } else {
@@ -212,7 +217,8 @@ StatusOr<ir::NodeId> Session::AddNode(Stream& stream, const ir::Task& task, bool
     thread.last_task_stream = stream.handle();
     return node;
   } catch (const std::bad_alloc&) {
-    Status error = Error(207005, fmt::format("no memory for another task of {}", model_->Describe()));
+    Status error = Error(207005, fmt::format("no memory for another task of {}", model_->Describe()))
+                       .Hint("free memory of the host, and capture anew");
     Invalidate(error.Clone());
     return error;
   }
@@ -254,7 +260,8 @@ void Session::Invalidate(Status why) {
 
 // Calls do not destroy what is captured; who destroys the context of a capture that another thread has just begun does.
 void Session::Forget(Stream& stream) {
-  Invalidate(Error(107017, fmt::format("{} was destroyed while it was captured", stream.Describe())));
+  Invalidate(Error(107017, fmt::format("{} was destroyed while it was captured", stream.Describe()))
+                 .Hint("destroy a stream only after its capture has ended"));
   if (&stream == origin_) return model_->AbortRecording(true);  // nobody can end it any more
   stream.set_sink(nullptr);
   std::erase_if(members_, [&](const Member& member) { return member.stream == &stream; });
@@ -301,7 +308,7 @@ Status Session::CheckJoined() const {
     const bool ends_in_record = last != ir::kNoNode && graph.node(last).type == &ir::kEdgeRecord;
     if (!ends_in_record || !waited[last]) {
       const ir::TaskInfo info = last == ir::kNoNode ? ir::TaskInfo{} : ir::Describe(graph.node(last));
-      const std::string last_task = last == ir::kNoNode ? "none" : info.name;
+      const std::string last_task = last == ir::kNoNode ? "none" : ir::SpokenName(graph.node(last));
       const std::string last_place = info.stack.empty() ? "" : ", at " + info.stack.front();
       return Error(107025,
                    fmt::format("{} was forked into the capture and not joined back: {}", member.stream->Describe(),
@@ -331,7 +338,7 @@ Status Session::SealEvents() {
     try {
       model_->graph().Add(0, ir::MakeTask(ir::kEdgeReset, payload));
     } catch (const std::bad_alloc&) {
-      return Error(207005, "no memory to seal the graph");
+      return Error(207005, "no memory to seal the graph").Hint("free memory of the host, and capture anew");
     }
   }
   return {};
@@ -378,11 +385,13 @@ StatusOr<Model*> End(Stream& stream) {
   if (session->mode_ != CaptureMode::kRelaxed && session->begin_thread_ != runtime::ThreadId()) {
     status = Error(107038, fmt::format("thread {} ends a capture that thread {} began in mode {}", runtime::ThreadId(),
                                        session->begin_thread_, ModeName(session->mode_)))
-                 .Culprit(session->Describe());
+                 .Culprit(session->Describe())
+                 .Hint("this capture is over: capture anew, in mode RELAXED if another thread is to end it");
   } else if (session->invalidated()) {
     const Status::Detail& why = session->why_.detail();
     status = Error(507903, fmt::format("the capture was invalidated by an earlier call: {} ({})", why.what, why.code))
-                 .Culprit(why.culprit.empty() ? session->Describe() : why.culprit);
+                 .Culprit(why.culprit.empty() ? session->Describe() : why.culprit)
+                 .Hint("this capture is over: mend the call that the text names, and capture anew");
   } else if (const Model* body = UnfinishedBody(*model)) {
     status = Error(107045, fmt::format("{}, a body of a conditional task of {}, is {}", body->Describe(),
                                        model->Describe(), model::StateName(body->state())))
@@ -403,7 +412,7 @@ StatusOr<Model*> End(Stream& stream) {
       model->Seal();
       model->set_state(ModelState::kReady);
     } catch (const std::bad_alloc&) {
-      status = Error(207005, "no memory to instantiate the graph");
+      status = Error(207005, "no memory to instantiate the graph").Hint("free memory of the host, and capture anew");
     }
   }
   REPRISE_LOG(kInfo, "RUNTIME", "end {}: {}", session->Describe(), status.code());
@@ -527,7 +536,9 @@ Status CheckUnsafe(const char* api) {
   return RefuseFor(*context,
                    Error(107030, fmt::format("{} is not allowed on thread {} while a capture is open (the thread's "
                                              "exchange mode is {})",
-                                             api, thread, ModeName(exchange))),
+                                             api, thread, ModeName(exchange)))
+                       .Hint("use the asynchronous form on the captured stream, or allow the call for this thread with "
+                             "aclmdlRICaptureThreadExchangeMode(RELAXED)"),
                    [&](const Session& session) {
                      const bool own = session.begin_thread() == thread;
                      if (session.mode() == CaptureMode::kRelaxed) return false;
@@ -541,7 +552,11 @@ Status CheckNoCaptureIn(Context& context, const char* api) {
     return {};
   return RefuseFor(
       context,
-      Error(107027, fmt::format("{} is not allowed while {} streams of the context are being captured", api, streams)),
+      Error(
+          107027,
+          fmt::format("{} is not allowed while {} of the context {} being captured: it waits for the whole device", api,
+                      streams == 1 ? "a stream" : fmt::format("{} streams", streams), streams == 1 ? "is" : "are"))
+          .Hint("end the capture with aclmdlRICaptureEnd first, or wait for single streams that are not captured"),
       [](const Session&) { return true; });
 }
 
@@ -573,7 +588,9 @@ Status ToLastNode(Attach attach) {
   }
   std::lock_guard lock(stream->context().capture_mutex);
   Session* session = Session::Of(*stream);
-  if (session == nullptr) return Error(107000, "the capture of the thread's last task has ended");
+  if (session == nullptr)
+    return Error(107000, "the capture of the thread's last task has ended")
+        .Hint("call it before the capture ends, right after the captured launch");
   ir::Graph& graph = session->model().graph();
   for (const Session::Member& member : session->members()) {
     if (member.stream != stream) continue;

@@ -12,7 +12,8 @@ ManagedMemory& ManagedMemory::Get() {
 
 StatusOr<void*> ManagedMemory::Allocate(int device, uint64_t bytes) {
   if (bytes > UINT64_MAX - kManagedGranule) {
-    return Error(207001, fmt::format("{} bytes exceed the address space", bytes));
+    return Error(207001, fmt::format("{} bytes exceed the address space", bytes))
+        .Hint("pass the size of the block in bytes; no block is larger than the device's memory");
   }
   const uint64_t granules = (bytes + kManagedGranule - 1) / kManagedGranule;
   MemoryRegistry& registry = MemoryRegistry::Get();

@@ -147,7 +147,8 @@ StatusOr<void*> MemoryRegistry::AllocateDevice(int device, uint64_t bytes, uint3
   uint64_t& used = used_[static_cast<size_t>(device)];
   if (at == nullptr) {
     used -= bytes;
-    return Error(207001, fmt::format("the host refused {} bytes for device {}", bytes, device));
+    return Error(207001, fmt::format("the host refused {} bytes for device {}", bytes, device))
+        .Hint("free memory of the host, or raise the process's limit of address space (ulimit -v)");
   }
   peak_[static_cast<size_t>(device)] = std::max(peak_[static_cast<size_t>(device)], used);
   MemoryRange range{
@@ -162,7 +163,9 @@ StatusOr<void*> MemoryRegistry::AllocateHost(int device, uint64_t bytes) {
   ParkedMemory::Get().Sweep();
   MemoryOrigin origin = MemoryOrigin::kHeap;
   void* at = bytes > uint64_t{PTRDIFF_MAX} || FaultPoint("memory.host") ? nullptr : AllocatePages(bytes, &origin);
-  if (at == nullptr) return Error(207001, fmt::format("the host refused {} bytes of pinned memory", bytes));
+  if (at == nullptr)
+    return Error(207001, fmt::format("the host refused {} bytes of pinned memory", bytes))
+        .Hint("ask for less, free memory of the host, or raise the process's limit of address space (ulimit -v)");
   std::unique_lock lock(mutex_);
   const MemoryRange range{
       reinterpret_cast<uintptr_t>(at), bytes, MemoryKind::kPinnedHost, device, kSmallPage, true, origin};
@@ -291,7 +294,9 @@ StatusOr<MemoryRegistry::File> MemoryRegistry::Share(void* pointer, uint64_t byt
     range->file = fd;
   }
   const int fd = fcntl(range->file, F_DUPFD_CLOEXEC, 0);
-  if (fd < 0) return Error(207005, "the process has too many open files");
+  if (fd < 0)
+    return Error(207005, "the process has too many open files")
+        .Hint("close files and imported memory, or raise the limit of open files (ulimit -n)");
   return File{fd, file_bytes, begin - range->begin};
 }
 
@@ -299,7 +304,8 @@ StatusOr<void*> MemoryRegistry::MapForeign(int device, const File& file, uint64_
   void* at = FaultPoint("memory.map") ? MAP_FAILED
                                       : mmap(nullptr, file.file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, 0);
   if (at == MAP_FAILED) {
-    return Error(207001, fmt::format("the host refused to map {} bytes of another process", file.file_bytes));
+    return Error(207001, fmt::format("the host refused to map {} bytes of another process", file.file_bytes))
+        .Hint("free memory of the host, or raise the process's limit of address space (ulimit -v)");
   }
   // What lies around the exported part is not ours to use, hence a range of exactly that part.
   const auto begin = reinterpret_cast<uintptr_t>(at) + file.offset;
@@ -315,7 +321,9 @@ Status MemoryRegistry::UnmapForeign(void* pointer) {
   whole.origin = MemoryOrigin::kImported;
   std::unique_lock lock(mutex_);
   const auto it = foreign_.find(reinterpret_cast<uintptr_t>(pointer));
-  if (it == foreign_.end()) return Error(107000, fmt::format("{} is no imported memory", fmt::ptr(pointer)));
+  if (it == foreign_.end())
+    return Error(107000, fmt::format("{} is no imported memory", fmt::ptr(pointer)))
+        .Hint("pass the address that the importing call wrote, once");
   if (const auto range = ranges_.find(it->first); range != ranges_.end()) {
     RememberFreed(range->second);
     whole.device = range->second.device;
@@ -551,7 +559,7 @@ StatusOr<MemoryRange> MemoryRegistry::CheckRange(const void* pointer, uint64_t b
   if (std::string parked = ParkedMemory::Get().Explain(begin); !parked.empty()) {
     return Error(107000, fmt::format("{} {:#x} was freed", what, begin))
         .Culprit(fmt::format("{} {}", what, parked))
-        .Hint("free memory when it is no longer used");
+        .Hint("free memory behind its last use, or allocate it again before this call");
   }
   MemoryRange pageable;
   pageable.begin = begin;
@@ -598,13 +606,14 @@ std::string MemoryRegistry::Explain(const void* pointer) const {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   std::shared_lock lock(mutex_);
   if (const MemoryRange* range = FindLocked(address)) {
+    if (address == range->begin) return fmt::format("is the start of {}", DescribeRange(*range));
     return fmt::format("points {} bytes into {}", address - range->begin, DescribeRange(*range));
   }
   if (std::string parked = ParkedMemory::Get().Explain(address); !parked.empty()) return parked;
   auto it = ranges_.upper_bound(address);
-  if (it == ranges_.begin()) return "is not memory that the runtime knows (never allocated, or freed)";
+  if (it == ranges_.begin()) return "is no memory of the runtime (the program's own, or freed)";
   --it;
-  return fmt::format("is not memory that the runtime knows (never allocated, or freed); the nearest range below is {}",
+  return fmt::format("is no memory of the runtime (the program's own, or freed); the nearest range below is {}",
                      DescribeRange(it->second));
 }
 

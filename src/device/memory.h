@@ -145,7 +145,7 @@ class MemoryRegistry {
   /// nothing is near, or the registry is in use.
   std::string ExplainReport(uintptr_t address) const;
 
-  /// "points into device memory …" or "is not memory that the runtime knows; the nearest range is …".
+  /// "points into device memory …" or "is no memory of the runtime; the nearest range is …".
   std::string Explain(const void* pointer) const;
 
   /// Frees all device memory of a device, as a reset does; returns the number of blocks.

@@ -182,7 +182,7 @@ Status Scheduler::Start() {
   try {
     threads_.reserve(static_cast<size_t>(workers_wanted_) + 1);
   } catch (const std::bad_alloc&) {
-    return Error(207005, "no memory for the worker threads of the device");
+    return Error(207005, "no memory for the worker threads of the device").Hint("free memory of the host");
   }
   if (!monitor_started_) monitor_started_ = start([](Scheduler* self) { self->MonitorLoop(); });
   while (monitor_started_ && workers_started_ < workers_wanted_ &&

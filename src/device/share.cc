@@ -260,7 +260,8 @@ StatusOr<ShareKey> Offer(const ShareOffer& offer) {
     if (at == MAP_FAILED) {
       const int error = errno;
       if (fd >= 0) close(fd);
-      return Error(207005, fmt::format("no memory file for the table of exports: {}", Why(error)));
+      return Error(207005, fmt::format("no memory file for the table of exports: {}", Why(error)))
+          .Hint("free memory of the host, or raise the limit of open files (ulimit -n)");
     }
     own.table = static_cast<Table*>(at);
     own.pid = getpid();
@@ -342,7 +343,9 @@ StatusOr<Taken> Take(const ShareKey& key, ShareKind kind, const char* what) {
   REPRISE_ASSIGN_OR_RETURN(const int table_fd, OpenTable(key.pid, what));
   void* at = mmap(nullptr, sizeof(Table), PROT_READ, MAP_SHARED, table_fd, 0);
   close(table_fd);
-  if (at == MAP_FAILED) return Error(207005, "no address space for the table of exports of another process");
+  if (at == MAP_FAILED)
+    return Error(207005, "no address space for the table of exports of another process")
+        .Hint("raise the process's limit of address space (ulimit -v)");
   const struct Unmap {
     void* at;
     ~Unmap() { munmap(at, sizeof(Table)); }

@@ -48,7 +48,9 @@ StatusOr<CellUse> CellUse::Import(const ShareKey& key, ShareKind kind, const cha
   void* at = FaultPoint("share.map")
                  ? MAP_FAILED
                  : mmap(nullptr, PageBytes(), PROT_READ | PROT_WRITE, MAP_SHARED, taken.fd(), static_cast<off_t>(page));
-  if (at == MAP_FAILED) return Error(207005, fmt::format("the host refused to map the {} of another process", what));
+  if (at == MAP_FAILED)
+    return Error(207005, fmt::format("the host refused to map the {} of another process", what))
+        .Hint("raise the process's limit of address space (ulimit -v)");
   CellUse use;
   use.mapping_ = at;
   use.cell_ = reinterpret_cast<SharedCell*>(static_cast<char*>(at) + (taken.offer().offset - page));
@@ -102,7 +104,8 @@ Status SharedCells::Map() {
   void* at = fd < 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (at == MAP_FAILED) {
     if (fd >= 0) close(fd);
-    return Error(207005, fmt::format("the host refused {} bytes for {}", bytes, label_));
+    return Error(207005, fmt::format("the host refused {} bytes for {}", bytes, What()))
+        .Hint("free memory of the host, or raise the limit of open files (ulimit -n)");
   }
   cells_ = static_cast<SharedCell*>(at);  // zeroes, which is what an empty cell is
   fd_ = fd;
@@ -123,7 +126,7 @@ StatusOr<CellUse> SharedCells::Take() {
     free_.reserve(static_cast<size_t>(used_));  // so that Return cannot fail
     lingering_.reserve(static_cast<size_t>(used_));
   } else {
-    return Error(207005, fmt::format("all {} {} are in use", limit_, label_));
+    return Error(207005, fmt::format("all {} {} are in use", limit_, What()));
   }
   CellUse use;
   use.cell_ = new (&cells_[id]) SharedCell;

@@ -106,6 +106,9 @@ class SharedCells {
   /// Makes cells free again that nobody holds any longer; `looks`: not even processes that have ended.
   void Reclaim(bool looks);
 
+  /// For messages: the label without the name of the project.
+  const char* What() const { return label_ + sizeof("reprise"); }
+
   const char* const label_;
   const int64_t limit_;
   std::mutex mutex_;

@@ -52,7 +52,8 @@ VirtualMemory& VirtualMemory::Get() {
 
 StatusOr<void*> VirtualMemory::Reserve(uint64_t bytes, void* expected) {
   if (bytes > uint64_t{PTRDIFF_MAX} / 2) {
-    return Error(207001, fmt::format("there is no address space of {} bytes", bytes));
+    return Error(207001, fmt::format("there is no address space of {} bytes", bytes))
+        .Hint("pass the size of the range in bytes, and reserve no more than is going to be mapped");
   }
   // Aligned to huge pages, as the device does; the part before and behind is given back.
   bytes = RoundUp(bytes, kHugePage);
@@ -60,7 +61,11 @@ StatusOr<void*> VirtualMemory::Reserve(uint64_t bytes, void* expected) {
   void* raw = FaultPoint("memory.reserve")
                   ? MAP_FAILED
                   : mmap(expected, with_room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (raw == MAP_FAILED) return Error(207001, fmt::format("the host has no address space of {} bytes left", bytes));
+  if (raw == MAP_FAILED)
+    return Error(207001, fmt::format("the host has no address space of {} bytes left", bytes))
+        .Hint(
+            "release reservations with aclrtReleaseMemAddress, or raise the process's limit of address space (ulimit "
+            "-v)");
   const auto start = reinterpret_cast<uintptr_t>(raw);
   const uintptr_t begin = RoundUp(start, kHugePage);
   if (begin != start) munmap(raw, begin - start);
@@ -117,7 +122,9 @@ VirtualMemory::Reservation* VirtualMemory::Around(uintptr_t address) {
 
 StatusOr<PhysicalMemory*> VirtualMemory::Find(void* handle) {
   if (PhysicalMemory* memory = PhysicalMemories().Find(handle)) return memory;
-  return Error(107017, DescribeBadHandle(PhysicalMemories().Classify(handle), handle, "physical memory"));
+  const HandleState state = PhysicalMemories().Classify(handle);
+  return Error(107017, DescribeBadHandle(state, handle, "physical memory"))
+      .Hint(HintForBadHandle(state, "physical memory"));
 }
 
 StatusOr<void*> VirtualMemory::Keep(const PhysicalMemory& memory) {
@@ -126,7 +133,8 @@ StatusOr<void*> VirtualMemory::Keep(const PhysicalMemory& memory) {
   if (kept->handle != nullptr) return kept->handle;
   kept->references = 0;
   DropIfUnused(kept);
-  return Error(207001, "the process has too many pieces of physical memory");
+  return Error(207001, "the process has too many pieces of physical memory")
+      .Hint("free pieces with aclrtFreePhysical, or allocate fewer and larger ones");
 }
 
 void VirtualMemory::DropIfUnused(PhysicalMemory* memory) noexcept {
@@ -147,7 +155,8 @@ StatusOr<void*> VirtualMemory::Create(uint64_t bytes, const PhysicalProperties& 
   memory.fd = bytes > uint64_t{PTRDIFF_MAX} ? -1 : MakeMemoryFile("reprise-physical", bytes);
   if (memory.fd < 0) {
     if (!properties.on_host) MemoryRegistry::Get().Unbook(properties.device, bytes);
-    return Error(207001, fmt::format("the host refused a memory file of {} bytes", bytes));
+    return Error(207001, fmt::format("the host refused a memory file of {} bytes", bytes))
+        .Hint("free memory of the host, or raise the limit of open files (ulimit -n)");
   }
   std::lock_guard lock(mutex_);
   return Keep(memory);
@@ -175,7 +184,9 @@ StatusOr<void*> VirtualMemory::Retain(void* address) {
   PhysicalMemory& memory = *mapping->memory;
   if (memory.references == 0) {  // freed by the user, alive because it is mapped: it gets a new handle
     memory.handle = PhysicalMemories().Insert(&memory);
-    if (memory.handle == nullptr) return Error(207001, "the process has too many pieces of physical memory");
+    if (memory.handle == nullptr)
+      return Error(207001, "the process has too many pieces of physical memory")
+          .Hint("free pieces with aclrtFreePhysical, or allocate fewer and larger ones");
   }
   ++memory.references;
   return memory.handle;
@@ -213,7 +224,8 @@ Status VirtualMemory::Open(uintptr_t begin, Mapping& mapping, bool open, bool pr
   if (protect &&
       mprotect(reinterpret_cast<void*>(begin), mapping.bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) {
     return Error(207001,
-                 fmt::format("the host refused to change the access of {} bytes at {:#x}", mapping.bytes, begin));
+                 fmt::format("the host refused to change the access of {} bytes at {:#x}", mapping.bytes, begin))
+        .Hint("use fewer and larger mappings: the host limits their number (vm.max_map_count)");
   }
   mapping.open = open;
   const PhysicalProperties& properties = mapping.memory->properties;
@@ -246,10 +258,13 @@ Status VirtualMemory::Map(void* begin, uint64_t bytes, void* handle, bool access
   }
   if (bytes > end_of_reservation - address) {
     return Error(107000, fmt::format("{} bytes at {} end behind the reservation", bytes, fmt::ptr(begin)))
-        .Culprit("parameter size");
+        .Culprit("parameter size")
+        .Hint("reserve a larger range with aclrtReserveMemAddress, or map at a lower address");
   }
   if (address % static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) != 0) {
-    return Error(107000, fmt::format("{} is not at a page boundary", fmt::ptr(begin))).Culprit("parameter virPtr");
+    return Error(107000, fmt::format("{} is not at a page boundary", fmt::ptr(begin)))
+        .Culprit("parameter virPtr")
+        .Hint(fmt::format("pass an address that is a multiple of {}", sysconf(_SC_PAGESIZE)));
   }
   const auto next = reservation->mappings.lower_bound(address);
   if (MappingAround(address) != nullptr || (next != reservation->mappings.end() && next->first < address + bytes)) {
@@ -268,7 +283,8 @@ Status VirtualMemory::Map(void* begin, uint64_t bytes, void* handle, bool access
       FaultPoint("memory.map") ? MAP_FAILED : mmap(begin, bytes, protection, MAP_SHARED | MAP_FIXED, memory->fd, 0);
   if (at == MAP_FAILED) {
     reservation->mappings.erase(it);
-    return Error(207001, fmt::format("the host refused to map {} bytes at {}", bytes, fmt::ptr(begin)));
+    return Error(207001, fmt::format("the host refused to map {} bytes at {}", bytes, fmt::ptr(begin)))
+        .Hint("use fewer and larger mappings: the host limits their number (vm.max_map_count)");
   }
   ++memory->mappings;
   if (!accessible) {
@@ -333,7 +349,8 @@ Status VirtualMemory::Unmap(void* begin, bool unused) {
   AllowAccess(begin, range.bytes);  // for whoever gets the addresses next
   if (mmap(begin, range.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
       MAP_FAILED) {
-    return Error(207001, fmt::format("the host refused to unmap {}", fmt::ptr(begin)));
+    return Error(207001, fmt::format("the host refused to unmap {}", fmt::ptr(begin)))
+        .Hint("use fewer and larger mappings: the host limits their number (vm.max_map_count)");
   }
   reservation->mappings.erase(it);
   --memory->mappings;

@@ -309,7 +309,8 @@ StatusOr<std::unique_ptr<Plan>> Plan::CompileProgram(const std::vector<ProgramLa
         const auto it = lane_of.find(target);
         if (it == lane_of.end()) {
           return Error(107005, fmt::format("task {} of stream {} activates a stream that is not bound to the model",
-                                           node.position, tasks.stream_id));
+                                           node.position, tasks.stream_id))
+              .Hint("bind that stream with aclmdlRIBindStream before aclmdlRIBuildEnd, too");
         }
         step.target = {it->second, 0};
       }

@@ -286,11 +286,20 @@ TaskInfo Describe(const Node& node) {
   return info;
 }
 
+std::string SpokenName(const TaskType& type) {
+  return type.kind == TaskKind::kFill ? fmt::format("memset ({})", type.name) : type.name;
+}
+
+std::string SpokenName(const Node& node) {
+  std::string name = Describe(node).name;
+  return name == node.type->name ? SpokenName(*node.type) : name;
+}
+
 std::string DescribeWaiting(const TaskType& type, const void* payload) {
   TaskInfo info;
   info.type_name = type.name;
   if (type.describe != nullptr) type.describe(payload, info);
-  std::string text = info.type_name;
+  std::string text = type.kind == TaskKind::kFill ? SpokenName(type) : info.type_name;
   if (info.event_id >= 0) text += fmt::format(" of event {}", info.event_id);
   if (info.notify_id >= 0) text += fmt::format(" of notify {}", info.notify_id);
   if (type.kind == TaskKind::kValueWait) {

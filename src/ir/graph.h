@@ -312,6 +312,11 @@ TaskInfo Describe(const Node& node);
 /// Adds to `info` what the type tells of the payload, its operands as ranges unless only names are wanted.
 void Describe(const TaskType& type, const void* payload, TaskInfo& info);
 
+/// The type's name for messages: that of dumps, except that a memset is told from a copy.
+std::string SpokenName(const TaskType& type);
+/// The name of the kernel, or of the type.
+std::string SpokenName(const Node& node);
+
 /// "NOTIFY_WAIT of notify 4", "MEM_WAIT_VALUE at 0x… for == 3 (it holds 1)": a task that waits.
 std::string DescribeWaiting(const TaskType& type, const void* payload);
 

@@ -94,7 +94,7 @@ struct OperatorInfo {
   std::vector<TensorInfo> tensors;  ///< in the order of the operator's parameters
 };
 
-/// What dumps, pictures and messages show of a task.
+/// What dumps and pictures show of a task, and messages, which name its type with SpokenName.
 struct TaskInfo {
   bool names_only = false;          // wish of the caller: arguments and ranges may be left out
   bool wants_tensors = false;       // another one: `tensors` and `call`

@@ -111,7 +111,7 @@ StatusOr<Block*> DeviceCache::Grow(Block* first, uint64_t size, uint64_t page_by
 /// fails.
 Status DeviceCache::Map(Block* block, uint64_t bytes, uint64_t page_bytes) {
   Segment& segment = *block->segment;
-  if (FaultPoint("allocator.pages")) return Error(207001, "no room for pages");
+  if (FaultPoint("allocator.pages")) return Error(207001, "no room for pages").Hint("free memory of the host");
   REPRISE_RETURN_IF_ERROR(host_.driver.CommitPages(device_, block->address, bytes, page_bytes));
   auto& unmapped = block->silo->unmapped;
   unmapped.erase(block);

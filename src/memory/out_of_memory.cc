@@ -120,7 +120,10 @@ Status DeviceCache::OutOfMemory(const Holdings& holdings) const {
                                       "expandable_segments:True, or max_split_size_mb",
                                       Bytes(cached_for_all)));
   }
-  if (remedies.empty()) remedies.emplace_back(0, "free what is not needed, or take a smaller batch");
+  if (remedies.empty()) {
+    remedies.emplace_back(0, holders.empty() ? "take a smaller batch, or start the program with a larger REPRISE_MEMORY"
+                                             : "free what is not needed, or take a smaller batch");
+  }
   if (holders.empty()) holders.emplace_back(0, "nothing is held here: the request alone is too large");
   return Error(207001, std::move(what)).Culprit("held: " + Join(std::move(holders))).Hint(Join(std::move(remedies)));
 }

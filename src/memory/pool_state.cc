@@ -14,7 +14,8 @@ uint64_t AddressOf(const void* at) { return reinterpret_cast<uintptr_t>(at); }
 
 Status CannotSetBack(int device, PoolId pool, const std::string& why) {
   return Error(107000, fmt::format("pool ({}, {}) cannot be set back: {}", pool.capture, pool.handle, why))
-      .Culprit(fmt::format("pool ({}, {}) of device {}", pool.capture, pool.handle, device));
+      .Culprit(fmt::format("pool ({}, {}) of device {}", pool.capture, pool.handle, device))
+      .Hint("free what was allocated in the pool since its state was taken, and set it back outside of captures");
 }
 
 /// Blocks that lie side by side from the first byte of the segment to the last, no two free ones beside each other.

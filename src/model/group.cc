@@ -138,7 +138,7 @@ StatusOr<Likeness> Compare(ir::TaskSlot& slot, const ir::Task& task, size_t inde
 Status Update::Record(Stream& stream, const ir::Task& task, bool& taken) {
   if (task.type->kind != ir::TaskKind::kKernel && task.type->kind != ir::TaskKind::kClosure) {
     return Error(507009, fmt::format("{} is updating a task group and takes kernels only, not {}", stream.Describe(),
-                                     task.type->name))
+                                     ir::SpokenName(*task.type)))
         .Hint("end the update with aclmdlRICaptureTaskUpdateEnd first");
   }
   if (next_ == group_->slots.size()) {
@@ -163,7 +163,8 @@ Status Update::Record(Stream& stream, const ir::Task& task, bool& taken) {
   try {
     payload.task = slot->Make(task);
   } catch (const std::bad_alloc&) {
-    return Error(207005, "no memory for the replacement of a kernel");
+    return Error(207005, "no memory for the replacement of a kernel")
+        .Hint("free memory of the host, end the update and begin it anew");
   }
   if (MayReplaceNow(stream)) {
     slot->ReplaceUnderLock(payload.task, likeness.binary);
@@ -190,11 +191,13 @@ Status BeginUpdate(Stream& stream, TaskGroup& group) {
         .Hint("end that update with aclmdlRICaptureTaskUpdateEnd first");
   }
   if (stream.is_capturing()) {  // begun since the caller looked
-    return Error(107027, fmt::format("{} is being captured", stream.Describe())).Culprit(stream.sink()->Describe());
+    return Error(107027, fmt::format("{} is being captured", stream.Describe())).Culprit(stream.sink()->Describe())
+        .Hint("update the group on a stream outside of captures");
   }
   Stream* nobody = nullptr;
   if (!group.updater.compare_exchange_strong(nobody, &stream)) {
-    return Error(107033, fmt::format("the task group is being updated on {}", nobody->Describe()));
+    return Error(107033, fmt::format("the task group is being updated on {}", nobody->Describe()))
+        .Hint(fmt::format("end that update with aclmdlRICaptureTaskUpdateEnd on {} first", nobody->Describe()));
   }
   try {
     stream.set_sink(new Update(group, stream));

@@ -145,13 +145,13 @@ Status Liveness::Check(const Model& model) {
     if (found == 0) continue;
     const ir::TaskInfo info = ir::Describe(node);
     const ir::Lane& lane = model.graph().lanes()[node.lane];
-    return Error(
-               107000,
-               fmt::format("{} cannot run: task {} of its stream {}, {}, uses {:#x}, and the memory there was "
-                           "freed after it was captured",
-                           model.Describe(), node.position, lane.stream_id,
-                           info.name == info.type_name ? info.name : fmt::format("{} ({})", info.name, info.type_name),
-                           found))
+    return Error(107000,
+                 fmt::format("{} cannot run: task {} of its stream {}, {}, uses {:#x}, and the memory there was "
+                             "freed after it was captured",
+                             model.Describe(), node.position, lane.stream_id,
+                             info.name == info.type_name ? ir::SpokenName(node)
+                                                         : fmt::format("{} ({})", info.name, info.type_name),
+                             found))
         .Culprit(fmt::format("{} was freed by thread {}{}", gone_->text, gone_->thread,
                              gone_->call.empty() ? "" : " (" + gone_->call + ")"))
         .Hint(

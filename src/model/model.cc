@@ -210,7 +210,8 @@ Status CheckOwn(const Model& model) {
   return Error(107004, fmt::format("{} belongs to another context than the current one", model.Describe()))
       .Culprit(fmt::format("the model was captured in context {} of device {}; current is context {} of device {}",
                            model.context().handle(), model.context().device().id(), context->handle(),
-                           context->device().id()));
+                           context->device().id()))
+      .Hint("make the model's context current with aclrtSetCurrentContext");
 }
 
 StatusOr<Model*> FindOwnModel(const void* handle) {
@@ -228,14 +229,16 @@ StatusOr<Model*> Model::Create(Context& context, ModelKind kind, Model* parent) 
   model->handle_ = Models().Insert(model);
   if (model->handle_ == nullptr) {
     model->LetGo(model->Withdraw(), false);
-    return Error(207005, "the process has too many models");
+    return Error(207005, "the process has too many models")
+        .Hint("destroy models that are no longer needed with aclmdlRIDestroy");
   }
   if (parent != nullptr) {
     parent->bodies_.push_back(model);
   } else {
     if (!context.AddResident(model)) {
       model->LetGo(model->Withdraw(), false);
-      return Error(107002, "the context is being destroyed by another thread");
+      return Error(107002, "the context is being destroyed by another thread")
+          .Hint("let no other thread destroy or reset what this one works with");
     }
   }
   return model;
@@ -357,7 +360,8 @@ Status Model::Destroy(Model* model) {
   const auto still_runs = [model] {
     return Error(107037,
                  fmt::format("{} still has {} executions pending after 10 s", model->Describe(), model->pending()))
-        .Culprit("a task of the graph waits for an event, value or notify that has not come, or runs for long");
+        .Culprit("a task of the graph waits for an event, value or notify that has not come, or runs for long")
+        .Hint("let come what its tasks wait for, synchronise the streams that execute it, then destroy it");
   };
   if (model->RunsMe()) {
     return Error(107037, fmt::format("{} cannot be destroyed by a host function that runs in it", model->Describe()))
@@ -418,7 +422,8 @@ StatusOr<ir::LaneId> Model::AddLane(int32_t user_stream_id, ir::NodeId forked_by
   lane->handle = LaneHandles().Insert(lane.get());
   if (lane->handle == nullptr) {
     ids.Return(stream_id);
-    return Error(207008, "the process has too many graph-internal streams");
+    return Error(207008, "the process has too many graph-internal streams")
+        .Hint("destroy models that are no longer needed with aclmdlRIDestroy");
   }
   lane->lane = graph_->AddLane(stream_id, user_stream_id, forked_by);
   lane->stream_id = stream_id;
@@ -447,7 +452,9 @@ uint32_t Model::AddExternal(runtime::Event& event, bool is_record) {
 StatusOr<TaskGroup*> Model::AddGroup() {
   auto group = std::make_shared<TaskGroup>();
   group->handle = TaskGroups().Insert(group.get());
-  if (group->handle == nullptr) return Error(207005, "the process has too many task groups");
+  if (group->handle == nullptr)
+    return Error(207005, "the process has too many task groups")
+        .Hint("destroy models with task groups that are no longer needed");
   groups_.push_back(std::move(group));
   return groups_.back().get();
 }
@@ -468,7 +475,8 @@ StatusOr<Condition*> Model::AddCondition(uint64_t default_value, bool assign_def
   condition->handle = Conditions().Insert(condition.get());
   if (condition->handle == nullptr) {
     (void)device::MemoryRegistry::Get().Free(cell, device::MemoryKind::kDevice);
-    return Error(207005, "the process has too many conditions");
+    return Error(207005, "the process has too many conditions")
+        .Hint("destroy models with conditions that are no longer needed");
   }
   conditions_.push_back(std::move(condition));
   return conditions_.back().get();
@@ -563,7 +571,8 @@ StatusOr<EventRecord**> Model::BindExternals(std::vector<std::unique_lock<std::m
     for (size_t i = 0; i < count; ++i) {
       if (bindings[i] != nullptr) bindings[i]->Release();
     }
-    return Error(207007, fmt::format("no memory for the event records of {}", Describe()));
+    return Error(207007, fmt::format("no memory for the event records of {}", Describe()))
+        .Hint("free memory of the host");
   }
   for (runtime::Event* event : once) order.emplace_back(event->order_mutex);
   // Nothing can fail any more: only now others may see the new records.

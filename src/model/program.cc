@@ -62,7 +62,7 @@ bool HasEndTask(const Model& model) {
 Status CheckNotBuilt(const Model& model, const char* api) {
   if (model.state() == ModelState::kNone) return {};
   return Error(107000, fmt::format("{} is not allowed on {}: it was built already", api, model.Describe()))
-      .Hint("bind the streams before aclmdlRIBuildEnd, and call that once");
+      .Hint("bind streams before aclmdlRIBuildEnd, which ends a model once");
 }
 
 }  // namespace
@@ -148,7 +148,9 @@ Status SubmitSwitch(Stream& stream, const void* left, const void* right, exec::S
 }
 
 Status SetLabel(Label& label, Stream& stream) {
-  if (label.context != &stream.context()) return Error(507031, "the label belongs to another context than the stream");
+  if (label.context != &stream.context())
+    return Error(507031, "the label belongs to another context than the stream")
+        .Hint("create label and stream in one context");
   REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(stream, "aclrtSetLabel"));
   if (stream.bound_model.load() == nullptr) {
     return Error(107005, fmt::format("{} is not bound to a model", stream.Describe()))

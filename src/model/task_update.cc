@@ -49,7 +49,7 @@ void Rewrite(RunContext& context, ir::TaskSlot& slot, Change change) noexcept {
     });
     if (!status.ok()) context.Fail(std::move(status));
   } catch (const std::bad_alloc&) {
-    context.Fail(Error(207005, "no memory for the new content of a stored task"));
+    context.Fail(Error(207005, "no memory for the new content of a stored task").Hint("free memory of the host"));
   }
   slot.Drop(old);
 }

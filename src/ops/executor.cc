@@ -19,6 +19,7 @@ namespace {
 
 // Where the parts of a divided allocation begin on a device.
 constexpr uintptr_t kTensorAlignment = 64;
+constexpr std::string_view kWorkspace = "the workspace";
 
 // A refusal of the runtime as an operator's error: the runtime's number goes into the text.
 Status FromRuntime(const OpSchema& op, Status&& cause) {
@@ -26,7 +27,7 @@ Status FromRuntime(const OpSchema& op, Status&& cause) {
   return Error(361001, fmt::format("{}: {} (runtime error {} {})", op.name, detail.what, detail.code,
                                    FindErrorInfo(detail.code).name))
       .Culprit(detail.culprit)
-      .Hint(detail.hint.empty() ? std::string(FindErrorInfo(detail.code).solution) : detail.hint);
+      .Hint(std::string(SolutionOf(detail)));
 }
 
 Status BadExecutor(const void* handle) {
@@ -35,7 +36,9 @@ Status BadExecutor(const void* handle) {
   }
   const HandleState state = Executors().Classify(handle);
   Status status = Error(561102, DescribeBadHandle(state, handle, "aclOpExecutor"));
-  if (state != HandleState::kDestroyed) return status;
+  if (state != HandleState::kDestroyed) {
+    return std::move(status).Hint("pass the executor that the GetWorkspaceSize call wrote");
+  }
   return std::move(status).Hint(
       "phase two uses an executor up: plan again, or call aclSetAclOpExecutorRepeatable "
       "before the first use");
@@ -71,7 +74,7 @@ Status ExecuteOn(const Executor& executor, OpId id, void* workspace, uint64_t wo
   if (!found.ok()) return FromRuntime(op, std::move(found).status());
   REPRISE_RETURN_IF_ERROR(executor.CheckMemory());
   if (executor.workspace_bytes != 0) {
-    REPRISE_RETURN_IF_ERROR(executor.CheckRange(workspace, executor.workspace_bytes, "the workspace"));
+    REPRISE_RETURN_IF_ERROR(executor.CheckRange(workspace, executor.workspace_bytes, kWorkspace));
   }
   const bool waits = executor.found_shapes != nullptr;
   if (waits) {
@@ -162,9 +165,10 @@ Status Executor::CheckRange(const void* pointer, uint64_t bytes, std::string_vie
       range.ok() ? fmt::format("it {}", registry.Explain(pointer)) : std::move(range).status().detail().what;
   return Error(361001, fmt::format("{}: {} needs {} bytes at {}, which are not device memory: {}", op.name, what, bytes,
                                    fmt::ptr(pointer), why))
-      .Hint(
-          "pass memory of aclrtMalloc, aclrtMallocHost or aclrtHostRegister that is large enough for shape, strides "
-          "and offset");
+      .Hint(what == kWorkspace
+                ? "pass memory of aclrtMalloc with as many bytes as GetWorkspaceSize wrote to workspaceSize"
+                : "pass memory of aclrtMalloc, aclrtMallocHost or aclrtHostRegister that is large enough "
+                  "for shape, strides and offset");
 }
 
 Status Executor::CheckMemory() const {
@@ -293,7 +297,8 @@ StatusOr<const ParamSlots*> FindParamSlots(const Executor& executor, TensorRange
                            : range == TensorRange::kOutputs ? "outputs"
                                                             : "inputs and outputs";
   return Error(161002, fmt::format("{}: index {} is out of range, the operator has {} {}", executor.op.name, index,
-                                   position, what));
+                                   position, what))
+      .Hint("count from 0, in the order of the operator's parameters; a list is one of them");
 }
 
 }  // namespace
@@ -322,16 +327,21 @@ Status MoveTensor(const void* handle, TensorRange range, uint64_t index, int64_t
   }
   const auto offset = static_cast<uint64_t>(is_list ? element : 0);
   if (offset >= param->count) {
-    return invalid(fmt::format("{} has {} tensors, relativeIndex is {}", name, param->count, offset));
+    return invalid(fmt::format("{} has {} tensors, relativeIndex is {}", name, param->count, offset),
+                   "pass the place of the tensor in its list, counted from 0");
   }
   const TensorSlot& slot = executor->slots[param->first + offset];
-  if (slot.handle == nullptr) return invalid(fmt::format("{} was null in phase one", executor->NameOf(slot)));
+  if (slot.handle == nullptr) {
+    return invalid(fmt::format("{} was null in phase one", executor->NameOf(slot)),
+                   "an executor cannot take on arguments: plan the operator anew with this one");
+  }
   // The object: a live one that describes the planned view.
   const void* tensor_handle = object;
   if (is_list) {
     REPRISE_ASSIGN_OR_RETURN(const TensorListObject* list, FindTensorList(object));
     if (offset >= list->tensors.size()) {
-      return invalid(fmt::format("the list has {} tensors, relativeIndex is {}", list->tensors.size(), offset));
+      return invalid(fmt::format("the list has {} tensors, relativeIndex is {}", list->tensors.size(), offset),
+                     "pass the list of phase one");
     }
     tensor_handle = list->tensors[offset];
   }
@@ -343,7 +353,8 @@ Status MoveTensor(const void* handle, TensorRange range, uint64_t index, int64_t
         "shapes and types of an executor cannot change: pass the object of phase one");
   }
   if (address == nullptr && slot.extent_bytes != 0) {
-    return Error(561103, fmt::format("{}: the new address of {} is null", executor->op.name, executor->NameOf(slot)));
+    return Error(561103, fmt::format("{}: the new address of {} is null", executor->op.name, executor->NameOf(slot)))
+        .Hint("pass an address in device memory");
   }
   executor->MoveSlot(param->first + offset, reinterpret_cast<uintptr_t>(address));
   return {};

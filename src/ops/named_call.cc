@@ -358,7 +358,8 @@ Status NamedCall::CheckTypes() const {
       const NamedTensor& input = inputs[i];
       if (input.is_absent) continue;
       if (input.rank() > kernels::kMaxRank) {
-        return WrongInput(input, fmt::format("has {} dims, at most {} are possible", input.rank(), kernels::kMaxRank));
+        return WrongInput(input, fmt::format("has {} dims, at most {} are possible", input.rank(), kernels::kMaxRank),
+                          "join dims that lie side by side");
       }
       if (slot.is_constant) {
         if (input.dtype() == DType::kInt32 || input.dtype() == DType::kInt64) continue;
@@ -382,7 +383,8 @@ Status NamedCall::CheckTypes() const {
   }
   if (outputs[0].dtype_number == -1) return {};
   if (outputs[0].dtype() == DType::kUndefined) {
-    return WrongOutput(fmt::format("is {}, which no operator writes", DTypeText(outputs[0].dtype_number)));
+    return WrongOutput(fmt::format("is {}, which no operator writes", DTypeText(outputs[0].dtype_number)),
+                       "create the descriptor with the type of the result");
   }
   if (op.rule == NamedTypes::kSame && first != nullptr && outputs[0].dtype_number != first->dtype_number) {
     return WrongOutput(fmt::format("is {}, but {} is {}", DTypeText(outputs[0].dtype_number), first->name,
@@ -405,7 +407,8 @@ Status NamedCall::Infer(bool complete, bool* inferred) {
       }
       if (slot.is_constant && !input.has_constant && !complete) return {};
       if (!BytesOf(input.dims, 16).has_value()) {
-        return WrongInput(input, fmt::format("has the shape {}, more elements than memory has", ShapeText(input.dims)));
+        return WrongInput(input, fmt::format("has the shape {}, more elements than memory has", ShapeText(input.dims)),
+                          "create the descriptor with the shape of the data");
       }
     }
   }
@@ -419,7 +422,8 @@ Status NamedCall::Infer(bool complete, bool* inferred) {
   REPRISE_RETURN_IF_ERROR(op.infer(*this));
   NamedTensor& out = outputs[0];
   if (shape.size() > kernels::kMaxRank || !BytesOf(shape, 16).has_value()) {
-    return WrongOutput(fmt::format("gets the shape {}, which is too large", ShapeText(shape)));
+    return WrongOutput(fmt::format("gets the shape {}, which is too large", ShapeText(shape)),
+                       "pass inputs that ask for a smaller result");
   }
   if (out.dtype_number == -1) {
     if (result_type == DType::kUndefined) {
@@ -455,9 +459,11 @@ Status NamedCall::CheckBuffer(NamedTensor& tensor, std::span<const int64_t> dims
     return {};
   }
   if (tensor.buffer_bytes < bytes || (tensor.data == nullptr && bytes != 0)) {
-    return Error(100000, fmt::format("{}: the buffer of {} has {} bytes at {}, {} of {} need {}", op.type, tensor.name,
-                                     tensor.buffer_bytes, fmt::ptr(tensor.data), ShapeText(dims),
-                                     DTypeText(tensor.dtype_number), bytes))
+    const std::string have = tensor.data == nullptr
+                                 ? std::string("is null")
+                                 : fmt::format("has {} bytes at {}", tensor.buffer_bytes, fmt::ptr(tensor.data));
+    return Error(100000, fmt::format("{}: the buffer of {} {}, {} of {} need {} bytes", op.type, tensor.name, have,
+                                     ShapeText(dims), DTypeText(tensor.dtype_number), bytes))
         .Culprit(culprit())
         .Hint("pass a buffer that holds all elements");
   }
@@ -587,8 +593,9 @@ StatusOr<int64_t> NamedCall::WrapDim(std::string_view what, int64_t dim, int ran
   // What is no attribute of the type is one of its inputs.
   const bool is_attribute =
       std::any_of(rules_.begin(), rules_.end(), [&](const AttributeRule& rule) { return rule.name == what; });
-  if (is_attribute) return WrongAttribute(what, text);
-  return WrongInput(Input(what), text);
+  constexpr const char* kCount = "count dims from 0, or from -1 at the end";
+  if (is_attribute) return WrongAttribute(what, text, kCount);
+  return WrongInput(Input(what), text, kCount);
 }
 
 StatusOr<std::vector<int64_t>> NamedCall::WrapDims(std::string_view what, std::span<const int64_t> dims,

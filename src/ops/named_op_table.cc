@@ -217,12 +217,15 @@ Status PlanNamedExp(NamedCall& call) {
 Status AddNShape(NamedCall& call) {
   for (const NamedTensor& input : call.inputs) {
     if (input.dims == FirstInput(call).dims) continue;
-    return call.WrongInput(input, fmt::format("has the shape {}, but {} has {}", ShapeText(input.dims),
-                                              FirstInput(call).name, ShapeText(FirstInput(call).dims)));
+    return call.WrongInput(input,
+                           fmt::format("has the shape {}, but {} has {}", ShapeText(input.dims), FirstInput(call).name,
+                                       ShapeText(FirstInput(call).dims)),
+                           "pass tensors of one shape");
   }
   const int64_t count = call.Int("N", static_cast<int64_t>(call.inputs.size()));
   if (count != static_cast<int64_t>(call.inputs.size())) {
-    return call.WrongAttribute("N", fmt::format("is {}, but there are {} tensors", count, call.inputs.size()));
+    return call.WrongAttribute("N", fmt::format("is {}, but there are {} tensors", count, call.inputs.size()),
+                               "set it to the number of inputs, or leave it out");
   }
   return ShapeOfFirst(call);
 }
@@ -281,7 +284,8 @@ StatusOr<std::vector<int64_t>> SizesOf(const NamedCall& call, std::string_view n
   REPRISE_ASSIGN_OR_RETURN(std::vector<int64_t> sizes, call.Constant(name));
   for (const int64_t size : sizes) {
     if (size < 0)
-      return call.WrongInput(call.Input(name), fmt::format("is {}, which has a negative size", ShapeText(sizes)));
+      return call.WrongInput(call.Input(name), fmt::format("is {}, which has a negative size", ShapeText(sizes)),
+                             "pass sizes of 0 or more");
   }
   return sizes;
 }
@@ -304,10 +308,12 @@ Status PlanNamedFill(NamedCall& call) {
 Status EmptyShape(NamedCall& call) {
   const int64_t wanted = call.Int("dtype", static_cast<int64_t>(DType::kInt32));
   if (call.output().dtype_number != -1 && call.output().dtype_number != wanted) {
-    return call.WrongOutput(fmt::format("is {}, but dtype is {}", DTypeText(call.output().dtype_number), wanted));
+    return call.WrongOutput(fmt::format("is {}, but dtype is {}", DTypeText(call.output().dtype_number), wanted),
+                            "set dtype to the type of the output's descriptor");
   }
   if (wanted < 0 || wanted > INT32_MAX || !kernels::IsKnown(static_cast<DType>(wanted))) {
-    return call.WrongAttribute("dtype", fmt::format("is {}, which is no type that can be written", wanted));
+    return call.WrongAttribute("dtype", fmt::format("is {}, which is no type that can be written", wanted),
+                               "set it to the type of the output's descriptor");
   }
   call.result_type = static_cast<DType>(wanted);
   REPRISE_ASSIGN_OR_RETURN(call.shape, SizesOf(call, "shape"));
@@ -325,8 +331,9 @@ Status BroadcastToShape(NamedCall& call) {
     fits = call.shape[d] >= 0 && (own == 1 || own == call.shape[d]);
   }
   if (fits) return {};
-  return call.WrongInput(call.Input("shape"), fmt::format("is {}, to which {} does not broadcast",
-                                                          ShapeText(call.shape), ShapeText(x.dims)));
+  return call.WrongInput(call.Input("shape"),
+                         fmt::format("is {}, to which {} does not broadcast", ShapeText(call.shape), ShapeText(x.dims)),
+                         "sizes of x, aligned at the last dim, must be equal to those of shape or 1");
 }
 
 Status ReshapeShape(NamedCall& call) {
@@ -377,7 +384,8 @@ Status UnsqueezeShape(NamedCall& call) {
   const NamedTensor& x = call.Input("x");
   const std::vector<int64_t> given = call.Ints("axes", {});
   if (given.size() > kernels::kMaxRank) {
-    return call.WrongAttribute("axes", fmt::format("has {} entries, more than there may be dims", given.size()));
+    return call.WrongAttribute("axes", fmt::format("has {} entries, more than there may be dims", given.size()),
+                               "name each dim once");
   }
   REPRISE_ASSIGN_OR_RETURN(std::vector<int64_t> axes,
                            call.WrapDims("axes", given, x.rank() + static_cast<int>(given.size())));
@@ -395,7 +403,8 @@ Status SqueezeShape(NamedCall& call) {
     const int64_t size = x.dims[static_cast<size_t>(d)];
     const bool named = std::find(axes.begin(), axes.end(), d) != axes.end();
     if (named && size != 1) {
-      return call.WrongAttribute("axis", fmt::format("names dim {} of {}, which is not 1", d, ShapeText(x.dims)));
+      return call.WrongAttribute("axis", fmt::format("names dim {} of {}, which is not 1", d, ShapeText(x.dims)),
+                                 "name dims of size 1 only, or none for all of them");
     }
     if (!(named || (axes.empty() && size == 1))) call.shape.push_back(size);
   }
@@ -407,7 +416,8 @@ Status FlattenShape(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const int64_t first, call.WrapDim("axis", call.Int("axis", 1), x.rank()));
   REPRISE_ASSIGN_OR_RETURN(const int64_t last, call.WrapDim("end_axis", call.Int("end_axis", -1), x.rank()));
   if (first > last) {
-    return call.WrongAttribute("axis", fmt::format("is {}, behind end_axis {}", first, last));
+    return call.WrongAttribute("axis", fmt::format("is {}, behind end_axis {}", first, last),
+                               "let axis be the first of the dims to join");
   }
   call.shape.clear();
   int64_t joined = 1;
@@ -510,7 +520,8 @@ Status JoinedShape(NamedCall& call) {
                              "tensors to be joined differ in the joined dim only");
     }
     if (__builtin_add_overflow(total, is_pack ? 1 : input.dims[static_cast<size_t>(dim)], &total)) {
-      return call.WrongInput(input, "makes the joined dim larger than 64 bits hold");
+      return call.WrongInput(input, "makes the joined dim larger than 64 bits hold",
+                             "create the descriptors with the shapes of the data");
     }
   }
   return {};
@@ -547,7 +558,7 @@ Status ProductShape(NamedCall& call) {
     return call.WrongInput(*input,
                            fmt::format("has the shape {}, expected a matrix{}", ShapeText(input->dims),
                                        is_batch ? " or a batch of them" : ""),
-                           is_batch ? "" : "use BatchMatMulV2 for more dims");
+                           is_batch ? "give it two dims at least" : "use BatchMatMulV2 for more dims");
   }
   const View x1 = MatrixOf(call, 0);
   const View x2 = MatrixOf(call, 1);
@@ -558,7 +569,8 @@ Status ProductShape(NamedCall& call) {
         call.Input("x2"),
         fmt::format("is {}, which cannot be multiplied from the right to {}: {} and {}{}",
                     ShapeText(call.inputs[1].dims), ShapeText(call.inputs[0].dims), x1.sizes[rank1 - 1],
-                    x2.sizes[rank2 - 2], IsTransposed(call, 0) || IsTransposed(call, 1) ? " after transposition" : ""));
+                    x2.sizes[rank2 - 2], IsTransposed(call, 0) || IsTransposed(call, 1) ? " after transposition" : ""),
+        "the last size of x1 must be the last but one of x2; attributes transpose them");
   }
   Dims batch;
   if (!Broadcast(std::span<const int64_t>(x1.sizes).first(rank1 - 2),
@@ -594,7 +606,8 @@ Status ProductShape(NamedCall& call) {
     const bool is_row =
         (bias.rank() == 1 && bias.dims[0] == width) || (bias.rank() == 2 && bias.dims[0] == 1 && bias.dims[1] == width);
     if (!is_row) {
-      return call.WrongInput(bias, fmt::format("has the shape {}, expected [{}]", ShapeText(bias.dims), width));
+      return call.WrongInput(bias, fmt::format("has the shape {}, expected [{}]", ShapeText(bias.dims), width),
+                             "pass one bias for each column of the product");
     }
     if (bias.dtype() != call.result_type && !(bias.dtype() == DType::kFloat && Wide(in) == DType::kFloat)) {
       return call.WrongInput(bias, fmt::format("is {}, but the product is {}", DTypeText(bias.dtype_number),
@@ -657,7 +670,8 @@ Status SoftmaxShape(NamedCall& call) {
   }
   const bool widens = call.Bool("half_to_float", false);
   if (widens && x.dtype() != DType::kFloat16) {
-    return call.WrongAttribute("half_to_float", fmt::format("is set, but x is {}", DTypeText(x.dtype_number)));
+    return call.WrongAttribute("half_to_float", fmt::format("is set, but x is {}", DTypeText(x.dtype_number)),
+                               "pass x as float16, or leave the attribute out");
   }
   call.result_type = widens ? DType::kFloat : x.dtype();
   if (call.output().dtype_number != -1 && call.output().dtype() != call.result_type) {

@@ -118,7 +118,8 @@ Status OpCall::Run() {
 Status OpCall::CheckNulls() const {
   if (args_.size() != op.params.size()) {
     return Error(561000, fmt::format("{}: called with {} arguments, its table row has {}", op.name, args_.size(),
-                                     op.params.size()));
+                                     op.params.size()))
+        .Hint("rebuild the libraries of one release together: this is a defect");
   }
   auto param = op.params.begin();
   for (const Argument& arg : args_) {
@@ -239,7 +240,8 @@ Status OpCall::Bind() {
   for (const Param& param : op.params) {
     const Argument& arg = args_[index];
     if (arg.kind != param.kind) {
-      return Error(561000, fmt::format("{}: {} does not arrive as the type of its table row", op.name, param.name));
+      return Error(561000, fmt::format("{}: {} does not arrive as the type of its table row", op.name, param.name))
+          .Hint("rebuild the libraries of one release together: this is a defect");
     }
     const auto bad = [&](Status status) {
       return Error(status.code() == 161001 ? 161001 : 161002,
@@ -619,6 +621,8 @@ std::string OpCall::InputTypes() const {
 }
 
 Status OpCall::Invalid(std::string text, std::string hint) const {
+  if (hint.empty())
+    hint = fmt::format("see {}GetWorkspaceSize in its header: shapes, types and values it takes", op.name);
   return Error(161002, fmt::format("{}: {}", op.name, text)).Hint(std::move(hint));
 }
 

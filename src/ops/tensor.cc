@@ -11,7 +11,7 @@
 namespace reprise::ops {
 namespace {
 
-Status Invalid(std::string what) { return Error(161002, std::move(what)); }
+Status Invalid(std::string what, std::string hint) { return Error(161002, std::move(what)).Hint(std::move(hint)); }
 
 // Gives `object` a handle and lets the table own it.
 template <class T, HandleKind Kind>
@@ -27,10 +27,12 @@ StatusOr<void*> Publish(HandleTable<T, Kind>& table, std::unique_ptr<T> object) 
 
 // 161001 or 161002 for a handle that is not live.
 Status BadHandle(HandleState state, const void* handle, const char* expected) {
-  if (state == HandleState::kNull) return Error(161001, fmt::format("the {} pointer is null", expected));
-  return Invalid(DescribeBadHandle(state, handle, expected))
-      .Hint(
-          fmt::format("pass what aclCreate{} returned, before it is destroyed", std::string_view(expected).substr(3)));
+  std::string hint =
+      fmt::format("pass what aclCreate{} returned, before it is destroyed", std::string_view(expected).substr(3));
+  if (state == HandleState::kNull) {
+    return Error(161001, fmt::format("the {} pointer is null", expected)).Hint(std::move(hint));
+  }
+  return Invalid(DescribeBadHandle(state, handle, expected), std::move(hint));
 }
 
 template <class T, HandleKind Kind>
@@ -74,8 +76,9 @@ Status CheckEntries(Table& table, const void* const* entries, uint64_t size, con
   }
   for (uint64_t i = 0; i < size; ++i) {
     if (entries[i] == nullptr || table.Find(entries[i]) != nullptr) continue;
-    return Invalid(
-        fmt::format("element {}: {}", i, DescribeBadHandle(table.Classify(entries[i]), entries[i], expected)));
+    const HandleState state = table.Classify(entries[i]);
+    return Invalid(fmt::format("element {}: {}", i, DescribeBadHandle(state, entries[i], expected)),
+                   HintForBadHandle(state, expected));
   }
   return {};
 }
@@ -91,15 +94,16 @@ Status DestroyEntries(std::span<const void* const> entries, Destroy destroy) {
         entries.begin() + static_cast<std::ptrdiff_t>(i)) {
       continue;
     }
-    first_error = Invalid(fmt::format("element {} of the list: {}", i, status.detail().what))
-                      .Hint("a list owns its elements: destroy the list only");
+    first_error = Invalid(fmt::format("element {} of the list: {}", i, status.detail().what),
+                          "a list owns its elements: destroy the list only");
   }
   return first_error;
 }
 
 Status CopyDims(const int64_t* dims, uint64_t rank, const char* name, Dims& copy, int64_t& count) {
   if (rank > kMaxDescribedDims) {
-    return Invalid(fmt::format("{} has {} dimensions, at most {} are possible", name, rank, kMaxDescribedDims));
+    return Invalid(fmt::format("{} has {} dimensions, at most {} are possible", name, rank, kMaxDescribedDims),
+                   "pass the number of dimensions; tensors with many can be reshaped");
   }
   if (dims == nullptr && rank != 0) {
     return Error(161001, fmt::format("{} is null although its length is {}", name, rank))
@@ -108,13 +112,16 @@ Status CopyDims(const int64_t* dims, uint64_t rank, const char* name, Dims& copy
   count = 1;
   bool overflows = false;
   for (uint64_t d = 0; d < rank; ++d) {
-    if (dims[d] < 0) return Invalid(fmt::format("{}[{}] is {}, it must not be negative", name, d, dims[d]));
+    if (dims[d] < 0)
+      return Invalid(fmt::format("{}[{}] is {}, it must not be negative", name, d, dims[d]),
+                     "pass the sizes of the tensor");
     overflows |= __builtin_mul_overflow(count, dims[d], &count);
   }
   if (std::find(dims, dims + rank, 0) != dims + rank) {
     count = 0;
   } else if (overflows) {
-    return Invalid(fmt::format("{} {} has more elements than fit in 64 bits", name, ShapeText({dims, rank})));
+    return Invalid(fmt::format("{} {} has more elements than fit in 64 bits", name, ShapeText({dims, rank})),
+                   "pass the sizes of the tensor");
   }
   copy.assign(dims, rank);
   return {};
@@ -156,7 +163,9 @@ Status Tensor::Set(const TensorDesc& desc) {
   int64_t storage_count = 0;
   REPRISE_RETURN_IF_ERROR(CopyDims(desc.view_dims, desc.view_rank, "viewDims", next.sizes, next.count));
   REPRISE_RETURN_IF_ERROR(CopyDims(desc.storage_dims, desc.storage_rank, "storageDims", next.storage, storage_count));
-  if (desc.offset < 0) return Invalid(fmt::format("offset is {}, it must not be negative", desc.offset));
+  if (desc.offset < 0)
+    return Invalid(fmt::format("offset is {}, it must not be negative", desc.offset),
+                   "pass the number of elements before the first one of the view");
   if (desc.strides != nullptr) {
     next.strides.assign(desc.strides, desc.view_rank);
   } else {
@@ -185,7 +194,9 @@ StatusOr<void*> CreateTensor(const TensorDesc& desc) {
 StatusOr<void*> CreateScalar(const void* value, int32_t dtype) {
   if (value == nullptr) return Error(161001, "value is null").Hint("pass the address of the value on the host");
   const auto type = static_cast<kernels::DType>(dtype);
-  if (!kernels::IsKnown(type)) return Invalid(fmt::format("a scalar of {} is not possible", DTypeText(dtype)));
+  if (!kernels::IsKnown(type))
+    return Invalid(fmt::format("a scalar of {} is not possible", DTypeText(dtype)),
+                   "pass an ACL_* type of data that operators know, as ACL_FLOAT");
   auto scalar = std::make_unique<ScalarObject>();
   scalar->value = kernels::Scalar(type, value);
   return Publish(Scalars(), std::move(scalar));
@@ -249,7 +260,8 @@ template <class T>
 StatusOr<std::vector<T>*> FindArray(const void* handle) {
   REPRISE_ASSIGN_OR_RETURN(ArrayObject * array, FindIn(Arrays(), handle, kArrayName<T>));
   if (auto* values = std::get_if<std::vector<T>>(&array->values)) return values;
-  return Invalid(fmt::format("{} is an {}, not an {}", fmt::ptr(handle), array->type_name(), kArrayName<T>));
+  return Invalid(fmt::format("{} is an {}, not an {}", fmt::ptr(handle), array->type_name(), kArrayName<T>),
+                 fmt::format("pass what aclCreate{} returned", std::string_view(kArrayName<T>).substr(3)));
 }
 template StatusOr<std::vector<int64_t>*> FindArray(const void*);
 template StatusOr<std::vector<float>*> FindArray(const void*);

@@ -226,7 +226,8 @@ Status Profiler::Finalize() {
 StatusOr<void*> Profiler::CreateConfig(std::vector<int32_t> devices, uint64_t data_kinds) {
   if (void* handle = InsertNew(Configs(), std::make_unique<Config>(Config{std::move(devices), data_kinds})))
     return handle;
-  return Error(207005, "the process has too many profiler configurations");
+  return Error(207005, "the process has too many profiler configurations")
+      .Hint("destroy configurations with aclprofDestroyConfig");
 }
 
 Status Profiler::DestroyConfig(const void* config) {

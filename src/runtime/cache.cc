@@ -42,7 +42,7 @@ RunResult RunDescriptor(RunContext& context, void* payload) {
   if (descriptor.magic != kFilled) {
     context.Fail(Error(507053, fmt::format("the {} bytes at {} are no descriptor of a cache operation",
                                            sizeof descriptor, fmt::ptr(at)))
-                     .Culprit(fmt::format("parameter cmoDesc, {}", device::MemoryRegistry::Get().Explain(at)))
+                     .Culprit(fmt::format("parameter cmoDesc, which {}", device::MemoryRegistry::Get().Explain(at)))
                      .Hint("fill it with aclrtCmoSetDesc before the task runs, and let nothing else write there"));
   }
   return RunResult::kDone;

@@ -177,7 +177,9 @@ Status Subscribe(Subscription kind, uint64_t thread_id, Stream& stream) {
         .Hint(fmt::format("a stream has one thread: end that subscription with {} first", registry.unsubscribe));
   }
   // Closed before its subscriptions are dropped, which takes the lock.
-  if (stream.is_closed()) return Error(107017, "the stream was destroyed by another thread meanwhile");
+  if (stream.is_closed())
+    return Error(107017, "the stream was destroyed by another thread meanwhile")
+        .Hint("destroy a stream only when no other thread uses it");
   auto it = registry.threads.find(thread_id);
   if (it == registry.threads.end()) {
     if (registry.threads.size() >= kMaxThreads) {
@@ -260,8 +262,11 @@ Status ProcessCallbacks(Subscription kind, int64_t timeout_ms) {
     thread->arrived.wait_until(lock, deadline, arrived);
   }
   if (thread->queue.empty()) {
-    if (thread->streams == 0) return Error(507012, "the thread was unsubscribed while it waited for a callback");
-    return Error(507012, fmt::format("no callback arrived within {} ms", timeout_ms));
+    if (thread->streams == 0)
+      return Error(507012, "the thread was unsubscribed while it waited for a callback")
+          .Hint("leave the loop that waits for callbacks when the thread's last subscription ends");
+    return Error(507012, fmt::format("no callback arrived within {} ms", timeout_ms))
+        .Hint("call again, with a longer timeout if callbacks are due");
   }
   Queue batch;
   batch.swap(thread->queue);

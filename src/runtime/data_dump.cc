@@ -180,7 +180,7 @@ class DataDump::Session {
     if (written.ok()) return;
     REPRISE_LOG(kError, "RUNTIME", "dump: {}", written.detail().what);
     std::lock_guard lock(mutex_);
-    if (failure_.empty()) failure_ = written.detail().what;
+    if (failure_.ok()) failure_ = std::move(written);
   }
 
   // The first kernel of a call leaves what the last one takes.
@@ -222,10 +222,8 @@ class DataDump::Session {
       REPRISE_LOG(kWarning, "RUNTIME", "dump: no model \"{}\" of dump_list has run; those that have: {}", wanted.model,
                   models_.empty() ? "none" : fmt::format("{}", fmt::join(models_, ", ")));
     }
-    if (failure_.empty()) return {};
-    return Error(100004, failure_)
-        .Culprit("the file, or the function given to acldumpRegCallback")
-        .Hint("make room and look at the permissions, or let the function return 0");
+    if (failure_.ok()) return {};
+    return Error(100004, failure_.detail().what).Culprit(failure_.detail().culprit).Hint(failure_.detail().hint);
   }
 
  private:
@@ -234,7 +232,7 @@ class DataDump::Session {
   const std::string root_;
 
   std::mutex mutex_;
-  std::string failure_;
+  Status failure_;
   std::map<uint32_t, uint64_t> executions_;  // by model
   std::map<uint32_t, std::shared_ptr<const GraphRun>> runs_;
   uint32_t next_run_ = 1;

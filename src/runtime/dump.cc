@@ -37,10 +37,14 @@ constexpr uint64_t kMostTensorBytes = 1u << 30;
 // Calls of the receiver that this thread is in: what it launches itself is not dumped.
 thread_local int t_in_receiver = 0;
 
+// `what` begins with whose fault it is: that of the callback, or that of the file.
 Status NotWritten(const std::string& what) {
-  return Error(100004, what)
-      .Culprit("the file, or the function given to acldumpRegCallback")
-      .Hint("make room and look at the permissions, or let the function return 0");
+  if (what.starts_with("the callback")) {
+    return Error(100004, what)
+        .Culprit("the function given to acldumpRegCallback")
+        .Hint("let the function return 0 once it has taken a piece");
+  }
+  return Error(100004, what).Culprit("the file").Hint("make room, and look at the permissions of the folder");
 }
 
 std::string Numbers(std::span<const uint64_t> values) { return fmt::format("[{}]", fmt::join(values, ",")); }

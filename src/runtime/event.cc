@@ -237,7 +237,7 @@ StatusOr<Event*> Event::Make(Device& device, uint32_t flags, bool is_ex, SharedE
   if (event->handle_ == nullptr) {
     device.event_ids().Return(id);
     delete event;
-    return Error(207007, "the process has too many events");
+    return Error(207007, "the process has too many events").Hint("destroy events that are no longer needed");
   }
   return event;
 }
@@ -257,7 +257,9 @@ StatusOr<device::ShareKey> Event::Export() {
         .Hint("pass on the handle that this process received");
   }
   std::lock_guard lock(captured_mutex);
-  if (is_destroyed_) return Error(107017, fmt::format("{} was destroyed by another thread meanwhile", Describe()));
+  if (is_destroyed_)
+    return Error(107017, fmt::format("{} was destroyed by another thread meanwhile", Describe()))
+        .Hint("destroy an event only when no other thread uses it");
   if (!key_) {
     REPRISE_ASSIGN_OR_RETURN(key_, shared_->cell.Export(device::ShareKind::kEvent, false));
   }
@@ -383,7 +385,7 @@ Status Event::RecordOn(Stream& stream) {
   try {
     record = EventRecord::Create();
   } catch (const std::bad_alloc&) {
-    return Error(207007, "no memory for the record of an event");
+    return Error(207007, "no memory for the record of an event").Hint("free memory of the host");
   }
   {
     std::lock_guard lock(order_mutex);

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::chrono::seconds kLongestListener{10};
 
-struct Report {
+struct FailureReport {
   TaskFailure failure;
   std::vector<FailureListener> listeners;
   bool done = false;
@@ -36,7 +36,7 @@ struct ListenerRegistry {
   std::vector<std::pair<const void*, FailureListener>> listeners;
   std::map<const void*, FailureListener> of_binary;
   std::atomic<size_t> count{0};  // of all of them: a failure costs nothing more when nobody listens
-  std::deque<std::shared_ptr<Report>> queue;
+  std::deque<std::shared_ptr<FailureReport>> queue;
   bool thread_started = false;
 
   void Recount() { count = listeners.size() + of_binary.size() + (slot ? 1 : 0); }
@@ -51,7 +51,7 @@ ListenerRegistry& TheListeners() {
 thread_local bool t_is_listener_thread = false;
 thread_local TaskFailure t_kernel;  // of NoteFailingKernel
 
-void Tell(const Report& report) {
+void Tell(const FailureReport& report) {
   for (const FailureListener& listener : report.listeners) listener(report.failure);
 }
 
@@ -61,7 +61,7 @@ void ListenerLoop() {
   std::unique_lock lock(registry.mutex);
   for (;;) {
     registry.arrived.wait(lock, [&] { return !registry.queue.empty(); });
-    const std::shared_ptr<Report> report = std::move(registry.queue.front());
+    const std::shared_ptr<FailureReport> report = std::move(registry.queue.front());
     registry.queue.pop_front();
     lock.unlock();
     try {
@@ -126,7 +126,7 @@ void NotifyTaskFailure(TaskFailure failure) noexcept try {
   ListenerRegistry& registry = TheListeners();
   if (registry.count.load() == 0) return;
 
-  auto report = std::make_shared<Report>();
+  auto report = std::make_shared<FailureReport>();
   report->failure = failure;
   std::unique_lock lock(registry.mutex);
   if (registry.slot) report->listeners.push_back(registry.slot);

@@ -61,7 +61,7 @@ RunResult RunDescriptor(RunContext& context, void* payload) {
   if (descriptor.magic != kFilled) {
     context.Fail(
         Error(507053, fmt::format("the {} bytes at {} are no copy descriptor", sizeof descriptor, fmt::ptr(at)))
-            .Culprit(fmt::format("parameter desc, {}", device::MemoryRegistry::Get().Explain(at)))
+            .Culprit(fmt::format("parameter desc, which {}", device::MemoryRegistry::Get().Explain(at)))
             .Hint("fill it with aclrtSetMemcpyDesc before the task runs, and let nothing else write there"));
     return RunResult::kDone;
   }

@@ -19,6 +19,7 @@
 #include "runtime/dump.h"
 #include "runtime/exception.h"
 #include "runtime/kernel_image.h"
+#include "runtime/report.h"
 
 namespace reprise::runtime {
 namespace {
@@ -44,7 +45,8 @@ const RepriseKernelTable* FindKey(std::string_view key) {
 }
 
 Status CheckTable(const RepriseKernelTable* table, const std::string& source) {
-  if (table == nullptr) return Error(107000, fmt::format("the kernel table of {} is null", source));
+  if (table == nullptr)
+    return Error(107000, fmt::format("the kernel table of {} is null", source)).Hint("pass the table of the kernels");
   if (table->abi_version != REPRISE_KERNEL_ABI_VERSION) {
     return Error(107000, fmt::format("the kernel table of {} has layout version {}, this runtime reads {}", source,
                                      table->abi_version, REPRISE_KERNEL_ABI_VERSION))
@@ -54,11 +56,13 @@ Status CheckTable(const RepriseKernelTable* table, const std::string& source) {
     const RepriseKernelDesc& desc = table->kernels[i];
     if (desc.name == nullptr || desc.fn == nullptr) {
       return Error(107000,
-                   fmt::format("kernel {} of {} has no {}", i, source, desc.name == nullptr ? "name" : "function"));
+                   fmt::format("kernel {} of {} has no {}", i, source, desc.name == nullptr ? "name" : "function"))
+          .Hint("define kernels with REPRISE_KERNEL, which fills both in");
     }
     for (uint32_t j = 0; j < i; ++j) {
       if (std::strcmp(table->kernels[j].name, desc.name) == 0) {
-        return Error(507028, fmt::format("{} has two kernels named {}", source, desc.name));
+        return Error(507028, fmt::format("{} has two kernels named {}", source, desc.name))
+            .Hint("give each kernel of a table a name of its own");
       }
     }
   }
@@ -159,9 +163,11 @@ constexpr auto kSpreadFrom = std::chrono::microseconds(2);
 void KernelFailed(RunContext& context, const void* payload, int32_t code) {
   const auto* p = static_cast<const KernelPayload*>(payload);
   NoteFailingKernel(p->argument_block(), p->args_bytes, p->function->handle, p->function->binary->handle());
-  context.Fail(Error(code, fmt::format("kernel {} failed with {} ({} blocks, {} bytes of arguments)", p->function->name,
-                                       code, p->blocks, p->args_bytes))
-                   .Culprit(fmt::format("kernel {} of {}", p->function->name, p->function->binary->source())));
+  context.Fail(
+      Error(code, fmt::format("kernel {} failed with {} ({} blocks, {} bytes of arguments)", p->function->name, code,
+                              p->blocks, p->args_bytes))
+          .Culprit(fmt::format("kernel {} of {}", p->function->name, p->function->binary->source()))
+          .Hint("check the kernel's arguments and the memory they point to; the number is what the kernel returned"));
 }
 
 RunResult RunKernel(RunContext& context, void* payload) {
@@ -377,11 +383,14 @@ HandleTable<KernelArgs, HandleKind::kKernelArgs>& KernelArgsTable() {
 }
 
 Status RegisterKernels(const char* key, const RepriseKernelTable* table) {
-  if (key == nullptr || *key == 0) return Error(107000, "the key of the kernel table is empty");
+  if (key == nullptr || *key == 0)
+    return Error(107000, "the key of the kernel table is empty")
+        .Hint("choose a key, by which aclrtBinaryLoadFromFile finds the table");
   REPRISE_RETURN_IF_ERROR(CheckTable(table, key));
   KeyRegistry& keys = Keys();
   std::lock_guard lock(keys.mutex);
-  if (!keys.tables.emplace(key, table).second) return Error(507028, fmt::format("key {} is taken", key));
+  if (!keys.tables.emplace(key, table).second)
+    return Error(507028, fmt::format("key {} is taken", key)).Hint("register a table once, or choose another key");
   return {};
 }
 
@@ -401,7 +410,8 @@ StatusOr<KernelBinary*> KernelBinary::Make(std::string source, void* library, co
     KernelBinaries().Erase(binary->handle_);
     for (auto& function : binary->functions_) KernelFunctions().Erase(function->handle);
     binary->Release();
-    return Error(207005, "the process has too many kernel binaries");
+    return Error(207005, "the process has too many kernel binaries")
+        .Hint("unload binaries that are no longer needed with aclrtBinaryUnLoad");
   }
   return binary;
 }
@@ -437,16 +447,16 @@ StatusOr<KernelBinary*> KernelBinary::LoadFile(const std::string& path) {
     return Open(path, shared);
   }
   if (access(path.c_str(), R_OK) != 0 || FaultPoint("kernel.file")) {
-    return Error(107009, fmt::format("{} cannot be opened: {}", path, std::strerror(errno)))
+    return Error(107009, fmt::format("\"{}\" cannot be opened: {}", path, std::strerror(errno)))
         .Hint("pass the path of a kernel binary, or a key given to repriseRegisterKernels");
   }
   if (!std::filesystem::is_regular_file(path, ignored)) {
-    return Error(107000, fmt::format("{} is not a regular file", path)).Hint("pass the path of a kernel binary");
+    return Error(107000, fmt::format("\"{}\" is not a regular file", path)).Hint("pass the path of a kernel binary");
   }
   std::string image = ReadFile(path);
   const bool is_json = path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0;
   if (!IsElf(image) && !is_json) {
-    return Error(107000, fmt::format("{} is neither an ELF file nor a JSON description", path))
+    return Error(107000, fmt::format("\"{}\" is neither an ELF file nor a JSON description", path))
         .Hint("pass the path of a shared object with kernels");
   }
   auto binary = Make(path, nullptr, nullptr);
@@ -462,10 +472,12 @@ StatusOr<KernelBinary*> KernelBinary::LoadData(const void* data, size_t bytes) {
     return Error(107000, fmt::format("the {} bytes of data are no ELF file", bytes))
         .Hint("pass the content of a shared object with kernels");
   const int fd = FaultPoint("kernel.file") ? -1 : memfd_create("reprise-kernels", MFD_CLOEXEC);
-  if (fd < 0) return Error(207005, "no temporary file for the kernel binary");
+  if (fd < 0)
+    return Error(207005, "no temporary file for the kernel binary")
+        .Hint("free memory of the host, or raise the limit of open files (ulimit -n)");
   if (write(fd, data, bytes) != static_cast<ssize_t>(bytes)) {
     close(fd);
-    return Error(207005, "no room in a temporary file for the kernel binary");
+    return Error(207005, "no room in a temporary file for the kernel binary").Hint("free memory of the host");
   }
   auto binary = Open(fmt::format("<{} bytes of data>", bytes), fmt::format("/proc/self/fd/{}", fd));
   close(fd);
@@ -515,7 +527,9 @@ void KernelBinary::LetGo() {
 Status MakeKernelArgs(KernelFunction& function, void** handle) {
   auto args = std::make_unique<KernelArgs>(function);
   args->handle = KernelArgsTable().Insert(args.get());
-  if (args->handle == nullptr) return Error(207005, "the process has too many kernel argument lists");
+  if (args->handle == nullptr)
+    return Error(207005, "the process has too many kernel argument lists")
+        .Hint("destroy argument lists that are no longer needed");
   *handle = args->handle;
   std::lock_guard lock(function.binary->args_mutex_);
   function.binary->args_.push_back(std::move(args));
@@ -533,7 +547,7 @@ StatusOr<KernelFunction*> KernelBinary::FindByName(const std::string& name) cons
     if (function->name == name) return function.get();
     known += (known.empty() ? "" : ", ") + function->name;
   }
-  return Error(507027, fmt::format("{} has no kernel named {}", source_, name))
+  return Error(507027, fmt::format("{} has no kernel named \"{}\"", source_, name))
       .Hint(known.empty() ? "the file holds no host-compiled kernels: build it with reprise_add_kernels, see "
                             "reprise/kernel.h"
                           : "use one of: " + known);
@@ -552,7 +566,9 @@ StatusOr<KernelFunction*> KernelBinary::FindByEntry(uint64_t entry) const {
 
 StatusOr<KernelFunction*> KernelBinary::RegisterAlias(const std::string& kernel, const std::string& alias) {
   std::lock_guard lock(functions_mutex_);
-  if (is_unloaded_) return Error(107017, fmt::format("{} was unloaded by another thread meanwhile", source_));
+  if (is_unloaded_)
+    return Error(107017, fmt::format("{} was unloaded by another thread meanwhile", source_))
+        .Hint("unload a binary only when no other thread uses it");
   const RepriseKernelDesc* desc = nullptr;
   KernelFunction* clash = nullptr;
   std::string known;
@@ -567,7 +583,7 @@ StatusOr<KernelFunction*> KernelBinary::RegisterAlias(const std::string& kernel,
         .Hint("look kernels of the cores up with aclrtBinaryGetFunction");
   }
   if (desc == nullptr) {
-    return Error(507027, fmt::format("{} has no kernel named {}", source_, kernel))
+    return Error(507027, fmt::format("{} has no kernel named \"{}\"", source_, kernel))
         .Culprit("parameter funcName")
         .Hint("use one of: " + known);
   }
@@ -578,12 +594,16 @@ StatusOr<KernelFunction*> KernelBinary::RegisterAlias(const std::string& kernel,
   }
   if (clash != nullptr) {
     if (clash->desc == desc) return clash;
-    return Error(507028, fmt::format("{} has another kernel named {}", source_, alias)).Culprit("parameter kernelName");
+    return Error(507028, fmt::format("{} has another kernel named {}", source_, alias))
+        .Culprit("parameter kernelName")
+        .Hint("choose another name");
   }
   auto function = std::make_unique<KernelFunction>(KernelFunction{this, desc, alias, nullptr, ArgsBytesOf(*desc)});
   functions_.reserve(functions_.size() + 1);
   function->handle = KernelFunctions().Insert(function.get());
-  if (function->handle == nullptr) return Error(207005, "the process has too many kernels");
+  if (function->handle == nullptr)
+    return Error(207005, "the process has too many kernels")
+        .Hint("unload binaries that are no longer needed with aclrtBinaryUnLoad");
   functions_.push_back(std::move(function));
   return functions_.back().get();
 }
@@ -628,7 +648,10 @@ void* HardwareSyncArea(int device) {
 Status WithKernelTask(KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes, const void* args,
                       size_t args_bytes, const std::function<Status(const ir::Task&)>& take) {
   if (args_bytes > kMaxArgsBytes) {
-    return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxArgsBytes));
+    return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxArgsBytes))
+        .Hint(
+            "pass the number of bytes of the arguments; large data lies in device memory, whose address is an "
+            "argument");
   }
   REPRISE_RETURN_IF_ERROR(CheckArgsBytes(function, args_bytes));
   return WithTask({&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline},
@@ -684,7 +707,10 @@ Status WithChangedKernel(const void* payload, KernelFunction* function, uint32_t
 Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes,
                           const void* args, size_t args_bytes, std::span<const ArgumentPlaceholder> placeholders) {
   if (args_bytes > kMaxArgsBytes) {
-    return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxArgsBytes));
+    return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxArgsBytes))
+        .Hint(
+            "pass the number of bytes of the arguments; large data lies in device memory, whose address is an "
+            "argument");
   }
   REPRISE_RETURN_IF_ERROR(CheckArgsBytes(function, args_bytes));
   if (placeholders.empty() && attributes == LaunchAttributes{} && !Dump::wants_args()) [[likely]] {
@@ -735,7 +761,10 @@ Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blo
 Status LaunchWithDeviceArgs(Stream& stream, KernelFunction& function, uint32_t blocks,
                             const LaunchAttributes& attributes, const void* args, size_t args_bytes) {
   if (args_bytes > kMaxDeviceArgsBytes) {
-    return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxDeviceArgsBytes));
+    return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxDeviceArgsBytes))
+        .Hint(
+            "pass the number of bytes of the arguments; large data lies in device memory, whose address is an "
+            "argument");
   }
   REPRISE_RETURN_IF_ERROR(CheckArgsBytes(function, args_bytes));
   return Submit(stream, {&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kDevice});
@@ -766,7 +795,8 @@ StatusOr<uint32_t> KernelArgs::AppendPlaceholder() {
 
 StatusOr<KernelArgs::Param*> KernelArgs::Find(uint32_t param) {
   if (param < params_.size()) return &params_[param];
-  return Error(107017, "paramHandle does not belong to this argument list");
+  return Error(107017, "paramHandle does not belong to this argument list")
+      .Hint("pass a handle that aclrtKernelArgsAppend or aclrtKernelArgsAppendPlaceHolder wrote for this list");
 }
 
 StatusOr<void*> KernelArgs::PlaceholderBuffer(uint32_t param, size_t bytes) {
@@ -825,5 +855,6 @@ Status KernelArgs::Launch(Stream& stream, uint32_t blocks, const LaunchAttribute
 
 extern "C" __attribute__((visibility("default"))) int32_t repriseRegisterKernels(const char* binary_key,
                                                                                  const RepriseKernelTable* table) {
-  return reprise::runtime::RegisterKernels(binary_key, table).code();
+  return reprise::runtime::Api("repriseRegisterKernels",
+                               [&] { return reprise::runtime::RegisterKernels(binary_key, table); });
 }

@@ -79,7 +79,8 @@ StatusOr<MemoryPool*> MemoryPool::Create(Device& device, uint64_t most_bytes) {
   pool->handle_ = FaultPoint("memory.pool") ? nullptr : MemoryPools().Insert(pool);
   if (pool->handle_ == nullptr) {
     delete pool;
-    return Error(207005, "the process has too many memory pools");
+    return Error(207005, "the process has too many memory pools")
+        .Hint("destroy pools that are no longer needed with aclrtMemPoolDestroy");
   }
   All& all = TheAll();
   std::lock_guard lock(all.mutex);
@@ -110,12 +111,16 @@ void MemoryPool::DeleteIfEmpty(All& all) {
 std::string MemoryPool::Describe() const { return fmt::format("memory pool {} of device {}", id_, device_); }
 
 StatusOr<void*> MemoryPool::Take(Stream& stream, uint64_t bytes) {
-  if (bytes > uint64_t{PTRDIFF_MAX}) return Error(207001, fmt::format("{} cannot hold {} bytes", Describe(), bytes));
+  if (bytes > uint64_t{PTRDIFF_MAX})
+    return Error(207001, fmt::format("{} cannot hold {} bytes", Describe(), bytes))
+        .Hint("pass the size of the block in bytes; no block is larger than the device's memory");
   const uint64_t asked = bytes;
   bytes = (bytes + kGranule - 1) / kGranule * kGranule;
   All& all = TheAll();
   std::lock_guard lock(all.mutex);
-  if (destroyed_) return Error(107017, fmt::format("{} was destroyed by another thread meanwhile", Describe()));
+  if (destroyed_)
+    return Error(107017, fmt::format("{} was destroyed by another thread meanwhile", Describe()))
+        .Hint("destroy a pool only when no other thread uses it");
   const auto take = [&](auto it) {
     Block& block = it->second;
     block.idle = false;
@@ -277,7 +282,8 @@ Status MemoryPool::Set(PoolAttribute attribute, uint64_t value) {
     case PoolAttribute::kUsedMost:
       if (value != 0) {
         return Error(107000, fmt::format("the mark is {}, must be 0: it can only be set back", value))
-            .Culprit("parameter value");
+            .Culprit("parameter value")
+            .Hint("pass the address of a 0");
       }
       (attribute == PoolAttribute::kReservedMost ? reserved_most_ : used_most_) =
           attribute == PoolAttribute::kReservedMost ? reserved_ : used_;
@@ -286,7 +292,8 @@ Status MemoryPool::Set(PoolAttribute attribute, uint64_t value) {
     case PoolAttribute::kUsedNow: break;
   }
   return Error(107000, fmt::format("attribute {} can only be read", static_cast<uint32_t>(attribute)))
-      .Culprit("parameter attr");
+      .Culprit("parameter attr")
+      .Hint("ask for it with aclrtMemPoolGetAttr");
 }
 
 }  // namespace reprise::runtime

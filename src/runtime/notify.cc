@@ -215,7 +215,7 @@ StatusOr<Notify*> Notify::Make(device::CellUse cell) {
   notify->handle_ = Notifies().Insert(notify);
   if (notify->handle_ != nullptr) return notify;
   Free(notify);
-  return Error(207009, "the process has too many notifies");
+  return Error(207009, "the process has too many notifies").Hint("destroy notifies that are no longer needed");
 }
 
 StatusOr<Notify*> Notify::Create(Device& device) {
@@ -281,7 +281,9 @@ StatusOr<device::ShareKey> Notify::Export(bool checks_pid) {
         .Hint("export a notify in the process that made it with aclrtCreateNotify");
   }
   std::lock_guard lock(mutex_);
-  if (is_destroyed_) return Error(107017, fmt::format("{} was destroyed by another thread meanwhile", Describe()));
+  if (is_destroyed_)
+    return Error(107017, fmt::format("{} was destroyed by another thread meanwhile", Describe()))
+        .Hint("destroy a notify only when no other thread uses it");
   std::optional<device::ShareKey>& key = keys_[checks_pid ? 1 : 0];
   if (key) return *key;
   REPRISE_ASSIGN_OR_RETURN(key, state_->cell.Export(device::ShareKind::kNotify, checks_pid));

@@ -27,7 +27,8 @@ inline HandleTable<Event, HandleKind::kEvent>& Events() { return internal::g_eve
 template <class T, HandleKind Kind>
 [[gnu::cold, gnu::noinline]] Status NotLive(const HandleTable<T, Kind>& table, const void* handle,
                                             const char* expected) {
-  return Error(107017, DescribeBadHandle(table.Classify(handle), handle, expected));
+  const HandleState state = table.Classify(handle);
+  return Error(107017, DescribeBadHandle(state, handle, expected)).Hint(HintForBadHandle(state, expected));
 }
 
 /// 107017 for a handle that is not live; `expected` is the word for the message.

@@ -25,7 +25,9 @@ ir::RunResult Park(device::RunContext& context, ParkClock& clock, uint32_t timeo
     if (clock.deadline_ns == 0) clock.deadline_ns = now + int64_t{timeout_s} * 1'000'000'000;
     if (now >= clock.deadline_ns) {
       clock = {};
-      context.Fail(Error(507047, fmt::format("a wait for {} {} was not satisfied within {} s", what, id, timeout_s)));
+      context.Fail(Error(507047, fmt::format("a wait for {} {} was not satisfied within {} s", what, id, timeout_s))
+                       .Hint("look for the record that does not come, or raise the limit of the wait (its timeout, or "
+                             "aclrtSetOpWaitTimeout)"));
       return ir::RunResult::kDone;
     }
     wake_ns = clock.deadline_ns;

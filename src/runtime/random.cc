@@ -252,10 +252,13 @@ StatusOr<IntegerRange> RandomRange(const RandomRequest& request) {
         !is_narrow || (is_signed ? static_cast<int64_t>(value) == static_cast<int32_t>(value) : value <= UINT32_MAX);
     if (fits) continue;
     return Error(107000, fmt::format("{} is {}, which a 32-bit {} number cannot hold", name, text(value),
-                                     is_signed ? "signed" : "unsigned"));
+                                     is_signed ? "signed" : "unsigned"))
+        .Hint("pass a value within the type of the numbers, or draw 64-bit ones");
   }
   const bool in_order = is_signed ? static_cast<int64_t>(low) < static_cast<int64_t>(high) : low < high;
-  if (!in_order) return Error(107000, fmt::format("min is {}, must be below max, which is {}", text(low), text(high)));
+  if (!in_order)
+    return Error(107000, fmt::format("min is {}, must be below max, which is {}", text(low), text(high)))
+        .Hint("the numbers drawn are min, …, max - 1: pass a larger max");
   return IntegerRange{low, high - low};
 }
 

@@ -52,13 +52,21 @@ bool IsRuntimeCode(int code) {
   return code >= 107000 && code < 600000 && code / 1000 != 161 && code / 1000 != 361 && code / 1000 != 561;
 }
 
+// Of words that begin with the name of the call, what follows it.
+std::string_view WithoutName(std::string_view what, std::string_view api) {
+  if (!what.starts_with(api)) return what;
+  const std::string_view rest = what.substr(api.size());
+  if (rest.starts_with(": ")) return rest.substr(2);
+  return rest.starts_with(" is not ") ? rest.substr(4) : what;
+}
+
 }  // namespace
 
 std::string FormatMessage(const char* api, const Status::Detail& detail) {
   const ErrorInfo& info = FindErrorInfo(detail.code);
   std::string text = fmt::format("{}[PID: {}] {} ({}): {}({}): {} failed: {}\n", info.category, getpid(), TimeStamp(),
-                                 info.category, info.title, detail.code, api, detail.what);
-  text += fmt::format("        Solution: {}.\n", detail.hint.empty() ? info.solution : std::string_view(detail.hint));
+                                 info.category, info.title, detail.code, api, WithoutName(detail.what, api));
+  text += fmt::format("        Solution: {}.\n", SolutionOf(detail));
   text +=
       fmt::format("        TraceBack (most recent call last):\n        {} returns {} ({})[FUNC:{}][FILE:{}][LINE:{}]\n",
                   api, detail.code, info.name, detail.function, FileName(detail.file), detail.line);
@@ -91,7 +99,7 @@ class JsonErrors {
     refusal.code = detail.code;
     refusal.cause = detail.what;
     refusal.culprit = detail.culprit;
-    refusal.hint = detail.hint.empty() ? std::string(info.solution) : detail.hint;
+    refusal.hint = SolutionOf(detail);
     if (const RefusalDescriber describe = g_describer.load(std::memory_order_acquire)) describe(refusal);
     Write(refusal, fmt::format(R"(,"call":"{}","function":"{}","file":"{}","line":{})", JsonEscape(DescribeCall()),
                                JsonEscape(detail.function), FileName(detail.file), detail.line));
@@ -155,7 +163,8 @@ int Report(const char* api, const Status& status) noexcept try {
 }
 
 Status NullParameter(int code, const char* parameter) {
-  return Error(code, std::string("parameter ") + parameter + " is null").Hint(std::string("pass a valid ") + parameter);
+  return Error(code, std::string("parameter ") + parameter + " is null")
+      .Hint(std::string("pass an address or a handle for ") + parameter);
 }
 
 int Refuse(const char* api, int number, const char* reason, const char* advice) noexcept {

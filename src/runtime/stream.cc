@@ -132,7 +132,7 @@ bool CanBeSlot(const ir::Node& node) {
 
 StatusOr<ir::TaskSlot*> Stream::StoredSlot(uint32_t task_id) {
   size_t tasks = 0;
-  const char* kind = nullptr;
+  std::string kind;
   {
     std::lock_guard lock(producer_);
     if (stored_ != nullptr) tasks = stored_->nodes().size();
@@ -143,10 +143,10 @@ StatusOr<ir::TaskSlot*> Stream::StoredSlot(uint32_t task_id) {
         slot->Retain();
         return slot;
       }
-      kind = node.type->name;
+      kind = ir::SpokenName(*node.type);
     }
   }
-  if (kind == nullptr) {
+  if (kind.empty()) {
     return Error(107000, fmt::format("{} has no stored task {}: it has {} of them", Describe(), task_id, tasks))
         .Culprit("parameter taskId")
         .Hint("ask aclrtGetThreadLastTaskId right after the task was submitted");
@@ -272,8 +272,9 @@ void Stream::TellFreedUse(const Record& record) const {
   ir::Describe(*record.type, &record + 1, info);
   std::vector<uintptr_t> addresses(info.args.begin(), info.args.end());
   for (const ir::AccessRange& range : info.ranges) addresses.push_back(reinterpret_cast<uintptr_t>(range.begin));
-  device::ParkedMemory::Get().NoteUse(addresses, fmt::format("task {} of {}, {}", record.task_id, Describe(),
-                                                             info.name.empty() ? info.type_name : info.name.c_str()));
+  device::ParkedMemory::Get().NoteUse(addresses,
+                                      fmt::format("task {} of {}, {}", record.task_id, Describe(),
+                                                  info.name.empty() ? ir::SpokenName(*record.type) : info.name));
 }
 
 StatusOr<Stream*> Stream::Create(Context& context, Options options) {
@@ -289,7 +290,8 @@ StatusOr<Stream*> Stream::Create(Context& context, Options options) {
   if (stream->handle_ == nullptr) {
     context.device().stream_ids().Return(id);
     delete stream;
-    return Error(207008, "the process has too many streams");
+    return Error(207008, "the process has too many streams")
+        .Hint("destroy streams and graphs that are no longer needed");
   }
   if (context.AddStream(stream)) return stream;
   uint64_t birth = 0;
@@ -297,7 +299,8 @@ StatusOr<Stream*> Stream::Create(Context& context, Options options) {
   context.device().stream_ids().Return(id);
   Retire(stream, Free, birth, false);
   return Error(107002, "the context of the stream is being destroyed")
-      .Culprit("aclrtResetDevice or aclrtDestroyContext, on another thread");
+      .Culprit("aclrtResetDevice or aclrtDestroyContext, on another thread")
+      .Hint("let no other thread destroy or reset what this one works with");
 }
 
 bool Stream::Destroy(Stream* stream, DestroyMode mode, const Deadline& patience) {
@@ -381,7 +384,10 @@ bool Stream::is_closed() {
 
 namespace {
 
-Status DestroyedMeanwhile() { return Error(107017, "the stream was destroyed by another thread meanwhile"); }
+Status DestroyedMeanwhile() {
+  return Error(107017, "the stream was destroyed by another thread meanwhile")
+      .Hint("destroy a stream only when no other thread uses it");
+}
 
 }  // namespace
 
@@ -470,7 +476,8 @@ Status Stream::Enqueue(const ir::Task& task, void (*placed)(void* payload)) {
     thread.last_task_stream = handle_;
   } catch (const std::bad_alloc&) {
     if (stored_ == nullptr) task.Destroy();  // a graph has done so itself
-    return Error(207005, fmt::format("no memory for another task of {}", Describe()));
+    return Error(207005, fmt::format("no memory for another task of {}", Describe()))
+        .Hint("free memory of the host, or synchronise so that tasks that have run give theirs back");
   }
   device_.scheduler().Signal(*this);
   note.Placed(device_.id(), id_, task_id);
@@ -843,7 +850,7 @@ std::string Stream::DescribeRunning() const {
       record.type == nullptr) {
     return {};
   }
-  return fmt::format("{}, task {}: {} runs", Describe(), record.task_id, record.type->name);
+  return fmt::format("{}, task {}: {} runs", Describe(), record.task_id, ir::SpokenName(*record.type));
 }
 
 // On the thread that runs the stream, hence the record is there.

@@ -249,10 +249,11 @@ constexpr TaskType kClosure = {
             Status status = state.closure(context);
             if (!status.ok()) context.Fail(std::move(status));
           } catch (const std::exception& error) {
-            context.Fail(Error(507015, fmt::format("closure {} threw: {}", state.name, error.what())));
+            context.Fail(Error(507015, fmt::format("closure {} threw: {}", state.name, error.what()))
+                             .Hint("look at what the closure computes there, and at the values it was given"));
           } catch (...) {
-            context.Fail(
-                Error(507015, fmt::format("closure {} threw something that is no std::exception", state.name)));
+            context.Fail(Error(507015, fmt::format("closure {} threw something that is no std::exception", state.name))
+                             .Hint("throw what derives from std::exception, so that the reason is known"));
           }
           return RunResult::kDone;
         },

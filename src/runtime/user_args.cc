@@ -95,7 +95,8 @@ Status UserArgs::NoRoom(size_t bytes) const {
 
 StatusOr<UserArgs::Param*> UserArgs::FindParam(uint32_t param) {
   if (param < count_) return &params_[param];
-  return Error(107017, "paramHandle does not belong to this argument list");
+  return Error(107017, "paramHandle does not belong to this argument list")
+      .Hint("pass a handle that aclrtKernelArgsAppend or aclrtKernelArgsAppendPlaceHolder wrote for this list");
 }
 
 StatusOr<uint32_t> UserArgs::Append(const void* value, size_t bytes) {

@@ -88,7 +88,10 @@ StatusOr<Buffer*> FindHead(Table& table, const void* handle) {
 }
 
 StatusOr<std::shared_ptr<Block>> NewBlock(size_t bytes) {
-  if (bytes == 0) return Error(100000, "size is 0, must be at least 1").Culprit("parameter size");
+  if (bytes == 0)
+    return Error(100000, "size is 0, must be at least 1")
+        .Culprit("parameter size")
+        .Hint("pass the number of bytes of the data");
   auto block = std::make_shared<Block>();
   block->capacity = bytes;
   const uint64_t most = EnvBytes(EnvVar::kMemory);

@@ -157,7 +157,8 @@ StatusOr<Message> CopyMessage(const std::vector<ItemRef>& items) {
       if (!FaultPoint("tdt.memory")) copy->owned = NewBytes(item->bytes);
       if (copy->owned == nullptr) {
         return Error(200000, fmt::format("the host has no {} bytes for a copy of the data", item->bytes))
-            .Culprit("parameter dataset");
+            .Culprit("parameter dataset")
+            .Hint("free memory, or send less at a time");
       }
       std::memcpy(copy->owned.get(), item->data, item->bytes);
       copy->data = copy->owned.get();
@@ -199,7 +200,8 @@ Status CheckReceivable(const Dataset& dataset) {
 Status Ended(const End& end) {
   if (!end.closed) return {};
   return Error(107017, fmt::format("the handle of {} was destroyed while this call waited", end.channel->Describe()))
-      .Culprit("a call of acltdtDestroyChannel by another thread");
+      .Culprit("a call of acltdtDestroyChannel by another thread")
+      .Hint("stop the channel with acltdtStopChannel, which ends the calls that wait, before its handle is destroyed");
 }
 
 Status Stopped(const Channel& channel) {
@@ -270,10 +272,14 @@ StatusOr<void*> CreateItem(int type, const int64_t* dims, size_t dim_count, int 
         .Hint("pass an ACL_TENSOR_DATA_* other than UNDEFINED");
   }
   if (dim_count > kMaxDims) {
-    return Error(100000, fmt::format("dimNum is {}, must be 0 to {}", dim_count, kMaxDims)).Culprit("parameter dimNum");
+    return Error(100000, fmt::format("dimNum is {}, must be 0 to {}", dim_count, kMaxDims))
+        .Culprit("parameter dimNum")
+        .Hint("pass the number of entries of dims");
   }
   if (dims == nullptr && dim_count != 0) {
-    return Error(100000, fmt::format("dims is null, but dimNum is {}", dim_count)).Culprit("parameter dims");
+    return Error(100000, fmt::format("dims is null, but dimNum is {}", dim_count))
+        .Culprit("parameter dims")
+        .Hint("pass the dimensions, or 0 for dimNum");
   }
   const bool is_mark = type == kEndOfSequence || type == kAbnormal;
   if (!IsDataType(data_type) && !(is_mark && data_type == -1)) {
@@ -289,7 +295,8 @@ StatusOr<void*> CreateItem(int type, const int64_t* dims, size_t dim_count, int 
   if (bytes > EnvBytes(EnvVar::kMemory)) {
     return Error(100000,
                  fmt::format("size is {}, must be at most {} (REPRISE_MEMORY)", bytes, EnvBytes(EnvVar::kMemory)))
-        .Culprit("parameter size");
+        .Culprit("parameter size")
+        .Hint("pass the number of bytes of the data");
   }
   auto item = std::make_shared<Item>();
   item->type = type;
@@ -377,7 +384,8 @@ StatusOr<void*> OpenChannel(uint32_t device, const char* name, size_t capacity) 
   REPRISE_ASSIGN_OR_RETURN(const runtime::Device* on, runtime::FindDevice(device));
   if (capacity > kMaxCapacity) {
     return Error(100000, fmt::format("capacity is {}, must be 1 to {}", capacity, kMaxCapacity))
-        .Culprit("parameter capacity");
+        .Culprit("parameter capacity")
+        .Hint("pass how many datasets the channel holds at most");
   }
   Registry& registry = TheRegistry();
   std::lock_guard lock(registry.mutex);

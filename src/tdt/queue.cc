@@ -82,13 +82,14 @@ Hub& TheHub() {
 StatusOr<QueueRef> Find(const Hub& hub, uint32_t id, const char* parameter = "qid") {
   if (const auto it = hub.queues.find(id); it != hub.queues.end()) return it->second;
   return Error(100032, fmt::format("{} {} is no queue; {} exist", parameter, id, hub.queues.size()))
-      .Culprit(fmt::format("parameter {}", parameter))
+      .Culprit(fmt::format("{} {}", parameter, id))
       .Hint("pass an id that acltdtCreateQueue wrote and that was not destroyed since");
 }
 
 Status Gone(const Queue& queue) {
   return Error(100032, fmt::format("{} was destroyed while this call waited for it", queue.Describe()))
-      .Culprit("a call of acltdtDestroyQueue by another thread");
+      .Culprit("a call of acltdtDestroyQueue by another thread")
+      .Hint("destroy a queue only when no thread waits for it any more");
 }
 
 void List(Queue*& work, Queue* queue) noexcept {

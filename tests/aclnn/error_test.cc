@@ -220,7 +220,7 @@ TEST_F(ErrorTest, MemoryThatIsNotDeviceMemoryIsRefusedBeforeAnythingRuns) {
     return status;
   };
   EXPECT_EQ(run(pageable.data(), 0), 361001);
-  EXPECT_NE(RecentMessage().find("aclnnAdd: out needs 32 bytes at"), std::string::npos);
+  EXPECT_NE(RecentMessage().find("aclnnAdd failed: out needs 32 bytes at"), std::string::npos);
   EXPECT_EQ(run(reinterpret_cast<void*>(0x1000), 0), 361001);
   EXPECT_EQ(run(out.storage(), 1000), 361001) << "behind the end of its allocation";
   EXPECT_EQ(run(out.storage(), 0, 1 << 20), 361001) << "ends behind the end of its allocation";
@@ -295,9 +295,17 @@ TEST_F(ErrorTest, TooSmallAWorkspaceIsRefused) {
   aclOpExecutor* executor = plan(&bytes);
   ASSERT_GT(bytes, 0u);
   const Memory workspace(bytes);
+  const auto says = [](const char* words) { return RecentMessage().find(words) != std::string::npos; };
   EXPECT_EQ(aclnnMm(workspace.data(), bytes - 1, executor, stream), 161002);
+  EXPECT_TRUE(says("is too small"));
   EXPECT_EQ(aclnnMm(nullptr, bytes, plan(&bytes), stream), 161002);
+  const std::string null = RecentMessage();
+  EXPECT_NE(null.find("the workspace is null"), std::string::npos) << null;
+  EXPECT_EQ(null.find("too small"), std::string::npos) << null;
   EXPECT_EQ(aclnnMm(workspace.data() + bytes - 8, bytes, plan(&bytes), stream), 361001) << "reaches behind its end";
+  const std::string beyond = RecentMessage();
+  EXPECT_NE(beyond.find("with as many bytes as GetWorkspaceSize wrote"), std::string::npos) << beyond;
+  EXPECT_EQ(beyond.find("strides"), std::string::npos) << "a workspace has none:\n" << beyond;
   EXPECT_EQ(aclnnMm(workspace.data(), bytes, plan(&bytes), stream), 0) << RecentMessage();
   EXPECT_EQ(aclrtSynchronizeStream(stream), 0);
 }

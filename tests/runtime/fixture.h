@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -42,7 +43,37 @@ inline void RestartWith(char** argv, std::initializer_list<std::pair<const char*
 /// "aclrtFoo(a, b)" → "aclrtFoo"
 inline std::string FunctionOf(const std::string& call) { return call.substr(0, call.find('(')); }
 
-/// Compares the numbers; a refusal must have left a message with the number and the name of the function.
+/// What is wrong with the words of a message: advice that says nothing of this failure, or a clause that stands in its
+/// cause and in its advice or culprit. Empty when nothing is.
+inline std::string FaultOfWords(const std::string& message) {
+  const auto part = [&](const char* begin) {
+    const size_t at = message.find(begin);
+    if (at == std::string::npos) return std::string();
+    const size_t from = at + std::strlen(begin);
+    return message.substr(from, message.find('\n', from) - from);
+  };
+  const std::string cause = part(" failed: "), advice = part("Solution: "), culprit = part("Culprit: ");
+  for (const char* empty : {"docs/errors.md", "value that the text", "the text says", "see the text", "the named "}) {
+    if (advice.find(empty) != std::string::npos) return "advice that fits any failure: " + advice;
+  }
+  const auto doubled = [](const std::string& in, const std::string& of) {
+    for (size_t from = 0; from < of.size();) {
+      const size_t end = std::min(of.find_first_of(";:,.", from), of.size());
+      std::string clause = of.substr(from, end - from);
+      clause.erase(0, clause.find_first_not_of(' '));
+      if (std::count(clause.begin(), clause.end(), ' ') >= 4 && in.find(clause) != std::string::npos) return clause;
+      from = end + 1;
+    }
+    return std::string();
+  };
+  for (const std::string& twice : {doubled(cause, advice), doubled(advice, culprit), doubled(cause, culprit)}) {
+    if (!twice.empty()) return "said twice: " + twice;
+  }
+  return "";
+}
+
+/// Compares the numbers; a refusal must have left a message with the number and the name of the function, whose words
+/// say something.
 inline ::testing::AssertionResult CheckAcl(int expected, int got, const std::string& function) {
   const char* message = aclGetRecentErrMsg();
   if (expected != got) {
@@ -56,6 +87,9 @@ inline ::testing::AssertionResult CheckAcl(int expected, int got, const std::str
     if (text.find(part) == std::string::npos) {
       return ::testing::AssertionFailure() << "no \"" << part << "\" in the message of " << function << ":\n" << text;
     }
+  }
+  if (const std::string fault = FaultOfWords(text); !fault.empty()) {
+    return ::testing::AssertionFailure() << fault << "\nin the message of " << function << ":\n" << text;
   }
   return ::testing::AssertionSuccess();
 }
