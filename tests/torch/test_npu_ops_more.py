@@ -2,6 +2,8 @@
 """The operators torch_npu.npu_*: shapes, names, refusals, compilation; npu_ops.py says how cases are run."""
 import importlib
 import json
+import pathlib
+import re
 
 import pytest
 import torch
@@ -84,6 +86,27 @@ def copies(g):
     x1 = y.expand(4, 6).contiguous()
     want = (torch.as_strided(x1, (2, 3), (1, 6), 2).clone(), torch.as_strided(x1, (2, 3), (6, 2), 1).clone(), h.float())
     return Call(op, (x, y, h), want=want, left={0: x1})
+
+
+@case(F32)
+def shapes_into(g):
+    x = g(4, 6)
+
+    def op(x):
+        def room(*sizes):
+            return torch.empty(sizes, device=x.device)
+
+        return (
+            torch.ops.npu.npu_transpose.out(x, [1, 0], out=room(6, 4)),
+            torch.ops.npu.npu_reshape.out(x, [3, 8], out=room(3, 8)),
+            torch.ops.npu.npu_broadcast.out(x, [2, 4, 6], out=room(2, 4, 6)),
+            torch.ops.npu.npu_slice.out(x, [1, 2], [2, -1], out=room(2, 4)),
+            torch.ops.npu._npu_format_cast.aclnn(x, 29, 1),
+            torch.ops.npu._npu_format_cast.input_dtype(x, 29, 1, 1),
+        )
+
+    want = (x.t().contiguous(), x.view(3, 8), x.expand(2, 4, 6).contiguous(), x[1:3, 2:].contiguous(), x, x)
+    return Call(op, (x,), want=want)
 
 
 @case(F32)
@@ -226,16 +249,28 @@ def test_rank_a_is_tested():
 
 
 def test_others_are_refused_by_name():
-    names = [(space, name) for (space, name), (_, there) in torch_npu._ops.NAMES.items() if not there]
-    assert len(names) > 100
+    """With the reason and what to call instead."""
+    reasons = torch_npu._ops.refused.REASONS
+    assert set(reasons) == {name for (_, name), (rank, there) in torch_npu._ops.NAMES.items() if rank == "B" and not there}
     x = torch.zeros(2, 2)
     for call in (
         lambda: torch_npu.npu_grid_assign_positive(*[x.npu()] * 7, 1, 0.5, 0.5, True),
         lambda: torch.ops.npu.npu_rotated_overlaps(x, x),
         lambda: torch.ops.npu.npu_rotated_overlaps(x.to("meta"), x),
     ):
-        with pytest.raises(NotImplementedError, match="npu::npu_.*Reprise does not have this operator yet"):
+        with pytest.raises(NotImplementedError, match="npu::npu_.*Reprise does not have this operator yet: no formula"):
             call()
+    with pytest.raises(NotImplementedError, match="use torch.nn.MultiheadAttention"):
+        torch.ops.npu.npu_fused_attention_qkv_grad(*[x] * 8)
+
+
+def test_documented_counts():
+    """docs/pytorch.md says how many names of each rank there are."""
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "pytorch.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([ABC]): [^|]*\| (\d+) \| (\d+) \|$", text, re.MULTILINE)
+    ranks = list(torch_npu._ops.NAMES.values())
+    counted = [(rank, sum(r == rank for r, _ in ranks), sum(r == rank and there for r, there in ranks)) for rank in "ABC"]
+    assert [(rank, int(names), int(there)) for rank, names, there in rows] == counted
 
 
 def test_a_derivative_is_not_dropped_in_silence():
