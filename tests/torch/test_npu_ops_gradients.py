@@ -42,7 +42,8 @@ def casts(g):
     x = g(3, 4)
 
     def op(x):
-        return torch_npu.npu_dtype_cast_backward(x, torch.float32), torch_npu._npu_dtype_cast_backward(x, torch.bfloat16)
+        first = torch_npu.npu_dtype_cast_backward(x, torch.float32)
+        return first, torch_npu._npu_dtype_cast_backward(x, torch.bfloat16)
 
     return Call(op, (x,), want=(x.float(), x.bfloat16()))
 

@@ -113,7 +113,8 @@ def _diou(first, second, mode):
 
 
 def _angles(first, second):
-    return _atan((second[2] - second[0]) / (second[3] - second[1])) - _atan((first[2] - first[0]) / (first[3] - first[1]))
+    angles = [_atan((box[2] - box[0]) / (box[3] - box[1])) for box in (first, second)]
+    return angles[1] - angles[0]
 
 
 def _ciou(first, second, mode):
@@ -128,7 +129,7 @@ def _ciou(first, second, mode):
 def _check_pairs(name, bboxes, gtboxes, is_cross, mode):
     check(mode in (0, 1), name, f"mode is {mode}, expected 0 (over the union) or 1 (over gtboxes)")
     if is_cross:
-        raise NotImplementedError(f"{name}: is_cross is True, which is not supported yet; pass False, and pairs of boxes")
+        raise NotImplementedError(f"{name}: is_cross is True, which is not supported yet; pass pairs of boxes")
     check(
         bboxes.dim() == 2 and bboxes.size(0) == 4 and bboxes.shape == gtboxes.shape,
         name,

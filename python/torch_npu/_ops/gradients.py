@@ -168,8 +168,9 @@ def _(grad, input, num_groups, weight, bias, mean, rstd, grad_input_mask, swish_
     out = normed.reshape(input.shape) * weight.float().view(by_channel) + bias.float().view(by_channel)
     gate = torch.sigmoid(scale * out)
     inner = (grad.float() * gate * (1 + scale * out * (1 - gate))).to(input.dtype)
+    sizes = (batch, channels, rest, num_groups)
     return aten.native_group_norm_backward(
-        inner.contiguous(), input.contiguous(), mean, rstd, weight, batch, channels, rest, num_groups, [True, True, True]
+        inner.contiguous(), input.contiguous(), mean, rstd, weight, *sizes, [True, True, True]
     )
 
 
