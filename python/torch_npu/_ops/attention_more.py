@@ -7,7 +7,7 @@ from torch_npu._ops.attention import (
     _NO_LIMIT, _announce_inference, _announce_training, _check_training, _train, _train_grad,
 )  # fmt: skip
 from torch_npu._ops.cache import npu_gather_pa_kv_cache, write_pages
-from torch_npu._ops.checks import check, check_dims, check_type, host_list, refuse
+from torch_npu._ops.checks import check, check_dims, check_same, check_type, host_list, refuse
 from torch_npu._ops.norm import turn
 from torch_npu._ops.registry import composite, derivative, kernel, meta
 from torch_npu._ops.sparse import (
@@ -294,6 +294,11 @@ def _(
     if input_layout == "TND" and input_softmax_layout not in ("TND",):
         raise NotImplementedError(f"{name}: with input_layout TND, input_softmax_layout takes only TND yet")
     check_dims(name, "prev_attn_out", prev_attn_out, 3)
+    check_same(name, prev_attn_out=prev_attn_out, cur_attn_out=cur_attn_out)
+    check_same(
+        name, prev_softmax_max=prev_softmax_max, prev_softmax_sum=prev_softmax_sum, cur_softmax_max=cur_softmax_max,
+        cur_softmax_sum=cur_softmax_sum,
+    )  # fmt: skip
     maximum = torch.maximum(prev_softmax_max, cur_softmax_max)
     before = prev_softmax_sum * (prev_softmax_max - maximum).exp()
     now = cur_softmax_sum * (cur_softmax_max - maximum).exp()

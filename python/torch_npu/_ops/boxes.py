@@ -3,7 +3,7 @@
 import math
 
 import torch
-from torch_npu._ops.checks import check
+from torch_npu._ops.checks import check, check_same
 from torch_npu._ops.registry import composite, declare, derivative, host_kernel, meta
 
 ops = torch.ops.npu
@@ -237,6 +237,7 @@ def _four(name, **boxes):
 def _(anchor_box, ground_truth_box, means0, means1, means2, means3, stds0, stds1, stds2, stds3):
     name = "npu_bounding_box_encode"
     _four(name, anchor_box=anchor_box, ground_truth_box=ground_truth_box)
+    check_same(name, anchor_box=anchor_box, ground_truth_box=ground_truth_box)
     anchor, truth = anchor_box.float(), ground_truth_box.float()
     epsilon = 1e-7
     size = anchor[:, 2:] - anchor[:, :2] + 1 + epsilon
@@ -253,6 +254,7 @@ def _(
 ):  # fmt: skip
     name = "npu_bounding_box_decode"
     _four(name, rois=rois, deltas=deltas)
+    check_same(name, rois=rois, deltas=deltas)
     check(wh_ratio_clip > 0, name, f"wh_ratio_clip is {wh_ratio_clip}, expected a value above 0")
     check(len(max_shape) == 2, name, f"max_shape is {list(max_shape)}, expected height and width")
     means, stds = (means0, means1, means2, means3), (stds0, stds1, stds2, stds3)
@@ -271,6 +273,7 @@ def _(
 def _(input, gt_bboxes, stride, performance_mode=False):
     name = "npu_yolo_boxes_encode"
     _four(name, input=input, gt_bboxes=gt_bboxes)
+    check_same(name, input=input, gt_bboxes=gt_bboxes)
     check(stride.shape == input.shape[:1], name, f"stride has shape {list(stride.shape)}, expected [{input.size(0)}]")
     anchor, truth = input.float(), gt_bboxes.float()
     epsilon = 1e-6
