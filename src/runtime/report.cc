@@ -93,7 +93,6 @@ class JsonErrors {
   bool on() const { return fd_ >= 0; }
 
   void Write(const char* api, const Status::Detail& detail) const {
-    const ErrorInfo& info = FindErrorInfo(detail.code);
     Refusal refusal;
     refusal.call = api;
     refusal.code = detail.code;

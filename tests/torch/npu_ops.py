@@ -2,8 +2,8 @@
 """What the tests of the operators torch_npu.npu_*, torch.ops.npu.* and torch.ops.atb.* need (test_npu_ops_*.py).
 
 A case is a function that makes a call from a source of random tensors, with what plain PyTorch on the CPU gives for it;
-all the rest follows from it: the call on the device, on Meta tensors, on fake ones, and captured and replayed with other
-values.
+all the rest follows from it: the call on the device, on Meta tensors, on fake ones, and captured and replayed with
+other values.
 """
 import dataclasses
 import typing

@@ -119,8 +119,9 @@ def response(g):
 def kept(boxes, order, limit):
     chosen = []
     for i in order:
-        inter = [shared(boxes[i], boxes[j]) / (area(boxes[i]) + area(boxes[j]) - shared(boxes[i], boxes[j])) for j in chosen]
-        if all(value <= limit for value in inter):
+        own = boxes[i]
+        parts = [(shared(own, boxes[j]), area(own) + area(boxes[j])) for j in chosen]
+        if all(inter <= limit * (both - inter) for inter, both in parts):
             chosen.append(i)
     return chosen
 
@@ -165,7 +166,11 @@ def align(x, rois, scale, bins, count):
         for i in range(bins):
             for j in range(bins):
                 out[number, :, i, j] = sum(
-                    sample(x[int(index)], y1 * scale + (i * count + p + 0.5) * height, x1 * scale + (j * count + q + 0.5) * width)
+                    sample(
+                        x[int(index)],
+                        y1 * scale + (i * count + p + 0.5) * height,
+                        x1 * scale + (j * count + q + 0.5) * width,
+                    )
                     for p in range(count) for q in range(count)
                 ) / count**2  # fmt: skip
     return out

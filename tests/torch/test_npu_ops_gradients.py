@@ -42,7 +42,8 @@ def casts(g):
     x = g(3, 4)
 
     def op(x):
-        return torch_npu.npu_dtype_cast_backward(x, torch.float32), torch_npu._npu_dtype_cast_backward(x, torch.bfloat16)
+        first = torch_npu.npu_dtype_cast_backward(x, torch.float32)
+        return first, torch_npu._npu_dtype_cast_backward(x, torch.bfloat16)
 
     return Call(op, (x,), want=(x.float(), x.bfloat16()))
 
@@ -439,3 +440,19 @@ GRADIENTS = {
 @pytest.mark.parametrize("key", GRADIENTS)
 def test_gradients(key):
     check_gradients(GRADIENTS[key])
+
+
+def test_shapes_do_not_broadcast():
+    x, row = torch.ones(4, 8, device="npu"), torch.ones(1, 8, device="npu")
+    box = torch.ones(3, 4, device="npu")
+    wrong = [
+        lambda: torch_npu.npu_scaled_masked_softmax_backward(row, x, x.bool(), 1.0, False),
+        lambda: torch_npu.npu_renorm_backward(row, x, 2, 0, 1.0),
+        lambda: torch_npu.npu_geglu_grad(row[:, :4], x, x[:, :4]),
+        lambda: torch_npu.npu_attn_softmax_backward_(x, row, x),
+        lambda: torch_npu.npu_bounding_box_encode(box[:1], box, 0, 0, 0, 0, 1, 1, 1, 1),
+        lambda: torch_npu.npu_yolo_boxes_encode(box[:1], box, torch.ones(1, device="npu")),
+    ]
+    for call in wrong:
+        with pytest.raises(RuntimeError, match="has shape .* expected that of"):
+            call()

@@ -350,7 +350,8 @@ def add_topk_div(g):
     x, bias = g(6, 16), g(16).abs()
 
     def op(x, bias):
-        options = {"activation_type": "activation_sigmoid", "group_num": 4, "group_topk": 2, "n": 2, "k": 3, "scale": 2.0}
+        options = {"group_num": 4, "group_topk": 2, "n": 2, "k": 3, "scale": 2.0}
+        options["activation_type"] = "activation_sigmoid"
         y, indices = torch.empty(6, 3, device=x.device), torch.empty(6, 3, dtype=torch.int32, device=x.device)
         first = torch.ops.atb.npu_fused_add_topk_div(x, bias, **options)
         return *first, *torch.ops.atb.npu_fused_add_topk_div.out(x, bias, **options, y=y, indices=indices)

@@ -2,11 +2,13 @@
 """The operators torch_npu.npu_*: shapes, names, refusals, compilation; npu_ops.py says how cases are run."""
 import importlib
 import json
+import pathlib
+import re
 
 import pytest
 import torch
 import torch_npu
-from npu_ops import ALL_CASES, F32, HALF, Call, Cases, Source, gradients, mapped, npu
+from npu_ops import ALL_CASES, F32, HALF, Call, Cases, Source, mapped, npu
 from torch.nn.functional import pad, silu
 
 case = Cases()
@@ -87,6 +89,27 @@ def copies(g):
 
 
 @case(F32)
+def shapes_into(g):
+    x = g(4, 6)
+
+    def op(x):
+        def room(*sizes):
+            return torch.empty(sizes, device=x.device)
+
+        return (
+            torch.ops.npu.npu_transpose.out(x, [1, 0], out=room(6, 4)),
+            torch.ops.npu.npu_reshape.out(x, [3, 8], out=room(3, 8)),
+            torch.ops.npu.npu_broadcast.out(x, [2, 4, 6], out=room(2, 4, 6)),
+            torch.ops.npu.npu_slice.out(x, [1, 2], [2, -1], out=room(2, 4)),
+            torch.ops.npu._npu_format_cast.aclnn(x, 29, 1),
+            torch.ops.npu._npu_format_cast.input_dtype(x, 29, 1, 1),
+        )
+
+    want = (x.t().contiguous(), x.view(3, 8), x.expand(2, 4, 6).contiguous(), x[1:3, 2:].contiguous(), x, x)
+    return Call(op, (x,), want=want)
+
+
+@case(F32)
 def slices(g):
     x, c, d = g(4, 5, 6), g(2, 20, 1, 3, 2), g(2, 10, 1, 3, 2)
 
@@ -132,7 +155,8 @@ def choices(g):
 @case(F32)
 def marks(g):
     classes, x, y = g.ints(0, 4, 2, 3), g(3, 8), g(5, 3, 4)
-    start, end = torch.tensor([[0, 2, 1], [5, 6, 7]], dtype=torch.int32), torch.tensor([[2, 5, 1], [8, 7, 8]], dtype=torch.int32)
+    start = torch.tensor([[0, 2, 1], [5, 6, 7]], dtype=torch.int32)
+    end = torch.tensor([[2, 5, 1], [8, 7, 8]], dtype=torch.int32)
     value, first, last = g(2), torch.tensor([[1, 4]], dtype=torch.int32), torch.tensor([[2, 5]], dtype=torch.int32)
 
     def op(classes, x, y, start, end, value, first, last):
@@ -226,16 +250,30 @@ def test_rank_a_is_tested():
 
 
 def test_others_are_refused_by_name():
-    names = [(space, name) for (space, name), (_, there) in torch_npu._ops.NAMES.items() if not there]
-    assert len(names) > 100
+    """With the reason and what to call instead."""
+    names = torch_npu._ops.NAMES.items()
+    missing = {name for (_, name), (rank, there) in names if rank == "B" and not there}
+    assert set(torch_npu._ops.refused.REASONS) == missing
     x = torch.zeros(2, 2)
     for call in (
         lambda: torch_npu.npu_grid_assign_positive(*[x.npu()] * 7, 1, 0.5, 0.5, True),
         lambda: torch.ops.npu.npu_rotated_overlaps(x, x),
         lambda: torch.ops.npu.npu_rotated_overlaps(x.to("meta"), x),
     ):
-        with pytest.raises(NotImplementedError, match="npu::npu_.*Reprise does not have this operator yet"):
+        with pytest.raises(NotImplementedError, match="npu::npu_.*Reprise does not have this operator yet: no formula"):
             call()
+    with pytest.raises(NotImplementedError, match="use torch.nn.MultiheadAttention"):
+        torch.ops.npu.npu_fused_attention_qkv_grad(*[x] * 8)
+
+
+def test_documented_counts():
+    """docs/pytorch.md says how many names of each rank there are."""
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "pytorch.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([ABC]): [^|]*\| (\d+) \| (\d+) \|$", text, re.MULTILINE)
+    ranks = list(torch_npu._ops.NAMES.values())
+    by_rank = {rank: [there for other, there in ranks if other == rank] for rank in "ABC"}
+    counted = [(rank, len(there), sum(there)) for rank, there in by_rank.items()]
+    assert [(rank, int(names), int(there)) for rank, names, there in rows] == counted
 
 
 def test_a_derivative_is_not_dropped_in_silence():
@@ -324,13 +362,13 @@ def test_eager_traced_and_captured(key):
 # is cut into where it takes several steps.
 ONE_OPERATOR = {
     "attention": "prompt=1 fused_infer=1 flash_unpad=1 paged=1 attention_update=1 recurrent_delta=1 latent_plain=1",
-    "cache": "reshape_and_cache=2 reshape_and_cache_siso=1 scatter_pa=2 scatter_pa_one=1 gather_pa=2 gather_pa_offsets=2 "
-    "kv_rmsnorm=6 kv_rmsnorm_paged=6",
+    "cache": "reshape_and_cache=2 reshape_and_cache_siso=1 scatter_pa=2 scatter_pa_one=1 gather_pa=2 "
+    "gather_pa_offsets=2 kv_rmsnorm=6 kv_rmsnorm_paged=6",
     "moe": "gating_softmax=1 gating_sigmoid=1 gating_plain=1 expert_tokens=1 init_routing=2 init_routing_v2=2 "
     "init_routing_v2_quant=2 init_routing_v2_capacity=2 finalize_routing=1 finalize_routing_rows=1 token_permute=2 "
     "token_unpermute=1 top_k_top_p=1 unpermute_grad=2",
-    "norm": "rms=1 add_rms=1 add_rms_quant=1 add_rms_quant_twice=1 add_rms_dynamic_quant=1 add_rms_dynamic_quant_once=1 "
-    "swiglu=1 clipped_swiglu=1 rotary_mul=1 interleave_rope=1 deep_norm=1 mrope=2",
+    "norm": "rms=1 add_rms=1 add_rms_quant=1 add_rms_quant_twice=1 add_rms_dynamic_quant=1 "
+    "add_rms_dynamic_quant_once=1 swiglu=1 clipped_swiglu=1 rotary_mul=1 interleave_rope=1 deep_norm=1 mrope=2",
     "quantization": "dynamic_quant=1 int4pack=1 quant_matmul=2 quant_matmul_int8=2 quant_matmul_deep=1 weight_quant=1 "
     "transpose_bmm=1 transpose_bmm_plain=1 grouped=1 grouped_quant=2",
 }

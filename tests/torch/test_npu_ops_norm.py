@@ -103,7 +103,8 @@ def clipped_swiglu_halves(g):
 def gemma(g):
     x, gamma = g(4, 16), g(16)
     rstd = torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-6)
-    return Call(npu("npu_gemma_rms_norm"), (x, gamma), want=((x.float() * rstd * (gamma.float() + 1)).to(x.dtype), rstd))
+    want = ((x.float() * rstd * (gamma.float() + 1)).to(x.dtype), rstd)
+    return Call(npu("npu_gemma_rms_norm"), (x, gamma), want=want)
 
 
 @case(F32)

@@ -423,7 +423,8 @@ def feed_forward(g):
 
 @case(HALF)
 def low_rank(g):
-    y, x, a, b, index = g(5, 10), g(5, 8), g(3, 2, 4, 8), g(3, 2, 6, 4), torch.tensor([0, 2, 1, 3, 0], dtype=torch.int32)
+    y, x, a, b = g(5, 10), g(5, 8), g(3, 2, 4, 8), g(3, 2, 6, 4)
+    index = torch.tensor([0, 2, 1, 3, 0], dtype=torch.int32)
 
     def op(y, x, b, index, a):
         out = torch_npu.npu_batch_gather_matmul(y, x, b, index, a, 1, 0.5, 2, 6)
@@ -449,7 +450,8 @@ def group_quant(g):
 
 @case(BF16)
 def quant_scatter(g):
-    cache, places, rows = torch.zeros(3, 2, 6, 8, dtype=torch.int8), torch.tensor([1, 4, 0], dtype=torch.int32), g(3, 2, 2, 8)
+    cache, rows = torch.zeros(3, 2, 6, 8, dtype=torch.int8), g(3, 2, 2, 8)
+    places = torch.tensor([1, 4, 0], dtype=torch.int32)
     scale = g(8).abs() * 0.1 + 0.02
 
     def op(cache, places, rows, scale):

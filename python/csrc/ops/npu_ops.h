@@ -20,10 +20,10 @@ bool BindOperator(const std::string& name, const std::string& device, const std:
 /// the arguments of `of` but workspace and out.
 void BindWorkspace(const std::string& name, const std::string& of);
 
-/// Gradients of `name`: `backward` is called with `arguments` (names of arguments, "grad" or "grad@2" for the gradient of
-/// the first result or that of result 2, "@1" for a result, "-" for none), what it returns are the gradients of the
-/// arguments in `gradients` ("-": of none). Only results whose gradient is among the words are differentiable; a gradient
-/// that is not there is none where `backward` takes none, else zeros.
+/// Gradients of `name`: `backward` is called with `arguments` (names of arguments, "grad" or "grad@2" for the gradient
+/// of the first result or that of result 2, "@1" for a result, "-" for none), what it returns are the gradients of the
+/// arguments in `gradients` ("-": of none). Only results whose gradient is among the words are differentiable; a
+/// gradient that is not there is none where `backward` takes none, else zeros.
 void BindDerivative(const std::string& name, const std::string& backward, const std::vector<std::string>& arguments,
                     const std::vector<std::string>& gradients);
 

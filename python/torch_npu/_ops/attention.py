@@ -37,8 +37,8 @@ native(
 )
 declare(
     "_attention_grad(Tensor query, Tensor key, Tensor value, Tensor dy, Tensor? pse, Tensor? drop_mask, "
-    "Tensor? padding_mask, Tensor? atten_mask, Tensor softmax_max, Tensor softmax_sum, Tensor attention, int[]? prefix, "
-    "float scale, float keep_prob, int pre_tokens, int next_tokens, int head_num, str input_layout, "
+    "Tensor? padding_mask, Tensor? atten_mask, Tensor softmax_max, Tensor softmax_sum, Tensor attention, "
+    "int[]? prefix, float scale, float keep_prob, int pre_tokens, int next_tokens, int head_num, str input_layout, "
     "int inner_precise, int sparse_mode) -> (Tensor, Tensor, Tensor)"
 )
 native(

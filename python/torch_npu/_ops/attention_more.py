@@ -8,7 +8,7 @@ from torch_npu._ops.attention import (
     _NO_LIMIT, _announce_inference, _announce_training, _check_training, _train, _train_grad,
 )  # fmt: skip
 from torch_npu._ops.cache import npu_gather_pa_kv_cache, write_pages
-from torch_npu._ops.checks import check, check_dims, check_type, host_list, refuse
+from torch_npu._ops.checks import check, check_dims, check_same, check_type, host_list, refuse
 from torch_npu._ops.norm import turn
 from torch_npu._ops.registry import composite, derivative, kernel, meta
 from torch_npu._ops.sparse import (
@@ -86,13 +86,13 @@ def _(
     actual_seq_kvlen=None, sparse_mode=0, gen_mask_parallel=True, sync=False, softmax_layout="", sink=None,
 ):  # fmt: skip
     name = "npu_fusion_attention_v3"
-    known = (True, True) if actual_seq_qlen is not None else (None, None)
-    check(
-        keep_prob == 1 or input_layout != "TND", name, "a mask of dropout for the layout TND depends on the lengths, so "
-        "it cannot be traced",
-    )  # fmt: skip
-    check(known[0] is not None or input_layout != "TND", name, "the layout TND needs actual_seq_qlen and "
-          "actual_seq_kvlen")  # fmt: skip
+    if input_layout == "TND":
+        check(
+            actual_seq_qlen is not None and actual_seq_kvlen is not None,
+            name,
+            "the layout TND needs actual_seq_qlen and actual_seq_kvlen",
+        )
+        check(keep_prob == 1, name, "dropout in the layout TND depends on the lengths and cannot be traced")
     _check_training(name, query, key, "BSH", None, None, keep_prob, sink)
     out, maximum, total, dropped, *_ = _announce_training(
         query, key, value, head_num, input_layout, keep_prob, None, None, None, name
@@ -295,6 +295,11 @@ def _(
     if input_layout == "TND" and input_softmax_layout not in ("TND",):
         raise refused(NotImplementedError(f"{name}: with input_layout TND, input_softmax_layout takes only TND yet"))
     check_dims(name, "prev_attn_out", prev_attn_out, 3)
+    check_same(name, prev_attn_out=prev_attn_out, cur_attn_out=cur_attn_out)
+    check_same(
+        name, prev_softmax_max=prev_softmax_max, prev_softmax_sum=prev_softmax_sum, cur_softmax_max=cur_softmax_max,
+        cur_softmax_sum=cur_softmax_sum,
+    )  # fmt: skip
     maximum = torch.maximum(prev_softmax_max, cur_softmax_max)
     before = prev_softmax_sum * (prev_softmax_max - maximum).exp()
     now = cur_softmax_sum * (cur_softmax_max - maximum).exp()
@@ -487,7 +492,8 @@ def _(
     check(num_heads > 0 and value_cache is not None, name, "num_heads and value_cache are needed")
     key_heads = num_kv_heads or num_heads
     return ops._npu_fused_infer_attention_score_get_max_workspace(
-        _tokens(name, "query", query, num_heads).unsqueeze(1), _attention_pages(name, "key_cache", key_cache, key_heads),
+        _tokens(name, "query", query, num_heads).unsqueeze(1),
+        _attention_pages(name, "key_cache", key_cache, key_heads),
         _attention_pages(name, "value_cache", value_cache, key_heads), block_table=block_table,
         block_size=key_cache.size(1), num_heads=num_heads, num_key_value_heads=key_heads, scale=scale_value,
         input_layout="BSND",

@@ -4,7 +4,7 @@ import math
 
 import torch
 from torch_npu._errors import refused
-from torch_npu._ops.checks import check
+from torch_npu._ops.checks import check, check_same
 from torch_npu._ops.registry import composite, declare, derivative, host_kernel, meta
 
 ops = torch.ops.npu
@@ -114,7 +114,8 @@ def _diou(first, second, mode):
 
 
 def _angles(first, second):
-    return _atan((second[2] - second[0]) / (second[3] - second[1])) - _atan((first[2] - first[0]) / (first[3] - first[1]))
+    angles = [_atan((box[2] - box[0]) / (box[3] - box[1])) for box in (first, second)]
+    return angles[1] - angles[0]
 
 
 def _ciou(first, second, mode):
@@ -129,7 +130,7 @@ def _ciou(first, second, mode):
 def _check_pairs(name, bboxes, gtboxes, is_cross, mode):
     check(mode in (0, 1), name, f"mode is {mode}, expected 0 (over the union) or 1 (over gtboxes)")
     if is_cross:
-        raise refused(NotImplementedError(f"{name}: is_cross is True, which is not supported yet; pass False, and pairs of boxes"))
+        raise refused(NotImplementedError(f"{name}: is_cross is True, which is not supported yet; pass pairs of boxes"))
     check(
         bboxes.dim() == 2 and bboxes.size(0) == 4 and bboxes.shape == gtboxes.shape,
         name,
@@ -237,6 +238,7 @@ def _four(name, **boxes):
 def _(anchor_box, ground_truth_box, means0, means1, means2, means3, stds0, stds1, stds2, stds3):
     name = "npu_bounding_box_encode"
     _four(name, anchor_box=anchor_box, ground_truth_box=ground_truth_box)
+    check_same(name, anchor_box=anchor_box, ground_truth_box=ground_truth_box)
     anchor, truth = anchor_box.float(), ground_truth_box.float()
     epsilon = 1e-7
     size = anchor[:, 2:] - anchor[:, :2] + 1 + epsilon
@@ -253,6 +255,7 @@ def _(
 ):  # fmt: skip
     name = "npu_bounding_box_decode"
     _four(name, rois=rois, deltas=deltas)
+    check_same(name, rois=rois, deltas=deltas)
     check(wh_ratio_clip > 0, name, f"wh_ratio_clip is {wh_ratio_clip}, expected a value above 0")
     check(len(max_shape) == 2, name, f"max_shape is {list(max_shape)}, expected height and width")
     means, stds = (means0, means1, means2, means3), (stds0, stds1, stds2, stds3)
@@ -271,6 +274,7 @@ def _(
 def _(input, gt_bboxes, stride, performance_mode=False):
     name = "npu_yolo_boxes_encode"
     _four(name, input=input, gt_bboxes=gt_bboxes)
+    check_same(name, input=input, gt_bboxes=gt_bboxes)
     check(stride.shape == input.shape[:1], name, f"stride has shape {list(stride.shape)}, expected [{input.size(0)}]")
     anchor, truth = input.float(), gt_bboxes.float()
     epsilon = 1e-6

@@ -24,6 +24,17 @@ def check_dims(name, argument, tensor, *dims):
     )
 
 
+def check_same(name, **tensors):
+    """Shapes that nothing may broadcast."""
+    first, *rest = tensors.items()
+    for argument, tensor in rest:
+        check(
+            tensor.shape == first[1].shape,
+            name,
+            f"{argument} has shape {list(tensor.shape)}, expected that of {first[0]}, {list(first[1].shape)}",
+        )
+
+
 def check_type(name, argument, tensor, *types):
     check(
         tensor.dtype in types,

@@ -416,6 +416,7 @@ def _(input, w_ih, w_hh, h, c, b_ih=None, b_hh=None):
         f"w_ih has shape {list(w_ih.shape)} and w_hh {list(w_hh.shape)}, expected [{input.size(1)}, {4 * size}] and "
         f"[{size}, {4 * size}]",
     )
+    check(input.size(0) == h.size(0), name, f"input has {input.size(0)} rows and h {h.size(0)}")
     gates = torch.mm(input, w_ih) + torch.mm(h, w_hh)
     for bias in (b_ih, b_hh):
         gates = gates if bias is None else gates + bias

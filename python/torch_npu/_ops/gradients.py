@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients that programs call by name, of operators that stand elsewhere or that ATen has."""
 import torch
-from torch_npu._ops.checks import check, refuse
+from torch_npu._ops.checks import check, check_same, refuse
 from torch_npu._ops.norm import half_of
 from torch_npu._ops.registry import composite, declare, derivative, meta, native
 
@@ -90,6 +90,7 @@ def _(grad_output, input, gelu, dim=-1, approximate=1, activate_left=False):
     name = "npu_geglu_grad"
     check(approximate in (0, 1), name, f"approximate is {approximate}, expected 0 (erf) or 1 (tanh)")
     half_of(name, input, dim)
+    check_same(name, grad_output=grad_output, gelu=gelu)
     first, second = input.chunk(2, dim)
     inner, outer = (first, second) if activate_left else (second, first)
     of_inner = aten.gelu_backward(grad_output * outer, inner, approximate="tanh" if approximate else "none")
@@ -102,6 +103,7 @@ derivative("npu_geglu", "npu_geglu_grad", "grad input @1 dim approximate activat
 
 @composite("npu_scaled_masked_softmax_backward")
 def _(y_grad, y, mask, scale, fixed_triu_mask):
+    check_same("npu_scaled_masked_softmax_backward", y=y, y_grad=y_grad)
     if fixed_triu_mask:
         mask = torch.ones(y.shape[-2:], dtype=torch.bool, device=y.device).triu(1)
     weights, grad = y.float(), y_grad.float()
@@ -124,6 +126,7 @@ def _(grad_out, input, normalized_shape, mean, rstd, weight, bias):
 
 @composite("npu_add_layer_norm_backward")
 def _(dy_opt, x1, x2, rstd, mean, gamma, dsum_opt):
+    check_same("npu_add_layer_norm_backward", x1=x1, x2=x2)
     x = x1 + x2
     if dy_opt is None:
         grad = torch.zeros_like(x)
@@ -160,6 +163,7 @@ def _affine_groups(tensor, groups):
 def _(grad, input, num_groups, weight, bias, mean, rstd, grad_input_mask, swish_scale=1.0):
     name = "npu_group_norm_swish_grad"
     check(input.dim() >= 2 and num_groups > 0, name, f"input has shape {list(input.shape)}")
+    check_same(name, input=input, grad=grad)
     batch, channels = input.shape[:2]
     rest = input.shape[2:].numel()
     scale = 1.0 if swish_scale is None else swish_scale
@@ -168,8 +172,9 @@ def _(grad, input, num_groups, weight, bias, mean, rstd, grad_input_mask, swish_
     out = normed.reshape(input.shape) * weight.float().view(by_channel) + bias.float().view(by_channel)
     gate = torch.sigmoid(scale * out)
     inner = (grad.float() * gate * (1 + scale * out * (1 - gate))).to(input.dtype)
+    sizes = (batch, channels, rest, num_groups)
     return aten.native_group_norm_backward(
-        inner.contiguous(), input.contiguous(), mean, rstd, weight, batch, channels, rest, num_groups, [True, True, True]
+        inner.contiguous(), input.contiguous(), mean, rstd, weight, *sizes, [True, True, True]
     )
 
 
@@ -177,6 +182,7 @@ def _(grad, input, num_groups, weight, bias, mean, rstd, grad_input_mask, swish_
 def _(grad, input, p, dim, maxnorm):
     name = "npu_renorm_backward"
     check(p > 0, name, f"p is {p}, expected a value above 0")
+    check_same(name, input=input, grad=grad)
     dims = [each for each in range(input.dim()) if each != dim % input.dim()]
     x, wide = input.float(), grad.float()
     norm = torch.linalg.vector_norm(x, p, dims, keepdim=True)

@@ -57,10 +57,14 @@ def _(input, dtype):
 
 
 kernel("_npu_format_cast")(npu_format_cast)
+# Types that belong to a format play no part: memory stays row by row.
+kernel("_npu_format_cast.aclnn", "_npu_format_cast.input_dtype")(lambda input, acl_format, *_: npu_format_cast(
+    input, acl_format
+))  # fmt: skip
 
 
-@meta("_npu_format_cast")
-def _(input, acl_format):
+@meta("_npu_format_cast", "_npu_format_cast.aclnn", "_npu_format_cast.input_dtype")
+def _(input, acl_format, *_):
     return input.new_empty(input.shape)
 
 

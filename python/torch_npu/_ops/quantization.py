@@ -398,7 +398,8 @@ def npu_dequant_swiglu_quant(
     )
     plain = plain and (activation_scale is None or activation_scale.dtype == torch.float32)
     # The bias of an int32 x is int32, or is added behind the scales.
-    if plain and group_index is None and x.dtype == torch.int32 and (bias is None or bias.dim() == 1) and quant_mode == 1:
+    plain = plain and (bias is None or bias.dim() == 1) and x.dtype == torch.int32
+    if plain and group_index is None and quant_mode == 1:
         if activation_scale is not None:
             activation_scale = activation_scale.reshape(-1)
         return ops._dequant_swiglu_quant(

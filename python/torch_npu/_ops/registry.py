@@ -18,6 +18,7 @@ import torch
 from torch.fx.node import has_side_effect
 from torch_npu import _C
 from torch_npu._errors import refused
+from torch_npu._ops.refused import REASONS
 from torch_npu._ops.schemas import SCHEMAS
 
 __all__ = ["composite", "declare", "derivative", "host_kernel", "kernel", "meta", "native", "workspace"]
@@ -163,11 +164,7 @@ def install():
         _define(space, name + signature)
         full = f"{space}::{name}"
         if full not in ROWS:
-            why = (
-                "it needs 4- or 8-bit floats or several devices"
-                if rank == "C"
-                else "docs/pytorch.md lists the operators that it has"
-            )
+            why = REASONS.get(name.split(".")[0], "it needs 4- or 8-bit floats or several devices")
             _C._refuse_operator(full, f"{full}: Reprise does not have this operator yet: {why}")
         names.setdefault((space, name.split(".")[0]), (rank, full in ROWS))
     for full, row in ROWS.items():

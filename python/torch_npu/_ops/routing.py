@@ -165,15 +165,19 @@ def _places(name, routing_map, wanted, drop_and_pad):
     tokens, experts = routing_map.shape
     flat = (routing_map != 0).t().reshape(-1)
     if drop_and_pad:
-        check(wanted is not None and wanted % max(experts, 1) == 0, name, "drop_and_pad needs num_out_tokens, a multiple "
-              "of the experts")  # fmt: skip
+        check(
+            wanted is not None and wanted % max(experts, 1) == 0,
+            name,
+            "drop_and_pad needs num_out_tokens, a multiple of the experts",
+        )
         room = wanted // max(experts, 1)
         check(room <= tokens, name, f"num_out_tokens is {wanted}, for {experts} experts and {tokens} tokens")
         order = (~flat.view(experts, tokens)).to(torch.int32).argsort(dim=1, stable=True)[:, :room]
         where = order + torch.arange(experts, device=order.device).unsqueeze(1) * tokens
         return order.reshape(-1), where.reshape(-1)
     check(wanted is not None, name, "num_out_tokens is needed, how many entries of routing_map are set")
-    check(0 <= wanted <= tokens * experts, name, f"num_out_tokens is {wanted}, for {tokens} tokens and {experts} experts")
+    most = tokens * experts
+    check(0 <= wanted <= most, name, f"num_out_tokens is {wanted}, expected a value from 0 to {most}")
     where = (~flat).to(torch.int32).argsort(stable=True)[:wanted]
     return where.remainder(max(tokens, 1)), where
 

@@ -116,6 +116,26 @@ def _(input, other, offset1, offset2, c1_len):
     return part("input", input, offset1) + part("other", other, offset2)
 
 
+@composite("npu_transpose.out")
+def _(input, perm, require_contiguous=True, *, out):
+    return _into("npu_transpose", out, input.permute(perm))
+
+
+@composite("npu_reshape.out")
+def _(input, shape, can_refresh=False, *, out):
+    return _into("npu_reshape", out, input.reshape(shape))
+
+
+@composite("npu_broadcast.out")
+def _(input, size, *, out):
+    return _into("npu_broadcast", out, input.expand(size))
+
+
+@composite("npu_slice.out")
+def _(input, offsets, size, *, out):
+    return _into("npu_slice", out, ops.npu_slice(input, offsets, size))
+
+
 # ---- Choices -------------------------------------------------------------------------------------------------------
 
 

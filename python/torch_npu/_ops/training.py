@@ -3,7 +3,7 @@
 import torch
 from torch_npu._errors import refused
 from torch_npu._ops.attention import _make_drop_mask
-from torch_npu._ops.checks import check, check_dims, check_type
+from torch_npu._ops.checks import check, check_dims, check_same, check_type
 from torch_npu._ops.registry import composite, declare, derivative, kernel, meta, native
 
 ops = torch.ops.npu
@@ -169,6 +169,7 @@ def _(input, x1, alpha, prob, dim):
 
 @composite("npu_dropout_with_add_softmax_backward")
 def _(grad, mask, softmax_out, alpha, prob, dim):
+    check_same("npu_dropout_with_add_softmax_backward", grad=grad, softmax_out=softmax_out)
     back = ops._apply_drop_mask(grad, mask, prob).float()
     weights = softmax_out.float()
     of_sum = weights * (back - (weights * back).sum(dim, keepdim=True))
@@ -224,6 +225,7 @@ def _(input):
 @composite("npu_attn_softmax_backward_")
 def _(input, grad_output, values):
     grad = torch.matmul(grad_output.float(), values.float().transpose(-1, -2))
+    check_same("npu_attn_softmax_backward_", input=input, product_of_grad_output_and_values=grad)
     weights = input.float()
     return input.copy_(weights * (grad - (weights * grad).sum(-1, keepdim=True)))
 
@@ -354,6 +356,7 @@ def _(x, h_res, h_out, h_post):
 @composite("npu_mhc_post_backward")
 def _(grad_y, x, h_res, h_out, h_post):
     _check_streams("npu_mhc_post_backward", x, h_res, h_out, h_post)
+    check_same("npu_mhc_post_backward", x=x, grad_y=grad_y)
     grad, wide = grad_y.float(), x.float()
     if h_res is None:
         of_x, of_res = grad, grad.new_empty([0])
