@@ -33,7 +33,8 @@ PoolId NewPoolId();
 
 /** Changes settings of both allocators while they are in use: "key:value,key:value" with expandable_segments,
  *  max_split_size_mb, max_non_split_rounding_mb, release_lock_on_npumalloc, throw_on_npumalloc_oom,
- *  per_process_memory_fraction, pinned_max_round_threshold_mb, pinned_max_cached_size_mb. All of them or none.
+ *  per_process_memory_fraction, graph_capture_record_stream_reuse, pinned_max_round_threshold_mb,
+ *  pinned_max_cached_size_mb. All of them or none.
  *  Throws Exception: 107000 unknown or fixed key, bad value, settings that exclude each other. */
 void ChangeMemorySettings(const std::string& settings);
 /** Every setting that is known, with its value as text; empty: not set, no limit. Throws Exception: 107000 the

@@ -450,5 +450,72 @@ TEST_F(Pools, AResetOfTheDeviceTakesItsMemoryAndTheAllocatorGoesOn) {
   device_memory::Free(block);
 }
 
+// Layers of a program that computes on side streams, with and without the memory of earlier layers.
+TEST_F(Pools, WhatForksHaveUsedComesBackInTheCaptureOnceTheyAreJoined) {
+  constexpr size_t kCount = 1024;
+  constexpr int kLayers = 40;
+  aclrtStream sides[] = {NewStream(), NewStream()};
+  float* input = Floats(kCount, stream_);
+  aclrtEvent event = nullptr;
+  ASSERT_EQ(0, aclrtCreateEventExWithFlag(&event, ACL_EVENT_SYNC));
+  const auto wait_for = [&](aclrtStream waits, aclrtStream from) {
+    ASSERT_EQ(0, aclrtRecordEvent(event, from));
+    ASSERT_EQ(0, aclrtStreamWaitEvent(waits, event));
+  };
+  for (const bool reuses : {false, true}) {
+    ChangeMemorySettings(reuses ? "graph_capture_record_stream_reuse:True" : "graph_capture_record_stream_reuse:False");
+    // Others allocate and free meanwhile.
+    std::atomic<bool> over{false};
+    std::thread other([&] {
+      EXPECT_EQ(0, aclrtSetDevice(0));
+      while (!over.load()) device_memory::Free(device_memory::Allocate(kCount, sides[0]));
+    });
+    Graph graph;
+    std::set<float*> blocks;
+    float* results[kLayers];
+    float* open = nullptr;  // used by a fork that is not joined yet
+    {
+      Graph::CaptureOptions options;
+      options.stream = stream_;
+      options.mode = CaptureMode::kRelaxed;
+      Capture capture(graph, options);
+      for (int layer = 0; layer < kLayers; ++layer) {
+        aclrtStream const side = sides[layer % 2];
+        float* hidden = Floats(kCount, stream_);
+        EXPECT_NE(hidden, open);
+        blocks.insert(hidden);
+        Copy(stream_, hidden, input, kCount);
+        Apply(stream_, hidden, kCount, [layer](float x) { return x + static_cast<float>(layer); });
+        wait_for(side, stream_);
+        results[layer] = Floats(kCount, side);
+        Copy(side, results[layer], hidden, kCount);
+        Apply(side, results[layer], kCount, [](float x) { return 2 * x; });
+        device_memory::RecordStream(hidden, side);
+        device_memory::Free(hidden);
+        // The other stream is joined one layer later.
+        if (layer > 0) wait_for(stream_, sides[(layer + 1) % 2]);
+        open = hidden;
+      }
+      for (aclrtStream side : sides) wait_for(stream_, side);
+    }
+    over = true;
+    other.join();
+    EXPECT_TRUE(reuses ? blocks.size() <= 4 : blocks.size() == kLayers) << blocks.size();
+    for (float value : {1.0f, 5.0f}) {
+      std::fill(input, input + kCount, value);
+      graph.Replay();
+      Wait(stream_);
+      for (int layer = 0; layer < kLayers; ++layer) {
+        EXPECT_EQ(results[layer][0], 2 * (value + static_cast<float>(layer)));
+        EXPECT_EQ(results[layer][kCount - 1], 2 * (value + static_cast<float>(layer)));
+      }
+    }
+    for (float* result : results) device_memory::Free(result);
+  }
+  ChangeMemorySettings("graph_capture_record_stream_reuse:False");
+  device_memory::Free(input);
+  EXPECT_EQ(0, aclrtDestroyEvent(event));
+}
+
 }  // namespace
 }  // namespace reprise::testing
