@@ -145,9 +145,9 @@ class Activity {
   static std::vector<Run> Runs(int device);
 
  private:
-  // One for each thread that has run something; others read it at any time. What every run writes is plain memory, which
+  // One for each thread that has run something, on lines of its own; others read it at any time. What every run writes is plain memory, which
   // is written and read with the compiler's own atomic accesses.
-  struct Slot {
+  struct alignas(64) Slot {
     const RunPlace* place = nullptr;
     const Runnable* helps = nullptr;
     std::atomic<uint64_t> serial{0};  // odd while a host function runs; the rest belongs to that one
