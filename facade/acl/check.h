@@ -82,7 +82,7 @@ inline Status DeviceReaches(const void* pointer, uint64_t bytes, const char* par
   const device::MemoryRegistry& memory = device::MemoryRegistry::Get();
   REPRISE_ASSIGN_OR_RETURN(const device::MemoryRange range, memory.CheckRange(pointer, bytes, parameter));
   if (range.kind != device::MemoryKind::kPageable) [[likely]] {
-    if (!range.is_host() || !IsStrict() || memory.IsRegisteredForDevice(pointer)) [[likely]]
+    if (!IsStrict() || !range.is_host() || memory.IsRegisteredForDevice(pointer)) [[likely]]
       return {};
     return StrictRefusal(107000,
                          fmt::format("{} {} is host memory, which a device does not reach", parameter,
@@ -106,10 +106,8 @@ inline Status DeviceReachesCell(const void* pointer, uint64_t bytes, const char*
   return DeviceReaches(pointer, bytes, parameter);
 }
 
-/// REPRISE_STRICT=1: 107000 when the host would read device memory at `pointer`.
-inline Status HostReads(const void* pointer, const char* parameter) {
-  if (!IsStrict()) [[likely]]
-    return {};
+/// For strict mode: 107000 when the host would read device memory at `pointer`.
+[[gnu::cold]] inline Status HostReads(const void* pointer, const char* parameter) {
   const device::MemoryRegistry& memory = device::MemoryRegistry::Get();
   const auto range = memory.Find(pointer);
   if (!range || range->is_host() || range->managed) return {};

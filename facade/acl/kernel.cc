@@ -522,7 +522,9 @@ aclError aclrtLaunchKernelWithHostArgs(aclrtFuncHandle funcHandle, uint32_t numB
     REPRISE_RETURN_IF_ERROR(NotNull(funcHandle, "funcHandle"));
     REPRISE_RETURN_IF_ERROR(NotNull(hostArgs, "hostArgs"));
     REPRISE_RETURN_IF_ERROR(CheckBlocks(numBlocks, 107000));
-    REPRISE_RETURN_IF_ERROR(HostReads(hostArgs, "hostArgs"));
+    if (IsStrict()) [[unlikely]] {
+      REPRISE_RETURN_IF_ERROR(HostReads(hostArgs, "hostArgs"));
+    }
     if (placeHolderNum != 0) REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(placeHolderArray, "placeHolderArray"));
     REPRISE_RETURN_IF_ERROR(InRange(placeHolderNum, 0, KernelArgs::kMaxParams, "placeHolderNum"));
     REPRISE_ASSIGN_OR_RETURN(KernelFunction * function, FindFunction(funcHandle));

@@ -153,10 +153,9 @@ StatusOr<Sides> Classify(const void* dst, uint64_t dst_bytes, const void* src, u
   return sides;
 }
 
-// REPRISE_STRICT=1: whether the sides are what the kind says, and devices reach each other. Managed and mapped memory is both.
-Status CheckDirection(aclrtMemcpyKind kind, const void* dst, const void* src, const Sides& sides) {
-  if (!IsStrict()) [[likely]]
-    return {};
+// For strict mode: whether the sides are what the kind says, and devices reach each other. Managed and mapped memory is
+// both.
+[[gnu::cold]] Status CheckDirection(aclrtMemcpyKind kind, const void* dst, const void* src, const Sides& sides) {
   const int to = sides.dst.device, from = sides.src.device;
   if (!sides.dst.is_host() && !sides.src.is_host() && to != from && !HasPeerAccess(to, from) &&
       !HasPeerAccess(from, to)) {
@@ -236,7 +235,9 @@ Status MemcpyAsync(void* dst, size_t dest_max, const void* src, size_t count, ac
   if (dst == src) return {};
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(stream_handle));
   REPRISE_ASSIGN_OR_RETURN(const Sides sides, Classify(dst, count, src, count));
-  REPRISE_RETURN_IF_ERROR(CheckDirection(kind, dst, src, sides));
+  if (IsStrict()) [[unlikely]] {
+    REPRISE_RETURN_IF_ERROR(CheckDirection(kind, dst, src, sides));
+  }
   if (kind == ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE && sides.dst.kind != MemoryKind::kPageable) {
     if (sides.src.kind != MemoryKind::kPageable) return runtime::SubmitCopyOfSnapshot(*stream, dst, src, count);
     std::string staged(count, '\0');
@@ -685,7 +686,7 @@ aclError aclrtMemcpy(void* dst, size_t destMax, const void* src, size_t count, a
     if (dst == src) return {};
     REPRISE_RETURN_IF_ERROR(capture::CheckUnsafe("aclrtMemcpy"));
     REPRISE_ASSIGN_OR_RETURN(const Sides sides, Classify(dst, count, src, count));
-    REPRISE_RETURN_IF_ERROR(CheckDirection(kind, dst, src, sides));
+    if (IsStrict()) REPRISE_RETURN_IF_ERROR(CheckDirection(kind, dst, src, sides));
     return CopyNow(dst, src, count, sides);
   });
 }
@@ -710,7 +711,7 @@ aclError aclrtMemcpy2d(void* dst, size_t dpitch, const void* src, size_t spitch,
     REPRISE_RETURN_IF_ERROR(capture::CheckUnsafe("aclrtMemcpy2d"));
     REPRISE_ASSIGN_OR_RETURN(const Sides sides,
                              Classify(dst, Extent(dpitch, width, height), src, Extent(spitch, width, height)));
-    REPRISE_RETURN_IF_ERROR(CheckDirection(kind, dst, src, sides));
+    if (IsStrict()) REPRISE_RETURN_IF_ERROR(CheckDirection(kind, dst, src, sides));
     return Copy2dNow(dst, dpitch, src, spitch, width, height, sides);
   });
 }
@@ -725,7 +726,7 @@ aclError aclrtMemcpy2dAsync(void* dst, size_t dpitch, const void* src, size_t sp
     REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
     REPRISE_ASSIGN_OR_RETURN(const Sides sides,
                              Classify(dst, Extent(dpitch, width, height), src, Extent(spitch, width, height)));
-    REPRISE_RETURN_IF_ERROR(CheckDirection(kind, dst, src, sides));
+    if (IsStrict()) REPRISE_RETURN_IF_ERROR(CheckDirection(kind, dst, src, sides));
     if (!sides.pageable()) return runtime::SubmitCopy2d(*on, dst, dpitch, src, spitch, width, height);
     REPRISE_RETURN_IF_ERROR(BeforePageableCopy(*on, sides, "aclrtMemcpy2dAsync"));
     return Copy2dNow(dst, dpitch, src, spitch, width, height, sides);

@@ -14,6 +14,7 @@
 
 #include "base/call_trace.h"
 #include "base/no_destroy.h"
+#include "base/strict.h"
 
 namespace reprise {
 
@@ -108,6 +109,7 @@ void RunFirstCall() noexcept {
   if (first.was) return;
   first.was = true;
   ReadCallTrace();
+  ReadStrict();
   for (size_t i = 0; i < first.count; ++i) first.functions[i]();
 }
 

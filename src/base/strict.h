@@ -10,13 +10,13 @@
 namespace reprise {
 
 namespace internal {
-bool ReadStrict() noexcept;
+// Written before the first call.
+extern constinit bool g_strict;
 }  // namespace internal
 
-inline bool IsStrict() noexcept {
-  static const bool strict = internal::ReadStrict();
-  return strict;
-}
+inline bool IsStrict() noexcept { return internal::g_strict; }
+/// Looks at the environment; called in base/calls.cc.
+void ReadStrict() noexcept;
 
 /// "strict: works here, …": `what` says what the call does and what a device makes of it.
 Status StrictRefusal(int code, const std::string& what, const char* function = __builtin_FUNCTION(),

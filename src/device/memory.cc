@@ -516,17 +516,18 @@ StatusOr<MemoryRange> MemoryRegistry::CheckRange(const void* pointer, uint64_t b
   std::shared_lock lock(mutex_);
   if (const MemoryRange* range = FindLocked(begin)) {
     if (begin + bytes <= range->end()) [[likely]] {
-      if (range->asked_bytes != 0 && begin + bytes > range->begin + range->asked_bytes && IsStrict()) [[unlikely]] {
-        return StrictRefusal(
-                   107000,
-                   fmt::format("{} [{:#x}, {:#x}) uses {} bytes behind the {} that were asked for; what a device adds "
-                               "behind an allocation is its own",
-                               what, begin, begin + bytes, begin + bytes - range->begin - range->asked_bytes,
-                               range->asked_bytes))
-            .Culprit(DescribeRange(*range))
-            .Hint("allocate as many bytes as are used");
-      }
-      return *range;
+      if (range->asked_bytes == 0 || begin + bytes <= range->begin + range->asked_bytes) [[likely]]
+        return *range;
+      if (!IsStrict() && !IsMemoryChecked()) return *range;
+      std::string why =
+          fmt::format("{} [{:#x}, {:#x}) uses {} bytes behind the {} that were asked for; what a device adds behind an "
+                      "allocation is its own",
+                      what, begin, begin + bytes, begin + bytes - range->begin - range->asked_bytes,
+                      range->asked_bytes);
+      // Where memory is checked, that is closed.
+      return (IsStrict() ? StrictRefusal(107000, why) : Error(107000, std::move(why)))
+          .Culprit(DescribeRange(*range))
+          .Hint("allocate as many bytes as are used");
     }
     // Expandable segments: mapped pieces that follow each other are one range to their users.
     MemoryRange whole = *range;

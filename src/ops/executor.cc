@@ -154,7 +154,7 @@ Status Executor::CheckRange(const void* pointer, uint64_t bytes, std::string_vie
   const device::MemoryRegistry& registry = device::MemoryRegistry::Get();
   auto range = registry.CheckRange(pointer, bytes, "it");
   if (range.ok() && range.value().kind != device::MemoryKind::kPageable) [[likely]] {
-    if (!range.value().is_host() || !IsStrict() || registry.IsRegisteredForDevice(pointer)) [[likely]]
+    if (!IsStrict() || !range.value().is_host() || registry.IsRegisteredForDevice(pointer)) [[likely]]
       return {};
     return StrictRefusal(361001, fmt::format("{}: {} at {} is host memory, which a device does not reach", op.name, what,
                                              fmt::ptr(pointer)))

@@ -52,18 +52,18 @@ TEST_F(Conditions, BodiesNestAndAllocateFromTheRootsPool) {
   {
     Capture capture(graph, stream_);
     void* body = graph.BeginIf(flag_);
-    in_body = device_memory::Allocate(512);
+    in_body = device_memory::Allocate(400);
     Apply(body, x_, 1, [](float v) { return v + 1; });
     void* inner = graph.BeginIf(flag_);
-    in_inner = device_memory::Allocate(512);
+    in_inner = device_memory::Allocate(400);
     Apply(inner, x_, 1, [](float v) { return v + 100; });
     graph.EndConditional();
     graph.EndConditional();
-    after = device_memory::Allocate(512);
+    after = device_memory::Allocate(400);
     users = 1;
   }
   EXPECT_EQ(device_memory::PoolUsers(0, graph.pool()), users);
-  uint64_t live = 0;
+  uint64_t live = 0;  // in blocks of 512 bytes, also where these have red zones
   for (const SegmentInfo& segment : device_memory::Snapshot(graph.pool()).segments) live += segment.allocated_size;
   EXPECT_EQ(live, 3 * 512u);
   EXPECT_EQ(Run(graph, true), 102);
