@@ -47,7 +47,7 @@ LAYERS = {
     "src/rng": Layer("generators that survive capture and replay, and the tasks that draw", ("base", "ir", "device", "kernels", "runtime")),
     "src/capture": Layer("capture session, its rules, the model that results", ("base", "ir", "device", "exec", "runtime")),
     "src/tdt": Layer("tensor channels, queues, queue buffers", ("base", "kernels", "runtime")),
-    "src/observe": Layer("JSON trace and SVG picture of a model, profiler", ("base", "ir", "device", "exec", "runtime", "capture")),
+    "src/observe": Layer("JSON trace and SVG picture of a model, profiler", ("base", "ir", "device", "exec", "kernels", "runtime", "capture")),
     "src/api": Layer(
         "implementation of include/reprise",
         ("base", "kernels", "ir", "device", "exec", "runtime", "ops", "memory", "rng", "capture", "observe"),

@@ -62,8 +62,23 @@ struct ConditionPayload {
   ConditionTask* task;
 };
 
+void DescribeCondition(const void* payload, ir::TaskInfo& info) {
+  const ConditionTask& task = *static_cast<const ConditionPayload*>(payload)->task;
+  static constexpr const char* kNames[] = {"IF", "WHILE", "SWITCH"};
+  info.condition = kNames[static_cast<uint32_t>(task.kind)];
+  info.cell = task.cell;
+  if (info.names_only) return;
+  for (size_t i = 0; i < task.bodies.size(); ++i) {
+    std::string when = task.kind == ConditionKind::kSwitch ? fmt::format("value == {}", i)
+                       : i == 0                            ? "value != 0"
+                                                           : "value == 0";
+    info.bodies.push_back({task.bodies[i], std::move(when)});
+  }
+}
+
 constexpr ir::TaskType kCondition = {
-    ir::TaskKind::kCondition, "CONDITION_OP",
+    ir::TaskKind::kCondition,
+    "CONDITION_OP",
     [](device::RunContext& context, void* payload) {
       return static_cast<ConditionPayload*>(payload)->task->Run(context);
     },
@@ -75,7 +90,8 @@ constexpr ir::TaskType kCondition = {
       task.running->Abandon(task.progress, runnable);
       if (was_queued) task.running->Cancel(task.progress.ticket);
       task.running = nullptr;
-    }};
+    },
+    DescribeCondition};
 
 }  // namespace
 

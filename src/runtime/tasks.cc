@@ -62,6 +62,8 @@ constexpr TaskType kCopy2d = {TaskKind::kCopy,
                                 const auto* p = static_cast<const Copy2dPayload*>(payload);
                                 info.ranges = {{p->src, p->src_pitch * (p->height - 1) + p->width, false},
                                                {p->dst, p->dst_pitch * (p->height - 1) + p->width, true}};
+                                info.rows = p->height;
+                                info.row_bytes = p->width;
                               },
                               nullptr,
                               nullptr,
@@ -132,6 +134,8 @@ constexpr TaskType kFill = {TaskKind::kFill,
                             [](const void* payload, TaskInfo& info) {
                               const auto* p = static_cast<const FillPayload*>(payload);
                               info.ranges = {{p->dst, p->count, true}};
+                              info.fill_bytes = 1;
+                              info.fill_value = p->value;
                             },
                             nullptr,
                             nullptr,
@@ -149,6 +153,8 @@ constexpr TaskType kFill32 = {TaskKind::kFill,
                               [](const void* payload, TaskInfo& info) {
                                 const auto* p = static_cast<const FillPayload*>(payload);
                                 info.ranges = {{p->dst, p->count * 4, true}};
+                                info.fill_bytes = 4;
+                                info.fill_value = p->value;
                               },
                               nullptr,
                               nullptr,
@@ -339,6 +345,7 @@ void DescribeOperation(const Operation& operation, uint32_t num_blocks, TaskInfo
   info.name = std::move(said.name);
   info.num_blocks = num_blocks;
   if (info.names_only) return;
+  info.shapes = std::move(said.shapes);
   for (const Frame& frame : said.stack) {
     info.stack.push_back(fmt::format("{}:{} ({})", frame.filename, frame.line, frame.name));
   }
