@@ -49,7 +49,7 @@ LAYERS = {
     "src/capture": Layer("capture session and its rules", ("base", "ir", "device", "runtime", "model")),
     "src/tdt": Layer("tensor channels, queues, queue buffers", ("base", "kernels", "runtime")),
     "src/profile": Layer("profiler, marks and ranges of the program", ("base", "device", "runtime")),
-    "src/observe": Layer("JSON trace, SVG picture and DOT of a model", ("base", "ir", "device", "runtime", "model")),
+    "src/observe": Layer("JSON trace, SVG picture and DOT of a model", ("base", "ir", "device", "kernels", "runtime", "model")),
     "src/api": Layer(
         "implementation of include/reprise",
         ("base", "kernels", "ir", "device", "exec", "runtime", "ops", "memory", "rng", "model", "capture", "observe"),

@@ -90,9 +90,11 @@ class Graph {
   void* raw_graph() const;
   void* raw_executable() const;
 
-  /// Writes the tasks by the ending of the name: .json (Chrome trace), .dot (Graphviz), .svg. False, and a warning,
-  /// when there is nothing to write.
-  bool Dump(const std::string& path) const;
+  /// Writes the tasks, those of bodies included, by the ending of the name: .json (Chrome trace), .dot (Graphviz), .svg
+  /// (a picture, in which the tasks of long streams share boxes unless `every_task`; the others list all in any case).
+  /// False, and a warning, when there is nothing to write. Throws Exception: 107000 for other endings; 107000 or 107009
+  /// when the file cannot be written.
+  bool Dump(const std::string& path, bool every_task = false) const;
 
   /// Records what follows on the current stream as the body of a condition: it runs in a replay when the byte at
   /// `predicate` (device memory) is not zero then. Returns the stream to submit the body to, which is the current

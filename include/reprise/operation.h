@@ -30,6 +30,7 @@ namespace reprise {
 struct OperationInfo {
   std::string name;
   std::vector<Frame> stack;  ///< of the program when it was launched, innermost first; may be empty
+  std::string shapes = {};   ///< of what it reads and writes: "float32[2,3], float32[3] -> float32[2,3]"; may be empty
 };
 
 /** Work in stream order. It must not hold references to what it reads and writes if streams keep that alive. */

@@ -34,10 +34,14 @@ struct GraphStats {
 /// Errors: 107000 null argument; 107017 stale handle; 107002, 107004 other context.
 int GetGraphStats(void* model_ri, GraphStats* stats);
 
-/// Writes an SVG picture: one column per stream, tasks top-down, arrows where a stream waits for another.
+/// Writes an SVG picture: one column per stream, tasks top-down, arrows where a stream waits for another, bodies of
+/// conditional tasks as frames. A name that ends in .dot makes a file for Graphviz, one in .json a trace.
 ///
-/// Errors: as above; 107009 when the file cannot be written.
-int WriteGraphPicture(void* model_ri, const char* path);
+/// \param every_task  a box for each task; else those of long streams share boxes, by the line of the program that
+///                    launched them or by name
+///
+/// Errors: as above; 107000 for other endings; 107009 when the file cannot be written (107000 for .json).
+int WriteGraphPicture(void* model_ri, const char* path, bool every_task = false);
 
 /// Queues opaque host work that runs on a device worker, in stream order, like a kernel.
 ///

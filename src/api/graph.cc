@@ -68,8 +68,8 @@ void* Graph::raw_executable() const {
   return api::Value("reprise::Graph::raw_executable", [&] { return impl_->RawExecutable(); });
 }
 
-bool Graph::Dump(const std::string& path) const {
-  return api::Value("reprise::Graph::Dump", [&] { return impl_->Dump(path); });
+bool Graph::Dump(const std::string& path, bool every_task) const {
+  return api::Value("reprise::Graph::Dump", [&] { return impl_->Dump(path, every_task); });
 }
 
 void* Graph::BeginIf(const void* predicate, void* stream) {

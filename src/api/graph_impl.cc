@@ -18,9 +18,7 @@
 #include "capture/session.h"
 #include "device/memory.h"
 #include "model/parameters.h"
-#include "observe/dot.h"
-#include "observe/json_dump.h"
-#include "observe/picture.h"
+#include "observe/dump_file.h"
 #include "reprise/stream.h"
 #include "runtime/device.h"
 #include "runtime/stream.h"
@@ -563,20 +561,14 @@ StatusOr<void*> Graph::Impl::RawExecutable() const {
   return model->handle();
 }
 
-StatusOr<bool> Graph::Impl::Dump(const std::string& path) const {
+StatusOr<bool> Graph::Impl::Dump(const std::string& path, bool every_task) const {
+  REPRISE_RETURN_IF_ERROR(observe::CheckDumpEnding(path));
   if (!CheckCaptured("Dump").ok()) {
     REPRISE_LOG(kWarning, "REPRISE", "{} is not written: the graph holds no capture", path);
     return false;
   }
   REPRISE_ASSIGN_OR_RETURN(const model::Model* model, Model("Dump"));
-  const auto ends = [&](std::string_view ending) { return std::string_view(path).ends_with(ending); };
-  if (ends(".svg")) {
-    REPRISE_RETURN_IF_ERROR(observe::WriteSvgPicture(*model, path));
-  } else if (ends(".dot")) {
-    REPRISE_RETURN_IF_ERROR(observe::WriteDot(*model, path));
-  } else {
-    REPRISE_RETURN_IF_ERROR(observe::WriteJsonDump(*model, path, true));
-  }
+  REPRISE_RETURN_IF_ERROR(observe::WriteDump(*model, path, every_task));
   return true;
 }
 

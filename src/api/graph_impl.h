@@ -38,7 +38,7 @@ class Graph::Impl : public std::enable_shared_from_this<Graph::Impl> {
   StatusOr<GraphMemory> Memory() const;
   StatusOr<void*> RawGraph() const;
   StatusOr<void*> RawExecutable() const;
-  StatusOr<bool> Dump(const std::string& path) const;
+  StatusOr<bool> Dump(const std::string& path, bool every_task) const;
   StatusOr<void*> BeginIf(const void* predicate, void* stream);
   Status EndConditional();
   Status AbandonConditional(const std::string& why);

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "model/model.h"
-#include "observe/picture.h"
+#include "observe/dump_file.h"
 #include "runtime/report.h"
 #include "runtime/stream.h"
 #include "runtime/tasks.h"
@@ -26,11 +26,11 @@ int GetGraphStats(void* model_ri, GraphStats* stats) {
   });
 }
 
-int WriteGraphPicture(void* model_ri, const char* path) {
+int WriteGraphPicture(void* model_ri, const char* path, bool every_task) {
   return runtime::Api("reprise::WriteGraphPicture", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(path, "path"));
     REPRISE_ASSIGN_OR_RETURN(model::Model * model, model::FindOwnModel(model_ri));
-    return observe::WriteSvgPicture(*model, path);
+    return observe::WriteDump(*model, path, every_task);
   });
 }
 

@@ -94,6 +94,12 @@ struct OperatorInfo {
   std::vector<TensorInfo> tensors;  ///< in the order of the operator's parameters
 };
 
+/// A graph that a conditional task may run.
+struct BodyInfo {
+  const void* model;  ///< model::Model; lives as long as the graph that the task is in
+  std::string when;   ///< what must hold for it to run: "value != 0"
+};
+
 /// What dumps and pictures show of a task, and messages, which name its type with SpokenName.
 struct TaskInfo {
   bool names_only = false;          // wish of the caller: arguments and ranges may be left out
@@ -119,7 +125,15 @@ struct TaskInfo {
   std::vector<uint64_t> args;  // argument block in 64-bit words
   uint32_t args_bytes = 0;
   std::vector<AccessRange> ranges;           // filled from TaskType::operands; empty for opaque tasks
+  uint64_t rows = 0;                         // copies of rows: how many,
+  uint64_t row_bytes = 0;                    //   and the bytes of each; ranges hold what lies between rows, too
+  uint32_t fill_bytes = 0;                   // of the value that a fill repeats; 0: not a fill,
+  uint64_t fill_value = 0;                   //   and that value
+  const char* condition = "";                // conditional tasks: IF, WHILE or SWITCH,
+  const void* cell = nullptr;                //   the value that decides,
+  std::vector<BodyInfo> bodies;              //   and what it chooses from
   std::vector<std::string> stack;            // of the launch: "file:line (function)", innermost first; may be empty
+  std::string shapes;                        // of the operator call, in words; empty: not known
   std::vector<TensorInfo> tensors;           // as the kernel walks them; empty where only ranges are known, or nothing
   std::shared_ptr<const OperatorInfo> call;  // null unless it was planned while somebody wanted to see tensors
   bool call_begins = false;                  // whether the task is the first kernel of that call,

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/condition.h"
 
+#include <fmt/format.h>
+
 #include <atomic>
+#include <string>
+#include <utility>
 
 namespace reprise::model {
 namespace {
@@ -44,6 +48,24 @@ RunResult ConditionTask::Run(device::RunContext& context) {
   }
 }
 
+namespace {
+
+void DescribeCondition(const void* payload, ir::TaskInfo& info) {
+  const ConditionTask& task = *static_cast<const ConditionPayload*>(payload)->task;
+  static constexpr const char* kNames[] = {"IF", "WHILE", "SWITCH"};
+  info.condition = kNames[static_cast<uint32_t>(task.kind)];
+  info.cell = task.cell;
+  if (info.names_only) return;
+  for (size_t i = 0; i < task.bodies.size(); ++i) {
+    std::string when = task.kind == ConditionKind::kSwitch ? fmt::format("value == {}", i)
+                       : i == 0                            ? "value != 0"
+                                                           : "value == 0";
+    info.bodies.push_back({task.bodies[i], std::move(when)});
+  }
+}
+
+}  // namespace
+
 const ir::TaskType kConditionTask = {
     .kind = ir::TaskKind::kCondition,
     .name = "CONDITION_OP",
@@ -59,6 +81,7 @@ const ir::TaskType kConditionTask = {
           if (was_queued) task.running->Cancel(task.progress.ticket);
           task.running = nullptr;
         },
+    .describe = DescribeCondition,
     .operands =
         [](const void* payload, ir::OperandSink& sink) {
           sink.Take({static_cast<const ConditionPayload*>(payload)->task->cell, 8, ir::Access::kRead});

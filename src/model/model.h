@@ -196,6 +196,8 @@ class Model final : public runtime::ContextResident {
   /// Runs a built model on an internal stream and waits. 507046 on timeout.
   Status ExecuteAndWait(int64_t timeout_ms);
   bool executing() const { return pending() != 0; }
+  /// How many executions were launched, modulo 2^32; 0 for bodies of conditional tasks.
+  uint32_t executions() const { return launched_.load(std::memory_order_relaxed); }
   Bill TakeBill() const;
 
   /// The capture into this model that is open; guarded by the context's capture_mutex.

@@ -9,11 +9,14 @@
 #include <cstring>
 #include <iterator>
 #include <string_view>
+#include <vector>
 
 #include "base/fault.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "device/memory.h"
+#include "observe/lanes.h"
+#include "observe/task_text.h"
 #include "runtime/device.h"
 
 namespace reprise::observe {
@@ -49,12 +52,18 @@ std::string TaskName(const TaskInfo& info) {
 // Origin last: the order of aclmdlRIGetStreams. The lanes of a model built by hand are its bound streams.
 template <class Visit>
 void ForEachLane(const model::Model& model, Visit visit) {
-  for (size_t i = model.bound().size(); i-- > 0;) {
-    const ir::Graph& stored = *model.bound()[i].stream->stored();
-    visit(stored, stored.lanes()[0]);
+  const std::vector<ShownLane> lanes = LanesOf(model);
+  for (size_t i = lanes.size(); i-- > 0;) visit(model, *lanes[i].graph, lanes[i].lane());
+}
+
+// The model, then the bodies of its conditional tasks with theirs: no depth of nesting needs a deep stack.
+std::vector<const model::Model*> WithBodies(const model::Model& model) {
+  std::vector<const model::Model*> models{&model};
+  for (size_t i = 0; i < models.size(); ++i) {
+    const model::Model* owner = models[i];
+    models.insert(models.end(), owner->bodies().begin(), owner->bodies().end());
   }
-  const ir::Graph& graph = model.graph();
-  for (size_t i = graph.lanes().size(); i-- > 0;) visit(graph, graph.lanes()[i]);
+  return models;
 }
 
 // Arguments that are no addresses keep the value they had when the task was captured: what surprises at a replay.
@@ -78,10 +87,68 @@ void AppendStack(std::string& out, const TaskInfo& info) {
   out += ']';
 }
 
-void AppendTask(std::string& out, const model::Model& model, const ir::Graph& graph, const ir::Lane& lane,
-                ir::NodeId id, int ts, bool verbose) {
+void AppendCopy(std::string& out, const CopyText& copy) {
+  fmt::format_to(std::back_inserter(out), R"({{"Direction":"{}","Bytes":{},"From":"{:#x}","To":"{:#x}"}})",
+                 copy.direction, copy.bytes, reinterpret_cast<uintptr_t>(copy.from),
+                 reinterpret_cast<uintptr_t>(copy.to));
+}
+
+// What the task does, by its kind: members that other tools do not know, behind those that they do.
+void AppendWork(std::string& out, const ir::Node& node, const TaskInfo& info) {
+  const auto put = std::back_inserter(out);
+  const std::vector<CopyText> copies = CopiesOf(node, info);
+  if (copies.size() == 1) {
+    out += node.type->kind == TaskKind::kReduce ? ",\"Reduce\":" : ",\"Copy\":";
+    AppendCopy(out, copies[0]);
+  } else if (!copies.empty()) {
+    out += ",\"Copies\":";
+    for (size_t i = 0; i < copies.size(); ++i) {
+      out += i == 0 ? '[' : ',';
+      AppendCopy(out, copies[i]);
+    }
+    out += ']';
+  }
+  if (info.rows > 1) fmt::format_to(put, R"(,"Rows":{},"Row Bytes":{})", info.rows, info.row_bytes);
+  if (info.fill_bytes != 0 && !info.ranges.empty()) {
+    fmt::format_to(put, R"(,"Fill":{{"To":"{:#x}","Bytes":{},"Value":"{}"}})",
+                   reinterpret_cast<uintptr_t>(info.ranges[0].begin), info.ranges[0].bytes, FillText(info));
+  }
+  if (node.type->kind == TaskKind::kValueWrite) fmt::format_to(put, R"(,"Value":{})", info.value);
+  if (node.type->kind == TaskKind::kValueWait) {
+    fmt::format_to(put, R"(,"Waits":"{}")", JsonEscape(TextOf(node, info).title));
+  }
+  if (!info.shapes.empty()) fmt::format_to(put, R"(,"Shapes":"{}")", JsonEscape(info.shapes));
+  if (const auto& tensors = info.call != nullptr ? info.call->tensors : info.tensors; !tensors.empty()) {
+    out += ",\"Tensors\":";
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const ir::TensorInfo& tensor = tensors[i];
+      out += i == 0 ? '[' : ',';
+      fmt::format_to(put, R"({{"Access":"{}","Tensor":"{}","Address":"{:#x}"}})",
+                     !tensor.is_write ? "read"
+                     : tensor.is_read ? "read and write"
+                                      : "write",
+                     TensorText(tensor), reinterpret_cast<uintptr_t>(tensor.data));
+    }
+    out += ']';
+  }
+  if (node.type->kind == TaskKind::kCondition) {
+    fmt::format_to(put, R"(,"Condition":"{}","Cell":"{:#x}","Bodies":[)", info.condition,
+                   reinterpret_cast<uintptr_t>(info.cell));
+    const std::vector<ShownBody> bodies = BodiesOf(info);
+    for (size_t i = 0; i < bodies.size(); ++i) {
+      fmt::format_to(put, R"({}{{"Model Id":{},"Runs When":"{}"}})", i == 0 ? "" : ",", bodies[i].model->id(),
+                     bodies[i].when);
+    }
+    out += ']';
+  }
+  if (node.disabled != 0) out += ",\"Disabled\":true";
+}
+
+// Returns how far the clock of the stream goes on.
+int AppendTask(std::string& out, const model::Model& model, const ir::Graph& graph, const ir::Lane& lane,
+               ir::NodeId id, int ts, bool verbose) {
   const ir::Node& node = graph.node(id);
-  const TaskInfo info = ir::Describe(node);
+  const TaskInfo info = DescribeFully(node);
   fmt::format_to(std::back_inserter(out),
                  R"({{"name":"{}","pid":"{} aclGraph","tid":"stream{}","ts":{},"dur":{},"ph":"X","args":{{)"
                  R"("Model Id":{},"Stream Id":{},"Task Id":{},"Task Type":"{}")",
@@ -105,14 +172,20 @@ void AppendTask(std::string& out, const model::Model& model, const ir::Graph& gr
                      FrozenValues(info.args));
     }
   }
+  AppendWork(out, node, info);
+  if (model.parent() != nullptr)
+    fmt::format_to(std::back_inserter(out), R"(,"Parent Model Id":{})", model.parent()->id());
   AppendStack(out, info);
+  return SpanOf(info.type_name).step;
 }
 
 // What the graph costs, with its first task: the file has one object for each task, which readers count on.
 void AppendBill(std::string& out, const model::Model& model) {
   const model::Bill bill = model.TakeBill();
-  fmt::format_to(std::back_inserter(out), R"(,"Bill":{{"Streams":{},"Events":{},"Tasks":{},"Bytes":{}}})", bill.streams,
-                 bill.events, bill.tasks, bill.bytes);
+  fmt::format_to(std::back_inserter(out),
+                 R"(,"Bill":{{"Streams":{},"Events":{},"Tasks":{},"Bytes":{}}},"Replays":{},)"
+                 R"("Times":"ts and dur show the order in a stream, nothing was measured")",
+                 bill.streams, bill.events, bill.tasks, bill.bytes, model.executions());
 }
 
 }  // namespace
@@ -120,17 +193,18 @@ void AppendBill(std::string& out, const model::Model& model) {
 std::string JsonDump(const model::Model& model, bool verbose) {
   std::string out = "[\n";
   bool first = true;
-  ForEachLane(model, [&](const ir::Graph& graph, const ir::Lane& lane) {
-    int ts = 0;
-    for (const ir::NodeId id : lane.nodes) {
-      if (!first) out += ",\n";
-      AppendTask(out, model, graph, lane, id, ts, verbose);
-      if (first) AppendBill(out, model);
-      out += "}}";
-      first = false;
-      ts += SpanOf(ir::Describe(graph.node(id)).type_name).step;
-    }
-  });
+  for (const model::Model* shown : WithBodies(model)) {
+    ForEachLane(*shown, [&](const model::Model& owner, const ir::Graph& graph, const ir::Lane& lane) {
+      int ts = 0;
+      for (const ir::NodeId id : lane.nodes) {
+        if (!first) out += ",\n";
+        ts += AppendTask(out, owner, graph, lane, id, ts, verbose);
+        if (first) AppendBill(out, model);
+        out += "}}";
+        first = false;
+      }
+    });
+  }
   if (!first) out += '\n';
   return out + "]";
 }
@@ -151,14 +225,20 @@ Status WriteJsonDump(const model::Model& model, const std::string& path, bool ve
 }
 
 void LogTasks(const model::Model& model) {
-  ForEachLane(model, [&](const ir::Graph& graph, const ir::Lane& lane) {
-    for (const ir::NodeId id : lane.nodes) {
-      const ir::Node& node = graph.node(id);
-      const TaskInfo info = ir::Describe(node);
-      REPRISE_LOG(kInfo, "RUNTIME", "{}: device {}, stream {}, task {}, type {}, name {}", model.Describe(),
-                  model.context().device().id(), lane.stream_id, node.position, info.type_name, TaskName(info));
-    }
-  });
+  for (const model::Model* shown : WithBodies(model)) {
+    ForEachLane(*shown, [&](const model::Model& owner, const ir::Graph& graph, const ir::Lane& lane) {
+      for (const ir::NodeId id : lane.nodes) {
+        const ir::Node& node = graph.node(id);
+        const TaskInfo info = DescribeFully(node);
+        const TaskText text = TextOf(node, info);
+        const std::string name = TaskName(info);
+        REPRISE_LOG(kInfo, "RUNTIME", "{}: device {}, stream {}, task {}, type {}, name {}{}{}{}{}", owner.Describe(),
+                    owner.context().device().id(), lane.stream_id, node.position, info.type_name, name,
+                    text.title == name ? "" : ", ", text.title == name ? "" : text.title,
+                    text.details.empty() ? "" : ", ", fmt::join(text.details, ", "));
+      }
+    });
+  }
 }
 
 }  // namespace reprise::observe

@@ -10,14 +10,14 @@
 
 namespace reprise::observe {
 
-/// The dump of aclmdlRIDebugJsonPrint: one object per task, streams with the origin last. `verbose` adds kernel
-/// arguments.
+/// The dump of aclmdlRIDebugJsonPrint: one object per task, streams with the origin last, then the bodies of
+/// conditional tasks. `verbose` adds kernel arguments.
 std::string JsonDump(const model::Model& model, bool verbose);
 
 /// Writes the dump; 107000 when the file cannot be written.
 Status WriteJsonDump(const model::Model& model, const std::string& path, bool verbose);
 
-/// One log line per task (aclmdlRIDebugPrint).
+/// One log line per task, those of bodies included (aclmdlRIDebugPrint).
 void LogTasks(const model::Model& model);
 
 }  // namespace reprise::observe

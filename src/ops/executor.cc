@@ -2,6 +2,7 @@
 #include "ops/executor.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -108,11 +109,32 @@ Executor::~Executor() {
   for (const Launch* launch : launches) launch->Release();
 }
 
+void Executor::NoteShapes() const {
+  std::string in, out;
+  for (const TensorSlot& slot : slots) {
+    const Param& param = op.params[slot.param];
+    const Tensor* tensor = slot.handle != nullptr ? Tensors().Find(slot.handle) : nullptr;
+    if (tensor == nullptr) continue;  // it was destroyed behind phase one
+    const std::string text = fmt::format("{}[{}]", DTypeText(tensor->dtype_number),
+                                         fmt::join(tensor->sizes.begin(), tensor->sizes.end(), ","));
+    if (param.role != Role::kOutput) in += (in.empty() ? "" : ", ") + text;
+    if (param.role != Role::kInput) out += (out.empty() ? "" : ", ") + text;
+  }
+  if (in.empty() && out.empty()) return;
+  auto site = std::make_shared<OperationInfo>();
+  site->shapes = fmt::format("{} -> {}", in, out);
+  for (Launch* launch : launches) {
+    if (launch->site == nullptr && !launch->is_shared()) launch->site = site;
+  }
+}
+
 Status Executor::Submit(runtime::Stream& stream, void* workspace) const {
   // The tasks hold it from here on, those of a captured call as long as the model lives.
   const std::unique_ptr<const TaskMemory, TaskMemoryRelease> memory(own_bytes != 0 ? new TaskMemory(own_bytes)
                                                                                    : nullptr);
   if (memory != nullptr) workspace = memory->first();
+  if (stream.is_capturing()) [[unlikely]]
+    NoteShapes();
   for (const Launch* launch : launches) {
     LaunchTask payload;
     REPRISE_RETURN_IF_ERROR(runtime::SubmitKernel(stream, MakeLaunchTask(*launch, workspace, payload, memory.get())));

@@ -81,6 +81,8 @@ class Executor {
   /// Queues the launches. `workspace`: of the caller, or null if own_bytes are to be allocated here.
   /// Errors: those of the runtime; throws std::bad_alloc before anything is queued
   Status Submit(runtime::Stream& stream, void* workspace) const;
+  /// What dumps of graphs show of the call, unless somebody has said where it comes from.
+  void NoteShapes() const;
   /// Moves a slot to another storage address; launches that were submitted keep theirs.
   void MoveSlot(size_t slot, uintptr_t base);
   /// 161001 for a tensor with elements and no address; 361001 unless CheckRange takes all of them.

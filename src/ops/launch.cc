@@ -65,6 +65,7 @@ void DescribeTask(const void* payload, ir::TaskInfo& info) {
   if (launch.site != nullptr) {
     if (!launch.site->name.empty()) info.name = launch.site->name;
     if (!info.names_only) {
+      info.shapes = launch.site->shapes;
       for (const Frame& frame : launch.site->stack) {
         info.stack.push_back(fmt::format("{}:{} ({})", frame.filename, frame.line, frame.name));
       }

@@ -62,6 +62,12 @@ constexpr TaskType kCopy2d = {.kind = TaskKind::kCopy,
                                     Copy2d(p->dst, p->dst_pitch, p->src, p->src_pitch, p->width, p->height);
                                     return RunResult::kDone;
                                   },
+                              .describe =
+                                  [](const void* payload, TaskInfo& info) {
+                                    const auto* p = static_cast<const Copy2dPayload*>(payload);
+                                    info.rows = p->height;
+                                    info.row_bytes = p->width;
+                                  },
                               .never_waits = true,
                               .operands =
                                   [](const void* payload, OperandSink& sink) {
@@ -130,6 +136,11 @@ constexpr TaskType kFill = {.kind = TaskKind::kFill,
                                   std::memset(p->dst, static_cast<int>(p->value), p->count);
                                   return RunResult::kDone;
                                 },
+                            .describe =
+                                [](const void* payload, TaskInfo& info) {
+                                  info.fill_bytes = 1;
+                                  info.fill_value = static_cast<const FillPayload*>(payload)->value;
+                                },
                             .never_waits = true,
                             .operands =
                                 [](const void* payload, OperandSink& sink) {
@@ -144,6 +155,11 @@ constexpr TaskType kFill32 = {.kind = TaskKind::kFill,
                                     auto* p = static_cast<FillPayload*>(payload);
                                     std::fill_n(static_cast<uint32_t*>(p->dst), p->count, p->value);
                                     return RunResult::kDone;
+                                  },
+                              .describe =
+                                  [](const void* payload, TaskInfo& info) {
+                                    info.fill_bytes = 4;
+                                    info.fill_value = static_cast<const FillPayload*>(payload)->value;
                                   },
                               .never_waits = true,
                               .operands =
@@ -355,6 +371,7 @@ void DescribeOperation(const Operation& operation, uint32_t num_blocks, TaskInfo
   info.name = std::move(said.name);
   info.num_blocks = num_blocks;
   if (info.names_only) return;
+  info.shapes = std::move(said.shapes);
   for (const Frame& frame : said.stack) {
     info.stack.push_back(fmt::format("{}:{} ({})", frame.filename, frame.line, frame.name));
   }

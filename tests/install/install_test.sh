@@ -140,6 +140,11 @@ done
 mkdir "$folder/cookbook"
 quietly python3 "$here/cookbook.py" "$here/../../docs/cookbook.md" "$folder/cookbook" cpp
 
+# ---- The program of the README, and the picture of its graph
+
+mkdir "$folder/readme"
+quietly python3 "$here/readme.py" "$here/../../README.md" "$folder/readme"
+
 # ---- Uninstalling takes everything but what others put there.
 
 scripts=$here/../../scripts

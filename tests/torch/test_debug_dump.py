@@ -2,6 +2,7 @@
 """Dumps of graphs, and options of graphs that change nothing here."""
 import json
 import warnings
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -33,7 +34,7 @@ def load(path):
 
 def test_TN_319_dump_and_aligned_dump(tmp_path):
     graph, _ = two_streams()
-    assert graph.debug_dump(str(tmp_path / "x.json")) is None
+    assert graph.debug_dump(str(tmp_path / "x.json"), aligned=True) is None
     events = load(tmp_path / "x.json")
     assert len(events) >= 5 and all(event["ph"] == "X" for event in events)
     aligned = load(tmp_path / "x.aligned.json")
@@ -54,13 +55,72 @@ def test_TN_319_dump_and_aligned_dump(tmp_path):
 def test_TN_319_paths_and_pictures(tmp_path):
     graph, _ = two_streams()
     graph.debug_dump(tmp_path / "p.json")  # a path object
-    assert (tmp_path / "p.aligned.json").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["p.json"], "the aligned form is only for those who ask"
     graph.debug_dump(str(tmp_path / "picture.dot"))
     assert "digraph" in (tmp_path / "picture.dot").read_text(encoding="utf-8")
-    assert not (tmp_path / "picture.aligned.json").exists()
+    with pytest.raises(ValueError, match="ends in .json"):
+        graph.debug_dump(tmp_path / "picture.svg", aligned=True)
     with pytest.raises(RuntimeError) as info:
         graph.debug_dump(str(tmp_path / "none" / "x.json"))
     assert info.value.code != 0 and "none" in str(info.value)
+
+
+@pytest.mark.parametrize("name", ["graph.png", "graph", "graph.txt"])
+def test_unknown_endings_are_refused(tmp_path, name):
+    graph, _ = two_streams()
+    with pytest.raises(RuntimeError, match=r"\.json .*\.svg .*\.dot") as info:
+        graph.debug_dump(tmp_path / name)
+    assert info.value.code == 107000
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_picture_of_a_training_step_fits_a_screen(tmp_path):
+    torch.manual_seed(0)
+    blocks = [torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True) for _ in range(2)]
+    model = torch.nn.Sequential(*blocks).to("npu")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False)
+    x = torch.randn(2, 5, 16, device="npu")
+
+    def step():
+        optimizer.zero_grad(set_to_none=False)
+        y = model(x)
+        loss = y.square().mean()
+        loss.backward()
+        optimizer.step()
+
+    step()
+    graph = torch.npu.NPUGraph()
+    capture(graph, step)
+    boxes = {}
+    for name, every_task in (("short.svg", False), ("long.svg", True)):
+        graph.debug_dump(tmp_path / name, every_task=every_task)
+        boxes[name] = ElementTree.parse(tmp_path / name).getroot().findall("{http://www.w3.org/2000/svg}g")
+    assert len(boxes["short.svg"]) <= 24
+    assert len(boxes["long.svg"]) > 200
+    graph.debug_dump(tmp_path / "all.json")
+    tasks = load(tmp_path / "all.json")
+    assert len(tasks) >= len(boxes["long.svg"])
+    titles = [box[0].text for box in boxes["short.svg"]]
+    assert any("test_debug_dump.py" in title and "aten::" in title for title in titles)
+    shapes = {task["name"]: task["args"].get("Shapes") for task in tasks}
+    assert any("float32[2,5,16]" in (shape or "") for shape in shapes.values()), shapes
+
+
+def test_bodies_of_conditions_are_on_the_time_line():
+    def task(model, stream, kind, **args):
+        return {"name": kind, "pid": "1", "tid": f"stream{stream}", "ts": 0, "dur": 9.5, "ph": "X",
+                "args": {"Model Id": model, "Stream Id": stream, "Task Id": 0, "Task Type": kind, **args}}
+
+    bodies = [{"Model Id": 2, "Runs When": "value != 0"}, {"Model Id": 3, "Runs When": "value == 0"}]
+    aligned = _graph_trace.align([
+        task(1, 1, "CONDITION_OP", Bodies=bodies),
+        task(1, 1, "AFTER"),
+        task(2, 2, "THEN"),
+        task(3, 3, "ELSE"),
+    ])
+    at = {event["name"]: (event["ts"], event["ts"] + event["dur"]) for event in aligned}
+    assert at["CONDITION_OP"][0] < at["THEN"][0] < at["THEN"][1] < at["ELSE"][0]
+    assert at["ELSE"][1] <= at["CONDITION_OP"][1] < at["AFTER"][0]
 
 
 def test_TN_320_nothing_captured(tmp_path):
@@ -85,7 +145,7 @@ def test_TN_322_alignment_fails(tmp_path, monkeypatch):
 
     monkeypatch.setattr(_graph_trace, "align", broken)
     graph, _ = two_streams()
-    graph.debug_dump(str(tmp_path / "x.json"))
+    graph.debug_dump(str(tmp_path / "x.json"), aligned=True)
     assert len(load(tmp_path / "x.json")) >= 5
 
 

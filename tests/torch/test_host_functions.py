@@ -390,7 +390,7 @@ def test_TN_296_many_threads_replay():
     assert x[0].item() == 3 * 60
 
 
-def test_TN_297_waiting_while_host_functions_need_the_gil():
+def test_TN_297_waiting_while_host_functions_need_the_gil(tmp_path):
     log, other_log = [], []
     graph, x = busy_graph(log)
     other, _ = busy_graph(other_log)
@@ -406,7 +406,7 @@ def test_TN_297_waiting_while_host_functions_need_the_gil():
         x.cpu,
         lambda: torch.zeros(3, device="npu"),
         lambda: torch.zeros(3, pin_memory=True),
-        lambda: graph.debug_dump(os.devnull),
+        lambda: graph.debug_dump(tmp_path / "graph.json"),
         event.query,
         side.query,
         lambda: side.wait_event(event),

@@ -45,7 +45,8 @@ void BindGraph(pybind11::module_& module) {
       .def("reset", wrap_pybind_function_no_gil([](NPUGraph& self) { self.reset(); }))
       .def("pool", wrap_pybind_function_no_gil(&NPUGraph::pool))
       .def_static("enable_debug_mode", wrap_pybind_function_no_gil(&NPUGraph::enable_debug_mode))
-      .def("debug_dump", wrap_pybind_function_no_gil(&NPUGraph::debug_dump), py::arg("path"))
+      .def("debug_dump", wrap_pybind_function_no_gil(&NPUGraph::debug_dump), py::arg("path"),
+           py::arg("every_task") = false)
       .def("raw_npu_graph", wrap_pybind_function_no_gil(&NPUGraph::raw_graph))
       .def("raw_npu_graph_exec", wrap_pybind_function_no_gil(&NPUGraph::raw_executable))
       .def_static("get_currently_capturing_graph", wrap_pybind_function_no_gil(&NPUGraph::CurrentlyCapturing))

@@ -271,7 +271,7 @@ c10::MempoolId_t NPUGraph::pool() const {
 // The core keeps the editable form of every graph, so there is nothing to switch.
 void NPUGraph::enable_debug_mode() {}
 
-bool NPUGraph::debug_dump(const std::string& path) {
+bool NPUGraph::debug_dump(const std::string& path, bool every_task) {
   const GraphState state = core_->state();
   if (state != GraphState::kCaptured && state != GraphState::kReady) {
     TORCH_WARN("NPUGraph.debug_dump: ", path, " is not written, there is no captured graph",
@@ -280,7 +280,7 @@ bool NPUGraph::debug_dump(const std::string& path) {
   }
   return Guarded([&] {
     const ReleaseGil no_gil;
-    return core_->Dump(path);
+    return core_->Dump(path, every_task);
   });
 }
 

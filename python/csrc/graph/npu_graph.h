@@ -46,7 +46,7 @@ class NPUGraph : public std::enable_shared_from_this<NPUGraph> {
   /// Sticky, for the process.
   static void enable_debug_mode();
   /// False, and a warning, when there is nothing to write.
-  bool debug_dump(const std::string& path);
+  bool debug_dump(const std::string& path, bool every_task = false);
   uint64_t raw_graph() const;
   uint64_t raw_executable() const;
 

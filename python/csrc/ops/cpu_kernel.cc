@@ -29,7 +29,8 @@ CpuKernel::CpuKernel(const OpTraits& traits, const c10::OperatorHandle& op, torc
       op_(op),
       arguments_(std::move(arguments)),
       results_(std::move(results)),
-      place_(StackOfLaunch()) {}
+      place_(StackOfLaunch()),
+      shapes_(place_.empty() ? std::string() : ShapesText(arguments_, results_)) {}
 
 namespace {
 

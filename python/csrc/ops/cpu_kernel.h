@@ -6,6 +6,7 @@
 #include <ATen/core/stack.h>
 #include <reprise/operation.h>
 
+#include <string>
 #include <vector>
 
 #include "ops/op_traits.h"
@@ -22,7 +23,7 @@ class CpuKernel final : public reprise::Operation {
             std::vector<at::Tensor> results);
 
   void Run(uint64_t seed) override;
-  reprise::OperationInfo Describe() const override { return {traits_.name, place_}; }
+  reprise::OperationInfo Describe() const override { return {traits_.name, place_, shapes_}; }
 
  private:
   void TakeOver(const c10::IValue& value, size_t& next) const;
@@ -33,6 +34,7 @@ class CpuKernel final : public reprise::Operation {
   torch::jit::Stack arguments_;
   std::vector<at::Tensor> results_;
   std::vector<reprise::Frame> place_;
+  std::string shapes_;  // empty unless there is a place
 };
 
 /// Whether the CPU kernel of an operator has code for the types of these arguments, which nothing but the kernel knows:

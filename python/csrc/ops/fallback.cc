@@ -246,9 +246,9 @@ bool Call::RunNative(c10::ArrayRef<at::Tensor> made, std::string* why) const {
     results[i] = returned.toTensor();
   }
   std::vector<reprise::Frame> place = StackOfLaunch();
-  const auto info =
-      place.empty() ? traits_.name_alone
-                    : std::make_shared<reprise::OperationInfo>(reprise::OperationInfo{traits_.name, std::move(place)});
+  const auto info = place.empty() ? traits_.name_alone
+                                  : std::make_shared<reprise::OperationInfo>(reprise::OperationInfo{
+                                        traits_.name, std::move(place), ShapesText(arguments_, results)});
   if (!IsDeclared(*traits_.native)) [[likely]]
     return LaunchNative(*traits_.native, arguments_, results, info, why);
   std::string refusal;

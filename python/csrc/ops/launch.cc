@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/launch.h"
 
+#include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
 #include <cstdlib>
@@ -13,6 +14,7 @@
 #include "device/runtime.h"
 #include "device/stream.h"
 #include "ops/kernel_scope.h"
+#include "ops/values.h"
 
 namespace torch_npu {
 namespace {
@@ -75,6 +77,27 @@ std::vector<reprise::Frame> StackOfLaunch() {
   }();
   if (wish == 0 || (wish < 0 && !CurrentStream().is_capturing())) return {};
   return PythonStack();
+}
+
+std::string ShapesText(c10::ArrayRef<c10::IValue> arguments, c10::ArrayRef<at::Tensor> results) {
+  std::string text;
+  const auto add = [&](const at::Tensor& tensor) {
+    if (!text.empty() && !text.ends_with("> ")) text += ", ";
+    text += c10::getDtypeNames(tensor.scalar_type()).first;
+    text += '[';
+    for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
+      text += (dim == 0 ? "" : ",") + std::to_string(tensor.size(dim));
+    }
+    text += ']';
+  };
+  for (const c10::IValue& argument : arguments) ForEachTensor(argument, add);
+  bool is_first = true;
+  for (const at::Tensor& tensor : results) {
+    if (!tensor.defined()) continue;
+    if (std::exchange(is_first, false)) text += text.empty() ? "-> " : " -> ";
+    add(tensor);
+  }
+  return text;
 }
 
 void RefuseInCapture(const std::string& what, const std::string& why, const std::string& next) {

@@ -3,6 +3,7 @@
 // Work of operators on its way to the current stream.
 #pragma once
 
+#include <ATen/core/ivalue.h>
 #include <reprise/operation.h>
 
 #include <functional>
@@ -26,6 +27,9 @@ void WaitIfBlocking(const NPUStream& stream);
 /// Where the current call was made, if anybody is going to ask: inside captures, unless REPRISE_TORCH_STACKS=0; with
 /// REPRISE_TORCH_STACKS=1 always.
 std::vector<reprise::Frame> StackOfLaunch();
+
+/// "float32[2,3], float32[3] -> float32[2,3]": the tensors in the arguments, and the results. For dumps.
+std::string ShapesText(c10::ArrayRef<c10::IValue> arguments, c10::ArrayRef<at::Tensor> results);
 
 /// ASCEND_LAUNCH_BLOCKING=1: each launch outside of captures waits for its end.
 bool IsBlocking();

@@ -2,7 +2,8 @@
 """The aligned form of a graph's dump: one time line, in which waits come after what they wait for.
 
 The dump has a clock of its own for each stream. Here every task begins when the one before it on its stream has ended,
-and a wait begins after its record at the earliest; arrows lead from records to waits.
+and a wait begins after its record at the earliest; arrows lead from records to waits. A conditional task lasts as long
+as its bodies, which follow each other.
 """
 import collections
 import json
@@ -47,21 +48,43 @@ def _streams(events):
 
 def align(events):
     """The events of a dump, and arrows, on one time line."""
+    models = {}
+    for event in events:
+        models.setdefault(event["args"].get("Model Id"), []).append(event)
+    bodies = {body["Model Id"] for event in events for body in event["args"].get("Bodies", ())}
+    arrows = []
+    aligned = []
+    for model in models:
+        if model not in bodies:
+            aligned += _align_model(models, model, 0.0, arrows)
+    return aligned + arrows
+
+
+def _align_model(models, model, begin, arrows):
+    """The events of a model that begins then, with those of the bodies of its conditional tasks."""
+    events = models[model]
     streams, shown_as = _streams(events)
-    clock = dict.fromkeys(streams, 0.0)
+    clock = dict.fromkeys(streams, begin)
     at = dict.fromkeys(streams, 0)
     signals = {}  # (type, mark) -> the newest that has run
     to_come = collections.Counter((e["args"]["Task Type"], _mark(e)) for e in events)
     begun = {f"stream{e['args']['Active Stream Id']}" for e in events if "Active Stream Id" in e["args"]}
     blocked = set(begun)  # until somebody starts them
-    aligned, arrows = [], []
+    aligned = []
 
     def place(tid, event, signal):
         if signal is not None:
             clock[tid] = max(clock[tid], signal["ts"] + signal["dur"] + _GAP)
         shown = dict(event, tid=shown_as(tid), ts=round(clock[tid], 3), name=_HASH.sub("", event["name"]))
-        clock[tid] += shown["dur"] + _GAP
         aligned.append(shown)
+        end = clock[tid] + shown["dur"]
+        for body in event["args"].get("Bodies", ()):
+            if body["Model Id"] in models and body["Model Id"] != model:
+                inside = _align_model(models, body["Model Id"], end + _GAP, arrows)
+                end = max([end, *(task["ts"] + task["dur"] for task in inside)])
+                aligned.extend(inside)
+        shown["dur"] = round(end - shown["ts"], 3)
+        clock[tid] = end + _GAP
         kind = event["args"]["Task Type"]
         if kind in _SIGNALS:
             signals[kind, _mark(event)] = shown
@@ -96,7 +119,7 @@ def align(events):
         # What is left waits in a circle, or for somebody outside: each stream's next task goes as it is.
         stuck = [tid for tid, tasks in streams.items() if at[tid] < len(tasks)]
         if not stuck:
-            return aligned + arrows
+            return aligned
         blocked.clear()
         place(stuck[0], streams[stuck[0]][at[stuck[0]]], None)
         at[stuck[0]] += 1

@@ -97,15 +97,22 @@ class NPUGraph(_C._NPUGraph):
             )
         self.graph_dispatch_mode.update(cpu_update_input)
 
-    def debug_dump(self, debug_path):
-        """Writes the tasks of the graph as JSON for trace viewers, and ``<stem>.aligned.json`` beside it.
+    def debug_dump(self, debug_path, *, every_task=False, aligned=False):
+        """Writes what was captured, by the ending of the name; others are refused.
 
-        A name that ends in .dot or .svg makes a picture instead.
+        ==========  ===========================================================================================
+        .json       all tasks, those of bodies included, for trace viewers; with ``aligned=True`` also
+                    ``<stem>.aligned.json``, in which waits come after what they wait for
+        .svg        a picture; tasks of long streams share boxes by line or name unless ``every_task=True``
+        .dot        all tasks, for Graphviz
+        ==========  ===========================================================================================
         """
         from torch_npu.npu import _graph_trace
 
         debug_path = os.fspath(debug_path)
-        if not super().debug_dump(debug_path) or debug_path.endswith((".dot", ".svg")):
+        if aligned and not debug_path.endswith(".json"):
+            raise ValueError(f"aligned=True goes with a name that ends in .json, not with {debug_path!r}")
+        if not super().debug_dump(debug_path, every_task) or not aligned:
             return
         try:
             _graph_trace.write_aligned(debug_path)
