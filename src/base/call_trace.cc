@@ -68,10 +68,9 @@ std::string DescribePlace(const void* place) {
   if (place == nullptr || dladdr(place, &info) == 0 || info.dli_fname == nullptr) return {};
   const auto at = reinterpret_cast<uintptr_t>(place);
   const uintptr_t offset = at - reinterpret_cast<uintptr_t>(info.dli_fbase);
-  const std::string symbol =
-      info.dli_sname != nullptr
-          ? fmt::format("{}+{:#x}", info.dli_sname, at - reinterpret_cast<uintptr_t>(info.dli_saddr))
-          : fmt::format("+{:#x}", offset);
+  const std::string symbol = info.dli_sname != nullptr ? fmt::format("{}+{:#x}", info.dli_sname,
+                                                                     at - reinterpret_cast<uintptr_t>(info.dli_saddr))
+                                                       : fmt::format("+{:#x}", offset);
   // The module's offset is what addr2line wants.
   return fmt::format("{}({}) [{:#x}]", info.dli_fname, symbol, offset);
 }

@@ -58,8 +58,8 @@ class Session final : public runtime::TaskSink {
   const std::string& Describe() const { return description_; }
   const runtime::Context& context() const { return *context_; }
   int begin_thread() const { return begin_thread_; }
-  /// A call was refused because of this capture: under REPRISE_CAPTURE_POLICY=strict or REPRISE_STRICT=1 that invalidates it. With the
-  /// context's capture_mutex held.
+  /// A call was refused because of this capture: under REPRISE_CAPTURE_POLICY=strict or REPRISE_STRICT=1 that
+  /// invalidates it. With the context's capture_mutex held.
   void Refused(const Status& error);
 
   Status Record(runtime::Stream& stream, const ir::Task& task, bool& taken) override;

@@ -129,8 +129,7 @@ class StrictMode : public ::testing::Test {
            }
            return code;
          }},
-        {"direction of a copy", 107000,
-         [&] { return aclrtMemcpy(other_, 8, pinned_, 8, ACL_MEMCPY_DEVICE_TO_HOST); }},
+        {"direction of a copy", 107000, [&] { return aclrtMemcpy(other_, 8, pinned_, 8, ACL_MEMCPY_DEVICE_TO_HOST); }},
         {"direction of a copy", 107000,
          [&] { return aclrtMemcpyAsync(other_, 8, pinned_, 8, ACL_MEMCPY_DEVICE_TO_DEVICE, stream_); }},
         {"direction of a copy", 107000,
@@ -141,8 +140,7 @@ class StrictMode : public ::testing::Test {
         {"room behind an allocation", 107000,
          [&] { return aclrtMemcpy(pinned_, 41, device_, 41, ACL_MEMCPY_DEVICE_TO_HOST); }},
         {"room behind an allocation", 107000, [&] { return aclrtMemsetAsync(device_, 96, 0, 96, stream_); }},
-        {"host memory where a device reads or writes", 107000,
-         [&] { return aclrtValueWrite(pinned_, 7, 0, stream_); }},
+        {"host memory where a device reads or writes", 107000, [&] { return aclrtValueWrite(pinned_, 7, 0, stream_); }},
         {"tensors in host memory", 361001, [&] { return Relu(pinned_); }},
         {"device memory where the host reads", 107000,
          [&] {
