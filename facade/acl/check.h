@@ -84,9 +84,8 @@ inline Status DeviceReaches(const void* pointer, uint64_t bytes, const char* par
   if (range.kind != device::MemoryKind::kPageable) [[likely]] {
     if (!IsStrict() || !range.is_host() || memory.IsRegisteredForDevice(pointer)) [[likely]]
       return {};
-    return StrictRefusal(107000,
-                         fmt::format("{} {} is host memory, which a device does not reach", parameter,
-                                     fmt::ptr(pointer)))
+    return StrictRefusal(
+               107000, fmt::format("{} {} is host memory, which a device does not reach", parameter, fmt::ptr(pointer)))
         .Culprit(fmt::format("{} {}", parameter, memory.Explain(pointer)))
         .Hint(fmt::format("allocate {} with aclrtMalloc, or give the memory a device address with aclrtHostRegister",
                           parameter));
@@ -111,8 +110,8 @@ inline Status DeviceReachesCell(const void* pointer, uint64_t bytes, const char*
   const device::MemoryRegistry& memory = device::MemoryRegistry::Get();
   const auto range = memory.Find(pointer);
   if (!range || range->is_host() || range->managed) return {};
-  return StrictRefusal(107000, fmt::format("{} {} is device memory, which the host does not reach", parameter,
-                                           fmt::ptr(pointer)))
+  return StrictRefusal(
+             107000, fmt::format("{} {} is device memory, which the host does not reach", parameter, fmt::ptr(pointer)))
       .Culprit(fmt::format("{} {}", parameter, memory.Explain(pointer)))
       .Hint(fmt::format("pass {} in memory of the host", parameter));
 }

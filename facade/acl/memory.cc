@@ -70,8 +70,9 @@ Status Allocate(void** out, size_t size, uint32_t policy, bool extra, runtime::D
   const uint32_t page = PageBytes(policy, size);
   const uint64_t rounded = size > UINT64_MAX - 64 ? UINT64_MAX : (uint64_t{size} + 31) / 32 * 32;
   const uint64_t bytes = rounded == UINT64_MAX || !extra || page == kPage1G ? rounded : rounded + 32;
-  REPRISE_ASSIGN_OR_RETURN(
-      *out, runtime::OrReclaim(device.id(), bytes, [&] { return Memory().AllocateDevice(device.id(), bytes, page, false, false, size); }));
+  REPRISE_ASSIGN_OR_RETURN(*out, runtime::OrReclaim(device.id(), bytes, [&] {
+    return Memory().AllocateDevice(device.id(), bytes, page, false, false, size);
+  }));
   return {};
 }
 
@@ -173,9 +174,9 @@ StatusOr<Sides> Classify(const void* dst, uint64_t dst_bytes, const void* src, u
   const bool from_device = kind == ACL_MEMCPY_DEVICE_TO_HOST || kind == ACL_MEMCPY_DEVICE_TO_DEVICE;
   const bool dst_fits = fits(sides.dst, dst, to_device);
   if (dst_fits && fits(sides.src, src, from_device)) return {};
-  constexpr const char* kNames[] = {"ACL_MEMCPY_HOST_TO_HOST",     "ACL_MEMCPY_HOST_TO_DEVICE",
-                                    "ACL_MEMCPY_DEVICE_TO_HOST",   "ACL_MEMCPY_DEVICE_TO_DEVICE",
-                                    "ACL_MEMCPY_DEFAULT",          "ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE"};
+  constexpr const char* kNames[] = {"ACL_MEMCPY_HOST_TO_HOST",   "ACL_MEMCPY_HOST_TO_DEVICE",
+                                    "ACL_MEMCPY_DEVICE_TO_HOST", "ACL_MEMCPY_DEVICE_TO_DEVICE",
+                                    "ACL_MEMCPY_DEFAULT",        "ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE"};
   const MemoryRange& wrong = dst_fits ? sides.src : sides.dst;
   const char* const name = dst_fits ? "src" : "dst";
   return StrictRefusal(107000, fmt::format("kind is {}, and {} {} is {} memory", kNames[kind], name,

@@ -24,8 +24,8 @@ void ForbidAccess(const void* begin, uint64_t bytes) noexcept;
 /// And is not any more. The content is as it was.
 void AllowAccess(const void* begin, uint64_t bytes) noexcept;
 
-/// Memory that does not come from the heap is, and then is no longer, an allocation of the program's: memcheck's reports
-/// name it and who made it.
+/// Memory that does not come from the heap is, and then is no longer, an allocation of the program's: memcheck's
+/// reports name it and who made it.
 void NoteAllocation(const void* begin, uint64_t bytes) noexcept;
 void NoteRelease(const void* begin) noexcept;
 

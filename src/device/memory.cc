@@ -519,11 +519,10 @@ StatusOr<MemoryRange> MemoryRegistry::CheckRange(const void* pointer, uint64_t b
       if (range->asked_bytes == 0 || begin + bytes <= range->begin + range->asked_bytes) [[likely]]
         return *range;
       if (!IsStrict() && !IsMemoryChecked()) return *range;
-      std::string why =
-          fmt::format("{} [{:#x}, {:#x}) uses {} bytes behind the {} that were asked for; what a device adds behind an "
-                      "allocation is its own",
-                      what, begin, begin + bytes, begin + bytes - range->begin - range->asked_bytes,
-                      range->asked_bytes);
+      std::string why = fmt::format(
+          "{} [{:#x}, {:#x}) uses {} bytes behind the {} that were asked for; what a device adds behind an "
+          "allocation is its own",
+          what, begin, begin + bytes, begin + bytes - range->begin - range->asked_bytes, range->asked_bytes);
       // Where memory is checked, that is closed.
       return (IsStrict() ? StrictRefusal(107000, why) : Error(107000, std::move(why)))
           .Culprit(DescribeRange(*range))

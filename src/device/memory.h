@@ -181,7 +181,7 @@ class MemoryRegistry {
   };
   std::map<uintptr_t, MemoryRange> ranges_;     // by begin; ranges never overlap
   std::map<uintptr_t, uint64_t> mapped_again_;  // bytes by begin: registrations within pinned ranges; never overlap
-  std::map<uintptr_t, Caller> callers_;    // who allocated, by begin; only where memory is checked
+  std::map<uintptr_t, Caller> callers_;         // who allocated, by begin; only where memory is checked
   std::map<uintptr_t, Foreign> foreign_;        // whole mappings of imported ranges, by the begin of the range
   uint32_t watchers_ = 0;
   std::deque<FreedRange> freed_;

@@ -21,7 +21,11 @@ constexpr size_t kLazyBacklog = 512;
 }  // namespace
 
 DeviceCache::DeviceCache(CacheHost& host, int device, const Config& config)
-    : host_(host), device_(device), is_checked_(host.driver.IsMemoryChecked()), config_(config), fraction_(config.per_process_memory_fraction) {
+    : host_(host),
+      device_(device),
+      is_checked_(host.driver.IsMemoryChecked()),
+      config_(config),
+      fraction_(config.per_process_memory_fraction) {
   uncached_.uncached = true;
   rounds_by_powers_ = RoundsByPowers(config);
   stats_.max_split_size = config.max_split_size == UINT64_MAX ? -1 : static_cast<int64_t>(config.max_split_size);

@@ -2,7 +2,8 @@
 //
 // The caching allocator of one device. device_cache.cc allocates and frees; stream_uses.cc knows which streams are not
 // done with a block; device_segments.cc, expandable_segment.cc and device_release.cc take memory from the device and
-// give it back; device_pools.cc routes; device_checks.cc closes what nobody may touch; device_insight.cc shows what there is, and who holds it when there is no more.
+// give it back; device_pools.cc routes; device_checks.cc closes what nobody may touch; device_insight.cc shows what
+// there is, and who holds it when there is no more.
 #pragma once
 
 #include <deque>

@@ -55,9 +55,10 @@ std::string DeviceCache::ExplainReport(uintptr_t address) {
     const auto offset = static_cast<uint64_t>(at - block->address);
     if (block->use == BlockUse::kUnmapped) return fmt::format("{:#x} has no memory", address);
     if (block->use != BlockUse::kLive) {
-      return fmt::format("{:#x} lies in memory that the caching allocator holds and nobody has: it was freed, or never "
-                         "handed out ({} free bytes from {})",
-                         address, block->size, fmt::ptr(block->address));
+      return fmt::format(
+          "{:#x} lies in memory that the caching allocator holds and nobody has: it was freed, or never "
+          "handed out ({} free bytes from {})",
+          address, block->size, fmt::ptr(block->address));
     }
     if (offset < block->requested) {
       return fmt::format("{:#x} lies {} bytes into the block of {} bytes at {} of the caching allocator", address,

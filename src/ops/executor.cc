@@ -178,8 +178,8 @@ Status Executor::CheckRange(const void* pointer, uint64_t bytes, std::string_vie
   if (range.ok() && range.value().kind != device::MemoryKind::kPageable) [[likely]] {
     if (!IsStrict() || !range.value().is_host() || registry.IsRegisteredForDevice(pointer)) [[likely]]
       return {};
-    return StrictRefusal(361001, fmt::format("{}: {} at {} is host memory, which a device does not reach", op.name, what,
-                                             fmt::ptr(pointer)))
+    return StrictRefusal(361001, fmt::format("{}: {} at {} is host memory, which a device does not reach", op.name,
+                                             what, fmt::ptr(pointer)))
         .Culprit(fmt::format("{} {}", what, registry.Explain(pointer)))
         .Hint("allocate the tensor's memory with aclrtMalloc");
   }

@@ -144,7 +144,8 @@ TEST_F(RedZones, FreedBlocksStayOpenWhileAStreamHasWork) {
 TEST_F(RedZones, MemoryOfPools) {
   aclrtMemPool pool = nullptr;
   aclrtMemPoolProps properties{};
-  properties.location.type = ACL_MEM_LOCATION_TYPE_DEVICE;  MUST(aclrtMemPoolCreate(&pool, &properties));
+  properties.location.type = ACL_MEM_LOCATION_TYPE_DEVICE;
+  MUST(aclrtMemPoolCreate(&pool, &properties));
   void* taken = nullptr;
   MUST(aclrtMemPoolMallocAsync(&taken, 1000, pool, stream_));
   auto* const block = static_cast<char*>(taken);
