@@ -64,7 +64,7 @@ def test_TN_073_body_raises():
     assert info.value is error
     assert torch.npu.current_stream() == before
     assert not torch.npu.is_current_stream_capturing()
-    with pytest.raises(RuntimeError, match="KeyError: 'mine'.*capture it again"):
+    with pytest.raises(RuntimeError, match="KeyError: 'mine'.*captured again"):
         graph.replay()  # holds only what came before the exception
     with torch.npu.graph(graph):
         x.add_(2)

@@ -697,7 +697,7 @@ def test_names_are_there_or_are_refused_in_one_sentence(path):
         try:
             owner = getattr(owner, part)
         except AttributeError as error:
-            if importlib.util.find_spec(f"{owner.__name__}.{part}") is not None:
+            if hasattr(owner, "__path__") and importlib.util.find_spec(f"{owner.__name__}.{part}") is not None:
                 return  # a module to import by its name
             assert part in str(error) and "\n" not in str(error)
             assert not hasattr(owner, part) and getattr(owner, part, None) is None

@@ -433,6 +433,13 @@ void Fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
     } catch (const python_error& error) {
       NoteError(error, traits.name.c_str());
       throw;
+    } catch (const pybind11::error_already_set& error) {  // of a Meta kernel that is Python code
+      const pybind11::gil_scoped_acquire gil;
+      python_error words;
+      words.type = Py_NewRef(error.type().ptr());
+      words.value = Py_NewRef(error.value().ptr());
+      NoteError(words, traits.name.c_str());
+      throw;
     }
   }();
   torch::jit::drop(*stack, count);
