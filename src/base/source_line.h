@@ -7,8 +7,8 @@
 
 namespace reprise {
 
-/// "path/file.cc:12 in Function", or what of it debug information and symbols of the file tell that the address lies in;
-/// empty: nothing. Costs milliseconds for the first address in a file (a second for one with very much debug
+/// "path/file.cc:12 in Function", or what of it the file that the address lies in tells by debug information and
+/// symbols; empty: nothing. Costs milliseconds for the first address in a file (a second for one with very much debug
 /// information) and is remembered. With GCC's libbacktrace where this was built with it, else by the program addr2line.
 /// Thread-safe; not in handlers of signals.
 std::string DescribeSourceLine(const void* address);

@@ -184,8 +184,8 @@ std::string DescribeFunction(const void* function) {
   if (!FindSymbol(function, symbol)) return fmt::format("{}", function);
   if (symbol.name[0] == '\0') return fmt::format("{:#x} in {}", symbol.in_file, symbol.file_name());
   int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> name(
-      abi::__cxa_demangle(symbol.name, nullptr, nullptr, &status), std::free);
+  const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(symbol.name, nullptr, nullptr, &status),
+                                                         std::free);
   return fmt::format("{} in {}", name != nullptr ? name.get() : symbol.name, symbol.file_name());
 }
 

@@ -11,9 +11,9 @@
 namespace reprise {
 
 struct Symbol {
-  char file[512] = "";      ///< the mapped file; empty: none is
-  char name[256] = "";      ///< mangled; empty: the file does not tell it
-  uint64_t in_file = 0;     ///< the address as the file has it, which addr2line wants
+  char file[512] = "";   ///< the mapped file; empty: none is
+  char name[256] = "";   ///< mangled; empty: the file does not tell it
+  uint64_t in_file = 0;  ///< the address as the file has it, which addr2line wants
   uint64_t in_function = 0;
 
   /// Behind the last slash.

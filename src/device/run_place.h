@@ -35,8 +35,8 @@ struct RunPlace {
   Runnable* running = nullptr;
   /// What the kernel that runs was given; null when none does, or nobody said so.
   const RepriseKernelContext* kernel = nullptr;
-  /// Finds the task that runs where it is not the first one of the runnable's queue: in graphs. Allocates nothing, takes
-  /// no locks; only for the thread whose place it is.
+  /// Finds the task that runs where it is not the first one of the runnable's queue: in graphs. Allocates nothing,
+  /// takes no locks; only for the thread whose place it is.
   bool (*find_task)(const RunPlace& place, const void* where, TaskSpot& spot) noexcept = nullptr;
   const void* where = nullptr;
 };

@@ -179,10 +179,9 @@ std::vector<std::string> Activity::Describe(int device) {
     const std::string state = awaited_what == nullptr ? StateOfThread(thread) : "";
     std::atomic_thread_fence(std::memory_order_acquire);
     if (slot->serial.load(std::memory_order_relaxed) != serial) continue;  // it has ended
-    std::string line =
-        fmt::format("stream {}, task {}: {} {} runs on thread {} since {} ms", stream, task, WordsOf(kind), name, thread,
-                    std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch() - since)
-                        .count());
+    std::string line = fmt::format(
+        "stream {}, task {}: {} {} runs on thread {} since {} ms", stream, task, WordsOf(kind), name, thread,
+        std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch() - since).count());
     if (awaited_what != nullptr) {
       line += fmt::format(" and waits for {} {}", awaited_what, awaited_id);
       if (awaited != nullptr && awaited == whole) line += ", which waits for it: a deadlock";
@@ -291,7 +290,8 @@ void TellTask(SignalText& text, const RunPlace& place) noexcept {
   }
   if (is_found) text << " of " << (spot.is_in_graph ? "graph stream " : "stream ") << spot.stream_id;
   text << " of device " << place.device_id;
-  if (place.kernel != nullptr && place.kernel->block_count > 1) text << ", of " << place.kernel->block_count << " blocks";
+  if (place.kernel != nullptr && place.kernel->block_count > 1)
+    text << ", of " << place.kernel->block_count << " blocks";
   if (call.args_bytes == 0) {
     text << '\n';
     return;

@@ -7,8 +7,8 @@
 
 namespace reprise::device {
 
-/// What the system says of a thread of this process: "computes", "sleeps (clock_nanosleep)", "waits in futex"; empty when
-/// it says nothing.
+/// What the system says of a thread of this process: "computes", "sleeps (clock_nanosleep)", "waits in futex"; empty
+/// when it says nothing.
 std::string StateOfThread(int thread);
 
 /// From now on a fault (SIGSEGV, SIGBUS, SIGFPE, SIGILL) of a kernel or host function is told on standard error before

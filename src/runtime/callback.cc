@@ -149,13 +149,13 @@ void DescribeCallback(const void* payload, ir::TaskInfo& info) {
   const auto* p = static_cast<const CallbackPayload*>(payload);
   if (p->pending == nullptr) return;
   const Pending& pending = **p->pending;
-  info.waits_for = fmt::format(
-      "callback {} of subscribed thread {}, {}", DescribeFunction(reinterpret_cast<const void*>(p->function)),
-      p->thread_id,
-      pending.begun.load(std::memory_order_relaxed)
-          ? "which runs it"
-          : fmt::format("which has not come for it with {}",
-                        p->kind == Subscription::kReport ? "aclrtProcessReport" : "aclrtProcessHostFunc"));
+  info.waits_for =
+      fmt::format("callback {} of subscribed thread {}, {}",
+                  DescribeFunction(reinterpret_cast<const void*>(p->function)), p->thread_id,
+                  pending.begun.load(std::memory_order_relaxed)
+                      ? "which runs it"
+                      : fmt::format("which has not come for it with {}",
+                                    p->kind == Subscription::kReport ? "aclrtProcessReport" : "aclrtProcessHostFunc"));
 }
 
 constexpr ir::TaskType kCallback = {.kind = ir::TaskKind::kCallback,

@@ -711,7 +711,8 @@ std::string DescribeRun(const device::Activity::Run& run, const Stream* of_strea
       text += fmt::format(" (task {} of graph stream {})", run.place.task_id, run.place.stream_id);
     }
   }
-  if (const std::string state = device::StateOfThread(run.thread); !state.empty()) text += fmt::format(" and {}", state);
+  if (const std::string state = device::StateOfThread(run.thread); !state.empty())
+    text += fmt::format(" and {}", state);
   return text;
 }
 
@@ -741,8 +742,8 @@ std::string WhoWaits(const Device& device, const Context* context, const char* s
   // Lanes of graphs, whose streams may be parked meanwhile.
   for (const device::Activity::Run& run : runs) {
     if (run.kernel.empty() || std::find(told.begin(), told.end(), run.place.running) != told.end()) continue;
-    lines.push_back(fmt::format("graph stream {}, task {}{}", run.place.stream_id, run.place.task_id,
-                                DescribeRun(run, nullptr)));
+    lines.push_back(
+        fmt::format("graph stream {}, task {}{}", run.place.stream_id, run.place.task_id, DescribeRun(run, nullptr)));
   }
   return fmt::format("{}", fmt::join(lines, separator));
 }

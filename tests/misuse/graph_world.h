@@ -27,8 +27,14 @@ REPRISE_KERNEL(add, REPRISE_KERNEL_VECTOR, (uint64_t * cell, uint64_t value)) { 
 REPRISE_KERNEL(cube_add, REPRISE_KERNEL_CUBE, (uint64_t * cell, uint64_t value)) { Add(cell, value); }
 REPRISE_KERNEL(aicpu_add, REPRISE_KERNEL_AICPU, (uint64_t * cell, uint64_t value)) { Add(cell, value); }
 inline constexpr RepriseKernelDesc fail_desc = {
-    "fail",  0, [](const RepriseKernelContext*, const void*, size_t) -> int32_t { return 507015; },
-    REPRISE_KERNEL_VECTOR, 0, 0, nullptr, 0};
+    "fail",
+    0,
+    [](const RepriseKernelContext*, const void*, size_t) -> int32_t { return 507015; },
+    REPRISE_KERNEL_VECTOR,
+    0,
+    0,
+    nullptr,
+    0};
 }  // namespace graph_kernels
 
 /// Objects of the tables of the runtime that are alive, by sort.

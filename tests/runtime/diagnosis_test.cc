@@ -336,8 +336,8 @@ class Faults : public Runtime {
       ::setenv("REPRISE_REPORT_FAULTS", report, 1);
       ::dup2(ends[1], STDERR_FILENO);
       const std::string filter = "--gtest_filter=Faults.DISABLED_" + test;
-      ::execl("/proc/self/exe", "fault", filter.c_str(), "--gtest_also_run_disabled_tests", "--gtest_output=",
-              "--gtest_catch_exceptions=0", nullptr);
+      ::execl("/proc/self/exe", "fault", filter.c_str(), "--gtest_also_run_disabled_tests",
+              "--gtest_output=", "--gtest_catch_exceptions=0", nullptr);
       ::_exit(99);
     }
     ::close(ends[1]);
@@ -484,8 +484,10 @@ TEST_F(Faults, DISABLED_Untraced) {
 // Not in the environment of this program, whose calls are traced.
 TEST(Hint, OneMessageSaysHowCallsAreTraced) {
   ::unsetenv("REPRISE_TRACE_CALLS");
+  ::unsetenv("REPRISE_ERROR_JSON");
   const std::string said = Faults::SaidInChild("Untraced");
   ::setenv("REPRISE_TRACE_CALLS", "1", 1);
+  ::setenv("REPRISE_ERROR_JSON", JsonPath().c_str(), 1);
   const size_t at = said.find("REPRISE_TRACE_CALLS=1");
   EXPECT_NE(at, std::string::npos) << said;
   EXPECT_EQ(said.find("REPRISE_TRACE_CALLS=1", at + 1), std::string::npos) << said;
