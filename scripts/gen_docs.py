@@ -104,7 +104,7 @@ def render_example(example):
 
 def render_errors():
     examples = examples_of(REPO / "tests" / "runtime" / "error_examples.txt")
-    rows = list(rows_of(REPO / "src" / "base" / "errors.def", "REPRISE_ERROR"))
+    rows = [row[1:] for row in rows_of(REPO / "src" / "base" / "errors.def", "REPRISE_ERROR")]  # without our name
     codes = [row[0] for row in rows]
     if len(set(codes)) != len(codes):
         raise SystemExit("errors.def lists a number twice")

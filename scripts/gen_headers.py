@@ -341,7 +341,7 @@ def render_function(tables, function):
 def mistakes_in_notes(tables):
     """What is wrong with api/notes: every function says its errors, and its capture behaviour where it has one."""
     declared = {function.name: function for function in tables.declared_functions}
-    numbers = set(re.findall(r"^REPRISE_ERROR\((\d+),", (api.REPO / "src/base/errors.def").read_text(), re.M))
+    numbers = set(re.findall(r"^REPRISE_ERROR\(k\w+, (\d+),", (api.REPO / "src/base/errors.def").read_text(), re.M))
     for name in tables.notes.keys() - declared.keys():
         yield f"api/notes: no header declares {name}"
     for function in tables.declared_functions:

@@ -82,7 +82,7 @@ aclrtAllocatorDesc aclrtAllocatorCreateDesc(void) {
     auto desc = std::make_unique<AllocatorDesc>();
     handle = Descs().Insert(desc.get());
     if (handle == nullptr)
-      return Error(200000, "the process has too many allocator descriptors")
+      return Error(kOutOfHostMemory, "the process has too many allocator descriptors")
           .Hint("destroy descriptors that are no longer needed with aclrtAllocatorDestroyDesc");
     (void)desc.release();  // the table holds it until aclrtAllocatorDestroyDesc
     return {};

@@ -60,7 +60,7 @@ aclDataBuffer* aclCreateDataBuffer(void* data, size_t size) {
     auto buffer = std::make_unique<DataBuffer>(DataBuffer{data, size});
     handle = DataBuffers().Insert(buffer.get());
     if (handle == nullptr) {
-      return Error(200000, "the process has too many data buffers")
+      return Error(kOutOfHostMemory, "the process has too many data buffers")
           .Culprit(fmt::format("{} live data buffers", DataBuffers().live()))
           .Hint("destroy data buffers that are no longer needed");
     }

@@ -26,8 +26,8 @@ Status CheckType(aclrtCmoType type, const char* parameter) {
 Status OnlyPrefetch(aclrtCmoType type) {
   REPRISE_RETURN_IF_ERROR(CheckType(type, "cmoType"));
   if (type == ACL_RT_CMO_TYPE_PREFETCH) return {};
-  return Error(207000, fmt::format("cmoType is {}, and this chip only knows ACL_RT_CMO_TYPE_PREFETCH (0)",
-                                   static_cast<int>(type)))
+  return Error(kFeatureNotSupported, fmt::format("cmoType is {}, and this chip only knows ACL_RT_CMO_TYPE_PREFETCH (0)",
+                                                 static_cast<int>(type)))
       .Culprit("parameter cmoType")
       .Hint("leave the call out: memory is coherent here");
 }
@@ -35,7 +35,7 @@ Status OnlyPrefetch(aclrtCmoType type) {
 // Barriers are a means of models that are built.
 Status CheckBound(const Stream& stream) {
   if (stream.bound_model.load() != nullptr) return {};
-  return Error(107005, fmt::format("{} is not bound to a model", stream.Describe()))
+  return Error(kStreamModel, fmt::format("{} is not bound to a model", stream.Describe()))
       .Culprit("parameter stream")
       .Hint("bind it with aclmdlRIBindStream first; other streams have aclrtCmoAsync");
 }
@@ -45,7 +45,7 @@ Status CheckBound(const Stream& stream) {
 aclError aclrtCmoAsync(void* src, size_t size, aclrtCmoType cmoType, aclrtStream stream) {
   return Api("aclrtCmoAsync", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(src, "src"));
-    REPRISE_RETURN_IF_ERROR(NotZero(size, "size", 100000));
+    REPRISE_RETURN_IF_ERROR(NotZero(size, "size", kInvalidArgument));
     REPRISE_RETURN_IF_ERROR(OnlyPrefetch(cmoType));
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
     REPRISE_RETURN_IF_ERROR(DeviceReaches(src, size, "src"));
@@ -57,10 +57,10 @@ aclError aclrtCmoAsyncWithBarrier(void* src, size_t size, aclrtCmoType cmoType, 
                                   aclrtStream stream) {
   return Api("aclrtCmoAsyncWithBarrier", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(src, "src"));
-    REPRISE_RETURN_IF_ERROR(NotZero(size, "size", 107000));
+    REPRISE_RETURN_IF_ERROR(NotZero(size, "size", kInvalidValue));
     REPRISE_RETURN_IF_ERROR(CheckType(cmoType, "cmoType"));
     if (barrierId != 0 && cmoType != ACL_RT_CMO_TYPE_INVALID) {
-      return Error(107000,
+      return Error(kInvalidValue,
                    fmt::format("barrierId is {} with cmoType {}: only ACL_RT_CMO_TYPE_INVALID ({}) has barriers",
                                barrierId, static_cast<int>(cmoType), static_cast<int>(ACL_RT_CMO_TYPE_INVALID)))
           .Culprit("parameters barrierId and cmoType")
@@ -76,7 +76,7 @@ aclError aclrtCmoAsyncWithBarrier(void* src, size_t size, aclrtCmoType cmoType, 
 aclError aclrtCmoWaitBarrier(aclrtBarrierTaskInfo* taskInfo, aclrtStream stream, uint32_t flag) {
   return Api("aclrtCmoWaitBarrier", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(taskInfo, "taskInfo"));
-    REPRISE_RETURN_IF_ERROR(IsReserved(flag, "flag", 107000));
+    REPRISE_RETURN_IF_ERROR(IsReserved(flag, "flag", kInvalidValue));
     REPRISE_RETURN_IF_ERROR(InRange(taskInfo->barrierNum, 1, ACL_RT_CMO_MAX_BARRIER_NUM, "taskInfo->barrierNum"));
     for (size_t i = 0; i < taskInfo->barrierNum; ++i) {
       REPRISE_RETURN_IF_ERROR(CheckType(taskInfo->cmoInfo[i].cmoType, "taskInfo->cmoInfo[].cmoType"));
@@ -99,7 +99,7 @@ aclError aclrtCmoSetDesc(void* cmoDesc, void* src, size_t size) {
   return Api("aclrtCmoSetDesc", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNullInner(cmoDesc, "cmoDesc"));
     REPRISE_RETURN_IF_ERROR(NotNullInner(src, "src"));
-    REPRISE_RETURN_IF_ERROR(NotZero(size, "size", 107000));
+    REPRISE_RETURN_IF_ERROR(NotZero(size, "size", kInvalidValue));
     REPRISE_RETURN_IF_ERROR(DeviceReaches(cmoDesc, runtime::kCacheDescriptorBytes, "cmoDesc"));
     REPRISE_RETURN_IF_ERROR(DeviceReaches(src, size, "src"));
     runtime::WriteCacheDescriptor(cmoDesc, src, size);
@@ -110,7 +110,7 @@ aclError aclrtCmoSetDesc(void* cmoDesc, void* src, size_t size) {
 aclError aclrtCmoAsyncWithDesc(void* cmoDesc, aclrtCmoType cmoType, aclrtStream stream, const void* reserve) {
   return Api("aclrtCmoAsyncWithDesc", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNullInner(cmoDesc, "cmoDesc"));
-    REPRISE_RETURN_IF_ERROR(IsReserved(reserve, "reserve", 107000));
+    REPRISE_RETURN_IF_ERROR(IsReserved(reserve, "reserve", kInvalidValue));
     REPRISE_RETURN_IF_ERROR(OnlyPrefetch(cmoType));
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
     REPRISE_RETURN_IF_ERROR(DeviceReaches(cmoDesc, runtime::kCacheDescriptorBytes, "cmoDesc"));

@@ -41,7 +41,7 @@ Status Unsubscribe(Subscription kind, uint64_t thread_id, aclrtStream stream) {
 
 Status Process(Subscription kind, int32_t timeout) {
   if (timeout != -1 && timeout <= 0) {
-    return Error(100000,
+    return Error(kInvalidArgument,
                  fmt::format("timeout is {}, must be -1 (for ever) or a number of milliseconds above 0", timeout))
         .Hint("pass the milliseconds to wait, or -1 to wait until a callback comes");
   }
@@ -82,7 +82,8 @@ aclError aclrtProcessHostFunc(int32_t timeout) {
 
 aclError aclrtLaunchCallback(aclrtCallback fn, void* userData, aclrtCallbackBlockType blockType, aclrtStream stream) {
   return Api("aclrtLaunchCallback", [&]() -> Status {
-    REPRISE_RETURN_IF_ERROR(InRange(blockType, ACL_CALLBACK_NO_BLOCK, ACL_CALLBACK_BLOCK, "blockType", 100000));
+    REPRISE_RETURN_IF_ERROR(
+        InRange(blockType, ACL_CALLBACK_NO_BLOCK, ACL_CALLBACK_BLOCK, "blockType", kInvalidArgument));
     REPRISE_RETURN_IF_ERROR(NotNullInner(reinterpret_cast<const void*>(fn), "fn"));
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, runtime::FindStream(stream));
     return runtime::SubmitCallback(*found, fn, userData, blockType == ACL_CALLBACK_BLOCK);
@@ -109,7 +110,7 @@ aclError aclrtCacheLastTaskExtendInfo(const char* const extendInfoPtr, const siz
 aclError aclrtCacheLastTaskOpInfo(const void* const infoPtr, const size_t infoSize) {
   return Api("aclrtCacheLastTaskOpInfo", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(infoPtr, "infoPtr"));
-    REPRISE_RETURN_IF_ERROR(InRange(infoSize, 1, kMaxOpInfoBytes, "infoSize", 100000));
+    REPRISE_RETURN_IF_ERROR(InRange(infoSize, 1, kMaxOpInfoBytes, "infoSize", kInvalidArgument));
     return capture::AttachOpInfo(std::string(static_cast<const char*>(infoPtr), infoSize));
   });
 }

@@ -19,6 +19,8 @@
 
 namespace reprise::facade {
 
+using namespace errors;  // NOLINT: files with C functions use this namespace, and name errors
+
 [[gnu::cold, gnu::noinline]] inline Status OutOfRange(int64_t number, int64_t low, int64_t high, const char* parameter,
                                                       int code) {
   return Error(code, fmt::format("{} is {}, must be {} to {}", parameter, number, low, high))
@@ -28,7 +30,7 @@ namespace reprise::facade {
 
 /// `code` unless low <= value <= high. Enumerators count as their numbers.
 template <class T>
-Status InRange(T value, int64_t low, int64_t high, const char* parameter, int code = 107000) {
+Status InRange(T value, int64_t low, int64_t high, const char* parameter, int code = kInvalidValue) {
   int64_t number;
   if constexpr (std::is_unsigned_v<T> && sizeof(T) == 8) {
     number = value > static_cast<uint64_t>(INT64_MAX) ? INT64_MAX : static_cast<int64_t>(value);
@@ -41,7 +43,7 @@ Status InRange(T value, int64_t low, int64_t high, const char* parameter, int co
 }
 
 /// `code` for a size or a number that is 0.
-inline Status NotZero(uint64_t value, const char* parameter, int code = 100000) {
+inline Status NotZero(uint64_t value, const char* parameter, int code = kInvalidArgument) {
   if (value != 0) [[likely]]
     return {};
   return Error(code, fmt::format("{} is 0, must be at least 1", parameter))
@@ -70,7 +72,8 @@ Status IsReserved(T value, const char* parameter, int code) {
 inline Status IsTimeout(int32_t timeout) {
   if (timeout == -1 || timeout > 0) [[likely]]
     return {};
-  return Error(107000, fmt::format("timeout is {}, must be -1 (for ever) or a number of milliseconds above 0", timeout))
+  return Error(kInvalidValue,
+               fmt::format("timeout is {}, must be -1 (for ever) or a number of milliseconds above 0", timeout))
       .Culprit("parameter timeout")
       .Hint("pass -1 to wait for ever");
 }
@@ -84,13 +87,13 @@ inline Status DeviceReaches(const void* pointer, uint64_t bytes, const char* par
   if (range.kind != device::MemoryKind::kPageable) [[likely]] {
     if (!IsStrict() || !range.is_host() || memory.IsRegisteredForDevice(pointer)) [[likely]]
       return {};
-    return StrictRefusal(
-               107000, fmt::format("{} {} is host memory, which a device does not reach", parameter, fmt::ptr(pointer)))
+    return StrictRefusal(kInvalidValue, fmt::format("{} {} is host memory, which a device does not reach", parameter,
+                                                    fmt::ptr(pointer)))
         .Culprit(fmt::format("{} {}", parameter, memory.Explain(pointer)))
         .Hint(fmt::format("allocate {} with aclrtMalloc, or give the memory a device address with aclrtHostRegister",
                           parameter));
   }
-  return Error(107000, fmt::format("{} {} is not device memory", parameter, fmt::ptr(pointer)))
+  return Error(kInvalidValue, fmt::format("{} {} is not device memory", parameter, fmt::ptr(pointer)))
       .Culprit(fmt::format("{} {}", fmt::ptr(pointer), memory.Explain(pointer)))
       .Hint(fmt::format("allocate {} with aclrtMalloc", parameter));
 }
@@ -98,7 +101,7 @@ inline Status DeviceReaches(const void* pointer, uint64_t bytes, const char* par
 /// As DeviceReaches, for a cell that the device reads in one piece, which must lie at a multiple of its size.
 inline Status DeviceReachesCell(const void* pointer, uint64_t bytes, const char* parameter) {
   if (reinterpret_cast<uintptr_t>(pointer) % bytes != 0) {
-    return Error(107000, fmt::format("{} {} is not aligned to {} bytes", parameter, fmt::ptr(pointer), bytes))
+    return Error(kInvalidValue, fmt::format("{} {} is not aligned to {} bytes", parameter, fmt::ptr(pointer), bytes))
         .Culprit(fmt::format("parameter {}", parameter))
         .Hint(fmt::format("pass an address that is a multiple of {}", bytes));
   }
@@ -110,8 +113,8 @@ inline Status DeviceReachesCell(const void* pointer, uint64_t bytes, const char*
   const device::MemoryRegistry& memory = device::MemoryRegistry::Get();
   const auto range = memory.Find(pointer);
   if (!range || range->is_host() || range->managed) return {};
-  return StrictRefusal(
-             107000, fmt::format("{} {} is device memory, which the host does not reach", parameter, fmt::ptr(pointer)))
+  return StrictRefusal(kInvalidValue, fmt::format("{} {} is device memory, which the host does not reach", parameter,
+                                                  fmt::ptr(pointer)))
       .Culprit(fmt::format("{} {}", parameter, memory.Explain(pointer)))
       .Hint(fmt::format("pass {} in memory of the host", parameter));
 }

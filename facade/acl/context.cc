@@ -45,14 +45,14 @@ aclError aclrtDestroyContext(aclrtContext context) {
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(context, "context"));
     REPRISE_ASSIGN_OR_RETURN(Context * found, FindContext(context));
     if (found->is_primary()) {
-      return Error(107000, fmt::format("context {} is the default context of device {}", fmt::ptr(context),
-                                       found->device().id()))
+      return Error(kInvalidValue, fmt::format("context {} is the default context of device {}", fmt::ptr(context),
+                                              found->device().id()))
           .Culprit("aclrtSetDevice, which made it")
           .Hint("release it with aclrtResetDevice");
     }
     REPRISE_RETURN_IF_ERROR(found->CheckNotInside("destroys the context, which waits for that stream"));
     if (Context::Destroy(found)) return {};
-    return Error(107017, fmt::format("context {} is being destroyed by another thread", fmt::ptr(context)))
+    return Error(kInvalidHandle, fmt::format("context {} is being destroyed by another thread", fmt::ptr(context)))
         .Culprit("another call of aclrtDestroyContext")
         .Hint("destroy a context once");
   });
@@ -96,7 +96,7 @@ aclError aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t* value) {
     std::lock_guard lock(context->options_mutex);
     const auto found = context->options.find(opt);
     if (found == context->options.end()) {
-      return Error(107021,
+      return Error(kOptionNotSet,
                    fmt::format("option {} was never set in context {}", static_cast<int>(opt), context->handle()))
           .Culprit(fmt::format("context {} of device {}", context->handle(), context->device().id()))
           .Hint("set it with aclrtCtxSetSysParamOpt first, or read the process-wide one with aclrtGetSysParamOpt");

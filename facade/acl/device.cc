@@ -47,7 +47,7 @@ StatusOr<Device*> FindByPhysicalId(int32_t physical_id, const char* parameter) {
   for (const auto& device : runtime::Devices()) {
     if (device->physical_id() == physical_id) return device.get();
   }
-  return Error(107001, fmt::format("{} {} is not a device that this process sees", parameter, physical_id))
+  return Error(kInvalidDevice, fmt::format("{} {} is not a device that this process sees", parameter, physical_id))
       .Culprit(fmt::format(
           "parameter {}; REPRISE_DEVICES and ASCEND_RT_VISIBLE_DEVICES (\"{}\") give the process {} of them", parameter,
           Env(EnvVar::kVisibleDevices), runtime::Devices().size()))
@@ -94,7 +94,7 @@ Status FindPeers(int32_t peer_id, Device** current, Device** peer) {
   REPRISE_ASSIGN_OR_RETURN(*peer, runtime::FindDevice(peer_id));
   *current = &context->device();
   if (*current != *peer) return {};
-  return Error(100000, fmt::format("peerDeviceId is {}, the current device itself", peer_id))
+  return Error(kInvalidArgument, fmt::format("peerDeviceId is {}, the current device itself", peer_id))
       .Culprit("parameter peerDeviceId")
       .Hint("pass the id of another device");
 }
@@ -128,18 +128,19 @@ Status DeviceNumber(const Device& device, aclrtDevAttr attr, int64_t* value) {
     case ACL_DEV_ATTR_MAX_BLOCK_DIM_X:
     case ACL_DEV_ATTR_MAX_BLOCK_DIM_Y:
     case ACL_DEV_ATTR_MAX_BLOCK_DIM_Z:
-      return Error(207000,
+      return Error(kFeatureNotSupported,
                    fmt::format("attr is {}, a property of SIMT cores, which this chip lacks", static_cast<int>(attr)))
           .Culprit("parameter attr")
           .Hint("ask for it only on chips with SIMT cores");
     case ACL_DEV_ATTR_SUPER_POD_DEVICE_ID:
     case ACL_DEV_ATTR_SUPER_POD_SERVER_ID:
     case ACL_DEV_ATTR_SUPER_POD_ID:
-      return Error(207000, fmt::format("attr is {}, but the device is in no super pod", static_cast<int>(attr)))
+      return Error(kFeatureNotSupported,
+                   fmt::format("attr is {}, but the device is in no super pod", static_cast<int>(attr)))
           .Culprit("parameter attr")
           .Hint("treat the device as one without super pod");
     default:
-      return Error(107000, fmt::format("attr is {}, no known attribute", static_cast<int>(attr)))
+      return Error(kInvalidValue, fmt::format("attr is {}, no known attribute", static_cast<int>(attr)))
           .Culprit("parameter attr")
           .Hint("pass one of ACL_DEV_ATTR_*");
   }
@@ -165,14 +166,15 @@ Status DropTasks(const Device& device, uint32_t timeout_ms, const Deadline& dead
       stream.visitors.fetch_add(1, std::memory_order_relaxed);
     });
   });
-  for (Stream* stream : visited.streams) stream->Abort(107022);
+  for (Stream* stream : visited.streams) stream->Abort(kDeviceTaskAbort);
   const NoCancel no_cancel;
   const WaitingCall waiting;
   for (const Stream* stream : visited.streams) {
     // Not Synchronize: that would take the 107022 away from those who wait for the stream.
     while (!stream->IsIdle()) {
       if (deadline && Clock::now() >= *deadline) {
-        return Error(107035, fmt::format("a task of {} still runs after {} ms", stream->Describe(), timeout_ms))
+        return Error(kTaskAbortStopped,
+                     fmt::format("a task of {} still runs after {} ms", stream->Describe(), timeout_ms))
             .Culprit(stream->Describe())
             .Hint("allow more time; a running task ends by itself and is not interrupted");
       }
@@ -190,7 +192,7 @@ Status AbortTasks(int32_t device_id, uint32_t timeout_ms) {
       const WaitingCall waiting;
       const int32_t result = function(device_id, stage, timeout_ms, args);
       if (result == 0) continue;
-      return Error(stage == ACL_RT_DEVICE_TASK_ABORT_PRE ? 107035 : 507000,
+      return Error(stage == ACL_RT_DEVICE_TASK_ABORT_PRE ? kTaskAbortStopped : kRuntimeCannot,
                    fmt::format("an abort callback returned {} in stage {}", result, name))
           .Culprit(fmt::format("the function {} given to aclrtSetDeviceTaskAbortCallback",
                                reinterpret_cast<void*>(function)))
@@ -231,7 +233,7 @@ StatusOr<Limit*> FindLimit(aclrtDeviceLimit limit) {
     case ACL_RT_DEV_LIMIT_SIMD_STACK_SIZE: return &simd_stack;
     case ACL_RT_DEV_LIMIT_SIMD_PRINTF_FIFO_SIZE_PER_CORE: return &printf_fifo;
     default:
-      return Error(207000,
+      return Error(kFeatureNotSupported,
                    fmt::format("limit is {}, a size for SIMT cores, which this chip lacks", static_cast<int>(limit)))
           .Culprit("parameter limit")
           .Hint("set it only on chips with SIMT cores");
@@ -323,8 +325,9 @@ aclError aclrtGetDevice(int32_t* deviceId) {
 }
 
 aclError aclrtSetTsDevice(aclrtTsId tsId) {
-  return runtime::Api("aclrtSetTsDevice",
-                      [&]() -> Status { return InRange(tsId, ACL_TS_ID_AICORE, ACL_TS_ID_AIVECTOR, "tsId", 100000); });
+  return runtime::Api("aclrtSetTsDevice", [&]() -> Status {
+    return InRange(tsId, ACL_TS_ID_AICORE, ACL_TS_ID_AIVECTOR, "tsId", kInvalidArgument);
+  });
 }
 
 aclError aclrtRegDeviceStateCallback(const char* regName, aclrtDeviceStateCallback callback, void* args) {
@@ -419,7 +422,7 @@ aclError aclrtDeviceGetPCIBusId(int32_t deviceId, char* pciBusId, int32_t len) {
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(pciBusId, "pciBusId"));
     REPRISE_ASSIGN_OR_RETURN(const Device* device, runtime::FindDevice(deviceId));
     if (len < static_cast<int32_t>(kBusIdBytes)) {
-      return Error(107000, fmt::format("len is {}, must be at least {}", len, kBusIdBytes))
+      return Error(kInvalidValue, fmt::format("len is {}, must be at least {}", len, kBusIdBytes))
           .Culprit("parameter len")
           .Hint(fmt::format("pass a buffer of {} bytes", kBusIdBytes));
     }
@@ -437,8 +440,8 @@ aclError aclrtDeviceGetByPCIBusId(const char* pciBusId, int32_t* deviceId) {
       *deviceId = device->id();
       return {};
     }
-    return Error(107000, fmt::format("no visible device has the PCI address \"{}\"",
-                                     std::string_view(pciBusId, strnlen(pciBusId, 32))))
+    return Error(kInvalidValue, fmt::format("no visible device has the PCI address \"{}\"",
+                                            std::string_view(pciBusId, strnlen(pciBusId, 32))))
         .Culprit("parameter pciBusId")
         .Hint("pass an address that aclrtDeviceGetPCIBusId gives");
   });
@@ -496,7 +499,7 @@ aclError aclrtDeviceCanAccessPeer(int32_t* canAccessPeer, int32_t deviceId, int3
     REPRISE_RETURN_IF_ERROR(runtime::FindDevice(deviceId).status());
     REPRISE_RETURN_IF_ERROR(runtime::FindDevice(peerDeviceId).status());
     if (deviceId == peerDeviceId) {
-      return Error(100000, fmt::format("deviceId and peerDeviceId are both {}", deviceId))
+      return Error(kInvalidArgument, fmt::format("deviceId and peerDeviceId are both {}", deviceId))
           .Culprit("parameters deviceId and peerDeviceId")
           .Hint("pass two different devices");
     }
@@ -507,7 +510,7 @@ aclError aclrtDeviceCanAccessPeer(int32_t* canAccessPeer, int32_t deviceId, int3
 
 aclError aclrtDeviceEnablePeerAccess(int32_t peerDeviceId, uint32_t flags) {
   return runtime::Api("aclrtDeviceEnablePeerAccess", [&]() -> Status {
-    REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", 200006));
+    REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", kFlagNotSupported));
     Device* current = nullptr;
     Device* peer = nullptr;
     REPRISE_RETURN_IF_ERROR(FindPeers(peerDeviceId, &current, &peer));
@@ -546,7 +549,7 @@ aclError aclrtGetDevicesTopo(uint32_t deviceId, uint32_t otherDeviceId, uint64_t
     REPRISE_RETURN_IF_ERROR(runtime::FindDevice(deviceId).status());
     REPRISE_RETURN_IF_ERROR(runtime::FindDevice(otherDeviceId).status());
     if (deviceId == otherDeviceId) {
-      return Error(107000, fmt::format("deviceId and otherDeviceId are both {}", deviceId))
+      return Error(kInvalidValue, fmt::format("deviceId and otherDeviceId are both {}", deviceId))
           .Culprit("parameters deviceId and otherDeviceId")
           .Hint("pass two different devices");
     }
@@ -645,5 +648,5 @@ aclError aclrtDeviceGetP2PAtomicCapabilities(uint32_t* capabilities, const aclrt
 }
 
 aclError aclrtDeviceL2CacheFlush(void* rsv) {
-  return runtime::Api("aclrtDeviceL2CacheFlush", [&]() -> Status { return IsReserved(rsv, "rsv", 107000); });
+  return runtime::Api("aclrtDeviceL2CacheFlush", [&]() -> Status { return IsReserved(rsv, "rsv", kInvalidValue); });
 }

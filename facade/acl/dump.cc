@@ -33,7 +33,7 @@ constexpr int kMaxNesting = 16;
 constexpr size_t kLongestPath = 4095;
 
 Status BadConfig(const std::string& file, const std::string& culprit, std::string what, std::string hint) {
-  return Error(100009, fmt::format("dump configuration \"{}\": {}", file, what))
+  return Error(kInvalidDumpConfig, fmt::format("dump configuration \"{}\": {}", file, what))
       .Culprit(culprit.empty() ? fmt::format("file \"{}\"", file) : fmt::format("{} of \"{}\"", culprit, file))
       .Hint(std::move(hint));
 }
@@ -346,7 +346,7 @@ StatusOr<Dump::Settings> CheckConfig(const std::string& file, const json& config
 }
 
 Status NoFolder(const std::string& file, Status configured) {
-  if (configured.code() != 100003) return configured;
+  if (configured.code() != kInvalidFile) return configured;
   return BadConfig(file, "key dump.dump_path", configured.detail().what, "name a folder that can be written to");
 }
 
@@ -398,7 +398,8 @@ aclError aclrtProfTrace(void* userdata, int32_t length, aclrtStream stream) {
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * on, runtime::FindStream(stream));
     std::string data(static_cast<size_t>(length), '\0');
     if (!device::CopyUntrusted(data.data(), userdata, data.size())) {
-      return Error(107000, fmt::format("userdata {} does not point to {} readable bytes", fmt::ptr(userdata), length))
+      return Error(kInvalidValue,
+                   fmt::format("userdata {} does not point to {} readable bytes", fmt::ptr(userdata), length))
           .Culprit("parameters userdata and length")
           .Hint("pass the address of the data and its size");
     }

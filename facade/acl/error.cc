@@ -29,7 +29,7 @@ runtime::FailureListener ListenerFor(aclrtExceptionInfoCallback callback) {
 }
 
 Status CheckLevel(aclrtLastErrLevel level) {
-  return InRange(level, ACL_RT_THREAD_LEVEL, ACL_RT_THREAD_LEVEL, "level", 100000);
+  return InRange(level, ACL_RT_THREAD_LEVEL, ACL_RT_THREAD_LEVEL, "level", kInvalidArgument);
 }
 
 Status CheckKernelInfo(const aclrtExceptionInfo* info) {
@@ -42,7 +42,7 @@ Status CheckKernelInfo(const aclrtExceptionInfo* info) {
 Status CheckFaultArray(int32_t device_id, const void* array, size_t size, const size_t* filled, bool wants_filled) {
   REPRISE_RETURN_IF_ERROR(runtime::NotNull(array, "memUceInfoArray"));
   if (wants_filled) REPRISE_RETURN_IF_ERROR(runtime::NotNull(filled, "retSize"));
-  REPRISE_RETURN_IF_ERROR(InRange(size, 1, MAX_MEM_UCE_INFO_ARRAY_SIZE, "arraySize", 100000));
+  REPRISE_RETURN_IF_ERROR(InRange(size, 1, MAX_MEM_UCE_INFO_ARRAY_SIZE, "arraySize", kInvalidArgument));
   return runtime::FindDevice(device_id).status();
 }
 

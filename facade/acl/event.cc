@@ -36,14 +36,15 @@ Status CreateEvent(aclrtEvent* event, uint32_t flags, bool is_ex) {
 // Calls of the host that an event outside of graphs (or of another process) does not answer.
 Status AnswersHost(const Event& event, const char* api, uint32_t refused_flags) {
   if ((event.flags() & refused_flags) == 0) return {};
-  return Error(207000, fmt::format("{} is not possible for {}: it was created with flags {:#x}", api, event.Describe(),
-                                   event.flags()))
+  return Error(kFeatureNotSupported, fmt::format("{} is not possible for {}: it was created with flags {:#x}", api,
+                                                 event.Describe(), event.flags()))
       .Hint("use an event made by aclrtCreateEventExWithFlag with ACL_EVENT_SYNC or ACL_EVENT_TIME_LINE");
 }
 
 Status NotEx(const Event& event, const char* api) {
   if (!event.is_ex()) return {};
-  return Error(207000, fmt::format("{} is not possible for {}: Ex events do not answer it", api, event.Describe()))
+  return Error(kFeatureNotSupported,
+               fmt::format("{} is not possible for {}: Ex events do not answer it", api, event.Describe()))
       .Hint("use aclrtQueryEventStatus");
 }
 
@@ -57,7 +58,8 @@ Status SynchronizeEvent(aclrtEvent handle, int32_t timeout_ms, const char* api) 
   runtime::MemoryPool::TrimAll();
   REPRISE_ASSIGN_OR_RETURN(const bool done, std::move(waited));
   if (done) return {};
-  return Error(507047, fmt::format("the latest record of {} has not run within {} ms", event->Describe(), timeout_ms))
+  return Error(kEventSyncTimeout,
+               fmt::format("the latest record of {} has not run within {} ms", event->Describe(), timeout_ms))
       .Hint("wait longer, or look for what holds up the stream that records it");
 }
 
@@ -83,15 +85,15 @@ StatusOr<uint64_t> Timestamp(Event& event, int never_recorded_code) {
   record->Release();
   if (done && (event.flags() & ACL_EVENT_TIME_LINE) != 0) return time;
   if (!done) {
-    return Error(107006, fmt::format("the latest record of {} has not run yet", event.Describe()))
+    return Error(kEventTimestampInvalid, fmt::format("the latest record of {} has not run yet", event.Describe()))
         .Hint("wait for the event with aclrtSynchronizeEvent first");
   }
-  return Error(107006, fmt::format("{} was created with flags {:#x}, without ACL_EVENT_TIME_LINE", event.Describe(),
-                                   event.flags()))
+  return Error(kEventTimestampInvalid, fmt::format("{} was created with flags {:#x}, without ACL_EVENT_TIME_LINE",
+                                                   event.Describe(), event.flags()))
       .Hint("create the event with aclrtCreateEventExWithFlag(&event, ACL_EVENT_TIME_LINE)");
 }
 
-Status RecordFlagInRange(uint32_t flag) { return InRange(flag, 0, 1, "flag", 100000); }
+Status RecordFlagInRange(uint32_t flag) { return InRange(flag, 0, 1, "flag", kInvalidArgument); }
 
 Status RecordEvent(aclrtEvent handle, aclrtStream stream_handle, bool external) {
   REPRISE_RETURN_IF_ERROR(NotNull(handle, "event"));
@@ -111,7 +113,7 @@ Status WaitEvent(aclrtStream stream_handle, aclrtEvent handle, uint32_t timeout_
 Status CheckCell(const void* address) {
   REPRISE_RETURN_IF_ERROR(NotNull(address, "devAddr"));
   if (reinterpret_cast<uintptr_t>(address) % 8 != 0) {
-    return Error(107000, fmt::format("devAddr {} is not aligned to 8 bytes", fmt::ptr(address)))
+    return Error(kInvalidValue, fmt::format("devAddr {} is not aligned to 8 bytes", fmt::ptr(address)))
         .Hint("pass an address that is a multiple of 8");
   }
   return DeviceReaches(address, 8, "devAddr");
@@ -139,7 +141,7 @@ aclError aclrtCreateEventWithFlag(aclrtEvent* event, uint32_t flag) {
     REPRISE_RETURN_IF_ERROR(InRange(flag, 1, 0x3F, "flag"));
     for (const uint32_t alone : {ACL_EVENT_EXTERNAL, ACL_EVENT_DEVICE_USE_ONLY}) {
       if ((flag & alone) != 0 && flag != alone) {
-        return Error(107000, fmt::format("flag {:#x} combines {:#x} with others", flag, alone))
+        return Error(kInvalidValue, fmt::format("flag {:#x} combines {:#x} with others", flag, alone))
             .Hint("pass ACL_EVENT_EXTERNAL and ACL_EVENT_DEVICE_USE_ONLY alone");
       }
     }
@@ -152,7 +154,7 @@ aclError aclrtCreateEventExWithFlag(aclrtEvent* event, uint32_t flag) {
     REPRISE_RETURN_IF_ERROR(NotNull(event, "event"));
     constexpr uint32_t kMask = ACL_EVENT_SYNC | ACL_EVENT_CAPTURE_STREAM_PROGRESS | ACL_EVENT_TIME_LINE;
     if (flag != ACL_EVENT_IPC && (flag == 0 || (flag & ~kMask) != 0)) {
-      return Error(107000,
+      return Error(kInvalidValue,
                    fmt::format("flag is {:#x}, must be a combination of ACL_EVENT_SYNC, ACL_EVENT_TIME_LINE and "
                                "ACL_EVENT_CAPTURE_STREAM_PROGRESS, or ACL_EVENT_IPC alone",
                                flag))
@@ -201,7 +203,7 @@ aclError aclrtStreamWaitEventWithFlag(aclrtStream stream, aclrtEvent event, uint
     REPRISE_RETURN_IF_ERROR(RecordFlagInRange(flag));
     const bool external = flag == ACL_EVENT_WAIT_EXTERNAL;
     if (external && timeout != 0) {
-      return Error(100000, fmt::format("timeout is {}, must be 0 for an external wait", timeout))
+      return Error(kInvalidArgument, fmt::format("timeout is {}, must be 0 for an external wait", timeout))
           .Hint("pass 0: an external wait has no time limit");
     }
     return WaitEvent(stream, event, timeout, external);
@@ -288,8 +290,8 @@ aclError aclrtEventElapsedTime(float* ms, aclrtEvent startEvent, aclrtEvent endE
           AnswersHost(*event, "aclrtEventElapsedTime", ACL_EVENT_EXTERNAL | ACL_EVENT_IPC | ACL_EVENT_DEVICE_USE_ONLY));
       REPRISE_RETURN_IF_ERROR(capture::CheckEventNotCaptured(*event, "aclrtEventElapsedTime"));
     }
-    REPRISE_ASSIGN_OR_RETURN(const uint64_t from, Timestamp(*start, 507000));
-    REPRISE_ASSIGN_OR_RETURN(const uint64_t to, Timestamp(*end, 507000));
+    REPRISE_ASSIGN_OR_RETURN(const uint64_t from, Timestamp(*start, kRuntimeCannot));
+    REPRISE_ASSIGN_OR_RETURN(const uint64_t to, Timestamp(*end, kRuntimeCannot));
     *ms = static_cast<float>(static_cast<int64_t>(to - from)) / 1000.0f;
     return {};
   });
@@ -303,7 +305,7 @@ aclError aclrtEventGetTimestamp(aclrtEvent event, uint64_t* timestamp) {
     REPRISE_RETURN_IF_ERROR(
         AnswersHost(*found, "aclrtEventGetTimestamp", ACL_EVENT_EXTERNAL | ACL_EVENT_IPC | ACL_EVENT_DEVICE_USE_ONLY));
     REPRISE_RETURN_IF_ERROR(capture::CheckEventNotCaptured(*found, "aclrtEventGetTimestamp"));
-    REPRISE_ASSIGN_OR_RETURN(*timestamp, Timestamp(*found, 107006));
+    REPRISE_ASSIGN_OR_RETURN(*timestamp, Timestamp(*found, kEventTimestampInvalid));
     return {};
   });
 }
@@ -353,7 +355,7 @@ aclError aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, aclrtEvent* event) 
 aclError aclrtValueWrite(void* devAddr, uint64_t value, uint32_t flag, aclrtStream stream) {
   return Api("aclrtValueWrite", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(devAddr, "devAddr"));
-    REPRISE_RETURN_IF_ERROR(IsReserved(flag, "flag", 107000));
+    REPRISE_RETURN_IF_ERROR(IsReserved(flag, "flag", kInvalidValue));
     REPRISE_RETURN_IF_ERROR(CheckCell(devAddr));
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * on, runtime::FindStream(stream));
     return runtime::SubmitValueWrite(*on, devAddr, value);

@@ -46,13 +46,14 @@ StatusOr<runtime::Stream*> FindCapturable(aclrtStream stream) {
 
 Status CheckNotCapturingModel(const Model& model, const char* api) {
   if (model.state() != model::ModelState::kCapturing && model.state() != model::ModelState::kInvalidated) return {};
-  return Error(107026, fmt::format("{} is not allowed on {}: it is being captured", api, model.Describe()))
+  return Error(kModelCaptured, fmt::format("{} is not allowed on {}: it is being captured", api, model.Describe()))
       .Hint("end the capture with aclmdlRICaptureEnd first");
 }
 
 Status CheckExecutable(const Model& model) {
   if (model.state() == model::ModelState::kReady) return {};
-  return Error(507011, fmt::format("{} cannot be executed: it is {}", model.Describe(), StateName(model.state())))
+  return Error(kModelNotExecutable,
+               fmt::format("{} cannot be executed: it is {}", model.Describe(), StateName(model.state())))
       .Hint(model.state() == model::ModelState::kUpdating ? "call aclmdlRIUpdate first"
             : model.state() == model::ModelState::kNone   ? "call aclmdlRIBuildEnd first"
                                                           : "destroy the model and capture again");
@@ -60,7 +61,7 @@ Status CheckExecutable(const Model& model) {
 
 Status CheckHasEnd(const Model& model) {
   if (model.kind() != model::ModelKind::kBuilt || model.has_end) return {};
-  return Error(507011, fmt::format("{} has no end task, so it would never complete", model.Describe()))
+  return Error(kModelNotExecutable, fmt::format("{} has no end task, so it would never complete", model.Describe()))
       .Hint("call aclmdlRIEndTask on the stream that finishes last, before aclmdlRIBuildEnd");
 }
 
@@ -82,7 +83,7 @@ aclError aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI, acl
     REPRISE_RETURN_IF_ERROR(InRange(mode, 0, 2, "mode"));
     REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindModel(modelRI));
     if (!model->is_sub()) {
-      return Error(107000, fmt::format("{} is not a body of a conditional task", model->Describe()))
+      return Error(kInvalidValue, fmt::format("{} is not a body of a conditional task", model->Describe()))
           .Hint("pass a model that aclmdlRIAddCondTask returned");
     }
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, FindCapturable(stream));
@@ -95,7 +96,7 @@ aclError aclmdlRICaptureGetInfo(aclrtStream stream, aclmdlRICaptureStatus* statu
   return Api("aclmdlRICaptureGetInfo", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
     if (status == nullptr && modelRI == nullptr) {
-      return Error(100000, "parameters status and modelRI are both null").Hint("pass at least one of them");
+      return Error(kInvalidArgument, "parameters status and modelRI are both null").Hint("pass at least one of them");
     }
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, runtime::FindStream(stream));
     const capture::CaptureInfo info = capture::Info(*found);
@@ -144,7 +145,7 @@ aclError aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream) {
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * on, runtime::FindAnyStream(stream));
     on->PrepareSubmit();
     if (on->bound_model.load() != nullptr) {
-      return Error(107000, fmt::format("{} is bound to a built model and cannot execute one", on->Describe()))
+      return Error(kInvalidValue, fmt::format("{} is bound to a built model and cannot execute one", on->Describe()))
           .Hint("execute the model on another stream");
     }
     if (Status refused = runtime::CheckNotCapturing(*on, "aclmdlRIExecuteAsync"); !refused.ok()) {
@@ -154,8 +155,8 @@ aclError aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream) {
     }
     REPRISE_RETURN_IF_ERROR(runtime::CheckNotUpdating(*on, "a model execution"));
     if ((on->flags() & kNotExecutable) != 0) {
-      return Error(107000, fmt::format("{} was created with flags {:#x} and cannot execute a model", on->Describe(),
-                                       on->flags()))
+      return Error(kInvalidValue, fmt::format("{} was created with flags {:#x} and cannot execute a model",
+                                              on->Describe(), on->flags()))
           .Hint("execute the model on a stream made by aclrtCreateStream");
     }
     REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIExecuteAsync"));
@@ -174,7 +175,8 @@ aclError aclmdlRIExecute(aclmdlRI modelRI, int32_t timeout) {
     REPRISE_RETURN_IF_ERROR(IsTimeout(timeout));
     REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindModel(modelRI));
     if (model->kind() != model::ModelKind::kBuilt) {
-      return Error(107000, fmt::format("{} was captured; aclmdlRIExecute is for built models", model->Describe()))
+      return Error(kInvalidValue,
+                   fmt::format("{} was captured; aclmdlRIExecute is for built models", model->Describe()))
           .Hint("execute it with aclmdlRIExecuteAsync and synchronise the stream");
     }
     REPRISE_ASSIGN_OR_RETURN(model, model::FindOwnModel(modelRI));
@@ -191,12 +193,13 @@ aclError aclmdlRIAbort(aclmdlRI modelRI) {
     REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIAbort"));
     REPRISE_ASSIGN_OR_RETURN(model, model::FindOwnModel(modelRI));
     if (model->kind() != model::ModelKind::kBuilt) {
-      return Error(207000, fmt::format("{} was captured; only built models can be aborted", model->Describe()))
+      return Error(kFeatureNotSupported,
+                   fmt::format("{} was captured; only built models can be aborted", model->Describe()))
           .Hint("abort the stream that executes it with aclrtStreamAbort");
     }
     if (model->replay() == nullptr) return {};
     // Not running is fine: there is nothing to abort.
-    model->replay()->Abort(Error(507023, fmt::format("{} was aborted", model->Describe()))
+    model->replay()->Abort(Error(kModelAborted, fmt::format("{} was aborted", model->Describe()))
                                .Hint("execute it again, if aclmdlRIAbort was not meant to end it for good"));
     return {};
   });
@@ -210,7 +213,7 @@ aclError aclmdlRIDestroyRegisterCallback(aclmdlRI modelRI, aclrtCallback func, v
     REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIDestroyRegisterCallback"));
     for (const Model::DestroyCallback& other : model->destroy_callbacks) {
       if (other.function == func) {
-        return Error(107000, fmt::format("func is registered for {} already", model->Describe()))
+        return Error(kInvalidValue, fmt::format("func is registered for {} already", model->Describe()))
             .Hint("register a function once for a model");
       }
     }
@@ -228,7 +231,7 @@ aclError aclmdlRIDestroyUnregisterCallback(aclmdlRI modelRI, aclrtCallback func)
     const size_t removed = std::erase_if(
         model->destroy_callbacks, [&](const Model::DestroyCallback& callback) { return callback.function == func; });
     if (removed == 0)
-      return Error(107000, fmt::format("func is not registered for {}", model->Describe()))
+      return Error(kInvalidValue, fmt::format("func is not registered for {}", model->Describe()))
           .Hint("pass the function that was given to aclmdlRIDestroyRegisterCallback");
     return {};
   });
@@ -268,7 +271,7 @@ aclError aclmdlRIGetName(aclmdlRI modelRI, uint32_t maxLen, char* name) {
     REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindOwnModel(modelRI));
     const std::string own = model->name();
     if (own.size() + 1 > maxLen) {
-      return Error(507000, fmt::format("maxLen is {}, the name needs {} bytes", maxLen, own.size() + 1))
+      return Error(kRuntimeCannot, fmt::format("maxLen is {}, the name needs {} bytes", maxLen, own.size() + 1))
           .Hint("pass a buffer of 512 bytes, which holds every name");
     }
     std::memcpy(name, own.c_str(), own.size() + 1);

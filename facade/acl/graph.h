@@ -16,7 +16,8 @@ namespace reprise::facade {
 inline Status NotSub(const model::Model& model, const char* api) {
   if (!model.is_sub()) [[likely]]
     return {};
-  return Error(207000, fmt::format("{} is not possible on {}, a body of a conditional task", api, model.Describe()))
+  return Error(kFeatureNotSupported,
+               fmt::format("{} is not possible on {}, a body of a conditional task", api, model.Describe()))
       .Hint("call it on the model that holds the conditional task");
 }
 

@@ -56,7 +56,7 @@ StatusOr<ModelAndStream> FindBoth(aclmdlRI model_handle, aclrtStream stream_hand
 aclError aclmdlRIBuildBegin(aclmdlRI* modelRI, uint32_t flag) {
   return Api("aclmdlRIBuildBegin", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(modelRI, "modelRI"));
-    REPRISE_RETURN_IF_ERROR(IsReserved(flag, "flag", 107000));
+    REPRISE_RETURN_IF_ERROR(IsReserved(flag, "flag", kInvalidValue));
     REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
     REPRISE_ASSIGN_OR_RETURN(Model * model, model::BeginBuild(*context));
     *modelRI = model->handle();
@@ -68,9 +68,9 @@ aclError aclmdlRIBindStream(aclmdlRI modelRI, aclrtStream stream, uint32_t flag)
   return Api("aclmdlRIBindStream", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(modelRI, "modelRI"));
     if (flag != ACL_MODEL_STREAM_FLAG_HEAD && flag != ACL_MODEL_STREAM_FLAG_DEFAULT) {
-      return Error(107000, fmt::format("flag is {:#x}, must be ACL_MODEL_STREAM_FLAG_HEAD or "
-                                       "ACL_MODEL_STREAM_FLAG_DEFAULT",
-                                       flag))
+      return Error(kInvalidValue, fmt::format("flag is {:#x}, must be ACL_MODEL_STREAM_FLAG_HEAD or "
+                                              "ACL_MODEL_STREAM_FLAG_DEFAULT",
+                                              flag))
           .Hint("pass ACL_MODEL_STREAM_FLAG_HEAD for a stream that starts with the model");
     }
     // What is wrong with model and stream counts before whose they are.
@@ -97,7 +97,7 @@ aclError aclmdlRIEndTask(aclmdlRI modelRI, aclrtStream stream) {
 aclError aclmdlRIBuildEnd(aclmdlRI modelRI, void* reserve) {
   return Api("aclmdlRIBuildEnd", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(modelRI, "modelRI"));
-    REPRISE_RETURN_IF_ERROR(IsReserved(reserve, "reserve", 100000));
+    REPRISE_RETURN_IF_ERROR(IsReserved(reserve, "reserve", kInvalidArgument));
     REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindOwnModel(modelRI));
     return model::EndBuild(*model);
   });
@@ -107,7 +107,7 @@ aclError aclrtPersistentTaskClean(aclrtStream stream) {
   return Api("aclrtPersistentTaskClean", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
     if (!found->is_persistent()) {
-      return Error(107000, fmt::format("{} was created without ACL_STREAM_PERSISTENT", found->Describe()))
+      return Error(kInvalidValue, fmt::format("{} was created without ACL_STREAM_PERSISTENT", found->Describe()))
           .Hint("pass a stream made by aclrtCreateStreamWithConfig with ACL_STREAM_PERSISTENT");
     }
     found->CleanStored();
@@ -132,7 +132,7 @@ aclError aclrtSwitchStream(void* leftValue, aclrtCondition cond, void* rightValu
     REPRISE_RETURN_IF_ERROR(NotNull(rightValue, "rightValue"));
     REPRISE_RETURN_IF_ERROR(NotNull(trueStream, "trueStream"));
     REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
-    REPRISE_RETURN_IF_ERROR(IsReserved(falseStream, "falseStream", 100000));
+    REPRISE_RETURN_IF_ERROR(IsReserved(falseStream, "falseStream", kInvalidArgument));
     REPRISE_RETURN_IF_ERROR(InRange(cond, ACL_RT_EQUAL, ACL_RT_LESS_OR_EQUAL, "cond"));
     REPRISE_RETURN_IF_ERROR(InRange(dataType, ACL_RT_SWITCH_INT32, ACL_RT_SWITCH_INT64, "dataType"));
     const bool is_int64 = dataType == ACL_RT_SWITCH_INT64;
@@ -149,7 +149,7 @@ aclError aclrtCreateLabel(aclrtLabel* label) {
     REPRISE_RETURN_IF_ERROR(NotNull(label, "label"));
     REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
     if (model::Labels().live() >= kMaxLabels)
-      return Error(207005, fmt::format("{} labels exist", kMaxLabels))
+      return Error(kResourceExhausted, fmt::format("{} labels exist", kMaxLabels))
           .Hint("destroy labels that are no longer needed with aclrtDestroyLabel");
     auto made = std::make_unique<model::Label>();
     static std::atomic<uint64_t> labels{0};
@@ -157,7 +157,7 @@ aclError aclrtCreateLabel(aclrtLabel* label) {
     made->target = std::make_shared<reprise::exec::LabelTarget>(reprise::exec::LabelTarget{labels.fetch_add(1) + 1});
     made->handle = model::Labels().Insert(made.get());
     if (made->handle == nullptr)
-      return Error(207005, "the process has too many labels")
+      return Error(kResourceExhausted, "the process has too many labels")
           .Hint("destroy labels that are no longer needed with aclrtDestroyLabel");
     *label = made.release()->handle;
     return {};
@@ -195,7 +195,7 @@ aclError aclrtCreateLabelList(aclrtLabel* labels, size_t num, aclrtLabelList* la
     }
     list->handle = model::LabelLists().Insert(list.get());
     if (list->handle == nullptr)
-      return Error(207005, "the process has too many label lists")
+      return Error(kResourceExhausted, "the process has too many label lists")
           .Hint("destroy label lists that are no longer needed with aclrtDestroyLabelList");
     *labelList = list.release()->handle;
     return {};
@@ -251,7 +251,7 @@ aclError aclmdlRICaptureTaskUpdateBegin(aclrtStream stream, aclrtTaskGrp handle)
     REPRISE_ASSIGN_OR_RETURN(model::TaskGroup * group, runtime::FindObject(model::TaskGroups(), handle, "task group"));
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
     if (found->bound_model.load() != nullptr) {
-      return Error(107005, fmt::format("{} is bound to a built model", found->Describe()))
+      return Error(kStreamModel, fmt::format("{} is bound to a built model", found->Describe()))
           .Hint("update the group on a stream that is bound to no model");
     }
     REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(*found, "aclmdlRICaptureTaskUpdateBegin"));
@@ -276,13 +276,14 @@ aclError aclmdlRICondHandleCreate(aclmdlRI modelRI, uint32_t defaultLaunchValue,
     REPRISE_RETURN_IF_ERROR(InRange(flag, 0, ACL_MODEL_RI_COND_HANDLE_ASSIGN_DEFAULT, "flag"));
     REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindModel(modelRI));
     if (model->kind() == model::ModelKind::kBuilt) {
-      return Error(207000, fmt::format("{} was built, not captured: it has no conditional tasks", model->Describe()))
+      return Error(kFeatureNotSupported,
+                   fmt::format("{} was built, not captured: it has no conditional tasks", model->Describe()))
           .Hint("use aclrtSwitchStream or aclrtSwitchLabelByIndex in a model built by hand");
     }
     REPRISE_ASSIGN_OR_RETURN(model, model::FindOwnModel(modelRI));
     if (model->state() != model::ModelState::kCapturing) {
-      return Error(107000, fmt::format("{} is {}; a condition handle is created while it is being captured",
-                                       model->Describe(), StateName(model->state())))
+      return Error(kInvalidValue, fmt::format("{} is {}; a condition handle is created while it is being captured",
+                                              model->Describe(), StateName(model->state())))
           .Hint("create it between aclmdlRICaptureBegin and aclmdlRICaptureEnd");
     }
     REPRISE_ASSIGN_OR_RETURN(const model::Condition* condition,
@@ -308,7 +309,7 @@ aclError aclmdlRIAddCondTask(aclmdlRICondTaskParams params, aclrtStream stream, 
     REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
     REPRISE_RETURN_IF_ERROR(
         InRange(params.type, ACL_MODEL_RI_COND_TYPE_IF, ACL_MODEL_RI_COND_TYPE_SWITCH, "params.type"));
-    REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", 107000));
+    REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", kInvalidValue));
     REPRISE_RETURN_IF_ERROR(NotNullInner(params.handle, "params.handle"));
     REPRISE_RETURN_IF_ERROR(NotNullInner(params.modelRIArray, "params.modelRIArray"));
     REPRISE_ASSIGN_OR_RETURN(model::Condition * condition,

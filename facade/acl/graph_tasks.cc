@@ -74,10 +74,10 @@ StatusOr<TaskRef> FindTask(aclmdlRITask task, const char* api) {
       REPRISE_RETURN_IF_ERROR(NotSub(*model, api));
       return found;
     }
-    return Error(107017, fmt::format("task handle {} belongs to a model that was destroyed", fmt::ptr(task)))
+    return Error(kInvalidHandle, fmt::format("task handle {} belongs to a model that was destroyed", fmt::ptr(task)))
         .Hint("ask for the tasks of a live model with aclmdlRIGetTasksByStream");
   }
-  return Error(107017, fmt::format("{} is not a task handle", fmt::ptr(task)))
+  return Error(kInvalidHandle, fmt::format("{} is not a task handle", fmt::ptr(task)))
       .Hint("pass a task that aclmdlRIGetTasksByStream wrote");
 }
 
@@ -114,7 +114,7 @@ Status FillArray(void** array, uint32_t* count, size_t total, At at, const char*
   for (uint32_t i = filled; i < room; ++i) array[i] = nullptr;
   *count = filled;
   if (room >= all) return {};
-  return Error(107039, fmt::format("the array has room for {} of {} {}", room, all, what))
+  return Error(kInsufficientInputArray, fmt::format("the array has room for {} of {} {}", room, all, what))
       .Hint(fmt::format("pass an array for {} entries; a call with a null array asks for the number", all));
 }
 
@@ -122,13 +122,14 @@ Status FillArray(void** array, uint32_t* count, size_t total, At at, const char*
 Status BoundTasks(const runtime::Stream& stream, const Model& model, aclmdlRITask* tasks, uint32_t* count) {
   REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
   if (&stream.context() != context) {
-    return Error(107003, fmt::format("{} belongs to another context", stream.Describe()))
+    return Error(kStreamContext, fmt::format("{} belongs to another context", stream.Describe()))
         .Hint("make the stream's context current with aclrtSetCurrentContext");
   }
   const size_t total = stream.stored()->nodes().size();
   if (static_cast<uint32_t>(stream.id()) >= 1u << (32 - kBoundNodeBits) || total > size_t{1} << kBoundNodeBits) {
-    return Error(207000, fmt::format("{} has {} tasks; handles name up to {} tasks of streams with ids below {}",
-                                     stream.Describe(), total, 1u << kBoundNodeBits, 1u << (32 - kBoundNodeBits)))
+    return Error(kFeatureNotSupported,
+                 fmt::format("{} has {} tasks; handles name up to {} tasks of streams with ids below {}",
+                             stream.Describe(), total, 1u << kBoundNodeBits, 1u << (32 - kBoundNodeBits)))
         .Hint("spread the tasks over more streams");
   }
   return FillArray(
@@ -163,7 +164,7 @@ std::string SpokenType(const ir::Node& node) {
 Status CheckValueCell(const void* address) {
   REPRISE_RETURN_IF_ERROR(NotNullInner(address, "devAddr"));
   if (reinterpret_cast<uintptr_t>(address) % 8 != 0) {
-    return Error(107000, fmt::format("devAddr {} is not aligned to 8 bytes", fmt::ptr(address)))
+    return Error(kInvalidValue, fmt::format("devAddr {} is not aligned to 8 bytes", fmt::ptr(address)))
         .Culprit("parameter devAddr")
         .Hint("pass an address that is a multiple of 8");
   }
@@ -173,11 +174,11 @@ Status CheckValueCell(const void* address) {
 Status SetKernelParams(const TaskRef& task, const aclmdlRITaskParams& params) {
   const aclmdlRIKernelTaskParams& kernel = params.kernelTaskParams;
   if (TypeOf(*task) != ACL_MODEL_RI_TASK_KERNEL) {
-    return Error(107000, fmt::format("the task is a {}, not a kernel", SpokenType(*task)))
+    return Error(kInvalidValue, fmt::format("the task is a {}, not a kernel", SpokenType(*task)))
         .Hint("set params->type to the sort of the task, which aclmdlRITaskGetType tells");
   }
   if (params.taskGrp != nullptr) {
-    return Error(107000, "taskGrp is not null: tasks of a group are changed by a group update")
+    return Error(kInvalidValue, "taskGrp is not null: tasks of a group are changed by a group update")
         .Hint("pass NULL for taskGrp, or change the group with aclmdlRICaptureTaskUpdateBegin");
   }
   // Looked at together first: programs set the parameters of thousands of tasks in a row.
@@ -210,8 +211,8 @@ Status SetKernelParams(const TaskRef& task, const aclmdlRITaskParams& params) {
     block = large != nullptr ? large.get() : small;
   }
   if (!reprise::device::CopyFromUntrusted(block, kernel.args, kernel.argsSize)) {
-    return Error(107000, fmt::format("kernelTaskParams.args {} is not accessible for {} bytes", fmt::ptr(kernel.args),
-                                     kernel.argsSize))
+    return Error(kInvalidValue, fmt::format("kernelTaskParams.args {} is not accessible for {} bytes",
+                                            fmt::ptr(kernel.args), kernel.argsSize))
         .Hint("pass the host address of the arguments, and their number of bytes in argsSize");
   }
   if (place != nullptr) {
@@ -224,11 +225,11 @@ Status SetKernelParams(const TaskRef& task, const aclmdlRITaskParams& params) {
 
 Status SetValueParams(const TaskRef& task, const aclmdlRITaskParams& params) {
   if (params.taskGrp != nullptr || params.opInfoPtr != nullptr) {
-    return Error(107000, "taskGrp and opInfoPtr must be null for a value task")
+    return Error(kInvalidValue, "taskGrp and opInfoPtr must be null for a value task")
         .Hint("pass NULL for both: they belong to kernels");
   }
   if (!HasParams(*task)) {
-    return Error(107000, fmt::format("the task is a {}, which has no public parameters", SpokenType(*task)))
+    return Error(kInvalidValue, fmt::format("the task is a {}, which has no public parameters", SpokenType(*task)))
         .Hint(kHasParams);
   }
   if (params.type == ACL_MODEL_RI_TASK_VALUE_WRITE) {
@@ -248,8 +249,8 @@ Status SetParams(const TaskRef& task, const aclmdlRITaskParams& params) {
     case ACL_MODEL_RI_TASK_VALUE_WRITE:
     case ACL_MODEL_RI_TASK_VALUE_WAIT: return SetValueParams(task, params);
     default:
-      return Error(107000, fmt::format("params->type is {}; only kernel and value parameters can be set",
-                                       static_cast<int>(params.type)))
+      return Error(kInvalidValue, fmt::format("params->type is {}; only kernel and value parameters can be set",
+                                              static_cast<int>(params.type)))
           .Hint("set params->type to what aclmdlRITaskGetType tells of the task");
   }
 }
@@ -285,16 +286,16 @@ aclError aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask* tasks, uint3
         if (const auto* model = static_cast<const Model*>(user->bound_model.load())) {
           return BoundTasks(*user, *model, tasks, numTasks);
         }
-        return Error(107000, fmt::format("{} is not a stream of a model", user->Describe()))
+        return Error(kInvalidValue, fmt::format("{} is not a stream of a model", user->Describe()))
             .Hint("pass a stream that aclmdlRIGetStreams returned");
       }
       const reprise::HandleState state = model::LaneHandles().Classify(stream);
-      return Error(107017, reprise::DescribeBadHandle(state, stream, "graph-internal stream"))
+      return Error(kInvalidHandle, reprise::DescribeBadHandle(state, stream, "graph-internal stream"))
           .Hint("pass a stream that aclmdlRIGetStreams wrote, of a model that is alive");
     }
     REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
     if (&lane->model->context() != context) {
-      return Error(107003, fmt::format("the stream belongs to {} of another context", lane->model->Describe()))
+      return Error(kStreamContext, fmt::format("the stream belongs to {} of another context", lane->model->Describe()))
           .Hint("make the model's context current with aclrtSetCurrentContext");
     }
     REPRISE_RETURN_IF_ERROR(NotSub(*lane->model, "aclmdlRIGetTasksByStream"));
@@ -318,9 +319,10 @@ aclError aclmdlRITaskGetSeqId(aclmdlRITask task, uint32_t* id) {
     REPRISE_RETURN_IF_ERROR(NotNullInner(id, "id"));
     REPRISE_ASSIGN_OR_RETURN(const TaskRef found, FindTask(task, "aclmdlRITaskGetSeqId"));
     if (found.model->kind() == model::ModelKind::kBuilt) {
-      return Error(207000, fmt::format("{} was built by hand: its streams run side by side, and no sequence holds for "
-                                       "all of their tasks",
-                                       found.model->Describe()))
+      return Error(kFeatureNotSupported,
+                   fmt::format("{} was built by hand: its streams run side by side, and no sequence holds for "
+                               "all of their tasks",
+                               found.model->Describe()))
           .Hint("the order within a stream is that of aclmdlRIGetTasksByStream");
     }
     *id = found.node;
@@ -336,7 +338,7 @@ aclError aclmdlRITaskGetParams(aclmdlRITask task, aclmdlRITaskParams* params) {
     const ir::TaskInfo info = ir::Describe(node);
     const aclmdlRITaskType type = TypeOf(node);
     if (type == ACL_MODEL_RI_TASK_DEFAULT) {
-      return Error(107000, fmt::format("the task is a {}, which has no public parameters", SpokenType(node)))
+      return Error(kInvalidValue, fmt::format("the task is a {}, which has no public parameters", SpokenType(node)))
           .Hint(kHasParams);
     }
     *params = {};
@@ -398,9 +400,10 @@ aclError aclmdlRITaskDisable(aclmdlRITask task) {
     REPRISE_ASSIGN_OR_RETURN(const TaskRef found, FindTask(task, "aclmdlRITaskDisable"));
     REPRISE_RETURN_IF_ERROR(model::CheckChangeable(*found.model));
     if (!HasParams(*found)) {
-      return model::Fault(*found.model,
-                            Error(107000, fmt::format("the task is a {}, which cannot be disabled", SpokenType(*found)))
-                                .Hint("disable kernels and value tasks only; this model has to be captured again now"));
+      return model::Fault(
+          *found.model,
+          Error(kInvalidValue, fmt::format("the task is a {}, which cannot be disabled", SpokenType(*found)))
+              .Hint("disable kernels and value tasks only; this model has to be captured again now"));
     }
     return model::Disable(*found.model, found.node);
   });
@@ -424,7 +427,7 @@ aclError aclmdlRIKernelTaskGetAttribute(aclmdlRITask task, aclrtLaunchKernelAttr
     REPRISE_ASSIGN_OR_RETURN(const TaskRef found, FindTask(task, "aclmdlRIKernelTaskGetAttribute"));
     const ir::TaskInfo info = ir::Describe(*found);
     if (TypeOf(*found) != ACL_MODEL_RI_TASK_KERNEL) {
-      return Error(107000, fmt::format("the task is a {}, not a kernel", SpokenType(*found)))
+      return Error(kInvalidValue, fmt::format("the task is a {}, not a kernel", SpokenType(*found)))
           .Hint("ask tasks for which aclmdlRITaskGetType tells ACL_MODEL_RI_TASK_KERNEL");
     }
     aclrtLaunchKernelAttrValue value{};
@@ -437,9 +440,10 @@ aclError aclmdlRIKernelTaskGetAttribute(aclmdlRITask task, aclrtLaunchKernelAttr
         value.timeoutUs = {static_cast<uint32_t>(info.timeout_us), static_cast<uint32_t>(info.timeout_us >> 32)};
         break;
       default:
-        return Error(107000, fmt::format("attrId is {}; a task tells SCHEM_MODE, DYN_UBUF_SIZE, DATA_DUMP, TIMEOUT and "
-                                         "TIMEOUT_US",
-                                         static_cast<int>(attrId)))
+        return Error(kInvalidValue,
+                     fmt::format("attrId is {}; a task tells SCHEM_MODE, DYN_UBUF_SIZE, DATA_DUMP, TIMEOUT and "
+                                 "TIMEOUT_US",
+                                 static_cast<int>(attrId)))
             .Hint("pass one of these five");
     }
     *attrValue = value;

@@ -50,7 +50,7 @@ StatusOr<json> ReadConfig(const char* path) {
   std::ifstream file(path);
   std::ostringstream text;
   if (!file || !(text << file.rdbuf() || file.eof())) {
-    return Error(100003, fmt::format("configuration file \"{}\" cannot be read", path))
+    return Error(kInvalidFile, fmt::format("configuration file \"{}\" cannot be read", path))
         .Culprit(fmt::format("parameter configPath \"{}\"", path))
         .Hint("check that the file exists and is readable, or pass NULL for the defaults");
   }
@@ -66,24 +66,24 @@ StatusOr<json> ReadConfig(const char* path) {
       return !too_deep;
     });
     if (too_deep) {
-      return Error(100006,
+      return Error(kParseFile,
                    fmt::format("configuration file \"{}\" is nested more than {} levels deep", path, kMaxNesting))
           .Culprit(fmt::format("file \"{}\"", path))
           .Hint(fmt::format("nest at most {} objects and arrays", kMaxNesting));
     }
     if (!config.is_object()) {
-      return Error(100006, fmt::format("configuration file \"{}\" holds no JSON object but a JSON {}", path,
-                                       config.type_name()))
+      return Error(kParseFile, fmt::format("configuration file \"{}\" holds no JSON object but a JSON {}", path,
+                                           config.type_name()))
           .Culprit(fmt::format("file \"{}\"", path))
           .Hint("write { … } around the keys");
     }
     return config;
   } catch (const json::parse_error& error) {
-    return Error(100006, fmt::format("configuration file \"{}\" is no valid JSON: {}", path, error.what()))
+    return Error(kParseFile, fmt::format("configuration file \"{}\" is no valid JSON: {}", path, error.what()))
         .Culprit(fmt::format("byte {} of \"{}\"", error.byte, path))
         .Hint("correct the JSON text there");
   } catch (const json::exception& error) {  // a number that fits no type
-    return Error(100006, fmt::format("configuration file \"{}\" holds what cannot be read: {}", path, error.what()))
+    return Error(kParseFile, fmt::format("configuration file \"{}\" holds what cannot be read: {}", path, error.what()))
         .Culprit(fmt::format("file \"{}\"", path))
         .Hint("write numbers that a 64-bit number can hold");
   }
@@ -98,14 +98,14 @@ Status ApplyConfig(const char* path, const json& config) {
   if (const auto device = config.find("defaultDevice"); device != config.end()) {
     const auto id = device->is_object() ? device->find("default_device") : device->end();
     if (!device->is_object() || id == device->end()) {
-      return Error(100000, "defaultDevice has no key default_device")
+      return Error(kInvalidArgument, "defaultDevice has no key default_device")
           .Culprit("key defaultDevice of the configuration file")
           .Hint("write \"defaultDevice\": {\"default_device\": \"0\"}");
     }
     const std::string text = TextOf(*id);
     const bool digits = !text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == std::string::npos;
     if (!digits || std::stoul(text) >= runtime::Devices().size()) {
-      return Error(100000,
+      return Error(kInvalidArgument,
                    fmt::format("default_device is {}, must be a device id below {}", text, runtime::Devices().size()))
           .Culprit("key defaultDevice of the configuration file")
           .Hint("name a device that aclrtGetDeviceCount counts");
@@ -120,7 +120,7 @@ Status ApplyConfig(const char* path, const json& config) {
   if (const auto mode = config.find("err_msg_mode"); mode != config.end()) {
     const std::string text = TextOf(*mode);
     if (text != "0" && text != "1") {
-      return Error(100000, fmt::format("err_msg_mode is {}, must be \"0\" (thread) or \"1\" (process)", text))
+      return Error(kInvalidArgument, fmt::format("err_msg_mode is {}, must be \"0\" (thread) or \"1\" (process)", text))
           .Culprit("key err_msg_mode of the configuration file")
           .Hint("write \"0\" or \"1\"");
     }
@@ -147,13 +147,13 @@ Status Initialize(const char* path) {
     std::lock_guard lock(process.mutex);
     if (process.references != 0) {
       if (!config.empty() && config != process.config) {
-        return Error(100000, "this configuration differs from the one that the process was initialised with")
+        return Error(kInvalidArgument, "this configuration differs from the one that the process was initialised with")
             .Culprit(fmt::format("parameter configPath \"{}\"; the process was initialised with {}", path,
                                  process.config.dump()))
             .Hint("call aclFinalize before initialising in another way");
       }
       ++process.references;
-      return Error(100002,
+      return Error(kRepeatedInitialize,
                    fmt::format("the process is initialised already; {} references are held now", process.references))
           .Culprit("an earlier aclInit")
           .Hint("go on: the call took one more reference");
@@ -184,13 +184,13 @@ Status CheckNothingIsCaptured() {
   if (!IsStrict()) return {};
   const std::string open = capture::DescribeOpenCapture();
   if (open.empty()) return {};
-  return StrictRefusal(107027, "aclFinalize takes away what an open capture needs")
+  return StrictRefusal(kStreamCaptured, "aclFinalize takes away what an open capture needs")
       .Culprit(open)
       .Hint("end the capture with aclmdlRICaptureEnd first");
 }
 
 Status NotInitialized() {
-  return Error(100037, "the process is not initialised: no reference is left")
+  return Error(kRepeatedFinalize, "the process is not initialised: no reference is left")
       .Culprit("an earlier aclFinalize, or a missing aclInit")
       .Hint("call aclFinalize once, after a successful aclInit");
 }
@@ -215,12 +215,12 @@ Status ShutDown(std::unique_lock<std::mutex> lock, Process& process) {
 
 Status CheckHook(aclRegisterCallbackType type, bool has_function) {
   if ((type < ACL_REG_TYPE_ACL_MODEL || type > ACL_REG_TYPE_ACL_RETR) && type != ACL_REG_TYPE_OTHER) {
-    return Error(100000, fmt::format("type is {}, must be 0 to 7 or 65535", static_cast<int>(type)))
+    return Error(kInvalidArgument, fmt::format("type is {}, must be 0 to 7 or 65535", static_cast<int>(type)))
         .Culprit("parameter type")
         .Hint("pass one of ACL_REG_TYPE_*");
   }
   if (has_function) return {};
-  return Error(100000, "parameter cbFunc is null").Culprit("parameter cbFunc").Hint("pass a valid cbFunc");
+  return Error(kInvalidArgument, "parameter cbFunc is null").Culprit("parameter cbFunc").Hint("pass a valid cbFunc");
 }
 
 // A pair of type and function is kept once, with the newest user data.
@@ -245,8 +245,8 @@ Status RemoveHook(std::vector<Hook<Function>>& hooks, aclRegisterCallbackType ty
   const auto removed =
       std::erase_if(hooks, [&](const Hook<Function>& hook) { return hook.type == type && hook.function == function; });
   if (removed != 0) return {};
-  return Error(100000, fmt::format("the function {} is not registered for type {}", reinterpret_cast<void*>(function),
-                                   static_cast<int>(type)))
+  return Error(kInvalidArgument, fmt::format("the function {} is not registered for type {}",
+                                             reinterpret_cast<void*>(function), static_cast<int>(type)))
       .Culprit("parameters type and cbFunc")
       .Hint("pass the pair that was registered");
 }
@@ -259,7 +259,7 @@ Status CheckInitialized(const char* api) {
   Process& process = TheProcess();
   std::lock_guard lock(process.mutex);
   if (process.references != 0) return {};
-  return StrictRefusal(100001, fmt::format("{} is called while the process is not initialised", api))
+  return StrictRefusal(kNotInitialized, fmt::format("{} is called while the process is not initialised", api))
       .Culprit("a missing aclInit, or an earlier aclFinalize")
       .Hint("call aclInit first");
 }
@@ -348,7 +348,8 @@ aclError aclGetCannAttributeList(const aclCannAttr** cannAttrList, size_t* num) 
 aclError aclGetCannAttribute(aclCannAttr cannAttr, int32_t* value) {
   return runtime::Api("aclGetCannAttribute", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(value, "value"));
-    REPRISE_RETURN_IF_ERROR(InRange(cannAttr, ACL_CANN_ATTR_INF_NAN, ACL_CANN_ATTR_JIT_COMPILE, "cannAttr", 100000));
+    REPRISE_RETURN_IF_ERROR(
+        InRange(cannAttr, ACL_CANN_ATTR_INF_NAN, ACL_CANN_ATTR_JIT_COMPILE, "cannAttr", kInvalidArgument));
     // Operators of the CPU device are never compiled at run time.
     *value = cannAttr == ACL_CANN_ATTR_JIT_COMPILE ? 0 : 1;
     return {};
@@ -359,9 +360,9 @@ aclError aclGetDeviceCapability(uint32_t deviceId, aclDeviceInfo deviceInfo, int
   return runtime::Api("aclGetDeviceCapability", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(value, "value"));
     REPRISE_RETURN_IF_ERROR(
-        InRange(deviceId, 0, static_cast<int64_t>(runtime::Devices().size()) - 1, "deviceId", 100000));
+        InRange(deviceId, 0, static_cast<int64_t>(runtime::Devices().size()) - 1, "deviceId", kInvalidArgument));
     REPRISE_RETURN_IF_ERROR(
-        InRange(deviceInfo, ACL_DEVICE_INFO_AI_CORE_NUM, ACL_DEVICE_INFO_L2_SIZE, "deviceInfo", 100000));
+        InRange(deviceInfo, ACL_DEVICE_INFO_AI_CORE_NUM, ACL_DEVICE_INFO_L2_SIZE, "deviceInfo", kInvalidArgument));
     switch (deviceInfo) {
       case ACL_DEVICE_INFO_AI_CORE_NUM: *value = runtime::HardwareCores(ACL_RT_DEV_RES_CUBE_CORE); break;
       case ACL_DEVICE_INFO_VECTOR_CORE_NUM: *value = runtime::HardwareCores(ACL_RT_DEV_RES_VECTOR_CORE); break;

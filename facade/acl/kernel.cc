@@ -61,14 +61,15 @@ StatusOr<LaunchAttributes> ReadLaunchAttributes(const aclrtLaunchKernelCfg* cfg)
       case ACL_RT_LAUNCH_KERNEL_ATTR_BLOCK_TASK_PREFETCH:
       case ACL_RT_LAUNCH_KERNEL_ATTR_ENABLE_PROFILING: break;  // hints without a meaning here
       default:
-        return Error(107000, fmt::format("cfg->attrs[{}].id is {}, must be {} to {}", i, static_cast<int>(attribute.id),
-                                         static_cast<int>(ACL_RT_LAUNCH_KERNEL_ATTR_SCHEM_MODE),
-                                         static_cast<int>(ACL_RT_LAUNCH_KERNEL_ATTR_ENABLE_PROFILING)))
+        return Error(kInvalidValue,
+                     fmt::format("cfg->attrs[{}].id is {}, must be {} to {}", i, static_cast<int>(attribute.id),
+                                 static_cast<int>(ACL_RT_LAUNCH_KERNEL_ATTR_SCHEM_MODE),
+                                 static_cast<int>(ACL_RT_LAUNCH_KERNEL_ATTR_ENABLE_PROFILING)))
             .Hint("pass one of ACL_RT_LAUNCH_KERNEL_ATTR_*");
     }
   }
   if (seconds && microseconds) {
-    return Error(107000, "cfg names both TIMEOUT and TIMEOUT_US").Hint("pass one of the two attributes");
+    return Error(kInvalidValue, "cfg names both TIMEOUT and TIMEOUT_US").Hint("pass one of the two attributes");
   }
   return out;
 }
@@ -114,7 +115,7 @@ Status LaunchDeviceArgs(aclrtFuncHandle handle, uint32_t blocks, const void* arg
                         const aclrtLaunchKernelCfg* cfg, aclrtStream stream) {
   REPRISE_RETURN_IF_ERROR(NotNull(handle, "funcHandle"));
   REPRISE_RETURN_IF_ERROR(NotNull(args, "argsData"));
-  REPRISE_RETURN_IF_ERROR(CheckBlocks(blocks, 107000));
+  REPRISE_RETURN_IF_ERROR(CheckBlocks(blocks, kInvalidValue));
   REPRISE_ASSIGN_OR_RETURN(KernelFunction * function, FindFunction(handle));
   REPRISE_ASSIGN_OR_RETURN(const LaunchAttributes attributes, ReadLaunchAttributes(cfg));
   REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
@@ -157,7 +158,7 @@ aclError aclrtBinaryLoadFromData(const void* data, size_t length, const aclrtBin
   return Api("aclrtBinaryLoadFromData", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(data, "data"));
     REPRISE_RETURN_IF_ERROR(NotNull(binHandle, "binHandle"));
-    REPRISE_RETURN_IF_ERROR(NotZero(length, "length", 107000));
+    REPRISE_RETURN_IF_ERROR(NotZero(length, "length", kInvalidValue));
     REPRISE_RETURN_IF_ERROR(CheckOptions(options));
     REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] auto* context, runtime::CurrentContext());
     return MadeBinary(KernelBinary::LoadData(data, length), binHandle);
@@ -169,14 +170,14 @@ aclrtBinary aclrtCreateBinary(const void* data, size_t dataLen) {
   Api("aclrtCreateBinary", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(data, "data"));
     if (dataLen == 0) {
-      return Error(100000, "dataLen is 0, must be at least 1 byte")
+      return Error(kInvalidArgument, "dataLen is 0, must be at least 1 byte")
           .Culprit("parameter dataLen")
           .Hint("pass the size of the kernel binary");
     }
     auto made = std::make_unique<BinaryData>(BinaryData{data, dataLen, nullptr});
     made->handle = runtime::BinaryDatas().Insert(made.get());
     if (made->handle == nullptr)
-      return Error(207005, "the process has too many kernel binaries in memory")
+      return Error(kResourceExhausted, "the process has too many kernel binaries in memory")
           .Hint("destroy binaries that are no longer needed with aclrtDestroyBinary");
     binary = made.release()->handle;
     return {};
@@ -249,10 +250,10 @@ aclError aclrtBinaryGetGlobal(aclrtBinHandle binHandle, const char* name, void**
     REPRISE_RETURN_IF_ERROR(NotNull(binHandle, "binHandle"));
     REPRISE_RETURN_IF_ERROR(NotNull(name, "name"));
     if (dptr == nullptr && size == nullptr)
-      return Error(100000, "parameters dptr and size are both null").Hint("pass at least one of them");
+      return Error(kInvalidArgument, "parameters dptr and size are both null").Hint("pass at least one of them");
     REPRISE_ASSIGN_OR_RETURN(KernelBinary * binary, FindBinary(binHandle));
-    return Error(107042, fmt::format("{} has no global named \"{}\": host-compiled kernels export none",
-                                     binary->source(), name))
+    return Error(kSymbolNotFound, fmt::format("{} has no global named \"{}\": host-compiled kernels export none",
+                                              binary->source(), name))
         .Hint("keep the data in memory of aclrtMalloc, and pass its address to kernels");
   });
 }
@@ -265,7 +266,9 @@ aclError aclrtRegisterCpuFunc(const aclrtBinHandle handle, const char* funcName,
     REPRISE_RETURN_IF_ERROR(NotNull(kernelName, "kernelName"));
     REPRISE_RETURN_IF_ERROR(NotNull(funcHandle, "funcHandle"));
     if (*kernelName == '\0') {
-      return Error(107000, "kernelName is empty").Culprit("parameter kernelName").Hint("pass a name for the kernel");
+      return Error(kInvalidValue, "kernelName is empty")
+          .Culprit("parameter kernelName")
+          .Hint("pass a name for the kernel");
     }
     REPRISE_ASSIGN_OR_RETURN(KernelBinary * binary, FindBinary(handle));
     REPRISE_ASSIGN_OR_RETURN(const KernelFunction* function, binary->RegisterAlias(funcName, kernelName));
@@ -289,15 +292,15 @@ aclError aclrtFunctionGetParamInfo(const void* func, size_t paramIndex, size_t* 
   return Api("aclrtFunctionGetParamInfo", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(func, "func"));
     if (paramOffset == nullptr && paramSize == nullptr) {
-      return Error(107000, "parameters paramOffset and paramSize are both null")
+      return Error(kInvalidValue, "parameters paramOffset and paramSize are both null")
           .Culprit("parameters paramOffset and paramSize")
           .Hint("pass a place for at least one of them");
     }
     REPRISE_ASSIGN_OR_RETURN(const KernelFunction* function, FindFunction(func));
     REPRISE_ASSIGN_OR_RETURN(const std::vector<runtime::ParamPlace> params, runtime::ParamsOf(*function));
     if (paramIndex >= params.size()) {
-      return Error(107000, fmt::format("paramIndex is {}, kernel {} has {} parameters", paramIndex, function->name,
-                                       params.size()))
+      return Error(kInvalidValue, fmt::format("paramIndex is {}, kernel {} has {} parameters", paramIndex,
+                                              function->name, params.size()))
           .Culprit("parameter paramIndex")
           .Hint("stay below the count that aclrtFunctionGetParamCount tells");
     }
@@ -311,7 +314,7 @@ aclError aclrtFunctionGetAvailDynUbufPerBlock(void* func, uint32_t flags, size_t
   return Api("aclrtFunctionGetAvailDynUbufPerBlock", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(func, "func"));
     REPRISE_RETURN_IF_ERROR(NotNull(dynamicUbufSize, "dynamicUbufSize"));
-    REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", 100000));
+    REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", kInvalidArgument));
     REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const KernelFunction* function, FindFunction(func));
     *dynamicUbufSize = 0;  // only thread-grid kernels ask for some
     return {};
@@ -342,7 +345,7 @@ aclError aclrtGetFunctionName(aclrtFuncHandle funcHandle, uint32_t maxLen, char*
     REPRISE_RETURN_IF_ERROR(NotNull(name, "name"));
     REPRISE_ASSIGN_OR_RETURN(KernelFunction * function, FindFunction(funcHandle));
     if (maxLen < function->name.size() + 1) {
-      return Error(107000, fmt::format("maxLen is {}, the name needs {}", maxLen, function->name.size() + 1))
+      return Error(kInvalidValue, fmt::format("maxLen is {}, the name needs {}", maxLen, function->name.size() + 1))
           .Hint("pass a longer buffer");
     }
     std::memcpy(name, function->name.c_str(), function->name.size() + 1);
@@ -416,7 +419,7 @@ aclError aclrtKernelArgsInitByUserMem(aclrtFuncHandle funcHandle, aclrtArgsHandl
     REPRISE_RETURN_IF_ERROR(NotNull(funcHandle, "funcHandle"));
     REPRISE_RETURN_IF_ERROR(NotNull(argsHandle, "argsHandle"));
     REPRISE_RETURN_IF_ERROR(NotNull(userHostMem, "userHostMem"));
-    REPRISE_RETURN_IF_ERROR(InRange(actualArgsSize, 1, INT64_MAX, "actualArgsSize", 100000));
+    REPRISE_RETURN_IF_ERROR(InRange(actualArgsSize, 1, INT64_MAX, "actualArgsSize", kInvalidArgument));
     REPRISE_ASSIGN_OR_RETURN(const KernelFunction* function, FindFunction(funcHandle));
     return UserArgs::Create(*function, argsHandle, userHostMem, actualArgsSize);
   });
@@ -428,7 +431,7 @@ aclError aclrtKernelArgsAppend(aclrtArgsHandle argsHandle, void* param, size_t p
     REPRISE_RETURN_IF_ERROR(NotNull(argsHandle, "argsHandle"));
     REPRISE_RETURN_IF_ERROR(NotNull(param, "param"));
     REPRISE_RETURN_IF_ERROR(NotNull(paramHandle, "paramHandle"));
-    REPRISE_RETURN_IF_ERROR(InRange(paramSize, 1, INT64_MAX, "paramSize", 100000));
+    REPRISE_RETURN_IF_ERROR(InRange(paramSize, 1, INT64_MAX, "paramSize", kInvalidArgument));
     return WithArgs(argsHandle, [&](auto& args) -> Status {
       REPRISE_ASSIGN_OR_RETURN(const uint32_t index, args.Append(param, paramSize));
       *paramHandle = ParamHandle(index);
@@ -455,7 +458,7 @@ aclError aclrtKernelArgsGetPlaceHolderBuffer(aclrtArgsHandle argsHandle, aclrtPa
     REPRISE_RETURN_IF_ERROR(NotNull(argsHandle, "argsHandle"));
     REPRISE_RETURN_IF_ERROR(NotNull(paramHandle, "paramHandle"));
     REPRISE_RETURN_IF_ERROR(NotNull(bufferAddr, "bufferAddr"));
-    REPRISE_RETURN_IF_ERROR(InRange(dataSize, 1, INT64_MAX, "dataSize", 100000));
+    REPRISE_RETURN_IF_ERROR(InRange(dataSize, 1, INT64_MAX, "dataSize", kInvalidArgument));
     return WithArgs(argsHandle, [&](auto& args) -> Status {
       REPRISE_ASSIGN_OR_RETURN(*bufferAddr, args.PlaceholderBuffer(ParamIndex(paramHandle), dataSize));
       return {};
@@ -469,7 +472,7 @@ aclError aclrtKernelArgsParaUpdate(aclrtArgsHandle argsHandle, aclrtParamHandle 
     REPRISE_RETURN_IF_ERROR(NotNull(argsHandle, "argsHandle"));
     REPRISE_RETURN_IF_ERROR(NotNull(paramHandle, "paramHandle"));
     REPRISE_RETURN_IF_ERROR(NotNull(param, "param"));
-    REPRISE_RETURN_IF_ERROR(InRange(paramSize, 1, INT64_MAX, "paramSize", 100000));
+    REPRISE_RETURN_IF_ERROR(InRange(paramSize, 1, INT64_MAX, "paramSize", kInvalidArgument));
     return WithArgs(argsHandle, [&](auto& args) { return args.Update(ParamIndex(paramHandle), param, paramSize); });
   });
 }
@@ -498,13 +501,13 @@ aclError aclrtLaunchKernelWithConfig(aclrtFuncHandle funcHandle, uint32_t numBlo
   return Api("aclrtLaunchKernelWithConfig", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(funcHandle, "funcHandle"));
     REPRISE_RETURN_IF_ERROR(NotNull(argsHandle, "argsHandle"));
-    REPRISE_RETURN_IF_ERROR(CheckBlocks(numBlocks, 100000));
-    REPRISE_RETURN_IF_ERROR(IsReserved(reserve, "reserve", 100000));
+    REPRISE_RETURN_IF_ERROR(CheckBlocks(numBlocks, kInvalidArgument));
+    REPRISE_RETURN_IF_ERROR(IsReserved(reserve, "reserve", kInvalidArgument));
     REPRISE_ASSIGN_OR_RETURN(KernelFunction * function, FindFunction(funcHandle));
     return WithArgs(argsHandle, [&](auto& args) -> Status {
       if (args.function_handle() != funcHandle) {
         REPRISE_ASSIGN_OR_RETURN(const KernelFunction* owner, FindFunction(args.function_handle()));
-        return Error(107000,
+        return Error(kInvalidValue,
                      fmt::format("the argument list was made for kernel {}, not for {}", owner->name, function->name))
             .Hint("make a list with aclrtKernelArgsInit for this kernel");
       }
@@ -521,7 +524,7 @@ aclError aclrtLaunchKernelWithHostArgs(aclrtFuncHandle funcHandle, uint32_t numB
   return Api("aclrtLaunchKernelWithHostArgs", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(funcHandle, "funcHandle"));
     REPRISE_RETURN_IF_ERROR(NotNull(hostArgs, "hostArgs"));
-    REPRISE_RETURN_IF_ERROR(CheckBlocks(numBlocks, 107000));
+    REPRISE_RETURN_IF_ERROR(CheckBlocks(numBlocks, kInvalidValue));
     if (IsStrict()) [[unlikely]] {
       REPRISE_RETURN_IF_ERROR(HostReads(hostArgs, "hostArgs"));
     }
@@ -548,7 +551,7 @@ aclError aclrtLaunchKernelWithArgsArray(void* func, uint32_t numBlocks, aclrtStr
                                         void** args) {
   return Api("aclrtLaunchKernelWithArgsArray", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(func, "func"));
-    REPRISE_RETURN_IF_ERROR(CheckBlocks(numBlocks, 100000));
+    REPRISE_RETURN_IF_ERROR(CheckBlocks(numBlocks, kInvalidArgument));
     REPRISE_ASSIGN_OR_RETURN(KernelFunction * function, FindFunction(func));
     REPRISE_ASSIGN_OR_RETURN(const std::vector<runtime::ParamPlace> params, runtime::ParamsOf(*function));
     if (!params.empty()) REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(args, "args"));

@@ -59,9 +59,9 @@ StatusOr<ManagedPlace> ReadPlace(const aclrtMemManagedLocation& location, const 
     }
     case ACL_MEM_LOCATIONTYPE_INVALID: break;
   }
-  return Error(107000, fmt::format("{}.type is {}, must be {} to {}", parameter, static_cast<int>(location.type),
-                                   static_cast<int>(ACL_MEM_LOCATIONTYPE_DEVICE),
-                                   static_cast<int>(ACL_MEM_LOCATIONTYPE_HOST_NUMA_CURRENT)))
+  return Error(kInvalidValue, fmt::format("{}.type is {}, must be {} to {}", parameter, static_cast<int>(location.type),
+                                          static_cast<int>(ACL_MEM_LOCATIONTYPE_DEVICE),
+                                          static_cast<int>(ACL_MEM_LOCATIONTYPE_HOST_NUMA_CURRENT)))
       .Culprit(fmt::format("parameter {}", parameter))
       .Hint("name a device, the host, or a NUMA node");
 }
@@ -69,7 +69,7 @@ StatusOr<ManagedPlace> ReadPlace(const aclrtMemManagedLocation& location, const 
 Status SetAccess(const void* pointer, uint64_t size, const aclrtMemManagedLocation& location, bool on) {
   REPRISE_ASSIGN_OR_RETURN(const ManagedPlace place, ReadPlace(location, "location"));
   if (place.type == ACL_MEM_LOCATIONTYPE_HOST_NUMA) {
-    return Error(107000, "location names a NUMA node; accesses are advised for a device or for the host")
+    return Error(kInvalidValue, "location names a NUMA node; accesses are advised for a device or for the host")
         .Culprit("parameter location")
         .Hint("pass ACL_MEM_LOCATIONTYPE_DEVICE or ACL_MEM_LOCATIONTYPE_HOST");
   }
@@ -128,8 +128,8 @@ Status CheckAttribute(aclrtMemManagedRangeAttribute attribute, const void* data,
   REPRISE_RETURN_IF_ERROR(NotNull(data, "data"));
   const bool is_list = attribute == ACL_MEM_RANGE_ATTRIBUTE_ACCESSED_BY;
   if (is_list ? bytes != 0 && bytes % sizeof(int) == 0 : bytes == sizeof(int)) return {};
-  return Error(107000, fmt::format("dataSize is {} for attribute {}, must be {}", bytes, static_cast<int>(attribute),
-                                   is_list ? "a multiple of 4 above 0" : "4"))
+  return Error(kInvalidValue, fmt::format("dataSize is {} for attribute {}, must be {}", bytes,
+                                          static_cast<int>(attribute), is_list ? "a multiple of 4 above 0" : "4"))
       .Culprit("parameter dataSize")
       .Hint("pass the bytes of an int, or of an array of them for ACL_MEM_RANGE_ATTRIBUTE_ACCESSED_BY");
 }
@@ -165,13 +165,13 @@ aclError aclrtMemAllocManaged(void** ptr, uint64_t size, uint32_t flag) {
   return Api("aclrtMemAllocManaged", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
     if (flag != ACL_RT_MEM_ATTACH_GLOBAL) {
-      return Error(100000,
+      return Error(kInvalidArgument,
                    fmt::format("flag is {}, must be ACL_RT_MEM_ATTACH_GLOBAL ({})", flag, ACL_RT_MEM_ATTACH_GLOBAL))
           .Culprit("parameter flag")
           .Hint("pass ACL_RT_MEM_ATTACH_GLOBAL");
     }
     if (size == 0) {
-      return Error(107000, "size is 0, must be at least 1 byte")
+      return Error(kInvalidValue, "size is 0, must be at least 1 byte")
           .Culprit("parameter size")
           .Hint("pass the size of the block");
     }
@@ -190,7 +190,7 @@ aclError aclrtMemManagedAdvise(const void* const ptr, uint64_t size, aclrtMemMan
     REPRISE_RETURN_IF_ERROR(
         InRange(advise, ACL_MEM_ADVISE_SET_READ_MOSTLY, ACL_MEM_ADVISE_UNSET_ACCESSED_BY, "advise"));
     if (size % kManagedGranule != 0) {
-      return Error(107000, fmt::format("size is {}, must be a multiple of {}", size, kManagedGranule))
+      return Error(kInvalidValue, fmt::format("size is {}, must be a multiple of {}", size, kManagedGranule))
           .Culprit("parameter size")
           .Hint("round the size up to 2 MiB, as aclrtMemAllocManaged does");
     }
@@ -218,7 +218,7 @@ aclError aclrtMemManagedPrefetchAsync(const void* ptr, size_t size, aclrtMemMana
   return Api("aclrtMemManagedPrefetchAsync", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
     REPRISE_RETURN_IF_ERROR(NotZero(size, "size"));
-    REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", 100000));
+    REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", kInvalidArgument));
     REPRISE_ASSIGN_OR_RETURN(const ManagedPlace place, ReadPlace(location, "location"));
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
     REPRISE_RETURN_IF_ERROR(Memory().Check(ptr, size));
@@ -235,16 +235,16 @@ aclError aclrtMemManagedPrefetchBatchAsync(const void** ptrs, size_t* sizes, siz
     REPRISE_RETURN_IF_ERROR(NotNull(sizes, "sizes"));
     REPRISE_RETURN_IF_ERROR(NotNull(prefetchLocs, "prefetchLocs"));
     REPRISE_RETURN_IF_ERROR(NotNull(prefetchLocIdxs, "prefetchLocIdxs"));
-    REPRISE_RETURN_IF_ERROR(InRange(count, 1, INT64_MAX, "count", 100000));
-    REPRISE_RETURN_IF_ERROR(InRange(numPrefetchLocs, 1, INT64_MAX, "numPrefetchLocs", 100000));
-    REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", 100000));
+    REPRISE_RETURN_IF_ERROR(InRange(count, 1, INT64_MAX, "count", kInvalidArgument));
+    REPRISE_RETURN_IF_ERROR(InRange(numPrefetchLocs, 1, INT64_MAX, "numPrefetchLocs", kInvalidArgument));
+    REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", kInvalidArgument));
     REPRISE_RETURN_IF_ERROR(InRange(count, 1, kMaxPrefetches, "count"));
     REPRISE_RETURN_IF_ERROR(InRange(numPrefetchLocs, 1, static_cast<int64_t>(count), "numPrefetchLocs"));
     std::vector<ManagedPlace> places;
     for (size_t i = 0; i < numPrefetchLocs; ++i) {
       const bool in_order = i == 0 ? prefetchLocIdxs[0] == 0 : prefetchLocIdxs[i] > prefetchLocIdxs[i - 1];
       if (!in_order || prefetchLocIdxs[i] >= count) {
-        return Error(107000,
+        return Error(kInvalidValue,
                      fmt::format("prefetchLocIdxs[{}] is {}: the list must begin with 0, rise strictly and stay "
                                  "below {}",
                                  i, prefetchLocIdxs[i], count))

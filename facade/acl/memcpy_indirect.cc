@@ -34,9 +34,9 @@ aclError aclrtMemcpyAsyncWithOffset(void** dst, size_t destMax, size_t dstDataOf
     if (count == 0) return {};
     REPRISE_RETURN_IF_ERROR(NotNullInner(dst, "dst"));
     REPRISE_RETURN_IF_ERROR(NotNullInner(src, "src"));
-    REPRISE_RETURN_IF_ERROR(CheckKind(kind, 107000));
+    REPRISE_RETURN_IF_ERROR(CheckKind(kind, kInvalidValue));
     if (count > destMax) {
-      return Error(107000, fmt::format("count is {}, destMax is only {}", count, destMax))
+      return Error(kInvalidValue, fmt::format("count is {}, destMax is only {}", count, destMax))
           .Culprit("parameters count and destMax")
           .Hint("pass the size of the destination, and copy no more than that");
     }
@@ -50,7 +50,7 @@ aclError aclrtMemcpyAsyncWithOffset(void** dst, size_t destMax, size_t dstDataOf
 aclError aclrtGetMemcpyDescSize(aclrtMemcpyKind kind, size_t* descSize) {
   return Api("aclrtGetMemcpyDescSize", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(descSize, "descSize"));
-    REPRISE_RETURN_IF_ERROR(CheckKind(kind, 100000));
+    REPRISE_RETURN_IF_ERROR(CheckKind(kind, kInvalidArgument));
     *descSize = runtime::kCopyDescriptorBytes;
     return {};
   });
@@ -63,12 +63,12 @@ aclError aclrtSetMemcpyDesc(void* desc, aclrtMemcpyKind kind, void* srcAddr, voi
     REPRISE_RETURN_IF_ERROR(NotNull(srcAddr, "srcAddr"));
     REPRISE_RETURN_IF_ERROR(NotNull(dstAddr, "dstAddr"));
     if (count == 0) {
-      return Error(100000, "count is 0, must be at least 1 byte")
+      return Error(kInvalidArgument, "count is 0, must be at least 1 byte")
           .Culprit("parameter count")
           .Hint("pass the number of bytes to copy");
     }
-    REPRISE_RETURN_IF_ERROR(CheckKind(kind, 100000));
-    REPRISE_RETURN_IF_ERROR(IsReserved(config, "config", 107000));
+    REPRISE_RETURN_IF_ERROR(CheckKind(kind, kInvalidArgument));
+    REPRISE_RETURN_IF_ERROR(IsReserved(config, "config", kInvalidValue));
     REPRISE_RETURN_IF_ERROR(DeviceReaches(desc, runtime::kCopyDescriptorBytes, "desc"));
     REPRISE_RETURN_IF_ERROR(DeviceReaches(srcAddr, count, "srcAddr"));
     REPRISE_RETURN_IF_ERROR(DeviceReaches(dstAddr, count, "dstAddr"));
@@ -81,7 +81,7 @@ aclError aclrtMemcpyAsyncWithDesc(void* desc, aclrtMemcpyKind kind, aclrtStream 
   return Api("aclrtMemcpyAsyncWithDesc", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(desc, "desc"));
     REPRISE_RETURN_IF_ERROR(NotNull(stream, "stream"));
-    REPRISE_RETURN_IF_ERROR(CheckKind(kind, 100000));
+    REPRISE_RETURN_IF_ERROR(CheckKind(kind, kInvalidArgument));
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * on, runtime::FindStream(stream));
     REPRISE_RETURN_IF_ERROR(DeviceReaches(desc, runtime::kCopyDescriptorBytes, "desc"));
     return runtime::SubmitCopyByDescriptor(*on, desc);

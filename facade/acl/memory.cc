@@ -115,14 +115,16 @@ Status SynchronizeBeforeFree(const char* api) {
 Status RegisterHost(void* pointer, uint64_t size, MemoryRegistry::Registration how) {
   // Pinning takes whole pages anyway; what is mapped has an address of its own, which begins with a page.
   if (how.mapped && reinterpret_cast<uintptr_t>(pointer) % kHostRegisterAlignment != 0) {
-    return Error(107000, fmt::format("ptr {} is not aligned to {} bytes", fmt::ptr(pointer), kHostRegisterAlignment))
+    return Error(kInvalidValue,
+                 fmt::format("ptr {} is not aligned to {} bytes", fmt::ptr(pointer), kHostRegisterAlignment))
         .Hint("allocate the memory with posix_memalign or mmap");
   }
   REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
   // Tasks touch registered memory without asking, so it has to be there.
   if (!reprise::device::IsAccessible(pointer, size)) {
-    return Error(107000, fmt::format("ptr {}: not all of its {} bytes are memory that the process can read and write",
-                                     fmt::ptr(pointer), size))
+    return Error(kInvalidValue,
+                 fmt::format("ptr {}: not all of its {} bytes are memory that the process can read and write",
+                             fmt::ptr(pointer), size))
         .Hint("register memory that is allocated, and unregister it before it is freed");
   }
   return Memory().Register(context->device().id(), pointer, size, how);
@@ -133,7 +135,7 @@ Status RegisterHost(void* pointer, uint64_t size, MemoryRegistry::Registration h
 Status CheckCopySize(size_t count, size_t most, const char* parameter) {
   if (count <= most) [[likely]]
     return {};
-  return Error(107000, fmt::format("count is {}, {} is only {}", count, parameter, most))
+  return Error(kInvalidValue, fmt::format("count is {}, {} is only {}", count, parameter, most))
       .Hint(fmt::format("pass the size of the destination for {}, and write no more than that", parameter));
 }
 
@@ -160,8 +162,9 @@ StatusOr<Sides> Classify(const void* dst, uint64_t dst_bytes, const void* src, u
   const int to = sides.dst.device, from = sides.src.device;
   if (!sides.dst.is_host() && !sides.src.is_host() && to != from && !HasPeerAccess(to, from) &&
       !HasPeerAccess(from, to)) {
-    return StrictRefusal(107000, fmt::format("the copy goes from device {} to device {}, which do not reach each other",
-                                             from, to))
+    return StrictRefusal(
+               kInvalidValue,
+               fmt::format("the copy goes from device {} to device {}, which do not reach each other", from, to))
         .Culprit(fmt::format("dst {}; src {}", Memory().Explain(dst), Memory().Explain(src)))
         .Hint("call aclrtDeviceEnablePeerAccess first");
   }
@@ -179,8 +182,8 @@ StatusOr<Sides> Classify(const void* dst, uint64_t dst_bytes, const void* src, u
                                     "ACL_MEMCPY_DEFAULT",        "ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE"};
   const MemoryRange& wrong = dst_fits ? sides.src : sides.dst;
   const char* const name = dst_fits ? "src" : "dst";
-  return StrictRefusal(107000, fmt::format("kind is {}, and {} {} is {} memory", kNames[kind], name,
-                                           fmt::ptr(dst_fits ? src : dst), wrong.is_host() ? "host" : "device"))
+  return StrictRefusal(kInvalidValue, fmt::format("kind is {}, and {} {} is {} memory", kNames[kind], name,
+                                                  fmt::ptr(dst_fits ? src : dst), wrong.is_host() ? "host" : "device"))
       .Culprit(fmt::format("{} {}", name, Memory().Explain(dst_fits ? src : dst)))
       .Hint("pass the kind that fits both addresses, or ACL_MEMCPY_DEFAULT");
 }
@@ -192,16 +195,16 @@ Status CopyNow(void* dst, const void* src, uint64_t bytes, const Sides& sides) {
     return {};
   }
   if (reprise::device::CopyUntrusted(dst, src, bytes)) return {};
-  return Error(107000, fmt::format("{} [{:#x}, {:#x}) is not accessible", sides.pageable_name(),
-                                   sides.pageable_side().begin, sides.pageable_side().end()))
+  return Error(kInvalidValue, fmt::format("{} [{:#x}, {:#x}) is not accessible", sides.pageable_name(),
+                                          sides.pageable_side().begin, sides.pageable_side().end()))
       .Culprit(fmt::format("{} {}", sides.pageable_name(),
                            Memory().Explain(reinterpret_cast<void*>(sides.pageable_side().begin))))
       .Hint("pass memory from aclrtMalloc, aclrtMallocHost or the program's heap that is still allocated");
 }
 
 Status PageableInCapture(const Stream& stream, const Sides& sides) {
-  return Error(107000, fmt::format("{} {:#x} is pageable host memory, which {} cannot capture", sides.pageable_name(),
-                                   sides.pageable_side().begin, stream.Describe()))
+  return Error(kInvalidValue, fmt::format("{} {:#x} is pageable host memory, which {} cannot capture",
+                                          sides.pageable_name(), sides.pageable_side().begin, stream.Describe()))
       .Culprit(fmt::format("parameter {}", sides.pageable_name()))
       .Hint("use memory from aclrtMallocHost, or register it with aclrtHostRegister: a replay reads and writes it");
 }
@@ -211,7 +214,7 @@ Status BeforePageableCopy(Stream& stream, const Sides& sides, const char* api) {
   if (stream.is_capturing()) return PageableInCapture(stream, sides);
   if (capture::UnsafeIsRefused(stream.context())) {
     Status reason = capture::CheckUnsafe(api);
-    return Error(107041,
+    return Error(kCaptureModeBlocksAsync,
                  fmt::format("{} {:#x} is pageable host memory, so {} would have to wait, which an open capture "
                              "forbids",
                              sides.pageable_name(), sides.pageable_side().begin, api))
@@ -228,9 +231,10 @@ Status MemcpyAsync(void* dst, size_t dest_max, const void* src, size_t count, ac
   if (count == 0) return {};
   REPRISE_RETURN_IF_ERROR(NotNull(dst, "dst"));
   REPRISE_RETURN_IF_ERROR(NotNull(src, "src"));
-  REPRISE_RETURN_IF_ERROR(InRange(kind, 0, ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE, "kind", 100000));
+  REPRISE_RETURN_IF_ERROR(InRange(kind, 0, ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE, "kind", kInvalidArgument));
   if (kind == ACL_MEMCPY_HOST_TO_HOST) {
-    return Error(207000, "kind is ACL_MEMCPY_HOST_TO_HOST, which has no asynchronous form").Hint("use aclrtMemcpy");
+    return Error(kFeatureNotSupported, "kind is ACL_MEMCPY_HOST_TO_HOST, which has no asynchronous form")
+        .Hint("use aclrtMemcpy");
   }
   REPRISE_RETURN_IF_ERROR(CheckCopySize(count, dest_max, "destMax"));
   if (dst == src) return {};
@@ -259,17 +263,19 @@ Status CheckCopy2d(void* dst, size_t dst_pitch, const void* src, size_t src_pitc
   REPRISE_RETURN_IF_ERROR(NotNull(dst, "dst"));
   REPRISE_RETURN_IF_ERROR(NotNull(src, "src"));
   if (kind < ACL_MEMCPY_HOST_TO_DEVICE || kind > ACL_MEMCPY_DEFAULT) {
-    return Error(100000, fmt::format("kind is {}, must be {} to {}", static_cast<int>(kind),
-                                     static_cast<int>(ACL_MEMCPY_HOST_TO_DEVICE), static_cast<int>(ACL_MEMCPY_DEFAULT)))
+    return Error(kInvalidArgument,
+                 fmt::format("kind is {}, must be {} to {}", static_cast<int>(kind),
+                             static_cast<int>(ACL_MEMCPY_HOST_TO_DEVICE), static_cast<int>(ACL_MEMCPY_DEFAULT)))
         .Hint("pass the direction of the copy, or ACL_MEMCPY_DEFAULT");
   }
   if (width > dst_pitch || width > src_pitch) {
-    return Error(100000, fmt::format("width is {}, more than dpitch {} or spitch {}", width, dst_pitch, src_pitch))
+    return Error(kInvalidArgument,
+                 fmt::format("width is {}, more than dpitch {} or spitch {}", width, dst_pitch, src_pitch))
         .Hint("pass pitches of at least width bytes: a pitch is the distance between the begins of two rows");
   }
   const size_t pitch = dst_pitch > src_pitch ? dst_pitch : src_pitch;
   if (height - 1 > (UINT64_MAX - width) / pitch) {
-    return Error(107000, fmt::format("{} rows of pitch {} exceed the address space", height, pitch))
+    return Error(kInvalidValue, fmt::format("{} rows of pitch {} exceed the address space", height, pitch))
         .Hint("pass height in rows, and pitches in bytes");
   }
   return {};
@@ -299,8 +305,8 @@ struct Batch {
 Status CheckLocation(const MemoryRange& range, const aclrtMemLocation& wanted, const char* parameter, size_t item) {
   const bool wants_device = wanted.type == ACL_MEM_LOCATION_TYPE_DEVICE;
   if (wants_device == (range.kind == MemoryKind::kDevice)) return {};
-  return Error(107000, fmt::format("{}[{}] is {}, its attribute says {}", parameter, item, DescribeRange(range),
-                                   wants_device ? "device" : "host"))
+  return Error(kInvalidValue, fmt::format("{}[{}] is {}, its attribute says {}", parameter, item, DescribeRange(range),
+                                          wants_device ? "device" : "host"))
       .Hint("give the item an attribute that names where its addresses are");
 }
 
@@ -309,7 +315,8 @@ StatusOr<Batch> ReadBatch(void** dsts, size_t* dest_maxs, void** srcs, size_t* s
   *fail_index = SIZE_MAX;
   REPRISE_RETURN_IF_ERROR(NotNull(sizes, "sizes"));
   if (count == 0)
-    return Error(100000, "numBatches is 0, must be at least 1").Hint("pass the number of copies in the arrays");
+    return Error(kInvalidArgument, "numBatches is 0, must be at least 1")
+        .Hint("pass the number of copies in the arrays");
   REPRISE_RETURN_IF_ERROR(InRange(count, 1, kMaxBatches, "numBatches"));
   Batch batch;
   bool all_zero = true;
@@ -321,13 +328,13 @@ StatusOr<Batch> ReadBatch(void** dsts, size_t* dest_maxs, void** srcs, size_t* s
   REPRISE_RETURN_IF_ERROR(NotNull(attrs, "attrs"));
   REPRISE_RETURN_IF_ERROR(NotNull(attrs_indexes, "attrsIndexes"));
   if (num_attrs == 0 || num_attrs > count) {
-    return Error(107000, fmt::format("numAttrs is {}, must be 1 to numBatches ({})", num_attrs, count))
+    return Error(kInvalidValue, fmt::format("numAttrs is {}, must be 1 to numBatches ({})", num_attrs, count))
         .Hint("pass the number of entries in attrs and attrsIndexes");
   }
   for (size_t i = 0; i < num_attrs; ++i) {
     const bool in_order = i == 0 ? attrs_indexes[0] == 0 : attrs_indexes[i] > attrs_indexes[i - 1];
     if (!in_order || attrs_indexes[i] >= count) {
-      return Error(107000,
+      return Error(kInvalidValue,
                    fmt::format("attrsIndexes[{}] is {}: the list must begin with 0, rise strictly and stay below "
                                "{}",
                                i, attrs_indexes[i], count))
@@ -349,7 +356,8 @@ StatusOr<Batch> ReadBatch(void** dsts, size_t* dest_maxs, void** srcs, size_t* s
     const bool to_device = wanted.dstLoc.type == ACL_MEM_LOCATION_TYPE_DEVICE;
     const bool from_device = wanted.srcLoc.type == ACL_MEM_LOCATION_TYPE_DEVICE;
     if (to_device == from_device || wanted_direction(wanted) != wanted_direction(attrs[0])) {
-      return Error(107000, fmt::format("item {} is not a copy in the batch's one direction between host and device", i))
+      return Error(kInvalidValue,
+                   fmt::format("item {} is not a copy in the batch's one direction between host and device", i))
           .Hint("use one call for each direction");
     }
     auto sides = Classify(dsts[i], sizes[i], srcs[i], sizes[i]);
@@ -409,8 +417,8 @@ Status CheckFill(const void* pointer, uint64_t bytes, int code) {
 // Pageable memory may be no memory at all, so the kernel writes it.
 Status FillPageable(void* pointer, uint64_t bytes, uint8_t value) {
   if (IsStrict()) {
-    return StrictRefusal(107000, fmt::format("devPtr {} is neither device memory nor memory of aclrtMallocHost",
-                                             fmt::ptr(pointer)))
+    return StrictRefusal(kInvalidValue, fmt::format("devPtr {} is neither device memory nor memory of aclrtMallocHost",
+                                                    fmt::ptr(pointer)))
         .Culprit(fmt::format("devPtr {}", Memory().Explain(pointer)))
         .Hint("fill memory of the program with std::memset");
   }
@@ -419,8 +427,8 @@ Status FillPageable(void* pointer, uint64_t bytes, uint8_t value) {
   for (uint64_t done = 0; done < bytes; done += kPart) {
     auto* const at = static_cast<char*>(pointer) + done;
     if (reprise::device::CopyUntrusted(at, pattern.data(), std::min(bytes - done, kPart))) continue;
-    return Error(107000, fmt::format("devPtr [{}, {}) is not accessible", fmt::ptr(pointer),
-                                     fmt::ptr(static_cast<char*>(pointer) + bytes)))
+    return Error(kInvalidValue, fmt::format("devPtr [{}, {}) is not accessible", fmt::ptr(pointer),
+                                            fmt::ptr(static_cast<char*>(pointer) + bytes)))
         .Culprit(fmt::format("devPtr {}", Memory().Explain(pointer)))
         .Hint("pass memory from aclrtMalloc, aclrtMallocHost or the program's heap that is still allocated");
   }
@@ -429,14 +437,14 @@ Status FillPageable(void* pointer, uint64_t bytes, uint8_t value) {
 
 Status CheckFill32(void* pointer, size_t bytes, size_t count) {
   if (reinterpret_cast<uintptr_t>(pointer) % 4 != 0) {
-    return Error(100000, fmt::format("ptr {} is not aligned to 4 bytes", fmt::ptr(pointer)))
+    return Error(kInvalidArgument, fmt::format("ptr {} is not aligned to 4 bytes", fmt::ptr(pointer)))
         .Hint("pass an address that is a multiple of 4");
   }
   if (count > bytes / 4) {
-    return Error(100000, fmt::format("N is {}, memSize holds only {} values of 4 bytes", count, bytes / 4))
+    return Error(kInvalidArgument, fmt::format("N is {}, memSize holds only {} values of 4 bytes", count, bytes / 4))
         .Hint("pass the size of the destination in bytes for memSize, and the number of 32-bit values for N");
   }
-  return CheckFill(pointer, count * 4, 100000);
+  return CheckFill(pointer, count * 4, kInvalidArgument);
 }
 
 }  // namespace
@@ -525,11 +533,12 @@ aclError aclrtCheckMemType(void** addrList, uint32_t size, uint32_t memType, uin
     REPRISE_RETURN_IF_ERROR(InRange(size, 1, kMaxAddresses, "size"));
     constexpr uint32_t kTypes = ACL_RT_MEM_TYPE_DEV | ACL_RT_MEM_TYPE_DVPP | ACL_RT_MEM_TYPE_RSVD;
     if (memType == 0 || (memType & ~kTypes) != 0) {
-      return Error(107000, fmt::format("memType is {:#x}, must be a combination of the bits {:#x}", memType, kTypes))
+      return Error(kInvalidValue,
+                   fmt::format("memType is {:#x}, must be a combination of the bits {:#x}", memType, kTypes))
           .Culprit("parameter memType")
           .Hint("combine ACL_RT_MEM_TYPE_DEV, ACL_RT_MEM_TYPE_DVPP and ACL_RT_MEM_TYPE_RSVD");
     }
-    REPRISE_RETURN_IF_ERROR(IsReserved(reserve, "reserve", 107000));
+    REPRISE_RETURN_IF_ERROR(IsReserved(reserve, "reserve", kInvalidValue));
     const auto fits = [&](const void* address) {
       // There is no memory of image preprocessing, so nothing has that type.
       const auto range = Memory().Find(address);
@@ -546,7 +555,7 @@ aclError aclrtMemGetAddressRange(void* ptr, void** pbase, size_t* psize) {
     REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
     const auto range = Memory().Find(ptr);
     if (!range)
-      return Error(107000, fmt::format("ptr {} {}", fmt::ptr(ptr), Memory().Explain(ptr)))
+      return Error(kInvalidValue, fmt::format("ptr {} {}", fmt::ptr(ptr), Memory().Explain(ptr)))
           .Hint("pass an address within memory that the runtime allocated or registered");
     if (pbase != nullptr) *pbase = reinterpret_cast<void*>(range->begin);
     if (psize != nullptr) *psize = range->bytes;
@@ -574,7 +583,7 @@ aclError aclrtGetMemUsageInfo(int32_t deviceId, aclrtMemUsageInfo* memUsageInfo,
   return Api("aclrtGetMemUsageInfo", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(memUsageInfo, "memUsageInfo"));
     REPRISE_RETURN_IF_ERROR(NotNull(outputNum, "outputNum"));
-    REPRISE_RETURN_IF_ERROR(NotZero(inputNum, "inputNum", 107000));
+    REPRISE_RETURN_IF_ERROR(NotZero(inputNum, "inputNum", kInvalidValue));
     REPRISE_ASSIGN_OR_RETURN(runtime::Device * device, runtime::FindDevice(deviceId));
     reprise::device::ParkedMemory::Get().Sweep();
     memUsageInfo[0] = {};
@@ -618,7 +627,7 @@ aclError aclrtHostRegister(void* ptr, uint64_t size, aclrtHostRegisterType type,
     REPRISE_RETURN_IF_ERROR(NotNull(devPtr, "devPtr"));
     REPRISE_RETURN_IF_ERROR(NotZero(size, "size"));
     if (type != ACL_HOST_REGISTER_MAPPED) {
-      return Error(207000,
+      return Error(kFeatureNotSupported,
                    fmt::format("type is {}; only ACL_HOST_REGISTER_MAPPED (0) is supported", static_cast<int>(type)))
           .Hint("pass ACL_HOST_REGISTER_MAPPED");
     }
@@ -635,13 +644,13 @@ aclError aclrtHostRegisterV2(void* ptr, uint64_t size, uint32_t flag) {
     constexpr uint32_t kSupported = ACL_HOST_REG_MAPPED | ACL_HOST_REG_PINNED;
     constexpr uint32_t kReserved = ACL_HOST_REG_IOMEMORY | ACL_HOST_REG_READONLY;
     if (flag == 0 || (flag & ~(kSupported | kReserved)) != 0) {
-      return Error(107000, fmt::format("flag is {:#x}, must be a combination of ACL_HOST_REG_MAPPED and "
-                                       "ACL_HOST_REG_PINNED",
-                                       flag))
+      return Error(kInvalidValue, fmt::format("flag is {:#x}, must be a combination of ACL_HOST_REG_MAPPED and "
+                                              "ACL_HOST_REG_PINNED",
+                                              flag))
           .Hint("pass ACL_HOST_REG_MAPPED, ACL_HOST_REG_PINNED or both");
     }
     if ((flag & kReserved) != 0) {
-      return Error(207000,
+      return Error(kFeatureNotSupported,
                    fmt::format("flag is {:#x}; ACL_HOST_REG_IOMEMORY and ACL_HOST_REG_READONLY are reserved", flag))
           .Hint("pass ACL_HOST_REG_MAPPED, ACL_HOST_REG_PINNED or both");
     }
@@ -654,15 +663,15 @@ aclError aclrtHostGetDevicePointer(void* pHost, void** pDevice, uint32_t flag) {
   return Api("aclrtHostGetDevicePointer", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(pHost, "pHost"));
     REPRISE_RETURN_IF_ERROR(NotNull(pDevice, "pDevice"));
-    REPRISE_RETURN_IF_ERROR(IsReserved(flag, "flag", 100000));
+    REPRISE_RETURN_IF_ERROR(IsReserved(flag, "flag", kInvalidArgument));
     const auto range = Memory().Find(pHost);
     if (!range || !range->is_host()) {
-      return Error(507911, fmt::format("pHost {} {}", fmt::ptr(pHost), Memory().Explain(pHost)))
+      return Error(kHostMemoryNotRegistered, fmt::format("pHost {} {}", fmt::ptr(pHost), Memory().Explain(pHost)))
           .Hint(range ? "pass host memory: device memory has its device address already"
                       : "register the range with aclrtHostRegister first");
     }
     if (!range->mapped) {
-      return Error(107000, fmt::format("{} was registered without ACL_HOST_REG_MAPPED", DescribeRange(*range)))
+      return Error(kInvalidValue, fmt::format("{} was registered without ACL_HOST_REG_MAPPED", DescribeRange(*range)))
           .Hint("register it with ACL_HOST_REG_MAPPED, also in addition");
     }
     *pDevice = pHost;
@@ -682,7 +691,7 @@ aclError aclrtMemcpy(void* dst, size_t destMax, const void* src, size_t count, a
     if (count == 0) return {};
     REPRISE_RETURN_IF_ERROR(NotNull(dst, "dst"));
     REPRISE_RETURN_IF_ERROR(NotNull(src, "src"));
-    REPRISE_RETURN_IF_ERROR(InRange(kind, 0, ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE, "kind", 100000));
+    REPRISE_RETURN_IF_ERROR(InRange(kind, 0, ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE, "kind", kInvalidArgument));
     REPRISE_RETURN_IF_ERROR(CheckCopySize(count, destMax, "destMax"));
     if (dst == src) return {};
     REPRISE_RETURN_IF_ERROR(capture::CheckUnsafe("aclrtMemcpy"));

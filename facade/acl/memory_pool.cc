@@ -50,14 +50,14 @@ aclError aclrtMemPoolCreate(aclrtMemPool* memPool, const aclrtMemPoolProps* pool
     REPRISE_RETURN_IF_ERROR(NotNull(memPool, "memPool"));
     REPRISE_RETURN_IF_ERROR(NotNull(poolProps, "poolProps"));
     REPRISE_RETURN_IF_ERROR(InRange(poolProps->allocType, ACL_MEM_ALLOCATION_TYPE_PINNED,
-                                    ACL_MEM_ALLOCATION_TYPE_PINNED, "poolProps->allocType", 100000));
+                                    ACL_MEM_ALLOCATION_TYPE_PINNED, "poolProps->allocType", kInvalidArgument));
     REPRISE_RETURN_IF_ERROR(InRange(poolProps->handleType, ACL_MEM_HANDLE_TYPE_NONE, ACL_MEM_HANDLE_TYPE_NONE,
-                                    "poolProps->handleType", 100000));
+                                    "poolProps->handleType", kInvalidArgument));
     REPRISE_RETURN_IF_ERROR(InRange(poolProps->location.type, ACL_MEM_LOCATION_TYPE_DEVICE,
-                                    ACL_MEM_LOCATION_TYPE_DEVICE, "poolProps->location.type", 100000));
+                                    ACL_MEM_LOCATION_TYPE_DEVICE, "poolProps->location.type", kInvalidArgument));
     const auto* reserved = poolProps->reserved;
     if (std::any_of(reserved, reserved + sizeof poolProps->reserved, [](unsigned char byte) { return byte != 0; })) {
-      return Error(100000, "poolProps->reserved is not zero")
+      return Error(kInvalidArgument, "poolProps->reserved is not zero")
           .Culprit("parameter poolProps->reserved")
           .Hint("set the whole of poolProps to zero before filling it");
     }
@@ -105,7 +105,7 @@ aclError aclrtMemPoolMallocAsync(void** ptr, size_t size, aclrtMemPool memPool, 
     REPRISE_ASSIGN_OR_RETURN(MemoryPool * pool, FindPool(memPool));
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * on, runtime::FindStream(stream));
     if (pool->device() != on->device().id()) {
-      return Error(107000,
+      return Error(kInvalidValue,
                    fmt::format("{} cannot serve {} of device {}", pool->Describe(), on->Describe(), on->device().id()))
           .Culprit("parameter memPool")
           .Hint("pass a stream of the pool's device");

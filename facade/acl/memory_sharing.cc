@@ -24,7 +24,7 @@ aclError aclrtIpcMemGetExportKey(void* devPtr, size_t size, char* key, size_t le
   return Api("aclrtIpcMemGetExportKey", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(devPtr, "devPtr"));
     REPRISE_RETURN_IF_ERROR(NotNull(key, "key"));
-    REPRISE_RETURN_IF_ERROR(NotZero(size, "size", 107000));
+    REPRISE_RETURN_IF_ERROR(NotZero(size, "size", kInvalidValue));
     REPRISE_RETURN_IF_ERROR(CheckKeyRoom(len));
     REPRISE_RETURN_IF_ERROR(
         InRange(flags, ACL_RT_IPC_MEM_EXPORT_FLAG_DEFAULT, ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION, "flags"));
@@ -61,7 +61,7 @@ aclError aclrtIpcMemSetImportPid(const char* key, int32_t* pid, size_t num) {
   return Api("aclrtIpcMemSetImportPid", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(key, "key"));
     REPRISE_RETURN_IF_ERROR(NotNull(pid, "pid"));
-    REPRISE_RETURN_IF_ERROR(NotZero(num, "num", 107000));
+    REPRISE_RETURN_IF_ERROR(NotZero(num, "num", kInvalidValue));
     REPRISE_ASSIGN_OR_RETURN(const ShareKey parsed, ReadKey(key));
     return device::AllowTakers(parsed, pid, num);
   });
@@ -83,7 +83,7 @@ aclError aclrtIpcMemImportPidInterServer(const char* key, aclrtServerPid* server
     REPRISE_RETURN_IF_ERROR(NotNull(key, "key"));
     REPRISE_RETURN_IF_ERROR(NotNull(serverPids, "serverPids"));
     (void)num;
-    return Error(207000, "memory is not shared between servers")
+    return Error(kFeatureNotSupported, "memory is not shared between servers")
         .Hint("share memory between processes of one machine: aclrtIpcMemSetImportPid");
   });
 }

@@ -39,7 +39,7 @@ StatusOr<CountNotify*> FindCount(aclrtCntNotify handle) {
 // Flags that are 0 or one bit.
 Status IsZeroOr(uint64_t flags, uint64_t bit, const char* meaning) {
   if (flags == 0 || flags == bit) return {};
-  return Error(107000, fmt::format("flags is {:#x}, must be 0 or {} ({})", flags, bit, meaning))
+  return Error(kInvalidValue, fmt::format("flags is {:#x}, must be 0 or {} ({})", flags, bit, meaning))
       .Culprit("parameter flags")
       .Hint(fmt::format("pass 0 or {}", meaning));
 }
@@ -97,7 +97,7 @@ aclError aclrtGetNotifyId(aclrtNotify notify, uint32_t* notifyId) {
 aclError aclrtNotifyBatchReset(aclrtNotify* notifies, size_t num) {
   return Api("aclrtNotifyBatchReset", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(notifies, "notifies"));
-    REPRISE_RETURN_IF_ERROR(NotZero(num, "num", 107000));
+    REPRISE_RETURN_IF_ERROR(NotZero(num, "num", kInvalidValue));
     // All are looked up before any is changed.
     for (size_t i = 0; i < num; ++i) {
       auto found = FindNotify(notifies[i]);
@@ -142,7 +142,7 @@ aclError aclrtNotifySetImportPid(aclrtNotify notify, int32_t* pid, size_t num) {
   return Api("aclrtNotifySetImportPid", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(notify, "notify"));
     REPRISE_RETURN_IF_ERROR(NotNull(pid, "pid"));
-    REPRISE_RETURN_IF_ERROR(NotZero(num, "num", 107000));
+    REPRISE_RETURN_IF_ERROR(NotZero(num, "num", kInvalidValue));
     REPRISE_ASSIGN_OR_RETURN(Notify * found, FindNotify(notify));
     return found->AllowTakers(pid, num);
   });
@@ -153,7 +153,7 @@ aclError aclrtNotifySetImportPidInterServer(aclrtNotify notify, aclrtServerPid* 
     REPRISE_RETURN_IF_ERROR(NotNull(notify, "notify"));
     REPRISE_RETURN_IF_ERROR(NotNull(serverPids, "serverPids"));
     (void)num;
-    return Error(207000, "notifies are not shared between servers")
+    return Error(kFeatureNotSupported, "notifies are not shared between servers")
         .Hint("share notifies between processes of one machine: aclrtNotifySetImportPid");
   });
 }
@@ -161,7 +161,7 @@ aclError aclrtNotifySetImportPidInterServer(aclrtNotify notify, aclrtServerPid* 
 aclError aclrtCntNotifyCreate(aclrtCntNotify* cntNotify, uint64_t flag) {
   return Api("aclrtCntNotifyCreate", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(cntNotify, "cntNotify"));
-    REPRISE_RETURN_IF_ERROR(IsReserved(flag, "flag", 107000));
+    REPRISE_RETURN_IF_ERROR(IsReserved(flag, "flag", kInvalidValue));
     REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const runtime::Context* context, runtime::CurrentContext());
     REPRISE_ASSIGN_OR_RETURN(CountNotify * made, CountNotify::Create());
     *cntNotify = made->handle();
@@ -183,7 +183,7 @@ aclError aclrtCntNotifyRecord(aclrtCntNotify cntNotify, aclrtStream stream, aclr
     const auto mode = static_cast<uint32_t>(info->mode);
     if (mode != ACL_RT_CNT_NOTIFY_RECORD_SET_VALUE_MODE && mode != ACL_RT_CNT_NOTIFY_RECORD_ADD_MODE &&
         mode != ACL_RT_CNT_NOTIFY_RECORD_BIT_OR_MODE && mode != ACL_RT_CNT_NOTIFY_RECORD_BIT_AND_MODE) {
-      return Error(107000, fmt::format("info->mode is {}, must be 0 (set), 1 (add), 2 (or) or 4 (and)", mode))
+      return Error(kInvalidValue, fmt::format("info->mode is {}, must be 0 (set), 1 (add), 2 (or) or 4 (and)", mode))
           .Culprit("parameter info->mode")
           .Hint("set info->mode to one of the enumerators");
     }

@@ -29,10 +29,10 @@ Status ReadParam(const aclrtRandomParaInfo& info, const char* name, ParamKind ki
                            ? info.size >= 1 && info.size <= 8
                            : info.size == 4 || info.size == 8 || (info.size == 2 && kind == ParamKind::kFloat);
   if (!size_ok) {
-    return Error(107000, fmt::format("{}.size is {}, must be {}", name, info.size,
-                                     kind == ParamKind::kFloat     ? "2, 4 or 8 (fp16 or bf16, fp32, fp64)"
-                                     : kind == ParamKind::kInteger ? "4 or 8 (a number of 32 or 64 bits)"
-                                                                   : "1 to 8"))
+    return Error(kInvalidValue, fmt::format("{}.size is {}, must be {}", name, info.size,
+                                            kind == ParamKind::kFloat     ? "2, 4 or 8 (fp16 or bf16, fp32, fp64)"
+                                            : kind == ParamKind::kInteger ? "4 or 8 (a number of 32 or 64 bits)"
+                                                                          : "1 to 8"))
         .Culprit(fmt::format("parameter taskInfo, field {}", name))
         .Hint("set the size of the value in bytes");
   }
@@ -45,9 +45,10 @@ Status ReadParam(const aclrtRandomParaInfo& info, const char* name, ParamKind ki
 
 Status CheckElementType(aclDataType type) {
   if (runtime::RandomBytes(static_cast<RandomType>(type)) != 0) return {};
-  return Error(107000, fmt::format("dataType is {}, must be ACL_FLOAT (0), ACL_FLOAT16 (1), ACL_INT32 (3), ACL_UINT32 "
-                                   "(8), ACL_INT64 (9), ACL_UINT64 (10) or ACL_BF16 (27)",
-                                   static_cast<int>(type)))
+  return Error(kInvalidValue,
+               fmt::format("dataType is {}, must be ACL_FLOAT (0), ACL_FLOAT16 (1), ACL_INT32 (3), ACL_UINT32 "
+                           "(8), ACL_INT64 (9), ACL_UINT64 (10) or ACL_BF16 (27)",
+                           static_cast<int>(type)))
       .Culprit("parameter taskInfo, field dataType")
       .Hint("draw numbers of one of these types and cast them");
 }
@@ -58,8 +59,8 @@ Status ReadFunction(const aclrtRandomNumFuncParaInfo& function, runtime::RandomR
   request->function = static_cast<RandomFunction>(function.funcType);
   const bool integers = IsInteger(request->type);
   if (integers && request->function != RandomFunction::kUniform) {
-    return Error(107000, fmt::format("funcType is {}, which draws no integers (dataType {})",
-                                     static_cast<int>(function.funcType), static_cast<int>(request->type)))
+    return Error(kInvalidValue, fmt::format("funcType is {}, which draws no integers (dataType {})",
+                                            static_cast<int>(function.funcType), static_cast<int>(request->type)))
         .Culprit("parameter taskInfo, fields funcType and dataType")
         .Hint("draw integers with ACL_RT_RANDOM_NUM_FUNC_TYPE_UNIFORM_DIS, or fp32, fp16 or bf16 numbers");
   }
@@ -90,7 +91,7 @@ Status ReadFunction(const aclrtRandomNumFuncParaInfo& function, runtime::RandomR
   if (request->function == RandomFunction::kDropoutMask && !request->a.is_address) {
     const double ratio = runtime::RandomValue(request->a, request->type);
     if (!(ratio >= 0.0 && ratio <= 1.0)) {
-      return Error(107000, fmt::format("dropoutRation is {}, must be 0 to 1", ratio))
+      return Error(kInvalidValue, fmt::format("dropoutRation is {}, must be 0 to 1", ratio))
           .Culprit("parameter taskInfo, field dropoutRation")
           .Hint("pass the share of bits to clear");
     }
@@ -139,16 +140,17 @@ aclError aclrtReduceAsync(void* dst, const void* src, uint64_t count, aclrtReduc
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(src, "src"));
     const uint32_t element_bytes = runtime::ElementBytes(static_cast<runtime::ElementType>(type));
     if (element_bytes == 0) {
-      return Error(100000, fmt::format("type is {}, must be one of int8, int16, int32, fp16, fp32, bf16",
-                                       static_cast<int>(type)))
+      return Error(kInvalidArgument, fmt::format("type is {}, must be one of int8, int16, int32, fp16, fp32, bf16",
+                                                 static_cast<int>(type)))
           .Culprit("parameter type")
           .Hint("cast the data to one of these types first");
     }
-    REPRISE_RETURN_IF_ERROR(IsReserved(reserve, "reserve", 100000));
+    REPRISE_RETURN_IF_ERROR(IsReserved(reserve, "reserve", kInvalidArgument));
     REPRISE_RETURN_IF_ERROR(
         InRange(kind, ACL_RT_MEMCPY_SDMA_AUTOMATIC_SUM, ACL_RT_MEMCPY_SDMA_AUTOMATIC_EQUAL, "kind"));
     if (count == 0 || count % element_bytes != 0) {
-      return Error(107000, fmt::format("count is {} bytes, must be a multiple of {} above 0", count, element_bytes))
+      return Error(kInvalidValue,
+                   fmt::format("count is {} bytes, must be a multiple of {} above 0", count, element_bytes))
           .Culprit("parameter count")
           .Hint("pass the number of bytes, not of elements");
     }
@@ -163,7 +165,7 @@ aclError aclrtReduceAsync(void* dst, const void* src, uint64_t count, aclrtReduc
 aclError aclrtRandomNumAsync(const aclrtRandomNumTaskInfo* taskInfo, const aclrtStream stream, void* reserve) {
   return runtime::Api("aclrtRandomNumAsync", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(taskInfo, "taskInfo"));
-    REPRISE_RETURN_IF_ERROR(IsReserved(reserve, "reserve", 107000));
+    REPRISE_RETURN_IF_ERROR(IsReserved(reserve, "reserve", kInvalidValue));
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
     runtime::RandomRequest request{};
     REPRISE_RETURN_IF_ERROR(ReadRandomRequest(*taskInfo, &request));

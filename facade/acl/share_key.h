@@ -18,7 +18,7 @@ constexpr size_t kKeyBytes = 65;
 
 inline Status CheckKeyRoom(size_t bytes) {
   if (bytes >= kKeyBytes) return {};
-  return Error(107000, fmt::format("len is {}, must be at least {}", bytes, kKeyBytes))
+  return Error(kInvalidValue, fmt::format("len is {}, must be at least {}", bytes, kKeyBytes))
       .Culprit("parameter len")
       .Hint(fmt::format("pass an array of {} characters", kKeyBytes));
 }
@@ -32,7 +32,7 @@ inline void WriteKey(const device::ShareKey& key, char* out, size_t bytes) {
 inline StatusOr<device::ShareKey> ReadKey(const char* text, size_t most = kKeyBytes) {
   const std::string_view key(text, ::strnlen(text, most));
   if (const auto parsed = device::ShareKey::Parse(key)) return *parsed;
-  return Error(107000, fmt::format("key \"{}\" is none that an export function gave", key))
+  return Error(kInvalidValue, fmt::format("key \"{}\" is none that an export function gave", key))
       .Culprit("parameter key")
       .Hint("pass the text that the exporting process received, unchanged");
 }

@@ -37,7 +37,7 @@ class NamedCallbacks {
       return {};
     }
     if (!entries_.emplace(name, Entry{function, args}).second) {
-      return Error(107000, fmt::format("a callback is registered under the name \"{}\" already", name))
+      return Error(kInvalidValue, fmt::format("a callback is registered under the name \"{}\" already", name))
           .Culprit(fmt::format("parameter regName \"{}\"", name))
           .Hint("choose another name, or remove the callback by registering NULL under its name");
     }

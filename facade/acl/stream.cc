@@ -33,7 +33,7 @@ Status CreateStream(aclrtStream* out, uint32_t priority, uint32_t flags) {
   REPRISE_RETURN_IF_ERROR(InRange(priority, 0, profile::kLeastPriority, "priority"));
   if ((flags & ~kKnownFlags) != 0) flags = 0;  // a plain stream
   if (std::popcount(flags & kSpecialFlags) > 1) {
-    return Error(107000,
+    return Error(kInvalidValue,
                  fmt::format("flag is {:#x}: PERSISTENT, CPU_SCHEDULE and DEVICE_USE_ONLY exclude each other", flags))
         .Culprit("parameter flag")
         .Hint("pass at most one of the three");
@@ -47,7 +47,7 @@ Status CreateStream(aclrtStream* out, uint32_t priority, uint32_t flags) {
 }
 
 Status BoundToModel(const Stream& stream) {
-  return Error(107005, fmt::format("{} cannot be destroyed: it is bound to a built model", stream.Describe()))
+  return Error(kStreamModel, fmt::format("{} cannot be destroyed: it is bound to a built model", stream.Describe()))
       .Hint("unbind it with aclmdlRIUnbindStream, or destroy the model first");
 }
 
@@ -55,7 +55,7 @@ Status DestroyStream(const char* api, aclrtStream handle, Stream::DestroyMode mo
   REPRISE_RETURN_IF_ERROR(runtime::NotNull(handle, "stream"));
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(handle));
   if (stream->is_default()) {
-    return Error(107000,
+    return Error(kInvalidValue,
                  fmt::format("{} cannot be destroyed: it is the default stream of its context", stream->Describe()))
         .Culprit(stream->Describe())
         .Hint("destroy the context, or reset the device");
@@ -93,7 +93,7 @@ Configurations& TheConfigurations() {
 Status CheckConfiguration(const aclrtStreamConfigHandle* handle) {
   REPRISE_RETURN_IF_ERROR(runtime::NotNull(handle, "handle"));
   if (TheConfigurations().live.count(handle) != 0) return {};
-  return Error(107017, fmt::format("{} is no live stream configuration", fmt::ptr(handle)))
+  return Error(kInvalidHandle, fmt::format("{} is no live stream configuration", fmt::ptr(handle)))
       .Culprit("parameter handle")
       .Hint("pass a handle that aclrtCreateStreamConfigHandle returned and that was not destroyed since");
 }
@@ -125,7 +125,8 @@ Status CheckFailureMode(uint64_t mode) { return InRange(mode, ACL_CONTINUE_ON_FA
 
 Status SetFailureMode(Stream& stream, uint64_t mode) {
   if (stream.failure_mode_set.exchange(true)) {
-    return Error(107000, fmt::format("the failure mode of {} was set before, and can be set once", stream.Describe()))
+    return Error(kInvalidValue,
+                 fmt::format("the failure mode of {} was set before, and can be set once", stream.Describe()))
         .Culprit("an earlier aclrtSetStreamFailureMode or aclrtSetStreamAttribute")
         .Hint("set the mode once, right after creating the stream");
   }
@@ -145,7 +146,8 @@ Status SetAttribute(Stream& stream, aclrtStreamAttr attribute, const aclrtStream
   switch (attribute) {
     case ACL_STREAM_ATTR_FAILURE_MODE:
       if (stream.is_default()) {
-        return Error(107000, fmt::format("the failure mode of {} cannot be set as an attribute", stream.Describe()))
+        return Error(kInvalidValue,
+                     fmt::format("the failure mode of {} cannot be set as an attribute", stream.Describe()))
             .Culprit(stream.Describe())
             .Hint("use aclrtSetStreamFailureMode for the default stream");
       }
@@ -192,7 +194,8 @@ void GetAttribute(const Stream& stream, aclrtStreamAttr attribute, aclrtStreamAt
 
 Status RefuseDefault(const Stream& stream, const char* what) {
   if (!stream.is_default()) return {};
-  return Error(107000, fmt::format("{} cannot be {}: it is the default stream of its context", stream.Describe(), what))
+  return Error(kInvalidValue,
+               fmt::format("{} cannot be {}: it is the default stream of its context", stream.Describe(), what))
       .Culprit(stream.Describe())
       .Hint("use a stream made by aclrtCreateStream");
 }
@@ -251,7 +254,8 @@ aclError aclrtSetStreamConfigOpt(aclrtStreamConfigHandle* handle, aclrtStreamCon
     std::lock_guard lock(TheConfigurations().mutex);
     REPRISE_RETURN_IF_ERROR(CheckConfiguration(handle));
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(attrValue, "attrValue"));
-    REPRISE_RETURN_IF_ERROR(InRange(attr, ACL_RT_STREAM_WORK_ADDR_PTR, ACL_RT_STREAM_PRIORITY, "attr", 100000));
+    REPRISE_RETURN_IF_ERROR(
+        InRange(attr, ACL_RT_STREAM_WORK_ADDR_PTR, ACL_RT_STREAM_PRIORITY, "attr", kInvalidArgument));
     void* field = nullptr;
     size_t bytes = sizeof(size_t);
     switch (attr) {
@@ -271,8 +275,9 @@ aclError aclrtSetStreamConfigOpt(aclrtStreamConfigHandle* handle, aclrtStreamCon
       return {};
     }
     if (valueSize != bytes) {
-      return Error(100000, fmt::format("valueSize is {}, must be {}{} for attribute {}", valueSize,
-                                       attr == ACL_RT_STREAM_FLAG ? "4 or " : "", bytes, static_cast<int>(attr)))
+      return Error(kInvalidArgument,
+                   fmt::format("valueSize is {}, must be {}{} for attribute {}", valueSize,
+                               attr == ACL_RT_STREAM_FLAG ? "4 or " : "", bytes, static_cast<int>(attr)))
           .Culprit("parameter valueSize")
           .Hint(fmt::format("pass a value of {} bytes", bytes));
     }
@@ -330,7 +335,7 @@ aclError aclrtStreamAbort(aclrtStream stream) {
   return runtime::Api("aclrtStreamAbort", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
     REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(*found, "aclrtStreamAbort"));
-    found->Abort(107023);
+    found->Abort(kStreamAbort);
     return {};
   });
 }
@@ -341,7 +346,7 @@ aclError aclrtStreamStop(aclrtStream stream) {
     REPRISE_RETURN_IF_ERROR(RefuseDefault(*found, "stopped"));
     REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(*found, "aclrtStreamStop"));
     if (found->bound_model.load() != nullptr) {
-      return Error(107000, fmt::format("{} cannot be stopped: it is bound to a built model", found->Describe()))
+      return Error(kInvalidValue, fmt::format("{} cannot be stopped: it is bound to a built model", found->Describe()))
           .Culprit(found->Describe())
           .Hint("abort the model with aclmdlRIAbort");
     }

@@ -21,8 +21,8 @@ using runtime::NotNullInner;
 namespace {
 
 Status Unknown(const void* symbol, const char* what, const char* hint) {
-  return Error(107042, fmt::format("no {} is registered for symbol {}: host-compiled binaries register none", what,
-                                   fmt::ptr(symbol)))
+  return Error(kSymbolNotFound, fmt::format("no {} is registered for symbol {}: host-compiled binaries register none",
+                                            what, fmt::ptr(symbol)))
       .Culprit("parameter symbol")
       .Hint(hint);
 }
@@ -34,12 +34,12 @@ Status NoVariable(const void* symbol) {
 Status CheckCopy(const void* symbol, const void* memory, const char* name, aclrtMemcpyKind kind) {
   REPRISE_RETURN_IF_ERROR(NotNullInner(symbol, "symbol"));
   REPRISE_RETURN_IF_ERROR(NotNullInner(memory, name));
-  return InRange(kind, 0, ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE, "kind", 100000);
+  return InRange(kind, 0, ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE, "kind", kInvalidArgument);
 }
 
 Status CheckRoom(size_t count, size_t most) {
   if (count <= most) return {};
-  return Error(107000, fmt::format("count is {}, dstMax is only {}", count, most))
+  return Error(kInvalidValue, fmt::format("count is {}, dstMax is only {}", count, most))
       .Culprit("parameters count and dstMax")
       .Hint("pass the size of the destination, and copy no more than that");
 }
@@ -51,7 +51,7 @@ Status CopyNow(const char* api, const void* symbol) {
 
 Status CopyLater(aclrtStream stream, aclrtMemcpyKind kind, const void* symbol) {
   if (kind == ACL_MEMCPY_HOST_TO_HOST) {
-    return Error(207000, "kind is ACL_MEMCPY_HOST_TO_HOST, which has no asynchronous form")
+    return Error(kFeatureNotSupported, "kind is ACL_MEMCPY_HOST_TO_HOST, which has no asynchronous form")
         .Culprit("parameter kind")
         .Hint("pass the direction between host and device");
   }

@@ -69,7 +69,7 @@ constexpr const char* kPackages[] = {"cann", "runtime", "compiler", "hccl", "too
 constexpr bool kInstalled[] = {true, true, false, false, true, true, true, true};
 
 Status NotInstalled(std::string_view package) {
-  return Error(500000, fmt::format("package \"{}\" is not installed", package))
+  return Error(kInternalError, fmt::format("package \"{}\" is not installed", package))
       .Culprit("the package name")
       .Hint("ask for cann, runtime, toolkit, opp, opp_kernel or driver");
 }
@@ -123,7 +123,7 @@ std::string PlatformText(aclplatformDevInfo info) {
 }
 
 Status NoGroups() {
-  return Error(207000, "this chip has no compute groups")
+  return Error(kFeatureNotSupported, "this chip has no compute groups")
       .Culprit("the reported chip")
       .Hint("limit cores with aclrtSetDeviceResLimit or aclrtSetStreamResLimit instead");
 }
@@ -153,7 +153,7 @@ aclError aclrtGetVersion(int32_t* majorVersion, int32_t* minorVersion, int32_t* 
 aclError aclsysGetCANNVersion(aclCANNPackageName name, aclCANNPackageVersion* version) {
   return runtime::Api("aclsysGetCANNVersion", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(version, "version"));
-    REPRISE_RETURN_IF_ERROR(InRange(name, ACL_PKG_NAME_CANN, ACL_PKG_NAME_DRIVER, "name", 100000));
+    REPRISE_RETURN_IF_ERROR(InRange(name, ACL_PKG_NAME_CANN, ACL_PKG_NAME_DRIVER, "name", kInvalidArgument));
     if (!kInstalled[name]) return NotInstalled(kPackages[name]);
     const Version& found = CannVersion();
     std::memset(version, 0, sizeof *version);
@@ -201,7 +201,8 @@ aclError aclrtGetDeviceCapability(int32_t deviceId, aclrtDevFeatureType devFeatu
     REPRISE_RETURN_IF_ERROR(runtime::FindDevice(deviceId).status());
     if (devFeatureType != ACL_FEATURE_TSCPU_TASK_UPDATE_SUPPORT_AIC_AIV &&
         devFeatureType != ACL_FEATURE_SYSTEM_MEMQ_EVENT_CROSS_DEV) {
-      return Error(107000, fmt::format("devFeatureType is {}, no known feature", static_cast<int>(devFeatureType)))
+      return Error(kInvalidValue,
+                   fmt::format("devFeatureType is {}, no known feature", static_cast<int>(devFeatureType)))
           .Culprit("parameter devFeatureType")
           .Hint("pass one of ACL_FEATURE_*");
     }
@@ -232,10 +233,11 @@ aclError aclrtSetSysParamOpt(aclSysParamOpt opt, int64_t value) {
 aclError aclplatformGetDeviceInfo(aclplatformDevInfo infoType, char* value, uint32_t maxLen) {
   return runtime::Api("aclplatformGetDeviceInfo", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(value, "value"));
-    REPRISE_RETURN_IF_ERROR(InRange(infoType, ACL_PLATFORM_AICORE_CNT, ACL_PLATFORM_MEMORY_TYPE, "infoType", 100000));
+    REPRISE_RETURN_IF_ERROR(
+        InRange(infoType, ACL_PLATFORM_AICORE_CNT, ACL_PLATFORM_MEMORY_TYPE, "infoType", kInvalidArgument));
     const std::string text = PlatformText(infoType);
     if (maxLen <= text.size()) {
-      return Error(100000, fmt::format("maxLen is {}, must be at least {}", maxLen, text.size() + 1))
+      return Error(kInvalidArgument, fmt::format("maxLen is {}, must be at least {}", maxLen, text.size() + 1))
           .Culprit("parameter maxLen")
           .Hint("pass a larger buffer");
     }
@@ -249,11 +251,11 @@ aclError aclplatformGetInstructionInfo(aclplatformCoreType type, const char* ins
   return runtime::Api("aclplatformGetInstructionInfo", [&]() -> Status {
     (void)maxLen;
     REPRISE_RETURN_IF_ERROR(
-        InRange(type, ACL_PLATFORM_CORE_TYPE_AI_CORE, ACL_PLATFORM_CORE_TYPE_VECTOR_CORE, "type", 100000));
+        InRange(type, ACL_PLATFORM_CORE_TYPE_AI_CORE, ACL_PLATFORM_CORE_TYPE_VECTOR_CORE, "type", kInvalidArgument));
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(instruction, "instruction"));
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(value, "value"));
-    return Error(100000, fmt::format("instruction \"{}\" is unknown: the CPU device has none of the chip's",
-                                     std::string_view(instruction, strnlen(instruction, 64))))
+    return Error(kInvalidArgument, fmt::format("instruction \"{}\" is unknown: the CPU device has none of the chip's",
+                                               std::string_view(instruction, strnlen(instruction, 64))))
         .Culprit("parameter instruction")
         .Hint("do not generate code for single instructions here");
   });

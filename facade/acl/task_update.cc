@@ -26,7 +26,7 @@ using runtime::Stream;
 namespace {
 
 Status CheckRest(const uint32_t (&reserved)[4]) {
-  for (const uint32_t word : reserved) REPRISE_RETURN_IF_ERROR(IsReserved(word, "info->val.rsv", 107000));
+  for (const uint32_t word : reserved) REPRISE_RETURN_IF_ERROR(IsReserved(word, "info->val.rsv", kInvalidValue));
   return {};
 }
 
@@ -47,8 +47,8 @@ Status ReadNewRequest(const void* source, size_t bytes, runtime::RandomRequest* 
 StatusOr<model::RandomUpdate> ReadRandom(const aclrtRandomTaskUpdateAttr& attr) {
   REPRISE_RETURN_IF_ERROR(NotNullInner(attr.srcAddr, "info->val.randomTaskAttr.srcAddr"));
   if (attr.size != sizeof(aclrtRandomNumTaskInfo) && attr.size != sizeof(aclrtRandomNumFuncParaInfo)) {
-    return Error(107000, fmt::format("info->val.randomTaskAttr.size is {}, must be {} or {}", attr.size,
-                                     sizeof(aclrtRandomNumTaskInfo), sizeof(aclrtRandomNumFuncParaInfo)))
+    return Error(kInvalidValue, fmt::format("info->val.randomTaskAttr.size is {}, must be {} or {}", attr.size,
+                                            sizeof(aclrtRandomNumTaskInfo), sizeof(aclrtRandomNumFuncParaInfo)))
         .Culprit("parameter info, field size")
         .Hint("keep an aclrtRandomNumTaskInfo, or an aclrtRandomNumFuncParaInfo, in device memory");
   }
@@ -60,7 +60,7 @@ StatusOr<model::RandomUpdate> ReadRandom(const aclrtRandomTaskUpdateAttr& attr) 
 StatusOr<model::KernelUpdate> ReadKernel(const aclrtAicAivTaskUpdateAttr& attr) {
   model::KernelUpdate update{};
   if (attr.funcEntryAddr == nullptr && attr.blockDimAddr == nullptr) {
-    return Error(107000, "funcEntryAddr and blockDimAddr are both null: nothing would change")
+    return Error(kInvalidValue, "funcEntryAddr and blockDimAddr are both null: nothing would change")
         .Culprit("parameter info")
         .Hint("pass the address of a new entry, of a new number of blocks, or both");
   }

@@ -48,11 +48,11 @@ aclError Set(const char* api, aclTensorDesc* desc, Change change) {
 }
 
 Status ReadDims(int count, const int64_t* dims, std::vector<int64_t>* out) {
-  REPRISE_RETURN_IF_ERROR(InRange(count, 0, kMaxDims, "numDims", 100000));
+  REPRISE_RETURN_IF_ERROR(InRange(count, 0, kMaxDims, "numDims", kInvalidArgument));
   if (count != 0) REPRISE_RETURN_IF_ERROR(runtime::NotNull(dims, "dims"));
   for (int i = 0; i < count; ++i) {
     if (dims[i] < kUnknownRank || (dims[i] == kUnknownRank && count != 1)) {
-      return Error(100000,
+      return Error(kInvalidArgument,
                    fmt::format("dims[{}] is {}, must be at least 0, or -1 (not known yet), or a single -2", i, dims[i]))
           .Culprit(fmt::format("parameter dims[{}]", i))
           .Hint("pass the sizes of the tensor");
@@ -63,7 +63,7 @@ Status ReadDims(int count, const int64_t* dims, std::vector<int64_t>* out) {
 }
 
 Status ReadRanges(size_t count, const int64_t (*ranges)[2], const char* parameter, std::vector<Range>* out) {
-  REPRISE_RETURN_IF_ERROR(InRange(count, 0, kMaxDims, "count", 100000));
+  REPRISE_RETURN_IF_ERROR(InRange(count, 0, kMaxDims, "count", kInvalidArgument));
   if (count != 0) REPRISE_RETURN_IF_ERROR(runtime::NotNull(ranges, parameter));
   std::vector<Range> read;
   read.reserve(count);
@@ -77,7 +77,7 @@ aclTensorDesc* Keep(std::unique_ptr<TensorDesc> desc, const char* api) {
   runtime::Api(api, [&]() -> Status {
     handle = TensorDescs().Insert(desc.get());
     if (handle == nullptr)
-      return Error(200000, "the process has too many tensor descriptors")
+      return Error(kOutOfHostMemory, "the process has too many tensor descriptors")
           .Hint("destroy descriptors that are no longer needed with aclDestroyTensorDesc");
     (void)desc.release();  // the table holds it until aclDestroyTensorDesc
     return {};
@@ -188,7 +188,7 @@ aclError aclSetTensorConst(aclTensorDesc* desc, void* dataBuffer, size_t length)
   return Set("aclSetTensorConst", desc, [&](TensorDesc& found) -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(dataBuffer, "dataBuffer"));
     REPRISE_RETURN_IF_ERROR(NotZero(length, "length"));
-    REPRISE_RETURN_IF_ERROR(InRange(length, 1, int64_t{1} << 40, "length", 100000));
+    REPRISE_RETURN_IF_ERROR(InRange(length, 1, int64_t{1} << 40, "length", kInvalidArgument));
     const auto* from = static_cast<const char*>(dataBuffer);
     found.constant.assign(from, from + length);
     return {};
@@ -198,7 +198,7 @@ aclError aclSetTensorConst(aclTensorDesc* desc, void* dataBuffer, size_t length)
 aclError aclSetTensorPlaceMent(aclTensorDesc* desc, aclMemType memType) {
   return Set("aclSetTensorPlaceMent", desc, [&](TensorDesc& found) -> Status {
     REPRISE_RETURN_IF_ERROR(
-        InRange(memType, ACL_MEMTYPE_DEVICE, ACL_MEMTYPE_HOST_COMPILE_INDEPENDENT, "memType", 100000));
+        InRange(memType, ACL_MEMTYPE_DEVICE, ACL_MEMTYPE_HOST_COMPILE_INDEPENDENT, "memType", kInvalidArgument));
     found.placement = memType;
     return {};
   });
@@ -244,7 +244,8 @@ aclError aclGetTensorDescDimV2(const aclTensorDesc* desc, size_t index, int64_t*
     REPRISE_ASSIGN_OR_RETURN(const TensorDesc* found, Find(desc));
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(dimSize, "dimSize"));
     if (index >= found->dims.size()) {
-      return Error(100000, fmt::format("index is {}, the descriptor has {} dimensions", index, found->dims.size()))
+      return Error(kInvalidArgument,
+                   fmt::format("index is {}, the descriptor has {} dimensions", index, found->dims.size()))
           .Culprit("parameter index")
           .Hint("pass an index below what aclGetTensorDescNumDims returns");
     }
@@ -258,8 +259,8 @@ aclError aclGetTensorDescDimRange(const aclTensorDesc* desc, size_t index, size_
     REPRISE_ASSIGN_OR_RETURN(const TensorDesc* found, Find(desc));
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(dimRange, "dimRange"));
     if (index >= found->shape_range.size()) {
-      return Error(100000, fmt::format("index is {}, the descriptor has ranges for {} dimensions", index,
-                                       found->shape_range.size()))
+      return Error(kInvalidArgument, fmt::format("index is {}, the descriptor has ranges for {} dimensions", index,
+                                                 found->shape_range.size()))
           .Culprit("parameter index")
           .Hint("set the ranges with aclSetTensorShapeRange first");
     }
@@ -289,13 +290,13 @@ aclError aclTransTensorDescFormat(const aclTensorDesc* srcDesc, aclFormat dstFor
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(dstDesc, "dstDesc"));
     REPRISE_ASSIGN_OR_RETURN(const TensorDesc* found, Find(srcDesc));
     if (dstFormat != found->format) {
-      return Error(200001, fmt::format("the layout of format {} is not derived from format {}",
-                                       static_cast<int>(dstFormat), found->format))
+      return Error(kApiNotSupported, fmt::format("the layout of format {} is not derived from format {}",
+                                                 static_cast<int>(dstFormat), found->format))
           .Hint("create the descriptor with the shape of the wanted format");
     }
     *dstDesc = Keep(std::make_unique<TensorDesc>(*found), "aclTransTensorDescFormat");
     return *dstDesc != nullptr ? Status()
-                               : Error(200000, "the process has too many tensor descriptors")
+                               : Error(kOutOfHostMemory, "the process has too many tensor descriptors")
                                      .Hint("destroy descriptors that are no longer needed with aclDestroyTensorDesc");
   });
 }

@@ -21,7 +21,7 @@ constexpr uint64_t kUsPerSecond = 1'000'000;
 
 Status CheckSaturation(const Context& context) {
   if (runtime::GetOverflowMode(context.device()) == OverflowMode::kSaturation) return {};
-  return Error(207000,
+  return Error(kFeatureNotSupported,
                fmt::format("device {} is in INFNAN mode, and this call needs saturation mode", context.device().id()))
       .Culprit("the overflow mode that aclrtGetDeviceSatMode shows")
       .Hint(
@@ -31,7 +31,7 @@ Status CheckSaturation(const Context& context) {
 
 Status ReadStatus(const char* api, void* output, uint64_t bytes, aclrtStream handle, bool saturation_only) {
   if (bytes != runtime::kOverflowStatusBytes) {
-    return Error(107000, fmt::format("outputSize is {}, must be {}", bytes, runtime::kOverflowStatusBytes))
+    return Error(kInvalidValue, fmt::format("outputSize is {}, must be {}", bytes, runtime::kOverflowStatusBytes))
         .Culprit("parameter outputSize")
         .Hint(fmt::format("pass a buffer of {} bytes", runtime::kOverflowStatusBytes));
   }
@@ -178,14 +178,14 @@ aclError aclrtResetFloatOverflowStatus(aclrtStream stream) {
 aclError aclrtNpuGetFloatOverFlowStatus(void* outputAddr, uint64_t outputSize, uint32_t checkMode, aclrtStream stream) {
   return runtime::Api("aclrtNpuGetFloatOverFlowStatus", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(outputAddr, "outputAddr"));
-    REPRISE_RETURN_IF_ERROR(IsReserved(checkMode, "checkMode", 107000));
+    REPRISE_RETURN_IF_ERROR(IsReserved(checkMode, "checkMode", kInvalidValue));
     return ReadStatus("aclrtNpuGetFloatOverFlowStatus", outputAddr, outputSize, stream, true);
   });
 }
 
 aclError aclrtNpuClearFloatOverFlowStatus(uint32_t checkMode, aclrtStream stream) {
   return runtime::Api("aclrtNpuClearFloatOverFlowStatus", [&]() -> Status {
-    REPRISE_RETURN_IF_ERROR(IsReserved(checkMode, "checkMode", 107000));
+    REPRISE_RETURN_IF_ERROR(IsReserved(checkMode, "checkMode", kInvalidValue));
     return ClearStatus("aclrtNpuClearFloatOverFlowStatus", stream, true);
   });
 }

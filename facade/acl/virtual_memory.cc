@@ -67,7 +67,7 @@ bool IsHost(aclrtMemLocationType type) {
 
 Status CheckProperties(const aclrtPhysicalMemProp& prop) {
   const auto refuse = [](const char* field, int64_t value, const char* must) -> Status {
-    return Error(100000, fmt::format("prop->{} is {}, must be {}", field, value, must))
+    return Error(kInvalidArgument, fmt::format("prop->{} is {}, must be {}", field, value, must))
         .Culprit(fmt::format("parameter prop->{}", field))
         .Hint(fmt::format("set prop->{} to that", field));
   };
@@ -103,7 +103,7 @@ StatusOr<PhysicalProperties> ReadProperties(const aclrtPhysicalMemProp& prop) {
 
 Status IsMultiple(uint64_t size, uint64_t granularity, const char* parameter) {
   if (size % granularity == 0) return {};
-  return Error(107000, fmt::format("{} is {}, must be a multiple of {}", parameter, size, granularity))
+  return Error(kInvalidValue, fmt::format("{} is {}, must be a multiple of {}", parameter, size, granularity))
       .Culprit(fmt::format("parameter {}", parameter))
       .Hint("round it up to what aclrtMemGetAllocationGranularity gives");
 }
@@ -113,8 +113,8 @@ StatusOr<AccessLocation> ReadLocation(const aclrtMemLocation& location) {
     REPRISE_ASSIGN_OR_RETURN(const runtime::Device* device, runtime::FindDevice(location.id));
     (void)device;
   } else if (!IsHost(location.type)) {
-    return Error(107000, fmt::format("the location's type is {}, must be 0 (host), 1 (device) or 4 (NUMA node)",
-                                     static_cast<int>(location.type)))
+    return Error(kInvalidValue, fmt::format("the location's type is {}, must be 0 (host), 1 (device) or 4 (NUMA node)",
+                                            static_cast<int>(location.type)))
         .Culprit("the type of the location")
         .Hint("pass one of ACL_MEM_LOCATION_TYPE_HOST, _DEVICE and _HOST_NUMA");
   }
@@ -124,7 +124,7 @@ StatusOr<AccessLocation> ReadLocation(const aclrtMemLocation& location) {
 Status Reserve(void** out, size_t size, size_t alignment, void* expected, uint64_t flags) {
   REPRISE_RETURN_IF_ERROR(NotNull(out, "virPtr"));
   REPRISE_RETURN_IF_ERROR(NotZero(size, "size"));
-  REPRISE_RETURN_IF_ERROR(IsReserved(alignment, "alignment", 107000));
+  REPRISE_RETURN_IF_ERROR(IsReserved(alignment, "alignment", kInvalidValue));
   // 1, which expandable segments pass, asks for huge pages: the addresses are aligned to them in any case. They belong
   // to the process and to no device, so that no context has to be current.
   REPRISE_RETURN_IF_ERROR(InRange(flags, 0, 1, "flags"));
@@ -136,13 +136,14 @@ Status Map(void* virPtr, size_t size, size_t offset, aclrtDrvMemHandle handle, u
   REPRISE_RETURN_IF_ERROR(NotNull(virPtr, "virPtr"));
   REPRISE_RETURN_IF_ERROR(NotNull(handle, "handle"));
   REPRISE_RETURN_IF_ERROR(NotZero(size, "size"));
-  REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", 100000));
-  REPRISE_RETURN_IF_ERROR(IsReserved(offset, "offset", 107000));
+  REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", kInvalidArgument));
+  REPRISE_RETURN_IF_ERROR(IsReserved(offset, "offset", kInvalidValue));
   return Memory().Map(virPtr, size, handle, accessible);
 }
 
 Status CheckShareType(aclrtMemSharedHandleType type) {
-  return InRange(type, ACL_MEM_SHARE_HANDLE_TYPE_DEFAULT, ACL_MEM_SHARE_HANDLE_TYPE_FABRIC, "shareType", 100000);
+  return InRange(type, ACL_MEM_SHARE_HANDLE_TYPE_DEFAULT, ACL_MEM_SHARE_HANDLE_TYPE_FABRIC, "shareType",
+                 kInvalidArgument);
 }
 
 // A fabric handle holds the printable key, the default one its 64 bits.
@@ -202,7 +203,7 @@ aclError aclrtMallocPhysical(aclrtDrvMemHandle* handle, size_t size, const aclrt
     REPRISE_RETURN_IF_ERROR(NotNull(handle, "handle"));
     REPRISE_RETURN_IF_ERROR(NotNull(prop, "prop"));
     REPRISE_RETURN_IF_ERROR(NotZero(size, "size"));
-    REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", 100000));
+    REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", kInvalidArgument));
     REPRISE_ASSIGN_OR_RETURN(const PhysicalProperties properties, ReadProperties(*prop));
     REPRISE_RETURN_IF_ERROR(IsMultiple(size, Granularity(prop->memAttr), "size"));
     REPRISE_ASSIGN_OR_RETURN(
@@ -237,7 +238,7 @@ aclError aclrtMemSetAccess(void* virPtr, size_t size, aclrtMemAccessDesc* desc, 
   return Api("aclrtMemSetAccess", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNullInner(virPtr, "virPtr"));
     REPRISE_RETURN_IF_ERROR(NotNullInner(desc, "desc"));
-    REPRISE_RETURN_IF_ERROR(NotZero(count, "count", 107000));
+    REPRISE_RETURN_IF_ERROR(NotZero(count, "count", kInvalidValue));
     REPRISE_RETURN_IF_ERROR(InRange(count, 1, 1024, "count"));
     // All are looked at before any takes effect.
     for (int apply = 0; apply < 2; ++apply) {
@@ -245,7 +246,7 @@ aclError aclrtMemSetAccess(void* virPtr, size_t size, aclrtMemAccessDesc* desc, 
         const auto flags = static_cast<uint32_t>(desc[i].flags);
         if (flags != ACL_RT_MEM_ACCESS_FLAGS_NONE && flags != ACL_RT_MEM_ACCESS_FLAGS_READ &&
             flags != ACL_RT_MEM_ACCESS_FLAGS_READWRITE) {
-          return Error(107000, fmt::format("desc[{}].flags is {}, must be 0, 1 or 3", i, flags))
+          return Error(kInvalidValue, fmt::format("desc[{}].flags is {}, must be 0, 1 or 3", i, flags))
               .Culprit(fmt::format("parameter desc[{}].flags", i))
               .Hint("pass one of ACL_RT_MEM_ACCESS_FLAGS_NONE, _READ and _READWRITE");
         }
@@ -313,7 +314,7 @@ aclError aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle, aclrtMemHandl
   return Api("aclrtMemExportToShareableHandle", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(handle, "handle"));
     REPRISE_RETURN_IF_ERROR(NotNull(shareableHandle, "shareableHandle"));
-    REPRISE_RETURN_IF_ERROR(IsReserved(static_cast<uint32_t>(handleType), "handleType", 100000));
+    REPRISE_RETURN_IF_ERROR(IsReserved(static_cast<uint32_t>(handleType), "handleType", kInvalidArgument));
     REPRISE_RETURN_IF_ERROR(CheckExportFlags(flags));
     REPRISE_ASSIGN_OR_RETURN(const ShareKey key, Memory().Export(handle, flags == 0));
     *shareableHandle = key.Pack();
@@ -352,7 +353,7 @@ aclError aclrtMemImportFromShareableHandleV2(void* shareableHandle, aclrtMemShar
   return Api("aclrtMemImportFromShareableHandleV2", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(shareableHandle, "shareableHandle"));
     REPRISE_RETURN_IF_ERROR(NotNull(handle, "handle"));
-    REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", 100000));
+    REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", kInvalidArgument));
     REPRISE_ASSIGN_OR_RETURN(const ShareKey key, ReadShareable(shareableHandle, shareType));
     REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
     return Import(key, context->device().id(), handle);
@@ -375,13 +376,13 @@ aclError aclrtMemSetPidToShareableHandleV2(void* shareableHandle, aclrtMemShared
 aclError aclrtMemP2PMap(void* devPtr, size_t size, int32_t dstDevId, uint64_t flags) {
   return Api("aclrtMemP2PMap", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(devPtr, "devPtr"));
-    REPRISE_RETURN_IF_ERROR(InRange(size, 1, INT64_MAX, "size", 100000));
-    REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", 100000));
+    REPRISE_RETURN_IF_ERROR(InRange(size, 1, INT64_MAX, "size", kInvalidArgument));
+    REPRISE_RETURN_IF_ERROR(IsReserved(flags, "flags", kInvalidArgument));
     REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const runtime::Device* device, runtime::FindDevice(dstDevId));
     REPRISE_ASSIGN_OR_RETURN(const auto range,
                              reprise::device::MemoryRegistry::Get().CheckRange(devPtr, size, "devPtr"));
     if (range.kind == reprise::device::MemoryKind::kDevice) return {};  // every device reaches it already
-    return Error(107000, fmt::format("devPtr {} is not device memory", fmt::ptr(devPtr)))
+    return Error(kInvalidValue, fmt::format("devPtr {} is not device memory", fmt::ptr(devPtr)))
         .Culprit(fmt::format("devPtr {}", reprise::device::MemoryRegistry::Get().Explain(devPtr)))
         .Hint("pass memory of aclrtMalloc, or a mapped address");
   });

@@ -18,6 +18,7 @@
 #include "runtime/report.h"
 #include "runtime/thread.h"
 
+using namespace reprise::errors;  // NOLINT: the numbers of errors, by name
 using reprise::Error;
 using reprise::Status;
 using reprise::StatusOr;
@@ -56,8 +57,8 @@ int CurrentDevice() {
 
 Status CheckArgsType(uint32_t type) {
   if (type == ACL_OP_DUMP_OP_AICORE_ARGS) return {};
-  return Error(100000, fmt::format("dumpType is {:#x}, must be {} (ACL_OP_DUMP_OP_AICORE_ARGS)", type,
-                                   ACL_OP_DUMP_OP_AICORE_ARGS))
+  return Error(kInvalidArgument, fmt::format("dumpType is {:#x}, must be {} (ACL_OP_DUMP_OP_AICORE_ARGS)", type,
+                                             ACL_OP_DUMP_OP_AICORE_ARGS))
       .Culprit("parameter dumpType")
       .Hint("pass ACL_OP_DUMP_OP_AICORE_ARGS");
 }
@@ -68,15 +69,16 @@ Status CheckName(std::string_view name) {
       name.find('/') == std::string_view::npos) {
     return {};
   }
-  return Error(100000, fmt::format("fileName is \"{}\", must be a plain name of 1 to {} bytes without a slash",
-                                   name.substr(0, 64), kLongestName - 16))
+  return Error(kInvalidArgument,
+               fmt::format("fileName is \"{}\", must be a plain name of 1 to {} bytes without a slash",
+                           name.substr(0, 64), kLongestName - 16))
       .Culprit("parameter fileName")
       .Hint("pass a name only: the folder is that of acldumpGetExceptionInfoPath");
 }
 
 StatusOr<Dump::Tensor> ReadTensor(const acldumpTensorInfo& info, size_t index) {
   const auto wrong = [&](const char* field, int64_t value, int64_t most) {
-    return Error(100000, fmt::format("tensors[{}].{} is {}, must be 0 to {}", index, field, value, most))
+    return Error(kInvalidArgument, fmt::format("tensors[{}].{} is {}, must be 0 to {}", index, field, value, most))
         .Culprit(fmt::format("parameter tensors, entry {}", index))
         .Hint("fill the structure as acl_dump.h describes it");
   };
@@ -117,7 +119,7 @@ StatusOr<Dump::Tensor> ReadTensor(const acldumpTensorInfo& info, size_t index) {
 aclError acldumpRegCallback(int32_t (*const messageCallback)(const acldumpChunk*, int32_t), int32_t flag) {
   return Api("acldumpRegCallback", [&]() -> Status {
     if (flag != 0) {
-      return Error(100000, fmt::format("flag is {}, must be 0", flag))
+      return Error(kInvalidArgument, fmt::format("flag is {}, must be 0", flag))
           .Culprit("parameter flag")
           .Hint("pass 0 for flag");
     }
@@ -149,8 +151,8 @@ const char* acldumpGetPath(acldumpType dumpType) {
       case AIC_ERR_DETAIL_DUMP: path = Dump::Get().Keep(Dump::Get().exception_folder(CurrentDevice())); return {};
       case OVERFLOW_DUMP: return {};  // never on
     }
-    return Error(100000, fmt::format("dumpType is {}, must be {} to {}", static_cast<int>(dumpType),
-                                     static_cast<int>(AIC_ERR_BRIEF_DUMP), static_cast<int>(OVERFLOW_DUMP)))
+    return Error(kInvalidArgument, fmt::format("dumpType is {}, must be {} to {}", static_cast<int>(dumpType),
+                                               static_cast<int>(AIC_ERR_BRIEF_DUMP), static_cast<int>(OVERFLOW_DUMP)))
         .Culprit("parameter dumpType")
         .Hint("pass one of the kinds of acldumpType");
   });
@@ -165,13 +167,13 @@ aclError acldumpSaveExceptionInfo(const char* fileName, const char* userTag, con
     REPRISE_RETURN_IF_ERROR(CheckName(name));
     if (tensorCount != 0) REPRISE_RETURN_IF_ERROR(NotNull(tensors, "tensors"));
     if (tensorCount > kMostTensors) {
-      return Error(100000, fmt::format("tensorCount is {}, must be at most {}", tensorCount, kMostTensors))
+      return Error(kInvalidArgument, fmt::format("tensorCount is {}, must be at most {}", tensorCount, kMostTensors))
           .Culprit("parameter tensorCount")
           .Hint("save the tensors of one operator at a time");
     }
     std::vector<acldumpTensorInfo> copies(tensorCount);
     if (!reprise::device::CopyUntrusted(copies.data(), tensors, tensorCount * sizeof *tensors)) {
-      return Error(100000,
+      return Error(kInvalidArgument,
                    fmt::format("tensors {} does not point to {} readable entries", fmt::ptr(tensors), tensorCount))
           .Culprit("parameters tensors and tensorCount")
           .Hint("pass an array and the number of its entries");
@@ -192,7 +194,7 @@ aclError acldumpGetExceptionInfoPath(char* path, size_t maxLen) {
     REPRISE_RETURN_IF_ERROR(NotNull(path, "path"));
     const std::string folder = Dump::Get().exception_folder(CurrentDevice());
     if (folder.size() >= maxLen) {
-      return Error(100000, fmt::format("maxLen is {}, must be at least {}", maxLen, folder.size() + 1))
+      return Error(kInvalidArgument, fmt::format("maxLen is {}, must be at least {}", maxLen, folder.size() + 1))
           .Culprit("parameter maxLen")
           .Hint(fmt::format("pass a buffer of {} bytes", ACL_DUMP_MAX_FILE_PATH_LENGTH));
     }
@@ -207,8 +209,8 @@ aclError aclopStartDumpArgs(uint32_t dumpType, const char* path) {
     REPRISE_RETURN_IF_ERROR(NotNull(path, "path"));
     const std::string folder(path, strnlen(path, ACL_DUMP_MAX_FILE_PATH_LENGTH));
     if (folder.empty() || folder.size() == ACL_DUMP_MAX_FILE_PATH_LENGTH) {
-      return Error(100000, fmt::format("path has {} bytes, must have 1 to {}", folder.size(),
-                                       ACL_DUMP_MAX_FILE_PATH_LENGTH - 1))
+      return Error(kInvalidArgument, fmt::format("path has {} bytes, must have 1 to {}", folder.size(),
+                                                 ACL_DUMP_MAX_FILE_PATH_LENGTH - 1))
           .Culprit("parameter path")
           .Hint("pass a folder");
     }

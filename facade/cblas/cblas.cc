@@ -9,6 +9,7 @@
 #include "ops/blas.h"
 #include "runtime/report.h"
 
+using namespace reprise::errors;  // NOLINT: the numbers of errors, by name
 using reprise::Error;
 using reprise::Status;
 using reprise::runtime::Api;
@@ -18,7 +19,7 @@ namespace {
 
 Status CheckSize(const char* api, int size, const char* name) {
   if (size >= 0) return {};
-  return Error(100000, fmt::format("{}: {} is {}, must not be negative", api, name, size))
+  return Error(kInvalidArgument, fmt::format("{}: {} is {}, must not be negative", api, name, size))
       .Culprit(fmt::format("parameter {}", name))
       .Hint("pass the sizes of the matrices");
 }

@@ -17,6 +17,7 @@
 #include "runtime/report.h"
 #include "runtime/stream.h"
 
+using namespace reprise::errors;  // NOLINT: the numbers of errors, by name
 using reprise::Error;
 using reprise::Status;
 using reprise::StatusOr;
@@ -37,7 +38,7 @@ std::string Text(const char* text, size_t bytes) { return {text, strnlen(text, b
 
 Status CheckLength(size_t length, size_t most, const char* parameter) {
   if (length >= 1 && length <= most) return {};
-  return Error(100000, fmt::format("{} is {}, must be 1 to {}", parameter, length, most))
+  return Error(kInvalidArgument, fmt::format("{} is {}, must be 1 to {}", parameter, length, most))
       .Culprit(fmt::format("parameter {}", parameter))
       .Hint("pass the number of bytes of the text");
 }
@@ -46,7 +47,7 @@ StatusOr<std::vector<int32_t>> ReadDevices(const uint32_t* list, uint32_t count)
   const auto devices = static_cast<uint32_t>(runtime::Devices().size());
   REPRISE_RETURN_IF_ERROR(NotNull(list, "deviceIdList"));
   if (count == 0 || count > devices) {
-    return Error(100000, fmt::format("deviceNums is {}, must be 1 to {}", count, devices))
+    return Error(kInvalidArgument, fmt::format("deviceNums is {}, must be 1 to {}", count, devices))
         .Culprit("parameter deviceNums")
         .Hint("list each device that aclrtGetDeviceCount counts at most once");
   }
@@ -54,8 +55,9 @@ StatusOr<std::vector<int32_t>> ReadDevices(const uint32_t* list, uint32_t count)
   for (uint32_t i = 0; i < count; ++i) {
     const auto id = static_cast<int32_t>(list[i]);
     if (list[i] >= devices || std::find(out.begin(), out.end(), id) != out.end()) {
-      return Error(100000, fmt::format("deviceIdList[{}] is {}, must be a device below {} that is not in the list yet",
-                                       i, list[i], devices))
+      return Error(kInvalidArgument,
+                   fmt::format("deviceIdList[{}] is {}, must be a device below {} that is not in the list yet", i,
+                               list[i], devices))
           .Culprit("parameter deviceIdList")
           .Hint("list each device once");
     }
@@ -67,8 +69,9 @@ StatusOr<std::vector<int32_t>> ReadDevices(const uint32_t* list, uint32_t count)
 Status CheckMetrics(aclprofAicoreMetrics metrics) {
   const auto number = static_cast<uint32_t>(metrics);
   if (number <= ACL_AICORE_MEMORY_ACCESS || number == ACL_AICORE_NONE) return {};
-  return Error(100000, fmt::format("aicoreMetrics is {}, must be 0 to {} or {}", number,
-                                   static_cast<int>(ACL_AICORE_MEMORY_ACCESS), static_cast<int>(ACL_AICORE_NONE)))
+  return Error(kInvalidArgument,
+               fmt::format("aicoreMetrics is {}, must be 0 to {} or {}", number,
+                           static_cast<int>(ACL_AICORE_MEMORY_ACCESS), static_cast<int>(ACL_AICORE_NONE)))
       .Culprit("parameter aicoreMetrics")
       .Hint("pass ACL_AICORE_NONE: the CPU device has no core counters");
 }
@@ -79,8 +82,9 @@ Status SetStorageLimit(const std::string& text) {
   const std::string unit = text.substr(digits);
   const uint64_t number = digits == 0 || digits > 10 ? 0 : std::stoull(text.substr(0, digits));
   if (number == 0 || number > kMostMegabytes || (!unit.empty() && unit != "MB")) {
-    return Error(100000, fmt::format("config is \"{}\", must be a number of megabytes from 1 to {}, as in \"200MB\"",
-                                     text, kMostMegabytes))
+    return Error(kInvalidArgument,
+                 fmt::format("config is \"{}\", must be a number of megabytes from 1 to {}, as in \"200MB\"", text,
+                             kMostMegabytes))
         .Culprit("parameter config of ACL_PROF_STORAGE_LIMIT")
         .Hint("write the number and MB");
   }
@@ -110,7 +114,7 @@ aclprofConfig* aclprofCreateConfig(uint32_t* deviceIdList, uint32_t deviceNums, 
     REPRISE_ASSIGN_OR_RETURN(std::vector<int32_t> devices, ReadDevices(deviceIdList, deviceNums));
     REPRISE_RETURN_IF_ERROR(CheckMetrics(aicoreMetrics));
     if (aicoreEvents != nullptr) {
-      return Error(100000, "aicoreEvents is not null: the CPU device counts no core events")
+      return Error(kInvalidArgument, "aicoreEvents is not null: the CPU device counts no core events")
           .Culprit("parameter aicoreEvents")
           .Hint("pass NULL");
     }
@@ -131,7 +135,7 @@ aclError aclprofSetConfig(aclprofConfigType configType, const char* config, size
   return Api("aclprofSetConfig", [&]() -> Status {
     const auto type = static_cast<uint32_t>(configType);
     if (type <= ACL_PROF_ARGS_MIN || type >= ACL_PROF_ARGS_MAX || type == 2) {
-      return Error(100000, fmt::format("configType is {}, must be 1 or 3 to {}", type, ACL_PROF_ARGS_MAX - 1))
+      return Error(kInvalidArgument, fmt::format("configType is {}, must be 1 or 3 to {}", type, ACL_PROF_ARGS_MAX - 1))
           .Culprit("parameter configType")
           .Hint("pass one of the options of aclprofConfigType");
     }
@@ -144,7 +148,7 @@ aclError aclprofSetConfig(aclprofConfigType configType, const char* config, size
     // The others choose how often hardware is sampled that the CPU device does not have.
     REPRISE_LOG(kInfo, "ASCENDCL", "aclprofSetConfig: option {} = {} has no effect on the CPU device", type, text);
     return Profiler::Get().is_ready() ? Status()
-                                      : Status(Error(100043, "the profiler is not initialised")
+                                      : Status(Error(kProfNotRun, "the profiler is not initialised")
                                                    .Culprit("aclprofInit was not called")
                                                    .Hint("call aclprofInit first"));
   });
@@ -200,7 +204,8 @@ aclprofStepInfo* aclprofCreateStepInfo() {
   Api("aclprofCreateStepInfo", [&]() -> Status {
     step = Profiler::CreateStep();
     if (step == nullptr)
-      return Error(207005, "the process has too many profiler steps").Hint("destroy steps with aclprofDestroyStepInfo");
+      return Error(kResourceExhausted, "the process has too many profiler steps")
+          .Hint("destroy steps with aclprofDestroyStepInfo");
     return {};
   });
   return static_cast<aclprofStepInfo*>(step);
@@ -209,7 +214,7 @@ aclprofStepInfo* aclprofCreateStepInfo() {
 void aclprofDestroyStepInfo(aclprofStepInfo* stepinfo) {
   Api("aclprofDestroyStepInfo", [&]() -> Status {
     if (Profiler::DestroyStep(stepinfo)) return {};
-    return Error(107017, "stepinfo is no step that aclprofCreateStepInfo made and that still exists")
+    return Error(kInvalidHandle, "stepinfo is no step that aclprofCreateStepInfo made and that still exists")
         .Culprit("parameter stepinfo")
         .Hint("destroy each step once");
   });
@@ -219,7 +224,7 @@ aclError aclprofGetStepTimestamp(aclprofStepInfo* stepInfo, aclprofStepTag tag, 
   return Api("aclprofGetStepTimestamp", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(stepInfo, "stepInfo"));
     if (tag != ACL_STEP_START && tag != ACL_STEP_END) {
-      return Error(100000, fmt::format("tag is {}, must be 0 (start) or 1 (end)", static_cast<int>(tag)))
+      return Error(kInvalidArgument, fmt::format("tag is {}, must be 0 (start) or 1 (end)", static_cast<int>(tag)))
           .Culprit("parameter tag")
           .Hint("pass ACL_STEP_START or ACL_STEP_END");
     }
@@ -235,7 +240,8 @@ void* aclprofCreateStamp() {
   Api("aclprofCreateStamp", [&]() -> Status {
     stamp = Profiler::CreateStamp();
     if (stamp == nullptr)
-      return Error(207005, "the process has too many profiler stamps").Hint("destroy stamps with aclprofDestroyStamp");
+      return Error(kResourceExhausted, "the process has too many profiler stamps")
+          .Hint("destroy stamps with aclprofDestroyStamp");
     return {};
   });
   return stamp;
@@ -244,7 +250,7 @@ void* aclprofCreateStamp() {
 void aclprofDestroyStamp(void* stamp) {
   Api("aclprofDestroyStamp", [&]() -> Status {
     if (Profiler::DestroyStamp(stamp)) return {};
-    return Error(107017, "stamp is no stamp that aclprofCreateStamp made and that still exists")
+    return Error(kInvalidHandle, "stamp is no stamp that aclprofCreateStamp made and that still exists")
         .Culprit("parameter stamp")
         .Hint("destroy each stamp once");
   });
@@ -315,7 +321,7 @@ aclError aclprofRangePushEx(aclprofEventAttributes* attr) {
   return Api("aclprofRangePushEx", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(attr, "attr"));
     const auto wrong = [](const char* field, uint64_t value, uint64_t wanted) {
-      return Error(100000, fmt::format("attr->{} is {}, must be {}", field, value, wanted))
+      return Error(kInvalidArgument, fmt::format("attr->{} is {}, must be {}", field, value, wanted))
           .Culprit(fmt::format("parameter attr, field {}", field))
           .Hint("fill the structure as acl_prof.h describes it");
     };
@@ -329,8 +335,8 @@ aclError aclprofRangePushEx(aclprofEventAttributes* attr) {
     REPRISE_RETURN_IF_ERROR(NotNull(attr->message.tensorInfo, "attr->message.tensorInfo"));
     aclprofTensorInfo info;
     if (!reprise::device::CopyUntrusted(&info, attr->message.tensorInfo, sizeof info)) {
-      return Error(100000, fmt::format("attr->message.tensorInfo is {}, which is no readable memory",
-                                       fmt::ptr(attr->message.tensorInfo)))
+      return Error(kInvalidArgument, fmt::format("attr->message.tensorInfo is {}, which is no readable memory",
+                                                 fmt::ptr(attr->message.tensorInfo)))
           .Culprit("parameter attr, field message.tensorInfo")
           .Hint("pass the address of an aclprofTensorInfo");
     }

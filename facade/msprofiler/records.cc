@@ -11,6 +11,7 @@
 #include "runtime/objects.h"
 #include "runtime/report.h"
 
+using namespace reprise::errors;  // NOLINT: the numbers of errors, by name
 using reprise::Error;
 using reprise::Status;
 using reprise::profile::ProfilerSubscription;
@@ -26,7 +27,7 @@ constexpr size_t kRecordBytes =
     (ACL_PROF_MAX_OP_TYPE_LEN + ACL_PROF_MAX_OP_NAME_LEN + 6 * sizeof(uint64_t) + 7) / 8 * 8;
 
 Status NoModel(uint32_t model) {
-  return Error(100011, fmt::format("modelId is {}: there is no offline model", model))
+  return Error(kInvalidModelId, fmt::format("modelId is {}: there is no offline model", model))
       .Culprit("parameter modelId")
       .Hint("record the whole program instead, with aclprofInit and aclprofStart");
 }
@@ -34,11 +35,12 @@ Status NoModel(uint32_t model) {
 Status NotOurs(const void* records, size_t bytes) {
   REPRISE_RETURN_IF_ERROR(NotNull(records, "opInfo"));
   if (bytes == 0 || bytes % kRecordBytes != 0) {
-    return Error(100000, fmt::format("opInfoLen is {}, must be a multiple of {}", bytes, kRecordBytes))
+    return Error(kInvalidArgument, fmt::format("opInfoLen is {}, must be a multiple of {}", bytes, kRecordBytes))
         .Culprit("parameter opInfoLen")
         .Hint("pass the bytes that a subscription delivered, and their number");
   }
-  return Error(100000, fmt::format("the {} bytes at opInfo are no records of this library: it delivers none", bytes))
+  return Error(kInvalidArgument,
+               fmt::format("the {} bytes at opInfo are no records of this library: it delivers none", bytes))
       .Culprit("parameter opInfo")
       .Hint("record with aclprofStart, and read the file that aclprofStop writes");
 }
@@ -56,7 +58,8 @@ aclError aclprofModelSubscribe(uint32_t modelId, const aclprofSubscribeConfig* p
     REPRISE_RETURN_IF_ERROR(
         runtime::FindObject(ProfilerSubscriptions(), profSubscribeConfig, "profiler subscription").status());
     if (reprise::profile::Profiler::Get().is_ready()) {
-      return Error(148047, "the profiler is initialised: a program records as a whole or model by model, not both")
+      return Error(kProfApiConflict,
+                   "the profiler is initialised: a program records as a whole or model by model, not both")
           .Culprit("an earlier aclprofInit")
           .Hint("call aclprofFinalize first");
     }
@@ -73,14 +76,16 @@ aclprofSubscribeConfig* aclprofCreateSubscribeConfig(int8_t timeInfoSwitch, aclp
   void* handle = nullptr;
   Api("aclprofCreateSubscribeConfig", [&]() -> Status {
     if (timeInfoSwitch != 0 && timeInfoSwitch != 1) {
-      return Error(100000, fmt::format("timeInfoSwitch is {}, must be 0 or 1", static_cast<int>(timeInfoSwitch)))
+      return Error(kInvalidArgument,
+                   fmt::format("timeInfoSwitch is {}, must be 0 or 1", static_cast<int>(timeInfoSwitch)))
           .Culprit("parameter timeInfoSwitch")
           .Hint("pass 1 for times, 0 for none");
     }
     const auto metrics = static_cast<uint32_t>(aicoreMetrics);
     if (metrics > ACL_AICORE_MEMORY_ACCESS && metrics != ACL_AICORE_NONE) {
-      return Error(100000, fmt::format("aicoreMetrics is {}, must be 0 to {} or {}", metrics,
-                                       static_cast<int>(ACL_AICORE_MEMORY_ACCESS), static_cast<int>(ACL_AICORE_NONE)))
+      return Error(kInvalidArgument,
+                   fmt::format("aicoreMetrics is {}, must be 0 to {} or {}", metrics,
+                               static_cast<int>(ACL_AICORE_MEMORY_ACCESS), static_cast<int>(ACL_AICORE_NONE)))
           .Culprit("parameter aicoreMetrics")
           .Hint("pass ACL_AICORE_NONE");
     }
@@ -88,7 +93,7 @@ aclprofSubscribeConfig* aclprofCreateSubscribeConfig(int8_t timeInfoSwitch, aclp
     auto made = std::make_unique<ProfilerSubscription>();
     handle = ProfilerSubscriptions().Insert(made.get());
     if (handle == nullptr)
-      return Error(207005, "the process has too many profiler subscriptions")
+      return Error(kResourceExhausted, "the process has too many profiler subscriptions")
           .Hint("destroy configurations with aclprofDestroySubscribeConfig");
     made.release();
     return {};

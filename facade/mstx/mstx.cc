@@ -15,6 +15,7 @@
 #include "profile/memory_marks.h"
 #include "runtime/report.h"
 
+using namespace reprise::errors;  // NOLINT: the numbers of errors, by name
 using reprise::Error;
 using reprise::Status;
 using reprise::StatusOr;
@@ -31,8 +32,8 @@ StatusOr<std::string> ReadMarker(const char* text, const char* parameter) {
   REPRISE_RETURN_IF_ERROR(NotNull(text, parameter));
   const size_t length = strnlen(text, kLongestMarker + 1);
   if (length >= 1 && length <= kLongestMarker) return std::string(text, length);
-  return Error(100000, fmt::format("{} is {}, must have 1 to {} bytes", parameter, length == 0 ? "empty" : "longer",
-                                   kLongestMarker))
+  return Error(kInvalidArgument, fmt::format("{} is {}, must have 1 to {} bytes", parameter,
+                                             length == 0 ? "empty" : "longer", kLongestMarker))
       .Culprit(fmt::format("parameter {}", parameter))
       .Hint("pass a short text that says what begins here");
 }
@@ -51,7 +52,7 @@ constexpr size_t kMostBatch = 1u << 20;
 uint64_t DomainOrNone(mstxDomainHandle_t handle) { return reinterpret_cast<uint64_t>(handle); }
 
 Status WrongField(const char* field, uint64_t value, const char* must) {
-  return Error(107000, fmt::format("{} is {}, must be {}", field, value, must))
+  return Error(kInvalidValue, fmt::format("{} is {}, must be {}", field, value, must))
       .Culprit(fmt::format("{} in parameter desc", field))
       .Hint("fill the description as ms_tools_ext.h describes it");
 }
@@ -63,7 +64,8 @@ StatusOr<std::vector<Entry>> ReadEntries(const void* array, size_t count, const 
   REPRISE_RETURN_IF_ERROR(NotNull(array, parameter));
   std::vector<Entry> entries(count);
   if (reprise::device::CopyUntrusted(entries.data(), array, count * sizeof(Entry))) return entries;
-  return Error(107000, fmt::format("{} at {}: {} entries are not readable there", parameter, fmt::ptr(array), count))
+  return Error(kInvalidValue,
+               fmt::format("{} at {}: {} entries are not readable there", parameter, fmt::ptr(array), count))
       .Culprit(fmt::format("{} in parameter desc", parameter))
       .Hint("pass an array and the number of its entries");
 }

@@ -14,6 +14,7 @@
 #include "runtime/data_dump.h"
 #include "runtime/report.h"
 
+using namespace reprise::errors;  // NOLINT: the numbers of errors, by name
 using reprise::Error;
 using reprise::Status;
 using reprise::StatusOr;
@@ -26,7 +27,7 @@ namespace {
 Status NotNull(const void* pointer, const char* parameter) {
   if (pointer != nullptr) [[likely]]
     return {};
-  return Error(161001, std::string(parameter) + " is null").Hint("pass the address of a variable");
+  return Error(kOperatorArgumentNull, std::string(parameter) + " is null").Hint("pass the address of a variable");
 }
 
 // Body of the functions that return an object: null when it cannot be made.
@@ -238,8 +239,9 @@ aclnnStatus aclDumpOpTensors(const char* opType, const char* opName, aclTensor**
     REPRISE_RETURN_IF_ERROR(NotNull(opType, "opType"));
     REPRISE_RETURN_IF_ERROR(NotNull(opName, "opName"));
     if (inputTensorNum > kMostTensors || outputTensorNum > kMostTensors) {
-      return Error(161002, fmt::format("there are {} inputs and {} outputs, at most {} of each are possible",
-                                       inputTensorNum, outputTensorNum, kMostTensors))
+      return Error(kOperatorArgumentInvalid,
+                   fmt::format("there are {} inputs and {} outputs, at most {} of each are possible", inputTensorNum,
+                               outputTensorNum, kMostTensors))
           .Culprit("parameters inputTensorNum and outputTensorNum")
           .Hint("pass the tensors of one operator");
     }

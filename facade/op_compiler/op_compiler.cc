@@ -19,6 +19,7 @@
 #include "runtime/objects.h"
 #include "runtime/report.h"
 
+using namespace reprise::errors;  // NOLINT: the numbers of errors, by name
 using reprise::Error;
 using reprise::HandleKind;
 using reprise::HandleTable;
@@ -36,7 +37,7 @@ constexpr int kMaxOption = 255;
 
 Status CheckOption(aclCompileOpt opt) {
   if (opt >= 0 && opt <= kMaxOption) return {};
-  return Error(100000, fmt::format("opt is {}, must be 0 to {}", opt, kMaxOption))
+  return Error(kInvalidArgument, fmt::format("opt is {}, must be 0 to {}", opt, kMaxOption))
       .Culprit("parameter opt")
       .Hint("pass an aclCompileOpt");
 }
@@ -74,7 +75,7 @@ HandleTable<GraphDumpOption, HandleKind::kGraphDumpOption>& GraphDumpOptions() {
 
 Status WriteFile(const char* path, const std::string& text) {
   const auto failed = [path] {
-    return Error(100003, fmt::format("\"{}\" cannot be written: {}", path, std::strerror(errno)))
+    return Error(kInvalidFile, fmt::format("\"{}\" cannot be written: {}", path, std::strerror(errno)))
         .Culprit("parameter graphDumpPath")
         .Hint("pass the path of a file in a folder that exists and may be written to");
   };
@@ -125,7 +126,7 @@ aclError aclopCompileAndExecuteV2(const char* opType, int numInputs, aclTensorDe
 aclError aclopSetCompileFlag(aclOpCompileFlag flag) {
   return Api("aclopSetCompileFlag", [&]() -> Status {
     if (flag >= 0) return {};
-    return Error(100000, fmt::format("flag is {}, must not be negative", flag))
+    return Error(kInvalidArgument, fmt::format("flag is {}, must not be negative", flag))
         .Culprit("parameter flag")
         .Hint("pass an aclOpCompileFlag");
   });
@@ -157,7 +158,7 @@ aclError aclGetCompileopt(aclCompileOpt opt, char* value, size_t length) {
     REPRISE_RETURN_IF_ERROR(CheckOption(opt));
     const std::string text = CompileOptions::Get().Value(opt);
     if (length < text.size() + 1) {
-      return Error(100000,
+      return Error(kInvalidArgument,
                    fmt::format("length is {}, the value of option {} has {} bytes", length, opt, text.size() + 1))
           .Culprit("parameter length")
           .Hint("pass at least as many bytes as aclGetCompileoptSize returns");
@@ -191,7 +192,7 @@ aclGraphDumpOption* aclCreateGraphDumpOpt(void) {
     auto option = std::make_unique<GraphDumpOption>();
     handle = GraphDumpOptions().Insert(option.get());
     if (handle == nullptr) {
-      return Error(200000, "the process has too many graph dump options")
+      return Error(kOutOfHostMemory, "the process has too many graph dump options")
           .Culprit(fmt::format("{} live options", GraphDumpOptions().live()))
           .Hint("destroy those that are no longer needed with aclDestroyGraphDumpOpt");
     }

@@ -11,6 +11,7 @@
 #include "ops/op_attributes.h"
 #include "runtime/report.h"
 
+using namespace reprise::errors;  // NOLINT: the numbers of errors, by name
 using reprise::Error;
 using reprise::Status;
 using reprise::runtime::Api;
@@ -23,12 +24,15 @@ Status CheckTarget(const aclopAttr* attr, const char* name) {
   REPRISE_RETURN_IF_ERROR(NotNull(attr, "attr"));
   REPRISE_RETURN_IF_ERROR(NotNull(name, "attrName"));
   if (*name != '\0') return {};
-  return Error(100000, "attrName is empty").Culprit("parameter attrName").Hint("pass the name of an attribute");
+  return Error(kInvalidArgument, "attrName is empty")
+      .Culprit("parameter attrName")
+      .Hint("pass the name of an attribute");
 }
 
 Status CheckList(int64_t count, const void* values, const char* count_name, const char* name) {
   if (count < 0 || count > ops::kMaxAttributeEntries) {
-    return Error(100000, fmt::format("{} is {}, must be 0 to {}", count_name, count, ops::kMaxAttributeEntries))
+    return Error(kInvalidArgument,
+                 fmt::format("{} is {}, must be 0 to {}", count_name, count, ops::kMaxAttributeEntries))
         .Culprit(fmt::format("parameter {}", count_name))
         .Hint("pass the number of entries of the list");
   }

@@ -6,6 +6,7 @@
 #include "ops/named_op.h"
 #include "runtime/report.h"
 
+using namespace reprise::errors;  // NOLINT: the numbers of errors, by name
 using reprise::Error;
 using reprise::Status;
 using reprise::runtime::Api;
@@ -37,7 +38,9 @@ struct CastArguments {
 aclError aclopSetMaxOpQueueNum(uint64_t maxOpNum) {
   return Api("aclopSetMaxOpQueueNum", [&]() -> Status {
     if (maxOpNum != 0) return {};  // nothing is cached, so any limit is kept
-    return Error(100000, "maxOpNum is 0, must be at least 1").Culprit("parameter maxOpNum").Hint("pass at least 1");
+    return Error(kInvalidArgument, "maxOpNum is 0, must be at least 1")
+        .Culprit("parameter maxOpNum")
+        .Hint("pass at least 1");
   });
 }
 

@@ -13,6 +13,7 @@
 #include "profile/profiler.h"
 #include "runtime/report.h"
 
+using namespace reprise::errors;  // NOLINT: the numbers of errors, by name
 using reprise::Error;
 using reprise::Status;
 using reprise::device::Timeline;
@@ -28,18 +29,18 @@ Status CheckReport(const void* report, uint32_t bytes, const char* parameter) {
   REPRISE_RETURN_IF_ERROR(NotNull(report, parameter));
   uint16_t magic = 0;
   if (bytes < sizeof magic) {
-    return Error(107000, fmt::format("length is {}, must be at least {}", bytes, sizeof magic))
+    return Error(kInvalidValue, fmt::format("length is {}, must be at least {}", bytes, sizeof magic))
         .Culprit("parameter length")
         .Hint("pass the number of bytes of the report");
   }
   if (!reprise::device::CopyUntrusted(&magic, report, sizeof magic)) {
-    return Error(107000, fmt::format("{} is {}, which is no readable memory", parameter, fmt::ptr(report)))
+    return Error(kInvalidValue, fmt::format("{} is {}, which is no readable memory", parameter, fmt::ptr(report)))
         .Culprit(fmt::format("parameter {}", parameter))
         .Hint("pass the address of a report");
   }
   if (magic == MSPROF_REPORT_DATA_MAGIC_NUM) return {};
-  return Error(107000, fmt::format("{} begins with {:#x}, must begin with {:#x}", parameter, magic,
-                                   MSPROF_REPORT_DATA_MAGIC_NUM))
+  return Error(kInvalidValue, fmt::format("{} begins with {:#x}, must begin with {:#x}", parameter, magic,
+                                          MSPROF_REPORT_DATA_MAGIC_NUM))
       .Culprit(fmt::format("parameter {}", parameter))
       .Hint("set magicNumber to MSPROF_REPORT_DATA_MAGIC_NUM");
 }
@@ -70,13 +71,13 @@ int32_t MsprofReportApi(uint32_t /*agingFlag*/, const MsprofApi* api) {
     REPRISE_RETURN_IF_ERROR(CheckReport(api, sizeof *api, "api"));
     MsprofApi report;
     if (!reprise::device::CopyUntrusted(&report, api, sizeof report)) {
-      return Error(107000,
+      return Error(kInvalidValue,
                    fmt::format("api is {}, of which not all {} bytes are readable", fmt::ptr(api), sizeof report))
           .Culprit("parameter api")
           .Hint("pass the address of a MsprofApi");
     }
     if (report.endTime < report.beginTime) {
-      return Error(107000, fmt::format("endTime {} lies before beginTime {}", report.endTime, report.beginTime))
+      return Error(kInvalidValue, fmt::format("endTime {} lies before beginTime {}", report.endTime, report.beginTime))
           .Culprit("parameter api")
           .Hint("take both times from MsprofSysCycleTime");
     }
@@ -101,7 +102,7 @@ uint64_t MsprofGetHashId(const char* hashInfo, size_t length) {
   Api("MsprofGetHashId", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(hashInfo, "hashInfo"));
     if (length == 0 || length > kLongestHashText) {
-      return Error(107000, fmt::format("length is {}, must be 1 to {}", length, kLongestHashText))
+      return Error(kInvalidValue, fmt::format("length is {}, must be 1 to {}", length, kLongestHashText))
           .Culprit("parameter length")
           .Hint("pass the number of bytes of the text");
     }

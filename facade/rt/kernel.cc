@@ -11,6 +11,7 @@
 #include "runtime/report.h"
 #include "runtime/stub_kernel.h"
 
+using namespace reprise::errors;  // NOLINT: the numbers of errors, by name
 using reprise::Error;
 using reprise::Status;
 using reprise::runtime::Api;
@@ -23,7 +24,7 @@ rtError_t rtDevBinaryRegister(const rtDevBinary_t* bin, void** hdl) {
     REPRISE_RETURN_IF_ERROR(NotNull(hdl, "hdl"));
     REPRISE_RETURN_IF_ERROR(NotNull(bin->data, "bin->data"));
     if (bin->length == 0) {
-      return Error(107000, "bin->length is 0, must be at least 1")
+      return Error(kInvalidValue, "bin->length is 0, must be at least 1")
           .Culprit("parameter bin, field length")
           .Hint("pass the number of bytes at bin->data");
     }
@@ -42,7 +43,7 @@ rtError_t rtFunctionRegister(void* binHandle, const void* stubFunc, const char* 
     REPRISE_RETURN_IF_ERROR(NotNull(stubFunc, "stubFunc"));
     REPRISE_RETURN_IF_ERROR(NotNull(stubName, "stubName"));
     if (funcMode != 0) {
-      return Error(107000, fmt::format("funcMode is {}, must be 0", funcMode))
+      return Error(kInvalidValue, fmt::format("funcMode is {}, must be 0", funcMode))
           .Culprit("parameter funcMode")
           .Hint("pass 0: kernels are host code, whatever the mode");
     }
@@ -60,12 +61,12 @@ rtError_t rtKernelLaunch(const void* stubFunc, uint32_t blockDim, void* args, ui
     REPRISE_RETURN_IF_ERROR(NotNull(stubFunc, "stubFunc"));
     if (argsSize != 0) REPRISE_RETURN_IF_ERROR(NotNull(args, "args"));
     if (blockDim == 0) {
-      return Error(107000, "blockDim is 0, must be at least 1")
+      return Error(kInvalidValue, "blockDim is 0, must be at least 1")
           .Culprit("parameter blockDim")
           .Hint("pass a number of blocks of at least 1");
     }
     if (smDesc != nullptr) {
-      return Error(207000, "smDesc is not null: the CPU device has no shared memory to describe")
+      return Error(kFeatureNotSupported, "smDesc is not null: the CPU device has no shared memory to describe")
           .Culprit("parameter smDesc")
           .Hint("pass NULL");
     }

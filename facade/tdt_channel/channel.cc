@@ -10,6 +10,7 @@
 #include "acl/acl_tdt.h"
 #include "runtime/report.h"
 
+using namespace reprise::errors;  // NOLINT: the numbers of errors, by name
 using reprise::Error;
 using reprise::Status;
 namespace runtime = reprise::runtime;
@@ -89,7 +90,7 @@ aclError acltdtGetDimsFromItem(const acltdtDataItem* dataItem, int64_t* dims, si
     REPRISE_ASSIGN_OR_RETURN(const tdt::ItemRef item, tdt::FindItem(dataItem));
     if (dimNum != 0) REPRISE_RETURN_IF_ERROR(NotNull(dims, "dims"));
     if (dimNum < item->dims.size()) {
-      return Error(100000, fmt::format("dimNum is {}, the item has {} dimensions", dimNum, item->dims.size()))
+      return Error(kInvalidArgument, fmt::format("dimNum is {}, the item has {} dimensions", dimNum, item->dims.size()))
           .Culprit("parameter dimNum")
           .Hint("pass room for as many as acltdtGetDimNumFromItem returns");
     }
@@ -172,7 +173,7 @@ acltdtChannelHandle* acltdtCreateChannelWithCapacity(uint32_t deviceId, const ch
   return Pointer<acltdtChannelHandle>("acltdtCreateChannelWithCapacity", [&]() -> reprise::StatusOr<void*> {
     REPRISE_RETURN_IF_ERROR(NotNull(name, "name"));
     if (capacity == 0) {
-      return Error(100000, fmt::format("capacity is 0, must be 1 to {}", tdt::kMaxCapacity))
+      return Error(kInvalidArgument, fmt::format("capacity is 0, must be 1 to {}", tdt::kMaxCapacity))
           .Culprit("parameter capacity")
           .Hint("pass how many datasets the channel holds at most");
     }

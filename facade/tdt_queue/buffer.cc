@@ -9,6 +9,7 @@
 #include "runtime/context.h"
 #include "runtime/report.h"
 
+using namespace reprise::errors;  // NOLINT: the numbers of errors, by name
 using reprise::Status;
 namespace runtime = reprise::runtime;
 namespace tdt = reprise::tdt;
@@ -19,7 +20,8 @@ aclError acltdtAllocBuf(size_t size, uint32_t type, acltdtBuf* buf) {
   return Api("acltdtAllocBuf", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(buf, "buf"));
     if (type != ACL_TDT_NORMAL_MEM && type != ACL_TDT_DVPP_MEM) {
-      return reprise::Error(100000, fmt::format("type is {}, must be 0 (ordinary) or 1 (image preprocessing)", type))
+      return reprise::Error(kInvalidArgument,
+                            fmt::format("type is {}, must be 0 (ordinary) or 1 (image preprocessing)", type))
           .Culprit("parameter type")
           .Hint("pass ACL_TDT_NORMAL_MEM; the memory is the same for both");
     }

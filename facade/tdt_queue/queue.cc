@@ -19,6 +19,7 @@
 #include "tdt/handles.h"
 #include "tdt/waiting.h"
 
+using namespace reprise::errors;  // NOLINT: the numbers of errors, by name
 using reprise::Error;
 using reprise::HandleKind;
 using reprise::Status;
@@ -74,7 +75,7 @@ aclError Destroy(const char* api, Table& table, const void* handle, const char* 
 template <class T>
 Status Read(size_t len, const void* param, T* value) {
   if (len != sizeof(T)) {
-    return Error(100000, fmt::format("len is {}, must be {} for this type", len, sizeof(T)))
+    return Error(kInvalidArgument, fmt::format("len is {}, must be {} for this type", len, sizeof(T)))
         .Culprit("parameter len")
         .Hint("pass the address of a variable of the type that the enumerator names, and its size");
   }
@@ -85,7 +86,7 @@ Status Read(size_t len, const void* param, T* value) {
 template <class T>
 Status Write(const T& value, size_t len, size_t* written, void* param) {
   if (len < sizeof(T)) {
-    return Error(100000, fmt::format("len is {}, must be at least {} for this type", len, sizeof(T)))
+    return Error(kInvalidArgument, fmt::format("len is {}, must be at least {} for this type", len, sizeof(T)))
         .Culprit("parameter len")
         .Hint("pass the address of a variable of the type that the enumerator names, and its size");
   }
@@ -95,14 +96,14 @@ Status Write(const T& value, size_t len, size_t* written, void* param) {
 }
 
 Status NoSuchType(int64_t type, const char* valid) {
-  return Error(100000, fmt::format("type is {}, must be {}", type, valid))
+  return Error(kInvalidArgument, fmt::format("type is {}, must be {}", type, valid))
       .Culprit("parameter type")
       .Hint("pass one of the enumerators");
 }
 
 Status CheckUserData(const void* user, size_t bytes) {
   if (bytes > tdt::kUserAreaBytes) {
-    return Error(100000, fmt::format("userDataSize is {}, must be at most {}", bytes, tdt::kUserAreaBytes))
+    return Error(kInvalidArgument, fmt::format("userDataSize is {}, must be at most {}", bytes, tdt::kUserAreaBytes))
         .Culprit("parameter userDataSize")
         .Hint("put more into the data itself");
   }
@@ -153,7 +154,7 @@ aclError acltdtSetQueueAttr(acltdtQueueAttr* attr, acltdtQueueAttrType type, siz
       uint32_t depth = 0;
       REPRISE_RETURN_IF_ERROR(Read(len, param, &depth));
       if (depth < 1 || depth > tdt::kMaxDepth) {
-        return Error(100000, fmt::format("depth is {}, must be 1 to {}", depth, tdt::kMaxDepth))
+        return Error(kInvalidArgument, fmt::format("depth is {}, must be 1 to {}", depth, tdt::kMaxDepth))
             .Culprit("parameter param")
             .Hint("pass how many buffers the queue holds at most");
       }
@@ -220,12 +221,12 @@ aclError acltdtEnqueueData(uint32_t qid, const void* data, size_t dataSize, cons
   return Api("acltdtEnqueueData", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(data, "data"));
     if (dataSize == 0)
-      return Error(100000, "dataSize is 0, must be at least 1")
+      return Error(kInvalidArgument, "dataSize is 0, must be at least 1")
           .Culprit("parameter dataSize")
           .Hint("pass the number of bytes of the data");
     REPRISE_RETURN_IF_ERROR(CheckUserData(userData, userDataSize));
     if (rsv != 0) {
-      return Error(100000, fmt::format("rsv is {}, must be 0: it is reserved", rsv))
+      return Error(kInvalidArgument, fmt::format("rsv is {}, must be 0: it is reserved", rsv))
           .Culprit("parameter rsv")
           .Hint("pass 0");
     }
@@ -239,7 +240,7 @@ aclError acltdtDequeueData(uint32_t qid, void* data, size_t dataSize, size_t* re
     REPRISE_RETURN_IF_ERROR(NotNull(data, "data"));
     REPRISE_RETURN_IF_ERROR(NotNull(retDataSize, "retDataSize"));
     if (dataSize == 0)
-      return Error(100000, "dataSize is 0, must be at least 1")
+      return Error(kInvalidArgument, "dataSize is 0, must be at least 1")
           .Culprit("parameter dataSize")
           .Hint("pass the number of bytes of the data");
     REPRISE_RETURN_IF_ERROR(CheckUserData(userData, userDataSize));
@@ -320,7 +321,7 @@ aclError acltdtGetQueueRoute(const acltdtQueueRouteList* routeList, size_t index
     tdt::Route copy;
     REPRISE_RETURN_IF_ERROR(TheLists().With(routeList, [&](const std::vector<tdt::Route>& list) -> Status {
       if (index >= list.size()) {
-        return Error(100000, fmt::format("index is {}, the list has {} routes", index, list.size()))
+        return Error(kInvalidArgument, fmt::format("index is {}, the list has {} routes", index, list.size()))
             .Culprit("parameter index")
             .Hint("pass an index below what acltdtGetQueueRouteNum returns");
       }
@@ -396,7 +397,7 @@ aclError acltdtSetQueueRouteQueryInfo(acltdtQueueRouteQueryInfo* param, acltdtQu
         REPRISE_RETURN_IF_ERROR(Read(len, value, &mode));
         if ((mode < ACL_TDT_QUEUE_ROUTE_QUERY_SRC || mode > ACL_TDT_QUEUE_ROUTE_QUERY_SRC_AND_DST) &&
             mode != ACL_TDT_QUEUE_ROUTE_QUERY_ABNORMAL) {
-          return Error(100000, fmt::format("the mode is {}, must be 0 to 2 or 100", mode))
+          return Error(kInvalidArgument, fmt::format("the mode is {}, must be 0 to 2 or 100", mode))
               .Culprit("parameter value")
               .Hint("pass an ACL_TDT_QUEUE_ROUTE_QUERY_* enumerator");
         }

@@ -28,11 +28,12 @@ class RuntimeEnvironment final : public Environment {
   Status Register(uint64_t capture, std::shared_ptr<GeneratorState> state) override {
     const Graph::Impl::Owner owner = Graph::Impl::FindOwner(capture);
     if (owner.is_body) {
-      return Error(107030, "RNG inside conditional nodes is not supported: how often a body draws is not known")
+      return Error(kCaptureModeForbids,
+                   "RNG inside conditional nodes is not supported: how often a body draws is not known")
           .Hint("draw before the condition, and use the numbers inside");
     }
     if (owner.graph == nullptr) {
-      return Error(107030,
+      return Error(kCaptureModeForbids,
                    "random numbers are drawn in a capture that no reprise::Graph began: nobody would move the "
                    "offset on at each replay")
           .Hint("capture with reprise::Graph (in Python: torch.npu.graph)");
@@ -45,8 +46,8 @@ class RuntimeEnvironment final : public Environment {
     REPRISE_ASSIGN_OR_RETURN(memory::DeviceAllocator * memory, api::DeviceMemory());
     REPRISE_ASSIGN_OR_RETURN(const runtime::Context* context, runtime::CurrentContext());
     if (context->device().id() != device) {
-      return Error(107002, fmt::format("a generator of device {} draws in a capture, but device {} is current", device,
-                                       context->device().id()))
+      return Error(kNoContext, fmt::format("a generator of device {} draws in a capture, but device {} is current",
+                                           device, context->device().id()))
           .Hint(fmt::format("call aclrtSetDevice({}) in this thread first", device));
     }
     // For the default stream, which is never captured: so the cell is outside of every graph's pool.

@@ -90,8 +90,9 @@ Graph& Graph::Capturing(void* stream) {
     const uint64_t capture = on->capture_id();
     const Impl::Owner owner = capture != 0 ? Impl::FindOwner(capture) : Impl::Owner();
     if (owner.graph != nullptr) return owner.graph->holder.load();
-    return Error(107029, on->Describe() + (capture == 0 ? " is not being captured"
-                                                        : " is being captured, but not by a reprise::Graph"))
+    return Error(kStreamNotCaptured,
+                 on->Describe() +
+                     (capture == 0 ? " is not being captured" : " is being captured, but not by a reprise::Graph"))
         .Hint("call it between CaptureBegin and CaptureEnd, with a stream of that capture");
   });
 }

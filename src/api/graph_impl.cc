@@ -56,7 +56,7 @@ struct Registry {
 std::atomic<uint64_t> g_next_pool{1};
 
 Status Injected(const char* step) {
-  return Error(207005, fmt::format("no resources for step \"{}\" of the capture", step))
+  return Error(kResourceExhausted, fmt::format("no resources for step \"{}\" of the capture", step))
       .Hint("free memory of the host, and destroy graphs that are no longer needed");
 }
 
@@ -73,39 +73,40 @@ Status Graph::Impl::CaptureBegin(const CaptureOptions& options) {
   if (state == GraphState::kFailed) {
     Reset();
   } else if (state != GraphState::kEmpty) {
-    return Error(107026, CaptureBeginState(state))
+    return Error(kModelCaptured, CaptureBeginState(state))
         .Hint(state == GraphState::kCapturing ? "end its capture first, or use another Graph"
                                               : "call Reset() first, or use another Graph");
   }
   BuryZombies();
   if (Env(EnvVar::kTaskQueue) == "2") {
-    return Error(107000, "TASK_QUEUE_ENABLE is 2: launches would be queued past the capture")
+    return Error(kInvalidValue, "TASK_QUEUE_ENABLE is 2: launches would be queued past the capture")
         .Culprit("environment variable TASK_QUEUE_ENABLE")
         .Hint("set TASK_QUEUE_ENABLE to 0 or 1");
   }
   REPRISE_ASSIGN_OR_RETURN(memory::DeviceAllocator * device_memory, api::DeviceMemory());
   REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const memory::HostAllocator* host_memory, api::HostMemory());
   if (device_memory->GetConfig().pin_memory_expandable_segments) {
-    return Error(107000, "pin_memory_expandable_segments is set: such pinned memory knows no pools of graphs")
+    return Error(kInvalidValue, "pin_memory_expandable_segments is set: such pinned memory knows no pools of graphs")
         .Culprit("setting pin_memory_expandable_segments of PYTORCH_NPU_ALLOC_CONF")
         .Hint("remove pin_memory_expandable_segments:True from PYTORCH_NPU_ALLOC_CONF, or set it to False");
   }
   if (options.pool.capture != 0 && options.pool.handle != 0) {
-    return Error(107000, fmt::format("({}, {}) is not a pool: one half of the name must be 0", options.pool.capture,
-                                     options.pool.handle))
+    return Error(kInvalidValue, fmt::format("({}, {}) is not a pool: one half of the name must be 0",
+                                            options.pool.capture, options.pool.handle))
         .Hint("pass pool() of another graph, or what NewPoolId() returns");
   }
   if (static_cast<int>(options.mode) < 0 || static_cast<int>(options.mode) > 2) {
-    return Error(107000, fmt::format("mode is {}, must be 0 to 2", static_cast<int>(options.mode)))
+    return Error(kInvalidValue, fmt::format("mode is {}, must be 0 to 2", static_cast<int>(options.mode)))
         .Hint("pass a member of CaptureMode");
   }
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, api::FindStreamOrCurrent(options.stream));
   if (stream->is_default()) {
-    return Error(107031, fmt::format("{} cannot be captured: capture on a non-default stream", stream->Describe()))
+    return Error(kDefaultStreamCaptured,
+                 fmt::format("{} cannot be captured: capture on a non-default stream", stream->Describe()))
         .Hint("create a stream with aclrtCreateStream and make it current, or name it in the options");
   }
   if (stream->is_capturing()) {
-    return Error(107027, fmt::format("{} is being captured already", stream->Describe()))
+    return Error(kStreamCaptured, fmt::format("{} is being captured already", stream->Describe()))
         .Hint("end that capture first, or use another stream");
   }
 
@@ -194,24 +195,24 @@ void Graph::Impl::Lease::Return() noexcept {
 
 Status Graph::Impl::CaptureEnd() {
   if (state() != GraphState::kCapturing) {
-    return Error(107029, "the graph is not capturing: there was no capture_begin, or its capture has ended")
+    return Error(kStreamNotCaptured, "the graph is not capturing: there was no capture_begin, or its capture has ended")
         .Hint("call CaptureBegin first");
   }
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(stream_));
   if (on_current_ && bodies_.empty() && runtime::ThreadId() == thread_ &&
       api::CurrentStreamOrNull(device_) != stream_) {
-    return Error(107036,
+    return Error(kCaptureUnmatched,
                  fmt::format("the capture must end on the same stream that it began on, {}", stream->Describe()))
         .Hint("make that stream current again and call CaptureEnd once more: the capture is still open");
   }
   if (mode_ != CaptureMode::kRelaxed && runtime::ThreadId() != thread_) {
-    return Error(107038, fmt::format("the capture must end on the same thread that began it, {}", thread_))
+    return Error(kCaptureWrongThread, fmt::format("the capture must end on the same thread that began it, {}", thread_))
         .Culprit(fmt::format("thread {}", runtime::ThreadId()))
         .Hint("call CaptureEnd there, or capture with CaptureMode::kRelaxed: the capture is still open");
   }
   while (!bodies_.empty()) {
     if (bad_body_.ok())
-      bad_body_ = Error(107045, "the body of a condition was still open at the end of the capture")
+      bad_body_ = Error(kSubGraphIsCapturing, "the body of a condition was still open at the end of the capture")
                       .Hint("call EndConditional for each BeginIf before the capture ends");
     [[maybe_unused]] const Status closed = EndConditional();
   }
@@ -290,7 +291,7 @@ void Graph::Impl::DropGenerators() noexcept {
 Status Graph::Impl::CheckCaptured(const char* what) const {
   const GraphState state = this->state();
   if (state == GraphState::kCaptured || state == GraphState::kReady) return {};
-  return Error(507011, fmt::format("{} without a preceding successful capture", what))
+  return Error(kModelNotExecutable, fmt::format("{} without a preceding successful capture", what))
       .Culprit(state == GraphState::kCapturing ? "the capture is still open"
                : state == GraphState::kFailed  ? "the capture has failed"
                                                : "nothing was captured")
@@ -306,11 +307,12 @@ StatusOr<model::Model*> Graph::Impl::Model(const char* what) const {
 Status Graph::Impl::Instantiate() {
   const GraphState state = this->state();
   if (state != GraphState::kCaptured && state != GraphState::kReady) {
-    return Error(507011, "the graph cannot be instantiated: there was no successful capture_end")
+    return Error(kModelNotExecutable, "the graph cannot be instantiated: there was no successful capture_end")
         .Hint("capture with CaptureBegin and CaptureEnd first");
   }
   if (!options_.keep_graph) {
-    return Error(507011, "the graph was instantiated when its capture ended, and its recorded form is not kept")
+    return Error(kModelNotExecutable,
+                 "the graph was instantiated when its capture ended, and its recorded form is not kept")
         .Hint("make the Graph with Options{keep_graph = true} to instantiate it again after changes");
   }
   std::lock_guard lock(replay_mutex_);
@@ -333,7 +335,8 @@ Status Graph::Impl::Replay(void* stream) {
   REPRISE_ASSIGN_OR_RETURN(model::Model * model, Model("Replay"));
   REPRISE_RETURN_IF_ERROR(model::CheckOwn(*model));
   if (model->state() != model::ModelState::kReady) {
-    return Error(507011, fmt::format("{} cannot be executed: it is {}", model->Describe(), StateName(model->state())))
+    return Error(kModelNotExecutable,
+                 fmt::format("{} cannot be executed: it is {}", model->Describe(), StateName(model->state())))
         .Hint("call Instantiate() after changing the raw graph");
   }
   if (drawn_.empty()) return model->Execute(*on);
@@ -439,30 +442,30 @@ void Graph::Impl::BuryZombies() noexcept {
 
 StatusOr<void*> Graph::Impl::BeginIf(const void* predicate, void* stream) {
   if (state() != GraphState::kCapturing) {
-    return Error(107029, "a condition is part of a capture, and the graph is not capturing")
+    return Error(kStreamNotCaptured, "a condition is part of a capture, and the graph is not capturing")
         .Hint("call BeginIf between CaptureBegin and CaptureEnd");
   }
   const std::optional<device::MemoryRange> range = device::MemoryRegistry::Get().Find(predicate);
   if (!range || range->kind != device::MemoryKind::kDevice || range->device != device_) {
-    return Error(107000, fmt::format("the predicate at {} must be on the device of the capture, {}",
-                                     fmt::ptr(predicate), device_))
+    return Error(kInvalidValue, fmt::format("the predicate at {} must be on the device of the capture, {}",
+                                            fmt::ptr(predicate), device_))
         .Hint("pass the address of one byte of device memory");
   }
   REPRISE_ASSIGN_OR_RETURN(Stream * parent, api::FindStreamOrCurrent(nullptr));
   const uint64_t enclosing = bodies_.empty() ? capture_ : bodies_.back().capture;
   if (parent->capture_id() != enclosing) {
-    return Error(107032, fmt::format("{} does not take part in the {} that the condition would belong to",
-                                     parent->Describe(), bodies_.empty() ? "capture" : "body"))
+    return Error(kCaptureConflict, fmt::format("{} does not take part in the {} that the condition would belong to",
+                                               parent->Describe(), bodies_.empty() ? "capture" : "body"))
         .Hint("make a stream of that capture current first");
   }
   Stream* given = nullptr;
   if (stream != nullptr) {
     REPRISE_ASSIGN_OR_RETURN(given, runtime::FindStream(stream));
     if (&given->context() != &parent->context() || given->is_default() || given->is_capturing()) {
-      return Error(107000, fmt::format("a body cannot be captured on {}, which is {}", given->Describe(),
-                                       given->is_default()     ? "a default stream"
-                                       : given->is_capturing() ? "being captured already"
-                                                               : "of another context"))
+      return Error(kInvalidValue, fmt::format("a body cannot be captured on {}, which is {}", given->Describe(),
+                                              given->is_default()     ? "a default stream"
+                                              : given->is_capturing() ? "being captured already"
+                                                                      : "of another context"))
           .Hint("name another stream of that device, or none: then one is made");
     }
   }
@@ -504,7 +507,8 @@ StatusOr<void*> Graph::Impl::BeginIf(const void* predicate, void* stream) {
 
 Status Graph::Impl::EndConditional() {
   if (bodies_.empty()) {
-    return Error(107029, "no body of a condition is open").Hint("call EndConditional once for each BeginIf");
+    return Error(kStreamNotCaptured, "no body of a condition is open")
+        .Hint("call EndConditional once for each BeginIf");
   }
   const Body body = bodies_.back();
   bodies_.pop_back();
@@ -525,7 +529,7 @@ Status Graph::Impl::EndConditional() {
 
 Status Graph::Impl::AbandonConditional(const std::string& why) {
   if (!bodies_.empty() && bad_body_.ok()) {
-    bad_body_ = Error(107045, "the body of a condition was abandoned: " + why)
+    bad_body_ = Error(kSubGraphIsCapturing, "the body of a condition was abandoned: " + why)
                     .Hint("mend what failed in the body, then capture anew");
   }
   return EndConditional();
@@ -546,7 +550,7 @@ StatusOr<GraphMemory> Graph::Impl::Memory() const {
 
 StatusOr<void*> Graph::Impl::RawGraph() const {
   if (!options_.keep_graph) {
-    return Error(507011, "the recorded graph is only kept with keep_graph=True")
+    return Error(kModelNotExecutable, "the recorded graph is only kept with keep_graph=True")
         .Hint("make the Graph with Options{keep_graph = true}");
   }
   REPRISE_ASSIGN_OR_RETURN(const model::Model* model, Model("raw_graph()"));
@@ -556,7 +560,7 @@ StatusOr<void*> Graph::Impl::RawGraph() const {
 StatusOr<void*> Graph::Impl::RawExecutable() const {
   REPRISE_ASSIGN_OR_RETURN(const model::Model* model, Model("raw_executable()"));
   if (state() != GraphState::kReady) {
-    return Error(507011, "the graph is not instantiated").Hint("call Instantiate() first");
+    return Error(kModelNotExecutable, "the graph is not instantiated").Hint("call Instantiate() first");
   }
   return model->handle();
 }

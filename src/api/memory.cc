@@ -187,7 +187,7 @@ void AddFreeMemoryCallback(std::function<bool()> callback) {
 void SetWaitScope(void* (*leave)(), void (*enter)(void* left)) {
   api::Call("reprise::device_memory::SetWaitScope", [&]() -> Status {
     if ((leave == nullptr) != (enter == nullptr)) {
-      return Error(107000, "one of the two functions around waits for the device is missing")
+      return Error(kInvalidValue, "one of the two functions around waits for the device is missing")
           .Culprit(leave == nullptr ? "parameter leave" : "parameter enter")
           .Hint("pass both functions, or null for both");
     }

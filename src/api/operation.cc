@@ -14,12 +14,12 @@ namespace reprise {
 void LaunchOperation(void* stream, std::unique_ptr<Operation> operation, const OperationOptions& options) {
   api::Call("reprise::LaunchOperation", [&]() -> Status {
     if (operation == nullptr) {
-      return Error(107000, "parameter operation is null")
+      return Error(kInvalidValue, "parameter operation is null")
           .Culprit("parameter operation")
           .Hint("pass a std::unique_ptr to an object whose class derives from reprise::Operation");
     }
     if (options.generator != nullptr && options.generator->impl() == nullptr) {
-      return Error(107000, "the generator was moved from")
+      return Error(kInvalidValue, "the generator was moved from")
           .Culprit("options.generator")
           .Hint("pass the generator that it was moved to");
     }

@@ -37,7 +37,7 @@ int WriteGraphPicture(void* model_ri, const char* path, bool every_task) {
 int LaunchClosure(void* stream, const char* name, std::function<int()> closure) {
   return runtime::Api("reprise::LaunchClosure", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(name, "name"));
-    if (!closure) return Error(107000, "parameter closure is empty").Hint("pass a function");
+    if (!closure) return Error(kInvalidValue, "parameter closure is empty").Hint("pass a function");
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * on, runtime::FindStream(stream));
     return runtime::SubmitClosure(*on, name, [work = std::move(closure)](device::RunContext&) -> Status {
       const int code = work();

@@ -105,7 +105,7 @@ std::vector<Generator::State> GetRngStates() {
 void SetRngStates(const std::vector<Generator::State>& states) {
   if (states.size() != static_cast<size_t>(DeviceCount())) {
     api::Throw("reprise::SetRngStates",
-               Error(107000, fmt::format("{} states for {} devices", states.size(), DeviceCount()))
+               Error(kInvalidValue, fmt::format("{} states for {} devices", states.size(), DeviceCount()))
                    .Culprit("parameter states")
                    .Hint("pass what GetRngStates has returned"));
   }
@@ -169,7 +169,7 @@ void DrawInteger(void* stream, Generator& generator, void* out, ElementType type
                  int64_t high) {
   const char* const function = "reprise::DrawInteger";
   if (low >= high) {
-    api::Throw(function, Error(107000, fmt::format("there is no integer in [{}, {})", low, high))
+    api::Throw(function, Error(kInvalidValue, fmt::format("there is no integer in [{}, {})", low, high))
                              .Culprit("parameters low and high")
                              .Hint("pass a high that is greater than low; it is not drawn itself"));
   }
@@ -196,7 +196,7 @@ void LaunchRandomClosure(void* stream, Generator& generator, const char* name,
   api::Call("reprise::LaunchRandomClosure", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(name, "name"));
     if (!closure) {
-      return Error(107000, "parameter closure is empty").Culprit("parameter closure").Hint("pass a function");
+      return Error(kInvalidValue, "parameter closure is empty").Culprit("parameter closure").Hint("pass a function");
     }
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, api::FindStreamOrCurrent(stream));
     return rng::SubmitRandomClosure(

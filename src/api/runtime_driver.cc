@@ -63,7 +63,8 @@ class RuntimeDriver final : public memory::Driver {
     REPRISE_ASSIGN_OR_RETURN(runtime::Device * found, runtime::FindDevice(device));
     std::lock_guard lock(found->contexts_mutex);
     if (runtime::Context::CountOn(*found) == 0) {
-      return Error(107002, "device memory is asked for on a device without context").Hint("call aclrtSetDevice first");
+      return Error(kNoContext, "device memory is asked for on a device without context")
+          .Hint("call aclrtSetDevice first");
     }
     REPRISE_ASSIGN_OR_RETURN(void* const segment, MemoryRegistry::Get().AllocateDevice(device, bytes, kPage2M));
     ForbidAccess(segment, bytes);
@@ -130,7 +131,7 @@ class RuntimeDriver final : public memory::Driver {
     StatusOr<EventRecord*> point = nullptr;
     bool lives = runtime::Streams().With(stream, [&](Stream& found) {
       // Past the capture it would be done at once, and the captured use is still to come.
-      point = found.is_capturing() ? Error(107027, "no event is recorded on a stream that is being captured")
+      point = found.is_capturing() ? Error(kStreamCaptured, "no event is recorded on a stream that is being captured")
                                    : runtime::RecordPoint(found);
     });
     if (!lives) {  // it may be on its way out, with work that has not run

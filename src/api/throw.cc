@@ -18,7 +18,7 @@ void Throw(const char* function, const Status& status) {
   std::string message = fmt::format("{} failed with {} ({}): {}", function, detail.code, info.name, detail.what);
   if (!detail.culprit.empty()) message += fmt::format("; culprit: {}", detail.culprit);
   message += fmt::format("; next step: {}", hint);
-  if (detail.code == 207001) throw OutOfMemory(detail.code, message, detail.what, detail.culprit, hint);
+  if (detail.code == kOutOfDeviceMemory) throw OutOfMemory(detail.code, message, detail.what, detail.culprit, hint);
   throw Exception(detail.code, message, detail.what, detail.culprit, hint);
 }
 

@@ -213,9 +213,10 @@ void CallGuard::Resume() noexcept {
 
 Status WhyNoCall() {
   if (!g_threads.value.is_refused_fork)
-    return Error(200000, "the host has no memory left for another thread's calls")
+    return Error(kOutOfHostMemory, "the host has no memory left for another thread's calls")
         .Hint("free memory, or let fewer threads call the runtime");
-  return Error(207000, "the process was forked from one that used a device, whose threads it does not have")
+  return Error(kFeatureNotSupported,
+               "the process was forked from one that used a device, whose threads it does not have")
       .Culprit("fork after the first context was made")
       .Hint("fork before the program uses a device, or start the child with exec (Python: start method \"spawn\")");
 }

@@ -18,7 +18,7 @@ Status MakeFolder(const std::string& folder) {
   }
   if (!error && access(folder.c_str(), W_OK | X_OK) != 0) error = std::error_code(errno, std::generic_category());
   if (!error) return {};
-  return Error(100003, fmt::format("the folder \"{}\" cannot be used: {}", folder, error.message()))
+  return Error(kInvalidFile, fmt::format("the folder \"{}\" cannot be used: {}", folder, error.message()))
       .Culprit(fmt::format("folder \"{}\"", folder))
       .Hint("name a folder that this process may create and write to");
 }

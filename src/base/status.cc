@@ -9,7 +9,7 @@ namespace {
 
 constexpr auto kErrors = [] {
   std::array table = {
-#define REPRISE_ERROR(code, name, category, title, solution) ErrorInfo{code, name, category, title, solution},
+#define REPRISE_ERROR(number, code, name, category, title, solution) ErrorInfo{code, name, category, title, solution},
 #include "base/errors.def"
 #undef REPRISE_ERROR
   };

@@ -7,7 +7,7 @@
 // the number they return and the text that aclGetRecentErrMsg hands out.
 //
 //     if (stream.is_capturing()) {
-//       return Error(107027, "stream 3 is being captured")
+//       return Error(kStreamCaptured, "stream 3 is being captured")
 //           .Culprit("capture of model 7, begun by thread 4711 on stream 3")
 //           .Hint("end the capture with aclmdlRICaptureEnd, or synchronise another stream");
 //     }
@@ -19,6 +19,13 @@
 #include <utility>
 
 namespace reprise {
+
+/// The public error numbers by name: kStreamCaptured is 107027. The table is errors.def.
+inline namespace errors {
+#define REPRISE_ERROR(number, code, name, category, title, solution) inline constexpr int number = code;
+#include "base/errors.def"
+#undef REPRISE_ERROR
+}  // namespace errors
 
 /// Result of a fallible call; null (one pointer) when it succeeded.
 ///

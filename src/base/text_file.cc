@@ -14,11 +14,11 @@ namespace reprise {
 Status WriteTextFile(const std::string& path, std::string_view text) {
   FILE* file = std::fopen(path.c_str(), "we");
   if (file == nullptr)
-    return Error(107009, fmt::format("\"{}\" cannot be opened for writing: {}", path, std::strerror(errno)))
+    return Error(kFileOpen, fmt::format("\"{}\" cannot be opened for writing: {}", path, std::strerror(errno)))
         .Hint("pass a path in an existing folder that this process may write to");
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (std::fclose(file) != 0 || !written) {
-    Status status = Error(107009, fmt::format("{} cannot be written completely: {}", path, std::strerror(errno)))
+    Status status = Error(kFileOpen, fmt::format("{} cannot be written completely: {}", path, std::strerror(errno)))
                         .Hint("make room, or name another folder");
     std::error_code ignored;
     const std::filesystem::file_type type = std::filesystem::symlink_status(path, ignored).type();

@@ -14,21 +14,22 @@ Status AddConditionTask(runtime::Stream& stream, model::Condition& condition, mo
                         std::span<void*> bodies) {
   std::lock_guard lock(stream.context().capture_mutex);
   if (!stream.is_capturing())
-    return Error(107029, fmt::format("{} is not being captured", stream.Describe()))
+    return Error(kStreamNotCaptured, fmt::format("{} is not being captured", stream.Describe()))
         .Hint("begin a capture on it with aclmdlRICaptureBegin first: a conditional task is part of a graph");
   Session& session = *static_cast<Session*>(stream.sink());
   if (condition.model != &session.model()) {
-    return Error(107000, fmt::format("the condition handle was created on {}, {} is captured into {}",
-                                     condition.model->Describe(), stream.Describe(), session.model().Describe()))
+    return Error(kInvalidValue, fmt::format("the condition handle was created on {}, {} is captured into {}",
+                                            condition.model->Describe(), stream.Describe(), session.model().Describe()))
         .Hint("create the handle on the model that aclmdlRICaptureGetInfo returns for this stream");
   }
   if (condition.used) {
-    return Error(107000, "the condition handle is used by another conditional task already")
+    return Error(kInvalidValue, "the condition handle is used by another conditional task already")
         .Culprit(session.Describe())
         .Hint("create one handle for each conditional task");
   }
   if (bodies.size() > static_cast<uint64_t>(Model::Available())) {
-    return Error(207005, fmt::format("{} bodies are wanted, {} models are left", bodies.size(), Model::Available()))
+    return Error(kResourceExhausted,
+                 fmt::format("{} bodies are wanted, {} models are left", bodies.size(), Model::Available()))
         .Culprit("parameter params.size")
         .Hint("pass the number of bodies in params.size, and destroy models that are no longer needed");
   }

@@ -17,7 +17,7 @@ using runtime::Stream;
 namespace {
 
 Status NotInGraph(const Event& event, const char* what) {
-  return Error(207000,
+  return Error(kFeatureNotSupported,
                fmt::format("{} of {} cannot be captured: it was created with flags {:#x} by {}", what, event.Describe(),
                            event.flags(), event.is_ex() ? "aclrtCreateEventExWithFlag" : "aclrtCreateEvent[WithFlag]"))
       .Hint(
@@ -29,7 +29,7 @@ bool IsExternalEvent(const Event& event) { return !event.is_ex() && event.flags(
 
 Status CheckDeviceUseOnly(const Event& event) {
   if ((event.flags() & runtime::kEventDeviceUseOnly) == 0) return {};
-  return Error(107000, fmt::format("{} is for device code only (ACL_EVENT_DEVICE_USE_ONLY)", event.Describe()))
+  return Error(kInvalidValue, fmt::format("{} is for device code only (ACL_EVENT_DEVICE_USE_ONLY)", event.Describe()))
       .Hint("create the event without ACL_EVENT_DEVICE_USE_ONLY");
 }
 
@@ -38,8 +38,8 @@ Status FixSort(std::atomic<int>& sort, bool external, const Event& event, const 
   int first = -1;
   const int wanted = external ? 1 : 0;
   if (sort.compare_exchange_strong(first, wanted) || first == wanted) return {};
-  return Error(107000, fmt::format("{} was first {} with the {} flag and must keep to it", event.Describe(), what,
-                                   first == 1 ? "external" : "default"))
+  return Error(kInvalidValue, fmt::format("{} was first {} with the {} flag and must keep to it", event.Describe(),
+                                          what, first == 1 ? "external" : "default"))
       .Hint(
           "use one event for order inside of graphs and another one, with the external flag, for order with work "
           "outside");
@@ -48,16 +48,16 @@ Status FixSort(std::atomic<int>& sort, bool external, const Event& event, const 
 // Built models order their streams by flags that are reset inside of them.
 Status CheckOnBoundStream(const Event& event, const Stream& stream, const char* what) {
   if (stream.bound_model.load() == nullptr || event.has_flag_semantics()) return {};
-  return Error(207000, fmt::format("{} of {} is not possible on {}, which is bound to a built model", what,
-                                   event.Describe(), stream.Describe()))
+  return Error(kFeatureNotSupported, fmt::format("{} of {} is not possible on {}, which is bound to a built model",
+                                                 what, event.Describe(), stream.Describe()))
       .Hint("create the event with aclrtCreateEventWithFlag(&event, ACL_EVENT_SYNC) and reset it inside the model");
 }
 
 Status CheckExternalUse(const Session& session, const Event& event, bool is_record) {
   for (const model::ExternalBinding& other : session.model().externals()) {
     if (other.event != event.handle()) continue;
-    return Error(107000, fmt::format("the graph has an external {} of {} already", other.is_record ? "record" : "wait",
-                                     event.Describe()))
+    return Error(kInvalidValue, fmt::format("the graph has an external {} of {} already",
+                                            other.is_record ? "record" : "wait", event.Describe()))
         .Culprit(session.Describe())
         .Hint(fmt::format("use another event for this {}", is_record ? "record" : "wait"));
   }
@@ -66,8 +66,8 @@ Status CheckExternalUse(const Session& session, const Event& event, bool is_reco
 
 Status AddExternal(Session& session, Stream& stream, Event& event, bool is_record) {
   if (session.model().is_sub()) {
-    return Error(207000, fmt::format("an external {} of {} cannot be in a body of a conditional task",
-                                     is_record ? "record" : "wait", event.Describe()))
+    return Error(kFeatureNotSupported, fmt::format("an external {} of {} cannot be in a body of a conditional task",
+                                                   is_record ? "record" : "wait", event.Describe()))
         .Culprit(session.Describe())
         .Hint("record or wait in the parent, before or behind the conditional task");
   }
@@ -77,16 +77,18 @@ Status AddExternal(Session& session, Stream& stream, Event& event, bool is_recor
 }
 
 Status NotCapturing(const Stream& stream) {
-  return Error(107029, fmt::format("{} is not being captured; external records and waits belong into captures",
-                                   stream.Describe()))
+  return Error(kStreamNotCaptured,
+               fmt::format("{} is not being captured; external records and waits belong into captures",
+                           stream.Describe()))
       .Hint("outside of captures, use the call without the external flag");
 }
 
 Status CheckExternalKind(const Event& event) {
   if (event.is_ex() && event.flags() == runtime::kEventSync) return {};
-  return Error(207000, fmt::format("{} was created with flags {:#x}; the external flag needs an Ex event with exactly "
-                                   "ACL_EVENT_SYNC",
-                                   event.Describe(), event.flags()))
+  return Error(kFeatureNotSupported,
+               fmt::format("{} was created with flags {:#x}; the external flag needs an Ex event with exactly "
+                           "ACL_EVENT_SYNC",
+                           event.Describe(), event.flags()))
       .Hint("create it with aclrtCreateEventExWithFlag(&event, ACL_EVENT_SYNC)");
 }
 
@@ -109,8 +111,8 @@ Status RecordEvent(Event& event, Stream& stream, bool external) {
     if (external) return NotCapturing(stream);
     if (stream.is_default()) {
       if (const Session::CapturedRecord captured = Session::FindCaptured(event); captured.session != nullptr) {
-        return Error(107031, fmt::format("{} belongs to a running capture and cannot be recorded on {}",
-                                         event.Describe(), stream.Describe()))
+        return Error(kDefaultStreamCaptured, fmt::format("{} belongs to a running capture and cannot be recorded on {}",
+                                                         event.Describe(), stream.Describe()))
             .Culprit(captured.session->Describe());
       }
     }
@@ -146,7 +148,7 @@ Status WaitEvent(Stream& stream, Event& event, uint32_t timeout_s, bool external
   const bool can_wait = IsExternalEvent(event) || (event.flags() & (runtime::kEventSync | runtime::kEventIpc)) != 0 ||
                         (event.flags() & runtime::kEventPlain) != 0;
   if (!can_wait) {
-    return Error(207000,
+    return Error(kFeatureNotSupported,
                  fmt::format("{} was created with flags {:#x}, without ACL_EVENT_SYNC: no stream can wait for it",
                              event.Describe(), event.flags()))
         .Hint("create the event with ACL_EVENT_SYNC");
@@ -164,7 +166,7 @@ Status WaitEvent(Stream& stream, Event& event, uint32_t timeout_s, bool external
         if (runtime::EventRecord* record = event.Latest()) {
           record->Release();
         } else {
-          return Error(107000, fmt::format("{} was never recorded", event.Describe()))
+          return Error(kInvalidValue, fmt::format("{} was never recorded", event.Describe()))
               .Hint("call aclrtRecordEvent before aclrtStreamWaitEvent");
         }
       }
@@ -172,14 +174,14 @@ Status WaitEvent(Stream& stream, Event& event, uint32_t timeout_s, bool external
     }
     // The stream joins the capture.
     if (stream.is_default()) {
-      return Error(107031,
+      return Error(kDefaultStreamCaptured,
                    fmt::format("{} would join a capture by waiting for {}", stream.Describe(), event.Describe()))
           .Culprit(captured.session->Describe());
     }
     REPRISE_RETURN_IF_ERROR(CheckFlags(stream));
     if (&captured.session->context() != &stream.context()) {
-      return Error(107024, fmt::format("{} of another context would join a capture by waiting for {}",
-                                       stream.Describe(), event.Describe()))
+      return Error(kCaptureDependency, fmt::format("{} of another context would join a capture by waiting for {}",
+                                                   stream.Describe(), event.Describe()))
           .Culprit(captured.session->Describe())
           .Hint("fork only streams of the context in which the capture began");
     }
@@ -213,14 +215,14 @@ Status WaitEvent(Stream& stream, Event& event, uint32_t timeout_s, bool external
     runtime::EventRecord* record = event.Latest();
     if (record == nullptr) return {};  // never recorded: no edge
     record->Release();
-    return Error(107024, fmt::format("{} waits for {}, which was recorded outside of the capture", stream.Describe(),
-                                     event.Describe()))
+    return Error(kCaptureDependency, fmt::format("{} waits for {}, which was recorded outside of the capture",
+                                                 stream.Describe(), event.Describe()))
         .Culprit(session->Describe())
         .Hint("record the event inside the capture, or use an ACL_EVENT_EXTERNAL event for order with work outside");
   }
   if (session != nullptr && session != captured.session.get()) {
     Status error =
-        Error(107032,
+        Error(kCaptureConflict,
               fmt::format("{} waits for {}, which belongs to another capture", stream.Describe(), event.Describe()))
             .Culprit(fmt::format("{}; {}", session->Describe(), captured.session->Describe()))
             .Hint(
@@ -250,9 +252,10 @@ Status ResetEvent(Event& event, Stream& stream) {
     }
   }
   if (event.is_ex() || !(event.has_flag_semantics() || is_recorded)) {
-    return Error(207000, fmt::format("{} cannot be reset: it was created with flags {:#x} by {}", event.Describe(),
-                                     event.flags(),
-                                     event.is_ex() ? "aclrtCreateEventExWithFlag" : "aclrtCreateEvent[WithFlag]"))
+    return Error(
+               kFeatureNotSupported,
+               fmt::format("{} cannot be reset: it was created with flags {:#x} by {}", event.Describe(), event.flags(),
+                           event.is_ex() ? "aclrtCreateEventExWithFlag" : "aclrtCreateEvent[WithFlag]"))
         .Hint("create the event with aclrtCreateEventWithFlag and ACL_EVENT_SYNC or ACL_EVENT_EXTERNAL");
   }
   REPRISE_RETURN_IF_ERROR(runtime::CheckNotUpdating(stream, "an event reset"));

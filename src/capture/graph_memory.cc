@@ -26,8 +26,9 @@ StatusOr<bool> GiveBackGraphMemory(runtime::Stream& stream, void* block) {
   Session* session = Session::Of(stream);
   if (session == nullptr) return false;
   if (session->model().owns_memory(block)) return true;
-  return Error(207000, fmt::format("{} was not taken in the capture of {}, so that it cannot be given back in it",
-                                   fmt::ptr(block), stream.Describe()))
+  return Error(kFeatureNotSupported,
+               fmt::format("{} was not taken in the capture of {}, so that it cannot be given back in it",
+                           fmt::ptr(block), stream.Describe()))
       .Culprit(session->Describe())
       .Hint("give it back on a stream outside of the capture");
 }

@@ -18,14 +18,14 @@ using runtime::Stream;
 Status BeginGroup(Stream& stream) {
   std::lock_guard lock(stream.context().capture_mutex);
   if (stream.sink() != nullptr && !stream.is_capturing()) {
-    return Error(107033, fmt::format("{} is updating a task group", stream.Describe()))
+    return Error(kTaskGroupStatus, fmt::format("{} is updating a task group", stream.Describe()))
         .Hint("end the update with aclmdlRICaptureTaskUpdateEnd first");
   }
   Session* session = Session::Of(stream);
   if (session == nullptr) return NotCaptured(stream);
   Session::Member& member = session->MemberOf(stream);
   if (member.group != nullptr) {
-    return Error(107033, fmt::format("a task group is open on {} already", stream.Describe()))
+    return Error(kTaskGroupStatus, fmt::format("a task group is open on {} already", stream.Describe()))
         .Culprit(fmt::format("{}, in {}", member.group_opened, session->Describe()))
         .Hint("groups do not nest: close it with aclmdlRICaptureTaskGrpEnd first");
   }
@@ -43,7 +43,7 @@ StatusOr<TaskGroup*> EndGroup(Stream& stream) {
   if (session == nullptr) return NotCaptured(stream);
   Session::Member& member = session->MemberOf(stream);
   if (member.group == nullptr) {
-    return Error(107033, fmt::format("no task group is open on {}", stream.Describe()))
+    return Error(kTaskGroupStatus, fmt::format("no task group is open on {}", stream.Describe()))
         .Culprit(session->Describe())
         .Hint("open one with aclmdlRICaptureTaskGrpBegin first");
   }
@@ -53,7 +53,8 @@ StatusOr<TaskGroup*> EndGroup(Stream& stream) {
   if (!session->group_error_.ok()) return std::move(session->group_error_);
   if (session->invalidated()) {
     const Status::Detail& why = session->why_.detail();
-    return Error(507903, fmt::format("the capture was invalidated by an earlier call: {} ({})", why.what, why.code))
+    return Error(kCaptureInvalidated,
+                 fmt::format("the capture was invalidated by an earlier call: {} ({})", why.what, why.code))
         .Culprit(session->Describe())
         .Hint("end the capture with aclmdlRICaptureEnd, mend that call, and capture anew");
   }

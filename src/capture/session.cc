@@ -76,9 +76,9 @@ Status CheckFlags(const Stream& stream) {
   constexpr uint32_t kDeviceUseOnly = 0x20;  // ACL_STREAM_DEVICE_USE_ONLY
   if ((stream.flags() & (kCpuSchedule | kDeviceUseOnly)) == 0) [[likely]]
     return {};
-  return Error(507000, fmt::format("{} was created with flags {:#x}; streams with ACL_STREAM_CPU_SCHEDULE or "
-                                   "ACL_STREAM_DEVICE_USE_ONLY cannot be captured",
-                                   stream.Describe(), stream.flags()))
+  return Error(kRuntimeCannot, fmt::format("{} was created with flags {:#x}; streams with ACL_STREAM_CPU_SCHEDULE or "
+                                           "ACL_STREAM_DEVICE_USE_ONLY cannot be captured",
+                                           stream.Describe(), stream.flags()))
       .Hint("capture a stream made by aclrtCreateStream");
 }
 
@@ -86,11 +86,11 @@ Status CheckCapturable(const Stream& stream) {
   REPRISE_RETURN_IF_ERROR(CheckFlags(stream));
   const void* const bound = stream.bound_model.load();
   if (bound != nullptr && bound != &stream) {  // that is one which leaves, and Begin says so
-    return Error(107005, fmt::format("{} is bound to a built model", stream.Describe()))
+    return Error(kStreamModel, fmt::format("{} is bound to a built model", stream.Describe()))
         .Hint("unbind it with aclmdlRIUnbindStream, or capture another stream");
   }
   if (stream.is_default()) {
-    return Error(207000, fmt::format("{} cannot be captured", stream.Describe()))
+    return Error(kFeatureNotSupported, fmt::format("{} cannot be captured", stream.Describe()))
         .Hint("capture a stream made by aclrtCreateStream");
   }
   return {};
@@ -104,15 +104,16 @@ Status Begin(Stream& stream, CaptureMode mode, Model* body) {
   std::lock_guard lock(context.capture_mutex);
   REPRISE_RETURN_IF_ERROR(stream.CheckNotLeaving());
   if (body != nullptr && model::Models().Find(body->handle()) == nullptr) {
-    return Error(107017, fmt::format("{} was destroyed by another thread meanwhile", body->Describe()))
+    return Error(kInvalidHandle, fmt::format("{} was destroyed by another thread meanwhile", body->Describe()))
         .Hint("destroy a model only when no other thread uses it");
   }
   if (body != nullptr && body->state() != ModelState::kNone) {
-    return Error(107026, fmt::format("{} is {}: a body is captured once", body->Describe(), model::StateName(body->state())))
+    return Error(kModelCaptured,
+                 fmt::format("{} is {}: a body is captured once", body->Describe(), model::StateName(body->state())))
         .Hint("capture into each body once; aclmdlRIAddCondTask makes bodies for another conditional task");
   }
   if (Session* session = Session::Of(stream)) {
-    return Error(107027, fmt::format("{} is being captured already", stream.Describe()))
+    return Error(kStreamCaptured, fmt::format("{} is being captured already", stream.Describe()))
         .Culprit(session->Describe())
         .Hint(
             "end that capture with aclmdlRICaptureEnd first, or capture another stream: captures of a stream do not "
@@ -172,14 +173,15 @@ Status Session::CheckGroups(Stream& stream, const ir::Task& task) {
     const auto open =
         std::find_if(members_.begin(), members_.end(), [](const Member& m) { return m.group != nullptr; });
     error =
-        Error(107034, fmt::format("a {} task on {} interrupts the task group that is open on {}",
-                                  ir::SpokenName(*task.type), stream.Describe(), open->stream->Describe()))
+        Error(kTaskGroupInterrupted,
+              fmt::format("a {} task on {} interrupts the task group that is open on {}", ir::SpokenName(*task.type),
+                          stream.Describe(), open->stream->Describe()))
             .Culprit(fmt::format("{}, in {}", open->group_opened, Describe()))
             .Hint(fmt::format("close the group with aclmdlRICaptureTaskGrpEnd on {} before anything else is submitted",
                               open->stream->Describe()));
   } else if (task.type->kind != ir::TaskKind::kKernel && task.type->kind != ir::TaskKind::kClosure) {
-    error = Error(507009, fmt::format("a {} task cannot be in the task group that is open on {}",
-                                      ir::SpokenName(*task.type), stream.Describe()))
+    error = Error(kTaskTypeNotSupported, fmt::format("a {} task cannot be in the task group that is open on {}",
+                                                     ir::SpokenName(*task.type), stream.Describe()))
                 .Culprit(fmt::format("{}, in {}", member.group_opened, Describe()))
                 .Hint("close the group with aclmdlRICaptureTaskGrpEnd first: only kernels may be in it");
   } else {
@@ -217,7 +219,7 @@ StatusOr<ir::NodeId> Session::AddNode(Stream& stream, const ir::Task& task, bool
     thread.last_task_stream = stream.handle();
     return node;
   } catch (const std::bad_alloc&) {
-    Status error = Error(207005, fmt::format("no memory for another task of {}", model_->Describe()))
+    Status error = Error(kResourceExhausted, fmt::format("no memory for another task of {}", model_->Describe()))
                        .Hint("free memory of the host, and capture anew");
     Invalidate(error.Clone());
     return error;
@@ -260,7 +262,7 @@ void Session::Invalidate(Status why) {
 
 // Calls do not destroy what is captured; who destroys the context of a capture that another thread has just begun does.
 void Session::Forget(Stream& stream) {
-  Invalidate(Error(107017, fmt::format("{} was destroyed while it was captured", stream.Describe()))
+  Invalidate(Error(kInvalidHandle, fmt::format("{} was destroyed while it was captured", stream.Describe()))
                  .Hint("destroy a stream only after its capture has ended"));
   if (&stream == origin_) return model_->AbortRecording(true);  // nobody can end it any more
   stream.set_sink(nullptr);
@@ -310,7 +312,7 @@ Status Session::CheckJoined() const {
       const ir::TaskInfo info = last == ir::kNoNode ? ir::TaskInfo{} : ir::Describe(graph.node(last));
       const std::string last_task = last == ir::kNoNode ? "none" : ir::SpokenName(graph.node(last));
       const std::string last_place = info.stack.empty() ? "" : ", at " + info.stack.front();
-      return Error(107025,
+      return Error(kStreamUnjoined,
                    fmt::format("{} was forked into the capture and not joined back: {}", member.stream->Describe(),
                                ends_in_record ? "nobody waits for its last event record"
                                               : fmt::format("its last task is {}, not an event record", last_task)))
@@ -325,8 +327,8 @@ Status Session::CheckJoined() const {
     reaches_origin |= waited_by_origin[last] != 0;
   }
   if (reaches_origin) return {};
-  return Error(107025, fmt::format("the {} forked streams wait for each other, but {} waits for none of them",
-                                   members_.size() - 1, origin_->Describe()))
+  return Error(kStreamUnjoined, fmt::format("the {} forked streams wait for each other, but {} waits for none of them",
+                                            members_.size() - 1, origin_->Describe()))
       .Culprit(Describe())
       .Hint(fmt::format("let {} wait for the last event of a forked stream", origin_->Describe()));
 }
@@ -338,7 +340,7 @@ Status Session::SealEvents() {
     try {
       model_->graph().Add(0, ir::MakeTask(ir::kEdgeReset, payload));
     } catch (const std::bad_alloc&) {
-      return Error(207005, "no memory to seal the graph").Hint("free memory of the host, and capture anew");
+      return Error(kResourceExhausted, "no memory to seal the graph").Hint("free memory of the host, and capture anew");
     }
   }
   return {};
@@ -358,7 +360,7 @@ const Model* UnfinishedBody(const Model& model) {
 }  // namespace
 
 Status NotCaptured(const Stream& stream) {
-  Status error = Error(107029, fmt::format("{} is not being captured", stream.Describe()));
+  Status error = Error(kStreamNotCaptured, fmt::format("{} is not being captured", stream.Describe()));
   if (stream.last_capture.empty()) {
     return std::move(error).Hint("begin a capture on it with aclmdlRICaptureBegin first");
   }
@@ -374,8 +376,8 @@ StatusOr<Model*> End(Stream& stream) {
   Session* session = Session::Of(stream);
   if (session == nullptr) return NotCaptured(stream);
   if (&session->origin() != &stream) {
-    return Error(107036, fmt::format("{} was forked into the capture; the capture began on {}", stream.Describe(),
-                                     session->origin().Describe()))
+    return Error(kCaptureUnmatched, fmt::format("{} was forked into the capture; the capture began on {}",
+                                                stream.Describe(), session->origin().Describe()))
         .Culprit(session->Describe())
         .Hint(fmt::format("call aclmdlRICaptureEnd on {}", session->origin().Describe()));
   }
@@ -383,24 +385,26 @@ StatusOr<Model*> End(Stream& stream) {
   Model* model = session->model_;
   Status status;
   if (session->mode_ != CaptureMode::kRelaxed && session->begin_thread_ != runtime::ThreadId()) {
-    status = Error(107038, fmt::format("thread {} ends a capture that thread {} began in mode {}", runtime::ThreadId(),
-                                       session->begin_thread_, ModeName(session->mode_)))
-                 .Culprit(session->Describe())
-                 .Hint("this capture is over: capture anew, in mode RELAXED if another thread is to end it");
+    status =
+        Error(kCaptureWrongThread, fmt::format("thread {} ends a capture that thread {} began in mode {}",
+                                               runtime::ThreadId(), session->begin_thread_, ModeName(session->mode_)))
+            .Culprit(session->Describe())
+            .Hint("this capture is over: capture anew, in mode RELAXED if another thread is to end it");
   } else if (session->invalidated()) {
     const Status::Detail& why = session->why_.detail();
-    status = Error(507903, fmt::format("the capture was invalidated by an earlier call: {} ({})", why.what, why.code))
+    status = Error(kCaptureInvalidated,
+                   fmt::format("the capture was invalidated by an earlier call: {} ({})", why.what, why.code))
                  .Culprit(why.culprit.empty() ? session->Describe() : why.culprit)
                  .Hint("this capture is over: mend the call that the text names, and capture anew");
   } else if (const Model* body = UnfinishedBody(*model)) {
-    status = Error(107045, fmt::format("{}, a body of a conditional task of {}, is {}", body->Describe(),
-                                       model->Describe(), model::StateName(body->state())))
+    status = Error(kSubGraphIsCapturing, fmt::format("{}, a body of a conditional task of {}, is {}", body->Describe(),
+                                                     model->Describe(), model::StateName(body->state())))
                  .Culprit(session->Describe())
                  .Hint("capture every body between aclmdlRICaptureToModelRIBegin and aclmdlRICaptureEnd first");
   } else if (session->open_groups_ != 0) {
     const auto open = std::find_if(session->members_.begin(), session->members_.end(),
                                    [](const Session::Member& m) { return m.group != nullptr; });
-    status = Error(107033, fmt::format("a task group is still open on {}", open->stream->Describe()))
+    status = Error(kTaskGroupStatus, fmt::format("a task group is still open on {}", open->stream->Describe()))
                  .Culprit(fmt::format("{}, in {}", open->group_opened, session->Describe()))
                  .Hint("close it with aclmdlRICaptureTaskGrpEnd before aclmdlRICaptureEnd");
   } else {
@@ -412,7 +416,8 @@ StatusOr<Model*> End(Stream& stream) {
       model->Seal();
       model->set_state(ModelState::kReady);
     } catch (const std::bad_alloc&) {
-      status = Error(207005, "no memory to instantiate the graph").Hint("free memory of the host, and capture anew");
+      status = Error(kResourceExhausted, "no memory to instantiate the graph")
+                   .Hint("free memory of the host, and capture anew");
     }
   }
   REPRISE_LOG(kInfo, "RUNTIME", "end {}: {}", session->Describe(), status.code());
@@ -533,17 +538,18 @@ Status CheckUnsafe(const char* api) {
     return {};
   const int thread = runtime::ThreadId();
   const CaptureMode exchange = ThisThread().exchange_mode;
-  return RefuseFor(*context,
-                   Error(107030, fmt::format("{} is not allowed on thread {} while a capture is open (the thread's "
+  return RefuseFor(
+      *context,
+      Error(kCaptureModeForbids, fmt::format("{} is not allowed on thread {} while a capture is open (the thread's "
                                              "exchange mode is {})",
                                              api, thread, ModeName(exchange)))
-                       .Hint("use the asynchronous form on the captured stream, or allow the call for this thread with "
-                             "aclmdlRICaptureThreadExchangeMode(RELAXED)"),
-                   [&](const Session& session) {
-                     const bool own = session.begin_thread() == thread;
-                     if (session.mode() == CaptureMode::kRelaxed) return false;
-                     return own || (session.mode() == CaptureMode::kGlobal && exchange == CaptureMode::kGlobal);
-                   });
+          .Hint("use the asynchronous form on the captured stream, or allow the call for this thread with "
+                "aclmdlRICaptureThreadExchangeMode(RELAXED)"),
+      [&](const Session& session) {
+        const bool own = session.begin_thread() == thread;
+        if (session.mode() == CaptureMode::kRelaxed) return false;
+        return own || (session.mode() == CaptureMode::kGlobal && exchange == CaptureMode::kGlobal);
+      });
 }
 
 Status CheckNoCaptureIn(Context& context, const char* api) {
@@ -553,7 +559,7 @@ Status CheckNoCaptureIn(Context& context, const char* api) {
   return RefuseFor(
       context,
       Error(
-          107027,
+          kStreamCaptured,
           fmt::format("{} is not allowed while {} of the context {} being captured: it waits for the whole device", api,
                       streams == 1 ? "a stream" : fmt::format("{} streams", streams), streams == 1 ? "is" : "are"))
           .Hint("end the capture with aclmdlRICaptureEnd first, or wait for single streams that are not captured"),
@@ -564,9 +570,10 @@ Status CheckEventNotCaptured(Event& event, const char* api) {
   const Session::CapturedRecord captured = Session::FindCaptured(event);
   if (captured.session == nullptr) [[likely]]
     return {};
-  Status error = Error(107028, fmt::format("{} is not allowed on {}: its latest record belongs to a running capture",
-                                           api, event.Describe()))
-                     .Culprit(captured.session->Describe());
+  Status error =
+      Error(kEventCaptured, fmt::format("{} is not allowed on {}: its latest record belongs to a running capture", api,
+                                        event.Describe()))
+          .Culprit(captured.session->Describe());
   // Looked up again under the lock; a capture of another context, which may go at any time, is left alone.
   if (auto context = runtime::CurrentContext(); context.ok()) {
     std::lock_guard lock((*context)->capture_mutex);
@@ -584,12 +591,13 @@ Status ToLastNode(Attach attach) {
   const runtime::ThreadState& thread = ThisThread();
   Stream* stream = runtime::Streams().Find(thread.last_task_stream);
   if (stream == nullptr || !stream->is_capturing()) {
-    return Error(107000, "the last task of this thread was not captured").Hint("call it right after a captured launch");
+    return Error(kInvalidValue, "the last task of this thread was not captured")
+        .Hint("call it right after a captured launch");
   }
   std::lock_guard lock(stream->context().capture_mutex);
   Session* session = Session::Of(*stream);
   if (session == nullptr)
-    return Error(107000, "the capture of the thread's last task has ended")
+    return Error(kInvalidValue, "the capture of the thread's last task has ended")
         .Hint("call it before the capture ends, right after the captured launch");
   ir::Graph& graph = session->model().graph();
   for (const Session::Member& member : session->members()) {

@@ -82,7 +82,7 @@ StatusOr<ShareKey> ExportMemory(void* pointer, uint64_t bytes, bool checks_pid) 
 
 StatusOr<void*> ImportMemory(const ShareKey& key, int device) {
   if (key.pid == getpid()) {
-    return Error(107000, "the memory was exported by this very process")
+    return Error(kInvalidValue, "the memory was exported by this very process")
         .Culprit("parameter key")
         .Hint("use the pointer that was exported; importing is for other processes");
   }
@@ -116,7 +116,7 @@ Status CloseMemory(const ShareKey& key) {
   const auto exported =
       std::find_if(all.exported.begin(), all.exported.end(), [&](const Exported& e) { return Same(e.key, key); });
   if (exported == all.exported.end()) {
-    return Error(107000, "the key names no memory that this process exports or has imported")
+    return Error(kInvalidValue, "the key names no memory that this process exports or has imported")
         .Culprit("parameter key")
         .Hint("close a key once for each export and import");
   }

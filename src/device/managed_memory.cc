@@ -12,7 +12,7 @@ ManagedMemory& ManagedMemory::Get() {
 
 StatusOr<void*> ManagedMemory::Allocate(int device, uint64_t bytes) {
   if (bytes > UINT64_MAX - kManagedGranule) {
-    return Error(207001, fmt::format("{} bytes exceed the address space", bytes))
+    return Error(kOutOfDeviceMemory, fmt::format("{} bytes exceed the address space", bytes))
         .Hint("pass the size of the block in bytes; no block is larger than the device's memory");
   }
   const uint64_t granules = (bytes + kManagedGranule - 1) / kManagedGranule;
@@ -34,7 +34,7 @@ Status ManagedMemory::Check(const void* pointer, uint64_t bytes) const {
   const auto range = registry.Find(pointer);
   const auto at = reinterpret_cast<uintptr_t>(pointer);
   if (range && range->managed && bytes <= range->end() - at) return {};
-  return Error(107000,
+  return Error(kInvalidValue,
                fmt::format("{} bytes at {} are not within one block of managed memory", bytes, fmt::ptr(pointer)))
       .Culprit(fmt::format("{} {}", fmt::ptr(pointer), registry.Explain(pointer)))
       .Hint("pass memory of aclrtMemAllocManaged");

@@ -147,7 +147,7 @@ StatusOr<void*> MemoryRegistry::AllocateDevice(int device, uint64_t bytes, uint3
   uint64_t& used = used_[static_cast<size_t>(device)];
   if (at == nullptr) {
     used -= bytes;
-    return Error(207001, fmt::format("the host refused {} bytes for device {}", bytes, device))
+    return Error(kOutOfDeviceMemory, fmt::format("the host refused {} bytes for device {}", bytes, device))
         .Hint("free memory of the host, or raise the process's limit of address space (ulimit -v)");
   }
   peak_[static_cast<size_t>(device)] = std::max(peak_[static_cast<size_t>(device)], used);
@@ -164,7 +164,7 @@ StatusOr<void*> MemoryRegistry::AllocateHost(int device, uint64_t bytes) {
   MemoryOrigin origin = MemoryOrigin::kHeap;
   void* at = bytes > uint64_t{PTRDIFF_MAX} || FaultPoint("memory.host") ? nullptr : AllocatePages(bytes, &origin);
   if (at == nullptr)
-    return Error(207001, fmt::format("the host refused {} bytes of pinned memory", bytes))
+    return Error(kOutOfDeviceMemory, fmt::format("the host refused {} bytes of pinned memory", bytes))
         .Hint("ask for less, free memory of the host, or raise the process's limit of address space (ulimit -v)");
   std::unique_lock lock(mutex_);
   const MemoryRange range{
@@ -225,8 +225,8 @@ void MemoryRegistry::LetGo(const MemoryRange& range, Users users) {
 
 Status MemoryRegistry::NoRoom(int device, uint64_t bytes) const {
   const uint64_t parked = ParkedMemory::Get().bytes(device);
-  return Error(207001, fmt::format("device {} has no room for {} bytes: {} of {} bytes are in use", device, bytes,
-                                   used_[static_cast<size_t>(device)], total_bytes()))
+  return Error(kOutOfDeviceMemory, fmt::format("device {} has no room for {} bytes: {} of {} bytes are in use", device,
+                                               bytes, used_[static_cast<size_t>(device)], total_bytes()))
       .Culprit(fmt::format("{} live ranges of the process hold memory{}", ranges_.size(),
                            parked == 0 ? ""
                                        : fmt::format("; {} bytes were freed, but work that was submitted before has "
@@ -274,8 +274,8 @@ StatusOr<MemoryRegistry::File> MemoryRegistry::Share(void* pointer, uint64_t byt
   if (!fits || range->kind != MemoryKind::kDevice ||
       (range->origin != MemoryOrigin::kHeap && range->origin != MemoryOrigin::kMmap)) {
     lock.unlock();
-    return Error(107000, fmt::format("{} bytes at {} are not within one block of device memory: the address {}", bytes,
-                                     fmt::ptr(pointer), Explain(pointer)))
+    return Error(kInvalidValue, fmt::format("{} bytes at {} are not within one block of device memory: the address {}",
+                                            bytes, fmt::ptr(pointer), Explain(pointer)))
         .Culprit("parameters devPtr and size")
         .Hint("export memory of aclrtMalloc; memory of aclrtMallocPhysical has aclrtMemExportToShareableHandle");
   }
@@ -286,8 +286,8 @@ StatusOr<MemoryRegistry::File> MemoryRegistry::Share(void* pointer, uint64_t byt
     const int error = fd < 0 ? errno : MoveToFile(reinterpret_cast<void*>(range->begin), file_bytes, fd);
     if (fd < 0 || error != 0) {
       if (fd >= 0) close(fd);
-      return Error(207001, fmt::format("the host refused {} bytes of shared memory: {}", file_bytes,
-                                       std::generic_category().message(error)))
+      return Error(kOutOfDeviceMemory, fmt::format("the host refused {} bytes of shared memory: {}", file_bytes,
+                                                   std::generic_category().message(error)))
           .Culprit(DescribeRange(*range))
           .Hint("free memory, or raise the limits of the process for memory and open files");
     }
@@ -295,7 +295,7 @@ StatusOr<MemoryRegistry::File> MemoryRegistry::Share(void* pointer, uint64_t byt
   }
   const int fd = fcntl(range->file, F_DUPFD_CLOEXEC, 0);
   if (fd < 0)
-    return Error(207005, "the process has too many open files")
+    return Error(kResourceExhausted, "the process has too many open files")
         .Hint("close files and imported memory, or raise the limit of open files (ulimit -n)");
   return File{fd, file_bytes, begin - range->begin};
 }
@@ -304,7 +304,8 @@ StatusOr<void*> MemoryRegistry::MapForeign(int device, const File& file, uint64_
   void* at = FaultPoint("memory.map") ? MAP_FAILED
                                       : mmap(nullptr, file.file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, 0);
   if (at == MAP_FAILED) {
-    return Error(207001, fmt::format("the host refused to map {} bytes of another process", file.file_bytes))
+    return Error(kOutOfDeviceMemory,
+                 fmt::format("the host refused to map {} bytes of another process", file.file_bytes))
         .Hint("free memory of the host, or raise the process's limit of address space (ulimit -v)");
   }
   // What lies around the exported part is not ours to use, hence a range of exactly that part.
@@ -322,7 +323,7 @@ Status MemoryRegistry::UnmapForeign(void* pointer) {
   std::unique_lock lock(mutex_);
   const auto it = foreign_.find(reinterpret_cast<uintptr_t>(pointer));
   if (it == foreign_.end())
-    return Error(107000, fmt::format("{} is no imported memory", fmt::ptr(pointer)))
+    return Error(kInvalidValue, fmt::format("{} is no imported memory", fmt::ptr(pointer)))
         .Hint("pass the address that the importing call wrote, once");
   if (const auto range = ranges_.find(it->first); range != ranges_.end()) {
     RememberFreed(range->second);
@@ -349,18 +350,18 @@ Status MemoryRegistry::Free(void* pointer, MemoryKind kind, bool pooled, Users u
     if (it != ranges_.end() && it->second.kind == kind &&
         (it->second.origin == MemoryOrigin::kMapped || it->second.origin == MemoryOrigin::kImported)) {
       const bool imported = it->second.origin == MemoryOrigin::kImported;
-      return Error(107000, fmt::format("{} is {} memory", fmt::ptr(pointer), imported ? "imported" : "mapped"))
+      return Error(kInvalidValue, fmt::format("{} is {} memory", fmt::ptr(pointer), imported ? "imported" : "mapped"))
           .Culprit(DescribeRange(it->second))
           .Hint(imported ? "close it with aclrtIpcMemClose" : "unmap it with aclrtUnmapMem");
     }
     if (it != ranges_.end() && it->second.pooled && !pooled) {
-      return Error(107000, fmt::format("{} belongs to a memory pool", fmt::ptr(pointer)))
+      return Error(kInvalidValue, fmt::format("{} belongs to a memory pool", fmt::ptr(pointer)))
           .Culprit(DescribeRange(it->second))
           .Hint("give it back with aclrtMemPoolFreeAsync");
     }
     if (it == ranges_.end() || it->second.kind != kind) {
       lock.unlock();
-      return Error(107000,
+      return Error(kInvalidValue,
                    fmt::format("{} is not the start of {}: it {}", fmt::ptr(pointer), KindName(kind), Explain(pointer)))
           .Hint(kind == MemoryKind::kDevice ? "pass the pointer that aclrtMalloc returned, once"
                                             : "pass the pointer that aclrtMallocHost returned, once");
@@ -380,8 +381,9 @@ Status MemoryRegistry::Free(void* pointer, MemoryKind kind, bool pooled, Users u
 
 Status MemoryRegistry::MapAgain(const MemoryRange& range, uintptr_t begin, uint64_t bytes) {
   const auto already = [&](uintptr_t at, uint64_t size) {
-    return Error(507910, fmt::format("[{:#x}, {:#x}) overlaps [{:#x}, {:#x}), which is registered already", begin,
-                                     begin + bytes, at, at + size))
+    return Error(kHostMemoryAlreadyRegistered,
+                 fmt::format("[{:#x}, {:#x}) overlaps [{:#x}, {:#x}), which is registered already", begin,
+                             begin + bytes, at, at + size))
         .Culprit(DescribeRange(range))
         .Hint("register a range once, and unregister it with aclrtHostUnregister before it is registered again");
   };
@@ -411,7 +413,7 @@ Status MemoryRegistry::Register(int device, void* pointer, uint64_t bytes, Regis
   const auto begin = reinterpret_cast<uintptr_t>(pointer);
   const uintptr_t end = begin + bytes;
   if (end < begin)
-    return Error(107000, fmt::format("the range of {} bytes wraps around", bytes))
+    return Error(kInvalidValue, fmt::format("the range of {} bytes wraps around", bytes))
         .Hint("pass the size of the memory at ptr in bytes");
   std::unique_lock lock(mutex_);
   const MemoryRange* within = FindLocked(begin);
@@ -433,7 +435,8 @@ Status MemoryRegistry::Register(int device, void* pointer, uint64_t bytes, Regis
     const bool only_its_pages = other.kind == MemoryKind::kRegisteredHost &&
                                 (end <= other.named_begin || begin >= other.named_begin + other.named_bytes);
     if (!only_its_pages) {
-      return Error(507910, fmt::format("[{:#x}, {:#x}) overlaps {}", begin, end, DescribeRange(other)))
+      return Error(kHostMemoryAlreadyRegistered,
+                   fmt::format("[{:#x}, {:#x}) overlaps {}", begin, end, DescribeRange(other)))
           .Culprit(other.is_host() ? "host memory that is pinned or registered already" : "device memory")
           .Hint(other.kind == MemoryKind::kPinnedHost
                     ? "memory of aclrtMallocHost is pinned: map it with aclrtHostRegister, or with ACL_HOST_REG_MAPPED "
@@ -472,7 +475,7 @@ Status MemoryRegistry::Unregister(void* pointer) {
   const MemoryRange* found = FindLocked(begin);
   if (found == nullptr || found->kind != MemoryKind::kRegisteredHost || found->named_begin != begin) {
     lock.unlock();
-    return Error(507911,
+    return Error(kHostMemoryNotRegistered,
                  fmt::format("{} is not the start of a registered range: it {}", fmt::ptr(pointer), Explain(pointer)))
         .Hint("pass the address that was given to aclrtHostRegister, once for each registration");
   }
@@ -510,7 +513,7 @@ MemoryRegistry::Found MemoryRegistry::TryFind(uintptr_t address, MemoryRange& ra
 StatusOr<MemoryRange> MemoryRegistry::CheckRange(const void* pointer, uint64_t bytes, const char* what) const {
   const auto begin = reinterpret_cast<uintptr_t>(pointer);
   if (begin + bytes < begin) {
-    return Error(107000, fmt::format("{} {:#x} plus {} bytes wraps around", what, begin, bytes))
+    return Error(kInvalidValue, fmt::format("{} {:#x} plus {} bytes wraps around", what, begin, bytes))
         .Hint("pass the size of the range in bytes");
   }
   std::shared_lock lock(mutex_);
@@ -524,7 +527,7 @@ StatusOr<MemoryRange> MemoryRegistry::CheckRange(const void* pointer, uint64_t b
           "allocation is its own",
           what, begin, begin + bytes, begin + bytes - range->begin - range->asked_bytes, range->asked_bytes);
       // Where memory is checked, that is closed.
-      return (IsStrict() ? StrictRefusal(107000, why) : Error(107000, std::move(why)))
+      return (IsStrict() ? StrictRefusal(kInvalidValue, why) : Error(kInvalidValue, std::move(why)))
           .Culprit(DescribeRange(*range))
           .Hint("allocate as many bytes as are used");
     }
@@ -539,25 +542,26 @@ StatusOr<MemoryRange> MemoryRegistry::CheckRange(const void* pointer, uint64_t b
       whole.bytes += piece.bytes;
       if (begin + bytes <= whole.end()) return whole;
     }
-    return Error(107000, fmt::format("{} [{:#x}, {:#x}) ends {} bytes behind {}", what, begin, begin + bytes,
-                                     begin + bytes - range->end(), DescribeRange(*range)))
+    return Error(kInvalidValue, fmt::format("{} [{:#x}, {:#x}) ends {} bytes behind {}", what, begin, begin + bytes,
+                                            begin + bytes - range->end(), DescribeRange(*range)))
         .Hint("keep the range inside one allocation");
   }
   const auto next = ranges_.lower_bound(begin);
   if (next != ranges_.end() && next->first < begin + bytes) {
-    return Error(107000, fmt::format("{} [{:#x}, {:#x}) begins outside of {} and runs into it", what, begin,
-                                     begin + bytes, DescribeRange(next->second)))
+    return Error(kInvalidValue, fmt::format("{} [{:#x}, {:#x}) begins outside of {} and runs into it", what, begin,
+                                            begin + bytes, DescribeRange(next->second)))
         .Hint("keep the range inside one allocation");
   }
   // What lies around an imported part belongs to the exporter, and what is parked to work that is in flight.
   for (const auto& [exported, whole] : foreign_) {
     if (begin + bytes <= whole.begin || begin >= whole.begin + whole.bytes) continue;
-    return Error(107000, fmt::format("{} [{:#x}, {:#x}) is not in the part that was exported, which begins at {:#x}",
-                                     what, begin, begin + bytes, exported))
+    return Error(kInvalidValue,
+                 fmt::format("{} [{:#x}, {:#x}) is not in the part that was exported, which begins at {:#x}", what,
+                             begin, begin + bytes, exported))
         .Hint("keep the range inside what was exported");
   }
   if (std::string parked = ParkedMemory::Get().Explain(begin); !parked.empty()) {
-    return Error(107000, fmt::format("{} {:#x} was freed", what, begin))
+    return Error(kInvalidValue, fmt::format("{} {:#x} was freed", what, begin))
         .Culprit(fmt::format("{} {}", what, parked))
         .Hint("free memory behind its last use, or allocate it again before this call");
   }

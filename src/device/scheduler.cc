@@ -182,7 +182,7 @@ Status Scheduler::Start() {
   try {
     threads_.reserve(static_cast<size_t>(workers_wanted_) + 1);
   } catch (const std::bad_alloc&) {
-    return Error(207005, "no memory for the worker threads of the device").Hint("free memory of the host");
+    return Error(kResourceExhausted, "no memory for the worker threads of the device").Hint("free memory of the host");
   }
   if (!monitor_started_) monitor_started_ = start([](Scheduler* self) { self->MonitorLoop(); });
   while (monitor_started_ && workers_started_ < workers_wanted_ &&
@@ -191,7 +191,8 @@ Status Scheduler::Start() {
   }
   if (workers_started_ == 0) {
     const NoCancel no_cancel;
-    return Error(207005, fmt::format("no worker thread of the device can be started, hence no task would run: {}", why))
+    return Error(kResourceExhausted,
+                 fmt::format("no worker thread of the device can be started, hence no task would run: {}", why))
         .Culprit(ThreadLimits())
         .Hint(
             "raise the limit that is reached (ulimit -u, ulimit -v, the container's limit of processes), or end "

@@ -68,7 +68,7 @@ Entry* Find(Own& own, const ShareKey& key) {
 }
 
 Status NoSuchOffer(const char* what, const std::string& why) {
-  return Error(107000, fmt::format("the key names no {}: {}", what, why))
+  return Error(kInvalidValue, fmt::format("the key names no {}: {}", what, why))
       .Culprit("the key")
       .Hint("pass the key that the exporting process got, while that process is alive and has not closed it");
 }
@@ -83,13 +83,13 @@ uint32_t PidSpace() {
 
 Status NotReached(int32_t pid, const char* what, int error) {
   if (error == EMFILE || error == ENFILE) {
-    return Error(207005, fmt::format("the {} of process {} cannot be opened: {}", what, pid, Why(error)))
+    return Error(kResourceExhausted, fmt::format("the {} of process {} cannot be opened: {}", what, pid, Why(error)))
         .Hint("close files, or raise the limit of open files");
   }
   struct stat owner {};
   const bool known = stat(fmt::format("/proc/{}", pid).c_str(), &owner) == 0;
-  return Error(507022, fmt::format("the host does not let process {} open the {} of process {}: {}", getpid(), what,
-                                   pid, Why(error)))
+  return Error(kIpcError, fmt::format("the host does not let process {} open the {} of process {}: {}", getpid(), what,
+                                      pid, Why(error)))
       .Culprit(known ? fmt::format("the users of the two processes, {} and {}", geteuid(), owner.st_uid)
                      : fmt::format("/proc/{}", pid))
       .Hint("run both processes as the same user, in one container and without PR_SET_DUMPABLE 0");
@@ -103,7 +103,8 @@ StatusOr<int> OpenTable(int32_t pid, const char* what) {
     const int error = errno;
     if (error != ENOENT && error != ESRCH) return NotReached(pid, what, error);
     if (access("/proc/self/fd", F_OK) != 0) {
-      return Error(507022, fmt::format("the {} of process {} cannot be looked for: there is no /proc here", what, pid))
+      return Error(kIpcError,
+                   fmt::format("the {} of process {} cannot be looked for: there is no /proc here", what, pid))
           .Culprit("/proc")
           .Hint("mount /proc in the importing process's container");
     }
@@ -260,7 +261,7 @@ StatusOr<ShareKey> Offer(const ShareOffer& offer) {
     if (at == MAP_FAILED) {
       const int error = errno;
       if (fd >= 0) close(fd);
-      return Error(207005, fmt::format("no memory file for the table of exports: {}", Why(error)))
+      return Error(kResourceExhausted, fmt::format("no memory file for the table of exports: {}", Why(error)))
           .Hint("free memory of the host, or raise the limit of open files (ulimit -n)");
     }
     own.table = static_cast<Table*>(at);
@@ -277,7 +278,7 @@ StatusOr<ShareKey> Offer(const ShareOffer& offer) {
     index = own.used++;
     own.free.reserve(own.used);  // so that Withdraw cannot fail
   } else {
-    return Error(207005, fmt::format("the process exports {} objects, which is the most", kMaxOffers))
+    return Error(kResourceExhausted, fmt::format("the process exports {} objects, which is the most", kMaxOffers))
         .Hint("close exports that are no longer needed");
   }
   uint32_t nonce = 0;
@@ -315,7 +316,7 @@ Status AllowTakers(const ShareKey& key, const int32_t* pids, size_t count) {
   if (entry == nullptr) return NoSuchOffer("export of this process", "it was made by another one, or is closed");
   const uint32_t before = entry->takers.load();
   if (count > kMaxTakers - before) {
-    return Error(207005,
+    return Error(kResourceExhausted,
                  fmt::format("{} more processes would be {}, the most is {}", count, before + count, kMaxTakers))
         .Hint("export without the check of process ids");
   }
@@ -344,7 +345,7 @@ StatusOr<Taken> Take(const ShareKey& key, ShareKind kind, const char* what) {
   void* at = mmap(nullptr, sizeof(Table), PROT_READ, MAP_SHARED, table_fd, 0);
   close(table_fd);
   if (at == MAP_FAILED)
-    return Error(207005, "no address space for the table of exports of another process")
+    return Error(kResourceExhausted, "no address space for the table of exports of another process")
         .Hint("raise the process's limit of address space (ulimit -v)");
   const struct Unmap {
     void* at;
@@ -360,7 +361,8 @@ StatusOr<Taken> Take(const ShareKey& key, ShareKind kind, const char* what) {
     const uint32_t takers = std::min(entry.takers.load(std::memory_order_acquire), kMaxTakers);
     for (uint32_t i = 0; i < takers; ++i) allowed |= entry.taker_pids[i].load() == getpid();
     if (!allowed) {
-      return Error(107000, fmt::format("process {} does not let process {} import this {}", key.pid, getpid(), what))
+      return Error(kInvalidValue,
+                   fmt::format("process {} does not let process {} import this {}", key.pid, getpid(), what))
           .Culprit(fmt::format("the list of {} processes that the exporter allowed", takers))
           .Hint(
               "let the exporter name this process with the matching ...SetImportPid function, or export with the flag "

@@ -49,7 +49,7 @@ StatusOr<CellUse> CellUse::Import(const ShareKey& key, ShareKind kind, const cha
                  ? MAP_FAILED
                  : mmap(nullptr, PageBytes(), PROT_READ | PROT_WRITE, MAP_SHARED, taken.fd(), static_cast<off_t>(page));
   if (at == MAP_FAILED)
-    return Error(207005, fmt::format("the host refused to map the {} of another process", what))
+    return Error(kResourceExhausted, fmt::format("the host refused to map the {} of another process", what))
         .Hint("raise the process's limit of address space (ulimit -v)");
   CellUse use;
   use.mapping_ = at;
@@ -104,7 +104,7 @@ Status SharedCells::Map() {
   void* at = fd < 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (at == MAP_FAILED) {
     if (fd >= 0) close(fd);
-    return Error(207005, fmt::format("the host refused {} bytes for {}", bytes, What()))
+    return Error(kResourceExhausted, fmt::format("the host refused {} bytes for {}", bytes, What()))
         .Hint("free memory of the host, or raise the limit of open files (ulimit -n)");
   }
   cells_ = static_cast<SharedCell*>(at);  // zeroes, which is what an empty cell is
@@ -126,7 +126,7 @@ StatusOr<CellUse> SharedCells::Take() {
     free_.reserve(static_cast<size_t>(used_));  // so that Return cannot fail
     lingering_.reserve(static_cast<size_t>(used_));
   } else {
-    return Error(207005, fmt::format("all {} {} are in use", limit_, What()));
+    return Error(kResourceExhausted, fmt::format("all {} {} are in use", limit_, What()));
   }
   CellUse use;
   use.cell_ = new (&cells_[id]) SharedCell;

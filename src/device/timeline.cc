@@ -465,10 +465,10 @@ Status Timeline::Stop(uint64_t number, const std::string& path) {
   std::lock_guard lock(sessions_mutex_);
   const auto it = sessions_.find(number);
   if (it == sessions_.end())
-    return Error(500005, fmt::format("there is no recording {}", number))
+    return Error(kProfilingFailure, fmt::format("there is no recording {}", number))
         .Hint("write a recording once, before it is dropped");
   const auto failed = [&](int error) {
-    return Error(500005, fmt::format("the timeline cannot be written to {}: {}", path, std::strerror(error)))
+    return Error(kProfilingFailure, fmt::format("the timeline cannot be written to {}: {}", path, std::strerror(error)))
         .Culprit(fmt::format("file {}", path))
         .Hint("make room, or make the folder writable, and stop again: what was recorded is kept");
   };

@@ -31,8 +31,8 @@ MemoryRange RangeOf(uintptr_t begin, uint64_t bytes, const PhysicalProperties* p
 }
 
 Status NoMapping(const void* address) {
-  return Error(107000, fmt::format("{} is not the start of mapped memory: it {}", fmt::ptr(address),
-                                   MemoryRegistry::Get().Explain(address)))
+  return Error(kInvalidValue, fmt::format("{} is not the start of mapped memory: it {}", fmt::ptr(address),
+                                          MemoryRegistry::Get().Explain(address)))
       .Hint("pass the address that aclrtMapMem was called with");
 }
 
@@ -52,7 +52,7 @@ VirtualMemory& VirtualMemory::Get() {
 
 StatusOr<void*> VirtualMemory::Reserve(uint64_t bytes, void* expected) {
   if (bytes > uint64_t{PTRDIFF_MAX} / 2) {
-    return Error(207001, fmt::format("there is no address space of {} bytes", bytes))
+    return Error(kOutOfDeviceMemory, fmt::format("there is no address space of {} bytes", bytes))
         .Hint("pass the size of the range in bytes, and reserve no more than is going to be mapped");
   }
   // Aligned to huge pages, as the device does; the part before and behind is given back.
@@ -62,7 +62,7 @@ StatusOr<void*> VirtualMemory::Reserve(uint64_t bytes, void* expected) {
                   ? MAP_FAILED
                   : mmap(expected, with_room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (raw == MAP_FAILED)
-    return Error(207001, fmt::format("the host has no address space of {} bytes left", bytes))
+    return Error(kOutOfDeviceMemory, fmt::format("the host has no address space of {} bytes left", bytes))
         .Hint(
             "release reservations with aclrtReleaseMemAddress, or raise the process's limit of address space (ulimit "
             "-v)");
@@ -79,12 +79,12 @@ Status VirtualMemory::Release(void* begin) {
   std::unique_lock lock(mutex_);
   const auto it = reservations_.find(reinterpret_cast<uintptr_t>(begin));
   if (it == reservations_.end()) {
-    return Error(107000, fmt::format("{} is not the start of a reservation", fmt::ptr(begin)))
+    return Error(kInvalidValue, fmt::format("{} is not the start of a reservation", fmt::ptr(begin)))
         .Hint("pass the address that aclrtReserveMemAddress gave, once");
   }
   if (!it->second.mappings.empty()) {
-    return Error(107000, fmt::format("{} ranges of the reservation at {} are mapped", it->second.mappings.size(),
-                                     fmt::ptr(begin)))
+    return Error(kInvalidValue, fmt::format("{} ranges of the reservation at {} are mapped", it->second.mappings.size(),
+                                            fmt::ptr(begin)))
         .Culprit(fmt::format("the mapping at {:#x}", it->second.mappings.begin()->first))
         .Hint("unmap all of it with aclrtUnmapMem first");
   }
@@ -123,7 +123,7 @@ VirtualMemory::Reservation* VirtualMemory::Around(uintptr_t address) {
 StatusOr<PhysicalMemory*> VirtualMemory::Find(void* handle) {
   if (PhysicalMemory* memory = PhysicalMemories().Find(handle)) return memory;
   const HandleState state = PhysicalMemories().Classify(handle);
-  return Error(107017, DescribeBadHandle(state, handle, "physical memory"))
+  return Error(kInvalidHandle, DescribeBadHandle(state, handle, "physical memory"))
       .Hint(HintForBadHandle(state, "physical memory"));
 }
 
@@ -133,7 +133,7 @@ StatusOr<void*> VirtualMemory::Keep(const PhysicalMemory& memory) {
   if (kept->handle != nullptr) return kept->handle;
   kept->references = 0;
   DropIfUnused(kept);
-  return Error(207001, "the process has too many pieces of physical memory")
+  return Error(kOutOfDeviceMemory, "the process has too many pieces of physical memory")
       .Hint("free pieces with aclrtFreePhysical, or allocate fewer and larger ones");
 }
 
@@ -155,7 +155,7 @@ StatusOr<void*> VirtualMemory::Create(uint64_t bytes, const PhysicalProperties& 
   memory.fd = bytes > uint64_t{PTRDIFF_MAX} ? -1 : MakeMemoryFile("reprise-physical", bytes);
   if (memory.fd < 0) {
     if (!properties.on_host) MemoryRegistry::Get().Unbook(properties.device, bytes);
-    return Error(207001, fmt::format("the host refused a memory file of {} bytes", bytes))
+    return Error(kOutOfDeviceMemory, fmt::format("the host refused a memory file of {} bytes", bytes))
         .Hint("free memory of the host, or raise the limit of open files (ulimit -n)");
   }
   std::lock_guard lock(mutex_);
@@ -185,7 +185,7 @@ StatusOr<void*> VirtualMemory::Retain(void* address) {
   if (memory.references == 0) {  // freed by the user, alive because it is mapped: it gets a new handle
     memory.handle = PhysicalMemories().Insert(&memory);
     if (memory.handle == nullptr)
-      return Error(207001, "the process has too many pieces of physical memory")
+      return Error(kOutOfDeviceMemory, "the process has too many pieces of physical memory")
           .Hint("free pieces with aclrtFreePhysical, or allocate fewer and larger ones");
   }
   ++memory.references;
@@ -210,7 +210,7 @@ StatusOr<VirtualMemory::Mapping*> VirtualMemory::MappingAt(void* begin, uint64_t
       reservation != nullptr ? reservation->mappings.find(address) : decltype(reservation->mappings.end()){};
   if (reservation == nullptr || it == reservation->mappings.end()) return NoMapping(begin);
   if (bytes != it->second.bytes) {
-    return Error(107000,
+    return Error(kInvalidValue,
                  fmt::format("size is {}, the mapping at {} has {} bytes", bytes, fmt::ptr(begin), it->second.bytes))
         .Culprit("parameter size")
         .Hint("pass the whole mapping");
@@ -223,7 +223,7 @@ Status VirtualMemory::Open(uintptr_t begin, Mapping& mapping, bool open, bool pr
   if (mapping.open == open) return {};
   if (protect &&
       mprotect(reinterpret_cast<void*>(begin), mapping.bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) {
-    return Error(207001,
+    return Error(kOutOfDeviceMemory,
                  fmt::format("the host refused to change the access of {} bytes at {:#x}", mapping.bytes, begin))
         .Hint("use fewer and larger mappings: the host limits their number (vm.max_map_count)");
   }
@@ -241,14 +241,14 @@ Status VirtualMemory::Map(void* begin, uint64_t bytes, void* handle, bool access
   std::unique_lock lock(mutex_);
   REPRISE_ASSIGN_OR_RETURN(PhysicalMemory * memory, Find(handle));
   if (bytes != memory->bytes) {
-    return Error(107000, fmt::format("size is {}, the physical memory has {} bytes", bytes, memory->bytes))
+    return Error(kInvalidValue, fmt::format("size is {}, the physical memory has {} bytes", bytes, memory->bytes))
         .Culprit("parameter size")
         .Hint("map the whole of it");
   }
   const auto address = reinterpret_cast<uintptr_t>(begin);
   Reservation* reservation = Around(address);
   if (reservation == nullptr) {
-    return Error(107000, fmt::format("{} lies in no reservation", fmt::ptr(begin)))
+    return Error(kInvalidValue, fmt::format("{} lies in no reservation", fmt::ptr(begin)))
         .Culprit("parameter virPtr")
         .Hint("reserve address space with aclrtReserveMemAddress first");
   }
@@ -257,18 +257,18 @@ Status VirtualMemory::Map(void* begin, uint64_t bytes, void* handle, bool access
     if (&each == reservation) end_of_reservation = at + each.bytes;
   }
   if (bytes > end_of_reservation - address) {
-    return Error(107000, fmt::format("{} bytes at {} end behind the reservation", bytes, fmt::ptr(begin)))
+    return Error(kInvalidValue, fmt::format("{} bytes at {} end behind the reservation", bytes, fmt::ptr(begin)))
         .Culprit("parameter size")
         .Hint("reserve a larger range with aclrtReserveMemAddress, or map at a lower address");
   }
   if (address % static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) != 0) {
-    return Error(107000, fmt::format("{} is not at a page boundary", fmt::ptr(begin)))
+    return Error(kInvalidValue, fmt::format("{} is not at a page boundary", fmt::ptr(begin)))
         .Culprit("parameter virPtr")
         .Hint(fmt::format("pass an address that is a multiple of {}", sysconf(_SC_PAGESIZE)));
   }
   const auto next = reservation->mappings.lower_bound(address);
   if (MappingAround(address) != nullptr || (next != reservation->mappings.end() && next->first < address + bytes)) {
-    return Error(107000,
+    return Error(kInvalidValue,
                  fmt::format("[{:#x}, {:#x}) is mapped already, in part or as a whole", address, address + bytes))
         .Culprit("parameter virPtr")
         .Hint("unmap it with aclrtUnmapMem first");
@@ -283,7 +283,7 @@ Status VirtualMemory::Map(void* begin, uint64_t bytes, void* handle, bool access
       FaultPoint("memory.map") ? MAP_FAILED : mmap(begin, bytes, protection, MAP_SHARED | MAP_FIXED, memory->fd, 0);
   if (at == MAP_FAILED) {
     reservation->mappings.erase(it);
-    return Error(207001, fmt::format("the host refused to map {} bytes at {}", bytes, fmt::ptr(begin)))
+    return Error(kOutOfDeviceMemory, fmt::format("the host refused to map {} bytes at {}", bytes, fmt::ptr(begin)))
         .Hint("use fewer and larger mappings: the host limits their number (vm.max_map_count)");
   }
   ++memory->mappings;
@@ -349,7 +349,7 @@ Status VirtualMemory::Unmap(void* begin, bool unused) {
   AllowAccess(begin, range.bytes);  // for whoever gets the addresses next
   if (mmap(begin, range.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
       MAP_FAILED) {
-    return Error(207001, fmt::format("the host refused to unmap {}", fmt::ptr(begin)))
+    return Error(kOutOfDeviceMemory, fmt::format("the host refused to unmap {}", fmt::ptr(begin)))
         .Hint("use fewer and larger mappings: the host limits their number (vm.max_map_count)");
   }
   reservation->mappings.erase(it);
@@ -415,8 +415,8 @@ StatusOr<ShareKey> VirtualMemory::Export(void* handle, bool checks_pid) {
   std::lock_guard lock(mutex_);
   REPRISE_ASSIGN_OR_RETURN(PhysicalMemory * memory, Find(handle));
   if (memory->imported || memory->key) {
-    return Error(107000, memory->imported ? "the physical memory was imported from another process"
-                                          : "the physical memory is exported already")
+    return Error(kInvalidValue, memory->imported ? "the physical memory was imported from another process"
+                                                 : "the physical memory is exported already")
         .Culprit("parameter handle")
         .Hint(memory->imported ? "export it in the process that allocated it" : "use the handle of the first export");
   }
@@ -433,7 +433,7 @@ StatusOr<ShareKey> VirtualMemory::Export(void* handle, bool checks_pid) {
 
 StatusOr<void*> VirtualMemory::Import(const ShareKey& key, int device) {
   if (key.pid == getpid()) {
-    return Error(107000, "the physical memory was exported by this very process")
+    return Error(kInvalidValue, "the physical memory was exported by this very process")
         .Culprit("parameter shareableHandle")
         .Hint("use the handle of aclrtMallocPhysical; importing is for other processes");
   }

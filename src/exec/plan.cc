@@ -308,8 +308,9 @@ StatusOr<std::unique_ptr<Plan>> Plan::CompileProgram(const std::vector<ProgramLa
       if (target != nullptr) {
         const auto it = lane_of.find(target);
         if (it == lane_of.end()) {
-          return Error(107005, fmt::format("task {} of stream {} activates a stream that is not bound to the model",
-                                           node.position, tasks.stream_id))
+          return Error(kStreamModel,
+                       fmt::format("task {} of stream {} activates a stream that is not bound to the model",
+                                   node.position, tasks.stream_id))
               .Hint("bind that stream with aclmdlRIBindStream before aclmdlRIBuildEnd, too");
         }
         step.target = {it->second, 0};
@@ -328,7 +329,7 @@ StatusOr<std::unique_ptr<Plan>> Plan::CompileProgram(const std::vector<ProgramLa
             jump.stream_id, target->number, table.size(), what);
       };
       if (!target->is_set) {
-        return Error(107000, jumps_to("is not set"))
+        return Error(kInvalidValue, jumps_to("is not set"))
             .Culprit(fmt::format("label {}, in the order in which the process made labels", target->number))
             .Hint("set every label of the list with aclrtSetLabel before aclmdlRIBuildEnd");
       }
@@ -336,8 +337,8 @@ StatusOr<std::unique_ptr<Plan>> Plan::CompileProgram(const std::vector<ProgramLa
       const auto lane = lane_of.find(graph);
       const auto label = labels.find({graph, target->node});
       if (lane == lane_of.end() || label == labels.end()) {
-        return Error(107005, jumps_to(graph == nullptr ? "was set in tasks that were cleaned since"
-                                                       : "stands on a stream that is not bound to the model"))
+        return Error(kStreamModel, jumps_to(graph == nullptr ? "was set in tasks that were cleaned since"
+                                                             : "stands on a stream that is not bound to the model"))
             .Culprit(fmt::format("label {}, in the order in which the process made labels", target->number))
             .Hint("set the labels of a list on streams that are bound to the model of the switch");
       }

@@ -594,7 +594,7 @@ RunResult Replay::Run(RunContext& context, Progress& progress) {
     if (!error_.ok()) context.Fail(std::move(error_));
     error_ = Status();
   } else if (plan_->is_program() && !ended_.load(std::memory_order_acquire)) {
-    context.Fail(Error(507011, "all streams of the model have ended without reaching its end task")
+    context.Fail(Error(kModelNotExecutable, "all streams of the model have ended without reaching its end task")
                      .Hint("call aclmdlRIEndTask on the stream that finishes last"));
   }
   if (costs_ != nullptr && !failed_.load(std::memory_order_relaxed) && !device::Timeline::observed()) ++learnt_;

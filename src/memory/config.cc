@@ -239,7 +239,7 @@ Status UnknownKey(std::string_view name) {
     all += fmt::format("{}{}", all.empty() ? "" : ", ", key.name);
   }
   const bool near = name.size() < 100 && Distance(name, nearest->name) <= std::max<size_t>(3, name.size() / 3);
-  return Error(107000, fmt::format("the settings of the allocators know no key '{}'", name))
+  return Error(kInvalidValue, fmt::format("the settings of the allocators know no key '{}'", name))
       .Culprit(fmt::format("key '{}'", name))
       .Hint(near ? fmt::format("did you mean {}?", nearest->name) : fmt::format("use one of {}", all));
 }
@@ -261,7 +261,7 @@ Status ReadList(std::string_view text, Config& config, Named named) {
     REPRISE_RETURN_IF_ERROR(named(*key));
     const std::string_view value = colon == std::string_view::npos ? std::string_view() : Trim(entry.substr(colon + 1));
     if (!key->read(value, config)) {
-      return Error(107000, fmt::format("'{}' is no value for {}", value, name))
+      return Error(kInvalidValue, fmt::format("'{}' is no value for {}", value, name))
           .Culprit(fmt::format("'{}' in the settings of the allocators", entry))
           .Hint(fmt::format("{} takes {}", name, key->allowed));
     }
@@ -272,7 +272,7 @@ Status ReadList(std::string_view text, Config& config, Named named) {
 // The ranges of expandable segments are neither split nor collected.
 Status ExcludeEachOther(bool max_split, std::string_view text) {
   const char* other = max_split ? "max_split_size_mb" : "garbage_collection_threshold";
-  return Error(107000, fmt::format("expandable_segments:True and {} exclude each other", other))
+  return Error(kInvalidValue, fmt::format("expandable_segments:True and {} exclude each other", other))
       .Culprit(fmt::format("'{}' in the settings of the allocators", Trim(text)))
       .Hint(fmt::format("leave out {} or expandable_segments", other));
 }
@@ -302,7 +302,8 @@ StatusOr<Config::Change> Config::ChangedBy(std::string_view text) const {
     for (const Key& other : kKeys) {
       if (other.is_changeable) all += fmt::format("{}{}", all.empty() ? "" : ", ", other.name);
     }
-    return Error(107000, fmt::format("{} is read when the allocators are made, and cannot change after that", key.name))
+    return Error(kInvalidValue,
+                 fmt::format("{} is read when the allocators are made, and cannot change after that", key.name))
         .Culprit(fmt::format("key '{}'", key.name))
         .Hint(fmt::format("set it in {} before the program starts; these may change: {}",
                           EnvName(EnvVar::kNpuAllocConf), all));
@@ -318,7 +319,7 @@ StatusOr<Config> Config::FromEnvironment() {
   const std::string& ours = Env(EnvVar::kNpuAllocConf);
   const std::string& shared = Env(EnvVar::kAllocConf);
   if (!ours.empty() && !shared.empty()) {
-    return Error(107000,
+    return Error(kInvalidValue,
                  fmt::format("both {} and {} are set", EnvName(EnvVar::kNpuAllocConf), EnvName(EnvVar::kAllocConf)))
         .Culprit(fmt::format("{}='{}' and {}='{}'", EnvName(EnvVar::kNpuAllocConf), ours, EnvName(EnvVar::kAllocConf),
                              shared))

@@ -55,7 +55,7 @@ struct DeviceAllocator::State : CacheHost {
   /// Null, with the reason in `status`, for a device that is not there.
   StatusOr<DeviceCache*> CacheOf(int device) const {
     if (device >= 0 && device < static_cast<int>(caches.size())) return caches[device].get();
-    return Error(107001, fmt::format("there is no device {}", device))
+    return Error(kInvalidDevice, fmt::format("there is no device {}", device))
         .Culprit("the device id")
         .Hint(fmt::format("use an id below {}", caches.size()));
   }
@@ -85,7 +85,7 @@ Status DeviceAllocator::Free(void* address, const TraceContextPtr& context) {
   if (address == nullptr) return {};
   Block* block = state_->Find(address);
   if (block == nullptr) {
-    return Error(107000,
+    return Error(kInvalidValue,
                  fmt::format("{} is not the beginning of a block of this allocator, or was freed before", address))
         .Culprit(fmt::format("address {}", address))
         .Hint("free what Allocate has returned, once; find its end in the recorded history");
@@ -197,7 +197,7 @@ void DeviceAllocator::MarkCaptureEnd(int device) {
 Status DeviceAllocator::SetMemoryFraction(int device, double fraction) {
   REPRISE_ASSIGN_OR_RETURN(DeviceCache * cache, state_->CacheOf(device));
   if (!(fraction >= 0 && fraction <= 1)) {
-    return Error(107000, fmt::format("{} is no fraction of the memory of device {}", fraction, device))
+    return Error(kInvalidValue, fmt::format("{} is no fraction of the memory of device {}", fraction, device))
         .Culprit("the fraction")
         .Hint("pass a number from 0 to 1");
   }
@@ -212,7 +212,7 @@ double DeviceAllocator::MemoryFraction(int device) const {
 
 Status DeviceAllocator::SetConfig(const Config& config) {
   if (config.expandable_segments && (config.max_split_size != UINT64_MAX || config.garbage_collection_threshold > 0)) {
-    return Error(107000, "expandable_segments excludes max_split_size_mb and garbage_collection_threshold")
+    return Error(kInvalidValue, "expandable_segments excludes max_split_size_mb and garbage_collection_threshold")
         .Culprit("the settings")
         .Hint("set one or the other");
   }

@@ -66,7 +66,7 @@ StatusOr<void*> DeviceCache::Allocate(uint64_t bytes, void* stream, TraceContext
   Lock lock(mutex_);
   if (spares_ < kSpares) {
     if (FaultPoint("allocator.block")) {
-      return Error(207001, "NPU out of memory: no host memory is left to describe blocks with")
+      return Error(kOutOfDeviceMemory, "NPU out of memory: no host memory is left to describe blocks with")
           .Culprit(fmt::format("request of {} on device {}", Bytes(bytes), device_))
           .Hint("free host memory");
     }
@@ -216,7 +216,7 @@ void* DeviceCache::HandOut(Block* block, Request& request) {
 Status DeviceCache::Free(Block* block, const void* address, const TraceContextPtr& context) {
   Lock lock(mutex_);
   if (block->address != address || block->use != BlockUse::kLive) {
-    return Error(107000, fmt::format("the block at {} was freed before", address))
+    return Error(kInvalidValue, fmt::format("the block at {} was freed before", address))
         .Culprit(fmt::format("block at {} of device {}", address, device_))
         .Hint("free each block once; find the first free in the recorded history");
   }

@@ -21,33 +21,34 @@ Pool* DeviceCache::RouteByScopes(void* stream) {
 StatusOr<Pool*> DeviceCache::FindPool(PoolId id, const char* what) {
   auto it = pools_.find(id);
   if (it != pools_.end()) return it->second.get();
-  return Error(107000, fmt::format("{} is asked of pool ({}, {}), which device {} does not have", what, id.capture,
-                                   id.handle, device_))
+  return Error(kInvalidValue, fmt::format("{} is asked of pool ({}, {}), which device {} does not have", what,
+                                          id.capture, id.handle, device_))
       .Culprit(fmt::format("pool ({}, {})", id.capture, id.handle))
       .Hint("use the device that the pool was made on, and no pool that was released to the end");
 }
 
 StatusOr<Pool*> DeviceCache::UsePool(PoolId id, DeviceAllocator::PoolOptions options) {
   if (id.is_default() || (id.capture != 0 && id.handle != 0)) {
-    return Error(107000, fmt::format("({}, {}) names no private pool", id.capture, id.handle))
+    return Error(kInvalidValue, fmt::format("({}, {}) names no private pool", id.capture, id.handle))
         .Culprit("the pool id")
         .Hint("exactly one half of the id of a private pool is not zero");
   }
   if (static_cast<bool>(options.allocate) != static_cast<bool>(options.free)) {
-    return Error(107000, "a pool's own allocator consists of two functions, and one is missing")
+    return Error(kInvalidValue, "a pool's own allocator consists of two functions, and one is missing")
         .Culprit(fmt::format("pool ({}, {})", id.capture, id.handle))
         .Hint("pass both, allocate and free, or none");
   }
   if (auto it = pools_.find(id); it != pools_.end()) {
     if (options.allocate) {
-      return Error(107000, fmt::format("pool ({}, {}) is there already and keeps its allocator", id.capture, id.handle))
+      return Error(kInvalidValue,
+                   fmt::format("pool ({}, {}) is there already and keeps its allocator", id.capture, id.handle))
           .Culprit(fmt::format("pool ({}, {}), which has {} users", id.capture, id.handle, it->second->users))
           .Hint("pass functions only when the pool is made");
     }
     return it->second.get();
   }
   if (FaultPoint("allocator.pool")) {
-    return Error(207001, "no host memory is left for another pool").Hint("free host memory");
+    return Error(kOutOfDeviceMemory, "no host memory is left for another pool").Hint("free host memory");
   }
   auto pool = std::make_unique<Pool>(id);
   pool->options = std::move(options);
@@ -63,11 +64,12 @@ Status DeviceCache::CreateOrUsePool(PoolId id, DeviceAllocator::PoolOptions opti
 
 Status DeviceCache::BeginAllocateToPool(PoolId id, StreamFilter filter) {
   Lock lock(mutex_);
-  if (!filter) return Error(107000, "a scope without a filter accepts nothing").Hint("pass a filter");
+  if (!filter) return Error(kInvalidValue, "a scope without a filter accepts nothing").Hint("pass a filter");
   for (const Scope& scope : scopes_) {
     if (scope.pool->id != id) continue;
-    return Error(107000, fmt::format("pool ({}, {}) is already recording: allocations go to it since an earlier begin",
-                                     id.capture, id.handle))
+    return Error(kInvalidValue,
+                 fmt::format("pool ({}, {}) is already recording: allocations go to it since an earlier begin",
+                             id.capture, id.handle))
         .Culprit(fmt::format("pool ({}, {}) of device {}", id.capture, id.handle, device_))
         .Hint("end the first use before the next, or use another pool");
   }
@@ -80,13 +82,13 @@ Status DeviceCache::BeginAllocateToPool(PoolId id, StreamFilter filter) {
 
 Status DeviceCache::SwapFilter(PoolId id, StreamFilter filter) {
   Lock lock(mutex_);
-  if (!filter) return Error(107000, "a scope without a filter accepts nothing").Hint("pass a filter");
+  if (!filter) return Error(kInvalidValue, "a scope without a filter accepts nothing").Hint("pass a filter");
   for (Scope& scope : scopes_) {
     if (scope.pool->id != id) continue;
     scope.filter.swap(filter);
     return {};
   }
-  return Error(107000, fmt::format("pool ({}, {}) is not currently recording", id.capture, id.handle))
+  return Error(kInvalidValue, fmt::format("pool ({}, {}) is not currently recording", id.capture, id.handle))
       .Culprit(fmt::format("pool ({}, {}) of device {}", id.capture, id.handle, device_))
       .Hint("begin to allocate to the pool first");
 }
@@ -95,7 +97,7 @@ Status DeviceCache::EndAllocateToPool(PoolId id) {
   Lock lock(mutex_);
   const auto scope = std::find_if(scopes_.begin(), scopes_.end(), [&](const Scope& s) { return s.pool->id == id; });
   if (scope == scopes_.end()) {
-    return Error(107000, fmt::format("pool ({}, {}) is not currently recording", id.capture, id.handle))
+    return Error(kInvalidValue, fmt::format("pool ({}, {}) is not currently recording", id.capture, id.handle))
         .Culprit(fmt::format("pool ({}, {}) of device {}", id.capture, id.handle, device_))
         .Hint("pair the calls that begin and end allocation to a pool");
   }
@@ -110,7 +112,7 @@ Status DeviceCache::ReleasePool(PoolId id) {
   Lock lock(mutex_);
   REPRISE_ASSIGN_OR_RETURN(Pool * pool, FindPool(id, "release"));
   if (pool->users == 0) {
-    return Error(107000, fmt::format("pool ({}, {}) has no users left to release", id.capture, id.handle))
+    return Error(kInvalidValue, fmt::format("pool ({}, {}) has no users left to release", id.capture, id.handle))
         .Culprit(fmt::format("pool ({}, {}) of device {}", id.capture, id.handle, device_))
         .Hint("release a pool once for each use");
   }
@@ -137,8 +139,8 @@ Status DeviceCache::SetNoSplit(PoolId id) {
   Lock lock(mutex_);
   REPRISE_ASSIGN_OR_RETURN(Pool * pool, FindPool(id, "whole blocks"));
   if (!pool->no_split && pool->segments != 0) {
-    return Error(107000, fmt::format("pool ({}, {}) has {} segments, whose blocks may be split already", id.capture,
-                                     id.handle, pool->segments))
+    return Error(kInvalidValue, fmt::format("pool ({}, {}) has {} segments, whose blocks may be split already",
+                                            id.capture, id.handle, pool->segments))
         .Culprit(fmt::format("pool ({}, {}) of device {}", id.capture, id.handle, device_))
         .Hint("forbid splitting before the first allocation");
   }

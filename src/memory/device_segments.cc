@@ -46,7 +46,7 @@ StatusOr<Block*> DeviceCache::AllocBlock(Lock& lock, Request& request) {
     if (!lock.owns_lock()) lock.lock();
     if (!taken.ok()) {
       Status status = std::move(taken).status();
-      if (status.code() != 207001) return status;
+      if (status.code() != kOutOfDeviceMemory) return status;
       return no_room();
     }
     base = *taken;

@@ -45,7 +45,7 @@ StatusOr<Block*> DeviceCache::AddRange(const Request& request, uint64_t page_byt
   auto range = host_.driver.ReserveRange(device_, bytes, page_bytes);
   if (!range.ok()) {
     Status status = std::move(range).status();
-    if (status.code() != 207001) return status;
+    if (status.code() != kOutOfDeviceMemory) return status;
     return nullptr;
   }
   auto segment = std::make_unique<Segment>();
@@ -103,7 +103,7 @@ StatusOr<Block*> DeviceCache::Grow(Block* first, uint64_t size, uint64_t page_by
     segment->silo->unmapped.erase(segment->first);
     RemoveSegment(segment);
   }
-  if (!failure.ok() && failure.code() != 207001) return failure;
+  if (!failure.ok() && failure.code() != kOutOfDeviceMemory) return failure;
   return nullptr;
 }
 
@@ -111,7 +111,8 @@ StatusOr<Block*> DeviceCache::Grow(Block* first, uint64_t size, uint64_t page_by
 /// fails.
 Status DeviceCache::Map(Block* block, uint64_t bytes, uint64_t page_bytes) {
   Segment& segment = *block->segment;
-  if (FaultPoint("allocator.pages")) return Error(207001, "no room for pages").Hint("free memory of the host");
+  if (FaultPoint("allocator.pages"))
+    return Error(kOutOfDeviceMemory, "no room for pages").Hint("free memory of the host");
   REPRISE_RETURN_IF_ERROR(host_.driver.CommitPages(device_, block->address, bytes, page_bytes));
   auto& unmapped = block->silo->unmapped;
   unmapped.erase(block);

@@ -18,7 +18,7 @@ constexpr uint64_t kHuge = uint64_t{1} << 60;
 
 Status CheckPoolId(PoolId id) {
   if (id.is_default() || (id.capture != 0 && id.handle != 0)) {
-    return Error(107000, fmt::format("{} cannot name a private pool", HostPoolName(id)))
+    return Error(kInvalidValue, fmt::format("{} cannot name a private pool", HostPoolName(id)))
         .Culprit(fmt::format("pool {}", HostPoolName(id)))
         .Hint("exactly one half is not zero: use the id of a graph or of a pool handle");
   }
@@ -55,7 +55,7 @@ StatusOr<void*> HostAllocator::Allocate(uint64_t bytes) {
   if (bytes == 0) return static_cast<void*>(nullptr);
   State& s = *state_;
   if (bytes >= kHuge) {
-    return Error(207001, fmt::format("{} bytes of pinned memory are more than any host has", bytes))
+    return Error(kOutOfDeviceMemory, fmt::format("{} bytes of pinned memory are more than any host has", bytes))
         .Culprit(fmt::format("a request of {} bytes", bytes))
         .Hint("check how the size was computed: a negative number looks like this");
   }
@@ -122,12 +122,12 @@ Status HostAllocator::Free(void* address) {
     const std::string where = block == nullptr ? "lies in no block of pinned memory"
                                                : fmt::format("lies {} bytes behind the beginning of a block",
                                                              static_cast<char*>(address) - block->address);
-    return Error(107000, fmt::format("{} {}", address, where))
+    return Error(kInvalidValue, fmt::format("{} {}", address, where))
         .Culprit(fmt::format("address {}", address))
         .Hint("free the address that Allocate returned");
   }
   if (!block->is_allocated) {
-    return Error(107000, fmt::format("the block at {} was freed before", address))
+    return Error(kInvalidValue, fmt::format("the block at {} was freed before", address))
         .Culprit(fmt::format("pinned block {} of {} bytes", address, block->size))
         .Hint("free each block once");
   }
@@ -162,7 +162,7 @@ StatusOr<bool> HostAllocator::RecordUse(const void* address, void* stream) {
   HostBlock* const block = s.Find(address);
   if (block == nullptr) return false;
   if (!block->is_allocated) {
-    return Error(107000, fmt::format("{} lies in a block that has been freed", address))
+    return Error(kInvalidValue, fmt::format("{} lies in a block that has been freed", address))
         .Culprit(fmt::format("pinned block {} of {} bytes", static_cast<void*>(block->address), block->size))
         .Hint("keep the block until its copy has been queued");
   }
@@ -208,12 +208,12 @@ Status HostAllocator::BeginAllocateToPool(PoolId id, StreamFilter filter) {
   State& s = *state_;
   std::lock_guard lock(s.mutex);
   if (s.RouteOf(id) != nullptr) {
-    return Error(107000, fmt::format("pool {} of pinned memory is already recording", HostPoolName(id)))
+    return Error(kInvalidValue, fmt::format("pool {} of pinned memory is already recording", HostPoolName(id)))
         .Culprit(fmt::format("pool {}", HostPoolName(id)))
         .Hint("end the capture that allocates to it first, or give the other one a pool of its own");
   }
   if (FaultPoint("pinned.pool")) {
-    return Error(207001, fmt::format("no memory for the records of pool {}", HostPoolName(id)))
+    return Error(kOutOfDeviceMemory, fmt::format("no memory for the records of pool {}", HostPoolName(id)))
         .Culprit("fault point cache.pool")
         .Hint("free host memory");
   }
@@ -233,7 +233,7 @@ Status HostAllocator::SwapFilter(PoolId id, StreamFilter filter) {
   std::lock_guard lock(s.mutex);
   State::Route* const route = s.RouteOf(id);
   if (route == nullptr) {
-    return Error(107000, fmt::format("pool {} of pinned memory is not currently recording", HostPoolName(id)))
+    return Error(kInvalidValue, fmt::format("pool {} of pinned memory is not currently recording", HostPoolName(id)))
         .Culprit(fmt::format("pool {}", HostPoolName(id)))
         .Hint("begin allocating to the pool first");
   }
@@ -245,7 +245,7 @@ Status HostAllocator::EndAllocateToPool(PoolId id) {
   State& s = *state_;
   std::lock_guard lock(s.mutex);
   if (s.RouteOf(id) == nullptr) {
-    return Error(107000, fmt::format("pool {} of pinned memory is not currently recording", HostPoolName(id)))
+    return Error(kInvalidValue, fmt::format("pool {} of pinned memory is not currently recording", HostPoolName(id)))
         .Culprit(fmt::format("pool {}", HostPoolName(id)))
         .Hint("begin allocating to the pool first, and end it once");
   }
@@ -260,7 +260,7 @@ Status HostAllocator::ReleasePool(PoolId id, std::function<bool()> idle) {
   State::Lock lock(s.mutex);
   const auto it = s.living.find(id);
   if (it == s.living.end()) {
-    return Error(107000, fmt::format("pool {} of pinned memory has no users", HostPoolName(id)))
+    return Error(kInvalidValue, fmt::format("pool {} of pinned memory has no users", HostPoolName(id)))
         .Culprit(fmt::format("pool {}", HostPoolName(id)))
         .Hint("release a pool once for each time that allocating to it began");
   }

@@ -42,7 +42,7 @@ void HostAllocator::State::RecordEvents(Lock& lock, const std::vector<HostBlock*
         return true;
       }
       // No such stream any more. Anything else may be better the next time.
-      return std::move(event).status().code() == 107017;
+      return std::move(event).status().code() == kInvalidHandle;
     });
   }
   lock.lock();
@@ -111,7 +111,7 @@ StatusOr<void*> HostAllocator::State::TakeMemory(Lock& lock, uint64_t bytes) {
   lock.unlock();
   const auto begin = std::chrono::steady_clock::now();
   StatusOr<void*> memory =
-      FaultPoint("pinned.host") ? Error(207001, "fault point pinned.host") : driver.AllocateHost(bytes);
+      FaultPoint("pinned.host") ? Error(kOutOfDeviceMemory, "fault point pinned.host") : driver.AllocateHost(bytes);
   const auto end = std::chrono::steady_clock::now();
   lock.lock();
   if (memory.ok()) {
@@ -239,8 +239,9 @@ Status HostAllocator::State::NoRoom(uint64_t bytes, uint64_t size, const HostPoo
   } else if (!routes.empty() && cached_bytes > 0) {
     hint = "empty the cache before the capture begins: within it, cached blocks cannot be returned";
   }
-  return Error(207001, fmt::format("out of pinned host memory: tried to take {} for a request of {} bytes ({})",
-                                   Bytes(static_cast<int64_t>(size)), bytes, reason.detail().what))
+  return Error(kOutOfDeviceMemory,
+               fmt::format("out of pinned host memory: tried to take {} for a request of {} bytes ({})",
+                           Bytes(static_cast<int64_t>(size)), bytes, reason.detail().what))
       .Culprit(fmt::format("pool {}; of the pinned memory {} are handed out, {} cached, {} wait for streams, {} are "
                            "kept for captured copies{}",
                            HostPoolName(pool.id), Bytes(allocated), Bytes(cached_bytes), Bytes(waiting),

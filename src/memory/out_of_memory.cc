@@ -125,7 +125,9 @@ Status DeviceCache::OutOfMemory(const Holdings& holdings) const {
                                              : "free what is not needed, or take a smaller batch");
   }
   if (holders.empty()) holders.emplace_back(0, "nothing is held here: the request alone is too large");
-  return Error(207001, std::move(what)).Culprit("held: " + Join(std::move(holders))).Hint(Join(std::move(remedies)));
+  return Error(kOutOfDeviceMemory, std::move(what))
+      .Culprit("held: " + Join(std::move(holders)))
+      .Hint(Join(std::move(remedies)));
 }
 
 }  // namespace reprise::memory

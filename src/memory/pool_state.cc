@@ -13,7 +13,7 @@ namespace {
 uint64_t AddressOf(const void* at) { return reinterpret_cast<uintptr_t>(at); }
 
 Status CannotSetBack(int device, PoolId pool, const std::string& why) {
-  return Error(107000, fmt::format("pool ({}, {}) cannot be set back: {}", pool.capture, pool.handle, why))
+  return Error(kInvalidValue, fmt::format("pool ({}, {}) cannot be set back: {}", pool.capture, pool.handle, why))
       .Culprit(fmt::format("pool ({}, {}) of device {}", pool.capture, pool.handle, device))
       .Hint("free what was allocated in the pool since its state was taken, and set it back outside of captures");
 }
@@ -44,8 +44,8 @@ StatusOr<PoolState> DeviceCache::GetPoolState(PoolId id) {
   for (const auto& [base, segment] : segments_) {
     if (segment->silo->blocks->pool->id != id) continue;
     if (segment->is_expandable()) {
-      return Error(107000, fmt::format("the state of pool ({}, {}) cannot be kept: its segments are expandable",
-                                       id.capture, id.handle))
+      return Error(kInvalidValue, fmt::format("the state of pool ({}, {}) cannot be kept: its segments are expandable",
+                                              id.capture, id.handle))
           .Culprit(fmt::format("pool ({}, {}) of device {}", id.capture, id.handle, device_))
           .Hint("set expandable_segments:False in PYTORCH_NPU_ALLOC_CONF");
     }
@@ -54,9 +54,10 @@ StatusOr<PoolState> DeviceCache::GetPoolState(PoolId id) {
     kept.size = segment->bytes;
     for (const Block* block = segment->first; block != nullptr; block = block->next) {
       if (block->use == BlockUse::kWaiting) {
-        return Error(107000, fmt::format("the state of pool ({}, {}) cannot be kept: a stream still uses the block at "
-                                         "{:#x}, which was freed",
-                                         id.capture, id.handle, AddressOf(block->address)))
+        return Error(kInvalidValue,
+                     fmt::format("the state of pool ({}, {}) cannot be kept: a stream still uses the block at "
+                                 "{:#x}, which was freed",
+                                 id.capture, id.handle, AddressOf(block->address)))
             .Culprit(fmt::format("block at {:#x} of device {}", AddressOf(block->address), device_))
             .Hint("wait for the streams that use it, then ask again");
       }

@@ -237,7 +237,7 @@ Status WriteSnapshot(const MemorySnapshot& snapshot, const std::string& path, co
   } else {
     bytes = SnapshotPickle(snapshot);
   }
-  Status status = FaultPoint("snapshot.file") ? Error(107009, fmt::format("{} cannot be opened for writing", path))
+  Status status = FaultPoint("snapshot.file") ? Error(kFileOpen, fmt::format("{} cannot be opened for writing", path))
                                               : WriteTextFile(path, bytes);
   if (status.ok()) return {};
   return std::move(status)

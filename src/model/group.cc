@@ -123,26 +123,28 @@ StatusOr<Likeness> Compare(ir::TaskSlot& slot, const ir::Task& task, size_t inde
   if (is_alike && task.type->inherit != nullptr) task.type->inherit(current->payload(), task.payload);
   slot.Drop(current);
   if (!is_alike && task.type->inherit != nullptr) {
-    return Error(507000, fmt::format("kernel {} of the task group is not a random draw, the replacement is", index))
+    return Error(kRuntimeCannot,
+                 fmt::format("kernel {} of the task group is not a random draw, the replacement is", index))
         .Culprit("the generator's offset: what a replay moves it on by was settled when the capture ended")
         .Hint("launch the same kinds of kernels as were captured in the group");
   }
   const Engine given = EngineOf(*task.type, task.payload);
   if (given == wanted) return Likeness{true, false};
-  return Error(507000, fmt::format("kernel {} of the task group is a {} kernel (mix ration {}), the replacement "
-                                   "a {} kernel (mix ration {})",
-                                   index, wanted.name, wanted.mix_ration, given.name, given.mix_ration))
+  return Error(kRuntimeCannot,
+               fmt::format("kernel {} of the task group is a {} kernel (mix ration {}), the replacement "
+                           "a {} kernel (mix ration {})",
+                           index, wanted.name, wanted.mix_ration, given.name, given.mix_ration))
       .Hint("launch the same kinds of kernels as were captured in the group");
 }
 
 Status Update::Record(Stream& stream, const ir::Task& task, bool& taken) {
   if (task.type->kind != ir::TaskKind::kKernel && task.type->kind != ir::TaskKind::kClosure) {
-    return Error(507009, fmt::format("{} is updating a task group and takes kernels only, not {}", stream.Describe(),
-                                     ir::SpokenName(*task.type)))
+    return Error(kTaskTypeNotSupported, fmt::format("{} is updating a task group and takes kernels only, not {}",
+                                                    stream.Describe(), ir::SpokenName(*task.type)))
         .Hint("end the update with aclmdlRICaptureTaskUpdateEnd first");
   }
   if (next_ == group_->slots.size()) {
-    return Error(507000, fmt::format("the task group has {} kernels, and all of them are replaced", next_))
+    return Error(kRuntimeCannot, fmt::format("the task group has {} kernels, and all of them are replaced", next_))
         .Hint("launch as many kernels as were captured in the group");
   }
   ir::TaskSlot* slot = group_->slots[next_];
@@ -163,7 +165,7 @@ Status Update::Record(Stream& stream, const ir::Task& task, bool& taken) {
   try {
     payload.task = slot->Make(task);
   } catch (const std::bad_alloc&) {
-    return Error(207005, "no memory for the replacement of a kernel")
+    return Error(kResourceExhausted, "no memory for the replacement of a kernel")
         .Hint("free memory of the host, end the update and begin it anew");
   }
   if (MayReplaceNow(stream)) {
@@ -187,16 +189,17 @@ Status BeginUpdate(Stream& stream, TaskGroup& group) {
   std::lock_guard lock(stream.context().capture_mutex);
   REPRISE_RETURN_IF_ERROR(stream.CheckNotLeaving());
   if (UpdateOf(stream) != nullptr) {
-    return Error(107033, fmt::format("{} is updating a task group already", stream.Describe()))
+    return Error(kTaskGroupStatus, fmt::format("{} is updating a task group already", stream.Describe()))
         .Hint("end that update with aclmdlRICaptureTaskUpdateEnd first");
   }
   if (stream.is_capturing()) {  // begun since the caller looked
-    return Error(107027, fmt::format("{} is being captured", stream.Describe())).Culprit(stream.sink()->Describe())
+    return Error(kStreamCaptured, fmt::format("{} is being captured", stream.Describe()))
+        .Culprit(stream.sink()->Describe())
         .Hint("update the group on a stream outside of captures");
   }
   Stream* nobody = nullptr;
   if (!group.updater.compare_exchange_strong(nobody, &stream)) {
-    return Error(107033, fmt::format("the task group is being updated on {}", nobody->Describe()))
+    return Error(kTaskGroupStatus, fmt::format("the task group is being updated on {}", nobody->Describe()))
         .Hint(fmt::format("end that update with aclmdlRICaptureTaskUpdateEnd on {} first", nobody->Describe()));
   }
   try {
@@ -213,13 +216,13 @@ Status EndUpdate(Stream& stream) {
   std::lock_guard lock(stream.context().capture_mutex);
   update.reset(UpdateOf(stream));
   if (update == nullptr) {
-    return Error(107033, fmt::format("{} is not updating a task group", stream.Describe()))
+    return Error(kTaskGroupStatus, fmt::format("{} is not updating a task group", stream.Describe()))
         .Hint("begin the update with aclmdlRICaptureTaskUpdateBegin first");
   }
   stream.set_sink(nullptr);
   update->group().updater.store(nullptr);
   if (update->replaced() == update->size()) return {};
-  return Error(507000,
+  return Error(kRuntimeCannot,
                fmt::format("{} of the {} kernels of the task group were replaced", update->replaced(), update->size()))
       .Hint("launch as many kernels between UpdateBegin and UpdateEnd as were captured in the group");
 }

@@ -145,7 +145,7 @@ Status Liveness::Check(const Model& model) {
     if (found == 0) continue;
     const ir::TaskInfo info = ir::Describe(node);
     const ir::Lane& lane = model.graph().lanes()[node.lane];
-    return Error(107000,
+    return Error(kInvalidValue,
                  fmt::format("{} cannot run: task {} of its stream {}, {}, uses {:#x}, and the memory there was "
                              "freed after it was captured",
                              model.Describe(), node.position, lane.stream_id,

@@ -207,7 +207,7 @@ Status CheckOwn(const Model& model) {
     return {};
   REPRISE_ASSIGN_OR_RETURN(const Context* context, runtime::CurrentContext());
   if (context == &model.context()) return {};  // of the default device, just now
-  return Error(107004, fmt::format("{} belongs to another context than the current one", model.Describe()))
+  return Error(kModelContext, fmt::format("{} belongs to another context than the current one", model.Describe()))
       .Culprit(fmt::format("the model was captured in context {} of device {}; current is context {} of device {}",
                            model.context().handle(), model.context().device().id(), context->handle(),
                            context->device().id()))
@@ -222,14 +222,14 @@ StatusOr<Model*> FindOwnModel(const void* handle) {
 
 StatusOr<Model*> Model::Create(Context& context, ModelKind kind, Model* parent) {
   const int32_t id = FaultPoint("model") ? -1 : ModelIds().Take();
-  if (id < 0) return Error(207005, "no model is left").Hint("destroy models that are no longer needed");
+  if (id < 0) return Error(kResourceExhausted, "no model is left").Hint("destroy models that are no longer needed");
   auto* model = new Model(context, kind, parent);
   model->id_ = id;
   model->holder_ = context.device().holdings().Enter(model->Describe());
   model->handle_ = Models().Insert(model);
   if (model->handle_ == nullptr) {
     model->LetGo(model->Withdraw(), false);
-    return Error(207005, "the process has too many models")
+    return Error(kResourceExhausted, "the process has too many models")
         .Hint("destroy models that are no longer needed with aclmdlRIDestroy");
   }
   if (parent != nullptr) {
@@ -237,7 +237,7 @@ StatusOr<Model*> Model::Create(Context& context, ModelKind kind, Model* parent) 
   } else {
     if (!context.AddResident(model)) {
       model->LetGo(model->Withdraw(), false);
-      return Error(107002, "the context is being destroyed by another thread")
+      return Error(kNoContext, "the context is being destroyed by another thread")
           .Hint("let no other thread destroy or reset what this one works with");
     }
   }
@@ -342,15 +342,15 @@ void Model::ReleaseFromContext() {
   // The context has taken us off its list. Work that waits for something that will not come is given up by the
   // teardown of its stream, which follows; until then the model must stay.
   if (!WaitIdle(Clock::now() + kDestroyPatience)) {
-    context_.ForEachStream([](Stream& stream) { stream.Abort(107023); });
-    if (own_stream_ != nullptr) own_stream_->Abort(107023);  // it is not in the context's list
+    context_.ForEachStream([](Stream& stream) { stream.Abort(kStreamAbort); });
+    if (own_stream_ != nullptr) own_stream_->Abort(kStreamAbort);  // it is not in the context's list
     WaitIdle(std::nullopt);
   }
   const uint64_t birth = Withdraw();
   const bool calls_inside = !AwaitCalls();
   AbortRecording(false);  // what these calls have begun
   if (!WaitIdle(Clock::now() + kDestroyPatience)) {
-    context_.ForEachStream([](Stream& stream) { stream.Abort(107023); });
+    context_.ForEachStream([](Stream& stream) { stream.Abort(kStreamAbort); });
     WaitIdle(std::nullopt);
   }
   LetGo(birth, true, calls_inside);
@@ -358,13 +358,14 @@ void Model::ReleaseFromContext() {
 
 Status Model::Destroy(Model* model) {
   const auto still_runs = [model] {
-    return Error(107037,
+    return Error(kModelRunning,
                  fmt::format("{} still has {} executions pending after 10 s", model->Describe(), model->pending()))
         .Culprit("a task of the graph waits for an event, value or notify that has not come, or runs for long")
         .Hint("let come what its tasks wait for, synchronise the streams that execute it, then destroy it");
   };
   if (model->RunsMe()) {
-    return Error(107037, fmt::format("{} cannot be destroyed by a host function that runs in it", model->Describe()))
+    return Error(kModelRunning,
+                 fmt::format("{} cannot be destroyed by a host function that runs in it", model->Describe()))
         .Culprit(fmt::format("thread {}, which runs the host function as a task of the graph", runtime::ThreadId()))
         .Hint("destroy the model behind its executions, on a thread of the program");
   }
@@ -422,7 +423,7 @@ StatusOr<ir::LaneId> Model::AddLane(int32_t user_stream_id, ir::NodeId forked_by
   lane->handle = LaneHandles().Insert(lane.get());
   if (lane->handle == nullptr) {
     ids.Return(stream_id);
-    return Error(207008, "the process has too many graph-internal streams")
+    return Error(kNoStreamResource, "the process has too many graph-internal streams")
         .Hint("destroy models that are no longer needed with aclmdlRIDestroy");
   }
   lane->lane = graph_->AddLane(stream_id, user_stream_id, forked_by);
@@ -453,7 +454,7 @@ StatusOr<TaskGroup*> Model::AddGroup() {
   auto group = std::make_shared<TaskGroup>();
   group->handle = TaskGroups().Insert(group.get());
   if (group->handle == nullptr)
-    return Error(207005, "the process has too many task groups")
+    return Error(kResourceExhausted, "the process has too many task groups")
         .Hint("destroy models with task groups that are no longer needed");
   groups_.push_back(std::move(group));
   return groups_.back().get();
@@ -475,7 +476,7 @@ StatusOr<Condition*> Model::AddCondition(uint64_t default_value, bool assign_def
   condition->handle = Conditions().Insert(condition.get());
   if (condition->handle == nullptr) {
     (void)device::MemoryRegistry::Get().Free(cell, device::MemoryKind::kDevice);
-    return Error(207005, "the process has too many conditions")
+    return Error(kResourceExhausted, "the process has too many conditions")
         .Hint("destroy models with conditions that are no longer needed");
   }
   conditions_.push_back(std::move(condition));
@@ -571,7 +572,7 @@ StatusOr<EventRecord**> Model::BindExternals(std::vector<std::unique_lock<std::m
     for (size_t i = 0; i < count; ++i) {
       if (bindings[i] != nullptr) bindings[i]->Release();
     }
-    return Error(207007, fmt::format("no memory for the event records of {}", Describe()))
+    return Error(kNoEventResource, fmt::format("no memory for the event records of {}", Describe()))
         .Hint("free memory of the host");
   }
   for (runtime::Event* event : once) order.emplace_back(event->order_mutex);
@@ -648,9 +649,10 @@ bool Model::RunsMe() const {
 
 Status Model::ExecuteAndWait(int64_t timeout_ms) {
   if (timeout_ms < 0 && RunsMe()) {
-    return Error(507000, fmt::format("a host function of {} executes that model and waits, and so for itself: its "
-                                     "executions run one after another",
-                                     Describe()))
+    return Error(kRuntimeCannot,
+                 fmt::format("a host function of {} executes that model and waits, and so for itself: its "
+                             "executions run one after another",
+                             Describe()))
         .Culprit(fmt::format("thread {}, which runs the host function as a task of the graph", runtime::ThreadId()))
         .Hint("use aclmdlRIExecuteAsync, which does not wait, or another model");
   }

@@ -25,9 +25,8 @@ Status Put(Model& model, ir::NodeId node, const ir::Task& task) {
   try {
     model.graph().Replace(node, task);
   } catch (const std::bad_alloc&) {
-    return Fault(
-        model,
-        Error(207005, "no memory for the new parameters").Hint("free memory of the host, and capture the graph anew"));
+    return Fault(model, Error(kResourceExhausted, "no memory for the new parameters")
+                            .Hint("free memory of the host, and capture the graph anew"));
   }
   model.set_state(ModelState::kUpdating);
   return {};
@@ -37,17 +36,20 @@ Status Put(Model& model, ir::NodeId node, const ir::Task& task) {
 
 Status CheckChangeable(const Model& model) {
   if (model.kind() == ModelKind::kBuilt) {
-    return Error(207000, fmt::format("{} was built, not captured: its tasks cannot be changed", model.Describe()))
+    return Error(kFeatureNotSupported,
+                 fmt::format("{} was built, not captured: its tasks cannot be changed", model.Describe()))
         .Hint("change the tasks of captured models; stored tasks of a bound stream have aclrtTaskUpdateAsync");
   }
   const ModelState state = model.state();
   if (state != ModelState::kReady && state != ModelState::kUpdating) {
-    return Error(107040, fmt::format("the tasks of {} cannot be changed: it is {}", model.Describe(), StateName(state)))
+    return Error(kModelUpdateFailed,
+                 fmt::format("the tasks of {} cannot be changed: it is {}", model.Describe(), StateName(state)))
         .Hint(state == ModelState::kFault ? "destroy the model and capture again"
                                           : "end its capture with aclmdlRICaptureEnd first");
   }
   if (model.executing()) {
-    return Error(107040, fmt::format("the tasks of {} cannot be changed: executions are pending", model.Describe()))
+    return Error(kModelUpdateFailed,
+                 fmt::format("the tasks of {} cannot be changed: executions are pending", model.Describe()))
         .Hint("synchronise the streams that execute it first");
   }
   return {};
@@ -96,7 +98,8 @@ Status Disable(Model& model, ir::NodeId node) {
 
 Status UpdateModel(Model& model) {
   if (model.kind() == ModelKind::kBuilt) {
-    return Error(207000, fmt::format("{} was built, not captured: there is nothing to update", model.Describe()))
+    return Error(kFeatureNotSupported,
+                 fmt::format("{} was built, not captured: there is nothing to update", model.Describe()))
         .Hint("leave the call out: aclmdlRIUpdate belongs to changes of captured models");
   }
   if (model.state() == ModelState::kReady && !model.executing()) return {};
@@ -104,7 +107,7 @@ Status UpdateModel(Model& model) {
   try {
     model.SealChanges();
   } catch (const std::bad_alloc&) {
-    return Fault(model, Error(207005, "no memory to bring the graph up to date")
+    return Fault(model, Error(kResourceExhausted, "no memory to bring the graph up to date")
                             .Hint("free memory of the host, and capture the graph anew"));
   }
   model.set_state(ModelState::kReady);

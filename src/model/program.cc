@@ -16,7 +16,7 @@ constexpr uint32_t kStreamDeviceUseOnly = 0x20;
 
 Status CheckBuilt(const Model& model, const char* api) {
   if (model.kind() == ModelKind::kBuilt) return {};
-  return Error(107000,
+  return Error(kInvalidValue,
                fmt::format("{} needs a model made by aclmdlRIBuildBegin; {} was captured", api, model.Describe()))
       .Hint("make the model with aclmdlRIBuildBegin");
 }
@@ -29,7 +29,7 @@ Status NotBound(const Stream& stream, const Model& model, int code) {
 Status CheckBothBound(const Stream& stream, const Stream& target) {
   const void* model = stream.bound_model.load();
   if (model != nullptr && model == target.bound_model.load()) return {};
-  return Error(107005, fmt::format("{} and {} are not bound to one model", stream.Describe(), target.Describe()))
+  return Error(kStreamModel, fmt::format("{} and {} are not bound to one model", stream.Describe(), target.Describe()))
       .Hint("bind both streams to the model with aclmdlRIBindStream first");
 }
 
@@ -61,7 +61,7 @@ bool HasEndTask(const Model& model) {
 
 Status CheckNotBuilt(const Model& model, const char* api) {
   if (model.state() == ModelState::kNone) return {};
-  return Error(107000, fmt::format("{} is not allowed on {}: it was built already", api, model.Describe()))
+  return Error(kInvalidValue, fmt::format("{} is not allowed on {}: it was built already", api, model.Describe()))
       .Hint("bind streams before aclmdlRIBuildEnd, which ends a model once");
 }
 
@@ -71,21 +71,24 @@ Status Bind(Model& model, Stream& stream, bool is_head) {
   REPRISE_RETURN_IF_ERROR(CheckBuilt(model, "aclmdlRIBindStream"));
   REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(stream, "aclmdlRIBindStream"));
   if ((stream.flags() & kStreamDeviceUseOnly) != 0) {
-    return Error(507000, fmt::format("{} is for device code only (ACL_STREAM_DEVICE_USE_ONLY)", stream.Describe()))
+    return Error(kRuntimeCannot,
+                 fmt::format("{} is for device code only (ACL_STREAM_DEVICE_USE_ONLY)", stream.Describe()))
         .Hint("bind a stream that was created without ACL_STREAM_DEVICE_USE_ONLY");
   }
   if (stream.failure_mode.load() != 0 || stream.context().stop_on_failure.load()) {
-    return Error(207000, fmt::format("{} stops on failure, which a bound stream cannot", stream.Describe()))
+    return Error(kFeatureNotSupported,
+                 fmt::format("{} stops on failure, which a bound stream cannot", stream.Describe()))
         .Hint("bind a stream with failure mode ACL_CONTINUE_ON_FAILURE");
   }
   if ((stream.flags() & kStreamFastLaunch) != 0) {
-    return Error(207000, fmt::format("{} was created with ACL_STREAM_FAST_LAUNCH, which a bound stream cannot have",
-                                     stream.Describe()))
+    return Error(kFeatureNotSupported,
+                 fmt::format("{} was created with ACL_STREAM_FAST_LAUNCH, which a bound stream cannot have",
+                             stream.Describe()))
         .Hint("create the stream without ACL_STREAM_FAST_LAUNCH");
   }
   if (!stream.is_persistent()) {
-    return Error(107000, fmt::format("{} was created with flags {:#x}, without ACL_STREAM_PERSISTENT",
-                                     stream.Describe(), stream.flags()))
+    return Error(kInvalidValue, fmt::format("{} was created with flags {:#x}, without ACL_STREAM_PERSISTENT",
+                                            stream.Describe(), stream.flags()))
         .Hint("create it with aclrtCreateStreamWithConfig and ACL_STREAM_PERSISTENT");
   }
   REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const Model* own_model, FindOwnModel(model.handle()));
@@ -93,7 +96,7 @@ Status Bind(Model& model, Stream& stream, bool is_head) {
   if (stream.bound_model.load() == nullptr) REPRISE_RETURN_IF_ERROR(CheckNotBuilt(model, "aclmdlRIBindStream"));
   const void* nobody = nullptr;
   if (!stream.bound_model.compare_exchange_strong(nobody, &model)) {
-    return Error(107005, fmt::format("{} is bound to a model already", stream.Describe()))
+    return Error(kStreamModel, fmt::format("{} is bound to a model already", stream.Describe()))
         .Hint("unbind it with aclmdlRIUnbindStream first");
   }
   model.bound().push_back({&stream, is_head});
@@ -103,7 +106,7 @@ Status Bind(Model& model, Stream& stream, bool is_head) {
 Status Unbind(Model& model, Stream& stream) {
   REPRISE_RETURN_IF_ERROR(CheckBuilt(model, "aclmdlRIUnbindStream"));
   REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(stream, "aclmdlRIUnbindStream"));
-  if (stream.bound_model.load() != &model) return NotBound(stream, model, 107005);
+  if (stream.bound_model.load() != &model) return NotBound(stream, model, kStreamModel);
   std::erase_if(model.bound(), [&](const BoundStream& bound) { return bound.stream == &stream; });
   stream.bound_model = nullptr;
   stream.stored_sealed = false;
@@ -113,9 +116,9 @@ Status Unbind(Model& model, Stream& stream) {
 Status AddEndTask(Model& model, Stream& stream) {
   REPRISE_RETURN_IF_ERROR(CheckBuilt(model, "aclmdlRIEndTask"));
   REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(stream, "aclmdlRIEndTask"));
-  if (stream.bound_model.load() != &model) return NotBound(stream, model, 507000);
+  if (stream.bound_model.load() != &model) return NotBound(stream, model, kRuntimeCannot);
   if (HasEndTask(model)) {
-    return Error(507000, fmt::format("{} has an end task already", model.Describe()))
+    return Error(kRuntimeCannot, fmt::format("{} has an end task already", model.Describe()))
         .Hint("call aclmdlRIEndTask once, on the stream that finishes last");
   }
   uint64_t nothing = 0;
@@ -149,15 +152,15 @@ Status SubmitSwitch(Stream& stream, const void* left, const void* right, exec::S
 
 Status SetLabel(Label& label, Stream& stream) {
   if (label.context != &stream.context())
-    return Error(507031, "the label belongs to another context than the stream")
+    return Error(kLabelContext, "the label belongs to another context than the stream")
         .Hint("create label and stream in one context");
   REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(stream, "aclrtSetLabel"));
   if (stream.bound_model.load() == nullptr) {
-    return Error(107005, fmt::format("{} is not bound to a model", stream.Describe()))
+    return Error(kStreamModel, fmt::format("{} is not bound to a model", stream.Describe()))
         .Hint("bind it with aclmdlRIBindStream first");
   }
   if (label.target->is_set) {
-    return Error(107000, fmt::format("label {} is set already", label.target->number))
+    return Error(kInvalidValue, fmt::format("label {} is set already", label.target->number))
         .Hint("use one label for each position");
   }
   uint64_t nothing = 0;
@@ -171,7 +174,7 @@ Status SetLabel(Label& label, Stream& stream) {
 
 Status SubmitLabelSwitch(Stream& stream, const void* index, uint32_t most, const LabelList& list) {
   if (stream.bound_model.load() == nullptr) {
-    return Error(107005, fmt::format("{} is not bound to a model", stream.Describe()))
+    return Error(kStreamModel, fmt::format("{} is not bound to a model", stream.Describe()))
         .Hint("bind it with aclmdlRIBindStream first");
   }
   exec::LabelSwitchPayload payload{static_cast<const uint32_t*>(index), most, new std::vector(list.targets)};

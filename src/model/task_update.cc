@@ -26,14 +26,14 @@ StatusOr<ir::TaskSlot*> FindSlot(Stream& stored, uint32_t task_id, Stream& strea
   REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(stored, kApi));
   REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(stream, kApi));
   if (stored.bound_model.load() == nullptr) {
-    return Error(107005, fmt::format("{} is not bound to a model", stored.Describe()))
+    return Error(kStreamModel, fmt::format("{} is not bound to a model", stored.Describe()))
         .Culprit("parameter taskStream")
         .Hint("bind it with aclmdlRIBindStream; tasks of captured graphs have aclmdlRITaskSetParams");
   }
   REPRISE_ASSIGN_OR_RETURN(ir::TaskSlot * slot, stored.StoredSlot(task_id));
   if (slot->Peek([&](const ir::HeldTask& content) { return is_right(content.type()); })) return slot;
   slot->Release();
-  return Error(107000, fmt::format("task {} of {} is not {}", task_id, stored.Describe(), wanted))
+  return Error(kInvalidValue, fmt::format("task {} of {} is not {}", task_id, stored.Describe(), wanted))
       .Culprit("parameters taskId and info->id")
       .Hint("name a task of that sort, or pass the other id");
 }
@@ -49,7 +49,8 @@ void Rewrite(RunContext& context, ir::TaskSlot& slot, Change change) noexcept {
     });
     if (!status.ok()) context.Fail(std::move(status));
   } catch (const std::bad_alloc&) {
-    context.Fail(Error(207005, "no memory for the new content of a stored task").Hint("free memory of the host"));
+    context.Fail(
+        Error(kResourceExhausted, "no memory for the new content of a stored task").Hint("free memory of the host"));
   }
   slot.Drop(old);
 }
@@ -72,7 +73,8 @@ RunResult RunKernelUpdate(RunContext& context, void* payload) {
     if (p->update.blocks != nullptr) {
       std::memcpy(&blocks, p->update.blocks, sizeof blocks);
       if (blocks == 0) {
-        return Error(507000, fmt::format("the new number of blocks, read from {}, is 0", fmt::ptr(p->update.blocks)))
+        return Error(kRuntimeCannot,
+                     fmt::format("the new number of blocks, read from {}, is 0", fmt::ptr(p->update.blocks)))
             .Culprit("parameter info, field blockDimAddr")
             .Hint("write the number of blocks into the cell before the update runs");
       }
@@ -113,8 +115,9 @@ RunResult RunRandomUpdate(RunContext& context, void* payload) {
     runtime::RandomRequest request = runtime::RequestOf(old);
     Status status = p->update.read(p->update.source, p->update.bytes, &request);
     if (status.ok()) return runtime::WithRandomTask(request, take);
-    return Error(507000, fmt::format("the new parameters of a draw of random numbers, read from {}, are wrong: {}",
-                                     fmt::ptr(p->update.source), status.detail().what))
+    return Error(kRuntimeCannot,
+                 fmt::format("the new parameters of a draw of random numbers, read from {}, are wrong: {}",
+                             fmt::ptr(p->update.source), status.detail().what))
         .Culprit("parameter info, field srcAddr")
         .Hint("write complete parameters there before the update runs");
   });

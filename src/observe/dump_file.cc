@@ -23,9 +23,9 @@ std::string_view EndingOf(std::string_view path) {
 Status CheckDumpEnding(const std::string& path) {
   const std::string_view ending = EndingOf(path);
   if (ending == ".json" || ending == ".svg" || ending == ".dot") return {};
-  return Error(107000, ending.empty()
-                           ? fmt::format("the name \"{}\" has no ending that says what to write", path)
-                           : fmt::format("nothing is known to write into a file that ends in \"{}\"", ending))
+  return Error(kInvalidValue, ending.empty()
+                                  ? fmt::format("the name \"{}\" has no ending that says what to write", path)
+                                  : fmt::format("nothing is known to write into a file that ends in \"{}\"", ending))
       .Culprit(fmt::format("parameter path, \"{}\"", path))
       .Hint("end the name in .json (a trace with all tasks), .svg (a picture) or .dot (for Graphviz)");
 }

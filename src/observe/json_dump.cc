@@ -145,8 +145,8 @@ void AppendWork(std::string& out, const ir::Node& node, const TaskInfo& info) {
 }
 
 // Returns how far the clock of the stream goes on.
-int AppendTask(std::string& out, const model::Model& model, const ir::Graph& graph, const ir::Lane& lane,
-               ir::NodeId id, int ts, bool verbose) {
+int AppendTask(std::string& out, const model::Model& model, const ir::Graph& graph, const ir::Lane& lane, ir::NodeId id,
+               int ts, bool verbose) {
   const ir::Node& node = graph.node(id);
   const TaskInfo info = DescribeFully(node);
   fmt::format_to(std::back_inserter(out),
@@ -212,13 +212,13 @@ std::string JsonDump(const model::Model& model, bool verbose) {
 Status WriteJsonDump(const model::Model& model, const std::string& path, bool verbose) {
   FILE* file = FaultPoint("json.file") ? nullptr : std::fopen(path.c_str(), "we");
   if (file == nullptr) {
-    return Error(107000, fmt::format("\"{}\" cannot be opened for writing: {}", path, std::strerror(errno)))
+    return Error(kInvalidValue, fmt::format("\"{}\" cannot be opened for writing: {}", path, std::strerror(errno)))
         .Hint("pass a path in an existing folder that this process may write to");
   }
   const std::string text = JsonDump(model, verbose);
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (std::fclose(file) != 0 || !written) {
-    return Error(107000, fmt::format("{} cannot be written completely: {}", path, std::strerror(errno)))
+    return Error(kInvalidValue, fmt::format("{} cannot be written completely: {}", path, std::strerror(errno)))
         .Hint("make room, or name another folder");
   }
   return {};

@@ -46,7 +46,7 @@ constexpr Routine kScaleAddRoutine = {kScaleAddParams, kScaleAdd};
 constexpr NamedOp kGemm = {.type = "Gemm", .inputs = "", .output = "C", .attributes = "", .types = kNumericTypes};
 
 Status Invalid(const BlasCall& call, const char* parameter, std::string text, std::string hint) {
-  return Error(100000, fmt::format("{}: {} {}", call.name, parameter, text))
+  return Error(kInvalidArgument, fmt::format("{}: {} {}", call.name, parameter, text))
       .Culprit(fmt::format("parameter {}", parameter))
       .Hint(std::move(hint));
 }
@@ -54,8 +54,8 @@ Status Invalid(const BlasCall& call, const char* parameter, std::string text, st
 // The matrix after op().
 StatusOr<View> ViewOf(const BlasCall& call, const BlasMatrix& matrix) {
   if (matrix.transposition != 0 && matrix.transposition != 1) {
-    return Error(200001, fmt::format("{}: {} is {}, which is no row-major matrix", call.name, matrix.transposition_name,
-                                     matrix.transposition))
+    return Error(kApiNotSupported, fmt::format("{}: {} is {}, which is no row-major matrix", call.name,
+                                               matrix.transposition_name, matrix.transposition))
         .Culprit(fmt::format("parameter {}", matrix.transposition_name))
         .Hint("pass 0 for a matrix as it is, 1 for a transposed one");
   }
@@ -81,7 +81,8 @@ Status CheckMemory(const BlasCall& call, const BlasMatrix& matrix, const View& v
       is_empty ? 0 : (view.sizes[0] - 1) * view.strides[0] + (view.sizes[1] - 1) * view.strides[1] + 1;
   int64_t bytes = 0;
   if (__builtin_mul_overflow(items, kernels::ItemSize(view.dtype), &bytes)) {
-    return Error(107000, fmt::format("{}: {} has {} elements, more than memory has", call.name, matrix.name, items))
+    return Error(kInvalidValue,
+                 fmt::format("{}: {} has {} elements, more than memory has", call.name, matrix.name, items))
         .Culprit(fmt::format("parameter {}", matrix.name))
         .Hint("check the sizes and strides");
   }
@@ -107,7 +108,7 @@ Status RunBlas(const BlasCall& call, const void* stream) {
   const bool is_known = is_short || a == DType::kFloat || a == DType::kDouble || a == DType::kInt8;
   const DType sum = a == DType::kInt8 ? DType::kInt32 : is_short ? DType::kFloat : a;
   if (!is_known || call.a.dtype != call.b.dtype || (c != sum && !(is_short && c == a))) {
-    return Error(100000,
+    return Error(kInvalidArgument,
                  fmt::format("{}: {} is {}, {} is {}, {} is {}", call.name, call.a.name, DTypeText(call.a.dtype),
                              call.b.name, DTypeText(call.b.dtype), call.c.name, DTypeText(call.c.dtype)))
         .Culprit("the data types")

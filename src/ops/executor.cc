@@ -25,18 +25,19 @@ constexpr std::string_view kWorkspace = "the workspace";
 // A refusal of the runtime as an operator's error: the runtime's number goes into the text.
 Status FromRuntime(const OpSchema& op, Status&& cause) {
   const Status::Detail& detail = cause.detail();
-  return Error(361001, fmt::format("{}: {} (runtime error {} {})", op.name, detail.what, detail.code,
-                                   FindErrorInfo(detail.code).name))
+  return Error(kOperatorRuntimeError, fmt::format("{}: {} (runtime error {} {})", op.name, detail.what, detail.code,
+                                                  FindErrorInfo(detail.code).name))
       .Culprit(detail.culprit)
       .Hint(std::string(SolutionOf(detail)));
 }
 
 Status BadExecutor(const void* handle) {
   if (handle == nullptr) {
-    return Error(561103, "the executor is null").Hint("pass the executor that the GetWorkspaceSize call returned");
+    return Error(kExecutorNull, "the executor is null")
+        .Hint("pass the executor that the GetWorkspaceSize call returned");
   }
   const HandleState state = Executors().Classify(handle);
-  Status status = Error(561102, DescribeBadHandle(state, handle, "aclOpExecutor"));
+  Status status = Error(kExecutorForeign, DescribeBadHandle(state, handle, "aclOpExecutor"));
   if (state != HandleState::kDestroyed) {
     return std::move(status).Hint("pass the executor that the GetWorkspaceSize call wrote");
   }
@@ -53,21 +54,23 @@ StatusOr<Executor*> FindExecutor(const void* handle) {
 Status ExecuteOn(const Executor& executor, OpId id, void* workspace, uint64_t workspace_bytes, const void* stream) {
   const OpSchema& op = executor.op;
   if (op.id != id) [[unlikely]] {
-    return Error(161002, fmt::format("{}: the executor was planned by {}GetWorkspaceSize", SchemaOf(id).name, op.name))
+    return Error(kOperatorArgumentInvalid,
+                 fmt::format("{}: the executor was planned by {}GetWorkspaceSize", SchemaOf(id).name, op.name))
         .Hint("pass each executor to the second phase of its own operator");
   }
   if (executor.only_tells_size) [[unlikely]] {
-    return Error(161002,
+    return Error(kOperatorArgumentInvalid,
                  fmt::format("{0}: the executor was made by {0}GetMaxWorkspaceSize, which tells a size", op.name))
         .Hint(fmt::format("plan the call with {}GetWorkspaceSize", op.name));
   }
   if (workspace_bytes < executor.workspace_bytes) {
-    return Error(161002, fmt::format("{}: the workspace of {} bytes is too small, {} bytes were planned", op.name,
-                                     workspace_bytes, executor.workspace_bytes))
+    return Error(kOperatorArgumentInvalid,
+                 fmt::format("{}: the workspace of {} bytes is too small, {} bytes were planned", op.name,
+                             workspace_bytes, executor.workspace_bytes))
         .Hint("pass at least as many bytes of device memory as GetWorkspaceSize wrote to workspaceSize");
   }
   if (workspace == nullptr && executor.workspace_bytes != 0) {
-    return Error(161002,
+    return Error(kOperatorArgumentInvalid,
                  fmt::format("{}: the workspace is null, {} bytes were planned", op.name, executor.workspace_bytes))
         .Hint("allocate the bytes that GetWorkspaceSize wrote to workspaceSize, with aclrtMalloc");
   }
@@ -81,9 +84,10 @@ Status ExecuteOn(const Executor& executor, OpId id, void* workspace, uint64_t wo
   if (waits) {
     if (found.value()->is_capturing() || found.value()->sink() != nullptr) {
       return FromRuntime(
-          op, Error(107027, fmt::format("{} is being captured, and the shape of the result is known only when the host "
-                                        "has seen what the kernels found",
-                                        found.value()->Describe()))
+          op, Error(kStreamCaptured,
+                    fmt::format("{} is being captured, and the shape of the result is known only when the host "
+                                "has seen what the kernels found",
+                                found.value()->Describe()))
                   .Hint("call the operator before or after the capture, or on a stream outside of it; inside, use an "
                         "operator whose output shape is fixed"));
     }
@@ -178,15 +182,16 @@ Status Executor::CheckRange(const void* pointer, uint64_t bytes, std::string_vie
   if (range.ok() && range.value().kind != device::MemoryKind::kPageable) [[likely]] {
     if (!IsStrict() || !range.value().is_host() || registry.IsRegisteredForDevice(pointer)) [[likely]]
       return {};
-    return StrictRefusal(361001, fmt::format("{}: {} at {} is host memory, which a device does not reach", op.name,
-                                             what, fmt::ptr(pointer)))
+    return StrictRefusal(kOperatorRuntimeError,
+                         fmt::format("{}: {} at {} is host memory, which a device does not reach", op.name, what,
+                                     fmt::ptr(pointer)))
         .Culprit(fmt::format("{} {}", what, registry.Explain(pointer)))
         .Hint("allocate the tensor's memory with aclrtMalloc");
   }
   std::string why =
       range.ok() ? fmt::format("it {}", registry.Explain(pointer)) : std::move(range).status().detail().what;
-  return Error(361001, fmt::format("{}: {} needs {} bytes at {}, which are not device memory: {}", op.name, what, bytes,
-                                   fmt::ptr(pointer), why))
+  return Error(kOperatorRuntimeError, fmt::format("{}: {} needs {} bytes at {}, which are not device memory: {}",
+                                                  op.name, what, bytes, fmt::ptr(pointer), why))
       .Hint(what == kWorkspace
                 ? "pass memory of aclrtMalloc with as many bytes as GetWorkspaceSize wrote to workspaceSize"
                 : "pass memory of aclrtMalloc, aclrtMallocHost or aclrtHostRegister that is large enough "
@@ -197,12 +202,14 @@ Status Executor::CheckMemory() const {
   for (const TensorSlot& slot : slots) {
     if (slot.extent_bytes == 0) continue;
     if (slot.base == 0) {
-      return Error(161001, fmt::format("{}: {} has {} elements and no data (null)", op.name, NameOf(slot), slot.count))
+      return Error(kOperatorArgumentNull,
+                   fmt::format("{}: {} has {} elements and no data (null)", op.name, NameOf(slot), slot.count))
           .Hint("give the tensor an address when it is created, or with aclSetRawTensorAddr before phase one");
     }
     if (slot.base % kTensorAlignment != 0 && IsStrict()) [[unlikely]] {
-      return StrictRefusal(161002, fmt::format("{}: the data of {} begin at {:#x}, which is not a multiple of {} bytes",
-                                               op.name, NameOf(slot), slot.base, kTensorAlignment))
+      return StrictRefusal(kOperatorArgumentInvalid,
+                           fmt::format("{}: the data of {} begin at {:#x}, which is not a multiple of {} bytes",
+                                       op.name, NameOf(slot), slot.base, kTensorAlignment))
           .Culprit(NameOf(slot))
           .Hint(fmt::format("begin each tensor's memory at a multiple of {}, and name the first element of a view by "
                             "the offset of aclCreateTensor",
@@ -218,8 +225,9 @@ Status Executor::CheckOutputObjects() const {
   for (const FoundShapes::Output& output : found_shapes->outputs) {
     const TensorSlot& slot = slots[static_cast<size_t>(output.slot)];
     if (Tensors().Find(slot.handle) != nullptr) continue;
-    return Error(161002, fmt::format("{}: {}: {}", op.name, NameOf(slot),
-                                     DescribeBadHandle(Tensors().Classify(slot.handle), slot.handle, "aclTensor")))
+    return Error(kOperatorArgumentInvalid,
+                 fmt::format("{}: {}: {}", op.name, NameOf(slot),
+                             DescribeBadHandle(Tensors().Classify(slot.handle), slot.handle, "aclTensor")))
         .Hint("keep the object until phase two has returned: it takes the shape of the result");
   }
   return {};
@@ -251,7 +259,8 @@ Status Prepare(OpId id, std::span<const Argument> args, uint64_t* workspace_byte
   if (executor != nullptr) *executor = nullptr;
   if (workspace_bytes != nullptr) *workspace_bytes = 0;
   if (executor == nullptr || workspace_bytes == nullptr) {
-    return Error(161001, fmt::format("{}: {} is null", op.name, executor == nullptr ? "executor" : "workspaceSize"))
+    return Error(kOperatorArgumentNull,
+                 fmt::format("{}: {} is null", op.name, executor == nullptr ? "executor" : "workspaceSize"))
         .Hint("pass the address of a variable that takes the result");
   }
   auto planned = std::make_unique<Executor>(op);
@@ -259,7 +268,7 @@ Status Prepare(OpId id, std::span<const Argument> args, uint64_t* workspace_byte
   REPRISE_RETURN_IF_ERROR(OpCall(op, args, *planned).Run());
   void* handle = FaultPoint("ops.executor") ? nullptr : Executors().Insert(planned.get());
   if (handle == nullptr) {
-    return Error(561101, fmt::format("{}: the process has too many executors", op.name))
+    return Error(kExecutorCreationFailed, fmt::format("{}: the process has too many executors", op.name))
         .Hint("pass each executor to phase two, or destroy it with aclDestroyAclOpExecutor");
   }
   *workspace_bytes = planned.release()->workspace_bytes;
@@ -284,7 +293,7 @@ Status Execute(OpId id, void* workspace, uint64_t workspace_bytes, const void* h
 Status SetRepeatable(const void* handle) {
   REPRISE_ASSIGN_OR_RETURN(Executor * executor, FindExecutor(handle));
   if (executor->found_shapes != nullptr) {
-    return Error(561000,
+    return Error(kOperatorInternalError,
                  fmt::format("{}: the executor cannot be repeatable, the shape of the result is known only on the "
                              "host when a run has ended",
                              executor->op.name))
@@ -318,8 +327,8 @@ StatusOr<const ParamSlots*> FindParamSlots(const Executor& executor, TensorRange
   const char* const what = range == TensorRange::kInputs    ? "inputs"
                            : range == TensorRange::kOutputs ? "outputs"
                                                             : "inputs and outputs";
-  return Error(161002, fmt::format("{}: index {} is out of range, the operator has {} {}", executor.op.name, index,
-                                   position, what))
+  return Error(kOperatorArgumentInvalid, fmt::format("{}: index {} is out of range, the operator has {} {}",
+                                                     executor.op.name, index, position, what))
       .Hint("count from 0, in the order of the operator's parameters; a list is one of them");
 }
 
@@ -329,18 +338,19 @@ Status MoveTensor(const void* handle, TensorRange range, uint64_t index, int64_t
                   void* address) {
   REPRISE_ASSIGN_OR_RETURN(Executor * executor, FindExecutor(handle));
   if (object == nullptr) {
-    return Error(561103, fmt::format("{}: the tensor is null", executor->op.name))
+    return Error(kExecutorNull, fmt::format("{}: the tensor is null", executor->op.name))
         .Hint("pass the object that was given to phase one");
   }
   if (!executor->is_repeatable) {
-    return Error(561000, fmt::format("{}: the executor is not repeatable, its addresses are fixed", executor->op.name))
+    return Error(kOperatorInternalError,
+                 fmt::format("{}: the executor is not repeatable, its addresses are fixed", executor->op.name))
         .Hint("call aclSetAclOpExecutorRepeatable right after phase one");
   }
   REPRISE_ASSIGN_OR_RETURN(const ParamSlots* param, FindParamSlots(*executor, range, index));
   const bool is_list = executor->op.params[param->param].kind == ParamKind::kTensorList;
   const std::string_view name = executor->op.params[param->param].name;
   const auto invalid = [&](std::string text, std::string hint = {}) {
-    return Error(161002, fmt::format("{}: {}", executor->op.name, text)).Hint(std::move(hint));
+    return Error(kOperatorArgumentInvalid, fmt::format("{}: {}", executor->op.name, text)).Hint(std::move(hint));
   };
   if (is_list != (element >= 0)) {
     return invalid(
@@ -375,7 +385,8 @@ Status MoveTensor(const void* handle, TensorRange range, uint64_t index, int64_t
         "shapes and types of an executor cannot change: pass the object of phase one");
   }
   if (address == nullptr && slot.extent_bytes != 0) {
-    return Error(561103, fmt::format("{}: the new address of {} is null", executor->op.name, executor->NameOf(slot)))
+    return Error(kExecutorNull,
+                 fmt::format("{}: the new address of {} is null", executor->op.name, executor->NameOf(slot)))
         .Hint("pass an address in device memory");
   }
   executor->MoveSlot(param->first + offset, reinterpret_cast<uintptr_t>(address));

@@ -145,7 +145,9 @@ struct ArgumentMaker {
 // A refusal of the operator machinery with a number of this interface.
 Status AsNamed(Status&& status) {
   const Status::Detail& detail = status.detail();
-  const int code = detail.code == 161001 || detail.code == 161002 ? 100000 : detail.code == 561000 ? 200000 : 500000;
+  const int code = detail.code == kOperatorArgumentNull || detail.code == kOperatorArgumentInvalid ? kInvalidArgument
+                   : detail.code == kOperatorInternalError                                         ? kOutOfHostMemory
+                                                                                                   : kInternalError;
   return Error(code, detail.what, detail.function, detail.file, detail.line).Culprit(detail.culprit).Hint(detail.hint);
 }
 
@@ -163,7 +165,7 @@ Status CheckDeviceMemory(std::string_view op, std::string_view name, const void*
         .Hint(cause.detail().hint);
   }
   if (range.value().kind != device::MemoryKind::kPageable) return {};
-  return Error(107000,
+  return Error(kInvalidValue,
                fmt::format("{}: {} is not device memory: {} {}", op, name, fmt::ptr(data), registry.Explain(data)))
       .Culprit(std::move(culprit))
       .Hint(std::move(hint));
@@ -254,15 +256,16 @@ Status NamedCall::Bind() {
   REPRISE_RETURN_IF_ERROR(CheckAttributes());
   REPRISE_RETURN_IF_ERROR(NameInputs());
   if (outputs.size() != 1) {
-    return Error(100022, fmt::format("{}: has {} outputs, expected 1 ({})", op.type, outputs.size(), op.output))
+    return Error(kOpOutputNotMatch,
+                 fmt::format("{}: has {} outputs, expected 1 ({})", op.type, outputs.size(), op.output))
         .Culprit("parameter numOutputs")
         .Hint("pass one descriptor and one buffer for the output");
   }
   outputs[0].name = op.output;
   for (const NamedTensor& input : inputs) {
-    if (!input.is_absent) REPRISE_RETURN_IF_ERROR(CheckFormat(input, 100021));
+    if (!input.is_absent) REPRISE_RETURN_IF_ERROR(CheckFormat(input, kOpInputNotMatch));
   }
-  REPRISE_RETURN_IF_ERROR(CheckFormat(outputs[0], 100022));
+  REPRISE_RETURN_IF_ERROR(CheckFormat(outputs[0], kOpOutputNotMatch));
   return CheckTypes();
 }
 
@@ -316,11 +319,11 @@ Status NamedCall::NameInputs() {
     has_list |= slot.is_list;
   }
   if (inputs.size() < least || (inputs.size() > most && !has_list)) {
-    return Error(100021, fmt::format("{}: has {} inputs, expected {}{} ({})", op.type, inputs.size(), least,
-                                     has_list       ? " or more"
-                                     : least < most ? fmt::format(" to {}", most)
-                                                    : "",
-                                     op.inputs))
+    return Error(kOpInputNotMatch, fmt::format("{}: has {} inputs, expected {}{} ({})", op.type, inputs.size(), least,
+                                               has_list       ? " or more"
+                                               : least < most ? fmt::format(" to {}", most)
+                                                              : "",
+                                               op.inputs))
         .Culprit("parameter numInputs")
         .Hint("pass the inputs in this order; leave an optional one out with a descriptor of type ACL_DT_UNDEFINED");
   }
@@ -449,8 +452,9 @@ Status NamedCall::CheckBuffer(NamedTensor& tensor, std::span<const int64_t> dims
   const auto culprit = [&] { return fmt::format("parameter {}[{}]", tensor.parameter, tensor.index); };
   if (is_input && tensor.has_constant) {
     if (tensor.constant.size() < bytes) {
-      return Error(100000, fmt::format("{}: the constant {} has {} bytes, {} of {} need {}", op.type, tensor.name,
-                                       tensor.constant.size(), ShapeText(dims), DTypeText(tensor.dtype_number), bytes))
+      return Error(kInvalidArgument,
+                   fmt::format("{}: the constant {} has {} bytes, {} of {} need {}", op.type, tensor.name,
+                               tensor.constant.size(), ShapeText(dims), DTypeText(tensor.dtype_number), bytes))
           .Culprit(culprit())
           .Hint("pass all elements to aclSetTensorConst, or in the host buffer");
     }
@@ -462,8 +466,8 @@ Status NamedCall::CheckBuffer(NamedTensor& tensor, std::span<const int64_t> dims
     const std::string have = tensor.data == nullptr
                                  ? std::string("is null")
                                  : fmt::format("has {} bytes at {}", tensor.buffer_bytes, fmt::ptr(tensor.data));
-    return Error(100000, fmt::format("{}: the buffer of {} {}, {} of {} need {} bytes", op.type, tensor.name, have,
-                                     ShapeText(dims), DTypeText(tensor.dtype_number), bytes))
+    return Error(kInvalidArgument, fmt::format("{}: the buffer of {} {}, {} of {} need {} bytes", op.type, tensor.name,
+                                               have, ShapeText(dims), DTypeText(tensor.dtype_number), bytes))
         .Culprit(culprit())
         .Hint("pass a buffer that holds all elements");
   }
@@ -565,23 +569,25 @@ StatusOr<int64_t> NamedCall::ConstantInt(std::string_view name) const {
 }
 
 Status NamedCall::WrongInput(const NamedTensor& tensor, std::string text, std::string hint) const {
-  return Error(100021, fmt::format("{}: {} {}", op.type, tensor.name, text))
+  return Error(kOpInputNotMatch, fmt::format("{}: {} {}", op.type, tensor.name, text))
       .Culprit(fmt::format("parameter {}[{}]", tensor.parameter, tensor.index))
       .Hint(std::move(hint));
 }
 
 Status NamedCall::WrongInputs(std::string text, std::string hint) const {
-  return Error(100021, fmt::format("{}: {}", op.type, text)).Culprit("parameter inputDesc").Hint(std::move(hint));
+  return Error(kOpInputNotMatch, fmt::format("{}: {}", op.type, text))
+      .Culprit("parameter inputDesc")
+      .Hint(std::move(hint));
 }
 
 Status NamedCall::WrongOutput(std::string text, std::string hint) const {
-  return Error(100022, fmt::format("{}: {} {}", op.type, op.output, text))
+  return Error(kOpOutputNotMatch, fmt::format("{}: {} {}", op.type, op.output, text))
       .Culprit("parameter outputs[0]")
       .Hint(std::move(hint));
 }
 
 Status NamedCall::WrongAttribute(std::string_view name, std::string text, std::string hint) const {
-  return Error(100023, fmt::format("{}: {} {}", op.type, name, text))
+  return Error(kOpAttrNotMatch, fmt::format("{}: {} {}", op.type, name, text))
       .Culprit(fmt::format("attribute {}", name))
       .Hint(std::move(hint));
 }

@@ -51,7 +51,7 @@ Status UnknownType(std::string_view type) {
   for (size_t i = 0; i < 4; ++i) names.append(i == 0 ? "" : ", ").append(near[i].second);
   std::string all;
   for (const NamedOp& row : NamedOps()) all.append(all.empty() ? "" : ", ").append(row.type);
-  return Error(100024, fmt::format("no operator has the type \"{}\"; near names: {}", shown, names))
+  return Error(kOpNotFound, fmt::format("no operator has the type \"{}\"; near names: {}", shown, names))
       .Culprit("parameter opType")
       .Hint(fmt::format("use an aclnn function, or one of these types: {}", all));
 }
@@ -69,7 +69,7 @@ Status ReadTensors(int count, const void* const* descs, const void* const* buffe
   for (int i = 0; i < count; ++i) {
     NamedTensor& tensor = (*out)[static_cast<size_t>(i)];
     const auto null = [&](const char* name) {
-      return Error(100000, fmt::format("{}[{}] is null", name, i))
+      return Error(kInvalidArgument, fmt::format("{}[{}] is null", name, i))
           .Culprit(fmt::format("parameter {}[{}]", name, i))
           .Hint(fmt::format("pass as many entries of {} as the count says", name));
     };
@@ -118,7 +118,7 @@ Status CheckCount(int count, const void* const* descs, const void* const* buffer
                   bool with_buffers) {
   const std::string number = fmt::format("num{}", what);
   if (count < 0 || count > kMaxTensors) {
-    return Error(100000, fmt::format("{} is {}, must be 0 to {}", number, count, kMaxTensors))
+    return Error(kInvalidArgument, fmt::format("{} is {}, must be 0 to {}", number, count, kMaxTensors))
         .Culprit("parameter " + number)
         .Hint("pass the number of entries of the arrays");
   }
@@ -205,14 +205,14 @@ HandleTable<NamedHandle, HandleKind::kOpHandle>& NamedHandles() {
 
 Status ReadBuffers(int count, const void* const* buffers, const char* parameter, std::vector<NamedTensor>* tensors) {
   if (static_cast<size_t>(count) != tensors->size()) {
-    return Error(100000,
+    return Error(kInvalidArgument,
                  fmt::format("there are {} {}, the handle was created for {}", count, parameter, tensors->size()))
         .Culprit(fmt::format("parameter {}", parameter))
         .Hint("pass one buffer for each descriptor that aclopCreateHandle got");
   }
   for (int i = 0; i < count; ++i) {
     if (buffers[i] == nullptr) {
-      return Error(100000, fmt::format("{}[{}] is null", parameter, i))
+      return Error(kInvalidArgument, fmt::format("{}[{}] is null", parameter, i))
           .Culprit(fmt::format("parameter {}[{}]", parameter, i))
           .Hint("pass what aclCreateDataBuffer returned");
     }
@@ -297,7 +297,7 @@ StatusOr<void*> CreateNamedHandle(const NamedArguments& arguments) {
   REPRISE_RETURN_IF_ERROR(Make(std::move(raw), false, &call));
   void* handle = NamedHandles().Insert(kept.get());
   if (handle == nullptr) {
-    return Error(200000, "the process has too many operator handles")
+    return Error(kOutOfHostMemory, "the process has too many operator handles")
         .Culprit(fmt::format("{} live operator handles", NamedHandles().live()))
         .Hint("destroy those that are no longer needed with aclopDestroyHandle");
   }

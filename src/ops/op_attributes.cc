@@ -45,7 +45,7 @@ StatusOr<void*> CreateAttributes() {
   auto attributes = std::make_unique<Attributes>();
   void* handle = AttributeSets().Insert(attributes.get());
   if (handle == nullptr) {
-    return Error(200000, "the process has too many attribute sets")
+    return Error(kOutOfHostMemory, "the process has too many attribute sets")
         .Culprit(fmt::format("{} live attribute sets", AttributeSets().live()))
         .Hint("destroy those that are no longer needed with aclopDestroyAttr");
   }

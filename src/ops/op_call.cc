@@ -117,14 +117,14 @@ Status OpCall::Run() {
 
 Status OpCall::CheckNulls() const {
   if (args_.size() != op.params.size()) {
-    return Error(561000, fmt::format("{}: called with {} arguments, its table row has {}", op.name, args_.size(),
-                                     op.params.size()))
+    return Error(kOperatorInternalError, fmt::format("{}: called with {} arguments, its table row has {}", op.name,
+                                                     args_.size(), op.params.size()))
         .Hint("rebuild the libraries of one release together: this is a defect");
   }
   auto param = op.params.begin();
   for (const Argument& arg : args_) {
     if (arg.is_pointer() && arg.handle == nullptr && !param->optional) {
-      return Error(161001, fmt::format("{}: {} is null", op.name, param->name))
+      return Error(kOperatorArgumentNull, fmt::format("{}: {} is null", op.name, param->name))
           .Hint(fmt::format("pass an {}", KindName(param->kind)));
     }
     ++param;
@@ -240,11 +240,12 @@ Status OpCall::Bind() {
   for (const Param& param : op.params) {
     const Argument& arg = args_[index];
     if (arg.kind != param.kind) {
-      return Error(561000, fmt::format("{}: {} does not arrive as the type of its table row", op.name, param.name))
+      return Error(kOperatorInternalError,
+                   fmt::format("{}: {} does not arrive as the type of its table row", op.name, param.name))
           .Hint("rebuild the libraries of one release together: this is a defect");
     }
     const auto bad = [&](Status status) {
-      return Error(status.code() == 161001 ? 161001 : 161002,
+      return Error(status.code() == kOperatorArgumentNull ? kOperatorArgumentNull : kOperatorArgumentInvalid,
                    fmt::format("{}: {}: {}", op.name, param.name, status.detail().what))
           .Hint(status.detail().hint);
     };
@@ -623,7 +624,7 @@ std::string OpCall::InputTypes() const {
 Status OpCall::Invalid(std::string text, std::string hint) const {
   if (hint.empty())
     hint = fmt::format("see {}GetWorkspaceSize in its header: shapes, types and values it takes", op.name);
-  return Error(161002, fmt::format("{}: {}", op.name, text)).Hint(std::move(hint));
+  return Error(kOperatorArgumentInvalid, fmt::format("{}: {}", op.name, text)).Hint(std::move(hint));
 }
 
 Status OpCall::InvalidOperand(const Operand& operand, std::string_view text, std::string hint) const {

@@ -11,14 +11,17 @@
 namespace reprise::ops {
 namespace {
 
-Status Invalid(std::string what, std::string hint) { return Error(161002, std::move(what)).Hint(std::move(hint)); }
+Status Invalid(std::string what, std::string hint) {
+  return Error(kOperatorArgumentInvalid, std::move(what)).Hint(std::move(hint));
+}
 
 // Gives `object` a handle and lets the table own it.
 template <class T, HandleKind Kind>
 StatusOr<void*> Publish(HandleTable<T, Kind>& table, std::unique_ptr<T> object) {
   void* handle = FaultPoint("ops.object") ? nullptr : table.Insert(object.get());
   if (handle == nullptr) {
-    return Error(561000, fmt::format("the process has too many {} objects", HandleKindName(static_cast<uint8_t>(Kind))))
+    return Error(kOperatorInternalError,
+                 fmt::format("the process has too many {} objects", HandleKindName(static_cast<uint8_t>(Kind))))
         .Hint("destroy the argument objects of finished operator calls");
   }
   (void)object.release();
@@ -30,7 +33,7 @@ Status BadHandle(HandleState state, const void* handle, const char* expected) {
   std::string hint =
       fmt::format("pass what aclCreate{} returned, before it is destroyed", std::string_view(expected).substr(3));
   if (state == HandleState::kNull) {
-    return Error(161001, fmt::format("the {} pointer is null", expected)).Hint(std::move(hint));
+    return Error(kOperatorArgumentNull, fmt::format("the {} pointer is null", expected)).Hint(std::move(hint));
   }
   return Invalid(DescribeBadHandle(state, handle, expected), std::move(hint));
 }
@@ -61,7 +64,8 @@ constexpr const char* kArrayName<float> = "aclFloatArray";
 template <class T>
 StatusOr<void*> CreateArray(const T* values, uint64_t size) {
   if (values == nullptr && size != 0) {
-    return Error(161001, fmt::format("value is null although size is {}", size)).Hint("pass an array, or size 0");
+    return Error(kOperatorArgumentNull, fmt::format("value is null although size is {}", size))
+        .Hint("pass an array, or size 0");
   }
   auto array = std::make_unique<ArrayObject>();
   array->values.emplace<std::vector<T>>(values, values + size);
@@ -72,7 +76,8 @@ StatusOr<void*> CreateArray(const T* values, uint64_t size) {
 template <class Table>
 Status CheckEntries(Table& table, const void* const* entries, uint64_t size, const char* expected) {
   if (entries == nullptr && size != 0) {
-    return Error(161001, fmt::format("value is null although size is {}", size)).Hint("pass an array, or size 0");
+    return Error(kOperatorArgumentNull, fmt::format("value is null although size is {}", size))
+        .Hint("pass an array, or size 0");
   }
   for (uint64_t i = 0; i < size; ++i) {
     if (entries[i] == nullptr || table.Find(entries[i]) != nullptr) continue;
@@ -106,7 +111,7 @@ Status CopyDims(const int64_t* dims, uint64_t rank, const char* name, Dims& copy
                    "pass the number of dimensions; tensors with many can be reshaped");
   }
   if (dims == nullptr && rank != 0) {
-    return Error(161001, fmt::format("{} is null although its length is {}", name, rank))
+    return Error(kOperatorArgumentNull, fmt::format("{} is null although its length is {}", name, rank))
         .Hint("pass the dimensions, or length 0 for a tensor of one element");
   }
   count = 1;
@@ -192,7 +197,8 @@ StatusOr<void*> CreateTensor(const TensorDesc& desc) {
 }
 
 StatusOr<void*> CreateScalar(const void* value, int32_t dtype) {
-  if (value == nullptr) return Error(161001, "value is null").Hint("pass the address of the value on the host");
+  if (value == nullptr)
+    return Error(kOperatorArgumentNull, "value is null").Hint("pass the address of the value on the host");
   const auto type = static_cast<kernels::DType>(dtype);
   if (!kernels::IsKnown(type))
     return Invalid(fmt::format("a scalar of {} is not possible", DTypeText(dtype)),

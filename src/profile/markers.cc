@@ -91,7 +91,7 @@ StatusOr<std::string> NameIn(uint64_t domain, const std::string& text) {
   MarkerTables& tables = Tables();
   std::lock_guard lock(tables.mutex);
   if (const auto it = tables.domains.find(domain); it != tables.domains.end()) return it->second + ": " + text;
-  return Error(107017, "domain is no domain that mstxDomainCreateA made and that still exists")
+  return Error(kInvalidHandle, "domain is no domain that mstxDomainCreateA made and that still exists")
       .Culprit("parameter domain")
       .Hint("create the domain first, and destroy it last");
 }
@@ -102,7 +102,7 @@ StatusOr<uint64_t> Markers::CreateDomain(std::string name) {
   MarkerTables& tables = Tables();
   std::lock_guard lock(tables.mutex);
   if (tables.domains.size() >= kMostMarkerDomains) {
-    return Error(207005, fmt::format("{} domains exist", kMostMarkerDomains))
+    return Error(kResourceExhausted, fmt::format("{} domains exist", kMostMarkerDomains))
         .Hint("destroy domains with mstxDomainDestroy, or create each once");
   }
   tables.domains.emplace(tables.next_domain, std::move(name));
@@ -146,7 +146,8 @@ StatusOr<uint64_t> Markers::Start(uint64_t domain, const std::string& text, void
   {
     std::lock_guard lock(tables.mutex);
     if (tables.ranges.size() >= kMostMarkerRanges) {
-      return Error(207005, fmt::format("{} ranges are open", kMostMarkerRanges)).Hint("end ranges with mstxRangeEnd");
+      return Error(kResourceExhausted, fmt::format("{} ranges are open", kMostMarkerRanges))
+          .Hint("end ranges with mstxRangeEnd");
     }
     number = tables.next_range++;
     tables.ranges.emplace(number, MarkerRange{domain, Timeline::Get().OpenRange(name, false), stream, on_stream});
@@ -171,8 +172,8 @@ Status Markers::End(uint64_t domain, uint64_t range) {
     std::lock_guard lock(tables.mutex);
     const auto it = tables.ranges.find(range);
     if (it == tables.ranges.end() || it->second.domain != domain) {
-      return Error(100000, fmt::format("id is {}, which is no open range of {}", range,
-                                       domain != 0 ? "this domain" : "no domain"))
+      return Error(kInvalidArgument, fmt::format("id is {}, which is no open range of {}", range,
+                                                 domain != 0 ? "this domain" : "no domain"))
           .Culprit("parameter id")
           .Hint(domain != 0 ? "pass a number that mstxDomainRangeStartA returned for the domain, once"
                             : "pass a number that mstxRangeStartA returned, once");

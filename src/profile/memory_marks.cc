@@ -45,7 +45,7 @@ MemoryTables& MarkedMemory() {
 }
 
 Status WrongRange(const Range& range, const std::string& why, const char* hint) {
-  return Error(107000, fmt::format("the range of {} bytes at {:#x} {}", range.bytes, range.address, why))
+  return Error(kInvalidValue, fmt::format("the range of {} bytes at {:#x} {}", range.bytes, range.address, why))
       .Culprit("the description of the range")
       .Hint(hint);
 }
@@ -60,7 +60,7 @@ void MarkNow(const char* what, const Range& range) {
 StatusOr<Heap*> FindHeap(MemoryTables& tables, uint64_t domain, uint64_t number) {
   const auto found = tables.heaps.find(number);
   if (found != tables.heaps.end() && found->second.domain == domain) return &found->second;
-  return Error(107017, "heap is none that mstxMemHeapRegister made in this domain and that is still registered")
+  return Error(kInvalidHandle, "heap is none that mstxMemHeapRegister made in this domain and that is still registered")
       .Culprit("the handle of the heap")
       .Hint("register the heap first, and unregister it last");
 }
@@ -93,7 +93,8 @@ StatusOr<uint64_t> MemoryMarks::AddHeap(uint64_t domain, const Range& range) {
     }
   }
   if (tables.heaps.size() >= kMostHeaps) {
-    return Error(207005, fmt::format("{} heaps are registered", kMostHeaps)).Hint("unregister heaps that are gone");
+    return Error(kResourceExhausted, fmt::format("{} heaps are registered", kMostHeaps))
+        .Hint("unregister heaps that are gone");
   }
   tables.heaps.emplace(tables.next, Heap{domain, range, {}});
   MarkNow("heap", range);
@@ -130,7 +131,7 @@ Status MemoryMarks::AddRegions(uint64_t domain, uint64_t heap, std::span<const R
     added.emplace(range.address, Region{0, heap, range.bytes});
   }
   if (tables.regions.size() + added.size() > kMostRegions) {
-    return Error(207005, fmt::format("{} regions are registered", tables.regions.size()))
+    return Error(kResourceExhausted, fmt::format("{} regions are registered", tables.regions.size()))
         .Hint("unregister regions that are gone");
   }
   for (size_t i = 0; i < ranges.size(); ++i) {
@@ -159,8 +160,9 @@ Status MemoryMarks::RemoveRegions(uint64_t domain, std::span<const Reference> re
     }
     const auto heap = tables.heaps.find(place.first);
     if (heap == tables.heaps.end() || heap->second.domain != domain || !found.insert(place).second) {
-      return Error(107000, fmt::format("{} {:#x} is no region that is registered in this domain, or is there twice",
-                                       region.is_number ? "handle" : "pointer", region.value))
+      return Error(kInvalidValue,
+                   fmt::format("{} {:#x} is no region that is registered in this domain, or is there twice",
+                               region.is_number ? "handle" : "pointer", region.value))
           .Culprit("an entry of refArray")
           .Hint("pass handles that mstxMemRegionsRegister wrote, or the addresses where regions begin, once each");
     }

@@ -94,7 +94,7 @@ Stacks& ThreadStacks() {
 
 Status PopFrom(std::vector<uint64_t>& stack, const char* begin) {
   if (stack.empty()) {
-    return Error(100000, "this thread has no range that is open")
+    return Error(kInvalidArgument, "this thread has no range that is open")
         .Culprit("an earlier call has ended it, or another thread began it")
         .Hint(fmt::format("call {} on the same thread before", begin));
   }
@@ -183,7 +183,7 @@ Status Profiler::Init(const std::string& folder) {
   State& state = *state_;
   std::lock_guard lock(state.mutex);
   if (state.ready) {
-    return Error(100042, "the profiler is initialised already")
+    return Error(kProfAlreadyRun, "the profiler is initialised already")
         .Culprit(fmt::format("an earlier aclprofInit with the folder \"{}\"", state.folder))
         .Hint("call aclprofFinalize before initialising it again");
   }
@@ -201,7 +201,7 @@ bool Profiler::is_ready() {
 
 namespace {
 Status NotReady() {
-  return Error(100043, "the profiler is not initialised")
+  return Error(kProfNotRun, "the profiler is not initialised")
       .Culprit("aclprofInit was not called, or aclprofFinalize was called since")
       .Hint("call aclprofInit first");
 }
@@ -226,7 +226,7 @@ Status Profiler::Finalize() {
 StatusOr<void*> Profiler::CreateConfig(std::vector<int32_t> devices, uint64_t data_kinds) {
   if (void* handle = InsertNew(Configs(), std::make_unique<Config>(Config{std::move(devices), data_kinds})))
     return handle;
-  return Error(207005, "the process has too many profiler configurations")
+  return Error(kResourceExhausted, "the process has too many profiler configurations")
       .Hint("destroy configurations with aclprofDestroyConfig");
 }
 
@@ -235,7 +235,7 @@ Status Profiler::DestroyConfig(const void* config) {
   std::lock_guard lock(state.mutex);
   REPRISE_RETURN_IF_ERROR(FindObject(Configs(), config, "profiler configuration").status());
   if (state.running == config) {
-    return Error(100042, "the configuration is in use: profiling runs")
+    return Error(kProfAlreadyRun, "the configuration is in use: profiling runs")
         .Culprit("aclprofStart with this configuration")
         .Hint("call aclprofStop before aclprofDestroyConfig");
   }
@@ -272,8 +272,8 @@ Status Profiler::CheckStartLocked(const void* handle) {
   REPRISE_RETURN_IF_ERROR(FindObject(Configs(), handle, "profiler configuration").status());
   if (!state.ready) return NotReady();
   if (state.running != nullptr) {
-    return Error(100042, state.running == handle ? "profiling runs already with this configuration"
-                                                 : "profiling runs already with another configuration")
+    return Error(kProfAlreadyRun, state.running == handle ? "profiling runs already with this configuration"
+                                                          : "profiling runs already with another configuration")
         .Culprit("an earlier aclprofStart")
         .Hint("call aclprofStop first");
   }
@@ -297,12 +297,12 @@ Status Profiler::Stop(const void* handle) {
   std::lock_guard lock(state.mutex);
   REPRISE_RETURN_IF_ERROR(FindObject(Configs(), handle, "profiler configuration").status());
   if (state.running == nullptr) {
-    return Error(100043, "profiling does not run")
+    return Error(kProfNotRun, "profiling does not run")
         .Culprit("aclprofStart was not called, or aclprofStop was called since")
         .Hint("call aclprofStart with the configuration first");
   }
   if (state.running != handle) {
-    return Error(100043, "profiling does not run with this configuration but with another one")
+    return Error(kProfNotRun, "profiling does not run with this configuration but with another one")
         .Culprit("parameter profilerConfig")
         .Hint("pass the configuration that aclprofStart got");
   }
@@ -346,7 +346,7 @@ bool Profiler::DestroyStep(const void* step) { return EraseAndDelete(Steps(), st
 Status Profiler::StepTime(const void* handle, bool is_end, runtime::Stream& stream) {
   REPRISE_ASSIGN_OR_RETURN(StepObject * step, FindObject(Steps(), handle, "profiler step"));
   if (is_end && !step->begun.load(std::memory_order_relaxed)) {
-    return Error(100000, "tag is ACL_STEP_END, but the step has not begun")
+    return Error(kInvalidArgument, "tag is ACL_STEP_END, but the step has not begun")
         .Culprit("parameter tag")
         .Hint("call aclprofGetStepTimestamp with ACL_STEP_START first");
   }
@@ -398,7 +398,8 @@ StatusOr<uint32_t> Profiler::StartRange(const void* stamp) {
   State& state = *state_;
   std::lock_guard lock(state.ranges_mutex);
   if (state.ranges.size() >= kMostRanges) {
-    return Error(207005, fmt::format("{} ranges are open", kMostRanges)).Hint("end ranges with aclprofRangeStop");
+    return Error(kResourceExhausted, fmt::format("{} ranges are open", kMostRanges))
+        .Hint("end ranges with aclprofRangeStop");
   }
   while (state.next_range == 0 || state.ranges.contains(state.next_range)) ++state.next_range;
   const uint32_t number = state.next_range++;
@@ -411,7 +412,7 @@ Status Profiler::StopRange(uint32_t range) {
   std::lock_guard lock(state.ranges_mutex);
   const auto it = state.ranges.find(range);
   if (it == state.ranges.end()) {
-    return Error(100000, fmt::format("rangeId is {}, which is no range that is open", range))
+    return Error(kInvalidArgument, fmt::format("rangeId is {}, which is no range that is open", range))
         .Culprit("parameter rangeId")
         .Hint("pass a number that aclprofRangeStart wrote, once");
   }
@@ -427,7 +428,7 @@ StatusOr<uint64_t> Profiler::NumberOf(std::string_view text) {
   std::lock_guard lock(state.texts_mutex);
   if (const auto it = state.numbers.find(text); it != state.numbers.end()) return it->second;
   if (state.texts.size() >= kMostTexts) {
-    return Error(207005, fmt::format("{} texts have numbers already", kMostTexts))
+    return Error(kResourceExhausted, fmt::format("{} texts have numbers already", kMostTexts))
         .Hint("use fewer different texts: each is kept as long as the process lives");
   }
   state.texts.emplace_back(text);

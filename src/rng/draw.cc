@@ -52,7 +52,7 @@ double ProbabilityAt(const DrawCall& call, int64_t i) {
 }
 
 Status NotReplaced() {
-  return Error(507000, "a draw that was meant to replace another one ran without having done so")
+  return Error(kRuntimeCannot, "a draw that was meant to replace another one ran without having done so")
       .Culprit("the end of the update of a task group while another thread submitted to it")
       .Hint("submit the replacements of a task group from the thread that opened the update");
 }
@@ -70,10 +70,11 @@ ir::RunResult RunDraw(device::RunContext& context, void* payload) {
     context.scheduler().ParallelFor(draw.call.count, kGrain, DrawPiece, &pieces);
   }
   if (const int64_t bad = pieces.bad.load(std::memory_order_relaxed); bad != INT64_MAX) [[unlikely]] {
-    context.Fail(Error(507035, fmt::format("element {} of the probabilities is {}, must be between 0 and 1", bad,
-                                           ProbabilityAt(draw.call, bad)))
-                     .Culprit(fmt::format("a Bernoulli draw of {} elements", draw.call.count))
-                     .Hint("look at what computes the probabilities"));
+    context.Fail(
+        Error(kVectorCoreException, fmt::format("element {} of the probabilities is {}, must be between 0 and 1", bad,
+                                                ProbabilityAt(draw.call, bad)))
+            .Culprit(fmt::format("a Bernoulli draw of {} elements", draw.call.count))
+            .Hint("look at what computes the probabilities"));
   }
   return ir::RunResult::kDone;
 }
@@ -228,13 +229,13 @@ constexpr ir::TaskType kRandomHostOperation = {
 
 Status CheckOperand(const Operand& operand, int64_t count) {
   if (operand.address == nullptr) {
-    return Error(107000, fmt::format("parameter {} is null", operand.name))
+    return Error(kInvalidValue, fmt::format("parameter {} is null", operand.name))
         .Culprit(fmt::format("parameter {}", operand.name))
         .Hint(fmt::format("pass device memory for {} elements of {} bytes", count, operand.item_bytes));
   }
   if (reinterpret_cast<uintptr_t>(operand.address) % operand.item_bytes != 0) {
-    return Error(107000, fmt::format("{} {} is not aligned to its elements of {} bytes", operand.name,
-                                     fmt::ptr(operand.address), operand.item_bytes))
+    return Error(kInvalidValue, fmt::format("{} {} is not aligned to its elements of {} bytes", operand.name,
+                                            fmt::ptr(operand.address), operand.item_bytes))
         .Culprit(fmt::format("parameter {}", operand.name))
         .Hint(fmt::format("pass an address that is a multiple of {}", operand.item_bytes));
   }
@@ -248,7 +249,7 @@ Status CheckOperand(const Operand& operand, int64_t count) {
         .Hint(fmt::format("allocate {} bytes for {} with aclrtMalloc", operand.bytes, operand.name));
   }
   if (range->kind != device::MemoryKind::kPageable) return {};
-  return Error(107000, fmt::format("{} {} is not device memory", operand.name, fmt::ptr(operand.address)))
+  return Error(kInvalidValue, fmt::format("{} {} is not device memory", operand.name, fmt::ptr(operand.address)))
       .Culprit(fmt::format("{} {}", fmt::ptr(operand.address), memory.Explain(operand.address)))
       .Hint(fmt::format("allocate {} with aclrtMalloc", operand.name));
 }
@@ -259,20 +260,21 @@ Status CheckOverlap(const Operand& written, const Operand& other) {
   const auto other_begin = reinterpret_cast<uintptr_t>(other.address);
   if (begin >= other_begin + other.bytes || other_begin >= begin + written.bytes) return {};
   if (begin == other_begin && written.item_bytes == other.item_bytes && !other.is_write) return {};
-  return Error(107000, fmt::format("{} overlaps {}: {} bytes at {} and {} bytes at {}", written.name, other.name,
-                                   written.bytes, fmt::ptr(written.address), other.bytes, fmt::ptr(other.address)))
+  return Error(kInvalidValue,
+               fmt::format("{} overlaps {}: {} bytes at {} and {} bytes at {}", written.name, other.name, written.bytes,
+                           fmt::ptr(written.address), other.bytes, fmt::ptr(other.address)))
       .Culprit(fmt::format("parameters {} and {}", written.name, other.name))
       .Hint("pass memory of its own for each, or, where the elements have one size, the same address");
 }
 
 Status CheckCall(const DrawCall& call) {
   if (std::string why = kernels::WhyNot(call); !why.empty()) {
-    return Error(107000, std::move(why))
+    return Error(kInvalidValue, std::move(why))
         .Culprit(fmt::format("a draw of {} {} elements", call.count, kernels::Name(call.type)))
         .Hint("pass parameters that the distribution and the element type take");
   }
   if (call.count > INT64_MAX / 8) {
-    return Error(107000, fmt::format("{} elements are more than any memory holds", call.count))
+    return Error(kInvalidValue, fmt::format("{} elements are more than any memory holds", call.count))
         .Culprit("parameter count")
         .Hint("pass the number of elements, not of bytes");
   }
@@ -291,15 +293,16 @@ Status CheckCall(const DrawCall& call) {
 // Whether the stream is one that `generator` can draw on.
 Status CheckStream(const runtime::Stream& stream, const Generator& generator) {
   if (const int device = generator.device(); device != stream.device().id()) {
-    return Error(107000, fmt::format("the generator belongs to device {}, {} to device {}", device, stream.Describe(),
-                                     stream.device().id()))
+    return Error(kInvalidValue, fmt::format("the generator belongs to device {}, {} to device {}", device,
+                                            stream.Describe(), stream.device().id()))
         .Culprit("parameter generator")
         .Hint("draw with a generator of the stream's device");
   }
   if (stream.is_persistent()) {
-    return Error(207000, fmt::format("{} stores its tasks for a model: a draw would make the same numbers in every "
-                                     "execution",
-                                     stream.Describe()))
+    return Error(kFeatureNotSupported,
+                 fmt::format("{} stores its tasks for a model: a draw would make the same numbers in every "
+                             "execution",
+                             stream.Describe()))
         .Culprit(stream.Describe())
         .Hint("capture the draw, or use aclrtRandomNumAsync, whose counter lies in device memory");
   }
@@ -341,9 +344,10 @@ Status SubmitRandomClosure(runtime::Stream& stream, Generator& generator, const 
                            uint64_t increment) {
   REPRISE_RETURN_IF_ERROR(CheckStream(stream, generator));
   if (IsUpdating(stream)) {
-    return Error(507009, fmt::format("{} is updating a task group: a closure that draws cannot take the place of a "
-                                     "kernel, whose seed it would not have",
-                                     stream.Describe()))
+    return Error(kTaskTypeNotSupported,
+                 fmt::format("{} is updating a task group: a closure that draws cannot take the place of a "
+                             "kernel, whose seed it would not have",
+                             stream.Describe()))
         .Culprit(fmt::format("closure \"{}\"", name))
         .Hint("end the update with aclmdlRICaptureTaskUpdateEnd first, or draw with a draw");
   }

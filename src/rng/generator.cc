@@ -21,9 +21,10 @@ constexpr uint64_t kUnit = GeneratorState::kUnit;
 constexpr uint64_t kMaxOffset = GeneratorState::kMaxOffset;
 
 Status Captured(uint64_t capture, int device, const char* call) {
-  return Error(107027, fmt::format("{} is not allowed while the stream is being captured: it needs the generator's "
-                                   "values now, and they change with each replay",
-                                   call))
+  return Error(kStreamCaptured,
+               fmt::format("{} is not allowed while the stream is being captured: it needs the generator's "
+                           "values now, and they change with each replay",
+                           call))
       .Culprit(fmt::format("capture {} of the current stream of device {}", capture, device))
       .Hint("make, seed and read generators before the capture or after it");
 }
@@ -34,7 +35,7 @@ Status CheckNotCapturing(Environment& environment, int device, const char* call)
 }
 
 Status NewSeedInCapture(uint64_t seed, uint64_t current, uint64_t capture, int device) {
-  return Error(107030,
+  return Error(kCaptureModeForbids,
                fmt::format("a new seed ({}, in place of {}) cannot be set in a capture: a replay takes the seed "
                            "that the generator has then",
                            seed, current))
@@ -44,12 +45,12 @@ Status NewSeedInCapture(uint64_t seed, uint64_t current, uint64_t capture, int d
 
 Status CheckOffset(uint64_t offset) {
   if (offset % kUnit != 0) {
-    return Error(107000, fmt::format("offset {} is not a multiple of 4", offset))
+    return Error(kInvalidValue, fmt::format("offset {} is not a multiple of 4", offset))
         .Culprit("parameter offset")
         .Hint(fmt::format("pass {}, the next multiple of 4", (offset | 3) == UINT64_MAX ? 0 : (offset | 3) + 1));
   }
   if (offset > kMaxOffset) {
-    return Error(107000, fmt::format("offset {} is more than {}, the largest one", offset, kMaxOffset))
+    return Error(kInvalidValue, fmt::format("offset {} is more than {}, the largest one", offset, kMaxOffset))
         .Culprit("parameter offset")
         .Hint("pass an offset that fits 63 bits; another seed is another sequence");
   }
@@ -59,7 +60,7 @@ Status CheckOffset(uint64_t offset) {
 // Moves `offset` on; 207012 and no change when there is no room.
 Status Advance(uint64_t& offset, uint64_t increment, const char* whose) {
   if (increment > kMaxOffset - offset) {
-    return Error(207012,
+    return Error(kLimitExceeded,
                  fmt::format("{} {} cannot move on by {}: the largest one is {}", whose, offset, increment, kMaxOffset))
         .Culprit(whose)
         .Hint("set another seed, which sets the offset to 0");
@@ -121,7 +122,7 @@ Status GeneratorState::WithCapture(uint64_t capture, Fn fn) {
   REPRISE_RETURN_IF_ERROR(RegisterIn(capture));
   std::lock_guard lock(mutex_);
   if (const auto found = captures_.find(capture); found != captures_.end()) return fn(found->second);
-  return Error(107030, fmt::format("capture {} ended while a generator began to draw in it", capture))
+  return Error(kCaptureModeForbids, fmt::format("capture {} ended while a generator began to draw in it", capture))
       .Culprit("the thread that ended the capture")
       .Hint("end a capture when all threads that submit to it have done so");
 }
@@ -213,7 +214,8 @@ uint64_t GeneratorState::CaptureEpilogue(uint64_t capture) {
 
 Status GeneratorState::ReplayPrologue(uint64_t capture, uint64_t increment, void* stream) {
   if (const uint64_t now = environment_.CaptureOf(stream); now != 0) {
-    return Error(107027, "a graph that draws random numbers cannot be replayed on a stream that is being captured")
+    return Error(kStreamCaptured,
+                 "a graph that draws random numbers cannot be replayed on a stream that is being captured")
         .Culprit(fmt::format("capture {} of device {}", now, device_))
         .Hint("replay it outside of captures");
   }
@@ -314,8 +316,9 @@ StatusOr<Generator::StateBytes> Generator::GetState() const {
 
 Status Generator::SetState(std::span<const uint8_t> bytes) {
   if (bytes.size() != kStateBytes && bytes.size() != 8) {
-    return Error(107000, fmt::format("RNG state is wrong size: {} bytes, must be 16 (seed and offset) or 8 (seed)",
-                                     bytes.size()))
+    return Error(
+               kInvalidValue,
+               fmt::format("RNG state is wrong size: {} bytes, must be 16 (seed and offset) or 8 (seed)", bytes.size()))
         .Culprit("parameter state")
         .Hint("pass what GetState has returned");
   }
@@ -330,15 +333,16 @@ std::shared_ptr<Generator> Generator::GraphsafeGetState() const { return std::ma
 
 Status Generator::GraphsafeSetState(const Generator* other) {
   if (other == nullptr) {
-    return Error(107000, "there is no NPU Generator whose state could be shared")
+    return Error(kInvalidValue, "there is no NPU Generator whose state could be shared")
         .Culprit("parameter generator")
         .Hint("pass a generator of the same device");
   }
   std::shared_ptr<GeneratorState> theirs = other->state();  // before our mutex: it may be the same generator
   std::lock_guard lock(mutex_);
   if (theirs->device() != state_->device()) {
-    return Error(107000, fmt::format("the generator belongs to device {}, an NPU Generator of device {} is expected",
-                                     theirs->device(), state_->device()))
+    return Error(kInvalidValue,
+                 fmt::format("the generator belongs to device {}, an NPU Generator of device {} is expected",
+                             theirs->device(), state_->device()))
         .Culprit("parameter generator")
         .Hint("pass a generator of the same device");
   }

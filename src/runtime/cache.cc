@@ -40,8 +40,8 @@ RunResult RunDescriptor(RunContext& context, void* payload) {
   CacheDescriptor descriptor;
   std::memcpy(&descriptor, at, sizeof descriptor);
   if (descriptor.magic != kFilled) {
-    context.Fail(Error(507053, fmt::format("the {} bytes at {} are no descriptor of a cache operation",
-                                           sizeof descriptor, fmt::ptr(at)))
+    context.Fail(Error(kDeviceMemoryError, fmt::format("the {} bytes at {} are no descriptor of a cache operation",
+                                                       sizeof descriptor, fmt::ptr(at)))
                      .Culprit(fmt::format("parameter cmoDesc, which {}", device::MemoryRegistry::Get().Explain(at)))
                      .Hint("fill it with aclrtCmoSetDesc before the task runs, and let nothing else write there"));
   }

@@ -89,7 +89,8 @@ void Drop(const Queue& queue) noexcept {
 }
 
 Status Unsubscribed(uint64_t thread_id) {
-  return Error(107015, fmt::format("thread {} is no longer subscribed; its callback was dropped", thread_id))
+  return Error(kStreamNotSubscribed,
+               fmt::format("thread {} is no longer subscribed; its callback was dropped", thread_id))
       .Hint("synchronise the stream before its thread is unsubscribed");
 }
 
@@ -172,18 +173,18 @@ Status Subscribe(Subscription kind, uint64_t thread_id, Stream& stream) {
   SubscriptionRegistry& registry = TheSubscriptions(kind);
   std::lock_guard lock(registry.mutex);
   if (const auto it = registry.thread_of.find(&stream); it != registry.thread_of.end()) {
-    return Error(107011, fmt::format("{} is subscribed already", stream.Describe()))
+    return Error(kStreamSubscribe, fmt::format("{} is subscribed already", stream.Describe()))
         .Culprit(fmt::format("an earlier {} for thread {}", registry.subscribe, it->second))
         .Hint(fmt::format("a stream has one thread: end that subscription with {} first", registry.unsubscribe));
   }
   // Closed before its subscriptions are dropped, which takes the lock.
   if (stream.is_closed())
-    return Error(107017, "the stream was destroyed by another thread meanwhile")
+    return Error(kInvalidHandle, "the stream was destroyed by another thread meanwhile")
         .Hint("destroy a stream only when no other thread uses it");
   auto it = registry.threads.find(thread_id);
   if (it == registry.threads.end()) {
     if (registry.threads.size() >= kMaxThreads) {
-      return Error(107012, fmt::format("{} threads are subscribed, which is the limit", kMaxThreads))
+      return Error(kThreadSubscribe, fmt::format("{} threads are subscribed, which is the limit", kMaxThreads))
           .Hint(
               fmt::format("let one thread serve several streams, or end a subscription with {}", registry.unsubscribe));
     }
@@ -191,8 +192,8 @@ Status Subscribe(Subscription kind, uint64_t thread_id, Stream& stream) {
     it->second->device = stream.device().id();
     registry.thread_came.notify_all();
   } else if (it->second->device != stream.device().id()) {
-    return Error(107012, fmt::format("thread {} serves device {}, not device {}", thread_id, it->second->device,
-                                     stream.device().id()))
+    return Error(kThreadSubscribe, fmt::format("thread {} serves device {}, not device {}", thread_id,
+                                               it->second->device, stream.device().id()))
         .Hint("subscribe one thread for each device");
   }
   registry.thread_of[&stream] = thread_id;
@@ -205,12 +206,12 @@ Status Unsubscribe(Subscription kind, uint64_t thread_id, Stream& stream) {
   std::unique_lock lock(registry.mutex);
   const auto thread = registry.threads.find(thread_id);
   if (thread == registry.threads.end()) {
-    return Error(107012, fmt::format("thread {} is not subscribed", thread_id))
+    return Error(kThreadSubscribe, fmt::format("thread {} is not subscribed", thread_id))
         .Hint(fmt::format("pass the id that was given to {}, once for each stream", registry.subscribe));
   }
   const auto it = registry.thread_of.find(&stream);
   if (it == registry.thread_of.end() || it->second != thread_id) {
-    return Error(107011, fmt::format("{} is not subscribed to thread {}", stream.Describe(), thread_id))
+    return Error(kStreamSubscribe, fmt::format("{} is not subscribed to thread {}", stream.Describe(), thread_id))
         .Hint(fmt::format("pass the stream and the id that were given to {}", registry.subscribe));
   }
   registry.thread_of.erase(it);
@@ -252,7 +253,7 @@ Status ProcessCallbacks(Subscription kind, int64_t timeout_ms) {
   };
   // A thread often polls before the one that made it gets to subscribe it. Without a limit it could wait for ever.
   if (!is_subscribed() && (timeout_ms < 0 || !registry.thread_came.wait_until(lock, deadline, is_subscribed))) {
-    return Error(107012, fmt::format("this thread ({}) is not subscribed", self))
+    return Error(kThreadSubscribe, fmt::format("this thread ({}) is not subscribed", self))
         .Hint(fmt::format("call {} with this thread's id first", registry.subscribe));
   }
   const auto arrived = [&] { return !thread->queue.empty() || thread->streams == 0; };
@@ -263,9 +264,9 @@ Status ProcessCallbacks(Subscription kind, int64_t timeout_ms) {
   }
   if (thread->queue.empty()) {
     if (thread->streams == 0)
-      return Error(507012, "the thread was unsubscribed while it waited for a callback")
+      return Error(kReportTimeout, "the thread was unsubscribed while it waited for a callback")
           .Hint("leave the loop that waits for callbacks when the thread's last subscription ends");
-    return Error(507012, fmt::format("no callback arrived within {} ms", timeout_ms))
+    return Error(kReportTimeout, fmt::format("no callback arrived within {} ms", timeout_ms))
         .Hint("call again, with a longer timeout if callbacks are due");
   }
   Queue batch;
@@ -298,7 +299,7 @@ Status SubmitCallback(Stream& stream, void (*function)(void*), void* argument, b
     CallbackPayload payload{function, argument, thread_id, kind, blocks};
     return stream.Submit(ir::MakeTask(kCallback, payload));
   }
-  return Error(107015, fmt::format("no thread is subscribed to {}", stream.Describe()));
+  return Error(kStreamNotSubscribed, fmt::format("no thread is subscribed to {}", stream.Describe()));
 }
 
 }  // namespace reprise::runtime

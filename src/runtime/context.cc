@@ -21,14 +21,15 @@ constinit NoDestroy<HandleTable<Context, HandleKind::kContext>> internal::g_cont
 StatusOr<Context*> Context::Create(Device& device, bool is_primary) {
   RefuseInForks();
   if (FaultPoint("context"))
-    return Error(207005, "no further context can be made (injected fault)")
+    return Error(kResourceExhausted, "no further context can be made (injected fault)")
         .Hint("destroy contexts that are no longer needed");
   std::lock_guard lock(device.contexts_mutex);
   auto* context = new Context(device, is_primary);
   context->handle_ = Contexts().Insert(context);
   if (context->handle_ == nullptr) {
     delete context;
-    return Error(207005, "the process has too many contexts").Hint("destroy contexts that are no longer needed");
+    return Error(kResourceExhausted, "the process has too many contexts")
+        .Hint("destroy contexts that are no longer needed");
   }
   auto stream = Stream::Create(*context, {});
   if (!stream.ok()) {
@@ -194,12 +195,12 @@ StatusOr<Context*> CurrentContext() {
     return context;
   }
   if (handle == nullptr) {
-    if (device::Activity::Mine() == nullptr) return Error(107002, "this thread has no current context");
-    return Error(107002, "a host function has no current context")
+    if (device::Activity::Mine() == nullptr) return Error(kNoContext, "this thread has no current context");
+    return Error(kNoContext, "a host function has no current context")
         .Culprit(fmt::format("thread {} of the device, which runs the host function", ThreadId()))
         .Hint("make this call on a thread of the program: a host function holds its stream up, and must not wait");
   }
-  return Error(107002, "the context that was current on this thread was destroyed")
+  return Error(kNoContext, "the context that was current on this thread was destroyed")
       .Culprit("aclrtResetDevice or aclrtDestroyContext, on this or another thread");
 }
 

@@ -223,7 +223,7 @@ class DataDump::Session {
                   models_.empty() ? "none" : fmt::format("{}", fmt::join(models_, ", ")));
     }
     if (failure_.ok()) return {};
-    return Error(100004, failure_.detail().what).Culprit(failure_.detail().culprit).Hint(failure_.detail().hint);
+    return Error(kWriteFile, failure_.detail().what).Culprit(failure_.detail().culprit).Hint(failure_.detail().hint);
   }
 
  private:

@@ -90,7 +90,7 @@ std::string Holdings::Describe(Kind kind, int64_t taken) const {
 }
 
 Status Device::NoStream(const std::string& wanted) const {
-  return Error(207008,
+  return Error(kNoStreamResource,
                fmt::format("device {} has no stream left{}: all {} are in use", id_, wanted, stream_ids_.limit()))
       .Culprit("streams: " + holdings_.Describe(&Holdings::Holder::streams, stream_ids_.limit()))
       .Hint(
@@ -99,7 +99,8 @@ Status Device::NoStream(const std::string& wanted) const {
 }
 
 Status Device::NoEvent(const std::string& wanted) const {
-  return Error(207007, fmt::format("device {} has no event left{}: all {} are in use", id_, wanted, event_ids_.limit()))
+  return Error(kNoEventResource,
+               fmt::format("device {} has no event left{}: all {} are in use", id_, wanted, event_ids_.limit()))
       .Culprit("events: " + holdings_.Describe(&Holdings::Holder::events, event_ids_.limit()))
       .Hint(
           "destroy events and graphs that are no longer needed; every event record in a capture costs one in its "
@@ -145,7 +146,7 @@ constexpr const char* kResets = "resets the device, which waits for that stream"
 Status Device::Release() {
   std::unique_lock lock(primary_mutex_);
   if (primary_count_ == 0) {
-    return Error(107000, fmt::format("device {} is not set: its reference count is 0", id_))
+    return Error(kInvalidValue, fmt::format("device {} is not set: its reference count is 0", id_))
         .Hint("call aclrtResetDevice once for each aclrtSetDevice");
   }
   if (primary_count_ == 1) REPRISE_RETURN_IF_ERROR(primary_->CheckNotInside(kResets));
@@ -156,7 +157,7 @@ Status Device::Release() {
 Status Device::ReleaseForce() {
   std::unique_lock lock(primary_mutex_);
   if (primary_count_ == 0) {
-    return Error(107000, fmt::format("device {} is not set: its reference count is 0", id_))
+    return Error(kInvalidValue, fmt::format("device {} is not set: its reference count is 0", id_))
         .Hint("call aclrtResetDeviceForce only while the device is set");
   }
   REPRISE_RETURN_IF_ERROR(primary_->CheckNotInside(kResets));
@@ -250,16 +251,17 @@ StatusOr<Device*> FindDevice(int64_t user_id) {
   if (user_id >= 0 && user_id < static_cast<int64_t>(devices.size()))
     return devices[static_cast<size_t>(user_id)].get();
   if (devices.empty()) {
-    return Error(107001, fmt::format("device {} does not exist: ASCEND_RT_VISIBLE_DEVICES=\"{}\" leaves none", user_id,
-                                     Env(EnvVar::kVisibleDevices)));
+    return Error(kInvalidDevice, fmt::format("device {} does not exist: ASCEND_RT_VISIBLE_DEVICES=\"{}\" leaves none",
+                                             user_id, Env(EnvVar::kVisibleDevices)));
   }
   if (devices.size() == 1) {
-    return Error(107001, fmt::format("device {} does not exist: this process has one device, 0", user_id))
+    return Error(kInvalidDevice, fmt::format("device {} does not exist: this process has one device, 0", user_id))
         .Hint(
             "pass 0, or start the program with REPRISE_DEVICES=8 in its environment for eight devices"
             " (ASCEND_RT_VISIBLE_DEVICES picks some of them)");
   }
-  return Error(107001, fmt::format("device {} does not exist: valid ids are 0 to {}", user_id, devices.size() - 1));
+  return Error(kInvalidDevice,
+               fmt::format("device {} does not exist: valid ids are 0 to {}", user_id, devices.size() - 1));
 }
 
 uint32_t HardwareCores(int type) {

@@ -40,11 +40,11 @@ thread_local int t_in_receiver = 0;
 // `what` begins with whose fault it is: that of the callback, or that of the file.
 Status NotWritten(const std::string& what) {
   if (what.starts_with("the callback")) {
-    return Error(100004, what)
+    return Error(kWriteFile, what)
         .Culprit("the function given to acldumpRegCallback")
         .Hint("let the function return 0 once it has taken a piece");
   }
-  return Error(100004, what).Culprit("the file").Hint("make room, and look at the permissions of the folder");
+  return Error(kWriteFile, what).Culprit("the file").Hint("make room, and look at the permissions of the folder");
 }
 
 std::string Numbers(std::span<const uint64_t> values) { return fmt::format("[{}]", fmt::join(values, ",")); }
@@ -74,7 +74,7 @@ void Dump::SetWants() noexcept {
 Status Dump::StartArgs(const std::string& folder) {
   std::lock_guard lock(mutex_);
   if (sink_.on) {
-    return Error(100044, "arguments are dumped already")
+    return Error(kDumpAlreadyRun, "arguments are dumped already")
         .Culprit(fmt::format("an earlier aclopStartDumpArgs with the folder \"{}\"", sink_.folder))
         .Hint("call aclopStopDumpArgs first");
   }
@@ -108,7 +108,7 @@ Status Dump::EndSink(std::unique_lock<std::mutex>& lock) {
 Status Dump::StopArgs() {
   std::unique_lock lock(mutex_);
   if (!sink_.on) {
-    return Error(100045, "no arguments are dumped")
+    return Error(kDumpNotRun, "no arguments are dumped")
         .Culprit("aclopStartDumpArgs was not called, or aclopStopDumpArgs was called since")
         .Hint("call aclopStartDumpArgs first");
   }
@@ -210,7 +210,7 @@ void Dump::WriteLaunch(const std::string& line) noexcept try {
 Status Dump::Init() {
   std::lock_guard lock(mutex_);
   if (initialized_) {
-    return Error(100044, "the dump is initialised already")
+    return Error(kDumpAlreadyRun, "the dump is initialised already")
         .Culprit(of_file_ ? "the key dump of the file that was given to aclInit" : "an earlier aclmdlInitDump")
         .Hint(of_file_ ? "describe the whole dump in that file, or take the key out of it"
                        : "call aclmdlFinalizeDump first");
@@ -221,11 +221,11 @@ Status Dump::Init() {
 
 Status Dump::NotInitialized() const {
   if (of_file_) {
-    return Error(100045, "the dump was not initialised by aclmdlInitDump")
+    return Error(kDumpNotRun, "the dump was not initialised by aclmdlInitDump")
         .Culprit("the key dump of the file that was given to aclInit, which alone configures the dump now")
         .Hint("describe the whole dump in that file; aclFinalize ends it");
   }
-  return Error(100045, "the dump is not initialised")
+  return Error(kDumpNotRun, "the dump is not initialised")
       .Culprit("aclmdlInitDump was not called, or aclmdlFinalizeDump was called since")
       .Hint("call aclmdlInitDump first");
 }
@@ -254,9 +254,10 @@ Status Dump::StartOfEnvironment() {
             : wanted == "aic_err_detail_dump" ? Scene::kDetail
                                               : Scene::kNone;
     if (scene == Scene::kNone) {
-      return Error(100009, fmt::format("ASCEND_DUMP_SCENE is \"{}\", must be aic_err_brief_dump, aic_err_norm_dump or "
-                                       "aic_err_detail_dump",
-                                       wanted))
+      return Error(kInvalidDumpConfig,
+                   fmt::format("ASCEND_DUMP_SCENE is \"{}\", must be aic_err_brief_dump, aic_err_norm_dump or "
+                               "aic_err_detail_dump",
+                               wanted))
           .Culprit("the environment variable ASCEND_DUMP_SCENE")
           .Hint("set it to one of these, or unset it");
     }
@@ -316,7 +317,7 @@ Status Dump::Finalize() {
 Status Dump::StartOfFile(const Settings& settings) {
   std::lock_guard lock(mutex_);
   if (initialized_) {
-    return Error(100044, "the dump is initialised already")
+    return Error(kDumpAlreadyRun, "the dump is initialised already")
         .Culprit("an earlier aclmdlInitDump")
         .Hint("call aclmdlFinalizeDump first, or aclInit before aclmdlInitDump");
   }

@@ -237,7 +237,7 @@ StatusOr<Event*> Event::Make(Device& device, uint32_t flags, bool is_ex, SharedE
   if (event->handle_ == nullptr) {
     device.event_ids().Return(id);
     delete event;
-    return Error(207007, "the process has too many events").Hint("destroy events that are no longer needed");
+    return Error(kNoEventResource, "the process has too many events").Hint("destroy events that are no longer needed");
   }
   return event;
 }
@@ -249,16 +249,17 @@ StatusOr<Event*> Event::Open(Device& device, const device::ShareKey& key) {
 
 StatusOr<device::ShareKey> Event::Export() {
   if (shared_ == nullptr) {
-    return Error(107000, fmt::format("{} was created with flags {:#x}, without ACL_EVENT_IPC", Describe(), flags_))
+    return Error(kInvalidValue,
+                 fmt::format("{} was created with flags {:#x}, without ACL_EVENT_IPC", Describe(), flags_))
         .Hint("create the event with aclrtCreateEventExWithFlag(&event, ACL_EVENT_IPC)");
   }
   if (shared_->cell.imported()) {
-    return Error(107000, fmt::format("{} was opened from another process", Describe()))
+    return Error(kInvalidValue, fmt::format("{} was opened from another process", Describe()))
         .Hint("pass on the handle that this process received");
   }
   std::lock_guard lock(captured_mutex);
   if (is_destroyed_)
-    return Error(107017, fmt::format("{} was destroyed by another thread meanwhile", Describe()))
+    return Error(kInvalidHandle, fmt::format("{} was destroyed by another thread meanwhile", Describe()))
         .Hint("destroy an event only when no other thread uses it");
   if (!key_) {
     REPRISE_ASSIGN_OR_RETURN(key_, shared_->cell.Export(device::ShareKind::kEvent, false));
@@ -385,7 +386,7 @@ Status Event::RecordOn(Stream& stream) {
   try {
     record = EventRecord::Create();
   } catch (const std::bad_alloc&) {
-    return Error(207007, "no memory for the record of an event").Hint("free memory of the host");
+    return Error(kNoEventResource, "no memory for the record of an event").Hint("free memory of the host");
   }
   {
     std::lock_guard lock(order_mutex);

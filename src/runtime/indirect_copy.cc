@@ -32,8 +32,9 @@ Status CheckSide(const void* begin, uint64_t bytes, const char* side) {
   const device::MemoryRegistry& memory = device::MemoryRegistry::Get();
   auto range = memory.CheckRange(begin, bytes, side);
   if (range.ok() && range->kind != device::MemoryKind::kPageable) return {};
-  return Error(507053, fmt::format("the {} of an indirect copy, {} of {} bytes, is no memory that the device reaches",
-                                   side, fmt::ptr(begin), bytes))
+  return Error(kDeviceMemoryError,
+               fmt::format("the {} of an indirect copy, {} of {} bytes, is no memory that the device reaches", side,
+                           fmt::ptr(begin), bytes))
       .Culprit(range.ok() ? fmt::format("{} {}", fmt::ptr(begin), memory.Explain(begin))
                           : std::move(range).status().detail().what)
       .Hint("look at who wrote the address into device memory, and whether that was ordered before the copy");
@@ -59,10 +60,10 @@ RunResult RunDescriptor(RunContext& context, void* payload) {
   CopyDescriptor descriptor;
   std::memcpy(&descriptor, at, sizeof descriptor);
   if (descriptor.magic != kFilled) {
-    context.Fail(
-        Error(507053, fmt::format("the {} bytes at {} are no copy descriptor", sizeof descriptor, fmt::ptr(at)))
-            .Culprit(fmt::format("parameter desc, which {}", device::MemoryRegistry::Get().Explain(at)))
-            .Hint("fill it with aclrtSetMemcpyDesc before the task runs, and let nothing else write there"));
+    context.Fail(Error(kDeviceMemoryError,
+                       fmt::format("the {} bytes at {} are no copy descriptor", sizeof descriptor, fmt::ptr(at)))
+                     .Culprit(fmt::format("parameter desc, which {}", device::MemoryRegistry::Get().Explain(at)))
+                     .Hint("fill it with aclrtSetMemcpyDesc before the task runs, and let nothing else write there"));
     return RunResult::kDone;
   }
   return CopyBetween(context, reinterpret_cast<void*>(descriptor.dst), reinterpret_cast<const void*>(descriptor.src),
@@ -91,7 +92,7 @@ Status Resolve(const IndirectAddress& from, const char* side, void** address) {
   std::memcpy(&base, from.cell, sizeof base);
   *address = reinterpret_cast<void*>(base + from.offset);
   if (base + from.offset >= base) return {};
-  return Error(507053,
+  return Error(kDeviceMemoryError,
                fmt::format("the {} of an indirect copy, {:#x} plus {} bytes, wraps around", side, base, from.offset))
       .Culprit(fmt::format("the cell {} that holds {:#x}", fmt::ptr(from.cell), base))
       .Hint("write a base address into the cell before the task runs");

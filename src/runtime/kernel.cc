@@ -46,22 +46,23 @@ const RepriseKernelTable* FindKey(std::string_view key) {
 
 Status CheckTable(const RepriseKernelTable* table, const std::string& source) {
   if (table == nullptr)
-    return Error(107000, fmt::format("the kernel table of {} is null", source)).Hint("pass the table of the kernels");
+    return Error(kInvalidValue, fmt::format("the kernel table of {} is null", source))
+        .Hint("pass the table of the kernels");
   if (table->abi_version != REPRISE_KERNEL_ABI_VERSION) {
-    return Error(107000, fmt::format("the kernel table of {} has layout version {}, this runtime reads {}", source,
-                                     table->abi_version, REPRISE_KERNEL_ABI_VERSION))
+    return Error(kInvalidValue, fmt::format("the kernel table of {} has layout version {}, this runtime reads {}",
+                                            source, table->abi_version, REPRISE_KERNEL_ABI_VERSION))
         .Hint("compile the kernels against the reprise/kernel.h of this installation");
   }
   for (uint32_t i = 0; i < table->kernel_count; ++i) {
     const RepriseKernelDesc& desc = table->kernels[i];
     if (desc.name == nullptr || desc.fn == nullptr) {
-      return Error(107000,
+      return Error(kInvalidValue,
                    fmt::format("kernel {} of {} has no {}", i, source, desc.name == nullptr ? "name" : "function"))
           .Hint("define kernels with REPRISE_KERNEL, which fills both in");
     }
     for (uint32_t j = 0; j < i; ++j) {
       if (std::strcmp(table->kernels[j].name, desc.name) == 0) {
-        return Error(507028, fmt::format("{} has two kernels named {}", source, desc.name))
+        return Error(kKernelDuplicate, fmt::format("{} has two kernels named {}", source, desc.name))
             .Hint("give each kernel of a table a name of its own");
       }
     }
@@ -355,7 +356,7 @@ std::string DescribeParams(const KernelFunction& function) {
 
 Status CheckArgsBytes(const KernelFunction& function, size_t args_bytes) {
   if (args_bytes < function.args_bytes) [[unlikely]]
-    return ArgsTooShort(107000, function, args_bytes);
+    return ArgsTooShort(kInvalidValue, function, args_bytes);
   return {};
 }
 
@@ -384,13 +385,14 @@ HandleTable<KernelArgs, HandleKind::kKernelArgs>& KernelArgsTable() {
 
 Status RegisterKernels(const char* key, const RepriseKernelTable* table) {
   if (key == nullptr || *key == 0)
-    return Error(107000, "the key of the kernel table is empty")
+    return Error(kInvalidValue, "the key of the kernel table is empty")
         .Hint("choose a key, by which aclrtBinaryLoadFromFile finds the table");
   REPRISE_RETURN_IF_ERROR(CheckTable(table, key));
   KeyRegistry& keys = Keys();
   std::lock_guard lock(keys.mutex);
   if (!keys.tables.emplace(key, table).second)
-    return Error(507028, fmt::format("key {} is taken", key)).Hint("register a table once, or choose another key");
+    return Error(kKernelDuplicate, fmt::format("key {} is taken", key))
+        .Hint("register a table once, or choose another key");
   return {};
 }
 
@@ -410,7 +412,7 @@ StatusOr<KernelBinary*> KernelBinary::Make(std::string source, void* library, co
     KernelBinaries().Erase(binary->handle_);
     for (auto& function : binary->functions_) KernelFunctions().Erase(function->handle);
     binary->Release();
-    return Error(207005, "the process has too many kernel binaries")
+    return Error(kResourceExhausted, "the process has too many kernel binaries")
         .Hint("unload binaries that are no longer needed with aclrtBinaryUnLoad");
   }
   return binary;
@@ -447,16 +449,17 @@ StatusOr<KernelBinary*> KernelBinary::LoadFile(const std::string& path) {
     return Open(path, shared);
   }
   if (access(path.c_str(), R_OK) != 0 || FaultPoint("kernel.file")) {
-    return Error(107009, fmt::format("\"{}\" cannot be opened: {}", path, std::strerror(errno)))
+    return Error(kFileOpen, fmt::format("\"{}\" cannot be opened: {}", path, std::strerror(errno)))
         .Hint("pass the path of a kernel binary, or a key given to repriseRegisterKernels");
   }
   if (!std::filesystem::is_regular_file(path, ignored)) {
-    return Error(107000, fmt::format("\"{}\" is not a regular file", path)).Hint("pass the path of a kernel binary");
+    return Error(kInvalidValue, fmt::format("\"{}\" is not a regular file", path))
+        .Hint("pass the path of a kernel binary");
   }
   std::string image = ReadFile(path);
   const bool is_json = path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0;
   if (!IsElf(image) && !is_json) {
-    return Error(107000, fmt::format("\"{}\" is neither an ELF file nor a JSON description", path))
+    return Error(kInvalidValue, fmt::format("\"{}\" is neither an ELF file nor a JSON description", path))
         .Hint("pass the path of a shared object with kernels");
   }
   auto binary = Make(path, nullptr, nullptr);
@@ -469,15 +472,16 @@ StatusOr<KernelBinary*> KernelBinary::LoadData(const void* data, size_t bytes) {
   const std::string_view key = view.substr(0, view.find('\0'));
   if (const RepriseKernelTable* table = FindKey(key)) return Make(std::string(key), nullptr, table);
   if (!IsElf(view))
-    return Error(107000, fmt::format("the {} bytes of data are no ELF file", bytes))
+    return Error(kInvalidValue, fmt::format("the {} bytes of data are no ELF file", bytes))
         .Hint("pass the content of a shared object with kernels");
   const int fd = FaultPoint("kernel.file") ? -1 : memfd_create("reprise-kernels", MFD_CLOEXEC);
   if (fd < 0)
-    return Error(207005, "no temporary file for the kernel binary")
+    return Error(kResourceExhausted, "no temporary file for the kernel binary")
         .Hint("free memory of the host, or raise the limit of open files (ulimit -n)");
   if (write(fd, data, bytes) != static_cast<ssize_t>(bytes)) {
     close(fd);
-    return Error(207005, "no room in a temporary file for the kernel binary").Hint("free memory of the host");
+    return Error(kResourceExhausted, "no room in a temporary file for the kernel binary")
+        .Hint("free memory of the host");
   }
   auto binary = Open(fmt::format("<{} bytes of data>", bytes), fmt::format("/proc/self/fd/{}", fd));
   close(fd);
@@ -528,7 +532,7 @@ Status MakeKernelArgs(KernelFunction& function, void** handle) {
   auto args = std::make_unique<KernelArgs>(function);
   args->handle = KernelArgsTable().Insert(args.get());
   if (args->handle == nullptr)
-    return Error(207005, "the process has too many kernel argument lists")
+    return Error(kResourceExhausted, "the process has too many kernel argument lists")
         .Hint("destroy argument lists that are no longer needed");
   *handle = args->handle;
   std::lock_guard lock(function.binary->args_mutex_);
@@ -547,7 +551,7 @@ StatusOr<KernelFunction*> KernelBinary::FindByName(const std::string& name) cons
     if (function->name == name) return function.get();
     known += (known.empty() ? "" : ", ") + function->name;
   }
-  return Error(507027, fmt::format("{} has no kernel named \"{}\"", source_, name))
+  return Error(kKernelLookup, fmt::format("{} has no kernel named \"{}\"", source_, name))
       .Hint(known.empty() ? "the file holds no host-compiled kernels: build it with reprise_add_kernels, see "
                             "reprise/kernel.h"
                           : "use one of: " + known);
@@ -560,14 +564,14 @@ StatusOr<KernelFunction*> KernelBinary::FindByEntry(uint64_t entry) const {
     if (entry != 0 && function->desc->entry == entry) return function.get();  // 0: has none
     known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", function->desc->entry, function->name);
   }
-  return Error(507027, fmt::format("{} has no kernel with entry {}", source_, entry))
+  return Error(kKernelLookup, fmt::format("{} has no kernel with entry {}", source_, entry))
       .Hint(known.empty() ? "the file holds no host-compiled kernels" : "use one of: " + known);
 }
 
 StatusOr<KernelFunction*> KernelBinary::RegisterAlias(const std::string& kernel, const std::string& alias) {
   std::lock_guard lock(functions_mutex_);
   if (is_unloaded_)
-    return Error(107017, fmt::format("{} was unloaded by another thread meanwhile", source_))
+    return Error(kInvalidHandle, fmt::format("{} was unloaded by another thread meanwhile", source_))
         .Hint("unload a binary only when no other thread uses it");
   const RepriseKernelDesc* desc = nullptr;
   KernelFunction* clash = nullptr;
@@ -578,23 +582,23 @@ StatusOr<KernelFunction*> KernelBinary::RegisterAlias(const std::string& kernel,
     if (function->name == alias) clash = function.get();
   }
   if (known.empty()) {
-    return Error(107000, fmt::format("{} has no AI CPU kernels", source_))
+    return Error(kInvalidValue, fmt::format("{} has no AI CPU kernels", source_))
         .Culprit("parameter handle")
         .Hint("look kernels of the cores up with aclrtBinaryGetFunction");
   }
   if (desc == nullptr) {
-    return Error(507027, fmt::format("{} has no kernel named \"{}\"", source_, kernel))
+    return Error(kKernelLookup, fmt::format("{} has no kernel named \"{}\"", source_, kernel))
         .Culprit("parameter funcName")
         .Hint("use one of: " + known);
   }
   if (desc->kind != REPRISE_KERNEL_AICPU) {
-    return Error(107000, fmt::format("kernel {} of {} is no AI CPU kernel", kernel, source_))
+    return Error(kInvalidValue, fmt::format("kernel {} of {} is no AI CPU kernel", kernel, source_))
         .Culprit("parameter funcName")
         .Hint("use one of: " + known);
   }
   if (clash != nullptr) {
     if (clash->desc == desc) return clash;
-    return Error(507028, fmt::format("{} has another kernel named {}", source_, alias))
+    return Error(kKernelDuplicate, fmt::format("{} has another kernel named {}", source_, alias))
         .Culprit("parameter kernelName")
         .Hint("choose another name");
   }
@@ -602,7 +606,7 @@ StatusOr<KernelFunction*> KernelBinary::RegisterAlias(const std::string& kernel,
   functions_.reserve(functions_.size() + 1);
   function->handle = KernelFunctions().Insert(function.get());
   if (function->handle == nullptr)
-    return Error(207005, "the process has too many kernels")
+    return Error(kResourceExhausted, "the process has too many kernels")
         .Hint("unload binaries that are no longer needed with aclrtBinaryUnLoad");
   functions_.push_back(std::move(function));
   return functions_.back().get();
@@ -611,7 +615,8 @@ StatusOr<KernelFunction*> KernelBinary::RegisterAlias(const std::string& kernel,
 StatusOr<std::vector<ParamPlace>> ParamsOf(const KernelFunction& function) {
   const RepriseKernelDesc& desc = *function.desc;
   if (desc.param_sizes == nullptr) {
-    return Error(207000, fmt::format("kernel {} does not tell the sizes of its parameters", function.name))
+    return Error(kFeatureNotSupported,
+                 fmt::format("kernel {} does not tell the sizes of its parameters", function.name))
         .Culprit(fmt::format("kernel {} of {}", function.name, function.binary->source()))
         .Hint("define it with REPRISE_KERNEL, or launch it with aclrtLaunchKernelWithHostArgs");
   }
@@ -627,7 +632,7 @@ StatusOr<std::vector<ParamPlace>> ParamsOf(const KernelFunction& function) {
 Status CheckListedArgs(const KernelFunction& function, size_t count, const std::function<size_t(size_t)>& bytes) {
   const RepriseKernelDesc& desc = *function.desc;
   const auto refuse = [&](const std::string& what) {
-    return Error(107000, fmt::format("kernel {} has {}; {}", function.name, DescribeParams(function), what))
+    return Error(kInvalidValue, fmt::format("kernel {} has {}; {}", function.name, DescribeParams(function), what))
         .Culprit(fmt::format("kernel {} of {}", function.name, function.binary->source()))
         .Hint("append every parameter in declaration order, with the size that the kernel declares");
   };
@@ -648,7 +653,7 @@ void* HardwareSyncArea(int device) {
 Status WithKernelTask(KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes, const void* args,
                       size_t args_bytes, const std::function<Status(const ir::Task&)>& take) {
   if (args_bytes > kMaxArgsBytes) {
-    return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxArgsBytes))
+    return Error(kInvalidValue, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxArgsBytes))
         .Hint(
             "pass the number of bytes of the arguments; large data lies in device memory, whose address is an "
             "argument");
@@ -692,13 +697,13 @@ Status WithChangedKernel(const void* payload, KernelFunction* function, uint32_t
   if (function != nullptr) launch.function = function;
   if (blocks != 0) launch.blocks = blocks;
   if (launch.function->desc->kind == REPRISE_KERNEL_AICPU) {
-    return Error(507009,
+    return Error(kTaskTypeNotSupported,
                  fmt::format("kernel {} is an AI CPU kernel, the stored task runs on the cores", launch.function->name))
         .Culprit(fmt::format("kernel {} of {}", launch.function->name, launch.function->binary->source()))
         .Hint("write the entry of a kernel of the cores into the cell");
   }
   if (launch.args_bytes < launch.function->args_bytes) {
-    return ArgsTooShort(507000, *launch.function, launch.args_bytes);
+    return ArgsTooShort(kRuntimeCannot, *launch.function, launch.args_bytes);
   }
   if (launch.args_kind == ArgsKind::kHeap) SharedBlock::Of(launch.args)->references.fetch_add(1);
   return WithTask(launch, take);
@@ -707,7 +712,7 @@ Status WithChangedKernel(const void* payload, KernelFunction* function, uint32_t
 Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes,
                           const void* args, size_t args_bytes, std::span<const ArgumentPlaceholder> placeholders) {
   if (args_bytes > kMaxArgsBytes) {
-    return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxArgsBytes))
+    return Error(kInvalidValue, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxArgsBytes))
         .Hint(
             "pass the number of bytes of the arguments; large data lies in device memory, whose address is an "
             "argument");
@@ -746,8 +751,8 @@ Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blo
   std::memcpy(block, args, args_bytes);
   for (const ArgumentPlaceholder& slot : placeholders) {
     if (uint64_t{slot.address_offset} + sizeof(void*) > args_bytes || slot.data_offset >= args_bytes) {
-      return Error(107000, fmt::format("placeholder {{{}, {}}} lies outside of the {} bytes of arguments",
-                                       slot.address_offset, slot.data_offset, args_bytes))
+      return Error(kInvalidValue, fmt::format("placeholder {{{}, {}}} lies outside of the {} bytes of arguments",
+                                              slot.address_offset, slot.data_offset, args_bytes))
           .Hint("let addrOffset and dataOffset point into the arguments");
     }
     const std::byte* data = block + slot.data_offset;
@@ -761,7 +766,7 @@ Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blo
 Status LaunchWithDeviceArgs(Stream& stream, KernelFunction& function, uint32_t blocks,
                             const LaunchAttributes& attributes, const void* args, size_t args_bytes) {
   if (args_bytes > kMaxDeviceArgsBytes) {
-    return Error(107000, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxDeviceArgsBytes))
+    return Error(kInvalidValue, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxDeviceArgsBytes))
         .Hint(
             "pass the number of bytes of the arguments; large data lies in device memory, whose address is an "
             "argument");
@@ -771,13 +776,14 @@ Status LaunchWithDeviceArgs(Stream& stream, KernelFunction& function, uint32_t b
 }
 
 StatusOr<uint32_t> KernelArgs::Append(const void* value, size_t bytes) {
-  if (finalized_) return Error(107000, "the argument list is finalized").Hint("append before aclrtKernelArgsFinalize");
+  if (finalized_)
+    return Error(kInvalidValue, "the argument list is finalized").Hint("append before aclrtKernelArgsFinalize");
   if (params_.size() >= kMaxParams)
-    return Error(107000, fmt::format("the list has {} parameters already", kMaxParams))
+    return Error(kInvalidValue, fmt::format("the list has {} parameters already", kMaxParams))
         .Hint("pass a structure in one parameter, or through device memory");
   const size_t offset = block_.size();
   if (bytes > kMaxArgsBytes - offset) {
-    return Error(107000, fmt::format("the arguments exceed {} bytes", kMaxArgsBytes))
+    return Error(kInvalidValue, fmt::format("the arguments exceed {} bytes", kMaxArgsBytes))
         .Hint("pass large arguments through device memory");
   }
   block_.resize(offset + (bytes + 7) / 8 * 8);
@@ -795,17 +801,18 @@ StatusOr<uint32_t> KernelArgs::AppendPlaceholder() {
 
 StatusOr<KernelArgs::Param*> KernelArgs::Find(uint32_t param) {
   if (param < params_.size()) return &params_[param];
-  return Error(107017, "paramHandle does not belong to this argument list")
+  return Error(kInvalidHandle, "paramHandle does not belong to this argument list")
       .Hint("pass a handle that aclrtKernelArgsAppend or aclrtKernelArgsAppendPlaceHolder wrote for this list");
 }
 
 StatusOr<void*> KernelArgs::PlaceholderBuffer(uint32_t param, size_t bytes) {
   REPRISE_ASSIGN_OR_RETURN(Param * entry, Find(param));
   if (!entry->placeholder)
-    return Error(107000, fmt::format("parameter {} is not a placeholder", param))
+    return Error(kInvalidValue, fmt::format("parameter {} is not a placeholder", param))
         .Hint("pass a parameter that aclrtKernelArgsAppendPlaceHolder returned");
   if (bytes > kMaxArgsBytes) {
-    return Error(107000, fmt::format("dataSize is {}, the arguments must not exceed {} bytes", bytes, kMaxArgsBytes))
+    return Error(kInvalidValue,
+                 fmt::format("dataSize is {}, the arguments must not exceed {} bytes", bytes, kMaxArgsBytes))
         .Hint("pass large arguments through device memory");
   }
   if (entry->buffer == nullptr || bytes > entry->buffer_bytes) {
@@ -820,8 +827,8 @@ StatusOr<void*> KernelArgs::PlaceholderBuffer(uint32_t param, size_t bytes) {
 Status KernelArgs::Update(uint32_t param, const void* value, size_t bytes) {
   REPRISE_ASSIGN_OR_RETURN(Param * entry, Find(param));
   if (entry->placeholder || bytes > entry->bytes) {
-    return Error(107000, fmt::format("parameter {} holds {} bytes{}, cannot take {}", param, entry->bytes,
-                                     entry->placeholder ? " and is a placeholder" : "", bytes))
+    return Error(kInvalidValue, fmt::format("parameter {} holds {} bytes{}, cannot take {}", param, entry->bytes,
+                                            entry->placeholder ? " and is a placeholder" : "", bytes))
         .Hint("append a parameter of the new size instead");
   }
   std::memcpy(block_.data() + entry->offset, value, bytes);
@@ -836,7 +843,8 @@ Status KernelArgs::Finalize() {
 
 Status KernelArgs::Launch(Stream& stream, uint32_t blocks, const LaunchAttributes& attributes) const {
   if (!finalized_) {
-    return Error(107000, "the argument list is not finalized").Hint("call aclrtKernelArgsFinalize before the launch");
+    return Error(kInvalidValue, "the argument list is not finalized")
+        .Hint("call aclrtKernelArgsFinalize before the launch");
   }
   REPRISE_RETURN_IF_ERROR(CheckListedArgs(function_, params_.size(), [this](size_t i) { return params_[i].bytes; }));
   std::vector<std::byte> block = block_;

@@ -473,7 +473,7 @@ StatusOr<ImageKind> InspectImage(std::string_view image, const std::string& sour
   }
   const Fault fault = Image(image).Check(header);
   if (fault.empty()) return ImageKind::kLoadable;
-  return Error(107000, fmt::format("{} is a damaged shared object: {}", source, fault))
+  return Error(kInvalidValue, fmt::format("{} is a damaged shared object: {}", source, fault))
       .Culprit(source)
       .Hint("copy or build the file again");
 }

@@ -79,7 +79,7 @@ StatusOr<MemoryPool*> MemoryPool::Create(Device& device, uint64_t most_bytes) {
   pool->handle_ = FaultPoint("memory.pool") ? nullptr : MemoryPools().Insert(pool);
   if (pool->handle_ == nullptr) {
     delete pool;
-    return Error(207005, "the process has too many memory pools")
+    return Error(kResourceExhausted, "the process has too many memory pools")
         .Hint("destroy pools that are no longer needed with aclrtMemPoolDestroy");
   }
   All& all = TheAll();
@@ -112,14 +112,14 @@ std::string MemoryPool::Describe() const { return fmt::format("memory pool {} of
 
 StatusOr<void*> MemoryPool::Take(Stream& stream, uint64_t bytes) {
   if (bytes > uint64_t{PTRDIFF_MAX})
-    return Error(207001, fmt::format("{} cannot hold {} bytes", Describe(), bytes))
+    return Error(kOutOfDeviceMemory, fmt::format("{} cannot hold {} bytes", Describe(), bytes))
         .Hint("pass the size of the block in bytes; no block is larger than the device's memory");
   const uint64_t asked = bytes;
   bytes = (bytes + kGranule - 1) / kGranule * kGranule;
   All& all = TheAll();
   std::lock_guard lock(all.mutex);
   if (destroyed_)
-    return Error(107017, fmt::format("{} was destroyed by another thread meanwhile", Describe()))
+    return Error(kInvalidHandle, fmt::format("{} was destroyed by another thread meanwhile", Describe()))
         .Hint("destroy a pool only when no other thread uses it");
   const auto take = [&](auto it) {
     Block& block = it->second;
@@ -147,8 +147,8 @@ StatusOr<void*> MemoryPool::Take(Stream& stream, uint64_t bytes) {
   if (most_bytes_ != 0 && (bytes > most_bytes_ || reserved_ > most_bytes_ - bytes)) {
     TrimLocked(all, bytes > most_bytes_ ? 0 : most_bytes_ - bytes);
     if (bytes > most_bytes_ || reserved_ > most_bytes_ - bytes) {
-      return Error(207001, fmt::format("{} has no room for {} bytes: {} of {} bytes are reserved", Describe(), bytes,
-                                       reserved_, most_bytes_))
+      return Error(kOutOfDeviceMemory, fmt::format("{} has no room for {} bytes: {} of {} bytes are reserved",
+                                                   Describe(), bytes, reserved_, most_bytes_))
           .Culprit(fmt::format("{} bytes that are in use", used_))
           .Hint("give blocks back with aclrtMemPoolFreeAsync, or create the pool with a larger maxSize");
     }
@@ -175,10 +175,10 @@ Status MemoryPool::GiveBack(void* pointer, Stream& stream) {
   std::lock_guard lock(all.mutex);
   const auto it = all.blocks.find(pointer);
   if (it == all.blocks.end() || it->second.idle) {
-    return Error(107000, it == all.blocks.end()
-                             ? fmt::format("{} is no block of a memory pool: it {}", fmt::ptr(pointer),
-                                           device::MemoryRegistry::Get().Explain(pointer))
-                             : fmt::format("{} was given back already", fmt::ptr(pointer)))
+    return Error(kInvalidValue, it == all.blocks.end()
+                                    ? fmt::format("{} is no block of a memory pool: it {}", fmt::ptr(pointer),
+                                                  device::MemoryRegistry::Get().Explain(pointer))
+                                    : fmt::format("{} was given back already", fmt::ptr(pointer)))
         .Culprit("parameter ptr")
         .Hint("pass a pointer that aclrtMemPoolMallocAsync gave, once");
   }
@@ -281,7 +281,7 @@ Status MemoryPool::Set(PoolAttribute attribute, uint64_t value) {
     case PoolAttribute::kReservedMost:
     case PoolAttribute::kUsedMost:
       if (value != 0) {
-        return Error(107000, fmt::format("the mark is {}, must be 0: it can only be set back", value))
+        return Error(kInvalidValue, fmt::format("the mark is {}, must be 0: it can only be set back", value))
             .Culprit("parameter value")
             .Hint("pass the address of a 0");
       }
@@ -291,7 +291,7 @@ Status MemoryPool::Set(PoolAttribute attribute, uint64_t value) {
     case PoolAttribute::kReservedNow:
     case PoolAttribute::kUsedNow: break;
   }
-  return Error(107000, fmt::format("attribute {} can only be read", static_cast<uint32_t>(attribute)))
+  return Error(kInvalidValue, fmt::format("attribute {} can only be read", static_cast<uint32_t>(attribute)))
       .Culprit("parameter attr")
       .Hint("ask for it with aclrtMemPoolGetAttr");
 }

@@ -215,15 +215,16 @@ StatusOr<Notify*> Notify::Make(device::CellUse cell) {
   notify->handle_ = Notifies().Insert(notify);
   if (notify->handle_ != nullptr) return notify;
   Free(notify);
-  return Error(207009, "the process has too many notifies").Hint("destroy notifies that are no longer needed");
+  return Error(kNoNotifyResource, "the process has too many notifies")
+      .Hint("destroy notifies that are no longer needed");
 }
 
 StatusOr<Notify*> Notify::Create(Device& device) {
-  auto cell =
-      FaultPoint("notify") ? StatusOr<device::CellUse>(Error(207005, "injected fault")) : CellsOf(device).Take();
+  auto cell = FaultPoint("notify") ? StatusOr<device::CellUse>(Error(kResourceExhausted, "injected fault"))
+                                   : CellsOf(device).Take();
   if (!cell.ok()) {
     const Status why = std::move(cell).status();
-    return Error(207009, fmt::format("device {} has no notify left: {}", device.id(), why.detail().what))
+    return Error(kNoNotifyResource, fmt::format("device {} has no notify left: {}", device.id(), why.detail().what))
         .Culprit("live notifies of the process");
   }
   return Make(std::move(cell).value());
@@ -277,12 +278,12 @@ void Notify::Reset() { state_->cell->bit.store(0, std::memory_order_release); }
 
 StatusOr<device::ShareKey> Notify::Export(bool checks_pid) {
   if (state_->cell.imported()) {
-    return Error(107000, fmt::format("{} belongs to another process", Describe()))
+    return Error(kInvalidValue, fmt::format("{} belongs to another process", Describe()))
         .Hint("export a notify in the process that made it with aclrtCreateNotify");
   }
   std::lock_guard lock(mutex_);
   if (is_destroyed_)
-    return Error(107017, fmt::format("{} was destroyed by another thread meanwhile", Describe()))
+    return Error(kInvalidHandle, fmt::format("{} was destroyed by another thread meanwhile", Describe()))
         .Hint("destroy a notify only when no other thread uses it");
   std::optional<device::ShareKey>& key = keys_[checks_pid ? 1 : 0];
   if (key) return *key;
@@ -296,7 +297,8 @@ StatusOr<device::ShareKey> Notify::Export(bool checks_pid) {
 Status Notify::AllowTakers(const int32_t* pids, size_t count) {
   std::lock_guard lock(mutex_);
   if (!keys_[0] && !keys_[1]) {
-    return Error(107000, fmt::format("{} is not exported", Describe())).Hint("call aclrtNotifyGetExportKey first");
+    return Error(kInvalidValue, fmt::format("{} is not exported", Describe()))
+        .Hint("call aclrtNotifyGetExportKey first");
   }
   if (!keys_[1]) return {};  // exported to all
   return device::AllowTakers(*keys_[1], pids, count);
@@ -316,7 +318,7 @@ IdPool& CountIds() {
 StatusOr<CountNotify*> CountNotify::Create() {
   const int32_t id = FaultPoint("notify") ? -1 : CountIds().Take();
   if (id < 0) {
-    return Error(207009, fmt::format("no counting notify is left: {} are in use", CountIds().limit()))
+    return Error(kNoNotifyResource, fmt::format("no counting notify is left: {} are in use", CountIds().limit()))
         .Culprit("live counting notifies of the process");
   }
   auto* const notify = new CountNotify;
@@ -326,7 +328,7 @@ StatusOr<CountNotify*> CountNotify::Create() {
   if (notify->handle_ == nullptr) {
     CountIds().Return(id);
     Free(notify);
-    return Error(207009, "the process has too many counting notifies");
+    return Error(kNoNotifyResource, "the process has too many counting notifies");
   }
   return notify;
 }

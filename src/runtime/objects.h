@@ -28,7 +28,7 @@ template <class T, HandleKind Kind>
 [[gnu::cold, gnu::noinline]] Status NotLive(const HandleTable<T, Kind>& table, const void* handle,
                                             const char* expected) {
   const HandleState state = table.Classify(handle);
-  return Error(107017, DescribeBadHandle(state, handle, expected)).Hint(HintForBadHandle(state, expected));
+  return Error(kInvalidHandle, DescribeBadHandle(state, handle, expected)).Hint(HintForBadHandle(state, expected));
 }
 
 /// 107017 for a handle that is not live; `expected` is the word for the message.

@@ -70,7 +70,7 @@ StatusOr<Block*> BlockOf(Context& context) {
   auto* block = new Block(context.handle(), memory);
   if (!context.AddResident(block)) {
     block->Release();
-    return Error(107002, "the context is being destroyed by another thread")
+    return Error(kNoContext, "the context is being destroyed by another thread")
         .Hint("let no other thread destroy or reset what this one works with");
   }
   blocks.of_context[context.handle()] = block;

@@ -25,9 +25,10 @@ ir::RunResult Park(device::RunContext& context, ParkClock& clock, uint32_t timeo
     if (clock.deadline_ns == 0) clock.deadline_ns = now + int64_t{timeout_s} * 1'000'000'000;
     if (now >= clock.deadline_ns) {
       clock = {};
-      context.Fail(Error(507047, fmt::format("a wait for {} {} was not satisfied within {} s", what, id, timeout_s))
-                       .Hint("look for the record that does not come, or raise the limit of the wait (its timeout, or "
-                             "aclrtSetOpWaitTimeout)"));
+      context.Fail(
+          Error(kEventSyncTimeout, fmt::format("a wait for {} {} was not satisfied within {} s", what, id, timeout_s))
+              .Hint("look for the record that does not come, or raise the limit of the wait (its timeout, or "
+                    "aclrtSetOpWaitTimeout)"));
       return ir::RunResult::kDone;
     }
     wake_ns = clock.deadline_ns;
@@ -44,7 +45,8 @@ ir::RunResult Park(device::RunContext& context, ParkClock& clock, uint32_t timeo
 bool LooksForProcess(const ParkClock& clock) { return clock.looks % kLooksBetween == kFirstLook; }
 
 Status ProcessHasEnded(const char* what, int64_t id, const char* role, int32_t pid) {
-  return Error(507022, fmt::format("{} {} will not be recorded: process {}, which {}, has ended", what, id, pid, role))
+  return Error(kIpcError,
+               fmt::format("{} {} will not be recorded: process {}, which {}, has ended", what, id, pid, role))
       .Culprit(fmt::format("process {}", pid))
       .Hint("look why that process ended; then make or import the object anew");
 }

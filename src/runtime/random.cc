@@ -156,7 +156,7 @@ ir::RunResult RunRandom(device::RunContext& context, void* payload) {
     auto range = RandomRange(request);
     if (!range.ok()) {  // of device memory, so not checked before
       const Status why = std::move(range).status();
-      context.Fail(Error(507018, why.detail().what)
+      context.Fail(Error(kAicpuException, why.detail().what)
                        .Culprit("the random numbers' min and max in device memory")
                        .Hint("write a min that is below max, both within the type of the numbers"));
       return ir::RunResult::kDone;
@@ -174,7 +174,7 @@ ir::RunResult RunRandom(device::RunContext& context, void* payload) {
     auto range = device::MemoryRegistry::Get().CheckRange(
         draw.result, RandomResultBytes(draw.function, draw.type, draw.count), "randomResultAddr");
     if (!range.ok()) {
-      context.Fail(Error(507053, fmt::format("{} random numbers do not fit", draw.count))
+      context.Fail(Error(kDeviceMemoryError, fmt::format("{} random numbers do not fit", draw.count))
                        .Culprit(std::move(range).status().detail().what)
                        .Hint("write a smaller count to the address in randomNum, or allocate more for the results"));
       return ir::RunResult::kDone;
@@ -251,13 +251,13 @@ StatusOr<IntegerRange> RandomRange(const RandomRequest& request) {
     const bool fits =
         !is_narrow || (is_signed ? static_cast<int64_t>(value) == static_cast<int32_t>(value) : value <= UINT32_MAX);
     if (fits) continue;
-    return Error(107000, fmt::format("{} is {}, which a 32-bit {} number cannot hold", name, text(value),
-                                     is_signed ? "signed" : "unsigned"))
+    return Error(kInvalidValue, fmt::format("{} is {}, which a 32-bit {} number cannot hold", name, text(value),
+                                            is_signed ? "signed" : "unsigned"))
         .Hint("pass a value within the type of the numbers, or draw 64-bit ones");
   }
   const bool in_order = is_signed ? static_cast<int64_t>(low) < static_cast<int64_t>(high) : low < high;
   if (!in_order)
-    return Error(107000, fmt::format("min is {}, must be below max, which is {}", text(low), text(high)))
+    return Error(kInvalidValue, fmt::format("min is {}, must be below max, which is {}", text(low), text(high)))
         .Hint("the numbers drawn are min, …, max - 1: pass a larger max");
   return IntegerRange{low, high - low};
 }

@@ -21,7 +21,8 @@ auto OrReclaim(int device, uint64_t bytes, Allocate allocate, MayFit may_fit) ->
     return result;
   for (const Deadline patience = DeadlineAfterMs(10'000);;) {
     Status refusal = std::move(result).status();
-    if (refusal.code() != 207001 || bytes > device::MemoryRegistry::total_bytes() || !may_fit()) return refusal;
+    if (refusal.code() != kOutOfDeviceMemory || bytes > device::MemoryRegistry::total_bytes() || !may_fit())
+      return refusal;
     // Memory that was released after the refusal is reason enough for another try, also when nothing is left to wait
     // for.
     const bool may_come = parked.bytes(device) != 0 && Stream::AwaitParkedMemory(patience);

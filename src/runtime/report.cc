@@ -49,7 +49,7 @@ std::string_view FileName(std::string_view path) { return path.substr(path.rfind
 
 // Operator status codes are not errors of the runtime: aclrtGetLastError never shows them.
 bool IsRuntimeCode(int code) {
-  return code >= 107000 && code < 600000 && code / 1000 != 161 && code / 1000 != 361 && code / 1000 != 561;
+  return code >= kInvalidValue && code < 600000 && code / 1000 != 161 && code / 1000 != 361 && code / 1000 != 561;
 }
 
 // Of words that begin with the name of the call, what follows it.

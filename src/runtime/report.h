@@ -43,11 +43,11 @@ int Api(const char* api, Body body) noexcept {
     if (status.ok()) [[likely]]
       return 0;
   } catch (const std::bad_alloc&) {
-    return Report(api, Error(200000, "the host has no memory left"));
+    return Report(api, Error(kOutOfHostMemory, "the host has no memory left"));
   } catch (const std::exception& error) {
-    return Report(api, Error(500000, std::string("unexpected: ") + error.what()));
+    return Report(api, Error(kInternalError, std::string("unexpected: ") + error.what()));
   } catch (...) {
-    return Report(api, Error(500000, "unexpected exception"));
+    return Report(api, Error(kInternalError, "unexpected exception"));
   }
   return Report(api, status);
 }
@@ -62,14 +62,14 @@ int Refuse(const char* api, int number, const char* reason, const char* advice) 
 inline Status NotNull(const void* pointer, const char* parameter) {
   if (pointer != nullptr) [[likely]]
     return {};
-  return NullParameter(100000, parameter);
+  return NullParameter(kInvalidArgument, parameter);
 }
 
 /// 107000 naming the parameter, for nulls that only the inner layer sees.
 inline Status NotNullInner(const void* pointer, const char* parameter) {
   if (pointer != nullptr) [[likely]]
     return {};
-  return NullParameter(107000, parameter);
+  return NullParameter(kInvalidValue, parameter);
 }
 
 }  // namespace reprise::runtime

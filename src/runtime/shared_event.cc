@@ -91,7 +91,7 @@ StatusOr<SharedEventState*> SharedEventState::Create() {
   auto cell = Cells().Take();
   if (!cell.ok()) {
     const Status why = std::move(cell).status();
-    return Error(207007, why.detail().what).Culprit("live events between processes");
+    return Error(kNoEventResource, why.detail().what).Culprit("live events between processes");
   }
   auto* const state = new SharedEventState;
   state->cell = std::move(cell).value();

@@ -45,7 +45,7 @@ constexpr int kLingerPauses = 64;
 constexpr int kFirstLook = 8;
 constexpr int kLastLook = 32;
 constexpr uint32_t kPersistentFlag = 0x4;  // ACL_STREAM_PERSISTENT
-constexpr uint32_t kStopped = 107023;
+constexpr uint32_t kStopped = kStreamAbort;
 // Idle streams that stay in the list of those that may have work: they may have some again at any moment.
 constexpr uint32_t kIdleListed = 16;
 
@@ -76,8 +76,8 @@ size_t MaxStoredTasks() {
 }
 
 Status StreamIsFull(const Stream& stream) {
-  return Error(507002, fmt::format("{} has {} tasks already, as many as REPRISE_MAX_STREAM_TASKS allows",
-                                   stream.Describe(), MaxStoredTasks()))
+  return Error(kStreamTaskFull, fmt::format("{} has {} tasks already, as many as REPRISE_MAX_STREAM_TASKS allows",
+                                            stream.Describe(), MaxStoredTasks()))
       .Hint("spread the work over more streams or graphs, or raise REPRISE_MAX_STREAM_TASKS");
 }
 
@@ -147,11 +147,12 @@ StatusOr<ir::TaskSlot*> Stream::StoredSlot(uint32_t task_id) {
     }
   }
   if (kind.empty()) {
-    return Error(107000, fmt::format("{} has no stored task {}: it has {} of them", Describe(), task_id, tasks))
+    return Error(kInvalidValue, fmt::format("{} has no stored task {}: it has {} of them", Describe(), task_id, tasks))
         .Culprit("parameter taskId")
         .Hint("ask aclrtGetThreadLastTaskId right after the task was submitted");
   }
-  return Error(107000, fmt::format("task {} of {} is of type {}, which cannot be updated", task_id, Describe(), kind))
+  return Error(kInvalidValue,
+               fmt::format("task {} of {} is of type {}, which cannot be updated", task_id, Describe(), kind))
       .Culprit("parameter taskId")
       .Hint("name the task of a kernel or of aclrtRandomNumAsync");
 }
@@ -290,7 +291,7 @@ StatusOr<Stream*> Stream::Create(Context& context, Options options) {
   if (stream->handle_ == nullptr) {
     context.device().stream_ids().Return(id);
     delete stream;
-    return Error(207008, "the process has too many streams")
+    return Error(kNoStreamResource, "the process has too many streams")
         .Hint("destroy streams and graphs that are no longer needed");
   }
   if (context.AddStream(stream)) return stream;
@@ -298,7 +299,7 @@ StatusOr<Stream*> Stream::Create(Context& context, Options options) {
   Streams().Erase(stream->handle_, &birth);
   context.device().stream_ids().Return(id);
   Retire(stream, Free, birth, false);
-  return Error(107002, "the context of the stream is being destroyed")
+  return Error(kNoContext, "the context of the stream is being destroyed")
       .Culprit("aclrtResetDevice or aclrtDestroyContext, on another thread")
       .Hint("let no other thread destroy or reset what this one works with");
 }
@@ -385,7 +386,7 @@ bool Stream::is_closed() {
 namespace {
 
 Status DestroyedMeanwhile() {
-  return Error(107017, "the stream was destroyed by another thread meanwhile")
+  return Error(kInvalidHandle, "the stream was destroyed by another thread meanwhile")
       .Hint("destroy a stream only when no other thread uses it");
 }
 
@@ -457,7 +458,8 @@ Status Stream::Enqueue(const ir::Task& task, void (*placed)(void* payload)) {
     if (stored_ != nullptr) [[unlikely]] {
       if (stored_sealed.load()) {
         task.Destroy();
-        return Error(107000, fmt::format("{} belongs to a model that is built: it takes no further tasks", Describe()))
+        return Error(kInvalidValue,
+                     fmt::format("{} belongs to a model that is built: it takes no further tasks", Describe()))
             .Hint("submit all tasks before aclmdlRIBuildEnd");
       }
       if (stored_->nodes().size() >= MaxStoredTasks()) {
@@ -476,7 +478,7 @@ Status Stream::Enqueue(const ir::Task& task, void (*placed)(void* payload)) {
     thread.last_task_stream = handle_;
   } catch (const std::bad_alloc&) {
     if (stored_ == nullptr) task.Destroy();  // a graph has done so itself
-    return Error(207005, fmt::format("no memory for another task of {}", Describe()))
+    return Error(kResourceExhausted, fmt::format("no memory for another task of {}", Describe()))
         .Hint("free memory of the host, or synchronise so that tasks that have run give theirs back");
   }
   device_.scheduler().Signal(*this);
@@ -866,7 +868,7 @@ bool Stream::FindTask(device::TaskSpot& spot) const noexcept {
 Status Stream::CheckNotInside(const char* what) const {
   if (device::Activity::Mine() != this) [[likely]]
     return {};
-  return Error(507000, fmt::format("a host function of {} {}, and so for itself", Describe(), what))
+  return Error(kRuntimeCannot, fmt::format("a host function of {} {}, and so for itself", Describe(), what))
       .Culprit(fmt::format("thread {}, which runs the host function as task number {} of the stream", ThreadId(),
                            completed_.load(std::memory_order_relaxed) + 1))
       .Hint(
@@ -952,8 +954,8 @@ Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
   }
   if (spinning) device::ReturnSpinPermit();
   if (reached()) return {};
-  return Error(507046, fmt::format("{} still has {} tasks after the timeout", Describe(),
-                                   target - completed_.load(std::memory_order_relaxed)))
+  return Error(kStreamSyncTimeout, fmt::format("{} still has {} tasks after the timeout", Describe(),
+                                               target - completed_.load(std::memory_order_relaxed)))
       .Culprit(fmt::format("task number {} of the stream, which is running", completed_.load() + 1));
 }
 
@@ -1052,7 +1054,7 @@ Status CheckOwn(const Stream& stream) {
     return {};
   REPRISE_ASSIGN_OR_RETURN(const Context* context, CurrentContext());
   if (context == &stream.context()) return {};  // of the default device, just now
-  return Error(107003, fmt::format("{} belongs to another context than the current one", stream.Describe()))
+  return Error(kStreamContext, fmt::format("{} belongs to another context than the current one", stream.Describe()))
       .Culprit(fmt::format("the stream was created in context {} of device {}; current is context {} of device {}",
                            stream.context().handle(), stream.device().id(), context->handle(), context->device().id()));
 }
@@ -1072,8 +1074,9 @@ Status CheckNotCapturing(const Stream& stream, const char* api) {
   std::lock_guard lock(stream.context().capture_mutex);
   TaskSink* const capture = stream.is_capturing() ? stream.sink() : nullptr;
   if (capture == nullptr) return {};
-  Status error = Error(107027, fmt::format("{} is not allowed on {}: it is being captured", api, stream.Describe()))
-                     .Culprit(capture->Describe());
+  Status error =
+      Error(kStreamCaptured, fmt::format("{} is not allowed on {}: it is being captured", api, stream.Describe()))
+          .Culprit(capture->Describe());
   capture->Refused(error);
   return error;
 }
@@ -1081,7 +1084,7 @@ Status CheckNotCapturing(const Stream& stream, const char* api) {
 Status CheckNotUpdating(const Stream& stream, const char* what) {
   if (stream.sink() == nullptr || stream.is_capturing()) [[likely]]
     return {};
-  return Error(507009,
+  return Error(kTaskTypeNotSupported,
                fmt::format("{} is updating a task group and takes kernels only, not {}", stream.Describe(), what))
       .Hint("end the update with aclmdlRICaptureTaskUpdateEnd first");
 }

@@ -28,7 +28,7 @@ Status RegisterStub(const void* stub, const KernelFunction& function) {
   void*& handle = stubs.functions[stub];
   const KernelFunction* known = handle != nullptr ? KernelFunctions().Find(handle) : nullptr;
   if (known != nullptr && known != &function) {
-    return Error(507028, fmt::format("{} stands for kernel {} already", fmt::ptr(stub), known->name))
+    return Error(kKernelDuplicate, fmt::format("{} stands for kernel {} already", fmt::ptr(stub), known->name))
         .Culprit("parameter stubFunc")
         .Hint("choose another address for each kernel");
   }
@@ -42,7 +42,7 @@ StatusOr<KernelFunction*> FindStub(const void* stub) {
   const auto it = stubs.functions.find(stub);
   KernelFunction* function = it != stubs.functions.end() ? KernelFunctions().Find(it->second) : nullptr;
   if (function != nullptr) return function;
-  return Error(507027, fmt::format("{} stands for no kernel", fmt::ptr(stub)))
+  return Error(kKernelLookup, fmt::format("{} stands for no kernel", fmt::ptr(stub)))
       .Culprit("parameter stubFunc")
       .Hint(it != stubs.functions.end() ? "its binary was unloaded: register binary and function again"
                                         : "register the address with rtFunctionRegister first");

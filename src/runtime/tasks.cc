@@ -265,11 +265,12 @@ constexpr TaskType kClosure = {
             Status status = state.closure(context);
             if (!status.ok()) context.Fail(std::move(status));
           } catch (const std::exception& error) {
-            context.Fail(Error(507015, fmt::format("closure {} threw: {}", state.name, error.what()))
+            context.Fail(Error(kAicoreException, fmt::format("closure {} threw: {}", state.name, error.what()))
                              .Hint("look at what the closure computes there, and at the values it was given"));
           } catch (...) {
-            context.Fail(Error(507015, fmt::format("closure {} threw something that is no std::exception", state.name))
-                             .Hint("throw what derives from std::exception, so that the reason is known"));
+            context.Fail(
+                Error(kAicoreException, fmt::format("closure {} threw something that is no std::exception", state.name))
+                    .Hint("throw what derives from std::exception, so that the reason is known"));
           }
           return RunResult::kDone;
         },
@@ -348,7 +349,7 @@ Status OperationFailed(const Operation& operation, int code, const char* what, c
 }  // namespace
 
 void RunOperation(RunContext& context, Operation& operation, uint64_t seed) noexcept {
-  constexpr int kFailed = 507015;
+  constexpr int kFailed = kAicoreException;
   try {
     operation.Run(seed);
   } catch (const Exception& error) {
@@ -356,7 +357,7 @@ void RunOperation(RunContext& context, Operation& operation, uint64_t seed) noex
     context.Fail(OperationFailed(operation, is_listed ? error.code() : kFailed, error.cause().c_str(), error.culprit(),
                                  error.hint()));
   } catch (const std::bad_alloc&) {
-    context.Fail(OperationFailed(operation, 207001, "there was no memory for what it computes", "",
+    context.Fail(OperationFailed(operation, kOutOfDeviceMemory, "there was no memory for what it computes", "",
                                  "free memory of the process: the memory of this device is the host's"));
   } catch (const std::exception& error) {
     context.Fail(OperationFailed(operation, kFailed, error.what(), "", ""));

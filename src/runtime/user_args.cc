@@ -27,8 +27,8 @@ struct Head {
 size_t RoundUp(size_t bytes) { return (bytes + 7) / 8 * 8; }
 
 Status NotWritable(const char* parameter, const void* address, size_t bytes) {
-  return Error(107000, fmt::format("{} {}: not all of its {} bytes are memory that the process can write", parameter,
-                                   fmt::ptr(address), bytes))
+  return Error(kInvalidValue, fmt::format("{} {}: not all of its {} bytes are memory that the process can write",
+                                          parameter, fmt::ptr(address), bytes))
       .Culprit(fmt::format("parameter {}", parameter))
       .Hint(
           "allocate host memory of the sizes that aclrtKernelArgsGetHandleMemSize and aclrtKernelArgsGetMemSize tell");
@@ -38,7 +38,7 @@ Status NotWritable(const char* parameter, const void* address, size_t bytes) {
 
 StatusOr<size_t> UserArgs::BlockBytes(size_t user_bytes) {
   if (user_bytes <= kMaxArgsBytes) return RoundUp(user_bytes) + kOverhead;
-  return Error(107000, fmt::format("userArgsSize is {}, must be at most {}", user_bytes, kMaxArgsBytes))
+  return Error(kInvalidValue, fmt::format("userArgsSize is {}, must be at most {}", user_bytes, kMaxArgsBytes))
       .Culprit("parameter userArgsSize")
       .Hint("pass large data in device memory, and its address as the parameter");
 }
@@ -49,7 +49,8 @@ Status UserArgs::Create(const KernelFunction& function, void* object, void* bloc
                 offsetof(UserArgs, self_) == offsetof(Head, self));
   const auto at = reinterpret_cast<uintptr_t>(object);
   if (at % alignof(UserArgs) != 0) {
-    return Error(107000, fmt::format("argsHandle {} is not aligned to {} bytes", fmt::ptr(object), alignof(UserArgs)))
+    return Error(kInvalidValue,
+                 fmt::format("argsHandle {} is not aligned to {} bytes", fmt::ptr(object), alignof(UserArgs)))
         .Culprit("parameter argsHandle")
         .Hint("pass memory of malloc or new");
   }
@@ -57,7 +58,8 @@ Status UserArgs::Create(const KernelFunction& function, void* object, void* bloc
   const auto capacity = static_cast<uint32_t>(std::min(block_bytes, kMaxBlock));
   const auto block_at = reinterpret_cast<uintptr_t>(block);
   if (at < block_at + capacity && block_at < at + sizeof(UserArgs)) {
-    return Error(107000, fmt::format("argsHandle {} and userHostMem {} overlap", fmt::ptr(object), fmt::ptr(block)))
+    return Error(kInvalidValue,
+                 fmt::format("argsHandle {} and userHostMem {} overlap", fmt::ptr(object), fmt::ptr(block)))
         .Culprit("parameters argsHandle and userHostMem")
         .Hint("pass two blocks of memory");
   }
@@ -87,23 +89,24 @@ Status UserArgs::CheckFunction() const {
 }
 
 Status UserArgs::NoRoom(size_t bytes) const {
-  return Error(107000, fmt::format("the memory of the argument list has {} of {} bytes left, {} are needed",
-                                   buffers_ - used_, capacity_, bytes))
+  return Error(kInvalidValue, fmt::format("the memory of the argument list has {} of {} bytes left, {} are needed",
+                                          buffers_ - used_, capacity_, bytes))
       .Culprit("parameter actualArgsSize of aclrtKernelArgsInitByUserMem")
       .Hint("ask aclrtKernelArgsGetMemSize with the bytes of all parameters and of the data behind placeholders");
 }
 
 StatusOr<UserArgs::Param*> UserArgs::FindParam(uint32_t param) {
   if (param < count_) return &params_[param];
-  return Error(107017, "paramHandle does not belong to this argument list")
+  return Error(kInvalidHandle, "paramHandle does not belong to this argument list")
       .Hint("pass a handle that aclrtKernelArgsAppend or aclrtKernelArgsAppendPlaceHolder wrote for this list");
 }
 
 StatusOr<uint32_t> UserArgs::Append(const void* value, size_t bytes) {
   REPRISE_RETURN_IF_ERROR(CheckFunction());
-  if (finalized_) return Error(107000, "the argument list is finalized").Hint("append before aclrtKernelArgsFinalize");
+  if (finalized_)
+    return Error(kInvalidValue, "the argument list is finalized").Hint("append before aclrtKernelArgsFinalize");
   if (count_ >= KernelArgs::kMaxParams) {
-    return Error(107000, fmt::format("the list has {} parameters already", count_))
+    return Error(kInvalidValue, fmt::format("the list has {} parameters already", count_))
         .Hint("pass a structure in one parameter, or through device memory");
   }
   if (bytes > kMaxArgsBytes || RoundUp(bytes) > buffers_ - used_) return NoRoom(bytes);
@@ -124,7 +127,7 @@ StatusOr<void*> UserArgs::PlaceholderBuffer(uint32_t param, size_t bytes) {
   REPRISE_RETURN_IF_ERROR(CheckFunction());
   REPRISE_ASSIGN_OR_RETURN(Param * entry, FindParam(param));
   if (!entry->placeholder)
-    return Error(107000, fmt::format("parameter {} is not a placeholder", param))
+    return Error(kInvalidValue, fmt::format("parameter {} is not a placeholder", param))
         .Hint("pass a parameter that aclrtKernelArgsAppendPlaceHolder returned");
   if (bytes > kMaxArgsBytes) return NoRoom(bytes);
   if (bytes > entry->buffer_bytes) {
@@ -144,8 +147,8 @@ Status UserArgs::Update(uint32_t param, const void* value, size_t bytes) {
   REPRISE_RETURN_IF_ERROR(CheckFunction());
   REPRISE_ASSIGN_OR_RETURN(Param * entry, FindParam(param));
   if (entry->placeholder || bytes > entry->bytes) {
-    return Error(107000, fmt::format("parameter {} holds {} bytes{}, cannot take {}", param, entry->bytes,
-                                     entry->placeholder ? " and is a placeholder" : "", bytes))
+    return Error(kInvalidValue, fmt::format("parameter {} holds {} bytes{}, cannot take {}", param, entry->bytes,
+                                            entry->placeholder ? " and is a placeholder" : "", bytes))
         .Hint("append a parameter of the new size instead");
   }
   std::memcpy(block_ + entry->offset, value, bytes);
@@ -162,7 +165,8 @@ Status UserArgs::Finalize() {
 Status UserArgs::Launch(Stream& stream, uint32_t blocks, const LaunchAttributes& attributes) const {
   REPRISE_ASSIGN_OR_RETURN(KernelFunction * function, FindObject(KernelFunctions(), function_, "kernel function"));
   if (!finalized_) {
-    return Error(107000, "the argument list is not finalized").Hint("call aclrtKernelArgsFinalize before the launch");
+    return Error(kInvalidValue, "the argument list is not finalized")
+        .Hint("call aclrtKernelArgsFinalize before the launch");
   }
   REPRISE_RETURN_IF_ERROR(CheckListedArgs(*function, count_, [this](size_t i) { return params_[i].bytes; }));
   std::vector<std::byte> block(block_, block_ + used_);

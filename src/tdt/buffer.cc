@@ -52,7 +52,7 @@ Table& Buffers() {
 Status Insert(Table& table, Buffer* buffer, void** handle) {
   *handle = FaultPoint("tdt.object") ? nullptr : table.handles.Insert(buffer);
   if (*handle != nullptr) return {};
-  return Error(207005, "the process has no room for another queue buffer")
+  return Error(kResourceExhausted, "the process has no room for another queue buffer")
       .Culprit(fmt::format("{} live references on queue buffers", table.handles.live()))
       .Hint("free those that are no longer needed with acltdtFreeBuf or aclrtFreeBuf");
 }
@@ -67,13 +67,13 @@ StatusOr<Buffer*> Find(Table& table, const void* handle) {
   if (buffer == nullptr) {
     const HandleState state = table.handles.Classify(handle);
     if (state != HandleState::kDestroyed) return BadHandle(state, handle, kKind);
-    return Error(107017, fmt::format("queue buffer {} was freed, or given to a queue", fmt::ptr(handle)))
+    return Error(kInvalidHandle, fmt::format("queue buffer {} was freed, or given to a queue", fmt::ptr(handle)))
         .Culprit(fmt::format("handle {}", fmt::ptr(handle)))
         .Hint(
             "a buffer that was enqueued belongs to whoever dequeues it; use the handle that the dequeuing call writes");
   }
   if (buffer->place == Place::kUser) return buffer;
-  return Error(107017, fmt::format("queue buffer {} belongs to a queue", fmt::ptr(handle)))
+  return Error(kInvalidHandle, fmt::format("queue buffer {} belongs to a queue", fmt::ptr(handle)))
       .Culprit("a call that enqueues it")
       .Hint("leave a buffer alone from the call that enqueues it on");
 }
@@ -82,14 +82,14 @@ StatusOr<Buffer*> Find(Table& table, const void* handle) {
 StatusOr<Buffer*> FindHead(Table& table, const void* handle) {
   REPRISE_ASSIGN_OR_RETURN(Buffer * buffer, Find(table, handle));
   if (buffer->head == nullptr) return buffer;
-  return Error(107000, fmt::format("queue buffer {} is a member of a chain, not its head", fmt::ptr(handle)))
+  return Error(kInvalidValue, fmt::format("queue buffer {} is a member of a chain, not its head", fmt::ptr(handle)))
       .Culprit(fmt::format("the chain of {}", fmt::ptr(buffer->head->handle)))
       .Hint("pass the buffer that the others were appended to");
 }
 
 StatusOr<std::shared_ptr<Block>> NewBlock(size_t bytes) {
   if (bytes == 0)
-    return Error(100000, "size is 0, must be at least 1")
+    return Error(kInvalidArgument, "size is 0, must be at least 1")
         .Culprit("parameter size")
         .Hint("pass the number of bytes of the data");
   auto block = std::make_shared<Block>();
@@ -97,7 +97,7 @@ StatusOr<std::shared_ptr<Block>> NewBlock(size_t bytes) {
   const uint64_t most = EnvBytes(EnvVar::kMemory);
   if (bytes <= most && !FaultPoint("tdt.memory")) block->data = NewBytes(bytes);
   if (block->data == nullptr) {
-    return Error(207001, fmt::format("there is no memory for a queue buffer of {} bytes", bytes))
+    return Error(kOutOfDeviceMemory, fmt::format("there is no memory for a queue buffer of {} bytes", bytes))
         .Culprit("parameter size")
         .Hint(fmt::format("ask for less; one buffer has at most {} bytes (REPRISE_MEMORY)", most));
   }
@@ -135,8 +135,8 @@ StatusOr<std::unique_ptr<Buffer>> CopyChain(Table& table, const Buffer& from, Pl
 
 Status CheckUserArea(size_t bytes, size_t offset) {
   if (bytes <= kUserAreaBytes && offset <= kUserAreaBytes - bytes) return {};
-  return Error(100000, fmt::format("{} bytes at offset {} do not lie in the user area of {} bytes", bytes, offset,
-                                   kUserAreaBytes))
+  return Error(kInvalidArgument, fmt::format("{} bytes at offset {} do not lie in the user area of {} bytes", bytes,
+                                             offset, kUserAreaBytes))
       .Culprit("parameters size and offset")
       .Hint(fmt::format("keep size + offset within {}", kUserAreaBytes));
 }
@@ -162,7 +162,8 @@ Status FreeBuffer(void* handle) {
   std::lock_guard lock(table.mutex);
   REPRISE_ASSIGN_OR_RETURN(Buffer * buffer, Find(table, handle));
   if (buffer->head != nullptr) {
-    return Error(107000, fmt::format("queue buffer {} is a member of a chain and goes with its head", fmt::ptr(handle)))
+    return Error(kInvalidValue,
+                 fmt::format("queue buffer {} is a member of a chain and goes with its head", fmt::ptr(handle)))
         .Culprit(fmt::format("the chain of {}", fmt::ptr(buffer->head->handle)))
         .Hint("free the head of the chain");
   }
@@ -198,7 +199,7 @@ Status SetBufferLength(void* handle, size_t bytes) {
   std::lock_guard lock(table.mutex);
   REPRISE_ASSIGN_OR_RETURN(Buffer * buffer, Find(table, handle));
   if (bytes > buffer->block->capacity) {
-    return Error(107000, fmt::format("len is {}, the buffer has {} bytes", bytes, buffer->block->capacity))
+    return Error(kInvalidValue, fmt::format("len is {}, the buffer has {} bytes", bytes, buffer->block->capacity))
         .Culprit("parameter len")
         .Hint("pass at most the size that the buffer was allocated with");
   }
@@ -230,17 +231,18 @@ Status AppendToChain(void* head, void* handle) {
   REPRISE_ASSIGN_OR_RETURN(Buffer * first, FindHead(table, head));
   REPRISE_ASSIGN_OR_RETURN(Buffer * buffer, FindHead(table, handle));
   if (first == buffer) {
-    return Error(107000, "headBuf and buf are the same buffer")
+    return Error(kInvalidValue, "headBuf and buf are the same buffer")
         .Culprit("parameter buf")
         .Hint("append another buffer, or another reference from acltdtCopyBufRef");
   }
   if (!buffer->members.empty()) {
-    return Error(107000, fmt::format("buf is itself the head of a chain of {} buffers", buffer->members.size() + 1))
+    return Error(kInvalidValue,
+                 fmt::format("buf is itself the head of a chain of {} buffers", buffer->members.size() + 1))
         .Culprit("parameter buf")
         .Hint("append single buffers");
   }
   if (first->members.size() + 1 >= kMaxChain) {
-    return Error(207012, fmt::format("the chain has {} buffers, which is the most", kMaxChain))
+    return Error(kLimitExceeded, fmt::format("the chain has {} buffers, which is the most", kMaxChain))
         .Culprit(fmt::format("the chain of {}", fmt::ptr(head)))
         .Hint("begin another chain");
   }
@@ -262,7 +264,7 @@ StatusOr<void*> ChainMember(const void* head, uint32_t index) {
   std::lock_guard lock(table.mutex);
   REPRISE_ASSIGN_OR_RETURN(Buffer * first, FindHead(table, head));
   if (index > first->members.size()) {
-    return Error(107000, fmt::format("index is {}, the chain has {} buffers", index, first->members.size() + 1))
+    return Error(kInvalidValue, fmt::format("index is {}, the chain has {} buffers", index, first->members.size() + 1))
         .Culprit("parameter index")
         .Hint("pass an index below what acltdtGetBufChainNum or aclrtGetBufChainNum writes");
   }

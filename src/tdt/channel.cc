@@ -130,7 +130,7 @@ Status CheckTensor(const Item& item) {
   uint64_t count = 1;
   for (size_t i = 0; i < item.dims.size(); ++i) {
     if (item.dims[i] < 0) {
-      return Error(100000, fmt::format("dims[{}] is {}, must be at least 0", i, item.dims[i]))
+      return Error(kInvalidArgument, fmt::format("dims[{}] is {}, must be at least 0", i, item.dims[i]))
           .Culprit(fmt::format("parameter dims[{}]", i))
           .Hint("the dimensions of data are known");
     }
@@ -139,7 +139,7 @@ Status CheckTensor(const Item& item) {
   uint64_t needed = 0;
   if (__builtin_mul_overflow(count, uint64_t{ElementBytes(item.data_type)}, &needed)) needed = UINT64_MAX;
   if (needed > item.bytes) {
-    return Error(100000, fmt::format("size is {}, the dimensions ask for {} bytes", item.bytes, needed))
+    return Error(kInvalidArgument, fmt::format("size is {}, the dimensions ask for {} bytes", item.bytes, needed))
         .Culprit("parameter size")
         .Hint("pass the size of the data in bytes; it may be larger than the tensor, not smaller");
   }
@@ -156,7 +156,7 @@ StatusOr<Message> CopyMessage(const std::vector<ItemRef>& items) {
     if (item->bytes != 0) {
       if (!FaultPoint("tdt.memory")) copy->owned = NewBytes(item->bytes);
       if (copy->owned == nullptr) {
-        return Error(200000, fmt::format("the host has no {} bytes for a copy of the data", item->bytes))
+        return Error(kOutOfHostMemory, fmt::format("the host has no {} bytes for a copy of the data", item->bytes))
             .Culprit("parameter dataset")
             .Hint("free memory, or send less at a time");
       }
@@ -172,7 +172,7 @@ StatusOr<std::vector<ItemRef>> ItemsOf(const void* dataset) {
   std::vector<ItemRef> items;
   REPRISE_RETURN_IF_ERROR(Datasets().With(dataset, [&](const Dataset& found) -> Status {
     if (found.members.empty()) {
-      return Error(100000, "the dataset is empty")
+      return Error(kInvalidArgument, "the dataset is empty")
           .Culprit("parameter dataset")
           .Hint("add an item with acltdtAddDataItem; an item of type ACL_TENSOR_DATA_END_OF_SEQUENCE needs no data");
     }
@@ -189,7 +189,7 @@ StatusOr<std::vector<ItemRef>> ItemsOf(const void* dataset) {
 Status CheckReceivable(const Dataset& dataset) {
   for (const Dataset::Member& member : dataset.members) {
     if (member.received) continue;
-    return Error(100000, "the dataset holds items that the program added")
+    return Error(kInvalidArgument, "the dataset holds items that the program added")
         .Culprit("parameter dataset")
         .Hint("receive into a dataset from acltdtCreateDataset, or into one that holds only received items");
   }
@@ -199,13 +199,14 @@ Status CheckReceivable(const Dataset& dataset) {
 // What keeps a call from waiting on.
 Status Ended(const End& end) {
   if (!end.closed) return {};
-  return Error(107017, fmt::format("the handle of {} was destroyed while this call waited", end.channel->Describe()))
+  return Error(kInvalidHandle,
+               fmt::format("the handle of {} was destroyed while this call waited", end.channel->Describe()))
       .Culprit("a call of acltdtDestroyChannel by another thread")
       .Hint("stop the channel with acltdtStopChannel, which ends the calls that wait, before its handle is destroyed");
 }
 
 Status Stopped(const Channel& channel) {
-  return Error(507005, fmt::format("{} was stopped", channel.Describe()))
+  return Error(kChannelStopped, fmt::format("{} was stopped", channel.Describe()))
       .Culprit("acltdtStopChannel")
       .Hint("destroy all handles of the channel and open it again");
 }
@@ -223,12 +224,12 @@ Status Await(const End& end, std::unique_lock<std::mutex>& lock, bool for_room, 
     in_time = (for_room ? channel.room : channel.items).Wait(lock, deadline);
   }
   if (for_room) {
-    return Error(207014, fmt::format("{} is full {}: {} datasets", channel.Describe(), AfterWaiting(timeout_ms),
-                                     channel.capacity))
+    return Error(kQueueFull, fmt::format("{} is full {}: {} datasets", channel.Describe(), AfterWaiting(timeout_ms),
+                                         channel.capacity))
         .Culprit("nobody receives")
         .Hint("receive, wait longer, or open the channel with a larger capacity");
   }
-  return Error(207013, fmt::format("{} is empty {}", channel.Describe(), AfterWaiting(timeout_ms)))
+  return Error(kQueueEmpty, fmt::format("{} is empty {}", channel.Describe(), AfterWaiting(timeout_ms)))
       .Culprit("nobody sends")
       .Hint("send, or wait longer; -1 waits for ever");
 }
@@ -267,33 +268,33 @@ Status Deliver(const Message& message, const std::string& name, void* dataset) {
 
 StatusOr<void*> CreateItem(int type, const int64_t* dims, size_t dim_count, int data_type, void* data, size_t bytes) {
   if (type < kTensor || type > kEndTensor) {
-    return Error(100000, fmt::format("tdtType is {}, must be {} to {}", type, kTensor, kEndTensor))
+    return Error(kInvalidArgument, fmt::format("tdtType is {}, must be {} to {}", type, kTensor, kEndTensor))
         .Culprit("parameter tdtType")
         .Hint("pass an ACL_TENSOR_DATA_* other than UNDEFINED");
   }
   if (dim_count > kMaxDims) {
-    return Error(100000, fmt::format("dimNum is {}, must be 0 to {}", dim_count, kMaxDims))
+    return Error(kInvalidArgument, fmt::format("dimNum is {}, must be 0 to {}", dim_count, kMaxDims))
         .Culprit("parameter dimNum")
         .Hint("pass the number of entries of dims");
   }
   if (dims == nullptr && dim_count != 0) {
-    return Error(100000, fmt::format("dims is null, but dimNum is {}", dim_count))
+    return Error(kInvalidArgument, fmt::format("dims is null, but dimNum is {}", dim_count))
         .Culprit("parameter dims")
         .Hint("pass the dimensions, or 0 for dimNum");
   }
   const bool is_mark = type == kEndOfSequence || type == kAbnormal;
   if (!IsDataType(data_type) && !(is_mark && data_type == -1)) {
-    return Error(100000, fmt::format("dataType is {}, which is no type of data", data_type))
+    return Error(kInvalidArgument, fmt::format("dataType is {}, which is no type of data", data_type))
         .Culprit("parameter dataType")
         .Hint("pass an ACL_* type; ACL_DT_UNDEFINED is for end and error marks");
   }
   if (data == nullptr && bytes != 0) {
-    return Error(100000, fmt::format("data is null, but size is {}", bytes))
+    return Error(kInvalidArgument, fmt::format("data is null, but size is {}", bytes))
         .Culprit("parameter data")
         .Hint("pass the address of the data, or size 0");
   }
   if (bytes > EnvBytes(EnvVar::kMemory)) {
-    return Error(100000,
+    return Error(kInvalidArgument,
                  fmt::format("size is {}, must be at most {} (REPRISE_MEMORY)", bytes, EnvBytes(EnvVar::kMemory)))
         .Culprit("parameter size")
         .Hint("pass the number of bytes of the data");
@@ -311,7 +312,7 @@ StatusOr<void*> CreateItem(int type, const int64_t* dims, size_t dim_count, int 
 Status DestroyItem(const void* handle) {
   REPRISE_RETURN_IF_ERROR(Items().With(handle, [&](const ItemEntry& entry) -> Status {
     if (!entry.received) return {};
-    return Error(100000, "the item was received and belongs to its dataset")
+    return Error(kInvalidArgument, "the item was received and belongs to its dataset")
         .Culprit("parameter dataItem")
         .Hint("destroy the dataset with acltdtDestroyDataset");
   }));
@@ -358,7 +359,7 @@ StatusOr<void*> DatasetItem(const void* dataset, size_t index) {
   void* item = nullptr;
   REPRISE_RETURN_IF_ERROR(Datasets().With(dataset, [&](const Dataset& found) -> Status {
     if (index >= found.members.size()) {
-      return Error(100000, fmt::format("index is {}, the dataset has {} items", index, found.members.size()))
+      return Error(kInvalidArgument, fmt::format("index is {}, the dataset has {} items", index, found.members.size()))
           .Culprit("parameter index")
           .Hint("pass an index below what acltdtGetDatasetSize returns");
     }
@@ -383,7 +384,7 @@ StatusOr<void*> OpenChannel(uint32_t device, const char* name, size_t capacity) 
   REPRISE_ASSIGN_OR_RETURN(std::string text, ReadName(name, "name"));
   REPRISE_ASSIGN_OR_RETURN(const runtime::Device* on, runtime::FindDevice(device));
   if (capacity > kMaxCapacity) {
-    return Error(100000, fmt::format("capacity is {}, must be 1 to {}", capacity, kMaxCapacity))
+    return Error(kInvalidArgument, fmt::format("capacity is {}, must be 1 to {}", capacity, kMaxCapacity))
         .Culprit("parameter capacity")
         .Hint("pass how many datasets the channel holds at most");
   }
@@ -395,7 +396,7 @@ StatusOr<void*> OpenChannel(uint32_t device, const char* name, size_t capacity) 
   if (it != registry.channels.end()) {
     channel = it->second;
     if (capacity != 0 && capacity != channel->capacity) {
-      return Error(100000,
+      return Error(kInvalidArgument,
                    fmt::format("{} is open with capacity {}, not {}", channel->Describe(), channel->capacity, capacity))
           .Culprit("parameter capacity")
           .Hint("open it with the same capacity, or choose another name");

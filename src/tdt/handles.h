@@ -18,7 +18,7 @@ namespace reprise::tdt {
 
 /// 107017 saying what is wrong with a handle.
 inline Status BadHandle(HandleState state, const void* handle, const char* kind) {
-  return Error(107017, DescribeBadHandle(state, handle, kind))
+  return Error(kInvalidHandle, DescribeBadHandle(state, handle, kind))
       .Culprit(fmt::format("handle {}", fmt::ptr(handle)))
       .Hint(fmt::format("pass a {} that its creating call returned and that is still alive", kind));
 }
@@ -33,7 +33,7 @@ class GuardedTable {
     std::lock_guard lock(mutex_);
     void* const handle = FaultPoint("tdt.object") ? nullptr : table_.Insert(object.get());
     if (handle == nullptr) {
-      return Error(207005, fmt::format("the process has no room for another {}", kind_))
+      return Error(kResourceExhausted, fmt::format("the process has no room for another {}", kind_))
           .Culprit(fmt::format("{} live objects of this kind", table_.live()))
           .Hint("destroy those that are no longer needed");
     }

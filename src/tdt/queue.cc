@@ -81,13 +81,13 @@ Hub& TheHub() {
 
 StatusOr<QueueRef> Find(const Hub& hub, uint32_t id, const char* parameter = "qid") {
   if (const auto it = hub.queues.find(id); it != hub.queues.end()) return it->second;
-  return Error(100032, fmt::format("{} {} is no queue; {} exist", parameter, id, hub.queues.size()))
+  return Error(kInvalidQueueId, fmt::format("{} {} is no queue; {} exist", parameter, id, hub.queues.size()))
       .Culprit(fmt::format("{} {}", parameter, id))
       .Hint("pass an id that acltdtCreateQueue wrote and that was not destroyed since");
 }
 
 Status Gone(const Queue& queue) {
-  return Error(100032, fmt::format("{} was destroyed while this call waited for it", queue.Describe()))
+  return Error(kInvalidQueueId, fmt::format("{} was destroyed while this call waited for it", queue.Describe()))
       .Culprit("a call of acltdtDestroyQueue by another thread")
       .Hint("destroy a queue only when no thread waits for it any more");
 }
@@ -150,12 +150,12 @@ Status Await(Queue& queue, std::unique_lock<std::mutex>& lock, bool for_room, co
     if (queue.destroyed) return Gone(queue);
     if (for_room ? !queue.full() : !queue.empty()) return {};
     if (for_room) {
-      return Error(207014, fmt::format("{} is full {}: {} buffers", queue.Describe(), AfterWaiting(timeout_ms),
-                                       queue.slots.size()))
+      return Error(kQueueFull, fmt::format("{} is full {}: {} buffers", queue.Describe(), AfterWaiting(timeout_ms),
+                                           queue.slots.size()))
           .Culprit(queue.destinations.empty() ? "nobody dequeues" : "a destination of its routes is full")
           .Hint("dequeue, wait longer, or create the queue with a larger ACL_TDT_QUEUE_DEPTH_UINT32");
     }
-    return Error(207013, fmt::format("{} is empty {}", queue.Describe(), AfterWaiting(timeout_ms)))
+    return Error(kQueueEmpty, fmt::format("{} is empty {}", queue.Describe(), AfterWaiting(timeout_ms)))
         .Culprit("nobody enqueues")
         .Hint("enqueue, or wait longer; -1 waits for ever");
   }
@@ -211,7 +211,7 @@ class Network {
 
 Status NotEmpty(const std::vector<Route>& routes) {
   if (!routes.empty()) return {};
-  return Error(100000, "the list has no route")
+  return Error(kInvalidArgument, "the list has no route")
       .Culprit("parameter qRouteList")
       .Hint("add routes with acltdtAddQueueRoute");
 }
@@ -226,7 +226,8 @@ StatusOr<uint32_t> CreateQueue(const QueueAttributes& attributes, int device) {
   Hub& hub = TheHub();
   std::lock_guard lock(hub.mutex);
   if (hub.queues.size() >= kMaxQueues || FaultPoint("tdt.object")) {
-    return Error(207005, fmt::format("the process has no room for another queue: {} exist", hub.queues.size()))
+    return Error(kResourceExhausted,
+                 fmt::format("the process has no room for another queue: {} exist", hub.queues.size()))
         .Culprit("live queues of the process")
         .Hint("destroy those that are no longer needed with acltdtDestroyQueue");
   }
@@ -308,8 +309,8 @@ StatusOr<size_t> DequeueData(uint32_t id, void* data, size_t bytes, void* user, 
     REPRISE_RETURN_IF_ERROR(Await(*queue, lock, false, deadline, timeout_ms));
     length = ParcelBytes(*queue->front());
     if (length > bytes) {
-      return Error(100000, fmt::format("the oldest buffer of {} has {} bytes, dataSize is {}", queue->Describe(),
-                                       length, bytes))
+      return Error(kInvalidArgument, fmt::format("the oldest buffer of {} has {} bytes, dataSize is {}",
+                                                 queue->Describe(), length, bytes))
           .Culprit("parameter dataSize")
           .Hint("pass room for all of it; the buffer is still in the queue");
     }
@@ -325,7 +326,7 @@ StatusOr<size_t> DequeueData(uint32_t id, void* data, size_t bytes, void* user, 
 Status GrantQueue(uint32_t id, int32_t pid, uint32_t rights, int32_t timeout_ms) {
   REPRISE_RETURN_IF_ERROR(DeadlineAfter(timeout_ms).status());
   if (rights == 0 || (rights & ~kAllRights) != 0) {
-    return Error(100000,
+    return Error(kInvalidArgument,
                  fmt::format("permission is {:#x}, must be a sum of 1 (manage), 2 (dequeue) and 4 (enqueue)", rights))
         .Culprit("parameter permission")
         .Hint("pass a mask of ACL_TDT_QUEUE_PERMISSION_*");
@@ -334,8 +335,9 @@ Status GrantQueue(uint32_t id, int32_t pid, uint32_t rights, int32_t timeout_ms)
   std::lock_guard lock(hub.mutex);
   REPRISE_ASSIGN_OR_RETURN(const QueueRef queue, Find(hub, id));
   if (pid == getpid()) return {};  // has all rights
-  return Error(207000, fmt::format("{} cannot be shared with process {}: queues of the CPU device live in one process",
-                                   queue->Describe(), pid))
+  return Error(kFeatureNotSupported,
+               fmt::format("{} cannot be shared with process {}: queues of the CPU device live in one process",
+                           queue->Describe(), pid))
       .Culprit("parameter pid")
       .Hint(fmt::format("use the queue in this process ({}), from as many threads as you like", getpid()));
 }
@@ -362,12 +364,12 @@ Status BindRoutes(const std::vector<Route>& routes) {
     REPRISE_ASSIGN_OR_RETURN(const QueueRef destination, Find(hub, wanted.destination, "destination queue"));
     if (network.Has(wanted)) continue;
     if (network.Reaches(wanted.destination, wanted.source)) {
-      return Error(100000, fmt::format("{} would close a circle of routes", Describe(wanted)))
+      return Error(kInvalidArgument, fmt::format("{} would close a circle of routes", Describe(wanted)))
           .Culprit("parameter qRouteList")
           .Hint("leave out a route that leads back");
     }
     if (all.size() >= kMaxRoutes) {
-      return Error(207005, fmt::format("the process has {} routes, which is the most", all.size()))
+      return Error(kResourceExhausted, fmt::format("the process has {} routes, which is the most", all.size()))
           .Culprit("bound and broken routes of the process")
           .Hint("unbind those that are no longer needed");
     }
@@ -396,7 +398,7 @@ Status UnbindRoutes(const std::vector<Route>& routes) {
   const Network network(hub.routes);
   for (const Route& wanted : routes) {
     if (!network.Has(wanted)) {
-      return Error(100000, fmt::format("{} is not bound", Describe(wanted)))
+      return Error(kInvalidArgument, fmt::format("{} is not bound", Describe(wanted)))
           .Culprit("parameter qRouteList")
           .Hint("acltdtQueryQueueRoutes tells which routes are bound");
     }
@@ -415,15 +417,15 @@ Status UnbindRoutes(const std::vector<Route>& routes) {
 
 StatusOr<std::vector<Route>> FindRoutes(const RouteQuery& query) {
   if (!query.mode) {
-    return Error(100000, "the query has no mode")
+    return Error(kInvalidArgument, "the query has no mode")
         .Culprit("parameter queryInfo")
         .Hint("set ACL_TDT_QUEUE_ROUTE_QUERY_MODE_ENUM with acltdtSetQueueRouteQueryInfo");
   }
   const bool by_source = *query.mode == RouteQuery::kSource || *query.mode == RouteQuery::kBoth;
   const bool by_destination = *query.mode == RouteQuery::kDestination || *query.mode == RouteQuery::kBoth;
   if ((by_source && !query.source) || (by_destination && !query.destination)) {
-    return Error(100000, fmt::format("the query of mode {} has no {} queue", *query.mode,
-                                     by_source && !query.source ? "source" : "destination"))
+    return Error(kInvalidArgument, fmt::format("the query of mode {} has no {} queue", *query.mode,
+                                               by_source && !query.source ? "source" : "destination"))
         .Culprit("parameter queryInfo")
         .Hint("set the queue ids that the mode asks for with acltdtSetQueueRouteQueryInfo");
   }

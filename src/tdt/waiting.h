@@ -49,7 +49,7 @@ class Bell {
 /// Milliseconds as the interface counts them: -1 for ever, 0 do not wait.
 inline StatusOr<Deadline> DeadlineAfter(int32_t timeout_ms) {
   if (timeout_ms < -1) {
-    return Error(100000,
+    return Error(kInvalidArgument,
                  fmt::format("timeout is {}, must be -1 (for ever), 0 (do not wait) or milliseconds", timeout_ms))
         .Culprit("parameter timeout")
         .Hint("pass -1 to wait for ever");
@@ -81,8 +81,8 @@ inline StatusOr<std::string> ReadName(const char* name, const char* parameter) {
   size_t length = 0;
   while (length <= kMost && name[length] != '\0') ++length;
   if (length >= 1 && length <= kMost) return std::string(name, length);
-  return Error(100000, fmt::format("{} {}, must have 1 to {} characters", parameter,
-                                   length == 0 ? "is empty" : "does not end after 127 characters", kMost))
+  return Error(kInvalidArgument, fmt::format("{} {}, must have 1 to {} characters", parameter,
+                                             length == 0 ? "is empty" : "does not end after 127 characters", kMost))
       .Culprit(fmt::format("parameter {}", parameter))
       .Hint("pass a short name that ends with a null character");
 }

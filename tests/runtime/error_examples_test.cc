@@ -644,7 +644,7 @@ TEST_F(ErrorExamples, EveryNumberHasOneOrAReason) {
   std::set<int> there;
   for (const auto& [code, why] : kNoExample) there.insert(code);
   for (const Example& example : Examples()) there.insert(example.code);
-#define REPRISE_ERROR(code, name, category, title, solution) EXPECT_EQ(there.erase(code), 1U) << code;
+#define REPRISE_ERROR(number, code, name, category, title, solution) EXPECT_EQ(there.erase(code), 1U) << code;
 #include "base/errors.def"
 #undef REPRISE_ERROR
   EXPECT_THAT(there, ::testing::IsEmpty()) << "no row of the table";

@@ -28,7 +28,7 @@ namespace {
 // ------------------------------------------------------------------------------------------------------------- errors
 
 const ErrorInfo kRows[] = {
-#define REPRISE_ERROR(code, name, category, title, solution) ErrorInfo{code, name, category, title, solution},
+#define REPRISE_ERROR(number, code, name, category, title, solution) ErrorInfo{code, name, category, title, solution},
 #include "base/errors.def"
 #undef REPRISE_ERROR
 };

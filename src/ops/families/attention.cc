@@ -905,7 +905,7 @@ Status PlanAttention(OpCall& call) {
     REPRISE_ASSIGN_OR_RETURN(sum, StatisticView(call, *parts.sum, a.query, a.is_packed, kStatisticCopies));
   } else if (kind == kFused && call.Bool("softmaxLseFlag")) {
     if (parts.log_sum == nullptr)
-      return Error(161001, fmt::format("{}: softmaxLse is null", call.op.name))
+      return Error(kOperatorArgumentNull, fmt::format("{}: softmaxLse is null", call.op.name))
           .Hint("pass an aclTensor for it, or leave out what asks for it");
     log_sum_operand = parts.log_sum;
     if (log_sum_operand->dtype != kernels::DType::kFloat) {

@@ -128,12 +128,12 @@ StatusOr<NormQuantParts> NormQuantPartsOf(const OpCall& call) {
     if (!wanted[k]) continue;
     parts.out[k] = call.Find(outs[k]);
     if (parts.out[k] == nullptr)
-      return Error(161001, fmt::format("{}: {} is null, but asked for", call.op.name, outs[k]))
+      return Error(kOperatorArgumentNull, fmt::format("{}: {} is null, but asked for", call.op.name, outs[k]))
           .Hint("pass an aclTensor for it, or leave out what asks for it");
     if (!parts.is_dynamic) continue;
     parts.step[k] = call.Find(steps[k]);
     if (parts.step[k] == nullptr) {
-      return Error(161001, fmt::format("{}: {} is null, but asked for", call.op.name, steps[k]))
+      return Error(kOperatorArgumentNull, fmt::format("{}: {} is null, but asked for", call.op.name, steps[k]))
           .Hint("pass an aclTensor for it, or leave out what asks for it");
     }
   }
@@ -318,7 +318,7 @@ Status SwigluShape(OpCall& call) {
   if (is_dynamic) {
     const Operand* const step = call.Find("scaleOut");
     if (step == nullptr)
-      return Error(161001, fmt::format("{}: scaleOut is null, but the mode is dynamic", call.op.name))
+      return Error(kOperatorArgumentNull, fmt::format("{}: scaleOut is null, but the mode is dynamic", call.op.name))
           .Hint("pass an aclTensor for it, or leave out what asks for it");
     REPRISE_RETURN_IF_ERROR(CheckEachRow(call, *step, x));
   } else if (call.Find("quantScaleOptional") == nullptr) {
@@ -404,7 +404,7 @@ Status MergePartsShape(OpCall& call) {
   if (type == 0) return {};
   const Operand* const log_sum = call.Find("lseOut");
   if (log_sum == nullptr)
-    return Error(161001, fmt::format("{}: lseOut is null, but updateType is 1", call.op.name))
+    return Error(kOperatorArgumentNull, fmt::format("{}: lseOut is null, but updateType is 1", call.op.name))
         .Hint("pass an aclTensor for it, or leave out what asks for it");
   return CheckEachRow(call, *log_sum, parts[0]);
 }

@@ -133,9 +133,10 @@ Status PromoteFactors(OpCall& call) {
         input.dtype == DType::kBFloat16) {
       continue;
     }
-    return StrictRefusal(161002, fmt::format("{}: {} is a tensor of {}; a device multiplies matrices of float32, "
-                                             "float16 and bfloat16",
-                                             call.op.name, call.NameOf(input), kernels::Name(input.dtype)))
+    return StrictRefusal(kOperatorArgumentInvalid,
+                         fmt::format("{}: {} is a tensor of {}; a device multiplies matrices of float32, "
+                                     "float16 and bfloat16",
+                                     call.op.name, call.NameOf(input), kernels::Name(input.dtype)))
         .Culprit(call.NameOf(input))
         .Hint("cast it to one of these types");
   }

@@ -320,7 +320,7 @@ Status NormRopeCacheShape(OpCall& call) {
     const Operand* const out = call.Find(part.out);
     if (!call.Bool("isOutputKv")) continue;
     if (out == nullptr)
-      return Error(161001, fmt::format("{}: {} is null, but isOutputKv is true", call.op.name, part.out))
+      return Error(kOperatorArgumentNull, fmt::format("{}: {} is null, but isOutputKv is true", call.op.name, part.out))
           .Hint("pass an aclTensor for it, or leave out what asks for it");
     const int64_t shape[] = {write.batch, 1, write.length, part.size};
     REPRISE_RETURN_IF_ERROR(call.CheckShape(*out, shape, [] { return "the shape"; }));

@@ -254,7 +254,7 @@ Status ExpandShape(OpCall& call) {
       quantization == RowQuantization::kDynamic || (quantization == RowQuantization::kNone && parts.scale != nullptr);
   if (has_scales && parts.scale_out != nullptr) REPRISE_RETURN_IF_ERROR(check(parts.scale_out, {&plan.rows, 1}));
   if (quantization == RowQuantization::kDynamic && parts.scale_out == nullptr) {
-    return Error(161001, fmt::format("{}: expandedScaleOut is null, but quantMode is 1", call.op.name))
+    return Error(kOperatorArgumentNull, fmt::format("{}: expandedScaleOut is null, but quantMode is 1", call.op.name))
         .Hint("pass an aclTensor for it, or leave out what asks for it");
   }
   switch (quantization) {
@@ -481,7 +481,7 @@ Status UnpermuteGradShape(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(call.CheckShape(*probs, shape, [] { return "one for each choice of a token,"; }));
   const Operand* const probs_gradient = call.Find("probsGradOut");
   if (probs_gradient == nullptr) {
-    return Error(161001, fmt::format("{}: probsGradOut is null, but probsOptional is not", call.op.name))
+    return Error(kOperatorArgumentNull, fmt::format("{}: probsGradOut is null, but probsOptional is not", call.op.name))
         .Hint("pass an aclTensor for it, or leave out what asks for it");
   }
   return call.CheckShape(*probs_gradient, shape, [] { return "the shape of probsOptional,"; });
@@ -574,7 +574,7 @@ Status GroupGatingShape(OpCall& call) {
   if (!call.Bool("outFlag")) return {};
   const Operand* const norm = call.Find("outOut");
   if (norm == nullptr)
-    return Error(161001, fmt::format("{}: outOut is null, but outFlag is true", call.op.name))
+    return Error(kOperatorArgumentNull, fmt::format("{}: outOut is null, but outFlag is true", call.op.name))
         .Hint("pass an aclTensor for it, or leave out what asks for it");
   if (norm->dtype != DType::kFloat) {
     return call.InvalidOperand(*norm, fmt::format("has {}, expected float32", kernels::Name(norm->dtype)));

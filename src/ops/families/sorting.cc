@@ -378,7 +378,7 @@ StatusOr<UniqueCall> UniqueOf(const OpCall& call) {
     if (call.Has(flag) && !call.Bool(flag)) return {};
     operand = call.Find(name);
     if (operand != nullptr) return {};
-    return Error(161001, fmt::format("{}: {} is null", call.op.name, name)).Hint("pass an aclTensor");
+    return Error(kOperatorArgumentNull, fmt::format("{}: {} is null", call.op.name, name)).Hint("pass an aclTensor");
   };
   REPRISE_RETURN_IF_ERROR(wanted("returnInverse", "inverseOut", unique.inverse));
   REPRISE_RETURN_IF_ERROR(wanted("returnCounts", "countsOut", unique.counts));
