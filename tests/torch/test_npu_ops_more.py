@@ -306,6 +306,7 @@ def test_wrong_calls():
         (lambda: torch_npu.npu_quant_matmul(i, i, w), "no product"),
         (lambda: torch_npu.npu_quant_matmul(i, i.t(), w[:3]), "scale has shape"),
         (lambda: torch_npu.npu_moe_gating_top_k(x, 9), "k is 9"),
+        (lambda: torch_npu.npu_grouped_matmul_swiglu_quant(i, i.view(1, 4, 8), page, w, w), "no product"),
         (lambda: torch_npu.npu_dynamic_quant(x, dst_type=torch.float8_e4m3fn), "float8_e4m3fn.*not supported"),
         (lambda: torch_npu.npu_quant_matmul(i, i.t(), w, x1_dtype=torch_npu.hifloat8), "hifloat8.*not supported"),
         (lambda: torch_npu._npu_reshape_and_cache(page, page, page, page, table), "takes no rows|rows of"),

@@ -465,6 +465,12 @@ def _(x1, x2):
 
 @meta("_grouped_int_matmul")
 def _(x, weight, group_list, group_list_type):
+    for each in weight:
+        check(
+            each.size(-2) == x.size(-1) and each.size(-1) == weight[0].size(-1),
+            "npu_grouped_matmul",
+            f"x has shape {list(x.shape)} and a weight {list(each.shape)}, which have no product",
+        )
     return x.new_empty([x.size(0), weight[0].size(-1)], dtype=torch.int32)
 
 
