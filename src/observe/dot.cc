@@ -84,8 +84,8 @@ class DotText {
   void WriteNode(const ir::Node& node, const std::string& name) {
     const ir::TaskInfo info = DescribeFully(node);
     const TaskText text = TextOf(node, info);
-    Put("    {} [label=\"{}", name, EscapeDot(info.name));
-    if (text.title != info.name) Put("\\n{}", EscapeDot(text.title));
+    Put("    {} [label=\"{}", name, EscapeDot(text.title));
+    if (info.name != text.title && info.name != info.type_name) Put("\\n{}", EscapeDot(info.name));
     for (const std::string& detail : text.details) Put("\\n{}", EscapeDot(detail));
     Put("\\n{}, task {}\", fillcolor=\"{}\"", info.type_name, node.position, ColoursOf(node.type->kind).fill);
     if (!info.stack.empty()) Put(", tooltip=\"{}\"", EscapeDot(info.stack.front()));

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::json;
 
-// Log lines go to files of this process, which has read no setting yet. They stay until it ends: the log keeps its file.
+// Log lines go to files of this process, which has read no setting yet. The log keeps its file until the process ends.
 const struct Logs {
   Logs() : folder(::testing::TempDir() + "reprise_pictures_log_" + std::to_string(::getpid())) {
     ::setenv("ASCEND_PROCESS_LOG_PATH", folder.c_str(), 1);
