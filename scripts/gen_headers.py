@@ -96,8 +96,9 @@ GENERAL_ERRORS = "only the general ones."
 CAPTURE_WORDS = ("recorded", "refused", "allowed", "required", "ends")
 
 # Functions that take no stream, and that a capture concerns all the same: they wait, or ask how far work is.
-CONCERNED = r"\w*(Synchronize|WithDevSync)\w*|aclrt(Memcpy|Memset)(?!\w*Desc)\w*|aclrtQueryEvent\w*|" \
-            r"aclrtEvent(ElapsedTime|GetTimestamp)|aclrtResetDevice(Force)?|aclrtDestroyContext|aclrtProcess\w+|aclmdlRIExecute"
+CONCERNED = (r"\w*(Synchronize|WithDevSync)\w*|aclrt(Memcpy|Memset)(?!\w*Desc)\w*|aclrtQueryEvent\w*|"
+             r"aclrtEvent(ElapsedTime|GetTimestamp)|aclrtResetDevice(Force)?|aclrtDestroyContext|aclrtProcess\w+|"
+             r"aclmdlRIExecute")
 
 # The general numbers that acl_rt.h lists, and those of calls that queue a task (with ASCEND_LAUNCH_BLOCKING=1 also the
 # task's own failure, 507xxx).
@@ -105,7 +106,8 @@ GENERAL = {"0", "100000", "107001", "107002", "107003", "107004", "107017", "200
 OF_SUBMISSIONS = r"207005|507\d{3}"
 
 # How the tables and the tests say "this call returns that number".
-EXPECTATIONS = re.compile(r"\b(?:ROW|EXPECT_ACL)\(\s*(\d+),\s*(acl\w+)\(|\bROW_CAPTURE\(\s*(\d+),\s*(\d+),\s*(acl\w+)\(")
+EXPECTATIONS = re.compile(r"\b(?:ROW|EXPECT_ACL)\(\s*(\d+),\s*(acl\w+)\(|"
+                          r"\bROW_CAPTURE\(\s*(\d+),\s*(\d+),\s*(acl\w+)\(")
 
 GENERAL_NOTE = """
 
@@ -352,7 +354,8 @@ def mistakes_in_notes(tables):
         if concerned and "Capture" not in notes:
             yield f"{api.notes_path_of(function)}: {function.name} needs a line \"Capture: \""
         if "Capture" in notes and re.match(r"\w+", notes["Capture"])[0] not in CAPTURE_WORDS:
-            yield f"{api.notes_path_of(function)}: {function.name}: \"Capture: \" begins with one of {', '.join(CAPTURE_WORDS)}"
+            words = ", ".join(CAPTURE_WORDS)
+            yield f"{api.notes_path_of(function)}: {function.name}: \"Capture: \" begins with one of {words}"
         for label, text in notes.items():
             if text[-1] not in ".-":
                 yield f"{api.notes_path_of(function)}: {function.name}: the line {label} is no sentence"

@@ -353,9 +353,9 @@ const std::map<std::string, Call>& Calls() {
 /// Functions whose calls would take away what the others need, or that need an event that graphs do not take.
 const std::map<std::string, const char*>& Elsewhere() {
   static const std::map<std::string, const char*> reasons = {
-      {"aclrtResetDevice", "takes the context away: tests/misuse/graph_test.cc"},
-      {"aclrtResetDeviceForce", "takes the context away: tests/misuse/graph_test.cc"},
-      {"aclrtDestroyContext", "takes the context away: tests/misuse/graph_test.cc"},
+      {"aclrtResetDevice", "takes the context away: see LostContext below"},
+      {"aclrtResetDeviceForce", "takes the context away: see LostContext below"},
+      {"aclrtDestroyContext", "takes the context away: see LostContext below"},
       {"aclrtQueryEvent", "takes no Ex event, and only those are in captures: tests/misuse/event_test.cc"},
       {"aclrtQueryEventWaitStatus", "takes no Ex event, and only those are in captures: tests/misuse/event_test.cc"},
       {"aclmdlRICaptureEnd", "ends the capture: tests/conformance/capture_test.cc"},
@@ -551,6 +551,50 @@ TEST_F(CaptureLine, MemoryOfAnotherTimeIsNotGivenBackInACapture) {
   const Outcome outcome = InCapture({[&](World& w) { return aclrtMemPoolFreeAsync(block, w.captured); }}, kRelaxed);
   EXPECT_EQ(outcome.code, 207000);
   MUST(aclrtMemPoolFreeAsync(block, stream_));
+}
+
+// What takes the context away drops its open captures.
+class LostContext : public Runtime {
+ protected:
+  static aclrtStream Captured() {
+    const aclrtStream stream = NewStream();
+    EXPECT_EQ(0, aclmdlRICaptureBegin(stream, kGlobal));
+    return stream;
+  }
+};
+
+TEST_F(LostContext, DestroyContext) {
+  const size_t models = capture::Models().live();
+  aclrtContext primary = nullptr, context = nullptr;
+  MUST(aclrtGetCurrentContext(&primary));
+  MUST(aclrtCreateContext(&context, 0));
+  const aclrtStream stream = Captured();
+  MUST(aclrtDestroyContext(context));
+  MUST(aclrtSetCurrentContext(primary));
+  EXPECT_ACL(107017, aclmdlRICaptureEnd(stream, nullptr));
+  EXPECT_EQ(capture::Models().live(), models);
+  const int64_t value = 7;
+  int64_t copy = 0;
+  MUST(aclrtMemcpy(&copy, 8, &value, 8, ACL_MEMCPY_HOST_TO_HOST));  // no capture forbids waiting any more
+}
+
+TEST_F(LostContext, ResetDevice) {
+  const size_t models = capture::Models().live();
+  const aclrtStream stream = Captured();
+  MUST(aclrtResetDevice(0));
+  MUST(aclrtSetDevice(0));
+  EXPECT_ACL(107017, aclmdlRICaptureEnd(stream, nullptr));
+  EXPECT_EQ(capture::Models().live(), models);
+}
+
+TEST_F(LostContext, ResetDeviceForce) {
+  const size_t models = capture::Models().live();
+  const aclrtStream stream = Captured();
+  MUST(aclrtSetDevice(0));
+  MUST(aclrtResetDeviceForce(0));
+  MUST(aclrtSetDevice(0));
+  EXPECT_ACL(107017, aclmdlRICaptureEnd(stream, nullptr));
+  EXPECT_EQ(capture::Models().live(), models);
 }
 
 }  // namespace
