@@ -564,7 +564,7 @@ class LostContext : public Runtime {
 };
 
 TEST_F(LostContext, DestroyContext) {
-  const size_t models = capture::Models().live();
+  const size_t models = model::Models().live();
   aclrtContext primary = nullptr, context = nullptr;
   MUST(aclrtGetCurrentContext(&primary));
   MUST(aclrtCreateContext(&context, 0));
@@ -572,29 +572,29 @@ TEST_F(LostContext, DestroyContext) {
   MUST(aclrtDestroyContext(context));
   MUST(aclrtSetCurrentContext(primary));
   EXPECT_ACL(107017, aclmdlRICaptureEnd(stream, nullptr));
-  EXPECT_EQ(capture::Models().live(), models);
+  EXPECT_EQ(model::Models().live(), models);
   const int64_t value = 7;
   int64_t copy = 0;
   MUST(aclrtMemcpy(&copy, 8, &value, 8, ACL_MEMCPY_HOST_TO_HOST));  // no capture forbids waiting any more
 }
 
 TEST_F(LostContext, ResetDevice) {
-  const size_t models = capture::Models().live();
+  const size_t models = model::Models().live();
   const aclrtStream stream = Captured();
   MUST(aclrtResetDevice(0));
   MUST(aclrtSetDevice(0));
   EXPECT_ACL(107017, aclmdlRICaptureEnd(stream, nullptr));
-  EXPECT_EQ(capture::Models().live(), models);
+  EXPECT_EQ(model::Models().live(), models);
 }
 
 TEST_F(LostContext, ResetDeviceForce) {
-  const size_t models = capture::Models().live();
+  const size_t models = model::Models().live();
   const aclrtStream stream = Captured();
   MUST(aclrtSetDevice(0));
   MUST(aclrtResetDeviceForce(0));
   MUST(aclrtSetDevice(0));
   EXPECT_ACL(107017, aclmdlRICaptureEnd(stream, nullptr));
-  EXPECT_EQ(capture::Models().live(), models);
+  EXPECT_EQ(model::Models().live(), models);
 }
 
 }  // namespace
