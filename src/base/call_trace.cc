@@ -69,10 +69,9 @@ std::string DescribePlace(const void* place) {
   if (place == nullptr || dladdr(place, &info) == 0 || info.dli_fname == nullptr) return {};
   const auto at = reinterpret_cast<uintptr_t>(place);
   const uintptr_t offset = at - reinterpret_cast<uintptr_t>(info.dli_fbase);
-  const std::string symbol =
-      info.dli_sname != nullptr
-          ? fmt::format("{}+{:#x}", info.dli_sname, at - reinterpret_cast<uintptr_t>(info.dli_saddr))
-          : fmt::format("+{:#x}", offset);
+  const std::string symbol = info.dli_sname != nullptr ? fmt::format("{}+{:#x}", info.dli_sname,
+                                                                     at - reinterpret_cast<uintptr_t>(info.dli_saddr))
+                                                       : fmt::format("+{:#x}", offset);
   // Names and lines of functions that nobody exports are in the file, as a rule.
   const std::string line = DescribeSourceLine(place);
   // The module's offset is what addr2line wants.

@@ -144,8 +144,8 @@ class Activity {
   static std::vector<Run> Runs(int device);
 
  private:
-  // One for each thread that has run something, on cache lines of its own; other threads read it at any time. What every
-  // run writes is plain memory, which is written and read with the compiler's own atomic accesses.
+  // One for each thread that has run something, on cache lines of its own; other threads read it at any time. What
+  // every run writes is plain memory, which is written and read with the compiler's own atomic accesses.
   struct alignas(64) Slot {
     const RunPlace* place = nullptr;
     const Runnable* helps = nullptr;

@@ -130,7 +130,7 @@ class MemoryRegistry {
   /// The range that contains the address.
   std::optional<MemoryRange> Find(const void* pointer) const;
 
-  /// The same for handlers of signals: without waiting for others.
+  /// As Find, for handlers of signals: waits for nobody.
   enum class Found : uint8_t { kNo, kYes, kBusy };
   Found TryFind(uintptr_t address, MemoryRange& range) const noexcept;
 

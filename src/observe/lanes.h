@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "model/model.h"
 #include "ir/graph.h"
+#include "model/model.h"
 
 namespace reprise::observe {
 

@@ -205,8 +205,7 @@ TaskText TextOf(const ir::Node& node, const TaskInfo& info) {
 TaskInfo DescribeFully(const ir::Node& node) {
   TaskInfo info;
   info.wants_tensors = true;
-  info.type_name = node.type->name;
-  if (node.type->describe != nullptr) node.type->describe(node.payload, info);
+  ir::Describe(*node.type, node.payload, info);
   if (info.name.empty()) info.name = info.type_name;
   return info;
 }

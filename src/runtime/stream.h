@@ -253,8 +253,8 @@ class Stream final : public device::Runnable {
   bool is_leaving_ = false;
   // Guarded by the lock of the list of streams that Destroy waits for.
   Stream* next_leaving_ = nullptr;
-  // Links of the list of streams that may have work, guarded by the lock of that list; listed_at_ is the pointer to this
-  // stream.
+  // Links of the list of streams that may have work, guarded by the lock of that list; listed_at_ is the pointer to
+  // this stream.
   Stream* next_listed_ = nullptr;
   Stream** listed_at_ = nullptr;
 

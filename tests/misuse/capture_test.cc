@@ -382,6 +382,7 @@ class CaptureLine : public GraphMisuse<World> {
     MUST(aclrtKernelArgsInit(w.add, &w.args));
     aclrtParamHandle parameter = nullptr;
     uint64_t value = 0;
+    MUST(aclrtKernelArgsAppend(w.args, &w.memory, 8, &parameter));
     MUST(aclrtKernelArgsAppend(w.args, &value, 8, &parameter));
     MUST(aclrtKernelArgsFinalize(w.args));
     MUST(aclrtMemAllocManaged(&w.managed, 2 << 20, ACL_RT_MEM_ATTACH_GLOBAL));

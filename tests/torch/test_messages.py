@@ -167,25 +167,25 @@ def unique_in_the_capture():
 # ------------------------------------------------------------------------------------------ waiting, within a capture
 
 
-@mistake("torch.npu.synchronize is not allowed while", "begun at", "after the `with torch.npu.graph(...)` block")
+@mistake("torch.npu.synchronize failed with 107027: not allowed while", "begun at", "after the `with torch.npu.graph(...)` block")
 def wait_for_the_device():
     with npu.graph(npu.NPUGraph()):  # named
         npu.synchronize()  # named
 
 
-@mistake("Stream.synchronize is not allowed on stream", "stream_id=", "after the `with torch.npu.graph(...)` block")
+@mistake("Stream.synchronize failed with 107027: not allowed on stream", "stream_id=", "after the `with torch.npu.graph(...)` block")
 def wait_for_the_stream():
     with npu.graph(npu.NPUGraph()):
         npu.current_stream().synchronize()  # named
 
 
-@mistake("Stream.query is not allowed", "after the `with torch.npu.graph(...)` block")
+@mistake("Stream.query failed with 107027: not allowed", "after the `with torch.npu.graph(...)` block")
 def ask_the_stream():
     with npu.graph(npu.NPUGraph()):
         npu.current_stream().query()  # named
 
 
-@mistake("Event.synchronize is not allowed on event", "with an event that is not recorded in it", code=107028)
+@mistake("Event.synchronize failed with 107028: not allowed on event", "with an event that is not recorded in it", code=107028)
 def wait_for_an_event():
     event = npu.Event()
     with npu.graph(npu.NPUGraph()):
@@ -193,7 +193,7 @@ def wait_for_an_event():
         event.synchronize()  # named
 
 
-@mistake("Event.query is not allowed", "with an event that is not recorded in it")
+@mistake("Event.query failed with 107028: not allowed", "with an event that is not recorded in it")
 def ask_an_event():
     event = npu.Event()
     with npu.graph(npu.NPUGraph()):
@@ -201,7 +201,7 @@ def ask_an_event():
         event.query()  # named
 
 
-@mistake("torch.npu.synchronize is not allowed", "begun at")
+@mistake("torch.npu.synchronize failed with 107027: not allowed", "begun at")
 def another_thread_waits():
     errors = []
 

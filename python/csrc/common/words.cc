@@ -31,6 +31,8 @@ constexpr Rewording kSentences[] = {
     {"nobody waits for its last event record", "no stream waits for the event that was recorded on it last"},
     {"end the capture with aclmdlRICaptureEnd first, or use a stream outside the capture",
      "do this after the `with torch.npu.graph(...)` block, or on a stream outside of the capture"},
+    {"end the capture with aclmdlRICaptureEnd first, or wait for single streams that are not captured",
+     "do this after the `with torch.npu.graph(...)` block, or wait for single streams that are not captured"},
     {"wait until the capture has ended, or use an event that is not recorded in it",
      "do this after the `with torch.npu.graph(...)` block, or with an event that is not recorded in it"},
     {"record the event inside the capture, or use an ACL_EVENT_EXTERNAL event for order with work outside",

@@ -13,13 +13,14 @@ aten = torch.ops.aten
 
 
 def _needs_out(*names):
-    def refused(name):
+    def refuse(name):
         @composite(name)
         def _(*args, **options):
-            raise refused(RuntimeError(f"{name}: pass out=(var, m, v), the parameter and its moments, which the step changes"))
+            words = f"{name}: pass out=(var, m, v), the parameter and its moments, which the step changes"
+            raise refused(RuntimeError(words))
 
     for name in names:
-        refused(name)
+        refuse(name)
 
 
 _needs_out("npu_apply_adam", "npu_apply_adam_w", "npu_bert_apply_adam")

@@ -111,7 +111,7 @@ class NPUGraph(_C._NPUGraph):
 
         debug_path = os.fspath(debug_path)
         if aligned and not debug_path.endswith(".json"):
-            raise ValueError(f"aligned=True goes with a name that ends in .json, not with {debug_path!r}")
+            raise refused(ValueError(f"aligned=True goes with a name that ends in .json, not with {debug_path!r}"))
         if not super().debug_dump(debug_path, every_task) or not aligned:
             return
         try:

@@ -9,6 +9,7 @@ import warnings
 
 import torch
 from torch.serialization import DEFAULT_PROTOCOL
+from torch_npu._errors import refused
 
 __all__ = ["save_async"]
 
@@ -69,7 +70,7 @@ def save_async(
     """
     global _writer
     if model is not None and not isinstance(model, torch.nn.Module):
-        raise TypeError(f"save_async: model is {type(model).__name__}, expected a torch.nn.Module or None")
+        raise refused(TypeError(f"save_async: model is {type(model).__name__}, expected a torch.nn.Module or None"))
     is_path = isinstance(f, (str, os.PathLike))
     if not is_path and not hasattr(f, "write"):
         raise AttributeError(f"save_async: f is {type(f).__name__}, expected a path or a file that is open for writing")
