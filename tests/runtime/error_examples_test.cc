@@ -51,7 +51,9 @@ struct Example {
 #define EXAMPLE_WITHOUT_CULPRIT(code, ...) examples.push_back({code, #__VA_ARGS__, [&]() -> int __VA_ARGS__, false})
 
 const std::map<int, const char*> kNoExample = {
-    {100001, "Only an init callback gives it (aclInitCallbackRegister): aclInit returns what such a function returns."},
+    {100001,
+     "An init callback gives it (aclInitCallbackRegister), whose number aclInit returns; and REPRISE_STRICT=1 before "
+     "aclInit."},
     {100010, "No call gives it: profiling is configured by calls, whose arguments are refused with 100000."},
     {107016, "No call gives it: addresses of the wrong kind are refused with 107000, which says what they are."},
     {107037, "A graph is destroyed while a task of it waits for what does not come: given after ten seconds."},
