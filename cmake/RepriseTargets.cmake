@@ -136,6 +136,9 @@ function(reprise_shared target)
   target_link_options(${target} PRIVATE -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/${arg_SYMBOLS}
                                         -Wl,--exclude-libs,ALL)
   reprise_precompiled(${target} facade)
+  if(REPRISE_SANITIZE)
+    target_compile_options(${target} PRIVATE -O0)  # they check arguments: compiling costs more than they run
+  endif()
   set_target_properties(${target} PROPERTIES
     UNITY_BUILD ${REPRISE_UNITY} UNITY_BUILD_BATCH_SIZE 8
     OUTPUT_NAME ${arg_OUTPUT}
