@@ -17,7 +17,7 @@ using runtime::Stream;
 
 Status BeginGroup(Stream& stream) {
   std::lock_guard lock(stream.context().capture_mutex);
-  if (stream.sink() != nullptr && !stream.is_capturing()) {
+  if (stream.is_updating()) {
     return Error(kTaskGroupStatus, fmt::format("{} is updating a task group", stream.Describe()))
         .Hint("end the update with aclmdlRICaptureTaskUpdateEnd first");
   }

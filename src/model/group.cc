@@ -179,9 +179,7 @@ Status Update::Record(Stream& stream, const ir::Task& task, bool& taken) {
   return {};
 }
 
-Update* UpdateOf(const Stream& stream) {
-  return stream.sink() != nullptr && !stream.is_capturing() ? static_cast<Update*>(stream.sink()) : nullptr;
-}
+Update* UpdateOf(const Stream& stream) { return stream.is_updating() ? static_cast<Update*>(stream.sink()) : nullptr; }
 
 }  // namespace
 

@@ -309,9 +309,6 @@ Status CheckStream(const runtime::Stream& stream, const Generator& generator) {
   return {};
 }
 
-// It takes replacements for the kernels of a task group.
-bool IsUpdating(const runtime::Stream& stream) { return stream.sink() != nullptr && !stream.is_capturing(); }
-
 }  // namespace
 
 Status SubmitDraw(runtime::Stream& stream, Generator& generator, const kernels::DrawCall& call) {
@@ -319,7 +316,7 @@ Status SubmitDraw(runtime::Stream& stream, Generator& generator, const kernels::
   REPRISE_RETURN_IF_ERROR(CheckStream(stream, generator));
   if (call.count == 0) return {};
   DrawPayload payload{call, {}, true};
-  if (IsUpdating(stream)) {
+  if (stream.is_updating()) {
     payload.has_arguments = false;  // the update gives it those of the draw that it replaces
   } else {
     REPRISE_ASSIGN_OR_RETURN(payload.philox, generator.Take(kDrawIncrement, stream.handle()));
@@ -331,7 +328,7 @@ Status SubmitRandomOperation(runtime::Stream& stream, Generator& generator, std:
                              bool is_host_function) {
   REPRISE_RETURN_IF_ERROR(CheckStream(stream, generator));
   OperationPayload payload{operation.get(), {}, true};
-  if (IsUpdating(stream)) {
+  if (stream.is_updating()) {
     payload.has_arguments = false;  // the update gives it those of the one that it replaces
   } else {
     REPRISE_ASSIGN_OR_RETURN(payload.philox, generator.Take(kDrawIncrement, stream.handle()));
@@ -343,7 +340,7 @@ Status SubmitRandomOperation(runtime::Stream& stream, Generator& generator, std:
 Status SubmitRandomClosure(runtime::Stream& stream, Generator& generator, const char* name, RandomClosure closure,
                            uint64_t increment) {
   REPRISE_RETURN_IF_ERROR(CheckStream(stream, generator));
-  if (IsUpdating(stream)) {
+  if (stream.is_updating()) {
     return Error(kTaskTypeNotSupported,
                  fmt::format("{} is updating a task group: a closure that draws cannot take the place of a "
                              "kernel, whose seed it would not have",

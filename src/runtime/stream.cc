@@ -1082,7 +1082,7 @@ Status CheckNotCapturing(const Stream& stream, const char* api) {
 }
 
 Status CheckNotUpdating(const Stream& stream, const char* what) {
-  if (stream.sink() == nullptr || stream.is_capturing()) [[likely]]
+  if (!stream.is_updating()) [[likely]]
     return {};
   return Error(kTaskTypeNotSupported,
                fmt::format("{} is updating a task group and takes kernels only, not {}", stream.Describe(), what))

@@ -151,6 +151,8 @@ class Stream final : public device::Runnable {
   uint64_t capture_id() const { return capture_id_.load(std::memory_order_acquire); }
   bool is_capturing() const { return capture_id() != 0; }
   TaskSink* sink() const { return sink_.load(std::memory_order_acquire); }
+  /// Kernels that are launched replace those of a task group instead of running.
+  bool is_updating() const { return sink() != nullptr && !is_capturing(); }
   /// With the context's capture_mutex held.
   void set_sink(TaskSink* sink) {
     // In this order no thread takes a capture that is just beginning or ending for an update of a task group.
