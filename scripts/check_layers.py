@@ -105,6 +105,8 @@ KEYHOLES = (  # what a file says, where it may say so, why nowhere else
      "SubmitToSink needs the lock under which src/capture looks captures up; call Submit"),
     (r"[gG]raph\w*(\(\))?(\.|->)Add\(", r"src/capture/session\.cc$|src/runtime/task_store\.cc$",
      "adds a task to a graph past the door; call Submit of runtime/submission.h on the stream"),
+    (r"(\.|->)Record\(|\bRecord\(stream", r"src/runtime/submission\.cc$",
+     "gives a task to a sink past the door; call Submit, or in src/capture SubmitToSink, of runtime/submission.h"),
     (r"store\(\)->Add\(", r"$^", "adds a task to the store of a stream past the door; call Submit of runtime/submission.h"),
 )
 KEYHOLE_FOLDERS = re.compile(r"(src/(runtime|model|capture|ops|rng|profile|observe|tdt|api)|facade)/")

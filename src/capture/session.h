@@ -82,7 +82,6 @@ class Session final : public runtime::TaskSink, public model::Recorder {
   friend StatusOr<Model*> End(runtime::Stream& stream);
   friend Status RecordEvent(runtime::Event& event, runtime::Stream& stream, bool external);
   friend Status WaitEvent(runtime::Stream& stream, runtime::Event& event, uint32_t timeout_s, bool external);
-  friend Status ResetEvent(runtime::Event& event, runtime::Stream& stream);
   friend Standing StandingOf(const runtime::Stream& stream);
 
   Session() = default;

@@ -11,7 +11,6 @@
 #include "device/memory.h"
 #include "ops/op_call.h"
 #include "ops/tensor.h"
-#include "runtime/dump.h"
 #include "runtime/stream.h"
 
 namespace reprise::ops {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <climits>
-#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -13,7 +12,6 @@
 #include <utility>
 
 #include "base/calls.h"
-#include "base/env.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "device/inquiry.h"

@@ -63,6 +63,10 @@ class Door(unittest.TestCase):
         (self.repo / "src/capture/side.cc").write_text("  session.model().graph().Add(0, task);\n", encoding="utf-8")
         self.expect("src/capture/side.cc:1", "past the door")
 
+    def test_a_task_given_to_the_session(self):
+        (self.repo / "src/capture/side.cc").write_text("  return session->Record(stream, task, taken);\n", encoding="utf-8")
+        self.expect("src/capture/side.cc:1", "to a sink past the door")
+
     def test_a_stored_task_past_the_door(self):
         (self.repo / "facade/acl/side.cc").write_text("  (void)stream.store()->Add(task);\n", encoding="utf-8")
         self.expect("facade/acl/side.cc:1", "past the door")
