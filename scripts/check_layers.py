@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the #include lines of src/, facade/ and python/csrc/ against the layers of the project.
+"""Holds the #include lines of src/, facade/ and python/csrc/ against the layers of the project, and the door of streams.
 
-    scripts/check_layers.py             fail on an include that the tables below do not allow
+    scripts/check_layers.py             fail on an include that the tables below do not allow, or on another way into a
+                                        stream than the functions of src/runtime/submission.h
     scripts/check_layers.py --table     print the tables as Markdown; docs/architecture.md shows them, which is checked too
 
 LAYERS is the one place that says which folder may include which. A new folder needs a row; a new third-party header
@@ -95,6 +96,21 @@ THIRD_PARTY = (
     ThirdParty(r"fmt/", r"(src|facade|tests|python)/(?!kernels/)", "fmt: everywhere but include/ and src/kernels"),
 )
 
+# The door: tasks enter a stream, its store or the graph of its capture by the functions of submission.h alone. The
+# compiler keeps others out of what is private in stream.h; this sees that it stays private, and what it cannot see.
+STREAM = "src/runtime/stream.h"
+DOOR = "src/runtime/submission.h"
+KEYHOLES = (  # what a file says, where it may say so, why nowhere else
+    (r"\bSubmitToSink\(", r"src/capture/|src/runtime/(stream\.h|submission\.(h|cc))$",
+     "SubmitToSink needs the lock under which src/capture looks captures up; call Submit"),
+    (r"[gG]raph\w*(\(\))?(\.|->)Add\(", r"src/capture/session\.cc$|src/runtime/task_store\.cc$",
+     "adds a task to a graph past the door; call Submit of runtime/submission.h on the stream"),
+    (r"(\.|->)Record\(|\bRecord\(stream", r"src/runtime/submission\.cc$",
+     "gives a task to a sink past the door; call Submit, or in src/capture SubmitToSink, of runtime/submission.h"),
+    (r"store\(\)->Add\(", r"$^", "adds a task to the store of a stream past the door; call Submit of runtime/submission.h"),
+)
+KEYHOLE_FOLDERS = re.compile(r"(src/(runtime|model|capture|ops|rng|profile|observe|tdt|api)|facade)/")
+
 # Headers of the system that are not standard C++; everything else with a dot or a slash is a third party.
 SYSTEM = re.compile(r"(sys|linux)/\w+\.h|(dirent|dlfcn|elf|execinfo|link|pthread|sched|signal|spawn|stddef|stdint|strings|unistd)\.h|cxxabi\.h|fcntl\.h")
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)')
@@ -122,9 +138,10 @@ def main():
     for path in sources():
         count += 1
         check_file(path, findings)
+    findings.lines += check_door()
     if render_table() not in PAGE.read_text(encoding="utf-8"):
         findings.lines.append(f"{PAGE.relative_to(REPO)}: shows another table of layers; paste that of --table")
-    print("\n".join(findings.lines) or f"layers: {count} files keep to the table")
+    print("\n".join(findings.lines) or f"layers: {count} files keep to the table, and to the door of streams")
     return 1 if findings.lines else 0
 
 
@@ -159,6 +176,32 @@ def check_file(path, findings):
         why = check_angled(name, folder, layer, angled) if angled else check_quoted(path, folder, layer, quoted)
         if why:
             findings.add(name, number, f'"{quoted}"' if quoted else f"<{angled}>", why)
+
+
+def check_door(repo=None):
+    """Ways into a stream that are not in submission.h."""
+    repo = repo or REPO
+    door = (repo / DOOR).read_text(encoding="utf-8")
+    lines = []
+    public = True
+    for number, line in enumerate((repo / STREAM).read_text(encoding="utf-8").splitlines(), 1):
+        section = re.match(r"\s*(public|protected|private):|(class|struct) \w+[^;]*\{", line)
+        if section:
+            public = section[1] == "public" or section[2] == "struct"
+        friend = re.match(r"\s*friend\b(?P<what>[^(;]*?(?P<name>\w+))\s*[(;]", line)
+        if friend and not re.search(rf"^(inline )?[\w:*&<> ]+[ *&]{friend['name']}\(", door, re.M):
+            lines.append(f"{STREAM}:{number}: {friend['what'].strip()} is a friend, but no function of {DOOR}, the one door")
+        if public and re.search(r"\bir::Task(&|\s)", line) and not line.lstrip().startswith("//"):
+            lines.append(f"{STREAM}:{number}: takes a task and is public: make it private, for a function of {DOOR}")
+    for path in sorted(p for root in ("src", "facade") for p in (repo / root).rglob("*") if p.suffix in (".h", ".cc")):
+        name = path.relative_to(repo).as_posix()
+        if not KEYHOLE_FOLDERS.match(name) or name.endswith("_test.cc"):
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            for said, where, why in KEYHOLES:
+                if re.search(said, line) and not re.match(where, name) and not line.lstrip().startswith("//"):
+                    lines.append(f"{name}:{number}: {why}")
+    return lines
 
 
 def check_angled(name, folder, layer, header):

@@ -16,6 +16,7 @@
 #include "model/group.h"
 #include "model/program.h"
 #include "runtime/report.h"
+#include "runtime/task_store.h"
 
 using namespace reprise::facade;  // NOLINT: this file defines only C functions
 namespace capture = reprise::capture;
@@ -110,7 +111,7 @@ aclError aclrtPersistentTaskClean(aclrtStream stream) {
       return Error(kInvalidValue, fmt::format("{} was created without ACL_STREAM_PERSISTENT", found->Describe()))
           .Hint("pass a stream made by aclrtCreateStreamWithConfig with ACL_STREAM_PERSISTENT");
     }
-    found->CleanStored();
+    found->store()->Clean();
     return {};
   });
 }

@@ -16,6 +16,7 @@
 #include "model/parameters.h"
 #include "runtime/kernel.h"
 #include "runtime/report.h"
+#include "runtime/task_store.h"
 
 namespace model = reprise::model;
 namespace ir = reprise::ir;
@@ -56,7 +57,7 @@ TaskRef Resolve(Model& model, uint32_t node) {
   for (const model::BoundStream& bound : model.bound()) {
     if (static_cast<uint32_t>(bound.stream->id()) != node >> kBoundNodeBits) continue;
     const ir::NodeId in_stream = node & ((1u << kBoundNodeBits) - 1);
-    const ir::Graph& stored = *bound.stream->stored();
+    const ir::Graph& stored = *bound.stream->store()->graph();
     return in_stream < stored.nodes().size() ? TaskRef{&model, &stored, in_stream} : TaskRef{};
   }
   return {};
@@ -125,7 +126,7 @@ Status BoundTasks(const runtime::Stream& stream, const Model& model, aclmdlRITas
     return Error(kStreamContext, fmt::format("{} belongs to another context", stream.Describe()))
         .Hint("make the stream's context current with aclrtSetCurrentContext");
   }
-  const size_t total = stream.stored()->nodes().size();
+  const size_t total = stream.store()->graph()->nodes().size();
   if (static_cast<uint32_t>(stream.id()) >= 1u << (32 - kBoundNodeBits) || total > size_t{1} << kBoundNodeBits) {
     return Error(kFeatureNotSupported,
                  fmt::format("{} has {} tasks; handles name up to {} tasks of streams with ids below {}",

@@ -15,7 +15,7 @@ namespace reprise::facade {
 /// What launches get; `stream` may be null. `type` is valid.
 inline uint32_t EffectiveCores(runtime::Device& device, const runtime::Stream* stream, aclrtDevResLimitType type) {
   std::lock_guard lock(device.limits_mutex);
-  if (stream != nullptr && stream->limits.cores[type] != 0) return stream->limits.cores[type];
+  if (stream != nullptr && stream->attributes.limits.cores[type] != 0) return stream->attributes.limits.cores[type];
   return device.limits.cores[type] != 0 ? device.limits.cores[type] : runtime::HardwareCores(type);
 }
 

@@ -40,7 +40,7 @@ Status CreateStream(aclrtStream* out, uint32_t priority, uint32_t flags) {
   }
   REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, Stream::Create(*context, {.flags = flags, .priority = priority}));
-  if (context->stop_on_failure.load()) stream->failure_mode = ACL_STOP_ON_FAILURE;
+  if (context->stop_on_failure.load()) stream->attributes.failure_mode = ACL_STOP_ON_FAILURE;
   *out = stream->handle();
   AnnounceStream(*stream, ACL_RT_STREAM_STATE_CREATE_POST);
   return {};
@@ -124,7 +124,7 @@ Status Query(aclrtStream handle, aclrtStreamStatus* status) {
 Status CheckFailureMode(uint64_t mode) { return InRange(mode, ACL_CONTINUE_ON_FAILURE, ACL_STOP_ON_FAILURE, "mode"); }
 
 Status SetFailureMode(Stream& stream, uint64_t mode) {
-  if (stream.failure_mode_set.exchange(true)) {
+  if (stream.attributes.failure_mode_set.exchange(true)) {
     return Error(kInvalidValue,
                  fmt::format("the failure mode of {} was set before, and can be set once", stream.Describe()))
         .Culprit("an earlier aclrtSetStreamFailureMode or aclrtSetStreamAttribute")
@@ -134,7 +134,7 @@ Status SetFailureMode(Stream& stream, uint64_t mode) {
   // One stream that stops makes all streams of the context stop, later ones included.
   Context& context = stream.context();
   context.stop_on_failure = true;
-  context.ForEachStream([](Stream& other) { other.failure_mode = ACL_STOP_ON_FAILURE; });
+  context.ForEachStream([](Stream& other) { other.attributes.failure_mode = ACL_STOP_ON_FAILURE; });
   return {};
 }
 
@@ -156,19 +156,19 @@ Status SetAttribute(Stream& stream, aclrtStreamAttr attribute, const aclrtStream
     case ACL_STREAM_ATTR_FLOAT_OVERFLOW_CHECK:
       REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(stream, "aclrtSetStreamAttribute(FLOAT_OVERFLOW_CHECK)"));
       REPRISE_RETURN_IF_ERROR(InRange(value.overflowSwitch, 0, 1, "overflowSwitch"));
-      stream.overflow_switch = value.overflowSwitch;
+      stream.attributes.overflow_switch = value.overflowSwitch;
       return {};
     case ACL_STREAM_ATTR_USER_CUSTOM_TAG:
       REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(stream, "aclrtSetStreamAttribute(USER_CUSTOM_TAG)"));
-      stream.tag = value.userCustomTag;
+      stream.attributes.tag = value.userCustomTag;
       return {};
     case ACL_STREAM_ATTR_CACHE_OP_INFO:
       REPRISE_RETURN_IF_ERROR(InRange(value.cacheOpInfoSwitch, 0, 1, "cacheOpInfoSwitch"));
-      stream.cache_op_info = value.cacheOpInfoSwitch;
+      stream.attributes.cache_op_info = value.cacheOpInfoSwitch;
       return {};
     case ACL_STREAM_ATTR_PRIORITY:
       REPRISE_RETURN_IF_ERROR(InRange(value.streamPriority, 0, profile::kLeastPriority, "streamPriority"));
-      stream.priority = value.streamPriority;
+      stream.attributes.priority = value.streamPriority;
       return {};
   }
   return {};
@@ -179,16 +179,16 @@ uint32_t CacheOpInfo(const Stream& stream) {
   if (!stream.is_capturing()) return 0;
   std::lock_guard lock(stream.context().capture_mutex);
   const auto* session = static_cast<const capture::Session*>(stream.sink());
-  return session != nullptr ? session->origin().cache_op_info.load() : 0;
+  return session != nullptr ? session->origin().attributes.cache_op_info.load() : 0;
 }
 
 void GetAttribute(const Stream& stream, aclrtStreamAttr attribute, aclrtStreamAttrValue* value) {
   switch (attribute) {
-    case ACL_STREAM_ATTR_FAILURE_MODE: value->failureMode = stream.failure_mode; return;
-    case ACL_STREAM_ATTR_FLOAT_OVERFLOW_CHECK: value->overflowSwitch = stream.overflow_switch; return;
-    case ACL_STREAM_ATTR_USER_CUSTOM_TAG: value->userCustomTag = stream.tag; return;
+    case ACL_STREAM_ATTR_FAILURE_MODE: value->failureMode = stream.attributes.failure_mode; return;
+    case ACL_STREAM_ATTR_FLOAT_OVERFLOW_CHECK: value->overflowSwitch = stream.attributes.overflow_switch; return;
+    case ACL_STREAM_ATTR_USER_CUSTOM_TAG: value->userCustomTag = stream.attributes.tag; return;
     case ACL_STREAM_ATTR_CACHE_OP_INFO: value->cacheOpInfoSwitch = CacheOpInfo(stream); return;
-    case ACL_STREAM_ATTR_PRIORITY: value->streamPriority = stream.priority; return;
+    case ACL_STREAM_ATTR_PRIORITY: value->streamPriority = stream.attributes.priority; return;
   }
 }
 
@@ -379,7 +379,7 @@ aclError aclrtStreamGetPriority(aclrtStream stream, uint32_t* priority) {
   return runtime::Api("aclrtStreamGetPriority", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(priority, "priority"));
     REPRISE_ASSIGN_OR_RETURN(const Stream* found, runtime::FindAnyStream(stream));
-    *priority = found->priority;
+    *priority = found->attributes.priority;
     return {};
   });
 }
@@ -462,7 +462,7 @@ aclError aclrtSetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type, u
     REPRISE_RETURN_IF_ERROR(CheckCores(type, value));
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
     std::lock_guard lock(found->device().limits_mutex);
-    found->limits.cores[type] = value;
+    found->attributes.limits.cores[type] = value;
     return {};
   });
 }
@@ -471,7 +471,7 @@ aclError aclrtResetStreamResLimit(aclrtStream stream) {
   return runtime::Api("aclrtResetStreamResLimit", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
     std::lock_guard lock(found->device().limits_mutex);
-    found->limits = {};
+    found->attributes.limits = {};
     return {};
   });
 }

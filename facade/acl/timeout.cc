@@ -109,7 +109,7 @@ aclError aclrtSetStreamOverflowSwitch(aclrtStream stream, uint32_t flag) {
     REPRISE_RETURN_IF_ERROR(InRange(flag, 0, 1, "flag"));
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
     REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(*found, "aclrtSetStreamOverflowSwitch"));
-    found->overflow_switch = flag;
+    found->attributes.overflow_switch = flag;
     return {};
   });
 }
@@ -118,7 +118,7 @@ aclError aclrtGetStreamOverflowSwitch(aclrtStream stream, uint32_t* flag) {
   return runtime::Api("aclrtGetStreamOverflowSwitch", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(flag, "flag"));
     REPRISE_ASSIGN_OR_RETURN(const Stream* found, runtime::FindAnyStream(stream));
-    *flag = found->overflow_switch;
+    *flag = found->attributes.overflow_switch;
     return {};
   });
 }

@@ -216,7 +216,7 @@ Status Graph::Impl::CaptureEnd() {
                       .Hint("call EndConditional for each BeginIf before the capture ends");
     [[maybe_unused]] const Status closed = EndConditional();
   }
-  stream->cache_op_info = 0;
+  stream->attributes.cache_op_info = 0;
 
   Status status = FaultPoint("graph.end") ? Injected("end") : Status();
   model::Model* model = nullptr;

@@ -15,7 +15,6 @@
 #include "ops/launch.h"
 #include "ops/op_call.h"
 #include "ops/tensor.h"
-#include "runtime/dump.h"
 
 namespace reprise {
 namespace {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "capture/session.h"
+#include "runtime/submission.h"
 
 namespace reprise::capture {
 
@@ -45,7 +46,7 @@ Status AddConditionTask(runtime::Stream& stream, model::Condition& condition, mo
     payload.task->bodies.push_back(*body);
   }
   const std::vector<Model*> made = payload.task->bodies;
-  if (Status status = session.Record(stream, ir::MakeTask(model::kConditionTask, payload)); !status.ok()) {
+  if (Status status = runtime::SubmitToSink(stream, ir::MakeTask(model::kConditionTask, payload)); !status.ok()) {
     session.model().DropBodies(others);
     return status;
   }

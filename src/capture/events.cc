@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Event calls on streams that may be captured: edges of the graph, forks and joins, and the events that reach outside.
+// These functions know the rules and make the task; it goes through the door as any other task does (submission.h).
 #include "capture/session.h"
 
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 #include <mutex>
 
 #include "model/external_event.h"
+#include "runtime/submission.h"
 
 namespace reprise::capture {
 
@@ -73,7 +75,8 @@ Status AddExternal(Session& session, Stream& stream, Event& event, bool is_recor
   }
   REPRISE_RETURN_IF_ERROR(CheckExternalUse(session, event, is_record));
   model::ExternalEventPayload payload{session.model().AddExternal(event, is_record), event.id()};
-  return session.Record(stream, ir::MakeTask(is_record ? model::kExternalRecord : model::kExternalWait, payload));
+  return runtime::SubmitToSink(stream,
+                               ir::MakeTask(is_record ? model::kExternalRecord : model::kExternalWait, payload));
 }
 
 Status NotCapturing(const Stream& stream) {
@@ -121,7 +124,7 @@ Status RecordEvent(Event& event, Stream& stream, bool external) {
   if (external) return AddExternal(*session, stream, event, true);
   if (IsExternalEvent(event)) {
     runtime::FlagPayload payload = runtime::MakeFlagPayload(event, 0);
-    return session->Record(stream, ir::MakeTask(runtime::kFlagRecord, payload));
+    return runtime::SubmitToSink(stream, ir::MakeTask(runtime::kFlagRecord, payload));
   }
   if (!event.is_ex() || (event.flags() & runtime::kEventIpc) != 0) return NotInGraph(event, "a record");
   if ((event.flags() & runtime::kEventSync) == 0) return {};  // nobody can wait for it: nothing to capture
@@ -133,12 +136,10 @@ Status RecordEvent(Event& event, Stream& stream, bool external) {
     return error;
   }
   ir::EdgePayload payload{static_cast<ir::NodeId>(session->model().graph().nodes().size()), *event_id, event.flags()};
-  bool taken = false;  // an edge owns nothing
-  REPRISE_ASSIGN_OR_RETURN(const ir::NodeId node,
-                           session->AddNode(stream, ir::MakeTask(ir::kEdgeRecord, payload), taken));
-  session->records_.push_back(node);
+  REPRISE_RETURN_IF_ERROR(runtime::SubmitToSink(stream, ir::MakeTask(ir::kEdgeRecord, payload)));
+  session->records_.push_back(payload.record);
   std::lock_guard event_lock(event.captured_mutex);
-  event.captured = {session->id_, node};
+  event.captured = {session->id_, payload.record};
   return {};
 }
 
@@ -192,7 +193,7 @@ Status WaitEvent(Stream& stream, Event& event, uint32_t timeout_s, bool external
   if (session != nullptr && IsExternalEvent(event)) {
     runtime::FlagPayload payload = runtime::MakeFlagPayload(event, timeout_s);
     payload.flag->pending_waits.fetch_add(1, std::memory_order_relaxed);
-    return session->Record(stream, ir::MakeTask(runtime::kFlagWait, payload));
+    return runtime::SubmitToSink(stream, ir::MakeTask(runtime::kFlagWait, payload));
   }
   if (session != nullptr && (!event.is_ex() || (event.flags() & runtime::kEventIpc) != 0)) {
     return NotInGraph(event, "a wait");
@@ -238,7 +239,7 @@ Status WaitEvent(Stream& stream, Event& event, uint32_t timeout_s, bool external
 
 Status Session::AddWait(Stream& stream, ir::NodeId record) {
   ir::EdgePayload payload = *static_cast<const ir::EdgePayload*>(model_->graph().node(record).payload);
-  return Record(stream, ir::MakeTask(ir::kEdgeWait, payload));
+  return runtime::SubmitToSink(stream, ir::MakeTask(ir::kEdgeWait, payload));
 }
 
 Status ResetEvent(Event& event, Stream& stream) {
@@ -261,10 +262,10 @@ Status ResetEvent(Event& event, Stream& stream) {
   REPRISE_RETURN_IF_ERROR(runtime::CheckNotUpdating(stream, "an event reset"));
   if (stream.is_capturing()) {
     std::lock_guard lock(stream.context().capture_mutex);
-    if (Session* session = Session::Of(stream)) {
+    if (Session::Of(stream) != nullptr) {
       if (!IsExternalEvent(event)) return NotInGraph(event, "a reset");
       runtime::FlagPayload payload = runtime::MakeFlagPayload(event, 0);
-      return session->Record(stream, ir::MakeTask(runtime::kFlagReset, payload));
+      return runtime::SubmitToSink(stream, ir::MakeTask(runtime::kFlagReset, payload));
     }
   }
   return event.has_flag_semantics() ? event.ResetOn(stream) : Status();

@@ -15,6 +15,7 @@
 #include "base/strict.h"
 #include "base/verbose.h"
 #include "runtime/device.h"
+#include "runtime/task_store.h"
 #include "runtime/thread.h"
 
 namespace reprise::capture {
@@ -192,7 +193,8 @@ Status Session::CheckGroups(Stream& stream, const ir::Task& task) {
   return error;
 }
 
-StatusOr<ir::NodeId> Session::AddNode(Stream& stream, const ir::Task& task, bool& taken) {
+Status Session::Record(Stream& stream, const ir::Task& task, bool& taken) {
+  if (invalidated()) return {};  // accepted and dropped: the end of the capture tells
   if (open_groups_ != 0) [[unlikely]] {
     REPRISE_RETURN_IF_ERROR(CheckGroups(stream, task));
   }
@@ -217,26 +219,13 @@ StatusOr<ir::NodeId> Session::AddNode(Stream& stream, const ir::Task& task, bool
     runtime::ThreadState& thread = ThisThread();
     thread.last_task_id = static_cast<uint32_t>(graph.lanes()[member.lane].nodes.size() - 1);
     thread.last_task_stream = stream.handle();
-    return node;
+    return {};
   } catch (const std::bad_alloc&) {
     Status error = Error(kResourceExhausted, fmt::format("no memory for another task of {}", model_->Describe()))
                        .Hint("free memory of the host, and capture anew");
     Invalidate(error.Clone());
     return error;
   }
-}
-
-Status Session::Record(Stream& stream, const ir::Task& task, bool& taken) {
-  if (invalidated()) return {};  // accepted and dropped: the end of the capture tells
-  auto node = AddNode(stream, task, taken);
-  return node.ok() ? Status() : std::move(node).status();
-}
-
-Status Session::Record(Stream& stream, const ir::Task& task) {
-  bool taken = false;
-  Status status = Record(stream, task, taken);
-  if (!taken) task.Destroy();
-  return status;
 }
 
 Status Session::Join(Stream& stream, Event& event, ir::NodeId record) {
@@ -278,7 +267,7 @@ void Session::Detach() {
   Context& context = origin_->context();
   for (const Member& member : members_) {
     member.stream->set_sink(nullptr);
-    member.stream->cache_op_info = 0;
+    member.stream->attributes.cache_op_info = 0;
   }
   context.capturing_streams.fetch_sub(static_cast<uint32_t>(members_.size()));
   context.capture_counts.Remove(mode_);
@@ -616,7 +605,7 @@ Status AttachExtendInfo(std::string text) {
 
 Status AttachOpInfo(std::string bytes) {
   return ToLastNode([&](Session& session, ir::Graph& graph, ir::NodeId node) {
-    if (session.origin().cache_op_info.load() != 0) graph.SetOpInfo(node, std::move(bytes));
+    if (session.origin().attributes.cache_op_info.load() != 0) graph.SetOpInfo(node, std::move(bytes));
   });
 }
 

@@ -72,9 +72,6 @@ class Session final : public runtime::TaskSink, public model::Recorder {
   void Refused(const Status& error) override;
   void Abandon() override { Detach(); }
 
-  Status Record(runtime::Stream& stream, const ir::Task& task, bool& taken) override;
-  /// For tasks of our own, whose payloads may be destroyed under the lock.
-  Status Record(runtime::Stream& stream, const ir::Task& task);
   uint64_t capture_id() const override { return id_; }
   void Forget(runtime::Stream& stream) override;
 
@@ -85,14 +82,13 @@ class Session final : public runtime::TaskSink, public model::Recorder {
   friend StatusOr<Model*> End(runtime::Stream& stream);
   friend Status RecordEvent(runtime::Event& event, runtime::Stream& stream, bool external);
   friend Status WaitEvent(runtime::Stream& stream, runtime::Event& event, uint32_t timeout_s, bool external);
-  friend Status ResetEvent(runtime::Event& event, runtime::Stream& stream);
   friend Standing StandingOf(const runtime::Stream& stream);
 
   Session() = default;
 
   Member& MemberOf(const runtime::Stream& stream);
   Status CheckGroups(runtime::Stream& stream, const ir::Task& task);
-  StatusOr<ir::NodeId> AddNode(runtime::Stream& stream, const ir::Task& task, bool& taken);
+  Status Record(runtime::Stream& stream, const ir::Task& task, bool& taken) override;
   /// The other end of a record of this capture.
   Status AddWait(runtime::Stream& stream, ir::NodeId record);
   Status Join(runtime::Stream& stream, runtime::Event& event, ir::NodeId record);

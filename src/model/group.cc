@@ -11,6 +11,7 @@
 
 #include "device/timeline.h"
 #include "runtime/kernel.h"
+#include "runtime/submission.h"
 
 namespace reprise::model {
 namespace {
@@ -56,12 +57,13 @@ void Update::Forget(Stream& stream) {
   stream.set_sink(nullptr);
   group_->updater.store(nullptr);
   UpdatePayload payload{this};
-  (void)stream.Enqueue(ir::MakeTask(kDropUpdate, payload));  // which owns the payload, also when it fails
+  (void)runtime::QueueNow(stream, ir::MakeTask(kDropUpdate, payload));  // which owns the payload, also when it fails
 }
 
 // A stream that has nothing to do is not asked: nothing is left to be in order with.
 bool MayReplaceNow(const Stream& stream) {
-  return stream.IsIdle() && !stream.is_persistent() && stream.failure_mode.load() == 0 && !device::Timeline::on();
+  return stream.IsIdle() && !stream.is_persistent() && stream.attributes.failure_mode.load() == 0 &&
+         !device::Timeline::on();
 }
 
 // The replacement, in order with the other work of the update stream.
@@ -174,7 +176,7 @@ Status Update::Record(Stream& stream, const ir::Task& task, bool& taken) {
     return {};
   }
   slot->Retain();
-  REPRISE_RETURN_IF_ERROR(stream.Enqueue(ir::MakeTask(kReplace, payload)));
+  REPRISE_RETURN_IF_ERROR(runtime::QueueNow(stream, ir::MakeTask(kReplace, payload)));
   ++next_;
   return {};
 }

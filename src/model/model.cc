@@ -22,6 +22,8 @@
 #include "device/task_watch.h"
 #include "runtime/device.h"
 #include "runtime/event.h"
+#include "runtime/submission.h"
+#include "runtime/task_store.h"
 #include "runtime/thread.h"
 
 namespace reprise::model {
@@ -297,7 +299,7 @@ void Model::LetGoOfOthers(device::Users users) {
   }
   for (const BoundStream& bound : bound_) {
     bound.stream->bound_model = nullptr;
-    bound.stream->stored_sealed = false;
+    bound.stream->store()->Unseal();
   }
   if (own_stream_ != nullptr) Stream::Destroy(own_stream_, Stream::DestroyMode::kWait);
 }
@@ -546,7 +548,7 @@ void Model::TellPlan(const exec::FusionLog& log) const {
 
 Status Model::SealProgram() {
   std::vector<exec::ProgramLane> lanes;
-  for (const BoundStream& bound : bound_) lanes.push_back({bound.stream->stored(), bound.is_head});
+  for (const BoundStream& bound : bound_) lanes.push_back({bound.stream->store()->graph(), bound.is_head});
   REPRISE_ASSIGN_OR_RETURN(auto plan, exec::Plan::CompileProgram(lanes));
   replay_ = std::make_unique<exec::Replay>(std::move(plan), context_.device().scheduler());
   return {};
@@ -608,12 +610,12 @@ Status Model::Execute(Stream& stream) {
     return ExecuteChecked(stream);
   launched_.fetch_add(1, std::memory_order_relaxed);
   GraphTask task{this, replay_.get(), {kNoTicket}, nullptr};
-  if (std::byte* place = stream.TryReserve(kGraphTask, sizeof task)) [[likely]] {
+  if (std::byte* place = runtime::TryReserve(stream, kGraphTask, sizeof task)) [[likely]] {
     GraphTask::TakeTicket(new (place) GraphTask(task));
-    return stream.Commit();
+    return runtime::Commit(stream);
   }
-  REPRISE_RETURN_IF_ERROR(stream.Enqueue(ir::MakeTask(kGraphTask, task), GraphTask::TakeTicket));
-  return stream.WaitIfBlocking();
+  REPRISE_RETURN_IF_ERROR(runtime::QueueNow(stream, ir::MakeTask(kGraphTask, task), GraphTask::TakeTicket));
+  return runtime::WaitIfBlocking(stream);
 }
 
 // With memory to look at, or external events to bind.
@@ -628,9 +630,10 @@ Status Model::ExecuteChecked(Stream& stream) {
       REPRISE_ASSIGN_OR_RETURN(task.bindings, BindExternals(order));
     }
     launched_.fetch_add(1, std::memory_order_relaxed);
-    REPRISE_RETURN_IF_ERROR(stream.Enqueue(ir::MakeTask(kGraphTask, task), GraphTask::TakeTicket));
+    REPRISE_RETURN_IF_ERROR(runtime::QueueNow(stream, ir::MakeTask(kGraphTask, task), GraphTask::TakeTicket));
   }
-  return runtime::LaunchIsBlocking() && !WaitsForOthers(*graph_, externals_) ? stream.WaitIfBlocking() : Status();
+  return runtime::LaunchIsBlocking() && !WaitsForOthers(*graph_, externals_) ? runtime::WaitIfBlocking(stream)
+                                                                             : Status();
 }
 
 bool Model::RunsMe() const {
@@ -698,9 +701,9 @@ Bill Model::TakeBill() const {
   Bill bill{graph_->nodes().size(), graph_->lanes().size(), event_ids_.size(),
             graph_->memory_bytes() + (replay_ ? replay_->memory_bytes() : 0)};
   for (const BoundStream& bound : bound_) {
-    bill.tasks += bound.stream->stored()->nodes().size();
+    bill.tasks += bound.stream->store()->graph()->nodes().size();
     bill.streams += 1;
-    bill.bytes += bound.stream->stored()->memory_bytes();
+    bill.bytes += bound.stream->store()->graph()->memory_bytes();
   }
   for (const Model* body : bodies_) {
     const Bill part = body->TakeBill();

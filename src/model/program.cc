@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/program.h"
+#include "runtime/submission.h"
+#include "runtime/task_store.h"
 
 #include <fmt/format.h>
 
@@ -52,7 +54,7 @@ namespace {
 // Whether the model ends somewhere as it stands now: streams may have been unbound or cleaned since.
 bool HasEndTask(const Model& model) {
   for (const BoundStream& bound : model.bound()) {
-    for (const ir::Node& node : bound.stream->stored()->nodes()) {
+    for (const ir::Node& node : bound.stream->store()->graph()->nodes()) {
       if (node.type == &exec::kEndTask) return true;
     }
   }
@@ -75,7 +77,7 @@ Status Bind(Model& model, Stream& stream, bool is_head) {
                  fmt::format("{} is for device code only (ACL_STREAM_DEVICE_USE_ONLY)", stream.Describe()))
         .Hint("bind a stream that was created without ACL_STREAM_DEVICE_USE_ONLY");
   }
-  if (stream.failure_mode.load() != 0 || stream.context().stop_on_failure.load()) {
+  if (stream.attributes.failure_mode.load() != 0 || stream.context().stop_on_failure.load()) {
     return Error(kFeatureNotSupported,
                  fmt::format("{} stops on failure, which a bound stream cannot", stream.Describe()))
         .Hint("bind a stream with failure mode ACL_CONTINUE_ON_FAILURE");
@@ -109,7 +111,7 @@ Status Unbind(Model& model, Stream& stream) {
   if (stream.bound_model.load() != &model) return NotBound(stream, model, kStreamModel);
   std::erase_if(model.bound(), [&](const BoundStream& bound) { return bound.stream == &stream; });
   stream.bound_model = nullptr;
-  stream.stored_sealed = false;
+  stream.store()->Unseal();
   return {};
 }
 
@@ -122,32 +124,41 @@ Status AddEndTask(Model& model, Stream& stream) {
         .Hint("call aclmdlRIEndTask once, on the stream that finishes last");
   }
   uint64_t nothing = 0;
-  return stream.Submit(ir::MakeTask(exec::kEndTask, nothing));
+  return runtime::Submit(stream, ir::MakeTask(exec::kEndTask, nothing));
 }
 
 Status EndBuild(Model& model) {
   REPRISE_RETURN_IF_ERROR(CheckBuilt(model, "aclmdlRIBuildEnd"));
   REPRISE_RETURN_IF_ERROR(CheckNotBuilt(model, "aclmdlRIBuildEnd"));
   // Before the plan is made: it refers to the nodes as they are.
-  for (const BoundStream& bound : model.bound()) bound.stream->MakeStoredSlots();
+  for (const BoundStream& bound : model.bound()) bound.stream->store()->MakeSlots();
   REPRISE_RETURN_IF_ERROR(model.SealProgram());
   model.has_end = HasEndTask(model);
-  for (const BoundStream& bound : model.bound()) bound.stream->stored_sealed = true;
+  for (const BoundStream& bound : model.bound()) bound.stream->store()->Seal();
   model.set_state(ModelState::kReady);
   return {};
 }
 
+namespace {
+
+// Null for a stream that another thread is just destroying.
+const ir::Graph* TasksOf(const Stream& stream) {
+  return stream.store() != nullptr ? stream.store()->graph().get() : nullptr;
+}
+
+}  // namespace
+
 Status SubmitActivate(Stream& stream, Stream& target) {
   REPRISE_RETURN_IF_ERROR(CheckBothBound(stream, target));
-  exec::ActivatePayload payload{target.stored().get(), target.id()};
-  return stream.Submit(ir::MakeTask(exec::kActivateTask, payload));
+  exec::ActivatePayload payload{TasksOf(target), target.id()};
+  return runtime::Submit(stream, ir::MakeTask(exec::kActivateTask, payload));
 }
 
 Status SubmitSwitch(Stream& stream, const void* left, const void* right, exec::SwitchCondition condition, bool is_int64,
                     Stream& target) {
   REPRISE_RETURN_IF_ERROR(CheckBothBound(stream, target));
-  exec::SwitchPayload payload{left, right, condition, is_int64, target.stored().get(), target.id()};
-  return stream.Submit(ir::MakeTask(exec::kSwitchTask, payload));
+  exec::SwitchPayload payload{left, right, condition, is_int64, TasksOf(target), target.id()};
+  return runtime::Submit(stream, ir::MakeTask(exec::kSwitchTask, payload));
 }
 
 Status SetLabel(Label& label, Stream& stream) {
@@ -164,8 +175,8 @@ Status SetLabel(Label& label, Stream& stream) {
         .Hint("use one label for each position");
   }
   uint64_t nothing = 0;
-  REPRISE_RETURN_IF_ERROR(stream.Submit(ir::MakeTask(exec::kLabelSetTask, nothing)));
-  const std::shared_ptr<ir::Graph> stored = stream.stored();
+  REPRISE_RETURN_IF_ERROR(runtime::Submit(stream, ir::MakeTask(exec::kLabelSetTask, nothing)));
+  const std::shared_ptr<ir::Graph> stored = stream.store()->graph();
   label.target->graph = stored;
   label.target->node = static_cast<ir::NodeId>(stored->nodes().size() - 1);
   label.target->is_set = true;
@@ -178,7 +189,7 @@ Status SubmitLabelSwitch(Stream& stream, const void* index, uint32_t most, const
         .Hint("bind it with aclmdlRIBindStream first");
   }
   exec::LabelSwitchPayload payload{static_cast<const uint32_t*>(index), most, new std::vector(list.targets)};
-  return stream.Submit(ir::MakeTask(exec::kLabelSwitchTask, payload));
+  return runtime::Submit(stream, ir::MakeTask(exec::kLabelSwitchTask, payload));
 }
 
 }  // namespace reprise::model

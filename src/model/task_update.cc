@@ -9,6 +9,8 @@
 
 #include "ir/slot.h"
 #include "ir/task.h"
+#include "runtime/submission.h"
+#include "runtime/task_store.h"
 
 namespace reprise::model {
 namespace {
@@ -30,7 +32,7 @@ StatusOr<ir::TaskSlot*> FindSlot(Stream& stored, uint32_t task_id, Stream& strea
         .Culprit("parameter taskStream")
         .Hint("bind it with aclmdlRIBindStream; tasks of captured graphs have aclmdlRITaskSetParams");
   }
-  REPRISE_ASSIGN_OR_RETURN(ir::TaskSlot * slot, stored.StoredSlot(task_id));
+  REPRISE_ASSIGN_OR_RETURN(ir::TaskSlot * slot, runtime::FindStoredSlot(stored, task_id));
   if (slot->Peek([&](const ir::HeldTask& content) { return is_right(content.type()); })) return slot;
   slot->Release();
   return Error(kInvalidValue, fmt::format("task {} of {} is not {}", task_id, stored.Describe(), wanted))
@@ -144,7 +146,7 @@ Status UpdateKernel(Stream& stored, uint32_t task_id, const KernelUpdate& update
                                     [](const ir::TaskType& type) { return runtime::IsLoadedKernel(type); }));
   if (update.binary != nullptr) update.binary->Retain();
   KernelPayload payload{slot, update};
-  return stream.SubmitNow(ir::MakeTask(kKernelUpdate, payload));
+  return runtime::SubmitNow(stream, ir::MakeTask(kKernelUpdate, payload));
 }
 
 Status UpdateRandom(Stream& stored, uint32_t task_id, const RandomUpdate& update, Stream& stream) {
@@ -152,7 +154,7 @@ Status UpdateRandom(Stream& stored, uint32_t task_id, const RandomUpdate& update
                            FindSlot(stored, task_id, stream, "a draw of random numbers",
                                     [](const ir::TaskType& type) { return type.kind == ir::TaskKind::kRandom; }));
   RandomPayload payload{slot, update};
-  return stream.SubmitNow(ir::MakeTask(kRandomUpdate, payload));
+  return runtime::SubmitNow(stream, ir::MakeTask(kRandomUpdate, payload));
 }
 
 }  // namespace reprise::model

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "observe/lanes.h"
+#include "runtime/task_store.h"
 
 namespace reprise::observe {
 
@@ -7,7 +8,7 @@ std::vector<ShownLane> LanesOf(const model::Model& model) {
   std::vector<ShownLane> lanes;
   for (ir::LaneId id = 0; id < model.graph().lanes().size(); ++id) lanes.push_back({&model.graph(), id, id == 0});
   for (const model::BoundStream& bound : model.bound())
-    lanes.push_back({bound.stream->stored().get(), 0, lanes.empty()});
+    lanes.push_back({bound.stream->store()->graph().get(), 0, lanes.empty()});
   return lanes;
 }
 

@@ -11,7 +11,6 @@
 #include "device/memory.h"
 #include "ops/op_call.h"
 #include "ops/tensor.h"
-#include "runtime/dump.h"
 #include "runtime/stream.h"
 
 namespace reprise::ops {
@@ -139,11 +138,7 @@ Status Executor::Submit(runtime::Stream& stream, void* workspace) const {
   if (memory != nullptr) workspace = memory->first();
   if (stream.is_capturing()) [[unlikely]]
     NoteShapes();
-  for (const Launch* launch : launches) {
-    LaunchTask payload;
-    REPRISE_RETURN_IF_ERROR(runtime::SubmitKernel(stream, MakeLaunchTask(*launch, workspace, payload, memory.get())));
-  }
-  return {};
+  return SubmitLaunches(stream, {launches.data(), launches.size()}, workspace, memory.get());
 }
 
 void Executor::MoveSlot(size_t index, uintptr_t base) {

@@ -11,6 +11,7 @@
 #include "device/scheduler.h"
 #include "kernels/copy.h"
 #include "runtime/device.h"
+#include "runtime/submission.h"
 
 namespace reprise::ops {
 namespace {
@@ -272,11 +273,16 @@ void TaskMemory::Free::operator()(void* block) const noexcept {
   ::operator delete (block, std::align_val_t{kScratchAlignment});
 }
 
-ir::Task MakeLaunchTask(const Launch& launch, void* workspace, LaunchTask& storage, const TaskMemory* memory) {
-  launch.Retain();
-  if (memory != nullptr) memory->Retain();
-  storage = {&launch, workspace, memory};
-  return ir::MakeTask(launch.op.computation.engine == Engine::kCube ? kCubeType : kVectorType, storage);
+Status SubmitLaunches(runtime::Stream& stream, std::span<Launch* const> launches, void* workspace,
+                      const TaskMemory* memory) {
+  for (const Launch* launch : launches) {
+    launch->Retain();
+    if (memory != nullptr) memory->Retain();
+    LaunchTask payload{launch, workspace, memory};
+    const ir::TaskType& type = launch->op.computation.engine == Engine::kCube ? kCubeType : kVectorType;
+    REPRISE_RETURN_IF_ERROR(runtime::SubmitKernel(stream, ir::MakeTask(type, payload)));
+  }
+  return {};
 }
 
 uint64_t ExtentBytes(const kernels::TensorRef& ref) {

@@ -11,8 +11,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "base/status.h"
 #include "ir/task.h"
 #include "kernels/cast.h"
 #include "kernels/elementwise.h"
@@ -20,6 +22,10 @@
 #include "ops/inline_vector.h"
 #include "ops/op_schema.h"
 #include "reprise/operation.h"
+
+namespace reprise::runtime {
+class Stream;
+}
 
 namespace reprise::ops {
 
@@ -180,9 +186,11 @@ struct LaunchTask {
   const TaskMemory* memory;  ///< one reference; null: the caller owns all memory
 };
 
-/// A task that runs `launch`; its payload takes references of its own and lies in `storage`, which whoever submits the
-/// task copies from.
-ir::Task MakeLaunchTask(const Launch& launch, void* workspace, LaunchTask& storage, const TaskMemory* memory = nullptr);
+/// The one way by which planned launches enter a stream, however the operator was called: each becomes a task, in their
+/// order, through the door for kernels. The tasks take references of their own.
+/// `workspace`: of all of them; `memory`: what they own together, or null.
+Status SubmitLaunches(runtime::Stream& stream, std::span<Launch* const> launches, void* workspace,
+                      const TaskMemory* memory);
 
 /// Alignment of scratch blocks; the workspace has this much to spare.
 inline constexpr uint64_t kScratchAlignment = 64;

@@ -246,7 +246,7 @@ NamedCall::NamedCall(const NamedOp& row) : op(row), memory_(new TaskMemory) {
 }
 
 NamedCall::~NamedCall() {
-  for (const PlannedLaunch& planned : launches_) planned.launch->Release();
+  for (const Launch* launch : launches_) launch->Release();
   memory_->Release();
 }
 
@@ -647,8 +647,9 @@ Status NamedCall::Step(const Routine& routine, std::span<const StepArgument> arg
   launches_.reserve(launches_.size() + executor.launches.size());
   for (Launch* launch : executor.launches) {
     launch->Retain();
-    launches_.push_back({launch, workspace});
+    launches_.push_back(launch);
   }
+  steps_.push_back({executor.launches.size(), workspace});
   return {};
 }
 
@@ -672,18 +673,16 @@ void NamedCall::TellTensors() {
     add(input, input.dims, data, false);
   }
   for (const NamedTensor& output : outputs) add(output, shape, output.data, true);
-  std::vector<Launch*> launches;
-  for (const PlannedLaunch& planned : launches_) launches.push_back(planned.launch);
-  Tell(launches, call);
+  Tell(launches_, call);
 }
 
 Status NamedCall::Submit(runtime::Stream& stream) {
   if (runtime::Dump::wants_tensors() && !launches_.empty()) [[unlikely]]
     TellTensors();
-  for (const PlannedLaunch& planned : launches_) {
-    LaunchTask payload;
-    REPRISE_RETURN_IF_ERROR(
-        runtime::SubmitKernel(stream, MakeLaunchTask(*planned.launch, planned.workspace, payload, memory_)));
+  std::span<Launch* const> left(launches_);
+  for (const PlannedStep& step : steps_) {
+    REPRISE_RETURN_IF_ERROR(SubmitLaunches(stream, left.first(step.launches), step.workspace, memory_));
+    left = left.subspan(step.launches);
   }
   return {};
 }

@@ -177,8 +177,8 @@ class NamedCall {
   View Temporary(kernels::DType dtype, std::span<const int64_t> sizes);
 
  private:
-  struct PlannedLaunch {
-    Launch* launch;  // one reference
+  struct PlannedStep {
+    size_t launches;  // so many of launches_, behind those of the step before
     void* workspace;
   };
   struct Slot;
@@ -196,7 +196,8 @@ class NamedCall {
   std::vector<Slot> slots_;
   std::vector<AttributeRule> rules_;
   TaskMemory* memory_;
-  std::vector<PlannedLaunch> launches_;
+  std::vector<Launch*> launches_;  // one reference each
+  std::vector<PlannedStep> steps_;
 };
 
 }  // namespace reprise::ops

@@ -14,6 +14,7 @@
 #include "profile/memory_marks.h"
 #include "profile/profiler.h"
 #include "runtime/stream.h"
+#include "runtime/submission.h"
 
 namespace reprise::profile {
 namespace {
@@ -77,7 +78,7 @@ constexpr ir::TaskType kRangeEdge = {
 
 Status SubmitEdge(runtime::Stream& stream, const std::shared_ptr<StreamRange>& range, bool is_end) {
   RangeEdgePayload payload{new std::shared_ptr<StreamRange>(range), is_end};
-  return stream.Submit(ir::MakeTask(kRangeEdge, payload));
+  return runtime::Submit(stream, ir::MakeTask(kRangeEdge, payload));
 }
 
 // Null when there is none.

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "device/timeline.h"
 #include "runtime/objects.h"
+#include "runtime/submission.h"
 
 namespace reprise::profile {
 namespace {
@@ -351,7 +352,7 @@ Status Profiler::StepTime(const void* handle, bool is_end, runtime::Stream& stre
         .Hint("call aclprofGetStepTimestamp with ACL_STEP_START first");
   }
   StepPayload payload{new std::shared_ptr<StepTimes>(step->times), is_end};
-  REPRISE_RETURN_IF_ERROR(stream.Submit(ir::MakeTask(kStep, payload)));
+  REPRISE_RETURN_IF_ERROR(runtime::Submit(stream, ir::MakeTask(kStep, payload)));
   step->begun.store(!is_end, std::memory_order_relaxed);
   return {};
 }
@@ -376,7 +377,7 @@ Status Profiler::MarkStamp(const void* stamp) {
 Status Profiler::MarkOn(runtime::Stream& stream, const std::string& text, bool also_here) {
   if (also_here && Timeline::on()) Timeline::Get().Mark(text);
   MarkPayload payload{new std::string(text)};
-  return stream.Submit(ir::MakeTask(kMark, payload));
+  return runtime::Submit(stream, ir::MakeTask(kMark, payload));
 }
 
 // ---- Ranges ---------------------------------------------------------------------------------------------------------

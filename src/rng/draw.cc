@@ -11,6 +11,7 @@
 #include "device/memory.h"
 #include "ir/task.h"
 #include "runtime/device.h"
+#include "runtime/submission.h"
 #include "runtime/tasks.h"
 
 namespace reprise::rng {
@@ -321,7 +322,7 @@ Status SubmitDraw(runtime::Stream& stream, Generator& generator, const kernels::
   } else {
     REPRISE_ASSIGN_OR_RETURN(payload.philox, generator.Take(kDrawIncrement, stream.handle()));
   }
-  return stream.Submit(ir::MakeTask(kDraw, payload));
+  return runtime::Submit(stream, ir::MakeTask(kDraw, payload));
 }
 
 Status SubmitRandomOperation(runtime::Stream& stream, Generator& generator, std::unique_ptr<Operation> operation,
@@ -334,7 +335,7 @@ Status SubmitRandomOperation(runtime::Stream& stream, Generator& generator, std:
     REPRISE_ASSIGN_OR_RETURN(payload.philox, generator.Take(kDrawIncrement, stream.handle()));
   }
   (void)operation.release();
-  return stream.Submit(ir::MakeTask(is_host_function ? kRandomHostOperation : kRandomOperation, payload));
+  return runtime::Submit(stream, ir::MakeTask(is_host_function ? kRandomHostOperation : kRandomOperation, payload));
 }
 
 Status SubmitRandomClosure(runtime::Stream& stream, Generator& generator, const char* name, RandomClosure closure,

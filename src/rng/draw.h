@@ -25,7 +25,7 @@ inline constexpr uint64_t kDrawIncrement = 4;
 ///
 /// Errors: 107000 for types and parameters that do not fit, addresses that are null, not aligned or not device memory,
 /// operands that overlap, a generator of another device; 207000 for a stream whose tasks are stored for a model; those
-/// of Generator::Take and Stream::Submit. A probability tensor with something else than probabilities fails the task
+/// of Generator::Take and runtime::Submit. A probability tensor with something else than probabilities fails the task
 /// with 507035.
 ///
 /// Threads: thread-safe.

@@ -7,6 +7,7 @@
 
 #include "device/memory.h"
 #include "ir/task.h"
+#include "runtime/submission.h"
 
 namespace reprise::runtime {
 namespace {
@@ -56,18 +57,18 @@ constexpr ir::TaskType CacheType(ir::RunResult (*run)(RunContext&, void*)) {
 constexpr ir::TaskType kOperation = CacheType(RunNothing);
 constexpr ir::TaskType kByDescriptor = CacheType(RunDescriptor);
 
-Status Submit(Stream& stream, const ir::TaskType& type, const void* begin, uint64_t bytes) {
+Status SubmitRange(Stream& stream, const ir::TaskType& type, const void* begin, uint64_t bytes) {
   CachePayload payload{begin, bytes};
-  return stream.Submit(ir::MakeTask(type, payload));
+  return Submit(stream, ir::MakeTask(type, payload));
 }
 
 }  // namespace
 
 Status SubmitCacheOperation(Stream& stream, const void* begin, uint64_t bytes) {
-  return Submit(stream, kOperation, begin, bytes);
+  return SubmitRange(stream, kOperation, begin, bytes);
 }
 
-Status SubmitCacheBarrier(Stream& stream) { return Submit(stream, kOperation, nullptr, 0); }
+Status SubmitCacheBarrier(Stream& stream) { return SubmitRange(stream, kOperation, nullptr, 0); }
 
 void WriteCacheDescriptor(void* descriptor, const void* begin, uint64_t bytes) {
   const CacheDescriptor filled{reinterpret_cast<uintptr_t>(begin), bytes, kFilled, {}};
@@ -75,7 +76,7 @@ void WriteCacheDescriptor(void* descriptor, const void* begin, uint64_t bytes) {
 }
 
 Status SubmitCacheOperationByDescriptor(Stream& stream, const void* descriptor) {
-  return Submit(stream, kByDescriptor, descriptor, kCacheDescriptorBytes);
+  return SubmitRange(stream, kByDescriptor, descriptor, kCacheDescriptorBytes);
 }
 
 }  // namespace reprise::runtime

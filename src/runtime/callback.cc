@@ -16,6 +16,7 @@
 #include "device/inquiry.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
+#include "runtime/submission.h"
 #include "runtime/thread.h"
 
 namespace reprise::runtime {
@@ -297,7 +298,7 @@ Status SubmitCallback(Stream& stream, void (*function)(void*), void* argument, b
       thread_id = it->second;
     }
     CallbackPayload payload{function, argument, thread_id, kind, blocks};
-    return stream.Submit(ir::MakeTask(kCallback, payload));
+    return Submit(stream, ir::MakeTask(kCallback, payload));
   }
   return Error(kStreamNotSubscribed, fmt::format("no thread is subscribed to {}", stream.Describe()));
 }

@@ -16,6 +16,7 @@
 #include "runtime/context.h"
 #include "runtime/memory_pool.h"
 #include "runtime/stream.h"
+#include "runtime/submission.h"
 
 namespace reprise::runtime {
 namespace {

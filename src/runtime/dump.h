@@ -143,14 +143,4 @@ class Dump {
   std::condition_variable delivered_;
 };
 
-/// The door for kernels: submits, and dumps the arguments when somebody asked.
-inline Status SubmitKernel(Stream& stream, const ir::Task& task, bool args_readable = true) {
-  if (!Dump::wants_args()) [[likely]]
-    return stream.Submit(task);
-  const std::string line = Dump::DescribeLaunch(stream, task, args_readable);
-  REPRISE_RETURN_IF_ERROR(stream.Submit(task));
-  Dump::Get().WriteLaunch(line);
-  return {};
-}
-
 }  // namespace reprise::runtime

@@ -10,6 +10,8 @@
 #include "base/fault.h"
 #include "device/inquiry.h"
 #include "runtime/context.h"
+#include "runtime/stall.h"
+#include "runtime/submission.h"
 #include "runtime/thread.h"
 
 namespace reprise::runtime {
@@ -361,7 +363,7 @@ StatusOr<EventRecord*> RecordPoint(Stream& stream) {
   EventRecord* const record = EventRecord::Create();
   record->Retain();
   RecordPayload payload{record, &stream.device(), -1};
-  if (Status status = stream.Enqueue(ir::MakeTask(kRecordTask, payload)); !status.ok()) {
+  if (Status status = QueueNow(stream, ir::MakeTask(kRecordTask, payload)); !status.ok()) {
     record->Release();
     return status;
   }
@@ -371,7 +373,7 @@ StatusOr<EventRecord*> RecordPoint(Stream& stream) {
 Status WaitForPoint(Stream& stream, EventRecord& record) {
   record.Retain();
   WaitPayload payload{&record, -1, 0, {}};
-  return stream.Enqueue(ir::MakeTask(kWaitTask, payload));
+  return QueueNow(stream, ir::MakeTask(kWaitTask, payload));
 }
 
 Status Event::RecordOn(Stream& stream) {
@@ -380,7 +382,7 @@ Status Event::RecordOn(Stream& stream) {
       std::lock_guard lock(order_mutex);
       REPRISE_RETURN_IF_ERROR(shared_->RecordOn(stream, id_));
     }
-    return stream.WaitIfBlocking();
+    return WaitIfBlocking(stream);
   }
   EventRecord* record;
   try {
@@ -394,15 +396,15 @@ Status Event::RecordOn(Stream& stream) {
     EventRecord* const previous = Latest();
     Publish(record);
     RecordPayload payload{record, &device_, id_};
-    Status status = stream.Enqueue(ir::MakeTask(kRecordTask, payload));
+    Status status = QueueNow(stream, ir::MakeTask(kRecordTask, payload));
     if (!status.ok()) Publish(previous);
     if (previous != nullptr) previous->Release();
     REPRISE_RETURN_IF_ERROR(std::move(status));
   }
-  REPRISE_RETURN_IF_ERROR(stream.WaitIfBlocking());
+  REPRISE_RETURN_IF_ERROR(WaitIfBlocking(stream));
   if (has_flag_semantics()) {
     FlagPayload flag = MakeFlagPayload(*this, 0);
-    return stream.SubmitNow(ir::MakeTask(kFlagRecord, flag));
+    return SubmitNow(stream, ir::MakeTask(kFlagRecord, flag));
   }
   return {};
 }
@@ -414,12 +416,12 @@ Status Event::WaitOn(Stream& stream, uint32_t timeout_s) {
       std::lock_guard lock(order_mutex);
       REPRISE_RETURN_IF_ERROR(shared_->WaitOn(stream, id_, timeout_s));
     }
-    return stream.WaitIfBlocking();
+    return WaitIfBlocking(stream);
   }
   if (has_flag_semantics()) {
     FlagPayload payload = MakeFlagPayload(*this, timeout_s);
     payload.flag->pending_waits.fetch_add(1, std::memory_order_relaxed);
-    return stream.SubmitNow(ir::MakeTask(kFlagWait, payload));
+    return SubmitNow(stream, ir::MakeTask(kFlagWait, payload));
   }
   EventRecord* record;
   {
@@ -432,12 +434,12 @@ Status Event::WaitOn(Stream& stream, uint32_t timeout_s) {
     return {};
   }
   WaitPayload payload{record, id_, timeout_s, {}};
-  return stream.SubmitNow(ir::MakeTask(kWaitTask, payload));
+  return SubmitNow(stream, ir::MakeTask(kWaitTask, payload));
 }
 
 Status Event::ResetOn(Stream& stream) {
   FlagPayload payload = MakeFlagPayload(*this, 0);
-  return stream.SubmitNow(ir::MakeTask(kFlagReset, payload));
+  return SubmitNow(stream, ir::MakeTask(kFlagReset, payload));
 }
 
 }  // namespace reprise::runtime

@@ -8,6 +8,7 @@
 
 #include "device/memory.h"
 #include "ir/task.h"
+#include "runtime/submission.h"
 #include "runtime/tasks.h"
 
 namespace reprise::runtime {
@@ -129,12 +130,12 @@ void WriteCopyDescriptor(void* descriptor, void* dst, const void* src, uint64_t 
 
 Status SubmitCopyByDescriptor(Stream& stream, const void* descriptor) {
   DescriptorPayload payload{descriptor};
-  return stream.Submit(ir::MakeTask(kDescriptorCopy, payload));
+  return Submit(stream, ir::MakeTask(kDescriptorCopy, payload));
 }
 
 Status SubmitCopyByCells(Stream& stream, IndirectAddress dst, IndirectAddress src, uint64_t bytes) {
   CellsPayload payload{dst, src, bytes};
-  return stream.Submit(ir::MakeTask(kCellsCopy, payload));
+  return Submit(stream, ir::MakeTask(kCellsCopy, payload));
 }
 
 }  // namespace reprise::runtime

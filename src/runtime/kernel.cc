@@ -20,6 +20,7 @@
 #include "runtime/exception.h"
 #include "runtime/kernel_image.h"
 #include "runtime/report.h"
+#include "runtime/submission.h"
 
 namespace reprise::runtime {
 namespace {
@@ -321,7 +322,7 @@ Status WithTask(const Launch& launch, Take take) {
   return take(ir::Task{&TypeOf(launch), at, static_cast<uint32_t>(bytes)});
 }
 
-Status Submit(Stream& stream, const Launch& launch) {
+Status SubmitLaunch(Stream& stream, const Launch& launch) {
   return WithTask(
       launch, [&](const ir::Task& task) { return SubmitKernel(stream, task, launch.args_kind != ArgsKind::kDevice); });
 }
@@ -522,7 +523,7 @@ void KernelBinary::LetGo() {
     if (stream.IsIdle()) return;
     Retain();
     ir::Anchor* anchor = this;
-    stream.EnqueueLast(ir::MakeTask(kUnloadTask, anchor));
+    SubmitLast(stream, ir::MakeTask(kUnloadTask, anchor));
   });
   Retire(
       this, [](void* retired) { static_cast<KernelBinary*>(retired)->Release(); }, birth_, true);
@@ -722,13 +723,13 @@ Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blo
     // The usual launch, written straight into the queue.
     const bool is_aicpu = function.desc->kind == REPRISE_KERNEL_AICPU;
     std::byte* const place =
-        stream.TryReserve(is_aicpu ? kInlineAicpuKernel : kInlineKernel, sizeof(KernelPayload) + args_bytes);
+        TryReserve(stream, is_aicpu ? kInlineAicpuKernel : kInlineKernel, sizeof(KernelPayload) + args_bytes);
     if (place != nullptr) [[likely]] {
       auto* const payload =
           new (place) KernelPayload{&function, blocks, static_cast<uint32_t>(args_bytes) & kMaxDeviceArgsBytes,
                                     static_cast<uint32_t>(ArgsKind::kInline), 0};
       CopyArgs(payload + 1, args, args_bytes);
-      return stream.Commit();
+      return Commit(stream);
     }
     // On its way into a graph or a slot, or through a full chunk.
     constexpr size_t kFew = 128;
@@ -738,12 +739,12 @@ Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blo
           new (bytes) KernelPayload{&function, blocks, static_cast<uint32_t>(args_bytes) & kMaxDeviceArgsBytes,
                                     static_cast<uint32_t>(ArgsKind::kInline), 0};
       CopyArgs(payload + 1, args, args_bytes);
-      return stream.Submit(ir::Task{is_aicpu ? &kInlineAicpuKernel : &kInlineKernel, bytes,
-                                    static_cast<uint32_t>(sizeof(KernelPayload) + args_bytes)});
+      return Submit(stream, ir::Task{is_aicpu ? &kInlineAicpuKernel : &kInlineKernel, bytes,
+                                     static_cast<uint32_t>(sizeof(KernelPayload) + args_bytes)});
     }
   }
   Launch launch{&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline};
-  if (placeholders.empty()) return Submit(stream, launch);
+  if (placeholders.empty()) return SubmitLaunch(stream, launch);
   // Slots that point into the block need a block that never moves.
   std::unique_ptr<std::byte, void (*)(std::byte*)> holder(SharedBlock::New(args_bytes),
                                                           [](std::byte* unused) { SharedBlock::Release(unused); });
@@ -760,7 +761,7 @@ Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blo
   }
   launch.args_kind = ArgsKind::kHeap;
   launch.args = holder.release();
-  return Submit(stream, launch);
+  return SubmitLaunch(stream, launch);
 }
 
 Status LaunchWithDeviceArgs(Stream& stream, KernelFunction& function, uint32_t blocks,
@@ -772,7 +773,8 @@ Status LaunchWithDeviceArgs(Stream& stream, KernelFunction& function, uint32_t b
             "argument");
   }
   REPRISE_RETURN_IF_ERROR(CheckArgsBytes(function, args_bytes));
-  return Submit(stream, {&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kDevice});
+  return SubmitLaunch(stream,
+                      {&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kDevice});
 }
 
 StatusOr<uint32_t> KernelArgs::Append(const void* value, size_t bytes) {

@@ -14,6 +14,7 @@
 #include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/park.h"
+#include "runtime/submission.h"
 
 namespace reprise::runtime {
 namespace {
@@ -262,7 +263,7 @@ std::string Notify::Describe() const {
 Status Notify::RecordOn(Stream& stream) {
   state_->Retain();
   NotifyPayload payload{state_, id(), 0, {}, 0};
-  return stream.Submit(ir::MakeTask(kRecord, payload));
+  return Submit(stream, ir::MakeTask(kRecord, payload));
 }
 
 Status Notify::WaitOn(Stream& stream, uint32_t timeout_s) {
@@ -271,7 +272,7 @@ Status Notify::WaitOn(Stream& stream, uint32_t timeout_s) {
   // Of a replay it is the first look that counts: those who held it at the capture say nothing about later.
   const bool is_watched = state_->shared.load() && !state_->cell.imported() && !stream.is_capturing();
   if (is_watched && state_->cell.LookAtHolders().any_lives) payload.saw_importer = 1;
-  return stream.Submit(ir::MakeTask(kWait, payload));
+  return Submit(stream, ir::MakeTask(kWait, payload));
 }
 
 void Notify::Reset() { state_->cell->bit.store(0, std::memory_order_release); }
@@ -350,13 +351,13 @@ void CountNotify::Free(void* retired) {
 Status CountNotify::ChangeOn(Stream& stream, CountChange change, uint32_t value) {
   state_->Retain();
   CountPayload payload{state_, id_, static_cast<uint32_t>(change), value, 0, {}, 0};
-  return stream.Submit(ir::MakeTask(kChange, payload));
+  return Submit(stream, ir::MakeTask(kChange, payload));
 }
 
 Status CountNotify::WaitOn(Stream& stream, CountCompare compare, uint32_t value, uint32_t timeout_s, bool clears) {
   state_->Retain();
   CountPayload payload{state_, id_, static_cast<uint32_t>(compare), value, timeout_s, {}, clears ? 1u : 0u};
-  return stream.Submit(ir::MakeTask(kCountWait, payload));
+  return Submit(stream, ir::MakeTask(kCountWait, payload));
 }
 
 }  // namespace reprise::runtime

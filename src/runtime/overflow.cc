@@ -10,6 +10,7 @@
 #include "device/memory.h"
 #include "ir/task.h"
 #include "runtime/device.h"
+#include "runtime/submission.h"
 
 namespace reprise::runtime {
 namespace {
@@ -148,13 +149,13 @@ StatusOr<void*> OverflowAddress(Context& context) {
 Status SubmitOverflowRead(Stream& stream, void* output) {
   REPRISE_ASSIGN_OR_RETURN(Block * block, BlockOf(stream.context()));
   OverflowPayload payload{block, output};
-  return stream.SubmitNow(ir::MakeTask(kOverflowRead, payload));
+  return SubmitNow(stream, ir::MakeTask(kOverflowRead, payload));
 }
 
 Status SubmitOverflowClear(Stream& stream) {
   REPRISE_ASSIGN_OR_RETURN(Block * block, BlockOf(stream.context()));
   OverflowPayload payload{block, nullptr};
-  return stream.SubmitNow(ir::MakeTask(kOverflowClear, payload));
+  return SubmitNow(stream, ir::MakeTask(kOverflowClear, payload));
 }
 
 }  // namespace reprise::runtime

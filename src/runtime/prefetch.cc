@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ir/task.h"
+#include "runtime/submission.h"
 
 namespace reprise::runtime {
 namespace {
@@ -37,7 +38,7 @@ constexpr ir::TaskType kPrefetch = {
 
 Status SubmitPrefetch(Stream& stream, std::span<const PrefetchItem> items) {
   PrefetchPayload payload{new std::vector<PrefetchItem>(items.begin(), items.end())};
-  return stream.Submit(ir::MakeTask(kPrefetch, payload));
+  return Submit(stream, ir::MakeTask(kPrefetch, payload));
 }
 
 }  // namespace reprise::runtime

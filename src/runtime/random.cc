@@ -14,6 +14,7 @@
 #include "device/memory.h"
 #include "ir/task.h"
 #include "kernels/float16.h"
+#include "runtime/submission.h"
 
 namespace reprise::runtime {
 namespace {
@@ -270,7 +271,7 @@ Status WithRandomTask(const RandomRequest& request, const std::function<Status(c
 const RandomRequest& RequestOf(const void* payload) { return *static_cast<const RandomRequest*>(payload); }
 
 Status SubmitRandom(Stream& stream, const RandomRequest& request) {
-  return WithRandomTask(request, [&](const ir::Task& task) { return stream.Submit(task); });
+  return WithRandomTask(request, [&](const ir::Task& task) { return Submit(stream, task); });
 }
 
 }  // namespace reprise::runtime

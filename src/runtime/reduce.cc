@@ -6,6 +6,7 @@
 
 #include "ir/task.h"
 #include "kernels/float16.h"
+#include "runtime/submission.h"
 
 namespace reprise::runtime {
 namespace {
@@ -103,7 +104,7 @@ void Reduce(void* dst, const void* src, uint64_t count, ReduceKind kind, Element
 
 Status SubmitReduce(Stream& stream, void* dst, const void* src, uint64_t bytes, ReduceKind kind, ElementType type) {
   ReducePayload payload{dst, src, bytes, kind, type};
-  return stream.Submit(ir::MakeTask(kReduce, payload));
+  return Submit(stream, ir::MakeTask(kReduce, payload));
 }
 
 }  // namespace reprise::runtime

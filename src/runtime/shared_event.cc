@@ -10,6 +10,7 @@
 #include "base/env.h"
 #include "runtime/park.h"
 #include "runtime/stream.h"
+#include "runtime/submission.h"
 
 namespace reprise::runtime {
 namespace {
@@ -149,7 +150,7 @@ Status SharedEventState::RecordOn(Stream& stream, int32_t event_id) {
   } while (!cell->issued.compare_exchange_weak(seen, record.Pack(), std::memory_order_acq_rel));
   Retain();
   SharedPayload payload{this, record.number, {}, event_id, 0, {}};
-  return stream.Enqueue(ir::MakeTask(kRecord, payload));
+  return QueueNow(stream, ir::MakeTask(kRecord, payload));
 }
 
 Status SharedEventState::WaitOn(Stream& stream, int32_t event_id, uint32_t timeout_s) {
@@ -158,7 +159,7 @@ Status SharedEventState::WaitOn(Stream& stream, int32_t event_id, uint32_t timeo
   const device::Process recorder = RecorderOf(newest);
   Retain();
   SharedPayload payload{this, newest.number, recorder, event_id, timeout_s, {}};
-  return stream.Enqueue(ir::MakeTask(kWait, payload));
+  return QueueNow(stream, ir::MakeTask(kWait, payload));
 }
 
 }  // namespace reprise::runtime

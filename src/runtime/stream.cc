@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <climits>
-#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -13,7 +12,6 @@
 #include <utility>
 
 #include "base/calls.h"
-#include "base/env.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "device/inquiry.h"
@@ -24,6 +22,8 @@
 #include "runtime/callback.h"
 #include "runtime/context.h"
 #include "runtime/exception.h"
+#include "runtime/stall.h"
+#include "runtime/task_store.h"
 #include "runtime/thread.h"
 
 namespace reprise::runtime {
@@ -44,6 +44,8 @@ constexpr uint64_t kFlow = 8;
 constexpr int kLingerPauses = 64;
 constexpr int kFirstLook = 8;
 constexpr int kLastLook = 32;
+// How long a caller whose deadline has passed asks streams what they wait for.
+constexpr auto kLatePatience = std::chrono::milliseconds(10);
 constexpr uint32_t kPersistentFlag = 0x4;  // ACL_STREAM_PERSISTENT
 constexpr uint32_t kStopped = kStreamAbort;
 // Idle streams that stay in the list of those that may have work: they may have some again at any moment.
@@ -70,28 +72,16 @@ struct Stream::Chunk {
   Record* at(size_t offset) { return reinterpret_cast<Record*>(data + offset); }
 };
 
-size_t MaxStoredTasks() {
-  static const int64_t limit = EnvInt(EnvVar::kMaxStreamTasks);
-  return limit > 0 ? static_cast<size_t>(limit) : SIZE_MAX;
-}
-
-Status StreamIsFull(const Stream& stream) {
-  return Error(kStreamTaskFull, fmt::format("{} has {} tasks already, as many as REPRISE_MAX_STREAM_TASKS allows",
-                                            stream.Describe(), MaxStoredTasks()))
-      .Hint("spread the work over more streams or graphs, or raise REPRISE_MAX_STREAM_TASKS");
-}
-
 Deadline DeadlineAfterMs(int64_t ms) {
   if (ms < 0) return std::nullopt;
   return Clock::now() + std::chrono::milliseconds(ms);
 }
 
-constinit bool internal::g_launch_is_blocking = false;
 constinit NoDestroy<HandleTable<Stream, HandleKind::kStream>> internal::g_streams;
 
 Stream::Stream(Context& context, Options options)
     : Runnable(true), context_(context), device_(context.device()), options_(options) {
-  priority = options.priority;
+  attributes.priority = options.priority;
 }
 
 Stream::~Stream() {
@@ -101,14 +91,6 @@ Stream::~Stream() {
     head_ = next;
   }
   std::free(spare_.load());
-}
-
-void Stream::CleanStored() {
-  auto empty = std::make_shared<ir::Graph>();
-  empty->AddLane(id_, id_, ir::kNoNode);
-  std::lock_guard lock(producer_);
-  stored_ = std::move(empty);
-  detours_ |= kStores;
 }
 
 namespace {
@@ -124,45 +106,7 @@ struct LeavingStreams {
 };
 constinit NoDestroy<LeavingStreams> g_leaving;
 
-bool CanBeSlot(const ir::Node& node) {
-  return node.type->kind == ir::TaskKind::kKernel || node.type->kind == ir::TaskKind::kRandom;
-}
-
 }  // namespace
-
-StatusOr<ir::TaskSlot*> Stream::StoredSlot(uint32_t task_id) {
-  size_t tasks = 0;
-  std::string kind;
-  {
-    std::lock_guard lock(producer_);
-    if (stored_ != nullptr) tasks = stored_->nodes().size();
-    if (task_id < tasks) {
-      const ir::Node& node = stored_->node(task_id);
-      if (CanBeSlot(node)) {
-        ir::TaskSlot* slot = stored_->MakeSlot(task_id);
-        slot->Retain();
-        return slot;
-      }
-      kind = ir::SpokenName(*node.type);
-    }
-  }
-  if (kind.empty()) {
-    return Error(kInvalidValue, fmt::format("{} has no stored task {}: it has {} of them", Describe(), task_id, tasks))
-        .Culprit("parameter taskId")
-        .Hint("ask aclrtGetThreadLastTaskId right after the task was submitted");
-  }
-  return Error(kInvalidValue,
-               fmt::format("task {} of {} is of type {}, which cannot be updated", task_id, Describe(), kind))
-      .Culprit("parameter taskId")
-      .Hint("name the task of a kernel or of aclrtRandomNumAsync");
-}
-
-void Stream::MakeStoredSlots() {
-  std::lock_guard lock(producer_);
-  for (ir::NodeId id = 0; id < stored_->nodes().size(); ++id) {
-    if (CanBeSlot(stored_->node(id))) stored_->MakeSlot(id);
-  }
-}
 
 // What is in flight, for memory that is freed meanwhile. False when the stream is idle.
 bool Stream::AddTicket(std::vector<device::Ticket>& tickets) const {
@@ -286,7 +230,10 @@ StatusOr<Stream*> Stream::Create(Context& context, Options options) {
   }
   auto* stream = new Stream(context, options);
   stream->id_ = id;
-  if ((options.flags & kPersistentFlag) != 0) stream->CleanStored();
+  if ((options.flags & kPersistentFlag) != 0) {
+    stream->store_ = std::make_unique<TaskStore>(*stream);
+    stream->detours_ |= kStores;
+  }
   stream->handle_ = Streams().Insert(stream);
   if (stream->handle_ == nullptr) {
     context.device().stream_ids().Return(id);
@@ -401,37 +348,9 @@ Status Stream::CheckNotLeaving() const {
 bool Stream::is_default() const { return context_.default_stream() == this; }
 
 std::string Stream::Describe() const {
-  const uint32_t user_tag = tag.load();
+  const uint32_t user_tag = attributes.tag.load();
   return fmt::format("{}stream {}{}", is_default() ? "default " : "", id_,
                      user_tag != 0 ? fmt::format(" (tag {})", user_tag) : "");
-}
-
-Status Stream::Submit(const ir::Task& task) {
-  if (sink_.load(std::memory_order_acquire) != nullptr) [[unlikely]] {
-    ShortLock lock(context_.capture_mutex);
-    // Looked up again under the lock: another thread may have ended the capture meanwhile.
-    if (TaskSink* sink = sink_.load(std::memory_order_acquire)) {
-      const bool is_capture = sink->capture_id() != 0;
-      bool taken = false;
-      Status status = sink->Record(*this, task, taken);
-      lock.Unlock();
-      if (!taken) task.Destroy();
-      return status.ok() && !is_capture ? WaitIfBlocking() : std::move(status);
-    }
-  }
-  return SubmitNow(task);
-}
-
-Status Stream::SubmitNow(const ir::Task& task) {
-  REPRISE_RETURN_IF_ERROR(Enqueue(task));
-  return WaitIfBlocking();
-}
-
-Status Stream::WaitIfBlocking() {
-  if (!LaunchIsBlocking() || is_persistent()) [[likely]]
-    return {};
-  // What a host function submits to its own stream runs behind it.
-  return device::Activity::Mine() == this ? Status() : Synchronize(std::nullopt);
 }
 
 Status Stream::Enqueue(const ir::Task& task, void (*placed)(void* payload)) {
@@ -455,18 +374,8 @@ Status Stream::Enqueue(const ir::Task& task, void (*placed)(void* payload)) {
       task.Destroy();
       return DestroyedMeanwhile();
     }
-    if (stored_ != nullptr) [[unlikely]] {
-      if (stored_sealed.load()) {
-        task.Destroy();
-        return Error(kInvalidValue,
-                     fmt::format("{} belongs to a model that is built: it takes no further tasks", Describe()))
-            .Hint("submit all tasks before aclmdlRIBuildEnd");
-      }
-      if (stored_->nodes().size() >= MaxStoredTasks()) {
-        task.Destroy();
-        return StreamIsFull(*this);
-      }
-      thread.last_task_id = stored_->Add(0, task);  // the id for aclrtTaskUpdateAsync
+    if (store_ != nullptr) [[unlikely]] {
+      REPRISE_ASSIGN_OR_RETURN(thread.last_task_id, store_->Add(task));  // the id for aclrtTaskUpdateAsync
       thread.last_task_stream = handle_;
       return {};
     }
@@ -477,7 +386,7 @@ Status Stream::Enqueue(const ir::Task& task, void (*placed)(void* payload)) {
     if (!is_default()) thread.last_task_id = task_id;  // aclrtGetThreadLastTaskId speaks of explicit streams
     thread.last_task_stream = handle_;
   } catch (const std::bad_alloc&) {
-    if (stored_ == nullptr) task.Destroy();  // a graph has done so itself
+    if (store_ == nullptr) task.Destroy();  // a store has done so itself
     return Error(kResourceExhausted, fmt::format("no memory for another task of {}", Describe()))
         .Hint("free memory of the host, or synchronise so that tasks that have run give theirs back");
   }
@@ -501,7 +410,7 @@ std::byte* Stream::TryReserve(const ir::TaskType& type, size_t payload_bytes) {
   return static_cast<std::byte*>(record->payload());
 }
 
-Status Stream::Commit() {
+void Stream::Commit() {
   const uint32_t task_id = next_task_id_ - 1;
   published_.store(published_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   PrepareNextRecord();
@@ -510,7 +419,6 @@ Status Stream::Commit() {
   if (!is_default()) thread.last_task_id = task_id;
   thread.last_task_stream = handle_;
   device_.scheduler().Signal(*this);
-  return WaitIfBlocking();
 }
 
 // The lines of the next record come from whoever ran the one that lay there before: asked for now, they are here then.
@@ -695,147 +603,6 @@ void Stream::NotifyWaiters() noexcept {
   FutexWake(wait_word_, INT_MAX);
 }
 
-namespace {
-
-// A caller with a deadline is late already; one that waits for ever has time.
-constexpr auto kLatePatience = std::chrono::milliseconds(10);
-constexpr auto kStallPatience = std::chrono::milliseconds(200);
-
-// " on thread 4711 in kernel spin (task 2 of graph stream 9) and computes"; of a lane, which is no stream of the
-// program's: ": kernel spin runs on thread 4711 and computes".
-std::string DescribeRun(const device::Activity::Run& run, const Stream* of_stream) {
-  std::string text = of_stream != nullptr ? "" : fmt::format(": kernel {} runs", run.kernel);
-  text += fmt::format(" on thread {}", run.thread);
-  if (!run.place.is_on_worker) text += ", which synchronises and does the work meanwhile,";
-  if (!run.kernel.empty() && of_stream != nullptr) {
-    text += fmt::format(" in kernel {}", run.kernel);
-    if (run.place.stream_id != of_stream->id()) {
-      text += fmt::format(" (task {} of graph stream {})", run.place.task_id, run.place.stream_id);
-    }
-  }
-  if (const std::string state = device::StateOfThread(run.thread); !state.empty())
-    text += fmt::format(" and {}", state);
-  return text;
-}
-
-// What the parked streams of the context wait for, and what the others run: of all contexts of the device for null.
-// Found by their handles, so that internal ones are among them.
-std::string WhoWaits(const Device& device, const Context* context, const char* separator, Clock::duration patience) {
-  const auto is_meant = [&](const Stream* stream) {
-    return context != nullptr ? &stream->context() == context : &stream->device() == &device;
-  };
-  device::Inquiry inquiry;
-  Streams().ForEach([&](Stream* stream) {
-    if (is_meant(stream)) stream->device().scheduler().Wake(*stream);
-  });
-  std::vector<std::string> lines = inquiry.Collect(patience);
-  for (std::string& line : device::Activity::Describe(device.id())) lines.push_back(std::move(line));
-  const std::vector<device::Activity::Run> runs = device::Activity::Runs(device.id());
-  std::vector<const device::Runnable*> told;
-  Streams().ForEach([&](Stream* stream) {
-    if (!is_meant(stream) || device::Activity::HoldsUp(stream)) return;
-    std::string line = stream->DescribeRunning();
-    if (line.empty()) return;
-    const auto run = std::find_if(runs.begin(), runs.end(),
-                                  [&](const device::Activity::Run& one) { return one.place.running == stream; });
-    told.push_back(stream);
-    lines.push_back(line + (run == runs.end() ? ", or waits for a worker" : DescribeRun(*run, stream)));
-  });
-  // Lanes of graphs, whose streams may be parked meanwhile.
-  for (const device::Activity::Run& run : runs) {
-    if (run.kernel.empty() || std::find(told.begin(), told.end(), run.place.running) != told.end()) continue;
-    lines.push_back(
-        fmt::format("graph stream {}, task {}{}", run.place.stream_id, run.place.task_id, DescribeRun(run, nullptr)));
-  }
-  return fmt::format("{}", fmt::join(lines, separator));
-}
-
-}  // namespace
-
-Clock::duration StallTime() {
-  static const int64_t ms = EnvInt(EnvVar::kStallMs);
-  return ms > 0 ? Clock::duration(std::chrono::milliseconds(ms)) : Clock::duration::max();
-}
-
-namespace {
-
-// A thread that synchronises and does the work itself cannot tell that a kernel does not end. While there are such
-// threads, a timer looks now and then whether one of them helps the stream that it helped at the look before, which has
-// got no further since.
-class HelperWatch final : public device::Runnable {
- public:
-  static HelperWatch& Get() {
-    static constinit NoDestroy<HelperWatch> watch;
-    return watch.value;
-  }
-
-  void Arm(Device& device) noexcept {
-    if (is_armed_.load(std::memory_order_relaxed)) [[likely]]
-      return;
-    ArmTimer(device);
-  }
-
-  Outcome Run(device::RunContext& context) override {
-    std::vector<Seen> now;
-    for (const device::Activity::Helper& helper : device::Activity::Helpers()) {
-      Streams().ForEach([&](Stream* stream) {
-        if (stream != helper.stream) return;
-        const Seen before = Before(stream, helper.thread);
-        const bool is_same = before.stream != nullptr && before.progress == stream->Progress();
-        now.push_back({stream, helper.thread, stream->Progress(), is_same && before.is_told, is_same});
-      });
-    }
-    seen_ = now;
-    for (Seen& one : seen_) {
-      if (!one.is_stuck || one.is_told) continue;
-      one.is_told = true;
-      std::string name;
-      const Device* device = nullptr;
-      Streams().ForEach([&](Stream* stream) {
-        if (stream != one.stream) return;
-        name = stream->Describe();
-        device = &stream->device();
-      });
-      if (device != nullptr) TellStall(name, *device, nullptr, one.thread);
-    }
-    if (seen_.empty()) {
-      is_armed_.store(false, std::memory_order_relaxed);
-    } else {
-      context.scheduler().WakeAt(*this, Clock::now() + StallTime());
-    }
-    return Outcome::kIdle;
-  }
-
- private:
-  struct Seen {
-    const Stream* stream = nullptr;
-    int32_t thread = 0;
-    uint64_t progress = 0;
-    bool is_told = false;
-    bool is_stuck = false;
-  };
-
-  [[gnu::noinline]] void ArmTimer(Device& device) noexcept {
-    if (StallTime() == Clock::duration::max() || is_armed_.exchange(true)) return;
-    try {
-      device.scheduler().WakeAt(*this, Clock::now() + StallTime());
-    } catch (const std::bad_alloc&) {
-      is_armed_.store(false);
-    }
-  }
-  Seen Before(const Stream* stream, int32_t thread) const {
-    for (const Seen& one : seen_) {
-      if (one.stream == stream && one.thread == thread) return one;
-    }
-    return {};
-  }
-
-  std::atomic<bool> is_armed_{false};
-  std::vector<Seen> seen_;  // of Run alone
-};
-
-}  // namespace
-
 // Nothing is held up for the answer, so the record may go meanwhile: it is read as a debugger would read it, and counts
 // when no task has ended since.
 std::string Stream::DescribeRunning() const {
@@ -909,7 +676,7 @@ Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
   while (!reached()) {
     // A caller with a deadline does not help: it could not leave a task that takes longer.
     if (!deadline) {
-      HelperWatch::Get().Arm(device_);
+      WatchHelpers(device_);
       const device::Activity::Help help(this);
       if (scheduler.TryRun(*this)) {
         PreferHelper();
@@ -957,20 +724,6 @@ Status Stream::WaitFor(uint64_t target, const Deadline& deadline) {
   return Error(kStreamSyncTimeout, fmt::format("{} still has {} tasks after the timeout", Describe(),
                                                target - completed_.load(std::memory_order_relaxed)))
       .Culprit(fmt::format("task number {} of the stream, which is running", completed_.load() + 1));
-}
-
-// The program hangs, or nearly: it shall not do so without a word.
-void TellStall(const std::string& awaited, const Device& device, const Context* context, int thread) {
-  const std::string who = WhoWaits(device, context, "\n  ", kStallPatience);
-  if (who.empty()) return;
-  const NoCancel no_cancel;
-  const std::string text = fmt::format(
-      "reprise: thread {} has waited {} ms for {} without progress; what the streams of the {} run and wait for:"
-      "\n  {}\n",
-      thread, std::chrono::duration_cast<std::chrono::milliseconds>(StallTime()).count(), awaited,
-      context != nullptr ? "context" : "device", who);
-  REPRISE_LOG(kWarning, "RUNTIME", "{}", text);
-  std::fputs(text.c_str(), stderr);
 }
 
 Status Stream::Synchronize(const Deadline& deadline) {
@@ -1030,12 +783,12 @@ void Stream::ReportError(Status error, uint32_t task_id) {
   }
   error_ = std::move(error);
   failed_.store(true, std::memory_order_release);
-  if (failure_mode.load() != 0) drop_below_ = UINT64_MAX;  // stop: nothing behind the failure runs
+  if (attributes.failure_mode.load() != 0) drop_below_ = UINT64_MAX;  // stop: nothing behind the failure runs
 }
 
 Status Stream::TakeError() {
   std::lock_guard lock(error_mutex_);
-  if (failure_mode.load() != 0) return error_.Clone();
+  if (attributes.failure_mode.load() != 0) return error_.Clone();
   failed_.store(false, std::memory_order_release);
   errors_after_first_ = 0;
   return std::move(error_);

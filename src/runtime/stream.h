@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stream: an in-order queue of tasks, and the one door through which every task passes.
+// Stream: an in-order queue of tasks, each of which runs once, on a worker or a helping thread. Tasks enter by the
+// functions of submission.h alone:
 //
-//     Submit(task) ──not capturing──► queue ──► runs once, in order, on a worker or a helping thread
-//                  └─capturing──────► TaskSink (the capture session) ──► node of a graph
+//     Submit(stream, task) ──not capturing──► queue
+//                          └─capturing──────► TaskSink (the capture session) ──► node of a graph
 //
 // A stream costs no thread. It is a Runnable of its device's scheduler; while it waits for an event it is parked.
 #pragma once
@@ -21,22 +22,20 @@
 #include "device/parked_memory.h"
 #include "device/scheduler.h"
 #include "device/timeline.h"
-#include "ir/graph.h"
 #include "ir/task.h"
 #include "runtime/device.h"
 #include "runtime/objects.h"
+#include "runtime/stream_attributes.h"
 
 namespace reprise::runtime {
 
 class Context;
 class Stream;
+class TaskStore;
 
 /// Takes the tasks of a stream instead of its queue. Implemented by captures and by updates of task groups.
 class TaskSink {
  public:
-  /// Called with the context's capture_mutex held. `taken` false: the task was refused or dropped and stays with the
-  /// caller, which destroys it without the lock, because a closure of the program may call the runtime again.
-  virtual Status Record(Stream& stream, const ir::Task& task, bool& taken) = 0;
   /// 0 for the update of a task group: the stream then takes kernels only, but it is not being captured.
   virtual uint64_t capture_id() const = 0;
   /// The stream is being destroyed: the sink drops every reference to it.
@@ -48,18 +47,16 @@ class TaskSink {
 
  protected:
   ~TaskSink() = default;
+
+ private:
+  // The door, see submission.h.
+  friend Status Submit(Stream& stream, const ir::Task& task);
+  friend Status SubmitToSink(Stream& stream, const ir::Task& task);
+
+  /// Called with the context's capture_mutex held. `taken` false: the task was refused or dropped and stays with the
+  /// caller, which destroys it without the lock, because a closure of the program may call the runtime again.
+  virtual Status Record(Stream& stream, const ir::Task& task, bool& taken) = 0;
 };
-
-/// How many tasks a captured or persistent stream may have (REPRISE_MAX_STREAM_TASKS).
-size_t MaxStoredTasks();
-/// 507002 for a stream that has MaxStoredTasks tasks.
-Status StreamIsFull(const Stream& stream);
-
-/// ASCEND_LAUNCH_BLOCKING; read with the first device.
-namespace internal {
-extern constinit bool g_launch_is_blocking;
-}  // namespace internal
-inline bool LaunchIsBlocking() { return internal::g_launch_is_blocking; }
 
 /// nullopt (for ever) for a negative number.
 Deadline DeadlineAfterMs(int64_t ms);
@@ -92,33 +89,17 @@ class Stream final : public device::Runnable {
   uint32_t flags() const { return options_.flags; }
   bool is_default() const;
   /// Stores its tasks for a model instead of running them (ACL_STREAM_PERSISTENT).
-  bool is_persistent() const { return stored_ != nullptr; }
+  bool is_persistent() const { return store_ != nullptr; }
+  /// Of a persistent stream; null for others.
+  TaskStore* store() const { return store_.get(); }
   /// "stream 3" or "default stream 0 (tag 7)"; for messages.
   std::string Describe() const;
 
-  /// The one door for tasks: queues the task, or hands it to the sink. Owns the payload from the call on, also when it
-  /// fails.
-  Status Submit(const ir::Task& task);
-  /// A submission in two steps: the caller writes a payload of `bytes` to the returned place, then calls Commit; no
-  /// other call on the stream may come in between. Null when Submit is needed (a capture, a full chunk, a stopped
-  /// stream).
-  std::byte* TryReserve(const ir::TaskType& type, size_t bytes);
-  /// A submission will follow soon.
+  /// A submission will follow soon: fetches what it will write.
   void PrepareSubmit() const noexcept {
     PrefetchForWrite(&published_);
     device_.scheduler().PrepareSignal(*this);
   }
-  Status Commit();
-  /// Submits past an open capture: for work that must not be captured.
-  Status SubmitNow(const ir::Task& task);
-  /// As SubmitNow, without the wait that ASCEND_LAUNCH_BLOCKING=1 asks for; for callers that hold a lock. `placed` is
-  /// called as soon as the payload has its place in the order of the stream, and before the task can run.
-  Status Enqueue(const ir::Task& task, void (*placed)(void* payload) = nullptr);
-  /// Waits for the stream when ASCEND_LAUNCH_BLOCKING=1.
-  Status WaitIfBlocking();
-  /// Queues a task behind all others without changing what the calling thread knows of its own tasks (last_task_id).
-  /// Drops the task, without calling its `destroy`, when there is no memory.
-  void EnqueueLast(const ir::Task& task) noexcept;
 
   /// "stream 3, task 5: KERNEL_AICORE runs", or waits for a worker; empty when nothing does. Any thread; for inquiries.
   std::string DescribeRunning() const;
@@ -171,14 +152,6 @@ class Stream final : public device::Runnable {
   /// cache line of the base's state: every call reads the members below.
   alignas(64) std::atomic<uint32_t> visitors{0};
 
-  /// Tasks of a persistent stream; null for others. Shared with the models that the stream is bound to.
-  const std::shared_ptr<ir::Graph>& stored() const { return stored_; }
-  /// The slot of a stored kernel or draw of random numbers, with a reference for the caller; 107000 for other tasks.
-  StatusOr<ir::TaskSlot*> StoredSlot(uint32_t task_id);
-  /// Makes all stored kernels and draws replaceable, before a plan refers to them. Throws std::bad_alloc.
-  void MakeStoredSlots();
-  /// Starts over with an empty store; models keep what they were built from.
-  void CleanStored();
   /// The model that the stream is bound to; null when none. No more tasks are taken once it is sealed.
   std::atomic<const void*> bound_model{nullptr};
   /// From now on no model can bind the stream; false when one has.
@@ -191,7 +164,6 @@ class Stream final : public device::Runnable {
   /// 107017 for a stream that is being destroyed: no capture and no update may begin on it. With the context's
   /// capture_mutex.
   Status CheckNotLeaving() const;
-  std::atomic<bool> stored_sealed{false};
 
   Outcome Run(device::RunContext& context) override;
   /// While the first task is parked, tasks behind it cannot run.
@@ -202,20 +174,24 @@ class Stream final : public device::Runnable {
   uint64_t Progress() const noexcept override { return completed_.load(std::memory_order_relaxed); }
   bool FindTask(device::TaskSpot& spot) const noexcept override;
 
-  // Attributes (aclrtSetStreamAttribute).
-  std::atomic<uint32_t> priority{0};
-  std::atomic<uint32_t> overflow_switch{0};
-  std::atomic<uint32_t> tag{0};
-  std::atomic<uint32_t> cache_op_info{0};
-  std::atomic<uint64_t> failure_mode{0};
-  std::atomic<bool> failure_mode_set{false};
-  CoreLimits limits;  ///< guarded by Device::limits_mutex
+  StreamAttributes attributes;
   /// How the last capture that began on this stream failed; guarded by the context's capture_mutex, as is_leaving_.
   std::string last_capture;
 
  private:
   struct Record;
   struct Chunk;
+
+  // The door, see submission.h, which says what the functions of these names promise.
+  friend Status QueueNow(Stream& stream, const ir::Task& task, void (*placed)(void* payload));
+  friend void SubmitLast(Stream& stream, const ir::Task& task) noexcept;
+  friend std::byte* TryReserve(Stream& stream, const ir::TaskType& type, size_t bytes);
+  friend Status Commit(Stream& stream);
+
+  Status Enqueue(const ir::Task& task, void (*placed)(void* payload));
+  void EnqueueLast(const ir::Task& task) noexcept;
+  std::byte* TryReserve(const ir::TaskType& type, size_t bytes);
+  void Commit();
 
   Stream(Context& context, Options options);
   ~Stream();
@@ -240,7 +216,7 @@ class Stream final : public device::Runnable {
   void NotifyWaiters() noexcept;
   void PrepareNextRecord() const noexcept;
   uint64_t Linger(uint64_t seen, int& pauses) noexcept;
-  bool stopped() const { return failure_mode.load(std::memory_order_relaxed) != 0 && failed_.load(); }
+  bool stopped() const { return attributes.failure_mode.load(std::memory_order_relaxed) != 0 && failed_.load(); }
 
   Context& context_;
   Device& device_;
@@ -260,8 +236,7 @@ class Stream final : public device::Runnable {
   Stream* next_listed_ = nullptr;
   Stream** listed_at_ = nullptr;
 
-  // Tasks of a persistent stream: stored for a model, never run by the stream. Guarded by producer_.
-  std::shared_ptr<ir::Graph> stored_;
+  std::unique_ptr<TaskStore> store_;  // of a persistent stream; made before others see the stream
 
   // Producer side. Consumers read only the count.
   alignas(64) SpinLock producer_;
@@ -297,12 +272,6 @@ class Stream final : public device::Runnable {
   Status error_;
   uint64_t errors_after_first_ = 0;
 };
-
-/// REPRISE_STALL_MS; the longest duration for never.
-Clock::duration StallTime();
-/// Tells on standard error that a thread has waited that long for `awaited`, and what the streams of the context (null:
-/// of all of the device) run and wait for.
-void TellStall(const std::string& awaited, const Device& device, const Context* context, int thread);
 
 /// The stream behind a handle of the current context; null means the default stream. 107002, 107017, 107003.
 StatusOr<Stream*> FindStream(const void* handle);

@@ -13,6 +13,7 @@
 #include "base/fault.h"
 #include "device/inquiry.h"
 #include "runtime/park.h"
+#include "runtime/submission.h"
 
 namespace reprise::runtime {
 namespace {
@@ -404,33 +405,33 @@ void Copy2d(void* dst, uint64_t dst_pitch, const void* src, uint64_t src_pitch, 
 
 Status SubmitCopy(Stream& stream, void* dst, const void* src, uint64_t bytes) {
   CopyItem payload{dst, src, bytes};
-  return stream.Submit(ir::MakeTask(kCopy, payload));
+  return Submit(stream, ir::MakeTask(kCopy, payload));
 }
 
 Status SubmitCopy2d(Stream& stream, void* dst, uint64_t dst_pitch, const void* src, uint64_t src_pitch, uint64_t width,
                     uint64_t height) {
   Copy2dPayload payload{dst, src, dst_pitch, src_pitch, width, height};
-  return stream.Submit(ir::MakeTask(kCopy2d, payload));
+  return Submit(stream, ir::MakeTask(kCopy2d, payload));
 }
 
 Status SubmitCopyBatch(Stream& stream, std::span<const CopyItem> items) {
   CopyBatchPayload payload{new std::vector<CopyItem>(items.begin(), items.end())};
-  return stream.Submit(ir::MakeTask(kCopyBatch, payload));
+  return Submit(stream, ir::MakeTask(kCopyBatch, payload));
 }
 
 Status SubmitCopyOfSnapshot(Stream& stream, void* dst, const void* src, uint64_t bytes) {
   SnapshotPayload payload{dst, new std::string(static_cast<const char*>(src), bytes)};
-  return stream.Submit(ir::MakeTask(kSnapshotCopy, payload));
+  return Submit(stream, ir::MakeTask(kSnapshotCopy, payload));
 }
 
 Status SubmitFill(Stream& stream, void* dst, uint8_t value, uint64_t bytes) {
   FillPayload payload{dst, bytes, value};
-  return stream.Submit(ir::MakeTask(kFill, payload));
+  return Submit(stream, ir::MakeTask(kFill, payload));
 }
 
 Status SubmitFill32(Stream& stream, void* dst, uint32_t value, uint64_t count) {
   FillPayload payload{dst, count, value};
-  return stream.Submit(ir::MakeTask(kFill32, payload));
+  return Submit(stream, ir::MakeTask(kFill32, payload));
 }
 
 Status WithValueWrite(void* address, uint64_t value, const std::function<Status(const ir::Task&)>& take) {
@@ -445,26 +446,26 @@ Status WithValueWait(void* address, uint64_t value, ValueCompare compare,
 }
 
 Status SubmitValueWrite(Stream& stream, void* address, uint64_t value) {
-  return WithValueWrite(address, value, [&](const ir::Task& task) { return stream.Submit(task); });
+  return WithValueWrite(address, value, [&](const ir::Task& task) { return Submit(stream, task); });
 }
 
 Status SubmitValueWait(Stream& stream, void* address, uint64_t value, ValueCompare compare) {
-  return WithValueWait(address, value, compare, [&](const ir::Task& task) { return stream.Submit(task); });
+  return WithValueWait(address, value, compare, [&](const ir::Task& task) { return Submit(stream, task); });
 }
 
 Status SubmitHostFunc(Stream& stream, void (*function)(void*), void* argument) {
   HostFuncPayload payload{function, argument};
-  return stream.Submit(ir::MakeTask(kHostFunc, payload));
+  return Submit(stream, ir::MakeTask(kHostFunc, payload));
 }
 
 Status SubmitOperation(Stream& stream, std::unique_ptr<Operation> operation, bool is_host_function) {
   OperationPayload payload{operation.release()};
-  return stream.Submit(ir::MakeTask(is_host_function ? kHostOperation : kOperation, payload));
+  return Submit(stream, ir::MakeTask(is_host_function ? kHostOperation : kOperation, payload));
 }
 
 Status SubmitClosure(Stream& stream, const char* name, Closure closure) {
   ClosurePayload payload{new ClosureState{name, std::move(closure)}};
-  return stream.Submit(ir::MakeTask(kClosure, payload));
+  return Submit(stream, ir::MakeTask(kClosure, payload));
 }
 
 }  // namespace reprise::runtime

@@ -458,10 +458,21 @@ TEST_F(DataDumps, MatrixRoutinesAndOperatorsByTypeAreDumped) {
   MUST(aclopStartDumpArgs(ACL_OP_DUMP_OP_AICORE_ARGS, path_.c_str()));
   gemm();
   MUST(aclopExecuteV2("Mul", 2, descs, inputs, 1, descs, &out, nullptr, stream_));
+  // They pass the same door when they are captured.
+  aclmdlRI model = nullptr;
+  MUST(aclmdlRICaptureBegin(stream_, ACL_MODEL_RI_CAPTURE_MODE_GLOBAL));
+  gemm();
+  MUST(aclopExecuteV2("Mul", 2, descs, inputs, 1, descs, &out, nullptr, stream_));
+  MUST(aclmdlRICaptureEnd(stream_, &model));
   MUST(aclopStopDumpArgs(ACL_OP_DUMP_OP_AICORE_ARGS));
   MUST(aclrtSynchronizeStream(stream_));
+  MUST(aclmdlRIDestroy(model));
   const std::string lines = ReadAll(Tree().begin()->second);
-  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 3);
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 3 + 3);
+  size_t captured = 0;
+  constexpr std::string_view kCaptured = R"("captured":true)";
+  for (size_t at = lines.find(kCaptured); at != std::string::npos; at = lines.find(kCaptured, at + 1)) ++captured;
+  EXPECT_EQ(captured, 3U) << lines;
   EXPECT_NE(
       lines.find(R"("operator":"Gemm","operands":[{"name":"A","data_type":"float32","format":"ND","shape":[2,2])"),
       std::string::npos)

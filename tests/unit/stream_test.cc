@@ -34,6 +34,7 @@
 #include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/kernel.h"
+#include "runtime/submission.h"
 #include "runtime/tasks.h"
 #include "scale.h"
 
@@ -134,8 +135,8 @@ class StreamQueue : public ::testing::Test {
     const Header header{&ledger_, number, bytes};
     std::memcpy(payload.data(), &header, sizeof header);
     for (uint32_t i = 0; i < tail; ++i) payload[sizeof(Header) + i] = ByteAt(number, i);
-    return (stream != nullptr ? stream : stream_)
-        ->Submit({&type, payload.data(), static_cast<uint32_t>(payload.size())});
+    return runtime::Submit(stream != nullptr ? *stream : *stream_,
+                           {&type, payload.data(), static_cast<uint32_t>(payload.size())});
   }
   void Open() {
     ledger_.waiters.SetAndWake([&] { ledger_.open = true; });
@@ -259,7 +260,7 @@ TEST_F(StreamQueue, FailureIsReportedOnceAndTheRestRuns) {
 }
 
 TEST_F(StreamQueue, StopModeDropsWhatFollowsAFailure) {
-  stream_->failure_mode = 1;
+  stream_->attributes.failure_mode = 1;
   ASSERT_TRUE(Submit(kParking, 0).ok());
   ASSERT_TRUE(Submit(kFailing, 1, 507015).ok());
   for (uint32_t i = 2; i < 50; ++i) ASSERT_TRUE(Submit(kBytes, i, 500).ok());
@@ -374,6 +375,31 @@ TEST_F(StreamQueue, StoredTasksNeverRun) {
   ExpectDestroyedOnce(100);
 }
 
+// ---- The door
+
+// What somebody outside of submission.h can call: nothing that takes a task. Compiling this is the test.
+template <class Queue>
+concept TakesTasks = requires(Queue& queue, const ir::Task& task) {
+  queue.Enqueue(task, nullptr);
+}
+|| requires(Queue& queue, const ir::Task& task) { queue.Submit(task); }
+|| requires(Queue& queue, const ir::Task& task) { queue.EnqueueLast(task); }
+|| requires(Queue& queue) { queue.TryReserve(kBytes, size_t{1}); }
+|| requires(Queue& queue) { queue.Commit(); };
+template <class Sink>
+concept Records = requires(Sink& sink, Stream& stream, const ir::Task& task, bool& taken) {
+  sink.Record(stream, task, taken);
+};
+struct OpenQueue {
+  void EnqueueLast(const ir::Task&) {}
+};
+struct OpenSink {
+  void Record(Stream&, const ir::Task&, bool&) {}
+};
+static_assert(TakesTasks<OpenQueue> && Records<OpenSink>, "the concepts see what is public");
+static_assert(!TakesTasks<Stream>, "tasks enter a stream by submission.h alone");
+static_assert(!Records<TaskSink> && !Records<capture::Session>, "tasks enter a capture by submission.h alone");
+
 // ---- Streams that may have work, as frees see them
 
 // More streams than stay listed while they are idle: each is seen as soon as it has work, whichever way that came.
@@ -383,10 +409,10 @@ TEST_F(StreamQueue, FreesSeeWorkOnEveryStream) {
   for (Stream*& stream : streams) stream = NewStream();
   const Header header{&ledger_, 0, 0};
   const auto submit_in_place = [&](Stream& stream) {
-    std::byte* const place = stream.TryReserve(kParking, sizeof header);
+    std::byte* const place = TryReserve(stream, kParking, sizeof header);
     if (place == nullptr) return false;
     std::memcpy(place, &header, sizeof header);
-    return stream.Commit().ok();
+    return Commit(stream).ok();
   };
   int refused = 0;
   for (int way = 0; way < 3; ++way) {
@@ -400,7 +426,7 @@ TEST_F(StreamQueue, FreesSeeWorkOnEveryStream) {
         ASSERT_TRUE(Submit(kParking, 0, 0, &stream).ok());
       } else if (way == 1) {
         Header payload = header;
-        stream.EnqueueLast(ir::MakeTask(kParking, payload));
+        SubmitLast(stream, ir::MakeTask(kParking, payload));
       } else if (!submit_in_place(stream)) {
         ++refused;  // it was off the list
         ASSERT_TRUE(Submit(kParking, 0, 0, &stream).ok());
@@ -432,7 +458,7 @@ TEST_F(StreamQueue, NothingParkedGoesBeforeTheWorkThatWasThere) {
         Header header{&ledger, 0, 0};
         Stream* const stream = own[random() % kOwn];
         released[t] = false;
-        ASSERT_TRUE(stream->Submit(ir::MakeTask(kParking, header)).ok());
+        ASSERT_TRUE(runtime::Submit(*stream, ir::MakeTask(kParking, header)).ok());
         device::ParkedMemory::Get().Park({.begin = t, .bytes = 1},
                                          [](const device::MemoryRange& range) { released[range.begin] = true; });
         device::ParkedMemory::Get().Sweep();
@@ -498,7 +524,7 @@ TEST_F(CallInside, FindsADestroyedStreamClosed) {
   Stream* const stream = NewStream();
   HeldCall call([&] {
     EXPECT_EQ(Submit(kBytes, 1, 8, stream).code(), 107017);
-    EXPECT_EQ(stream->TryReserve(kBytes, 64), nullptr);
+    EXPECT_EQ(TryReserve(*stream, kBytes, 64), nullptr);
     EXPECT_EQ(Subscribe(Subscription::kReport, 1, *stream).code(), 107017);
     EXPECT_EQ(capture::Begin(*stream, CaptureMode::kRelaxed).code(), 107017);
     EXPECT_FALSE(stream->bound_model.load() == nullptr) << "a model could bind it";
