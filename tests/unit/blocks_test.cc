@@ -727,6 +727,32 @@ TEST(BlocksReplay, LearntStreamsMatchASequentialRun) {
   }
 }
 
+// Rows are measured one by one, and what takes nanoseconds is not worth a second core.
+TEST(BlocksReplay, CostsOfRowsAreLearnt) {
+  if (Loops(2, 1) == 1) GTEST_SKIP() << "instrumented tasks take long";
+  device::Scheduler scheduler(2);
+  Chain chain;
+  const ir::TaskType little{.kind = ir::TaskKind::kKernel,
+                            .name = "LITTLE",
+                            .run = [](RunContext&, void*) { return RunResult::kDone; },
+                            .never_waits = true,
+                            .elementwise =
+                                [](const void*, Elementwise& rows) {
+                                  rows = {{[](const void*, int64_t, int64_t) {}, 8, {}}, 32768};
+                                  return true;
+                                }};
+  chain.AddOther(little);
+  for (int i = 1; i < 4; ++i) {
+    chain.lane = chain.graph.AddLane(i, i, ir::kNoNode);
+    chain.AddOther(little);
+  }
+  Replay replay(chain.graph, scheduler);
+  EXPECT_EQ(ShapeOf(replay.plan()), "r2 | r2") << "unknown costs count as a microsecond each";
+  Driver driver(replay, scheduler);
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(driver.Execute().ok());
+  EXPECT_EQ(ShapeOf(replay.plan()), "r4");
+}
+
 TEST(BlocksReplay, NothingRunsBehindAFailure) {
   device::Scheduler scheduler(2);
   Chain chain;
