@@ -181,7 +181,7 @@ TEST_F(FuseTest, ProgramsOfTwoStreamsReplayedEqualEagerBitForBit) {
   aclrtEvent handover = nullptr;
   ASSERT_EQ(aclrtCreateStream(&other), 0);
   ASSERT_EQ(aclrtCreateEventExWithFlag(&handover, ACL_EVENT_SYNC), 0);
-  for (int program = 0; program < Loops(60, 8); ++program) {
+  for (int program = 0; program < Loops(40, 6); ++program) {
     SCOPED_TRACE(program);
     random.seed(static_cast<unsigned>(program) + 1001);
     const int64_t count = kCounts[random() % std::size(kCounts)];
