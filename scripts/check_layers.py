@@ -31,9 +31,9 @@ class Layer:
 LAYERS = {
     "src/base": Layer("Status and the error table, environment, logs, handles, futex, fault points, names and lines of code"),
     "src/kernels": Layer("pure CPU kernels over strided memory; simd/ holds all Highway code"),
-    "src/ir": Layer("task, graph, arena: what is recorded and replayed", ("base",), ("reprise",)),
+    "src/ir": Layer("task, graph and its partial order, arena: what is recorded and replayed", ("base",), ("reprise",)),
     "src/device": Layer("scheduler with its workers, registry of memory, timeline", ("base", "ir")),
-    "src/exec": Layer("plan (a graph made ready to run) and its replay", ("base", "ir", "device")),
+    "src/exec": Layer("plan (a graph made ready to run: lanes, steps, fusion) and its replay", ("base", "ir", "device")),
     "src/runtime": Layer(
         "device, context, stream, event, kernel launch, callbacks, errors of threads",
         ("base", "ir", "device", "kernels"),

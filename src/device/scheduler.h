@@ -35,6 +35,10 @@
 #include "base/status.h"
 #include "device/run_place.h"
 
+namespace reprise::exec {
+struct Bindings;
+}
+
 namespace reprise::device {
 
 class Scheduler;
@@ -66,8 +70,8 @@ class RunContext : public RunPlace {
 
   // Where the current task stands (RunPlace) is set by whoever runs it.
 
-  /// Per-execution objects of a replay (external event records), indexed by the nodes that use them.
-  void* const* bindings = nullptr;
+  /// What the running execution of a graph was bound to when it was launched; null when to nothing.
+  const exec::Bindings* bindings = nullptr;
 
  private:
   Scheduler& scheduler_;

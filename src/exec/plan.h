@@ -3,8 +3,13 @@
 // Plan: a graph made ready to run. Flat, in execution order, one run of steps per lane. While it runs it never changes;
 // between executions the steps of changed tasks can be brought up to date.
 //
-// The lanes are the captured ones (Compile) or, for tasks that may run anywhere, those of an assignment
-// (CompileScheduled); each step knows the captured lane of its task.
+// It is the result of a pipeline:
+//
+//     ir::BuildDag ──► Schedule ──► Emit ──► Fuse ──► Plan
+//     partial order    lanes        steps    element-wise neighbours
+//
+// Graphs whose tasks may wait keep the captured lanes and begin at Emit; built models have a way of their own, see
+// program_plan.h. Each step knows the captured lane of its task.
 //
 // Inside a lane position is the only dependency. Between lanes a step may wait until another lane has passed a
 // position; waits that an earlier one implies are dropped, and only positions that somebody waits for are published.
@@ -15,11 +20,12 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
-#include "base/status.h"
-#include "exec/blocks.h"
-#include "exec/schedule.h"
+#include "base/pages.h"
+#include "exec/assign.h"
+#include "ir/dag.h"
 #include "ir/graph.h"
 
 namespace reprise::exec {
@@ -86,43 +92,9 @@ struct Step {
 };
 static_assert(sizeof(Step) == 32);
 static_assert(kMaxScheduledLanes == (1 << 11) - 1);
+using Steps = std::vector<Step, PageAllocator<Step>>;
 /// Kernels with more are called through their task type.
 constexpr uint32_t kMaxDirectArgsBytes = 64u << 10;
-
-/// Payloads of the tasks that steer a built model; `target` is the task store of the other stream.
-struct ActivatePayload {
-  const ir::Graph* target;
-  int32_t target_stream_id;
-};
-enum class SwitchCondition : uint32_t { kEqual, kNotEqual, kGreater, kGreaterOrEqual, kLess, kLessOrEqual };
-struct SwitchPayload {
-  const void* left;
-  const void* right;
-  SwitchCondition condition;
-  bool is_int64;
-  const ir::Graph* target;
-  int32_t target_stream_id;
-};
-/// Where a label stands. Shared by the label and by everything that may jump there: a jump forward is stored before its
-/// label is set.
-struct LabelTarget {
-  uint64_t number;  ///< of the label, in the order of creation, from 1
-  bool is_set = false;
-  std::weak_ptr<const ir::Graph> graph{};  ///< that stores the label
-  ir::NodeId node = ir::kNoNode;           ///< the label's own node
-};
-struct LabelSwitchPayload {
-  const uint32_t* index;  ///< read when the task runs
-  uint32_t most;
-  std::vector<std::shared_ptr<const LabelTarget>>* targets;  ///< owned
-};
-extern const ir::TaskType kActivateTask;
-extern const ir::TaskType kSwitchTask;
-extern const ir::TaskType kLabelSetTask;
-extern const ir::TaskType kLabelSwitchTask;
-extern const ir::TaskType kEndTask;
-
-bool Holds(const SwitchPayload& payload);
 
 struct PlanLane {
   uint32_t begin;  ///< first step
@@ -133,80 +105,111 @@ struct PlanLane {
   ir::SlotUsers* slot_users = nullptr;  ///< whoever runs steps of the lane is one of them
 };
 
+/// One element-wise task: all that a replay needs of it in one cache line, in the order of execution.
+struct alignas(64) Row {
+  ir::RowCall call;
+  uint32_t task_id;  ///< position in the graph's lane
+  uint32_t lane;     ///< captured lane
+};
+static_assert(sizeof(Row) == 64);
+
 /// A lane of a built model: the tasks of one bound stream.
 struct ProgramLane {
   std::shared_ptr<const ir::Graph> graph;
   bool starts;
 };
 
+/// What a plan consists of, as the passes fill it.
+struct PlanParts {
+  struct JumpTarget {
+    uint32_t lane;
+    uint32_t cursor;
+  };
+
+  const ir::Graph* graph = nullptr;  ///< null for programs
+  Steps steps;
+  std::vector<Row> rows;
+  std::vector<PlanLane> lanes;
+  std::vector<int32_t> stream_ids;   ///< of the captured lanes; empty unless scheduled
+  std::vector<ProgramLane> program;  ///< empty unless a program
+  std::vector<std::vector<JumpTarget>> jump_tables;
+  bool has_elementwise = false;  ///< some step may become a row
+
+  bool is_program() const { return !program.empty(); }
+  bool is_scheduled() const { return !stream_ids.empty(); }
+  uint32_t CapturedLane(uint32_t lane, const Step& step) const {
+    return is_program() ? 0 : is_scheduled() ? step.lane : lane;
+  }
+};
+
+struct FusionLog;
+
 class Plan {
  public:
-  /// Linear in nodes and lanes × waits. The graph must outlive the plan and not change.
+  /// A plan of the graph on its captured lanes. Linear in nodes and lanes × waits. The graph must outlive the plan and
+  /// not change. `log`, which may be null, learns what became of element-wise tasks.
   static std::unique_ptr<Plan> Compile(const ir::Graph& graph, FusionLog* log = nullptr);
 
-  /// A plan of the graph on the lanes of an assignment of its dag; CanSchedule(graph) must hold. A lane has the stream
-  /// of its first task.
-  static std::unique_ptr<Plan> CompileScheduled(const ir::Graph& graph, const Dag& dag, const Assignment& assignment);
+  /// A plan on the lanes of an assignment of the graph's dag; CanSchedule(graph) must hold. A lane has the stream of
+  /// its first task.
+  static std::unique_ptr<Plan> Compile(const ir::Graph& graph, const ir::Dag& dag, const Assignment& assignment,
+                                       FusionLog* log = nullptr);
 
-  /// A built model: lane 0 is empty, lane i + 1 holds the tasks of lanes[i]. 107005 when a task refers to a stream that
-  /// is not among them.
-  static StatusOr<std::unique_ptr<Plan>> CompileProgram(const std::vector<ProgramLane>& lanes);
+  explicit Plan(PlanParts parts) : parts_(std::move(parts)) {}
 
   /// Brings the steps of these nodes up to date with the graph, which is the one that the plan was made of; at a cost
   /// of O(log steps) each, and never while the plan runs. The plan then behaves as a new one would. False when it has
   /// to be made anew, because the change touches more than the step of its node; some steps may have changed by then.
   bool Patch(std::span<const ir::NodeId> changed);
 
-  bool is_program() const { return !program_.empty(); }
+  bool is_program() const { return parts_.is_program(); }
   /// Whether steps of one lane may come from several captured streams.
-  bool is_scheduled() const { return !stream_ids_.empty(); }
-  struct JumpTarget {
-    uint32_t lane;
-    uint32_t cursor;
-  };
-  const std::vector<JumpTarget>& jump_table(uint32_t index) const { return jump_tables_[index]; }
+  bool is_scheduled() const { return parts_.is_scheduled(); }
+  using JumpTarget = PlanParts::JumpTarget;
+  const std::vector<JumpTarget>& jump_table(uint32_t index) const { return parts_.jump_tables[index]; }
 
-  const Steps& steps() const { return steps_; }
-  const std::vector<Row>& rows() const { return rows_; }
+  const Steps& steps() const { return parts_.steps; }
+  const std::vector<Row>& rows() const { return parts_.rows; }
+  /// Of a step of kind kRows or kBlocks.
+  std::span<const Row> rows_of(const Step& step) const { return {rows().data() + step.rows.first, step.rows.count}; }
   /// The node that a step of the lane was made of; of rows the first; of a wait or a publication in a scheduled plan:
   /// the task that waits, or that it follows.
   ir::Node node(uint32_t lane, const Step& step) const {
-    return NodeOf(GraphOf(lane), CapturedLane(lane, step), step.task_id);
+    return NodeOf(GraphOf(lane), parts_.CapturedLane(lane, step), step.task_id);
   }
-  /// The node that a row of a lane was made of; plans with rows are not scheduled.
-  ir::Node node(uint32_t lane, const Row& row) const {
-    return NodeOf(GraphOf(lane), is_program() ? 0 : lane, row.task_id);
-  }
+  ir::Node node(const Row& row) const { return NodeOf(*parts_.graph, row.lane, row.task_id); }
   /// Where the graph that was compiled has that node; not for programs.
   ir::NodeId node_id(uint32_t lane, const Step& step) const {
-    return graph_->lanes()[CapturedLane(lane, step)].nodes[step.task_id];
+    return parts_.graph->lanes()[parts_.CapturedLane(lane, step)].nodes[step.task_id];
   }
-  /// The captured stream that a step of the lane belongs to.
-  int32_t stream_id(uint32_t lane, const Step& step) const {
-    return is_scheduled() ? stream_ids_[step.lane] : lanes_[lane].stream_id;
+  ir::NodeId node_id(const Row& row) const { return parts_.graph->lanes()[row.lane].nodes[row.task_id]; }
+  /// The captured stream that a step of the lane, or a row of it, belongs to.
+  template <class StepOrRow>
+  int32_t stream_id(uint32_t lane, const StepOrRow& at) const {
+    return is_scheduled() ? parts_.stream_ids[at.lane] : parts_.lanes[lane].stream_id;
   }
-  size_t memory_bytes() const { return steps_.capacity() * sizeof(Step) + rows_.capacity() * sizeof(Row); }
-  const std::vector<PlanLane>& lanes() const { return lanes_; }
+  size_t memory_bytes() const { return steps().capacity() * sizeof(Step) + rows().capacity() * sizeof(Row); }
+  const std::vector<PlanLane>& lanes() const { return parts_.lanes; }
 
  private:
   static ir::Node NodeOf(const ir::Graph& graph, uint32_t lane, uint32_t position) {
     return graph.node(graph.lanes()[lane].nodes[position], lane, position);
   }
-  const ir::Graph& GraphOf(uint32_t lane) const { return is_program() ? *program_[lane - 1].graph : *graph_; }
-  uint32_t CapturedLane(uint32_t lane, const Step& step) const {
-    return is_program() ? 0 : is_scheduled() ? step.lane : lane;
+  const ir::Graph& GraphOf(uint32_t lane) const {
+    return is_program() ? *parts_.program[lane - 1].graph : *parts_.graph;
   }
-  /// The step that was made of the node; null when there is none.
+  /// The step that was made of the node, or that has its row; null when there is none.
   Step* FindStep(const ir::Node& node);
+  Step* FindScheduledStep(const ir::Node& node);
 
-  const ir::Graph* graph_ = nullptr;  // null for programs
-  Steps steps_;
-  std::vector<Row> rows_;
-  std::vector<PlanLane> lanes_;
-  std::vector<ProgramLane> program_;
-  std::vector<std::vector<JumpTarget>> jump_tables_;
-  std::vector<int32_t> stream_ids_;   // of the captured lanes; empty unless scheduled
-  std::vector<uint32_t> step_index_;  // of a scheduled plan that was patched: tasks by captured lane and position
+  /// Of a task in a scheduled plan.
+  struct Indexed {
+    uint64_t key;  ///< captured lane and position
+    uint32_t step;
+  };
+
+  PlanParts parts_;
+  std::vector<Indexed> step_index_;  // sorted; of a scheduled plan that was patched
 };
 
 }  // namespace reprise::exec

@@ -10,7 +10,7 @@
 #include "base/env.h"
 #include "device/inquiry.h"
 #include "device/task_watch.h"
-#include "exec/schedule.h"
+#include "exec/program_plan.h"
 
 namespace reprise::exec {
 
@@ -99,11 +99,11 @@ Replay::Replay(const ir::Graph& graph, device::Scheduler& scheduler, FusionLog* 
     plan_ = Plan::Compile(graph, log);
     MakeLanes(static_cast<uint32_t>(plan_->lanes().size()));
   } else {
-    const Dag dag = BuildDag(graph);
+    const ir::Dag dag = ir::BuildDag(graph);
     const Assignment assignment = Schedule(dag, workers);
-    plan_ = Plan::CompileScheduled(graph, dag, assignment);
+    plan_ = Plan::Compile(graph, dag, assignment, log);
     rouses_ = assignment.makespan_ns >= kWorthRousingNs;
-    if (workers > 1 && Learns()) costs_.reset(new uint32_t[plan_->steps().size()]());
+    if (workers > 1 && Learns()) costs_.reset(new uint32_t[plan_->steps().size() + plan_->rows().size()]());
     MakeLanes(workers);
   }
   memory_bytes_ = plan_->memory_bytes();
@@ -119,27 +119,37 @@ Replay::~Replay() {
   for (uint32_t i = 1; i < lane_capacity_; ++i) scheduler_.Retire(*lanes_[i].runner);
 }
 
+// What the tasks cost, by node of the dag.
+std::vector<uint32_t> Replay::LearntCosts(const ir::Dag& dag, const uint32_t* measured) const {
+  const uint32_t clock = ClockNs();
+  const auto cost_at = [&](size_t place) {
+    return measured[place] == 0 ? kUnknownNs : measured[place] > clock ? measured[place] - clock : 1;
+  };
+  std::vector<uint32_t> cost_of(graph_->nodes().size(), 0);
+  for (uint32_t lane = 0; lane < plan_->lanes().size(); ++lane) {
+    for (uint32_t i = plan_->lanes()[lane].begin; i != plan_->lanes()[lane].end; ++i) {
+      const Step& step = plan_->steps()[i];
+      if (step.kind != Step::kRun && step.kind != Step::kCall) continue;
+      cost_of[plan_->node_id(lane, step)] = cost_at(i);
+    }
+  }
+  for (size_t i = 0; i < plan_->rows().size(); ++i) {
+    cost_of[plan_->node_id(plan_->rows()[i])] = cost_at(plan_->steps().size() + i);
+  }
+  std::vector<uint32_t> costs(dag.size(), 0);
+  for (uint32_t i = 0; i < dag.size(); ++i) {
+    if (dag.is_junction[i] == 0) costs[i] = cost_of[dag.task[i]];
+  }
+  return costs;
+}
+
 // Between two executions: what the tasks cost is known now.
 void Replay::LayOutAgain() noexcept {
-  const std::unique_ptr<uint32_t[]> costs = std::move(costs_);
+  const std::unique_ptr<uint32_t[]> measured = std::move(costs_);
   try {
-    const Dag dag = BuildDag(*graph_);
-    const uint32_t clock = ClockNs();
-    // From tasks of the graph to nodes of the dag: both ascend.
-    std::vector<uint32_t> cost_of(graph_->nodes().size(), 0);
-    for (uint32_t lane = 0; lane < plan_->lanes().size(); ++lane) {
-      for (uint32_t i = plan_->lanes()[lane].begin; i != plan_->lanes()[lane].end; ++i) {
-        const Step& step = plan_->steps()[i];
-        if (step.kind != Step::kRun && step.kind != Step::kCall) continue;
-        cost_of[plan_->node_id(lane, step)] = costs[i] == 0 ? kUnknownNs : costs[i] > clock ? costs[i] - clock : 1;
-      }
-    }
-    std::vector<uint32_t> cost(dag.size(), 0);
-    for (uint32_t i = 0; i < dag.size(); ++i) {
-      if (dag.is_junction[i] == 0) cost[i] = cost_of[dag.task[i]];
-    }
-    const Assignment assignment = Schedule(dag, lane_capacity_, cost);
-    plan_ = Plan::CompileScheduled(*graph_, dag, assignment);
+    const ir::Dag dag = ir::BuildDag(*graph_);
+    const Assignment assignment = Schedule(dag, lane_capacity_, LearntCosts(dag, measured.get()));
+    plan_ = Plan::Compile(*graph_, dag, assignment);
     rouses_ = assignment.makespan_ns >= kWorthRousingNs;
     memory_bytes_ = plan_->memory_bytes();
   } catch (const std::bad_alloc&) {
@@ -371,36 +381,50 @@ bool Replay::FindTask(const device::RunPlace& place, const void* where, device::
 }
 
 // Element-wise tasks: they neither park nor fail, so calling them is all there is to do.
-template <bool kTraced>
-void Replay::RunRows(uint32_t lane, const Step& step, RunContext& context) {
-  const Row* row = plan_->rows().data() + step.rows.first;
-  const Row* const end = row + step.rows.count;
-  const auto run_blocks = [&](uint32_t count) {
-    RunBlocks(context.scheduler(), row, count, step.block, step.is_parallel);
-  };
-  if constexpr (!kTraced) {
-    if (step.kind == Step::kBlocks) {
-      if (!failed_.load(std::memory_order_relaxed)) run_blocks(step.rows.count);
-      return;
-    }
-    for (; row != end && !failed_.load(std::memory_order_relaxed); ++row) {
-      row->call.function(row->call.args, 0, row->call.count);
-    }
-    return;
+void Replay::RunRows(const Step& step, RunContext& context) {
+  const std::span<const Row> rows = plan_->rows_of(step);
+  if (step.kind == Step::kBlocks) {
+    if (failed_.load(std::memory_order_relaxed)) return;
+    return RunBlocks(context.scheduler(), rows.data(), step.rows.count, step.block, step.is_parallel);
   }
-  for (; row != end && !failed_.load(std::memory_order_relaxed); ++row) {
-    context.task_id = row->task_id;
-    const ir::Node& node = plan_->node(lane, *row);
+  for (const Row& row : rows) {
+    if (failed_.load(std::memory_order_relaxed)) return;
+    row.call.function(row.call.args, 0, row.call.count);
+  }
+}
+
+// One by one, so that each task shows as itself.
+void Replay::RunRowsTraced(uint32_t lane, const Step& step, RunContext& context) {
+  for (const Row& row : plan_->rows_of(step)) {
+    if (failed_.load(std::memory_order_relaxed)) return;
+    context.task_id = row.task_id;
+    context.stream_id = plan_->stream_id(lane, row);
+    const ir::Node& node = plan_->node(row);
     device::WatchedRun<true> watched(context, *node.type, node.payload, watched_.number);
     const uint64_t begin = device::Timeline::Now();
     if (step.kind == Step::kBlocks) {
-      run_blocks(1);
+      RunBlocks(context.scheduler(), &row, 1, step.block, step.is_parallel);
     } else {
-      row->call.function(row->call.args, 0, row->call.count);
+      row.call.function(row.call.args, 0, row.call.count);
     }
     device::Timeline::Get().Task(context, *node.type, node.payload, begin, watched_.label, false);
     watched.End(false);
   }
+}
+
+// Tasks that run block by block have their time together, and as many elements each. Returns the time now.
+uint64_t Replay::RunRowsLearning(const Step& step, RunContext& context, uint64_t begin) {
+  const auto place = static_cast<uint32_t>(plan_->steps().size()) + step.rows.first;
+  if (step.kind == Step::kBlocks) {
+    RunRows(step, context);
+    return Learn(place, begin, step.rows.count);
+  }
+  for (uint32_t i = 0; i < step.rows.count && !failed_.load(std::memory_order_relaxed); ++i) {
+    const ir::RowCall& call = plan_->rows()[step.rows.first + i].call;
+    call.function(call.args, 0, call.count);
+    begin = Learn(place + i, begin);
+  }
+  return begin;
 }
 
 // The hot loop of replays: what a kernel needs is in its step, and nothing else is touched. Returns the first step that
@@ -446,11 +470,11 @@ template <Replay::Mode kMode>
   return static_cast<uint32_t>(at - steps);
 }
 
-// Returns the time now, when the step has ended.
-uint64_t Replay::Learn(uint32_t step, uint64_t begin) noexcept {
+// The tasks at `places` places have ended, which took as long each. Returns the time now.
+uint64_t Replay::Learn(uint32_t place, uint64_t begin, uint32_t places) noexcept {
   const uint64_t now = device::Timeline::Now();
-  const auto ns = static_cast<uint32_t>(std::min<uint64_t>(now - begin, UINT32_MAX));
-  costs_[step] = costs_[step] == 0 ? ns : std::min(costs_[step], ns);
+  const auto ns = static_cast<uint32_t>(std::clamp<uint64_t>((now - begin) / places, 1, UINT32_MAX));
+  for (uint32_t i = place; i != place + places; ++i) costs_[i] = costs_[i] == 0 ? ns : std::min(costs_[i], ns);
   return now;
 }
 
@@ -508,7 +532,13 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
       case Step::kBlocks:
         context.task_id = step.task_id;
         if (is_scheduled) context.stream_id = plan_->stream_id(lane, step);
-        RunRows<kTraced>(lane, step, context);
+        if constexpr (kTraced) {
+          RunRowsTraced(lane, step, context);
+        } else if constexpr (kLearning) {
+          last = RunRowsLearning(step, context, last);
+        } else {
+          RunRows(step, context);
+        }
         break;
       case Step::kWait: {
         LaneState& source = lanes_[step.target.lane];
@@ -578,7 +608,7 @@ RunResult Replay::Run(RunContext& context, Progress& progress) {
   const uint32_t task_id = context.task_id;
   if (progress.phase == Progress::kRunning) {
     // Restored afterwards: the body of a conditional task runs within a task of the outer replay.
-    void* const* const outer_bindings = std::exchange(context.bindings, progress.bindings);
+    const Bindings* const outer_bindings = std::exchange(context.bindings, progress.bindings);
     const RunResult result = RunLane(0, context);
     context.bindings = outer_bindings;
     context.stream_id = stream_id;

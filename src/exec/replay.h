@@ -18,6 +18,8 @@
 #include "base/status.h"
 #include "device/scheduler.h"
 #include "device/timeline.h"
+#include "exec/bindings.h"
+#include "exec/fuse.h"
 #include "exec/plan.h"
 
 namespace reprise::exec {
@@ -55,7 +57,7 @@ class Replay {
   /// Progress of one execution; lives in the task that runs it.
   struct Progress {
     uint64_t ticket;
-    void* const* bindings = nullptr;
+    const Bindings* bindings = nullptr;  ///< of the launch; null: it bound nothing
     enum Phase : uint8_t { kQueued, kRunning, kJoining } phase = kQueued;
     Watched watched = {};
   };
@@ -115,14 +117,16 @@ class Replay {
   }
   template <Mode kMode>
   ir::RunResult RunSteps(uint32_t lane, device::RunContext& context);
-  template <bool kTraced>
-  void RunRows(uint32_t lane, const Step& step, device::RunContext& context);
+  void RunRows(const Step& step, device::RunContext& context);
+  void RunRowsTraced(uint32_t lane, const Step& step, device::RunContext& context);
+  uint64_t RunRowsLearning(const Step& step, device::RunContext& context, uint64_t begin);
   void StartLane(uint32_t lane, uint32_t cursor) noexcept;
   bool EndLane(uint32_t lane) noexcept;
   void StopAll() noexcept;
   template <Mode kMode>
   uint32_t RunCalls(uint32_t lane, uint32_t begin, device::RunContext& context);
-  uint64_t Learn(uint32_t step, uint64_t begin) noexcept;
+  uint64_t Learn(uint32_t place, uint64_t begin, uint32_t places = 1) noexcept;
+  std::vector<uint32_t> LearntCosts(const ir::Dag& dag, const uint32_t* measured) const;
   template <class Reached>
   bool SpinUntil(Reached reached, device::RunContext& context) noexcept;
   void LayOutAgain() noexcept;
@@ -141,7 +145,7 @@ class Replay {
   uint32_t lane_capacity_ = 0;  // a plan that is laid out again may have more lanes
   bool rouses_ = true;          // lanes are worth a system call that wakes a worker
 
-  // The least time of each step in the executions so far; null once the plan is final.
+  // The least time of each step, and behind them of each row, in the executions so far; null once the plan is final.
   std::unique_ptr<uint32_t[]> costs_;
   int learnt_ = 0;  // executions
 
@@ -159,7 +163,7 @@ class Replay {
   device::WaitList join_waiters_;
 
   // Read by all lanes, so written only where it changes.
-  alignas(64) void* const* bindings_ = nullptr;
+  alignas(64) const Bindings* bindings_ = nullptr;
   const device::Runnable* whole_ = nullptr;  // the stream that executes the graph
   int32_t device_id_ = 0;
   Watched watched_;

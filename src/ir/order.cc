@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "ir/dag.h"
+
 namespace reprise::ir {
 
 // Nodes come in the order of submission: a wait after its record.
@@ -13,8 +15,8 @@ void Order::CatchUp(const Graph& graph) {
     const Node node = nodes[seen_];
     Lane& lane = lanes_[node.lane];
     if (lane.before.size() <= node.lane) lane.before.resize(node.lane + 1, 0);
-    if (node.type == &kEdgeWait) {
-      const std::vector<uint32_t>& record = records_[EdgeOf(node).record];
+    if (const NodeId before = RecordBefore(graph, node); before != kNoNode) {
+      const std::vector<uint32_t>& record = records_[before];
       if (lane.before.size() < record.size()) lane.before.resize(record.size(), 0);
       for (size_t i = 0; i < record.size(); ++i) lane.before[i] = std::max(lane.before[i], record[i]);
     }

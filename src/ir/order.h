@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What comes before what in a graph that is being captured: for those who want to use memory again inside of it.
+//
+// ir::Dag tells the same order of a graph that is complete, task by task; it cannot follow one that grows. Both take
+// from RecordBefore which records order anything.
 #pragma once
 
 #include <cstdint>

@@ -181,19 +181,11 @@ inline constexpr int64_t kRowUnit = 256;
 
 /// What an element-wise task declares: element i of what it writes depends on elements i of what it reads and on
 /// nothing else; any split by the rule of kRowUnit gives the same bits, in any order, also at the same time; it cannot
-/// fail.
+/// fail. TaskType::operands tells all memory that it touches: an operand is `call.count` elements back to back, or one
+/// element that is read for all. Two operands of a task may be one and the same range; they never overlap in part.
 struct Elementwise {
-  struct Operand {
-    const void* base;  ///< of `count` elements that lie back to back
-    uint32_t item_bytes;
-    bool is_write;
-    bool is_single;  ///< one element, read for all
-  };
-  static constexpr uint32_t kMostOperands = 4;
   RowCall call;
   int64_t grain;  ///< fewest elements that are worth a thread
-  uint32_t operand_count;
-  Operand operands[kMostOperands];  ///< everything that the task touches; an operand may be another one, not overlap it
 };
 
 /// Static description of a sort of task.

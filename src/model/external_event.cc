@@ -2,6 +2,7 @@
 #include "model/external_event.h"
 
 #include "device/scheduler.h"
+#include "exec/bindings.h"
 #include "runtime/device.h"
 
 namespace reprise::model {
@@ -11,14 +12,17 @@ void DescribeExternal(const void* payload, ir::TaskInfo& info) {
   info.event_id = static_cast<const ExternalEventPayload*>(payload)->event_id;
 }
 
+runtime::EventRecord* BoundRecord(const device::RunContext& context, const ExternalEventPayload& payload) {
+  return context.bindings->events[payload.binding];
+}
+
 }  // namespace
 
 const ir::TaskType kExternalRecord = {
     ir::TaskKind::kExternalRecord,
     "CAPTURE_RECORD_EXTERNAL",
     [](device::RunContext& context, void* payload) {
-      auto* record =
-          static_cast<runtime::EventRecord*>(context.bindings[static_cast<ExternalEventPayload*>(payload)->binding]);
+      runtime::EventRecord* const record = BoundRecord(context, *static_cast<ExternalEventPayload*>(payload));
       record->Complete(runtime::Devices()[static_cast<size_t>(context.device_id)]->NowUs());
       return ir::RunResult::kDone;
     },
@@ -31,7 +35,7 @@ const ir::TaskType kExternalWait = {
     "CAPTURE_WAIT_EXTERNAL",
     [](device::RunContext& context, void* payload) {
       auto* p = static_cast<ExternalEventPayload*>(payload);
-      auto* record = static_cast<runtime::EventRecord*>(context.bindings[p->binding]);
+      runtime::EventRecord* const record = BoundRecord(context, *p);
       p->parked_at = nullptr;
       if (record == nullptr) return ir::RunResult::kDone;
       const auto done = [record] { return record->done(); };

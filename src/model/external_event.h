@@ -12,7 +12,7 @@
 namespace reprise::model {
 
 struct ExternalEventPayload {
-  uint32_t binding;  ///< index into the bindings of the execution
+  uint32_t binding;  ///< index into exec::Bindings::events
   int32_t event_id;
   runtime::EventRecord* parked_at = nullptr;  ///< of a wait that is under way
 };

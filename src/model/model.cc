@@ -20,6 +20,8 @@
 #include "device/memory.h"
 #include "device/parked_memory.h"
 #include "device/task_watch.h"
+#include "exec/bindings.h"
+#include "exec/program_plan.h"
 #include "runtime/device.h"
 #include "runtime/event.h"
 #include "runtime/submission.h"
@@ -75,7 +77,7 @@ struct GraphTask {
   Model* model;
   exec::Replay* replay;
   exec::Replay::Progress progress;
-  EventRecord** bindings;  // one for each external record or wait; null when the graph has none
+  exec::Bindings* bindings;  // owned; null when the graph has no external events
   bool finished = false;
 
   // The place in the order of executions is taken together with the one in the stream: an execution must not queue in
@@ -87,7 +89,7 @@ struct GraphTask {
 
   static ir::RunResult Run(device::RunContext& context, void* payload) {
     auto* task = static_cast<GraphTask*>(payload);
-    task->progress.bindings = reinterpret_cast<void* const*>(task->bindings);
+    task->progress.bindings = task->bindings;
     if (device::Timeline::observed()) [[unlikely]] {
       if (task->progress.phase == exec::Replay::Progress::kQueued) {
         task->progress.watched = WatchedAs(*task->model);
@@ -123,18 +125,20 @@ struct GraphTask {
   static void Destroy(void* payload) noexcept {
     auto* task = static_cast<GraphTask*>(payload);
     if (!task->finished && task->progress.ticket != kNoTicket) task->replay->Cancel(task->progress.ticket);
-    if (task->bindings != nullptr) {
-      const auto& externals = task->model->externals();
-      for (size_t i = 0; i < externals.size(); ++i) {
-        EventRecord* record = task->bindings[i];
-        if (record == nullptr) continue;
-        // A record that never ran (dropped, or skipped after a failure) must not hold up its waiters.
-        if (externals[i].is_record && !record->done()) record->Complete(0);
-        record->Release();
-      }
-      delete[] task->bindings;
-    }
+    if (task->bindings != nullptr) task->Unbind();
     task->model->ExecutionEnded();
+  }
+
+  void Unbind() noexcept {
+    const auto& externals = model->externals();
+    for (size_t i = 0; i < externals.size(); ++i) {
+      EventRecord* const record = bindings->events[i];
+      if (record == nullptr) continue;
+      // A record that never ran (dropped, or skipped after a failure) must not hold up its waiters.
+      if (externals[i].is_record && !record->done()) record->Complete(0);
+      record->Release();
+    }
+    delete bindings;
   }
 
   static void Describe(const void* payload, ir::TaskInfo& info) {
@@ -549,12 +553,12 @@ void Model::TellPlan(const exec::FusionLog& log) const {
 Status Model::SealProgram() {
   std::vector<exec::ProgramLane> lanes;
   for (const BoundStream& bound : bound_) lanes.push_back({bound.stream->store()->graph(), bound.is_head});
-  REPRISE_ASSIGN_OR_RETURN(auto plan, exec::Plan::CompileProgram(lanes));
+  REPRISE_ASSIGN_OR_RETURN(auto plan, exec::CompileProgram(lanes));
   replay_ = std::make_unique<exec::Replay>(std::move(plan), context_.device().scheduler());
   return {};
 }
 
-StatusOr<EventRecord**> Model::BindExternals(std::vector<std::unique_lock<std::mutex>>& order) {
+StatusOr<exec::Bindings*> Model::Bind(std::vector<std::unique_lock<std::mutex>>& order) {
   const size_t count = externals_.size();
   std::vector<runtime::Event*> events;
   for (const ExternalBinding& external : externals_) {
@@ -565,14 +569,16 @@ StatusOr<EventRecord**> Model::BindExternals(std::vector<std::unique_lock<std::m
   std::sort(once.begin(), once.end(), std::less<>());
   once.erase(std::unique(once.begin(), once.end()), once.end());
   order.reserve(once.size());
-  std::unique_ptr<EventRecord*[]> bindings(new EventRecord*[count]());
+  auto bindings = std::make_unique<exec::Bindings>();
+  std::vector<EventRecord*>& records = bindings->events;
+  records.resize(count);
   try {
     for (size_t i = 0; i < count; ++i) {
-      if (externals_[i].is_record) bindings[i] = EventRecord::Create();
+      if (externals_[i].is_record) records[i] = EventRecord::Create();
     }
   } catch (const std::bad_alloc&) {
-    for (size_t i = 0; i < count; ++i) {
-      if (bindings[i] != nullptr) bindings[i]->Release();
+    for (EventRecord* record : records) {
+      if (record != nullptr) record->Release();
     }
     return Error(kNoEventResource, fmt::format("no memory for the event records of {}", Describe()))
         .Hint("free memory of the host");
@@ -581,9 +587,9 @@ StatusOr<EventRecord**> Model::BindExternals(std::vector<std::unique_lock<std::m
   // Nothing can fail any more: only now others may see the new records.
   for (size_t i = 0; i < count; ++i) {
     if (externals_[i].is_record) {
-      events[i]->Publish(bindings[i]);
+      events[i]->Publish(records[i]);
     } else {
-      bindings[i] = events[i]->Latest();
+      records[i] = events[i]->Latest();
     }
   }
   return bindings.release();
@@ -627,7 +633,7 @@ Status Model::ExecuteChecked(Stream& stream) {
     GraphTask task{this, replay_.get(), {kNoTicket}, nullptr};
     std::vector<std::unique_lock<std::mutex>> order;  // until the task is queued, see Event::order_mutex
     if (!externals_.empty()) {
-      REPRISE_ASSIGN_OR_RETURN(task.bindings, BindExternals(order));
+      REPRISE_ASSIGN_OR_RETURN(task.bindings, Bind(order));
     }
     launched_.fetch_add(1, std::memory_order_relaxed);
     REPRISE_RETURN_IF_ERROR(runtime::QueueNow(stream, ir::MakeTask(kGraphTask, task), GraphTask::TakeTicket));

@@ -225,10 +225,10 @@ class Model final : public runtime::ContextResident {
   void TellPlan(const exec::FusionLog& log) const;
   void CollectResets(std::vector<exec::Replay::CellReset>& resets) const;
   ~Model();
-  /// One record for each external record or wait of one execution.
   Status ExecuteChecked(runtime::Stream& stream);
-  /// `order`: the events' locks of order.
-  StatusOr<runtime::EventRecord**> BindExternals(std::vector<std::unique_lock<std::mutex>>& order);
+  /// What one execution uses: a record for each external record or wait. `order` takes the events' locks of order. The
+  /// caller owns the result.
+  StatusOr<exec::Bindings*> Bind(std::vector<std::unique_lock<std::mutex>>& order);
   void ExecutionEnded() noexcept;
   // In this order: when both are equal, they were so when the second was read.
   uint32_t pending() const {

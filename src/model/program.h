@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/status.h"
+#include "exec/program_plan.h"
 #include "model/model.h"
 #include "runtime/stream.h"
 

@@ -144,6 +144,9 @@ void RunPart(const Launch& launch, kernels::Range range, const Launch::Memory& m
   launch.kernel(launch, range, memory);
 }
 
+// Launches with more operands keep to their kernel.
+constexpr size_t kMostRowOperands = 4;
+
 // Rows need operands that are walked alike: contiguous, or one element for all.
 bool HasRow(const kernels::TensorRef& ref) {
   return ref.rank == 0 || (ref.rank == 1 && (ref.strides[0] == 1 || ref.strides[0] == 0));
@@ -185,7 +188,7 @@ void Launch::Seal() {
 
 void Launch::Bind() {
   row_ = {};
-  if (find_row == nullptr || units <= 0 || refs.size() > ir::Elementwise::kMostOperands ||
+  if (find_row == nullptr || units <= 0 || refs.size() > kMostRowOperands ||
       !std::all_of(refs.begin(), refs.end(), HasRow) || IsSingle(refs[0])) {
     return;
   }
@@ -209,12 +212,6 @@ bool Launch::Rows(ir::Elementwise& rows) const {
   if (row_.function == nullptr) return false;
   rows.call = row_;
   rows.grain = grain;
-  rows.operand_count = 0;
-  for (size_t i = 0; i < refs.size(); ++i) {
-    if (uses[i].slot < 0) continue;  // the launch's own, never written
-    rows.operands[rows.operand_count++] = {refs[i].data, static_cast<uint32_t>(kernels::ItemSize(refs[i].dtype)),
-                                           uses[i].is_write, IsSingle(refs[i])};
-  }
   return true;
 }
 

@@ -56,6 +56,21 @@ class RowsTest : public testing::Test {
     ir::Elementwise rows;
     return launch->Rows(rows);
   }
+  // What the task of the launch tells of its memory.
+  static std::vector<ir::Operand> OperandsOf(const Launch* launch) {
+    class Collect final : public ir::OperandSink {
+     public:
+      std::vector<ir::Operand> operands;
+      void Take(const ir::Operand& operand) override { operands.push_back(operand); }
+      void TakeOpaque() override { ADD_FAILURE() << "an element-wise task tells all"; }
+    };
+    Collect sink;
+    LaunchTask storage;
+    const ir::Task task = MakeLaunchTask(*launch, nullptr, storage);
+    ir::VisitOperands(*task.type, task.payload, sink);
+    task.Destroy();
+    return sink.operands;
+  }
   // The declared call, in pieces and from the back, against the kernel in one.
   void ExpectTheSame(const Launch* launch) {
     ASSERT_NE(launch, nullptr);
@@ -70,10 +85,13 @@ class RowsTest : public testing::Test {
     rows.call.function(rows.call.args, ir::kRowUnit, rows.call.count);
     rows.call.function(rows.call.args, 0, ir::kRowUnit);
     EXPECT_EQ(memory_, expected);
-    for (uint32_t i = 0; i < rows.operand_count; ++i) {
-      EXPECT_EQ(rows.operands[i].is_write, i == 0);
-      EXPECT_GE(static_cast<const char*>(rows.operands[i].base), memory_.data());
-      EXPECT_LT(static_cast<const char*>(rows.operands[i].base), memory_.data() + memory_.size());
+    const std::vector<ir::Operand> operands = OperandsOf(launch);
+    for (size_t i = 0; i < operands.size(); ++i) {
+      EXPECT_EQ(operands[i].is_written(), i == 0);
+      EXPECT_TRUE(operands[i].bytes % static_cast<uint64_t>(launch->units) == 0 || operands[i].bytes <= 16)
+          << "one after another, or one for all";
+      EXPECT_GE(static_cast<const char*>(operands[i].begin), memory_.data());
+      EXPECT_LE(static_cast<const char*>(operands[i].begin) + operands[i].bytes, memory_.data() + memory_.size());
     }
     std::copy(before.begin(), before.end(), memory_.begin());
   }
@@ -104,8 +122,8 @@ TEST_F(RowsTest, MixedTypesAndSinglesAreDeclared) {
   ExpectTheSame(single);
   ir::Elementwise rows;
   ASSERT_TRUE(single->Rows(rows));
-  EXPECT_FALSE(rows.operands[1].is_single);
-  EXPECT_TRUE(rows.operands[2].is_single);
+  EXPECT_EQ(OperandsOf(single)[1].bytes, uint64_t{4} * kCount);
+  EXPECT_EQ(OperandsOf(single)[2].bytes, 4u) << "one element for all";
   // Two dims that are one.
   const Launch* square =
       Plan(OpId::kRelu, {Tensor(DType::kFloat, 0, {70, 10}, {10, 1}), Tensor(DType::kFloat, 2, {70, 10}, {10, 1})});
@@ -151,9 +169,7 @@ TEST_F(RowsTest, AMovedTensorThatOverlapsTakesTheDeclarationBack) {
   };
   move(Place(1));
   ExpectTheSame(launch);
-  ir::Elementwise rows;
-  ASSERT_TRUE(launch->Rows(rows));
-  EXPECT_EQ(rows.operands[1].base, Place(1));
+  EXPECT_EQ(OperandsOf(launch)[1].begin, Place(1));
   move(Place(2) + 4);
   EXPECT_FALSE(Declares(launch));
   move(Place(2));

@@ -21,7 +21,7 @@
 #include "../runtime/child.h"
 #include "../runtime/fixture.h"
 #include "../unit/scale.h"
-#include "exec/schedule.h"
+#include "exec/assign.h"
 #include "fixture.h"
 #include "model/model.h"
 

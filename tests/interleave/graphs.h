@@ -63,9 +63,9 @@ class SmallGraph {
   const ir::Graph& graph() const { return graph_; }
   /// On two execution lanes, which tasks that take long are worth.
   std::unique_ptr<Plan> LayOut() {
-    const reprise::exec::Dag dag = reprise::exec::BuildDag(graph_);
+    const ir::Dag dag = ir::BuildDag(graph_);
     const std::vector<uint32_t> costs(dag.size(), 100'000);
-    auto plan = Plan::CompileScheduled(graph_, dag, reprise::exec::Schedule(dag, 2, costs));
+    auto plan = Plan::Compile(graph_, dag, reprise::exec::Schedule(dag, 2, costs));
     INTERLEAVE_CHECK(plan->lanes().size() == 2);
     return plan;
   }

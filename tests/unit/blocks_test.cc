@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Element-wise neighbours: which tasks become one step, which must not, and that replays compute the same bits.
-#include "exec/blocks.h"
+#include "exec/fuse.h"
 
 #include <gtest/gtest.h>
 
@@ -13,6 +13,8 @@
 #include <fstream>
 #include <numeric>
 #include <random>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "device/scheduler.h"
@@ -44,6 +46,7 @@ struct Mix {
   uint8_t b_bytes = 4;
   bool b_is_single = false;
   bool declares = true;
+  bool tells_all = true;
   int64_t grain = 32768;
 };
 
@@ -87,15 +90,28 @@ bool DeclareMix(const void* payload, Elementwise& rows) {
   const Mix& mix = *static_cast<const Mix*>(payload);
   rows.call = {MixRow, mix.n, {reinterpret_cast<uint64_t>(&mix)}};
   rows.grain = mix.grain;
-  rows.operand_count = 3;
-  rows.operands[0] = {mix.out, mix.out_bytes, true, false};
-  rows.operands[1] = {mix.a, mix.a_bytes, false, false};
-  rows.operands[2] = {mix.b, mix.b_bytes, false, mix.b_is_single};
   return mix.declares;
 }
 
-const ir::TaskType kMix = {.kind = ir::TaskKind::kKernel, .name = "MIX", .run = RunMix, .elementwise = DeclareMix};
-const ir::TaskType kOpaque = {ir::TaskKind::kKernel, "OPAQUE", [](RunContext&, void*) { return RunResult::kDone; }};
+void OperandsOfMix(const void* payload, ir::OperandSink& sink) {
+  const Mix& mix = *static_cast<const Mix*>(payload);
+  const auto n = static_cast<uint64_t>(mix.n);
+  sink.Take({mix.out, n * mix.out_bytes, ir::Access::kWrite});
+  sink.Take({mix.a, n * mix.a_bytes, ir::Access::kRead});
+  sink.Take({mix.b, mix.b_is_single ? mix.b_bytes : n * mix.b_bytes, ir::Access::kRead});
+  if (!mix.tells_all) sink.TakeOpaque();
+}
+
+const ir::TaskType kMix = {.kind = ir::TaskKind::kKernel,
+                           .name = "MIX",
+                           .run = RunMix,
+                           .never_waits = true,
+                           .elementwise = DeclareMix,
+                           .operands = OperandsOfMix};
+const ir::TaskType kOpaque = {.kind = ir::TaskKind::kKernel,
+                              .name = "OPAQUE",
+                              .run = [](RunContext&, void*) { return RunResult::kDone; },
+                              .never_waits = true};
 const ir::TaskType kFail = {ir::TaskKind::kKernel, "FAIL", [](RunContext& context, void*) {
                               context.Fail(Error(507015, "as asked"));
                               return RunResult::kDone;
@@ -119,10 +135,38 @@ const ir::TaskType kAbort = {.kind = ir::TaskKind::kKernel,
                                    const auto& abort = *static_cast<const AbortPayload*>(payload);
                                    rows.call = {AbortRow, abort.n, {reinterpret_cast<uint64_t>(&abort)}};
                                    rows.grain = 1 << 30;
-                                   rows.operand_count = 1;
-                                   rows.operands[0] = {abort.cell, 4, true, false};
                                    return true;
+                                 },
+                             .operands =
+                                 [](const void* payload, ir::OperandSink& sink) {
+                                   const auto& abort = *static_cast<const AbortPayload*>(payload);
+                                   sink.Take({abort.cell, 4 * static_cast<uint64_t>(abort.n), ir::Access::kWrite});
                                  }};
+
+/// "b3 r2 s": groups in blocks, rows one after another, other steps, with the number of tasks in each.
+std::string ShapeOf(const Plan& plan) {
+  std::string text;
+  uint32_t next_row = 0;
+  for (uint32_t lane = 0; lane < plan.lanes().size(); ++lane) {
+    if (lane != 0) text += " |";
+    for (uint32_t i = plan.lanes()[lane].begin; i != plan.lanes()[lane].end; ++i) {
+      const Step& step = plan.steps()[i];
+      if (!text.empty()) text += ' ';
+      if (step.kind != Step::kRows && step.kind != Step::kBlocks) {
+        text += step.kind == Step::kWait ? 'w' : step.kind == Step::kPublish ? 'o' : 's';
+        continue;
+      }
+      EXPECT_EQ(step.rows.first, next_row);
+      next_row += step.rows.count;
+      const Row& first = plan.rows_of(step)[0];
+      EXPECT_EQ(step.task_id, first.task_id);
+      EXPECT_EQ(plan.stream_id(lane, step), plan.stream_id(lane, first));
+      text += (step.kind == Step::kRows ? "r" : step.is_parallel ? "p" : "b") + std::to_string(step.rows.count);
+    }
+  }
+  EXPECT_EQ(next_row, plan.rows().size());
+  return text;
+}
 
 /// A lane of tasks over one piece of memory.
 class Chain {
@@ -146,40 +190,53 @@ class Chain {
     return Add(mix);
   }
   Chain& Add(Mix mix) {
-    graph.Add(0, ir::MakeTask(kMix, mix));
+    graph.Add(lane, ir::MakeTask(kMix, mix));
     return *this;
+  }
+  /// What follows goes to a lane of its own, behind what was added so far.
+  Chain& Fork() {
+    const ir::NodeId record = Record();
+    lane = graph.AddLane(static_cast<int32_t>(graph.lanes().size()), 0, record);
+    return Wait(record);
+  }
+  ir::NodeId Record() {
+    ir::EdgePayload record{static_cast<ir::NodeId>(graph.nodes().size()), 0, 0};
+    return graph.Add(lane, ir::MakeTask(ir::kEdgeRecord, record));
+  }
+  Chain& Wait(ir::NodeId record) {
+    ir::EdgePayload wait{record, 0, 0};
+    graph.Add(lane, ir::MakeTask(ir::kEdgeWait, wait));
+    return *this;
+  }
+  /// Computes all tasks in the order in which they were added.
+  void ComputeAll() {
+    for (const ir::Node& node : graph.nodes()) {
+      if (node.type == &kMix && !node.disabled) {
+        const auto& mix = *static_cast<const Mix*>(node.payload);
+        Compute(mix, 0, mix.n);
+      }
+    }
   }
   Chain& AddOther(const ir::TaskType& type) {
     uint64_t nothing = 0;
-    graph.Add(0, ir::MakeTask(type, nothing));
+    graph.Add(lane, ir::MakeTask(type, nothing));
     return *this;
   }
 
-  /// "b3 r2 s": groups in blocks, rows one after another, other steps, with the number of tasks in each.
-  std::string Shape() const {
-    const auto plan = Plan::Compile(graph);
-    std::string text;
-    uint32_t next_row = 0;
-    for (const Step& step : plan->steps()) {
-      if (!text.empty()) text += ' ';
-      if (step.kind != Step::kRows && step.kind != Step::kBlocks) {
-        text += 's';
-        continue;
-      }
-      EXPECT_EQ(step.rows.first, next_row);
-      next_row += step.rows.count;
-      EXPECT_EQ(step.task_id, plan->rows()[step.rows.first].task_id);
-      text += (step.kind == Step::kRows ? "r" : step.is_parallel ? "p" : "b") + std::to_string(step.rows.count);
-    }
-    EXPECT_EQ(next_row, plan->rows().size());
-    return text;
-  }
+  std::string Shape() const { return ShapeOf(*Plan::Compile(graph)); }
 
   ir::Graph graph;
+  ir::LaneId lane = 0;  ///< where tasks are added
 
  private:
   std::vector<char> memory_;
 };
+
+std::unique_ptr<Plan> LaidOut(const ir::Graph& graph, uint32_t lanes, std::span<const uint32_t> costs = {},
+                              FusionLog* log = nullptr) {
+  const ir::Dag dag = ir::BuildDag(graph);
+  return Plan::Compile(graph, dag, Schedule(dag, lanes, costs), log);
+}
 
 /// Runs a replay once, as a stream does.
 class Driver final : public device::Runnable {
@@ -271,7 +328,7 @@ TEST(Blocks, WaitsAndRecordsOfOtherLanesEndAGroup) {
   chain.graph.AddLane(1, 1, fork);
   ir::EdgePayload wait{fork, 0, 0};
   chain.graph.Add(1, ir::MakeTask(ir::kEdgeWait, wait));
-  EXPECT_EQ(chain.Shape(), "b2 s b2 s");
+  EXPECT_EQ(chain.Shape(), "b2 o b2 | w");
 }
 
 TEST(Blocks, AnotherNumberOfElementsEndsAGroup) {
@@ -364,9 +421,14 @@ TEST(Blocks, WhatIsNotDeclaredStaysATask) {
   mix.declares = false;
   chain.Add(mix).Add(mix);
   EXPECT_EQ(chain.Shape(), "s s");
+  // Nor one that does not tell all memory that the task touches.
+  mix.declares = true;
+  mix.tells_all = false;
+  chain.Add(mix);
+  EXPECT_EQ(chain.Shape(), "s s s");
   // Nor does a declaration count that contradicts itself.
   chain.Add(kLong, 4, 0, kFar);
-  EXPECT_EQ(chain.Shape(), "s s s");
+  EXPECT_EQ(chain.Shape(), "s s s s");
 }
 
 TEST(Blocks, DisabledTasksAreLeftOut) {
@@ -387,6 +449,74 @@ TEST(Blocks, AGroupEndsSomewhere) {
   Chain chain;
   for (int i = 0; i < 2100; ++i) chain.Add(2 * 32768, 0, 0, kFar + kFar);
   EXPECT_EQ(chain.Shape(), "p1024 p1024 p52");
+}
+
+// ---------------------------------------------------------------------------------------------------- laid out on
+// lanes
+
+TEST(ScheduledBlocks, TasksOfSeveralStreamsFuse) {
+  Chain chain;
+  chain.Add(kLong, 0, 0, kFar).Fork().Add(kLong, 0, 0, kFar).Fork().Add(kLong, 0, 0, kFar).Add(8, 0, 0, kFar);
+  ASSERT_TRUE(CanSchedule(chain.graph));
+  const auto plan = LaidOut(chain.graph, 2);
+  EXPECT_EQ(ShapeOf(*plan), "b3 r1") << "a chain, over three streams";
+  const std::span<const Row> rows = plan->rows();
+  for (uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(rows[i].lane, i);
+    EXPECT_EQ(plan->stream_id(0, rows[i]), static_cast<int32_t>(i));
+    EXPECT_EQ(plan->node(rows[i]).type, &kMix);
+    EXPECT_EQ(plan->node(rows[i]).payload, chain.graph.node(plan->node_id(rows[i])).payload);
+  }
+  EXPECT_EQ(plan->stream_id(0, plan->steps()[1]), 2);
+}
+
+TEST(ScheduledBlocks, WhatIsWaitedForEndsAGroup) {
+  Chain chain;  // two branches of two tasks each, between two tasks of the origin
+  chain.Add(kLong, 0, 0, kFar).Add(kLong, 0, 0, kFar).Fork();
+  chain.Add(kLong, 2 * kFar, 0, kFar).Add(kLong, 2 * kFar, 2 * kFar, kFar);
+  const ir::NodeId join = chain.Record();
+  chain.lane = 0;
+  chain.Add(kLong, 3 * kFar / 2, 0, kFar).Add(kLong, 3 * kFar / 2, 3 * kFar / 2, kFar);
+  chain.Wait(join).Add(kLong, 0, 2 * kFar, 3 * kFar / 2).Add(kLong, 0, 0, kFar);
+  const auto costs = std::vector<uint32_t>(8, 100'000);
+  EXPECT_EQ(ShapeOf(*LaidOut(chain.graph, 2, costs)), "b2 o b2 o | w b2 w b2");
+  EXPECT_EQ(ShapeOf(*LaidOut(chain.graph, 1, costs)), "b8") << "nobody waits";
+}
+
+TEST(ScheduledBlocks, TheLogNamesTheCapturedStream) {
+  Chain chain;
+  chain.Add(kLong, 0, 0, kFar).Add(kLong, 0, 0, kFar).Fork();
+  chain.Add(kLong, 0, 0, kFar).Add(kLong / 2, 0, 0, kFar);
+  FusionLog log;
+  log.wants_reasons = true;
+  EXPECT_EQ(ShapeOf(*LaidOut(chain.graph, 2, {}, &log)), "b3 r1");
+  EXPECT_EQ(log.fused, 3u);
+  EXPECT_EQ(log.not_fused, 1u);
+  ASSERT_EQ(log.apart.size(), 1u);
+  EXPECT_EQ(log.apart[0].lane, 1u);
+  EXPECT_EQ(log.apart[0].task_id, 2u) << "behind the wait and a task";
+  EXPECT_STREQ(log.apart[0].why, "it has another number of elements");
+}
+
+TEST(ScheduledBlocks, ChangesOfFusedTasksNeedANewPlan) {
+  Chain chain;
+  chain.Add(kLong, 0, 0, kFar).Fork().Add(kLong, 0, 0, kFar).AddOther(kOpaque).Add(8, 0, 0, kFar);
+  const auto node_of = [&](uint32_t lane, uint32_t position) { return chain.graph.lanes()[lane].nodes[position]; };
+  auto plan = LaidOut(chain.graph, 2);
+  ASSERT_EQ(ShapeOf(*plan), "b2 s r1");
+  for (const ir::NodeId fused : {node_of(0, 0), node_of(1, 1), node_of(1, 3)}) {
+    EXPECT_FALSE(plan->Patch({&fused, 1}));
+  }
+  const ir::NodeId other = node_of(1, 2);
+  Mix mix = *static_cast<const Mix*>(chain.graph.node(node_of(1, 3)).payload);
+  chain.graph.Replace(other, ir::MakeTask(kMix, mix));
+  EXPECT_TRUE(plan->Patch({&other, 1})) << "a step of its own";
+  EXPECT_EQ(plan->steps()[1].type, &kMix);
+  chain.graph.Disable(node_of(0, 0));
+  chain.graph.Disable(other);
+  plan = LaidOut(chain.graph, 2);
+  EXPECT_EQ(ShapeOf(*plan), "r2") << "a group of one is not worth a step of its own";
+  EXPECT_TRUE(plan->Patch({&other, 1})) << "as before";
 }
 
 // --------------------------------------------------------------------------------------------------------- execution
@@ -414,6 +544,33 @@ TEST(BlocksReplay, SplitsAndSharesAndComputesTheSame) {
     EXPECT_EQ(g_calls.load() % 20, 0);
     EXPECT_LE(g_longest.load(), 32 * 1024 / 8);
     EXPECT_EQ(chain.memory(), expected.memory());
+  }
+}
+
+/// The definition of a group: what one of its tasks writes, every other one touches as the same elements or not at all.
+void ExpectIndependent(const Plan& plan, const Step& step) {
+  struct Place {
+    const char* begin;
+    const char* end;
+    int64_t item_bytes;
+    bool is_written;
+  };
+  std::vector<Place> places;
+  for (const Row& row : plan.rows_of(step)) {
+    const auto& mix = *static_cast<const Mix*>(plan.node(row).payload);
+    ASSERT_EQ(mix.n, plan.rows_of(step)[0].call.count);
+    const auto add = [&](const char* begin, int64_t item_bytes, bool is_single, bool is_written) {
+      places.push_back({begin, begin + item_bytes * (is_single ? 1 : mix.n), item_bytes, is_written});
+    };
+    add(mix.out, mix.out_bytes, false, true);
+    add(mix.a, mix.a_bytes, false, false);
+    add(mix.b, mix.b_bytes, mix.b_is_single, false);
+  }
+  for (const Place& x : places) {
+    for (const Place& y : places) {
+      const bool is_same = x.begin == y.begin && x.end == y.end && x.item_bytes == y.item_bytes;
+      ASSERT_TRUE(!x.is_written || is_same || x.begin >= y.end || y.begin >= x.end);
+    }
   }
 }
 
@@ -462,26 +619,7 @@ TEST(BlocksReplay, RandomChainsMatchASequentialRun) {
     for (const Step& step : plan->steps()) {
       if (step.kind != Step::kBlocks) continue;
       ++groups;
-      std::vector<Elementwise::Operand> operands;
-      for (uint32_t i = 0; i < step.rows.count; ++i) {
-        const Row& row = plan->rows()[step.rows.first + i];
-        Elementwise declared;
-        ASSERT_TRUE(DeclareMix(plan->node(0, row).payload, declared));
-        ASSERT_EQ(declared.call.count, plan->rows()[step.rows.first].call.count);
-        operands.insert(operands.end(), declared.operands, declared.operands + declared.operand_count);
-      }
-      const int64_t n = plan->rows()[step.rows.first].call.count;
-      for (const Elementwise::Operand& x : operands) {
-        for (const Elementwise::Operand& y : operands) {
-          if (!x.is_write) continue;
-          const auto* x_begin = static_cast<const char*>(x.base);
-          const auto* y_begin = static_cast<const char*>(y.base);
-          const bool is_same = x_begin == y_begin && x.item_bytes == y.item_bytes && !y.is_single;
-          const bool meets =
-              x_begin < y_begin + y.item_bytes * (y.is_single ? 1 : n) && y_begin < x_begin + x.item_bytes * n;
-          ASSERT_TRUE(is_same || !meets);
-        }
-      }
+      ExpectIndependent(*plan, step);
     }
     const std::vector<char> before = chain.memory();
     for (const ir::Node& node : chain.graph.nodes()) {
@@ -498,6 +636,121 @@ TEST(BlocksReplay, RandomChainsMatchASequentialRun) {
     }
   }
   EXPECT_GT(groups, 20u) << "the programs have something to run in blocks";
+}
+
+/// Streams that compute in memory of their own and hand it on through copies that nobody writes again, so that the
+/// result depends on nothing but the edges.
+struct RandomStreams {
+  static constexpr int64_t kStride = 16 * 1024;
+  static constexpr size_t kMostRecords = 14;
+  explicit RandomStreams(unsigned seed) : chain((10 + kMostRecords) * kStride) {
+    std::mt19937 random(seed);
+    const auto lanes = static_cast<ir::LaneId>(2 + random() % 4);
+    for (ir::LaneId lane = 1; lane < lanes; ++lane) {
+      chain.graph.AddLane(static_cast<int32_t>(lane), 0, ir::kNoNode);
+    }
+    std::vector<ir::NodeId> records;
+    const int64_t usual = random() % 2 == 0 ? 3100 : 600;
+    for (size_t i = 5 + random() % 60; i != 0; --i) {
+      chain.lane = static_cast<ir::LaneId>(random() % lanes);
+      const int64_t n = random() % 8 == 0 ? 8 : usual;
+      const auto own = [&] { return (2 * int64_t{chain.lane} + static_cast<int64_t>(random() % 2)) * kStride; };
+      const auto slot = [&](size_t record) { return (10 + static_cast<int64_t>(record)) * kStride; };
+      const auto kind = random() % 8;
+      if (kind == 0 && records.size() < kMostRecords) {
+        chain.Add(usual, slot(records.size()), own(), own());
+        records.push_back(chain.Record());
+      } else if (kind == 1 && !records.empty()) {
+        const size_t record = random() % records.size();
+        chain.Wait(records[record]).Add(usual, own(), slot(record), slot(record));
+      } else if (kind == 2) {
+        chain.AddOther(kOpaque);
+      } else {
+        chain.Add(n, own(), own(), own());
+      }
+    }
+  }
+  Chain chain;
+};
+
+void ExpectSequentialResult(Chain& chain, Replay& replay, device::Scheduler& scheduler, int times) {
+  const std::vector<char> before = chain.memory();
+  for (int i = 0; i < times; ++i) chain.ComputeAll();
+  const std::vector<char> expected = chain.memory();
+  std::copy(before.begin(), before.end(), chain.memory().begin());
+  Driver driver(replay, scheduler);
+  for (int i = 0; i < times; ++i) EXPECT_TRUE(driver.Execute().ok());
+  ASSERT_TRUE(chain.memory() == expected);
+}
+
+TEST(BlocksReplay, RandomStreamsMatchASequentialRun) {
+  device::Scheduler scheduler(3);
+  size_t spread = 0;
+  size_t across = 0;  // groups with tasks of several streams
+  for (unsigned seed = 1; seed <= static_cast<unsigned>(Loops(50, 10)); ++seed) {
+    SCOPED_TRACE(seed);
+    RandomStreams streams(seed);
+    ASSERT_TRUE(CanSchedule(streams.chain.graph));
+    std::mt19937 random(seed);
+    std::vector<uint32_t> costs(ir::BuildDag(streams.chain.graph).size());
+    for (uint32_t& cost : costs) cost = random() % 10000;
+    auto plan = LaidOut(streams.chain.graph, 1 + seed % 3, costs);
+    spread += plan->lanes().size() > 1 && !plan->rows().empty() ? 1 : 0;
+    for (const Step& step : plan->steps()) {
+      if (step.kind != Step::kBlocks) continue;
+      ExpectIndependent(*plan, step);
+      const std::span<const Row> rows = plan->rows_of(step);
+      across += rows.front().lane != rows.back().lane ? 1 : 0;
+    }
+    Replay replay(std::move(plan), scheduler);
+    ExpectSequentialResult(streams.chain, replay, scheduler, 2);
+    if (HasFatalFailure()) break;
+  }
+  EXPECT_GT(spread, 5u);
+  EXPECT_GT(across, 5u);
+}
+
+// The layout changes behind the third execution, and tasks fuse in both.
+TEST(BlocksReplay, LearntStreamsMatchASequentialRun) {
+  device::Scheduler scheduler(3);
+  for (unsigned seed = 1; seed <= static_cast<unsigned>(Loops(12, 4)); ++seed) {
+    SCOPED_TRACE(seed);
+    RandomStreams streams(100 + seed);
+    Replay replay(streams.chain.graph, scheduler);
+    ASSERT_TRUE(replay.plan().is_scheduled());
+    size_t tasks = 0;
+    for (const ir::Node& node : streams.chain.graph.nodes()) tasks += node.type == &kMix ? 1 : 0;
+    EXPECT_EQ(replay.plan().rows().size(), tasks);
+    ExpectSequentialResult(streams.chain, replay, scheduler, 6);
+    EXPECT_EQ(replay.plan().rows().size(), tasks) << "laid out again";
+    if (HasFatalFailure()) break;
+  }
+}
+
+// Rows are measured one by one, and what takes nanoseconds is not worth a second core.
+TEST(BlocksReplay, CostsOfRowsAreLearnt) {
+  if (Loops(2, 1) == 1) GTEST_SKIP() << "instrumented tasks take long";
+  device::Scheduler scheduler(2);
+  Chain chain;
+  const ir::TaskType little{.kind = ir::TaskKind::kKernel,
+                            .name = "LITTLE",
+                            .run = [](RunContext&, void*) { return RunResult::kDone; },
+                            .never_waits = true,
+                            .elementwise =
+                                [](const void*, Elementwise& rows) {
+                                  rows = {{[](const void*, int64_t, int64_t) {}, 8, {}}, 32768};
+                                  return true;
+                                }};
+  chain.AddOther(little);
+  for (int i = 1; i < 4; ++i) {
+    chain.lane = chain.graph.AddLane(i, i, ir::kNoNode);
+    chain.AddOther(little);
+  }
+  Replay replay(chain.graph, scheduler);
+  EXPECT_EQ(ShapeOf(replay.plan()), "r2 | r2") << "unknown costs count as a microsecond each";
+  Driver driver(replay, scheduler);
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(driver.Execute().ok());
+  EXPECT_EQ(ShapeOf(replay.plan()), "r4");
 }
 
 TEST(BlocksReplay, NothingRunsBehindAFailure) {
@@ -595,6 +848,25 @@ TEST(BlocksReplay, ATimelineShowsEachTask) {
   EXPECT_GE(tasks, 5u) << text;
   for (int task = 0; task < 5; ++task) {
     EXPECT_NE(text.find("\"task\":" + std::to_string(task)), std::string::npos) << text;
+  }
+  std::filesystem::remove(path);
+}
+
+TEST(BlocksReplay, ATimelineShowsTheStreamOfEachTask) {
+  device::Scheduler scheduler(1);
+  Chain chain;
+  chain.Add(kLong, 0, 0, kFar).Fork().Add(kLong, 0, 0, kFar).Fork().Add(kLong, 0, 0, kFar);
+  Replay replay(LaidOut(chain.graph, 1), scheduler);
+  ASSERT_EQ(ShapeOf(replay.plan()), "b3");
+  Driver driver(replay, scheduler);
+  const auto path = std::filesystem::temp_directory_path() / ("streams_" + std::to_string(getpid()) + ".json");
+  const uint64_t session = device::Timeline::Get().Start({});
+  EXPECT_TRUE(driver.Execute().ok());
+  ASSERT_TRUE(device::Timeline::Get().Stop(session, path.string()).ok());
+  std::ifstream file(path);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  for (const char* task : {R"("stream":0,"task":0)", R"("stream":1,"task":1)", R"("stream":2,"task":1)"}) {
+    EXPECT_NE(text.find(task), std::string::npos) << task << " in " << text;
   }
   std::filesystem::remove(path);
 }

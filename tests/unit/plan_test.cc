@@ -306,12 +306,12 @@ TEST(Replay, ScheduledGraphsMatchASequentialRun) {
     RandomGraph random(seed);
     const int times = 1 + static_cast<int>(seed % 5);
     const std::vector<uint64_t> expected = random.Oracle(times);
-    const Dag dag = BuildDag(random.graph);
+    const ir::Dag dag = ir::BuildDag(random.graph);
     std::vector<uint32_t> costs(dag.size());
     for (uint32_t& cost : costs) cost = random.random() % 10000;
     const Assignment assignment = Schedule(dag, 2 + seed % 3, costs);
     spread += assignment.lanes() > 1 ? 1 : 0;
-    Replay replay(Plan::CompileScheduled(random.graph, dag, assignment), scheduler);
+    Replay replay(Plan::Compile(random.graph, dag, assignment), scheduler);
     Driver driver(replay);
     driver.Start(scheduler, times);
     driver.Wait(scheduler);
@@ -383,8 +383,8 @@ TEST(Replay, FailuresOfScheduledTasksNameTheirStream) {
   graph.Add(1, ir::MakeTask(kFail, fail));
   compute.target = &cells[1];
   graph.Add(1, ir::MakeTask(kCompute, compute));
-  const Dag dag = BuildDag(graph);
-  auto plan = Plan::CompileScheduled(graph, dag, Schedule(dag, 2));
+  const ir::Dag dag = ir::BuildDag(graph);
+  auto plan = Plan::Compile(graph, dag, Schedule(dag, 2));
   ASSERT_EQ(plan->lanes().size(), 1u) << "a chain";
   const Step& failing = plan->steps()[1];
   EXPECT_EQ(plan->stream_id(0, failing), 31);

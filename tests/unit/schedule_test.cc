@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From captured lanes to a partial order, and from there to execution lanes, against oracles that know nothing of
-// either: reachability node by node, and lanes that take their steps in random order.
-#include "exec/schedule.h"
+// From a partial order to execution lanes, against lanes that take their steps in random order; dag_test.cc has the way
+// from captured lanes to a partial order.
+#include "exec/assign.h"
 
 #include <gtest/gtest.h>
 #include <time.h>
@@ -19,137 +19,15 @@
 #include <vector>
 
 #include "exec/plan.h"
+#include "random_graphs.h"
 #include "scale.h"
 
 namespace reprise::exec {
 namespace {
 
-using testing::Loops;
-
-// ------------------------------------------------------------------------------------------------------------- graphs
-
-ir::RunResult RunNothing(device::RunContext&, void*) { return ir::RunResult::kDone; }
-
-ir::TaskType Type(ir::TaskKind kind, bool never_waits) {
-  ir::TaskType type{kind, "TASK", RunNothing};
-  type.never_waits = never_waits;
-  return type;
-}
-const ir::TaskType kPlain = Type(ir::TaskKind::kKernel, true);
-const ir::TaskType kMayWait = Type(ir::TaskKind::kNotifyWait, false);
-
-struct Payload {
-  uint64_t unused = 0;
-};
-
-ir::LaneId AddLane(ir::Graph& graph) {
-  const auto lane = static_cast<int32_t>(graph.lanes().size());
-  return graph.AddLane(100 + lane, lane, ir::kNoNode);
-}
-ir::NodeId AddTask(ir::Graph& graph, ir::LaneId lane, const ir::TaskType& type = kPlain) {
-  Payload payload;
-  return graph.Add(lane, ir::MakeTask(type, payload));
-}
-ir::NodeId AddRecord(ir::Graph& graph, ir::LaneId lane) {
-  ir::EdgePayload payload{static_cast<ir::NodeId>(graph.nodes().size()), 0, 0};
-  return graph.Add(lane, ir::MakeTask(ir::kEdgeRecord, payload));
-}
-void AddWait(ir::Graph& graph, ir::LaneId lane, ir::NodeId record) {
-  ir::EdgePayload payload{record, 0, 0};
-  graph.Add(lane, ir::MakeTask(ir::kEdgeWait, payload));
-}
-
-// Everything that captures can hold and more: chains, forks, joins, waits that lead nowhere or back, records that
-// became tasks, disabled tasks, lanes without any task.
-std::unique_ptr<ir::Graph> RandomGraph(unsigned seed, size_t most_nodes) {
-  std::mt19937 random(seed);
-  auto graph = std::make_unique<ir::Graph>();
-  const uint32_t lanes = 1 + random() % 40;
-  for (uint32_t i = 0; i < lanes; ++i) AddLane(*graph);
-  const size_t length = 5 + random() % (most_nodes - 5);
-  const uint32_t tasks = 1 + random() % 6;  // how usual tasks are
-  std::vector<ir::NodeId> records;
-  const auto any_lane = [&] { return static_cast<ir::LaneId>(random() % lanes); };
-  const auto any_record = [&] {
-    // The newest half of the time, so that deep graphs come about.
-    const size_t from = random() % 2 == 0 && records.size() > 4 ? records.size() - 4 : 0;
-    return records[from + random() % (records.size() - from)];
-  };
-  while (graph->nodes().size() < length) {
-    const ir::LaneId lane = any_lane();
-    switch (random() % (8 + tasks)) {
-      case 0:
-      case 1: records.push_back(AddRecord(*graph, lane)); break;
-      case 2:
-      case 3:
-      case 4:
-        if (!records.empty()) AddWait(*graph, lane, any_record());
-        break;
-      case 5:  // all meet, and all go on, with or without a task between
-        if (random() % 4 != 0) break;
-        for (ir::LaneId other = 0; other < lanes; ++other) {
-          if (random() % 3 != 0) AddTask(*graph, other);
-          if (other != lane) AddWait(*graph, lane, AddRecord(*graph, other));
-        }
-        if (random() % 2 == 0) AddTask(*graph, lane);
-        records.push_back(AddRecord(*graph, lane));
-        for (ir::LaneId other = 0; other < lanes; ++other) {
-          if (other != lane && random() % 8 != 0) AddWait(*graph, other, records.back());
-        }
-        break;
-      case 6: graph->Disable(AddTask(*graph, lane)); break;
-      case 7:
-        if (random() % 8 == 0 && !records.empty()) {
-          const ir::NodeId record = any_record();
-          Payload payload;
-          graph->Replace(record, ir::MakeTask(kPlain, payload));
-        }
-        break;
-      default:
-        for (size_t i = random() % 4; i != 0; --i) AddTask(*graph, lane);
-        break;
-    }
-  }
-  return graph;
-}
-
-// ------------------------------------------------------------------------------------------------------------- oracles
-
-constexpr size_t kMostNodes = 640;
-using NodeSet = std::bitset<kMostNodes>;
-
-bool Runs(const ir::Node& node) { return node.type->run != nullptr && !node.disabled; }
-
-/// For each node of the graph the tasks that must have run before it, from the definition of a graph.
-std::vector<NodeSet> TasksBefore(const ir::Graph& graph) {
-  std::vector<NodeSet> before(graph.nodes().size());
-  for (ir::NodeId id = 0; id < graph.nodes().size(); ++id) {
-    const ir::Node& node = graph.node(id);
-    std::vector<ir::NodeId> inputs;
-    if (node.position != 0) inputs.push_back(graph.lanes()[node.lane].nodes[node.position - 1]);
-    if (node.type == &ir::kEdgeWait) {
-      const ir::NodeId record = static_cast<const ir::EdgePayload*>(node.payload)->record;
-      if (graph.node(record).type == &ir::kEdgeRecord) inputs.push_back(record);
-    }
-    for (const ir::NodeId input : inputs) {
-      before[id] |= before[input];
-      if (Runs(graph.node(input))) before[id].set(input);
-    }
-  }
-  return before;
-}
-
-/// The same from a dag: by node of the dag, as tasks of the graph.
-std::vector<NodeSet> TasksBefore(const Dag& dag) {
-  std::vector<NodeSet> before(dag.size());
-  for (uint32_t node = 0; node < dag.size(); ++node) {
-    for (const uint32_t pred : dag.preds_of(node)) {
-      before[node] |= before[pred];
-      if (dag.is_junction[pred] == 0) before[node].set(dag.task[pred]);
-    }
-  }
-  return before;
-}
+using namespace testing;  // NOLINT: the graphs that both tests use
+using ir::BuildDag;
+using ir::Dag;
 
 std::vector<uint32_t> RandomCosts(const Dag& dag, unsigned seed) {
   std::mt19937 random(seed);
@@ -281,115 +159,6 @@ TEST(CanSchedule, AsManyLanesAsAStepCanName) {
   EXPECT_FALSE(CanSchedule(graph));
 }
 
-// ------------------------------------------------------------------------------------------------------- partial order
-
-TEST(Dag, OrdersWhatTheGraphOrdersAndNothingElse) {
-  for (unsigned seed = 1; seed <= static_cast<unsigned>(Loops(1500, 60)); ++seed) {
-    SCOPED_TRACE(seed);
-    const auto graph = RandomGraph(seed, 400);
-    ASSERT_LE(graph->nodes().size(), kMostNodes);
-    ASSERT_TRUE(CanSchedule(*graph));
-    const Dag dag = BuildDag(*graph);
-    const std::vector<NodeSet> wanted = TasksBefore(*graph);
-    const std::vector<NodeSet> before = TasksBefore(dag);
-    NodeSet tasks;
-    for (uint32_t node = 0; node < dag.size(); ++node) {
-      ASSERT_EQ(before[node], wanted[dag.task[node]]) << "node " << node << ", task " << dag.task[node];
-      ASSERT_TRUE(node == 0 || dag.task[node - 1] < dag.task[node]) << "order of capture";
-      if (dag.is_junction[node] == 0) tasks.set(dag.task[node]);
-      const auto preds = dag.preds_of(node);
-      for (size_t i = 0; i < preds.size(); ++i) {
-        ASSERT_LT(preds[i], node);
-        ASSERT_TRUE(i == 0 || preds[i - 1] < preds[i]);
-        const auto back = dag.succs_of(preds[i]);
-        ASSERT_TRUE(std::binary_search(back.begin(), back.end(), node));
-      }
-    }
-    EXPECT_EQ(dag.preds.size(), dag.succs.size());
-    for (ir::NodeId id = 0; id < graph->nodes().size(); ++id) ASSERT_EQ(tasks.test(id), Runs(graph->node(id)));
-  }
-}
-
-TEST(Dag, DropsEdgesThatOthersImply) {
-  ir::Graph graph;
-  AddLane(graph);
-  AddLane(graph);
-  AddTask(graph, 0);
-  const ir::NodeId first = AddRecord(graph, 0);
-  AddTask(graph, 0);
-  const ir::NodeId second = AddRecord(graph, 0);
-  AddWait(graph, 1, first);
-  AddWait(graph, 1, second);  // implies the first
-  AddTask(graph, 1);          // node 2
-  AddWait(graph, 1, first);   // known
-  AddWait(graph, 1, AddRecord(graph, 1));
-  AddTask(graph, 1);                       // node 3
-  AddWait(graph, 0, AddRecord(graph, 1));  // implies the task of lane 0 before
-  AddTask(graph, 0);                       // node 4
-  const Dag dag = BuildDag(graph);
-  ASSERT_EQ(dag.size(), 5u);
-  EXPECT_EQ(dag.preds, (std::vector<uint32_t>{0, 1, 2, 3})) << "a chain, although two lanes";
-}
-
-TEST(Dag, OfEachLaneOnlyTheNewestNodeIsAPredecessor) {
-  ir::Graph graph;
-  for (int i = 0; i < 22; ++i) AddLane(graph);
-  AddTask(graph, 0);
-  AddWait(graph, 1, AddRecord(graph, 0));
-  for (ir::LaneId lane = 2; lane < 22; ++lane) AddTask(graph, lane);
-  AddTask(graph, 0);
-  for (ir::LaneId lane = 2; lane < 22; ++lane) AddWait(graph, 0, AddRecord(graph, lane));
-  AddTask(graph, 0);  // has so many predecessors that not all are looked at
-  AddWait(graph, 1, AddRecord(graph, 0));
-  AddTask(graph, 1);
-  const Dag dag = BuildDag(graph);
-  ASSERT_EQ(dag.size(), 24u);
-  EXPECT_EQ(dag.preds_of(22).size(), 21u);
-  ASSERT_EQ(dag.preds_of(23).size(), 1u);
-  EXPECT_EQ(dag.preds_of(23)[0], 22u);
-}
-
-TEST(Dag, WaitsAreHandedOnByLanesWithoutTasks) {
-  ir::Graph graph;
-  for (int i = 0; i < 4; ++i) AddLane(graph);
-  AddTask(graph, 0);
-  AddTask(graph, 1);
-  AddWait(graph, 2, AddRecord(graph, 0));
-  AddWait(graph, 2, AddRecord(graph, 1));
-  AddWait(graph, 3, AddRecord(graph, 2));
-  AddTask(graph, 3);
-  const Dag dag = BuildDag(graph);
-  ASSERT_EQ(dag.size(), 3u);
-  EXPECT_EQ(dag.preds, (std::vector<uint32_t>{0, 1}));
-}
-
-// Barriers of all lanes without a task between: lanes x lanes dependencies, but not as many edges.
-TEST(Dag, BarriersOfThousandsOfLanesStayLinear) {
-  const auto lanes = static_cast<ir::LaneId>(Loops(2000, 200));
-  ir::Graph graph;
-  for (ir::LaneId lane = 0; lane < lanes; ++lane) AddLane(graph);
-  constexpr int kRounds = 10;
-  for (int round = 0; round < kRounds; ++round) {
-    for (ir::LaneId lane = 0; lane < lanes; ++lane) {
-      AddTask(graph, lane);
-      if (lane != 0) AddWait(graph, 0, AddRecord(graph, lane));
-    }
-    const ir::NodeId all = AddRecord(graph, 0);
-    for (ir::LaneId lane = 1; lane < lanes; ++lane) AddWait(graph, lane, all);
-  }
-  const Dag dag = BuildDag(graph);
-  EXPECT_EQ(std::count(dag.is_junction.begin(), dag.is_junction.end(), 1), kRounds);
-  EXPECT_EQ(dag.size(), kRounds * (lanes + 1));
-  EXPECT_LE(dag.preds.size(), size_t{2} * kRounds * lanes);
-  const Siblings siblings = FindSiblings(dag);
-  EXPECT_EQ(siblings.count(), static_cast<uint32_t>(kRounds)) << "each round is one group";
-  const Assignment assignment = Schedule(dag, 2);
-  EXPECT_EQ(assignment.lanes(), 2u);
-  EXPECT_EQ(assignment.serial_ns, uint64_t{1000} * kRounds * lanes) << "junctions cost nothing";
-  // Each lane waits for the end of a round once, or for the junction.
-  EXPECT_LE(assignment.waits.size(), size_t{2 * kRounds});
-}
-
 // ------------------------------------------------------------------------------------------------------------ siblings
 
 TEST(Siblings, AreThoseWithTheSameNeighbours) {
@@ -481,6 +250,30 @@ TEST(Siblings, AreSplitByCost) {
 }
 
 // --------------------------------------------------------------------------------------------------------- assignments
+
+// Barriers of all lanes without a task between: lanes x lanes dependencies, but not as many edges.
+TEST(Schedule, BarriersOfThousandsOfLanesStayLinear) {
+  const auto lanes = static_cast<ir::LaneId>(Loops(2000, 200));
+  ir::Graph graph;
+  for (ir::LaneId lane = 0; lane < lanes; ++lane) AddLane(graph);
+  constexpr int kRounds = 10;
+  for (int round = 0; round < kRounds; ++round) {
+    for (ir::LaneId lane = 0; lane < lanes; ++lane) {
+      AddTask(graph, lane);
+      if (lane != 0) AddWait(graph, 0, AddRecord(graph, lane));
+    }
+    const ir::NodeId all = AddRecord(graph, 0);
+    for (ir::LaneId lane = 1; lane < lanes; ++lane) AddWait(graph, lane, all);
+  }
+  const Dag dag = BuildDag(graph);
+  const Siblings siblings = FindSiblings(dag);
+  EXPECT_EQ(siblings.count(), static_cast<uint32_t>(kRounds)) << "each round is one group";
+  const Assignment assignment = Schedule(dag, 2);
+  EXPECT_EQ(assignment.lanes(), 2u);
+  EXPECT_EQ(assignment.serial_ns, uint64_t{1000} * kRounds * lanes) << "junctions cost nothing";
+  // Each lane waits for the end of a round once, or for the junction.
+  EXPECT_LE(assignment.waits.size(), size_t{2 * kRounds});
+}
 
 TEST(Schedule, HonoursEveryDependencyInEveryInterleaving) {
   size_t spread = 0;
@@ -734,7 +527,7 @@ TEST(ScheduledPlan, HasTheStepsOfTheAssignment) {
     const auto graph = RandomGraph(seed, 400);
     const std::vector<NodeSet> before = TasksBefore(*graph);
     const Dag dag = BuildDag(*graph);
-    const auto plan = Plan::CompileScheduled(*graph, dag, Schedule(dag, 1 + seed % 4));
+    const auto plan = Plan::Compile(*graph, dag, Schedule(dag, 1 + seed % 4));
     ASSERT_TRUE(plan->is_scheduled());
     const auto lanes = static_cast<uint32_t>(plan->lanes().size());
     // As a replay does it, lanes taking turns at random.
@@ -806,7 +599,7 @@ TEST(ScheduledPlan, KernelsAreCalledUnlessTheirArgumentsAreTooMany) {
     graph.Add(2, ir::MakeTask(kCalled, payload));
   }
   const Dag dag = BuildDag(graph);
-  const auto scheduled = Plan::CompileScheduled(graph, dag, Schedule(dag, 2));
+  const auto scheduled = Plan::Compile(graph, dag, Schedule(dag, 2));
   const auto compiled = Plan::Compile(graph);
   for (const Plan* plan : {scheduled.get(), compiled.get()}) {
     ASSERT_EQ(plan->steps().size(), 3u);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "exec/blocks.h"
+#include "exec/fuse.h"
 
 #include <algorithm>
 #include <map>
+#include <vector>
 
 #include "base/env.h"
-#include "exec/plan.h"
 
 namespace reprise::exec {
 namespace {
@@ -31,14 +31,54 @@ constexpr int64_t RoundUp(int64_t elements) { return (elements + kRowUnit - 1) /
 // Units of a row; the last one has what is left over.
 constexpr int64_t UnitsOf(int64_t elements) { return std::max<int64_t>(elements / kRowUnit, 1); }
 
+// The memory of one task, as operands of an element-wise computation.
+class Operands final : public ir::OperandSink {
+ public:
+  struct Range {
+    uintptr_t begin;
+    uintptr_t end;
+    uint32_t item_bytes;
+    bool is_written;
+    bool is_single;  // one element, read for all
+  };
+
+  // False when the task does not tell all that it touches, or tells what no element-wise task may touch.
+  bool Look(const Step& step, int64_t elements) {
+    ranges_.clear();
+    count_ = static_cast<uint64_t>(elements);
+    fits_ = true;
+    ir::VisitOperands(*step.type, step.data, *this);
+    return fits_;
+  }
+  const std::vector<Range>& ranges() const { return ranges_; }
+
+  void Take(const ir::Operand& operand) override {
+    if (operand.bytes == 0) return;
+    const auto begin = reinterpret_cast<uintptr_t>(operand.begin);
+    // Groups have more elements than an element has bytes.
+    const bool is_single = operand.bytes < count_;
+    fits_ &= is_single ? !operand.is_written() : operand.bytes % count_ == 0;
+    const uint64_t item_bytes = is_single ? operand.bytes : operand.bytes / count_;
+    ranges_.push_back(
+        {begin, begin + operand.bytes, static_cast<uint32_t>(item_bytes), operand.is_written(), is_single});
+  }
+  void TakeWords(const uint64_t*, size_t) override { fits_ = false; }
+  void TakeOpaque() override { fits_ = false; }
+
+ private:
+  std::vector<Range> ranges_;
+  uint64_t count_ = 0;
+  bool fits_ = true;
+};
+
 // The memory that a group touches, as disjoint intervals.
 class Ranges {
  public:
   // Takes the operands of one more row. False when they do not fit the others; the group must end then.
-  bool Add(const Elementwise& rows) {
+  bool Add(const Operands& operands) {
     ++row_;
-    for (uint32_t i = 0; i < rows.operand_count; ++i) {
-      if (!Add(rows.operands[i], rows.call.count)) return false;
+    for (const Operands::Range& operand : operands.ranges()) {
+      if (!Add(operand)) return false;
     }
     return true;
   }
@@ -62,11 +102,10 @@ class Ranges {
     uint32_t row;  // that used it last
   };
 
-  bool Add(const Elementwise::Operand& operand, int64_t count) {
-    const auto begin = reinterpret_cast<uintptr_t>(operand.base);
+  bool Add(const Operands::Range& operand) {
+    const uintptr_t begin = operand.begin;
     const uint32_t item = operand.is_single ? 0 : operand.item_bytes;
-    Interval added{begin + operand.item_bytes * (operand.is_single ? 1 : static_cast<uint64_t>(count)), item,
-                   operand.is_write, row_};
+    Interval added{operand.end, item, operand.is_written, row_};
     // All that overlap.
     auto first = intervals_.upper_bound(begin);
     if (first != intervals_.begin() && std::prev(first)->second.end > begin) --first;
@@ -76,12 +115,12 @@ class Ranges {
       Interval& same = first->second;
       is_reused_ |= same.row != row_;
       same.row = row_;
-      same.is_written |= operand.is_write;
+      same.is_written |= operand.is_written;
       return true;
     }
     uintptr_t from = begin;
     for (auto at = first; at != last; ++at) {
-      if (operand.is_write || at->second.is_written) return false;
+      if (operand.is_written || at->second.is_written) return false;
       is_reused_ |= at->second.row != row_ && !operand.is_single;
       added.item_bytes = 0;
       added.end = std::max(added.end, at->second.end);
@@ -103,48 +142,60 @@ class Ranges {
   int64_t ranges_ = 0;
 };
 
-// Rebuilds the steps of a lane.
+// Rebuilds the steps of all lanes, in place.
 class Fuser {
  public:
-  Fuser(Steps& steps, size_t begin, std::vector<Row>& rows, uint32_t lane, FusionLog* log)
-      : steps_(steps), out_(begin), rows_(rows), lane_(lane), log_(log) {}
+  Fuser(PlanParts& parts, FusionLog* log) : parts_(parts), log_(log) {}
 
   void Run() {
-    const size_t end = steps_.size();
-    for (size_t at = out_; at != end; ++at) {
-      const Step step = steps_[at];
+    for (uint32_t lane = 0; lane < parts_.lanes.size(); ++lane) {
+      PlanLane& planned = parts_.lanes[lane];
+      const uint32_t begin = out_;
+      RunLane(lane, planned.begin, planned.end);
+      planned.begin = begin;
+      planned.end = out_;
+    }
+    parts_.steps.erase(parts_.steps.begin() + out_, parts_.steps.end());
+    if (parts_.rows.empty()) return;
+    parts_.rows.shrink_to_fit();  // many steps have become few
+    parts_.steps.shrink_to_fit();
+  }
+
+ private:
+  void RunLane(uint32_t lane, uint32_t begin, uint32_t end) {
+    for (uint32_t at = begin; at != end; ++at) {
+      const Step step = parts_.steps[at];
       Elementwise declared;
       if (step.kind == Step::kRun && step.type->elementwise != nullptr && step.type->elementwise(step.data, declared) &&
-          TakeRow(step, declared)) {
+          TakeRow(step, parts_.CapturedLane(lane, step), declared)) {
         continue;
       }
       EndGroup();
       EndLine();
-      steps_[out_++] = step;
+      parts_.steps[out_++] = step;
     }
     EndGroup();
     EndLine();
-    steps_.erase(steps_.begin() + static_cast<ptrdiff_t>(out_), steps_.end());
   }
 
- private:
   // Rows that wait to become a step: first those that run one after another, behind them a group, which may join them.
-  bool TakeRow(const Step& step, const Elementwise& declared) {
+  bool TakeRow(const Step& step, uint32_t lane, const Elementwise& declared) {
     const bool can_split = declared.call.count >= kLeastElements && declared.grain > 0;
+    if (can_split && !operands_.Look(step, declared.call.count)) return false;
     const char* const apart = !can_split                      ? "it has too few elements to be split"
                               : declared.call.count != count_ ? "it has another number of elements"
                               : work_ >= kMostWork            ? "the group has all the work that one may have"
-                              : !ranges_.Add(declared)        ? "memory that both touch overlaps in part"
+                              : !ranges_.Add(operands_)       ? "memory that both touch overlaps in part"
                                                               : nullptr;
     if (apart != nullptr) {
-      if (group_rows_ != 0) NoteApart(step, apart);
+      if (group_rows_ != 0) NoteApart(lane, step, apart);
       EndGroup();
-      if (can_split && !ranges_.Add(declared)) {  // overlaps itself, against the declaration
+      if (can_split && !ranges_.Add(operands_)) {  // overlaps itself, against the declaration
         ranges_.Clear();
         return false;
       }
     }
-    rows_.push_back({declared.call, step.task_id});
+    parts_.rows.push_back({declared.call, step.task_id, lane});
     if (!can_split) {
       ++line_rows_;
       return true;
@@ -157,10 +208,10 @@ class Fuser {
     return true;
   }
 
-  void NoteApart(const Step& step, const char* why) {
+  void NoteApart(uint32_t lane, const Step& step, const char* why) {
     if (log_ == nullptr) return;
     ++log_->not_fused;
-    if (log_->wants_reasons) log_->apart.push_back({lane_, step.task_id, why});
+    if (log_->wants_reasons) log_->apart.push_back({lane, step.task_id, why});
   }
 
   // The group becomes a step where that pays, otherwise part of the line before it.
@@ -192,9 +243,11 @@ class Fuser {
   }
 
   Step& Emit(Step::Kind kind, uint32_t rows) {
-    Step& step = steps_[out_++];
+    const Row& first = parts_.rows[emitted_];
+    Step& step = parts_.steps[out_++];
     step.kind = kind;
-    step.task_id = rows_[emitted_].task_id;
+    step.task_id = first.task_id;
+    step.lane = first.lane & kMaxScheduledLanes;
     step.rows = {emitted_, rows};
     step.args_bytes = 0;
     step.block = 0;
@@ -203,12 +256,10 @@ class Fuser {
     return step;
   }
 
-  Steps& steps_;
-  size_t out_;  // steps that are done
-  std::vector<Row>& rows_;
-  const uint32_t lane_;
+  PlanParts& parts_;
   FusionLog* const log_;
-  uint32_t emitted_ = static_cast<uint32_t>(rows_.size());  // rows that some step has
+  uint32_t out_ = 0;      // steps that are done
+  uint32_t emitted_ = 0;  // rows that some step has
   uint32_t line_rows_ = 0;
   // The group.
   uint32_t group_rows_ = 0;
@@ -217,6 +268,7 @@ class Fuser {
   bool is_long_ = false;  // a row alone would be worth two threads
   int64_t grain_ = 0;
   Ranges ranges_;
+  Operands operands_;  // of the task that is looked at
 };
 
 struct Blocks {
@@ -237,9 +289,9 @@ struct Blocks {
 
 }  // namespace
 
-void FuseRows(Steps& steps, size_t begin, std::vector<Row>& rows, uint32_t lane, FusionLog* log) {
+void Fuse(PlanParts& parts, FusionLog* log) {
   static const bool is_on = EnvInt(EnvVar::kFuse) != 0;
-  if (is_on) Fuser(steps, begin, rows, lane, log).Run();
+  if (is_on && parts.has_elementwise) Fuser(parts, log).Run();
 }
 
 void RunBlocks(device::Scheduler& scheduler, const Row* rows, uint32_t count, int64_t block, bool is_parallel) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Schedule: which of a few threads runs which task of a graph, and in which order, decided before the first replay.
+// Assignment: which of a few threads runs which task of a graph, and in which order, decided before the first replay.
 //
-// A captured lane says in which order its tasks were submitted, not where they have to run. For tasks that never wait,
-// the lanes are turned into the partial order that they stand for (Dag), and that order is laid out on as many
-// execution lanes as there are cores. Results cannot depend on it: an assignment honours every dependency.
+// The second pass of a plan, behind ir::Dag and before emit.h. A captured lane says in which order its tasks were
+// submitted, not where they have to run. For tasks that never wait, the partial order that the lanes stand for is laid
+// out on as many execution lanes as there are cores. Results cannot depend on it: an assignment honours every
+// dependency. Graphs with other tasks keep their captured lanes.
 //
 // Pure functions, deterministic, without threads.
 #pragma once
@@ -14,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/dag.h"
 #include "ir/graph.h"
 
 namespace reprise::exec {
@@ -31,32 +33,6 @@ bool CanSchedule(const ir::Graph& graph);
 /// The first reason why not, for people; empty when it can.
 std::string WhyNotScheduled(const ir::Graph& graph);
 
-/// The partial order of a graph. Nodes are the tasks that run, numbered in the order of capture, which is topological.
-/// Records, waits, resets and disabled tasks vanish. Where many tasks meet before many others without a task between
-/// them, a junction stands for the meeting, so that the number of edges stays linear; it runs nothing.
-struct Dag {
-  /// The task of the graph; of a junction: the record that it stands for.
-  std::vector<ir::NodeId> task;
-  std::vector<uint8_t> is_junction;
-  /// preds[pred_begin[i] .. pred_begin[i + 1]], ascending; the same for successors.
-  std::vector<uint32_t> pred_begin;
-  std::vector<uint32_t> preds;
-  std::vector<uint32_t> succ_begin;
-  std::vector<uint32_t> succs;
-
-  uint32_t size() const { return static_cast<uint32_t>(task.size()); }
-  std::span<const uint32_t> preds_of(uint32_t node) const {
-    return {preds.data() + pred_begin[node], pred_begin[node + 1] - pred_begin[node]};
-  }
-  std::span<const uint32_t> succs_of(uint32_t node) const {
-    return {succs.data() + succ_begin[node], succ_begin[node + 1] - succ_begin[node]};
-  }
-};
-
-/// For graphs whose records come before their waits, as all that CanSchedule accepts. Linear in nodes and edges of the
-/// graph, whatever the number of lanes. Edges that others imply are dropped where that is cheap to see.
-Dag BuildDag(const ir::Graph& graph);
-
 /// Nodes that have the same predecessors and the same successors, and so may stand for one another.
 struct Siblings {
   static constexpr uint32_t kAlone = UINT32_MAX;
@@ -71,7 +47,7 @@ struct Siblings {
 };
 
 /// Linear in nodes and edges.
-Siblings FindSiblings(const Dag& dag);
+Siblings FindSiblings(const ir::Dag& dag);
 
 /// A dag laid out on execution lanes. A position is a number of nodes: position 3 of a lane is reached when its first
 /// three nodes have run.
@@ -107,7 +83,7 @@ struct Assignment {
 /// No deadlock: the nodes are placed one after another, and that global order is topological. Every lane runs a
 /// subsequence of it, and every wait is for a position that was filled before the waiting node was placed. So the first
 /// node in that order that has not run yet never waits for anything.
-Assignment Schedule(const Dag& dag, uint32_t lanes, std::span<const uint32_t> cost_ns = {},
+Assignment Schedule(const ir::Dag& dag, uint32_t lanes, std::span<const uint32_t> cost_ns = {},
                     uint32_t handoff_ns = kHandoffNs);
 
 }  // namespace reprise::exec

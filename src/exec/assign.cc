@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "exec/schedule.h"
+#include "exec/assign.h"
 
 #include <fmt/format.h>
 
@@ -15,203 +15,6 @@ constexpr uint32_t kNone = UINT32_MAX;
 constexpr uint64_t kUnitNs = 1000;  // of a task whose cost is not known
 
 bool IsEdge(const ir::Node& node) { return node.type == &ir::kEdgeRecord || node.type == &ir::kEdgeWait; }
-
-bool Runs(const ir::Node& node) { return node.type->run != nullptr && !node.disabled; }
-
-// How far lanes know each other to be, for pairs of lanes that met: a table as large as their number, not as that of
-// all possible ones.
-class LanePairs {
- public:
-  struct Knowledge {
-    uint32_t known = 0;  // node of the other lane, plus 1
-    uint32_t since = 0;  // nodes of this lane from this one on come after it
-  };
-  /// Room for about as many pairs: moving the table costs more than filling it.
-  explicit LanePairs(size_t pairs) : slots_(std::bit_ceil(2 * pairs + 64)) {}
-  /// For writing.
-  Knowledge& At(uint32_t lane, uint32_t other) {
-    if (2 * (used_ + 1) > slots_.size()) Grow();
-    Slot& slot = slots_[Find(Key(lane, other))];
-    used_ += slot.key == 0 ? 1 : 0;
-    slot.key = Key(lane, other);
-    return slot.value;
-  }
-  Knowledge Get(uint32_t lane, uint32_t other) const { return slots_[Find(Key(lane, other))].value; }
-
- private:
-  struct Slot {
-    uint64_t key = 0;
-    Knowledge value;
-  };
-  static uint64_t Key(uint32_t lane, uint32_t other) { return (uint64_t{lane} << 32 | other) + 1; }
-  // The slot of the key, or the empty one where it belongs.
-  size_t Find(uint64_t key) const {
-    size_t at = (key * 0x9E3779B97F4A7C15u) >> shift_;
-    while (slots_[at].key != key && slots_[at].key != 0) at = (at + 1) & (slots_.size() - 1);
-    return at;
-  }
-  void Grow() {
-    std::vector<Slot> old(2 * slots_.size());
-    old.swap(slots_);
-    shift_ -= 1;
-    for (const Slot& slot : old) {
-      if (slot.key != 0) slots_[Find(slot.key)] = slot;
-    }
-  }
-  std::vector<Slot> slots_;
-  size_t used_ = 0;
-  int shift_ = 64 - std::countr_zero(slots_.size());
-};
-
-class DagBuilder {
- public:
-  explicit DagBuilder(const ir::Graph& graph)
-      : graph_(graph),
-        lanes_(graph.lanes().size()),
-        pairs_(std::min(graph.nodes().size() / 2, graph.lanes().size() * (graph.lanes().size() - 1))) {}
-
-  Dag Build() {
-    const ir::NodeRange nodes = graph_.nodes();
-    // Where the sources of a record stand, for records that another lane waits for.
-    constexpr uint32_t kWanted = kNone - 1;
-    std::vector<uint32_t> sources_of(nodes.size(), kNone);
-    for (const ir::Node& node : nodes) {
-      if (IsWait(node)) sources_of[ir::EdgeOf(node).record] = kWanted;
-    }
-    dag_.task.reserve(nodes.size());
-    dag_.pred_begin.reserve(nodes.size() + 1);
-    lane_of_.reserve(nodes.size());
-    ir::NodeId id = 0;
-    for (auto at = nodes.begin(); at != nodes.end(); ++at, ++id) {
-      const ir::Node node = *at;
-      LaneState& lane = lanes_[node.lane];
-      if (IsWait(node)) {
-        Wait(node.lane, sources_[sources_of[ir::EdgeOf(node).record]]);
-      } else if (node.type == &ir::kEdgeRecord) {
-        if (sources_of[id] != kWanted) continue;
-        if (lane.pending.size() > kMostSources) Add(id, true);
-        sources_of[id] = static_cast<uint32_t>(sources_.size());
-        sources_.push_back({static_cast<uint32_t>(source_pool_.size()), 0});
-        if (lane.last != kNone && !lane.last_implied) source_pool_.push_back(lane.last);
-        source_pool_.insert(source_pool_.end(), lane.pending.begin(), lane.pending.end());
-        sources_.back().end = static_cast<uint32_t>(source_pool_.size());
-      } else if (Runs(node)) {
-        Add(id, false);
-      }
-    }
-    dag_.pred_begin.push_back(static_cast<uint32_t>(dag_.preds.size()));
-    AddSuccessors();
-    return std::move(dag_);
-  }
-
- private:
-  // A record that stands behind more waits than this becomes a junction; with fewer, each wait for it takes them over.
-  static constexpr size_t kMostSources = 8;
-  // How many predecessors of a predecessor are looked at for edges that others imply.
-  static constexpr size_t kLookBack = 8;
-
-  struct LaneState {
-    uint32_t last = kNone;          // node
-    std::vector<uint32_t> pending;  // nodes waited for since
-    bool last_implied = false;      // by one of those
-    // Scratch of Add, valid for the node with this stamp: the newest node of this lane that is a predecessor, and the
-    // newest that another predecessor implies.
-    uint32_t stamp = kNone;
-    uint32_t newest;
-    uint32_t implied;  // plus 1
-  };
-  struct Sources {
-    uint32_t begin;
-    uint32_t end;
-  };
-
-  bool IsWait(const ir::Node& node) const {
-    if (node.type != &ir::kEdgeWait) return false;
-    // A record that was turned into another task orders nothing any more.
-    const ir::Node record = graph_.node(ir::EdgeOf(node).record);
-    return record.lane != node.lane && record.type == &ir::kEdgeRecord;
-  }
-
-  void Wait(uint32_t id, Sources sources) {
-    LaneState& lane = lanes_[id];
-    for (uint32_t i = sources.begin; i < sources.end; ++i) {
-      const uint32_t source = source_pool_[i];
-      const uint32_t other = lane_of_[source];
-      if (other == id) continue;  // the way led back to where it came from
-      LanePairs::Knowledge& knowledge = pairs_.At(id, other);
-      if (knowledge.known > source) continue;
-      knowledge = {source + 1, dag_.size()};
-      lane.pending.push_back(source);
-      if (lane.last == kNone || lane.last_implied) continue;
-      // A join of many lanes that fork again: each has nothing of its own to add.
-      const LanePairs::Knowledge back = pairs_.Get(other, id);
-      lane.last_implied = back.known > lane.last && back.since <= source;
-    }
-  }
-
-  LaneState& Scratch(uint32_t lane, uint32_t node) {
-    LaneState& state = lanes_[lane];
-    if (state.stamp != node) {
-      state.stamp = node;
-      state.newest = kNone;
-      state.implied = 0;
-    }
-    return state;
-  }
-
-  void Add(ir::NodeId id, bool is_junction) {
-    const auto node = static_cast<uint32_t>(dag_.task.size());
-    const uint32_t own = graph_.node(id).lane;
-    LaneState& lane = lanes_[own];
-    if (lane.last != kNone && !lane.last_implied) lane.pending.push_back(lane.last);
-    // Of each lane only the newest node counts, and none that another predecessor had waited for.
-    if (lane.pending.size() > 1) {
-      for (const uint32_t source : lane.pending) {
-        LaneState& at = Scratch(lane_of_[source], node);
-        at.newest = at.newest == kNone ? source : std::max(at.newest, source);
-        const auto begin = dag_.preds.begin() + dag_.pred_begin[source];
-        const auto end = source + 1 < node ? dag_.preds.begin() + dag_.pred_begin[source + 1] : dag_.preds.end();
-        for (auto p = begin; p != end && static_cast<size_t>(p - begin) < kLookBack; ++p) {
-          LaneState& behind = Scratch(lane_of_[*p], node);
-          behind.implied = std::max(behind.implied, *p + 1);
-        }
-      }
-      std::erase_if(lane.pending, [&](uint32_t source) {
-        const LaneState& at = lanes_[lane_of_[source]];
-        return source != at.newest || source < at.implied;
-      });
-      std::sort(lane.pending.begin(), lane.pending.end());
-    }
-    dag_.task.push_back(id);
-    dag_.is_junction.push_back(is_junction ? 1 : 0);
-    dag_.pred_begin.push_back(static_cast<uint32_t>(dag_.preds.size()));
-    dag_.preds.insert(dag_.preds.end(), lane.pending.begin(), lane.pending.end());
-    lane_of_.push_back(own);
-    lane.pending.clear();
-    lane.last = node;
-    lane.last_implied = false;
-  }
-
-  void AddSuccessors() {
-    const uint32_t count = dag_.size();
-    dag_.succ_begin.assign(size_t{count} + 1, 0);
-    for (const uint32_t pred : dag_.preds) ++dag_.succ_begin[pred + 1];
-    std::partial_sum(dag_.succ_begin.begin(), dag_.succ_begin.end(), dag_.succ_begin.begin());
-    dag_.succs.resize(dag_.preds.size());
-    std::vector<uint32_t> next(dag_.succ_begin.begin(), dag_.succ_begin.end() - 1);
-    for (uint32_t node = 0; node < count; ++node) {
-      for (const uint32_t pred : dag_.preds_of(node)) dag_.succs[next[pred]++] = node;
-    }
-  }
-
-  const ir::Graph& graph_;
-  Dag dag_;
-  std::vector<LaneState> lanes_;
-  std::vector<uint32_t> lane_of_;  // captured lane, by node
-  std::vector<Sources> sources_;
-  std::vector<uint32_t> source_pool_;
-  LanePairs pairs_;
-};
 
 uint64_t Mix(uint64_t x) {
   x = (x ^ x >> 31) * 0x9E3779B97F4A7C15u;
@@ -281,7 +84,7 @@ class RankSet {
 // expensive go first instead.
 class ListScheduler {
  public:
-  ListScheduler(const Dag& dag, const Siblings& siblings, const LayoutOptions& options)
+  ListScheduler(const ir::Dag& dag, const Siblings& siblings, const LayoutOptions& options)
       : dag_(dag), siblings_(siblings), options_(options), count_(dag.size()), shared_{RankSet(count_), {}} {}
 
   /// Higher priority first; ties in the order of capture.
@@ -501,7 +304,7 @@ class ListScheduler {
     if (home != kNone) lanes_[home].home.ready.Erase(chosen_);
   }
 
-  const Dag& dag_;
+  const ir::Dag& dag_;
   const Siblings& siblings_;
   const LayoutOptions& options_;
   const uint32_t count_;
@@ -519,7 +322,7 @@ class ListScheduler {
 };
 
 // The longest way from the start of a node to the end of everything.
-std::vector<uint64_t> LongestTails(const Dag& dag, std::span<const uint64_t> cost_ns) {
+std::vector<uint64_t> LongestTails(const ir::Dag& dag, std::span<const uint64_t> cost_ns) {
   std::vector<uint64_t> tail(dag.size());
   for (uint32_t node = dag.size(); node-- != 0;) {
     uint64_t longest = 0;
@@ -530,7 +333,7 @@ std::vector<uint64_t> LongestTails(const Dag& dag, std::span<const uint64_t> cos
 }
 
 // With waits that an earlier one implies left out.
-Assignment Assign(const Dag& dag, const Layout& layout, uint32_t lanes) {
+Assignment Assign(const ir::Dag& dag, const Layout& layout, uint32_t lanes) {
   const uint32_t count = dag.size();
   Assignment result;
   result.lane_begin.assign(size_t{lanes} + 1, 0);
@@ -601,7 +404,7 @@ Assignment Assign(const Dag& dag, const Layout& layout, uint32_t lanes) {
 
 }  // namespace
 
-Siblings FindSiblings(const Dag& dag) {
+Siblings FindSiblings(const ir::Dag& dag) {
   const uint32_t count = dag.size();
   Siblings result;
   result.group_of.assign(count, Siblings::kAlone);
@@ -661,7 +464,7 @@ bool CanSchedule(const ir::Graph& graph) {
     if (IsEdge(node)) {
       // Capture writes a record before its waits; the order of capture is topological for no other reason.
       if (ir::EdgeOf(node).record > id) return false;
-    } else if (Runs(node) && !node.type->never_waits) {
+    } else if (ir::IsActive(node) && !node.type->never_waits) {
       return false;
     }
   }
@@ -681,16 +484,14 @@ std::string WhyNotScheduled(const ir::Graph& graph) {
     };
     if (IsEdge(node)) {
       if (ir::EdgeOf(node).record > at) return fmt::format("{} waits for a record that comes later", where());
-    } else if (Runs(node) && !node.type->never_waits) {
+    } else if (ir::IsActive(node) && !node.type->never_waits) {
       return fmt::format("{} may wait for something outside of the graph, or must run on a thread of its own", where());
     }
   }
   return {};
 }
 
-Dag BuildDag(const ir::Graph& graph) { return DagBuilder(graph).Build(); }
-
-Assignment Schedule(const Dag& dag, uint32_t lanes, std::span<const uint32_t> cost_ns, uint32_t handoff_ns) {
+Assignment Schedule(const ir::Dag& dag, uint32_t lanes, std::span<const uint32_t> cost_ns, uint32_t handoff_ns) {
   const uint32_t count = dag.size();
   lanes = std::clamp<uint32_t>(lanes, 1, kMaxExecutionLanes);
   std::vector<uint64_t> cost(count, kUnitNs);
