@@ -33,6 +33,8 @@ struct Param {
   Role role = Role::kInput;
   bool optional = false;  ///< may be null
   DTypeSet types = {};    ///< of its own, apart from the type of the computation; empty: those of the row
+  /// Of an attribute: what whoever has no wish passes, as text ("1", "true", "[0,1]", "null"). Empty: there is none.
+  std::string_view default_value = {};
 };
 
 // The words of tables written by hand.

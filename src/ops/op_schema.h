@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an operator is, as data: one OpSchema row for each aclnn operator, generated from api/ops/*.csv.
+// What computes an operator: one OpSchema row for each aclnn function (opdef/function.h), or for a step of an operator
+// that is called by its type.
 //
 // A row names the C parameters with their roles and types and refers to a Computation (computations.h), which several
 // rows share: Add, Adds, InplaceAdd and InplaceAdds are one computation with four ways to pass its operands. A tensor
@@ -17,22 +18,20 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "opdef/param.h"
+#include "opdef/function.h"
 
 namespace reprise::ops {
 
 class OpCall;
 
-/// Every operator that the library implements; op_ids.def is generated from api/ops/*.csv.
-enum class OpId : uint16_t {
-#define REPRISE_OP(id, ...) k##id,
-#include "ops/op_ids.def"
-  kCount
-};
+/// Every operator that the library implements.
+using OpId = opdef::FunctionId;
 
 // Words of the tables.
+using opdef::Aliasing;
 using opdef::Attr;
 using opdef::DTypeSet;
+using opdef::Engine;
 using opdef::In;
 using opdef::InList;
 using opdef::InOut;
@@ -65,13 +64,6 @@ using opdef::ParamKind;
 using opdef::Role;
 using opdef::ScalarIn;
 
-/// How outputs may overlap inputs.
-enum class Aliasing : uint8_t {
-  kNone,        ///< not at all
-  kSameView,    ///< an output may be the very same view as an input of equal item size
-  kFirstInput,  ///< the first input alone may be that: the others are read when part of the output is written
-};
-
 /// Tensors that a computation takes beyond plain ones of its types: bits of Computation::takes.
 enum Takes : uint8_t {
   kTakesFractals = 1,     ///< format FRACTAL_NZ, which is plain memory here
@@ -79,9 +71,6 @@ enum Takes : uint8_t {
   kTakesAnyBits = 4,      ///< types that no kernel computes with, all tensors of the same one: bits are moved
   kTakesEmptyAsNull = 8,  ///< in a list: an empty tensor of a type that does not fit stands for none
 };
-
-/// Core that the kernels of a computation belong to, as dumps and profiles show it.
-enum class Engine : uint8_t { kVector, kCube };
 
 /// One thing that can be computed. Rules and `plan` get the call with everything before them checked.
 struct Computation {

@@ -177,12 +177,9 @@ Status PlanSleep(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kSilentCheck = {
-    .dtype_rule = ComputeInFloat, .shape_rule = SilentCheckShape, .plan = PlanSilentCheck};
-constexpr Computation kSilentCheckV2 = {
-    .dtype_rule = ComputeInFloat, .shape_rule = SilentCheckV2Shape, .plan = PlanSilentCheckV2};
-constexpr Computation kSleep = {.dtype_rule = NoType, .shape_rule = NoShape, .plan = PlanSleep};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/diagnostics.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

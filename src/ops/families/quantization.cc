@@ -172,11 +172,9 @@ Status PlanDynamicQuant(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kAscendQuant = {
-    .dtype_rule = ComputeInFloat, .shape_rule = AscendQuantShape, .plan = PlanAscendQuant};
-constexpr Computation kDynamicQuant = {
-    .dtype_rule = ComputeInFloat, .shape_rule = DynamicQuantShape, .plan = PlanDynamicQuant};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/quantization.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops
