@@ -31,6 +31,7 @@ class Layer:
 LAYERS = {
     "src/base": Layer("Status and the error table, environment, logs, handles, futex, fault points, names and lines of code"),
     "src/kernels": Layer("pure CPU kernels over strided memory; simd/ holds all Highway code"),
+    "src/opdef": Layer("what operators are, as data: sets of types, parameters, rows", ("base", "kernels")),
     "src/ir": Layer("task, graph and its partial order, arena: what is recorded and replayed", ("base",), ("reprise",)),
     "src/device": Layer("scheduler with its workers, registry of memory, timeline", ("base", "ir")),
     "src/exec": Layer("plan (a graph made ready to run: lanes, steps, fusion) and its replay", ("base", "ir", "device")),
@@ -41,7 +42,7 @@ LAYERS = {
     ),
     "src/ops": Layer(
         "operators: argument objects, table, checks, executors",
-        ("base", "ir", "device", "kernels", "runtime"),
+        ("base", "ir", "device", "kernels", "opdef", "runtime"),
         ("reprise",),
     ),
     "src/memory": Layer("caching allocators of device and pinned memory, over a driver interface", ("base",), ("reprise",)),
@@ -53,7 +54,7 @@ LAYERS = {
     "src/observe": Layer("JSON trace, SVG picture and DOT of a model", ("base", "ir", "device", "kernels", "runtime", "model")),
     "src/api": Layer(
         "implementation of include/reprise",
-        ("base", "kernels", "ir", "device", "exec", "runtime", "ops", "memory", "rng", "model", "capture", "observe"),
+        ("base", "kernels", "opdef", "ir", "device", "exec", "runtime", "ops", "memory", "rng", "model", "capture", "observe"),
         ("reprise",),
     ),
     "facade/acl": Layer(

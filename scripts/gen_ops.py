@@ -1,31 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what follows from the operator table api/ops/*.csv, one file for each family of operators:
+"""Writes what follows from the table of operators (api/ops/*.csv, api/computations.csv, api/torch_ops.csv):
 
     include/aclnnop/aclnn_*.h           the C headers, also of operators that the library does not have
     facade/opapi/generated/FAMILY.cc    the exported functions, which pack their arguments into one generic call
-    src/ops/generated/FAMILY.def        the rows as src/ops/op_schema.h and src/ops/op_table.cc read them
-    src/ops/op_ids.def                  the list of families
+    src/opdef/generated/FAMILY.def      the functions as data, for src/opdef/function_rows.h
+    src/opdef/functions.def, rules.def  the list of families; the names of rules
+    src/ops/generated/FAMILY.def        the computations, for the file of src/ops/families that has their functions
+    src/ops/computations.def            the list of these
+    python/csrc/ops/generated/torch_ops.def  the operators of PyTorch, for native.cc
+    docs/operator-table.md              who computes what: a view of all of them
 
     scripts/gen_ops.py            write the files
     scripts/gen_ops.py --check    fail when a file on disk differs from the table
 
-One operator is one row. Columns:
-
-    operator     C name
-    header       of include/aclnnop
-    about        opening sentence of the header, in its first row
-    rank         of the specification
-    types        set of op_schema.h that the tensors belong to
-    parameters   as in C
-    roles        one word for each parameter: in, out, inout, attr; a scalar that is `in` takes the place of a tensor.
-                 A "?" behind the word: may be null. "=kSet" behind that: this parameter has a set of types of its own
-                 and no say in the type of the computation (indices, masks, statistics).
-    computation  what is computed: a Computation that src/ops defines; several rows may share one
-    bound        the error that tests/ops allows: "exact", or "A/B" in units of the spacing of the type (A: float32,
-                 float64 and complex; B: float16, bfloat16), relative to each element, or with " of max" to the
-                 largest element of the result
-    formula, shapes (a key of SHAPES below, or a text), note    for the header
+scripts/op_tables.py reads and checks the tables, and tells their columns.
 
 Functions without a second phase stand in api/single_phase.csv, which gives their headers; their bodies are written by
 hand in facade/opapi.
@@ -36,21 +25,25 @@ A row goes by itself when api/ops has the operator.
 """
 
 import argparse
-import csv
-import io
 import re
 import sys
 import textwrap
-from pathlib import Path
 
-REPO = Path(__file__).resolve().parent.parent
-TABLES = REPO / "api" / "ops"
+from op_tables import (DECLARED, ONLY, REPO, TYPES, check_graph_types, read_computations, read_declared, read_rows,
+                       read_table)
+from torch_rows import read_torch_rows
+
 SINGLE_PHASE = REPO / "api" / "single_phase.csv"
-DECLARED = REPO / "api" / "ops_declared.csv"
 HEADER_DIR = REPO / "include" / "aclnnop"
 FACADE_DIR = REPO / "facade" / "opapi" / "generated"
-ROWS_DIR = REPO / "src" / "ops" / "generated"
-IDS = REPO / "src" / "ops" / "op_ids.def"
+FUNCTIONS_DIR = REPO / "src" / "opdef" / "generated"
+FUNCTIONS = REPO / "src" / "opdef" / "functions.def"
+RULES = REPO / "src" / "opdef" / "rules.def"
+COMPUTATIONS_DIR = REPO / "src" / "ops" / "generated"
+TORCH_OPS = REPO / "python" / "csrc" / "ops" / "generated" / "torch_ops.def"
+PAGE = REPO / "docs" / "operator-table.md"
+NATIVE_CALL = re.compile(r'NativeCall\("(aclnn\w+)",\s*"(?:aten::)?([\w.]+)"\)')
+COMPUTATION_LIST = REPO / "src" / "ops" / "computations.def"
 WIDTH = 110  # columns of a header line
 
 SHAPES = {
@@ -69,88 +62,13 @@ SHAPES = {
     "permute": "dims names each dim of self once, negative ones count from the end",
 }
 
-TYPES = {
-    "kAllTypes": "float32, float16, bfloat16, float64, all integers, bool, complex64, complex128",
-    "kNumericTypes": "float32, float16, bfloat16, float64, all integers, complex64, complex128",
-    "kRealTypes": "float32, float16, bfloat16, float64, all integers",
-    "kRealAndBoolTypes": "float32, float16, bfloat16, float64, all integers, bool",
-    "kFloatingTypes": "float32, float16, bfloat16, float64",
-    "kFloatingAndComplexTypes": "float32, float16, bfloat16, float64, complex64, complex128",
-    "kComplexTypes": "complex64, complex128",
-    "kIntegralTypes": "all integers, bool",
-    "kIntegerTypes": "all integers",
-    "kIndexTypes": "int32, int64",
-    "kMaskTypes": "bool, uint8",
-    "kByteTypes": "int8, uint8",
-    "kBoolType": "bool",
-    "kSolverTypes": "float32, float64, complex64, complex128",
-    "kQuantizedTypes": "int8, int32",
-    "kFloatingAndQuantizedTypes": "float32, float16, bfloat16, float64, int8, int32",
-    "kInt32Type": "int32",
-    "kInt64Type": "int64",
-    "kWideFloatingTypes": "float32, float64",
-    "kUInt8Type": "uint8",
-    "kFloat32Type": "float32",
-    "kSingleAndHalfTypes": "float32, float16, bfloat16",
-    "kMaskByteTypes": "bool, int8, uint8",
-}
-
-# C type -> kind of the parameter (ParamKind of op_schema.h).
-KINDS = {
-    "aclTensor*": "Tensor", "aclScalar*": "Scalar", "aclIntArray*": "IntArray", "aclFloatArray*": "FloatArray",
-    "aclBoolArray*": "BoolArray", "aclTensorList*": "TensorList", "aclScalarList*": "ScalarList",
-    "int64_t": "Int", "uint64_t": "Int", "int32_t": "Int", "int": "Int", "int8_t": "Int", "bool": "Bool",
-    "float": "Real", "double": "Real", "aclDataType": "DType", "char*": "String",
-}
-ROLES = {"in": "Input", "out": "Output", "inout": "InOut", "attr": "Attribute"}
 # Operators with a function that tells the workspace of calls of any lengths.
 WITH_MOST = {"aclnnFusedInferAttentionScoreV3", "aclnnFusedInferAttentionScoreV4", "aclnnFusedInferAttentionScoreV5",
              "aclnnFlashAttentionVarLenScoreV5"}
-BOUND = re.compile(r"exact|[0-9.e+-]+/[0-9.e+-]+( of max)?")
 
 NOTICE = "Generated by scripts/gen_ops.py from api/ops/*.csv; change the table, not this file."
-
-
-class Operator:
-    def __init__(self, row, family):
-        self.name = row["operator"]
-        self.family = family
-        self.header = row["header"]
-        self.about = row["about"]
-        self.types = row["types"]
-        self.computation = row["computation"]
-        self.bound = row["bound"]
-        self.formula = row["formula"]
-        self.shapes = row["shapes"]
-        self.note = row["note"]
-        self.parameters = [split_parameter(text) for text in row["parameters"].split(", ")]
-        self.roles = row["roles"].split()
-        if not self.name.startswith("aclnn"):
-            raise SystemExit(f"{self.name}: names of operators begin with aclnn")
-        if len(self.roles) != len(self.parameters):
-            raise SystemExit(f"{self.name}: {len(self.parameters)} parameters and {len(self.roles)} roles")
-        if self.types not in TYPES:
-            raise SystemExit(f"{self.name}: no set of types '{self.types}'")
-        if BOUND.fullmatch(row["bound"]) is None:
-            raise SystemExit(f"{self.name}: cannot read the bound '{row['bound']}'")
-
-    @property
-    def id(self):
-        return self.name.removeprefix("aclnn")
-
-    def params(self):
-        """The parameters as C++ words."""
-        for (c_type, name), role in zip(self.parameters, self.roles):
-            kind = KINDS.get(c_type.removeprefix("const "))
-            if kind is None:
-                raise SystemExit(f"{self.name}: no kind for the type '{c_type}'")
-            word, _, types = role.partition("=")
-            optional = word.endswith("?")
-            word = word.removesuffix("?")
-            if word not in ROLES or (types and types not in TYPES):
-                raise SystemExit(f"{self.name}: cannot read the role '{role}' of {name}")
-            yield (f'Param{{"{name}", ParamKind::k{kind}, Role::k{ROLES[word]}, {str(optional).lower()}'
-                   f'{", " + types if types else ""}}}')
+NOTICE_OF_TORCH = NOTICE.replace("api/ops/*.csv", "api/torch_ops.csv")
+NOTICE_OF_COMPUTATIONS = NOTICE.replace("api/ops/*.csv", "api/computations.csv")
 
 
 def split_parameter(text):
@@ -320,43 +238,133 @@ def render_facade(operators):
     return "\n".join(lines[:-1]) + "\n"
 
 
-def render_rows(operators):
+def render_functions(operators, computations):
+    """The rows of one family for REPRISE_FUNCTION."""
     lines = ["// SPDX-License-Identifier: Apache-2.0", "", f"// {NOTICE}"]
-    lines += [f"REPRISE_COMPUTATION({name})" for name in sorted({op.computation for op in operators})]
     for op in operators:
-        lines.append(f"REPRISE_OP({op.id}, {op.types}, {op.computation},")
-        lines.append("           " + ",\n           ".join(op.params()) + ")")
+        does = computations[op.computation]
+        words = [op.id, op.types, does.type_rule, does.shape_rule, does.aliasing, does.engine, does.determinism,
+                 does.name, f'"{op.graph_op}"']
+        lines.append(f"REPRISE_FUNCTION({', '.join(words)},")
+        lines.append("                 " + ",\n                 ".join(p.cpp() for p in op.params) + ")")
     return "\n".join(lines) + "\n"
 
 
-def render_ids(families):
+def render_function_list(families):
     lines = ["// SPDX-License-Identifier: Apache-2.0", "", f"// {NOTICE}",
-             "// REPRISE_OP(id, set of types, computation, parameters ...), REPRISE_COMPUTATION(name)",
-             "#ifndef REPRISE_OP", "#define REPRISE_OP(...)", "#endif",
-             "#ifndef REPRISE_COMPUTATION", "#define REPRISE_COMPUTATION(name)", "#endif"]
-    lines += [f'#include "ops/generated/{family}.def"' for family in families]
-    lines += ["#undef REPRISE_OP", "#undef REPRISE_COMPUTATION"]
+             "// REPRISE_FUNCTION(id, set of types, type rule, shape rule, aliasing, engine, determinism, computation, "
+             "graph operator,",
+             "//                  parameters ...)"]
+    lines += [f'#include "opdef/generated/{family}.def"' for family in families]
+    return "\n".join(lines + ["#undef REPRISE_FUNCTION"]) + "\n"
+
+
+def render_rules(computations):
+    lines = ["// SPDX-License-Identifier: Apache-2.0", "", f"// {NOTICE_OF_COMPUTATIONS}"]
+    for macro, rules in (("REPRISE_TYPE_RULE", {c.type_rule for c in computations.values()}),
+                         ("REPRISE_SHAPE_RULE", {c.shape_rule for c in computations.values()})):
+        lines += [f"#ifndef {macro}", f"#define {macro}(name)", "#endif"]
+        lines += [f"{macro}({rule})" for rule in sorted(rules)] + [f"#undef {macro}"]
     return "\n".join(lines) + "\n"
 
 
-def read_table():
-    """Operators by family; scripts and tests import this."""
-    families = {}
-    for path in sorted(TABLES.glob("*.csv")):
-        with open(path, newline="") as file:
-            families[path.stem] = [Operator(row, path.stem) for row in csv.DictReader(file)]
-    return families
+def render_computations(computations):
+    """The rows of one family for REPRISE_COMPUTATION."""
+    lines = ["// SPDX-License-Identifier: Apache-2.0", "", f"// {NOTICE_OF_COMPUTATIONS}"]
+    for c in computations:
+        words = [c.name, c.plan, c.code or "0", c.type_rule, c.shape_rule, c.aliasing, c.engine,
+                 " | ".join(c.takes) or "0"]
+        lines.append(f"REPRISE_COMPUTATION({', '.join(words)})")
+    return "\n".join(lines) + "\n"
 
 
-def read_declared(has):
-    """Rows of operators that are declared alone, and the text of the table without the others."""
-    with open(DECLARED, newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["operator"] not in has]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, ["operator", "header", "parameters"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return rows, text.getvalue()
+def render_computation_list(families):
+    lines = ["// SPDX-License-Identifier: Apache-2.0", "", f"// {NOTICE_OF_COMPUTATIONS}",
+             "// REPRISE_COMPUTATION(name, plan, code, type rule, shape rule, aliasing, engine, takes)"]
+    lines += [f'#include "ops/generated/{family}.def"' for family in families]
+    return "\n".join(lines + ["#undef REPRISE_COMPUTATION"]) + "\n"
+
+
+def render_torch_ops(rows):
+    lines = ["// SPDX-License-Identifier: Apache-2.0", "", f"// {NOTICE_OF_TORCH}"]
+    for macro in ("REPRISE_TORCH_OP", "REPRISE_DECLARED_OP"):
+        lines += [f"#ifndef {macro}", f"#define {macro}(...)", "#endif"]
+    for row in rows:
+        words = [f'"{text}"' for text in (row.name, row.function, " ".join(row.words))]
+        if row.is_declared:
+            lines.append(f"REPRISE_DECLARED_OP({', '.join(words)})")
+        else:
+            lines.append(f"REPRISE_TORCH_OP({', '.join(words)}, \"{row.with_scalar}\", {ONLY[row.only]})")
+    return "\n".join(lines + ["#undef REPRISE_TORCH_OP", "#undef REPRISE_DECLARED_OP"]) + "\n"
+
+
+def torch_names(torch_rows):
+    """Operators of PyTorch by C function: rows of the table, and calls in python/csrc/ops (in italics)."""
+    names = {}
+    for row in torch_rows:
+        for function in filter(None, (row.function, row.with_scalar)):
+            names.setdefault(function, []).append(f"`{row.name}`")
+    for path in sorted(TORCH_OPS.parent.parent.glob("*.cc")):
+        for function, name in NATIVE_CALL.findall(path.read_text()):
+            names.setdefault(function, []).append(f"*{name}* ({path.name})")
+    return names
+
+
+def render_page(families, computations, torch_rows):
+    names = torch_names(torch_rows)
+    lines = ["# Table of operators", "",
+             "Each C function with what it computes and who calls it. Written by `scripts/gen_ops.py` from `api/ops`, "
+             "`api/computations.csv` and `api/torch_ops.csv`; [design/operators.md](design/operators.md) explains the "
+             "columns, [operators.md](operators.md) has types and errors.", "",
+             "Rules: of types, of shapes. Overlap: whether an output may be the view that an input is. Equal results: "
+             "what equal arguments give from run to run on a device; here they are equal bits, for random numbers if "
+             "seed and offset are equal. PyTorch: operators that become this function, also in place and with `out=`; in "
+             "italics those that a function of `python/csrc/ops` calls it for. No name: PyTorch's kernels for the CPU "
+             "compute it, or nobody asks for it.", ""]
+    equal = {"kAlways": "always", "kByOption": "by option", "kSampling": "sampling"}
+    overlap = {"kNone": "no", "kSameView": "same view", "kFirstInput": "first input"}
+    for family, ops in families.items():
+        lines += [f"## {family.replace('_', ' ').capitalize()}", "",
+                  "| Function | Computation | Rules | Overlap | Equal results | Graph operator | PyTorch |",
+                  "|---|---|---|---|---|---|---|"]
+        for op in ops:
+            does = computations[op.computation]
+            lines.append(f"| `{op.id}` | `{does.name[1:]}` | {does.type_rule}, {does.shape_rule} | "
+                         f"{overlap[does.aliasing]} | {equal[does.determinism]} | {op.graph_op} | "
+                         f"{', '.join(names.get(op.name, []))} |")
+        lines.append("")
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def core_files(families, computations):
+    """What the sources in src include."""
+    files = {FUNCTIONS: render_function_list(families), RULES: render_rules(computations)}
+    for family, ops in families.items():
+        files[FUNCTIONS_DIR / f"{family}.def"] = render_functions(ops, computations)
+    by_family = {}
+    for computation in computations.values():
+        by_family.setdefault(computation.family, []).append(computation)
+    files[COMPUTATION_LIST] = render_computation_list(sorted(by_family))
+    for family, rows in by_family.items():
+        files[COMPUTATIONS_DIR / f"{family}.def"] = render_computations(rows)
+    return files
+
+
+def headers(operators, single_phase, declared):
+    """The headers of include/aclnnop; some have functions of two tables or three."""
+    files = {}
+    for name in {op.header for op in operators}:
+        files[HEADER_DIR / name] = render_header(name, [op for op in operators if op.header == name],
+                                                 [row for row in single_phase if row["header"] == name],
+                                                 [row for row in declared if row["header"] == name])
+    for name in {row["header"] for row in declared}:
+        if HEADER_DIR / name not in files:
+            files[HEADER_DIR / name] = render_declared_header(name, [r for r in declared if r["header"] == name])
+    for name in {row["header"] for row in single_phase}:
+        if HEADER_DIR / name not in files:
+            files[HEADER_DIR / name] = render_single_phase_header(
+                name, [row for row in single_phase if row["header"] == name])
+    return files
 
 
 def main():
@@ -366,32 +374,21 @@ def main():
 
     families = read_table()
     operators = [op for ops in families.values() for op in ops]
-    names = [op.name for op in operators]
-    for name in set(names):
-        if names.count(name) > 1:
-            raise SystemExit(f"api/ops lists {name} twice")
-
-    with open(SINGLE_PHASE, newline="") as file:
-        single_phase = list(csv.DictReader(file))
-    declared, declared_text = read_declared({*names, *(f"{name}GetMaxWorkspaceSize" for name in WITH_MOST),
+    computations = read_computations(operators)
+    check_graph_types(operators)
+    torch_rows = read_torch_rows({op.name: op for op in operators})
+    single_phase = read_rows(SINGLE_PHASE)
+    declared, declared_text = read_declared({*(op.name for op in operators),
+                                             *(f"{name}GetMaxWorkspaceSize" for name in WITH_MOST),
                                              *(row["function"] for row in single_phase)})
-    files = {IDS: render_ids(families), DECLARED: declared_text}
+    files = {DECLARED: declared_text, TORCH_OPS: render_torch_ops(torch_rows),
+             PAGE: render_page(families, computations, torch_rows), **core_files(families, computations),
+             **headers(operators, single_phase, declared)}
     for family, ops in families.items():
         files[FACADE_DIR / f"{family}.cc"] = render_facade(ops)
-        files[ROWS_DIR / f"{family}.def"] = render_rows(ops)
-    for header in {op.header for op in operators}:
-        files[HEADER_DIR / header] = render_header(header, [op for op in operators if op.header == header],
-                                                   [row for row in single_phase if row["header"] == header],
-                                                   [row for row in declared if row["header"] == header])
-    for header in {row["header"] for row in declared}:
-        if HEADER_DIR / header not in files:
-            files[HEADER_DIR / header] = render_declared_header(header, [r for r in declared if r["header"] == header])
-    for header in {row["header"] for row in single_phase}:
-        if HEADER_DIR / header not in files:
-            files[HEADER_DIR / header] = render_single_phase_header(
-                header, [row for row in single_phase if row["header"] == header])
     stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
-    owned = [*HEADER_DIR.glob("aclnn_*.h"), *FACADE_DIR.glob("*.cc"), *ROWS_DIR.glob("*.def")]
+    owned = [*HEADER_DIR.glob("aclnn_*.h"), *FACADE_DIR.glob("*.cc"), *FUNCTIONS_DIR.glob("*.def"),
+             *COMPUTATIONS_DIR.glob("*.def")]
     obsolete = [path for path in sorted(owned) if path not in files]
     for path in sorted(stale):
         name = path.relative_to(REPO)
@@ -402,7 +399,7 @@ def main():
             path.write_text(files[path])
             print(f"wrote {name}")
     for path in obsolete:
-        print(f"{path.relative_to(REPO)} has no row in api/ops, remove it")
+        print(f"{path.relative_to(REPO)} has no row in the tables, remove it")
     return 1 if obsolete or (check and stale) else 0
 
 

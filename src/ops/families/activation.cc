@@ -176,36 +176,11 @@ Status PlanSwiGluGrad(OpCall& call) {
   return PlanElementwise(call, kernels::kSwiGluFn, {}, halves.View(call, call.outputs[0], 1), second);
 }
 
-constexpr Computation GatedWith(Status (*plan)(OpCall&), Status (*shape_rule)(OpCall&) = HalvedShape) {
-  return {.dtype_rule = PromoteInputs, .shape_rule = shape_rule, .plan = plan};
-}
-
 }  // namespace
 
-constexpr Computation kElu = ElementwiseWith(PlanElu);
-constexpr Computation kFastGelu = ElementwiseOf<kernels::kFastGeluFn>();
-constexpr Computation kGeGlu = GatedWith(PlanGeGlu);
-constexpr Computation kGelu = ElementwiseOf<kernels::kGeluFn>();
-constexpr Computation kGeluBackward = ElementwiseOf<kernels::kGeluBackwardFn>();
-constexpr Computation kGeluBackwardV2 = ElementwiseWith(PlanGeluBackwardV2);
-constexpr Computation kGeluV2 = ElementwiseWith(PlanGeluV2);
-constexpr Computation kGlu = GatedWith(PlanGlu);
-constexpr Computation kGluBackward = GatedWith(PlanGluBackward, HalvedGradShape);
-constexpr Computation kHardsigmoid = ElementwiseOf<kernels::kHardsigmoidFn>();
-constexpr Computation kHardswish = ElementwiseOf<kernels::kHardswishFn>();
-constexpr Computation kHardtanh = ElementwiseWith(PlanHardtanh);
-constexpr Computation kLeakyRelu = ElementwiseWith(PlanLeakyRelu);
-constexpr Computation kMish = ElementwiseOf<kernels::kMishFn>();
-constexpr Computation kRelu = ElementwiseOf<kernels::kReluFn>();
-constexpr Computation kSigmoid = ElementwiseOf<kernels::kSigmoidFn>(PromoteInputsToFloating);
-constexpr Computation kSigmoidBackward = ElementwiseOf<kernels::kSigmoidBackwardFn>();
-constexpr Computation kSilu = ElementwiseOf<kernels::kSiluFn>();
-constexpr Computation kSiluBackward = ElementwiseOf<kernels::kSiluBackwardFn>();
-constexpr Computation kSoftplus = ElementwiseWith(PlanSoftplus);
-constexpr Computation kSwiGlu = GatedWith(PlanSwiGlu);
-constexpr Computation kSwiGluGrad = GatedWith(PlanSwiGluGrad, HalvedGradShape);
-constexpr Computation kTanhBackward = ElementwiseOf<kernels::kTanhBackwardFn>();
-constexpr Computation kThreshold = ElementwiseWith(PlanThreshold);
-constexpr Computation kThresholdBackward = ElementwiseWith(PlanThresholdBackward);
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/activation.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

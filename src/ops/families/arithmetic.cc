@@ -143,7 +143,7 @@ Status PlanPowTensorScalar(OpCall& call) {
 Status PlanPowScalarTensor(OpCall& call) { return PlanSwapped(call, kernels::kPowOfFn); }
 
 // The result of two real numbers is the complex type of their precision.
-Status ComplexTypes(OpCall& call) {
+Status TypesOfParts(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(PromoteInputsAlone(call));
   const DType result = call.compute == DType::kDouble ? DType::kComplex128 : DType::kComplex64;
   if (call.outputs[0].dtype == result) return {};
@@ -157,30 +157,9 @@ Status ComplexTypes(OpCall& call) {
 Status PlanAdd(OpCall& call) { return PlanScaled(call, kernels::kAddFn, kernels::kAddScaledFn); }
 Status PlanSub(OpCall& call) { return PlanScaled(call, kernels::kSubFn, kernels::kSubScaledFn); }
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kAdd = ElementwiseWith(PlanAdd);
-constexpr Computation kSub = ElementwiseWith(PlanSub);
-constexpr Computation kRsub = ElementwiseWith(PlanRsub);
-constexpr Computation kMul = ElementwiseOf<kernels::kMulFn>();
-constexpr Computation kDiv = ElementwiseOf<kernels::kDivFn>(PromoteInputsToFloating);
-constexpr Computation kDivMod = ElementwiseWith(PlanDivMod, DivModTypes);
-constexpr Computation kFloorDivide = ElementwiseOf<kernels::kFloorDivFn>();
-constexpr Computation kFmod = ElementwiseOf<kernels::kFmodFn>();
-constexpr Computation kRemainder = ElementwiseOf<kernels::kRemainderFn>();
-constexpr Computation kAddcmul = ElementwiseWith(PlanWithValue<kernels::kAddcmulFn>);
-constexpr Computation kAddcdiv = ElementwiseWith(PlanWithValue<kernels::kAddcdivFn>);
-constexpr Computation kLerp = ElementwiseOf<kernels::kLerpFn>();
-constexpr Computation kLerps = ElementwiseWith(PlanLerps);
-constexpr Computation kMaximum = ElementwiseOf<kernels::kMaximumFn>();
-constexpr Computation kMinimum = ElementwiseOf<kernels::kMinimumFn>();
-constexpr Computation kClamp = ElementwiseWith(PlanClamp);
-constexpr Computation kClampTensor = ElementwiseWith(PlanClampTensor);
-constexpr Computation kPowTensorTensor = ElementwiseOf<kernels::kPowFn>();
-constexpr Computation kPowTensorScalar = ElementwiseWith(PlanPowTensorScalar);
-constexpr Computation kPowScalarTensor = ElementwiseWith(PlanPowScalarTensor);
-constexpr Computation kAtan2 = ElementwiseOf<kernels::kAtan2Fn>(PromoteInputsToFloating);
-constexpr Computation kLogAddExp = ElementwiseOf<kernels::kLogAddExpFn>();
-constexpr Computation kComplex = ElementwiseOf<kernels::kComplexFn>(ComplexTypes);
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/arithmetic.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

@@ -319,8 +319,6 @@ void AddOptional(const OpCall& call, Launch& launch, const Operand* operand, con
   is_write ? call.Write(launch, *operand, view) : call.Read(launch, *operand, view);
 }
 
-Status AnyShape(OpCall&) { return {}; }
-
 // ---- Rotary -----------------------------------------------------------------------------------------------------
 
 void RunRotate(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
@@ -1055,46 +1053,9 @@ Status PlanAttentionBackward(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kPromptAttention = {.dtype_rule = AttentionTypes,
-                                          .shape_rule = AnyShape,
-                                          .engine = Engine::kCube,
-                                          .plan = PlanAttention,
-                                          .code = kPrompt};
-constexpr Computation kIncrementalAttention = {.dtype_rule = AttentionTypes,
-                                               .shape_rule = AnyShape,
-                                               .engine = Engine::kCube,
-                                               .plan = PlanAttention,
-                                               .code = kIncremental};
-constexpr Computation kFusedAttention = {.dtype_rule = AttentionTypes,
-                                         .shape_rule = AnyShape,
-                                         .engine = Engine::kCube,
-                                         .plan = PlanAttention,
-                                         .code = kFused};
-constexpr Computation kTrainingAttention = {.dtype_rule = AttentionTypes,
-                                            .shape_rule = AnyShape,
-                                            .engine = Engine::kCube,
-                                            .plan = PlanAttention,
-                                            .code = kTraining};
-constexpr Computation kTrainingAttentionBackward = {.dtype_rule = AttentionTypes,
-                                                    .shape_rule = AnyShape,
-                                                    .engine = Engine::kCube,
-                                                    .plan = PlanAttentionBackward,
-                                                    .code = kTraining};
-constexpr Computation kRotary = {
-    .dtype_rule = RotaryTypes, .shape_rule = RotaryShape, .aliasing = Aliasing::kSameView, .plan = PlanRotary};
-constexpr Computation kInterleaveRotary = {.dtype_rule = RotaryTypes,
-                                           .shape_rule = RotaryShape,
-                                           .aliasing = Aliasing::kSameView,
-                                           .plan = PlanRotary,
-                                           .code = static_cast<uint8_t>(kernels::RotaryMode::kInterleaveHalf)};
-constexpr Computation kRotaryBackward = {
-    .dtype_rule = RotaryTypes, .shape_rule = RotaryBackwardShape, .plan = PlanRotaryBackward};
-constexpr Computation kApplyRotary = {.dtype_rule = RotaryTypes,
-                                      .shape_rule = ApplyRotaryShape,
-                                      .aliasing = Aliasing::kSameView,
-                                      .plan = PlanApplyRotary};
-constexpr Computation kGating = {.dtype_rule = OneType, .shape_rule = GatingShape, .plan = PlanGating};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/attention.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

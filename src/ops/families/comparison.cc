@@ -117,27 +117,9 @@ Status PlanWhere(OpCall& call) { return PlanElementwise(call, kernels::kWhereFn)
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kEq = ElementwiseOf<kernels::kEqFn>(ComparisonTypes);
-constexpr Computation kNe = ElementwiseOf<kernels::kNeFn>(ComparisonTypes);
-constexpr Computation kLt = ElementwiseOf<kernels::kLtFn>(ComparisonTypes);
-constexpr Computation kLe = ElementwiseOf<kernels::kLeFn>(ComparisonTypes);
-constexpr Computation kGt = ElementwiseOf<kernels::kGtFn>(ComparisonTypes);
-constexpr Computation kGe = ElementwiseOf<kernels::kGeFn>(ComparisonTypes);
-constexpr Computation kIsClose = ElementwiseWith(PlanIsClose, CloseTypes);
-constexpr Computation kIsFinite = ElementwiseOf<kernels::kIsFiniteFn>(OwnType);
-constexpr Computation kIsPosInf = ElementwiseOf<kernels::kIsPosInfFn>(OwnType);
-constexpr Computation kIsNegInf = ElementwiseOf<kernels::kIsNegInfFn>(OwnType);
-constexpr Computation kLogicalAnd = ElementwiseOf<kernels::kLogicalAndFn>(Truths);
-constexpr Computation kLogicalOr = ElementwiseOf<kernels::kLogicalOrFn>(Truths);
-constexpr Computation kLogicalXor = ElementwiseOf<kernels::kLogicalXorFn>(Truths);
-constexpr Computation kLogicalNot = ElementwiseOf<kernels::kLogicalNotFn>(Truths);
-constexpr Computation kBitwiseAnd = ElementwiseOf<kernels::kAndFn>();
-constexpr Computation kBitwiseOr = ElementwiseOf<kernels::kOrFn>();
-constexpr Computation kBitwiseXor = ElementwiseOf<kernels::kXorFn>();
-constexpr Computation kBitwiseNot = ElementwiseOf<kernels::kNotFn>();
-constexpr Computation kWhere = ElementwiseWith(PlanWhere);
-constexpr Computation kEqual = {.dtype_rule = ComparisonTypes, .shape_rule = EqualShape, .plan = PlanEqual};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/comparison.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

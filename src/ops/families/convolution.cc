@@ -260,11 +260,9 @@ Status PlanConvTbc(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kConvolution = {
-    .dtype_rule = AllOneType, .shape_rule = ConvolutionShape, .engine = Engine::kCube, .plan = PlanConvolution};
-constexpr Computation kConvTbc = {
-    .dtype_rule = AllOneType, .shape_rule = ConvTbcShape, .engine = Engine::kCube, .plan = PlanConvTbc};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/convolution.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

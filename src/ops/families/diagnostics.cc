@@ -92,11 +92,6 @@ void RunSilentCheckV2(const Launch& launch, kernels::Range, const Launch::Memory
   *static_cast<int32_t*>(launch.refs[3].data) = verdict;
 }
 
-Status ComputeInFloat(OpCall& call) {
-  call.compute = DType::kFloat;
-  return {};
-}
-
 Status SilentCheckShape(OpCall& call) {
   constexpr int64_t kHistory = 3;
   for (const char* name : {"val", "stepRef", "result"}) {
@@ -177,12 +172,9 @@ Status PlanSleep(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kSilentCheck = {
-    .dtype_rule = ComputeInFloat, .shape_rule = SilentCheckShape, .plan = PlanSilentCheck};
-constexpr Computation kSilentCheckV2 = {
-    .dtype_rule = ComputeInFloat, .shape_rule = SilentCheckV2Shape, .plan = PlanSilentCheckV2};
-constexpr Computation kSleep = {.dtype_rule = NoType, .shape_rule = NoShape, .plan = PlanSleep};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/diagnostics.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

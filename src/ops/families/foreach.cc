@@ -352,27 +352,11 @@ Status PlanUnscale(OpCall& call) {
   return {};
 }
 
-constexpr Computation Lists(Status (*plan)(OpCall&), Status (*dtype_rule)(OpCall&) = ListTypes) {
-  return {.dtype_rule = dtype_rule, .shape_rule = ListShapes, .aliasing = Aliasing::kSameView, .plan = plan};
-}
-
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kForeachAddList = Lists(PlanForeachAddList);
-constexpr Computation kForeachAddListV2 = Lists(PlanForeachAddListV2);
-constexpr Computation kForeachAddScalar = Lists(PlanForeachScalar<kernels::kAddFn>);
-constexpr Computation kForeachAddcdivScalarList = Lists(PlanForeachScalars<kernels::kAddcdivFn>);
-constexpr Computation kForeachAddcmulScalar = Lists(PlanForeachScalar<kernels::kAddcmulFn>);
-constexpr Computation kForeachCopy = Lists(PlanForeachCopy, AnyTypes);
-constexpr Computation kForeachDivScalar = Lists(PlanForeachScalar<kernels::kDivFn>);
-constexpr Computation kForeachLerpScalar = Lists(PlanForeachLerpScalar);
-constexpr Computation kForeachMulList = Lists(PlanForeach<kernels::kMulFn>);
-constexpr Computation kForeachMulScalar = Lists(PlanForeachScalar<kernels::kMulFn>);
-constexpr Computation kForeachSubScalar = Lists(PlanForeachScalar<kernels::kSubFn>);
-constexpr Computation kForeachSqrt = Lists(PlanForeach<kernels::kSqrtFn>);
-constexpr Computation kForeachUnscale = {.dtype_rule = UnscaleTypes, .shape_rule = UnscaleShapes, .plan = PlanUnscale};
-constexpr Computation kForeachNorm = {.dtype_rule = AnyTypes, .shape_rule = NormShapes, .plan = PlanForeachNorm};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/foreach.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

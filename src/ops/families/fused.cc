@@ -531,14 +531,9 @@ Status PlanTableRotation(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kNormQuant = {.dtype_rule = PromoteInputs, .shape_rule = NormQuantShape, .plan = PlanNormQuant};
-constexpr Computation kFusedSwiglu = {.dtype_rule = SwigluTypes, .shape_rule = SwigluShape, .plan = PlanSwiglu};
-constexpr Computation kMergeParts = {
-    .dtype_rule = MergePartsTypes, .shape_rule = MergePartsShape, .plan = PlanMergeParts};
-constexpr Computation kTableRotation = {
-    .dtype_rule = PromoteInputs, .shape_rule = TableRotationShape, .plan = PlanTableRotation};
-constexpr Computation kTopKTopP = {.dtype_rule = OneType, .shape_rule = TopKTopPShape, .plan = PlanTopKTopP};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/fused.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

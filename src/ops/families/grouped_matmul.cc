@@ -731,17 +731,9 @@ Status PlanGrouped(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kWeightQuantBatchMatmul = {.dtype_rule = OneType,
-                                                 .shape_rule = WeightQuantShape,
-                                                 .engine = Engine::kCube,
-                                                 .plan = PlanWeightQuant,
-                                                 .takes = kTakesFractals | kTakesInt4};
-constexpr Computation kGroupedMatmul = {.dtype_rule = GroupedTypes,
-                                        .shape_rule = GroupedShape,
-                                        .engine = Engine::kCube,
-                                        .plan = PlanGrouped,
-                                        .takes = kTakesFractals | kTakesInt4};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/grouped_matmul.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

@@ -935,40 +935,9 @@ Status PlanMaskedScatter(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations
-// ------------------------------------------------------------------------------------------------------
-
-constexpr Computation kIndexSelect = {
-    .dtype_rule = SameTypes, .shape_rule = AlongDimShape, .plan = PlanAlongDim, .code = 1};
-constexpr Computation kEmbedding = {
-    .dtype_rule = SameTypes, .shape_rule = AlongDimShape, .plan = PlanAlongDim, .code = 2};
-constexpr Computation kGatherAlongDim = {.dtype_rule = SameTypes, .shape_rule = AlongDimShape, .plan = PlanAlongDim};
-constexpr Computation kGather = {.dtype_rule = SameTypes, .shape_rule = GatherShape, .plan = PlanGather};
-constexpr Computation kIndex = {
-    .dtype_rule = SameTypes, .shape_rule = IndexShape, .plan = PlanIndex, .takes = kTakesEmptyAsNull};
-constexpr Computation kScatter = {
-    .dtype_rule = SameTypes, .shape_rule = ScatterShape, .aliasing = Aliasing::kFirstInput, .plan = PlanScatter};
-constexpr Computation kScatterAdd = {.dtype_rule = SameTypes,
-                                     .shape_rule = ScatterShape,
-                                     .aliasing = Aliasing::kFirstInput,
-                                     .plan = PlanScatter,
-                                     .code = static_cast<uint8_t>(ScatterOp::kAdd)};
-constexpr Computation kIndexAdd = {.dtype_rule = SameTypes,
-                                   .shape_rule = IndexRowsShape,
-                                   .aliasing = Aliasing::kFirstInput,
-                                   .plan = PlanIndexRows,
-                                   .code = static_cast<uint8_t>(ScatterOp::kAdd)};
-constexpr Computation kIndexCopy = {
-    .dtype_rule = SameTypes, .shape_rule = IndexRowsShape, .aliasing = Aliasing::kFirstInput, .plan = PlanIndexRows};
-constexpr Computation kIndexFill = {
-    .dtype_rule = SameTypes, .shape_rule = IndexFillShape, .aliasing = Aliasing::kSameView, .plan = PlanIndexFill};
-constexpr Computation kIndexPut = {
-    .dtype_rule = SameTypes, .shape_rule = IndexPutShape, .plan = PlanIndexPut, .takes = kTakesEmptyAsNull};
-constexpr Computation kScatterNdUpdate = {.dtype_rule = SameTypes, .shape_rule = ScatterNdShape, .plan = PlanScatterNd};
-constexpr Computation kOneHot = {.dtype_rule = OneHotType, .shape_rule = OneHotShape, .plan = PlanOneHot};
-constexpr Computation kEmbeddingDenseBackward = {
-    .dtype_rule = SameTypes, .shape_rule = EmbeddingGradShape, .plan = PlanEmbeddingGrad};
-constexpr Computation kMaskedFill = {.dtype_rule = TypeOfOutput, .shape_rule = MaskedShape, .plan = PlanMaskedFill};
-constexpr Computation kMaskedScatter = {.dtype_rule = SameTypes, .shape_rule = MaskedShape, .plan = PlanMaskedScatter};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/indexing.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

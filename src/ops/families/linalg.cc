@@ -138,11 +138,9 @@ Status PlanTriangularSolve(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kInverse = {.dtype_rule = OneType, .shape_rule = InverseShape, .plan = PlanInverse};
-constexpr Computation kSlogdet = {.dtype_rule = SlogdetTypes, .shape_rule = SlogdetShape, .plan = PlanSlogdet};
-constexpr Computation kTriangularSolve = {
-    .dtype_rule = PromoteInputs, .shape_rule = TriangularSolveShape, .plan = PlanTriangularSolve};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/linalg.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

@@ -516,36 +516,11 @@ Status PlanSoftmaxCross(OpCall& call) {
   return {};
 }
 
-constexpr Computation Elements(LossOp op) {
-  return {.dtype_rule = PromoteInputs,
-          .shape_rule = ElementLossShape,
-          .plan = PlanElementLoss,
-          .code = static_cast<uint8_t>(op)};
-}
-
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kMseLoss = Elements(LossOp::kMse);
-constexpr Computation kMseLossBackward = Elements(LossOp::kMseGrad);
-constexpr Computation kL1Loss = Elements(LossOp::kL1);
-constexpr Computation kSmoothL1Loss = Elements(LossOp::kSmoothL1);
-constexpr Computation kBinaryCrossEntropy = Elements(LossOp::kBce);
-constexpr Computation kBinaryCrossEntropyWithLogits = Elements(LossOp::kBceLogits);
-constexpr Computation kBinaryCrossEntropyWithLogitsBackward = Elements(LossOp::kBceLogitsGrad);
-constexpr Computation kKlDiv = Elements(LossOp::kKl);
-constexpr Computation kKlDivBackward = Elements(LossOp::kKlGrad);
-// The code of these is the rank of the scores.
-constexpr Computation kNllLoss = {
-    .dtype_rule = PromoteInputs, .shape_rule = ClassLossShape, .plan = PlanClassLoss, .code = 2};
-constexpr Computation kNllLoss2d = {
-    .dtype_rule = PromoteInputs, .shape_rule = ClassLossShape, .plan = PlanClassLoss, .code = 4};
-constexpr Computation kNllLossBackward = {
-    .dtype_rule = PromoteInputs, .shape_rule = ClassLossShape, .plan = PlanNllGrad, .code = 2};
-constexpr Computation kCrossEntropyLossGrad = {
-    .dtype_rule = PromoteInputs, .shape_rule = ClassLossShape, .plan = PlanCrossEntropyGrad, .code = 2};
-constexpr Computation kSoftmaxCrossEntropyWithLogits = {
-    .dtype_rule = PromoteInputs, .shape_rule = SoftmaxCrossShape, .plan = PlanSoftmaxCross};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/loss.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

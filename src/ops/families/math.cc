@@ -42,37 +42,9 @@ Status PlanRoundDecimals(OpCall& call) {
 
 }  // namespace
 
-constexpr Computation kAbs = ElementwiseOf<kernels::kAbsFn>(AbsType);
-constexpr Computation kAcos = ElementwiseOf<kernels::kAcosFn>(PromoteInputsToFloating);
-constexpr Computation kAsin = ElementwiseOf<kernels::kAsinFn>(PromoteInputsToFloating);
-constexpr Computation kAtan = ElementwiseOf<kernels::kAtanFn>(PromoteInputsToFloating);
-constexpr Computation kCeil = ElementwiseOf<kernels::kCeilFn>();
-constexpr Computation kCos = ElementwiseOf<kernels::kCosFn>(PromoteInputsToFloating);
-constexpr Computation kCosh = ElementwiseOf<kernels::kCoshFn>(PromoteInputsToFloating);
-constexpr Computation kErf = ElementwiseOf<kernels::kErfFn>(PromoteInputsToFloating);
-constexpr Computation kErfc = ElementwiseOf<kernels::kErfcFn>(PromoteInputsToFloating);
-constexpr Computation kErfinv = ElementwiseOf<kernels::kErfinvFn>(PromoteInputsToFloating);
-constexpr Computation kExp = ElementwiseOf<kernels::kExpFn>(PromoteInputsToFloating);
-constexpr Computation kExp2 = ElementwiseOf<kernels::kExp2Fn>(PromoteInputsToFloating);
-constexpr Computation kExpm1 = ElementwiseOf<kernels::kExpm1Fn>(PromoteInputsToFloating);
-constexpr Computation kFloor = ElementwiseOf<kernels::kFloorFn>();
-constexpr Computation kFrac = ElementwiseOf<kernels::kFracFn>();
-constexpr Computation kLog = ElementwiseOf<kernels::kLogFn>(PromoteInputsToFloating);
-constexpr Computation kLog10 = ElementwiseOf<kernels::kLog10Fn>(PromoteInputsToFloating);
-constexpr Computation kLog1p = ElementwiseOf<kernels::kLog1pFn>(PromoteInputsToFloating);
-constexpr Computation kLog2 = ElementwiseOf<kernels::kLog2Fn>(PromoteInputsToFloating);
-constexpr Computation kNanToNum = ElementwiseWith(PlanNanToNum);
-constexpr Computation kNeg = ElementwiseOf<kernels::kNegFn>();
-constexpr Computation kReciprocal = ElementwiseOf<kernels::kReciprocalFn>(PromoteInputsToFloating);
-constexpr Computation kRound = ElementwiseOf<kernels::kRoundFn>();
-constexpr Computation kRoundDecimals = ElementwiseWith(PlanRoundDecimals);
-constexpr Computation kRsqrt = ElementwiseOf<kernels::kRsqrtFn>(PromoteInputsToFloating);
-constexpr Computation kSign = ElementwiseOf<kernels::kSignFn>();
-constexpr Computation kSin = ElementwiseOf<kernels::kSinFn>(PromoteInputsToFloating);
-constexpr Computation kSinh = ElementwiseOf<kernels::kSinhFn>(PromoteInputsToFloating);
-constexpr Computation kSqrt = ElementwiseOf<kernels::kSqrtFn>(PromoteInputsToFloating);
-constexpr Computation kTan = ElementwiseOf<kernels::kTanFn>(PromoteInputsToFloating);
-constexpr Computation kTanh = ElementwiseOf<kernels::kTanhFn>(PromoteInputsToFloating);
-constexpr Computation kTrunc = ElementwiseOf<kernels::kTruncFn>();
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/math.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

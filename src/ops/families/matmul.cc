@@ -291,52 +291,9 @@ Status PlanNothing(OpCall&) { return {}; }
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kMatmul = {.dtype_rule = PromoteFactors,
-                                 .shape_rule = MatmulShape,
-                                 .engine = Engine::kCube,
-                                 .plan = PlanMatmul,
-                                 .takes = kTakesFractals};
-constexpr Computation kMm = {.dtype_rule = PromoteFactors,
-                             .shape_rule = MatrixShape,
-                             .engine = Engine::kCube,
-                             .plan = PlanMatmul,
-                             .takes = kTakesFractals};
-constexpr Computation kBatchMatMul = {.dtype_rule = PromoteFactors,
-                                      .shape_rule = BatchMatrixShape,
-                                      .engine = Engine::kCube,
-                                      .plan = PlanMatmul,
-                                      .takes = kTakesFractals};
-constexpr Computation kMv = {.dtype_rule = PromoteFactors,
-                             .shape_rule = MvShape,
-                             .engine = Engine::kCube,
-                             .plan = PlanMatmul,
-                             .takes = kTakesFractals};
-constexpr Computation kDot = {.dtype_rule = PromoteInputs,
-                              .shape_rule = VectorsShape,
-                              .engine = Engine::kCube,
-                              .plan = PlanMatmul,
-                              .takes = kTakesFractals};
-constexpr Computation kGer = {.dtype_rule = PromoteInputs, .shape_rule = OuterShape, .plan = PlanGer};
-constexpr Computation kAddmm = {.dtype_rule = PromoteFactors,
-                                .shape_rule = AddmmShape,
-                                .engine = Engine::kCube,
-                                .plan = PlanAddmm,
-                                .takes = kTakesFractals};
-constexpr Computation kBaddbmm = {.dtype_rule = PromoteFactors,
-                                  .shape_rule = BaddbmmShape,
-                                  .engine = Engine::kCube,
-                                  .plan = PlanBaddbmm,
-                                  .takes = kTakesFractals};
-constexpr Computation kAddmv = {.dtype_rule = PromoteFactors,
-                                .shape_rule = AddmvShape,
-                                .engine = Engine::kCube,
-                                .plan = PlanAddmv,
-                                .takes = kTakesFractals};
-constexpr Computation kTransMatmulWeight = {
-    .dtype_rule = OneType, .shape_rule = ShapeOfFirstInput, .plan = PlanNothing, .takes = kTakesFractals};
-constexpr Computation kNpuFormatCast = {
-    .dtype_rule = OneType, .shape_rule = ShapeOfFirstInput, .plan = PlanCopy, .takes = kTakesFractals};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/matmul.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

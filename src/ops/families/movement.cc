@@ -988,56 +988,9 @@ Status PlanUnfold(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kCast = {.dtype_rule = TypeOfDTypeParam,
-                               .shape_rule = BroadcastInputs,
-                               .aliasing = Aliasing::kSameView,
-                               .plan = PlanCopy,
-                               .takes = kTakesFractals};
-constexpr Computation kCopy = {.dtype_rule = TypeOfOutput,
-                               .shape_rule = BroadcastInputs,
-                               .aliasing = Aliasing::kSameView,
-                               .plan = PlanCopy,
-                               .takes = kTakesFractals | kTakesAnyBits};
-constexpr Computation kFill = {.dtype_rule = TypeOfOutput, .shape_rule = BroadcastInputs, .plan = PlanFill};
-constexpr Computation kZero = {
-    .dtype_rule = TypeOfOutput, .shape_rule = BroadcastInputs, .plan = PlanConstant, .code = 0};
-constexpr Computation kOne = {
-    .dtype_rule = TypeOfOutput, .shape_rule = BroadcastInputs, .plan = PlanConstant, .code = 1};
-constexpr Computation kCat = {.dtype_rule = PromoteInputs, .shape_rule = ConcatenatedShape, .plan = PlanConcat};
-constexpr Computation kPermute = {.dtype_rule = OneType, .shape_rule = PermutedShape, .plan = PlanPermute};
-constexpr Computation kFillTensor = {.dtype_rule = TypeOfOutput, .shape_rule = FillValueShape, .plan = PlanFillTensor};
-constexpr Computation kSlice = {.dtype_rule = OneType, .shape_rule = SliceShape, .plan = PlanSlice};
-constexpr Computation kRepeat = {.dtype_rule = OneType, .shape_rule = RepeatShape, .plan = PlanRepeat};
-constexpr Computation kRepeatEach = {.dtype_rule = OneType, .shape_rule = RepeatEachShape, .plan = PlanRepeatEach};
-constexpr Computation kRepeatByTensor = {
-    .dtype_rule = OneType, .shape_rule = RepeatByTensorShape, .plan = PlanRepeatByTensor};
-constexpr Computation kStack = {.dtype_rule = PromoteInputs, .shape_rule = StackedShape, .plan = PlanStack};
-constexpr Computation kSplit = {.dtype_rule = OneType, .shape_rule = SplitShape, .plan = PlanSplit};
-constexpr Computation kConstantPad = {.dtype_rule = OneType, .shape_rule = ConstantPadShape, .plan = PlanConstantPad};
-constexpr Computation kReflectionPad1d = {
-    .dtype_rule = OneType, .shape_rule = MirrorPadShape, .plan = PlanMirrorPad, .code = 2};
-constexpr Computation kReflectionPad2d = {
-    .dtype_rule = OneType, .shape_rule = MirrorPadShape, .plan = PlanMirrorPad, .code = 4};
-constexpr Computation kReplicationPad2d = {
-    .dtype_rule = OneType, .shape_rule = MirrorPadShape, .plan = PlanMirrorPad, .code = 5};
-constexpr Computation kFlip = {.dtype_rule = OneType, .shape_rule = ShapeOfFirstInput, .plan = PlanFlip};
-constexpr Computation kRoll = {.dtype_rule = OneType, .shape_rule = ShapeOfFirstInput, .plan = PlanRoll};
-constexpr Computation kTril = {.dtype_rule = OneType,
-                               .shape_rule = TriangleShape,
-                               .aliasing = Aliasing::kSameView,
-                               .plan = PlanTriangle,
-                               .code = 1};
-constexpr Computation kTriu = {.dtype_rule = OneType,
-                               .shape_rule = TriangleShape,
-                               .aliasing = Aliasing::kSameView,
-                               .plan = PlanTriangle,
-                               .code = 0};
-constexpr Computation kEye = {.dtype_rule = TypeOfOutput, .shape_rule = EyeShape, .plan = PlanEye};
-constexpr Computation kArange = {.dtype_rule = TypeOfOutput, .shape_rule = ArangeShape, .plan = PlanArange, .code = 0};
-constexpr Computation kRange = {.dtype_rule = TypeOfOutput, .shape_rule = ArangeShape, .plan = PlanArange, .code = 1};
-constexpr Computation kLinspace = {.dtype_rule = TypeOfOutput, .shape_rule = LinspaceShape, .plan = PlanLinspace};
-constexpr Computation kUnfold = {.dtype_rule = OneType, .shape_rule = UnfoldShape, .plan = PlanUnfold};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/movement.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

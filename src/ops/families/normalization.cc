@@ -355,54 +355,9 @@ Status PlanNormGrad(OpCall& call) {
 
 Status PlanSoftmax(OpCall& call) { return PlanRows(call, RowOp::kSoftmax); }
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kSoftmax = {
-    .dtype_rule = PromoteInputs, .shape_rule = OneShape, .aliasing = Aliasing::kSameView, .plan = PlanSoftmax};
-constexpr Computation kLogSoftmax = {
-    .dtype_rule = PromoteInputs, .shape_rule = OneShape, .aliasing = Aliasing::kSameView, .plan = PlanLogSoftmax};
-constexpr Computation kSoftmaxBackward = {
-    .dtype_rule = PromoteInputs, .shape_rule = OneShape, .aliasing = Aliasing::kSameView, .plan = PlanSoftmaxBackward};
-constexpr Computation kLogSoftmaxBackward = {.dtype_rule = PromoteInputs,
-                                             .shape_rule = OneShape,
-                                             .aliasing = Aliasing::kSameView,
-                                             .plan = PlanLogSoftmaxBackward};
-constexpr Computation kLayerNorm = {.dtype_rule = PromoteInputs,
-                                    .shape_rule = NormShape,
-                                    .aliasing = Aliasing::kSameView,
-                                    .plan = PlanNorm,
-                                    .code = kLayer};
-constexpr Computation kRmsNorm = {.dtype_rule = PromoteInputs,
-                                  .shape_rule = NormShape,
-                                  .aliasing = Aliasing::kSameView,
-                                  .plan = PlanNorm,
-                                  .code = kRms};
-constexpr Computation kAddRmsNorm = {.dtype_rule = PromoteInputs,
-                                     .shape_rule = NormShape,
-                                     .aliasing = Aliasing::kSameView,
-                                     .plan = PlanNorm,
-                                     .code = kAddRms};
-constexpr Computation kInplaceAddRmsNorm = {.dtype_rule = PromoteInputs,
-                                            .shape_rule = NormShape,
-                                            .aliasing = Aliasing::kSameView,
-                                            .plan = PlanNorm,
-                                            .code = kInplaceAddRms};
-constexpr Computation kDeepNorm = {.dtype_rule = PromoteInputs,
-                                   .shape_rule = NormShape,
-                                   .aliasing = Aliasing::kSameView,
-                                   .plan = PlanNorm,
-                                   .code = kDeep};
-constexpr Computation kDeepNormGrad = {
-    .dtype_rule = PromoteInputs, .shape_rule = NormShape, .plan = PlanNormGrad, .code = kDeepGrad};
-constexpr Computation kLayerNormBackward = {.dtype_rule = PromoteInputs,
-                                            .shape_rule = NormShape,
-                                            .aliasing = Aliasing::kSameView,
-                                            .plan = PlanNormGrad,
-                                            .code = kLayerGrad};
-constexpr Computation kRmsNormGrad = {.dtype_rule = PromoteInputs,
-                                      .shape_rule = NormShape,
-                                      .aliasing = Aliasing::kSameView,
-                                      .plan = PlanNormGrad,
-                                      .code = kRmsGrad};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/normalization.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

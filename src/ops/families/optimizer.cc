@@ -66,6 +66,9 @@ Status PlanAdamW(OpCall& call) {
 
 }  // namespace
 
-constexpr Computation kApplyAdamW = {.dtype_rule = AdamWTypes, .shape_rule = AdamWShapes, .plan = PlanAdamW};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/optimizer.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

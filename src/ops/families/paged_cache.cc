@@ -442,15 +442,9 @@ Status PlanNormRopeCache(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kScatterPagedCache = {
-    .dtype_rule = CacheTypes, .shape_rule = ScatterCacheShape, .plan = PlanScatterCache, .takes = kTakesFractals};
-constexpr Computation kGatherPagedCache = {
-    .dtype_rule = CacheTypes, .shape_rule = GatherCacheShape, .plan = PlanGatherCache, .takes = kTakesFractals};
-constexpr Computation kNormRopeCache = {.dtype_rule = NormRopeCacheTypes,
-                                        .shape_rule = NormRopeCacheShape,
-                                        .plan = PlanNormRopeCache,
-                                        .takes = kTakesFractals};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/paged_cache.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

@@ -299,22 +299,9 @@ Status PlanAdaptivePoolBackward(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kMaxPool = {
-    .dtype_rule = AllOneType, .shape_rule = MaxPoolShape, .plan = PlanMaxPool, .code = kPlain};
-constexpr Computation kMaxPoolWithIndices = {
-    .dtype_rule = AllOneType, .shape_rule = MaxPoolShape, .plan = PlanMaxPool, .code = kWithIndices};
-constexpr Computation kMaxPoolWithMask = {
-    .dtype_rule = AllOneType, .shape_rule = MaxPoolShape, .plan = PlanMaxPool, .code = kWithMask};
-constexpr Computation kMaxPoolBackward = {
-    .dtype_rule = AllOneType, .shape_rule = MaxPoolBackwardShape, .plan = PlanMaxPoolBackward};
-constexpr Computation kAvgPool = {.dtype_rule = AllOneType, .shape_rule = AvgPoolShape, .plan = PlanAvgPool};
-constexpr Computation kAdaptiveAvgPool2d = {
-    .dtype_rule = AllOneType, .shape_rule = AdaptivePoolShape, .plan = PlanAdaptivePool, .code = 2};
-constexpr Computation kAdaptiveAvgPool3d = {
-    .dtype_rule = AllOneType, .shape_rule = AdaptivePoolShape, .plan = PlanAdaptivePool, .code = 3};
-constexpr Computation kAdaptiveAvgPool2dBackward = {
-    .dtype_rule = AllOneType, .shape_rule = AdaptivePoolBackwardShape, .plan = PlanAdaptivePoolBackward};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/pooling.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

@@ -391,17 +391,9 @@ Status PlanPermutedProduct(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kQuantMatmul = {.dtype_rule = QuantMatmulTypes,
-                                      .shape_rule = QuantMatmulShape,
-                                      .engine = Engine::kCube,
-                                      .plan = PlanQuantMatmul,
-                                      .takes = kTakesFractals | kTakesEmptyAsNull};
-constexpr Computation kPackQuantParam = {
-    .dtype_rule = PackParamTypes, .shape_rule = PackParamShape, .plan = PlanPackParam};
-constexpr Computation kPackInt4 = {.dtype_rule = OneType, .shape_rule = PackInt4Shape, .plan = PlanPackInt4};
-constexpr Computation kTransposeBatchMatmul = {
-    .dtype_rule = PromoteInputs, .shape_rule = PermutedShape3, .engine = Engine::kCube, .plan = PlanPermutedProduct};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/quant_matmul.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

@@ -21,8 +21,6 @@ using kernels::TensorRef;
 // Light elements that a random number costs.
 constexpr int64_t kDrawCost = 8;
 
-Status AnyShape(OpCall&) { return {}; }
-
 // Seed and offset may be tensors of one element.
 Status SeedShape(OpCall& call) {
   for (std::string_view name : {"seedTensor", "offsetTensor"}) {
@@ -418,24 +416,9 @@ Status PlanMultinomial(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kUniform = {.dtype_rule = TypeOfOutput, .shape_rule = SeedShape, .plan = PlanUniform};
-constexpr Computation kNormal = {.dtype_rule = TypeOfOutput, .shape_rule = SeedShape, .plan = PlanNormal};
-constexpr Computation kRandomIntegers = {.dtype_rule = TypeOfOutput, .shape_rule = SeedShape, .plan = PlanRandom};
-constexpr Computation kRandomAny = {.dtype_rule = TypeOfOutput, .shape_rule = SeedShape, .plan = PlanRandomAny};
-constexpr Computation kBernoulli = {.dtype_rule = TypeOfOutput, .shape_rule = AnyShape, .plan = PlanBernoulli};
-constexpr Computation kBernoulliTensor = {
-    .dtype_rule = TypeOfOutput, .shape_rule = BroadcastToOutput, .plan = PlanBernoulliTensor};
-constexpr Computation kNormalTensors = {
-    .dtype_rule = TypeOfOutput, .shape_rule = BroadcastInputs, .plan = PlanNormalTensors};
-constexpr Computation kRandperm = {.dtype_rule = TypeOfOutput, .shape_rule = RandpermShape, .plan = PlanRandperm};
-constexpr Computation kDropoutMask = {.dtype_rule = TypeOfOutput, .shape_rule = MaskShape, .plan = PlanDropoutMask};
-constexpr Computation kDropoutApply = {.dtype_rule = PromoteInputs,
-                                       .shape_rule = ApplyMaskShape,
-                                       .aliasing = Aliasing::kSameView,
-                                       .plan = PlanApplyDropout};
-constexpr Computation kMultinomial = {
-    .dtype_rule = TypeOfOutput, .shape_rule = MultinomialShape, .plan = PlanMultinomial};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/random.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

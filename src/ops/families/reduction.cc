@@ -641,56 +641,9 @@ Status PlanReduceSum(OpCall& call) {
   return {};
 }
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr uint8_t Code(ReduceOp op) { return static_cast<uint8_t>(op); }
-constexpr uint8_t Code(kernels::ScanOp op) { return static_cast<uint8_t>(op); }
-
-constexpr Computation kReduceSum = {.dtype_rule = TypeOfDTypeParam, .shape_rule = ReducedShape, .plan = PlanReduceSum};
-constexpr Computation kReduceNansum = {
-    .dtype_rule = TypeOfDTypeParam, .shape_rule = ReducedShape, .plan = PlanReduce, .code = Code(ReduceOp::kNanSum)};
-constexpr Computation kMean = {
-    .dtype_rule = TypeOfMean, .shape_rule = ReducedShape, .plan = PlanReduce, .code = Code(ReduceOp::kMean)};
-constexpr Computation kProd = {
-    .dtype_rule = TypeOfDTypeParam, .shape_rule = ReducedShape, .plan = PlanReduce, .code = Code(ReduceOp::kProd)};
-constexpr Computation kAmax = {
-    .dtype_rule = OneType, .shape_rule = ReducedShape, .plan = PlanReduce, .code = Code(ReduceOp::kMax)};
-constexpr Computation kAmin = {
-    .dtype_rule = OneType, .shape_rule = ReducedShape, .plan = PlanReduce, .code = Code(ReduceOp::kMin)};
-constexpr Computation kAny = {
-    .dtype_rule = TypeOfSelf, .shape_rule = ReducedShape, .plan = PlanReduce, .code = Code(ReduceOp::kAny)};
-constexpr Computation kAll = {
-    .dtype_rule = TypeOfSelf, .shape_rule = ReducedShape, .plan = PlanReduce, .code = Code(ReduceOp::kAll)};
-constexpr Computation kLogSumExp = {.dtype_rule = PromoteInputsToFloating,
-                                    .shape_rule = ReducedShape,
-                                    .plan = PlanReduce,
-                                    .code = Code(ReduceOp::kLogSumExp)};
-constexpr Computation kAminmax = {.dtype_rule = OneType, .shape_rule = ReducedShape, .plan = PlanAminmax};
-constexpr Computation kVar = {
-    .dtype_rule = OneType, .shape_rule = ReducedShape, .plan = PlanVariance, .code = Code(ReduceOp::kVar)};
-constexpr Computation kStd = {
-    .dtype_rule = OneType, .shape_rule = ReducedShape, .plan = PlanVariance, .code = Code(ReduceOp::kStd)};
-constexpr Computation kNorm = {.dtype_rule = TypeOfNorm, .shape_rule = ReducedShape, .plan = PlanNorm};
-constexpr Computation kRenorm = {
-    .dtype_rule = OneType, .shape_rule = BroadcastInputs, .aliasing = Aliasing::kSameView, .plan = PlanRenorm};
-constexpr Computation kTrace = {.dtype_rule = TypeOfTrace, .shape_rule = TraceShape, .plan = PlanTrace};
-constexpr Computation kArgMax = {.dtype_rule = TypeOfArg, .shape_rule = ReducedShape, .plan = PlanArg, .code = 1};
-constexpr Computation kArgMin = {.dtype_rule = TypeOfArg, .shape_rule = ReducedShape, .plan = PlanArg, .code = 0};
-constexpr Computation kCumsum = {.dtype_rule = TypeOfDTypeParam,
-                                 .shape_rule = BroadcastInputs,
-                                 .aliasing = Aliasing::kSameView,
-                                 .plan = PlanScan,
-                                 .code = Code(kernels::ScanOp::kSum)};
-constexpr Computation kCumprod = {.dtype_rule = TypeOfDTypeParam,
-                                  .shape_rule = BroadcastInputs,
-                                  .aliasing = Aliasing::kSameView,
-                                  .plan = PlanScan,
-                                  .code = Code(kernels::ScanOp::kProd)};
-constexpr Computation kCummax = {
-    .dtype_rule = OneType, .shape_rule = BroadcastInputs, .plan = PlanScan, .code = Code(kernels::ScanOp::kMax)};
-constexpr Computation kCummin = {
-    .dtype_rule = OneType, .shape_rule = BroadcastInputs, .plan = PlanScan, .code = Code(kernels::ScanOp::kMin)};
-constexpr Computation kBincount = {.dtype_rule = TypeOfBincount, .shape_rule = BincountShape, .plan = PlanBincount};
-constexpr Computation kHistc = {.dtype_rule = OneType, .shape_rule = HistcShape, .plan = PlanHistc};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/reduction.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

@@ -172,16 +172,9 @@ Status PlanGridSample(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kUpsampleNearest = {
-    .dtype_rule = AllOneType, .shape_rule = ResizedShape, .plan = PlanResize, .code = kNearest};
-constexpr Computation kUpsampleNearestExact = {
-    .dtype_rule = AllOneType, .shape_rule = ResizedShape, .plan = PlanResize, .code = kNearestExact};
-constexpr Computation kUpsampleBilinear = {
-    .dtype_rule = AllOneType, .shape_rule = ResizedShape, .plan = PlanResize, .code = kBilinear};
-constexpr Computation kUpsampleBicubic = {
-    .dtype_rule = AllOneType, .shape_rule = ResizedShape, .plan = PlanResize, .code = kBicubic};
-constexpr Computation kGridSample = {.dtype_rule = AllOneType, .shape_rule = SampledShape, .plan = PlanGridSample};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/resize.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

@@ -612,29 +612,9 @@ Status RoutingInt(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kMoeInitRouting = {
-    .dtype_rule = ExpandTypes, .shape_rule = ExpandShape, .plan = PlanExpand, .code = kExpandByRowIdx};
-constexpr Computation kMoeInitRoutingV2 = {
-    .dtype_rule = ExpandTypes, .shape_rule = ExpandShape, .plan = PlanExpand, .code = kExpand};
-constexpr Computation kMoeInitRoutingV3 = {
-    .dtype_rule = ExpandTypes, .shape_rule = ExpandShape, .plan = PlanExpand, .code = kExpandQuantized};
-constexpr Computation kMoeTokenPermute = {
-    .dtype_rule = ExpandTypes, .shape_rule = ExpandShape, .plan = PlanExpand, .code = kExpandPermuted};
-constexpr Computation kMoeFinalizeRouting = {
-    .dtype_rule = OneType, .shape_rule = CombineShape, .plan = PlanCombine, .code = kFinalize};
-constexpr Computation kMoeFinalizeRoutingV2 = {
-    .dtype_rule = OneType, .shape_rule = CombineShape, .plan = PlanCombine, .code = kFinalizeSecond};
-constexpr Computation kMoeTokenUnpermute = {
-    .dtype_rule = OneType, .shape_rule = CombineShape, .plan = PlanCombine, .code = kUnpermute};
-constexpr Computation kMoeTokenPermuteGrad = {
-    .dtype_rule = OneType, .shape_rule = CombineShape, .plan = PlanCombine, .code = kPermuteGradient};
-constexpr Computation kMoeTokenUnpermuteGrad = {
-    .dtype_rule = OneType, .shape_rule = UnpermuteGradShape, .plan = PlanUnpermuteGrad};
-constexpr Computation kMoeComputeExpertTokens = {
-    .dtype_rule = RoutingInt, .shape_rule = ExpertTokensShape, .plan = PlanExpertTokens};
-constexpr Computation kGroupGating = {
-    .dtype_rule = GroupGatingTypes, .shape_rule = GroupGatingShape, .plan = PlanGroupGating};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/routing.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

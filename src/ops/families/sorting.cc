@@ -286,7 +286,7 @@ void RunMasked(const Launch& launch, kernels::Range range, const Launch::Memory&
   if (range.begin == 0) Found(launch).outputs[0].sizes[0] = kernels::TotalOf(counts, launch.units);
 }
 
-Status MaskedShape(OpCall& call) {
+Status SelectedShape(OpCall& call) {
   const Operand& self = call.Get("self");
   const Operand& mask = call.Get("mask");
   const Operand& out = call.outputs[0];
@@ -444,18 +444,9 @@ Status PlanUnique(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kSort = {.dtype_rule = TypeOfOrder, .shape_rule = BroadcastInputs, .plan = PlanSort};
-constexpr Computation kTopk = {.dtype_rule = OneType, .shape_rule = TopKShape, .plan = PlanTopK};
-constexpr Computation kMedian = {.dtype_rule = OneType, .shape_rule = MedianShape, .plan = PlanMedian};
-constexpr Computation kMedianDim = {.dtype_rule = OneType, .shape_rule = ReducedShape, .plan = PlanMedianDim};
-constexpr Computation kSearchSorted = {.dtype_rule = TypeOfSearch, .shape_rule = SearchShape, .plan = PlanSearch};
-constexpr Computation kNonzero = {
-    .dtype_rule = TypeOfOutput, .shape_rule = NonZeroShape, .plan = PlanNonZero, .code = 0};
-constexpr Computation kNonzeroV2 = {
-    .dtype_rule = TypeOfOutput, .shape_rule = NonZeroShape, .plan = PlanNonZero, .code = 1};
-constexpr Computation kMaskedSelect = {.dtype_rule = OneType, .shape_rule = MaskedShape, .plan = PlanMasked};
-constexpr Computation kUnique = {.dtype_rule = OneType, .shape_rule = UniqueShape, .plan = PlanUnique};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/sorting.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops

@@ -248,11 +248,9 @@ Status PlanGroupNormBackward(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
-
-constexpr Computation kBatchNorm = {.dtype_rule = AllOneType, .shape_rule = BatchNormShape, .plan = PlanBatchNorm};
-constexpr Computation kGroupNorm = {.dtype_rule = AllOneType, .shape_rule = GroupNormShape, .plan = PlanGroupNorm};
-constexpr Computation kGroupNormBackward = {
-    .dtype_rule = AllOneType, .shape_rule = GroupNormBackwardShape, .plan = PlanGroupNormBackward};
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/vision_norm.def"
+#undef REPRISE_COMPUTATION
 
 }  // namespace reprise::ops
