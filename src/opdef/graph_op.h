@@ -108,13 +108,13 @@ struct GraphOp {
   std::string_view type;
   char rank = 'C';
   Repeatability repeatability = Repeatability::kFixed;
-  std::span<const Operand> inputs;
-  std::span<const Operand> outputs;
-  std::span<const AttributeDef> attributes;
+  std::span<const Operand> inputs = {};
+  std::span<const Operand> outputs = {};
+  std::span<const AttributeDef> attributes = {};
   Status (*infer)(InferContext& call) = nullptr;  ///< use Infer() of infer.h, which checks and fills in the rest
-  std::string_view rule;                          ///< its name
-  std::string_view functions;  ///< aclnn functions that compute it, with blanks between; may be empty
-  std::string_view about;
+  std::string_view rule = {};                     ///< its name
+  std::string_view functions = {};  ///< aclnn functions that compute it, with blanks between; may be empty
+  std::string_view about = {};
 
   const AttributeDef* FindAttribute(std::string_view name) const;
 };

@@ -144,6 +144,19 @@ Status PrepareOutputs(InferContext& call) {
   return {};
 }
 
+// The type that the user gave against the one found out.
+Status CheckType(const InferContext& call, size_t index, InferResult& result) {
+  if (result.dtype == -1) result.dtype = result.wanted;
+  if (result.wanted == -1 || result.wanted == result.dtype) return {};
+  const Operand& operand = call.op.outputs[index];
+  std::string_view source = "the result";
+  if (operand.source == TypeSource::kAttribute)
+    source = call.op.attributes[static_cast<size_t>(operand.attribute)].name;
+  return call.WrongOutput(index,
+                          fmt::format("is {}, but {} is {}", TypeName(result.wanted), source, TypeName(result.dtype)),
+                          fmt::format("create the descriptor with the type of {}", source));
+}
+
 std::string ValueText(bool value) { return value ? "true" : "false"; }
 std::string ValueText(int64_t value) { return fmt::format("{}", value); }
 std::string ValueText(float value) {  // JSON has no word for those that are no numbers
@@ -417,6 +430,7 @@ Status Infer(InferContext& call) {
             .Hint("report this, with the shapes of the inputs");
       }
       result.shape = call.facts->Simplify(result.shape);
+      REPRISE_RETURN_IF_ERROR(CheckType(call, i, result));
     }
   }
   return {};
