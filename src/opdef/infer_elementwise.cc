@@ -71,8 +71,37 @@ Status Same(InferContext& call) {  // rule
   return {};
 }
 
+namespace {
+
+// Arithmetic of sizes, as graphs compute shapes from shapes. Lists of numbers and single ones.
+void ComputeValue(InferContext& call) {
+  using Compute = Dim (*)(const Dim&, const Dim&);
+  constexpr std::pair<std::string_view, Compute> kKnown[] = {
+      {"Add", [](const Dim& a, const Dim& b) { return a + b; }},
+      {"Sub", [](const Dim& a, const Dim& b) { return a - b; }},
+      {"Mul", [](const Dim& a, const Dim& b) { return a * b; }},
+      {"FloorDiv", [](const Dim& a, const Dim& b) { return FloorDiv(a, b); }}};
+  const auto* known =
+      std::find_if(std::begin(kKnown), std::end(kKnown), [&](const auto& k) { return k.first == call.op.type; });
+  if (known == std::end(kKnown) || !call.Out(0).shape.has_rank() || call.Out(0).shape.rank() > 1) return;
+  const std::optional<std::vector<Dim>>& a = call.inputs[0][0].value;
+  const std::optional<std::vector<Dim>>& b = call.inputs[1][0].value;
+  if (!a.has_value() || !b.has_value() || a->empty() || b->empty()) return;
+  const size_t count = std::max(a->size(), b->size());
+  if ((a->size() != count && a->size() != 1) || (b->size() != count && b->size() != 1)) return;
+  std::vector<Dim> value;
+  for (size_t i = 0; i < count; ++i) {
+    value.push_back(known->second((*a)[a->size() == 1 ? 0 : i], (*b)[b->size() == 1 ? 0 : i]));
+  }
+  call.Out(0).value = std::move(value);
+}
+
+}  // namespace
+
 Status Broadcast(InferContext& call) {  // rule
-  return BroadcastAll(call, "");
+  REPRISE_RETURN_IF_ERROR(BroadcastAll(call, ""));
+  ComputeValue(call);
+  return {};
 }
 
 // base^(scale * x + shift); base -1 is e.

@@ -481,6 +481,23 @@ struct SliceMasks {
   int64_t begin, end, ellipsis, new_axis, shrink;
 };
 
+// The numbers that a slice of a list of numbers takes; `count` is how many.
+std::optional<std::vector<Dim>> SlicedValue(const std::vector<Dim>& value, const SliceBounds& slice, const Dim& count) {
+  const bool is_known = (slice.from_start || slice.begin.is_number()) && count.is_number();
+  if (!is_known) return std::nullopt;
+  const auto size = static_cast<int64_t>(value.size());
+  const int64_t first =
+      slice.from_start ? (slice.stride > 0 ? 0 : size - 1) : Clamped(slice.begin.number(), size, slice.stride);
+  std::vector<Dim> out;
+  for (int64_t i = 0; i < count.number(); ++i) out.push_back(value[static_cast<size_t>(first + i * slice.stride)]);
+  return out;
+}
+
+bool PlaceIsIn(const std::vector<Dim>& value, const Dim& place) {
+  const auto size = static_cast<int64_t>(value.size());
+  return place.number() >= -size && place.number() < size;
+}
+
 bool HasBit(int64_t mask, size_t i) { return i < 63 && (mask >> i & 1) != 0; }
 
 }  // namespace
@@ -521,6 +538,7 @@ Status StridedSlice(InferContext& call) {  // rule
   // What each entry says about its dim; dims without an entry stay.
   std::vector<Dim> out;
   std::vector<bool> is_gone(rank, false);
+  std::optional<std::vector<Dim>> value;
   Sizes shape = x.shape;
   size_t dim = 0;
   std::vector<std::pair<size_t, size_t>> fresh;  // new dims: in front of which dim, how many
@@ -542,6 +560,9 @@ Status StridedSlice(InferContext& call) {  // rule
     }
     if (HasBit(masks.shrink, i)) {
       is_gone[d] = true;
+      const bool has_place = begin != nullptr && (*begin)[i].is_number() && x.value.has_value() && rank == 1;
+      if (has_place)
+        value = SlicedValue(*x.value, {(*begin)[i], 0, 1, false, false}, PlaceIsIn(*x.value, (*begin)[i]) ? 1 : 0);
       continue;
     }
     if (strides.has_value() && (*strides)[i] == 0) {
@@ -553,8 +574,10 @@ Status StridedSlice(InferContext& call) {  // rule
       shape[d] = Dim::Unknown();
       continue;
     }
-    shape[d] = SlicedSize(x.shape[d], {begin != nullptr ? (*begin)[i] : Dim(), end != nullptr ? (*end)[i] : Dim(),
-                                       (*strides)[i], HasBit(masks.begin, i), HasBit(masks.end, i)});
+    const SliceBounds slice = {begin != nullptr ? (*begin)[i] : Dim(), end != nullptr ? (*end)[i] : Dim(),
+                               (*strides)[i], HasBit(masks.begin, i), HasBit(masks.end, i)};
+    shape[d] = SlicedSize(x.shape[d], slice);
+    if (x.value.has_value() && rank == 1) value = SlicedValue(*x.value, slice, shape[d]);
   }
   for (size_t d = 0; d <= rank; ++d) {
     for (const auto& entry : fresh) {
@@ -562,6 +585,7 @@ Status StridedSlice(InferContext& call) {  // rule
     }
     if (d < rank && !is_gone[d]) out.push_back(shape[d]);
   }
+  if (fresh.empty()) call.Out(0).value = std::move(value);
   return call.SetRest(Sizes(std::move(out)));
 }
 

@@ -161,6 +161,8 @@ constexpr Case kCases[] = {
     {"Add", "x1=float32[s0, 1]; x2=float32[128]", "", "float32[s0, 128]"},
     {"Add", "x1=float32[?]; x2=float32[s0]", "", "float32[s0]"},
     {"Add", "x1=float32[..]; x2=float32[3]", "", "float32[..]"},
+    {"Mul", "x1=int64[2]{s0, 3}; x2=int64[]{4}", "", "int64[2]{4*s0, 12}"},
+    {"FloorDiv", "x1=int64[1]{s0}; x2=int64[1]{2}", "", "int64[1]{s0//2}"},
     {"Mul", "x1=int32[3]; x2=float16[2, 1]", "", "float16[2, 3]"},
     {"Less", "x1=int32[s0]; x2=int32[1]", "", "bool[s0]"},
     {"Exp", "x=float32[4]", "base=2.0", "float32[4]"},
@@ -252,6 +254,9 @@ constexpr Case kCases[] = {
      "float32[3]"},
     {"StridedSliceV2", "x=float32[s0, 9]; begin=int64[1]{0}; end=int64[1]{128}", "", "float32[?, 9]"},
     {"StridedSliceV2", "x=float32[s0, 9]; begin=int64[1]; end=int64[1]", "", "float32[?, 9]"},
+    {"StridedSliceV2", "x=int64[3]{s0, 5, s1}; begin=int64[1]{-2}; end=int64[1]{3}", "", "int64[2]{5, s1}"},
+    {"StridedSliceV2", "x=int64[3]{s0, 5, s1}; begin=int64[1]{-1}; end=int64[1]{0}", "shrink_axis_mask=1",
+     "int64[]{s1}"},
     {"StridedSliceV2", "x=float32[s0, 9, 4]; begin=int64[3]{0, 1, 0}; end=int64[3]{0, 2, 0}",
      "shrink_axis_mask=2 begin_mask=5 end_mask=5", "float32[s0, 4]"},
     {"StridedSliceV2", "x=float32[s0, 9, 4]; begin=int64[3]{0, 0, 1}; end=int64[3]{0, 0, 3}",
@@ -435,6 +440,30 @@ TEST(InferTest, SubstitutingIsInferring) {
               EXPECT_EQ(expected[d], found[d]) << i << ": " << found.text();
             }
           }
+        }
+      }
+    }
+  }
+}
+
+// Slices of one dim, against the places that a walk along the dim finds.
+TEST(InferTest, SlicesOfEveryKind) {
+  for (const int64_t size : {0, 1, 3}) {
+    for (int64_t begin = -4; begin <= 4; ++begin) {
+      for (int64_t end = -4; end <= 4; ++end) {
+        for (const int64_t stride : {-3, -1, 1, 2}) {
+          const std::string inputs = fmt::format(
+              "x=float32[{}]; begin=int64[1]{{{}}}; end=int64[1]{{{}}}; axes=int64[1]{{0}}; strides=int64[1]{{{}}}",
+              size, begin, end, stride);
+          Call call({"StridedSliceV2", inputs.c_str(), "", ""});
+          ASSERT_TRUE(Infer(call.context).ok()) << inputs;
+          // Both bounds from the front; the walk begins at the first place inside that is not before begin.
+          const int64_t first = begin < 0 ? begin + size : begin;
+          const int64_t last = end < 0 ? end + size : end;
+          int64_t count = 0;
+          int64_t next = stride > 0 ? std::max<int64_t>(first, 0) : std::min(first, size - 1);
+          for (; next >= 0 && next < size && (stride > 0 ? next < last : next > last); next += stride) ++count;
+          ASSERT_EQ(Dim(count), call.context.outputs[0][0].shape[0]) << inputs;
         }
       }
     }

@@ -21,7 +21,8 @@ TEST(NamedOpTest, EveryRowIsAGraphOperatorWithTheTypesOfItsSteps) {
     }
     for (const kernels::DType type : kernels::kAllDTypes) {
       if (!row.types.Has(type)) continue;
-      EXPECT_TRUE(data == nullptr || data->types().Has(static_cast<int32_t>(type))) << kernels::Name(type);
+      EXPECT_TRUE(data == nullptr || data->types().Has(static_cast<int32_t>(type)))
+          << opdef::TypeName(static_cast<int32_t>(type));
     }
     for (const opdef::AttributeDef& attribute : op->attributes) {
       EXPECT_NE(opdef::AttributeKind::kTensor, attribute.kind) << attribute.name;
