@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import api_tables as api
+import gen_graph_ops
 import op_tables
 
 NO_HEADER = "(no public header"
@@ -56,6 +57,7 @@ def main():
     check_structs(report, tables, constants_page)
     check_overloads(report, tables, constants_page)
     check_graph_types(report, spec_dir / "ge-prototypes.csv")
+    check_graph_ops(report, spec_dir / "ge-prototypes.csv")
     print(f"{report.compared} comparisons, {report.differences} differences")
     return 1 if report.differences else 0
 
@@ -237,6 +239,60 @@ def check_overloads(report, tables, page):
         name, target = re.match(r"\w+", left)[0], re.match(r"\w+", right)[0]
         if target.startswith("acl"):
             report.same(f"overload {name} -> {target}", True, (name, target) in found)
+
+
+# Graph operators
+
+# Where api/graph_ops means to differ from the prototypes: what is empty or misprinted there, and what may be left out.
+GRAPH_OP_DIFFERS = {
+    "AssignSub": "called var there, ref by all that use it",
+    "BatchNormV3": "empty there",
+    "MoeUpdateExpert": "the second output has the name of the first one there",
+}
+LIST_KINDS = {"ListInt": "Ints", "ListBool": "Bools", "int": "Int"}
+TYPE_GROUPS = {"ALL": "all", "BasicType": "basic", "NumberType": "number", "RealNumberType": "real", "UnaryDataType": "unary",
+               "FloatingDataType": "floating", "IntegerDataType": "integer", "IndexNumberType": "index"}
+TYPE_NAMES = {"FLOAT": "float32", "DOUBLE": "float64", "FP16": "float16", "BF16": "bfloat16", "FP8_E5M2": "float8_e5m2",
+              "FP8_E4M3FN": "float8_e4m3fn", "FLOAT8_E4M3": "float8_e4m3fn", "DI_UINT16": "uint16", "offsetINT32": "int32"}
+
+
+def check_graph_ops(report, path):
+    """Names, marks, kinds and defaults are equal, and the table takes every type that the prototype takes."""
+    with open(path, newline="") as file:
+        expected = {row[0]: row for row in list(csv.reader(file))[1:]}
+    found = {row.type: row for rows in gen_graph_ops.read_table().values() for row in rows}
+    report.same("graph operators missing", [], sorted(t for t, row in expected.items() if row[1] in "AB" and t not in found))
+    for type_name in expected.keys() & found.keys():
+        if type_name in GRAPH_OP_DIFFERS:
+            continue
+        prototype, row = expected[type_name], found[type_name]
+        report.same(f"{type_name} rank", prototype[1], row.row["rank"])
+        for what, text, operands in (("inputs", prototype[2], row.inputs), ("outputs", prototype[3], row.outputs)):
+            names = [re.match(r"(\w+)(\?|\[\])?", word).groups() for word in filter(None, text.split(" ; "))]
+            marks = [(o.name, "?" if o.is_optional else "[]" if o.is_list else None) for o in operands]
+            report.same(f"{type_name} {what}", names, marks)
+            for word, operand in zip(filter(None, text.split(" ; ")), operands):
+                missing = prototype_types(word.partition(":")[2]) & ~operand.mask if operand.mask else 0
+                report.same(f"{type_name} {operand.name}: types missing, as bits", 0, missing)
+        attributes = {a.name: (a.kind, a.is_required) for a in row.attributes if a.has_default or a.is_required}
+        for word in filter(None, prototype[4].split(" ; ")):
+            name, required, kind = re.match(r"(\w+)(!?):(\w+)", word).groups()
+            if name in attributes:
+                report.same(f"{type_name} {name}", (LIST_KINDS.get(kind, kind), required == "!"), attributes[name])
+            else:
+                report.same(f"{type_name} {name} may be left out", True, any(a.name == name for a in row.attributes))
+
+
+def prototype_types(text):
+    """The bits of a list of types; none where it names variables alone."""
+    bits = 0
+    for word in re.findall(r"\w+", text.replace("TensorType", "").replace("FLOAT16COMPLEX64", "FLOAT16,COMPLEX64")):
+        if word in TYPE_GROUPS:
+            bits |= gen_graph_ops.mask_of(TYPE_GROUPS[word])
+        elif not re.fullmatch(r"T\d?", word):
+            name = word.replace("BFLOAT", "bfloat").replace("FLOAT64", "float64").lower()
+            bits |= gen_graph_ops.mask_of(TYPE_NAMES.get(word, name))
+    return bits
 
 
 # Reading Markdown

@@ -43,7 +43,9 @@ constexpr std::array kProductParams = {In("A"), In("B"), Out("product"), Attr("c
 constexpr std::array kScaleAddParams = {InOut("C"), In("product"), In("alpha"), In("beta")};
 constexpr Routine kProductRoutine = {kProductParams, kProduct};
 constexpr Routine kScaleAddRoutine = {kScaleAddParams, kScaleAdd};
-constexpr NamedOp kGemm = {.type = "Gemm", .inputs = "", .output = "C", .attributes = "", .types = kNumericTypes};
+constexpr NamedOp kGemm = {.type = "Gemm", .types = kNumericTypes};
+constexpr std::array<opdef::Operand, 1> kGemmOutputs = {{{.name = "C"}}};
+constexpr opdef::GraphOp kGemmOperator = {.type = "Gemm", .outputs = kGemmOutputs};  // checked here, never inferred
 
 Status Invalid(const BlasCall& call, const char* parameter, std::string text, std::string hint) {
   return Error(kInvalidArgument, fmt::format("{}: {} {}", call.name, parameter, text))
@@ -128,7 +130,7 @@ Status RunBlas(const BlasCall& call, const void* stream) {
   }
 
   constexpr int64_t kKeepPrecision = 0;
-  NamedCall steps(kGemm);
+  NamedCall steps(kGemm, kGemmOperator);
   const View product = steps.Temporary(sum, out.sizes);
   REPRISE_RETURN_IF_ERROR(steps.Step(kProductRoutine, {left, right, product, kKeepPrecision}));
   const View alpha = View::Of(c, {}, const_cast<void*>(call.alpha));

@@ -20,23 +20,6 @@ namespace {
 
 using kernels::DType;
 
-// "a, b" into its words, which are none for an empty text.
-std::vector<std::string_view> Split(std::string_view text) {
-  std::vector<std::string_view> words;
-  while (!text.empty()) {
-    const size_t comma = text.find(", ");
-    words.push_back(text.substr(0, comma));
-    text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 2);
-  }
-  return words;
-}
-
-bool TakeSuffix(std::string_view& word, std::string_view suffix) {
-  if (!word.ends_with(suffix)) return false;
-  word.remove_suffix(suffix.size());
-  return true;
-}
-
 // Bytes, or nothing when they do not fit. Sizes beside a 0 have to fit, too, so that products of them never overflow.
 std::optional<uint64_t> BytesOf(std::span<const int64_t> dims, uint64_t item_bytes) {
   uint64_t bytes = item_bytes;
@@ -223,25 +206,10 @@ struct NamedCall::Slot {
   size_t count = 0;
 };
 
-struct NamedCall::AttributeRule {
-  std::string_view name;
-  std::string_view kind;
-  bool is_required = false;
-};
-
-NamedCall::NamedCall(const NamedOp& row) : op(row), memory_(new TaskMemory) {
-  for (std::string_view word : Split(op.inputs)) {
-    Slot& slot = slots_.emplace_back();
-    slot.is_optional = TakeSuffix(word, "?");
-    slot.is_list = TakeSuffix(word, "[]");
-    slot.is_constant = TakeSuffix(word, "#");
-    slot.name = word;
-  }
-  for (std::string_view word : Split(op.attributes)) {
-    AttributeRule& rule = rules_.emplace_back();
-    rule.is_required = TakeSuffix(word, "!");
-    rule.name = word.substr(0, word.find(':'));
-    rule.kind = word.substr(word.find(':') + 1);
+NamedCall::NamedCall(const NamedOp& row, const opdef::GraphOp& graph_op)
+    : op(row), context(graph_op), memory_(new TaskMemory) {
+  for (const opdef::Operand& operand : context.op.inputs) {
+    slots_.push_back({operand.name, operand.is_optional(), operand.is_list(), operand.is_value()});
   }
 }
 
@@ -253,58 +221,22 @@ NamedCall::~NamedCall() {
 // ---- Binding ----------------------------------------------------------------------------------------------------
 
 Status NamedCall::Bind() {
-  REPRISE_RETURN_IF_ERROR(CheckAttributes());
+  REPRISE_RETURN_IF_ERROR(opdef::CheckAttributes(context.op, attributes, "set it with an aclopSetAttr function"));
+  context.attributes = attributes;
+  const std::string_view output_name = context.op.outputs[0].name;
   REPRISE_RETURN_IF_ERROR(NameInputs());
   if (outputs.size() != 1) {
     return Error(kOpOutputNotMatch,
-                 fmt::format("{}: has {} outputs, expected 1 ({})", op.type, outputs.size(), op.output))
+                 fmt::format("{}: has {} outputs, expected 1 ({})", op.type, outputs.size(), output_name))
         .Culprit("parameter numOutputs")
         .Hint("pass one descriptor and one buffer for the output");
   }
-  outputs[0].name = op.output;
+  outputs[0].name = output_name;
   for (const NamedTensor& input : inputs) {
     if (!input.is_absent) REPRISE_RETURN_IF_ERROR(CheckFormat(input, kOpInputNotMatch));
   }
   REPRISE_RETURN_IF_ERROR(CheckFormat(outputs[0], kOpOutputNotMatch));
   return CheckTypes();
-}
-
-Status NamedCall::CheckAttributes() const {
-  static const Attributes kNone;
-  for (const auto& entry : attributes != nullptr ? *attributes : kNone) {
-    const std::string& name = entry.first;
-    const AttributeValue& value = entry.second;
-    if (name.starts_with('_')) continue;  // notes between compilers, without a meaning of their own
-    const auto rule =
-        std::find_if(rules_.begin(), rules_.end(), [&](const AttributeRule& known) { return known.name == name; });
-    if (rule == rules_.end()) {
-      return WrongAttribute(name, "is no attribute of the operator",
-                            op.attributes.empty() ? std::string("the operator has none: pass no attributes")
-                                                  : fmt::format("use these: {}", op.attributes));
-    }
-    const std::string_view kind = rule->kind;
-    const auto* integer = std::get_if<int64_t>(&value);
-    const bool fits =
-        (kind == "Bool" && (std::holds_alternative<bool>(value) || (integer != nullptr && (*integer | 1) == 1))) ||
-        (kind == "Int" && (integer != nullptr || std::holds_alternative<DataTypeValue>(value))) ||
-        (kind == "Type" && (integer != nullptr || std::holds_alternative<DataTypeValue>(value))) ||
-        (kind == "Float" && (integer != nullptr || std::holds_alternative<float>(value))) ||
-        (kind == "Ints" && std::holds_alternative<std::vector<int64_t>>(value));
-    if (!fits) {
-      return WrongAttribute(name, fmt::format("is set as {}, {}", KindNameOf(value), AttributeText(value)),
-                            fmt::format("set it as {}", kind == "Bool"    ? "a boolean"
-                                                        : kind == "Int"   ? "an integer"
-                                                        : kind == "Type"  ? "a data type"
-                                                        : kind == "Float" ? "a float"
-                                                                          : "a list of integers"));
-    }
-  }
-  for (const AttributeRule& rule : rules_) {
-    if (rule.is_required && FindAttribute(rule.name) == nullptr) {
-      return WrongAttribute(rule.name, "is not set, but has no default", "set it with an aclopSetAttr function");
-    }
-  }
-  return {};
 }
 
 // Inputs belong to the slots by their place. An optional one is left out by a descriptor of type ACL_DT_UNDEFINED, or,
@@ -323,7 +255,7 @@ Status NamedCall::NameInputs() {
                                                has_list       ? " or more"
                                                : least < most ? fmt::format(" to {}", most)
                                                               : "",
-                                               op.inputs))
+                                               opdef::InputsText(context.op)))
         .Culprit("parameter numInputs")
         .Hint("pass the inputs in this order; leave an optional one out with a descriptor of type ACL_DT_UNDEFINED");
   }
@@ -354,7 +286,27 @@ Status NamedCall::CheckFormat(const NamedTensor& tensor, int code) const {
       .Hint("keep tensors in format ND, NCHW, NHWC, NCDHW, NDHWC or NCL");
 }
 
+namespace {
+
+// How the types of a call hang together, beyond those that the steps compute.
+enum class Types : uint8_t {
+  kSame,          // inputs that are no constants, and the output, have one type
+  kOutputByRule,  // so have the inputs; the rule of inference checks the output
+  kFree,          // an attribute says the type of the output
+};
+
+Types TypesOf(const opdef::GraphOp& op) {
+  switch (op.outputs[0].source) {
+    case opdef::TypeSource::kRule: return Types::kOutputByRule;
+    case opdef::TypeSource::kAttribute: return Types::kFree;
+    default: return Types::kSame;
+  }
+}
+
+}  // namespace
+
 Status NamedCall::CheckTypes() const {
+  const Types rule = TypesOf(context.op);
   const NamedTensor* first = nullptr;
   for (const Slot& slot : slots_) {
     for (size_t i = slot.first; i < slot.first + slot.count; ++i) {
@@ -377,7 +329,7 @@ Status NamedCall::CheckTypes() const {
                           "use one of " + known);
       }
       if (first == nullptr) first = &input;
-      if (op.rule == NamedTypes::kFree || input.dtype_number == first->dtype_number || slot.is_optional) continue;
+      if (rule == Types::kFree || input.dtype_number == first->dtype_number || slot.is_optional) continue;
       return WrongInput(input,
                         fmt::format("is {}, but {} is {}", DTypeText(input.dtype_number), first->name,
                                     DTypeText(first->dtype_number)),
@@ -389,7 +341,7 @@ Status NamedCall::CheckTypes() const {
     return WrongOutput(fmt::format("is {}, which no operator writes", DTypeText(outputs[0].dtype_number)),
                        "create the descriptor with the type of the result");
   }
-  if (op.rule == NamedTypes::kSame && first != nullptr && outputs[0].dtype_number != first->dtype_number) {
+  if (rule == Types::kSame && first != nullptr && outputs[0].dtype_number != first->dtype_number) {
     return WrongOutput(fmt::format("is {}, but {} is {}", DTypeText(outputs[0].dtype_number), first->name,
                                    DTypeText(first->dtype_number)),
                        "the output of this operator has the type of its inputs");
@@ -397,8 +349,9 @@ Status NamedCall::CheckTypes() const {
   return {};
 }
 
-Status NamedCall::Infer(bool complete, bool* inferred) {
-  *inferred = false;
+// Whether all shapes and constants that inference needs are there.
+Status NamedCall::CheckKnown(bool complete, bool* is_known) const {
+  *is_known = false;
   for (const Slot& slot : slots_) {
     for (size_t i = slot.first; i < slot.first + slot.count; ++i) {
       const NamedTensor& input = inputs[i];
@@ -415,36 +368,77 @@ Status NamedCall::Infer(bool complete, bool* inferred) {
       }
     }
   }
-  if (op.rule == NamedTypes::kSame) {
-    for (const Slot& slot : slots_) {
-      if (slot.is_constant || slot.count == 0) continue;
-      result_type = inputs[slot.first].dtype();
-      break;
+  *is_known = true;
+  return {};
+}
+
+// The inputs as the rules of inference see them.
+Status NamedCall::Describe() {
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    const Slot& slot = slots_[s];
+    context.inputs[s].clear();
+    for (size_t i = slot.first; i < slot.first + slot.count; ++i) {
+      const NamedTensor& input = inputs[i];
+      if (input.is_absent) continue;
+      opdef::InferTensor& tensor = context.inputs[s].emplace_back();
+      tensor.name = input.name;
+      tensor.place = fmt::format("parameter {}[{}]", input.parameter, input.index);
+      tensor.dtype = input.dtype_number;
+      tensor.shape = opdef::Shape::Of(input.dims);
+      if (!slot.is_constant) continue;
+      REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> value, Constant(input));
+      tensor.value.emplace(value.begin(), value.end());
     }
   }
-  REPRISE_RETURN_IF_ERROR(op.infer(*this));
-  NamedTensor& out = outputs[0];
-  if (shape.size() > kernels::kMaxRank || !BytesOf(shape, 16).has_value()) {
-    return WrongOutput(fmt::format("gets the shape {}, which is too large", ShapeText(shape)),
+  context.outputs[0].assign(1, {});
+  context.outputs[0][0].wanted = outputs[0].dtype_number;
+  return {};
+}
+
+Status NamedCall::Infer(bool complete, bool* inferred) {
+  *inferred = false;
+  bool is_known = false;
+  REPRISE_RETURN_IF_ERROR(CheckKnown(complete, &is_known));
+  if (!is_known) return {};
+  REPRISE_RETURN_IF_ERROR(Describe());
+  REPRISE_RETURN_IF_ERROR(opdef::Infer(context));
+  REPRISE_RETURN_IF_ERROR(CheckResult());
+  *inferred = true;
+  return {};
+}
+
+// What was inferred against the descriptor of the output, which gets the type where it has none.
+Status NamedCall::CheckResult() {
+  const opdef::InferResult& result = context.Out(0);
+  shape = result.shape.numbers();
+  const bool is_too_large = !result.shape.is_static() || shape.size() > kernels::kMaxRank;
+  if (is_too_large || !BytesOf(shape, 16).has_value()) {
+    return WrongOutput(fmt::format("gets the shape {}, which is too large", result.shape.text()),
                        "pass inputs that ask for a smaller result");
   }
+  NamedTensor& out = outputs[0];
   if (out.dtype_number == -1) {
-    if (result_type == DType::kUndefined) {
+    if (result.dtype == -1) {
       return WrongOutput("has the undefined type", "create the descriptor with the type of the result");
     }
-    out.dtype_number = static_cast<int32_t>(result_type);
+    out.dtype_number = result.dtype;
+  }
+  if (out.dtype() == DType::kUndefined) {  // a type that graphs have and kernels do not compute
+    const opdef::Operand& operand = context.op.outputs[0];
+    const std::string text = fmt::format("is {}, which is no type that can be written", result.dtype);
+    if (operand.source != opdef::TypeSource::kAttribute)
+      return WrongOutput(text, "create the descriptor with another type");
+    return context.WrongAttribute(context.op.attributes[static_cast<size_t>(operand.attribute)].name, text,
+                                  "set it to the aclDataType of the output");
   }
   const bool is_open = out.dims.size() == 1 && out.dims[0] == runtime::TensorDesc::kUnknownRank;
   bool fits = is_open || out.dims.size() == shape.size();
   for (size_t d = 0; fits && !is_open && d < shape.size(); ++d) {
     fits = out.dims[d] == shape[d] || out.dims[d] == runtime::TensorDesc::kUnknownDim;
   }
-  if (!fits) {
-    return WrongOutput(fmt::format("has the shape {}, but the result has {}", ShapeText(out.dims), ShapeText(shape)),
-                       "create the descriptor with the shape of the result");
-  }
-  *inferred = true;
-  return {};
+  if (fits) return {};
+  return WrongOutput(fmt::format("has the shape {}, but the result has {}", ShapeText(out.dims), ShapeText(shape)),
+                     "create the descriptor with the shape of the result");
 }
 
 Status NamedCall::CheckBuffer(NamedTensor& tensor, std::span<const int64_t> dims, bool is_input) {
@@ -504,40 +498,7 @@ std::span<const NamedTensor> NamedCall::List(std::string_view name) const {
   return std::span<const NamedTensor>(inputs).subspan(slot->first, slot->count);
 }
 
-const AttributeValue* NamedCall::FindAttribute(std::string_view name) const {
-  if (attributes == nullptr) return nullptr;
-  const auto found = attributes->find(name);
-  return found != attributes->end() ? &found->second : nullptr;
-}
-
-bool NamedCall::Bool(std::string_view name, bool otherwise) const {
-  const AttributeValue* value = FindAttribute(name);
-  if (value == nullptr) return otherwise;
-  const auto* integer = std::get_if<int64_t>(value);
-  return integer != nullptr ? *integer != 0 : std::get<bool>(*value);
-}
-
-int64_t NamedCall::Int(std::string_view name, int64_t otherwise) const {
-  const AttributeValue* value = FindAttribute(name);
-  if (value == nullptr) return otherwise;
-  const auto* type = std::get_if<DataTypeValue>(value);
-  return type != nullptr ? type->number : std::get<int64_t>(*value);
-}
-
-double NamedCall::Real(std::string_view name, double otherwise) const {
-  const AttributeValue* value = FindAttribute(name);
-  if (value == nullptr) return otherwise;
-  const auto* integer = std::get_if<int64_t>(value);
-  return integer != nullptr ? static_cast<double>(*integer) : std::get<float>(*value);
-}
-
-std::vector<int64_t> NamedCall::Ints(std::string_view name, const std::vector<int64_t>& otherwise) const {
-  const AttributeValue* value = FindAttribute(name);
-  return value != nullptr ? std::get<std::vector<int64_t>>(*value) : otherwise;
-}
-
-StatusOr<std::vector<int64_t>> NamedCall::Constant(std::string_view name) const {
-  const NamedTensor& input = Input(name);
+StatusOr<std::vector<int64_t>> NamedCall::Constant(const NamedTensor& input) const {
   if (!input.has_constant) {
     return WrongInput(input, "has no value that is known at the call",
                       "set it with aclSetTensorConst, or pass a host buffer and mark it with aclSetTensorPlaceMent");
@@ -562,63 +523,16 @@ StatusOr<std::vector<int64_t>> NamedCall::Constant(std::string_view name) const 
   return values;
 }
 
-StatusOr<int64_t> NamedCall::ConstantInt(std::string_view name) const {
-  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> values, Constant(name));
-  if (values.size() == 1) return values[0];
-  return WrongInput(Input(name), fmt::format("has {} numbers", values.size()), "pass one number");
-}
-
 Status NamedCall::WrongInput(const NamedTensor& tensor, std::string text, std::string hint) const {
   return Error(kOpInputNotMatch, fmt::format("{}: {} {}", op.type, tensor.name, text))
       .Culprit(fmt::format("parameter {}[{}]", tensor.parameter, tensor.index))
       .Hint(std::move(hint));
 }
 
-Status NamedCall::WrongInputs(std::string text, std::string hint) const {
-  return Error(kOpInputNotMatch, fmt::format("{}: {}", op.type, text))
-      .Culprit("parameter inputDesc")
-      .Hint(std::move(hint));
-}
-
 Status NamedCall::WrongOutput(std::string text, std::string hint) const {
-  return Error(kOpOutputNotMatch, fmt::format("{}: {} {}", op.type, op.output, text))
+  return Error(kOpOutputNotMatch, fmt::format("{}: {} {}", op.type, context.op.outputs[0].name, text))
       .Culprit("parameter outputs[0]")
       .Hint(std::move(hint));
-}
-
-Status NamedCall::WrongAttribute(std::string_view name, std::string text, std::string hint) const {
-  return Error(kOpAttrNotMatch, fmt::format("{}: {} {}", op.type, name, text))
-      .Culprit(fmt::format("attribute {}", name))
-      .Hint(std::move(hint));
-}
-
-StatusOr<int64_t> NamedCall::WrapDim(std::string_view what, int64_t dim, int rank) const {
-  const int64_t limit = rank == 0 ? 1 : rank;
-  if (dim >= -limit && dim < limit) return dim < 0 ? dim + limit : dim;
-  const std::string text = fmt::format("is {}, expected {} to {}", dim, -limit, limit - 1);
-  // What is no attribute of the type is one of its inputs.
-  const bool is_attribute =
-      std::any_of(rules_.begin(), rules_.end(), [&](const AttributeRule& rule) { return rule.name == what; });
-  constexpr const char* kCount = "count dims from 0, or from -1 at the end";
-  if (is_attribute) return WrongAttribute(what, text, kCount);
-  return WrongInput(Input(what), text, kCount);
-}
-
-StatusOr<std::vector<int64_t>> NamedCall::WrapDims(std::string_view what, std::span<const int64_t> dims,
-                                                   int rank) const {
-  std::vector<int64_t> wrapped;
-  for (const int64_t dim : dims) {
-    REPRISE_ASSIGN_OR_RETURN(const int64_t front, WrapDim(what, dim, rank));
-    if (std::find(wrapped.begin(), wrapped.end(), front) != wrapped.end()) {
-      const std::string text = fmt::format("{} names dim {} twice", ShapeText(dims), front);
-      const bool is_attribute =
-          std::any_of(rules_.begin(), rules_.end(), [&](const AttributeRule& rule) { return rule.name == what; });
-      if (is_attribute) return WrongAttribute(what, text, "name each dim once");
-      return WrongInput(Input(what), text, "name each dim once");
-    }
-    wrapped.push_back(front);
-  }
-  return wrapped;
 }
 
 // ---- Steps ------------------------------------------------------------------------------------------------------

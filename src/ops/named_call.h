@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "opdef/infer.h"
 #include "ops/launch.h"
 #include "ops/op_attributes.h"
 #include "ops/op_schema.h"
@@ -28,25 +29,12 @@ namespace reprise::ops {
 
 class NamedCall;
 
-/// How the types of a call hang together, beyond those that the row lists.
-enum class NamedTypes : uint8_t {
-  kSame,         ///< all inputs that are no constants, and the output, have one type
-  kOutputByRow,  ///< so do the inputs; the row checks the output
-  kFree,         ///< the row checks
-};
-
-/// A row of the table. Texts as in the prototypes of the graph engine: inputs "x1, x2, bias?, axes#, x[]" (optional,
-/// constant, any number), attributes "alpha:Float!" (must be set) with the kinds Bool, Int, Float, Type, Ints.
+/// A row of the table: the steps that compute a graph operator (opdef/graph_op.h), which has all the rest.
 struct NamedOp {
   std::string_view type;
-  std::string_view inputs;
-  std::string_view output;
-  std::string_view attributes;
-  DTypeSet types;
-  NamedTypes rule = NamedTypes::kSame;
-  Status (*infer)(NamedCall& call) = nullptr;  ///< sets NamedCall::shape
-  Status (*plan)(NamedCall& call) = nullptr;   ///< adds the steps
-  int code = 0;                                ///< chooses among types that share functions
+  DTypeSet types;                             ///< that the steps compute, among those that the operator has
+  Status (*plan)(NamedCall& call) = nullptr;  ///< adds the steps
+  int code = 0;                               ///< chooses among types that share functions
 };
 
 /// The row of a type, or null.
@@ -113,19 +101,21 @@ struct Routine {
 /// Threads: belongs to the thread that makes the call.
 class NamedCall {
  public:
-  explicit NamedCall(const NamedOp& row);
+  NamedCall(const NamedOp& row, const opdef::GraphOp& graph_op);
   ~NamedCall();
   NamedCall(const NamedCall&) = delete;
   NamedCall& operator=(const NamedCall&) = delete;
 
   const NamedOp& op;
+  /// What the row of the graph operator says of the call: operands, attributes, shapes; filled in by Infer().
+  opdef::InferContext context;
   std::vector<NamedTensor> inputs;
   std::vector<NamedTensor> outputs;
   const Attributes* attributes = nullptr;
   /// For dumps: what the call reads and writes; empty: `inputs` and `outputs`.
   std::vector<ir::TensorInfo> told;
 
-  /// Set by NamedOp::infer.
+  /// Set by Infer().
   std::vector<int64_t> shape;
   kernels::DType result_type = kernels::DType::kUndefined;  ///< of an output whose type is undefined
 
@@ -150,23 +140,12 @@ class NamedCall {
   const NamedTensor& output() const { return outputs[0]; }
   View OutputView() const { return View::Of(outputs[0].dtype(), shape, outputs[0].data); }
 
-  bool Bool(std::string_view name, bool otherwise) const;
-  int64_t Int(std::string_view name, int64_t otherwise) const;
-  double Real(std::string_view name, double otherwise) const;
-  std::vector<int64_t> Ints(std::string_view name, const std::vector<int64_t>& otherwise) const;
-  bool HasAttribute(std::string_view name) const { return FindAttribute(name) != nullptr; }
   /// The integers of a constant input.
-  StatusOr<std::vector<int64_t>> Constant(std::string_view name) const;
-  StatusOr<int64_t> ConstantInt(std::string_view name) const;
+  StatusOr<std::vector<int64_t>> Constant(const NamedTensor& input) const;
 
-  /// 100021, 100022, 100023: "<operator>: <tensor> <text>".
+  /// 100021, 100022: "<operator>: <tensor> <text>".
   Status WrongInput(const NamedTensor& tensor, std::string text, std::string hint = {}) const;
-  Status WrongInputs(std::string text, std::string hint = {}) const;
   Status WrongOutput(std::string text, std::string hint = {}) const;
-  Status WrongAttribute(std::string_view name, std::string text, std::string hint = {}) const;
-  /// `dim` counted from the front; `what` names where it came from. Rank 0 has dim 0.
-  StatusOr<int64_t> WrapDim(std::string_view what, int64_t dim, int rank) const;
-  StatusOr<std::vector<int64_t>> WrapDims(std::string_view what, std::span<const int64_t> dims, int rank) const;
 
   /// Adds the kernels of a routine.
   Status Step(const Routine& routine, std::span<const StepArgument> arguments);
@@ -182,19 +161,18 @@ class NamedCall {
     void* workspace;
   };
   struct Slot;
-  struct AttributeRule;
 
   size_t First(std::string_view name) const;
-  const AttributeValue* FindAttribute(std::string_view name) const;
-  Status CheckAttributes() const;
   Status NameInputs();
   Status CheckTypes() const;
+  Status CheckKnown(bool complete, bool* is_known) const;
+  Status Describe();
+  Status CheckResult();
   Status CheckFormat(const NamedTensor& tensor, int code) const;
   Status CheckBuffer(NamedTensor& tensor, std::span<const int64_t> dims, bool is_input);
   void TellTensors();
 
   std::vector<Slot> slots_;
-  std::vector<AttributeRule> rules_;
   TaskMemory* memory_;
   std::vector<Launch*> launches_;  // one reference each
   std::vector<PlannedStep> steps_;

@@ -41,7 +41,16 @@ size_t Distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+// A type of graphs that has no row here.
+Status OnlyInGraphs(const opdef::GraphOp& op) {
+  return Error(kOpNotFound, fmt::format("the operator {} is known to graphs, but has no kernel by type yet", op.type))
+      .Culprit("parameter opType")
+      .Hint(op.functions.empty() ? std::string("compute it with other operators")
+                                 : "call " + std::string(op.functions.substr(0, op.functions.find(' '))) + " instead");
+}
+
 Status UnknownType(std::string_view type) {
+  if (const opdef::GraphOp* op = opdef::FindGraphOp(type); op != nullptr) return OnlyInGraphs(*op);
   constexpr size_t kShown = 100;
   const std::string_view shown = type.substr(0, kShown);
   std::vector<std::pair<size_t, std::string_view>> near;
@@ -160,7 +169,7 @@ Status Read(const NamedArguments& arguments, Buffers buffers, RawCall* raw) {
 Status Make(RawCall&& raw, bool complete, std::unique_ptr<NamedCall>* out) {
   const NamedOp* row = FindNamedOp(raw.type);
   if (row == nullptr) return UnknownType(raw.type);
-  auto call = std::make_unique<NamedCall>(*row);
+  auto call = std::make_unique<NamedCall>(*row, *opdef::FindGraphOp(row->type));
   call->inputs = std::move(raw.inputs);
   call->outputs = std::move(raw.outputs);
   call->attributes = raw.attributes;
@@ -276,8 +285,8 @@ StatusOr<std::string> DescribeNamed(const NamedArguments& arguments) {
   std::string attributes;
   if (call->attributes != nullptr) {
     for (const auto& [name, value] : *call->attributes) {
-      attributes +=
-          fmt::format("{}\n    \"{}\": {}", attributes.empty() ? "" : ",", JsonEscape(name), AttributeText(value));
+      attributes += fmt::format("{}\n    \"{}\": {}", attributes.empty() ? "" : ",", JsonEscape(name),
+                                opdef::AttributeText(value));
     }
   }
   return fmt::format("{{\n  \"type\": \"{}\",\n  \"inputs\": {},\n  \"outputs\": {},\n  \"attributes\": {{{}}}\n}}\n",

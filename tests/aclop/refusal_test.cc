@@ -32,6 +32,12 @@ TEST_F(RefusalTest, UnknownTypesNameTheirNeighbours) {
   Refuse(100024, std::string(100000, 'a').c_str(), {&x}, x, {"opType"});
 }
 
+TEST_F(RefusalTest, TypesOfGraphsWithoutAKernelSaySo) {
+  const Tensor x(ACL_FLOAT, {2});
+  Refuse(100024, "Erf", {&x}, x, {"the operator Erf is known to graphs, but has no kernel by type yet", "aclnnErf"});
+  Refuse(100024, "Acosh", {&x}, x, {"the operator Acosh is known to graphs", "other operators"});
+}
+
 TEST_F(RefusalTest, WrongInputs) {
   const Tensor f2(ACL_FLOAT, {2});
   const Tensor f3(ACL_FLOAT, {3});

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rules of convolutions, pools and grids. Sizes lie as data_format says, those of filters, too: N is the number of
+// output channels there and C that of the input channels of a group.
+#include "opdef/infer_util.h"
+
+namespace reprise::opdef::infer {
+namespace {
+
+// Places of the letters of data_format.
+struct Layout {
+  size_t batch = 0, channel = 0;
+  std::vector<size_t> spatial;
+};
+
+StatusOr<Layout> LayoutOf(const InferContext& call, size_t spatial) {
+  std::string format = spatial == 2 ? "NCHW" : "NCDHW";
+  if (call.op.FindAttribute("data_format") != nullptr) format = call.Text("data_format");
+  const bool is_known = spatial == 2 ? format == "NCHW" || format == "NHWC" : format == "NCDHW" || format == "NDHWC";
+  if (!is_known) {
+    return call.WrongAttribute("data_format", fmt::format("is \"{}\"", format),
+                               spatial == 2 ? "use NCHW or NHWC" : "use NCDHW or NDHWC");
+  }
+  Layout layout;
+  for (size_t i = 0; i < format.size(); ++i) {
+    if (format[i] == 'C') layout.channel = i;
+    if (format[i] != 'C' && format[i] != 'N') layout.spatial.push_back(i);
+  }
+  return layout;
+}
+
+// The entries of a list of numbers that belong to the spatial dims: all of them, one for all, or those of the layout.
+StatusOr<std::vector<int64_t>> SpatialOf(const InferContext& call, std::string_view name, const Layout& layout) {
+  const std::vector<int64_t> given = call.Ints(name);
+  const size_t count = layout.spatial.size();
+  std::vector<int64_t> out;
+  if (given.size() == count) out = given;
+  if (given.size() == 1) out.assign(count, given[0]);
+  if (given.size() == count + 2) {
+    for (const size_t place : layout.spatial) out.push_back(given[place]);
+  }
+  if (!out.empty() && std::all_of(out.begin(), out.end(), [](int64_t value) { return value > 0; })) return out;
+  return call.WrongAttribute(name, "is " + TextOf(given), fmt::format("give {} numbers above 0", count + 2));
+}
+
+// Pads in front and behind of each spatial dim: pairs, or one for both.
+StatusOr<std::vector<std::pair<int64_t, int64_t>>> PadsOf(const InferContext& call, size_t count) {
+  const std::vector<int64_t> given = call.Ints("pads");
+  std::vector<std::pair<int64_t, int64_t>> out;
+  for (size_t d = 0; d < count && given.size() == 2 * count; ++d) out.emplace_back(given[2 * d], given[2 * d + 1]);
+  for (size_t d = 0; d < count && given.size() == count; ++d) out.emplace_back(given[d], given[d]);
+  for (size_t d = 0; d < count && given.size() == 1; ++d) out.emplace_back(given[0], given[0]);
+  if (!out.empty() && std::all_of(given.begin(), given.end(), [](int64_t pad) { return pad >= 0; })) return out;
+  return call.WrongAttribute("pads", "is " + TextOf(given), fmt::format("give {} numbers of 0 or more", 2 * count));
+}
+
+struct Window {
+  Dim size;  // of the window, dilation counted
+  int64_t stride = 1;
+  std::pair<int64_t, int64_t> pads;
+  bool ceil = false;
+};
+
+// How many windows fit.
+Dim WindowsIn(const Dim& size, const Window& window) {
+  const Dim span = size + window.pads.first + window.pads.second - window.size;
+  if (span.is_number() && span.number() < 0) return 0;
+  if (!window.ceil) return FloorDiv(span, window.stride) + 1;
+  const Dim count = CeilDiv(span, window.stride) + 1;
+  // The last window begins within the elements and the pads in front of them.
+  if (count.is_number() && size.is_number()) {
+    const bool begins_behind = (count.number() - 1) * window.stride >= size.number() + window.pads.first;
+    return begins_behind ? count - 1 : count;
+  }
+  const bool never = window.size.is_number() && window.stride + window.pads.second <= window.size.number();
+  return never ? count : Dim::Unknown();
+}
+
+// The sizes of the result of windows over x, or that they are not known.
+Status SetWindows(InferContext& call, const InferTensor& x, const Layout& layout, const Dim& channels,
+                  const std::vector<Window>& windows, Sizes* out) {
+  *out = x.shape;
+  (*out)[layout.channel] = channels;
+  for (size_t d = 0; d < windows.size(); ++d) {
+    const size_t place = layout.spatial[d];
+    (*out)[place] = WindowsIn(x.shape[place], windows[d]);
+    if (!(*out)[place].is_number() || (*out)[place].number() > 0) continue;
+    return call.WrongInput(x,
+                           fmt::format("has the shape {}, whose dim {} is smaller than the window of {}",
+                                       x.shape.text(), place, windows[d].size.text()),
+                           "pass a larger tensor or pads");
+  }
+  return {};
+}
+
+size_t SpatialDims(const InferContext& call) { return call.op.type.find("3D") != std::string_view::npos ? 3 : 2; }
+
+void SetConvolutionType(InferContext& call, int32_t type) {
+  if (call.Out(0).dtype != -1) return;
+  constexpr int32_t kInt8 = 2;
+  const int32_t wanted = call.Out(0).wanted;
+  call.Out(0).dtype = type == kInt8 ? 3 : wanted == 0 && IsSingleOrHalf(type) ? wanted : type;
+}
+
+}  // namespace
+
+Status Convolution(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  const InferTensor& filter = call.In("filter");
+  const size_t spatial = SpatialDims(call);
+  SetConvolutionType(call, x.dtype);
+  REPRISE_ASSIGN_OR_RETURN(const Layout layout, LayoutOf(call, spatial));
+  REPRISE_RETURN_IF_ERROR(call.ExpectRank(x, spatial + 2));
+  REPRISE_RETURN_IF_ERROR(call.ExpectRank(filter, spatial + 2));
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> strides, SpatialOf(call, "strides", layout));
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> dilations, SpatialOf(call, "dilations", layout));
+  REPRISE_ASSIGN_OR_RETURN(const auto pads, PadsOf(call, spatial));
+  const int64_t groups = call.Int("groups");
+  if (groups < 1) return call.WrongAttribute("groups", fmt::format("is {}", groups), "set it to 1 or more");
+  if (!x.shape.has_rank() || !filter.shape.has_rank()) return call.SetRest(Sizes::Unknown(spatial + 2));
+  REPRISE_RETURN_IF_ERROR(call.ExpectEqual(filter, filter.shape[layout.channel] * groups, x.shape[layout.channel],
+                                           "channels times groups"));
+  std::vector<Window> windows;
+  for (size_t d = 0; d < spatial; ++d) {
+    windows.push_back({(filter.shape[layout.spatial[d]] - 1) * dilations[d] + 1, strides[d], pads[d]});
+  }
+  Sizes out;
+  REPRISE_RETURN_IF_ERROR(SetWindows(call, x, layout, filter.shape[layout.batch], windows, &out));
+  return call.SetRest(out);
+}
+
+// The sizes of an input; where they are 0, those that follow from the attributes.
+Status TransposedConvolution(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  const InferTensor& filter = call.In("filter");
+  const size_t spatial = SpatialDims(call);
+  SetConvolutionType(call, x.dtype);
+  const std::vector<Dim>* sizes = call.Value("input_size");
+  const bool is_given =
+      sizes != nullptr && !std::all_of(sizes->begin(), sizes->end(), [](const Dim& dim) { return dim.Is(0); });
+  if (is_given) {
+    if (sizes->size() == spatial + 2) return call.SetRest(Sizes(*sizes));
+    return call.WrongInput(call.In("input_size"), "is " + TextOf(*sizes), fmt::format("give {} sizes", spatial + 2));
+  }
+  REPRISE_ASSIGN_OR_RETURN(const Layout layout, LayoutOf(call, spatial));
+  REPRISE_RETURN_IF_ERROR(call.ExpectRank(x, spatial + 2));
+  REPRISE_RETURN_IF_ERROR(call.ExpectRank(filter, spatial + 2));
+  if (sizes == nullptr || !x.shape.has_rank() || !filter.shape.has_rank()) {
+    return call.SetRest(Sizes::Unknown(spatial + 2));
+  }
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> strides, SpatialOf(call, "strides", layout));
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> dilations, SpatialOf(call, "dilations", layout));
+  REPRISE_ASSIGN_OR_RETURN(const auto pads, PadsOf(call, spatial));
+  const std::vector<int64_t> more = call.Ints("output_padding");
+  Sizes out = x.shape;
+  out[layout.channel] = filter.shape[layout.channel] * call.Int("groups");
+  for (size_t d = 0; d < spatial; ++d) {
+    const size_t place = layout.spatial[d];
+    const int64_t extra = more.size() == spatial + 2 ? more[place] : more.size() == spatial ? more[d] : 0;
+    out[place] = (x.shape[place] - 1) * strides[d] - pads[d].first - pads[d].second +
+                 (filter.shape[place] - 1) * dilations[d] + 1 + extra;
+  }
+  return call.SetRest(out);
+}
+
+Status AvgPool(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  REPRISE_ASSIGN_OR_RETURN(const Layout layout, LayoutOf(call, 2));
+  REPRISE_RETURN_IF_ERROR(call.ExpectRank(x, 4));
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, SpatialOf(call, "ksize", layout));
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> strides, SpatialOf(call, "strides", layout));
+  REPRISE_ASSIGN_OR_RETURN(const auto pads, PadsOf(call, 2));
+  if (!x.shape.has_rank()) return call.SetRest(Sizes::Unknown(4));
+  Sizes out = x.shape;
+  const std::string mode = call.Text("padding_mode");
+  if (mode != "CALCULATED" && mode != "SAME" && mode != "VALID") {
+    return call.WrongAttribute("padding_mode", fmt::format("is \"{}\"", mode), "use CALCULATED, SAME or VALID");
+  }
+  if (call.Bool("global_pooling")) {
+    for (const size_t place : layout.spatial) out[place] = 1;
+    return call.SetRest(out);
+  }
+  if (mode == "SAME") {
+    for (size_t d = 0; d < 2; ++d) out[layout.spatial[d]] = CeilDiv(x.shape[layout.spatial[d]], strides[d]);
+    return call.SetRest(out);
+  }
+  std::vector<Window> windows;
+  for (size_t d = 0; d < 2; ++d) {
+    windows.push_back(
+        {sizes[d], strides[d], mode == "VALID" ? std::pair<int64_t, int64_t>() : pads[d], call.Bool("ceil_mode")});
+  }
+  REPRISE_RETURN_IF_ERROR(SetWindows(call, x, layout, x.shape[layout.channel], windows, &out));
+  return call.SetRest(out);
+}
+
+Status AdaptivePool(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  const std::vector<int64_t> wanted = call.Ints("output_size");
+  if (!x.shape.has_rank()) return call.Open();
+  if (wanted.empty() || wanted.size() > 2 || x.shape.rank() < 3) {
+    return call.WrongAttribute("output_size", fmt::format("is {} for the shape {}", TextOf(wanted), x.shape.text()),
+                               "give height and width for a tensor of three or four dims");
+  }
+  Sizes out = x.shape;
+  for (size_t d = 0; d < 2; ++d) {
+    const int64_t size = wanted[std::min(d, wanted.size() - 1)];
+    if (size >= 0) out[x.shape.rank() - 2 + d] = size;
+  }
+  return call.SetRest(out);
+}
+
+namespace {
+
+Status PoolWindows(InferContext& call, size_t spatial, const Layout& layout, std::vector<Window>* windows) {
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, SpatialOf(call, "ksize", layout));
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> strides, SpatialOf(call, "strides", layout));
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> dilations, SpatialOf(call, "dilation", layout));
+  std::vector<std::pair<int64_t, int64_t>> pads;
+  const std::vector<int64_t> given = call.Ints("pads");
+  if (given.size() == spatial + 2 && spatial == 2) {
+    for (const size_t place : layout.spatial) pads.emplace_back(given[place], given[place]);
+  } else {
+    REPRISE_ASSIGN_OR_RETURN(pads, PadsOf(call, spatial));
+  }
+  for (size_t d = 0; d < spatial; ++d) {
+    windows->push_back({(sizes[d] - 1) * dilations[d] + 1, strides[d], pads[d], call.Bool("ceil_mode")});
+  }
+  return {};
+}
+
+}  // namespace
+
+Status MaxPool(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  const size_t spatial = SpatialDims(call);
+  REPRISE_ASSIGN_OR_RETURN(const Layout layout, LayoutOf(call, spatial));
+  REPRISE_RETURN_IF_ERROR(call.ExpectRank(x, spatial + 2));
+  std::vector<Window> windows;
+  REPRISE_RETURN_IF_ERROR(PoolWindows(call, spatial, layout, &windows));
+  if (!x.shape.has_rank()) return call.SetRest(Sizes::Unknown(spatial + 2));
+  Sizes out;
+  REPRISE_RETURN_IF_ERROR(SetWindows(call, x, layout, x.shape[layout.channel], windows, &out));
+  return call.SetRest(out);
+}
+
+// Windows lie in elements 1 and 2 of the lists although x is NCHW. The mask has a bit for each element of a window and
+// each window, those of 16 windows in an entry, and one entry more.
+Status MaxPoolMask(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  Layout lists;
+  lists.channel = 3;
+  lists.spatial = {1, 2};
+  Layout layout;
+  layout.channel = 1;
+  layout.spatial = {2, 3};
+  if (call.Out("argmax").dtype == -1) {
+    call.Out("argmax").dtype = call.Out("argmax").wanted != -1 ? call.Out("argmax").wanted : 7;  // uint16
+  }
+  REPRISE_RETURN_IF_ERROR(call.ExpectRank(x, 4));
+  std::vector<Window> windows;
+  REPRISE_RETURN_IF_ERROR(PoolWindows(call, 2, lists, &windows));
+  if (!x.shape.has_rank()) return call.SetRest(Sizes::Unknown(4));
+  Sizes out;
+  REPRISE_RETURN_IF_ERROR(SetWindows(call, x, layout, x.shape[1], windows, &out));
+  REPRISE_RETURN_IF_ERROR(call.Set(call.Out("y"), out));
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, SpatialOf(call, "ksize", lists));
+  constexpr int64_t kBits = 16;
+  return call.Set(call.Out("argmax"), Sizes{out[0], out[1], sizes[0] * sizes[1], CeilDiv(out[2] * out[3], kBits) + 1});
+}
+
+// Batch and channels of x, and the sizes of the grid.
+Status GridSample(InferContext& call) {  // rule
+  const InferTensor& x = call.In("x");
+  const InferTensor& grid = call.In("grid");
+  const size_t spatial = SpatialDims(call);
+  REPRISE_RETURN_IF_ERROR(call.ExpectRank(x, spatial + 2));
+  REPRISE_RETURN_IF_ERROR(call.ExpectRank(grid, spatial + 2));
+  if (!x.shape.has_rank() || !grid.shape.has_rank()) return call.SetRest(Sizes::Unknown(spatial + 2));
+  REPRISE_RETURN_IF_ERROR(call.ExpectEqual(grid, grid.shape[0], x.shape[0], "batch"));
+  REPRISE_RETURN_IF_ERROR(
+      call.ExpectEqual(grid, grid.shape.back(), static_cast<int64_t>(spatial), "number of coordinates"));
+  std::vector<Dim> dims = Part(x.shape, 0, 2);
+  Append(dims, Part(grid.shape, 1, spatial + 1));
+  return call.SetRest(Sizes(std::move(dims)));
+}
+
+// The last two sizes of [n, c, h, w] are those of the value.
+Status Resize(InferContext& call) {  // rule
+  const InferTensor& x = call.First();
+  REPRISE_RETURN_IF_ERROR(call.ExpectRank(x, 4));
+  if (!x.shape.has_rank()) return call.SetRest(Sizes::Unknown(4));
+  Sizes out = x.shape;
+  const std::vector<Dim>* size = call.Value("size");
+  const size_t count = size != nullptr ? size->size() : 2;
+  if (count != 2 && count != 4) {
+    return call.WrongInput(call.In("size"), fmt::format("has {} numbers", count), "give height and width");
+  }
+  for (size_t d = 0; d < 2; ++d) out[2 + d] = size != nullptr ? (*size)[count - 2 + d] : Dim::Unknown();
+  return call.SetRest(out);
+}
+
+}  // namespace reprise::opdef::infer

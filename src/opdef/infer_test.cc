@@ -1,0 +1,585 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Inference rule by rule. A case is text: inputs "x=float32[s0, 128]; axes=int64[1]{-1}; list=int8[2] & int8[3]" with
+// values in braces, attributes "axis=1 keep_dims=true reduction='none' perm=[1,0]", and the outputs in the order of the
+// row, joined by "; ".
+#include "opdef/infer.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace reprise::opdef {
+namespace {
+
+std::vector<std::string> Split(const std::string& text, const std::string& separator) {
+  std::vector<std::string> words;
+  size_t begin = 0;
+  while (!text.empty() && begin <= text.size()) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = end + separator.size();
+  }
+  return words;
+}
+
+Dim ParseDim(const std::string& text) {
+  if (text == "?") return Dim::Unknown();
+  Dim sum;
+  for (const std::string& term : Split(text, "+")) {
+    Dim product = 1;
+    for (const std::string& factor : Split(term, "*")) {
+      product = product * (factor[0] == 's' ? Dim::Symbol(std::stoi(factor.substr(1))) : Dim(std::stoll(factor)));
+    }
+    sum = sum + product;
+  }
+  return sum;
+}
+
+int32_t ParseType(const std::string& text) {
+  for (int32_t type = 0; type < 64; ++type) {
+    if (TypeName(type) == text) return type;
+  }
+  ADD_FAILURE() << "no type is called " << text;
+  return -1;
+}
+
+InferTensor ParseTensor(const std::string& text) {
+  InferTensor tensor;
+  const size_t open = text.find('[');
+  const size_t close = text.find(']');
+  tensor.dtype = ParseType(text.substr(0, open));
+  const std::string sizes = text.substr(open + 1, close - open - 1);
+  if (sizes == "..") {
+    tensor.shape = Shape::UnknownRank();
+  } else {
+    for (const std::string& size : Split(sizes, ", ")) tensor.shape.dims().push_back(ParseDim(size));
+  }
+  if (close + 1 == text.size()) return tensor;
+  std::vector<std::string> values = Split(text.substr(close + 2, text.size() - close - 3), ", ");
+  if (!values.empty() && values[0].find('.') != std::string::npos) {
+    for (const std::string& value : values) {
+      if (!tensor.reals.has_value()) tensor.reals.emplace();
+      tensor.reals->push_back(std::stod(value));
+    }
+    return tensor;
+  }
+  tensor.value.emplace();
+  for (const std::string& value : values) tensor.value->push_back(ParseDim(value));
+  return tensor;
+}
+
+Attributes ParseAttributes(const std::string& text) {
+  Attributes attributes;
+  for (const std::string& word : Split(text, " ")) {
+    const size_t equal = word.find('=');
+    const std::string name = word.substr(0, equal);
+    const std::string value = word.substr(equal + 1);
+    if (value[0] == '\'') {
+      attributes[name] = value.substr(1, value.size() - 2);
+    } else if (value[0] == '[') {
+      std::vector<int64_t> list;
+      for (const std::string& entry : Split(value.substr(1, value.size() - 2), ",")) list.push_back(std::stoll(entry));
+      attributes[name] = list;
+    } else if (value == "true" || value == "false") {
+      attributes[name] = value == "true";
+    } else if (value.find('.') != std::string::npos) {
+      attributes[name] = std::stof(value);
+    } else {
+      attributes[name] = int64_t{std::stoll(value)};
+    }
+  }
+  return attributes;
+}
+
+struct Case {
+  const char* type;
+  const char* inputs;
+  const char* attributes;
+  const char* outputs;  // or what the refusal says
+};
+
+class Call {
+ public:
+  explicit Call(const Case& test)
+      : op_(*FindGraphOp(test.type)), attributes_(ParseAttributes(test.attributes)), context(op_) {
+    context.attributes = &attributes_;
+    for (const std::string& word : Split(test.inputs, "; ")) {
+      const size_t equal = word.find('=');
+      for (size_t i = 0; i < op_.inputs.size(); ++i) {
+        if (op_.inputs[i].name != word.substr(0, equal)) continue;
+        for (const std::string& tensor : Split(word.substr(equal + 1), " & ")) {
+          context.inputs[i].push_back(ParseTensor(tensor));
+        }
+      }
+    }
+  }
+  std::string Text() const {
+    std::string out;
+    for (const std::vector<InferResult>& results : context.outputs) {
+      std::string list;
+      for (const InferResult& result : results) {
+        list += (list.empty() ? "" : " & ") + TypeName(result.dtype) + result.shape.text();
+        if (result.bound.has_value()) list += " at most " + result.bound->text();
+        if (result.value.has_value()) {
+          std::string values;
+          for (const Dim& value : *result.value) values += (values.empty() ? "" : ", ") + value.text();
+          list += "{" + values + "}";
+        }
+      }
+      out += (out.empty() ? "" : "; ") + list;
+    }
+    return out;
+  }
+  // Symbols of the inputs become numbers.
+  void Substitute(const std::map<int, Dim>& numbers) {
+    for (std::vector<InferTensor>& tensors : context.inputs) {
+      for (InferTensor& tensor : tensors) {
+        tensor.shape = tensor.shape.Substitute(numbers);
+        if (!tensor.value.has_value()) continue;
+        for (Dim& value : *tensor.value) value = value.Substitute(numbers);
+      }
+    }
+  }
+
+ private:
+  const GraphOp& op_;
+  Attributes attributes_;
+
+ public:
+  InferContext context;
+};
+
+// What is known of every rule: numbers, symbols, unknown sizes, unknown ranks, missing values.
+constexpr Case kCases[] = {
+    // Element by element.
+    {"Relu", "x=float16[s0, ?]", "", "float16[s0, ?]"},
+    {"Relu", "x=float16[..]", "", "float16[..]"},
+    {"Identity", "x=int64[2]{s0, 3}", "", "int64[2]{s0, 3}"},
+    {"Add", "x1=float32[s0, 1]; x2=float32[128]", "", "float32[s0, 128]"},
+    {"Add", "x1=float32[?]; x2=float32[s0]", "", "float32[s0]"},
+    {"Add", "x1=float32[..]; x2=float32[3]", "", "float32[..]"},
+    {"Mul", "x1=int64[2]{s0, 3}; x2=int64[]{4}", "", "int64[2]{4*s0, 12}"},
+    {"FloorDiv", "x1=int64[1]{s0}; x2=int64[1]{2}", "", "int64[1]{s0//2}"},
+    {"Mul", "x1=int32[3]; x2=float16[2, 1]", "", "float16[2, 3]"},
+    {"Less", "x1=int32[s0]; x2=int32[1]", "", "bool[s0]"},
+    {"Exp", "x=float32[4]", "base=2.0", "float32[4]"},
+    {"AddN", "x=float32[s0, ?] & float32[s0, 3]", "N=2", "float32[s0, 3]"},
+    {"AxpyV2", "x1=float32[s0, 2]; x2=float32[2]; alpha=float32[]", "", "float32[s0, 2]"},
+    {"Assign", "ref=float32[s0, 4]; value=float32[4]", "", "float32[s0, 4]"},
+    {"Cast", "x=float32[s0]", "dst_type=1", "float16[s0]"},
+    {"Cast", "x=int32[1]{s0}", "dst_type=9", "int64[1]{s0}"},
+    {"Complex", "real=float64[2]; imag=float64[s0, 1]", "", "complex128[s0, 2]"},
+    {"Real", "input=complex64[s0]", "", "float32[s0]"},
+    {"MaskedFill", "x=float32[4]; mask=bool[s0, 1]; value=float32[]", "", "float32[s0, 4]"},
+    {"ForeachExp", "x=float32[s0] & float32[2, 3]", "", "float32[s0] & float32[2, 3]"},
+    {"ForeachNorm", "x1=float32[s0] & float32[2, 3]; scalar=float32[1]", "", "float32[] & float32[]"},
+    {"SwiGlu", "x=float16[s0, 2*s1]", "", "float16[s0, s1]"},
+    {"SwiGlu", "x=float16[s0, 8]", "dim=1", "float16[s0, 4]"},
+    {"ScatterList", "var=float16[2, s0] & float16[3, s0]; indice=int64[2]; updates=float16[2, 2, 1]", "",
+     "float16[2, s0] & float16[3, s0]"},
+    {"PRelu", "x=float32[s0, 3]; weight=float32[3]", "", "float32[s0, 3]"},
+    {"BatchNormV3",
+     "x=float16[s0, 8, 4]; weight=float32[8]; bias=float32[8]; running_mean=float32[8]; running_var=float32[8]", "",
+     "float16[s0, 8, 4]; float32[8]; float32[8]; float32[8]; float32[8]"},
+    {"Quantize", "x=float32[s0, 3]; scales=float32[3]", "dtype='torch.quint8'", "uint8[s0, 3]"},
+    {"FlashAttentionScoreGrad", "query=float16[1, 2]; key=float16[3, 4]; value=float16[5, 6]; dy=float16[1, 2]",
+     "head_num=1 input_layout='BSH'", "float16[1, 2]; float16[3, 4]; float16[5, 6]; float16[0]"},
+    // Reductions.
+    {"ReduceSum", "x=float32[s0, 3, s1]; axes=int64[2]{-1, 0}", "", "float32[3]"},
+    {"ReduceSum", "x=float32[s0, 3]; axes=int64[1]{1}", "keep_dims=true", "float32[s0, 1]"},
+    {"ReduceSum", "x=float32[s0, 3]; axes=int64[1]", "", "float32[?]"},
+    {"ReduceSum", "x=float32[s0, 3]; axes=int64[?]", "keep_dims=true", "float32[?, ?]"},
+    {"ReduceSum", "x=float32[..]; axes=int64[1]{0}", "", "float32[..]"},
+    {"ReduceMean", "x=float32[s0, 3]; axes=int64[0]{}", "", "float32[s0, 3]"},
+    {"ReduceMeanWithCast", "x=float16[s0, 3]; axes=int64[1]{0}", "dtype=0", "float32[3]"},
+    {"ReduceStdV2", "x=float32[s0, 3]", "dim=[1]", "float32[s0]; float32[s0]"},
+    {"ArgMaxV2", "x=float32[s0, 3]; dimension=int64[]{1}", "", "int64[s0]"},
+    {"ArgMaxV2", "x=float32[s0, 3]; dimension=int64[]", "dtype=3", "int32[?]"},
+    {"ArgMaxWithValue", "x=float32[s0, 3]", "dimension=0 keep_dims=true", "int32[1, 3]; float32[1, 3]"},
+    {"Cumsum", "x=float32[s0, 3]; axis=int64[]{-1}", "", "float32[s0, 3]"},
+    {"SoftmaxV2", "x=float16[s0, 3]", "half_to_float=true", "float32[s0, 3]"},
+    {"MseLoss", "predict=float32[s0, 1]; label=float32[3]", "reduction='none'", "float32[s0, 3]"},
+    {"MseLoss", "predict=float32[s0]; label=float32[s0]", "", "float32[]"},
+    {"NLLLoss", "x=float32[s0, 10]; target=int64[s0]", "reduction='none'", "float32[s0]; float32[]"},
+    {"TopKV2", "x=float32[s0, 9]; k=int32[]{4}", "", "float32[s0, 4]; int32[s0, 4]"},
+    {"TopKV2", "x=float32[s0, 9]; k=int32[]", "dim=0", "float32[?, 9]; int32[?, 9]"},
+    {"Unique", "x=float32[s0, 3]", "", "float32[?] at most [3*s0]; int32[s0, 3]"},
+    {"NonZero", "x=bool[s0, 3]", "", "int64[?, 2] at most [3*s0, 2]"},
+    {"NonZero", "x=bool[s0, 3]", "transpose=true", "int64[2, ?] at most [2, 3*s0]"},
+    {"Where", "x=bool[..]", "", "int64[?, ?]"},
+    // Moves.
+    {"Bitcast", "x=float32[s0, 3]", "type=4", "uint8[s0, 3, 4]"},
+    {"Bitcast", "x=uint8[s0, 4]", "type=0", "float32[s0]"},
+    {"Bitcast", "x=uint8[s0, 8]", "type=0 keep_dim=true", "float32[s0, 2]"},
+    {"BroadcastTo", "x=float32[s0, 1]; shape=int64[3]{2, -1, 5}", "", "float32[2, s0, 5]"},
+    {"BroadcastTo", "x=float32[s0, 1]; shape=int64[3]", "", "float32[?, ?, ?]"},
+    {"Reshape", "x=float32[s0, 4, 8]; shape=int64[2]{-1, 16}", "", "float32[2*s0, 16]"},
+    {"Reshape", "x=float32[s0, s1]; shape=int64[1]{s0*s1}", "", "float32[s0*s1]"},
+    {"Reshape", "x=float32[s0, s1, 3]; shape=int64[2]{s0, -1}", "", "float32[s0, 3*s1]"},
+    {"Reshape", "x=float32[?, 3]; shape=int64[2]{-1, 3}", "", "float32[?, 3]"},
+    {"Reshape", "x=float32[s0]; shape=int64[?]", "", "float32[..]"},
+    {"ExpandDims", "x=float32[s0]; axis=int64[]{-1}", "", "float32[s0, 1]"},
+    {"ExpandDims", "x=float32[s0]; axis=int64[]", "", "float32[?, ?]"},
+    {"Unsqueeze", "x=float32[s0, 3]", "axes=[0,-1]", "float32[1, s0, 3, 1]"},
+    {"Squeeze", "x=float32[s0, 1, 3]", "", "float32[s0, 3]"},
+    {"Squeeze", "x=float32[?, 1]", "", "float32[..]"},
+    {"Squeeze", "x=float32[?, 1]", "axis=[0]", "float32[1]"},
+    {"FlattenV2", "x=float32[s0, 3, s1]", "", "float32[s0, 3*s1]"},
+    {"Transpose", "x=float32[s0, 3, s1]; perm=int64[3]{2, 0, 1}", "", "float32[s1, s0, 3]"},
+    {"Transpose", "x=float32[s0, 3]; perm=int64[2]", "", "float32[?, ?]"},
+    {"Permute", "x=float32[s0, 3]", "order=[1,0]", "float32[3, s0]"},
+    {"ReverseV2", "x=float32[s0]; axis=int32[1]{0}", "", "float32[s0]"},
+    {"ConcatV2", "x=float32[s0, 3] & float32[s1, 3]; concat_dim=int64[]{0}", "", "float32[s0+s1, 3]"},
+    {"ConcatV2", "x=float32[s0, ?] & float32[..] & float32[2, 3]; concat_dim=int64[]{0}", "", "float32[?, 3]"},
+    {"Pack", "x=float32[s0] & float32[s0]", "axis=1", "float32[s0, 2]"},
+    {"Pack", "x=int64[]{s0} & int64[]{7}", "", "int64[2]{s0, 7}"},
+    {"SplitV", "x=float32[s0, 9]; size_splits=int64[2]{4, -1}; split_dim=int32[]{1}", "num_split=2",
+     "float32[s0, 4] & float32[s0, 5]"},
+    {"SplitV", "x=float32[s0, 9]; size_splits=int64[2]; split_dim=int32[]{0}", "num_split=2",
+     "float32[?, 9] & float32[?, 9]"},
+    {"Unpack", "x=float32[2, s0]", "num=2", "float32[s0] & float32[s0]"},
+    {"Tile", "x=float32[s0, 3]; multiples=int64[3]{4, 1, s1}", "", "float32[4, s0, 3*s1]"},
+    {"Tile", "x=float32[s0, 3]; multiples=int64[3]", "", "float32[?, ?, ?]"},
+    {"PadV3", "x=float32[s0, 3]; paddings=int64[4]{1, 2, 0, 0}", "", "float32[s0+3, 3]"},
+    {"PadV3", "x=float32[s0, 3]; paddings=int64[4]{1, 0, 2, 0}", "paddings_contiguous=false", "float32[s0+3, 3]"},
+    {"PadV3Grad", "x=float32[s0+3, 3]; paddings=int64[4]{1, 2, 0, 0}", "", "float32[s0, 3]"},
+    {"StridedSliceV2", "x=float32[s0, 9]; begin=int64[2]{1, -4}; end=int64[2]{9223372036854775807, -1}", "",
+     "float32[s0-1, 3]"},
+    {"StridedSliceV2", "x=float32[s0, 9]; begin=int64[1]{0}; end=int64[1]{9}; axes=int64[1]{1}; strides=int64[1]{2}",
+     "", "float32[s0, 5]"},
+    {"StridedSliceV2", "x=float32[9]; begin=int64[1]{8}; end=int64[1]{-10}; axes=int64[1]{0}; strides=int64[1]{-3}", "",
+     "float32[3]"},
+    {"StridedSliceV2", "x=float32[s0, 9]; begin=int64[1]{0}; end=int64[1]{128}", "", "float32[?, 9]"},
+    {"StridedSliceV2", "x=float32[s0, 9]; begin=int64[1]; end=int64[1]", "", "float32[?, 9]"},
+    {"StridedSliceV2", "x=int64[3]{s0, 5, s1}; begin=int64[1]{-2}; end=int64[1]{3}", "", "int64[2]{5, s1}"},
+    {"StridedSliceV2", "x=int64[3]{s0, 5, s1}; begin=int64[1]{-1}; end=int64[1]{0}", "shrink_axis_mask=1",
+     "int64[]{s1}"},
+    {"StridedSliceV2", "x=float32[s0, 9, 4]; begin=int64[3]{0, 1, 0}; end=int64[3]{0, 2, 0}",
+     "shrink_axis_mask=2 begin_mask=5 end_mask=5", "float32[s0, 4]"},
+    {"StridedSliceV2", "x=float32[s0, 9, 4]; begin=int64[3]{0, 0, 1}; end=int64[3]{0, 0, 3}",
+     "ellipsis_mask=1 new_axis_mask=2", "float32[s0, 9, 1, 2]"},
+    // From values.
+    {"AdaptiveAvgPool2dGrad", "input_grad=float32[1, 2, 3, 3]", "orig_input_shape=[1,2,9,9]", "float32[1, 2, 9, 9]"},
+    {"Empty", "shape=int32[2]{s0, 3}", "dtype=1", "float16[s0, 3]"},
+    {"Fill", "dims=int64[2]{s0, 3}; value=float32[]", "", "float32[s0, 3]"},
+    {"Fill", "dims=int64[1]{2}; value=int64[]{s0}", "", "int64[2]{s0, s0}"},
+    {"Fill", "dims=int64[2]; value=float32[]", "", "float32[?, ?]"},
+    {"AsStrided", "x=float32[9]; size=int64[2]{s0, 2}; stride=int64[2]; storage_offset=int64[]", "", "float32[s0, 2]"},
+    {"Const", "", "", "undefined[..]"},
+    {"Shape", "x=float32[s0, 3]", "dtype=9", "int64[2]{s0, 3}"},
+    {"Shape", "x=float32[..]", "", "int32[?]"},
+    {"LinSpace", "start=float32[]; stop=float32[]; num=int64[]{s0}", "", "float32[s0]"},
+    {"Range", "start=int64[]{1}; limit=int64[]{s0}; delta=int64[]{2}", "", "int64[s0//2]"},
+    {"Range", "start=int32[]{9}; limit=int32[]{0}; delta=int32[]{-4}", "", "int32[3]"},
+    {"Range", "start=float32[]{0.5}; limit=float32[]{2.0}; delta=float32[]{0.5}", "", "float32[3]"},
+    {"Range", "start=float32[]; limit=float32[]; delta=float32[]", "", "float32[?]"},
+    {"OneHot", "x=int64[s0]; depth=int32[]{5}; on_value=float32[]; off_value=float32[]", "", "float32[s0, 5]"},
+    {"MultinomialWithReplacement", "x=float32[s0, 9]; seed=int64[]; offset=int64[]", "numsamples=4", "int64[s0, 4]"},
+    {"StatelessRandperm", "n=int64[]{s0}; seed=int64[]; offset=int64[]", "", "int64[s0]"},
+    {"Randperm", "", "n=7", "int64[7]"},
+    {"StatelessDropOutGenMask", "shape=int64[2]{s0, 128}; prob=float32[]; seed=int64[]; seed1=int64[]", "",
+     "uint8[16*s0]"},
+    {"HcomAllGather", "x=float32[s0, 3]", "rank_size=4 group='g'", "float32[4*s0, 3]"},
+    {"HcomReduceScatter", "x=float32[4*s0, 3]", "rank_size=4 group='g' reduction='sum'", "float32[s0, 3]"},
+    {"HcomAllToAllV",
+     "send_data=float32[s0, 4]; send_counts=int64[2]; send_displacements=int64[2]; recv_counts=int64[2]{8, 4}; "
+     "recv_displacements=int64[2]",
+     "group='g'", "float32[3, 4]"},
+    {"HcomReceive", "", "group='g' sr_tag=0 src_rank=1 shape=[2,3] dtype=1", "float16[2, 3]"},
+    {"HcomSend", "x=float32[2]", "group='g' sr_tag=0 dest_rank=1", ""},
+    {"StringFormat", "x=float32[2]", "", "string[]"},
+    // By index.
+    {"EmbeddingBag", "weight=float32[9, s0]; indices=int64[s1]; offsets=int64[s2]", "",
+     "float32[s2, s0]; int64[s1]; int64[s2]; int64[s2]"},
+    {"EmbeddingDenseGrad", "grad=float32[s0, 4]; indices=int64[s0]", "num_weights=9", "float32[9, 4]"},
+    {"Gather", "x=int64[3]{s0, 5, s1}; indices=int64[2]{2, 0}", "", "int64[2]{s1, s0}"},
+    {"GatherV2", "x=float32[s0, 9, 4]; indices=int64[s1, 2]; axis=int64[1]{1}", "", "float32[s0, s1, 2, 4]"},
+    {"GatherV2", "x=float32[s0, 9, 4]; indices=int64[s0, 2]; axis=int64[1]{2}", "batch_dims=1", "float32[s0, 9, 2]"},
+    {"GatherV2", "x=float32[s0, 9]; indices=int64[]; axis=int64[1]", "", "float32[?]"},
+    {"GatherElements", "x=float32[s0, 9]; index=int64[s0, 2]", "dim=1", "float32[s0, 2]"},
+    {"IndexByTensor", "x=float32[s0, 9, 4]; indices=int64[s1, 1] & int64[2]", "indices_mask=[0,1,1]",
+     "float32[s0, s1, 2]"},
+    {"IndexByTensor", "x=float32[s0, 9, 4]; indices=int64[s1] & int64[s1]", "indices_mask=[1,0,1]", "float32[s1, 9]"},
+    // Matrices.
+    {"MatMulV2", "x1=float16[s0, 8]; x2=float16[s1, 8]; bias=float32[s1]", "transpose_x2=true", "float16[s0, s1]"},
+    {"MatMul", "x1=int8[2, 3]; x2=int8[3, 4]", "", "int32[2, 4]"},
+    {"MatMul", "x1=float32[..]; x2=float32[3, 4]", "", "float32[?, ?]"},
+    {"BatchMatMulV2", "x1=float32[s0, 1, 2, 3]; x2=float32[5, 3, s1]", "", "float32[s0, 5, 2, s1]"},
+    {"QuantBatchMatmulV3", "x1=int8[s0, 8]; x2=int8[8, 4]; scale=float32[4]", "dtype=27", "bfloat16[s0, 4]"},
+    {"QuantMatmulReduceSum", "x1=int8[s0, 2, 3]; x2=int8[s0, 3, 4]; dims=int64[1]{0}", "dtype=27", "bfloat16[2, 4]"},
+    {"TransposeBatchMatMul", "x1=float16[s0, 3, 8]; x2=float16[3, 8, 4]", "perm_x1=[1,0,2] perm_y=[1,0,2]",
+     "float16[s0, 3, 4]"},
+    {"FFN", "x=float16[s0, 8]; weight1=float16[8, 32]; weight2=float16[32, 8]", "activation='gelu'", "float16[s0, 8]"},
+    {"GroupedMatmul", "x=float16[s0, 8]; weight=float16[4, 8, s1]; group_list=int64[4]", "split_item=3 group_type=0",
+     "float16[s0, s1]"},
+    {"GroupedMatmul", "x=float16[s0, 8] & float16[3, 4]; weight=float16[8, 2] & float16[4, 5]", "",
+     "float16[s0, 2] & float16[3, 5]"},
+    {"GroupedMatmulFinalizeRouting", "x=int8[s0, 8]; w=int8[4, 8, 16]", "output_bs=5", "float32[5, 16]"},
+    {"GroupedMatmulSwigluQuantV2",
+     "x=int8[s0, 8]; x_scale=float32[s0]; group_list=int64[4]; weight=int8[4, 8, 32]; "
+     "weight_scale=float32[4, 32]",
+     "", "int8[s0, 16]; float32[s0]"},
+    {"QuantMatmulDequant", "x=float16[s0, 8]; quantized_weight=int8[4, 8]; weight_scale=float32[4]", "",
+     "float16[s0, 4]"},
+    // Convolutions.
+    {"AdaptiveAvgPool2d", "x=float32[s0, 3, s1, 9]", "output_size=[2,4]", "float32[s0, 3, 2, 4]"},
+    {"Conv2D", "x=float16[s0, 6, 32, 2*s1]; filter=float16[8, 3, 3, 3]",
+     "strides=[1,1,2,2] pads=[1,1,1,1] groups=2 data_format='NCHW'", "float16[s0, 8, 16, s1]"},
+    {"Conv3D", "x=float16[2, 9, 9, 9, 3]; filter=float16[8, 3, 3, 3, 3]",
+     "strides=[1,1,1,1,1] pads=[0,0,0,0,0,0] dilations=[1,2,1,1,1]", "float16[2, 5, 7, 7, 8]"},
+    {"Conv2DTranspose", "input_size=int64[4]{0, 0, 0, 0}; x=float16[s0, 8, 4, 4]; filter=float16[8, 6, 3, 3]",
+     "strides=[1,1,2,2] pads=[1,1,1,1] output_padding=[0,0,1,1] data_format='NCHW'", "float16[s0, 6, 8, 8]"},
+    {"Conv2DTranspose", "input_size=int64[4]{s0, 6, 8, 8}; x=float16[s0, 8, 4, 4]; filter=float16[8, 6, 3, 3]",
+     "strides=[1,1,2,2] pads=[1,1,1,1]", "float16[s0, 6, 8, 8]"},
+    {"AvgPoolV2", "x=float32[s0, 3, 32, 2*s1]", "ksize=[1,1,2,2] strides=[1,1,2,2]", "float32[s0, 3, 16, s1]"},
+    {"AvgPoolV2", "x=float32[1, 3, 7, 7]", "ksize=[1,1,2,2] strides=[1,1,2,2] ceil_mode=true", "float32[1, 3, 4, 4]"},
+    {"MaxPoolWithArgmaxV3", "x=float32[s0, 3, 9, 9]", "ksize=[3,3] strides=[2,2] pads=[1,1]",
+     "float32[s0, 3, 5, 5]; int32[s0, 3, 5, 5]"},
+    {"MaxPool3DWithArgmaxV2", "x=float32[s0, 3, 9, 9, 9]", "ksize=[3,3,3] strides=[3,3,3] pads=[0,0,0] dtype=9",
+     "float32[s0, 3, 3, 3, 3]; int64[s0, 3, 3, 3, 3]"},
+    {"MaxPoolWithArgmaxV1", "x=float32[s0, 3, 8, 8]", "ksize=[1,2,2,1] strides=[1,2,2,1] pads=[1,0,0,1]",
+     "float32[s0, 3, 4, 4]; uint16[s0, 3, 4, 2]"},
+    {"GridSampler2D", "x=float32[s0, 3, 9, 9]; grid=float32[s0, 4, s1, 2]", "", "float32[s0, 3, 4, s1]"},
+    {"ResizeNearestNeighborV2", "x=float32[s0, 3, 9, 9]; size=int32[2]{18, s1}", "", "float32[s0, 3, 18, s1]"},
+    // Norms and quantisation.
+    {"AddRmsNorm", "x1=float16[s0, 8]; x2=float16[s0, 8]; gamma=float16[8]", "",
+     "float16[s0, 8]; float32[s0, 1]; float16[s0, 8]"},
+    {"LayerNormV4", "x=float16[s0, 3, 8]; normalized_shape=int64[2]{3, 8}", "",
+     "float16[s0, 3, 8]; float32[s0, 1, 1]; float32[s0, 1, 1]"},
+    {"GroupNormV2", "x=float16[s0, 8, 5]; gamma=float16[8]; beta=float16[8]", "num_groups=4",
+     "float16[s0, 8, 5]; float16[s0, 4]; float16[s0, 4]"},
+    {"DynamicQuant", "x=float16[s0, 3, 8]", "", "int8[s0, 3, 8]; float32[s0, 3]"},
+    {"DequantSwigluQuant", "x=int32[s0, 16]", "quant_mode='dynamic'", "int8[s0, 8]; float32[s0]"},
+    {"DynamicBlockQuant", "x=float16[s0, 200]", "", "float8_e5m2[s0, 200]; float32[s0, 2]"},
+    {"FlatQuant", "x=float16[s0, 4, 8]; kronecker_p1=float16[4, 4]; kronecker_p2=float16[8, 8]", "",
+     "int4[s0, 4, 8]; float32[s0]"},
+    {"QuantMax", "x=float16[s0, 8]; scale=float32[1]", "", "float8_e5m2[s0, 8]; float16[1]"},
+    // Attention.
+    {"FlashAttentionScore", "query=float16[s0, 4, s1, 64]; key=float16[s0, 2, 9, 64]; value=float16[s0, 2, 9, 32]",
+     "head_num=4 input_layout='BNSD'",
+     "float32[s0, 4, s1, 8]; float32[s0, 4, s1, 8]; float16[0]; float16[s0, 4, s1, 32]"},
+    {"FusedInferAttentionScore", "query=float16[s0, 4, s1, 64]; key=float16[s0, 2, 9, 64]; value=float16[s0, 2, 9, 64]",
+     "num_heads=4 input_layout='BNSD_BSND' softmax_lse_flag=true", "float16[s0, s1, 4, 64]; float32[s0, 4, s1, 1]"},
+    {"IncreFlashAttention", "query=float16[s0, 1, 256]; key=float16[s0, 9, 256]; value=float16[s0, 9, 256]",
+     "num_heads=4", "float16[s0, 1, 256]"},
+    {"KvRmsNormRopeCache",
+     "kv=float16[s0, 1, s1, 576]; gamma=float16[512]; cos=float16[s0, 1, s1, 64]; sin=float16[s0, 1, s1, 64]; "
+     "index=int64[s0]; k_cache=float16[9, 1, 4, 64]; ckv_cache=float16[9, 1, 4, 512]",
+     "", "float16[9, 1, 4, 64]; float16[9, 1, 4, 512]; float16[s0, 1, s1, 64]; float16[s0, 1, s1, 512]"},
+    {"QkvRmsNormRopeCache",
+     "qkv=float16[s0, 1024]; q_gamma=float16[128]; k_gamma=float16[128]; cos=float16[s0, 128]; sin=float16[s0, 128]; "
+     "index=int64[s0]; q_out=float16[s0, 512]; k_cache=float16[9, 2]; v_cache=float16[9, 2]",
+     "qkv_size=[1,1,8,128] head_nums=[4,2,2] is_output_qkv=true",
+     "float16[s0, 512]; float16[9, 2]; float16[9, 2]; float16[s0, 512]; float16[s0, 256]; float16[s0, 256]"},
+    {"DequantRopeQuantKvcache",
+     "x=float16[s0, 1, 1024]; cos=float16[s0, 1, 1, 128]; sin=float16[s0, 1, 1, 128]; k_cache=int8[9, 2]; "
+     "v_cache=int8[9, 2]; indices=int32[s0]; scale_k=float32[2]; scale_v=float32[2]",
+     "size_splits=[512,256,256]",
+     "float16[s0, 1, 4, 128]; float16[s0, 1, 2, 128]; float16[s0, 1, 2, 128]; int8[9, 2]; int8[9, 2]"},
+    {"MlaPrologV2",
+     "token_x=bfloat16[s0, 1, 7168]; weight_dq=bfloat16[7168, 1536]; weight_uq_qr=bfloat16[1536, 6144]; "
+     "weight_uk=bfloat16[32, 128, 512]; weight_dkv_kr=bfloat16[7168, 576]; rmsnorm_gamma_cq=bfloat16[1536]; "
+     "rmsnorm_gamma_ckv=bfloat16[512]; rope_sin=bfloat16[s0, 1, 64]; rope_cos=bfloat16[s0, 1, 64]; "
+     "cache_index=int64[s0]; "
+     "kv_cache=bfloat16[9, 4, 1, 512]; kr_cache=bfloat16[9, 4, 1, 64]",
+     "",
+     "bfloat16[s0, 1, 32, 512]; bfloat16[s0, 1, 32, 64]; bfloat16[9, 4, 1, 512]; bfloat16[9, 4, 1, 64]; float32[0]"},
+    // Experts.
+    {"MoeComputeExpertTokens", "sorted_experts=int32[s0]", "num_experts=8", "int32[8]"},
+    {"MoeGatingTopKSoftmax", "x=float16[s0, 8]", "k=2", "float16[s0, 2]; int32[s0, 2]; int32[s0, 2]"},
+    {"MoeInitRouting", "x=float16[s0, 64]; row_idx=int32[s0, 2]; expert_idx=int32[s0, 2]", "active_num=1",
+     "float16[2, 64]; int32[2*s0]; int32[2*s0]"},
+    {"MoeInitRoutingV3", "x=float16[s0, 64]; expert_idx=int32[s0, 2]", "expert_num=8 quant_mode=1",
+     "int8[2*s0, 64]; int32[2*s0]; int64[8]; float32[2*s0]"},
+    {"MoeFinalizeRoutingV2", "expanded_x=float16[2*s0, 64]; expanded_row_idx=int32[2*s0]", "K=2", "float16[s0, 64]"},
+    {"MoeReRouting", "tokens=float16[s0, 64]; expert_token_num_per_rank=int32[4, 8]", "",
+     "float16[s0, 64]; float32[s0]; int32[s0]; int32[8]"},
+};
+
+TEST(InferTest, Cases) {
+  for (const Case& test : kCases) {
+    SCOPED_TRACE(fmt::format("{}({}) {}", test.type, test.inputs, test.attributes));
+    Call call(test);
+    const Status status = Infer(call.context);
+    ASSERT_TRUE(status.ok()) << status.detail().what;
+    EXPECT_EQ(test.outputs, call.Text());
+    EXPECT_TRUE(call.context.facts->empty()) << call.context.facts->text();
+  }
+}
+
+// Every rule has a case.
+TEST(InferTest, EveryRuleIsTried) {
+  std::set<std::string_view> missing;
+  for (const GraphOp& op : GraphOps()) missing.insert(op.rule);
+  for (const Case& test : kCases) missing.erase(FindGraphOp(test.type)->rule);
+  EXPECT_THAT(missing, testing::IsEmpty());
+}
+
+// Inferring with symbols and putting numbers in their place gives what inferring with the numbers gives.
+TEST(InferTest, SubstitutingIsInferring) {
+  for (const Case& test : kCases) {
+    for (const auto& numbers :
+         {std::map<int, Dim>{{0, 6}, {1, 4}, {2, 2}}, std::map<int, Dim>{{0, 8}, {1, 130}, {2, 3}}}) {
+      SCOPED_TRACE(fmt::format("{}({}) {}", test.type, test.inputs, test.attributes));
+      Call symbolic(test);
+      ASSERT_TRUE(Infer(symbolic.context).ok());
+      Call numeric(test);
+      numeric.Substitute(numbers);
+      const Status status = Infer(numeric.context);
+      ASSERT_TRUE(status.ok()) << status.detail().what;
+      for (size_t i = 0; i < symbolic.context.outputs.size(); ++i) {
+        for (size_t n = 0; n < symbolic.context.outputs[i].size(); ++n) {
+          const Shape& expected = numeric.context.outputs[i][n].shape;
+          const Shape found = symbolic.context.outputs[i][n].shape.Substitute(numbers);
+          ASSERT_EQ(expected.rank(), found.rank());
+          for (size_t d = 0; d < found.rank(); ++d) {
+            if (!found[d].is_unknown()) {
+              EXPECT_EQ(expected[d], found[d]) << i << ": " << found.text();
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Slices of one dim, against the places that a walk along the dim finds.
+TEST(InferTest, SlicesOfEveryKind) {
+  for (const int64_t size : {0, 1, 3}) {
+    for (int64_t begin = -4; begin <= 4; ++begin) {
+      for (int64_t end = -4; end <= 4; ++end) {
+        for (const int64_t stride : {-3, -1, 1, 2}) {
+          const std::string inputs = fmt::format(
+              "x=float32[{}]; begin=int64[1]{{{}}}; end=int64[1]{{{}}}; axes=int64[1]{{0}}; strides=int64[1]{{{}}}",
+              size, begin, end, stride);
+          Call call({"StridedSliceV2", inputs.c_str(), "", ""});
+          ASSERT_TRUE(Infer(call.context).ok()) << inputs;
+          // Both bounds from the front; the walk begins at the first place inside that is not before begin.
+          const int64_t first = begin < 0 ? begin + size : begin;
+          const int64_t last = end < 0 ? end + size : end;
+          int64_t count = 0;
+          int64_t next = stride > 0 ? std::max<int64_t>(first, 0) : std::min(first, size - 1);
+          for (; next >= 0 && next < size && (stride > 0 ? next < last : next > last); next += stride) ++count;
+          ASSERT_EQ(Dim(count), call.context.outputs[0][0].shape[0]) << inputs;
+        }
+      }
+    }
+  }
+}
+
+TEST(InferTest, SizesThatMustBeEqualBecomeFacts) {
+  Call call({"MatMul", "x1=float32[s0, s1]; x2=float32[8, s2]", "", ""});
+  ASSERT_TRUE(Infer(call.context).ok());
+  EXPECT_EQ("float32[s0, s2]", call.Text());
+  EXPECT_EQ("s1 = 8", call.context.facts->text());
+}
+
+constexpr Case kRefused[] = {
+    {"Add", "x1=float32[3]; x2=float32[2]", "", "100021 Add: x2 has the shape [2], which does not broadcast with [3]"},
+    {"Add", "x1=float32[s0]; x2=float32[s0+1]", "",
+     "100021 Add: x2 has the shape [s0+1], which does not broadcast with [s0]"},
+    {"Add", "x1=float32[3]; x2=int32[3]", "", "100021 Add: x2 is int32, but x1 is float32"},
+    {"Erf", "x=int32[3]", "", "100021 Erf: x is int32, which the operator does not take"},
+    {"Relu", "", "", "100021 Relu: there are 0 tensors for x"},
+    {"Relu", "x=float32[1]", "slope=1", "100023 Relu: slope is no attribute of the operator"},
+    {"Muls", "x=float32[1]", "", "100023 Muls: value is not set, but has no default"},
+    {"MatMul", "x1=float32[2, 3]; x2=float32[2, 3]", "transpose_x1=[1]",
+     "100023 MatMul: transpose_x1 is set as list of integers, [1]"},
+    {"Cast", "x=float32[1]", "dst_type=99", "100023 Cast: dst_type is 99, which is no type that can be written"},
+    {"Exp", "x=float32[1]", "base=-2.0", "100023 Exp: base is -2"},
+    {"AddN", "x=float32[2] & float32[3]", "", "100021 AddN: x[1] has the shape [3], but x[0] has [2]"},
+    {"Assign", "ref=float32[2]; value=float32[3, 2]", "",
+     "100021 Assign: value has the shape [3, 2], which does not broadcast to [2] of ref"},
+    {"SwiGlu", "x=float16[3]", "", "100021 SwiGlu: x has the shape [3], whose dim 0 is odd"},
+    {"ForeachAddList", "x1=float32[2]; x2=float32[2] & float32[2]; alpha=float32[1]", "",
+     "100021 ForeachAddList: x2 has 2 tensors, expected 1"},
+    {"ReduceSum", "x=float32[2]; axes=int64[1]{1}", "", "100021 ReduceSum: axes is 1, expected -1 to 0"},
+    {"ReduceSumD", "x=float32[2]", "axes=[0,0]", "100023 ReduceSumD: axes [0, 0] names dim 0 twice"},
+    {"SoftmaxV2", "x=float32[2, 3, 4]", "axes=[0,2]", "100023 SoftmaxV2: axes is [0, 2]"},
+    {"TopKV2", "x=float32[3]; k=int32[]{4}", "", "100021 TopKV2: k is 4, but dim 0 has 3 elements"},
+    {"Reshape", "x=float32[2, 3]; shape=int64[2]{4, -1}", "",
+     "100021 Reshape: shape is [4, -1], which does not hold the elements of [2, 3]"},
+    {"Squeeze", "x=float32[s0]", "axis=[0]", "100023 Squeeze: axis names dim 0 of [s0], which is not 1"},
+    {"Transpose", "x=float32[2, 3]; perm=int64[1]{0}", "", "100021 Transpose: perm is [0], but x has 2 dims"},
+    {"ConcatV2", "x=float32[2, 3] & float32[2, 4]; concat_dim=int64[]{0}", "",
+     "100021 ConcatV2: x[1] has the shape [2, 4], which cannot be joined to [2, 3] along dim 0"},
+    {"SplitV", "x=float32[9]; size_splits=int64[2]{4, 4}; split_dim=int32[]{0}", "num_split=2",
+     "100021 SplitV: size_splits is [4, 4], but dim 0 of x has 9"},
+    {"Unpack", "x=float32[3]", "num=2", "100023 Unpack: num is 2, but dim 0 of x has 3"},
+    {"PadV3", "x=float32[3]; paddings=int64[2]{-4, 0}", "",
+     "100021 PadV3: paddings is [-4, 0], which leaves nothing of dim 0 of [3]"},
+    {"StridedSliceV2", "x=float32[3]; begin=int64[1]{0}; end=int64[1]{3}; axes=int64[1]{0}; strides=int64[1]{0}", "",
+     "100021 StridedSliceV2: strides is [0]"},
+    {"Range", "start=int64[]{0}; limit=int64[]{3}; delta=int64[]{0}", "", "100021 Range: delta is 0"},
+    {"Fill", "dims=int64[1]{-3}; value=float32[]", "", "100021 Fill: dims is [-3], which has a negative size"},
+    {"GatherV2", "x=float32[3]; indices=int64[2]; axis=int64[1]{1}", "",
+     "100021 GatherV2: axis is 1, expected -1 to 0"},
+    {"IndexByTensor", "x=float32[3]; indices=int64[2]", "indices_mask=[1,1]",
+     "100023 IndexByTensor: indices_mask is [1, 1], but there are 1 tensors of indices"},
+    {"MatMul", "x1=float32[2, 3]; x2=float32[2, 3]", "",
+     "100021 MatMul: x2 is [2, 3], which cannot be multiplied from the right to [2, 3]: 3 and 2"},
+    {"MatMulV2", "x1=float32[2, 3]; x2=float32[3, 4]; bias=float32[3]", "",
+     "100021 MatMulV2: bias has the shape [3], expected [4]"},
+    {"Conv2D", "x=float16[1, 6, 9, 9]; filter=float16[8, 6, 3, 3]",
+     "strides=[1,1,1,1] pads=[0,0,0,0] groups=2 data_format='NCHW'",
+     "100021 Conv2D: filter has the shape [8, 6, 3, 3], whose channels times groups is 12, expected 6"},
+    {"Conv2D", "x=float16[1, 6, 9, 9]; filter=float16[8, 6, 3, 3]",
+     "strides=[1,1,0,1] pads=[0,0,0,0] data_format='NCHW'", "100023 Conv2D: strides is [1, 1, 0, 1]"},
+    {"AvgPoolV2", "x=float32[1, 3, 1, 1]", "ksize=[1,1,2,2] strides=[1,1,2,2]",
+     "100021 AvgPoolV2: x has the shape [1, 3, 1, 1], whose dim 2 is smaller than the window of 2"},
+    {"RmsNorm", "x=float16[2, 8]; gamma=float16[4]", "", "100021 RmsNorm: gamma has the shape [4], but x has [2, 8]"},
+    {"LayerNormV4", "x=float16[2, 8]; normalized_shape=int64[1]{4}", "",
+     "100021 LayerNormV4: normalized_shape is [4], but x has [2, 8]"},
+    {"GroupNorm", "x=float16[2, 6]; gamma=float16[6]; beta=float16[6]", "num_groups=4",
+     "100021 GroupNorm: x has the shape [2, 6], whose channels do not make 4 groups"},
+    {"FlashAttentionScore", "query=float16[1, 2, 3, 8]; key=float16[1, 2, 3, 8]; value=float16[1, 2, 3, 8]",
+     "head_num=4 input_layout='BNSD'",
+     "100021 FlashAttentionScore: query has the shape [1, 2, 3, 8], whose number of heads is 2, expected 4"},
+    {"FlashAttentionScore", "query=float16[1, 2]; key=float16[1, 2]; value=float16[1, 2]",
+     "head_num=1 input_layout='XY'", "100023 FlashAttentionScore: input_layout is \"XY\""},
+    {"MoeGatingTopKSoftmax", "x=float16[s0, 4]", "k=5",
+     "100023 MoeGatingTopKSoftmax: k is 5, but x has the shape [s0, 4]"},
+    {"HcomReduceScatter", "x=float32[5]", "rank_size=4 group='g' reduction='sum'",
+     "100021 HcomReduceScatter: x has the shape [5], which has no equal parts for 4 processes"},
+};
+
+// The number, what is wrong with what, whose fault it is, and what to do.
+TEST(InferTest, Refusals) {
+  for (const Case& test : kRefused) {
+    SCOPED_TRACE(fmt::format("{}({}) {}", test.type, test.inputs, test.attributes));
+    Call call(test);
+    const Status status = Infer(call.context);
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(test.outputs, fmt::format("{} {}", status.code(), status.detail().what));
+    EXPECT_FALSE(status.detail().culprit.empty());
+    EXPECT_FALSE(SolutionOf(status.detail()).empty());
+  }
+}
+
+TEST(InferTest, TheTypeThatTheUserGaveIsHeldAgainstTheResult) {
+  Call call({"Relu", "x=float32[2]", "", ""});
+  call.context.outputs[0].resize(1);
+  call.context.outputs[0][0].wanted = 1;
+  const Status status = Infer(call.context);
+  ASSERT_EQ(100022, status.code());
+  EXPECT_EQ("Relu: y is float16, but the result is float32", status.detail().what);
+}
+
+TEST(GraphOpTest, TheTable) {
+  EXPECT_GE(GraphOps().size(), 362u);
+  EXPECT_EQ(nullptr, FindGraphOp("MatMulV9"));
+  const GraphOp* op = FindGraphOp("MatMulV2");
+  ASSERT_NE(nullptr, op);
+  EXPECT_EQ("x1, x2, bias?, offset_w?", InputsText(*op));
+  EXPECT_EQ("transpose_x1:Bool, transpose_x2:Bool, offset_x:Int", AttributesText(*op));
+  EXPECT_EQ("x[], concat_dim#", InputsText(*FindGraphOp("ConcatV2")));
+  EXPECT_EQ("float32, float16, bfloat16", TypeMask(1ull << 27 | 3).text());
+  EXPECT_EQ(4, TypeBits(29));
+  EXPECT_EQ("type 63", TypeName(63));
+}
+
+}  // namespace
+}  // namespace reprise::opdef
