@@ -8,6 +8,7 @@
 #include <map>
 
 #include "device/scheduler.h"
+#include "ir/task_info.h"
 
 namespace reprise::exec {
 namespace {
@@ -80,21 +81,27 @@ int64_t ReadOperand(const void* cell, bool is_int64) {
 
 }  // namespace
 
-const ir::TaskType kActivateTask = {ir::TaskKind::kStreamActive,
-                                    "STREAM_ACTIVE",
-                                    nullptr,
-                                    nullptr,
-                                    nullptr,
-                                    [](const void* payload, ir::TaskInfo& info) {
-                                      info.active_stream_id =
-                                          static_cast<const ActivatePayload*>(payload)->target_stream_id;
-                                    }};
-const ir::TaskType kSwitchTask = {ir::TaskKind::kStreamSwitch, "STREAM_SWITCH", nullptr};
-const ir::TaskType kLabelSetTask = {ir::TaskKind::kLabelSet, "LABEL_SET", nullptr};
+const ir::TaskType kActivateTask = {.kind = ir::TaskKind::kStreamActive,
+                                    .name = "STREAM_ACTIVE",
+                                    .run = nullptr,
+                                    .describe =
+                                        [](const void* payload, ir::TaskInfo& info) {
+                                          info.active_stream_id =
+                                              static_cast<const ActivatePayload*>(payload)->target_stream_id;
+                                        },
+                                    .operands = ir::NoOperands};
+const ir::TaskType kSwitchTask = {
+    .kind = ir::TaskKind::kStreamSwitch, .name = "STREAM_SWITCH", .run = nullptr, .operands = ir::NoOperands};
+const ir::TaskType kLabelSetTask = {
+    .kind = ir::TaskKind::kLabelSet, .name = "LABEL_SET", .run = nullptr, .operands = ir::NoOperands};
 const ir::TaskType kLabelSwitchTask = {
-    ir::TaskKind::kLabelSwitch, "STREAM_LABEL_SWITCH_BY_INDEX", nullptr,
-    [](void* payload) noexcept { delete static_cast<LabelSwitchPayload*>(payload)->targets; }};
-const ir::TaskType kEndTask = {ir::TaskKind::kEndGraph, "MODEL_END_GRAPH", nullptr};
+    .kind = ir::TaskKind::kLabelSwitch,
+    .name = "STREAM_LABEL_SWITCH_BY_INDEX",
+    .run = nullptr,
+    .destroy = [](void* payload) noexcept { delete static_cast<LabelSwitchPayload*>(payload)->targets; },
+    .operands = ir::NoOperands};
+const ir::TaskType kEndTask = {
+    .kind = ir::TaskKind::kEndGraph, .name = "MODEL_END_GRAPH", .run = nullptr, .operands = ir::NoOperands};
 
 bool Holds(const SwitchPayload& payload) {
   const int64_t left = ReadOperand(payload.left, payload.is_int64);

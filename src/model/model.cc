@@ -20,6 +20,7 @@
 #include "device/memory.h"
 #include "device/parked_memory.h"
 #include "device/task_watch.h"
+#include "ir/task_info.h"
 #include "runtime/device.h"
 #include "runtime/event.h"
 #include "runtime/thread.h"

@@ -9,6 +9,7 @@
 
 #include "ir/slot.h"
 #include "ir/task.h"
+#include "ir/task_info.h"
 
 namespace reprise::model {
 namespace {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "observe/lanes.h"
 
+#include "ir/task_info.h"
+
 namespace reprise::observe {
 
 std::vector<ShownLane> LanesOf(const model::Model& model) {

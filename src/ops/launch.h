@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ir/task.h"
+#include "ir/task_info.h"
 #include "kernels/cast.h"
 #include "kernels/elementwise.h"
 #include "kernels/strided.h"

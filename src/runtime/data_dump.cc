@@ -16,6 +16,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "device/memory.h"
+#include "ir/task_info.h"
 #include "kernels/dtype.h"
 #include "runtime/device.h"
 #include "runtime/tasks.h"

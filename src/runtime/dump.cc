@@ -20,6 +20,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "device/memory.h"
+#include "ir/task_info.h"
 #include "kernels/dtype.h"
 #include "runtime/kernel.h"
 #include "runtime/objects.h"

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ir/task.h"
+#include "ir/task_info.h"
 
 namespace reprise::runtime {
 namespace {

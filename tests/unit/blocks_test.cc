@@ -94,12 +94,20 @@ bool DeclareMix(const void* payload, Elementwise& rows) {
   return mix.declares;
 }
 
-const ir::TaskType kMix = {.kind = ir::TaskKind::kKernel, .name = "MIX", .run = RunMix, .elementwise = DeclareMix};
-const ir::TaskType kOpaque = {ir::TaskKind::kKernel, "OPAQUE", [](RunContext&, void*) { return RunResult::kDone; }};
-const ir::TaskType kFail = {ir::TaskKind::kKernel, "FAIL", [](RunContext& context, void*) {
-                              context.Fail(Error(507015, "as asked"));
-                              return RunResult::kDone;
-                            }};
+const ir::TaskType kMix = {
+    .kind = ir::TaskKind::kKernel, .name = "MIX", .run = RunMix, .elementwise = DeclareMix, .operands = ir::NoOperands};
+const ir::TaskType kOpaque = {.kind = ir::TaskKind::kKernel,
+                              .name = "OPAQUE",
+                              .run = [](RunContext&, void*) { return RunResult::kDone; },
+                              .operands = ir::NoOperands};
+const ir::TaskType kFail = {.kind = ir::TaskKind::kKernel,
+                            .name = "FAIL",
+                            .run =
+                                [](RunContext& context, void*) {
+                                  context.Fail(Error(507015, "as asked"));
+                                  return RunResult::kDone;
+                                },
+                            .operands = ir::NoOperands};
 
 // Ends the execution from the middle of a group.
 struct AbortPayload {
@@ -122,7 +130,8 @@ const ir::TaskType kAbort = {.kind = ir::TaskKind::kKernel,
                                    rows.operand_count = 1;
                                    rows.operands[0] = {abort.cell, 4, true, false};
                                    return true;
-                                 }};
+                                 },
+                             .operands = ir::NoOperands};
 
 /// A lane of tasks over one piece of memory.
 class Chain {

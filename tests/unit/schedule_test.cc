@@ -31,9 +31,7 @@ using testing::Loops;
 ir::RunResult RunNothing(device::RunContext&, void*) { return ir::RunResult::kDone; }
 
 ir::TaskType Type(ir::TaskKind kind, bool never_waits) {
-  ir::TaskType type{kind, "TASK", RunNothing};
-  type.never_waits = never_waits;
-  return type;
+  return {.kind = kind, .name = "TASK", .run = RunNothing, .never_waits = never_waits, .operands = ir::NoOperands};
 }
 const ir::TaskType kPlain = Type(ir::TaskKind::kKernel, true);
 const ir::TaskType kMayWait = Type(ir::TaskKind::kNotifyWait, false);
