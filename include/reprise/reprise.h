@@ -57,7 +57,7 @@ int WriteGraphPicture(void* model_ri, const char* path, bool every_task = false)
 /// Capture: recorded as a kernel; runs once per replay.
 int LaunchClosure(void* stream, const char* name, std::function<int()> closure);
 
-/// The same for a closure whose caller says what memory it touches, all of it; see operands.h.
+/// As LaunchClosure above, for a closure whose caller says what memory it touches, all of it; see operands.h.
 ///
 /// Errors: as above; 107000 for operands that operands.h refuses.
 int LaunchClosure(void* stream, const char* name, std::function<int()> closure,

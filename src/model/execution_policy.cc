@@ -4,21 +4,13 @@
 #include <fmt/format.h>
 
 namespace reprise::model {
-namespace {
-
-// Flags of streams that cannot execute a graph: ACL_STREAM_PERSISTENT, ACL_STREAM_CPU_SCHEDULE,
-// ACL_STREAM_DEVICE_USE_ONLY.
-constexpr uint32_t kNotExecutable = 0x4 | 0x10 | 0x20;
-
-}  // namespace
-
 const ExecutionWords kExecuteAsyncWords = {
     "aclmdlRIExecuteAsync",
     "execute the model on another stream or after the capture; to have its work in this graph, capture the same "
     "calls again, or capture them into the body of a conditional task",
     "call aclmdlRIUpdate first"};
 
-Status CheckStreamExecutes(runtime::Stream& stream, const ExecutionWords& words) {
+Status internal::WhyNot(runtime::Stream& stream, const ExecutionWords& words) {
   if (stream.bound_model.load() != nullptr) {
     return Error(kInvalidValue, fmt::format("{} is bound to a built model and cannot execute one", stream.Describe()))
         .Hint("execute the model on another stream");
@@ -35,7 +27,7 @@ Status CheckStreamExecutes(runtime::Stream& stream, const ExecutionWords& words)
   return {};
 }
 
-Status CheckModelExecutes(const Model& model, const runtime::Stream& stream, const ExecutionWords& words) {
+Status internal::WhyNot(const Model& model, const runtime::Stream& stream, const ExecutionWords& words) {
   REPRISE_RETURN_IF_ERROR(CheckNotBody(model, words.api));
   REPRISE_RETURN_IF_ERROR(CheckOwn(model));
   REPRISE_RETURN_IF_ERROR(runtime::CheckOwn(stream));
@@ -51,7 +43,7 @@ Status CheckReady(const Model& model, const ExecutionWords& words) {
               : model.state() == ModelState::kNone   ? "call aclmdlRIBuildEnd first"
                                                      : "destroy the model and capture again");
   }
-  if (model.kind() != ModelKind::kBuilt || model.has_end) return {};
+  if (internal::IsReady(model)) return {};
   return Error(kModelNotExecutable, fmt::format("{} has no end task, so it would never complete", model.Describe()))
       .Hint("call aclmdlRIEndTask on the stream that finishes last, before aclmdlRIBuildEnd");
 }

@@ -39,7 +39,7 @@ struct Version {
 /// "8.5.0", "8.0.RC1.alpha001", "8.2.0-beta.1": numbers first, then words that say how far from final it is.
 Version ParseVersion(const std::string& text);
 
-/// That of REPRISE_CANN_VERSION.
+/// The version that REPRISE_CANN_VERSION names.
 const Version& SoftwareVersion();
 
 }  // namespace reprise::runtime

@@ -17,7 +17,7 @@ namespace reprise::runtime {
 ///
 /// Threads: thread-safe.
 uint32_t EffectiveCores(Device& device, const Stream* stream, int type);
-/// Those of the stream whose budget the calling thread uses, if that is a stream of the device.
+/// Budget of the calling thread: of the stream that it uses, if that is a stream of the device.
 uint32_t EffectiveCoresOfThread(Device& device, int type);
 void SetCores(Device& device, int type, uint32_t cores);
 void SetCores(Stream& stream, int type, uint32_t cores);
