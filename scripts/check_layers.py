@@ -6,6 +6,9 @@
                                         stream than the functions of src/runtime/submission.h
     scripts/check_layers.py --table     print the tables as Markdown; docs/architecture.md shows them, which is checked too
 
+Also sees that the facades stay thin: they check arguments, look handles up, make one call and map its error. What
+computes, waits or keeps state belongs into src/; see HEAVY.
+
 LAYERS is the one place that says which folder may include which. A new folder needs a row; a new third-party header
 needs a row in THIRD_PARTY. Tests may also include GoogleTest, nlohmann's JSON and the layer that they test.
 """
@@ -50,7 +53,7 @@ LAYERS = {
     "src/model": Layer("what an aclmdlRI handle stands for: model, execution, changes, built programs, liveness", ("base", "ir", "device", "exec", "runtime")),
     "src/capture": Layer("capture session and its rules", ("base", "ir", "device", "runtime", "model")),
     "src/tdt": Layer("tensor channels, queues, queue buffers", ("base", "kernels", "runtime")),
-    "src/profile": Layer("profiler, marks and ranges of the program", ("base", "device", "runtime")),
+    "src/profile": Layer("profiler, marks and ranges of the program", ("base", "ir", "device", "runtime")),
     "src/observe": Layer("JSON trace, SVG picture and DOT of a model", ("base", "ir", "device", "kernels", "runtime", "model")),
     "src/api": Layer(
         "implementation of include/reprise",
@@ -112,6 +115,33 @@ KEYHOLES = (  # what a file says, where it may say so, why nowhere else
 )
 KEYHOLE_FOLDERS = re.compile(r"(src/(runtime|model|capture|ops|rng|profile|observe|tdt|api)|facade)/")
 
+@dataclass(frozen=True)
+class Heavy:
+    pattern: str
+    why: str
+
+
+# What a facade does not do, as patterns of lines without comments and texts. MAY_BE_HEAVY names the exceptions.
+HEAVY = (
+    Heavy(r"std::(memmove|fill|fill_n|sort|stable_sort|transform|accumulate)\(", "computes"),
+    Heavy(r"std::memset\((?!\w+, 0, )", "fills memory"),
+    Heavy(r"std::(this_thread|thread|jthread|condition_variable|async|future)\b|\b(sleep|usleep|poll)\(", "waits"),
+    Heavy(r"std::(shared_|recursive_)?mutex\b|std::atomic<[^>]*> \w+[{;=]", "keeps state"),
+    Heavy(r"^\s*static (?!const\b|constexpr\b)[^()=]*(= new\b|\{.*\};$|;$)", "keeps state"),
+)
+# A loop of more lines does more than read an array of arguments.
+LONGEST_LOOP = 25
+MAY_BE_HEAVY = {
+    "facade/c_sec": "the library itself: its functions are copies and texts",
+    "facade/acl/allocator.cc": "allocators of the program: C functions by stream, which only aclnn and ATB ask for",
+    "facade/acl/init.cc": "whether aclInit was called, and the callbacks of aclFinalize",
+    "facade/acl/state_callbacks.cc": "callbacks of the program, C functions by name",
+    "facade/acl/state_callbacks.h": "callbacks of the program, C functions by name",
+    "facade/acl/stream.cc": "which configurations, plain C structures, are live",
+    "facade/op_compiler/op_compiler.cc": "options that are only kept, as texts",
+    "facade/tdt_queue/queue.cc": "tables of handles of plain C objects",
+}
+
 # Headers of the system that are not standard C++; everything else with a dot or a slash is a third party.
 SYSTEM = re.compile(r"(sys|linux)/\w+\.h|(dirent|dlfcn|elf|execinfo|link|pthread|sched|signal|spawn|stddef|stdint|strings|unistd)\.h|cxxabi\.h|fcntl\.h")
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)')
@@ -140,6 +170,7 @@ def main():
         count += 1
         check_file(path, findings)
     findings.lines += check_door()
+    check_thin(findings)
     if render_table() not in PAGE.read_text(encoding="utf-8"):
         findings.lines.append(f"{PAGE.relative_to(REPO)}: shows another table of layers; paste that of --table")
     print("\n".join(findings.lines) or f"layers: {count} files keep to the table, and to the door of streams")
@@ -203,6 +234,38 @@ def check_door(repo=None):
                 if re.search(said, line) and not re.match(where, name) and not line.lstrip().startswith("//"):
                     lines.append(f"{name}:{number}: {why}")
     return lines
+
+
+def check_thin(findings):
+    """Facades compute nothing; an exception that is no longer needed goes."""
+    used = set()
+    for path in sources():
+        name = path.relative_to(REPO).as_posix()
+        if not name.startswith("facade/") or "/generated" in name:
+            continue
+        for number, why in heavy_lines(path.read_text(encoding="utf-8").splitlines()):
+            exception = next((prefix for prefix in MAY_BE_HEAVY if name.startswith(prefix)), None)
+            used.add(exception)
+            if exception is None:
+                findings.lines.append(f"{name}:{number}: {why}; facades only check, look up and call: move it into src/")
+    for name in sorted(set(MAY_BE_HEAVY) - used):
+        findings.lines.append(f"scripts/check_layers.py: {name} needs no exception in MAY_BE_HEAVY any more")
+
+
+def heavy_lines(lines):
+    """(number, reason) of the lines of a facade that do more than they should."""
+    for number, line in enumerate(lines, 1):
+        code = re.sub(r"//.*|\"(\\\\.|[^\"])*\"", "", line)
+        for heavy in HEAVY:
+            if re.search(heavy.pattern, code):
+                yield number, heavy.why
+                break
+        loop = re.match(r"( *)(for|while|do)\b.*\{$", line)
+        if loop:
+            rest = lines[number:]
+            length = next((i for i, other in enumerate(rest, 1) if other.startswith(loop.group(1) + "}")), len(rest))
+            if length > LONGEST_LOOP:
+                yield number, f"a loop of {length} lines"
 
 
 def check_angled(name, folder, layer, header):

@@ -119,9 +119,6 @@ inline Status DeviceReachesCell(const void* pointer, uint64_t bytes, const char*
       .Hint(fmt::format("pass {} in memory of the host", parameter));
 }
 
-/// Whether aclrtDeviceEnablePeerAccess has let the device reach the memory of the peer.
-bool HasPeerAccess(int device, int peer);
-
 /// REPRISE_STRICT=1: 100001 before aclInit and after aclFinalize.
 Status CheckInitialized(const char* api);
 

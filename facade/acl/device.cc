@@ -4,24 +4,21 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include <array>
-#include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <string>
 #include <string_view>
-#include <thread>
-#include <vector>
 
 #include "acl/acl.h"
 #include "capture/session.h"
 #include "check.h"
 #include "limits.h"
-#include "profile.h"
+#include "runtime/chip.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/memory_pool.h"
+#include "runtime/peers.h"
+#include "runtime/task_abort.h"
 #include "runtime/thread.h"
 #include "state_callbacks.h"
 
@@ -33,15 +30,6 @@ using runtime::Device;
 using runtime::Stream;
 
 constexpr int64_t kMaxAbortTimeoutMs = 36 * 60 * 1000;
-
-/// Peers that a device may reach, one bit each. Everything lies in host memory, so only strict mode asks.
-std::atomic<uint64_t>& PeersOf(int device) {
-  static auto* const peers = new std::array<std::atomic<uint64_t>, device::kMaxDevices>{};
-  return (*peers)[static_cast<size_t>(device)];
-}
-std::atomic<uint64_t>& PeersOf(const Device& device) { return PeersOf(device.id()); }
-
-uint64_t BitOf(const Device& device) { return uint64_t{1} << device.id(); }
 
 StatusOr<Device*> FindByPhysicalId(int32_t physical_id, const char* parameter) {
   for (const auto& device : runtime::Devices()) {
@@ -71,7 +59,7 @@ Status Reset(int32_t device_id, Status (Device::*release)()) {
   if (!device->primary_active()) return (device->*release)();  // refuses
   AnnounceDevice(device_id, ACL_RT_DEVICE_STATE_RESET_PRE);
   REPRISE_RETURN_IF_ERROR((device->*release)());
-  if (!device->primary_active()) PeersOf(*device) = 0;
+  if (!device->primary_active()) runtime::ForgetPeers(*device);
   AnnounceDevice(device_id, ACL_RT_DEVICE_STATE_RESET_POST);
   return {};
 }
@@ -105,8 +93,8 @@ Status DeviceNumber(const Device& device, aclrtDevAttr attr, int64_t* value) {
     case ACL_DEV_ATTR_AICORE_CORE_NUM:
     case ACL_DEV_ATTR_CUBE_CORE_NUM: *value = runtime::HardwareCores(ACL_RT_DEV_RES_CUBE_CORE); return {};
     case ACL_DEV_ATTR_VECTOR_CORE_NUM: *value = runtime::HardwareCores(ACL_RT_DEV_RES_VECTOR_CORE); return {};
-    case ACL_DEV_ATTR_UBUF_PER_VECTOR_CORE: *value = profile::kUbBytes; return {};
-    case ACL_DEV_ATTR_MAX_BLOCK_PER_GRID: *value = profile::kMaxBlocks; return {};
+    case ACL_DEV_ATTR_UBUF_PER_VECTOR_CORE: *value = runtime::chip::kUbBytes; return {};
+    case ACL_DEV_ATTR_MAX_BLOCK_PER_GRID: *value = runtime::chip::kMaxBlocks; return {};
     case ACL_DEV_ATTR_TOTAL_GLOBAL_MEM_SIZE:
       *value = static_cast<int64_t>(device::MemoryRegistry::total_bytes());
       return {};
@@ -118,7 +106,7 @@ Status DeviceNumber(const Device& device, aclrtDevAttr attr, int64_t* value) {
     case ACL_DEV_ATTR_IS_VIRTUAL: *value = 0; return {};
     case ACL_DEV_ATTR_HD_CONNECT_TYPE: *value = ACL_HOST_DEVICE_CONNECT_TYPE_PCIE; return {};
     case ACL_DEV_ATTR_DEVICE_FORM_FACTOR: *value = ACL_DEVICE_FORM_FACTOR_A_K; return {};
-    case ACL_DEV_ATTR_NPU_ARCH: *value = profile::kNpuArch; return {};
+    case ACL_DEV_ATTR_NPU_ARCH: *value = runtime::chip::kNpuArch; return {};
     case ACL_DEV_ATTR_WARP_SIZE:
     case ACL_DEV_ATTR_MAX_THREAD_PER_VECTOR_CORE:
     case ACL_DEV_ATTR_MAX_GRID_DIM_X:
@@ -150,40 +138,6 @@ constexpr size_t kBusIdBytes = 13;  // with the closing zero
 
 std::string BusId(const Device& device) { return fmt::format("0000:{:02x}:00.0", device.physical_id()); }
 
-// Drops what is queued on all streams of the device, and waits for what runs.
-Status DropTasks(const Device& device, uint32_t timeout_ms, const Deadline& deadline) {
-  // Other threads may destroy streams of theirs meanwhile; one that is visited waits with that.
-  struct Visited {
-    std::vector<Stream*> streams;
-    ~Visited() {
-      for (Stream* stream : streams) stream->visitors.fetch_sub(1, std::memory_order_release);
-    }
-  } visited;
-  runtime::Contexts().ForEach([&](Context* context) {
-    if (&context->device() != &device) return;
-    context->ForEachStream([&](Stream& stream) {
-      visited.streams.push_back(&stream);
-      stream.visitors.fetch_add(1, std::memory_order_relaxed);
-    });
-  });
-  for (Stream* stream : visited.streams) stream->Abort(kDeviceTaskAbort);
-  const NoCancel no_cancel;
-  const WaitingCall waiting;
-  for (const Stream* stream : visited.streams) {
-    // Not Synchronize: that would take the 107022 away from those who wait for the stream.
-    while (!stream->IsIdle()) {
-      if (deadline && Clock::now() >= *deadline) {
-        return Error(kTaskAbortStopped,
-                     fmt::format("a task of {} still runs after {} ms", stream->Describe(), timeout_ms))
-            .Culprit(stream->Describe())
-            .Hint("allow more time; a running task ends by itself and is not interrupted");
-      }
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
-  }
-  return {};
-}
-
 Status AbortTasks(int32_t device_id, uint32_t timeout_ms) {
   REPRISE_ASSIGN_OR_RETURN(const Device* device, runtime::FindDevice(device_id));
   REPRISE_RETURN_IF_ERROR(InRange(timeout_ms, 0, kMaxAbortTimeoutMs, "timeout"));
@@ -202,36 +156,16 @@ Status AbortTasks(int32_t device_id, uint32_t timeout_ms) {
   };
   const Deadline deadline = runtime::DeadlineAfterMs(timeout_ms == 0 ? -1 : int64_t{timeout_ms});
   REPRISE_RETURN_IF_ERROR(call(ACL_RT_DEVICE_TASK_ABORT_PRE, "PRE"));
-  REPRISE_RETURN_IF_ERROR(DropTasks(*device, timeout_ms, deadline));
+  REPRISE_RETURN_IF_ERROR(runtime::DropTasks(*device, timeout_ms, deadline));
   return call(ACL_RT_DEVICE_TASK_ABORT_POST, "POST");
 }
 
-// Names of one family differ in what follows: Ascend910B1, Ascend910B4-1 …
-std::string_view Family(std::string_view soc) {
-  for (const std::string_view family :
-       {std::string_view("Ascend910B"), std::string_view("Ascend910_93"), std::string_view("Ascend310P"),
-        std::string_view("Ascend310B"), std::string_view("Ascend950")}) {
-    if (soc.size() >= family.size() && strncasecmp(soc.data(), family.data(), family.size()) == 0) return family;
-  }
-  return soc;
-}
-
-/// Sizes that the device takes over when it is set next; kept only, the CPU device has no such stacks.
-struct Limit {
-  std::atomic<size_t> bytes;
-  size_t lowest;
-  size_t highest;
-  size_t step;
-};
-
-StatusOr<Limit*> FindLimit(aclrtDeviceLimit limit) {
-  static Limit simd_stack{32 << 10, 0, 192 << 10, 16 << 10};
-  static Limit printf_fifo{32 << 10, 1 << 10, 64 << 20, 8};
+StatusOr<runtime::SizeLimit> ReadLimit(aclrtDeviceLimit limit) {
   REPRISE_RETURN_IF_ERROR(
       InRange(limit, ACL_RT_DEV_LIMIT_SIMT_STACK_SIZE, ACL_RT_DEV_LIMIT_SIMT_PRINTF_FIFO_SIZE, "limit"));
   switch (limit) {
-    case ACL_RT_DEV_LIMIT_SIMD_STACK_SIZE: return &simd_stack;
-    case ACL_RT_DEV_LIMIT_SIMD_PRINTF_FIFO_SIZE_PER_CORE: return &printf_fifo;
+    case ACL_RT_DEV_LIMIT_SIMD_STACK_SIZE: return runtime::SizeLimit::kStack;
+    case ACL_RT_DEV_LIMIT_SIMD_PRINTF_FIFO_SIZE_PER_CORE: return runtime::SizeLimit::kPrintBuffer;
     default:
       return Error(kFeatureNotSupported,
                    fmt::format("limit is {}, a size for SIMT cores, which this chip lacks", static_cast<int>(limit)))
@@ -276,8 +210,6 @@ Status FillAtomicCapabilities(uint32_t* capabilities, const aclrtAtomicOperation
 }
 
 }  // namespace
-
-bool HasPeerAccess(int device, int peer) { return (PeersOf(device).load() >> peer & 1) != 0; }
 
 }  // namespace reprise::facade
 
@@ -402,9 +334,7 @@ aclError aclrtCheckArchCompatibility(const char* socVersion, int32_t* canCompati
   return runtime::Api("aclrtCheckArchCompatibility", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(socVersion, "socVersion"));
     REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(canCompatible, "canCompatible"));
-    const std::string_view wanted = Family(socVersion);
-    const std::string_view here = Family(Env(EnvVar::kSoc));
-    *canCompatible = wanted.size() == here.size() && strncasecmp(wanted.data(), here.data(), here.size()) == 0 ? 1 : 0;
+    *canCompatible = runtime::SameChipFamily(socVersion, Env(EnvVar::kSoc)) ? 1 : 0;
     return {};
   });
 }
@@ -514,7 +444,7 @@ aclError aclrtDeviceEnablePeerAccess(int32_t peerDeviceId, uint32_t flags) {
     Device* current = nullptr;
     Device* peer = nullptr;
     REPRISE_RETURN_IF_ERROR(FindPeers(peerDeviceId, &current, &peer));
-    PeersOf(*current).fetch_or(BitOf(*peer));
+    runtime::SetPeerAccess(*current, *peer, true);
     return {};
   });
 }
@@ -524,7 +454,7 @@ aclError aclrtDeviceDisablePeerAccess(int32_t peerDeviceId) {
     Device* current = nullptr;
     Device* peer = nullptr;
     REPRISE_RETURN_IF_ERROR(FindPeers(peerDeviceId, &current, &peer));
-    PeersOf(*current).fetch_and(~BitOf(*peer));
+    runtime::SetPeerAccess(*current, *peer, false);
     return {};
   });
 }
@@ -535,10 +465,7 @@ aclError aclrtDevicePeerAccessStatus(int32_t deviceId, int32_t peerDeviceId, int
     const auto last = static_cast<int64_t>(runtime::Devices().size()) - 1;
     REPRISE_RETURN_IF_ERROR(InRange(deviceId, 0, last, "deviceId"));
     REPRISE_RETURN_IF_ERROR(InRange(peerDeviceId, 0, last, "peerDeviceId"));
-    const auto& devices = runtime::Devices();
-    const Device& device = *devices[static_cast<size_t>(deviceId)];
-    const Device& peer = *devices[static_cast<size_t>(peerDeviceId)];
-    *status = (PeersOf(device).load() & BitOf(peer)) != 0 ? 1 : 0;
+    *status = runtime::HasPeerAccess(deviceId, peerDeviceId) ? 1 : 0;
     return {};
   });
 }
@@ -565,7 +492,7 @@ aclError aclrtGetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uin
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(value, "value"));
     REPRISE_ASSIGN_OR_RETURN(Device * device, runtime::FindDevice(deviceId));
     REPRISE_RETURN_IF_ERROR(CheckCoreType(type));
-    *value = EffectiveCores(*device, nullptr, type);
+    *value = runtime::EffectiveCores(*device, nullptr, type);
     return {};
   });
 }
@@ -574,8 +501,7 @@ aclError aclrtSetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uin
   return runtime::Api("aclrtSetDeviceResLimit", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(Device * device, runtime::FindDevice(deviceId));
     REPRISE_RETURN_IF_ERROR(CheckCores(type, value));
-    std::lock_guard lock(device->limits_mutex);
-    device->limits.cores[type] = value;
+    runtime::SetCores(*device, type, value);
     return {};
   });
 }
@@ -583,8 +509,7 @@ aclError aclrtSetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uin
 aclError aclrtResetDeviceResLimit(int32_t deviceId) {
   return runtime::Api("aclrtResetDeviceResLimit", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(Device * device, runtime::FindDevice(deviceId));
-    std::lock_guard lock(device->limits_mutex);
-    device->limits = {};
+    runtime::ResetCores(*device);
     return {};
   });
 }
@@ -594,10 +519,7 @@ aclError aclrtGetResInCurrentThread(aclrtDevResLimitType type, uint32_t* value) 
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(value, "value"));
     REPRISE_RETURN_IF_ERROR(CheckCoreType(type));
     REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
-    const void* used = runtime::ThisThread().limits_stream;
-    const Stream* stream = used != nullptr ? runtime::Streams().Find(used) : nullptr;
-    if (stream != nullptr && &stream->device() != &context->device()) stream = nullptr;
-    *value = EffectiveCores(context->device(), stream, type);
+    *value = runtime::EffectiveCoresOfThread(context->device(), type);
     return {};
   });
 }
@@ -606,11 +528,11 @@ aclError aclrtGetResInCurrentThread(aclrtDevResLimitType type, uint32_t* value) 
 
 aclError aclrtDeviceSetLimit(aclrtDeviceLimit limit, size_t value) {
   return runtime::Api("aclrtDeviceSetLimit", [&]() -> Status {
-    REPRISE_ASSIGN_OR_RETURN(Limit * entry, FindLimit(limit));
+    REPRISE_ASSIGN_OR_RETURN(const runtime::SizeLimit size, ReadLimit(limit));
+    const runtime::SizeBounds bounds = runtime::BoundsOf(size);
     REPRISE_RETURN_IF_ERROR(
-        InRange(value, static_cast<int64_t>(entry->lowest), static_cast<int64_t>(entry->highest), "value"));
-    const size_t rounded = (value + entry->step - 1) / entry->step * entry->step;
-    entry->bytes = limit == ACL_RT_DEV_LIMIT_SIMD_STACK_SIZE ? std::max<size_t>(rounded, 32 << 10) : rounded;
+        InRange(value, static_cast<int64_t>(bounds.lowest), static_cast<int64_t>(bounds.highest), "value"));
+    runtime::SetSize(size, value);
     return {};
   });
 }
@@ -618,8 +540,8 @@ aclError aclrtDeviceSetLimit(aclrtDeviceLimit limit, size_t value) {
 aclError aclrtDeviceGetLimit(aclrtDeviceLimit limit, size_t* value) {
   return runtime::Api("aclrtDeviceGetLimit", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(value, "value"));
-    REPRISE_ASSIGN_OR_RETURN(const Limit* entry, FindLimit(limit));
-    *value = entry->bytes;
+    REPRISE_ASSIGN_OR_RETURN(const runtime::SizeLimit size, ReadLimit(limit));
+    *value = runtime::SizeOf(size);
     return {};
   });
 }

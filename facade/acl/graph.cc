@@ -12,6 +12,7 @@
 #include "capture/session.h"
 #include "check.h"
 #include "graph.h"
+#include "model/execution_policy.h"
 #include "model/model.h"
 #include "observe/json_dump.h"
 #include "runtime/report.h"
@@ -34,35 +35,11 @@ namespace {
 
 constexpr size_t kMaxNameBytes = 512;
 
-// Stream flags that cannot execute a graph.
-constexpr uint32_t kNotExecutable = ACL_STREAM_PERSISTENT | ACL_STREAM_CPU_SCHEDULE | ACL_STREAM_DEVICE_USE_ONLY;
-
 // The stream to capture: its flags count before its owner.
 StatusOr<runtime::Stream*> FindCapturable(aclrtStream stream) {
   REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, runtime::FindAnyStream(stream));
   REPRISE_RETURN_IF_ERROR(capture::CheckFlags(*found));
   return runtime::FindStream(stream);
-}
-
-Status CheckNotCapturingModel(const Model& model, const char* api) {
-  if (model.state() != model::ModelState::kCapturing && model.state() != model::ModelState::kInvalidated) return {};
-  return Error(kModelCaptured, fmt::format("{} is not allowed on {}: it is being captured", api, model.Describe()))
-      .Hint("end the capture with aclmdlRICaptureEnd first");
-}
-
-Status CheckExecutable(const Model& model) {
-  if (model.state() == model::ModelState::kReady) return {};
-  return Error(kModelNotExecutable,
-               fmt::format("{} cannot be executed: it is {}", model.Describe(), StateName(model.state())))
-      .Hint(model.state() == model::ModelState::kUpdating ? "call aclmdlRIUpdate first"
-            : model.state() == model::ModelState::kNone   ? "call aclmdlRIBuildEnd first"
-                                                          : "destroy the model and capture again");
-}
-
-Status CheckHasEnd(const Model& model) {
-  if (model.kind() != model::ModelKind::kBuilt || model.has_end) return {};
-  return Error(kModelNotExecutable, fmt::format("{} has no end task, so it would never complete", model.Describe()))
-      .Hint("call aclmdlRIEndTask on the stream that finishes last, before aclmdlRIBuildEnd");
 }
 
 }  // namespace
@@ -144,27 +121,8 @@ aclError aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream) {
     REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindModel(modelRI));
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * on, runtime::FindAnyStream(stream));
     on->PrepareSubmit();
-    if (on->bound_model.load() != nullptr) {
-      return Error(kInvalidValue, fmt::format("{} is bound to a built model and cannot execute one", on->Describe()))
-          .Hint("execute the model on another stream");
-    }
-    if (Status refused = runtime::CheckNotCapturing(*on, "aclmdlRIExecuteAsync"); !refused.ok()) {
-      return std::move(refused).Hint(
-          "execute the model on another stream or after the capture; to have its work in this graph, capture the same "
-          "calls again, or capture them into the body of a conditional task");
-    }
-    REPRISE_RETURN_IF_ERROR(runtime::CheckNotUpdating(*on, "a model execution"));
-    if ((on->flags() & kNotExecutable) != 0) {
-      return Error(kInvalidValue, fmt::format("{} was created with flags {:#x} and cannot execute a model",
-                                              on->Describe(), on->flags()))
-          .Hint("execute the model on a stream made by aclrtCreateStream");
-    }
-    REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIExecuteAsync"));
-    REPRISE_RETURN_IF_ERROR(model::CheckOwn(*model));
-    REPRISE_RETURN_IF_ERROR(runtime::CheckOwn(*on));
-    REPRISE_RETURN_IF_ERROR(CheckNotCapturingModel(*model, "aclmdlRIExecuteAsync"));
-    REPRISE_RETURN_IF_ERROR(CheckExecutable(*model));
-    REPRISE_RETURN_IF_ERROR(CheckHasEnd(*model));
+    REPRISE_RETURN_IF_ERROR(model::CheckStreamExecutes(*on, model::kExecuteAsyncWords));
+    REPRISE_RETURN_IF_ERROR(model::CheckModelExecutes(*model, *on, model::kExecuteAsyncWords));
     return model->Execute(*on);
   });
 }
@@ -180,8 +138,7 @@ aclError aclmdlRIExecute(aclmdlRI modelRI, int32_t timeout) {
           .Hint("execute it with aclmdlRIExecuteAsync and synchronise the stream");
     }
     REPRISE_ASSIGN_OR_RETURN(model, model::FindOwnModel(modelRI));
-    REPRISE_RETURN_IF_ERROR(CheckExecutable(*model));
-    REPRISE_RETURN_IF_ERROR(CheckHasEnd(*model));
+    REPRISE_RETURN_IF_ERROR(model::CheckReady(*model, model::kExecuteAsyncWords));
     return model->ExecuteAndWait(timeout);
   });
 }
@@ -190,7 +147,7 @@ aclError aclmdlRIAbort(aclmdlRI modelRI) {
   return Api("aclmdlRIAbort", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNullInner(modelRI, "modelRI"));
     REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindModel(modelRI));
-    REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIAbort"));
+    REPRISE_RETURN_IF_ERROR(model::CheckNotBody(*model, "aclmdlRIAbort"));
     REPRISE_ASSIGN_OR_RETURN(model, model::FindOwnModel(modelRI));
     if (model->kind() != model::ModelKind::kBuilt) {
       return Error(kFeatureNotSupported,
@@ -210,7 +167,7 @@ aclError aclmdlRIDestroyRegisterCallback(aclmdlRI modelRI, aclrtCallback func, v
     REPRISE_RETURN_IF_ERROR(NotNullInner(modelRI, "modelRI"));
     REPRISE_RETURN_IF_ERROR(NotNullInner(reinterpret_cast<const void*>(func), "func"));
     REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindModel(modelRI));
-    REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIDestroyRegisterCallback"));
+    REPRISE_RETURN_IF_ERROR(model::CheckNotBody(*model, "aclmdlRIDestroyRegisterCallback"));
     for (const Model::DestroyCallback& other : model->destroy_callbacks) {
       if (other.function == func) {
         return Error(kInvalidValue, fmt::format("func is registered for {} already", model->Describe()))
@@ -227,7 +184,7 @@ aclError aclmdlRIDestroyUnregisterCallback(aclmdlRI modelRI, aclrtCallback func)
     REPRISE_RETURN_IF_ERROR(NotNullInner(modelRI, "modelRI"));
     REPRISE_RETURN_IF_ERROR(NotNullInner(reinterpret_cast<const void*>(func), "func"));
     REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindModel(modelRI));
-    REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIDestroyUnregisterCallback"));
+    REPRISE_RETURN_IF_ERROR(model::CheckNotBody(*model, "aclmdlRIDestroyUnregisterCallback"));
     const size_t removed = std::erase_if(
         model->destroy_callbacks, [&](const Model::DestroyCallback& callback) { return callback.function == func; });
     if (removed == 0)
@@ -241,8 +198,8 @@ aclError aclmdlRIDestroy(aclmdlRI modelRI) {
   return Api("aclmdlRIDestroy", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(modelRI, "modelRI"));
     REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindModel(modelRI));
-    REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIDestroy"));
-    REPRISE_RETURN_IF_ERROR(CheckNotCapturingModel(*model, "aclmdlRIDestroy"));
+    REPRISE_RETURN_IF_ERROR(model::CheckNotBody(*model, "aclmdlRIDestroy"));
+    REPRISE_RETURN_IF_ERROR(model::CheckNotCapturingModel(*model, "aclmdlRIDestroy"));
     // The specification: no error, and no effect. It goes with its context.
     auto current = runtime::CurrentContext();
     if (!current.ok() || *current != &model->context()) {

@@ -7,19 +7,11 @@
 
 #include "acl/acl.h"
 #include "base/status.h"
+#include "model/execution_policy.h"
 #include "model/model.h"
 #include "runtime/kernel.h"
 
 namespace reprise::facade {
-
-/// 207000 for a body of a conditional task: it lives and runs with its root.
-inline Status NotSub(const model::Model& model, const char* api) {
-  if (!model.is_sub()) [[likely]]
-    return {};
-  return Error(kFeatureNotSupported,
-               fmt::format("{} is not possible on {}, a body of a conditional task", api, model.Describe()))
-      .Hint("call it on the model that holds the conditional task");
-}
 
 /// A task of a model, as its handle names it. For a model built by hand the graph is that of a bound stream.
 struct TaskRef {

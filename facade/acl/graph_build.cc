@@ -3,7 +3,6 @@
 // Models built by hand from persistent streams, labels, task groups and conditional tasks.
 #include <fmt/format.h>
 
-#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -33,8 +32,6 @@ using runtime::NotNullInner;
 using runtime::Stream;
 
 namespace {
-
-constexpr size_t kMaxLabels = 65535;
 
 StatusOr<model::Label*> FindLabel(const void* handle) { return runtime::FindObject(model::Labels(), handle, "label"); }
 
@@ -149,18 +146,8 @@ aclError aclrtCreateLabel(aclrtLabel* label) {
   return Api("aclrtCreateLabel", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(label, "label"));
     REPRISE_ASSIGN_OR_RETURN(runtime::Context * context, runtime::CurrentContext());
-    if (model::Labels().live() >= kMaxLabels)
-      return Error(kResourceExhausted, fmt::format("{} labels exist", kMaxLabels))
-          .Hint("destroy labels that are no longer needed with aclrtDestroyLabel");
-    auto made = std::make_unique<model::Label>();
-    static std::atomic<uint64_t> labels{0};
-    made->context = context;
-    made->target = std::make_shared<reprise::exec::LabelTarget>(reprise::exec::LabelTarget{labels.fetch_add(1) + 1});
-    made->handle = model::Labels().Insert(made.get());
-    if (made->handle == nullptr)
-      return Error(kResourceExhausted, "the process has too many labels")
-          .Hint("destroy labels that are no longer needed with aclrtDestroyLabel");
-    *label = made.release()->handle;
+    REPRISE_ASSIGN_OR_RETURN(const model::Label* made, model::CreateLabel(*context));
+    *label = made->handle;
     return {};
   });
 }
@@ -187,7 +174,7 @@ aclError aclrtCreateLabelList(aclrtLabel* labels, size_t num, aclrtLabelList* la
   return Api("aclrtCreateLabelList", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNull(labels, "labels"));
     REPRISE_RETURN_IF_ERROR(NotNull(labelList, "labelList"));
-    REPRISE_RETURN_IF_ERROR(InRange(num, 1, static_cast<int64_t>(kMaxLabels), "num"));
+    REPRISE_RETURN_IF_ERROR(InRange(num, 1, static_cast<int64_t>(model::kMaxLabels), "num"));
     auto list = std::make_unique<model::LabelList>();
     for (size_t i = 0; i < num; ++i) {
       REPRISE_RETURN_IF_ERROR(NotNullInner(labels[i], "labels[]"));

@@ -12,6 +12,7 @@
 #include "acl/acl.h"
 #include "check.h"
 #include "graph.h"
+#include "ir/task_info.h"
 #include "model/model.h"
 #include "model/parameters.h"
 #include "runtime/kernel.h"
@@ -72,7 +73,7 @@ StatusOr<TaskRef> FindTask(aclmdlRITask task, const char* api) {
     Model* model = model::FindSerial(static_cast<uint32_t>(bits >> 32) & 0xFFFFFF);
     const TaskRef found = model != nullptr ? Resolve(*model, static_cast<uint32_t>(bits)) : TaskRef{};
     if (found.graph != nullptr) {
-      REPRISE_RETURN_IF_ERROR(NotSub(*model, api));
+      REPRISE_RETURN_IF_ERROR(model::CheckNotBody(*model, api));
       return found;
     }
     return Error(kInvalidHandle, fmt::format("task handle {} belongs to a model that was destroyed", fmt::ptr(task)))
@@ -263,7 +264,7 @@ aclError aclmdlRIGetStreams(aclmdlRI modelRI, aclrtStream* streams, uint32_t* nu
     REPRISE_RETURN_IF_ERROR(NotNullInner(modelRI, "modelRI"));
     REPRISE_RETURN_IF_ERROR(NotNullInner(numStreams, "numStreams"));
     REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindOwnModel(modelRI));
-    REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIGetStreams"));
+    REPRISE_RETURN_IF_ERROR(model::CheckNotBody(*model, "aclmdlRIGetStreams"));
     if (model->kind() == model::ModelKind::kBuilt) {
       const auto& bound = model->bound();
       return FillArray(
@@ -299,7 +300,7 @@ aclError aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask* tasks, uint3
       return Error(kStreamContext, fmt::format("the stream belongs to {} of another context", lane->model->Describe()))
           .Hint("make the model's context current with aclrtSetCurrentContext");
     }
-    REPRISE_RETURN_IF_ERROR(NotSub(*lane->model, "aclmdlRIGetTasksByStream"));
+    REPRISE_RETURN_IF_ERROR(model::CheckNotBody(*lane->model, "aclmdlRIGetTasksByStream"));
     const auto& nodes = lane->model->graph().lanes()[lane->lane].nodes;
     return FillArray(
         tasks, numTasks, nodes.size(), [&](size_t i) { return TaskHandle(*lane->model, nodes[i]); }, "tasks");
@@ -414,7 +415,7 @@ aclError aclmdlRIUpdate(aclmdlRI modelRI) {
   return Api("aclmdlRIUpdate", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(NotNullInner(modelRI, "modelRI"));
     REPRISE_ASSIGN_OR_RETURN(Model * model, model::FindModel(modelRI));
-    REPRISE_RETURN_IF_ERROR(NotSub(*model, "aclmdlRIUpdate"));
+    REPRISE_RETURN_IF_ERROR(model::CheckNotBody(*model, "aclmdlRIUpdate"));
     REPRISE_ASSIGN_OR_RETURN(model, model::FindOwnModel(modelRI));
     return model::UpdateModel(*model);
   });

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <sched.h>
 
-#include <optional>
 #include <vector>
 
 #include "acl/acl.h"
@@ -24,6 +23,7 @@ using reprise::device::kManagedGranule;
 using reprise::device::ManagedMemory;
 using reprise::device::ManagedPlace;
 using reprise::device::ManagedState;
+using reprise::device::ManagedSummary;
 namespace runtime = reprise::runtime;
 using runtime::Api;
 using runtime::NotNull;
@@ -73,53 +73,8 @@ Status SetAccess(const void* pointer, uint64_t size, const aclrtMemManagedLocati
         .Culprit("parameter location")
         .Hint("pass ACL_MEM_LOCATIONTYPE_DEVICE or ACL_MEM_LOCATIONTYPE_HOST");
   }
-  return Memory().Visit(pointer, size, [&](ManagedState& state) {
-    if (place.type == ACL_MEM_LOCATIONTYPE_HOST) {
-      state.accessed_by_host = on;
-    } else {
-      const uint64_t bit = uint64_t{1} << place.id;
-      state.accessed_by = on ? state.accessed_by | bit : state.accessed_by & ~bit;
-    }
-  });
-}
-
-// The value that all granules of a range share.
-template <class T>
-class Common {
- public:
-  void Add(const T& value) {
-    if (!value_) {
-      value_ = value;
-    } else if (*value_ != value) {
-      mixed_ = true;
-    }
-  }
-  T Or(T otherwise) const { return value_ && !mixed_ ? *value_ : otherwise; }
-
- private:
-  std::optional<T> value_;
-  bool mixed_ = false;
-};
-
-// What one attribute says of a range.
-struct RangeState {
-  bool read_mostly = true;
-  bool by_host = true;
-  uint64_t by_devices = UINT64_MAX;
-  Common<ManagedPlace> preferred;
-  Common<ManagedPlace> prefetched;
-};
-
-StatusOr<RangeState> ReadRange(const void* pointer, size_t size) {
-  RangeState range;
-  REPRISE_RETURN_IF_ERROR(Memory().Visit(pointer, size, [&](ManagedState& state) {
-    range.read_mostly = range.read_mostly && state.read_mostly;
-    range.by_host = range.by_host && state.accessed_by_host;
-    range.by_devices &= state.accessed_by;
-    range.preferred.Add(state.preferred);
-    range.prefetched.Add(state.prefetched);
-  }));
-  return range;
+  const bool is_host = place.type == ACL_MEM_LOCATIONTYPE_HOST;
+  return Memory().SetAccess(pointer, size, is_host ? ManagedMemory::kHostAccess : place.id, on);
 }
 
 Status CheckAttribute(aclrtMemManagedRangeAttribute attribute, const void* data, size_t bytes) {
@@ -134,18 +89,18 @@ Status CheckAttribute(aclrtMemManagedRangeAttribute attribute, const void* data,
       .Hint("pass the bytes of an int, or of an array of them for ACL_MEM_RANGE_ATTRIBUTE_ACCESSED_BY");
 }
 
-void WriteAttribute(const RangeState& range, aclrtMemManagedRangeAttribute attribute, void* data, size_t bytes) {
+void WriteAttribute(const ManagedSummary& range, aclrtMemManagedRangeAttribute attribute, void* data, size_t bytes) {
   const bool is_prefetch = attribute >= ACL_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION;
-  const ManagedPlace place = (is_prefetch ? range.prefetched : range.preferred).Or(ManagedPlace{});
+  const ManagedPlace place = is_prefetch ? range.prefetched : range.preferred;
   int* const out = static_cast<int*>(data);
   switch (attribute) {
     case ACL_MEM_RANGE_ATTRIBUTE_READ_MOSTLY: *out = range.read_mostly ? 1 : 0; break;
     case ACL_MEM_RANGE_ATTRIBUTE_ACCESSED_BY: {
       size_t at = 0;
       const size_t most = bytes / sizeof(int);
-      if (range.by_host && at < most) out[at++] = kHost;
-      for (int device = 0; device < reprise::device::kMaxDevices && at < most; ++device) {
-        if ((range.by_devices >> device & 1) != 0) out[at++] = device;
+      if (range.accessed_by_host && at < most) out[at++] = kHost;
+      for (const int device : range.accessed_by) {
+        if (at < most) out[at++] = device;
       }
       while (at < most) out[at++] = kNone;
       break;
@@ -275,7 +230,7 @@ aclError aclrtMemManagedGetAttr(aclrtMemManagedRangeAttribute attribute, const v
     REPRISE_RETURN_IF_ERROR(NotNull(data, "data"));
     REPRISE_RETURN_IF_ERROR(NotZero(size, "size"));
     REPRISE_RETURN_IF_ERROR(CheckAttribute(attribute, data, dataSize));
-    REPRISE_ASSIGN_OR_RETURN(const RangeState range, ReadRange(ptr, size));
+    REPRISE_ASSIGN_OR_RETURN(const ManagedSummary range, Memory().Summarize(ptr, size));
     WriteAttribute(range, attribute, data, dataSize);
     return {};
   });
@@ -293,7 +248,7 @@ aclError aclrtMemManagedGetAttrs(aclrtMemManagedRangeAttribute* attributes, size
     for (size_t i = 0; i < numAttributes; ++i) {
       REPRISE_RETURN_IF_ERROR(CheckAttribute(attributes[i], data[i], dataSizes[i]));
     }
-    REPRISE_ASSIGN_OR_RETURN(const RangeState range, ReadRange(ptr, size));
+    REPRISE_ASSIGN_OR_RETURN(const ManagedSummary range, Memory().Summarize(ptr, size));
     for (size_t i = 0; i < numAttributes; ++i) WriteAttribute(range, attributes[i], data[i], dataSizes[i]);
     return {};
   });

@@ -6,25 +6,25 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include <vector>
 
 #include "acl/acl.h"
+#include "capture/host_copies.h"
 #include "capture/session.h"
 #include "check.h"
 #include "device/memory.h"
+#include "device/parked_memory.h"
 #include "device/virtual_memory.h"
+#include "runtime/allocation.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
-#include "runtime/reclaim.h"
 #include "runtime/report.h"
-#include "runtime/tasks.h"
 
 using namespace reprise::facade;  // NOLINT: this file defines only C functions
 using reprise::Error;
-using reprise::IsStrict;
 using reprise::Status;
 using reprise::StatusOr;
-using reprise::StrictRefusal;
+using reprise::capture::CopyBatch;
+using reprise::capture::CopyKind;
 using reprise::device::MemoryKind;
 using reprise::device::MemoryRange;
 using reprise::device::MemoryRegistry;
@@ -37,10 +37,6 @@ using runtime::Stream;
 
 namespace {
 
-constexpr uint32_t kPage4K = 4u << 10;
-constexpr uint32_t kPage2M = 2u << 20;
-constexpr uint32_t kPage1G = 1u << 30;
-constexpr uint64_t kHugeFrom = 1u << 20;
 constexpr uint64_t kHostRegisterAlignment = 4096;
 constexpr uint64_t kMaxCopy2dWidth = 5'000'000;
 constexpr uint64_t kMaxCopy2dHeight = 5'242'880;
@@ -53,34 +49,24 @@ MemoryRegistry& Memory() { return MemoryRegistry::Get(); }
 
 // --------------------------------------------------------------------------------------------------- allocation
 
-uint32_t PageBytes(uint32_t policy, uint64_t bytes) {
+runtime::PageWish PagesOf(uint32_t policy) {
   switch (policy & 0xFF) {  // the low values choose the page, the rest are hints that are OR-ed in
     case ACL_MEM_MALLOC_HUGE_ONLY:
-    case ACL_MEM_MALLOC_HUGE_ONLY_P2P: return kPage2M;
+    case ACL_MEM_MALLOC_HUGE_ONLY_P2P: return runtime::PageWish::kHuge;
     case ACL_MEM_MALLOC_NORMAL_ONLY:
-    case ACL_MEM_MALLOC_NORMAL_ONLY_P2P: return kPage4K;
+    case ACL_MEM_MALLOC_NORMAL_ONLY_P2P: return runtime::PageWish::kSmall;
     case ACL_MEM_MALLOC_HUGE1G_ONLY:
-    case ACL_MEM_MALLOC_HUGE1G_ONLY_P2P: return kPage1G;
-    default: return bytes > kHugeFrom ? kPage2M : kPage4K;
+    case ACL_MEM_MALLOC_HUGE1G_ONLY_P2P: return runtime::PageWish::kGiant;
+    default: return runtime::PageWish::kAny;
   }
-}
-
-// Room that the device adds behind a block (32 bytes), after rounding up to 32.
-Status Allocate(void** out, size_t size, uint32_t policy, bool extra, runtime::Device& device) {
-  const uint32_t page = PageBytes(policy, size);
-  const uint64_t rounded = size > UINT64_MAX - 64 ? UINT64_MAX : (uint64_t{size} + 31) / 32 * 32;
-  const uint64_t bytes = rounded == UINT64_MAX || !extra || page == kPage1G ? rounded : rounded + 32;
-  REPRISE_ASSIGN_OR_RETURN(*out, runtime::OrReclaim(device.id(), bytes, [&] {
-    return Memory().AllocateDevice(device.id(), bytes, page, false, false, size);
-  }));
-  return {};
 }
 
 Status Malloc(void** out, size_t size, uint32_t policy, bool extra) {
   REPRISE_RETURN_IF_ERROR(NotNull(out, "devPtr"));
   REPRISE_RETURN_IF_ERROR(NotZero(size, "size"));
   REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
-  return Allocate(out, size, policy, extra, context->device());
+  REPRISE_ASSIGN_OR_RETURN(*out, runtime::AllocateBlock(context->device(), size, PagesOf(policy), extra));
+  return {};
 }
 
 // The attributes of an aclrtMallocConfig; the device that they name, if any.
@@ -139,92 +125,9 @@ Status CheckCopySize(size_t count, size_t most, const char* parameter) {
       .Hint(fmt::format("pass the size of the destination for {}, and write no more than that", parameter));
 }
 
-struct Sides {
-  MemoryRange dst;
-  MemoryRange src;
-  const char* dst_name = "dst";
-  bool pageable() const { return dst.kind == MemoryKind::kPageable || src.kind == MemoryKind::kPageable; }
-  const MemoryRange& pageable_side() const { return dst.kind == MemoryKind::kPageable ? dst : src; }
-  const char* pageable_name() const { return dst.kind != MemoryKind::kPageable ? "src" : dst_name; }
-};
-
-// The direction follows from the pointers; a kind that does not fit them is tolerated, as on the device.
-StatusOr<Sides> Classify(const void* dst, uint64_t dst_bytes, const void* src, uint64_t src_bytes) {
-  Sides sides;
-  REPRISE_ASSIGN_OR_RETURN(sides.dst, Memory().CheckRange(dst, dst_bytes, "dst"));
-  REPRISE_ASSIGN_OR_RETURN(sides.src, Memory().CheckRange(src, src_bytes, "src"));
-  return sides;
-}
-
-// For strict mode: whether the sides are what the kind says, and devices reach each other. Managed and mapped memory is
-// both.
-[[gnu::cold]] Status CheckDirection(aclrtMemcpyKind kind, const void* dst, const void* src, const Sides& sides) {
-  const int to = sides.dst.device, from = sides.src.device;
-  if (!sides.dst.is_host() && !sides.src.is_host() && to != from && !HasPeerAccess(to, from) &&
-      !HasPeerAccess(from, to)) {
-    return StrictRefusal(
-               kInvalidValue,
-               fmt::format("the copy goes from device {} to device {}, which do not reach each other", from, to))
-        .Culprit(fmt::format("dst {}; src {}", Memory().Explain(dst), Memory().Explain(src)))
-        .Hint("call aclrtDeviceEnablePeerAccess first");
-  }
-  if (kind == ACL_MEMCPY_DEFAULT) return {};
-  const auto fits = [](const MemoryRange& range, const void* address, bool wants_device) {
-    if (range.managed || wants_device != range.is_host()) return true;
-    return wants_device && Memory().IsRegisteredForDevice(address);
-  };
-  const bool to_device = kind != ACL_MEMCPY_HOST_TO_HOST && kind != ACL_MEMCPY_DEVICE_TO_HOST;
-  const bool from_device = kind == ACL_MEMCPY_DEVICE_TO_HOST || kind == ACL_MEMCPY_DEVICE_TO_DEVICE;
-  const bool dst_fits = fits(sides.dst, dst, to_device);
-  if (dst_fits && fits(sides.src, src, from_device)) return {};
-  constexpr const char* kNames[] = {"ACL_MEMCPY_HOST_TO_HOST",   "ACL_MEMCPY_HOST_TO_DEVICE",
-                                    "ACL_MEMCPY_DEVICE_TO_HOST", "ACL_MEMCPY_DEVICE_TO_DEVICE",
-                                    "ACL_MEMCPY_DEFAULT",        "ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE"};
-  const MemoryRange& wrong = dst_fits ? sides.src : sides.dst;
-  const char* const name = dst_fits ? "src" : "dst";
-  return StrictRefusal(kInvalidValue, fmt::format("kind is {}, and {} {} is {} memory", kNames[kind], name,
-                                                  fmt::ptr(dst_fits ? src : dst), wrong.is_host() ? "host" : "device"))
-      .Culprit(fmt::format("{} {}", name, Memory().Explain(dst_fits ? src : dst)))
-      .Hint("pass the kind that fits both addresses, or ACL_MEMCPY_DEFAULT");
-}
-
-// Pageable memory may be no memory at all, so the kernel copies it.
-Status CopyNow(void* dst, const void* src, uint64_t bytes, const Sides& sides) {
-  if (!sides.pageable()) {
-    std::memmove(dst, src, bytes);
-    return {};
-  }
-  if (reprise::device::CopyUntrusted(dst, src, bytes)) return {};
-  return Error(kInvalidValue, fmt::format("{} [{:#x}, {:#x}) is not accessible", sides.pageable_name(),
-                                          sides.pageable_side().begin, sides.pageable_side().end()))
-      .Culprit(fmt::format("{} {}", sides.pageable_name(),
-                           Memory().Explain(reinterpret_cast<void*>(sides.pageable_side().begin))))
-      .Hint("pass memory from aclrtMalloc, aclrtMallocHost or the program's heap that is still allocated");
-}
-
-Status PageableInCapture(const Stream& stream, const Sides& sides) {
-  return Error(kInvalidValue, fmt::format("{} {:#x} is pageable host memory, which {} cannot capture",
-                                          sides.pageable_name(), sides.pageable_side().begin, stream.Describe()))
-      .Culprit(fmt::format("parameter {}", sides.pageable_name()))
-      .Hint("use memory from aclrtMallocHost, or register it with aclrtHostRegister: a replay reads and writes it");
-}
-
-// What an asynchronous copy with pageable memory has to do before it may copy on the calling thread.
-Status BeforePageableCopy(Stream& stream, const Sides& sides, const char* api) {
-  if (stream.is_capturing()) return PageableInCapture(stream, sides);
-  if (capture::UnsafeIsRefused(stream.context())) {
-    Status reason = capture::CheckUnsafe(api);
-    return Error(kCaptureModeBlocksAsync,
-                 fmt::format("{} {:#x} is pageable host memory, so {} would have to wait, which an open capture "
-                             "forbids",
-                             sides.pageable_name(), sides.pageable_side().begin, api))
-        .Culprit(reason.ok() ? std::string("a capture that has just ended") : reason.detail().culprit)
-        .Hint(
-            "use pinned host memory (aclrtMallocHost, aclrtHostRegister), or exchange the thread's capture mode to "
-            "RELAXED");
-  }
-  return stream.Synchronize(std::nullopt);
-}
+CopyKind KindOf(aclrtMemcpyKind kind) { return static_cast<CopyKind>(kind); }
+static_assert(ACL_MEMCPY_DEFAULT == static_cast<int>(CopyKind::kDefault) &&
+              ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE == static_cast<int>(CopyKind::kStagedHostToDevice));
 
 Status MemcpyAsync(void* dst, size_t dest_max, const void* src, size_t count, aclrtMemcpyKind kind,
                    aclrtStream stream_handle, const char* api) {
@@ -239,24 +142,8 @@ Status MemcpyAsync(void* dst, size_t dest_max, const void* src, size_t count, ac
   REPRISE_RETURN_IF_ERROR(CheckCopySize(count, dest_max, "destMax"));
   if (dst == src) return {};
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(stream_handle));
-  REPRISE_ASSIGN_OR_RETURN(const Sides sides, Classify(dst, count, src, count));
-  if (IsStrict()) [[unlikely]] {
-    REPRISE_RETURN_IF_ERROR(CheckDirection(kind, dst, src, sides));
-  }
-  if (kind == ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE && sides.dst.kind != MemoryKind::kPageable) {
-    if (sides.src.kind != MemoryKind::kPageable) return runtime::SubmitCopyOfSnapshot(*stream, dst, src, count);
-    std::string staged(count, '\0');
-    REPRISE_RETURN_IF_ERROR(CopyNow(staged.data(), src, count, sides));
-    return runtime::SubmitCopyOfSnapshot(*stream, dst, staged.data(), count);
-  }
-  if (!sides.pageable()) [[likely]]
-    return runtime::SubmitCopy(*stream, dst, src, count);
-  REPRISE_RETURN_IF_ERROR(BeforePageableCopy(*stream, sides, api));
-  return CopyNow(dst, src, count, sides);
+  return capture::CopyInOrder(*stream, dst, src, count, KindOf(kind), api);
 }
-
-// Bytes from the first to the last one that a 2-D access touches.
-uint64_t Extent(uint64_t pitch, uint64_t width, uint64_t height) { return pitch * (height - 1) + width; }
 
 Status CheckCopy2d(void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width, size_t height,
                    aclrtMemcpyKind kind) {
@@ -281,26 +168,7 @@ Status CheckCopy2d(void* dst, size_t dst_pitch, const void* src, size_t src_pitc
   return {};
 }
 
-Status Copy2dNow(void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width, size_t height,
-                 const Sides& sides) {
-  if (!sides.pageable()) {
-    runtime::Copy2d(dst, dst_pitch, src, src_pitch, width, height);
-    return {};
-  }
-  for (size_t row = 0; row < height; ++row) {
-    REPRISE_RETURN_IF_ERROR(CopyNow(static_cast<char*>(dst) + row * dst_pitch,
-                                    static_cast<const char*>(src) + row * src_pitch, width, sides));
-  }
-  return {};
-}
-
 // ------------------------------------------------------------------------------------------------- batch of copies
-
-// Validated items of a batch; zero-sized ones are left out.
-struct Batch {
-  std::vector<runtime::CopyItem> items;
-  std::vector<Sides> sides;
-};
 
 Status CheckLocation(const MemoryRange& range, const aclrtMemLocation& wanted, const char* parameter, size_t item) {
   const bool wants_device = wanted.type == ACL_MEM_LOCATION_TYPE_DEVICE;
@@ -310,15 +178,17 @@ Status CheckLocation(const MemoryRange& range, const aclrtMemLocation& wanted, c
       .Hint("give the item an attribute that names where its addresses are");
 }
 
-StatusOr<Batch> ReadBatch(void** dsts, size_t* dest_maxs, void** srcs, size_t* sizes, size_t count,
-                          aclrtMemcpyBatchAttr* attrs, size_t* attrs_indexes, size_t num_attrs, size_t* fail_index) {
+// The items of a batch; zero-sized ones are left out.
+StatusOr<CopyBatch> ReadBatch(void** dsts, size_t* dest_maxs, void** srcs, size_t* sizes, size_t count,
+                              aclrtMemcpyBatchAttr* attrs, size_t* attrs_indexes, size_t num_attrs,
+                              size_t* fail_index) {
   *fail_index = SIZE_MAX;
   REPRISE_RETURN_IF_ERROR(NotNull(sizes, "sizes"));
   if (count == 0)
     return Error(kInvalidArgument, "numBatches is 0, must be at least 1")
         .Hint("pass the number of copies in the arrays");
   REPRISE_RETURN_IF_ERROR(InRange(count, 1, kMaxBatches, "numBatches"));
-  Batch batch;
+  CopyBatch batch;
   bool all_zero = true;
   for (size_t i = 0; i < count; ++i) all_zero &= sizes[i] == 0;
   if (all_zero) return batch;
@@ -360,7 +230,7 @@ StatusOr<Batch> ReadBatch(void** dsts, size_t* dest_maxs, void** srcs, size_t* s
                    fmt::format("item {} is not a copy in the batch's one direction between host and device", i))
           .Hint("use one call for each direction");
     }
-    auto sides = Classify(dsts[i], sizes[i], srcs[i], sizes[i]);
+    auto sides = capture::FindSides(dsts[i], sizes[i], srcs[i], sizes[i]);
     if (!sides.ok()) return std::move(sides).status();
     REPRISE_RETURN_IF_ERROR(CheckLocation(sides->dst, wanted.dstLoc, "dsts", i));
     REPRISE_RETURN_IF_ERROR(CheckLocation(sides->src, wanted.srcLoc, "srcs", i));
@@ -371,69 +241,25 @@ StatusOr<Batch> ReadBatch(void** dsts, size_t* dest_maxs, void** srcs, size_t* s
   return batch;
 }
 
-Status CopyBatchNow(const Batch& batch) {
-  for (size_t i = 0; i < batch.items.size(); ++i) {
-    const runtime::CopyItem& item = batch.items[i];
-    REPRISE_RETURN_IF_ERROR(CopyNow(item.dst, item.src, item.bytes, batch.sides[i]));
-  }
-  return {};
-}
-
 Status MemcpyBatch(void** dsts, size_t* dest_maxs, void** srcs, size_t* sizes, size_t count,
                    aclrtMemcpyBatchAttr* attrs, size_t* indexes, size_t num_attrs, size_t* fail_index,
                    const char* api) {
-  REPRISE_ASSIGN_OR_RETURN(const Batch batch,
+  REPRISE_ASSIGN_OR_RETURN(const CopyBatch batch,
                            ReadBatch(dsts, dest_maxs, srcs, sizes, count, attrs, indexes, num_attrs, fail_index));
-  REPRISE_RETURN_IF_ERROR(capture::CheckUnsafe(api));
-  return CopyBatchNow(batch);
+  return capture::CopyBatchNow(batch, api);
 }
 
 Status MemcpyBatchAsync(void** dsts, size_t* dest_maxs, void** srcs, size_t* sizes, size_t count,
                         aclrtMemcpyBatchAttr* attrs, size_t* indexes, size_t num_attrs, size_t* fail_index,
                         aclrtStream stream_handle, const char* api) {
-  REPRISE_ASSIGN_OR_RETURN(const Batch batch,
+  REPRISE_ASSIGN_OR_RETURN(const CopyBatch batch,
                            ReadBatch(dsts, dest_maxs, srcs, sizes, count, attrs, indexes, num_attrs, fail_index));
   if (batch.items.empty()) return {};
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, runtime::FindStream(stream_handle));
-  for (const Sides& sides : batch.sides) {
-    if (!sides.pageable()) continue;
-    REPRISE_RETURN_IF_ERROR(BeforePageableCopy(*stream, sides, api));
-    return CopyBatchNow(batch);
-  }
-  return runtime::SubmitCopyBatch(*stream, batch.items);
+  return capture::CopyBatchInOrder(*stream, batch, api);
 }
 
 // ---------------------------------------------------------------------------------------------------------- fills
-
-// Memory that a queued fill may write: device memory, or host memory that the runtime knows.
-Status CheckFill(const void* pointer, uint64_t bytes, int code) {
-  REPRISE_ASSIGN_OR_RETURN(const MemoryRange range, Memory().CheckRange(pointer, bytes, "devPtr"));
-  if (range.kind != MemoryKind::kPageable) return {};
-  return Error(code, fmt::format("devPtr {} is neither device memory nor pinned host memory", fmt::ptr(pointer)))
-      .Culprit(fmt::format("devPtr {}", Memory().Explain(pointer)))
-      .Hint("pass memory from aclrtMalloc or aclrtMallocHost");
-}
-
-// Pageable memory may be no memory at all, so the kernel writes it.
-Status FillPageable(void* pointer, uint64_t bytes, uint8_t value) {
-  if (IsStrict()) {
-    return StrictRefusal(kInvalidValue, fmt::format("devPtr {} is neither device memory nor memory of aclrtMallocHost",
-                                                    fmt::ptr(pointer)))
-        .Culprit(fmt::format("devPtr {}", Memory().Explain(pointer)))
-        .Hint("fill memory of the program with std::memset");
-  }
-  constexpr uint64_t kPart = 256u << 10;
-  const std::string pattern(std::min(bytes, kPart), static_cast<char>(value));
-  for (uint64_t done = 0; done < bytes; done += kPart) {
-    auto* const at = static_cast<char*>(pointer) + done;
-    if (reprise::device::CopyUntrusted(at, pattern.data(), std::min(bytes - done, kPart))) continue;
-    return Error(kInvalidValue, fmt::format("devPtr [{}, {}) is not accessible", fmt::ptr(pointer),
-                                            fmt::ptr(static_cast<char*>(pointer) + bytes)))
-        .Culprit(fmt::format("devPtr {}", Memory().Explain(pointer)))
-        .Hint("pass memory from aclrtMalloc, aclrtMallocHost or the program's heap that is still allocated");
-  }
-  return {};
-}
 
 Status CheckFill32(void* pointer, size_t bytes, size_t count) {
   if (reinterpret_cast<uintptr_t>(pointer) % 4 != 0) {
@@ -444,7 +270,7 @@ Status CheckFill32(void* pointer, size_t bytes, size_t count) {
     return Error(kInvalidArgument, fmt::format("N is {}, memSize holds only {} values of 4 bytes", count, bytes / 4))
         .Hint("pass the size of the destination in bytes for memSize, and the number of 32-bit values for N");
   }
-  return CheckFill(pointer, count * 4, kInvalidArgument);
+  return capture::CheckFillWords(pointer, count);
 }
 
 }  // namespace
@@ -468,7 +294,8 @@ aclError aclrtMallocWithCfg(void** devPtr, size_t size, aclrtMemMallocPolicy pol
     REPRISE_ASSIGN_OR_RETURN(Context * context, runtime::CurrentContext());
     runtime::Device* device = &context->device();
     REPRISE_RETURN_IF_ERROR(ReadConfig(cfg, &device));
-    return Allocate(devPtr, size, policy, true, *device);
+    REPRISE_ASSIGN_OR_RETURN(*devPtr, runtime::AllocateBlock(*device, size, PagesOf(policy), true));
+    return {};
   });
 }
 
@@ -694,10 +521,7 @@ aclError aclrtMemcpy(void* dst, size_t destMax, const void* src, size_t count, a
     REPRISE_RETURN_IF_ERROR(InRange(kind, 0, ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE, "kind", kInvalidArgument));
     REPRISE_RETURN_IF_ERROR(CheckCopySize(count, destMax, "destMax"));
     if (dst == src) return {};
-    REPRISE_RETURN_IF_ERROR(capture::CheckUnsafe("aclrtMemcpy"));
-    REPRISE_ASSIGN_OR_RETURN(const Sides sides, Classify(dst, count, src, count));
-    if (IsStrict()) REPRISE_RETURN_IF_ERROR(CheckDirection(kind, dst, src, sides));
-    return CopyNow(dst, src, count, sides);
+    return capture::CopyNow(dst, src, count, KindOf(kind), "aclrtMemcpy");
   });
 }
 
@@ -718,11 +542,7 @@ aclError aclrtMemcpy2d(void* dst, size_t dpitch, const void* src, size_t spitch,
   return Api("aclrtMemcpy2d", [&]() -> Status {
     if (width == 0 || height == 0) return {};
     REPRISE_RETURN_IF_ERROR(CheckCopy2d(dst, dpitch, src, spitch, width, height, kind));
-    REPRISE_RETURN_IF_ERROR(capture::CheckUnsafe("aclrtMemcpy2d"));
-    REPRISE_ASSIGN_OR_RETURN(const Sides sides,
-                             Classify(dst, Extent(dpitch, width, height), src, Extent(spitch, width, height)));
-    if (IsStrict()) REPRISE_RETURN_IF_ERROR(CheckDirection(kind, dst, src, sides));
-    return Copy2dNow(dst, dpitch, src, spitch, width, height, sides);
+    return capture::CopyRowsNow({dst, dpitch, src, spitch, width, height}, KindOf(kind), "aclrtMemcpy2d");
   });
 }
 
@@ -734,12 +554,7 @@ aclError aclrtMemcpy2dAsync(void* dst, size_t dpitch, const void* src, size_t sp
     REPRISE_RETURN_IF_ERROR(InRange(width, 1, kMaxCopy2dWidth, "width"));
     REPRISE_RETURN_IF_ERROR(InRange(height, 1, kMaxCopy2dHeight, "height"));
     REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
-    REPRISE_ASSIGN_OR_RETURN(const Sides sides,
-                             Classify(dst, Extent(dpitch, width, height), src, Extent(spitch, width, height)));
-    if (IsStrict()) REPRISE_RETURN_IF_ERROR(CheckDirection(kind, dst, src, sides));
-    if (!sides.pageable()) return runtime::SubmitCopy2d(*on, dst, dpitch, src, spitch, width, height);
-    REPRISE_RETURN_IF_ERROR(BeforePageableCopy(*on, sides, "aclrtMemcpy2dAsync"));
-    return Copy2dNow(dst, dpitch, src, spitch, width, height, sides);
+    return capture::CopyRowsInOrder(*on, {dst, dpitch, src, spitch, width, height}, KindOf(kind), "aclrtMemcpy2dAsync");
   });
 }
 
@@ -786,11 +601,7 @@ aclError aclrtMemset(void* devPtr, size_t maxCount, int32_t value, size_t count)
     if (count == 0) return {};
     REPRISE_RETURN_IF_ERROR(NotNull(devPtr, "devPtr"));
     REPRISE_RETURN_IF_ERROR(CheckCopySize(count, maxCount, "maxCount"));
-    REPRISE_RETURN_IF_ERROR(capture::CheckUnsafe("aclrtMemset"));
-    REPRISE_ASSIGN_OR_RETURN(const MemoryRange range, Memory().CheckRange(devPtr, count, "devPtr"));
-    if (range.kind == MemoryKind::kPageable) return FillPageable(devPtr, count, static_cast<uint8_t>(value));
-    std::memset(devPtr, value, count);
-    return {};
+    return capture::FillNow(devPtr, static_cast<uint8_t>(value), count, "aclrtMemset");
   });
 }
 
@@ -800,14 +611,7 @@ aclError aclrtMemsetAsync(void* devPtr, size_t maxCount, int32_t value, size_t c
     REPRISE_RETURN_IF_ERROR(NotNull(devPtr, "devPtr"));
     REPRISE_RETURN_IF_ERROR(CheckCopySize(count, maxCount, "maxCount"));
     REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
-    Sides sides;  // filled as if it were copied to
-    REPRISE_ASSIGN_OR_RETURN(sides.dst, Memory().CheckRange(devPtr, count, "devPtr"));
-    sides.src.kind = MemoryKind::kPinnedHost;
-    sides.dst_name = "devPtr";
-    if (!sides.pageable()) [[likely]]
-      return runtime::SubmitFill(*on, devPtr, static_cast<uint8_t>(value), count);
-    REPRISE_RETURN_IF_ERROR(BeforePageableCopy(*on, sides, "aclrtMemsetAsync"));
-    return FillPageable(devPtr, count, static_cast<uint8_t>(value));
+    return capture::FillInOrder(*on, devPtr, static_cast<uint8_t>(value), count, "aclrtMemsetAsync");
   });
 }
 
@@ -816,9 +620,7 @@ aclError aclrtMemsetD32(void* ptr, size_t memSize, uint32_t value, size_t N) {
     if (N == 0) return {};
     REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
     REPRISE_RETURN_IF_ERROR(CheckFill32(ptr, memSize, N));
-    REPRISE_RETURN_IF_ERROR(capture::CheckUnsafe("aclrtMemsetD32"));
-    std::fill_n(static_cast<uint32_t*>(ptr), N, value);
-    return {};
+    return capture::FillWordsNow(ptr, value, N, "aclrtMemsetD32");
   });
 }
 
@@ -828,6 +630,6 @@ aclError aclrtMemsetD32Async(void* ptr, size_t memSize, uint32_t value, size_t N
     REPRISE_RETURN_IF_ERROR(NotNull(ptr, "ptr"));
     REPRISE_RETURN_IF_ERROR(CheckFill32(ptr, memSize, N));
     REPRISE_ASSIGN_OR_RETURN(Stream * on, runtime::FindStream(stream));
-    return runtime::SubmitFill32(*on, ptr, value, N);
+    return capture::FillWordsInOrder(*on, ptr, value, N);
   });
 }

@@ -11,10 +11,11 @@
 #include "capture/session.h"
 #include "check.h"
 #include "limits.h"
-#include "profile.h"
+#include "runtime/chip.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/memory_pool.h"
+#include "runtime/task_abort.h"
 #include "runtime/thread.h"
 #include "state_callbacks.h"
 
@@ -30,7 +31,7 @@ constexpr uint32_t kKnownFlags = ACL_STREAM_FAST_LAUNCH | ACL_STREAM_FAST_SYNC |
 // ---- Creation and destruction
 
 Status CreateStream(aclrtStream* out, uint32_t priority, uint32_t flags) {
-  REPRISE_RETURN_IF_ERROR(InRange(priority, 0, profile::kLeastPriority, "priority"));
+  REPRISE_RETURN_IF_ERROR(InRange(priority, 0, runtime::chip::kLeastPriority, "priority"));
   if ((flags & ~kKnownFlags) != 0) flags = 0;  // a plain stream
   if (std::popcount(flags & kSpecialFlags) > 1) {
     return Error(kInvalidValue,
@@ -123,21 +124,6 @@ Status Query(aclrtStream handle, aclrtStreamStatus* status) {
 
 Status CheckFailureMode(uint64_t mode) { return InRange(mode, ACL_CONTINUE_ON_FAILURE, ACL_STOP_ON_FAILURE, "mode"); }
 
-Status SetFailureMode(Stream& stream, uint64_t mode) {
-  if (stream.attributes.failure_mode_set.exchange(true)) {
-    return Error(kInvalidValue,
-                 fmt::format("the failure mode of {} was set before, and can be set once", stream.Describe()))
-        .Culprit("an earlier aclrtSetStreamFailureMode or aclrtSetStreamAttribute")
-        .Hint("set the mode once, right after creating the stream");
-  }
-  if (mode == ACL_CONTINUE_ON_FAILURE) return {};
-  // One stream that stops makes all streams of the context stop, later ones included.
-  Context& context = stream.context();
-  context.stop_on_failure = true;
-  context.ForEachStream([](Stream& other) { other.attributes.failure_mode = ACL_STOP_ON_FAILURE; });
-  return {};
-}
-
 Status CheckAttribute(aclrtStreamAttr attribute) {
   return InRange(attribute, ACL_STREAM_ATTR_FAILURE_MODE, ACL_STREAM_ATTR_PRIORITY, "stmAttrType");
 }
@@ -152,7 +138,7 @@ Status SetAttribute(Stream& stream, aclrtStreamAttr attribute, const aclrtStream
             .Hint("use aclrtSetStreamFailureMode for the default stream");
       }
       REPRISE_RETURN_IF_ERROR(CheckFailureMode(value.failureMode));
-      return SetFailureMode(stream, value.failureMode);
+      return runtime::SetFailureMode(stream, value.failureMode == ACL_STOP_ON_FAILURE);
     case ACL_STREAM_ATTR_FLOAT_OVERFLOW_CHECK:
       REPRISE_RETURN_IF_ERROR(runtime::CheckNotCapturing(stream, "aclrtSetStreamAttribute(FLOAT_OVERFLOW_CHECK)"));
       REPRISE_RETURN_IF_ERROR(InRange(value.overflowSwitch, 0, 1, "overflowSwitch"));
@@ -167,19 +153,11 @@ Status SetAttribute(Stream& stream, aclrtStreamAttr attribute, const aclrtStream
       stream.attributes.cache_op_info = value.cacheOpInfoSwitch;
       return {};
     case ACL_STREAM_ATTR_PRIORITY:
-      REPRISE_RETURN_IF_ERROR(InRange(value.streamPriority, 0, profile::kLeastPriority, "streamPriority"));
+      REPRISE_RETURN_IF_ERROR(InRange(value.streamPriority, 0, runtime::chip::kLeastPriority, "streamPriority"));
       stream.attributes.priority = value.streamPriority;
       return {};
   }
   return {};
-}
-
-// On only while capturing; all streams of a capture follow the switch of its origin.
-uint32_t CacheOpInfo(const Stream& stream) {
-  if (!stream.is_capturing()) return 0;
-  std::lock_guard lock(stream.context().capture_mutex);
-  const auto* session = static_cast<const capture::Session*>(stream.sink());
-  return session != nullptr ? session->origin().attributes.cache_op_info.load() : 0;
 }
 
 void GetAttribute(const Stream& stream, aclrtStreamAttr attribute, aclrtStreamAttrValue* value) {
@@ -187,7 +165,7 @@ void GetAttribute(const Stream& stream, aclrtStreamAttr attribute, aclrtStreamAt
     case ACL_STREAM_ATTR_FAILURE_MODE: value->failureMode = stream.attributes.failure_mode; return;
     case ACL_STREAM_ATTR_FLOAT_OVERFLOW_CHECK: value->overflowSwitch = stream.attributes.overflow_switch; return;
     case ACL_STREAM_ATTR_USER_CUSTOM_TAG: value->userCustomTag = stream.attributes.tag; return;
-    case ACL_STREAM_ATTR_CACHE_OP_INFO: value->cacheOpInfoSwitch = CacheOpInfo(stream); return;
+    case ACL_STREAM_ATTR_CACHE_OP_INFO: value->cacheOpInfoSwitch = capture::CacheOpInfo(stream); return;
     case ACL_STREAM_ATTR_PRIORITY: value->streamPriority = stream.attributes.priority; return;
   }
 }
@@ -395,7 +373,7 @@ aclError aclrtStreamGetFlags(aclrtStream stream, uint32_t* flags) {
 
 aclError aclrtDeviceGetStreamPriorityRange(int32_t* leastPriority, int32_t* greatestPriority) {
   return runtime::Api("aclrtDeviceGetStreamPriorityRange", [&]() -> Status {
-    if (leastPriority != nullptr) *leastPriority = profile::kLeastPriority;
+    if (leastPriority != nullptr) *leastPriority = runtime::chip::kLeastPriority;
     if (greatestPriority != nullptr) *greatestPriority = 0;
     return {};
   });
@@ -422,7 +400,7 @@ aclError aclrtSetStreamFailureMode(aclrtStream stream, uint64_t mode) {
   return runtime::Api("aclrtSetStreamFailureMode", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(CheckFailureMode(mode));
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
-    return SetFailureMode(*found, mode);
+    return runtime::SetFailureMode(*found, mode == ACL_STOP_ON_FAILURE);
   });
 }
 
@@ -452,7 +430,7 @@ aclError aclrtGetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type, u
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(value, "value"));
     REPRISE_RETURN_IF_ERROR(InRange(type, ACL_RT_DEV_RES_CUBE_CORE, ACL_RT_DEV_RES_VECTOR_CORE, "type"));
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindAnyStream(stream));
-    *value = EffectiveCores(found->device(), found, type);
+    *value = runtime::EffectiveCores(found->device(), found, type);
     return {};
   });
 }
@@ -461,8 +439,7 @@ aclError aclrtSetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type, u
   return runtime::Api("aclrtSetStreamResLimit", [&]() -> Status {
     REPRISE_RETURN_IF_ERROR(CheckCores(type, value));
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
-    std::lock_guard lock(found->device().limits_mutex);
-    found->attributes.limits.cores[type] = value;
+    runtime::SetCores(*found, type, value);
     return {};
   });
 }
@@ -470,8 +447,7 @@ aclError aclrtSetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type, u
 aclError aclrtResetStreamResLimit(aclrtStream stream) {
   return runtime::Api("aclrtResetStreamResLimit", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(Stream * found, runtime::FindStream(stream));
-    std::lock_guard lock(found->device().limits_mutex);
-    found->attributes.limits = {};
+    runtime::ResetCores(*found);
     return {};
   });
 }

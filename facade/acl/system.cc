@@ -2,10 +2,8 @@
 //
 // What the system is: chip, versions, run mode, process-wide options, platform numbers. And the calls for compute
 // groups, which chips of this class do not have.
-#include <algorithm>
 #include <array>
 #include <atomic>
-#include <cctype>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -13,56 +11,14 @@
 #include "acl/acl.h"
 #include "acl/acl_platform.h"
 #include "check.h"
-#include "profile.h"
+#include "runtime/chip.h"
 #include "runtime/device.h"
+#include "runtime/limits.h"
 
 namespace reprise::facade {
 namespace {
 
 // ---- Versions
-
-struct Version {
-  std::string text;
-  std::string major, minor, release, patch;
-  int32_t number = 0;  ///< grows from release to release: alpha < beta < rc < final
-};
-
-// "8.5.0", "8.0.RC1.alpha001", "8.2.0-beta.1": numbers first, then words that say how far from final it is.
-Version ParseVersion(const std::string& text) {
-  Version version;
-  version.text = text;
-  std::string* const fields[] = {&version.major, &version.minor, &version.release};
-  std::array<int32_t, 3> numbers{};
-  size_t field = 0;
-  size_t numeric = 0;
-  int32_t stage = 3;  // 0 alpha, 1 beta, 2 rc, 3 final
-  int32_t stage_number = 0;
-  for (size_t at = 0; at < text.size(); ++field) {
-    const size_t end = std::min(text.find_first_of(".-", at), text.size());
-    std::string part = text.substr(at, end - at);
-    if (field < std::size(fields)) *fields[field] = part;
-    if (field == std::size(fields)) version.patch = text.substr(at);
-    std::transform(part.begin(), part.end(), part.begin(), [](unsigned char c) { return std::tolower(c); });
-    const size_t digits = part.find_first_of("0123456789");
-    const std::string word = part.substr(0, digits);
-    const int32_t number = digits == std::string::npos ? 0 : static_cast<int32_t>(std::stol(part.substr(digits, 4)));
-    if (word.empty() && stage == 3 && numeric < numbers.size()) {
-      numbers[numeric++] = number;
-    } else {
-      stage = std::min(stage, word == "alpha" ? 0 : word == "beta" ? 1 : word == "rc" ? 2 : 3);
-      if (number != 0) stage_number = number;
-    }
-    at = end + 1;
-  }
-  version.number = ((numbers[0] * 100 + numbers[1]) * 100 + numbers[2]) * 1000 +
-                   (stage == 3 ? 900 : stage * 300 + std::min(stage_number, 299));
-  return version;
-}
-
-const Version& CannVersion() {
-  static const auto* const version = new Version(ParseVersion(Env(EnvVar::kCannVersion)));
-  return *version;
-}
 
 /// Packages that are "installed", in the order of aclCANNPackageName; all have one version.
 constexpr const char* kPackages[] = {"cann", "runtime", "compiler", "hccl", "toolkit", "opp", "opp_kernel", "driver"};
@@ -95,8 +51,8 @@ Status CheckOption(aclSysParamOpt opt) {
 }
 
 std::atomic<int64_t>& Option(aclSysParamOpt opt) {
-  static std::array<std::atomic<int64_t>, ACL_OPT_ENABLE_KERNEL_EARLY_START + 1> options{};
-  return options[static_cast<size_t>(opt)];
+  static_assert(ACL_OPT_ENABLE_KERNEL_EARLY_START < runtime::kSystemOptions);
+  return runtime::SystemOption(static_cast<size_t>(opt));
 }
 
 std::string PlatformText(aclplatformDevInfo info) {
@@ -104,19 +60,19 @@ std::string PlatformText(aclplatformDevInfo info) {
     case ACL_PLATFORM_AICORE_CNT:
     case ACL_PLATFORM_CUBE_CORE_CNT: return std::to_string(runtime::HardwareCores(ACL_RT_DEV_RES_CUBE_CORE));
     case ACL_PLATFORM_VECTOR_CORE_CNT: return std::to_string(runtime::HardwareCores(ACL_RT_DEV_RES_VECTOR_CORE));
-    case ACL_PLATFORM_AICORE_UB_SIZE: return std::to_string(profile::kUbBytes);
+    case ACL_PLATFORM_AICORE_UB_SIZE: return std::to_string(runtime::chip::kUbBytes);
     case ACL_PLATFORM_L2_SIZE: return std::to_string(EnvBytes(EnvVar::kL2Bytes));
     case ACL_PLATFORM_MEMORY_SIZE: return std::to_string(device::MemoryRegistry::total_bytes());
     case ACL_PLATFORM_CUBE_FREQ:
-    case ACL_PLATFORM_VEC_FREQ: return std::to_string(profile::kClockMhz);
-    case ACL_PLATFORM_BT_SIZE: return std::to_string(profile::kBiasTableBytes);
-    case ACL_PLATFORM_L0_A_SIZE: return std::to_string(profile::kL0aBytes);
-    case ACL_PLATFORM_L0_B_SIZE: return std::to_string(profile::kL0bBytes);
-    case ACL_PLATFORM_L0_C_SIZE: return std::to_string(profile::kL0cBytes);
-    case ACL_PLATFORM_L1_SIZE: return std::to_string(profile::kL1Bytes);
+    case ACL_PLATFORM_VEC_FREQ: return std::to_string(runtime::chip::kClockMhz);
+    case ACL_PLATFORM_BT_SIZE: return std::to_string(runtime::chip::kBiasTableBytes);
+    case ACL_PLATFORM_L0_A_SIZE: return std::to_string(runtime::chip::kL0aBytes);
+    case ACL_PLATFORM_L0_B_SIZE: return std::to_string(runtime::chip::kL0bBytes);
+    case ACL_PLATFORM_L0_C_SIZE: return std::to_string(runtime::chip::kL0cBytes);
+    case ACL_PLATFORM_L1_SIZE: return std::to_string(runtime::chip::kL1Bytes);
     case ACL_PLATFORM_SOC_VERSION: return Env(EnvVar::kSoc);
     case ACL_PLATFORM_AIC_VERSION: return "AIC-C-220";
-    case ACL_PLATFORM_NPU_ARCH: return std::to_string(profile::kNpuArch);
+    case ACL_PLATFORM_NPU_ARCH: return std::to_string(runtime::chip::kNpuArch);
     case ACL_PLATFORM_MEMORY_TYPE: return "HBM";
   }
   return {};
@@ -155,7 +111,7 @@ aclError aclsysGetCANNVersion(aclCANNPackageName name, aclCANNPackageVersion* ve
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(version, "version"));
     REPRISE_RETURN_IF_ERROR(InRange(name, ACL_PKG_NAME_CANN, ACL_PKG_NAME_DRIVER, "name", kInvalidArgument));
     if (!kInstalled[name]) return NotInstalled(kPackages[name]);
-    const Version& found = CannVersion();
+    const runtime::Version& found = runtime::SoftwareVersion();
     std::memset(version, 0, sizeof *version);
     CopyText(version->version, found.text);
     CopyText(version->majorVersion, found.major);
@@ -171,7 +127,7 @@ aclError aclsysGetVersionStr(char* pkgName, char* versionStr) {
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(versionStr, "versionStr"));
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(pkgName, "pkgName"));
     REPRISE_RETURN_IF_ERROR(FindPackage(pkgName));
-    const std::string text = CannVersion().text.substr(0, ACL_PKG_VERSION_MAX_SIZE - 1);
+    const std::string text = runtime::SoftwareVersion().text.substr(0, ACL_PKG_VERSION_MAX_SIZE - 1);
     std::memcpy(versionStr, text.c_str(), text.size() + 1);
     return {};
   });
@@ -182,7 +138,7 @@ aclError aclsysGetVersionNum(char* pkgName, int32_t* versionNum) {
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(versionNum, "versionNum"));
     REPRISE_RETURN_IF_ERROR(runtime::NotNull(pkgName, "pkgName"));
     REPRISE_RETURN_IF_ERROR(FindPackage(pkgName));
-    *versionNum = CannVersion().number;
+    *versionNum = runtime::SoftwareVersion().number;
     return {};
   });
 }

@@ -85,16 +85,6 @@ aclTensorDesc* Keep(std::unique_ptr<TensorDesc> desc, const char* api) {
   return static_cast<aclTensorDesc*>(handle);
 }
 
-// 0 while a dimension is not known; the number saturates instead of wrapping around.
-size_t Elements(const TensorDesc& desc) {
-  size_t count = 1;
-  for (const int64_t dim : desc.dims) {
-    if (dim < 0) return 0;
-    if (__builtin_mul_overflow(count, static_cast<size_t>(dim), &count)) return SIZE_MAX;
-  }
-  return count;
-}
-
 }  // namespace
 }  // namespace reprise::facade
 
@@ -218,14 +208,14 @@ size_t aclGetTensorDescSize(const aclTensorDesc* desc) {
   const TensorDesc* found = OrNull("aclGetTensorDescSize", desc);
   if (found == nullptr) return 0;
   size_t bytes = 0;
-  return __builtin_mul_overflow(Elements(*found), aclDataTypeSize(static_cast<aclDataType>(found->type)), &bytes)
+  return __builtin_mul_overflow(found->Elements(), aclDataTypeSize(static_cast<aclDataType>(found->type)), &bytes)
              ? SIZE_MAX
              : bytes;
 }
 
 size_t aclGetTensorDescElementCount(const aclTensorDesc* desc) {
   const TensorDesc* found = OrNull("aclGetTensorDescElementCount", desc);
-  return found != nullptr ? Elements(*found) : 0;
+  return found != nullptr ? found->Elements() : 0;
 }
 
 size_t aclGetTensorDescNumDims(const aclTensorDesc* desc) {

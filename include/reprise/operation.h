@@ -17,11 +17,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "error.h"
 #include "memory_types.h"
+#include "operands.h"
 #include "random.h"
 
 namespace reprise {
@@ -53,13 +55,15 @@ struct OperationOptions {
   /// Foreign code that may wait for locks of the program: runs on a worker, never on a thread that waits for the
   /// stream, and shows as a host function. Not allowed in a task group.
   bool is_host_function = false;
+  /// All memory that it touches, at most REPRISE_MAX_OPERANDS ranges; see operands.h. Without a value: not known.
+  std::optional<std::vector<RepriseOperand>> operands = {};
 };
 
 /** Queues it on `stream` (null: the calling thread's current stream), or records it when that is being captured.
  *  Destroyed after its only run, or with the graph that recorded it, or when the launch is refused; on any thread.
  *  On a stream that updates a task group it takes the place of the next operation there; one that draws takes the place
  *  of one that draws, and keeps that one's generator.
- *  Throws Exception: 107000 null operation; those of any submission. */
+ *  Throws Exception: 107000 null operation, operands that operands.h refuses; those of any submission. */
 void LaunchOperation(void* stream, std::unique_ptr<Operation> operation, const OperationOptions& options = {});
 
 }  // namespace reprise

@@ -12,8 +12,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "kernel.h"
+#include "operands.h"
 
 namespace reprise {
 
@@ -54,6 +56,12 @@ int WriteGraphPicture(void* model_ri, const char* path, bool every_task = false)
 /// Threads: thread-safe.
 /// Capture: recorded as a kernel; runs once per replay.
 int LaunchClosure(void* stream, const char* name, std::function<int()> closure);
+
+/// As LaunchClosure above, for a closure whose caller says what memory it touches, all of it; see operands.h.
+///
+/// Errors: as above; 107000 for operands that operands.h refuses.
+int LaunchClosure(void* stream, const char* name, std::function<int()> closure,
+                  const std::vector<RepriseOperand>& operands);
 
 }  // namespace reprise
 

@@ -17,6 +17,7 @@
 #include "capture/condition.h"
 #include "capture/session.h"
 #include "device/memory.h"
+#include "model/execution_policy.h"
 #include "model/parameters.h"
 #include "observe/dump_file.h"
 #include "reprise/stream.h"
@@ -327,18 +328,14 @@ Status Graph::Impl::Replay(void* stream) {
   REPRISE_RETURN_IF_ERROR(CheckCaptured("Replay"));
   if (state() == GraphState::kCaptured) REPRISE_RETURN_IF_ERROR(Instantiate());
   REPRISE_ASSIGN_OR_RETURN(Stream * on, api::FindStreamOrCurrent(stream));
-  if (Status refused = runtime::CheckNotCapturing(*on, "reprise::Graph::Replay"); !refused.ok()) {
-    return std::move(refused).Hint("replay on another stream, or after the capture: a graph cannot hold another one");
-  }
+  static constexpr model::ExecutionWords kWords = {
+      "reprise::Graph::Replay", "replay on another stream, or after the capture: a graph cannot hold another one",
+      "call Instantiate() after changing the raw graph"};
+  REPRISE_RETURN_IF_ERROR(model::CheckStreamExecutes(*on, kWords));
   // Drawing the offsets and queueing are one step, so that executions get their numbers in the order they run in.
   std::lock_guard lock(replay_mutex_);
   REPRISE_ASSIGN_OR_RETURN(model::Model * model, Model("Replay"));
-  REPRISE_RETURN_IF_ERROR(model::CheckOwn(*model));
-  if (model->state() != model::ModelState::kReady) {
-    return Error(kModelNotExecutable,
-                 fmt::format("{} cannot be executed: it is {}", model->Describe(), StateName(model->state())))
-        .Hint("call Instantiate() after changing the raw graph");
-  }
+  REPRISE_RETURN_IF_ERROR(model::CheckModelExecutes(*model, *on, kWords));
   if (drawn_.empty()) return model->Execute(*on);
   REPRISE_RETURN_IF_ERROR(PrepareDraws(*on));
   REPRISE_RETURN_IF_ERROR(model->Execute(*on));

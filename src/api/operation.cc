@@ -24,10 +24,15 @@ void LaunchOperation(void* stream, std::unique_ptr<Operation> operation, const O
           .Hint("pass the generator that it was moved to");
     }
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * on, api::FindStreamOrCurrent(stream));
-    if (options.generator == nullptr) {
-      return runtime::SubmitOperation(*on, std::move(operation), options.is_host_function);
+    runtime::AttachedOperands operands;
+    if (options.operands.has_value()) {
+      REPRISE_ASSIGN_OR_RETURN(operands, runtime::ReadOperands(options.operands->data(), options.operands->size()));
     }
-    return rng::SubmitRandomOperation(*on, *options.generator->impl(), std::move(operation), options.is_host_function);
+    if (options.generator == nullptr) {
+      return runtime::SubmitOperation(*on, std::move(operation), options.is_host_function, std::move(operands));
+    }
+    return rng::SubmitRandomOperation(*on, *options.generator->impl(), std::move(operation), options.is_host_function,
+                                      std::move(operands));
   });
 }
 

@@ -34,18 +34,40 @@ int WriteGraphPicture(void* model_ri, const char* path, bool every_task) {
   });
 }
 
+namespace {
+
+// `operands`: null where the caller does not tell them.
+Status SubmitForeignClosure(void* stream, const char* name, std::function<int()> closure,
+                            const std::vector<RepriseOperand>* operands) {
+  REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(name, "name"));
+  if (!closure) return Error(kInvalidValue, "parameter closure is empty").Hint("pass a function");
+  REPRISE_ASSIGN_OR_RETURN(runtime::Stream * on, runtime::FindStream(stream));
+  runtime::AttachedOperands attached;
+  if (operands != nullptr) {
+    REPRISE_ASSIGN_OR_RETURN(attached, runtime::ReadOperands(operands->data(), operands->size()));
+  }
+  return runtime::SubmitClosure(
+      *on, name,
+      [work = std::move(closure)](device::RunContext&) -> Status {
+        const int code = work();
+        return code == 0 ? Status()
+                         : Error(code, fmt::format("the closure returned {}", code))
+                               .Hint("look at what the closure does, and return 0 from it when it succeeds");
+      },
+      std::move(attached));
+}
+
+}  // namespace
+
 int LaunchClosure(void* stream, const char* name, std::function<int()> closure) {
-  return runtime::Api("reprise::LaunchClosure", [&]() -> Status {
-    REPRISE_RETURN_IF_ERROR(runtime::NotNullInner(name, "name"));
-    if (!closure) return Error(kInvalidValue, "parameter closure is empty").Hint("pass a function");
-    REPRISE_ASSIGN_OR_RETURN(runtime::Stream * on, runtime::FindStream(stream));
-    return runtime::SubmitClosure(*on, name, [work = std::move(closure)](device::RunContext&) -> Status {
-      const int code = work();
-      return code == 0 ? Status()
-                       : Error(code, fmt::format("the closure returned {}", code))
-                             .Hint("look at what the closure does, and return 0 from it when it succeeds");
-    });
-  });
+  return runtime::Api("reprise::LaunchClosure",
+                      [&] { return SubmitForeignClosure(stream, name, std::move(closure), nullptr); });
+}
+
+int LaunchClosure(void* stream, const char* name, std::function<int()> closure,
+                  const std::vector<RepriseOperand>& operands) {
+  return runtime::Api("reprise::LaunchClosure",
+                      [&] { return SubmitForeignClosure(stream, name, std::move(closure), &operands); });
 }
 
 }  // namespace reprise

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/strict.h"
 #include "base/verbose.h"
+#include "ir/task_info.h"
 #include "runtime/device.h"
 #include "runtime/task_store.h"
 #include "runtime/thread.h"
@@ -598,6 +599,13 @@ Status ToLastNode(Attach attach) {
 }
 
 }  // namespace
+
+uint32_t CacheOpInfo(const Stream& stream) {
+  if (!stream.is_capturing()) return 0;
+  std::lock_guard lock(stream.context().capture_mutex);
+  const auto* session = static_cast<const Session*>(stream.sink());
+  return session != nullptr ? session->origin().attributes.cache_op_info.load() : 0;
+}
 
 Status AttachExtendInfo(std::string text) {
   return ToLastNode([&](Session&, ir::Graph& graph, ir::NodeId node) { graph.SetExtendInfo(node, std::move(text)); });

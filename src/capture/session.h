@@ -154,6 +154,9 @@ Status RecordEvent(runtime::Event& event, runtime::Stream& stream, bool external
 Status WaitEvent(runtime::Stream& stream, runtime::Event& event, uint32_t timeout_s, bool external);
 Status ResetEvent(runtime::Event& event, runtime::Stream& stream);
 
+/// The stream's switch for texts of operators: on only while capturing, and then that of the capture's origin.
+uint32_t CacheOpInfo(const runtime::Stream& stream);
+
 /// The node that the calling thread submitted last, if its stream is being captured; for attached texts.
 Status AttachExtendInfo(std::string text);
 Status AttachOpInfo(std::string bytes);

@@ -53,6 +53,38 @@ Status ManagedMemory::Visit(const void* pointer, uint64_t bytes, const std::func
   return {};
 }
 
+Status ManagedMemory::SetAccess(const void* pointer, uint64_t bytes, int device, bool on) {
+  return Visit(pointer, bytes, [&](ManagedState& state) {
+    if (device == kHostAccess) {
+      state.accessed_by_host = on;
+    } else {
+      const uint64_t bit = uint64_t{1} << device;
+      state.accessed_by = on ? state.accessed_by | bit : state.accessed_by & ~bit;
+    }
+  });
+}
+
+StatusOr<ManagedSummary> ManagedMemory::Summarize(const void* pointer, uint64_t bytes) {
+  ManagedSummary summary;
+  uint64_t by_devices = UINT64_MAX;
+  bool is_first = true;
+  const auto agree = [&](ManagedPlace& shared, const ManagedPlace& place) {
+    shared = is_first || shared == place ? place : ManagedPlace{};
+  };
+  REPRISE_RETURN_IF_ERROR(Visit(pointer, bytes, [&](ManagedState& state) {
+    summary.read_mostly = summary.read_mostly && state.read_mostly;
+    summary.accessed_by_host = summary.accessed_by_host && state.accessed_by_host;
+    by_devices &= state.accessed_by;
+    agree(summary.preferred, state.preferred);
+    agree(summary.prefetched, state.prefetched);
+    is_first = false;
+  }));
+  for (int device = 0; device < kMaxDevices; ++device) {
+    if ((by_devices >> device & 1) != 0) summary.accessed_by.push_back(device);
+  }
+  return summary;
+}
+
 void ManagedMemory::Forget(uintptr_t begin) noexcept {
   std::lock_guard lock(mutex_);
   states_.erase(begin);

@@ -33,6 +33,15 @@ struct ManagedState {
 };
 static_assert(kMaxDevices <= 64, "ManagedState::accessed_by has one bit for each device");
 
+/// What all granules of a range share; no place where they differ.
+struct ManagedSummary {
+  bool read_mostly = true;
+  bool accessed_by_host = true;
+  std::vector<int> accessed_by;  ///< devices, ascending
+  ManagedPlace preferred;
+  ManagedPlace prefetched;
+};
+
 /// Threads: thread-safe.
 class ManagedMemory {
  public:
@@ -44,6 +53,11 @@ class ManagedMemory {
   Status Check(const void* pointer, uint64_t bytes) const;
   /// As Check, then calls `visit` for each granule that the range touches.
   Status Visit(const void* pointer, uint64_t bytes, const std::function<void(ManagedState&)>& visit);
+
+  /// Notes whether `device` accesses the range; kHostAccess: the host.
+  static constexpr int kHostAccess = -1;
+  Status SetAccess(const void* pointer, uint64_t bytes, int device, bool on);
+  StatusOr<ManagedSummary> Summarize(const void* pointer, uint64_t bytes);
 
   /// Forgets an allocation that is being freed; called by MemoryRegistry under its lock.
   void Forget(uintptr_t begin) noexcept;

@@ -23,6 +23,7 @@
 #include "base/fault.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "ir/task_info.h"
 
 namespace reprise::device {
 namespace {

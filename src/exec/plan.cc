@@ -5,6 +5,7 @@
 
 #include "exec/emit.h"
 #include "exec/fuse.h"
+#include "ir/task_info.h"
 
 namespace reprise::exec {
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "exec/emit.h"
+#include "ir/task_info.h"
 
 namespace reprise::exec {
 namespace {
@@ -122,21 +123,42 @@ class ProgramCompiler {
 
 }  // namespace
 
-const ir::TaskType kActivateTask = {ir::TaskKind::kStreamActive,
-                                    "STREAM_ACTIVE",
-                                    nullptr,
-                                    nullptr,
-                                    nullptr,
-                                    [](const void* payload, ir::TaskInfo& info) {
-                                      info.active_stream_id =
-                                          static_cast<const ActivatePayload*>(payload)->target_stream_id;
-                                    }};
-const ir::TaskType kSwitchTask = {ir::TaskKind::kStreamSwitch, "STREAM_SWITCH", nullptr};
-const ir::TaskType kLabelSetTask = {ir::TaskKind::kLabelSet, "LABEL_SET", nullptr};
+namespace {
+
+void OperandsOfSwitch(const void* payload, ir::OperandSink& sink) {
+  const auto& p = *static_cast<const SwitchPayload*>(payload);
+  const uint64_t bytes = p.is_int64 ? sizeof(int64_t) : sizeof(int32_t);
+  sink.Take({p.left, bytes, ir::Access::kRead});
+  sink.Take({p.right, bytes, ir::Access::kRead});
+}
+
+void OperandsOfLabelSwitch(const void* payload, ir::OperandSink& sink) {
+  sink.Take({static_cast<const LabelSwitchPayload*>(payload)->index, sizeof(uint32_t), ir::Access::kRead});
+}
+
+}  // namespace
+
+const ir::TaskType kActivateTask = {.kind = ir::TaskKind::kStreamActive,
+                                    .name = "STREAM_ACTIVE",
+                                    .run = nullptr,
+                                    .describe =
+                                        [](const void* payload, ir::TaskInfo& info) {
+                                          info.active_stream_id =
+                                              static_cast<const ActivatePayload*>(payload)->target_stream_id;
+                                        },
+                                    .operands = ir::NoOperands};
+const ir::TaskType kSwitchTask = {
+    .kind = ir::TaskKind::kStreamSwitch, .name = "STREAM_SWITCH", .run = nullptr, .operands = OperandsOfSwitch};
+const ir::TaskType kLabelSetTask = {
+    .kind = ir::TaskKind::kLabelSet, .name = "LABEL_SET", .run = nullptr, .operands = ir::NoOperands};
 const ir::TaskType kLabelSwitchTask = {
-    ir::TaskKind::kLabelSwitch, "STREAM_LABEL_SWITCH_BY_INDEX", nullptr,
-    [](void* payload) noexcept { delete static_cast<LabelSwitchPayload*>(payload)->targets; }};
-const ir::TaskType kEndTask = {ir::TaskKind::kEndGraph, "MODEL_END_GRAPH", nullptr};
+    .kind = ir::TaskKind::kLabelSwitch,
+    .name = "STREAM_LABEL_SWITCH_BY_INDEX",
+    .run = nullptr,
+    .destroy = [](void* payload) noexcept { delete static_cast<LabelSwitchPayload*>(payload)->targets; },
+    .operands = OperandsOfLabelSwitch};
+const ir::TaskType kEndTask = {
+    .kind = ir::TaskKind::kEndGraph, .name = "MODEL_END_GRAPH", .run = nullptr, .operands = ir::NoOperands};
 
 bool Holds(const SwitchPayload& payload) {
   const int64_t left = ReadOperand(payload.left, payload.is_int64);

@@ -11,6 +11,7 @@
 #include "device/inquiry.h"
 #include "device/task_watch.h"
 #include "exec/program_plan.h"
+#include "ir/task_info.h"
 
 namespace reprise::exec {
 

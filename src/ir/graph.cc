@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/fault.h"
+#include "ir/task_info.h"
 
 namespace reprise::ir {
 namespace {
@@ -22,9 +23,21 @@ void DescribeEdge(const void* payload, TaskInfo& info) {
 
 }  // namespace
 
-const TaskType kEdgeRecord = {TaskKind::kEventRecord, "EVENT_RECORD", nullptr, nullptr, nullptr, DescribeEdge};
-const TaskType kEdgeWait = {TaskKind::kEventWait, "EVENT_WAIT", nullptr, nullptr, nullptr, DescribeEdge};
-const TaskType kEdgeReset = {TaskKind::kEventReset, "EVENT_RESET", nullptr, nullptr, nullptr, DescribeEdge};
+const TaskType kEdgeRecord = {.kind = TaskKind::kEventRecord,
+                              .name = "EVENT_RECORD",
+                              .run = nullptr,
+                              .describe = DescribeEdge,
+                              .operands = NoOperands};
+const TaskType kEdgeWait = {.kind = TaskKind::kEventWait,
+                            .name = "EVENT_WAIT",
+                            .run = nullptr,
+                            .describe = DescribeEdge,
+                            .operands = NoOperands};
+const TaskType kEdgeReset = {.kind = TaskKind::kEventReset,
+                             .name = "EVENT_RESET",
+                             .run = nullptr,
+                             .describe = DescribeEdge,
+                             .operands = NoOperands};
 
 NodeId LaneNodes::operator[](size_t position) const {
   size_t low = 0, high = runs_.size();
@@ -239,77 +252,6 @@ size_t Graph::memory_bytes() const {
                  lanes_.capacity() * sizeof(Lane);
   for (const Lane& lane : lanes_) bytes += lane.nodes.runs_.memory_bytes();
   return bytes;
-}
-
-void VisitOperands(const TaskType& type, const void* payload, OperandSink& sink) {
-  if (type.operands != nullptr) type.operands(payload, sink);
-}
-
-void VisitOperands(const Node& node, OperandSink& sink) { VisitOperands(*node.type, node.payload, sink); }
-
-bool TellsAll(const TaskType& type, const void* payload) {
-  class Look final : public OperandSink {
-   public:
-    bool tells_all = true;
-    void Take(const Operand&) override {}
-    void TakeWords(const uint64_t*, size_t) override { tells_all = false; }
-    void TakeOpaque() override { tells_all = false; }
-  };
-  Look look;
-  VisitOperands(type, payload, look);
-  return look.tells_all;
-}
-
-void Describe(const TaskType& type, const void* payload, TaskInfo& info) {
-  info.type_name = type.name;
-  if (type.describe != nullptr) type.describe(payload, info);
-  if (info.names_only) return;
-  class Ranges final : public OperandSink {
-   public:
-    explicit Ranges(std::vector<AccessRange>& ranges) : ranges_(ranges) {}
-    void Take(const Operand& operand) override {
-      if (operand.is_read()) ranges_.push_back({operand.begin, operand.bytes, false});
-      if (operand.is_written()) ranges_.push_back({operand.begin, operand.bytes, true});
-    }
-
-   private:
-    std::vector<AccessRange>& ranges_;
-  };
-  Ranges ranges(info.ranges);
-  VisitOperands(type, payload, ranges);
-}
-
-TaskInfo Describe(const Node& node) {
-  TaskInfo info;
-  Describe(*node.type, node.payload, info);
-  if (info.name.empty()) info.name = info.type_name;
-  return info;
-}
-
-std::string SpokenName(const TaskType& type) {
-  return type.kind == TaskKind::kFill ? fmt::format("memset ({})", type.name) : type.name;
-}
-
-std::string SpokenName(const Node& node) {
-  std::string name = Describe(node).name;
-  return name == node.type->name ? SpokenName(*node.type) : name;
-}
-
-std::string DescribeWaiting(const TaskType& type, const void* payload) {
-  TaskInfo info;
-  info.type_name = type.name;
-  if (type.describe != nullptr) type.describe(payload, info);
-  std::string text = type.kind == TaskKind::kFill ? SpokenName(type) : info.type_name;
-  if (info.event_id >= 0) text += fmt::format(" of event {}", info.event_id);
-  if (info.notify_id >= 0) text += fmt::format(" of notify {}", info.notify_id);
-  if (type.kind == TaskKind::kValueWait) {
-    static constexpr const char* kCompare[] = {">=", "==", "any bit of", "no bit of"};
-    text +=
-        fmt::format(" at {:#x} for {} {}", info.address, info.compare < 4 ? kCompare[info.compare] : "?", info.value);
-  }
-  if (!info.name.empty()) text += fmt::format(" ({})", info.name);
-  if (!info.waits_for.empty()) text += fmt::format(", waits for {}", info.waits_for);
-  return text;
 }
 
 }  // namespace reprise::ir

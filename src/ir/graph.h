@@ -307,17 +307,4 @@ inline void LaneNodes::Iterator::Enter(size_t run) {
   run_end_ = run + 1 != nodes_->runs_.size() ? (*nodes_->all_)[nodes_->runs_[run + 1]].position : nodes_->size_;
 }
 
-/// What a dump shows of the node; fills name and type name from the type where the payload says nothing.
-TaskInfo Describe(const Node& node);
-/// Adds to `info` what the type tells of the payload, its operands as ranges unless only names are wanted.
-void Describe(const TaskType& type, const void* payload, TaskInfo& info);
-
-/// The type's name for messages: that of dumps, except that a memset is told from a copy.
-std::string SpokenName(const TaskType& type);
-/// The name of the kernel, or of the type.
-std::string SpokenName(const Node& node);
-
-/// "NOTIFY_WAIT of notify 4", "MEM_WAIT_VALUE at 0x… for == 3 (it holds 1)": a task that waits.
-std::string DescribeWaiting(const TaskType& type, const void* payload);
-
 }  // namespace reprise::ir

@@ -4,6 +4,7 @@
 // does whatever has to know whether two tasks may run in another order.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 
@@ -33,7 +34,25 @@ class OperandSink {
   ~OperandSink() = default;
 };
 
-/// For TaskType::operands of tasks that run foreign code.
+/// How a type of task tells its operands: a function, or a lambda that captures nothing. Has no default and takes no
+/// null pointer, so that every type has to say something.
+class TellOperands {
+ public:
+  using Function = void (*)(const void* payload, OperandSink& sink);
+
+  template <std::convertible_to<Function> F>
+  constexpr TellOperands(F function) : function_(function) {}  // NOLINT: type tables name functions
+  TellOperands(std::nullptr_t) = delete;
+
+  void operator()(const void* payload, OperandSink& sink) const { function_(payload, sink); }
+
+ private:
+  Function function_;
+};
+
+/// For tasks that touch no memory of the program: events, notifies, marks.
+inline void NoOperands(const void* /*payload*/, OperandSink& /*sink*/) {}
+/// For tasks that run foreign code.
 inline void OpaqueOperands(const void* /*payload*/, OperandSink& sink) { sink.TakeOpaque(); }
 
 struct TaskType;

@@ -9,6 +9,7 @@
 
 #include "base/fault.h"
 #include "ir/operand.h"
+#include "ir/task_info.h"
 
 namespace reprise::ir {
 namespace {

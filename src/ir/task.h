@@ -15,11 +15,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
-#include <memory>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "ir/operand.h"
 
@@ -29,6 +25,8 @@ class Runnable;
 }  // namespace reprise::device
 
 namespace reprise::ir {
+
+struct TaskInfo;  // what dumps and messages show of a task: task_info.h
 
 enum class TaskKind : uint8_t {
   kKernel,  // AI Core, vector or mix kernel: may be in a task group, has public parameters
@@ -64,80 +62,6 @@ enum class RunResult : uint8_t {
   kDone,
   kParked,       // waits for something that will wake the stream; run is then called again
   kNeedsWorker,  // must not run on a thread of the user; run is called again on a worker
-};
-
-/// Byte range that a task reads or writes.
-struct AccessRange {
-  const void* begin;
-  uint64_t bytes;
-  bool is_write;
-};
-
-/// A tensor that a task, or the operator call that it belongs to, reads or writes.
-struct TensorInfo {
-  std::string name;            ///< of the operator's parameter, "tensors[2]"; may be empty
-  const void* data = nullptr;  ///< the first element
-  int32_t dtype = -1;          ///< aclDataType
-  std::vector<int64_t> sizes;
-  std::vector<int64_t> strides;  ///< in elements; 0 along dims that repeat
-  bool is_read = false;
-  bool is_write = false;
-  int32_t slot = -1;  ///< means something to whoever made it
-  /// Sets sizes and strides to those that the last run has found; empty: they are known.
-  std::function<void(TensorInfo&)> find;
-};
-
-/// A call of an operator, which may be several kernels.
-struct OperatorInfo {
-  std::string type;                 ///< "Add"
-  std::string name;                 ///< "aclnnAdd"
-  std::vector<TensorInfo> tensors;  ///< in the order of the operator's parameters
-};
-
-/// A graph that a conditional task may run.
-struct BodyInfo {
-  const void* model;  ///< model::Model; lives as long as the graph that the task is in
-  std::string when;   ///< what must hold for it to run: "value != 0"
-};
-
-/// What dumps and pictures show of a task, and messages, which name its type with SpokenName.
-struct TaskInfo {
-  bool names_only = false;          // wish of the caller: arguments and ranges may be left out
-  bool wants_tensors = false;       // another one: `tensors` and `call`
-  std::string name;                 // kernel or operator name; empty: the type's name
-  std::string waits_for;            // of a parked task: what is not said below; only for messages
-  const char* type_name = nullptr;  // overrides TaskType::name where one type serves several (kernels)
-  int64_t event_id = -1;
-  uint64_t address = 0;  // value tasks: the cell,
-  uint64_t value = 0;    //   the value written or compared with,
-  uint32_t compare = 0;  //   and the comparison
-  int64_t notify_id = -1;
-  int64_t active_stream_id = -1;  // stream activation
-  uint32_t num_blocks = 0;        // 0: not a kernel
-  uint32_t mix_ration = 0;
-  uint32_t schem_mode = 0;
-  uint32_t dynamic_ubuf = 0;  // further launch attributes
-  uint32_t data_dump = 0;
-  uint32_t timeout_s = 0;
-  uint64_t timeout_us = 0;
-  void* function = nullptr;  // handle of a loaded kernel
-  const void* args_address = nullptr;
-  std::vector<uint64_t> args;  // argument block in 64-bit words
-  uint32_t args_bytes = 0;
-  std::vector<AccessRange> ranges;           // filled from TaskType::operands; empty for opaque tasks
-  uint64_t rows = 0;                         // copies of rows: how many,
-  uint64_t row_bytes = 0;                    //   and the bytes of each; ranges hold what lies between rows, too
-  uint32_t fill_bytes = 0;                   // of the value that a fill repeats; 0: not a fill,
-  uint64_t fill_value = 0;                   //   and that value
-  const char* condition = "";                // conditional tasks: IF, WHILE or SWITCH,
-  const void* cell = nullptr;                //   the value that decides,
-  std::vector<BodyInfo> bodies;              //   and what it chooses from
-  std::vector<std::string> stack;            // of the launch: "file:line (function)", innermost first; may be empty
-  std::string shapes;                        // of the operator call, in words; empty: not known
-  std::vector<TensorInfo> tensors;           // as the kernel walks them; empty where only ranges are known, or nothing
-  std::shared_ptr<const OperatorInfo> call;  // null unless it was planned while somebody wanted to see tensors
-  bool call_begins = false;                  // whether the task is the first kernel of that call,
-  bool call_ends = false;                    //   the last
 };
 
 /// A task that is one call of a kernel and nothing else, for plans that make the call themselves.
@@ -213,8 +137,9 @@ struct TaskType {
   /// `payload` is about to take the place of `replaced` in a task group: takes over what belongs to that place, not to
   /// the call. Only tasks of the same type are replaced then. Null when there is nothing of that sort.
   void (*inherit)(const void* replaced, void* payload) = nullptr;
-  /// Tells the memory that the task reads and writes, without allocating; null when it touches none. See operand.h.
-  void (*operands)(const void* payload, OperandSink& sink) = nullptr;
+  /// Tells the memory that the task reads and writes, without allocating; NoOperands when it touches none,
+  /// OpaqueOperands when only its code knows. Has no default: a type that says neither does not compile.
+  TellOperands operands;
   /// What it computes, for handlers of signals: allocates nothing, takes no locks. Null where `direct` tells the name.
   std::string_view (*name_of)(const void* payload) noexcept = nullptr;
 };

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "ir/task_info.h"
+
 namespace reprise::model {
 namespace {
 

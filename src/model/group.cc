@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "device/timeline.h"
+#include "ir/task_info.h"
 #include "runtime/kernel.h"
 #include "runtime/submission.h"
 
@@ -49,8 +50,11 @@ struct UpdatePayload {
   Update* update;
 };
 constexpr ir::TaskType kDropUpdate = {
-    ir::TaskKind::kNop, "NOP", [](device::RunContext&, void*) { return ir::RunResult::kDone; },
-    [](void* payload) noexcept { delete static_cast<UpdatePayload*>(payload)->update; }};
+    .kind = ir::TaskKind::kNop,
+    .name = "NOP",
+    .run = [](device::RunContext&, void*) { return ir::RunResult::kDone; },
+    .destroy = [](void* payload) noexcept { delete static_cast<UpdatePayload*>(payload)->update; },
+    .operands = ir::NoOperands};
 
 // With the context's capture_mutex held, hence the way through the stream.
 void Update::Forget(Stream& stream) {
@@ -73,18 +77,22 @@ struct ReplacePayload {
   bool again;          // a persistent stream stores the replacement and may run it many times
 };
 
-constexpr ir::TaskType kReplace = {ir::TaskKind::kNop, "TASK_UPDATE",
-                                   [](device::RunContext&, void* payload) {
-                                     auto* p = static_cast<ReplacePayload*>(payload);
-                                     if (p->again) p->task->Retain();
-                                     p->slot->Replace(p->again ? p->task : std::exchange(p->task, nullptr));
-                                     return ir::RunResult::kDone;
-                                   },
-                                   [](void* payload) noexcept {
-                                     auto* p = static_cast<ReplacePayload*>(payload);
-                                     if (p->task != nullptr) p->slot->Drop(p->task);
-                                     p->slot->Release();
-                                   }};
+constexpr ir::TaskType kReplace = {.kind = ir::TaskKind::kNop,
+                                   .name = "TASK_UPDATE",
+                                   .run =
+                                       [](device::RunContext&, void* payload) {
+                                         auto* p = static_cast<ReplacePayload*>(payload);
+                                         if (p->again) p->task->Retain();
+                                         p->slot->Replace(p->again ? p->task : std::exchange(p->task, nullptr));
+                                         return ir::RunResult::kDone;
+                                       },
+                                   .destroy =
+                                       [](void* payload) noexcept {
+                                         auto* p = static_cast<ReplacePayload*>(payload);
+                                         if (p->task != nullptr) p->slot->Drop(p->task);
+                                         p->slot->Release();
+                                       },
+                                   .operands = ir::NoOperands};
 
 // Engine and mix: what a replacement must share with the kernel it replaces.
 struct Engine {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <new>
 
+#include "ir/task_info.h"
 #include "model/model.h"
 
 namespace reprise::model {

@@ -22,6 +22,7 @@
 #include "device/task_watch.h"
 #include "exec/bindings.h"
 #include "exec/program_plan.h"
+#include "ir/task_info.h"
 #include "runtime/device.h"
 #include "runtime/event.h"
 #include "runtime/submission.h"

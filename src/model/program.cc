@@ -42,6 +42,21 @@ HandleTable<Label, HandleKind::kLabel>& Labels() {
   return table.value;
 }
 
+StatusOr<Label*> CreateLabel(runtime::Context& context) {
+  if (Labels().live() >= kMaxLabels)
+    return Error(kResourceExhausted, fmt::format("{} labels exist", kMaxLabels))
+        .Hint("destroy labels that are no longer needed with aclrtDestroyLabel");
+  static std::atomic<uint64_t> labels{0};
+  auto made = std::make_unique<Label>();
+  made->context = &context;
+  made->target = std::make_shared<exec::LabelTarget>(exec::LabelTarget{labels.fetch_add(1) + 1});
+  made->handle = Labels().Insert(made.get());
+  if (made->handle == nullptr)
+    return Error(kResourceExhausted, "the process has too many labels")
+        .Hint("destroy labels that are no longer needed with aclrtDestroyLabel");
+  return made.release();
+}
+
 HandleTable<LabelList, HandleKind::kLabelList>& LabelLists() {
   static constinit NoDestroy<HandleTable<LabelList, HandleKind::kLabelList>> table;
   return table.value;

@@ -21,6 +21,9 @@ struct Label {
   void* handle = nullptr;
 };
 HandleTable<Label, HandleKind::kLabel>& Labels();
+constexpr size_t kMaxLabels = 65535;
+/// 207005 when the process has kMaxLabels already. Destroyed through Labels().
+StatusOr<Label*> CreateLabel(runtime::Context& context);
 
 /// Its labels may be set later, up to the end of the build.
 struct LabelList {

@@ -9,6 +9,7 @@
 
 #include "ir/slot.h"
 #include "ir/task.h"
+#include "ir/task_info.h"
 #include "runtime/submission.h"
 #include "runtime/task_store.h"
 

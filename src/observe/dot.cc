@@ -11,6 +11,7 @@
 #include "base/text_file.h"
 #include "base/utf8.h"
 #include "ir/graph.h"
+#include "ir/task_info.h"
 #include "observe/colours.h"
 #include "observe/lanes.h"
 #include "observe/task_text.h"

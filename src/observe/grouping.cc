@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "ir/task_info.h"
 #include "observe/task_text.h"
 
 namespace reprise::observe {

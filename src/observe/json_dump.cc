@@ -15,6 +15,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "device/memory.h"
+#include "ir/task_info.h"
 #include "observe/lanes.h"
 #include "observe/task_text.h"
 #include "runtime/device.h"
@@ -93,6 +94,10 @@ void AppendCopy(std::string& out, const CopyText& copy) {
                  reinterpret_cast<uintptr_t>(copy.to));
 }
 
+const char* AccessText(bool is_read, bool is_write) {
+  return !is_write ? "read" : is_read ? "read and write" : "write";
+}
+
 // What the task does, by its kind: members that other tools do not know, behind those that they do.
 void AppendWork(std::string& out, const ir::Node& node, const TaskInfo& info) {
   const auto put = std::back_inserter(out);
@@ -124,10 +129,19 @@ void AppendWork(std::string& out, const ir::Node& node, const TaskInfo& info) {
       const ir::TensorInfo& tensor = tensors[i];
       out += i == 0 ? '[' : ',';
       fmt::format_to(put, R"({{"Access":"{}","Tensor":"{}","Address":"{:#x}"}})",
-                     !tensor.is_write ? "read"
-                     : tensor.is_read ? "read and write"
-                                      : "write",
-                     TensorText(tensor), reinterpret_cast<uintptr_t>(tensor.data));
+                     AccessText(tensor.is_read, tensor.is_write), TensorText(tensor),
+                     reinterpret_cast<uintptr_t>(tensor.data));
+    }
+    out += ']';
+  }
+  if (!info.attached.empty()) {
+    out += ",\"Operands\":";
+    for (size_t i = 0; i < info.attached.size(); ++i) {
+      const ir::Operand& operand = info.attached[i];
+      out += i == 0 ? '[' : ',';
+      fmt::format_to(put, R"({{"Access":"{}","Address":"{:#x}","Bytes":{}}})",
+                     AccessText(operand.is_read(), operand.is_written()), reinterpret_cast<uintptr_t>(operand.begin),
+                     operand.bytes);
     }
     out += ']';
   }

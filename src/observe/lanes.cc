@@ -2,6 +2,8 @@
 #include "observe/lanes.h"
 #include "runtime/task_store.h"
 
+#include "ir/task_info.h"
+
 namespace reprise::observe {
 
 std::vector<ShownLane> LanesOf(const model::Model& model) {

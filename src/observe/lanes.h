@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "ir/task_info.h"
 #include "model/model.h"
 
 namespace reprise::observe {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/text_file.h"
+#include "ir/task_info.h"
 #include "observe/colours.h"
 #include "observe/grouping.h"
 #include "observe/lanes.h"

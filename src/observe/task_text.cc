@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "device/memory.h"
+#include "ir/task_info.h"
 #include "kernels/dtype.h"
 #include "observe/lanes.h"
 
@@ -47,6 +48,10 @@ std::string_view KernelText(std::string_view type) {
   if (type == "KERNEL_AICPU") return "CPU kernel";
   if (type.starts_with("KERNEL_MIX")) return "mixed kernel";
   return type;
+}
+
+const char* AccessVerb(const ir::Operand& operand) {
+  return !operand.is_written() ? "reads" : operand.is_read() ? "updates" : "writes";
 }
 
 void AddCopies(const ir::Node& node, const TaskInfo& info, TaskText& text) {
@@ -103,6 +108,17 @@ void AddTensors(const TaskInfo& info, TaskText& text) {
                                     TensorText(tensors[i]), Hex(tensors[i].data)));
   }
   if (tensors.size() > kMostListed) text.more.push_back(fmt::format("… {} more", tensors.size() - kMostListed));
+}
+
+// What the caller of the launch told of foreign code.
+void AddAttached(const TaskInfo& info, TaskText& text) {
+  for (size_t i = 0; i < info.attached.size() && i < kMostListed; ++i) {
+    const ir::Operand& operand = info.attached[i];
+    text.more.push_back(fmt::format("{} {} byte{} at {}", AccessVerb(operand), operand.bytes, Plural(operand.bytes),
+                                    Hex(operand.begin)));
+  }
+  if (info.attached.size() > kMostListed)
+    text.more.push_back(fmt::format("… {} more", info.attached.size() - kMostListed));
 }
 
 }  // namespace
@@ -195,6 +211,7 @@ TaskText TextOf(const ir::Node& node, const TaskInfo& info) {
     if (text.title == info.type_name) text.title = "host function";
     if (text.title == "host function") text.details.clear();
   }
+  AddAttached(info, text);
   if (node.disabled != 0) text.details.emplace_back("disabled: does not run");
   for (size_t i = 0; i < info.stack.size() && i < kMostListed; ++i) {
     text.more.push_back((i == 0 ? "at " : "   ") + info.stack[i]);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "ir/task_info.h"
 
 namespace reprise::observe {
 

@@ -9,6 +9,7 @@
 #include "base/fault.h"
 #include "base/strict.h"
 #include "device/memory.h"
+#include "ir/task_info.h"
 #include "ops/op_call.h"
 #include "ops/tensor.h"
 #include "runtime/stream.h"

@@ -9,6 +9,7 @@
 
 #include "base/env.h"
 #include "device/scheduler.h"
+#include "ir/task_info.h"
 #include "kernels/copy.h"
 #include "runtime/device.h"
 #include "runtime/submission.h"

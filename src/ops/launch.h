@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "ir/task.h"
+#include "ir/task_info.h"
 #include "kernels/cast.h"
 #include "kernels/elementwise.h"
 #include "kernels/strided.h"

@@ -10,6 +10,7 @@
 
 #include "base/env.h"
 #include "device/memory.h"
+#include "ir/task_info.h"
 #include "ops/op_call.h"
 #include "runtime/descriptors.h"
 #include "runtime/dump.h"

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "ir/task_info.h"
 #include "opdef/infer.h"
 #include "ops/launch.h"
 #include "ops/op_attributes.h"

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <ranges>
 
+#include "ir/task_info.h"
 #include "ops/overlap.h"
 #include "runtime/dump.h"
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "device/timeline.h"
+#include "ir/task_info.h"
 #include "profile/memory_marks.h"
 #include "profile/profiler.h"
 #include "runtime/stream.h"
@@ -56,25 +57,27 @@ struct RangeEdgePayload {
 };
 
 constexpr ir::TaskType kRangeEdge = {
-    ir::TaskKind::kMark,
-    "PROFILER_RANGE",
-    [](device::RunContext& context, void* payload) {
-      const auto& p = *static_cast<const RangeEdgePayload*>(payload);
-      StreamRange& range = **p.range;
-      if (!p.is_end) {
-        range.begin.store(Timeline::Now(), std::memory_order_relaxed);
-      } else if (const uint64_t begin = range.begin.exchange(0, std::memory_order_relaxed);
-                 begin != 0 && Timeline::on()) {
-        Timeline::Get().Step(context, range.name, begin);
-      }
-      return ir::RunResult::kDone;
-    },
-    [](void* payload) noexcept { delete static_cast<RangeEdgePayload*>(payload)->range; },
-    nullptr,
-    [](const void* payload, ir::TaskInfo& info) {
-      const auto& p = *static_cast<const RangeEdgePayload*>(payload);
-      info.name = (**p.range).name + (p.is_end ? " end" : " start");
-    }};
+    .kind = ir::TaskKind::kMark,
+    .name = "PROFILER_RANGE",
+    .run =
+        [](device::RunContext& context, void* payload) {
+          const auto& p = *static_cast<const RangeEdgePayload*>(payload);
+          StreamRange& range = **p.range;
+          if (!p.is_end) {
+            range.begin.store(Timeline::Now(), std::memory_order_relaxed);
+          } else if (const uint64_t begin = range.begin.exchange(0, std::memory_order_relaxed);
+                     begin != 0 && Timeline::on()) {
+            Timeline::Get().Step(context, range.name, begin);
+          }
+          return ir::RunResult::kDone;
+        },
+    .destroy = [](void* payload) noexcept { delete static_cast<RangeEdgePayload*>(payload)->range; },
+    .describe =
+        [](const void* payload, ir::TaskInfo& info) {
+          const auto& p = *static_cast<const RangeEdgePayload*>(payload);
+          info.name = (**p.range).name + (p.is_end ? " end" : " start");
+        },
+    .operands = ir::NoOperands};
 
 Status SubmitEdge(runtime::Stream& stream, const std::shared_ptr<StreamRange>& range, bool is_end) {
   RangeEdgePayload payload{new std::shared_ptr<StreamRange>(range), is_end};

@@ -16,6 +16,7 @@
 #include "base/handle_table.h"
 #include "base/log.h"
 #include "device/timeline.h"
+#include "ir/task_info.h"
 #include "runtime/objects.h"
 #include "runtime/submission.h"
 
@@ -116,40 +117,42 @@ struct MarkPayload {
 };
 
 constexpr ir::TaskType kMark = {
-    ir::TaskKind::kMark,
-    "PROFILER_TRACE",
-    [](device::RunContext&, void*) { return ir::RunResult::kDone; },
-    [](void* payload) noexcept { delete static_cast<MarkPayload*>(payload)->text; },
-    nullptr,
-    [](const void* payload, ir::TaskInfo& info) { info.name = *static_cast<const MarkPayload*>(payload)->text; },
-    nullptr,
-    nullptr,
-    true};
+    .kind = ir::TaskKind::kMark,
+    .name = "PROFILER_TRACE",
+    .run = [](device::RunContext&, void*) { return ir::RunResult::kDone; },
+    .destroy = [](void* payload) noexcept { delete static_cast<MarkPayload*>(payload)->text; },
+    .describe = [](const void* payload,
+                   ir::TaskInfo& info) { info.name = *static_cast<const MarkPayload*>(payload)->text; },
+    .never_waits = true,
+    .operands = ir::NoOperands};
 
 struct StepPayload {
   std::shared_ptr<StepTimes>* times;
   bool is_end;
 };
 
-constexpr ir::TaskType kStep = {ir::TaskKind::kMark,
-                                "PROFILER_STEP",
-                                [](device::RunContext& context, void* payload) {
-                                  const auto& p = *static_cast<const StepPayload*>(payload);
-                                  StepTimes& times = **p.times;
-                                  if (!p.is_end) {
-                                    times.begin.store(Timeline::Now(), std::memory_order_relaxed);
-                                  } else if (const uint64_t begin = times.begin.exchange(0, std::memory_order_relaxed);
-                                             begin != 0 && Timeline::on()) {
-                                    Timeline::Get().Step(context, fmt::format("step {}", times.number), begin);
-                                  }
-                                  return ir::RunResult::kDone;
-                                },
-                                [](void* payload) noexcept { delete static_cast<StepPayload*>(payload)->times; },
-                                nullptr,
-                                [](const void* payload, ir::TaskInfo& info) {
-                                  const auto& p = *static_cast<const StepPayload*>(payload);
-                                  info.name = fmt::format("step {} {}", (**p.times).number, p.is_end ? "end" : "start");
-                                }};
+constexpr ir::TaskType kStep = {
+    .kind = ir::TaskKind::kMark,
+    .name = "PROFILER_STEP",
+    .run =
+        [](device::RunContext& context, void* payload) {
+          const auto& p = *static_cast<const StepPayload*>(payload);
+          StepTimes& times = **p.times;
+          if (!p.is_end) {
+            times.begin.store(Timeline::Now(), std::memory_order_relaxed);
+          } else if (const uint64_t begin = times.begin.exchange(0, std::memory_order_relaxed);
+                     begin != 0 && Timeline::on()) {
+            Timeline::Get().Step(context, fmt::format("step {}", times.number), begin);
+          }
+          return ir::RunResult::kDone;
+        },
+    .destroy = [](void* payload) noexcept { delete static_cast<StepPayload*>(payload)->times; },
+    .describe =
+        [](const void* payload, ir::TaskInfo& info) {
+          const auto& p = *static_cast<const StepPayload*>(payload);
+          info.name = fmt::format("step {} {}", (**p.times).number, p.is_end ? "end" : "start");
+        },
+    .operands = ir::NoOperands};
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 
 #include "device/memory.h"
 #include "ir/task.h"
+#include "ir/task_info.h"
 #include "runtime/device.h"
 #include "runtime/submission.h"
 #include "runtime/tasks.h"
@@ -172,6 +173,7 @@ constexpr ir::TaskType kDraw = {.kind = ir::TaskKind::kKernel,
 
 struct OperationPayload {
   Operation* operation;
+  const std::vector<ir::Operand>* operands;  // owned; null where nobody has told them
   PhiloxArguments philox;
   bool has_arguments;  // as in DrawPayload
 };
@@ -186,45 +188,48 @@ ir::RunResult RunRandomOperation(device::RunContext& context, void* payload) {
   return ir::RunResult::kDone;
 }
 
-void DestroyRandomOperation(void* payload) noexcept { delete static_cast<OperationPayload*>(payload)->operation; }
+void DestroyRandomOperation(void* payload) noexcept {
+  delete static_cast<OperationPayload*>(payload)->operation;
+  delete static_cast<OperationPayload*>(payload)->operands;
+}
 
 void OperandsOfRandomOperation(const void* payload, ir::OperandSink& sink) {
   TellCells(static_cast<const OperationPayload*>(payload)->philox, sink);
-  sink.TakeOpaque();
+  runtime::TellAttached(static_cast<const OperationPayload*>(payload)->operands, sink);
 }
 
-constexpr ir::TaskType kRandomOperation = {
-    .kind = ir::TaskKind::kClosure,
-    .name = "KERNEL_AIVEC",
-    .run = RunRandomOperation,
-    .destroy = DestroyRandomOperation,
-    .describe =
-        [](const void* payload, ir::TaskInfo& info) {
-          runtime::DescribeOperation(*static_cast<const OperationPayload*>(payload)->operation, 1, info);
-        },
-    .never_waits = true,
-    .inherit =
-        [](const void* replaced, void* payload) {
-          auto& random = *static_cast<OperationPayload*>(payload);
-          random.philox = static_cast<const OperationPayload*>(replaced)->philox;
-          random.has_arguments = true;
-        },
-    .operands = OperandsOfRandomOperation};
+constexpr ir::TaskType kRandomOperation = {.kind = ir::TaskKind::kClosure,
+                                           .name = "KERNEL_AIVEC",
+                                           .run = RunRandomOperation,
+                                           .destroy = DestroyRandomOperation,
+                                           .describe =
+                                               [](const void* payload, ir::TaskInfo& info) {
+                                                 const auto* p = static_cast<const OperationPayload*>(payload);
+                                                 runtime::DescribeOperation(*p->operation, 1, p->operands, info);
+                                               },
+                                           .never_waits = true,
+                                           .inherit =
+                                               [](const void* replaced, void* payload) {
+                                                 auto& random = *static_cast<OperationPayload*>(payload);
+                                                 random.philox = static_cast<const OperationPayload*>(replaced)->philox;
+                                                 random.has_arguments = true;
+                                               },
+                                           .operands = OperandsOfRandomOperation};
 
-constexpr ir::TaskType kRandomHostOperation = {
-    .kind = ir::TaskKind::kHostFunc,
-    .name = "HOSTFUNC_CALLBACK",
-    .run =
-        [](device::RunContext& context, void* payload) {
-          if (!context.on_worker()) return ir::RunResult::kNeedsWorker;
-          return RunRandomOperation(context, payload);
-        },
-    .destroy = DestroyRandomOperation,
-    .describe =
-        [](const void* payload, ir::TaskInfo& info) {
-          runtime::DescribeOperation(*static_cast<const OperationPayload*>(payload)->operation, 0, info);
-        },
-    .operands = OperandsOfRandomOperation};
+constexpr ir::TaskType kRandomHostOperation = {.kind = ir::TaskKind::kHostFunc,
+                                               .name = "HOSTFUNC_CALLBACK",
+                                               .run =
+                                                   [](device::RunContext& context, void* payload) {
+                                                     if (!context.on_worker()) return ir::RunResult::kNeedsWorker;
+                                                     return RunRandomOperation(context, payload);
+                                                   },
+                                               .destroy = DestroyRandomOperation,
+                                               .describe =
+                                                   [](const void* payload, ir::TaskInfo& info) {
+                                                     const auto* p = static_cast<const OperationPayload*>(payload);
+                                                     runtime::DescribeOperation(*p->operation, 0, p->operands, info);
+                                                   },
+                                               .operands = OperandsOfRandomOperation};
 
 // --- Checks ---------------------------------------------------------------------------------
 
@@ -326,15 +331,16 @@ Status SubmitDraw(runtime::Stream& stream, Generator& generator, const kernels::
 }
 
 Status SubmitRandomOperation(runtime::Stream& stream, Generator& generator, std::unique_ptr<Operation> operation,
-                             bool is_host_function) {
+                             bool is_host_function, runtime::AttachedOperands operands) {
   REPRISE_RETURN_IF_ERROR(CheckStream(stream, generator));
-  OperationPayload payload{operation.get(), {}, true};
+  OperationPayload payload{operation.get(), operands.get(), {}, true};
   if (stream.is_updating()) {
     payload.has_arguments = false;  // the update gives it those of the one that it replaces
   } else {
     REPRISE_ASSIGN_OR_RETURN(payload.philox, generator.Take(kDrawIncrement, stream.handle()));
   }
   (void)operation.release();
+  (void)operands.release();
   return runtime::Submit(stream, ir::MakeTask(is_host_function ? kRandomHostOperation : kRandomOperation, payload));
 }
 

@@ -41,6 +41,6 @@ Status SubmitRandomClosure(runtime::Stream& stream, Generator& generator, const 
 
 /// Queues an operation that draws; in a task group it may take the place of another one, as a draw of SubmitDraw may.
 Status SubmitRandomOperation(runtime::Stream& stream, Generator& generator, std::unique_ptr<Operation> operation,
-                             bool is_host_function);
+                             bool is_host_function, runtime::AttachedOperands operands = nullptr);
 
 }  // namespace reprise::rng

@@ -14,6 +14,7 @@
 
 #include "base/symbols.h"
 #include "device/inquiry.h"
+#include "ir/task_info.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/submission.h"
@@ -101,6 +102,7 @@ struct CallbackPayload {
   uint64_t thread_id;
   Subscription kind;
   bool blocks;
+  const std::vector<ir::Operand>* operands;     // owned; null where nobody has told them
   std::shared_ptr<Pending>* pending = nullptr;  // while a blocking callback is under way
 };
 
@@ -145,10 +147,14 @@ void CancelCallback(void* payload, device::Runnable* runnable) noexcept {
   if (p->pending != nullptr) (*p->pending)->waiters.Remove(runnable);
 }
 
-void DestroyCallback(void* payload) noexcept { delete static_cast<CallbackPayload*>(payload)->pending; }
+void DestroyCallback(void* payload) noexcept {
+  delete static_cast<CallbackPayload*>(payload)->pending;
+  delete static_cast<CallbackPayload*>(payload)->operands;
+}
 
 void DescribeCallback(const void* payload, ir::TaskInfo& info) {
   const auto* p = static_cast<const CallbackPayload*>(payload);
+  if (p->operands != nullptr && !info.names_only) info.attached = *p->operands;
   if (p->pending == nullptr) return;
   const Pending& pending = **p->pending;
   info.waits_for =
@@ -160,13 +166,17 @@ void DescribeCallback(const void* payload, ir::TaskInfo& info) {
                                     p->kind == Subscription::kReport ? "aclrtProcessReport" : "aclrtProcessHostFunc"));
 }
 
+void OperandsOfCallback(const void* payload, ir::OperandSink& sink) {
+  TellAttached(static_cast<const CallbackPayload*>(payload)->operands, sink);
+}
+
 constexpr ir::TaskType kCallback = {.kind = ir::TaskKind::kCallback,
                                     .name = "HOSTFUNC_CALLBACK",
                                     .run = RunCallback,
                                     .destroy = DestroyCallback,
                                     .cancel = CancelCallback,
                                     .describe = DescribeCallback,
-                                    .operands = ir::OpaqueOperands};
+                                    .operands = OperandsOfCallback};
 
 }  // namespace
 
@@ -287,7 +297,7 @@ Status ProcessCallbacks(Subscription kind, int64_t timeout_ms) {
   return {};
 }
 
-Status SubmitCallback(Stream& stream, void (*function)(void*), void* argument, bool blocks) {
+Status SubmitCallback(Stream& stream, void (*function)(void*), void* argument, bool blocks, AttachedOperands operands) {
   for (const Subscription kind : {Subscription::kReport, Subscription::kHostFunc}) {
     uint64_t thread_id = 0;
     {
@@ -297,7 +307,7 @@ Status SubmitCallback(Stream& stream, void (*function)(void*), void* argument, b
       if (it == registry.thread_of.end()) continue;
       thread_id = it->second;
     }
-    CallbackPayload payload{function, argument, thread_id, kind, blocks};
+    CallbackPayload payload{function, argument, thread_id, kind, blocks, operands.release()};
     return Submit(stream, ir::MakeTask(kCallback, payload));
   }
   return Error(kStreamNotSubscribed, fmt::format("no thread is subscribed to {}", stream.Describe()));

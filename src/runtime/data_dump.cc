@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "device/memory.h"
 #include "ir/graph.h"
+#include "ir/task_info.h"
 #include "kernels/dtype.h"
 #include "runtime/device.h"
 #include "runtime/tasks.h"

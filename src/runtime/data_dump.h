@@ -23,6 +23,7 @@
 #include "base/status.h"
 #include "device/task_watch.h"
 #include "ir/task.h"
+#include "ir/task_info.h"
 #include "runtime/stream.h"
 #include "runtime/tensor_file.h"
 

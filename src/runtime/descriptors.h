@@ -35,6 +35,16 @@ struct TensorDesc {
   std::string dynamic_input;
   std::vector<char> constant;  ///< value that is known without the device; empty: none
   int32_t placement = 0;       ///< aclMemType; 0: device
+
+  /// 0 while a dimension is not known; the number saturates instead of wrapping around.
+  size_t Elements() const {
+    size_t count = 1;
+    for (const int64_t dim : dims) {
+      if (dim < 0) return 0;
+      if (__builtin_mul_overflow(count, static_cast<size_t>(dim), &count)) return SIZE_MAX;
+    }
+    return count;
+  }
 };
 
 /// Borrowed memory.

@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "device/memory.h"
 #include "ir/graph.h"
+#include "ir/task_info.h"
 #include "kernels/dtype.h"
 #include "runtime/kernel.h"
 #include "runtime/objects.h"

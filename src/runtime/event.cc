@@ -9,6 +9,7 @@
 
 #include "base/fault.h"
 #include "device/inquiry.h"
+#include "ir/task_info.h"
 #include "runtime/context.h"
 #include "runtime/stall.h"
 #include "runtime/submission.h"
@@ -80,22 +81,23 @@ void CancelWait(void* payload, device::Runnable* runnable) noexcept {
 
 void DestroyWait(void* payload) noexcept { static_cast<WaitPayload*>(payload)->record->Release(); }
 
-constexpr ir::TaskType kRecordTask = {ir::TaskKind::kEventRecord,
-                                      "EVENT_RECORD",
-                                      RunRecord,
-                                      DestroyRecord,
-                                      nullptr,
-                                      [](const void* payload, ir::TaskInfo& info) {
-                                        info.event_id = static_cast<const RecordPayload*>(payload)->event_id;
-                                      }};
-constexpr ir::TaskType kWaitTask = {ir::TaskKind::kEventWait,
-                                    "EVENT_WAIT",
-                                    RunWait,
-                                    DestroyWait,
-                                    CancelWait,
-                                    [](const void* payload, ir::TaskInfo& info) {
-                                      info.event_id = static_cast<const WaitPayload*>(payload)->event_id;
-                                    }};
+constexpr ir::TaskType kRecordTask = {
+    .kind = ir::TaskKind::kEventRecord,
+    .name = "EVENT_RECORD",
+    .run = RunRecord,
+    .destroy = DestroyRecord,
+    .describe = [](const void* payload,
+                   ir::TaskInfo& info) { info.event_id = static_cast<const RecordPayload*>(payload)->event_id; },
+    .operands = ir::NoOperands};
+constexpr ir::TaskType kWaitTask = {
+    .kind = ir::TaskKind::kEventWait,
+    .name = "EVENT_WAIT",
+    .run = RunWait,
+    .destroy = DestroyWait,
+    .cancel = CancelWait,
+    .describe = [](const void* payload,
+                   ir::TaskInfo& info) { info.event_id = static_cast<const WaitPayload*>(payload)->event_id; },
+    .operands = ir::NoOperands};
 
 RunResult RunFlagRecord(RunContext&, void* payload) {
   auto* p = static_cast<FlagPayload*>(payload);
@@ -139,12 +141,25 @@ void DescribeFlag(const void* payload, ir::TaskInfo& info) {
 
 }  // namespace
 
-const ir::TaskType kFlagRecord = {
-    ir::TaskKind::kEventRecord, "EVENT_RECORD", RunFlagRecord, DestroyFlag, nullptr, DescribeFlag};
-const ir::TaskType kFlagWait = {ir::TaskKind::kEventWait, "EVENT_WAIT",   RunFlagWait,
-                                DestroyFlagWait,          CancelFlagWait, DescribeFlag};
-const ir::TaskType kFlagReset = {
-    ir::TaskKind::kEventReset, "EVENT_RESET", RunFlagReset, DestroyFlag, nullptr, DescribeFlag};
+const ir::TaskType kFlagRecord = {.kind = ir::TaskKind::kEventRecord,
+                                  .name = "EVENT_RECORD",
+                                  .run = RunFlagRecord,
+                                  .destroy = DestroyFlag,
+                                  .describe = DescribeFlag,
+                                  .operands = ir::NoOperands};
+const ir::TaskType kFlagWait = {.kind = ir::TaskKind::kEventWait,
+                                .name = "EVENT_WAIT",
+                                .run = RunFlagWait,
+                                .destroy = DestroyFlagWait,
+                                .cancel = CancelFlagWait,
+                                .describe = DescribeFlag,
+                                .operands = ir::NoOperands};
+const ir::TaskType kFlagReset = {.kind = ir::TaskKind::kEventReset,
+                                 .name = "EVENT_RESET",
+                                 .run = RunFlagReset,
+                                 .destroy = DestroyFlag,
+                                 .describe = DescribeFlag,
+                                 .operands = ir::NoOperands};
 
 std::atomic<uint32_t>& DefaultWaitTimeout() {
   static std::atomic<uint32_t> seconds{0};

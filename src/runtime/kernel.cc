@@ -16,6 +16,7 @@
 
 #include "base/fault.h"
 #include "device/memory.h"
+#include "ir/task_info.h"
 #include "runtime/dump.h"
 #include "runtime/exception.h"
 #include "runtime/kernel_image.h"
@@ -111,36 +112,52 @@ struct Launch {
   uint32_t blocks;
   LaunchAttributes attributes;
   ArgsKind args_kind;
+  const std::vector<ir::Operand>* operands = nullptr;  // what the caller attached; owned
 };
 
-// A launch as it is queued and recorded: graphs hold a million of these, and most have a few bytes of arguments and no
-// attributes. Behind it: the attributes, if any; then the arguments, or their address.
+// What stands in place of the attributes of a launch with attached operands.
+struct OperandsHead {
+  LaunchAttributes attributes;
+  const std::vector<ir::Operand>* operands;  // owned
+  ArgsKind args_kind;
+};
+
+// A launch as it is queued and recorded: graphs hold a million of these, and most have a few bytes of arguments, no
+// attributes and no attached operands. Behind it: the attributes or an OperandsHead, if any; then the arguments, or
+// their address.
 struct KernelPayload {
+  static constexpr uint32_t kHasHead = 3;  // in place of an ArgsKind
+
   KernelFunction* function;
   uint32_t blocks;
   uint32_t args_bytes : 29;
-  uint32_t kind : 2;  // ArgsKind
-  uint32_t has_attributes : 1;
+  uint32_t kind : 2;            // ArgsKind, or kHasHead
+  uint32_t has_attributes : 1;  // set with kHasHead, too
 
-  ArgsKind args_kind() const { return static_cast<ArgsKind>(kind); }
+  const OperandsHead& head() const { return *reinterpret_cast<const OperandsHead*>(this + 1); }
+  ArgsKind args_kind() const { return kind == kHasHead ? head().args_kind : static_cast<ArgsKind>(kind); }
+  const std::vector<ir::Operand>* operands() const { return kind == kHasHead ? head().operands : nullptr; }
   LaunchAttributes attributes() const {
     if (has_attributes == 0) return {};
     return *reinterpret_cast<const LaunchAttributes*>(this + 1);
   }
   const std::byte* tail() const {
-    return reinterpret_cast<const std::byte*>(this + 1) + (has_attributes != 0 ? sizeof(LaunchAttributes) : 0);
+    const size_t before = kind == kHasHead ? sizeof(OperandsHead) : has_attributes != 0 ? sizeof(LaunchAttributes) : 0;
+    return reinterpret_cast<const std::byte*>(this + 1) + before;
   }
   const void* argument_block() const {
-    if (args_kind() == ArgsKind::kInline) [[likely]]
-      return tail();
+    if (kind == static_cast<uint32_t>(ArgsKind::kInline)) [[likely]]
+      return reinterpret_cast<const std::byte*>(this + 1) + (has_attributes != 0 ? sizeof(LaunchAttributes) : 0);
+    if (args_kind() == ArgsKind::kInline) return tail();
     const void* args;
     std::memcpy(&args, tail(), sizeof args);
     return args;
   }
+  /// Without the operands, which belong to this launch alone.
   Launch parts() const { return {function, argument_block(), args_bytes, blocks, attributes(), args_kind()}; }
 };
 // Arguments are aligned as the payload is.
-static_assert(sizeof(KernelPayload) == 16 && sizeof(LaunchAttributes) == 16);
+static_assert(sizeof(KernelPayload) == 16 && sizeof(LaunchAttributes) == 16 && sizeof(OperandsHead) == 32);
 constexpr uint32_t kMaxDeviceArgsBytes = (1u << 29) - 1;
 
 struct BlockLoop {
@@ -223,6 +240,7 @@ static_assert(sizeof(SharedBlock) == 16 && __STDCPP_DEFAULT_NEW_ALIGNMENT__ >= 1
 void DestroyKernel(void* payload) noexcept {
   auto* p = static_cast<KernelPayload*>(payload);
   if (p->args_kind() == ArgsKind::kHeap) SharedBlock::Release(p->argument_block());
+  delete p->operands();
 }
 
 ir::Anchor* AnchorOfKernel(const void* payload) { return static_cast<const KernelPayload*>(payload)->function->binary; }
@@ -243,13 +261,15 @@ void DescribeKernel(const void* payload, ir::TaskInfo& info) {
   info.mix_ration = p->function->desc->vector_ratio;
   info.args_bytes = p->args_bytes;
   if (info.names_only) return;
+  if (p->operands() != nullptr) info.attached = *p->operands();
   info.args.resize(p->args_bytes / 8);
   if (!info.args.empty()) std::memcpy(info.args.data(), p->argument_block(), info.args.size() * 8);
 }
 
-// Any word of the argument block may be an address.
+// Any word of the argument block may be an address, unless the caller has said what the kernel touches.
 void OperandsOfKernel(const void* payload, ir::OperandSink& sink) {
   const auto* p = static_cast<const KernelPayload*>(payload);
+  if (p->operands() != nullptr) return TellAttached(p->operands(), sink);
   sink.TakeWords(reinterpret_cast<const uint64_t*>(p->argument_block()), p->args_bytes / 8);
   sink.TakeOpaque();
 }
@@ -274,14 +294,18 @@ constexpr ir::TaskType kInlineAicpuKernel = KernelType(ir::TaskKind::kAicpuKerne
 
 const ir::TaskType& TypeOf(const Launch& launch) {
   const bool is_aicpu = launch.function->desc->kind == REPRISE_KERNEL_AICPU;
-  if (launch.args_kind == ArgsKind::kHeap) return is_aicpu ? kAicpuKernel : kKernel;
+  const bool owns = launch.args_kind == ArgsKind::kHeap || launch.operands != nullptr;
+  if (owns) return is_aicpu ? kAicpuKernel : kKernel;
   return is_aicpu ? kInlineAicpuKernel : kInlineKernel;
 }
 
-bool HasAttributes(const Launch& launch) { return launch.attributes != LaunchAttributes{}; }
+bool HasAttributes(const Launch& launch) {
+  return launch.attributes != LaunchAttributes{} || launch.operands != nullptr;
+}
 
 size_t PayloadBytes(const Launch& launch, bool has_attributes) {
-  return sizeof(KernelPayload) + (has_attributes ? sizeof(LaunchAttributes) : 0) +
+  const size_t head = launch.operands != nullptr ? sizeof(OperandsHead) : has_attributes ? sizeof(LaunchAttributes) : 0;
+  return sizeof(KernelPayload) + head +
          (launch.args_kind == ArgsKind::kInline ? launch.args_bytes : sizeof launch.args);
 }
 
@@ -297,7 +321,12 @@ void CopyArgs(void* to, const void* args, size_t bytes) {
 void Write(const Launch& launch, bool has_attributes, std::byte* at) {
   auto* const payload = new (at) KernelPayload{launch.function, launch.blocks, launch.args_bytes & kMaxDeviceArgsBytes,
                                                static_cast<uint32_t>(launch.args_kind), has_attributes ? 1u : 0u};
-  if (has_attributes) new (payload + 1) LaunchAttributes(launch.attributes);
+  if (launch.operands != nullptr) {
+    payload->kind = KernelPayload::kHasHead;
+    new (payload + 1) OperandsHead{launch.attributes, launch.operands, launch.args_kind};
+  } else if (has_attributes) {
+    new (payload + 1) LaunchAttributes(launch.attributes);
+  }
   auto* const tail = const_cast<std::byte*>(payload->tail());
   if (launch.args_kind != ArgsKind::kInline) {
     std::memcpy(tail, &launch.args, sizeof launch.args);
@@ -362,8 +391,12 @@ Status CheckArgsBytes(const KernelFunction& function, size_t args_bytes) {
 }
 
 // The last task behind those of a binary that was unloaded.
-const ir::TaskType kUnloadTask = {ir::TaskKind::kNop, "UNLOAD", [](RunContext&, void*) { return RunResult::kDone; },
-                                  [](void* payload) noexcept { (*static_cast<ir::Anchor**>(payload))->Release(); }};
+const ir::TaskType kUnloadTask = {
+    .kind = ir::TaskKind::kNop,
+    .name = "UNLOAD",
+    .run = [](RunContext&, void*) { return RunResult::kDone; },
+    .destroy = [](void* payload) noexcept { (*static_cast<ir::Anchor**>(payload))->Release(); },
+    .operands = ir::NoOperands};
 
 }  // namespace
 
@@ -651,8 +684,11 @@ void* HardwareSyncArea(int device) {
   return areas[device];
 }
 
-Status WithKernelTask(KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes, const void* args,
-                      size_t args_bytes, const std::function<Status(const ir::Task&)>& take) {
+namespace {
+
+Status WithCopiedArgs(KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes, const void* args,
+                      size_t args_bytes, AttachedOperands operands,
+                      const std::function<Status(const ir::Task&)>& take) {
   if (args_bytes > kMaxArgsBytes) {
     return Error(kInvalidValue, fmt::format("argsSize is {}, must be at most {}", args_bytes, kMaxArgsBytes))
         .Hint(
@@ -660,8 +696,19 @@ Status WithKernelTask(KernelFunction& function, uint32_t blocks, const LaunchAtt
             "argument");
   }
   REPRISE_RETURN_IF_ERROR(CheckArgsBytes(function, args_bytes));
-  return WithTask({&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline},
-                  [&](const ir::Task& task) { return take(task); });
+  const Launch launch{&function,         args,          static_cast<uint32_t>(args_bytes), blocks, attributes,
+                      ArgsKind::kInline, operands.get()};
+  return WithTask(launch, [&](const ir::Task& task) {
+    (void)operands.release();  // the task owns them
+    return take(task);
+  });
+}
+
+}  // namespace
+
+Status WithKernelTask(KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes, const void* args,
+                      size_t args_bytes, const std::function<Status(const ir::Task&)>& take) {
+  return WithCopiedArgs(function, blocks, attributes, args, args_bytes, nullptr, take);
 }
 
 bool IsLoadedKernel(const ir::TaskType& type) { return &type == &kKernel || &type == &kInlineKernel; }
@@ -710,6 +757,36 @@ Status WithChangedKernel(const void* payload, KernelFunction* function, uint32_t
   return WithTask(launch, take);
 }
 
+namespace {
+
+// With attributes or placeholders, or on its way into files. Apart from the usual launch, which then saves fewer
+// registers.
+[[gnu::noinline]] Status LaunchInFull(Stream& stream, KernelFunction& function, uint32_t blocks,
+                                      const LaunchAttributes& attributes, const void* args, size_t args_bytes,
+                                      std::span<const ArgumentPlaceholder> placeholders) {
+  Launch launch{&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline};
+  if (placeholders.empty()) return Submit(stream, launch);
+  // Slots that point into the block need a block that never moves.
+  std::unique_ptr<std::byte, void (*)(std::byte*)> holder(SharedBlock::New(args_bytes),
+                                                          [](std::byte* unused) { SharedBlock::Release(unused); });
+  std::byte* const block = holder.get();
+  std::memcpy(block, args, args_bytes);
+  for (const ArgumentPlaceholder& slot : placeholders) {
+    if (uint64_t{slot.address_offset} + sizeof(void*) > args_bytes || slot.data_offset >= args_bytes) {
+      return Error(kInvalidValue, fmt::format("placeholder {{{}, {}}} lies outside of the {} bytes of arguments",
+                                              slot.address_offset, slot.data_offset, args_bytes))
+          .Hint("let addrOffset and dataOffset point into the arguments");
+    }
+    const std::byte* data = block + slot.data_offset;
+    std::memcpy(block + slot.address_offset, &data, sizeof data);
+  }
+  launch.args_kind = ArgsKind::kHeap;
+  launch.args = holder.release();
+  return Submit(stream, launch);
+}
+
+}  // namespace
+
 Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes,
                           const void* args, size_t args_bytes, std::span<const ArgumentPlaceholder> placeholders) {
   if (args_bytes > kMaxArgsBytes) {
@@ -743,25 +820,13 @@ Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blo
                                      static_cast<uint32_t>(sizeof(KernelPayload) + args_bytes)});
     }
   }
-  Launch launch{&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline};
-  if (placeholders.empty()) return SubmitLaunch(stream, launch);
-  // Slots that point into the block need a block that never moves.
-  std::unique_ptr<std::byte, void (*)(std::byte*)> holder(SharedBlock::New(args_bytes),
-                                                          [](std::byte* unused) { SharedBlock::Release(unused); });
-  std::byte* const block = holder.get();
-  std::memcpy(block, args, args_bytes);
-  for (const ArgumentPlaceholder& slot : placeholders) {
-    if (uint64_t{slot.address_offset} + sizeof(void*) > args_bytes || slot.data_offset >= args_bytes) {
-      return Error(kInvalidValue, fmt::format("placeholder {{{}, {}}} lies outside of the {} bytes of arguments",
-                                              slot.address_offset, slot.data_offset, args_bytes))
-          .Hint("let addrOffset and dataOffset point into the arguments");
-    }
-    const std::byte* data = block + slot.data_offset;
-    std::memcpy(block + slot.address_offset, &data, sizeof data);
-  }
-  launch.args_kind = ArgsKind::kHeap;
-  launch.args = holder.release();
-  return SubmitLaunch(stream, launch);
+  return LaunchInFull(stream, function, blocks, attributes, args, args_bytes, placeholders);
+}
+
+Status LaunchWithOperands(Stream& stream, KernelFunction& function, uint32_t blocks, const void* args,
+                          size_t args_bytes, AttachedOperands operands) {
+  return WithCopiedArgs(function, blocks, {}, args, args_bytes, std::move(operands),
+                        [&](const ir::Task& task) { return SubmitKernel(stream, task, true); });
 }
 
 Status LaunchWithDeviceArgs(Stream& stream, KernelFunction& function, uint32_t blocks,

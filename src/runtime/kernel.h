@@ -15,6 +15,7 @@
 
 #include "base/status.h"
 #include "reprise/kernel.h"
+#include "runtime/attached_operands.h"
 #include "runtime/objects.h"
 #include "runtime/stream.h"
 
@@ -157,6 +158,9 @@ Status WithChangedKernel(const void* payload, KernelFunction* function, uint32_t
 /// Copies `args` (host memory) now.
 Status LaunchWithHostArgs(Stream& stream, KernelFunction& function, uint32_t blocks, const LaunchAttributes& attributes,
                           const void* args, size_t args_bytes, std::span<const ArgumentPlaceholder> placeholders);
+/// As LaunchWithHostArgs, with what the caller says of the memory that the kernel touches.
+Status LaunchWithOperands(Stream& stream, KernelFunction& function, uint32_t blocks, const void* args,
+                          size_t args_bytes, AttachedOperands operands);
 /// Reads `args` (device memory) when the kernel runs.
 Status LaunchWithDeviceArgs(Stream& stream, KernelFunction& function, uint32_t blocks,
                             const LaunchAttributes& attributes, const void* args, size_t args_bytes);

@@ -30,7 +30,7 @@ constexpr uint32_t kWritesTwoWords = R_AARCH64_TLSDESC;
 
 constexpr uint64_t kMostMemory = uint64_t{1} << 32;  // of all segments
 constexpr uint64_t kMostAlignment = 2u << 20;
-constexpr uint64_t kPage = 4096;
+constexpr uint64_t kImagePage = 4096;
 
 // Entries of the dynamic table that compilers and linkers make today. Another one is a damaged one.
 constexpr int64_t kKnownTags[] = {
@@ -153,19 +153,19 @@ class Image {
       if ((segment.p_flags & PF_R) == 0) return fmt::format("segment {} cannot be read", i);
       // The loader maps whole pages, in order, and later segments over earlier ones.
       if (segment.p_align > kMostAlignment || (segment.p_align & (segment.p_align - 1)) != 0 ||
-          (segment.p_vaddr - segment.p_offset) % std::max<uint64_t>(segment.p_align, kPage) != 0) {
+          (segment.p_vaddr - segment.p_offset) % std::max<uint64_t>(segment.p_align, kImagePage) != 0) {
         return fmt::format("segment {} is not aligned", i);
       }
-      if (!loads_.empty() && segment.p_vaddr / kPage * kPage < end)
+      if (!loads_.empty() && segment.p_vaddr / kImagePage * kImagePage < end)
         return fmt::format("segment {} overlaps another", i);
-      end = (segment.p_vaddr + segment.p_memsz + kPage - 1) / kPage * kPage;
+      end = (segment.p_vaddr + segment.p_memsz + kImagePage - 1) / kImagePage * kImagePage;
       loads_.push_back(segment);
     }
     if (loads_.empty()) return "it has nothing to load";
     for (const Elf64_Phdr& other : others_) {
       switch (other.p_type) {
         case PT_TLS:
-          if (other.p_filesz > other.p_memsz || other.p_memsz > kMostAlignment || other.p_align > kPage ||
+          if (other.p_filesz > other.p_memsz || other.p_memsz > kMostAlignment || other.p_align > kImagePage ||
               (other.p_align & (other.p_align - 1)) != 0 || Around(other.p_vaddr, other.p_filesz, true) == nullptr) {
             return "its thread-local storage has no possible place";
           }

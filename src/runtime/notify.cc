@@ -11,6 +11,7 @@
 #include "base/env.h"
 #include "base/fault.h"
 #include "device/memory.h"
+#include "ir/task_info.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/park.h"
@@ -69,50 +70,54 @@ void DescribeNotify(const void* payload, ir::TaskInfo& info) {
 }
 
 constexpr ir::TaskType kRecord = {
-    ir::TaskKind::kNotifyRecord,
-    "NOTIFY_RECORD",
-    [](RunContext&, void* payload) {
-      NotifyState& state = *static_cast<NotifyPayload*>(payload)->state;
-      state.waiters.SetAndWake([&] { state.cell->bit.store(1, std::memory_order_release); });
-      return RunResult::kDone;
-    },
-    ReleaseState,
-    nullptr,
-    DescribeNotify};
+    .kind = ir::TaskKind::kNotifyRecord,
+    .name = "NOTIFY_RECORD",
+    .run =
+        [](RunContext&, void* payload) {
+          NotifyState& state = *static_cast<NotifyPayload*>(payload)->state;
+          state.waiters.SetAndWake([&] { state.cell->bit.store(1, std::memory_order_release); });
+          return RunResult::kDone;
+        },
+    .destroy = ReleaseState,
+    .describe = DescribeNotify,
+    .operands = ir::NoOperands};
 
 constexpr ir::TaskType kWait = {
-    ir::TaskKind::kNotifyWait,
-    "NOTIFY_WAIT",
-    [](RunContext& context, void* payload) {
-      auto* p = static_cast<NotifyPayload*>(payload);
-      NotifyState& state = *p->state;
-      // Of several waits one takes the bit; the others go on waiting.
-      const auto taken = [&] { return state.cell->bit.exchange(0, std::memory_order_acq_rel) != 0; };
-      if (!taken() && state.waiters.AddUnless(taken, context.runnable(), &context.scheduler())) {
-        if (LooksForProcess(p->clock)) {
-          // Looked at once more: the bit may have been set just before the process ended.
-          if (Status nobody = WhyNobodyRecords(*p); !nobody.ok()) {
-            if (!taken()) context.Fail(std::move(nobody));
-            EndWait(context, *p);
-            return RunResult::kDone;
+    .kind = ir::TaskKind::kNotifyWait,
+    .name = "NOTIFY_WAIT",
+    .run =
+        [](RunContext& context, void* payload) {
+          auto* p = static_cast<NotifyPayload*>(payload);
+          NotifyState& state = *p->state;
+          // Of several waits one takes the bit; the others go on waiting.
+          const auto taken = [&] { return state.cell->bit.exchange(0, std::memory_order_acq_rel) != 0; };
+          if (!taken() && state.waiters.AddUnless(taken, context.runnable(), &context.scheduler())) {
+            if (LooksForProcess(p->clock)) {
+              // Looked at once more: the bit may have been set just before the process ended.
+              if (Status nobody = WhyNobodyRecords(*p); !nobody.ok()) {
+                if (!taken()) context.Fail(std::move(nobody));
+                EndWait(context, *p);
+                return RunResult::kDone;
+              }
+            }
+            const RunResult result =
+                Park(context, p->clock, p->timeout_s, state.shared.load(std::memory_order_relaxed), "notify", p->id);
+            if (result == RunResult::kDone) EndWait(context, *p);
+            return result;
           }
-        }
-        const RunResult result =
-            Park(context, p->clock, p->timeout_s, state.shared.load(std::memory_order_relaxed), "notify", p->id);
-        if (result == RunResult::kDone) EndWait(context, *p);
-        return result;
-      }
-      EndWait(context, *p);
-      return RunResult::kDone;
-    },
-    ReleaseState,
-    [](void* payload, device::Runnable* runnable) noexcept {
-      auto* p = static_cast<NotifyPayload*>(payload);
-      p->state->waiters.Remove(runnable);
-      p->clock = {};
-      p->saw_importer = 0;
-    },
-    DescribeNotify};
+          EndWait(context, *p);
+          return RunResult::kDone;
+        },
+    .destroy = ReleaseState,
+    .cancel =
+        [](void* payload, device::Runnable* runnable) noexcept {
+          auto* p = static_cast<NotifyPayload*>(payload);
+          p->state->waiters.Remove(runnable);
+          p->clock = {};
+          p->saw_importer = 0;
+        },
+    .describe = DescribeNotify,
+    .operands = ir::NoOperands};
 
 struct CountPayload {
   CountState* state;
@@ -132,25 +137,26 @@ void DescribeCount(const void* payload, ir::TaskInfo& info) {
   info.value = p->value;
 }
 
-constexpr ir::TaskType kChange = {ir::TaskKind::kNotifyRecord,
-                                  "CNT_NOTIFY_RECORD",
-                                  [](RunContext&, void* payload) {
-                                    const auto* p = static_cast<const CountPayload*>(payload);
-                                    std::atomic<uint32_t>& count = p->state->count;
-                                    p->state->waiters.SetAndWake([&] {
-                                      switch (static_cast<CountChange>(p->mode)) {
-                                        case CountChange::kSet: count.store(p->value); break;
-                                        case CountChange::kAdd: count.fetch_add(p->value); break;
-                                        case CountChange::kOr: count.fetch_or(p->value); break;
-                                        case CountChange::kAnd: count.fetch_and(p->value); break;
-                                        case CountChange::kReset: count.store(0); break;
-                                      }
-                                    });
-                                    return RunResult::kDone;
-                                  },
-                                  ReleaseCount,
-                                  nullptr,
-                                  DescribeCount};
+constexpr ir::TaskType kChange = {.kind = ir::TaskKind::kNotifyRecord,
+                                  .name = "CNT_NOTIFY_RECORD",
+                                  .run =
+                                      [](RunContext&, void* payload) {
+                                        const auto* p = static_cast<const CountPayload*>(payload);
+                                        std::atomic<uint32_t>& count = p->state->count;
+                                        p->state->waiters.SetAndWake([&] {
+                                          switch (static_cast<CountChange>(p->mode)) {
+                                            case CountChange::kSet: count.store(p->value); break;
+                                            case CountChange::kAdd: count.fetch_add(p->value); break;
+                                            case CountChange::kOr: count.fetch_or(p->value); break;
+                                            case CountChange::kAnd: count.fetch_and(p->value); break;
+                                            case CountChange::kReset: count.store(0); break;
+                                          }
+                                        });
+                                        return RunResult::kDone;
+                                      },
+                                  .destroy = ReleaseCount,
+                                  .describe = DescribeCount,
+                                  .operands = ir::NoOperands};
 
 bool Holds(CountCompare compare, uint32_t count, uint32_t value) {
   switch (compare) {
@@ -164,35 +170,38 @@ bool Holds(CountCompare compare, uint32_t count, uint32_t value) {
 }
 
 constexpr ir::TaskType kCountWait = {
-    ir::TaskKind::kNotifyWait,
-    "CNT_NOTIFY_WAIT",
-    [](RunContext& context, void* payload) {
-      auto* p = static_cast<CountPayload*>(payload);
-      CountState& state = *p->state;
-      // Compared and cleared in one step: of several clearing waits only one gets the count.
-      const auto satisfied = [&] {
-        uint32_t seen = state.count.load(std::memory_order_acquire);
-        while (Holds(static_cast<CountCompare>(p->mode), seen, p->value)) {
-          if (p->clears == 0 || state.count.compare_exchange_weak(seen, 0, std::memory_order_acq_rel)) return true;
-        }
-        return false;
-      };
-      if (!satisfied() && state.waiters.AddUnless(satisfied, context.runnable(), &context.scheduler())) {
-        const RunResult result = Park(context, p->clock, p->timeout_s, false, "counting notify", p->id);
-        if (result == RunResult::kDone) state.waiters.Remove(context.runnable());
-        return result;
-      }
-      state.waiters.Remove(context.runnable());
-      EndPark(context, p->clock);
-      return RunResult::kDone;
-    },
-    ReleaseCount,
-    [](void* payload, device::Runnable* runnable) noexcept {
-      auto* p = static_cast<CountPayload*>(payload);
-      p->state->waiters.Remove(runnable);
-      p->clock = {};
-    },
-    DescribeCount};
+    .kind = ir::TaskKind::kNotifyWait,
+    .name = "CNT_NOTIFY_WAIT",
+    .run =
+        [](RunContext& context, void* payload) {
+          auto* p = static_cast<CountPayload*>(payload);
+          CountState& state = *p->state;
+          // Compared and cleared in one step: of several clearing waits only one gets the count.
+          const auto satisfied = [&] {
+            uint32_t seen = state.count.load(std::memory_order_acquire);
+            while (Holds(static_cast<CountCompare>(p->mode), seen, p->value)) {
+              if (p->clears == 0 || state.count.compare_exchange_weak(seen, 0, std::memory_order_acq_rel)) return true;
+            }
+            return false;
+          };
+          if (!satisfied() && state.waiters.AddUnless(satisfied, context.runnable(), &context.scheduler())) {
+            const RunResult result = Park(context, p->clock, p->timeout_s, false, "counting notify", p->id);
+            if (result == RunResult::kDone) state.waiters.Remove(context.runnable());
+            return result;
+          }
+          state.waiters.Remove(context.runnable());
+          EndPark(context, p->clock);
+          return RunResult::kDone;
+        },
+    .destroy = ReleaseCount,
+    .cancel =
+        [](void* payload, device::Runnable* runnable) noexcept {
+          auto* p = static_cast<CountPayload*>(payload);
+          p->state->waiters.Remove(runnable);
+          p->clock = {};
+        },
+    .describe = DescribeCount,
+    .operands = ir::NoOperands};
 
 }  // namespace
 

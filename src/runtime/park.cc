@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint32_t kFirstPollUs = 20;
 constexpr uint32_t kLastPollUs = 1000;
-constexpr uint32_t kFirstLook = 9;
+constexpr uint32_t kFirstParkLook = 9;
 constexpr uint32_t kLooksBetween = 128;
 
 }  // namespace
@@ -42,7 +42,7 @@ ir::RunResult Park(device::RunContext& context, ParkClock& clock, uint32_t timeo
   return ir::RunResult::kParked;
 }
 
-bool LooksForProcess(const ParkClock& clock) { return clock.looks % kLooksBetween == kFirstLook; }
+bool LooksForProcess(const ParkClock& clock) { return clock.looks % kLooksBetween == kFirstParkLook; }
 
 Status ProcessHasEnded(const char* what, int64_t id, const char* role, int32_t pid) {
   return Error(kIpcError,

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ir/task.h"
+#include "ir/task_info.h"
 #include "runtime/submission.h"
 
 namespace reprise::runtime {

@@ -13,6 +13,7 @@
 
 #include "device/memory.h"
 #include "ir/task.h"
+#include "ir/task_info.h"
 #include "kernels/float16.h"
 #include "runtime/submission.h"
 
@@ -62,7 +63,7 @@ void Normals(const PhiloxCounter& words, double out[4]) {
   }
 }
 
-void Block(const Draw& draw, uint64_t block, double out[4]) {
+void DrawBlock(const Draw& draw, uint64_t block, double out[4]) {
   const PhiloxCounter counter = CounterOf(draw, block);
   const PhiloxCounter words = Philox4x32(counter, draw.key);
   switch (draw.function) {
@@ -129,11 +130,11 @@ void IntegerBlocks(void* arg, int64_t begin, int64_t end) {
   }
 }
 
-void Blocks(void* arg, int64_t begin, int64_t end) {
+void DrawBlocks(void* arg, int64_t begin, int64_t end) {
   const auto& draw = *static_cast<const Draw*>(arg);
   for (auto block = static_cast<uint64_t>(begin); block < static_cast<uint64_t>(end); ++block) {
     double numbers[4];
-    Block(draw, block, numbers);
+    DrawBlock(draw, block, numbers);
     const uint64_t first = block * 4;
     const uint64_t here = std::min<uint64_t>(4, draw.count - first);
     if (draw.function != RandomFunction::kDropoutMask) {
@@ -183,7 +184,8 @@ ir::RunResult RunRandom(device::RunContext& context, void* payload) {
   }
   const uint64_t each = !integers ? 4 : RandomBytes(draw.type) == 4 ? 2 : 1;
   const uint64_t blocks = draw.count / each + (draw.count % each != 0 ? 1 : 0);
-  context.scheduler().ParallelFor(static_cast<int64_t>(blocks), kDrawGrain, integers ? IntegerBlocks : Blocks, &draw);
+  context.scheduler().ParallelFor(static_cast<int64_t>(blocks), kDrawGrain, integers ? IntegerBlocks : DrawBlocks,
+                                  &draw);
   draw.counter[0] += blocks;
   if (draw.counter[0] < blocks) ++draw.counter[1];
   std::memcpy(request.counter, draw.counter, sizeof draw.counter);

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/env.h"
+#include "ir/task_info.h"
 #include "runtime/park.h"
 #include "runtime/stream.h"
 #include "runtime/submission.h"
@@ -44,47 +45,52 @@ void Describe(const void* payload, ir::TaskInfo& info) {
   info.event_id = static_cast<const SharedPayload*>(payload)->event_id;
 }
 
-constexpr ir::TaskType kRecord = {ir::TaskKind::kEventRecord,
-                                  "EVENT_RECORD",
-                                  [](RunContext&, void* payload) {
-                                    auto* p = static_cast<SharedPayload*>(payload);
-                                    p->state->Complete(p->record);
-                                    return RunResult::kDone;
-                                  },
-                                  [](void* payload) noexcept {
-                                    auto* p = static_cast<SharedPayload*>(payload);
-                                    p->state->Complete(p->record);  // a dropped record leaves no waiters behind
-                                    p->state->Release();
-                                  },
-                                  nullptr,
-                                  Describe};
+constexpr ir::TaskType kRecord = {.kind = ir::TaskKind::kEventRecord,
+                                  .name = "EVENT_RECORD",
+                                  .run =
+                                      [](RunContext&, void* payload) {
+                                        auto* p = static_cast<SharedPayload*>(payload);
+                                        p->state->Complete(p->record);
+                                        return RunResult::kDone;
+                                      },
+                                  .destroy =
+                                      [](void* payload) noexcept {
+                                        auto* p = static_cast<SharedPayload*>(payload);
+                                        p->state->Complete(p->record);  // a dropped record leaves no waiters behind
+                                        p->state->Release();
+                                      },
+                                  .describe = Describe,
+                                  .operands = ir::NoOperands};
 
 constexpr ir::TaskType kWait = {
-    ir::TaskKind::kEventWait,
-    "EVENT_WAIT",
-    [](RunContext& context, void* payload) {
-      auto* p = static_cast<SharedPayload*>(payload);
-      const auto done = [p] { return p->state->Done(p->record); };
-      if (!done() && p->state->waiters.AddUnless(done, context.runnable(), &context.scheduler())) {
-        if (LooksForProcess(p->clock) && p->recorder.HasEnded() && !done()) {
+    .kind = ir::TaskKind::kEventWait,
+    .name = "EVENT_WAIT",
+    .run =
+        [](RunContext& context, void* payload) {
+          auto* p = static_cast<SharedPayload*>(payload);
+          const auto done = [p] { return p->state->Done(p->record); };
+          if (!done() && p->state->waiters.AddUnless(done, context.runnable(), &context.scheduler())) {
+            if (LooksForProcess(p->clock) && p->recorder.HasEnded() && !done()) {
+              p->state->waiters.Remove(context.runnable());
+              EndPark(context, p->clock);
+              context.Fail(ProcessHasEnded("event", p->event_id, kRole, p->recorder.pid()));
+              return RunResult::kDone;
+            }
+            const RunResult result = Park(context, p->clock, p->timeout_s, true, "event", p->event_id);
+            if (result == RunResult::kDone) p->state->waiters.Remove(context.runnable());
+            return result;
+          }
           p->state->waiters.Remove(context.runnable());
           EndPark(context, p->clock);
-          context.Fail(ProcessHasEnded("event", p->event_id, kRole, p->recorder.pid()));
           return RunResult::kDone;
-        }
-        const RunResult result = Park(context, p->clock, p->timeout_s, true, "event", p->event_id);
-        if (result == RunResult::kDone) p->state->waiters.Remove(context.runnable());
-        return result;
-      }
-      p->state->waiters.Remove(context.runnable());
-      EndPark(context, p->clock);
-      return RunResult::kDone;
-    },
-    [](void* payload) noexcept { static_cast<SharedPayload*>(payload)->state->Release(); },
-    [](void* payload, device::Runnable* runnable) noexcept {
-      static_cast<SharedPayload*>(payload)->state->waiters.Remove(runnable);
-    },
-    Describe};
+        },
+    .destroy = [](void* payload) noexcept { static_cast<SharedPayload*>(payload)->state->Release(); },
+    .cancel =
+        [](void* payload, device::Runnable* runnable) noexcept {
+          static_cast<SharedPayload*>(payload)->state->waiters.Remove(runnable);
+        },
+    .describe = Describe,
+    .operands = ir::NoOperands};
 
 }  // namespace
 

@@ -19,6 +19,7 @@
 #include "device/parked_memory.h"
 #include "device/run_report.h"
 #include "device/task_watch.h"
+#include "ir/task_info.h"
 #include "runtime/callback.h"
 #include "runtime/context.h"
 #include "runtime/exception.h"

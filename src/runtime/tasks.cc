@@ -12,6 +12,7 @@
 
 #include "base/fault.h"
 #include "device/inquiry.h"
+#include "ir/task_info.h"
 #include "runtime/park.h"
 #include "runtime/submission.h"
 
@@ -231,24 +232,43 @@ struct HostFuncPayload {
   void* argument;
 };
 
-constexpr TaskType kHostFunc = {.kind = TaskKind::kHostFunc,
-                                .name = "HOSTFUNC_CALLBACK",
-                                .run =
-                                    [](RunContext& context, void* payload) {
-                                      // Foreign code may wait, or take locks that the synchronising thread holds.
-                                      if (!context.on_worker()) return RunResult::kNeedsWorker;
-                                      auto* p = static_cast<HostFuncPayload*>(payload);
-                                      const device::Activity activity(reinterpret_cast<const void*>(p->function),
-                                                                      context.whole(), context.device_id,
-                                                                      context.stream_id, context.task_id);
-                                      p->function(p->argument);
-                                      return RunResult::kDone;
-                                    },
-                                .operands = OpaqueOperands};
+// One with attached operands begins as one without.
+struct ToldHostFuncPayload {
+  HostFuncPayload call;
+  const std::vector<ir::Operand>* operands;  // owned
+};
+
+ir::RunResult RunHostFunc(RunContext& context, void* payload) {
+  // Foreign code may wait, or take locks that the synchronising thread holds.
+  if (!context.on_worker()) return RunResult::kNeedsWorker;
+  auto* p = static_cast<HostFuncPayload*>(payload);
+  const device::Activity activity(reinterpret_cast<const void*>(p->function), context.whole(), context.device_id,
+                                  context.stream_id, context.task_id);
+  p->function(p->argument);
+  return RunResult::kDone;
+}
+
+constexpr TaskType kHostFunc = {
+    .kind = TaskKind::kHostFunc, .name = "HOSTFUNC_CALLBACK", .run = RunHostFunc, .operands = OpaqueOperands};
+
+constexpr TaskType kToldHostFunc = {
+    .kind = TaskKind::kHostFunc,
+    .name = "HOSTFUNC_CALLBACK",
+    .run = RunHostFunc,
+    .destroy = [](void* payload) noexcept { delete static_cast<ToldHostFuncPayload*>(payload)->operands; },
+    .describe =
+        [](const void* payload, TaskInfo& info) {
+          if (!info.names_only) info.attached = *static_cast<const ToldHostFuncPayload*>(payload)->operands;
+        },
+    .operands =
+        [](const void* payload, OperandSink& sink) {
+          TellAttached(static_cast<const ToldHostFuncPayload*>(payload)->operands, sink);
+        }};
 
 struct ClosureState {
   std::string name;
   Closure closure;
+  AttachedOperands operands;
 };
 
 struct ClosurePayload {
@@ -278,13 +298,19 @@ constexpr TaskType kClosure = {
     .destroy = [](void* payload) noexcept { delete static_cast<ClosurePayload*>(payload)->state; },
     .describe =
         [](const void* payload, TaskInfo& info) {
-          info.name = static_cast<const ClosurePayload*>(payload)->state->name;
+          const ClosureState& state = *static_cast<const ClosurePayload*>(payload)->state;
+          info.name = state.name;
           info.num_blocks = 1;
+          if (!info.names_only && state.operands != nullptr) info.attached = *state.operands;
         },
-    .operands = OpaqueOperands};
+    .operands =
+        [](const void* payload, OperandSink& sink) {
+          TellAttached(static_cast<const ClosurePayload*>(payload)->state->operands.get(), sink);
+        }};
 
 struct OperationPayload {
   Operation* operation;
+  const std::vector<ir::Operand>* operands;  // owned; null where nobody has told them
 };
 
 ir::RunResult RunOperationTask(RunContext& context, void* payload) {
@@ -292,7 +318,14 @@ ir::RunResult RunOperationTask(RunContext& context, void* payload) {
   return RunResult::kDone;
 }
 
-void DestroyOperation(void* payload) noexcept { delete static_cast<OperationPayload*>(payload)->operation; }
+void DestroyOperation(void* payload) noexcept {
+  delete static_cast<OperationPayload*>(payload)->operation;
+  delete static_cast<OperationPayload*>(payload)->operands;
+}
+
+void OperandsOfOperation(const void* payload, OperandSink& sink) {
+  TellAttached(static_cast<const OperationPayload*>(payload)->operands, sink);
+}
 
 constexpr TaskType kOperation = {.kind = TaskKind::kClosure,
                                  .name = "KERNEL_AIVEC",
@@ -300,11 +333,11 @@ constexpr TaskType kOperation = {.kind = TaskKind::kClosure,
                                  .destroy = DestroyOperation,
                                  .describe =
                                      [](const void* payload, TaskInfo& info) {
-                                       DescribeOperation(*static_cast<const OperationPayload*>(payload)->operation, 1,
-                                                         info);
+                                       const auto* p = static_cast<const OperationPayload*>(payload);
+                                       DescribeOperation(*p->operation, 1, p->operands, info);
                                      },
                                  .never_waits = true,
-                                 .operands = OpaqueOperands};
+                                 .operands = OperandsOfOperation};
 
 constexpr TaskType kHostOperation = {.kind = TaskKind::kHostFunc,
                                      .name = "HOSTFUNC_CALLBACK",
@@ -318,10 +351,10 @@ constexpr TaskType kHostOperation = {.kind = TaskKind::kHostFunc,
                                      .destroy = DestroyOperation,
                                      .describe =
                                          [](const void* payload, TaskInfo& info) {
-                                           DescribeOperation(*static_cast<const OperationPayload*>(payload)->operation,
-                                                             0, info);
+                                           const auto* p = static_cast<const OperationPayload*>(payload);
+                                           DescribeOperation(*p->operation, 0, p->operands, info);
                                          },
-                                     .operands = OpaqueOperands};
+                                     .operands = OperandsOfOperation};
 
 // Foreign code describes itself: a task whose words are lost is better than a dump that is.
 OperationInfo InfoOf(const Operation& operation) noexcept {
@@ -368,11 +401,13 @@ void RunOperation(RunContext& context, Operation& operation, uint64_t seed) noex
   }
 }
 
-void DescribeOperation(const Operation& operation, uint32_t num_blocks, TaskInfo& info) {
+void DescribeOperation(const Operation& operation, uint32_t num_blocks, const std::vector<ir::Operand>* operands,
+                       TaskInfo& info) {
   OperationInfo said = InfoOf(operation);
   info.name = std::move(said.name);
   info.num_blocks = num_blocks;
   if (info.names_only) return;
+  if (operands != nullptr) info.attached = *operands;
   info.shapes = std::move(said.shapes);
   for (const Frame& frame : said.stack) {
     info.stack.push_back(fmt::format("{}:{} ({})", frame.filename, frame.line, frame.name));
@@ -458,13 +493,19 @@ Status SubmitHostFunc(Stream& stream, void (*function)(void*), void* argument) {
   return Submit(stream, ir::MakeTask(kHostFunc, payload));
 }
 
-Status SubmitOperation(Stream& stream, std::unique_ptr<Operation> operation, bool is_host_function) {
-  OperationPayload payload{operation.release()};
+Status SubmitHostFunc(Stream& stream, void (*function)(void*), void* argument, AttachedOperands operands) {
+  ToldHostFuncPayload payload{{function, argument}, operands.release()};
+  return Submit(stream, ir::MakeTask(kToldHostFunc, payload));
+}
+
+Status SubmitOperation(Stream& stream, std::unique_ptr<Operation> operation, bool is_host_function,
+                       AttachedOperands operands) {
+  OperationPayload payload{operation.release(), operands.release()};
   return Submit(stream, ir::MakeTask(is_host_function ? kHostOperation : kOperation, payload));
 }
 
-Status SubmitClosure(Stream& stream, const char* name, Closure closure) {
-  ClosurePayload payload{new ClosureState{name, std::move(closure)}};
+Status SubmitClosure(Stream& stream, const char* name, Closure closure, AttachedOperands operands) {
+  ClosurePayload payload{new ClosureState{name, std::move(closure), std::move(operands)}};
   return Submit(stream, ir::MakeTask(kClosure, payload));
 }
 

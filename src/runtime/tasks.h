@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "ir/task.h"
 #include "reprise/operation.h"
+#include "runtime/attached_operands.h"
 #include "runtime/stream.h"
 
 namespace reprise::runtime {
@@ -48,20 +49,24 @@ Status WithValueWait(void* address, uint64_t value, ValueCompare compare,
 
 /// Host code in stream order, on a worker thread; once per replay when captured. `type_name` as in dumps.
 Status SubmitHostFunc(Stream& stream, void (*function)(void*), void* argument);
+/// As SubmitHostFunc, with what the caller says of the memory that the function touches.
+Status SubmitHostFunc(Stream& stream, void (*function)(void*), void* argument, AttachedOperands operands);
 
 /// An opaque closure that owns what it needs and runs like a kernel: the way in for layers that bring their own
 /// computations (a framework's operators). Destroyed after its only run, or with the graph that captured it. An error
 /// that it returns becomes the stream's asynchronous error.
 using Closure = std::function<Status(device::RunContext&)>;
-Status SubmitClosure(Stream& stream, const char* name, Closure closure);
+Status SubmitClosure(Stream& stream, const char* name, Closure closure, AttachedOperands operands = nullptr);
 
 /// As SubmitClosure, for an object that any thread may run, so that it must not wait. As a host function it runs on a
 /// worker, and dumps do not show it as a kernel.
-Status SubmitOperation(Stream& stream, std::unique_ptr<Operation> operation, bool is_host_function);
+Status SubmitOperation(Stream& stream, std::unique_ptr<Operation> operation, bool is_host_function,
+                       AttachedOperands operands = nullptr);
 
 /// The parts of a task type around an operation. An exception of the operation becomes the task's failure.
 void RunOperation(device::RunContext& context, Operation& operation, uint64_t seed) noexcept;
-/// `num_blocks` as dumps show it; 0: not a kernel.
-void DescribeOperation(const Operation& operation, uint32_t num_blocks, ir::TaskInfo& info);
+/// `num_blocks` as dumps show it; 0: not a kernel. `operands`: null where nobody has told them.
+void DescribeOperation(const Operation& operation, uint32_t num_blocks, const std::vector<ir::Operand>* operands,
+                       ir::TaskInfo& info);
 
 }  // namespace reprise::runtime

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "device/memory.h"
+#include "ir/task_info.h"
 #include "kernels/dtype.h"
 #include "kernels/float16.h"
 

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "ir/task.h"
+#include "ir/task_info.h"
 
 namespace reprise::runtime {
 

@@ -329,6 +329,22 @@ TEST_F(Lifecycle, ReplayIsRefusedOnACapturedStream) {
   EXPECT_EQ(outer.state(), GraphState::kReady);
 }
 
+// As aclmdlRIExecuteAsync refuses them.
+TEST_F(Lifecycle, ReplayIsRefusedOnStreamsThatExecuteNoGraphs) {
+  Graph graph;
+  graph.CaptureBegin();
+  graph.CaptureEnd();
+  aclrtStream storing = nullptr;
+  ASSERT_EQ(0, aclrtCreateStreamWithConfig(&storing, 0, ACL_STREAM_PERSISTENT));
+  EXPECT_TRUE(Refused(107000, "cannot execute a model", [&] { graph.Replay(storing); }));
+  aclmdlRI built = nullptr;
+  ASSERT_EQ(0, aclmdlRIBuildBegin(&built, 0));
+  ASSERT_EQ(0, aclmdlRIBindStream(built, storing, ACL_MODEL_STREAM_FLAG_HEAD));
+  EXPECT_TRUE(Refused(107000, "is bound to a built model", [&] { graph.Replay(storing); }));
+  ASSERT_EQ(0, aclmdlRIDestroy(built));
+  ASSERT_EQ(0, aclrtDestroyStream(storing));
+}
+
 TEST_F(Lifecycle, ResetWaitsForWhatRuns) {
   Graph graph;
   std::atomic<int> runs{0};

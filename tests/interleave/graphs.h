@@ -40,7 +40,8 @@ inline const ir::TaskType kLetter = {.kind = ir::TaskKind::kKernel,
                                            p.log->letters[p.log->count.fetch_add(1)] = p.letter;
                                            return RunResult::kDone;
                                          },
-                                     .never_waits = true};
+                                     .never_waits = true,
+                                     .operands = ir::NoOperands};
 
 class SmallGraph {
  public:

@@ -21,7 +21,8 @@ struct Words {
 };
 const ir::TaskType kWords = {.kind = ir::TaskKind::kKernel,
                              .name = "WORDS",
-                             .run = [](reprise::device::RunContext&, void*) { return ir::RunResult::kDone; }};
+                             .run = [](reprise::device::RunContext&, void*) { return ir::RunResult::kDone; },
+                             .operands = ir::NoOperands};
 
 uint64_t First(const HeldTask* task) { return static_cast<const Words*>(task->payload())->word[0]; }
 uint64_t Second(const HeldTask* task) { return static_cast<const Words*>(task->payload())->word[1]; }

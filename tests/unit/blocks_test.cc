@@ -111,11 +111,15 @@ const ir::TaskType kMix = {.kind = ir::TaskKind::kKernel,
 const ir::TaskType kOpaque = {.kind = ir::TaskKind::kKernel,
                               .name = "OPAQUE",
                               .run = [](RunContext&, void*) { return RunResult::kDone; },
-                              .never_waits = true};
-const ir::TaskType kFail = {ir::TaskKind::kKernel, "FAIL", [](RunContext& context, void*) {
-                              context.Fail(Error(507015, "as asked"));
-                              return RunResult::kDone;
-                            }};
+                              .operands = ir::NoOperands};
+const ir::TaskType kFail = {.kind = ir::TaskKind::kKernel,
+                            .name = "FAIL",
+                            .run =
+                                [](RunContext& context, void*) {
+                                  context.Fail(Error(507015, "as asked"));
+                                  return RunResult::kDone;
+                                },
+                            .operands = ir::NoOperands};
 
 // Ends the execution from the middle of a group.
 struct AbortPayload {

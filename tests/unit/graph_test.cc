@@ -20,8 +20,12 @@ using testing::Loops;
 int g_alive = 0;  // payloads that own something
 
 RunResult Nothing(device::RunContext&, void*) { return RunResult::kDone; }
-const TaskType kPlain = {TaskKind::kKernel, "PLAIN", Nothing};
-const TaskType kOwning = {TaskKind::kValueWrite, "OWNING", Nothing, [](void*) noexcept { --g_alive; }};
+const TaskType kPlain = {.kind = TaskKind::kKernel, .name = "PLAIN", .run = Nothing, .operands = NoOperands};
+const TaskType kOwning = {.kind = TaskKind::kValueWrite,
+                          .name = "OWNING",
+                          .run = Nothing,
+                          .destroy = [](void*) noexcept { --g_alive; },
+                          .operands = NoOperands};
 
 struct Expected {
   const TaskType* type;

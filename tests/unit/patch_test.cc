@@ -44,11 +44,18 @@ bool DirectMark(const void* payload, ir::DirectCall& call) {
 }
 void CallFailed(RunContext& context, const void*, int32_t code) { context.Fail(Error(code, "failed")); }
 
-const ir::TaskType kKernelMark = {
-    ir::TaskKind::kKernel, "KERNEL", RunMark, nullptr, nullptr, nullptr, DirectMark, CallFailed};
-const ir::TaskType kCopyMark = {ir::TaskKind::kCopy, "COPY", RunMark};
-const ir::TaskType kWriteMark = {ir::TaskKind::kValueWrite, "WRITE", RunMark};
-const ir::TaskType kWaitMark = {ir::TaskKind::kValueWait, "WAIT", RunMark};
+const ir::TaskType kKernelMark = {.kind = ir::TaskKind::kKernel,
+                                  .name = "KERNEL",
+                                  .run = RunMark,
+                                  .direct = DirectMark,
+                                  .direct_failed = CallFailed,
+                                  .operands = ir::NoOperands};
+const ir::TaskType kCopyMark = {
+    .kind = ir::TaskKind::kCopy, .name = "COPY", .run = RunMark, .operands = ir::NoOperands};
+const ir::TaskType kWriteMark = {
+    .kind = ir::TaskKind::kValueWrite, .name = "WRITE", .run = RunMark, .operands = ir::NoOperands};
+const ir::TaskType kWaitMark = {
+    .kind = ir::TaskKind::kValueWait, .name = "WAIT", .run = RunMark, .operands = ir::NoOperands};
 
 struct Edge {
   ir::NodeId record;

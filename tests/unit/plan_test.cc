@@ -44,7 +44,8 @@ const ir::TaskType kCompute = {.kind = ir::TaskKind::kKernel,
                                      return RunResult::kDone;
                                    },
                                .destroy = [](void*) noexcept { ++g_destroyed; },
-                               .never_waits = true};
+                               .never_waits = true,
+                               .operands = ir::NoOperands};
 
 struct CopyPayload {
   uint64_t* target;
@@ -58,15 +59,20 @@ const ir::TaskType kCopyCell = {.kind = ir::TaskKind::kCopy,
                                       *p.target = *p.source;
                                       return RunResult::kDone;
                                     },
-                                .never_waits = true};
+                                .never_waits = true,
+                                .operands = ir::NoOperands};
 
 struct FailPayload {
   int code;
 };
-const ir::TaskType kFail = {ir::TaskKind::kKernel, "FAIL", [](RunContext& context, void* payload) {
-                              context.Fail(Error(static_cast<FailPayload*>(payload)->code, "as asked"));
-                              return RunResult::kDone;
-                            }};
+const ir::TaskType kFail = {.kind = ir::TaskKind::kKernel,
+                            .name = "FAIL",
+                            .run =
+                                [](RunContext& context, void* payload) {
+                                  context.Fail(Error(static_cast<FailPayload*>(payload)->code, "as asked"));
+                                  return RunResult::kDone;
+                                },
+                            .operands = ir::NoOperands};
 
 // A kernel as a plan sees it: one call with an argument block. Its arguments: a cell, and what to return.
 struct CallArgs {
@@ -84,20 +90,21 @@ int32_t AddTaskId(const RepriseKernelContext* context, const void* args, size_t 
   return static_cast<int32_t>(code);
 }
 const ir::TaskType kKernelCall = {
-    ir::TaskKind::kKernel,
-    "KERNEL",
-    [](RunContext&, void*) {
-      ADD_FAILURE() << "called through its type";
-      return RunResult::kDone;
-    },
-    nullptr,
-    nullptr,
-    nullptr,
-    [](const void* payload, ir::DirectCall& call) {
-      call = {AddTaskId, payload, "add_task_id", sizeof(CallArgs)};
-      return true;
-    },
-    [](RunContext& context, const void*, int32_t code) { context.Fail(Error(code, "the kernel said so")); }};
+    .kind = ir::TaskKind::kKernel,
+    .name = "KERNEL",
+    .run =
+        [](RunContext&, void*) {
+          ADD_FAILURE() << "called through its type";
+          return RunResult::kDone;
+        },
+    .direct =
+        [](const void* payload, ir::DirectCall& call) {
+          call = {AddTaskId, payload, "add_task_id", sizeof(CallArgs)};
+          return true;
+        },
+    .direct_failed = [](RunContext& context, const void*,
+                        int32_t code) { context.Fail(Error(code, "the kernel said so")); },
+    .operands = ir::NoOperands};
 
 ir::NodeId AddRecord(ir::Graph& graph, ir::LaneId lane) {
   ir::EdgePayload payload{static_cast<ir::NodeId>(graph.nodes().size()), 0, 0};

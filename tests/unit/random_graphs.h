@@ -18,9 +18,7 @@ namespace reprise::testing {
 inline ir::RunResult RunNothing(device::RunContext&, void*) { return ir::RunResult::kDone; }
 
 inline ir::TaskType Type(ir::TaskKind kind, bool never_waits) {
-  ir::TaskType type{kind, "TASK", RunNothing};
-  type.never_waits = never_waits;
-  return type;
+  return {.kind = kind, .name = "TASK", .run = RunNothing, .never_waits = never_waits, .operands = ir::NoOperands};
 }
 inline const ir::TaskType kPlain = Type(ir::TaskKind::kKernel, true);
 inline const ir::TaskType kMayWait = Type(ir::TaskKind::kNotifyWait, false);

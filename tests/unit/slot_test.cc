@@ -30,8 +30,11 @@ void DestroyWords(void* payload) noexcept {
   for (uint64_t& word : static_cast<Words*>(payload)->word) word = kGone;
   g_alive.fetch_sub(1, std::memory_order_relaxed);
 }
-const TaskType kWords = {TaskKind::kKernel, "WORDS", [](device::RunContext&, void*) { return RunResult::kDone; },
-                         DestroyWords};
+const TaskType kWords = {.kind = TaskKind::kKernel,
+                         .name = "WORDS",
+                         .run = [](device::RunContext&, void*) { return RunResult::kDone; },
+                         .destroy = DestroyWords,
+                         .operands = NoOperands};
 
 Words Filled(uint64_t value) {
   g_alive.fetch_add(1, std::memory_order_relaxed);
@@ -126,11 +129,11 @@ struct Anchored {
   Anchor* anchor;
   uint64_t word[7];
 };
-const TaskType kAnchored = {
-    .kind = TaskKind::kKernel,
-    .name = "ANCHORED",
-    .run = [](device::RunContext&, void*) { return RunResult::kDone; },
-    .anchor = [](const void* payload) { return static_cast<const Anchored*>(payload)->anchor; }};
+const TaskType kAnchored = {.kind = TaskKind::kKernel,
+                            .name = "ANCHORED",
+                            .run = [](device::RunContext&, void*) { return RunResult::kDone; },
+                            .anchor = [](const void* payload) { return static_cast<const Anchored*>(payload)->anchor; },
+                            .operands = NoOperands};
 uint64_t WordOf(const HeldTask* task) { return static_cast<const Anchored*>(task->payload())->word[6]; }
 
 TEST_F(Slot, AnUpdateInOneTurn) {

@@ -82,33 +82,41 @@ void DestroyBytes(void* payload) noexcept {
   std::lock_guard lock(header->ledger->mutex);
   ++header->ledger->destroyed[header->number];
 }
-const ir::TaskType kBytes = {ir::TaskKind::kCopy, "BYTES", RunBytes, DestroyBytes};
+const ir::TaskType kBytes = {
+    .kind = ir::TaskKind::kCopy, .name = "BYTES", .run = RunBytes, .destroy = DestroyBytes, .operands = ir::NoOperands};
 
 // Fails with the number that stands in `bytes`.
 const ir::TaskType kFailing = {
-    ir::TaskKind::kKernel, "FAILING",
-    [](RunContext& context, void* payload) {
-      context.Fail(Error(static_cast<int>(static_cast<Header*>(payload)->bytes), "as asked"));
-      return RunResult::kDone;
-    },
-    DestroyBytes};
+    .kind = ir::TaskKind::kKernel,
+    .name = "FAILING",
+    .run =
+        [](RunContext& context, void* payload) {
+          context.Fail(Error(static_cast<int>(static_cast<Header*>(payload)->bytes), "as asked"));
+          return RunResult::kDone;
+        },
+    .destroy = DestroyBytes,
+    .operands = ir::NoOperands};
 
 // Parks until the ledger is open.
 const ir::TaskType kParking = {
-    ir::TaskKind::kEventWait, "PARKING",
-    [](RunContext& context, void* payload) {
-      Ledger& ledger = *static_cast<Header*>(payload)->ledger;
-      const auto open = [&] { return ledger.open.load(); };
-      if (!open() && ledger.waiters.AddUnless(open, context.runnable(), &context.scheduler()))
-        return RunResult::kParked;
-      return RunResult::kDone;
-    },
-    DestroyBytes,
-    [](void* payload, device::Runnable* runnable) noexcept {
-      Ledger& ledger = *static_cast<Header*>(payload)->ledger;
-      ++ledger.cancelled;
-      ledger.waiters.Remove(runnable);
-    }};
+    .kind = ir::TaskKind::kEventWait,
+    .name = "PARKING",
+    .run =
+        [](RunContext& context, void* payload) {
+          Ledger& ledger = *static_cast<Header*>(payload)->ledger;
+          const auto open = [&] { return ledger.open.load(); };
+          if (!open() && ledger.waiters.AddUnless(open, context.runnable(), &context.scheduler()))
+            return RunResult::kParked;
+          return RunResult::kDone;
+        },
+    .destroy = DestroyBytes,
+    .cancel =
+        [](void* payload, device::Runnable* runnable) noexcept {
+          Ledger& ledger = *static_cast<Header*>(payload)->ledger;
+          ++ledger.cancelled;
+          ledger.waiters.Remove(runnable);
+        },
+    .operands = ir::NoOperands};
 
 class StreamQueue : public ::testing::Test {
  protected:
@@ -699,6 +707,38 @@ TEST_F(Operands, ForeignCodeSaysThatItIsOpaque) {
   EXPECT_EQ(Told(&tells_all), (std::vector<std::string>{"opaque", "opaque"}));
   EXPECT_FALSE(tells_all);
 }
+
+TEST_F(Operands, OfForeignCodeAreThoseThatTheCallerAttached) {
+  const RepriseOperand told[] = {{block_ + 8, 16, REPRISE_ACCESS_READ}, {block_ + 32, 4, REPRISE_ACCESS_READ_WRITE}};
+  const auto read = [&](size_t count) { return std::move(ReadOperands(told, count)).value(); };
+  ASSERT_TRUE(SubmitHostFunc(
+                  *stream_, [](void*) {}, nullptr, read(2))
+                  .ok());
+  ASSERT_TRUE(SubmitClosure(
+                  *stream_, "closure", [](RunContext&) { return Status(); }, read(1))
+                  .ok());
+  ASSERT_TRUE(SubmitHostFunc(
+                  *stream_, [](void*) {}, nullptr, read(0))
+                  .ok());
+  bool tells_all = false;
+  EXPECT_EQ(Told(&tells_all), (std::vector<std::string>{"r 8+16", "rw 32+4", "r 8+16"}));
+  EXPECT_TRUE(tells_all);
+}
+
+// Every type of task says what it touches, that it touches nothing, or that only its code knows.
+template <class T>
+concept SaysNothing = requires {
+  T{.kind = ir::TaskKind::kNop, .name = "SILENT", .run = nullptr};
+};
+template <class T>
+concept SaysNull = requires {
+  T{.kind = ir::TaskKind::kNop, .name = "NULL", .run = nullptr, .operands = nullptr};
+};
+template <class T>
+concept SaysNone = requires {
+  T{.kind = ir::TaskKind::kNop, .name = "NONE", .run = nullptr, .operands = ir::NoOperands};
+};
+static_assert(!SaysNothing<ir::TaskType> && !SaysNull<ir::TaskType> && SaysNone<ir::TaskType>);
 
 TEST(IdPool, GivesTheLowestFreeIdAndKeepsItsLimit) {
   IdPool pool(3);
