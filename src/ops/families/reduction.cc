@@ -313,7 +313,7 @@ Status PlanVariance(OpCall& call) {
   return {};
 }
 
-Status PlanNorm(OpCall& call) {
+Status PlanVectorNorm(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const uint32_t mask, ReducedDims(call));
   REPRISE_ASSIGN_OR_RETURN(const double order, RealScalar(call, call.Has("ord") ? "ord" : "pScalar"));
   const Reduction reduction(call, NormSpec(call.compute, order), mask, call.inputs[0]);
@@ -670,7 +670,7 @@ constexpr Computation kVar = {
     .dtype_rule = OneType, .shape_rule = ReducedShape, .plan = PlanVariance, .code = Code(ReduceOp::kVar)};
 constexpr Computation kStd = {
     .dtype_rule = OneType, .shape_rule = ReducedShape, .plan = PlanVariance, .code = Code(ReduceOp::kStd)};
-constexpr Computation kNorm = {.dtype_rule = TypeOfNorm, .shape_rule = ReducedShape, .plan = PlanNorm};
+constexpr Computation kNorm = {.dtype_rule = TypeOfNorm, .shape_rule = ReducedShape, .plan = PlanVectorNorm};
 constexpr Computation kRenorm = {
     .dtype_rule = OneType, .shape_rule = BroadcastInputs, .aliasing = Aliasing::kSameView, .plan = PlanRenorm};
 constexpr Computation kTrace = {.dtype_rule = TypeOfTrace, .shape_rule = TraceShape, .plan = PlanTrace};
