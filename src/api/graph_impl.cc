@@ -14,6 +14,7 @@
 #include "base/env.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "capture/condition.h"
 #include "capture/session.h"
 #include "device/memory.h"
@@ -36,7 +37,7 @@ struct Registry {
     std::weak_ptr<Graph::Impl> graph;
     bool is_body;
   };
-  std::mutex mutex;
+  Mutex mutex;
   std::map<uint64_t, Entry> captures;
 
   static Registry& Get() {
@@ -44,11 +45,11 @@ struct Registry {
     return *registry;
   }
   void Add(uint64_t capture, const std::shared_ptr<Graph::Impl>& graph, bool is_body) {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     captures[capture] = {graph, is_body};
   }
   void Remove(uint64_t capture) noexcept {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     captures.erase(capture);
   }
 };
@@ -240,7 +241,7 @@ Status Graph::Impl::CaptureEnd() {
   if (!status.ok()) return Fail(std::move(status));
 
   {
-    std::lock_guard lock(generators_mutex_);
+    MutexLock lock(generators_mutex_);
     for (const auto& generator : generators_) drawn_.emplace_back(generator, 0);
     generators_.clear();
   }
@@ -276,7 +277,7 @@ Status Graph::Impl::Fail(Status why) noexcept {
 void Graph::Impl::DropGenerators() noexcept {
   std::set<std::shared_ptr<rng::GeneratorState>> generators;
   {
-    std::lock_guard lock(generators_mutex_);
+    MutexLock lock(generators_mutex_);
     generators.swap(generators_);
   }
   for (const auto& generator : generators) generator->RemoveCapture(capture_);
@@ -315,7 +316,7 @@ Status Graph::Impl::Instantiate() {
                  "the graph was instantiated when its capture ended, and its recorded form is not kept")
         .Hint("make the Graph with Options{keep_graph = true} to instantiate it again after changes");
   }
-  std::lock_guard lock(replay_mutex_);
+  MutexLock lock(replay_mutex_);
   REPRISE_ASSIGN_OR_RETURN(model::Model * model, Model("Instantiate"));
   if (FaultPoint("graph.instantiate")) return Injected("instantiate");
   REPRISE_RETURN_IF_ERROR(model::UpdateModel(*model));
@@ -331,7 +332,7 @@ Status Graph::Impl::Replay(void* stream) {
     return std::move(refused).Hint("replay on another stream, or after the capture: a graph cannot hold another one");
   }
   // Drawing the offsets and queueing are one step, so that executions get their numbers in the order they run in.
-  std::lock_guard lock(replay_mutex_);
+  MutexLock lock(replay_mutex_);
   REPRISE_ASSIGN_OR_RETURN(model::Model * model, Model("Replay"));
   REPRISE_RETURN_IF_ERROR(model::CheckOwn(*model));
   if (model->state() != model::ModelState::kReady) {
@@ -368,7 +369,7 @@ Status Graph::Impl::NoteDraws(Stream& stream) {
 
 void Graph::Impl::Reset() noexcept {
   const CallGuard call;
-  std::lock_guard lock(replay_mutex_);
+  MutexLock lock(replay_mutex_);
   if (state() == GraphState::kCapturing) {
     while (!bodies_.empty()) {
       [[maybe_unused]] const Status closed = EndConditional();
@@ -399,7 +400,7 @@ void Graph::Impl::Reset() noexcept {
 
 namespace {
 
-std::mutex g_zombies_mutex;
+Mutex g_zombies_mutex;
 
 template <class Zombie>
 std::vector<Zombie>& Zombies() {
@@ -415,7 +416,7 @@ void Graph::Impl::DestroyModel(void* model, Lease lease) noexcept {
   if (model::Model* found = model::Models().Find(model)) {
     if (Status status = model::Model::Destroy(found); !status.ok()) {
       REPRISE_LOG(kWarning, "REPRISE", "{}; it is destroyed later", status.detail().what);
-      std::lock_guard lock(g_zombies_mutex);
+      MutexLock lock(g_zombies_mutex);
       Zombies<Zombie>().push_back({model, lease});
       return;
     }
@@ -427,7 +428,7 @@ void Graph::Impl::BuryZombies() noexcept {
   const CallGuard call;
   std::vector<Zombie> dead;
   {
-    std::lock_guard lock(g_zombies_mutex);
+    MutexLock lock(g_zombies_mutex);
     std::erase_if(Zombies<Zombie>(), [&](const Zombie& zombie) {
       const model::Model* found = model::Models().Find(zombie.model);
       if (found != nullptr && found->executing()) return false;
@@ -580,14 +581,14 @@ StatusOr<bool> Graph::Impl::Dump(const std::string& path, bool every_task) const
 
 Graph::Impl::Owner Graph::Impl::FindOwner(uint64_t capture) {
   Registry& registry = Registry::Get();
-  std::lock_guard lock(registry.mutex);
+  MutexLock lock(registry.mutex);
   const auto found = registry.captures.find(capture);
   if (found == registry.captures.end()) return {};
   return {found->second.graph.lock(), found->second.is_body};
 }
 
 void Graph::Impl::Adopt(std::shared_ptr<rng::GeneratorState> state) {
-  std::lock_guard lock(generators_mutex_);
+  MutexLock lock(generators_mutex_);
   generators_.insert(std::move(state));
 }
 

@@ -13,11 +13,11 @@
 #include <cstdlib>
 #include <ctime>
 #include <map>
-#include <mutex>
 #include <string>
 
 #include "base/calls.h"
 #include "base/env.h"
+#include "base/mutex.h"
 
 namespace reprise {
 namespace {
@@ -38,7 +38,7 @@ class Logger {
   }
 
   LogLevel lowest() const { return lowest_; }
-  std::mutex& mutex() { return mutex_; }
+  Mutex& mutex() { return mutex_; }
 
   bool Enabled(LogLevel level, std::string_view module) const {
     const auto it = modules_.find(module);
@@ -47,7 +47,7 @@ class Logger {
 
   void Write(std::string_view line) {
     const NoCancel no_cancel;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (to_stdout_) {
       std::fwrite(line.data(), 1, line.size(), stdout);
       return;
@@ -80,7 +80,7 @@ class Logger {
   std::map<std::string, LogLevel, std::less<>> modules_;
   bool to_stdout_ = false;
   std::string folder_;
-  std::mutex mutex_;
+  Mutex mutex_;
   FILE* file_ = nullptr;
   size_t written_ = 0;
   int files_ = 0;

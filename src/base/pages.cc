@@ -7,9 +7,10 @@
 #include <bitset>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace reprise {
 namespace {
@@ -82,7 +83,7 @@ class Regions {
  public:
   std::byte* Take(size_t bytes) {
     const size_t pages = bytes / kPage;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (size_t look = 0; look != std::min(all_.size(), kMostLooks); ++look) {
       Region& region = *all_[all_.size() - 1 - look];
       if (const size_t first = region.FindRun(pages); first != kRegionPages) return Use(region, first, pages);
@@ -104,7 +105,7 @@ class Regions {
 
   void Give(std::byte* data, size_t bytes) noexcept {
     const size_t into = reinterpret_cast<uintptr_t>(data) % kRegionBytes;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Region& region = *by_data_.find(data - into)->second;
     region.Mark(into / kPage, bytes / kPage, false);
     // To the front of what is searched: it has room.
@@ -120,7 +121,7 @@ class Regions {
   }
 
   PageUse Use() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return {all_.size(), spare_, 0};
   }
 
@@ -136,7 +137,7 @@ class Regions {
     all_[b]->place = b;
   }
 
-  std::mutex mutex_;  // rank: last
+  Mutex mutex_;  // rank: last
   std::vector<std::unique_ptr<Region>> all_;
   std::unordered_map<std::byte*, Region*> by_data_;
   size_t spare_ = 0;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Event calls on streams that may be captured: edges of the graph, forks and joins, and the events that reach outside.
+#include "base/mutex.h"
 #include "capture/session.h"
 
 #include <fmt/format.h>
-
-#include <mutex>
 
 #include "model/external_event.h"
 
@@ -137,7 +136,7 @@ Status RecordEvent(Event& event, Stream& stream, bool external) {
   REPRISE_ASSIGN_OR_RETURN(const ir::NodeId node,
                            session->AddNode(stream, ir::MakeTask(ir::kEdgeRecord, payload), taken));
   session->records_.push_back(node);
-  std::lock_guard event_lock(event.captured_mutex);
+  MutexLock event_lock(event.captured_mutex);
   event.captured = {session->id_, node};
   return {};
 }
@@ -201,7 +200,7 @@ Status WaitEvent(Stream& stream, Event& event, uint32_t timeout_s, bool external
     // Nearly always an edge inside of the capture, which needs no look at the other ones.
     Event::Captured last;
     {
-      std::lock_guard event_lock(event.captured_mutex);
+      MutexLock event_lock(event.captured_mutex);
       last = event.captured;
     }
     if (last.session == session->capture_id()) return session->AddWait(stream, last.node);
@@ -260,7 +259,7 @@ Status ResetEvent(Event& event, Stream& stream) {
   }
   REPRISE_RETURN_IF_ERROR(runtime::CheckNotUpdating(stream, "an event reset"));
   if (stream.is_capturing()) {
-    std::lock_guard lock(stream.context().capture_mutex);
+    MutexLock lock(stream.context().capture_mutex);
     if (Session* session = Session::Of(stream)) {
       if (!IsExternalEvent(event)) return NotInGraph(event, "a reset");
       runtime::FlagPayload payload = runtime::MakeFlagPayload(event, 0);

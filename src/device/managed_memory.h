@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "device/memory.h"
 
@@ -49,7 +49,7 @@ class ManagedMemory {
   void Forget(uintptr_t begin) noexcept;
 
  private:
-  std::mutex mutex_;  // below that of MemoryRegistry
+  Mutex mutex_;  // below that of MemoryRegistry
   std::map<uintptr_t, std::vector<ManagedState>> states_;
 };
 

@@ -11,11 +11,11 @@
 #include <deque>
 #include <map>
 #include <optional>
-#include <shared_mutex>
 #include <string>
 #include <vector>
 
 #include "base/call_trace.h"
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace reprise::device {
@@ -174,7 +174,7 @@ class MemoryRegistry {
   static void ReleaseParked(const MemoryRange& range);
   static void LetGo(const MemoryRange& range, Users users);
 
-  mutable std::shared_mutex mutex_;
+  mutable SharedMutex mutex_;
   struct Foreign {
     uintptr_t begin;
     uint64_t bytes;

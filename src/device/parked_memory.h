@@ -11,11 +11,11 @@
 #include <atomic>
 #include <cstdint>
 #include <list>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "device/memory.h"
 
 namespace reprise::device {
@@ -90,7 +90,7 @@ class ParkedMemory {
 
   static constinit std::atomic<uint32_t> watched_;
   std::atomic<const Streams*> streams_{nullptr};
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   // In the order of frees. A later entry waits for everything that an earlier one waits for, so the first entry is
   // released first.
   std::list<Entry> entries_;

@@ -25,12 +25,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "base/asymmetric_fence.h"
 #include "base/futex.h"
+#include "base/mutex.h"
 #include "base/spin_lock.h"
 #include "base/status.h"
 #include "device/run_place.h"
@@ -150,7 +150,7 @@ class WaitList {
   /// Adds `runnable` unless `ready()` holds; checked under the lock that WakeAll takes, so that no wake-up is lost.
   template <class Ready>
   bool AddUnless(Ready ready, Runnable* runnable, Scheduler* scheduler) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     // Announced before the condition is read: a setter that skips the lock because it sees no announcement has set the
     // condition before the announcement.
     announced_.store(true, std::memory_order_seq_cst);
@@ -167,7 +167,7 @@ class WaitList {
   /// Sets the condition and wakes, under one lock.
   template <class Set>
   void SetAndWake(Set set) noexcept {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     set();
     WakeLocked();
   }
@@ -290,7 +290,7 @@ class Scheduler {
   void NudgeMonitor() noexcept;
 
   const int workers_wanted_;
-  std::mutex start_mutex_;
+  Mutex start_mutex_;
   int workers_started_ = 0;  // guarded by start_mutex_, as this:
   bool monitor_started_ = false;
   std::atomic<bool> started_flag_{false};
@@ -313,7 +313,7 @@ class Scheduler {
   std::atomic<uint32_t> job_count_{0};
 
   // The monitor fires timers, and adds workers when all of them are stuck in foreign code that waits.
-  std::mutex timer_mutex_;
+  Mutex timer_mutex_;
   std::multimap<Clock::time_point, Runnable*> timers_;
   std::map<Runnable*, Clock::time_point> timer_of_;
   std::atomic<uint32_t> monitor_word_{0};

@@ -9,6 +9,7 @@
 #include <new>
 
 #include "base/fault.h"
+#include "base/mutex.h"
 
 namespace reprise::device {
 namespace {
@@ -113,7 +114,7 @@ Status SharedCells::Map() {
 }
 
 StatusOr<CellUse> SharedCells::Take() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (cells_ == nullptr) REPRISE_RETURN_IF_ERROR(Map());
   Reclaim(false);
   if (free_.empty() && used_ == limit_) Reclaim(true);
@@ -143,7 +144,7 @@ void SharedCells::Reclaim(bool looks) {
 }
 
 void SharedCells::Return(int32_t id) noexcept {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   (IsHeld(cells_[id], false) ? lingering_ : free_).push_back(id);
 }
 

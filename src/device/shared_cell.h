@@ -8,11 +8,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "device/share.h"
 
@@ -111,7 +111,7 @@ class SharedCells {
 
   const char* const label_;
   const int64_t limit_;
-  std::mutex mutex_;
+  Mutex mutex_;
   SharedCell* cells_ = nullptr;
   int fd_ = -1;
   int32_t used_ = 0;

@@ -13,12 +13,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "device/scheduler.h"
 #include "ir/task.h"
@@ -93,7 +93,7 @@ class Timeline {
     bool open;  ///< a range that has not ended
   };
   struct Shard {
-    alignas(64) std::mutex mutex;
+    alignas(64) Mutex mutex;
     std::vector<Event> events;
   };
   struct Session {
@@ -123,7 +123,7 @@ class Timeline {
   static void SetObserver(uint32_t observer, bool on) noexcept;
   static std::atomic<uint32_t> observers_;  // not inline: libraries with hidden symbols would each have their own
 
-  std::mutex sessions_mutex_;  // above all others
+  Mutex sessions_mutex_;  // above all others
   std::map<uint64_t, Session> sessions_;
   uint64_t next_session_ = 1;
 
@@ -132,11 +132,11 @@ class Timeline {
   std::atomic<uint64_t> limit_{kDefaultLimit};
   std::atomic<uint64_t> dropped_{0};
 
-  std::mutex names_mutex_;
+  Mutex names_mutex_;
   std::unordered_map<std::string, uint32_t> name_ids_;
   std::vector<const std::string*> names_;  // keys of name_ids_, by id - 1
 
-  std::mutex ranges_mutex_;
+  Mutex ranges_mutex_;
   std::map<uint64_t, OpenOne> open_;
   uint64_t next_range_ = 1;
 };

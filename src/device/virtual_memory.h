@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <list>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/handle_table.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "device/memory.h"
 #include "device/share.h"
@@ -112,7 +112,7 @@ class VirtualMemory {
   static void SettleClosed(const MemoryRange& range);
   void ReserveAgain(uintptr_t begin, uint64_t bytes);
 
-  std::mutex mutex_;
+  Mutex mutex_;
   std::map<uintptr_t, Reservation> reservations_;
   std::list<Leaving> leaving_;  // in the order of their unmapping
 };

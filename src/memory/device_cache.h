@@ -9,12 +9,12 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "memory/block.h"
 #include "memory/block_map.h"
@@ -92,7 +92,7 @@ class DeviceCache {
   std::string ExplainReport(uintptr_t address);
 
  private:
-  using Lock = std::unique_lock<Mutex>;
+  using Lock = UniqueLock<CacheMutex>;
 
   struct Request {
     uint64_t bytes;
@@ -239,7 +239,7 @@ class DeviceCache {
   const int device_;
   const bool is_checked_;     ///< somebody watches accesses to memory
   bool leaves_open_ = false;  ///< blocks were freed while streams had work
-  Mutex mutex_;
+  CacheMutex mutex_;
   BlockMap map_;
   Config config_;
   bool rounds_by_powers_ = false;

@@ -8,20 +8,20 @@
 #include <atomic>
 #include <bit>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <iterator>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/condition_variable.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "memory/config.h"
 #include "memory/driver.h"
@@ -95,7 +95,7 @@ struct HostAllocator::State {
     default_pool.users = 1;
   }
 
-  using Lock = std::unique_lock<std::mutex>;
+  using Lock = UniqueLock<Mutex>;
   struct Route {
     HostPool* pool;
     StreamFilter filter;
@@ -108,7 +108,7 @@ struct HostAllocator::State {
   // allocate in it is order enough.
   std::atomic<int> routed{0};
 
-  mutable std::mutex mutex;
+  mutable Mutex mutex;
   std::map<uintptr_t, HostBlock> blocks;  ///< by address
   HostPool default_pool;
   std::vector<std::unique_ptr<HostPool>> pools;             ///< lives of private pools
@@ -130,7 +130,7 @@ struct HostAllocator::State {
   bool reserve_tried = false;
 
   std::thread worker;
-  std::condition_variable work;
+  ConditionVariable work;
   bool worker_tried = false;
   bool stop = false;
 

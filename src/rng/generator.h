@@ -17,10 +17,10 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <unordered_map>
 
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace reprise::rng {
@@ -131,7 +131,7 @@ class GeneratorState : public std::enable_shared_from_this<GeneratorState> {
 
   Environment& environment_;
   const int device_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   uint64_t seed_;
   uint64_t offset_;
   std::unordered_map<uint64_t, InCapture> captures_;
@@ -189,7 +189,7 @@ class Generator {
   std::shared_ptr<GeneratorState> state() const;
 
  private:
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::shared_ptr<GeneratorState> state_;
 };
 
@@ -204,7 +204,7 @@ class DefaultGenerators {
 
  private:
   Environment& environment_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::unordered_map<int, std::shared_ptr<Generator>> generators_;
 };
 

@@ -6,10 +6,10 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <set>
 
 #include "base/gated_mutex.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "runtime/objects.h"
 
@@ -73,7 +73,7 @@ class Context {
   void RemoveStream(Stream* stream);
   template <class Visit>
   void ForEachStream(Visit visit) {
-    std::lock_guard lock(streams_mutex_);
+    MutexLock lock(streams_mutex_);
     for (Stream* stream : streams_) visit(*stream);
   }
   /// False as with AddStream.
@@ -90,7 +90,7 @@ class Context {
   CaptureCounts capture_counts;
   std::atomic<uint32_t> capturing_streams{0};
 
-  std::mutex options_mutex;
+  Mutex options_mutex;
   std::map<int, int64_t> options;  ///< aclrtCtxSetSysParamOpt; guarded by options_mutex
   std::atomic<bool> stop_on_failure{false};
 
@@ -105,11 +105,11 @@ class Context {
   void DestroyContents();
 
   std::atomic<bool> is_leaving_{false};
-  std::mutex streams_mutex_;
+  Mutex streams_mutex_;
   std::set<Stream*> streams_;
   size_t hidden_streams_ = 0;  // guarded by streams_mutex_, as this:
   bool is_closed_ = false;
-  std::mutex residents_mutex_;
+  Mutex residents_mutex_;
   std::set<ContextResident*> residents_;
   size_t leaving_residents_ = 0;
   bool takes_residents_ = true;

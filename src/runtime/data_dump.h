@@ -14,12 +14,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "device/task_watch.h"
 #include "ir/task.h"
@@ -84,11 +84,11 @@ class DataDump final : public device::TaskWatch {
 
   DataDump() = default;
   std::shared_ptr<Session> Now() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return session_;
   }
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::shared_ptr<Session> session_;
 };
 

@@ -6,12 +6,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "device/scheduler.h"
 
@@ -33,7 +33,7 @@ class IdPool {
   void set_limit(int64_t limit) { limit_ = limit; }
 
  private:
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::atomic<int64_t> limit_;
   std::set<int32_t> returned_;
   int32_t next_ = 0;
@@ -59,7 +59,7 @@ class Holdings {
   std::string Describe(Kind kind, int64_t taken) const;
 
  private:
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<std::unique_ptr<Holder>> holders_;
 };
 
@@ -99,13 +99,13 @@ class Device {
 
   /// Held while a context of the device is made, and while the memory of a device without contexts is freed, so that no
   /// thread gets memory in between that would be freed at once. Rank: below the primary context's lock.
-  std::mutex contexts_mutex;
+  Mutex contexts_mutex;
 
-  std::mutex limits_mutex;
+  Mutex limits_mutex;
   CoreLimits limits;  ///< guarded by limits_mutex
 
  private:
-  Status DestroyPrimary(std::unique_lock<std::mutex>& lock);
+  Status DestroyPrimary(UniqueLock<Mutex>& lock);
 
   const int id_;
   const int physical_id_;
@@ -115,7 +115,7 @@ class Device {
   IdPool event_ids_;
   Holdings holdings_;
 
-  mutable std::mutex primary_mutex_;
+  mutable Mutex primary_mutex_;
   Context* primary_ = nullptr;
   uint64_t primary_count_ = 0;
 };

@@ -8,18 +8,18 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/condition_variable.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "ir/task.h"
 #include "runtime/data_dump.h"
@@ -115,19 +115,18 @@ class Dump {
   Status FinalizeLocked();
   Status NotInitialized() const;
   void SaveFailure(const TaskFailure& failure) noexcept;
-  Status EndSink(std::unique_lock<std::mutex>& lock);
+  Status EndSink(UniqueLock<Mutex>& lock);
   void SetWants() noexcept;
   void SetListener();
   Scene scene_locked() const { return environment_scene_ != Scene::kNone ? environment_scene_ : scene_; }
-  int Deliver(const std::string& file, uint64_t offset, std::string_view bytes, bool last,
-              std::unique_lock<std::mutex>& lock);
+  int Deliver(const std::string& file, uint64_t offset, std::string_view bytes, bool last, UniqueLock<Mutex>& lock);
   Status WriteWhole(const std::string& path,
                     const std::function<bool(const std::function<bool(std::string_view)>&)>& fill);
 
   static std::atomic<bool> wants_args_;
   static std::atomic<bool> wants_tensors_;
 
-  std::mutex mutex_;
+  Mutex mutex_;
   Sink sink_;
   uint32_t next_file_ = 0;
   bool initialized_ = false;
@@ -140,7 +139,7 @@ class Dump {
 
   std::shared_ptr<const Receiver> receiver_;
   uint32_t delivering_ = 0;
-  std::condition_variable delivered_;
+  ConditionVariable delivered_;
 };
 
 /// The door for kernels: submits, and dumps the arguments when somebody asked.

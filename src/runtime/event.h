@@ -18,6 +18,7 @@
 #include <string>
 
 #include "base/futex.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "device/scheduler.h"
 #include "runtime/objects.h"
@@ -124,7 +125,7 @@ class Event {
     uint64_t session = 0;  ///< 0: never
     uint32_t node = 0;
   };
-  std::mutex captured_mutex;
+  Mutex captured_mutex;
   Captured captured;
   /// First use fixes whether records (waits) are default or external; -1: not used yet.
   std::atomic<int> record_sort{-1};

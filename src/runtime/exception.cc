@@ -4,18 +4,18 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/condition_variable.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/mutex.h"
 
 namespace reprise::runtime {
 namespace {
@@ -29,9 +29,9 @@ struct FailureReport {
 };
 
 struct ListenerRegistry {
-  std::mutex mutex;
-  std::condition_variable arrived;
-  std::condition_variable finished;
+  Mutex mutex;
+  ConditionVariable arrived;
+  ConditionVariable finished;
   FailureListener slot;
   std::vector<std::pair<const void*, FailureListener>> listeners;
   std::map<const void*, FailureListener> of_binary;
@@ -58,7 +58,7 @@ void Tell(const FailureReport& report) {
 void ListenerLoop() {
   t_is_listener_thread = true;
   ListenerRegistry& registry = TheListeners();
-  std::unique_lock lock(registry.mutex);
+  UniqueLock lock(registry.mutex);
   for (;;) {
     registry.arrived.wait(lock, [&] { return !registry.queue.empty(); });
     const std::shared_ptr<FailureReport> report = std::move(registry.queue.front());
@@ -79,14 +79,14 @@ void ListenerLoop() {
 
 void SetFailureSlot(FailureListener listener) {
   ListenerRegistry& registry = TheListeners();
-  std::lock_guard lock(registry.mutex);
+  MutexLock lock(registry.mutex);
   registry.slot = std::move(listener);
   registry.Recount();
 }
 
 void AddFailureListener(const void* key, FailureListener listener) {
   ListenerRegistry& registry = TheListeners();
-  std::lock_guard lock(registry.mutex);
+  MutexLock lock(registry.mutex);
   for (const auto& [known, unused] : registry.listeners) {
     if (known == key) return;
   }
@@ -96,14 +96,14 @@ void AddFailureListener(const void* key, FailureListener listener) {
 
 void RemoveFailureListener(const void* key) {
   ListenerRegistry& registry = TheListeners();
-  std::lock_guard lock(registry.mutex);
+  MutexLock lock(registry.mutex);
   std::erase_if(registry.listeners, [&](const auto& entry) { return entry.first == key; });
   registry.Recount();
 }
 
 void SetBinaryFailureListener(const void* binary, FailureListener listener) {
   ListenerRegistry& registry = TheListeners();
-  std::lock_guard lock(registry.mutex);
+  MutexLock lock(registry.mutex);
   registry.of_binary[binary] = std::move(listener);
   registry.Recount();
 }
@@ -128,7 +128,7 @@ void NotifyTaskFailure(TaskFailure failure) noexcept try {
 
   auto report = std::make_shared<FailureReport>();
   report->failure = failure;
-  std::unique_lock lock(registry.mutex);
+  UniqueLock lock(registry.mutex);
   if (registry.slot) report->listeners.push_back(registry.slot);
   for (const auto& [key, listener] : registry.listeners) report->listeners.push_back(listener);
   if (failure.binary != nullptr) {

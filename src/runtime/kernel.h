@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "reprise/kernel.h"
 #include "runtime/objects.h"
@@ -69,11 +69,11 @@ class KernelBinary final : public ir::Anchor {
   void* library_ = nullptr;  // of dlopen
   void* handle_ = nullptr;
   uint64_t birth_ = 0;  // when it is unloaded
-  mutable std::mutex functions_mutex_;
+  mutable Mutex functions_mutex_;
   std::vector<std::unique_ptr<KernelFunction>> functions_;  // guarded by functions_mutex_; grows only
   bool is_unloaded_ = false;                                // guarded by functions_mutex_; no more handles
   friend Status MakeKernelArgs(KernelFunction& function, void** handle);
-  std::mutex args_mutex_;
+  Mutex args_mutex_;
   std::vector<std::unique_ptr<KernelArgs>> args_;  // guarded by args_mutex_
 };
 

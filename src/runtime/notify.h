@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "device/scheduler.h"
 #include "device/shared_cell.h"
@@ -63,7 +64,7 @@ class Notify {
 
   void* handle_ = nullptr;
   NotifyState* state_ = nullptr;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::array<std::optional<device::ShareKey>, 2> keys_;  // without and with check; guarded by mutex_, as this:
   bool is_destroyed_ = false;                            // nobody may export it any more
 };
