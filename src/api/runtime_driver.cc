@@ -29,7 +29,6 @@ using device::VirtualMemory;
 using runtime::EventRecord;
 using runtime::Stream;
 
-constexpr uint32_t kPage2M = 2u << 20;
 constexpr uint32_t kLocationDevice = 1;  // ACL_MEM_LOCATION_TYPE_DEVICE
 constexpr uint32_t kHugePages = 4;       // ACL_HBM_MEM_HUGE
 
@@ -66,7 +65,8 @@ class RuntimeDriver final : public memory::Driver {
       return Error(kNoContext, "device memory is asked for on a device without context")
           .Hint("call aclrtSetDevice first");
     }
-    REPRISE_ASSIGN_OR_RETURN(void* const segment, MemoryRegistry::Get().AllocateDevice(device, bytes, kPage2M));
+    REPRISE_ASSIGN_OR_RETURN(void* const segment, MemoryRegistry::Get().AllocateDevice(
+                                                      device, bytes, static_cast<uint32_t>(device::kHugePage)));
     ForbidAccess(segment, bytes);
     return segment;
   }
@@ -191,7 +191,7 @@ class RuntimeDriver final : public memory::Driver {
 // Never destroyed: blocks are freed by static objects of programs, too.
 struct Allocators {
   Mutex mutex;
-  RuntimeDriver driver;
+  RuntimeDriver driver REPRISE_GUARDED_BY(mutex);
   std::atomic<memory::DeviceAllocator*> device{nullptr};
   std::atomic<memory::HostAllocator*> host{nullptr};
 };

@@ -44,22 +44,22 @@ struct Retired {
 
 struct Threads {
   Mutex mutex;  // rank: below everything
-  CallSlot* first = nullptr;
-  uint32_t taken = 0;
-  std::vector<Retired> retired;
-  size_t batch = kBatch;  // so many are worth a look
-  bool handles_forks = false;
-  bool refused_in_forks = false;  // a fork's calls will be refused
-  bool is_refused_fork = false;
+  CallSlot* first REPRISE_GUARDED_BY(mutex) = nullptr;
+  uint32_t taken REPRISE_GUARDED_BY(mutex) = 0;
+  std::vector<Retired> retired REPRISE_GUARDED_BY(mutex);
+  size_t batch REPRISE_GUARDED_BY(mutex) = kBatch;  // so many are worth a look
+  bool handles_forks REPRISE_GUARDED_BY(mutex) = false;
+  bool refused_in_forks REPRISE_GUARDED_BY(mutex) = false;  // a fork's calls will be refused
+  bool is_refused_fork = false;                             // set while the fork has one thread
 };
 constinit NoDestroy<Threads> g_threads;
 
 // Once behind the other: functions of libraries that are loaded before the first call, and then those of later ones.
 struct FirstCall {
   Mutex mutex;
-  std::array<void (*)(), 8> functions{};
-  size_t count = 0;
-  bool was = false;
+  std::array<void (*)(), 8> functions REPRISE_GUARDED_BY(mutex){};
+  size_t count REPRISE_GUARDED_BY(mutex) = 0;
+  bool was REPRISE_GUARDED_BY(mutex) = false;
 };
 constinit NoDestroy<FirstCall> g_first_call;
 
@@ -83,8 +83,10 @@ struct SlotHolder {
 };
 
 void HandleForks() {
-  pthread_atfork([] { g_threads.value.mutex.lock(); }, [] { g_threads.value.mutex.unlock(); },
-                 [] {
+  // Each of the three functions knows that the lock is held from the first of them on.
+  pthread_atfork([]() REPRISE_NOT_ANALYSED { g_threads.value.mutex.lock(); },
+                 []() REPRISE_NOT_ANALYSED { g_threads.value.mutex.unlock(); },
+                 []() REPRISE_NOT_ANALYSED {
                    Threads& threads = g_threads.value;
                    // Only this thread is left. A call that it is in ends in its slot.
                    for (CallSlot* slot = threads.first; slot != nullptr; slot = slot->next) {
@@ -148,12 +150,13 @@ void FreeRetired(const CallSlot* own) noexcept {
         }
       }
     }
-    const auto kept = std::partition(threads.retired.begin(), threads.retired.end(), [&](const Retired& retired) {
-      for (const CallSlot* slot = threads.first; slot != nullptr; slot = slot->next) {
-        if (Keeps(*slot, retired, own)) return true;
-      }
-      return false;
-    });
+    const auto kept = std::partition(threads.retired.begin(), threads.retired.end(),
+                                     [&](const Retired& retired) REPRISE_REQUIRES(threads.mutex) {
+                                       for (const CallSlot* slot = threads.first; slot != nullptr; slot = slot->next) {
+                                         if (Keeps(*slot, retired, own)) return true;
+                                       }
+                                       return false;
+                                     });
     try {
       free.assign(kept, threads.retired.end());
     } catch (const std::bad_alloc&) {

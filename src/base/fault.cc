@@ -18,13 +18,13 @@ using internal::g_fault_armed;
 
 struct Armed {
   Mutex mutex;
-  std::string name;
-  int countdown = 0;
-  bool fired = false;
+  std::string name REPRISE_GUARDED_BY(mutex);
+  int countdown REPRISE_GUARDED_BY(mutex) = 0;
+  bool fired REPRISE_GUARDED_BY(mutex) = false;
 };
 
 Armed& State() {
-  static auto* const state = [] {
+  static auto* const state = []() REPRISE_NOT_ANALYSED {  // nobody else knows it yet
     auto* s = new Armed;
     const std::string& spec = Env(EnvVar::kFailAt);
     if (const size_t colon = spec.rfind(':'); colon != std::string::npos) {

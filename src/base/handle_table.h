@@ -218,7 +218,7 @@ class HandleTable {
     return slot->object.load(std::memory_order_relaxed) != nullptr ? slot : nullptr;
   }
 
-  T* EraseLocked(Slot& slot, const void* handle) noexcept {
+  T* EraseLocked(Slot& slot, const void* handle) noexcept REPRISE_REQUIRES(mutex_) {
     T* object = slot.object.load(std::memory_order_relaxed);
     slot.object.store(nullptr, std::memory_order_release);
     slot.generation = (slot.generation + 1) & 0xFFFFFF;
@@ -237,10 +237,18 @@ class HandleTable {
 
   mutable Mutex mutex_;
   std::array<std::atomic<Slot*>, kMaxChunks> chunks_{};  // never freed: tables live as long as the process
-  std::vector<uint32_t> free_;
-  uint32_t size_ = 0;
-  size_t live_ = 0;
+  std::vector<uint32_t> free_ REPRISE_GUARDED_BY(mutex_);
+  uint32_t size_ REPRISE_GUARDED_BY(mutex_) = 0;
+  size_t live_ REPRISE_GUARDED_BY(mutex_) = 0;
 };
+
+/// The table of a kind, which is never destroyed. For the source that gives the table its name: libraries with hidden
+/// symbols would each have their own.
+template <class T, HandleKind Kind>
+HandleTable<T, Kind>& TheTable() {
+  static constinit NoDestroy<HandleTable<T, Kind>> table;
+  return table.value;
+}
 
 /// One sentence about a handle that is not live: "… was destroyed", "… is an event handle, not a stream".
 std::string DescribeBadHandle(HandleState state, const void* handle, const char* expected);

@@ -75,6 +75,8 @@ template <class M>
 class REPRISE_SCOPED_LOCK UniqueLock {
  public:
   explicit UniqueLock(M& mutex) REPRISE_ACQUIRES(mutex) : mutex_(mutex) { mutex_.lock(); }
+  /// Of a mutex that the caller has locked already.
+  UniqueLock(M& mutex, std::adopt_lock_t) REPRISE_REQUIRES(mutex) : mutex_(mutex) {}
   UniqueLock(const UniqueLock&) = delete;
   UniqueLock& operator=(const UniqueLock&) = delete;
   ~UniqueLock() REPRISE_RELEASES() {

@@ -126,21 +126,21 @@ class Regions {
   }
 
  private:
-  std::byte* Use(Region& region, size_t first, size_t pages) {
+  std::byte* Use(Region& region, size_t first, size_t pages) REPRISE_REQUIRES(mutex_) {
     if (region.used_pages == 0) --spare_;
     region.Mark(first, pages, true);
     return region.data + first * kPage;
   }
-  void Swap(size_t a, size_t b) {
+  void Swap(size_t a, size_t b) REPRISE_REQUIRES(mutex_) {
     std::swap(all_[a], all_[b]);
     all_[a]->place = a;
     all_[b]->place = b;
   }
 
   Mutex mutex_;  // rank: last
-  std::vector<std::unique_ptr<Region>> all_;
-  std::unordered_map<std::byte*, Region*> by_data_;
-  size_t spare_ = 0;
+  std::vector<std::unique_ptr<Region>> all_ REPRISE_GUARDED_BY(mutex_);
+  std::unordered_map<std::byte*, Region*> by_data_ REPRISE_GUARDED_BY(mutex_);
+  size_t spare_ REPRISE_GUARDED_BY(mutex_) = 0;
 };
 
 Regions& TheRegions() {

@@ -35,7 +35,7 @@ struct Place {
 
 struct Known {
   Mutex mutex;
-  std::map<const void*, std::string> places;
+  std::map<const void*, std::string> places REPRISE_GUARDED_BY(mutex);
 #ifdef REPRISE_LIBBACKTRACE
   backtrace_state* state = nullptr;
   std::set<const void*> looked_for;  // files that a state was made for

@@ -20,8 +20,12 @@
 #define REPRISE_REQUIRES_SHARED(...) REPRISE_THREAD_ATTRIBUTE(requires_shared_capability(__VA_ARGS__))
 #define REPRISE_EXCLUDES(...) REPRISE_THREAD_ATTRIBUTE(locks_excluded(__VA_ARGS__))
 
-/// A function that is trusted: what guards its data cannot be said in these words. The reason stands beside it.
+/// A function that is trusted: what guards its data cannot be said in these words, or it opens
+/// a lock that its caller passes.
 #define REPRISE_NOT_ANALYSED REPRISE_THREAD_ATTRIBUTE(no_thread_safety_analysis)
+
+/// A function that returns a reference to a lock.
+#define REPRISE_RETURNS_LOCK(lock) REPRISE_THREAD_ATTRIBUTE(lock_returned(lock))
 
 // ---- For the types of locks ----
 

@@ -43,8 +43,8 @@ std::string InBrackets(const std::string& call) { return call.empty() ? "" : " (
 // Open captures by id. An event remembers the id, which becomes meaningless when the capture ends.
 struct Registry {
   Mutex mutex;  // rank: below every capture_mutex
-  std::map<uint64_t, std::shared_ptr<Session>> sessions;
-  uint64_t next_id = 1;
+  std::map<uint64_t, std::shared_ptr<Session>> sessions REPRISE_GUARDED_BY(mutex);
+  uint64_t next_id REPRISE_GUARDED_BY(mutex) = 1;
 };
 
 Registry& TheRegistry() {

@@ -17,7 +17,7 @@ constexpr auto kPause = std::chrono::milliseconds(10);
 struct Answers {
   Mutex turn;
   Mutex mutex;
-  std::vector<std::string> lines;
+  std::vector<std::string> lines REPRISE_GUARDED_BY(mutex);
   std::atomic<uint32_t> count{0};
 };
 

@@ -34,9 +34,9 @@ struct Imported {
 
 struct Tables {
   Mutex mutex;
-  std::vector<Exported> exported;
-  std::vector<Imported> imported;
-  size_t forgotten = 0;  // of the exported
+  std::vector<Exported> exported REPRISE_GUARDED_BY(mutex);
+  std::vector<Imported> imported REPRISE_GUARDED_BY(mutex);
+  size_t forgotten REPRISE_GUARDED_BY(mutex) = 0;  // of the exported
 };
 
 Tables& All() {

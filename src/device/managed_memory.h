@@ -15,7 +15,7 @@
 
 namespace reprise::device {
 
-constexpr uint64_t kManagedGranule = 2u << 20;
+constexpr uint64_t kManagedGranule = kHugePage;
 
 /// The numbers of `type` are those of aclrtMemManagedLocationType; 0 is no place.
 struct ManagedPlace {
@@ -50,7 +50,7 @@ class ManagedMemory {
 
  private:
   Mutex mutex_;  // below that of MemoryRegistry
-  std::map<uintptr_t, std::vector<ManagedState>> states_;
+  std::map<uintptr_t, std::vector<ManagedState>> states_ REPRISE_GUARDED_BY(mutex_);
 };
 
 }  // namespace reprise::device

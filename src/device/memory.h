@@ -16,6 +16,7 @@
 
 #include "base/call_trace.h"
 #include "base/mutex.h"
+#include "base/pages.h"
 #include "base/status.h"
 
 namespace reprise::device {
@@ -24,7 +25,7 @@ constexpr int kMaxDevices = 64;
 /// Device and pinned allocations begin at multiples of this: a cache line would do for the ABI (64), vector kernels
 /// like more.
 constexpr size_t kMemoryAlignment = 512;
-constexpr uint64_t kHugePage = 2u << 20;
+constexpr uint64_t kHugePage = kHugePageBytes;
 
 /// Whether addresses are looked up before they are used (REPRISE_CHECK_POINTERS); read once.
 bool ChecksPointers();

@@ -93,7 +93,7 @@ class ParkedMemory {
   mutable Mutex mutex_;
   // In the order of frees. A later entry waits for everything that an earlier one waits for, so the first entry is
   // released first.
-  std::list<Entry> entries_;
+  std::list<Entry> entries_ REPRISE_GUARDED_BY(mutex_);
   std::atomic<uint64_t> count_{0};
   std::atomic<uint64_t> released_{0};
   std::array<std::atomic<uint64_t>, kMaxDevices> bytes_{};

@@ -168,7 +168,7 @@ Status Scheduler::Start() {
   MutexLock lock(start_mutex_);
   if (has_workers()) return {};
   std::string why;
-  const auto start = [&](void (*loop)(Scheduler*)) {
+  const auto start = [&](void (*loop)(Scheduler*)) REPRISE_REQUIRES(start_mutex_) {
     try {
       if (FaultPoint("scheduler.thread")) {
         throw std::system_error(EAGAIN, std::generic_category(), "injected fault");

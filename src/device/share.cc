@@ -50,10 +50,10 @@ struct Table {
 // The table of this process; made by its first offer.
 struct Own {
   Mutex mutex;
-  Table* table = nullptr;
-  pid_t pid = 0;
-  uint32_t used = 0;
-  std::vector<uint32_t> free;
+  Table* table REPRISE_GUARDED_BY(mutex) = nullptr;
+  pid_t pid REPRISE_GUARDED_BY(mutex) = 0;
+  uint32_t used REPRISE_GUARDED_BY(mutex) = 0;
+  std::vector<uint32_t> free REPRISE_GUARDED_BY(mutex);
 };
 
 Own& TheOwn() {
@@ -61,7 +61,7 @@ Own& TheOwn() {
   return *own;
 }
 
-Entry* Find(Own& own, const ShareKey& key) {
+Entry* Find(Own& own, const ShareKey& key) REPRISE_REQUIRES(own.mutex) {
   if (own.table == nullptr || key.pid != getpid() || own.pid != key.pid || key.index >= own.used) return nullptr;
   Entry& entry = own.table->entries[key.index];
   return key.nonce != 0 && entry.nonce.load() == key.nonce ? &entry : nullptr;

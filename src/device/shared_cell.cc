@@ -137,8 +137,8 @@ StatusOr<CellUse> SharedCells::Take() {
 }
 
 void SharedCells::Reclaim(bool looks) {
-  const auto let_go =
-      std::partition(lingering_.begin(), lingering_.end(), [&](int32_t id) { return IsHeld(cells_[id], looks); });
+  const auto let_go = std::partition(lingering_.begin(), lingering_.end(),
+                                     [&](int32_t id) REPRISE_REQUIRES(mutex_) { return IsHeld(cells_[id], looks); });
   free_.insert(free_.end(), let_go, lingering_.end());
   lingering_.erase(let_go, lingering_.end());
 }

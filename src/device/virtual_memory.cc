@@ -40,8 +40,7 @@ Status NoMapping(const void* address) {
 }  // namespace
 
 HandleTable<PhysicalMemory, HandleKind::kPhysicalMemory>& PhysicalMemories() {
-  static constinit NoDestroy<HandleTable<PhysicalMemory, HandleKind::kPhysicalMemory>> table;
-  return table.value;
+  return TheTable<PhysicalMemory, HandleKind::kPhysicalMemory>();
 }
 
 VirtualMemory& VirtualMemory::Get() {
@@ -301,7 +300,7 @@ Status VirtualMemory::Map(void* begin, uint64_t bytes, void* handle, bool access
 // leave, too.
 void VirtualMemory::ReserveAgain(uintptr_t begin, uint64_t bytes) {
   const uintptr_t end = begin + bytes;
-  const auto next_taken = [&](uintptr_t from, uintptr_t* taken_end) {
+  const auto next_taken = [&](uintptr_t from, uintptr_t* taken_end) REPRISE_REQUIRES(mutex_) {
     uintptr_t first = end;
     const auto look = [&](uintptr_t at, uint64_t size) {
       if (at + size <= from || at >= end || std::max(at, from) >= first) return;

@@ -61,10 +61,10 @@ struct DeviceAllocator::State : CacheHost {
   }
 
   mutable Mutex mutex;  ///< of what stands below; never held while something is called
-  std::vector<std::function<bool()>> callbacks;
-  std::vector<OomObserver> observers;
-  std::map<PoolId, std::string> names;
-  Config config;
+  std::vector<std::function<bool()>> callbacks REPRISE_GUARDED_BY(mutex);
+  std::vector<OomObserver> observers REPRISE_GUARDED_BY(mutex);
+  std::map<PoolId, std::string> names REPRISE_GUARDED_BY(mutex);
+  Config config REPRISE_GUARDED_BY(mutex);
   std::atomic<ContextRecorder> recorder{nullptr};
 
   std::vector<std::unique_ptr<DeviceCache>> caches;

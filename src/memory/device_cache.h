@@ -149,7 +149,7 @@ class DeviceCache {
 
   // device_cache.cc
   Block* TakeFree(const Request& request, Pool& pool);
-  StatusOr<Block*> TakeSlowly(Lock& lock, Request& request);
+  StatusOr<Block*> TakeSlowly(Lock& lock, Request& request) REPRISE_NOT_ANALYSED;
   bool ShouldSplit(const Block& block, uint64_t size) const;
   void* HandOut(Block* block, Request& request);
   void NoteLive(Block* block, uint64_t requested);
@@ -184,7 +184,7 @@ class DeviceCache {
   void FreeIfUnused(Block* block);
 
   // device_segments.cc
-  StatusOr<Block*> AllocBlock(Lock& lock, Request& request);
+  StatusOr<Block*> AllocBlock(Lock& lock, Request& request) REPRISE_NOT_ANALYSED;  // opens the lock as it is configured
   bool ExceedsLimit(uint64_t more);
   uint64_t Limit();
   Block* AddSegment(char* base, uint64_t bytes, const Request& request);
@@ -194,7 +194,7 @@ class DeviceCache {
   void RunDoomed(Lock& lock) {
     if (!doomed_.empty()) FreeDoomed(lock);
   }
-  void FreeDoomed(Lock& lock);
+  void FreeDoomed(Lock& lock) REPRISE_NOT_ANALYSED;
 
   // expandable_segment.cc
   StatusOr<Block*> Extend(Request& request);
@@ -205,7 +205,7 @@ class DeviceCache {
   void Unmap(Block* block);
 
   // device_release.cc
-  Idle WaitForDevice(Lock& lock);
+  Idle WaitForDevice(Lock& lock) REPRISE_NOT_ANALYSED;
   void ReleaseUnusedPools(PoolId id);
   void ReleaseBlocks(BlockPool& blocks, const Idle& idle);
   std::vector<Block*> UnusedBlocks(const BlockPool& blocks, const Idle& idle) const;

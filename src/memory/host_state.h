@@ -233,10 +233,10 @@ struct HostAllocator::State {
 
   // Records events behind the uses of freed blocks, which no other thread looks at meanwhile. Without the lock:
   // submitting may run other work, which may allocate.
-  void RecordEvents(Lock& lock, const std::vector<HostBlock*>& batch);
+  void RecordEvents(Lock& lock, const std::vector<HostBlock*>& batch) REPRISE_NOT_ANALYSED;
   void QueryEvents();
   // Asks the graphs that have released their pools whether they have ended.
-  void AskGraphs(Lock& lock);
+  void AskGraphs(Lock& lock) REPRISE_NOT_ANALYSED;
   // At the end of a pool's life, the blocks that its graphs used become free.
   void Settle(HostPool& pool);
   // Frees all blocks that may have become free. Not in a capture. The lock is given up in between.
@@ -250,8 +250,8 @@ struct HostAllocator::State {
 
   // --------------------------------------------------------------------------------------------------------- memory
 
-  StatusOr<void*> TakeMemory(Lock& lock, uint64_t bytes);
-  void ReturnMemory(Lock& lock, const std::vector<void*>& memory);
+  StatusOr<void*> TakeMemory(Lock& lock, uint64_t bytes) REPRISE_NOT_ANALYSED;
+  void ReturnMemory(Lock& lock, const std::vector<void*>& memory) REPRISE_NOT_ANALYSED;
   // The next piece of the reserve segment; null when it has no room, or there is none.
   void* Carve(Lock& lock, uint64_t size);
   void Trim(Lock& lock, HostPool& pool, uint64_t above);

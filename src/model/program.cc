@@ -35,15 +35,9 @@ Status CheckBothBound(const Stream& stream, const Stream& target) {
 
 }  // namespace
 
-HandleTable<Label, HandleKind::kLabel>& Labels() {
-  static constinit NoDestroy<HandleTable<Label, HandleKind::kLabel>> table;
-  return table.value;
-}
+HandleTable<Label, HandleKind::kLabel>& Labels() { return TheTable<Label, HandleKind::kLabel>(); }
 
-HandleTable<LabelList, HandleKind::kLabelList>& LabelLists() {
-  static constinit NoDestroy<HandleTable<LabelList, HandleKind::kLabelList>> table;
-  return table.value;
-}
+HandleTable<LabelList, HandleKind::kLabelList>& LabelLists() { return TheTable<LabelList, HandleKind::kLabelList>(); }
 
 StatusOr<Model*> BeginBuild(runtime::Context& context) { return Model::Create(context, ModelKind::kBuilt); }
 

@@ -37,8 +37,7 @@ std::string Text(const std::vector<T>& values) {
 }  // namespace
 
 HandleTable<Attributes, HandleKind::kOpAttributes>& AttributeSets() {
-  static constinit NoDestroy<HandleTable<Attributes, HandleKind::kOpAttributes>> table;
-  return table.value;
+  return TheTable<Attributes, HandleKind::kOpAttributes>();
 }
 
 StatusOr<void*> CreateAttributes() {

@@ -38,10 +38,10 @@ struct MarkerRange {
 
 struct MarkerTables {
   Mutex mutex;
-  uint64_t next_domain = 1;
-  uint64_t next_range = 1;
-  std::map<uint64_t, std::string> domains;
-  std::map<uint64_t, MarkerRange> ranges;
+  uint64_t next_domain REPRISE_GUARDED_BY(mutex) = 1;
+  uint64_t next_range REPRISE_GUARDED_BY(mutex) = 1;
+  std::map<uint64_t, std::string> domains REPRISE_GUARDED_BY(mutex);
+  std::map<uint64_t, MarkerRange> ranges REPRISE_GUARDED_BY(mutex);
 };
 
 MarkerTables& Tables() {

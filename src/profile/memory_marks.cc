@@ -34,9 +34,9 @@ struct Heap {
 };
 struct MemoryTables {
   Mutex mutex;
-  uint64_t next = 1;
-  std::map<uint64_t, Heap> heaps;
-  std::map<uint64_t, std::pair<uint64_t, uint64_t>> regions;  // number to heap and address
+  uint64_t next REPRISE_GUARDED_BY(mutex) = 1;
+  std::map<uint64_t, Heap> heaps REPRISE_GUARDED_BY(mutex);
+  std::map<uint64_t, std::pair<uint64_t, uint64_t>> regions REPRISE_GUARDED_BY(mutex);  // number to heap and address
 };
 
 MemoryTables& MarkedMemory() {
@@ -56,8 +56,8 @@ void MarkNow(const char* what, const Range& range) {
   if (Timeline::on()) Timeline::Get().Mark(fmt::format("{} of {} bytes at {:#x}", what, range.bytes, range.address));
 }
 
-// Of that domain; with the lock held.
-StatusOr<Heap*> FindHeap(MemoryTables& tables, uint64_t domain, uint64_t number) {
+// Of that domain.
+StatusOr<Heap*> FindHeap(MemoryTables& tables, uint64_t domain, uint64_t number) REPRISE_REQUIRES(tables.mutex) {
   const auto found = tables.heaps.find(number);
   if (found != tables.heaps.end() && found->second.domain == domain) return &found->second;
   return Error(kInvalidHandle, "heap is none that mstxMemHeapRegister made in this domain and that is still registered")

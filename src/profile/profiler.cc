@@ -46,21 +46,14 @@ struct StepObject {
 
 struct Stamp {
   Mutex mutex;
-  std::string text;
+  std::string text REPRISE_GUARDED_BY(mutex);
 };
 
-HandleTable<Config, HandleKind::kProfilerConfig>& Configs() {
-  static constinit NoDestroy<HandleTable<Config, HandleKind::kProfilerConfig>> table;
-  return table.value;
-}
+HandleTable<Config, HandleKind::kProfilerConfig>& Configs() { return TheTable<Config, HandleKind::kProfilerConfig>(); }
 HandleTable<StepObject, HandleKind::kProfilerStep>& Steps() {
-  static constinit NoDestroy<HandleTable<StepObject, HandleKind::kProfilerStep>> table;
-  return table.value;
+  return TheTable<StepObject, HandleKind::kProfilerStep>();
 }
-HandleTable<Stamp, HandleKind::kProfilerStamp>& Stamps() {
-  static constinit NoDestroy<HandleTable<Stamp, HandleKind::kProfilerStamp>> table;
-  return table.value;
-}
+HandleTable<Stamp, HandleKind::kProfilerStamp>& Stamps() { return TheTable<Stamp, HandleKind::kProfilerStamp>(); }
 
 template <class Table, class Object>
 void* InsertNew(Table& table, std::unique_ptr<Object> object) {
@@ -164,12 +157,12 @@ struct Profiler::State {
   bool at_exit = false;
 
   Mutex ranges_mutex;
-  uint32_t next_range = 1;
-  std::map<uint32_t, uint64_t> ranges;
+  uint32_t next_range REPRISE_GUARDED_BY(ranges_mutex) = 1;
+  std::map<uint32_t, uint64_t> ranges REPRISE_GUARDED_BY(ranges_mutex);
 
   Mutex texts_mutex;
-  std::map<std::string, uint64_t, std::less<>> numbers;
-  std::vector<std::string> texts;
+  std::map<std::string, uint64_t, std::less<>> numbers REPRISE_GUARDED_BY(texts_mutex);
+  std::vector<std::string> texts REPRISE_GUARDED_BY(texts_mutex);
 };
 
 Profiler::Profiler() : state_(std::make_unique<State>()) {}

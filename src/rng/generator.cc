@@ -140,7 +140,7 @@ StatusOr<Values> GeneratorState::Get(uint64_t capture) {
     values = {seed_, offset_};
     return values;
   }
-  REPRISE_RETURN_IF_ERROR(WithCapture(capture, [&](InCapture& in) -> Status {
+  REPRISE_RETURN_IF_ERROR(WithCapture(capture, [&](InCapture& in) REPRISE_REQUIRES(mutex_) -> Status {
     values = {seed_, in.offset};
     return {};
   }));
@@ -159,7 +159,7 @@ Status GeneratorState::Set(Values values, uint64_t capture) {
   if (const uint64_t current = seed(); current != values.seed) {
     return NewSeedInCapture(values.seed, current, capture, device_);
   }
-  return WithCapture(capture, [&](InCapture& in) -> Status {
+  return WithCapture(capture, [&](InCapture& in) REPRISE_REQUIRES(mutex_) -> Status {
     if (seed_ != values.seed) return NewSeedInCapture(values.seed, seed_, capture, device_);
     in.offset = values.offset;
     return {};

@@ -132,9 +132,9 @@ class GeneratorState : public std::enable_shared_from_this<GeneratorState> {
   Environment& environment_;
   const int device_;
   mutable Mutex mutex_;
-  uint64_t seed_;
-  uint64_t offset_;
-  std::unordered_map<uint64_t, InCapture> captures_;
+  uint64_t seed_ REPRISE_GUARDED_BY(mutex_);
+  uint64_t offset_ REPRISE_GUARDED_BY(mutex_);
+  std::unordered_map<uint64_t, InCapture> captures_ REPRISE_GUARDED_BY(mutex_);
 };
 
 /// What users hold: a state that can be exchanged. Calls ask the environment whether the current stream of the calling
@@ -190,7 +190,7 @@ class Generator {
 
  private:
   mutable Mutex mutex_;
-  std::shared_ptr<GeneratorState> state_;
+  std::shared_ptr<GeneratorState> state_ REPRISE_GUARDED_BY(mutex_);
 };
 
 /// The generators of those who name none: one for each device, made once, with seeds that nobody can foresee. Make them
@@ -205,7 +205,7 @@ class DefaultGenerators {
  private:
   Environment& environment_;
   Mutex mutex_;
-  std::unordered_map<int, std::shared_ptr<Generator>> generators_;
+  std::unordered_map<int, std::shared_ptr<Generator>> generators_ REPRISE_GUARDED_BY(mutex_);
 };
 
 /// 64 bits from the machine's source of entropy.

@@ -93,7 +93,8 @@ void Context::DestroyContents() {
       Stream::DestroyHidden(stream, Stream::DestroyMode::kTeardown, patience);
     }
     {
-      std::scoped_lock lock(streams_mutex_, residents_mutex_);
+      MutexLock lock(streams_mutex_);
+      MutexLock residents_lock(residents_mutex_);
       if (streams_.empty() && hidden_streams_ == 0 && leaving_residents_ == 0) return;
     }
     const NoCancel no_cancel;

@@ -91,7 +91,7 @@ class Context {
   std::atomic<uint32_t> capturing_streams{0};
 
   Mutex options_mutex;
-  std::map<int, int64_t> options;  ///< aclrtCtxSetSysParamOpt; guarded by options_mutex
+  std::map<int, int64_t> options REPRISE_GUARDED_BY(options_mutex);  ///< aclrtCtxSetSysParamOpt
   std::atomic<bool> stop_on_failure{false};
 
  private:
@@ -106,13 +106,13 @@ class Context {
 
   std::atomic<bool> is_leaving_{false};
   Mutex streams_mutex_;
-  std::set<Stream*> streams_;
-  size_t hidden_streams_ = 0;  // guarded by streams_mutex_, as this:
-  bool is_closed_ = false;
+  std::set<Stream*> streams_ REPRISE_GUARDED_BY(streams_mutex_);
+  size_t hidden_streams_ REPRISE_GUARDED_BY(streams_mutex_) = 0;
+  bool is_closed_ REPRISE_GUARDED_BY(streams_mutex_) = false;
   Mutex residents_mutex_;
-  std::set<ContextResident*> residents_;
-  size_t leaving_residents_ = 0;
-  bool takes_residents_ = true;
+  std::set<ContextResident*> residents_ REPRISE_GUARDED_BY(residents_mutex_);
+  size_t leaving_residents_ REPRISE_GUARDED_BY(residents_mutex_) = 0;
+  bool takes_residents_ REPRISE_GUARDED_BY(residents_mutex_) = true;
 };
 
 /// The thread's current context; 107002 when it has none or it was destroyed. A thread that never had one gets the

@@ -233,14 +233,14 @@ class DataDump::Session {
   const std::string root_;
 
   Mutex mutex_;
-  Status failure_;
-  std::map<uint32_t, uint64_t> executions_;  // by model
-  std::map<uint32_t, std::shared_ptr<const GraphRun>> runs_;
-  uint32_t next_run_ = 1;
-  std::set<std::string> models_;   // that have run
-  std::set<std::string> matched_;  // names of dump_list among them
-  std::map<CallKey, std::shared_ptr<Record>> calls_;
-  std::map<std::string, Watched> watched_;
+  Status failure_ REPRISE_GUARDED_BY(mutex_);
+  std::map<uint32_t, uint64_t> executions_ REPRISE_GUARDED_BY(mutex_);  // by model
+  std::map<uint32_t, std::shared_ptr<const GraphRun>> runs_ REPRISE_GUARDED_BY(mutex_);
+  uint32_t next_run_ REPRISE_GUARDED_BY(mutex_) = 1;
+  std::set<std::string> models_ REPRISE_GUARDED_BY(mutex_);   // that have run
+  std::set<std::string> matched_ REPRISE_GUARDED_BY(mutex_);  // names of dump_list among them
+  std::map<CallKey, std::shared_ptr<Record>> calls_ REPRISE_GUARDED_BY(mutex_);
+  std::map<std::string, Watched> watched_ REPRISE_GUARDED_BY(mutex_);
 };
 
 // The files of one operator or kernel.

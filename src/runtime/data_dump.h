@@ -89,7 +89,7 @@ class DataDump final : public device::TaskWatch {
   }
 
   mutable Mutex mutex_;
-  std::shared_ptr<Session> session_;
+  std::shared_ptr<Session> session_ REPRISE_GUARDED_BY(mutex_);
 };
 
 /// The name as a part of a file name: characters that separate names or folders become underscores, as in files of the

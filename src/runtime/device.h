@@ -35,9 +35,9 @@ class IdPool {
  private:
   mutable Mutex mutex_;
   std::atomic<int64_t> limit_;
-  std::set<int32_t> returned_;
-  int32_t next_ = 0;
-  int64_t taken_ = 0;
+  std::set<int32_t> returned_ REPRISE_GUARDED_BY(mutex_);
+  int32_t next_ REPRISE_GUARDED_BY(mutex_) = 0;
+  int64_t taken_ REPRISE_GUARDED_BY(mutex_) = 0;
 };
 
 /// Which graphs hold internal streams and events of a device; for the message when the device has none left.
@@ -60,7 +60,7 @@ class Holdings {
 
  private:
   mutable Mutex mutex_;
-  std::vector<std::unique_ptr<Holder>> holders_;
+  std::vector<std::unique_ptr<Holder>> holders_ REPRISE_GUARDED_BY(mutex_);
 };
 
 /// The physical devices that a list like "0,2" makes visible, of so many: ascending, up to the first bad entry.
@@ -102,10 +102,10 @@ class Device {
   Mutex contexts_mutex;
 
   Mutex limits_mutex;
-  CoreLimits limits;  ///< guarded by limits_mutex
+  CoreLimits limits REPRISE_GUARDED_BY(limits_mutex);
 
  private:
-  Status DestroyPrimary(UniqueLock<Mutex>& lock);
+  Status DestroyPrimary(UniqueLock<Mutex>& lock) REPRISE_REQUIRES(primary_mutex_) REPRISE_NOT_ANALYSED;
 
   const int id_;
   const int physical_id_;
@@ -116,8 +116,8 @@ class Device {
   Holdings holdings_;
 
   mutable Mutex primary_mutex_;
-  Context* primary_ = nullptr;
-  uint64_t primary_count_ = 0;
+  Context* primary_ REPRISE_GUARDED_BY(primary_mutex_) = nullptr;
+  uint64_t primary_count_ REPRISE_GUARDED_BY(primary_mutex_) = 0;
 };
 
 /// `hook` is called when the last context of a device has gone, just before its memory is freed as a whole. For layers

@@ -22,7 +22,7 @@ using ir::RunResult;
 // EventRecords are taken and given back at the rate of eager launches, so they are kept.
 struct RecordPool {
   SpinLock mutex;
-  std::vector<EventRecord*> free;
+  std::vector<EventRecord*> free REPRISE_GUARDED_BY(mutex);
 };
 
 RecordPool& Pool() {

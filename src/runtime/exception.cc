@@ -32,14 +32,14 @@ struct ListenerRegistry {
   Mutex mutex;
   ConditionVariable arrived;
   ConditionVariable finished;
-  FailureListener slot;
-  std::vector<std::pair<const void*, FailureListener>> listeners;
-  std::map<const void*, FailureListener> of_binary;
+  FailureListener slot REPRISE_GUARDED_BY(mutex);
+  std::vector<std::pair<const void*, FailureListener>> listeners REPRISE_GUARDED_BY(mutex);
+  std::map<const void*, FailureListener> of_binary REPRISE_GUARDED_BY(mutex);
   std::atomic<size_t> count{0};  // of all of them: a failure costs nothing more when nobody listens
-  std::deque<std::shared_ptr<FailureReport>> queue;
-  bool thread_started = false;
+  std::deque<std::shared_ptr<FailureReport>> queue REPRISE_GUARDED_BY(mutex);
+  bool thread_started REPRISE_GUARDED_BY(mutex) = false;
 
-  void Recount() { count = listeners.size() + of_binary.size() + (slot ? 1 : 0); }
+  void Recount() REPRISE_REQUIRES(mutex) { count = listeners.size() + of_binary.size() + (slot ? 1 : 0); }
 };
 
 // Never destroyed: its thread waits on it until the process ends.
@@ -60,7 +60,7 @@ void ListenerLoop() {
   ListenerRegistry& registry = TheListeners();
   UniqueLock lock(registry.mutex);
   for (;;) {
-    registry.arrived.wait(lock, [&] { return !registry.queue.empty(); });
+    registry.arrived.wait(lock, [&]() REPRISE_REQUIRES(registry.mutex) { return !registry.queue.empty(); });
     const std::shared_ptr<FailureReport> report = std::move(registry.queue.front());
     registry.queue.pop_front();
     lock.unlock();

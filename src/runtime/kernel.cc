@@ -30,7 +30,7 @@ using ir::RunResult;
 
 struct KeyRegistry {
   Mutex mutex;
-  std::map<std::string, const RepriseKernelTable*, std::less<>> tables;
+  std::map<std::string, const RepriseKernelTable*, std::less<>> tables REPRISE_GUARDED_BY(mutex);
 };
 
 KeyRegistry& Keys() {
@@ -368,20 +368,17 @@ const ir::TaskType kUnloadTask = {ir::TaskKind::kNop, "UNLOAD", [](RunContext&, 
 }  // namespace
 
 HandleTable<KernelBinary, HandleKind::kBinary>& KernelBinaries() {
-  static constinit NoDestroy<HandleTable<KernelBinary, HandleKind::kBinary>> table;
-  return table.value;
+  return TheTable<KernelBinary, HandleKind::kBinary>();
 }
 
 constinit NoDestroy<HandleTable<KernelFunction, HandleKind::kFunction>> internal::g_kernel_functions;
 
 HandleTable<BinaryData, HandleKind::kBinaryData>& BinaryDatas() {
-  static constinit NoDestroy<HandleTable<BinaryData, HandleKind::kBinaryData>> table;
-  return table.value;
+  return TheTable<BinaryData, HandleKind::kBinaryData>();
 }
 
 HandleTable<KernelArgs, HandleKind::kKernelArgs>& KernelArgsTable() {
-  static constinit NoDestroy<HandleTable<KernelArgs, HandleKind::kKernelArgs>> table;
-  return table.value;
+  return TheTable<KernelArgs, HandleKind::kKernelArgs>();
 }
 
 Status RegisterKernels(const char* key, const RepriseKernelTable* table) {

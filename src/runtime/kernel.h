@@ -61,7 +61,8 @@ class KernelBinary final : public ir::Anchor {
   ~KernelBinary();
   void LetGo();
   void End() noexcept override { delete this; }
-  static StatusOr<KernelBinary*> Make(std::string source, void* library, const RepriseKernelTable* table);
+  static StatusOr<KernelBinary*> Make(std::string source, void* library, const RepriseKernelTable* table)
+      REPRISE_NOT_ANALYSED;  // nobody else knows the binary yet
   static StatusOr<KernelBinary*> Open(const std::string& source, const std::string& path);
 
   std::string source_;
@@ -70,11 +71,11 @@ class KernelBinary final : public ir::Anchor {
   void* handle_ = nullptr;
   uint64_t birth_ = 0;  // when it is unloaded
   mutable Mutex functions_mutex_;
-  std::vector<std::unique_ptr<KernelFunction>> functions_;  // guarded by functions_mutex_; grows only
-  bool is_unloaded_ = false;                                // guarded by functions_mutex_; no more handles
+  std::vector<std::unique_ptr<KernelFunction>> functions_ REPRISE_GUARDED_BY(functions_mutex_);  // grows only
+  bool is_unloaded_ REPRISE_GUARDED_BY(functions_mutex_) = false;                                // no more handles
   friend Status MakeKernelArgs(KernelFunction& function, void** handle);
   Mutex args_mutex_;
-  std::vector<std::unique_ptr<KernelArgs>> args_;  // guarded by args_mutex_
+  std::vector<std::unique_ptr<KernelArgs>> args_ REPRISE_GUARDED_BY(args_mutex_);
 };
 
 HandleTable<KernelBinary, HandleKind::kBinary>& KernelBinaries();

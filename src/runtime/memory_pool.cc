@@ -32,10 +32,10 @@ struct MemoryPool::Block {
 
 struct MemoryPool::All {
   Mutex mutex;
-  std::map<void*, Block> blocks;
-  std::vector<MemoryPool*> pools;
+  std::map<void*, Block> blocks REPRISE_GUARDED_BY(mutex);
+  std::vector<MemoryPool*> pools REPRISE_GUARDED_BY(mutex);
   std::atomic<uint32_t> count{0};  // of pools: a synchronisation without pools costs one load
-  int32_t next_id = 0;
+  int32_t next_id REPRISE_GUARDED_BY(mutex) = 0;
 };
 
 namespace {
@@ -70,8 +70,7 @@ MemoryPool::All& MemoryPool::TheAll() {
 }
 
 HandleTable<MemoryPool, HandleKind::kMemoryPool>& MemoryPools() {
-  static constinit NoDestroy<HandleTable<MemoryPool, HandleKind::kMemoryPool>> table;
-  return table.value;
+  return TheTable<MemoryPool, HandleKind::kMemoryPool>();
 }
 
 StatusOr<MemoryPool*> MemoryPool::Create(Device& device, uint64_t most_bytes) {

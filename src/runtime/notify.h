@@ -65,8 +65,8 @@ class Notify {
   void* handle_ = nullptr;
   NotifyState* state_ = nullptr;
   Mutex mutex_;
-  std::array<std::optional<device::ShareKey>, 2> keys_;  // without and with check; guarded by mutex_, as this:
-  bool is_destroyed_ = false;                            // nobody may export it any more
+  std::array<std::optional<device::ShareKey>, 2> keys_ REPRISE_GUARDED_BY(mutex_);  // without and with check
+  bool is_destroyed_ REPRISE_GUARDED_BY(mutex_) = false;                            // nobody may export it any more
 };
 
 HandleTable<Notify, HandleKind::kNotify>& Notifies();

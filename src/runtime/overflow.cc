@@ -38,7 +38,7 @@ class Block final : public ContextResident {
 
 struct Blocks {
   Mutex mutex;
-  std::map<void*, Block*> of_context;  // by handle
+  std::map<void*, Block*> of_context REPRISE_GUARDED_BY(mutex);  // by handle
 };
 
 Blocks& TheBlocks() {

@@ -26,8 +26,8 @@ std::atomic<bool> g_process_wide{false};
 
 struct ProcessMessage {
   Mutex mutex;
-  std::string recent;
-  std::string returned;
+  std::string recent REPRISE_GUARDED_BY(mutex);
+  std::string returned REPRISE_GUARDED_BY(mutex);
 };
 
 ProcessMessage& ForProcess() {

@@ -13,7 +13,7 @@ namespace {
 // Handles, not pointers: a binary that is unloaded takes its functions along.
 struct StubTable {
   Mutex mutex;
-  std::map<const void*, void*> functions;
+  std::map<const void*, void*> functions REPRISE_GUARDED_BY(mutex);
 };
 
 StubTable& Stubs() {

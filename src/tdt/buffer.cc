@@ -39,7 +39,7 @@ constexpr const char* kKind = "queue buffer";
 // All buffers under one lock: chains reach from one to another, and everything done under it is short.
 struct Table {
   Mutex mutex;
-  HandleTable<Buffer, HandleKind::kQueueBuffer> handles;
+  HandleTable<Buffer, HandleKind::kQueueBuffer> handles REPRISE_GUARDED_BY(mutex);
 };
 
 Table& Buffers() {
@@ -47,9 +47,7 @@ Table& Buffers() {
   return *table;
 }
 
-// The functions below with a Table need its lock.
-
-Status Insert(Table& table, Buffer* buffer, void** handle) {
+Status Insert(Table& table, Buffer* buffer, void** handle) REPRISE_REQUIRES(table.mutex) {
   *handle = FaultPoint("tdt.object") ? nullptr : table.handles.Insert(buffer);
   if (*handle != nullptr) return {};
   return Error(kResourceExhausted, "the process has no room for another queue buffer")
@@ -57,12 +55,12 @@ Status Insert(Table& table, Buffer* buffer, void** handle) {
       .Hint("free those that are no longer needed with acltdtFreeBuf or aclrtFreeBuf");
 }
 
-void Forget(Table& table, Buffer& buffer) noexcept {
+void Forget(Table& table, Buffer& buffer) noexcept REPRISE_REQUIRES(table.mutex) {
   if (buffer.handle != nullptr) table.handles.Erase(buffer.handle);
   for (const auto& member : buffer.members) Forget(table, *member);
 }
 
-StatusOr<Buffer*> Find(Table& table, const void* handle) {
+StatusOr<Buffer*> Find(Table& table, const void* handle) REPRISE_REQUIRES(table.mutex) {
   Buffer* const buffer = table.handles.Find(handle);
   if (buffer == nullptr) {
     const HandleState state = table.handles.Classify(handle);
@@ -79,7 +77,7 @@ StatusOr<Buffer*> Find(Table& table, const void* handle) {
 }
 
 // What a chain is asked of.
-StatusOr<Buffer*> FindHead(Table& table, const void* handle) {
+StatusOr<Buffer*> FindHead(Table& table, const void* handle) REPRISE_REQUIRES(table.mutex) {
   REPRISE_ASSIGN_OR_RETURN(Buffer * buffer, Find(table, handle));
   if (buffer->head == nullptr) return buffer;
   return Error(kInvalidValue, fmt::format("queue buffer {} is a member of a chain, not its head", fmt::ptr(handle)))
@@ -105,7 +103,8 @@ StatusOr<std::shared_ptr<Block>> NewBlock(size_t bytes) {
 }
 
 // One reference with its handle; the chain is the caller's.
-StatusOr<std::unique_ptr<Buffer>> NewReference(Table& table, std::shared_ptr<Block> block, Place place) {
+StatusOr<std::unique_ptr<Buffer>> NewReference(Table& table, std::shared_ptr<Block> block, Place place)
+    REPRISE_REQUIRES(table.mutex) {
   auto buffer = std::make_unique<Buffer>();
   buffer->block = std::move(block);
   buffer->place = place;
@@ -113,7 +112,8 @@ StatusOr<std::unique_ptr<Buffer>> NewReference(Table& table, std::shared_ptr<Blo
   return buffer;
 }
 
-StatusOr<std::unique_ptr<Buffer>> CopyChain(Table& table, const Buffer& from, Place place) {
+StatusOr<std::unique_ptr<Buffer>> CopyChain(Table& table, const Buffer& from, Place place)
+    REPRISE_REQUIRES(table.mutex) {
   REPRISE_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> head, NewReference(table, from.block, place));
   // Until the copy is complete, its handles go with it.
   struct Undo {
@@ -375,6 +375,10 @@ Parcel Handover::Commit() noexcept {
   return Parcel(std::exchange(buffer_, nullptr));
 }
 
-size_t LiveBuffers() { return Buffers().handles.live(); }
+size_t LiveBuffers() {
+  Table& table = Buffers();
+  MutexLock lock(table.mutex);
+  return table.handles.live();
+}
 
 }  // namespace reprise::tdt

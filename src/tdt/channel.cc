@@ -63,8 +63,8 @@ struct Channel {
   Mutex mutex;
   Bell room;   // for senders
   Bell items;  // for receivers
-  std::deque<Message> messages;
-  bool stopped = false;
+  std::deque<Message> messages REPRISE_GUARDED_BY(mutex);
+  bool stopped REPRISE_GUARDED_BY(mutex) = false;
 
   std::string Describe() const { return fmt::format("channel \"{}\" of device {}", name, device); }
 };
@@ -96,7 +96,7 @@ GuardedTable<ItemEntry, HandleKind::kTdtItem>& Items() {
 
 struct Registry {
   Mutex mutex;
-  std::map<std::pair<int, std::string>, std::shared_ptr<Channel>> channels;
+  std::map<std::pair<int, std::string>, std::shared_ptr<Channel>> channels REPRISE_GUARDED_BY(mutex);
 };
 
 Registry& TheRegistry() {
@@ -211,8 +211,9 @@ Status Stopped(const Channel& channel) {
       .Hint("destroy all handles of the channel and open it again");
 }
 
-// Waits until the channel has room, or a message.
-Status Await(const End& end, UniqueLock<Mutex>& lock, bool for_room, const Deadline& deadline, int32_t timeout_ms) {
+// Waits until the channel has room, or a message. With the lock of the channel, which has several names here.
+Status Await(const End& end, UniqueLock<Mutex>& lock, bool for_room, const Deadline& deadline,
+             int32_t timeout_ms) REPRISE_NOT_ANALYSED {
   Channel& channel = *end.channel;
   for (bool in_time = true;;) {
     REPRISE_RETURN_IF_ERROR(Ended(end));

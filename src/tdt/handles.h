@@ -57,12 +57,15 @@ class GuardedTable {
     return std::unique_ptr<T>(object);
   }
 
-  size_t live() const { return table_.live(); }
+  size_t live() const {
+    MutexLock lock(mutex_);
+    return table_.live();
+  }
 
  private:
   const char* const kind_;
   mutable Mutex mutex_;
-  HandleTable<T, Kind> table_;
+  HandleTable<T, Kind> table_ REPRISE_GUARDED_BY(mutex_);
 };
 
 }  // namespace reprise::tdt

@@ -67,9 +67,9 @@ using QueueRef = std::shared_ptr<Queue>;
 // copied outside.
 struct Hub {
   Mutex mutex;
-  std::map<uint32_t, QueueRef> queues;
-  std::vector<Route> routes;
-  uint32_t next_id = 0;
+  std::map<uint32_t, QueueRef> queues REPRISE_GUARDED_BY(mutex);
+  std::vector<Route> routes REPRISE_GUARDED_BY(mutex);
+  uint32_t next_id REPRISE_GUARDED_BY(mutex) = 0;
 };
 
 Hub& TheHub() {
@@ -79,7 +79,7 @@ Hub& TheHub() {
 
 // The functions below with a Hub need its lock.
 
-StatusOr<QueueRef> Find(const Hub& hub, uint32_t id, const char* parameter = "qid") {
+StatusOr<QueueRef> Find(const Hub& hub, uint32_t id, const char* parameter = "qid") REPRISE_REQUIRES(hub.mutex) {
   if (const auto it = hub.queues.find(id); it != hub.queues.end()) return it->second;
   return Error(kInvalidQueueId, fmt::format("{} {} is no queue; {} exist", parameter, id, hub.queues.size()))
       .Culprit(fmt::format("{} {}", parameter, id))
@@ -251,7 +251,7 @@ Status DestroyQueue(uint32_t id) {
     if (route.source == id || route.destination == id) route.state = RouteState::kBroken;
   }
   // Nobody can be told of a route whose queues are both gone.
-  std::erase_if(hub.routes, [&](const Route& route) {
+  std::erase_if(hub.routes, [&](const Route& route) REPRISE_REQUIRES(hub.mutex) {
     return hub.queues.count(route.source) == 0 && hub.queues.count(route.destination) == 0;
   });
   // A full queue here may have held up those before it, which have other destinations.

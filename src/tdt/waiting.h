@@ -25,7 +25,7 @@ namespace reprise::tdt {
 class Bell {
  public:
   /// Lets the lock go while it sleeps. False when the deadline has passed; wake-ups may be spurious.
-  bool Wait(UniqueLock<Mutex>& lock, const Deadline& deadline) {
+  bool Wait(UniqueLock<Mutex>& lock, const Deadline& deadline) REPRISE_NOT_ANALYSED {
     if (deadline && Clock::now() >= *deadline) return false;
     ++sleepers_;
     const uint32_t seen = rings_.load();
