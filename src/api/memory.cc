@@ -294,7 +294,7 @@ void ResetAccumulatedStats() {
 
 }  // namespace host_memory
 
-// ----------------------------------------------------------------------------------------------------------- pools
+// ---- Pools ----
 
 MemPool::MemPool(int device) : MemPool(device, Options()) {}
 

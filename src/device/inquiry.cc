@@ -75,7 +75,7 @@ std::vector<std::string> Inquiry::Collect(Clock::duration patience) {
   return lines;
 }
 
-// ---- What threads do ------------------------------------------------------------------------------------------------
+// ---- What threads do ----
 
 constinit thread_local Activity::Slot* Activity::t_slot = nullptr;
 

@@ -48,7 +48,7 @@ VirtualMemory& VirtualMemory::Get() {
   return *memory;
 }
 
-// ------------------------------------------------------------------------------------------------------ address space
+// ---- Address space ----
 
 StatusOr<void*> VirtualMemory::Reserve(uint64_t bytes, void* expected) {
   if (bytes > uint64_t{PTRDIFF_MAX} / 2) {
@@ -118,7 +118,7 @@ VirtualMemory::Reservation* VirtualMemory::Around(uintptr_t address) {
   return address < it->first + it->second.bytes ? &it->second : nullptr;
 }
 
-// ----------------------------------------------------------------------------------------------------- physical memory
+// ---- Physical memory ----
 
 StatusOr<PhysicalMemory*> VirtualMemory::Find(void* handle) {
   if (PhysicalMemory* memory = PhysicalMemories().Find(handle)) return memory;
@@ -192,7 +192,7 @@ StatusOr<void*> VirtualMemory::Retain(void* address) {
   return memory.handle;
 }
 
-// ------------------------------------------------------------------------------------------------------------- mapping
+// ---- Mapping ----
 
 VirtualMemory::Mapping* VirtualMemory::MappingAround(uintptr_t address) {
   Reservation* reservation = Around(address);
@@ -409,7 +409,7 @@ StatusOr<uint32_t> VirtualMemory::GetAccess(void* address, AccessLocation locati
   return it != mapping->access.end() ? it->second : 0u;
 }
 
-// -------------------------------------------------------------------------------------------------- between processes
+// ---- Between processes ----
 
 StatusOr<ShareKey> VirtualMemory::Export(void* handle, bool checks_pid) {
   MutexLock lock(mutex_);

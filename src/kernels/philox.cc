@@ -69,7 +69,7 @@ uint64_t MultiplyHigh(uint64_t a, uint64_t b) {
 double OpenOne(uint64_t word) { return static_cast<double>(word >> 11) * 0x1p-53; }
 double OpenBoth(uint64_t word) { return (static_cast<double>(word >> 12) + 0.5) * 0x1p-52; }
 
-// --- Continuous distributions of the types up to 32 bits ------------------------------
+// ---- Continuous distributions of the types up to 32 bits ----
 
 // The greatest number of the type below `value`, as a float.
 template <class T>
@@ -141,7 +141,7 @@ void DrawFloats(const DrawCall& call, const simd::PhiloxSource& source, Range ra
   });
 }
 
-// --- float64 ----------------------------------------------------------------------------
+// ---- float64 ----
 
 void DrawDoubles(const DrawCall& call, const simd::PhiloxSource& source, Range range) {
   auto* out = static_cast<double*>(call.out);
@@ -180,7 +180,7 @@ void DrawDoubles(const DrawCall& call, const simd::PhiloxSource& source, Range r
   }
 }
 
-// --- Choices ------------------------------------------------------------------------------
+// ---- Choices ----
 
 // A word is below this with the probability p.
 uint64_t Threshold(double p) { return static_cast<uint64_t>(std::nearbyint(p * 0x1p32)); }
@@ -243,7 +243,7 @@ void DrawDropout(const DrawCall& call, const simd::PhiloxSource& source, Range r
   });
 }
 
-// --- Integers -------------------------------------------------------------------------------
+// ---- Integers ----
 
 template <class T>
 T Integer(uint64_t value) {
@@ -304,7 +304,7 @@ void DrawPermutation(const DrawCall& call, const simd::PhiloxSource& source) {
   });
 }
 
-// --- Which types ------------------------------------------------------------------------------
+// ---- Which types ----
 
 constexpr bool IsFloating(DType type) { return IsKnown(type) && CategoryOf(type) == Category::kFloating; }
 

@@ -122,7 +122,7 @@ bool DeviceAllocator::IsCaptureContext(int device) {
   return cache.ok() && (*cache)->IsCaptureContext();
 }
 
-// --------------------------------------------------------------------------------------------------------------- pools
+// ---- Pools ----
 
 Status DeviceAllocator::CreateOrUsePool(int device, PoolId pool, PoolOptions options) {
   REPRISE_ASSIGN_OR_RETURN(DeviceCache * cache, state_->CacheOf(device));
@@ -192,7 +192,7 @@ void DeviceAllocator::MarkCaptureEnd(int device) {
   if (auto cache = state_->CacheOf(device); cache.ok()) (*cache)->MarkCapture(-1);
 }
 
-// ------------------------------------------------------------------------------------------------------------- policy
+// ---- Policy ----
 
 Status DeviceAllocator::SetMemoryFraction(int device, double fraction) {
   REPRISE_ASSIGN_OR_RETURN(DeviceCache * cache, state_->CacheOf(device));
@@ -229,7 +229,7 @@ Config DeviceAllocator::GetConfig() const {
   return state_->config;
 }
 
-// ------------------------------------------------------------------------------------------------------------ insight
+// ---- Insight ----
 
 DeviceStats DeviceAllocator::Stats(int device) const {
   auto cache = state_->CacheOf(device);

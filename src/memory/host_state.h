@@ -148,7 +148,7 @@ struct HostAllocator::State {
     ++stat.count;
   }
 
-  // ------------------------------------------------------------------------------------------------------- lookups
+  // ---- Lookups ----
 
   HostBlock* Find(const void* address) {
     const auto at = reinterpret_cast<uintptr_t>(address);
@@ -180,7 +180,7 @@ struct HostAllocator::State {
     return bytes > max_round.load(std::memory_order_relaxed) ? bytes : std::bit_ceil(bytes);
   }
 
-  // ------------------------------------------------------------------------------------------------ life of a block
+  // ---- Life of a block ----
 
   // No stream uses the freed block any more.
   void Reuse(HostBlock& block) {
@@ -229,7 +229,7 @@ struct HostAllocator::State {
     return is_reserved ? nullptr : address;
   }
 
-  // --------------------------------------------------------------------------------------------- events and keepers
+  // ---- Events and keepers ----
 
   // Records events behind the uses of freed blocks, which no other thread looks at meanwhile. Without the lock:
   // submitting may run other work, which may allocate.
@@ -248,7 +248,7 @@ struct HostAllocator::State {
 
   bool HasPending() const { return pending_events != 0 || !unrecorded.empty() || to_ask != 0; }
 
-  // --------------------------------------------------------------------------------------------------------- memory
+  // ---- Memory ----
 
   StatusOr<void*> TakeMemory(Lock& lock, uint64_t bytes) REPRISE_NOT_ANALYSED;
   void ReturnMemory(Lock& lock, const std::vector<void*>& memory) REPRISE_NOT_ANALYSED;
@@ -266,7 +266,7 @@ struct HostAllocator::State {
   void WaitForStreams();
   Status NoRoom(uint64_t bytes, uint64_t size, const HostPool& pool, const Status& reason) const;
 
-  // ------------------------------------------------------------------------------------------------------ background
+  // ---- Background ----
 
   // Body of the background thread, if the settings ask for one: it frees blocks also when no thread allocates.
   void Run();

@@ -243,7 +243,7 @@ void GeneratorState::RemoveCapture(uint64_t capture) {
   }
 }
 
-// --- Generator ------------------------------------------------------------------------------
+// ---- Generator ----
 
 StatusOr<std::shared_ptr<Generator>> Generator::Create(Environment& environment, int device) {
   REPRISE_RETURN_IF_ERROR(CheckNotCapturing(environment, device, "making a generator"));

@@ -87,7 +87,7 @@ class GeneratorState : public std::enable_shared_from_this<GeneratorState> {
   int device() const { return device_; }
   Environment& environment() const { return environment_; }
 
-  // ---- what generators do with it; capture may be 0
+  // ---- What generators do with it; capture may be 0 ----
   uint64_t seed() const;
   struct Values {
     uint64_t seed = 0;
@@ -105,7 +105,7 @@ class GeneratorState : public std::enable_shared_from_this<GeneratorState> {
   /// offset would be too large; then nothing has changed.
   StatusOr<PhiloxArguments> Take(uint64_t increment, uint64_t capture);
 
-  // ---- what a graph does with it
+  // ---- What a graph does with it ----
   /// The capture is over: what all its draws together move the offset by.
   uint64_t CaptureEpilogue(uint64_t capture);
   /// Before each replay: reads seed and offset and moves the offset on, in one step; then queues the writes of the

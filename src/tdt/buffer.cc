@@ -271,7 +271,7 @@ StatusOr<void*> ChainMember(const void* head, uint32_t index) {
   return index == 0 ? first->handle : first->members[index - 1]->handle;
 }
 
-// ---- For queues -------------------------------------------------------------------------------------------------
+// ---- For queues ----
 
 void DropBuffer::operator()(Buffer* buffer) const noexcept {
   Table& table = Buffers();

@@ -264,7 +264,7 @@ Status Deliver(const Message& message, const std::string& name, void* dataset) {
 
 }  // namespace
 
-// ---- Items ------------------------------------------------------------------------------------------------------
+// ---- Items ----
 
 StatusOr<void*> CreateItem(int type, const int64_t* dims, size_t dim_count, int data_type, void* data, size_t bytes) {
   if (type < kTensor || type > kEndTensor) {
@@ -328,7 +328,7 @@ StatusOr<ItemRef> FindItem(const void* handle) {
   return item;
 }
 
-// ---- Datasets ---------------------------------------------------------------------------------------------------
+// ---- Datasets ----
 
 StatusOr<void*> CreateDataset() { return Datasets().Add(std::make_unique<Dataset>()); }
 
@@ -378,7 +378,7 @@ StatusOr<const char*> DatasetName(const void* dataset) {
   return name;
 }
 
-// ---- Channels ---------------------------------------------------------------------------------------------------
+// ---- Channels ----
 
 StatusOr<void*> OpenChannel(uint32_t device, const char* name, size_t capacity) {
   REPRISE_ASSIGN_OR_RETURN(std::string text, ReadName(name, "name"));

@@ -320,7 +320,7 @@ StatusOr<size_t> DequeueData(uint32_t id, void* data, size_t bytes, void* user, 
   return length;
 }
 
-// ---- Rights -----------------------------------------------------------------------------------------------------
+// ---- Rights ----
 
 Status GrantQueue(uint32_t id, int32_t pid, uint32_t rights, int32_t timeout_ms) {
   REPRISE_RETURN_IF_ERROR(DeadlineAfter(timeout_ms).status());
@@ -349,7 +349,7 @@ StatusOr<uint32_t> AttachQueue(uint32_t id, int32_t timeout_ms) {
   return kAllRights;
 }
 
-// ---- Routes -----------------------------------------------------------------------------------------------------
+// ---- Routes ----
 
 Status BindRoutes(const std::vector<Route>& routes) {
   REPRISE_RETURN_IF_ERROR(NotEmpty(routes));

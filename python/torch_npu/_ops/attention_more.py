@@ -17,7 +17,7 @@ from torch_npu._ops.sparse import (
 
 ops = torch.ops.npu
 
-# ---- Training: lengths, seeds and offsets are tensors ----------------------------------------------------------------
+# ---- Training: lengths, seeds and offsets are tensors ----
 
 
 def _lengths(name, argument, tensor):
@@ -190,7 +190,7 @@ def _(
     )  # fmt: skip
 
 
-# ---- Scores with an added mask; heads in one row ---------------------------------------------------------------------
+# ---- Scores with an added mask; heads in one row ----
 
 
 def _no_transposes(name, **given):
@@ -272,7 +272,7 @@ def _(query_layer, key_layer, value_layer, attention_mask, scale, keep_prob, *tr
     )[0]
 
 
-# ---- Parts put together, windows -------------------------------------------------------------------------------------
+# ---- Parts put together, windows ----
 
 
 @composite("npu_ring_attention_update")
@@ -364,7 +364,7 @@ derivative(
     "input weight",
 )
 
-# ---- Caches ----------------------------------------------------------------------------------------------------------
+# ---- Caches ----
 
 
 @composite("npu_gather_pa_kv_cache_functional")
@@ -469,7 +469,7 @@ def _(qkv, q_gamma, k_gamma, cos, sin, index, q_out, k_cache, v_cache, qkv_size,
     return (*results, q_out, k_cache, v_cache)
 
 
-# ---- Workspaces ------------------------------------------------------------------------------------------------------
+# ---- Workspaces ----
 
 
 @kernel("atb._npu_paged_attention_v2_get_workspace")

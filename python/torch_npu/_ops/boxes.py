@@ -9,7 +9,7 @@ from torch_npu._ops.registry import composite, declare, derivative, host_kernel,
 
 ops = torch.ops.npu
 
-# ---- Overlaps ------------------------------------------------------------------------------------------------------
+# ---- Overlaps ----
 
 
 class _Dual:
@@ -213,7 +213,7 @@ def _(grad, bboxes, gtboxes, atan_sub, trans=False, is_cross=True, mode=0):
 
 derivative("_npu_ciou", "npu_ciou_backward", "grad input gtboxes @1 trans is_cross mode", "input gtboxes")
 
-# ---- Encodings -----------------------------------------------------------------------------------------------------
+# ---- Encodings ----
 
 
 def _row(values, like):
@@ -297,7 +297,7 @@ def _(input, featmap_size, stride, num_base_anchors):
     return marks.unsqueeze(1).expand(-1, num_base_anchors).reshape(-1)
 
 
-# ---- Which boxes are kept ------------------------------------------------------------------------------------------
+# ---- Which boxes are kept ----
 
 declare(
     "_keep_boxes(Tensor boxes, Tensor scores, Tensor iou_threshold, Tensor? scores_threshold, float epsilon) "

@@ -97,7 +97,7 @@ Status PlanAttentionBackward(OpCall& call) {
 
 namespace reprise::ops {
 
-// ---- Computations -----------------------------------------------------------------------------------------------
+// ---- Computations ----
 
 constexpr Computation kTrainingAttentionBackward = {.dtype_rule = attention::AttentionTypes,
                                                     .shape_rule = attention::AnyShape,

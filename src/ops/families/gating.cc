@@ -67,7 +67,7 @@ Status PlanGating(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
+// ---- Computations ----
 
 constexpr Computation kGating = {.dtype_rule = OneType, .shape_rule = GatingShape, .plan = PlanGating};
 

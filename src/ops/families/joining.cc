@@ -168,7 +168,7 @@ Status PlanSplit(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
+// ---- Computations ----
 
 constexpr Computation kCat = {.dtype_rule = PromoteInputs, .shape_rule = ConcatenatedShape, .plan = PlanConcat};
 constexpr Computation kStack = {.dtype_rule = PromoteInputs, .shape_rule = StackedShape, .plan = PlanStack};

@@ -201,7 +201,7 @@ Status PlanRoll(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
+// ---- Computations ----
 
 constexpr Computation kConstantPad = {.dtype_rule = OneType, .shape_rule = ConstantPadShape, .plan = PlanConstantPad};
 constexpr Computation kReflectionPad1d = {

@@ -148,7 +148,7 @@ Status PlanRepeatByTensor(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
+// ---- Computations ----
 
 constexpr Computation kRepeat = {.dtype_rule = OneType, .shape_rule = RepeatShape, .plan = PlanRepeat};
 constexpr Computation kRepeatEach = {.dtype_rule = OneType, .shape_rule = RepeatEachShape, .plan = PlanRepeatEach};

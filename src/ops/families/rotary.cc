@@ -179,7 +179,7 @@ Status PlanApplyRotary(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
+// ---- Computations ----
 
 constexpr Computation kRotary = {
     .dtype_rule = RotaryTypes, .shape_rule = RotaryShape, .aliasing = Aliasing::kSameView, .plan = PlanRotary};

@@ -109,7 +109,7 @@ Status PlanLinspace(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
+// ---- Computations ----
 
 constexpr Computation kEye = {.dtype_rule = TypeOfOutput, .shape_rule = EyeShape, .plan = PlanEye};
 constexpr Computation kArange = {.dtype_rule = TypeOfOutput, .shape_rule = ArangeShape, .plan = PlanArange, .code = 0};

@@ -87,7 +87,7 @@ Status PlanUnfold(OpCall& call) {
 
 }  // namespace
 
-// ---- Computations -----------------------------------------------------------------------------------------------
+// ---- Computations ----
 
 constexpr Computation kUnfold = {.dtype_rule = OneType, .shape_rule = UnfoldShape, .plan = PlanUnfold};
 
