@@ -35,7 +35,7 @@ int RunChild(const std::string& which);
 /// CPU time of each thread of the process but the calling one, in nanoseconds, by thread number.
 std::vector<std::pair<int, double>> ThreadTimes();
 
-// ---- Filling rows in.
+// ---- Filling rows in. ----
 
 inline Row NewRow(const std::string& id, const std::string& what) {
   Row row;

@@ -24,7 +24,7 @@ struct Random {
   double Unit();  ///< [0, 1)
 };
 
-// ---- Chains
+// ---- Chains ----
 
 struct FlatNode {
   void (*function)(void*);
@@ -38,7 +38,7 @@ const std::vector<void (*)(void*)>& MixedNoOps();
 /// Which of 256 functions a node of the mix calls; the same for everybody who is compared.
 std::vector<int> RandomMix(int nodes);
 
-// ---- Work
+// ---- Work ----
 
 /// A fixed number of dependent multiplications: the same time whatever others do to the caches.
 uint64_t SpinWork(uint32_t iterations);
@@ -65,7 +65,8 @@ double TrueSerialNs(const Dag& dag);
 /// No two threads can be faster: max(critical path, total / 2), in parts of the serial time.
 double BoundOfSerial(const Dag& dag);
 
-// ---- Two threads. All of these own one thread while they live; make them for a sample, so that nobody else's sample
+// ---- Two threads ----
+// All of these own one thread while they live; make them for a sample, so that nobody else's sample
 // shares the core with them.
 
 /// A thread on its own core that spins until it is asked, and answers.
@@ -140,7 +141,7 @@ class RingStream {
 void RingNoOp(const RingStream::Node& node);
 void RingCount(const RingStream::Node& node);  ///< the argument is the address of a counter
 
-// ---- Tensors
+// ---- Tensors ----
 
 /// A chain of `nodes` adds in place, x += b, as plain loops.
 class PlainAdds {

@@ -68,7 +68,7 @@ LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
 
 
-# ---------------------------------------------------------------------------------------------------------- programs
+# ---- Programs ----
 
 
 @dataclasses.dataclass
@@ -183,7 +183,7 @@ def sanitizer_env():
     return {name: value for name, value in pairs.items() if name.endswith("SAN_OPTIONS")}
 
 
-# ----------------------------------------------------------------------------------------------------------- results
+# ---- Results ----
 
 
 @dataclasses.dataclass
@@ -270,7 +270,7 @@ def events_outcome(events):
     return Outcome(counts["passed"], counts["skipped"], failed), begun
 
 
-# -------------------------------------------------------------------------------------------------------------- runs
+# ---- Runs ----
 
 
 class Run:
@@ -436,7 +436,7 @@ class Hogs:
             process.wait()
 
 
-# ---------------------------------------------------------------------------------------------------------- campaign
+# ---- Campaign ----
 
 
 class Campaign:
@@ -570,7 +570,7 @@ class Progress:
             print("\r\033[K", end="", flush=True)
 
 
-# ------------------------------------------------------------------------------------------------------------ report
+# ---- Report ----
 
 
 def report(campaign, out, missing):
@@ -657,7 +657,7 @@ def as_data(campaign, never, missing):
     }
 
 
-# -------------------------------------------------------------------------------------------------------------- main
+# ---- Main ----
 
 
 def arguments():

@@ -143,6 +143,9 @@ for generator in gen_headers gen_ops gen_graph_ops gen_refusals gen_docs; do
     check "$generator --check" "scripts/$generator.py" --check
   fi
 done
+check "functions of at most 80 lines" scripts/check_functions.py
+if $fix; then check "rulers" scripts/check_rulers.py --fix; else check "rulers" scripts/check_rulers.py; fi
+check "locks: what clang sees of them" scripts/check_locks.py
 check "mutants fit the sources" scripts/mutants.py --check
 check "shell syntax" shell
 check "Python syntax" python

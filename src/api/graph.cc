@@ -97,7 +97,7 @@ Graph& Graph::Capturing(void* stream) {
   });
 }
 
-// --------------------------------------------------------------------------------------------------------- capture
+// ---- Capture ----
 
 Capture::Capture(Graph& graph, void* stream) : graph_(graph), exceptions_(std::uncaught_exceptions()) {
   Graph::CaptureOptions options;

@@ -14,6 +14,7 @@
 #include "base/env.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "capture/condition.h"
 #include "capture/session.h"
 #include "device/memory.h"
@@ -37,19 +38,19 @@ struct Registry {
     std::weak_ptr<Graph::Impl> graph;
     bool is_body;
   };
-  std::mutex mutex;
-  std::map<uint64_t, Entry> captures;
+  Mutex mutex;
+  std::map<uint64_t, Entry> captures REPRISE_GUARDED_BY(mutex);
 
   static Registry& Get() {
     static auto* const registry = new Registry;
     return *registry;
   }
   void Add(uint64_t capture, const std::shared_ptr<Graph::Impl>& graph, bool is_body) {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     captures[capture] = {graph, is_body};
   }
   void Remove(uint64_t capture) noexcept {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     captures.erase(capture);
   }
 };
@@ -63,6 +64,32 @@ Status Injected(const char* step) {
 
 std::string CaptureBeginState(GraphState state) {
   return state == GraphState::kCapturing ? "the graph is already capturing" : "the graph already owns a captured graph";
+}
+
+Status CheckOptions(const Graph::CaptureOptions& options) {
+  if (options.pool.capture != 0 && options.pool.handle != 0) {
+    return Error(kInvalidValue, fmt::format("({}, {}) is not a pool: one half of the name must be 0",
+                                            options.pool.capture, options.pool.handle))
+        .Hint("pass pool() of another graph, or what NewPoolId() returns");
+  }
+  if (static_cast<int>(options.mode) < 0 || static_cast<int>(options.mode) > 2) {
+    return Error(kInvalidValue, fmt::format("mode is {}, must be 0 to 2", static_cast<int>(options.mode)))
+        .Hint("pass a member of CaptureMode");
+  }
+  return {};
+}
+
+Status CheckCapturable(const Stream& stream) {
+  if (stream.is_default()) {
+    return Error(kDefaultStreamCaptured,
+                 fmt::format("{} cannot be captured: capture on a non-default stream", stream.Describe()))
+        .Hint("create a stream with aclrtCreateStream and make it current, or name it in the options");
+  }
+  if (stream.is_capturing()) {
+    return Error(kStreamCaptured, fmt::format("{} is being captured already", stream.Describe()))
+        .Hint("end that capture first, or use another stream");
+  }
+  return {};
 }
 
 }  // namespace
@@ -91,25 +118,9 @@ Status Graph::Impl::CaptureBegin(const CaptureOptions& options) {
         .Culprit("setting pin_memory_expandable_segments of PYTORCH_NPU_ALLOC_CONF")
         .Hint("remove pin_memory_expandable_segments:True from PYTORCH_NPU_ALLOC_CONF, or set it to False");
   }
-  if (options.pool.capture != 0 && options.pool.handle != 0) {
-    return Error(kInvalidValue, fmt::format("({}, {}) is not a pool: one half of the name must be 0",
-                                            options.pool.capture, options.pool.handle))
-        .Hint("pass pool() of another graph, or what NewPoolId() returns");
-  }
-  if (static_cast<int>(options.mode) < 0 || static_cast<int>(options.mode) > 2) {
-    return Error(kInvalidValue, fmt::format("mode is {}, must be 0 to 2", static_cast<int>(options.mode)))
-        .Hint("pass a member of CaptureMode");
-  }
+  REPRISE_RETURN_IF_ERROR(CheckOptions(options));
   REPRISE_ASSIGN_OR_RETURN(Stream * stream, api::FindStreamOrCurrent(options.stream));
-  if (stream->is_default()) {
-    return Error(kDefaultStreamCaptured,
-                 fmt::format("{} cannot be captured: capture on a non-default stream", stream->Describe()))
-        .Hint("create a stream with aclrtCreateStream and make it current, or name it in the options");
-  }
-  if (stream->is_capturing()) {
-    return Error(kStreamCaptured, fmt::format("{} is being captured already", stream->Describe()))
-        .Hint("end that capture first, or use another stream");
-  }
+  REPRISE_RETURN_IF_ERROR(CheckCapturable(*stream));
 
   // From here on each step is undone by those that follow it when they fail. Allocations are routed before the runtime
   // reports the stream as captured: other threads may allocate for it at any time.
@@ -241,7 +252,7 @@ Status Graph::Impl::CaptureEnd() {
   if (!status.ok()) return Fail(std::move(status));
 
   {
-    std::lock_guard lock(generators_mutex_);
+    MutexLock lock(generators_mutex_);
     for (const auto& generator : generators_) drawn_.emplace_back(generator, 0);
     generators_.clear();
   }
@@ -277,7 +288,7 @@ Status Graph::Impl::Fail(Status why) noexcept {
 void Graph::Impl::DropGenerators() noexcept {
   std::set<std::shared_ptr<rng::GeneratorState>> generators;
   {
-    std::lock_guard lock(generators_mutex_);
+    MutexLock lock(generators_mutex_);
     generators.swap(generators_);
   }
   for (const auto& generator : generators) generator->RemoveCapture(capture_);
@@ -316,7 +327,7 @@ Status Graph::Impl::Instantiate() {
                  "the graph was instantiated when its capture ended, and its recorded form is not kept")
         .Hint("make the Graph with Options{keep_graph = true} to instantiate it again after changes");
   }
-  std::lock_guard lock(replay_mutex_);
+  MutexLock lock(replay_mutex_);
   REPRISE_ASSIGN_OR_RETURN(model::Model * model, Model("Instantiate"));
   if (FaultPoint("graph.instantiate")) return Injected("instantiate");
   REPRISE_RETURN_IF_ERROR(model::UpdateModel(*model));
@@ -333,7 +344,7 @@ Status Graph::Impl::Replay(void* stream) {
       "call Instantiate() after changing the raw graph"};
   REPRISE_RETURN_IF_ERROR(model::CheckStreamExecutes(*on, kWords));
   // Drawing the offsets and queueing are one step, so that executions get their numbers in the order they run in.
-  std::lock_guard lock(replay_mutex_);
+  MutexLock lock(replay_mutex_);
   REPRISE_ASSIGN_OR_RETURN(model::Model * model, Model("Replay"));
   REPRISE_RETURN_IF_ERROR(model::CheckModelExecutes(*model, *on, kWords));
   if (drawn_.empty()) return model->Execute(*on);
@@ -365,7 +376,7 @@ Status Graph::Impl::NoteDraws(Stream& stream) {
 
 void Graph::Impl::Reset() noexcept {
   const CallGuard call;
-  std::lock_guard lock(replay_mutex_);
+  MutexLock lock(replay_mutex_);
   if (state() == GraphState::kCapturing) {
     while (!bodies_.empty()) {
       [[maybe_unused]] const Status closed = EndConditional();
@@ -396,7 +407,7 @@ void Graph::Impl::Reset() noexcept {
 
 namespace {
 
-std::mutex g_zombies_mutex;
+Mutex g_zombies_mutex;
 
 template <class Zombie>
 std::vector<Zombie>& Zombies() {
@@ -412,7 +423,7 @@ void Graph::Impl::DestroyModel(void* model, Lease lease) noexcept {
   if (model::Model* found = model::Models().Find(model)) {
     if (Status status = model::Model::Destroy(found); !status.ok()) {
       REPRISE_LOG(kWarning, "REPRISE", "{}; it is destroyed later", status.detail().what);
-      std::lock_guard lock(g_zombies_mutex);
+      MutexLock lock(g_zombies_mutex);
       Zombies<Zombie>().push_back({model, lease});
       return;
     }
@@ -424,7 +435,7 @@ void Graph::Impl::BuryZombies() noexcept {
   const CallGuard call;
   std::vector<Zombie> dead;
   {
-    std::lock_guard lock(g_zombies_mutex);
+    MutexLock lock(g_zombies_mutex);
     std::erase_if(Zombies<Zombie>(), [&](const Zombie& zombie) {
       const model::Model* found = model::Models().Find(zombie.model);
       if (found != nullptr && found->executing()) return false;
@@ -577,14 +588,14 @@ StatusOr<bool> Graph::Impl::Dump(const std::string& path, bool every_task) const
 
 Graph::Impl::Owner Graph::Impl::FindOwner(uint64_t capture) {
   Registry& registry = Registry::Get();
-  std::lock_guard lock(registry.mutex);
+  MutexLock lock(registry.mutex);
   const auto found = registry.captures.find(capture);
   if (found == registry.captures.end()) return {};
   return {found->second.graph.lock(), found->second.is_body};
 }
 
 void Graph::Impl::Adopt(std::shared_ptr<rng::GeneratorState> state) {
-  std::lock_guard lock(generators_mutex_);
+  MutexLock lock(generators_mutex_);
   generators_.insert(std::move(state));
 }
 

@@ -5,12 +5,12 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "memory/device_allocator.h"
 #include "memory/host_allocator.h"
@@ -108,11 +108,11 @@ class Graph::Impl : public std::enable_shared_from_this<Graph::Impl> {
   std::vector<Body> bodies_;
   Status bad_body_;  ///< why the capture must fail although the runtime does not know
   /// States that draw in the open capture. A lock of its own, because they are adopted under locks of theirs.
-  std::mutex generators_mutex_;
-  std::set<std::shared_ptr<rng::GeneratorState>> generators_;
+  Mutex generators_mutex_;
+  std::set<std::shared_ptr<rng::GeneratorState>> generators_ REPRISE_GUARDED_BY(generators_mutex_);
   /// States that draw in the captured graph, each with the offsets that all its draws of one replay take.
   std::vector<std::pair<std::shared_ptr<rng::GeneratorState>, uint64_t>> drawn_;
-  std::mutex replay_mutex_;
+  Mutex replay_mutex_;
   /// Behind the newest execution, when it draws: its numbers stand in cells that the next one writes anew.
   runtime::EventRecord* last_drawn_ = nullptr;
   void* last_stream_ = nullptr;

@@ -2,12 +2,12 @@
 #include "reprise/memory.h"
 
 #include <atomic>
-#include <mutex>
 #include <thread>
 
 #include "api/runtime_driver.h"
 #include "api/streams.h"
 #include "api/throw.h"
+#include "base/mutex.h"
 #include "memory/snapshot.h"
 #include "reprise/stream.h"
 #include "runtime/device.h"
@@ -56,11 +56,11 @@ PoolId NewPoolId() {
 
 void ChangeMemorySettings(const std::string& settings) {
   // Changes come one after another, each on top of the one before.
-  static auto* const mutex = new std::mutex;
+  static auto* const mutex = new Mutex;
   api::Call("reprise::ChangeMemorySettings", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(DeviceAllocator * device, api::DeviceMemory());
     REPRISE_ASSIGN_OR_RETURN(HostAllocator * host, api::HostMemory());
-    std::lock_guard lock(*mutex);
+    MutexLock lock(*mutex);
     REPRISE_ASSIGN_OR_RETURN(const memory::Config::Change change, device->GetConfig().ChangedBy(settings));
     REPRISE_RETURN_IF_ERROR(device->SetConfig(change.config));
     if (change.names_fraction) {
@@ -294,7 +294,7 @@ void ResetAccumulatedStats() {
 
 }  // namespace host_memory
 
-// ----------------------------------------------------------------------------------------------------------- pools
+// ---- Pools ----
 
 MemPool::MemPool(int device) : MemPool(device, Options()) {}
 

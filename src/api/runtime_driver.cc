@@ -3,13 +3,13 @@
 
 #include <atomic>
 #include <deque>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "api/streams.h"
 #include "base/calls.h"
 #include "base/memory_checker.h"
+#include "base/mutex.h"
 #include "capture/session.h"
 #include "device/memory.h"
 #include "device/parked_memory.h"
@@ -29,7 +29,6 @@ using device::VirtualMemory;
 using runtime::EventRecord;
 using runtime::Stream;
 
-constexpr uint32_t kPage2M = 2u << 20;
 constexpr uint32_t kLocationDevice = 1;  // ACL_MEM_LOCATION_TYPE_DEVICE
 constexpr uint32_t kHugePages = 4;       // ACL_HBM_MEM_HUGE
 
@@ -61,12 +60,13 @@ class RuntimeDriver final : public memory::Driver {
   StatusOr<void*> Allocate(int device, uint64_t bytes) override {
     // Nobody gets memory of a device whose last context is going: it would be taken away again.
     REPRISE_ASSIGN_OR_RETURN(runtime::Device * found, runtime::FindDevice(device));
-    std::lock_guard lock(found->contexts_mutex);
+    MutexLock lock(found->contexts_mutex);
     if (runtime::Context::CountOn(*found) == 0) {
       return Error(kNoContext, "device memory is asked for on a device without context")
           .Hint("call aclrtSetDevice first");
     }
-    REPRISE_ASSIGN_OR_RETURN(void* const segment, MemoryRegistry::Get().AllocateDevice(device, bytes, kPage2M));
+    REPRISE_ASSIGN_OR_RETURN(void* const segment, MemoryRegistry::Get().AllocateDevice(
+                                                      device, bytes, static_cast<uint32_t>(device::kHugePage)));
     ForbidAccess(segment, bytes);
     return segment;
   }
@@ -190,8 +190,8 @@ class RuntimeDriver final : public memory::Driver {
 
 // Never destroyed: blocks are freed by static objects of programs, too.
 struct Allocators {
-  std::mutex mutex;
-  RuntimeDriver driver;
+  Mutex mutex;
+  RuntimeDriver driver REPRISE_GUARDED_BY(mutex);
   std::atomic<memory::DeviceAllocator*> device{nullptr};
   std::atomic<memory::HostAllocator*> host{nullptr};
 };
@@ -214,7 +214,7 @@ template <class Allocator>
 StatusOr<Allocator*> Make(std::atomic<Allocator*>& place) {
   if (Allocator* made = place.load(std::memory_order_acquire)) [[likely]]
     return made;
-  std::lock_guard lock(All().mutex);
+  MutexLock lock(All().mutex);
   if (Allocator* made = place.load(std::memory_order_acquire)) return made;
   REPRISE_ASSIGN_OR_RETURN(const memory::Config config, memory::Config::FromEnvironment());
   auto* const made = new Allocator(All().driver, config);
@@ -234,7 +234,7 @@ memory::HostAllocator* HostMemoryOrNull() noexcept { return All().host.load(std:
 void SetWaitScope(WaitScope scope) {
   // Never destroyed; sanitizers find all of them here.
   static auto* const all = new std::deque<WaitScope>;
-  const std::lock_guard lock(All().mutex);
+  MutexLock lock(All().mutex);
   g_wait_scope.store(scope.leave == nullptr ? nullptr : &all->emplace_back(scope), std::memory_order_release);
 }
 

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <mutex>
 #include <new>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/call_trace.h"
+#include "base/mutex.h"
 #include "base/no_destroy.h"
 #include "base/strict.h"
 
@@ -43,23 +43,23 @@ struct Retired {
 };
 
 struct Threads {
-  std::mutex mutex;  // rank: below everything
-  CallSlot* first = nullptr;
-  uint32_t taken = 0;
-  std::vector<Retired> retired;
-  size_t batch = kBatch;  // so many are worth a look
-  bool handles_forks = false;
-  bool refused_in_forks = false;  // a fork's calls will be refused
-  bool is_refused_fork = false;
+  Mutex mutex;  // rank: below everything
+  CallSlot* first REPRISE_GUARDED_BY(mutex) = nullptr;
+  uint32_t taken REPRISE_GUARDED_BY(mutex) = 0;
+  std::vector<Retired> retired REPRISE_GUARDED_BY(mutex);
+  size_t batch REPRISE_GUARDED_BY(mutex) = kBatch;  // so many are worth a look
+  bool handles_forks REPRISE_GUARDED_BY(mutex) = false;
+  bool refused_in_forks REPRISE_GUARDED_BY(mutex) = false;  // a fork's calls will be refused
+  bool is_refused_fork = false;                             // set while the fork has one thread
 };
 constinit NoDestroy<Threads> g_threads;
 
 // Once behind the other: functions of libraries that are loaded before the first call, and then those of later ones.
 struct FirstCall {
-  std::mutex mutex;
-  std::array<void (*)(), 8> functions{};
-  size_t count = 0;
-  bool was = false;
+  Mutex mutex;
+  std::array<void (*)(), 8> functions REPRISE_GUARDED_BY(mutex){};
+  size_t count REPRISE_GUARDED_BY(mutex) = 0;
+  bool was REPRISE_GUARDED_BY(mutex) = false;
 };
 constinit NoDestroy<FirstCall> g_first_call;
 
@@ -67,7 +67,7 @@ constinit thread_local bool t_ended __attribute__((tls_model("initial-exec"))) =
 
 void ReturnSlot(CallSlot& slot) noexcept {
   Threads& threads = g_threads.value;
-  std::lock_guard lock(threads.mutex);
+  MutexLock lock(threads.mutex);
   slot.taken.store(false, std::memory_order_relaxed);
   --threads.taken;
 }
@@ -83,8 +83,10 @@ struct SlotHolder {
 };
 
 void HandleForks() {
-  pthread_atfork([] { g_threads.value.mutex.lock(); }, [] { g_threads.value.mutex.unlock(); },
-                 [] {
+  // Each of the three functions knows that the lock is held from the first of them on.
+  pthread_atfork([]() REPRISE_NOT_ANALYSED { g_threads.value.mutex.lock(); },
+                 []() REPRISE_NOT_ANALYSED { g_threads.value.mutex.unlock(); },
+                 []() REPRISE_NOT_ANALYSED {
                    Threads& threads = g_threads.value;
                    // Only this thread is left. A call that it is in ends in its slot.
                    for (CallSlot* slot = threads.first; slot != nullptr; slot = slot->next) {
@@ -105,7 +107,7 @@ void HandleForks() {
 
 void RunFirstCall() noexcept {
   FirstCall& first = g_first_call.value;
-  std::lock_guard lock(first.mutex);
+  MutexLock lock(first.mutex);
   if (first.was) return;
   first.was = true;
   ReadCallTrace();
@@ -130,7 +132,7 @@ void FreeRetired(const CallSlot* own) noexcept {
   Threads& threads = g_threads.value;
   std::vector<Retired> free;
   {
-    std::lock_guard lock(threads.mutex);
+    MutexLock lock(threads.mutex);
     if (threads.retired.empty()) return;
     g_moment.fetch_add(1, std::memory_order_acq_rel);
     const bool alone = threads.taken == 0 || (threads.taken == 1 && own != nullptr);
@@ -148,12 +150,13 @@ void FreeRetired(const CallSlot* own) noexcept {
         }
       }
     }
-    const auto kept = std::partition(threads.retired.begin(), threads.retired.end(), [&](const Retired& retired) {
-      for (const CallSlot* slot = threads.first; slot != nullptr; slot = slot->next) {
-        if (Keeps(*slot, retired, own)) return true;
-      }
-      return false;
-    });
+    const auto kept = std::partition(threads.retired.begin(), threads.retired.end(),
+                                     [&](const Retired& retired) REPRISE_REQUIRES(threads.mutex) {
+                                       for (const CallSlot* slot = threads.first; slot != nullptr; slot = slot->next) {
+                                         if (Keeps(*slot, retired, own)) return true;
+                                       }
+                                       return false;
+                                     });
     try {
       free.assign(kept, threads.retired.end());
     } catch (const std::bad_alloc&) {
@@ -173,7 +176,7 @@ CallSlot* internal::TakeCallSlot() noexcept {
   if (!t_ended) {
     [[maybe_unused]] static thread_local SlotHolder holder;  // its destructor gives the slot back
   }
-  std::lock_guard lock(threads.mutex);
+  MutexLock lock(threads.mutex);
   if (threads.is_refused_fork) return nullptr;
   if (!threads.handles_forks) HandleForks();
   threads.handles_forks = true;
@@ -245,7 +248,7 @@ bool AwaitCalls() noexcept {
   const CallSlot* first;
   uint64_t moment;
   {
-    std::lock_guard lock(threads.mutex);
+    MutexLock lock(threads.mutex);
     if (threads.taken == 0 || (threads.taken == 1 && own != nullptr)) return true;
     first = threads.first;
     moment = g_moment.fetch_add(1, std::memory_order_acq_rel);
@@ -275,7 +278,7 @@ bool AwaitCalls() noexcept {
 void Retire(void* object, void (*free)(void*), uint64_t birth, bool soon) noexcept {
   Threads& threads = g_threads.value;
   try {
-    std::lock_guard lock(threads.mutex);
+    MutexLock lock(threads.mutex);
     threads.retired.push_back({object, free, birth, g_moment.load(std::memory_order_relaxed), t_calls});
     if (!soon && t_calls != nullptr && threads.retired.size() >= threads.batch) {
       t_calls->asked.fetch_or(kAskedToFree, std::memory_order_relaxed);  // at the end of the call
@@ -287,13 +290,13 @@ void Retire(void* object, void (*free)(void*), uint64_t birth, bool soon) noexce
 }
 
 size_t RetiredObjects() noexcept {
-  std::lock_guard lock(g_threads.value.mutex);
+  MutexLock lock(g_threads.value.mutex);
   return g_threads.value.retired.size();
 }
 
 void AtFirstCall(void (*function)()) {
   FirstCall& first = g_first_call.value;
-  std::lock_guard lock(first.mutex);
+  MutexLock lock(first.mutex);
   if (first.was) return function();
   if (first.count == first.functions.size()) std::abort();  // one place for each user of this function: make more
   first.functions[first.count++] = function;
@@ -301,7 +304,7 @@ void AtFirstCall(void (*function)()) {
 
 void RefuseInForks() noexcept {
   Threads& threads = g_threads.value;
-  std::lock_guard lock(threads.mutex);
+  MutexLock lock(threads.mutex);
   threads.refused_in_forks = true;
 }
 

@@ -4,35 +4,35 @@
 // atomic instruction while nobody else is inside; a thread that finds another one inside sleeps, as with any mutex.
 #pragma once
 
-#include <mutex>
-
+#include "base/mutex.h"
 #include "base/spin_lock.h"
 
 namespace reprise {
 
-/// Works with std::lock_guard and std::unique_lock.
+/// Works with MutexLock and UniqueLock. What it guards is said in words alone: a ShortLock may hold no mutex, or one
+/// after the other, which clang cannot follow.
 class GatedMutex {
  public:
-  void lock() {
+  void lock() REPRISE_NOT_ANALYSED {
     mutex_.lock();
     gate_.lock();
   }
-  void unlock() {
+  void unlock() REPRISE_NOT_ANALYSED {
     gate_.unlock();
     mutex_.unlock();
   }
-  void LockShortly() {
+  void LockShortly() REPRISE_NOT_ANALYSED {
     if (gate_.try_lock()) [[likely]]
       return;
     // Only the holder of the mutex keeps the gate shut for long. So a thread that has got the mutex spins for one short
     // section at most.
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     gate_.lock();
   }
-  void UnlockShortly() noexcept { gate_.unlock(); }
+  void UnlockShortly() noexcept REPRISE_NOT_ANALYSED { gate_.unlock(); }
 
  private:
-  std::mutex mutex_;
+  Mutex mutex_;
   SpinLock gate_;
 };
 

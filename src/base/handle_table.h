@@ -12,11 +12,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/calls.h"
+#include "base/mutex.h"
 #include "base/no_destroy.h"
 
 namespace reprise {
@@ -92,7 +92,7 @@ class HandleTable {
 
   /// Null when 2^20 objects are alive.
   void* Insert(T* object) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     uint32_t index;
     if (!free_.empty()) {
       index = free_.back();
@@ -128,7 +128,7 @@ class HandleTable {
   /// those who do not own it. `visit` must be short and leave the table alone.
   template <class Visit>
   bool With(const void* handle, Visit visit) const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     T* const object = Find(handle);
     if (object == nullptr) return false;
     visit(*object);
@@ -138,7 +138,7 @@ class HandleTable {
   /// Forgets the handle and returns its object, or null when it was not live. Of two threads that destroy one object,
   /// one gets it. `birth`: for Retire.
   T* Erase(const void* handle, uint64_t* birth = nullptr) noexcept {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Slot* slot = SlotOf(handle);
     if (slot == nullptr || slot->handle.load(std::memory_order_relaxed) != HandleBits(handle)) return nullptr;
     if (birth != nullptr) *birth = slot->birth;
@@ -157,19 +157,19 @@ class HandleTable {
   /// From now on nobody finds the object, but ForEach still visits it; false when it was not live. Show undoes that,
   /// unless somebody has erased it.
   bool Hide(const void* handle) noexcept {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Slot* slot = SlotOf(handle);
     if (slot == nullptr || slot->handle.load(std::memory_order_relaxed) != HandleBits(handle)) return false;
     slot->handle.store(0, std::memory_order_release);
     return true;
   }
   void Show(const void* handle) noexcept {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (Slot* slot = HiddenSlotOf(handle)) slot->handle.store(HandleBits(handle), std::memory_order_release);
   }
   /// As Erase, also for a hidden object.
   T* EraseHidden(const void* handle, uint64_t* birth) noexcept {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Slot* slot = HiddenSlotOf(handle);
     if (slot == nullptr) return nullptr;
     *birth = slot->birth;
@@ -186,14 +186,14 @@ class HandleTable {
   }
 
   size_t live() const noexcept {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return live_;
   }
 
   /// Visits every live object. No object is erased meanwhile, so `visit` must be short and leave the table alone.
   template <class Visit>
   void ForEach(Visit visit) const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (uint32_t i = 0; i < size_; ++i) {
       const Slot& slot = chunks_[i / kChunk].load(std::memory_order_relaxed)[i % kChunk];
       if (T* object = slot.object.load(std::memory_order_relaxed)) visit(object);
@@ -218,7 +218,7 @@ class HandleTable {
     return slot->object.load(std::memory_order_relaxed) != nullptr ? slot : nullptr;
   }
 
-  T* EraseLocked(Slot& slot, const void* handle) noexcept {
+  T* EraseLocked(Slot& slot, const void* handle) noexcept REPRISE_REQUIRES(mutex_) {
     T* object = slot.object.load(std::memory_order_relaxed);
     slot.object.store(nullptr, std::memory_order_release);
     slot.generation = (slot.generation + 1) & 0xFFFFFF;
@@ -235,12 +235,20 @@ class HandleTable {
     return chunk != nullptr ? &chunk[index % kChunk] : nullptr;
   }
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::array<std::atomic<Slot*>, kMaxChunks> chunks_{};  // never freed: tables live as long as the process
-  std::vector<uint32_t> free_;
-  uint32_t size_ = 0;
-  size_t live_ = 0;
+  std::vector<uint32_t> free_ REPRISE_GUARDED_BY(mutex_);
+  uint32_t size_ REPRISE_GUARDED_BY(mutex_) = 0;
+  size_t live_ REPRISE_GUARDED_BY(mutex_) = 0;
 };
+
+/// The table of a kind, which is never destroyed. For the source that gives the table its name: libraries with hidden
+/// symbols would each have their own.
+template <class T, HandleKind Kind>
+HandleTable<T, Kind>& TheTable() {
+  static constinit NoDestroy<HandleTable<T, Kind>> table;
+  return table.value;
+}
 
 /// One sentence about a handle that is not live: "… was destroyed", "… is an event handle, not a stream".
 std::string DescribeBadHandle(HandleState state, const void* handle, const char* expected);

@@ -13,11 +13,11 @@
 #include <cstdlib>
 #include <ctime>
 #include <map>
-#include <mutex>
 #include <string>
 
 #include "base/calls.h"
 #include "base/env.h"
+#include "base/mutex.h"
 
 namespace reprise {
 namespace {
@@ -38,7 +38,7 @@ class Logger {
   }
 
   LogLevel lowest() const { return lowest_; }
-  std::mutex& mutex() { return mutex_; }
+  Mutex& mutex() REPRISE_RETURNS_LOCK(mutex_) { return mutex_; }
 
   bool Enabled(LogLevel level, std::string_view module) const {
     const auto it = modules_.find(module);
@@ -47,7 +47,7 @@ class Logger {
 
   void Write(std::string_view line) {
     const NoCancel no_cancel;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (to_stdout_) {
       std::fwrite(line.data(), 1, line.size(), stdout);
       return;
@@ -60,7 +60,7 @@ class Logger {
   }
 
  private:
-  void OpenFile() {
+  void OpenFile() REPRISE_REQUIRES(mutex_) {
     if (file_ != nullptr) std::fclose(file_);
     std::string folder = folder_;
     for (const char* part : {"", "/debug", "/plog"}) {
@@ -80,10 +80,10 @@ class Logger {
   std::map<std::string, LogLevel, std::less<>> modules_;
   bool to_stdout_ = false;
   std::string folder_;
-  std::mutex mutex_;
-  FILE* file_ = nullptr;
-  size_t written_ = 0;
-  int files_ = 0;
+  Mutex mutex_;
+  FILE* file_ REPRISE_GUARDED_BY(mutex_) = nullptr;
+  size_t written_ REPRISE_GUARDED_BY(mutex_) = 0;
+  int files_ REPRISE_GUARDED_BY(mutex_) = 0;
 };
 
 Logger& TheLogger() {
@@ -91,8 +91,9 @@ Logger& TheLogger() {
   static auto* const logger = [] {
     auto* const made = new Logger;
     // A fork while another thread writes would never get the lock.
-    pthread_atfork([] { TheLogger().mutex().lock(); }, [] { TheLogger().mutex().unlock(); },
-                   [] { TheLogger().mutex().unlock(); });
+    pthread_atfork([]() REPRISE_NOT_ANALYSED { TheLogger().mutex().lock(); },
+                   []() REPRISE_NOT_ANALYSED { TheLogger().mutex().unlock(); },
+                   []() REPRISE_NOT_ANALYSED { TheLogger().mutex().unlock(); });
     return made;
   }();
   return *logger;

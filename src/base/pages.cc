@@ -7,9 +7,10 @@
 #include <bitset>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace reprise {
 namespace {
@@ -82,7 +83,7 @@ class Regions {
  public:
   std::byte* Take(size_t bytes) {
     const size_t pages = bytes / kPage;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (size_t look = 0; look != std::min(all_.size(), kMostLooks); ++look) {
       Region& region = *all_[all_.size() - 1 - look];
       if (const size_t first = region.FindRun(pages); first != kRegionPages) return Use(region, first, pages);
@@ -104,7 +105,7 @@ class Regions {
 
   void Give(std::byte* data, size_t bytes) noexcept {
     const size_t into = reinterpret_cast<uintptr_t>(data) % kRegionBytes;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Region& region = *by_data_.find(data - into)->second;
     region.Mark(into / kPage, bytes / kPage, false);
     // To the front of what is searched: it has room.
@@ -120,26 +121,26 @@ class Regions {
   }
 
   PageUse Use() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return {all_.size(), spare_, 0};
   }
 
  private:
-  std::byte* Use(Region& region, size_t first, size_t pages) {
+  std::byte* Use(Region& region, size_t first, size_t pages) REPRISE_REQUIRES(mutex_) {
     if (region.used_pages == 0) --spare_;
     region.Mark(first, pages, true);
     return region.data + first * kPage;
   }
-  void Swap(size_t a, size_t b) {
+  void Swap(size_t a, size_t b) REPRISE_REQUIRES(mutex_) {
     std::swap(all_[a], all_[b]);
     all_[a]->place = a;
     all_[b]->place = b;
   }
 
-  std::mutex mutex_;  // rank: last
-  std::vector<std::unique_ptr<Region>> all_;
-  std::unordered_map<std::byte*, Region*> by_data_;
-  size_t spare_ = 0;
+  Mutex mutex_;  // rank: last
+  std::vector<std::unique_ptr<Region>> all_ REPRISE_GUARDED_BY(mutex_);
+  std::unordered_map<std::byte*, Region*> by_data_ REPRISE_GUARDED_BY(mutex_);
+  size_t spare_ REPRISE_GUARDED_BY(mutex_) = 0;
 };
 
 Regions& TheRegions() {

@@ -17,7 +17,8 @@
 namespace reprise {
 
 constexpr size_t kLargeBytes = 64 << 10;
-constexpr size_t kRegionBytes = 2 << 20;
+constexpr size_t kHugePageBytes = 2 << 20;
+constexpr size_t kRegionBytes = kHugePageBytes;
 
 /// `bytes` may be more than was asked for.
 struct PageBlock {

@@ -13,12 +13,12 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "base/calls.h"
+#include "base/mutex.h"
 #include "base/symbols.h"
 
 #ifdef REPRISE_LIBBACKTRACE
@@ -34,8 +34,8 @@ struct Place {
 };
 
 struct Known {
-  std::mutex mutex;
-  std::map<const void*, std::string> places;
+  Mutex mutex;
+  std::map<const void*, std::string> places REPRISE_GUARDED_BY(mutex);
 #ifdef REPRISE_LIBBACKTRACE
   backtrace_state* state = nullptr;
   std::set<const void*> looked_for;  // files that a state was made for
@@ -119,7 +119,7 @@ std::string Demangled(const char* name) {
 std::string DescribeSourceLine(const void* address) {
   Known& known = TheKnown();
   const NoCancel no_cancel;
-  std::lock_guard lock(known.mutex);
+  MutexLock lock(known.mutex);
   const auto it = known.places.find(address);
   if (it != known.places.end()) return it->second;
   Place place = Look(known, address);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SpinLock: for critical sections of a few instructions that never call out. Anything longer takes a std::mutex.
+// SpinLock: for critical sections of a few instructions that never call out. Anything longer takes a Mutex.
 #pragma once
 
 #include <atomic>
 #include <thread>
+
+#include "base/thread_annotations.h"
 
 namespace reprise {
 
@@ -28,10 +30,10 @@ inline void PrefetchForWrite(const void* address) noexcept {
 #endif
 }
 
-/// Test-and-test-and-set lock; usable with std::lock_guard.
-class SpinLock {
+/// Test-and-test-and-set lock; for MutexLock.
+class REPRISE_LOCK SpinLock {
  public:
-  void lock() noexcept {
+  void lock() noexcept REPRISE_ACQUIRES() {
     for (int spins = 0; locked_.exchange(true, std::memory_order_acquire);) {
       while (locked_.load(std::memory_order_relaxed)) {
         CpuRelax();
@@ -40,8 +42,8 @@ class SpinLock {
       }
     }
   }
-  bool try_lock() noexcept { return !locked_.exchange(true, std::memory_order_acquire); }
-  void unlock() noexcept { locked_.store(false, std::memory_order_release); }
+  bool try_lock() noexcept REPRISE_TRIES(true) { return !locked_.exchange(true, std::memory_order_acquire); }
+  void unlock() noexcept REPRISE_RELEASES() { locked_.store(false, std::memory_order_release); }
 
  private:
   std::atomic<bool> locked_{false};

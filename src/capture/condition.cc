@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "capture/session.h"
 #include "runtime/submission.h"
 
@@ -13,7 +13,7 @@ namespace reprise::capture {
 
 Status AddConditionTask(runtime::Stream& stream, model::Condition& condition, model::ConditionKind kind,
                         std::span<void*> bodies) {
-  std::lock_guard lock(stream.context().capture_mutex);
+  MutexLock lock(stream.context().capture_mutex);
   if (!stream.is_capturing())
     return Error(kStreamNotCaptured, fmt::format("{} is not being captured", stream.Describe()))
         .Hint("begin a capture on it with aclmdlRICaptureBegin first: a conditional task is part of a graph");

@@ -6,8 +6,7 @@
 
 #include <fmt/format.h>
 
-#include <mutex>
-
+#include "base/mutex.h"
 #include "model/external_event.h"
 #include "runtime/submission.h"
 
@@ -138,7 +137,7 @@ Status RecordEvent(Event& event, Stream& stream, bool external) {
   ir::EdgePayload payload{static_cast<ir::NodeId>(session->model().graph().nodes().size()), *event_id, event.flags()};
   REPRISE_RETURN_IF_ERROR(runtime::SubmitToSink(stream, ir::MakeTask(ir::kEdgeRecord, payload)));
   session->records_.push_back(payload.record);
-  std::lock_guard event_lock(event.captured_mutex);
+  MutexLock event_lock(event.captured_mutex);
   event.captured = {session->id_, payload.record};
   return {};
 }
@@ -202,7 +201,7 @@ Status WaitEvent(Stream& stream, Event& event, uint32_t timeout_s, bool external
     // Nearly always an edge inside of the capture, which needs no look at the other ones.
     Event::Captured last;
     {
-      std::lock_guard event_lock(event.captured_mutex);
+      MutexLock event_lock(event.captured_mutex);
       last = event.captured;
     }
     if (last.session == session->capture_id()) return session->AddWait(stream, last.node);
@@ -261,7 +260,7 @@ Status ResetEvent(Event& event, Stream& stream) {
   }
   REPRISE_RETURN_IF_ERROR(runtime::CheckNotUpdating(stream, "an event reset"));
   if (stream.is_capturing()) {
-    std::lock_guard lock(stream.context().capture_mutex);
+    MutexLock lock(stream.context().capture_mutex);
     if (Session::Of(stream) != nullptr) {
       if (!IsExternalEvent(event)) return NotInGraph(event, "a reset");
       runtime::FlagPayload payload = runtime::MakeFlagPayload(event, 0);

@@ -3,8 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <mutex>
-
+#include "base/mutex.h"
 #include "capture/session.h"
 #include "device/memory.h"
 
@@ -13,7 +12,7 @@ namespace reprise::capture {
 StatusOr<void*> TakeGraphMemory(runtime::Stream& stream, uint64_t bytes) {
   if (!stream.is_capturing()) [[likely]]
     return nullptr;
-  std::lock_guard lock(stream.context().capture_mutex);
+  MutexLock lock(stream.context().capture_mutex);
   Session* session = Session::Of(stream);
   if (session == nullptr) return nullptr;
   return session->model().TakeMemory(bytes);
@@ -22,7 +21,7 @@ StatusOr<void*> TakeGraphMemory(runtime::Stream& stream, uint64_t bytes) {
 StatusOr<bool> GiveBackGraphMemory(runtime::Stream& stream, void* block) {
   if (!stream.is_capturing()) [[likely]]
     return false;
-  std::lock_guard lock(stream.context().capture_mutex);
+  MutexLock lock(stream.context().capture_mutex);
   Session* session = Session::Of(stream);
   if (session == nullptr) return false;
   if (session->model().owns_memory(block)) return true;

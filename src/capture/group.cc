@@ -3,11 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <mutex>
 #include <string>
 #include <utility>
 
 #include "base/call_trace.h"
+#include "base/mutex.h"
 #include "capture/session.h"
 #include "runtime/thread.h"
 
@@ -16,7 +16,7 @@ namespace reprise::capture {
 using runtime::Stream;
 
 Status BeginGroup(Stream& stream) {
-  std::lock_guard lock(stream.context().capture_mutex);
+  MutexLock lock(stream.context().capture_mutex);
   if (stream.is_updating()) {
     return Error(kTaskGroupStatus, fmt::format("{} is updating a task group", stream.Describe()))
         .Hint("end the update with aclmdlRICaptureTaskUpdateEnd first");
@@ -38,7 +38,7 @@ Status BeginGroup(Stream& stream) {
 }
 
 StatusOr<TaskGroup*> EndGroup(Stream& stream) {
-  std::lock_guard lock(stream.context().capture_mutex);
+  MutexLock lock(stream.context().capture_mutex);
   Session* session = Session::Of(stream);
   if (session == nullptr) return NotCaptured(stream);
   Session::Member& member = session->MemberOf(stream);

@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <new>
 
 #include "base/call_trace.h"
 #include "base/env.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/strict.h"
 #include "base/verbose.h"
 #include "ir/task_info.h"
@@ -44,9 +44,9 @@ std::string InBrackets(const std::string& call) { return call.empty() ? "" : " (
 
 // Open captures by id. An event remembers the id, which becomes meaningless when the capture ends.
 struct Registry {
-  std::mutex mutex;  // rank: below every capture_mutex
-  std::map<uint64_t, std::shared_ptr<Session>> sessions;
-  uint64_t next_id = 1;
+  Mutex mutex;  // rank: below every capture_mutex
+  std::map<uint64_t, std::shared_ptr<Session>> sessions REPRISE_GUARDED_BY(mutex);
+  uint64_t next_id REPRISE_GUARDED_BY(mutex) = 1;
 };
 
 Registry& TheRegistry() {
@@ -63,12 +63,12 @@ Session* Session::Of(const Stream& stream) {
 Session::CapturedRecord Session::FindCaptured(Event& event) {
   Event::Captured captured;
   {
-    std::lock_guard lock(event.captured_mutex);
+    MutexLock lock(event.captured_mutex);
     captured = event.captured;
   }
   if (captured.session == 0) return {};
   Registry& registry = TheRegistry();
-  std::lock_guard lock(registry.mutex);
+  MutexLock lock(registry.mutex);
   const auto it = registry.sessions.find(captured.session);
   return it != registry.sessions.end() ? CapturedRecord{it->second, captured.node} : CapturedRecord{};
 }
@@ -103,7 +103,7 @@ Status CheckCapturable(const Stream& stream) {
 Status Begin(Stream& stream, CaptureMode mode, Model* body) {
   REPRISE_RETURN_IF_ERROR(CheckCapturable(stream));
   Context& context = stream.context();
-  std::lock_guard lock(context.capture_mutex);
+  MutexLock lock(context.capture_mutex);
   REPRISE_RETURN_IF_ERROR(stream.CheckNotLeaving());
   if (body != nullptr && model::Models().Find(body->handle()) == nullptr) {
     return Error(kInvalidHandle, fmt::format("{} was destroyed by another thread meanwhile", body->Describe()))
@@ -146,7 +146,7 @@ Status Begin(Stream& stream, CaptureMode mode, Model* body) {
                   session->begin_thread_, ModeName(mode), InBrackets(DescribeCall()));
   {
     Registry& registry = TheRegistry();
-    std::lock_guard registry_lock(registry.mutex);
+    MutexLock registry_lock(registry.mutex);
     session->id_ = registry.next_id++;
     registry.sessions[session->id_] = session;
   }
@@ -275,7 +275,7 @@ void Session::Detach() {
   thread_counts_->Remove(mode_);
   model_->recorder = nullptr;
   Registry& registry = TheRegistry();
-  std::lock_guard lock(registry.mutex);
+  MutexLock lock(registry.mutex);
   registry.sessions.erase(id_);  // usually the last reference
 }
 
@@ -362,7 +362,7 @@ Status NotCaptured(const Stream& stream) {
 
 StatusOr<Model*> End(Stream& stream) {
   REPRISE_RETURN_IF_ERROR(CheckCapturable(stream));
-  std::unique_lock lock(stream.context().capture_mutex);
+  UniqueLock lock(stream.context().capture_mutex);
   Session* session = Session::Of(stream);
   if (session == nullptr) return NotCaptured(stream);
   if (&session->origin() != &stream) {
@@ -434,7 +434,7 @@ StatusOr<Model*> End(Stream& stream) {
 }
 
 CaptureInfo Info(const Stream& stream) {
-  std::lock_guard lock(stream.context().capture_mutex);
+  MutexLock lock(stream.context().capture_mutex);
   const Session* session = Session::Of(stream);
   if (session == nullptr) return {};
   return {session->invalidated() ? CaptureStatus::kInvalidated : CaptureStatus::kActive, &session->model()};
@@ -442,7 +442,7 @@ CaptureInfo Info(const Stream& stream) {
 
 Standing StandingOf(const Stream& stream) {
   if (!stream.is_capturing()) return {};
-  std::lock_guard lock(stream.context().capture_mutex);
+  MutexLock lock(stream.context().capture_mutex);
   Session* const session = Session::Of(stream);
   if (session == nullptr || session->invalidated()) return {};
   try {
@@ -489,11 +489,11 @@ bool GuidesDecide() {
 // invalidates all of them where the guides decide.
 template <class Forbids>
 Status RefuseFor(Context& context, Status error, Forbids forbids) {
-  std::lock_guard lock(context.capture_mutex);
+  MutexLock lock(context.capture_mutex);
   std::vector<std::shared_ptr<Session>> forbidding;
   {
     Registry& registry = TheRegistry();
-    std::lock_guard registry_lock(registry.mutex);
+    MutexLock registry_lock(registry.mutex);
     for (const auto& [id, session] : registry.sessions) {
       if (&session->context() == &context && forbids(*session)) forbidding.push_back(session);
     }
@@ -512,7 +512,7 @@ std::string DescribeOpenCapture() {
   std::shared_ptr<Session> open;
   {
     Registry& registry = TheRegistry();
-    std::lock_guard lock(registry.mutex);
+    MutexLock lock(registry.mutex);
     if (!registry.sessions.empty()) open = registry.sessions.begin()->second;
   }
   return open != nullptr ? open->Describe() : std::string();
@@ -566,7 +566,7 @@ Status CheckEventNotCaptured(Event& event, const char* api) {
           .Culprit(captured.session->Describe());
   // Looked up again under the lock; a capture of another context, which may go at any time, is left alone.
   if (auto context = runtime::CurrentContext(); context.ok()) {
-    std::lock_guard lock((*context)->capture_mutex);
+    MutexLock lock((*context)->capture_mutex);
     const Session::CapturedRecord now = Session::FindCaptured(event);
     if (now.session != nullptr && &now.session->context() == *context) now.session->Refused(error);
   }
@@ -584,7 +584,7 @@ Status ToLastNode(Attach attach) {
     return Error(kInvalidValue, "the last task of this thread was not captured")
         .Hint("call it right after a captured launch");
   }
-  std::lock_guard lock(stream->context().capture_mutex);
+  MutexLock lock(stream->context().capture_mutex);
   Session* session = Session::Of(*stream);
   if (session == nullptr)
     return Error(kInvalidValue, "the capture of the thread's last task has ended")

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <new>
 
+#include "base/mutex.h"
+
 namespace reprise::device {
 namespace {
 
@@ -13,9 +15,9 @@ namespace {
 constexpr auto kPause = std::chrono::milliseconds(10);
 
 struct Answers {
-  std::mutex turn;
-  std::mutex mutex;
-  std::vector<std::string> lines;
+  Mutex turn;
+  Mutex mutex;
+  std::vector<std::string> lines REPRISE_GUARDED_BY(mutex);
   std::atomic<uint32_t> count{0};
 };
 
@@ -37,7 +39,7 @@ Inquiry::~Inquiry() {
   Answers& answers = TheAnswers();
   open_.store(false, std::memory_order_seq_cst);
   {
-    std::lock_guard lock(answers.mutex);
+    MutexLock lock(answers.mutex);
     answers.lines.clear();
   }
   answers.turn.unlock();
@@ -45,7 +47,7 @@ Inquiry::~Inquiry() {
 
 void Inquiry::Answer(std::string line) {
   Answers& answers = TheAnswers();
-  std::lock_guard lock(answers.mutex);
+  MutexLock lock(answers.mutex);
   if (!open_.load() || std::find(answers.lines.begin(), answers.lines.end(), line) != answers.lines.end()) return;
   answers.lines.push_back(std::move(line));
   answers.count.fetch_add(1, std::memory_order_release);
@@ -57,7 +59,7 @@ std::vector<std::string> Inquiry::Collect(Clock::duration patience) {
   for (auto limit = Clock::now() + patience;;) {
     const uint32_t seen = answers.count.load(std::memory_order_acquire);
     {
-      std::lock_guard lock(answers.mutex);
+      MutexLock lock(answers.mutex);
       if (!answers.lines.empty()) limit = std::min(limit, Clock::now() + kPause);
     }
     FutexWait(answers.count, seen, limit);
@@ -67,13 +69,13 @@ std::vector<std::string> Inquiry::Collect(Clock::duration patience) {
       break;
     }
   }
-  std::lock_guard lock(answers.mutex);
+  MutexLock lock(answers.mutex);
   std::vector<std::string> lines = answers.lines;
   std::sort(lines.begin(), lines.end());
   return lines;
 }
 
-// ---- What threads do ------------------------------------------------------------------------------------------------
+// ---- What threads do ----
 
 constinit thread_local Activity::Slot* Activity::t_slot = nullptr;
 

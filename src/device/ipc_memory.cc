@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "device/memory.h"
 
 namespace reprise::device {
@@ -33,10 +33,10 @@ struct Imported {
 };
 
 struct Tables {
-  std::mutex mutex;
-  std::vector<Exported> exported;
-  std::vector<Imported> imported;
-  size_t forgotten = 0;  // of the exported
+  Mutex mutex;
+  std::vector<Exported> exported REPRISE_GUARDED_BY(mutex);
+  std::vector<Imported> imported REPRISE_GUARDED_BY(mutex);
+  size_t forgotten REPRISE_GUARDED_BY(mutex) = 0;  // of the exported
 };
 
 Tables& All() {
@@ -56,7 +56,7 @@ bool Same(const ShareKey& a, const ShareKey& b) { return a.Pack() == b.Pack(); }
 
 StatusOr<ShareKey> ExportMemory(void* pointer, uint64_t bytes, bool checks_pid) {
   Tables& all = All();
-  std::lock_guard lock(all.mutex);
+  MutexLock lock(all.mutex);
   for (Exported& each : all.exported) {
     if (each.fd < 0 || each.pointer != pointer || each.bytes != bytes || each.checks_pid != checks_pid) continue;
     ++each.count;
@@ -87,7 +87,7 @@ StatusOr<void*> ImportMemory(const ShareKey& key, int device) {
         .Hint("use the pointer that was exported; importing is for other processes");
   }
   Tables& all = All();
-  std::lock_guard lock(all.mutex);
+  MutexLock lock(all.mutex);
   for (Imported& each : all.imported) {
     if (!Same(each.key, key)) continue;
     ++each.count;
@@ -104,7 +104,7 @@ StatusOr<void*> ImportMemory(const ShareKey& key, int device) {
 
 Status CloseMemory(const ShareKey& key) {
   Tables& all = All();
-  std::lock_guard lock(all.mutex);
+  MutexLock lock(all.mutex);
   const auto import =
       std::find_if(all.imported.begin(), all.imported.end(), [&](const Imported& i) { return Same(i.key, key); });
   if (import != all.imported.end()) {
@@ -133,7 +133,7 @@ Status CloseMemory(const ShareKey& key) {
 
 void ForgetExports(uintptr_t begin, uint64_t bytes) noexcept {
   Tables& all = All();
-  std::lock_guard lock(all.mutex);
+  MutexLock lock(all.mutex);
   for (Exported& each : all.exported) {
     if (each.fd < 0 || reinterpret_cast<uintptr_t>(each.pointer) - begin >= bytes) continue;
     Withdraw(each.key);

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "base/mutex.h"
+
 namespace reprise::device {
 
 ManagedMemory& ManagedMemory::Get() {
@@ -20,7 +22,7 @@ StatusOr<void*> ManagedMemory::Allocate(int device, uint64_t bytes) {
   REPRISE_ASSIGN_OR_RETURN(void* at, registry.AllocateDevice(device, granules * kManagedGranule,
                                                              static_cast<uint32_t>(kManagedGranule), false, true));
   try {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     states_[reinterpret_cast<uintptr_t>(at)].resize(granules);
   } catch (...) {
     (void)registry.Free(at, MemoryKind::kDevice);
@@ -43,7 +45,7 @@ Status ManagedMemory::Check(const void* pointer, uint64_t bytes) const {
 Status ManagedMemory::Visit(const void* pointer, uint64_t bytes, const std::function<void(ManagedState&)>& visit) {
   REPRISE_RETURN_IF_ERROR(Check(pointer, bytes));
   const auto at = reinterpret_cast<uintptr_t>(pointer);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto it = states_.upper_bound(at);
   if (it == states_.begin()) return {};  // freed since
   --it;
@@ -86,7 +88,7 @@ StatusOr<ManagedSummary> ManagedMemory::Summarize(const void* pointer, uint64_t 
 }
 
 void ManagedMemory::Forget(uintptr_t begin) noexcept {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   states_.erase(begin);
 }
 

@@ -7,15 +7,15 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "device/memory.h"
 
 namespace reprise::device {
 
-constexpr uint64_t kManagedGranule = 2u << 20;
+constexpr uint64_t kManagedGranule = kHugePage;
 
 /// The numbers of `type` are those of aclrtMemManagedLocationType; 0 is no place.
 struct ManagedPlace {
@@ -63,8 +63,8 @@ class ManagedMemory {
   void Forget(uintptr_t begin) noexcept;
 
  private:
-  std::mutex mutex_;  // below that of MemoryRegistry
-  std::map<uintptr_t, std::vector<ManagedState>> states_;
+  Mutex mutex_;  // below that of MemoryRegistry
+  std::map<uintptr_t, std::vector<ManagedState>> states_ REPRISE_GUARDED_BY(mutex_);
 };
 
 }  // namespace reprise::device

@@ -16,7 +16,6 @@
 #include <cstring>
 #include <iterator>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <system_error>
 #include <vector>
@@ -26,6 +25,7 @@
 #include "base/env.h"
 #include "base/fault.h"
 #include "base/memory_checker.h"
+#include "base/mutex.h"
 #include "base/strict.h"
 #include "device/ipc_memory.h"
 #include "device/managed_memory.h"
@@ -133,7 +133,7 @@ StatusOr<void*> MemoryRegistry::AllocateDevice(int device, uint64_t bytes, uint3
                                                bool managed, uint64_t asked_bytes) {
   ParkedMemory::Get().Sweep();
   {
-    std::unique_lock lock(mutex_);
+    UniqueLock lock(mutex_);
     const uint64_t used = used_[static_cast<size_t>(device)];
     if (bytes > total_bytes() || used > total_bytes() - bytes || FaultPoint("memory.device")) {
       return NoRoom(device, bytes);
@@ -143,7 +143,7 @@ StatusOr<void*> MemoryRegistry::AllocateDevice(int device, uint64_t bytes, uint3
   }
   MemoryOrigin origin = MemoryOrigin::kHeap;
   void* at = AllocatePages(bytes, &origin);
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   uint64_t& used = used_[static_cast<size_t>(device)];
   if (at == nullptr) {
     used -= bytes;
@@ -166,7 +166,7 @@ StatusOr<void*> MemoryRegistry::AllocateHost(int device, uint64_t bytes) {
   if (at == nullptr)
     return Error(kOutOfDeviceMemory, fmt::format("the host refused {} bytes of pinned memory", bytes))
         .Hint("ask for less, free memory of the host, or raise the process's limit of address space (ulimit -v)");
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   const MemoryRange range{
       reinterpret_cast<uintptr_t>(at), bytes, MemoryKind::kPinnedHost, device, kSmallPage, true, origin};
   Insert(range);
@@ -236,7 +236,7 @@ Status MemoryRegistry::NoRoom(int device, uint64_t bytes) const {
 
 Status MemoryRegistry::Book(int device, uint64_t bytes) {
   ParkedMemory::Get().Sweep();
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   uint64_t& used = used_[static_cast<size_t>(device)];
   if (bytes > total_bytes() || used > total_bytes() - bytes || FaultPoint("memory.device"))
     return NoRoom(device, bytes);
@@ -246,18 +246,18 @@ Status MemoryRegistry::Book(int device, uint64_t bytes) {
 }
 
 void MemoryRegistry::Unbook(int device, uint64_t bytes) noexcept {
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   used_[static_cast<size_t>(device)] -= bytes;
 }
 
 void MemoryRegistry::AddMapped(uintptr_t begin, uint64_t bytes, int device, bool on_host) {
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   Insert({begin, bytes, on_host ? MemoryKind::kPinnedHost : MemoryKind::kDevice, device,
           static_cast<uint32_t>(kHugePage), true, MemoryOrigin::kMapped});
 }
 
 void MemoryRegistry::RemoveMapped(uintptr_t begin) noexcept {
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   const auto it = ranges_.find(begin);
   if (it == ranges_.end() || it->second.origin != MemoryOrigin::kMapped) return;
   RememberFreed(it->second);
@@ -267,7 +267,7 @@ void MemoryRegistry::RemoveMapped(uintptr_t begin) noexcept {
 
 StatusOr<MemoryRegistry::File> MemoryRegistry::Share(void* pointer, uint64_t bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(pointer);
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   const auto after = ranges_.upper_bound(begin);
   MemoryRange* range = after == ranges_.begin() ? nullptr : &std::prev(after)->second;
   const bool fits = range != nullptr && begin < range->end() && bytes <= range->end() - begin;
@@ -310,7 +310,7 @@ StatusOr<void*> MemoryRegistry::MapForeign(int device, const File& file, uint64_
   }
   // What lies around the exported part is not ours to use, hence a range of exactly that part.
   const auto begin = reinterpret_cast<uintptr_t>(at) + file.offset;
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   Insert({begin, bytes, MemoryKind::kDevice, device, kSmallPage, true, MemoryOrigin::kImported});
   foreign_[begin] = {reinterpret_cast<uintptr_t>(at), file.file_bytes};
   return reinterpret_cast<void*>(begin);
@@ -320,7 +320,7 @@ Status MemoryRegistry::UnmapForeign(void* pointer) {
   MemoryRange whole;  // as far as the mapping goes
   whole.kind = MemoryKind::kDevice;
   whole.origin = MemoryOrigin::kImported;
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   const auto it = foreign_.find(reinterpret_cast<uintptr_t>(pointer));
   if (it == foreign_.end())
     return Error(kInvalidValue, fmt::format("{} is no imported memory", fmt::ptr(pointer)))
@@ -345,7 +345,7 @@ Status MemoryRegistry::Free(void* pointer, MemoryKind kind, bool pooled, Users u
   parked.Sweep();
   if (users == Users::kStreams && !parked.InFlight()) users = Users::kNone;
   {
-    std::unique_lock lock(mutex_);
+    UniqueLock lock(mutex_);
     const auto it = ranges_.find(reinterpret_cast<uintptr_t>(pointer));
     if (it != ranges_.end() && it->second.kind == kind &&
         (it->second.origin == MemoryOrigin::kMapped || it->second.origin == MemoryOrigin::kImported)) {
@@ -415,7 +415,7 @@ Status MemoryRegistry::Register(int device, void* pointer, uint64_t bytes, Regis
   if (end < begin)
     return Error(kInvalidValue, fmt::format("the range of {} bytes wraps around", bytes))
         .Hint("pass the size of the memory at ptr in bytes");
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   const MemoryRange* within = FindLocked(begin);
   if (within != nullptr && within->is_host() && end <= within->end() && !how.pinned) {
     // Of a range's pages the program has named only a part, the rest may be anything.
@@ -470,7 +470,7 @@ Status MemoryRegistry::Register(int device, void* pointer, uint64_t bytes, Regis
 
 Status MemoryRegistry::Unregister(void* pointer) {
   const auto begin = reinterpret_cast<uintptr_t>(pointer);
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   if (mapped_again_.erase(begin) != 0) return {};
   const MemoryRange* found = FindLocked(begin);
   if (found == nullptr || found->kind != MemoryKind::kRegisteredHost || found->named_begin != begin) {
@@ -493,7 +493,7 @@ const MemoryRange* MemoryRegistry::FindLocked(uintptr_t address) const {
 }
 
 std::optional<MemoryRange> MemoryRegistry::Find(const void* pointer) const {
-  std::shared_lock lock(mutex_);
+  ReaderLock lock(mutex_);
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   const MemoryRange* range = FindLocked(address);
   if (range == nullptr) return std::nullopt;
@@ -516,7 +516,7 @@ StatusOr<MemoryRange> MemoryRegistry::CheckRange(const void* pointer, uint64_t b
     return Error(kInvalidValue, fmt::format("{} {:#x} plus {} bytes wraps around", what, begin, bytes))
         .Hint("pass the size of the range in bytes");
   }
-  std::shared_lock lock(mutex_);
+  ReaderLock lock(mutex_);
   if (const MemoryRange* range = FindLocked(begin)) {
     if (begin + bytes <= range->end()) [[likely]] {
       if (range->asked_bytes == 0 || begin + bytes <= range->begin + range->asked_bytes) [[likely]]
@@ -573,7 +573,7 @@ StatusOr<MemoryRange> MemoryRegistry::CheckRange(const void* pointer, uint64_t b
 
 bool MemoryRegistry::IsRegisteredForDevice(const void* pointer) const {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
-  std::shared_lock lock(mutex_);
+  ReaderLock lock(mutex_);
   const MemoryRange* range = FindLocked(address);
   if (range == nullptr) return false;
   return (range->kind == MemoryKind::kRegisteredHost && range->mapped) || range->origin == MemoryOrigin::kMapped ||
@@ -581,8 +581,8 @@ bool MemoryRegistry::IsRegisteredForDevice(const void* pointer) const {
 }
 
 std::string MemoryRegistry::ExplainReport(uintptr_t address) const {
-  std::shared_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return {};
+  if (!mutex_.try_lock_shared()) return {};
+  const ReaderLock lock(mutex_, std::adopt_lock);
   const auto is_of = [address](const MemoryRange& range) {
     return address >= range.begin && address < range.begin + PagesOf(range.bytes) + RedZonePages();
   };
@@ -608,7 +608,7 @@ std::string MemoryRegistry::ExplainReport(uintptr_t address) const {
 
 std::string MemoryRegistry::Explain(const void* pointer) const {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
-  std::shared_lock lock(mutex_);
+  ReaderLock lock(mutex_);
   if (const MemoryRange* range = FindLocked(address)) {
     if (address == range->begin) return fmt::format("is the start of {}", DescribeRange(*range));
     return fmt::format("points {} bytes into {}", address - range->begin, DescribeRange(*range));
@@ -628,7 +628,7 @@ size_t MemoryRegistry::FreeAllOfDevice(int device, Users users) {
   parked.Sweep();
   if (users == Users::kStreams && !parked.InFlight()) users = Users::kNone;
   {
-    std::unique_lock lock(mutex_);
+    UniqueLock lock(mutex_);
     for (auto it = ranges_.begin(); it != ranges_.end();) {
       // Mapped and imported memory belongs to those who map and import.
       if (it->second.kind == MemoryKind::kDevice && it->second.device == device &&
@@ -649,13 +649,13 @@ size_t MemoryRegistry::FreeAllOfDevice(int device, Users users) {
 }
 
 uint64_t MemoryRegistry::Watch() {
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   ++watchers_;
   return freed_count_.load(std::memory_order_relaxed);
 }
 
 void MemoryRegistry::Unwatch() noexcept {
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   if (--watchers_ == 0) freed_.clear();
 }
 
@@ -672,19 +672,19 @@ void MemoryRegistry::RememberFreed(const MemoryRange& range) {
 }
 
 std::vector<FreedRange> MemoryRegistry::FreedSince(uint64_t number) const {
-  std::shared_lock lock(mutex_);
+  ReaderLock lock(mutex_);
   const auto first = std::partition_point(freed_.begin(), freed_.end(),
                                           [number](const FreedRange& range) { return range.number <= number; });
   return {first, freed_.end()};
 }
 
 uint64_t MemoryRegistry::used_bytes(int device) const {
-  std::shared_lock lock(mutex_);
+  ReaderLock lock(mutex_);
   return used_[static_cast<size_t>(device)];
 }
 
 uint64_t MemoryRegistry::peak_bytes(int device) const {
-  std::shared_lock lock(mutex_);
+  ReaderLock lock(mutex_);
   return peak_[static_cast<size_t>(device)];
 }
 

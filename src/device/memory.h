@@ -11,11 +11,12 @@
 #include <deque>
 #include <map>
 #include <optional>
-#include <shared_mutex>
 #include <string>
 #include <vector>
 
 #include "base/call_trace.h"
+#include "base/mutex.h"
+#include "base/pages.h"
 #include "base/status.h"
 
 namespace reprise::device {
@@ -24,7 +25,7 @@ constexpr int kMaxDevices = 64;
 /// Device and pinned allocations begin at multiples of this: a cache line would do for the ABI (64), vector kernels
 /// like more.
 constexpr size_t kMemoryAlignment = 512;
-constexpr uint64_t kHugePage = 2u << 20;
+constexpr uint64_t kHugePage = kHugePageBytes;
 
 /// Whether addresses are looked up before they are used (REPRISE_CHECK_POINTERS); read once.
 bool ChecksPointers();
@@ -174,7 +175,7 @@ class MemoryRegistry {
   static void ReleaseParked(const MemoryRange& range);
   static void LetGo(const MemoryRange& range, Users users);
 
-  mutable std::shared_mutex mutex_;
+  mutable SharedMutex mutex_;
   struct Foreign {
     uintptr_t begin;
     uint64_t bytes;

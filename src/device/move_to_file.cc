@@ -14,10 +14,10 @@
 #include <climits>
 #include <csignal>
 #include <cstring>
-#include <mutex>
 
 #include "base/fault.h"
 #include "base/futex.h"
+#include "base/mutex.h"
 #include "device/run_report.h"
 
 #ifndef MREMAP_DONTUNMAP
@@ -33,7 +33,7 @@ namespace {
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kMostAtOnce = 1u << 20;
 
-std::mutex g_mutex;  // one move at a time
+Mutex g_mutex;  // one move at a time
 std::atomic<uint32_t> g_moves{0};
 std::atomic<uintptr_t> g_begin{0};
 std::atomic<uintptr_t> g_end{0};
@@ -175,7 +175,7 @@ bool MoveHoldingWriters(void* begin, uint64_t bytes, int fd) {
 }  // namespace
 
 int MoveToFile(void* begin, uint64_t bytes, int fd) noexcept {
-  std::lock_guard lock(g_mutex);
+  MutexLock lock(g_mutex);
   g_begin.store(reinterpret_cast<uintptr_t>(begin), std::memory_order_relaxed);
   g_end.store(reinterpret_cast<uintptr_t>(begin) + bytes, std::memory_order_relaxed);
   g_moves.fetch_add(1, std::memory_order_acq_rel);

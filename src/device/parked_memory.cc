@@ -9,6 +9,7 @@
 
 #include "base/call_trace.h"
 #include "base/log.h"
+#include "base/mutex.h"
 
 namespace reprise::device {
 namespace {
@@ -52,7 +53,7 @@ void ParkedMemory::Park(const MemoryRange& range, Release release) noexcept {
                      {},
                      fmt::format("thread {}{}", gettid(), call.empty() ? "" : " (" + call + ")"),
                      LogEnabled(LogLevel::kWarning, "RUNTIME")});
-    std::unique_lock lock(mutex_);
+    UniqueLock lock(mutex_);
     // Looked up under the lock, so that the list is in the order of what its entries wait for.
     if (const Streams* const streams = streams_.load(std::memory_order_acquire)) streams->busy(fresh.front().tickets);
     if (!fresh.front().tickets.empty()) {
@@ -70,7 +71,7 @@ void ParkedMemory::Park(const MemoryRange& range, Release release) noexcept {
 void ParkedMemory::SweepNow() noexcept {
   std::list<Entry> passed;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const Streams* const streams = streams_.load(std::memory_order_acquire);
     while (!entries_.empty()) {
       Entry& first = entries_.front();
@@ -87,7 +88,7 @@ void ParkedMemory::SweepNow() noexcept {
 }
 
 void ParkedMemory::Forget(const void* stream) noexcept {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (Entry& entry : entries_) {
     std::erase_if(entry.tickets, [stream](const Ticket& ticket) { return ticket.stream == stream; });
   }
@@ -95,7 +96,7 @@ void ParkedMemory::Forget(const void* stream) noexcept {
 
 bool ParkedMemory::Oldest(Ticket& ticket) {
   Sweep();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   // Empty tickets: its last stream has just gone, and the next sweep takes it.
   if (entries_.empty() || entries_.front().tickets.empty()) return false;
   ticket = entries_.front().tickets.front();
@@ -105,7 +106,7 @@ bool ParkedMemory::Oldest(Ticket& ticket) {
 
 std::string ParkedMemory::Explain(uintptr_t address) const {
   if (count_.load(std::memory_order_acquire) == 0) return {};
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (const Entry& entry : entries_) {
     if (address - entry.range.begin >= entry.range.bytes) continue;
     return fmt::format(
@@ -119,7 +120,7 @@ std::string ParkedMemory::Explain(uintptr_t address) const {
 void ParkedMemory::NoteUse(std::span<const uintptr_t> addresses, const std::string& task) {
   std::vector<std::string> lines;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     size_t compared = 0;
     for (Entry& entry : entries_) {
       if (compared++ == kMostCompared) break;

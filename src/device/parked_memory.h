@@ -11,11 +11,11 @@
 #include <atomic>
 #include <cstdint>
 #include <list>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "device/memory.h"
 
 namespace reprise::device {
@@ -90,10 +90,10 @@ class ParkedMemory {
 
   static constinit std::atomic<uint32_t> watched_;
   std::atomic<const Streams*> streams_{nullptr};
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   // In the order of frees. A later entry waits for everything that an earlier one waits for, so the first entry is
   // released first.
-  std::list<Entry> entries_;
+  std::list<Entry> entries_ REPRISE_GUARDED_BY(mutex_);
   std::atomic<uint64_t> count_{0};
   std::atomic<uint64_t> released_{0};
   std::array<std::atomic<uint64_t>, kMaxDevices> bytes_{};

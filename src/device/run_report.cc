@@ -193,7 +193,7 @@ std::vector<std::string> Activity::Describe(int device) {
   return lines;
 }
 
-// ---- Faults ---------------------------------------------------------------------------------------------------------
+// ---- Faults ----
 
 namespace {
 

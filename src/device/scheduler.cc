@@ -19,6 +19,7 @@
 #include "base/env.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "device/inquiry.h"
 
 namespace reprise::device {
@@ -84,14 +85,14 @@ Clock::duration SpinTime() noexcept {
 }
 
 void WaitList::Remove(Runnable* runnable) noexcept {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const size_t removed =
       std::erase_if(waiters_, [runnable](const Waiter& waiter) { return waiter.runnable == runnable; });
   runnable->waits_.fetch_sub(static_cast<uint32_t>(removed), std::memory_order_release);
 }
 
 void WaitList::WakeAll() noexcept {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   WakeLocked();
 }
 
@@ -164,10 +165,10 @@ std::string ThreadLimits() {
 
 Status Scheduler::Start() {
   if (has_workers()) return {};
-  std::lock_guard lock(start_mutex_);
+  MutexLock lock(start_mutex_);
   if (has_workers()) return {};
   std::string why;
-  const auto start = [&](void (*loop)(Scheduler*)) {
+  const auto start = [&](void (*loop)(Scheduler*)) REPRISE_REQUIRES(start_mutex_) {
     try {
       if (FaultPoint("scheduler.thread")) {
         throw std::system_error(EAGAIN, std::generic_category(), "injected fault");
@@ -232,7 +233,7 @@ void Scheduler::Push(Runnable& runnable, bool needs_worker, bool set_queued, boo
   if (!has_workers()) [[unlikely]]
     (void)Start();
   {
-    std::lock_guard lock(ready_lock_);
+    MutexLock lock(ready_lock_);
     // Queued and linked at once: a helper that takes it runs it to its end, and its owner may then free it.
     if (set_queued) runnable.state_.store(Runnable::kStateQueued, std::memory_order_release);
     runnable.needs_worker_ = needs_worker;
@@ -273,7 +274,7 @@ void Scheduler::Unlink(Runnable& runnable) noexcept {
 
 Runnable* Scheduler::PopReady() noexcept {
   if (ready_count_.load(std::memory_order_relaxed) == 0) return nullptr;
-  std::lock_guard lock(ready_lock_);
+  MutexLock lock(ready_lock_);
   while (head_ != nullptr) {
     Runnable* runnable = head_;
     Unlink(*runnable);
@@ -301,7 +302,7 @@ bool Scheduler::TryRun(Runnable& runnable) noexcept {
   }
   if (seen != Runnable::kStateQueued) return false;
   {
-    std::lock_guard lock(ready_lock_);
+    MutexLock lock(ready_lock_);
     if (runnable.needs_worker_) return false;
     uint32_t queued = Runnable::kStateQueued;
     if (!runnable.state_.compare_exchange_strong(queued, Runnable::kStateRunning, std::memory_order_acq_rel)) {
@@ -317,7 +318,7 @@ bool Scheduler::TryRunPartOf(const Runnable& whole) noexcept {
   if (!has_ready()) return false;
   Runnable* found = nullptr;
   {
-    std::lock_guard lock(ready_lock_);
+    MutexLock lock(ready_lock_);
     int looks = kPartLooks;
     for (found = head_; found != nullptr && looks != 0; found = found->next_, --looks) {
       if (found->part_of_.load(std::memory_order_relaxed) != &whole || found->needs_worker_) continue;
@@ -357,7 +358,7 @@ void Scheduler::Retire(Runnable& runnable) noexcept {
     // come to attend it since are who ran it until then and who has found an entry of it in the list.
     if (attendance == Runnable::kNobody && runnable.waits_.load(std::memory_order_acquire) == 0 &&
         runnable.state_.load(std::memory_order_acquire) == Runnable::kStateIdle) {
-      std::lock_guard lock(ready_lock_);
+      MutexLock lock(ready_lock_);
       if (runnable.attendance_.load(std::memory_order_acquire) == Runnable::kNobody) {
         if (runnable.linked_) Unlink(runnable);
         return;
@@ -389,7 +390,7 @@ void Scheduler::Attend(Attention& attention, Runnable& runnable) noexcept {
 // What the list holds back for its owner: in the list it cannot go away.
 void Scheduler::AttendHeldBack(Attention& attention) noexcept {
   if (attention.runnable != nullptr || !hold_back_.load(std::memory_order_relaxed)) return;
-  std::lock_guard lock(ready_lock_);
+  MutexLock lock(ready_lock_);
   if (head_ != nullptr && head_ == tail_) Attend(attention, *head_);
 }
 
@@ -544,7 +545,7 @@ bool Scheduler::HelpWithJob() noexcept {
   if (job_count_.load(std::memory_order_relaxed) == 0) return false;
   Job* job = nullptr;
   {
-    std::lock_guard lock(job_lock_);
+    MutexLock lock(job_lock_);
     for (Job** at = &jobs_; *at != nullptr; at = &(*at)->link) {
       if ((*at)->helpers == 0) continue;
       if ((*at)->next.load(std::memory_order_relaxed) >= (*at)->count) {
@@ -582,7 +583,7 @@ void Scheduler::ParallelFor(int64_t count, int64_t grain, void (*body)(void*, in
   job.helpers = helpers;
   job.place = Activity::Place();
   {
-    std::lock_guard lock(job_lock_);
+    MutexLock lock(job_lock_);
     job.link = jobs_;
     jobs_ = &job;
     job_count_.fetch_add(1, std::memory_order_seq_cst);
@@ -594,7 +595,7 @@ void Scheduler::ParallelFor(int64_t count, int64_t grain, void (*body)(void*, in
   }
   job.Work();
   {
-    std::lock_guard lock(job_lock_);
+    MutexLock lock(job_lock_);
     for (Job** at = &jobs_; *at != nullptr; at = &(*at)->link) {
       if (*at == &job) {
         *at = job.link;
@@ -613,7 +614,7 @@ void Scheduler::ParallelFor(int64_t count, int64_t grain, void (*body)(void*, in
 void Scheduler::WakeAt(Runnable& runnable, Clock::time_point when) {
   if (!has_workers()) (void)Start();
   {
-    std::lock_guard lock(timer_mutex_);
+    MutexLock lock(timer_mutex_);
     if (const auto it = timer_of_.find(&runnable); it != timer_of_.end()) {
       const auto [first, last] = timers_.equal_range(it->second);
       timers_.erase(std::find_if(first, last, [&](const auto& entry) { return entry.second == &runnable; }));
@@ -626,7 +627,7 @@ void Scheduler::WakeAt(Runnable& runnable, Clock::time_point when) {
 }
 
 void Scheduler::CancelTimer(Runnable& runnable) noexcept {
-  std::lock_guard lock(timer_mutex_);
+  MutexLock lock(timer_mutex_);
   const auto it = timer_of_.find(&runnable);
   if (it == timer_of_.end()) return;
   const auto [first, last] = timers_.equal_range(it->second);
@@ -649,7 +650,7 @@ void Scheduler::MonitorLoop() {
     if (stop_.load()) return;  // looked at after `seen` was read, or the destructor's wake-up could be missed
     Deadline next;
     {
-      std::lock_guard lock(timer_mutex_);
+      MutexLock lock(timer_mutex_);
       const auto now = Clock::now();
       while (!timers_.empty() && timers_.begin()->first <= now) {
         Runnable* runnable = timers_.begin()->second;

@@ -25,12 +25,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "base/asymmetric_fence.h"
 #include "base/futex.h"
+#include "base/mutex.h"
 #include "base/spin_lock.h"
 #include "base/status.h"
 #include "device/run_place.h"
@@ -154,7 +154,7 @@ class WaitList {
   /// Adds `runnable` unless `ready()` holds; checked under the lock that WakeAll takes, so that no wake-up is lost.
   template <class Ready>
   bool AddUnless(Ready ready, Runnable* runnable, Scheduler* scheduler) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     // Announced before the condition is read: a setter that skips the lock because it sees no announcement has set the
     // condition before the announcement.
     announced_.store(true, std::memory_order_seq_cst);
@@ -171,7 +171,7 @@ class WaitList {
   /// Sets the condition and wakes, under one lock.
   template <class Set>
   void SetAndWake(Set set) noexcept {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     set();
     WakeLocked();
   }
@@ -185,11 +185,11 @@ class WaitList {
     Runnable* runnable;
     Scheduler* scheduler;
   };
-  void WakeLocked() noexcept;
+  void WakeLocked() noexcept REPRISE_REQUIRES(mutex_);
 
   SpinLock mutex_;
   std::atomic<bool> announced_{false};
-  std::vector<Waiter> waiters_;
+  std::vector<Waiter> waiters_ REPRISE_GUARDED_BY(mutex_);
 };
 
 /// Threads: thread-safe.
@@ -294,16 +294,16 @@ class Scheduler {
   void NudgeMonitor() noexcept;
 
   const int workers_wanted_;
-  std::mutex start_mutex_;
-  int workers_started_ = 0;  // guarded by start_mutex_, as this:
-  bool monitor_started_ = false;
+  Mutex start_mutex_;
+  int workers_started_ REPRISE_GUARDED_BY(start_mutex_) = 0;
+  bool monitor_started_ REPRISE_GUARDED_BY(start_mutex_) = false;
   std::atomic<bool> started_flag_{false};
   std::atomic<bool> stop_{false};
-  std::vector<std::thread> threads_;
+  std::vector<std::thread> threads_ REPRISE_GUARDED_BY(start_mutex_);
 
   alignas(64) SpinLock ready_lock_;
-  Runnable* head_ = nullptr;
-  Runnable* tail_ = nullptr;
+  Runnable* head_ REPRISE_GUARDED_BY(ready_lock_) = nullptr;
+  Runnable* tail_ REPRISE_GUARDED_BY(ready_lock_) = nullptr;
   std::atomic<uint32_t> ready_count_{0};  // written under the lock only
   std::atomic<bool> hold_back_{false};    // the list holds one runnable, whose owner will probably run it itself
   std::atomic<uint32_t> pops_{0};
@@ -313,13 +313,13 @@ class Scheduler {
   std::atomic<uint32_t> epoch_{0};
 
   alignas(64) SpinLock job_lock_;
-  Job* jobs_ = nullptr;
+  Job* jobs_ REPRISE_GUARDED_BY(job_lock_) = nullptr;
   std::atomic<uint32_t> job_count_{0};
 
   // The monitor fires timers, and adds workers when all of them are stuck in foreign code that waits.
-  std::mutex timer_mutex_;
-  std::multimap<Clock::time_point, Runnable*> timers_;
-  std::map<Runnable*, Clock::time_point> timer_of_;
+  Mutex timer_mutex_;
+  std::multimap<Clock::time_point, Runnable*> timers_ REPRISE_GUARDED_BY(timer_mutex_);
+  std::map<Runnable*, Clock::time_point> timer_of_ REPRISE_GUARDED_BY(timer_mutex_);
   std::atomic<uint32_t> monitor_word_{0};
   std::atomic<bool> monitor_watches_{false};
   std::atomic<int> extra_workers_{0};

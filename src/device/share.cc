@@ -13,10 +13,10 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <system_error>
 
 #include "base/fault.h"
+#include "base/mutex.h"
 
 namespace reprise::device {
 namespace {
@@ -49,11 +49,11 @@ struct Table {
 
 // The table of this process; made by its first offer.
 struct Own {
-  std::mutex mutex;
-  Table* table = nullptr;
-  pid_t pid = 0;
-  uint32_t used = 0;
-  std::vector<uint32_t> free;
+  Mutex mutex;
+  Table* table REPRISE_GUARDED_BY(mutex) = nullptr;
+  pid_t pid REPRISE_GUARDED_BY(mutex) = 0;
+  uint32_t used REPRISE_GUARDED_BY(mutex) = 0;
+  std::vector<uint32_t> free REPRISE_GUARDED_BY(mutex);
 };
 
 Own& TheOwn() {
@@ -61,7 +61,7 @@ Own& TheOwn() {
   return *own;
 }
 
-Entry* Find(Own& own, const ShareKey& key) {
+Entry* Find(Own& own, const ShareKey& key) REPRISE_REQUIRES(own.mutex) {
   if (own.table == nullptr || key.pid != getpid() || own.pid != key.pid || key.index >= own.used) return nullptr;
   Entry& entry = own.table->entries[key.index];
   return key.nonce != 0 && entry.nonce.load() == key.nonce ? &entry : nullptr;
@@ -254,7 +254,7 @@ bool Process::HasEnded() const {
 
 StatusOr<ShareKey> Offer(const ShareOffer& offer) {
   Own& own = TheOwn();
-  std::lock_guard lock(own.mutex);
+  MutexLock lock(own.mutex);
   if (own.table == nullptr || own.pid != getpid()) {  // a forked child begins with a table of its own
     const int fd = MakeMemoryFile(kTableLabel, sizeof(Table));
     void* at = fd < 0 ? MAP_FAILED : mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -301,7 +301,7 @@ StatusOr<ShareKey> Offer(const ShareOffer& offer) {
 
 bool Withdraw(const ShareKey& key) {
   Own& own = TheOwn();
-  std::lock_guard lock(own.mutex);
+  MutexLock lock(own.mutex);
   Entry* entry = Find(own, key);
   if (entry == nullptr) return false;
   entry->nonce.store(0);
@@ -311,7 +311,7 @@ bool Withdraw(const ShareKey& key) {
 
 Status AllowTakers(const ShareKey& key, const int32_t* pids, size_t count) {
   Own& own = TheOwn();
-  std::lock_guard lock(own.mutex);
+  MutexLock lock(own.mutex);
   Entry* entry = Find(own, key);
   if (entry == nullptr) return NoSuchOffer("export of this process", "it was made by another one, or is closed");
   const uint32_t before = entry->takers.load();

@@ -9,6 +9,7 @@
 #include <new>
 
 #include "base/fault.h"
+#include "base/mutex.h"
 
 namespace reprise::device {
 namespace {
@@ -113,7 +114,7 @@ Status SharedCells::Map() {
 }
 
 StatusOr<CellUse> SharedCells::Take() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (cells_ == nullptr) REPRISE_RETURN_IF_ERROR(Map());
   Reclaim(false);
   if (free_.empty() && used_ == limit_) Reclaim(true);
@@ -136,14 +137,14 @@ StatusOr<CellUse> SharedCells::Take() {
 }
 
 void SharedCells::Reclaim(bool looks) {
-  const auto let_go =
-      std::partition(lingering_.begin(), lingering_.end(), [&](int32_t id) { return IsHeld(cells_[id], looks); });
+  const auto let_go = std::partition(lingering_.begin(), lingering_.end(),
+                                     [&](int32_t id) REPRISE_REQUIRES(mutex_) { return IsHeld(cells_[id], looks); });
   free_.insert(free_.end(), let_go, lingering_.end());
   lingering_.erase(let_go, lingering_.end());
 }
 
 void SharedCells::Return(int32_t id) noexcept {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   (IsHeld(cells_[id], false) ? lingering_ : free_).push_back(id);
 }
 

@@ -8,11 +8,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "device/share.h"
 
@@ -101,22 +101,22 @@ class SharedCells {
 
  private:
   friend class CellUse;
-  Status Map();
+  Status Map() REPRISE_REQUIRES(mutex_);
   void Return(int32_t id) noexcept;
   /// Makes cells free again that nobody holds any longer; `looks`: not even processes that have ended.
-  void Reclaim(bool looks);
+  void Reclaim(bool looks) REPRISE_REQUIRES(mutex_);
 
   /// For messages: the label without the name of the project.
   const char* What() const { return label_ + sizeof("reprise"); }
 
   const char* const label_;
   const int64_t limit_;
-  std::mutex mutex_;
-  SharedCell* cells_ = nullptr;
+  Mutex mutex_;
+  SharedCell* cells_ = nullptr;  // set by the first Take, as fd_
   int fd_ = -1;
-  int32_t used_ = 0;
-  std::vector<int32_t> free_;
-  std::vector<int32_t> lingering_;  // destroyed here, still held by another process
+  int32_t used_ REPRISE_GUARDED_BY(mutex_) = 0;
+  std::vector<int32_t> free_ REPRISE_GUARDED_BY(mutex_);
+  std::vector<int32_t> lingering_ REPRISE_GUARDED_BY(mutex_);  // destroyed here, still held by another process
 };
 
 }  // namespace reprise::device

@@ -23,6 +23,7 @@
 #include "base/fault.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "ir/task_info.h"
 
 namespace reprise::device {
@@ -100,7 +101,7 @@ void Timeline::SetLimit() noexcept {
 }
 
 uint64_t Timeline::Start(Options options) {
-  std::lock_guard lock(sessions_mutex_);
+  MutexLock lock(sessions_mutex_);
   if (Intern(kTooManyNames) == 0) throw std::bad_alloc();
   if (sessions_.empty()) count_.store(0, std::memory_order_relaxed);  // late events of an earlier one were counted
   const uint64_t number = next_session_++;
@@ -111,7 +112,7 @@ uint64_t Timeline::Start(Options options) {
 }
 
 void Timeline::Drop(uint64_t session) noexcept {
-  std::lock_guard lock(sessions_mutex_);
+  MutexLock lock(sessions_mutex_);
   sessions_.erase(session);
   if (!sessions_.empty()) return SetLimit();
   SetObserver(kRecording, false);
@@ -120,11 +121,11 @@ void Timeline::Drop(uint64_t session) noexcept {
 
 void Timeline::Clear() noexcept {
   for (Shard& shard : shards_) {
-    std::lock_guard lock(shard.mutex);
+    MutexLock lock(shard.mutex);
     std::vector<Event>().swap(shard.events);
   }
   count_.store(0, std::memory_order_relaxed);
-  std::lock_guard lock(ranges_mutex_);
+  MutexLock lock(ranges_mutex_);
   open_.clear();
 }
 
@@ -135,7 +136,7 @@ void Timeline::Add(const Event& event) noexcept {
     return;
   }
   Shard& shard = shards_[static_cast<uint32_t>(ThreadNumber()) % kShards];
-  std::lock_guard lock(shard.mutex);
+  MutexLock lock(shard.mutex);
   if (!on()) return;  // the last session has ended meanwhile, and cleared the shards
   try {
     shard.events.push_back(event);
@@ -147,7 +148,7 @@ void Timeline::Add(const Event& event) noexcept {
 uint32_t Timeline::Intern(std::string_view text) noexcept try {
   if (text.empty()) return 0;
   std::string clean = CleanText(text);
-  std::lock_guard lock(names_mutex_);
+  MutexLock lock(names_mutex_);
   if (const auto it = name_ids_.find(clean); it != name_ids_.end()) return it->second;
   if (names_.size() >= kMostNames) return kTooManyNamesId;
   if (names_.size() == names_.capacity()) names_.reserve(2 * names_.size() + 16);  // so that push_back cannot fail
@@ -236,7 +237,7 @@ void Timeline::Range(std::string_view name, uint64_t begin, uint64_t end, int32_
 uint64_t Timeline::OpenRange(std::string_view name, bool nested) noexcept try {
   if (!on()) return 0;
   const OpenOne range{Now(), Intern(name), ThreadNumber(), nested};
-  std::lock_guard lock(ranges_mutex_);
+  MutexLock lock(ranges_mutex_);
   if (open_.size() >= kMostOpenRanges) {
     dropped_.fetch_add(1, std::memory_order_relaxed);
     return 0;
@@ -251,7 +252,7 @@ void Timeline::CloseRange(uint64_t range) noexcept {
   if (range == 0) return;
   Event event{};
   {
-    std::lock_guard lock(ranges_mutex_);
+    MutexLock lock(ranges_mutex_);
     const auto it = open_.find(range);
     if (it == open_.end()) return;  // its session has ended
     event.begin = it->second.begin;
@@ -277,11 +278,11 @@ std::vector<Timeline::Event> Timeline::Collect(const Session& session) {
     events.push_back(event);
   };
   for (Shard& shard : shards_) {
-    std::lock_guard lock(shard.mutex);
+    MutexLock lock(shard.mutex);
     for (const Event& event : shard.events) add(event);
   }
   {
-    std::lock_guard lock(ranges_mutex_);
+    MutexLock lock(ranges_mutex_);
     for (const auto& [number, range] : open_) {
       Event event{};
       event.begin = range.begin;
@@ -339,7 +340,7 @@ class Timeline::Writer {
   double Us(uint64_t ns) const { return static_cast<double>(ns - session_.begin) / 1000; }
 
   std::string NameText(uint32_t id) const {
-    std::lock_guard lock(timeline_.names_mutex_);
+    MutexLock lock(timeline_.names_mutex_);
     return id == 0 || id > timeline_.names_.size() ? "?" : JsonEscape(*timeline_.names_[id - 1]);
   }
 
@@ -463,7 +464,7 @@ class Timeline::Writer {
 };
 
 Status Timeline::Stop(uint64_t number, const std::string& path) {
-  std::lock_guard lock(sessions_mutex_);
+  MutexLock lock(sessions_mutex_);
   const auto it = sessions_.find(number);
   if (it == sessions_.end())
     return Error(kProfilingFailure, fmt::format("there is no recording {}", number))

@@ -13,12 +13,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "device/scheduler.h"
 #include "ir/task.h"
@@ -93,8 +93,8 @@ class Timeline {
     bool open;  ///< a range that has not ended
   };
   struct Shard {
-    alignas(64) std::mutex mutex;
-    std::vector<Event> events;
+    alignas(64) Mutex mutex;
+    std::vector<Event> events REPRISE_GUARDED_BY(mutex);
   };
   struct Session {
     uint64_t begin;
@@ -115,7 +115,7 @@ class Timeline {
 
   void Add(const Event& event) noexcept;
   void Clear() noexcept;
-  void SetLimit() noexcept;
+  void SetLimit() noexcept REPRISE_REQUIRES(sessions_mutex_);
   std::vector<Event> Collect(const Session& session);
 
   static constexpr uint32_t kRecording = 1;
@@ -123,22 +123,22 @@ class Timeline {
   static void SetObserver(uint32_t observer, bool on) noexcept;
   static std::atomic<uint32_t> observers_;  // not inline: libraries with hidden symbols would each have their own
 
-  std::mutex sessions_mutex_;  // above all others
-  std::map<uint64_t, Session> sessions_;
-  uint64_t next_session_ = 1;
+  Mutex sessions_mutex_;  // above all others
+  std::map<uint64_t, Session> sessions_ REPRISE_GUARDED_BY(sessions_mutex_);
+  uint64_t next_session_ REPRISE_GUARDED_BY(sessions_mutex_) = 1;
 
   Shard shards_[kShards];
   std::atomic<uint64_t> count_{0};
   std::atomic<uint64_t> limit_{kDefaultLimit};
   std::atomic<uint64_t> dropped_{0};
 
-  std::mutex names_mutex_;
-  std::unordered_map<std::string, uint32_t> name_ids_;
-  std::vector<const std::string*> names_;  // keys of name_ids_, by id - 1
+  Mutex names_mutex_;
+  std::unordered_map<std::string, uint32_t> name_ids_ REPRISE_GUARDED_BY(names_mutex_);
+  std::vector<const std::string*> names_ REPRISE_GUARDED_BY(names_mutex_);  // keys of name_ids_, by id - 1
 
-  std::mutex ranges_mutex_;
-  std::map<uint64_t, OpenOne> open_;
-  uint64_t next_range_ = 1;
+  Mutex ranges_mutex_;
+  std::map<uint64_t, OpenOne> open_ REPRISE_GUARDED_BY(ranges_mutex_);
+  uint64_t next_range_ REPRISE_GUARDED_BY(ranges_mutex_) = 1;
 };
 
 /// For the time of one submission to a stream.

@@ -12,6 +12,7 @@
 
 #include "base/fault.h"
 #include "base/memory_checker.h"
+#include "base/mutex.h"
 #include "device/memory.h"
 #include "device/parked_memory.h"
 
@@ -39,8 +40,7 @@ Status NoMapping(const void* address) {
 }  // namespace
 
 HandleTable<PhysicalMemory, HandleKind::kPhysicalMemory>& PhysicalMemories() {
-  static constinit NoDestroy<HandleTable<PhysicalMemory, HandleKind::kPhysicalMemory>> table;
-  return table.value;
+  return TheTable<PhysicalMemory, HandleKind::kPhysicalMemory>();
 }
 
 VirtualMemory& VirtualMemory::Get() {
@@ -48,7 +48,7 @@ VirtualMemory& VirtualMemory::Get() {
   return *memory;
 }
 
-// ------------------------------------------------------------------------------------------------------ address space
+// ---- Address space ----
 
 StatusOr<void*> VirtualMemory::Reserve(uint64_t bytes, void* expected) {
   if (bytes > uint64_t{PTRDIFF_MAX} / 2) {
@@ -70,13 +70,13 @@ StatusOr<void*> VirtualMemory::Reserve(uint64_t bytes, void* expected) {
   const uintptr_t begin = RoundUp(start, kHugePage);
   if (begin != start) munmap(raw, begin - start);
   munmap(reinterpret_cast<void*>(begin + bytes), start + with_room - begin - bytes);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   reservations_.emplace(begin, Reservation{bytes, {}});
   return reinterpret_cast<void*>(begin);
 }
 
 Status VirtualMemory::Release(void* begin) {
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   const auto it = reservations_.find(reinterpret_cast<uintptr_t>(begin));
   if (it == reservations_.end()) {
     return Error(kInvalidValue, fmt::format("{} is not the start of a reservation", fmt::ptr(begin)))
@@ -107,7 +107,7 @@ Status VirtualMemory::Release(void* begin) {
 }
 
 bool VirtualMemory::IsReserved(const void* address) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return Around(reinterpret_cast<uintptr_t>(address)) != nullptr;
 }
 
@@ -118,7 +118,7 @@ VirtualMemory::Reservation* VirtualMemory::Around(uintptr_t address) {
   return address < it->first + it->second.bytes ? &it->second : nullptr;
 }
 
-// ----------------------------------------------------------------------------------------------------- physical memory
+// ---- Physical memory ----
 
 StatusOr<PhysicalMemory*> VirtualMemory::Find(void* handle) {
   if (PhysicalMemory* memory = PhysicalMemories().Find(handle)) return memory;
@@ -158,12 +158,12 @@ StatusOr<void*> VirtualMemory::Create(uint64_t bytes, const PhysicalProperties& 
     return Error(kOutOfDeviceMemory, fmt::format("the host refused a memory file of {} bytes", bytes))
         .Hint("free memory of the host, or raise the limit of open files (ulimit -n)");
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return Keep(memory);
 }
 
 Status VirtualMemory::Free(void* handle) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   REPRISE_ASSIGN_OR_RETURN(PhysicalMemory * memory, Find(handle));
   if (--memory->references != 0) return {};
   PhysicalMemories().Erase(handle);
@@ -172,13 +172,13 @@ Status VirtualMemory::Free(void* handle) {
 }
 
 StatusOr<PhysicalProperties> VirtualMemory::Describe(void* handle) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   REPRISE_ASSIGN_OR_RETURN(const PhysicalMemory* memory, Find(handle));
   return memory->properties;
 }
 
 StatusOr<void*> VirtualMemory::Retain(void* address) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const Mapping* mapping = MappingAround(reinterpret_cast<uintptr_t>(address));
   if (mapping == nullptr) return NoMapping(address);
   PhysicalMemory& memory = *mapping->memory;
@@ -192,7 +192,7 @@ StatusOr<void*> VirtualMemory::Retain(void* address) {
   return memory.handle;
 }
 
-// ------------------------------------------------------------------------------------------------------------- mapping
+// ---- Mapping ----
 
 VirtualMemory::Mapping* VirtualMemory::MappingAround(uintptr_t address) {
   Reservation* reservation = Around(address);
@@ -238,7 +238,7 @@ Status VirtualMemory::Open(uintptr_t begin, Mapping& mapping, bool open, bool pr
 }
 
 Status VirtualMemory::Map(void* begin, uint64_t bytes, void* handle, bool accessible) {
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   REPRISE_ASSIGN_OR_RETURN(PhysicalMemory * memory, Find(handle));
   if (bytes != memory->bytes) {
     return Error(kInvalidValue, fmt::format("size is {}, the physical memory has {} bytes", bytes, memory->bytes))
@@ -300,7 +300,7 @@ Status VirtualMemory::Map(void* begin, uint64_t bytes, void* handle, bool access
 // leave, too.
 void VirtualMemory::ReserveAgain(uintptr_t begin, uint64_t bytes) {
   const uintptr_t end = begin + bytes;
-  const auto next_taken = [&](uintptr_t from, uintptr_t* taken_end) {
+  const auto next_taken = [&](uintptr_t from, uintptr_t* taken_end) REPRISE_REQUIRES(mutex_) {
     uintptr_t first = end;
     const auto look = [&](uintptr_t at, uint64_t size) {
       if (at + size <= from || at >= end || std::max(at, from) >= first) return;
@@ -329,7 +329,7 @@ Status VirtualMemory::Unmap(void* begin, bool unused) {
   ParkedMemory& parked = ParkedMemory::Get();
   parked.Sweep();
   const bool in_flight = !unused && parked.InFlight();
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   const auto address = reinterpret_cast<uintptr_t>(begin);
   Reservation* reservation = Around(address);
   const auto it =
@@ -360,7 +360,7 @@ Status VirtualMemory::Unmap(void* begin, bool unused) {
 
 void VirtualMemory::SettleUnmapped(const MemoryRange& range) {
   VirtualMemory& all = Get();
-  std::lock_guard lock(all.mutex_);
+  MutexLock lock(all.mutex_);
   const auto it = std::find_if(all.leaving_.begin(), all.leaving_.end(), [&range](const Leaving& leaving) {
     return leaving.begin == range.begin && leaving.bytes == range.bytes;
   });
@@ -375,7 +375,7 @@ void VirtualMemory::SettleUnmapped(const MemoryRange& range) {
 
 void VirtualMemory::SettleClosed(const MemoryRange& range) {
   VirtualMemory& all = Get();
-  std::lock_guard lock(all.mutex_);
+  MutexLock lock(all.mutex_);
   Reservation* const reservation = all.Around(range.begin);
   if (reservation == nullptr) return;
   const auto it = reservation->mappings.find(range.begin);
@@ -387,7 +387,7 @@ Status VirtualMemory::SetAccess(void* begin, uint64_t bytes, AccessLocation loca
   ParkedMemory& parked = ParkedMemory::Get();
   parked.Sweep();
   const bool in_flight = parked.InFlight();
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   REPRISE_ASSIGN_OR_RETURN(Mapping * mapping, MappingAt(begin, bytes));
   mapping->access[location] = flags;
   bool open = false;
@@ -402,17 +402,17 @@ Status VirtualMemory::SetAccess(void* begin, uint64_t bytes, AccessLocation loca
 }
 
 StatusOr<uint32_t> VirtualMemory::GetAccess(void* address, AccessLocation location) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const Mapping* mapping = MappingAround(reinterpret_cast<uintptr_t>(address));
   if (mapping == nullptr) return NoMapping(address);
   const auto it = mapping->access.find(location);
   return it != mapping->access.end() ? it->second : 0u;
 }
 
-// -------------------------------------------------------------------------------------------------- between processes
+// ---- Between processes ----
 
 StatusOr<ShareKey> VirtualMemory::Export(void* handle, bool checks_pid) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   REPRISE_ASSIGN_OR_RETURN(PhysicalMemory * memory, Find(handle));
   if (memory->imported || memory->key) {
     return Error(kInvalidValue, memory->imported ? "the physical memory was imported from another process"
@@ -447,7 +447,7 @@ StatusOr<void*> VirtualMemory::Import(const ShareKey& key, int device) {
   memory.properties.device = device;
   memory.properties.on_host = memory.properties.location_type != 1;
   memory.fd = taken.Release();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return Keep(memory);
 }
 

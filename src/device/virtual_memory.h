@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <list>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/handle_table.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "device/memory.h"
 #include "device/share.h"
@@ -96,9 +96,9 @@ class VirtualMemory {
   StatusOr<PhysicalMemory*> Find(void* handle);
   StatusOr<void*> Keep(const PhysicalMemory& memory);
   void DropIfUnused(PhysicalMemory* memory) noexcept;
-  Reservation* Around(uintptr_t address);
-  Mapping* MappingAround(uintptr_t address);
-  StatusOr<Mapping*> MappingAt(void* begin, uint64_t bytes);
+  Reservation* Around(uintptr_t address) REPRISE_REQUIRES(mutex_);
+  Mapping* MappingAround(uintptr_t address) REPRISE_REQUIRES(mutex_);
+  StatusOr<Mapping*> MappingAt(void* begin, uint64_t bytes) REPRISE_REQUIRES(mutex_);
   Status Open(uintptr_t begin, Mapping& mapping, bool open, bool protect = true);
 
   // A mapping that was ended while work was in flight.
@@ -110,11 +110,11 @@ class VirtualMemory {
   };
   static void SettleUnmapped(const MemoryRange& range);
   static void SettleClosed(const MemoryRange& range);
-  void ReserveAgain(uintptr_t begin, uint64_t bytes);
+  void ReserveAgain(uintptr_t begin, uint64_t bytes) REPRISE_REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  std::map<uintptr_t, Reservation> reservations_;
-  std::list<Leaving> leaving_;  // in the order of their unmapping
+  Mutex mutex_;
+  std::map<uintptr_t, Reservation> reservations_ REPRISE_GUARDED_BY(mutex_);
+  std::list<Leaving> leaving_ REPRISE_GUARDED_BY(mutex_);  // in the order of their unmapping
 };
 
 }  // namespace reprise::device

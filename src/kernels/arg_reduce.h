@@ -20,7 +20,7 @@ namespace reprise::kernels {
 void ArgReduce(bool is_max, const TensorRef& self, int dim, const TensorRef& values, const TensorRef& indices,
                Range range);
 
-// --- The same in parts, for few outputs of many elements each -----------------------
+// ---- The same in parts, for few outputs of many elements each ----
 
 /// Elements of one part.
 inline constexpr int64_t kArgReducePart = 32768;

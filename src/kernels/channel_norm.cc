@@ -91,7 +91,7 @@ void Put(const TensorRef* ref, int64_t offset, double value) {
   FindCast(DType::kDouble, ref->dtype)(reinterpret_cast<const char*>(&value), 0, ElementAt(*ref, offset), 0, 1);
 }
 
-// ---- Sums of a block -----------------------------------------------------------------------------------------------
+// ---- Sums of a block ----
 
 double SumRow(const float* x, int64_t n) { return simd::SumBlock(x, n); }
 double SumRow(const double* x, int64_t n) { return SumOfBlock(x, n); }

@@ -164,7 +164,7 @@ ElementRow FindNot(DType compute) {
   return PlainRows1<Not, TypeList<int8_t, int16_t, int32_t, int64_t, uint64_t, Bool>>(compute);
 }
 
-// --- Choice ---------------------------------------------------------------------
+// ---- Choice ----
 
 void WhereComplex128(const void* args, int64_t begin, int64_t end) {
   const auto& row = *static_cast<const RowArgs*>(args);

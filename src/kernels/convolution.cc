@@ -198,8 +198,12 @@ ConvPlan::ConvPlan(const ConvShape& shape, const TensorRef& input)
       }
     }
   }
+  CutIntoUnits();
+}
 
-  // Units: fixed by the shape, so that there is work for several threads but no column is packed too often.
+void ConvPlan::CutIntoUnits() {
+  const ConvShape& shape = shape_;
+  // Fixed by the shape, so that there is work for several threads but no column is packed too often.
   int64_t blocks = 0;
   block_outputs_ = std::max<int64_t>(1, kLongRow / size_[2]);
   for (Phase& phase : phases_) {

@@ -85,6 +85,8 @@ class ConvPlan {
   int64_t ScratchBytes() const;
 
  private:
+  void CutIntoUnits();
+
   struct Phase {
     int64_t first[3], count[3];   // outputs: first + i * step_out, i < count
     std::vector<int64_t> taps;    // offset in the source of each tap

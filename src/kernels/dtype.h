@@ -126,7 +126,7 @@ DType PromoteWithScalar(DType tensor, DType scalar);
 /// real, from floating to integer, or from anything else to bool.
 bool CanCast(DType from, DType to);
 
-// --- From a DType to a C++ type ---------------------------------------------
+// ---- From a DType to a C++ type ----
 
 template <class T>
 struct TypeTag {

@@ -11,7 +11,7 @@ namespace {
 
 using namespace testing;
 
-// --- Reference: each operation rounded by RoundFloating, integers in 128 bits -----------
+// ---- Reference: each operation rounded by RoundFloating, integers in 128 bits ----
 
 enum class BinaryOp : uint8_t { kAdd, kSub, kMul, kDiv };
 enum class UnaryOp : uint8_t { kRelu, kExp, kNeg, kAbs };
@@ -341,7 +341,7 @@ TEST(ElementwiseTest, IntegerCornersAreDefined) {
   }
 }
 
-// --- Functions that are looked up -----------------------------------------------------------
+// ---- Functions that are looked up ----
 
 // Bits of all sorts, NaN and infinity among them.
 void FillBits(Rng& rng, std::vector<char>& bytes) {

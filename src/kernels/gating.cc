@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/cast.h"
+#include "kernels/score_order.h"
 
 namespace reprise::kernels {
 namespace {
@@ -27,13 +28,7 @@ void ChooseExperts(const TensorRef& x, const TensorRef& finished, const TensorRe
   const CastFn write = FindCast(DType::kFloat, y.dtype);
   const int64_t x_item = ItemSize(x.dtype);
   const int64_t y_item = ItemSize(y.dtype);
-  const auto is_greater = [p](int32_t a, int32_t b) {
-    const bool a_is_nan = std::isnan(p[a]);
-    const bool b_is_nan = std::isnan(p[b]);
-    if (a_is_nan != b_is_nan) return a_is_nan;
-    if (!a_is_nan && p[a] != p[b]) return p[a] > p[b];
-    return a < b;
-  };
+  const auto is_before = [p](int32_t a, int32_t b) { return IsChosenBefore(p, a, b); };
   for (int64_t row = range.begin; row < range.end; ++row) {
     read(RowAt(x, row), x.strides[2] * x_item, reinterpret_cast<char*>(p), sizeof(float), columns);
     float greatest = p[0];
@@ -47,7 +42,7 @@ void ChooseExperts(const TensorRef& x, const TensorRef& finished, const TensorRe
       p[c] /= sum;
       order[c] = static_cast<int32_t>(c);
     }
-    std::partial_sort(order, order + k, order + columns, is_greater);
+    std::partial_sort(order, order + k, order + columns, is_before);
     const bool is_finished = finished.data != nullptr && *RowAt(finished, row) != 0;
     auto* const experts = reinterpret_cast<int32_t*>(RowAt(expert, row));
     auto* const sources = reinterpret_cast<int32_t*>(RowAt(source, row));

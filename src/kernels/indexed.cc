@@ -17,7 +17,7 @@ struct Bytes16 {
   uint64_t words[2];
 };
 
-// ---- Indices -----------------------------------------------------------------
+// ---- Indices ----
 
 inline int64_t LoadIndex(const char* data, bool is_wide) {
   if (is_wide) {
@@ -77,7 +77,7 @@ void ResolveRow(const IndexLoop& loop, const char* const* indices, int d, int64_
   }
 }
 
-// ---- The loop ------------------------------------------------------------------
+// ---- The loop ----
 
 // Calls rows(value, self, offset, n) for runs of the innermost dim with one place, or items(value, self, places, n) for
 // pieces of at most kBlock items with a place each.
@@ -174,7 +174,7 @@ void ForEachIndexed(const IndexLoop& loop, Range range, char* value, char* self,
   }
 }
 
-// ---- Moving words ---------------------------------------------------------------
+// ---- Moving words ----
 
 template <class Word>
 void GatherWords(const IndexLoop& loop, const char* self, const void* const* indices, char* value, Range range) {
@@ -263,7 +263,7 @@ void WithWord(int64_t item, Call&& call) {
   }
 }
 
-// ---- Accumulating ---------------------------------------------------------------
+// ---- Accumulating ----
 
 template <class T, ScatterOp kOp>
 T Combine(T a, T b) {

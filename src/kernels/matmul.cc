@@ -42,7 +42,7 @@ constexpr int64_t kStreamDepth = 4096;
 constexpr int64_t DivideUp(int64_t n, int64_t by) { return (n + by - 1) / by; }
 constexpr int64_t RoundUp(int64_t n, int64_t to) { return DivideUp(n, to) * to; }
 
-// --- The block product for types without a vector body ---------------------------
+// ---- The block product for types without a vector body ----
 
 template <class T>
 int64_t PanelWidthOf() {
@@ -77,7 +77,7 @@ void MultiplyBlock(LeftRows<T> left, RightPanels<T> right, T* c, int64_t c_strid
   }
 }
 
-// --- The problem -------------------------------------------------------------------
+// ---- The problem ----
 
 // How a product is computed.
 enum class Way : uint8_t {
@@ -224,7 +224,7 @@ void PackPanels(const Block& block, int64_t lanes, int64_t depth, int64_t width,
   }
 }
 
-// --- The product in accumulation type T ---------------------------------------------
+// ---- The product in accumulation type T ----
 
 // Scratch memory, in elements of T.
 template <class T>

@@ -10,7 +10,7 @@
 namespace reprise::kernels {
 namespace {
 
-// --- Rows of float64; those of float32 are in simd/ -----------------------------------
+// ---- Rows of float64; those of float32 are in simd/ ----
 
 template <class Fn>
 double SumOf(int64_t n, Fn fn) {
@@ -122,7 +122,7 @@ using simd::RmsNormRows;
 using simd::SoftmaxGradRows;
 using simd::SoftmaxRows;
 
-// --- Operands -------------------------------------------------------------------------
+// ---- Operands ----
 
 template <class Fn>
 void DispatchMath(DType compute, Fn&& fn) {

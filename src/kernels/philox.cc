@@ -69,7 +69,7 @@ uint64_t MultiplyHigh(uint64_t a, uint64_t b) {
 double OpenOne(uint64_t word) { return static_cast<double>(word >> 11) * 0x1p-53; }
 double OpenBoth(uint64_t word) { return (static_cast<double>(word >> 12) + 0.5) * 0x1p-52; }
 
-// --- Continuous distributions of the types up to 32 bits ------------------------------
+// ---- Continuous distributions of the types up to 32 bits ----
 
 // The greatest number of the type below `value`, as a float.
 template <class T>
@@ -141,7 +141,7 @@ void DrawFloats(const DrawCall& call, const simd::PhiloxSource& source, Range ra
   });
 }
 
-// --- float64 ----------------------------------------------------------------------------
+// ---- float64 ----
 
 void DrawDoubles(const DrawCall& call, const simd::PhiloxSource& source, Range range) {
   auto* out = static_cast<double*>(call.out);
@@ -180,7 +180,7 @@ void DrawDoubles(const DrawCall& call, const simd::PhiloxSource& source, Range r
   }
 }
 
-// --- Choices ------------------------------------------------------------------------------
+// ---- Choices ----
 
 // A word is below this with the probability p.
 uint64_t Threshold(double p) { return static_cast<uint64_t>(std::nearbyint(p * 0x1p32)); }
@@ -243,7 +243,7 @@ void DrawDropout(const DrawCall& call, const simd::PhiloxSource& source, Range r
   });
 }
 
-// --- Integers -------------------------------------------------------------------------------
+// ---- Integers ----
 
 template <class T>
 T Integer(uint64_t value) {
@@ -304,7 +304,7 @@ void DrawPermutation(const DrawCall& call, const simd::PhiloxSource& source) {
   });
 }
 
-// --- Which types ------------------------------------------------------------------------------
+// ---- Which types ----
 
 constexpr bool IsFloating(DType type) { return IsKnown(type) && CategoryOf(type) == Category::kFloating; }
 
@@ -381,6 +381,41 @@ const char* Name(Distribution distribution) {
   return "unknown";
 }
 
+namespace {
+
+std::string WhyNotUniform(const DrawCall& call) {
+  if (!(call.a <= call.b)) return "the range [" + Quoted(call.a) + ", " + Quoted(call.b) + ") is not one";
+  bool fits = std::isfinite(call.b - call.a);
+  if (call.type == DType::kFloat || call.type == DType::kBFloat16) {
+    const double most = call.type == DType::kFloat ? std::numeric_limits<float>::max() : 0x1.FEp127;
+    fits = fits && -call.a <= most && call.b <= most && call.b - call.a <= most;
+  }
+  if (call.type == DType::kFloat16) fits = fits && -call.a <= 65504.0 && call.b <= 65504.0;
+  if (!fits) {
+    return "the range [" + Quoted(call.a) + ", " + Quoted(call.b) + ") is wider than " + std::string(Name(call.type)) +
+           " can tell";
+  }
+  return {};
+}
+
+std::string WhyNotRandint(const DrawCall& call) {
+  const Limits limits = LimitsOf(call.type);
+  if (call.range == 0 && ItemSize(call.type) == 8 && CategoryOf(call.type) == Category::kInteger) return {};
+  const auto room_above = [&](int64_t highest) {
+    return static_cast<uint64_t>(highest) - static_cast<uint64_t>(call.low);
+  };
+  if (call.range == 0 || call.low < limits.lowest || call.low > limits.highest ||
+      call.range - 1 > room_above(limits.highest)) {
+    const bool wraps = call.range - 1 > room_above(INT64_MAX);
+    const std::string top = wraps ? "2^63" : std::to_string(call.low + static_cast<int64_t>(call.range - 1));
+    return std::string(Name(call.type)) + " does not hold all integers from " + std::to_string(call.low) + " to " +
+           top + ": it does from " + std::to_string(limits.lowest) + " to " + std::to_string(limits.highest);
+  }
+  return {};
+}
+
+}  // namespace
+
 std::string WhyNot(const DrawCall& call) {
   const auto type_error = [&](const char* wanted) {
     return std::string("elements of type ") + std::string(Name(call.type)) + " do not fit a " +
@@ -404,20 +439,7 @@ std::string WhyNot(const DrawCall& call) {
     default: break;
   }
   switch (call.distribution) {
-    case Distribution::kUniform: {
-      if (!(call.a <= call.b)) return "the range [" + Quoted(call.a) + ", " + Quoted(call.b) + ") is not one";
-      bool fits = std::isfinite(call.b - call.a);
-      if (call.type == DType::kFloat || call.type == DType::kBFloat16) {
-        const double most = call.type == DType::kFloat ? std::numeric_limits<float>::max() : 0x1.FEp127;
-        fits = fits && -call.a <= most && call.b <= most && call.b - call.a <= most;
-      }
-      if (call.type == DType::kFloat16) fits = fits && -call.a <= 65504.0 && call.b <= 65504.0;
-      if (!fits) {
-        return "the range [" + Quoted(call.a) + ", " + Quoted(call.b) + ") is wider than " +
-               std::string(Name(call.type)) + " can tell";
-      }
-      return {};
-    }
+    case Distribution::kUniform: return WhyNotUniform(call);
     case Distribution::kNormal:
     case Distribution::kLogNormal:
       if (!(call.b >= 0.0)) return "the standard deviation is " + Quoted(call.b) + ", must not be negative";
@@ -442,21 +464,7 @@ std::string WhyNot(const DrawCall& call) {
         return "probabilities of type " + std::string(Name(call.in_type)) + " are not floating numbers";
       }
       return {};
-    case Distribution::kRandint: {
-      const Limits limits = LimitsOf(call.type);
-      if (call.range == 0 && ItemSize(call.type) == 8 && CategoryOf(call.type) == Category::kInteger) return {};
-      const auto room_above = [&](int64_t highest) {
-        return static_cast<uint64_t>(highest) - static_cast<uint64_t>(call.low);
-      };
-      if (call.range == 0 || call.low < limits.lowest || call.low > limits.highest ||
-          call.range - 1 > room_above(limits.highest)) {
-        const bool wraps = call.range - 1 > room_above(INT64_MAX);
-        const std::string top = wraps ? "2^63" : std::to_string(call.low + static_cast<int64_t>(call.range - 1));
-        return std::string(Name(call.type)) + " does not hold all integers from " + std::to_string(call.low) + " to " +
-               top + ": it does from " + std::to_string(limits.lowest) + " to " + std::to_string(limits.highest);
-      }
-      return {};
-    }
+    case Distribution::kRandint: return WhyNotRandint(call);
     case Distribution::kPermutation:
       if (call.count > 0 && call.count - 1 > LimitsOf(call.type).highest) {
         return std::string(Name(call.type)) + " does not hold " + std::to_string(call.count - 1) +

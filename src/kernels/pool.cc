@@ -30,7 +30,7 @@ Window WindowOf(const PoolDim& dim, int64_t o, bool count_include_pad) {
   return {begin, end, count_include_pad ? last - first : end - begin};
 }
 
-// ---- Max --------------------------------------------------------------------------------------------------------
+// ---- Max ----
 
 // best[i] = x[i * stride] where that is larger or NaN, with its index. A loop that compilers vectorise.
 template <int kStride, bool kIndex, class T>
@@ -166,7 +166,7 @@ void RunMaxAs(const PoolShape& shape, const TensorRef& self, const TensorRef& ou
   RunMax<T, false>(shape, self, out, indices, mask, rows, scratch);
 }
 
-// ---- Average ----------------------------------------------------------------------------------------------------
+// ---- Average ----
 
 float SumOfLong(const float* x, int64_t n) { return simd::SumBlock(x, n); }
 double SumOfLong(const double* x, int64_t n) { return SumOfBlock(x, n); }
@@ -226,7 +226,7 @@ void RunAvg(const PoolShape& shape, const TensorRef& self, const TensorRef& out,
   }
 }
 
-// ---- Backward ---------------------------------------------------------------------------------------------------
+// ---- Backward ----
 
 // The plane that gradients are added up in: that of grad_in itself where it is a plain one of type T.
 template <class T>

@@ -18,7 +18,7 @@ constexpr int64_t kColumnBytes = 1024;  // outputs reduced side by side take thi
 constexpr int64_t kShortBlocks = 16;    // rows up to this length need no tree
 constexpr int64_t kLevels = 37;         // 2^36 blocks of 512 elements: more than any address space holds
 
-// --- Folds ------------------------------------------------------------------------
+// ---- Folds ----
 
 struct AddFold {
   template <class T>
@@ -209,7 +209,7 @@ class FoldTree {
   alignas(64) char levels_[kLevels * kColumnBytes];
 };
 
-// --- Terms and finishes --------------------------------------------------------------
+// ---- Terms and finishes ----
 
 // x[i] = term(x[i]); `shift` advances by `shift_step` elements.
 using TermFn = void (*)(void* x, int64_t n, const void* shift, int64_t shift_step, double value);
@@ -363,7 +363,7 @@ void Finish(const ReduceSpec& spec, int pass, DType stage, void* x, int64_t n, c
   }
 }
 
-// --- Reading ---------------------------------------------------------------------------
+// ---- Reading ----
 
 // Elements of self as the folds take them: cast, then the term.
 class Source {

@@ -82,7 +82,7 @@ DType ReduceStage(const ReduceSpec& spec);
 void Reduce(const ReduceSpec& spec, const TensorRef& self, uint32_t dim_mask, const TensorRef& out,
             const TensorRef* mean, Range range);
 
-// --- The same in parts, for few outputs of many elements each -----------------------
+// ---- The same in parts, for few outputs of many elements each ----
 
 /// Reduced elements of one part.
 inline constexpr int64_t kReducePart = 64 * 512;

@@ -9,7 +9,7 @@
 namespace reprise::kernels {
 namespace {
 
-// ---- Resize -----------------------------------------------------------------------------------------------------
+// ---- Resize ----
 
 // out[i] = in[index[i]] for elements of kBytes bytes.
 template <class Word>
@@ -115,7 +115,7 @@ void RunResize(const ResizeTable& table, const TensorRef& self, const TensorRef&
   }
 }
 
-// ---- Sample -----------------------------------------------------------------------------------------------------
+// ---- Sample ----
 
 template <class T>
 T Unnormalise(T x, int64_t size, bool align_corners) {

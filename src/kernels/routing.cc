@@ -6,6 +6,7 @@
 #include "kernels/batch.h"
 #include "kernels/cast.h"
 #include "kernels/quantize.h"
+#include "kernels/score_order.h"
 #include "kernels/staged.h"
 
 namespace reprise::kernels {
@@ -340,14 +341,6 @@ void ChooseExpertsInGroups(const GroupGating& gating, const TensorRef& x, const 
   auto* const order = arena.Take<int32_t>(columns);
   auto* const score = arena.Take<float>(gating.groups);
   auto* const group_order = arena.Take<int32_t>(gating.groups);
-  // NaN first, then the greatest, then the first.
-  const auto is_before = [](const float* values, int32_t a, int32_t b) {
-    const bool a_is_nan = std::isnan(values[a]);
-    const bool b_is_nan = std::isnan(values[b]);
-    if (a_is_nan != b_is_nan) return a_is_nan;
-    if (!a_is_nan && values[a] != values[b]) return values[a] > values[b];
-    return a < b;
-  };
   for (int64_t row = range.begin; row < range.end; ++row) {
     Line(x, row).Read(0, columns, p);
     if (gating.is_sigmoid) {
@@ -386,7 +379,7 @@ void ChooseExpertsInGroups(const GroupGating& gating, const TensorRef& x, const 
         group_order[g] = static_cast<int32_t>(g);
       }
       std::partial_sort(group_order, group_order + gating.chosen_groups, group_order + gating.groups,
-                        [&](int32_t a, int32_t b) { return is_before(score, a, b); });
+                        [&](int32_t a, int32_t b) { return IsChosenBefore(score, a, b); });
       std::sort(group_order, group_order + gating.chosen_groups);
       for (int64_t g = 0; g < gating.chosen_groups; ++g) {
         for (int64_t i = 0; i < of_group; ++i)
@@ -396,7 +389,7 @@ void ChooseExpertsInGroups(const GroupGating& gating, const TensorRef& x, const 
       for (int64_t c = 0; c < columns; ++c) order[candidates++] = static_cast<int32_t>(c);
     }
     std::partial_sort(order, order + k, order + candidates,
-                      [&](int32_t a, int32_t b) { return is_before(value, a, b); });
+                      [&](int32_t a, int32_t b) { return IsChosenBefore(value, a, b); });
     float sum = 0;
     for (int64_t j = 0; j < k; ++j) sum += p[order[j]];
     const float divisor = gating.divides ? sum + gating.eps : 1.0F;

@@ -187,7 +187,7 @@ void MedianAll(const TensorRef& self, const TensorRef& value, void* scratch) {
   });
 }
 
-// ---- Search -------------------------------------------------------------------------
+// ---- Search ----
 
 template <class T>
 class Searcher {

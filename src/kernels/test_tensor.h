@@ -36,7 +36,7 @@ inline bool IsSignedInteger(DType t) {
   return t == DType::kInt8 || t == DType::kInt16 || t == DType::kInt32 || t == DType::kInt64;
 }
 
-// --- Reference conversions -----------------------------------------------------------
+// ---- Reference conversions ----
 
 /// v rounded to nearest even with `bits` of precision and the given exponents.
 inline long double RoundTo(long double v, int bits, int min_exponent, int max_exponent) {
@@ -89,7 +89,7 @@ inline Num RefCast(Num v, DType from, DType to) {
   return {(cut < low ? low : cut > high ? high : cut) + 0.0L, 0};
 }
 
-// --- Tensors --------------------------------------------------------------------------
+// ---- Tensors ----
 
 enum class TestLayout { kContiguous, kStrided, kBroadcast };
 
@@ -186,7 +186,7 @@ inline std::string BytesOf(const TensorRef& ref) {
   return bytes;
 }
 
-// --- Values -----------------------------------------------------------------------------
+// ---- Values ----
 
 /// Random element; one in four is an edge value of the type (`edges`).
 template <class T>

@@ -5,10 +5,10 @@
 
 #include <atomic>
 #include <map>
-#include <mutex>
 #include <string>
 #include <utility>
 
+#include "base/mutex.h"
 #include "memory/device_cache.h"
 
 namespace reprise::memory {
@@ -24,7 +24,7 @@ struct DeviceAllocator::State : CacheHost {
   bool RunFreeMemoryCallbacks() override {
     std::vector<std::function<bool()>> called;
     {
-      std::lock_guard lock(mutex);
+      MutexLock lock(mutex);
       called = callbacks;
     }
     bool freed = false;
@@ -34,13 +34,13 @@ struct DeviceAllocator::State : CacheHost {
   void NotifyOutOfMemory(int device, uint64_t bytes, DeviceSize size) override {
     std::vector<OomObserver> called;
     {
-      std::lock_guard lock(mutex);
+      MutexLock lock(mutex);
       called = observers;
     }
     for (const auto& observer : called) observer(device, bytes, size.total_bytes, size.free_bytes);
   }
   std::string NameOf(PoolId pool) const override {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     auto it = names.find(pool);
     return it != names.end() ? it->second : fmt::format("pool ({}, {})", pool.capture, pool.handle);
   }
@@ -60,11 +60,11 @@ struct DeviceAllocator::State : CacheHost {
         .Hint(fmt::format("use an id below {}", caches.size()));
   }
 
-  mutable std::mutex mutex;  ///< of what stands below; never held while something is called
-  std::vector<std::function<bool()>> callbacks;
-  std::vector<OomObserver> observers;
-  std::map<PoolId, std::string> names;
-  Config config;
+  mutable Mutex mutex;  ///< of what stands below; never held while something is called
+  std::vector<std::function<bool()>> callbacks REPRISE_GUARDED_BY(mutex);
+  std::vector<OomObserver> observers REPRISE_GUARDED_BY(mutex);
+  std::map<PoolId, std::string> names REPRISE_GUARDED_BY(mutex);
+  Config config REPRISE_GUARDED_BY(mutex);
   std::atomic<ContextRecorder> recorder{nullptr};
 
   std::vector<std::unique_ptr<DeviceCache>> caches;
@@ -122,7 +122,7 @@ bool DeviceAllocator::IsCaptureContext(int device) {
   return cache.ok() && (*cache)->IsCaptureContext();
 }
 
-// --------------------------------------------------------------------------------------------------------------- pools
+// ---- Pools ----
 
 Status DeviceAllocator::CreateOrUsePool(int device, PoolId pool, PoolOptions options) {
   REPRISE_ASSIGN_OR_RETURN(DeviceCache * cache, state_->CacheOf(device));
@@ -192,7 +192,7 @@ void DeviceAllocator::MarkCaptureEnd(int device) {
   if (auto cache = state_->CacheOf(device); cache.ok()) (*cache)->MarkCapture(-1);
 }
 
-// ------------------------------------------------------------------------------------------------------------- policy
+// ---- Policy ----
 
 Status DeviceAllocator::SetMemoryFraction(int device, double fraction) {
   REPRISE_ASSIGN_OR_RETURN(DeviceCache * cache, state_->CacheOf(device));
@@ -217,7 +217,7 @@ Status DeviceAllocator::SetConfig(const Config& config) {
         .Hint("set one or the other");
   }
   {
-    std::lock_guard lock(state_->mutex);
+    MutexLock lock(state_->mutex);
     state_->config = config;
   }
   for (const auto& cache : state_->caches) cache->SetConfig(config);
@@ -225,11 +225,11 @@ Status DeviceAllocator::SetConfig(const Config& config) {
 }
 
 Config DeviceAllocator::GetConfig() const {
-  std::lock_guard lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   return state_->config;
 }
 
-// ------------------------------------------------------------------------------------------------------------ insight
+// ---- Insight ----
 
 DeviceStats DeviceAllocator::Stats(int device) const {
   auto cache = state_->CacheOf(device);
@@ -264,17 +264,17 @@ void DeviceAllocator::RecordHistory(ContextRecorder recorder, uint64_t entries, 
 }
 
 void DeviceAllocator::AddOomObserver(OomObserver observer) {
-  std::lock_guard lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   state_->observers.push_back(std::move(observer));
 }
 
 void DeviceAllocator::AddFreeMemoryCallback(std::function<bool()> callback) {
-  std::lock_guard lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   state_->callbacks.push_back(std::move(callback));
 }
 
 void DeviceAllocator::NamePool(PoolId pool, std::string owner) {
-  std::lock_guard lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   if (owner.empty()) {
     state_->names.erase(pool);
   } else {

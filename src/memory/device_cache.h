@@ -9,12 +9,12 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "memory/block.h"
 #include "memory/block_map.h"
@@ -92,7 +92,7 @@ class DeviceCache {
   std::string ExplainReport(uintptr_t address);
 
  private:
-  using Lock = std::unique_lock<Mutex>;
+  using Lock = UniqueLock<CacheMutex>;
 
   struct Request {
     uint64_t bytes;
@@ -149,7 +149,7 @@ class DeviceCache {
 
   // device_cache.cc
   Block* TakeFree(const Request& request, Pool& pool);
-  StatusOr<Block*> TakeSlowly(Lock& lock, Request& request);
+  StatusOr<Block*> TakeSlowly(Lock& lock, Request& request) REPRISE_NOT_ANALYSED;
   bool ShouldSplit(const Block& block, uint64_t size) const;
   void* HandOut(Block* block, Request& request);
   void NoteLive(Block* block, uint64_t requested);
@@ -184,7 +184,7 @@ class DeviceCache {
   void FreeIfUnused(Block* block);
 
   // device_segments.cc
-  StatusOr<Block*> AllocBlock(Lock& lock, Request& request);
+  StatusOr<Block*> AllocBlock(Lock& lock, Request& request) REPRISE_NOT_ANALYSED;  // opens the lock as it is configured
   bool ExceedsLimit(uint64_t more);
   uint64_t Limit();
   Block* AddSegment(char* base, uint64_t bytes, const Request& request);
@@ -194,7 +194,7 @@ class DeviceCache {
   void RunDoomed(Lock& lock) {
     if (!doomed_.empty()) FreeDoomed(lock);
   }
-  void FreeDoomed(Lock& lock);
+  void FreeDoomed(Lock& lock) REPRISE_NOT_ANALYSED;
 
   // expandable_segment.cc
   StatusOr<Block*> Extend(Request& request);
@@ -205,7 +205,7 @@ class DeviceCache {
   void Unmap(Block* block);
 
   // device_release.cc
-  Idle WaitForDevice(Lock& lock);
+  Idle WaitForDevice(Lock& lock) REPRISE_NOT_ANALYSED;
   void ReleaseUnusedPools(PoolId id);
   void ReleaseBlocks(BlockPool& blocks, const Idle& idle);
   std::vector<Block*> UnusedBlocks(const BlockPool& blocks, const Idle& idle) const;
@@ -239,7 +239,7 @@ class DeviceCache {
   const int device_;
   const bool is_checked_;     ///< somebody watches accesses to memory
   bool leaves_open_ = false;  ///< blocks were freed while streams had work
-  Mutex mutex_;
+  CacheMutex mutex_;
   BlockMap map_;
   Config config_;
   bool rounds_by_powers_ = false;

@@ -43,8 +43,8 @@ void DeviceCache::CloseFreeBlocks() {
 }
 
 std::string DeviceCache::ExplainReport(uintptr_t address) {
-  const Lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return {};
+  if (!mutex_.try_lock()) return {};
+  const Lock lock(mutex_, std::adopt_lock);
   auto* const at = reinterpret_cast<char*>(address);
   const auto after = segments_.upper_bound(at);
   if (after == segments_.begin()) return {};

@@ -9,6 +9,7 @@
 
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "memory/host_state.h"
 
 namespace reprise::memory {
@@ -33,7 +34,7 @@ HostAllocator::HostAllocator(Driver& driver, Config config)
 HostAllocator::~HostAllocator() {
   State& s = *state_;
   {
-    std::lock_guard lock(s.mutex);
+    MutexLock lock(s.mutex);
     s.stop = true;
   }
   s.work.notify_all();
@@ -158,7 +159,7 @@ Status HostAllocator::Free(void* address) {
 StatusOr<bool> HostAllocator::RecordUse(const void* address, void* stream) {
   State& s = *state_;
   const bool captured = s.routed.load(std::memory_order_relaxed) != 0 && s.driver.CaptureOf(stream).is_open;
-  std::lock_guard lock(s.mutex);
+  MutexLock lock(s.mutex);
   HostBlock* const block = s.Find(address);
   if (block == nullptr) return false;
   if (!block->is_allocated) {
@@ -199,14 +200,14 @@ void HostAllocator::SetConfig(const Config& config) {
 }
 
 bool HostAllocator::Owns(const void* address) const {
-  std::lock_guard lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   return state_->Find(address) != nullptr;
 }
 
 Status HostAllocator::BeginAllocateToPool(PoolId id, StreamFilter filter) {
   REPRISE_RETURN_IF_ERROR(CheckPoolId(id));
   State& s = *state_;
-  std::lock_guard lock(s.mutex);
+  MutexLock lock(s.mutex);
   if (s.RouteOf(id) != nullptr) {
     return Error(kInvalidValue, fmt::format("pool {} of pinned memory is already recording", HostPoolName(id)))
         .Culprit(fmt::format("pool {}", HostPoolName(id)))
@@ -230,7 +231,7 @@ Status HostAllocator::BeginAllocateToPool(PoolId id, StreamFilter filter) {
 
 Status HostAllocator::SwapFilter(PoolId id, StreamFilter filter) {
   State& s = *state_;
-  std::lock_guard lock(s.mutex);
+  MutexLock lock(s.mutex);
   State::Route* const route = s.RouteOf(id);
   if (route == nullptr) {
     return Error(kInvalidValue, fmt::format("pool {} of pinned memory is not currently recording", HostPoolName(id)))
@@ -243,7 +244,7 @@ Status HostAllocator::SwapFilter(PoolId id, StreamFilter filter) {
 
 Status HostAllocator::EndAllocateToPool(PoolId id) {
   State& s = *state_;
-  std::lock_guard lock(s.mutex);
+  MutexLock lock(s.mutex);
   if (s.RouteOf(id) == nullptr) {
     return Error(kInvalidValue, fmt::format("pool {} of pinned memory is not currently recording", HostPoolName(id)))
         .Culprit(fmt::format("pool {}", HostPoolName(id)))
@@ -278,18 +279,18 @@ Status HostAllocator::ReleasePool(PoolId id, std::function<bool()> idle) {
 }
 
 int HostAllocator::PoolUsers(PoolId id) const {
-  std::lock_guard lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   const auto it = state_->living.find(id);
   return it == state_->living.end() ? 0 : it->second->users;
 }
 
 HostStats HostAllocator::Stats() const {
-  std::lock_guard lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   return state_->stats;
 }
 
 void HostAllocator::ResetPeakStats() {
-  std::lock_guard lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   HostStats& stats = state_->stats;
   for (Stat* stat : {&stats.allocations, &stats.active_requests, &stats.allocated_bytes, &stats.active_bytes}) {
     stat->peak = stat->current;
@@ -297,7 +298,7 @@ void HostAllocator::ResetPeakStats() {
 }
 
 void HostAllocator::ResetAccumulatedStats() {
-  std::lock_guard lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   HostStats& stats = state_->stats;
   for (Stat* stat : {&stats.allocations, &stats.active_requests, &stats.allocated_bytes, &stats.active_bytes}) {
     stat->allocated = stat->freed = 0;

@@ -8,20 +8,20 @@
 #include <atomic>
 #include <bit>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <iterator>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/condition_variable.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "memory/config.h"
 #include "memory/driver.h"
@@ -95,7 +95,7 @@ struct HostAllocator::State {
     default_pool.users = 1;
   }
 
-  using Lock = std::unique_lock<std::mutex>;
+  using Lock = UniqueLock<Mutex>;
   struct Route {
     HostPool* pool;
     StreamFilter filter;
@@ -108,7 +108,7 @@ struct HostAllocator::State {
   // allocate in it is order enough.
   std::atomic<int> routed{0};
 
-  mutable std::mutex mutex;
+  mutable Mutex mutex;
   std::map<uintptr_t, HostBlock> blocks;  ///< by address
   HostPool default_pool;
   std::vector<std::unique_ptr<HostPool>> pools;             ///< lives of private pools
@@ -130,7 +130,7 @@ struct HostAllocator::State {
   bool reserve_tried = false;
 
   std::thread worker;
-  std::condition_variable work;
+  ConditionVariable work;
   bool worker_tried = false;
   bool stop = false;
 
@@ -148,7 +148,7 @@ struct HostAllocator::State {
     ++stat.count;
   }
 
-  // ------------------------------------------------------------------------------------------------------- lookups
+  // ---- Lookups ----
 
   HostBlock* Find(const void* address) {
     const auto at = reinterpret_cast<uintptr_t>(address);
@@ -180,7 +180,7 @@ struct HostAllocator::State {
     return bytes > max_round.load(std::memory_order_relaxed) ? bytes : std::bit_ceil(bytes);
   }
 
-  // ------------------------------------------------------------------------------------------------ life of a block
+  // ---- Life of a block ----
 
   // No stream uses the freed block any more.
   void Reuse(HostBlock& block) {
@@ -229,14 +229,14 @@ struct HostAllocator::State {
     return is_reserved ? nullptr : address;
   }
 
-  // --------------------------------------------------------------------------------------------- events and keepers
+  // ---- Events and keepers ----
 
   // Records events behind the uses of freed blocks, which no other thread looks at meanwhile. Without the lock:
   // submitting may run other work, which may allocate.
-  void RecordEvents(Lock& lock, const std::vector<HostBlock*>& batch);
+  void RecordEvents(Lock& lock, const std::vector<HostBlock*>& batch) REPRISE_NOT_ANALYSED;
   void QueryEvents();
   // Asks the graphs that have released their pools whether they have ended.
-  void AskGraphs(Lock& lock);
+  void AskGraphs(Lock& lock) REPRISE_NOT_ANALYSED;
   // At the end of a pool's life, the blocks that its graphs used become free.
   void Settle(HostPool& pool);
   // Frees all blocks that may have become free. Not in a capture. The lock is given up in between.
@@ -248,10 +248,10 @@ struct HostAllocator::State {
 
   bool HasPending() const { return pending_events != 0 || !unrecorded.empty() || to_ask != 0; }
 
-  // --------------------------------------------------------------------------------------------------------- memory
+  // ---- Memory ----
 
-  StatusOr<void*> TakeMemory(Lock& lock, uint64_t bytes);
-  void ReturnMemory(Lock& lock, const std::vector<void*>& memory);
+  StatusOr<void*> TakeMemory(Lock& lock, uint64_t bytes) REPRISE_NOT_ANALYSED;
+  void ReturnMemory(Lock& lock, const std::vector<void*>& memory) REPRISE_NOT_ANALYSED;
   // The next piece of the reserve segment; null when it has no room, or there is none.
   void* Carve(Lock& lock, uint64_t size);
   void Trim(Lock& lock, HostPool& pool, uint64_t above);
@@ -266,7 +266,7 @@ struct HostAllocator::State {
   void WaitForStreams();
   Status NoRoom(uint64_t bytes, uint64_t size, const HostPool& pool, const Status& reason) const;
 
-  // ------------------------------------------------------------------------------------------------------ background
+  // ---- Background ----
 
   // Body of the background thread, if the settings ask for one: it frees blocks also when no thread allocates.
   void Run();

@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <mutex>
 #include <new>
 #include <string_view>
 #include <utility>
 
+#include "base/mutex.h"
 #include "device/timeline.h"
 #include "ir/task_info.h"
 #include "runtime/kernel.h"
@@ -194,7 +194,7 @@ Update* UpdateOf(const Stream& stream) { return stream.is_updating() ? static_ca
 }  // namespace
 
 Status BeginUpdate(Stream& stream, TaskGroup& group) {
-  std::lock_guard lock(stream.context().capture_mutex);
+  MutexLock lock(stream.context().capture_mutex);
   REPRISE_RETURN_IF_ERROR(stream.CheckNotLeaving());
   if (UpdateOf(stream) != nullptr) {
     return Error(kTaskGroupStatus, fmt::format("{} is updating a task group already", stream.Describe()))
@@ -221,7 +221,7 @@ Status BeginUpdate(Stream& stream, TaskGroup& group) {
 
 Status EndUpdate(Stream& stream) {
   std::unique_ptr<Update> update;  // goes without the lock
-  std::lock_guard lock(stream.context().capture_mutex);
+  MutexLock lock(stream.context().capture_mutex);
   update.reset(UpdateOf(stream));
   if (update == nullptr) {
     return Error(kTaskGroupStatus, fmt::format("{} is not updating a task group", stream.Describe()))

@@ -37,10 +37,7 @@ Status CheckBothBound(const Stream& stream, const Stream& target) {
 
 }  // namespace
 
-HandleTable<Label, HandleKind::kLabel>& Labels() {
-  static constinit NoDestroy<HandleTable<Label, HandleKind::kLabel>> table;
-  return table.value;
-}
+HandleTable<Label, HandleKind::kLabel>& Labels() { return TheTable<Label, HandleKind::kLabel>(); }
 
 StatusOr<Label*> CreateLabel(runtime::Context& context) {
   if (Labels().live() >= kMaxLabels)
@@ -57,10 +54,7 @@ StatusOr<Label*> CreateLabel(runtime::Context& context) {
   return made.release();
 }
 
-HandleTable<LabelList, HandleKind::kLabelList>& LabelLists() {
-  static constinit NoDestroy<HandleTable<LabelList, HandleKind::kLabelList>> table;
-  return table.value;
-}
+HandleTable<LabelList, HandleKind::kLabelList>& LabelLists() { return TheTable<LabelList, HandleKind::kLabelList>(); }
 
 StatusOr<Model*> BeginBuild(runtime::Context& context) { return Model::Create(context, ModelKind::kBuilt); }
 

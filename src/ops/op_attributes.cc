@@ -10,8 +10,7 @@
 
 namespace reprise::ops {
 HandleTable<Attributes, HandleKind::kOpAttributes>& AttributeSets() {
-  static constinit NoDestroy<HandleTable<Attributes, HandleKind::kOpAttributes>> table;
-  return table.value;
+  return TheTable<Attributes, HandleKind::kOpAttributes>();
 }
 
 StatusOr<void*> CreateAttributes() {

@@ -78,6 +78,9 @@ Status PlanConstant(OpCall& call);
 /// Shape of `self` with its dims in the order of parameter dims.
 Status PermutedShape(OpCall& call);
 Status PlanPermute(OpCall& call);
+
+// families/joining.cc
+
 /// Shapes joined along parameter dim.
 Status ConcatenatedShape(OpCall& call);
 Status PlanConcat(OpCall& call);

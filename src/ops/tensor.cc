@@ -142,25 +142,14 @@ const char* ArrayObject::type_name() const {
   }
 }
 
-HandleTable<Tensor, HandleKind::kTensor>& Tensors() {
-  static constinit NoDestroy<HandleTable<Tensor, HandleKind::kTensor>> table;
-  return table.value;
-}
-HandleTable<ScalarObject, HandleKind::kScalar>& Scalars() {
-  static constinit NoDestroy<HandleTable<ScalarObject, HandleKind::kScalar>> table;
-  return table.value;
-}
-HandleTable<ArrayObject, HandleKind::kArray>& Arrays() {
-  static constinit NoDestroy<HandleTable<ArrayObject, HandleKind::kArray>> table;
-  return table.value;
-}
+HandleTable<Tensor, HandleKind::kTensor>& Tensors() { return TheTable<Tensor, HandleKind::kTensor>(); }
+HandleTable<ScalarObject, HandleKind::kScalar>& Scalars() { return TheTable<ScalarObject, HandleKind::kScalar>(); }
+HandleTable<ArrayObject, HandleKind::kArray>& Arrays() { return TheTable<ArrayObject, HandleKind::kArray>(); }
 HandleTable<TensorListObject, HandleKind::kTensorList>& TensorLists() {
-  static constinit NoDestroy<HandleTable<TensorListObject, HandleKind::kTensorList>> table;
-  return table.value;
+  return TheTable<TensorListObject, HandleKind::kTensorList>();
 }
 HandleTable<ScalarListObject, HandleKind::kScalarList>& ScalarLists() {
-  static constinit NoDestroy<HandleTable<ScalarListObject, HandleKind::kScalarList>> table;
-  return table.value;
+  return TheTable<ScalarListObject, HandleKind::kScalarList>();
 }
 
 Status Tensor::Set(const TensorDesc& desc) {

@@ -7,9 +7,9 @@
 #include <iterator>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 
+#include "base/mutex.h"
 #include "device/timeline.h"
 #include "ir/task_info.h"
 #include "profile/memory_marks.h"
@@ -39,11 +39,11 @@ struct MarkerRange {
 };
 
 struct MarkerTables {
-  std::mutex mutex;
-  uint64_t next_domain = 1;
-  uint64_t next_range = 1;
-  std::map<uint64_t, std::string> domains;
-  std::map<uint64_t, MarkerRange> ranges;
+  Mutex mutex;
+  uint64_t next_domain REPRISE_GUARDED_BY(mutex) = 1;
+  uint64_t next_range REPRISE_GUARDED_BY(mutex) = 1;
+  std::map<uint64_t, std::string> domains REPRISE_GUARDED_BY(mutex);
+  std::map<uint64_t, MarkerRange> ranges REPRISE_GUARDED_BY(mutex);
 };
 
 MarkerTables& Tables() {
@@ -93,7 +93,7 @@ StatusOr<runtime::Stream*> StreamOrNone(void* handle) {
 StatusOr<std::string> NameIn(uint64_t domain, const std::string& text) {
   if (domain == 0) return text;
   MarkerTables& tables = Tables();
-  std::lock_guard lock(tables.mutex);
+  MutexLock lock(tables.mutex);
   if (const auto it = tables.domains.find(domain); it != tables.domains.end()) return it->second + ": " + text;
   return Error(kInvalidHandle, "domain is no domain that mstxDomainCreateA made and that still exists")
       .Culprit("parameter domain")
@@ -104,7 +104,7 @@ StatusOr<std::string> NameIn(uint64_t domain, const std::string& text) {
 
 StatusOr<uint64_t> Markers::CreateDomain(std::string name) {
   MarkerTables& tables = Tables();
-  std::lock_guard lock(tables.mutex);
+  MutexLock lock(tables.mutex);
   if (tables.domains.size() >= kMostMarkerDomains) {
     return Error(kResourceExhausted, fmt::format("{} domains exist", kMostMarkerDomains))
         .Hint("destroy domains with mstxDomainDestroy, or create each once");
@@ -119,7 +119,7 @@ Status Markers::DestroyDomain(uint64_t domain) {
   REPRISE_RETURN_IF_ERROR(CheckDomain(domain));
   MemoryMarks::EndDomain(domain);
   MarkerTables& tables = Tables();
-  std::lock_guard lock(tables.mutex);
+  MutexLock lock(tables.mutex);
   tables.domains.erase(domain);
   for (auto it = tables.ranges.begin(); it != tables.ranges.end();) {
     const bool ends = it->second.domain == domain;
@@ -148,7 +148,7 @@ StatusOr<uint64_t> Markers::Start(uint64_t domain, const std::string& text, void
     on_stream->name = name;
   }
   {
-    std::lock_guard lock(tables.mutex);
+    MutexLock lock(tables.mutex);
     if (tables.ranges.size() >= kMostMarkerRanges) {
       return Error(kResourceExhausted, fmt::format("{} ranges are open", kMostMarkerRanges))
           .Hint("end ranges with mstxRangeEnd");
@@ -158,7 +158,7 @@ StatusOr<uint64_t> Markers::Start(uint64_t domain, const std::string& text, void
   }
   if (on == nullptr) return number;
   if (Status submitted = SubmitEdge(*on, on_stream, false); !submitted.ok()) {
-    std::lock_guard lock(tables.mutex);
+    MutexLock lock(tables.mutex);
     if (const auto it = tables.ranges.find(number); it != tables.ranges.end()) {  // its domain may be gone, and it too
       Timeline::Get().CloseRange(it->second.on_thread);
       tables.ranges.erase(it);
@@ -173,7 +173,7 @@ Status Markers::End(uint64_t domain, uint64_t range) {
   MarkerTables& tables = Tables();
   MarkerRange ended;
   {
-    std::lock_guard lock(tables.mutex);
+    MutexLock lock(tables.mutex);
     const auto it = tables.ranges.find(range);
     if (it == tables.ranges.end() || it->second.domain != domain) {
       return Error(kInvalidArgument, fmt::format("id is {}, which is no open range of {}", range,

@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <map>
-#include <mutex>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "device/timeline.h"
 #include "profile/markers.h"
 #include "runtime/device.h"
@@ -33,10 +33,10 @@ struct Heap {
   std::map<uint64_t, Region> regions;  // by address
 };
 struct MemoryTables {
-  std::mutex mutex;
-  uint64_t next = 1;
-  std::map<uint64_t, Heap> heaps;
-  std::map<uint64_t, std::pair<uint64_t, uint64_t>> regions;  // number to heap and address
+  Mutex mutex;
+  uint64_t next REPRISE_GUARDED_BY(mutex) = 1;
+  std::map<uint64_t, Heap> heaps REPRISE_GUARDED_BY(mutex);
+  std::map<uint64_t, std::pair<uint64_t, uint64_t>> regions REPRISE_GUARDED_BY(mutex);  // number to heap and address
 };
 
 MemoryTables& MarkedMemory() {
@@ -56,8 +56,8 @@ void MarkNow(const char* what, const Range& range) {
   if (Timeline::on()) Timeline::Get().Mark(fmt::format("{} of {} bytes at {:#x}", what, range.bytes, range.address));
 }
 
-// Of that domain; with the lock held.
-StatusOr<Heap*> FindHeap(MemoryTables& tables, uint64_t domain, uint64_t number) {
+// Of that domain.
+StatusOr<Heap*> FindHeap(MemoryTables& tables, uint64_t domain, uint64_t number) REPRISE_REQUIRES(tables.mutex) {
   const auto found = tables.heaps.find(number);
   if (found != tables.heaps.end() && found->second.domain == domain) return &found->second;
   return Error(kInvalidHandle, "heap is none that mstxMemHeapRegister made in this domain and that is still registered")
@@ -84,7 +84,7 @@ StatusOr<uint64_t> MemoryMarks::AddHeap(uint64_t domain, const Range& range) {
     return WrongRange(range, "is none", "set ptr and size to memory that was allocated");
   }
   MemoryTables& tables = MarkedMemory();
-  std::lock_guard lock(tables.mutex);
+  MutexLock lock(tables.mutex);
   for (const auto& [number, heap] : tables.heaps) {
     const Range& other = heap.range;
     if (range.address < other.address + other.bytes && other.address < range.address + range.bytes) {
@@ -104,7 +104,7 @@ StatusOr<uint64_t> MemoryMarks::AddHeap(uint64_t domain, const Range& range) {
 Status MemoryMarks::RemoveHeap(uint64_t domain, uint64_t heap) {
   REPRISE_RETURN_IF_ERROR(Markers::CheckDomain(domain));
   MemoryTables& tables = MarkedMemory();
-  std::lock_guard lock(tables.mutex);
+  MutexLock lock(tables.mutex);
   REPRISE_ASSIGN_OR_RETURN(const Heap* found, FindHeap(tables, domain, heap));
   for (const auto& entry : found->regions) tables.regions.erase(entry.second.number);
   MarkNow("end of the heap", found->range);
@@ -115,7 +115,7 @@ Status MemoryMarks::RemoveHeap(uint64_t domain, uint64_t heap) {
 Status MemoryMarks::AddRegions(uint64_t domain, uint64_t heap, std::span<const Range> ranges, uint64_t* numbers) {
   REPRISE_RETURN_IF_ERROR(Markers::CheckDomain(domain));
   MemoryTables& tables = MarkedMemory();
-  std::lock_guard lock(tables.mutex);
+  MutexLock lock(tables.mutex);
   REPRISE_ASSIGN_OR_RETURN(Heap * found, FindHeap(tables, domain, heap));
   const Range& whole = found->range;
   std::map<uint64_t, Region> added;
@@ -147,7 +147,7 @@ Status MemoryMarks::AddRegions(uint64_t domain, uint64_t heap, std::span<const R
 Status MemoryMarks::RemoveRegions(uint64_t domain, std::span<const Reference> regions) {
   REPRISE_RETURN_IF_ERROR(Markers::CheckDomain(domain));
   MemoryTables& tables = MarkedMemory();
-  std::lock_guard lock(tables.mutex);
+  MutexLock lock(tables.mutex);
   std::set<std::pair<uint64_t, uint64_t>> found;  // heap and address
   for (const Reference& region : regions) {
     std::pair<uint64_t, uint64_t> place{};
@@ -179,7 +179,7 @@ Status MemoryMarks::RemoveRegions(uint64_t domain, std::span<const Reference> re
 
 void MemoryMarks::EndDomain(uint64_t domain) {
   MemoryTables& tables = MarkedMemory();
-  std::lock_guard lock(tables.mutex);
+  MutexLock lock(tables.mutex);
   for (auto heap = tables.heaps.begin(); heap != tables.heaps.end();) {
     if (heap->second.domain != domain) {
       ++heap;

@@ -9,12 +9,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
-#include <mutex>
 #include <utility>
 
 #include "base/folder.h"
 #include "base/handle_table.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "device/timeline.h"
 #include "ir/task_info.h"
 #include "runtime/objects.h"
@@ -47,22 +47,15 @@ struct StepObject {
 };
 
 struct Stamp {
-  std::mutex mutex;
-  std::string text;
+  Mutex mutex;
+  std::string text REPRISE_GUARDED_BY(mutex);
 };
 
-HandleTable<Config, HandleKind::kProfilerConfig>& Configs() {
-  static constinit NoDestroy<HandleTable<Config, HandleKind::kProfilerConfig>> table;
-  return table.value;
-}
+HandleTable<Config, HandleKind::kProfilerConfig>& Configs() { return TheTable<Config, HandleKind::kProfilerConfig>(); }
 HandleTable<StepObject, HandleKind::kProfilerStep>& Steps() {
-  static constinit NoDestroy<HandleTable<StepObject, HandleKind::kProfilerStep>> table;
-  return table.value;
+  return TheTable<StepObject, HandleKind::kProfilerStep>();
 }
-HandleTable<Stamp, HandleKind::kProfilerStamp>& Stamps() {
-  static constinit NoDestroy<HandleTable<Stamp, HandleKind::kProfilerStamp>> table;
-  return table.value;
-}
+HandleTable<Stamp, HandleKind::kProfilerStamp>& Stamps() { return TheTable<Stamp, HandleKind::kProfilerStamp>(); }
 
 template <class Table, class Object>
 void* InsertNew(Table& table, std::unique_ptr<Object> object) {
@@ -80,7 +73,7 @@ bool EraseAndDelete(Table& table, const void* handle) {
 
 StatusOr<std::string> TextOfStamp(const void* handle) {
   REPRISE_ASSIGN_OR_RETURN(Stamp * stamp, FindObject(Stamps(), handle, "profiler stamp"));
-  std::lock_guard lock(stamp->mutex);
+  MutexLock lock(stamp->mutex);
   return stamp->text.empty() ? std::string("(mark)") : stamp->text;
 }
 
@@ -157,7 +150,7 @@ constexpr ir::TaskType kStep = {
 }  // namespace
 
 struct Profiler::State {
-  std::mutex mutex;
+  Mutex mutex;
   bool ready = false;
   std::string folder;
   uint64_t limit = Timeline::kDefaultLimit;
@@ -167,13 +160,13 @@ struct Profiler::State {
   pid_t process = 0;
   bool at_exit = false;
 
-  std::mutex ranges_mutex;
-  uint32_t next_range = 1;
-  std::map<uint32_t, uint64_t> ranges;
+  Mutex ranges_mutex;
+  uint32_t next_range REPRISE_GUARDED_BY(ranges_mutex) = 1;
+  std::map<uint32_t, uint64_t> ranges REPRISE_GUARDED_BY(ranges_mutex);
 
-  std::mutex texts_mutex;
-  std::map<std::string, uint64_t, std::less<>> numbers;
-  std::vector<std::string> texts;
+  Mutex texts_mutex;
+  std::map<std::string, uint64_t, std::less<>> numbers REPRISE_GUARDED_BY(texts_mutex);
+  std::vector<std::string> texts REPRISE_GUARDED_BY(texts_mutex);
 };
 
 Profiler::Profiler() : state_(std::make_unique<State>()) {}
@@ -185,7 +178,7 @@ Profiler& Profiler::Get() {
 
 Status Profiler::Init(const std::string& folder) {
   State& state = *state_;
-  std::lock_guard lock(state.mutex);
+  MutexLock lock(state.mutex);
   if (state.ready) {
     return Error(kProfAlreadyRun, "the profiler is initialised already")
         .Culprit(fmt::format("an earlier aclprofInit with the folder \"{}\"", state.folder))
@@ -199,7 +192,7 @@ Status Profiler::Init(const std::string& folder) {
 }
 
 bool Profiler::is_ready() {
-  std::lock_guard lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   return state_->ready;
 }
 
@@ -213,7 +206,7 @@ Status NotReady() {
 
 Status Profiler::Finalize() {
   State& state = *state_;
-  std::lock_guard lock(state.mutex);
+  MutexLock lock(state.mutex);
   if (!state.ready) return NotReady();
   Status written;
   if (state.running != nullptr) {
@@ -236,7 +229,7 @@ StatusOr<void*> Profiler::CreateConfig(std::vector<int32_t> devices, uint64_t da
 
 Status Profiler::DestroyConfig(const void* config) {
   State& state = *state_;
-  std::lock_guard lock(state.mutex);
+  MutexLock lock(state.mutex);
   REPRISE_RETURN_IF_ERROR(FindObject(Configs(), config, "profiler configuration").status());
   if (state.running == config) {
     return Error(kProfAlreadyRun, "the configuration is in use: profiling runs")
@@ -249,7 +242,7 @@ Status Profiler::DestroyConfig(const void* config) {
 
 Status Profiler::SetFolder(const std::string& folder) {
   State& state = *state_;
-  std::lock_guard lock(state.mutex);
+  MutexLock lock(state.mutex);
   if (!state.ready) return NotReady();
   REPRISE_RETURN_IF_ERROR(MakeFolder(folder));
   state.folder = folder;
@@ -258,7 +251,7 @@ Status Profiler::SetFolder(const std::string& folder) {
 
 Status Profiler::SetStorageLimit(uint64_t megabytes) {
   State& state = *state_;
-  std::lock_guard lock(state.mutex);
+  MutexLock lock(state.mutex);
   if (!state.ready) return NotReady();
   const uint64_t most = Timeline::kDefaultLimit * kBytesOfEvent >> 20;
   state.limit = (std::min(megabytes, most) << 20) / kBytesOfEvent;
@@ -267,7 +260,7 @@ Status Profiler::SetStorageLimit(uint64_t megabytes) {
 
 Status Profiler::CheckStart(const void* handle) {
   State& state = *state_;
-  std::lock_guard lock(state.mutex);
+  MutexLock lock(state.mutex);
   return CheckStartLocked(handle);
 }
 
@@ -286,7 +279,7 @@ Status Profiler::CheckStartLocked(const void* handle) {
 
 Status Profiler::Start(const void* handle) {
   State& state = *state_;
-  std::lock_guard lock(state.mutex);
+  MutexLock lock(state.mutex);
   REPRISE_RETURN_IF_ERROR(CheckStartLocked(handle));
   REPRISE_ASSIGN_OR_RETURN(Config * config, FindObject(Configs(), handle, "profiler configuration"));
   if (!state.at_exit) state.at_exit = std::atexit(WriteAtExit) == 0;
@@ -298,7 +291,7 @@ Status Profiler::Start(const void* handle) {
 
 Status Profiler::Stop(const void* handle) {
   State& state = *state_;
-  std::lock_guard lock(state.mutex);
+  MutexLock lock(state.mutex);
   REPRISE_RETURN_IF_ERROR(FindObject(Configs(), handle, "profiler configuration").status());
   if (state.running == nullptr) {
     return Error(kProfNotRun, "profiling does not run")
@@ -328,7 +321,7 @@ void Profiler::WriteAtExit() {
   Profiler& profiler = Get();
   State& state = *profiler.state_;
   if (getpid() != state.process) return;
-  std::lock_guard lock(state.mutex);
+  MutexLock lock(state.mutex);
   if (state.running == nullptr) return;
   if (const Status status = profiler.StopLocked(); !status.ok()) {
     std::fprintf(stderr, "reprise: %s\n", status.detail().what.c_str());
@@ -366,7 +359,7 @@ bool Profiler::DestroyStamp(const void* stamp) { return EraseAndDelete(Stamps(),
 
 Status Profiler::SetStampText(const void* handle, std::string text) {
   REPRISE_ASSIGN_OR_RETURN(Stamp * stamp, FindObject(Stamps(), handle, "profiler stamp"));
-  std::lock_guard lock(stamp->mutex);
+  MutexLock lock(stamp->mutex);
   stamp->text = std::move(text);
   return {};
 }
@@ -400,7 +393,7 @@ Status Profiler::PopNamed() { return PopFrom(ThreadStacks().named, "aclprofRange
 StatusOr<uint32_t> Profiler::StartRange(const void* stamp) {
   REPRISE_ASSIGN_OR_RETURN(const std::string text, TextOfStamp(stamp));
   State& state = *state_;
-  std::lock_guard lock(state.ranges_mutex);
+  MutexLock lock(state.ranges_mutex);
   if (state.ranges.size() >= kMostRanges) {
     return Error(kResourceExhausted, fmt::format("{} ranges are open", kMostRanges))
         .Hint("end ranges with aclprofRangeStop");
@@ -413,7 +406,7 @@ StatusOr<uint32_t> Profiler::StartRange(const void* stamp) {
 
 Status Profiler::StopRange(uint32_t range) {
   State& state = *state_;
-  std::lock_guard lock(state.ranges_mutex);
+  MutexLock lock(state.ranges_mutex);
   const auto it = state.ranges.find(range);
   if (it == state.ranges.end()) {
     return Error(kInvalidArgument, fmt::format("rangeId is {}, which is no range that is open", range))
@@ -429,7 +422,7 @@ Status Profiler::StopRange(uint32_t range) {
 
 StatusOr<uint64_t> Profiler::NumberOf(std::string_view text) {
   State& state = *state_;
-  std::lock_guard lock(state.texts_mutex);
+  MutexLock lock(state.texts_mutex);
   if (const auto it = state.numbers.find(text); it != state.numbers.end()) return it->second;
   if (state.texts.size() >= kMostTexts) {
     return Error(kResourceExhausted, fmt::format("{} texts have numbers already", kMostTexts))
@@ -443,7 +436,7 @@ StatusOr<uint64_t> Profiler::NumberOf(std::string_view text) {
 
 std::string Profiler::TextOf(uint64_t number) {
   State& state = *state_;
-  std::lock_guard lock(state.texts_mutex);
+  MutexLock lock(state.texts_mutex);
   return number == 0 || number > state.texts.size() ? std::string() : state.texts[number - 1];
 }
 

@@ -8,6 +8,7 @@
 #include <random>
 #include <utility>
 
+#include "base/mutex.h"
 #include "kernels/philox.h"
 
 namespace reprise::rng {
@@ -107,7 +108,7 @@ Status GeneratorState::RegisterIn(uint64_t capture) {
   auto cells = std::make_shared<Cells>(environment_);
   REPRISE_ASSIGN_OR_RETURN(cells->seed, environment_.AllocateCell(device_));
   REPRISE_ASSIGN_OR_RETURN(cells->offset, environment_.AllocateCell(device_));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto [at, is_new] = captures_.try_emplace(capture);
   if (is_new) at->second.cells.swap(cells);
   return {};
@@ -116,11 +117,11 @@ Status GeneratorState::RegisterIn(uint64_t capture) {
 template <class Fn>
 Status GeneratorState::WithCapture(uint64_t capture, Fn fn) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (const auto found = captures_.find(capture); found != captures_.end()) return fn(found->second);
   }
   REPRISE_RETURN_IF_ERROR(RegisterIn(capture));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (const auto found = captures_.find(capture); found != captures_.end()) return fn(found->second);
   return Error(kCaptureModeForbids, fmt::format("capture {} ended while a generator began to draw in it", capture))
       .Culprit("the thread that ended the capture")
@@ -128,18 +129,18 @@ Status GeneratorState::WithCapture(uint64_t capture, Fn fn) {
 }
 
 uint64_t GeneratorState::seed() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return seed_;
 }
 
 StatusOr<Values> GeneratorState::Get(uint64_t capture) {
   Values values;
   if (capture == 0) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     values = {seed_, offset_};
     return values;
   }
-  REPRISE_RETURN_IF_ERROR(WithCapture(capture, [&](InCapture& in) -> Status {
+  REPRISE_RETURN_IF_ERROR(WithCapture(capture, [&](InCapture& in) REPRISE_REQUIRES(mutex_) -> Status {
     values = {seed_, in.offset};
     return {};
   }));
@@ -149,7 +150,7 @@ StatusOr<Values> GeneratorState::Get(uint64_t capture) {
 Status GeneratorState::Set(Values values, uint64_t capture) {
   REPRISE_RETURN_IF_ERROR(CheckOffset(values.offset));
   if (capture == 0) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     seed_ = values.seed;
     offset_ = values.offset;
     return {};
@@ -158,7 +159,7 @@ Status GeneratorState::Set(Values values, uint64_t capture) {
   if (const uint64_t current = seed(); current != values.seed) {
     return NewSeedInCapture(values.seed, current, capture, device_);
   }
-  return WithCapture(capture, [&](InCapture& in) -> Status {
+  return WithCapture(capture, [&](InCapture& in) REPRISE_REQUIRES(mutex_) -> Status {
     if (seed_ != values.seed) return NewSeedInCapture(values.seed, seed_, capture, device_);
     in.offset = values.offset;
     return {};
@@ -166,7 +167,7 @@ Status GeneratorState::Set(Values values, uint64_t capture) {
 }
 
 Status GeneratorState::SetSeed(uint64_t seed, uint64_t capture) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (capture != 0) return seed == seed_ ? Status() : NewSeedInCapture(seed, seed_, capture, device_);
   seed_ = seed;
   offset_ = 0;
@@ -176,7 +177,7 @@ Status GeneratorState::SetSeed(uint64_t seed, uint64_t capture) {
 Status GeneratorState::SetOffset(uint64_t offset, uint64_t capture) {
   REPRISE_RETURN_IF_ERROR(CheckOffset(offset));
   if (capture == 0) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     offset_ = offset;
     return {};
   }
@@ -189,7 +190,7 @@ Status GeneratorState::SetOffset(uint64_t offset, uint64_t capture) {
 StatusOr<PhiloxArguments> GeneratorState::Take(uint64_t increment, uint64_t capture) {
   PhiloxArguments arguments;
   if (capture == 0) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     arguments.seed = seed_;
     arguments.offset = offset_;
     REPRISE_RETURN_IF_ERROR(Advance(offset_, increment, "the generator's offset"));
@@ -207,7 +208,7 @@ StatusOr<PhiloxArguments> GeneratorState::Take(uint64_t increment, uint64_t capt
 }
 
 uint64_t GeneratorState::CaptureEpilogue(uint64_t capture) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = captures_.find(capture);
   return found == captures_.end() ? 0 : std::exchange(found->second.offset, 0);
 }
@@ -222,7 +223,7 @@ Status GeneratorState::ReplayPrologue(uint64_t capture, uint64_t increment, void
   std::shared_ptr<Cells> cells;
   Values values;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = captures_.find(capture);
     if (found == captures_.end() || !found->second.consumed) return {};
     values = {seed_, offset_};
@@ -235,14 +236,14 @@ Status GeneratorState::ReplayPrologue(uint64_t capture, uint64_t increment, void
 
 void GeneratorState::RemoveCapture(uint64_t capture) {
   std::shared_ptr<Cells> cells;  // freed when the mutex is not held
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (const auto found = captures_.find(capture); found != captures_.end()) {
     cells.swap(found->second.cells);
     captures_.erase(found);
   }
 }
 
-// --- Generator ------------------------------------------------------------------------------
+// ---- Generator ----
 
 StatusOr<std::shared_ptr<Generator>> Generator::Create(Environment& environment, int device) {
   REPRISE_RETURN_IF_ERROR(CheckNotCapturing(environment, device, "making a generator"));
@@ -252,7 +253,7 @@ StatusOr<std::shared_ptr<Generator>> Generator::Create(Environment& environment,
 Generator::Generator(std::shared_ptr<GeneratorState> state) : state_(std::move(state)) {}
 
 std::shared_ptr<GeneratorState> Generator::state() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return state_;
 }
 
@@ -338,7 +339,7 @@ Status Generator::GraphsafeSetState(const Generator* other) {
         .Hint("pass a generator of the same device");
   }
   std::shared_ptr<GeneratorState> theirs = other->state();  // before our mutex: it may be the same generator
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (theirs->device() != state_->device()) {
     return Error(kInvalidValue,
                  fmt::format("the generator belongs to device {}, an NPU Generator of device {} is expected",
@@ -364,7 +365,7 @@ StatusOr<Values> Generator::EngineInputs(uint64_t increment) {
 }
 
 std::shared_ptr<Generator> DefaultGenerators::Of(int device) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::shared_ptr<Generator>& generator = generators_[device];
   if (generator == nullptr) {
     generator =

@@ -17,10 +17,10 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <unordered_map>
 
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace reprise::rng {
@@ -87,7 +87,7 @@ class GeneratorState : public std::enable_shared_from_this<GeneratorState> {
   int device() const { return device_; }
   Environment& environment() const { return environment_; }
 
-  // ---- what generators do with it; capture may be 0
+  // ---- What generators do with it; capture may be 0 ----
   uint64_t seed() const;
   struct Values {
     uint64_t seed = 0;
@@ -105,7 +105,7 @@ class GeneratorState : public std::enable_shared_from_this<GeneratorState> {
   /// offset would be too large; then nothing has changed.
   StatusOr<PhiloxArguments> Take(uint64_t increment, uint64_t capture);
 
-  // ---- what a graph does with it
+  // ---- What a graph does with it ----
   /// The capture is over: what all its draws together move the offset by.
   uint64_t CaptureEpilogue(uint64_t capture);
   /// Before each replay: reads seed and offset and moves the offset on, in one step; then queues the writes of the
@@ -131,10 +131,10 @@ class GeneratorState : public std::enable_shared_from_this<GeneratorState> {
 
   Environment& environment_;
   const int device_;
-  mutable std::mutex mutex_;
-  uint64_t seed_;
-  uint64_t offset_;
-  std::unordered_map<uint64_t, InCapture> captures_;
+  mutable Mutex mutex_;
+  uint64_t seed_ REPRISE_GUARDED_BY(mutex_);
+  uint64_t offset_ REPRISE_GUARDED_BY(mutex_);
+  std::unordered_map<uint64_t, InCapture> captures_ REPRISE_GUARDED_BY(mutex_);
 };
 
 /// What users hold: a state that can be exchanged. Calls ask the environment whether the current stream of the calling
@@ -189,8 +189,8 @@ class Generator {
   std::shared_ptr<GeneratorState> state() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::shared_ptr<GeneratorState> state_;
+  mutable Mutex mutex_;
+  std::shared_ptr<GeneratorState> state_ REPRISE_GUARDED_BY(mutex_);
 };
 
 /// The generators of those who name none: one for each device, made once, with seeds that nobody can foresee. Make them
@@ -204,8 +204,8 @@ class DefaultGenerators {
 
  private:
   Environment& environment_;
-  std::mutex mutex_;
-  std::unordered_map<int, std::shared_ptr<Generator>> generators_;
+  Mutex mutex_;
+  std::unordered_map<int, std::shared_ptr<Generator>> generators_ REPRISE_GUARDED_BY(mutex_);
 };
 
 /// 64 bits from the machine's source of entropy.

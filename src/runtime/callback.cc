@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 
+#include "base/condition_variable.h"
+#include "base/mutex.h"
 #include "base/symbols.h"
 #include "device/inquiry.h"
 #include "ir/task_info.h"
@@ -49,17 +49,17 @@ struct ReportThread {
   int device;
   size_t streams = 0;
   Queue queue;
-  std::condition_variable arrived;
+  ConditionVariable arrived;
 };
 
 // One of each kind.
 struct SubscriptionRegistry {
   const char* subscribe;
   const char* unsubscribe;
-  std::mutex mutex{};
+  Mutex mutex{};
   std::map<uint64_t, std::shared_ptr<ReportThread>> threads{};
   std::map<const Stream*, uint64_t> thread_of{};
-  std::condition_variable thread_came{};
+  ConditionVariable thread_came{};
 };
 
 SubscriptionRegistry& TheSubscriptions(Subscription kind) {
@@ -108,7 +108,7 @@ struct CallbackPayload {
 
 bool Post(Subscription kind, uint64_t thread_id, std::shared_ptr<Pending> pending) {
   SubscriptionRegistry& registry = TheSubscriptions(kind);
-  std::lock_guard lock(registry.mutex);
+  MutexLock lock(registry.mutex);
   const auto it = registry.threads.find(thread_id);
   if (it == registry.threads.end()) return false;
   it->second->queue.push_back(std::move(pending));
@@ -182,7 +182,7 @@ constexpr ir::TaskType kCallback = {.kind = ir::TaskKind::kCallback,
 
 Status Subscribe(Subscription kind, uint64_t thread_id, Stream& stream) {
   SubscriptionRegistry& registry = TheSubscriptions(kind);
-  std::lock_guard lock(registry.mutex);
+  MutexLock lock(registry.mutex);
   if (const auto it = registry.thread_of.find(&stream); it != registry.thread_of.end()) {
     return Error(kStreamSubscribe, fmt::format("{} is subscribed already", stream.Describe()))
         .Culprit(fmt::format("an earlier {} for thread {}", registry.subscribe, it->second))
@@ -214,7 +214,7 @@ Status Subscribe(Subscription kind, uint64_t thread_id, Stream& stream) {
 
 Status Unsubscribe(Subscription kind, uint64_t thread_id, Stream& stream) {
   SubscriptionRegistry& registry = TheSubscriptions(kind);
-  std::unique_lock lock(registry.mutex);
+  UniqueLock lock(registry.mutex);
   const auto thread = registry.threads.find(thread_id);
   if (thread == registry.threads.end()) {
     return Error(kThreadSubscribe, fmt::format("thread {} is not subscribed", thread_id))
@@ -235,7 +235,7 @@ Status Unsubscribe(Subscription kind, uint64_t thread_id, Stream& stream) {
 void ForgetSubscriptions(const Stream& stream) noexcept {
   for (const Subscription kind : {Subscription::kReport, Subscription::kHostFunc}) {
     SubscriptionRegistry& registry = TheSubscriptions(kind);
-    std::unique_lock lock(registry.mutex);
+    UniqueLock lock(registry.mutex);
     const auto it = registry.thread_of.find(&stream);
     if (it == registry.thread_of.end()) continue;
     const auto thread = registry.threads.find(it->second);
@@ -252,7 +252,7 @@ Status ProcessCallbacks(Subscription kind, int64_t timeout_ms) {
   // Programs subscribe the pthread id as a rule, some the kernel's thread id.
   const auto self = static_cast<uint64_t>(pthread_self());
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(std::max<int64_t>(0, timeout_ms));
-  std::unique_lock lock(registry.mutex);
+  UniqueLock lock(registry.mutex);
   const NoCancel no_cancel;
   const WaitingCall waiting;
   std::shared_ptr<ReportThread> thread;
@@ -302,7 +302,7 @@ Status SubmitCallback(Stream& stream, void (*function)(void*), void* argument, b
     uint64_t thread_id = 0;
     {
       SubscriptionRegistry& registry = TheSubscriptions(kind);
-      std::lock_guard lock(registry.mutex);
+      MutexLock lock(registry.mutex);
       const auto it = registry.thread_of.find(&stream);
       if (it == registry.thread_of.end()) continue;
       thread_id = it->second;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/fault.h"
+#include "base/mutex.h"
 #include "device/inquiry.h"
 #include "runtime/device.h"
 #include "runtime/stream.h"
@@ -23,7 +24,7 @@ StatusOr<Context*> Context::Create(Device& device, bool is_primary) {
   if (FaultPoint("context"))
     return Error(kResourceExhausted, "no further context can be made (injected fault)")
         .Hint("destroy contexts that are no longer needed");
-  std::lock_guard lock(device.contexts_mutex);
+  MutexLock lock(device.contexts_mutex);
   auto* context = new Context(device, is_primary);
   context->handle_ = Contexts().Insert(context);
   if (context->handle_ == nullptr) {
@@ -48,11 +49,11 @@ bool Context::Destroy(Context* context) {
   Contexts().Hide(context->handle_);
   (void)AwaitCalls();  // who is still inside finds it closed
   {
-    std::lock_guard lock(context->streams_mutex_);
+    MutexLock lock(context->streams_mutex_);
     context->is_closed_ = true;
   }
   {
-    std::lock_guard lock(context->residents_mutex_);
+    MutexLock lock(context->residents_mutex_);
     context->takes_residents_ = false;
   }
   context->DestroyContents();  // what came meanwhile
@@ -68,7 +69,7 @@ void Context::DestroyContents() {
   for (;;) {
     ContextResident* resident = nullptr;
     {
-      std::lock_guard lock(residents_mutex_);
+      MutexLock lock(residents_mutex_);
       if (residents_.empty()) break;
       resident = *residents_.begin();
       residents_.erase(residents_.begin());
@@ -85,14 +86,15 @@ void Context::DestroyContents() {
     for (Stream* stream : streams) {
       {
         // What another thread is destroying stays in the list, or is counted, until it is gone.
-        std::lock_guard lock(streams_mutex_);
+        MutexLock lock(streams_mutex_);
         if (!streams_.contains(stream) || !Streams().Hide(stream->handle())) continue;
       }
       (void)AwaitCalls();
       Stream::DestroyHidden(stream, Stream::DestroyMode::kTeardown, patience);
     }
     {
-      std::scoped_lock lock(streams_mutex_, residents_mutex_);
+      MutexLock lock(streams_mutex_);
+      MutexLock residents_lock(residents_mutex_);
       if (streams_.empty() && hidden_streams_ == 0 && leaving_residents_ == 0) return;
     }
     const NoCancel no_cancel;
@@ -128,7 +130,7 @@ Status Context::Synchronize(int64_t timeout_ms) {
   for (Stream* stream : streams) {
     {
       // Other threads may destroy streams of theirs meanwhile; one that is visited waits with that.
-      std::lock_guard lock(streams_mutex_);
+      MutexLock lock(streams_mutex_);
       if (!streams_.contains(stream)) continue;
       stream->visitors.fetch_add(1, std::memory_order_relaxed);
     }
@@ -140,39 +142,39 @@ Status Context::Synchronize(int64_t timeout_ms) {
 }
 
 bool Context::AddStream(Stream* stream) {
-  std::lock_guard lock(streams_mutex_);
+  MutexLock lock(streams_mutex_);
   if (is_closed_) return false;
   streams_.insert(stream);
   return true;
 }
 
 void Context::HideStream(Stream* stream) {
-  std::lock_guard lock(streams_mutex_);
+  MutexLock lock(streams_mutex_);
   streams_.erase(stream);
   ++hidden_streams_;
 }
 
 void Context::RemoveStream(Stream* stream) {
-  std::lock_guard lock(streams_mutex_);
+  MutexLock lock(streams_mutex_);
   if (streams_.erase(stream) == 0) --hidden_streams_;
 }
 
 bool Context::AddResident(ContextResident* resident) {
-  std::lock_guard lock(residents_mutex_);
+  MutexLock lock(residents_mutex_);
   if (!takes_residents_) return false;
   residents_.insert(resident);
   return true;
 }
 
 bool Context::TakeResident(ContextResident* resident) {
-  std::lock_guard lock(residents_mutex_);
+  MutexLock lock(residents_mutex_);
   if (residents_.erase(resident) == 0) return false;
   ++leaving_residents_;
   return true;
 }
 
 void Context::ResidentIsGone() {
-  std::lock_guard lock(residents_mutex_);
+  MutexLock lock(residents_mutex_);
   --leaving_residents_;
 }
 

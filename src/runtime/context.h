@@ -6,10 +6,10 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <set>
 
 #include "base/gated_mutex.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "runtime/objects.h"
 
@@ -73,7 +73,7 @@ class Context {
   void RemoveStream(Stream* stream);
   template <class Visit>
   void ForEachStream(Visit visit) {
-    std::lock_guard lock(streams_mutex_);
+    MutexLock lock(streams_mutex_);
     for (Stream* stream : streams_) visit(*stream);
   }
   /// False as with AddStream.
@@ -90,8 +90,8 @@ class Context {
   CaptureCounts capture_counts;
   std::atomic<uint32_t> capturing_streams{0};
 
-  std::mutex options_mutex;
-  std::map<int, int64_t> options;  ///< aclrtCtxSetSysParamOpt; guarded by options_mutex
+  Mutex options_mutex;
+  std::map<int, int64_t> options REPRISE_GUARDED_BY(options_mutex);  ///< aclrtCtxSetSysParamOpt
   std::atomic<bool> stop_on_failure{false};
 
  private:
@@ -105,14 +105,14 @@ class Context {
   void DestroyContents();
 
   std::atomic<bool> is_leaving_{false};
-  std::mutex streams_mutex_;
-  std::set<Stream*> streams_;
-  size_t hidden_streams_ = 0;  // guarded by streams_mutex_, as this:
-  bool is_closed_ = false;
-  std::mutex residents_mutex_;
-  std::set<ContextResident*> residents_;
-  size_t leaving_residents_ = 0;
-  bool takes_residents_ = true;
+  Mutex streams_mutex_;
+  std::set<Stream*> streams_ REPRISE_GUARDED_BY(streams_mutex_);
+  size_t hidden_streams_ REPRISE_GUARDED_BY(streams_mutex_) = 0;
+  bool is_closed_ REPRISE_GUARDED_BY(streams_mutex_) = false;
+  Mutex residents_mutex_;
+  std::set<ContextResident*> residents_ REPRISE_GUARDED_BY(residents_mutex_);
+  size_t leaving_residents_ REPRISE_GUARDED_BY(residents_mutex_) = 0;
+  bool takes_residents_ REPRISE_GUARDED_BY(residents_mutex_) = true;
 };
 
 /// The thread's current context; 107002 when it has none or it was destroyed. A thread that never had one gets the

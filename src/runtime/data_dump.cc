@@ -15,6 +15,7 @@
 #include "base/folder.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "device/memory.h"
 #include "ir/graph.h"
 #include "ir/task_info.h"
@@ -128,7 +129,7 @@ class DataDump::Session {
   };
 
   uint32_t BeginGraph(uint32_t model_id, const std::string& name) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const uint64_t index = executions_[model_id]++;
     const std::string shown = name.empty() ? "graph" : name;
     models_.insert(shown);
@@ -155,7 +156,7 @@ class DataDump::Session {
     return number;
   }
   std::shared_ptr<const GraphRun> FindRun(uint32_t number) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = runs_.find(number);
     return found != runs_.end() ? found->second : nullptr;
   }
@@ -181,19 +182,19 @@ class DataDump::Session {
     if (written.ok()) written = write_(path, fill);
     if (written.ok()) return;
     REPRISE_LOG(kError, "RUNTIME", "dump: {}", written.detail().what);
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (failure_.ok()) failure_ = std::move(written);
   }
 
   // The first kernel of a call leaves what the last one takes.
   using CallKey = std::tuple<const void*, uint32_t, int32_t, int32_t>;
   void Keep(const CallKey& key, std::shared_ptr<Record> record) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (calls_.size() >= kMostOpenCalls) calls_.erase(calls_.begin());  // its last kernel was dropped
     calls_[key] = std::move(record);
   }
   std::shared_ptr<Record> Take(const CallKey& key) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = calls_.find(key);
     if (found == calls_.end()) return nullptr;
     std::shared_ptr<Record> record = std::move(found->second);
@@ -207,18 +208,18 @@ class DataDump::Session {
     std::vector<TensorInfo> tensors;
   };
   void Remember(Watched watched) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     watched_[watched.name] = std::move(watched);
   }
   std::vector<Watched> Remembered() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     std::vector<Watched> all;
     for (const auto& entry : watched_) all.push_back(entry.second);
     return all;
   }
 
   Status End() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (const DataDumpOptions::Layers& wanted : options_.list) {
       if (wanted.model.empty() || matched_.contains(wanted.model)) continue;
       REPRISE_LOG(kWarning, "RUNTIME", "dump: no model \"{}\" of dump_list has run; those that have: {}", wanted.model,
@@ -233,15 +234,15 @@ class DataDump::Session {
   const WriteFile write_;
   const std::string root_;
 
-  std::mutex mutex_;
-  Status failure_;
-  std::map<uint32_t, uint64_t> executions_;  // by model
-  std::map<uint32_t, std::shared_ptr<const GraphRun>> runs_;
-  uint32_t next_run_ = 1;
-  std::set<std::string> models_;   // that have run
-  std::set<std::string> matched_;  // names of dump_list among them
-  std::map<CallKey, std::shared_ptr<Record>> calls_;
-  std::map<std::string, Watched> watched_;
+  Mutex mutex_;
+  Status failure_ REPRISE_GUARDED_BY(mutex_);
+  std::map<uint32_t, uint64_t> executions_ REPRISE_GUARDED_BY(mutex_);  // by model
+  std::map<uint32_t, std::shared_ptr<const GraphRun>> runs_ REPRISE_GUARDED_BY(mutex_);
+  uint32_t next_run_ REPRISE_GUARDED_BY(mutex_) = 1;
+  std::set<std::string> models_ REPRISE_GUARDED_BY(mutex_);   // that have run
+  std::set<std::string> matched_ REPRISE_GUARDED_BY(mutex_);  // names of dump_list among them
+  std::map<CallKey, std::shared_ptr<Record>> calls_ REPRISE_GUARDED_BY(mutex_);
+  std::map<std::string, Watched> watched_ REPRISE_GUARDED_BY(mutex_);
 };
 
 // The files of one operator or kernel.
@@ -417,7 +418,7 @@ Status DataDump::Start(DataDumpOptions options, WriteFile write) {
   REPRISE_RETURN_IF_ERROR(MakeFolder(options.folder));
   auto session = std::make_shared<Session>(std::move(options), std::move(write));
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     session_ = std::move(session);
   }
   device::TaskWatch::Set(this);
@@ -428,7 +429,7 @@ Status DataDump::Stop() {
   device::TaskWatch::Set(nullptr);
   std::shared_ptr<Session> ended;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     ended = std::exchange(session_, nullptr);
   }
   return ended != nullptr ? ended->End() : Status();

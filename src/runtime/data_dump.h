@@ -14,12 +14,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "device/task_watch.h"
 #include "ir/task.h"
@@ -85,12 +85,12 @@ class DataDump final : public device::TaskWatch {
 
   DataDump() = default;
   std::shared_ptr<Session> Now() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return session_;
   }
 
-  mutable std::mutex mutex_;
-  std::shared_ptr<Session> session_;
+  mutable Mutex mutex_;
+  std::shared_ptr<Session> session_ REPRISE_GUARDED_BY(mutex_);
 };
 
 /// The name as a part of a file name: characters that separate names or folders become underscores, as in files of the

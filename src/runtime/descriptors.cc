@@ -4,13 +4,11 @@
 namespace reprise::runtime {
 
 HandleTable<TensorDesc, HandleKind::kTensorDesc>& TensorDescs() {
-  static constinit NoDestroy<HandleTable<TensorDesc, HandleKind::kTensorDesc>> table;
-  return table.value;
+  return TheTable<TensorDesc, HandleKind::kTensorDesc>();
 }
 
 HandleTable<DataBuffer, HandleKind::kDataBuffer>& DataBuffers() {
-  static constinit NoDestroy<HandleTable<DataBuffer, HandleKind::kDataBuffer>> table;
-  return table.value;
+  return TheTable<DataBuffer, HandleKind::kDataBuffer>();
 }
 
 }  // namespace reprise::runtime

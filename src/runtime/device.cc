@@ -11,6 +11,7 @@
 
 #include "base/env.h"
 #include "base/fault.h"
+#include "base/mutex.h"
 #include "device/memory.h"
 #include "device/parked_memory.h"
 #include "runtime/context.h"
@@ -29,7 +30,7 @@ constexpr int64_t kMostEvents = 1 << 24;
 }  // namespace
 
 int32_t IdPool::Take() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (taken_ >= limit_) return -1;
   ++taken_;
   if (!returned_.empty()) {
@@ -41,37 +42,37 @@ int32_t IdPool::Take() {
 }
 
 void IdPool::Return(int32_t id) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   --taken_;
   returned_.insert(id);
 }
 
 int64_t IdPool::available() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return std::max<int64_t>(0, limit_ - taken_);
 }
 
 Holdings::Holder* Holdings::Enter(std::string name) {
   auto holder = std::make_unique<Holder>();
   holder->name = std::move(name);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   holders_.push_back(std::move(holder));
   return holders_.back().get();
 }
 
 void Holdings::Rename(Holder* holder, std::string name) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   holder->name = std::move(name);
 }
 
 void Holdings::Leave(Holder* holder) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::erase_if(holders_, [holder](const auto& entry) { return entry.get() == holder; });
 }
 
 std::string Holdings::Describe(Kind kind, int64_t taken) const {
   constexpr size_t kShown = 3;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<std::pair<uint32_t, const Holder*>> by_count;
   int64_t in_graphs = 0;
   for (const auto& holder : holders_) {
@@ -121,7 +122,7 @@ uint64_t Device::NowUs() const {
 }
 
 StatusOr<Context*> Device::Retain() {
-  std::lock_guard lock(primary_mutex_);
+  MutexLock lock(primary_mutex_);
   if (primary_ == nullptr) {
     REPRISE_ASSIGN_OR_RETURN(primary_, Context::Create(*this, true));
   }
@@ -130,7 +131,7 @@ StatusOr<Context*> Device::Retain() {
 }
 
 StatusOr<Context*> Device::Open() {
-  std::lock_guard lock(primary_mutex_);
+  MutexLock lock(primary_mutex_);
   if (primary_ == nullptr) {
     REPRISE_ASSIGN_OR_RETURN(primary_, Context::Create(*this, true));
     ++primary_count_;
@@ -145,7 +146,7 @@ constexpr const char* kResets = "resets the device, which waits for that stream"
 }  // namespace
 
 Status Device::Release() {
-  std::unique_lock lock(primary_mutex_);
+  UniqueLock lock(primary_mutex_);
   if (primary_count_ == 0) {
     return Error(kInvalidValue, fmt::format("device {} is not set: its reference count is 0", id_))
         .Hint("call aclrtResetDevice once for each aclrtSetDevice");
@@ -156,7 +157,7 @@ Status Device::Release() {
 }
 
 Status Device::ReleaseForce() {
-  std::unique_lock lock(primary_mutex_);
+  UniqueLock lock(primary_mutex_);
   if (primary_count_ == 0) {
     return Error(kInvalidValue, fmt::format("device {} is not set: its reference count is 0", id_))
         .Hint("call aclrtResetDeviceForce only while the device is set");
@@ -183,7 +184,7 @@ void AtMemoryFreed(void (*hook)(int device)) {
   std::abort();  // one place for each user of this function: make more
 }
 
-Status Device::DestroyPrimary(std::unique_lock<std::mutex>& lock) {
+Status Device::DestroyPrimary(UniqueLock<Mutex>& lock) {
   Context* context = primary_;
   primary_ = nullptr;
   lock.unlock();  // destruction waits for work, which may take the lock through a callback
@@ -197,7 +198,7 @@ Status Device::DestroyPrimary(std::unique_lock<std::mutex>& lock) {
     }
   }
   // Explicit contexts keep the device's memory; only the last user frees what the program forgot.
-  std::lock_guard contexts_lock(contexts_mutex);
+  MutexLock contexts_lock(contexts_mutex);
   if (Context::CountOn(*this) == 0) {
     MemoryPool::ForgetDevice(id_, users);
     device::MemoryRegistry::Get().FreeAllOfDevice(id_, users);
@@ -207,7 +208,7 @@ Status Device::DestroyPrimary(std::unique_lock<std::mutex>& lock) {
 }
 
 bool Device::primary_active() const {
-  std::lock_guard lock(primary_mutex_);
+  MutexLock lock(primary_mutex_);
   return primary_ != nullptr;
 }
 

@@ -6,12 +6,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "device/scheduler.h"
 
@@ -33,11 +33,11 @@ class IdPool {
   void set_limit(int64_t limit) { limit_ = limit; }
 
  private:
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::atomic<int64_t> limit_;
-  std::set<int32_t> returned_;
-  int32_t next_ = 0;
-  int64_t taken_ = 0;
+  std::set<int32_t> returned_ REPRISE_GUARDED_BY(mutex_);
+  int32_t next_ REPRISE_GUARDED_BY(mutex_) = 0;
+  int64_t taken_ REPRISE_GUARDED_BY(mutex_) = 0;
 };
 
 /// Which graphs hold internal streams and events of a device; for the message when the device has none left.
@@ -59,8 +59,8 @@ class Holdings {
   std::string Describe(Kind kind, int64_t taken) const;
 
  private:
-  mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<Holder>> holders_;
+  mutable Mutex mutex_;
+  std::vector<std::unique_ptr<Holder>> holders_ REPRISE_GUARDED_BY(mutex_);
 };
 
 /// The physical devices that a list like "0,2" makes visible, of so many: ascending, up to the first bad entry.
@@ -99,13 +99,13 @@ class Device {
 
   /// Held while a context of the device is made, and while the memory of a device without contexts is freed, so that no
   /// thread gets memory in between that would be freed at once. Rank: below the primary context's lock.
-  std::mutex contexts_mutex;
+  Mutex contexts_mutex;
 
-  std::mutex limits_mutex;
-  CoreLimits limits;  ///< guarded by limits_mutex
+  Mutex limits_mutex;
+  CoreLimits limits REPRISE_GUARDED_BY(limits_mutex);
 
  private:
-  Status DestroyPrimary(std::unique_lock<std::mutex>& lock);
+  Status DestroyPrimary(UniqueLock<Mutex>& lock) REPRISE_REQUIRES(primary_mutex_) REPRISE_NOT_ANALYSED;
 
   const int id_;
   const int physical_id_;
@@ -115,9 +115,9 @@ class Device {
   IdPool event_ids_;
   Holdings holdings_;
 
-  mutable std::mutex primary_mutex_;
-  Context* primary_ = nullptr;
-  uint64_t primary_count_ = 0;
+  mutable Mutex primary_mutex_;
+  Context* primary_ REPRISE_GUARDED_BY(primary_mutex_) = nullptr;
+  uint64_t primary_count_ REPRISE_GUARDED_BY(primary_mutex_) = 0;
 };
 
 /// `hook` is called when the last context of a device has gone, just before its memory is freed as a whole. For layers

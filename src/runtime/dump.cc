@@ -19,6 +19,7 @@
 #include "base/folder.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "device/memory.h"
 #include "ir/graph.h"
 #include "ir/task_info.h"
@@ -62,7 +63,7 @@ Dump& Dump::Get() {
 }
 
 const char* Dump::Keep(const std::string& text) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return kept_.insert(text).first->c_str();
 }
 
@@ -74,7 +75,7 @@ void Dump::SetWants() noexcept {
 }
 
 Status Dump::StartArgs(const std::string& folder) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (sink_.on) {
     return Error(kDumpAlreadyRun, "arguments are dumped already")
         .Culprit(fmt::format("an earlier aclopStartDumpArgs with the folder \"{}\"", sink_.folder))
@@ -89,7 +90,7 @@ Status Dump::StartArgs(const std::string& folder) {
   return {};
 }
 
-Status Dump::EndSink(std::unique_lock<std::mutex>& lock) {
+Status Dump::EndSink(UniqueLock<Mutex>& lock) {
   Sink ended = std::exchange(sink_, {});
   SetWants();
   if (ended.file != nullptr && std::fclose(ended.file) != 0 && !ended.failed) {
@@ -108,7 +109,7 @@ Status Dump::EndSink(std::unique_lock<std::mutex>& lock) {
 }
 
 Status Dump::StopArgs() {
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   if (!sink_.on) {
     return Error(kDumpNotRun, "no arguments are dumped")
         .Culprit("aclopStartDumpArgs was not called, or aclopStopDumpArgs was called since")
@@ -120,7 +121,7 @@ Status Dump::StopArgs() {
 const char* Dump::args_folder() {
   std::string folder;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     folder = sink_.on ? sink_.folder : scene_ == Scene::kNone ? configured_folder_ : std::string();
   }
   return folder.empty() ? nullptr : Keep(folder);
@@ -171,7 +172,7 @@ std::string Dump::DescribeLaunch(const Stream& stream, const ir::Task& task, boo
 
 // Calls the receiver without the lock.
 int Dump::Deliver(const std::string& file, uint64_t offset, std::string_view bytes, bool last,
-                  std::unique_lock<std::mutex>& lock) {
+                  UniqueLock<Mutex>& lock) {
   const std::shared_ptr<const Receiver> receiver = receiver_;
   ++delivering_;
   lock.unlock();
@@ -185,7 +186,7 @@ int Dump::Deliver(const std::string& file, uint64_t offset, std::string_view byt
 
 void Dump::WriteLaunch(const std::string& line) noexcept try {
   if (t_in_receiver != 0) return;
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   if (!sink_.on) return;
   const std::string path = sink_.path;
   std::string failure;
@@ -210,7 +211,7 @@ void Dump::WriteLaunch(const std::string& line) noexcept try {
 // ---- The configured dump --------------------------------------------------------------------------------------------
 
 Status Dump::Init() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (initialized_) {
     return Error(kDumpAlreadyRun, "the dump is initialised already")
         .Culprit(of_file_ ? "the key dump of the file that was given to aclInit" : "an earlier aclmdlInitDump")
@@ -233,7 +234,7 @@ Status Dump::NotInitialized() const {
 }
 
 Status Dump::CheckInit() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return initialized_ && !of_file_ ? Status() : NotInitialized();
 }
 
@@ -270,7 +271,7 @@ Status Dump::StartOfEnvironment() {
     scene = Scene::kNormal;
     folder = collect;
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   environment_scene_ = scene;
   environment_folder_ = folder;
   SetListener();
@@ -305,19 +306,19 @@ Status Dump::FinalizeLocked() {
 }
 
 Status Dump::Configure(const Settings& settings) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!initialized_ || of_file_) return NotInitialized();
   return ConfigureLocked(settings);
 }
 
 Status Dump::Finalize() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!initialized_ || of_file_) return NotInitialized();
   return FinalizeLocked();
 }
 
 Status Dump::StartOfFile(const Settings& settings) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (initialized_) {
     return Error(kDumpAlreadyRun, "the dump is initialised already")
         .Culprit("an earlier aclmdlInitDump")
@@ -330,7 +331,7 @@ Status Dump::StartOfFile(const Settings& settings) {
 }
 
 Status Dump::EndOfFile() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return of_file_ ? FinalizeLocked() : Status();
 }
 
@@ -338,12 +339,12 @@ Status Dump::EndOfFile() {
 
 void Dump::SetReceiver(Receiver receiver) {
   auto shared = std::make_shared<const Receiver>(std::move(receiver));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   receiver_ = std::move(shared);
 }
 
 void Dump::RemoveReceiver() {
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   receiver_ = nullptr;
   if (t_in_receiver == 0) delivered_.wait(lock, [&] { return delivering_ == 0; });
 }
@@ -354,7 +355,7 @@ std::string Dump::exception_folder(int device) {
   std::string base;
   bool of_failures = false;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     of_failures = scene_locked() != Scene::kNone;
     if (!configured_folder_.empty() && !of_failures) return configured_folder_;
     base = environment_scene_ != Scene::kNone ? environment_folder_ : configured_folder_;
@@ -418,7 +419,7 @@ void Dump::SaveFailure(const TaskFailure& failure) noexcept try {
   constexpr uint64_t kMostBehindPointer = 16u << 20;
   Scene scene;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     scene = scene_locked();
   }
   const KernelFunction* function = nullptr;
@@ -449,7 +450,7 @@ Status Dump::WriteWhole(const std::string& path,
                         const std::function<bool(const std::function<bool(std::string_view)>&)>& fill) {
   bool by_receiver;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     by_receiver = receiver_ != nullptr;
   }
   if (!by_receiver) {
@@ -471,7 +472,7 @@ Status Dump::WriteWhole(const std::string& path,
   }
   uint64_t offset = 0;
   const auto send = [&](std::string_view bytes, bool last) {
-    std::unique_lock lock(mutex_);
+    UniqueLock lock(mutex_);
     if (receiver_ == nullptr) return false;  // taken away meanwhile
     const int result = Deliver(path, offset, bytes, last, lock);
     offset += bytes.size();

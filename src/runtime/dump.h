@@ -8,18 +8,18 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/condition_variable.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "ir/task.h"
 #include "runtime/data_dump.h"
@@ -111,36 +111,38 @@ class Dump {
   };
 
   Dump() = default;
-  Status ConfigureLocked(const Settings& settings);
-  Status FinalizeLocked();
-  Status NotInitialized() const;
+  Status ConfigureLocked(const Settings& settings) REPRISE_REQUIRES(mutex_);
+  Status FinalizeLocked() REPRISE_REQUIRES(mutex_);
+  Status NotInitialized() const REPRISE_REQUIRES(mutex_);
   void SaveFailure(const TaskFailure& failure) noexcept;
-  Status EndSink(std::unique_lock<std::mutex>& lock);
-  void SetWants() noexcept;
-  void SetListener();
-  Scene scene_locked() const { return environment_scene_ != Scene::kNone ? environment_scene_ : scene_; }
-  int Deliver(const std::string& file, uint64_t offset, std::string_view bytes, bool last,
-              std::unique_lock<std::mutex>& lock);
+  Status EndSink(UniqueLock<Mutex>& lock) REPRISE_REQUIRES(mutex_);
+  void SetWants() noexcept REPRISE_REQUIRES(mutex_);
+  void SetListener() REPRISE_REQUIRES(mutex_);
+  Scene scene_locked() const REPRISE_REQUIRES(mutex_) {
+    return environment_scene_ != Scene::kNone ? environment_scene_ : scene_;
+  }
+  int Deliver(const std::string& file, uint64_t offset, std::string_view bytes, bool last, UniqueLock<Mutex>& lock)
+      REPRISE_REQUIRES(mutex_) REPRISE_NOT_ANALYSED;
   Status WriteWhole(const std::string& path,
                     const std::function<bool(const std::function<bool(std::string_view)>&)>& fill);
 
   static std::atomic<bool> wants_args_;
   static std::atomic<bool> wants_tensors_;
 
-  std::mutex mutex_;
-  Sink sink_;
-  uint32_t next_file_ = 0;
-  bool initialized_ = false;
-  bool of_file_ = false;
-  Scene scene_ = Scene::kNone;
-  Scene environment_scene_ = Scene::kNone;
-  std::string environment_folder_;
-  std::string configured_folder_;
-  std::set<std::string> kept_;
+  Mutex mutex_;
+  Sink sink_ REPRISE_GUARDED_BY(mutex_);
+  uint32_t next_file_ REPRISE_GUARDED_BY(mutex_) = 0;
+  bool initialized_ REPRISE_GUARDED_BY(mutex_) = false;
+  bool of_file_ REPRISE_GUARDED_BY(mutex_) = false;
+  Scene scene_ REPRISE_GUARDED_BY(mutex_) = Scene::kNone;
+  Scene environment_scene_ REPRISE_GUARDED_BY(mutex_) = Scene::kNone;
+  std::string environment_folder_ REPRISE_GUARDED_BY(mutex_);
+  std::string configured_folder_ REPRISE_GUARDED_BY(mutex_);
+  std::set<std::string> kept_ REPRISE_GUARDED_BY(mutex_);
 
   std::shared_ptr<const Receiver> receiver_;
   uint32_t delivering_ = 0;
-  std::condition_variable delivered_;
+  ConditionVariable delivered_;
 };
 
 }  // namespace reprise::runtime

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/fault.h"
+#include "base/mutex.h"
 #include "device/inquiry.h"
 #include "ir/task_info.h"
 #include "runtime/context.h"
@@ -24,7 +25,7 @@ using ir::RunResult;
 // EventRecords are taken and given back at the rate of eager launches, so they are kept.
 struct RecordPool {
   SpinLock mutex;
-  std::vector<EventRecord*> free;
+  std::vector<EventRecord*> free REPRISE_GUARDED_BY(mutex);
 };
 
 RecordPool& Pool() {
@@ -170,7 +171,7 @@ EventRecord* EventRecord::Create() {
   if (FaultPoint("event.record")) throw std::bad_alloc();
   RecordPool& pool = Pool();
   {
-    std::lock_guard lock(pool.mutex);
+    MutexLock lock(pool.mutex);
     if (!pool.free.empty()) {
       EventRecord* record = pool.free.back();
       pool.free.pop_back();
@@ -186,7 +187,7 @@ void EventRecord::Release() noexcept {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   RecordPool& pool = Pool();
   {
-    std::lock_guard lock(pool.mutex);
+    MutexLock lock(pool.mutex);
     if (pool.free.capacity() == 0) pool.free.reserve(kMaxPooled);
     if (pool.free.size() < kMaxPooled) {
       pool.free.push_back(this);
@@ -274,7 +275,7 @@ StatusOr<device::ShareKey> Event::Export() {
     return Error(kInvalidValue, fmt::format("{} was opened from another process", Describe()))
         .Hint("pass on the handle that this process received");
   }
-  std::lock_guard lock(captured_mutex);
+  MutexLock lock(captured_mutex);
   if (is_destroyed_)
     return Error(kInvalidHandle, fmt::format("{} was destroyed by another thread meanwhile", Describe()))
         .Hint("destroy an event only when no other thread uses it");
@@ -342,7 +343,7 @@ bool Event::Destroy(Event* event) {
   if (Events().Erase(event->handle_, &birth) == nullptr) return false;
   event->device_.event_ids().Return(event->id_);
   if (event->shared_ != nullptr) {
-    std::lock_guard lock(event->captured_mutex);
+    MutexLock lock(event->captured_mutex);
     event->is_destroyed_ = true;
     if (event->key_) device::Withdraw(*event->key_);
   }
@@ -353,7 +354,7 @@ bool Event::Destroy(Event* event) {
 std::string Event::Describe() const { return fmt::format("{}event {}", is_ex_ ? "Ex " : "", id_); }
 
 EventRecord* Event::Latest() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (latest_ != nullptr) latest_->Retain();
   return latest_;
 }
@@ -362,7 +363,7 @@ void Event::Publish(EventRecord* record) {
   if (record != nullptr) record->Retain();
   EventRecord* previous;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     previous = latest_;
     latest_ = record;
   }
@@ -394,7 +395,7 @@ Status WaitForPoint(Stream& stream, EventRecord& record) {
 Status Event::RecordOn(Stream& stream) {
   if (shared_ != nullptr) {
     {
-      std::lock_guard lock(order_mutex);
+      MutexLock lock(order_mutex);
       REPRISE_RETURN_IF_ERROR(shared_->RecordOn(stream, id_));
     }
     return WaitIfBlocking(stream);
@@ -406,7 +407,7 @@ Status Event::RecordOn(Stream& stream) {
     return Error(kNoEventResource, "no memory for the record of an event").Hint("free memory of the host");
   }
   {
-    std::lock_guard lock(order_mutex);
+    MutexLock lock(order_mutex);
     // Published before the task is queued: what runs behind the record in the stream must see it.
     EventRecord* const previous = Latest();
     Publish(record);
@@ -428,7 +429,7 @@ Status Event::WaitOn(Stream& stream, uint32_t timeout_s) {
   if (timeout_s == 0) timeout_s = DefaultWaitTimeout().load();
   if (shared_ != nullptr) {
     {
-      std::lock_guard lock(order_mutex);
+      MutexLock lock(order_mutex);
       REPRISE_RETURN_IF_ERROR(shared_->WaitOn(stream, id_, timeout_s));
     }
     return WaitIfBlocking(stream);
@@ -440,7 +441,7 @@ Status Event::WaitOn(Stream& stream, uint32_t timeout_s) {
   }
   EventRecord* record;
   {
-    std::lock_guard lock(order_mutex);
+    MutexLock lock(order_mutex);
     record = Latest();
   }
   if (record == nullptr) return {};

@@ -18,6 +18,7 @@
 #include <string>
 
 #include "base/futex.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "device/scheduler.h"
 #include "runtime/objects.h"
@@ -124,8 +125,8 @@ class Event {
     uint64_t session = 0;  ///< 0: never
     uint32_t node = 0;
   };
-  std::mutex captured_mutex;
-  Captured captured;
+  Mutex captured_mutex;
+  Captured captured REPRISE_GUARDED_BY(captured_mutex);
   /// First use fixes whether records (waits) are default or external; -1: not used yet.
   std::atomic<int> record_sort{-1};
   std::atomic<int> wait_sort{-1};
@@ -144,11 +145,11 @@ class Event {
   void* handle_ = nullptr;
   int32_t id_ = -1;
   SpinLock mutex_;
-  EventRecord* latest_ = nullptr;
+  EventRecord* latest_ REPRISE_GUARDED_BY(mutex_) = nullptr;
   EventFlag* flag_ = nullptr;
-  SharedEventState* shared_ = nullptr;   ///< with kEventIpc, instead of records
-  std::optional<device::ShareKey> key_;  // guarded by captured_mutex, as this:
-  bool is_destroyed_ = false;            // nobody may export it any more
+  SharedEventState* shared_ = nullptr;  ///< with kEventIpc, instead of records
+  std::optional<device::ShareKey> key_ REPRISE_GUARDED_BY(captured_mutex);
+  bool is_destroyed_ REPRISE_GUARDED_BY(captured_mutex) = false;  // nobody may export it any more
 };
 
 /// A record at the end of what the stream has to do now, without an event; one reference for the caller.

@@ -4,18 +4,18 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/condition_variable.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/mutex.h"
 
 namespace reprise::runtime {
 namespace {
@@ -29,17 +29,17 @@ struct FailureReport {
 };
 
 struct ListenerRegistry {
-  std::mutex mutex;
-  std::condition_variable arrived;
-  std::condition_variable finished;
-  FailureListener slot;
-  std::vector<std::pair<const void*, FailureListener>> listeners;
-  std::map<const void*, FailureListener> of_binary;
+  Mutex mutex;
+  ConditionVariable arrived;
+  ConditionVariable finished;
+  FailureListener slot REPRISE_GUARDED_BY(mutex);
+  std::vector<std::pair<const void*, FailureListener>> listeners REPRISE_GUARDED_BY(mutex);
+  std::map<const void*, FailureListener> of_binary REPRISE_GUARDED_BY(mutex);
   std::atomic<size_t> count{0};  // of all of them: a failure costs nothing more when nobody listens
-  std::deque<std::shared_ptr<FailureReport>> queue;
-  bool thread_started = false;
+  std::deque<std::shared_ptr<FailureReport>> queue REPRISE_GUARDED_BY(mutex);
+  bool thread_started REPRISE_GUARDED_BY(mutex) = false;
 
-  void Recount() { count = listeners.size() + of_binary.size() + (slot ? 1 : 0); }
+  void Recount() REPRISE_REQUIRES(mutex) { count = listeners.size() + of_binary.size() + (slot ? 1 : 0); }
 };
 
 // Never destroyed: its thread waits on it until the process ends.
@@ -58,9 +58,9 @@ void Tell(const FailureReport& report) {
 void ListenerLoop() {
   t_is_listener_thread = true;
   ListenerRegistry& registry = TheListeners();
-  std::unique_lock lock(registry.mutex);
+  UniqueLock lock(registry.mutex);
   for (;;) {
-    registry.arrived.wait(lock, [&] { return !registry.queue.empty(); });
+    registry.arrived.wait(lock, [&]() REPRISE_REQUIRES(registry.mutex) { return !registry.queue.empty(); });
     const std::shared_ptr<FailureReport> report = std::move(registry.queue.front());
     registry.queue.pop_front();
     lock.unlock();
@@ -79,14 +79,14 @@ void ListenerLoop() {
 
 void SetFailureSlot(FailureListener listener) {
   ListenerRegistry& registry = TheListeners();
-  std::lock_guard lock(registry.mutex);
+  MutexLock lock(registry.mutex);
   registry.slot = std::move(listener);
   registry.Recount();
 }
 
 void AddFailureListener(const void* key, FailureListener listener) {
   ListenerRegistry& registry = TheListeners();
-  std::lock_guard lock(registry.mutex);
+  MutexLock lock(registry.mutex);
   for (const auto& [known, unused] : registry.listeners) {
     if (known == key) return;
   }
@@ -96,14 +96,14 @@ void AddFailureListener(const void* key, FailureListener listener) {
 
 void RemoveFailureListener(const void* key) {
   ListenerRegistry& registry = TheListeners();
-  std::lock_guard lock(registry.mutex);
+  MutexLock lock(registry.mutex);
   std::erase_if(registry.listeners, [&](const auto& entry) { return entry.first == key; });
   registry.Recount();
 }
 
 void SetBinaryFailureListener(const void* binary, FailureListener listener) {
   ListenerRegistry& registry = TheListeners();
-  std::lock_guard lock(registry.mutex);
+  MutexLock lock(registry.mutex);
   registry.of_binary[binary] = std::move(listener);
   registry.Recount();
 }
@@ -128,7 +128,7 @@ void NotifyTaskFailure(TaskFailure failure) noexcept try {
 
   auto report = std::make_shared<FailureReport>();
   report->failure = failure;
-  std::unique_lock lock(registry.mutex);
+  UniqueLock lock(registry.mutex);
   if (registry.slot) report->listeners.push_back(registry.slot);
   for (const auto& [key, listener] : registry.listeners) report->listeners.push_back(listener);
   if (failure.binary != nullptr) {

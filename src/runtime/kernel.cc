@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "base/fault.h"
+#include "base/mutex.h"
 #include "device/memory.h"
 #include "ir/task_info.h"
 #include "runtime/dump.h"
@@ -30,8 +31,8 @@ using device::RunContext;
 using ir::RunResult;
 
 struct KeyRegistry {
-  std::mutex mutex;
-  std::map<std::string, const RepriseKernelTable*, std::less<>> tables;
+  Mutex mutex;
+  std::map<std::string, const RepriseKernelTable*, std::less<>> tables REPRISE_GUARDED_BY(mutex);
 };
 
 KeyRegistry& Keys() {
@@ -41,7 +42,7 @@ KeyRegistry& Keys() {
 
 const RepriseKernelTable* FindKey(std::string_view key) {
   KeyRegistry& keys = Keys();
-  std::lock_guard lock(keys.mutex);
+  MutexLock lock(keys.mutex);
   const auto it = keys.tables.find(key);
   return it != keys.tables.end() ? it->second : nullptr;
 }
@@ -401,20 +402,17 @@ const ir::TaskType kUnloadTask = {
 }  // namespace
 
 HandleTable<KernelBinary, HandleKind::kBinary>& KernelBinaries() {
-  static constinit NoDestroy<HandleTable<KernelBinary, HandleKind::kBinary>> table;
-  return table.value;
+  return TheTable<KernelBinary, HandleKind::kBinary>();
 }
 
 constinit NoDestroy<HandleTable<KernelFunction, HandleKind::kFunction>> internal::g_kernel_functions;
 
 HandleTable<BinaryData, HandleKind::kBinaryData>& BinaryDatas() {
-  static constinit NoDestroy<HandleTable<BinaryData, HandleKind::kBinaryData>> table;
-  return table.value;
+  return TheTable<BinaryData, HandleKind::kBinaryData>();
 }
 
 HandleTable<KernelArgs, HandleKind::kKernelArgs>& KernelArgsTable() {
-  static constinit NoDestroy<HandleTable<KernelArgs, HandleKind::kKernelArgs>> table;
-  return table.value;
+  return TheTable<KernelArgs, HandleKind::kKernelArgs>();
 }
 
 Status RegisterKernels(const char* key, const RepriseKernelTable* table) {
@@ -423,7 +421,7 @@ Status RegisterKernels(const char* key, const RepriseKernelTable* table) {
         .Hint("choose a key, by which aclrtBinaryLoadFromFile finds the table");
   REPRISE_RETURN_IF_ERROR(CheckTable(table, key));
   KeyRegistry& keys = Keys();
-  std::lock_guard lock(keys.mutex);
+  MutexLock lock(keys.mutex);
   if (!keys.tables.emplace(key, table).second)
     return Error(kKernelDuplicate, fmt::format("key {} is taken", key))
         .Hint("register a table once, or choose another key");
@@ -526,7 +524,7 @@ StatusOr<KernelBinary*> KernelBinary::LoadData(const void* data, size_t bytes) {
 bool KernelBinary::Unload(KernelBinary* binary) {
   if (KernelBinaries().Erase(binary->handle_, &binary->birth_) == nullptr) return false;
   {
-    std::lock_guard lock(binary->functions_mutex_);
+    MutexLock lock(binary->functions_mutex_);
     binary->is_unloaded_ = true;
     for (auto& function : binary->functions_) KernelFunctions().Erase(function->handle);
   }
@@ -543,7 +541,7 @@ bool KernelBinary::Unload(KernelBinary* binary) {
 void KernelBinary::LetGo() {
   std::vector<std::unique_ptr<KernelArgs>> lists;
   {
-    std::lock_guard lock(args_mutex_);
+    MutexLock lock(args_mutex_);
     lists.swap(args_);
   }
   for (auto& args : lists) {
@@ -569,7 +567,7 @@ Status MakeKernelArgs(KernelFunction& function, void** handle) {
     return Error(kResourceExhausted, "the process has too many kernel argument lists")
         .Hint("destroy argument lists that are no longer needed");
   *handle = args->handle;
-  std::lock_guard lock(function.binary->args_mutex_);
+  MutexLock lock(function.binary->args_mutex_);
   function.binary->args_.push_back(std::move(args));
   return {};
 }
@@ -580,7 +578,7 @@ KernelBinary::~KernelBinary() {
 
 StatusOr<KernelFunction*> KernelBinary::FindByName(const std::string& name) const {
   std::string known;
-  std::lock_guard lock(functions_mutex_);
+  MutexLock lock(functions_mutex_);
   for (const auto& function : functions_) {
     if (function->name == name) return function.get();
     known += (known.empty() ? "" : ", ") + function->name;
@@ -593,7 +591,7 @@ StatusOr<KernelFunction*> KernelBinary::FindByName(const std::string& name) cons
 
 StatusOr<KernelFunction*> KernelBinary::FindByEntry(uint64_t entry) const {
   std::string known;
-  std::lock_guard lock(functions_mutex_);
+  MutexLock lock(functions_mutex_);
   for (const auto& function : functions_) {
     if (entry != 0 && function->desc->entry == entry) return function.get();  // 0: has none
     known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", function->desc->entry, function->name);
@@ -603,7 +601,7 @@ StatusOr<KernelFunction*> KernelBinary::FindByEntry(uint64_t entry) const {
 }
 
 StatusOr<KernelFunction*> KernelBinary::RegisterAlias(const std::string& kernel, const std::string& alias) {
-  std::lock_guard lock(functions_mutex_);
+  MutexLock lock(functions_mutex_);
   if (is_unloaded_)
     return Error(kInvalidHandle, fmt::format("{} was unloaded by another thread meanwhile", source_))
         .Hint("unload a binary only when no other thread uses it");

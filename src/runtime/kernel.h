@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "reprise/kernel.h"
 #include "runtime/attached_operands.h"
@@ -62,7 +62,8 @@ class KernelBinary final : public ir::Anchor {
   ~KernelBinary();
   void LetGo();
   void End() noexcept override { delete this; }
-  static StatusOr<KernelBinary*> Make(std::string source, void* library, const RepriseKernelTable* table);
+  static StatusOr<KernelBinary*> Make(std::string source, void* library, const RepriseKernelTable* table)
+      REPRISE_NOT_ANALYSED;  // nobody else knows the binary yet
   static StatusOr<KernelBinary*> Open(const std::string& source, const std::string& path);
 
   std::string source_;
@@ -70,12 +71,12 @@ class KernelBinary final : public ir::Anchor {
   void* library_ = nullptr;  // of dlopen
   void* handle_ = nullptr;
   uint64_t birth_ = 0;  // when it is unloaded
-  mutable std::mutex functions_mutex_;
-  std::vector<std::unique_ptr<KernelFunction>> functions_;  // guarded by functions_mutex_; grows only
-  bool is_unloaded_ = false;                                // guarded by functions_mutex_; no more handles
+  mutable Mutex functions_mutex_;
+  std::vector<std::unique_ptr<KernelFunction>> functions_ REPRISE_GUARDED_BY(functions_mutex_);  // grows only
+  bool is_unloaded_ REPRISE_GUARDED_BY(functions_mutex_) = false;                                // no more handles
   friend Status MakeKernelArgs(KernelFunction& function, void** handle);
-  std::mutex args_mutex_;
-  std::vector<std::unique_ptr<KernelArgs>> args_;  // guarded by args_mutex_
+  Mutex args_mutex_;
+  std::vector<std::unique_ptr<KernelArgs>> args_ REPRISE_GUARDED_BY(args_mutex_);
 };
 
 HandleTable<KernelBinary, HandleKind::kBinary>& KernelBinaries();

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
-#include <mutex>
 #include <vector>
 
 #include "base/fault.h"
 #include "base/memory_checker.h"
+#include "base/mutex.h"
 #include "device/memory.h"
 #include "device/parked_memory.h"
 #include "runtime/context.h"
@@ -31,11 +31,11 @@ struct MemoryPool::Block {
 };
 
 struct MemoryPool::All {
-  std::mutex mutex;
-  std::map<void*, Block> blocks;
-  std::vector<MemoryPool*> pools;
+  Mutex mutex;
+  std::map<void*, Block> blocks REPRISE_GUARDED_BY(mutex);
+  std::vector<MemoryPool*> pools REPRISE_GUARDED_BY(mutex);
   std::atomic<uint32_t> count{0};  // of pools: a synchronisation without pools costs one load
-  int32_t next_id = 0;
+  int32_t next_id REPRISE_GUARDED_BY(mutex) = 0;
 };
 
 namespace {
@@ -70,8 +70,7 @@ MemoryPool::All& MemoryPool::TheAll() {
 }
 
 HandleTable<MemoryPool, HandleKind::kMemoryPool>& MemoryPools() {
-  static constinit NoDestroy<HandleTable<MemoryPool, HandleKind::kMemoryPool>> table;
-  return table.value;
+  return TheTable<MemoryPool, HandleKind::kMemoryPool>();
 }
 
 StatusOr<MemoryPool*> MemoryPool::Create(Device& device, uint64_t most_bytes) {
@@ -83,7 +82,7 @@ StatusOr<MemoryPool*> MemoryPool::Create(Device& device, uint64_t most_bytes) {
         .Hint("destroy pools that are no longer needed with aclrtMemPoolDestroy");
   }
   All& all = TheAll();
-  std::lock_guard lock(all.mutex);
+  MutexLock lock(all.mutex);
   pool->id_ = all.next_id++;
   all.pools.push_back(pool);
   all.count.fetch_add(1);
@@ -93,7 +92,7 @@ StatusOr<MemoryPool*> MemoryPool::Create(Device& device, uint64_t most_bytes) {
 bool MemoryPool::Destroy(MemoryPool* pool) {
   if (MemoryPools().Erase(pool->handle_, &pool->birth_) == nullptr) return false;
   All& all = TheAll();
-  std::lock_guard lock(all.mutex);
+  MutexLock lock(all.mutex);
   pool->destroyed_ = true;
   pool->TrimLocked(all, 0);
   pool->DeleteIfEmpty(all);
@@ -117,7 +116,7 @@ StatusOr<void*> MemoryPool::Take(Stream& stream, uint64_t bytes) {
   const uint64_t asked = bytes;
   bytes = (bytes + kGranule - 1) / kGranule * kGranule;
   All& all = TheAll();
-  std::lock_guard lock(all.mutex);
+  MutexLock lock(all.mutex);
   if (destroyed_)
     return Error(kInvalidHandle, fmt::format("{} was destroyed by another thread meanwhile", Describe()))
         .Hint("destroy a pool only when no other thread uses it");
@@ -172,7 +171,7 @@ StatusOr<void*> MemoryPool::Take(Stream& stream, uint64_t bytes) {
 
 Status MemoryPool::GiveBack(void* pointer, Stream& stream) {
   All& all = TheAll();
-  std::lock_guard lock(all.mutex);
+  MutexLock lock(all.mutex);
   const auto it = all.blocks.find(pointer);
   if (it == all.blocks.end() || it->second.idle) {
     return Error(kInvalidValue, it == all.blocks.end()
@@ -213,7 +212,7 @@ void MemoryPool::TrimLocked(All& all, uint64_t keep) {
 
 void MemoryPool::TrimTo(uint64_t keep) {
   All& all = TheAll();
-  std::lock_guard lock(all.mutex);
+  MutexLock lock(all.mutex);
   TrimLocked(all, keep);
 }
 
@@ -222,7 +221,7 @@ void MemoryPool::TrimAll() {
   All& all = TheAll();
   if (all.count.load(std::memory_order_relaxed) == 0) [[likely]]
     return;
-  std::lock_guard lock(all.mutex);
+  MutexLock lock(all.mutex);
   const std::vector<MemoryPool*> pools = all.pools;  // a destroyed one may go
   for (MemoryPool* pool : pools) {
     pool->TrimLocked(all, pool->release_threshold_);
@@ -233,7 +232,7 @@ void MemoryPool::TrimAll() {
 void MemoryPool::ForgetDevice(int device, device::Users users) {
   All& all = TheAll();
   if (all.count.load(std::memory_order_relaxed) == 0) return;
-  std::lock_guard lock(all.mutex);
+  MutexLock lock(all.mutex);
   for (auto it = all.blocks.begin(); it != all.blocks.end();) {
     if (it->second.pool->device_ != device) {
       ++it;
@@ -252,12 +251,12 @@ void MemoryPool::ForgetDevice(int device, device::Users users) {
 }
 
 bool MemoryPool::IsFullFor(uint64_t bytes) const {
-  std::lock_guard lock(TheAll().mutex);
+  MutexLock lock(TheAll().mutex);
   return most_bytes_ != 0 && (bytes > most_bytes_ || reserved_ > most_bytes_ - bytes);
 }
 
 uint64_t MemoryPool::Get(PoolAttribute attribute) const {
-  std::lock_guard lock(TheAll().mutex);
+  MutexLock lock(TheAll().mutex);
   switch (attribute) {
     case PoolAttribute::kFollowEvents: return follow_events_;
     case PoolAttribute::kOpportunistic: return opportunistic_;
@@ -272,7 +271,7 @@ uint64_t MemoryPool::Get(PoolAttribute attribute) const {
 }
 
 Status MemoryPool::Set(PoolAttribute attribute, uint64_t value) {
-  std::lock_guard lock(TheAll().mutex);
+  MutexLock lock(TheAll().mutex);
   switch (attribute) {
     case PoolAttribute::kFollowEvents: follow_events_ = value != 0; return {};
     case PoolAttribute::kOpportunistic: opportunistic_ = value != 0; return {};

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "base/thread_annotations.h"
 #include "device/memory.h"
 #include "runtime/objects.h"
 
@@ -65,8 +66,9 @@ class MemoryPool {
   struct All;
   static All& TheAll();
   MemoryPool(int device, uint64_t most_bytes) : device_(device), most_bytes_(most_bytes) {}
-  void TrimLocked(All& all, uint64_t keep);
-  void DeleteIfEmpty(All& all);
+  void TrimLocked(All& all, uint64_t keep) REPRISE_NOT_ANALYSED;
+  void DeleteIfEmpty(All& all)
+      REPRISE_NOT_ANALYSED;  // as TrimLocked, with the lock of `all`, whose type is not known here
   static void Free(void* pool) { delete static_cast<MemoryPool*>(pool); }
 
   const int device_;

@@ -5,11 +5,11 @@
 
 #include <array>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "base/env.h"
 #include "base/fault.h"
+#include "base/mutex.h"
 #include "device/memory.h"
 #include "ir/task_info.h"
 #include "runtime/context.h"
@@ -24,9 +24,9 @@ using device::RunContext;
 using ir::RunResult;
 
 device::SharedCells& CellsOf(const Device& device) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static auto* const all = new std::array<std::unique_ptr<device::SharedCells>, device::kMaxDevices>;
-  std::lock_guard lock(mutex);
+  MutexLock lock(mutex);
   std::unique_ptr<device::SharedCells>& cells = (*all)[static_cast<size_t>(device.id())];
   if (!cells)
     cells = std::make_unique<device::SharedCells>("reprise-notifies", EnvInt(EnvVar::kMaxNotifies, 1, 1 << 24));
@@ -249,7 +249,7 @@ bool Notify::Destroy(Notify* notify) {
   uint64_t birth = 0;
   if (Notifies().Erase(notify->handle_, &birth) == nullptr) return false;
   {
-    std::lock_guard lock(notify->mutex_);
+    MutexLock lock(notify->mutex_);
     notify->is_destroyed_ = true;
     for (const auto& key : notify->keys_) {
       if (key) device::Withdraw(*key);
@@ -291,7 +291,7 @@ StatusOr<device::ShareKey> Notify::Export(bool checks_pid) {
     return Error(kInvalidValue, fmt::format("{} belongs to another process", Describe()))
         .Hint("export a notify in the process that made it with aclrtCreateNotify");
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (is_destroyed_)
     return Error(kInvalidHandle, fmt::format("{} was destroyed by another thread meanwhile", Describe()))
         .Hint("destroy a notify only when no other thread uses it");
@@ -305,7 +305,7 @@ StatusOr<device::ShareKey> Notify::Export(bool checks_pid) {
 }
 
 Status Notify::AllowTakers(const int32_t* pids, size_t count) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!keys_[0] && !keys_[1]) {
     return Error(kInvalidValue, fmt::format("{} is not exported", Describe()))
         .Hint("call aclrtNotifyGetExportKey first");

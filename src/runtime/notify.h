@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "device/scheduler.h"
 #include "device/shared_cell.h"
@@ -63,9 +64,9 @@ class Notify {
 
   void* handle_ = nullptr;
   NotifyState* state_ = nullptr;
-  std::mutex mutex_;
-  std::array<std::optional<device::ShareKey>, 2> keys_;  // without and with check; guarded by mutex_, as this:
-  bool is_destroyed_ = false;                            // nobody may export it any more
+  Mutex mutex_;
+  std::array<std::optional<device::ShareKey>, 2> keys_ REPRISE_GUARDED_BY(mutex_);  // without and with check
+  bool is_destroyed_ REPRISE_GUARDED_BY(mutex_) = false;                            // nobody may export it any more
 };
 
 HandleTable<Notify, HandleKind::kNotify>& Notifies();

@@ -5,8 +5,8 @@
 #include <atomic>
 #include <cstring>
 #include <map>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "device/memory.h"
 #include "ir/task.h"
 #include "runtime/device.h"
@@ -38,8 +38,8 @@ class Block final : public ContextResident {
 };
 
 struct Blocks {
-  std::mutex mutex;
-  std::map<void*, Block*> of_context;  // by handle
+  Mutex mutex;
+  std::map<void*, Block*> of_context REPRISE_GUARDED_BY(mutex);  // by handle
 };
 
 Blocks& TheBlocks() {
@@ -50,7 +50,7 @@ Blocks& TheBlocks() {
 void Block::ReleaseFromContext() {
   {
     Blocks& blocks = TheBlocks();
-    std::lock_guard lock(blocks.mutex);
+    MutexLock lock(blocks.mutex);
     blocks.of_context.erase(context_handle_);
   }
   Release();
@@ -59,7 +59,7 @@ void Block::ReleaseFromContext() {
 // With a reference for the caller.
 StatusOr<Block*> BlockOf(Context& context) {
   Blocks& blocks = TheBlocks();
-  std::lock_guard lock(blocks.mutex);
+  MutexLock lock(blocks.mutex);
   const auto it = blocks.of_context.find(context.handle());
   if (it != blocks.of_context.end()) {
     it->second->Retain();

@@ -10,12 +10,12 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
-#include <mutex>
 
 #include "base/call_trace.h"
 #include "base/env.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "reprise/error.h"
 #include "runtime/thread.h"
 
@@ -25,9 +25,9 @@ namespace {
 std::atomic<bool> g_process_wide{false};
 
 struct ProcessMessage {
-  std::mutex mutex;
-  std::string recent;
-  std::string returned;
+  Mutex mutex;
+  std::string recent REPRISE_GUARDED_BY(mutex);
+  std::string returned REPRISE_GUARDED_BY(mutex);
 };
 
 ProcessMessage& ForProcess() {
@@ -151,7 +151,7 @@ int Report(const char* api, const Status& status) noexcept try {
   if (IsRuntimeCode(detail.code)) ThisThread().last_error = detail.code;
   if (g_process_wide.load(std::memory_order_relaxed)) {
     ProcessMessage& process = ForProcess();
-    std::lock_guard lock(process.mutex);
+    MutexLock lock(process.mutex);
     process.recent = std::move(message);
   } else {
     ThisThread().recent_message = std::move(message);
@@ -179,7 +179,7 @@ std::atomic<bool> g_told_of_traces{false};
 const char* TakeMessage() {
   if (g_process_wide.load(std::memory_order_relaxed)) {
     ProcessMessage& process = ForProcess();
-    std::lock_guard lock(process.mutex);
+    MutexLock lock(process.mutex);
     if (process.recent.empty()) return nullptr;
     process.returned = std::move(process.recent);
     process.recent.clear();

@@ -4,15 +4,16 @@
 #include <fmt/format.h>
 
 #include <map>
-#include <mutex>
+
+#include "base/mutex.h"
 
 namespace reprise::runtime {
 namespace {
 
 // Handles, not pointers: a binary that is unloaded takes its functions along.
 struct StubTable {
-  std::mutex mutex;
-  std::map<const void*, void*> functions;
+  Mutex mutex;
+  std::map<const void*, void*> functions REPRISE_GUARDED_BY(mutex);
 };
 
 StubTable& Stubs() {
@@ -24,7 +25,7 @@ StubTable& Stubs() {
 
 Status RegisterStub(const void* stub, const KernelFunction& function) {
   StubTable& stubs = Stubs();
-  std::lock_guard lock(stubs.mutex);
+  MutexLock lock(stubs.mutex);
   void*& handle = stubs.functions[stub];
   const KernelFunction* known = handle != nullptr ? KernelFunctions().Find(handle) : nullptr;
   if (known != nullptr && known != &function) {
@@ -38,7 +39,7 @@ Status RegisterStub(const void* stub, const KernelFunction& function) {
 
 StatusOr<KernelFunction*> FindStub(const void* stub) {
   StubTable& stubs = Stubs();
-  std::lock_guard lock(stubs.mutex);
+  MutexLock lock(stubs.mutex);
   const auto it = stubs.functions.find(stub);
   KernelFunction* function = it != stubs.functions.end() ? KernelFunctions().Find(it->second) : nullptr;
   if (function != nullptr) return function;

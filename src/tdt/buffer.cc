@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 
 #include "base/env.h"
 #include "base/fault.h"
 #include "base/handle_table.h"
+#include "base/mutex.h"
 #include "tdt/handles.h"
 #include "tdt/waiting.h"
 
@@ -38,8 +38,8 @@ constexpr const char* kKind = "queue buffer";
 
 // All buffers under one lock: chains reach from one to another, and everything done under it is short.
 struct Table {
-  std::mutex mutex;
-  HandleTable<Buffer, HandleKind::kQueueBuffer> handles;
+  Mutex mutex;
+  HandleTable<Buffer, HandleKind::kQueueBuffer> handles REPRISE_GUARDED_BY(mutex);
 };
 
 Table& Buffers() {
@@ -47,9 +47,7 @@ Table& Buffers() {
   return *table;
 }
 
-// The functions below with a Table need its lock.
-
-Status Insert(Table& table, Buffer* buffer, void** handle) {
+Status Insert(Table& table, Buffer* buffer, void** handle) REPRISE_REQUIRES(table.mutex) {
   *handle = FaultPoint("tdt.object") ? nullptr : table.handles.Insert(buffer);
   if (*handle != nullptr) return {};
   return Error(kResourceExhausted, "the process has no room for another queue buffer")
@@ -57,12 +55,12 @@ Status Insert(Table& table, Buffer* buffer, void** handle) {
       .Hint("free those that are no longer needed with acltdtFreeBuf or aclrtFreeBuf");
 }
 
-void Forget(Table& table, Buffer& buffer) noexcept {
+void Forget(Table& table, Buffer& buffer) noexcept REPRISE_REQUIRES(table.mutex) {
   if (buffer.handle != nullptr) table.handles.Erase(buffer.handle);
   for (const auto& member : buffer.members) Forget(table, *member);
 }
 
-StatusOr<Buffer*> Find(Table& table, const void* handle) {
+StatusOr<Buffer*> Find(Table& table, const void* handle) REPRISE_REQUIRES(table.mutex) {
   Buffer* const buffer = table.handles.Find(handle);
   if (buffer == nullptr) {
     const HandleState state = table.handles.Classify(handle);
@@ -79,7 +77,7 @@ StatusOr<Buffer*> Find(Table& table, const void* handle) {
 }
 
 // What a chain is asked of.
-StatusOr<Buffer*> FindHead(Table& table, const void* handle) {
+StatusOr<Buffer*> FindHead(Table& table, const void* handle) REPRISE_REQUIRES(table.mutex) {
   REPRISE_ASSIGN_OR_RETURN(Buffer * buffer, Find(table, handle));
   if (buffer->head == nullptr) return buffer;
   return Error(kInvalidValue, fmt::format("queue buffer {} is a member of a chain, not its head", fmt::ptr(handle)))
@@ -105,7 +103,8 @@ StatusOr<std::shared_ptr<Block>> NewBlock(size_t bytes) {
 }
 
 // One reference with its handle; the chain is the caller's.
-StatusOr<std::unique_ptr<Buffer>> NewReference(Table& table, std::shared_ptr<Block> block, Place place) {
+StatusOr<std::unique_ptr<Buffer>> NewReference(Table& table, std::shared_ptr<Block> block, Place place)
+    REPRISE_REQUIRES(table.mutex) {
   auto buffer = std::make_unique<Buffer>();
   buffer->block = std::move(block);
   buffer->place = place;
@@ -113,7 +112,8 @@ StatusOr<std::unique_ptr<Buffer>> NewReference(Table& table, std::shared_ptr<Blo
   return buffer;
 }
 
-StatusOr<std::unique_ptr<Buffer>> CopyChain(Table& table, const Buffer& from, Place place) {
+StatusOr<std::unique_ptr<Buffer>> CopyChain(Table& table, const Buffer& from, Place place)
+    REPRISE_REQUIRES(table.mutex) {
   REPRISE_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> head, NewReference(table, from.block, place));
   // Until the copy is complete, its handles go with it.
   struct Undo {
@@ -151,7 +151,7 @@ void SetPlace(Buffer& buffer, Place place) noexcept {
 StatusOr<void*> AllocBuffer(size_t bytes) {
   REPRISE_ASSIGN_OR_RETURN(std::shared_ptr<Block> block, NewBlock(bytes));
   Table& table = Buffers();
-  std::lock_guard lock(table.mutex);
+  MutexLock lock(table.mutex);
   REPRISE_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, NewReference(table, std::move(block), Place::kUser));
   return buffer.release()->handle;  // the table holds it until FreeBuffer
 }
@@ -159,7 +159,7 @@ StatusOr<void*> AllocBuffer(size_t bytes) {
 Status FreeBuffer(void* handle) {
   Table& table = Buffers();
   std::unique_ptr<Buffer> freed;  // behind the lock
-  std::lock_guard lock(table.mutex);
+  MutexLock lock(table.mutex);
   REPRISE_ASSIGN_OR_RETURN(Buffer * buffer, Find(table, handle));
   if (buffer->head != nullptr) {
     return Error(kInvalidValue,
@@ -174,7 +174,7 @@ Status FreeBuffer(void* handle) {
 
 StatusOr<void*> CopyBuffer(const void* handle) {
   Table& table = Buffers();
-  std::lock_guard lock(table.mutex);
+  MutexLock lock(table.mutex);
   REPRISE_ASSIGN_OR_RETURN(Buffer * buffer, Find(table, handle));
   REPRISE_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> copy, CopyChain(table, *buffer, Place::kUser));
   return copy.release()->handle;
@@ -182,21 +182,21 @@ StatusOr<void*> CopyBuffer(const void* handle) {
 
 StatusOr<BufferExtent> BufferData(const void* handle) {
   Table& table = Buffers();
-  std::lock_guard lock(table.mutex);
+  MutexLock lock(table.mutex);
   REPRISE_ASSIGN_OR_RETURN(Buffer * buffer, Find(table, handle));
   return BufferExtent{buffer->block->data.get(), buffer->block->capacity};
 }
 
 StatusOr<size_t> BufferLength(const void* handle) {
   Table& table = Buffers();
-  std::lock_guard lock(table.mutex);
+  MutexLock lock(table.mutex);
   REPRISE_ASSIGN_OR_RETURN(Buffer * buffer, Find(table, handle));
   return buffer->block->length;
 }
 
 Status SetBufferLength(void* handle, size_t bytes) {
   Table& table = Buffers();
-  std::lock_guard lock(table.mutex);
+  MutexLock lock(table.mutex);
   REPRISE_ASSIGN_OR_RETURN(Buffer * buffer, Find(table, handle));
   if (bytes > buffer->block->capacity) {
     return Error(kInvalidValue, fmt::format("len is {}, the buffer has {} bytes", bytes, buffer->block->capacity))
@@ -210,7 +210,7 @@ Status SetBufferLength(void* handle, size_t bytes) {
 Status ReadUserArea(const void* handle, void* to, size_t bytes, size_t offset) {
   REPRISE_RETURN_IF_ERROR(CheckUserArea(bytes, offset));
   Table& table = Buffers();
-  std::lock_guard lock(table.mutex);
+  MutexLock lock(table.mutex);
   REPRISE_ASSIGN_OR_RETURN(Buffer * buffer, Find(table, handle));
   std::memcpy(to, buffer->block->user.data() + offset, bytes);
   return {};
@@ -219,7 +219,7 @@ Status ReadUserArea(const void* handle, void* to, size_t bytes, size_t offset) {
 Status WriteUserArea(void* handle, const void* from, size_t bytes, size_t offset) {
   REPRISE_RETURN_IF_ERROR(CheckUserArea(bytes, offset));
   Table& table = Buffers();
-  std::lock_guard lock(table.mutex);
+  MutexLock lock(table.mutex);
   REPRISE_ASSIGN_OR_RETURN(Buffer * buffer, Find(table, handle));
   std::memcpy(buffer->block->user.data() + offset, from, bytes);
   return {};
@@ -227,7 +227,7 @@ Status WriteUserArea(void* handle, const void* from, size_t bytes, size_t offset
 
 Status AppendToChain(void* head, void* handle) {
   Table& table = Buffers();
-  std::lock_guard lock(table.mutex);
+  MutexLock lock(table.mutex);
   REPRISE_ASSIGN_OR_RETURN(Buffer * first, FindHead(table, head));
   REPRISE_ASSIGN_OR_RETURN(Buffer * buffer, FindHead(table, handle));
   if (first == buffer) {
@@ -254,14 +254,14 @@ Status AppendToChain(void* head, void* handle) {
 
 StatusOr<uint32_t> ChainLength(const void* head) {
   Table& table = Buffers();
-  std::lock_guard lock(table.mutex);
+  MutexLock lock(table.mutex);
   REPRISE_ASSIGN_OR_RETURN(Buffer * first, FindHead(table, head));
   return static_cast<uint32_t>(first->members.size() + 1);
 }
 
 StatusOr<void*> ChainMember(const void* head, uint32_t index) {
   Table& table = Buffers();
-  std::lock_guard lock(table.mutex);
+  MutexLock lock(table.mutex);
   REPRISE_ASSIGN_OR_RETURN(Buffer * first, FindHead(table, head));
   if (index > first->members.size()) {
     return Error(kInvalidValue, fmt::format("index is {}, the chain has {} buffers", index, first->members.size() + 1))
@@ -271,12 +271,12 @@ StatusOr<void*> ChainMember(const void* head, uint32_t index) {
   return index == 0 ? first->handle : first->members[index - 1]->handle;
 }
 
-// ---- For queues -------------------------------------------------------------------------------------------------
+// ---- For queues ----
 
 void DropBuffer::operator()(Buffer* buffer) const noexcept {
   Table& table = Buffers();
   {
-    std::lock_guard lock(table.mutex);
+    MutexLock lock(table.mutex);
     Forget(table, *buffer);
   }
   delete buffer;
@@ -288,7 +288,7 @@ StatusOr<Parcel> PackData(const void* data, size_t bytes, const void* user, size
   if (user_bytes != 0) std::memcpy(block->user.data(), user, user_bytes);
   block->length = bytes;
   Table& table = Buffers();
-  std::lock_guard lock(table.mutex);
+  MutexLock lock(table.mutex);
   REPRISE_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, NewReference(table, std::move(block), Place::kQueue));
   return Parcel(buffer.release());
 }
@@ -296,7 +296,7 @@ StatusOr<Parcel> PackData(const void* data, size_t bytes, const void* user, size
 Parcel CopyParcel(const Buffer& buffer) noexcept {
   try {
     Table& table = Buffers();
-    std::lock_guard lock(table.mutex);
+    MutexLock lock(table.mutex);
     auto copy = CopyChain(table, buffer, Place::kQueue);
     return Parcel(copy.ok() ? copy->release() : nullptr);
   } catch (const std::bad_alloc&) {
@@ -306,14 +306,14 @@ Parcel CopyParcel(const Buffer& buffer) noexcept {
 
 void* GiveOut(Parcel parcel) noexcept {
   Table& table = Buffers();
-  std::lock_guard lock(table.mutex);
+  MutexLock lock(table.mutex);
   SetPlace(*parcel, Place::kUser);
   return parcel.release()->handle;
 }
 
 size_t ParcelBytes(const Buffer& buffer) {
   Table& table = Buffers();
-  std::lock_guard lock(table.mutex);
+  MutexLock lock(table.mutex);
   size_t bytes = buffer.block->length;
   for (const auto& member : buffer.members) bytes += member->block->length;
   return bytes;
@@ -325,7 +325,7 @@ void Unpack(const Buffer& buffer, void* data, size_t bytes, void* user, size_t u
   const auto copy = [&](const Block& block) {
     size_t part;
     {
-      std::lock_guard lock(table.mutex);
+      MutexLock lock(table.mutex);
       part = std::min(block.length, bytes);  // other references may change it at any time
     }
     std::memcpy(to, block.data.get(), part);
@@ -335,7 +335,7 @@ void Unpack(const Buffer& buffer, void* data, size_t bytes, void* user, size_t u
   copy(*buffer.block);
   for (const auto& member : buffer.members) copy(*member->block);
   if (user_bytes != 0) {
-    std::lock_guard lock(table.mutex);
+    MutexLock lock(table.mutex);
     std::memcpy(user, buffer.block->user.data(), user_bytes);
   }
 }
@@ -343,7 +343,7 @@ void Unpack(const Buffer& buffer, void* data, size_t bytes, void* user, size_t u
 Handover::~Handover() {
   if (buffer_ == nullptr) return;
   Table& table = Buffers();
-  std::lock_guard lock(table.mutex);
+  MutexLock lock(table.mutex);
   for (const void* handle : fresh_) table.handles.Erase(handle);
   SetPlace(*buffer_, Place::kUser);
 }
@@ -351,7 +351,7 @@ Handover::~Handover() {
 StatusOr<Handover> Handover::Begin(void* handle) {
   Table& table = Buffers();
   Handover handover;  // undoes what was done, behind the lock
-  std::lock_guard lock(table.mutex);
+  MutexLock lock(table.mutex);
   REPRISE_ASSIGN_OR_RETURN(Buffer * buffer, FindHead(table, handle));
   handover.fresh_.reserve(buffer->members.size() + 1);
   handover.buffer_ = buffer;
@@ -366,7 +366,7 @@ StatusOr<Handover> Handover::Begin(void* handle) {
 
 Parcel Handover::Commit() noexcept {
   Table& table = Buffers();
-  std::lock_guard lock(table.mutex);
+  MutexLock lock(table.mutex);
   Forget(table, *buffer_);
   buffer_->handle = fresh_[0];
   for (size_t i = 1; i < fresh_.size(); ++i) buffer_->members[i - 1]->handle = fresh_[i];
@@ -375,6 +375,10 @@ Parcel Handover::Commit() noexcept {
   return Parcel(std::exchange(buffer_, nullptr));
 }
 
-size_t LiveBuffers() { return Buffers().handles.live(); }
+size_t LiveBuffers() {
+  Table& table = Buffers();
+  MutexLock lock(table.mutex);
+  return table.handles.live();
+}
 
 }  // namespace reprise::tdt

@@ -42,7 +42,7 @@ StatusOr<uint32_t> ChainLength(const void* head);
 /// The head itself for 0.
 StatusOr<void*> ChainMember(const void* head, uint32_t index);
 
-// ---- For queues -------------------------------------------------------------------------------------------------
+// ---- For queues ----
 
 struct Buffer;
 struct DropBuffer {

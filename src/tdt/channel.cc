@@ -7,11 +7,11 @@
 #include <cstring>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <utility>
 
 #include "base/env.h"
 #include "base/fault.h"
+#include "base/mutex.h"
 #include "kernels/dtype.h"
 #include "runtime/device.h"
 #include "tdt/handles.h"
@@ -60,11 +60,11 @@ struct Channel {
   size_t capacity = 0;
   size_t handles = 0;  // guarded by the registry
 
-  std::mutex mutex;
+  Mutex mutex;
   Bell room;   // for senders
   Bell items;  // for receivers
-  std::deque<Message> messages;
-  bool stopped = false;
+  std::deque<Message> messages REPRISE_GUARDED_BY(mutex);
+  bool stopped REPRISE_GUARDED_BY(mutex) = false;
 
   std::string Describe() const { return fmt::format("channel \"{}\" of device {}", name, device); }
 };
@@ -95,8 +95,8 @@ GuardedTable<ItemEntry, HandleKind::kTdtItem>& Items() {
 }
 
 struct Registry {
-  std::mutex mutex;
-  std::map<std::pair<int, std::string>, std::shared_ptr<Channel>> channels;
+  Mutex mutex;
+  std::map<std::pair<int, std::string>, std::shared_ptr<Channel>> channels REPRISE_GUARDED_BY(mutex);
 };
 
 Registry& TheRegistry() {
@@ -211,9 +211,9 @@ Status Stopped(const Channel& channel) {
       .Hint("destroy all handles of the channel and open it again");
 }
 
-// Waits until the channel has room, or a message.
-Status Await(const End& end, std::unique_lock<std::mutex>& lock, bool for_room, const Deadline& deadline,
-             int32_t timeout_ms) {
+// Waits until the channel has room, or a message. With the lock of the channel, which has several names here.
+Status Await(const End& end, UniqueLock<Mutex>& lock, bool for_room, const Deadline& deadline,
+             int32_t timeout_ms) REPRISE_NOT_ANALYSED {
   Channel& channel = *end.channel;
   for (bool in_time = true;;) {
     REPRISE_RETURN_IF_ERROR(Ended(end));
@@ -264,7 +264,7 @@ Status Deliver(const Message& message, const std::string& name, void* dataset) {
 
 }  // namespace
 
-// ---- Items ------------------------------------------------------------------------------------------------------
+// ---- Items ----
 
 StatusOr<void*> CreateItem(int type, const int64_t* dims, size_t dim_count, int data_type, void* data, size_t bytes) {
   if (type < kTensor || type > kEndTensor) {
@@ -328,7 +328,7 @@ StatusOr<ItemRef> FindItem(const void* handle) {
   return item;
 }
 
-// ---- Datasets ---------------------------------------------------------------------------------------------------
+// ---- Datasets ----
 
 StatusOr<void*> CreateDataset() { return Datasets().Add(std::make_unique<Dataset>()); }
 
@@ -378,7 +378,7 @@ StatusOr<const char*> DatasetName(const void* dataset) {
   return name;
 }
 
-// ---- Channels ---------------------------------------------------------------------------------------------------
+// ---- Channels ----
 
 StatusOr<void*> OpenChannel(uint32_t device, const char* name, size_t capacity) {
   REPRISE_ASSIGN_OR_RETURN(std::string text, ReadName(name, "name"));
@@ -389,7 +389,7 @@ StatusOr<void*> OpenChannel(uint32_t device, const char* name, size_t capacity) 
         .Hint("pass how many datasets the channel holds at most");
   }
   Registry& registry = TheRegistry();
-  std::lock_guard lock(registry.mutex);
+  MutexLock lock(registry.mutex);
   const std::pair key(on->id(), text);
   std::shared_ptr<Channel> channel;
   const auto it = registry.channels.find(key);
@@ -422,13 +422,13 @@ Status CloseChannel(const void* handle) {
   REPRISE_ASSIGN_OR_RETURN(const std::unique_ptr<EndRef> end, Channels().Take(handle));
   const std::shared_ptr<Channel> channel = (*end)->channel;
   {
-    std::lock_guard lock(channel->mutex);
+    MutexLock lock(channel->mutex);
     (*end)->closed = true;
     channel->room.Ring();
     channel->items.Ring();
   }
   Registry& registry = TheRegistry();
-  std::lock_guard lock(registry.mutex);
+  MutexLock lock(registry.mutex);
   if (--channel->handles == 0) registry.channels.erase({channel->device, channel->name});
   return {};
 }
@@ -436,7 +436,7 @@ Status CloseChannel(const void* handle) {
 Status StopChannel(const void* handle) {
   REPRISE_ASSIGN_OR_RETURN(const EndRef end, FindEnd(handle));
   Channel& channel = *end->channel;
-  std::lock_guard lock(channel.mutex);
+  MutexLock lock(channel.mutex);
   channel.stopped = true;
   channel.room.Ring();
   channel.items.Ring();
@@ -447,7 +447,7 @@ Status CleanChannel(const void* handle) {
   REPRISE_ASSIGN_OR_RETURN(const EndRef end, FindEnd(handle));
   Channel& channel = *end->channel;
   std::deque<Message> dropped;  // behind the lock
-  std::lock_guard lock(channel.mutex);
+  MutexLock lock(channel.mutex);
   dropped.swap(channel.messages);
   channel.room.Ring();
   return {};
@@ -455,7 +455,7 @@ Status CleanChannel(const void* handle) {
 
 StatusOr<size_t> ChannelSize(const void* handle) {
   REPRISE_ASSIGN_OR_RETURN(const EndRef end, FindEnd(handle));
-  std::lock_guard lock(end->channel->mutex);
+  MutexLock lock(end->channel->mutex);
   return end->channel->messages.size();
 }
 
@@ -465,11 +465,11 @@ Status Send(const void* handle, const void* dataset, int32_t timeout_ms) {
   REPRISE_ASSIGN_OR_RETURN(const Deadline deadline, DeadlineAfter(timeout_ms));
   Channel& channel = *end->channel;
   if (timeout_ms == 0) {  // do not copy for nothing
-    std::unique_lock lock(channel.mutex);
+    UniqueLock lock(channel.mutex);
     REPRISE_RETURN_IF_ERROR(Await(*end, lock, true, deadline, timeout_ms));
   }
   REPRISE_ASSIGN_OR_RETURN(Message message, CopyMessage(items));
-  std::unique_lock lock(channel.mutex);
+  UniqueLock lock(channel.mutex);
   REPRISE_RETURN_IF_ERROR(Await(*end, lock, true, deadline, timeout_ms));
   channel.messages.push_back(std::move(message));
   channel.items.Ring();
@@ -481,7 +481,7 @@ Status Receive(const void* handle, void* dataset, int32_t timeout_ms) {
   REPRISE_RETURN_IF_ERROR(Datasets().With(dataset, CheckReceivable));
   REPRISE_ASSIGN_OR_RETURN(const Deadline deadline, DeadlineAfter(timeout_ms));
   Channel& channel = *end->channel;
-  std::unique_lock lock(channel.mutex);
+  UniqueLock lock(channel.mutex);
   REPRISE_RETURN_IF_ERROR(Await(*end, lock, false, deadline, timeout_ms));
   // Under the lock: a dataset that cannot be delivered stays the first of the channel.
   REPRISE_RETURN_IF_ERROR(Deliver(channel.messages.front(), channel.name, dataset));

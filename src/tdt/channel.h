@@ -24,7 +24,7 @@ constexpr size_t kDefaultCapacity = 128;
 constexpr size_t kMaxCapacity = size_t{1} << 20;
 constexpr size_t kMaxDims = 128;
 
-// ---- Items ------------------------------------------------------------------------------------------------------
+// ---- Items ----
 
 /// What an item is made of; the types are numbers of acltdtTensorType and aclDataType. Does not change.
 struct Item {
@@ -41,7 +41,7 @@ StatusOr<void*> CreateItem(int type, const int64_t* dims, size_t dim_count, int 
 Status DestroyItem(const void* handle);
 StatusOr<ItemRef> FindItem(const void* handle);
 
-// ---- Datasets ---------------------------------------------------------------------------------------------------
+// ---- Datasets ----
 
 StatusOr<void*> CreateDataset();
 /// Received items go with it.
@@ -52,7 +52,7 @@ StatusOr<void*> DatasetItem(const void* dataset, size_t index);
 /// The channel that it was received from, else "". Valid until the dataset is received into or destroyed.
 StatusOr<const char*> DatasetName(const void* dataset);
 
-// ---- Channels ---------------------------------------------------------------------------------------------------
+// ---- Channels ----
 
 /// Capacity in datasets; 0 takes that of the open channel of this name, or kDefaultCapacity.
 StatusOr<void*> OpenChannel(uint32_t device, const char* name, size_t capacity);

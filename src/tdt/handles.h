@@ -7,11 +7,11 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "base/fault.h"
 #include "base/handle_table.h"
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace reprise::tdt {
@@ -30,7 +30,7 @@ class GuardedTable {
   explicit GuardedTable(const char* kind) : kind_(kind) {}
 
   StatusOr<void*> Add(std::unique_ptr<T> object) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     void* const handle = FaultPoint("tdt.object") ? nullptr : table_.Insert(object.get());
     if (handle == nullptr) {
       return Error(kResourceExhausted, fmt::format("the process has no room for another {}", kind_))
@@ -44,25 +44,28 @@ class GuardedTable {
   /// Runs `use(T&)`, which returns a Status.
   template <class Use>
   Status With(const void* handle, Use use) const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     T* const object = table_.Find(handle);
     if (object == nullptr) return BadHandle(table_.Classify(handle), handle, kind_);
     return use(*object);
   }
 
   StatusOr<std::unique_ptr<T>> Take(const void* handle) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     T* const object = table_.Erase(handle);
     if (object == nullptr) return BadHandle(table_.Classify(handle), handle, kind_);
     return std::unique_ptr<T>(object);
   }
 
-  size_t live() const { return table_.live(); }
+  size_t live() const {
+    MutexLock lock(mutex_);
+    return table_.live();
+  }
 
  private:
   const char* const kind_;
-  mutable std::mutex mutex_;
-  HandleTable<T, Kind> table_;
+  mutable Mutex mutex_;
+  HandleTable<T, Kind> table_ REPRISE_GUARDED_BY(mutex_);
 };
 
 }  // namespace reprise::tdt

@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <utility>
 
 #include "base/fault.h"
+#include "base/mutex.h"
 #include "tdt/buffer.h"
 #include "tdt/waiting.h"
 
@@ -66,10 +66,10 @@ using QueueRef = std::shared_ptr<Queue>;
 // All queues under one lock, because routes reach from one to another. It is above the lock of the buffers. Bytes are
 // copied outside.
 struct Hub {
-  std::mutex mutex;
-  std::map<uint32_t, QueueRef> queues;
-  std::vector<Route> routes;
-  uint32_t next_id = 0;
+  Mutex mutex;
+  std::map<uint32_t, QueueRef> queues REPRISE_GUARDED_BY(mutex);
+  std::vector<Route> routes REPRISE_GUARDED_BY(mutex);
+  uint32_t next_id REPRISE_GUARDED_BY(mutex) = 0;
 };
 
 Hub& TheHub() {
@@ -79,7 +79,7 @@ Hub& TheHub() {
 
 // The functions below with a Hub need its lock.
 
-StatusOr<QueueRef> Find(const Hub& hub, uint32_t id, const char* parameter = "qid") {
+StatusOr<QueueRef> Find(const Hub& hub, uint32_t id, const char* parameter = "qid") REPRISE_REQUIRES(hub.mutex) {
   if (const auto it = hub.queues.find(id); it != hub.queues.end()) return it->second;
   return Error(kInvalidQueueId, fmt::format("{} {} is no queue; {} exist", parameter, id, hub.queues.size()))
       .Culprit(fmt::format("{} {}", parameter, id))
@@ -141,8 +141,7 @@ void Settle(Queue* queue) noexcept {
 }
 
 // Waits until the queue has room, or an item.
-Status Await(Queue& queue, std::unique_lock<std::mutex>& lock, bool for_room, const Deadline& deadline,
-             int32_t timeout_ms) {
+Status Await(Queue& queue, UniqueLock<Mutex>& lock, bool for_room, const Deadline& deadline, int32_t timeout_ms) {
   for (;;) {
     if (queue.destroyed) return Gone(queue);
     if (for_room ? !queue.full() : !queue.empty()) return {};
@@ -166,7 +165,7 @@ template <class MakeParcel>
 Status Put(uint32_t id, int32_t timeout_ms, MakeParcel make) {
   REPRISE_ASSIGN_OR_RETURN(const Deadline deadline, DeadlineAfter(timeout_ms));
   Hub& hub = TheHub();
-  std::unique_lock lock(hub.mutex);
+  UniqueLock lock(hub.mutex);
   REPRISE_ASSIGN_OR_RETURN(const QueueRef queue, Find(hub, id));
   REPRISE_RETURN_IF_ERROR(Await(*queue, lock, true, deadline, timeout_ms));
   queue->Push(make());
@@ -224,7 +223,7 @@ StatusOr<uint32_t> CreateQueue(const QueueAttributes& attributes, int device) {
   queue->name = attributes.name;
   queue->slots.resize(attributes.depth);
   Hub& hub = TheHub();
-  std::lock_guard lock(hub.mutex);
+  MutexLock lock(hub.mutex);
   if (hub.queues.size() >= kMaxQueues || FaultPoint("tdt.object")) {
     return Error(kResourceExhausted,
                  fmt::format("the process has no room for another queue: {} exist", hub.queues.size()))
@@ -240,7 +239,7 @@ StatusOr<uint32_t> CreateQueue(const QueueAttributes& attributes, int device) {
 Status DestroyQueue(uint32_t id) {
   Hub& hub = TheHub();
   std::vector<Parcel> dropped;  // behind the lock
-  std::lock_guard lock(hub.mutex);
+  MutexLock lock(hub.mutex);
   REPRISE_ASSIGN_OR_RETURN(const QueueRef queue, Find(hub, id));
   hub.queues.erase(id);
   queue->destroyed = true;
@@ -252,7 +251,7 @@ Status DestroyQueue(uint32_t id) {
     if (route.source == id || route.destination == id) route.state = RouteState::kBroken;
   }
   // Nobody can be told of a route whose queues are both gone.
-  std::erase_if(hub.routes, [&](const Route& route) {
+  std::erase_if(hub.routes, [&](const Route& route) REPRISE_REQUIRES(hub.mutex) {
     return hub.queues.count(route.source) == 0 && hub.queues.count(route.destination) == 0;
   });
   // A full queue here may have held up those before it, which have other destinations.
@@ -268,7 +267,7 @@ Status Enqueue(uint32_t id, void* buffer, int32_t timeout_ms) {
   {
     // What is wrong with the queue is told before the buffer is touched.
     Hub& hub = TheHub();
-    std::lock_guard lock(hub.mutex);
+    MutexLock lock(hub.mutex);
     REPRISE_RETURN_IF_ERROR(Find(hub, id).status());
   }
   REPRISE_ASSIGN_OR_RETURN(Handover handover, Handover::Begin(buffer));
@@ -279,7 +278,7 @@ Status EnqueueData(uint32_t id, const void* data, size_t bytes, const void* user
                    int32_t timeout_ms) {
   {
     Hub& hub = TheHub();
-    std::lock_guard lock(hub.mutex);
+    MutexLock lock(hub.mutex);
     REPRISE_RETURN_IF_ERROR(Find(hub, id).status());
   }
   REPRISE_ASSIGN_OR_RETURN(Parcel parcel, PackData(data, bytes, user, user_bytes));
@@ -289,7 +288,7 @@ Status EnqueueData(uint32_t id, const void* data, size_t bytes, const void* user
 StatusOr<void*> Dequeue(uint32_t id, int32_t timeout_ms) {
   REPRISE_ASSIGN_OR_RETURN(const Deadline deadline, DeadlineAfter(timeout_ms));
   Hub& hub = TheHub();
-  std::unique_lock lock(hub.mutex);
+  UniqueLock lock(hub.mutex);
   REPRISE_ASSIGN_OR_RETURN(const QueueRef queue, Find(hub, id));
   REPRISE_RETURN_IF_ERROR(Await(*queue, lock, false, deadline, timeout_ms));
   Parcel parcel = queue->Pop();
@@ -304,7 +303,7 @@ StatusOr<size_t> DequeueData(uint32_t id, void* data, size_t bytes, void* user, 
   Parcel parcel;
   size_t length = 0;
   {
-    std::unique_lock lock(hub.mutex);
+    UniqueLock lock(hub.mutex);
     REPRISE_ASSIGN_OR_RETURN(const QueueRef queue, Find(hub, id));
     REPRISE_RETURN_IF_ERROR(Await(*queue, lock, false, deadline, timeout_ms));
     length = ParcelBytes(*queue->front());
@@ -321,7 +320,7 @@ StatusOr<size_t> DequeueData(uint32_t id, void* data, size_t bytes, void* user, 
   return length;
 }
 
-// ---- Rights -----------------------------------------------------------------------------------------------------
+// ---- Rights ----
 
 Status GrantQueue(uint32_t id, int32_t pid, uint32_t rights, int32_t timeout_ms) {
   REPRISE_RETURN_IF_ERROR(DeadlineAfter(timeout_ms).status());
@@ -332,7 +331,7 @@ Status GrantQueue(uint32_t id, int32_t pid, uint32_t rights, int32_t timeout_ms)
         .Hint("pass a mask of ACL_TDT_QUEUE_PERMISSION_*");
   }
   Hub& hub = TheHub();
-  std::lock_guard lock(hub.mutex);
+  MutexLock lock(hub.mutex);
   REPRISE_ASSIGN_OR_RETURN(const QueueRef queue, Find(hub, id));
   if (pid == getpid()) return {};  // has all rights
   return Error(kFeatureNotSupported,
@@ -345,17 +344,17 @@ Status GrantQueue(uint32_t id, int32_t pid, uint32_t rights, int32_t timeout_ms)
 StatusOr<uint32_t> AttachQueue(uint32_t id, int32_t timeout_ms) {
   REPRISE_RETURN_IF_ERROR(DeadlineAfter(timeout_ms).status());
   Hub& hub = TheHub();
-  std::lock_guard lock(hub.mutex);
+  MutexLock lock(hub.mutex);
   REPRISE_RETURN_IF_ERROR(Find(hub, id).status());
   return kAllRights;
 }
 
-// ---- Routes -----------------------------------------------------------------------------------------------------
+// ---- Routes ----
 
 Status BindRoutes(const std::vector<Route>& routes) {
   REPRISE_RETURN_IF_ERROR(NotEmpty(routes));
   Hub& hub = TheHub();
-  std::lock_guard lock(hub.mutex);
+  MutexLock lock(hub.mutex);
   std::vector<Route> all = hub.routes;
   Network network(all);
   std::vector<std::pair<Queue*, Queue*>> made;
@@ -394,7 +393,7 @@ Status BindRoutes(const std::vector<Route>& routes) {
 Status UnbindRoutes(const std::vector<Route>& routes) {
   REPRISE_RETURN_IF_ERROR(NotEmpty(routes));
   Hub& hub = TheHub();
-  std::lock_guard lock(hub.mutex);
+  MutexLock lock(hub.mutex);
   const Network network(hub.routes);
   for (const Route& wanted : routes) {
     if (!network.Has(wanted)) {
@@ -430,7 +429,7 @@ StatusOr<std::vector<Route>> FindRoutes(const RouteQuery& query) {
         .Hint("set the queue ids that the mode asks for with acltdtSetQueueRouteQueryInfo");
   }
   Hub& hub = TheHub();
-  std::lock_guard lock(hub.mutex);
+  MutexLock lock(hub.mutex);
   std::vector<Route> found;
   for (const Route& route : hub.routes) {
     if (by_source && route.source != *query.source) continue;

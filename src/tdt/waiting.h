@@ -10,10 +10,11 @@
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <new>
 
+#include "base/calls.h"
 #include "base/futex.h"
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace reprise::tdt {
@@ -24,7 +25,7 @@ namespace reprise::tdt {
 class Bell {
  public:
   /// Lets the lock go while it sleeps. False when the deadline has passed; wake-ups may be spurious.
-  bool Wait(std::unique_lock<std::mutex>& lock, const Deadline& deadline) {
+  bool Wait(UniqueLock<Mutex>& lock, const Deadline& deadline) REPRISE_NOT_ANALYSED {
     if (deadline && Clock::now() >= *deadline) return false;
     ++sleepers_;
     const uint32_t seen = rings_.load();

@@ -67,7 +67,7 @@ double Rounded(double value, aclDataType type) {
   return static_cast<double>(Load(bytes, type).re);
 }
 
-// ---- What the operators must compute ----------------------------------------------------------------------------
+// ---- What the operators must compute ----
 
 // A weight as it counts: [rows, columns], after rounding and quantization.
 struct Matrix {
@@ -184,7 +184,7 @@ class Reference {
   const std::map<std::string, Matrix>& weights_;
 };
 
-// ---- The backend ------------------------------------------------------------------------------------------------
+// ---- The backend ----
 
 struct DestroyTensor {
   void operator()(aclTensor* tensor) const { aclDestroyTensor(tensor); }

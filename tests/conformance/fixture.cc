@@ -76,8 +76,7 @@ std::string Describe(const char* message) { return message != nullptr ? message 
 
 }  // namespace
 
-// ---------------------------------------------------------------------------------------------------------------------
-// Checking calls
+// ---- Checking calls ----
 
 void DropMessage() { (void)aclGetRecentErrMsg(); }
 
@@ -124,8 +123,7 @@ aclmdlRICaptureMode OddMode(int value) {
   return mode;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// Threads
+// ---- Threads ----
 
 struct Worker::State {
   std::mutex mutex;
@@ -202,8 +200,7 @@ bool Eventually(const std::function<bool()>& done) {
 RelaxedScope::RelaxedScope() { MUST(aclmdlRICaptureThreadExchangeMode(&mode_)); }
 RelaxedScope::~RelaxedScope() { (void)aclmdlRICaptureThreadExchangeMode(&mode_); }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// Device memory
+// ---- Device memory ----
 
 std::vector<uint64_t> ReadCells(const uint64_t* cells, size_t count) {
   std::vector<uint64_t> values(count);
@@ -226,8 +223,7 @@ std::vector<uint64_t> Log::Ids() const {
 
 void Log::Clear() const { WriteCell(words, 0); }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// Fixture
+// ---- Fixture ----
 
 struct AclGraph::Impl {
   std::unique_ptr<Watchdog> watchdog;

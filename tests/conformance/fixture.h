@@ -56,8 +56,7 @@ inline constexpr aclmdlRICaptureStatus kNone = ACL_MODEL_RI_CAPTURE_STATUS_NONE;
 inline constexpr aclmdlRICaptureStatus kActive = ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE;
 inline constexpr aclmdlRICaptureStatus kInvalidated = ACL_MODEL_RI_CAPTURE_STATUS_INVALIDATED;
 
-// ---------------------------------------------------------------------------------------------------------------------
-// Checking calls
+// ---- Checking calls ----
 
 /// Empties the thread's recent message, so that the next one is that of the call under test.
 void DropMessage();
@@ -91,8 +90,7 @@ void Must(int got, const char* call, const char* file, int line);
 #define MUST(...) \
   ::reprise::conformance::Must((::reprise::conformance::DropMessage(), (__VA_ARGS__)), #__VA_ARGS__, __FILE__, __LINE__)
 
-// ---------------------------------------------------------------------------------------------------------------------
-// Threads
+// ---- Threads ----
 
 /// A thread that runs one piece of the test at a time; `context` null gives a thread without a current context.
 ///
@@ -144,8 +142,7 @@ class Finally {
 /// A mode that the enumeration does not have.
 aclmdlRICaptureMode OddMode(int value);
 
-// ---------------------------------------------------------------------------------------------------------------------
-// Device memory, read and written by synchronous copies that no capture mode refuses
+// ---- Device memory, read and written by synchronous copies that no capture mode refuses ----
 
 uint64_t ReadCell(const uint64_t* cell);
 void WriteCell(uint64_t* cell, uint64_t value);
@@ -180,8 +177,7 @@ class ArgBlock {
   std::vector<uint64_t> slots_;
 };
 
-// ---------------------------------------------------------------------------------------------------------------------
-// Fixture
+// ---- Fixture ----
 
 class AclGraph : public ::testing::Test {
  protected:

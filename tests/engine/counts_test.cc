@@ -272,7 +272,7 @@ TEST_F(Counts, SeeAllocationsAndMutexes) {
   EXPECT_ACL(0, aclmdlRIDestroy(model));
 }
 
-// ------------------------------------------------------------------------------------------------------- system calls
+// ---- System calls ----
 
 // A call that does nothing and that a tracer knows: the end of one phase and the beginning of the next.
 constexpr int kMark = -77'000;

@@ -53,7 +53,7 @@ void InChild(const std::string& test, const char* workers = nullptr) {
   child.Join();
 }
 
-// ------------------------------------------------------------------------------------------------------------ one core
+// ---- One core ----
 
 TEST_F(MachineInChild, DISABLED_OneCore) {
   const Alarm alarm;
@@ -134,7 +134,7 @@ TEST(Machine, WithOneCore) {
   ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
-// ---------------------------------------------------------------------------------------------------- oversubscription
+// ---- Oversubscription ----
 
 TEST_F(MachineInChild, DISABLED_Oversubscribed) {
   const Alarm alarm;
@@ -177,8 +177,7 @@ TEST_F(MachineInChild, DISABLED_Oversubscribed) {
 
 TEST(Machine, Oversubscribed) { InChild("Oversubscribed"); }
 
-// ----------------------------------------------------------------------------------------------------------
-// descheduled
+// ---- Descheduled ----
 
 // A kernel of one lane does not return: the other lane goes on up to the join, other streams go on altogether, and the
 // replay ends when the kernel does.
@@ -279,8 +278,7 @@ TEST(Machine, WithAWorkerWithoutACore) {
   InChild("WorkerWithoutACore", "1");
 }
 
-// -----------------------------------------------------------------------------------------------------------------
-// idle
+// ---- Idle ----
 
 int64_t CpuUs() {
   rusage usage{};

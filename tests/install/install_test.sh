@@ -22,7 +22,7 @@ quietly "$cmake" --install "$build" --prefix "$home"
 quietly "$cmake" --install "$build" --prefix "$home"  # over itself
 unset ASCEND_HOME_PATH ASCEND_TOOLKIT_HOME LD_LIBRARY_PATH CMAKE_PREFIX_PATH Reprise_DIR PYTHONPATH PKG_CONFIG_PATH
 
-# ---- set_env.sh
+# ---- set_env.sh ----
 
 show='printf "%s\n" "$ASCEND_HOME_PATH" "$ASCEND_TOOLKIT_HOME" "$ASCEND_OPP_PATH" "$ASCEND_AICPU_PATH" \
   "$LD_LIBRARY_PATH" "$CMAKE_PREFIX_PATH" "$Reprise_DIR" "${PATH%%:*}" "${PYTHONPATH%%:*}"'
@@ -66,7 +66,7 @@ mv "$folder/a b/moved" "$home"
 # shellcheck source=/dev/null
 source "$home/set_env.sh"
 
-# ---- Projects
+# ---- Projects ----
 
 mkdir "$folder/work"
 quietly g++ -Wall -Werror "$here/plain/main.cpp" -o "$folder/work/line" -I"$ASCEND_HOME_PATH/include" \
@@ -135,17 +135,17 @@ END
   grep -q "reprise_add_kernels" "$folder/log" || { cat "$folder/log" >&2; fail "no reason why there is no $package"; }
 done
 
-# ---- The programs of the cookbook
+# ---- The programs of the cookbook ----
 
 mkdir "$folder/cookbook"
 quietly python3 "$here/cookbook.py" "$here/../../docs/cookbook.md" "$folder/cookbook" cpp
 
-# ---- The program of the README, and the picture of its graph
+# ---- The program of the README, and the picture of its graph ----
 
 mkdir "$folder/readme"
 quietly python3 "$here/readme.py" "$here/../../README.md" "$folder/readme"
 
-# ---- Uninstalling takes everything but what others put there.
+# ---- Uninstalling takes everything but what others put there. ----
 
 scripts=$here/../../scripts
 mkdir "$home/opp/vendors/mine" "$home/empty"

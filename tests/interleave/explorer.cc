@@ -147,7 +147,7 @@ size_t g_tls_bytes = 0;
 
 bool IsStatic(const volatile void* object) { return object >= &__data_start && object < &_end; }
 
-// ---------------------------------------------------------------------------------------------------------- switching
+// ---- Switching ----
 
 // Variables that are thread_local in the program's sources belong to fibers.
 void FindTls() {
@@ -206,7 +206,7 @@ void SwitchTo(Fiber* next) {
   std::abort();
 }
 
-// ---------------------------------------------------------------------------------------------------------- decisions
+// ---- Decisions ----
 
 // One of `count` ways to go on; the first costs nothing, each other `cost`.
 size_t Choose(size_t count, int cost) {
@@ -334,7 +334,7 @@ void FiberMain() {
   std::abort();
 }
 
-// ---------------------------------------------------------------------------------------------------------- schedules
+// ---- Schedules ----
 
 std::byte* TakeStack(World& world) {
   if (!world.free_stacks.empty()) {
@@ -530,7 +530,7 @@ std::vector<Decision> ParseSchedule(const char* text) {
 
 }  // namespace
 
-// ----------------------------------------------------------------------------------------------------- for the
+// ---- For the ----
 // programs
 
 Report Explore(const std::string& name, const Options& options, const std::function<void()>& program) {
@@ -616,7 +616,7 @@ void Settle() {
   }
 }
 
-// --------------------------------------------------------------------------------------------------------- for the
+// ---- For the ----
 // shim
 
 void Point(const char* operation, const volatile void* object, const Where& where) {

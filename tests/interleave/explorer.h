@@ -28,7 +28,7 @@
 
 namespace interleave {
 
-// ------------------------------------------------------------------------------------------------------- for the tests
+// ---- For the tests ----
 
 struct Options {
   int preemptions = 2;

@@ -26,7 +26,7 @@ const bool kHasActivity = [] {
   return true;
 }();
 
-// ----------------------------------------------------------------------------------------------------------- spin lock
+// ---- Spin lock ----
 
 // A lock that looks and takes in two steps.
 class BrokenLock {
@@ -62,7 +62,7 @@ void ThreeTakeTheLock() {
 TEST(SpinLocks, LetOneIn) { ExpectSound("", {.preemptions = 3}, ThreeTakeTheLock<SpinLock>); }
 TEST(SpinLocks, MutantThatLooksFirst) { ExpectFound("", {}, ThreeTakeTheLock<BrokenLock>, kCheckFailed); }
 
-// -------------------------------------------------------------------------- a wake-up meets a worker on its way to bed
+// ---- A wake-up meets a worker on its way to bed ----
 
 void WakeMeetsSleep(int workers, Device::Start start) {
   Device device(workers, start);
@@ -163,7 +163,7 @@ void SleepersAndWakers() {
 TEST(SleepingWorker, AnnouncesItselfBeforeItLooks) { ExpectSound("", {.preemptions = 3}, SleepersAndWakers<true>); }
 TEST(SleepingWorker, MutantThatLooksFirst) { ExpectFound("", {}, SleepersAndWakers<false>, kDeadlock); }
 
-// ---------------------------------------------------------------------------------------------------------- wait lists
+// ---- Wait lists ----
 
 enum class Setter { kSound, kWakesFirst, kForgets };
 
@@ -237,7 +237,7 @@ TEST(WaitLists, MutantThatDoesNotRetire) {
       "", {}, [] { RemoveMeetsWakes(false); }, kGone);
 }
 
-// ------------------------------------------------------------------------------------------------------------- helping
+// ---- Helping ----
 
 // The caller takes what it waits for, if the worker has not. Then it goes, as a stream or a replay does.
 void HelperMeetsWorker(bool retires) {
@@ -311,7 +311,7 @@ TEST(TryRun, MeetsWorkThatIsRequeued) {
   });
 }
 
-// ---------------------------------------------------------------------------------------------- notified while running
+// ---- Notified while running ----
 
 // Whoever makes something visible and wakes afterwards is seen, also when the runnable has just looked.
 void NotifyWhileRunning(bool sets_first) {
@@ -367,7 +367,7 @@ TEST(Notify, WhileItIsRequeued) {
   });
 }
 
-// -------------------------------------------------------------------------------------------- a queue and its consumer
+// ---- A queue and its consumer ----
 
 enum class Queue { kSound, kWakesFirst, kTellsBeforeItCounts, kWaiterLooksFirst, kSaysNothing };
 
@@ -493,7 +493,7 @@ TEST(Stream, TwoProducers) {
   });
 }
 
-// ------------------------------------------------------------------------------------------------- attended by a
+// ---- Attended by a ----
 // worker
 
 // A worker that has run the stream once looks after it while it spins, then leaves and sleeps; submissions come at any
@@ -642,7 +642,7 @@ void PublishMeetsLeave() {
 TEST(Attention, SaysThatItLeavesAndLooks) { ExpectSound("", {.preemptions = 3}, PublishMeetsLeave<true>); }
 TEST(Attention, MutantThatLooksFirst) { ExpectFound("", {}, PublishMeetsLeave<false>, kDeadlock); }
 
-// ------------------------------------------------------------------------------------------------------ parallel loops
+// ---- Parallel loops ----
 
 struct Sum {
   std::atomic<int> calls{0};
@@ -723,7 +723,7 @@ void JoinAndLeave() {
 TEST(ParallelFor, OwnerWaitsForThoseWhoJoined) { ExpectSound("", {.preemptions = 3}, JoinAndLeave<true>); }
 TEST(ParallelFor, MutantOwnerThatLeaves) { ExpectFound("", {}, JoinAndLeave<false>, kGone); }
 
-// -------------------------------------------------------------------------------------------------------------- timers
+// ---- Timers ----
 
 // A runnable waits for a condition with a deadline; the condition comes, the timer is cancelled, the runnable goes.
 void ConditionMeetsTimer(bool cancels) {
@@ -856,7 +856,7 @@ TEST(Timers, MutantThatReplacesNothing) {
       "", {.timeouts = true}, [] { CancelAndReplace(Timing::kNotReplaced); }, kCheckFailed);
 }
 
-// -------------------------------------------------------------------------------------------------------- taking turns
+// ---- Taking turns ----
 
 // What asks to be run again goes behind what is queued already. No timeout comes, so no second worker does.
 void TakeTurns(bool requeues) {
@@ -899,7 +899,7 @@ TEST(Requeue, MutantThatGoesOn) {
       "", {}, [] { TakeTurns(false); }, kCheckFailed);
 }
 
-// -------------------------------------------------------------------------------------------------------- stuck worker
+// ---- Stuck worker ----
 
 // The only worker waits in foreign code for something that is queued behind it: the monitor brings another one.
 TEST(Monitor, AddsAWorkerWhenAllAreStuck) {

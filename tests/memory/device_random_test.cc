@@ -81,7 +81,7 @@ class Program : public SimDriver {
     return error_;
   }
 
-  // ---------------------------------------------------------------------------------------------------- as the driver
+  // ---- As the driver ----
 
   StatusOr<void*> Allocate(int device, uint64_t bytes) override {
     auto taken = SimDriver::Allocate(device, bytes);
@@ -185,7 +185,7 @@ class Program : public SimDriver {
   }
   uint64_t Position(void* stream) { return Submit(stream); }
 
-  // ------------------------------------------------------------------------------------------------------------ steps
+  // ---- Steps ----
 
   void Step() {
     const int device = AnyDevice();
@@ -562,7 +562,7 @@ class Program : public SimDriver {
     ArmFault("*", 1 + static_cast<int>(Pick(6)));
   }
 
-  // ----------------------------------------------------------------------------------------------------------- checks
+  // ---- Checks ----
 
   /// A few words at the begin, the middle and the end.
   static void Stamp(char* block, const Held& held) {

@@ -84,7 +84,7 @@ class HostAllocatorTest : public ::testing::Test {
   std::map<PoolId, uint64_t> open_;
 };
 
-// ------------------------------------------------------------------------------------------------- the default pool
+// ---- The default pool ----
 
 TEST_F(HostAllocatorTest, NothingIsNull) {
   EXPECT_EQ(Take(0), nullptr);
@@ -310,7 +310,7 @@ TEST_F(HostAllocatorTest, ThereIsNoStreamQueryWhileNothingIsRouted) {
   EXPECT_EQ(driver.queries, 0u);
 }
 
-// ---------------------------------------------------------------------------------------------------- reserve segment
+// ---- Reserve segment ----
 
 TEST_F(HostAllocatorTest, TheReserveSegmentIsCarvedInPagesAndThenAllocationsGoOn) {
   Config config;
@@ -356,7 +356,7 @@ TEST_F(HostAllocatorTest, PrivatePoolsDoNotTouchTheReserveSegment) {
   EndCapture(kPoolA);
 }
 
-// ----------------------------------------------------------------------------------------------------------- captures
+// ---- Captures ----
 
 TEST_F(HostAllocatorTest, HP1TheCurrentStreamDecidesThePool) {
   char* before = Take(1000);
@@ -744,7 +744,7 @@ TEST_F(HostAllocatorTest, WrongCallsOfPoolsAreRefused) {
   EXPECT_THAT(text(allocator_->ReleasePool(kPoolA)), HasSubstr("(1,0) of pinned memory has no users"));
 }
 
-// ---------------------------------------------------------------------------------------------------------- statistics
+// ---- Statistics ----
 
 TEST_F(HostAllocatorTest, StatisticsCountBlocksBytesAndTimes) {
   char* a = Take(1000);
@@ -801,7 +801,7 @@ TEST_F(HostAllocatorTest, FlattenNamesEveryNumber) {
   EXPECT_EQ(flat["host_free_time.avg"], 0);
 }
 
-// -------------------------------------------------------------------------------------------------- background thread
+// ---- Background thread ----
 
 TEST_F(HostAllocatorTest, TheBackgroundThreadReclaimsWithoutACall) {
   Config config;
@@ -849,7 +849,7 @@ TEST_F(HostAllocatorTest, WithoutAThreadAllocationsDoItsWork) {
   EXPECT_EQ(Take(1000), block);
 }
 
-// ------------------------------------------------------------------------------------------------------------- faults
+// ---- Faults ----
 
 TEST_F(HostAllocatorTest, AStreamThatIsGoneHoldsNothing) {
   class Gone : public SimDriver {

@@ -251,7 +251,7 @@ TEST_F(InProcess, DISABLED_MayChangeUnderTheHandsOfOthers) {
 }
 TEST(MemorySettings, MayChangeUnderTheHandsOfOthers) { InChild("MayChangeUnderTheHandsOfOthers"); }
 
-// ---------------------------------------------------------------------------------------------------- live blocks
+// ---- Live blocks ----
 
 TEST_F(InProcess, LiveBlocksAreThoseThatSomebodyHolds) {
   const MemPool pool;
@@ -292,7 +292,7 @@ TEST_F(InProcess, LiveBlocksOfWhatIsNotThere) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------- waits
+// ---- Waits ----
 
 std::mutex g_needed;  // by the caller and by work of the device
 std::atomic<int> g_left{0};

@@ -29,7 +29,7 @@ class SimDriver : public Driver {
     for (Event* event : events_) delete event;
   }
 
-  // -------------------------------------------------------------------------------------------------- what tests do
+  // ---- What tests do ----
 
   struct Stream {
     uint64_t submitted = 0;  ///< events recorded, and other work
@@ -118,7 +118,7 @@ class SimDriver : public Driver {
   /// Called in the midst of a wait for the device, as other threads would go on then.
   std::function<void()> on_wait;
 
-  // ------------------------------------------------------------------------------------------------------ the driver
+  // ---- The driver ----
 
   int DeviceCount() override { return static_cast<int>(used_.size()); }
   StatusOr<void*> Allocate(int device, uint64_t bytes) override {

@@ -240,7 +240,7 @@ TEST(MemorySnapshot, FilesThatCannotBeWrittenAreNamed) {
   EXPECT_FALSE(std::filesystem::is_symlink(folder / "full.json")) << "no half a file is left";
 }
 
-// ----------------------------------------------------------------------------------------------------------- timelines
+// ---- Timelines ----
 
 // A random history, with what there was after each change.
 struct History {

@@ -265,8 +265,7 @@ class Misuse : public Runtime {
   bool gone_ = false;
 };
 
-// ---------------------------------------------------------------------------------------------------------------------
-// Random arguments
+// ---- Random arguments ----
 
 /// Seeds to try: REPRISE_TEST_SEED alone when it is set, else `count` fixed ones, more in the full form.
 inline std::vector<uint64_t> Seeds(int count) {

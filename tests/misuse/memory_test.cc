@@ -164,7 +164,7 @@ class MemoryMisuse : public Misuse<World> {
   std::vector<std::pair<void*, size_t>> hold_;
 };
 
-// ---------------------------------------------------------------------------------------------------------- allocation
+// ---- Allocation ----
 
 TEST_F(MemoryMisuse, NullPointers) {
   Everywhere({
@@ -500,8 +500,7 @@ TEST_F(MemoryMisuse, RangesThatAreUnknown) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// copies
+// ---- Copies ----
 
 TEST_F(MemoryMisuse, CopyKinds) {
   const std::vector<int> no_kinds = {6, 7, 8, 100, INT_MAX, -1, INT_MIN};
@@ -673,8 +672,7 @@ TEST_F(MemoryMisuse, BadStreams) {
   Everywhere({"stream of another context", world_.foreign}, foreign);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// batches
+// ---- Batches ----
 
 TEST_F(MemoryMisuse, BatchArguments) {
   Everywhere({
@@ -785,7 +783,7 @@ TEST_F(MemoryMisuse, BatchItems) {
   StillWorks();
 }
 
-// ------------------------------------------------------------------------------------------------------- captures,
+// ---- Captures, ----
 // threads
 
 TEST_F(MemoryMisuse, CapturedStream) {
@@ -875,7 +873,7 @@ TEST_F(MemoryMisuse, DeviceThatWasReset) {
   });
 }
 
-// ---------------------------------------------------------------------------------------------------------- random
+// ---- Random ----
 // calls
 
 TEST_F(MemoryMisuse, RandomArguments) {

@@ -373,7 +373,7 @@ def gradient_case(op, g, dtype, layout, batch, heads, kv_heads, queries, keys, d
                        for name, leaf in zip(("dqOut", "dkOut", "dvOut"), leaves)} | {"dpseOut": None})
 
 
-# ---- Rotary ---------------------------------------------------------------------------------------------------------
+# ---- Rotary ----
 
 def turned(x, mode):
     n = x.shape[-1]
@@ -444,7 +444,7 @@ def apply_rotary(op, g):
                                   for which, x in (("query", q), ("key", k))})
 
 
-# ---- Gating ---------------------------------------------------------------------------------------------------------
+# ---- Gating ----
 
 @cases("MoeGatingTopKSoftmax")
 def gating(op, g):

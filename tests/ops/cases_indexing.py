@@ -131,7 +131,7 @@ def embedding_backward(op, g):
                {"out": out})
 
 
-# ---- Lists of indices ------------------------------------------------------------------------------------------------
+# ---- Lists of indices ----
 
 # Self, shapes of the indices (None: the whole dim).
 LISTS = (([7], [[4]]), ([5, 33], [[4]]), ([5, 33], [None, [4]]), ([5, 33], [[6], [6]]), ([5, 33], [[3, 1], [4]]),
@@ -201,7 +201,7 @@ def index_put(op, g):
                 "accumulate": True, "unsafe": False}, {"selfRef": added})
 
 
-# ---- Scatters --------------------------------------------------------------------------------------------------------
+# ---- Scatters ----
 
 def distinct(g, shape, dim, at, kind):
     """Indices without doubles along dim."""
@@ -363,7 +363,7 @@ def scatter_nd_update(op, g):
                {"varRef": torch.stack([x[0], updates[0], x[2], updates[2]])})
 
 
-# ---- Masks -----------------------------------------------------------------------------------------------------------
+# ---- Masks ----
 
 MASKS = (([7], [7]), ([5, 33], [5, 33]), ([5, 33], [33]), ([5, 33], [5, 1]), ([2, 3, 65], [3, 1]), ([], []), ([0, 3], [3]))
 

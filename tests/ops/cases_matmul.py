@@ -165,7 +165,7 @@ def npu_format_cast(op, g):
             yield Case({"srcTensor": x}, {"dstTensor": x})
 
 
-# ---- Weights of few bits -------------------------------------------------------------------------------------------
+# ---- Weights of few bits ----
 
 SHORT = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -233,7 +233,7 @@ def weight_quant(op, g):
                 number += 1
 
 
-# ---- Groups --------------------------------------------------------------------------------------------------------
+# ---- Groups ----
 
 def grouped_case(op, x, weight, out, bias=None, groups=None, split_item=3, group_type=0, list_type=0, scale=None,
                  offset=None):

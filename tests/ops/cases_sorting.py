@@ -117,7 +117,7 @@ def search_sorted(op, g):
                     yield Case({**args, "self": Scalar(2, torch.int64)}, {"out": y.to(out)})
 
 
-# ---- Results of a shape that is found out --------------------------------------------------------------------------
+# ---- Results of a shape that is found out ----
 
 def sparse(g, shape, dtype):
     """About half of the elements are 0."""

@@ -201,7 +201,7 @@ def traits(case):
     return {types, shapes} | {(types[:1], trait) for trait in rest}
 
 
-# ---- Errors ---------------------------------------------------------------------------------------------------------
+# ---- Errors ----
 
 def bound_of(name):
     return aclnn.TABLE[name].bound
@@ -262,7 +262,7 @@ def compare(name, actual, expected, dtype, bound):
                              f"{got.flatten()[at].item()}, not {want.flatten()[at].item()}")
 
 
-# ---- Running --------------------------------------------------------------------------------------------------------
+# ---- Running ----
 
 class Call:
     """One case in device memory."""

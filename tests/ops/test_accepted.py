@@ -61,7 +61,7 @@ def refused(name, values, *words):
     assert all(word in error.value.message for word in (op.name, *words)), error.value.message
 
 
-# ---- FRACTAL_NZ ----------------------------------------------------------------------------------------------------
+# ---- FRACTAL_NZ ----
 
 def fractal(tensor, shape=None):
     """The shape of the storage that a caller describes: blocks of 16 rows and 32 bytes."""
@@ -119,7 +119,7 @@ def test_other_operators_refuse_the_fractal_format():
             "mat2", "FRACTAL_Z")
 
 
-# ---- Ones in shapes ------------------------------------------------------------------------------------------------
+# ---- Ones in shapes ----
 
 
 
@@ -296,7 +296,7 @@ def test_reductions_and_sequences_into_any_rank():
     refused("Relu", {"self": Given(torch.ones(2, 3)), "out": Given(torch.ones(6))}, "out has shape [6]")
 
 
-# ---- 4-bit numbers -------------------------------------------------------------------------------------------------
+# ---- 4-bit numbers ----
 
 def pack_bytes(numbers):
     """Two 4-bit numbers of the last dim in a byte, the first in the lower bits."""
@@ -372,7 +372,7 @@ def test_int4_where_nothing_takes_it():
                                                       Given(torch.zeros(2, 8))), "weight", "offset 1")
 
 
-# ---- Types that are moved ------------------------------------------------------------------------------------------
+# ---- Types that are moved ----
 
 @pytest.mark.parametrize("number, bits", [(COMPLEX32, torch.int32), (FLOAT8, torch.uint8)])
 def test_bits_are_copied(number, bits):
@@ -386,7 +386,7 @@ def test_bits_are_copied(number, bits):
             "src", f"type {number}")
 
 
-# ---- Absent operands -----------------------------------------------------------------------------------------------
+# ---- Absent operands ----
 
 def test_an_empty_index_of_another_type_is_none():
     x = torch.arange(24.0).view(2, 3, 4)
@@ -413,7 +413,7 @@ def test_nonzero_of_a_number(value, rows):
         assert aclnn.view_shape(out.handle) == [rows, 0]
 
 
-# ---- Attention -----------------------------------------------------------------------------------------------------
+# ---- Attention ----
 
 @pytest.mark.parametrize("name", ["FusedInferAttentionScore", "FusedInferAttentionScoreV4"])
 def test_lengths_of_a_single_query_play_no_part(name):

@@ -234,7 +234,7 @@ TEST_F(Draws, AreRefusedWhereTasksAreStoredForAModel) {
   MUST(aclrtDestroyStream(persistent));
 }
 
-// ---- task groups
+// ---- Task groups ----
 
 class DrawGroups : public Draws {
  protected:

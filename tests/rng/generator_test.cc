@@ -131,7 +131,7 @@ class GeneratorRules : public ::testing::Test {
   std::shared_ptr<Generator> generator_;
 };
 
-// ---- eager
+// ---- Eager ----
 
 TEST_F(GeneratorRules, StartsWithTheDefaultSeed) {
   EXPECT_EQ(generator_->CurrentSeed(), 67280421310721u);
@@ -263,7 +263,7 @@ TEST(PhiloxArguments, ForeignSeedsDifferWithSeedAndOffset) {
   EXPECT_EQ(seeds.size(), 1000u);
 }
 
-// ---- in a capture
+// ---- In a capture ----
 
 TEST_F(GeneratorRules, WhatNeedsValuesNowIsRefusedInACapture) {
   Begin(1);
@@ -393,7 +393,7 @@ TEST_F(GeneratorRules, StateInACaptureHoldsTheOffsetOfTheCapture) {
   generator_->state()->RemoveCapture(1);
 }
 
-// ---- replay
+// ---- Replay ----
 
 TEST_F(GeneratorRules, PrologueWritesWhatTheStateHasAndMovesItOn) {
   ASSERT_TRUE(generator_->SetCurrentSeed(11).ok());

@@ -326,7 +326,7 @@ TEST_F(Replays, OfOneGraphOnTwoStreamsReadTheirOwnNumbers) {
   }
 }
 
-// ---- states inside of a capture
+// ---- States inside of a capture ----
 
 TEST_F(Replays, RestoreAStateInsideTheCapture) {
   for (const bool draws_before : {false, true}) {

@@ -297,7 +297,7 @@ TEST_F(Diagnosis, VerboseTellsWhyAGraphKeepsToItsStreams) {
   EXPECT_ACL(0, aclrtDestroyEvent(join));
 }
 
-// ---- Faults: this program once more, which dies of a wild access
+// ---- Faults: this program once more, which dies of a wild access ----
 
 REPRISE_KERNEL(wild, REPRISE_KERNEL_VECTOR, (uint64_t * cell, uint64_t at)) {
   if (ctx.block_index + 1 != ctx.block_count) return;  // the last one, which another thread may run

@@ -74,7 +74,7 @@ class Kernel : public Runtime {
   uint64_t* cell_ = nullptr;
 };
 
-// ---- Binaries in memory
+// ---- Binaries in memory ----
 
 TEST_F(Kernel, BinariesInMemoryAreReadWhenTheyAreLoaded) {
   char data[sizeof kKey] = "another key";
@@ -115,7 +115,7 @@ TEST_F(Kernel, BinaryArgumentsAreChecked) {
   }).join();
 }
 
-// ---- Kernels behind addresses of the program's choice
+// ---- Kernels behind addresses of the program's choice ----
 
 TEST_F(Kernel, AnAddressOfTheProgramStandsForAKernel) {
   static const char stub = 0, other = 0;
@@ -180,7 +180,7 @@ TEST_F(Kernel, CoresMeetInMemoryOfTheDevice) {
   std::thread([&] { EXPECT_ACL(107002, rtGetC2cCtrlAddr(&address, &bytes)); }).join();
 }
 
-// ---- Argument lists in memory of the caller
+// ---- Argument lists in memory of the caller ----
 
 class UserMemory : public Kernel {
  protected:
@@ -360,7 +360,7 @@ TEST_F(UserMemory, ArgumentsAreChecked) {
   EXPECT_ACL(107017, aclrtKernelArgsFinalize(list()));  // none of this has made a list
 }
 
-// ---- AI CPU kernels
+// ---- AI CPU kernels ----
 
 TEST_F(Kernel, AiCpuKernelsGetFurtherNames) {
   aclrtFuncHandle function = nullptr;
@@ -421,7 +421,7 @@ TEST_F(Kernel, CpuRegistrationsAreChecked) {
   EXPECT_EQ(function, cell_);
 }
 
-// ---- What a kernel is
+// ---- What a kernel is ----
 
 TEST_F(Kernel, ParametersAreTold) {
   size_t count = 9;
@@ -477,7 +477,7 @@ TEST_F(Kernel, CoresMeetAtOneAddress) {
   std::thread([&] { EXPECT_ACL(107002, aclrtGetHardwareSyncAddr(&again)); }).join();
 }
 
-// ---- Symbols
+// ---- Symbols ----
 
 using Symbol = Kernel;
 

@@ -246,8 +246,7 @@ TEST_F(Pool, WrongCallsAreRefused) {
   EXPECT_ACL(107017, aclrtMemPoolTrimTo(pool, 0));
 }
 
-// ---------------------------------------------------------------------------------------------------------
-// descriptions
+// ---- Descriptions ----
 
 TEST_F(Pool, AllocatorOfAStream) {
   int object = 0;

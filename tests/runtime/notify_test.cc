@@ -224,7 +224,7 @@ TEST_F(NotifyTest, CountingNotify) {
   EXPECT_ACL(107017, aclrtCntNotifyDestroy(count));
 }
 
-// -------------------------------------------------------------------------------------------------- between processes
+// ---- Between processes ----
 
 class NotifyChild : public NotifyTest {};
 
@@ -307,8 +307,7 @@ TEST_F(NotifyTest, LetsOnlyListedProcessesImport) {
   EXPECT_ACL(0, aclrtDestroyNotify(checked));
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// events
+// ---- Events ----
 
 TEST_F(NotifyChild, DISABLED_RecordsAnEvent) {
   aclrtIpcEventHandle handle{};
@@ -363,8 +362,7 @@ TEST_F(NotifyTest, EventGoesBetweenProcesses) {
   EXPECT_ACL(0, aclrtDestroyEvent(plain));
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// processes that end
+// ---- Processes that end ----
 
 // Makes two notifies and an event that it never records, except one notify; tells their keys; ends in mid-work.
 TEST_F(NotifyChild, DISABLED_EndsInMidWork) {

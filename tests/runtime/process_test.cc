@@ -77,7 +77,7 @@ void ExpectRefusedWithoutThreads(aclrtStream stream) {
   EXPECT_EQ(0, count.value.load());
 }
 
-// ---- Threads that cannot be had
+// ---- Threads that cannot be had ----
 
 // 1: the thread for timers; 2: the only worker.
 TEST(ProcessBody, DISABLED_NoThread) {
@@ -153,7 +153,7 @@ TEST(Process, WithFewerThreadsItGoesOnAndSaysSoOnce) {
   fs::remove_all(folder);
 }
 
-// ---- Variables
+// ---- Variables ----
 
 TEST(ProcessBody, DISABLED_Variables) {
   const std::string folder = Child::Argument();
@@ -189,7 +189,7 @@ TEST(Process, VariablesThatAreSetBeforeTheFirstCallCount) {
   fs::remove_all(folder);
 }
 
-// ---- Forks
+// ---- Forks ----
 
 // The exit status of a fork that runs `body`, which returns how many things were not as they should be.
 int InFork(const std::function<int()>& body) {
@@ -310,7 +310,7 @@ TEST(ProcessBody, DISABLED_ForksWhileItLogs) {
 }
 TEST(Process, AForkInTheMidstOfALineOfTheLogIsRefused) { Child("ProcessBody.DISABLED_ForksWhileItLogs", ""); }
 
-// ---- Cancelled threads
+// ---- Cancelled threads ----
 
 // Runs `wait` on a thread that is cancelled in it; `release` lets it return. The thread ends behind the call, not in
 // it.

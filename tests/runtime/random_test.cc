@@ -24,7 +24,7 @@ TEST(Philox, GivesTheKnownAnswers) {
   EXPECT_NE(Philox4x32({1, 0, 0, 0}, {0, 0}), Philox4x32({0, 0, 0, 0}, {0, 0}));
 }
 
-// ---- Reductions
+// ---- Reductions ----
 
 class Reduce : public Runtime {
  protected:
@@ -115,7 +115,7 @@ TEST_F(Reduce, ArgumentsAreChecked) {
   EXPECT_ACL(107000, aclrtReduceAsync(cells, cells, 1 << 20, kSum, ACL_INT32, nullptr, nullptr));
 }
 
-// ---- Random numbers
+// ---- Random numbers ----
 
 template <class T>
 aclrtRandomParaInfo Value(T value) {

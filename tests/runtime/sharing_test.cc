@@ -75,7 +75,7 @@ std::string WithField(const std::string& key, int field, const std::string& valu
 
 class SharingChild : public Sharing {};
 
-// --------------------------------------------------------------------------------------------- how long exports stand
+// ---- How long exports stand ----
 
 // The first key is stale and the second one is good; what is there begins with the letter.
 TEST_F(SharingChild, DISABLED_FindsTheNewBlock) {
@@ -182,7 +182,7 @@ TEST_F(Sharing, EachExportHasItsFlagsAndItsClose) {
   }
 }
 
-// ------------------------------------------------------------------------------------------- exports of memory in use
+// ---- Exports of memory in use ----
 
 // Counts in a word of its own in each page, as fast as it can.
 struct Writer {
@@ -336,7 +336,7 @@ TEST(SharingDeathTest, AWildWriteStillEndsTheProcess) {
       ::testing::ExitedWithCode(42), "");
 }
 
-// ----------------------------------------------------------------------------------------- closed and freed under work
+// ---- Closed and freed under work ----
 
 // The key is that of a block of 2 MiB full of sevens, which is closed while copies from it and to it are queued.
 TEST_F(SharingChild, DISABLED_ClosesUnderQueuedWork) {
@@ -389,7 +389,7 @@ TEST_F(Sharing, WhatIsClosedUnderQueuedWorkStaysUntilThatHasRun) {
   MUST(aclrtIpcMemClose(key.c_str()));
 }
 
-// ------------------------------------------------------------------------------------------------ why imports fail
+// ---- Why imports fail ----
 
 TEST_F(SharingChild, DISABLED_DoesNothing) {}
 
@@ -446,7 +446,7 @@ TEST_F(Sharing, ImportsSayWhatKeepsProcessesApart) {
   MUST(aclrtIpcMemClose(key.c_str()));
 }
 
-// ----------------------------------------------------------------------------------- random programs against an oracle
+// ---- Random programs against an oracle ----
 
 struct Command {
   char what = 0;

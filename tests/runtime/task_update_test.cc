@@ -295,7 +295,7 @@ TEST_F(TaskUpdate, RunsUseTheOldContentOrTheNewOne) {
   EXPECT_EQ(0, aclrtFree(entries));
 }
 
-// ---- Random numbers
+// ---- Random numbers ----
 
 class RandomUpdate : public TaskUpdate {
  protected:
@@ -401,7 +401,7 @@ TEST_F(RandomUpdate, WrongParametersFailTheUpdateAlone) {
   EXPECT_GE(Range().first, 5.0f);
 }
 
-// ---- Refusals
+// ---- Refusals ----
 
 TEST_F(RandomUpdate, ArgumentsAreChecked) {
   const uint32_t kernel = StoreKernel();

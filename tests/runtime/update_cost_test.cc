@@ -130,7 +130,7 @@ class UpdateCost : public Runtime {
   aclrtStream stream_ = nullptr;
 };
 
-// ------------------------------------------------------------------------------------------------------- allocations
+// ---- Allocations ----
 
 TEST_F(UpdateCost, SteadyUpdatesOfAGroupAllocateNothingPerKernel) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer has its own malloc";
@@ -173,7 +173,7 @@ TEST_F(UpdateCost, SteadyParameterSetsAllocateNothing) {
   EXPECT_EQ(0, aclmdlRIDestroy(model));
 }
 
-// ------------------------------------------------------------------------------------------------------ instructions
+// ---- Instructions ----
 
 // Under the counter: changes and disables tasks of a graph of REPRISE_TEST_TASKS tasks, all over it.
 // Disabled, because it is for InstructionsFollowTheChangesAlone alone.
@@ -243,7 +243,7 @@ TEST_F(UpdateCost, InstructionsFollowTheChangesAlone) {
   EXPECT_LT(large, 2 * small);
 }
 
-// ------------------------------------------------------------------------------------------------------------- times
+// ---- Times ----
 
 TEST_F(UpdateCost, TimesForTheReader) {
   using Clock = std::chrono::steady_clock;

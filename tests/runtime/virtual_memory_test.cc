@@ -227,7 +227,7 @@ TEST(VirtualMemoryOfNobody, AddressesAndGranularityNeedNoDevice) {
   }).join();
 }
 
-// -------------------------------------------------------------------------------------------------- between processes
+// ---- Between processes ----
 
 class SharedMemoryChild : public VirtualMemoryTest {};
 

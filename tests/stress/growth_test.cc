@@ -306,8 +306,8 @@ TEST_F(Growth, TheCounterSeesTheLibraries) {
 }
 #endif
 
-// ---------------------------------------------------------------------------------------------------------------------
-// Processes that end in the middle of things. The work is done in a new process: a fork alone has no worker threads.
+// ---- Processes that end in the middle of things ----
+// The work is done in a new process: a fork alone has no worker threads.
 
 constexpr char kWork[] = "REPRISE_TEST_EXIT";
 

@@ -19,8 +19,7 @@ Memory::Memory() {
   for (int i = 0; i < kWords; ++i) words[static_cast<size_t>(i)] = 1000 + static_cast<uint64_t>(i);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// Text
+// ---- Text ----
 
 namespace {
 
@@ -128,8 +127,7 @@ std::string Text(const Program& program) {
   return text;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// Oracle
+// ---- Oracle ----
 
 void Oracle::Apply(const Effect& effect) {
   const auto word = [&](int i) -> uint64_t& { return memory_.words[static_cast<size_t>(i)]; };
@@ -227,8 +225,7 @@ void Oracle::Step(const Call& call) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// Generator
+// ---- Generator ----
 
 Intents Generate(uint64_t seed) {
   struct Weight {
@@ -334,8 +331,7 @@ Effect Vary(const Effect& old, Rng& rng) {
   return effect;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// Lowering
+// ---- Lowering ----
 
 using Clock = std::array<uint32_t, kStreams>;
 

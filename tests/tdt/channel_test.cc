@@ -27,8 +27,7 @@ class ChannelTest : public ::testing::Test {
   }
 };
 
-// ---------------------------------------------------------------------------------------------------------------------
-// Items and datasets
+// ---- Items and datasets ----
 
 TEST_F(ChannelTest, ItemTellsWhatItWasMadeOf) {
   float data[6] = {};
@@ -169,8 +168,7 @@ TEST_F(ChannelTest, ReceiverHasItsOwnCopies) {
   MUST(acltdtDestroyChannel(channel));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// Channels
+// ---- Channels ----
 
 TEST_F(ChannelTest, KeepsTheOrderAndItsCapacity) {
   acltdtChannelHandle* channel = Open(3);

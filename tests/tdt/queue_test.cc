@@ -284,8 +284,7 @@ TEST_F(QueueTest, ManyProducersAndConsumers) {
   MUST(acltdtDestroyQueue(queue));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// Routes
+// ---- Routes ----
 
 class RouteTest : public QueueTest {
  protected:

@@ -411,7 +411,7 @@ TEST_F(Dumps, TheConfiguredDump) {
   MUST(aclrtDestroyStream(stream));
 }
 
-// ---- The file of aclInit
+// ---- The file of aclInit ----
 
 class DumpOfFile : public Dumps {
  protected:
@@ -517,7 +517,7 @@ TEST_F(DumpOfFile, BadSectionsAreRefused) {
   EXPECT_ACL(0, aclmdlFinalizeDump());
 }
 
-// ---- Where functions are looked up
+// ---- Where functions are looked up ----
 
 // Of the folder where the others are: sanitizers open libraries in the program's stead, without its search path.
 void* OpenLibrary(const std::string& name) {

@@ -270,7 +270,7 @@ TEST_F(Profile, StepsLieAroundTheirTasks) {
   MUST(aclrtDestroyStream(stream));
 }
 
-// ---- Markers (mstx)
+// ---- Markers (mstx) ----
 
 // The message that the call leaves, which itself returns nothing.
 template <class Call>
@@ -936,7 +936,7 @@ TEST_F(Profile, AFailingFileLosesNothing) {
   MUST(aclrtDestroyStream(stream));
 }
 
-// ---- Other processes ----------------------------------------------------------------------------------------------
+// ---- Other processes ----
 
 // Bodies of children: an unmodified program, and one that forgets to stop.
 TEST_F(Tools, DISABLED_Program) {

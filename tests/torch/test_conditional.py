@@ -403,7 +403,7 @@ def test_TN_245_current_graph_in_a_body():
     assert len(seen) == 3 and all(found is graph for found in seen)
 
 
-# -------------------------------------------------------------------------------------------- torch.cond as it is
+# ---- torch.cond as it is ----
 
 
 def test_torch_cond_in_a_capture():

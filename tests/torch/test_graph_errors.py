@@ -822,7 +822,7 @@ def test_graphs_die_in_threads_at_exit_and_with_work_queued():
     assert output_of(code) == "ended"
 
 
-# ------------------------------------------------------------------------------------- memory that has gone since
+# ---- Memory that has gone since ----
 
 
 def replays_over(make, spoil, match="uses, at"):

@@ -343,7 +343,7 @@ def test_TN_246_work_left_at_exit():
     assert lines.index("ran 1") < lines.index("ran 3")  # of one stream; the graph was on another
 
 
-# ------------------------------------------------------------------------------------------------------- deadlocks
+# ---- Deadlocks ----
 
 
 def slow(data):

@@ -40,7 +40,7 @@ def ramp(*shape, dtype=torch.float32):
     return torch.arange(1, torch.Size(shape).numel() + 1).reshape(shape).to(dtype)
 
 
-# ---- Numbers of the host -------------------------------------------------------------------------------------------
+# ---- Numbers of the host ----
 
 HOST = torch.tensor(2.5)
 NUMBERS_OF_HOST = {
@@ -76,7 +76,7 @@ def test_a_number_of_the_host_cannot_be_written(npu):
     assert number.item() == 1.0
 
 
-# ---- Refused at the call -------------------------------------------------------------------------------------------
+# ---- Refused at the call ----
 
 X, XI = ramp(2, 3), ramp(2, 3, dtype=torch.int64)
 REFUSED = {
@@ -149,7 +149,7 @@ def test_one_value_can_be_written_to_expanded_tensors():
         both(lambda x: fill(x.expand(2, 3)), ramp(1, 3))
 
 
-# ---- Values --------------------------------------------------------------------------------------------------------
+# ---- Values ----
 
 @pytest.mark.parametrize("name", ["median", "nanmedian"])
 def test_medians_of_expanded_tensors(name):
@@ -213,7 +213,7 @@ def test_norms_of_channels_train_in_16_bits(dtype, kind):
         torch.testing.assert_close(actual.float(), wanted.float(), rtol=0.05, atol=0.1)
 
 
-# ---- torch.compile, vmap -------------------------------------------------------------------------------------------
+# ---- torch.compile, vmap ----
 
 
 class Block(torch.nn.Module):
@@ -301,7 +301,7 @@ def test_convolutions_compile_in_both_formats(last):
     assert actual.is_contiguous(memory_format=form)
 
 
-# ---- How results lie -----------------------------------------------------------------------------------------------
+# ---- How results lie ----
 
 
 def moved_as_it_lies(tensor):

@@ -53,7 +53,7 @@ def chain_in_capture(source):
     return result
 
 
-# ------------------------------------------------------------------------------------------------ what captures take
+# ---- What captures take ----
 
 
 @pytest.mark.parametrize(
@@ -357,7 +357,7 @@ def test_TN_122_a_free_of_another_thread_records_nothing_in_the_capture():
     assert change(before)[2] == 0
 
 
-# --------------------------------------------------------------------------------------------------- settings
+# ---- Settings ----
 
 
 def test_TN_123_without_caches_captures_still_have_their_pool():
@@ -542,7 +542,7 @@ def test_TN_129_settings_that_change_in_use():
         torch.npu.memory._set_allocator_settings("garbage_collection_threshold:0.5")
 
 
-# -------------------------------------------------------------------------------------------------- statistics
+# ---- Statistics ----
 
 
 def test_TN_130_statistics_before_the_first_use():
@@ -610,7 +610,7 @@ def test_TN_131_peaks_and_totals_begin_anew():
     del kept
 
 
-# ----------------------------------------------------------------------------------------------------- history
+# ---- History ----
 
 
 @pytest.fixture
@@ -877,7 +877,7 @@ def test_TN_136_a_pool_is_set_back_to_more_than_there_is():
         C._npu_getCheckpointState(0, (0, 1 << 40))
 
 
-# ----------------------------------------------------------------------------------- waiting, streams, helpers
+# ---- Waiting, streams, helpers ----
 
 
 def test_who_waits_for_memory_lets_python_functions_of_the_device_run():

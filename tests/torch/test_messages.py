@@ -41,7 +41,7 @@ def captured():
     return g
 
 
-# ------------------------------------------------------------------------------ values on the host, within a capture
+# ---- Values on the host, within a capture ----
 
 
 @mistake("item() cannot run while the current stream is capturing", "after the capture and a replay", "torch.where")
@@ -164,7 +164,7 @@ def unique_in_the_capture():
         x.unique()  # named
 
 
-# ------------------------------------------------------------------------------------------ waiting, within a capture
+# ---- Waiting, within a capture ----
 
 
 @mistake("torch.npu.synchronize failed with 107027: not allowed while", "begun at", "after the `with torch.npu.graph(...)` block")
@@ -219,7 +219,7 @@ def another_thread_waits():
     raise errors[0]
 
 
-# --------------------------------------------------------------------------------------------------- forks and joins
+# ---- Forks and joins ----
 
 
 @mistake(
@@ -295,7 +295,7 @@ def shared_event():
         npu.Event(interprocess=True).record()  # named
 
 
-# ------------------------------------------------------------------------------------------------ captures and graphs
+# ---- Captures and graphs ----
 
 
 @mistake("capture on a non-default stream", "use `with torch.npu.graph(g):`", "torch.npu.stream(torch.npu.Stream())")
@@ -449,7 +449,7 @@ def optimizer_that_is_not_capturable():
         optimizer.step()
 
 
-# --------------------------------------------------------------------------------------------------- random numbers
+# ---- Random numbers ----
 
 
 @mistake("making a generator is not allowed", "before the capture or after it", code=107027)
@@ -479,7 +479,7 @@ def state_of_another_size():
     npu.set_rng_state(torch.zeros(3, dtype=torch.uint8))  # named
 
 
-# ------------------------------------------------------------------------------------------ devices, streams, memory
+# ---- Devices, streams, memory ----
 
 
 @mistake("npu:0 and cpu", 'tensor.to("npu:0")')
@@ -669,7 +669,7 @@ def test_two_devices_and_blocking_launches():
     assert "(called at <string>:33 in <lambda>)" in blocking
 
 
-# -------------------------------------------------------------------------------------------- names that are not there
+# ---- Names that are not there ----
 
 # What public programs write, most used first.
 NAMES = """
@@ -718,7 +718,7 @@ def test_modules_that_are_absent_say_why(module):
         importlib.import_module("torch_npu.no_such_module")
 
 
-# ------------------------------------------------------------------------------------------------- errors as JSON
+# ---- Errors as JSON ----
 
 
 def test_every_refusal_in_python_is_one_line_of_json(tmp_path):

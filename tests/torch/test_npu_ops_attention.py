@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 case = Cases()
 
 
-# ---- Attention -------------------------------------------------------------------------------------------------------
+# ---- Attention ----
 
 
 @case(F32, HALF)
@@ -274,7 +274,7 @@ def attention_update(g):
     want = sum(o.float() * (part - total).exp().unsqueeze(1) for o, part in zip(out, lse)).to(out[0].dtype)
     return Call(npu("npu_attention_update"), (lse, out, 1), want=(want, total))
 
-# ---- Chosen keys, states ---------------------------------------------------------------------------------------------
+# ---- Chosen keys, states ----
 
 
 def indexed(q, k, w, count, seen):
@@ -462,7 +462,7 @@ def sparse_attention(g):
     args, want = (q, k, k, chosen, 0.2), (want.to(q.dtype), torch.empty(0), torch.empty(0))
     return Call(npu("npu_sparse_flash_attention"), args, options, want=want)
 
-# ---- Gradients -------------------------------------------------------------------------------------------------------
+# ---- Gradients ----
 
 
 def plain_attention(q, k, v, scale, mask=None, pse=None):
@@ -509,7 +509,7 @@ def test_dropout_of_attention():
     out.sum().backward()
     torch.testing.assert_close(v.grad.cpu(), (bits.sum(2) * 2.0 / 64).unsqueeze(-1).expand(1, 2, 64, 16))
 
-# ---- Forms with out, workspaces, updates -----------------------------------------------------------------------------
+# ---- Forms with out, workspaces, updates ----
 
 
 def decode(lengths, seed=1):
@@ -645,7 +645,7 @@ def test_an_update_without_room_is_refused():
     graph.replay()
     assert torch.equal(out.cpu(), torch.zeros(1, 8, 1, 256, dtype=HALF))
 
-# ---- Errors ----------------------------------------------------------------------------------------------------------
+# ---- Errors ----
 
 
 def test_lengths_of_the_device_are_refused_in_captures():

@@ -8,7 +8,7 @@ from npu_ops import BF16, F32, HALF, Call, Cases, norm_of, npu, pages, turned
 case = Cases()
 
 
-# ---- Pages -----------------------------------------------------------------------------------------------------------
+# ---- Pages ----
 
 
 def stored(cache, rows, slots):
@@ -256,7 +256,7 @@ def qkv_rms_norm_functional(g):
     return qkv_norm(g, npu("npu_qkv_rms_norm_rope_cache_functional"), True)
 
 
-# ---- Formats ---------------------------------------------------------------------------------------------------------
+# ---- Formats ----
 
 
 @case(F32, torch.int8)

@@ -20,7 +20,7 @@ def backward(function, grad, *tensors):
     return torch.autograd.grad(function(*leaves), leaves, grad)
 
 
-# ---- Shapes, products, activations -----------------------------------------------------------------------------------
+# ---- Shapes, products, activations ----
 
 
 @case(F32)
@@ -115,7 +115,7 @@ def masked_softmax(g):
     return Call(npu("npu_scaled_masked_softmax_backward"), args, want=want.to(x.dtype), bounds=HALF)
 
 
-# ---- Norms -----------------------------------------------------------------------------------------------------------
+# ---- Norms ----
 
 
 def statistics(x, epsilon=1e-5):
@@ -167,7 +167,7 @@ def renorm(g):
     return Call(npu("npu_renorm_backward"), (grad, x, 2, 0, 1.5), want=want)
 
 
-# ---- Losses ----------------------------------------------------------------------------------------------------------
+# ---- Losses ----
 
 
 @case(F32)
@@ -223,7 +223,7 @@ def cross_entropy_parts(g):
     return Call(op, (x, target, grad), want=want)
 
 
-# ---- Convolutions ----------------------------------------------------------------------------------------------------
+# ---- Convolutions ----
 
 
 def convolution(op, formula, *sizes, grad_first=True):

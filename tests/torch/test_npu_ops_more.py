@@ -35,7 +35,7 @@ npu_scatter_pa_kv_cache npu_swiglu npu_top_k_top_p npu_transpose_batchmatmul npu
 npu_weight_quant_batchmatmul
 """.split()
 
-# ---- Shapes and products ---------------------------------------------------------------------------------------------
+# ---- Shapes and products ----
 
 
 @case(F32)
@@ -226,7 +226,7 @@ def normalized(g):
     return Call(op, (x, lengths), want=(rows, wholes))
 
 
-# ---- Names -----------------------------------------------------------------------------------------------------------
+# ---- Names ----
 
 
 @pytest.mark.parametrize("name", RANK_A)
@@ -286,7 +286,7 @@ def test_a_derivative_is_not_dropped_in_silence():
         y.backward()
         y.backward()
 
-# ---- Errors, compilation ---------------------------------------------------------------------------------------------
+# ---- Errors, compilation ----
 
 
 def test_wrong_calls():
@@ -357,7 +357,7 @@ def test_eager_traced_and_captured(key):
     case.run(key)
 
 
-# ---- Tasks -----------------------------------------------------------------------------------------------------------
+# ---- Tasks ----
 
 # Cases whose call is one operator of the device, and so one task of a graph; with the most tasks that such an operator
 # is cut into where it takes several steps.

@@ -9,7 +9,7 @@ from torch.nn.functional import gelu, rms_norm, silu
 case = Cases()
 
 
-# ---- Norms and activations -------------------------------------------------------------------------------------------
+# ---- Norms and activations ----
 
 
 @case(F32, HALF, BF16)
@@ -127,7 +127,7 @@ def group_norm_swish(g):
     return Call(npu("npu_group_norm_swish"), (x, 3, w, b, 1e-5, 0.5), want=want)
 
 
-# ---- Rotary embeddings -----------------------------------------------------------------------------------------------
+# ---- Rotary embeddings ----
 
 
 @case(F32, HALF, BF16)

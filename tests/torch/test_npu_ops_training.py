@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 case = Cases()
 
-# ---- Optimizers ------------------------------------------------------------------------------------------------------
+# ---- Optimizers ----
 
 
 def moments(g):
@@ -74,7 +74,7 @@ def bert_adam(g):
     return Call(op, (var, m, v, grad), want=None, left={0: new, 1: m1, 2: v1})
 
 
-# ---- Dropout ---------------------------------------------------------------------------------------------------------
+# ---- Dropout ----
 
 
 def bits_of(mask, count):
@@ -121,7 +121,7 @@ def softmax_kept(g):
     return Call(op, (x, other, grad), want=(weights, weights, back * 0.5, back))
 
 
-# ---- Softmax in place ------------------------------------------------------------------------------------------------
+# ---- Softmax in place ----
 
 
 @case(F32)
@@ -145,7 +145,7 @@ def rel_pos_bias(g):
     return Call(npu("npu_masked_softmax_with_rel_pos_bias"), (x, mask, bias, 0.5), want=want)
 
 
-# ---- Watching --------------------------------------------------------------------------------------------------------
+# ---- Watching ----
 
 
 @case(F32)
@@ -165,7 +165,7 @@ def silent_check_average(g):
     return Call(npu("_npu_silent_check_v3"), args, want=torch.tensor([1], dtype=torch.int32), left=left)
 
 
-# ---- Vocabularies in parts -------------------------------------------------------------------------------------------
+# ---- Vocabularies in parts ----
 
 
 @case(F32)
@@ -198,7 +198,7 @@ def vocabulary(g):
     return Call(op, (x, w, target, grad), want=want)
 
 
-# ---- Streams of hidden states ----------------------------------------------------------------------------------------
+# ---- Streams of hidden states ----
 
 
 @case(F32)

@@ -35,7 +35,7 @@ def pool_of(tensor):
     return segment_of(tensor)["segment_pool_id"]
 
 
-# ---------------------------------------------------------------------------------------------- pools of graphs
+# ---- Pools of graphs ----
 
 
 def test_TN_138_handles_differ():
@@ -207,7 +207,7 @@ def test_TN_147_graphs_without_a_shared_pool_replay_side_by_side():
             assert result.cpu().equal(work(source).cpu())
 
 
-# ---------------------------------------------------------------------------------------------- pools by hand
+# ---- Pools by hand ----
 
 
 def test_TN_148_id_and_users():

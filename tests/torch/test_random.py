@@ -46,7 +46,7 @@ def check_against_eager(work, warm_up=True):
     assert same(work(), eager[2]), "what comes after the replays"
 
 
-# ------------------------------------------------------------------------------------- the same numbers as eager
+# ---- The same numbers as eager ----
 
 
 def test_TN_176_functions():
@@ -368,7 +368,7 @@ def test_TN_195_first_draw_in_inference_mode():
     assert same(result, torch.rand(N, device="npu", generator=fresh))
 
 
-# ------------------------------------------------------------------------------------------------- generators
+# ---- Generators ----
 
 
 def test_TN_196_states():
@@ -478,7 +478,7 @@ def test_TN_203_graphs_without_random_numbers_have_no_holders():
     del result
 
 
-# ------------------------------------------------------------------------------------------- the module of torch
+# ---- The module of torch ----
 
 
 def test_seeds_from_before_the_first_use():

@@ -93,7 +93,7 @@ def values(shape, dtype, g):
     return torch.randn(shape, generator=g, dtype=torch.complex64 if dtype.is_complex else torch.float32).to(dtype)
 
 
-# ---- Steps: (name and what was drawn, the call) --------------------------------------------------------------------
+# ---- Steps: (name and what was drawn, the call) ----
 
 
 def step_permute(c):

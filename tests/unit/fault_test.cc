@@ -132,7 +132,7 @@ class Sequence {
 #define TRY(...) \
   if (!s.Do((__VA_ARGS__), #__VA_ARGS__)) return
 
-// ---------------------------------------------------------------------------------------------------------- sequences
+// ---- Sequences ----
 
 void MakeContext(Sequence& s) {
   aclrtContext before = nullptr, made = nullptr;
@@ -400,7 +400,7 @@ void Operator(Sequence& s) {
   TRY(aclrtSynchronizeStream(stream));
 }
 
-// --------------------------------------------------------------------------------------------------------------- tests
+// ---- Tests ----
 
 struct Case {
   const char* name;

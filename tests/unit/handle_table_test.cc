@@ -188,7 +188,7 @@ TEST(HandleTable, HiddenIsNotFoundButVisitedAndCanComeBack) {
   EXPECT_EQ(table->live(), 0u);
 }
 
-// ---- What calls keep (base/calls.h)
+// ---- What calls keep (base/calls.h) ----
 
 struct Counted {
   explicit Counted(std::atomic<int>& count) : freed(count) {}

@@ -237,7 +237,7 @@ TEST(Scheduler, WhatNeedsAWorkerIsLeftToWorkers) {
   });
 }
 
-// ------------------------------------------------------------------------------------------------------------ timers
+// ---- Timers ----
 
 // Their order is for tests/interleave, where the clock stands still until everybody sleeps.
 TEST(Scheduler, TimersFireOnceAndNotEarly) {
@@ -333,7 +333,7 @@ TEST(Scheduler, SecondTimerReplacesTheFirst) {
   });
 }
 
-// ------------------------------------------------------------------------------------------------------- ParallelFor
+// ---- ParallelFor ----
 
 TEST(Scheduler, ParallelForCoversEveryIndexOnce) {
   Scheduler scheduler(4);
@@ -389,7 +389,7 @@ TEST(Scheduler, ParallelForOfManyCallersAtOnce) {
   EXPECT_EQ(sum, int64_t{1000} * rounds * kCallers);
 }
 
-// ------------------------------------------------------------------------------------------------------ worker threads
+// ---- Worker threads ----
 
 // Foreign code may block every worker and wait for work that is queued behind it.
 TEST(Scheduler, BlockedWorkersGetHelp) {
@@ -449,7 +449,7 @@ TEST(Scheduler, EndsCleanlyAtAnyMoment) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------- wait lists
+// ---- Wait lists ----
 
 TEST(WaitList, WakesWhoWaitsAndNobodyElse) {
   Scheduler scheduler(2);

@@ -51,7 +51,7 @@ void Def(py::module_& module, const char* name, Function&& function) {
   module.def(name, torch::wrap_pybind_function(std::forward<Function>(function)));
 }
 
-// ----------------------------------------------------------------------------------------------- what there is
+// ---- What there is ----
 
 py::dict ToDict(const Stats& stats) {
   py::dict dict;
@@ -181,7 +181,7 @@ void AttachOomObserver(py::object observer) {
   });
 }
 
-// ---------------------------------------------------------------------------------------------------------- pools
+// ---- Pools ----
 
 // Gives its memory back without the GIL, because that may wait for the device.
 class NPUMemPool {
@@ -265,7 +265,7 @@ void BindPools(py::module_& module) {
   });
 }
 
-// ----------------------------------------------------------------------------------------------------- pools set back
+// ---- Pools set back ----
 
 c10::StorageImpl& StorageAt(uint64_t address) {
   TORCH_CHECK_VALUE(address != 0, "the address of a storage is 0: pass tensor.untyped_storage()._cdata");
@@ -368,7 +368,7 @@ void BindAllocators(py::module_& module) {
   Def(module, "_npu_getAllocatorBackend", [] { return HasPluggableAllocator() ? "pluggable" : "native"; });
 }
 
-// ------------------------------------------------------------------------------- storages and tensors of others
+// ---- Storages and tensors of others ----
 
 at::Tensor TensorOver(c10::Storage storage, at::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides,
                       int64_t offset) {

@@ -52,7 +52,7 @@ NPUGraph::~NPUGraph() {
   if (!IsAlive()) (void)core_.release();  // NOLINT(bugprone-unused-return-value): the process ends
 }
 
-// ---------------------------------------------------------------------------------------------------------- capture
+// ---- Capture ----
 
 void NPUGraph::capture_begin(c10::MempoolId_t pool, CaptureMode mode, bool report_shape) {
   EnsureContext();
@@ -156,7 +156,7 @@ std::shared_ptr<NPUGraph> NPUGraph::CurrentlyCapturing() {
   return graph;
 }
 
-// ------------------------------------------------------------------------------------------------------- conditions
+// ---- Conditions ----
 
 void NPUGraph::begin_capture_to_if_node(const at::Tensor& predicate) {
   if (core_->state() == GraphState::kCapturing) {  // else the core refuses it
@@ -217,7 +217,7 @@ void NPUGraph::LeaveBodies(size_t left) {
   }
 }
 
-// ----------------------------------------------------------------------------------------------- replay and the rest
+// ---- Replay and the rest ----
 
 void NPUGraph::instantiate() {
   Guarded([&] {

@@ -132,7 +132,7 @@ void CpuKernel::TakeOver(const at::Tensor& made, size_t& next) const {
   result.copy_(made);
 }
 
-// ---- Types -------------------------------------------------------------------------------------------------------
+// ---- Types ----
 
 namespace {
 

@@ -226,7 +226,7 @@ def _npu_paged_attention_mla(
     _paged(name, query, key_cache, values, num_kv_heads, num_heads, scale_value, block_table, lengths, out, None)
 
 
-# ---- Latent attention: keys and values are one, and a part of the keys is apart -------------------------------------
+# ---- Latent attention: keys and values are one, and a part of the keys is apart ----
 
 
 def _latent_options(name, q_nope, q_rope, ctkv, k_rope, block_tables, q_headnum, qk_scale, kv_headnum, options):

@@ -235,14 +235,13 @@ def _train_grad(
     return ops._attention_grad(*saved, *rest)
 
 
-@kernel("npu_fusion_attention_grad")
-def _(
-    query, key, value, dy, head_num, input_layout, *, pse=None, padding_mask=None, atten_mask=None, softmax_max=None,
+def fusion_grad(
+    name, query, key, value, dy, head_num, input_layout, *, pse=None, padding_mask=None, atten_mask=None, softmax_max=None,
     softmax_sum=None, softmax_in=None, attention_in=None, scale_value=1.0, keep_prob=1.0, pre_tockens=_NO_LIMIT,
     next_tockens=_NO_LIMIT, inner_precise=0, seed=0, offset=0, numels=0, prefix=None, actual_seq_qlen=None,
     actual_seq_kvlen=None, sparse_mode=0, gen_mask_parallel=True, sync=False, softmax_layout="", sink=None,
 ):  # fmt: skip
-    name = "npu_fusion_attention_grad"
+    """npu_fusion_attention_grad and its third form."""
     refuse(name, sink=sink)
     dq, dk, dv = _train_grad(
         name, query, key, value, dy, head_num, input_layout, pse, padding_mask, atten_mask, softmax_max, softmax_sum,
@@ -250,6 +249,11 @@ def _(
         actual_seq_qlen, actual_seq_kvlen, sparse_mode,
     )  # fmt: skip
     return dq, dk, dv, query.new_empty([0]), query.new_empty([0], dtype=torch.float32)
+
+
+@kernel("npu_fusion_attention_grad")
+def _(*args, **options):
+    return fusion_grad("npu_fusion_attention_grad", *args, **options)
 
 
 @kernel("npu_fusion_attention_grad_v2")

@@ -5,7 +5,7 @@ from torch_npu._errors import refused
 from torch_npu._ops.atb import _pages as _attention_pages
 from torch_npu._ops.atb import _tokens
 from torch_npu._ops.attention import (
-    _NO_LIMIT, _announce_inference, _announce_training, _check_training, _train, _train_grad,
+    _NO_LIMIT, _announce_inference, _announce_training, _check_training, _train, fusion_grad,
 )  # fmt: skip
 from torch_npu._ops.cache import npu_gather_pa_kv_cache, write_pages
 from torch_npu._ops.checks import check, check_dims, check_same, check_type, host_list, refuse
@@ -17,7 +17,7 @@ from torch_npu._ops.sparse import (
 
 ops = torch.ops.npu
 
-# ---- Training: lengths, seeds and offsets are tensors ----------------------------------------------------------------
+# ---- Training: lengths, seeds and offsets are tensors ----
 
 
 def _lengths(name, argument, tensor):
@@ -102,21 +102,11 @@ def _(
 
 
 @kernel("npu_fusion_attention_grad_v3")
-def npu_fusion_attention_grad_v3(
-    query, key, value, dy, head_num, input_layout, *, pse=None, padding_mask=None, atten_mask=None, softmax_max=None,
-    softmax_sum=None, softmax_in=None, attention_in=None, scale_value=1.0, keep_prob=1.0, pre_tockens=_NO_LIMIT,
-    next_tockens=_NO_LIMIT, inner_precise=0, seed=None, offset=None, prefix=None, actual_seq_qlen=None,
-    actual_seq_kvlen=None, sparse_mode=0, gen_mask_parallel=True, sync=False, softmax_layout="", sink=None,
-):  # fmt: skip
+def npu_fusion_attention_grad_v3(*args, actual_seq_qlen=None, actual_seq_kvlen=None, **options):
     name = "npu_fusion_attention_grad_v3"
-    refuse(name, sink=sink)
-    dq, dk, dv = _train_grad(
-        name, query, key, value, dy, head_num, input_layout, pse, padding_mask, atten_mask, softmax_max, softmax_sum,
-        softmax_in, attention_in, scale_value, keep_prob, pre_tockens, next_tockens, inner_precise, prefix,
-        _lengths(name, "actual_seq_qlen", actual_seq_qlen), _lengths(name, "actual_seq_kvlen", actual_seq_kvlen),
-        sparse_mode,
-    )  # fmt: skip
-    return dq, dk, dv, query.new_empty([0]), query.new_empty([0], dtype=torch.float32)
+    q_ends = _lengths(name, "actual_seq_qlen", actual_seq_qlen)
+    kv_ends = _lengths(name, "actual_seq_kvlen", actual_seq_kvlen)
+    return fusion_grad(name, *args, actual_seq_qlen=q_ends, actual_seq_kvlen=kv_ends, **options)
 
 
 @kernel("npu_fusion_attention_grad_v3.out")
@@ -200,7 +190,7 @@ def _(
     )  # fmt: skip
 
 
-# ---- Scores with an added mask; heads in one row ---------------------------------------------------------------------
+# ---- Scores with an added mask; heads in one row ----
 
 
 def _no_transposes(name, **given):
@@ -282,7 +272,7 @@ def _(query_layer, key_layer, value_layer, attention_mask, scale, keep_prob, *tr
     )[0]
 
 
-# ---- Parts put together, windows -------------------------------------------------------------------------------------
+# ---- Parts put together, windows ----
 
 
 @composite("npu_ring_attention_update")
@@ -374,7 +364,7 @@ derivative(
     "input weight",
 )
 
-# ---- Caches ----------------------------------------------------------------------------------------------------------
+# ---- Caches ----
 
 
 @composite("npu_gather_pa_kv_cache_functional")
@@ -479,7 +469,7 @@ def _(qkv, q_gamma, k_gamma, cos, sin, index, q_out, k_cache, v_cache, qkv_size,
     return (*results, q_out, k_cache, v_cache)
 
 
-# ---- Workspaces ------------------------------------------------------------------------------------------------------
+# ---- Workspaces ----
 
 
 @kernel("atb._npu_paged_attention_v2_get_workspace")

@@ -9,7 +9,7 @@ from torch_npu._ops.registry import composite, declare, derivative, host_kernel,
 
 ops = torch.ops.npu
 
-# ---- Overlaps ------------------------------------------------------------------------------------------------------
+# ---- Overlaps ----
 
 
 class _Dual:
@@ -174,26 +174,23 @@ def _(bboxes, gtboxes, mode=0):
     return _overlap(first, second, mode, 1e-7)[0].to(bboxes.dtype)
 
 
-@composite("npu_giou")
-def _(input, gtboxes, trans=False, is_cross=False, mode=0):
-    _check_pairs("npu_giou", input, gtboxes, is_cross, mode)
-    return _giou(*_pairs(input, gtboxes, trans), mode).unsqueeze(1).to(input.dtype)
+def _register_pairs(name, formula, dim):
+    """``name`` and its gradients; results stand along the other one of two dims than ``dim``."""
+
+    @composite(name)
+    def _(input, gtboxes, trans=False, is_cross=False, mode=0):
+        _check_pairs(name, input, gtboxes, is_cross, mode)
+        return formula(*_pairs(input, gtboxes, trans), mode).unsqueeze(dim).to(input.dtype)
+
+    @composite(f"{name}_backward")
+    def _(grad, bboxes, gtboxes, trans=False, is_cross=False, mode=0):
+        return _backward(f"{name}_backward", formula, grad, bboxes, gtboxes, trans, is_cross, mode)
+
+    derivative(name, f"{name}_backward", "grad input gtboxes trans is_cross mode", "input gtboxes")
 
 
-@composite("npu_giou_backward")
-def _(grad, bboxes, gtboxes, trans=False, is_cross=False, mode=0):
-    return _backward("npu_giou_backward", _giou, grad, bboxes, gtboxes, trans, is_cross, mode)
-
-
-@composite("npu_diou")
-def _(input, gtboxes, trans=False, is_cross=False, mode=0):
-    _check_pairs("npu_diou", input, gtboxes, is_cross, mode)
-    return _diou(*_pairs(input, gtboxes, trans), mode).unsqueeze(0).to(input.dtype)
-
-
-@composite("npu_diou_backward")
-def _(grad, bboxes, gtboxes, trans=False, is_cross=False, mode=0):
-    return _backward("npu_diou_backward", _diou, grad, bboxes, gtboxes, trans, is_cross, mode)
+_register_pairs("npu_giou", _giou, 1)
+_register_pairs("npu_diou", _diou, 0)
 
 
 @composite("_npu_ciou")
@@ -214,11 +211,9 @@ def _(grad, bboxes, gtboxes, atan_sub, trans=False, is_cross=True, mode=0):
     return _backward("npu_ciou_backward", _ciou, grad, bboxes, gtboxes, trans, is_cross, mode)
 
 
-derivative("npu_giou", "npu_giou_backward", "grad input gtboxes trans is_cross mode", "input gtboxes")
-derivative("npu_diou", "npu_diou_backward", "grad input gtboxes trans is_cross mode", "input gtboxes")
 derivative("_npu_ciou", "npu_ciou_backward", "grad input gtboxes @1 trans is_cross mode", "input gtboxes")
 
-# ---- Encodings -----------------------------------------------------------------------------------------------------
+# ---- Encodings ----
 
 
 def _row(values, like):
@@ -302,7 +297,7 @@ def _(input, featmap_size, stride, num_base_anchors):
     return marks.unsqueeze(1).expand(-1, num_base_anchors).reshape(-1)
 
 
-# ---- Which boxes are kept ------------------------------------------------------------------------------------------
+# ---- Which boxes are kept ----
 
 declare(
     "_keep_boxes(Tensor boxes, Tensor scores, Tensor iou_threshold, Tensor? scores_threshold, float epsilon) "

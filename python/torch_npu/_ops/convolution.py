@@ -78,7 +78,7 @@ def _(input, grad, weight, padding, output_padding, stride, dilation, groups, ma
     return _gradients(input, grad, weight, stride, padding, dilation, True, output_padding, groups, mask)
 
 
-# ---- Causal --------------------------------------------------------------------------------------------------------
+# ---- Causal ----
 
 
 def _shifted(x, count):
@@ -128,7 +128,7 @@ def _(grad_output, input, weight, *, mask=None):
 
 derivative("npu_masked_causal_conv1d", "npu_masked_causal_conv1d_backward", "grad input weight mask", "input weight")
 
-# ---- Parts of images -----------------------------------------------------------------------------------------------
+# ---- Parts of images ----
 
 
 def _samples(name, shape, rois, spatial_scale, height, width, count, roi_end_mode):

@@ -9,7 +9,7 @@ from torch_npu._ops.registry import composite
 ops = torch.ops.npu
 functional = torch.nn.functional
 
-# ---- Norms ---------------------------------------------------------------------------------------------------------
+# ---- Norms ----
 
 
 @composite("npu_layer_norm_eval", differentiable=True)
@@ -75,7 +75,7 @@ def _(self, gamma, beta, scale, offset, output, eps=1e-5):
     output.copy_(values.round().clamp(-128, 127).to(torch.int8))
 
 
-# ---- Activations ---------------------------------------------------------------------------------------------------
+# ---- Activations ----
 
 
 def _gelu(name, x, approximate):
@@ -109,7 +109,7 @@ def _(
     return values.round().clamp(-128, 127).to(torch.int8), values.new_empty([0])
 
 
-# ---- Products ------------------------------------------------------------------------------------------------------
+# ---- Products ----
 
 
 @composite("npu_fused_matmul")
@@ -340,7 +340,7 @@ def _(input, x, weight_b, indices, weight_a=None, layer_idx=0, scale=1e-3, y_off
     return input.copy_(input.float() + added)
 
 
-# ---- Quantised values ----------------------------------------------------------------------------------------------
+# ---- Quantised values ----
 
 
 @composite("npu_group_quant")
@@ -401,7 +401,7 @@ def _(
     return input.copy_(_quant_scatter("npu_quant_scatter_", input, indices, updates, *given))
 
 
-# ---- Cells ---------------------------------------------------------------------------------------------------------
+# ---- Cells ----
 
 
 @composite("npu_lstm_cell")

@@ -132,13 +132,7 @@ def _(
     )
 
 
-@composite("npu_moe_init_routing_v2")
-def npu_moe_init_routing_v2(
-    x, expert_idx, *, scale=None, offset=None, active_num=-1, expert_capacity=-1, expert_num=-1, drop_pad_mode=0,
-    expert_tokens_num_type=0, expert_tokens_num_flag=False, quant_mode=-1, active_expert_range=(), row_idx_type=0,
-    x_dtype=None,
-):  # fmt: skip
-    name = "npu_moe_init_routing_v2"
+def _check_routing(name, x, expert_idx, drop_pad_mode, expert_tokens_num_type, row_idx_type, quant_mode, x_dtype):
     check_dims(name, "x", x, 2)
     check_dims(name, "expert_idx", expert_idx, 2)
     check(x.size(0) == expert_idx.size(0), name, f"x has {x.size(0)} rows and expert_idx {expert_idx.size(0)}")
@@ -151,6 +145,70 @@ def npu_moe_init_routing_v2(
         )
     if x_dtype is not None:
         raise refused(NotImplementedError(f"{name}: x_dtype is not supported yet; leave it out"))
+
+
+def _places_with_room(sorted_key, order, experts, capacity):
+    """Each expert has room for `capacity` rows: the entry that lies in each place (-1: none), the place of each entry."""
+    count = torch.arange(order.numel(), device=order.device)
+    within = count - torch.searchsorted(sorted_key, sorted_key)  # place among those of its expert
+    kept = (within < capacity) & (sorted_key < experts)
+    place = torch.where(kept, sorted_key * capacity + within, experts * capacity)
+    room = torch.full([experts * capacity + 1], -1, dtype=torch.int64, device=order.device)
+    source = room.scatter(0, place, order)[:-1]
+    return source, _places_by_entry(order, torch.where(kept, place, torch.full_like(place, -1)))
+
+
+def _places_end_to_end(order, available, active):
+    """As _places_with_room for the first `active` of the rows, without gaps."""
+    count = torch.arange(order.numel(), device=order.device)
+    is_there = count < available
+    source = torch.where(is_there, order, torch.full_like(order, -1))[:active]
+    return source, _places_by_entry(order, torch.where(is_there, count, torch.full_like(count, -1)))
+
+
+def _places_by_entry(order, places):
+    return torch.full([order.numel()], -1, dtype=torch.int64, device=order.device).scatter(0, order, places)
+
+
+def _quantize_routed(name, expanded, scale, offset, quant_mode, length, routed_to):
+    """Rows and their scales; `routed_to`: the expert of each row, counted from the first one here."""
+    if quant_mode == 0:
+        check(scale is not None and scale.numel() == 1, name, "quant_mode 0 needs a scale of one element")
+        shifted = expanded.float() * scale.float() + (0 if offset is None else offset.float())
+        none = torch.zeros([], dtype=torch.float32, device=expanded.device)
+        return shifted.round().clamp(-128, 127).to(torch.int8), none
+    wide = expanded.float()
+    if scale is not None:
+        check(
+            scale.dim() == 2 and scale.size(0) in (1, length) and scale.size(1) == expanded.size(1),
+            name,
+            f"scale has shape {list(scale.shape)}, expected [{length}, {expanded.size(1)}] or [1, {expanded.size(1)}]",
+        )
+        wide = wide * (scale.float() if scale.size(0) == 1 else scale.float()[routed_to()])
+    return quantize_rows(wide)
+
+
+def _count_tokens(sorted_key, first, last, experts, kind):
+    """Where the rows of each expert end (kind 0), how many they are (1), pairs of expert and count (2)."""
+    ends = _ends(sorted_key, last - first, first)
+    counts = torch.diff(ends, prepend=ends.new_zeros(1))
+    if kind != 2:
+        return ends if kind == 0 else counts
+    pairs = torch.stack([torch.arange(first, last, device=sorted_key.device), counts], -1)
+    # Experts with tokens first, zeros behind them.
+    order_of = (counts == 0).to(torch.int64).sort(stable=True).indices
+    pairs = pairs.masked_fill((counts == 0).unsqueeze(-1), 0)[order_of]
+    return torch.cat([pairs, pairs.new_zeros([experts - (last - first), 2])])
+
+
+@composite("npu_moe_init_routing_v2")
+def npu_moe_init_routing_v2(
+    x, expert_idx, *, scale=None, offset=None, active_num=-1, expert_capacity=-1, expert_num=-1, drop_pad_mode=0,
+    expert_tokens_num_type=0, expert_tokens_num_flag=False, quant_mode=-1, active_expert_range=(), row_idx_type=0,
+    x_dtype=None,
+):  # fmt: skip
+    name = "npu_moe_init_routing_v2"
+    _check_routing(name, x, expert_idx, drop_pad_mode, expert_tokens_num_type, row_idx_type, quant_mode, x_dtype)
     rows, k = expert_idx.shape
     total = rows * k
     experts = expert_num
@@ -179,76 +237,30 @@ def npu_moe_init_routing_v2(
     is_active = (flat >= first) & (flat < last)
     key = torch.where(is_active, flat, torch.full_like(flat, 2**31))
     sorted_key, order = key.sort(stable=True)  # order[place] = entry of expert_idx
-    count = torch.arange(total, device=x.device)
-    available = is_active.sum()
-
     if drop_pad_mode == 1:
-        check(expert_capacity > 0, name, f"expert_capacity is {expert_capacity}, expected a value above 0")
-        check((first, last) == (0, experts), name, "drop_pad_mode 1 takes no active_expert_range")
-        within = count - torch.searchsorted(sorted_key, sorted_key)  # place among those of its expert
-        kept = (within < expert_capacity) & (sorted_key < experts)
-        place = torch.where(kept, sorted_key * expert_capacity + within, experts * expert_capacity)
-        room = torch.full([experts * expert_capacity + 1], -1, dtype=torch.int64, device=x.device)
-        source = room.scatter(0, place, order)[:-1]  # entry that lies there; -1: none
-        gathered = torch.full([total], -1, dtype=torch.int64, device=x.device).scatter(
-            0, order, torch.where(kept, place, torch.full_like(place, -1))
-        )
+        source, gathered = _places_with_room(sorted_key, order, experts, expert_capacity)
     else:
         active = total if active_num <= 0 else min(active_num, total)
-        is_there = count < available
-        source = torch.where(is_there, order, torch.full_like(order, -1))[:active]
-        gathered = torch.full([total], -1, dtype=torch.int64, device=x.device).scatter(
-            0, order, torch.where(is_there, count, torch.full_like(count, -1))
-        )
+        source, gathered = _places_end_to_end(order, is_active.sum(), active)
     is_row = source >= 0
     token = source.clamp(min=0).div(max(k, 1), rounding_mode="floor")
     expanded = x[token].masked_fill(~is_row.unsqueeze(-1), 0)
     expanded_scale = torch.zeros(source.shape, dtype=torch.float32, device=x.device)
-    if quant_mode == -1 and scale is not None:
-        check(scale.shape == (rows,), name, f"scale has shape {list(scale.shape)}, expected [{rows}]")
-        expanded_scale = scale.float()[token].masked_fill(~is_row, 0)
-    elif quant_mode == 0:
-        check(scale is not None and scale.numel() == 1, name, "quant_mode 0 needs a scale of one element")
-        shifted = expanded.float() * scale.float() + (0 if offset is None else offset.float())
-        expanded = shifted.round().clamp(-128, 127).to(torch.int8)
-        expanded_scale = torch.zeros([], dtype=torch.float32, device=x.device)
-    elif quant_mode == 1:
-        wide = expanded.float()
+    if quant_mode == -1:
         if scale is not None:
-            length = last - first
-            check(
-                scale.dim() == 2 and scale.size(0) in (1, length) and scale.size(1) == x.size(1),
-                name,
-                f"scale has shape {list(scale.shape)}, expected [{length}, {x.size(1)}] or [1, {x.size(1)}]",
-            )
-            if scale.size(0) == 1:
-                wide = wide * scale.float()
-            else:
-                expert = (flat[source.clamp(min=0)] - first).clamp(0, length - 1)
-                wide = wide * scale.float()[expert]
-        expanded, expanded_scale = quantize_rows(wide)
+            expanded_scale = scale.float()[token].masked_fill(~is_row, 0)
+    else:
+        expanded, expanded_scale = _quantize_routed(
+            name, expanded, scale, offset, quant_mode, last - first,
+            lambda: (flat[source.clamp(min=0)] - first).clamp(0, last - first - 1),
+        )  # fmt: skip
     if drop_pad_mode == 1:
         expanded = expanded.view(experts, expert_capacity, x.size(1))
-    if not expert_tokens_num_flag:
+    if expert_tokens_num_flag:
+        tokens = _count_tokens(sorted_key, first, last, experts, expert_tokens_num_type)
+    else:
         tokens = torch.zeros([], dtype=torch.int64, device=x.device)
-    else:
-        ends = _ends(sorted_key, last - first, first)
-        counts = torch.diff(ends, prepend=ends.new_zeros(1))
-        if expert_tokens_num_type == 0:
-            tokens = ends
-        elif expert_tokens_num_type == 1:
-            tokens = counts
-        else:
-            pairs = torch.stack([torch.arange(first, last, device=x.device), counts], -1)
-            # Experts with tokens first, zeros behind them.
-            order_of = (counts == 0).to(torch.int64).sort(stable=True).indices
-            pairs = pairs.masked_fill((counts == 0).unsqueeze(-1), 0)[order_of]
-            rest = pairs.new_zeros([experts - (last - first), 2])
-            tokens = torch.cat([pairs, rest])
-    if row_idx_type == 0:
-        row_idx = gathered
-    else:
-        row_idx = order
+    row_idx = gathered if row_idx_type == 0 else order
     return expanded, row_idx.to(torch.int32), tokens, expanded_scale
 
 

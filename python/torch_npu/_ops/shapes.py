@@ -7,7 +7,7 @@ from torch_npu._ops.registry import composite, kernel, meta
 ops = torch.ops.npu
 functional = torch.nn.functional
 
-# ---- Views and types -----------------------------------------------------------------------------------------------
+# ---- Views and types ----
 
 
 @composite("npu_dtype_cast_")
@@ -136,7 +136,7 @@ def _(input, offsets, size, *, out):
     return _into("npu_slice", out, ops.npu_slice(input, offsets, size))
 
 
-# ---- Choices -------------------------------------------------------------------------------------------------------
+# ---- Choices ----
 
 
 @composite("npu_max.dim", differentiable=True)
@@ -272,7 +272,7 @@ def _(input, indices, updates, mask=None, reduce="update", axis=-2):
         tensor.copy_(value)
 
 
-# ---- Bits ----------------------------------------------------------------------------------------------------------
+# ---- Bits ----
 
 
 @composite("npu_sign_bits_pack")
@@ -301,7 +301,7 @@ def _(input, size, dtype):
     return (bits * 2 - 1).to(dtype).view(size, -1)
 
 
-# ---- By length -----------------------------------------------------------------------------------------------------
+# ---- By length ----
 
 
 @composite("npu_normalize_batch")

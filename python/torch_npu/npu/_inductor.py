@@ -17,7 +17,7 @@ from torch_npu import _C
 from torch_npu._errors import refused
 from torch_npu.npu import _inductor_config, _inductor_graphs
 
-# ---------------------------------------------------------------------------------------------------------- kernels
+# ---- Kernels ----
 
 _ENTRY = "reprise_entry"
 
@@ -103,7 +103,7 @@ def _threads():
     return config.patch({"cpp.threads": _C._kernel_threads()})
 
 
-# ------------------------------------------------------------------------------------------- the program around them
+# ---- The program around them ----
 
 
 class _OnStreams:

@@ -71,7 +71,7 @@ def _nested(flat):
     return nested
 
 
-# ---------------------------------------------------------------------------------------------- caches and limits
+# ---- Caches and limits ----
 
 
 def empty_cache():
@@ -139,7 +139,7 @@ def erase_stream(tensor, stream):
     _C._npu_eraseStream(tensor, stream)
 
 
-# ----------------------------------------------------------------------------------------------------- statistics
+# ---- Statistics ----
 
 
 def memory_stats(device=None):
@@ -270,7 +270,7 @@ def memory_summary(device=None, abbreviated=False):
     return "\n".join([head + f"{stats.get('num_alloc_retries', 0)} times", *lines]) + "\n"
 
 
-# ------------------------------------------------------------------------------------------ snapshots and history
+# ---- Snapshots and history ----
 
 
 def memory_snapshot(mempool_id=None, include_traces=True):
@@ -367,7 +367,7 @@ def _save_memory_usage(filename="output.svg", snapshot=None):
         file.write(segments_svg(_snapshot() if snapshot is None else snapshot, by_place=True))
 
 
-# ---------------------------------------------------------------------------------------------- pools, allocators
+# ---- Pools, allocators ----
 
 
 class _NPUAllocator:

@@ -69,7 +69,7 @@ HWY_INLINE HWY_ATTR FloatVec KeepNaN(FloatVec x, FloatVec result) {
   return hn::IfThenElse(hn::Eq(x, x), result, hn::Add(x, x));
 }
 
-// ---- Rounding ---------------------------------------------------------------------------------------------------
+// ---- Rounding ----
 
 // Highway's emulation loses the sign of zero.
 HWY_INLINE HWY_ATTR FloatVec RoundUp(FloatVec x) { return hn::CopySign(hn::Ceil(x), x); }
@@ -78,7 +78,7 @@ HWY_INLINE HWY_ATTR FloatVec RoundDown(FloatVec x) { return hn::CopySign(hn::Flo
 HWY_INLINE HWY_ATTR FloatVec RoundToEven(FloatVec x) { return hn::CopySign(hn::Round(x), x); }
 HWY_INLINE HWY_ATTR FloatVec RoundToZero(FloatVec x) { return hn::CopySign(hn::Trunc(x), x); }
 
-// ---- Exponentials -------------------------------------------------------------------------------------------------
+// ---- Exponentials ----
 
 // e^r - 1 for |r| <= ln 2 / 2: r + r^2 q(r).
 HWY_INLINE HWY_ATTR FloatVec ExpReduced(FloatVec r) {
@@ -181,7 +181,7 @@ HWY_INLINE HWY_ATTR FloatVec Sigmoid(FloatVec x) {
   return hn::Div(hn::IfThenElse(hn::Ge(x, hn::Zero(FloatTag())), one, e), hn::Add(one, e));
 }
 
-// ---- Logarithms ---------------------------------------------------------------------------------------------------
+// ---- Logarithms ----
 
 struct LogParts {
   FloatVec e;  ///< x = 2^e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2)
@@ -265,7 +265,7 @@ HWY_INLINE HWY_ATTR FloatVec Log1pOfUnit(FloatVec x) {
   return hn::Add(hn::IfThenZeroElse(is_near, Const(0.693359375f)), hn::Add(f, tail));
 }
 
-// ---- Trigonometric functions --------------------------------------------------------------------------------------
+// ---- Trigonometric functions ----
 
 inline constexpr float kTrigLimit = 10000.0f;
 
@@ -397,7 +397,7 @@ HWY_INLINE HWY_ATTR FloatVec Atan(FloatVec x) {
   return hn::CopySign(result, x);
 }
 
-// ---- Hyperbolic functions -----------------------------------------------------------------------------------------
+// ---- Hyperbolic functions ----
 
 HWY_INLINE HWY_ATTR FloatVec Sinh(FloatVec x) {
   const FloatVec a = hn::Abs(x);
@@ -424,7 +424,7 @@ HWY_INLINE HWY_ATTR FloatVec Tanh(FloatVec x) {
   return hn::CopySign(hn::IfThenElse(hn::Lt(a, Const(0.625f)), small, big), x);
 }
 
-// ---- The error function -------------------------------------------------------------------------------------------
+// ---- The error function ----
 
 // erf(x) for |x| < 1: x + x P(x^2).
 HWY_INLINE HWY_ATTR FloatVec ErfSmall(FloatVec x) {

@@ -20,7 +20,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class T>
 using Tag = hn::CappedTag<T, 64 / sizeof(T)>;
 
-// --- Tiles over packed panels ------------------------------------------------------------
+// ---- Tiles over packed panels ----
 
 // kRows x kVectors vectors of c stay in registers over the whole depth.
 template <int kRows, int kVectors, class T>
@@ -71,7 +71,7 @@ HWY_ATTR void Block(LeftRows<T> left, RightPanels<T> right, T* c, int64_t c_stri
   }
 }
 
-// --- Few rows -----------------------------------------------------------------------------
+// ---- Few rows ----
 
 template <class T>
 HWY_INLINE HWY_ATTR hn::Vec<Tag<T>> Widen(Tag<T> d, const T* from) {
@@ -209,7 +209,7 @@ HWY_ATTR void ByRows(const StreamBlock<T, B>& block) {
   }
 }
 
-// --- Exchanging rows and columns ----------------------------------------------------------
+// ---- Exchanging rows and columns ----
 
 HWY_ATTR void TransposeBlock(const float* src, int64_t src_stride, int64_t rows, int64_t cols, float* dst,
                              int64_t dst_stride) {
@@ -245,7 +245,7 @@ HWY_ATTR void TransposeBlock(const float* src, int64_t src_stride, int64_t rows,
   }
 }
 
-// --- What is exported ---------------------------------------------------------------------
+// ---- What is exported ----
 
 HWY_ATTR int64_t FloatWidth() { return 2 * static_cast<int64_t>(hn::Lanes(Tag<float>())); }
 HWY_ATTR int64_t DoubleWidth() { return 2 * static_cast<int64_t>(hn::Lanes(Tag<double>())); }

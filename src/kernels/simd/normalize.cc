@@ -21,7 +21,7 @@ constexpr size_t kSumLanes = 32;
 constexpr size_t kSumVecs = kSumLanes / kVecLanes;
 constexpr size_t kSumBlock = 4096;
 
-// --- Sums ---------------------------------------------------------------------------
+// ---- Sums ----
 
 // The lanes of all vectors, pairwise.
 HWY_INLINE HWY_ATTR float FoldSums(FloatVec* sums) {
@@ -114,7 +114,7 @@ struct CenteredSquares {
   }
 };
 
-// --- Softmax ------------------------------------------------------------------------
+// ---- Softmax ----
 
 // The largest element; NaNs are passed over (they reach the sum through the exponential).
 HWY_INLINE HWY_ATTR float MaxOf(const float* x, size_t n) {
@@ -301,7 +301,7 @@ HWY_ATTR void LogSoftmaxGradRowsTarget(const float* dy, const float* y, float* d
   }
 }
 
-// --- Norms --------------------------------------------------------------------------
+// ---- Norms ----
 
 struct Normalized {
   const float* x;

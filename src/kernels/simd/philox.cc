@@ -88,7 +88,7 @@ class Blocks {
   uint32_t keys_[10][2];
 };
 
-// --- From words to numbers ----------------------------------------------------------
+// ---- From words to numbers ----
 
 // Words below 2^31 as floats; the conversion of signed numbers is one instruction everywhere.
 HWY_INLINE HWY_ATTR FloatVec ToFloat(WordVec word) { return hn::ConvertTo(FloatTag(), hn::BitCast(IntTag(), word)); }
@@ -157,7 +157,7 @@ HWY_INLINE HWY_ATTR void CosSin(WordVec word, FloatVec& cosine, FloatVec& sine) 
   sine = hn::Xor(hn::IfThenElse(swap, c, s), hn::BitCast(f, sine_sign));
 }
 
-// --- The functions --------------------------------------------------------------------
+// ---- The functions ----
 
 HWY_ATTR void PhiloxWordsTarget(const PhiloxSource& source, uint64_t first, int64_t blocks, uint32_t* out) {
   const WordTag d;

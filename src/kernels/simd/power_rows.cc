@@ -61,7 +61,7 @@ HWY_NOINLINE HWY_ATTR FloatVec LaneByLane(FloatVec a, FloatVec b, hn::Mask<Float
   return hn::Load(d, results);
 }
 
-// --- Remainders ---------------------------------------------------------------------
+// ---- Remainders ----
 
 struct RestOfDoubles {
   HWY_INLINE HWY_ATTR DoubleVec operator()(DoubleVec a, DoubleVec b) const {
@@ -115,7 +115,7 @@ struct FloorDivFn {
   }
 };
 
-// --- Powers -------------------------------------------------------------------------
+// ---- Powers ----
 
 // x^y = 2^(y log2 x) for positive numbers, with errors far below the last bit of a float.
 struct PowOfDoubles {
@@ -177,7 +177,7 @@ struct PowOfFn {
   HWY_INLINE HWY_ATTR FloatVec operator()(FloatVec a, FloatVec b) const { return Pow(b, a); }
 };
 
-// --- Others --------------------------------------------------------------------------
+// ---- Others ----
 
 struct Atan2Fn {
   HWY_INLINE HWY_ATTR FloatVec operator()(FloatVec y, FloatVec x) const {

@@ -42,7 +42,7 @@ using BitsVec = hn::Vec<BitsTag>;
 using IntTag = hn::Rebind<int32_t, FloatTag>;
 using WordTag = hn::Rebind<uint16_t, FloatTag>;
 
-// --- Loads to and stores from float32; the formulas of float16.h ----------------
+// ---- Loads to and stores from float32; the formulas of float16.h ----
 
 HWY_INLINE HWY_ATTR FloatVec Select(hn::Mask<BitsTag> mask, FloatVec yes, FloatVec no) {
   return hn::IfThenElse(hn::RebindMask(FloatTag(), mask), yes, no);
@@ -113,7 +113,7 @@ HWY_INLINE HWY_ATTR void StoreFloat(FloatVec value, BFloat16* to) {
              &to->bits);
 }
 
-// --- Loops ------------------------------------------------------------------------
+// ---- Loops ----
 
 // 512-bit vectors are the widest in use; emulated and narrower ones fit too.
 constexpr size_t kMaxLanes = 16;
@@ -187,7 +187,7 @@ HWY_INLINE HWY_ATTR void Map3(const T* a, const T* b, const T* c, T* out, size_t
   if (i != n) Map3Tail(a + i, b + i, c + i, out + i, n - i, fn);
 }
 
-// --- Row functions ----------------------------------------------------------------
+// ---- Row functions ----
 
 template <class Fn>
 HWY_INLINE HWY_ATTR Fn MakeFn(const RowArgs& row) {

@@ -18,9 +18,6 @@ using kernels::DType;
 using kernels::Packing;
 using kernels::TensorRef;
 
-// Multiply-adds that are worth a thread.
-constexpr int64_t kGrainOfGroupedMatmul = int64_t{1} << 21;
-
 std::string Shape(const Operand& operand) { return ShapeText(operand.sizes()); }
 
 // ---- Weights of few bits ----------------------------------------------------------------------------------------
@@ -99,7 +96,7 @@ void RunAntiquant(const Launch& launch, kernels::Range range, const Launch::Memo
 void SplitAntiquant(OpCall& call, Launch& launch, int64_t columns, int64_t multiply_adds) {
   launch.units = kernels::AntiquantUnitCount(columns);
   if (launch.units == 0) return;
-  launch.grain = std::max<int64_t>(1, kGrainOfGroupedMatmul / std::max<int64_t>(1, multiply_adds / launch.units));
+  launch.grain = GrainOfProduct(multiply_adds / launch.units);
   call.AddScratch(launch, static_cast<uint64_t>(kernels::AntiquantScratchBytes()));
 }
 
@@ -384,7 +381,8 @@ Status GroupedTypes(OpCall& call) {
   return {};
 }
 
-Status GroupedShape(OpCall& call) {
+// Refuses what is not supported yet.
+Status CheckGroupedOptions(const OpCall& call, const Groups& groups) {
   REPRISE_RETURN_IF_ERROR(RefuseGiven(call, {"offsetOptional"}, "quantized results are"));
   REPRISE_RETURN_IF_ERROR(
       RefuseGiven(call,
@@ -399,11 +397,13 @@ Status GroupedShape(OpCall& call) {
   if (split_item < 0 || split_item > 3) {
     return call.Invalid(fmt::format("splitItem is {}, expected a value from 0 to 3", split_item));
   }
-  const Groups groups = GroupsOf(call);
-  if (!groups.is_integer) {
-    REPRISE_RETURN_IF_ERROR(
-        RefuseGiven(call, {"scaleOptional", "perTokenScaleOptional"}, "scales of a product of floating numbers are"));
-  }
+  if (groups.is_integer) return {};
+  return RefuseGiven(call, {"scaleOptional", "perTokenScaleOptional"}, "scales of a product of floating numbers are");
+}
+
+// The numbers that say how the groups lie, and the lengths of the lists.
+Status CheckGroups(const OpCall& call, const Groups& groups) {
+  const int64_t split_item = call.Int("splitItem");
   if (groups.group_type != kNoSplit && groups.group_type != kSplitRows && groups.group_type != kSplitDepth) {
     return call.Invalid(
         fmt::format("groupType is {}, expected -1 (none), 0 (rows of x) or 2 (depth)", groups.group_type));
@@ -423,31 +423,56 @@ Status GroupedShape(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(CheckLength(call, "biasOptional", groups.bias, groups.count));
   REPRISE_RETURN_IF_ERROR(CheckLength(call, "antiquantScaleOptional", groups.scale, groups.count));
   REPRISE_RETURN_IF_ERROR(CheckLength(call, "antiquantOffsetOptional", groups.offset, groups.count));
+  return {};
+}
+
+// Groups are ranges of the depth: each has a result [m, n].
+Status DepthSplitShape(OpCall& call, const Groups& groups) {
+  const Operand& x = groups.x[0];
+  const Operand& weight = groups.weight[0];
+  const bool fits = groups.x.size() == 1 && groups.weight.size() == 1 && weight.rank() == 2 && !IsQuantized(weight) &&
+                    groups.y.size() == 1 && weight.sizes()[0] == x.sizes()[1] && groups.bias.empty();
+  if (!fits) {
+    return call.Invalid(
+        fmt::format("groupType 2 takes x [m, k], weight [k, n], one result [groups, m, n] and no bias, "
+                    "but got {}",
+                    call.InputShapes()));
+  }
+  const Dims shape = [&] {
+    Dims dims;
+    for (int64_t size : {groups.count, x.sizes()[0], weight.sizes()[1]}) dims.push_back(size);
+    return dims;
+  }();
+  REPRISE_RETURN_IF_ERROR(call.CheckShape(groups.y[0], shape, [] { return "the shape"; }));
+  return CheckGroupList(call, groups);
+}
+
+// The result that group e writes to, its own or that of all.
+Status CheckGroupResult(OpCall& call, const Groups& groups, int64_t e, const Operand& x, int64_t n) {
+  const Operand& y = OperandOf(groups.y, e);
+  int64_t rows = 0;
+  if (groups.y.size() <= 1 && groups.count != 1) {
+    for (const Operand& part : groups.x) rows += part.sizes()[0];
+  } else if (groups.x.size() > 1 || groups.count == 1) {
+    rows = x.sizes()[0];
+  } else if (y.rank() == 2) {
+    rows = y.sizes()[0];
+  }
+  const std::array shape = {rows, n};
+  return call.CheckShape(y, shape, [] { return "the shape"; });
+}
+
+Status GroupedShape(OpCall& call) {
+  const Groups groups = GroupsOf(call);
+  REPRISE_RETURN_IF_ERROR(CheckGroupedOptions(call, groups));
+  REPRISE_RETURN_IF_ERROR(CheckGroups(call, groups));
   for (const Operand& x : groups.x) {
     if (x.rank() != 2) return call.InvalidOperand(x, fmt::format("has shape {}, expected 2 dims", Shape(x)));
   }
   if (groups.is_integer) REPRISE_RETURN_IF_ERROR(CheckIntegerProduct(call, groups));
+  if (groups.group_type == kSplitDepth) return DepthSplitShape(call, groups);
   int64_t n = 0;
   Packing packing = Packing::kNone;
-  if (groups.group_type == kSplitDepth) {
-    const Operand& x = groups.x[0];
-    const Operand& weight = groups.weight[0];
-    const bool fits = groups.x.size() == 1 && groups.weight.size() == 1 && weight.rank() == 2 && !IsQuantized(weight) &&
-                      groups.y.size() == 1 && weight.sizes()[0] == x.sizes()[1] && groups.bias.empty();
-    if (!fits) {
-      return call.Invalid(
-          fmt::format("groupType 2 takes x [m, k], weight [k, n], one result [groups, m, n] and no bias, "
-                      "but got {}",
-                      call.InputShapes()));
-    }
-    const Dims shape = [&] {
-      Dims dims;
-      for (int64_t size : {groups.count, x.sizes()[0], weight.sizes()[1]}) dims.push_back(size);
-      return dims;
-    }();
-    REPRISE_RETURN_IF_ERROR(call.CheckShape(groups.y[0], shape, [] { return "the shape"; }));
-    return CheckGroupList(call, groups);
-  }
   int64_t rows = 0;
   Packing first = packing;
   for (int64_t e = 0; e < groups.count; ++e) {
@@ -457,24 +482,8 @@ Status GroupedShape(OpCall& call) {
     if (packing != first) {
       return call.InvalidOperand(OperandOf(groups.weight, e), "is not packed as weight[0]", "pack all weights alike");
     }
-    const bool has_own = groups.y.size() > 1 || groups.count == 1;
-    const Operand& y = OperandOf(groups.y, e);
-    if (has_own) {
-      const int64_t own_rows = groups.x.size() > 1 || groups.count == 1 ? x.sizes()[0]
-                               : y.rank() == 2                          ? y.sizes()[0]
-                                                                        : 0;
-      const std::array shape = {own_rows, n};
-      REPRISE_RETURN_IF_ERROR(call.CheckShape(y, shape, [] { return "the shape"; }));
-    } else {
-      const int64_t all_rows = [&] {
-        int64_t sum = 0;
-        for (const Operand& part : groups.x) sum += part.sizes()[0];
-        return sum;
-      }();
-      const std::array shape = {all_rows, n};
-      REPRISE_RETURN_IF_ERROR(call.CheckShape(y, shape, [] { return "the shape"; }));
-    }
-    rows += y.sizes()[0];
+    REPRISE_RETURN_IF_ERROR(CheckGroupResult(call, groups, e, x, n));
+    rows += OperandOf(groups.y, e).sizes()[0];
   }
   if (groups.is_known) {
     if (groups.x.size() == 1 && groups.y.size() > 1 && rows != groups.x[0].sizes()[0]) {
@@ -665,7 +674,7 @@ Status PlanKnownGroups(OpCall& call, const Groups& groups) {
     read_list(launch, groups.bias, 2);
     launch.units = kernels::MatMulUnitCount(x, weight, launch.compute, y);
     const int64_t per_unit = kernels::ElementCount(y) / launch.units * std::max<int64_t>(1, x.sizes[1]);
-    launch.grain = std::max<int64_t>(1, kGrainOfGroupedMatmul / std::max<int64_t>(1, per_unit));
+    launch.grain = GrainOfProduct(per_unit);
     call.AddScratch(launch, static_cast<uint64_t>(kernels::MatMulScratchBytes(x, weight, launch.compute, y)));
   }
   return {};
@@ -711,7 +720,7 @@ Status PlanGrouped(OpCall& call) {
   launch.units = (n + params.columns - 1) / params.columns * groups.list->sizes()[0];
   if (launch.units == 0) return {};
   const int64_t multiply_adds = x.tensor->count * n;
-  launch.grain = std::max<int64_t>(1, kGrainOfGroupedMatmul / std::max<int64_t>(1, multiply_adds / launch.units));
+  launch.grain = GrainOfProduct(multiply_adds / launch.units);
   const int64_t scratch = is_quantized ? kernels::AntiquantScratchBytes() : kernels::kMostMatMulScratchBytes;
   call.AddScratch(launch, static_cast<uint64_t>(scratch));
   if (!groups.is_integer) return {};

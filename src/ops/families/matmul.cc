@@ -12,8 +12,6 @@
 namespace reprise::ops {
 namespace {
 
-// Multiply-adds that are worth a thread: some tens of microseconds.
-constexpr int64_t kGrainOfMatmul = int64_t{1} << 21;
 constexpr int64_t kMaxCubeMathType = 4;
 
 void RunMatmul(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
@@ -118,7 +116,7 @@ void SplitProduct(OpCall& call, Launch& launch) {
   launch.units = kernels::MatMulUnitCount(a, b, launch.compute, out);
   if (launch.units == 0) return;
   const int64_t per_unit = kernels::ElementCount(out) / launch.units * std::max<int64_t>(1, a.sizes[a.rank - 1]);
-  launch.grain = std::max<int64_t>(1, kGrainOfMatmul / std::max<int64_t>(1, per_unit));
+  launch.grain = GrainOfProduct(per_unit);
   call.AddScratch(launch, static_cast<uint64_t>(kernels::MatMulScratchBytes(a, b, launch.compute, out)));
 }
 

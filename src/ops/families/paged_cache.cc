@@ -346,6 +346,81 @@ TensorRef CacheView(const TensorRef& cache, const CacheWrite& write) {
   return view;
 }
 
+// The part of kv that is turned, into `out`.
+void AddCacheRotation(OpCall& call, const CacheWrite& write, const TensorRef& turned, const TensorRef& out) {
+  Launch& rotate = call.AddLaunch(RunRotateInto);
+  call.WriteTemporary(rotate, out);
+  call.Read(rotate, call.Get("kv"), turned);
+  for (const char* name : {"cos", "sin"}) {
+    TensorRef angles = call.RefOf(call.Get(name));
+    for (int d = 0; d < angles.rank; ++d) {
+      if (angles.sizes[d] == 1) angles.strides[d] = 0;
+    }
+    call.Read(rotate, call.Get(name), angles);
+  }
+  rotate.units = kernels::RotaryRowCount(turned);
+  rotate.grain = GrainOf(4 * write.rope);
+  call.AddScratch(rotate, static_cast<uint64_t>(kernels::RotaryScratchBytes(turned)));
+}
+
+// The part of kv that is normalised, into `out`.
+void AddCacheNorm(OpCall& call, const CacheWrite& write, const TensorRef& normed, const TensorRef& out) {
+  Launch& norm = call.AddLaunch(RunNormInto);
+  norm.ints.push_back(write.norm);
+  norm.ints.push_back(1);
+  norm.scalars.push_back(kernels::Scalar::Of(call.Real("epsilon")));
+  call.WriteTemporary(norm, out);
+  call.Read(norm, call.Get("kv"), normed);
+  call.Read(norm, call.Get("gamma"));
+  norm.units = write.batch * write.length;
+  norm.grain = GrainOf(3 * write.norm);
+  const int64_t bytes = kernels::NormScratchBytes({.x = &norm.refs[1], .weight = &norm.refs[2], .out = &norm.refs[0]},
+                                                  false, call.compute, {write.norm, 1});
+  call.AddScratch(norm, static_cast<uint64_t>(bytes));
+}
+
+// The quantized lines.
+TensorRef AddCacheQuantization(OpCall& call, const CachePart& part, const Operand& scale, const TensorRef& lines,
+                               int64_t tokens) {
+  const TensorRef numbers = call.Temporary(DType::kInt8, {lines.sizes, 4});
+  Launch& quantize = call.AddLaunch(RunQuantizeInto);
+  call.WriteTemporary(quantize, numbers);
+  call.ReadTemporary(quantize, lines);
+  for (const Operand* factor : {&scale, call.Find(part.offset)}) {
+    if (factor == nullptr) {
+      call.ReadOptional(quantize, nullptr);
+      continue;
+    }
+    const TensorRef line = call.RefOf(*factor);
+    TensorRef view = line;
+    view.rank = 4;
+    std::fill_n(view.sizes, 3, 1);
+    std::fill_n(view.strides, 3, 0);
+    view.sizes[3] = line.sizes[0];
+    view.strides[3] = line.strides[0];
+    call.Read(quantize, *factor, view);
+  }
+  quantize.units = tokens;
+  quantize.grain = GrainOf(4 * part.size);
+  return numbers;
+}
+
+void AddCacheScatter(OpCall& call, const CacheWrite& write, const CachePart& part, const TensorRef& lines) {
+  const Operand& cache = call.Get(part.cache);
+  Launch& scatter = call.AddLaunch(RunScatterTokens);
+  call.Write(scatter, cache, CacheView(call.RefOf(cache), write));
+  TensorRef flat = lines;
+  flat.rank = 2;
+  flat.sizes[0] = write.batch * write.length;
+  flat.sizes[1] = part.size;
+  flat.strides[0] = part.size;
+  flat.strides[1] = 1;
+  call.ReadTemporary(scatter, flat);
+  call.Read(scatter, call.Get("index"));
+  FinishScatter(scatter, flat, write.rule, write.length, write.is_cut ? CacheLayout::kFolded : CacheLayout::kLines);
+  if (cache.tensor->count == 0) scatter.units = 0;
+}
+
 Status PlanNormRopeCache(OpCall& call) {
   CacheWrite write;
   REPRISE_RETURN_IF_ERROR(DescribeCacheWrite(call, write));
@@ -363,32 +438,8 @@ Status PlanNormRopeCache(OpCall& call) {
     const int64_t shape[] = {write.batch, 1, write.length, i == 0 ? write.rope : write.norm};
     made[i] = call.Temporary(kv.dtype, shape);
   }
-  Launch& rotate = call.AddLaunch(RunRotateInto);
-  call.WriteTemporary(rotate, made[0]);
-  call.Read(rotate, kv, turned);
-  for (const char* name : {"cos", "sin"}) {
-    TensorRef angles = call.RefOf(call.Get(name));
-    for (int d = 0; d < angles.rank; ++d) {
-      if (angles.sizes[d] == 1) angles.strides[d] = 0;
-    }
-    call.Read(rotate, call.Get(name), angles);
-  }
-  rotate.units = kernels::RotaryRowCount(turned);
-  rotate.grain = GrainOf(4 * write.rope);
-  call.AddScratch(rotate, static_cast<uint64_t>(kernels::RotaryScratchBytes(turned)));
-
-  Launch& norm = call.AddLaunch(RunNormInto);
-  norm.ints.push_back(write.norm);
-  norm.ints.push_back(1);
-  norm.scalars.push_back(kernels::Scalar::Of(call.Real("epsilon")));
-  call.WriteTemporary(norm, made[1]);
-  call.Read(norm, kv, normed);
-  call.Read(norm, call.Get("gamma"));
-  norm.units = tokens;
-  norm.grain = GrainOf(3 * write.norm);
-  const int64_t bytes = kernels::NormScratchBytes({.x = &norm.refs[1], .weight = &norm.refs[2], .out = &norm.refs[0]},
-                                                  false, call.compute, {write.norm, 1});
-  call.AddScratch(norm, static_cast<uint64_t>(bytes));
+  AddCacheRotation(call, write, turned, made[0]);
+  AddCacheNorm(call, write, normed, made[1]);
 
   int i = 0;
   for (const CachePart& part : PartsOfCache(write)) {
@@ -400,42 +451,8 @@ Status PlanNormRopeCache(OpCall& call) {
       copy.units = tokens * part.size;
       copy.grain = kGrainElements;
     }
-    const Operand& cache = call.Get(part.cache);
-    if (const Operand* scale = call.Find(part.scale)) {
-      const TensorRef numbers = call.Temporary(DType::kInt8, {lines.sizes, 4});
-      Launch& quantize = call.AddLaunch(RunQuantizeInto);
-      call.WriteTemporary(quantize, numbers);
-      call.ReadTemporary(quantize, lines);
-      for (const Operand* factor : {scale, call.Find(part.offset)}) {
-        if (factor == nullptr) {
-          call.ReadOptional(quantize, nullptr);
-          continue;
-        }
-        const TensorRef line = call.RefOf(*factor);
-        TensorRef view = line;
-        view.rank = 4;
-        std::fill_n(view.sizes, 3, 1);
-        std::fill_n(view.strides, 3, 0);
-        view.sizes[3] = line.sizes[0];
-        view.strides[3] = line.strides[0];
-        call.Read(quantize, *factor, view);
-      }
-      quantize.units = tokens;
-      quantize.grain = GrainOf(4 * part.size);
-      lines = numbers;
-    }
-    Launch& scatter = call.AddLaunch(RunScatterTokens);
-    call.Write(scatter, cache, CacheView(call.RefOf(cache), write));
-    TensorRef flat = lines;
-    flat.rank = 2;
-    flat.sizes[0] = tokens;
-    flat.sizes[1] = part.size;
-    flat.strides[0] = part.size;
-    flat.strides[1] = 1;
-    call.ReadTemporary(scatter, flat);
-    call.Read(scatter, call.Get("index"));
-    FinishScatter(scatter, flat, write.rule, write.length, write.is_cut ? CacheLayout::kFolded : CacheLayout::kLines);
-    if (cache.tensor->count == 0) scatter.units = 0;
+    if (const Operand* scale = call.Find(part.scale)) lines = AddCacheQuantization(call, part, *scale, lines, tokens);
+    AddCacheScatter(call, write, part, lines);
   }
   return {};
 }

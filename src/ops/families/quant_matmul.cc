@@ -13,9 +13,6 @@ namespace {
 using kernels::DType;
 using kernels::TensorRef;
 
-// Multiply-adds that are worth a thread.
-constexpr int64_t kGrainOfIntegers = int64_t{1} << 21;
-
 void RunIntegerProduct(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
   kernels::MatMul(launch.refs[1], launch.refs[2], launch.compute, launch.Ref(0, memory), range, memory.scratch);
 }
@@ -37,7 +34,7 @@ void FinishProduct(OpCall& call, Launch& launch) {
   launch.units = kernels::MatMulUnitCount(a, b, launch.compute, out);
   if (launch.units == 0) return;
   const int64_t per_unit = kernels::ElementCount(out) / launch.units * std::max<int64_t>(1, a.sizes[a.rank - 1]);
-  launch.grain = std::max<int64_t>(1, kGrainOfIntegers / std::max<int64_t>(1, per_unit));
+  launch.grain = GrainOfProduct(per_unit);
   call.AddScratch(launch, static_cast<uint64_t>(kernels::MatMulScratchBytes(a, b, launch.compute, out)));
 }
 

@@ -313,7 +313,7 @@ Status PlanVariance(OpCall& call) {
   return {};
 }
 
-Status PlanNorm(OpCall& call) {
+Status PlanVectorNorm(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const uint32_t mask, ReducedDims(call));
   REPRISE_ASSIGN_OR_RETURN(const double order, RealScalar(call, call.Has("ord") ? "ord" : "pScalar"));
   const Reduction reduction(call, NormSpec(call.compute, order), mask, call.inputs[0]);

@@ -124,6 +124,51 @@ Status ExpandTypes(OpCall& call) {
   return {};
 }
 
+// Which experts are here, and what the row indices name; of the operators that have a range of them.
+Status DescribeExpertRange(const OpCall& call, int64_t experts, int64_t drop, RoutingPlan& plan) {
+  const std::span<const int64_t> range = call.Ints("activeExpertRangeOptional");
+  if (!range.empty()) {
+    if (range.size() != 2 || range[0] < 0 || range[1] < range[0] || range[1] > kMostExperts) {
+      return call.Invalid(fmt::format("activeExpertRangeOptional is {}, expected two numbers that ascend, up to {}",
+                                      ShapeText(range), kMostExperts));
+    }
+    plan.first_expert = range[0];
+    plan.end_expert = range[1];
+  }
+  plan.keeps_others = experts <= 0 && range.empty();
+  const int64_t type = call.Int("rowIdxType");
+  if (type != 0 && (type != 1 || drop == 1)) {
+    return call.Invalid(
+        fmt::format("rowIdxType is {}, expected {}", type, drop == 1 ? "0 with dropPadMode 1" : "0 or 1"));
+  }
+  plan.names_sources = type == 1;
+  return {};
+}
+
+// What is counted of each expert.
+Status DescribeCounts(const OpCall& call, const ExpandParts& parts, int64_t experts, RoutingPlan& plan) {
+  using Count = RoutingPlan::Count;
+  if (call.op.computation.code == kExpand) {
+    const int64_t flag = call.Int("expertTokensCountOrCumsumFlagOptional");
+    if (flag < 0 || flag > 2) {
+      return call.Invalid(fmt::format("expertTokensCountOrCumsumFlagOptional is {}, expected 0, 1 or 2", flag),
+                          "0 none, 1 where the rows of each expert end, 2 how many they are");
+    }
+    plan.count = parts.counts == nullptr ? Count::kNone : static_cast<Count>(flag);
+  } else if (call.Bool("expertTokensNumFlag")) {
+    const int64_t type = call.Int("expertTokensNumType");
+    if (type < 0 || type > 2) {
+      return call.Invalid(fmt::format("expertTokensNumType is {}, expected 0, 1 or 2", type),
+                          "0 where the rows of each expert end, 1 how many they are, 2 pairs of expert and count");
+    }
+    plan.count = static_cast<Count>(type + 1);
+  }
+  if (plan.count != Count::kNone && plan.end_expert == 0) {
+    return call.Invalid(fmt::format("expertNum is {}, but counts are asked for", experts), "pass how many there are");
+  }
+  return {};
+}
+
 // What the attributes and shapes say.
 Status DescribeRouting(OpCall& call, const ExpandParts& parts, RoutingPlan& plan) {
   const uint8_t kind = call.op.computation.code;
@@ -164,24 +209,7 @@ Status DescribeRouting(OpCall& call, const ExpandParts& parts, RoutingPlan& plan
     return call.Invalid(fmt::format("expertNum is {}, expected a value from 1 to {}", experts, kMostExperts));
   }
   plan.end_expert = std::max<int64_t>(experts, 0);
-  if (!is_second) {
-    const std::span<const int64_t> range = call.Ints("activeExpertRangeOptional");
-    if (!range.empty()) {
-      if (range.size() != 2 || range[0] < 0 || range[1] < range[0] || range[1] > kMostExperts) {
-        return call.Invalid(fmt::format("activeExpertRangeOptional is {}, expected two numbers that ascend, up to {}",
-                                        ShapeText(range), kMostExperts));
-      }
-      plan.first_expert = range[0];
-      plan.end_expert = range[1];
-    }
-    plan.keeps_others = experts <= 0 && range.empty();
-    const int64_t type = call.Int("rowIdxType");
-    if (type != 0 && (type != 1 || drop == 1)) {
-      return call.Invalid(
-          fmt::format("rowIdxType is {}, expected {}", type, drop == 1 ? "0 with dropPadMode 1" : "0 or 1"));
-    }
-    plan.names_sources = type == 1;
-  }
+  if (!is_second) REPRISE_RETURN_IF_ERROR(DescribeExpertRange(call, experts, drop, plan));
   if (drop == 1) {
     if (capacity <= 0 || capacity > std::max<int64_t>(plan.tokens, 1)) {
       return call.Invalid(
@@ -192,26 +220,7 @@ Status DescribeRouting(OpCall& call, const ExpandParts& parts, RoutingPlan& plan
   } else {
     plan.rows = active > 0 ? std::min(active, all) : all;
   }
-  using Count = RoutingPlan::Count;
-  if (is_second) {
-    const int64_t flag = call.Int("expertTokensCountOrCumsumFlagOptional");
-    if (flag < 0 || flag > 2) {
-      return call.Invalid(fmt::format("expertTokensCountOrCumsumFlagOptional is {}, expected 0, 1 or 2", flag),
-                          "0 none, 1 where the rows of each expert end, 2 how many they are");
-    }
-    plan.count = parts.counts == nullptr ? Count::kNone : static_cast<Count>(flag);
-  } else if (call.Bool("expertTokensNumFlag")) {
-    const int64_t type = call.Int("expertTokensNumType");
-    if (type < 0 || type > 2) {
-      return call.Invalid(fmt::format("expertTokensNumType is {}, expected 0, 1 or 2", type),
-                          "0 where the rows of each expert end, 1 how many they are, 2 pairs of expert and count");
-    }
-    plan.count = static_cast<Count>(type + 1);
-  }
-  if (plan.count != Count::kNone && plan.end_expert == 0) {
-    return call.Invalid(fmt::format("expertNum is {}, but counts are asked for", experts), "pass how many there are");
-  }
-  return {};
+  return DescribeCounts(call, parts, experts, plan);
 }
 
 Status ExpandShape(OpCall& call) {

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""check_rulers.py [--fix] [FILE…]: rulers have one form, `// ---- Words ----`, or `# ---- Words ----`.
+
+--fix rewrites the others: those that are filled up with dashes, that begin with many of them, or that a formatter has
+broken into two lines.
+"""
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ["*.cc", "*.cpp", "*.h", "*.py", "*.sh", "*.cmake", "*CMakeLists.txt"]
+GENERATED = re.compile(r"^(include/(acl|aclnn|aclnnop)/|facade/[a-z_]+/generated_[a-z]+\.cc$|facade/opapi/generated/|"
+                       r"src/ops/generated/|tests/abi/)")
+# Sources whose rulers are yet to be rewritten.
+NOT_YET = (
+    "facade/acl/device.cc", "facade/acl/error.cc", "facade/acl/memory.cc", "facade/acl/random_reduce.cc",
+    "facade/acl/stream.cc", "facade/acl/system.cc", "facade/acl/timeout.cc", "facade/msprofiler/profile.cc",
+    "facade/nnopbase/meta.cc", "facade/tdt_channel/channel.cc", "facade/tdt_queue/queue.cc",
+    "python/csrc/ops/npu_ops.cc", "python/torch_npu/_ops/attention.py", "python/torch_npu/_ops/cache.py",
+    "python/torch_npu/_ops/gradients.py", "python/torch_npu/_ops/more.py", "python/torch_npu/_ops/norm.py",
+    "python/torch_npu/_ops/quantization.py", "python/torch_npu/_ops/routing.py", "python/torch_npu/_ops/sparse.py",
+    "python/torch_npu/_ops/training.py", "src/api/graph_impl.cc", "src/capture/session.cc",
+    "src/device/timeline.cc", "src/ir/slot.cc", "src/kernels/convolution.cc", "src/memory/device_cache.cc",
+    "src/ops/families/activation.cc", "src/ops/families/arithmetic.cc", "src/ops/families/attention.cc",
+    "src/ops/families/comparison.cc", "src/ops/families/convolution.cc", "src/ops/families/diagnostics.cc",
+    "src/ops/families/foreach.cc", "src/ops/families/fused.cc", "src/ops/families/grouped_matmul.cc",
+    "src/ops/families/indexing.cc", "src/ops/families/linalg.cc", "src/ops/families/loss.cc",
+    "src/ops/families/matmul.cc", "src/ops/families/movement.cc", "src/ops/families/normalization.cc",
+    "src/ops/families/paged_cache.cc", "src/ops/families/pooling.cc", "src/ops/families/quant_matmul.cc",
+    "src/ops/families/quantization.cc", "src/ops/families/random.cc", "src/ops/families/reduction.cc",
+    "src/ops/families/resize.cc", "src/ops/families/routing.cc", "src/ops/families/sorting.cc",
+    "src/ops/families/vision_norm.cc", "src/ops/named_call.cc", "src/ops/named_op_table.cc", "src/ops/op_call.cc",
+    "src/profile/profiler.cc", "src/rng/draw.cc", "src/runtime/dump.cc", "src/runtime/notify.cc",
+    "tests/graph/operation_test.cc", "tests/unit/base_test.cc", "tests/unit/blocks_test.cc",
+    "tests/unit/patch_test.cc", "tests/unit/plan_test.cc", "tests/unit/schedule_test.cc",
+    "tests/unit/stream_test.cc",
+)
+
+RULER = re.compile(r"^(\s*)(//|#) ?-{3,} ?([^\s-].*?)(?: -{2,}/?)?$")
+DASHES = re.compile(r"^(\s*)(//|#) ?-{4,}$")
+WORDS = re.compile(r"^(\s*)(//|#) (\w.*)$")
+
+
+def capital(words):
+    """`words` with a capital letter, unless it begins with a name."""
+    return words if re.match(r"[a-z]*[A-Z_(:.\d]|[a-z]+_", words) else words[:1].upper() + words[1:]
+
+
+def rewritten(lines):
+    result, i = [], 0
+    while i < len(lines):
+        match = RULER.match(lines[i])
+        if match is None and DASHES.match(lines[i]) and i + 1 < len(lines):  # the words are on the line below
+            match = WORDS.match(lines[i + 1])
+            i += match is not None
+        if match is None:
+            result.append(lines[i])
+        else:
+            if i + 1 < len(lines) and DASHES.match(lines[i + 1]):  # the dashes are
+                i += 1
+            indent, sign, words = match.groups()
+            title, _, more = words.partition(". ")
+            result.append(f"{indent}{sign} ---- {capital(title)} ----")
+            if more:
+                result.append(f"{indent}{sign} {more}")
+        i += 1
+    return result
+
+
+def main():
+    fix = "--fix" in sys.argv
+    files = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
+    if not files:
+        listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *SOURCES],
+                                cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+        files = [file for file in listed if not GENERATED.match(file) and not file.startswith(NOT_YET)]
+    status = 0
+    for file in files:
+        path = ROOT / file
+        if not path.exists():
+            continue
+        lines = path.read_text().split("\n")
+        wanted = rewritten(lines)
+        if wanted == lines:
+            continue
+        if fix:
+            path.write_text("\n".join(wanted))
+            continue
+        at = next(i for i, (a, b) in enumerate(zip(lines, wanted)) if a != b)
+        print(f"{file}:{at + 1}: write {wanted[at].strip()} (scripts/check_rulers.py --fix does)")
+        status = 1
+    return status
+
+
+sys.exit(main())
