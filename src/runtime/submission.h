@@ -11,8 +11,8 @@
 // The members of Stream and TaskSink that take a task are private, and these functions are their only friends;
 // scripts/check_layers.py and tests/unit/stream_test.cc see that it stays so.
 //
-// All of them own the payload of the task from the call on, also when they fail. A persistent stream stores what is
-// queued instead of running it (task_store.h).
+// They own the payload of the task from the call on, also when they fail: then they destroy it, all but SubmitLast. A
+// persistent stream stores what is queued instead of running it (task_store.h).
 #pragma once
 
 #include <cstddef>
@@ -48,11 +48,11 @@ inline Status QueueNow(Stream& stream, const ir::Task& task, void (*placed)(void
 /// Drops the task, without calling its `destroy`, when there is no memory, and on a stream that stores its tasks.
 inline void SubmitLast(Stream& stream, const ir::Task& task) noexcept { stream.EnqueueLast(task); }
 
-/// ASCEND_LAUNCH_BLOCKING; read with the first device.
 namespace internal {
 extern constinit bool g_launch_is_blocking;
 [[gnu::cold]] Status WaitForSubmitted(Stream& stream);
 }  // namespace internal
+/// ASCEND_LAUNCH_BLOCKING; read with the first device.
 inline bool LaunchIsBlocking() { return internal::g_launch_is_blocking; }
 
 /// Waits for the stream when ASCEND_LAUNCH_BLOCKING=1.

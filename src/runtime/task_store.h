@@ -31,8 +31,8 @@ class TaskStore {
   /// The tasks. Shared with the models that the stream is bound to.
   const std::shared_ptr<ir::Graph>& graph() const { return graph_; }
 
-  /// Owns the payload from the call on, also when it fails. The number of the task; 107000 when the store is sealed,
-  /// 507002 when it is full, 207005 without memory.
+  /// For Stream alone; others call the functions of submission.h. Owns the payload from the call on, also when it
+  /// fails. The number of the task; 107000 when the store is sealed, 507002 when it is full. Throws std::bad_alloc.
   StatusOr<ir::NodeId> Add(const ir::Task& task);
   /// From now on nothing can be added: a model that is built refers to the tasks.
   void Seal();
