@@ -516,7 +516,9 @@ TEST(ScheduledBlocks, ChangesOfFusedTasksNeedANewPlan) {
   chain.graph.Replace(other, ir::MakeTask(kMix, mix));
   EXPECT_TRUE(plan->Patch({&other, 1})) << "a step of its own";
   EXPECT_EQ(plan->steps()[1].type, &kMix);
-  chain.graph.Disable(node_of(0, 0));
+  const ir::NodeId second = node_of(1, 1);
+  chain.graph.Disable(second);
+  EXPECT_FALSE(plan->Patch({&second, 1})) << "its neighbour runs without it";
   chain.graph.Disable(other);
   plan = LaidOut(chain.graph, 2);
   EXPECT_EQ(ShapeOf(*plan), "r2") << "a group of one is not worth a step of its own";
