@@ -378,6 +378,8 @@ constexpr Case kRefused[] = {
      "100021 PadV3: paddings is [-4, 0], which leaves nothing of dim 0 of [3]"},
     {"StridedSliceV2", "x=float32[3]; begin=int64[1]{0}; end=int64[1]{3}; axes=int64[1]{0}; strides=int64[1]{0}", "",
      "100021 StridedSliceV2: strides is [0]"},
+    {"StridedSliceV2", "x=float32[3]; begin=int64[1]{0}; end=int64[2]{3, 3}", "",
+     "100021 StridedSliceV2: end has 2 entries, but begin has 1"},
     {"Range", "start=int64[]{0}; limit=int64[]{3}; delta=int64[]{0}", "", "100021 Range: delta is 0"},
     {"Fill", "dims=int64[1]{-3}; value=float32[]", "", "100021 Fill: dims is [-3], which has a negative size"},
     {"GatherV2", "x=float32[3]; indices=int64[2]; axis=int64[1]{1}", "",
