@@ -17,6 +17,7 @@ from pathlib import Path
 
 import api_tables as api
 import gen_graph_ops
+import op_tables
 
 NO_HEADER = "(no public header"
 # Names that signatures of the specification use without defining them; the tables add them.
@@ -56,8 +57,20 @@ def main():
     check_structs(report, tables, constants_page)
     check_overloads(report, tables, constants_page)
     check_graph_ops(report, spec_dir / "ge-prototypes.csv")
+    check_graph_types(report, spec_dir / "ge-prototypes.csv")
     print(f"{report.compared} comparisons, {report.differences} differences")
     return 1 if report.differences else 0
+
+
+# Operators
+
+
+def check_graph_types(report, path):
+    """Column graph_op of api/ops names prototypes of rank A or B, or rows of api/graph_ops."""
+    known = {row["type"] for row in op_tables.read_rows(path) if row["rank"] in "AB"}
+    known |= op_tables.read_graph_types()
+    for op in (op for ops in op_tables.read_table().values() for op in ops if op.graph_op):
+        report.same(f"{op.name} graph_op is known", True, op.graph_op in known)
 
 
 # Functions

@@ -37,7 +37,7 @@ check() {
 }
 
 # Written by scripts, and as wide as their tables want them.
-generated='^(include/(acl|aclnn|aclnnop)/|facade/[a-z_]+/generated_[a-z]+\.cc$|facade/opapi/generated/|src/(ops|opdef)/generated/|src/opdef/graph_ops/|src/(ops/computations|opdef/functions|opdef/rules)\.def$)'
+generated='^(include/(acl|aclnn|aclnnop)/|facade/[a-z_]+/generated_[a-z]+\.cc$|facade/opapi/generated/|src/(ops|opdef)/generated/|src/opdef/graph_ops/|python/csrc/ops/generated/|src/(ops/computations|opdef/functions|opdef/rules)\.def$)'
 
 # Tracked files and new ones that git does not ignore, as they are on disk.
 sources() {

@@ -151,12 +151,13 @@ class Parameter:
         if self.kind == "Int":
             return "" if INTEGER.fullmatch(text) else f"'{text}' is no integer"
         if self.kind in ("Real", "Scalar"):
-            return "" if REAL.fullmatch(text) or (self.kind == "Scalar" and text == "false") else f"'{text}' is no number"
+            return "" if REAL.fullmatch(text) else f"'{text}' is no number"
         if self.kind in ("IntArray", "FloatArray", "BoolArray"):
             if not (text.startswith("[") and text.endswith("]")):
                 return f"'{text}' is no list in []"
             item = {"IntArray": INTEGER, "FloatArray": REAL, "BoolArray": re.compile("true|false")}[self.kind]
-            return "" if all(item.fullmatch(word) for word in text[1:-1].split(",") if word) else f"'{text}' has other items"
+            other = [word for word in text[1:-1].split(",") if word and not item.fullmatch(word)]
+            return f"'{other[0]}' is no item of one" if other else ""
         return "" if self.kind == "String" else f"parameters of the kind {self.kind} have none"
 
     def cpp(self):
@@ -164,7 +165,8 @@ class Parameter:
         more = ", " + self.types if self.types else ", {}" if self.default else ""
         if self.default:
             more += f', "{self.default}"'
-        return (f'Param{{"{self.name}", ParamKind::k{self.kind}, Role::k{self.role}, {str(self.optional).lower()}{more}}}')
+        words = [f'"{self.name}"', f"ParamKind::k{self.kind}", f"Role::k{self.role}", str(self.optional).lower()]
+        return f"Param{{{', '.join(words)}{more}}}"
 
 
 class Operator:
@@ -189,10 +191,11 @@ class Operator:
             self.fail("types", f"no set of types '{self.types}'")
         if BOUND.fullmatch(row["bound"]) is None:
             self.fail("bound", f"cannot read '{row['bound']}'")
-        texts, self.roles = row["parameters"].split(", "), row["roles"].split()
-        if len(self.roles) != len(texts):
-            self.fail("roles", f"{len(self.roles)} words for {len(texts)} parameters")
-        self.params = [Parameter(self, text, role) for text, role in zip(texts, self.roles)]
+        texts, words = row["parameters"].split(", "), row["roles"].split()
+        if len(words) != len(texts):
+            self.fail("roles", f"{len(words)} words for {len(texts)} parameters")
+        self.params = [Parameter(self, text, word) for text, word in zip(texts, words)]
+        self.roles = [word.partition(":")[0] for word in words]  # without defaults
         self.parameters = [(p.c_type, p.name) for p in self.params]
 
     def fail(self, column, text):
@@ -250,7 +253,8 @@ def once(rows, path, column):
 
 def read_table():
     """Operators by family; scripts and tests import this."""
-    families = {path.stem: [Operator(row, path.stem) for row in read_rows(path)] for path in sorted(TABLES.glob("*.csv"))}
+    families = {path.stem: [Operator(row, path.stem) for row in read_rows(path)]
+                for path in sorted(TABLES.glob("*.csv"))}
     once([op for ops in families.values() for op in ops], TABLES, "operator")
     return families
 

@@ -65,6 +65,11 @@ Status TypeOfDTypeParam(OpCall& call) {
                       "pass the type of the output");
 }
 
+Status ComputeInFloat(OpCall& call) {
+  call.compute = DType::kFloat;
+  return {};
+}
+
 bool Broadcast(std::span<const int64_t> a, std::span<const int64_t> b, Dims& result) {
   if (a.size() < b.size()) std::swap(a, b);
   Dims wide(a.data(), a.size());
@@ -98,6 +103,8 @@ Status BroadcastInputs(OpCall& call) {
   }
   return {};
 }
+
+Status AnyShape(OpCall&) { return {}; }
 
 Status ShapeOfFirstInput(OpCall& call) {
   return call.CheckShape(call.outputs[0], call.inputs[0].sizes(), [] { return "the shape"; });

@@ -8,7 +8,7 @@
 
 namespace reprise::ops {
 
-// ---- Types: set OpCall::compute; all but the last check that the outputs can hold it ----
+// ---- Types: set OpCall::compute; all but the last two check that the outputs can hold it ----
 
 /// The promoted type of the tensors, then of the weakly typed scalars.
 Status PromoteInputs(OpCall& call);
@@ -22,9 +22,13 @@ Status OneType(OpCall& call);
 Status TypeOfOutput(OpCall& call);
 /// Parameter dtype, which must be the type of the output.
 Status TypeOfDTypeParam(OpCall& call);
+/// float32, whatever comes in and goes out.
+Status ComputeInFloat(OpCall& call);
 
 // ---- Shapes ----
 
+/// Any; where they must fit, the plan checks them.
+Status AnyShape(OpCall& call);
 /// The first output has the shape of the first input.
 Status ShapeOfFirstInput(OpCall& call);
 /// Every output has the broadcast shape of the inputs: right-aligned, sizes equal or 1.

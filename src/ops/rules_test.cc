@@ -60,5 +60,45 @@ TEST(OpTableTest, EveryRowIsFoundByItsNumber) {
   }
 }
 
+TEST(OpTableTest, ComputationsFollowTheRowsOfTheirFunctions) {
+  for (int i = 0; i < static_cast<int>(OpId::kCount); ++i) {
+    const opdef::Function& function = opdef::FunctionOf(static_cast<OpId>(i));
+    const OpSchema& op = SchemaOf(function.id);
+    EXPECT_EQ(static_cast<int>(function.id), i);
+    EXPECT_EQ(function.name, op.name);
+    EXPECT_EQ(opdef::FindFunction(function.name), function.id);
+    EXPECT_EQ(function.aliasing, op.computation.aliasing) << op.name;
+    EXPECT_EQ(function.engine, op.computation.engine) << op.name;
+  }
+  EXPECT_EQ(opdef::FindFunction("aclnnNoSuchFunction"), OpId::kCount);
+}
+
+TEST(OpTableTest, OneNameOfARuleIsOneFunction) {
+  for (int i = 0; i < static_cast<int>(OpId::kCount); ++i) {
+    for (int j = 0; j < i; ++j) {
+      const opdef::Function& a = opdef::FunctionOf(static_cast<OpId>(i));
+      const opdef::Function& b = opdef::FunctionOf(static_cast<OpId>(j));
+      const Computation& of_a = SchemaOf(a.id).computation;
+      const Computation& of_b = SchemaOf(b.id).computation;
+      EXPECT_EQ(a.type_rule == b.type_rule, of_a.dtype_rule == of_b.dtype_rule) << a.name << " and " << b.name;
+      EXPECT_EQ(a.shape_rule == b.shape_rule, of_a.shape_rule == of_b.shape_rule) << a.name << " and " << b.name;
+    }
+  }
+}
+
+TEST(OpTableTest, RowsTellWhatToolsAskFor) {
+  const opdef::Function& add = opdef::FunctionOf(OpId::kAdd);
+  EXPECT_EQ(opdef::NameOf(add.type_rule), "PromoteInputs");
+  EXPECT_EQ(opdef::NameOf(add.shape_rule), "BroadcastInputs");
+  EXPECT_EQ(add.aliasing, Aliasing::kSameView);
+  EXPECT_EQ(add.determinism, opdef::Determinism::kAlways);
+  EXPECT_EQ(add.computation, "kAdd");
+  EXPECT_EQ(add.graph_op, "Add");
+  EXPECT_EQ(add.params[2].default_value, "1");
+  EXPECT_EQ(opdef::FunctionOf(OpId::kIndexAdd).determinism, opdef::Determinism::kByOption);
+  EXPECT_EQ(opdef::FunctionOf(OpId::kInplaceNormal).determinism, opdef::Determinism::kSampling);
+  EXPECT_EQ(opdef::FunctionOf(OpId::kMm).engine, Engine::kCube);
+}
+
 }  // namespace
 }  // namespace reprise::ops

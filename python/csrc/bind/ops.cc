@@ -10,6 +10,7 @@
 #include "ops/compiled.h"
 #include "ops/kernel_scope.h"
 #include "ops/meta_pass.h"
+#include "ops/native.h"
 #include "ops/npu_ops.h"
 
 namespace torch_npu {
@@ -26,6 +27,7 @@ void BindOps(pybind11::module_& module) {
     }
     return counters;
   });
+  module.def("_declared_operators", DeclaredOperators);
   module.def("_bind_operator", BindOperator);
   module.def("_bind_host_kernel", BindHostKernel);
   module.def("_bind_workspace", BindWorkspace);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <charconv>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -33,212 +34,45 @@ using Kind = OperatorArgument::Kind;
 // counts for nothing, NaN or not.
 enum class Only { kAny, kFloating, kIntegral, kNonZeroAlpha };
 
-// One operator of torch. `parameters`, one word for each parameter of the operator of the device:
+// One operator of torch: a row of api/torch_ops.csv. `arguments`, one word for each parameter of the operator of the
+// device:
 //     name       that argument; of a list of numbers or a number, too
 //     !name      the same, a tensor whose type has no say (masks, statistics)
 //     name|word  the same, or the word when it is none
 //     name[]     a number as a list of one; none is an empty list
 //     name#      a number as an integer
+//     name$      an integer as a number of any type
 //     @0         result 0
 //     %0         type of result 0
 //     =7 =0.5    constants; an integer, a real number
 //     [] -       an empty list; null
-// and, for operators that are declared elsewhere (DeclareNative):
+// and, for operators that torch_npu defines (DeclareNative):
 //     name{}     a tensor as a list of one
 //     name%|29   a number of torch's for a type, or what it is when none: the device's number for the type
 //     name:a=0,b=1  a text from among these, as its number
 //     @*         all results as a list
 //     @1?name    result 1 if that flag is set, else null
 // A row also serves the forms of the operator that work in place and that have out=.
-// Not here: indexing and losses by class (the CPU kernels report indices that are out of range; kernels of the device
-// cannot), integer division (zero), whatever draws.
+// Not in the table: indexing and losses by class (the CPU kernels report indices that are out of range; kernels of the
+// device cannot), integer division (zero), whatever draws.
 struct Row {
   std::string_view torch;
-  std::string_view device;
-  std::string_view parameters;
-  std::string_view with_scalar = {};  // operator for an `other` that is a number
+  const char* function;  // C name
+  std::string_view arguments;
+  const char* with_scalar = "";  // function for an `other` that is a number
   Only only = Only::kAny;
 };
 
-constexpr std::string_view kUnary = "self @0";
-constexpr std::string_view kBinary = "self other @0";
-constexpr std::string_view kDot = "self other alpha @0";
-
 constexpr Row kRows[] = {
-    {"abs", "Abs", kUnary},
-    {"acos", "Acos", kUnary},
-    {"asin", "Asin", kUnary},
-    {"atan", "Atan", kUnary},
-    {"bitwise_not", "BitwiseNot", kUnary},
-    {"ceil", "Ceil", kUnary},
-    {"cos", "Cos", kUnary},
-    {"cosh", "Cosh", kUnary},
-    {"erf", "Erf", kUnary},
-    {"erfc", "Erfc", kUnary},
-    {"erfinv", "Erfinv", kUnary},
-    {"exp", "Exp", kUnary},
-    {"exp2", "Exp2", kUnary},
-    {"expm1", "Expm1", kUnary},
-    {"floor", "Floor", kUnary},
-    {"frac", "Frac", kUnary},
-    {"hardsigmoid", "Hardsigmoid", kUnary},
-    {"hardswish", "Hardswish", kUnary},
-    {"isneginf", "IsNegInf", kUnary},
-    {"isposinf", "IsPosInf", kUnary},
-    {"histc", "Histc", "self bins min max @0", {}, Only::kIntegral},
-    {"log", "Log", kUnary},
-    {"log10", "Log10", kUnary},
-    {"log1p", "Log1p", kUnary},
-    {"log2", "Log2", kUnary},
-    {"logical_not", "LogicalNot", kUnary},
-    {"mish", "Mish", kUnary},
-    {"neg", "Neg", kUnary},
-    {"reciprocal", "Reciprocal", kUnary},
-    {"relu", "Relu", kUnary},
-    {"round", "Round", kUnary},
-    {"round.decimals", "RoundDecimals", "self decimals @0"},
-    {"rsqrt", "Rsqrt", kUnary},
-    {"sigmoid", "Sigmoid", kUnary},
-    {"sign", "Sign", kUnary},
-    {"silu", "Silu", kUnary},
-    {"sin", "Sin", kUnary},
-    {"sinh", "Sinh", kUnary},
-    {"sqrt", "Sqrt", kUnary},
-    {"tan", "Tan", kUnary},
-    {"tanh", "Tanh", kUnary},
-    {"trunc", "Trunc", kUnary},
+#define REPRISE_TORCH_OP(torch, function, arguments, with_scalar, only) \
+  {torch, function, arguments, with_scalar, Only::only},
+#include "ops/generated/torch_ops.def"
+};
 
-    {"elu", "Elu", "self alpha scale input_scale @0"},
-    {"gelu", "GeluV2", "self approximate# @0"},
-    {"glu", "Glu", "self dim @0"},
-    {"hardtanh", "Hardtanh", "self min_val max_val @0"},
-    {"leaky_relu", "LeakyRelu", "self negative_slope @0"},
-    {"softplus", "Softplus", "self beta threshold @0"},
-    {"threshold", "Threshold", "self threshold value @0"},
-    {"gelu_backward", "GeluBackwardV2", "grad_output self approximate @0"},
-    {"glu_backward", "GluBackward", "grad_output self dim @0"},
-    {"sigmoid_backward", "SigmoidBackward", "grad_output output @0"},
-    {"silu_backward", "SiluBackward", "grad_output self @0"},
-    {"tanh_backward", "TanhBackward", "grad_output output @0"},
-    {"threshold_backward", "ThresholdBackward", "grad_output self threshold @0"},
-
-    {"add.Tensor", "Add", kDot, "Adds"},
-    {"sub.Tensor", "Sub", kDot, "Subs"},
-    {"mul.Tensor", "Mul", kBinary, "Muls"},
-    {"div.Tensor", "Div", kBinary, "Divs"},
-    {"rsub.Scalar", "Rsubs", kDot},
-    {"atan2", "Atan2", kBinary},
-    {"fmod.Tensor", "FmodTensor", kBinary, "FmodScalar", Only::kFloating},
-    {"fmod.Scalar", "FmodScalar", kBinary, {}, Only::kFloating},
-    {"logaddexp", "LogAddExp", kBinary},
-    {"maximum", "Maximum", kBinary},
-    {"minimum", "Minimum", kBinary},
-    {"remainder.Tensor", "RemainderTensorTensor", kBinary, "RemainderTensorScalar", Only::kFloating},
-    {"remainder.Scalar", "RemainderTensorScalar", kBinary, {}, Only::kFloating},
-    {"floor_divide", "FloorDivide", kBinary, "FloorDivides", Only::kFloating},
-    {"pow.Tensor_Scalar", "PowTensorScalar", "self exponent @0", {}, Only::kFloating},
-    {"pow.Tensor_Tensor", "PowTensorTensor", "self exponent @0", {}, Only::kFloating},
-    {"addcdiv", "Addcdiv", "self tensor1 tensor2 value @0"},
-    {"addcmul", "Addcmul", "self tensor1 tensor2 value @0"},
-    {"lerp.Scalar", "Lerps", "self end weight @0"},
-    {"lerp.Tensor", "Lerp", "self end weight @0"},
-    {"clamp", "Clamp", "self min max @0"},
-    {"clamp.Tensor", "ClampTensor", "self min max @0"},
-    {"clamp_max", "ClampMax", "self max @0"},
-    {"clamp_max.Tensor", "ClampMaxTensor", "self max @0"},
-    {"clamp_min", "ClampMin", "self min @0"},
-    {"clamp_min.Tensor", "ClampMinTensor", "self min @0"},
-    {"where.self", "SWhere", "!condition self other @0"},
-
-    {"eq.Tensor", "EqTensor", kBinary, "EqScalar"},
-    {"eq.Scalar", "EqScalar", kBinary},
-    {"ge.Tensor", "GeTensor", kBinary, "GeScalar"},
-    {"ge.Scalar", "GeScalar", kBinary},
-    {"gt.Tensor", "GtTensor", kBinary, "GtScalar"},
-    {"gt.Scalar", "GtScalar", kBinary},
-    {"le.Tensor", "LeTensor", kBinary, "LeScalar"},
-    {"le.Scalar", "LeScalar", kBinary},
-    {"lt.Tensor", "LtTensor", kBinary, "LtScalar"},
-    {"lt.Scalar", "LtScalar", kBinary},
-    {"ne.Tensor", "NeTensor", kBinary, "NeScalar"},
-    {"ne.Scalar", "NeScalar", kBinary},
-    {"bitwise_and.Tensor", "BitwiseAndTensor", kBinary, "BitwiseAndScalar"},
-    {"bitwise_or.Tensor", "BitwiseOrTensor", kBinary},
-    {"bitwise_xor.Tensor", "BitwiseXorTensor", kBinary},
-    {"logical_and", "LogicalAnd", kBinary},
-    {"logical_or", "LogicalOr", kBinary},
-    {"logical_xor", "LogicalXor", kBinary},
-
-    {"all.dim", "All", "self dim[] keepdim @0"},
-    {"any.dim", "Any", "self dim[] keepdim @0"},
-    {"amax", "Amax", "self dim keepdim @0"},
-    {"amin", "Amin", "self dim keepdim @0"},
-    {"argmax", "ArgMax", "self dim keepdim @0"},
-    {"argmin", "ArgMin", "self dim keepdim @0"},
-    {"cumprod", "Cumprod", "self dim %0 @0"},
-    {"cumsum", "Cumsum", "self dim %0 @0"},
-    {"linalg_vector_norm", "LinalgVectorNorm", "self ord dim[] keepdim %0 @0"},
-    {"logsumexp", "LogSumExp", "self dim keepdim @0"},
-    {"max", "Max", kUnary},
-    {"max.dim", "MaxDim", "self dim keepdim @0 @1"},
-    {"mean", "Mean", "self [] =0 %0 @0"},
-    {"mean.dim", "Mean", "self dim[] keepdim %0 @0"},
-    {"min", "Min", kUnary},
-    {"min.dim", "MinDim", "self dim keepdim @0 @1"},
-    {"prod", "Prod", "self %0 @0"},
-    {"prod.dim_int", "ProdDim", "self dim keepdim %0 @0"},
-    {"std.correction", "Std", "self dim[] correction# keepdim @0"},
-    {"sum", "ReduceSum", "self [] =0 %0 @0"},
-    {"sum.dim_IntList", "ReduceSum", "self dim[] keepdim %0 @0"},
-    {"topk", "Topk", "self k dim largest sorted @0 @1"},
-    {"var.correction", "VarCorrection", "self dim[] correction# keepdim @0"},
-    {"var_mean.correction", "VarMean", "self dim[] correction# keepdim @0 @1"},
-
-    {"addmm", "Addmm", "self mat1 mat2 beta alpha @0 =0", {}, Only::kNonZeroAlpha},
-    {"addmv", "Addmv", "self mat vec alpha beta @0 =0", {}, Only::kNonZeroAlpha},
-    {"baddbmm", "Baddbmm", "self batch1 batch2 beta alpha @0 =0"},
-    {"bmm", "BatchMatMul", "self mat2 @0 =0"},
-    {"dot", "Dot", "self tensor @0"},
-    {"mm", "Mm", "self mat2 @0 =0"},
-    {"mv", "Mv", "self vec @0 =0"},
-
-    {"_log_softmax", "LogSoftmax", "self dim @0"},
-    {"_log_softmax_backward_data", "LogSoftmaxBackward", "grad_output output dim @0"},
-    {"_softmax", "Softmax", "self dim @0"},
-    {"_softmax_backward_data", "SoftmaxBackward", "grad_output output dim @0"},
-    {"_fused_rms_norm", "RmsNorm", "input weight eps @0 !@1"},
-    {"native_batch_norm", "BatchNorm", "input weight bias !running_mean !running_var training momentum eps @0 !@1 !@2"},
-    {"native_group_norm", "GroupNorm", "input weight bias N C HxW group eps @0 !@1 !@2"},
-    {"native_layer_norm", "LayerNorm", "input normalized_shape weight bias eps @0 !@1 !@2"},
-    {"native_layer_norm_backward", "LayerNormBackward",
-     "grad_out input normalized_shape !mean !rstd weight bias output_mask @0 @1 @2"},
-
-    {"_adaptive_avg_pool2d", "AdaptiveAvgPool2d", "self output_size @0"},
-    {"_adaptive_avg_pool2d_backward", "AdaptiveAvgPool2dBackward", "grad_output self @0"},
-    {"_adaptive_avg_pool3d", "AdaptiveAvgPool3d", "self output_size @0"},
-    {"avg_pool2d", "AvgPool2d", "self kernel_size stride padding ceil_mode count_include_pad divisor_override|0 =0 @0"},
-    {"max_pool2d_with_indices", "MaxPool2dWithIndices", "self kernel_size stride padding dilation ceil_mode @0 !@1"},
-    {"upsample_bicubic2d", "UpsampleBicubic2d", "self output_size align_corners scales_h|0.0 scales_w|0.0 @0"},
-    {"upsample_bilinear2d", "UpsampleBilinear2d", "self output_size align_corners scales_h|0.0 scales_w|0.0 @0"},
-    {"_upsample_nearest_exact2d", "UpsampleNearestExact2d", "self output_size scales_h|0.0 scales_w|0.0 @0"},
-
-    {"mse_loss", "MseLoss", "self target reduction @0"},
-    {"mse_loss_backward", "MseLossBackward", "grad_output self target reduction @0"},
-    {"smooth_l1_loss", "SmoothL1Loss", "self target reduction beta @0"},
-    {"binary_cross_entropy_with_logits", "BinaryCrossEntropyWithLogits", "self target weight pos_weight reduction @0"},
-
-    {"cat", "Cat", "tensors dim @0"},
-    {"_stack", "Stack", "tensors dim @0"},
-    {"constant_pad_nd", "ConstantPadNd", "self pad value @0"},
-    {"flip", "Flip", "self dims @0"},
-    {"im2col", "Im2col", "self kernel_size dilation padding stride @0"},
-    {"masked_fill_.Scalar", "InplaceMaskedFillScalar", "self !mask value"},
-    {"reflection_pad1d", "ReflectionPad1d", "self padding @0"},
-    {"reflection_pad2d", "ReflectionPad2d", "self padding @0"},
-    {"replication_pad2d", "ReplicationPad2d", "self padding @0"},
-    {"roll", "Roll", "self shifts dims @0"},
-    {"tril", "Tril", "self diagonal @0"},
-    {"triu", "Triu", "self diagonal @0"},
+// Operators of torch.ops.npu and torch.ops.atb.
+constexpr Row kDeclaredRows[] = {
+#define REPRISE_DECLARED_OP(torch, function, arguments) {torch, function, arguments},
+#include "ops/generated/torch_ops.def"
 };
 
 // What a parameter is made from.
@@ -334,12 +168,16 @@ bool Parse(std::string_view word, const c10::FunctionSchema& schema, Source& sou
     source.is_integer = true;
     word.remove_suffix(1);
   }
+  if (word.ends_with("$")) {
+    source.is_number = true;
+    word.remove_suffix(1);
+  }
   const auto index = schema.argumentIndexWithName(word);
   if (!index.has_value()) return false;
   source.from = From::kArgument;
   source.index = *index;
   source.is_alpha = word == "alpha";
-  source.is_number = IsNumberType(schema.arguments()[static_cast<size_t>(*index)].type());
+  source.is_number |= IsNumberType(schema.arguments()[static_cast<size_t>(*index)].type());
   return true;
 }
 
@@ -691,13 +529,11 @@ class Arguments {
 
 const NativeOp* MakeNative(const Row& row, const c10::FunctionSchema& schema) {
   auto native = std::make_unique<NativeOp>();
-  native->op = reprise::FindOperator("aclnn" + std::string(row.device));
+  native->op = reprise::FindOperator(row.function);
   if (native->op < 0) return nullptr;
-  if (!row.with_scalar.empty()) {
-    native->op_with_scalar = reprise::FindOperator("aclnn" + std::string(row.with_scalar));
-  }
+  if (row.with_scalar[0] != '\0') native->op_with_scalar = reprise::FindOperator(row.with_scalar);
   native->only = row.only;
-  std::string_view rest = row.parameters;
+  std::string_view rest = row.arguments;
   while (!rest.empty()) {
     const std::string_view word = rest.substr(0, rest.find(' '));
     rest.remove_prefix(std::min(rest.size(), word.size() + 1));
@@ -722,20 +558,26 @@ std::string FullName(const c10::FunctionSchema& schema) {
   return schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
 }
 
-const Row* FindRow(std::string_view name) {
-  for (const Row& row : kRows) {
-    if (row.torch == name) return &row;
-  }
-  return nullptr;
+const Row* FindRow(std::span<const Row> rows, std::string_view name) {
+  const auto found = std::find_if(rows.begin(), rows.end(), [&](const Row& row) { return row.torch == name; });
+  return found == rows.end() ? nullptr : &*found;
 }
+const Row* FindRow(std::string_view name) { return FindRow(kRows, name); }
 
 }  // namespace
 
-const NativeOp* DeclareNative(const c10::FunctionSchema& schema, const std::string& device,
-                              const std::string& parameters) {
-  if (reprise::FindOperator("aclnn" + device) < 0) return nullptr;
-  const NativeOp* const made = MakeNative({schema.name(), device, parameters}, schema);
-  TORCH_CHECK_VALUE(made != nullptr, schema, ": cannot read the parameters '", parameters, "'");
+std::vector<std::pair<std::string, std::string>> DeclaredOperators() {
+  std::vector<std::pair<std::string, std::string>> operators;
+  for (const Row& row : kDeclaredRows) operators.emplace_back(row.torch, row.function);
+  return operators;
+}
+
+const NativeOp* DeclareNative(const c10::FunctionSchema& schema) {
+  const Row* const row = FindRow(kDeclaredRows, FullName(schema));
+  TORCH_CHECK_VALUE(row != nullptr, schema, ": api/torch_ops.csv has no row for it");
+  if (reprise::FindOperator(row->function) < 0) return nullptr;
+  const NativeOp* const made = MakeNative(*row, schema);
+  TORCH_CHECK_VALUE(made != nullptr, schema, ": cannot read the words '", row->arguments, "'");
   auto* const native = const_cast<NativeOp*>(made);
   native->is_declared = true;
   native->workspace = schema.argumentIndexWithName("workspace").value_or(-1);

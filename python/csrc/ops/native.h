@@ -12,6 +12,8 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace torch_npu {
 
@@ -44,10 +46,10 @@ class NativeCall {
   std::array<reprise::TensorView, kMost> views_;
 };
 
-/// A row for an operator that torch does not have: `parameters` as in native.cc. Null when the device has no operator
-/// aclnn`device`; throws when the parameters cannot be read. Lives for ever.
-const NativeOp* DeclareNative(const c10::FunctionSchema& schema, const std::string& device,
-                              const std::string& parameters);
+/// Operators that torch_npu defines and the device computes, with the C name of what computes each.
+std::vector<std::pair<std::string, std::string>> DeclaredOperators();
+/// The row of such an operator. Null when the device does not have what it names. Lives for ever.
+const NativeOp* DeclareNative(const c10::FunctionSchema& schema);
 /// Made by DeclareNative: the device alone says which arguments it takes, and nothing else runs in its place.
 bool IsDeclared(const NativeOp& native);
 
@@ -55,7 +57,7 @@ bool IsDeclared(const NativeOp& native);
 uint64_t NativeWorkspace(const NativeOp& native, c10::ArrayRef<c10::IValue> arguments,
                          c10::ArrayRef<at::Tensor> results, std::string& why);
 
-/// The row of native.cc for the operator, as far as the device has what it names; null: none. Lives for ever.
+/// The row of api/torch_ops.csv for the operator, as far as the device has what it names; null: none. Lives for ever.
 const NativeOp* FindNative(const c10::FunctionSchema& schema);
 
 /// Queues the device's own kernels. False, and nothing is done, when they do not take these arguments.

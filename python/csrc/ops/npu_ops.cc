@@ -318,9 +318,9 @@ Formats& AllFormats() {
 
 }  // namespace
 
-bool BindOperator(const std::string& name, const std::string& device, const std::string& parameters) {
+bool BindOperator(const std::string& name) {
   const c10::OperatorHandle op = FindDefined(name);
-  const NativeOp* const native = DeclareNative(op.schema(), device, parameters);
+  const NativeOp* const native = DeclareNative(op.schema());
   if (native == nullptr) return false;
   const auto out = op.schema().argumentIndexWithName("out");
   if (out.has_value() && op.schema().arguments()[static_cast<size_t>(*out)].type()->kind() == c10::TypeKind::ListType) {

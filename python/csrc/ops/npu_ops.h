@@ -11,10 +11,10 @@
 
 namespace torch_npu {
 
-/// The operator `name` ("npu::npu_rms_norm", "….out"), which has been defined, runs as aclnn`device` with `parameters`
-/// as in native.cc. With an argument `out` that is a list, its elements are written and returned. False when the device
-/// has no such operator. Throws for parameters that cannot be read.
-bool BindOperator(const std::string& name, const std::string& device, const std::string& parameters);
+/// The operator `name` ("npu::npu_rms_norm", "….out"), which has been defined, runs as its row of api/torch_ops.csv
+/// says. With an argument `out` that is a list, its elements are written and returned. False when the device does not
+/// have what the row names. Throws for a name without a row, and for a row that cannot be read.
+bool BindOperator(const std::string& name);
 
 /// The operator `name` tells the bytes of workspace that calls of `of` need, as a tensor of bytes of that size. It has
 /// the arguments of `of` but workspace and out.

@@ -3,7 +3,7 @@
 import torch
 from torch_npu._errors import refused
 from torch_npu._ops.checks import check, refuse
-from torch_npu._ops.registry import declare, derivative, kernel, meta, native, workspace
+from torch_npu._ops.registry import declare, derivative, kernel, meta, workspace
 
 ops = torch.ops.npu
 
@@ -17,35 +17,17 @@ declare(
     "Tensor? atten_mask, int[]? prefix, float scale, float keep_prob, int pre_tokens, int next_tokens, int head_num, "
     "str input_layout, int inner_precise, int sparse_mode, int pse_type) -> (Tensor, Tensor, Tensor)"
 )
-native(
-    "_attention",
-    "FlashAttentionScoreV2",
-    "query key value pse drop_mask padding_mask atten_mask prefix - - scale keep_prob pre_tokens next_tokens head_num "
-    "input_layout inner_precise sparse_mode pse_type @1 @2 - @0",
-)
 declare(
     "_attention_packed(Tensor query, Tensor key, Tensor value, Tensor? pse, Tensor? drop_mask, Tensor? padding_mask, "
     "Tensor? atten_mask, int[]? prefix, int[]? actual_seq_qlen, int[]? actual_seq_kvlen, float scale, "
     "float keep_prob, int pre_tokens, int next_tokens, int head_num, str input_layout, int inner_precise, "
     "int sparse_mode) -> (Tensor, Tensor, Tensor)"
 )
-native(
-    "_attention_packed",
-    "FlashAttentionVarLenScore",
-    "query key value pse drop_mask padding_mask atten_mask prefix actual_seq_qlen actual_seq_kvlen scale keep_prob "
-    "pre_tokens next_tokens head_num input_layout inner_precise sparse_mode @1 @2 - @0",
-)
 declare(
     "_attention_grad(Tensor query, Tensor key, Tensor value, Tensor dy, Tensor? pse, Tensor? drop_mask, "
     "Tensor? padding_mask, Tensor? atten_mask, Tensor softmax_max, Tensor softmax_sum, Tensor attention, "
     "int[]? prefix, float scale, float keep_prob, int pre_tokens, int next_tokens, int head_num, str input_layout, "
     "int inner_precise, int sparse_mode) -> (Tensor, Tensor, Tensor)"
-)
-native(
-    "_attention_grad",
-    "FlashAttentionScoreGrad",
-    "query key value dy pse drop_mask padding_mask atten_mask softmax_max softmax_sum - attention prefix scale "
-    "keep_prob pre_tokens next_tokens head_num input_layout inner_precise sparse_mode @0 @1 @2 -",
 )
 
 
@@ -54,13 +36,6 @@ declare(
     "Tensor? padding_mask, Tensor? atten_mask, Tensor softmax_max, Tensor softmax_sum, Tensor attention, "
     "int[]? prefix, int[]? actual_seq_qlen, int[]? actual_seq_kvlen, float scale, float keep_prob, int pre_tokens, "
     "int next_tokens, int head_num, str input_layout, int inner_precise, int sparse_mode) -> (Tensor, Tensor, Tensor)"
-)
-native(
-    "_attention_packed_grad",
-    "FlashAttentionUnpaddingScoreGrad",
-    "query key value dy pse drop_mask padding_mask atten_mask softmax_max softmax_sum - attention prefix "
-    "actual_seq_qlen actual_seq_kvlen scale keep_prob pre_tokens next_tokens head_num input_layout inner_precise "
-    "sparse_mode @0 @1 @2 -",
 )
 
 
@@ -332,38 +307,6 @@ derivative(
 
 # ---- Inference -----------------------------------------------------------------------------------------------------
 
-native(
-    "npu_prompt_flash_attention",
-    "PromptFlashAttentionV3",
-    "query key value pse_shift atten_mask actual_seq_lengths actual_seq_lengths_kv deq_scale1 quant_scale1 deq_scale2 "
-    "quant_scale2 quant_offset2 num_heads scale_value pre_tokens next_tokens input_layout num_key_value_heads "
-    "sparse_mode =1 @0",
-)
-native(
-    "npu_incre_flash_attention",
-    "IncreFlashAttentionV4",
-    "query key{} value{} pse_shift atten_mask actual_seq_lengths dequant_scale1 quant_scale1 dequant_scale2 "
-    "quant_scale2 quant_offset2 antiquant_scale antiquant_offset block_table kv_padding_size num_heads scale_value "
-    "input_layout num_key_value_heads block_size inner_precise @0",
-)
-_FUSED = (
-    "query key{} value{} pse_shift atten_mask actual_seq_lengths actual_seq_lengths_kv dequant_scale1 quant_scale1 "
-    "dequant_scale2 quant_scale2 quant_offset2 antiquant_scale antiquant_offset block_table query_padding_size "
-    "kv_padding_size key_antiquant_scale key_antiquant_offset value_antiquant_scale value_antiquant_offset "
-    "key_shared_prefix value_shared_prefix actual_shared_prefix_len query_rope key_rope key_rope_antiquant_scale "
-    "num_heads scale pre_tokens next_tokens input_layout num_key_value_heads sparse_mode inner_precise block_size "
-    "antiquant_mode softmax_lse_flag key_antiquant_mode value_antiquant_mode @0 @1?softmax_lse_flag"
-)
-_FUSED_V2 = (
-    "query key{} value{} pse_shift atten_mask actual_seq_qlen actual_seq_kvlen - quant_scale_p - quant_scale_out "
-    "quant_offset_out - - block_table - - dequant_scale_key dequant_offset_key dequant_scale_value "
-    "dequant_offset_value - - - query_rope key_rope dequant_scale_key_rope dequant_scale_query learnable_sink "
-    "num_query_heads softmax_scale pre_tokens next_tokens input_layout num_key_value_heads sparse_mode inner_precise "
-    "block_size =0 return_softmax_lse key_quant_mode value_quant_mode query_quant_mode @0 @1?return_softmax_lse"
-)
-for _form in ("", ".out"):
-    native("npu_fused_infer_attention_score" + _form, "FusedInferAttentionScoreV3", _FUSED)
-    native("npu_fused_infer_attention_score_v2" + _form, "FusedInferAttentionScoreV4", _FUSED_V2)
 workspace("_npu_fused_infer_attention_score_get_max_workspace", "npu_fused_infer_attention_score")
 workspace("_npu_fused_infer_attention_score_v2_get_max_workspace", "npu_fused_infer_attention_score_v2")
 

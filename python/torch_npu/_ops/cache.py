@@ -6,11 +6,9 @@ import torch
 from torch_npu import _C
 from torch_npu._errors import refused
 from torch_npu._ops.checks import check, check_dims, check_type, refuse
-from torch_npu._ops.registry import composite, declare, kernel, meta, native
+from torch_npu._ops.registry import composite, declare, kernel, meta
 
 ops = torch.ops.npu
-
-native("npu_scatter_nd_update_", "ScatterNdUpdate", "input indices updates")
 
 
 @meta("npu_scatter_nd_update_")
@@ -72,9 +70,7 @@ declare(
     "_scatter_pages(Tensor key, Tensor(a!) key_cache, Tensor slots, Tensor value, Tensor(b!) value_cache, str mode) "
     "-> ()"
 )
-native("_scatter_pages", "ScatterPaKvCache", "key key_cache slots value value_cache - - - mode - - -")
 declare("_scatter_page(Tensor key, Tensor(a!) key_cache, Tensor slots, str mode) -> ()")
-native("_scatter_page", "ScatterPaCache", "key key_cache slots - - - mode")
 
 
 @meta("_scatter_pages", "_scatter_page")
@@ -183,11 +179,6 @@ def _read_into(name, argument, cache, table, lengths, out, offsets, is_cumulativ
 declare(
     "_gather_pages(Tensor key_cache, Tensor value_cache, Tensor block_tables, Tensor seq_lens, Tensor(a!) key, "
     "Tensor(b!) value, Tensor? seq_offset, str mode, bool is_cumulative) -> ()"
-)
-native(
-    "_gather_pages",
-    "GatherPaKvCache",
-    "key_cache value_cache block_tables seq_lens key value seq_offset mode is_cumulative",
 )
 
 

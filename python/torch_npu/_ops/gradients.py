@@ -3,7 +3,7 @@
 import torch
 from torch_npu._ops.checks import check, check_same, refuse
 from torch_npu._ops.norm import half_of
-from torch_npu._ops.registry import composite, declare, derivative, meta, native
+from torch_npu._ops.registry import composite, declare, derivative, meta
 
 ops = torch.ops.npu
 aten = torch.ops.aten
@@ -145,7 +145,6 @@ derivative(
     "npu_add_layer_norm", "npu_add_layer_norm_backward", "grad x1 x2 @2 @1 gamma grad@3", "x1 x2 gamma beta"
 )
 
-native("npu_deep_norm_backward", "DeepNormGrad", "dy x gx gamma mean rstd alpha @0 @1 @2 @3")
 derivative("npu_deep_norm", "npu_deep_norm_backward", "grad@2 x gx gamma @0 @1 alpha", "x gx beta gamma")
 
 
@@ -197,7 +196,6 @@ def _(grad, input, p, dim, maxnorm):
 # ---- Losses --------------------------------------------------------------------------------------------------------
 
 declare("_softmax_cross_entropy(Tensor input, Tensor labels) -> (Tensor, Tensor)")
-native("_softmax_cross_entropy", "SoftmaxCrossEntropyWithLogits", "input labels @0 @1")
 
 
 @meta("_softmax_cross_entropy")
@@ -225,12 +223,6 @@ derivative(
     "npu_softmax_cross_entropy_with_logits_backward",
     "grad input labels",
     "input",
-)
-
-native(
-    "npu_binary_cross_entropy_with_logits_backward",
-    "BinaryCrossEntropyWithLogitsBackward",
-    "grad_output input target weight_opt pos_weight_opt reduction @0",
 )
 
 
@@ -265,11 +257,6 @@ declare(
     "_cross_entropy(Tensor input, Tensor target, Tensor? weight, str reduction, int ignore_index, "
     "float label_smoothing) -> (Tensor, Tensor)"
 )
-native(
-    "_cross_entropy",
-    "CrossEntropyLoss",
-    "input target weight reduction ignore_index label_smoothing =0.0 =0 @0 @1 - -",
-)
 
 
 @meta("_cross_entropy")
@@ -300,11 +287,6 @@ def _(
     return (loss.float() + zloss).to(loss.dtype), log_prob, zloss.to(input.dtype), lse
 
 
-native(
-    "_cross_entropy_grad",
-    "CrossEntropyLossGrad",
-    "grad_loss log_prob target weight - - reduction ignore_index label_smoothing =0.0 @0",
-)
 declare(
     "_cross_entropy_grad(Tensor grad_loss, Tensor log_prob, Tensor target, Tensor? weight, str reduction, "
     "int ignore_index, float label_smoothing) -> Tensor"

@@ -4,11 +4,9 @@ import torch
 from torch_npu._errors import refused
 from torch_npu._ops.checks import check, check_dims, check_type
 from torch_npu._ops.quantization import quantize_rows
-from torch_npu._ops.registry import composite, declare, derivative, meta, native
+from torch_npu._ops.registry import composite, declare, derivative, meta
 
 ops = torch.ops.npu
-
-native("npu_moe_gating_top_k_softmax", "MoeGatingTopKSoftmax", "x finished k @0 @1 @2")
 
 
 @meta("npu_moe_gating_top_k_softmax")
@@ -21,11 +19,6 @@ def _(x, finished=None, k=1):
 declare(
     "_gating_top_k(Tensor x, Tensor? bias, int k, int k_group, int group_count, int group_select_mode, int renorm, "
     "int norm_type, float factor, float eps) -> (Tensor, Tensor, Tensor)"
-)
-native(
-    "_gating_top_k",
-    "MoeGatingTopK",
-    "x bias k k_group group_count group_select_mode renorm norm_type =1 factor eps @0 @1 @2",
 )
 
 
@@ -82,9 +75,6 @@ def _best(scores, k):
     return scores.sort(dim=-1, descending=True, stable=True).indices[..., :k]
 
 
-native("npu_moe_compute_expert_tokens", "MoeComputeExpertTokens", "sorted_expert_for_source_row num_expert @0")
-
-
 @meta("npu_moe_compute_expert_tokens")
 def _(sorted_expert_for_source_row, num_expert):
     check_dims("npu_moe_compute_expert_tokens", "sorted_expert_for_source_row", sorted_expert_for_source_row, 1)
@@ -96,9 +86,6 @@ def _ends(sorted_experts, experts, first=0):
     """How many entries there are up to each expert, of experts in ascending order."""
     wanted = torch.arange(first, first + experts, dtype=sorted_experts.dtype, device=sorted_experts.device)
     return torch.searchsorted(sorted_experts.contiguous(), wanted, right=True)
-
-
-native("npu_moe_init_routing", "MoeInitRouting", "x row_idx expert_idx active_num @0 @1 @2")
 
 
 @meta("npu_moe_init_routing")
@@ -121,12 +108,6 @@ declare(
     "_init_routing(Tensor x, Tensor expert_idx, Tensor? scale, Tensor? offset, int active_num, int expert_capacity, "
     "int expert_num, int drop_pad_mode, int tokens_type, bool with_tokens, int quant_mode, int[] range, "
     "int row_idx_type, bool with_scale) -> (Tensor, Tensor, Tensor, Tensor)"
-)
-native(
-    "_init_routing",
-    "MoeInitRoutingV3",
-    "x expert_idx scale offset active_num expert_capacity expert_num drop_pad_mode tokens_type with_tokens quant_mode "
-    "range row_idx_type @0 @1 @2?with_tokens @3?with_scale",
 )
 
 
@@ -271,13 +252,6 @@ def npu_moe_init_routing_v2(
     return expanded, row_idx.to(torch.int32), tokens, expanded_scale
 
 
-native(
-    "npu_moe_finalize_routing",
-    "MoeFinalizeRoutingV2",
-    "expanded_permuted_rows expanded_src_to_dst_row skip1 skip2 bias scales export_for_source_row drop_pad_mode|0 @0",
-)
-
-
 @meta("npu_moe_finalize_routing")
 def npu_moe_finalize_routing(
     expanded_permuted_rows, skip1, skip2, bias, scales, expanded_src_to_dst_row, export_for_source_row,
@@ -304,7 +278,6 @@ def npu_moe_finalize_routing(
     return expanded_permuted_rows.new_empty([count, expanded_permuted_rows.size(-1)])
 
 
-native("npu_moe_token_permute", "MoeTokenPermute", "tokens indices num_out_tokens|0 padded_mode @0 @1")
 derivative("npu_moe_token_permute", "npu_moe_token_permute_grad", "tokens grad indices @1 padded_mode", "tokens")
 
 
@@ -322,9 +295,6 @@ def _(tokens, indices, num_out_tokens=None, padded_mode=False):
     return tokens.new_empty([count, tokens.size(1)]), indices.new_empty([total], dtype=torch.int32)
 
 
-native(
-    "npu_moe_token_unpermute", "MoeTokenUnpermute", "permuted_tokens sorted_indices probs padded_mode restore_shape @0"
-)
 derivative(
     "npu_moe_token_unpermute",
     "npu_moe_token_unpermute_grad",
@@ -334,9 +304,6 @@ derivative(
 declare(
     "_unpermute_grad(Tensor permuted_tokens, Tensor grad, Tensor sorted_indices, Tensor? probs, bool has_probs) "
     "-> (Tensor, Tensor)"
-)
-native(
-    "_unpermute_grad", "MoeTokenUnpermuteGrad", "permuted_tokens grad sorted_indices probs =0 - @0 @1?has_probs"
 )
 
 
@@ -372,7 +339,6 @@ def _(permuted_tokens, sorted_indices, probs=None, padded_mode=False, restore_sh
 
 
 declare("_top_k_top_p(Tensor logits, Tensor? p, Tensor? k) -> Tensor")
-native("_top_k_top_p", "ApplyTopKTopP", "logits p k @0")
 
 
 @meta("_top_k_top_p")
@@ -404,7 +370,6 @@ def npu_top_k_top_p(logits, p=None, k=None):
 
 
 declare("_attention_update(Tensor[] lse, Tensor[] local_out) -> (Tensor, Tensor)")
-native("_attention_update", "AttentionUpdate", "lse local_out =1 @0 @1")
 
 
 @meta("_attention_update")

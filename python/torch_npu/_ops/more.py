@@ -6,7 +6,7 @@ from torch_npu._ops.cache import npu_format_cast, npu_scatter_pa_kv_cache
 from torch_npu._ops.checks import check, check_dims, check_type, host_list, refuse, type_of
 from torch_npu._ops.norm import half_of, statistics_like
 from torch_npu._ops.quantization import _round_to, quantize_rows
-from torch_npu._ops.registry import composite, kernel, meta, native
+from torch_npu._ops.registry import composite, kernel, meta
 from torch_npu._ops.sparse import _Sequences
 
 ops = torch.ops.npu
@@ -70,8 +70,6 @@ def _(input, acl_format, *_):
 
 # ---- Activations and norms -----------------------------------------------------------------------------------------
 
-native("npu_geglu", "GeGluV3", "input dim approximate activate_left @0 @1")
-
 
 @meta("npu_geglu")
 def _(input, dim=-1, approximate=1, activate_left=False):
@@ -128,9 +126,6 @@ def _(x1, x2, gamma, beta, epsilon=1e-5, additional_output=False):
     rstd = torch.rsqrt((wide - mean).square().mean(-1, keepdim=True) + epsilon)
     y = ((wide - mean) * rstd * gamma.float() + beta.float()).to(x1.dtype)
     return y, mean, rstd, x if additional_output else x.new_empty([0])
-
-
-native("npu_deep_norm", "DeepNorm", "x gx beta gamma alpha epsilon @0 @1 @2")
 
 
 @meta("npu_deep_norm")

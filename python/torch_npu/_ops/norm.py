@@ -2,16 +2,13 @@
 """Norms, gated activations and rotary embeddings."""
 import torch
 from torch_npu._ops.checks import check, check_dims, refuse
-from torch_npu._ops.registry import composite, declare, derivative, meta, native
+from torch_npu._ops.registry import composite, declare, derivative, meta
 
 ops = torch.ops.npu
 
 # ---- Norms ---------------------------------------------------------------------------------------------------------
 
-native("npu_rms_norm", "RmsNorm", "input gamma epsilon @0 @1")
-native("npu_rms_norm_backward", "RmsNormGrad", "dy input rstd gamma @0 @1")
 derivative("npu_rms_norm", "npu_rms_norm_backward", "grad input gamma @1", "input gamma")
-native("npu_add_rms_norm", "AddRmsNorm", "x1 x2 gamma epsilon @0 @1 @2")
 
 
 def statistics_like(name, x, gamma):
@@ -42,13 +39,8 @@ def _(x1, x2, gamma, epsilon=1e-6):
 
 # ---- Activations ---------------------------------------------------------------------------------------------------
 
-native("npu_swiglu", "SwiGlu", "input dim @0")
-native("npu_swiglu_backward", "SwiGluGrad", "grad_output input dim @0")
 derivative("npu_swiglu", "npu_swiglu_backward", "grad input dim", "input")
-native("npu_fast_gelu", "FastGelu", "input @0")
 derivative("npu_fast_gelu", "npu_fast_gelu_backward", "grad input", "input")
-native("npu_gelu", "GeluV2", "input approximate:none=0,tanh=1 @0")
-native("npu_gelu_backward", "GeluBackwardV2", "grad_output input approximate @0")
 derivative("npu_gelu", "npu_gelu_backward", "grad input approximate", "input")
 
 
@@ -92,7 +84,6 @@ def _(grad, input):
 
 
 declare("_clipped_swiglu(Tensor x, float alpha, float limit, float bias, bool interleaved) -> Tensor")
-native("_clipped_swiglu", "ClippedSwiglu", "x - =-1 alpha limit bias interleaved @0")
 
 
 @meta("_clipped_swiglu")
@@ -123,9 +114,6 @@ def npu_clipped_swiglu(x, *, group_index=None, dim=-1, alpha=1.702, limit=7.0, b
 
 # ---- Rotary embeddings ---------------------------------------------------------------------------------------------
 
-_MODE = "rotary_mode:half=0,interleave=1,quarter=2,interleave-half=3"
-native("npu_rotary_mul", "RotaryPositionEmbedding", f"input r1 r2 {_MODE} @0")
-native("npu_rotary_mul_backward", "RotaryPositionEmbeddingGrad", f"grad r1 r2 input {_MODE} @0 @1 @2")
 derivative("npu_rotary_mul", "npu_rotary_mul_backward", "grad input r1 r2 rotary_mode", "input r1 r2")
 
 
@@ -165,9 +153,6 @@ def npu_apply_rotary_pos_emb(query, key, cos, sin, layout="BSND", rotary_mode="h
     return ops.npu_rotary_mul(query, cos, sin, rotary_mode), ops.npu_rotary_mul(key, cos, sin, rotary_mode)
 
 
-native("npu_interleave_rope", "InterleaveRope", "x cos sin @0")
-
-
 @meta("npu_interleave_rope")
 def _(x, cos, sin):
     name = "npu_interleave_rope"
@@ -197,7 +182,6 @@ declare(
     "_rope_of_table(Tensor positions, Tensor query, Tensor key, Tensor table, int[]? section, int head_size, "
     "bool halves) -> (Tensor, Tensor)"
 )
-native("_rope_of_table", "RopeWithSinCosCache", "positions query key table section head_size halves @0 @1")
 
 
 @meta("_rope_of_table")

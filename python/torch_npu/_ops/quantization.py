@@ -4,7 +4,7 @@ import torch
 from torch_npu._errors import refused
 from torch_npu._ops.checks import check, check_dims, check_type, is_int4, refuse, type_of
 from torch_npu._ops.norm import half_of
-from torch_npu._ops.registry import composite, declare, host_kernel, meta, native
+from torch_npu._ops.registry import composite, declare, host_kernel, meta
 
 ops = torch.ops.npu
 
@@ -16,7 +16,6 @@ declare(
     "_dynamic_quant(Tensor input, Tensor? smooth_scales, Tensor? group_index, int dst_type, bool asymmetric) "
     "-> (Tensor, Tensor, Tensor)"
 )
-native("_dynamic_quant", "DynamicQuantV2", "input smooth_scales group_index dst_type @0 @1 @2?asymmetric")
 
 
 @meta("_dynamic_quant")
@@ -169,9 +168,6 @@ def npu_quantize(input, scales, zero_points, dtype, axis=1, div_mode=True):
     return _round_to(name, values, dtype, "dtype")
 
 
-native("npu_convert_weight_to_int4pack", "ConvertWeightToINT4Pack", "weight @0")
-
-
 @meta("npu_convert_weight_to_int4pack")
 def npu_convert_weight_to_int4pack(weight, inner_k_tiles=0):
     name = "npu_convert_weight_to_int4pack"
@@ -182,7 +178,6 @@ def npu_convert_weight_to_int4pack(weight, inner_k_tiles=0):
 
 
 declare("_trans_quant_param(Tensor scale, Tensor? offset) -> Tensor")
-native("_trans_quant_param", "TransQuantParamV2", "scale offset @0")
 
 
 @meta("_trans_quant_param")
@@ -233,11 +228,6 @@ declare(
     "_add_rms_norm_quant(Tensor x1, Tensor x2, Tensor gamma, Tensor scales1, Tensor? scales2, Tensor? zero_points1, "
     "Tensor? zero_points2, Tensor? beta, float epsilon, bool div_mode, bool has_second) -> (Tensor, Tensor, Tensor)"
 )
-native(
-    "_add_rms_norm_quant",
-    "AddRmsNormQuantV2",
-    "x1 x2 gamma scales1 scales2 zero_points1 zero_points2 beta =-1 epsilon div_mode @0 @1?has_second @2 -",
-)
 
 
 @meta("_add_rms_norm_quant")
@@ -250,11 +240,6 @@ def _(x1, x2, gamma, scales1, scales2, zero_points1, zero_points2, beta, epsilon
 declare(
     "_add_rms_norm_dynamic_quant(Tensor x1, Tensor x2, Tensor gamma, Tensor? smooth_scale1, Tensor? smooth_scale2, "
     "Tensor? beta, float epsilon, bool first, bool second, bool[] mask) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
-)
-native(
-    "_add_rms_norm_dynamic_quant",
-    "AddRmsNormDynamicQuantV2",
-    "x1 x2 gamma smooth_scale1 smooth_scale2 beta epsilon mask @0?first @1?second @2 @3?first @4?second",
 )
 
 
@@ -356,12 +341,6 @@ declare(
     "_dequant_swiglu_quant(Tensor x, Tensor? weight_scale, Tensor? activation_scale, Tensor? bias, "
     "Tensor? quant_scale, Tensor? quant_offset, bool activate_left, str quant_mode, int swiglu_mode, "
     "float clamp_limit, float glu_alpha, float glu_bias, bool is_dynamic) -> (Tensor, Tensor)"
-)
-native(
-    "_dequant_swiglu_quant",
-    "DequantSwigluQuantV2",
-    "x weight_scale activation_scale bias quant_scale quant_offset - activate_left quant_mode =2 - =-1 swiglu_mode "
-    "clamp_limit glu_alpha glu_bias @0 @1?is_dynamic",
 )
 
 
@@ -484,7 +463,6 @@ declare(
     "_quant_matmul(Tensor x1, Tensor x2, Tensor scale, Tensor? offset, Tensor? pertoken_scale, Tensor? bias, "
     "ScalarType output) -> Tensor"
 )
-native("_quant_matmul", "QuantMatmulV4", "x1 x2 scale offset pertoken_scale bias =0 =0 @0")
 
 
 @meta("_quant_matmul")
@@ -554,13 +532,6 @@ def npu_quant_matmul(
     return ops._quant_matmul(x1, x2, scale.reshape(-1), offset, pertoken_scale, bias, output)
 
 
-native(
-    "npu_weight_quant_batchmatmul",
-    "WeightQuantBatchMatmulV3",
-    "x weight antiquant_scale antiquant_offset quant_scale quant_offset bias antiquant_group_size inner_precise @0",
-)
-
-
 @meta("npu_weight_quant_batchmatmul")
 def _(
     x, weight, antiquant_scale, antiquant_offset=None, quant_scale=None, quant_offset=None, bias=None,
@@ -597,7 +568,6 @@ def _split_result(name, result, perm_y, factor):
 declare(
     "_transpose_matmul(Tensor input, Tensor weight, int[] perm_x1, int[] perm_x2, int[] perm_y, int factor) -> Tensor"
 )
-native("_transpose_matmul", "TransposeBatchMatMul", "input weight - - perm_x1 perm_x2 perm_y =0 factor @0")
 
 
 @meta("_transpose_matmul")
@@ -669,12 +639,6 @@ declare(
     "Tensor[]? antiquant_scale, Tensor[]? antiquant_offset, Tensor[]? per_token_scale, Tensor? group_list, "
     "int split_item, int group_type, int group_list_type, int act_type, int[]? tuning_config) -> Tensor[]"
 )
-native(
-    "_grouped_matmul",
-    "GroupedMatmulV5",
-    "x weight bias scale offset antiquant_scale antiquant_offset per_token_scale group_list - - - split_item "
-    "group_type group_list_type act_type tuning_config @* - -",
-)
 
 
 def _columns(weight):
@@ -737,11 +701,6 @@ def _stacked(tensors):
 declare(
     "_grouped_quant_matmul(Tensor x, Tensor weight, Tensor[]? bias, Tensor[]? scale, Tensor[]? per_token_scale, "
     "Tensor group_list, int group_list_type, ScalarType output) -> Tensor"
-)
-native(
-    "_grouped_quant_matmul",
-    "GroupedMatmulV5",
-    "x{} weight{} bias scale - - - per_token_scale group_list - - - =3 =0 group_list_type =0 - @* - -",
 )
 
 

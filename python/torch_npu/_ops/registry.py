@@ -3,8 +3,8 @@
 
 A row is one of
 
-    native      an operator of the device, called by a boxed kernel (python/csrc/ops): its name, its parameters in the
-                language of native.cc, and a function on Meta tensors that tells the results
+    native      an operator of the device, called by a boxed kernel (python/csrc/ops) as its row of api/torch_ops.csv
+                says, which is compiled in; and a function on Meta tensors that tells the results
     composite   a function over other operators; it tells the results on Meta tensors, too, by running there
     host kernel a kernel of the CPU in python/csrc/ops, as a task of a stream; and a function on Meta tensors
     kernel      a function for tensors of the device, and another one for Meta tensors
@@ -21,20 +21,20 @@ from torch_npu._errors import refused
 from torch_npu._ops.refused import REASONS
 from torch_npu._ops.schemas import SCHEMAS
 
-__all__ = ["composite", "declare", "derivative", "host_kernel", "kernel", "meta", "native", "workspace"]
+__all__ = ["composite", "declare", "derivative", "host_kernel", "kernel", "meta", "workspace"]
 
 
 @dataclasses.dataclass
 class Row:
-    device: str = ""
-    parameters: str = ""
+    function: str = ""  # C name of the device's operator
     functions: typing.Dict[str, typing.Callable] = dataclasses.field(default_factory=dict)  # by dispatch key
     derivative: typing.Optional[tuple] = None
     workspace_of: str = ""
     runs_on_host: bool = False
 
 
-ROWS: typing.Dict[str, Row] = {}
+# Those of api/torch_ops.csv come first: operators that tell a workspace look for the one that they tell it of.
+ROWS: typing.Dict[str, Row] = {full: Row(function) for full, function in _C._declared_operators()}
 # Write tensors that their signatures do not mark as written: compilers must not drop calls whose results nobody uses.
 WRITES_IN_SILENCE = (
     "atb::_npu_group_topk",
@@ -61,12 +61,6 @@ def _row(name):
 def declare(schema):
     """An operator of our own, which others are made of."""
     OURS.append(schema)
-
-
-def native(name, device, parameters):
-    """``name`` is the device's operator aclnn``device``."""
-    row = _row(name)
-    row.device, row.parameters = device, parameters
 
 
 def host_kernel(name):
@@ -145,8 +139,8 @@ def _implement(full, row):
     space, name = full.split("::")
     for key, function in row.functions.items():
         _library(space).impl(name, function, key)
-    if row.device and not _C._bind_operator(full, row.device, row.parameters):
-        raise refused(RuntimeError(f"libreprise.so has no operator aclnn{row.device}, which {full} is made of"))
+    if row.function and not _C._bind_operator(full):
+        raise refused(RuntimeError(f"libreprise.so has no operator {row.function}, which {full} is made of"))
     if row.runs_on_host:
         _C._bind_host_kernel(full)
     if row.workspace_of:

@@ -3,14 +3,13 @@
 import torch
 from torch_npu._ops.checks import check, check_dims, check_type, refuse
 from torch_npu._ops.moe import _best, npu_moe_init_routing_v2
-from torch_npu._ops.registry import composite, declare, derivative, meta, native
+from torch_npu._ops.registry import composite, declare, derivative, meta
 
 ops = torch.ops.npu
 
 # ---- By index ------------------------------------------------------------------------------------------------------
 
 declare("_permute_grad(Tensor grad, Tensor sorted_indices, int tokens, int choices) -> Tensor")
-native("_permute_grad", "MoeTokenPermuteGrad", "grad sorted_indices choices =0 @0")
 
 
 @meta("_permute_grad")

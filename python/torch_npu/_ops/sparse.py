@@ -5,7 +5,7 @@ from torch_npu._errors import refused
 from torch_npu._ops.cache import write_pages
 from torch_npu._ops.checks import check, check_dims, check_type, refuse
 from torch_npu._ops.norm import npu_interleave_rope
-from torch_npu._ops.registry import composite, declare, host_kernel, kernel, meta, native
+from torch_npu._ops.registry import composite, declare, host_kernel, kernel, meta
 
 ops = torch.ops.npu
 
@@ -62,12 +62,6 @@ declare(
     "_kv_norm_rope_cache(Tensor kv, Tensor gamma, Tensor cos, Tensor sin, Tensor index, Tensor(a!) k_cache, "
     "Tensor(b!) ckv_cache, Tensor? k_rope_scale, Tensor? c_kv_scale, Tensor? k_rope_offset, Tensor? c_kv_offset, "
     "float epsilon, str cache_mode) -> (Tensor, Tensor)"
-)
-native(
-    "_kv_norm_rope_cache",
-    "KvRmsNormRopeCache",
-    "kv gamma cos sin index k_cache ckv_cache k_rope_scale c_kv_scale k_rope_offset c_kv_offset epsilon cache_mode "
-    "=1 @0 @1",
 )
 
 

@@ -4,7 +4,7 @@ import torch
 from torch_npu._errors import refused
 from torch_npu._ops.attention import _make_drop_mask
 from torch_npu._ops.checks import check, check_dims, check_same, check_type
-from torch_npu._ops.registry import composite, declare, derivative, kernel, meta, native
+from torch_npu._ops.registry import composite, declare, derivative, kernel, meta
 
 ops = torch.ops.npu
 aten = torch.ops.aten
@@ -107,7 +107,6 @@ def _new_mask(like, count, p):
 
 
 declare("_apply_drop_mask(Tensor input, Tensor mask, float p) -> Tensor")
-native("_apply_drop_mask", "DropoutDoMask", "input mask p @0")
 
 
 @meta("_apply_drop_mask")
@@ -147,9 +146,6 @@ derivative("_npu_dropout", "npu_dropout_backward", "grad @1 p", "input")
 def _(size, p, *, dtype=None, layout=None, device=None, pin_memory=None):
     _check_p("npu_dropout_gen_mask", p)
     return _new_mask(torch.empty(0, device=device or "npu"), torch.Size(size).numel(), p)
-
-
-native("_npu_dropout_gen_mask.Tensor", "DropoutGenMaskV2", "size p seed offset =0 @0")
 
 
 @meta("_npu_dropout_gen_mask.Tensor")
@@ -197,17 +193,6 @@ def _(input, lambd=1, *, generator=None):
 
 
 # ---- Watching ------------------------------------------------------------------------------------------------------
-
-native(
-    "_npu_silent_check_v2",
-    "SilentCheck",
-    "val input_grad sfda step c_min_steps c_thresh_l1 c_coeff_l1 c_thresh_l2 c_coeff_l2 npu_asd_detect @0",
-)
-native(
-    "_npu_silent_check_v3",
-    "SilentCheckV2",
-    "val max avg input_grad step [] [] [] c_thresh_l1 c_thresh_l2 betal npu_asd_detect @0",
-)
 
 
 @meta("_npu_silent_check_v2", "_npu_silent_check_v3")

@@ -319,8 +319,6 @@ void AddOptional(const OpCall& call, Launch& launch, const Operand* operand, con
   is_write ? call.Write(launch, *operand, view) : call.Read(launch, *operand, view);
 }
 
-Status AnyShape(OpCall&) { return {}; }
-
 // ---- Rotary -----------------------------------------------------------------------------------------------------
 
 void RunRotate(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {

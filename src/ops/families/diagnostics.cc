@@ -92,11 +92,6 @@ void RunSilentCheckV2(const Launch& launch, kernels::Range, const Launch::Memory
   *static_cast<int32_t*>(launch.refs[3].data) = verdict;
 }
 
-Status ComputeInFloat(OpCall& call) {
-  call.compute = DType::kFloat;
-  return {};
-}
-
 Status SilentCheckShape(OpCall& call) {
   constexpr int64_t kHistory = 3;
   for (const char* name : {"val", "stepRef", "result"}) {

@@ -29,11 +29,6 @@ void RunDynamicQuantize(const Launch& launch, kernels::Range range, const Launch
                            launch.refs[2], range);
 }
 
-Status ComputeInFloat(OpCall& call) {
-  call.compute = DType::kFloat;
-  return {};
-}
-
 // y has the shape of x, or an eighth of its last dim if 4-bit numbers are packed.
 Status CheckQuantized(OpCall& call, const Operand& x, const Operand& y) {
   if (x.rank() == 0) return call.InvalidOperand(x, "is a scalar, expected at least one dim");

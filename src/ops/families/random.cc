@@ -21,8 +21,6 @@ using kernels::TensorRef;
 // Light elements that a random number costs.
 constexpr int64_t kDrawCost = 8;
 
-Status AnyShape(OpCall&) { return {}; }
-
 // Seed and offset may be tensors of one element.
 Status SeedShape(OpCall& call) {
   for (std::string_view name : {"seedTensor", "offsetTensor"}) {

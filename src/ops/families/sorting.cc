@@ -286,7 +286,7 @@ void RunMasked(const Launch& launch, kernels::Range range, const Launch::Memory&
   if (range.begin == 0) Found(launch).outputs[0].sizes[0] = kernels::TotalOf(counts, launch.units);
 }
 
-Status MaskedShape(OpCall& call) {
+Status SelectedShape(OpCall& call) {
   const Operand& self = call.Get("self");
   const Operand& mask = call.Get("mask");
   const Operand& out = call.outputs[0];
