@@ -71,7 +71,7 @@ row() {
 # The extension is built in the tree of the row release, whose libraries it takes.
 build_torch() {
   python=$(scripts/venv.sh) || return
-  TARGETS="torch_npu opapi nnopbase" scripts/build.sh release "${options[@]}" -DREPRISE_TORCH=ON "-DREPRISE_PYTHON=$python"
+  TARGETS="torch_npu opapi nnopbase opdef_infer" scripts/build.sh release "${options[@]}" -DREPRISE_TORCH=ON "-DREPRISE_PYTHON=$python"
 }
 
 # Results beside those of the row release.

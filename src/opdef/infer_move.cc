@@ -500,6 +500,17 @@ bool PlaceIsIn(const std::vector<Dim>& value, const Dim& place) {
 
 bool HasBit(int64_t mask, size_t i) { return i < 63 && (mask >> i & 1) != 0; }
 
+// Lists whose values are known have an entry for each slice.
+Status CheckSliceCounts(const InferContext& call, size_t count) {
+  for (const std::string_view name : {"end", "axes", "strides"}) {
+    const std::vector<Dim>* value = call.Value(name);
+    if (value == nullptr || value->size() == count) continue;
+    return call.WrongInput(call.In(name), fmt::format("has {} entries, but begin has {}", value->size(), count),
+                           "give one entry for each begin");
+  }
+  return {};
+}
+
 }  // namespace
 
 Status StridedSlice(InferContext& call) {  // rule
@@ -517,24 +528,13 @@ Status StridedSlice(InferContext& call) {  // rule
       (call.Has("axes") && !call.Numbers("axes").has_value())) {
     return keeps_rank ? call.SetRest(Sizes::Unknown(rank)) : call.Open();
   }
+  REPRISE_RETURN_IF_ERROR(CheckSliceCounts(call, count));
   std::vector<int64_t> axes;
   if (call.Has("axes")) {
     REPRISE_ASSIGN_OR_RETURN(axes, call.WrapDims("axes", *call.Numbers("axes"), rank));
-    if (axes.size() != count) {
-      return call.WrongInput(call.In("axes"), fmt::format("has {} entries, but begin has {}", axes.size(), count),
-                             "name one dim for each begin");
-    }
-  }
-  if (begin != nullptr && end != nullptr && end->size() != count) {
-    return call.WrongInput(call.In("end"), fmt::format("has {} entries, but begin has {}", end->size(), count),
-                           "give an end for each begin");
   }
   const std::optional<std::vector<int64_t>> strides =
       call.Has("strides") ? call.Numbers("strides") : std::vector<int64_t>(count, 1);
-  if (strides.has_value() && strides->size() != count) {
-    return call.WrongInput(call.In("strides"), fmt::format("has {} entries, but begin has {}", strides->size(), count),
-                           "give a stride for each begin");
-  }
   // What each entry says about its dim; dims without an entry stay.
   std::vector<Dim> out;
   std::vector<bool> is_gone(rank, false);
