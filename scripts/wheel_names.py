@@ -32,7 +32,7 @@ FOREIGN = ("libc.so*", "libm.so*", "libdl.so*", "librt.so*", "libpthread.so*", "
 # What a name of the toolkit looks like; everything else that a library lacks comes from the system or from PyTorch.
 # The first library is the one where the package asks for it.
 OWNERS = [
-    (r"aclnn[A-Z]\w+", ["libopapi"]),
+    (r"aclnn[A-Z]\w+|acl(?:Rfft1D|Stft)(?:GetWorkspaceSize)?", ["libopapi"]),
     (r"aclop(?:Start|Stop)DumpArgs", ["libacl_op_compiler"]),
     (r"aclrt(?:Get|Set|CtxSet|CtxGet)SysParamOpt", ["libacl_op_compiler"]),
     (r"acl(?:Set|Get)Compileopt\w*|aclop(?:Compile|SetCompile)\w*|aclGenGraphAndDumpForOp|acl\w+GraphDumpOpt",
@@ -64,12 +64,15 @@ OWNERS = [
     (r"\w+_s", ["libc_sec"]),
 ]
 OWNERS = [(re.compile(pattern), libraries) for pattern, libraries in OWNERS]
-# Texts of the package that look like names and are none: messages, keys of options, functions of its own.
+# Texts of the package that look like names and are none: messages, keys of options, functions and labels of its own.
 NOT_LOOKED_UP = re.compile(
-    r"\w+_s|rt[A-Z]\w+|GE[A-Z]\w+|Msprof\w+|aclnn\w+GetWorkspaceSize\w|acl[A-Z][a-z]+(?:Error|Type|Format)$|"
-    r"acl(?:Tensor|Scalar|IntArray|BoolArray|FloatArray|TensorList|ScalarList|OpExecutor)$|Hccl(?:Comm|Result)$")
+    r"\w+_s|rt[A-Z]\w+|GE[A-Z]\w+|Msprof\w+|Hccl(?:Allg\w+|Allr\w+|\w+Base|\w+_SendRecv|\w+Face|CommList|Scattr\w*)|"
+    r"aclProfiling\w+|aclQueryEvent\w+|aclStressDetect|mstxDomain(?:Include|Exclude)|"
+    r"acl(?:Tensor|Scalar|IntArray|BoolArray|FloatArray|TensorList|ScalarList|OpExecutor)")
 # Allowed to be absent: the package asks whether they are there and goes another way (docs/published_package.md).
 OPTIONAL = {"libaoe_tuning", "libascend_ml", "libascendsk", "libdcmi", "liblcal", "libmspti", "libshmem"}
+OPTIONAL_NAMES = re.compile(
+    r"GeSession\w+|GetRegisteredIrDef|\w*(?:Init|UnInit)\w*ThreadLocal|\w*HugeMem\w*|\w*PTA\w+|AddTensorAddrToCachedList")
 
 
 class Elf:
@@ -192,14 +195,10 @@ class Report:
         texts = set().union(*(elf.texts() for elf in objects.values()))
         self.looked_up = {n for n in texts - own - self.linked if owners(n) and not NOT_LOOKED_UP.fullmatch(n)}
         self.missing_files = {file for file in self.files if file not in ours.elf}
-        self.missing_linked = self.linked - self._found_by_loader(objects, packaged, ours)
+        # The loader looks through all that is loaded: the needed libraries of all objects and what these need.
+        self.missing_linked = self.linked - ours.reachable({file for elf in objects.values() for file in elf.needed})
         self.missing_looked_up = {
             n for n in self.looked_up if n not in ours.reachable(f"{library}.so" for library in owners(n))}
-
-    def _found_by_loader(self, objects, packaged, ours):
-        """The loader looks through all that is loaded: the needed libraries of all objects and what these need."""
-        del packaged
-        return ours.reachable({file for elf in objects.values() for file in elf.needed})
 
     def by_library(self, names):
         grouped = {}
@@ -210,13 +209,13 @@ class Report:
     def operators(self):
         """Operators that are looked up, and those that are missing, without their names of two phases."""
         def stems(names):
-            return {n.removesuffix("GetWorkspaceSize") for n in names if n.startswith("aclnn")}
+            return {n.removesuffix("GetWorkspaceSize") for n in names if owners(n) == ["libopapi"]}
         return stems(self.looked_up), stems(self.missing_looked_up)
 
 
 def needed_names(report):
     """Looked up and missing, without operators and without libraries that may be absent."""
-    grouped = report.by_library(report.missing_looked_up)
+    grouped = report.by_library({n for n in report.missing_looked_up if not OPTIONAL_NAMES.fullmatch(n)})
     return {k: v for k, v in grouped.items() if k not in OPTIONAL and k != "libopapi"}
 
 
@@ -225,10 +224,11 @@ def show(package, report):
     print(f"{package}: {len(report.files)} libraries, {len(report.linked)} linked names, {len(report.looked_up)} looked up")
     print(f"  libraries that are missing: {', '.join(sorted(report.missing_files)) or 'none'}")
     for title, names in (("linked", report.missing_linked), ("looked up", report.missing_looked_up)):
-        names = {n for n in names if not n.startswith("aclnn")}
+        names = {n for n in names if owners(n) != ["libopapi"]}
         print(f"  {title} and missing: {len(names)}")
         for library, members in report.by_library(names).items():
-            note = " (may be absent)" if library in OPTIONAL else ""
+            optional = library in OPTIONAL or all(OPTIONAL_NAMES.fullmatch(n) for n in members)
+            note = " (may be absent)" if optional else ""
             print(f"    {library}{note}: {' '.join(members)}")
     print(f"  operators: {len(wanted)} looked up, {len(wanted) - len(absent)} here")
 

@@ -19,20 +19,20 @@ struct Tensor;
 using Status = int;
 
 namespace infer {
-struct ElewiseParam;
-struct GroupTopkParam;
-struct LinearParam;
-struct PagedAttentionParam;
-struct ReshapeAndCacheParam;
-struct RmsNormParam;
-struct RopeParam;
-struct SelfAttentionParam;
+struct [[gnu::visibility("default")]] ElewiseParam;
+struct [[gnu::visibility("default")]] GroupTopkParam;
+struct [[gnu::visibility("default")]] LinearParam;
+struct [[gnu::visibility("default")]] PagedAttentionParam;
+struct [[gnu::visibility("default")]] ReshapeAndCacheParam;
+struct [[gnu::visibility("default")]] RmsNormParam;
+struct [[gnu::visibility("default")]] RopeParam;
+struct [[gnu::visibility("default")]] SelfAttentionParam;
 }  // namespace infer
 
 Status CreateContext(Context** context);
 Status DestroyContext(Context* context);
 template <class Param>
-Status CreateOperation(const Param& param, Operation** operation);
+[[gnu::visibility("default")]] Status CreateOperation(const Param& param, Operation** operation);
 Status DestroyOperation(Operation* operation);
 
 class Utils {
