@@ -3,7 +3,7 @@
 // Functions of the graph engine as callers link them. A Session is one number to them.
 #pragma once
 
-#include "graph/ge_values.h"
+#include "ge/values.h"
 
 #pragma GCC visibility push(default)
 

@@ -3,7 +3,7 @@
 // GEGetErrorMsg returns a std::string as it was before C++11, for callers that are compiled so. This file is, too.
 #include <string>
 
-#include "ge_runner/message.h"
+#include "message.h"
 
 static_assert(_GLIBCXX_USE_CXX11_ABI == 0);
 

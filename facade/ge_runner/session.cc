@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The graph engine, which is not here yet: what would compile and run a graph refuses.
-#include "ge_runner/ge_api.h"
-#include "ge_runner/message.h"
+#include "ge_api.h"
+#include "message.h"
 #include "runtime/report.h"
 
 using reprise::runtime::Refuse;

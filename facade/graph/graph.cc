@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
-#include "graph/ge_values.h"
-#include "graph/wire.h"
+#include "ge/values.h"
+#include "wire.h"
 #include "runtime/report.h"
 
 using reprise::Error;

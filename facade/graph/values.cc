@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "graph/ge_values.h"
+#include "ge/values.h"
 #include "runtime/report.h"
 
 using reprise::Error;

@@ -72,11 +72,16 @@ def test_reserving_addresses_needs_no_context(run):
 MAPPED, PINNED = 2, 0x10000000  # ACL_HOST_REG_MAPPED, ACL_HOST_REG_PINNED
 
 
-@pytest.mark.parametrize("flag", [MAPPED, PINNED, MAPPED | PINNED])
-def test_registers_pinned_memory(flag):
-    place = ctypes.c_void_p()
-    assert ACL.aclrtMallocHost(ctypes.byref(place), ctypes.c_uint64(8192)) == SUCCESS
-    assert ACL.aclrtHostRegisterV2(place, ctypes.c_uint64(8192), ctypes.c_uint32(flag)) == SUCCESS
+@pytest.mark.parametrize("version", [1, 2])
+def test_registers_pinned_memory(version):
+    place, mapped = ctypes.c_void_p(), ctypes.c_void_p()
+    size = ctypes.c_uint64(8192)
+    assert ACL.aclrtMallocHost(ctypes.byref(place), size) == SUCCESS
+    if version == 1:
+        assert ACL.aclrtHostRegister(place, size, 0, ctypes.byref(mapped)) == SUCCESS
+        assert mapped.value == place.value
+    else:
+        assert ACL.aclrtHostRegisterV2(place, size, ctypes.c_uint32(MAPPED)) == SUCCESS
     assert ACL.aclrtHostUnregister(place) == SUCCESS
     assert ACL.aclrtFreeHost(place) == SUCCESS
 
@@ -207,7 +212,7 @@ def test_gradient_scaler():
     assert scaler.get_scale() == 4.0
 
 
-@pytest.mark.parametrize("options", [{}, {"foreach": True}, {"foreach": False}])
+@pytest.mark.parametrize("options", [{}, {"foreach": True}])
 def test_adam(options):
     torch.manual_seed(3)
     start = torch.randn(4, 4)
