@@ -67,7 +67,7 @@ OWNERS = [(re.compile(pattern), libraries) for pattern, libraries in OWNERS]
 # Texts of the package that look like names and are none: messages, keys of options, functions and labels of its own.
 NOT_LOOKED_UP = re.compile(
     r"\w+_s|rt[A-Z]\w+|GE[A-Z]\w+|Msprof\w+|Hccl(?:Allg\w+|Allr\w+|\w+Base|\w+_SendRecv|\w+Face|CommList|Scattr\w*)|"
-    r"aclProfiling\w+|aclQueryEvent\w+|aclStressDetect|mstxDomain(?:Include|Exclude)|"
+    r"hal\w+hal\w+|aclProfiling\w+|aclQueryEvent\w+|aclStressDetect|mstxDomain(?:Include|Exclude)|"
     r"acl(?:Tensor|Scalar|IntArray|BoolArray|FloatArray|TensorList|ScalarList|OpExecutor)")
 # Allowed to be absent: the package asks whether they are there and goes another way (docs/published_package.md).
 OPTIONAL = {"libaoe_tuning", "libascend_ml", "libascendsk", "libdcmi", "liblcal", "libmspti", "libshmem"}

@@ -11,8 +11,8 @@
 #include <string_view>
 
 #include "ge/values.h"
-#include "wire.h"
 #include "runtime/report.h"
+#include "wire.h"
 
 using reprise::Error;
 using reprise::Status;
