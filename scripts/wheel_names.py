@@ -51,6 +51,7 @@ OWNERS = [
     (r"Hcom[A-Z]\w+|Hcomm[A-Z]\w+", ["libhcomm", "libhccl"]),
     (r"Lcc?al?[A-Z]\w+", ["liblcal"]),
     (r"Aoe[A-Z]\w+", ["libaoe_tuning"]),
+    (r"Aml(?:Aicore|P2P)DetectOnline", ["libascend_ml"]),
     (r"hal[A-Z]\w+", ["libascend_hal"]),
     (r"Msprof[A-Z]\w+", ["libprofapi"]),
     (r"mspti[A-Z]\w+", ["libmspti"]),
