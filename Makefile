@@ -6,6 +6,7 @@
 #   make test PRESETS=release one of these rows (release, torch, asan, tsan; debug too)
 #   make test-all             the same with the full form of sweeps and random tests, and all programs in all rows
 #   make test-models          transformers, diffusers, timm, lightning and others on the device npu; downloads them
+#   make test-wheel           the published torch-npu package on the installed libraries; downloads it
 #   make flaky                looks for tests that fail now and then, on a busy machine; FLAKY_MINUTES=60
 #   make mutants              builds small mistakes and sees that the tests catch them; MUTANTS_ARGS="--only NAME"
 #   make conformance          which items of the specification are covered and pass
@@ -21,7 +22,7 @@ STRIP ?= --strip
 JOBS ?= $(shell nproc)
 PRESETS ?= release torch asan tsan
 
-.PHONY: demo test test-all test-models flaky mutants conformance bench fuzz lint format install uninstall deps dev-deps clean
+.PHONY: demo test test-all test-models test-wheel flaky mutants conformance bench fuzz lint format install uninstall deps dev-deps clean
 
 demo: deps
 	@scripts/demo.sh "$(CURDIR)/build/demo"
@@ -36,6 +37,9 @@ test-all: test
 test-models: deps
 	@scripts/deps.sh torch
 	@scripts/test_models.sh $(MODELS_ARGS)
+
+test-wheel: deps
+	@scripts/run_tests.sh wheel
 
 flaky: deps
 	@scripts/deps.sh test $(filter torch,$(PRESETS))

@@ -14,8 +14,16 @@ set(libraries
   acl_tdt_channel
   acl_tdt_queue
   ascend_dump
+  ascend_hal
+  ascend_protobuf
   ascendcl
+  atb
   c_sec
+  fmk_parser
+  ge_runner
+  graph
+  hccl
+  hcomm
   ms_tools_ext
   msprofiler
   nnopbase

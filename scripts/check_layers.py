@@ -55,6 +55,7 @@ LAYERS = {
     "src/tdt": Layer("tensor channels, queues, queue buffers", ("base", "kernels", "runtime")),
     "src/profile": Layer("profiler, marks and ranges of the program", ("base", "ir", "device", "runtime")),
     "src/observe": Layer("JSON trace, SVG picture and DOT of a model", ("base", "ir", "device", "kernels", "runtime", "model")),
+    "src/ge": Layer("classes of the graph engine as callers see them"),
     "src/api": Layer(
         "implementation of include/reprise",
         ("base", "kernels", "opdef", "ir", "device", "exec", "runtime", "ops", "memory", "rng", "model", "capture", "observe"),
@@ -79,6 +80,14 @@ LAYERS = {
     "facade/mstx": Layer("libms_tools_ext.so: marks and ranges of the program", ("base", "device", "runtime", "profile"), ("acl", "mstx")),
     "facade/profapi": Layer("libprofapi.so: reports of frameworks", ("base", "device", "runtime", "profile"), ("experiment",)),
     "facade/c_sec": Layer("libc_sec.so: copies and texts that know how large their destination is", (), ("securec.h",)),
+    "facade/hccl": Layer("libhccl.so: collectives, refused; what is configured for the whole process", ("base", "runtime")),
+    "facade/hcomm": Layer("libhcomm.so: another name under which libhccl.so is found"),
+    "facade/graph": Layer("libgraph.so: texts, shapes, tensors and graphs of the graph engine", ("base", "runtime", "ge")),
+    "facade/ge_runner": Layer("libge_runner.so: the graph engine, refused", ("base", "runtime", "ge")),
+    "facade/fmk_parser": Layer("libfmk_parser.so: there to be found by the loader"),
+    "facade/ascend_protobuf": Layer("libascend_protobuf.so: there to be found by the loader"),
+    "facade/atb": Layer("libatb.so: operations of the transformer library, refused", ("base", "runtime")),
+    "facade/ascend_hal": Layer("libascend_hal.so: what profilers ask of a driver", ("base", "runtime")),
     "python/csrc": Layer("torch_npu._C: the PyTorch layer, over the public interfaces alone", (), ("reprise", "acl")),
 }
 

@@ -1,7 +1,8 @@
 #!/bin/bash
 # run_tests.sh [--only LABEL] [--build] ROW…: builds and runs the tests of each row, one line per row; on failure the
-# output of what failed. Then what builds and tests cost, and 'N passed, N failed'. A row is a preset, or torch: the
-# PyTorch layer, in the release build, and the operators, with PyTorch on the CPU as the oracle.
+# output of what failed. Then what builds and tests cost, and 'N passed, N failed'. A row is a preset; or torch: the
+# PyTorch layer, in the release build, and the operators, with PyTorch on the CPU as the oracle; or wheel: the published
+# torch-npu package, which is downloaded, on the installed libraries of the release build.
 #
 #   --build                  builds what the rows need and runs nothing
 #   REPRISE_TEST_FORM=full   the full form of tests that have a short one, and all programs in all rows (`make test-all`)
@@ -102,11 +103,39 @@ torch_row() {
     "$python" -m pytest -q -n 2 --dist worksteal "--junitxml=$results/ops.xml" tests/ops
 }
 
+# The libraries as `make install` installs them, below build/.
+build_wheel() {
+  wheel_python=$(scripts/wheel_venv.sh) || return
+  rm -rf build/wheel
+  TARGETS=all scripts/build.sh release -DREPRISE_BUILD_TESTS=OFF -DREPRISE_TORCH=OFF &&
+    cmake --install build/release --prefix "$PWD/build/wheel" --strip >/dev/null
+}
+
+# The package as its users run it: set_env.sh and nothing else.
+wheel_row() {
+  local wheel_python= status=0 results=build/release/results/wheel
+  cost wheel build build_wheel || status=$?
+  if [ -z "$wheel_python" ]; then
+    failed=$((failed + 1))
+    echo "wheel: 0 passed, 1 failed: no published package, see above"
+    return
+  fi
+  [ "$status" -eq 0 ] || exit "$status"
+  # shellcheck disable=SC2016
+  ASCEND_PROCESS_LOG_PATH=$PWD/$results/log row wheel "$results" build/release/tests-wheel.log \
+    bash -c 'source build/wheel/set_env.sh; exec "$@"' wheel \
+    "$wheel_python" -m pytest -q "--junitxml=$results/wheel.xml" tests/wheel
+}
+
 # shellcheck source=scripts/sanitizer_env.sh
 source scripts/sanitizer_env.sh
 for preset in "$@"; do
   if [ "$preset" = torch ]; then
     torch_row
+    continue
+  fi
+  if [ "$preset" = wheel ]; then
+    wheel_row
     continue
   fi
   cost "$preset" build scripts/build.sh "$preset" "${options[@]}" -DREPRISE_TORCH=OFF

@@ -253,6 +253,8 @@ Status NonZeroShape(OpCall& call) {
   const Operand& out = call.outputs[0];
   const bool transposed = call.op.computation.code != 0;
   const size_t rank = transposed ? 0 : 1;
+  // One number has no coordinates, so there is nothing to make room for.
+  if (self.rank() == 0 && out.rank() == 2 && out.sizes()[rank] == 0) return {};
   if (out.rank() == 2 && out.sizes()[rank] == self.rank() && out.sizes()[1 - rank] >= self.tensor->count) return {};
   const int64_t most = self.tensor->count;
   const int64_t wanted[2] = {transposed ? self.rank() : most, transposed ? most : self.rank()};
