@@ -417,7 +417,7 @@ Status PlanGather(OpCall& call) {
 }
 
 Status ScatterShape(OpCall& call) {
-  const Operand& self = call.Get("self");
+  const Operand& self = call.inputs[0];
   const Operand& index = call.Get("index");
   REPRISE_ASSIGN_OR_RETURN(const int dim, DimOf(call, self));
   REPRISE_RETURN_IF_ERROR(CheckIndexFits(call, index, self, dim));
@@ -426,11 +426,11 @@ Status ScatterShape(OpCall& call) {
 }
 
 Status PlanScatter(OpCall& call) {
-  const Operand& self = call.Get("self");
+  const Operand& self = call.inputs[0];
   const Operand& index = call.Get("index");
   REPRISE_ASSIGN_OR_RETURN(const int dim, DimOf(call, self));
   Scatter scatter;
-  scatter.self = &self;
+  scatter.self = self.slot == call.outputs[0].slot ? nullptr : &self;
   scatter.op = static_cast<ScatterOp>(call.op.computation.code);
   if (call.Has("reduce")) {
     const int64_t reduce = call.Int("reduce");
