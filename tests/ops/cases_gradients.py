@@ -73,7 +73,7 @@ def prelu(op, g):
 
 SIMPLE = {  # -> function of self, name of the result, attributes
     "FastGeluBackward": (lambda x: x * torch.sigmoid(1.702 * x), "gradInput", {}),
-    "HardsigmoidBackward": (functional.hardsigmoid, "out", {}),
+    "HardsigmoidBackward": (lambda x: (x + 3).clamp(0, 6) / 6, "out", {}),  # PyTorch has 1 / 6 as a float32
     "HardswishBackward": (functional.hardswish, "out", {}),
     "HardswishBackwardV2": (functional.hardswish, "out", {}),
     "HardshrinkBackward": (lambda x: functional.hardshrink(x, 0.75), "gradInput", {"lambd": double(0.75)}),
