@@ -52,9 +52,7 @@ struct LeakyReluBackward {
 template <class T>
 struct EluBackward {
   explicit EluBackward(const T* numbers) : negative(numbers[0]), positive(numbers[1]), inner(numbers[2]) {}
-  T operator()(T grad, T a) const {
-    return a <= 0 ? grad * inner * negative * std::exp(a * inner) : grad * positive;
-  }
+  T operator()(T grad, T a) const { return a <= 0 ? grad * inner * negative * std::exp(a * inner) : grad * positive; }
   T negative, positive, inner;
 };
 

@@ -162,9 +162,7 @@ struct RightShift {
 
 template <class T>
 struct Polar {
-  std::complex<T> operator()(T length, T angle) const {
-    return {length * std::cos(angle), length * std::sin(angle)};
-  }
+  std::complex<T> operator()(T length, T angle) const { return {length * std::cos(angle), length * std::sin(angle)}; }
 };
 
 template <class T>

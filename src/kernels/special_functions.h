@@ -15,7 +15,8 @@
 //   kRightShiftFn    a / 2^b, rounded down; the sign alone is left where b is negative or too large; integers
 //   kPolarFn         a (cos b + i sin b), complex
 //   kAddReluFn       max(a + n b, 0); NaN stays; integers modulo 2^bits
-//   kRoundByFn       a as n says: 1 halves to even, 2 down, 3 up, 4 halves away from 0, 5 towards 0, 6 halves to odd, 7 the
+//   kRoundByFn       a as n says: 1 halves to even, 2 down, 3 up, 4 halves away from 0, 5 towards 0, 6 halves to odd, 7
+//   the
 //                    fraction; a itself for other n
 //   kOuterSumFn      n0 a + n1 b c; a is not looked at if n0 is 0; integers modulo 2^bits
 //

@@ -34,8 +34,8 @@ Status PlanShrink(OpCall& call, const ElementFn& fn, std::string_view name) {
   Scalar bound;
   REPRISE_RETURN_IF_ERROR(NumberOf(call, name, bound));
   if (kernels::CategoryOf(bound.dtype) == kernels::Category::kComplex || !(bound.As<double>() >= 0)) {
-    return call.Invalid(fmt::format("{} is {}, expected a number that is not negative", name,
-                                    bound.As<std::complex<double>>().real()));
+    return call.Invalid(
+        fmt::format("{} is {}, expected a number that is not negative", name, bound.As<std::complex<double>>().real()));
   }
   return PlanElementwise(call, fn, {&bound, 1});
 }
@@ -69,9 +69,9 @@ Status PlanEluBackward(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(NumberOf(call, "inputScale", inner));
   const bool is_result = call.Bool("isResult");
   if (is_result && alpha.As<double>() < 0) {
-    return call.Invalid(fmt::format("alpha is {} and isResult is true: a result does not tell the input then",
-                                    alpha.As<double>()),
-                        "pass the input, with isResult false");
+    return call.Invalid(
+        fmt::format("alpha is {} and isResult is true: a result does not tell the input then", alpha.As<double>()),
+        "pass the input, with isResult false");
   }
   const Scalar numbers[] = {Scalar::Of(alpha.As<double>() * scale.As<double>()), scale, inner};
   return PlanElementwise(call, is_result ? kernels::kEluResultBackwardFn : kernels::kEluBackwardFn, numbers);
@@ -124,8 +124,9 @@ StatusOr<kernels::TensorRef> WeightView(const OpCall& call) {
   const int64_t channels = self.rank() >= 2 ? self.sizes()[1] : 1;
   const int64_t count = weight.tensor->count;
   if (weight.rank() > 1 || (count != 1 && count != channels)) {
-    return call.InvalidOperand(weight, fmt::format("has shape {}, expected [1], or [{}] for the size of dim 1 of self {}",
-                                                   ShapeText(weight.sizes()), channels, ShapeText(self.sizes())));
+    return call.InvalidOperand(weight,
+                               fmt::format("has shape {}, expected [1], or [{}] for the size of dim 1 of self {}",
+                                           ShapeText(weight.sizes()), channels, ShapeText(self.sizes())));
   }
   const kernels::TensorRef given = call.RefOf(weight);
   view.data = given.data;
@@ -142,8 +143,8 @@ Status PreluShape(OpCall& call) {
   const auto name = [] { return "the shape of self,"; };
   if (call.Has("gradOutput")) {
     REPRISE_RETURN_IF_ERROR(call.CheckShape(call.Get("gradOutput"), self.sizes(), name));
-    REPRISE_RETURN_IF_ERROR(call.CheckShape(call.outputs[1], call.Get("weight").sizes(),
-                                            [] { return "the shape of weight,"; }));
+    REPRISE_RETURN_IF_ERROR(
+        call.CheckShape(call.outputs[1], call.Get("weight").sizes(), [] { return "the shape of weight,"; }));
   }
   return call.CheckShape(call.outputs[0], self.sizes(), name);
 }
@@ -191,8 +192,7 @@ Status PlanPreluBackward(OpCall& call) {
   const Operand& grad = call.Get("gradOutput");
   const Operand& self = call.Get("self");
   const ElementView inputs[] = {Whole(call, grad), Whole(call, self), {&call.Get("weight"), weight}};
-  REPRISE_RETURN_IF_ERROR(
-      PlanElementwise(call, kernels::kPreluBackwardFn, {}, Whole(call, call.outputs[0]), inputs));
+  REPRISE_RETURN_IF_ERROR(PlanElementwise(call, kernels::kPreluBackwardFn, {}, Whole(call, call.outputs[0]), inputs));
   Launch& launch = call.AddLaunch(RunPreluWeight);
   call.Write(launch, call.outputs[1]);
   call.Read(launch, grad);
@@ -226,11 +226,10 @@ constexpr Computation kLogSigmoidBackward = {.dtype_rule = PromoteInputs,
                                              .aliasing = Aliasing::kSameView,
                                              .plan = PlanLogSigmoidBackward};
 constexpr Computation kMishBackward = ElementwiseOf<kernels::kMishBackwardFn>();
-constexpr Computation kPrelu = {.dtype_rule = PromoteInputs,
-                                .shape_rule = PreluShape,
-                                .aliasing = Aliasing::kFirstInput,
-                                .plan = PlanPrelu};
-constexpr Computation kPreluBackward = {.dtype_rule = PromoteInputs, .shape_rule = PreluShape, .plan = PlanPreluBackward};
+constexpr Computation kPrelu = {
+    .dtype_rule = PromoteInputs, .shape_rule = PreluShape, .aliasing = Aliasing::kFirstInput, .plan = PlanPrelu};
+constexpr Computation kPreluBackward = {
+    .dtype_rule = PromoteInputs, .shape_rule = PreluShape, .plan = PlanPreluBackward};
 constexpr Computation kSoftplusBackward = ElementwiseWith(PlanSoftplusBackward);
 constexpr Computation kSoftshrink = ElementwiseWith(PlanSoftshrink);
 constexpr Computation kSoftshrinkBackward = ElementwiseWith(PlanSoftshrinkBackward);

@@ -162,13 +162,14 @@ void RunLists(const Launch& launch, kernels::Range range, const Launch::Memory&)
 
 // What the functions of the lists take besides their tensors.
 struct ListNumbers {
-  std::span<const kernels::Scalar> fixed = {};     // for all tensors
+  std::span<const kernels::Scalar> fixed = {};      // for all tensors
   std::span<const kernels::Scalar> by_tensor = {};  // one for each; the last operand of fn, or its only number
-  const Operand* tensor = nullptr;                 // read when it runs: one number, or one for each tensor
+  const Operand* tensor = nullptr;                  // read when it runs: one number, or one for each tensor
 };
 
 // A number as the last operand of a function, in the type of its arithmetic.
-void ReadNumberOperand(const OpCall& call, Launch& launch, kernels::ElementCall& element, const kernels::Scalar& number) {
+void ReadNumberOperand(const OpCall& call, Launch& launch, kernels::ElementCall& element,
+                       const kernels::Scalar& number) {
   call.Read(launch, Operand{nullptr, &number, number.dtype, -1, 0, -1, true});
   kernels::Scalar& copy = launch.scalars[launch.scalars.size() - 1];
   copy = element.ToMath(copy);
@@ -275,7 +276,9 @@ Status PlanForeachLerpScalar(OpCall& call) {
 Status PlanForeachCopy(OpCall& call) { return PlanLists(call, nullptr, {}); }
 
 // Ways to round, see kernels::kRoundByFn.
-Status PlanForeachRound(OpCall& call) { return PlanLists(call, &kernels::kRoundByFn, {.tensor = &call.Get("roundMode")}); }
+Status PlanForeachRound(OpCall& call) {
+  return PlanLists(call, &kernels::kRoundByFn, {.tensor = &call.Get("roundMode")});
+}
 Status PlanForeachRoundV2(OpCall& call) {
   const kernels::Scalar& given = *call.Scalar("roundMode");
   const auto mode = given.As<int64_t>();

@@ -506,6 +506,36 @@ Status PlanIndexRows(OpCall& call) {
   });
 }
 
+// Indices are read when the operator runs.
+Status PlanIndexFillByTensor(OpCall& call) {
+  const Operand& self = call.inputs[0];
+  const Operand& index = call.Get("index");
+  REPRISE_ASSIGN_OR_RETURN(const int dim, DimOf(call, self));
+  const kernels::Scalar& given = *call.Scalar("value");
+  REPRISE_RETURN_IF_ERROR(CheckNotComplexToReal(call, given.dtype, "value"));
+  const kernels::Scalar value = Converted(given, call.compute);
+  Scatter scatter;
+  scatter.self = self.slot == call.outputs[0].slot ? nullptr : &self;
+  scatter.value = OperandOf(value);
+  scatter.indices.push_back(&index);
+  const TensorRef positions = AtLeastOneDim(call.RefOf(index));
+  return AddScatter(call, std::move(scatter), [&](const TensorRef& target, const TensorRef& source) {
+    TensorRef values = target;
+    values.dtype = source.dtype;
+    values.sizes[dim] = positions.sizes[0];
+    std::fill_n(values.strides, kernels::kMaxRank, 0);
+    return LoopAlongDim(target, values, positions, dim, 0);
+  });
+}
+
+Status IndexFillByTensorShape(OpCall& call) {
+  const Operand& self = call.inputs[0];
+  REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const int dim, DimOf(call, self));
+  const Operand& index = call.Get("index");
+  if (index.rank() > 1) REPRISE_RETURN_IF_ERROR(CheckLine(call, index));
+  return CheckSameShape(call, self);
+}
+
 Status IndexFillShape(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const int dim, DimOf(call, call.inputs[0]));
   return CheckSameShape(call, call.inputs[0]);
@@ -962,6 +992,10 @@ constexpr Computation kIndexCopy = {
     .dtype_rule = SameTypes, .shape_rule = IndexRowsShape, .aliasing = Aliasing::kFirstInput, .plan = PlanIndexRows};
 constexpr Computation kIndexFill = {
     .dtype_rule = SameTypes, .shape_rule = IndexFillShape, .aliasing = Aliasing::kSameView, .plan = PlanIndexFill};
+constexpr Computation kIndexFillByTensor = {.dtype_rule = SameTypes,
+                                            .shape_rule = IndexFillByTensorShape,
+                                            .aliasing = Aliasing::kFirstInput,
+                                            .plan = PlanIndexFillByTensor};
 constexpr Computation kIndexPut = {
     .dtype_rule = SameTypes, .shape_rule = IndexPutShape, .plan = PlanIndexPut, .takes = kTakesEmptyAsNull};
 constexpr Computation kScatterNdUpdate = {.dtype_rule = SameTypes, .shape_rule = ScatterNdShape, .plan = PlanScatterNd};

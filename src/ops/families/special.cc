@@ -26,8 +26,9 @@ Status AngleType(OpCall& call) {
                                                             : call.compute;
   const Operand& output = call.outputs[0];
   if (kernels::CanCast(result, output.dtype)) return {};
-  return call.InvalidOperand(output, fmt::format("has {}, which cannot hold the {} result of {}",
-                                                 kernels::Name(output.dtype), kernels::Name(result), call.InputTypes()));
+  return call.InvalidOperand(output,
+                             fmt::format("has {}, which cannot hold the {} result of {}", kernels::Name(output.dtype),
+                                         kernels::Name(result), call.InputTypes()));
 }
 
 // The complex type that has the precision of two real numbers.
@@ -95,8 +96,9 @@ Status AddrShape(OpCall& call) {
   const Operand& self = call.inputs[0];
   Dims both;
   if (!Broadcast(shape, self.sizes(), both) || !(both == shape)) {
-    return call.InvalidOperand(self, fmt::format("has shape {}, which does not broadcast to the shape {} of the product",
-                                                 ShapeText(self.sizes()), ShapeText(shape)));
+    return call.InvalidOperand(self,
+                               fmt::format("has shape {}, which does not broadcast to the shape {} of the product",
+                                           ShapeText(self.sizes()), ShapeText(shape)));
   }
   return call.CheckShape(call.outputs[0], shape, [] { return "the shape of the product,"; });
 }
