@@ -34,6 +34,23 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnAddmmGetWorkspaceSize(const aclTensor *self
 ACL_FUNC_VISIBILITY aclnnStatus aclnnAddmm(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
     aclrtStream stream);
 
+/// Plans selfRef = beta * selfRef + alpha * (mat1 x mat2).
+///
+/// Shapes: [m, k] x [k, n] gives the shape of selfRef.
+/// Types: float32, float16, bfloat16, float64, all integers, complex64, complex128.
+/// Note: Sums of float32, float16 and bfloat16 are kept in float32 whatever cubeMathType (0 to 4) allows.
+///       Where beta is 0, selfRef is not read: its NaN and Inf are gone.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceAddmmGetWorkspaceSize(const aclTensor *selfRef,
+    const aclTensor *mat1, const aclTensor *mat2, const aclScalar *beta, const aclScalar *alpha,
+    int8_t cubeMathType, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceAddmmGetWorkspaceSize planned. The executor is used up unless it is repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceAddmm(void *workspace, uint64_t workspaceSize,
+    aclOpExecutor *executor, aclrtStream stream);
+
 /// Plans out = beta * self + alpha * (mat1 x mat2).
 ///
 /// Shapes: [m, k] x [k, n]; self broadcasts to [m, n], which out has.
@@ -50,13 +67,6 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnAddmmWeightNzGetWorkspaceSize(const aclTens
 
 /// Queues what aclnnAddmmWeightNzGetWorkspaceSize planned. The executor is used up unless it is repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnAddmmWeightNz(void *workspace, uint64_t workspaceSize,
-    aclOpExecutor *executor, aclrtStream stream);
-
-/// aclnnInplaceAddmm is not in Reprise yet: a program that calls it does not link.
-ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceAddmmGetWorkspaceSize(const aclTensor *selfRef,
-    const aclTensor *mat1, const aclTensor *mat2, const aclScalar *beta, const aclScalar *alpha,
-    int8_t cubeMathType, uint64_t *workspaceSize, aclOpExecutor **executor);
-ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceAddmm(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
 #ifdef __cplusplus

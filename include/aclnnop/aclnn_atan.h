@@ -31,9 +31,18 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnAtanGetWorkspaceSize(const aclTensor *input
 ACL_FUNC_VISIBILITY aclnnStatus aclnnAtan(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
     aclrtStream stream);
 
-/// aclnnInplaceAtan is not in Reprise yet: a program that calls it does not link.
+/// Plans inputRef = atan(inputRef).
+///
+/// Shapes: any shape.
+/// Types: float32, float16, bfloat16, float64, all integers, bool, complex64, complex128.
+/// Note: The result is floating or complex; so must inputRef be.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceAtanGetWorkspaceSize(aclTensor *inputRef, uint64_t *workspaceSize,
     aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceAtanGetWorkspaceSize planned. The executor is used up unless it is repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceAtan(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

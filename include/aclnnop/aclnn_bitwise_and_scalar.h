@@ -33,9 +33,19 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnBitwiseAndScalarGetWorkspaceSize(const aclT
 ACL_FUNC_VISIBILITY aclnnStatus aclnnBitwiseAndScalar(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnInplaceBitwiseAndScalar is not in Reprise yet: a program that calls it does not link.
+/// Plans selfRef = selfRef and other, bit by bit.
+///
+/// Shapes: any shape.
+/// Types: all integers, bool.
+/// Note: other is weakly typed.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceBitwiseAndScalarGetWorkspaceSize(const aclTensor *selfRef,
     const aclScalar *other, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceBitwiseAndScalarGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceBitwiseAndScalar(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

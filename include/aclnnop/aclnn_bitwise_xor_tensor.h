@@ -32,9 +32,18 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnBitwiseXorTensorGetWorkspaceSize(const aclT
 ACL_FUNC_VISIBILITY aclnnStatus aclnnBitwiseXorTensor(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnInplaceBitwiseXorTensor is not in Reprise yet: a program that calls it does not link.
+/// Plans selfRef = selfRef xor other, bit by bit.
+///
+/// Shapes: the second tensor broadcasts to the shape of selfRef.
+/// Types: all integers, bool.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceBitwiseXorTensorGetWorkspaceSize(aclTensor *selfRef,
     const aclTensor *other, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceBitwiseXorTensorGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceBitwiseXorTensor(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

@@ -66,6 +66,21 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnClampMaxTensorGetWorkspaceSize(const aclTen
 ACL_FUNC_VISIBILITY aclnnStatus aclnnClampMaxTensor(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
+/// Plans selfRef = min(selfRef, max); NaN where one is NaN.
+///
+/// Shapes: the other tensors broadcast to the shape of selfRef.
+/// Types: float32, float16, bfloat16, float64, all integers, bool.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceClampMaxTensorGetWorkspaceSize(aclTensor *selfRef,
+    const aclTensor *max, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceClampMaxTensorGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceClampMaxTensor(void *workspace, uint64_t workspaceSize,
+    aclOpExecutor *executor, aclrtStream stream);
+
 /// Plans out = max(self, clipValueMin).
 ///
 /// Shapes: out has the shape of self.
@@ -98,6 +113,21 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnClampMinTensorGetWorkspaceSize(const aclTen
 ACL_FUNC_VISIBILITY aclnnStatus aclnnClampMinTensor(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
+/// Plans selfRef = max(selfRef, clipValueMin); NaN where one is NaN.
+///
+/// Shapes: the other tensors broadcast to the shape of selfRef.
+/// Types: float32, float16, bfloat16, float64, all integers, bool.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceClampMinTensorGetWorkspaceSize(aclTensor *selfRef,
+    const aclTensor *clipValueMin, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceClampMinTensorGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceClampMinTensor(void *workspace, uint64_t workspaceSize,
+    aclOpExecutor *executor, aclrtStream stream);
+
 /// Plans out = min(max(self, clipValueMin), clipValueMax); a bound that is null is none, one must be there.
 ///
 /// Shapes: self and the bounds broadcast (sizes, aligned at the last dim, are equal or 1); out has the
@@ -128,18 +158,6 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceClampMaxGetWorkspaceSize(const aclTe
 
 /// Queues what aclnnInplaceClampMaxGetWorkspaceSize planned. The executor is used up unless it is repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceClampMax(void *workspace, uint64_t workspaceSize,
-    aclOpExecutor *executor, aclrtStream stream);
-
-/// aclnnInplaceClampMaxTensor is not in Reprise yet: a program that calls it does not link.
-ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceClampMaxTensorGetWorkspaceSize(aclTensor *selfRef,
-    const aclTensor *max, uint64_t *workspaceSize, aclOpExecutor **executor);
-ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceClampMaxTensor(void *workspace, uint64_t workspaceSize,
-    aclOpExecutor *executor, aclrtStream stream);
-
-/// aclnnInplaceClampMinTensor is not in Reprise yet: a program that calls it does not link.
-ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceClampMinTensorGetWorkspaceSize(aclTensor *selfRef,
-    const aclTensor *clipValueMin, uint64_t *workspaceSize, aclOpExecutor **executor);
-ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceClampMinTensor(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
 #ifdef __cplusplus

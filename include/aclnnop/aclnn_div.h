@@ -94,6 +94,22 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnDivModsGetWorkspaceSize(const aclTensor *se
 ACL_FUNC_VISIBILITY aclnnStatus aclnnDivMods(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
     aclrtStream stream);
 
+/// Plans selfRef = selfRef / other, as it is (mode 0), towards zero (mode 1), down (mode 2).
+///
+/// Shapes: any shape.
+/// Types: float32, float16, bfloat16, float64, all integers, bool, complex64, complex128.
+/// Note: mode 0 gives floating or complex numbers, so selfRef must be such; complex types have no other mode.
+///       For integers, x / 0 is 0 in modes 1 and 2. other is weakly typed.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceDivModsGetWorkspaceSize(aclTensor *selfRef,
+    const aclScalar *other, int mode, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceDivModsGetWorkspaceSize planned. The executor is used up unless it is repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceDivMods(void *workspace, uint64_t workspaceSize,
+    aclOpExecutor *executor, aclrtStream stream);
+
 /// Plans out = self / other, as it is (mode 0), towards zero (mode 1), down (mode 2).
 ///
 /// Shapes: self and other broadcast (sizes, aligned at the last dim, are equal or 1); out has the broadcast
@@ -111,16 +127,20 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnDivModGetWorkspaceSize(const aclTensor *sel
 ACL_FUNC_VISIBILITY aclnnStatus aclnnDivMod(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
     aclrtStream stream);
 
-/// aclnnInplaceDivMod is not in Reprise yet: a program that calls it does not link.
+/// Plans selfRef = selfRef / other, as it is (mode 0), towards zero (mode 1), down (mode 2).
+///
+/// Shapes: the second tensor broadcasts to the shape of selfRef.
+/// Types: float32, float16, bfloat16, float64, all integers, bool, complex64, complex128.
+/// Note: mode 0 gives floating or complex numbers, so selfRef must be such; complex types have no other mode.
+///       For integers, x / 0 is 0 in modes 1 and 2.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceDivModGetWorkspaceSize(aclTensor *selfRef, const aclTensor *other,
     int mode, uint64_t *workspaceSize, aclOpExecutor **executor);
-ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceDivMod(void *workspace, uint64_t workspaceSize,
-    aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnInplaceDivMods is not in Reprise yet: a program that calls it does not link.
-ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceDivModsGetWorkspaceSize(aclTensor *selfRef,
-    const aclScalar *other, int mode, uint64_t *workspaceSize, aclOpExecutor **executor);
-ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceDivMods(void *workspace, uint64_t workspaceSize,
+/// Queues what aclnnInplaceDivModGetWorkspaceSize planned. The executor is used up unless it is repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceDivMod(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
 #ifdef __cplusplus

@@ -32,9 +32,18 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnErfcGetWorkspaceSize(const aclTensor *self,
 ACL_FUNC_VISIBILITY aclnnStatus aclnnErfc(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
     aclrtStream stream);
 
-/// aclnnInplaceErfc is not in Reprise yet: a program that calls it does not link.
+/// Plans selfRef = 1 - erf(selfRef), exact where that is close to 0.
+///
+/// Shapes: any shape.
+/// Types: float32, float16, bfloat16, float64, all integers, bool.
+/// Note: The result is floating or complex; so must selfRef be.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceErfcGetWorkspaceSize(const aclTensor *selfRef,
     uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceErfcGetWorkspaceSize planned. The executor is used up unless it is repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceErfc(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

@@ -32,9 +32,18 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnErfinvGetWorkspaceSize(const aclTensor *sel
 ACL_FUNC_VISIBILITY aclnnStatus aclnnErfinv(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
     aclrtStream stream);
 
-/// aclnnInplaceErfinv is not in Reprise yet: a program that calls it does not link.
+/// Plans selfRef = x with erf(x) = selfRef.
+///
+/// Shapes: any shape.
+/// Types: float32, float16, bfloat16, float64, all integers, bool.
+/// Note: The result is floating or complex; so must selfRef be. NaN outside [-1, 1].
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceErfinvGetWorkspaceSize(const aclTensor *selfRef,
     uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceErfinvGetWorkspaceSize planned. The executor is used up unless it is repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceErfinv(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

@@ -32,9 +32,18 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnExpm1GetWorkspaceSize(const aclTensor *self
 ACL_FUNC_VISIBILITY aclnnStatus aclnnExpm1(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
     aclrtStream stream);
 
-/// aclnnInplaceExpm1 is not in Reprise yet: a program that calls it does not link.
+/// Plans selfRef = e ^ selfRef - 1, exact where that is close to 0.
+///
+/// Shapes: any shape.
+/// Types: float32, float16, bfloat16, float64, all integers, bool, complex64, complex128.
+/// Note: The result is floating or complex; so must selfRef be.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceExpm1GetWorkspaceSize(aclTensor *selfRef, uint64_t *workspaceSize,
     aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceExpm1GetWorkspaceSize planned. The executor is used up unless it is repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceExpm1(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

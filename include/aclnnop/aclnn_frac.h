@@ -31,9 +31,18 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFracGetWorkspaceSize(const aclTensor *input
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFrac(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
     aclrtStream stream);
 
-/// aclnnInplaceFrac is not in Reprise yet: a program that calls it does not link.
+/// Plans inputRef = inputRef - trunc(inputRef).
+///
+/// Shapes: any shape.
+/// Types: float32, float16, bfloat16, float64.
+/// Note: The fraction has the sign of inputRef; that of an infinity is NaN.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceFracGetWorkspaceSize(aclTensor *inputRef, uint64_t *workspaceSize,
     aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceFracGetWorkspaceSize planned. The executor is used up unless it is repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceFrac(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

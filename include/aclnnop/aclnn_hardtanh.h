@@ -32,10 +32,19 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnHardtanhGetWorkspaceSize(const aclTensor *s
 ACL_FUNC_VISIBILITY aclnnStatus aclnnHardtanh(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnInplaceHardtanh is not in Reprise yet: a program that calls it does not link.
+/// Plans selfRef = min(max(selfRef, clipValueMin), clipValueMax).
+///
+/// Shapes: any shape.
+/// Types: float32, float16, bfloat16, float64, all integers.
+/// Note: NaN stays NaN. The limits keep their values in the type of selfRef: no fraction for integers.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceHardtanhGetWorkspaceSize(aclTensor *selfRef,
     const aclScalar *clipValueMin, const aclScalar *clipValueMax, uint64_t *workspaceSize,
     aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceHardtanhGetWorkspaceSize planned. The executor is used up unless it is repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceHardtanh(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

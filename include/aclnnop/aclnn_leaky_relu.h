@@ -31,9 +31,18 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnLeakyReluGetWorkspaceSize(const aclTensor *
 ACL_FUNC_VISIBILITY aclnnStatus aclnnLeakyRelu(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnInplaceLeakyRelu is not in Reprise yet: a program that calls it does not link.
+/// Plans selfRef = selfRef above 0, negativeSlope * selfRef elsewhere.
+///
+/// Shapes: any shape.
+/// Types: float32, float16, bfloat16, float64.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceLeakyReluGetWorkspaceSize(aclTensor *selfRef,
     const aclScalar *negativeSlope, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceLeakyReluGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceLeakyRelu(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

@@ -33,9 +33,18 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnLerpsGetWorkspaceSize(const aclTensor *self
 ACL_FUNC_VISIBILITY aclnnStatus aclnnLerps(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
     aclrtStream stream);
 
-/// aclnnInplaceLerps is not in Reprise yet: a program that calls it does not link.
+/// Plans selfRef = selfRef + weight * (end - selfRef).
+///
+/// Shapes: the other tensors broadcast to the shape of selfRef.
+/// Types: float32, float16, bfloat16, float64, complex64, complex128.
+/// Note: From |weight| = 1/2 on computed as end - (end - selfRef) * (1 - weight).
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceLerpsGetWorkspaceSize(aclTensor *selfRef, const aclTensor *end,
     const aclScalar *weight, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceLerpsGetWorkspaceSize planned. The executor is used up unless it is repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceLerps(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

@@ -31,9 +31,18 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnLog2GetWorkspaceSize(const aclTensor *self,
 ACL_FUNC_VISIBILITY aclnnStatus aclnnLog2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
     aclrtStream stream);
 
-/// aclnnInplaceLog2 is not in Reprise yet: a program that calls it does not link.
+/// Plans selfRef = log2(selfRef).
+///
+/// Shapes: any shape.
+/// Types: float32, float16, bfloat16, float64, all integers, bool, complex64, complex128.
+/// Note: The result is floating or complex; so must selfRef be. NaN for negative numbers.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceLog2GetWorkspaceSize(const aclTensor *selfRef,
     uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceLog2GetWorkspaceSize planned. The executor is used up unless it is repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceLog2(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

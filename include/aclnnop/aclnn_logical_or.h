@@ -32,9 +32,20 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnLogicalOrGetWorkspaceSize(const aclTensor *
 ACL_FUNC_VISIBILITY aclnnStatus aclnnLogicalOr(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnInplaceLogicalOr is not in Reprise yet: a program that calls it does not link.
+/// Plans selfRef = selfRef or other.
+///
+/// Shapes: the second tensor broadcasts to the shape of selfRef.
+/// Types: float32, float16, bfloat16, float64, all integers, bool, complex64, complex128.
+/// Note: Operands of any types count as true where they are not 0; the results are 1 and 0 where selfRef is
+///       no bool.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceLogicalOrGetWorkspaceSize(aclTensor *selfRef,
     const aclTensor *other, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceLogicalOrGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceLogicalOr(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

@@ -36,11 +36,22 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnMaxPool2dWithIndicesBackwardGetWorkspaceSiz
 ACL_FUNC_VISIBILITY aclnnStatus aclnnMaxPool2dWithIndicesBackward(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnMaxPool2dWithMaskBackward is not in Reprise yet: a program that calls it does not link.
+/// Plans gradInput = 0, but the sum of gradOutput over the windows that chose an element.
+///
+/// Shapes: self and gradInput have one shape, [n, c, h, w] or [c, h, w]; gradOutput and indices those of
+///         MaxPool2dWithMask.
+/// Types: float32, float16, bfloat16, float64; indices int8, uint8.
+/// Note: indices is the mask that MaxPool2dWithMask writes.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnMaxPool2dWithMaskBackwardGetWorkspaceSize(const aclTensor *gradOutput,
     const aclTensor *self, const aclTensor *indices, const aclIntArray *kernelSize, const aclIntArray *stride,
     const aclIntArray *padding, const aclIntArray *dilation, bool ceilMode, aclTensor *gradInput,
     uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnMaxPool2dWithMaskBackwardGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnMaxPool2dWithMaskBackward(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

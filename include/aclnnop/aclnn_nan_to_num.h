@@ -32,9 +32,18 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnNanToNumGetWorkspaceSize(const aclTensor *s
 ACL_FUNC_VISIBILITY aclnnStatus aclnnNanToNum(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnInplaceNanToNum is not in Reprise yet: a program that calls it does not link.
+/// Plans selfRef = selfRef, but nan for NaN, posinf for +infinity, neginf for -infinity.
+///
+/// Shapes: any shape.
+/// Types: float32, float16, bfloat16, float64, all integers.
+/// Note: The three numbers are converted to the type of selfRef. Integers stay as they are.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceNanToNumGetWorkspaceSize(aclTensor *selfRef, float nan,
     float posinf, float neginf, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceNanToNumGetWorkspaceSize planned. The executor is used up unless it is repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceNanToNum(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

@@ -33,9 +33,18 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnNeScalarGetWorkspaceSize(const aclTensor *s
 ACL_FUNC_VISIBILITY aclnnStatus aclnnNeScalar(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnInplaceNeScalar is not in Reprise yet: a program that calls it does not link.
+/// Plans selfRef = selfRef != other.
+///
+/// Shapes: any shape.
+/// Types: float32, float16, bfloat16, float64, all integers, bool, complex64, complex128.
+/// Note: The results are 1 and 0 where selfRef is no bool. other is weakly typed.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceNeScalarGetWorkspaceSize(aclTensor *selfRef,
     const aclScalar *other, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceNeScalarGetWorkspaceSize planned. The executor is used up unless it is repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceNeScalar(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

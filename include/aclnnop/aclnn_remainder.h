@@ -33,6 +33,22 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnRemainderTensorScalarGetWorkspaceSize(const
 ACL_FUNC_VISIBILITY aclnnStatus aclnnRemainderTensorScalar(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
+/// Plans selfRef = selfRef - other * floor(selfRef / other).
+///
+/// Shapes: any shape.
+/// Types: float32, float16, bfloat16, float64, all integers.
+/// Note: The result has the sign of other. For integers, selfRef mod 0 is 0. other is weakly typed.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceRemainderTensorScalarGetWorkspaceSize(aclTensor *selfRef,
+    const aclScalar *other, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceRemainderTensorScalarGetWorkspaceSize planned. The executor is used up unless it
+/// is repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceRemainderTensorScalar(void *workspace, uint64_t workspaceSize,
+    aclOpExecutor *executor, aclrtStream stream);
+
 /// Plans out = self - other * floor(self / other).
 ///
 /// Shapes: self and other broadcast (sizes, aligned at the last dim, are equal or 1); out has the broadcast
@@ -50,21 +66,35 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnRemainderTensorTensorGetWorkspaceSize(const
 ACL_FUNC_VISIBILITY aclnnStatus aclnnRemainderTensorTensor(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnInplaceRemainderTensorScalar is not in Reprise yet: a program that calls it does not link.
-ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceRemainderTensorScalarGetWorkspaceSize(aclTensor *selfRef,
-    const aclScalar *other, uint64_t *workspaceSize, aclOpExecutor **executor);
-ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceRemainderTensorScalar(void *workspace, uint64_t workspaceSize,
-    aclOpExecutor *executor, aclrtStream stream);
-
-/// aclnnInplaceRemainderTensorTensor is not in Reprise yet: a program that calls it does not link.
+/// Plans selfRef = selfRef - other * floor(selfRef / other).
+///
+/// Shapes: the second tensor broadcasts to the shape of selfRef.
+/// Types: float32, float16, bfloat16, float64, all integers.
+/// Note: The result has the sign of other. For integers, selfRef mod 0 is 0.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceRemainderTensorTensorGetWorkspaceSize(aclTensor *selfRef,
     const aclTensor *other, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceRemainderTensorTensorGetWorkspaceSize planned. The executor is used up unless it
+/// is repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceRemainderTensorTensor(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnRemainderScalarTensor is not in Reprise yet: a program that calls it does not link.
+/// Plans out = self - other * floor(self / other).
+///
+/// Shapes: out has the shape of other.
+/// Types: float32, float16, bfloat16, float64, all integers.
+/// Note: The result has the sign of other. For integers, self mod 0 is 0. self is weakly typed.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnRemainderScalarTensorGetWorkspaceSize(const aclScalar *self,
     const aclTensor *other, aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnRemainderScalarTensorGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnRemainderScalarTensor(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

@@ -47,16 +47,26 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnRoundDecimalsGetWorkspaceSize(const aclTens
 ACL_FUNC_VISIBILITY aclnnStatus aclnnRoundDecimals(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
+/// Plans selfRef = selfRef rounded to a multiple of 10 ^ -decimals, halves to the even one.
+///
+/// Shapes: any shape.
+/// Types: float32, float16, bfloat16, float64.
+/// Note: round(selfRef * 10 ^ decimals) / 10 ^ decimals, each step rounded; decimals may be negative.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceRoundDecimalsGetWorkspaceSize(aclTensor *selfRef,
+    int64_t decimals, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceRoundDecimalsGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceRoundDecimals(void *workspace, uint64_t workspaceSize,
+    aclOpExecutor *executor, aclrtStream stream);
+
 /// aclnnInplaceRound is not in Reprise yet: a program that calls it does not link.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceRoundGetWorkspaceSize(const aclTensor *selfRef,
     uint64_t *workspaceSize, aclOpExecutor **executor);
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceRound(void *workspace, uint64_t workspaceSize,
-    aclOpExecutor *executor, aclrtStream stream);
-
-/// aclnnInplaceRoundDecimals is not in Reprise yet: a program that calls it does not link.
-ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceRoundDecimalsGetWorkspaceSize(aclTensor *selfRef,
-    int64_t decimals, uint64_t *workspaceSize, aclOpExecutor **executor);
-ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceRoundDecimals(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
 #ifdef __cplusplus

@@ -37,6 +37,25 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnScatterGetWorkspaceSize(const aclTensor *se
 ACL_FUNC_VISIBILITY aclnnStatus aclnnScatter(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
     aclrtStream stream);
 
+/// Plans selfRef = selfRef, but selfRef[..index[..i..]..] = src[..i..] along dim; with reduce 1 it is added,
+/// with 2 multiplied.
+///
+/// Shapes: index has as many dims as selfRef and src and no greater sizes, but for dim of selfRef.
+/// Types: float32, float16, bfloat16, float64, all integers, bool, complex64, complex128; index int32, int64.
+/// Note: An index below 0 counts from the end; one out of range writes nothing. Elements are written in row-
+///       major order of index: the last of several wins. float16 and bfloat16 are combined in float32 and
+///       rounded once.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceScatterGetWorkspaceSize(aclTensor *selfRef, int64_t dim,
+    const aclTensor *index, const aclTensor *src, int64_t reduce, uint64_t *workspaceSize,
+    aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceScatterGetWorkspaceSize planned. The executor is used up unless it is repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceScatter(void *workspace, uint64_t workspaceSize,
+    aclOpExecutor *executor, aclrtStream stream);
+
 /// Plans out = self, but out[..index[..i..]..] = value along dim; with reduce 1 it is added, with 2
 /// multiplied.
 ///
@@ -55,17 +74,22 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnScatterValueGetWorkspaceSize(const aclTenso
 ACL_FUNC_VISIBILITY aclnnStatus aclnnScatterValue(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnInplaceScatter is not in Reprise yet: a program that calls it does not link.
-ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceScatterGetWorkspaceSize(aclTensor *selfRef, int64_t dim,
-    const aclTensor *index, const aclTensor *src, int64_t reduce, uint64_t *workspaceSize,
-    aclOpExecutor **executor);
-ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceScatter(void *workspace, uint64_t workspaceSize,
-    aclOpExecutor *executor, aclrtStream stream);
-
-/// aclnnInplaceScatterValue is not in Reprise yet: a program that calls it does not link.
+/// Plans selfRef = selfRef, but selfRef[..index[..i..]..] = value along dim; with reduce 1 it is added, with
+/// 2 multiplied.
+///
+/// Shapes: index has as many dims as selfRef and, but for dim, no greater sizes.
+/// Types: float32, float16, bfloat16, float64, all integers, bool, complex64, complex128; index int32, int64.
+/// Note: An index below 0 counts from the end; one out of range writes nothing. value converts to the type of
+///       selfRef. float16 and bfloat16 are combined in float32 and rounded once.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceScatterValueGetWorkspaceSize(aclTensor *selfRef, int64_t dim,
     const aclTensor *index, const aclScalar *value, int64_t reduce, uint64_t *workspaceSize,
     aclOpExecutor **executor);
+
+/// Queues what aclnnInplaceScatterValueGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnInplaceScatterValue(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

@@ -142,6 +142,7 @@ void NllGradOf(const ClassOperands& operands, const TensorRef& grad, double divi
   const int64_t classes = ClassesOf(out);
   const Weights<T> weights(operands.weight);
   const Elements<T> grads(grad);
+  const Staged<T> places(grad);  // of images
   const bool is_single = grad.rank == 0 || ElementCount(grad) == 1;
   const CastFn store = FindCast(DTypeOf<T>(), out.dtype);
   const int64_t step = out.strides[out.rank - 1] * ItemSize(out.dtype);
@@ -149,7 +150,9 @@ void NllGradOf(const ClassOperands& operands, const TensorRef& grad, double divi
   ForEachSample(out, *operands.target, range, [&](int64_t sample, int64_t target, char* at) {
     store(reinterpret_cast<const char*>(&zero), 0, at, step, classes);
     if (target == operands.ignored || target < 0 || target >= classes) return;
-    const T value = static_cast<T>(-weights.Of(target) * grads.At(is_single ? 0 : sample) / static_cast<T>(divisor));
+    T buffer;
+    const T own = grad.rank > 1 && !is_single ? *places.Read(sample, 1, &buffer) : grads.At(is_single ? 0 : sample);
+    const T value = static_cast<T>(-weights.Of(target) * own / static_cast<T>(divisor));
     store(reinterpret_cast<const char*>(&value), 0, at + target * step, 0, 1);
   });
 }

@@ -16,6 +16,8 @@ constexpr int64_t kChunk = 1024;
 double AtLeastMinus100(double log) { return log < -100.0 ? -100.0 : log; }
 double LogOnePlusExp(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
 
+double SignOf(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : 0.0; }
+
 double LossValue(LossOp op, double x, double t, double p, double beta) {
   const double d = x - t;
   switch (op) {
@@ -33,6 +35,16 @@ double LossValue(LossOp op, double x, double t, double p, double beta) {
     }
     case LossOp::kKlGrad: return -t;
     case LossOp::kKlLogGrad: return -std::exp(t);
+    case LossOp::kSoftMargin: return LogOnePlusExp(-t * x);
+    case LossOp::kSoftMarginGrad: {
+      const double e = std::exp(-std::fabs(t * x));
+      return -t * ((t * x > 0 ? e : 1.0) / (1.0 + e));
+    }
+    case LossOp::kL1Grad: return SignOf(d);
+    case LossOp::kSmoothL1Grad: return std::fabs(d) < beta ? d / beta : SignOf(d);
+    case LossOp::kBceGrad: return d / std::max((1.0 - x) * x, 1e-12);
+    case LossOp::kKlTargetGrad: return t == 0.0 ? 0.0 : std::log(t) + 1.0 - x;
+    case LossOp::kKlLogTargetGrad: return std::exp(t) * (t + 1.0 - x);
   }
   return 0;
 }

@@ -11,6 +11,10 @@
 //   kBceLogitsGrad  (p t + 1 - t) sigmoid(x) - p t
 //   kKl             t log(t) - t x, 0 log(0) = 0           kKlGrad             -t
 //   kKlLog          e^t (t - x)                            kKlLogGrad          -e^t
+//   kSoftMargin     log(1 + e^(-t x))                      kSoftMarginGrad     -t sigmoid(-t x)
+//   kL1Grad         the sign of d, 0 for NaN               kSmoothL1Grad       |d| < beta ? d / beta : the sign of d
+//   kBceGrad        d / max((1 - x) x, 1e-12)
+//   With respect to t: kKlTargetGrad  t == 0 ? 0 : log(t) + 1 - x;  kKlLogTargetGrad  e^t (t + 1 - x)
 //   Each is multiplied with weight, with grad and with scale, where there are such.
 // Accumulation  float32 for float32, float16 and bfloat16, float64 for float64. Sums: blocks of 1024 elements in the
 //   order of simd/normalize.h, blocks in float64.
@@ -36,6 +40,13 @@ enum class LossOp : uint8_t {
   kBceLogitsGrad,
   kKlGrad,
   kKlLogGrad,
+  kSoftMargin,
+  kSoftMarginGrad,
+  kL1Grad,
+  kSmoothL1Grad,
+  kBceGrad,
+  kKlTargetGrad,
+  kKlLogTargetGrad,
 };
 
 /// Views of one shape (stride 0 where they broadcast); null for what is absent.

@@ -603,6 +603,21 @@ std::span<const int64_t> OpCall::Ints(std::string_view name) const {
   return values != nullptr ? std::span<const int64_t>(*values) : std::span<const int64_t>();
 }
 
+StatusOr<std::vector<kernels::Scalar>> OpCall::Scalars(std::string_view name) const {
+  const void* object = objects_[static_cast<size_t>(FindParam(name))];
+  std::vector<kernels::Scalar> numbers;
+  if (object == nullptr) return numbers;
+  if (ArgumentOf(name).is_object) return *static_cast<const std::vector<kernels::Scalar>*>(object);
+  for (const void* handle : static_cast<const ScalarListObject*>(object)->scalars) {
+    auto scalar = FindScalar(handle);
+    if (!scalar.ok()) {
+      return Invalid(fmt::format("{}[{}]: {}", name, numbers.size(), std::move(scalar).status().detail().what));
+    }
+    numbers.push_back(scalar.value()->value);
+  }
+  return numbers;
+}
+
 std::string OpCall::NameOf(const Operand& operand) const {
   const std::string_view name = op.params[operand.param].name;
   return operand.element < 0 ? std::string(name) : fmt::format("{}[{}]", name, operand.element);

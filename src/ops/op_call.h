@@ -83,6 +83,8 @@ class OpCall {
   std::span<const int64_t> Ints(std::string_view name) const;
   /// Empty for an absent optional one.
   std::vector<bool> Bools(std::string_view name) const;
+  /// The numbers of a list of scalars; 161002 names the entry that is none.
+  StatusOr<std::vector<kernels::Scalar>> Scalars(std::string_view name) const;
   /// Whether an optional object was given.
   bool IsGiven(std::string_view name) const { return ArgumentOf(name).handle != nullptr; }
   /// Whether the row has a parameter of that name.

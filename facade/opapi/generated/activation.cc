@@ -40,6 +40,14 @@ aclnnStatus aclnnElu(void *workspace, uint64_t workspaceSize, aclOpExecutor *exe
   return Launch(OpId::kElu, "aclnnElu", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceEluGetWorkspaceSize(aclTensor *selfRef, const aclScalar *alpha, const aclScalar *scale,
+    const aclScalar *inputScale, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceElu, "aclnnInplaceEluGetWorkspaceSize", {selfRef, alpha, scale, inputScale}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceElu(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceElu, "aclnnInplaceElu", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnFastGeluGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
     aclOpExecutor **executor) {
   return Plan(OpId::kFastGelu, "aclnnFastGeluGetWorkspaceSize", {self, out}, workspaceSize, executor);
@@ -112,12 +120,28 @@ aclnnStatus aclnnHardsigmoid(void *workspace, uint64_t workspaceSize, aclOpExecu
   return Launch(OpId::kHardsigmoid, "aclnnHardsigmoid", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceHardsigmoidGetWorkspaceSize(const aclTensor *self, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceHardsigmoid, "aclnnInplaceHardsigmoidGetWorkspaceSize", {self}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceHardsigmoid(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceHardsigmoid, "aclnnInplaceHardsigmoid", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnHardswishGetWorkspaceSize(const aclTensor *self, const aclTensor *out, uint64_t *workspaceSize,
     aclOpExecutor **executor) {
   return Plan(OpId::kHardswish, "aclnnHardswishGetWorkspaceSize", {self, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnHardswish(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kHardswish, "aclnnHardswish", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceHardswishGetWorkspaceSize(const aclTensor *self, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceHardswish, "aclnnInplaceHardswishGetWorkspaceSize", {self}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceHardswish(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceHardswish, "aclnnInplaceHardswish", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnHardtanhGetWorkspaceSize(const aclTensor *self, const aclScalar *clipValueMin,
@@ -128,6 +152,14 @@ aclnnStatus aclnnHardtanh(void *workspace, uint64_t workspaceSize, aclOpExecutor
   return Launch(OpId::kHardtanh, "aclnnHardtanh", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceHardtanhGetWorkspaceSize(aclTensor *selfRef, const aclScalar *clipValueMin,
+    const aclScalar *clipValueMax, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceHardtanh, "aclnnInplaceHardtanhGetWorkspaceSize", {selfRef, clipValueMin, clipValueMax}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceHardtanh(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceHardtanh, "aclnnInplaceHardtanh", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnLeakyReluGetWorkspaceSize(const aclTensor *self, const aclScalar *negativeSlope, aclTensor *out,
     uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kLeakyRelu, "aclnnLeakyReluGetWorkspaceSize", {self, negativeSlope, out}, workspaceSize, executor);
@@ -136,12 +168,27 @@ aclnnStatus aclnnLeakyRelu(void *workspace, uint64_t workspaceSize, aclOpExecuto
   return Launch(OpId::kLeakyRelu, "aclnnLeakyRelu", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceLeakyReluGetWorkspaceSize(aclTensor *selfRef, const aclScalar *negativeSlope,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceLeakyRelu, "aclnnInplaceLeakyReluGetWorkspaceSize", {selfRef, negativeSlope}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceLeakyRelu(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceLeakyRelu, "aclnnInplaceLeakyRelu", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnMishGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
     aclOpExecutor **executor) {
   return Plan(OpId::kMish, "aclnnMishGetWorkspaceSize", {self, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnMish(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kMish, "aclnnMish", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceMishGetWorkspaceSize(aclTensor *selfRef, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceMish, "aclnnInplaceMishGetWorkspaceSize", {selfRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceMish(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceMish, "aclnnInplaceMish", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnReluGetWorkspaceSize(const aclTensor *self, const aclTensor *out, uint64_t *workspaceSize,
@@ -165,6 +212,13 @@ aclnnStatus aclnnSigmoidGetWorkspaceSize(const aclTensor *self, aclTensor *out, 
 }
 aclnnStatus aclnnSigmoid(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kSigmoid, "aclnnSigmoid", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceSigmoidGetWorkspaceSize(aclTensor *selfRef, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceSigmoid, "aclnnInplaceSigmoidGetWorkspaceSize", {selfRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceSigmoid(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceSigmoid, "aclnnInplaceSigmoid", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnSigmoidBackwardGetWorkspaceSize(const aclTensor *gradOutput, const aclTensor *output,

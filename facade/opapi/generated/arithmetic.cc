@@ -164,12 +164,28 @@ aclnnStatus aclnnDivMods(void *workspace, uint64_t workspaceSize, aclOpExecutor 
   return Launch(OpId::kDivMods, "aclnnDivMods", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceDivModsGetWorkspaceSize(aclTensor *selfRef, const aclScalar *other, int mode,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceDivMods, "aclnnInplaceDivModsGetWorkspaceSize", {selfRef, other, mode}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceDivMods(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceDivMods, "aclnnInplaceDivMods", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnDivModGetWorkspaceSize(const aclTensor *self, const aclTensor *other, int mode, aclTensor *out,
     uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kDivMod, "aclnnDivModGetWorkspaceSize", {self, other, mode, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnDivMod(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kDivMod, "aclnnDivMod", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceDivModGetWorkspaceSize(aclTensor *selfRef, const aclTensor *other, int mode,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceDivMod, "aclnnInplaceDivModGetWorkspaceSize", {selfRef, other, mode}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceDivMod(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceDivMod, "aclnnInplaceDivMod", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnMaximumGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
@@ -188,6 +204,14 @@ aclnnStatus aclnnLerps(void *workspace, uint64_t workspaceSize, aclOpExecutor *e
   return Launch(OpId::kLerps, "aclnnLerps", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceLerpsGetWorkspaceSize(aclTensor *selfRef, const aclTensor *end, const aclScalar *weight,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceLerps, "aclnnInplaceLerpsGetWorkspaceSize", {selfRef, end, weight}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceLerps(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceLerps, "aclnnInplaceLerps", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnMinimumGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
     uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kMinimum, "aclnnMinimumGetWorkspaceSize", {self, other, out}, workspaceSize, executor);
@@ -204,6 +228,14 @@ aclnnStatus aclnnRemainderTensorScalar(void *workspace, uint64_t workspaceSize, 
   return Launch(OpId::kRemainderTensorScalar, "aclnnRemainderTensorScalar", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceRemainderTensorScalarGetWorkspaceSize(aclTensor *selfRef, const aclScalar *other,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceRemainderTensorScalar, "aclnnInplaceRemainderTensorScalarGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceRemainderTensorScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceRemainderTensorScalar, "aclnnInplaceRemainderTensorScalar", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnRemainderTensorTensorGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
     uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kRemainderTensorTensor, "aclnnRemainderTensorTensorGetWorkspaceSize", {self, other, out}, workspaceSize, executor);
@@ -212,12 +244,28 @@ aclnnStatus aclnnRemainderTensorTensor(void *workspace, uint64_t workspaceSize, 
   return Launch(OpId::kRemainderTensorTensor, "aclnnRemainderTensorTensor", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceRemainderTensorTensorGetWorkspaceSize(aclTensor *selfRef, const aclTensor *other,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceRemainderTensorTensor, "aclnnInplaceRemainderTensorTensorGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceRemainderTensorTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceRemainderTensorTensor, "aclnnInplaceRemainderTensorTensor", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnFmodScalarGetWorkspaceSize(const aclTensor *self, const aclScalar *other, aclTensor *out,
     uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kFmodScalar, "aclnnFmodScalarGetWorkspaceSize", {self, other, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnFmodScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kFmodScalar, "aclnnFmodScalar", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceFmodScalarGetWorkspaceSize(aclTensor *selfRef, const aclScalar *other, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceFmodScalar, "aclnnInplaceFmodScalarGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceFmodScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceFmodScalar, "aclnnInplaceFmodScalar", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnAddcdivGetWorkspaceSize(const aclTensor *self, const aclTensor *tensor1, const aclTensor *tensor2,
@@ -260,6 +308,14 @@ aclnnStatus aclnnAtan2(void *workspace, uint64_t workspaceSize, aclOpExecutor *e
   return Launch(OpId::kAtan2, "aclnnAtan2", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceAtan2GetWorkspaceSize(aclTensor *selfRef, aclTensor *other, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceAtan2, "aclnnInplaceAtan2GetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceAtan2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceAtan2, "aclnnInplaceAtan2", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnClampGetWorkspaceSize(const aclTensor *self, const aclScalar *clipValueMin,
     const aclScalar *clipValueMax, aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kClamp, "aclnnClampGetWorkspaceSize", {self, clipValueMin, clipValueMax, out}, workspaceSize, executor);
@@ -284,6 +340,14 @@ aclnnStatus aclnnClampMaxTensor(void *workspace, uint64_t workspaceSize, aclOpEx
   return Launch(OpId::kClampMaxTensor, "aclnnClampMaxTensor", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceClampMaxTensorGetWorkspaceSize(aclTensor *selfRef, const aclTensor *max,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceClampMaxTensor, "aclnnInplaceClampMaxTensorGetWorkspaceSize", {selfRef, max}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceClampMaxTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceClampMaxTensor, "aclnnInplaceClampMaxTensor", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnClampMinGetWorkspaceSize(const aclTensor *self, const aclScalar *clipValueMin, aclTensor *out,
     uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kClampMin, "aclnnClampMinGetWorkspaceSize", {self, clipValueMin, out}, workspaceSize, executor);
@@ -298,6 +362,14 @@ aclnnStatus aclnnClampMinTensorGetWorkspaceSize(const aclTensor *self, const acl
 }
 aclnnStatus aclnnClampMinTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kClampMinTensor, "aclnnClampMinTensor", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceClampMinTensorGetWorkspaceSize(aclTensor *selfRef, const aclTensor *clipValueMin,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceClampMinTensor, "aclnnInplaceClampMinTensorGetWorkspaceSize", {selfRef, clipValueMin}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceClampMinTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceClampMinTensor, "aclnnInplaceClampMinTensor", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnClampTensorGetWorkspaceSize(const aclTensor *self, const aclTensor *clipValueMin,
@@ -332,12 +404,28 @@ aclnnStatus aclnnFloorDivide(void *workspace, uint64_t workspaceSize, aclOpExecu
   return Launch(OpId::kFloorDivide, "aclnnFloorDivide", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceFloorDivideGetWorkspaceSize(aclTensor *selfRef, const aclTensor *other, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceFloorDivide, "aclnnInplaceFloorDivideGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceFloorDivide(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceFloorDivide, "aclnnInplaceFloorDivide", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnFloorDividesGetWorkspaceSize(const aclTensor *self, const aclScalar *other, aclTensor *out,
     uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kFloorDivides, "aclnnFloorDividesGetWorkspaceSize", {self, other, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnFloorDivides(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kFloorDivides, "aclnnFloorDivides", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceFloorDividesGetWorkspaceSize(aclTensor *selfRef, const aclScalar *other,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceFloorDivides, "aclnnInplaceFloorDividesGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceFloorDivides(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceFloorDivides, "aclnnInplaceFloorDivides", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnPowTensorScalarGetWorkspaceSize(const aclTensor *self, const aclScalar *exponent, const aclTensor *out,
@@ -410,6 +498,14 @@ aclnnStatus aclnnFmodTensorGetWorkspaceSize(const aclTensor *self, const aclTens
 }
 aclnnStatus aclnnFmodTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kFmodTensor, "aclnnFmodTensor", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceFmodTensorGetWorkspaceSize(aclTensor *selfRef, const aclTensor *other, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceFmodTensor, "aclnnInplaceFmodTensorGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceFmodTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceFmodTensor, "aclnnInplaceFmodTensor", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnPowTensorTensorGetWorkspaceSize(const aclTensor *self, const aclTensor *exponent, aclTensor *out,

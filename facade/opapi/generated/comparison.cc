@@ -42,12 +42,28 @@ aclnnStatus aclnnGtScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor
   return Launch(OpId::kGtScalar, "aclnnGtScalar", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceGtScalarGetWorkspaceSize(aclTensor *selfRef, const aclScalar *other, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceGtScalar, "aclnnInplaceGtScalarGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceGtScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceGtScalar, "aclnnInplaceGtScalar", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnLtScalarGetWorkspaceSize(const aclTensor *self, const aclScalar *other, aclTensor *out,
     uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kLtScalar, "aclnnLtScalarGetWorkspaceSize", {self, other, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnLtScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kLtScalar, "aclnnLtScalar", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceLtScalarGetWorkspaceSize(const aclTensor *selfRef, const aclScalar *other,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceLtScalar, "aclnnInplaceLtScalarGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceLtScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceLtScalar, "aclnnInplaceLtScalar", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnNeScalarGetWorkspaceSize(const aclTensor *self, const aclScalar *other, aclTensor *out,
@@ -58,12 +74,28 @@ aclnnStatus aclnnNeScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor
   return Launch(OpId::kNeScalar, "aclnnNeScalar", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceNeScalarGetWorkspaceSize(aclTensor *selfRef, const aclScalar *other, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceNeScalar, "aclnnInplaceNeScalarGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceNeScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceNeScalar, "aclnnInplaceNeScalar", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnGeScalarGetWorkspaceSize(const aclTensor *self, const aclScalar *other, aclTensor *out,
     uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kGeScalar, "aclnnGeScalarGetWorkspaceSize", {self, other, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnGeScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kGeScalar, "aclnnGeScalar", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceGeScalarGetWorkspaceSize(aclTensor *selfRef, const aclScalar *other, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceGeScalar, "aclnnInplaceGeScalarGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceGeScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceGeScalar, "aclnnInplaceGeScalar", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnBitwiseAndScalarGetWorkspaceSize(const aclTensor *self, const aclScalar *other, aclTensor *out,
@@ -74,12 +106,28 @@ aclnnStatus aclnnBitwiseAndScalar(void *workspace, uint64_t workspaceSize, aclOp
   return Launch(OpId::kBitwiseAndScalar, "aclnnBitwiseAndScalar", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceBitwiseAndScalarGetWorkspaceSize(const aclTensor *selfRef, const aclScalar *other,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceBitwiseAndScalar, "aclnnInplaceBitwiseAndScalarGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceBitwiseAndScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceBitwiseAndScalar, "aclnnInplaceBitwiseAndScalar", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnEqTensorGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
     uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kEqTensor, "aclnnEqTensorGetWorkspaceSize", {self, other, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnEqTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kEqTensor, "aclnnEqTensor", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceEqTensorGetWorkspaceSize(const aclTensor *selfRef, const aclTensor *other,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceEqTensor, "aclnnInplaceEqTensorGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceEqTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceEqTensor, "aclnnInplaceEqTensor", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnGeTensorGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
@@ -90,12 +138,28 @@ aclnnStatus aclnnGeTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor
   return Launch(OpId::kGeTensor, "aclnnGeTensor", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceGeTensorGetWorkspaceSize(aclTensor *selfRef, const aclTensor *other, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceGeTensor, "aclnnInplaceGeTensorGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceGeTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceGeTensor, "aclnnInplaceGeTensor", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnGtTensorGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
     uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kGtTensor, "aclnnGtTensorGetWorkspaceSize", {self, other, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnGtTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kGtTensor, "aclnnGtTensor", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceGtTensorGetWorkspaceSize(const aclTensor *selfRef, const aclTensor *other,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceGtTensor, "aclnnInplaceGtTensorGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceGtTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceGtTensor, "aclnnInplaceGtTensor", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnLeScalarGetWorkspaceSize(const aclTensor *self, const aclScalar *other, aclTensor *out,
@@ -106,12 +170,28 @@ aclnnStatus aclnnLeScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor
   return Launch(OpId::kLeScalar, "aclnnLeScalar", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceLeScalarGetWorkspaceSize(aclTensor *selfRef, const aclScalar *other, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceLeScalar, "aclnnInplaceLeScalarGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceLeScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceLeScalar, "aclnnInplaceLeScalar", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnLeTensorGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
     uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kLeTensor, "aclnnLeTensorGetWorkspaceSize", {self, other, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnLeTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kLeTensor, "aclnnLeTensor", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceLeTensorGetWorkspaceSize(aclTensor *selfRef, const aclTensor *other, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceLeTensor, "aclnnInplaceLeTensorGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceLeTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceLeTensor, "aclnnInplaceLeTensor", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnLtTensorGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
@@ -122,12 +202,28 @@ aclnnStatus aclnnLtTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor
   return Launch(OpId::kLtTensor, "aclnnLtTensor", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceLtTensorGetWorkspaceSize(const aclTensor *selfRef, const aclTensor *other,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceLtTensor, "aclnnInplaceLtTensorGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceLtTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceLtTensor, "aclnnInplaceLtTensor", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnNeTensorGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
     uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kNeTensor, "aclnnNeTensorGetWorkspaceSize", {self, other, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnNeTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kNeTensor, "aclnnNeTensor", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceNeTensorGetWorkspaceSize(aclTensor *selfRef, const aclTensor *other, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceNeTensor, "aclnnInplaceNeTensorGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceNeTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceNeTensor, "aclnnInplaceNeTensor", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnLogicalOrGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
@@ -138,12 +234,28 @@ aclnnStatus aclnnLogicalOr(void *workspace, uint64_t workspaceSize, aclOpExecuto
   return Launch(OpId::kLogicalOr, "aclnnLogicalOr", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceLogicalOrGetWorkspaceSize(aclTensor *selfRef, const aclTensor *other, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceLogicalOr, "aclnnInplaceLogicalOrGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceLogicalOr(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceLogicalOr, "aclnnInplaceLogicalOr", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnBitwiseAndTensorGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
     uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kBitwiseAndTensor, "aclnnBitwiseAndTensorGetWorkspaceSize", {self, other, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnBitwiseAndTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kBitwiseAndTensor, "aclnnBitwiseAndTensor", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceBitwiseAndTensorGetWorkspaceSize(const aclTensor *selfRef, const aclTensor *other,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceBitwiseAndTensor, "aclnnInplaceBitwiseAndTensorGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceBitwiseAndTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceBitwiseAndTensor, "aclnnInplaceBitwiseAndTensor", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnLogicalAndGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
@@ -154,12 +266,28 @@ aclnnStatus aclnnLogicalAnd(void *workspace, uint64_t workspaceSize, aclOpExecut
   return Launch(OpId::kLogicalAnd, "aclnnLogicalAnd", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceLogicalAndGetWorkspaceSize(aclTensor *selfRef, const aclTensor *other, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceLogicalAnd, "aclnnInplaceLogicalAndGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceLogicalAnd(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceLogicalAnd, "aclnnInplaceLogicalAnd", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnLogicalNotGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
     aclOpExecutor **executor) {
   return Plan(OpId::kLogicalNot, "aclnnLogicalNotGetWorkspaceSize", {self, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnLogicalNot(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kLogicalNot, "aclnnLogicalNot", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceLogicalNotGetWorkspaceSize(aclTensor *selfRef, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceLogicalNot, "aclnnInplaceLogicalNotGetWorkspaceSize", {selfRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceLogicalNot(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceLogicalNot, "aclnnInplaceLogicalNot", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnLogicalXorGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
@@ -202,12 +330,28 @@ aclnnStatus aclnnBitwiseXorTensor(void *workspace, uint64_t workspaceSize, aclOp
   return Launch(OpId::kBitwiseXorTensor, "aclnnBitwiseXorTensor", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceBitwiseXorTensorGetWorkspaceSize(aclTensor *selfRef, const aclTensor *other,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceBitwiseXorTensor, "aclnnInplaceBitwiseXorTensorGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceBitwiseXorTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceBitwiseXorTensor, "aclnnInplaceBitwiseXorTensor", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnEqScalarGetWorkspaceSize(const aclTensor *self, const aclScalar *other, aclTensor *out,
     uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kEqScalar, "aclnnEqScalarGetWorkspaceSize", {self, other, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnEqScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kEqScalar, "aclnnEqScalar", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceEqScalarGetWorkspaceSize(const aclTensor *selfRef, const aclScalar *other,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceEqScalar, "aclnnInplaceEqScalarGetWorkspaceSize", {selfRef, other}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceEqScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceEqScalar, "aclnnInplaceEqScalar", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnEqualGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,

@@ -9,6 +9,7 @@
 #include "aclnnop/aclnn_index.h"
 #include "aclnnop/aclnn_index_add.h"
 #include "aclnnop/aclnn_index_copy.h"
+#include "aclnnop/aclnn_index_fill.h"
 #include "aclnnop/aclnn_index_fill_tensor.h"
 #include "aclnnop/aclnn_index_put_impl.h"
 #include "aclnnop/aclnn_index_select.h"
@@ -89,12 +90,28 @@ aclnnStatus aclnnScatter(void *workspace, uint64_t workspaceSize, aclOpExecutor 
   return Launch(OpId::kScatter, "aclnnScatter", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceScatterGetWorkspaceSize(aclTensor *selfRef, int64_t dim, const aclTensor *index,
+    const aclTensor *src, int64_t reduce, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceScatter, "aclnnInplaceScatterGetWorkspaceSize", {selfRef, dim, index, src, reduce}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceScatter(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceScatter, "aclnnInplaceScatter", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnScatterValueGetWorkspaceSize(const aclTensor *self, int64_t dim, const aclTensor *index,
     const aclScalar *value, int64_t reduce, aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kScatterValue, "aclnnScatterValueGetWorkspaceSize", {self, dim, index, value, reduce, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnScatterValue(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kScatterValue, "aclnnScatterValue", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceScatterValueGetWorkspaceSize(aclTensor *selfRef, int64_t dim, const aclTensor *index,
+    const aclScalar *value, int64_t reduce, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceScatterValue, "aclnnInplaceScatterValueGetWorkspaceSize", {selfRef, dim, index, value, reduce}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceScatterValue(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceScatterValue, "aclnnInplaceScatterValue", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnScatterAddGetWorkspaceSize(const aclTensor *self, int64_t dim, const aclTensor *index,
@@ -184,4 +201,20 @@ aclnnStatus aclnnInplaceMaskedScatterGetWorkspaceSize(aclTensor *selfRef, const 
 }
 aclnnStatus aclnnInplaceMaskedScatter(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kInplaceMaskedScatter, "aclnnInplaceMaskedScatter", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnIndexFillGetWorkspaceSize(const aclTensor *self, int64_t dim, const aclTensor *index,
+    const aclScalar *value, aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kIndexFill, "aclnnIndexFillGetWorkspaceSize", {self, dim, index, value, out}, workspaceSize, executor);
+}
+aclnnStatus aclnnIndexFill(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kIndexFill, "aclnnIndexFill", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceIndexFillGetWorkspaceSize(aclTensor *selfRef, int64_t dim, const aclTensor *index,
+    const aclScalar *value, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceIndexFill, "aclnnInplaceIndexFillGetWorkspaceSize", {selfRef, dim, index, value}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceIndexFill(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceIndexFill, "aclnnInplaceIndexFill", workspace, workspaceSize, executor, stream);
 }

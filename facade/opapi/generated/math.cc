@@ -54,12 +54,26 @@ aclnnStatus aclnnAcos(void *workspace, uint64_t workspaceSize, aclOpExecutor *ex
   return Launch(OpId::kAcos, "aclnnAcos", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceAcosGetWorkspaceSize(aclTensor *inputRef, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceAcos, "aclnnInplaceAcosGetWorkspaceSize", {inputRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceAcos(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceAcos, "aclnnInplaceAcos", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnAsinGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
     aclOpExecutor **executor) {
   return Plan(OpId::kAsin, "aclnnAsinGetWorkspaceSize", {self, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnAsin(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kAsin, "aclnnAsin", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceAsinGetWorkspaceSize(aclTensor *selfRef, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceAsin, "aclnnInplaceAsinGetWorkspaceSize", {selfRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceAsin(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceAsin, "aclnnInplaceAsin", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnAtanGetWorkspaceSize(const aclTensor *input, aclTensor *out, uint64_t *workspaceSize,
@@ -70,12 +84,26 @@ aclnnStatus aclnnAtan(void *workspace, uint64_t workspaceSize, aclOpExecutor *ex
   return Launch(OpId::kAtan, "aclnnAtan", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceAtanGetWorkspaceSize(aclTensor *inputRef, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceAtan, "aclnnInplaceAtanGetWorkspaceSize", {inputRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceAtan(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceAtan, "aclnnInplaceAtan", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnCeilGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
     aclOpExecutor **executor) {
   return Plan(OpId::kCeil, "aclnnCeilGetWorkspaceSize", {self, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnCeil(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kCeil, "aclnnCeil", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceCeilGetWorkspaceSize(aclTensor *selfRef, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceCeil, "aclnnInplaceCeilGetWorkspaceSize", {selfRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceCeil(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceCeil, "aclnnInplaceCeil", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnCosGetWorkspaceSize(const aclTensor *input, aclTensor *out, uint64_t *workspaceSize,
@@ -101,12 +129,26 @@ aclnnStatus aclnnCosh(void *workspace, uint64_t workspaceSize, aclOpExecutor *ex
   return Launch(OpId::kCosh, "aclnnCosh", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceCoshGetWorkspaceSize(aclTensor *selfRef, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceCosh, "aclnnInplaceCoshGetWorkspaceSize", {selfRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceCosh(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceCosh, "aclnnInplaceCosh", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnErfGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
     aclOpExecutor **executor) {
   return Plan(OpId::kErf, "aclnnErfGetWorkspaceSize", {self, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnErf(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kErf, "aclnnErf", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceErfGetWorkspaceSize(aclTensor *selfRef, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceErf, "aclnnInplaceErfGetWorkspaceSize", {selfRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceErf(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceErf, "aclnnInplaceErf", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnErfcGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
@@ -117,12 +159,28 @@ aclnnStatus aclnnErfc(void *workspace, uint64_t workspaceSize, aclOpExecutor *ex
   return Launch(OpId::kErfc, "aclnnErfc", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceErfcGetWorkspaceSize(const aclTensor *selfRef, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceErfc, "aclnnInplaceErfcGetWorkspaceSize", {selfRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceErfc(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceErfc, "aclnnInplaceErfc", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnErfinvGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
     aclOpExecutor **executor) {
   return Plan(OpId::kErfinv, "aclnnErfinvGetWorkspaceSize", {self, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnErfinv(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kErfinv, "aclnnErfinv", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceErfinvGetWorkspaceSize(const aclTensor *selfRef, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceErfinv, "aclnnInplaceErfinvGetWorkspaceSize", {selfRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceErfinv(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceErfinv, "aclnnInplaceErfinv", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnExpGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
@@ -148,12 +206,26 @@ aclnnStatus aclnnExp2(void *workspace, uint64_t workspaceSize, aclOpExecutor *ex
   return Launch(OpId::kExp2, "aclnnExp2", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceExp2GetWorkspaceSize(aclTensor *selfRef, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceExp2, "aclnnInplaceExp2GetWorkspaceSize", {selfRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceExp2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceExp2, "aclnnInplaceExp2", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnExpm1GetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
     aclOpExecutor **executor) {
   return Plan(OpId::kExpm1, "aclnnExpm1GetWorkspaceSize", {self, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnExpm1(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kExpm1, "aclnnExpm1", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceExpm1GetWorkspaceSize(aclTensor *selfRef, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceExpm1, "aclnnInplaceExpm1GetWorkspaceSize", {selfRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceExpm1(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceExpm1, "aclnnInplaceExpm1", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnFloorGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
@@ -164,12 +236,26 @@ aclnnStatus aclnnFloor(void *workspace, uint64_t workspaceSize, aclOpExecutor *e
   return Launch(OpId::kFloor, "aclnnFloor", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceFloorGetWorkspaceSize(aclTensor *selfRef, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceFloor, "aclnnInplaceFloorGetWorkspaceSize", {selfRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceFloor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceFloor, "aclnnInplaceFloor", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnFracGetWorkspaceSize(const aclTensor *input, aclTensor *out, uint64_t *workspaceSize,
     aclOpExecutor **executor) {
   return Plan(OpId::kFrac, "aclnnFracGetWorkspaceSize", {input, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnFrac(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kFrac, "aclnnFrac", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceFracGetWorkspaceSize(aclTensor *inputRef, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceFrac, "aclnnInplaceFracGetWorkspaceSize", {inputRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceFrac(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceFrac, "aclnnInplaceFrac", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnLogGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
@@ -180,12 +266,26 @@ aclnnStatus aclnnLog(void *workspace, uint64_t workspaceSize, aclOpExecutor *exe
   return Launch(OpId::kLog, "aclnnLog", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceLogGetWorkspaceSize(aclTensor *selfRef, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceLog, "aclnnInplaceLogGetWorkspaceSize", {selfRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceLog(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceLog, "aclnnInplaceLog", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnLog10GetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
     aclOpExecutor **executor) {
   return Plan(OpId::kLog10, "aclnnLog10GetWorkspaceSize", {self, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnLog10(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kLog10, "aclnnLog10", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceLog10GetWorkspaceSize(aclTensor *selfRef, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceLog10, "aclnnInplaceLog10GetWorkspaceSize", {selfRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceLog10(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceLog10, "aclnnInplaceLog10", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnLog1pGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
@@ -196,6 +296,13 @@ aclnnStatus aclnnLog1p(void *workspace, uint64_t workspaceSize, aclOpExecutor *e
   return Launch(OpId::kLog1p, "aclnnLog1p", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceLog1pGetWorkspaceSize(aclTensor *selfRef, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceLog1p, "aclnnInplaceLog1pGetWorkspaceSize", {selfRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceLog1p(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceLog1p, "aclnnInplaceLog1p", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnLog2GetWorkspaceSize(const aclTensor *self, const aclTensor *out, uint64_t *workspaceSize,
     aclOpExecutor **executor) {
   return Plan(OpId::kLog2, "aclnnLog2GetWorkspaceSize", {self, out}, workspaceSize, executor);
@@ -204,12 +311,28 @@ aclnnStatus aclnnLog2(void *workspace, uint64_t workspaceSize, aclOpExecutor *ex
   return Launch(OpId::kLog2, "aclnnLog2", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceLog2GetWorkspaceSize(const aclTensor *selfRef, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceLog2, "aclnnInplaceLog2GetWorkspaceSize", {selfRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceLog2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceLog2, "aclnnInplaceLog2", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnNanToNumGetWorkspaceSize(const aclTensor *self, float nan, float posinf, float neginf, aclTensor *out,
     uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kNanToNum, "aclnnNanToNumGetWorkspaceSize", {self, nan, posinf, neginf, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnNanToNum(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kNanToNum, "aclnnNanToNum", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceNanToNumGetWorkspaceSize(aclTensor *selfRef, float nan, float posinf, float neginf,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceNanToNum, "aclnnInplaceNanToNumGetWorkspaceSize", {selfRef, nan, posinf, neginf}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceNanToNum(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceNanToNum, "aclnnInplaceNanToNum", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnNegGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
@@ -228,6 +351,14 @@ aclnnStatus aclnnReciprocal(void *workspace, uint64_t workspaceSize, aclOpExecut
   return Launch(OpId::kReciprocal, "aclnnReciprocal", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceReciprocalGetWorkspaceSize(const aclTensor *selfRef, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceReciprocal, "aclnnInplaceReciprocalGetWorkspaceSize", {selfRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceReciprocal(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceReciprocal, "aclnnInplaceReciprocal", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnRoundGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
     aclOpExecutor **executor) {
   return Plan(OpId::kRound, "aclnnRoundGetWorkspaceSize", {self, out}, workspaceSize, executor);
@@ -244,12 +375,27 @@ aclnnStatus aclnnRoundDecimals(void *workspace, uint64_t workspaceSize, aclOpExe
   return Launch(OpId::kRoundDecimals, "aclnnRoundDecimals", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceRoundDecimalsGetWorkspaceSize(aclTensor *selfRef, int64_t decimals, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceRoundDecimals, "aclnnInplaceRoundDecimalsGetWorkspaceSize", {selfRef, decimals}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceRoundDecimals(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceRoundDecimals, "aclnnInplaceRoundDecimals", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnRsqrtGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
     aclOpExecutor **executor) {
   return Plan(OpId::kRsqrt, "aclnnRsqrtGetWorkspaceSize", {self, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnRsqrt(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kRsqrt, "aclnnRsqrt", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceRsqrtGetWorkspaceSize(aclTensor *selfRef, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceRsqrt, "aclnnInplaceRsqrtGetWorkspaceSize", {selfRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceRsqrt(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceRsqrt, "aclnnInplaceRsqrt", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnSignGetWorkspaceSize(const aclTensor *self, aclTensor *result, uint64_t *workspaceSize,
@@ -283,12 +429,26 @@ aclnnStatus aclnnSinh(void *workspace, uint64_t workspaceSize, aclOpExecutor *ex
   return Launch(OpId::kSinh, "aclnnSinh", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceSinhGetWorkspaceSize(aclTensor *selfRef, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceSinh, "aclnnInplaceSinhGetWorkspaceSize", {selfRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceSinh(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceSinh, "aclnnInplaceSinh", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnSqrtGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
     aclOpExecutor **executor) {
   return Plan(OpId::kSqrt, "aclnnSqrtGetWorkspaceSize", {self, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnSqrt(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kSqrt, "aclnnSqrt", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceSqrtGetWorkspaceSize(aclTensor *self, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceSqrt, "aclnnInplaceSqrtGetWorkspaceSize", {self}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceSqrt(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceSqrt, "aclnnInplaceSqrt", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnTanGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
@@ -299,12 +459,27 @@ aclnnStatus aclnnTan(void *workspace, uint64_t workspaceSize, aclOpExecutor *exe
   return Launch(OpId::kTan, "aclnnTan", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceTanGetWorkspaceSize(const aclTensor *selfRef, uint64_t *workspaceSize, aclOpExecutor **executor)
+    {
+  return Plan(OpId::kInplaceTan, "aclnnInplaceTanGetWorkspaceSize", {selfRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceTan(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceTan, "aclnnInplaceTan", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnTanhGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
     aclOpExecutor **executor) {
   return Plan(OpId::kTanh, "aclnnTanhGetWorkspaceSize", {self, out}, workspaceSize, executor);
 }
 aclnnStatus aclnnTanh(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kTanh, "aclnnTanh", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceTanhGetWorkspaceSize(aclTensor *selfRef, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceTanh, "aclnnInplaceTanhGetWorkspaceSize", {selfRef}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceTanh(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceTanh, "aclnnInplaceTanh", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnTruncGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,

@@ -97,6 +97,15 @@ aclnnStatus aclnnAddmm(void *workspace, uint64_t workspaceSize, aclOpExecutor *e
   return Launch(OpId::kAddmm, "aclnnAddmm", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceAddmmGetWorkspaceSize(const aclTensor *selfRef, const aclTensor *mat1, const aclTensor *mat2,
+    const aclScalar *beta, const aclScalar *alpha, int8_t cubeMathType, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceAddmm, "aclnnInplaceAddmmGetWorkspaceSize", {selfRef, mat1, mat2, beta, alpha, cubeMathType}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceAddmm(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceAddmm, "aclnnInplaceAddmm", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnAddmmWeightNzGetWorkspaceSize(const aclTensor *self, const aclTensor *mat1, const aclTensor *mat2,
     const aclScalar *beta, const aclScalar *alpha, aclTensor *out, int8_t cubeMathType, uint64_t *workspaceSize,
     aclOpExecutor **executor) {

@@ -87,6 +87,54 @@ struct KlLogGradFn {
   HWY_INLINE HWY_ATTR FloatVec operator()(FloatVec, FloatVec t, FloatVec) const { return hn::Neg(Exp(t)); }
 };
 
+struct SoftMarginFn {
+  HWY_INLINE HWY_ATTR FloatVec operator()(FloatVec x, FloatVec t, FloatVec) const {
+    const FloatVec zero = hn::Zero(FloatTag());
+    const FloatVec z = hn::Mul(t, x);
+    const FloatVec below = hn::IfThenElse(hn::Gt(z, zero), zero, hn::Neg(z));
+    return hn::Add(below, Log1p(Exp(hn::Neg(hn::Abs(z)))));
+  }
+};
+struct SoftMarginGradFn {
+  HWY_INLINE HWY_ATTR FloatVec operator()(FloatVec x, FloatVec t, FloatVec) const {
+    return hn::Neg(hn::Mul(t, Sigmoid(hn::Neg(hn::Mul(t, x)))));
+  }
+};
+HWY_INLINE HWY_ATTR FloatVec SignOf(FloatVec x) {
+  const FloatVec zero = hn::Zero(FloatTag());
+  const FloatVec one = Constant(1.0f);
+  return hn::IfThenElse(hn::Gt(x, zero), one, hn::IfThenElse(hn::Lt(x, zero), hn::Neg(one), zero));
+}
+struct L1GradFn {
+  HWY_INLINE HWY_ATTR FloatVec operator()(FloatVec x, FloatVec t, FloatVec) const { return SignOf(hn::Sub(x, t)); }
+};
+struct SmoothL1GradFn {
+  float beta;
+  HWY_INLINE HWY_ATTR FloatVec operator()(FloatVec x, FloatVec t, FloatVec) const {
+    const FloatVec d = hn::Sub(x, t);
+    const FloatVec b = Constant(beta);
+    return hn::IfThenElse(hn::Lt(hn::Abs(d), b), hn::Div(d, b), SignOf(d));
+  }
+};
+struct BceGradFn {
+  HWY_INLINE HWY_ATTR FloatVec operator()(FloatVec x, FloatVec t, FloatVec) const {
+    const FloatVec least = Constant(1e-12f);
+    const FloatVec spread = hn::Mul(hn::Sub(Constant(1.0f), x), x);
+    return hn::Div(hn::Sub(x, t), hn::IfThenElse(hn::Lt(spread, least), least, spread));
+  }
+};
+struct KlTargetGradFn {
+  HWY_INLINE HWY_ATTR FloatVec operator()(FloatVec x, FloatVec t, FloatVec) const {
+    const FloatVec zero = hn::Zero(FloatTag());
+    return hn::IfThenElse(hn::Eq(t, zero), zero, hn::Sub(hn::Add(Log(t), Constant(1.0f)), x));
+  }
+};
+struct KlLogTargetGradFn {
+  HWY_INLINE HWY_ATTR FloatVec operator()(FloatVec x, FloatVec t, FloatVec) const {
+    return hn::Mul(Exp(t), hn::Sub(hn::Add(t, Constant(1.0f)), x));
+  }
+};
+
 template <class Fn, bool kHasPosWeight>
 struct Row {
   const float* x;
@@ -120,6 +168,13 @@ HWY_ATTR void LossRowTarget(LossOp op, const float* x, const float* t, const flo
                  : ForEachVec(n, Row<BceLogitsGradFn, false>{x, t, p, out, {}});
     case LossOp::kKlGrad: return ForEachVec(n, Row<KlGradFn, false>{x, t, p, out, {}});
     case LossOp::kKlLogGrad: return ForEachVec(n, Row<KlLogGradFn, false>{x, t, p, out, {}});
+    case LossOp::kSoftMargin: return ForEachVec(n, Row<SoftMarginFn, false>{x, t, p, out, {}});
+    case LossOp::kSoftMarginGrad: return ForEachVec(n, Row<SoftMarginGradFn, false>{x, t, p, out, {}});
+    case LossOp::kL1Grad: return ForEachVec(n, Row<L1GradFn, false>{x, t, p, out, {}});
+    case LossOp::kSmoothL1Grad: return ForEachVec(n, Row<SmoothL1GradFn, false>{x, t, p, out, {beta}});
+    case LossOp::kBceGrad: return ForEachVec(n, Row<BceGradFn, false>{x, t, p, out, {}});
+    case LossOp::kKlTargetGrad: return ForEachVec(n, Row<KlTargetGradFn, false>{x, t, p, out, {}});
+    case LossOp::kKlLogTargetGrad: return ForEachVec(n, Row<KlLogTargetGradFn, false>{x, t, p, out, {}});
   }
 }
 

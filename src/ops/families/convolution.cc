@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/convolution.h"
 
+#include <algorithm>
+
+#include "kernels/layer_gradients.h"
 #include "ops/computations.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
@@ -138,7 +141,8 @@ Status ReadConvolution(OpCall& call, ConvShape& shape) {
   if (channels == 0 || shape.out_channels == 0) {
     return call.Invalid(fmt::format("{} have no channels", call.InputShapes()));
   }
-  REPRISE_RETURN_IF_ERROR(CheckBias(call, call.Find("bias"), shape.out_channels * shape.groups));
+  const Operand* bias = call.Has("bias") ? call.Find("bias") : nullptr;
+  REPRISE_RETURN_IF_ERROR(CheckBias(call, bias, shape.out_channels * shape.groups));
   int64_t stride[3], pad[3], dilation[3], output_pad[3] = {};
   REPRISE_RETURN_IF_ERROR(ReadDims(call, "stride", dims, 1, false, stride));
   REPRISE_RETURN_IF_ERROR(ReadDims(call, "padding", dims, 0, false, pad));
@@ -256,6 +260,128 @@ Status PlanConvTbc(OpCall& call) {
   operands.weight_ref = Reordered(call.RefOf(*operands.weight), 2, 1, 0);
   operands.out_ref = Reordered(call.RefOf(*operands.out), 1, 2, 0);
   return AddLaunches(call, shape, operands);
+}
+
+// ---- Gradients ---------------------------------------------------------------------------------------------------
+
+constexpr std::string_view kGradients[] = {"gradInput", "gradWeight", "gradBias"};
+
+// The result that outputMask asks for; null where it does not.
+StatusOr<const Operand*> WantedGradient(const OpCall& call, size_t which) {
+  const std::vector<bool> mask = call.Bools("outputMask");
+  if (mask.size() != 3) {
+    return call.Invalid(fmt::format("outputMask has {} entries, expected 3", mask.size()),
+                        "one for each of gradInput, gradWeight and gradBias");
+  }
+  if (!mask[which]) return static_cast<const Operand*>(nullptr);
+  const auto found = std::find_if(call.outputs.begin(), call.outputs.end(), [&](const Operand& output) {
+    return call.op.params[output.param].name == kGradients[which];
+  });
+  if (found != call.outputs.end()) return &*found;
+  return call.Invalid(fmt::format("{} is null, and entry {} of outputMask asks for it", kGradients[which], which),
+                      "pass a tensor or false");
+}
+
+Status ConvolutionBackwardShape(OpCall& call) {
+  ConvShape shape;
+  REPRISE_RETURN_IF_ERROR(ReadConvolution(call, shape));
+  const Operand& input = call.Get("input");
+  Dims expected;
+  expected.push_back(shape.batch);
+  expected.push_back(shape.groups * shape.out_channels);
+  for (int d = 5 - input.rank(); d < 3; ++d) expected.push_back(shape.dims[d].out);
+  REPRISE_RETURN_IF_ERROR(call.CheckShape(call.Get("gradOutput"), expected, [] { return "the convolved shape"; }));
+  const std::span<const int64_t> shapes[] = {input.sizes(), call.Get("weight").sizes(), {&expected[1], 1}};
+  for (size_t i = 0; i < 3; ++i) {
+    REPRISE_ASSIGN_OR_RETURN(const Operand* wanted, WantedGradient(call, i));
+    if (wanted == nullptr) continue;
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(*wanted, shapes[i], [] { return "that of what it is the gradient of,"; }));
+  }
+  return {};
+}
+
+TensorRef OfRank5(const OpCall& call, const Operand& operand) {
+  TensorRef ref = call.RefOf(operand);
+  InsertDims(ref, 2, 5 - ref.rank);
+  return ref;
+}
+
+void RunWeightGradient(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+  kernels::ConvWeightGradient(launch.State<kernels::ConvGradientShape>(), launch.Ref(1, memory), launch.Ref(2, memory),
+                              launch.refs[0], range, memory.scratch);
+}
+
+void RunBiasGradient(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+  kernels::SumOfChannels(launch.refs[1], launch.refs[0], range);
+}
+
+// A copy whose rows are numbers of the type of the arithmetic; nothing where they are that already.
+bool CopyForRows(OpCall& call, const Operand& operand, TensorRef& ref) {
+  const kernels::DType compute =
+      call.compute == kernels::DType::kDouble ? kernels::DType::kDouble : kernels::DType::kFloat;
+  if (ref.dtype == compute && (ref.strides[4] == 1 || ref.sizes[4] == 1)) return false;
+  const TensorRef from = ref;
+  ref = call.Temporary(compute, {ref.sizes, 5});
+  Launch& launch = call.AddLaunch(RunCopy);
+  call.WriteTemporary(launch, ref);
+  call.Read(launch, operand, from);
+  launch.units = kernels::ElementCount(ref);
+  launch.grain = kGrainElements;
+  return true;
+}
+
+void PlanWeightGradient(OpCall& call, const ConvShape& shape, const Operand& out) {
+  const Operand& grad = call.Get("gradOutput");
+  const Operand& input = call.Get("input");
+  const Operand& left = shape.transposed ? input : grad;
+  const Operand& right = shape.transposed ? grad : input;
+  auto state = std::make_shared<kernels::ConvGradientShape>();
+  state->groups = shape.groups;
+  for (int d = 0; d < 3; ++d) {
+    state->dims[d] = shape.dims[d];
+    if (shape.transposed) std::swap(state->dims[d].in, state->dims[d].out);
+  }
+  TensorRef left_ref = OfRank5(call, left);
+  TensorRef right_ref = OfRank5(call, right);
+  const bool copies_left = CopyForRows(call, left, left_ref);
+  const bool copies_right = CopyForRows(call, right, right_ref);
+  Launch& launch = call.AddLaunch(RunWeightGradient);
+  call.Write(launch, out, OfRank5(call, out));
+  copies_left ? call.ReadTemporary(launch, left_ref) : call.Read(launch, left, left_ref);
+  copies_right ? call.ReadTemporary(launch, right_ref) : call.Read(launch, right, right_ref);
+  launch.units = out.sizes()[0] * out.sizes()[1];
+  const int64_t volume = state->dims[0].kernel * state->dims[1].kernel * state->dims[2].kernel;
+  const int64_t channels = std::max<int64_t>(1, left.sizes()[1]);
+  launch.grain = GrainOf(volume * (left.tensor->count / channels));
+  call.AddScratch(launch, static_cast<uint64_t>(kernels::ConvWeightGradientScratchBytes(*state)));
+  launch.state = std::move(state);
+}
+
+Status PlanConvolutionBackward(OpCall& call) {
+  ConvShape shape;
+  REPRISE_RETURN_IF_ERROR(ReadConvolution(call, shape));
+  const Operand& grad = call.Get("gradOutput");
+  REPRISE_ASSIGN_OR_RETURN(const Operand* of_input, WantedGradient(call, 0));
+  REPRISE_ASSIGN_OR_RETURN(const Operand* of_weight, WantedGradient(call, 1));
+  REPRISE_ASSIGN_OR_RETURN(const Operand* of_bias, WantedGradient(call, 2));
+  if (of_weight != nullptr) PlanWeightGradient(call, shape, *of_weight);
+  if (of_bias != nullptr) {
+    Launch& launch = call.AddLaunch(RunBiasGradient);
+    call.Write(launch, *of_bias);
+    call.Read(launch, grad);
+    launch.units = of_bias->tensor->count;
+    launch.grain = GrainOf(grad.tensor->count / std::max<int64_t>(1, launch.units));
+  }
+  if (of_input == nullptr) return {};
+  // The convolution the other way round, with the same weight.
+  ConvShape turned = shape;
+  turned.transposed = !shape.transposed;
+  std::swap(turned.in_channels, turned.out_channels);
+  for (ConvDim& dim : turned.dims) std::swap(dim.in, dim.out);
+  const Operand& weight = call.Get("weight");
+  Operands operands{
+      &grad, &weight, nullptr, of_input, OfRank5(call, grad), OfRank5(call, weight), OfRank5(call, *of_input)};
+  return AddLaunches(call, turned, operands);
 }
 
 }  // namespace

@@ -9,9 +9,11 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/activation_functions.h"
 #include "kernels/arithmetic_functions.h"
 #include "kernels/copy.h"
 #include "kernels/math_functions.h"
+#include "kernels/special_functions.h"
 #include "kernels/staged.h"
 #include "kernels/vector_norm.h"
 #include "ops/computations.h"
@@ -82,6 +84,7 @@ Status ListShapes(OpCall& call) {
   }
   REPRISE_RETURN_IF_ERROR(CheckNumbers(call, "scalar", 1));
   REPRISE_RETURN_IF_ERROR(CheckNumbers(call, "alpha", 1));
+  REPRISE_RETURN_IF_ERROR(CheckNumbers(call, "roundMode", 1));
   return CheckNumbers(call, "scalars", static_cast<int64_t>(call.outputs.size()));
 }
 
@@ -157,14 +160,33 @@ void RunLists(const Launch& launch, kernels::Range range, const Launch::Memory&)
   });
 }
 
-// out[i] = fn(x1[i], ...); the numbers of fn, or its last operand, from `numbers` or from a tensor.
-Status PlanLists(OpCall& call, const kernels::ElementFn* fn, std::span<const kernels::Scalar> numbers,
-                 const Operand* tensor) {
+// What the functions of the lists take besides their tensors.
+struct ListNumbers {
+  std::span<const kernels::Scalar> fixed = {};      // for all tensors
+  std::span<const kernels::Scalar> by_tensor = {};  // one for each; the last operand of fn, or its only number
+  const Operand* tensor = nullptr;                  // read when it runs: one number, or one for each tensor
+};
+
+// A number as the last operand of a function, in the type of its arithmetic.
+void ReadNumberOperand(const OpCall& call, Launch& launch, kernels::ElementCall& element,
+                       const kernels::Scalar& number) {
+  call.Read(launch, Operand{nullptr, &number, number.dtype, -1, 0, -1, true});
+  kernels::Scalar& copy = launch.scalars[launch.scalars.size() - 1];
+  copy = element.ToMath(copy);
+  launch.refs[launch.refs.size() - 1].dtype = copy.dtype;
+  element.has_scalar = true;
+}
+
+// out[i] = fn(x1[i], ...); the numbers of fn, or its last operand, from `numbers`.
+Status PlanLists(OpCall& call, const kernels::ElementFn* fn, const ListNumbers& numbers) {
+  const Operand* tensor = numbers.tensor;
   const auto lists = InputLists(call);
   auto plan = std::make_shared<ListPlan>();
   plan->operands = 1 + lists.size();
   plan->has_numbers = tensor != nullptr;
   plan->number_is_operand = fn != nullptr && fn->inputs == static_cast<int>(lists.size()) + 1;
+  const bool takes_operand = !numbers.by_tensor.empty() && plan->number_is_operand;
+  if (takes_operand) ++plan->operands;
   plan->items.reserve(call.outputs.size());
   Launch& launch = call.AddLaunch(RunLists);
   launch.refs.reserve(plan->operands * call.outputs.size() + 1);
@@ -173,7 +195,8 @@ Status PlanLists(OpCall& call, const kernels::ElementFn* fn, std::span<const ker
     const Operand& out = call.outputs[i];
     ListPlan::Item& item = plan->items.emplace_back();
     if (fn != nullptr) {
-      item.call = kernels::ElementCall(*fn, out.dtype, numbers);
+      const bool is_own = !numbers.by_tensor.empty() && !takes_operand;
+      item.call = kernels::ElementCall(*fn, out.dtype, is_own ? numbers.by_tensor.subspan(i, 1) : numbers.fixed);
       if (item.call.row.function == nullptr) {
         return call.InvalidOperand(out, fmt::format("has {}, for which this is not defined", kernels::Name(out.dtype)));
       }
@@ -182,6 +205,7 @@ Status PlanLists(OpCall& call, const kernels::ElementFn* fn, std::span<const ker
     launch.units += out.tensor->count;
     call.Write(launch, out);
     for (const std::span<const Operand>& list : lists) call.Read(launch, list[i]);
+    if (takes_operand) ReadNumberOperand(call, launch, item.call, numbers.by_tensor[i]);
   }
   if (tensor != nullptr) call.Read(launch, *tensor);
   launch.grain = GrainOf(fn != nullptr ? fn->cost : 1);
@@ -189,27 +213,83 @@ Status PlanLists(OpCall& call, const kernels::ElementFn* fn, std::span<const ker
   return {};
 }
 
+// A number of the host, which every type of the outputs can hold but for its precision.
+Status CheckNumber(const OpCall& call, std::string_view name, const kernels::Scalar& number) {
+  for (const Operand& out : call.outputs) {
+    if (Survives(number, out.dtype)) continue;
+    return call.Invalid(fmt::format("{} is a {} whose value the type {} of {} cannot hold", name,
+                                    kernels::Name(number.dtype), kernels::Name(out.dtype), call.NameOf(out)),
+                        "pass an integer for integer tensors and a real number for real ones");
+  }
+  return {};
+}
+
 template <const kernels::ElementFn& kFn>
 Status PlanForeach(OpCall& call) {
-  return PlanLists(call, &kFn, {}, nullptr);
+  return PlanLists(call, &kFn, {});
 }
 // The number is a tensor of the device: read whenever it runs.
 template <const kernels::ElementFn& kFn>
 Status PlanForeachScalar(OpCall& call) {
-  return PlanLists(call, &kFn, {}, &call.Get("scalar"));
+  return PlanLists(call, &kFn, {.tensor = &call.Get("scalar")});
 }
 template <const kernels::ElementFn& kFn>
 Status PlanForeachScalars(OpCall& call) {
-  return PlanLists(call, &kFn, {}, &call.Get("scalars"));
+  return PlanLists(call, &kFn, {.tensor = &call.Get("scalars")});
 }
-Status PlanForeachAddList(OpCall& call) { return PlanLists(call, &kernels::kAddScaledFn, {}, &call.Get("alpha")); }
-Status PlanForeachAddListV2(OpCall& call) {
-  return PlanLists(call, &kernels::kAddScaledFn, {call.Scalar("alpha"), 1}, nullptr);
+// The number is one of the host, for all tensors.
+Status PlanForeachNumber(OpCall& call, const kernels::ElementFn& fn, std::string_view name) {
+  const kernels::Scalar& number = *call.Scalar(name);
+  REPRISE_RETURN_IF_ERROR(CheckNumber(call, name, number));
+  const std::vector<kernels::Scalar> numbers(call.outputs.size(), number);
+  return PlanLists(call, &fn, {.by_tensor = numbers});
+}
+template <const kernels::ElementFn& kFn>
+Status PlanForeachScalarV2(OpCall& call) {
+  return PlanForeachNumber(call, kFn, "scalar");
+}
+// The numbers are those of the host, one for each tensor.
+template <const kernels::ElementFn& kFn>
+Status PlanForeachScalarList(OpCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<kernels::Scalar> numbers, call.Scalars("scalars"));
+  if (numbers.size() != call.outputs.size()) {
+    return call.Invalid(fmt::format("scalars has {} numbers, x has {} tensors", numbers.size(), call.outputs.size()),
+                        "pass one number for each tensor");
+  }
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    REPRISE_RETURN_IF_ERROR(CheckNumber(call, fmt::format("scalars[{}]", i), numbers[i]));
+  }
+  return PlanLists(call, &kFn, {.by_tensor = numbers});
+}
+template <const kernels::ElementFn& kFn>
+Status PlanForeachAlpha(OpCall& call) {
+  return PlanLists(call, &kFn, {.tensor = &call.Get("alpha")});
+}
+template <const kernels::ElementFn& kFn>
+Status PlanForeachAlphaV2(OpCall& call) {
+  REPRISE_RETURN_IF_ERROR(CheckNumber(call, "alpha", *call.Scalar("alpha")));
+  return PlanLists(call, &kFn, {.fixed = {call.Scalar("alpha"), 1}});
 }
 Status PlanForeachLerpScalar(OpCall& call) {
-  return PlanLists(call, &kernels::kLerpByFn, {call.Scalar("weight"), 1}, nullptr);
+  return PlanLists(call, &kernels::kLerpByFn, {.fixed = {call.Scalar("weight"), 1}});
 }
-Status PlanForeachCopy(OpCall& call) { return PlanLists(call, nullptr, {}, nullptr); }
+Status PlanForeachCopy(OpCall& call) { return PlanLists(call, nullptr, {}); }
+
+// Ways to round, see kernels::kRoundByFn.
+Status PlanForeachRound(OpCall& call) {
+  return PlanLists(call, &kernels::kRoundByFn, {.tensor = &call.Get("roundMode")});
+}
+Status PlanForeachRoundV2(OpCall& call) {
+  const kernels::Scalar& given = *call.Scalar("roundMode");
+  const auto mode = given.As<int64_t>();
+  if (mode < 1 || mode > 7) {
+    return call.Invalid(fmt::format("roundMode is {}, expected a value from 1 to 7", mode),
+                        "1 rounds halves to even, 2 down, 3 up, 4 halves away from 0, 5 towards 0, 6 halves to odd; 7 "
+                        "gives the fraction");
+  }
+  const kernels::Scalar number = kernels::Scalar::Of(mode);
+  return PlanLists(call, &kernels::kRoundByFn, {.fixed = {&number, 1}});
+}
 
 // ---- Norms ------------------------------------------------------------------------------------------------------
 
@@ -351,6 +431,32 @@ Status PlanUnscale(OpCall& call) {
   launch.state = std::move(plan);
   return {};
 }
+
+void RunZeroLists(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+  const auto& first = launch.State<UnscalePlan>().first;
+  size_t i = static_cast<size_t>(std::upper_bound(first.begin(), first.end(), range.begin) - first.begin()) - 1;
+  for (; i < first.size() && first[i] < range.end; ++i) {
+    const kernels::TensorRef& ref = launch.refs[i];
+    const kernels::Range part{std::max(range.begin, first[i]) - first[i],
+                              std::min(range.end - first[i], kernels::ElementCount(ref))};
+    if (part.begin < part.end) kernels::Fill(ref, kernels::Scalar::Of<int64_t>(0), part);
+  }
+}
+
+Status PlanForeachZero(OpCall& call) {
+  auto plan = std::make_shared<UnscalePlan>();
+  Launch& launch = call.AddLaunch(RunZeroLists);
+  for (const Operand& tensor : call.outputs) {
+    plan->first.push_back(launch.units);
+    launch.units += tensor.tensor->count;
+    call.Write(launch, tensor);
+  }
+  launch.grain = kGrainElements;
+  launch.state = std::move(plan);
+  return {};
+}
+
+Status NoShapes(OpCall&) { return {}; }
 
 }  // namespace
 

@@ -417,7 +417,7 @@ Status PlanGather(OpCall& call) {
 }
 
 Status ScatterShape(OpCall& call) {
-  const Operand& self = call.Get("self");
+  const Operand& self = call.inputs[0];
   const Operand& index = call.Get("index");
   REPRISE_ASSIGN_OR_RETURN(const int dim, DimOf(call, self));
   REPRISE_RETURN_IF_ERROR(CheckIndexFits(call, index, self, dim));
@@ -426,11 +426,11 @@ Status ScatterShape(OpCall& call) {
 }
 
 Status PlanScatter(OpCall& call) {
-  const Operand& self = call.Get("self");
+  const Operand& self = call.inputs[0];
   const Operand& index = call.Get("index");
   REPRISE_ASSIGN_OR_RETURN(const int dim, DimOf(call, self));
   Scatter scatter;
-  scatter.self = &self;
+  scatter.self = self.slot == call.outputs[0].slot ? nullptr : &self;
   scatter.op = static_cast<ScatterOp>(call.op.computation.code);
   if (call.Has("reduce")) {
     const int64_t reduce = call.Int("reduce");
@@ -504,6 +504,36 @@ Status PlanIndexRows(OpCall& call) {
   return AddScatter(call, std::move(scatter), [&](const TensorRef& target, const TensorRef& source) {
     return LoopAlongDim(target, source, positions, dim, 0);
   });
+}
+
+// Indices are read when the operator runs.
+Status PlanIndexFillByTensor(OpCall& call) {
+  const Operand& self = call.inputs[0];
+  const Operand& index = call.Get("index");
+  REPRISE_ASSIGN_OR_RETURN(const int dim, DimOf(call, self));
+  const kernels::Scalar& given = *call.Scalar("value");
+  REPRISE_RETURN_IF_ERROR(CheckNotComplexToReal(call, given.dtype, "value"));
+  const kernels::Scalar value = Converted(given, call.compute);
+  Scatter scatter;
+  scatter.self = self.slot == call.outputs[0].slot ? nullptr : &self;
+  scatter.value = OperandOf(value);
+  scatter.indices.push_back(&index);
+  const TensorRef positions = AtLeastOneDim(call.RefOf(index));
+  return AddScatter(call, std::move(scatter), [&](const TensorRef& target, const TensorRef& source) {
+    TensorRef values = target;
+    values.dtype = source.dtype;
+    values.sizes[dim] = positions.sizes[0];
+    std::fill_n(values.strides, kernels::kMaxRank, 0);
+    return LoopAlongDim(target, values, positions, dim, 0);
+  });
+}
+
+Status IndexFillByTensorShape(OpCall& call) {
+  const Operand& self = call.inputs[0];
+  REPRISE_ASSIGN_OR_RETURN([[maybe_unused]] const int dim, DimOf(call, self));
+  const Operand& index = call.Get("index");
+  if (index.rank() > 1) REPRISE_RETURN_IF_ERROR(CheckLine(call, index));
+  return CheckSameShape(call, self);
 }
 
 Status IndexFillShape(OpCall& call) {

@@ -47,7 +47,7 @@ double LoadNumber(const TensorRef& ref) {
 
 // ---- Losses of elements -------------------------------------------------------------------------------------------
 
-bool IsGradient(const OpCall& call) { return call.Has("gradOutput"); }
+bool IsGradient(const OpCall& call) { return call.Has("gradOutput") || call.Has("gradOut"); }
 
 // What the elements are compared in: self and target (and gradOutput) broadcast; nothing else may enlarge that.
 Status ElementsShape(OpCall& call, Dims& shape) {
@@ -60,7 +60,8 @@ Status ElementsShape(OpCall& call, Dims& shape) {
                                       call.NameOf(input), ShapeText(input.sizes()), ShapeText(shape)),
                           "sizes, aligned at the last dim, must be equal or 1");
     }
-    const std::string_view name = call.op.params[input.param].name;
+    std::string_view name = call.op.params[input.param].name;
+    if (name == "gradOut") name = "gradOutput";
     const bool may_widen = name == "target" || (name == "gradOutput" && call.Int("reduction") == kNone);
     if (!(wider == shape) && !may_widen && name != "self" && name != "gradOutput") {
       return call.InvalidOperand(input, fmt::format("has shape {}, which does not broadcast to {}",
@@ -143,7 +144,9 @@ double Divisor(const OpCall& call, int64_t count) {
 Status PlanElementLoss(OpCall& call) {
   const auto base = static_cast<LossOp>(call.op.computation.code);
   LossOp op = base;
-  if (call.Has("logTarget") && call.Bool("logTarget")) op = base == LossOp::kKl ? LossOp::kKlLog : LossOp::kKlLogGrad;
+  if (call.Has("logTarget") && call.Bool("logTarget")) {
+    op = base == LossOp::kKl ? LossOp::kKlLog : base == LossOp::kKlGrad ? LossOp::kKlLogGrad : LossOp::kKlLogTargetGrad;
+  }
   double beta = 0;
   if (call.Has("beta")) {
     beta = call.Real("beta");
@@ -181,11 +184,12 @@ Status PlanElementLoss(OpCall& call) {
   };
   add({"weight", "weightOptional"}, kHasWeight);
   add({"posWeightOptional"}, kHasPosWeight);
-  add({"gradOutput"}, kHasGrad);
+  add({"gradOutput", "gradOut"}, kHasGrad);
   Coalesce(launch.refs);
   for (int64_t value : {static_cast<int64_t>(op), given, kSumBlock, count}) launch.ints.push_back(value);
   launch.scalars.push_back(kernels::Scalar::Of(beta));
-  const bool is_heavy = base != LossOp::kMse && base != LossOp::kL1 && base != LossOp::kMseGrad;
+  const bool is_heavy = base != LossOp::kMse && base != LossOp::kL1 && base != LossOp::kMseGrad &&
+                        base != LossOp::kL1Grad && base != LossOp::kSmoothL1Grad;
   const int64_t cost = is_heavy ? kExpCost : kLossCost;
   if (is_mapped) {
     launch.scalars.push_back(kernels::Scalar::Of(IsGradient(call) ? 1.0 / divisor : 1.0));
@@ -517,6 +521,8 @@ Status PlanSoftmaxCross(OpCall& call) {
 }
 
 }  // namespace
+
+// The code of these is the rank of the scores.
 
 // The rows of api/computations.csv.
 #define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION

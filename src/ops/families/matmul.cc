@@ -159,7 +159,7 @@ Status PlanProductAndSum(OpCall& call, const Operand& left, const Operand& right
   const kernels::TensorRef b = Right(call, right);
   kernels::TensorRef out = call.RefOf(call.outputs[0]);
   if (right.rank() == 1) InsertDim(out, out.rank);
-  kernels::TensorRef self = call.RefOf(call.Get("self"));
+  kernels::TensorRef self = call.RefOf(call.inputs[0]);
   if (right.rank() == 1) InsertDim(self, self.rank);
   while (self.rank < out.rank) InsertDim(self, 0);
 
@@ -172,7 +172,7 @@ Status PlanProductAndSum(OpCall& call, const Operand& left, const Operand& right
   if (launch.scalars[1].As<std::complex<double>>() == std::complex<double>(0)) {
     call.ReadOptional(launch, nullptr);  // whatever self holds, NaN included
   } else {
-    call.Read(launch, call.Get("self"), self);
+    call.Read(launch, call.inputs[0], self);
   }
   SplitProduct(call, launch);
   return {};
@@ -223,7 +223,7 @@ Status AddmmShape(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(CheckRank(call, mat2, 2));
   Dims shape;
   REPRISE_RETURN_IF_ERROR(ProductShape(call, mat1, mat2, shape));
-  return CheckAddend(call, call.Get("self"), shape);
+  return CheckAddend(call, call.inputs[0], shape);
 }
 
 Status BaddbmmShape(OpCall& call) {

@@ -5,6 +5,7 @@
 
 #include "ops/computations.h"
 #include "ops/op_call.h"
+#include "ops/resize_table.h"
 #include "ops/rules.h"
 #include "ops/spatial.h"
 
@@ -13,8 +14,6 @@ namespace {
 
 using kernels::ResizeDim;
 using kernels::ResizeTable;
-
-enum Kind : uint8_t { kNearest, kNearestExact, kBilinear, kBicubic };
 
 void RunResize(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
   kernels::Resize(launch.State<ResizeTable>(), launch.refs[1], launch.refs[0], range, memory.scratch);
@@ -54,7 +53,10 @@ int64_t NearestIndex(int64_t o, int64_t in, int64_t out, double given_scale, boo
   return at < static_cast<float>(in) ? std::min(static_cast<int64_t>(at), in - 1) : in - 1;
 }
 
-void FillTable(ResizeDim& dim, Kind kind, bool align_corners, double given_scale, int taps) {
+}  // namespace
+
+void FillResizeDim(ResizeDim& dim, ResizeKind kind, bool align_corners, double given_scale) {
+  const int taps = TapsOf(kind);
   const auto count = static_cast<size_t>(dim.out) * static_cast<size_t>(taps);
   dim.index.resize(count);
   if (taps > 1) dim.weight.resize(count);
@@ -63,12 +65,12 @@ void FillTable(ResizeDim& dim, Kind kind, bool align_corners, double given_scale
   for (int64_t o = 0; o < dim.out; ++o) {
     int32_t* index = dim.index.data() + o * taps;
     if (taps == 1) {
-      index[0] = static_cast<int32_t>(NearestIndex(o, dim.in, dim.out, given_scale, kind == kNearestExact));
+      index[0] = static_cast<int32_t>(NearestIndex(o, dim.in, dim.out, given_scale, kind == ResizeKind::kNearestExact));
       continue;
     }
     double* weight = dim.weight.data() + o * taps;
     double at = align_corners ? scale * static_cast<double>(o) : scale * (static_cast<double>(o) + 0.5) - 0.5;
-    if (kind == kBilinear) {
+    if (kind == ResizeKind::kLinear) {
       at = std::clamp(at, 0.0, static_cast<double>(dim.in));
       const auto first = std::min(static_cast<int64_t>(at), dim.in - 1);
       const double share = std::clamp(at - static_cast<double>(first), 0.0, 1.0);
@@ -92,6 +94,8 @@ void FillTable(ResizeDim& dim, Kind kind, bool align_corners, double given_scale
   }
 }
 
+namespace {
+
 Status PlanResize(OpCall& call) {
   const Operand& self = call.inputs[0];
   const Operand& out = call.outputs[0];
@@ -106,15 +110,15 @@ Status PlanResize(OpCall& call) {
                         "0 lets the sizes decide");
   }
   if (out.tensor->count == 0) return {};
-  const auto kind = static_cast<Kind>(call.op.computation.code);
+  const auto kind = static_cast<ResizeKind>(call.op.computation.code);
   const bool align_corners = call.Has("alignCorners") && call.Bool("alignCorners");
   auto table = std::make_shared<ResizeTable>();
-  table->taps = kind == kBilinear ? 2 : kind == kBicubic ? 4 : 1;
+  table->taps = TapsOf(kind);
   ResizeDim* const dims[2] = {&table->h, &table->w};
   for (size_t d = 0; d < 2; ++d) {
     dims[d]->in = self.sizes()[2 + d];
     dims[d]->out = out.sizes()[2 + d];
-    FillTable(*dims[d], kind, align_corners, scales[d], table->taps);
+    FillResizeDim(*dims[d], kind, align_corners, scales[d]);
   }
   Launch& launch = call.AddLaunch(RunResize);
   call.Write(launch, out);
