@@ -14,29 +14,7 @@ SOURCES = ["*.cc", "*.cpp", "*.h", "*.py", "*.sh", "*.cmake", "*CMakeLists.txt"]
 GENERATED = re.compile(r"^(include/(acl|aclnn|aclnnop)/|facade/[a-z_]+/generated_[a-z]+\.cc$|facade/opapi/generated/|"
                        r"src/ops/generated/|tests/abi/)")
 # Sources whose rulers are yet to be rewritten.
-NOT_YET = (
-    "facade/acl/device.cc", "facade/acl/error.cc", "facade/acl/memory.cc", "facade/acl/random_reduce.cc",
-    "facade/acl/stream.cc", "facade/acl/system.cc", "facade/acl/timeout.cc", "facade/msprofiler/profile.cc",
-    "facade/nnopbase/meta.cc", "facade/tdt_channel/channel.cc", "facade/tdt_queue/queue.cc",
-    "python/csrc/ops/npu_ops.cc", "python/torch_npu/_ops/attention.py", "python/torch_npu/_ops/cache.py",
-    "python/torch_npu/_ops/gradients.py", "python/torch_npu/_ops/more.py", "python/torch_npu/_ops/norm.py",
-    "python/torch_npu/_ops/quantization.py", "python/torch_npu/_ops/routing.py", "python/torch_npu/_ops/sparse.py",
-    "python/torch_npu/_ops/training.py", "src/api/graph_impl.cc", "src/capture/session.cc",
-    "src/device/timeline.cc", "src/ir/slot.cc", "src/kernels/convolution.cc", "src/memory/device_cache.cc",
-    "src/ops/families/activation.cc", "src/ops/families/arithmetic.cc", "src/ops/families/attention.cc",
-    "src/ops/families/comparison.cc", "src/ops/families/convolution.cc", "src/ops/families/diagnostics.cc",
-    "src/ops/families/foreach.cc", "src/ops/families/fused.cc", "src/ops/families/grouped_matmul.cc",
-    "src/ops/families/indexing.cc", "src/ops/families/linalg.cc", "src/ops/families/loss.cc",
-    "src/ops/families/matmul.cc", "src/ops/families/movement.cc", "src/ops/families/normalization.cc",
-    "src/ops/families/paged_cache.cc", "src/ops/families/pooling.cc", "src/ops/families/quant_matmul.cc",
-    "src/ops/families/quantization.cc", "src/ops/families/random.cc", "src/ops/families/reduction.cc",
-    "src/ops/families/resize.cc", "src/ops/families/routing.cc", "src/ops/families/sorting.cc",
-    "src/ops/families/vision_norm.cc", "src/ops/named_call.cc", "src/ops/named_op_table.cc", "src/ops/op_call.cc",
-    "src/profile/profiler.cc", "src/rng/draw.cc", "src/runtime/dump.cc", "src/runtime/notify.cc",
-    "tests/graph/operation_test.cc", "tests/unit/base_test.cc", "tests/unit/blocks_test.cc",
-    "tests/unit/patch_test.cc", "tests/unit/plan_test.cc", "tests/unit/schedule_test.cc",
-    "tests/unit/stream_test.cc",
-)
+NOT_YET = ()
 
 RULER = re.compile(r"^(\s*)(//|#) ?-{3,} ?([^\s-].*?)(?: -{2,}/?)?$")
 DASHES = re.compile(r"^(\s*)(//|#) ?-{4,}$")

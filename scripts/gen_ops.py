@@ -272,7 +272,7 @@ def render_computations(computations):
     """The rows of one family for REPRISE_COMPUTATION."""
     lines = ["// SPDX-License-Identifier: Apache-2.0", "", f"// {NOTICE_OF_COMPUTATIONS}"]
     for c in computations:
-        words = [c.name, c.plan, c.code or "0", c.type_rule, c.shape_rule, c.aliasing, c.engine,
+        words = [c.name, c.lower, c.code or "0", c.type_rule, c.shape_rule, c.aliasing, c.engine,
                  " | ".join(c.takes) or "0"]
         lines.append(f"REPRISE_COMPUTATION({', '.join(words)})")
     return "\n".join(lines) + "\n"
@@ -280,7 +280,7 @@ def render_computations(computations):
 
 def render_computation_list(families):
     lines = ["// SPDX-License-Identifier: Apache-2.0", "", f"// {NOTICE_OF_COMPUTATIONS}",
-             "// REPRISE_COMPUTATION(name, plan, code, type rule, shape rule, aliasing, engine, takes)"]
+             "// REPRISE_COMPUTATION(name, lower, code, type rule, shape rule, aliasing, engine, takes)"]
     lines += [f'#include "ops/generated/{family}.def"' for family in families]
     return "\n".join(lines + ["#undef REPRISE_COMPUTATION"]) + "\n"
 

@@ -26,7 +26,7 @@ Columns of api/computations.csv:
 
     computation  name in C++
     family       file of src/ops/families that has its functions
-    plan, code   the kernel: function that adds the launches, and the number that tells it which of several to add
+    lower, code  the kernel: function that adds the launches, and the number that tells it which of several to add
     type_rule    function that chooses the type of the computation and checks the outputs for it
     shape_rule   function that checks the shapes
     aliasing     how outputs may overlap inputs: none, same_view, first_input (Aliasing in src/opdef/function.h)
@@ -212,7 +212,7 @@ class Computation:
     def __init__(self, row):
         self.name = row["computation"]
         self.family = row["family"]
-        self.plan = row["plan"]
+        self.lower = row["lower"]
         self.code = row["code"]
         self.type_rule = row["type_rule"]
         self.shape_rule = row["shape_rule"]
@@ -225,7 +225,7 @@ class Computation:
             self.fail("computation", "names begin with a small k and a capital letter")
         if not (FAMILIES_DIR / f"{self.family}.cc").exists():
             self.fail("family", f"there is no src/ops/families/{self.family}.cc")
-        for column in ("plan", "type_rule", "shape_rule"):
+        for column in ("lower", "type_rule", "shape_rule"):
             if not re.fullmatch(r"[A-Z][\w:<>]*", row[column]):
                 self.fail(column, f"'{row[column]}' is no name of a function")
 

@@ -216,7 +216,7 @@ Status FillAtomicCapabilities(uint32_t* capabilities, const aclrtAtomicOperation
 using namespace reprise;          // NOLINT: a file of C functions
 using namespace reprise::facade;  // NOLINT
 
-// ---- Selection ----------------------------------------------------------------------------------------------------
+// ---- Selection ----
 
 aclError aclrtGetDeviceCount(uint32_t* count) {
   return runtime::Api("aclrtGetDeviceCount", [&]() -> Status {
@@ -269,7 +269,7 @@ aclError aclrtRegDeviceStateCallback(const char* regName, aclrtDeviceStateCallba
   });
 }
 
-// ---- Waiting and aborting -----------------------------------------------------------------------------------------
+// ---- Waiting and aborting ----
 
 aclError aclrtSynchronizeDevice() {
   return runtime::Api("aclrtSynchronizeDevice",
@@ -287,7 +287,7 @@ aclError aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout) {
   return runtime::Api("aclrtDeviceTaskAbort", [&]() -> Status { return AbortTasks(deviceId, timeout); });
 }
 
-// ---- Properties ---------------------------------------------------------------------------------------------------
+// ---- Properties ----
 
 aclError aclrtQueryDeviceStatus(int32_t deviceId, aclrtDeviceStatus* deviceStatus) {
   return runtime::Api("aclrtQueryDeviceStatus", [&]() -> Status {
@@ -377,7 +377,7 @@ aclError aclrtDeviceGetByPCIBusId(const char* pciBusId, int32_t* deviceId) {
   });
 }
 
-// ---- Numbering ----------------------------------------------------------------------------------------------------
+// ---- Numbering ----
 
 aclError aclrtGetLogicDevIdByUserDevId(const int32_t userDevid, int32_t* const logicDevId) {
   return runtime::Api("aclrtGetLogicDevIdByUserDevId", [&]() -> Status {
@@ -421,7 +421,7 @@ aclError aclrtGetPhyDevIdByUserDevId(const int32_t userDevId, int32_t* const phy
   });
 }
 
-// ---- Peers --------------------------------------------------------------------------------------------------------
+// ---- Peers ----
 
 aclError aclrtDeviceCanAccessPeer(int32_t* canAccessPeer, int32_t deviceId, int32_t peerDeviceId) {
   return runtime::Api("aclrtDeviceCanAccessPeer", [&]() -> Status {
@@ -485,7 +485,7 @@ aclError aclrtGetDevicesTopo(uint32_t deviceId, uint32_t otherDeviceId, uint64_t
   });
 }
 
-// ---- Core limits --------------------------------------------------------------------------------------------------
+// ---- Core limits ----
 
 aclError aclrtGetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uint32_t* value) {
   return runtime::Api("aclrtGetDeviceResLimit", [&]() -> Status {
@@ -524,7 +524,7 @@ aclError aclrtGetResInCurrentThread(aclrtDevResLimitType type, uint32_t* value) 
   });
 }
 
-// ---- Other limits and capabilities --------------------------------------------------------------------------------
+// ---- Other limits and capabilities ----
 
 aclError aclrtDeviceSetLimit(aclrtDeviceLimit limit, size_t value) {
   return runtime::Api("aclrtDeviceSetLimit", [&]() -> Status {

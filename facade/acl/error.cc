@@ -52,7 +52,7 @@ Status CheckFaultArray(int32_t device_id, const void* array, size_t size, const 
 using namespace reprise;          // NOLINT: a file of C functions
 using namespace reprise::facade;  // NOLINT
 
-// ---- Last error ---------------------------------------------------------------------------------------------------
+// ---- Last error ----
 
 aclError aclrtPeekAtLastError(aclrtLastErrLevel level) {
   const aclError refused = runtime::Api("aclrtPeekAtLastError", [&]() -> Status { return CheckLevel(level); });
@@ -64,7 +64,7 @@ aclError aclrtGetLastError(aclrtLastErrLevel level) {
   return refused != 0 ? refused : std::exchange(runtime::ThisThread().last_error, 0);
 }
 
-// ---- Callbacks ----------------------------------------------------------------------------------------------------
+// ---- Callbacks ----
 
 aclError aclrtSetExceptionInfoCallback(aclrtExceptionInfoCallback callback) {
   return runtime::Api("aclrtSetExceptionInfoCallback", [&]() -> Status {
@@ -109,7 +109,7 @@ aclError aclrtSetDeviceTaskAbortCallback(const char* regName, aclrtDeviceTaskAbo
   });
 }
 
-// ---- What a callback may ask --------------------------------------------------------------------------------------
+// ---- What a callback may ask ----
 
 uint32_t aclrtGetTaskIdFromExceptionInfo(const aclrtExceptionInfo* info) {
   return info != nullptr ? FailureOf(info).task_id : kNothing;
@@ -151,7 +151,7 @@ aclError aclrtGetFuncHandleFromExceptionInfo(const aclrtExceptionInfo* info, acl
   });
 }
 
-// ---- Device faults ------------------------------------------------------------------------------------------------
+// ---- Device faults ----
 
 aclError aclrtGetMemUceInfo(int32_t deviceId, aclrtMemUceInfo* memUceInfoArray, size_t arraySize, size_t* retSize) {
   return runtime::Api("aclrtGetMemUceInfo", [&]() -> Status {

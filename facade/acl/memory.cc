@@ -47,7 +47,7 @@ constexpr int64_t kMaxAddresses = 1 << 24;
 
 MemoryRegistry& Memory() { return MemoryRegistry::Get(); }
 
-// --------------------------------------------------------------------------------------------------- allocation
+// ---- Allocation ----
 
 runtime::PageWish PagesOf(uint32_t policy) {
   switch (policy & 0xFF) {  // the low values choose the page, the rest are hints that are OR-ed in
@@ -116,7 +116,7 @@ Status RegisterHost(void* pointer, uint64_t size, MemoryRegistry::Registration h
   return Memory().Register(context->device().id(), pointer, size, how);
 }
 
-// -------------------------------------------------------------------------------------------------------- copies
+// ---- Copies ----
 
 Status CheckCopySize(size_t count, size_t most, const char* parameter) {
   if (count <= most) [[likely]]
@@ -168,7 +168,7 @@ Status CheckCopy2d(void* dst, size_t dst_pitch, const void* src, size_t src_pitc
   return {};
 }
 
-// ------------------------------------------------------------------------------------------------- batch of copies
+// ---- Batch of copies ----
 
 Status CheckLocation(const MemoryRange& range, const aclrtMemLocation& wanted, const char* parameter, size_t item) {
   const bool wants_device = wanted.type == ACL_MEM_LOCATION_TYPE_DEVICE;
@@ -259,7 +259,7 @@ Status MemcpyBatchAsync(void** dsts, size_t* dest_maxs, void** srcs, size_t* siz
   return capture::CopyBatchInOrder(*stream, batch, api);
 }
 
-// ---------------------------------------------------------------------------------------------------------- fills
+// ---- Fills ----
 
 Status CheckFill32(void* pointer, size_t bytes, size_t count) {
   if (reinterpret_cast<uintptr_t>(pointer) % 4 != 0) {

@@ -19,7 +19,7 @@ using runtime::Stream;
 
 constexpr uint64_t kCounterBytes = 16;
 
-// ---- Random numbers
+// ---- Random numbers ----
 
 enum class ParamKind { kFloat, kInteger, kBytes };  // kInteger: a bound of integers, kBytes: any unsigned number
 

@@ -28,7 +28,7 @@ using runtime::Stream;
 constexpr uint32_t kSpecialFlags = ACL_STREAM_PERSISTENT | ACL_STREAM_CPU_SCHEDULE | ACL_STREAM_DEVICE_USE_ONLY;
 constexpr uint32_t kKnownFlags = ACL_STREAM_FAST_LAUNCH | ACL_STREAM_FAST_SYNC | ACL_STREAM_HUGE | kSpecialFlags;
 
-// ---- Creation and destruction
+// ---- Creation and destruction ----
 
 Status CreateStream(aclrtStream* out, uint32_t priority, uint32_t flags) {
   REPRISE_RETURN_IF_ERROR(InRange(priority, 0, runtime::chip::kLeastPriority, "priority"));
@@ -99,7 +99,7 @@ Status CheckConfiguration(const aclrtStreamConfigHandle* handle) {
       .Hint("pass a handle that aclrtCreateStreamConfigHandle returned and that was not destroyed since");
 }
 
-// ---- Waiting
+// ---- Waiting ----
 
 Status Synchronize(const char* api, aclrtStream handle, int32_t timeout) {
   REPRISE_RETURN_IF_ERROR(IsTimeout(timeout));
@@ -120,7 +120,7 @@ Status Query(aclrtStream handle, aclrtStreamStatus* status) {
   return stream->TakeError();
 }
 
-// ---- Attributes
+// ---- Attributes ----
 
 Status CheckFailureMode(uint64_t mode) { return InRange(mode, ACL_CONTINUE_ON_FAILURE, ACL_STOP_ON_FAILURE, "mode"); }
 
@@ -184,7 +184,7 @@ Status RefuseDefault(const Stream& stream, const char* what) {
 using namespace reprise;          // NOLINT: a file of C functions
 using namespace reprise::facade;  // NOLINT
 
-// ---- Creation and destruction -------------------------------------------------------------------------------------
+// ---- Creation and destruction ----
 
 aclError aclrtCreateStream(aclrtStream* stream) {
   return runtime::Api("aclrtCreateStream", [&]() -> Status {
@@ -293,7 +293,7 @@ aclError aclrtRegStreamStateCallback(const char* regName, aclrtStreamStateCallba
   });
 }
 
-// ---- Waiting and aborting -----------------------------------------------------------------------------------------
+// ---- Waiting and aborting ----
 
 aclError aclrtSynchronizeStream(aclrtStream stream) {
   return runtime::Api("aclrtSynchronizeStream",
@@ -333,7 +333,7 @@ aclError aclrtStreamStop(aclrtStream stream) {
   });
 }
 
-// ---- Properties ---------------------------------------------------------------------------------------------------
+// ---- Properties ----
 
 aclError aclrtCtxGetCurrentDefaultStream(aclrtStream* stream) {
   return runtime::Api("aclrtCtxGetCurrentDefaultStream", [&]() -> Status {
@@ -423,7 +423,7 @@ aclError aclrtGetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType
   });
 }
 
-// ---- Core budgets -------------------------------------------------------------------------------------------------
+// ---- Core budgets ----
 
 aclError aclrtGetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type, uint32_t* value) {
   return runtime::Api("aclrtGetStreamResLimit", [&]() -> Status {

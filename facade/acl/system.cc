@@ -18,7 +18,7 @@
 namespace reprise::facade {
 namespace {
 
-// ---- Versions
+// ---- Versions ----
 
 /// Packages that are "installed", in the order of aclCANNPackageName; all have one version.
 constexpr const char* kPackages[] = {"cann", "runtime", "compiler", "hccl", "toolkit", "opp", "opp_kernel", "driver"};
@@ -44,7 +44,7 @@ void CopyText(char (&to)[bytes], const std::string& from) {
   std::strncpy(to, from.c_str(), bytes - 1);
 }
 
-// ---- Options and platform
+// ---- Options and platform ----
 
 Status CheckOption(aclSysParamOpt opt) {
   return InRange(opt, ACL_OPT_DETERMINISTIC, ACL_OPT_ENABLE_KERNEL_EARLY_START, "opt");
@@ -90,7 +90,7 @@ Status NoGroups() {
 using namespace reprise;          // NOLINT: a file of C functions
 using namespace reprise::facade;  // NOLINT
 
-// ---- System -------------------------------------------------------------------------------------------------------
+// ---- System ----
 
 const char* aclrtGetSocName() { return runtime::Devices().empty() ? nullptr : Env(EnvVar::kSoc).c_str(); }
 
@@ -184,7 +184,7 @@ aclError aclrtSetSysParamOpt(aclSysParamOpt opt, int64_t value) {
   });
 }
 
-// ---- Platform -----------------------------------------------------------------------------------------------------
+// ---- Platform ----
 
 aclError aclplatformGetDeviceInfo(aclplatformDevInfo infoType, char* value, uint32_t maxLen) {
   return runtime::Api("aclplatformGetDeviceInfo", [&]() -> Status {
@@ -217,7 +217,7 @@ aclError aclplatformGetInstructionInfo(aclplatformCoreType type, const char* ins
   });
 }
 
-// ---- Compute groups -----------------------------------------------------------------------------------------------
+// ---- Compute groups ----
 
 aclError aclrtSetGroup(int32_t groupId) {
   return runtime::Api("aclrtSetGroup", [&]() -> Status {

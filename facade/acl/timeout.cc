@@ -55,7 +55,7 @@ Status ClearStatus(const char* api, aclrtStream handle, bool saturation_only) {
 using namespace reprise;          // NOLINT: a file of C functions
 using namespace reprise::facade;  // NOLINT
 
-// ---- Time limits --------------------------------------------------------------------------------------------------
+// ---- Time limits ----
 
 aclError aclrtSetOpWaitTimeout(uint32_t timeout) {
   return runtime::Api("aclrtSetOpWaitTimeout", [&]() -> Status {
@@ -102,7 +102,7 @@ aclError aclrtGetOpExecuteTimeout(uint32_t* const timeoutMs) {
   });
 }
 
-// ---- Overflow -----------------------------------------------------------------------------------------------------
+// ---- Overflow ----
 
 aclError aclrtSetStreamOverflowSwitch(aclrtStream stream, uint32_t flag) {
   return runtime::Api("aclrtSetStreamOverflowSwitch", [&]() -> Status {

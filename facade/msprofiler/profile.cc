@@ -197,7 +197,7 @@ aclError aclprofStop(const aclprofConfig* profilerConfig) {
   });
 }
 
-// ---- Steps --------------------------------------------------------------------------------------------------------
+// ---- Steps ----
 
 aclprofStepInfo* aclprofCreateStepInfo() {
   void* step = nullptr;
@@ -233,7 +233,7 @@ aclError aclprofGetStepTimestamp(aclprofStepInfo* stepInfo, aclprofStepTag tag, 
   });
 }
 
-// ---- Marks --------------------------------------------------------------------------------------------------------
+// ---- Marks ----
 
 void* aclprofCreateStamp() {
   void* stamp = nullptr;
@@ -281,7 +281,7 @@ aclError aclprofMarkEx(const char* msg, size_t msgLen, aclrtStream stream) {
   });
 }
 
-// ---- Ranges -------------------------------------------------------------------------------------------------------
+// ---- Ranges ----
 
 aclError aclprofPush(void* stamp) {
   return Api("aclprofPush", [&]() -> Status {

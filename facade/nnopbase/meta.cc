@@ -61,7 +61,7 @@ Status ArraySize(const void* array, uint64_t* size) {
 
 }  // namespace
 
-// ---- Creation ---------------------------------------------------------------------------------------------------
+// ---- Creation ----
 
 aclTensor* aclCreateTensor(const int64_t* viewDims, uint64_t viewDimsNum, aclDataType dataType, const int64_t* stride,
                            int64_t offset, aclFormat format, const int64_t* storageDims, uint64_t storageDimsNum,
@@ -98,7 +98,7 @@ aclScalarList* aclCreateScalarList(const aclScalar* const* value, uint64_t size)
                              [&] { return ops::CreateScalarList(reinterpret_cast<const void* const*>(value), size); });
 }
 
-// ---- Destruction ------------------------------------------------------------------------------------------------
+// ---- Destruction ----
 
 aclnnStatus aclDestroyTensor(const aclTensor* tensor) {
   return Api("aclDestroyTensor", [&] { return ops::DestroyTensor(tensor); });
@@ -122,7 +122,7 @@ aclnnStatus aclDestroyScalarList(const aclScalarList* array) {
   return Api("aclDestroyScalarList", [&] { return ops::DestroyScalarList(array); });
 }
 
-// ---- Tensors ----------------------------------------------------------------------------------------------------
+// ---- Tensors ----
 
 aclnnStatus aclInitTensor(aclTensor* tensor, const int64_t* viewDims, uint64_t viewDimsNum, aclDataType dataType,
                           const int64_t* stride, int64_t offset, aclFormat format, const int64_t* storageDims,
@@ -199,7 +199,7 @@ aclnnStatus aclGetRawTensorAddr(const aclTensor* tensor, void** addr) {
   });
 }
 
-// ---- Arrays and lists -------------------------------------------------------------------------------------------
+// ---- Arrays and lists ----
 
 aclnnStatus aclGetIntArraySize(const aclIntArray* array, uint64_t* size) {
   return Api("aclGetIntArraySize", [&] { return ArraySize<int64_t>(array, size); });
@@ -229,7 +229,7 @@ aclnnStatus aclGetScalarListSize(const aclScalarList* scalarList, uint64_t* size
   });
 }
 
-// ---- The rest ---------------------------------------------------------------------------------------------------
+// ---- The rest ----
 
 aclnnStatus aclDumpOpTensors(const char* opType, const char* opName, aclTensor** tensors, size_t inputTensorNum,
                              size_t outputTensorNum, aclrtStream stream) {

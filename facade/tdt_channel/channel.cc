@@ -44,7 +44,7 @@ tdt::ItemRef ItemOrNull(const char* api, const acltdtDataItem* item) noexcept {
 
 }  // namespace
 
-// ---- Items ------------------------------------------------------------------------------------------------------
+// ---- Items ----
 
 acltdtDataItem* acltdtCreateDataItem(acltdtTensorType tdtType, const int64_t* dims, size_t dimNum, aclDataType dataType,
                                      void* data, size_t size) {
@@ -112,7 +112,7 @@ aclError acltdtGetSliceInfoFromItem(const acltdtDataItem* dataItem, size_t* slic
   });
 }
 
-// ---- Datasets ---------------------------------------------------------------------------------------------------
+// ---- Datasets ----
 
 acltdtDataset* acltdtCreateDataset(void) {
   return Pointer<acltdtDataset>("acltdtCreateDataset", [] { return tdt::CreateDataset(); });
@@ -160,7 +160,7 @@ const char* acltdtGetDatasetName(const acltdtDataset* dataset) {
   return name;
 }
 
-// ---- Channels ---------------------------------------------------------------------------------------------------
+// ---- Channels ----
 
 acltdtChannelHandle* acltdtCreateChannel(uint32_t deviceId, const char* name) {
   return Pointer<acltdtChannelHandle>("acltdtCreateChannel", [&]() -> reprise::StatusOr<void*> {

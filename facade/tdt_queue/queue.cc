@@ -128,7 +128,7 @@ Status SetStates(acltdtQueueRouteList* list, tdt::RouteState state) {
 
 }  // namespace
 
-// ---- Attributes -------------------------------------------------------------------------------------------------
+// ---- Attributes ----
 
 acltdtQueueAttr* acltdtCreateQueueAttr(void) {
   return Make<acltdtQueueAttr>("acltdtCreateQueueAttr", TheAttributes(), tdt::QueueAttributes());
@@ -180,7 +180,7 @@ aclError acltdtGetQueueAttr(const acltdtQueueAttr* attr, acltdtQueueAttrType typ
   });
 }
 
-// ---- Queues -----------------------------------------------------------------------------------------------------
+// ---- Queues ----
 
 aclError acltdtCreateQueue(const acltdtQueueAttr* attr, uint32_t* qid) {
   return Api("acltdtCreateQueue", [&]() -> Status {
@@ -261,7 +261,7 @@ aclError acltdtAttachQueue(uint32_t qid, int32_t timeout, uint32_t* permission) 
   });
 }
 
-// ---- Routes -----------------------------------------------------------------------------------------------------
+// ---- Routes ----
 
 acltdtQueueRoute* acltdtCreateQueueRoute(uint32_t srcId, uint32_t dstId) {
   return Make<acltdtQueueRoute>("acltdtCreateQueueRoute", TheRoutes(),
@@ -376,7 +376,7 @@ aclError acltdtQueryQueueRoutes(const acltdtQueueRouteQueryInfo* queryInfo, aclt
   });
 }
 
-// ---- Queries ----------------------------------------------------------------------------------------------------
+// ---- Queries ----
 
 acltdtQueueRouteQueryInfo* acltdtCreateQueueRouteQueryInfo(void) {
   return Make<acltdtQueueRouteQueryInfo>("acltdtCreateQueueRouteQueryInfo", TheQueries(), tdt::RouteQuery());

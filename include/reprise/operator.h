@@ -5,7 +5,7 @@
  *
  *     static const int add = reprise::FindOperator("aclnnAdd");
  *     const reprise::OperatorArgument args[] = {Tensor(a), Tensor(b), Scalar(&one, ACL_INT64), Tensor(out)};
- *     if (auto plan = reprise::OperatorPlan::Make(add, args, 4)) plan->Launch(stream, workspace);
+ *     if (auto plan = reprise::PreparedOperator::Make(add, args, 4)) plan->Launch(stream, workspace);
  */
 #ifndef REPRISE_OPERATOR_H_
 #define REPRISE_OPERATOR_H_
@@ -49,18 +49,18 @@ struct OperatorArgument {
 int FindOperator(std::string_view name) noexcept;
 
 /** A checked call, ready to be queued. Thread-compatible. */
-class OperatorPlan {
+class PreparedOperator {
  public:
   /** Null when the operator does not take the arguments; `why`, if given, says which one and what it should be.
    *  An argument of a kind that its parameter does not have counts as such, too. */
-  static std::unique_ptr<OperatorPlan> Make(int op, const OperatorArgument* args, size_t count,
-                                            std::string* why = nullptr);
+  static std::unique_ptr<PreparedOperator> Make(int op, const OperatorArgument* args, size_t count,
+                                                std::string* why = nullptr);
   /** Bytes of workspace that a call with these arguments needs, whatever its lists of lengths say; they may be missing,
    *  and memory may be null. 0 and a text in `why` when the operator does not take them. */
   static uint64_t MostWorkspaceBytes(int op, const OperatorArgument* args, size_t count, std::string* why = nullptr);
-  ~OperatorPlan();
-  OperatorPlan(const OperatorPlan&) = delete;
-  OperatorPlan& operator=(const OperatorPlan&) = delete;
+  ~PreparedOperator();
+  PreparedOperator(const PreparedOperator&) = delete;
+  PreparedOperator& operator=(const PreparedOperator&) = delete;
 
   /** Device memory that the launch needs until the stream has passed it, of any alignment. */
   uint64_t workspace_bytes() const;
@@ -71,9 +71,9 @@ class OperatorPlan {
 
  private:
   struct Impl;
-  static std::unique_ptr<Impl> Plan(int op, const OperatorArgument* args, size_t count, bool only_tells_size,
-                                    std::string* why);
-  explicit OperatorPlan(std::unique_ptr<Impl> impl);
+  static std::unique_ptr<Impl> Prepare(int op, const OperatorArgument* args, size_t count, bool only_tells_size,
+                                       std::string* why);
+  explicit PreparedOperator(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -94,7 +94,7 @@ Status CheckCapturable(const Stream& stream) {
 
 }  // namespace
 
-// ----------------------------------------------------------------------------------------------------------- begin
+// ---- Begin ----
 
 Status Graph::Impl::CaptureBegin(const CaptureOptions& options) {
   const GraphState state = this->state();
@@ -203,7 +203,7 @@ void Graph::Impl::Lease::Return() noexcept {
   if (std::exchange(of_host, false)) ignored = api::HostMemoryOrNull()->ReleasePool(pool);
 }
 
-// ------------------------------------------------------------------------------------------------------------- end
+// ---- End ----
 
 Status Graph::Impl::CaptureEnd() {
   if (state() != GraphState::kCapturing) {
@@ -298,7 +298,7 @@ void Graph::Impl::DropGenerators() noexcept {
   last_stream_ = nullptr;
 }
 
-// ---------------------------------------------------------------------------------------------- instantiate, replay
+// ---- Instantiate, replay ----
 
 Status Graph::Impl::CheckCaptured(const char* what) const {
   const GraphState state = this->state();
@@ -372,7 +372,7 @@ Status Graph::Impl::NoteDraws(Stream& stream) {
   return {};
 }
 
-// ----------------------------------------------------------------------------------------------------------- reset
+// ---- Reset ----
 
 void Graph::Impl::Reset() noexcept {
   const CallGuard call;
@@ -446,7 +446,7 @@ void Graph::Impl::BuryZombies() noexcept {
   for (const Zombie& zombie : dead) DestroyModel(zombie.model, zombie.lease);
 }
 
-// ------------------------------------------------------------------------------------------------------ conditions
+// ---- Conditions ----
 
 StatusOr<void*> Graph::Impl::BeginIf(const void* predicate, void* stream) {
   if (state() != GraphState::kCapturing) {
@@ -543,7 +543,7 @@ Status Graph::Impl::AbandonConditional(const std::string& why) {
   return EndConditional();
 }
 
-// --------------------------------------------------------------------------------------------------------- insight
+// ---- Insight ----
 
 StatusOr<GraphMemory> Graph::Impl::Memory() const {
   REPRISE_ASSIGN_OR_RETURN(const model::Model* model, Model("memory()"));
@@ -584,7 +584,7 @@ StatusOr<bool> Graph::Impl::Dump(const std::string& path, bool every_task) const
   return true;
 }
 
-// ------------------------------------------------------------------------------------------------------ generators
+// ---- Generators ----
 
 Graph::Impl::Owner Graph::Impl::FindOwner(uint64_t capture) {
   Registry& registry = Registry::Get();

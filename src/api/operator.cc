@@ -135,26 +135,27 @@ int FindOperator(std::string_view name) noexcept {
   return id == ops::OpId::kCount ? -1 : static_cast<int>(id);
 }
 
-struct OperatorPlan::Impl {
+struct PreparedOperator::Impl {
   explicit Impl(const ops::OpSchema& schema) : executor(schema) {}
   ops::Executor executor;
 };
 
-OperatorPlan::OperatorPlan(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-OperatorPlan::~OperatorPlan() = default;
+PreparedOperator::PreparedOperator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+PreparedOperator::~PreparedOperator() = default;
 
-std::unique_ptr<OperatorPlan> OperatorPlan::Make(int op, const OperatorArgument* args, size_t count, std::string* why) {
-  auto impl = Plan(op, args, count, /*only_tells_size=*/false, why);
-  return impl == nullptr ? nullptr : std::unique_ptr<OperatorPlan>(new OperatorPlan(std::move(impl)));
+std::unique_ptr<PreparedOperator> PreparedOperator::Make(int op, const OperatorArgument* args, size_t count,
+                                                         std::string* why) {
+  auto impl = Prepare(op, args, count, /*only_tells_size=*/false, why);
+  return impl == nullptr ? nullptr : std::unique_ptr<PreparedOperator>(new PreparedOperator(std::move(impl)));
 }
 
-uint64_t OperatorPlan::MostWorkspaceBytes(int op, const OperatorArgument* args, size_t count, std::string* why) {
-  const auto impl = Plan(op, args, count, /*only_tells_size=*/true, why);
+uint64_t PreparedOperator::MostWorkspaceBytes(int op, const OperatorArgument* args, size_t count, std::string* why) {
+  const auto impl = Prepare(op, args, count, /*only_tells_size=*/true, why);
   return impl == nullptr ? 0 : impl->executor.workspace_bytes;
 }
 
-std::unique_ptr<OperatorPlan::Impl> OperatorPlan::Plan(int op, const OperatorArgument* args, size_t count,
-                                                       bool only_tells_size, std::string* why) {
+std::unique_ptr<PreparedOperator::Impl> PreparedOperator::Prepare(int op, const OperatorArgument* args, size_t count,
+                                                                  bool only_tells_size, std::string* why) {
   const auto refuse = [why](std::string text) -> std::unique_ptr<Impl> {
     if (why != nullptr) *why = std::move(text);
     return nullptr;
@@ -191,10 +192,10 @@ std::unique_ptr<OperatorPlan::Impl> OperatorPlan::Plan(int op, const OperatorArg
   return impl;
 }
 
-uint64_t OperatorPlan::workspace_bytes() const { return impl_->executor.workspace_bytes; }
+uint64_t PreparedOperator::workspace_bytes() const { return impl_->executor.workspace_bytes; }
 
-void OperatorPlan::Launch(void* stream, void* workspace, const std::shared_ptr<const OperationInfo>& info) {
-  api::Call("reprise::OperatorPlan::Launch", [&]() -> Status {
+void PreparedOperator::Launch(void* stream, void* workspace, const std::shared_ptr<const OperationInfo>& info) {
+  api::Call("reprise::PreparedOperator::Launch", [&]() -> Status {
     REPRISE_ASSIGN_OR_RETURN(runtime::Stream * on, api::FindStreamOrCurrent(stream));
     for (ops::Launch* launch : impl_->executor.launches) launch->site = info;
     return impl_->executor.Submit(*on, workspace);

@@ -98,7 +98,7 @@ Status CheckCapturable(const Stream& stream) {
   return {};
 }
 
-// ---------------------------------------------------------------------------------------------- begin, record, join
+// ---- Begin, record, join ----
 
 Status Begin(Stream& stream, CaptureMode mode, Model* body) {
   REPRISE_RETURN_IF_ERROR(CheckCapturable(stream));
@@ -261,7 +261,7 @@ void Session::Forget(Stream& stream) {
   stream.context().capturing_streams.fetch_sub(1);
 }
 
-// ------------------------------------------------------------------------------------------------------------- end
+// ---- End ----
 
 // Every stream leaves the capture, and the mode counters go down. The session is gone afterwards.
 void Session::Detach() {
@@ -456,7 +456,7 @@ Standing StandingOf(const Stream& stream) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------- checks
+// ---- Checks ----
 
 bool UnsafeIsRefused(Context& context) {
   const CaptureMode open = context.capture_counts.Strictest();

@@ -496,7 +496,7 @@ void SubmissionNote::Begin(const ir::Task& task) {
   begin_ = Timeline::Now();
 }
 
-// ---- The whole process: REPRISE_PROFILE ---------------------------------------------------------------------------
+// ---- The whole process: REPRISE_PROFILE ----
 
 namespace {
 

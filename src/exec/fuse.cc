@@ -11,10 +11,10 @@ namespace reprise::exec {
 namespace {
 
 using ir::Elementwise;
-using ir::kRowUnit;
+using ir::kRangeUnit;
 
 // Fewer elements than two units cannot be split, so there is nothing that a group could do for them.
-constexpr int64_t kLeastElements = 2 * kRowUnit;
+constexpr int64_t kLeastElements = 2 * kRangeUnit;
 // What the ranges of a group may have of the first cache. 32 KiB is what it has at least; the rest is for arguments,
 // and for ranges that push each other out of their sets.
 constexpr int64_t kCacheBytes = 24 * 1024;
@@ -27,9 +27,9 @@ constexpr double kLeastParallelWork = 8;
 // Work after which a group ends, so that an abort is seen: about 10 ms.
 constexpr double kMostWork = 2048;
 
-constexpr int64_t RoundUp(int64_t elements) { return (elements + kRowUnit - 1) / kRowUnit * kRowUnit; }
+constexpr int64_t RoundUp(int64_t elements) { return (elements + kRangeUnit - 1) / kRangeUnit * kRangeUnit; }
 // Units of a row; the last one has what is left over.
-constexpr int64_t UnitsOf(int64_t elements) { return std::max<int64_t>(elements / kRowUnit, 1); }
+constexpr int64_t UnitsOf(int64_t elements) { return std::max<int64_t>(elements / kRangeUnit, 1); }
 
 // The memory of one task, as operands of an element-wise computation.
 class Operands final : public ir::OperandSink {
@@ -89,9 +89,9 @@ class Ranges {
   bool is_reused() const { return is_reused_; }
   // Most elements of a block of which all ranges that neighbours use stay in the cache.
   int64_t Block() const {
-    if (bytes_ == 0) return kRowUnit;
+    if (bytes_ == 0) return kRangeUnit;
     const int64_t kept = std::min(ranges_, kMostRanges);
-    return std::max(kCacheBytes * ranges_ / (bytes_ * kept) / kRowUnit * kRowUnit, kRowUnit);
+    return std::max(kCacheBytes * ranges_ / (bytes_ * kept) / kRangeUnit * kRangeUnit, kRangeUnit);
   }
 
  private:
@@ -238,12 +238,12 @@ class Fuser {
   }
 
   void EndLine() {
-    if (line_rows_ != 0) Emit(Step::kRows, line_rows_);
+    if (line_rows_ != 0) Emit(Step::kElements, line_rows_);
     line_rows_ = 0;
   }
 
   Step& Emit(Step::Kind kind, uint32_t rows) {
-    const Row& first = parts_.rows[emitted_];
+    const ElementRun& first = parts_.rows[emitted_];
     Step& step = parts_.steps[out_++];
     step.kind = kind;
     step.task_id = first.task_id;
@@ -272,7 +272,7 @@ class Fuser {
 };
 
 struct Blocks {
-  const Row* rows;
+  const ElementRun* rows;
   uint32_t count;
   int64_t elements;
   int64_t units;
@@ -281,8 +281,9 @@ struct Blocks {
   void Run(int64_t begin, int64_t end) const {
     for (int64_t at = begin; at < end; at += block) {
       const int64_t next = std::min(at + block, end);
-      const int64_t to = next == units ? elements : next * kRowUnit;
-      for (const Row* row = rows; row != rows + count; ++row) row->call.function(row->call.args, at * kRowUnit, to);
+      const int64_t to = next == units ? elements : next * kRangeUnit;
+      for (const ElementRun* row = rows; row != rows + count; ++row)
+        row->call.function(row->call.args, at * kRangeUnit, to);
     }
   }
 };
@@ -294,9 +295,9 @@ void Fuse(PlanParts& parts, FusionLog* log) {
   if (is_on && parts.has_elementwise) Fuser(parts, log).Run();
 }
 
-void RunBlocks(device::Scheduler& scheduler, const Row* rows, uint32_t count, int64_t block, bool is_parallel) {
+void RunBlocks(device::Scheduler& scheduler, const ElementRun* rows, uint32_t count, int64_t block, bool is_parallel) {
   const int64_t units = UnitsOf(rows->call.count);
-  Blocks blocks{rows, count, rows->call.count, units, block / kRowUnit};
+  Blocks blocks{rows, count, rows->call.count, units, block / kRangeUnit};
   const int64_t threads = scheduler.workers();
   if (!is_parallel || threads <= 1) return blocks.Run(0, units);
   // As many blocks for each thread, as far as they go.

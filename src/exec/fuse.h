@@ -7,8 +7,8 @@
 // disjoint, or the same with the same size of an element, or both only read. So element i of everything is computed
 // from elements i alone, blocks of elements do not know of each other, and all calls for one block can run before the
 // next block begins, on any thread: what a call reads of a block lies in the first cache still, and no thread waits for
-// another between two calls. The bits are those of running the calls one by one (ir::kRowUnit). A group that has begun
-// runs to its end, so every task of an execution that failed or was aborted has run as a whole or not at all.
+// another between two calls. The bits are those of running the calls one by one (ir::kRangeUnit). A group that has
+// begun runs to its end, so every task of an execution that failed or was aborted has run as a whole or not at all.
 #pragma once
 
 #include <cstdint>
@@ -33,13 +33,13 @@ struct FusionLog {
   std::vector<Apart> apart;  ///< only if reasons are wanted
 };
 
-/// The last pass of a plan: turns element-wise steps that follow each other in a lane into steps of kinds kRows and
+/// The last pass of a plan: turns element-wise steps that follow each other in a lane into steps of kinds kElements and
 /// kBlocks, whatever captured streams they come from; a wait or a publication between them keeps them apart. Linear but
 /// for the ranges of a group, which are sorted. Does nothing with REPRISE_FUSE=0. `log` may be null.
 void Fuse(PlanParts& parts, FusionLog* log);
 
 /// Runs the rows, which have one number of elements, block by block: on this thread, and if `is_parallel` on idle
 /// workers.
-void RunBlocks(device::Scheduler& scheduler, const Row* rows, uint32_t count, int64_t block, bool is_parallel);
+void RunBlocks(device::Scheduler& scheduler, const ElementRun* rows, uint32_t count, int64_t block, bool is_parallel);
 
 }  // namespace reprise::exec

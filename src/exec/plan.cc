@@ -27,7 +27,7 @@ namespace {
 bool IsTask(const Step& step) {
   return step.kind == Step::kRun || step.kind == Step::kCall || step.kind == Step::kSkip;
 }
-bool HasRows(const Step& step) { return step.kind == Step::kRows || step.kind == Step::kBlocks; }
+bool HasRows(const Step& step) { return step.kind == Step::kElements || step.kind == Step::kBlocks; }
 
 uint64_t KeyOf(uint32_t captured_lane, uint32_t task_id) { return uint64_t{captured_lane} << 32 | task_id; }
 
@@ -40,7 +40,7 @@ Step* Plan::FindScheduledStep(const ir::Node& node) {
       const Step& step = steps()[i];
       if (IsTask(step)) step_index_.push_back({KeyOf(step.lane, step.task_id), i});
       if (!HasRows(step)) continue;
-      for (const Row& row : rows_of(step)) step_index_.push_back({KeyOf(row.lane, row.task_id), i});
+      for (const ElementRun& row : rows_of(step)) step_index_.push_back({KeyOf(row.lane, row.task_id), i});
     }
     std::sort(step_index_.begin(), step_index_.end(), [](const Indexed& x, const Indexed& y) { return x.key < y.key; });
   }

@@ -33,13 +33,13 @@ namespace reprise::exec {
 /// 32 bytes, because replays of large graphs are bound by memory: two steps share a cache line.
 struct Step {
   enum Kind : uint8_t {
-    kRun,      ///< call run(context, data): the task's payload
-    kCall,     ///< call a kernel with data: its arguments
-    kRows,     ///< element-wise tasks, one after another
-    kBlocks,   ///< element-wise tasks, block by block
-    kWait,     ///< until lane target.lane has published target.position
-    kPublish,  ///< target.position of this lane is reached
-    kSkip,     ///< nothing: a task that was disabled after the plan was made
+    kRun,       ///< call run(context, data): the task's payload
+    kCall,      ///< call a kernel with data: its arguments
+    kElements,  ///< element-wise tasks, one after another
+    kBlocks,    ///< element-wise tasks, block by block
+    kWait,      ///< until lane target.lane has published target.position
+    kPublish,   ///< target.position of this lane is reached
+    kSkip,      ///< nothing: a task that was disabled after the plan was made
     // Only in programs (built models); data is the payload:
     kActivate,  ///< start lane target.lane
     kSwitch,    ///< if the comparison holds, start lane target.lane and stop this one
@@ -67,7 +67,7 @@ struct Step {
     const ir::TaskType* type;  ///< kRun
     const char* name;          ///< kCall: of the kernel
     Target target;
-    Span rows;  ///< kRows, kBlocks: of Plan::rows
+    Span rows;  ///< kElements, kBlocks: of Plan::rows
   };
   uint32_t task_id;  ///< position in the graph's lane, as dumps show it; of rows the first
   uint32_t args_bytes : 17;
@@ -106,12 +106,12 @@ struct PlanLane {
 };
 
 /// One element-wise task: all that a replay needs of it in one cache line, in the order of execution.
-struct alignas(64) Row {
-  ir::RowCall call;
+struct alignas(64) ElementRun {
+  ir::RangeCall call;
   uint32_t task_id;  ///< position in the graph's lane
   uint32_t lane;     ///< captured lane
 };
-static_assert(sizeof(Row) == 64);
+static_assert(sizeof(ElementRun) == 64);
 
 /// A lane of a built model: the tasks of one bound stream.
 struct ProgramLane {
@@ -128,7 +128,7 @@ struct PlanParts {
 
   const ir::Graph* graph = nullptr;  ///< null for programs
   Steps steps;
-  std::vector<Row> rows;
+  std::vector<ElementRun> rows;
   std::vector<PlanLane> lanes;
   std::vector<int32_t> stream_ids;   ///< of the captured lanes; empty unless scheduled
   std::vector<ProgramLane> program;  ///< empty unless a program
@@ -169,26 +169,28 @@ class Plan {
   const std::vector<JumpTarget>& jump_table(uint32_t index) const { return parts_.jump_tables[index]; }
 
   const Steps& steps() const { return parts_.steps; }
-  const std::vector<Row>& rows() const { return parts_.rows; }
-  /// Of a step of kind kRows or kBlocks.
-  std::span<const Row> rows_of(const Step& step) const { return {rows().data() + step.rows.first, step.rows.count}; }
+  const std::vector<ElementRun>& rows() const { return parts_.rows; }
+  /// Of a step of kind kElements or kBlocks.
+  std::span<const ElementRun> rows_of(const Step& step) const {
+    return {rows().data() + step.rows.first, step.rows.count};
+  }
   /// The node that a step of the lane was made of; of rows the first; of a wait or a publication in a scheduled plan:
   /// the task that waits, or that it follows.
   ir::Node node(uint32_t lane, const Step& step) const {
     return NodeOf(GraphOf(lane), parts_.CapturedLane(lane, step), step.task_id);
   }
-  ir::Node node(const Row& row) const { return NodeOf(*parts_.graph, row.lane, row.task_id); }
+  ir::Node node(const ElementRun& row) const { return NodeOf(*parts_.graph, row.lane, row.task_id); }
   /// Where the graph that was compiled has that node; not for programs.
   ir::NodeId node_id(uint32_t lane, const Step& step) const {
     return parts_.graph->lanes()[parts_.CapturedLane(lane, step)].nodes[step.task_id];
   }
-  ir::NodeId node_id(const Row& row) const { return parts_.graph->lanes()[row.lane].nodes[row.task_id]; }
+  ir::NodeId node_id(const ElementRun& row) const { return parts_.graph->lanes()[row.lane].nodes[row.task_id]; }
   /// The captured stream that a step of the lane, or a row of it, belongs to.
   template <class StepOrRow>
   int32_t stream_id(uint32_t lane, const StepOrRow& at) const {
     return is_scheduled() ? parts_.stream_ids[at.lane] : parts_.lanes[lane].stream_id;
   }
-  size_t memory_bytes() const { return steps().capacity() * sizeof(Step) + rows().capacity() * sizeof(Row); }
+  size_t memory_bytes() const { return steps().capacity() * sizeof(Step) + rows().capacity() * sizeof(ElementRun); }
   const std::vector<PlanLane>& lanes() const { return parts_.lanes; }
 
  private:

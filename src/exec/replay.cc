@@ -367,7 +367,7 @@ bool Replay::FindTask(const device::RunPlace& place, const void* where, device::
   for (uint32_t i = lane.begin; i != lane.end; ++i) {
     const Step& step = plan.steps()[i];
     if (step.task_id != task_id || plan.stream_id(at.lane, step) != stream_id) continue;
-    const bool is_rows = step.kind == Step::kRows || step.kind == Step::kBlocks;
+    const bool is_rows = step.kind == Step::kElements || step.kind == Step::kBlocks;
     if (step.kind != Step::kRun && step.kind != Step::kCall && !is_rows) continue;
     const ir::Node node = plan.node(at.lane, step);
     spot = {node.type, node.payload, stream_id, task_id, true, is_rows ? std::max(step.rows.count, 1u) : 1u};
@@ -383,12 +383,12 @@ bool Replay::FindTask(const device::RunPlace& place, const void* where, device::
 
 // Element-wise tasks: they neither park nor fail, so calling them is all there is to do.
 void Replay::RunRows(const Step& step, RunContext& context) {
-  const std::span<const Row> rows = plan_->rows_of(step);
+  const std::span<const ElementRun> rows = plan_->rows_of(step);
   if (step.kind == Step::kBlocks) {
     if (failed_.load(std::memory_order_relaxed)) return;
     return RunBlocks(context.scheduler(), rows.data(), step.rows.count, step.block, step.is_parallel);
   }
-  for (const Row& row : rows) {
+  for (const ElementRun& row : rows) {
     if (failed_.load(std::memory_order_relaxed)) return;
     row.call.function(row.call.args, 0, row.call.count);
   }
@@ -396,7 +396,7 @@ void Replay::RunRows(const Step& step, RunContext& context) {
 
 // One by one, so that each task shows as itself.
 void Replay::RunRowsTraced(uint32_t lane, const Step& step, RunContext& context) {
-  for (const Row& row : plan_->rows_of(step)) {
+  for (const ElementRun& row : plan_->rows_of(step)) {
     if (failed_.load(std::memory_order_relaxed)) return;
     context.task_id = row.task_id;
     context.stream_id = plan_->stream_id(lane, row);
@@ -421,7 +421,7 @@ uint64_t Replay::RunRowsLearning(const Step& step, RunContext& context, uint64_t
     return Learn(place, begin, step.rows.count);
   }
   for (uint32_t i = 0; i < step.rows.count && !failed_.load(std::memory_order_relaxed); ++i) {
-    const ir::RowCall& call = plan_->rows()[step.rows.first + i].call;
+    const ir::RangeCall& call = plan_->rows()[step.rows.first + i].call;
     call.function(call.args, 0, call.count);
     begin = Learn(place + i, begin);
   }
@@ -529,7 +529,7 @@ RunResult Replay::RunSteps(uint32_t lane, RunContext& context) {
         cursor = end - 1;
         break;
       }
-      case Step::kRows:
+      case Step::kElements:
       case Step::kBlocks:
         context.task_id = step.task_id;
         if (is_scheduled) context.stream_id = plan_->stream_id(lane, step);

@@ -50,7 +50,7 @@ constexpr TaskType SlotType(TaskKind kind, const char* name) {
 const TaskType kSlotTask = SlotType(TaskKind::kKernel, "KERNEL_AICORE");
 const TaskType kRandomSlotTask = SlotType(TaskKind::kRandom, "KERNEL_AICPU");
 
-// ---------------------------------------------------------------------------------------------------------- HeldTask
+// ---- HeldTask ----
 
 HeldTask* HeldTask::Allocate(uint32_t bytes) {
   void* at = FaultPoint("graph.slot") ? nullptr : std::malloc(sizeof(HeldTask) + bytes);
@@ -99,7 +99,7 @@ bool HeldTask::Forget() noexcept {
   return true;
 }
 
-// --------------------------------------------------------------------------------------------------------- SlotUsers
+// ---- SlotUsers ----
 
 void SlotUsers::Release() noexcept {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
@@ -147,7 +147,7 @@ void SlotUsers::Drain() noexcept {
   Release();
 }
 
-// ---------------------------------------------------------------------------------------------------------- TaskSlot
+// ---- TaskSlot ----
 
 TaskSlot::~TaskSlot() {
   HeldTask* task = task_.load(std::memory_order_relaxed);

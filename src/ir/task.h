@@ -93,7 +93,7 @@ class Anchor {
 };
 
 /// One call of an element-wise computation: function(args, begin, end) computes the elements [begin, end).
-struct RowCall {
+struct RangeCall {
   void (*function)(const void* args, int64_t begin, int64_t end);
   int64_t count;     ///< of elements in all; at least 1
   uint64_t args[5];  ///< copied with the call; what they point to lives as long as the payload
@@ -101,14 +101,15 @@ struct RowCall {
 
 /// Ranges of an element-wise computation begin at multiples of this many elements and have no fewer, but for one that
 /// is all there is: so each element goes through the same code (vector body or tail) however the work is split.
-inline constexpr int64_t kRowUnit = 256;
+inline constexpr int64_t kRangeUnit = 256;
 
 /// What an element-wise task declares: element i of what it writes depends on elements i of what it reads and on
-/// nothing else; any split by the rule of kRowUnit gives the same bits, in any order, also at the same time; it cannot
-/// fail. TaskType::operands tells all memory that it touches: an operand is `call.count` elements back to back, or one
-/// element that is read for all. Two operands of a task may be one and the same range; they never overlap in part.
+/// nothing else; any split by the rule of kRangeUnit gives the same bits, in any order, also at the same time; it
+/// cannot fail. TaskType::operands tells all memory that it touches: an operand is `call.count` elements back to back,
+/// or one element that is read for all. Two operands of a task may be one and the same range; they never overlap in
+/// part.
 struct Elementwise {
-  RowCall call;
+  RangeCall call;
   int64_t grain;  ///< fewest elements that are worth a thread
 };
 

@@ -14,7 +14,7 @@ T GateOf(T a) {
   return (a >= 0 ? T(1) : e) / (1 + e);
 }
 
-// ---- Functions --------------------------------------------------------------------------------------------------
+// ---- Functions ----
 
 template <class T>
 struct Hardshrink {
@@ -40,7 +40,7 @@ struct Prelu {
   T operator()(T a, T weight) const { return a > 0 ? a : weight * a; }
 };
 
-// ---- Gradients --------------------------------------------------------------------------------------------------
+// ---- Gradients ----
 
 template <class T>
 struct LeakyReluBackward {

@@ -34,15 +34,15 @@ constexpr int64_t RoundUp(int64_t n, int64_t to) { return DivideUp(n, to) * to; 
 struct Layout {
   int64_t rows, query, scores, out, keys, values, staged, statistics;
 
-  explicit Layout(const AttentionPlan& plan) {
-    const bool is_few = plan.most_rows <= kFewRows;
-    rows = plan.most_rows;
-    query = RoundUp(rows * plan.depth, 16);
+  explicit Layout(const AttentionSetup& setup) {
+    const bool is_few = setup.most_rows <= kFewRows;
+    rows = setup.most_rows;
+    query = RoundUp(rows * setup.depth, 16);
     scores = rows * kKeys;
-    out = rows * RoundUp(plan.value_depth, 32);
-    keys = is_few ? 0 : kKeys * plan.depth;
-    values = is_few ? 0 : kKeys * RoundUp(plan.value_depth, 32);
-    staged = kKeys * RoundUp(std::max(plan.depth, plan.value_depth), 16);
+    out = rows * RoundUp(setup.value_depth, 32);
+    keys = is_few ? 0 : kKeys * setup.depth;
+    values = is_few ? 0 : kKeys * RoundUp(setup.value_depth, 32);
+    staged = kKeys * RoundUp(std::max(setup.depth, setup.value_depth), 16);
     statistics = RoundUp(2 * rows, 16);
   }
   int64_t Floats() const { return query + scores + out + keys + values + staged + statistics + 2 * kKeys; }
@@ -51,8 +51,8 @@ struct Layout {
 // Rows that a unit has: (query, head) pairs of one key head, the heads of a query side by side.
 class Unit {
  public:
-  Unit(const AttentionPlan& plan, const AttentionOperands& operands, void* scratch)
-      : plan_(plan), in_(operands), layout_(plan), group_(plan.heads / plan.kv_heads) {
+  Unit(const AttentionSetup& setup, const AttentionOperands& operands, void* scratch)
+      : setup_(setup), in_(operands), layout_(setup), group_(setup.heads / setup.kv_heads) {
     query_ = static_cast<float*>(scratch);
     scores_ = query_ + layout_.query;
     out_ = scores_ + layout_.scores;
@@ -63,7 +63,7 @@ class Unit {
     sum_ = maximum_ + layout_.rows;
     row_ = maximum_ + layout_.statistics;
     mask_row_ = reinterpret_cast<uint8_t*>(row_ + kKeys);
-    out_stride_ = RoundUp(plan.value_depth, 32);
+    out_stride_ = RoundUp(setup.value_depth, 32);
     from_query_ = FindCast(in_.query.dtype, DType::kFloat);
   }
 
@@ -74,9 +74,9 @@ class Unit {
     rows_ = std::min(sequence.block_rows, group_ * sequence.queries - first_row_);
     int64_t begin = 0;
     int64_t end = sequence.keys;
-    if (plan_.is_split) {
-      begin = std::min(end, piece * plan_.piece_keys);
-      end = std::min(end, begin + plan_.piece_keys);
+    if (setup_.is_split) {
+      begin = std::min(end, piece * setup_.piece_keys);
+      end = std::min(end, begin + setup_.piece_keys);
     }
     // Blocks that no row sees are left out; the others begin where they would without that.
     const int64_t last_query = (first_row_ + rows_ - 1) / group_;
@@ -88,42 +88,42 @@ class Unit {
     if (begin < end) LoadQueries();
     for (int64_t key = begin; key < end;) {
       int64_t count = std::min(kKeys - key % kKeys, end - key);
-      if (plan_.page_tokens != 0) count = std::min(count, plan_.page_tokens - key % plan_.page_tokens);
+      if (setup_.page_tokens != 0) count = std::min(count, setup_.page_tokens - key % setup_.page_tokens);
       Step(key, count);
       key += count;
     }
     if (partial != nullptr) {
       std::memcpy(partial, maximum_, static_cast<size_t>(rows_) * sizeof(float));
-      std::memcpy(partial + plan_.most_rows, sum_, static_cast<size_t>(rows_) * sizeof(float));
+      std::memcpy(partial + setup_.most_rows, sum_, static_cast<size_t>(rows_) * sizeof(float));
       for (int64_t r = 0; r < rows_; ++r) {
-        std::memcpy(partial + 2 * plan_.most_rows + r * plan_.value_depth, out_ + r * out_stride_,
-                    static_cast<size_t>(plan_.value_depth) * sizeof(float));
+        std::memcpy(partial + 2 * setup_.most_rows + r * setup_.value_depth, out_ + r * out_stride_,
+                    static_cast<size_t>(setup_.value_depth) * sizeof(float));
       }
     } else {
       for (int64_t r = 0; r < rows_; ++r) Finish(r, out_ + r * out_stride_, maximum_[r], sum_[r]);
     }
   }
 
-  // Joins the pieces of one key head of a split plan.
+  // Joins the pieces of one key head of a split setup.
   void Merge(const AttentionSequence& sequence, int64_t kv_head, const float* partial) {
     sequence_ = &sequence;
     kv_head_ = kv_head;
     first_row_ = 0;
     rows_ = group_ * sequence.queries;
-    const int64_t size = plan_.most_rows * (2 + plan_.value_depth);
+    const int64_t size = setup_.most_rows * (2 + setup_.value_depth);
     for (int64_t r = 0; r < rows_; ++r) {
       float maximum = -kInfinity;
-      for (int64_t p = 0; p < plan_.pieces; ++p) maximum = Greater(maximum, partial[p * size + r]);
+      for (int64_t p = 0; p < setup_.pieces; ++p) maximum = Greater(maximum, partial[p * size + r]);
       const float shift = maximum == -kInfinity ? 0 : maximum;
       float sum = 0;
-      std::fill_n(out_, plan_.value_depth, 0.0f);
-      for (int64_t p = 0; p < plan_.pieces; ++p) {
+      std::fill_n(out_, setup_.value_depth, 0.0f);
+      for (int64_t p = 0; p < setup_.pieces; ++p) {
         const float* piece = partial + p * size;
-        if (piece[plan_.most_rows + r] == 0) continue;
+        if (piece[setup_.most_rows + r] == 0) continue;
         const float factor = std::exp(piece[r] - shift);
-        sum += factor * piece[plan_.most_rows + r];
-        const float* from = piece + 2 * plan_.most_rows + r * plan_.value_depth;
-        for (int64_t k = 0; k < plan_.value_depth; ++k) out_[k] += factor * from[k];
+        sum += factor * piece[setup_.most_rows + r];
+        const float* from = piece + 2 * setup_.most_rows + r * setup_.value_depth;
+        for (int64_t k = 0; k < setup_.value_depth; ++k) out_[k] += factor * from[k];
       }
       Finish(r, out_, maximum, sum);
     }
@@ -141,16 +141,16 @@ class Unit {
     const int64_t item = ItemSize(query.dtype);
     for (int64_t r = 0; r < rows_; ++r) {
       const char* from = At(query, sequence_->query_batch, HeadOf(r), sequence_->query_begin + QueryOf(r));
-      float* to = query_ + r * plan_.depth;
-      const int64_t own = plan_.depth - plan_.rope_depth;
+      float* to = query_ + r * setup_.depth;
+      const int64_t own = setup_.depth - setup_.rope_depth;
       from_query_(from, query.strides[3] * item, reinterpret_cast<char*>(to), sizeof(float), own);
-      if (plan_.rope_depth == 0) continue;
+      if (setup_.rope_depth == 0) continue;
       const TensorRef& rope = in_.query_rope;
       FindCast(rope.dtype, DType::kFloat)(
           At(rope, sequence_->query_batch, HeadOf(r), sequence_->query_begin + QueryOf(r)),
-          rope.strides[3] * ItemSize(rope.dtype), reinterpret_cast<char*>(to + own), sizeof(float), plan_.rope_depth);
+          rope.strides[3] * ItemSize(rope.dtype), reinterpret_cast<char*>(to + own), sizeof(float), setup_.rope_depth);
     }
-    if (plan_.scale != 1) simd::ScaleRow(query_, plan_.scale, rows_ * plan_.depth);
+    if (setup_.scale != 1) simd::ScaleRow(query_, setup_.scale, rows_ * setup_.depth);
   }
 
   static char* At(const TensorRef& ref, int64_t i, int64_t j, int64_t k) {
@@ -160,11 +160,11 @@ class Unit {
 
   // Tokens [key, key + count) of keys or values, of one page if there are pages.
   const char* Tokens(const TensorRef& ref, int64_t key) const {
-    if (plan_.page_tokens == 0) return At(ref, sequence_->kv_batch, kv_head_, sequence_->kv_begin + key);
+    if (setup_.page_tokens == 0) return At(ref, sequence_->kv_batch, kv_head_, sequence_->kv_begin + key);
     const TensorRef& table = in_.table;
     const auto* entry = reinterpret_cast<const int32_t*>(table.data) + sequence_->kv_batch * table.strides[0] +
-                        key / plan_.page_tokens * table.strides[1];
-    return At(ref, std::clamp<int64_t>(*entry, 0, ref.sizes[0] - 1), kv_head_, key % plan_.page_tokens);
+                        key / setup_.page_tokens * table.strides[1];
+    return At(ref, std::clamp<int64_t>(*entry, 0, ref.sizes[0] - 1), kv_head_, key % setup_.page_tokens);
   }
 
   // The tokens as rows of float32: in place where they are, else converted into staged_.
@@ -190,8 +190,8 @@ class Unit {
 
   // Whole keys: the rows of both parts side by side.
   const float* KeyRows(const TensorRef& keys, int64_t key, int64_t count, int64_t& stride) {
-    if (plan_.rope_depth == 0) return Rows(keys, key, count, plan_.depth, stride);
-    stride = plan_.depth;
+    if (setup_.rope_depth == 0) return Rows(keys, key, count, setup_.depth, stride);
+    stride = setup_.depth;
     int64_t at = 0;
     for (const TensorRef* part : {&keys, &in_.key_rope}) {
       const int64_t item = ItemSize(part->dtype);
@@ -216,24 +216,24 @@ class Unit {
       for (int64_t j = 0; j < count; j += step) {
         const int64_t n = std::min(step, count - j);
         const float* rows = KeyRows(keys, key + j, n, stride);
-        simd::DotKeys(query_, plan_.depth, rows_, rows, stride, n, plan_.depth, scores_ + j, kKeys);
+        simd::DotKeys(query_, setup_.depth, rows_, rows, stride, n, setup_.depth, scores_ + j, kKeys);
       }
     } else {
       const float* rows = KeyRows(keys, key, count, stride);
-      simd::PackKeys(rows, stride, count, plan_.depth, keys_);
-      simd::MultiplyPanels(query_, plan_.depth, rows_, keys_, plan_.depth, count, scores_, kKeys, false);
+      simd::PackKeys(rows, stride, count, setup_.depth, keys_);
+      simd::MultiplyPanels(query_, setup_.depth, rows_, keys_, setup_.depth, count, scores_, kKeys, false);
     }
     for (int64_t r = 0; r < rows_; ++r) Weigh(r, key, count);
     if (is_few) {
       for (int64_t j = 0; j < count; j += step) {
         const int64_t n = std::min(step, count - j);
-        const float* rows = Rows(values, key + j, n, plan_.value_depth, stride);
-        simd::AddValues(scores_ + j, kKeys, rows_, rows, stride, n, plan_.value_depth, out_, out_stride_);
+        const float* rows = Rows(values, key + j, n, setup_.value_depth, stride);
+        simd::AddValues(scores_ + j, kKeys, rows_, rows, stride, n, setup_.value_depth, out_, out_stride_);
       }
     } else {
-      const float* rows = Rows(values, key, count, plan_.value_depth, stride);
-      simd::PackValues(rows, stride, count, plan_.value_depth, values_);
-      simd::MultiplyPanels(scores_, kKeys, rows_, values_, count, plan_.value_depth, out_, out_stride_, true);
+      const float* rows = Rows(values, key, count, setup_.value_depth, stride);
+      simd::PackValues(rows, stride, count, setup_.value_depth, values_);
+      simd::MultiplyPanels(scores_, kKeys, rows_, values_, count, setup_.value_depth, out_, out_stride_, true);
     }
   }
 
@@ -263,7 +263,7 @@ class Unit {
       if (sum_[r] != 0) {
         const float factor = std::exp(maximum_[r] - shift);
         sum_[r] *= factor;
-        simd::ScaleRow(out_ + r * out_stride_, factor, plan_.value_depth);
+        simd::ScaleRow(out_ + r * out_stride_, factor, setup_.value_depth);
       }
       maximum_[r] = maximum;
     }
@@ -277,7 +277,7 @@ class Unit {
     const char* from = At(shift, sequence_->mask_batch, HeadOf(r), QueryOf(r)) + key * shift.strides[3] * item;
     FindCast(shift.dtype, DType::kFloat)(from, shift.strides[3] * item, reinterpret_cast<char*>(row_), sizeof(float),
                                          count);
-    const float factor = plan_.shift_first ? plan_.scale : 1;
+    const float factor = setup_.shift_first ? setup_.scale : 1;
     float* scores = scores_ + r * kKeys;
     for (int64_t j = 0; j < count; ++j) scores[j] += factor * row_[j];
   }
@@ -316,16 +316,16 @@ class Unit {
       if (sink > maximum) {
         const float factor = sum == 0 ? 0 : std::exp(maximum - sink);
         sum *= factor;
-        simd::ScaleRow(out, factor, plan_.value_depth);
+        simd::ScaleRow(out, factor, setup_.value_depth);
         maximum = sink;
       }
       sum += sink == -kInfinity ? 0 : std::exp(sink - maximum);
     }
-    if (sum != 0) simd::ScaleRow(out, 1 / (sum * plan_.keep), plan_.value_depth);
+    if (sum != 0) simd::ScaleRow(out, 1 / (sum * setup_.keep), setup_.value_depth);
     const TensorRef& to = in_.out;
     FindCast(DType::kFloat, to.dtype)(reinterpret_cast<const char*>(out), sizeof(float),
                                       At(to, sequence_->query_batch, head, token), to.strides[3] * ItemSize(to.dtype),
-                                      plan_.value_depth);
+                                      setup_.value_depth);
     Put(in_.maximum, head, token, maximum);
     Put(in_.sum, head, token, sum);
     Put(in_.log_sum, head, token, sum == 0 ? kInfinity : maximum + std::log(sum));
@@ -337,7 +337,7 @@ class Unit {
     for (int64_t c = 0; c < ref.sizes[3]; ++c) to[c * ref.strides[3]] = value;
   }
 
-  const AttentionPlan& plan_;
+  const AttentionSetup& setup_;
   const AttentionOperands& in_;
   const Layout layout_;
   const int64_t group_;
@@ -351,9 +351,9 @@ class Unit {
 // The gradients of one key head: all its queries, block by block, against all its keys.
 class BackwardUnit : public Unit {
  public:
-  BackwardUnit(const AttentionPlan& plan, const AttentionOperands& forward, const AttentionGradients& gradients,
+  BackwardUnit(const AttentionSetup& setup, const AttentionOperands& forward, const AttentionGradients& gradients,
                void* scratch)
-      : Unit(plan, forward, scratch), to_(gradients), depth_(RoundUp(plan.depth, 32)), rest_(layout_, plan) {
+      : Unit(setup, forward, scratch), to_(gradients), depth_(RoundUp(setup.depth, 32)), rest_(layout_, setup) {
     float* at = static_cast<float*>(scratch) + layout_.Floats();
     const auto take = [&at](int64_t count) {
       float* taken = at;
@@ -362,7 +362,7 @@ class BackwardUnit : public Unit {
     };
     products_ = take(rest_.scores);
     turned_ = take(rest_.scores);
-    gradient_ = take(rest_.rows * plan.value_depth);
+    gradient_ = take(rest_.rows * setup.value_depth);
     delta_ = take(RoundUp(rest_.rows, 16));
     query_panels_ = take(rest_.rows * depth_);
     gradient_panels_ = take(rest_.rows * out_stride_);
@@ -378,13 +378,13 @@ class BackwardUnit : public Unit {
   struct Rest {
     int64_t rows, scores, keys = 0;
 
-    Rest(const Layout& layout, const AttentionPlan& plan) : rows(layout.rows), scores(rows * kKeys) {
-      for (const AttentionSequence& s : plan.sequences) keys = std::max(keys, s.keys);
+    Rest(const Layout& layout, const AttentionSetup& setup) : rows(layout.rows), scores(rows * kKeys) {
+      for (const AttentionSequence& s : setup.sequences) keys = std::max(keys, s.keys);
     }
-    int64_t Floats(const AttentionPlan& plan) const {
-      const int64_t depth = RoundUp(plan.depth, 32);
-      const int64_t value_depth = RoundUp(plan.value_depth, 32);
-      return 2 * scores + RoundUp(rows, 16) + rows * (plan.value_depth + 2 * depth + value_depth) +
+    int64_t Floats(const AttentionSetup& setup) const {
+      const int64_t depth = RoundUp(setup.depth, 32);
+      const int64_t value_depth = RoundUp(setup.value_depth, 32);
+      return 2 * scores + RoundUp(rows, 16) + rows * (setup.value_depth + 2 * depth + value_depth) +
              kKeys * (2 * depth + value_depth) + keys * (depth + value_depth);
     }
   };
@@ -412,7 +412,7 @@ class BackwardUnit : public Unit {
   }
 
   void RunBlock() {
-    const int64_t width = plan_.value_depth;
+    const int64_t width = setup_.value_depth;
     LoadQueries();
     for (int64_t r = 0; r < rows_; ++r) {
       const int64_t token = sequence_->query_begin + QueryOf(r);
@@ -429,14 +429,14 @@ class BackwardUnit : public Unit {
       maximum_[r] = Statistic(in_.maximum, HeadOf(r), token);
       sum_[r] = Statistic(in_.sum, HeadOf(r), token);
     }
-    simd::PackValues(query_, plan_.depth, rows_, plan_.depth, query_panels_);
+    simd::PackValues(query_, setup_.depth, rows_, setup_.depth, query_panels_);
     simd::PackValues(gradient_, width, rows_, width, gradient_panels_);
     std::fill_n(query_sum_, rows_ * depth_, 0.0f);
     const int64_t last = QueryOf(rows_ - 1);
     const int64_t end = std::min(sequence_->keys, std::max(last + sequence_->high + 1, sequence_->prefix));
     for (int64_t key = 0; key < end; key += kKeys) Step(key, std::min(kKeys, end - key));
     for (int64_t r = 0; r < rows_; ++r) {
-      simd::ScaleRow(query_sum_ + r * depth_, plan_.scale, plan_.depth);
+      simd::ScaleRow(query_sum_ + r * depth_, setup_.scale, setup_.depth);
       Store(query_sum_ + r * depth_, to_.query, sequence_->query_batch, HeadOf(r), sequence_->query_begin + QueryOf(r));
     }
   }
@@ -447,13 +447,13 @@ class BackwardUnit : public Unit {
 
   void Step(int64_t key, int64_t count) {
     int64_t stride = 0;
-    const float* keys = Rows(in_.keys[0], key, count, plan_.depth, stride);
-    simd::PackKeys(keys, stride, count, plan_.depth, key_columns_);
-    simd::PackValues(keys, stride, count, plan_.depth, key_panels_);
-    const float* values = Rows(in_.values[0], key, count, plan_.value_depth, stride);
-    simd::PackKeys(values, stride, count, plan_.value_depth, value_columns_);
-    simd::MultiplyPanels(query_, plan_.depth, rows_, key_columns_, plan_.depth, count, scores_, kKeys, false);
-    simd::MultiplyPanels(gradient_, plan_.value_depth, rows_, value_columns_, plan_.value_depth, count, products_,
+    const float* keys = Rows(in_.keys[0], key, count, setup_.depth, stride);
+    simd::PackKeys(keys, stride, count, setup_.depth, key_columns_);
+    simd::PackValues(keys, stride, count, setup_.depth, key_panels_);
+    const float* values = Rows(in_.values[0], key, count, setup_.value_depth, stride);
+    simd::PackKeys(values, stride, count, setup_.value_depth, value_columns_);
+    simd::MultiplyPanels(query_, setup_.depth, rows_, key_columns_, setup_.depth, count, scores_, kKeys, false);
+    simd::MultiplyPanels(gradient_, setup_.value_depth, rows_, value_columns_, setup_.value_depth, count, products_,
                          kKeys, false);
     const bool has_drop = in_.drop.data != nullptr;
     for (int64_t r = 0; r < rows_; ++r) {
@@ -474,16 +474,16 @@ class BackwardUnit : public Unit {
       // The weights that the drop leaves, and the gradient of all of them.
       std::copy_n(weights, count, row_);
       Drop(r, key, count);
-      simd::ScaleRow(weights, 1 / plan_.keep, count);
+      simd::ScaleRow(weights, 1 / setup_.keep, count);
       for (int64_t j = 0; j < count; ++j) products[j] = weights[j] * products[j] - row_[j] * delta_[r];
     }
     Turn(scores_, count);
-    simd::MultiplyPanels(turned_, rows_, count, gradient_panels_, rows_, plan_.value_depth,
+    simd::MultiplyPanels(turned_, rows_, count, gradient_panels_, rows_, setup_.value_depth,
                          value_sum_ + key * out_stride_, out_stride_, true);
     Turn(products_, count);
-    simd::MultiplyPanels(turned_, rows_, count, query_panels_, rows_, plan_.depth, key_sum_ + key * depth_, depth_,
+    simd::MultiplyPanels(turned_, rows_, count, query_panels_, rows_, setup_.depth, key_sum_ + key * depth_, depth_,
                          true);
-    simd::MultiplyPanels(products_, kKeys, rows_, key_panels_, count, plan_.depth, query_sum_, depth_, true);
+    simd::MultiplyPanels(products_, kKeys, rows_, key_panels_, count, setup_.depth, query_sum_, depth_, true);
   }
 
   // turned_[j][r] = from[r][j].
@@ -500,57 +500,59 @@ class BackwardUnit : public Unit {
       *key_panels_, *query_sum_, *key_sum_, *value_sum_;
 };
 
-const AttentionSequence& SequenceOf(const AttentionPlan& plan, int64_t unit) {
-  const auto after = std::upper_bound(plan.sequences.begin(), plan.sequences.end(), unit,
+const AttentionSequence& SequenceOf(const AttentionSetup& setup, int64_t unit) {
+  const auto after = std::upper_bound(setup.sequences.begin(), setup.sequences.end(), unit,
                                       [](int64_t u, const AttentionSequence& s) { return u < s.first_unit; });
   return *(after - 1);
 }
 
 }  // namespace
 
-void PrepareAttention(AttentionPlan& plan, int64_t capacity) {
-  const int64_t group = plan.heads / plan.kv_heads;
+void PrepareAttention(AttentionSetup& setup, int64_t capacity) {
+  const int64_t group = setup.heads / setup.kv_heads;
   int64_t most_rows = 0;
-  for (const AttentionSequence& s : plan.sequences) most_rows = std::max(most_rows, group * s.queries);
+  for (const AttentionSequence& s : setup.sequences) most_rows = std::max(most_rows, group * s.queries);
   const bool is_few = most_rows <= kFewRows;
-  plan.most_rows = std::min(most_rows, std::max(kRows, group));
-  const int64_t count = static_cast<int64_t>(plan.sequences.size()) * plan.kv_heads;
-  plan.pieces = 1;
-  if (is_few && count < kEnoughUnits) plan.pieces = std::clamp<int64_t>(DivideUp(capacity, kPieceKeys), 1, kMostPieces);
-  plan.is_split = plan.pieces > 1;
-  plan.piece_keys = RoundUp(DivideUp(capacity, plan.pieces), kKeys);
-  plan.units = 0;
-  for (AttentionSequence& s : plan.sequences) {
-    s.first_unit = plan.units;
-    s.block_rows = plan.most_rows;
-    s.blocks = plan.is_split ? plan.pieces : DivideUp(group * s.queries, std::max<int64_t>(1, s.block_rows));
-    plan.units += plan.kv_heads * s.blocks;
+  setup.most_rows = std::min(most_rows, std::max(kRows, group));
+  const int64_t count = static_cast<int64_t>(setup.sequences.size()) * setup.kv_heads;
+  setup.pieces = 1;
+  if (is_few && count < kEnoughUnits)
+    setup.pieces = std::clamp<int64_t>(DivideUp(capacity, kPieceKeys), 1, kMostPieces);
+  setup.is_split = setup.pieces > 1;
+  setup.piece_keys = RoundUp(DivideUp(capacity, setup.pieces), kKeys);
+  setup.units = 0;
+  for (AttentionSequence& s : setup.sequences) {
+    s.first_unit = setup.units;
+    s.block_rows = setup.most_rows;
+    s.blocks = setup.is_split ? setup.pieces : DivideUp(group * s.queries, std::max<int64_t>(1, s.block_rows));
+    setup.units += setup.kv_heads * s.blocks;
   }
-  plan.merge_units = plan.is_split ? count : 0;
+  setup.merge_units = setup.is_split ? count : 0;
 }
 
-int64_t AttentionScratchBytes(const AttentionPlan& plan) {
-  return Layout(plan).Floats() * static_cast<int64_t>(sizeof(float));
+int64_t AttentionScratchBytes(const AttentionSetup& setup) {
+  return Layout(setup).Floats() * static_cast<int64_t>(sizeof(float));
 }
 
-int64_t AttentionPartialCount(const AttentionPlan& plan) {
-  return plan.is_split ? plan.units * plan.most_rows * (2 + plan.value_depth) : 0;
+int64_t AttentionPartialCount(const AttentionSetup& setup) {
+  return setup.is_split ? setup.units * setup.most_rows * (2 + setup.value_depth) : 0;
 }
 
-int64_t MostAttentionPartials(const AttentionPlan& plan, int64_t capacity) {
+int64_t MostAttentionPartials(const AttentionSetup& setup, int64_t capacity) {
   const int64_t pieces = std::clamp<int64_t>(DivideUp(capacity, kPieceKeys), 1, kMostPieces);
-  return pieces > 1 ? kEnoughUnits * pieces * kFewRows * (2 + plan.value_depth) : 0;
+  return pieces > 1 ? kEnoughUnits * pieces * kFewRows * (2 + setup.value_depth) : 0;
 }
 
-void Attend(const AttentionPlan& plan, const AttentionOperands& operands, Range range, float* partial, void* scratch) {
-  Unit unit(plan, operands, scratch);
+void Attend(const AttentionSetup& setup, const AttentionOperands& operands, Range range, float* partial,
+            void* scratch) {
+  Unit unit(setup, operands, scratch);
   for (int64_t u = range.begin; u < range.end; ++u) {
-    const AttentionSequence& sequence = SequenceOf(plan, u);
+    const AttentionSequence& sequence = SequenceOf(setup, u);
     const int64_t at = u - sequence.first_unit;
     const int64_t kv_head = at / sequence.blocks;
     int64_t block = at % sequence.blocks;
-    if (plan.is_split) {
-      unit.Run(sequence, kv_head, 0, block, partial + u * plan.most_rows * (2 + plan.value_depth));
+    if (setup.is_split) {
+      unit.Run(sequence, kv_head, 0, block, partial + u * setup.most_rows * (2 + setup.value_depth));
       continue;
     }
     // From both ends: under a causal mask later blocks see more keys, and a run of units should be worth its length.
@@ -559,27 +561,27 @@ void Attend(const AttentionPlan& plan, const AttentionOperands& operands, Range 
   }
 }
 
-void MergeAttention(const AttentionPlan& plan, const AttentionOperands& operands, Range range, const float* partial,
+void MergeAttention(const AttentionSetup& setup, const AttentionOperands& operands, Range range, const float* partial,
                     void* scratch) {
-  Unit unit(plan, operands, scratch);
+  Unit unit(setup, operands, scratch);
   for (int64_t u = range.begin; u < range.end; ++u) {
-    const AttentionSequence& sequence = plan.sequences[static_cast<size_t>(u / plan.kv_heads)];
-    const int64_t kv_head = u % plan.kv_heads;
-    const int64_t first = sequence.first_unit + kv_head * plan.pieces;
-    unit.Merge(sequence, kv_head, partial + first * plan.most_rows * (2 + plan.value_depth));
+    const AttentionSequence& sequence = setup.sequences[static_cast<size_t>(u / setup.kv_heads)];
+    const int64_t kv_head = u % setup.kv_heads;
+    const int64_t first = sequence.first_unit + kv_head * setup.pieces;
+    unit.Merge(sequence, kv_head, partial + first * setup.most_rows * (2 + setup.value_depth));
   }
 }
 
-int64_t AttentionBackwardScratchBytes(const AttentionPlan& plan) {
-  const Layout layout(plan);
-  return (layout.Floats() + BackwardUnit::Rest(layout, plan).Floats(plan)) * static_cast<int64_t>(sizeof(float));
+int64_t AttentionBackwardScratchBytes(const AttentionSetup& setup) {
+  const Layout layout(setup);
+  return (layout.Floats() + BackwardUnit::Rest(layout, setup).Floats(setup)) * static_cast<int64_t>(sizeof(float));
 }
 
-void AttendBackward(const AttentionPlan& plan, const AttentionOperands& forward, const AttentionGradients& gradients,
+void AttendBackward(const AttentionSetup& setup, const AttentionOperands& forward, const AttentionGradients& gradients,
                     Range range, void* scratch) {
-  BackwardUnit unit(plan, forward, gradients, scratch);
+  BackwardUnit unit(setup, forward, gradients, scratch);
   for (int64_t u = range.begin; u < range.end; ++u) {
-    unit.Run(plan.sequences[static_cast<size_t>(u / plan.kv_heads)], u % plan.kv_heads);
+    unit.Run(setup.sequences[static_cast<size_t>(u / setup.kv_heads)], u % setup.kv_heads);
   }
 }
 

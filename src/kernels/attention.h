@@ -44,7 +44,7 @@ struct AttentionSequence {
 };
 
 /// What does not depend on addresses.
-struct AttentionPlan {
+struct AttentionSetup {
   int64_t heads = 1;
   int64_t kv_heads = 1;    ///< divides heads; heads [g * heads / kv_heads, ...) share key head g
   int64_t depth = 0;       ///< of queries and keys, all parts
@@ -85,24 +85,24 @@ struct AttentionOperands {
 /// Cuts the work into units.
 ///
 /// \param capacity  most keys that a sequence can have: the cut depends on it, not on how many it has
-void PrepareAttention(AttentionPlan& plan, int64_t capacity);
+void PrepareAttention(AttentionSetup& setup, int64_t capacity);
 
 /// Bytes of scratch that one call of either function needs.
-int64_t AttentionScratchBytes(const AttentionPlan& plan);
+int64_t AttentionScratchBytes(const AttentionSetup& setup);
 
-/// float32 elements that the units of a split plan leave for MergeAttention.
-int64_t AttentionPartialCount(const AttentionPlan& plan);
+/// float32 elements that the units of a split setup leave for MergeAttention.
+int64_t AttentionPartialCount(const AttentionSetup& setup);
 /// The most that it is for plans of the same sizes and capacity, whatever their sequences.
-int64_t MostAttentionPartials(const AttentionPlan& plan, int64_t capacity);
+int64_t MostAttentionPartials(const AttentionSetup& setup, int64_t capacity);
 
 /// Does units [range.begin, range.end).
 ///
 /// \param partial  AttentionPartialCount elements if is_split; the statistics and `out` are then left alone
 /// \param scratch  AttentionScratchBytes bytes, aligned to 64
-void Attend(const AttentionPlan& plan, const AttentionOperands& operands, Range range, float* partial, void* scratch);
+void Attend(const AttentionSetup& setup, const AttentionOperands& operands, Range range, float* partial, void* scratch);
 
-/// Joins the pieces of a split plan; units [0, plan.merge_units).
-void MergeAttention(const AttentionPlan& plan, const AttentionOperands& operands, Range range, const float* partial,
+/// Joins the pieces of a split setup; units [0, setup.merge_units).
+void MergeAttention(const AttentionSetup& setup, const AttentionOperands& operands, Range range, const float* partial,
                     void* scratch);
 
 /// Where the backward pass reads the gradient of the result and writes those of its operands; views as theirs.
@@ -114,16 +114,16 @@ struct AttentionGradients {
 };
 
 /// Bytes of scratch that one call of AttendBackward needs.
-int64_t AttentionBackwardScratchBytes(const AttentionPlan& plan);
+int64_t AttentionBackwardScratchBytes(const AttentionSetup& setup);
 
 /// Backward: with P the weights of the forward pass divided by their sums, D = keep * P, and the gradient G of the
 /// result, dvalue = D^T G and dS = P * (keep * (G value^T) - rowsum(G * out)), dquery = scale * dS key and
 /// dkey = scale * dS^T query. float32 throughout, query blocks in order.
 ///
-/// \param plan     prepared with capacity 0, without pages and with one tensor of keys
+/// \param setup     prepared with capacity 0, without pages and with one tensor of keys
 /// \param forward  its operands and what it made: out, maximum and sum
 /// \param range    counts pairs of a sequence and a key head
-void AttendBackward(const AttentionPlan& plan, const AttentionOperands& forward, const AttentionGradients& gradients,
+void AttendBackward(const AttentionSetup& setup, const AttentionOperands& forward, const AttentionGradients& gradients,
                     Range range, void* scratch);
 
 }  // namespace reprise::kernels

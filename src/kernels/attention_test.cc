@@ -26,34 +26,34 @@ class AttentionRanges : public testing::Test {
     operands_.keys = {&keys_ref_, 1};
     operands_.values = {&values_ref_, 1};
     operands_.out = make(out_, kHeads, queries);
-    plan_.heads = kHeads;
-    plan_.kv_heads = kKeyHeads;
-    plan_.depth = plan_.value_depth = kDepth;
-    plan_.scale = 0.25f;
-    plan_.sequences.resize(1);
-    plan_.sequences[0].queries = queries;
-    plan_.sequences[0].keys = keys;
-    plan_.sequences[0].high = keys - queries;
-    PrepareAttention(plan_, keys);
-    partial_.resize(static_cast<size_t>(AttentionPartialCount(plan_)));
-    scratch_.resize(static_cast<size_t>(AttentionScratchBytes(plan_)) / sizeof(float));
+    setup_.heads = kHeads;
+    setup_.kv_heads = kKeyHeads;
+    setup_.depth = setup_.value_depth = kDepth;
+    setup_.scale = 0.25f;
+    setup_.sequences.resize(1);
+    setup_.sequences[0].queries = queries;
+    setup_.sequences[0].keys = keys;
+    setup_.sequences[0].high = keys - queries;
+    PrepareAttention(setup_, keys);
+    partial_.resize(static_cast<size_t>(AttentionPartialCount(setup_)));
+    scratch_.resize(static_cast<size_t>(AttentionScratchBytes(setup_)) / sizeof(float));
   }
 
   std::vector<float> Run(int64_t step) {
     std::fill(out_.begin(), out_.end(), 7.0f);
     std::fill(partial_.begin(), partial_.end(), 7.0f);
     std::fill(scratch_.begin(), scratch_.end(), 7.0f);
-    for (int64_t u = 0; u < plan_.units; u += step) {
-      Attend(plan_, operands_, {u, std::min(plan_.units, u + step)}, partial_.data(), scratch_.data());
+    for (int64_t u = 0; u < setup_.units; u += step) {
+      Attend(setup_, operands_, {u, std::min(setup_.units, u + step)}, partial_.data(), scratch_.data());
     }
-    for (int64_t u = 0; u < plan_.merge_units; u += step) {
-      MergeAttention(plan_, operands_, {u, std::min(plan_.merge_units, u + step)}, partial_.data(), scratch_.data());
+    for (int64_t u = 0; u < setup_.merge_units; u += step) {
+      MergeAttention(setup_, operands_, {u, std::min(setup_.merge_units, u + step)}, partial_.data(), scratch_.data());
     }
     return out_;
   }
 
   void ExpectTheSameBitsHoweverItIsCut() {
-    const std::vector<float> whole = Run(plan_.units);
+    const std::vector<float> whole = Run(setup_.units);
     for (int64_t step : {1, 3}) {
       const std::vector<float> parts = Run(step);
       EXPECT_EQ(std::memcmp(whole.data(), parts.data(), whole.size() * sizeof(float)), 0) << "in steps of " << step;
@@ -65,7 +65,7 @@ class AttentionRanges : public testing::Test {
   static constexpr int64_t kKeyHeads = 2;
   static constexpr int64_t kDepth = 20;
 
-  AttentionPlan plan_;
+  AttentionSetup setup_;
   AttentionOperands operands_;
   TensorRef keys_ref_, values_ref_;
   std::vector<float> query_, keys_, values_, out_, partial_, scratch_;
@@ -74,22 +74,22 @@ class AttentionRanges : public testing::Test {
 
 TEST_F(AttentionRanges, ManyQueries) {
   Make(150, 170);
-  EXPECT_FALSE(plan_.is_split);
-  EXPECT_GT(plan_.units, 6);
+  EXPECT_FALSE(setup_.is_split);
+  EXPECT_GT(setup_.units, 6);
   ExpectTheSameBitsHoweverItIsCut();
 }
 
 TEST_F(AttentionRanges, OneQueryOverPiecesOfTheKeys) {
   Make(1, 1700);
-  EXPECT_TRUE(plan_.is_split);
-  EXPECT_EQ(plan_.units, 2 * 4);
+  EXPECT_TRUE(setup_.is_split);
+  EXPECT_EQ(setup_.units, 2 * 4);
   ExpectTheSameBitsHoweverItIsCut();
 }
 
 TEST_F(AttentionRanges, Gradients) {
   Make(110, 130);
-  PrepareAttention(plan_, 0);
-  Run(plan_.units);
+  PrepareAttention(setup_, 0);
+  Run(setup_.units);
   std::vector<float> gradient(out_.size(), 0.5f), statistics(static_cast<size_t>(kHeads * 110), 1.0f);
   operands_.maximum = operands_.sum = MakeContiguous(statistics.data(), DType::kFloat, {1, kHeads, 110, 1});
   const auto run = [&](int64_t step) {
@@ -101,8 +101,8 @@ TEST_F(AttentionRanges, Gradients) {
         .value =
             MakeContiguous(made.data() + query_.size() + keys_.size(), DType::kFloat, {1, kKeyHeads, 130, kDepth})};
     for (int64_t u = 0; u < kKeyHeads; u += step) {
-      std::vector<float> scratch(static_cast<size_t>(AttentionBackwardScratchBytes(plan_)) / sizeof(float), 7.0f);
-      AttendBackward(plan_, operands_, gradients, {u, u + step}, scratch.data());
+      std::vector<float> scratch(static_cast<size_t>(AttentionBackwardScratchBytes(setup_)) / sizeof(float), 7.0f);
+      AttendBackward(setup_, operands_, gradients, {u, u + step}, scratch.data());
     }
     return made;
   };

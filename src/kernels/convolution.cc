@@ -100,9 +100,9 @@ struct Run {
 
 }  // namespace
 
-// ---- The plan ---------------------------------------------------------------------------------------------------
+// ---- The setup ----
 
-void ConvPlan::Simplify(ConvShape& shape, TensorRef& input, TensorRef& out) {
+void ConvSetup::Simplify(ConvShape& shape, TensorRef& input, TensorRef& out) {
   bool is_pointwise = true;
   for (int d = 0; d < 3; ++d) {
     ConvDim& dim = shape.dims[d];
@@ -122,7 +122,7 @@ void ConvPlan::Simplify(ConvShape& shape, TensorRef& input, TensorRef& out) {
   shape.dims[2].in = shape.dims[2].out = input.sizes[4];
 }
 
-ConvPlan::ConvPlan(const ConvShape& shape, const TensorRef& input)
+ConvSetup::ConvSetup(const ConvShape& shape, const TensorRef& input)
     : shape_(shape), compute_(input.dtype == DType::kDouble ? DType::kDouble : DType::kFloat) {
   by_rows_ = shape.out_channels <= kRowsWithoutPanels;
   std::vector<DimPhase> of_dim[3];
@@ -201,7 +201,7 @@ ConvPlan::ConvPlan(const ConvShape& shape, const TensorRef& input)
   CutIntoUnits();
 }
 
-void ConvPlan::CutIntoUnits() {
+void ConvSetup::CutIntoUnits() {
   const ConvShape& shape = shape_;
   // Fixed by the shape, so that there is work for several threads but no column is packed too often.
   int64_t blocks = 0;
@@ -234,15 +234,15 @@ void ConvPlan::CutIntoUnits() {
   }
 }
 
-// ---- Preparing the input ------------------------------------------------------------------------------------------
+// ---- Preparing the input ----
 
-int64_t ConvPlan::prepare_units() const {
+int64_t ConvSetup::prepare_units() const {
   return source_elements() == 0 ? 0 : shape_.batch * shape_.groups * shape_.in_channels * parts_;
 }
 
 // One residue of each dim at one position in D.
 template <class T>
-void ConvPlan::PreparePart(const TensorRef& input, int64_t plane, int64_t part, bool has_zeros, T* to) const {
+void ConvSetup::PreparePart(const TensorRef& input, int64_t plane, int64_t part, bool has_zeros, T* to) const {
   const int64_t channels = shape_.groups * shape_.in_channels;
   const int64_t stride = input.strides[4];
   const CastFn cast = FindCast(input.dtype, DTypeOf<T>());
@@ -290,33 +290,33 @@ void ConvPlan::PreparePart(const TensorRef& input, int64_t plane, int64_t part, 
 }
 
 template <class T>
-void ConvPlan::PrepareAs(const TensorRef& input, T* source, Range range) const {
+void ConvSetup::PrepareAs(const TensorRef& input, T* source, Range range) const {
   for (int64_t unit = range.begin; unit < range.end; ++unit) {
     PreparePart(input, unit / parts_, unit % parts_, false, source + unit * size_[1] * size_[2]);
   }
 }
 
-void ConvPlan::Prepare(const TensorRef& input, void* source, Range range) const {
+void ConvSetup::Prepare(const TensorRef& input, void* source, Range range) const {
   if (compute_ == DType::kDouble) return PrepareAs(input, static_cast<double*>(source), range);
   PrepareAs(input, static_cast<float*>(source), range);
 }
 
-// ---- Packing the weights ------------------------------------------------------------------------------------------
+// ---- Packing the weights ----
 
-int64_t ConvPlan::pack_units() const {
+int64_t ConvSetup::pack_units() const {
   const Phase& last = phases_.back();
   return last.pack_begin + shape_.groups * shape_.out_channels;
 }
 
-int64_t ConvPlan::pack_cost() const { return std::max<int64_t>(1, deepest_) * 2; }
+int64_t ConvSetup::pack_cost() const { return std::max<int64_t>(1, deepest_) * 2; }
 
-int64_t ConvPlan::PackScratchBytes() const {
+int64_t ConvSetup::PackScratchBytes() const {
   const int64_t kernel = shape_.dims[0].kernel * shape_.dims[1].kernel * shape_.dims[2].kernel;
   return ScratchCutter::Bytes<double>(kernel * shape_.in_channels);
 }
 
 template <class T>
-void ConvPlan::PackAs(const TensorRef& weight, T* packed, Range range, T* scratch) const {
+void ConvSetup::PackAs(const TensorRef& weight, T* packed, Range range, T* scratch) const {
   const int64_t kernel = weight.sizes[2] * weight.sizes[3] * weight.sizes[4];
   const int64_t item = ItemSize(weight.dtype);
   const CastFn cast = FindCast(weight.dtype, DTypeOf<T>());
@@ -369,61 +369,61 @@ void ConvPlan::PackAs(const TensorRef& weight, T* packed, Range range, T* scratc
   }
 }
 
-void ConvPlan::Pack(const TensorRef& weight, void* packed, Range range, void* scratch) const {
+void ConvSetup::Pack(const TensorRef& weight, void* packed, Range range, void* scratch) const {
   if (compute_ == DType::kDouble) {
     return PackAs(weight, static_cast<double*>(packed), range, static_cast<double*>(scratch));
   }
   PackAs(weight, static_cast<float*>(packed), range, static_cast<float*>(scratch));
 }
 
-// ---- The product --------------------------------------------------------------------------------------------------
+// ---- The product ----
 
 /// One call of Convolve.
 template <class T>
 class ConvRunner {
  public:
-  ConvRunner(const ConvPlan& plan, const TensorRef& input, const T* source, const T* packed, const TensorRef* bias,
+  ConvRunner(const ConvSetup& setup, const TensorRef& input, const T* source, const T* packed, const TensorRef* bias,
              const TensorRef& out, void* scratch)
-      : plan_(plan), shape_(plan.shape_), input_(input), source_(source), packed_(packed), bias_(bias), out_(out) {
-    if (plan.is_direct_) source_ = static_cast<const T*>(input.data);
+      : setup_(setup), shape_(setup.shape_), input_(input), source_(source), packed_(packed), bias_(bias), out_(out) {
+    if (setup.is_direct_) source_ = static_cast<const T*>(input.data);
     width_ = simd::PanelWidth(T());
     ScratchCutter cut(scratch);
-    c_ = cut.Cut<T>(Results(plan));
-    if (plan.is_fused_) own_ = cut.Cut<T>(OwnSource(plan));
-    if (plan.by_rows_) return;
-    const int64_t columns = RoundUp(plan.widest_block_, width_);
-    right_ = cut.Cut<T>(columns * std::min(kDepth, plan.deepest_) + kSlack);
+    c_ = cut.Cut<T>(Results(setup));
+    if (setup.is_fused_) own_ = cut.Cut<T>(OwnSource(setup));
+    if (setup.by_rows_) return;
+    const int64_t columns = RoundUp(setup.widest_block_, width_);
+    right_ = cut.Cut<T>(columns * std::min(kDepth, setup.deepest_) + kSlack);
     runs_ = cut.Cut<Run>(columns);
     pieces_ = cut.Cut<Run>(2 * columns);
   }
 
-  static int64_t Scratch(const ConvPlan& plan) {
-    int64_t bytes = ScratchCutter::Bytes<T>(Results(plan));
-    if (plan.is_fused_) bytes += ScratchCutter::Bytes<T>(OwnSource(plan));
-    if (plan.by_rows_) return bytes;
-    const int64_t columns = RoundUp(plan.widest_block_, simd::PanelWidth(T()));
-    return bytes + ScratchCutter::Bytes<T>(columns * std::min(kDepth, plan.deepest_) + kSlack) +
+  static int64_t Scratch(const ConvSetup& setup) {
+    int64_t bytes = ScratchCutter::Bytes<T>(Results(setup));
+    if (setup.is_fused_) bytes += ScratchCutter::Bytes<T>(OwnSource(setup));
+    if (setup.by_rows_) return bytes;
+    const int64_t columns = RoundUp(setup.widest_block_, simd::PanelWidth(T()));
+    return bytes + ScratchCutter::Bytes<T>(columns * std::min(kDepth, setup.deepest_) + kSlack) +
            ScratchCutter::Bytes<Run>(columns) + ScratchCutter::Bytes<Run>(2 * columns);
   }
 
   void RunAll(Range range) {
-    if (plan_.is_fused_) {
-      std::fill_n(own_, OwnSource(plan_), T{});  // the padding stays as it is
+    if (setup_.is_fused_) {
+      std::fill_n(own_, OwnSource(setup_), T{});  // the padding stays as it is
       for (int64_t unit = range.begin; unit < range.end; ++unit) RunGroup(unit);
       return;
     }
     size_t index = 0;
     for (int64_t unit = range.begin; unit < range.end; ++unit) {
-      while (index + 1 < plan_.phases_.size() && unit >= plan_.phases_[index + 1].unit_begin) ++index;
-      const ConvPlan::Phase& phase = plan_.phases_[index];
+      while (index + 1 < setup_.phases_.size() && unit >= setup_.phases_[index + 1].unit_begin) ++index;
+      const ConvSetup::Phase& phase = setup_.phases_[index];
       const int64_t local = unit - phase.unit_begin;
-      const int64_t row_block = local % plan_.row_blocks_;
-      const int64_t block = local / plan_.row_blocks_ % phase.column_blocks;
-      const int64_t group = local / plan_.row_blocks_ / phase.column_blocks;
-      if (plan_.by_rows_) {
-        const int64_t in_plane = DivideUp(phase.count[1], plan_.block_outputs_);
+      const int64_t row_block = local % setup_.row_blocks_;
+      const int64_t block = local / setup_.row_blocks_ % phase.column_blocks;
+      const int64_t group = local / setup_.row_blocks_ / phase.column_blocks;
+      if (setup_.by_rows_) {
+        const int64_t in_plane = DivideUp(phase.count[1], setup_.block_outputs_);
         RunLongRow(phase, block / in_plane / phase.count[0], group, block / in_plane % phase.count[0],
-                   block % in_plane * plan_.block_outputs_);
+                   block % in_plane * setup_.block_outputs_);
       } else {
         FindRuns(phase, group, block);
         RunBlock(phase, group, row_block);
@@ -432,24 +432,24 @@ class ConvRunner {
   }
 
  private:
-  static int64_t Results(const ConvPlan& plan) {
-    if (plan.by_rows_) return plan.widest_block_ + simd::kTapRowSlack;
-    return RoundUp(plan.widest_block_, simd::PanelWidth(T())) * plan.block_rows_;
+  static int64_t Results(const ConvSetup& setup) {
+    if (setup.by_rows_) return setup.widest_block_ + simd::kTapRowSlack;
+    return RoundUp(setup.widest_block_, simd::PanelWidth(T())) * setup.block_rows_;
   }
-  static int64_t OwnSource(const ConvPlan& plan) { return plan.shape_.in_channels * plan.stride_c_ + kSlack; }
+  static int64_t OwnSource(const ConvSetup& setup) { return setup.shape_.in_channels * setup.stride_c_ + kSlack; }
 
   // Where output (n, d, h, w) of the phase reads and, but for the channel, is written.
-  Run RunAt(const ConvPlan::Phase& phase, int64_t n, int64_t group, int64_t d, int64_t h, int64_t w) const {
+  Run RunAt(const ConvSetup::Phase& phase, int64_t n, int64_t group, int64_t d, int64_t h, int64_t w) const {
     Run run{};
-    run.source = n * plan_.stride_n_ + group * shape_.in_channels * plan_.stride_c_ + d * plan_.pitch_[0] +
-                 h * plan_.pitch_[1] + w;
-    run.out = n * out_.strides[0] + (phase.first[0] + d * plan_.step_out_[0]) * out_.strides[2] +
-              (phase.first[1] + h * plan_.step_out_[1]) * out_.strides[3] +
-              (phase.first[2] + w * plan_.step_out_[2]) * out_.strides[4];
+    run.source = n * setup_.stride_n_ + group * shape_.in_channels * setup_.stride_c_ + d * setup_.pitch_[0] +
+                 h * setup_.pitch_[1] + w;
+    run.out = n * out_.strides[0] + (phase.first[0] + d * setup_.step_out_[0]) * out_.strides[2] +
+              (phase.first[1] + h * setup_.step_out_[1]) * out_.strides[3] +
+              (phase.first[2] + w * setup_.step_out_[2]) * out_.strides[4];
     return run;
   }
 
-  void FindRuns(const ConvPlan::Phase& phase, int64_t group, int64_t block) {
+  void FindRuns(const ConvSetup::Phase& phase, int64_t group, int64_t block) {
     const int64_t begin = block * phase.block_columns;
     columns_ = std::min(phase.block_columns, phase.columns - begin);
     run_count_ = 0;
@@ -480,7 +480,7 @@ class ConvRunner {
   }
 
   void StoreRun(const Run& run, int64_t channel, const T* values) const {
-    const int64_t step = out_.strides[4] * plan_.step_out_[2];
+    const int64_t step = out_.strides[4] * setup_.step_out_[2];
     char* to = ElementAt(out_, run.out + channel * out_.strides[1]);
     if (out_.dtype == DTypeOf<T>() && step == 1) {
       CopyRow(reinterpret_cast<T*>(to), values, run.length);
@@ -494,38 +494,38 @@ class ConvRunner {
   void RunGroup(int64_t unit) {
     const int64_t n = unit / shape_.groups;
     const int64_t group = unit % shape_.groups;
-    const int64_t part = plan_.size_[1] * plan_.size_[2];
+    const int64_t part = setup_.size_[1] * setup_.size_[2];
     for (int64_t c = 0; c < shape_.in_channels; ++c) {
       const int64_t plane = (n * shape_.groups + group) * shape_.in_channels + c;
-      for (int64_t p = 0; p < plan_.parts_; ++p) {
-        plan_.PreparePart(input_, plane, p, true, own_ + c * plan_.stride_c_ + p * part);
+      for (int64_t p = 0; p < setup_.parts_; ++p) {
+        setup_.PreparePart(input_, plane, p, true, own_ + c * setup_.stride_c_ + p * part);
       }
     }
-    for (const ConvPlan::Phase& phase : plan_.phases_) {
+    for (const ConvSetup::Phase& phase : setup_.phases_) {
       for (int64_t d = 0; d < phase.count[0]; ++d) {
-        for (int64_t h = 0; h < phase.count[1]; h += plan_.block_outputs_) RunLongRow(phase, n, group, d, h);
+        for (int64_t h = 0; h < phase.count[1]; h += setup_.block_outputs_) RunLongRow(phase, n, group, d, h);
       }
     }
   }
 
   // Rows of outputs from h on, of each channel of the group.
-  void RunLongRow(const ConvPlan::Phase& phase, int64_t n, int64_t group, int64_t d, int64_t h) {
+  void RunLongRow(const ConvSetup::Phase& phase, int64_t n, int64_t group, int64_t d, int64_t h) {
     const int64_t depth = phase.depth();
-    const int64_t rows = std::min(plan_.block_outputs_, phase.count[1] - h);
-    const int64_t length = (rows - 1) * plan_.size_[2] + phase.count[2];
+    const int64_t rows = std::min(setup_.block_outputs_, phase.count[1] - h);
+    const int64_t length = (rows - 1) * setup_.size_[2] + phase.count[2];
     const Run run = RunAt(phase, n, group, d, h, 0);
-    const T* source = plan_.is_fused_ ? own_ + d * plan_.pitch_[0] + h * plan_.pitch_[1] : source_ + run.source;
+    const T* source = setup_.is_fused_ ? own_ + d * setup_.pitch_[0] + h * setup_.pitch_[1] : source_ + run.source;
     const T* weight = packed_ + phase.packed_begin + group * shape_.out_channels * depth;
-    const int64_t step = out_.strides[4] * plan_.step_out_[2];
+    const int64_t step = out_.strides[4] * setup_.step_out_[2];
     const bool is_direct = out_.dtype == DTypeOf<T>() && step == 1;
     const CastFn store = FindCast(DTypeOf<T>(), out_.dtype);
-    const int64_t next = plan_.step_out_[1] * out_.strides[3] * ItemSize(out_.dtype);
+    const int64_t next = setup_.step_out_[1] * out_.strides[3] * ItemSize(out_.dtype);
     for (int64_t o = 0; o < shape_.out_channels; ++o) {
       const int64_t channel = group * shape_.out_channels + o;
       simd::TapRow(source, phase.offset.data(), weight + o * depth, depth, BiasOf(channel), c_, length);
       char* to = ElementAt(out_, run.out + channel * out_.strides[1]);
       const T* from = c_;
-      for (int64_t row = 0; row < rows; ++row, to += next, from += plan_.size_[2]) {
+      for (int64_t row = 0; row < rows; ++row, to += next, from += setup_.size_[2]) {
         if (is_direct) {
           CopyRow(reinterpret_cast<T*>(to), from, phase.count[2]);
         } else {
@@ -535,9 +535,9 @@ class ConvRunner {
     }
   }
 
-  void RunBlock(const ConvPlan::Phase& phase, int64_t group, int64_t row_block) {
-    const int64_t m0 = row_block * plan_.block_rows_;
-    const int64_t rows = std::min(plan_.block_rows_, shape_.out_channels - m0);
+  void RunBlock(const ConvSetup::Phase& phase, int64_t group, int64_t row_block) {
+    const int64_t m0 = row_block * setup_.block_rows_;
+    const int64_t rows = std::min(setup_.block_rows_, shape_.out_channels - m0);
     const int64_t depth = phase.depth();
     const int64_t panels = DivideUp(columns_, width_);
     const int64_t stride = panels * width_;
@@ -600,7 +600,7 @@ class ConvRunner {
       T* to = right_ + panel * width_ * depth;
       if (pieces_[p].length == width_) {
         simd::CopyPanel(source_ + pieces_[p].source, offset, depth, to);
-      } else if (!plan_.is_direct_) {
+      } else if (!setup_.is_direct_) {
         CopyShort(pieces_ + p, count, offset, depth, to);
       } else {
         for (int64_t i = p; i < p + count; ++i) {
@@ -619,7 +619,7 @@ class ConvRunner {
     }
   }
 
-  const ConvPlan& plan_;
+  const ConvSetup& setup_;
   const ConvShape& shape_;
   const TensorRef& input_;
   const T* source_;
@@ -635,12 +635,12 @@ class ConvRunner {
   int64_t columns_ = 0, run_count_ = 0, piece_count_ = 0;
 };
 
-int64_t ConvPlan::ScratchBytes() const {
+int64_t ConvSetup::ScratchBytes() const {
   return compute_ == DType::kDouble ? ConvRunner<double>::Scratch(*this) : ConvRunner<float>::Scratch(*this);
 }
 
-void ConvPlan::Convolve(const TensorRef& input, const void* source, const void* packed, const TensorRef* bias,
-                        const TensorRef& out, Range range, void* scratch) const {
+void ConvSetup::Convolve(const TensorRef& input, const void* source, const void* packed, const TensorRef* bias,
+                         const TensorRef& out, Range range, void* scratch) const {
   if (compute_ == DType::kDouble) {
     ConvRunner<double>(*this, input, static_cast<const double*>(source), static_cast<const double*>(packed), bias, out,
                        scratch)

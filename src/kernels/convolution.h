@@ -52,12 +52,12 @@ struct ConvShape {
 ///
 /// Input and out are [N, C, D, H, W], weight has rank 5, too. The source is what Convolve reads: the prepared copy or
 /// the input itself.
-class ConvPlan {
+class ConvSetup {
  public:
   /// Rewrites shape and views of kernels of size 1 to fewer, longer rows.
   static void Simplify(ConvShape& shape, TensorRef& input, TensorRef& out);
 
-  ConvPlan(const ConvShape& shape, const TensorRef& input);
+  ConvSetup(const ConvShape& shape, const TensorRef& input);
 
   /// float32 or float64.
   DType compute() const { return compute_; }

@@ -10,7 +10,7 @@
 namespace reprise::kernels {
 namespace {
 
-// ---- Convolutions -----------------------------------------------------------------------------------------------
+// ---- Convolutions ----
 
 // The sum of left[i] right[i * stride]; eight partial sums.
 template <class T>
@@ -84,7 +84,7 @@ void WeightGradientOf(const ConvGradientShape& shape, const TensorRef& left, con
   }
 }
 
-// ---- Channels ---------------------------------------------------------------------------------------------------
+// ---- Channels ----
 
 constexpr int64_t kBlock = 512;
 

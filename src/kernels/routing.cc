@@ -125,13 +125,13 @@ int64_t RowsOf(const TensorRef& rows) { return EntryCount(rows, 1); }
 
 }  // namespace
 
-int64_t OrderAssignmentsWords(const RoutingPlan& plan) {
-  return 6 * plan.assignments + 2 * (plan.end_expert - plan.first_expert);
+int64_t OrderAssignmentsWords(const RoutingSetup& setup) {
+  return 6 * setup.assignments + 2 * (setup.end_expert - setup.first_expert);
 }
 
-void OrderAssignments(const RoutingPlan& plan, const RoutingOperands& operands, int64_t* words) {
-  const int64_t n = plan.assignments;
-  const int64_t experts = plan.end_expert - plan.first_expert;
+void OrderAssignments(const RoutingSetup& setup, const RoutingOperands& operands, int64_t* words) {
+  const int64_t n = setup.assignments;
+  const int64_t experts = setup.end_expert - setup.first_expert;
   auto* const keys = reinterpret_cast<uint64_t*>(words);
   auto* const other_keys = keys + n;
   int64_t* const values = words + 2 * n;
@@ -139,11 +139,11 @@ void OrderAssignments(const RoutingPlan& plan, const RoutingOperands& operands, 
   int64_t* const row_idx = other_values + n;
   int64_t* const places = row_idx + n;  // row_idx_out
   int64_t* const counts = places + n;
-  const auto is_counted = [&](int64_t expert) { return expert >= plan.first_expert && expert < plan.end_expert; };
+  const auto is_counted = [&](int64_t expert) { return expert >= setup.first_expert && expert < setup.end_expert; };
 
   const int64_t* const given = Staged<int64_t>(operands.expert_idx).Read(0, n, row_idx);
   for (int64_t i = 0; i < n; ++i) {
-    keys[i] = plan.keeps_others || is_counted(given[i]) ? KeyOf(given[i]) : ~uint64_t{0};
+    keys[i] = setup.keeps_others || is_counted(given[i]) ? KeyOf(given[i]) : ~uint64_t{0};
     values[i] = i;
   }
   const SortedPairs sorted = SortPairs(keys, values, other_keys, other_values, n);
@@ -151,27 +151,27 @@ void OrderAssignments(const RoutingPlan& plan, const RoutingOperands& operands, 
   if (operands.row_idx.data != nullptr) rows = Staged<int64_t>(operands.row_idx).Read(0, n, row_idx);
 
   std::fill_n(counts, experts, int64_t{0});
-  std::fill_n(operands.source, plan.rows, int64_t{-1});
-  std::fill_n(operands.expert, plan.rows, int64_t{0});
+  std::fill_n(operands.source, setup.rows, int64_t{-1});
+  std::fill_n(operands.expert, setup.rows, int64_t{0});
   std::fill_n(places, n, int64_t{-1});
   for (int64_t i = 0; i < n; ++i) {
-    const bool is_other = !plan.keeps_others && sorted.keys[i] == ~uint64_t{0};
+    const bool is_other = !setup.keeps_others && sorted.keys[i] == ~uint64_t{0};
     const int64_t expert = ExpertOf(sorted.keys[i]);
     const bool is_in_range = !is_other && is_counted(expert);
-    const int64_t at = is_in_range ? expert - plan.first_expert : 0;
+    const int64_t at = is_in_range ? expert - setup.first_expert : 0;
     const int64_t number = is_in_range ? counts[at]++ : 0;
-    if (is_other || (plan.capacity != 0 && (!is_in_range || number >= plan.capacity))) continue;
-    const int64_t place = plan.capacity != 0 ? at * plan.capacity + number : i;
+    if (is_other || (setup.capacity != 0 && (!is_in_range || number >= setup.capacity))) continue;
+    const int64_t place = setup.capacity != 0 ? at * setup.capacity + number : i;
     const int64_t assignment = sorted.values[i];
     const int64_t row = rows != nullptr ? rows[assignment] : assignment;
     if (row < 0 || row >= n) continue;
-    if (plan.names_sources) {
+    if (setup.names_sources) {
       places[i] = row;
     } else {
       places[row] = place;
     }
-    if (place >= plan.rows) continue;
-    operands.source[place] = rows != nullptr ? row % plan.tokens : row / plan.choices;
+    if (place >= setup.rows) continue;
+    operands.source[place] = rows != nullptr ? row % setup.tokens : row / setup.choices;
     operands.expert[place] = at;
   }
   StoreWords(operands.row_idx_out, places);
@@ -181,7 +181,7 @@ void OrderAssignments(const RoutingPlan& plan, const RoutingOperands& operands, 
   }
   StoreWords(operands.before_capacity, counts);
   int64_t* const told = counts + experts;
-  if (plan.count == RoutingPlan::Count::kPairs) {
+  if (setup.count == RoutingSetup::Count::kPairs) {
     // Pairs take two words each, which the arrays of the assignments, all read, need not have: elements one by one.
     int64_t next = 0;
     const auto put = [&](int64_t i, int64_t word) {
@@ -190,15 +190,15 @@ void OrderAssignments(const RoutingPlan& plan, const RoutingOperands& operands, 
     };
     for (int64_t e = 0; e < experts; ++e) {
       if (counts[e] == 0) continue;
-      put(next++, plan.first_expert + e);
+      put(next++, setup.first_expert + e);
       put(next++, counts[e]);
     }
     while (next < ElementCount(operands.counts)) put(next++, 0);
-  } else if (plan.count != RoutingPlan::Count::kNone) {
+  } else if (setup.count != RoutingSetup::Count::kNone) {
     int64_t sum = 0;
     for (int64_t e = 0; e < experts; ++e) {
       sum += counts[e];
-      told[e] = plan.count == RoutingPlan::Count::kEnds ? sum : counts[e];
+      told[e] = setup.count == RoutingSetup::Count::kEnds ? sum : counts[e];
     }
     StoreWords(operands.counts, told);
   }

@@ -19,7 +19,7 @@
 
 namespace reprise::kernels {
 
-struct RoutingPlan {
+struct RoutingSetup {
   int64_t assignments = 0;
   int64_t choices = 1;  ///< k
   int64_t tokens = 0;
@@ -44,8 +44,8 @@ struct RoutingOperands {
 };
 
 /// int64 words of memory that the function needs.
-int64_t OrderAssignmentsWords(const RoutingPlan& plan);
-void OrderAssignments(const RoutingPlan& plan, const RoutingOperands& operands, int64_t* words);
+int64_t OrderAssignmentsWords(const RoutingSetup& setup);
+void OrderAssignments(const RoutingSetup& setup, const RoutingOperands& operands, int64_t* words);
 
 /// How rows get from x to y.
 enum class RowQuantization : uint8_t { kNone, kStatic, kDynamic };

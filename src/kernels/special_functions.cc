@@ -16,7 +16,7 @@ namespace {
 template <class T>
 using Precise = std::conditional_t<std::is_same_v<T, float>, double, T>;
 
-// ---- Functions of one number ------------------------------------------------------------------------------------
+// ---- Functions of one number ----
 
 template <class T>
 struct Acosh {
@@ -94,7 +94,7 @@ struct LogitBetweenGrad {
   T low, high;
 };
 
-// ---- Functions of two numbers and more --------------------------------------------------------------------------
+// ---- Functions of two numbers and more ----
 
 template <class T>
 T XLogYOf(T a, T b) {

@@ -59,7 +59,7 @@ DeviceCache::~DeviceCache() {
   }
 }
 
-// ------------------------------------------------------------------------------------------------------------ allocate
+// ---- Allocate ----
 
 StatusOr<void*> DeviceCache::Allocate(uint64_t bytes, void* stream, TraceContextPtr context) {
   Request request{.bytes = bytes, .stream = stream, .context = std::move(context)};
@@ -100,12 +100,12 @@ StatusOr<void*> DeviceCache::Allocate(uint64_t bytes, void* stream, TraceContext
   }
   ++stats_.num_ooms;
   if (request.rejected) ++stats_.num_oom_rejections;
-  const Holdings holdings = Account(request);
-  Trace(TraceAction::kOom, reinterpret_cast<void*>(holdings.device.free_bytes), bytes, stream, *request.pool,
+  const MemoryUse held = Account(request);
+  Trace(TraceAction::kOom, reinterpret_cast<void*>(held.device.free_bytes), bytes, stream, *request.pool,
         request.context);
   lock.unlock();
-  host_.NotifyOutOfMemory(device_, bytes, holdings.device);
-  return OutOfMemory(holdings);
+  host_.NotifyOutOfMemory(device_, bytes, held.device);
+  return OutOfMemory(held);
 }
 
 Block* DeviceCache::TakeFree(const Request& request, Pool& pool) {
@@ -211,7 +211,7 @@ void* DeviceCache::HandOut(Block* block, Request& request) {
   return block->address;
 }
 
-// ---------------------------------------------------------------------------------------------------------------- free
+// ---- Free ----
 
 Status DeviceCache::Free(Block* block, const void* address, const TraceContextPtr& context) {
   Lock lock(mutex_);
@@ -358,7 +358,7 @@ void DeviceCache::NoteRemoved(Block* block) {
   }
 }
 
-// ----------------------------------------------------------------------------------------------------- back to a state
+// ---- Back to a state ----
 
 /// The segment is one free block; it becomes what `state` says.
 void DeviceCache::CutAs(Segment& segment, const PoolState::Segment& state, PoolChange& change) {
@@ -383,7 +383,7 @@ void DeviceCache::CutAs(Segment& segment, const PoolState::Segment& state, PoolC
   for (Block* const each : free) InsertFree(each);  // no two of them are neighbours
 }
 
-// -------------------------------------------------------------------------------------------------------------- blocks
+// ---- Blocks ----
 
 /// Keeps the first `size` bytes; returns a block of the rest, taken.
 Block* DeviceCache::SplitOff(Block* block, uint64_t size) {

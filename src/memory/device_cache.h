@@ -127,7 +127,7 @@ class DeviceCache {
     std::vector<void*> captured;
   };
   /// Who holds memory, for a message.
-  struct Holdings {
+  struct MemoryUse {
     struct Part {  ///< of one pool and stream
       PoolId pool;
       void* stream = nullptr;
@@ -232,8 +232,8 @@ class DeviceCache {
   // device_insight.cc
   void Trace(TraceAction action, const void* address, uint64_t size, void* stream, const Pool& pool,
              const TraceContextPtr& context);
-  Holdings Account(const Request& request);
-  Status OutOfMemory(const Holdings& holdings) const;
+  MemoryUse Account(const Request& request);
+  Status OutOfMemory(const MemoryUse& held) const;
 
   CacheHost& host_;
   const int device_;

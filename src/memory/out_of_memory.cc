@@ -33,26 +33,26 @@ std::string Bytes(uint64_t bytes) {
   return fmt::format("{} bytes", bytes);
 }
 
-DeviceCache::Holdings DeviceCache::Account(const Request& request) {
-  Holdings holdings;
-  holdings.device = host_.driver.Size(device_);
-  holdings.request = request.bytes;
-  holdings.allocated = static_cast<uint64_t>(stats_.allocated_bytes.current());
-  holdings.reserved = static_cast<uint64_t>(stats_.reserved_bytes.current());
-  holdings.limit = Limit();
-  holdings.fraction = fraction_;
-  holdings.capturing = request.capturing;
-  holdings.rejected = request.rejected;
-  std::map<std::pair<PoolId, void*>, Holdings::Part> parts;
-  std::map<PoolId, Holdings::PoolPart> pools;
+DeviceCache::MemoryUse DeviceCache::Account(const Request& request) {
+  MemoryUse held;
+  held.device = host_.driver.Size(device_);
+  held.request = request.bytes;
+  held.allocated = static_cast<uint64_t>(stats_.allocated_bytes.current());
+  held.reserved = static_cast<uint64_t>(stats_.reserved_bytes.current());
+  held.limit = Limit();
+  held.fraction = fraction_;
+  held.capturing = request.capturing;
+  held.rejected = request.rejected;
+  std::map<std::pair<PoolId, void*>, MemoryUse::Part> parts;
+  std::map<PoolId, MemoryUse::PoolPart> pools;
   std::map<void*, uint64_t> waiting;
   for (const auto& [base, segment] : segments_) {
     const Pool& pool = *segment->silo->blocks->pool;
-    Holdings::Part& part = parts[{pool.id, segment->silo->stream}];
+    MemoryUse::Part& part = parts[{pool.id, segment->silo->stream}];
     part.pool = pool.id;
     part.stream = segment->silo->stream;
     if (pool.is_private()) {
-      Holdings::PoolPart& whole = pools[pool.id];
+      MemoryUse::PoolPart& whole = pools[pool.id];
       whole.pool = pool.id;
       whole.users = pool.users;
       whole.reserved += segment->mapped;
@@ -70,27 +70,27 @@ DeviceCache::Holdings DeviceCache::Account(const Request& request) {
   for (const Block* block : deferred_) {
     for (const StreamUse& use : block->uses) waiting[use.stream] += block->size;
   }
-  for (auto& [key, part] : parts) holdings.parts.push_back(part);
-  for (auto& [id, pool] : pools) holdings.pools.push_back(pool);
-  holdings.waiting.assign(waiting.begin(), waiting.end());
-  return holdings;
+  for (auto& [key, part] : parts) held.parts.push_back(part);
+  for (auto& [id, pool] : pools) held.pools.push_back(pool);
+  held.waiting.assign(waiting.begin(), waiting.end());
+  return held;
 }
 
-Status DeviceCache::OutOfMemory(const Holdings& holdings) const {
+Status DeviceCache::OutOfMemory(const MemoryUse& held) const {
   std::string what = fmt::format(
       "NPU out of memory: tried to allocate {} on device {}, which has {} in total and {} free; {} are allocated and "
       "{} "
       "reserved here",
-      Bytes(holdings.request), device_, Bytes(holdings.device.total_bytes), Bytes(holdings.device.free_bytes),
-      Bytes(holdings.allocated), Bytes(holdings.reserved));
-  if (holdings.limit != UINT64_MAX) {
-    what += fmt::format(", and {} may be (fraction {:.2f})", Bytes(holdings.limit), holdings.fraction);
+      Bytes(held.request), device_, Bytes(held.device.total_bytes), Bytes(held.device.free_bytes),
+      Bytes(held.allocated), Bytes(held.reserved));
+  if (held.limit != UINT64_MAX) {
+    what += fmt::format(", and {} may be (fraction {:.2f})", Bytes(held.limit), held.fraction);
   }
 
   std::vector<std::pair<uint64_t, std::string>> holders;
   std::vector<std::pair<uint64_t, std::string>> remedies;
   uint64_t cached_for_all = 0;
-  for (const Holdings::Part& part : holdings.parts) {
+  for (const MemoryUse::Part& part : held.parts) {
     const std::string owner = part.pool.is_default() ? "the default pool" : host_.NameOf(part.pool);
     if (part.live != 0) {
       holders.emplace_back(part.live, fmt::format("{} in {} on stream {}", Bytes(part.live), owner, part.stream));
@@ -98,12 +98,12 @@ Status DeviceCache::OutOfMemory(const Holdings& holdings) const {
     if (!part.pool.is_default() || part.cached == 0) continue;
     cached_for_all += part.cached;
     // Otherwise all that could be flushed was.
-    if (holdings.capturing || holdings.rejected) {
+    if (held.capturing || held.rejected) {
       remedies.emplace_back(part.cached, fmt::format("{} are cached for stream {}: EmptyCache{}", Bytes(part.cached),
-                                                     part.stream, holdings.capturing ? " before the capture" : ""));
+                                                     part.stream, held.capturing ? " before the capture" : ""));
     }
   }
-  for (const Holdings::PoolPart& pool : holdings.pools) {
+  for (const MemoryUse::PoolPart& pool : held.pools) {
     const std::string owner = host_.NameOf(pool.pool);
     remedies.emplace_back(pool.reserved,
                           pool.users != 0
@@ -111,10 +111,10 @@ Status DeviceCache::OutOfMemory(const Holdings& holdings) const {
                               : fmt::format("{} left {} in its pool: free what was allocated there, then EmptyCache",
                                             owner, Bytes(pool.reserved)));
   }
-  for (const auto& [stream, bytes] : holdings.waiting) {
+  for (const auto& [stream, bytes] : held.waiting) {
     remedies.emplace_back(bytes, fmt::format("{} wait for stream {}: synchronise it", Bytes(bytes), stream));
   }
-  if (!holdings.capturing && !holdings.rejected && cached_for_all >= holdings.request) {
+  if (!held.capturing && !held.rejected && cached_for_all >= held.request) {
     remedies.emplace_back(cached_for_all,
                           fmt::format("{} are free in parts of segments that are in use (fragmentation): set "
                                       "expandable_segments:True, or max_split_size_mb",

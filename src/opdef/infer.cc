@@ -180,7 +180,7 @@ std::string ValueText(const std::vector<T>& values) {
 
 }  // namespace
 
-// ---- Attributes -------------------------------------------------------------------------------------------------
+// ---- Attributes ----
 
 const char* KindNameOf(const AttributeValue& value) {
   constexpr const char* kNames[] = {"boolean",
@@ -268,7 +268,7 @@ std::vector<int64_t> InferContext::Ints(std::string_view name) const {
   return {entries.begin(), entries.end()};
 }
 
-// ---- Operands ---------------------------------------------------------------------------------------------------
+// ---- Operands ----
 
 size_t InferContext::IndexOf(std::string_view name) const {
   const auto found =
@@ -337,7 +337,7 @@ Status InferContext::SetRest(const Shape& shape) {
   return {};
 }
 
-// ---- Words ------------------------------------------------------------------------------------------------------
+// ---- Words ----
 
 Status InferContext::WrongInput(const InferTensor& tensor, std::string text, std::string hint) const {
   return Error(kOpInputNotMatch, fmt::format("{}: {} {}", op.type, tensor.name, text))
@@ -414,7 +414,7 @@ Status InferContext::BroadcastWith(const InferTensor& tensor, Shape* shape) cons
       "sizes, aligned at the last dim, must be equal or 1");
 }
 
-// ---- The whole --------------------------------------------------------------------------------------------------
+// ---- The whole ----
 
 Status Infer(InferContext& call) {
   REPRISE_RETURN_IF_ERROR(CheckAttributes(call.op, call.attributes, "set it"));

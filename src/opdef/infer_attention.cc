@@ -120,7 +120,7 @@ Status InferAttention(InferContext& call) {  // rule
   return call.Set(out, ShapeIn(layouts.out, heads));
 }
 
-// ---- Caches -----------------------------------------------------------------------------------------------------
+// ---- Caches ----
 
 // [b, 1, s, d]: the rotated part is as wide as cos, the normed one as gamma.
 Status KvCache(InferContext& call) {  // rule

@@ -137,7 +137,7 @@ Status OneHot(InferContext& call) {  // rule
   return call.SetRest(shape);
 }
 
-// ---- Drawn numbers ----------------------------------------------------------------------------------------------
+// ---- Drawn numbers ----
 
 Status Samples(InferContext& call) {  // rule
   const opdef::Shape& x = call.First().shape;
@@ -165,7 +165,7 @@ Status DropoutMask(InferContext& call) {  // rule
   return call.SetRest(opdef::Shape{CeilDiv(opdef::Shape(*sizes).elements(), kGroup) * (kGroup / 8)});
 }
 
-// ---- Other processes --------------------------------------------------------------------------------------------
+// ---- Other processes ----
 
 namespace {
 

@@ -201,7 +201,7 @@ Status Reverse(InferContext& call) {  // rule
   return call.SetRest(x);
 }
 
-// ---- Joining and splitting --------------------------------------------------------------------------------------
+// ---- Joining and splitting ----
 
 namespace {
 
@@ -386,7 +386,7 @@ Status Tile(InferContext& call) {  // rule
   return call.SetRest(shape);
 }
 
-// ---- Borders ----------------------------------------------------------------------------------------------------
+// ---- Borders ----
 
 namespace {
 
@@ -426,7 +426,7 @@ Status PadGrad(InferContext& call) {  // rule
   return SetPadded(call, -1);
 }
 
-// ---- Slices -----------------------------------------------------------------------------------------------------
+// ---- Slices ----
 
 namespace {
 

@@ -82,7 +82,7 @@ Status GroupNorm(InferContext& call) {  // rule
   return call.SetRest(Sizes{x.shape[0], groups});
 }
 
-// ---- Quantisation -----------------------------------------------------------------------------------------------
+// ---- Quantisation ----
 
 // Results like x; a scale, and perhaps an offset, for each row.
 Status RowScales(InferContext& call) {  // rule

@@ -128,7 +128,7 @@ bool Contains(const Expression& expression, int symbol) {
 
 }  // namespace
 
-// ---- Dim --------------------------------------------------------------------------------------------------------
+// ---- Dim ----
 
 Dim Dim::Unknown() {
   Dim dim;
@@ -298,7 +298,7 @@ Dim Known(const Dim& a, const Dim& b) {
   return b.is_number() || a.is_unknown() ? b : a;
 }
 
-// ---- Shape ------------------------------------------------------------------------------------------------------
+// ---- Shape ----
 
 Shape Shape::Of(std::span<const int64_t> dims) {
   if (dims.size() == 1 && dims[0] == -2) return UnknownRank();
@@ -350,7 +350,7 @@ Shape Shape::Substitute(const std::map<int, Dim>& symbols) const {
   return shape;
 }
 
-// ---- Facts ------------------------------------------------------------------------------------------------------
+// ---- Facts ----
 
 bool Facts::Unify(const Dim& first, const Dim& second) {
   if (first.is_unknown() || second.is_unknown()) return true;
@@ -387,7 +387,7 @@ std::string Facts::text() const {
   return out;
 }
 
-// ---- Broadcasting -----------------------------------------------------------------------------------------------
+// ---- Broadcasting ----
 
 std::optional<Dim> BroadcastDim(const Dim& a, const Dim& b, Facts& facts) {
   if (a.Is(1)) return b;

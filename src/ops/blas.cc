@@ -7,9 +7,9 @@
 #include <string>
 
 #include "kernels/scale_add.h"
+#include "ops/lowerings.h"
 #include "ops/named_call.h"
 #include "ops/op_call.h"
-#include "ops/plans.h"
 #include "ops/rules.h"
 #include "runtime/dump.h"
 #include "runtime/report.h"
@@ -22,11 +22,11 @@ using kernels::DType;
 
 constexpr int kMaxComputeType = 1;  // high precision, low precision
 
-void RunScaleAdd(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunScaleAdd(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::ScaleAdd(launch.refs[1], launch.refs[2], launch.refs[3], launch.refs[0], range);
 }
 
-Status PlanScaleAdd(OpCall& call) {
+Status LowerScaleAdd(OpCall& call) {
   Launch& launch = call.AddLaunch(RunScaleAdd);
   call.Write(launch, call.outputs[0]);
   for (size_t i = 1; i < call.inputs.size(); ++i) call.Read(launch, call.inputs[i]);
@@ -36,9 +36,9 @@ Status PlanScaleAdd(OpCall& call) {
 }
 
 constexpr Computation kProduct = {
-    .dtype_rule = TypeOfOutput, .shape_rule = MatmulShape, .engine = Engine::kCube, .plan = PlanMatmul};
+    .dtype_rule = TypeOfOutput, .shape_rule = MatmulShape, .engine = Engine::kCube, .lower = LowerMatmul};
 constexpr Computation kScaleAdd = {
-    .dtype_rule = TypeOfOutput, .shape_rule = BroadcastInputs, .engine = Engine::kCube, .plan = PlanScaleAdd};
+    .dtype_rule = TypeOfOutput, .shape_rule = BroadcastInputs, .engine = Engine::kCube, .lower = LowerScaleAdd};
 constexpr std::array kProductParams = {In("A"), In("B"), Out("product"), Attr("cubeMathType", ParamKind::kInt)};
 constexpr std::array kScaleAddParams = {InOut("C"), In("product"), In("alpha"), In("beta")};
 constexpr Routine kProductRoutine = {kProductParams, kProduct};
@@ -54,7 +54,7 @@ Status Invalid(const BlasCall& call, const char* parameter, std::string text, st
 }
 
 // The matrix after op().
-StatusOr<View> ViewOf(const BlasCall& call, const BlasMatrix& matrix) {
+StatusOr<StridedView> ViewOf(const BlasCall& call, const BlasMatrix& matrix) {
   if (matrix.transposition != 0 && matrix.transposition != 1) {
     return Error(kApiNotSupported, fmt::format("{}: {} is {}, which is no row-major matrix", call.name,
                                                matrix.transposition_name, matrix.transposition))
@@ -66,7 +66,7 @@ StatusOr<View> ViewOf(const BlasCall& call, const BlasMatrix& matrix) {
     return Invalid(call, matrix.stride_name, fmt::format("is {}", matrix.row_stride),
                    fmt::format("pass at least {}, or -1 for no gaps", std::max<int64_t>(1, dense)));
   }
-  View view;
+  StridedView view;
   view.dtype = static_cast<DType>(matrix.dtype);
   const std::array sizes = {matrix.rows, matrix.columns};
   const std::array strides = {matrix.row_stride == -1 ? dense : matrix.row_stride, matrix.item_stride};
@@ -76,7 +76,7 @@ StatusOr<View> ViewOf(const BlasCall& call, const BlasMatrix& matrix) {
   return matrix.transposition == 1 ? view.Transposed() : view;
 }
 
-Status CheckMemory(const BlasCall& call, const BlasMatrix& matrix, const View& view) {
+Status CheckMemory(const BlasCall& call, const BlasMatrix& matrix, const StridedView& view) {
   const bool is_empty = view.sizes[0] == 0 || view.sizes[1] == 0;
   // int times int and a few more: the number of elements fits 64 bits, that of bytes need not.
   const int64_t items =
@@ -116,9 +116,9 @@ Status RunBlas(const BlasCall& call, const void* stream) {
         .Culprit("the data types")
         .Hint("both operands have one type, the result has it, too, or float32 for 16-bit floats, int32 for int8");
   }
-  REPRISE_ASSIGN_OR_RETURN(const View left, ViewOf(call, call.a));
-  REPRISE_ASSIGN_OR_RETURN(const View right, ViewOf(call, call.b));
-  REPRISE_ASSIGN_OR_RETURN(const View out, ViewOf(call, call.c));
+  REPRISE_ASSIGN_OR_RETURN(const StridedView left, ViewOf(call, call.a));
+  REPRISE_ASSIGN_OR_RETURN(const StridedView right, ViewOf(call, call.b));
+  REPRISE_ASSIGN_OR_RETURN(const StridedView out, ViewOf(call, call.c));
   REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, runtime::FindStream(stream));
   REPRISE_RETURN_IF_ERROR(CheckMemory(call, call.a, left));
   REPRISE_RETURN_IF_ERROR(CheckMemory(call, call.b, right));
@@ -131,10 +131,10 @@ Status RunBlas(const BlasCall& call, const void* stream) {
 
   constexpr int64_t kKeepPrecision = 0;
   NamedCall steps(kGemm, kGemmOperator);
-  const View product = steps.Temporary(sum, out.sizes);
+  const StridedView product = steps.Temporary(sum, out.sizes);
   REPRISE_RETURN_IF_ERROR(steps.Step(kProductRoutine, {left, right, product, kKeepPrecision}));
-  const View alpha = View::Of(c, {}, const_cast<void*>(call.alpha));
-  const View beta = View::Of(c, {}, const_cast<void*>(call.beta));
+  const StridedView alpha = StridedView::Of(c, {}, const_cast<void*>(call.alpha));
+  const StridedView beta = StridedView::Of(c, {}, const_cast<void*>(call.beta));
   REPRISE_RETURN_IF_ERROR(steps.Step(kScaleAddRoutine, {out, product, alpha, beta}));
   if (runtime::Dump::wants_tensors()) [[unlikely]] {
     steps.told = {TensorInfoOf("A", left, true, false), TensorInfoOf("B", right, true, false),

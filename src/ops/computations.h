@@ -15,11 +15,11 @@ namespace reprise::ops {
 }  // namespace reprise::ops
 
 /// A row of api/computations.csv where its functions are known.
-#define REPRISE_DEFINE_COMPUTATION(name, plan_function, number, type_rule, rule_of_shape, overlap, core, more) \
-  constexpr Computation name = {.dtype_rule = type_rule,                                                       \
-                                .shape_rule = rule_of_shape,                                                   \
-                                .aliasing = Aliasing::overlap,                                                 \
-                                .engine = Engine::core,                                                        \
-                                .plan = plan_function,                                                         \
-                                .code = static_cast<uint8_t>(number),                                          \
+#define REPRISE_DEFINE_COMPUTATION(name, lowering, number, type_rule, rule_of_shape, overlap, core, more) \
+  constexpr Computation name = {.dtype_rule = type_rule,                                                  \
+                                .shape_rule = rule_of_shape,                                              \
+                                .aliasing = Aliasing::overlap,                                            \
+                                .engine = Engine::core,                                                   \
+                                .lower = lowering,                                                        \
+                                .code = static_cast<uint8_t>(number),                                     \
                                 .takes = more};

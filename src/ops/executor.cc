@@ -42,7 +42,7 @@ Status BadExecutor(const void* handle) {
     return std::move(status).Hint("pass the executor that the GetWorkspaceSize call wrote");
   }
   return std::move(status).Hint(
-      "phase two uses an executor up: plan again, or call aclSetAclOpExecutorRepeatable "
+      "phase two uses an executor up: call phase one again, or call aclSetAclOpExecutorRepeatable "
       "before the first use");
 }
 
@@ -61,7 +61,7 @@ Status ExecuteOn(const Executor& executor, OpId id, void* workspace, uint64_t wo
   if (executor.only_tells_size) [[unlikely]] {
     return Error(kOperatorArgumentInvalid,
                  fmt::format("{0}: the executor was made by {0}GetMaxWorkspaceSize, which tells a size", op.name))
-        .Hint(fmt::format("plan the call with {}GetWorkspaceSize", op.name));
+        .Hint(fmt::format("prepare the call with {}GetWorkspaceSize", op.name));
   }
   if (workspace_bytes < executor.workspace_bytes) {
     return Error(kOperatorArgumentInvalid,
@@ -293,7 +293,7 @@ Status SetRepeatable(const void* handle) {
                  fmt::format("{}: the executor cannot be repeatable, the shape of the result is known only on the "
                              "host when a run has ended",
                              executor->op.name))
-        .Hint("plan the operator anew for each call");
+        .Hint("prepare the operator anew for each call");
   }
   executor->is_repeatable = true;
   return {};
@@ -361,7 +361,7 @@ Status MoveTensor(const void* handle, TensorRange range, uint64_t index, int64_t
   const TensorSlot& slot = executor->slots[param->first + offset];
   if (slot.handle == nullptr) {
     return invalid(fmt::format("{} was null in phase one", executor->NameOf(slot)),
-                   "an executor cannot take on arguments: plan the operator anew with this one");
+                   "an executor cannot take on arguments: prepare the operator anew with this one");
   }
   // The object: a live one that describes the planned view.
   const void* tensor_handle = object;

@@ -41,7 +41,7 @@ void DestroyTask(void* payload) noexcept {
 void DescribeTensors(const LaunchTask& task, ir::TaskInfo& info) {
   const Launch& launch = *task.launch;
   const auto begin = reinterpret_cast<uintptr_t>(task.workspace);
-  Launch::Memory memory;
+  Launch::KernelMemory memory;
   memory.workspace = static_cast<char*>(task.workspace) + (-begin & (kScratchAlignment - 1));
   for (size_t i = 0; i < launch.refs.size(); ++i) {
     const int32_t slot = launch.uses[i].slot;
@@ -125,7 +125,7 @@ constexpr ir::TaskType kCubeType = {.kind = ir::TaskKind::kKernel,
 
 struct SplitRun {
   const Launch& launch;
-  Launch::Memory memory;  // scratch: the first block, or null
+  Launch::KernelMemory memory;  // scratch: the first block, or null
 };
 
 // The row function of any element-wise launch.
@@ -135,12 +135,12 @@ void RunKernel(const void* args, int64_t begin, int64_t end) {
 }
 
 // Work items with scratch on this thread's stack. Not inlined: the stack must be given back to a loop that replays.
-[[gnu::noinline]] void RunOnStack(const Launch& launch, kernels::Range range, Launch::Memory memory) {
+[[gnu::noinline]] void RunOnStack(const Launch& launch, kernels::Range range, Launch::KernelMemory memory) {
   memory.scratch = __builtin_alloca_with_align(launch.scratch_bytes, kScratchAlignment * CHAR_BIT);
   launch.kernel(launch, range, memory);
 }
 
-void RunPart(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunPart(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   if (launch.scratch_bytes != 0 && memory.scratch == nullptr) return RunOnStack(launch, range, memory);
   launch.kernel(launch, range, memory);
 }
@@ -173,7 +173,7 @@ Launch::Launch(const Launch& other)
       grain(other.grain),
       scratch_bytes(other.scratch_bytes),
       scratch_offset(other.scratch_offset),
-      find_row(other.find_row),
+      find_range_call(other.find_range_call),
       element(other.element) {
   Seal();
 }
@@ -189,7 +189,7 @@ void Launch::Seal() {
 
 void Launch::Bind() {
   row_ = {};
-  if (find_row == nullptr || units <= 0 || refs.size() > kMostRowOperands ||
+  if (find_range_call == nullptr || units <= 0 || refs.size() > kMostRowOperands ||
       !std::all_of(refs.begin(), refs.end(), HasRow) || IsSingle(refs[0])) {
     return;
   }
@@ -205,8 +205,8 @@ void Launch::Bind() {
     if (!is_same && other < end && begin < other_end) return;
   }
   row_ = {RunKernel, units, {reinterpret_cast<uint64_t>(this)}};
-  ir::RowCall better = row_;
-  if (find_row(*this, better)) row_ = better;
+  ir::RangeCall better = row_;
+  if (find_range_call(*this, better)) row_ = better;
 }
 
 bool Launch::Rows(ir::Elementwise& rows) const {
@@ -225,14 +225,14 @@ void Launch::Run(device::RunContext& context, void* workspace) const {
     // In grains, of which the last one has what is left over: no part may be short.
     const auto body = [](void* arg, int64_t first, int64_t last) {
       const auto& launch = *static_cast<const Launch*>(arg);
-      const ir::RowCall& row = launch.row_;
+      const ir::RangeCall& row = launch.row_;
       row.function(row.args, first * launch.grain, last == row.count / launch.grain ? row.count : last * launch.grain);
     };
     context.scheduler().ParallelFor(row_.count / grain, 1, body, const_cast<Launch*>(this));
     return;
   }
   const auto begin = reinterpret_cast<uintptr_t>(workspace);
-  Memory all;
+  KernelMemory all;
   all.workspace = static_cast<char*>(workspace) + (-begin & (kScratchAlignment - 1));
   if (scratch_bytes != 0 && !has_scratch_on_stack()) all.scratch = all.workspace + scratch_offset;
   if (parts_ == 1) return RunPart(*this, {0, units}, all);
@@ -250,7 +250,7 @@ void Launch::Run(device::RunContext& context, void* workspace) const {
     const auto& [launch, memory] = *static_cast<const SplitRun*>(arg);
     for (int64_t part = first; part < last; ++part) {
       const kernels::Range range{launch.units * part / launch.parts_, launch.units * (part + 1) / launch.parts_};
-      Memory own = memory;
+      KernelMemory own = memory;
       if (own.scratch != nullptr) {
         own.scratch = static_cast<char*>(memory.scratch) + static_cast<uint64_t>(part) * launch.scratch_bytes;
       }
@@ -323,7 +323,7 @@ void Coalesce(Refs& refs) {
   }
 }
 
-void RunCopy(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunCopy(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::Copy(launch.Ref(1, memory), launch.Ref(0, memory), range);
 }
 

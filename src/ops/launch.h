@@ -42,22 +42,22 @@ struct OperandUse {
   bool is_write = false;
 };
 
-/// Life cycle: made and filled by a plan function, Seal, submitted; freed with the last reference.
+/// Life cycle: made and filled by a lowering function, Seal, submitted; freed with the last reference.
 /// Threads: immutable after Seal but for Executor::MoveTensor, which touches unshared ones only; the count is atomic.
 class Launch {
  public:
   /// What a call of a kernel may use besides its operands.
-  struct Memory {
+  struct KernelMemory {
     void* scratch = nullptr;    ///< of this call alone, see OpCall::AddScratch
     char* workspace = nullptr;  ///< aligned; holds the temporaries of the operator
   };
 
   /// Does work items [range.begin, range.end); calls for disjoint ranges may run at the same time, each with scratch of
   /// its own. The result does not depend on how the items are cut into ranges.
-  using Kernel = void (*)(const Launch& launch, kernels::Range range, const Memory& memory);
+  using Kernel = void (*)(const Launch& launch, kernels::Range range, const KernelMemory& memory);
 
   /// A better function than `kernel` for a launch whose operands have rows (see Rows); false when there is none.
-  using FindRow = bool (*)(Launch& launch, ir::RowCall& call);
+  using FindRangeCall = bool (*)(Launch& launch, ir::RangeCall& call);
 
   Launch(const OpSchema& schema, Kernel function) : op(schema), kernel(function) {}
   /// An unshared copy.
@@ -89,8 +89,8 @@ class Launch {
   uint64_t scratch_offset = 0;  ///< in the workspace, of what is not
 
   /// Set for kernels whose items are the elements of refs, each computed from the same elements; refs are coalesced.
-  FindRow find_row = nullptr;
-  kernels::ElementCall element;  ///< of element-wise functions, see PlanElementwise
+  FindRangeCall find_range_call = nullptr;
+  kernels::ElementCall element;  ///< of element-wise functions, see LowerElementwise
 
   static constexpr uint64_t kMostStackBytes = 128 << 10;
   bool has_scratch_on_stack() const { return scratch_bytes <= kMostStackBytes; }
@@ -112,7 +112,7 @@ class Launch {
     return *static_cast<const T*>(state.get());
   }
   /// Operand i where it is in this run; refs[i] itself unless it may be a temporary.
-  kernels::TensorRef Ref(size_t i, const Memory& memory) const {
+  kernels::TensorRef Ref(size_t i, const KernelMemory& memory) const {
     kernels::TensorRef ref = refs[i];
     if (uses[i].slot == OperandUse::kTemporary) ref.data = memory.workspace + reinterpret_cast<uintptr_t>(ref.data);
     return ref;
@@ -131,7 +131,7 @@ class Launch {
  private:
   ~Launch() = default;
 
-  ir::RowCall row_{};  // function: null when the launch has no rows
+  ir::RangeCall row_{};  // function: null when the launch has no rows
   int64_t parts_ = 1;
   mutable std::atomic<uint32_t> references_{1};
 };
@@ -205,6 +205,6 @@ uint64_t ExtentBytes(const kernels::TensorRef& ref);
 void Coalesce(Refs& refs);
 
 /// refs: out, source. Copies the elements of the range, and converts them where the types differ.
-void RunCopy(const Launch& launch, kernels::Range range, const Launch::Memory& memory);
+void RunCopy(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory);
 
 }  // namespace reprise::ops

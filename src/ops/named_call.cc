@@ -58,9 +58,9 @@ class StepObjects {
     for (const void* array : arrays_) (void)DestroyArray<int64_t>(array);
   }
 
-  StatusOr<const void*> Tensor(const View& view, bool is_owned = true) {
+  StatusOr<const void*> Tensor(const StridedView& view, bool is_owned = true) {
     if (is_owned) tensors_.reserve(tensors_.size() + 1);
-    const ops::TensorDesc desc{.view_dims = view.sizes.data(),
+    const ops::TensorSpec desc{.view_dims = view.sizes.data(),
                                .view_rank = view.sizes.size(),
                                .dtype = static_cast<int32_t>(view.dtype),
                                .strides = view.strides.data(),
@@ -71,11 +71,11 @@ class StepObjects {
     if (is_owned) tensors_.push_back(handle);
     return handle;
   }
-  StatusOr<const void*> List(const std::vector<View>& views) {
+  StatusOr<const void*> List(const std::vector<StridedView>& views) {
     std::vector<const void*> handles;
     handles.reserve(views.size());
     lists_.reserve(lists_.size() + 1);
-    for (const View& view : views) {
+    for (const StridedView& view : views) {
       // A list owns its tensors, but it does not exist before all of them do.
       REPRISE_ASSIGN_OR_RETURN(const void* handle, Tensor(view));
       handles.push_back(handle);
@@ -109,8 +109,10 @@ struct ArgumentMaker {
     if (!handle.ok()) return std::move(handle).status();
     return Argument::Handle(kind, handle.value());
   }
-  StatusOr<Argument> operator()(const View& view) const { return Wrap(ParamKind::kTensor, objects.Tensor(view)); }
-  StatusOr<Argument> operator()(const std::vector<View>& views) const {
+  StatusOr<Argument> operator()(const StridedView& view) const {
+    return Wrap(ParamKind::kTensor, objects.Tensor(view));
+  }
+  StatusOr<Argument> operator()(const std::vector<StridedView>& views) const {
     return Wrap(ParamKind::kTensorList, objects.List(views));
   }
   StatusOr<Argument> operator()(int64_t value) const { return Argument::Integer(ParamKind::kInt, value); }
@@ -155,10 +157,10 @@ Status CheckDeviceMemory(std::string_view op, std::string_view name, const void*
       .Hint(std::move(hint));
 }
 
-// ---- Views and tensors ------------------------------------------------------------------------------------------
+// ---- Views and tensors ----
 
-View View::Of(DType dtype, std::span<const int64_t> sizes, void* data) {
-  View view;
+StridedView StridedView::Of(DType dtype, std::span<const int64_t> sizes, void* data) {
+  StridedView view;
   view.dtype = dtype;
   view.sizes.assign(sizes.data(), sizes.size());
   view.strides.resize(sizes.size());
@@ -172,15 +174,15 @@ View View::Of(DType dtype, std::span<const int64_t> sizes, void* data) {
   return view;
 }
 
-View View::Transposed() const {
-  View view = *this;
+StridedView StridedView::Transposed() const {
+  StridedView view = *this;
   const size_t last = view.sizes.size() - 1;
   std::swap(view.sizes[last], view.sizes[last - 1]);
   std::swap(view.strides[last], view.strides[last - 1]);
   return view;
 }
 
-ir::TensorInfo TensorInfoOf(std::string name, const View& view, bool is_read, bool is_write) {
+ir::TensorInfo TensorInfoOf(std::string name, const StridedView& view, bool is_read, bool is_write) {
   ir::TensorInfo tensor;
   tensor.name = std::move(name);
   tensor.data = view.data;
@@ -196,7 +198,7 @@ bool NamedTensor::is_known() const {
   return std::all_of(dims.begin(), dims.end(), [](int64_t dim) { return dim >= 0; });
 }
 
-// ---- The row as data --------------------------------------------------------------------------------------------
+// ---- The row as data ----
 
 struct NamedCall::Slot {
   std::string_view name;
@@ -219,7 +221,7 @@ NamedCall::~NamedCall() {
   memory_->Release();
 }
 
-// ---- Binding ----------------------------------------------------------------------------------------------------
+// ---- Binding ----
 
 Status NamedCall::Bind() {
   REPRISE_RETURN_IF_ERROR(opdef::CheckAttributes(context.op, attributes, "set it with an aclopSetAttr function"));
@@ -482,7 +484,7 @@ Status NamedCall::CheckBuffers() {
   return CheckBuffer(outputs[0], shape, false);
 }
 
-// ---- For the rows -----------------------------------------------------------------------------------------------
+// ---- For the rows ----
 
 size_t NamedCall::First(std::string_view name) const {
   const auto slot = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& known) { return known.name == name; });
@@ -536,14 +538,14 @@ Status NamedCall::WrongOutput(std::string text, std::string hint) const {
       .Hint(std::move(hint));
 }
 
-// ---- Steps ------------------------------------------------------------------------------------------------------
+// ---- Steps ----
 
-View NamedCall::Temporary(DType dtype, std::span<const int64_t> sizes) {
+StridedView NamedCall::Temporary(DType dtype, std::span<const int64_t> sizes) {
   const uint64_t bytes = *BytesOf(sizes, static_cast<uint64_t>(kernels::ItemSize(dtype)));
-  return View::Of(dtype, sizes, memory_->Allocate(bytes));
+  return StridedView::Of(dtype, sizes, memory_->Allocate(bytes));
 }
 
-Status NamedCall::Plan() { return op.plan(*this); }
+Status NamedCall::Lower() { return op.lower(*this); }
 
 Status NamedCall::Step(const Routine& routine, std::span<const StepArgument> arguments) {
   StepObjects objects;
@@ -574,7 +576,7 @@ void NamedCall::TellTensors() {
   call->type = call->name = op.type;
   call->tensors = std::move(told);
   const auto add = [&](const NamedTensor& tensor, std::span<const int64_t> dims, const void* data, bool is_write) {
-    const View view = View::Of(tensor.dtype(), dims, const_cast<void*>(data));
+    const StridedView view = StridedView::Of(tensor.dtype(), dims, const_cast<void*>(data));
     call->tensors.push_back(TensorInfoOf(tensor.name, view, !is_write, is_write));
   };
   for (const NamedTensor& input : inputs) {

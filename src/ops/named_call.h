@@ -33,9 +33,9 @@ class NamedCall;
 /// A row of the table: the steps that compute a graph operator (opdef/graph_op.h), which has all the rest.
 struct NamedOp {
   std::string_view type;
-  DTypeSet types;                             ///< that the steps compute, among those that the operator has
-  Status (*plan)(NamedCall& call) = nullptr;  ///< adds the steps
-  int code = 0;                               ///< chooses among types that share functions
+  DTypeSet types;                              ///< that the steps compute, among those that the operator has
+  Status (*lower)(NamedCall& call) = nullptr;  ///< adds the steps
+  int code = 0;                                ///< chooses among types that share functions
 };
 
 /// The row of a type, or null.
@@ -43,22 +43,22 @@ const NamedOp* FindNamedOp(std::string_view type);
 std::span<const NamedOp> NamedOps();
 
 /// Strided view of memory that the steps work on. Sizes and strides in elements.
-struct View {
+struct StridedView {
   kernels::DType dtype = kernels::DType::kUndefined;
   Dims sizes;
   Dims strides;
   void* data = nullptr;
 
   /// Row-major.
-  static View Of(kernels::DType dtype, std::span<const int64_t> sizes, void* data);
+  static StridedView Of(kernels::DType dtype, std::span<const int64_t> sizes, void* data);
   /// This memory, row-major, with other sizes.
-  View As(std::span<const int64_t> new_sizes) const { return Of(dtype, new_sizes, data); }
+  StridedView As(std::span<const int64_t> new_sizes) const { return Of(dtype, new_sizes, data); }
   /// The last two dims exchanged.
-  View Transposed() const;
+  StridedView Transposed() const;
 };
 
 /// As dumps show it.
-ir::TensorInfo TensorInfoOf(std::string name, const View& view, bool is_read, bool is_write);
+ir::TensorInfo TensorInfoOf(std::string name, const StridedView& view, bool is_read, bool is_write);
 
 /// One input or output.
 struct NamedTensor {
@@ -82,7 +82,7 @@ struct NamedTensor {
   }
   bool is_known() const;
   int rank() const { return static_cast<int>(dims.size()); }
-  View view() const { return View::Of(dtype(), dims, data); }
+  StridedView view() const { return StridedView::Of(dtype(), dims, data); }
 };
 
 /// 107000 unless the device reaches all bytes; REPRISE_CHECK_POINTERS=0 lets everything pass.
@@ -90,8 +90,8 @@ Status CheckDeviceMemory(std::string_view op, std::string_view name, const void*
                          std::string culprit, std::string hint);
 
 /// An argument of a step, in the order of Routine::params.
-using StepArgument =
-    std::variant<View, std::vector<View>, int64_t, bool, kernels::DType, kernels::Scalar, std::vector<int64_t>>;
+using StepArgument = std::variant<StridedView, std::vector<StridedView>, int64_t, bool, kernels::DType, kernels::Scalar,
+                                  std::vector<int64_t>>;
 
 /// What a step computes: a computation with its parameters.
 struct Routine {
@@ -130,7 +130,7 @@ class NamedCall {
   /// Sizes and places of the buffers; copies constants. After Infer.
   Status CheckBuffers();
   /// All steps.
-  Status Plan();
+  Status Lower();
   Status Submit(runtime::Stream& stream);
 
   // ---- For the rows ----
@@ -139,7 +139,7 @@ class NamedCall {
   bool Has(std::string_view name) const;
   std::span<const NamedTensor> List(std::string_view name) const;
   const NamedTensor& output() const { return outputs[0]; }
-  View OutputView() const { return View::Of(outputs[0].dtype(), shape, outputs[0].data); }
+  StridedView OutputView() const { return StridedView::Of(outputs[0].dtype(), shape, outputs[0].data); }
 
   /// The integers of a constant input.
   StatusOr<std::vector<int64_t>> Constant(const NamedTensor& input) const;
@@ -154,7 +154,7 @@ class NamedCall {
     return Step(routine, std::span<const StepArgument>(arguments.begin(), arguments.size()));
   }
   /// An intermediate result of the call.
-  View Temporary(kernels::DType dtype, std::span<const int64_t> sizes);
+  StridedView Temporary(kernels::DType dtype, std::span<const int64_t> sizes);
 
  private:
   struct PlannedStep {

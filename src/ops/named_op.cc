@@ -185,7 +185,7 @@ Status Run(RawCall&& raw, runtime::Stream& stream, std::vector<int64_t>* shape, 
   std::unique_ptr<NamedCall> call;
   REPRISE_RETURN_IF_ERROR(Make(std::move(raw), true, &call));
   REPRISE_RETURN_IF_ERROR(call->CheckBuffers());
-  REPRISE_RETURN_IF_ERROR(call->Plan());
+  REPRISE_RETURN_IF_ERROR(call->Lower());
   REPRISE_RETURN_IF_ERROR(call->Submit(stream));
   *shape = std::move(call->shape);
   *type = call->outputs[0].dtype_number;

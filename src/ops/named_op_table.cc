@@ -2,7 +2,7 @@
 //
 // The operators that can be called by their type: one row, one type, with the steps that compute it. What its operands
 // and attributes are called, which types they have, and which shape the result has, stands in the table of graph
-// operators (api/graph_ops). To add one: a row below, with the plan function of a row of the same kind, if there is
+// operators (api/graph_ops). To add one: a row below, with the lowering function of a row of the same kind, if there is
 // one.
 #include <algorithm>
 #include <array>
@@ -11,9 +11,9 @@
 #include "kernels/activation_functions.h"
 #include "kernels/arithmetic_functions.h"
 #include "kernels/math_functions.h"
+#include "ops/lowerings.h"
 #include "ops/named_call.h"
 #include "ops/op_call.h"
-#include "ops/plans.h"
 #include "ops/rules.h"
 
 namespace reprise::ops {
@@ -22,7 +22,7 @@ namespace {
 using kernels::DType;
 using kernels::Scalar;
 
-// ---- Routines: what steps are made of ---------------------------------------------------------------------------
+// ---- Routines: what steps are made of ----
 
 // The output alone says how to compute. Operands convert to its type, as the kernels do it.
 Status ComputeInOutput(OpCall& call) { return TypeOfOutput(call); }
@@ -34,13 +34,13 @@ Status ComputeQuotient(OpCall& call) {
   return {};
 }
 
-constexpr Computation Elementwise(Status (*plan)(OpCall&), uint8_t code = 0,
+constexpr Computation Elementwise(Status (*lower)(OpCall&), uint8_t code = 0,
                                   Status (*rule)(OpCall&) = ComputeInOutput) {
-  return ElementwiseWith(plan, rule, code);
+  return ElementwiseWith(lower, rule, code);
 }
 
-constexpr Computation kAddition = Elementwise(PlanAdd);
-constexpr Computation kSubtraction = Elementwise(PlanSub);
+constexpr Computation kAddition = Elementwise(LowerAdd);
+constexpr Computation kSubtraction = Elementwise(LowerSub);
 constexpr Computation kElementwiseProduct = ElementwiseOf<kernels::kMulFn>(ComputeInOutput);
 constexpr Computation kQuotient = ElementwiseOf<kernels::kDivFn>(ComputeInOutput);
 constexpr Computation kTrueQuotient = ElementwiseOf<kernels::kDivFn>(ComputeQuotient);
@@ -48,17 +48,17 @@ constexpr Computation kReluFunction = ElementwiseOf<kernels::kReluFn>(ComputeInO
 constexpr Computation kExponential = ElementwiseOf<kernels::kExpFn>(ComputeInOutput);
 constexpr Computation kNegation = ElementwiseOf<kernels::kNegFn>(ComputeInOutput);
 constexpr Computation kMagnitude = ElementwiseOf<kernels::kAbsFn>(ComputeInOutput);
-constexpr Computation kConversion = Elementwise(PlanCopy, 0);
-constexpr Computation kZeros = Elementwise(PlanConstant, 0);
-constexpr Computation kOnes = Elementwise(PlanConstant, 1);
-constexpr Computation kFilling = Elementwise(PlanFill, 0);
+constexpr Computation kConversion = Elementwise(LowerCopy, 0);
+constexpr Computation kZeros = Elementwise(LowerConstant, 0);
+constexpr Computation kOnes = Elementwise(LowerConstant, 1);
+constexpr Computation kFilling = Elementwise(LowerFill, 0);
 constexpr Computation kMatrixProduct = {
-    .dtype_rule = ComputeInOutput, .shape_rule = MatmulShape, .engine = Engine::kCube, .plan = PlanMatmul};
+    .dtype_rule = ComputeInOutput, .shape_rule = MatmulShape, .engine = Engine::kCube, .lower = LowerMatmul};
 constexpr Computation kSoftmaxRows = {
-    .dtype_rule = PromoteInputs, .shape_rule = BroadcastInputs, .aliasing = Aliasing::kSameView, .plan = PlanSoftmax};
-constexpr Computation kSum = {.dtype_rule = TypeOfDTypeParam, .shape_rule = ReducedShape, .plan = PlanReduceSum};
-constexpr Computation kJoin = {.dtype_rule = ComputeInOutput, .shape_rule = ConcatenatedShape, .plan = PlanConcat};
-constexpr Computation kPermutation = {.dtype_rule = OneType, .shape_rule = PermutedShape, .plan = PlanPermute};
+    .dtype_rule = PromoteInputs, .shape_rule = BroadcastInputs, .aliasing = Aliasing::kSameView, .lower = LowerSoftmax};
+constexpr Computation kSum = {.dtype_rule = TypeOfDTypeParam, .shape_rule = ReducedShape, .lower = LowerReduceSum};
+constexpr Computation kJoin = {.dtype_rule = ComputeInOutput, .shape_rule = ConcatenatedShape, .lower = LowerConcat};
+constexpr Computation kPermutation = {.dtype_rule = OneType, .shape_rule = PermutedShape, .lower = LowerPermute};
 
 constexpr std::array kBinaryParams = {In("x1"), In("x2"), Out("y")};
 constexpr std::array kScaledParams = {In("x1"), In("x2"), Attr("alpha", ParamKind::kScalar), Out("y")};
@@ -103,13 +103,13 @@ DType Wide(DType type) { return type == DType::kFloat16 || type == DType::kBFloa
 
 bool IsFloating(DType type) { return kernels::CategoryOf(type) >= kernels::Category::kFloating; }
 
-// ---- Element by element -----------------------------------------------------------------------------------------
+// ---- Element by element ----
 
-Status PlanNamedBinary(NamedCall& call) {
+Status LowerNamedBinary(NamedCall& call) {
   return call.Step(kBinaryRoutines[call.op.code], {call.inputs[0].view(), call.inputs[1].view(), call.OutputView()});
 }
 
-Status PlanNamedUnary(NamedCall& call) {
+Status LowerNamedUnary(NamedCall& call) {
   return call.Step(kUnaryRoutines[call.op.code - kCodeRelu], {call.inputs[0].view(), call.OutputView()});
 }
 
@@ -123,44 +123,44 @@ StatusOr<Scalar> ScalarFor(const NamedCall& call, std::string_view name, DType t
 }
 
 // x1 + alpha * x2, x1 - alpha * x2 with alpha as an attribute.
-Status PlanAxpy(NamedCall& call) {
+Status LowerAxpy(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const Scalar alpha, ScalarFor(call, "alpha", call.output().dtype()));
   return call.Step(kAddScaled, {call.inputs[0].view(), call.inputs[1].view(), alpha, call.OutputView()});
 }
 
-// As PlanAxpy, with alpha on the device, which is there only when the kernels run.
-Status PlanAxpyV2(NamedCall& call) {
-  const View x1 = call.Input("x1").view();
-  View x2 = call.Input("x2").view();
+// As LowerAxpy, with alpha on the device, which is there only when the kernels run.
+Status LowerAxpyV2(NamedCall& call) {
+  const StridedView x1 = call.Input("x1").view();
+  StridedView x2 = call.Input("x2").view();
   if (call.Has("alpha")) {
-    const View product = call.Temporary(Wide(x2.dtype), x2.sizes);
+    const StridedView product = call.Temporary(Wide(x2.dtype), x2.sizes);
     REPRISE_RETURN_IF_ERROR(call.Step(kBinaryRoutines[kCodeMul], {x2, call.Input("alpha").view().As({}), product}));
     x2 = product;
   }
   const Routine& last = call.op.code == kCodeSub ? kSubScaled : kAddScaled;
   // With alpha 1 the scaled forms are the plain ones.
   if (x2.dtype == x1.dtype) return call.Step(last, {x1, x2, Scalar::Of<int64_t>(1), call.OutputView()});
-  const View sum = call.Temporary(x2.dtype, call.shape);
+  const StridedView sum = call.Temporary(x2.dtype, call.shape);
   REPRISE_RETURN_IF_ERROR(call.Step(last, {x1, x2, Scalar::Of<int64_t>(1), sum}));
   return call.Step(kCopy, {sum, call.OutputView()});
 }
 
-Status PlanMuls(NamedCall& call) {
+Status LowerMuls(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const Scalar value, ScalarFor(call, "value", call.output().dtype()));
   return call.Step(call.op.code == kCodeMul ? kMulScalar : kAddScalar,
                    {call.inputs[0].view(), value, call.OutputView()});
 }
 
 // base^(scale * x + shift); base -1 is e.
-Status PlanNamedExp(NamedCall& call) {
+Status LowerNamedExp(NamedCall& call) {
   constexpr Routine kExp = {kUnaryParams, kExponential};
   const double base = call.context.Real("base");
   const double scale = call.context.Real("scale");
   const double shift = call.context.Real("shift");
   const double log_base = base == -1 ? 1 : std::log(base);
-  const View x = call.inputs[0].view();
+  const StridedView x = call.inputs[0].view();
   if (scale * log_base == 1 && shift == 0) return call.Step(kExp, {x, call.OutputView()});
-  const View exponent = call.Temporary(Wide(x.dtype), x.sizes);
+  const StridedView exponent = call.Temporary(Wide(x.dtype), x.sizes);
   REPRISE_RETURN_IF_ERROR(call.Step(kMulScalar, {x, Scalar::Of<double>(scale * log_base), exponent}));
   REPRISE_RETURN_IF_ERROR(call.Step(kAddScalar, {exponent, Scalar::Of<double>(shift * log_base), exponent}));
   // The exponential is computed in the type of its result.
@@ -168,9 +168,9 @@ Status PlanNamedExp(NamedCall& call) {
   return call.Step(kCopy, {exponent, call.OutputView()});
 }
 
-Status PlanAddN(NamedCall& call) {
+Status LowerAddN(NamedCall& call) {
   if (call.inputs.size() == 1) return call.Step(kCopy, {call.inputs[0].view(), call.OutputView()});
-  const View sum = call.Temporary(Wide(call.output().dtype()), call.shape);
+  const StridedView sum = call.Temporary(Wide(call.output().dtype()), call.shape);
   REPRISE_RETURN_IF_ERROR(call.Step(kAdd, {call.inputs[0].view(), call.inputs[1].view(), sum}));
   for (size_t i = 2; i < call.inputs.size(); ++i) {
     REPRISE_RETURN_IF_ERROR(call.Step(kAdd, {sum, call.inputs[i].view(), sum}));
@@ -178,37 +178,37 @@ Status PlanAddN(NamedCall& call) {
   return call.Step(kCopy, {sum, call.OutputView()});
 }
 
-// ---- Copies and constants ---------------------------------------------------------------------------------------
+// ---- Copies and constants ----
 
-Status PlanNamedCopy(NamedCall& call) { return call.Step(kCopy, {call.inputs[0].view(), call.OutputView()}); }
+Status LowerNamedCopy(NamedCall& call) { return call.Step(kCopy, {call.inputs[0].view(), call.OutputView()}); }
 
 // The elements in their order under another shape.
-Status PlanReshape(NamedCall& call) {
+Status LowerReshape(NamedCall& call) {
   int64_t count = 1;
   for (const int64_t dim : call.shape) count *= dim;
   const std::array flat = {count};
   return call.Step(kCopy, {call.inputs[0].view().As(flat), call.OutputView().As(flat)});
 }
 
-Status PlanConstants(NamedCall& call) {
+Status LowerConstants(NamedCall& call) {
   constexpr Routine kRoutines[] = {{kResultParams, kZeros}, {kResultParams, kOnes}};
   return call.Step(kRoutines[call.op.code], {call.OutputView()});
 }
 
-Status PlanFills(NamedCall& call) {
+Status LowerFills(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const Scalar value, ScalarFor(call, "value", call.output().dtype()));
   return call.Step(kFill, {call.OutputView(), value});
 }
 
-Status PlanNamedFill(NamedCall& call) {
+Status LowerNamedFill(NamedCall& call) {
   return call.Step(kSpread, {call.OutputView(), call.Input("value").view().As({})});
 }
 
-Status PlanAssign(NamedCall& call) { return call.Step(kSpread, {call.OutputView(), call.Input("value").view()}); }
+Status LowerAssign(NamedCall& call) { return call.Step(kSpread, {call.OutputView(), call.Input("value").view()}); }
 
-Status PlanBroadcast(NamedCall& call) { return call.Step(kSpread, {call.OutputView(), call.Input("x").view()}); }
+Status LowerBroadcast(NamedCall& call) { return call.Step(kSpread, {call.OutputView(), call.Input("x").view()}); }
 
-// ---- Order of the dims ------------------------------------------------------------------------------------------
+// ---- Order of the dims ----
 
 // Dims that an attribute or an input names, counted from the front.
 StatusOr<std::vector<int64_t>> DimsOf(const NamedCall& call, std::string_view name) {
@@ -217,22 +217,22 @@ StatusOr<std::vector<int64_t>> DimsOf(const NamedCall& call, std::string_view na
   return call.context.WrapDims(name, given, call.context.First().shape.rank());
 }
 
-Status PlanTranspose(NamedCall& call) {
+Status LowerTranspose(NamedCall& call) {
   const std::string_view name = call.op.type == "Permute" ? "order" : "perm";
   REPRISE_ASSIGN_OR_RETURN(std::vector<int64_t> perm, DimsOf(call, name));
   return call.Step(kPermute, {call.inputs[0].view(), std::move(perm), call.OutputView()});
 }
 
-// ---- Joining ----------------------------------------------------------------------------------------------------
+// ---- Joining ----
 
-Status PlanJoin(NamedCall& call) {
+Status LowerJoin(NamedCall& call) {
   const std::span<const NamedTensor> list = call.List("x");
   const bool is_pack = call.op.type == "Pack";
   const std::string_view name = is_pack ? "axis" : "concat_dim";
   const bool is_attribute = call.context.op.FindAttribute(name) != nullptr;
   const int64_t given = is_attribute ? call.context.Int(name) : call.context.Numbers(name)->front();
   REPRISE_ASSIGN_OR_RETURN(const int64_t dim, call.context.WrapDim(name, given, call.shape.size()));
-  std::vector<View> views;
+  std::vector<StridedView> views;
   for (const NamedTensor& input : list) {
     std::vector<int64_t> sizes = input.dims;
     if (is_pack) sizes.insert(sizes.begin() + dim, 1);
@@ -241,40 +241,40 @@ Status PlanJoin(NamedCall& call) {
   return call.Step(kConcat, {std::move(views), dim, call.OutputView()});
 }
 
-// ---- Matrices ---------------------------------------------------------------------------------------------------
+// ---- Matrices ----
 
 bool IsTransposed(const NamedCall& call, int operand) {
   const char* const names[2][2] = {{"transpose_x1", "transpose_x2"}, {"adj_x1", "adj_x2"}};
   return call.context.Bool(names[call.op.type.starts_with("Batch")][operand]);
 }
 
-View MatrixOf(const NamedCall& call, int operand) {
-  const View view = call.inputs[static_cast<size_t>(operand)].view();
+StridedView MatrixOf(const NamedCall& call, int operand) {
+  const StridedView view = call.inputs[static_cast<size_t>(operand)].view();
   return IsTransposed(call, operand) ? view.Transposed() : view;
 }
 
-Status PlanProduct(NamedCall& call) {
+Status LowerProduct(NamedCall& call) {
   constexpr int64_t kKeepPrecision = 0;
-  const View out = call.OutputView();
+  const StridedView out = call.OutputView();
   if (!call.Has("bias")) {
     return call.Step(kMatmul, {MatrixOf(call, 0), MatrixOf(call, 1), out, kKeepPrecision});
   }
-  const View product = call.Temporary(Wide(out.dtype), call.shape);
+  const StridedView product = call.Temporary(Wide(out.dtype), call.shape);
   REPRISE_RETURN_IF_ERROR(call.Step(kMatmul, {MatrixOf(call, 0), MatrixOf(call, 1), product, kKeepPrecision}));
   REPRISE_RETURN_IF_ERROR(call.Step(kAdd, {product, call.Input("bias").view(), product}));
   return call.Step(kCopy, {product, out});
 }
 
-// ---- Reductions -------------------------------------------------------------------------------------------------
+// ---- Reductions ----
 
-Status PlanSum(NamedCall& call) {
+Status LowerSum(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(std::vector<int64_t> dims, DimsOf(call, "axes"));
-  const View out = call.OutputView();
+  const StridedView out = call.OutputView();
   return call.Step(kReduceSum,
                    {call.inputs[0].view(), std::move(dims), call.context.Bool("keep_dims"), out.dtype, out});
 }
 
-Status PlanNamedSoftmax(NamedCall& call) {
+Status LowerNamedSoftmax(NamedCall& call) {
   const NamedTensor& x = call.Input("x");
   REPRISE_ASSIGN_OR_RETURN(std::vector<int64_t> axes, DimsOf(call, "axes"));
   std::sort(axes.begin(), axes.end());
@@ -291,60 +291,60 @@ Status PlanNamedSoftmax(NamedCall& call) {
   return call.Step(kSoftmax, {x.view().As(sizes), axes.front(), call.OutputView().As(sizes)});
 }
 
-// ---- The table --------------------------------------------------------------------------------------------------
+// ---- The table ----
 
 constexpr DTypeSet kArithmetic = kNumericTypes;
 
 // In the order of the alphabet.
 constexpr NamedOp kNamedOps[] = {
-    {"Abs", kRealTypes, PlanNamedUnary, kCodeAbs},
-    {"Add", kAllTypes, PlanNamedBinary, kCodeAdd},
-    {"AddN", kArithmetic, PlanAddN},
-    {"AddV2", kAllTypes, PlanNamedBinary, kCodeAdd},
-    {"Adds", kRealTypes, PlanMuls, kCodeAdd},
-    {"Assign", kAllTypes, PlanAssign},
-    {"AssignAdd", kArithmetic, PlanNamedBinary, kCodeAdd},
-    {"AssignSub", kArithmetic, PlanNamedBinary, kCodeSub},
-    {"Axpy", kRealTypes, PlanAxpy},
-    {"AxpyV2", kArithmetic, PlanAxpyV2, kCodeAdd},
-    {"BatchMatMul", kArithmetic, PlanProduct},
-    {"BatchMatMulV2", kArithmetic, PlanProduct},
-    {"BroadcastTo", kAllTypes, PlanBroadcast},
-    {"Cast", kAllTypes, PlanNamedCopy},
-    {"Concat", kAllTypes, PlanJoin},
-    {"ConcatD", kAllTypes, PlanJoin},
-    {"ConcatV2", kAllTypes, PlanJoin},
-    {"Div", kArithmetic, PlanNamedBinary, kCodeDiv},
-    {"Empty", kAllTypes, PlanConstants, 0},
-    {"Exp", kFloatingTypes, PlanNamedExp},
-    {"Expand", kAllTypes, PlanBroadcast},
-    {"ExpandDims", kAllTypes, PlanReshape},
-    {"Fill", kAllTypes, PlanNamedFill},
-    {"Fills", kRealTypes, PlanFills},
-    {"FlattenV2", kAllTypes, PlanReshape},
-    {"Identity", kAllTypes, PlanNamedCopy},
-    {"MatMul", kArithmetic, PlanProduct},
-    {"MatMulV2", kArithmetic, PlanProduct},
-    {"Mul", kAllTypes, PlanNamedBinary, kCodeMul},
-    {"Muls", kRealTypes, PlanMuls, kCodeMul},
-    {"Neg", kArithmetic, PlanNamedUnary, kCodeNeg},
-    {"OnesLike", kAllTypes, PlanConstants, 1},
-    {"Pack", kAllTypes, PlanJoin},
-    {"Permute", kAllTypes, PlanTranspose},
-    {"RealDiv", kArithmetic, PlanNamedBinary, kCodeRealDiv},
-    {"ReduceSum", kArithmetic, PlanSum},
-    {"ReduceSumD", kArithmetic, PlanSum},
-    {"Relu", kRealTypes, PlanNamedUnary, kCodeRelu},
-    {"Reshape", kAllTypes, PlanReshape},
-    {"SoftmaxV2", kFloatingTypes, PlanNamedSoftmax},
-    {"Squeeze", kAllTypes, PlanReshape},
-    {"Sub", kArithmetic, PlanNamedBinary, kCodeSub},
-    {"Sxpy", kArithmetic, PlanAxpyV2, kCodeSub},
-    {"TensorMove", kAllTypes, PlanNamedCopy},
-    {"Transpose", kAllTypes, PlanTranspose},
-    {"TransposeD", kAllTypes, PlanTranspose},
-    {"Unsqueeze", kAllTypes, PlanReshape},
-    {"ZerosLike", kAllTypes, PlanConstants, 0},
+    {"Abs", kRealTypes, LowerNamedUnary, kCodeAbs},
+    {"Add", kAllTypes, LowerNamedBinary, kCodeAdd},
+    {"AddN", kArithmetic, LowerAddN},
+    {"AddV2", kAllTypes, LowerNamedBinary, kCodeAdd},
+    {"Adds", kRealTypes, LowerMuls, kCodeAdd},
+    {"Assign", kAllTypes, LowerAssign},
+    {"AssignAdd", kArithmetic, LowerNamedBinary, kCodeAdd},
+    {"AssignSub", kArithmetic, LowerNamedBinary, kCodeSub},
+    {"Axpy", kRealTypes, LowerAxpy},
+    {"AxpyV2", kArithmetic, LowerAxpyV2, kCodeAdd},
+    {"BatchMatMul", kArithmetic, LowerProduct},
+    {"BatchMatMulV2", kArithmetic, LowerProduct},
+    {"BroadcastTo", kAllTypes, LowerBroadcast},
+    {"Cast", kAllTypes, LowerNamedCopy},
+    {"Concat", kAllTypes, LowerJoin},
+    {"ConcatD", kAllTypes, LowerJoin},
+    {"ConcatV2", kAllTypes, LowerJoin},
+    {"Div", kArithmetic, LowerNamedBinary, kCodeDiv},
+    {"Empty", kAllTypes, LowerConstants, 0},
+    {"Exp", kFloatingTypes, LowerNamedExp},
+    {"Expand", kAllTypes, LowerBroadcast},
+    {"ExpandDims", kAllTypes, LowerReshape},
+    {"Fill", kAllTypes, LowerNamedFill},
+    {"Fills", kRealTypes, LowerFills},
+    {"FlattenV2", kAllTypes, LowerReshape},
+    {"Identity", kAllTypes, LowerNamedCopy},
+    {"MatMul", kArithmetic, LowerProduct},
+    {"MatMulV2", kArithmetic, LowerProduct},
+    {"Mul", kAllTypes, LowerNamedBinary, kCodeMul},
+    {"Muls", kRealTypes, LowerMuls, kCodeMul},
+    {"Neg", kArithmetic, LowerNamedUnary, kCodeNeg},
+    {"OnesLike", kAllTypes, LowerConstants, 1},
+    {"Pack", kAllTypes, LowerJoin},
+    {"Permute", kAllTypes, LowerTranspose},
+    {"RealDiv", kArithmetic, LowerNamedBinary, kCodeRealDiv},
+    {"ReduceSum", kArithmetic, LowerSum},
+    {"ReduceSumD", kArithmetic, LowerSum},
+    {"Relu", kRealTypes, LowerNamedUnary, kCodeRelu},
+    {"Reshape", kAllTypes, LowerReshape},
+    {"SoftmaxV2", kFloatingTypes, LowerNamedSoftmax},
+    {"Squeeze", kAllTypes, LowerReshape},
+    {"Sub", kArithmetic, LowerNamedBinary, kCodeSub},
+    {"Sxpy", kArithmetic, LowerAxpyV2, kCodeSub},
+    {"TensorMove", kAllTypes, LowerNamedCopy},
+    {"Transpose", kAllTypes, LowerTranspose},
+    {"TransposeD", kAllTypes, LowerTranspose},
+    {"Unsqueeze", kAllTypes, LowerReshape},
+    {"ZerosLike", kAllTypes, LowerConstants, 0},
 };
 static_assert(std::is_sorted(std::begin(kNamedOps), std::end(kNamedOps),
                              [](const NamedOp& a, const NamedOp& b) { return a.type < b.type; }),

@@ -109,12 +109,12 @@ Status OpCall::Run() {
   REPRISE_RETURN_IF_ERROR(CheckViews());
   REPRISE_RETURN_IF_ERROR(op.computation.shape_rule(*this));
   REPRISE_RETURN_IF_ERROR(CheckAliasing());
-  REPRISE_RETURN_IF_ERROR(op.computation.plan(*this));
+  REPRISE_RETURN_IF_ERROR(op.computation.lower(*this));
   Finish();
   return {};
 }
 
-// ---- Binding ----------------------------------------------------------------------------------------------------
+// ---- Binding ----
 
 Status OpCall::CheckNulls() const {
   if (args_.size() != op.params.size()) {
@@ -321,7 +321,7 @@ Status OpCall::Bind() {
   return {};
 }
 
-// ---- Checks -----------------------------------------------------------------------------------------------------
+// ---- Checks ----
 
 // Bits that are moved have one meaning on both sides.
 Status OpCall::CheckBits() const {
@@ -552,7 +552,7 @@ StatusOr<int> OpCall::WrapDim(std::string_view name, int64_t dim, int rank) cons
       fmt::format("{} is {}, expected a value from {} to {} for {}", name, dim, -limit, limit - 1, InputShapes()));
 }
 
-// ---- Attributes and words ---------------------------------------------------------------------------------------
+// ---- Attributes and words ----
 
 int OpCall::FindParam(std::string_view name) const {
   int index = 0;
@@ -647,7 +647,7 @@ Status OpCall::InvalidOperand(const Operand& operand, std::string_view text, std
   return Invalid(fmt::format("{} {}", NameOf(operand), text), std::move(hint));
 }
 
-// ---- Launches ---------------------------------------------------------------------------------------------------
+// ---- Launches ----
 
 Launch& OpCall::AddLaunch(Launch::Kernel kernel) {
   executor_.launches.reserve(executor_.launches.size() + 1);  // so that the new one cannot get lost

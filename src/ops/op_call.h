@@ -2,8 +2,8 @@
 //
 // OpCall: one phase-one call while it is checked and planned.
 //
-// The rules and plan functions of a Computation see the arguments through it: operands in order, attributes by name,
-// and words for messages. A refusal names the operator, the argument, what it is and what it should be:
+// The rules and lowering functions of a Computation see the arguments through it: operands in order, attributes by
+// name, and words for messages. A refusal names the operator, the argument, what it is and what it should be:
 //
 //     aclnnAdd: out has shape [4, 3], expected the broadcast shape [4, 2] of self [4, 2] and other [1, 2]
 #pragma once

@@ -10,7 +10,7 @@
 //
 // A call runs through the parts of its row in this order (op_call.h):
 //     null checks and handles → types (OpSchema::types, dtype_rule) → formats → shapes (shape_rule) →
-//     attributes and launches (plan)
+//     attributes and launches (lower)
 #pragma once
 
 #include <cstdint>
@@ -72,15 +72,15 @@ enum Takes : uint8_t {
   kTakesEmptyAsNull = 8,  ///< in a list: an empty tensor of a type that does not fit stands for none
 };
 
-/// One thing that can be computed. Rules and `plan` get the call with everything before them checked.
+/// One thing that can be computed. Rules and `lower` get the call with everything before them checked.
 struct Computation {
   Status (*dtype_rule)(OpCall& call);  ///< sets OpCall::compute; checks that the outputs can hold it
   Status (*shape_rule)(OpCall& call);  ///< checks the inputs against each other and the outputs against the result
   Aliasing aliasing = Aliasing::kNone;
   Engine engine = Engine::kVector;
-  Status (*plan)(OpCall& call);  ///< checks attributes, adds launches
-  uint8_t code = 0;              ///< chooses among computations that share `plan`
-  uint8_t takes = 0;             ///< of Takes
+  Status (*lower)(OpCall& call);  ///< checks attributes, adds launches
+  uint8_t code = 0;               ///< chooses among computations that share `lower`
+  uint8_t takes = 0;              ///< of Takes
 };
 
 struct OpSchema {

@@ -43,7 +43,7 @@ class RowsTest : public testing::Test {
     scalars_.push_back(scalar.value());
     return Argument::Handle(ParamKind::kScalar, scalar.value());
   }
-  const Launch* Plan(OpId op, std::initializer_list<Argument> args) {
+  const Launch* Lower(OpId op, std::initializer_list<Argument> args) {
     uint64_t workspace = 0;
     void* executor = nullptr;
     const Status status = Prepare(op, {args.begin(), args.size()}, &workspace, &executor);
@@ -82,8 +82,8 @@ class RowsTest : public testing::Test {
     const std::vector<char> expected = memory_;
     EXPECT_NE(before, expected);
     std::copy(before.begin(), before.end(), memory_.begin());
-    rows.call.function(rows.call.args, ir::kRowUnit, rows.call.count);
-    rows.call.function(rows.call.args, 0, ir::kRowUnit);
+    rows.call.function(rows.call.args, ir::kRangeUnit, rows.call.count);
+    rows.call.function(rows.call.args, 0, ir::kRangeUnit);
     EXPECT_EQ(memory_, expected);
     const std::vector<ir::Operand> operands = OperandsOf(launch);
     for (size_t i = 0; i < operands.size(); ++i) {
@@ -103,22 +103,22 @@ class RowsTest : public testing::Test {
 TEST_F(RowsTest, ContiguousOperandsOfEveryTypeAreDeclared) {
   for (const DType type : kernels::kAllDTypes) {
     SCOPED_TRACE(static_cast<int>(type));
-    ExpectTheSame(Plan(OpId::kAdd, {Tensor(type, 0), Tensor(type, 1), Scalar(1), Tensor(type, 2)}));
-    ExpectTheSame(Plan(OpId::kMul, {Tensor(type, 0), Tensor(type, 1), Tensor(type, 0)}));
-    ExpectTheSame(Plan(OpId::kInplaceCopy, {Tensor(type, 2), Tensor(type, 1)}));
-    ExpectTheSame(Plan(OpId::kInplaceFillScalar, {Tensor(type, 2), Scalar(1)}));
+    ExpectTheSame(Lower(OpId::kAdd, {Tensor(type, 0), Tensor(type, 1), Scalar(1), Tensor(type, 2)}));
+    ExpectTheSame(Lower(OpId::kMul, {Tensor(type, 0), Tensor(type, 1), Tensor(type, 0)}));
+    ExpectTheSame(Lower(OpId::kInplaceCopy, {Tensor(type, 2), Tensor(type, 1)}));
+    ExpectTheSame(Lower(OpId::kInplaceFillScalar, {Tensor(type, 2), Scalar(1)}));
     if (type == DType::kBool) continue;
-    ExpectTheSame(Plan(OpId::kAdd, {Tensor(type, 0), Tensor(type, 1), Scalar(3), Tensor(type, 2)}));
-    ExpectTheSame(Plan(OpId::kMuls, {Tensor(type, 0), Scalar(2), Tensor(type, 1)}));
+    ExpectTheSame(Lower(OpId::kAdd, {Tensor(type, 0), Tensor(type, 1), Scalar(3), Tensor(type, 2)}));
+    ExpectTheSame(Lower(OpId::kMuls, {Tensor(type, 0), Scalar(2), Tensor(type, 1)}));
   }
 }
 
 TEST_F(RowsTest, MixedTypesAndSinglesAreDeclared) {
   ExpectTheSame(
-      Plan(OpId::kAdd, {Tensor(DType::kFloat, 0), Tensor(DType::kInt32, 1), Scalar(2), Tensor(DType::kDouble, 2)}));
-  ExpectTheSame(Plan(OpId::kInplaceCopy, {Tensor(DType::kFloat16, 2), Tensor(DType::kFloat, 1)}));
+      Lower(OpId::kAdd, {Tensor(DType::kFloat, 0), Tensor(DType::kInt32, 1), Scalar(2), Tensor(DType::kDouble, 2)}));
+  ExpectTheSame(Lower(OpId::kInplaceCopy, {Tensor(DType::kFloat16, 2), Tensor(DType::kFloat, 1)}));
   const Launch* single =
-      Plan(OpId::kAdd, {Tensor(DType::kFloat, 0), Tensor(DType::kFloat, 1, {1}), Scalar(1), Tensor(DType::kFloat, 2)});
+      Lower(OpId::kAdd, {Tensor(DType::kFloat, 0), Tensor(DType::kFloat, 1, {1}), Scalar(1), Tensor(DType::kFloat, 2)});
   ExpectTheSame(single);
   ir::Elementwise rows;
   ASSERT_TRUE(single->Rows(rows));
@@ -126,7 +126,7 @@ TEST_F(RowsTest, MixedTypesAndSinglesAreDeclared) {
   EXPECT_EQ(OperandsOf(single)[2].bytes, 4u) << "one element for all";
   // Two dims that are one.
   const Launch* square =
-      Plan(OpId::kRelu, {Tensor(DType::kFloat, 0, {70, 10}, {10, 1}), Tensor(DType::kFloat, 2, {70, 10}, {10, 1})});
+      Lower(OpId::kRelu, {Tensor(DType::kFloat, 0, {70, 10}, {10, 1}), Tensor(DType::kFloat, 2, {70, 10}, {10, 1})});
   ASSERT_TRUE(square->Rows(rows));
   EXPECT_EQ(rows.call.count, 700);
 }
@@ -138,7 +138,7 @@ TEST_F(RowsTest, OneTypeHasAFunctionOfItsOwn) {
     return rows.call.function;
   };
   const auto add = [&](DType a, DType out, int32_t alpha) {
-    return function_of(Plan(OpId::kAdd, {Tensor(a, 0), Tensor(a, 1), Scalar(alpha), Tensor(out, 2)}));
+    return function_of(Lower(OpId::kAdd, {Tensor(a, 0), Tensor(a, 1), Scalar(alpha), Tensor(out, 2)}));
   };
   const auto general = add(DType::kFloat, DType::kDouble, 1);
   EXPECT_NE(add(DType::kFloat, DType::kFloat, 1), general);
@@ -150,17 +150,17 @@ TEST_F(RowsTest, OneTypeHasAFunctionOfItsOwn) {
 
 TEST_F(RowsTest, OtherLayoutsAreNot) {
   const auto f = DType::kFloat;
-  EXPECT_FALSE(Declares(Plan(OpId::kRelu, {Tensor(f, 0, {kCount}, {2}), Tensor(f, 2)}))) << "gaps";
-  EXPECT_FALSE(Declares(Plan(OpId::kRelu, {Tensor(f, 0), Tensor(f, 2, {kCount}, {2})}))) << "gaps in the output";
-  EXPECT_FALSE(Declares(Plan(OpId::kAdd, {Tensor(f, 0, {7, 100}, {100, 1}), Tensor(f, 1, {100}, {1}), Scalar(1),
-                                          Tensor(f, 2, {7, 100}, {100, 1})})))
+  EXPECT_FALSE(Declares(Lower(OpId::kRelu, {Tensor(f, 0, {kCount}, {2}), Tensor(f, 2)}))) << "gaps";
+  EXPECT_FALSE(Declares(Lower(OpId::kRelu, {Tensor(f, 0), Tensor(f, 2, {kCount}, {2})}))) << "gaps in the output";
+  EXPECT_FALSE(Declares(Lower(OpId::kAdd, {Tensor(f, 0, {7, 100}, {100, 1}), Tensor(f, 1, {100}, {1}), Scalar(1),
+                                           Tensor(f, 2, {7, 100}, {100, 1})})))
       << "a row for all rows";
-  EXPECT_FALSE(Declares(Plan(OpId::kSoftmax, {Tensor(f, 0), Argument::Integer(ParamKind::kInt, 0), Tensor(f, 2)})));
+  EXPECT_FALSE(Declares(Lower(OpId::kSoftmax, {Tensor(f, 0), Argument::Integer(ParamKind::kInt, 0), Tensor(f, 2)})));
 }
 
 TEST_F(RowsTest, AMovedTensorThatOverlapsTakesTheDeclarationBack) {
   const Argument a = Tensor(DType::kFloat, 0);
-  const Launch* launch = Plan(OpId::kRelu, {a, Tensor(DType::kFloat, 2)});
+  const Launch* launch = Lower(OpId::kRelu, {a, Tensor(DType::kFloat, 2)});
   void* executor = executors_.back();
   ASSERT_TRUE(SetRepeatable(executor).ok());
   const auto move = [&](char* to) {

@@ -152,7 +152,7 @@ HandleTable<ScalarListObject, HandleKind::kScalarList>& ScalarLists() {
   return TheTable<ScalarListObject, HandleKind::kScalarList>();
 }
 
-Status Tensor::Set(const TensorDesc& desc) {
+Status Tensor::Set(const TensorSpec& desc) {
   Tensor next;
   int64_t storage_count = 0;
   REPRISE_RETURN_IF_ERROR(CopyDims(desc.view_dims, desc.view_rank, "viewDims", next.sizes, next.count));
@@ -179,7 +179,7 @@ Status Tensor::Set(const TensorDesc& desc) {
   return {};
 }
 
-StatusOr<void*> CreateTensor(const TensorDesc& desc) {
+StatusOr<void*> CreateTensor(const TensorSpec& desc) {
   auto tensor = std::make_unique<Tensor>();
   REPRISE_RETURN_IF_ERROR(tensor->Set(desc));
   return Publish(Tensors(), std::move(tensor));

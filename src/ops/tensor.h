@@ -28,7 +28,7 @@ using Dims = InlineVector<int64_t, 8>;
 inline constexpr uint64_t kMaxDescribedDims = 64;
 
 /// The arguments of aclCreateTensor; borrowed for the call.
-struct TensorDesc {
+struct TensorSpec {
   const int64_t* view_dims = nullptr;
   uint64_t view_rank = 0;
   int32_t dtype = 0;                 ///< aclDataType
@@ -62,7 +62,7 @@ struct Tensor {
 
   /// 161001 when dims are missing, 161002 for negative or too many of them or a negative offset. On failure the tensor
   /// is as before.
-  Status Set(const TensorDesc& desc);
+  Status Set(const TensorSpec& desc);
 };
 
 struct ScalarObject {
@@ -96,7 +96,7 @@ HandleTable<ScalarListObject, HandleKind::kScalarList>& ScalarLists();
 
 // ---- Creation: a handle for the user, or why there is none (161001, 161002, 561000 when memory is used up) ----
 
-StatusOr<void*> CreateTensor(const TensorDesc& desc);
+StatusOr<void*> CreateTensor(const TensorSpec& desc);
 StatusOr<void*> CreateScalar(const void* value, int32_t dtype);
 StatusOr<void*> CreateIntArray(const int64_t* values, uint64_t size);
 StatusOr<void*> CreateFloatArray(const float* values, uint64_t size);

@@ -10,8 +10,8 @@
 namespace reprise::ops {
 namespace {
 
-TensorDesc Describe(const std::vector<int64_t>& sizes) {
-  TensorDesc desc;
+TensorSpec Describe(const std::vector<int64_t>& sizes) {
+  TensorSpec desc;
   desc.view_dims = sizes.data();
   desc.view_rank = sizes.size();
   desc.format = 2;
@@ -27,7 +27,7 @@ TEST(TensorTest, MissingStridesAreRowMajor) {
 
 TEST(TensorTest, RankZeroIsOneElement) {
   Tensor tensor;
-  ASSERT_TRUE(tensor.Set(TensorDesc{}).ok());
+  ASSERT_TRUE(tensor.Set(TensorSpec{}).ok());
   EXPECT_EQ(tensor.count, 1);
 }
 
@@ -38,13 +38,13 @@ TEST(TensorTest, ARefusedDescriptionChangesNothing) {
   EXPECT_EQ(tensor.Set(Describe({2, -1})).code(), 161002);
   EXPECT_EQ(tensor.Set(Describe({huge, huge})).code(), 161002);
   EXPECT_EQ(tensor.Set(Describe(std::vector<int64_t>(65, 1))).code(), 161002);
-  TensorDesc no_dims;
+  TensorSpec no_dims;
   no_dims.view_rank = 2;
   EXPECT_EQ(tensor.Set(no_dims).code(), 161001);
-  TensorDesc no_storage;
+  TensorSpec no_storage;
   no_storage.storage_rank = 1;
   EXPECT_EQ(tensor.Set(no_storage).code(), 161001);
-  TensorDesc before_storage;
+  TensorSpec before_storage;
   before_storage.offset = -1;
   EXPECT_EQ(tensor.Set(before_storage).code(), 161002);
   EXPECT_EQ(ShapeText(tensor.sizes), "[5]");
@@ -58,7 +58,7 @@ TEST(TensorTest, HugeDimsBesideAZeroAreAnEmptyTensor) {
 }
 
 TEST(TensorTest, ADestroyedHandleIsRefused) {
-  auto handle = CreateTensor(TensorDesc{});
+  auto handle = CreateTensor(TensorSpec{});
   ASSERT_TRUE(handle.ok());
   EXPECT_TRUE(FindTensor(handle.value()).ok());
   EXPECT_TRUE(DestroyTensor(handle.value()).ok());
@@ -84,7 +84,7 @@ TEST(ArrayTest, TheTypesAreKeptApart) {
 }
 
 TEST(ListTest, DestroysItsElementsOnce) {
-  void* tensor = CreateTensor(TensorDesc{}).value();
+  void* tensor = CreateTensor(TensorSpec{}).value();
   const void* const entries[] = {tensor, nullptr, tensor};
   auto list = CreateTensorList(entries, 3);
   ASSERT_TRUE(list.ok());
@@ -94,8 +94,8 @@ TEST(ListTest, DestroysItsElementsOnce) {
 }
 
 TEST(ListTest, SaysWhichElementWasDestroyedBefore) {
-  void* first = CreateTensor(TensorDesc{}).value();
-  void* second = CreateTensor(TensorDesc{}).value();
+  void* first = CreateTensor(TensorSpec{}).value();
+  void* second = CreateTensor(TensorSpec{}).value();
   const void* const entries[] = {first, second};
   void* list = CreateTensorList(entries, 2).value();
   EXPECT_TRUE(DestroyTensor(first).ok());
@@ -109,7 +109,7 @@ TEST(ListTest, SaysWhichElementWasDestroyedBefore) {
 TEST(FaultTest, AnObjectThatCannotBeMadeLeavesNothingBehind) {
   const size_t live = Tensors().live();
   ArmFault("ops.object", 1);
-  EXPECT_EQ(CreateTensor(TensorDesc{}).status().code(), 561000);
+  EXPECT_EQ(CreateTensor(TensorSpec{}).status().code(), 561000);
   EXPECT_TRUE(FaultFired());
   EXPECT_EQ(Tensors().live(), live);
 }

@@ -103,7 +103,7 @@ void PushOn(std::vector<uint64_t>& stack, std::string_view name) {
   stack.back() = Timeline::Get().OpenRange(name, true);
 }
 
-// ---- Marks in streams -----------------------------------------------------------------------------------------------
+// ---- Marks in streams ----
 
 struct MarkPayload {
   std::string* text;
@@ -328,7 +328,7 @@ void Profiler::WriteAtExit() {
   }
 }
 
-// ---- Steps, stamps, marks -------------------------------------------------------------------------------------------
+// ---- Steps, stamps, marks ----
 
 void* Profiler::CreateStep() {
   static std::atomic<uint32_t> next{1};
@@ -376,7 +376,7 @@ Status Profiler::MarkOn(runtime::Stream& stream, const std::string& text, bool a
   return runtime::Submit(stream, ir::MakeTask(kMark, payload));
 }
 
-// ---- Ranges ---------------------------------------------------------------------------------------------------------
+// ---- Ranges ----
 
 Status Profiler::PushStamp(const void* stamp) {
   REPRISE_ASSIGN_OR_RETURN(const std::string text, TextOfStamp(stamp));
@@ -418,7 +418,7 @@ Status Profiler::StopRange(uint32_t range) {
   return {};
 }
 
-// ---- Texts with numbers ---------------------------------------------------------------------------------------------
+// ---- Texts with numbers ----
 
 StatusOr<uint64_t> Profiler::NumberOf(std::string_view text) {
   State& state = *state_;

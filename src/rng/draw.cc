@@ -169,7 +169,7 @@ constexpr ir::TaskType kDraw = {.kind = ir::TaskKind::kKernel,
                                 .inherit = InheritDraw,
                                 .operands = OperandsOfDraw};
 
-// --- Operations -----------------------------------------------------------------------------
+// ---- Operations ----
 
 struct OperationPayload {
   Operation* operation;
@@ -231,7 +231,7 @@ constexpr ir::TaskType kRandomHostOperation = {.kind = ir::TaskKind::kHostFunc,
                                                    },
                                                .operands = OperandsOfRandomOperation};
 
-// --- Checks ---------------------------------------------------------------------------------
+// ---- Checks ----
 
 Status CheckOperand(const Operand& operand, int64_t count) {
   if (operand.address == nullptr) {

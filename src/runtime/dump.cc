@@ -67,7 +67,7 @@ const char* Dump::Keep(const std::string& text) {
   return kept_.insert(text).first->c_str();
 }
 
-// ---- Arguments of launches ------------------------------------------------------------------------------------------
+// ---- Arguments of launches ----
 
 void Dump::SetWants() noexcept {
   wants_args_.store(sink_.on, std::memory_order_relaxed);
@@ -208,7 +208,7 @@ void Dump::WriteLaunch(const std::string& line) noexcept try {
 } catch (const std::exception&) {  // a launch does not fail because its dump does
 }
 
-// ---- The configured dump --------------------------------------------------------------------------------------------
+// ---- The configured dump ----
 
 Status Dump::Init() {
   MutexLock lock(mutex_);
@@ -335,7 +335,7 @@ Status Dump::EndOfFile() {
   return of_file_ ? FinalizeLocked() : Status();
 }
 
-// ---- The receiver ---------------------------------------------------------------------------------------------------
+// ---- The receiver ----
 
 void Dump::SetReceiver(Receiver receiver) {
   auto shared = std::make_shared<const Receiver>(std::move(receiver));
@@ -349,7 +349,7 @@ void Dump::RemoveReceiver() {
   if (t_in_receiver == 0) delivered_.wait(lock, [&] { return delivering_ == 0; });
 }
 
-// ---- Tensors of failed operators ------------------------------------------------------------------------------------
+// ---- Tensors of failed operators ----
 
 std::string Dump::exception_folder(int device) {
   std::string base;

@@ -106,7 +106,7 @@ const char* TypeName(uint32_t kind) {
 enum class ArgsKind : uint8_t { kInline, kHeap, kDevice };
 
 // A launch as its parts.
-struct Launch {
+struct KernelLaunch {
   KernelFunction* function;
   const void* args;  // kHeap, kDevice; else where they are copied from
   uint32_t args_bytes;
@@ -155,7 +155,7 @@ struct KernelPayload {
     return args;
   }
   /// Without the operands, which belong to this launch alone.
-  Launch parts() const { return {function, argument_block(), args_bytes, blocks, attributes(), args_kind()}; }
+  KernelLaunch parts() const { return {function, argument_block(), args_bytes, blocks, attributes(), args_kind()}; }
 };
 // Arguments are aligned as the payload is.
 static_assert(sizeof(KernelPayload) == 16 && sizeof(LaunchAttributes) == 16 && sizeof(OperandsHead) == 32);
@@ -293,18 +293,18 @@ constexpr ir::TaskType kAicpuKernel = KernelType(ir::TaskKind::kAicpuKernel, "KE
 constexpr ir::TaskType kInlineKernel = KernelType(ir::TaskKind::kKernel, "KERNEL_AICORE", nullptr);
 constexpr ir::TaskType kInlineAicpuKernel = KernelType(ir::TaskKind::kAicpuKernel, "KERNEL_AICPU", nullptr);
 
-const ir::TaskType& TypeOf(const Launch& launch) {
+const ir::TaskType& TypeOf(const KernelLaunch& launch) {
   const bool is_aicpu = launch.function->desc->kind == REPRISE_KERNEL_AICPU;
   const bool owns = launch.args_kind == ArgsKind::kHeap || launch.operands != nullptr;
   if (owns) return is_aicpu ? kAicpuKernel : kKernel;
   return is_aicpu ? kInlineAicpuKernel : kInlineKernel;
 }
 
-bool HasAttributes(const Launch& launch) {
+bool HasAttributes(const KernelLaunch& launch) {
   return launch.attributes != LaunchAttributes{} || launch.operands != nullptr;
 }
 
-size_t PayloadBytes(const Launch& launch, bool has_attributes) {
+size_t PayloadBytes(const KernelLaunch& launch, bool has_attributes) {
   const size_t head = launch.operands != nullptr ? sizeof(OperandsHead) : has_attributes ? sizeof(LaunchAttributes) : 0;
   return sizeof(KernelPayload) + head +
          (launch.args_kind == ArgsKind::kInline ? launch.args_bytes : sizeof launch.args);
@@ -319,7 +319,7 @@ void CopyArgs(void* to, const void* args, size_t bytes) {
 }
 
 // Everything side by side.
-void Write(const Launch& launch, bool has_attributes, std::byte* at) {
+void Write(const KernelLaunch& launch, bool has_attributes, std::byte* at) {
   auto* const payload = new (at) KernelPayload{launch.function, launch.blocks, launch.args_bytes & kMaxDeviceArgsBytes,
                                                static_cast<uint32_t>(launch.args_kind), has_attributes ? 1u : 0u};
   if (launch.operands != nullptr) {
@@ -337,7 +337,7 @@ void Write(const Launch& launch, bool has_attributes, std::byte* at) {
 }
 
 template <class Take>
-Status WithTask(const Launch& launch, Take take) {
+Status WithTask(const KernelLaunch& launch, Take take) {
   // On the stack; the queue or the graph copies it once.
   alignas(16) std::byte small[512];
   std::unique_ptr<std::byte[]> large;
@@ -352,7 +352,7 @@ Status WithTask(const Launch& launch, Take take) {
   return take(ir::Task{&TypeOf(launch), at, static_cast<uint32_t>(bytes)});
 }
 
-Status SubmitLaunch(Stream& stream, const Launch& launch) {
+Status SubmitLaunch(Stream& stream, const KernelLaunch& launch) {
   return WithTask(
       launch, [&](const ir::Task& task) { return SubmitKernel(stream, task, launch.args_kind != ArgsKind::kDevice); });
 }
@@ -694,8 +694,8 @@ Status WithCopiedArgs(KernelFunction& function, uint32_t blocks, const LaunchAtt
             "argument");
   }
   REPRISE_RETURN_IF_ERROR(CheckArgsBytes(function, args_bytes));
-  const Launch launch{&function,         args,          static_cast<uint32_t>(args_bytes), blocks, attributes,
-                      ArgsKind::kInline, operands.get()};
+  const KernelLaunch launch{&function,         args,          static_cast<uint32_t>(args_bytes), blocks, attributes,
+                            ArgsKind::kInline, operands.get()};
   return WithTask(launch, [&](const ir::Task& task) {
     (void)operands.release();  // the task owns them
     return take(task);
@@ -739,7 +739,7 @@ LaunchAttributes AttributesOf(const void* payload) { return static_cast<const Ke
 
 Status WithChangedKernel(const void* payload, KernelFunction* function, uint32_t blocks,
                          const std::function<Status(const ir::Task&)>& take) {
-  Launch launch = static_cast<const KernelPayload*>(payload)->parts();
+  KernelLaunch launch = static_cast<const KernelPayload*>(payload)->parts();
   if (function != nullptr) launch.function = function;
   if (blocks != 0) launch.blocks = blocks;
   if (launch.function->desc->kind == REPRISE_KERNEL_AICPU) {
@@ -762,7 +762,7 @@ namespace {
 [[gnu::noinline]] Status LaunchInFull(Stream& stream, KernelFunction& function, uint32_t blocks,
                                       const LaunchAttributes& attributes, const void* args, size_t args_bytes,
                                       std::span<const ArgumentPlaceholder> placeholders) {
-  Launch launch{&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline};
+  KernelLaunch launch{&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline};
   if (placeholders.empty()) return Submit(stream, launch);
   // Slots that point into the block need a block that never moves.
   std::unique_ptr<std::byte, void (*)(std::byte*)> holder(SharedBlock::New(args_bytes),

@@ -33,7 +33,7 @@ device::SharedCells& CellsOf(const Device& device) {
   return *cells;
 }
 
-// ------------------------------------------------------------------------------------------------------------- tasks
+// ---- Tasks ----
 
 struct NotifyPayload {
   NotifyState* state;
@@ -215,7 +215,7 @@ HandleTable<CountNotify, HandleKind::kCountNotify>& CountNotifies() {
   return table.value;
 }
 
-// ------------------------------------------------------------------------------------------------------------ notify
+// ---- Notify ----
 
 StatusOr<Notify*> Notify::Make(device::CellUse cell) {
   auto* const notify = new Notify;
@@ -314,7 +314,7 @@ Status Notify::AllowTakers(const int32_t* pids, size_t count) {
   return device::AllowTakers(*keys_[1], pids, count);
 }
 
-// --------------------------------------------------------------------------------------------------- counting notify
+// ---- Counting notify ----
 
 namespace {
 

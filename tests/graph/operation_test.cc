@@ -265,7 +265,7 @@ TEST_F(Operations, HostFunctionsAreRefusedInTaskGroups) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------------- failures
+// ---- Failures ----
 
 struct Failure {
   const char* what;
@@ -379,7 +379,7 @@ TEST_F(Operations, FailuresNameTheInnermostFrame) {
                              Not(HasSubstr("train.py"))));
 }
 
-// --------------------------------------------------------------------------------------------------------- random
+// ---- Random ----
 
 TEST_F(Operations, SeedsOfReplaysAreThoseOfEagerCalls) {
   for (const bool is_host : {false, true}) {
@@ -416,7 +416,7 @@ TEST_F(Operations, SeedsOfReplaysAreThoseOfEagerCalls) {
   EXPECT_EQ(none, 0u);
 }
 
-// ---------------------------------------------------------------------------------------------------- task groups
+// ---- Task groups ----
 
 class OperationGroups : public Operations {
  protected:
@@ -493,7 +493,7 @@ TEST_F(OperationGroups, OneThatDrawsReplacesNothingElse) {
   EXPECT_THAT(Order(), ElementsAre(0));
 }
 
-// ---------------------------------------------------------------------------------------------------------- dumps
+// ---- Dumps ----
 
 std::string ReadFile(const std::string& path) {
   std::ifstream file(path);
@@ -551,7 +551,7 @@ TEST_F(Operations, OneThatCannotDescribeItselfIsDumpedAndReportedAllTheSame) {
   EXPECT_THAT(message, HasSubstr("operation without a name failed: failed"));
 }
 
-// -------------------------------------------------------------------------------------------------------- threads
+// ---- Threads ----
 
 TEST_F(Operations, HostFunctionsNeverRunOnTheThreadThatWaits) {
   const std::thread::id self = std::this_thread::get_id();
@@ -628,7 +628,7 @@ TEST_F(Operations, ForkedStreamsRunSideBySide) {
   EXPECT_EQ(0, aclrtDestroyEvent(join));
 }
 
-// --------------------------------------------------------------------------------------------- the default generator
+// ---- The default generator ----
 
 // In a process where nobody has asked for it before.
 TEST_F(Operations, DISABLED_TheDefaultGeneratorIsMadeInACapture) {

@@ -11,7 +11,7 @@ struct Row {
   const char* name;
   const char* fallback;
 };
-constexpr Row kRows[] = {
+constexpr Row kElements[] = {
 #define REPRISE_ENV(id, name, fallback, meaning) {name, fallback},
 #include "base/env.def"
 #undef REPRISE_ENV
@@ -19,12 +19,12 @@ constexpr Row kRows[] = {
 
 }  // namespace
 
-const char* EnvName(EnvVar variable) { return kRows[static_cast<size_t>(variable)].name; }
+const char* EnvName(EnvVar variable) { return kElements[static_cast<size_t>(variable)].name; }
 
 const std::string& Env(EnvVar variable) {
   static const auto* const values = [] {
     auto* all = new std::vector<std::string>;
-    for (const Row& row : kRows) all->emplace_back(row.fallback);
+    for (const Row& row : kElements) all->emplace_back(row.fallback);
     return all;
   }();
   return (*values)[static_cast<size_t>(variable)];

@@ -25,7 +25,7 @@ def derived(function, grad, *tensors):
     return torch.autograd.grad(result, leaves, high(grad).expand(result.shape))
 
 
-# ---- Functions ------------------------------------------------------------------------------------------------------
+# ---- Functions ----
 
 @cases("Celu")
 def celu(op, g):
@@ -69,7 +69,7 @@ def prelu(op, g):
         yield Case({"self": x, "weight": g.tensor([3], torch.float32)}, {"out": x})
 
 
-# ---- Gradients of functions of one number ---------------------------------------------------------------------------
+# ---- Gradients of functions of one number ----
 
 SIMPLE = {  # -> function of self, name of the result, attributes
     "FastGeluBackward": (lambda x: x * torch.sigmoid(1.702 * x), "gradInput", {}),
@@ -124,7 +124,7 @@ def leaky_relu_backward(op, g):
                        {"out": Ref(expected, x.dtype)})
 
 
-# ---- Losses ---------------------------------------------------------------------------------------------------------
+# ---- Losses ----
 
 REDUCTIONS = ("none", "mean", "sum")
 SHAPES = (([5, 33], [5, 33]), ([2, 3, 65], [65]), ([], []))

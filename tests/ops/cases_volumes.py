@@ -15,7 +15,7 @@ def derived(function, grad, x):
     return torch.autograd.grad(function(leaf), leaf, high(grad))[0]
 
 
-# ---- Resizes --------------------------------------------------------------------------------------------------------
+# ---- Resizes ----
 
 SIZES = {1: ([11], [3], [7], [14]), 2: ([11, 4], [6, 9], [3, 20]), 3: ([7, 3, 11], [4, 5, 6], [2, 10, 3])}
 MODES = {"Nearest": "nearest", "NearestExact": "nearest-exact", "Linear": "linear", "Bilinear": "bilinear",
@@ -95,7 +95,7 @@ def resize_gradients(op, g):
                 yield Case(args, {out: Ref(expected, dtype)})
 
 
-# ---- Padding --------------------------------------------------------------------------------------------------------
+# ---- Padding ----
 
 PADS = {1: ([2, 3], [0, 0], [-1, 2]), 2: ([1, 2, 3, 0], [-1, 2, 0, -2]), 3: ([1, 2, 0, 3, 2, 1], [-1, 0, 2, -1, 0, 3])}
 FORWARD_PADS = ("ReflectionPad3d", "ReplicationPad1d", "ReplicationPad3d")
@@ -130,7 +130,7 @@ def pad_gradients(op, g):
                        {"gradInput": Ref(derived(function, grad, torch.zeros(shape)), dtype)})
 
 
-# ---- Average pools --------------------------------------------------------------------------------------------------
+# ---- Average pools ----
 
 WINDOWS = (  # kernel, stride, padding, ceil, counts padding, divisor
     (2, [], 0, False, True, 0),
@@ -172,7 +172,7 @@ def adaptive_average(op, g):
             yield Case({"gradOutput": grad, "self": x}, {"out": Ref(expected, dtype)})
 
 
-# ---- Maximum pools --------------------------------------------------------------------------------------------------
+# ---- Maximum pools ----
 
 def adaptive_max(dims):
     return functional.adaptive_max_pool2d if dims == 2 else functional.adaptive_max_pool3d

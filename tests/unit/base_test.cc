@@ -25,9 +25,9 @@
 namespace reprise {
 namespace {
 
-// ------------------------------------------------------------------------------------------------------------- errors
+// ---- Errors ----
 
-const ErrorInfo kRows[] = {
+const ErrorInfo kElements[] = {
 #define REPRISE_ERROR(number, code, name, category, title, solution) ErrorInfo{code, name, category, title, solution},
 #include "base/errors.def"
 #undef REPRISE_ERROR
@@ -36,14 +36,14 @@ const ErrorInfo kRows[] = {
 TEST(Errors, NumbersAndNamesAreUnique) {
   std::set<std::string_view> names;
   std::set<int> codes;
-  for (const ErrorInfo& row : kRows) {
+  for (const ErrorInfo& row : kElements) {
     EXPECT_TRUE(codes.insert(row.code).second) << row.name << " has the number of another row";
     EXPECT_TRUE(names.insert(row.name).second) << row.name << " names two numbers";
   }
 }
 
 TEST(Errors, EveryRowIsComplete) {
-  for (const ErrorInfo& row : kRows) {
+  for (const ErrorInfo& row : kElements) {
     EXPECT_EQ(row.name.substr(0, 3), "ACL") << row.code;
     EXPECT_TRUE(row.category.size() == 6 && (row.category[0] == 'E')) << row.name << ": " << row.category;
     EXPECT_FALSE(row.title.empty()) << row.name;
@@ -53,7 +53,7 @@ TEST(Errors, EveryRowIsComplete) {
 }
 
 TEST(Errors, EveryRowIsFound) {
-  for (const ErrorInfo& row : kRows) {
+  for (const ErrorInfo& row : kElements) {
     EXPECT_EQ(FindErrorInfo(row.code).name, row.name);
     EXPECT_EQ(FindErrorInfo(row.code).solution, row.solution);
   }
@@ -74,7 +74,7 @@ TEST(Status, KeepsItsDetailWhenCloned) {
   EXPECT_GT(original.detail().line, 0);
 }
 
-// -------------------------------------------------------------------------------------------------------- environment
+// ---- Environment ----
 
 // Runs in a child of the tests below, which reads its output: the environment is read once per process.
 TEST(EnvChild, DISABLED_Print) {
@@ -188,7 +188,7 @@ TEST(Environment, NumbersAreKeptInRange) {
   EXPECT_EQ(EnvInt(EnvVar::kMaxStreams, 5000, 9000), 5000);
 }
 
-// -------------------------------------------------------------------------------------------------------- fault points
+// ---- Fault points ----
 
 TEST(FaultPoints, FireOnceAtTheNthPass) {
   ArmFault("a", 3);
@@ -224,7 +224,7 @@ TEST(SpinLock, Excludes) {
   EXPECT_EQ(count, 80'000);
 }
 
-// -------------------------------------------------------------------------------------------------------------- events
+// ---- Events ----
 
 TEST(Verbose, SettingNamesCategoriesAndAFilter) {
   const VerboseSetting none = ParseVerbose("");

@@ -28,11 +28,11 @@ namespace {
 
 using device::RunContext;
 using ir::Elementwise;
-using ir::kRowUnit;
+using ir::kRangeUnit;
 using ir::RunResult;
 using testing::Loops;
 
-// ------------------------------------------------------------------------------------------------------------- tasks
+// ---- Tasks ----
 
 // out[i] = 3 * a[i] + b[i] + addend over unsigned integers of 1, 2, 4 or 8 bytes.
 struct Mix {
@@ -69,10 +69,10 @@ void Compute(const Mix& mix, int64_t begin, int64_t end) {
 
 void MixRow(const void* args, int64_t begin, int64_t end) {
   const Mix& mix = **static_cast<const Mix* const*>(args);
-  EXPECT_EQ(begin % kRowUnit, 0);
+  EXPECT_EQ(begin % kRangeUnit, 0);
   EXPECT_LE(end, mix.n);
-  EXPECT_TRUE(end == mix.n || end % kRowUnit == 0);
-  EXPECT_GE(end - begin, std::min(kRowUnit, mix.n));
+  EXPECT_TRUE(end == mix.n || end % kRangeUnit == 0);
+  EXPECT_GE(end - begin, std::min(kRangeUnit, mix.n));
   ++g_calls;
   int64_t longest = g_longest.load();
   while (longest < end - begin && !g_longest.compare_exchange_weak(longest, end - begin)) {
@@ -156,16 +156,16 @@ std::string ShapeOf(const Plan& plan) {
     for (uint32_t i = plan.lanes()[lane].begin; i != plan.lanes()[lane].end; ++i) {
       const Step& step = plan.steps()[i];
       if (!text.empty()) text += ' ';
-      if (step.kind != Step::kRows && step.kind != Step::kBlocks) {
+      if (step.kind != Step::kElements && step.kind != Step::kBlocks) {
         text += step.kind == Step::kWait ? 'w' : step.kind == Step::kPublish ? 'o' : 's';
         continue;
       }
       EXPECT_EQ(step.rows.first, next_row);
       next_row += step.rows.count;
-      const Row& first = plan.rows_of(step)[0];
+      const ElementRun& first = plan.rows_of(step)[0];
       EXPECT_EQ(step.task_id, first.task_id);
       EXPECT_EQ(plan.stream_id(lane, step), plan.stream_id(lane, first));
-      text += (step.kind == Step::kRows ? "r" : step.is_parallel ? "p" : "b") + std::to_string(step.rows.count);
+      text += (step.kind == Step::kElements ? "r" : step.is_parallel ? "p" : "b") + std::to_string(step.rows.count);
     }
   }
   EXPECT_EQ(next_row, plan.rows().size());
@@ -273,7 +273,7 @@ class Driver final : public device::Runnable {
   std::atomic<bool> done_{true};
 };
 
-// ------------------------------------------------------------------------------------------------ what becomes a step
+// ---- What becomes a step ----
 
 constexpr int64_t kLong = 16384;      // 64 KiB of 4 bytes: more than the first cache
 constexpr int64_t kFar = 256 * 1024;  // offset of another buffer
@@ -291,9 +291,9 @@ TEST(Blocks, LongNeighboursRunBlockByBlock) {
   EXPECT_EQ(chain.Shape(), "b4");
   const auto plan = Plan::Compile(chain.graph);
   const Step& step = plan->steps()[0];
-  EXPECT_EQ(step.block % kRowUnit, 0);
+  EXPECT_EQ(step.block % kRangeUnit, 0);
   EXPECT_LE(step.block * 8, 32 * 1024) << "two ranges fit the first cache";
-  EXPECT_GE(step.block, kRowUnit);
+  EXPECT_GE(step.block, kRangeUnit);
 }
 
 TEST(Blocks, MuchWorkIsSharedWithWorkers) {
@@ -446,7 +446,7 @@ TEST(Blocks, DisabledTasksAreLeftOut) {
 TEST(Blocks, ATaskCostsOneRow) {
   Chain chain;
   for (int i = 0; i < 1000; ++i) chain.Add(8, 0, 0, kFar);
-  EXPECT_LE(Plan::Compile(chain.graph)->memory_bytes(), 1000 * sizeof(Row) + sizeof(Step));
+  EXPECT_LE(Plan::Compile(chain.graph)->memory_bytes(), 1000 * sizeof(ElementRun) + sizeof(Step));
 }
 
 TEST(Blocks, AGroupEndsSomewhere) {
@@ -455,7 +455,7 @@ TEST(Blocks, AGroupEndsSomewhere) {
   EXPECT_EQ(chain.Shape(), "p1024 p1024 p52");
 }
 
-// ---------------------------------------------------------------------------------------------------- laid out on
+// ---- Laid out on ----
 // lanes
 
 TEST(ScheduledBlocks, TasksOfSeveralStreamsFuse) {
@@ -464,7 +464,7 @@ TEST(ScheduledBlocks, TasksOfSeveralStreamsFuse) {
   ASSERT_TRUE(CanSchedule(chain.graph));
   const auto plan = LaidOut(chain.graph, 2);
   EXPECT_EQ(ShapeOf(*plan), "b3 r1") << "a chain, over three streams";
-  const std::span<const Row> rows = plan->rows();
+  const std::span<const ElementRun> rows = plan->rows();
   for (uint32_t i = 0; i < 3; ++i) {
     EXPECT_EQ(rows[i].lane, i);
     EXPECT_EQ(plan->stream_id(0, rows[i]), static_cast<int32_t>(i));
@@ -525,7 +525,7 @@ TEST(ScheduledBlocks, ChangesOfFusedTasksNeedANewPlan) {
   EXPECT_TRUE(plan->Patch({&other, 1})) << "as before";
 }
 
-// --------------------------------------------------------------------------------------------------------- execution
+// ---- Execution ----
 
 TEST(BlocksReplay, SplitsAndSharesAndComputesTheSame) {
   for (const int workers : {1, 3}) {
@@ -562,7 +562,7 @@ void ExpectIndependent(const Plan& plan, const Step& step) {
     bool is_written;
   };
   std::vector<Place> places;
-  for (const Row& row : plan.rows_of(step)) {
+  for (const ElementRun& row : plan.rows_of(step)) {
     const auto& mix = *static_cast<const Mix*>(plan.node(row).payload);
     ASSERT_EQ(mix.n, plan.rows_of(step)[0].call.count);
     const auto add = [&](const char* begin, int64_t item_bytes, bool is_single, bool is_written) {
@@ -705,7 +705,7 @@ TEST(BlocksReplay, RandomStreamsMatchASequentialRun) {
     for (const Step& step : plan->steps()) {
       if (step.kind != Step::kBlocks) continue;
       ExpectIndependent(*plan, step);
-      const std::span<const Row> rows = plan->rows_of(step);
+      const std::span<const ElementRun> rows = plan->rows_of(step);
       across += rows.front().lane != rows.back().lane ? 1 : 0;
     }
     Replay replay(std::move(plan), scheduler);

@@ -19,7 +19,7 @@ namespace {
 
 using namespace testing;  // NOLINT: the graphs that both tests use
 
-// ---------------------------------------------------------------------------------------------------- graphs of
+// ---- Graphs of ----
 // captures
 
 TEST(Dag, OrdersWhatTheGraphOrdersAndNothingElse) {
@@ -121,7 +121,7 @@ TEST(Dag, BarriersOfThousandsOfLanesStayLinear) {
   EXPECT_LE(dag.preds.size(), size_t{2} * kRounds * lanes);
 }
 
-// ------------------------------------------------------------------------------------------------------------- any
+// ---- Any ----
 // graph
 
 const TaskType kHost = Type(TaskKind::kHostFunc, false);
@@ -258,7 +258,7 @@ TEST(Dag, ACircleIsNamedAndWhatStandsBehindItIsLeftOut) {
   EXPECT_EQ(dag.task, (std::vector<NodeId>{free}));
 }
 
-// ---------------------------------------------------------------------------------------------------------- and Order
+// ---- And Order ----
 
 // What a graph that grows tells of its next task is what the dag tells of that task afterwards.
 TEST(Dag, AgreesWithTheOrderOfAGrowingGraph) {

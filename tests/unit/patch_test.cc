@@ -21,7 +21,7 @@ using device::RunContext;
 using ir::RunResult;
 using testing::Loops;
 
-// ------------------------------------------------------------------------------------------------------------- tasks
+// ---- Tasks ----
 
 // Every task writes its mark behind those of the tasks before it in its lane.
 struct Mark {
@@ -64,7 +64,7 @@ struct Edge {
 };
 static_assert(sizeof(Edge) == sizeof(ir::EdgePayload));
 
-// ------------------------------------------------------------------------------------------------------------ compare
+// ---- Compare ----
 
 /// A step as far as its effect goes.
 using Effect = std::tuple<int, const void*, const void*, const void*, uint64_t, uint32_t, uint32_t>;
@@ -122,7 +122,7 @@ class Driver final : public device::Runnable {
   std::atomic<bool> done_{false};
 };
 
-// -------------------------------------------------------------------------------------------------------------- graph
+// ---- Graph ----
 
 struct RandomGraph {
   explicit RandomGraph(unsigned seed) : random(seed) {
@@ -209,7 +209,7 @@ struct RandomGraph {
   ir::Graph graph;
 };
 
-// -------------------------------------------------------------------------------------------------------------- tests
+// ---- Tests ----
 
 TEST(Patch, MatchesACompiledPlanAfterRandomChanges) {
   device::Scheduler scheduler(2);

@@ -23,7 +23,7 @@ using device::RunContext;
 using ir::RunResult;
 using testing::Loops;
 
-// ------------------------------------------------------------------------------------------------------------- nodes
+// ---- Nodes ----
 
 struct ComputePayload {
   uint64_t* target;
@@ -154,7 +154,7 @@ class Driver final : public device::Runnable {
   std::atomic<bool> done_{false};
 };
 
-// ------------------------------------------------------------------------------------------------------- dropped waits
+// ---- Dropped waits ----
 
 TEST(Plan, OneLaneHasNoSynchronisation) {
   ir::Graph graph;
@@ -202,7 +202,7 @@ TEST(Plan, DisabledTasksAreLeftOut) {
   EXPECT_EQ(Count(*Plan::Compile(graph), Step::kRun), 0u);
 }
 
-// -------------------------------------------------------------------------------------------------------- random
+// ---- Random ----
 // graphs
 
 // A graph whose result does not depend on timing if, and only if, its edges hold: each lane computes in its own cell; a

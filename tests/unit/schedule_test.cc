@@ -119,7 +119,7 @@ double Simulate(const Assignment& assignment, const std::vector<uint32_t>& cost_
   return last;
 }
 
-// ------------------------------------------------------------------------------------------------------ what qualifies
+// ---- What qualifies ----
 
 TEST(CanSchedule, OnlyTasksThatNeverWait) {
   ir::Graph graph;
@@ -159,7 +159,7 @@ TEST(CanSchedule, AsManyLanesAsAStepCanName) {
   EXPECT_FALSE(CanSchedule(graph));
 }
 
-// ------------------------------------------------------------------------------------------------------------ siblings
+// ---- Siblings ----
 
 TEST(Siblings, AreThoseWithTheSameNeighbours) {
   size_t groups = 0;
@@ -249,7 +249,7 @@ TEST(Siblings, AreSplitByCost) {
   }
 }
 
-// --------------------------------------------------------------------------------------------------------- assignments
+// ---- Assignments ----
 
 // Barriers of all lanes without a task between: lanes x lanes dependencies, but not as many edges.
 TEST(Schedule, BarriersOfThousandsOfLanesStayLinear) {
@@ -414,7 +414,7 @@ TEST(Schedule, EstimateIsWhatASimulationFinds) {
   }
 }
 
-// --------------------------------------------------------------------------------------------------- quality and price
+// ---- Quality and price ----
 
 // A thousand tasks of 0.5 to 5 us with three inputs each on average, from anywhere before, or from the newest few.
 struct TimedGraph {
@@ -519,7 +519,7 @@ TEST(Schedule, TakesLinearTime) {
   EXPECT_TRUE(is_linear()) << best_ms[100000] << " ms for ten times as many nodes, against " << best_ms[10000];
 }
 
-// --------------------------------------------------------------------------------------------------------------- plans
+// ---- Plans ----
 
 TEST(ScheduledPlan, HasTheStepsOfTheAssignment) {
   for (unsigned seed = 1; seed <= static_cast<unsigned>(Loops(200, 20)); ++seed) {

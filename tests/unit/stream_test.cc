@@ -383,7 +383,7 @@ TEST_F(StreamQueue, StoredTasksNeverRun) {
   ExpectDestroyedOnce(100);
 }
 
-// ---- The door
+// ---- The door ----
 
 // What somebody outside of submission.h can call: nothing that takes a task. Compiling this is the test.
 template <class Queue>
@@ -408,7 +408,7 @@ static_assert(TakesTasks<OpenQueue> && Records<OpenSink>, "the concepts see what
 static_assert(!TakesTasks<Stream>, "tasks enter a stream by submission.h alone");
 static_assert(!Records<TaskSink> && !Records<capture::Session>, "tasks enter a capture by submission.h alone");
 
-// ---- Streams that may have work, as frees see them
+// ---- Streams that may have work, as frees see them ----
 
 // More streams than stay listed while they are idle: each is seen as soon as it has work, whichever way that came.
 TEST_F(StreamQueue, FreesSeeWorkOnEveryStream) {
@@ -488,7 +488,7 @@ TEST_F(StreamQueue, NothingParkedGoesBeforeTheWorkThatWasThere) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// ---- Calls that do not end while others destroy what they have found (AwaitCalls gives up)
+// ---- Calls that do not end while others destroy what they have found (AwaitCalls gives up) ----
 
 // A call of another thread: it begins, and does the rest when it is told to.
 class HeldCall {

@@ -60,7 +60,7 @@ class NoTorchFunction {
 };
 
 // Sets of four places each; the oldest makes room.
-class Memory {
+class AnnouncementCache {
  public:
   std::shared_ptr<const Announcement> Find(const MetaKey& key) {
     Part& part = PartOf(key);
@@ -109,8 +109,8 @@ class Memory {
   std::atomic<uint64_t> hits_{0}, misses_{0};
 };
 
-Memory& TheMemory() {
-  static auto* const memory = new Memory;
+AnnouncementCache& TheCache() {
+  static auto* const memory = new AnnouncementCache;
   return *memory;
 }
 
@@ -376,7 +376,7 @@ void MetaKey::Add(const IValue& value) {
 std::shared_ptr<const Announcement> Announce(const OpTraits& traits, c10::ArrayRef<IValue> arguments) {
   const MetaKey key(traits, arguments);
   if (key.is_complete()) {
-    if (std::shared_ptr<const Announcement> known = TheMemory().Find(key)) return known;
+    if (std::shared_ptr<const Announcement> known = TheCache().Find(key)) return known;
   }
   Aliases aliases(c10::kMeta);
   torch::jit::Stack metas;
@@ -408,10 +408,10 @@ std::shared_ptr<const Announcement> Announce(const OpTraits& traits, c10::ArrayR
     }
   }
   answer->is_empty = WritesNothing(traits, arguments, *answer);
-  if (key.is_complete() && !changed) TheMemory().Keep(key, answer);
+  if (key.is_complete() && !changed) TheCache().Keep(key, answer);
   return answer;
 }
 
-MetaCounts CountsOfMetaPass() { return TheMemory().counts(); }
+MetaCounts CountsOfMetaPass() { return TheCache().counts(); }
 
 }  // namespace torch_npu

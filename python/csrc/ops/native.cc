@@ -223,7 +223,7 @@ bool Describe(const at::Tensor& tensor, reprise::TensorView& view) {
 bool Queue(int op, const OperatorArgument* arguments, size_t count,
            const std::shared_ptr<const reprise::OperationInfo>& info, at::Tensor workspace = {},
            std::string* why = nullptr) {
-  const auto plan = reprise::OperatorPlan::Make(op, arguments, count, why);
+  const auto plan = reprise::PreparedOperator::Make(op, arguments, count, why);
   if (plan == nullptr) return false;
   EnsureContext();
   const NPUStream stream = CurrentStream();
@@ -636,7 +636,7 @@ uint64_t NativeWorkspace(const NativeOp& native, c10::ArrayRef<IValue> arguments
     return 0;
   }
   why.clear();
-  return reprise::OperatorPlan::MostWorkspaceBytes(packed.op(), packed.data(), packed.size(), &why);
+  return reprise::PreparedOperator::MostWorkspaceBytes(packed.op(), packed.data(), packed.size(), &why);
 }
 
 bool IsDeclared(const NativeOp& native) { return native.is_declared; }

@@ -120,7 +120,7 @@ class TellsWorkspace final : public c10::OperatorKernel {
   const NativeOp* native_;
 };
 
-// ---- Derivatives ---------------------------------------------------------------------------------------------------
+// ---- Derivatives ----
 
 struct Derivative {
   enum class From { kNone, kGradient, kArgument, kResult };
@@ -301,7 +301,7 @@ HostKernels& AllHostKernels() {
   return *kernels;
 }
 
-// ---- Formats -------------------------------------------------------------------------------------------------------
+// ---- Formats ----
 
 constexpr int64_t kNchw = 0, kNd = 2;
 

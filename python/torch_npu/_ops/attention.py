@@ -7,7 +7,7 @@ from torch_npu._ops.registry import declare, derivative, kernel, meta, workspace
 
 ops = torch.ops.npu
 
-# ---- Training ------------------------------------------------------------------------------------------------------
+# ---- Training ----
 
 _NO_LIMIT = 2147483647
 _COPIES = 8  # of each statistic
@@ -309,7 +309,7 @@ derivative(
     "query key value pse query_rope key_rope sink",
 )
 
-# ---- Inference -----------------------------------------------------------------------------------------------------
+# ---- Inference ----
 
 workspace("_npu_fused_infer_attention_score_get_max_workspace", "npu_fused_infer_attention_score")
 workspace("_npu_fused_infer_attention_score_v2_get_max_workspace", "npu_fused_infer_attention_score_v2")

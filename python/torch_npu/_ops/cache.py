@@ -235,7 +235,7 @@ def _(key_cache, value_cache, block_table, context_lens, *, seq_starts=None, cum
     )
 
 
-# ---- Formats: remembered, the memory stays row by row --------------------------------------------------------------
+# ---- Formats: remembered, the memory stays row by row ----
 
 
 @kernel("get_npu_format")

@@ -9,7 +9,7 @@ ops = torch.ops.npu
 aten = torch.ops.aten
 functional = torch.nn.functional
 
-# ---- Shapes and types ----------------------------------------------------------------------------------------------
+# ---- Shapes and types ----
 
 
 @composite("npu_confusion_transpose_backward")
@@ -45,7 +45,7 @@ def _(grad, dim, indices, sizes, keepdim):
     return grad.new_zeros(sizes).scatter(dim, indices.to(torch.int64), grad)
 
 
-# ---- Products ------------------------------------------------------------------------------------------------------
+# ---- Products ----
 
 
 def _matrices(name, *tensors):
@@ -72,7 +72,7 @@ def _(grad, input, weight):
     return torch.matmul(grad, weight), by_row
 
 
-# ---- Activations ---------------------------------------------------------------------------------------------------
+# ---- Activations ----
 
 
 @composite("npu_mish_backward")
@@ -111,7 +111,7 @@ def _(y_grad, y, mask, scale, fixed_triu_mask):
     return grad.masked_fill(mask, 0).to(y.dtype)
 
 
-# ---- Norms ---------------------------------------------------------------------------------------------------------
+# ---- Norms ----
 
 
 @composite("npu_layernorm_grad")
@@ -193,7 +193,7 @@ def _(grad, input, p, dim, maxnorm):
     return torch.where(norm > maxnorm, shrunk, wide).to(grad.dtype)
 
 
-# ---- Losses --------------------------------------------------------------------------------------------------------
+# ---- Losses ----
 
 declare("_softmax_cross_entropy(Tensor input, Tensor labels) -> (Tensor, Tensor)")
 

@@ -12,7 +12,7 @@ from torch_npu._ops.sparse import _Sequences
 ops = torch.ops.npu
 functional = torch.nn.functional
 
-# ---- Shapes and types ----------------------------------------------------------------------------------------------
+# ---- Shapes and types ----
 
 
 @composite("npu_transpose", differentiable=True)
@@ -68,7 +68,7 @@ def _(input, acl_format, *_):
     return input.new_empty(input.shape)
 
 
-# ---- Activations and norms -----------------------------------------------------------------------------------------
+# ---- Activations and norms ----
 
 
 @meta("npu_geglu")
@@ -168,7 +168,7 @@ def _(x, gamma, beta, scale, offset, epsilon=1e-6, *, dst_dtype=None):
     return _round_to("npu_rms_norm_quant", (normed + beta.float()) * scale.float() + offset.float(), dst_dtype)
 
 
-# ---- Quantised values ----------------------------------------------------------------------------------------------
+# ---- Quantised values ----
 
 
 @composite("npu_anti_quant")
@@ -213,7 +213,7 @@ def _(x, scale, zero_point, y):
     y.copy_((x.float() / scale.float() + zero_point.float()).round().clamp(-128, 127).to(torch.int8))
 
 
-# ---- Attention and experts -----------------------------------------------------------------------------------------
+# ---- Attention and experts ----
 
 
 @composite("npu_scatter_pa_kv_cache_functional")

@@ -6,7 +6,7 @@ from torch_npu._ops.registry import composite, declare, derivative, meta
 
 ops = torch.ops.npu
 
-# ---- Norms ---------------------------------------------------------------------------------------------------------
+# ---- Norms ----
 
 derivative("npu_rms_norm", "npu_rms_norm_backward", "grad input gamma @1", "input gamma")
 
@@ -37,7 +37,7 @@ def _(x1, x2, gamma, epsilon=1e-6):
     return x1.new_empty(x1.shape), statistics_like("npu_add_rms_norm", x1, gamma), x1.new_empty(x1.shape)
 
 
-# ---- Activations ---------------------------------------------------------------------------------------------------
+# ---- Activations ----
 
 derivative("npu_swiglu", "npu_swiglu_backward", "grad input dim", "input")
 derivative("npu_fast_gelu", "npu_fast_gelu_backward", "grad input", "input")
@@ -112,7 +112,7 @@ def npu_clipped_swiglu(x, *, group_index=None, dim=-1, alpha=1.702, limit=7.0, b
     return result.movedim(-1, dim).contiguous()
 
 
-# ---- Rotary embeddings ---------------------------------------------------------------------------------------------
+# ---- Rotary embeddings ----
 
 derivative("npu_rotary_mul", "npu_rotary_mul_backward", "grad input r1 r2 rotary_mode", "input r1 r2")
 

@@ -10,7 +10,7 @@ ops = torch.ops.npu
 
 _ACL_INT8, _ACL_INT4 = 2, 29
 
-# ---- Values --------------------------------------------------------------------------------------------------------
+# ---- Values ----
 
 declare(
     "_dynamic_quant(Tensor input, Tensor? smooth_scales, Tensor? group_index, int dst_type, bool asymmetric) "
@@ -207,7 +207,7 @@ def _float_scale(scale):
     return scale.float()
 
 
-# ---- Norms and activations that quantise ---------------------------------------------------------------------------
+# ---- Norms and activations that quantise ----
 
 
 def _add_norm(x1, x2, gamma, beta, epsilon, name):
@@ -422,7 +422,7 @@ def npu_dequant_swiglu_quant(
     return y.reshape(half), scale.reshape(x.shape[:-1])
 
 
-# ---- Products ------------------------------------------------------------------------------------------------------
+# ---- Products ----
 
 declare("_int_matmul(Tensor x1, Tensor x2) -> Tensor")
 host_kernel("_int_matmul")
@@ -632,7 +632,7 @@ def npu_transpose_quant_batchmatmul(
     return _split_result(name, values.to(output), perm_y, batch_split_factor)
 
 
-# ---- Products by groups --------------------------------------------------------------------------------------------
+# ---- Products by groups ----
 
 declare(
     "_grouped_matmul(Tensor[] x, Tensor[] weight, Tensor[]? bias, Tensor[]? scale, Tensor[]? offset, "

@@ -7,7 +7,7 @@ from torch_npu._ops.registry import composite, declare, derivative, meta
 
 ops = torch.ops.npu
 
-# ---- By index ------------------------------------------------------------------------------------------------------
+# ---- By index ----
 
 declare("_permute_grad(Tensor grad, Tensor sorted_indices, int tokens, int choices) -> Tensor")
 
@@ -151,7 +151,7 @@ def _(
     return tokens[order], scales, index.to(torch.int32), numbers.to(expert_token_num_per_rank.dtype)
 
 
-# ---- By map: [tokens, experts], who computes which -------------------------------------------------------------------
+# ---- By map: [tokens, experts], who computes which ----
 
 
 def _check_map(name, routing_map):
@@ -317,7 +317,7 @@ derivative(
 )
 
 
-# ---- Groups of experts ---------------------------------------------------------------------------------------------
+# ---- Groups of experts ----
 
 
 def _add_topk_div(

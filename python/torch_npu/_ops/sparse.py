@@ -9,7 +9,7 @@ from torch_npu._ops.registry import composite, declare, host_kernel, kernel, met
 
 ops = torch.ops.npu
 
-# ---- Latent attention ----------------------------------------------------------------------------------------------
+# ---- Latent attention ----
 
 
 def _rms(x, gamma, epsilon):
@@ -212,7 +212,7 @@ def npu_mla_prolog_v3(
     return query, query_rope, none, query_norm, none.clone()
 
 
-# ---- Attention to chosen keys --------------------------------------------------------------------------------------
+# ---- Attention to chosen keys ----
 
 
 class _Sequences:
@@ -395,7 +395,7 @@ def npu_kv_quant_sparse_flash_attention(
     return torch.bmm(weights, values).to(query.dtype).reshape(*query.shape[:-1], latent)
 
 
-# ---- Attention with a state ----------------------------------------------------------------------------------------
+# ---- Attention with a state ----
 
 declare(
     "_gated_delta_rule(Tensor query, Tensor key, Tensor value, Tensor(a!) state, Tensor? beta, Tensor? g, "

@@ -9,7 +9,7 @@ from torch_npu._ops.registry import composite, declare, derivative, kernel, meta
 ops = torch.ops.npu
 aten = torch.ops.aten
 
-# ---- Optimizers: they have only a form with out --------------------------------------------------------------------
+# ---- Optimizers: they have only a form with out ----
 
 
 def _needs_out(*names):
@@ -90,7 +90,7 @@ def _(
     return _store(out, (var - lr * (m / (v.sqrt() + epsilon) + weight_decay * var), m, v))
 
 
-# ---- Dropout: a mask has a bit for each element, 16 bytes for 128 of them --------------------------------------------
+# ---- Dropout: a mask has a bit for each element, 16 bytes for 128 of them ----
 
 
 def _mask_bytes(count):
@@ -192,7 +192,7 @@ def _(input, lambd=1, *, generator=None):
     return input
 
 
-# ---- Watching ------------------------------------------------------------------------------------------------------
+# ---- Watching ----
 
 
 @meta("_npu_silent_check_v2", "_npu_silent_check_v3")
@@ -200,7 +200,7 @@ def _(val, *rest, **options):
     return torch.empty_like(val, dtype=torch.int32)
 
 
-# ---- Softmax in place ----------------------------------------------------------------------------------------------
+# ---- Softmax in place ----
 
 
 @composite("npu_attn_softmax_")
@@ -225,7 +225,7 @@ def _(x, atten_mask, relative_pos_bias, scale_value=1.0, inner_precision_mode=0)
     return (scores + relative_pos_bias.float()).softmax(-1).to(x.dtype)
 
 
-# ---- Cross entropy of a vocabulary in parts ------------------------------------------------------------------------
+# ---- Cross entropy of a vocabulary in parts ----
 
 
 def _bits(flags):
@@ -299,7 +299,7 @@ def _(
     )
 
 
-# ---- Streams of hidden states that are mixed ------------------------------------------------------------------------
+# ---- Streams of hidden states that are mixed ----
 
 
 @composite("npu_mhc_sinkhorn")

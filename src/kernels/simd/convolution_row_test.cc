@@ -72,17 +72,18 @@ TEST(ConvolutionSimd, EveryInstructionSetConvolves) {
     const TensorRef input = MakeContiguous(in.data(), DType::kFloat, {1, kInputs, 1, height, width});
     const TensorRef weight = MakeContiguous(weights.data(), DType::kFloat, {outputs, kInputs, 1, 3, 3});
     const int targets = ForEachTarget([&](int64_t target) {
-      const ConvPlan plan(shape, input);
-      std::vector<float> source(static_cast<size_t>(plan.source_elements()));
-      std::vector<float> packed(static_cast<size_t>(plan.packed_elements()));
-      std::vector<double> scratch(static_cast<size_t>(std::max(plan.ScratchBytes(), plan.PackScratchBytes()) / 8 + 16));
+      const ConvSetup setup(shape, input);
+      std::vector<float> source(static_cast<size_t>(setup.source_elements()));
+      std::vector<float> packed(static_cast<size_t>(setup.packed_elements()));
+      std::vector<double> scratch(
+          static_cast<size_t>(std::max(setup.ScratchBytes(), setup.PackScratchBytes()) / 8 + 16));
       std::vector<float> results(expected.size());
       const TensorRef out = MakeContiguous(results.data(), DType::kFloat, {1, outputs, 1, out_h, out_w});
-      plan.Prepare(input, source.data(), {0, plan.prepare_units()});
-      plan.Pack(weight, packed.data(), {0, plan.pack_units()}, scratch.data());
-      for (int64_t unit = plan.units() - 1; unit >= 0; --unit) {
-        plan.Convolve(input, source.empty() ? nullptr : source.data(), packed.data(), nullptr, out, {unit, unit + 1},
-                      scratch.data());
+      setup.Prepare(input, source.data(), {0, setup.prepare_units()});
+      setup.Pack(weight, packed.data(), {0, setup.pack_units()}, scratch.data());
+      for (int64_t unit = setup.units() - 1; unit >= 0; --unit) {
+        setup.Convolve(input, source.empty() ? nullptr : source.data(), packed.data(), nullptr, out, {unit, unit + 1},
+                       scratch.data());
       }
       EXPECT_EQ(results, expected) << hwy::TargetName(target) << ", " << height << " x " << width;
     });

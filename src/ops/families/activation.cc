@@ -4,8 +4,8 @@
 #include <complex>
 
 #include "ops/computations.h"
+#include "ops/lowerings.h"
 #include "ops/op_call.h"
-#include "ops/plans.h"
 #include "ops/rules.h"
 
 namespace reprise::ops {
@@ -15,27 +15,27 @@ using kernels::ElementFn;
 using kernels::Scalar;
 using kernels::TensorRef;
 
-// ---- Functions with numbers ---------------------------------------------------------------------------------------
+// ---- Functions with numbers ----
 
 // fn(inputs) with the numbers that the scalar attributes `names` are.
 template <size_t kCount>
-Status PlanWithNumbers(OpCall& call, const ElementFn& fn, const std::string_view (&names)[kCount]) {
+Status LowerWithNumbers(OpCall& call, const ElementFn& fn, const std::string_view (&names)[kCount]) {
   Scalar numbers[kCount];
   for (size_t i = 0; i < kCount; ++i) REPRISE_RETURN_IF_ERROR(NumberOf(call, names[i], numbers[i]));
-  return PlanElementwise(call, fn, numbers);
+  return LowerElementwise(call, fn, numbers);
 }
 
-Status PlanHardtanh(OpCall& call) {
-  return PlanWithNumbers(call, kernels::kHardtanhFn, {"clipValueMin", "clipValueMax"});
+Status LowerHardtanh(OpCall& call) {
+  return LowerWithNumbers(call, kernels::kHardtanhFn, {"clipValueMin", "clipValueMax"});
 }
-Status PlanLeakyRelu(OpCall& call) { return PlanWithNumbers(call, kernels::kLeakyReluFn, {"negativeSlope"}); }
-Status PlanSoftplus(OpCall& call) { return PlanWithNumbers(call, kernels::kSoftplusFn, {"beta", "threshold"}); }
-Status PlanThreshold(OpCall& call) { return PlanWithNumbers(call, kernels::kThresholdFn, {"threshold", "value"}); }
-Status PlanThresholdBackward(OpCall& call) {
-  return PlanWithNumbers(call, kernels::kThresholdBackwardFn, {"threshold"});
+Status LowerLeakyRelu(OpCall& call) { return LowerWithNumbers(call, kernels::kLeakyReluFn, {"negativeSlope"}); }
+Status LowerSoftplus(OpCall& call) { return LowerWithNumbers(call, kernels::kSoftplusFn, {"beta", "threshold"}); }
+Status LowerThreshold(OpCall& call) { return LowerWithNumbers(call, kernels::kThresholdFn, {"threshold", "value"}); }
+Status LowerThresholdBackward(OpCall& call) {
+  return LowerWithNumbers(call, kernels::kThresholdBackwardFn, {"threshold"});
 }
 
-Status PlanElu(OpCall& call) {
+Status LowerElu(OpCall& call) {
   Scalar alpha;
   Scalar scale;
   Scalar inner;
@@ -43,10 +43,10 @@ Status PlanElu(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(NumberOf(call, "scale", scale));
   REPRISE_RETURN_IF_ERROR(NumberOf(call, "inputScale", inner));
   const Scalar numbers[] = {Scalar::Of(alpha.As<double>() * scale.As<double>()), scale, inner};
-  return PlanElementwise(call, kernels::kEluFn, numbers);
+  return LowerElementwise(call, kernels::kEluFn, numbers);
 }
 
-// ---- GELU: exact, or by tanh --------------------------------------------------------------------------------------
+// ---- GELU: exact, or by tanh ----
 
 // Attribute approximate, a number or a word.
 StatusOr<bool> IsTanh(const OpCall& call, bool is_word) {
@@ -61,18 +61,17 @@ StatusOr<bool> IsTanh(const OpCall& call, bool is_word) {
   return call.Invalid(fmt::format("approximate is {}, expected 0 (erf) or 1 (tanh)", number));
 }
 
-Status PlanGeluV2(OpCall& call) {
+Status LowerGeluV2(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const bool is_tanh, IsTanh(call, false));
-  return PlanElementwise(call, is_tanh ? kernels::kGeluTanhFn : kernels::kGeluFn);
+  return LowerElementwise(call, is_tanh ? kernels::kGeluTanhFn : kernels::kGeluFn);
 }
 
-Status PlanGeluBackwardV2(OpCall& call) {
+Status LowerGeluBackwardV2(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const bool is_tanh, IsTanh(call, true));
-  return PlanElementwise(call, is_tanh ? kernels::kGeluTanhBackwardFn : kernels::kGeluBackwardFn);
+  return LowerElementwise(call, is_tanh ? kernels::kGeluTanhBackwardFn : kernels::kGeluBackwardFn);
 }
 
-// ---- Gated functions: the halves of a tensor along dim
-// ---------------------------------------------------------------
+// ---- Gated functions: the halves of a tensor along dim ----
 
 // The tensor that is cut in halves, its dim, and the shape of a half.
 struct Halves {
@@ -130,26 +129,26 @@ Status HalvedGradShape(OpCall& call) {
 }
 
 // out = fn(half, other half); `first` is the half that is the first operand.
-Status PlanGated(OpCall& call, const ElementFn& fn, const Operand& out, int first) {
+Status LowerGated(OpCall& call, const ElementFn& fn, const Operand& out, int first) {
   REPRISE_ASSIGN_OR_RETURN(const Halves halves, HalvesOf(call, call.inputs[0]));
   const ElementView inputs[] = {halves.View(call, call.inputs[0], first), halves.View(call, call.inputs[0], 1 - first)};
-  return PlanElementwise(call, fn, {}, WholeView(call, out), inputs);
+  return LowerElementwise(call, fn, {}, WholeView(call, out), inputs);
 }
 
-Status PlanGlu(OpCall& call) { return PlanGated(call, kernels::kGluFn, call.outputs[0], 0); }
-Status PlanSwiGlu(OpCall& call) { return PlanGated(call, kernels::kSwiGluFn, call.outputs[0], 0); }
+Status LowerGlu(OpCall& call) { return LowerGated(call, kernels::kGluFn, call.outputs[0], 0); }
+Status LowerSwiGlu(OpCall& call) { return LowerGated(call, kernels::kSwiGluFn, call.outputs[0], 0); }
 
-Status PlanGeGlu(OpCall& call) {
+Status LowerGeGlu(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const bool is_tanh, IsTanh(call, false));
   REPRISE_ASSIGN_OR_RETURN(const Halves halves, HalvesOf(call, call.inputs[0]));
   const int active = call.Bool("activateLeft") ? 0 : 1;
   const ElementView gate[] = {halves.View(call, call.inputs[0], active)};
-  REPRISE_RETURN_IF_ERROR(PlanElementwise(call, is_tanh ? kernels::kGeluTanhFn : kernels::kGeluFn, {},
-                                          WholeView(call, call.Get("outGelu")), gate));
-  return PlanGated(call, is_tanh ? kernels::kGeGluTanhFn : kernels::kGeGluFn, call.Get("out"), active);
+  REPRISE_RETURN_IF_ERROR(LowerElementwise(call, is_tanh ? kernels::kGeluTanhFn : kernels::kGeluFn, {},
+                                           WholeView(call, call.Get("outGelu")), gate));
+  return LowerGated(call, is_tanh ? kernels::kGeGluTanhFn : kernels::kGeGluFn, call.Get("out"), active);
 }
 
-Status PlanGluBackward(OpCall& call) {
+Status LowerGluBackward(OpCall& call) {
   const Operand& whole = call.inputs[1];
   REPRISE_ASSIGN_OR_RETURN(const Halves halves, HalvesOf(call, whole));
   const ElementView grad = WholeView(call, call.inputs[0]);
@@ -157,12 +156,12 @@ Status PlanGluBackward(OpCall& call) {
   const ElementView b = halves.View(call, whole, 1);
   // Of the first half: grad s(b).
   const ElementView first[] = {grad, b};
-  REPRISE_RETURN_IF_ERROR(PlanElementwise(call, kernels::kGluFn, {}, halves.View(call, call.outputs[0], 0), first));
+  REPRISE_RETURN_IF_ERROR(LowerElementwise(call, kernels::kGluFn, {}, halves.View(call, call.outputs[0], 0), first));
   const ElementView second[] = {grad, a, b};
-  return PlanElementwise(call, kernels::kGluGateBackwardFn, {}, halves.View(call, call.outputs[0], 1), second);
+  return LowerElementwise(call, kernels::kGluGateBackwardFn, {}, halves.View(call, call.outputs[0], 1), second);
 }
 
-Status PlanSwiGluGrad(OpCall& call) {
+Status LowerSwiGluGrad(OpCall& call) {
   const Operand& whole = call.inputs[1];
   REPRISE_ASSIGN_OR_RETURN(const Halves halves, HalvesOf(call, whole));
   const ElementView grad = WholeView(call, call.inputs[0]);
@@ -170,10 +169,10 @@ Status PlanSwiGluGrad(OpCall& call) {
   const ElementView b = halves.View(call, whole, 1);
   const ElementView first[] = {grad, a, b};
   REPRISE_RETURN_IF_ERROR(
-      PlanElementwise(call, kernels::kSwiGluGateBackwardFn, {}, halves.View(call, call.outputs[0], 0), first));
+      LowerElementwise(call, kernels::kSwiGluGateBackwardFn, {}, halves.View(call, call.outputs[0], 0), first));
   // Of the second half: silu(a) grad.
   const ElementView second[] = {a, grad};
-  return PlanElementwise(call, kernels::kSwiGluFn, {}, halves.View(call, call.outputs[0], 1), second);
+  return LowerElementwise(call, kernels::kSwiGluFn, {}, halves.View(call, call.outputs[0], 1), second);
 }
 
 }  // namespace

@@ -9,8 +9,8 @@
 #include "kernels/activation_functions.h"
 #include "kernels/staged.h"
 #include "ops/computations.h"
+#include "ops/lowerings.h"
 #include "ops/op_call.h"
-#include "ops/plans.h"
 #include "ops/rules.h"
 
 namespace reprise::ops {
@@ -19,48 +19,48 @@ namespace {
 using kernels::ElementFn;
 using kernels::Scalar;
 
-// ---- Functions of numbers ---------------------------------------------------------------------------------------
+// ---- Functions of numbers ----
 
 // fn(inputs) with the numbers that the scalar attributes `names` are.
 template <size_t kCount>
-Status PlanGivenNumbers(OpCall& call, const ElementFn& fn, const std::string_view (&names)[kCount]) {
+Status LowerGivenNumbers(OpCall& call, const ElementFn& fn, const std::string_view (&names)[kCount]) {
   Scalar numbers[kCount];
   for (size_t i = 0; i < kCount; ++i) REPRISE_RETURN_IF_ERROR(NumberOf(call, names[i], numbers[i]));
-  return PlanElementwise(call, fn, numbers);
+  return LowerElementwise(call, fn, numbers);
 }
 
 // The bound of a shrinking function, which must not be negative.
-Status PlanShrink(OpCall& call, const ElementFn& fn, std::string_view name) {
+Status LowerShrink(OpCall& call, const ElementFn& fn, std::string_view name) {
   Scalar bound;
   REPRISE_RETURN_IF_ERROR(NumberOf(call, name, bound));
   if (kernels::CategoryOf(bound.dtype) == kernels::Category::kComplex || !(bound.As<double>() >= 0)) {
     return call.Invalid(
         fmt::format("{} is {}, expected a number that is not negative", name, bound.As<std::complex<double>>().real()));
   }
-  return PlanElementwise(call, fn, {&bound, 1});
+  return LowerElementwise(call, fn, {&bound, 1});
 }
 
-Status PlanHardshrink(OpCall& call) { return PlanShrink(call, kernels::kHardshrinkFn, "lambd"); }
-Status PlanSoftshrink(OpCall& call) { return PlanShrink(call, kernels::kSoftshrinkFn, "lambd"); }
-Status PlanHardshrinkBackward(OpCall& call) { return PlanShrink(call, kernels::kShrinkBackwardFn, "lambd"); }
-Status PlanSoftshrinkBackward(OpCall& call) { return PlanShrink(call, kernels::kShrinkBackwardFn, "lambda"); }
-Status PlanHardtanhBackward(OpCall& call) {
-  return PlanGivenNumbers(call, kernels::kHardtanhBackwardFn, {"min", "max"});
+Status LowerHardshrink(OpCall& call) { return LowerShrink(call, kernels::kHardshrinkFn, "lambd"); }
+Status LowerSoftshrink(OpCall& call) { return LowerShrink(call, kernels::kSoftshrinkFn, "lambd"); }
+Status LowerHardshrinkBackward(OpCall& call) { return LowerShrink(call, kernels::kShrinkBackwardFn, "lambd"); }
+Status LowerSoftshrinkBackward(OpCall& call) { return LowerShrink(call, kernels::kShrinkBackwardFn, "lambda"); }
+Status LowerHardtanhBackward(OpCall& call) {
+  return LowerGivenNumbers(call, kernels::kHardtanhBackwardFn, {"min", "max"});
 }
-Status PlanSoftplusBackward(OpCall& call) {
-  return PlanGivenNumbers(call, kernels::kSoftplusBackwardFn, {"beta", "threshold"});
+Status LowerSoftplusBackward(OpCall& call) {
+  return LowerGivenNumbers(call, kernels::kSoftplusBackwardFn, {"beta", "threshold"});
 }
 
-Status PlanCelu(OpCall& call) {
+Status LowerCelu(OpCall& call) {
   Scalar alpha;
   REPRISE_RETURN_IF_ERROR(NumberOf(call, "alpha", alpha));
   const auto value = alpha.As<double>();
   if (value == 0) return call.Invalid("alpha is 0, by which self is divided", "pass another number");
   const Scalar numbers[] = {alpha, Scalar::Of(1.0), Scalar::Of(1 / value)};
-  return PlanElementwise(call, kernels::kEluFn, numbers);
+  return LowerElementwise(call, kernels::kEluFn, numbers);
 }
 
-Status PlanEluBackward(OpCall& call) {
+Status LowerEluBackward(OpCall& call) {
   Scalar alpha;
   Scalar scale;
   Scalar inner;
@@ -74,11 +74,11 @@ Status PlanEluBackward(OpCall& call) {
         "pass the input, with isResult false");
   }
   const Scalar numbers[] = {Scalar::Of(alpha.As<double>() * scale.As<double>()), scale, inner};
-  return PlanElementwise(call, is_result ? kernels::kEluResultBackwardFn : kernels::kEluBackwardFn, numbers);
+  return LowerElementwise(call, is_result ? kernels::kEluResultBackwardFn : kernels::kEluBackwardFn, numbers);
 }
 
 // For a slope that is positive, the result has the sign of the input.
-Status PlanLeakyReluBackward(OpCall& call) {
+Status LowerLeakyReluBackward(OpCall& call) {
   Scalar slope;
   REPRISE_RETURN_IF_ERROR(NumberOf(call, "negativeSlope", slope));
   if (call.Bool("selfIsResult") && slope.As<double>() < 0) {
@@ -87,10 +87,10 @@ Status PlanLeakyReluBackward(OpCall& call) {
                                     slope.As<double>()),
                         "pass the input, with selfIsResult false");
   }
-  return PlanElementwise(call, kernels::kLeakyReluBackwardFn, {&slope, 1});
+  return LowerElementwise(call, kernels::kLeakyReluBackwardFn, {&slope, 1});
 }
 
-// ---- LogSigmoid -------------------------------------------------------------------------------------------------
+// ---- LogSigmoid ----
 
 // buffer is memory for devices that keep a part of the work; this one does not.
 Status LogSigmoidShape(OpCall& call) {
@@ -104,17 +104,17 @@ Status LogSigmoidBackwardShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], self.sizes(), name);
 }
 
-Status PlanLogSigmoid(OpCall& call) {
+Status LowerLogSigmoid(OpCall& call) {
   const Operand* self = &call.Get("self");
-  return PlanElementwise(call, kernels::kLogSigmoidFn, {}, {&self, 1});
+  return LowerElementwise(call, kernels::kLogSigmoidFn, {}, {&self, 1});
 }
 
-Status PlanLogSigmoidBackward(OpCall& call) {
+Status LowerLogSigmoidBackward(OpCall& call) {
   const Operand* inputs[] = {&call.Get("gradOutput"), &call.Get("self")};
-  return PlanElementwise(call, kernels::kLogSigmoidBackwardFn, {}, inputs);
+  return LowerElementwise(call, kernels::kLogSigmoidBackwardFn, {}, inputs);
 }
 
-// ---- PReLU ------------------------------------------------------------------------------------------------------
+// ---- PReLU ----
 
 // weight as it broadcasts to self: one number for all, or one for each position of dim 1.
 StatusOr<kernels::TensorRef> WeightView(const OpCall& call) {
@@ -151,15 +151,15 @@ Status PreluShape(OpCall& call) {
 
 ElementView Whole(const OpCall& call, const Operand& operand) { return {&operand, call.RefOf(operand)}; }
 
-Status PlanPrelu(OpCall& call) {
+Status LowerPrelu(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const kernels::TensorRef weight, WeightView(call));
   const ElementView inputs[] = {Whole(call, call.Get("self")), {&call.Get("weight"), weight}};
-  return PlanElementwise(call, kernels::kPreluFn, {}, Whole(call, call.outputs[0]), inputs);
+  return LowerElementwise(call, kernels::kPreluFn, {}, Whole(call, call.outputs[0]), inputs);
 }
 
 // refs: the gradient of the weights, that of the result, self. A unit is a weight: the sum of the products of its
 // elements, in float64.
-void RunPreluWeight(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunPreluWeight(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   constexpr int64_t kBlock = 512;
   const bool is_single = launch.ints[0] == 0;
   for (int64_t unit = range.begin; unit < range.end; ++unit) {
@@ -187,12 +187,12 @@ void RunPreluWeight(const Launch& launch, kernels::Range range, const Launch::Me
   }
 }
 
-Status PlanPreluBackward(OpCall& call) {
+Status LowerPreluBackward(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const kernels::TensorRef weight, WeightView(call));
   const Operand& grad = call.Get("gradOutput");
   const Operand& self = call.Get("self");
   const ElementView inputs[] = {Whole(call, grad), Whole(call, self), {&call.Get("weight"), weight}};
-  REPRISE_RETURN_IF_ERROR(PlanElementwise(call, kernels::kPreluBackwardFn, {}, Whole(call, call.outputs[0]), inputs));
+  REPRISE_RETURN_IF_ERROR(LowerElementwise(call, kernels::kPreluBackwardFn, {}, Whole(call, call.outputs[0]), inputs));
   Launch& launch = call.AddLaunch(RunPreluWeight);
   call.Write(launch, call.outputs[1]);
   call.Read(launch, grad);

@@ -6,8 +6,8 @@
 
 #include "kernels/math_functions.h"
 #include "ops/computations.h"
+#include "ops/lowerings.h"
 #include "ops/op_call.h"
-#include "ops/plans.h"
 #include "ops/rules.h"
 
 namespace reprise::ops {
@@ -16,43 +16,43 @@ namespace {
 using kernels::DType;
 using Complex = std::complex<double>;
 
-Status PlanSwapped(OpCall& call, const kernels::ElementFn& fn) {
+Status LowerSwapped(OpCall& call, const kernels::ElementFn& fn) {
   const Operand* inputs[] = {&call.inputs[1], &call.inputs[0]};
-  return PlanElementwise(call, fn, {}, inputs);
+  return LowerElementwise(call, fn, {}, inputs);
 }
 
-// ---- Sums and products ------------------------------------------------------------------------------------------
+// ---- Sums and products ----
 
 // out = input 0 + or - alpha * input 1; one alpha is no alpha.
-Status PlanScaled(OpCall& call, const kernels::ElementFn& plain, const kernels::ElementFn& scaled) {
-  if (!call.Has("alpha")) return PlanElementwise(call, plain);
+Status LowerScaled(OpCall& call, const kernels::ElementFn& plain, const kernels::ElementFn& scaled) {
+  if (!call.Has("alpha")) return LowerElementwise(call, plain);
   kernels::Scalar alpha;
   REPRISE_RETURN_IF_ERROR(NumberOf(call, "alpha", alpha));
-  if (alpha.As<Complex>() == 1.0) return PlanElementwise(call, plain);
-  return PlanElementwise(call, scaled, {&alpha, 1});
+  if (alpha.As<Complex>() == 1.0) return LowerElementwise(call, plain);
+  return LowerElementwise(call, scaled, {&alpha, 1});
 }
 
 // out = input 1 - alpha * input 0.
-Status PlanRsub(OpCall& call) {
+Status LowerRsub(OpCall& call) {
   kernels::Scalar alpha;
   REPRISE_RETURN_IF_ERROR(NumberOf(call, "alpha", alpha));
-  return PlanElementwise(call, kernels::kRsubScaledFn, {&alpha, 1});
+  return LowerElementwise(call, kernels::kRsubScaledFn, {&alpha, 1});
 }
 
 template <const kernels::ElementFn& kFn>
-Status PlanWithValue(OpCall& call) {
+Status LowerWithValue(OpCall& call) {
   kernels::Scalar value;
   REPRISE_RETURN_IF_ERROR(NumberOf(call, "value", value));
-  return PlanElementwise(call, kFn, {&value, 1});
+  return LowerElementwise(call, kFn, {&value, 1});
 }
 
-Status PlanLerps(OpCall& call) {
+Status LowerLerps(OpCall& call) {
   kernels::Scalar weight;
   REPRISE_RETURN_IF_ERROR(NumberOf(call, "weight", weight));
-  return PlanElementwise(call, kernels::kLerpByFn, {&weight, 1});
+  return LowerElementwise(call, kernels::kLerpByFn, {&weight, 1});
 }
 
-// ---- Division ---------------------------------------------------------------------------------------------------
+// ---- Division ----
 
 enum DivMode : int64_t { kTrue, kTruncate, kFloor };
 
@@ -60,18 +60,18 @@ Status DivModTypes(OpCall& call) {
   return call.Int("mode") == kTrue ? PromoteInputsToFloating(call) : PromoteInputs(call);
 }
 
-Status PlanDivMod(OpCall& call) {
+Status LowerDivMod(OpCall& call) {
   const int64_t mode = call.Int("mode");
   switch (mode) {
-    case kTrue: return PlanElementwise(call, kernels::kDivFn);
-    case kTruncate: return PlanElementwise(call, kernels::kTruncateDivFn);
-    case kFloor: return PlanElementwise(call, kernels::kFloorDivFn);
+    case kTrue: return LowerElementwise(call, kernels::kDivFn);
+    case kTruncate: return LowerElementwise(call, kernels::kTruncateDivFn);
+    case kFloor: return LowerElementwise(call, kernels::kFloorDivFn);
     default:
       return call.Invalid(fmt::format("mode is {}, expected 0 (true division), 1 (truncate) or 2 (floor)", mode));
   }
 }
 
-// ---- Bounds -----------------------------------------------------------------------------------------------------
+// ---- Bounds ----
 
 bool IsNan(const kernels::Scalar& scalar) {
   return kernels::CategoryOf(scalar.dtype) == kernels::Category::kFloating && std::isnan(scalar.As<double>());
@@ -84,7 +84,7 @@ Status CheckBound(const OpCall& call, const Operand& bound) {
 }
 
 // One bound, or two that are scalars.
-Status PlanClamp(OpCall& call) {
+Status LowerClamp(OpCall& call) {
   const Operand* low = call.Find("clipValueMin");
   const Operand* high = call.Find("clipValueMax");
   if (low == nullptr && high == nullptr) {
@@ -97,50 +97,50 @@ Status PlanClamp(OpCall& call) {
   const Operand* single = low == nullptr || (high != nullptr && IsNan(*high->scalar)) ? high : low;
   if (low == nullptr || high == nullptr || IsNan(*single->scalar)) {
     const Operand* inputs[] = {&call.inputs[0], single};
-    return PlanElementwise(call, single == low ? kernels::kMaximumFn : kernels::kMinimumFn, {}, inputs);
+    return LowerElementwise(call, single == low ? kernels::kMaximumFn : kernels::kMinimumFn, {}, inputs);
   }
   const kernels::Scalar numbers[] = {*low->scalar, *high->scalar};
-  return PlanElementwise(call, kernels::kClampFn, numbers);
+  return LowerElementwise(call, kernels::kClampFn, numbers);
 }
 
-Status PlanClampTensor(OpCall& call) {
+Status LowerClampTensor(OpCall& call) {
   const Operand* low = call.Find("clipValueMin");
   const Operand* high = call.Find("clipValueMax");
-  if (low != nullptr && high != nullptr) return PlanElementwise(call, kernels::kClampBetweenFn);
+  if (low != nullptr && high != nullptr) return LowerElementwise(call, kernels::kClampBetweenFn);
   if (low == nullptr && high == nullptr) {
     return call.Invalid("clipValueMin and clipValueMax are both null", "pass at least one of them");
   }
-  return PlanElementwise(call, low != nullptr ? kernels::kMaximumFn : kernels::kMinimumFn);
+  return LowerElementwise(call, low != nullptr ? kernels::kMaximumFn : kernels::kMinimumFn);
 }
 
-// ---- Powers -----------------------------------------------------------------------------------------------------
+// ---- Powers ----
 
 bool IsInteger(DType type) { return kernels::CategoryOf(type) == kernels::Category::kInteger; }
 
-Status PlanPowTensorScalar(OpCall& call) {
+Status LowerPowTensorScalar(OpCall& call) {
   const Operand& base = call.inputs[0];
   const Operand& exponent = call.inputs[1];
   const auto value = exponent.scalar->As<Complex>();
   if (value == 2.0) {
     const Operand* inputs[] = {&base, &base};
-    return PlanElementwise(call, kernels::kMulFn, {}, inputs);
+    return LowerElementwise(call, kernels::kMulFn, {}, inputs);
   }
-  if (value == 3.0) return PlanElementwise(call, kernels::kCubeFn);
+  if (value == 3.0) return LowerElementwise(call, kernels::kCubeFn);
   if (IsInteger(call.compute)) {
     if (value.real() < 0) {
       return call.InvalidOperand(exponent, fmt::format("is {}: integers have no negative powers", value.real()),
                                  "cast self to a floating type");
     }
-    return PlanElementwise(call, kernels::kPowFn);
+    return LowerElementwise(call, kernels::kPowFn);
   }
-  if (value == 0.5) return PlanElementwise(call, kernels::kSqrtFn);
-  if (value == -0.5) return PlanElementwise(call, kernels::kRsqrtFn);
-  if (value == -1.0) return PlanElementwise(call, kernels::kReciprocalFn);
-  if (value == -2.0) return PlanElementwise(call, kernels::kInverseSquareFn);
-  return PlanElementwise(call, kernels::kPowFn);
+  if (value == 0.5) return LowerElementwise(call, kernels::kSqrtFn);
+  if (value == -0.5) return LowerElementwise(call, kernels::kRsqrtFn);
+  if (value == -1.0) return LowerElementwise(call, kernels::kReciprocalFn);
+  if (value == -2.0) return LowerElementwise(call, kernels::kInverseSquareFn);
+  return LowerElementwise(call, kernels::kPowFn);
 }
 
-Status PlanPowScalarTensor(OpCall& call) { return PlanSwapped(call, kernels::kPowOfFn); }
+Status LowerPowScalarTensor(OpCall& call) { return LowerSwapped(call, kernels::kPowOfFn); }
 
 // The result of two real numbers is the complex type of their precision.
 Status TypesOfParts(OpCall& call) {
@@ -154,8 +154,8 @@ Status TypesOfParts(OpCall& call) {
 
 }  // namespace
 
-Status PlanAdd(OpCall& call) { return PlanScaled(call, kernels::kAddFn, kernels::kAddScaledFn); }
-Status PlanSub(OpCall& call) { return PlanScaled(call, kernels::kSubFn, kernels::kSubScaledFn); }
+Status LowerAdd(OpCall& call) { return LowerScaled(call, kernels::kAddFn, kernels::kAddScaledFn); }
+Status LowerSub(OpCall& call) { return LowerScaled(call, kernels::kSubFn, kernels::kSubScaledFn); }
 
 // The rows of api/computations.csv.
 #define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION

@@ -56,31 +56,31 @@ kernels::AttentionOperands OperandsOf(const Launch& launch) {
           .values = {launch.refs.begin() + kFirstKeys + lists, lists}};
 }
 
-void RunAttention(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
-  kernels::Attend(launch.State<AttentionPlan>(), OperandsOf(launch), range,
+void RunAttention(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  kernels::Attend(launch.State<AttentionSetup>(), OperandsOf(launch), range,
                   static_cast<float*>(launch.Ref(kPartial, memory).data), memory.scratch);
 }
 
-void RunMerge(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
-  kernels::MergeAttention(launch.State<AttentionPlan>(), OperandsOf(launch), range,
+void RunMerge(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  kernels::MergeAttention(launch.State<AttentionSetup>(), OperandsOf(launch), range,
                           static_cast<const float*>(launch.Ref(kPartial, memory).data), memory.scratch);
 }
 
-void RunZero(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunZero(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::Fill(launch.refs[0], launch.scalars[0], range);
 }
 
 // What the largest call with these shapes needs.
-void PlanSize(OpCall& call, Attention& a) {
-  AttentionPlan& plan = *a.plan;
-  kernels::PrepareAttention(plan, a.capacity);
-  const int64_t partials = kernels::MostAttentionPartials(plan, a.capacity);
+void LowerSize(OpCall& call, Attention& a) {
+  AttentionSetup& setup = *a.setup;
+  kernels::PrepareAttention(setup, a.capacity);
+  const int64_t partials = kernels::MostAttentionPartials(setup, a.capacity);
   call.Temporary(kernels::DType::kFloat, {&partials, 1});
   for (int i = 0; i < 2; ++i) {  // of Attend and of MergeAttention, each in as many parts as there can be
     Launch& launch = call.AddLaunch(RunAttention);
     launch.units = INT32_MAX;
     launch.grain = 1;
-    call.AddScratch(launch, static_cast<uint64_t>(kernels::AttentionScratchBytes(plan)));
+    call.AddScratch(launch, static_cast<uint64_t>(kernels::AttentionScratchBytes(setup)));
   }
 }
 
@@ -124,7 +124,7 @@ StatusOr<Statistics> ReadStatistics(OpCall& call, const Attention& a) {
 void AddAttention(OpCall& call, const Attention& a, const Statistics& statistics, const TensorRef& partial,
                   bool is_merge) {
   const Parts& parts = a.parts;
-  const AttentionPlan& plan = *a.plan;
+  const AttentionSetup& setup = *a.setup;
   Launch& launch = call.AddLaunch(is_merge ? RunMerge : RunAttention);
   call.Write(launch, *parts.out, a.out.ref);
   AddOptional(call, launch, parts.maximum, statistics.maximum, true);
@@ -138,7 +138,7 @@ void AddAttention(OpCall& call, const Attention& a, const Statistics& statistics
   AddOptional(call, launch, parts.sink, a.sink, false);
   AddOptional(call, launch, parts.query_rope, a.query_rope, false);
   AddOptional(call, launch, parts.key_rope, a.key_rope, false);
-  if (!plan.is_split) {
+  if (!setup.is_split) {
     call.ReadOptional(launch, nullptr);
   } else if (is_merge) {
     call.ReadTemporary(launch, partial);
@@ -147,35 +147,35 @@ void AddAttention(OpCall& call, const Attention& a, const Statistics& statistics
   }
   for (size_t i = 0; i < a.keys.size(); ++i) call.Read(launch, parts.keys[i], a.keys[i].ref);
   for (size_t i = 0; i < a.values.size(); ++i) call.Read(launch, parts.values[i], a.values[i].ref);
-  launch.state = a.plan;
-  launch.units = is_merge ? plan.merge_units : plan.units;
+  launch.state = a.setup;
+  launch.units = is_merge ? setup.merge_units : setup.units;
   // By the room that there is, not by the keys of this call, so that a call with other lengths is cut alike.
-  const int64_t rows = a.query.batch() * plan.heads * a.query.tokens();
+  const int64_t rows = a.query.batch() * setup.heads * a.query.tokens();
   const int64_t work =
-      rows * (is_merge ? plan.value_depth * plan.pieces : a.capacity * (plan.depth + plan.value_depth));
+      rows * (is_merge ? setup.value_depth * setup.pieces : a.capacity * (setup.depth + setup.value_depth));
   const int64_t per_unit = work / std::max<int64_t>(1, launch.units);
   launch.grain = std::max<int64_t>(1, kGrainOfAttention / std::max<int64_t>(1, per_unit));
-  call.AddScratch(launch, static_cast<uint64_t>(kernels::AttentionScratchBytes(plan)));
+  call.AddScratch(launch, static_cast<uint64_t>(kernels::AttentionScratchBytes(setup)));
 }
 
-Status PlanAttention(OpCall& call) {
+Status LowerAttention(OpCall& call) {
   Attention a;
   REPRISE_RETURN_IF_ERROR(Describe(call, a));
   if (call.only_tells_size()) {
-    PlanSize(call, a);
+    LowerSize(call, a);
     return {};
   }
   REPRISE_ASSIGN_OR_RETURN(const Statistics statistics, ReadStatistics(call, a));
   if (a.parts.out->tensor->count == 0) return {};
-  AttentionPlan& plan = *a.plan;
-  kernels::PrepareAttention(plan, a.capacity);
+  AttentionSetup& setup = *a.setup;
+  kernels::PrepareAttention(setup, a.capacity);
   TensorRef partial;
-  if (plan.is_split) {
-    const int64_t count = kernels::AttentionPartialCount(plan);
+  if (setup.is_split) {
+    const int64_t count = kernels::AttentionPartialCount(setup);
     partial = call.Temporary(kernels::DType::kFloat, {&count, 1});
   }
   AddAttention(call, a, statistics, partial, false);
-  if (plan.is_split) AddAttention(call, a, statistics, partial, true);
+  if (setup.is_split) AddAttention(call, a, statistics, partial, true);
   return {};
 }
 

@@ -16,8 +16,8 @@
 
 namespace reprise::ops::attention {
 
-using kernels::AttentionPlan;
 using kernels::AttentionSequence;
+using kernels::AttentionSetup;
 using kernels::TensorRef;
 
 /// Multiply-adds that are worth a thread: some tens of microseconds.
@@ -34,7 +34,7 @@ enum SparseMode : int64_t { kDefault, kAllMask, kLeftUpCausal, kRightDownCausal,
 // ---- Operands and their views: attention_views.cc ----
 
 /// A tensor as [batch, head, token, depth].
-struct View {
+struct HeadView {
   TensorRef ref;
   int64_t batch() const { return ref.sizes[0]; }
   int64_t heads() const { return ref.sizes[1]; }
@@ -55,13 +55,13 @@ StatusOr<Parts> FindParts(const OpCall& call);
 
 bool IsLayout(std::string_view text);
 /// `heads`: of a last dim H; where that is not known (0) `depth` is.
-StatusOr<View> ViewAs(const OpCall& call, const Operand& operand, std::string_view layout, int64_t heads,
-                      int64_t depth);
+StatusOr<HeadView> ViewAs(const OpCall& call, const Operand& operand, std::string_view layout, int64_t heads,
+                          int64_t depth);
 /// A view [batch, head, query, key] of something that broadcasts to at least that.
 StatusOr<TensorRef> ScoreView(const OpCall& call, const Operand& operand, int64_t batch, int64_t heads, int64_t queries,
                               int64_t keys);
 /// Shape [batch, head, token, copies], or [token, head, copies].
-StatusOr<TensorRef> StatisticView(OpCall& call, const Operand& operand, const View& query, bool is_packed,
+StatusOr<TensorRef> StatisticView(OpCall& call, const Operand& operand, const HeadView& query, bool is_packed,
                                   int64_t copies);
 
 /// The first of the names that the operator has; empty if it has none.
@@ -75,9 +75,9 @@ void AddOptional(const OpCall& call, Launch& launch, const Operand* operand, con
 /// Where things are, and who sees what.
 struct Attention {
   Parts parts;
-  std::shared_ptr<AttentionPlan> plan = std::make_shared<AttentionPlan>();
-  View query, out;
-  std::vector<View> keys, values;
+  std::shared_ptr<AttentionSetup> setup = std::make_shared<AttentionSetup>();
+  HeadView query, out;
+  std::vector<HeadView> keys, values;
   std::string_view layout, out_layout;
   bool is_packed = false;  ///< sequences end to end
   int64_t capacity = 0;    ///< tokens of keys that a sequence may have
@@ -94,7 +94,7 @@ Status Describe(OpCall& call, Attention& a);
 
 // ---- Sequences: attention_sequences.cc ----
 
-/// The sequences that the lengths make, and a run without keys for queries that belong to none; into the plan.
+/// The sequences that the lengths make, and a run without keys for queries that belong to none; into the setup.
 Status AddSequences(OpCall& call, Attention& a);
 
 /// Of all sequences of a call.
@@ -110,7 +110,7 @@ StatusOr<Extent> SetVisible(const OpCall& call, Attention& a);
 
 /// One type for all operands that the row does not declare apart.
 Status AttentionTypes(OpCall& call);
-/// Shapes are checked by the plan functions, which see them through their layouts.
+/// Shapes are checked by the lowering functions, which see them through their layouts.
 Status AnyShape(OpCall& call);
 
 }  // namespace reprise::ops::attention

@@ -22,7 +22,7 @@ enum BackwardPlace : size_t {
   kBackDrop
 };
 
-void RunBackward(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunBackward(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const Refs& refs = launch.refs;
   kernels::AttentionOperands forward;
   forward.query = refs[kBackQuery];
@@ -34,7 +34,7 @@ void RunBackward(const Launch& launch, kernels::Range range, const Launch::Memor
   forward.sum = refs[kBackSum];
   forward.keys = {&refs[kBackKey], 1};
   forward.values = {&refs[kBackValue], 1};
-  kernels::AttendBackward(launch.State<AttentionPlan>(), forward,
+  kernels::AttendBackward(launch.State<AttentionSetup>(), forward,
                           {.gradient = refs[kGradient],
                            .query = refs[kQueryGradient],
                            .key = refs[kKeyGradient],
@@ -42,7 +42,7 @@ void RunBackward(const Launch& launch, kernels::Range range, const Launch::Memor
                           range, memory.scratch);
 }
 
-Status PlanAttentionBackward(OpCall& call) {
+Status LowerAttentionBackward(OpCall& call) {
   Attention a;
   REPRISE_RETURN_IF_ERROR(Describe(call, a));
   const Parts& parts = a.parts;
@@ -61,19 +61,19 @@ Status PlanAttentionBackward(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(call.CheckShape(dy, parts.out->sizes(), [] { return "the shape of the result,"; }));
   const Operand* inputs[] = {parts.query, &parts.keys[0], &parts.values[0]};
   const std::string_view names[] = {"dqOut", "dkOut", "dvOut"};
-  AttentionPlan& plan = *a.plan;
-  const int64_t heads[] = {plan.heads, plan.kv_heads, plan.kv_heads};
+  AttentionSetup& setup = *a.setup;
+  const int64_t heads[] = {setup.heads, setup.kv_heads, setup.kv_heads};
   if (parts.query->tensor->count == 0 && parts.keys[0].tensor->count == 0) return {};
-  kernels::PrepareAttention(plan, 0);
+  kernels::PrepareAttention(setup, 0);
   Launch& launch = call.AddLaunch(RunBackward);
   for (size_t i = 0; i < 3; ++i) {
     const Operand& output = call.Get(names[i]);
     REPRISE_RETURN_IF_ERROR(call.CheckShape(output, inputs[i]->sizes(),
                                             [&] { return fmt::format("the shape of {},", call.NameOf(*inputs[i])); }));
-    REPRISE_ASSIGN_OR_RETURN(const View view, ViewAs(call, output, a.layout, heads[i], 0));
+    REPRISE_ASSIGN_OR_RETURN(const HeadView view, ViewAs(call, output, a.layout, heads[i], 0));
     call.Write(launch, output, view.ref);
   }
-  REPRISE_ASSIGN_OR_RETURN(const View gradient, ViewAs(call, dy, a.layout, plan.heads, 0));
+  REPRISE_ASSIGN_OR_RETURN(const HeadView gradient, ViewAs(call, dy, a.layout, setup.heads, 0));
   call.Read(launch, *parts.query, a.query.ref);
   call.Read(launch, parts.keys[0], a.keys[0].ref);
   call.Read(launch, parts.values[0], a.values[0].ref);
@@ -84,11 +84,12 @@ Status PlanAttentionBackward(OpCall& call) {
   AddOptional(call, launch, a.mask_operand, a.mask, false);
   AddOptional(call, launch, parts.shift, a.shift, false);
   AddOptional(call, launch, parts.drop, a.drop, false);
-  launch.state = a.plan;
-  launch.units = static_cast<int64_t>(plan.sequences.size()) * plan.kv_heads;
-  const int64_t per_unit = a.query.tokens() * plan.heads / plan.kv_heads * a.capacity * (plan.depth + plan.value_depth);
+  launch.state = a.setup;
+  launch.units = static_cast<int64_t>(setup.sequences.size()) * setup.kv_heads;
+  const int64_t per_unit =
+      a.query.tokens() * setup.heads / setup.kv_heads * a.capacity * (setup.depth + setup.value_depth);
   launch.grain = std::max<int64_t>(1, kGrainOfAttention / std::max<int64_t>(1, per_unit));
-  call.AddScratch(launch, static_cast<uint64_t>(kernels::AttentionBackwardScratchBytes(plan)));
+  call.AddScratch(launch, static_cast<uint64_t>(kernels::AttentionBackwardScratchBytes(setup)));
   return {};
 }
 

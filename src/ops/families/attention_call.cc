@@ -26,34 +26,35 @@ Status ReadQuery(const OpCall& call, Attention& a) {
                         "two of them, as in BNSD_BSND, are that of the inputs and that of the output");
   }
   a.is_packed = a.layout[0] == 'T' || a.layout[1] == 'T';
-  AttentionPlan& plan = *a.plan;
+  AttentionSetup& setup = *a.setup;
   const bool is_training = KindOf(call) == kTraining;
-  plan.heads = call.Int(is_training ? "headNum" : "numHeads");
-  if (plan.heads <= 0) return call.Invalid(fmt::format("the number of heads is {}, expected at least 1", plan.heads));
-  REPRISE_ASSIGN_OR_RETURN(a.query, ViewAs(call, *a.parts.query, a.layout, plan.heads, 0));
-  plan.depth = a.query.depth();
-  plan.kv_heads = is_training ? 0 : call.Int("numKeyValueHeads");
-  if (!is_training && plan.kv_heads == 0) plan.kv_heads = plan.heads;
-  if (plan.kv_heads < 0) return call.Invalid(fmt::format("numKeyValueHeads is {}, expected at least 0", plan.kv_heads));
+  setup.heads = call.Int(is_training ? "headNum" : "numHeads");
+  if (setup.heads <= 0) return call.Invalid(fmt::format("the number of heads is {}, expected at least 1", setup.heads));
+  REPRISE_ASSIGN_OR_RETURN(a.query, ViewAs(call, *a.parts.query, a.layout, setup.heads, 0));
+  setup.depth = a.query.depth();
+  setup.kv_heads = is_training ? 0 : call.Int("numKeyValueHeads");
+  if (!is_training && setup.kv_heads == 0) setup.kv_heads = setup.heads;
+  if (setup.kv_heads < 0)
+    return call.Invalid(fmt::format("numKeyValueHeads is {}, expected at least 0", setup.kv_heads));
   return {};
 }
 
 // One tensor of keys and the values that belong to it.
 Status ReadPair(const OpCall& call, Attention& a, const Operand& key, const Operand& value) {
-  AttentionPlan& plan = *a.plan;
+  AttentionSetup& setup = *a.setup;
   const std::string_view layout = KeyLayoutOf(a, key);
-  REPRISE_ASSIGN_OR_RETURN(a.keys.emplace_back(), ViewAs(call, key, layout, plan.kv_heads, plan.depth));
-  const View& k = a.keys.back();
-  if (k.heads() == 0 || plan.heads % k.heads() != 0) {
-    return call.InvalidOperand(key,
-                               fmt::format("has {} heads, which do not divide the {} of query", k.heads(), plan.heads));
+  REPRISE_ASSIGN_OR_RETURN(a.keys.emplace_back(), ViewAs(call, key, layout, setup.kv_heads, setup.depth));
+  const HeadView& k = a.keys.back();
+  if (k.heads() == 0 || setup.heads % k.heads() != 0) {
+    return call.InvalidOperand(
+        key, fmt::format("has {} heads, which do not divide the {} of query", k.heads(), setup.heads));
   }
-  plan.kv_heads = k.heads();
-  REPRISE_ASSIGN_OR_RETURN(a.values.emplace_back(), ViewAs(call, value, layout, plan.kv_heads, 0));
-  const View& v = a.values.back();
+  setup.kv_heads = k.heads();
+  REPRISE_ASSIGN_OR_RETURN(a.values.emplace_back(), ViewAs(call, value, layout, setup.kv_heads, 0));
+  const HeadView& v = a.values.back();
   if (k.depth() != a.query.depth()) {
     return call.InvalidOperand(key, fmt::format("has shape {}: heads of {} elements, those of query have {}",
-                                                ShapeText(key.sizes()), k.depth(), plan.depth));
+                                                ShapeText(key.sizes()), k.depth(), setup.depth));
   }
   if (v.batch() != k.batch() || v.tokens() != k.tokens() || v.depth() != a.values[0].depth()) {
     return call.InvalidOperand(value, fmt::format("has shape {}, which does not fit {} {}", ShapeText(value.sizes()),
@@ -76,10 +77,10 @@ Status ReadRope(const OpCall& call, Attention& a) {
                         "pass both or none");
   }
   if (parts.query_rope == nullptr) return {};
-  AttentionPlan& plan = *a.plan;
-  REPRISE_ASSIGN_OR_RETURN(const View q, ViewAs(call, *parts.query_rope, a.layout, plan.heads, 0));
-  REPRISE_ASSIGN_OR_RETURN(const View k,
-                           ViewAs(call, *parts.key_rope, KeyLayoutOf(a, *parts.key_rope), plan.kv_heads, 0));
+  AttentionSetup& setup = *a.setup;
+  REPRISE_ASSIGN_OR_RETURN(const HeadView q, ViewAs(call, *parts.query_rope, a.layout, setup.heads, 0));
+  REPRISE_ASSIGN_OR_RETURN(const HeadView k,
+                           ViewAs(call, *parts.key_rope, KeyLayoutOf(a, *parts.key_rope), setup.kv_heads, 0));
   if (q.batch() != a.query.batch() || q.tokens() != a.query.tokens()) {
     return call.InvalidOperand(*parts.query_rope,
                                fmt::format("has shape {}, which does not fit query {}",
@@ -94,8 +95,8 @@ Status ReadRope(const OpCall& call, Attention& a) {
   }
   a.query_rope = q.ref;
   a.key_rope = k.ref;
-  plan.rope_depth = q.depth();
-  plan.depth += plan.rope_depth;
+  setup.rope_depth = q.depth();
+  setup.depth += setup.rope_depth;
   return {};
 }
 
@@ -109,28 +110,28 @@ Status ReadKeys(const OpCall& call, Attention& a) {
         fmt::format("key has {} tensors, expected 1{}", count,
                     is_single ? std::string() : fmt::format(" or {}, one for each of the batch", a.query.batch())));
   }
-  a.plan->value_depth = a.values[0].depth();
+  a.setup->value_depth = a.values[0].depth();
   return {};
 }
 
 Status ReadOut(const OpCall& call, Attention& a) {
   const Operand* operand = a.parts.out;
   if (operand == nullptr) return call.Invalid("attentionInOptional is missing", "pass what the forward pass made");
-  const AttentionPlan& plan = *a.plan;
-  REPRISE_ASSIGN_OR_RETURN(a.out, ViewAs(call, *operand, a.out_layout, plan.heads, 0));
-  if (a.out.batch() == a.query.batch() && a.out.tokens() == a.query.tokens() && a.out.depth() == plan.value_depth) {
+  const AttentionSetup& setup = *a.setup;
+  REPRISE_ASSIGN_OR_RETURN(a.out, ViewAs(call, *operand, a.out_layout, setup.heads, 0));
+  if (a.out.batch() == a.query.batch() && a.out.tokens() == a.query.tokens() && a.out.depth() == setup.value_depth) {
     return {};
   }
   return call.InvalidOperand(
       *operand, fmt::format("has shape {}, expected batch {}, {} tokens, {} heads of {} elements in the layout {}",
-                            ShapeText(operand->sizes()), a.query.batch(), a.query.tokens(), plan.heads,
-                            plan.value_depth, a.out_layout));
+                            ShapeText(operand->sizes()), a.query.batch(), a.query.tokens(), setup.heads,
+                            setup.value_depth, a.out_layout));
 }
 
 Status ReadPages(const OpCall& call, Attention& a) {
   if (!a.is_paged()) return {};
   a.table = call.RefOf(*a.parts.table);
-  a.plan->page_tokens = a.capacity;
+  a.setup->page_tokens = a.capacity;
   if (a.table.rank != 2) {
     return call.InvalidOperand(
         *a.parts.table, fmt::format("has shape {}, expected [batch, blocks]", ShapeText(a.parts.table->sizes())));
@@ -138,7 +139,7 @@ Status ReadPages(const OpCall& call, Attention& a) {
   if (const int64_t block = call.Int("blockSize"); block != a.capacity) {
     return call.Invalid(fmt::format("blockSize is {}, but the blocks of key hold {} tokens", block, a.capacity));
   }
-  a.capacity = a.keys[0].batch() == 0 ? 0 : a.table.sizes[1] * a.plan->page_tokens;
+  a.capacity = a.keys[0].batch() == 0 ? 0 : a.table.sizes[1] * a.setup->page_tokens;
   return {};
 }
 
@@ -147,7 +148,7 @@ Status ReadMask(const OpCall& call, Attention& a, const Extent& extent) {
   const bool is_compressed = a.sparse_mode >= kLeftUpCausal && a.sparse_mode != kPrefix;
   a.mask_operand = is_compressed ? nullptr : mask;
   if (a.mask_operand != nullptr) {
-    REPRISE_ASSIGN_OR_RETURN(a.mask, ScoreView(call, *a.mask_operand, a.is_packed ? 1 : a.query.batch(), a.plan->heads,
+    REPRISE_ASSIGN_OR_RETURN(a.mask, ScoreView(call, *a.mask_operand, a.is_packed ? 1 : a.query.batch(), a.setup->heads,
                                                extent.most_queries, extent.most_keys));
     return {};
   }
@@ -160,19 +161,19 @@ Status ReadMask(const OpCall& call, Attention& a, const Extent& extent) {
 }
 
 Status ReadShift(const OpCall& call, Attention& a, const Extent& extent) {
-  AttentionPlan& plan = *a.plan;
+  AttentionSetup& setup = *a.setup;
   if (a.parts.shift != nullptr) {
-    REPRISE_ASSIGN_OR_RETURN(a.shift, ScoreView(call, *a.parts.shift, a.is_packed ? 1 : a.query.batch(), plan.heads,
+    REPRISE_ASSIGN_OR_RETURN(a.shift, ScoreView(call, *a.parts.shift, a.is_packed ? 1 : a.query.batch(), setup.heads,
                                                 extent.most_queries, extent.most_keys));
   }
-  plan.scale = static_cast<float>(call.Real("scaleValue"));
+  setup.scale = static_cast<float>(call.Real("scaleValue"));
   const int64_t most_pse_type = KindOf(call) == kTraining ? 1 : 0;
   const int64_t pse_type = call.Has("pseType") ? call.Int("pseType") : most_pse_type;
   if (pse_type < 0 || pse_type > most_pse_type) {
     return call.Invalid(fmt::format("pseType is {}, expected {}", pse_type, most_pse_type == 1 ? "0 or 1" : "0"),
                         "slopes that are turned into a shift are not supported yet");
   }
-  plan.shift_first = pse_type == 1;
+  setup.shift_first = pse_type == 1;
   return {};
 }
 
@@ -183,7 +184,7 @@ Status ReadDrop(const OpCall& call, Attention& a, const Extent& extent) {
   if (!(keep > 0 && keep <= 1)) {
     return call.Invalid(fmt::format("keepProb is {}, expected a value above 0 and up to 1", keep));
   }
-  a.plan->keep = static_cast<float>(keep);
+  a.setup->keep = static_cast<float>(keep);
   a.drop = call.RefOf(*drop);
   const int64_t bytes = (extent.scores + 7) / 8;  // a bit for each
   if (a.drop.rank == 1 && a.drop.sizes[0] >= bytes) return {};
@@ -194,7 +195,7 @@ Status ReadDrop(const OpCall& call, Attention& a, const Extent& extent) {
 Status ReadSink(OpCall& call, Attention& a) {
   if (a.parts.sink == nullptr) return {};
   a.sink = call.RefOf(*a.parts.sink);
-  const int64_t expected[] = {a.plan->heads};
+  const int64_t expected[] = {a.setup->heads};
   return call.CheckShape(*a.parts.sink, expected, [] { return "one for each head,"; });
 }
 

@@ -63,11 +63,11 @@ Status SetBand(const OpCall& call, int64_t sparse_mode, bool has_mask, int64_t b
   return {};
 }
 
-// Turns the lengths into the sequences of the plan.
+// Turns the lengths into the sequences of the setup.
 class Sequences {
  public:
   Sequences(const OpCall& call, Attention& a)
-      : call_(call), a_(a), plan_(*a.plan), keeps_single_(KindOf(call) == kFused && a.query.tokens() == 1) {
+      : call_(call), a_(a), setup_(*a.setup), keeps_single_(KindOf(call) == kFused && a.query.tokens() == 1) {
     if (KindOf(call) != kIncremental) {
       query_name_ = FirstOf(call, {"actualSeqLengths", "actualSeqLengthsOptional", "actualSeqQLenOptional"});
       key_name_ = FirstOf(call, {"actualSeqLengthsKv", "actualSeqLengthsKvOptional", "actualSeqKvLenOptional"});
@@ -87,12 +87,12 @@ class Sequences {
     if (a_.is_paged() && key_lengths_.empty()) {
       return call_.Invalid(fmt::format("{} is missing", key_name_), "paged keys need the lengths of the sequences");
     }
-    plan_.sequences.reserve(2 * count);
+    setup_.sequences.reserve(2 * count);
     for (size_t i = 0; i < count; ++i) {
       AttentionSequence s;
       REPRISE_RETURN_IF_ERROR(SetQueries(i, count, s));
       REPRISE_RETURN_IF_ERROR(SetKeys(i, count, s));
-      plan_.sequences.push_back(s);
+      setup_.sequences.push_back(s);
       if (!a_.is_packed) AddRest(s.query_batch, s.queries);
     }
     if (a_.is_packed) AddRest(0, query_lengths_.back());
@@ -153,12 +153,12 @@ class Sequences {
     rest.query_batch = batch;
     rest.query_begin = begin;
     rest.queries = a_.query.tokens() - begin;
-    plan_.sequences.push_back(rest);
+    setup_.sequences.push_back(rest);
   }
 
   const OpCall& call_;
   const Attention& a_;
-  AttentionPlan& plan_;
+  AttentionSetup& setup_;
   const bool keeps_single_;
   std::string_view query_name_, key_name_;
   std::span<const int64_t> query_lengths_, key_lengths_;
@@ -171,7 +171,7 @@ Status AddSequences(OpCall& call, Attention& a) {
   // The longest there can be.
   AttentionSequence s;
   s.queries = a.query.tokens();
-  a.plan->sequences.push_back(s);
+  a.setup->sequences.push_back(s);
   return {};
 }
 
@@ -181,7 +181,7 @@ StatusOr<Extent> SetVisible(const OpCall& call, Attention& a) {
   const bool has_band = !(kind == kFused && !a.is_packed && a.query.tokens() == 1) && a.parts.mask != nullptr;
   const std::span<const int64_t> prefix = IntsOf(call, FirstOf(call, {"prefixOptional"}));
   Extent extent;
-  for (AttentionSequence& s : a.plan->sequences) {
+  for (AttentionSequence& s : a.setup->sequences) {
     if (kind != kIncremental) {
       REPRISE_RETURN_IF_ERROR(SetBand(call, a.sparse_mode, has_band, call.Int("preTokens"), call.Int("nextTokens"), s));
     }
@@ -201,7 +201,7 @@ StatusOr<Extent> SetVisible(const OpCall& call, Attention& a) {
     if (s.keys > 0) extent.most_queries = std::max(extent.most_queries, s.queries);
     s.drop_begin = extent.scores;
     s.drop_stride = s.keys;
-    extent.scores += a.plan->heads * s.queries * s.keys;
+    extent.scores += a.setup->heads * s.queries * s.keys;
   }
   return extent;
 }

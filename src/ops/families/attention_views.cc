@@ -10,14 +10,14 @@ bool IsLayout(std::string_view text) {
   return false;
 }
 
-StatusOr<View> ViewAs(const OpCall& call, const Operand& operand, std::string_view layout, int64_t heads,
-                      int64_t depth) {
+StatusOr<HeadView> ViewAs(const OpCall& call, const Operand& operand, std::string_view layout, int64_t heads,
+                          int64_t depth) {
   const TensorRef from = call.RefOf(operand);
   if (from.rank != static_cast<int>(layout.size())) {
     return call.InvalidOperand(operand, fmt::format("has shape {}, expected {} dims for the layout {}",
                                                     ShapeText(operand.sizes()), layout.size(), layout));
   }
-  View view;
+  HeadView view;
   TensorRef& to = view.ref;
   to.data = from.data;
   to.dtype = from.dtype;
@@ -149,7 +149,7 @@ StatusOr<TensorRef> ScoreView(const OpCall& call, const Operand& operand, int64_
   return to;
 }
 
-StatusOr<TensorRef> StatisticView(OpCall& call, const Operand& operand, const View& query, bool is_packed,
+StatusOr<TensorRef> StatisticView(OpCall& call, const Operand& operand, const HeadView& query, bool is_packed,
                                   int64_t copies) {
   Dims expected;
   if (is_packed) {
@@ -158,7 +158,7 @@ StatusOr<TensorRef> StatisticView(OpCall& call, const Operand& operand, const Vi
     for (int64_t size : {query.batch(), query.heads(), query.tokens(), copies}) expected.push_back(size);
   }
   REPRISE_RETURN_IF_ERROR(call.CheckShape(operand, expected, [] { return "the shape"; }));
-  REPRISE_ASSIGN_OR_RETURN(const View view, ViewAs(call, operand, is_packed ? "TND" : "BNSD", query.heads(), 0));
+  REPRISE_ASSIGN_OR_RETURN(const HeadView view, ViewAs(call, operand, is_packed ? "TND" : "BNSD", query.heads(), 0));
   return view.ref;
 }
 

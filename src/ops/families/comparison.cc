@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "ops/computations.h"
+#include "ops/lowerings.h"
 #include "ops/op_call.h"
-#include "ops/plans.h"
 #include "ops/rules.h"
 
 namespace reprise::ops {
@@ -46,7 +46,7 @@ Status CloseTypes(OpCall& call) {
   return {};
 }
 
-Status PlanIsClose(OpCall& call) {
+Status LowerIsClose(OpCall& call) {
   const double relative = call.Real("rtol");
   const double absolute = call.Real("atol");
   if (!(relative >= 0) || !(absolute >= 0)) {
@@ -54,18 +54,18 @@ Status PlanIsClose(OpCall& call) {
   }
   const kernels::Scalar numbers[] = {kernels::Scalar::Of(relative), kernels::Scalar::Of(absolute),
                                      kernels::Scalar::Of(call.Bool("equalNan") ? 1.0 : 0.0)};
-  return PlanElementwise(call, kernels::kIsCloseFn, numbers);
+  return LowerElementwise(call, kernels::kIsCloseFn, numbers);
 }
 
-// ---- Equality of tensors as a whole -----------------------------------------------------------------------------
+// ---- Equality of tensors as a whole ----
 
-void RunCompareAll(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunCompareAll(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const kernels::TensorRef refs[] = {launch.Ref(0, memory), launch.refs[1], launch.refs[2]};
   launch.element.Run(refs, range);
 }
 
 // Whether no element of ref 1 is set.
-void RunNoneDiffers(const Launch& launch, kernels::Range, const Launch::Memory& memory) {
+void RunNoneDiffers(const Launch& launch, kernels::Range, const Launch::KernelMemory& memory) {
   const kernels::TensorRef differs = launch.Ref(1, memory);
   const auto count = static_cast<size_t>(kernels::ElementCount(differs));
   const uint8_t equal = std::memchr(differs.data, 1, count) == nullptr ? 1 : 0;
@@ -73,7 +73,7 @@ void RunNoneDiffers(const Launch& launch, kernels::Range, const Launch::Memory& 
                                                         static_cast<char*>(launch.refs[0].data), 0, 1);
 }
 
-void RunAnswer(const Launch& launch, kernels::Range, const Launch::Memory&) {
+void RunAnswer(const Launch& launch, kernels::Range, const Launch::KernelMemory&) {
   const auto equal = static_cast<uint8_t>(launch.ints[0]);
   kernels::FindCast(DType::kBool, launch.refs[0].dtype)(reinterpret_cast<const char*>(&equal), 0,
                                                         static_cast<char*>(launch.refs[0].data), 0, 1);
@@ -85,7 +85,7 @@ Status EqualShape(OpCall& call) {
   return call.InvalidOperand(out, fmt::format("has shape {}, expected [1] or []", ShapeText(out.sizes())));
 }
 
-Status PlanEqual(OpCall& call) {
+Status LowerEqual(OpCall& call) {
   const Operand& self = call.inputs[0];
   const Operand& other = call.inputs[1];
   const bool same_shape = std::ranges::equal(self.sizes(), other.sizes());
@@ -111,9 +111,9 @@ Status PlanEqual(OpCall& call) {
   return {};
 }
 
-// ---- Choice -----------------------------------------------------------------------------------------------------
+// ---- Choice ----
 
-Status PlanWhere(OpCall& call) { return PlanElementwise(call, kernels::kWhereFn); }
+Status LowerWhere(OpCall& call) { return LowerElementwise(call, kernels::kWhereFn); }
 
 }  // namespace
 

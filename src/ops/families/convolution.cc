@@ -13,26 +13,26 @@ namespace reprise::ops {
 namespace {
 
 using kernels::ConvDim;
-using kernels::ConvPlan;
+using kernels::ConvSetup;
 using kernels::ConvShape;
 using kernels::TensorRef;
 
 constexpr int64_t kGrainOfConvolution = int64_t{1} << 20;
 constexpr int64_t kMostElements = int64_t{1} << 45;  // of the copy of the input
 
-void RunPrepare(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
-  launch.State<ConvPlan>().Prepare(launch.refs[1], launch.Ref(0, memory).data, range);
+void RunPrepare(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  launch.State<ConvSetup>().Prepare(launch.refs[1], launch.Ref(0, memory).data, range);
 }
 
-void RunPack(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
-  launch.State<ConvPlan>().Pack(launch.refs[1], launch.Ref(0, memory).data, range, memory.scratch);
+void RunPack(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  launch.State<ConvSetup>().Pack(launch.refs[1], launch.Ref(0, memory).data, range, memory.scratch);
 }
 
-void RunConvolution(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
-  const auto& plan = launch.State<ConvPlan>();
+void RunConvolution(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  const auto& setup = launch.State<ConvSetup>();
   const TensorRef input = launch.Ref(1, memory);  // prepared or not
-  plan.Convolve(input, plan.source_elements() != 0 ? input.data : nullptr, launch.Ref(2, memory).data,
-                launch.HasOperand(3) ? &launch.refs[3] : nullptr, launch.refs[0], range, memory.scratch);
+  setup.Convolve(input, setup.source_elements() != 0 ? input.data : nullptr, launch.Ref(2, memory).data,
+                 launch.HasOperand(3) ? &launch.refs[3] : nullptr, launch.refs[0], range, memory.scratch);
 }
 
 struct Operands {
@@ -45,7 +45,7 @@ struct Operands {
 
 Status AddLaunches(OpCall& call, ConvShape shape, Operands& operands) {
   if (operands.out->tensor->count == 0) return {};
-  ConvPlan::Simplify(shape, operands.input_ref, operands.out_ref);
+  ConvSetup::Simplify(shape, operands.input_ref, operands.out_ref);
   // Sizes whose product does not fit would end up in the workspace.
   __int128 elements = shape.batch * shape.groups * shape.in_channels;
   for (const ConvDim& dim : shape.dims) {
@@ -54,43 +54,43 @@ Status AddLaunches(OpCall& call, ConvShape shape, Operands& operands) {
       return call.Invalid(fmt::format("{} with this padding and dilation are too large", call.InputShapes()));
     }
   }
-  auto made = std::make_shared<ConvPlan>(shape, operands.input_ref);
-  const ConvPlan& plan = *made;
+  auto made = std::make_shared<ConvSetup>(shape, operands.input_ref);
+  const ConvSetup& setup = *made;
 
   TensorRef source;
-  if (plan.source_elements() != 0) {
-    const int64_t count[1] = {plan.source_elements()};
-    source = call.Temporary(plan.compute(), count);
+  if (setup.source_elements() != 0) {
+    const int64_t count[1] = {setup.source_elements()};
+    source = call.Temporary(setup.compute(), count);
     Launch& prepare = call.AddLaunch(RunPrepare);
     prepare.state = made;
     call.WriteTemporary(prepare, source);
     call.Read(prepare, *operands.input, operands.input_ref);
-    prepare.units = plan.prepare_units();
-    prepare.grain = GrainOf(plan.prepare_cost());
+    prepare.units = setup.prepare_units();
+    prepare.grain = GrainOf(setup.prepare_cost());
   }
-  const int64_t count[1] = {std::max<int64_t>(1, plan.packed_elements())};
-  const TensorRef packed = call.Temporary(plan.compute(), count);
+  const int64_t count[1] = {std::max<int64_t>(1, setup.packed_elements())};
+  const TensorRef packed = call.Temporary(setup.compute(), count);
   Launch& pack = call.AddLaunch(RunPack);
   pack.state = made;
   call.WriteTemporary(pack, packed);
   call.Read(pack, *operands.weight, operands.weight_ref);
-  pack.units = plan.pack_units();
-  pack.grain = GrainOf(plan.pack_cost());
-  call.AddScratch(pack, static_cast<uint64_t>(plan.PackScratchBytes()));
+  pack.units = setup.pack_units();
+  pack.grain = GrainOf(setup.pack_cost());
+  call.AddScratch(pack, static_cast<uint64_t>(setup.PackScratchBytes()));
 
   Launch& launch = call.AddLaunch(RunConvolution);
   launch.state = made;
   call.Write(launch, *operands.out, operands.out_ref);
-  if (plan.source_elements() != 0) {
+  if (setup.source_elements() != 0) {
     call.ReadTemporary(launch, source);
   } else {
     call.Read(launch, *operands.input, operands.input_ref);
   }
   call.ReadTemporary(launch, packed);
   call.ReadOptional(launch, operands.bias);
-  launch.units = plan.units();
-  launch.grain = std::max<int64_t>(1, kGrainOfConvolution / std::max<int64_t>(1, plan.unit_cost()));
-  call.AddScratch(launch, static_cast<uint64_t>(plan.ScratchBytes()));
+  launch.units = setup.units();
+  launch.grain = std::max<int64_t>(1, kGrainOfConvolution / std::max<int64_t>(1, setup.unit_cost()));
+  call.AddScratch(launch, static_cast<uint64_t>(setup.ScratchBytes()));
   return {};
 }
 
@@ -105,7 +105,7 @@ Status CheckBias(OpCall& call, const Operand* bias, int64_t channels) {
   return call.CheckShape(*bias, {&channels, 1}, [] { return "one value for each channel of the output,"; });
 }
 
-// ---- Convolution -------------------------------------------------------------------------------------------------
+// ---- Convolution ----
 
 Status ReadConvolution(OpCall& call, ConvShape& shape) {
   const Operand& input = call.Get("input");
@@ -193,7 +193,7 @@ Status ConvolutionShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], expected, [] { return "the convolved shape"; });
 }
 
-Status PlanConvolution(OpCall& call) {
+Status LowerConvolution(OpCall& call) {
   ConvShape shape;
   REPRISE_RETURN_IF_ERROR(ReadConvolution(call, shape));
   Operands operands{&call.Get("input"), &call.Get("weight"), call.Find("bias"), &call.outputs[0], {}, {}, {}};
@@ -205,7 +205,7 @@ Status PlanConvolution(OpCall& call) {
   return AddLaunches(call, shape, operands);
 }
 
-// ---- ConvTbc: time, batch, channels ------------------------------------------------------------------------------
+// ---- ConvTbc: time, batch, channels ----
 
 Status ReadConvTbc(OpCall& call, ConvShape& shape) {
   const Operand& self = call.Get("self");
@@ -252,7 +252,7 @@ TensorRef Reordered(const TensorRef& ref, int a, int b, int c) {
   return view;
 }
 
-Status PlanConvTbc(OpCall& call) {
+Status LowerConvTbc(OpCall& call) {
   ConvShape shape;
   REPRISE_RETURN_IF_ERROR(ReadConvTbc(call, shape));
   Operands operands{&call.Get("self"), &call.Get("weight"), call.Find("bias"), &call.outputs[0], {}, {}, {}};
@@ -262,7 +262,7 @@ Status PlanConvTbc(OpCall& call) {
   return AddLaunches(call, shape, operands);
 }
 
-// ---- Gradients ---------------------------------------------------------------------------------------------------
+// ---- Gradients ----
 
 constexpr std::string_view kGradients[] = {"gradInput", "gradWeight", "gradBias"};
 
@@ -306,12 +306,12 @@ TensorRef OfRank5(const OpCall& call, const Operand& operand) {
   return ref;
 }
 
-void RunWeightGradient(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunWeightGradient(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::ConvWeightGradient(launch.State<kernels::ConvGradientShape>(), launch.Ref(1, memory), launch.Ref(2, memory),
                               launch.refs[0], range, memory.scratch);
 }
 
-void RunBiasGradient(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunBiasGradient(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::SumOfChannels(launch.refs[1], launch.refs[0], range);
 }
 
@@ -330,7 +330,7 @@ bool CopyForRows(OpCall& call, const Operand& operand, TensorRef& ref) {
   return true;
 }
 
-void PlanWeightGradient(OpCall& call, const ConvShape& shape, const Operand& out) {
+void LowerWeightGradient(OpCall& call, const ConvShape& shape, const Operand& out) {
   const Operand& grad = call.Get("gradOutput");
   const Operand& input = call.Get("input");
   const Operand& left = shape.transposed ? input : grad;
@@ -357,14 +357,14 @@ void PlanWeightGradient(OpCall& call, const ConvShape& shape, const Operand& out
   launch.state = std::move(state);
 }
 
-Status PlanConvolutionBackward(OpCall& call) {
+Status LowerConvolutionBackward(OpCall& call) {
   ConvShape shape;
   REPRISE_RETURN_IF_ERROR(ReadConvolution(call, shape));
   const Operand& grad = call.Get("gradOutput");
   REPRISE_ASSIGN_OR_RETURN(const Operand* of_input, WantedGradient(call, 0));
   REPRISE_ASSIGN_OR_RETURN(const Operand* of_weight, WantedGradient(call, 1));
   REPRISE_ASSIGN_OR_RETURN(const Operand* of_bias, WantedGradient(call, 2));
-  if (of_weight != nullptr) PlanWeightGradient(call, shape, *of_weight);
+  if (of_weight != nullptr) LowerWeightGradient(call, shape, *of_weight);
   if (of_bias != nullptr) {
     Launch& launch = call.AddLaunch(RunBiasGradient);
     call.Write(launch, *of_bias);

@@ -13,7 +13,7 @@ namespace {
 
 using kernels::DType;
 
-// ---- SilentCheck ------------------------------------------------------------------------------------------------
+// ---- SilentCheck ----
 
 enum Verdict : int32_t { kNormal, kWarning, kFault };
 
@@ -26,7 +26,7 @@ struct Limits {
   int64_t detect;
 };
 
-void RunSilentCheck(const Launch& launch, kernels::Range, const Launch::Memory&) {
+void RunSilentCheck(const Launch& launch, kernels::Range, const Launch::KernelMemory&) {
   const auto& limits = launch.State<Limits>();
   float value = 0;
   kernels::FindCast(launch.refs[3].dtype, DType::kFloat)(static_cast<const char*>(launch.refs[3].data), 0,
@@ -67,7 +67,7 @@ struct AverageLimits {
 };
 
 // refs: average, gradient, step, result, value.
-void RunSilentCheckV2(const Launch& launch, kernels::Range, const Launch::Memory&) {
+void RunSilentCheckV2(const Launch& launch, kernels::Range, const Launch::KernelMemory&) {
   const auto& limits = launch.State<AverageLimits>();
   float value = 0;
   kernels::FindCast(launch.refs[4].dtype, DType::kFloat)(static_cast<const char*>(launch.refs[4].data), 0,
@@ -103,7 +103,7 @@ Status SilentCheckShape(OpCall& call) {
   return call.CheckShape(history, {&kHistory, 1}, [] { return "the value before, the least, the most:"; });
 }
 
-Status PlanSilentCheck(OpCall& call) {
+Status LowerSilentCheck(OpCall& call) {
   Launch& launch = call.AddLaunch(RunSilentCheck);
   const auto real = [&](const char* name) { return static_cast<float>(call.Real(name)); };
   launch.state = std::make_shared<Limits>(Limits{call.Int("cMinSteps"),
@@ -128,7 +128,7 @@ Status SilentCheckV2Shape(OpCall& call) {
   return {};
 }
 
-Status PlanSilentCheckV2(OpCall& call) {
+Status LowerSilentCheckV2(OpCall& call) {
   const double beta = call.Real("beta1");
   if (!(beta >= 0 && beta < 1)) {
     return call.Invalid(fmt::format("beta1 is {}, expected a value from 0 to below 1", beta));
@@ -146,17 +146,17 @@ Status PlanSilentCheckV2(OpCall& call) {
   return {};
 }
 
-// ---- Sleep ------------------------------------------------------------------------------------------------------
+// ---- Sleep ----
 
 // ints: nanoseconds.
-void RunSleep(const Launch& launch, kernels::Range, const Launch::Memory&) {
+void RunSleep(const Launch& launch, kernels::Range, const Launch::KernelMemory&) {
   std::this_thread::sleep_for(std::chrono::nanoseconds(launch.ints[0]));
 }
 
 Status NoType(OpCall&) { return {}; }
 Status NoShape(OpCall&) { return {}; }
 
-Status PlanSleep(OpCall& call) {
+Status LowerSleep(OpCall& call) {
   int64_t total = 0;
   for (int64_t cycles : call.Ints("cycles")) {
     if (cycles < 0 || __builtin_add_overflow(total, cycles, &total)) {

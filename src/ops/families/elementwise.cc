@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "kernels/elementwise.h"
+#include "ops/lowerings.h"
 #include "ops/op_call.h"
-#include "ops/plans.h"
 #include "ops/rules.h"
 
 namespace reprise::ops {
@@ -14,14 +14,14 @@ namespace {
 
 using kernels::DType;
 
-void RunElementwise(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunElementwise(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   launch.element.Run(launch.refs.data(), range);
 }
 
-static_assert(sizeof(kernels::RowArgs) <= sizeof(ir::RowCall::args));
+static_assert(sizeof(kernels::RowArgs) <= sizeof(ir::RangeCall::args));
 
 // The row function itself, where every operand is what it takes.
-bool FindElementRow(Launch& launch, ir::RowCall& call) {
+bool FindElementCall(Launch& launch, ir::RangeCall& call) {
   const kernels::ElementRow& row = launch.element.row;
   const auto inputs = static_cast<size_t>(launch.element.inputs);
   const auto is_row = [](const kernels::TensorRef& ref) { return ref.rank == 0 || ref.strides[0] == 1; };
@@ -67,8 +67,8 @@ Status NumberOf(const OpCall& call, std::string_view name, kernels::Scalar& numb
                       fmt::format("pass an integer {} for integer tensors and a real one for real tensors", name));
 }
 
-Status PlanElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers,
-                       const ElementView& out, std::span<const ElementView> inputs) {
+Status LowerElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers,
+                        const ElementView& out, std::span<const ElementView> inputs) {
   kernels::ElementCall element(fn, call.compute, numbers);
   if (element.row.function == nullptr) {
     return call.Invalid(
@@ -89,22 +89,22 @@ Status PlanElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<con
   Coalesce(launch.refs);
   launch.units = kernels::ElementCount(out.ref);
   launch.grain = GrainOf(fn.cost);
-  launch.find_row = FindElementRow;
+  launch.find_range_call = FindElementCall;
   return {};
 }
 
-Status PlanElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers,
-                       std::span<const Operand* const> inputs) {
+Status LowerElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers,
+                        std::span<const Operand* const> inputs) {
   ElementView views[kernels::kMaxElementInputs];
   for (size_t i = 0; i < inputs.size(); ++i) views[i] = {inputs[i], call.RefOf(*inputs[i])};
   const ElementView out = {&call.outputs[0], call.RefOf(call.outputs[0])};
-  return PlanElementwise(call, fn, numbers, out, {views, inputs.size()});
+  return LowerElementwise(call, fn, numbers, out, {views, inputs.size()});
 }
 
-Status PlanElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers) {
+Status LowerElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers) {
   const Operand* inputs[kernels::kMaxElementInputs] = {};
   for (int i = 0; i < fn.inputs; ++i) inputs[i] = &call.inputs[static_cast<size_t>(i)];
-  return PlanElementwise(call, fn, numbers, {inputs, static_cast<size_t>(fn.inputs)});
+  return LowerElementwise(call, fn, numbers, {inputs, static_cast<size_t>(fn.inputs)});
 }
 
 }  // namespace reprise::ops

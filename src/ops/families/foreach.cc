@@ -17,8 +17,8 @@
 #include "kernels/staged.h"
 #include "kernels/vector_norm.h"
 #include "ops/computations.h"
+#include "ops/lowerings.h"
 #include "ops/op_call.h"
-#include "ops/plans.h"
 #include "ops/rules.h"
 
 namespace reprise::ops {
@@ -37,7 +37,7 @@ std::vector<std::span<const Operand>> InputLists(const OpCall& call) {
   return lists;
 }
 
-// ---- Rules ------------------------------------------------------------------------------------------------------
+// ---- Rules ----
 
 // The lists have one length, and what they have in one place has one type.
 Status CheckLists(OpCall& call, bool one_type) {
@@ -96,9 +96,9 @@ Status NormShapes(OpCall& call) {
   return {};
 }
 
-// ---- Element by element -----------------------------------------------------------------------------------------
+// ---- Element by element ----
 
-struct ListPlan {
+struct ListSetup {
   struct Item {
     kernels::ElementCall call;  // undefined: a copy
     int64_t first = 0;          // of its elements among those of all
@@ -111,14 +111,14 @@ struct ListPlan {
 
 // Calls fn(item, range of its elements) for what `range` holds of each.
 template <class Fn>
-void ForEachItem(const ListPlan& plan, kernels::Range range, Fn&& fn) {
-  auto item = std::upper_bound(plan.items.begin(), plan.items.end(), range.begin,
-                               [](int64_t at, const ListPlan::Item& other) { return at < other.first; });
+void ForEachItem(const ListSetup& setup, kernels::Range range, Fn&& fn) {
+  auto item = std::upper_bound(setup.items.begin(), setup.items.end(), range.begin,
+                               [](int64_t at, const ListSetup::Item& other) { return at < other.first; });
   --item;
-  for (; item != plan.items.end() && item->first < range.end; ++item) {
-    const int64_t end = item + 1 != plan.items.end() ? (item + 1)->first : INT64_MAX;
+  for (; item != setup.items.end() && item->first < range.end; ++item) {
+    const int64_t end = item + 1 != setup.items.end() ? (item + 1)->first : INT64_MAX;
     const kernels::Range part{std::max(range.begin, item->first) - item->first, std::min(range.end, end) - item->first};
-    if (part.begin < part.end) fn(static_cast<size_t>(item - plan.items.begin()), part);
+    if (part.begin < part.end) fn(static_cast<size_t>(item - setup.items.begin()), part);
   }
 }
 
@@ -130,32 +130,32 @@ kernels::Scalar ReadNumber(const kernels::TensorRef& ref, size_t index) {
   return {ref.dtype, at};
 }
 
-void RunLists(const Launch& launch, kernels::Range range, const Launch::Memory&) {
-  const auto& plan = launch.State<ListPlan>();
-  ForEachItem(plan, range, [&](size_t index, kernels::Range part) {
-    const kernels::TensorRef* refs = launch.refs.data() + index * plan.operands;
-    const kernels::ElementCall& prepared = plan.items[index].call;
+void RunLists(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+  const auto& setup = launch.State<ListSetup>();
+  ForEachItem(setup, range, [&](size_t index, kernels::Range part) {
+    const kernels::TensorRef* refs = launch.refs.data() + index * setup.operands;
+    const kernels::ElementCall& prepared = setup.items[index].call;
     if (prepared.row.function == nullptr) {
       kernels::Copy(refs[1], refs[0], part);
       return;
     }
-    if (!plan.has_numbers) {
+    if (!setup.has_numbers) {
       prepared.Run(refs, part);
       return;
     }
-    const kernels::TensorRef& numbers = launch.refs[plan.operands * plan.items.size()];
+    const kernels::TensorRef& numbers = launch.refs[setup.operands * setup.items.size()];
     const size_t which = kernels::ElementCount(numbers) == 1 ? 0 : index;
     kernels::Scalar number = prepared.ToMath(ReadNumber(numbers, which));
     kernels::ElementCall call = prepared;
-    if (!plan.number_is_operand) {
+    if (!setup.number_is_operand) {
       std::copy_n(number.bytes, sizeof number.bytes, call.numbers);
       call.Run(refs, part);
       return;
     }
     call.has_scalar = true;
     kernels::TensorRef own[kMostLists];
-    std::copy_n(refs, plan.operands, own);
-    own[plan.operands] = kernels::MakeContiguous(number.bytes, number.dtype, {});
+    std::copy_n(refs, setup.operands, own);
+    own[setup.operands] = kernels::MakeContiguous(number.bytes, number.dtype, {});
     call.Run(own, part);
   });
 }
@@ -178,22 +178,22 @@ void ReadNumberOperand(const OpCall& call, Launch& launch, kernels::ElementCall&
 }
 
 // out[i] = fn(x1[i], ...); the numbers of fn, or its last operand, from `numbers`.
-Status PlanLists(OpCall& call, const kernels::ElementFn* fn, const ListNumbers& numbers) {
+Status LowerLists(OpCall& call, const kernels::ElementFn* fn, const ListNumbers& numbers) {
   const Operand* tensor = numbers.tensor;
   const auto lists = InputLists(call);
-  auto plan = std::make_shared<ListPlan>();
-  plan->operands = 1 + lists.size();
-  plan->has_numbers = tensor != nullptr;
-  plan->number_is_operand = fn != nullptr && fn->inputs == static_cast<int>(lists.size()) + 1;
-  const bool takes_operand = !numbers.by_tensor.empty() && plan->number_is_operand;
-  if (takes_operand) ++plan->operands;
-  plan->items.reserve(call.outputs.size());
+  auto setup = std::make_shared<ListSetup>();
+  setup->operands = 1 + lists.size();
+  setup->has_numbers = tensor != nullptr;
+  setup->number_is_operand = fn != nullptr && fn->inputs == static_cast<int>(lists.size()) + 1;
+  const bool takes_operand = !numbers.by_tensor.empty() && setup->number_is_operand;
+  if (takes_operand) ++setup->operands;
+  setup->items.reserve(call.outputs.size());
   Launch& launch = call.AddLaunch(RunLists);
-  launch.refs.reserve(plan->operands * call.outputs.size() + 1);
-  launch.uses.reserve(plan->operands * call.outputs.size() + 1);
+  launch.refs.reserve(setup->operands * call.outputs.size() + 1);
+  launch.uses.reserve(setup->operands * call.outputs.size() + 1);
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     const Operand& out = call.outputs[i];
-    ListPlan::Item& item = plan->items.emplace_back();
+    ListSetup::Item& item = setup->items.emplace_back();
     if (fn != nullptr) {
       const bool is_own = !numbers.by_tensor.empty() && !takes_operand;
       item.call = kernels::ElementCall(*fn, out.dtype, is_own ? numbers.by_tensor.subspan(i, 1) : numbers.fixed);
@@ -209,7 +209,7 @@ Status PlanLists(OpCall& call, const kernels::ElementFn* fn, const ListNumbers& 
   }
   if (tensor != nullptr) call.Read(launch, *tensor);
   launch.grain = GrainOf(fn != nullptr ? fn->cost : 1);
-  launch.state = std::move(plan);
+  launch.state = std::move(setup);
   return {};
 }
 
@@ -225,32 +225,32 @@ Status CheckNumber(const OpCall& call, std::string_view name, const kernels::Sca
 }
 
 template <const kernels::ElementFn& kFn>
-Status PlanForeach(OpCall& call) {
-  return PlanLists(call, &kFn, {});
+Status LowerForeach(OpCall& call) {
+  return LowerLists(call, &kFn, {});
 }
 // The number is a tensor of the device: read whenever it runs.
 template <const kernels::ElementFn& kFn>
-Status PlanForeachScalar(OpCall& call) {
-  return PlanLists(call, &kFn, {.tensor = &call.Get("scalar")});
+Status LowerForeachScalar(OpCall& call) {
+  return LowerLists(call, &kFn, {.tensor = &call.Get("scalar")});
 }
 template <const kernels::ElementFn& kFn>
-Status PlanForeachScalars(OpCall& call) {
-  return PlanLists(call, &kFn, {.tensor = &call.Get("scalars")});
+Status LowerForeachScalars(OpCall& call) {
+  return LowerLists(call, &kFn, {.tensor = &call.Get("scalars")});
 }
 // The number is one of the host, for all tensors.
-Status PlanForeachNumber(OpCall& call, const kernels::ElementFn& fn, std::string_view name) {
+Status LowerForeachNumber(OpCall& call, const kernels::ElementFn& fn, std::string_view name) {
   const kernels::Scalar& number = *call.Scalar(name);
   REPRISE_RETURN_IF_ERROR(CheckNumber(call, name, number));
   const std::vector<kernels::Scalar> numbers(call.outputs.size(), number);
-  return PlanLists(call, &fn, {.by_tensor = numbers});
+  return LowerLists(call, &fn, {.by_tensor = numbers});
 }
 template <const kernels::ElementFn& kFn>
-Status PlanForeachScalarV2(OpCall& call) {
-  return PlanForeachNumber(call, kFn, "scalar");
+Status LowerForeachScalarV2(OpCall& call) {
+  return LowerForeachNumber(call, kFn, "scalar");
 }
 // The numbers are those of the host, one for each tensor.
 template <const kernels::ElementFn& kFn>
-Status PlanForeachScalarList(OpCall& call) {
+Status LowerForeachScalarList(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const std::vector<kernels::Scalar> numbers, call.Scalars("scalars"));
   if (numbers.size() != call.outputs.size()) {
     return call.Invalid(fmt::format("scalars has {} numbers, x has {} tensors", numbers.size(), call.outputs.size()),
@@ -259,27 +259,27 @@ Status PlanForeachScalarList(OpCall& call) {
   for (size_t i = 0; i < numbers.size(); ++i) {
     REPRISE_RETURN_IF_ERROR(CheckNumber(call, fmt::format("scalars[{}]", i), numbers[i]));
   }
-  return PlanLists(call, &kFn, {.by_tensor = numbers});
+  return LowerLists(call, &kFn, {.by_tensor = numbers});
 }
 template <const kernels::ElementFn& kFn>
-Status PlanForeachAlpha(OpCall& call) {
-  return PlanLists(call, &kFn, {.tensor = &call.Get("alpha")});
+Status LowerForeachAlpha(OpCall& call) {
+  return LowerLists(call, &kFn, {.tensor = &call.Get("alpha")});
 }
 template <const kernels::ElementFn& kFn>
-Status PlanForeachAlphaV2(OpCall& call) {
+Status LowerForeachAlphaV2(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(CheckNumber(call, "alpha", *call.Scalar("alpha")));
-  return PlanLists(call, &kFn, {.fixed = {call.Scalar("alpha"), 1}});
+  return LowerLists(call, &kFn, {.fixed = {call.Scalar("alpha"), 1}});
 }
-Status PlanForeachLerpScalar(OpCall& call) {
-  return PlanLists(call, &kernels::kLerpByFn, {.fixed = {call.Scalar("weight"), 1}});
+Status LowerForeachLerpScalar(OpCall& call) {
+  return LowerLists(call, &kernels::kLerpByFn, {.fixed = {call.Scalar("weight"), 1}});
 }
-Status PlanForeachCopy(OpCall& call) { return PlanLists(call, nullptr, {}); }
+Status LowerForeachCopy(OpCall& call) { return LowerLists(call, nullptr, {}); }
 
 // Ways to round, see kernels::kRoundByFn.
-Status PlanForeachRound(OpCall& call) {
-  return PlanLists(call, &kernels::kRoundByFn, {.tensor = &call.Get("roundMode")});
+Status LowerForeachRound(OpCall& call) {
+  return LowerLists(call, &kernels::kRoundByFn, {.tensor = &call.Get("roundMode")});
 }
-Status PlanForeachRoundV2(OpCall& call) {
+Status LowerForeachRoundV2(OpCall& call) {
   const kernels::Scalar& given = *call.Scalar("roundMode");
   const auto mode = given.As<int64_t>();
   if (mode < 1 || mode > 7) {
@@ -288,13 +288,13 @@ Status PlanForeachRoundV2(OpCall& call) {
                         "gives the fraction");
   }
   const kernels::Scalar number = kernels::Scalar::Of(mode);
-  return PlanLists(call, &kernels::kRoundByFn, {.fixed = {&number, 1}});
+  return LowerLists(call, &kernels::kRoundByFn, {.fixed = {&number, 1}});
 }
 
-// ---- Norms ------------------------------------------------------------------------------------------------------
+// ---- Norms ----
 
 // Items are pieces of the tensors, in order; each leaves one number.
-struct NormPlan {
+struct NormSetup {
   struct Item {
     size_t tensor;
     kernels::Range range;
@@ -305,67 +305,67 @@ struct NormPlan {
 };
 constexpr int64_t kNormPiece = 16384;
 
-void RunNormPieces(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
-  const auto& plan = launch.State<NormPlan>();
+void RunNormPieces(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  const auto& setup = launch.State<NormSetup>();
   auto* partial = static_cast<double*>(launch.Ref(0, memory).data);
   for (int64_t i = range.begin; i < range.end; ++i) {
-    const NormPlan::Item& piece = plan.pieces[static_cast<size_t>(i)];
-    partial[i] = kernels::NormPart(launch.refs[1 + piece.tensor], plan.order, piece.range);
+    const NormSetup::Item& piece = setup.pieces[static_cast<size_t>(i)];
+    partial[i] = kernels::NormPart(launch.refs[1 + piece.tensor], setup.order, piece.range);
   }
 }
 
-void RunNormEnds(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
-  const auto& plan = launch.State<NormPlan>();
+void RunNormEnds(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  const auto& setup = launch.State<NormSetup>();
   const size_t count = launch.refs.size() - 1;
   const auto* partial = static_cast<const double*>(launch.Ref(count, memory).data);
   for (int64_t i = range.begin; i < range.end; ++i) {
     const auto index = static_cast<size_t>(i);
-    const size_t end = index + 1 < count ? plan.first[index + 1] : plan.pieces.size();
-    const double norm = kernels::JoinNorms({partial + plan.first[index], partial + end}, plan.order);
+    const size_t end = index + 1 < count ? setup.first[index + 1] : setup.pieces.size();
+    const double norm = kernels::JoinNorms({partial + setup.first[index], partial + end}, setup.order);
     const kernels::TensorRef& out = launch.refs[index];
     kernels::FindCast(DType::kDouble, out.dtype)(reinterpret_cast<const char*>(&norm), 0, static_cast<char*>(out.data),
                                                  0, 1);
   }
 }
 
-Status PlanForeachNorm(OpCall& call) {
+Status LowerForeachNorm(OpCall& call) {
   const kernels::Scalar& order = *call.Scalar("scalar");
   if (kernels::CategoryOf(order.dtype) == kernels::Category::kComplex) {
     return call.Invalid("scalar is complex, expected the order of the norm, a real number");
   }
-  auto plan = std::make_shared<NormPlan>();
-  plan->order = order.As<double>();
-  if (std::isnan(plan->order)) return call.Invalid("scalar is NaN, expected the order of the norm");
+  auto setup = std::make_shared<NormSetup>();
+  setup->order = order.As<double>();
+  if (std::isnan(setup->order)) return call.Invalid("scalar is NaN, expected the order of the norm");
   const std::span<const Operand> inputs = InputLists(call)[0];
   for (size_t i = 0; i < inputs.size(); ++i) {
     const int64_t count = inputs[i].tensor->count;
-    if (count == 0 && (plan->order < 0)) {
+    if (count == 0 && (setup->order < 0)) {
       return call.InvalidOperand(inputs[i], "has no elements, and so no norm of a negative order");
     }
-    plan->first.push_back(plan->pieces.size());
+    setup->first.push_back(setup->pieces.size());
     for (int64_t begin = 0; begin < count; begin += kNormPiece) {
-      plan->pieces.push_back({i, {begin, std::min(count, begin + kNormPiece)}});
+      setup->pieces.push_back({i, {begin, std::min(count, begin + kNormPiece)}});
     }
   }
-  const auto pieces = static_cast<int64_t>(plan->pieces.size());
+  const auto pieces = static_cast<int64_t>(setup->pieces.size());
   const kernels::TensorRef partial = call.Temporary(DType::kDouble, {&pieces, 1});
   Launch& parts = call.AddLaunch(RunNormPieces);
   call.WriteTemporary(parts, partial);
   for (const Operand& input : inputs) call.Read(parts, input);
   parts.units = pieces;
   parts.grain = 2;
-  parts.state = plan;
+  parts.state = setup;
   Launch& ends = call.AddLaunch(RunNormEnds);
   for (const Operand& out : call.outputs) call.Write(ends, out);
   call.ReadTemporary(ends, partial);
   ends.units = static_cast<int64_t>(call.outputs.size());
-  ends.state = std::move(plan);
+  ends.state = std::move(setup);
   return {};
 }
 
-// ---- Gradients of a scaled loss ---------------------------------------------------------------------------------
+// ---- Gradients of a scaled loss ----
 
-struct UnscalePlan {
+struct UnscaleSetup {
   std::vector<int64_t> first;  // element of each tensor among those of all
 };
 
@@ -389,8 +389,8 @@ bool Unscale(const kernels::TensorRef& ref, kernels::Range range, T factor) {
 }
 
 // refs: the tensors, foundInf, invScale.
-void RunUnscale(const Launch& launch, kernels::Range range, const Launch::Memory&) {
-  const auto& first = launch.State<UnscalePlan>().first;
+void RunUnscale(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+  const auto& first = launch.State<UnscaleSetup>().first;
   const float factor = *static_cast<const float*>(launch.refs[first.size() + 1].data);
   bool is_finite = true;
   size_t i = static_cast<size_t>(std::upper_bound(first.begin(), first.end(), range.begin) - first.begin()) - 1;
@@ -417,23 +417,23 @@ Status UnscaleShapes(OpCall& call) {
   return CheckNumbers(call, "invScale", 1);
 }
 
-Status PlanUnscale(OpCall& call) {
-  auto plan = std::make_shared<UnscalePlan>();
+Status LowerUnscale(OpCall& call) {
+  auto setup = std::make_shared<UnscaleSetup>();
   Launch& launch = call.AddLaunch(RunUnscale);
   for (const Operand& gradient : call.List("scaledGrads")) {
-    plan->first.push_back(launch.units);
+    setup->first.push_back(launch.units);
     launch.units += gradient.tensor->count;
     call.Write(launch, gradient);
   }
   call.Write(launch, call.Get("foundInf"));
   call.Read(launch, call.Get("invScale"));
   launch.grain = GrainOf(2);
-  launch.state = std::move(plan);
+  launch.state = std::move(setup);
   return {};
 }
 
-void RunZeroLists(const Launch& launch, kernels::Range range, const Launch::Memory&) {
-  const auto& first = launch.State<UnscalePlan>().first;
+void RunZeroLists(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+  const auto& first = launch.State<UnscaleSetup>().first;
   size_t i = static_cast<size_t>(std::upper_bound(first.begin(), first.end(), range.begin) - first.begin()) - 1;
   for (; i < first.size() && first[i] < range.end; ++i) {
     const kernels::TensorRef& ref = launch.refs[i];
@@ -443,16 +443,16 @@ void RunZeroLists(const Launch& launch, kernels::Range range, const Launch::Memo
   }
 }
 
-Status PlanForeachZero(OpCall& call) {
-  auto plan = std::make_shared<UnscalePlan>();
+Status LowerForeachZero(OpCall& call) {
+  auto setup = std::make_shared<UnscaleSetup>();
   Launch& launch = call.AddLaunch(RunZeroLists);
   for (const Operand& tensor : call.outputs) {
-    plan->first.push_back(launch.units);
+    setup->first.push_back(launch.units);
     launch.units += tensor.tensor->count;
     call.Write(launch, tensor);
   }
   launch.grain = kGrainElements;
-  launch.state = std::move(plan);
+  launch.state = std::move(setup);
   return {};
 }
 

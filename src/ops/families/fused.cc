@@ -53,7 +53,7 @@ Status CheckEachRow(const OpCall& call, const Operand& operand, const Operand& x
 
 bool IsWanted(const Operand* operand) { return operand != nullptr && operand->tensor->count != 0; }
 
-// ---- Norm and quantization --------------------------------------------------------------------------------------
+// ---- Norm and quantization ----
 
 struct NormQuantAt {
   enum : size_t {
@@ -74,7 +74,7 @@ struct NormQuantAt {
   };
 };
 
-void RunNormQuant(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunNormQuant(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   using At = NormQuantAt;
   const Refs& refs = launch.refs;
   kernels::NormQuant({.x1 = refs[At::kX1],
@@ -167,7 +167,7 @@ Status NormQuantShape(OpCall& call) {
   return {};
 }
 
-Status PlanNormQuant(OpCall& call) {
+Status LowerNormQuant(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const NormQuantParts parts, NormQuantPartsOf(call));
   const int64_t n = parts.x1->sizes().back();
   Launch& launch = call.AddLaunch(RunNormQuant);
@@ -190,13 +190,13 @@ Status PlanNormQuant(OpCall& call) {
   return {};
 }
 
-// ---- Gated activations ------------------------------------------------------------------------------------------
+// ---- Gated activations ----
 
 struct SwigluAt {
   enum : size_t { kOut, kStep, kX, kWeightScale, kRowScale, kBias, kScale, kOffset, kGroups };
 };
 
-void RunSwiglu(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunSwiglu(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   using At = SwigluAt;
   SwigluOperands operands = launch.State<SwigluOperands>();
   operands.out = launch.refs[At::kOut];
@@ -327,7 +327,7 @@ Status SwigluShape(OpCall& call) {
   return {};
 }
 
-Status PlanSwiglu(OpCall& call) {
+Status LowerSwiglu(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(SwigluOperands settings, SwigluSettings(call));
   const Operand& x = call.Get("x");
   const int64_t n = x.sizes().back() / 2;
@@ -359,10 +359,10 @@ Status PlanSwiglu(OpCall& call) {
   return {};
 }
 
-// ---- Attention over parts of the keys ---------------------------------------------------------------------------
+// ---- Attention over parts of the keys ----
 
 // refs: out, log sum, then the log sums and the parts.
-void RunMergeParts(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunMergeParts(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   const int64_t count = launch.ints[0];
   kernels::MergeParts(&launch.refs[2], &launch.refs[2 + static_cast<size_t>(count)], count, launch.refs[0],
                       launch.refs[1], range);
@@ -409,7 +409,7 @@ Status MergePartsShape(OpCall& call) {
   return CheckEachRow(call, *log_sum, parts[0]);
 }
 
-Status PlanMergeParts(OpCall& call) {
+Status LowerMergeParts(OpCall& call) {
   const std::span<const Operand> parts = call.List("localOut");
   const std::span<const Operand> sums = call.List("lse");
   Launch& launch = call.AddLaunch(RunMergeParts);
@@ -423,9 +423,9 @@ Status PlanMergeParts(OpCall& call) {
   return {};
 }
 
-// ---- Likely tokens ----------------------------------------------------------------------------------------------
+// ---- Likely tokens ----
 
-void RunTopKTopP(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunTopKTopP(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::TopKTopP(launch.refs[1], launch.refs[2], launch.refs[3], launch.refs[0], range, memory.scratch);
 }
 
@@ -442,7 +442,7 @@ Status TopKTopPShape(OpCall& call) {
   return call.CheckShape(call.Get("out"), logits.sizes(), [] { return "the shape"; });
 }
 
-Status PlanTopKTopP(OpCall& call) {
+Status LowerTopKTopP(OpCall& call) {
   const Operand& logits = call.Get("logits");
   Launch& launch = call.AddLaunch(RunTopKTopP);
   call.Write(launch, call.Get("out"));
@@ -456,10 +456,10 @@ Status PlanTopKTopP(OpCall& call) {
   return {};
 }
 
-// ---- Rotation by a table ----------------------------------------------------------------------------------------
+// ---- Rotation by a table ----
 
 // refs: y, x, positions, table.
-void RunRotateByTable(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunRotateByTable(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::RotateByTable(launch.State<kernels::TableRotation>(), launch.refs[2], launch.refs[3], launch.refs[1],
                          launch.refs[0], range, memory.scratch);
 }
@@ -510,7 +510,7 @@ Status TableRotationShape(OpCall& call) {
   return {};
 }
 
-Status PlanTableRotation(OpCall& call) {
+Status LowerTableRotation(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const kernels::TableRotation rotation, TableRotationOf(call));
   const auto state = std::make_shared<const kernels::TableRotation>(rotation);
   for (const auto& [in, out] : {std::pair("queryIn", "queryOut"), {"keyIn", "keyOut"}}) {

@@ -14,7 +14,7 @@ using kernels::TensorRef;
 
 constexpr int64_t kMostChosen = 1024;
 
-void RunGating(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunGating(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::ChooseExperts(launch.refs[3], launch.refs[4], launch.refs[0], launch.refs[1], launch.refs[2], range,
                          memory.scratch);
 }
@@ -48,7 +48,7 @@ Status GatingShape(OpCall& call) {
   return {};
 }
 
-Status PlanGating(OpCall& call) {
+Status LowerGating(OpCall& call) {
   Launch& launch = call.AddLaunch(RunGating);
   for (const Operand& output : call.outputs) call.Write(launch, output);
   call.Read(launch, call.inputs[0]);

@@ -20,7 +20,7 @@ using kernels::TensorRef;
 
 std::string Shape(const Operand& operand) { return ShapeText(operand.sizes()); }
 
-// ---- Weights of few bits ----------------------------------------------------------------------------------------
+// ---- Weights of few bits ----
 
 bool IsQuantized(const Operand& weight) { return weight.dtype == DType::kInt8 || weight.dtype == DType::kInt32; }
 
@@ -80,7 +80,7 @@ void MakeMatrix(TensorRef& ref) {
 }
 
 // refs: y, x, weight, scale, offset, bias; ints: packing, group.
-void RunAntiquant(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunAntiquant(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   AntiquantWeight weight = {launch.refs[2], static_cast<Packing>(launch.ints[0]), launch.ints[1], launch.refs[3],
                             launch.refs[4]};
   MakeMatrix(weight.scale);
@@ -141,7 +141,7 @@ Status WeightQuantShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], expected, [] { return "the shape"; });
 }
 
-Status PlanWeightQuant(OpCall& call) {
+Status LowerWeightQuant(OpCall& call) {
   const Operand& x = call.Get("x");
   const Operand& weight = call.Get("weight");
   const Operand& y = call.outputs[0];
@@ -160,7 +160,7 @@ Status PlanWeightQuant(OpCall& call) {
   return {};
 }
 
-// ---- Groups -----------------------------------------------------------------------------------------------------
+// ---- Groups ----
 
 enum ListType : int64_t { kEnds, kCounts, kIndexAndCount };
 enum GroupType : int64_t { kNoSplit = -1, kSplitRows = 0, kSplitDepth = 2 };
@@ -496,7 +496,7 @@ Status GroupedShape(OpCall& call) {
 }
 
 // refs: y, x, weight, bias. out = x x weight + bias.
-void RunProduct(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunProduct(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::MatMulEpilogue epilogue;
   epilogue.beta = kernels::Scalar::Of<int64_t>(1);
   epilogue.addend = launch.refs[3];
@@ -554,7 +554,7 @@ void Narrow(TensorRef& ref, int dim, int64_t begin, int64_t size) {
 }
 
 // refs: y, x, group list, then the lists.
-void RunGroups(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunGroups(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const auto& params = launch.State<GroupedParams>();
   const TensorRef& list = launch.refs[2];
   const int64_t places = list.sizes[0];
@@ -604,7 +604,7 @@ void RunGroups(const Launch& launch, kernels::Range range, const Launch::Memory&
 }
 
 // refs: y, sums, group list, row scale, then the lists. A unit is a place of the list.
-void RunDequantizeGroups(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunDequantizeGroups(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const auto& params = launch.State<GroupedParams>();
   const auto entry = [&](const GroupedParams::List& from, int64_t e) {
     if (from.count == 0) return TensorRef();
@@ -630,7 +630,7 @@ void RunDequantizeGroups(const Launch& launch, kernels::Range range, const Launc
 }
 
 // One launch for each group.
-Status PlanKnownGroups(OpCall& call, const Groups& groups) {
+Status LowerKnownGroups(OpCall& call, const Groups& groups) {
   int64_t row = 0;
   for (int64_t e = 0; e < groups.count; ++e) {
     const Operand& x_operand = OperandOf(groups.x, e);
@@ -680,9 +680,9 @@ Status PlanKnownGroups(OpCall& call, const Groups& groups) {
   return {};
 }
 
-Status PlanGrouped(OpCall& call) {
+Status LowerGrouped(OpCall& call) {
   const Groups groups = GroupsOf(call);
-  if (groups.is_known && !groups.is_integer) return PlanKnownGroups(call, groups);
+  if (groups.is_known && !groups.is_integer) return LowerKnownGroups(call, groups);
   const Operand& x = groups.x[0];
   const Operand& y = groups.y[0];
   const bool is_quantized = IsQuantized(groups.weight[0]) && !groups.is_integer;

@@ -107,7 +107,7 @@ TensorRef AsVolumes(const OpCall& call, const Operand& operand) {
   return ref;
 }
 
-// ---- Forward ------------------------------------------------------------------------------------------------------
+// ---- Forward ----
 
 Status IndexPoolShape(OpCall& call) {
   PoolShape shape;
@@ -119,12 +119,12 @@ Status IndexPoolShape(OpCall& call) {
   return {};
 }
 
-void RunIndexPool(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunIndexPool(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::MaxPoolVolumes(launch.State<PoolShape>(), launch.refs[2], launch.refs[0], launch.refs[1], range,
                           memory.scratch);
 }
 
-Status PlanIndexPool(OpCall& call) {
+Status LowerIndexPool(OpCall& call) {
   auto shape = std::make_shared<PoolShape>();
   REPRISE_RETURN_IF_ERROR(ReadIndexPool(call, *shape));
   if (call.outputs[0].tensor->count == 0) return {};
@@ -139,7 +139,7 @@ Status PlanIndexPool(OpCall& call) {
   return {};
 }
 
-// ---- Gradients ----------------------------------------------------------------------------------------------------
+// ---- Gradients ----
 
 Status IndexPoolBackwardShape(OpCall& call) {
   PoolShape shape;
@@ -161,7 +161,7 @@ Status IndexPoolBackwardShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], self.sizes(), [] { return "the shape of self,"; });
 }
 
-void RunScatterVolumes(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunScatterVolumes(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const uint8_t code = launch.op.computation.code;
   if ((code & kHasBytes) != 0) {
     return kernels::ScatterMasked(launch.State<PoolShape>(), launch.refs[1], launch.refs[2], launch.refs[0], range,
@@ -188,12 +188,12 @@ void AddScatterVolumes(OpCall& call, const Operand& input) {
   if (ReadIndexPool(call, *shape).ok()) launch.state = std::move(shape);
 }
 
-Status PlanIndexPoolBackward(OpCall& call) {
+Status LowerIndexPoolBackward(OpCall& call) {
   AddScatterVolumes(call, call.Get("gradOutput"));
   return {};
 }
 
-// ---- Unpooling ----------------------------------------------------------------------------------------------------
+// ---- Unpooling ----
 
 Status UnpoolShape(OpCall& call) {
   const int dims = DimsOf(call);
@@ -211,7 +211,7 @@ Status UnpoolShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], expected, [] { return "the shape of self with outputSize,"; });
 }
 
-Status PlanUnpool(OpCall& call) {
+Status LowerUnpool(OpCall& call) {
   AddScatterVolumes(call, call.Get("self"));
   return {};
 }

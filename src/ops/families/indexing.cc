@@ -9,8 +9,8 @@
 #include "kernels/indexed.h"
 #include "kernels/mask.h"
 #include "ops/computations.h"
+#include "ops/lowerings.h"
 #include "ops/op_call.h"
-#include "ops/plans.h"
 #include "ops/rules.h"
 
 namespace reprise::ops {
@@ -21,7 +21,7 @@ using kernels::IndexLoop;
 using kernels::ScatterOp;
 using kernels::TensorRef;
 
-// ---- Views ---------------------------------------------------------------------------------------------------------
+// ---- Views ----
 
 // A tensor of rank 0 as one of rank 1.
 TensorRef AtLeastOneDim(TensorRef ref) {
@@ -62,8 +62,7 @@ bool JoinDims(TensorRef& ref, int begin, int end) {
   return true;
 }
 
-// ---- Loops
-// -----------------------------------------------------------------------------------------------------------
+// ---- Loops ----
 
 // The loop over `value` where dims [dim, dim + index_rank) come from one tensor of indices along dim `dim` of self.
 // value: self[:dim] + index[batch:] + self[dim + 1:]; the first `batch` dims are those of the index, too.
@@ -111,10 +110,9 @@ IndexLoop LoopByElement(const TensorRef& self, const TensorRef& value, const Ten
   return loop;
 }
 
-// ---- Gathers
-// ---------------------------------------------------------------------------------------------------------
+// ---- Gathers ----
 
-void RunGather(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunGather(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   const auto& loop = launch.State<IndexLoop>();
   const void* indices[kernels::kMaxIndices];
   for (int k = 0; k < loop.index_count; ++k) indices[k] = launch.refs[static_cast<size_t>(k) + 2].data;
@@ -137,8 +135,7 @@ Launch& AddGather(OpCall& call, IndexLoop loop, const Operand& self) {
   return launch;
 }
 
-// ---- Scatters
-// --------------------------------------------------------------------------------------------------------
+// ---- Scatters ----
 
 struct ScatterState {
   IndexLoop loop;
@@ -152,7 +149,7 @@ struct ScatterState {
   std::vector<int64_t> host_index;  // indices that are no tensor
 };
 
-void RunScatter(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunScatter(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const auto& state = launch.State<ScatterState>();
   const TensorRef target = launch.Ref(0, memory);
   const TensorRef& value = launch.refs[1];
@@ -252,8 +249,7 @@ Status AddScatter(OpCall& call, Scatter scatter, MakeLoop&& make_loop) {
   return {};
 }
 
-// ---- Rules
-// -----------------------------------------------------------------------------------------------------------
+// ---- Rules ----
 
 // Every tensor but those with types of their own has the type of the first.
 Status SameTypes(OpCall& call) {
@@ -296,8 +292,7 @@ kernels::Scalar Converted(const kernels::Scalar& value, DType type) {
 
 Operand OperandOf(const kernels::Scalar& value) { return {nullptr, &value, value.dtype, -1, 0, -1, true}; }
 
-// ---- Along one dim: IndexSelect, GatherV2, GatherV3, Embedding
-// ---------------------------------------------------------
+// ---- Along one dim: IndexSelect, GatherV2, GatherV3, Embedding ----
 
 // dim and batch of the call; checks them.
 Status AlongDim(const OpCall& call, const Operand& self, const Operand& index, int& dim, int& batch) {
@@ -360,7 +355,7 @@ Status AlongDimShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], shape, [] { return "the selected shape"; });
 }
 
-Status PlanAlongDim(OpCall& call) {
+Status LowerAlongDim(OpCall& call) {
   const Operand& self = call.inputs[0];
   const Operand& index = call.inputs[1];
   int dim = 0;
@@ -379,8 +374,7 @@ Status PlanAlongDim(OpCall& call) {
   return {};
 }
 
-// ---- By element: Gather, Scatter, ScatterAdd, ScatterValue
-// -------------------------------------------------------------
+// ---- By element: Gather, Scatter, ScatterAdd, ScatterValue ----
 
 Status CheckIndexFits(OpCall& call, const Operand& index, const Operand& tensor, int but_dim) {
   const TensorRef small = AtLeastOneDim(call.RefOf(index));
@@ -405,7 +399,7 @@ Status GatherShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], index.sizes(), [] { return "the shape of index,"; });
 }
 
-Status PlanGather(OpCall& call) {
+Status LowerGather(OpCall& call) {
   const Operand& self = call.Get("self");
   const Operand& index = call.Get("index");
   REPRISE_ASSIGN_OR_RETURN(const int dim, DimOf(call, self));
@@ -425,7 +419,7 @@ Status ScatterShape(OpCall& call) {
   return CheckSameShape(call, self);
 }
 
-Status PlanScatter(OpCall& call) {
+Status LowerScatter(OpCall& call) {
   const Operand& self = call.inputs[0];
   const Operand& index = call.Get("index");
   REPRISE_ASSIGN_OR_RETURN(const int dim, DimOf(call, self));
@@ -457,8 +451,7 @@ Status PlanScatter(OpCall& call) {
   });
 }
 
-// ---- Rows: IndexAdd, IndexCopy, IndexFill
-// ------------------------------------------------------------------------------
+// ---- Rows: IndexAdd, IndexCopy, IndexFill ----
 
 Status IndexRowsShape(OpCall& call) {
   const Operand& self = call.inputs[0];
@@ -482,7 +475,7 @@ Status IndexRowsShape(OpCall& call) {
 }
 
 // `code` is a ScatterOp.
-Status PlanIndexRows(OpCall& call) {
+Status LowerIndexRows(OpCall& call) {
   const Operand& self = call.inputs[0];
   const Operand& index = call.Get("index");
   REPRISE_ASSIGN_OR_RETURN(const int dim, DimOf(call, self));
@@ -507,7 +500,7 @@ Status PlanIndexRows(OpCall& call) {
 }
 
 // Indices are read when the operator runs.
-Status PlanIndexFillByTensor(OpCall& call) {
+Status LowerIndexFillByTensor(OpCall& call) {
   const Operand& self = call.inputs[0];
   const Operand& index = call.Get("index");
   REPRISE_ASSIGN_OR_RETURN(const int dim, DimOf(call, self));
@@ -541,7 +534,7 @@ Status IndexFillShape(OpCall& call) {
   return CheckSameShape(call, call.inputs[0]);
 }
 
-Status PlanIndexFill(OpCall& call) {
+Status LowerIndexFill(OpCall& call) {
   const Operand& self = call.inputs[0];
   REPRISE_ASSIGN_OR_RETURN(const int dim, DimOf(call, self));
   const kernels::Scalar& given = *call.Scalar("value");
@@ -568,8 +561,7 @@ Status PlanIndexFill(OpCall& call) {
   });
 }
 
-// ---- Lists of indices: Index, IndexPutImpl
-// -----------------------------------------------------------------------------
+// ---- Lists of indices: Index, IndexPutImpl ----
 
 // self[indices]: which dims are indexed, and where the dims of the indices stand in the result.
 struct Indexing {
@@ -685,7 +677,7 @@ IndexLoop LoopOfIndexing(const OpCall& call, const TensorRef& self, const Tensor
   return loop;
 }
 
-Status PlanIndex(OpCall& call) {
+Status LowerIndex(OpCall& call) {
   const Operand& self = call.inputs[0];
   Indexing indexing;
   REPRISE_RETURN_IF_ERROR(ReadIndexing(call, self, call.outputs[0].sizes(), false, indexing));
@@ -711,7 +703,7 @@ Status IndexPutShape(OpCall& call) {
                                          ShapeText(values.sizes()), ShapeText(indexing.shape), call.InputShapes()));
 }
 
-Status PlanIndexPut(OpCall& call) {
+Status LowerIndexPut(OpCall& call) {
   Indexing indexing;
   REPRISE_RETURN_IF_ERROR(ReadIndexing(call, call.outputs[0], call.Get("values").sizes(), true, indexing));
   Scatter scatter;
@@ -726,8 +718,7 @@ Status PlanIndexPut(OpCall& call) {
   });
 }
 
-// ---- ScatterNdUpdate
-// ---------------------------------------------------------------------------------------------------
+// ---- ScatterNdUpdate ----
 
 Status ScatterNdShape(OpCall& call) {
   const Operand& self = call.outputs[0];
@@ -744,7 +735,7 @@ Status ScatterNdShape(OpCall& call) {
   return call.CheckShape(updates, shape, [] { return "the indexed shape"; });
 }
 
-Status PlanScatterNd(OpCall& call) {
+Status LowerScatterNd(OpCall& call) {
   const Operand& indices = call.Get("indices");
   const TensorRef positions = call.RefOf(indices);
   const int batch = positions.rank - 1;
@@ -776,8 +767,7 @@ Status PlanScatterNd(OpCall& call) {
   return AddScatter(call, std::move(scatter), make_loop);
 }
 
-// ---- OneHot
-// ------------------------------------------------------------------------------------------------------------
+// ---- OneHot ----
 
 StatusOr<int> AxisOf(const OpCall& call, const Operand& self) {
   return call.WrapDim("axis", call.Int("axis"), self.rank() + 1);
@@ -816,7 +806,7 @@ Status OneHotShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], shape, [] { return "with a dim for the classes, the shape"; });
 }
 
-Status PlanOneHot(OpCall& call) {
+Status LowerOneHot(OpCall& call) {
   const Operand& self = call.Get("self");
   REPRISE_ASSIGN_OR_RETURN(const int axis, AxisOf(call, self));
   const TensorRef positions = call.RefOf(self);
@@ -841,8 +831,7 @@ Status PlanOneHot(OpCall& call) {
   });
 }
 
-// ---- EmbeddingDenseBackward
-// --------------------------------------------------------------------------------------------
+// ---- EmbeddingDenseBackward ----
 
 Status EmbeddingGradShape(OpCall& call) {
   const Operand& grad = call.Get("grad");
@@ -859,7 +848,7 @@ Status EmbeddingGradShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], shape, [] { return "one row for each weight, the shape"; });
 }
 
-void RunEmbeddingGrad(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunEmbeddingGrad(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const TensorRef grad = launch.Ref(1, memory);
   const TensorRef indices = launch.Ref(2, memory);
   const TensorRef heads = launch.Ref(3, memory);
@@ -870,7 +859,7 @@ void RunEmbeddingGrad(const Launch& launch, kernels::Range range, const Launch::
                              memory.scratch, range);
 }
 
-Status PlanEmbeddingGrad(OpCall& call) {
+Status LowerEmbeddingGrad(OpCall& call) {
   const Operand& grad = call.Get("grad");
   const Operand& indices = call.Get("indices");
   const Operand& output = call.outputs[0];
@@ -911,8 +900,7 @@ Status PlanEmbeddingGrad(OpCall& call) {
   return {};
 }
 
-// ---- Masks
-// -------------------------------------------------------------------------------------------------------------
+// ---- Masks ----
 
 Status MaskedShape(OpCall& call) {
   const Operand& self = call.outputs[0];
@@ -930,18 +918,18 @@ Status MaskedShape(OpCall& call) {
   return {};
 }
 
-void RunMaskedFill(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunMaskedFill(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   const TensorRef& value = launch.refs[2];
   alignas(16) char item[16];
   kernels::FindCast(value.dtype, launch.refs[0].dtype)(static_cast<const char*>(value.data), 0, item, 0, 1);
   kernels::MaskedFill(launch.refs[0], launch.refs[1], item, range);
 }
 
-void RunMaskedScatter(const Launch& launch, kernels::Range, const Launch::Memory&) {
+void RunMaskedScatter(const Launch& launch, kernels::Range, const Launch::KernelMemory&) {
   kernels::MaskedScatter(launch.refs[0], launch.refs[1], launch.refs[2]);
 }
 
-Status PlanMaskedFill(OpCall& call) {
+Status LowerMaskedFill(OpCall& call) {
   const Operand* tensor = call.Find("value");
   const Operand value = tensor != nullptr ? *tensor : OperandOf(*call.Scalar("value"));
   REPRISE_RETURN_IF_ERROR(CheckNotComplexToReal(call, value.dtype, "value"));
@@ -954,7 +942,7 @@ Status PlanMaskedFill(OpCall& call) {
   return {};
 }
 
-Status PlanMaskedScatter(OpCall& call) {
+Status LowerMaskedScatter(OpCall& call) {
   Launch& launch = call.AddLaunch(RunMaskedScatter);
   call.Write(launch, call.outputs[0]);
   call.Read(launch, call.Get("mask"));

@@ -3,14 +3,14 @@
 // Concatenation, stacks, splits.
 #include "kernels/copy.h"
 #include "ops/computations.h"
+#include "ops/lowerings.h"
 #include "ops/op_call.h"
-#include "ops/plans.h"
 #include "ops/rules.h"
 
 namespace reprise::ops {
 namespace {
 
-void RunConcat(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunConcat(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   const std::span<const kernels::TensorRef> sources(launch.refs.begin() + 1, launch.refs.end());
   kernels::Concat(sources, static_cast<int>(launch.ints[0]), launch.refs[0], range);
 }
@@ -25,7 +25,7 @@ const Operand* FirstOfConcat(const OpCall& call) {
   return call.inputs.empty() ? nullptr : &call.inputs[0];
 }
 
-void RunSplit(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunSplit(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   const auto d = static_cast<size_t>(launch.ints[0]);
   kernels::TensorRef part = launch.refs[launch.refs.size() - 1];
   const int64_t step = part.strides[d] * kernels::ItemSize(part.dtype);
@@ -73,7 +73,7 @@ Status ConcatenatedShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], shape, [&] { return fmt::format("along dim {} the joined shape", dim); });
 }
 
-Status PlanConcat(OpCall& call) {
+Status LowerConcat(OpCall& call) {
   const int64_t dim = call.Int("dim");
   const int rank = call.outputs[0].rank();
   Launch& launch = call.AddLaunch(RunConcat);
@@ -108,7 +108,7 @@ Status StackedShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], shape, [] { return "the stacked shape"; });
 }
 
-Status PlanStack(OpCall& call) {
+Status LowerStack(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const int dim, call.WrapDim("dim", call.Int("dim"), call.outputs[0].rank()));
   if (call.outputs[0].tensor->count == 0) return {};
   Launch& launch = call.AddLaunch(RunConcat);
@@ -155,7 +155,7 @@ Status SplitShape(OpCall& call) {
   return {};
 }
 
-Status PlanSplit(OpCall& call) {
+Status LowerSplit(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const int dim, call.WrapDim("dim", call.Int("dim"), call.inputs[0].rank()));
   Launch& launch = call.AddLaunch(RunSplit);
   launch.ints.push_back(dim);

@@ -72,7 +72,7 @@ Status BatchNormBackwardShape(OpCall& call) {
 }
 
 // refs: the three gradients, gradOut, input, weight, the mean, and the variance or its inverse root.
-void RunBatchNormBackward(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunBatchNormBackward(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   BatchNormGradient operands;
   const auto ref = [&](size_t i) { return launch.HasOperand(i) ? &launch.refs[i] : nullptr; };
   operands.of_x = ref(0);
@@ -87,7 +87,7 @@ void RunBatchNormBackward(const Launch& launch, kernels::Range range, const Laun
   kernels::BatchNormBackward(operands, range);
 }
 
-Status PlanBatchNormBackward(OpCall& call) {
+Status LowerBatchNormBackward(OpCall& call) {
   const Operand& input = call.Get("input");
   const Operand* wanted[3];
   for (size_t i = 0; i < 3; ++i) {

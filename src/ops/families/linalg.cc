@@ -11,16 +11,16 @@ namespace {
 
 using kernels::DType;
 
-void RunInverse(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunInverse(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::Inverse(launch.refs[1], launch.refs[0], range, memory.scratch);
 }
 
-void RunSignLogDet(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunSignLogDet(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::SignLogDet(launch.refs[2], launch.refs[0], launch.refs[1], range, memory.scratch);
 }
 
 // ints: upper, transpose, unitriangular.
-void RunTriangularSolve(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunTriangularSolve(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const kernels::TriangularSystem system = {launch.ints[0] != 0, launch.ints[1] != 0, launch.ints[2] != 0};
   kernels::TriangularSolve(launch.refs[1], launch.refs[2], system, launch.refs[0], range, memory.scratch);
 }
@@ -52,7 +52,7 @@ Status InverseShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], call.inputs[0].sizes(), [] { return "the shape"; });
 }
 
-Status PlanInverse(OpCall& call) {
+Status LowerInverse(OpCall& call) {
   const Operand& self = call.inputs[0];
   const int64_t n = self.sizes().back();
   Launch& launch = call.AddLaunch(RunInverse);
@@ -80,7 +80,7 @@ Status SlogdetShape(OpCall& call) {
   return {};
 }
 
-Status PlanSlogdet(OpCall& call) {
+Status LowerSlogdet(OpCall& call) {
   const Operand& self = call.inputs[0];
   const int64_t n = self.sizes().back();
   Launch& launch = call.AddLaunch(RunSignLogDet);
@@ -113,7 +113,7 @@ Status TriangularSolveShape(OpCall& call) {
   return call.CheckShape(call.Get("mOut"), shape, [] { return "the shape of A"; });
 }
 
-Status PlanTriangularSolve(OpCall& call) {
+Status LowerTriangularSolve(OpCall& call) {
   const Operand& self = call.Get("self");
   const Operand& a = call.Get("A");
   const Operand& x = call.Get("xOut");

@@ -45,7 +45,7 @@ double LoadNumber(const TensorRef& ref) {
   return value;
 }
 
-// ---- Losses of elements -------------------------------------------------------------------------------------------
+// ---- Losses of elements ----
 
 bool IsGradient(const OpCall& call) { return call.Has("gradOutput") || call.Has("gradOut"); }
 
@@ -101,14 +101,14 @@ LossOperands OperandsOf(const Launch& launch) {
   return operands;
 }
 
-void RunMapLoss(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunMapLoss(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   LossOperands operands = OperandsOf(launch);
   operands.scale = launch.scalars[kScaleScalar].As<double>();
   kernels::MapLoss(static_cast<LossOp>(launch.ints[kOpInt]), operands, launch.compute, launch.refs[0], range);
 }
 
 // A unit is a block of elements. A single one gives the result, several leave partial sums.
-void RunSumLoss(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunSumLoss(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const LossOperands operands = OperandsOf(launch);
   const size_t last = launch.refs.size() - 1;
   const TensorRef result = launch.Ref(last, memory);
@@ -124,7 +124,7 @@ void RunSumLoss(const Launch& launch, kernels::Range range, const Launch::Memory
   }
 }
 
-void RunAddUp(const Launch& launch, kernels::Range, const Launch::Memory& memory) {
+void RunAddUp(const Launch& launch, kernels::Range, const Launch::KernelMemory& memory) {
   const TensorRef partials = launch.Ref(1, memory);
   const auto* sums = static_cast<const double*>(partials.data);
   double sum = 0;
@@ -141,7 +141,7 @@ double Divisor(const OpCall& call, int64_t count) {
   return sizes.empty() ? 1 : static_cast<double>(sizes[0]);
 }
 
-Status PlanElementLoss(OpCall& call) {
+Status LowerElementLoss(OpCall& call) {
   const auto base = static_cast<LossOp>(call.op.computation.code);
   LossOp op = base;
   if (call.Has("logTarget") && call.Bool("logTarget")) {
@@ -213,7 +213,7 @@ Status PlanElementLoss(OpCall& call) {
   return {};
 }
 
-// ---- Losses of classes --------------------------------------------------------------------------------------------
+// ---- Losses of classes ----
 
 Status CheckSizes(OpCall& call, const Operand& operand, std::span<const int64_t> expected, std::string_view what) {
   return call.CheckShape(operand, expected, [&] { return std::string(what); });
@@ -330,7 +330,7 @@ void FinishClassLoss(const Launch& launch, const ClassSums& sums) {
 }
 
 // A unit is a block of samples. A single one gives the result, several leave partial sums.
-void RunClassLoss(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunClassLoss(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const ClassOperands operands = ClassOperandsOf(launch);
   const TensorRef* each = launch.ints[kReductionInt] == kNone ? &launch.refs[kResultRef] : nullptr;
   const int64_t block = launch.ints[kBlockSizeInt];
@@ -350,7 +350,7 @@ void RunClassLoss(const Launch& launch, kernels::Range range, const Launch::Memo
   }
 }
 
-void RunFinishClassLoss(const Launch& launch, kernels::Range, const Launch::Memory& memory) {
+void RunFinishClassLoss(const Launch& launch, kernels::Range, const Launch::KernelMemory& memory) {
   const TensorRef partials = launch.Ref(kPartialsRef, memory);
   const auto* parts = static_cast<const ClassSums*>(partials.data);
   ClassSums sums;
@@ -398,7 +398,7 @@ void BeginClassLaunch(OpCall& call, Launch& launch, const Operand& result, bool 
   launch.scalars.push_back(kernels::Scalar::Of(smoothing));
 }
 
-Status PlanClassLoss(OpCall& call) {
+Status LowerClassLoss(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const Reduction reduction, ReductionOf(call));
   const bool is_cross_entropy = call.Has("logProbOut");
   if (is_cross_entropy) REPRISE_RETURN_IF_ERROR(CheckCrossEntropy(call));
@@ -433,13 +433,13 @@ Status PlanClassLoss(OpCall& call) {
   return {};
 }
 
-void RunNllGrad(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunNllGrad(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   const double divisor = launch.ints[kReductionInt] == kMean ? LoadNumber(launch.refs[kPartialsRef]) : 1;
   kernels::NllGrad(ClassOperandsOf(launch), launch.refs[kOwnRef], divisor, launch.compute, launch.refs[kResultRef],
                    range);
 }
 
-Status PlanNllGrad(OpCall& call) {
+Status LowerNllGrad(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const Reduction reduction, ReductionOf(call));
   Launch& launch = call.AddLaunch(RunNllGrad);
   BeginClassLaunch(call, launch, call.Get("out"), true, reduction, 0, 0);
@@ -451,19 +451,19 @@ Status PlanNllGrad(OpCall& call) {
   return {};
 }
 
-void RunSumOfWeights(const Launch& launch, kernels::Range, const Launch::Memory& memory) {
+void RunSumOfWeights(const Launch& launch, kernels::Range, const Launch::KernelMemory& memory) {
   *static_cast<double*>(launch.Ref(kOwnRef, memory).data) =
       kernels::SumOfTargetWeights(ClassOperandsOf(launch), launch.compute, {0, launch.ints[kSamplesInt]});
 }
 
-void RunCrossEntropyGrad(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunCrossEntropyGrad(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const bool is_mean = launch.ints[kReductionInt] == kMean;
   const double divisor = is_mean ? *static_cast<const double*>(launch.Ref(kPartialsRef, memory).data) : 1;
   kernels::CrossEntropyGrad(ClassOperandsOf(launch), launch.refs[kOwnRef], divisor, launch.compute,
                             launch.refs[kResultRef], memory.scratch, range);
 }
 
-Status PlanCrossEntropyGrad(OpCall& call) {
+Status LowerCrossEntropyGrad(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const Reduction reduction, ReductionOf(call));
   REPRISE_RETURN_IF_ERROR(CheckCrossEntropy(call));
   const double smoothing = call.Real("labelSmoothing");
@@ -487,7 +487,7 @@ Status PlanCrossEntropyGrad(OpCall& call) {
   return {};
 }
 
-// ---- Soft labels --------------------------------------------------------------------------------------------------
+// ---- Soft labels ----
 
 Status SoftmaxCrossShape(OpCall& call) {
   const Operand& features = call.Get("features");
@@ -500,12 +500,12 @@ Status SoftmaxCrossShape(OpCall& call) {
   return CheckSizes(call, call.Get("loss"), sizes.first(sizes.size() - 1), "the shape of features without classes");
 }
 
-void RunSoftmaxCross(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunSoftmaxCross(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::SoftmaxCross(launch.refs[2], launch.refs[3], launch.compute, launch.refs[0], launch.refs[1], memory.scratch,
                         range);
 }
 
-Status PlanSoftmaxCross(OpCall& call) {
+Status LowerSoftmaxCross(OpCall& call) {
   const Operand& features = call.Get("features");
   const int64_t classes = features.sizes().back();
   if (classes == 0) return {};

@@ -3,8 +3,8 @@
 
 #include "kernels/math_functions.h"
 #include "ops/computations.h"
+#include "ops/lowerings.h"
 #include "ops/op_call.h"
-#include "ops/plans.h"
 #include "ops/rules.h"
 
 namespace reprise::ops {
@@ -27,17 +27,17 @@ Status AbsType(OpCall& call) {
   return {};
 }
 
-Status PlanNanToNum(OpCall& call) {
+Status LowerNanToNum(OpCall& call) {
   const Scalar numbers[] = {Scalar::Of(call.Real("nan")), Scalar::Of(call.Real("posinf")),
                             Scalar::Of(call.Real("neginf"))};
-  return PlanElementwise(call, kernels::kNanToNumFn, numbers);
+  return LowerElementwise(call, kernels::kNanToNumFn, numbers);
 }
 
-Status PlanRoundDecimals(OpCall& call) {
+Status LowerRoundDecimals(OpCall& call) {
   const int64_t decimals = call.Int("decimals");
-  if (decimals == 0) return PlanElementwise(call, kernels::kRoundFn);
+  if (decimals == 0) return LowerElementwise(call, kernels::kRoundFn);
   const Scalar scale = Scalar::Of(std::pow(10.0, std::abs(static_cast<double>(decimals))));
-  return PlanElementwise(call, decimals > 0 ? kernels::kRoundScaledUpFn : kernels::kRoundScaledDownFn, {&scale, 1});
+  return LowerElementwise(call, decimals > 0 ? kernels::kRoundScaledUpFn : kernels::kRoundScaledDownFn, {&scale, 1});
 }
 
 }  // namespace

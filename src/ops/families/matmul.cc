@@ -5,8 +5,8 @@
 #include "kernels/arithmetic_functions.h"
 #include "kernels/matmul.h"
 #include "ops/computations.h"
+#include "ops/lowerings.h"
 #include "ops/op_call.h"
-#include "ops/plans.h"
 #include "ops/rules.h"
 
 namespace reprise::ops {
@@ -14,17 +14,17 @@ namespace {
 
 constexpr int64_t kMaxCubeMathType = 4;
 
-void RunMatmul(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunMatmul(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::MatMul(launch.refs[1], launch.refs[2], launch.compute, launch.refs[0], range, memory.scratch);
 }
 
 // beta * refs[3] + alpha * refs[1] x refs[2]; scalars: alpha, beta.
-void RunAddmm(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunAddmm(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const kernels::MatMulEpilogue epilogue = {launch.scalars[0], launch.scalars[1], launch.refs[3]};
   kernels::MatMul(launch.refs[1], launch.refs[2], launch.compute, launch.refs[0], range, memory.scratch, &epilogue);
 }
 
-void RunGer(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunGer(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   launch.State<kernels::ElementCall>().Run(launch.refs.begin(), range);
 }
 
@@ -151,7 +151,7 @@ Status CheckFactor(const OpCall& call, std::string_view name) {
 }
 
 // out = beta * self + alpha * left x right.
-Status PlanProductAndSum(OpCall& call, const Operand& left, const Operand& right) {
+Status LowerProductAndSum(OpCall& call, const Operand& left, const Operand& right) {
   REPRISE_RETURN_IF_ERROR(CheckMathType(call));
   REPRISE_RETURN_IF_ERROR(CheckFactor(call, "alpha"));
   REPRISE_RETURN_IF_ERROR(CheckFactor(call, "beta"));
@@ -197,7 +197,7 @@ Status BatchMatrixShape(OpCall& call) {
   return MatmulShape(call);
 }
 
-Status PlanMatmul(OpCall& call) {
+Status LowerMatmul(OpCall& call) {
   if (call.Has("cubeMathType")) REPRISE_RETURN_IF_ERROR(CheckMathType(call));
   const kernels::TensorRef a = Left(call, call.inputs[0]);
   const kernels::TensorRef b = Right(call, call.inputs[1]);
@@ -267,11 +267,11 @@ Status OuterShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], shape, [] { return "the shape"; });
 }
 
-Status PlanAddmm(OpCall& call) { return PlanProductAndSum(call, call.Get("mat1"), call.Get("mat2")); }
-Status PlanBaddbmm(OpCall& call) { return PlanProductAndSum(call, call.Get("batch1"), call.Get("batch2")); }
-Status PlanAddmv(OpCall& call) { return PlanProductAndSum(call, call.Get("mat"), call.Get("vec")); }
+Status LowerAddmm(OpCall& call) { return LowerProductAndSum(call, call.Get("mat1"), call.Get("mat2")); }
+Status LowerBaddbmm(OpCall& call) { return LowerProductAndSum(call, call.Get("batch1"), call.Get("batch2")); }
+Status LowerAddmv(OpCall& call) { return LowerProductAndSum(call, call.Get("mat"), call.Get("vec")); }
 
-Status PlanGer(OpCall& call) {
+Status LowerGer(OpCall& call) {
   kernels::TensorRef column = call.RefOf(call.inputs[0]);
   InsertDim(column, 1);
   Launch& launch = call.AddLaunch(RunGer);
@@ -285,7 +285,7 @@ Status PlanGer(OpCall& call) {
 }
 
 // A weight has one layout here, so there is nothing to rearrange.
-Status PlanNothing(OpCall&) { return {}; }
+Status LowerNothing(OpCall&) { return {}; }
 
 }  // namespace
 

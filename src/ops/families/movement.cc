@@ -6,12 +6,12 @@
 #include "kernels/copy.h"
 #include "kernels/generate.h"
 #include "ops/computations.h"
-#include "ops/plans.h"
+#include "ops/lowerings.h"
 
 namespace reprise::ops {
 namespace {
 
-void RunFill(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunFill(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::Fill(launch.refs[0], launch.scalars[0], range);
 }
 
@@ -23,7 +23,7 @@ struct CastArgs {
   int64_t dst_stride;
   int64_t src_stride;
 };
-static_assert(sizeof(CastArgs) <= sizeof(ir::RowCall::args));
+static_assert(sizeof(CastArgs) <= sizeof(ir::RangeCall::args));
 
 void CastRow(const void* args, int64_t begin, int64_t end) {
   const auto& row = *static_cast<const CastArgs*>(args);
@@ -31,7 +31,7 @@ void CastRow(const void* args, int64_t begin, int64_t end) {
            end - begin);
 }
 
-bool FindCopyRow(Launch& launch, ir::RowCall& call) {
+bool FindCopyCall(Launch& launch, ir::RangeCall& call) {
   const kernels::TensorRef& dst = launch.refs[0];
   const kernels::TensorRef& src = launch.refs[1];
   const bool is_single = src.rank != 0 && src.strides[0] == 0;
@@ -43,7 +43,7 @@ bool FindCopyRow(Launch& launch, ir::RowCall& call) {
   return true;
 }
 
-bool FindFillRow(Launch& launch, ir::RowCall& call) {
+bool FindFillCall(Launch& launch, ir::RangeCall& call) {
   const kernels::TensorRef& dst = launch.refs[0];
   const kernels::Scalar& value = launch.scalars[0];
   const CastArgs args{static_cast<char*>(dst.data), reinterpret_cast<const char*>(value.bytes),
@@ -73,7 +73,7 @@ Section SectionOf(int64_t size, int64_t start, int64_t end, int64_t step) {
   return {start, end > start ? (end - start - 1) / step + 1 : 0};
 }
 
-void RunTriangle(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunTriangle(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::Triangle(launch.refs[1], launch.ints[0] != 0, launch.ints[1], launch.refs[0], range);
 }
 
@@ -95,10 +95,10 @@ void AddCopyOfViews(OpCall& call, const kernels::TensorRef& out, const kernels::
   Coalesce(launch.refs);
   launch.units = call.outputs[0].tensor->count;
   launch.grain = kGrainElements;
-  launch.find_row = FindCopyRow;
+  launch.find_range_call = FindCopyCall;
 }
 
-void RunRemapLaunch(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunRemapLaunch(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::RunRemap(launch.State<kernels::Remap>(), static_cast<const char*>(launch.Ref(1, memory).data),
                     static_cast<char*>(launch.Ref(0, memory).data), range);
 }
@@ -114,18 +114,18 @@ void AddRemap(OpCall& call, std::shared_ptr<kernels::Remap> remap) {
 
 Pieces WholeDim(int64_t size) { return {{0, size, 0, 1, false}}; }
 
-Status PlanCopy(OpCall& call) {
+Status LowerCopy(OpCall& call) {
   Launch& launch = call.AddLaunch(RunCopy);
   call.Write(launch, call.outputs[0]);
   call.Read(launch, call.inputs[call.inputs.size() - 1]);
   Coalesce(launch.refs);
   launch.units = call.outputs[0].tensor->count;
   launch.grain = kGrainElements;
-  launch.find_row = FindCopyRow;
+  launch.find_range_call = FindCopyCall;
   return {};
 }
 
-Status PlanFill(OpCall& call) {
+Status LowerFill(OpCall& call) {
   const kernels::Scalar& value = *call.Scalar("value");
   REPRISE_RETURN_IF_ERROR(CheckNotComplexToReal(call, value.dtype, "value"));
   Launch& launch = call.AddLaunch(RunFill);
@@ -134,18 +134,18 @@ Status PlanFill(OpCall& call) {
   Coalesce(launch.refs);
   launch.units = call.outputs[0].tensor->count;
   launch.grain = kGrainElements;
-  launch.find_row = FindFillRow;
+  launch.find_range_call = FindFillCall;
   return {};
 }
 
-Status PlanConstant(OpCall& call) {
+Status LowerConstant(OpCall& call) {
   Launch& launch = call.AddLaunch(RunFill);
   launch.scalars.push_back(kernels::Scalar::Of<int64_t>(call.op.computation.code));
   call.Write(launch, call.outputs[0]);
   Coalesce(launch.refs);
   launch.units = call.outputs[0].tensor->count;
   launch.grain = kGrainElements;
-  launch.find_row = FindFillRow;
+  launch.find_range_call = FindFillCall;
   return {};
 }
 
@@ -169,7 +169,7 @@ Status PermutedShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], shape, [] { return "the permuted shape"; });
 }
 
-Status PlanPermute(OpCall& call) {
+Status LowerPermute(OpCall& call) {
   const kernels::TensorRef self = call.RefOf(call.inputs[0]);
   kernels::TensorRef view = self;
   int d = 0;
@@ -184,7 +184,7 @@ Status PlanPermute(OpCall& call) {
   Coalesce(launch.refs);
   launch.units = call.outputs[0].tensor->count;
   launch.grain = kGrainElements;
-  launch.find_row = FindCopyRow;
+  launch.find_range_call = FindCopyCall;
   return {};
 }
 
@@ -228,7 +228,7 @@ Status SliceShape(OpCall& call) {
                          [] { return "the sliced shape"; });
 }
 
-Status PlanSlice(OpCall& call) {
+Status LowerSlice(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const kernels::TensorRef view, SlicedView(call));
   AddCopyOfViews(call, call.RefOf(call.outputs[0]), view);
   return {};
@@ -243,7 +243,7 @@ Status TriangleShape(OpCall& call) {
 }
 
 // `code`: whether the lower triangle stays.
-Status PlanTriangle(OpCall& call) {
+Status LowerTriangle(OpCall& call) {
   Launch& launch = call.AddLaunch(RunTriangle);
   launch.ints.push_back(call.op.computation.code);
   // Beyond the size of any tensor the diagonal makes no difference.
@@ -262,9 +262,9 @@ Status FillValueShape(OpCall& call) {
   return call.InvalidOperand(value, fmt::format("has shape {}, expected one element", ShapeText(value.sizes())));
 }
 
-Status PlanFillTensor(OpCall& call) {
+Status LowerFillTensor(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(CheckNotComplexToReal(call, call.Get("value").dtype, "value"));
-  return PlanCopy(call);
+  return LowerCopy(call);
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ std::shared_ptr<kernels::Remap> MakeRemap(const kernels::TensorRef& out, const k
 }
 
 /// A launch's kernel: refs 0 and 1 by the kernels::Remap that is its state.
-void RunRemapLaunch(const Launch& launch, kernels::Range range, const Launch::Memory& memory);
+void RunRemapLaunch(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory);
 
 /// The first output = the first input by `remap`.
 void AddRemap(OpCall& call, std::shared_ptr<kernels::Remap> remap);

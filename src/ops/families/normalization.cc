@@ -3,8 +3,8 @@
 
 #include "kernels/staged.h"
 #include "ops/computations.h"
+#include "ops/lowerings.h"
 #include "ops/op_call.h"
-#include "ops/plans.h"
 #include "ops/rules.h"
 
 namespace reprise::ops {
@@ -25,15 +25,15 @@ RowWork WorkOf(int64_t length, int64_t rows) {
   return {length, std::clamp<int64_t>(kBatchElements / std::max<int64_t>(1, length), 1, std::max<int64_t>(1, rows))};
 }
 
-// ---- Softmax ------------------------------------------------------------------------------------------------------
+// ---- Softmax ----
 
-void RunRows(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunRows(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::MapRows(static_cast<RowOp>(launch.ints[0]), launch.refs[0], launch.refs[1],
                    launch.refs.size() > 2 ? &launch.refs[2] : nullptr, launch.compute, {launch.ints[1], launch.ints[2]},
                    memory.scratch, range);
 }
 
-Status PlanRows(OpCall& call, RowOp op) {
+Status LowerRows(OpCall& call, RowOp op) {
   const Operand& self = call.inputs[0];
   REPRISE_ASSIGN_OR_RETURN(const int dim, call.WrapDim("dim", call.Int("dim"), self.rank()));
   Launch& launch = call.AddLaunch(RunRows);
@@ -60,9 +60,9 @@ Status PlanRows(OpCall& call, RowOp op) {
   return {};
 }
 
-Status PlanLogSoftmax(OpCall& call) { return PlanRows(call, RowOp::kLogSoftmax); }
-Status PlanSoftmaxBackward(OpCall& call) { return PlanRows(call, RowOp::kSoftmaxGrad); }
-Status PlanLogSoftmaxBackward(OpCall& call) { return PlanRows(call, RowOp::kLogSoftmaxGrad); }
+Status LowerLogSoftmax(OpCall& call) { return LowerRows(call, RowOp::kLogSoftmax); }
+Status LowerSoftmaxBackward(OpCall& call) { return LowerRows(call, RowOp::kSoftmaxGrad); }
+Status LowerLogSoftmaxBackward(OpCall& call) { return LowerRows(call, RowOp::kLogSoftmaxGrad); }
 
 // All inputs and outputs have one shape.
 Status OneShape(OpCall& call) {
@@ -76,7 +76,7 @@ Status OneShape(OpCall& call) {
   return {};
 }
 
-// ---- Norms --------------------------------------------------------------------------------------------------------
+// ---- Norms ----
 
 // Statistics, one for each row, as the shape of x with size 1 in the normalized dims, the last `inner` ones.
 Status CheckStatistics(OpCall& call, const Operand& operand, std::span<const int64_t> x, size_t inner) {
@@ -189,7 +189,7 @@ NormOperands OperandsOf(const Launch& launch) {
           .alpha = launch.scalars.size() > kAlphaScalar ? launch.scalars[kAlphaScalar].As<double>() : 1.0};
 }
 
-void RunNorm(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunNorm(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const RowWork work = {launch.ints[kLengthInt], launch.ints[kBatchInt]};
   const double eps = launch.scalars[kEpsilonScalar].As<double>();
   if (launch.ints[kIsLayerNormInt] != 0) {
@@ -213,7 +213,7 @@ void AddOperand(OpCall& call, Launch& launch, const Operand* operand, bool is_wr
   }
 }
 
-Status PlanNorm(OpCall& call) {
+Status LowerNorm(OpCall& call) {
   const bool is_layer_norm = IsLayerNorm(call);
   const NormParams& params = ParamsOf(call);
   const Operand& input = *At(call, params.x);
@@ -250,7 +250,7 @@ Status PlanNorm(OpCall& call) {
 }
 
 // A unit is a chunk of rows, with sums for weight and bias of its own.
-void RunNormGrad(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunNormGrad(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const RowWork work = {launch.ints[kLengthInt], launch.ints[kBatchInt]};
   const int64_t chunk = launch.ints[kChunkInt];
   const bool is_layer_norm = launch.ints[kIsLayerNormInt] != 0;
@@ -266,7 +266,7 @@ void RunNormGrad(const Launch& launch, kernels::Range range, const Launch::Memor
   }
 }
 
-void RunSumPartials(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunSumPartials(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const TensorRef partials = launch.Ref(1, memory);
   const char* first = static_cast<const char*>(partials.data) + launch.ints[1] * kernels::ItemSize(partials.dtype);
   kernels::SumPartials(first, partials.sizes[0], launch.ints[0], launch.compute, launch.refs[0], range);
@@ -282,7 +282,7 @@ void AddSumOfPartials(OpCall& call, const Operand& out, const TensorRef& partial
   launch.grain = GrainOf(std::max<int64_t>(1, partials.sizes[0]));
 }
 
-Status PlanNormGrad(OpCall& call) {
+Status LowerNormGrad(OpCall& call) {
   const bool is_layer_norm = IsLayerNorm(call);
   const NormParams& params = ParamsOf(call);
   const Operand& input = *At(call, params.x);
@@ -353,7 +353,7 @@ Status PlanNormGrad(OpCall& call) {
 
 }  // namespace
 
-Status PlanSoftmax(OpCall& call) { return PlanRows(call, RowOp::kSoftmax); }
+Status LowerSoftmax(OpCall& call) { return LowerRows(call, RowOp::kSoftmax); }
 
 // The rows of api/computations.csv.
 #define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION

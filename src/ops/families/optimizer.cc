@@ -35,13 +35,13 @@ Status AdamWShapes(OpCall& call) {
   return call.InvalidOperand(step, fmt::format("has shape {}, expected one element", ShapeText(step.sizes())));
 }
 
-void RunAdamW(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunAdamW(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   const kernels::TensorRef& step = launch.refs[kernels::kAdamOperands];
   const double t = kernels::Scalar(step.dtype, step.data).As<double>();
   kernels::AdamW(launch.State<kernels::AdamWStep>(), t, launch.refs.data(), launch.compute, range);
 }
 
-Status PlanAdamW(OpCall& call) {
+Status LowerAdamW(OpCall& call) {
   const Operand* largest = call.Find("maxGradNormOptionalRef");
   if (!call.Bool("amsgrad")) {
     largest = nullptr;

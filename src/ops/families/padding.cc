@@ -87,7 +87,7 @@ Status ConstantPadShape(OpCall& call) {
   return CheckPaddedShape(call, "pad");
 }
 
-Status PlanConstantPad(OpCall& call) {
+Status LowerConstantPad(OpCall& call) {
   const kernels::Scalar& value = *call.Scalar("value");
   REPRISE_RETURN_IF_ERROR(CheckNotComplexToReal(call, value.dtype, "value"));
   AddPad(call, "pad", PadMode::kConstant, &value);
@@ -120,12 +120,12 @@ Status MirrorPadShape(OpCall& call) {
   return CheckPaddedShape(call, "padding");
 }
 
-Status PlanMirrorPad(OpCall& call) {
+Status LowerMirrorPad(OpCall& call) {
   AddPad(call, "padding", call.op.computation.code % 2 == 0 ? PadMode::kReflect : PadMode::kReplicate, nullptr);
   return {};
 }
 
-Status PlanFlip(OpCall& call) {
+Status LowerFlip(OpCall& call) {
   const kernels::TensorRef self = call.RefOf(call.inputs[0]);
   const kernels::TensorRef out = call.RefOf(call.outputs[0]);
   uint32_t flipped = 0;
@@ -145,7 +145,7 @@ Status PlanFlip(OpCall& call) {
   return {};
 }
 
-Status PlanRoll(OpCall& call) {
+Status LowerRoll(OpCall& call) {
   const Operand& input = call.inputs[0];
   const std::span<const int64_t> shifts = call.Ints("shifts");
   const std::span<const int64_t> dims = call.Ints("dims");

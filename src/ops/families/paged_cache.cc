@@ -20,7 +20,7 @@ using kernels::SlotRule;
 using kernels::TensorRef;
 
 // refs: cache, tokens, slots; ints: rule, tokens of a sequence, layout.
-void RunScatterTokens(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunScatterTokens(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::ScatterTokens(launch.Ref(1, memory), launch.refs[2], static_cast<SlotRule>(launch.ints[0]), launch.ints[1],
                          static_cast<CacheLayout>(launch.ints[2]), launch.refs[0], range);
 }
@@ -78,7 +78,7 @@ Status CacheRank(const OpCall& call, const Operand& operand, int least, int most
       operand, fmt::format("has shape {}, expected {} to {} dims", ShapeText(operand.sizes()), least, most));
 }
 
-// ---- Scatter ----------------------------------------------------------------------------------------------------
+// ---- Scatter ----
 
 Status ScatterCacheShape(OpCall& call) {
   for (const char* name : {"compressLensOptional", "compressSeqOffsetOptional", "seqLensOptional"}) {
@@ -119,7 +119,7 @@ Status ScatterCacheShape(OpCall& call) {
   return CheckCache(call, call.Get("valueCacheRef"), *value, layout);
 }
 
-Status PlanScatterCache(OpCall& call) {
+Status LowerScatterCache(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const CacheLayout layout, LayoutOf(call));
   for (const auto& [tokens, cache] : {std::pair("key", "keyCacheRef"), {"value", "valueCacheRef"}}) {
     const Operand* const operand = call.Find(tokens);
@@ -133,10 +133,10 @@ Status PlanScatterCache(OpCall& call) {
   return {};
 }
 
-// ---- Gather -----------------------------------------------------------------------------------------------------
+// ---- Gather ----
 
 // refs: tokens, cache, table, lengths, offsets; ints: lengths are ends, layout.
-void RunGatherTokens(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunGatherTokens(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::GatherTokens({.table = launch.refs[2],
                          .lengths = launch.refs[3],
                          .offsets = launch.refs[4],
@@ -163,7 +163,7 @@ Status GatherCacheShape(OpCall& call) {
   return {};
 }
 
-Status PlanGatherCache(OpCall& call) {
+Status LowerGatherCache(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const CacheLayout layout, LayoutOf(call));
   for (const auto& [tokens, cache] : {std::pair("keyRef", "keyCache"), {"valueRef", "valueCache"}}) {
     const Operand& operand = call.Get(tokens);
@@ -182,23 +182,23 @@ Status PlanGatherCache(OpCall& call) {
   return {};
 }
 
-// ---- Norm, rotation, cache --------------------------------------------------------------------------------------
+// ---- Norm, rotation, cache ----
 
 // refs: out, x, gamma; ints: length, batch; scalars: epsilon.
-void RunNormInto(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunNormInto(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const TensorRef out = launch.Ref(0, memory);
   kernels::RmsNorm({.x = &launch.refs[1], .weight = &launch.refs[2], .out = &out}, launch.scalars[0].As<double>(),
                    launch.compute, {launch.ints[0], launch.ints[1]}, memory.scratch, range);
 }
 
 // refs: out, x, cos, sin.
-void RunRotateInto(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunRotateInto(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::Rotate(kernels::RotaryMode::kInterleaveHalf, launch.refs[1], launch.refs[2], launch.refs[3],
                   launch.Ref(0, memory), range, memory.scratch);
 }
 
 // refs: out, x, scale, offset.
-void RunQuantizeInto(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunQuantizeInto(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::Quantize(launch.Ref(1, memory), launch.refs[2], launch.refs[3], false, kernels::Rounding::kNearest,
                     launch.Ref(0, memory), range);
 }
@@ -421,7 +421,7 @@ void AddCacheScatter(OpCall& call, const CacheWrite& write, const CachePart& par
   if (cache.tensor->count == 0) scatter.units = 0;
 }
 
-Status PlanNormRopeCache(OpCall& call) {
+Status LowerNormRopeCache(OpCall& call) {
   CacheWrite write;
   REPRISE_RETURN_IF_ERROR(DescribeCacheWrite(call, write));
   const Operand& kv = call.Get("kv");

@@ -96,22 +96,22 @@ TensorRef ImageRef(const OpCall& call, const Operand& operand, int dims) {
   return ref;
 }
 
-void RunMaxPool(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunMaxPool(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const bool has_mask = launch.op.computation.code == kWithMask;
   const TensorRef* extra = launch.refs.size() > 2 ? &launch.refs[1] : nullptr;
   kernels::MaxPool(launch.State<PoolShape>(), launch.refs[launch.refs.size() - 1], launch.refs[0],
                    has_mask ? nullptr : extra, has_mask ? extra : nullptr, range, memory.scratch);
 }
 
-void RunAvgPool(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunAvgPool(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::AvgPool(launch.State<PoolShape>(), launch.refs[1], launch.refs[0], range, memory.scratch);
 }
 
-void RunMaxPoolBackward(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunMaxPoolBackward(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::MaxPoolBackward(launch.refs[1], launch.refs[2], launch.refs[0], range, memory.scratch);
 }
 
-void RunAvgPoolBackward(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunAvgPoolBackward(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::AvgPoolBackward(launch.State<PoolShape>(), launch.refs[1], launch.refs[0], range, memory.scratch);
 }
 
@@ -184,7 +184,7 @@ Status MaxPoolShape(OpCall& call) {
   return {};
 }
 
-Status PlanMaxPool(OpCall& call) {
+Status LowerMaxPool(OpCall& call) {
   PoolShape shape;
   REPRISE_RETURN_IF_ERROR(ReadMaxPool(call, shape));
   AddRows(call, RunMaxPool, shape, 2);
@@ -207,14 +207,14 @@ Status AvgPoolShape(OpCall& call) {
   return CheckPooled(call, call.outputs[0], call.inputs[0], shape, 2);
 }
 
-Status PlanAvgPool(OpCall& call) {
+Status LowerAvgPool(OpCall& call) {
   PoolShape shape;
   REPRISE_RETURN_IF_ERROR(ReadAvgPool(call, shape));
   AddRows(call, RunAvgPool, shape, 2);
   return {};
 }
 
-// ---- Adaptive; Computation::code is the number of dims -------------------------------------------------------------
+// ---- Adaptive; Computation::code is the number of dims ----
 
 PoolShape AdaptiveShape(std::span<const int64_t> in, std::span<const int64_t> out, int dims) {
   PoolShape shape;
@@ -238,14 +238,14 @@ Status AdaptivePoolShape(OpCall& call) {
   return CheckPooled(call, call.outputs[0], self, shape, dims);
 }
 
-Status PlanAdaptivePool(OpCall& call) {
+Status LowerAdaptivePool(OpCall& call) {
   const int dims = call.op.computation.code;
   if (call.outputs[0].tensor->count == 0) return {};
   AddRows(call, RunAvgPool, AdaptiveShape(call.inputs[0].sizes(), call.outputs[0].sizes(), dims), dims);
   return {};
 }
 
-// ---- Backward ------------------------------------------------------------------------------------------------------
+// ---- Backward ----
 
 Status MaxPoolBackwardShape(OpCall& call) {
   PoolShape shape;
@@ -269,7 +269,7 @@ Launch* AddPlanes(OpCall& call, Launch::Kernel kernel) {
   return &launch;
 }
 
-Status PlanMaxPoolBackward(OpCall& call) {
+Status LowerMaxPoolBackward(OpCall& call) {
   Launch* launch = AddPlanes(call, RunMaxPoolBackward);
   if (launch != nullptr) call.Read(*launch, call.Get("indices"));
   return {};
@@ -289,7 +289,7 @@ Status AdaptivePoolBackwardShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], self.sizes(), [] { return "the shape of self:"; });
 }
 
-Status PlanAdaptivePoolBackward(OpCall& call) {
+Status LowerAdaptivePoolBackward(OpCall& call) {
   const Operand& self = call.Get("self");
   Launch* launch = AddPlanes(call, RunAvgPoolBackward);
   if (launch == nullptr) return {};

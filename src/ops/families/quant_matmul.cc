@@ -13,12 +13,12 @@ namespace {
 using kernels::DType;
 using kernels::TensorRef;
 
-void RunIntegerProduct(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunIntegerProduct(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::MatMul(launch.refs[1], launch.refs[2], launch.compute, launch.Ref(0, memory), range, memory.scratch);
 }
 
 // refs: y, sums, scale, offset, row scale, bias.
-void RunDequantize(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunDequantize(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::DequantizeSums({.sums = launch.Ref(1, memory),
                            .scale = launch.refs[2],
                            .offset = launch.refs[3],
@@ -162,7 +162,7 @@ Status QuantMatmulShape(OpCall& call) {
   return {};
 }
 
-Status PlanQuantMatmul(OpCall& call) {
+Status LowerQuantMatmul(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const QuantProduct product, QuantProductOf(call));
   const Operand& out = *product.out;
   if (out.tensor->count == 0) return {};
@@ -191,9 +191,9 @@ Status PlanQuantMatmul(OpCall& call) {
   return {};
 }
 
-// ---- Scales and offsets in 64 bits ------------------------------------------------------------------------------
+// ---- Scales and offsets in 64 bits ----
 
-void RunPackParam(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunPackParam(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::PackQuantParam(launch.refs[1], launch.refs[2], launch.refs[0], range);
 }
 
@@ -222,7 +222,7 @@ Status PackParamShape(OpCall& call) {
   return call.CheckCount(call.outputs[0], {&count, 1}, [] { return "one for each scale or offset:"; });
 }
 
-Status PlanPackParam(OpCall& call) {
+Status LowerPackParam(OpCall& call) {
   Launch& launch = call.AddLaunch(RunPackParam);
   call.Write(launch, call.outputs[0]);
   call.Read(launch, call.Get("scale"));
@@ -232,9 +232,9 @@ Status PlanPackParam(OpCall& call) {
   return {};
 }
 
-// ---- Numbers of 4 bits ------------------------------------------------------------------------------------------
+// ---- Numbers of 4 bits ----
 
-void RunPackInt4(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunPackInt4(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::PackInt4(launch.refs[1], launch.refs[0], range);
 }
 
@@ -250,7 +250,7 @@ Status PackInt4Shape(OpCall& call) {
   return call.CheckShape(call.outputs[0], shape, [] { return "the shape, with an eighth of the last dim,"; });
 }
 
-Status PlanPackInt4(OpCall& call) {
+Status LowerPackInt4(OpCall& call) {
   const Operand& out = call.outputs[0];
   Launch& launch = call.AddLaunch(RunPackInt4);
   call.Write(launch, out);
@@ -260,7 +260,7 @@ Status PlanPackInt4(OpCall& call) {
   return {};
 }
 
-// ---- Permuted matrices ------------------------------------------------------------------------------------------
+// ---- Permuted matrices ----
 
 // ints of a permutation of three dims; absent: as they are.
 Status PermutationOf(const OpCall& call, std::string_view name, int (&order)[3]) {
@@ -356,7 +356,7 @@ TensorRef SplitBatchDim(const TensorRef& ref, int64_t split) {
   return view;
 }
 
-Status PlanPermutedProduct(OpCall& call) {
+Status LowerPermutedProduct(OpCall& call) {
   PermutedProduct product;
   REPRISE_RETURN_IF_ERROR(DescribePermuted(call, product));
   const TensorRef out = call.RefOf(call.outputs[0]);

@@ -18,13 +18,13 @@ constexpr int64_t kPacked = 8;
 constexpr int64_t kCost = 4;
 
 // refs: y, x, scale, offset; ints: square, rounding.
-void RunQuantize(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunQuantize(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::Quantize(launch.refs[1], launch.refs[2], launch.refs[3], launch.ints[0] != 0,
                     static_cast<kernels::Rounding>(launch.ints[1]), launch.refs[0], range);
 }
 
 // refs: y, scale, offset, x, smooth, group index.
-void RunDynamicQuantize(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunDynamicQuantize(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::DynamicQuantize(launch.refs[3], launch.refs[4], launch.refs[5], launch.refs[0], launch.refs[1],
                            launch.refs[2], range);
 }
@@ -98,7 +98,7 @@ kernels::TensorRef Along(const OpCall& call, const Operand& operand, int rank, i
   return ref;
 }
 
-Status PlanAscendQuant(OpCall& call) {
+Status LowerAscendQuant(OpCall& call) {
   const Operand& x = call.Get("x");
   const Operand* const offset = call.Find("offset");
   REPRISE_RETURN_IF_ERROR(CheckTarget(call, call.outputs[0]));
@@ -150,7 +150,7 @@ Status DynamicQuantShape(OpCall& call) {
   return call.CheckShape(*smooth, expected, [] { return "the shape"; });
 }
 
-Status PlanDynamicQuant(OpCall& call) {
+Status LowerDynamicQuant(OpCall& call) {
   const Operand& x = call.Get("x");
   if (call.Has("dstType")) REPRISE_RETURN_IF_ERROR(CheckTarget(call, call.Get("yOut")));
   Launch& launch = call.AddLaunch(RunDynamicQuantize);

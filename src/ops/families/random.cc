@@ -63,7 +63,7 @@ Seed SeedOf(const Launch& launch, size_t first) {
   return seed;
 }
 
-// ---- Draws --------------------------------------------------------------------------------------------------------
+// ---- Draws ----
 
 // refs: the numbers, for kBernoulliEach the probabilities.
 enum : size_t { kDistributionInt, kLowInt, kRangeInt, kSeedInts };
@@ -81,7 +81,7 @@ DrawCall DrawOf(const Launch& launch, const TensorRef& out) {
   return draw;
 }
 
-void RunDraw(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunDraw(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   DrawCall draw = DrawOf(launch, launch.Ref(0, memory));
   const int64_t seed_place = launch.ints[kSeedInts + 2];
   if ((seed_place != 0 ? seed_place : static_cast<int64_t>(launch.refs.size())) > 1) {
@@ -106,7 +106,7 @@ void AddDraw(OpCall& call, Launch& launch, const DrawCall& draw) {
 }
 
 // Draws into `out`, through a temporary where that is not row-major. `each` holds the probabilities of kBernoulliEach.
-Status PlanDraw(OpCall& call, const Operand& out, DrawCall draw, const Operand* each = nullptr) {
+Status LowerDraw(OpCall& call, const Operand& out, DrawCall draw, const Operand* each = nullptr) {
   draw.type = out.dtype;
   draw.count = out.tensor->count;
   if (each != nullptr) draw.in_type = each->dtype;
@@ -153,23 +153,23 @@ Status PlanDraw(OpCall& call, const Operand& out, DrawCall draw, const Operand* 
   return {};
 }
 
-Status PlanUniform(OpCall& call) {
+Status LowerUniform(OpCall& call) {
   DrawCall draw;
   draw.distribution = Distribution::kUniform;
   draw.a = call.Real("from");
   draw.b = call.Real("to");
-  return PlanDraw(call, call.outputs[0], draw);
+  return LowerDraw(call, call.outputs[0], draw);
 }
 
-Status PlanNormal(OpCall& call) {
+Status LowerNormal(OpCall& call) {
   DrawCall draw;
   draw.distribution = Distribution::kNormal;
   draw.a = call.Real("mean");
   draw.b = call.Real("std");
-  return PlanDraw(call, call.outputs[0], draw);
+  return LowerDraw(call, call.outputs[0], draw);
 }
 
-Status PlanRandom(OpCall& call) {
+Status LowerRandom(OpCall& call) {
   DrawCall draw;
   draw.distribution = Distribution::kRandint;
   draw.low = call.Int("from");
@@ -178,11 +178,11 @@ Status PlanRandom(OpCall& call) {
     return call.Invalid(fmt::format("from is {} and to {}: there is no integer in [from, to)", draw.low, to));
   }
   draw.range = static_cast<uint64_t>(to) - static_cast<uint64_t>(draw.low);
-  return PlanDraw(call, call.outputs[0], draw);
+  return LowerDraw(call, call.outputs[0], draw);
 }
 
 // Numbers that the type holds with all that lie between: as torch's random_() without a range.
-Status PlanRandomAny(OpCall& call) {
+Status LowerRandomAny(OpCall& call) {
   DrawCall draw;
   draw.distribution = Distribution::kRandint;
   switch (call.outputs[0].dtype) {
@@ -200,20 +200,20 @@ Status PlanRandomAny(OpCall& call) {
     case DType::kFloat: draw.range = (uint64_t{1} << 24) + 1; break;
     default: draw.range = (uint64_t{1} << 53) + 1; break;
   }
-  return PlanDraw(call, call.outputs[0], draw);
+  return LowerDraw(call, call.outputs[0], draw);
 }
 
-Status PlanBernoulli(OpCall& call) {
+Status LowerBernoulli(OpCall& call) {
   DrawCall draw;
   draw.distribution = Distribution::kBernoulli;
   draw.a = call.Scalar("prob")->As<double>();
-  return PlanDraw(call, call.outputs[0], draw);
+  return LowerDraw(call, call.outputs[0], draw);
 }
 
-Status PlanBernoulliTensor(OpCall& call) {
+Status LowerBernoulliTensor(OpCall& call) {
   DrawCall draw;
   draw.distribution = Distribution::kBernoulliEach;
-  return PlanDraw(call, call.outputs[0], draw, &call.Get("prob"));
+  return LowerDraw(call, call.outputs[0], draw, &call.Get("prob"));
 }
 
 // Every input broadcasts to the output, which they do not enlarge.
@@ -235,16 +235,16 @@ Status RandpermShape(OpCall& call) {
   return call.CheckShape(out, {&n, 1}, [] { return "as n says, the shape"; });
 }
 
-Status PlanRandperm(OpCall& call) {
+Status LowerRandperm(OpCall& call) {
   DrawCall draw;
   draw.distribution = Distribution::kPermutation;
-  return PlanDraw(call, call.outputs[0], draw);
+  return LowerDraw(call, call.outputs[0], draw);
 }
 
-// ---- Normal numbers with parameters of their own --------------------------------------------------------------------
+// ---- Normal numbers with parameters of their own ----
 
 template <class T>
-void ScaleNumbers(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void ScaleNumbers(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   constexpr int64_t kChunk = 512;
   const kernels::Staged<T> out(launch.refs[0]), numbers(launch.Ref(1, memory)), mean(launch.refs[2]),
       deviation(launch.refs[3]);
@@ -260,7 +260,7 @@ void ScaleNumbers(const Launch& launch, kernels::Range range, const Launch::Memo
   }
 }
 
-void RunScaleNumbers(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunScaleNumbers(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   if (launch.refs[1].dtype == DType::kDouble) {
     ScaleNumbers<double>(launch, range, memory);
   } else {
@@ -268,7 +268,7 @@ void RunScaleNumbers(const Launch& launch, kernels::Range range, const Launch::M
   }
 }
 
-Status PlanNormalTensors(OpCall& call) {
+Status LowerNormalTensors(OpCall& call) {
   const Operand& out = call.outputs[0];
   DrawCall draw;
   draw.distribution = Distribution::kNormal;
@@ -290,7 +290,7 @@ Status PlanNormalTensors(OpCall& call) {
   return {};
 }
 
-// ---- Dropout ------------------------------------------------------------------------------------------------------
+// ---- Dropout ----
 
 Status CheckProbability(const OpCall& call) {
   const double p = call.Real("prob");
@@ -319,12 +319,12 @@ Status MaskShape(OpCall& call) {
   });
 }
 
-void RunDropoutMask(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunDropoutMask(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   const Seed seed = SeedOf(launch, 1);
   kernels::DropoutMask(launch.scalars[0].As<double>(), seed.seed, seed.offset, launch.ints[0], launch.refs[0], range);
 }
 
-Status PlanDropoutMask(OpCall& call) {
+Status LowerDropoutMask(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(CheckProbability(call));
   if (call.Has("probDataType")) {
     const DType type = call.Type("probDataType");
@@ -353,12 +353,12 @@ Status ApplyMaskShape(OpCall& call) {
 }
 
 // A unit is 8 elements: a byte of the mask.
-void RunApplyDropout(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunApplyDropout(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::ApplyDropout(launch.refs[1], launch.refs[2], launch.scalars[0].As<double>(), launch.refs[0],
                         {range.begin * 8, std::min(range.end * 8, launch.ints[0])});
 }
 
-Status PlanApplyDropout(OpCall& call) {
+Status LowerApplyDropout(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(CheckProbability(call));
   const double p = call.Real("prob");
   Launch& launch = call.AddLaunch(RunApplyDropout);
@@ -373,7 +373,7 @@ Status PlanApplyDropout(OpCall& call) {
   return {};
 }
 
-// ---- Multinomial --------------------------------------------------------------------------------------------------
+// ---- Multinomial ----
 
 Status MultinomialShape(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(SeedShape(call));
@@ -394,13 +394,13 @@ Status MultinomialShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], shape, [] { return "one row of samples for each row"; });
 }
 
-void RunMultinomial(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunMultinomial(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const Seed seed = SeedOf(launch, 1);
   kernels::Multinomial(launch.refs[1], launch.ints[0] != 0, seed.seed, seed.offset, launch.refs[0], memory.scratch,
                        range);
 }
 
-Status PlanMultinomial(OpCall& call) {
+Status LowerMultinomial(OpCall& call) {
   const Operand& self = call.Get("self");
   const int64_t categories = self.sizes().back();
   Launch& launch = call.AddLaunch(RunMultinomial);

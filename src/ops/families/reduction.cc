@@ -5,8 +5,8 @@
 #include "kernels/histogram.h"
 #include "kernels/scan.h"
 #include "ops/computations.h"
+#include "ops/lowerings.h"
 #include "ops/op_call.h"
-#include "ops/plans.h"
 #include "ops/rules.h"
 
 namespace reprise::ops {
@@ -18,7 +18,7 @@ using kernels::ReduceOp;
 using kernels::ReduceSpec;
 using kernels::TensorRef;
 
-// ---- Attributes ---------------------------------------------------------------------------------------------------
+// ---- Attributes ----
 
 bool KeepsDims(const OpCall& call) {
   for (const std::string_view name : {"keepDims", "keepDim", "keepdim"}) {
@@ -57,7 +57,7 @@ StatusOr<uint32_t> ReducedDims(const OpCall& call) {
   return rank == 0 ? 0 : mask;
 }
 
-// ---- Launches -----------------------------------------------------------------------------------------------------
+// ---- Launches ----
 
 constexpr int64_t kFewOutputs = 8;
 constexpr int64_t kWorthTwoLaunches = 4 * kernels::kReducePart;  // elements
@@ -115,31 +115,31 @@ struct Reduction {
   }
 
   /// Writes to an operand, `mean` may be null; or to a temporary.
-  void Plan(const Operand& out, const Operand* mean) const { Plan(&out, KeptOf(call.RefOf(out)), mean); }
-  void PlanTemporary(const TensorRef& out) const { Plan(nullptr, out, nullptr); }
+  void Lower(const Operand& out, const Operand* mean) const { Lower(&out, KeptOf(call.RefOf(out)), mean); }
+  void LowerTemporary(const TensorRef& out) const { Lower(nullptr, out, nullptr); }
 
  private:
-  void Plan(const Operand* out, const TensorRef& out_view, const Operand* mean) const;
+  void Lower(const Operand* out, const TensorRef& out_view, const Operand* mean) const;
 };
 
 ReduceSpec SpecOf(const Launch& launch) {
   return {static_cast<ReduceOp>(launch.ints[0]), launch.compute, launch.scalars[0].As<double>()};
 }
 
-void RunReduce(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunReduce(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const TensorRef out = launch.Ref(0, memory);
   kernels::Reduce(SpecOf(launch), launch.refs[1], static_cast<uint32_t>(launch.ints[1]), out,
                   launch.HasOperand(2) ? &launch.refs[2] : nullptr, range);
 }
 
-void RunParts(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunParts(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const TensorRef partials = launch.Ref(0, memory);
   const TensorRef shift = launch.Ref(2, memory);
   kernels::ReduceParts(SpecOf(launch), static_cast<int>(launch.ints[2]), launch.refs[1],
                        static_cast<uint32_t>(launch.ints[1]), launch.HasOperand(2) ? &shift : nullptr, partials, range);
 }
 
-void RunPartials(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunPartials(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const TensorRef out = launch.Ref(0, memory);
   const TensorRef partials = launch.Ref(1, memory);
   const TensorRef shift = launch.Ref(2, memory);
@@ -148,7 +148,7 @@ void RunPartials(const Launch& launch, kernels::Range range, const Launch::Memor
                           launch.HasOperand(3) ? &launch.refs[3] : nullptr, range);
 }
 
-void Reduction::Plan(const Operand* out, const TensorRef& out_view, const Operand* mean) const {
+void Reduction::Lower(const Operand* out, const TensorRef& out_view, const Operand* mean) const {
   const auto write_out = [&](Launch& launch) {
     if (out != nullptr) {
       call.Write(launch, *out, out_view);
@@ -213,7 +213,7 @@ void Reduction::Plan(const Operand* out, const TensorRef& out_view, const Operan
   }
 }
 
-// ---- Types ----------------------------------------------------------------------------------------------------------
+// ---- Types ----
 
 bool IsComplex(DType type) { return kernels::CategoryOf(type) == Category::kComplex; }
 
@@ -258,7 +258,7 @@ Status CheckConversion(const OpCall& call) {
                                                kernels::Name(call.compute)));
 }
 
-// ---- Plans ----------------------------------------------------------------------------------------------------------
+// ---- Plans ----
 
 StatusOr<double> RealScalar(const OpCall& call, std::string_view name) {
   const kernels::Scalar& scalar = *call.Scalar(name);
@@ -284,51 +284,51 @@ Status CheckNotEmpty(const OpCall& call, const Reduction& reduction) {
       "reduce dims that have elements");
 }
 
-Status PlanReduce(OpCall& call) {
+Status LowerReduce(OpCall& call) {
   const auto op = static_cast<ReduceOp>(call.op.computation.code);
   REPRISE_RETURN_IF_ERROR(CheckConversion(call));
   REPRISE_ASSIGN_OR_RETURN(const uint32_t mask, ReducedDims(call));
   const Reduction reduction(call, {op, call.compute}, mask, call.inputs[0]);
   if (op == ReduceOp::kMax || op == ReduceOp::kMin) REPRISE_RETURN_IF_ERROR(CheckNotEmpty(call, reduction));
-  reduction.Plan(call.outputs[0], nullptr);
+  reduction.Lower(call.outputs[0], nullptr);
   return {};
 }
 
 // Least and largest in one pass each.
-Status PlanAminmax(OpCall& call) {
+Status LowerAminmax(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const uint32_t mask, ReducedDims(call));
   const Reduction least(call, {ReduceOp::kMin, call.compute}, mask, call.inputs[0]);
   REPRISE_RETURN_IF_ERROR(CheckNotEmpty(call, least));
-  least.Plan(call.Get("minOut"), nullptr);
-  Reduction(call, {ReduceOp::kMax, call.compute}, mask, call.inputs[0]).Plan(call.Get("maxOut"), nullptr);
+  least.Lower(call.Get("minOut"), nullptr);
+  Reduction(call, {ReduceOp::kMax, call.compute}, mask, call.inputs[0]).Lower(call.Get("maxOut"), nullptr);
   return {};
 }
 
-Status PlanVariance(OpCall& call) {
+Status LowerVariance(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const uint32_t mask, ReducedDims(call));
   const ReduceSpec spec{static_cast<ReduceOp>(call.op.computation.code), call.compute,
                         static_cast<double>(call.Int("correction"))};
   const Operand* mean = call.Has("meanOut") ? call.Find("meanOut") : nullptr;
-  Reduction(call, spec, mask, call.inputs[0]).Plan(call.outputs[0], mean);
+  Reduction(call, spec, mask, call.inputs[0]).Lower(call.outputs[0], mean);
   return {};
 }
 
-Status PlanVectorNorm(OpCall& call) {
+Status LowerVectorNorm(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const uint32_t mask, ReducedDims(call));
   REPRISE_ASSIGN_OR_RETURN(const double order, RealScalar(call, call.Has("ord") ? "ord" : "pScalar"));
   const Reduction reduction(call, NormSpec(call.compute, order), mask, call.inputs[0]);
   // The norm of nothing is 0 but for the orders that choose an element.
   if (order < 0) REPRISE_RETURN_IF_ERROR(CheckNotEmpty(call, reduction));
-  reduction.Plan(call.outputs[0], nullptr);
+  reduction.Lower(call.outputs[0], nullptr);
   return {};
 }
 
-void RunRenorm(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunRenorm(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::Renorm(launch.refs[1], launch.Ref(2, memory), static_cast<int>(launch.ints[0]),
                   launch.scalars[0].As<double>(), launch.refs[0], range);
 }
 
-Status PlanRenorm(OpCall& call) {
+Status LowerRenorm(OpCall& call) {
   const Operand& self = call.inputs[0];
   if (self.rank() < 2) {
     return call.InvalidOperand(self, fmt::format("has rank {}, slices need a rank of 2 or more", self.rank()));
@@ -341,7 +341,7 @@ Status PlanRenorm(OpCall& call) {
   if (self.tensor->count == 0) return {};
   const ReduceSpec spec = NormSpec(call.compute, order);
   const TensorRef norms = call.Temporary(kernels::ReduceStage(spec), self.sizes().subspan(static_cast<size_t>(dim), 1));
-  Reduction(call, spec, ((1u << self.rank()) - 1) & ~(1u << dim), self).PlanTemporary(norms);
+  Reduction(call, spec, ((1u << self.rank()) - 1) & ~(1u << dim), self).LowerTemporary(norms);
   Launch& launch = call.AddLaunch(RunRenorm);
   launch.ints.push_back(dim);
   launch.scalars.push_back(kernels::Scalar::Of<double>(limit));
@@ -360,28 +360,28 @@ Status TraceShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], {}, [] { return "the shape of one number"; });
 }
 
-Status PlanTrace(OpCall& call) {
+Status LowerTrace(OpCall& call) {
   TensorRef view = call.RefOf(call.inputs[0]);
   view.sizes[0] = std::min(view.sizes[0], view.sizes[1]);
   view.strides[0] += view.strides[1];
   view.rank = 1;
-  Reduction(call, {ReduceOp::kSum, call.compute}, 1, call.inputs[0], view).Plan(call.outputs[0], nullptr);
+  Reduction(call, {ReduceOp::kSum, call.compute}, 1, call.inputs[0], view).Lower(call.outputs[0], nullptr);
   return {};
 }
 
-// ---- Largest and smallest with their places -----------------------------------------------------------------------
+// ---- Largest and smallest with their places ----
 
-void RunArg(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunArg(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::ArgReduce(launch.ints[0] != 0, launch.refs[1], static_cast<int>(launch.ints[1]), launch.refs[2],
                      launch.refs[0], range);
 }
 
-void RunArgParts(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunArgParts(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::ArgReduceParts(launch.ints[0] != 0, launch.refs[1], static_cast<int>(launch.ints[1]), launch.Ref(2, memory),
                           launch.Ref(0, memory), range);
 }
 
-void RunArgPartials(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunArgPartials(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::ArgReducePartials(launch.ints[0] != 0, launch.compute, launch.Ref(3, memory), launch.Ref(2, memory),
                              launch.refs[1], launch.refs[0], range);
 }
@@ -391,7 +391,7 @@ Status TypeOfArg(OpCall& call) {
   return call.Has("indices") ? OneType(call) : Status();
 }
 
-Status PlanArg(OpCall& call) {
+Status LowerArg(OpCall& call) {
   const Operand& self = call.inputs[0];
   const bool is_max = call.op.computation.code != 0;
   REPRISE_ASSIGN_OR_RETURN(const int dim, call.WrapDim("dim", call.Int("dim"), self.rank()));
@@ -445,22 +445,22 @@ Status PlanArg(OpCall& call) {
   return {};
 }
 
-// ---- Scans ----------------------------------------------------------------------------------------------------------
+// ---- Scans ----
 
 // Cost of an element of a scan: one after the other.
 constexpr int64_t kScanCost = 4;
 
-void RunScan(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunScan(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::Scan(static_cast<kernels::ScanOp>(launch.ints[0]), launch.refs[1], static_cast<int>(launch.ints[1]),
                 launch.compute, launch.refs[0], range);
 }
 
-void RunScanExtreme(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunScanExtreme(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::ScanExtreme(static_cast<kernels::ScanOp>(launch.ints[0]), launch.refs[1], static_cast<int>(launch.ints[1]),
                        launch.refs[0], launch.refs[2], range);
 }
 
-Status PlanScan(OpCall& call) {
+Status LowerScan(OpCall& call) {
   const Operand& self = call.inputs[0];
   const auto op = static_cast<kernels::ScanOp>(call.op.computation.code);
   REPRISE_RETURN_IF_ERROR(CheckConversion(call));
@@ -488,9 +488,9 @@ Status PlanScan(OpCall& call) {
   return {};
 }
 
-// ---- Counts ---------------------------------------------------------------------------------------------------------
+// ---- Counts ----
 
-void RunBincount(const Launch& launch, kernels::Range, const Launch::Memory& memory) {
+void RunBincount(const Launch& launch, kernels::Range, const Launch::KernelMemory& memory) {
   kernels::Bincount(launch.refs[1], launch.refs[2], launch.refs[0], memory.scratch);
 }
 
@@ -515,7 +515,7 @@ Status BincountShape(OpCall& call) {
   return call.InvalidOperand(out, fmt::format("has {} elements, minlength asks for {}", out.sizes()[0], least));
 }
 
-Status PlanBincount(OpCall& call) {
+Status LowerBincount(OpCall& call) {
   Launch& launch = call.AddLaunch(RunBincount);
   call.Write(launch, call.outputs[0]);
   call.Read(launch, call.Get("self"));
@@ -528,7 +528,7 @@ Status PlanBincount(OpCall& call) {
 
 constexpr int64_t kHistogramPart = 65536;
 
-void RunHistogram(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunHistogram(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const int64_t bins = launch.ints[0];
   auto* counts = static_cast<int64_t*>(launch.Ref(0, memory).data);
   TensorRef data_low;
@@ -544,7 +544,7 @@ void RunHistogram(const Launch& launch, kernels::Range range, const Launch::Memo
   }
 }
 
-void RunCountSum(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunCountSum(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::ReduceSum(launch.Ref(1, memory), 1, DType::kInt64, launch.refs[0], range);
 }
 
@@ -554,7 +554,7 @@ Status HistcShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], {&bins, 1}, [] { return "one element for each bin:"; });
 }
 
-Status PlanHistc(OpCall& call) {
+Status LowerHistc(OpCall& call) {
   const Operand& self = call.inputs[0];
   const int64_t bins = call.Int("bins");
   REPRISE_ASSIGN_OR_RETURN(const double low, RealScalar(call, "min"));
@@ -587,7 +587,7 @@ Status PlanHistc(OpCall& call) {
     for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
       const ReduceSpec spec{op, kernels::HistogramType(self.dtype)};
       ends[end] = call.Temporary(kernels::ReduceStage(spec), {});
-      Reduction(call, spec, (1u << self.rank()) - 1, self).PlanTemporary(ends[end++]);
+      Reduction(call, spec, (1u << self.rank()) - 1, self).LowerTemporary(ends[end++]);
     }
   }
   Launch& launch = call.AddLaunch(RunHistogram);
@@ -634,10 +634,10 @@ Status ReducedShape(OpCall& call) {
   return {};
 }
 
-Status PlanReduceSum(OpCall& call) {
+Status LowerReduceSum(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(CheckConversion(call));
   REPRISE_ASSIGN_OR_RETURN(const uint32_t mask, ReducedDims(call));
-  Reduction(call, {ReduceOp::kSum, call.compute}, mask, call.inputs[0]).Plan(call.outputs[0], nullptr);
+  Reduction(call, {ReduceOp::kSum, call.compute}, mask, call.inputs[0]).Lower(call.outputs[0], nullptr);
   return {};
 }
 

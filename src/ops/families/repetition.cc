@@ -11,7 +11,7 @@
 namespace reprise::ops {
 namespace {
 
-void RunRepeatEach(const Launch& launch, kernels::Range, const Launch::Memory&) {
+void RunRepeatEach(const Launch& launch, kernels::Range, const Launch::KernelMemory&) {
   kernels::RepeatEach(launch.refs[1], launch.refs[2], launch.refs[0]);
 }
 
@@ -37,7 +37,7 @@ Status RepeatShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], shape, [] { return "the repeated shape"; });
 }
 
-Status PlanRepeat(OpCall& call) {
+Status LowerRepeat(OpCall& call) {
   if (call.outputs[0].tensor->count == 0) return {};
   const std::span<const int64_t> repeats = call.Ints("repeats");
   kernels::TensorRef self = call.RefOf(call.inputs[0]);
@@ -93,7 +93,7 @@ Status RepeatEachShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], shape, [] { return "the repeated shape"; });
 }
 
-Status PlanRepeatEach(OpCall& call) {
+Status LowerRepeatEach(OpCall& call) {
   if (call.outputs[0].tensor->count == 0) return {};
   const int64_t repeats = call.Int("repeats");
   kernels::TensorRef self = call.RefOf(call.inputs[0]);
@@ -137,7 +137,7 @@ Status RepeatByTensorShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], {&total, 1}, [] { return "as outputSize says, the shape"; });
 }
 
-Status PlanRepeatByTensor(OpCall& call) {
+Status LowerRepeatByTensor(OpCall& call) {
   Launch& launch = call.AddLaunch(RunRepeatEach);
   call.Write(launch, call.outputs[0]);
   call.Read(launch, call.Get("self"));

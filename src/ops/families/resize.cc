@@ -15,11 +15,11 @@ namespace {
 using kernels::ResizeDim;
 using kernels::ResizeTable;
 
-void RunResize(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunResize(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::Resize(launch.State<ResizeTable>(), launch.refs[1], launch.refs[0], range, memory.scratch);
 }
 
-void RunGridSample(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunGridSample(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::GridSample(launch.State<kernels::SampleShape>(), launch.refs[1], launch.refs[2], launch.refs[0], range,
                       memory.scratch);
 }
@@ -96,7 +96,7 @@ void FillResizeDim(ResizeDim& dim, ResizeKind kind, bool align_corners, double g
 
 namespace {
 
-Status PlanResize(OpCall& call) {
+Status LowerResize(OpCall& call) {
   const Operand& self = call.inputs[0];
   const Operand& out = call.outputs[0];
   double scales[2] = {};
@@ -130,7 +130,7 @@ Status PlanResize(OpCall& call) {
   return {};
 }
 
-// ---- Sampling at points ------------------------------------------------------------------------------------------
+// ---- Sampling at points ----
 
 Status SampledShape(OpCall& call) {
   const Operand& self = call.inputs[0];
@@ -148,7 +148,7 @@ Status SampledShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], expected, [] { return "the sampled shape"; });
 }
 
-Status PlanGridSample(OpCall& call) {
+Status LowerGridSample(OpCall& call) {
   const int64_t mode = call.Int("interpolationMode");
   const int64_t padding = call.Int("paddingMode");
   if (mode < 0 || mode > 2) {

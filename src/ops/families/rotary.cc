@@ -12,17 +12,17 @@ namespace {
 
 using kernels::TensorRef;
 
-void RunRotate(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunRotate(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::Rotate(static_cast<kernels::RotaryMode>(launch.ints[0]), launch.refs[1], launch.refs[2], launch.refs[3],
                   launch.refs[0], range, memory.scratch);
 }
 
-void RunRotateBackward(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunRotateBackward(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::RotateBackward(static_cast<kernels::RotaryMode>(launch.ints[0]), launch.refs[1], launch.refs[2],
                           launch.refs[3], launch.refs[0], range, memory.scratch);
 }
 
-void RunAngleBackward(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunAngleBackward(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::RotaryAngleBackward(static_cast<kernels::RotaryMode>(launch.ints[0]), launch.refs[2], launch.refs[3],
                                launch.refs[0], launch.refs[1], range, memory.scratch);
 }
@@ -102,7 +102,7 @@ Status RotaryShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], x.sizes(), [] { return "the shape"; });
 }
 
-Status PlanRotary(OpCall& call) {
+Status LowerRotary(OpCall& call) {
   AddRotation(call, RunRotate, RotaryModeOf(call), call.inputs[0], call.inputs[1], call.inputs[2], call.outputs[0]);
   return {};
 }
@@ -119,7 +119,7 @@ Status RotaryBackwardShape(OpCall& call) {
   return {};
 }
 
-Status PlanRotaryBackward(OpCall& call) {
+Status LowerRotaryBackward(OpCall& call) {
   const Operand& dy = call.inputs[0];
   AddRotation(call, RunRotateBackward, call.Int("mode"), dy, call.inputs[1], call.inputs[2], call.outputs[0]);
   const Operand* x = call.Find("xOptional");
@@ -169,7 +169,7 @@ Status ApplyRotaryShape(OpCall& call) {
   return {};
 }
 
-Status PlanApplyRotary(OpCall& call) {
+Status LowerApplyRotary(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const int64_t mode, AppliedMode(call));
   for (size_t i = 0; i < 2; ++i) {
     AddRotation(call, RunRotate, mode, call.inputs[i], call.inputs[2], call.inputs[3], call.outputs[i]);

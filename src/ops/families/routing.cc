@@ -12,7 +12,7 @@ namespace reprise::ops {
 namespace {
 
 using kernels::DType;
-using kernels::RoutingPlan;
+using kernels::RoutingSetup;
 using kernels::RowQuantization;
 using kernels::TensorRef;
 
@@ -42,7 +42,7 @@ TensorRef AtLeastARow(TensorRef ref) {
   return ref;
 }
 
-// ---- To the experts ---------------------------------------------------------------------------------------------
+// ---- To the experts ----
 
 // Ways to lay out rows: Computation::code.
 enum ExpandKind : uint8_t { kExpandByRowIdx, kExpand, kExpandQuantized, kExpandPermuted };
@@ -55,9 +55,9 @@ struct ExpandAt {
   enum : size_t { kOut, kScaleOut, kX, kSource, kExpert, kScale, kOffset };
 };
 
-void RunOrder(const Launch& launch, kernels::Range, const Launch::Memory& memory) {
-  const auto& plan = launch.State<RoutingPlan>();
-  kernels::OrderAssignments(plan,
+void RunOrder(const Launch& launch, kernels::Range, const Launch::KernelMemory& memory) {
+  const auto& setup = launch.State<RoutingSetup>();
+  kernels::OrderAssignments(setup,
                             {.expert_idx = launch.refs[OrderAt::kExpertIdx],
                              .row_idx = launch.refs[OrderAt::kRowIdx],
                              .row_idx_out = launch.refs[OrderAt::kRowIdxOut],
@@ -69,7 +69,7 @@ void RunOrder(const Launch& launch, kernels::Range, const Launch::Memory& memory
                             static_cast<int64_t*>(launch.Ref(OrderAt::kWords, memory).data));
 }
 
-void RunExpand(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunExpand(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::ExpandRows(static_cast<RowQuantization>(launch.ints[0]), launch.refs[ExpandAt::kX],
                       static_cast<const int64_t*>(launch.Ref(ExpandAt::kSource, memory).data),
                       static_cast<const int64_t*>(launch.Ref(ExpandAt::kExpert, memory).data),
@@ -125,69 +125,69 @@ Status ExpandTypes(OpCall& call) {
 }
 
 // Which experts are here, and what the row indices name; of the operators that have a range of them.
-Status DescribeExpertRange(const OpCall& call, int64_t experts, int64_t drop, RoutingPlan& plan) {
+Status DescribeExpertRange(const OpCall& call, int64_t experts, int64_t drop, RoutingSetup& setup) {
   const std::span<const int64_t> range = call.Ints("activeExpertRangeOptional");
   if (!range.empty()) {
     if (range.size() != 2 || range[0] < 0 || range[1] < range[0] || range[1] > kMostExperts) {
       return call.Invalid(fmt::format("activeExpertRangeOptional is {}, expected two numbers that ascend, up to {}",
                                       ShapeText(range), kMostExperts));
     }
-    plan.first_expert = range[0];
-    plan.end_expert = range[1];
+    setup.first_expert = range[0];
+    setup.end_expert = range[1];
   }
-  plan.keeps_others = experts <= 0 && range.empty();
+  setup.keeps_others = experts <= 0 && range.empty();
   const int64_t type = call.Int("rowIdxType");
   if (type != 0 && (type != 1 || drop == 1)) {
     return call.Invalid(
         fmt::format("rowIdxType is {}, expected {}", type, drop == 1 ? "0 with dropPadMode 1" : "0 or 1"));
   }
-  plan.names_sources = type == 1;
+  setup.names_sources = type == 1;
   return {};
 }
 
 // What is counted of each expert.
-Status DescribeCounts(const OpCall& call, const ExpandParts& parts, int64_t experts, RoutingPlan& plan) {
-  using Count = RoutingPlan::Count;
+Status DescribeCounts(const OpCall& call, const ExpandParts& parts, int64_t experts, RoutingSetup& setup) {
+  using Count = RoutingSetup::Count;
   if (call.op.computation.code == kExpand) {
     const int64_t flag = call.Int("expertTokensCountOrCumsumFlagOptional");
     if (flag < 0 || flag > 2) {
       return call.Invalid(fmt::format("expertTokensCountOrCumsumFlagOptional is {}, expected 0, 1 or 2", flag),
                           "0 none, 1 where the rows of each expert end, 2 how many they are");
     }
-    plan.count = parts.counts == nullptr ? Count::kNone : static_cast<Count>(flag);
+    setup.count = parts.counts == nullptr ? Count::kNone : static_cast<Count>(flag);
   } else if (call.Bool("expertTokensNumFlag")) {
     const int64_t type = call.Int("expertTokensNumType");
     if (type < 0 || type > 2) {
       return call.Invalid(fmt::format("expertTokensNumType is {}, expected 0, 1 or 2", type),
                           "0 where the rows of each expert end, 1 how many they are, 2 pairs of expert and count");
     }
-    plan.count = static_cast<Count>(type + 1);
+    setup.count = static_cast<Count>(type + 1);
   }
-  if (plan.count != Count::kNone && plan.end_expert == 0) {
+  if (setup.count != Count::kNone && setup.end_expert == 0) {
     return call.Invalid(fmt::format("expertNum is {}, but counts are asked for", experts), "pass how many there are");
   }
   return {};
 }
 
 // What the attributes and shapes say.
-Status DescribeRouting(OpCall& call, const ExpandParts& parts, RoutingPlan& plan) {
+Status DescribeRouting(OpCall& call, const ExpandParts& parts, RoutingSetup& setup) {
   const uint8_t kind = call.op.computation.code;
   REPRISE_RETURN_IF_ERROR(CheckRoutingRank(call, *parts.x, 2, 2));
   REPRISE_RETURN_IF_ERROR(CheckRoutingRank(call, *parts.expert_idx, 1, 2));
-  plan.tokens = parts.x->sizes()[0];
-  plan.assignments = parts.expert_idx->tensor->count;
-  plan.choices = parts.expert_idx->rank() == 2 ? parts.expert_idx->sizes()[1] : 1;
-  if (parts.expert_idx->sizes()[0] != plan.tokens) {
+  setup.tokens = parts.x->sizes()[0];
+  setup.assignments = parts.expert_idx->tensor->count;
+  setup.choices = parts.expert_idx->rank() == 2 ? parts.expert_idx->sizes()[1] : 1;
+  if (parts.expert_idx->sizes()[0] != setup.tokens) {
     return call.InvalidOperand(
         *parts.expert_idx, fmt::format("has shape {}, expected [{}, choices] for {} {}", RoutingText(*parts.expert_idx),
-                                       plan.tokens, call.NameOf(*parts.x), RoutingText(*parts.x)));
+                                       setup.tokens, call.NameOf(*parts.x), RoutingText(*parts.x)));
   }
-  const int64_t all = plan.assignments;
+  const int64_t all = setup.assignments;
   if (kind == kExpandPermuted) {
     REPRISE_RETURN_IF_ERROR(RefusePadding(call));
     const int64_t wanted = call.Int("numOutTokens");
-    plan.rows = wanted > 0 ? std::min(wanted, all) : all + wanted;
-    if (plan.rows < 0) {
+    setup.rows = wanted > 0 ? std::min(wanted, all) : all + wanted;
+    if (setup.rows < 0) {
       return call.Invalid(fmt::format("numOutTokens is {}, expected at least {}", wanted, -all),
                           "0: all, below 0: that many fewer");
     }
@@ -196,7 +196,7 @@ Status DescribeRouting(OpCall& call, const ExpandParts& parts, RoutingPlan& plan
   const int64_t active = call.Int(call.Has("activeNum") ? "activeNum" : "activeNumOptional");
   if (kind == kExpandByRowIdx) {
     if (active < 0) return call.Invalid(fmt::format("activeNum is {}, expected at least 0", active));
-    plan.rows = std::min(active, plan.tokens) * plan.choices;
+    setup.rows = std::min(active, setup.tokens) * setup.choices;
     return call.CheckShape(*parts.row_idx, parts.expert_idx->sizes(), [] { return "the shape of expertIdx"; });
   }
   const bool is_second = kind == kExpand;
@@ -208,51 +208,51 @@ Status DescribeRouting(OpCall& call, const ExpandParts& parts, RoutingPlan& plan
   if (experts > kMostExperts || (drop == 1 && experts <= 0)) {
     return call.Invalid(fmt::format("expertNum is {}, expected a value from 1 to {}", experts, kMostExperts));
   }
-  plan.end_expert = std::max<int64_t>(experts, 0);
-  if (!is_second) REPRISE_RETURN_IF_ERROR(DescribeExpertRange(call, experts, drop, plan));
+  setup.end_expert = std::max<int64_t>(experts, 0);
+  if (!is_second) REPRISE_RETURN_IF_ERROR(DescribeExpertRange(call, experts, drop, setup));
   if (drop == 1) {
-    if (capacity <= 0 || capacity > std::max<int64_t>(plan.tokens, 1)) {
+    if (capacity <= 0 || capacity > std::max<int64_t>(setup.tokens, 1)) {
       return call.Invalid(
-          fmt::format("expertCapacity is {}, expected a value from 1 to {} tokens", capacity, plan.tokens));
+          fmt::format("expertCapacity is {}, expected a value from 1 to {} tokens", capacity, setup.tokens));
     }
-    plan.capacity = capacity;
-    plan.rows = (plan.end_expert - plan.first_expert) * capacity;
+    setup.capacity = capacity;
+    setup.rows = (setup.end_expert - setup.first_expert) * capacity;
   } else {
-    plan.rows = active > 0 ? std::min(active, all) : all;
+    setup.rows = active > 0 ? std::min(active, all) : all;
   }
-  return DescribeCounts(call, parts, experts, plan);
+  return DescribeCounts(call, parts, experts, setup);
 }
 
 Status ExpandShape(OpCall& call) {
   const ExpandParts parts = ExpandPartsOf(call);
-  RoutingPlan plan;
-  REPRISE_RETURN_IF_ERROR(DescribeRouting(call, parts, plan));
+  RoutingSetup setup;
+  REPRISE_RETURN_IF_ERROR(DescribeRouting(call, parts, setup));
   const int64_t n = parts.x->sizes()[1];
   Dims rows;
-  if (plan.capacity != 0) {
-    for (int64_t size : {plan.end_expert - plan.first_expert, plan.capacity, n}) rows.push_back(size);
+  if (setup.capacity != 0) {
+    for (int64_t size : {setup.end_expert - setup.first_expert, setup.capacity, n}) rows.push_back(size);
     if (parts.out->rank() == 2) {
       rows.resize(0);
-      for (int64_t size : {plan.rows, n}) rows.push_back(size);
+      for (int64_t size : {setup.rows, n}) rows.push_back(size);
     }
   } else {
-    for (int64_t size : {plan.rows, n}) rows.push_back(size);
+    for (int64_t size : {setup.rows, n}) rows.push_back(size);
   }
   REPRISE_RETURN_IF_ERROR(call.CheckShape(*parts.out, rows, [] { return "a row for each choice of a token,"; }));
   const auto check = [&](const Operand* operand, std::span<const int64_t> shape) -> Status {
     if (operand == nullptr) return {};
     return call.CheckCount(*operand, shape, [] { return "the shape"; });
   };
-  REPRISE_RETURN_IF_ERROR(check(parts.row_idx_out, {&plan.assignments, 1}));
-  REPRISE_RETURN_IF_ERROR(check(parts.expert_idx_out, {&plan.assignments, 1}));
-  const int64_t experts[] = {plan.end_expert - plan.first_expert, 2};
-  if (plan.count == RoutingPlan::Count::kPairs) {
+  REPRISE_RETURN_IF_ERROR(check(parts.row_idx_out, {&setup.assignments, 1}));
+  REPRISE_RETURN_IF_ERROR(check(parts.expert_idx_out, {&setup.assignments, 1}));
+  const int64_t experts[] = {setup.end_expert - setup.first_expert, 2};
+  if (setup.count == RoutingSetup::Count::kPairs) {
     // As many pairs as there is room for.
     if (parts.counts->rank() != 2 || parts.counts->sizes()[1] != 2 || parts.counts->sizes()[0] < experts[0]) {
       return call.InvalidOperand(*parts.counts, fmt::format("has shape {}, expected [{}, 2] or more pairs",
                                                             RoutingText(*parts.counts), experts[0]));
     }
-  } else if (plan.count != RoutingPlan::Count::kNone) {
+  } else if (setup.count != RoutingSetup::Count::kNone) {
     REPRISE_RETURN_IF_ERROR(check(parts.counts, {experts, 1}));
   }
   if (parts.before != nullptr && call.Bool("expertTokensBeforeCapacityFlagOptional")) {
@@ -261,7 +261,7 @@ Status ExpandShape(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const RowQuantization quantization, QuantizationOf(call));
   const bool has_scales =
       quantization == RowQuantization::kDynamic || (quantization == RowQuantization::kNone && parts.scale != nullptr);
-  if (has_scales && parts.scale_out != nullptr) REPRISE_RETURN_IF_ERROR(check(parts.scale_out, {&plan.rows, 1}));
+  if (has_scales && parts.scale_out != nullptr) REPRISE_RETURN_IF_ERROR(check(parts.scale_out, {&setup.rows, 1}));
   if (quantization == RowQuantization::kDynamic && parts.scale_out == nullptr) {
     return Error(kOperatorArgumentNull, fmt::format("{}: expandedScaleOut is null, but quantMode is 1", call.op.name))
         .Hint("pass an aclTensor for it, or leave out what asks for it");
@@ -269,7 +269,7 @@ Status ExpandShape(OpCall& call) {
   switch (quantization) {
     case RowQuantization::kNone:
       return parts.scale != nullptr
-                 ? call.CheckCount(*parts.scale, {&plan.tokens, 1}, [] { return "one for each token:"; })
+                 ? call.CheckCount(*parts.scale, {&setup.tokens, 1}, [] { return "one for each token:"; })
                  : Status();
     case RowQuantization::kStatic:
       for (const Operand* operand : {parts.scale, parts.offset}) {
@@ -292,23 +292,23 @@ Status ExpandShape(OpCall& call) {
   return {};
 }
 
-Status PlanExpand(OpCall& call) {
+Status LowerExpand(OpCall& call) {
   const ExpandParts parts = ExpandPartsOf(call);
-  auto plan = std::make_shared<RoutingPlan>();
-  REPRISE_RETURN_IF_ERROR(DescribeRouting(call, parts, *plan));
+  auto setup = std::make_shared<RoutingSetup>();
+  REPRISE_RETURN_IF_ERROR(DescribeRouting(call, parts, *setup));
   REPRISE_ASSIGN_OR_RETURN(const RowQuantization quantization, QuantizationOf(call));
   const bool has_before = parts.before != nullptr && call.Bool("expertTokensBeforeCapacityFlagOptional");
   const bool has_scale_out =
       parts.scale_out != nullptr &&
       (quantization == RowQuantization::kDynamic || (quantization == RowQuantization::kNone && parts.scale != nullptr));
-  const int64_t words = kernels::OrderAssignmentsWords(*plan);
-  const TensorRef source = call.Temporary(DType::kInt64, {&plan->rows, 1});
-  const TensorRef expert = call.Temporary(DType::kInt64, {&plan->rows, 1});
+  const int64_t words = kernels::OrderAssignmentsWords(*setup);
+  const TensorRef source = call.Temporary(DType::kInt64, {&setup->rows, 1});
+  const TensorRef expert = call.Temporary(DType::kInt64, {&setup->rows, 1});
   const TensorRef work = call.Temporary(DType::kInt64, {&words, 1});
   Launch& order = call.AddLaunch(RunOrder);
   call.Write(order, *parts.row_idx_out);
   call.WriteOptional(order, parts.expert_idx_out);
-  call.WriteOptional(order, plan->count != RoutingPlan::Count::kNone ? parts.counts : nullptr);
+  call.WriteOptional(order, setup->count != RoutingSetup::Count::kNone ? parts.counts : nullptr);
   call.WriteOptional(order, has_before ? parts.before : nullptr);
   call.WriteTemporary(order, source);
   call.WriteTemporary(order, expert);
@@ -316,7 +316,7 @@ Status PlanExpand(OpCall& call) {
   call.Read(order, *parts.expert_idx);
   call.ReadOptional(order, parts.row_idx);
   order.units = 1;
-  order.state = plan;
+  order.state = setup;
 
   Launch& expand = call.AddLaunch(RunExpand);
   TensorRef rows = call.RefOf(*parts.out);
@@ -328,19 +328,19 @@ Status PlanExpand(OpCall& call) {
   call.ReadOptional(expand, parts.scale);
   call.ReadOptional(expand, parts.offset);
   expand.ints.push_back(static_cast<int64_t>(quantization));
-  expand.units = parts.out->tensor->count == 0 && !has_scale_out ? 0 : plan->rows;
+  expand.units = parts.out->tensor->count == 0 && !has_scale_out ? 0 : setup->rows;
   expand.grain = GrainOf(parts.x->sizes()[1]);
   return {};
 }
 
-// ---- And back ---------------------------------------------------------------------------------------------------
+// ---- And back ----
 
 enum CombineKind : uint8_t { kFinalize, kFinalizeSecond, kUnpermute, kPermuteGradient };
 struct CombineAt {
   enum : size_t { kOut, kRows, kPlace, kWeight, kBias, kExpert, kX1, kX2 };
 };
 
-void RunCombine(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunCombine(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::CombineRows({.rows = launch.refs[CombineAt::kRows],
                         .place = launch.refs[CombineAt::kPlace],
                         .weight = launch.refs[CombineAt::kWeight],
@@ -432,7 +432,7 @@ Status CombineShape(OpCall& call) {
                              fmt::format("has shape {}, expected [experts, {}]", RoutingText(*parts.bias), n));
 }
 
-Status PlanCombine(OpCall& call) {
+Status LowerCombine(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const CombineParts parts, CombinePartsOf(call));
   Launch& launch = call.AddLaunch(RunCombine);
   call.Write(launch, *parts.out);
@@ -452,7 +452,7 @@ struct CombineBackwardAt {
   enum : size_t { kRowsGradient, kWeightGradient, kGradient, kRows, kPlace, kWeight };
 };
 
-void RunCombineBackward(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunCombineBackward(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::CombineOperands operands;
   operands.rows = launch.refs[CombineBackwardAt::kRows];
   operands.place = launch.refs[CombineBackwardAt::kPlace];
@@ -463,7 +463,7 @@ void RunCombineBackward(const Launch& launch, kernels::Range range, const Launch
                                launch.refs[CombineBackwardAt::kWeightGradient], range);
 }
 
-void RunClearRows(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunClearRows(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::Fill(launch.refs[0], launch.scalars[0], range);
 }
 
@@ -496,7 +496,7 @@ Status UnpermuteGradShape(OpCall& call) {
   return call.CheckShape(*probs_gradient, shape, [] { return "the shape of probsOptional,"; });
 }
 
-Status PlanUnpermuteGrad(OpCall& call) {
+Status LowerUnpermuteGrad(OpCall& call) {
   const Operand& rows_gradient = call.Get("permutedTokensGradOut");
   const Operand& gradient = call.Get("unpermutedTokensGrad");
   const Operand* const probs = call.Find("probsOptional");
@@ -519,9 +519,9 @@ Status PlanUnpermuteGrad(OpCall& call) {
   return {};
 }
 
-// ---- Counts -----------------------------------------------------------------------------------------------------
+// ---- Counts ----
 
-void RunCountUpTo(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunCountUpTo(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::CountUpTo(launch.refs[1], launch.refs[0], range);
 }
 
@@ -532,7 +532,7 @@ Status ExpertTokensShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], {&experts, 1}, [] { return "one number for each expert:"; });
 }
 
-Status PlanExpertTokens(OpCall& call) {
+Status LowerExpertTokens(OpCall& call) {
   Launch& launch = call.AddLaunch(RunCountUpTo);
   call.Write(launch, call.outputs[0]);
   call.Read(launch, call.inputs[0]);
@@ -541,9 +541,9 @@ Status PlanExpertTokens(OpCall& call) {
   return {};
 }
 
-// ---- Gating -----------------------------------------------------------------------------------------------------
+// ---- Gating ----
 
-void RunGroupGating(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunGroupGating(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::ChooseExpertsInGroups(launch.State<kernels::GroupGating>(), launch.refs[3], launch.refs[4], launch.refs[0],
                                  launch.refs[1], launch.refs[2], range, memory.scratch);
 }
@@ -591,7 +591,7 @@ Status GroupGatingShape(OpCall& call) {
   return call.CheckShape(*norm, x.sizes(), [] { return "the shape of x,"; });
 }
 
-Status PlanGroupGating(OpCall& call) {
+Status LowerGroupGating(OpCall& call) {
   const Operand& x = call.Get("x");
   auto gating = std::make_shared<kernels::GroupGating>();
   gating->is_sigmoid = call.Int("normType") == 1;

@@ -29,7 +29,7 @@ struct MapSizes {
 
 // A description of a map, filled dim by dim: fill(d, dim) adds the taps of all outputs.
 template <class Fill>
-Status PlanMap(OpCall& call, const MapSizes& sizes, bool is_gradient, Fill&& fill) {
+Status LowerMap(OpCall& call, const MapSizes& sizes, bool is_gradient, Fill&& fill) {
   const Operand& input = call.inputs[0];
   const Operand& output = call.outputs[0];
   if (output.tensor->count == 0) return {};
@@ -53,7 +53,7 @@ Status PlanMap(OpCall& call, const MapSizes& sizes, bool is_gradient, Fill&& fil
   TensorRef to = call.RefOf(output);
   InsertDims(from, from.rank - sizes.dims, 3 - sizes.dims);
   InsertDims(to, to.rank - sizes.dims, 3 - sizes.dims);
-  Launch& launch = call.AddLaunch([](const Launch& own, kernels::Range range, const Launch::Memory& memory) {
+  Launch& launch = call.AddLaunch([](const Launch& own, kernels::Range range, const Launch::KernelMemory& memory) {
     kernels::RunSeparable(own.State<Separable>(), own.refs[1], own.refs[0], range, memory.scratch);
   });
   call.Write(launch, output, to);
@@ -90,7 +90,7 @@ Status CheckGradientShapes(OpCall& call, std::span<const int64_t> self, const Ma
   return call.CheckShape(call.outputs[0], self, [] { return "the shape of the input of the operator,"; });
 }
 
-// ---- Resizes ------------------------------------------------------------------------------------------------------
+// ---- Resizes ----
 
 struct ResizeForm {
   ResizeKind kind;
@@ -198,13 +198,13 @@ void FillAntialiased(SeparableDim& dim, bool is_cubic, bool align_corners, doubl
   }
 }
 
-Status PlanResizeMap(OpCall& call) {
+Status LowerResizeMap(OpCall& call) {
   MapSizes sizes;
   Dims input;
   const ResizeForm form = FormOf(call);
   REPRISE_RETURN_IF_ERROR(ReadResize(call, form, sizes, input));
   const bool align_corners = call.Has("alignCorners") && call.Bool("alignCorners");
-  return PlanMap(call, sizes, form.is_gradient, [&](int d, SeparableDim& dim) {
+  return LowerMap(call, sizes, form.is_gradient, [&](int d, SeparableDim& dim) {
     const double scale = GivenScale(call, d, form.dims);
     if (form.is_antialiased) return FillAntialiased(dim, form.kind == ResizeKind::kCubic, align_corners, scale);
     kernels::ResizeDim table;
@@ -222,7 +222,7 @@ Status PlanResizeMap(OpCall& call) {
   });
 }
 
-// ---- Average pools ------------------------------------------------------------------------------------------------
+// ---- Average pools ----
 
 struct AverageWindow {
   MapSizes sizes;
@@ -272,10 +272,10 @@ Status AverageMapShape(OpCall& call) {
                          [] { return "the pooled shape,"; });
 }
 
-Status PlanAverageMap(OpCall& call) {
+Status LowerAverageMap(OpCall& call) {
   AverageWindow window;
   REPRISE_RETURN_IF_ERROR(ReadAverage(call, call.op.computation.code & 3, window));
-  return PlanMap(call, window.sizes, call.Has("gradOutput"), [&](int d, SeparableDim& dim) {
+  return LowerMap(call, window.sizes, call.Has("gradOutput"), [&](int d, SeparableDim& dim) {
     for (int64_t o = 0; o < dim.out; ++o) {
       const int64_t begin = o * window.stride[d] - window.pad[d];
       const int64_t end = std::min(begin + window.kernel[d], dim.in + window.pad[d]);
@@ -313,10 +313,10 @@ Status AdaptiveMapShape(OpCall& call) {
   return CheckGradientShapes(call, call.Get("self").sizes(), sizes);
 }
 
-Status PlanAdaptiveMap(OpCall& call) {
+Status LowerAdaptiveMap(OpCall& call) {
   MapSizes sizes;
   REPRISE_RETURN_IF_ERROR(ReadAdaptive(call, call.op.computation.code & 3, sizes));
-  return PlanMap(call, sizes, true, [](int, SeparableDim& dim) {
+  return LowerMap(call, sizes, true, [](int, SeparableDim& dim) {
     for (int64_t o = 0; o < dim.out; ++o) {
       const int64_t first = o * dim.in / dim.out;
       const int64_t end = ((o + 1) * dim.in + dim.out - 1) / dim.out;
@@ -326,7 +326,7 @@ Status PlanAdaptiveMap(OpCall& call) {
   });
 }
 
-// ---- Padding ------------------------------------------------------------------------------------------------------
+// ---- Padding ----
 
 constexpr uint8_t kReflects = 8;
 
@@ -370,12 +370,12 @@ Status PadMapShape(OpCall& call) {
                          [] { return "the padded shape,"; });
 }
 
-Status PlanPadMap(OpCall& call) {
+Status LowerPadMap(OpCall& call) {
   MapSizes sizes;
   int64_t before[3];
   REPRISE_RETURN_IF_ERROR(ReadPads(call, sizes, before));
   const bool reflects = (call.op.computation.code & kReflects) != 0;
-  return PlanMap(call, sizes, call.Has("gradOutput"), [&](int d, SeparableDim& dim) {
+  return LowerMap(call, sizes, call.Has("gradOutput"), [&](int d, SeparableDim& dim) {
     for (int64_t o = 0; o < dim.out; ++o) {
       int64_t i = o - before[d];
       if (reflects) i = i < 0 ? -i : i >= dim.in ? 2 * (dim.in - 1) - i : i;
@@ -385,7 +385,7 @@ Status PlanPadMap(OpCall& call) {
   });
 }
 
-// ---- Words --------------------------------------------------------------------------------------------------------
+// ---- Words ----
 
 }  // namespace
 

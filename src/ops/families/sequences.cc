@@ -11,15 +11,17 @@
 namespace reprise::ops {
 namespace {
 
-void RunArange(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunArange(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::Arange(launch.scalars[0], launch.scalars[1], launch.refs[0], range);
 }
 
-void RunLinspace(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunLinspace(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::Linspace(launch.scalars[0], launch.scalars[1], launch.ints[0], launch.refs[0], range);
 }
 
-void RunEye(const Launch& launch, kernels::Range range, const Launch::Memory&) { kernels::Eye(launch.refs[0], range); }
+void RunEye(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+  kernels::Eye(launch.refs[0], range);
+}
 
 Status CheckRealScalars(const OpCall& call, std::initializer_list<std::string_view> names) {
   for (std::string_view name : names) {
@@ -39,7 +41,7 @@ Status EyeShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], shape, [] { return "n and m,"; });
 }
 
-Status PlanEye(OpCall& call) {
+Status LowerEye(OpCall& call) {
   Launch& launch = call.AddLaunch(RunEye);
   call.Write(launch, call.outputs[0]);
   const int64_t columns = call.outputs[0].sizes()[1];
@@ -79,7 +81,7 @@ Status ArangeShape(OpCall& call) {
   });
 }
 
-Status PlanArange(OpCall& call) {
+Status LowerArange(OpCall& call) {
   Launch& launch = call.AddLaunch(RunArange);
   launch.scalars.push_back(*call.Scalar("start"));
   launch.scalars.push_back(*call.Scalar("step"));
@@ -96,7 +98,7 @@ Status LinspaceShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], {&steps, 1}, [] { return "as steps says, the shape"; });
 }
 
-Status PlanLinspace(OpCall& call) {
+Status LowerLinspace(OpCall& call) {
   Launch& launch = call.AddLaunch(RunLinspace);
   launch.scalars.push_back(*call.Scalar("start"));
   launch.scalars.push_back(*call.Scalar("end"));

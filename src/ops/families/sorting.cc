@@ -3,8 +3,8 @@
 #include "kernels/sort.h"
 #include "kernels/unique.h"
 #include "ops/computations.h"
+#include "ops/lowerings.h"
 #include "ops/op_call.h"
-#include "ops/plans.h"
 #include "ops/rules.h"
 
 namespace reprise::ops {
@@ -26,9 +26,9 @@ Status CheckLength(const OpCall& call, const Operand& self, int64_t n) {
   return call.InvalidOperand(self, fmt::format("has {} elements to order, at most 2^32 - 1 are possible", n));
 }
 
-// ---- Sort, Argsort, Topk ------------------------------------------------------------------------------------------
+// ---- Sort, Argsort, Topk ----
 
-void RunSort(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunSort(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::Sort(launch.refs[2], static_cast<int>(launch.ints[0]), launch.ints[1] != 0, launch.refs[1], launch.refs[0],
                 range, memory.scratch);
 }
@@ -38,7 +38,7 @@ Status TypeOfOrder(OpCall& call) {
   return call.Find("valuesOut") != nullptr ? OneType(call) : Status();
 }
 
-Status PlanSort(OpCall& call) {
+Status LowerSort(OpCall& call) {
   const Operand& self = call.inputs[0];
   const Operand* values = call.Has("valuesOut") ? &call.Get("valuesOut") : nullptr;
   REPRISE_ASSIGN_OR_RETURN(const int dim, call.WrapDim("dim", call.Int("dim"), self.rank()));
@@ -57,7 +57,7 @@ Status PlanSort(OpCall& call) {
   return {};
 }
 
-void RunTopK(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunTopK(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::TopK(launch.refs[2], launch.ints[1], static_cast<int>(launch.ints[0]), (launch.ints[2] & 1) != 0,
                 (launch.ints[2] & 2) != 0, launch.refs[1], launch.refs[0], range, memory.scratch);
 }
@@ -79,7 +79,7 @@ Status TopKShape(OpCall& call) {
   return {};
 }
 
-Status PlanTopK(OpCall& call) {
+Status LowerTopK(OpCall& call) {
   const Operand& self = call.inputs[0];
   REPRISE_ASSIGN_OR_RETURN(const int dim, call.WrapDim("dim", call.Int("dim"), self.rank()));
   const int64_t n = SizeOf(self, dim);
@@ -99,18 +99,18 @@ Status PlanTopK(OpCall& call) {
   return {};
 }
 
-// ---- Median -------------------------------------------------------------------------------------------------------
+// ---- Median ----
 
-void RunMedian(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunMedian(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::Median(launch.refs[2], static_cast<int>(launch.ints[0]), launch.refs[1], launch.refs[0], range,
                   memory.scratch);
 }
 
-void RunMedianOfAll(const Launch& launch, kernels::Range, const Launch::Memory& memory) {
+void RunMedianOfAll(const Launch& launch, kernels::Range, const Launch::KernelMemory& memory) {
   kernels::MedianOfAll(launch.refs[1], launch.refs[0], memory.scratch);
 }
 
-Status PlanMedianDim(OpCall& call) {
+Status LowerMedianDim(OpCall& call) {
   const Operand& self = call.inputs[0];
   REPRISE_ASSIGN_OR_RETURN(const int dim, call.WrapDim("dim", call.Int("dim"), self.rank()));
   const int64_t n = SizeOf(self, dim);
@@ -146,7 +146,7 @@ Status MedianShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], {}, [] { return "the shape of one number"; });
 }
 
-Status PlanMedian(OpCall& call) {
+Status LowerMedian(OpCall& call) {
   const Operand& self = call.inputs[0];
   const int64_t n = self.tensor->count;
   REPRISE_RETURN_IF_ERROR(CheckLength(call, self, n));
@@ -161,9 +161,9 @@ Status PlanMedian(OpCall& call) {
   return {};
 }
 
-// ---- SearchSorted -------------------------------------------------------------------------------------------------
+// ---- SearchSorted ----
 
-void RunSearch(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunSearch(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::SearchSorted(launch.refs[2], launch.refs[3], launch.refs[1], launch.compute, launch.ints[0] != 0,
                         launch.refs[0], range);
 }
@@ -200,7 +200,7 @@ Status SearchShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], self.sizes(), [] { return "the shape of what is looked for,"; });
 }
 
-Status PlanSearch(OpCall& call) {
+Status LowerSearch(OpCall& call) {
   const Operand& sequence = call.Get("sortedSequence");
   Launch& launch = call.AddLaunch(RunSearch);
   launch.ints.push_back(call.Bool("right") ? 1 : 0);
@@ -213,11 +213,11 @@ Status PlanSearch(OpCall& call) {
   return {};
 }
 
-// ---- What is picked ------------------------------------------------------------------------------------------------
+// ---- What is picked ----
 
 FoundShapes& Found(const Launch& launch) { return const_cast<FoundShapes&>(launch.State<FoundShapes>()); }
 
-void RunCount(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunCount(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::CountNonZero(launch.refs[1], static_cast<int64_t*>(launch.Ref(0, memory).data), range);
 }
 
@@ -232,7 +232,7 @@ Launch& AddCount(OpCall& call, const Operand& tested, const TensorRef& view, con
 
 int64_t PartsOf(int64_t count) { return (count + kernels::kSelectPart - 1) / kernels::kSelectPart; }
 
-void RunNonZero(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunNonZero(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const auto* counts = static_cast<const int64_t*>(launch.Ref(2, memory).data);
   const bool transposed = launch.ints[0] != 0;
   const TensorRef& out = launch.refs[0];
@@ -261,7 +261,7 @@ Status NonZeroShape(OpCall& call) {
   return call.CheckShape(out, wanted, [] { return "room for every element:"; });
 }
 
-Status PlanNonZero(OpCall& call) {
+Status LowerNonZero(OpCall& call) {
   const Operand& self = call.inputs[0];
   const Operand& out = call.outputs[0];
   const bool transposed = call.op.computation.code != 0;
@@ -282,7 +282,7 @@ Status PlanNonZero(OpCall& call) {
   return {};
 }
 
-void RunMasked(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunMasked(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const auto* counts = static_cast<const int64_t*>(launch.Ref(3, memory).data);
   kernels::WriteMasked(launch.refs[1], launch.refs[2], counts, launch.refs[0], range);
   if (range.begin == 0) Found(launch).outputs[0].sizes[0] = kernels::TotalOf(counts, launch.units);
@@ -319,7 +319,7 @@ TensorRef Expanded(const TensorRef& ref, const Dims& shape) {
   return view;
 }
 
-Status PlanMasked(OpCall& call) {
+Status LowerMasked(OpCall& call) {
   const Operand& self = call.Get("self");
   const Operand& mask = call.Get("mask");
   const int64_t none = 0;
@@ -344,11 +344,11 @@ Status PlanMasked(OpCall& call) {
   return {};
 }
 
-// ---- Unique -------------------------------------------------------------------------------------------------------
+// ---- Unique ----
 
 constexpr int64_t kNoDim = 1000;  // dim of UniqueConsecutive for "the elements, not slices"
 
-void RunUnique(const Launch& launch, kernels::Range, const Launch::Memory& memory) {
+void RunUnique(const Launch& launch, kernels::Range, const Launch::KernelMemory& memory) {
   const auto dim = static_cast<int>(launch.ints[0]);
   const bool sorted = launch.ints[1] != 0;
   const kernels::UniqueOutputs outputs{launch.refs[0], launch.refs[1], launch.refs[2]};
@@ -407,7 +407,7 @@ Status UniqueShape(OpCall& call) {
                          [] { return "one entry for each element:"; });
 }
 
-Status PlanUnique(OpCall& call) {
+Status LowerUnique(OpCall& call) {
   const Operand& self = call.inputs[0];
   REPRISE_ASSIGN_OR_RETURN(const UniqueCall unique, UniqueOf(call));
   const bool sorts = call.Has("sorted");

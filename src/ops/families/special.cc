@@ -5,8 +5,8 @@
 #include <complex>
 
 #include "ops/computations.h"
+#include "ops/lowerings.h"
 #include "ops/op_call.h"
-#include "ops/plans.h"
 #include "ops/rules.h"
 
 namespace reprise::ops {
@@ -15,7 +15,7 @@ namespace {
 using kernels::DType;
 using kernels::Scalar;
 
-// ---- Types ------------------------------------------------------------------------------------------------------
+// ---- Types ----
 
 // The real type of the result of Angle: that of complex numbers, float32 for integers.
 Status AngleType(OpCall& call) {
@@ -47,41 +47,41 @@ Status TypeOfInput(OpCall& call) {
   return {};
 }
 
-// ---- Functions with numbers -------------------------------------------------------------------------------------
+// ---- Functions with numbers ----
 
 // Attribute eps limits the argument to [eps, 1 - eps] unless it is negative.
-Status PlanWithEps(OpCall& call, const kernels::ElementFn& plain, const kernels::ElementFn& between,
-                   std::initializer_list<const Operand*> inputs) {
+Status LowerWithEps(OpCall& call, const kernels::ElementFn& plain, const kernels::ElementFn& between,
+                    std::initializer_list<const Operand*> inputs) {
   const double eps = call.Real("eps");
   if (std::isnan(eps)) return call.Invalid("eps is NaN, expected a number", "a negative one limits nothing");
   const std::span<const Operand* const> operands(inputs.begin(), inputs.size());
-  if (eps < 0) return PlanElementwise(call, plain, {}, operands);
+  if (eps < 0) return LowerElementwise(call, plain, {}, operands);
   const Scalar numbers[] = {Scalar::Of(eps), Scalar::Of(1 - eps)};
-  return PlanElementwise(call, between, numbers, operands);
+  return LowerElementwise(call, between, numbers, operands);
 }
 
-Status PlanLogit(OpCall& call) {
-  return PlanWithEps(call, kernels::kLogitFn, kernels::kLogitBetweenFn, {&call.Get("input")});
+Status LowerLogit(OpCall& call) {
+  return LowerWithEps(call, kernels::kLogitFn, kernels::kLogitBetweenFn, {&call.Get("input")});
 }
-Status PlanLogitGrad(OpCall& call) {
-  return PlanWithEps(call, kernels::kLogitGradFn, kernels::kLogitBetweenGradFn, {&call.Get("dy"), &call.Get("x")});
+Status LowerLogitGrad(OpCall& call) {
+  return LowerWithEps(call, kernels::kLogitGradFn, kernels::kLogitBetweenGradFn, {&call.Get("dy"), &call.Get("x")});
 }
 
 // A scalar is the last operand: only there it keeps the precision of the arithmetic.
-Status PlanXLogY(OpCall& call) {
-  if (call.inputs[0].tensor != nullptr) return PlanElementwise(call, kernels::kXLogYFn);
+Status LowerXLogY(OpCall& call) {
+  if (call.inputs[0].tensor != nullptr) return LowerElementwise(call, kernels::kXLogYFn);
   const Operand* inputs[] = {&call.inputs[1], &call.inputs[0]};
-  return PlanElementwise(call, kernels::kXLogYOfFn, {}, inputs);
+  return LowerElementwise(call, kernels::kXLogYOfFn, {}, inputs);
 }
 
 // out = max(input 0 + alpha * input 1, 0).
-Status PlanAddRelu(OpCall& call) {
+Status LowerAddRelu(OpCall& call) {
   Scalar alpha;
   REPRISE_RETURN_IF_ERROR(NumberOf(call, "alpha", alpha));
-  return PlanElementwise(call, kernels::kAddReluFn, {&alpha, 1});
+  return LowerElementwise(call, kernels::kAddReluFn, {&alpha, 1});
 }
 
-// ---- Outer products ---------------------------------------------------------------------------------------------
+// ---- Outer products ----
 
 // vec1 x vec2 has the shape to which self broadcasts.
 Status AddrShape(OpCall& call) {
@@ -103,7 +103,7 @@ Status AddrShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], shape, [] { return "the shape of the product,"; });
 }
 
-Status PlanAddr(OpCall& call) {
+Status LowerAddr(OpCall& call) {
   Scalar numbers[2] = {Scalar::Of<int64_t>(1), Scalar::Of<int64_t>(1)};
   if (call.IsGiven("betaOptional")) REPRISE_RETURN_IF_ERROR(NumberOf(call, "betaOptional", numbers[0]));
   if (call.IsGiven("alphaOptional")) REPRISE_RETURN_IF_ERROR(NumberOf(call, "alphaOptional", numbers[1]));
@@ -115,7 +115,7 @@ Status PlanAddr(OpCall& call) {
   ref.rank = 2;
   ref.sizes[1] = 1;
   ref.strides[1] = 0;
-  return PlanElementwise(call, kernels::kOuterSumFn, numbers, {&call.outputs[0], call.RefOf(call.outputs[0])}, views);
+  return LowerElementwise(call, kernels::kOuterSumFn, numbers, {&call.outputs[0], call.RefOf(call.outputs[0])}, views);
 }
 
 }  // namespace

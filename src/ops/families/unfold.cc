@@ -9,7 +9,7 @@
 namespace reprise::ops {
 namespace {
 
-void RunUnfold(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunUnfold(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::Unfold(launch.refs[1], launch.State<kernels::UnfoldWindow>(), launch.refs[0], range);
 }
 
@@ -58,7 +58,7 @@ Status UnfoldShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], shape, [] { return "one column for each place of the window, the shape"; });
 }
 
-Status PlanUnfold(OpCall& call) {
+Status LowerUnfold(OpCall& call) {
   auto window = std::make_shared<kernels::UnfoldWindow>();
   REPRISE_RETURN_IF_ERROR(ReadWindow(call, *window));
   kernels::TensorRef self = call.RefOf(call.inputs[0]);

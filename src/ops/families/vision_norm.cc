@@ -31,9 +31,9 @@ Status CheckVector(OpCall& call, std::string_view name, int64_t channels) {
   return call.CheckShape(*operand, {&channels, 1}, [] { return "one entry for each channel:"; });
 }
 
-// ---- BatchNorm ---------------------------------------------------------------------------------------------------
+// ---- BatchNorm ----
 
-void RunBatchNorm(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunBatchNorm(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   const auto& params = launch.State<NormParams>();
   kernels::BatchNorm({.self = &launch.refs[5],
                       .weight = RefAt(launch, 6),
@@ -71,7 +71,7 @@ Status BatchNormShape(OpCall& call) {
   return call.CheckShape(call.Get("output"), input.sizes(), [] { return "the shape of input:"; });
 }
 
-Status PlanBatchNorm(OpCall& call) {
+Status LowerBatchNorm(OpCall& call) {
   const Operand& input = call.Get("input");
   if (input.tensor->count == 0) return {};
   const NormParams params{call.Bool("training"), call.Real("momentum"), call.Real("eps"), 1};
@@ -95,9 +95,9 @@ Status PlanBatchNorm(OpCall& call) {
   return {};
 }
 
-// ---- GroupNorm ---------------------------------------------------------------------------------------------------
+// ---- GroupNorm ----
 
-void RunGroupNorm(const Launch& launch, kernels::Range range, const Launch::Memory&) {
+void RunGroupNorm(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   const auto& params = launch.State<NormParams>();
   kernels::GroupNorm({.self = &launch.refs[3],
                       .gamma = RefAt(launch, 4),
@@ -110,7 +110,7 @@ void RunGroupNorm(const Launch& launch, kernels::Range range, const Launch::Memo
                      range);
 }
 
-void RunGroupNormBackward(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunGroupNormBackward(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const TensorRef sums = launch.Ref(1, memory);
   kernels::GroupNormBackward({.grad_out = &launch.refs[2],
                               .self = &launch.refs[3],
@@ -123,7 +123,7 @@ void RunGroupNormBackward(const Launch& launch, kernels::Range range, const Laun
                              range);
 }
 
-void RunParameterGrad(const Launch& launch, kernels::Range range, const Launch::Memory& memory) {
+void RunParameterGrad(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   kernels::GroupNormParameterGrad(launch.Ref(1, memory), launch.ints[0], launch.refs[0], range);
 }
 
@@ -158,7 +158,7 @@ Status GroupNormShape(OpCall& call) {
   return {};
 }
 
-Status PlanGroupNorm(OpCall& call) {
+Status LowerGroupNorm(OpCall& call) {
   const Operand& self = call.Get("self");
   if (self.tensor->count == 0) return {};
   NormParams params;
@@ -175,7 +175,7 @@ Status PlanGroupNorm(OpCall& call) {
   return {};
 }
 
-// ---- GroupNormBackward -------------------------------------------------------------------------------------------
+// ---- GroupNormBackward ----
 
 struct Wanted {
   const Operand* grad[3] = {};  // of the input, of gamma, of beta; null: not wanted
@@ -219,7 +219,7 @@ Status GroupNormBackwardShape(OpCall& call) {
   return {};
 }
 
-Status PlanGroupNormBackward(OpCall& call) {
+Status LowerGroupNormBackward(OpCall& call) {
   const Operand& input = call.Get("input");
   REPRISE_ASSIGN_OR_RETURN(const Wanted wanted, ReadMask(call));
   const int64_t sizes[3] = {call.Int("N"), call.Int("C"), 2};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The plan functions, and the rules that belong to one of them. Each checks the attributes of a call whose types and
-// shapes are already right, and adds its launches.
+// The lowering functions, and the rules that belong to one of them. Each checks the attributes of a call whose types
+// and shapes are already right, and adds its launches.
 #pragma once
 
 #include <span>
@@ -19,21 +19,21 @@ struct Operand;
 // families/elementwise.cc
 
 /// out = fn(inputs), element by element; `numbers` are its numbers, of any type.
-Status PlanElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers = {});
+Status LowerElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers = {});
 /// out = fn(inputs) for operands that the caller chooses.
-Status PlanElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers,
-                       std::span<const Operand* const> inputs);
+Status LowerElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers,
+                        std::span<const Operand* const> inputs);
 /// A view of an operand. The function reads views of inputs, which broadcast to the view of the output.
 struct ElementView {
   const Operand* operand;
   kernels::TensorRef ref;
 };
-Status PlanElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers,
-                       const ElementView& out, std::span<const ElementView> inputs);
-/// A Computation::plan that applies a function without numbers.
+Status LowerElementwise(OpCall& call, const kernels::ElementFn& fn, std::span<const kernels::Scalar> numbers,
+                        const ElementView& out, std::span<const ElementView> inputs);
+/// A Computation::lower that applies a function without numbers.
 template <const kernels::ElementFn& kFn>
-Status PlanFunction(OpCall& call) {
-  return PlanElementwise(call, kFn);
+Status LowerFunction(OpCall& call) {
+  return LowerElementwise(call, kFn);
 }
 
 /// The computation that applies one function to its operands in order.
@@ -42,15 +42,15 @@ constexpr Computation ElementwiseOf(Status (*dtype_rule)(OpCall&) = PromoteInput
   return {.dtype_rule = dtype_rule,
           .shape_rule = BroadcastInputs,
           .aliasing = Aliasing::kSameView,
-          .plan = PlanFunction<kFn>};
+          .lower = LowerFunction<kFn>};
 }
-/// The computation of an element-wise operator with a plan function of its own.
-constexpr Computation ElementwiseWith(Status (*plan)(OpCall&), Status (*dtype_rule)(OpCall&) = PromoteInputs,
+/// The computation of an element-wise operator with a lowering function of its own.
+constexpr Computation ElementwiseWith(Status (*lower)(OpCall&), Status (*dtype_rule)(OpCall&) = PromoteInputs,
                                       uint8_t code = 0) {
   return {.dtype_rule = dtype_rule,
           .shape_rule = BroadcastInputs,
           .aliasing = Aliasing::kSameView,
-          .plan = plan,
+          .lower = lower,
           .code = code};
 }
 
@@ -64,26 +64,26 @@ Status NumberOf(const OpCall& call, std::string_view name, kernels::Scalar& numb
 // families/arithmetic.cc
 
 /// out = input 0 + alpha * input 1, or minus; alpha is 1 if the row has no such attribute.
-Status PlanAdd(OpCall& call);
-Status PlanSub(OpCall& call);
+Status LowerAdd(OpCall& call);
+Status LowerSub(OpCall& call);
 
 // families/movement.cc
 
 /// out = cast(last input), which broadcasts to it.
-Status PlanCopy(OpCall& call);
+Status LowerCopy(OpCall& call);
 /// out = parameter value.
-Status PlanFill(OpCall& call);
+Status LowerFill(OpCall& call);
 /// out = code.
-Status PlanConstant(OpCall& call);
+Status LowerConstant(OpCall& call);
 /// Shape of `self` with its dims in the order of parameter dims.
 Status PermutedShape(OpCall& call);
-Status PlanPermute(OpCall& call);
+Status LowerPermute(OpCall& call);
 
 // families/joining.cc
 
 /// Shapes joined along parameter dim.
 Status ConcatenatedShape(OpCall& call);
-Status PlanConcat(OpCall& call);
+Status LowerConcat(OpCall& call);
 
 // families/matmul.cc
 
@@ -93,13 +93,13 @@ Status MatmulShape(OpCall& call);
 Status MatrixShape(OpCall& call);
 /// Batches of the same size.
 Status BatchMatrixShape(OpCall& call);
-Status PlanMatmul(OpCall& call);
+Status LowerMatmul(OpCall& call);
 
 // families/reduction.cc, families/normalization.cc
 
 /// Shape of self without parameter dims, or with size 1 there if keepDims.
 Status ReducedShape(OpCall& call);
-Status PlanReduceSum(OpCall& call);
-Status PlanSoftmax(OpCall& call);
+Status LowerReduceSum(OpCall& call);
+Status LowerSoftmax(OpCall& call);
 
 }  // namespace reprise::ops
