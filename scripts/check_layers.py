@@ -147,6 +147,7 @@ MAY_BE_HEAVY = {
     "facade/acl/state_callbacks.cc": "callbacks of the program, C functions by name",
     "facade/acl/state_callbacks.h": "callbacks of the program, C functions by name",
     "facade/acl/stream.cc": "which configurations, plain C structures, are live",
+    "facade/hccl/hccl.cc": "the configuration of the process, which is all of it that is there yet",
     "facade/op_compiler/op_compiler.cc": "options that are only kept, as texts",
     "facade/tdt_queue/queue.cc": "tables of handles of plain C objects",
 }

@@ -763,7 +763,7 @@ namespace {
                                       const LaunchAttributes& attributes, const void* args, size_t args_bytes,
                                       std::span<const ArgumentPlaceholder> placeholders) {
   KernelLaunch launch{&function, args, static_cast<uint32_t>(args_bytes), blocks, attributes, ArgsKind::kInline};
-  if (placeholders.empty()) return Submit(stream, launch);
+  if (placeholders.empty()) return SubmitLaunch(stream, launch);
   // Slots that point into the block need a block that never moves.
   std::unique_ptr<std::byte, void (*)(std::byte*)> holder(SharedBlock::New(args_bytes),
                                                           [](std::byte* unused) { SharedBlock::Release(unused); });
@@ -780,7 +780,7 @@ namespace {
   }
   launch.args_kind = ArgsKind::kHeap;
   launch.args = holder.release();
-  return Submit(stream, launch);
+  return SubmitLaunch(stream, launch);
 }
 
 }  // namespace
