@@ -33,7 +33,7 @@ class TypeMask {
     while ((bits_ >> type & 1) == 0) ++type;
     return type;
   }
-  /// Those that kernels know.
+  /// The members that kernels know.
   DTypeSet known() const;
   /// "float32, float16".
   std::string text() const;
