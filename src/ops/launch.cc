@@ -271,14 +271,17 @@ void TaskMemory::Free::operator()(void* block) const noexcept {
   ::operator delete (block, std::align_val_t{kScratchAlignment});
 }
 
+const ir::TaskType& TaskTypeOf(const Launch& launch) {
+  return launch.op.computation.engine == Engine::kCube ? kCubeType : kVectorType;
+}
+
 Status SubmitLaunches(runtime::Stream& stream, std::span<Launch* const> launches, void* workspace,
                       const TaskMemory* memory) {
   for (const Launch* launch : launches) {
     launch->Retain();
     if (memory != nullptr) memory->Retain();
     LaunchTask payload{launch, workspace, memory};
-    const ir::TaskType& type = launch->op.computation.engine == Engine::kCube ? kCubeType : kVectorType;
-    REPRISE_RETURN_IF_ERROR(runtime::SubmitKernel(stream, ir::MakeTask(type, payload)));
+    REPRISE_RETURN_IF_ERROR(runtime::SubmitKernel(stream, ir::MakeTask(TaskTypeOf(*launch), payload)));
   }
   return {};
 }

@@ -14,7 +14,7 @@ TEST(NamedOpTest, EveryRowIsAGraphOperatorWithTheTypesOfItsSteps) {
     const opdef::GraphOp* const op = opdef::FindGraphOp(row.type);
     ASSERT_NE(nullptr, op);
     ASSERT_EQ(1u, op->outputs.size()) << "steps write one output";
-    EXPECT_NE(nullptr, row.setup);
+    EXPECT_NE(nullptr, row.lower);
     const opdef::Operand* data = nullptr;  // Empty has none
     for (const opdef::Operand& input : op->inputs) {
       if (data == nullptr && !input.is_value()) data = &input;

@@ -65,10 +65,8 @@ class RowsTest : public testing::Test {
       void TakeOpaque() override { ADD_FAILURE() << "an element-wise task tells all"; }
     };
     Collect sink;
-    LaunchTask storage;
-    const ir::Task task = MakeLaunchTask(*launch, nullptr, storage);
-    ir::VisitOperands(*task.type, task.payload, sink);
-    task.Destroy();
+    const LaunchTask payload{launch, nullptr, nullptr};
+    ir::VisitOperands(TaskTypeOf(*launch), &payload, sink);
     return sink.operands;
   }
   // The declared call, in pieces and from the back, against the kernel in one.

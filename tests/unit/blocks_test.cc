@@ -746,7 +746,8 @@ TEST(BlocksReplay, CostsOfRowsAreLearnt) {
                                 [](const void*, Elementwise& rows) {
                                   rows = {{[](const void*, int64_t, int64_t) {}, 8, {}}, 32768};
                                   return true;
-                                }};
+                                },
+                            .operands = ir::NoOperands};
   chain.AddOther(little);
   for (int i = 1; i < 4; ++i) {
     chain.lane = chain.graph.AddLane(i, i, ir::kNoNode);

@@ -16,8 +16,6 @@ Status AttentionTypes(OpCall& call) {
   return OneType(call);
 }
 
-Status AnyShape(OpCall&) { return {}; }
-
 namespace {
 
 // Places in Launch::refs.

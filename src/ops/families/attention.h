@@ -110,7 +110,5 @@ StatusOr<Extent> SetVisible(const OpCall& call, Attention& a);
 
 /// One type for all operands that the row does not declare apart.
 Status AttentionTypes(OpCall& call);
-/// Shapes are checked by the lowering functions, which see them through their layouts.
-Status AnyShape(OpCall& call);
 
 }  // namespace reprise::ops::attention
