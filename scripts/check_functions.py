@@ -13,12 +13,11 @@ from pathlib import Path
 LIMIT = 80
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ["src", "facade", "python", "scripts"]
-GENERATED = re.compile(r"^(facade/[a-z_]+/generated_[a-z]+\.cc|facade/opapi/generated/|src/ops/generated/)")
+GENERATED = re.compile(r"^(facade/[a-z_]+/generated_[a-z]+\.cc|facade/opapi/generated/|src/(ops|opdef)/generated/)")
 
 # (path, function): why it stays in one piece.
 EXCEPTIONS = {
     ("src/capture/events.cc", "WaitEvent"): "the rules of a wait, in the order in which they decide",
-    ("src/exec/plan.cc", "Plan::CompileProgram"): "one pass whose parts share the labels and the jumps",
     ("src/exec/replay.cc", "Replay::RunSteps"): "the loop that runs steps: calls in it would cost what replays save",
     ("src/kernels/indexed.cc", "ForEachIndexed"): "nested loops that share a dozen of pointers and counts",
     ("src/kernels/remap.cc", "RemapWords"): "an odometer whose parts share a dozen of pointers and counts",

@@ -34,7 +34,7 @@ class Layer:
 LAYERS = {
     "src/base": Layer("Status and the error table, environment, logs, handles, futex, fault points, names and lines of code"),
     "src/kernels": Layer("pure CPU kernels over strided memory; simd/ holds all Highway code"),
-    "src/opdef": Layer("what operators are, as data: sets of types, parameters, rows", ("base", "kernels")),
+    "src/opdef": Layer("what operators are, as data: types, parameters, rows; shapes with symbols, inference", ("base", "kernels")),
     "src/ir": Layer("task, graph and its partial order, arena: what is recorded and replayed", ("base",), ("reprise",)),
     "src/device": Layer("scheduler with its workers, registry of memory, timeline", ("base", "ir")),
     "src/exec": Layer("plan (a graph made ready to run: lanes, steps, fusion) and its replay", ("base", "ir", "device")),
