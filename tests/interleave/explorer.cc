@@ -530,8 +530,7 @@ std::vector<Decision> ParseSchedule(const char* text) {
 
 }  // namespace
 
-// ---- For the ----
-// programs
+// ---- For the programs ----
 
 Report Explore(const std::string& name, const Options& options, const std::function<void()>& program) {
   Report report;
@@ -616,8 +615,7 @@ void Settle() {
   }
 }
 
-// ---- For the ----
-// shim
+// ---- For the shim ----
 
 void Point(const char* operation, const volatile void* object, const Where& where) {
   if (g_world == nullptr) return;

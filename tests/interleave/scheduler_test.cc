@@ -493,8 +493,7 @@ TEST(Stream, TwoProducers) {
   });
 }
 
-// ---- Attended by a ----
-// worker
+// ---- Attended by a worker ----
 
 // A worker that has run the stream once looks after it while it spins, then leaves and sleeps; submissions come at any
 // time meanwhile and touch nothing but the count. In the end it must have let go.

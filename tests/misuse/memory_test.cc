@@ -783,8 +783,7 @@ TEST_F(MemoryMisuse, BatchItems) {
   StillWorks();
 }
 
-// ---- Captures, ----
-// threads
+// ---- Captures, threads ----
 
 TEST_F(MemoryMisuse, CapturedStream) {
   for (const auto mode :
@@ -873,8 +872,7 @@ TEST_F(MemoryMisuse, DeviceThatWasReset) {
   });
 }
 
-// ---- Random ----
-// calls
+// ---- Random calls ----
 
 TEST_F(MemoryMisuse, RandomArguments) {
   World& w = world_;

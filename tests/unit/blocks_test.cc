@@ -111,6 +111,7 @@ const ir::TaskType kMix = {.kind = ir::TaskKind::kKernel,
 const ir::TaskType kOpaque = {.kind = ir::TaskKind::kKernel,
                               .name = "OPAQUE",
                               .run = [](RunContext&, void*) { return RunResult::kDone; },
+                              .never_waits = true,
                               .operands = ir::NoOperands};
 const ir::TaskType kFail = {.kind = ir::TaskKind::kKernel,
                             .name = "FAIL",
@@ -455,8 +456,7 @@ TEST(Blocks, AGroupEndsSomewhere) {
   EXPECT_EQ(chain.Shape(), "p1024 p1024 p52");
 }
 
-// ---- Laid out on ----
-// lanes
+// ---- Laid out on lanes ----
 
 TEST(ScheduledBlocks, TasksOfSeveralStreamsFuse) {
   Chain chain;

@@ -19,8 +19,7 @@ namespace {
 
 using namespace testing;  // NOLINT: the graphs that both tests use
 
-// ---- Graphs of ----
-// captures
+// ---- Graphs of captures ----
 
 TEST(Dag, OrdersWhatTheGraphOrdersAndNothingElse) {
   for (unsigned seed = 1; seed <= static_cast<unsigned>(Loops(1500, 60)); ++seed) {
@@ -121,8 +120,7 @@ TEST(Dag, BarriersOfThousandsOfLanesStayLinear) {
   EXPECT_LE(dag.preds.size(), size_t{2} * kRounds * lanes);
 }
 
-// ---- Any ----
-// graph
+// ---- Any graph ----
 
 const TaskType kHost = Type(TaskKind::kHostFunc, false);
 const TaskType kExternal = Type(TaskKind::kExternalWait, false);

@@ -202,8 +202,7 @@ TEST(Plan, DisabledTasksAreLeftOut) {
   EXPECT_EQ(Count(*Plan::Compile(graph), Step::kRun), 0u);
 }
 
-// ---- Random ----
-// graphs
+// ---- Random graphs ----
 
 // A graph whose result does not depend on timing if, and only if, its edges hold: each lane computes in its own cell; a
 // record is preceded by a copy of that cell into a slot of its own, a wait is followed by a use of that slot.
