@@ -10,7 +10,7 @@ ADD = {"operator": "aclnnAdd", "header": "aclnn_add.h", "about": "", "rank": "A"
        "parameters": "const aclTensor* self, const aclTensor* other, const aclScalar* alpha, aclTensor* out",
        "roles": "in in attr:1 out", "computation": "kAdd", "graph_op": "Add", "bound": "exact", "formula": "",
        "shapes": "same", "note": ""}
-SUM = {"computation": "kReduceSum", "family": "reduction", "plan": "PlanReduceSum", "code": "", "type_rule": "OneType",
+SUM = {"computation": "kReduceSum", "family": "reduction", "lower": "LowerReduceSum", "code": "", "type_rule": "OneType",
        "shape_rule": "ReducedShape", "aliasing": "none", "engine": "vector", "takes": "", "determinism": "always"}
 GELU = {"torch": "npu::npu_gelu", "function": "aclnnGeluV2", "arguments": "input approximate:none=0,tanh=1 @0",
         "with_scalar": "", "only": ""}
