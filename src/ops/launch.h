@@ -189,9 +189,9 @@ struct LaunchTask {
 /// The type of its tasks.
 const ir::TaskType& TaskTypeOf(const Launch& launch);
 
-/// The one way by which prepared launches enter a stream, however the operator was called: each becomes a task, in their
-/// order, through the door for kernels. The tasks take references of their own.
-/// `workspace`: of all of them; `memory`: what they own together, or null.
+/// The one way by which prepared launches enter a stream, however the operator was called: each becomes a task, in
+/// their order, through the door for kernels. The tasks take references of their own. `workspace`: of all of them;
+/// `memory`: what they own together, or null.
 Status SubmitLaunches(runtime::Stream& stream, std::span<Launch* const> launches, void* workspace,
                       const TaskMemory* memory);
 

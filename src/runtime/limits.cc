@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "runtime/thread.h"
 
 namespace reprise::runtime {
@@ -27,7 +27,7 @@ KeptSize& Kept(SizeLimit limit) {
 }  // namespace
 
 uint32_t EffectiveCores(Device& device, const Stream* stream, int type) {
-  std::lock_guard lock(device.limits_mutex);
+  MutexLock lock(device.limits_mutex);
   if (stream != nullptr && stream->attributes.limits.cores[type] != 0) return stream->attributes.limits.cores[type];
   return device.limits.cores[type] != 0 ? device.limits.cores[type] : HardwareCores(type);
 }
@@ -40,22 +40,22 @@ uint32_t EffectiveCoresOfThread(Device& device, int type) {
 }
 
 void SetCores(Device& device, int type, uint32_t cores) {
-  std::lock_guard lock(device.limits_mutex);
+  MutexLock lock(device.limits_mutex);
   device.limits.cores[type] = cores;
 }
 
 void SetCores(Stream& stream, int type, uint32_t cores) {
-  std::lock_guard lock(stream.device().limits_mutex);
+  MutexLock lock(stream.device().limits_mutex);
   stream.attributes.limits.cores[type] = cores;
 }
 
 void ResetCores(Device& device) {
-  std::lock_guard lock(device.limits_mutex);
+  MutexLock lock(device.limits_mutex);
   device.limits = {};
 }
 
 void ResetCores(Stream& stream) {
-  std::lock_guard lock(stream.device().limits_mutex);
+  MutexLock lock(stream.device().limits_mutex);
   stream.attributes.limits = {};
 }
 
