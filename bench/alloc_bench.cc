@@ -24,6 +24,7 @@ namespace {
 
 using reprise::Status;
 using reprise::StatusOr;
+using reprise::memory::CapturePoint;
 using reprise::memory::CaptureState;
 using reprise::memory::Config;
 using reprise::memory::DeviceAllocator;
@@ -46,6 +47,7 @@ class Addresses : public reprise::memory::Driver {
   void* CurrentStream(int) override { return current_; }
   int CurrentDevice() override { return 0; }
   CaptureState CaptureOf(void* stream) override { return {stream == captured_.load(std::memory_order_relaxed), 1}; }
+  CapturePoint PointInCapture(void*) override { return {}; }
   StatusOr<void*> RecordEvent(void*) override { return static_cast<void*>(this); }
   bool IsDone(void*) override { return true; }
   void Wait(void*) override {}
