@@ -65,6 +65,11 @@ Status TypeOfDTypeParam(OpCall& call) {
                       "pass the type of the output");
 }
 
+Status TypeOfSelf(OpCall& call) {
+  call.compute = call.inputs[0].dtype;
+  return {};
+}
+
 Status ComputeInFloat(OpCall& call) {
   call.compute = DType::kFloat;
   return {};
@@ -108,6 +113,22 @@ Status AnyShape(OpCall&) { return {}; }
 
 Status ShapeOfFirstInput(OpCall& call) {
   return call.CheckShape(call.outputs[0], call.inputs[0].sizes(), [] { return "the shape"; });
+}
+
+StatusOr<const Operand*> WantedGradient(const OpCall& call, size_t which) {
+  static constexpr std::string_view kGradients[] = {"gradInput", "gradWeight", "gradBias"};
+  const std::vector<bool> mask = call.Bools("outputMask");
+  if (mask.size() != 3) {
+    return call.Invalid(fmt::format("outputMask has {} entries, expected 3", mask.size()),
+                        "one for each of gradInput, gradWeight and gradBias");
+  }
+  if (!mask[which]) return static_cast<const Operand*>(nullptr);
+  const auto found = std::find_if(call.outputs.begin(), call.outputs.end(), [&](const Operand& output) {
+    return call.op.params[output.param].name == kGradients[which];
+  });
+  if (found != call.outputs.end()) return &*found;
+  return call.Invalid(fmt::format("{} is null, and entry {} of outputMask asks for it", kGradients[which], which),
+                      "pass a tensor or false");
 }
 
 }  // namespace reprise::ops

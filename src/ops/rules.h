@@ -22,12 +22,14 @@ Status OneType(OpCall& call);
 Status TypeOfOutput(OpCall& call);
 /// Parameter dtype, which must be the type of the output.
 Status TypeOfDTypeParam(OpCall& call);
+/// The type of the first input, whatever the outputs are.
+Status TypeOfSelf(OpCall& call);
 /// float32, whatever comes in and goes out.
 Status ComputeInFloat(OpCall& call);
 
 // ---- Shapes ----
 
-/// Any; where they must fit, the plan checks them.
+/// Any; where they must fit, the lowering checks them.
 Status AnyShape(OpCall& call);
 /// The first output has the shape of the first input.
 Status ShapeOfFirstInput(OpCall& call);
@@ -36,6 +38,12 @@ Status BroadcastInputs(OpCall& call);
 
 /// The broadcast shape of two shapes; null where they do not broadcast.
 bool Broadcast(std::span<const int64_t> a, std::span<const int64_t> b, Dims& result);
+
+// ---- Results that a mask asks for ----
+
+/// The result among gradInput, gradWeight and gradBias that entry `which` of attribute outputMask asks for; null where
+/// it asks for none.
+StatusOr<const Operand*> WantedGradient(const OpCall& call, size_t which);
 
 // ---- Splitting ----
 

@@ -264,24 +264,6 @@ Status LowerConvTbc(OpCall& call) {
 
 // ---- Gradients ----
 
-constexpr std::string_view kGradients[] = {"gradInput", "gradWeight", "gradBias"};
-
-// The result that outputMask asks for; null where it does not.
-StatusOr<const Operand*> WantedGradient(const OpCall& call, size_t which) {
-  const std::vector<bool> mask = call.Bools("outputMask");
-  if (mask.size() != 3) {
-    return call.Invalid(fmt::format("outputMask has {} entries, expected 3", mask.size()),
-                        "one for each of gradInput, gradWeight and gradBias");
-  }
-  if (!mask[which]) return static_cast<const Operand*>(nullptr);
-  const auto found = std::find_if(call.outputs.begin(), call.outputs.end(), [&](const Operand& output) {
-    return call.op.params[output.param].name == kGradients[which];
-  });
-  if (found != call.outputs.end()) return &*found;
-  return call.Invalid(fmt::format("{} is null, and entry {} of outputMask asks for it", kGradients[which], which),
-                      "pass a tensor or false");
-}
-
 Status ConvolutionBackwardShape(OpCall& call) {
   ConvShape shape;
   REPRISE_RETURN_IF_ERROR(ReadConvolution(call, shape));

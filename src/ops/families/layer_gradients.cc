@@ -15,24 +15,6 @@ namespace {
 
 using kernels::BatchNormGradient;
 
-constexpr std::string_view kNormGradients[] = {"gradInput", "gradWeight", "gradBias"};
-
-// The result that outputMask asks for; null where it does not.
-StatusOr<const Operand*> WantedNormGradient(const OpCall& call, size_t which) {
-  const std::vector<bool> mask = call.Bools("outputMask");
-  if (mask.size() != 3) {
-    return call.Invalid(fmt::format("outputMask has {} entries, expected 3", mask.size()),
-                        "one for each of gradInput, gradWeight and gradBias");
-  }
-  if (!mask[which]) return static_cast<const Operand*>(nullptr);
-  const auto found = std::find_if(call.outputs.begin(), call.outputs.end(), [&](const Operand& output) {
-    return call.op.params[output.param].name == kNormGradients[which];
-  });
-  if (found != call.outputs.end()) return &*found;
-  return call.Invalid(fmt::format("{} is null, and entry {} of outputMask asks for it", kNormGradients[which], which),
-                      "pass a tensor or false");
-}
-
 // The statistics that the normalisation used: those of the batch, or the running ones.
 struct NormStatistics {
   std::string_view mean, spread;
@@ -63,7 +45,7 @@ Status BatchNormBackwardShape(OpCall& call) {
   }
   if (const Operand* weight = call.Find("weight")) REPRISE_RETURN_IF_ERROR(call.CheckShape(*weight, line, single));
   for (size_t i = 0; i < 3; ++i) {
-    REPRISE_ASSIGN_OR_RETURN(const Operand* wanted, WantedNormGradient(call, i));
+    REPRISE_ASSIGN_OR_RETURN(const Operand* wanted, WantedGradient(call, i));
     if (wanted == nullptr) continue;
     REPRISE_RETURN_IF_ERROR(i == 0 ? call.CheckShape(*wanted, input.sizes(), whole)
                                    : call.CheckShape(*wanted, line, single));
@@ -91,7 +73,7 @@ Status LowerBatchNormBackward(OpCall& call) {
   const Operand& input = call.Get("input");
   const Operand* wanted[3];
   for (size_t i = 0; i < 3; ++i) {
-    REPRISE_ASSIGN_OR_RETURN(wanted[i], WantedNormGradient(call, i));
+    REPRISE_ASSIGN_OR_RETURN(wanted[i], WantedGradient(call, i));
   }
   const NormStatistics statistics = StatisticsOf(call);
   Launch& launch = call.AddLaunch(RunBatchNormBackward);

@@ -217,11 +217,6 @@ void Reduction::Lower(const Operand* out, const TensorRef& out_view, const Opera
 
 bool IsComplex(DType type) { return kernels::CategoryOf(type) == Category::kComplex; }
 
-Status TypeOfSelf(OpCall& call) {
-  call.compute = call.inputs[0].dtype;
-  return {};
-}
-
 // Parameter dtype is the type of the output, a floating or complex one.
 Status TypeOfMean(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(TypeOfDTypeParam(call));

@@ -41,12 +41,6 @@ Status PolarType(OpCall& call) {
                                                  kernels::Name(result), call.InputTypes()));
 }
 
-// Computes in the type of the input, whatever the output is.
-Status TypeOfInput(OpCall& call) {
-  call.compute = call.inputs[0].dtype;
-  return {};
-}
-
 // ---- Functions with numbers ----
 
 // Attribute eps limits the argument to [eps, 1 - eps] unless it is negative.
