@@ -38,6 +38,9 @@ foreach(library IN LISTS libraries)
 endforeach()
 
 install(TARGETS ${installed} EXPORT RepriseTargets LIBRARY DESTINATION ${REPRISE_LIB_DIR})
+if(TARGET reprise-planner)
+  install(TARGETS reprise-planner RUNTIME DESTINATION bin)
+endif()
 install(DIRECTORY include/ DESTINATION include)
 install(FILES LICENSE DESTINATION share/doc/reprise)
 install(FILES cmake/install/ascendc.cmake cmake/install/launch.h

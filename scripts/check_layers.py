@@ -35,6 +35,7 @@ LAYERS = {
     "src/base": Layer("Status and the error table, environment, logs, handles, futex, fault points, names and lines of code"),
     "src/kernels": Layer("pure CPU kernels over strided memory; simd/ holds all Highway code"),
     "src/opdef": Layer("what operators are, as data: types, parameters, rows; shapes with symbols, inference", ("base", "kernels")),
+    "src/plan": Layer("planner of static memory: problem, heuristics, search, check; a leaf", ("base",)),
     "src/ir": Layer("task, graph and its partial order, arena: what is recorded and replayed", ("base",), ("reprise",)),
     "src/device": Layer("scheduler with its workers, registry of memory, timeline", ("base", "ir")),
     "src/exec": Layer("plan (a graph made ready to run: lanes, steps, fusion) and its replay", ("base", "ir", "device")),
@@ -106,7 +107,8 @@ THIRD_PARTY = (
     ThirdParty(r"(ATen|c10|torch|pybind11)/|Python\.h|structmember\.h", r"python/csrc/", "PyTorch and Python: python/csrc"),
     ThirdParty(r"backtrace\.h", r"src/base/source_line\.cc", "libbacktrace of GCC: src/base/source_line.cc"),
     ThirdParty(r"valgrind/", r"src/base/memory_checker\.cc", "valgrind's requests, where the header is there: src/base/memory_checker.cc"),
-    ThirdParty(r"fmt/", r"(src|facade|tests|python)/(?!kernels/)", "fmt: everywhere but include/ and src/kernels"),
+    ThirdParty(r"CLI/", r"tools/", "CLI11: tools"),
+    ThirdParty(r"fmt/", r"(src|facade|tests|tools|python)/(?!kernels/)", "fmt: everywhere but include/ and src/kernels"),
 )
 
 # The door: tasks enter a stream, its store or the graph of its capture by the functions of submission.h alone. The

@@ -5,7 +5,7 @@
 set -euo pipefail
 
 declare -A packages=(
-  [build]="g++ cmake ninja-build make python3 libfmt-dev nlohmann-json3-dev libhwy-dev ccache"
+  [build]="g++ cmake ninja-build make python3 libfmt-dev nlohmann-json3-dev libhwy-dev libcli11-dev ccache"
   [torch]="python3-venv python3-dev"  # scripts/venv.sh, and headers for the extension
   [test]="libgtest-dev libgmock-dev valgrind"  # valgrind counts instructions; without it those tests are skipped
   [lint]="clang-format clang-tidy clang-14"  # clang: its analysis of locks
@@ -23,6 +23,7 @@ declare -A elsewhere=(
   [libfmt-dev]="fmt/core.h fmt-devel fmt fmt-devel"
   [nlohmann-json3-dev]="nlohmann/json.hpp json-devel nlohmann-json nlohmann_json-devel"
   [libhwy-dev]="hwy/highway.h google-highway-devel highway highway-devel"
+  [libcli11-dev]="CLI/CLI.hpp cli11-devel cli11 cli11-devel"
   [libgtest-dev]="gtest/gtest.h gtest-devel gtest gtest"
   [libgmock-dev]="gmock/gmock.h gmock-devel gtest gmock"
   [python3-dev]="python3-config python3-devel python python3-devel"

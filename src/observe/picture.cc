@@ -18,7 +18,7 @@
 #include "observe/colours.h"
 #include "observe/grouping.h"
 #include "observe/lanes.h"
-#include "observe/svg_text.h"
+#include "base/svg_text.h"
 #include "observe/task_text.h"
 
 namespace reprise::observe {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "observe/svg_text.h"
+#include "base/svg_text.h"
 
 #include <cstdint>
 
 #include "base/utf8.h"
 
-namespace reprise::observe {
+namespace reprise {
 namespace {
 
 // Advance widths of ' ' to '~' in hundredths of the font size, rounded up from DejaVu Sans, which is wide.
@@ -78,4 +78,4 @@ std::string FitText(std::string_view text, double width, double font_size, bool 
   return out;
 }
 
-}  // namespace reprise::observe
+}  // namespace reprise
