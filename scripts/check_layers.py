@@ -57,6 +57,7 @@ LAYERS = {
     "src/profile": Layer("profiler, marks and ranges of the program", ("base", "ir", "device", "runtime")),
     "src/observe": Layer("JSON trace, SVG picture and DOT of a model", ("base", "ir", "device", "kernels", "runtime", "model")),
     "src/ge": Layer("classes of the graph engine as callers see them"),
+    "src/compiler": Layer("graphs of operators before they are tasks: import, check, shapes", ("base", "opdef")),
     "src/api": Layer(
         "implementation of include/reprise",
         ("base", "kernels", "opdef", "ir", "device", "exec", "runtime", "ops", "memory", "rng", "model", "capture", "observe"),
@@ -107,6 +108,7 @@ THIRD_PARTY = (
     ThirdParty(r"(ATen|c10|torch|pybind11)/|Python\.h|structmember\.h", r"python/csrc/", "PyTorch and Python: python/csrc"),
     ThirdParty(r"backtrace\.h", r"src/base/source_line\.cc", "libbacktrace of GCC: src/base/source_line.cc"),
     ThirdParty(r"valgrind/", r"src/base/memory_checker\.cc", "valgrind's requests, where the header is there: src/base/memory_checker.cc"),
+    ThirdParty(r"google/protobuf/|api/ge\.pb\.h", r"src/compiler/import/|tests/", "protobuf: src/compiler/import and tests"),
     ThirdParty(r"CLI/", r"tools/", "CLI11: tools"),
     ThirdParty(r"fmt/", r"(src|facade|tests|tools|python)/(?!kernels/)", "fmt: everywhere but include/ and src/kernels"),
 )

@@ -7,7 +7,7 @@ set -euo pipefail
 declare -A packages=(
   [build]="g++ cmake ninja-build make python3 libfmt-dev nlohmann-json3-dev libhwy-dev libcli11-dev ccache"
   [torch]="python3-venv python3-dev"  # scripts/venv.sh, and headers for the extension
-  [test]="libgtest-dev libgmock-dev valgrind"  # valgrind counts instructions; without it those tests are skipped
+  [test]="libgtest-dev libgmock-dev libprotobuf-dev protobuf-compiler valgrind"  # valgrind counts instructions; without it those tests are skipped
   [lint]="clang-format clang-tidy clang-14"  # clang: its analysis of locks
   [bench]="libtbb-dev pocl-opencl-icd ocl-icd-libopencl1 opencl-c-headers"  # what we are compared with
   [fuzz]="clang-14 libclang-rt-14-dev llvm-14"  # compiler; libFuzzer and sanitizers; names in stack traces
@@ -24,6 +24,8 @@ declare -A elsewhere=(
   [nlohmann-json3-dev]="nlohmann/json.hpp json-devel nlohmann-json nlohmann_json-devel"
   [libhwy-dev]="hwy/highway.h google-highway-devel highway highway-devel"
   [libcli11-dev]="CLI/CLI.hpp cli11-devel cli11 cli11-devel"
+  [libprotobuf-dev]="google/protobuf/message.h protobuf-devel protobuf protobuf-devel"
+  [protobuf-compiler]="protoc protobuf-compiler protobuf protobuf-devel"
   [libgtest-dev]="gtest/gtest.h gtest-devel gtest gtest"
   [libgmock-dev]="gmock/gmock.h gmock-devel gtest gmock"
   [python3-dev]="python3-config python3-devel python python3-devel"

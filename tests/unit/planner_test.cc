@@ -208,16 +208,16 @@ TEST(PlannerSearch, FindsTheLowestPlanWithEachTechniqueAndWithout) {
                                              {.memory = false},
                                              {.learning = false},
                                              {false, false, false, false, false}};
-  for (int run = 0; run < Loops(60, 10); ++run) {
+  for (int run = 0; run < Loops(25, 6); ++run) {
     const Problem problem = RandomProblem(random, 6, 7, 9);
     const Bytes lowest = BruteForce(problem);
     for (size_t i = 0; i < all.size(); ++i) {
       Search search(problem, static_cast<uint32_t>(i), all[i]);
-      ASSERT_EQ(search.Fit(lowest, 1'000'000), Outcome::kFits) << run << " " << i;
+      ASSERT_EQ(search.Fit(lowest, 20'000'000, 5'000'000), Outcome::kFits) << run << " " << i;
       ASSERT_EQ(search.solution().height, lowest);
       ASSERT_TRUE(Check(problem, search.solution()).ok());
-      ASSERT_EQ(search.Fit(lowest - 1, 1'000'000), Outcome::kTooHigh) << run << " " << i;
-      ASSERT_EQ(search.Fit(lowest + 1, 1'000'000), Outcome::kFits) << "failures of a lower capacity say nothing";
+      ASSERT_EQ(search.Fit(lowest - 1, 20'000'000, 5'000'000), Outcome::kTooHigh) << run << " " << i;
+      ASSERT_EQ(search.Fit(lowest + 1, 20'000'000, 5'000'000), Outcome::kFits) << "failures of a lower capacity say nothing";
     }
   }
 }
@@ -266,7 +266,7 @@ TEST(PlannerSearch, TwoRunsAreTheSame) {
 
 TEST(Planner, IsNeverWorseThanGreedyBySize) {
   Random random(31);
-  for (int run = 0; run < Loops(150, 20); ++run) {
+  for (int run = 0; run < Loops(60, 15); ++run) {
     Problem problem = RandomProblem(random, 1 + static_cast<int>(Below(random, 120)), 1 + Below(random, 200), 4096);
     for (Buffer& buffer : problem.buffers) {
       if (run % 3 == 1) buffer.alignment = 512;
@@ -288,7 +288,7 @@ TEST(Planner, IsNeverWorseThanGreedyBySize) {
 TEST(Planner, ManyBuffers) {
   Random random(37);
   Problem problem;
-  const int count = Loops(100'000, 10'000);
+  const int count = Loops(30'000, 5'000);
   for (int i = 0; i < count; ++i) {
     const Time begin = Below(random, count);
     problem.buffers.push_back({begin, begin + 1 + Below(random, 100), 512 * (1 + Below(random, 1000))});
