@@ -37,6 +37,8 @@ foreach(library IN LISTS libraries)
   endif()
 endforeach()
 
+add_custom_target(reprise_libraries DEPENDS ${installed})
+
 install(TARGETS ${installed} EXPORT RepriseTargets LIBRARY DESTINATION ${REPRISE_LIB_DIR})
 install(DIRECTORY include/ DESTINATION include)
 install(FILES LICENSE DESTINATION share/doc/reprise)
