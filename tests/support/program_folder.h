@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a test program finds what is built with it: kernel binaries, libraries. Its object may be part of the programs of
-// several build trees, so no path is compiled in.
+// Where a test program finds what is built with it: kernel binaries, libraries. Its object may be part of the programs
+// of several build trees, so no path is compiled in.
 #pragma once
 
 #include <unistd.h>
