@@ -2,11 +2,12 @@
 # otherwise it prints the one command to run).
 #
 #   make demo                 capture a program, replay it, show result, gain and a picture
-#   make test                 all tests: optimised, with PyTorch, under AddressSanitizer and UBSan, under ThreadSanitizer
-#   make test PRESETS=release one of these rows (release, torch, asan, tsan; debug too)
+#   make test                 all tests: optimised, with PyTorch, with the published torch-npu package, under
+#                             AddressSanitizer and UBSan, under ThreadSanitizer
+#   make test PRESETS=release one of these rows (release, torch, wheel, asan, tsan; debug too)
 #   make test-all             the same with the full form of sweeps and random tests, and all programs in all rows
 #   make test-models          transformers, diffusers, timm, lightning and others on the device npu; downloads them
-#   make test-wheel           the published torch-npu package on the installed libraries; downloads it
+#   make test-wheel           the row wheel alone: the published package on the installed libraries; downloads it
 #   make flaky                looks for tests that fail now and then, on a busy machine; FLAKY_MINUTES=60
 #   make mutants              builds small mistakes and sees that the tests catch them; MUTANTS_ARGS="--only NAME"
 #   make conformance          which items of the specification are covered and pass
@@ -20,7 +21,7 @@ SHELL := /bin/bash
 PREFIX ?= $(CURDIR)/prefix
 STRIP ?= --strip
 JOBS ?= $(shell nproc)
-PRESETS ?= release torch asan tsan
+PRESETS ?= release torch wheel asan tsan
 
 .PHONY: demo test test-all test-models test-wheel flaky mutants conformance bench fuzz lint format install uninstall deps dev-deps clean
 
@@ -28,7 +29,7 @@ demo: deps
 	@scripts/demo.sh "$(CURDIR)/build/demo"
 
 test: deps
-	@scripts/deps.sh test $(filter torch,$(PRESETS))
+	@scripts/deps.sh test $(if $(filter torch wheel,$(PRESETS)),torch)
 	@scripts/run_tests.sh $(PRESETS)
 
 test-all: export REPRISE_TEST_FORM = full
@@ -38,13 +39,14 @@ test-models: deps
 	@scripts/deps.sh torch
 	@scripts/test_models.sh $(MODELS_ARGS)
 
-test-wheel: deps
-	@scripts/run_tests.sh wheel
+test-wheel: PRESETS = wheel
+test-wheel: test
 
+flaky: FLAKY_ROWS = $(filter-out wheel,$(PRESETS))
 flaky: deps
-	@scripts/deps.sh test $(filter torch,$(PRESETS))
-	@scripts/run_tests.sh --build $(PRESETS)
-	@scripts/flaky.py $(PRESETS)
+	@scripts/deps.sh test $(filter torch,$(FLAKY_ROWS))
+	@scripts/run_tests.sh --build $(FLAKY_ROWS)
+	@scripts/flaky.py $(FLAKY_ROWS)
 
 mutants: deps
 	@scripts/deps.sh test

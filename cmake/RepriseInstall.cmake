@@ -37,6 +37,8 @@ foreach(library IN LISTS libraries)
   endif()
 endforeach()
 
+add_custom_target(reprise_libraries DEPENDS ${installed})
+
 install(TARGETS ${installed} EXPORT RepriseTargets LIBRARY DESTINATION ${REPRISE_LIB_DIR})
 if(TARGET reprise-planner)
   install(TARGETS reprise-planner RUNTIME DESTINATION bin)

@@ -11,8 +11,11 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
 endif()
 # -g1 keeps line numbers for back traces and sanitizers at a third of the size and link time of -g.
-# Instrumented code takes twice as long to optimise, and is not for timing.
-if(REPRISE_SANITIZE)
+# Instrumented code takes twice as long to optimise, and is not for timing. AddressSanitizer's tests gain less from it than
+# it costs; ThreadSanitizer would watch each local variable without.
+if(REPRISE_SANITIZE MATCHES "^address")  # not for fuzzing
+  set(optimise -O0)
+elseif(REPRISE_SANITIZE)
   set(optimise -O1)
 else()
   set(optimise -O2)
@@ -145,20 +148,25 @@ function(reprise_shared target)
     LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${arg_SYMBOLS}
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib64
     BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")
+  # A program that has an inline function of ours, too, keeps it to itself: the library's is the instrumented one.
+  target_link_options(${target} PRIVATE -Wl,-Bsymbolic-functions)
   if(NOT REPRISE_SANITIZE)
     # A forgotten symbol is an error here, not in the user's program.
-    target_link_options(${target} PRIVATE -Wl,--no-undefined -Wl,-Bsymbolic-functions)
+    target_link_options(${target} PRIVATE -Wl,--no-undefined)
   endif()
 endfunction()
 
+include(${PROJECT_SOURCE_DIR}/cmake/RepriseTestObjects.cmake)
+
 # reprise_test(<name> SOURCES <files> [LIBS <libs>] [LABELS <labels>] [TIMEOUT <s>] [DEFINES <defs>]
-#              [NOT_UNDER <sanitizers>] [FULL_UNDER <sanitizers>] [OPTIMISED])
+#              [NOT_UNDER <sanitizers>] [FULL_UNDER <sanitizers>] [OPTIMISED] [INSTRUMENTED])
 # A GoogleTest program. NOT_UNDER thread: left out of that row, where it would cost time and cannot find anything that the
 # other rows do not. FULL_UNDER thread: left out of the short form of that row (`make test`) and part of the full one
 # (`make test-all`), because what it does there other programs of the row do, too. OPTIMISED: for tests that compute much
-# themselves, or whose subject is inline code of ours.
+# themselves. INSTRUMENTED: sanitizers look at its objects, too, because its subject is inline code of ours, or because the
+# sanitizer takes the place of what it counts; others are compiled once for all rows, see RepriseTestObjects.cmake.
 function(reprise_test name)
-  cmake_parse_arguments(arg "OPTIMISED" "TIMEOUT" "SOURCES;LIBS;LABELS;DEFINES;NOT_UNDER;FULL_UNDER" ${ARGN})
+  cmake_parse_arguments(arg "OPTIMISED;INSTRUMENTED" "TIMEOUT" "SOURCES;LIBS;LABELS;DEFINES;NOT_UNDER;FULL_UNDER" ${ARGN})
   if(NOT REPRISE_FULL_TESTS)
     list(APPEND arg_NOT_UNDER ${arg_FULL_UNDER})
   endif()
@@ -171,12 +179,17 @@ function(reprise_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 600)
   endif()
-  add_executable(${name} ${arg_SOURCES})
+  add_executable(${name})
   target_link_libraries(${name} PRIVATE reprise_build_flags reprise_fmt GTest::gmock GTest::gtest_main Threads::Threads
                                         ${arg_LIBS})
-  if(NOT arg_OPTIMISED)
-    target_link_libraries(${name} PRIVATE reprise_test_flags)
-    reprise_precompiled(${name} test)
+  if(REPRISE_TEST_OBJECTS AND NOT arg_INSTRUMENTED)
+    reprise_take_objects(${name} ${arg_SOURCES})
+  else()
+    target_sources(${name} PRIVATE ${arg_SOURCES})
+    if(NOT arg_OPTIMISED)
+      target_link_libraries(${name} PRIVATE reprise_test_flags)
+      reprise_precompiled(${name} test)
+    endif()
   endif()
   target_compile_definitions(${name} PRIVATE ${arg_DEFINES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)

@@ -103,11 +103,11 @@ torch_row() {
     "$python" -m pytest -q -n 2 --dist worksteal "--junitxml=$results/ops.xml" tests/ops
 }
 
-# The libraries as `make install` installs them, below build/.
+# The libraries as `make install` installs them, below build/: those of the row release, however its tree is set up.
 build_wheel() {
   wheel_python=$(scripts/wheel_venv.sh) || return
   rm -rf build/wheel
-  TARGETS=all scripts/build.sh release -DREPRISE_BUILD_TESTS=OFF -DREPRISE_TORCH=OFF &&
+  TARGETS=reprise_libraries scripts/build.sh release &&
     cmake --install build/release --prefix "$PWD/build/wheel" --strip >/dev/null
 }
 
@@ -121,6 +121,7 @@ wheel_row() {
     return
   fi
   [ "$status" -eq 0 ] || exit "$status"
+  unset PYTHONDONTWRITEBYTECODE  # as above
   # shellcheck disable=SC2016
   ASCEND_PROCESS_LOG_PATH=$PWD/$results/log row wheel "$results" build/release/tests-wheel.log \
     bash -c 'source build/wheel/set_env.sh; exec "$@"' wheel \

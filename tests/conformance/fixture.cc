@@ -14,9 +14,7 @@
 #include <thread>
 #include <utility>
 
-#ifndef CONFORMANCE_KERNELS
-#error "CONFORMANCE_KERNELS must be the path of conformance_kernels.so"
-#endif
+#include "../support/program_folder.h"
 
 namespace reprise::conformance {
 namespace {
@@ -414,7 +412,8 @@ void AclGraph::DestroyEvent(aclrtEvent event) {
 }
 
 aclrtFuncHandle AclGraph::Kernel(const std::string& name) {
-  if (impl_->binary == nullptr) MUST(aclrtBinaryLoadFromFile(CONFORMANCE_KERNELS, nullptr, &impl_->binary));
+  static const std::string kernels = testing::BesideProgram("conformance_kernels.so");
+  if (impl_->binary == nullptr) MUST(aclrtBinaryLoadFromFile(kernels.c_str(), nullptr, &impl_->binary));
   aclrtFuncHandle& function = impl_->kernels[name];
   if (function == nullptr) MUST(aclrtBinaryGetFunction(impl_->binary, name.c_str(), &function));
   return function;

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "../support/program_folder.h"
 #include "device/memory.h"
 #include "input.h"
 #include "model/model.h"
@@ -648,7 +649,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   MUST(aclInit(nullptr));
   MUST(aclrtSetDevice(0));
   MUST(aclrtGetCurrentContext(&home));
-  MUST(aclrtBinaryLoadFromFile(FUZZ_KERNELS, nullptr, &binary));
+  MUST(aclrtBinaryLoadFromFile(reprise::testing::BesideProgram("conformance_kernels.so").c_str(), nullptr, &binary));
   const char* const names[] = {"append", "axpb", "fail", "aicpu_append"};
   for (size_t i = 0; i < kernels.size(); ++i) MUST(aclrtBinaryGetFunction(binary, names[i], &kernels[i]));
   FreshCaptureWorks();  // starts the workers

@@ -10,11 +10,13 @@
 #include <fstream>
 #include <thread>
 
+#include "../support/program_folder.h"
 #include "fixture.h"
 
 namespace reprise::testing {
 namespace {
 
+const std::string kKernels = BesideProgram("misuse_kernels.so");
 constexpr size_t kMaxArgsBytes = 64 << 10;
 
 struct World : BasicWorld {
@@ -79,9 +81,9 @@ class KernelMisuse : public Misuse<World> {
   void SetUp() override {
     Misuse::SetUp();
     World& w = world_;
-    std::ifstream in(MISUSE_KERNELS, std::ios::binary);
+    std::ifstream in(kKernels.c_str(), std::ios::binary);
     w.image = {std::istreambuf_iterator<char>(in), {}};
-    MUST(aclrtBinaryLoadFromFile(MISUSE_KERNELS, nullptr, &w.binary));
+    MUST(aclrtBinaryLoadFromFile(kKernels.c_str(), nullptr, &w.binary));
     MUST(aclrtBinaryGetFunction(w.binary, "add", &w.add));
     MUST(aclrtBinaryGetFunction(w.binary, "touch", &w.touch));
     MUST(aclrtBinaryGetFunction(w.binary, "opaque", &w.opaque));
@@ -142,7 +144,7 @@ class KernelMisuse : public Misuse<World> {
 TEST_F(KernelMisuse, NullPointers) {
   Everywhere({
       ROW(100000, aclrtBinaryLoadFromFile(nullptr, nullptr, w.out.handle())),
-      ROW(100000, aclrtBinaryLoadFromFile(MISUSE_KERNELS, nullptr, nullptr)),
+      ROW(100000, aclrtBinaryLoadFromFile(kKernels.c_str(), nullptr, nullptr)),
       ROW(100000, aclrtBinaryLoadFromData(nullptr, 8, nullptr, w.out.handle())),
       ROW(100000, aclrtBinaryLoadFromData(w.image.data(), w.image.size(), nullptr, nullptr)),
       ROW(100000, aclrtBinaryUnLoad(nullptr)),
@@ -497,10 +499,10 @@ TEST_F(KernelMisuse, FilesThatAreNoBinaries) {
       ROW(107000, aclrtBinaryLoadFromFile("/", nullptr, w.out.handle())),
       ROW(107000, aclrtBinaryLoadFromFile("/dev/zero", nullptr, w.out.handle())),
       ROW(107000, aclrtBinaryLoadFromFile("/dev/null", nullptr, w.out.handle())),
-      ROW(100000, aclrtBinaryLoadFromFile(MISUSE_KERNELS, w.NoOptions(), w.out.handle())),
-      ROW(107000, aclrtBinaryLoadFromFile(MISUSE_KERNELS, w.Options(0), w.out.handle())),
-      ROW(107000, aclrtBinaryLoadFromFile(MISUSE_KERNELS, w.Options(4), w.out.handle())),
-      ROW(107000, aclrtBinaryLoadFromFile(MISUSE_KERNELS, w.Options(1, SIZE_MAX), w.out.handle())),
+      ROW(100000, aclrtBinaryLoadFromFile(kKernels.c_str(), w.NoOptions(), w.out.handle())),
+      ROW(107000, aclrtBinaryLoadFromFile(kKernels.c_str(), w.Options(0), w.out.handle())),
+      ROW(107000, aclrtBinaryLoadFromFile(kKernels.c_str(), w.Options(4), w.out.handle())),
+      ROW(107000, aclrtBinaryLoadFromFile(kKernels.c_str(), w.Options(1, SIZE_MAX), w.out.handle())),
       ROW(100000, aclrtBinaryLoadFromData(w.image.data(), w.image.size(), w.NoOptions(), w.out.handle())),
       ROW(107000, aclrtBinaryLoadFromData(w.image.data(), w.image.size(), w.Options(99), w.out.handle())),
       ROW(107000, aclrtBinaryLoadFromData(w.image.data(), 0, nullptr, w.out.handle())),
@@ -559,7 +561,7 @@ TEST_F(KernelMisuse, UnloadedBinary) {
   aclrtBinHandle binary = nullptr;
   aclrtFuncHandle function = nullptr;
   aclrtArgsHandle list = nullptr;
-  MUST(aclrtBinaryLoadFromFile(MISUSE_KERNELS, nullptr, &binary));
+  MUST(aclrtBinaryLoadFromFile(kKernels.c_str(), nullptr, &binary));
   MUST(aclrtBinaryGetFunction(binary, "add", &function));
   MUST(aclrtKernelArgsInit(function, &list));
   BeginCapture(ACL_MODEL_RI_CAPTURE_MODE_GLOBAL);
@@ -618,7 +620,7 @@ TEST_F(KernelMisuse, UnloadedBinaryOfAStreamThatIsBeingDestroyed) {
 
 TEST_F(KernelMisuse, ThreadWithoutContext) {
   WithoutContext({
-      ROW(107002, aclrtBinaryLoadFromFile(MISUSE_KERNELS, nullptr, w.out.handle())),
+      ROW(107002, aclrtBinaryLoadFromFile(kKernels.c_str(), nullptr, w.out.handle())),
       ROW(107002, aclrtBinaryLoadFromData(w.image.data(), w.image.size(), nullptr, w.out.handle())),
       ROW(107002, aclrtLaunchKernel(w.add, 1, w.device_args, 16, w.stream)),
       ROW(107002, aclrtLaunchKernel(w.add, 1, w.device_args, 16, nullptr)),
@@ -636,7 +638,7 @@ TEST_F(KernelMisuse, DeviceThatWasReset) {
       ROW(107017, aclrtLaunchKernelWithHostArgs(w.add, 1, w.stream, nullptr, w.args, 16, nullptr, 0)),
       ROW(107002, aclrtLaunchKernelWithHostArgs(w.add, 1, nullptr, nullptr, w.args, 16, nullptr, 0)),
       ROW(107017, aclrtLaunchKernel(w.add, 1, w.device_args, 16, w.stream)),
-      ROW(107002, aclrtBinaryLoadFromFile(MISUSE_KERNELS, nullptr, w.out.handle())),
+      ROW(107002, aclrtBinaryLoadFromFile(kKernels.c_str(), nullptr, w.out.handle())),
   });
 }
 
@@ -681,7 +683,7 @@ TEST_F(KernelMisuse, RandomArguments) {
   const std::vector<RandomCall> calls = {
       {"aclrtBinaryLoadFromFile",
        [&](Dice& d) {
-         const char* path = d.Pick<const char*>({MISUSE_KERNELS, MISUSE_KERNELS, nullptr, "", "/", "/dev/zero"});
+         const char* path = d.Pick<const char*>({kKernels.c_str(), kKernels.c_str(), nullptr, "", "/", "/dev/zero"});
          aclrtBinaryLoadOptions* options = d.Below(3) != 0 ? nullptr : w.Options(d.Pick<int>({0, 1, 2, 3, 4}));
          const int code = aclrtBinaryLoadFromFile(path, options, &place);
          if (code == 0) {

@@ -14,6 +14,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "../support/program_folder.h"
 #include "../unit/scale.h"
 #include "fixture.h"
 
@@ -78,7 +79,7 @@ TEST_F(Diagnosis, CallsAreNamedByLine) {
   EXPECT_EQ(107017, RefusedInTheProgram());
   EXPECT_THAT(Message(), ::testing::ContainsRegex("diagnosis_test\\.cc:[0-9]+ in .*RefusedInTheProgram"));
   // The same of a library that was loaded when others had been looked for.
-  void* const library = ::dlopen(DIAGNOSIS_LIBRARY, RTLD_NOW);
+  void* const library = ::dlopen(BesideProgram("libruntime_diagnosis_library.so").c_str(), RTLD_NOW);
   ASSERT_NE(library, nullptr) << ::dlerror();
   const auto call = reinterpret_cast<int (*)()>(::dlsym(library, "CallFromLibrary"));
   ASSERT_NE(call, nullptr);

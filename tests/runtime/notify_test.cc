@@ -10,6 +10,7 @@
 #include <memory>
 #include <sstream>
 
+#include "../unit/scale.h"
 #include "child.h"
 #include "fixture.h"
 
@@ -439,11 +440,7 @@ TEST_F(NotifyTest, WaitsForAProcessThatEndsFail) {
   });
   // Three waits for another process look now and then. What they take is measured, so the best of many tries counts.
   // Instrumented, a look takes many times as long; a wait that spins takes a whole core in either case.
-#ifdef __SANITIZE_THREAD__
-  constexpr double kMost = 0.9;
-#else
-  constexpr double kMost = 0.2;
-#endif
+  const double kMost = kThreadSanitized ? 0.9 : 0.2;
   double share = 1;
   for (int i = 0; i < 50 && share > kMost; ++i) {
     const double cpu = CpuSeconds();

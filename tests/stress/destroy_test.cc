@@ -101,7 +101,7 @@ class Destroy : public Device {
   }
   static void* NewBinary() {
     aclrtBinHandle binary = nullptr;
-    return aclrtBinaryLoadFromFile(STRESS_KERNELS, nullptr, &binary) == 0 ? binary : nullptr;
+    return aclrtBinaryLoadFromFile(kKernels.c_str(), nullptr, &binary) == 0 ? binary : nullptr;
   }
   static void* NewLabel() {
     aclrtLabel label = nullptr;

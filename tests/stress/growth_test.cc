@@ -321,7 +321,7 @@ class Leaver {
     Must(aclInit(nullptr));
     Must(aclrtSetDevice(0));
     aclrtBinHandle binary = nullptr;
-    Must(aclrtBinaryLoadFromFile(STRESS_KERNELS, nullptr, &binary));
+    Must(aclrtBinaryLoadFromFile(kKernels.c_str(), nullptr, &binary));
     aclrtFuncHandle spin = nullptr;
     aclrtFuncHandle slow = nullptr;
     Must(aclrtBinaryGetFunction(binary, "spin_until", &spin));

@@ -18,12 +18,11 @@
 #include <thread>
 #include <utility>
 
-#ifndef STRESS_KERNELS
-#error "STRESS_KERNELS must be the path of conformance_kernels.so"
-#endif
+#include "../support/program_folder.h"
 
 namespace reprise::stress {
 
+inline const std::string kKernels = testing::BesideProgram("conformance_kernels.so");
 constexpr int32_t kWaitMs = 60'000;  ///< longest wait for work that a healthy device finishes at once
 
 inline ::testing::AssertionResult CheckOk(int got, const char* call) {
@@ -78,7 +77,7 @@ class Device : public ::testing::Test {
     ASSERT_EQ(init, 0);
     ASSERT_OK(aclrtSetDevice(0));
     ASSERT_OK(aclrtGetCurrentContext(&context_));
-    ASSERT_OK(aclrtBinaryLoadFromFile(STRESS_KERNELS, nullptr, &binary_));
+    ASSERT_OK(aclrtBinaryLoadFromFile(kKernels.c_str(), nullptr, &binary_));
   }
   void TearDown() override {
     EXPECT_OK(aclrtBinaryUnLoad(binary_));

@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "../support/program_folder.h"
 #include "device/memory.h"
 #include "device/virtual_memory.h"
 #include "model/model.h"
@@ -38,6 +39,8 @@
 
 namespace reprise {
 namespace {
+
+const std::string kKernels = testing::BesideProgram("conformance_kernels.so");
 
 // What there is of everything.
 struct Inventory {
@@ -171,7 +174,7 @@ void* MakeMemory(Sequence& s) {
 aclrtFuncHandle MakeKernel(Sequence& s) {
   aclrtBinHandle binary = nullptr;
   aclrtFuncHandle function = nullptr;
-  if (s.code() == 0 && s.Do(aclrtBinaryLoadFromFile(KERNELS, nullptr, &binary), "aclrtBinaryLoadFromFile")) {
+  if (s.code() == 0 && s.Do(aclrtBinaryLoadFromFile(kKernels.c_str(), nullptr, &binary), "aclrtBinaryLoadFromFile")) {
     s.Later([=] { EXPECT_EQ(aclrtBinaryUnLoad(binary), 0); });
     s.Do(aclrtBinaryGetFunction(binary, "axpb", &function), "aclrtBinaryGetFunction");
   }
@@ -277,7 +280,7 @@ void Capture(Sequence& s) {
 
 void KernelData(Sequence& s) {
   std::string bytes;
-  FILE* file = std::fopen(KERNELS, "rb");
+  FILE* file = std::fopen(kKernels.c_str(), "rb");
   ASSERT_NE(file, nullptr);
   char buffer[4096];
   for (size_t got; (got = std::fread(buffer, 1, sizeof buffer, file)) != 0;) bytes.append(buffer, got);
@@ -302,7 +305,7 @@ void Built(Sequence& s) {
   cells[1] = 1;
   cells[3] = 100;
   aclrtBinHandle binary = nullptr;
-  TRY(aclrtBinaryLoadFromFile(KERNELS, nullptr, &binary));
+  TRY(aclrtBinaryLoadFromFile(kKernels.c_str(), nullptr, &binary));
   s.Later([=] { EXPECT_EQ(aclrtBinaryUnLoad(binary), 0); });
   aclrtFuncHandle function = nullptr;
   TRY(aclrtBinaryGetFunction(binary, "append", &function));

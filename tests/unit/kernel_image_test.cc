@@ -14,8 +14,12 @@
 #include <string>
 #include <utility>
 
+#include "../support/program_folder.h"
+
 namespace reprise::runtime {
 namespace {
+
+const std::string kKernels = testing::BesideProgram("conformance_kernels.so");
 
 std::string File(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -32,7 +36,7 @@ ImageKind Kind(const std::string& image) {
 // Shared objects that are in order: kernels, our own libraries, and those of the system that this program has loaded.
 TEST(KernelImage, SoundFilesAreLoadable) {
   int seen = 0;
-  EXPECT_EQ(Kind(File(KERNELS)), ImageKind::kLoadable);
+  EXPECT_EQ(Kind(File(kKernels)), ImageKind::kLoadable);
   std::ifstream maps("/proc/self/maps");
   std::string previous;
   for (std::string line; std::getline(maps, line);) {
@@ -54,7 +58,7 @@ TEST(KernelImage, OtherFilesAreForeign) {
                  "ELF"),
             ImageKind::kForeign);
   EXPECT_EQ(Kind(std::string(1000, 'x')), ImageKind::kForeign);
-  std::string image = File(KERNELS);
+  std::string image = File(kKernels);
   image[offsetof(Elf64_Ehdr, e_machine)] = EM_68K;
   EXPECT_EQ(Kind(image), ImageKind::kForeign);
 }
@@ -62,7 +66,7 @@ TEST(KernelImage, OtherFilesAreForeign) {
 class Damaged : public ::testing::Test {
  protected:
   void SetUp() override {
-    image_ = File(KERNELS);
+    image_ = File(kKernels);
     ASSERT_GT(image_.size(), sizeof(Elf64_Ehdr));
     std::memcpy(&header_, image_.data(), sizeof header_);
   }

@@ -16,6 +16,7 @@
 namespace reprise {
 namespace {
 
+using testing::kAddressSanitized;
 using testing::Loops;
 
 struct Held {
@@ -96,9 +97,7 @@ TEST(Pages, ManyThreadsTakeAndGive) {
 }
 
 TEST(Pages, MoreThanThereIsIsRefused) {
-#if defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "AddressSanitizer ends a program that asks for so much";
-#endif
+  if (kAddressSanitized) GTEST_SKIP() << "AddressSanitizer ends a program that asks for so much";
   EXPECT_THROW(TakePages(SIZE_MAX / 4), std::bad_alloc);
   EXPECT_THROW(TakePages(SIZE_MAX - 1), std::bad_alloc);
   ExpectAllBack();

@@ -7,16 +7,20 @@
 #include <cstdlib>
 #include <string_view>
 
+extern "C" {
+__attribute__((weak)) void __asan_init();  // NOLINT: names of the sanitizers
+__attribute__((weak)) void __tsan_init();  // NOLINT
+}
+
 namespace reprise::testing {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
+/// Whether a sanitizer is linked: most tests are compiled once, for all rows, so the compiler cannot say it.
+inline const bool kAddressSanitized = __asan_init != nullptr;
+inline const bool kThreadSanitized = __tsan_init != nullptr;
+inline const bool kSanitized = kAddressSanitized || kThreadSanitized;
 
 /// `full` in a normal build, `reduced` under a sanitizer.
-constexpr int Loops(int full, int reduced) { return kSanitized ? reduced : full; }
+inline int Loops(int full, int reduced) { return kSanitized ? reduced : full; }
 
 /// `count` in the short form of the tests, four times as many in the full one (REPRISE_TEST_FORM=full, `make
 /// test-all`).
