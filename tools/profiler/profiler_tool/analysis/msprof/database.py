@@ -29,11 +29,13 @@ COLUMNS = {
 
 
 class Strings:
+    """Texts and their numbers, from 1: readers take 0 for none."""
+
     def __init__(self):
         self.numbers = {}
 
     def __call__(self, text):
-        return self.numbers.setdefault(text, len(self.numbers))
+        return self.numbers.setdefault(text, len(self.numbers) + 1)
 
 
 def rows(recording):
@@ -74,9 +76,10 @@ def write(recording, path):
         import sqlite3
     except ImportError:
         raise Refused("this Python has no module sqlite3; set REPRISE_MSPROF_PYTHON to one that has, or export as text") from None
-    path.unlink(missing_ok=True)
+    unfinished = path.with_suffix(".part")
+    unfinished.unlink(missing_ok=True)
     try:
-        connection = sqlite3.connect(path)
+        connection = sqlite3.connect(unfinished)
         try:
             for name, lines in rows(recording).items():
                 if lines:
@@ -85,5 +88,6 @@ def write(recording, path):
             connection.commit()
         finally:
             connection.close()
+        unfinished.replace(path)
     except sqlite3.Error as error:
         raise Refused(f"{path} cannot be written: {error}; make room, or make the folder writable") from None

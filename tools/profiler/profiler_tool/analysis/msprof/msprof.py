@@ -39,6 +39,8 @@ KINDS = {
     "instr-profiling", "instr-profiling-freq", "sys-devices", "storage-limit", "environment", "python-path",
     "summary-format", "iteration-id", "model-id", "reports", "clear", "rule",
 }
+# The package's analysis looks for our files every 0.1 s while this command runs, and fails when it has ended before.
+READERS_LOOK_AGAIN_S = 0.5
 NEEDS_DEVICE = ("dynamic", "pid", "sys-period", "delay", "duration", "query", "import")
 
 
@@ -99,6 +101,8 @@ def export(folder, kind):
             tables.write(recording, folder / "mindstudio_profiler_output", stamp())
     except OSError as error:
         raise Refused(f"{folder} cannot be written to: {error}; make room, or make the folder writable") from None
+    if not sys.stdout.isatty():
+        time.sleep(READERS_LOOK_AGAIN_S)
     print(f"{folder}: exported {len(recording.kernels())} kernels, {len(recording.tasks)} tasks")
 
 

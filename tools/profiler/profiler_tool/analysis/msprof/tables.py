@@ -4,6 +4,7 @@
 import csv
 import json
 import re
+import shutil
 from collections import defaultdict
 
 NOT_KNOWN = "N/A"
@@ -220,13 +221,21 @@ def trace(recording):
 TABLES = {"op_summary": op_summary, "op_statistic": op_statistic, "api_statistic": api_statistic, "task_time": task_time}
 
 
+# Written also without rows: readers wait until a table is there.
+ALWAYS = "task_time"
+
+
 def write(recording, folder, stamp):
-    """The trace and the tables, each with the stamp in its name; a table without rows is not written."""
-    folder.mkdir(exist_ok=True)
-    with open(folder / f"msprof_{stamp}.json", "w", encoding="utf-8") as file:
+    """The trace and the tables, each with the stamp in its name, all at once; a table without rows is not written."""
+    unfinished = folder.with_name(folder.name + ".part")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir()
+    with open(unfinished / f"msprof_{stamp}.json", "w", encoding="utf-8") as file:
         json.dump(trace(recording), file)
     for name, make in TABLES.items():
         rows = make(recording)
-        if len(rows) > 1:
-            with open(folder / f"{name}_{stamp}.csv", "w", encoding="utf-8", newline="") as file:
+        if len(rows) > 1 or name == ALWAYS:
+            with open(unfinished / f"{name}_{stamp}.csv", "w", encoding="utf-8", newline="") as file:
                 csv.writer(file).writerows(rows)
+    shutil.rmtree(folder, ignore_errors=True)
+    unfinished.rename(folder)
