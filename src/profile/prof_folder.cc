@@ -45,7 +45,8 @@ std::string InfoText(const char* moment, const Record& record, const Clocks& clo
 Status WriteInto(const fs::path& folder, const Record& record) {
   if (FaultPoint("profile.folder")) throw fs::filesystem_error("fault", std::make_error_code(std::errc::io_error));
   fs::create_directories(folder / "host" / "data");
-  for (const int32_t device : record.devices) fs::create_directories(folder / fmt::format("device_{}", device) / "data");
+  for (const int32_t device : record.devices)
+    fs::create_directories(folder / fmt::format("device_{}", device) / "data");
   REPRISE_RETURN_IF_ERROR(WriteTextFile(folder / "host" / "start_info", InfoText("Begin", record, record.begin)));
   REPRISE_RETURN_IF_ERROR(WriteTextFile(folder / "host" / "end_info", InfoText("End", record, record.end)));
   const fs::path timeline = folder / "host" / "data" / "timeline.json";
@@ -57,9 +58,7 @@ Status WriteInto(const fs::path& folder, const Record& record) {
 
 }  // namespace
 
-Clocks Clocks::Now() {
-  return {Read(CLOCK_REALTIME), Read(CLOCK_MONOTONIC_RAW), Read(CLOCK_MONOTONIC)};
-}
+Clocks Clocks::Now() { return {Read(CLOCK_REALTIME), Read(CLOCK_MONOTONIC_RAW), Read(CLOCK_MONOTONIC)}; }
 
 Status WriteRecordFolder(const Record& record) {
   const fs::path folder = fs::path(record.folder) / FolderName(record);

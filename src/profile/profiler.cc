@@ -293,8 +293,7 @@ Status Profiler::Start(const void* handle) {
   state.process = getpid();
   state.devices = config->devices;
   state.begin = Clocks::Now();
-  state.session =
-      Timeline::Get().Start({config->devices, state.limit, (config->data_kinds & kKindsWithShapes) != 0});
+  state.session = Timeline::Get().Start({config->devices, state.limit, (config->data_kinds & kKindsWithShapes) != 0});
   state.running = handle;
   return {};
 }

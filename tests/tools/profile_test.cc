@@ -969,7 +969,8 @@ TEST_F(RecordFolder, EachRecordingHasOne) {
     const json end = json::parse(ReadAll(folders[i] / "host" / "end_info"));
     EXPECT_EQ(begin["devices"], json::array({0}));
     const auto number = [](const json& text) { return std::stoull(text.get<std::string>()); };
-    for (const char* clock : {"clockMonotonicRaw", "clockMonotonic"}) EXPECT_LT(number(begin[clock]), number(end[clock]));
+    for (const char* clock : {"clockMonotonicRaw", "clockMonotonic"})
+      EXPECT_LT(number(begin[clock]), number(end[clock]));
     EXPECT_LE(number(begin["collectionTimeBegin"]), number(end["collectionTimeEnd"]));
     const std::string text = ReadAll(folders[i] / "host" / "data" / "timeline.json");
     EXPECT_EQ(Trace(text).Tasks("count_up"), 1U);
