@@ -170,6 +170,54 @@ void AddFunctionCases(std::vector<Case>& cases, aclDataType type) {
         {"Sqrt", [](double x) { return std::sqrt(x); }}}) {
     cases.push_back({name, {positive}, type, {4}, Map(f), nullptr, close});
   }
+  const In small = {type, {4}, true, {-1, -0.5, 0.5, 1}};
+  for (const auto& [name, f] :
+       {std::pair<const char*, double (*)(double)>{"Acos", [](double x) { return std::acos(x); }},
+        {"Asin", [](double x) { return std::asin(x); }},
+        {"Atan", [](double x) { return std::atan(x); }},
+        {"Cos", [](double x) { return std::cos(x); }},
+        {"Cosh", [](double x) { return std::cosh(x); }},
+        {"Expm1", [](double x) { return std::expm1(x); }},
+        {"HardSwish", [](double x) { return x * std::clamp(x + 3, 0.0, 6.0) / 6; }},
+        {"Mish", [](double x) { return x * std::tanh(std::log1p(std::exp(x))); }},
+        {"Sin", [](double x) { return std::sin(x); }},
+        {"Sinh", [](double x) { return std::sinh(x); }},
+        {"Tan", [](double x) { return std::tan(x); }}}) {
+    cases.push_back({name, {small}, type, {4}, Map(f), nullptr, close});
+  }
+  const auto modulo = [](double x, double y) { return x - y * std::floor(x / y); };
+  const auto remainder = [](double x, double y) { return std::fmod(x, y); };
+  const In divisor = {type, {2, 1}, true, {-1.5, 2}};
+  cases.push_back({"FloorMod", {{type, a}, divisor}, type, ab, Zip(a, b, ab, modulo), nullptr, close});
+  cases.push_back({"Mod", {{type, a}, divisor}, type, ab, Zip(a, b, ab, remainder), nullptr, close});
+  cases.push_back({"Lerp",
+                   {{type, a}, {type, a}, {type, {1}, true, {0.25}}},
+                   type,
+                   a,
+                   Zip(a, a, a, [](double x, double y) { return x + 0.25 * (y - x); }),
+                   nullptr,
+                   close});
+  binary(
+      "Atan2", [](double x, double y) { return std::atan2(x, y); }, type);
+  const auto reduce = [&](const char* name, std::function<double(double, double)> f, double first) {
+    cases.push_back({name,
+                     {{type, ab}, Const({-1, 0})},
+                     type,
+                     {1, 2, 1},
+                     [f = std::move(f), first](const Inputs& in) {
+                       Values out(2, first);
+                       for (size_t i = 0; i < 24; ++i) out[i / 4 % 2] = f(out[i / 4 % 2], in[0][i]);
+                       return out;
+                     },
+                     [](Attr& attr) { attr.Bool("keep_dims", true); },
+                     close});
+  };
+  reduce(
+      "ReduceMax", [](double x, double y) { return std::max(x, y); }, -9);
+  reduce(
+      "ReduceMin", [](double x, double y) { return std::min(x, y); }, 9);
+  reduce(
+      "ReduceLogSumExp", [](double x, double y) { return std::log(std::exp(x) + std::exp(y)); }, -1e9);
   binary(
       "Equal", [](double x, double y) { return x == y; }, ACL_BOOL);
   binary(
@@ -201,10 +249,11 @@ void AddFunctionCases(std::vector<Case>& cases, aclDataType type) {
                    ab,
                    Zip(a, b, ab, [](double x, double y) { return std::abs(x - y) <= 0.75 + 0.5 * std::abs(y); }),
                    [](Attr& attr) { attr.Float("rtol", 0.5).Float("atol", 0.75); }});
-  cases.push_back(
-      {"ClipByValue", {{type, a}, {type, {}, true, {-1}}, {type, {}, true, {2}}}, type, a, Map([](double x) {
-         return std::min(std::max(x, -1.0), 2.0);
-       })});
+  for (const char* name : {"ClipByValue", "ClipByValueV2"}) {
+    cases.push_back({name, {{type, a}, {type, {}, true, {-1}}, {type, {}, true, {2}}}, type, a, Map([](double x) {
+                       return std::min(std::max(x, -1.0), 2.0);
+                     })});
+  }
   const auto mean = [](const Inputs& in) {  // of dims 0 and 2
     Values out(2);
     for (size_t i = 0; i < 24; ++i) out[i / 4 % 2] += in[0][i] / 12;
@@ -251,6 +300,17 @@ std::vector<Case> AllCases() {
   for (const aclDataType type : {ACL_INT32, ACL_INT64}) AddBitCases(cases, type);
   {
     const Dims c = {4};
+    for (const bool all : {true, false}) {
+      cases.push_back(
+          {all ? "ReduceAll" : "ReduceAny", {{ACL_BOOL, {2, 2}}, Const({1})}, ACL_BOOL, {2}, [=](const Inputs& in) {
+             Values out;
+             for (size_t i = 0; i < 4; i += 2) {
+               const bool x = in[0][i] != 0, y = in[0][i + 1] != 0;
+               out.push_back(all ? x && y : x || y);
+             }
+             return out;
+           }});
+    }
     cases.push_back({"LogicalAnd", {{ACL_BOOL, c}, {ACL_BOOL, c}}, ACL_BOOL, c, Zip(c, c, c, [](double x, double y) {
                        return x != 0 && y != 0;
                      })});
