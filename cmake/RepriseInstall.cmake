@@ -44,6 +44,7 @@ if(TARGET reprise-planner)
   install(TARGETS reprise-planner RUNTIME DESTINATION bin)
 endif()
 install(DIRECTORY include/ DESTINATION include)
+install(DIRECTORY tools/profiler DESTINATION tools USE_SOURCE_PERMISSIONS PATTERN __pycache__ EXCLUDE)
 install(FILES LICENSE DESTINATION share/doc/reprise)
 install(FILES cmake/install/ascendc.cmake cmake/install/launch.h
         DESTINATION ${CMAKE_SYSTEM_PROCESSOR}-linux/tikcpp/ascendc_kernel_cmake)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the pages of docs/ that follow from tables.
 
-    docs/errors.md         from src/base/errors.def and tests/runtime/error_examples.txt
+    docs/errors.md         from src/base/errors.def, library_errors.def and tests/runtime/error_examples.txt
     docs/environment.md    from src/base/env.def
     docs/api-status.md     from api/*.csv and the built libraries; skipped while build/release has none
 
@@ -32,6 +32,8 @@ FAMILIES = (
     (r"20[07]\d{3}", "Resources and features (200xxx, 207xxx)"),
     (r"50\d{4}", "Execution and inner errors (500xxx, 507xxx)"),
     (r"[135]61\d{3}", "Operators (161xxx, 361xxx, 561xxx)"),
+    (r"\d\d?", "Collectives (`libhccl.so`)"),
+    (r"\d{8,}|-1", "Graph engine (`libge_runner.so`, `libgraph.so`)"),
     (r"\d+", "Other"),
 )
 
@@ -105,12 +107,16 @@ def render_example(example):
 def render_errors():
     examples = examples_of(REPO / "tests" / "runtime" / "error_examples.txt")
     rows = [row[1:] for row in rows_of(REPO / "src" / "base" / "errors.def", "REPRISE_ERROR")]  # without our name
+    libraries = rows_of(REPO / "src" / "base" / "library_errors.def", "REPRISE_LIBRARY_ERROR")
+    libraries = [[int(str(row[0]), 0), *row[1:]] for row in libraries]
+    rows += libraries
     codes = [row[0] for row in rows]
     if len(set(codes)) != len(codes):
         raise SystemExit("errors.def lists a number twice")
     parts = [
         "# Errors",
-        "Made by `scripts/gen_docs.py` from `src/base/errors.def` and `tests/runtime/error_examples.txt`; do not edit. "
+        "Made by `scripts/gen_docs.py` from `src/base/errors.def`, `library_errors.def` beside it and "
+        "`tests/runtime/error_examples.txt`; do not edit. "
         "Every call returns one of these numbers or 0. `aclGetRecentErrMsg` has the words: what failed and why, the next "
         "step, and the culprit: which object is to blame, and where it came from. The advice of the tables is "
         "shown when an error has no better one of its own.",
@@ -130,9 +136,11 @@ def render_errors():
             continue
         lines = [f"## {title}", "", "| Number | Name | Message code | Meaning | What to do |", "|--:|---|---|---|---|"]
         for code, name, category, meaning, solution in family:
-            lines.append(f"| {code} | `{name}` | {category} | {cell(meaning)} | {cell(advice(solution))} |")
+            lines.append(f"| {code % 2**32} | `{name}` | {category} | {cell(meaning)} | {cell(advice(solution))} |")
         parts.append("\n".join(lines))
         for code, name, *_ in family:
+            if code in (row[0] for row in libraries):
+                continue
             parts.append("\n".join([f"### {code} {name}", "", *render_example(examples[code])]))
     return "\n\n".join(parts) + "\n"
 

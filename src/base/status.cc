@@ -12,6 +12,9 @@ constexpr auto kErrors = [] {
 #define REPRISE_ERROR(number, code, name, category, title, solution) ErrorInfo{code, name, category, title, solution},
 #include "base/errors.def"
 #undef REPRISE_ERROR
+#define REPRISE_LIBRARY_ERROR(code, name, category, title, solution) ErrorInfo{code, name, category, title, solution},
+#include "base/library_errors.def"
+#undef REPRISE_LIBRARY_ERROR
   };
   std::sort(table.begin(), table.end(), [](const ErrorInfo& a, const ErrorInfo& b) { return a.code < b.code; });
   return table;

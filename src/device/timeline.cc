@@ -94,10 +94,15 @@ Timeline& Timeline::Get() {
   return *timeline;
 }
 
-void Timeline::SetLimit() noexcept {
+void Timeline::AdoptOptions() noexcept {
   uint64_t limit = 0;
-  for (const auto& [number, session] : sessions_) limit = std::max(limit, session.options.limit);
-  limit_.store(limit, std::memory_order_relaxed);
+  bool shapes = false;
+  for (const auto& [number, session] : sessions_) {
+    limit = std::max(limit, session.options.limit);
+    shapes |= session.options.shapes;
+  }
+  if (!sessions_.empty()) limit_.store(limit, std::memory_order_relaxed);
+  SetObserver(kShapes, shapes);
 }
 
 uint64_t Timeline::Start(Options options) {
@@ -106,7 +111,7 @@ uint64_t Timeline::Start(Options options) {
   if (sessions_.empty()) count_.store(0, std::memory_order_relaxed);  // late events of an earlier one were counted
   const uint64_t number = next_session_++;
   sessions_.emplace(number, Session{Now(), std::move(options), dropped_.load(std::memory_order_relaxed)});
-  SetLimit();
+  AdoptOptions();
   SetObserver(kRecording, true);
   return number;
 }
@@ -114,7 +119,8 @@ uint64_t Timeline::Start(Options options) {
 void Timeline::Drop(uint64_t session) noexcept {
   MutexLock lock(sessions_mutex_);
   sessions_.erase(session);
-  if (!sessions_.empty()) return SetLimit();
+  AdoptOptions();
+  if (!sessions_.empty()) return;
   SetObserver(kRecording, false);
   Clear();
 }
@@ -159,16 +165,17 @@ uint32_t Timeline::Intern(std::string_view text) noexcept try {
   return 0;
 }
 
-uint32_t Timeline::NameOf(const ir::TaskType& type, const void* payload, const char** type_name) noexcept try {
-  if (type.describe == nullptr) return Intern(type.name);
+Timeline::Words Timeline::WordsOf(const ir::TaskType& type, const void* payload) noexcept try {
+  if (type.describe == nullptr) return {type.name, Intern(type.name)};
   ir::TaskInfo info;
   info.type_name = type.name;
   info.names_only = true;
+  info.wants_shapes = wants_shapes();
   type.describe(payload, info);
-  if (type_name != nullptr) *type_name = info.type_name;
-  return Intern(info.name.empty() ? std::string_view(info.type_name) : info.name);
+  const uint32_t name = Intern(info.name.empty() ? std::string_view(info.type_name) : info.name);
+  return {info.type_name, name, info.wants_shapes ? Intern(info.shapes) : 0, info.num_blocks};
 } catch (const std::bad_alloc&) {
-  return 0;
+  return {type.name};
 }
 
 void Timeline::Task(const RunContext& context, const ir::TaskType& type, const void* payload, uint64_t begin,
@@ -178,8 +185,11 @@ void Timeline::Task(const RunContext& context, const ir::TaskType& type, const v
   Event event{};
   event.begin = begin;
   event.end = end;
-  event.type = type.name;
-  event.name = NameOf(type, payload, &event.type);
+  const Words words = WordsOf(type, payload);
+  event.type = words.type;
+  event.name = words.name;
+  event.shapes = words.shapes;
+  event.blocks = words.blocks;
   event.label = label;
   event.task_id = context.task_id;
   event.device = context.device_id;
@@ -396,6 +406,8 @@ class Timeline::Writer {
         fmt::format_to(Out(), R"(,"dur":{:.3f},"args":{{"type":"{}","stream":{},"task":{},"thread":{})", duration,
                        event.type, event.stream, event.task_id, event.thread);
         if (event.label != 0) fmt::format_to(Out(), R"(,"graph":"{}")", NameText(event.label));
+        if (event.blocks != 0) fmt::format_to(Out(), R"(,"blocks":{})", event.blocks);
+        if (event.shapes != 0) fmt::format_to(Out(), R"(,"shapes":"{}")", NameText(event.shapes));
         if (event.failed) text_ += R"(,"failed":true)";
         text_ += "}}";
         if (event.label == 0) EndFlow(event, process, thread);
@@ -482,9 +494,8 @@ Status Timeline::Stop(uint64_t number, const std::string& path) {
   const int error = errno;
   if (std::fclose(file) != 0 || !written) return failed(written ? errno : error);
   sessions_.erase(it);
-  if (!sessions_.empty()) {
-    SetLimit();
-  } else {
+  AdoptOptions();
+  if (sessions_.empty()) {
     SetObserver(kRecording, false);
     Clear();
   }
@@ -492,7 +503,7 @@ Status Timeline::Stop(uint64_t number, const std::string& path) {
 }
 
 void SubmissionNote::Begin(const ir::Task& task) {
-  name_ = Timeline::Get().NameOf(*task.type, task.payload);
+  name_ = Timeline::Get().WordsOf(*task.type, task.payload).name;
   begin_ = Timeline::Now();
 }
 

@@ -35,6 +35,8 @@ class Timeline {
   static bool on() noexcept { return (observers_.load(std::memory_order_relaxed) & kRecording) != 0; }
   /// Whether anybody records, or watches tasks: whoever runs them then does so one by one.
   static bool observed() noexcept { return observers_.load(std::memory_order_relaxed) != 0; }
+  /// Whether somebody who records wants the shapes of operator calls, too.
+  static bool wants_shapes() noexcept { return (observers_.load(std::memory_order_relaxed) & kShapes) != 0; }
   static void SetWatched(bool watched) noexcept { SetObserver(kWatching, watched); }
   /// Nanoseconds of the clock that the timeline uses; never 0.
   static uint64_t Now() noexcept;
@@ -44,6 +46,7 @@ class Timeline {
   struct Options {
     std::vector<int32_t> devices;    ///< whose tasks are wanted; empty: all
     uint64_t limit = kDefaultLimit;  ///< events in memory; with several sessions the largest of theirs
+    bool shapes = false;             ///< of operator calls; with several sessions if one of them wants them
   };
 
   /// Begins to record; returns the session's number.
@@ -72,8 +75,14 @@ class Timeline {
 
   /// A number for a text, for `label` and `name` above; 0 is no text. Kept for ever, hence up to a number of texts.
   uint32_t Intern(std::string_view text) noexcept;
-  /// The number of a task's name, and the name of its type.
-  uint32_t NameOf(const ir::TaskType& type, const void* payload, const char** type_name = nullptr) noexcept;
+  /// What a recording keeps of a task; texts as numbers of Intern.
+  struct Words {
+    const char* type = nullptr;  ///< name of its type
+    uint32_t name = 0;
+    uint32_t shapes = 0;  ///< 0 unless they are wanted and known
+    uint32_t blocks = 0;  ///< 0: not a kernel
+  };
+  Words WordsOf(const ir::TaskType& type, const void* payload) noexcept;
 
  private:
   enum class Kind : uint8_t { kTask, kStreamMark, kStep, kSubmission, kMark, kRange, kLooseRange };
@@ -83,6 +92,8 @@ class Timeline {
     const char* type;  ///< of the task; a literal
     uint32_t name;
     uint32_t label;  ///< graph of the task
+    uint32_t shapes;
+    uint32_t blocks;
     uint32_t task_id;
     int32_t device;
     int32_t stream;
@@ -115,11 +126,12 @@ class Timeline {
 
   void Add(const Event& event) noexcept;
   void Clear() noexcept;
-  void SetLimit() noexcept REPRISE_REQUIRES(sessions_mutex_);
+  void AdoptOptions() noexcept REPRISE_REQUIRES(sessions_mutex_);
   std::vector<Event> Collect(const Session& session);
 
   static constexpr uint32_t kRecording = 1;
   static constexpr uint32_t kWatching = 2;
+  static constexpr uint32_t kShapes = 4;
   static void SetObserver(uint32_t observer, bool on) noexcept;
   static std::atomic<uint32_t> observers_;  // not inline: libraries with hidden symbols would each have their own
 

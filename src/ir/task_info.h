@@ -53,6 +53,7 @@ struct BodyInfo {
 /// What dumps and pictures show of a task, and messages, which name its type with SpokenName.
 struct TaskInfo {
   bool names_only = false;          // wish of the caller: arguments and ranges may be left out
+  bool wants_shapes = false;        // another one, beside names_only: `shapes`
   bool wants_tensors = false;       // another one: `tensors` and `call`
   std::string name;                 // kernel or operator name; empty: the type's name
   std::string waits_for;            // of a parked task: what is not said below; only for messages

@@ -9,6 +9,7 @@
 #include "base/fault.h"
 #include "base/strict.h"
 #include "device/memory.h"
+#include "device/timeline.h"
 #include "ir/task_info.h"
 #include "ops/op_call.h"
 #include "ops/tensor.h"
@@ -137,7 +138,7 @@ Status Executor::Submit(runtime::Stream& stream, void* workspace) const {
   const std::unique_ptr<const TaskMemory, TaskMemoryRelease> memory(own_bytes != 0 ? new TaskMemory(own_bytes)
                                                                                    : nullptr);
   if (memory != nullptr) workspace = memory->first();
-  if (stream.is_capturing()) [[unlikely]]
+  if (stream.is_capturing() || device::Timeline::wants_shapes()) [[unlikely]]
     NoteShapes();
   return SubmitLaunches(stream, {launches.data(), launches.size()}, workspace, memory.get());
 }

@@ -66,8 +66,8 @@ void DescribeTask(const void* payload, ir::TaskInfo& info) {
   info.name = launch.op.short_name();
   if (launch.site != nullptr) {
     if (!launch.site->name.empty()) info.name = launch.site->name;
+    if (!info.names_only || info.wants_shapes) info.shapes = launch.site->shapes;
     if (!info.names_only) {
-      info.shapes = launch.site->shapes;
       for (const Frame& frame : launch.site->stack) {
         info.stack.push_back(fmt::format("{}:{} ({})", frame.filename, frame.line, frame.name));
       }

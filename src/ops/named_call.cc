@@ -117,6 +117,7 @@ struct ArgumentMaker {
   }
   StatusOr<Argument> operator()(int64_t value) const { return Argument::Integer(ParamKind::kInt, value); }
   StatusOr<Argument> operator()(bool value) const { return Argument::Integer(ParamKind::kBool, value); }
+  StatusOr<Argument> operator()(double value) const { return Argument::Real(value); }
   StatusOr<Argument> operator()(DType type) const {
     return Argument::Integer(ParamKind::kDType, static_cast<int64_t>(type));
   }
@@ -295,6 +296,7 @@ namespace {
 enum class Types : uint8_t {
   kSame,          // inputs that are no constants, and the output, have one type
   kOutputByRule,  // so have the inputs; the rule of inference checks the output
+  kOutputOwn,     // so have the inputs; the output has a type of its own, as that of a comparison
   kFree,          // an attribute says the type of the output
 };
 
@@ -302,8 +304,10 @@ Types TypesOf(const opdef::GraphOp& op) {
   switch (op.outputs[0].source) {
     case opdef::TypeSource::kRule: return Types::kOutputByRule;
     case opdef::TypeSource::kAttribute: return Types::kFree;
-    default: return Types::kSame;
+    default: break;
   }
+  const opdef::Operand& output = op.outputs[0];
+  return output.variable == 0 && output.bits != 0 ? Types::kOutputOwn : Types::kSame;
 }
 
 }  // namespace
@@ -342,6 +346,10 @@ Status NamedCall::CheckTypes() const {
   if (outputs[0].dtype_number == -1) return {};
   if (outputs[0].dtype() == DType::kUndefined) {
     return WrongOutput(fmt::format("is {}, which no operator writes", DTypeText(outputs[0].dtype_number)),
+                       "create the descriptor with the type of the result");
+  }
+  if (rule == Types::kOutputOwn && !context.op.outputs[0].types().Has(outputs[0].dtype_number)) {
+    return WrongOutput(fmt::format("is {}, which the operator does not write", DTypeText(outputs[0].dtype_number)),
                        "create the descriptor with the type of the result");
   }
   if (rule == Types::kSame && first != nullptr && outputs[0].dtype_number != first->dtype_number) {

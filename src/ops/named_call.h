@@ -36,6 +36,12 @@ struct NamedOp {
   DTypeSet types;                              ///< that the steps compute, among those that the operator has
   Status (*lower)(NamedCall& call) = nullptr;  ///< adds the steps
   int code = 0;                                ///< chooses among types that share functions
+  /// For LowerAsFunction: the aclnn function that computes it, and what it is called with, in words: an input by its
+  /// name,
+  /// "@alpha" an attribute, "#axes" the numbers of an input, "=" the output, "=type" its type; empty: all inputs, then
+  /// the output.
+  std::string_view function = {};
+  std::string_view arguments = {};
 };
 
 /// The row of a type, or null.
@@ -90,8 +96,8 @@ Status CheckDeviceMemory(std::string_view op, std::string_view name, const void*
                          std::string culprit, std::string hint);
 
 /// An argument of a step, in the order of Routine::params.
-using StepArgument = std::variant<StridedView, std::vector<StridedView>, int64_t, bool, kernels::DType, kernels::Scalar,
-                                  std::vector<int64_t>>;
+using StepArgument = std::variant<StridedView, std::vector<StridedView>, int64_t, bool, double, kernels::DType,
+                                  kernels::Scalar, std::vector<int64_t>>;
 
 /// What a step computes: a computation with its parameters.
 struct Routine {

@@ -178,6 +178,58 @@ Status LowerAddN(NamedCall& call) {
   return call.Step(kCopy, {sum, call.OutputView()});
 }
 
+Status LowerSquare(NamedCall& call) {
+  const StridedView x = call.inputs[0].view();
+  return call.Step(kBinaryRoutines[kCodeMul], {x, x, call.OutputView()});
+}
+
+// ---- As a function computes it ----
+
+StatusOr<StepArgument> AttributeAs(const NamedCall& call, std::string_view name, ParamKind kind) {
+  switch (kind) {
+    case ParamKind::kScalar: {
+      REPRISE_ASSIGN_OR_RETURN(const Scalar value, ScalarFor(call, name, call.inputs[0].dtype()));
+      return StepArgument(value);
+    }
+    case ParamKind::kBool: return StepArgument(call.context.Bool(name));
+    case ParamKind::kReal: return StepArgument(call.context.Real(name));
+    case ParamKind::kIntArray: return StepArgument(call.context.Ints(name));
+    default: return StepArgument(call.context.Int(name));
+  }
+}
+
+Status LowerAsFunction(NamedCall& call) {
+  const OpSchema& function = ops::SchemaOf(FindOp(call.op.function));
+  std::vector<StepArgument> arguments;
+  if (call.op.arguments.empty()) {
+    for (const NamedTensor& input : call.inputs) arguments.emplace_back(input.view());
+    arguments.emplace_back(call.OutputView());
+  }
+  for (std::string_view rest = call.op.arguments; !rest.empty();) {
+    const std::string_view word = rest.substr(0, rest.find(' '));
+    rest.remove_prefix(std::min(rest.size(), word.size() + 1));
+    if (word == "=") {
+      arguments.emplace_back(call.OutputView());
+    } else if (word == "=type") {
+      arguments.emplace_back(call.output().dtype());
+    } else if (word[0] == '@') {
+      const ParamKind kind = function.params[arguments.size()].kind;
+      REPRISE_ASSIGN_OR_RETURN(StepArgument value, AttributeAs(call, word.substr(1), kind));
+      arguments.push_back(std::move(value));
+    } else if (word[0] == '#') {
+      arguments.emplace_back(*call.context.Numbers(word.substr(1)));
+    } else {
+      arguments.emplace_back(call.Input(word).view());
+    }
+  }
+  return call.Step({function.params, function.computation}, arguments);
+}
+
+constexpr NamedOp As(std::string_view type, DTypeSet types, std::string_view function,
+                     std::string_view arguments = {}) {
+  return {type, types, LowerAsFunction, 0, function, arguments};
+}
+
 // ---- Copies and constants ----
 
 Status LowerNamedCopy(NamedCall& call) { return call.Step(kCopy, {call.inputs[0].view(), call.OutputView()}); }
@@ -294,55 +346,124 @@ Status LowerNamedSoftmax(NamedCall& call) {
 // ---- The table ----
 
 constexpr DTypeSet kArithmetic = kNumericTypes;
+// Of operators that have fewer types than the functions that compute them.
+constexpr DTypeSet kNoBFloat16 = kFloatingTypes.Without({DType::kBFloat16});
+constexpr DTypeSet kSingleAndFloat16 = {DType::kFloat, DType::kFloat16};
+constexpr DTypeSet kWideOrFloat16 = {DType::kFloat, DType::kDouble, DType::kFloat16, DType::kInt32, DType::kInt64};
+constexpr DTypeSet kNarrowOrUnsigned = {DType::kInt8,   DType::kUInt8,  DType::kInt16,
+                                        DType::kUInt16, DType::kUInt32, DType::kUInt64};
+constexpr DTypeSet kComparable = kAllTypes.Without({DType::kUInt16, DType::kUInt32, DType::kUInt64});
 
 // In the order of the alphabet.
 constexpr NamedOp kNamedOps[] = {
     {"Abs", kRealTypes, LowerNamedUnary, kCodeAbs},
+    As("Acos", kNoBFloat16, "aclnnAcos"),
     {"Add", kAllTypes, LowerNamedBinary, kCodeAdd},
     {"AddN", kArithmetic, LowerAddN},
     {"AddV2", kAllTypes, LowerNamedBinary, kCodeAdd},
     {"Adds", kRealTypes, LowerMuls, kCodeAdd},
+    As("Asin", kNoBFloat16, "aclnnAsin"),
     {"Assign", kAllTypes, LowerAssign},
     {"AssignAdd", kArithmetic, LowerNamedBinary, kCodeAdd},
     {"AssignSub", kArithmetic, LowerNamedBinary, kCodeSub},
+    As("Atan", kFloatingTypes, "aclnnAtan"),
+    As("Atan2", kFloatingTypes, "aclnnAtan2"),
     {"Axpy", kRealTypes, LowerAxpy},
     {"AxpyV2", kArithmetic, LowerAxpyV2, kCodeAdd},
     {"BatchMatMul", kArithmetic, LowerProduct},
     {"BatchMatMulV2", kArithmetic, LowerProduct},
+    As("BitwiseAnd", kIntegerTypes, "aclnnBitwiseAndTensor"),
+    As("BitwiseOr", kIntegerTypes, "aclnnBitwiseOrTensor"),
     {"BroadcastTo", kAllTypes, LowerBroadcast},
     {"Cast", kAllTypes, LowerNamedCopy},
+    As("Ceil", kFloatingTypes, "aclnnCeil"),
+    As("CeluV2", kSingleAndFloat16, "aclnnCelu", "x @alpha ="),
+    As("ClipByValue", kRealTypes, "aclnnClampTensor"),
+    As("ClipByValueV2", kRealTypes, "aclnnClampTensor"),
     {"Concat", kAllTypes, LowerJoin},
     {"ConcatD", kAllTypes, LowerJoin},
     {"ConcatV2", kAllTypes, LowerJoin},
+    As("Cos", kFloatingTypes, "aclnnCos"),
+    As("Cosh", kFloatingTypes, "aclnnCosh"),
     {"Div", kArithmetic, LowerNamedBinary, kCodeDiv},
+    As("Elu", kFloatingTypes, "aclnnElu", "x @alpha @scale @input_scale ="),
     {"Empty", kAllTypes, LowerConstants, 0},
+    As("Equal", kComparable, "aclnnEqTensor"),
+    As("Erf", kFloatingTypes, "aclnnErf"),
     {"Exp", kFloatingTypes, LowerNamedExp},
     {"Expand", kAllTypes, LowerBroadcast},
     {"ExpandDims", kAllTypes, LowerReshape},
+    As("Expm1", kFloatingTypes, "aclnnExpm1"),
     {"Fill", kAllTypes, LowerNamedFill},
     {"Fills", kRealTypes, LowerFills},
     {"FlattenV2", kAllTypes, LowerReshape},
+    As("Floor", kFloatingTypes, "aclnnFloor"),
+    As("FloorDiv", kRealTypes.Without({DType::kUInt32, DType::kUInt64}), "aclnnFloorDivide"),
+    As("FloorMod", kWideOrFloat16, "aclnnRemainderTensorTensor"),
+    As("Greater", kRealTypes, "aclnnGtTensor"),
+    As("GreaterEqual", kRealTypes, "aclnnGeTensor"),
+    As("HardShrink", kSingleAndFloat16, "aclnnHardshrink", "input_x @lambd ="),
+    As("HardSwish", kSingleAndFloat16, "aclnnHardswish"),
     {"Identity", kAllTypes, LowerNamedCopy},
+    As("Invert", kIntegerTypes, "aclnnBitwiseNot"),
+    As("IsClose", kRealTypes, "aclnnIsClose", "x1 x2 @rtol @atol @equal_nan ="),
+    As("IsFinite", kFloatingTypes, "aclnnIsFinite"),
+    As("LeakyRelu", kNoBFloat16, "aclnnLeakyRelu", "x @negative_slope ="),
+    As("Lerp", kSingleAndHalfTypes, "aclnnLerp"),
+    As("Less", kRealTypes, "aclnnLtTensor"),
+    As("LessEqual", kRealTypes, "aclnnLeTensor"),
+    As("Log1p", kFloatingTypes, "aclnnLog1p"),
+    As("LogicalAnd", kBoolType, "aclnnLogicalAnd"),
+    As("LogicalNot", kBoolType, "aclnnLogicalNot"),
+    As("LogicalOr", kBoolType, "aclnnLogicalOr"),
     {"MatMul", kArithmetic, LowerProduct},
     {"MatMulV2", kArithmetic, LowerProduct},
+    As("Maximum", kWideOrFloat16, "aclnnMaximum"),
+    As("Minimum", kWideOrFloat16, "aclnnMinimum"),
+    As("Mish", kSingleAndFloat16, "aclnnMish"),
+    As("Mod", kWideOrFloat16, "aclnnFmodTensor"),
     {"Mul", kAllTypes, LowerNamedBinary, kCodeMul},
     {"Muls", kRealTypes, LowerMuls, kCodeMul},
     {"Neg", kArithmetic, LowerNamedUnary, kCodeNeg},
+    As("NotEqual", kRealTypes, "aclnnNeTensor"),
     {"OnesLike", kAllTypes, LowerConstants, 1},
     {"Pack", kAllTypes, LowerJoin},
     {"Permute", kAllTypes, LowerTranspose},
+    As("Pow", kArithmetic, "aclnnPowTensorTensor"),
     {"RealDiv", kArithmetic, LowerNamedBinary, kCodeRealDiv},
+    As("Reciprocal", kFloatingTypes, "aclnnReciprocal"),
+    As("ReduceAll", kBoolType, "aclnnAll", "x #axes @keep_dims ="),
+    As("ReduceAny", kBoolType, "aclnnAny", "x #axes @keep_dims ="),
+    As("ReduceLogSumExp", kFloatingTypes, "aclnnLogSumExp", "x #axes @keep_dims ="),
+    As("ReduceMax", kRealTypes, "aclnnAmax", "x #axes @keep_dims ="),
+    As("ReduceMean", kFloatingTypes, "aclnnMean", "x #axes @keep_dims =type ="),
+    As("ReduceMeanD", kSingleAndHalfTypes, "aclnnMean", "x @axes @keep_dims =type ="),
+    As("ReduceMin", kRealTypes, "aclnnAmin", "x #axes @keep_dims ="),
     {"ReduceSum", kArithmetic, LowerSum},
     {"ReduceSumD", kArithmetic, LowerSum},
     {"Relu", kRealTypes, LowerNamedUnary, kCodeRelu},
     {"Reshape", kAllTypes, LowerReshape},
+    As("Roll", kAllTypes, "aclnnRoll", "x @shifts @dims ="),
+    As("Round", kWideOrFloat16, "aclnnRound"),
+    As("Rsqrt", kFloatingTypes, "aclnnRsqrt"),
+    As("Sigmoid", kFloatingTypes, "aclnnSigmoid"),
+    As("Sign", kWideOrFloat16, "aclnnSign"),
+    As("Sin", kFloatingTypes, "aclnnSin"),
+    As("Sinh", kFloatingTypes, "aclnnSinh"),
+    As("SoftShrink", kSingleAndFloat16, "aclnnSoftshrink", "input_x @lambd ="),
     {"SoftmaxV2", kFloatingTypes, LowerNamedSoftmax},
+    As("Sqrt", kFloatingTypes, "aclnnSqrt"),
+    {"Square", kArithmetic.Without(kNarrowOrUnsigned), LowerSquare},
     {"Squeeze", kAllTypes, LowerReshape},
     {"Sub", kArithmetic, LowerNamedBinary, kCodeSub},
     {"Sxpy", kArithmetic, LowerAxpyV2, kCodeSub},
+    As("Tan", kNoBFloat16, "aclnnTan"),
+    As("Tanh", kFloatingTypes, "aclnnTanh"),
     {"TensorMove", kAllTypes, LowerNamedCopy},
+    As("ThresholdV2D", kRealTypes, "aclnnThreshold", "x @threshold @value ="),
     {"Transpose", kAllTypes, LowerTranspose},
     {"TransposeD", kAllTypes, LowerTranspose},
+    As("Trunc", kSingleAndHalfTypes, "aclnnTrunc"),
     {"Unsqueeze", kAllTypes, LowerReshape},
     {"ZerosLike", kAllTypes, LowerConstants, 0},
 };

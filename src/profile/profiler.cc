@@ -17,6 +17,7 @@
 #include "base/mutex.h"
 #include "device/timeline.h"
 #include "ir/task_info.h"
+#include "profile/prof_folder.h"
 #include "runtime/objects.h"
 #include "runtime/submission.h"
 
@@ -30,6 +31,10 @@ constexpr size_t kMostRanges = 1u << 16;
 constexpr size_t kMostTexts = 1u << 16;
 // One event takes about as much of the file.
 constexpr uint64_t kBytesOfEvent = 256;
+
+// Kinds of data of the C interface with which the shapes of operators are wanted: task times beyond the fewest
+// details, attributes of operators, shapes of core tasks.
+constexpr uint64_t kKindsWithShapes = 0x2 | 0x2000 | 0x4000 | 0x8000 | 0x800000000;
 
 struct Config {
   std::vector<int32_t> devices;
@@ -156,6 +161,8 @@ struct Profiler::State {
   uint64_t limit = Timeline::kDefaultLimit;
   const void* running = nullptr;  // configuration of the recording
   uint64_t session = 0;
+  std::vector<int32_t> devices;  // of the recording
+  Clocks begin{};
   uint32_t files = 0;
   pid_t process = 0;
   bool at_exit = false;
@@ -284,7 +291,9 @@ Status Profiler::Start(const void* handle) {
   REPRISE_ASSIGN_OR_RETURN(Config * config, FindObject(Configs(), handle, "profiler configuration"));
   if (!state.at_exit) state.at_exit = std::atexit(WriteAtExit) == 0;
   state.process = getpid();
-  state.session = Timeline::Get().Start({config->devices, state.limit});
+  state.devices = config->devices;
+  state.begin = Clocks::Now();
+  state.session = Timeline::Get().Start({config->devices, state.limit, (config->data_kinds & kKindsWithShapes) != 0});
   state.running = handle;
   return {};
 }
@@ -312,8 +321,7 @@ Status Profiler::StopLocked() {
   REPRISE_RETURN_IF_ERROR(Timeline::Get().Stop(state.session, path));
   REPRISE_LOG(kInfo, "ASCENDCL", "profile written to {}", path);
   state.running = nullptr;
-  ++state.files;
-  return {};
+  return WriteRecordFolder({state.folder, path, state.files++, state.devices, state.begin, Clocks::Now()});
 }
 
 // A program that ends without aclprofStop still gets its file; a fork of it does not write into it.

@@ -5,6 +5,8 @@
 //
 //     ──Init──► ready ──Start──► recording ──Stop: trace_<pid>_<n>.json──► ready ──Finalize──►
 //
+// Beside it Stop writes a folder that the command msprof reads (prof_folder.h).
+//
 // Marks, ranges and steps may be set at any time; they are kept only while somebody records.
 #pragma once
 

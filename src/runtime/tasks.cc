@@ -406,9 +406,9 @@ void DescribeOperation(const Operation& operation, uint32_t num_blocks, const st
   OperationInfo said = InfoOf(operation);
   info.name = std::move(said.name);
   info.num_blocks = num_blocks;
+  if (!info.names_only || info.wants_shapes) info.shapes = std::move(said.shapes);
   if (info.names_only) return;
   if (operands != nullptr) info.attached = *operands;
-  info.shapes = std::move(said.shapes);
   for (const Frame& frame : said.stack) {
     info.stack.push_back(fmt::format("{}:{} ({})", frame.filename, frame.line, frame.name));
   }

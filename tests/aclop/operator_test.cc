@@ -110,8 +110,215 @@ Values Softmax(const Values& x, int64_t length, int64_t inner) {
   return out;
 }
 
+// Types that a function of another name computes, with the attributes that they have.
+void AddFunctionCases(std::vector<Case>& cases, aclDataType type) {
+  const double close = type == ACL_FLOAT16 ? 1.0 / 512 : 2e-6;
+  const Dims a = {3, 1, 4};
+  const Dims b = {2, 1};
+  const Dims ab = {3, 2, 4};
+  const In positive = {type, {4}, true, {0.5, 1, 2, 4}};
+  const auto unary = [&](const char* name, std::function<double(double)> f, aclDataType out,
+                         std::function<void(Attr&)> attributes = nullptr) {
+    cases.push_back({name, {{type, a}}, out, a, Map(std::move(f)), std::move(attributes), close});
+  };
+  const auto binary = [&](const char* name, std::function<double(double, double)> f, aclDataType out) {
+    cases.push_back({name, {{type, a}, {type, b}}, out, ab, Zip(a, b, ab, std::move(f)), nullptr, close});
+  };
+  unary(
+      "Ceil", [](double x) { return std::ceil(x); }, type);
+  unary(
+      "Erf", [](double x) { return std::erf(x); }, type);
+  unary(
+      "Floor", [](double x) { return std::floor(x); }, type);
+  unary(
+      "Round", [](double x) { return std::nearbyint(x); }, type);
+  unary(
+      "Sigmoid", [](double x) { return 1 / (1 + std::exp(-x)); }, type);
+  unary(
+      "Sign", [](double x) { return (x > 0) - (x < 0); }, type);
+  unary(
+      "Square", [](double x) { return x * x; }, type);
+  unary(
+      "Tanh", [](double x) { return std::tanh(x); }, type);
+  unary(
+      "Trunc", [](double x) { return std::trunc(x); }, type);
+  unary(
+      "IsFinite", [](double) { return 1.0; }, ACL_BOOL);
+  unary(
+      "CeluV2", [](double x) { return x > 0 ? x : 2 * std::expm1(x / 2); }, type,
+      [](Attr& attr) { attr.Float("alpha", 2); });
+  unary(
+      "Elu", [](double x) { return 3 * (x > 0 ? x : 2 * std::expm1(x / 4)); }, type,
+      [](Attr& attr) { attr.Float("alpha", 2).Float("scale", 3).Float("input_scale", 0.25); });
+  unary(
+      "HardShrink", [](double x) { return std::abs(x) > 1 ? x : 0; }, type, [](Attr& attr) { attr.Float("lambd", 1); });
+  unary(
+      "LeakyRelu", [](double x) { return x > 0 ? x : x / 4; }, type,
+      [](Attr& attr) { attr.Float("negative_slope", 0.25); });
+  unary(
+      "SoftShrink", [](double x) { return x > 1    ? x - 1
+                                          : x < -1 ? x + 1
+                                                   : 0; }, type,
+      [](Attr& attr) { attr.Float("lambd", 1); });
+  unary(
+      "ThresholdV2D", [](double x) { return x > 1 ? x : -7; }, type,
+      [](Attr& attr) { attr.Float("threshold", 1).Float("value", -7); });
+  for (const auto& [name, f] :
+       {std::pair<const char*, double (*)(double)>{"Log1p", [](double x) { return std::log1p(x); }},
+        {"Reciprocal", [](double x) { return 1 / x; }},
+        {"Rsqrt", [](double x) { return 1 / std::sqrt(x); }},
+        {"Sqrt", [](double x) { return std::sqrt(x); }}}) {
+    cases.push_back({name, {positive}, type, {4}, Map(f), nullptr, close});
+  }
+  const In small = {type, {4}, true, {-1, -0.5, 0.5, 1}};
+  for (const auto& [name, f] :
+       {std::pair<const char*, double (*)(double)>{"Acos", [](double x) { return std::acos(x); }},
+        {"Asin", [](double x) { return std::asin(x); }},
+        {"Atan", [](double x) { return std::atan(x); }},
+        {"Cos", [](double x) { return std::cos(x); }},
+        {"Cosh", [](double x) { return std::cosh(x); }},
+        {"Expm1", [](double x) { return std::expm1(x); }},
+        {"HardSwish", [](double x) { return x * std::clamp(x + 3, 0.0, 6.0) / 6; }},
+        {"Mish", [](double x) { return x * std::tanh(std::log1p(std::exp(x))); }},
+        {"Sin", [](double x) { return std::sin(x); }},
+        {"Sinh", [](double x) { return std::sinh(x); }},
+        {"Tan", [](double x) { return std::tan(x); }}}) {
+    cases.push_back({name, {small}, type, {4}, Map(f), nullptr, close});
+  }
+  const auto modulo = [](double x, double y) { return x - y * std::floor(x / y); };
+  const auto remainder = [](double x, double y) { return std::fmod(x, y); };
+  const In divisor = {type, {2, 1}, true, {-1.5, 2}};
+  cases.push_back({"FloorMod", {{type, a}, divisor}, type, ab, Zip(a, b, ab, modulo), nullptr, close});
+  cases.push_back({"Mod", {{type, a}, divisor}, type, ab, Zip(a, b, ab, remainder), nullptr, close});
+  cases.push_back({"Lerp",
+                   {{type, a}, {type, a}, {type, {1}, true, {0.25}}},
+                   type,
+                   a,
+                   Zip(a, a, a, [](double x, double y) { return x + 0.25 * (y - x); }),
+                   nullptr,
+                   close});
+  binary(
+      "Atan2", [](double x, double y) { return std::atan2(x, y); }, type);
+  const auto reduce = [&](const char* name, std::function<double(double, double)> f, double first) {
+    cases.push_back({name,
+                     {{type, ab}, Const({-1, 0})},
+                     type,
+                     {1, 2, 1},
+                     [f = std::move(f), first](const Inputs& in) {
+                       Values out(2, first);
+                       for (size_t i = 0; i < 24; ++i) out[i / 4 % 2] = f(out[i / 4 % 2], in[0][i]);
+                       return out;
+                     },
+                     [](Attr& attr) { attr.Bool("keep_dims", true); },
+                     close});
+  };
+  reduce(
+      "ReduceMax", [](double x, double y) { return std::max(x, y); }, -9);
+  reduce(
+      "ReduceMin", [](double x, double y) { return std::min(x, y); }, 9);
+  reduce(
+      "ReduceLogSumExp", [](double x, double y) { return std::log(std::exp(x) + std::exp(y)); }, -1e9);
+  binary(
+      "Equal", [](double x, double y) { return x == y; }, ACL_BOOL);
+  binary(
+      "NotEqual", [](double x, double y) { return x != y; }, ACL_BOOL);
+  binary(
+      "Less", [](double x, double y) { return x < y; }, ACL_BOOL);
+  binary(
+      "LessEqual", [](double x, double y) { return x <= y; }, ACL_BOOL);
+  binary(
+      "Greater", [](double x, double y) { return x > y; }, ACL_BOOL);
+  binary(
+      "GreaterEqual", [](double x, double y) { return x >= y; }, ACL_BOOL);
+  binary(
+      "Maximum", [](double x, double y) { return std::max(x, y); }, type);
+  binary(
+      "Minimum", [](double x, double y) { return std::min(x, y); }, type);
+  binary(
+      "FloorDiv", [](double x, double y) { return std::floor(x / y); }, type);
+  cases.push_back({"Pow",
+                   {positive, {type, {2, 1}}},
+                   type,
+                   {2, 4},
+                   Zip({4}, {2, 1}, {2, 4}, [](double x, double y) { return std::pow(x, y); }),
+                   nullptr,
+                   close});
+  cases.push_back({"IsClose",
+                   {{type, a}, {type, b}},
+                   ACL_BOOL,
+                   ab,
+                   Zip(a, b, ab, [](double x, double y) { return std::abs(x - y) <= 0.75 + 0.5 * std::abs(y); }),
+                   [](Attr& attr) { attr.Float("rtol", 0.5).Float("atol", 0.75); }});
+  for (const char* name : {"ClipByValue", "ClipByValueV2"}) {
+    cases.push_back({name, {{type, a}, {type, {}, true, {-1}}, {type, {}, true, {2}}}, type, a, Map([](double x) {
+                       return std::min(std::max(x, -1.0), 2.0);
+                     })});
+  }
+  const auto mean = [](const Inputs& in) {  // of dims 0 and 2
+    Values out(2);
+    for (size_t i = 0; i < 24; ++i) out[i / 4 % 2] += in[0][i] / 12;
+    return out;
+  };
+  cases.push_back({"ReduceMean", {{type, ab}, Const({0, 2}, ACL_INT32)}, type, {2}, mean, nullptr, close});
+  cases.push_back({"ReduceMeanD",
+                   {{type, ab}},
+                   type,
+                   {1, 2, 1},
+                   mean,
+                   [](Attr& attr) {
+                     attr.Ints("axes", {0, 2}).Bool("keep_dims", true);
+                   },
+                   close});
+  cases.push_back({"Roll",
+                   {{type, {4, 2}}},
+                   type,
+                   {4, 2},
+                   [](const Inputs& in) {
+                     Values out(8);
+                     for (size_t i = 0; i < 8; ++i) out[(i + 2) % 8] = in[0][i];
+                     return out;
+                   },
+                   [](Attr& attr) { attr.Ints("shifts", {1}).Ints("dims", {0}); }});
+}
+
+void AddBitCases(std::vector<Case>& cases, aclDataType type) {
+  const Dims a = {5};
+  const auto whole = [](double x) { return static_cast<int64_t>(x); };
+  const auto bits = [&](const char* name, std::function<double(int64_t, int64_t)> f) {
+    cases.push_back({name, {{type, a}, {type, a}}, type, a, Zip(a, a, a, [=](double x, double y) {
+                       return f(whole(x), whole(y));
+                     })});
+  };
+  bits("BitwiseAnd", [](int64_t x, int64_t y) { return x & y; });
+  bits("BitwiseOr", [](int64_t x, int64_t y) { return x | y; });
+  cases.push_back({"Invert", {{type, a}}, type, a, Map([=](double x) { return ~whole(x); })});
+}
+
 std::vector<Case> AllCases() {
   std::vector<Case> cases;
+  for (const aclDataType type : {ACL_FLOAT, ACL_FLOAT16}) AddFunctionCases(cases, type);
+  for (const aclDataType type : {ACL_INT32, ACL_INT64}) AddBitCases(cases, type);
+  {
+    const Dims c = {4};
+    for (const bool all : {true, false}) {
+      cases.push_back(
+          {all ? "ReduceAll" : "ReduceAny", {{ACL_BOOL, {2, 2}}, Const({1})}, ACL_BOOL, {2}, [=](const Inputs& in) {
+             Values out;
+             for (size_t i = 0; i < 4; i += 2) {
+               const bool x = in[0][i] != 0, y = in[0][i + 1] != 0;
+               out.push_back(all ? x && y : x || y);
+             }
+             return out;
+           }});
+    }
+    cases.push_back({"LogicalAnd", {{ACL_BOOL, c}, {ACL_BOOL, c}}, ACL_BOOL, c, Zip(c, c, c, [](double x, double y) {
+                       return x != 0 && y != 0;
+                     })});
+    cases.push_back({"LogicalOr", {{ACL_BOOL, c}, {ACL_BOOL, c}}, ACL_BOOL, c, Zip(c, c, c, [](double x, double y) {
+                       return x != 0 || y != 0;
+                     })});
+    cases.push_back({"LogicalNot", {{ACL_BOOL, c}}, ACL_BOOL, c, Map([](double x) { return x == 0; })});
+  }
   const Dims a = {3, 1, 4};
   const Dims b = {2, 1};
   const Dims ab = {3, 2, 4};

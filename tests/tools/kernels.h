@@ -69,10 +69,12 @@ class Tools : public Runtime {
     EXPECT_EQ(0, aclrtStreamGetId(stream, &id));
     return id;
   }
-  /// All files in the folder, by name; the number at its end counts as a number: 9 comes before 10.
+  /// All files in the folder, by name, without folders; the number at its end counts as a number: 9 comes before 10.
   static std::vector<std::filesystem::path> FilesIn(const std::filesystem::path& folder) {
     std::vector<std::filesystem::path> files;
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry.path());
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      if (!entry.is_directory()) files.push_back(entry.path());
+    }
     std::sort(files.begin(), files.end(), [](const auto& one, const auto& other) {
       const std::string a = one.string(), b = other.string();
       return a.size() != b.size() ? a.size() < b.size() : a < b;

@@ -936,6 +936,75 @@ TEST_F(Profile, AFailingFileLosesNothing) {
   MUST(aclrtDestroyStream(stream));
 }
 
+// ---- Record folders ----
+
+class RecordFolder : public Profile {
+ protected:
+  std::vector<std::filesystem::path> Folders() const {
+    std::vector<std::filesystem::path> out;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      if (entry.is_directory()) out.push_back(entry.path());
+    }
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+};
+
+TEST_F(RecordFolder, EachRecordingHasOne) {
+  const aclrtStream stream = NewStream();
+  for (int i = 0; i < 2; ++i) {
+    MUST(aclprofStart(config_));
+    Launch(count_up_, stream);
+    MUST(aclrtSynchronizeStream(stream));
+    MUST(aclprofStop(config_));
+  }
+  const auto folders = Folders();
+  ASSERT_EQ(folders.size(), 2U);
+  for (size_t i = 0; i < folders.size(); ++i) {
+    const std::string name = folders[i].filename();
+    EXPECT_EQ(name.find("PROF_00"), 0U) << name;  // then the number of the recording
+    EXPECT_NE(name.find("_P" + std::to_string(getpid())), std::string::npos) << name;
+    EXPECT_TRUE(std::filesystem::is_directory(folders[i] / "device_0" / "data"));
+    const json begin = json::parse(ReadAll(folders[i] / "host" / "start_info"));
+    const json end = json::parse(ReadAll(folders[i] / "host" / "end_info"));
+    EXPECT_EQ(begin["devices"], json::array({0}));
+    const auto number = [](const json& text) { return std::stoull(text.get<std::string>()); };
+    for (const char* clock : {"clockMonotonicRaw", "clockMonotonic"})
+      EXPECT_LT(number(begin[clock]), number(end[clock]));
+    EXPECT_LE(number(begin["collectionTimeBegin"]), number(end["collectionTimeEnd"]));
+    const std::string text = ReadAll(folders[i] / "host" / "data" / "timeline.json");
+    EXPECT_EQ(Trace(text).Tasks("count_up"), 1U);
+    EXPECT_EQ(text, ReadAll(FilesIn(folder_)[i]));
+  }
+  MUST(aclrtDestroyStream(stream));
+}
+
+TEST_F(RecordFolder, NothingOfItIsLeftWhenItFails) {
+  MUST(aclprofStart(config_));
+  ArmFault("profile.folder", 1);
+  EXPECT_ACL(500005, aclprofStop(config_));
+  EXPECT_TRUE(Folders().empty());
+  EXPECT_EQ(FilesIn(folder_).size(), 1U) << "the timeline is there";
+  EXPECT_ACL(100043, aclprofStop(config_));
+  MUST(aclprofStart(config_));
+  EXPECT_ACL(0, aclprofStop(config_));
+  EXPECT_EQ(Folders().size(), 1U);
+}
+
+TEST_F(Profile, TasksTellTheirBlocks) {
+  const aclrtStream stream = NewStream();
+  MUST(aclprofStart(config_));
+  Launch(count_up_, stream);
+  MUST(aclrtMemsetAsync(cell_, 64, 0, 64, stream));
+  MUST(aclrtSynchronizeStream(stream));
+  const Trace trace = StopAndRead();
+  for (const json& event : trace.All("X", "task")) {
+    EXPECT_EQ(event["args"].contains("blocks"), event["name"] == "count_up") << event;
+    EXPECT_EQ(event["args"].value("blocks", 1), 1);
+  }
+  MUST(aclrtDestroyStream(stream));
+}
+
 // ---- Other processes ----
 
 // Bodies of children: an unmodified program, and one that forgets to stop.

@@ -3,7 +3,6 @@
 
 import ctypes
 import json
-import pathlib
 import threading
 
 import pytest
@@ -277,16 +276,3 @@ def test_copies_of_types_that_nothing_computes_with(dtype):
     z = torch.empty_like(y)
     z.copy_(y)
     assert torch.equal(z.cpu().view(torch.uint8), x.view(torch.uint8))
-
-
-# Item 10: the profiler starts, records and writes.
-
-
-def test_profiler(tmp_path):
-    activities = [torch_npu.profiler.ProfilerActivity.CPU, torch_npu.profiler.ProfilerActivity.NPU]
-    handler = torch_npu.profiler.tensorboard_trace_handler(str(tmp_path))
-    with torch_npu.profiler.profile(activities=activities, on_trace_ready=handler):
-        x = torch.ones(4).npu()
-        (x + x).sum().item()
-    names = [path.name for path in pathlib.Path(tmp_path).rglob("*.json")]
-    assert "trace_view.json" in names
