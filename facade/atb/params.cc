@@ -50,17 +50,10 @@ Status CheckFixed(const char* operation, std::initializer_list<Fixed> members) {
 Status CheckReserved(const char* operation, std::span<const uint8_t> bytes) {
   for (const uint8_t byte : bytes) {
     if (byte != 0) {
-      return Unsupported(operation, "a reserved byte", byte, "begin with parameters that are initialised, {}");
+      return Unsupported(operation, "a reserved byte", byte, "initialise the parameters: begin with {}");
     }
   }
   return {};
-}
-
-Status CheckHeads(const char* operation, int64_t heads, int64_t kv_heads) {
-  if (heads > 0 && kv_heads >= 0 && (kv_heads == 0 || heads % kv_heads == 0)) return {};
-  return Error(kOperatorArgumentInvalid, fmt::format("{}: headNum is {} and kvHeadNum {}", operation, heads, kv_heads))
-      .Culprit("parameter headNum")
-      .Hint("pass at least one head, a multiple of kvHeadNum; kvHeadNum 0 stands for headNum");
 }
 
 }  // namespace
@@ -108,7 +101,6 @@ StatusOr<Request> Read(const infer::LinearParam& param) {
 StatusOr<Request> Read(const infer::PagedAttentionParam& param) {
   using Param = infer::PagedAttentionParam;
   constexpr const char* kName = "PagedAttentionOperation";
-  REPRISE_RETURN_IF_ERROR(CheckHeads(kName, param.headNum, param.kvHeadNum));
   REPRISE_RETURN_IF_ERROR(CheckFixed(kName, {{"batchRunStatusEnable", param.batchRunStatusEnable},
                                              {"quantType", param.quantType},
                                              {"outDataType", param.outDataType, ACL_DT_UNDEFINED},
@@ -206,7 +198,6 @@ constexpr const char* kSelfAttention = "SelfAttentionOperation";
 
 Status CheckSelfAttention(const infer::SelfAttentionParam& param) {
   using Param = infer::SelfAttentionParam;
-  REPRISE_RETURN_IF_ERROR(CheckHeads(kSelfAttention, param.headNum, param.kvHeadNum));
   if (param.calcType != Param::PA_ENCODER && param.calcType != Param::PREFIX_ENCODER) {
     return Unsupported(kSelfAttention, "calcType", param.calcType,
                        "pass 3 (sequences end to end) or 4 (with what came before them in pages)");

@@ -195,7 +195,7 @@ struct SelfAttentionParam {
     PA_ENCODER,
     PREFIX_ENCODER
   };
-  enum KernelType : int { KERNELTYPE_DEFAULT = 0, KERNELTYPE_HIGH_PRECISION };
+  enum KernelType : int { KERNELTYPE_DEFAULT = 0, KERNELTYPE_HIGH_PRECISION, KERNELTYPE_EXP_M8V2 };
   enum ClampType : int { CLAMP_TYPE_UNDEFINED = 0, CLAMP_TYPE_MIN_MAX };
   enum MaskType : int {
     MASK_TYPE_UNDEFINED = 0,
@@ -221,7 +221,7 @@ struct SelfAttentionParam {
   bool batchRunStatusEnable = false;
   uint32_t isTriuMask = 0; /**< without effect */
   CalcType calcType = UNDEFINED;
-  KernelType kernelType = KERNELTYPE_DEFAULT; /**< either; sums are float32 */
+  KernelType kernelType = KERNELTYPE_DEFAULT; /**< any; sums are float32 */
   ClampType clampType = CLAMP_TYPE_UNDEFINED;
   float clampMin = 0; /**< without effect */
   float clampMax = 0; /**< without effect */
