@@ -48,6 +48,7 @@ class Model(torch.nn.Module):
 class Request:
     tokens: list
     wanted: int  # tokens to add
+    arrives: int  # before this step
     pages: list = dataclasses.field(default_factory=list)
 
     def slot(self, place):
@@ -156,16 +157,16 @@ class Server:
     def serve(self, arrivals, steps):
         """The tokens of all requests, and the sizes of the batches."""
         waiting, running, batches = list(arrivals), [], []
-        for _ in range(steps):
-            room = min(max(BATCHES) - len(running), len(waiting), 2)
-            if room > 0 and len(FREE) >= 2 * PAGES_OF_REQUEST:
-                new, waiting = waiting[:room], waiting[room:]
+        for now in range(steps):
+            room = max(BATCHES) - len(running) if len(FREE) >= max(BATCHES) * PAGES_OF_REQUEST // 2 else 0
+            new = [request for request in waiting if request.arrives <= now][:room]
+            waiting = waiting[len(new) :]
+            if new:
                 self.prefill(new)
-                running += new
-            if not running:
-                break
+            running += new
             batches.append(len(running))
-            self.decode(running)
+            if running:
+                self.decode(running)
             for request in running:
                 request.wanted -= 1
                 if request.wanted == 0:
@@ -177,11 +178,15 @@ class Server:
 def requests():
     generator = torch.Generator().manual_seed(7)
 
-    def one():
-        prompt = torch.randint(0, VOCABULARY, [int(torch.randint(1, 12, [], generator=generator))], generator=generator)
-        return Request(prompt.tolist(), int(torch.randint(3, 26, [], generator=generator)))
+    def number(low, high):
+        return int(torch.randint(low, high, [], generator=generator))
 
-    return [one() for _ in range(96)]
+    result, now = [], 0
+    for _ in range(64):
+        prompt = torch.randint(0, VOCABULARY, [number(1, 12)], generator=generator)
+        result.append(Request(prompt.tolist(), number(3, 26), now))
+        now += number(0, 7)
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +216,7 @@ def test_captured_steps_give_the_tokens_of_eager_ones(model):
     arrivals = requests()
     eager, sizes = Server(device, is_captured=False).serve(arrivals, 200)
     captured, captured_sizes = Server(device, is_captured=True).serve(requests(), 200)
-    assert captured_sizes == sizes and len(sizes) == 200 and set(sizes) >= {3, 5, 6}
+    assert captured_sizes == sizes and len(sizes) == 200 and set(sizes) >= {1, 2, 3, 4, 5, 6}
     assert captured == eager
     for one, tokens in list(zip(requests(), eager))[:12]:
         prompt = one.tokens
