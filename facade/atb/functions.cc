@@ -36,7 +36,8 @@ class BoundOperation final : public ::atb::Operation {
         numbers_(std::move(numbers)) {}
 
   std::string GetName() const override { return std::string(ops::transformer::SignatureOf(request_).name); }
-  ::atb::Status InferShape(const ::atb::SVector<::atb::TensorDesc>&, ::atb::SVector<::atb::TensorDesc>&) const override {
+  ::atb::Status InferShape(const ::atb::SVector<::atb::TensorDesc>&,
+                           ::atb::SVector<::atb::TensorDesc>&) const override {
     return Refuses("atb::Operation::InferShape");
   }
   uint32_t GetInputNum() const override { return static_cast<uint32_t>(inputs_.size()); }
@@ -70,7 +71,8 @@ class Binder {
     REPRISE_RETURN_IF_ERROR(Put(tensor, inputs_));
     GivenTensor& given = inputs_.back();
     if (!given.is_given) return {};
-    const auto bytes = static_cast<size_t>(given.view.count) * static_cast<size_t>(kernels::ItemSize(given.view.dtype()));
+    const auto bytes =
+        static_cast<size_t>(given.view.count) * static_cast<size_t>(kernels::ItemSize(given.view.dtype()));
     const char* const data = static_cast<const char*>(given.view.data);
     if (bytes != 0 && data == nullptr) return Error(kOperatorArgumentNull, "a tensor of lengths has no data");
     std::vector<char>& copy = numbers_.emplace_back(std::max<size_t>(bytes, 1));
@@ -106,8 +108,9 @@ class Binder {
     int64_t stride = 1;
     for (size_t d = found->sizes.size(); d-- > 0; stride *= found->sizes[d]) {
       if (found->sizes[d] > 1 && found->count != 0 && found->strides[d] != stride) {
-        return Error(kOperatorArgumentInvalid, fmt::format("a tensor of shape {} has strides {}, expected a row-major one",
-                                                           ops::ShapeText(found->sizes), ops::ShapeText(found->strides)))
+        return Error(kOperatorArgumentInvalid,
+                     fmt::format("a tensor of shape {} has strides {}, expected a row-major one",
+                                 ops::ShapeText(found->sizes), ops::ShapeText(found->strides)))
             .Hint("copy it into contiguous memory first");
       }
     }
@@ -158,29 +161,30 @@ int AtbPagedCacheLoadGetWorkspaceSize(const aclTensor* keyCache, const aclTensor
     if (kvCacheCfg != 0 && kvCacheCfg != 1) {
       return library::Unsupported("AtbPagedCacheLoad", "kvCacheCfg", kvCacheCfg, "pass 0 for tiles, 1 for rows");
     }
-    return binder.Finish(transformer::CacheRead{.is_tiled = kvCacheCfg == 0,
-                                                .is_cumulative = isSeqLensCumsumType,
-                                                .has_starts = hasSeqStarts},
-                         workspaceSize, op);
+    return binder.Finish(
+        transformer::CacheRead{
+            .is_tiled = kvCacheCfg == 0, .is_cumulative = isSeqLensCumsumType, .has_starts = hasSeqStarts},
+        workspaceSize, op);
   });
 }
 int AtbPagedCacheLoad(void* /*workspace*/, uint64_t /*workspaceSize*/, atb::Operation* op, atb::Context* context) {
   return library::Second("AtbPagedCacheLoad", op, context);
 }
 
-int AtbMLAGetWorkspaceSize(const aclTensor* qNope, const aclTensor* qRope, const aclTensor* ctKV, const aclTensor* kRope,
-                           const aclTensor* blockTables, const aclTensor* contextLens, const aclTensor* mask,
-                           const aclTensor* qSeqLen, const aclTensor* qkDescale, const aclTensor* pvDescale,
-                           int32_t headNum, float qkScale, int32_t kvHeadNum, int maskType, int calcType,
-                           uint8_t cacheMode, const aclTensor* attenOut, const aclTensor* lse, uint64_t* workspaceSize,
-                           atb::Operation** op, atb::Context* /*context*/) {
+int AtbMLAGetWorkspaceSize(const aclTensor* qNope, const aclTensor* qRope, const aclTensor* ctKV,
+                           const aclTensor* kRope, const aclTensor* blockTables, const aclTensor* contextLens,
+                           const aclTensor* mask, const aclTensor* qSeqLen, const aclTensor* qkDescale,
+                           const aclTensor* pvDescale, int32_t headNum, float qkScale, int32_t kvHeadNum, int maskType,
+                           int calcType, uint8_t cacheMode, const aclTensor* attenOut, const aclTensor* lse,
+                           uint64_t* workspaceSize, atb::Operation** op, atb::Context* /*context*/) {
   return Api("AtbMLAGetWorkspaceSize", [&]() -> Status {
     constexpr const char* kName = "AtbMLA";
     constexpr int kRing = 2;         // which asks for the sums
     constexpr int kSplitCaches = 1;  // ctKV and kRope apart, row by row
     if (maskType != 0 || mask != nullptr) return library::Unsupported(kName, "maskType", maskType, "pass no mask");
     if (calcType != 0 && calcType != kRing) {
-      return library::Unsupported(kName, "calcType", calcType, "pass one query for each sequence: calcType 0, or 2 with lse");
+      return library::Unsupported(kName, "calcType", calcType,
+                                  "pass one query for each sequence: calcType 0, or 2 with lse");
     }
     if (cacheMode != kSplitCaches || qkDescale != nullptr || pvDescale != nullptr) {
       return library::Unsupported(kName, "cacheMode", cacheMode, "pass caches that are not quantised: cacheMode 1");
@@ -206,8 +210,10 @@ int AtbRingMLAGetWorkspaceSize(const aclTensor* qNope, const aclTensor* qRope, c
                                uint64_t* workspaceSize, atb::Operation** op, atb::Context* /*context*/) {
   return Api("AtbRingMLAGetWorkspaceSize", [&]() -> Status {
     constexpr const char* kName = "AtbRingMLA";
-    if (maskType != 0 && maskType != 1) return library::Unsupported(kName, "maskType", maskType, "pass 0, or 1 for causal");
-    if (calcType != 0 && calcType != 1) return library::Unsupported(kName, "calcType", calcType, "pass 0, or 1 for the first");
+    if (maskType != 0 && maskType != 1)
+      return library::Unsupported(kName, "maskType", maskType, "pass 0, or 1 for causal");
+    if (calcType != 0 && calcType != 1)
+      return library::Unsupported(kName, "calcType", calcType, "pass 0, or 1 for the first");
     if (inputLayout != 0) return library::Unsupported(kName, "inputLayout", inputLayout, "pass 0");
     library::Binder binder;
     for (const aclTensor* tensor : {qNope, qRope, kNope, kRope, value, mask}) REPRISE_IN(tensor);

@@ -33,6 +33,9 @@ using ops::transformer::Request;
 using runtime::Api;
 using runtime::Refuse;
 
+// The layouts that programs are compiled with.
+static_assert(sizeof(::atb::Tensor) == 104 && sizeof(::atb::SVector<::atb::Tensor>) == 6784);
+
 constexpr std::size_t kMostDims = ::atb::MAX_DIM;
 
 // 161002 for more dims than a description has.
@@ -186,7 +189,8 @@ Status DestroyOperation(Operation* operation) {
 template <class Param>
 Status CreateOperation(const Param& param, Operation** operation) {
   return Api("atb::CreateOperation", [&]() -> reprise::Status {
-    if (operation == nullptr) return reprise::runtime::NullParameter(reprise::errors::kOperatorArgumentNull, "operation");
+    if (operation == nullptr)
+      return reprise::runtime::NullParameter(reprise::errors::kOperatorArgumentNull, "operation");
     *operation = nullptr;
     REPRISE_ASSIGN_OR_RETURN(auto request, reprise::atb_library::Read(param));
     *operation = new RequestOperation(std::move(request));

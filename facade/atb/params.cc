@@ -64,7 +64,8 @@ StatusOr<Request> Read(const infer::ElewiseParam& param) {
   const auto kind = static_cast<int64_t>(param.elewiseType);
   const bool is_left_out = kind == Kind::kQuantize || kind == Kind::kDequantizeChannels;
   if (kind <= Kind::kUndefined || kind >= Kind::kCount || is_left_out) {
-    return Unsupported(kName, "elewiseType", kind, "call the aclnn operator that does the same, such as aclnnAscendQuant");
+    return Unsupported(kName, "elewiseType", kind,
+                       "call the aclnn operator that does the same, such as aclnnAscendQuant");
   }
   REPRISE_RETURN_IF_ERROR(CheckFixed(kName, {{"quantParam.asymmetric", param.quantParam.asymmetric}}));
   REPRISE_RETURN_IF_ERROR(CheckReserved(kName, param.rsv));
@@ -82,7 +83,8 @@ StatusOr<Request> Read(const infer::GroupTopkParam& param) {
   }
   REPRISE_RETURN_IF_ERROR(CheckReserved(kName, param.rsv));
   const bool is_sum = param.groupMultiFlag == infer::GroupTopkParam::SUM_MULTI_MAX;
-  return Request(ops::transformer::GroupChoice{.groups = param.groupNum, .chosen = param.k, .summed = is_sum ? param.n : 1});
+  return Request(
+      ops::transformer::GroupChoice{.groups = param.groupNum, .chosen = param.k, .summed = is_sum ? param.n : 1});
 }
 
 StatusOr<Request> Read(const infer::LinearParam& param) {
@@ -122,10 +124,11 @@ StatusOr<Request> Read(const infer::PagedAttentionParam& param) {
     case Param::MASK_TYPE_NORM_COMPRESS: mask = Mask::kCausal; break;
     default: return Unsupported(kName, "maskType", param.maskType, "pass 0 to 3 or 5");
   }
-  const bool fits = has_query_lengths ? mask != Mask::kAlibi : mask == Mask::kNone || mask == Mask::kNorm || mask == Mask::kAlibi;
+  const bool fits =
+      has_query_lengths ? mask != Mask::kAlibi : mask == Mask::kNone || mask == Mask::kNorm || mask == Mask::kAlibi;
   if (!fits) {
-    return Unsupported(kName, has_query_lengths ? "maskType with calcType 1" : "maskType with calcType 0", param.maskType,
-                       "calcType 0 takes maskType 0, 1 and 2, calcType 1 takes 0, 1, 3 and 5");
+    return Unsupported(kName, has_query_lengths ? "maskType with calcType 1" : "maskType with calcType 0",
+                       param.maskType, "calcType 0 takes maskType 0, 1 and 2, calcType 1 takes 0, 1, 3 and 5");
   }
   return Request(ops::transformer::PagedAttention{.heads = param.headNum,
                                                   .kv_heads = param.kvHeadNum != 0 ? param.kvHeadNum : param.headNum,
@@ -155,8 +158,8 @@ StatusOr<Request> Read(const infer::RmsNormParam& param) {
   if (param.layerType == Param::RMS_NORM_NORM) {
     const Param::NormParam& norm = param.normParam;
     REPRISE_RETURN_IF_ERROR(CheckReserved(kName, norm.rsv));
-    REPRISE_RETURN_IF_ERROR(CheckFixed(kName, {{"normParam.modelType", norm.modelType},
-                                               {"normParam.dynamicQuantType", norm.dynamicQuantType}}));
+    REPRISE_RETURN_IF_ERROR(CheckFixed(
+        kName, {{"normParam.modelType", norm.modelType}, {"normParam.dynamicQuantType", norm.dynamicQuantType}}));
     request.is_quantized = norm.quantType == infer::QUANT_INT8;
     if (norm.quantType != infer::QUANT_UNDEFINED && !request.is_quantized) {
       return Unsupported(kName, "normParam.quantType", norm.quantType, "pass 0, or 2 for int8");

@@ -17,14 +17,7 @@ namespace infer {
 
 enum InputLayout : int { TYPE_BSND = 0, TYPE_BNSD };
 
-enum QuantType : int {
-  QUANT_UNDEFINED = 0,
-  QUANT_INT4,
-  QUANT_INT8,
-  QUANT_INT16,
-  QUANT_FLOAT8,
-  QUANT_FLOAT16
-};
+enum QuantType : int { QUANT_UNDEFINED = 0, QUANT_INT4, QUANT_INT8, QUANT_INT16, QUANT_FLOAT8, QUANT_FLOAT16 };
 
 enum DynamicQuantType : int { DYNAMIC_QUANT_UNDEFINED = 0, DYNAMIC_QUANT_SYMMETRIC, DYNAMIC_QUANT_ASYMMETRIC };
 
@@ -32,8 +25,8 @@ enum DynamicQuantType : int { DYNAMIC_QUANT_UNDEFINED = 0, DYNAMIC_QUANT_SYMMETR
 struct ElewiseParam {
   enum ElewiseType : int {
     ELEWISE_UNDEFINED = 0,
-    ELEWISE_CAST,  /**< to outTensorType */
-    ELEWISE_MULS,  /**< x * mulsParam.varAttr */
+    ELEWISE_CAST, /**< to outTensorType */
+    ELEWISE_MULS, /**< x * mulsParam.varAttr */
     ELEWISE_COS,
     ELEWISE_SIN,
     ELEWISE_NEG,
@@ -105,15 +98,20 @@ struct PagedAttentionParam {
     MASK_TYPE_NORM_COMPRESS /**< causal; the tensor is not read */
   };
   enum QuantType : int { TYPE_QUANT_UNDEFINED = 0, TYPE_DEQUANT_FUSION, TYPE_QUANT_QKV_OFFLINE, TYPE_QUANT_QKV_ONLINE };
-  enum CompressType : int { COMPRESS_TYPE_UNDEFINED = 0, COMPRESS_TYPE_KVHEAD, COMPRESS_TYPE_KVHEAD_ROPE, COMPRESS_TYPE_MAX };
+  enum CompressType : int {
+    COMPRESS_TYPE_UNDEFINED = 0,
+    COMPRESS_TYPE_KVHEAD,
+    COMPRESS_TYPE_KVHEAD_ROPE,
+    COMPRESS_TYPE_MAX
+  };
   enum CalcType : int {
     CALC_TYPE_UNDEFINED = 0, /**< a query for each sequence */
     CALC_TYPE_SPEC           /**< qSeqLens queries for each sequence */
   };
   enum ScaleType : int { SCALE_TYPE_TOR = 0, SCALE_TYPE_LOGN, SCALE_TYPE_MAX };
-  int32_t headNum = 0;    /**< of query */
-  float qkScale = 1.0f;   /**< of the scores */
-  int32_t kvHeadNum = 0;  /**< 0: headNum */
+  int32_t headNum = 0;   /**< of query */
+  float qkScale = 1.0f;  /**< of the scores */
+  int32_t kvHeadNum = 0; /**< 0: headNum */
   MaskType maskType = UNDEFINED;
   bool batchRunStatusEnable = false;
   QuantType quantType = TYPE_QUANT_UNDEFINED;
@@ -149,8 +147,8 @@ struct RmsNormParam {
   struct NormParam {
     QuantType quantType = QUANT_UNDEFINED; /**< or QUANT_INT8 */
     float epsilon = 1e-5f;
-    double layerNormEps = 1e-5; /**< not used */
-    bool rstd = false;          /**< a second output: 1 / root of the mean square */
+    double layerNormEps = 1e-5;                        /**< not used */
+    bool rstd = false;                                 /**< a second output: 1 / root of the mean square */
     PrecisionMode precisionMode = HIGH_PRECISION_MODE; /**< either; sums are float32 */
     ModelType modelType = LLAMA_MODEL;
     DynamicQuantType dynamicQuantType = DYNAMIC_QUANT_UNDEFINED;
@@ -187,7 +185,13 @@ struct RopeParam {
  *  PREFIX_ENCODER: query, keyCache, valueCache, blockTables(, mask), seqLen, kvSeqLen -> output, the queries being the
  *  last ones of each context. Lengths are on the host. */
 struct SelfAttentionParam {
-  enum QuantType : int { TYPE_QUANT_UNDEFINED = 0, TYPE_QUANT_UNQUANT = 0, TYPE_DEQUANT_FUSION, TYPE_QUANT_QKV_OFFLINE, TYPE_QUANT_QKV_ONLINE };
+  enum QuantType : int {
+    TYPE_QUANT_UNDEFINED = 0,
+    TYPE_QUANT_UNQUANT = 0,
+    TYPE_DEQUANT_FUSION,
+    TYPE_QUANT_QKV_OFFLINE,
+    TYPE_QUANT_QKV_ONLINE
+  };
   enum CalcType : int {
     UNDEFINED = 0, /**< refused, as the next two */
     ENCODER,
@@ -199,9 +203,9 @@ struct SelfAttentionParam {
   enum ClampType : int { CLAMP_TYPE_UNDEFINED = 0, CLAMP_TYPE_MIN_MAX };
   enum MaskType : int {
     MASK_TYPE_UNDEFINED = 0,
-    MASK_TYPE_NORM,          /**< [queries, keys], [batch, queries, keys]; one that is too small stands for a causal one */
-    MASK_TYPE_ALIBI,         /**< [heads, queries, keys], [batch, heads, queries, keys] */
-    MASK_TYPE_NORM_COMPRESS, /**< causal; the tensor is not read */
+    MASK_TYPE_NORM,  /**< [queries, keys], [batch, queries, keys]; one that is too small stands for a causal one */
+    MASK_TYPE_ALIBI, /**< [heads, queries, keys], [batch, heads, queries, keys] */
+    MASK_TYPE_NORM_COMPRESS,  /**< causal; the tensor is not read */
     MASK_TYPE_ALIBI_COMPRESS, /**< refused, as the ones behind it */
     MASK_TYPE_ALIBI_COMPRESS_SQRT,
     MASK_TYPE_ALIBI_COMPRESS_LEFT_ALIGN,

@@ -156,8 +156,8 @@ Status OperatorChain::Add(std::string_view op, std::initializer_list<Setting> se
   arguments.reserve(schema.params.size());
   size_t used = 0;
   for (const Param& param : schema.params) {
-    const auto* setting = std::find_if(settings.begin(), settings.end(),
-                                       [&](const Setting& known) { return known.name == param.name; });
+    const auto* setting =
+        std::find_if(settings.begin(), settings.end(), [&](const Setting& known) { return known.name == param.name; });
     if (setting == settings.end()) {
       arguments.push_back(DefaultArgument(param, objects));
       continue;

@@ -210,10 +210,9 @@ TEST_F(Atb, RefusesParametersByName) {
   ExpectRefused<Paged>([](Paged& p) { p.maskType = Paged::MASK_TYPE_MASK_FREE; }, "maskType is 4");
   ExpectRefused<Paged>([](Paged& p) { p.rsv[67] = 3; }, "a reserved byte is 3");
   ExpectRefused<Self>([](Self&) {}, "calcType is 0");
-  ExpectRefused<Self>(
-      [](Self& p) { p.calcType = Self::PA_ENCODER, p.windowSize = 4; }, "windowSize is 4");
-  ExpectRefused<Self>(
-      [](Self& p) { p.calcType = Self::PA_ENCODER, p.maskType = Self::MASK_TYPE_ALIBI_COMPRESS; }, "maskType is 4");
+  ExpectRefused<Self>([](Self& p) { p.calcType = Self::PA_ENCODER, p.windowSize = 4; }, "windowSize is 4");
+  ExpectRefused<Self>([](Self& p) { p.calcType = Self::PA_ENCODER, p.maskType = Self::MASK_TYPE_ALIBI_COMPRESS; },
+                      "maskType is 4");
   ExpectRefused<infer::ElewiseParam>([](infer::ElewiseParam&) {}, "elewiseType is 0");
   ExpectRefused<infer::LinearParam>([](infer::LinearParam& p) { p.outDataType = ACL_FLOAT16; }, "outDataType is 1");
   ExpectRefused<infer::LinearParam>([](infer::LinearParam& p) { p.enAccum = true; }, "hasBias with enAccum");
@@ -255,8 +254,9 @@ TEST_F(Atb, InfersShapes) {
 
 TEST_F(Atb, PagedAttentionReadsPages) {
   constexpr int64_t kHeads = 2, kSize = 4, kPage = 2, kPages = 5;
-  Memory<float> query({2, kHeads, kSize}, Numbers(2 * kHeads * kSize, 1)), keys({kPages, kPage, 1, kSize}, Numbers(40, 2)),
-      values({kPages, kPage, 1, kSize}, Numbers(40, 3)), out({2, kHeads, kSize}, Floats(16));
+  Memory<float> query({2, kHeads, kSize}, Numbers(2 * kHeads * kSize, 1)),
+      keys({kPages, kPage, 1, kSize}, Numbers(40, 2)), values({kPages, kPage, 1, kSize}, Numbers(40, 3)),
+      out({2, kHeads, kSize}, Floats(16));
   Memory<int32_t> table({2, 2}, {3, 1, 0, 4}), lengths({2}, {3, 1}, true);
   infer::PagedAttentionParam param;
   param.headNum = kHeads;
@@ -290,8 +290,9 @@ TEST_F(Atb, PagedAttentionReadsPages) {
 TEST_F(Atb, RopeTurnsPartsOfHeads) {
   constexpr int64_t kSize = 8;
   for (const int32_t parts : {2, 4, 8}) {
-    Memory<float> query({2, 2 * kSize}, Numbers(32, 1)), key({2, kSize}, Numbers(16, 2)), cos({2, kSize}, Numbers(16, 3)),
-        sin({2, kSize}, Numbers(16, 4)), turned_query({2, 2 * kSize}, Floats(32)), turned_key({2, kSize}, Floats(16));
+    Memory<float> query({2, 2 * kSize}, Numbers(32, 1)), key({2, kSize}, Numbers(16, 2)),
+        cos({2, kSize}, Numbers(16, 3)), sin({2, kSize}, Numbers(16, 4)), turned_query({2, 2 * kSize}, Floats(32)),
+        turned_key({2, kSize}, Floats(16));
     Memory<int32_t> lengths({1}, {2});
     infer::RopeParam param;
     param.rotaryCoeff = parts;
@@ -342,14 +343,16 @@ TEST_F(Atb, NormsAndProducts) {
   const auto change = [&] { x.Write(Numbers(12, 7)); };
   infer::RmsNormParam param;
   param.layerType = infer::RmsNormParam::RMS_NORM_NORM;
-  RunTwice(param, {{x.Tensor(), gamma.Tensor()}, {y.Tensor()}}, [&] { ExpectNear(y.Read(), norm_of(x.Read())); }, change);
+  RunTwice(
+      param, {{x.Tensor(), gamma.Tensor()}, {y.Tensor()}}, [&] { ExpectNear(y.Read(), norm_of(x.Read())); }, change);
   param.layerType = infer::RmsNormParam::RMS_NORM_PRENORM;
-  RunTwice(param, {{x.Tensor(), other.Tensor(), gamma.Tensor()}, {y.Tensor(), sum.Tensor()}},
-           [&] {
-             ExpectNear(sum.Read(), total());
-             ExpectNear(y.Read(), norm_of(total()));
-           },
-           change);
+  RunTwice(
+      param, {{x.Tensor(), other.Tensor(), gamma.Tensor()}, {y.Tensor(), sum.Tensor()}},
+      [&] {
+        ExpectNear(sum.Read(), total());
+        ExpectNear(y.Read(), norm_of(total()));
+      },
+      change);
 
   Memory<float> product({3, 3}, Floats(9));
   infer::LinearParam linear;
@@ -362,16 +365,19 @@ TEST_F(Atb, NormsAndProducts) {
     }
     return want;
   };
-  RunTwice(linear, {{x.Tensor(), other.Tensor()}, {product.Tensor()}}, [&] { ExpectNear(product.Read(), matrix()); }, change);
+  RunTwice(
+      linear, {{x.Tensor(), other.Tensor()}, {product.Tensor()}}, [&] { ExpectNear(product.Read(), matrix()); },
+      change);
   linear.enAccum = true;
   Floats expected = product.Read();
-  RunTwice(linear, {{x.Tensor(), other.Tensor(), product.Tensor()}, {product.Tensor()}},
-           [&] {
-             const Floats more = matrix();
-             for (size_t i = 0; i < expected.size(); ++i) expected[i] += more[i];
-             ExpectNear(product.Read(), expected);
-           },
-           [&] { x.Write(Numbers(12, 8)); });
+  RunTwice(
+      linear, {{x.Tensor(), other.Tensor(), product.Tensor()}, {product.Tensor()}},
+      [&] {
+        const Floats more = matrix();
+        for (size_t i = 0; i < expected.size(); ++i) expected[i] += more[i];
+        ExpectNear(product.Read(), expected);
+      },
+      [&] { x.Write(Numbers(12, 8)); });
 }
 
 TEST_F(Atb, ElementsAndGroups) {
@@ -411,11 +417,12 @@ TEST_F(Atb, ElementsAndGroups) {
   groups.groupNum = 3;
   groups.k = 2;
   Floats want = {1, 5, 0, 0, 4, 3};
-  RunTwice(groups, {{scores.Tensor(), places.Tensor()}, {kept.Tensor()}}, [&] { EXPECT_EQ(kept.Read(), want); },
-           [&] {
-             scores.Write({1, 1, 9, 0, 4, 3});
-             want = {0, 0, 9, 0, 4, 3};
-           });
+  RunTwice(
+      groups, {{scores.Tensor(), places.Tensor()}, {kept.Tensor()}}, [&] { EXPECT_EQ(kept.Read(), want); },
+      [&] {
+        scores.Write({1, 1, 9, 0, 4, 3});
+        want = {0, 0, 9, 0, 4, 3};
+      });
 }
 
 TEST_F(Atb, CachesAreWrittenAndRead) {
@@ -423,12 +430,32 @@ TEST_F(Atb, CachesAreWrittenAndRead) {
       values({2, 2, 1, 2}, Floats(8));
   Memory<int32_t> slots({2}, {3, 0});
   const infer::ReshapeAndCacheParam param;
-  RunTwice(param, {{key.Tensor(), value.Tensor(), keys.Tensor(), values.Tensor(), slots.Tensor()}, {keys.Tensor(), values.Tensor()}},
-           [&] {
-             EXPECT_EQ(keys.Read(), (Floats{3, 4, 0, 0, 0, 0, 1, 2}));
-             EXPECT_EQ(values.Read(), (Floats{7, 8, 0, 0, 0, 0, 5, 6}));
-           },
-           [&] { keys.Write(Floats(8)); });
+  RunTwice(
+      param,
+      {{key.Tensor(), value.Tensor(), keys.Tensor(), values.Tensor(), slots.Tensor()},
+       {keys.Tensor(), values.Tensor()}},
+      [&] {
+        EXPECT_EQ(keys.Read(), (Floats{3, 4, 0, 0, 0, 0, 1, 2}));
+        EXPECT_EQ(values.Read(), (Floats{7, 8, 0, 0, 0, 0, 5, 6}));
+      },
+      [&] { keys.Write(Floats(8)); });
+
+  // Tiles of 32 bytes: eight elements, of which a line of both heads has two.
+  Memory<float> wide({2, 2, 8}, Numbers(32, 1)), tiles({1, 2, 4, 8}, Floats(64)), more_tiles({1, 2, 4, 8}, Floats(64));
+  infer::ReshapeAndCacheParam tiled;
+  tiled.kvCacheCfg = infer::ReshapeAndCacheParam::K_CACHE_V_CACHE_NZ;
+  const auto check_tiles = [&] {
+    const Floats rows = wide.Read(), cache = tiles.Read();
+    EXPECT_EQ(cache, more_tiles.Read());
+    const size_t places[] = {3, 0};
+    for (size_t token = 0; token < 2; ++token) {
+      for (size_t i = 0; i < 16; ++i) EXPECT_EQ(cache[i / 8 * 32 + places[token] * 8 + i % 8], rows[token * 16 + i]);
+    }
+  };
+  RunTwice(tiled,
+           {{wide.Tensor(), wide.Tensor(), tiles.Tensor(), more_tiles.Tensor(), slots.Tensor()},
+            {tiles.Tensor(), more_tiles.Tensor()}},
+           check_tiles, [&] { tiles.Write(Floats(64)); });
 
   Memory<int32_t> table({1, 2}, {1, 0}), lengths({1}, {3});
   Memory<float> read_keys({3, 1, 2}, Floats(6)), read_values({3, 1, 2}, Floats(6));
@@ -445,7 +472,8 @@ TEST_F(Atb, CachesAreWrittenAndRead) {
   atb::Operation* load = nullptr;
   ASSERT_EQ(AtbPagedCacheLoadGetWorkspaceSize(tensor(keys.Tensor()), tensor(values.Tensor()), tensor(table.Tensor()),
                                               tensor(lengths.Tensor()), tensor(read_keys.Tensor()),
-                                              tensor(read_values.Tensor()), nullptr, 1, false, false, &bytes, &load, context_),
+                                              tensor(read_values.Tensor()), nullptr, 1, false, false, &bytes, &load,
+                                              context_),
             0)
       << Message();
   for (aclTensor* one : tensors) EXPECT_EQ(aclDestroyTensor(one), 0);
@@ -472,7 +500,8 @@ TEST_F(Atb, RefusesTensorsByName) {
   param.headNum = 2;
   param.kvHeadNum = 1;
   atb::Operation* const paged = Make(param);
-  const atb::VariantPack good = {{query.Tensor(), keys.Tensor(), keys.Tensor(), table.Tensor(), lengths.Tensor()}, {out.Tensor()}};
+  const atb::VariantPack good = {{query.Tensor(), keys.Tensor(), keys.Tensor(), table.Tensor(), lengths.Tensor()},
+                                 {out.Tensor()}};
   struct Row {
     std::function<void(atb::VariantPack&)> change;
     int number;
@@ -489,7 +518,8 @@ TEST_F(Atb, RefusesTensorsByName) {
       {[](auto& pack) { pack.inTensors[0].desc.dtype = static_cast<aclDataType>(77); }, kInvalid, "query is type 77"},
       {[&](auto& pack) { pack.inTensors[4] = far.Tensor(); }, kInvalid, "is 5, expected a value from 0 to 4"},
       {[&](auto& pack) { pack.inTensors[4] = table.Tensor(); }, kInvalid, "contextLens is in device memory"},
-      {[](auto& pack) { pack.inTensors[3].desc.dtype = ACL_FLOAT; }, kInvalid, "blockTables is float32, expected int32"},
+      {[](auto& pack) { pack.inTensors[3].desc.dtype = ACL_FLOAT; }, kInvalid,
+       "blockTables is float32, expected int32"},
       {[](auto& pack) { pack.inTensors[1].desc.shape.dims[0] = 1 << 20; }, 107000, "keyCache"},
   };
   for (const Row& row : rows) {

@@ -316,6 +316,16 @@ def multi_head_latent_attention(g):
         t, gives=(want,))  # fmt: skip
 
 
+@case()
+def multi_head_latent_attention_out(g):
+    one = CASES["multi_head_latent_attention"][0](g)
+    one.tensors["out"] = torch.zeros(2, 4, 16, dtype=HALF)
+    return Case(
+        lambda d: [torch.ops.atb.npu_multi_head_latent_attention.out(
+            d["q"], d["qr"], d["k"], d["kr"], d["table"], [3, 32], 4, 0.2, 1, output=d["out"])][1:],
+        one.tensors, {"out": one.gives[0]}, captured=False)  # fmt: skip
+
+
 # ---- Caches ----
 
 
@@ -538,6 +548,26 @@ def test_lengths_of_a_captured_call_change():
         torch.testing.assert_close(doubled.cpu(), want * 2, rtol=3e-3, atol=6e-3)
 
 
+def test_lengths_of_captured_latent_attention_change():
+    d = {key: tensor.npu() for key, tensor in make("multi_head_latent_attention_out", 1).tensors.items()}
+
+    def call(contexts):
+        torch.ops.atb.npu_multi_head_latent_attention.out(
+            d["q"], d["qr"], d["k"], d["kr"], d["table"], contexts, 4, 0.2, 1, output=d["out"])  # fmt: skip
+        return d["out"]
+
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph, auto_dispatch_capture=True):
+        call([1, 1])
+    for contexts in ([3, 32], [32, 7]):
+        want = call(contexts).cpu()
+        d["out"].zero_()
+        graph.replay()
+        graph.update(cpu_update_input=[{"context_lens": contexts}])
+        torch.npu.synchronize()
+        assert torch.equal(d["out"].cpu(), want)
+
+
 # ---- Refusals ----
 
 
@@ -555,6 +585,10 @@ REFUSED = {
     "type": (lambda d: paged(d, k=d["k"].float()), "float32"),
     "slots": (
         lambda d: torch_npu._npu_reshape_and_cache(d["q"], d["q"], d["k"], d["v"], d["table"][0]), "has shape|shape"),
+    "quantised": (
+        lambda d: torch_npu._npu_paged_attention_quant(
+            d["q"], d["k"], d["v"], 2, 4, 0.25, d["table"], lengths(1, 2, 3), 1, 1, d["q"], d["q"], d["out"]),
+        "quantType is 1|CreateOperation failed|does not have this operator"),
     "groups": (lambda d: torch_npu._npu_group_topk(d["q"][0], 2, 5, 1), "5"),
 }  # fmt: skip
 

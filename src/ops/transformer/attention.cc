@@ -67,17 +67,17 @@ StatusOr<Tensor> ShiftOf(Plan& plan, std::string_view name, DType type) {
   const Tensor shift = plan.chain.Temporary(type, mask.sizes);
   if (given == DType::kBool || given == DType::kInt8 || given == DType::kUInt8) {
     const Tensor hidden = plan.chain.Temporary(DType::kBool, mask.sizes);
-    REPRISE_RETURN_IF_ERROR(
-        plan.chain.Add("aclnnCast", {{"self", &mask}, {"dtype", DType::kBool}, {"out", &hidden}}));
+    REPRISE_RETURN_IF_ERROR(plan.chain.Add("aclnnCast", {{"self", &mask}, {"dtype", DType::kBool}, {"out", &hidden}}));
     REPRISE_RETURN_IF_ERROR(plan.chain.Add("aclnnInplaceZero", {{"selfRef", &shift}}));
-    REPRISE_RETURN_IF_ERROR(plan.chain.Add(
-        "aclnnInplaceMaskedFillScalar",
-        {{"selfRef", &shift}, {"mask", &hidden}, {"value", kernels::Scalar::Of(-std::numeric_limits<float>::infinity())}}));
+    REPRISE_RETURN_IF_ERROR(plan.chain.Add("aclnnInplaceMaskedFillScalar",
+                                           {{"selfRef", &shift},
+                                            {"mask", &hidden},
+                                            {"value", kernels::Scalar::Of(-std::numeric_limits<float>::infinity())}}));
     return shift;
   }
   if (given == DType::kBFloat16) {
-    REPRISE_RETURN_IF_ERROR(plan.chain.Add(
-        "aclnnMuls", {{"self", &mask}, {"other", kernels::Scalar::Of(kHiddenShift)}, {"out", &shift}}));
+    REPRISE_RETURN_IF_ERROR(
+        plan.chain.Add("aclnnMuls", {{"self", &mask}, {"other", kernels::Scalar::Of(kHiddenShift)}, {"out", &shift}}));
     return shift;
   }
   REPRISE_RETURN_IF_ERROR(plan.chain.Add("aclnnCast", {{"self", &mask}, {"dtype", type}, {"out", &shift}}));
@@ -124,11 +124,12 @@ Status SetSingleShift(Plan& plan, Mask mask, DType type, Tensor& shift) {
   const Dims sizes = shift.sizes;
   const size_t rank = sizes.size();
   if (rank < 2 || rank > 4 || sizes[rank - 2] != 1 || (rank == 4) != (rank == 4 && mask == Mask::kAlibi)) {
-    return plan.WrongShape("mask", mask == Mask::kAlibi ? "[batch, heads, 1, keys] or [heads, 1, keys]"
-                                                        : "[batch, 1, keys] or [1, keys]");
+    return plan.WrongShape(
+        "mask", mask == Mask::kAlibi ? "[batch, heads, 1, keys] or [heads, 1, keys]" : "[batch, 1, keys] or [1, keys]");
   }
   if (rank == 3) {
-    shift = mask == Mask::kAlibi ? Reshaped(shift, {1, sizes[0], 1, sizes[2]}) : Reshaped(shift, {sizes[0], 1, 1, sizes[2]});
+    shift = mask == Mask::kAlibi ? Reshaped(shift, {1, sizes[0], 1, sizes[2]})
+                                 : Reshaped(shift, {sizes[0], 1, 1, sizes[2]});
   }
   if (rank == 2) shift = Reshaped(shift, {1, 1, 1, sizes[1]});
   return {};
@@ -165,13 +166,15 @@ struct Chunks {
 Status CheckChunks(const Plan& plan, const Chunks& chunks, int64_t tokens) {
   const Lengths& queries = chunks.queries;
   const Lengths& contexts = chunks.contexts;
-  bool fits = queries.size() == contexts.size() && std::accumulate(queries.begin(), queries.end(), int64_t{0}) <= tokens;
+  bool fits =
+      queries.size() == contexts.size() && std::accumulate(queries.begin(), queries.end(), int64_t{0}) <= tokens;
   for (size_t i = 0; fits && i < queries.size(); ++i) fits = queries[i] <= contexts[i];
   if (fits) return {};
-  return plan.Invalid(fmt::format("the lengths of the queries are {} and those of the contexts {}, for {} queries",
-                                  Text(queries), Text(contexts), tokens),
-                      "each sequence has the last tokens of its context as queries, all of them together at most as many "
-                      "as query has");
+  return plan.Invalid(
+      fmt::format("the lengths of the queries are {} and those of the contexts {}, for {} queries", Text(queries),
+                  Text(contexts), tokens),
+      "each sequence has the last tokens of its context as queries, all of them together at most as many "
+      "as query has");
 }
 
 // A row of the mask for each query: a call for each sequence.
@@ -269,7 +272,9 @@ Status ReadMask(const SelfAttention& request, Plan& plan, DType type, int64_t lo
   REPRISE_ASSIGN_OR_RETURN(Tensor view, ShiftOf(plan, "mask", type));
   const bool has_heads = request.mask == Mask::kAlibi;
   if (rank == 2) view = Reshaped(view, {1, 1, sizes[0], sizes[1]});
-  if (rank == 3) view = has_heads ? Reshaped(view, {1, sizes[0], sizes[1], sizes[2]}) : Reshaped(view, {sizes[0], 1, sizes[1], sizes[2]});
+  if (rank == 3)
+    view = has_heads ? Reshaped(view, {1, sizes[0], sizes[1], sizes[2]})
+                     : Reshaped(view, {sizes[0], 1, sizes[1], sizes[2]});
   const bool fits_batch = view.sizes[0] == 1 || view.sizes[0] == static_cast<int64_t>(sequences);
   if (!fits_batch || view.sizes[2] < longest || view.sizes[3] < longest) {
     return plan.WrongShape("mask", fmt::format("room for {} sequences of up to {} tokens", sequences, longest));
@@ -314,7 +319,8 @@ Status Make(const PagedAttention& request, Plan& plan) {
   REPRISE_ASSIGN_OR_RETURN(call.key, plan.Pages("keyCache", request.kv_heads));
   if (request.value_size != 0) {
     if (request.value_size < 0 || request.value_size > call.key.sizes[3]) {
-      return plan.Invalid(fmt::format("mlaVHeadSize is {}, expected a value from 1 to {}", request.value_size, call.key.sizes[3]));
+      return plan.Invalid(
+          fmt::format("mlaVHeadSize is {}, expected a value from 1 to {}", request.value_size, call.key.sizes[3]));
     }
     call.value = Narrowed(call.key, 3, 0, request.value_size);
   } else {
@@ -351,8 +357,9 @@ Status Make(const LatentAttention& request, Plan& plan) {
   REPRISE_ASSIGN_OR_RETURN(call.key_lengths, plan.HostInts("contextLens"));
   const int64_t tokens = call.query.sizes[0];
   if (static_cast<int64_t>(call.key_lengths.size()) != tokens || query_rope.sizes[0] != tokens) {
-    return plan.Wrong("contextLens", fmt::format("has {} entries for {} queries and {} parts of queries that are turned",
-                                                 call.key_lengths.size(), tokens, query_rope.sizes[0]));
+    return plan.Wrong("contextLens",
+                      fmt::format("has {} entries for {} queries and {} parts of queries that are turned",
+                                  call.key_lengths.size(), tokens, query_rope.sizes[0]));
   }
   if (tokens == 0) return {};
   REPRISE_ASSIGN_OR_RETURN(const Tensor table, TableOf(plan, tokens));
@@ -367,7 +374,8 @@ Status Make(const LatentAttention& request, Plan& plan) {
   const Tensor sums = plan.chain.Temporary(DType::kFloat, {tokens, request.heads, 1, 1});
   call.log_sum = &sums;
   REPRISE_RETURN_IF_ERROR(AddFused(plan, call, request.heads, request.kv_heads, request.scale));
-  if (plan.Out("lse").count != sums.count) return plan.WrongShape("lse", fmt::format("[{}, {}, 1]", tokens, request.heads));
+  if (plan.Out("lse").count != sums.count)
+    return plan.WrongShape("lse", fmt::format("[{}, {}, 1]", tokens, request.heads));
   const Tensor flat = Reshaped(sums, {tokens * request.heads});
   const Tensor lse = Reshaped(plan.Out("lse"), {tokens * request.heads});
   return plan.chain.Add("aclnnInplaceCopy", {{"selfRef", &lse}, {"src", &flat}});
@@ -405,7 +413,8 @@ Status Make(const RingAttention& request, Plan& plan) {
   const Tensor table = Reshaped(sums, {tokens, heads});
   if (request.is_first) return plan.chain.Add("aclnnInplaceCopy", {{"selfRef", &by_head}, {"src", &table}});
   if (!plan.Has("prevOut") || !plan.Has("prevLse")) {
-    return plan.Invalid("prevOut or prevLse is missing", "the first part has neither: calcType 1, calc_type_first_ring");
+    return plan.Invalid("prevOut or prevLse is missing",
+                        "the first part has neither: calcType 1, calc_type_first_ring");
   }
   const Tensor& before = plan.In("prevLse");
   if (before.count != sums.count || plan.In("prevOut").count != output.count || before.sizes.size() != 2) {

@@ -37,9 +37,7 @@ Signature Describe(const SelfAttention& request) {
 }
 
 Signature Describe(const LatentAttention& /*request*/) {
-  return {"AtbMLA",
-          {"qNope", "qRope", "ctKV", "kRope", "blockTables", "contextLens"},
-          {{"attenOut", 0}, {"lse", 0}}};
+  return {"AtbMLA", {"qNope", "qRope", "ctKV", "kRope", "blockTables", "contextLens"}, {{"attenOut", 0}, {"lse", 0}}};
 }
 
 Signature Describe(const RingAttention& /*request*/) {
@@ -83,7 +81,8 @@ Signature Describe(const Linear& request) {
   Names inputs = {"x", "weight"};
   if (request.has_bias) inputs.push_back("bias");
   if (request.accumulates) inputs.push_back("accum");
-  return {"LinearOperation", std::move(inputs), {{"output", 0, request.accumulates ? DType::kFloat : DType::kUndefined}}};
+  return {
+      "LinearOperation", std::move(inputs), {{"output", 0, request.accumulates ? DType::kFloat : DType::kUndefined}}};
 }
 
 Signature Describe(const GroupChoice& /*request*/) {
@@ -139,9 +138,8 @@ Names NamesOf(std::span<const OutputRule> rules) {
 
 Status CheckCount(const Signature& signature, const char* what, size_t count, std::span<const std::string_view> names) {
   if (count == names.size()) return {};
-  return Error(kOperatorArgumentInvalid,
-               fmt::format("{}: there are {} {} tensors, expected {} ({})", signature.name, count, what, names.size(),
-                           ListOf(names)))
+  return Error(kOperatorArgumentInvalid, fmt::format("{}: there are {} {} tensors, expected {} ({})", signature.name,
+                                                     count, what, names.size(), ListOf(names)))
       .Culprit(fmt::format("the {} tensors", what))
       .Hint("pass the tensors that the parameters of the operation ask for, in this order");
 }
@@ -194,9 +192,8 @@ Status AdjustShape(const Request& request, std::span<const Description> inputs, 
   if (const auto* linear = std::get_if<Linear>(&request)) {
     const std::vector<int64_t>& weight = inputs[1].sizes;
     if (sizes.size() < 2 || weight.size() < 2) {
-      return Error(kOperatorArgumentInvalid,
-                   fmt::format("{}: x has shape {} and weight {}, expected matrices", signature.name, ShapeText(sizes),
-                               ShapeText(weight)));
+      return Error(kOperatorArgumentInvalid, fmt::format("{}: x has shape {} and weight {}, expected matrices",
+                                                         signature.name, ShapeText(sizes), ShapeText(weight)));
     }
     const size_t last = sizes.size() - 1;
     if (linear->transposes_a) sizes[last - 1] = sizes[last];
@@ -288,7 +285,8 @@ StatusOr<std::vector<int64_t>> Plan::HostInts(std::string_view name) const {
     } else {
       values[i] = static_cast<const uint32_t*>(given.host)[i];
     }
-    if (values[i] < 0) return Wrong(name, fmt::format("has the entry {} at {}", values[i], i), "lengths are not negative");
+    if (values[i] < 0)
+      return Wrong(name, fmt::format("has the entry {} at {}", values[i], i), "lengths are not negative");
   }
   return values;
 }
@@ -315,7 +313,8 @@ StatusOr<Tensor> Plan::Pages(std::string_view name, int64_t heads) const {
 }
 
 Status Plan::Wrong(std::string_view name, std::string_view text, std::string hint) const {
-  return Error(kOperatorArgumentInvalid, fmt::format("{}: {} {}", signature_.name, name.empty() ? kUnknown : name, text))
+  return Error(kOperatorArgumentInvalid,
+               fmt::format("{}: {} {}", signature_.name, name.empty() ? kUnknown : name, text))
       .Culprit(fmt::format("tensor {}", name))
       .Hint(std::move(hint));
 }

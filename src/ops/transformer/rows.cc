@@ -141,13 +141,15 @@ Status Make(const RmsNorm& request, Plan& plan) {
   const Tensor out = Reshaped(y, {rows, size});
   const Tensor gamma = Reshaped(plan.In("gamma"), {size});
   if (request.has_rstd && plan.Out("rstd").count != rows) return plan.WrongShape("rstd", fmt::format("{} rows", rows));
-  const Tensor rstd = request.has_rstd ? Reshaped(plan.Out("rstd"), {rows, 1}) : plan.chain.Temporary(DType::kFloat, {rows, 1});
+  const Tensor rstd =
+      request.has_rstd ? Reshaped(plan.Out("rstd"), {rows, 1}) : plan.chain.Temporary(DType::kFloat, {rows, 1});
   const auto epsilon = static_cast<double>(request.epsilon);
   if (request.kind == RmsNorm::Kind::kNorm) {
     return plan.chain.Add("aclnnRmsNorm",
                           {{"x", &in}, {"gamma", &gamma}, {"epsilon", epsilon}, {"yOut", &out}, {"rstdOut", &rstd}});
   }
-  if (plan.In("resIn").count != x.count) return plan.WrongShape("resIn", fmt::format("that of x, {}", ShapeText(x.sizes)));
+  if (plan.In("resIn").count != x.count)
+    return plan.WrongShape("resIn", fmt::format("that of x, {}", ShapeText(x.sizes)));
   const Tensor other = Reshaped(plan.In("resIn"), {rows, size});
   const bool keeps = request.kind == RmsNorm::Kind::kBefore;
   if (keeps && plan.Out("resOut").count != x.count) return plan.WrongShape("resOut", "that of x");
@@ -195,8 +197,8 @@ Status Rotate(const Rotary& request, Plan& plan, std::string_view in, std::strin
     REPRISE_ASSIGN_OR_RETURN(from, AsFloat(plan, from));
     result = plan.chain.Temporary(DType::kFloat, to.sizes);
   }
-  REPRISE_RETURN_IF_ERROR(plan.chain.Add("aclnnRotaryPositionEmbedding",
-                                         {{"x", &from}, {"cos", &cos}, {"sin", &sin}, {"mode", mode}, {"out", &result}}));
+  REPRISE_RETURN_IF_ERROR(plan.chain.Add(
+      "aclnnRotaryPositionEmbedding", {{"x", &from}, {"cos", &cos}, {"sin", &sin}, {"mode", mode}, {"out", &result}}));
   if (!is_wide) return {};
   return plan.chain.Add("aclnnInplaceCopy", {{"selfRef", &to}, {"src", &result}});
 }
@@ -233,8 +235,8 @@ Status Make(const Linear& request, Plan& plan) {
   REPRISE_ASSIGN_OR_RETURN(const Tensor b, matrix("weight", request.transposes_b));
   const bool has_more = request.has_bias || request.accumulates;
   const Tensor product = request.accumulates ? plan.chain.Temporary(DType::kFloat, out.sizes) : out;
-  REPRISE_RETURN_IF_ERROR(plan.chain.Add(
-      "aclnnMatmul", {{"self", &a}, {"mat2", &b}, {"out", &product}, {"cubeMathType", kKeepPrecision}}));
+  REPRISE_RETURN_IF_ERROR(
+      plan.chain.Add("aclnnMatmul", {{"self", &a}, {"mat2", &b}, {"out", &product}, {"cubeMathType", kKeepPrecision}}));
   if (!has_more) return {};
   Tensor other = plan.In(request.accumulates ? "accum" : "bias");
   if (request.accumulates && (out.dtype() != DType::kFloat || other.dtype() != DType::kFloat)) {
@@ -258,12 +260,14 @@ Status Make(const GroupChoice& request, Plan& plan) {
   const int64_t experts = x.sizes[1];
   const int64_t groups = request.groups;
   if (groups < 1 || experts % groups != 0) {
-    return plan.Invalid(fmt::format("groupNum is {}, for {} experts", groups, experts), "pass a divisor of the number of experts");
+    return plan.Invalid(fmt::format("groupNum is {}, for {} experts", groups, experts),
+                        "pass a divisor of the number of experts");
   }
   const int64_t size = experts / groups;
   if (request.chosen < 1 || request.chosen > groups || request.summed < 1 || request.summed > size) {
-    return plan.Invalid(fmt::format("k is {} and n is {}, for {} groups of {} experts", request.chosen, request.summed, groups, size),
-                        "k counts groups, n counts experts of a group; both are at least 1");
+    return plan.Invalid(
+        fmt::format("k is {} and n is {}, for {} groups of {} experts", request.chosen, request.summed, groups, size),
+        "k counts groups, n counts experts of a group; both are at least 1");
   }
   if (x.data != out.data) REPRISE_RETURN_IF_ERROR(plan.chain.Add("aclnnInplaceCopy", {{"selfRef", &out}, {"src", &x}}));
   const Tensor in_groups = Reshaped(out, {rows, groups, size});
@@ -307,7 +311,8 @@ Status Make(const GroupChoice& request, Plan& plan) {
 Status Make(const ExpertChoice& request, Plan& plan) {
   if (plan.In("x").sizes.size() != 2) return plan.WrongShape("x", "[tokens, experts]");
   if (request.summed != 1 && request.summed != 2) {
-    return plan.Unsupported(fmt::format("n is {}, expected 1 or 2", request.summed), "sum up one or two experts of a group");
+    return plan.Unsupported(fmt::format("n is {}, expected 1 or 2", request.summed),
+                            "sum up one or two experts of a group");
   }
   const int64_t rows = plan.In("x").sizes[0];
   const int64_t experts = plan.In("x").sizes[1];
@@ -318,19 +323,20 @@ Status Make(const ExpertChoice& request, Plan& plan) {
   const Tensor& y = plan.Out("y");
   const Tensor& indices = plan.Out("indices");
   constexpr int64_t kSigmoid = 1;
-  REPRISE_RETURN_IF_ERROR(plan.chain.Add("aclnnMoeGatingTopK", {{"x", &x},
-                                                                {"biasOptional", &bias},
-                                                                {"k", request.chosen},
-                                                                {"kGroup", request.chosen_groups},
-                                                                {"groupCount", request.groups},
-                                                                {"groupSelectMode", request.summed - 1},
-                                                                {"renorm", int64_t{0}},
-                                                                {"normType", kSigmoid},
-                                                                {"outFlag", false},
-                                                                {"routedScalingFactor", static_cast<double>(request.scale)},
-                                                                {"eps", 0.0},
-                                                                {"yOut", &y},
-                                                                {"expertIdxOut", &indices}}));
+  REPRISE_RETURN_IF_ERROR(
+      plan.chain.Add("aclnnMoeGatingTopK", {{"x", &x},
+                                            {"biasOptional", &bias},
+                                            {"k", request.chosen},
+                                            {"kGroup", request.chosen_groups},
+                                            {"groupCount", request.groups},
+                                            {"groupSelectMode", request.summed - 1},
+                                            {"renorm", int64_t{0}},
+                                            {"normType", kSigmoid},
+                                            {"outFlag", false},
+                                            {"routedScalingFactor", static_cast<double>(request.scale)},
+                                            {"eps", 0.0},
+                                            {"yOut", &y},
+                                            {"expertIdxOut", &indices}}));
   if (request.is_normalized) return {};
   const Tensor weights = plan.chain.Temporary(DType::kFloat, {rows, experts});
   REPRISE_RETURN_IF_ERROR(plan.chain.Add("aclnnSigmoid", {{"self", &x}, {"out", &weights}}));
@@ -344,8 +350,8 @@ namespace {
 struct ElementRow {
   Elementwise::Kind kind;
   const char* op;
-  const char* first;        // names of its parameters
-  const char* second;       // null: one operand
+  const char* first;   // names of its parameters
+  const char* second;  // null: one operand
   bool has_alpha = false;
 };
 
@@ -398,12 +404,11 @@ Status Make(const Elementwise& request, Plan& plan) {
     if (row.second == nullptr) return plan.chain.Add(row.op, {{row.first, &x}, {"out", &out}});
     const Tensor& y = plan.In("y");
     if (!row.has_alpha) return plan.chain.Add(row.op, {{row.first, &x}, {row.second, &y}, {"out", &out}});
-    return plan.chain.Add(
-        row.op, {{row.first, &x}, {row.second, &y}, {"alpha", Scalar::Of(int64_t{1})}, {"out", &out}});
+    return plan.chain.Add(row.op,
+                          {{row.first, &x}, {row.second, &y}, {"alpha", Scalar::Of(int64_t{1})}, {"out", &out}});
   }
   switch (request.kind) {
-    case Elementwise::kCast:
-      return plan.chain.Add("aclnnCast", {{"self", &x}, {"dtype", out.dtype()}, {"out", &out}});
+    case Elementwise::kCast: return plan.chain.Add("aclnnCast", {{"self", &x}, {"dtype", out.dtype()}, {"out", &out}});
     case Elementwise::kMultiplyScalar:
       return plan.chain.Add("aclnnMuls", {{"self", &x}, {"other", Scalar::Of(request.factor)}, {"out", &out}});
     case Elementwise::kQuantizeChannels: return QuantizeChannels(plan);
