@@ -88,7 +88,7 @@ LAYERS = {
     "facade/ge_runner": Layer("libge_runner.so: the graph engine, refused", ("base", "runtime", "ge")),
     "facade/fmk_parser": Layer("libfmk_parser.so: there to be found by the loader"),
     "facade/ascend_protobuf": Layer("libascend_protobuf.so: there to be found by the loader"),
-    "facade/atb": Layer("libatb.so: operations of the transformer library, refused", ("base", "runtime")),
+    "facade/atb": Layer("libatb.so: operations of the transformer library", ("base", "kernels", "runtime", "ops"), ("acl", "atb")),
     "facade/ascend_hal": Layer("libascend_hal.so: what profilers ask of a driver", ("base", "runtime")),
     "python/csrc": Layer("torch_npu._C: the PyTorch layer, over the public interfaces alone", (), ("reprise", "acl")),
 }

@@ -61,7 +61,6 @@ def test_torchair_loads(run):
 
 
 def test_the_operators_of_the_transformer_library_load():
-    """Nothing of the library computes yet; its names are there, so that what is beside them in the file works."""
     ctypes.CDLL(str(PACKAGE / "lib" / "libop_plugin_atb.so"))
 
 

@@ -441,6 +441,122 @@ def _npu_flash_attention_qlens(
     )  # fmt: skip
 
 
+def _prefix(name, query, key, value, table, queries, contexts, kv_heads, heads, scale, out):
+    """Several queries for each sequence, which see what comes before them."""
+    _split_fuse(
+        name, query, key, value, table, list(contexts), _compressed(query), list(queries), kv_heads or heads, heads,
+        scale, out,
+    )  # fmt: skip
+    return out
+
+
+@kernel("atb._npu_flash_attention_prefix_v2.out")
+def _(
+    query, key_cache, value_cache, block_table, mask, seq_len, context_lens, *, slopes=None, kernel_type=1, mask_type=3,
+    num_kv_heads=0, num_heads=0, scale_value=1.0, out,
+):  # fmt: skip
+    name = "_npu_flash_attention_prefix_v2"
+    refuse(name, slopes=slopes)
+    check(mask_type == _COMPRESSED, name, f"mask_type is {mask_type}, expected 3; slopes are not supported yet")
+    return _prefix(
+        name, query, key_cache, value_cache, block_table, seq_len, context_lens, num_kv_heads, num_heads, scale_value,
+        out,
+    )  # fmt: skip
+
+
+@meta("atb._npu_flash_attention_prefix_v2.out")
+def _(*rest, out, **options):
+    return out
+
+
+@kernel("atb.npu_self_attention_prefix_encoder.out")
+def _self_attention_prefix_encoder(
+    query, key, value, block_tables, seqlen, kv_seqlen, q_headnum, qk_scale, kv_headnum, *, mask=None, slopes=None,
+    mask_type=None, output,
+):  # fmt: skip
+    name = "npu_self_attention_prefix_encoder"
+    refuse(name, slopes=slopes)
+    known = (None, "mask_type_causal_mask", "mask_type_norm_compress")
+    check(mask_type in known, name, f"mask_type is '{mask_type}', expected {known[1]} or {known[2]}")
+    return _prefix(name, query, key, value, block_tables, seqlen, kv_seqlen, kv_headnum, q_headnum, qk_scale, output)
+
+
+@kernel("atb.npu_self_attention_prefix_encoder")
+def _(query, *args, **options):
+    return _self_attention_prefix_encoder(query, *args, output=torch.empty_like(query), **options)
+
+
+@meta("atb.npu_self_attention_prefix_encoder")
+def _(query, *rest, **options):
+    return torch.empty_like(query)
+
+
+@meta("atb.npu_self_attention_prefix_encoder.out")
+def _(*rest, output, **options):
+    return output
+
+
+# ---- Rings: keys come in parts, and what a part gives is joined with what the others gave ----
+
+
+@kernel("atb.npu_ring_mla.out")
+def _ring_mla(
+    q_nope, q_rope, k_nope, k_rope, value, mask, seqlen, head_num, kv_head_num, *, pre_out=None, prev_lse=None,
+    qk_scale=1.0, kernel_type=None, mask_type=None, input_layout=None, calc_type=None, output, softmax_lse,
+):  # fmt: skip
+    name = "npu_ring_mla"
+    check(mask_type in (None, "no_mask", "mask_type_triu"), name, f"mask_type is '{mask_type}'")
+    check(calc_type in (None, "calc_type_first_ring", "calc_type_default"), name, f"calc_type is '{calc_type}'")
+    check(input_layout in (None, "type_bsnd"), name, f"input_layout is '{input_layout}', expected type_bsnd")
+    is_first = calc_type != "calc_type_default"
+    check(is_first or (pre_out is not None and prev_lse is not None), name, "pre_out and prev_lse are needed")
+    rows = host_list(name, "seqlen", seqlen)
+    queries, keys = rows if seqlen.dim() == 2 else (rows, rows)
+    tokens = q_nope.size(0)
+    out = output if is_first else torch.empty_like(output)
+    sums = q_nope.new_empty([tokens, head_num, 1], dtype=torch.float32)
+    causal = mask_type == "mask_type_triu"
+    ops.npu_fused_infer_attention_score.out(
+        q_nope, k_nope, value, query_rope=q_rope, key_rope=k_rope, actual_seq_lengths=_ends(queries),
+        actual_seq_lengths_kv=_ends(keys), input_layout="TND", num_heads=head_num, num_key_value_heads=kv_head_num,
+        scale=qk_scale, sparse_mode=3 if causal else 0, atten_mask=_compressed(q_nope) if causal else None,
+        softmax_lse_flag=True, out=[out, sums],
+    )  # fmt: skip
+    sums = sums.view(tokens, head_num)
+    if not is_first:
+        before = prev_lse.t().reshape(-1)
+        joined, sums = ops.npu_attention_update(
+            [before, sums.reshape(-1)], [pre_out.flatten(0, 1), out.flatten(0, 1)], 1
+        )
+        output.copy_(joined.view(output.shape))
+    softmax_lse.copy_(sums.view(tokens, head_num).t())
+    return output, softmax_lse
+
+
+def _ring_results(q_nope, value, head_num):
+    output = q_nope.new_empty([q_nope.size(0), head_num, value.size(2)])
+    return output, q_nope.new_empty([head_num, q_nope.size(0)], dtype=torch.float32)
+
+
+@kernel("atb.npu_ring_mla")
+def _(q_nope, q_rope, k_nope, k_rope, value, mask, seqlen, head_num, kv_head_num, **options):
+    output, softmax_lse = _ring_results(q_nope, value, head_num)
+    return _ring_mla(
+        q_nope, q_rope, k_nope, k_rope, value, mask, seqlen, head_num, kv_head_num, output=output,
+        softmax_lse=softmax_lse, **options,
+    )  # fmt: skip
+
+
+@meta("atb.npu_ring_mla")
+def _(q_nope, q_rope, k_nope, k_rope, value, mask, seqlen, head_num, kv_head_num, **options):
+    return _ring_results(q_nope, value, head_num)
+
+
+@meta("atb.npu_ring_mla.out")
+def _(*rest, output, softmax_lse, **options):
+    return output, softmax_lse
+
+
 @meta(
     "atb._npu_flash_attention", "atb._npu_flash_attention_v3", "atb._npu_flash_attention_unpad",
     "atb._npu_flash_attention_unpad_v2", "atb._npu_paged_attention", "atb._npu_paged_attention_mla",

@@ -33,8 +33,7 @@ _REASONS = {
         npu_nsa_select_attention_infer npu_sparse_flash_attention_grad npu_sparse_lightning_indexer_grad_kl_loss
         """,
     "use npu_fused_infer_attention_score, _npu_paged_attention or npu_mla_prolog_v2": """
-        _npu_flash_attention_prefix_v2 _npu_paged_attention_quant npu_mla_preprocess npu_ring_mla
-        npu_self_attention_prefix_encoder
+        _npu_paged_attention_quant npu_mla_preprocess
         """,
     "turn with npu_rotary_mul, quantise with npu_quantize and write with npu_scatter_nd_update_": """
         npu_dequant_rope_quant_kvcache npu_rope_quant_kvcache

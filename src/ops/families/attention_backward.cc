@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/computations.h"
 #include "ops/families/attention.h"
+#include "ops/rules.h"
 
 namespace reprise::ops::attention {
 namespace {

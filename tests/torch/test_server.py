@@ -1,0 +1,1 @@
+../wheel/test_server.py
