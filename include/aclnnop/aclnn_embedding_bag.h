@@ -22,8 +22,9 @@ extern "C" {
 /// how many rows it has; maxIndices = the rows that the largest elements come from.
 ///
 /// Shapes: weight is [rows, width], indices and perSampleWeights are vectors of the items, offsets one of the
-///         bags, with an end if includeLastOffset; output is [bags, width], offset2bag has the items, bagSize
-///         the bags; maxIndices is [bags, width] for mode 2, else as long as bagSize or offsets.
+///         bags, with an end if includeLastOffset; output is [bags, width], offset2bag has the items, or is
+///         empty where nobody wants it, bagSize the bags; maxIndices is [bags, width] for mode 2, else as
+///         long as bagSize or offsets.
 /// Types: float32, float16, bfloat16, float64; indices int32, int64; offsets int32, int64; offset2bag int32,
 ///        int64; bagSize int32, int64; maxIndices int32, int64.
 /// Note: An item whose index is paddingIdx (-1: none) or no row is in no bag. An empty bag gives 0.

@@ -146,9 +146,8 @@ void CtcGradient(const CtcShape& shape, DType type, const void* grad, const void
                  const void* loss, const void* alpha, void* out, void* scratch, Range items) {
   const auto run = [&](auto tag) {
     using T = typename decltype(tag)::Type;
-    Gradient(shape, static_cast<const T*>(grad), static_cast<const T*>(log_probs), targets,
-             static_cast<const T*>(loss), static_cast<const T*>(alpha), static_cast<T*>(out),
-             static_cast<double*>(scratch), items);
+    Gradient(shape, static_cast<const T*>(grad), static_cast<const T*>(log_probs), targets, static_cast<const T*>(loss),
+             static_cast<const T*>(alpha), static_cast<T*>(out), static_cast<double*>(scratch), items);
   };
   type == DType::kDouble ? run(TypeTag<double>{}) : run(TypeTag<float>{});
 }

@@ -25,7 +25,7 @@ struct CtcShape {
   int64_t blank = 0;
   int64_t alpha_stride = 0;  ///< at least 2 * the longest target + 1
   bool zero_infinity = false;
-  std::vector<int64_t> input_lengths;   ///< each at most `times`
+  std::vector<int64_t> input_lengths;  ///< each at most `times`
   std::vector<int64_t> target_lengths;
   std::vector<int64_t> target_begins;  ///< of each item in targets
 

@@ -96,7 +96,8 @@ void Run(const RowPairs& pairs, const T* rows, const T* others, T* out, Range un
     const Matrices at = MatricesOf(pairs, unit / pairs.rows);
     const T* row = rows + (at.rows * pairs.rows + unit % pairs.rows) * n;
     const T* other = others + at.others * pairs.others * n;
-    for (int64_t j = 0; j < pairs.others; ++j) out[unit * pairs.others + j] = DistanceOf(pairs.p, row, other + j * n, n);
+    for (int64_t j = 0; j < pairs.others; ++j)
+      out[unit * pairs.others + j] = DistanceOf(pairs.p, row, other + j * n, n);
   }
 }
 

@@ -8,8 +8,8 @@ namespace reprise::kernels {
 namespace {
 
 template <class T>
-void Reduce(const EmbeddingBags& bags, const T* weight, const int64_t* indices, const int64_t* offsets,
-            const T* scales, T* out, int64_t* sizes, int64_t* max_indices, Range units) {
+void Reduce(const EmbeddingBags& bags, const T* weight, const int64_t* indices, const int64_t* offsets, const T* scales,
+            T* out, int64_t* sizes, int64_t* max_indices, Range units) {
   const int64_t width = bags.width;
   for (int64_t bag = units.begin; bag < units.end; ++bag) {
     T* line = out + bag * width;

@@ -38,8 +38,8 @@ void ReduceBags(const EmbeddingBags& bags, DType type, const void* weight, const
 /// of_item: the bag of each item; items before the first bag belong to bag 0.
 void BagsOfItems(const EmbeddingBags& bags, const int64_t* offsets, int64_t* of_item);
 
-/// Rows of table [rows, width] that an index names are scaled down to the norm `limit` where theirs is larger. `seen` is
-/// scratch of a byte for each row.
+/// Rows of table [rows, width] that an index names are scaled down to the norm `limit` where theirs is larger. `seen`
+/// is scratch of a byte for each row.
 void RenormRows(DType type, void* table, int64_t rows, int64_t width, const int64_t* indices, int64_t count,
                 double order, double limit, uint8_t* seen);
 

@@ -261,8 +261,8 @@ void Orthogonalise(T* w, T* v, int64_t n) {
     bool has_turned = false;
     for (int64_t i = 0; i + 1 < n; ++i) {
       for (int64_t j = i + 1; j < n; ++j) {
-        has_turned |= Rotate(w + i * n, w + j * n, n, v == nullptr ? nullptr : v + i * n,
-                             v == nullptr ? nullptr : v + j * n, n);
+        has_turned |=
+            Rotate(w + i * n, w + j * n, n, v == nullptr ? nullptr : v + i * n, v == nullptr ? nullptr : v + j * n, n);
       }
     }
     if (!has_turned) return;
@@ -298,12 +298,12 @@ void Complete(T* q, int64_t rows, int64_t have, int64_t columns, double* left) {
 
 template <class T>
 struct SvdWork {
-  T* a;       // [m, n], or its adjoint: m >= n
-  T* taus;    // [n]
-  T* core;    // [n, n]: r, then orthogonal columns
-  T* turns;   // [n, n]
-  T* u;       // [m, m]
-  T* v;       // [n, n]
+  T* a;      // [m, n], or its adjoint: m >= n
+  T* taus;   // [n]
+  T* core;   // [n, n]: r, then orthogonal columns
+  T* turns;  // [n, n]
+  T* u;      // [m, m]
+  T* v;      // [n, n]
   double* sigma;
   double* left;  // [m]
   int64_t* order;
@@ -364,9 +364,8 @@ void Decompose(const SvdWork<T>& w, int64_t m, int64_t n, int64_t columns) {
   for (int64_t j = 0; j < n; ++j) w.sigma[j] = std::ldexp(w.left[w.order[j]], exponent);
   if (!has_vectors) return;
   // Columns that are nothing but rounding errors have no direction.
-  const double least = n == 0 ? 0
-                              : w.left[w.order[0]] * std::numeric_limits<double>::epsilon() *
-                                    static_cast<double>(std::max(m, n));
+  const double least =
+      n == 0 ? 0 : w.left[w.order[0]] * std::numeric_limits<double>::epsilon() * static_cast<double>(std::max(m, n));
   int64_t rank = 0;
   std::fill_n(w.u, m * columns, T(0));
   for (int64_t j = 0; j < n; ++j) {
@@ -438,8 +437,7 @@ void Qr(const TensorRef& a, const TensorRef* q, const TensorRef& r, Range batche
 int64_t SvdScratchBytes(DType type, int64_t m, int64_t n, int64_t columns) {
   const int64_t tall = std::max(m, n);
   const int64_t small = std::min(m, n);
-  return (tall * small + small + 3 * small * small + tall * columns) * WideItem(type) + (2 * small + tall) * 8 +
-         9 * 64;
+  return (tall * small + small + 3 * small * small + tall * columns) * WideItem(type) + (2 * small + tall) * 8 + 9 * 64;
 }
 
 void Svd(const TensorRef& a, const TensorRef& sigma, const TensorRef& u, const TensorRef& v, bool has_vectors,

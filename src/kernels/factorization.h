@@ -2,7 +2,8 @@
 //
 // Factors of matrices, each for a batch, of which one work item is one matrix.
 //
-// Cholesky  a = l * l^H, or u^H * u; only that triangle of a is read, the other one of the result is 0. A matrix that is
+// Cholesky  a = l * l^H, or u^H * u; only that triangle of a is read, the other one of the result is 0. A matrix that
+// is
 //   not positive definite gives NaN everywhere in the triangle.
 // QR        a = q * r by Householder's reflections: the diagonal of r is real, of the sign that LAPACK gives it.
 // SVD       a = u * diag(sigma) * v^H, sigma descending: Householder's reflections, then Jacobi's rotations of pairs of

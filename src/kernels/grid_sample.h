@@ -8,7 +8,8 @@
 // Gradients with regard to in: the transposed sum. With regard to the grid: the derivative of the weights along each
 //   axis; 0 where padding holds a point fast, and for the nearest mode.
 // Order     as taps, then channels, then points come; the result does not depend on how units are cut.
-// Data      row-major, float32 or float64, in which all is computed. A coordinate that is NaN counts as one far outside.
+// Data      row-major, float32 or float64, in which all is computed. A coordinate that is NaN counts as one far
+// outside.
 #pragma once
 
 #include "kernels/resize.h"
@@ -18,7 +19,7 @@ namespace reprise::kernels {
 
 struct GridSampling {
   SampleShape shape;
-  int dims = 2;         ///< spatial; the grid tells the last one first
+  int dims = 2;          ///< spatial; the grid tells the last one first
   int64_t size[3] = {};  ///< of in
   int64_t channels = 0;
   int64_t points = 0;  ///< of each item of the batch

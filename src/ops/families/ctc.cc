@@ -51,11 +51,11 @@ Status ReadTargets(const OpCall& call, CtcShape& shape) {
     begin += shape.target_lengths[n];
   }
   if (is_padded || begin == targets.tensor->count) return {};
-  return call.InvalidOperand(targets, fmt::format("has {} labels, {} add up to {}", targets.tensor->count,
-                                                  TargetLengthsName(call), begin));
+  return call.InvalidOperand(
+      targets, fmt::format("has {} labels, {} add up to {}", targets.tensor->count, TargetLengthsName(call), begin));
 }
 
-Status ReadCtc(const OpCall& call, CtcShape& shape) {
+Status ReadCtc(OpCall& call, CtcShape& shape) {
   const Operand& log_probs = call.Get("logProbs");
   if (log_probs.rank() != 3) {
     return call.InvalidOperand(
@@ -71,14 +71,13 @@ Status ReadCtc(const OpCall& call, CtcShape& shape) {
   }
   REPRISE_RETURN_IF_ERROR(ReadLengths(call, "inputLengths", shape.items, shape.times, shape.input_lengths));
   REPRISE_RETURN_IF_ERROR(ReadTargets(call, shape));
-  const bool is_gradient = call.Has("gradOut");
-  const Operand& alpha = call.Get(is_gradient ? "logAlpha" : "logAlphaOut");
-  const int64_t least = 2 * shape.longest() + 1;
-  if (alpha.rank() != 3 || alpha.sizes()[0] != shape.items || alpha.sizes()[1] != shape.times ||
-      alpha.sizes()[2] < least) {
-    return call.InvalidOperand(
-        alpha, fmt::format("has shape {}, expected [{}, {}, {} or more]: batch, time, twice the longest target and one",
-                           ShapeText(alpha.sizes()), shape.items, shape.times, least));
+  const Operand& alpha = call.Get(call.Has("gradOut") ? "logAlpha" : "logAlphaOut");
+  const int64_t least[3] = {shape.items, shape.times, 2 * shape.longest() + 1};
+  const bool has_room =
+      alpha.rank() == 3 && alpha.sizes()[0] == least[0] && alpha.sizes()[1] == least[1] && alpha.sizes()[2] >= least[2];
+  if (!has_room) {
+    REPRISE_RETURN_IF_ERROR(
+        call.CheckShape(alpha, least, [] { return "[batch, time, twice the longest target and one, or more]:"; }));
   }
   shape.alpha_stride = alpha.sizes()[2];
   return {};

@@ -31,8 +31,7 @@ Status ReadPairs(const OpCall& call, RowPairs& pairs, Dims& batch) {
   const Operand& x2 = call.Get("x2");
   for (const Operand* input : {&x1, &x2}) {
     if (input->rank() >= 2) continue;
-    return call.InvalidOperand(*input,
-                               fmt::format("has shape {}, expected 2 dims or more", ShapeText(input->sizes())));
+    return call.InvalidOperand(*input, fmt::format("has shape {}, expected 2 dims or more", ShapeText(input->sizes())));
   }
   if (x1.sizes().back() != x2.sizes().back()) {
     return call.InvalidOperand(x2, fmt::format("has shape {}, expected rows of {} elements as those of x1 {}",

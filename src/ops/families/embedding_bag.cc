@@ -67,7 +67,10 @@ Status EmbeddingBagShape(OpCall& call) {
   const int64_t result[2] = {bags.bags, bags.width};
   REPRISE_RETURN_IF_ERROR(call.CheckShape(call.Get("output"), result, [] { return "one row for each bag,"; }));
   const int64_t items[1] = {bags.items};
-  REPRISE_RETURN_IF_ERROR(call.CheckShape(call.Get("offset2bag"), items, [] { return "one for each item,"; }));
+  // Frameworks that do without it make it empty.
+  if (call.Get("offset2bag").rank() != 1 || call.Get("offset2bag").tensor->count != 0) {
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(call.Get("offset2bag"), items, [] { return "one for each item,"; }));
+  }
   REPRISE_RETURN_IF_ERROR(
       call.CheckShape(call.Get("bagSize"), {result, 1}, [] { return "one for each bag, the shape"; }));
   const Operand& places = call.Get("maxIndices");
@@ -129,7 +132,7 @@ Status LowerEmbeddingBag(OpCall& call) {
   Launch& items = call.AddLaunch(RunBagsOfItems);
   of_item.Write(call, items);
   offsets.Read(call, items);
-  items.units = bags->items == 0 ? 0 : 1;
+  items.units = call.Get("offset2bag").tensor->count == 0 ? 0 : 1;
   items.state = bags;
   if (!has_places) {
     Launch& zero = call.AddLaunch(RunZero);

@@ -153,9 +153,9 @@ Status LowerSvd(OpCall& call) {
   for (const char* name : {"u", "v"}) call.WriteOptional(launch, has_vectors ? &call.Get(name) : nullptr);
   call.Read(launch, call.inputs[0]);
   const Operand& tall = call.Get(batch.rows < batch.columns ? "v" : "u");
-  SplitMatrices(call, launch, batch,
-                kernels::SvdScratchBytes(call.compute, batch.rows, batch.columns,
-                                         has_vectors ? tall.sizes().back() : 0));
+  SplitMatrices(
+      call, launch, batch,
+      kernels::SvdScratchBytes(call.compute, batch.rows, batch.columns, has_vectors ? tall.sizes().back() : 0));
   launch.grain = 1;
   return {};
 }
@@ -166,9 +166,8 @@ Status LowerSvd(OpCall& call) {
 StatusOr<int> CrossDim(const OpCall& call, const Dims& shape) {
   REPRISE_ASSIGN_OR_RETURN(const int dim, call.WrapDim("dim", call.Int("dim"), static_cast<int>(shape.size())));
   if (!shape.empty() && shape[static_cast<size_t>(dim)] == 3) return dim;
-  return call.Invalid(
-      fmt::format("dim is {}, which has not size 3 in the broadcast shape {} of {}", call.Int("dim"), ShapeText(shape),
-                  call.InputShapes()));
+  return call.Invalid(fmt::format("dim is {}, which has not size 3 in the broadcast shape {} of {}", call.Int("dim"),
+                                  ShapeText(shape), call.InputShapes()));
 }
 
 Status CrossShape(OpCall& call) {
@@ -228,8 +227,8 @@ Status LowerCross(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const int dim, CrossDim(call, Dims(whole.sizes, static_cast<size_t>(whole.rank))));
   const DType stage = CrossStage(call.compute);
   const auto input = [&](size_t i) {
-    return DenseInput(call, call.inputs[i],
-                      kernels::WithDimLast(SpreadTo(call.RefOf(call.inputs[i]), whole), dim), stage);
+    return DenseInput(call, call.inputs[i], kernels::WithDimLast(SpreadTo(call.RefOf(call.inputs[i]), whole), dim),
+                      stage);
   };
   const Dense a = input(0);
   const Dense b = input(1);

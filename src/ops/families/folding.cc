@@ -53,8 +53,8 @@ Status FoldShape(OpCall& call) {
   const std::span<const int64_t> sizes = grad.sizes();
   const int64_t elements = window.kernel[0] * window.kernel[1];
   const int64_t places = window.places[0] * window.places[1];
-  const bool fits = (sizes.size() == 2 || sizes.size() == 3) && sizes[sizes.size() - 2] % elements == 0 &&
-                    sizes.back() == places;
+  const bool fits =
+      (sizes.size() == 2 || sizes.size() == 3) && sizes[sizes.size() - 2] % elements == 0 && sizes.back() == places;
   if (!fits) {
     return call.InvalidOperand(grad, fmt::format("has shape {}, expected [n, channels * {}, {}] or without n",
                                                  ShapeText(sizes), elements, places));
@@ -129,8 +129,8 @@ Status ReadSliding(const OpCall& call, SlidingWindow& window, Dims& grad_shape) 
   const auto rank = static_cast<int>(sizes.size());
   for (const int64_t size : sizes) {
     if (size >= 0 && rank < kernels::kMaxRank) continue;
-    return call.Invalid(fmt::format("inputSizes is {}, which is not the shape of a tensor to be unfolded",
-                                    ShapeText(sizes)));
+    return call.Invalid(
+        fmt::format("inputSizes is {}, which is not the shape of a tensor to be unfolded", ShapeText(sizes)));
   }
   REPRISE_ASSIGN_OR_RETURN(const int dim, call.WrapDim("dim", call.Int("dim"), rank));
   window.size = call.Int("size");
@@ -139,7 +139,8 @@ Status ReadSliding(const OpCall& call, SlidingWindow& window, Dims& grad_shape) 
     (d < dim ? window.outer : d == dim ? window.length : window.inner) *= sizes[static_cast<size_t>(d)];
   }
   if (window.size < 0 || window.size > window.length) {
-    return call.Invalid(fmt::format("size is {}, expected 0 to {}, the size of dim {}", window.size, window.length, dim));
+    return call.Invalid(
+        fmt::format("size is {}, expected 0 to {}, the size of dim {}", window.size, window.length, dim));
   }
   if (window.step < 1) return call.Invalid(fmt::format("step is {}, expected 1 or more", window.step));
   window.places = (window.length - window.size) / window.step + 1;

@@ -34,8 +34,7 @@ Status ReadSampling(const OpCall& call, GridSampling& sampling) {
     sampling.size[d] = input.sizes()[static_cast<size_t>(d) + 2];
     sampling.points *= grid.sizes()[static_cast<size_t>(d) + 1];
     if (sampling.size[d] != 0) continue;
-    return call.InvalidOperand(input,
-                               fmt::format("has shape {}, planes must not be empty", ShapeText(input.sizes())));
+    return call.InvalidOperand(input, fmt::format("has shape {}, planes must not be empty", ShapeText(input.sizes())));
   }
   const int64_t mode = call.Int("interpolationMode");
   const int64_t padding = call.Int("paddingMode");
@@ -127,8 +126,8 @@ StatusOr<const Operand*> WantedSampleGradient(const OpCall& call, size_t which) 
   const char* name = which == 0 ? "inputGrad" : "gridGrad";
   const Operand* out = call.Find(name);
   if (out != nullptr) return out;
-  return Error(kOperatorArgumentNull, fmt::format("{}: {} is null, but entry {} of outputMask asks for it",
-                                                  call.op.name, name, which))
+  return Error(kOperatorArgumentNull,
+               fmt::format("{}: {} is null, but entry {} of outputMask asks for it", call.op.name, name, which))
       .Hint("pass an aclTensor");
 }
 
@@ -146,8 +145,8 @@ Status LowerVolumeSampleBackward(OpCall& call) {
     out.Write(call, launch);
     grad.Read(call, launch);
     grid.Read(call, launch);
-    launch.units = input_grad->sizes()[0] *
-                   ((sampling->channels + kernels::kSampleChannels - 1) / kernels::kSampleChannels);
+    launch.units =
+        input_grad->sizes()[0] * ((sampling->channels + kernels::kSampleChannels - 1) / kernels::kSampleChannels);
     launch.grain = 1;
     launch.state = sampling;
     out.Store(call);

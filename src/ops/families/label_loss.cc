@@ -17,8 +17,8 @@ constexpr int64_t kNoReduction = 0, kMeanReduction = 1, kSumReduction = 2;
 Status MultilabelShape(OpCall& call) {
   const Operand& self = call.Get("self");
   if (self.rank() < 1 || self.rank() > 2 || self.sizes().back() == 0) {
-    return call.InvalidOperand(self, fmt::format("has shape {}, expected [batch, classes] or [classes]",
-                                                 ShapeText(self.sizes())));
+    return call.InvalidOperand(
+        self, fmt::format("has shape {}, expected [batch, classes] or [classes]", ShapeText(self.sizes())));
   }
   const int64_t reduction = call.Int("reduction");
   if (reduction < kNoReduction || reduction > kSumReduction) {

@@ -27,9 +27,8 @@ Status ChannelShuffleShape(OpCall& call) {
     return call.InvalidOperand(self, fmt::format("has shape {}, expected 3 dims or more", ShapeText(self.sizes())));
   }
   if (groups < 1 || self.sizes()[1] % groups != 0) {
-    return call.Invalid(
-        fmt::format("groups is {}, which does not divide the {} channels of {}", groups, self.sizes()[1],
-                    call.InputShapes()));
+    return call.Invalid(fmt::format("groups is {}, which does not divide the {} channels of {}", groups,
+                                    self.sizes()[1], call.InputShapes()));
   }
   return ShapeOfFirstInput(call);
 }
@@ -50,9 +49,10 @@ Status LowerChannelShuffle(OpCall& call) {
     dims.Add(groups, out.strides[1], self.strides[1] * per_group);
   }
   if (!dims.fits()) {
-    return call.InvalidOperand(call.inputs[0], fmt::format("has {} dims that cannot be joined, at most {} are possible",
-                                                           self.rank, kernels::kMaxRank - 1),
-                               "pass a contiguous tensor");
+    return call.InvalidOperand(
+        call.inputs[0],
+        fmt::format("has {} dims that cannot be joined, at most {} are possible", self.rank, kernels::kMaxRank - 1),
+        "pass a contiguous tensor");
   }
   dims.Apply(out, self);
   AddCopyOfViews(call, out, self);

@@ -82,8 +82,9 @@ StatusOr<RepeatedDim> DimToRepeat(const OpCall& call, std::string_view name, con
   RepeatedDim result;
   REPRISE_ASSIGN_OR_RETURN(result.dim, call.WrapDim(name, call.Int(name), tensor.rank()));
   for (int d = 0; d < tensor.rank(); ++d) {
-    (d < result.dim ? result.outer : d == result.dim ? result.positions : result.inner) *=
-        tensor.sizes()[static_cast<size_t>(d)];
+    (d < result.dim    ? result.outer
+     : d == result.dim ? result.positions
+                       : result.inner) *= tensor.sizes()[static_cast<size_t>(d)];
   }
   const Operand& repeats = call.Get("repeats");
   const int64_t counts = repeats.tensor->count;
@@ -158,6 +159,15 @@ Status LowerRepeatAlong(OpCall& call) {
 Status RepeatGradShape(OpCall& call) {
   const Operand& out = call.outputs[0];
   const Operand& grad = call.Get("yGrad");
+  if (out.rank() != grad.rank() && grad.rank() != 0) {
+    // Ones may be missing or too many: the shape that out stands for follows from the others.
+    REPRISE_ASSIGN_OR_RETURN(const int axis, call.WrapDim("axis", call.Int("axis"), grad.rank()));
+    const int64_t counts = call.Get("repeats").tensor->count;
+    const int64_t others = grad.tensor->count / std::max<int64_t>(1, grad.sizes()[static_cast<size_t>(axis)]);
+    const int64_t positions = counts != 1 ? counts : out.tensor->count / std::max<int64_t>(1, others);
+    REPRISE_RETURN_IF_ERROR(
+        call.CheckShape(out, WithDim(grad, axis, positions), [] { return "that of yGrad but for axis,"; }));
+  }
   REPRISE_ASSIGN_OR_RETURN(const RepeatedDim dim, DimToRepeat(call, "axis", out));
   const int64_t repeated = grad.rank() == 0 ? 1 : grad.sizes()[static_cast<size_t>(std::min(dim.dim, grad.rank() - 1))];
   return call.CheckShape(grad, WithDim(out, dim.dim, repeated), [] { return "that of out but for axis,"; });
@@ -205,8 +215,7 @@ Status LowerRepeatGrad(OpCall& call) {
   from.Read(call, launch);
   repeats.Read(call, launch);
   const int64_t repeated = grad.tensor->count / (dim.outer * dim.inner);
-  for (const int64_t value :
-       {dim.positions, repeated, dim.inner, call.Get("repeats").tensor->count, dim.outer}) {
+  for (const int64_t value : {dim.positions, repeated, dim.inner, call.Get("repeats").tensor->count, dim.outer}) {
     launch.ints.push_back(value);
   }
   launch.units = dim.positions;

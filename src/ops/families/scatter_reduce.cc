@@ -53,8 +53,8 @@ Status ScatterReduceShapes(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(CheckIndexWithin(call, call.Get("src"), -1));
   const int64_t reduce = call.Int("reduce");
   if (reduce < 0 || reduce > 5) {
-    return call.Invalid(fmt::format(
-        "reduce is {}, expected 0 (replace), 1 (sum), 2 (product), 3 (max), 4 (min) or 5 (mean)", reduce));
+    return call.Invalid(
+        fmt::format("reduce is {}, expected 0 (replace), 1 (sum), 2 (product), 3 (max), 4 (min) or 5 (mean)", reduce));
   }
   return call.CheckShape(call.outputs[0], self.sizes(), [] { return "the shape"; });
 }
@@ -234,8 +234,7 @@ Status CheckPlaces(const OpCall& call, const Operand& places, int64_t batch) {
 Status ScatterUpdateShape(OpCall& call) {
   const Operand& data = call.outputs[0];
   if (data.rank() < 2) {
-    return call.InvalidOperand(data,
-                               fmt::format("has shape {}, expected 2 dims or more", ShapeText(data.sizes())));
+    return call.InvalidOperand(data, fmt::format("has shape {}, expected 2 dims or more", ShapeText(data.sizes())));
   }
   REPRISE_ASSIGN_OR_RETURN(const int dim, UpdatedDim(call, data.rank()));
   REPRISE_RETURN_IF_ERROR(CheckPlaces(call, call.Get("indices"), data.sizes()[0]));
@@ -266,9 +265,7 @@ Status LowerScatterUpdate(OpCall& call) {
 }
 
 // Parameter axis counts the dims of updates from the front, those of each tensor from the end.
-StatusOr<int> UpdatedDimOfList(const OpCall& call) {
-  return UpdatedDim(call, call.Get("updates").rank());
-}
+StatusOr<int> UpdatedDimOfList(const OpCall& call) { return UpdatedDim(call, call.Get("updates").rank()); }
 
 Status ScatterListShape(OpCall& call) {
   const Operand& updates = call.Get("updates");
@@ -302,8 +299,8 @@ void RunScatterList(const Launch& launch, kernels::Range range, const Launch::Ke
   const size_t count = launch.refs.size() - 3;
   for (int64_t n = range.begin; n < range.end; ++n) {
     if (launch.HasOperand(count + 2) && IndexAt(launch.refs[count + 2], n) == 0) continue;
-    PlacePart(launch.refs[static_cast<size_t>(n)], ItemOf(launch.refs[count + 1], n),
-              static_cast<int>(launch.ints[0]), IndexAt(launch.refs[count], n));
+    PlacePart(launch.refs[static_cast<size_t>(n)], ItemOf(launch.refs[count + 1], n), static_cast<int>(launch.ints[0]),
+              IndexAt(launch.refs[count], n));
   }
 }
 

@@ -114,8 +114,8 @@ void RunLogspace(const Launch& launch, kernels::Range range, const Launch::Kerne
     const int64_t n = std::min(kChunk, range.end - begin);
     for (int64_t i = 0; i < n; ++i) {
       const int64_t at = begin + i;
-      const double power =
-          at < steps / 2 || steps == 1 ? start + static_cast<double>(at) * step : end - static_cast<double>(steps - 1 - at) * step;
+      const double power = at < steps / 2 || steps == 1 ? start + static_cast<double>(at) * step
+                                                        : end - static_cast<double>(steps - 1 - at) * step;
       values[i] = std::pow(base, power);
     }
     store(reinterpret_cast<const char*>(values), sizeof(double), static_cast<char*>(out.data) + begin * stride, stride,
