@@ -21,7 +21,7 @@ extern "C" {
 ///
 /// Shapes: out has rank 0.
 /// Types: float32, float16, bfloat16, float64, all integers; out bool.
-/// Note: element converts to the type of testElements. assumeUnique changes nothing.
+/// Note: assumeUnique changes nothing.
 /// Views: strides and offsets of any kind.
 /// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
 ///         value does not fit.

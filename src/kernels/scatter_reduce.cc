@@ -65,7 +65,7 @@ void Lines(const ScatterReduceShape& shape, T* target, const int64_t* index, con
   const int64_t length = shape.sizes[shape.dim];
   const int64_t n = shape.target_size;
   const bool is_mean = shape.op == ScatterReduction::kMean;
-  const bool counts_places = is_mean || !shape.includes_self;
+  const bool counts_places = shape.counts_places();
   for (int64_t line = lines.begin; line < lines.end; ++line) {
     int64_t rest = line;
     const int64_t* places = index;

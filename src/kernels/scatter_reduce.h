@@ -33,9 +33,12 @@ struct ScatterReduceShape {
   int64_t target_size = 0;  ///< along dim
 
   int64_t lines() const;
+  /// Whether it matters how often a place is named.
+  bool counts_places() const { return op == ScatterReduction::kMean || !includes_self; }
 };
 
-/// A unit is a line of index along dim; no two share a place. `counts` is scratch for target_size numbers.
+/// A unit is a line of index along dim; no two share a place. `counts` is scratch for target_size numbers if
+/// counts_places.
 void ScatterReduceLines(const ScatterReduceShape& shape, DType type, void* target, const int64_t* index,
                         const void* src, int64_t* counts, Range lines);
 

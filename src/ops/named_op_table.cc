@@ -10,6 +10,7 @@
 
 #include "kernels/activation_functions.h"
 #include "kernels/arithmetic_functions.h"
+#include "kernels/comparison_functions.h"
 #include "kernels/math_functions.h"
 #include "ops/lowerings.h"
 #include "ops/named_call.h"
@@ -48,6 +49,10 @@ constexpr Computation kReluFunction = ElementwiseOf<kernels::kReluFn>(ComputeInO
 constexpr Computation kExponential = ElementwiseOf<kernels::kExpFn>(ComputeInOutput);
 constexpr Computation kNegation = ElementwiseOf<kernels::kNegFn>(ComputeInOutput);
 constexpr Computation kMagnitude = ElementwiseOf<kernels::kAbsFn>(ComputeInOutput);
+constexpr Computation kIsLess = ElementwiseOf<kernels::kLtFn>(PromoteInputsAlone);
+constexpr Computation kIsLessOrEqual = ElementwiseOf<kernels::kLeFn>(PromoteInputsAlone);
+constexpr Computation kIsGreater = ElementwiseOf<kernels::kGtFn>(PromoteInputsAlone);
+constexpr Computation kIsGreaterOrEqual = ElementwiseOf<kernels::kGeFn>(PromoteInputsAlone);
 constexpr Computation kConversion = Elementwise(LowerCopy, 0);
 constexpr Computation kZeros = Elementwise(LowerConstant, 0);
 constexpr Computation kOnes = Elementwise(LowerConstant, 1);
@@ -95,6 +100,11 @@ constexpr Routine kBinaryRoutines[] = {{kBinaryParams, kAddition},
                                        {kBinaryParams, kElementwiseProduct},
                                        {kBinaryParams, kQuotient},
                                        {kBinaryParams, kTrueQuotient}};
+enum ComparisonCode : int { kCodeLess, kCodeLessEqual, kCodeGreater, kCodeGreaterEqual };
+constexpr Routine kComparisonRoutines[] = {{kBinaryParams, kIsLess},
+                                           {kBinaryParams, kIsLessOrEqual},
+                                           {kBinaryParams, kIsGreater},
+                                           {kBinaryParams, kIsGreaterOrEqual}};
 constexpr Routine kUnaryRoutines[] = {
     {kUnaryParams, kReluFunction}, {kUnaryParams, kNegation}, {kUnaryParams, kMagnitude}};
 
@@ -107,6 +117,11 @@ bool IsFloating(DType type) { return kernels::CategoryOf(type) >= kernels::Categ
 
 Status LowerNamedBinary(NamedCall& call) {
   return call.Step(kBinaryRoutines[call.op.code], {call.inputs[0].view(), call.inputs[1].view(), call.OutputView()});
+}
+
+Status LowerNamedComparison(NamedCall& call) {
+  return call.Step(kComparisonRoutines[call.op.code],
+                   {call.inputs[0].view(), call.inputs[1].view(), call.OutputView()});
 }
 
 Status LowerNamedUnary(NamedCall& call) {
@@ -322,7 +337,11 @@ constexpr NamedOp kNamedOps[] = {
     {"Fill", kAllTypes, LowerNamedFill},
     {"Fills", kRealTypes, LowerFills},
     {"FlattenV2", kAllTypes, LowerReshape},
+    {"Greater", kRealTypes, LowerNamedComparison, kCodeGreater},
+    {"GreaterEqual", kRealTypes, LowerNamedComparison, kCodeGreaterEqual},
     {"Identity", kAllTypes, LowerNamedCopy},
+    {"Less", kRealTypes, LowerNamedComparison, kCodeLess},
+    {"LessEqual", kRealTypes, LowerNamedComparison, kCodeLessEqual},
     {"MatMul", kArithmetic, LowerProduct},
     {"MatMulV2", kArithmetic, LowerProduct},
     {"Mul", kAllTypes, LowerNamedBinary, kCodeMul},

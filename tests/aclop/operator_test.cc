@@ -94,6 +94,12 @@ std::function<Values(const Inputs&)> Product(Dims a_batch, Dims b_batch, Dims ba
   };
 }
 
+const std::pair<const char*, double (*)(double, double)> kComparisons[] = {
+    {"Less", [](double x, double y) { return x < y ? 1.0 : 0.0; }},
+    {"LessEqual", [](double x, double y) { return x <= y ? 1.0 : 0.0; }},
+    {"Greater", [](double x, double y) { return x > y ? 1.0 : 0.0; }},
+    {"GreaterEqual", [](double x, double y) { return x >= y ? 1.0 : 0.0; }}};
+
 const auto kCopyOfFirst = [](const Inputs& in) { return in[0]; };
 
 // Rows of `length` in the middle of `inner` others.
@@ -123,6 +129,9 @@ std::vector<Case> AllCases() {
       cases.push_back({name, {{type, a}, {type, b}}, type, ab, Zip(a, b, ab, add)});
     }
     cases.push_back({"Sub", {{type, a}, {type, b}}, type, ab, Zip(a, b, ab, sub)});
+    for (const auto& [name, compare] : kComparisons) {
+      cases.push_back({name, {{type, a}, {type, b}}, ACL_BOOL, ab, Zip(a, b, ab, compare)});
+    }
     cases.push_back({"Mul", {{type, a}, {type, b}}, type, ab, Zip(a, b, ab, mul)});
     cases.push_back({"Neg", {{type, a}}, type, a, Map([](double x) { return -x; })});
     cases.push_back({"Abs", {{type, a}}, type, a, Map([](double x) { return std::abs(x); })});

@@ -136,7 +136,9 @@ Status ReadSliding(const OpCall& call, SlidingWindow& window, Dims& grad_shape) 
   window.size = call.Int("size");
   window.step = call.Int("step");
   for (int d = 0; d < rank; ++d) {
-    (d < dim ? window.outer : d == dim ? window.length : window.inner) *= sizes[static_cast<size_t>(d)];
+    int64_t& part = d < dim ? window.outer : d == dim ? window.length : window.inner;
+    if (!__builtin_mul_overflow(part, sizes[static_cast<size_t>(d)], &part)) continue;
+    return call.Invalid(fmt::format("inputSizes is {}, which has too many elements", ShapeText(sizes)));
   }
   if (window.size < 0 || window.size > window.length) {
     return call.Invalid(

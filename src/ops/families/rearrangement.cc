@@ -160,7 +160,7 @@ Status SliceDim(const OpCall& call, size_t entry, const SliceMasks& masks, int64
   const int64_t count = end > begin ? (end - begin - 1) / step + 1 : 0;
   if (count != 0) view.data = static_cast<char*>(view.data) + begin * stride * kernels::ItemSize(view.dtype);
   view.sizes[view.rank] = count;
-  view.strides[view.rank++] = stride * step;
+  view.strides[view.rank++] = count > 1 ? stride * step : stride;
   return {};
 }
 
@@ -201,6 +201,9 @@ StatusOr<TensorRef> MaskedSlice(const OpCall& call) {
   for (size_t i = 0; i < entries; ++i) {
     if (view.rank >= kernels::kMaxRank) return call.Invalid("the slice has more dims than a tensor can have");
     if ((masks.ellipsis >> i & 1) != 0) {
+      if (view.rank + self.rank - left - d > kernels::kMaxRank) {
+        return call.Invalid("the slice has more dims than a tensor can have");
+      }
       keep(self.rank - left);
     } else if ((masks.new_axis >> i & 1) != 0) {
       view.sizes[view.rank] = 1;

@@ -107,8 +107,9 @@ Status LowerScatterReduce(OpCall& call) {
     index.Read(call, launch);
     src.Read(call, launch);
     launch.units = shape->lines();
-    launch.grain = GrainOf(shape->target_size + 4 * shape->sizes[shape->dim]);
-    call.AddScratch(launch, static_cast<uint64_t>(shape->target_size) * sizeof(int64_t));
+    const int64_t counts = shape->counts_places() ? shape->target_size : 0;
+    launch.grain = GrainOf(counts + 4 * shape->sizes[shape->dim]);
+    call.AddScratch(launch, static_cast<uint64_t>(counts) * sizeof(int64_t));
     launch.state = std::move(shape);
   }
   target.Store(call);
