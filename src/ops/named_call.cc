@@ -295,12 +295,14 @@ namespace {
 enum class Types : uint8_t {
   kSame,          // inputs that are no constants, and the output, have one type
   kOutputByRule,  // so have the inputs; the rule of inference checks the output
+  kOwnOutput,     // so have the inputs; the output has a type of its own
   kFree,          // an attribute says the type of the output
 };
 
 Types TypesOf(const opdef::GraphOp& op) {
   switch (op.outputs[0].source) {
     case opdef::TypeSource::kRule: return Types::kOutputByRule;
+    case opdef::TypeSource::kPlain: return op.outputs[0].variable == 0 ? Types::kOwnOutput : Types::kSame;
     case opdef::TypeSource::kAttribute: return Types::kFree;
     default: return Types::kSame;
   }
@@ -343,6 +345,10 @@ Status NamedCall::CheckTypes() const {
   if (outputs[0].dtype() == DType::kUndefined) {
     return WrongOutput(fmt::format("is {}, which no operator writes", DTypeText(outputs[0].dtype_number)),
                        "create the descriptor with the type of the result");
+  }
+  if (rule == Types::kOwnOutput && outputs[0].dtype() != DType::kBool) {
+    return WrongOutput(fmt::format("is {}, but the results are true or false", DTypeText(outputs[0].dtype_number)),
+                       "create the descriptor with ACL_BOOL");
   }
   if (rule == Types::kSame && first != nullptr && outputs[0].dtype_number != first->dtype_number) {
     return WrongOutput(fmt::format("is {}, but {} is {}", DTypeText(outputs[0].dtype_number), first->name,

@@ -117,7 +117,8 @@ def coalesce(op, g):
             kind = (torch.int32, torch.int64)[number % 2]
             yield Case({"uniqueLen": unique.to(kind), "uniqueIndices": where.to(kind),
                         "indices": indices.t().contiguous().to(kind), "values": values},
-                       {"newIndices": whole.indices().t().contiguous().to(kind), "newValues": Ref(whole.values(), dtype)})
+                       {"newIndices": whole.indices().t().contiguous().to(kind),
+                        "newValues": Ref(whole.values(), dtype)})
 
 
 @cases("IndexAddV2")

@@ -43,7 +43,9 @@ CASES = {
     "isin": (torch.isin, torch.arange(100), torch.arange(0, 100, 3)),
     "isin of a number": (lambda x: torch.isin(2, x), at(1, 2, 3)),
     "isin a number": (lambda x: torch.isin(x, 2), at(1, 2, 3)),
-    "istft": (lambda x, w: torch.istft(x, 8, window=w), torch.stft(g(2, 32), 8, window=WINDOW, return_complex=True), WINDOW),
+    "istft": (lambda x, w: torch.istft(x, 8, window=w),
+              torch.stft(g(2, 32), 8, window=WINDOW, return_complex=True), WINDOW),
+    "less or equal": (lambda x: torch.tensor(0.5) >= x, g(4)),
     "logspace": (lambda x: torch.logspace(0, 3, 5, device=x.device), g(1)),
     "multilabel_margin_loss": (lambda x, t: F.multilabel_margin_loss(x, t), g(2, 4), LABELS),
     "nanmedian": (torch.nanmedian, GAPS),
@@ -80,6 +82,8 @@ WITH_GRADIENTS = {
 
 
 def close(a, b):
+    if a.dtype == torch.bool:
+        return torch.equal(a, b)
     return a.shape == b.shape and torch.allclose(a, b, rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
