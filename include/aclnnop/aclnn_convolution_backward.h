@@ -17,6 +17,24 @@
 extern "C" {
 #endif
 
+/// Plans gradInput, gradWeight, gradBias = gradients of aclnnConvTbc, self being that of its output.
+///
+/// Shapes: input is [T, B, C], weight [K, C, out channels], self [T + 2 * pad - K + 1, B, out channels];
+///         gradBias and bias are [out channels].
+/// Types: float32, float16, bfloat16, float64.
+/// Note: Computed in float32 (float64 for that), rounded once, whatever cubeMathType (0 to 4) allows.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnConvTbcBackwardGetWorkspaceSize(const aclTensor *self,
+    const aclTensor *input, const aclTensor *weight, const aclTensor *bias, int64_t pad, int8_t cubeMathType,
+    aclTensor *gradInput, aclTensor *gradWeight, aclTensor *gradBias, uint64_t *workspaceSize,
+    aclOpExecutor **executor);
+
+/// Queues what aclnnConvTbcBackwardGetWorkspaceSize planned. The executor is used up unless it is repeatable.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnConvTbcBackward(void *workspace, uint64_t workspaceSize,
+    aclOpExecutor *executor, aclrtStream stream);
+
 /// Plans the gradients of Convolution with respect to input, weight and bias, as far as outputMask asks for
 /// them.
 ///
@@ -39,14 +57,6 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnConvolutionBackwardGetWorkspaceSize(const a
 /// Queues what aclnnConvolutionBackwardGetWorkspaceSize planned. The executor is used up unless it is
 /// repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnConvolutionBackward(void *workspace, uint64_t workspaceSize,
-    aclOpExecutor *executor, aclrtStream stream);
-
-/// aclnnConvTbcBackward is not in Reprise yet: a program that calls it does not link.
-ACL_FUNC_VISIBILITY aclnnStatus aclnnConvTbcBackwardGetWorkspaceSize(const aclTensor *self,
-    const aclTensor *input, const aclTensor *weight, const aclTensor *bias, int64_t pad, int8_t cubeMathType,
-    aclTensor *gradInput, aclTensor *gradWeight, aclTensor *gradBias, uint64_t *workspaceSize,
-    aclOpExecutor **executor);
-ACL_FUNC_VISIBILITY aclnnStatus aclnnConvTbcBackward(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
 /// aclnnDeformableConv2dBackward is not in Reprise yet: a program that calls it does not link.

@@ -48,16 +48,36 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnMedianDimGetWorkspaceSize(const aclTensor *
 ACL_FUNC_VISIBILITY aclnnStatus aclnnMedianDim(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnNanMedian is not in Reprise yet: a program that calls it does not link.
+/// Plans out = median of the elements of self that are numbers, of an even number the lower one; NaN if there
+/// is none.
+///
+/// Shapes: out has rank 0.
+/// Types: float32, float16, bfloat16, float64, all integers.
+/// Note: self must have elements.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnNanMedianGetWorkspaceSize(const aclTensor *self, aclTensor *out,
     uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnNanMedianGetWorkspaceSize planned. The executor is used up unless it is repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnNanMedian(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnNanMedianDim is not in Reprise yet: a program that calls it does not link.
+/// Plans valuesOut = median of the numbers of self along dim, of an even number the lower one, NaN if there
+/// is none; indicesOut = a place where it is.
+///
+/// Shapes: both outputs are self without dim, or with size 1 there if keepDim.
+/// Types: float32, float16, bfloat16, float64, all integers; indicesOut int32, int64.
+/// Note: The dim must have elements.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnNanMedianDimGetWorkspaceSize(const aclTensor *self, int64_t dim,
     bool keepDim, aclTensor *valuesOut, aclTensor *indicesOut, uint64_t *workspaceSize,
     aclOpExecutor **executor);
+
+/// Queues what aclnnNanMedianDimGetWorkspaceSize planned. The executor is used up unless it is repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnNanMedianDim(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

@@ -50,15 +50,35 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnNormalTensorTensorGetWorkspaceSize(const ac
 ACL_FUNC_VISIBILITY aclnnStatus aclnnNormalTensorTensor(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnNormalFloatTensor is not in Reprise yet: a program that calls it does not link.
+/// Plans out = mean + std * random numbers of mean 0 and standard deviation 1.
+///
+/// Shapes: out has the shape of std.
+/// Types: float32, float16, bfloat16, float64.
+/// Note: The same seed and offset give the same numbers, also in every replay.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnNormalFloatTensorGetWorkspaceSize(float mean, const aclTensor *std,
     int64_t seed, int64_t offset, aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnNormalFloatTensorGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnNormalFloatTensor(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnNormalTensorFloat is not in Reprise yet: a program that calls it does not link.
+/// Plans out = mean + std * random numbers of mean 0 and standard deviation 1.
+///
+/// Shapes: out has the shape of mean.
+/// Types: float32, float16, bfloat16, float64.
+/// Note: The same seed and offset give the same numbers, also in every replay.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnNormalTensorFloatGetWorkspaceSize(const aclTensor *mean, float std,
     int64_t seed, int64_t offset, aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnNormalTensorFloatGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnNormalTensorFloat(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

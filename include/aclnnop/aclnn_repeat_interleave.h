@@ -68,16 +68,40 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnRepeatInterleaveIntWithDimGetWorkspaceSize(
 ACL_FUNC_VISIBILITY aclnnStatus aclnnRepeatInterleaveIntWithDim(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnRepeatInterleaveTensor is not in Reprise yet: a program that calls it does not link.
+/// Plans out = each place i of repeats repeats[i] times.
+///
+/// Shapes: repeats is a vector, out one of outputSize elements, the sum of repeats.
+/// Types: int32, int64.
+/// Note: repeats is read when the operator runs: a negative entry counts as 0, what goes beyond outputSize is
+///       left out, what is missing is 0.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnRepeatInterleaveTensorGetWorkspaceSize(const aclTensor *repeats,
     int64_t outputSize, aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnRepeatInterleaveTensorGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnRepeatInterleaveTensor(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnRepeatInterleaveWithDim is not in Reprise yet: a program that calls it does not link.
+/// Plans out = each position i of self along dim repeats[i] times.
+///
+/// Shapes: repeats has one entry, or one for each position of dim; out is self with outputSize in the place
+///         of dim.
+/// Types: float32, float16, bfloat16, float64, all integers, bool, complex64, complex128; repeats int32,
+///        int64.
+/// Note: repeats is read when the operator runs: a negative entry counts as 0, what goes beyond outputSize is
+///       left out, what is missing is 0.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
+///         value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnRepeatInterleaveWithDimGetWorkspaceSize(const aclTensor *self,
     const aclTensor *repeats, int64_t dim, int64_t outputSize, aclTensor *out, uint64_t *workspaceSize,
     aclOpExecutor **executor);
+
+/// Queues what aclnnRepeatInterleaveWithDimGetWorkspaceSize planned. The executor is used up unless it is
+/// repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnRepeatInterleaveWithDim(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

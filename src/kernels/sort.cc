@@ -146,19 +146,26 @@ void TopKRows(const TensorRef& self, int64_t k, int dim, bool largest, bool sort
   ForEachRowOf(WithoutDim(self, dim), WithoutDim(values, dim), WithoutDim(indices, dim), range, rows);
 }
 
-// The item of the median of n items.
+// The item that is chosen of n items.
 template <class Item>
-Item MedianOf(const OrderKeys& keys, Item* items, int64_t n) {
+Item ChoiceOf(const OrderKeys& keys, RowChoice choice, int64_t rank, Item* items, int64_t n) {
   const auto is_nan = [&](const Item& item) { return keys.IsNan(KeyOf(item)); };
-  if (Item* nan = std::find_if(items, items + n, is_nan); nan != items + n) return *nan;
-  Item* middle = items + (n - 1) / 2;
+  if (choice != RowChoice::kRank) rank = (n - 1) / 2;
+  if (choice == RowChoice::kMedian) {
+    if (Item* nan = std::find_if(items, items + n, is_nan); nan != items + n) return *nan;
+  } else if (choice == RowChoice::kMedianOfNumbers) {
+    // NaN comes behind all numbers.
+    const int64_t numbers = n - std::count_if(items, items + n, is_nan);
+    rank = numbers == 0 ? 0 : (numbers - 1) / 2;
+  }
+  Item* middle = items + rank;
   std::nth_element(items, middle, items + n);
   return *middle;
 }
 
 template <class Item>
-void MedianRows(const TensorRef& self, int dim, const TensorRef& values, const TensorRef& indices, Range range,
-                void* scratch) {
+void MedianRows(const TensorRef& self, int dim, RowChoice choice, int64_t rank, const TensorRef& values,
+                const TensorRef& indices, Range range, void* scratch) {
   const int64_t n = self.rank == 0 ? 1 : self.sizes[dim];
   const int64_t stride = StrideOf(self, dim);
   const OrderKeys keys(self.dtype, false);
@@ -166,13 +173,13 @@ void MedianRows(const TensorRef& self, int dim, const TensorRef& values, const T
   auto* items = static_cast<Item*>(scratch);
   ForEachRowOf(WithoutDim(self, dim), values, indices, range, [&](const char* row, char* value, char* index) {
     keys.Read(row, stride, n, 0, items);
-    const Item median = MedianOf(keys, items, n);
+    const Item median = ChoiceOf(keys, choice, rank, items, n);
     gather.Run(row, &median, 1, value, index);
   });
 }
 
 template <class Item>
-void MedianAll(const TensorRef& self, const TensorRef& value, void* scratch) {
+void MedianAll(const TensorRef& self, RowChoice choice, const TensorRef& value, void* scratch) {
   const OrderKeys keys(self.dtype, false);
   auto* items = static_cast<Item*>(scratch);
   const Loop loop = MakeLoop({&self});
@@ -181,7 +188,7 @@ void MedianAll(const TensorRef& self, const TensorRef& value, void* scratch) {
     keys.Read(ptrs[0], strides[0], count, n, items + n);
     n += count;
   });
-  const int64_t place = PlaceOf(MedianOf(keys, items, n));
+  const int64_t place = PlaceOf(ChoiceOf(keys, choice, 0, items, n));
   ForEachRow(loop, {place, place + 1}, [&](char* const* ptrs, const int64_t*, int64_t) {
     std::memcpy(value.data, ptrs[0], static_cast<size_t>(ItemSize(self.dtype)));
   });
@@ -301,15 +308,15 @@ void TopK(const TensorRef& self, int64_t k, int dim, bool largest, bool sorted, 
   TopKRows<NarrowItem>(self, k, dim, largest, sorted, values, indices, range, scratch);
 }
 
-void Median(const TensorRef& self, int dim, const TensorRef& values, const TensorRef& indices, Range range,
-            void* scratch) {
-  if (IsWide(self.dtype)) return MedianRows<WideItem>(self, dim, values, indices, range, scratch);
-  MedianRows<NarrowItem>(self, dim, values, indices, range, scratch);
+void Median(const TensorRef& self, int dim, RowChoice choice, int64_t rank, const TensorRef& values,
+            const TensorRef& indices, Range range, void* scratch) {
+  if (IsWide(self.dtype)) return MedianRows<WideItem>(self, dim, choice, rank, values, indices, range, scratch);
+  MedianRows<NarrowItem>(self, dim, choice, rank, values, indices, range, scratch);
 }
 
-void MedianOfAll(const TensorRef& self, const TensorRef& value, void* scratch) {
-  if (IsWide(self.dtype)) return MedianAll<WideItem>(self, value, scratch);
-  MedianAll<NarrowItem>(self, value, scratch);
+void MedianOfAll(const TensorRef& self, RowChoice choice, const TensorRef& value, void* scratch) {
+  if (IsWide(self.dtype)) return MedianAll<WideItem>(self, choice, value, scratch);
+  MedianAll<NarrowItem>(self, choice, value, scratch);
 }
 
 void SearchSorted(const TensorRef& sequence, const TensorRef& sorter, const TensorRef& self, DType compute, bool right,

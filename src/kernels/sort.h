@@ -8,7 +8,8 @@
 // TopK      the k largest (smallest) elements; sorted, from the best on; else in
 //   no order that is worth a name. Of equal elements the first ones.
 // Median    element (n - 1) / 2 of the sorted row; NaN if there is one (then the
-//   first). Of equal elements any.
+//   first), or that of the numbers alone, where there are any. Of equal elements any.
+// Rank      element k of the sorted row.
 // Search    where x goes in the sorted row: before (right: behind) the elements
 //   that equal it; NaN goes to the end. Compared in the common type.
 // Types     no complex ones. Values are copied, not computed.
@@ -30,10 +31,12 @@ void Sort(const TensorRef& self, int dim, bool descending, const TensorRef& valu
           Range range, void* scratch);
 void TopK(const TensorRef& self, int64_t k, int dim, bool largest, bool sorted, const TensorRef& values,
           const TensorRef& indices, Range range, void* scratch);
-void Median(const TensorRef& self, int dim, const TensorRef& values, const TensorRef& indices, Range range,
-            void* scratch);
+enum class RowChoice : uint8_t { kMedian, kMedianOfNumbers, kRank };
+/// \param rank  k for kRank, from 0 on
+void Median(const TensorRef& self, int dim, RowChoice choice, int64_t rank, const TensorRef& values,
+            const TensorRef& indices, Range range, void* scratch);
 /// Of all elements.
-void MedianOfAll(const TensorRef& self, const TensorRef& value, void* scratch);
+void MedianOfAll(const TensorRef& self, RowChoice choice, const TensorRef& value, void* scratch);
 
 /// \param sequence  [.., n]; of rank 1: for all rows of self
 /// \param sorter    no data, or int64 like sequence: where its sorted elements are; one outside of the row is passed

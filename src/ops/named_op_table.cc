@@ -10,6 +10,7 @@
 
 #include "kernels/activation_functions.h"
 #include "kernels/arithmetic_functions.h"
+#include "kernels/comparison_functions.h"
 #include "kernels/math_functions.h"
 #include "ops/lowerings.h"
 #include "ops/named_call.h"
@@ -48,6 +49,10 @@ constexpr Computation kReluFunction = ElementwiseOf<kernels::kReluFn>(ComputeInO
 constexpr Computation kExponential = ElementwiseOf<kernels::kExpFn>(ComputeInOutput);
 constexpr Computation kNegation = ElementwiseOf<kernels::kNegFn>(ComputeInOutput);
 constexpr Computation kMagnitude = ElementwiseOf<kernels::kAbsFn>(ComputeInOutput);
+constexpr Computation kIsLess = ElementwiseOf<kernels::kLtFn>(PromoteInputsAlone);
+constexpr Computation kIsLessOrEqual = ElementwiseOf<kernels::kLeFn>(PromoteInputsAlone);
+constexpr Computation kIsGreater = ElementwiseOf<kernels::kGtFn>(PromoteInputsAlone);
+constexpr Computation kIsGreaterOrEqual = ElementwiseOf<kernels::kGeFn>(PromoteInputsAlone);
 constexpr Computation kConversion = Elementwise(LowerCopy, 0);
 constexpr Computation kZeros = Elementwise(LowerConstant, 0);
 constexpr Computation kOnes = Elementwise(LowerConstant, 1);

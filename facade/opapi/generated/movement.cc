@@ -163,6 +163,22 @@ aclnnStatus aclnnRepeatInterleaveIntWithDim(void *workspace, uint64_t workspaceS
   return Launch(OpId::kRepeatInterleaveIntWithDim, "aclnnRepeatInterleaveIntWithDim", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnRepeatInterleaveTensorGetWorkspaceSize(const aclTensor *repeats, int64_t outputSize, aclTensor *out,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kRepeatInterleaveTensor, "aclnnRepeatInterleaveTensorGetWorkspaceSize", {repeats, outputSize, out}, workspaceSize, executor);
+}
+aclnnStatus aclnnRepeatInterleaveTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kRepeatInterleaveTensor, "aclnnRepeatInterleaveTensor", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnRepeatInterleaveWithDimGetWorkspaceSize(const aclTensor *self, const aclTensor *repeats, int64_t dim,
+    int64_t outputSize, aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kRepeatInterleaveWithDim, "aclnnRepeatInterleaveWithDimGetWorkspaceSize", {self, repeats, dim, outputSize, out}, workspaceSize, executor);
+}
+aclnnStatus aclnnRepeatInterleaveWithDim(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kRepeatInterleaveWithDim, "aclnnRepeatInterleaveWithDim", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnConstantPadNdGetWorkspaceSize(const aclTensor *self, const aclIntArray *pad, const aclScalar *value,
     aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kConstantPadNd, "aclnnConstantPadNdGetWorkspaceSize", {self, pad, value, out}, workspaceSize, executor);

@@ -66,6 +66,22 @@ aclnnStatus aclnnNormalTensorTensor(void *workspace, uint64_t workspaceSize, acl
   return Launch(OpId::kNormalTensorTensor, "aclnnNormalTensorTensor", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnNormalFloatTensorGetWorkspaceSize(float mean, const aclTensor *std, int64_t seed, int64_t offset,
+    aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kNormalFloatTensor, "aclnnNormalFloatTensorGetWorkspaceSize", {mean, std, seed, offset, out}, workspaceSize, executor);
+}
+aclnnStatus aclnnNormalFloatTensor(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kNormalFloatTensor, "aclnnNormalFloatTensor", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnNormalTensorFloatGetWorkspaceSize(const aclTensor *mean, float std, int64_t seed, int64_t offset,
+    aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kNormalTensorFloat, "aclnnNormalTensorFloatGetWorkspaceSize", {mean, std, seed, offset, out}, workspaceSize, executor);
+}
+aclnnStatus aclnnNormalTensorFloat(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kNormalTensorFloat, "aclnnNormalTensorFloat", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnInplaceRandomGetWorkspaceSize(const aclTensor *selfRef, int64_t from, int64_t to, int64_t seed,
     int64_t offset, uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kInplaceRandom, "aclnnInplaceRandomGetWorkspaceSize", {selfRef, from, to, seed, offset}, workspaceSize, executor);

@@ -268,6 +268,14 @@ aclnnStatus aclnnRenorm(void *workspace, uint64_t workspaceSize, aclOpExecutor *
   return Launch(OpId::kRenorm, "aclnnRenorm", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnInplaceRenormGetWorkspaceSize(aclTensor *selfRef, const aclScalar *p, int64_t dim,
+    const aclScalar *maxNorm, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kInplaceRenorm, "aclnnInplaceRenormGetWorkspaceSize", {selfRef, p, dim, maxNorm}, workspaceSize, executor);
+}
+aclnnStatus aclnnInplaceRenorm(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kInplaceRenorm, "aclnnInplaceRenorm", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnTraceGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
     aclOpExecutor **executor) {
   return Plan(OpId::kTrace, "aclnnTraceGetWorkspaceSize", {self, out}, workspaceSize, executor);

@@ -58,6 +58,22 @@ aclnnStatus aclnnMedianDim(void *workspace, uint64_t workspaceSize, aclOpExecuto
   return Launch(OpId::kMedianDim, "aclnnMedianDim", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnNanMedianGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kNanMedian, "aclnnNanMedianGetWorkspaceSize", {self, out}, workspaceSize, executor);
+}
+aclnnStatus aclnnNanMedian(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kNanMedian, "aclnnNanMedian", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnNanMedianDimGetWorkspaceSize(const aclTensor *self, int64_t dim, bool keepDim, aclTensor *valuesOut,
+    aclTensor *indicesOut, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kNanMedianDim, "aclnnNanMedianDimGetWorkspaceSize", {self, dim, keepDim, valuesOut, indicesOut}, workspaceSize, executor);
+}
+aclnnStatus aclnnNanMedianDim(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kNanMedianDim, "aclnnNanMedianDim", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnSearchSortedGetWorkspaceSize(const aclTensor *sortedSequence, const aclTensor *self, bool outInt32,
     bool right, const aclTensor *sorter, aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor) {
   return Plan(OpId::kSearchSorted, "aclnnSearchSortedGetWorkspaceSize", {sortedSequence, self, outInt32, right, sorter, out}, workspaceSize, executor);

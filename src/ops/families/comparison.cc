@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/comparison_functions.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "kernels/scatter_reduce.h"
 #include "ops/computations.h"
+#include "ops/dense.h"
 #include "ops/lowerings.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
@@ -108,6 +111,57 @@ Status LowerEqual(OpCall& call) {
   call.Write(answer, call.outputs[0]);
   call.ReadTemporary(answer, differs);
   answer.units = 1;
+  return {};
+}
+
+// ---- Membership ----
+
+Status LowerIsNumber(OpCall& call) {
+  return LowerElementwise(call, call.Bool("invert") ? kernels::kNeFn : kernels::kEqFn);
+}
+
+Status AnyIsNumberShape(OpCall& call) {
+  return call.CheckShape(call.outputs[0], {}, [] { return "one number, the shape"; });
+}
+
+// refs: out, tested.
+template <class T>
+bool Contains(const Launch& launch, const Launch::KernelMemory& memory) {
+  const T* tested = DataOf<T>(launch, 1, memory);
+  const T number = launch.scalars[0].As<T>();
+  return std::find(tested, tested + launch.ints[1], number) != tested + launch.ints[1];
+}
+
+void RunAnyIsNumber(const Launch& launch, kernels::Range, const Launch::KernelMemory& memory) {
+  bool found = false;
+  switch (launch.refs[1].dtype) {
+    case DType::kFloat: found = Contains<float>(launch, memory); break;
+    case DType::kDouble: found = Contains<double>(launch, memory); break;
+    case DType::kUInt64: found = Contains<uint64_t>(launch, memory); break;
+    default: found = Contains<int64_t>(launch, memory);
+  }
+  *DataOf<uint8_t>(launch, 0, memory) = found != (launch.ints[0] != 0) ? 1 : 0;
+}
+
+Status LowerAnyIsNumber(OpCall& call) {
+  const Operand& tested = call.Get("testElements");
+  const DType stage = kernels::StageOf(call.compute);
+  const Dense in = DenseInput(call, tested, stage);
+  const Dense out = DenseOutput(call, call.outputs[0], DType::kBool);
+  // The number as the tested type has it.
+  const kernels::Scalar& given = *call.Get("element").scalar;
+  kernels::Scalar number;
+  number.dtype = call.compute;
+  kernels::FindCast(given.dtype, call.compute)(reinterpret_cast<const char*>(given.bytes), 0,
+                                               reinterpret_cast<char*>(number.bytes), 0, 1);
+  Launch& launch = call.AddLaunch(RunAnyIsNumber);
+  out.Write(call, launch);
+  in.Read(call, launch);
+  launch.scalars.push_back(number);
+  launch.ints.push_back(call.Bool("invert") ? 1 : 0);
+  launch.ints.push_back(tested.tensor->count);
+  launch.units = 1;
+  out.Store(call);
   return {};
 }
 

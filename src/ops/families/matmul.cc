@@ -5,6 +5,7 @@
 #include "kernels/arithmetic_functions.h"
 #include "kernels/matmul.h"
 #include "ops/computations.h"
+#include "ops/dense.h"
 #include "ops/lowerings.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
@@ -281,6 +282,64 @@ Status LowerGer(OpCall& call) {
   call.Read(launch, call.inputs[1]);
   launch.units = call.outputs[0].tensor->count;
   launch.grain = kGrainElements;
+  return {};
+}
+
+// ---- Addbmm: the products of all batches are one product whose inner dim has the batches side by side ----
+
+Status AddbmmShape(OpCall& call) {
+  const Operand& batch1 = call.Get("batch1");
+  const Operand& batch2 = call.Get("batch2");
+  REPRISE_RETURN_IF_ERROR(CheckRank(call, batch1, 3));
+  REPRISE_RETURN_IF_ERROR(CheckRank(call, batch2, 3));
+  const std::span<const int64_t> a = batch1.sizes();
+  const std::span<const int64_t> b = batch2.sizes();
+  if (a[0] != b[0] || a[2] != b[1]) {
+    return call.Invalid(fmt::format("{} cannot be multiplied: expected [b, n, k] and [b, k, m]", call.InputShapes()));
+  }
+  Dims shape;
+  shape.push_back(a[1]);
+  shape.push_back(b[2]);
+  return CheckAddend(call, call.inputs[0], shape);
+}
+
+// refs: out, left, right, self.
+void RunAddbmm(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  const kernels::MatMulEpilogue epilogue = {launch.scalars[0], launch.scalars[1], launch.refs[3]};
+  kernels::MatMul(launch.Ref(1, memory), launch.Ref(2, memory), launch.compute, launch.refs[0], range, memory.scratch,
+                  &epilogue);
+}
+
+Status LowerAddbmm(OpCall& call) {
+  REPRISE_RETURN_IF_ERROR(CheckMathType(call));
+  REPRISE_RETURN_IF_ERROR(CheckFactor(call, "alpha"));
+  REPRISE_RETURN_IF_ERROR(CheckFactor(call, "beta"));
+  const Operand& out = call.outputs[0];
+  if (out.tensor->count == 0) return {};
+  kernels::TensorRef rows = call.RefOf(call.Get("batch1"));
+  std::swap(rows.sizes[0], rows.sizes[1]);
+  std::swap(rows.strides[0], rows.strides[1]);
+  Dense left = DenseInput(call, call.Get("batch1"), rows, call.Get("batch1").dtype);
+  Dense right = DenseInput(call, call.Get("batch2"), call.Get("batch2").dtype);
+  const int64_t depth = rows.sizes[1] * rows.sizes[2];
+  const int64_t left_sizes[2] = {rows.sizes[0], depth};
+  const int64_t right_sizes[2] = {depth, right.ref.sizes[2]};
+  left.ref = kernels::MakeContiguous(left.ref.data, left.ref.dtype, 2, left_sizes);
+  right.ref = kernels::MakeContiguous(right.ref.data, right.ref.dtype, 2, right_sizes);
+  kernels::TensorRef self = call.RefOf(call.inputs[0]);
+  while (self.rank < 2) InsertDim(self, 0);
+  Launch& launch = call.AddLaunch(RunAddbmm);
+  launch.scalars.push_back(*call.Scalar("alpha"));
+  launch.scalars.push_back(*call.Scalar("beta"));
+  call.Write(launch, out);
+  left.Read(call, launch);
+  right.Read(call, launch);
+  if (launch.scalars[1].As<std::complex<double>>() == std::complex<double>(0)) {
+    call.ReadOptional(launch, nullptr);  // whatever self holds, NaN included
+  } else {
+    call.Read(launch, call.inputs[0], self);
+  }
+  SplitProduct(call, launch);
   return {};
 }
 

@@ -7,6 +7,7 @@
 #include "kernels/philox.h"
 #include "kernels/staged.h"
 #include "ops/computations.h"
+#include "ops/dense.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
 
@@ -268,6 +269,13 @@ void RunScaleNumbers(const Launch& launch, kernels::Range range, const Launch::K
   }
 }
 
+// Parameter `name`, which is a tensor or a number.
+Operand TensorOrNumber(const OpCall& call, std::string_view name, kernels::Scalar& number) {
+  if (const Operand* tensor = call.Find(name); tensor != nullptr) return *tensor;
+  number = kernels::Scalar::Of(call.Real(name));
+  return {nullptr, &number, number.dtype, -1, 0, -1, true};
+}
+
 Status LowerNormalTensors(OpCall& call) {
   const Operand& out = call.outputs[0];
   DrawCall draw;
@@ -282,11 +290,86 @@ Status LowerNormalTensors(OpCall& call) {
   Launch& scale = call.AddLaunch(RunScaleNumbers);
   call.Write(scale, out);
   call.ReadTemporary(scale, numbers);
-  call.Read(scale, call.Get("mean"));
-  call.Read(scale, call.Get("std"));
+  kernels::Scalar given[2];
+  call.Read(scale, TensorOrNumber(call, "mean", given[0]));
+  call.Read(scale, TensorOrNumber(call, "std", given[1]));
   Coalesce(scale.refs);
   scale.units = draw.count;
   scale.grain = GrainOf(2);
+  return {};
+}
+
+// ---- RReLU: a slope of its own for each number below 0 ----
+
+Status RreluShape(OpCall& call) {
+  const Operand& self = call.inputs[0];
+  REPRISE_RETURN_IF_ERROR(call.CheckShape(call.Get("noise"), self.sizes(), [] { return "the shape of self,"; }));
+  return call.CheckShape(call.Has("out") ? call.Get("out") : self, self.sizes(), [] { return "the shape of self,"; });
+}
+
+// refs: out, self, and in training noise and slopes; scalar: the slope otherwise.
+template <class T>
+void ApplySlopes(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  T* out = DataOf<T>(launch, 0, memory);
+  const T* self = DataOf<T>(launch, 1, memory);
+  if (launch.refs.size() < 4) {
+    const T slope = launch.scalars[0].As<T>();
+    for (int64_t i = range.begin; i < range.end; ++i) out[i] = self[i] <= 0 ? self[i] * slope : self[i];
+    return;
+  }
+  T* noise = DataOf<T>(launch, 2, memory);
+  const T* slopes = DataOf<T>(launch, 3, memory);
+  for (int64_t i = range.begin; i < range.end; ++i) {
+    const T x = self[i];
+    noise[i] = x <= 0 ? slopes[i] : T(1);
+    out[i] = x * noise[i];
+  }
+}
+
+void RunSlopes(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  if (launch.refs[0].dtype == DType::kDouble) return ApplySlopes<double>(launch, range, memory);
+  ApplySlopes<float>(launch, range, memory);
+}
+
+Status LowerRrelu(OpCall& call) {
+  const Operand& self_operand = call.inputs[0];
+  const auto lower = call.Scalar("lower")->As<double>();
+  const auto upper = call.Scalar("upper")->As<double>();
+  if (!std::isfinite(lower) || !std::isfinite(upper) || lower > upper) {
+    return call.Invalid(fmt::format("lower is {} and upper {}, expected finite numbers in order", lower, upper));
+  }
+  const int64_t count = self_operand.tensor->count;
+  if (count == 0) return {};
+  const DType type = WideFloatOf(call.compute);
+  const bool is_training = call.Bool("training");
+  const Dense out = DenseOutput(call, call.Has("out") ? call.Get("out") : self_operand, type);
+  const Dense self = DenseInput(call, self_operand, type);
+  Dense noise, slopes;
+  if (is_training) {
+    noise = DenseOutput(call, call.Get("noise"), type);
+    slopes = DenseTemporary(call, type, {&count, 1});
+    DrawCall draw;
+    draw.a = lower;
+    draw.b = upper;
+    draw.type = type;
+    draw.count = count;
+    if (std::string reason = kernels::WhyNot(draw); !reason.empty()) return call.Invalid(std::move(reason));
+    Launch& launch = call.AddLaunch(RunDraw);
+    slopes.Write(call, launch);
+    AddDraw(call, launch, draw);
+  }
+  Launch& launch = call.AddLaunch(RunSlopes);
+  launch.scalars.push_back(kernels::Scalar::Of((lower + upper) / 2));
+  out.Write(call, launch);
+  self.Read(call, launch);
+  if (is_training) {
+    noise.Write(call, launch);
+    slopes.Read(call, launch);
+  }
+  launch.units = count;
+  launch.grain = GrainOf(2);
+  if (is_training) noise.Store(call);
+  out.Store(call);
   return {};
 }
 
@@ -371,6 +454,87 @@ Status LowerApplyDropout(OpCall& call) {
   launch.units = (count + 7) / 8;
   launch.grain = GrainOf(8 * 2);
   return {};
+}
+
+// refs: out, grad or self, mask; both as long as the mask says.
+Status LowerDropoutGradient(OpCall& call) {
+  const double scale = call.Real("scale");
+  if (!std::isfinite(scale)) return call.Invalid(fmt::format("scale is {}, expected a finite number", scale));
+  Launch& launch = call.AddLaunch(RunApplyDropout);
+  call.Write(launch, call.outputs[0]);
+  call.Read(launch, call.inputs[0]);
+  call.Read(launch, call.Get("mask"));
+  const int64_t count = call.outputs[0].tensor->count;
+  launch.ints.push_back(count);
+  launch.scalars.push_back(kernels::Scalar::Of(scale));
+  launch.units = (count + 7) / 8;
+  launch.grain = GrainOf(8 * 2);
+  return {};
+}
+
+Status DropoutGradientShape(OpCall& call) {
+  const Operand& grad = call.inputs[0];
+  const int64_t bytes = kernels::DropoutMaskBytes(grad.tensor->count);
+  REPRISE_RETURN_IF_ERROR(
+      call.CheckShape(call.Get("mask"), {&bytes, 1}, [] { return "16 bytes for 128 elements of gradY:"; }));
+  return call.CheckShape(call.outputs[0], grad.sizes(), [] { return "the shape"; });
+}
+
+Status DropoutWithMaskShape(OpCall& call) {
+  const Operand& input = call.Get("input");
+  if (const Operand* noise = call.Find("optionalNoiseShape"); noise != nullptr) {
+    return call.InvalidOperand(*noise, "is given, but elements are dropped one by one here", "pass null");
+  }
+  const double p = call.Real("p");
+  if (!(p >= 0 && p <= 1)) return call.Invalid(fmt::format("p is {}, expected a probability from 0 to 1", p));
+  const int64_t bytes = kernels::DropoutMaskBytes(input.tensor->count);
+  REPRISE_RETURN_IF_ERROR(
+      call.CheckShape(call.Get("maskOut"), {&bytes, 1}, [] { return "16 bytes for 128 elements of input:"; }));
+  return call.CheckShape(call.Get("out"), input.sizes(), [] { return "the shape"; });
+}
+
+// The mask of DropoutGenMask, then what DropoutDoMask makes of it.
+Status LowerDropoutWithMask(OpCall& call) {
+  const double p = call.Real("p");
+  const Operand& input = call.Get("input");
+  const Operand& mask = call.Get("maskOut");
+  const int64_t count = input.tensor->count;
+  Launch& draw = call.AddLaunch(RunDropoutMask);
+  call.Write(draw, mask);
+  draw.scalars.push_back(kernels::Scalar::Of(p));
+  draw.ints.push_back(count);
+  AddSeed(call, draw);
+  draw.units = kernels::DropoutMaskBytes(count) / kernels::kMaskGroup;
+  draw.grain = GrainOf(8 * kernels::kMaskGroup * 4);
+  Launch& launch = call.AddLaunch(RunApplyDropout);
+  call.Write(launch, call.Get("out"));
+  call.Read(launch, input);
+  call.Read(launch, mask);
+  launch.ints.push_back(count);
+  launch.scalars.push_back(kernels::Scalar::Of(p < 1 ? 1 / (1 - p) : 0.0));
+  launch.units = (count + 7) / 8;
+  launch.grain = GrainOf(8 * 2);
+  return {};
+}
+
+// ---- Exponential numbers ----
+
+Status ExponentialShape(OpCall& call) {
+  const int64_t count = call.outputs[0].tensor->count;
+  if (call.Int("count") != count) {
+    return call.Invalid(fmt::format("count is {}, selfRef has {} elements", call.Int("count"), count));
+  }
+  if (!(call.Real("lambda") > 0)) {
+    return call.Invalid(fmt::format("lambda is {}, expected a number above 0", call.Real("lambda")));
+  }
+  return {};
+}
+
+Status LowerExponential(OpCall& call) {
+  DrawCall draw;
+  draw.distribution = Distribution::kExponential;
+  draw.a = call.Real("lambda");
+  return LowerDraw(call, call.outputs[0], draw);
 }
 
 // ---- Multinomial ----

@@ -98,6 +98,48 @@ Status LinspaceShape(OpCall& call) {
   return call.CheckShape(call.outputs[0], {&steps, 1}, [] { return "as steps says, the shape"; });
 }
 
+// ints: steps; scalars: start, end, base. Exponents as Linspace counts them, from the nearer end.
+void RunLogspace(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
+  constexpr int64_t kChunk = 256;
+  const kernels::TensorRef& out = launch.refs[0];
+  const int64_t steps = launch.ints[0];
+  const auto start = launch.scalars[0].As<double>();
+  const auto end = launch.scalars[1].As<double>();
+  const auto base = launch.scalars[2].As<double>();
+  const double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0;
+  const kernels::CastFn store = kernels::FindCast(kernels::DType::kDouble, out.dtype);
+  const int64_t stride = out.strides[0] * kernels::ItemSize(out.dtype);
+  double values[kChunk];
+  for (int64_t begin = range.begin; begin < range.end; begin += kChunk) {
+    const int64_t n = std::min(kChunk, range.end - begin);
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t at = begin + i;
+      const double power = at < steps / 2 || steps == 1 ? start + static_cast<double>(at) * step
+                                                        : end - static_cast<double>(steps - 1 - at) * step;
+      values[i] = std::pow(base, power);
+    }
+    store(reinterpret_cast<const char*>(values), sizeof(double), static_cast<char*>(out.data) + begin * stride, stride,
+          n);
+  }
+}
+
+Status LowerLogspace(OpCall& call) {
+  const double base = call.Real("base");
+  if (base != base || base - base != 0) return call.Invalid(fmt::format("base is {}", base));
+  Launch& launch = call.AddLaunch(RunLogspace);
+  const bool is_integer = kernels::CategoryOf(call.compute) < kernels::Category::kFloating;
+  for (const char* name : {"start", "end"}) {
+    const auto value = call.Scalar(name)->As<double>();
+    launch.scalars.push_back(kernels::Scalar::Of(is_integer ? std::trunc(value) : value));
+  }
+  launch.scalars.push_back(kernels::Scalar::Of(base));
+  launch.ints.push_back(call.Int("steps"));
+  call.Write(launch, call.outputs[0]);
+  launch.units = call.outputs[0].tensor->count;
+  launch.grain = GrainOf(16);
+  return {};
+}
+
 Status LowerLinspace(OpCall& call) {
   Launch& launch = call.AddLaunch(RunLinspace);
   launch.scalars.push_back(*call.Scalar("start"));

@@ -101,13 +101,16 @@ Status LowerTopK(OpCall& call) {
 
 // ---- Median ----
 
+// Computation::code.
+kernels::RowChoice ChoiceOf(const OpSchema& op) { return static_cast<kernels::RowChoice>(op.computation.code); }
+
 void RunMedian(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
-  kernels::Median(launch.refs[2], static_cast<int>(launch.ints[0]), launch.refs[1], launch.refs[0], range,
-                  memory.scratch);
+  kernels::Median(launch.refs[2], static_cast<int>(launch.ints[0]), ChoiceOf(launch.op), launch.ints[1], launch.refs[1],
+                  launch.refs[0], range, memory.scratch);
 }
 
 void RunMedianOfAll(const Launch& launch, kernels::Range, const Launch::KernelMemory& memory) {
-  kernels::MedianOfAll(launch.refs[1], launch.refs[0], memory.scratch);
+  kernels::MedianOfAll(launch.refs[1], ChoiceOf(launch.op), launch.refs[0], memory.scratch);
 }
 
 Status LowerMedianDim(OpCall& call) {
@@ -129,8 +132,14 @@ Status LowerMedianDim(OpCall& call) {
     }
     return ref;
   };
+  const int64_t rank = call.Has("k") ? call.Int("k") : 1;
+  if (rank < 1 || rank > std::max<int64_t>(n, 1)) {
+    return call.Invalid(
+        fmt::format("k is {}, expected 1 to {}, the size of dim {} of {}", rank, n, dim, call.InputShapes()));
+  }
   Launch& launch = call.AddLaunch(RunMedian);
   launch.ints.push_back(dim);
+  launch.ints.push_back(rank - 1);
   const Operand& indices = call.Get("indicesOut");
   call.Write(launch, indices, without_dim(call.RefOf(indices)));
   call.Write(launch, values, without_dim(call.RefOf(values)));
@@ -177,9 +186,16 @@ Status TypeOfSearch(OpCall& call) {
       out, fmt::format("has {}, outInt32 asks for {}", kernels::Name(out.dtype), kernels::Name(wanted)));
 }
 
+const Operand& SequenceOf(const OpCall& call) {
+  return call.Get(call.Has("boundaries") ? "boundaries" : "sortedSequence");
+}
+
 Status SearchShape(OpCall& call) {
-  const Operand& sequence = call.Get("sortedSequence");
+  const Operand& sequence = SequenceOf(call);
   const Operand& self = call.Get("self");
+  if (call.Has("boundaries") && sequence.rank() != 1) {
+    return call.InvalidOperand(sequence, fmt::format("has shape {}, expected one dim", ShapeText(sequence.sizes())));
+  }
   if (sequence.rank() == 0) {
     return call.InvalidOperand(sequence, "has rank 0, expected at least 1", "give it the shape [1]");
   }
@@ -201,7 +217,7 @@ Status SearchShape(OpCall& call) {
 }
 
 Status LowerSearch(OpCall& call) {
-  const Operand& sequence = call.Get("sortedSequence");
+  const Operand& sequence = SequenceOf(call);
   Launch& launch = call.AddLaunch(RunSearch);
   launch.ints.push_back(call.Bool("right") ? 1 : 0);
   call.Write(launch, call.outputs[0]);
@@ -377,7 +393,7 @@ StatusOr<UniqueCall> UniqueOf(const OpCall& call) {
     REPRISE_ASSIGN_OR_RETURN(unique.dim, call.WrapDim("dim", call.Int("dim"), self.rank()));
   }
   const auto wanted = [&](std::string_view flag, std::string_view name, const Operand*& operand) -> Status {
-    if (call.Has(flag) && !call.Bool(flag)) return {};
+    if (!call.Has(name) || (call.Has(flag) && !call.Bool(flag))) return {};
     operand = call.Find(name);
     if (operand != nullptr) return {};
     return Error(kOperatorArgumentNull, fmt::format("{}: {} is null", call.op.name, name)).Hint("pass an aclTensor");
