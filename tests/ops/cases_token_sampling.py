@@ -48,7 +48,7 @@ def sample(op, g):
                 args = {"logits": given, "topK": k, "topP": p, "q": q, "eps": 1e-8, "isNeedLogits": sampled, "topKGuess": 32}
                 results = {"logitsSelectIdx": token, "logitsTopKPSelect": Ref(shown, torch.float32) if sampled else None}
                 if second:
-                    order = values.sort(1, descending=True, stable=True).indices
+                    order = values.sort(dim=1, descending=True, stable=True).indices
                     args.update(minPs=least, ksMax=limit, inputIsLogits=not probabilities, isNeedSampleResult=sampled)
                     results["logitsIdx"] = order if sampled else None
                     results["logitsSortMasked"] = (Ref(weights.gather(1, order), torch.float32, bound="8/8 of max")
