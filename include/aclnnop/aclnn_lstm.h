@@ -28,8 +28,9 @@ extern "C" {
 /// Note: params has for each direction of each layer the weights [4 * hidden, features] and [4 * hidden,
 ///       hidden], in the order i, f, g, o, and with hasBias two biases [4 * hidden]. hx has hidden and cell
 ///       state; null: 0. With train the lists get what the gradient needs; without it they are not written.
-///       With batchSizes input and output are packed, [rows, ..], and its entries say how many sequences have
-///       a row in each step. dropout must be 0 in training, unless there is one layer.
+///       With batchSizes input and output are [rows, ..] and its entries say how many sequences run in each
+///       step: packed, or padded where rows = steps * batch, and results are 0 where a sequence has ended.
+///       dropout must be 0 in training, unless there is one layer.
 /// Views: strides and offsets of any kind.
 /// Errors: 161001 when an argument is null (but hx, batchSizes, iOut, jOut, fOut, oOut, hOut, cOut,
 ///         tanhCOut); 161002 when an object was destroyed or a type, format, shape or value does not fit.

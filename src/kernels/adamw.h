@@ -30,8 +30,8 @@ struct AdamWStep {
 /// Places of the operands in the array that AdamW takes.
 enum AdamWOperand { kAdamVar, kAdamM, kAdamV, kAdamLargest, kAdamGradient, kAdamOperands };
 
-/// Elements `range`, row-major, of tensors of one shape. \param power1, power2 beta1^t and beta2^t \param compute float32
-/// or float64 \param largest absent if its data is null.
+/// Elements `range`, row-major, of tensors of one shape. \param power1, power2 beta1^t and beta2^t \param compute
+/// float32 or float64 \param largest absent if its data is null.
 void AdamW(const AdamWStep& step, double power1, double power2, const TensorRef* operands, DType compute, Range range);
 
 }  // namespace reprise::kernels

@@ -66,7 +66,6 @@ double GeluSlope(double x, bool by_tanh) {
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kRoot * (1 + 3 * 0.044715 * x * x);
 }
 
-
 // Calls fn(row, first column, n) for the pieces of the elements [range) of [.., n], of kBlock at most.
 template <class Fn>
 void ForEachPiece(Range range, int64_t n, Fn&& fn) {

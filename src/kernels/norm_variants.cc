@@ -174,8 +174,7 @@ namespace {
 
 // The elements of a channel of an entry of the batch lie at [channel * size, (channel + 1) * size), row-major.
 struct Groups {
-  explicit Groups(const GroupSwishArgs& args)
-      : channels(args.x->sizes[1]), each(channels / args.groups), size(0) {
+  explicit Groups(const GroupSwishArgs& args) : channels(args.x->sizes[1]), each(channels / args.groups), size(0) {
     size = 1;
     for (int d = 2; d < args.x->rank; ++d) size *= args.x->sizes[d];
   }

@@ -121,7 +121,8 @@ void AddLora(const LoraRows& rows, void* scratch, Range range) {
 int64_t DeltaRuleScratchBytes(const DeltaRule& rule) {
   const int64_t dk = rule.query->sizes[2];
   const int64_t dv = rule.value->sizes[2];
-  return ScratchCutter::Bytes<float>(dk * dv) + 3 * ScratchCutter::Bytes<float>(dk) + 2 * ScratchCutter::Bytes<float>(dv);
+  return ScratchCutter::Bytes<float>(dk * dv) + 3 * ScratchCutter::Bytes<float>(dk) +
+         2 * ScratchCutter::Bytes<float>(dv);
 }
 
 namespace {

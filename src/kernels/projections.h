@@ -5,7 +5,8 @@
 // Formulas
 //   FuseRows   out = f(x), or x + other, x * other
 //   AddLora    out[b] = y[b], and in columns [offset, offset + width) + scale (x[b] A^T) B^T for the matrices that
-//              indices[b] chooses; a negative index, or one beyond the matrices, chooses none. Without A: scale x[b] B^T
+//              indices[b] chooses; a negative index, or one beyond the matrices, chooses none. Without A: scale x[b]
+//              B^T
 //   DeltaRule  for each token of a sequence, with S [Dv, Dk] of each head of the values:
 //              S = exp(g) S exp(gk)^T, S = S + beta (v - S k) k^T, out = scale S q
 //              S begins as the state of the last accepted token of the sequence and is stored behind each token.
@@ -41,16 +42,16 @@ int64_t AddLoraScratchBytes(const LoraRows& rows);
 void AddLora(const LoraRows& rows, void* scratch, Range range);
 
 struct DeltaRule {
-  const TensorRef* out;             ///< [T, Nv, Dv]
-  const TensorRef* state;           ///< [blocks, Nv, Dv, Dk]
-  const TensorRef* query;           ///< [T, Nk, Dk]
-  const TensorRef* key;             ///< [T, Nk, Dk]
-  const TensorRef* value;           ///< [T, Nv, Dv]
-  const TensorRef* beta = nullptr;  ///< [T, Nv]; null: 1
-  const TensorRef* g = nullptr;     ///< [T, Nv]; null: 0
-  const TensorRef* gk = nullptr;    ///< [T, Nv, Dk]; null: 0
-  const TensorRef* lengths;         ///< [sequences]
-  const TensorRef* indices;         ///< [T]
+  const TensorRef* out;                 ///< [T, Nv, Dv]
+  const TensorRef* state;               ///< [blocks, Nv, Dv, Dk]
+  const TensorRef* query;               ///< [T, Nk, Dk]
+  const TensorRef* key;                 ///< [T, Nk, Dk]
+  const TensorRef* value;               ///< [T, Nv, Dv]
+  const TensorRef* beta = nullptr;      ///< [T, Nv]; null: 1
+  const TensorRef* g = nullptr;         ///< [T, Nv]; null: 0
+  const TensorRef* gk = nullptr;        ///< [T, Nv, Dk]; null: 0
+  const TensorRef* lengths;             ///< [sequences]
+  const TensorRef* indices;             ///< [T]
   const TensorRef* accepted = nullptr;  ///< [sequences]; null: 1
   double scale = 1;
 };

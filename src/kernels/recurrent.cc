@@ -65,19 +65,30 @@ void ReadState(const TensorRef* ref, int64_t entry, int64_t hidden, T* to) {
 }
 
 template <class T>
-void WriteState(const TensorRef* ref, int64_t entry, const T* from) {
-  RowsOf<T>(ref).Write(0, 0, entry, from);
+void ReadStates(const TensorRef* ref, int64_t begin, int64_t count, int64_t hidden, T* to) {
+  for (int64_t r = 0; r < count; ++r) ReadState(ref, begin + r, hidden, to + r * hidden);
+}
+
+template <class T>
+void WriteStates(const TensorRef* ref, int64_t begin, int64_t count, int64_t hidden, const T* from) {
+  const RowsOf<T> rows(ref);
+  for (int64_t r = 0; r < count; ++r) rows.Write(0, 0, begin + r, from + r * hidden);
 }
 
 // Which rows a step has.
 class Schedule {
  public:
   explicit Schedule(const RecurrentArgs& args)
-      : args_(args),
-        rows_(args.input_part != nullptr ? args.input_part->sizes[0] : args.of_input_part->sizes[0]) {
+      : args_(args), rows_(args.input_part != nullptr ? args.input_part->sizes[0] : args.of_input_part->sizes[0]) {
+    is_padded_ = rows_ == args.steps * args.batch;
     if (args.batch_sizes == nullptr) return;
     for (int64_t t = 0; t < args.steps; ++t) total_ += SizeOf(t);
   }
+
+  // Whether there are rows for all entries in all steps.
+  bool is_padded() const { return is_padded_; }
+  // The first row behind those of all steps, and behind all.
+  Range unused() const { return {is_padded_ ? rows_ : std::min(total_, rows_), rows_}; }
 
   // Calls fn(step, first packed row, entries that have one) for each step in the order of the direction, or against it.
   template <class Fn>
@@ -91,7 +102,7 @@ class Schedule {
       }
       const int64_t size = SizeOf(t);
       if (backwards) row -= size;
-      fn(t, row, std::clamp<int64_t>(rows_ - row, 0, size));
+      fn(t, is_padded_ ? t * args_.batch : row, is_padded_ ? size : std::clamp<int64_t>(rows_ - row, 0, size));
       if (!backwards) row += size;
     }
   }
@@ -100,12 +111,14 @@ class Schedule {
   int64_t SizeOf(int64_t t) const {
     int64_t size;
     const TensorRef& sizes = *args_.batch_sizes;
-    FindCast(sizes.dtype, DType::kInt64)(ElementAt(sizes, t * sizes.strides[0]), 0, reinterpret_cast<char*>(&size), 8, 1);
+    FindCast(sizes.dtype, DType::kInt64)(ElementAt(sizes, t * sizes.strides[0]), 0, reinterpret_cast<char*>(&size), 8,
+                                         1);
     return std::clamp<int64_t>(size, 0, args_.batch);
   }
 
   const RecurrentArgs& args_;
   int64_t rows_;
+  bool is_padded_ = true;
   int64_t total_ = 0;
 };
 
@@ -155,6 +168,14 @@ struct Steps {
     c.Write(t, entry, row, cell);
   }
 
+  // What an entry whose sequence has ended leaves in this step.
+  void Clear(int64_t t, int64_t entry, int64_t row, T* zeros) const {
+    std::fill_n(zeros, n, T(0));
+    for (const RowsOf<T>* rows : {&h, &c, &tanh_c, &y, gates, gates + 1, gates + 2, gates + 3}) {
+      rows->Write(t, entry, row, zeros);
+    }
+  }
+
   void Gru(int64_t t, int64_t entry, int64_t row, T* part, const T* x, T* state) const {
     gates[3].Write(t, entry, row, part + 2 * n);
     for (int64_t j = 0; j < n; ++j) {
@@ -190,10 +211,8 @@ void RunSteps(const RecurrentArgs& args, void* scratch, Range entries) {
   if (args.bias != nullptr) RowsOf<T>(args.bias).Read(0, 0, 0, bias);
   for (int64_t begin = entries.begin; begin < entries.end; begin += kEntries) {
     const int64_t count = std::min(kEntries, entries.end - begin);
-    for (int64_t r = 0; r < count; ++r) {
-      ReadState(args.first_h, begin + r, steps.n, states + r * steps.n);
-      ReadState(args.first_c, begin + r, steps.n, cells + r * steps.n);
-    }
+    ReadStates(args.first_h, begin, count, steps.n, states);
+    ReadStates(args.first_c, begin, count, steps.n, cells);
     schedule.ForEachStep(args.reverse, [&](int64_t t, int64_t first_row, int64_t present) {
       const int64_t rows = std::clamp<int64_t>(present - begin, 0, count);
       for (int64_t r = 0; r < rows; ++r) std::copy_n(bias, steps.width, parts + r * steps.width);
@@ -211,11 +230,11 @@ void RunSteps(const RecurrentArgs& args, void* scratch, Range entries) {
         steps.h.Write(t, entry, row, state);
         steps.y.Write(t, entry, row, state);
       }
+      if (!schedule.is_padded()) return;
+      for (int64_t r = rows; r < count; ++r) steps.Clear(t, begin + r, first_row + begin + r, buffer);
     });
-    for (int64_t r = 0; r < count; ++r) {
-      WriteState(args.last_h, begin + r, states + r * steps.n);
-      WriteState(args.last_c, begin + r, cells + r * steps.n);
-    }
+    WriteStates(args.last_h, begin, count, steps.n, states);
+    WriteStates(args.last_c, begin, count, steps.n, cells);
   }
 }
 
@@ -238,6 +257,36 @@ class Before {
   int64_t hidden_;
 };
 
+// Gradients of one step of one entry, for the four numbers that were saved for each element. dh and dc are those of the
+// states behind the step; what reaches the states before it without the weight takes their place.
+template <class T>
+void GruGradient(int64_t n, const T* saved, const T* before, T* dh, T* of_input, T* of_hidden) {
+  const T *const r = saved, *const z = saved + n, *const candidate = saved + 2 * n, *const hidden = saved + 3 * n;
+  for (int64_t j = 0; j < n; ++j) {
+    const T dn = dh[j] * (T(1) - z[j]) * (T(1) - candidate[j] * candidate[j]);
+    of_input[j] = dn * hidden[j] * r[j] * (T(1) - r[j]);
+    of_input[n + j] = dh[j] * (before[j] - candidate[j]) * z[j] * (T(1) - z[j]);
+    of_input[2 * n + j] = dn;
+    of_hidden[2 * n + j] = dn * r[j];
+    dh[j] *= z[j];
+  }
+  std::copy_n(of_input, 2 * n, of_hidden);
+}
+
+template <class T>
+void LstmGradient(int64_t n, const T* saved, const T* before, const T* tanh_c, T* dh, T* dc, T* of_gates) {
+  const T *const i = saved, *const g = saved + n, *const f = saved + 2 * n, *const o = saved + 3 * n;
+  for (int64_t j = 0; j < n; ++j) {
+    dc[j] += dh[j] * o[j] * (T(1) - tanh_c[j] * tanh_c[j]);
+    of_gates[j] = dc[j] * g[j] * i[j] * (T(1) - i[j]);
+    of_gates[n + j] = dc[j] * before[j] * f[j] * (T(1) - f[j]);
+    of_gates[2 * n + j] = dc[j] * i[j] * (T(1) - g[j] * g[j]);
+    of_gates[3 * n + j] = dh[j] * tanh_c[j] * o[j] * (T(1) - o[j]);
+    dc[j] *= f[j];
+    dh[j] = T(0);
+  }
+}
+
 template <class T>
 void RunGradients(const RecurrentArgs& args, void* scratch, Range entries) {
   const Steps<T> steps(args);
@@ -250,7 +299,6 @@ void RunGradients(const RecurrentArgs& args, void* scratch, Range entries) {
   T* const of_cells = cutter.Cut<T>(kEntries * n);
   T* const saved = cutter.Cut<T>(6 * n);
   T* const x = cutter.Cut<T>(width);
-  T *const a = saved, *const b = saved + n, *const d = saved + 2 * n, *const e = saved + 3 * n;
   T *const before = saved + 4 * n, *const extra = saved + 5 * n;
   const auto* const weight = static_cast<const T*>(args.weight->data);
   const RowsOf<T> of_y(args.of_y);
@@ -259,12 +307,20 @@ void RunGradients(const RecurrentArgs& args, void* scratch, Range entries) {
   const RowsOf<T> h_before(args.h_before);
   const Before<T> states_before(steps.h, args.first_h, n);
   const Before<T> cells_before(steps.c, args.first_c, n);
+  // The products that follow take all rows.
+  const auto clear = [&](int64_t row) {
+    std::fill_n(x, width, T(0));
+    of_input.Write(0, 0, row, x);
+    of_hidden.Write(0, 0, row, x);
+    h_before.Write(0, 0, row, x);
+  };
+  if (entries.begin == 0) {
+    for (int64_t row = schedule.unused().begin; row < schedule.unused().end; ++row) clear(row);
+  }
   for (int64_t begin = entries.begin; begin < entries.end; begin += kEntries) {
     const int64_t count = std::min(kEntries, entries.end - begin);
-    for (int64_t r = 0; r < count; ++r) {
-      ReadState(args.of_last_h, begin + r, n, of_states + r * n);
-      ReadState(args.of_last_c, begin + r, n, of_cells + r * n);
-    }
+    ReadStates(args.of_last_h, begin, count, n, of_states);
+    ReadStates(args.of_last_c, begin, count, n, of_cells);
     // A step needs the one before it: each is worked on when its predecessor is known.
     int64_t t_now = -1, row_now = 0, present_now = 0;
     const auto work = [&](int64_t t_before, int64_t row_before, int64_t present_before) {
@@ -284,33 +340,19 @@ void RunGradients(const RecurrentArgs& args, void* scratch, Range entries) {
         states_before.Read(exists, t_before, entry, row_before + entry, before);
         h_before.Write(0, 0, row, before);
         if (args.is_gru) {
-          for (int64_t j = 0; j < n; ++j) {  // a = r, b = z, d = n, e = hn
-            const T dn = dh[j] * (T(1) - b[j]) * (T(1) - d[j] * d[j]);
-            x[j] = dn * e[j] * a[j] * (T(1) - a[j]);
-            x[n + j] = dh[j] * (before[j] - d[j]) * b[j] * (T(1) - b[j]);
-            x[2 * n + j] = dn;
-            part[2 * n + j] = dn * a[j];
-            dh[j] *= b[j];
-          }
-          std::copy_n(x, 2 * n, part);
+          GruGradient(n, saved, before, dh, x, part);
           of_input.Write(0, 0, row, x);
           of_hidden.Write(0, 0, row, part);
           continue;
         }
         cells_before.Read(exists, t_before, entry, row_before + entry, before);
         steps.tanh_c.Read(t_now, entry, row, extra);
-        for (int64_t j = 0; j < n; ++j) {  // a = i, b = g, d = f, e = o
-          dc[j] += dh[j] * e[j] * (T(1) - extra[j] * extra[j]);
-          part[j] = dc[j] * b[j] * a[j] * (T(1) - a[j]);
-          part[n + j] = dc[j] * before[j] * d[j] * (T(1) - d[j]);
-          part[2 * n + j] = dc[j] * a[j] * (T(1) - b[j] * b[j]);
-          part[3 * n + j] = dh[j] * extra[j] * e[j] * (T(1) - e[j]);
-          dc[j] *= d[j];
-          dh[j] = T(0);
-        }
+        LstmGradient(n, saved, before, extra, dh, dc, part);
         of_input.Write(0, 0, row, part);
       }
       AddProducts(weight, width, n, parts, of_states, rows);
+      if (!schedule.is_padded()) return;
+      for (int64_t r = rows; r < count; ++r) clear(row_now + begin + r);
     };
     schedule.ForEachStep(!args.reverse, [&](int64_t t, int64_t row, int64_t present) {
       if (t_now >= 0) work(t, row, present);
@@ -319,10 +361,8 @@ void RunGradients(const RecurrentArgs& args, void* scratch, Range entries) {
       present_now = present;
     });
     if (t_now >= 0) work(-1, 0, 0);
-    for (int64_t r = 0; r < count; ++r) {
-      WriteState(args.of_first_h, begin + r, of_states + r * n);
-      WriteState(args.of_first_c, begin + r, of_cells + r * n);
-    }
+    WriteStates(args.of_first_h, begin, count, n, of_states);
+    WriteStates(args.of_first_c, begin, count, n, of_cells);
   }
 }
 

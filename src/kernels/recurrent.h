@@ -8,9 +8,10 @@
 //   GRU   r = sigmoid(a_r + W_r h' + b_r), z = sigmoid(a_z + W_z h' + b_z), hn = W_n h' + b_n,
 //         n = tanh(a_n + r hn); h = (1 - z) n + z h'
 //   Gradients are those of these formulas, from what the forward steps saved.
-// Sequences  [T, B, ..], of which direction `reverse` begins at the end; or packed: rows [sum of lengths, ..] where step
-//   t has rows for the first batch_sizes[t] entries. What a packed sequence has no row for is neither read nor written,
-//   and an entry's last state stays. Sizes beyond the batch count as the batch, rows beyond the tensor do not exist.
+// Sequences  [T, B, ..], of which direction `reverse` begins at the end; or with batch_sizes, of which entry t says how
+//   many entries of the batch still run in step t: then rows are packed, [sum of batch_sizes, ..], or padded, [T B,
+//   ..], whichever number of rows there is. An entry that has ended keeps its last state; padded results are 0 from
+//   there on. Sizes beyond the batch count as the batch, rows beyond the tensor do not exist.
 // Accumulation  float32, for float64 float64; sums over the hidden state in the order of its elements. Results are
 //   rounded to the type that they are stored in, the state that is carried on is not.
 // NaN, Inf  as IEEE 754.
@@ -33,10 +34,10 @@ struct RecurrentArgs {
   const TensorRef* batch_sizes = nullptr;  ///< [T], of packed sequences
   /// Rows [rows, gates * H], contiguous, of the type of the computation, as the weights below.
   const TensorRef* input_part = nullptr;
-  const TensorRef* weight = nullptr;  ///< contiguous; forwards [H, gates * H], of gradients [gates * H, H]
-  const TensorRef* bias = nullptr;    ///< [gates * H]
-  const TensorRef* first_h = nullptr;  ///< [B, H]; null: 0
-  const TensorRef* first_c = nullptr;  ///< [B, H]; null: 0
+  const TensorRef* weight = nullptr;        ///< contiguous; forwards [H, gates * H], of gradients [gates * H, H]
+  const TensorRef* bias = nullptr;          ///< [gates * H]
+  const TensorRef* first_h = nullptr;       ///< [B, H]; null: 0
+  const TensorRef* first_c = nullptr;       ///< [B, H]; null: 0
   const TensorRef* gates[kMostGates] = {};  ///< LSTM i, g, f, o; GRU r, z, n, hn; of gradients inputs
   const TensorRef* h = nullptr;
   const TensorRef* c = nullptr;
@@ -51,8 +52,9 @@ struct RecurrentArgs {
   const TensorRef* of_last_c = nullptr;   ///< [B, H]
   const TensorRef* of_first_h = nullptr;  ///< [B, H]; result
   const TensorRef* of_first_c = nullptr;  ///< [B, H]; result
-  /// Results, contiguous, of the type of the computation: gradients of the gates before their functions, with respect to
-  /// the input's and to the hidden state's part (LSTM: null, they are the same), and the hidden state before each step.
+  /// Results, contiguous, of the type of the computation: gradients of the gates before their functions, with respect
+  /// to the input's and to the hidden state's part (LSTM: null, they are the same), and the hidden state before each
+  /// step.
   const TensorRef* of_input_part = nullptr;
   const TensorRef* of_hidden_part = nullptr;
   const TensorRef* h_before = nullptr;

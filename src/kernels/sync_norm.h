@@ -28,9 +28,9 @@ struct SyncNormArgs {
   const TensorRef* dy = nullptr;
   const TensorRef* mean = nullptr;
   const TensorRef* invstd = nullptr;
-  const TensorRef* weight = nullptr;  ///< null: 1
-  const TensorRef* bias = nullptr;    ///< null: 0
-  const TensorRef* sum = nullptr;     ///< of x or of dy
+  const TensorRef* weight = nullptr;   ///< null: 1
+  const TensorRef* bias = nullptr;     ///< null: 0
+  const TensorRef* sum = nullptr;      ///< of x or of dy
   const TensorRef* product = nullptr;  ///< of x its squares, of dy its products with x - mean
   const TensorRef* of_weight = nullptr;
   const TensorRef* of_bias = nullptr;

@@ -31,8 +31,8 @@ void LoadRow(const TensorRef& ref, int64_t row, int64_t n, T* to) {
 
 template <class T>
 void StoreRow(const TensorRef& ref, int64_t row, int64_t n, const T* from) {
-  FindCast(DTypeOf<T>(), ref.dtype)(reinterpret_cast<const char*>(from), sizeof(T), ElementAt(ref, row * ref.strides[0]),
-                                    ref.strides[1] * ItemSize(ref.dtype), n);
+  FindCast(DTypeOf<T>(), ref.dtype)(reinterpret_cast<const char*>(from), sizeof(T),
+                                    ElementAt(ref, row * ref.strides[0]), ref.strides[1] * ItemSize(ref.dtype), n);
 }
 
 // Works on one row after the other.

@@ -6,7 +6,7 @@ import torch
 from harness import Case, Ref, cases, high
 
 LISTS = {"LSTM": ("i", "j", "f", "o", "h", "c", "tanhC"), "GRU": ("r", "z", "n", "hn", "h")}
-# steps, batch, features, hidden, layers, bidirectional, batch first, biases, first states, lengths of packed sequences
+# steps, batch, features, hidden, layers, bidirectional, batch first, biases, first states, lengths; negative: padded
 NETWORKS = (
     (5, 3, 4, 6, 1, False, False, True, True, None),
     (4, 2, 5, 3, 2, True, True, True, True, None),
@@ -14,6 +14,7 @@ NETWORKS = (
     (1, 1, 1, 1, 1, True, False, True, True, None),
     (4, 3, 5, 4, 2, True, False, True, True, (4, 2, 1)),
     (3, 2, 3, 5, 1, False, False, False, True, (3, 3)),
+    (3, 4, 2, 3, 2, True, False, True, True, (-3, -2, -2, -1)),
 )
 
 
@@ -34,6 +35,7 @@ def step(kind, x, h, c, w_ih, w_hh, b_ih, b_hh):
 
 def network(kind, x, params, h0, c0, layers, directions, lengths):
     """x [T, B, I]; gives y, h, c and the saved values [T, B, H], one list for each kind of them."""
+    lengths = [abs(n) for n in lengths]
     each, saved, last = len(params) // (layers * directions), [[] for _ in LISTS[kind]], ([], [])
     for layer in range(layers):
         sides = []
@@ -59,6 +61,8 @@ def network(kind, x, params, h0, c0, layers, directions, lengths):
 
 
 def pack(x, lengths):
+    if lengths[0] < 0:
+        return x.flatten(0, 1)
     return torch.cat([x[t, :sum(n > t for n in lengths)] for t in range(len(x))])
 
 
@@ -82,7 +86,7 @@ def networks(kind, g):
 
 def given(kind, x, params, states, layers, directions, first, biased, stated, lengths):
     both = "bidirectional" if kind == "LSTM" else "bidirection"
-    sizes = None if lengths is None else torch.tensor([sum(n > t for n in lengths) for t in range(len(x))])
+    sizes = None if lengths is None else torch.tensor([sum(abs(n) > t for n in lengths) for t in range(len(x))])
     hx = None if not stated else states if kind == "LSTM" else states[0]
     shaped = pack(x, lengths) if lengths else x.transpose(0, 1).contiguous() if first else x
     return {"input": shaped, "params": params, "hx": hx, "hasBias": biased, "numLayers": layers, both: directions == 2,

@@ -143,7 +143,8 @@ Status HalfShape(OpCall& call) {
   const Operand& x = call.Get(call.Has("self") ? "self" : "input");
   REPRISE_ASSIGN_OR_RETURN(const int dim, call.WrapDim("dim", call.Has("dim") ? call.Int("dim") : -1, x.rank()));
   if (x.rank() == 0 || x.sizes()[static_cast<size_t>(dim)] % 2 != 0) {
-    return call.InvalidOperand(x, fmt::format("has shape {}, which has no halves in dim {}", ShapeText(x.sizes()), dim));
+    return call.InvalidOperand(x,
+                               fmt::format("has shape {}, which has no halves in dim {}", ShapeText(x.sizes()), dim));
   }
   Dims half(x.sizes().data(), x.sizes().size());
   half[static_cast<size_t>(dim)] /= 2;

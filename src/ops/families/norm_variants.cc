@@ -47,8 +47,9 @@ StatusOr<int64_t> RowLength(const OpCall& call, const Operand& x) {
   };
   while (inner.size() > 1 && inner[0] == 1 && !is_end()) inner = inner.subspan(1);
   if (inner.empty() || !is_end()) {
-    return call.InvalidOperand(gamma, fmt::format("has shape {}, which is not the end of the shape {} of {}",
-                                                  ShapeText(gamma.sizes()), ShapeText(x.sizes()), call.NameOf(x)),
+    return call.InvalidOperand(gamma,
+                               fmt::format("has shape {}, which is not the end of the shape {} of {}",
+                                           ShapeText(gamma.sizes()), ShapeText(x.sizes()), call.NameOf(x)),
                                "pass one number for each element that is normalised together");
   }
   return gamma.tensor->count;
@@ -66,7 +67,8 @@ Status SumNormShape(OpCall& call) {
   for (const std::string_view name : {"x2", "yOut", "y1Out", "y2Out", "xOut", "dy", "dsumOptional", "dxOut"}) {
     if (!call.Has(name)) continue;
     const Operand* const operand = call.Find(name);
-    if (operand == nullptr || (name == "xOut" && call.Has("additionalOutput") && !call.Bool("additionalOutput"))) continue;
+    if (operand == nullptr || (name == "xOut" && call.Has("additionalOutput") && !call.Bool("additionalOutput")))
+      continue;
     REPRISE_RETURN_IF_ERROR(call.CheckShape(*operand, x.sizes(), [&] { return "the shape of the first addend,"; }));
   }
   const int64_t rows = length == 0 ? 0 : x.tensor->count / length;

@@ -79,8 +79,8 @@ const TensorRef* PresentTensor(const Launch& launch, size_t i) {
   return launch.HasOperand(i) ? &launch.refs[i] : nullptr;
 }
 
-constexpr std::string_view kNumberNames[] = {"beta1Power", "beta2Power", "lr", "beta1", "beta2",
-                                             "epsilon",    "eps",        "weightDecay"};
+constexpr std::string_view kNumberNames[] = {"beta1Power", "beta2Power", "lr",  "beta1",
+                                             "beta2",      "epsilon",    "eps", "weightDecay"};
 
 // var, m, v, grad and what belongs to them have one shape, each number is one element.
 Status StepShapes(OpCall& call) {
@@ -114,7 +114,8 @@ Status LowerAdamWOfTensors(OpCall& call) {
   Launch& launch = call.AddLaunch(RunAdamWOfTensors);
   for (const std::string_view name : {"varRef", "mRef", "vRef"}) call.Write(launch, call.Get(name));
   call.ReadOptional(launch, largest);
-  for (const std::string_view name : {"grad", "beta1Power", "beta2Power", "lr", "beta1", "beta2", "eps", "weightDecay"}) {
+  for (const std::string_view name :
+       {"grad", "beta1Power", "beta2Power", "lr", "beta1", "beta2", "eps", "weightDecay"}) {
     call.Read(launch, call.Get(name));
   }
   launch.ints.push_back(call.Bool("maximize") ? 1 : 0);
@@ -170,7 +171,8 @@ Status StepListShapes(OpCall& call) {
         return call.InvalidOperand(list[i],
                                    fmt::format("has shape {}, expected one element", ShapeText(list[i].sizes())));
       }
-      REPRISE_RETURN_IF_ERROR(call.CheckShape(list[i], params[i].sizes(), [] { return "the shape of its parameter,"; }));
+      REPRISE_RETURN_IF_ERROR(
+          call.CheckShape(list[i], params[i].sizes(), [] { return "the shape of its parameter,"; }));
     }
   }
   for (const std::string_view name : {"gradScaleOptional", "foundInfOptional"}) {
@@ -225,8 +227,9 @@ Status LowerStepOfList(OpCall& call) {
     return call.Invalid("maxExpAvgSqsRef has no tensors, but amsgrad is true", "pass the largest squares so far");
   }
   if (is_sgd && numbers->momentum != 0 && call.List("momentumBufferListOptionalRef").empty()) {
-    return call.Invalid(fmt::format("momentum is {}, but momentumBufferListOptionalRef has no tensors", numbers->momentum),
-                        "pass a buffer for each parameter, or momentum 0");
+    return call.Invalid(
+        fmt::format("momentum is {}, but momentumBufferListOptionalRef has no tensors", numbers->momentum),
+        "pass a buffer for each parameter, or momentum 0");
   }
   const Operand* const scale = call.Find("gradScaleOptional");
   for (size_t i = 0; i < call.List("paramsRef").size(); ++i) {
@@ -264,7 +267,8 @@ Status ScaleShapes(OpCall& call) {
                                std::span<const Operand>(call.outputs.begin(), call.outputs.size())}) {
     for (const Operand& operand : operands) {
       if (operand.tensor->count == 1) continue;
-      return call.InvalidOperand(operand, fmt::format("has shape {}, expected one element", ShapeText(operand.sizes())));
+      return call.InvalidOperand(operand,
+                                 fmt::format("has shape {}, expected one element", ShapeText(operand.sizes())));
     }
   }
   return {};

@@ -71,13 +71,10 @@ void RunFuseRows(const Launch& launch, kernels::Range range, const Launch::Kerne
 // ---- FusedMatmul ----
 
 StatusOr<RowFunction> FusedFunction(const OpCall& call) {
-  constexpr NamedFunction kFunctions[] = {{"", RowFunction::kNone},
-                                          {"16cast32", RowFunction::kNone},
-                                          {"relu", RowFunction::kRelu},
-                                          {"gelu_erf", RowFunction::kGelu},
-                                          {"gelu_tanh", RowFunction::kGeluTanh},
-                                          {"add", RowFunction::kAdd},
-                                          {"mul", RowFunction::kMul}};
+  constexpr NamedFunction kFunctions[] = {
+      {"", RowFunction::kNone},         {"16cast32", RowFunction::kNone},      {"relu", RowFunction::kRelu},
+      {"gelu_erf", RowFunction::kGelu}, {"gelu_tanh", RowFunction::kGeluTanh}, {"add", RowFunction::kAdd},
+      {"mul", RowFunction::kMul}};
   const std::string_view name = call.Text("fusedOpType");
   for (const NamedFunction& entry : kFunctions) {
     if (entry.name != name) continue;
@@ -196,10 +193,12 @@ Status FfnShape(OpCall& call) {
   const int rank = has_experts ? 3 : 2;
   const Operand& first = call.Get("weight1");
   const Operand& second = call.Get("weight2");
-  if (x.rank() < 2) return call.InvalidOperand(x, fmt::format("has shape {}, expected 2 dims or more", ShapeText(x.sizes())));
+  if (x.rank() < 2)
+    return call.InvalidOperand(x, fmt::format("has shape {}, expected 2 dims or more", ShapeText(x.sizes())));
   if (first.rank() != rank || second.rank() != rank) {
-    return call.Invalid(fmt::format("weight1 {} and weight2 {} have other dims than {} that {}", ShapeText(first.sizes()),
-                                    ShapeText(second.sizes()), rank, has_experts ? "experts have" : "a network has"));
+    return call.Invalid(fmt::format("weight1 {} and weight2 {} have other dims than {} that {}",
+                                    ShapeText(first.sizes()), ShapeText(second.sizes()), rank,
+                                    has_experts ? "experts have" : "a network has"));
   }
   const auto experts = static_cast<int64_t>(call.Ints("expertTokens").size());
   const int64_t depth = x.sizes().back();
@@ -247,8 +246,7 @@ TensorRef ExpertOf(const TensorRef& weight, int64_t expert) {
 
 // Between an operand and rows of a temporary, which has its elements in their order.
 void AddCopy(OpCall& call, const Operand& operand, const TensorRef& rows, bool writes_operand) {
-  const TensorRef temporary =
-      kernels::MakeContiguous(rows.data, rows.dtype, operand.rank(), operand.sizes().data());
+  const TensorRef temporary = kernels::MakeContiguous(rows.data, rows.dtype, operand.rank(), operand.sizes().data());
   Launch& launch = call.AddLaunch(RunCopy);
   if (writes_operand) {
     call.Write(launch, operand);
@@ -328,8 +326,9 @@ Status AddLoraShape(OpCall& call) {
   const int64_t a_shape[] = {b.sizes()[0], b.sizes()[1], rank, x.sizes()[1]};
   if (a != nullptr) REPRISE_RETURN_IF_ERROR(call.CheckShape(*a, a_shape, [] { return "[W, layers, R, H1]:"; }));
   if (a == nullptr && x.sizes()[1] != rank) {
-    return call.InvalidOperand(x, fmt::format("has shape {}, expected {} columns as weightB has without weightAOptional",
-                                              ShapeText(x.sizes()), rank));
+    return call.InvalidOperand(
+        x, fmt::format("has shape {}, expected {} columns as weightB has without weightAOptional", ShapeText(x.sizes()),
+                       rank));
   }
   const int64_t offset = call.Int("yOffset");
   const int64_t width = call.Int("ySliceSize");
@@ -396,8 +395,9 @@ Status DeltaRuleShape(OpCall& call) {
   const int64_t keys = query.sizes()[1];
   const int64_t dk = query.sizes()[2];
   if (query.sizes()[0] != tokens || keys < 1 || heads % keys != 0 || dk < 1) {
-    return call.Invalid(fmt::format("query {} and value {} do not fit", ShapeText(query.sizes()), ShapeText(value.sizes())),
-                        "pass as many tokens, and heads of value that are a multiple of those of query");
+    return call.Invalid(
+        fmt::format("query {} and value {} do not fit", ShapeText(query.sizes()), ShapeText(value.sizes())),
+        "pass as many tokens, and heads of value that are a multiple of those of query");
   }
   const int64_t states[] = {state.sizes()[0], heads, value.sizes()[2], dk};
   const int64_t each[] = {tokens, heads, dk};
@@ -453,7 +453,8 @@ Status LowerDeltaRule(OpCall& call) {
   for (const std::string_view name : {"query", "key", "value", "actualSeqLengths", "ssmStateIndices"}) {
     call.Read(launch, call.Get(name));
   }
-  for (const std::string_view name : {"beta", "g", "gk", "numAcceptedTokens"}) call.ReadOptional(launch, call.Find(name));
+  for (const std::string_view name : {"beta", "g", "gk", "numAcceptedTokens"})
+    call.ReadOptional(launch, call.Find(name));
   launch.scalars.push_back(kernels::Scalar::Of(call.Real("scaleValue")));
   launch.units = value.sizes()[1];
   launch.grain = GrainOf(value.sizes()[0] * value.sizes()[2] * call.Get("query").sizes()[2] * 4);

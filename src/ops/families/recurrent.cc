@@ -223,8 +223,7 @@ StatusOr<Network> NetworkOf(const OpCall& call) {
   net.math = call.compute == DType::kDouble ? DType::kDouble : DType::kFloat;
   net.batch_sizes = BatchSizesOf(call);
   const std::span<const Operand> params = call.List("params");
-  if (net.layers < 1 || net.layers > INT16_MAX ||
-      params.size() != static_cast<size_t>(net.stacks()) * net.each()) {
+  if (net.layers < 1 || net.layers > INT16_MAX || params.size() != static_cast<size_t>(net.stacks()) * net.each()) {
     return call.Invalid(fmt::format("params has {} tensors, expected {} for each direction of numLayers = {}",
                                     params.size(), net.each(), net.layers),
                         "pass the weights of input and hidden state, then with hasBias their biases");
@@ -237,8 +236,8 @@ StatusOr<Network> NetworkOf(const OpCall& call) {
   net.hidden = weight.sizes()[1];
   if (net.batch_sizes != nullptr) {
     if (net.batch_sizes->rank() != 1 || input.rank() != 2) {
-      return call.InvalidOperand(input, fmt::format("has shape {}, expected [rows, features] beside batchSizes",
-                                                    ShapeText(input.sizes())));
+      return call.InvalidOperand(
+          input, fmt::format("has shape {}, expected [rows, features] beside batchSizes", ShapeText(input.sizes())));
     }
     const Operand* const first = FirstState(call, 0);
     const Operand& last = call.Has("hy") ? call.Get("hy") : call.Get("dhPrevOut");
@@ -281,7 +280,9 @@ Status CheckSequence(OpCall& call, const Network& net, const Operand* operand, i
   if (operand == nullptr) return {};
   const auto what = [] { return "that of the sequence,"; };
   const int64_t packed[] = {net.rows, n};
-  if (net.batch_sizes != nullptr && operand->rank() == 2) return call.CheckShape(*operand, packed, what);
+  const bool is_padded = net.rows == net.steps * net.batch;
+  if (net.batch_sizes != nullptr && (operand->rank() == 2 || !is_padded))
+    return call.CheckShape(*operand, packed, what);
   const int64_t plain[] = {net.steps, net.batch, n};
   const int64_t swapped[] = {net.batch, net.steps, n};
   return call.CheckShape(*operand, may_swap && net.batch_first ? swapped : plain, what);
@@ -348,9 +349,9 @@ Status RecurrentShape(OpCall& call) {
 Status CheckDropout(const OpCall& call, const Network& net) {
   if (!call.Has("dropout") || call.Real("dropout") == 0 || net.layers == 1) return {};
   if (call.Has("train") && !call.Bool("train")) return {};
-  return call.Invalid(fmt::format("dropout is {}, which takes random numbers that no parameter seeds",
-                                  call.Real("dropout")),
-                      "pass 0, and put a dropout of its own between networks of one layer each");
+  return call.Invalid(
+      fmt::format("dropout is {}, which takes random numbers that no parameter seeds", call.Real("dropout")),
+      "pass 0, and put a dropout of its own between networks of one layer each");
 }
 
 // Attributes that every launch of a network shares.
@@ -418,9 +419,8 @@ void AddLayer(OpCall& call, const Network& net, int64_t stack, const Part& input
   using A = RecurrentArgs;
   const bool saves = call.Bool("train");
   const auto list = [&](std::string_view name) { return saves ? ListPart(call, name, stack) : Part(); };
-  std::vector<StepPart> results = {{&A::y, -1, output},
-                                   {&A::last_h, -1, StatePart(call, &call.Get("hy"), stack)},
-                                   {&A::h, -1, list("hOut")}};
+  std::vector<StepPart> results = {
+      {&A::y, -1, output}, {&A::last_h, -1, StatePart(call, &call.Get("hy"), stack)}, {&A::h, -1, list("hOut")}};
   const std::span<const std::string_view> lists = ListsOf(call, false);
   for (int k = 0; k < kernels::kMostGates; ++k) results.push_back({nullptr, k, list(lists[static_cast<size_t>(k)])});
   if (!net.is_gru) {
@@ -548,7 +548,8 @@ Status LowerRecurrentBackward(OpCall& call) {
 Status LstmCellShape(OpCall& call) {
   const Operand& before = call.Get("cx");
   if (before.rank() != 2) {
-    return call.InvalidOperand(before, fmt::format("has shape {}, expected [batch, hidden]", ShapeText(before.sizes())));
+    return call.InvalidOperand(before,
+                               fmt::format("has shape {}, expected [batch, hidden]", ShapeText(before.sizes())));
   }
   const int64_t states[] = {before.sizes()[0], before.sizes()[1]};
   const int64_t gates[] = {states[0], 4 * states[1]};
@@ -567,9 +568,7 @@ Status LstmCellShape(OpCall& call) {
   return {};
 }
 
-const TensorRef* PresentRef(const Launch& launch, size_t i) {
-  return launch.HasOperand(i) ? &launch.refs[i] : nullptr;
-}
+const TensorRef* PresentRef(const Launch& launch, size_t i) { return launch.HasOperand(i) ? &launch.refs[i] : nullptr; }
 
 void RunLstmCell(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::LstmCell({.input_gates = &launch.refs[3],

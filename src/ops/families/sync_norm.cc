@@ -89,7 +89,9 @@ const SyncOperation& OperationOf(uint8_t kind) {
         {"batchInvstd", &A::all_invstd, O::kEach},
         {"mean", &A::running_mean, O::kEach},
         {"variance", &A::running_var, O::kEach}},
-       {{"totalSum", &A::sum, O::kParts}, {"totalSquareSum", &A::product, O::kParts}, {"sampleCount", &A::counts, O::kAny}}},
+       {{"totalSum", &A::sum, O::kParts},
+        {"totalSquareSum", &A::product, O::kParts},
+        {"sampleCount", &A::counts, O::kAny}}},
   };
   return kOperations[kind];
 }
@@ -125,7 +127,8 @@ Status SyncNormShape(OpCall& call) {
     if (part.shape == SyncOperand::kEach) {
       return call.CheckCount(*operand, {&channels, 1}, [] { return "one element for each channel,"; });
     }
-    return call.CheckShape(*operand, lead->sizes(), [&] { return fmt::format("the shape of {},", call.NameOf(*lead)); });
+    return call.CheckShape(*operand, lead->sizes(),
+                           [&] { return fmt::format("the shape of {},", call.NameOf(*lead)); });
   };
   const SyncOperation& operation = OperationOf(call);
   for (const SyncOperand& part : operation.outputs) REPRISE_RETURN_IF_ERROR(check(part));
@@ -159,7 +162,8 @@ Status LowerSyncNorm(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const Operand* lead, LeadOf(call));
   const SyncOperation& operation = OperationOf(call);
   for (const SyncOperand& part : operation.outputs) {
-    if (call.op.computation.code != kSyncGradients || IsLeftOut(call, part.name) || call.Find(part.name) != nullptr) continue;
+    if (call.op.computation.code != kSyncGradients || IsLeftOut(call, part.name) || call.Find(part.name) != nullptr)
+      continue;
     return call.Invalid(fmt::format("{} is null, but asked for", part.name),
                         "pass a tensor, or false for what asks for it");
   }

@@ -12,7 +12,7 @@ namespace {
 
 using kernels::TokenSampling;
 
-constexpr int64_t kSamplingCost = 64;   // of a logit: its place in the order, its exponential
+constexpr int64_t kSamplingCost = 64;    // of a logit: its place in the order, its exponential
 constexpr int64_t kMostSampledK = 1024;  // of the first version
 
 Status TokenSamplingShape(OpCall& call) {
@@ -97,9 +97,9 @@ Status AdvanceStepShape(OpCall& call) {
   const int64_t sequences = call.Int("numSeqs");
   const int64_t queries = call.Int("numQueries");
   if (queries < 0 || queries > sequences || call.Int("blockSize") < 1) {
-    return call.Invalid(fmt::format("numQueries is {}, numSeqs {}, blockSize {}", queries, sequences,
-                                    call.Int("blockSize")),
-                        "pass as many queries as sequences or fewer, and blocks of one token at least");
+    return call.Invalid(
+        fmt::format("numQueries is {}, numSeqs {}, blockSize {}", queries, sequences, call.Int("blockSize")),
+        "pass as many queries as sequences or fewer, and blocks of one token at least");
   }
   for (const std::string_view name : kAdvanced) {
     REPRISE_RETURN_IF_ERROR(call.CheckCount(call.Get(name), {&sequences, 1}, [] { return "numSeqs elements:"; }));
@@ -108,8 +108,8 @@ Status AdvanceStepShape(OpCall& call) {
       call.CheckCount(call.Get("sampledTokenIds"), {&queries, 1}, [] { return "numQueries elements:"; }));
   const Operand& blocks = call.Get("blockTables");
   if (blocks.rank() == 2 && blocks.sizes()[0] >= queries) return {};
-  return call.InvalidOperand(blocks, fmt::format("has shape {}, expected [numSeqs = {}, blocks]",
-                                                 ShapeText(blocks.sizes()), sequences));
+  return call.InvalidOperand(
+      blocks, fmt::format("has shape {}, expected [numSeqs = {}, blocks]", ShapeText(blocks.sizes()), sequences));
 }
 
 void RunAdvance(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
