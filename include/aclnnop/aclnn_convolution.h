@@ -56,11 +56,21 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnConvTbcGetWorkspaceSize(const aclTensor *se
 ACL_FUNC_VISIBILITY aclnnStatus aclnnConvTbc(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
     aclrtStream stream);
 
-/// aclnnConvDepthwise2d is not in Reprise yet: a program that calls it does not link.
+/// Plans out = self convolved channel by channel with weight, + bias.
+///
+/// Shapes: self is [N, C, H, W], weight [C * m, 1, kernel ..], bias [C * m]; kernelSize has the last two dims
+///         of weight.
+/// Types: float32, float16, bfloat16, float64; bias float32, float16, bfloat16, float64.
+/// Note: Sums of float32, float16 and bfloat16 are kept in float32 whatever cubeMathType (0 to 4) allows.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null (but bias); 161002 when an object was destroyed or a type, format,
+///         shape or value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnConvDepthwise2dGetWorkspaceSize(const aclTensor *self,
     const aclTensor *weight, const aclIntArray *kernelSize, const aclTensor *bias, const aclIntArray *stride,
     const aclIntArray *padding, const aclIntArray *dilation, aclTensor *out, int8_t cubeMathType,
     uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnConvDepthwise2dGetWorkspaceSize planned. The executor is used up unless it is repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnConvDepthwise2d(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

@@ -38,11 +38,22 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnLayerNormGetWorkspaceSize(const aclTensor *
 ACL_FUNC_VISIBILITY aclnnStatus aclnnLayerNorm(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnFastLayerNorm is not in Reprise yet: a program that calls it does not link.
+/// Plans as aclnnLayerNorm.
+///
+/// Shapes: as for aclnnLayerNorm.
+/// Types: float32, float16, bfloat16, float64; meanOutOptional float32, float16, bfloat16, float64;
+///        rstdOutOptional float32, float16, bfloat16, float64.
+/// Note: The same computation as aclnnLayerNorm.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null (but weightOptional, biasOptional, meanOutOptional,
+///         rstdOutOptional); 161002 when an object was destroyed or a type, format, shape or value does not
+///         fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFastLayerNormGetWorkspaceSize(const aclTensor *input,
     const aclIntArray *normalizedShape, const aclTensor *weightOptional, const aclTensor *biasOptional,
     double eps, aclTensor *out, aclTensor *meanOutOptional, aclTensor *rstdOutOptional,
     uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnFastLayerNormGetWorkspaceSize planned. The executor is used up unless it is repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFastLayerNorm(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

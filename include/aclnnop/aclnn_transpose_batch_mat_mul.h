@@ -39,11 +39,26 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnTransposeBatchMatMulGetWorkspaceSize(const 
 ACL_FUNC_VISIBILITY aclnnStatus aclnnTransposeBatchMatMul(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnTransposeBatchMatMulWeightNz is not in Reprise yet: a program that calls it does not link.
+/// Plans as aclnnTransposeBatchMatMul.
+///
+/// Shapes: x1 and x2 have 3 dims; permuted they are [batch, m, k] and [batch, k, n]; out is the permuted
+///         [batch, m, n], or [batchSplitFactor, m, batch / batchSplitFactor * n] if batchSplitFactor is above
+///         1 and permY is 1, 0, 2.
+/// Types: float32, float16, bfloat16, float64; bias float32, float16, bfloat16, float64, all integers, bool,
+///        complex64, complex128; scale float32, float16, bfloat16, float64, all integers, bool, complex64,
+///        complex128.
+/// Note: x2 may be described in the fractal format. Absent permutations leave the dims as they are. bias and
+///       scale are not supported: pass null.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null (but bias, scale, permX1, permX2, permY); 161002 when an object
+///         was destroyed or a type, format, shape or value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnTransposeBatchMatMulWeightNzGetWorkspaceSize(const aclTensor *x1,
     const aclTensor *x2, const aclTensor *bias, const aclTensor *scale, const aclIntArray *permX1,
     const aclIntArray *permX2, const aclIntArray *permY, int8_t cubeMathType, const int32_t batchSplitFactor,
     aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+/// Queues what aclnnTransposeBatchMatMulWeightNzGetWorkspaceSize planned. The executor is used up unless it
+/// is repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnTransposeBatchMatMulWeightNz(void *workspace, uint64_t workspaceSize,
     aclOpExecutor *executor, aclrtStream stream);
 

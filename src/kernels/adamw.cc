@@ -40,9 +40,9 @@ void Row(const Factors<T>& f, T* var, T* m, T* v, T* largest, const T* gradient,
 template <class T>
 class Block {
  public:
-  explicit Block(const TensorRef& ref)
+  explicit Block(const TensorRef& ref, bool is_copy = false)
       : ref_(ref),
-        is_direct_(ref.dtype == DTypeOf<T>() && IsContiguous(ref)),
+        is_direct_(!is_copy && ref.dtype == DTypeOf<T>() && IsContiguous(ref)),
         loop_(MakeLoop({&ref}, LoopOrder::kRowMajor)) {}
 
   T* Load(Range range) {
@@ -73,28 +73,28 @@ class Block {
 };
 
 template <class T>
-void Run(const AdamWStep& step, double t, const TensorRef* operands, Range range) {
+void Run(const AdamWStep& step, double power1, double power2, const TensorRef* operands, Range range) {
   Factors<T> f;
   f.sign = step.maximize ? T(-1) : T(1);
   f.keep = static_cast<T>(1 - step.rate * step.decay);
   f.beta2 = static_cast<T>(step.beta2);
   f.one_beta1 = static_cast<T>(1 - step.beta1);
   f.one_beta2 = static_cast<T>(1 - step.beta2);
-  f.rate = static_cast<T>(step.rate / (1 - std::pow(step.beta1, t)));
-  f.root = static_cast<T>(std::sqrt(1 - std::pow(step.beta2, t)));
+  f.rate = static_cast<T>(step.rate / (1 - power1));
+  f.root = static_cast<T>(std::sqrt(1 - power2));
   f.epsilon = static_cast<T>(step.epsilon);
   const bool has_largest = operands[kAdamLargest].data != nullptr;
   Block<T> var(operands[kAdamVar]);
   Block<T> m(operands[kAdamM]);
   Block<T> v(operands[kAdamV]);
-  Block<T> largest(operands[has_largest ? kAdamLargest : kAdamV]);
+  Block<T> largest(operands[has_largest ? kAdamLargest : kAdamV], step.keeps_largest);
   Block<T> gradient(operands[kAdamGradient]);
   for (int64_t begin = range.begin; begin < range.end; begin += kBlock) {
     const Range block{begin, std::min(range.end, begin + kBlock)};
     const int64_t n = block.end - block.begin;
     if (has_largest) {
       Row<true>(f, var.Load(block), m.Load(block), v.Load(block), largest.Load(block), gradient.Load(block), n);
-      largest.Store(block);
+      if (!step.keeps_largest) largest.Store(block);
     } else {
       Row<false, T>(f, var.Load(block), m.Load(block), v.Load(block), nullptr, gradient.Load(block), n);
     }
@@ -106,11 +106,11 @@ void Run(const AdamWStep& step, double t, const TensorRef* operands, Range range
 
 }  // namespace
 
-void AdamW(const AdamWStep& step, double t, const TensorRef* operands, DType compute, Range range) {
+void AdamW(const AdamWStep& step, double power1, double power2, const TensorRef* operands, DType compute, Range range) {
   if (compute == DType::kDouble) {
-    Run<double>(step, t, operands, range);
+    Run<double>(step, power1, power2, operands, range);
   } else {
-    Run<float>(step, t, operands, range);
+    Run<float>(step, power1, power2, operands, range);
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One step of AdamW, element by element, for step number t:
+// One step of AdamW, element by element, for step number t, or for given powers of the betas:
 //
 //   g = gradient, or -gradient if maximize
 //   m = m + (g - m) * (1 - beta1)
@@ -24,13 +24,14 @@ struct AdamWStep {
   double decay = 0;
   double epsilon = 0;
   bool maximize = false;
+  bool keeps_largest = false;  ///< the maximum is used and not stored
 };
 
 /// Places of the operands in the array that AdamW takes.
 enum AdamWOperand { kAdamVar, kAdamM, kAdamV, kAdamLargest, kAdamGradient, kAdamOperands };
 
-/// Elements `range`, row-major, of tensors of one shape. \param compute float32 or float64 \param largest absent if its
-/// data is null.
-void AdamW(const AdamWStep& step, double t, const TensorRef* operands, DType compute, Range range);
+/// Elements `range`, row-major, of tensors of one shape. \param power1, power2 beta1^t and beta2^t \param compute
+/// float32 or float64 \param largest absent if its data is null.
+void AdamW(const AdamWStep& step, double power1, double power2, const TensorRef* operands, DType compute, Range range);
 
 }  // namespace reprise::kernels

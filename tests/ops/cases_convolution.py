@@ -97,3 +97,16 @@ def conv_tbc(op, g):
             out = torch.conv_tbc(high(x), high(weight), high(bias), pad)
             yield Case({"self": x, "weight": weight, "bias": bias, "pad": pad, "cubeMathType": 0},
                        {"output": Ref(out, dtype)})
+
+
+@cases("ConvDepthwise2d")
+def depthwise(op, g):
+    for dtype in g.floating:
+        for shape, times, kernel, stride, padding, dilation, has_bias in (
+                ([2, 3, 9, 11], 1, [3, 3], [1, 1], [1, 1], [1, 1], True), ([1, 4, 7, 8], 2, [2, 3], [2, 1], [0, 1], [1, 2], False),
+                ([0, 2, 5, 5], 1, [3, 3], [1, 1], [1, 1], [1, 1], True), ([1, 1, 3, 3], 3, [1, 1], [1, 1], [0, 0], [1, 1], True)):
+            x, weight = g.tensor(shape, dtype), g.tensor([times * shape[1], 1, *kernel], dtype)
+            bias = g.tensor([times * shape[1]], dtype) if has_bias else None
+            out = F.conv2d(high(x), high(weight), None if bias is None else high(bias), stride, padding, dilation, shape[1])
+            yield Case({"self": x, "weight": weight, "kernelSize": kernel, "bias": bias, "stride": stride,
+                        "padding": padding, "dilation": dilation, "cubeMathType": 0}, {"out": Ref(out, dtype)})

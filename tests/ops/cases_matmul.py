@@ -346,7 +346,7 @@ def grouped_quantized(op, g):
             number += 1
 
 
-@cases("TransposeBatchMatMul")
+@cases("TransposeBatchMatMul", "TransposeBatchMatMulWeightNz")
 def permuted_matrices(op, g):
     def undo(order):
         return [order.index(d) for d in range(3)]

@@ -3,6 +3,7 @@
 
 import copy
 
+import pytest
 import torch
 from torch import nn
 
@@ -62,3 +63,39 @@ def test_streams_and_events_order():
     torch.npu.synchronize()
     assert begin.elapsed_time(end) >= 0
     assert torch.equal(y.cpu(), torch.full((1000,), 3.0))
+
+
+# Networks that the package gives to the device as one operator (LSTM), or step by step (GRU).
+RECURRENT = (("LSTM", {}), ("LSTM", {"batch_first": True}), ("GRU", {}), ("GRU", {"num_layers": 2, "bidirectional": True}))
+
+
+@pytest.mark.parametrize("kind, settings", RECURRENT, ids=[f"{kind}-{len(more)}" for kind, more in RECURRENT])
+def test_recurrent_networks_train_as_on_the_cpu(kind, settings):
+    torch.manual_seed(2)
+    here = getattr(nn, kind)(5, 6, **settings)
+    there = copy.deepcopy(here).npu()
+    x = torch.randn(3, 4, 5, requires_grad=True)
+    moved = x.detach().npu().requires_grad_()
+    results = []
+    for network, data in ((here, x), (there, moved)):
+        y, states = network(data)
+        states = states if isinstance(states, tuple) else (states,)
+        (y.square().sum() + sum(s.square().sum() for s in states)).backward()
+        results.append([y, *states, data.grad, *(p.grad for p in network.parameters())])
+    for mine, expected in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(mine.cpu(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_packed_sequences_of_an_lstm():
+    torch.manual_seed(3)
+    here = nn.LSTM(5, 6)
+    there = copy.deepcopy(here).npu()
+    x, lengths = torch.randn(3, 4, 5), [3, 2, 2, 1]
+    results = []
+    for network, data in ((here, x), (there, x.npu())):
+        y, (h, c) = network(nn.utils.rnn.pack_padded_sequence(data, lengths))
+        y, _ = nn.utils.rnn.pad_packed_sequence(y)
+        y.square().sum().backward()
+        results.append([y, h, c, *(p.grad for p in network.parameters())])
+    for mine, expected in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(mine.cpu(), expected, rtol=1e-4, atol=1e-5)

@@ -27,6 +27,16 @@ aclnnStatus aclnnConvTbc(void *workspace, uint64_t workspaceSize, aclOpExecutor 
   return Launch(OpId::kConvTbc, "aclnnConvTbc", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnConvDepthwise2dGetWorkspaceSize(const aclTensor *self, const aclTensor *weight,
+    const aclIntArray *kernelSize, const aclTensor *bias, const aclIntArray *stride, const aclIntArray *padding,
+    const aclIntArray *dilation, aclTensor *out, int8_t cubeMathType, uint64_t *workspaceSize, aclOpExecutor **executor)
+    {
+  return Plan(OpId::kConvDepthwise2d, "aclnnConvDepthwise2dGetWorkspaceSize", {self, weight, kernelSize, bias, stride, padding, dilation, out, cubeMathType}, workspaceSize, executor);
+}
+aclnnStatus aclnnConvDepthwise2d(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kConvDepthwise2d, "aclnnConvDepthwise2d", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnConvTbcBackwardGetWorkspaceSize(const aclTensor *self, const aclTensor *input, const aclTensor *weight,
     const aclTensor *bias, int64_t pad, int8_t cubeMathType, aclTensor *gradInput, aclTensor *gradWeight,
     aclTensor *gradBias, uint64_t *workspaceSize, aclOpExecutor **executor) {

@@ -219,6 +219,16 @@ aclnnStatus aclnnTransposeBatchMatMul(void *workspace, uint64_t workspaceSize, a
   return Launch(OpId::kTransposeBatchMatMul, "aclnnTransposeBatchMatMul", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnTransposeBatchMatMulWeightNzGetWorkspaceSize(const aclTensor *x1, const aclTensor *x2,
+    const aclTensor *bias, const aclTensor *scale, const aclIntArray *permX1, const aclIntArray *permX2,
+    const aclIntArray *permY, int8_t cubeMathType, const int32_t batchSplitFactor, aclTensor *out,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kTransposeBatchMatMulWeightNz, "aclnnTransposeBatchMatMulWeightNzGetWorkspaceSize", {x1, x2, bias, scale, permX1, permX2, permY, cubeMathType, batchSplitFactor, out}, workspaceSize, executor);
+}
+aclnnStatus aclnnTransposeBatchMatMulWeightNz(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kTransposeBatchMatMulWeightNz, "aclnnTransposeBatchMatMulWeightNz", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnAddbmmGetWorkspaceSize(const aclTensor *self, const aclTensor *batch1, const aclTensor *batch2,
     const aclScalar *beta, const aclScalar *alpha, aclTensor *out, int8_t cubeMathType, uint64_t *workspaceSize,
     aclOpExecutor **executor) {

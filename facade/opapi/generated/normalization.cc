@@ -121,3 +121,12 @@ aclnnStatus aclnnDeepNormGradGetWorkspaceSize(const aclTensor *dy, const aclTens
 aclnnStatus aclnnDeepNormGrad(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kDeepNormGrad, "aclnnDeepNormGrad", workspace, workspaceSize, executor, stream);
 }
+
+aclnnStatus aclnnFastLayerNormGetWorkspaceSize(const aclTensor *input, const aclIntArray *normalizedShape,
+    const aclTensor *weightOptional, const aclTensor *biasOptional, double eps, aclTensor *out,
+    aclTensor *meanOutOptional, aclTensor *rstdOutOptional, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kFastLayerNorm, "aclnnFastLayerNormGetWorkspaceSize", {input, normalizedShape, weightOptional, biasOptional, eps, out, meanOutOptional, rstdOutOptional}, workspaceSize, executor);
+}
+aclnnStatus aclnnFastLayerNorm(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kFastLayerNorm, "aclnnFastLayerNorm", workspace, workspaceSize, executor, stream);
+}

@@ -107,8 +107,13 @@ Status CheckBias(OpCall& call, const Operand* bias, int64_t channels) {
 
 // ---- Convolution ----
 
+// Of a convolution of each channel on its own there is no number of groups.
+bool IsDepthwise(const OpCall& call) { return !call.Has("groups"); }
+
+const Operand& InputOf(const OpCall& call) { return call.Get(IsDepthwise(call) ? "self" : "input"); }
+
 Status ReadConvolution(OpCall& call, ConvShape& shape) {
-  const Operand& input = call.Get("input");
+  const Operand& input = InputOf(call);
   const Operand& weight = call.Get("weight");
   if (input.rank() < 3 || input.rank() > 5) {
     return call.InvalidOperand(input, fmt::format("has shape {}, expected [N, C, L], [N, C, H, W] or [N, C, D, H, W]",
@@ -120,9 +125,9 @@ Status ReadConvolution(OpCall& call, ConvShape& shape) {
   }
   REPRISE_RETURN_IF_ERROR(CheckMathType(call));
   const int dims = input.rank() - 2;
-  shape.transposed = call.Bool("transposed");
+  shape.transposed = !IsDepthwise(call) && call.Bool("transposed");
   shape.batch = input.sizes()[0];
-  shape.groups = call.Int("groups");
+  shape.groups = IsDepthwise(call) ? input.sizes()[1] : call.Int("groups");
   const int64_t channels = input.sizes()[1];
   const int64_t outer = weight.sizes()[0];
   const int64_t inner = weight.sizes()[1];
@@ -182,13 +187,27 @@ Status ReadConvolution(OpCall& call, ConvShape& shape) {
   return {};
 }
 
+// The kernel is given twice.
+Status CheckKernelSize(const OpCall& call) {
+  if (!IsDepthwise(call)) return {};
+  const Operand& weight = call.Get("weight");
+  const std::span<const int64_t> size = call.Ints("kernelSize");
+  if (weight.rank() == 4 && InputOf(call).rank() == 4 && size.size() == 2 && size[0] == weight.sizes()[2] &&
+      size[1] == weight.sizes()[3]) {
+    return {};
+  }
+  return call.Invalid(fmt::format("kernelSize is {}, {}", ShapeText(size), call.InputShapes()),
+                      "pass 4 dims, and the last two of weight as kernelSize");
+}
+
 Status ConvolutionShape(OpCall& call) {
   ConvShape shape;
+  REPRISE_RETURN_IF_ERROR(CheckKernelSize(call));
   REPRISE_RETURN_IF_ERROR(ReadConvolution(call, shape));
   Dims expected;
   expected.push_back(shape.batch);
   expected.push_back(shape.groups * shape.out_channels);
-  const int dims = call.Get("input").rank() - 2;
+  const int dims = InputOf(call).rank() - 2;
   for (int d = 3 - dims; d < 3; ++d) expected.push_back(shape.dims[d].out);
   return call.CheckShape(call.outputs[0], expected, [] { return "the convolved shape"; });
 }
@@ -196,7 +215,7 @@ Status ConvolutionShape(OpCall& call) {
 Status LowerConvolution(OpCall& call) {
   ConvShape shape;
   REPRISE_RETURN_IF_ERROR(ReadConvolution(call, shape));
-  Operands operands{&call.Get("input"), &call.Get("weight"), call.Find("bias"), &call.outputs[0], {}, {}, {}};
+  Operands operands{&InputOf(call), &call.Get("weight"), call.Find("bias"), &call.outputs[0], {}, {}, {}};
   operands.input_ref = call.RefOf(*operands.input);
   operands.weight_ref = call.RefOf(*operands.weight);
   operands.out_ref = call.RefOf(*operands.out);

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The steps of LSTM and GRU along a sequence, and their gradients: what depends on the step before. The products that
+// do not (input times weight, sums of gradients over all steps) are matrix products of their own.
+//
+// Formulas, for one step of one entry of the batch; a = part of the input with its bias, h' = hidden state before it
+//   LSTM  [i f g o] = a + W h' + b; i, f, o = sigmoid, g = tanh; c = f c' + i g; h = o tanh(c)
+//   GRU   r = sigmoid(a_r + W_r h' + b_r), z = sigmoid(a_z + W_z h' + b_z), hn = W_n h' + b_n,
+//         n = tanh(a_n + r hn); h = (1 - z) n + z h'
+//   Gradients are those of these formulas, from what the forward steps saved.
+// Sequences  [T, B, ..], of which direction `reverse` begins at the end; or with batch_sizes, of which entry t says how
+//   many entries of the batch still run in step t: then rows are packed, [sum of batch_sizes, ..], or padded, [T B,
+//   ..], whichever number of rows there is. An entry that has ended keeps its last state; padded results are 0 from
+//   there on. Sizes beyond the batch count as the batch, rows beyond the tensor do not exist.
+// Accumulation  float32, for float64 float64; sums over the hidden state in the order of its elements. Results are
+//   rounded to the type that they are stored in, the state that is carried on is not.
+// NaN, Inf  as IEEE 754.
+// Aliasing  none.
+#pragma once
+
+#include "kernels/strided.h"
+
+namespace reprise::kernels {
+
+inline constexpr int kMostGates = 4;
+
+/// Tensors have the rows of the sequence, [T, B, H] or packed, unless it says [B, H]. Null: absent, or not wanted.
+struct RecurrentArgs {
+  bool is_gru = false;
+  bool reverse = false;
+  int64_t steps = 0;
+  int64_t batch = 0;
+  int64_t hidden = 0;
+  const TensorRef* batch_sizes = nullptr;  ///< [T], of packed sequences
+  /// Rows [rows, gates * H], contiguous, of the type of the computation, as the weights below.
+  const TensorRef* input_part = nullptr;
+  const TensorRef* weight = nullptr;        ///< contiguous; forwards [H, gates * H], of gradients [gates * H, H]
+  const TensorRef* bias = nullptr;          ///< [gates * H]
+  const TensorRef* first_h = nullptr;       ///< [B, H]; null: 0
+  const TensorRef* first_c = nullptr;       ///< [B, H]; null: 0
+  const TensorRef* gates[kMostGates] = {};  ///< LSTM i, g, f, o; GRU r, z, n, hn; of gradients inputs
+  const TensorRef* h = nullptr;
+  const TensorRef* c = nullptr;
+  const TensorRef* tanh_c = nullptr;
+  // ---- Results of steps ----
+  const TensorRef* y = nullptr;       ///< h once more
+  const TensorRef* last_h = nullptr;  ///< [B, H]
+  const TensorRef* last_c = nullptr;  ///< [B, H]
+  // ---- Gradients ----
+  const TensorRef* of_y = nullptr;
+  const TensorRef* of_last_h = nullptr;   ///< [B, H]
+  const TensorRef* of_last_c = nullptr;   ///< [B, H]
+  const TensorRef* of_first_h = nullptr;  ///< [B, H]; result
+  const TensorRef* of_first_c = nullptr;  ///< [B, H]; result
+  /// Results, contiguous, of the type of the computation: gradients of the gates before their functions, with respect
+  /// to the input's and to the hidden state's part (LSTM: null, they are the same), and the hidden state before each
+  /// step.
+  const TensorRef* of_input_part = nullptr;
+  const TensorRef* of_hidden_part = nullptr;
+  const TensorRef* h_before = nullptr;
+};
+
+/// Bytes of scratch of the functions below.
+int64_t RecurrentScratchBytes(const RecurrentArgs& args, DType compute);
+
+/// All steps of some entries of the batch. \param compute float32 or float64
+void RecurrentSteps(const RecurrentArgs& args, DType compute, void* scratch, Range entries);
+void RecurrentGradients(const RecurrentArgs& args, DType compute, void* scratch, Range entries);
+
+/// out[j] = sum over rows of matrix[.., j], for columns j of the range.
+void SumOfRows(const TensorRef& matrix, const TensorRef& out, Range columns);
+
+/// What follows the two products of one step of an LSTM: gates = input_gates + hidden_gates + both biases, in the order
+/// i, f, g, o; elements of [B, H].
+struct LstmCellArgs {
+  const TensorRef* input_gates;
+  const TensorRef* hidden_gates;
+  const TensorRef* c_before;
+  const TensorRef* input_bias = nullptr;  ///< null: 0
+  const TensorRef* hidden_bias = nullptr;
+  const TensorRef* h;
+  const TensorRef* c;
+  const TensorRef* storage;  ///< [B, 4 H]: i, f, g, o
+};
+void LstmCell(const LstmCellArgs& args, Range entries);
+
+struct LstmCellGradArgs {
+  const TensorRef* of_h = nullptr;  ///< null: 0
+  const TensorRef* of_c = nullptr;
+  const TensorRef* c_before;
+  const TensorRef* c;
+  const TensorRef* storage;
+  const TensorRef* of_gates;
+  const TensorRef* of_c_before;
+};
+void LstmCellGrad(const LstmCellGradArgs& args, Range entries);
+
+}  // namespace reprise::kernels
