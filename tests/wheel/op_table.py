@@ -42,6 +42,12 @@ def type_of(op):
     return next((dtype for dtype in TYPES if dtype in supported), None)
 
 
+def only_type(name):
+    """From now on all rows are in this type."""
+    global TYPES
+    TYPES = (getattr(torch, name),)
+
+
 # What the package itself does not do, before it asks any library: samples that meet it are left out.
 REFUSED_BY_PACKAGE = re.compile("Only contiguous_format or preserve_format is supported")
 
@@ -58,7 +64,7 @@ def in_float64(value):
 
 
 def near(actual, expected, exact):
-    """Equal within the rounding of the largest value; or as near to the float64 results as those of the CPU are."""
+    """Equal within the rounding of the largest value; or about as near to the float64 results as those of the CPU."""
     try:
         return same(dense(actual), dense(expected), relaid=True)
     except AssertionError as error:
@@ -67,13 +73,13 @@ def near(actual, expected, exact):
         exact = tensors_of(dense(exact()))
     except Exception:  # noqa: BLE001  not in this type: the first answer stands
         raise reason from None
-    ours, theirs = tensors_of(dense(to_cpu(actual))), tensors_of(dense(expected))
+    ours, theirs = tensors_of(to_cpu(dense(actual))), tensors_of(dense(expected))
     if not len(ours) == len(theirs) == len(exact):
         raise reason
     for a, b, c in zip(ours, theirs, exact):
         if a.shape != b.shape or a.dtype != b.dtype or not a.is_floating_point():
             raise reason
-        if not (a - c).abs().max() <= 2 * (b - c).abs().max():
+        if a.numel() and not (a - c).abs().max() <= 8 * (b - c).abs().max():
             raise reason
     return None
 
@@ -99,13 +105,18 @@ def samples_of(op, count, requires_grad):
     return [found[(2 * i + 1) * len(found) // (2 * count)] for i in range(count)]
 
 
+def is_random(op, sample, results):
+    """Sparse results, which the other sweep does not compare, are never random."""
+    return all(is_dense(tensor) for tensor in tensors_of(results)) and op_sweep.is_random(op, sample)
+
+
 def forward(op, sample):
     try:
         arguments = clone(sample.arguments)
         expected = sample.call(op.op, arguments)
     except Exception:  # noqa: BLE001  the CPU does not do it: nothing to compare with
         return SKIP
-    random = op.name in op_sweep.LEFT_OUT or op_sweep.is_random(op, sample)
+    random = op.name in op_sweep.LEFT_OUT or is_random(op, sample, expected)
     moved = to_npu(sample.arguments)
     actual = sample.call(op.op, moved)
     for tensor in tensors_of(actual):
@@ -114,7 +125,7 @@ def forward(op, sample):
     if random:
         return op_sweep.like(to_cpu(actual), expected)
     near(actual, expected, lambda: sample.call(op.op, in_float64(sample.arguments)))
-    return same(moved, arguments, relaid=True)  # what it wrote besides
+    return same(dense(moved), dense(arguments), relaid=True)  # what it wrote besides
 
 
 def backward(op, sample):
@@ -122,7 +133,7 @@ def backward(op, sample):
         expected = op_sweep.gradients(op, sample, clone(sample.arguments))
     except Exception:  # noqa: BLE001  as above
         return SKIP
-    if expected is None or op_sweep.is_random(op, sample):
+    if expected is None or is_random(op, sample, expected):
         return SKIP
     actual = op_sweep.gradients(op, sample, to_npu(sample.arguments))
     assert [g is None for g in actual] == [g is None for g in expected], "gradients of other arguments"
@@ -133,7 +144,7 @@ def backward(op, sample):
 
 def run_row(op, direction, count):
     """PASS, SKIP or why it failed."""
-    if direction == "backward" and not (op.supports_autograd and type_of(op) == torch.float32):
+    if type_of(op) is None or direction == "backward" and not (op.supports_autograd and type_of(op).is_floating_point):
         return SKIP
     answer, refusal = SKIP, None
     try:
@@ -281,10 +292,13 @@ def main():
     parser.add_argument("--only", default="", help="operators whose name matches")
     parser.add_argument("--directions", default=",".join(DIRECTIONS))
     parser.add_argument("--part", default="0/1", help="NUMBER/OF")
-    parser.add_argument("--samples", type=int, default=24, help="at most so many of each row")
+    parser.add_argument("--samples", type=int, default=1000, help="at most so many of each row")
+    parser.add_argument("--type", help="another type than float32; nothing is expected then")
     parser.add_argument("--write", help="writes the failures as lines of op_table_expected.csv")
     parser.add_argument("--slow", type=float, default=5.0, help="names what takes longer, in seconds")
     options = parser.parse_args()
+    if options.type:
+        only_type(options.type)
 
     def report(key, answer, seconds):
         if answer not in (PASS, SKIP):
@@ -301,7 +315,7 @@ def main():
         with open(options.write, "w", encoding="utf-8", newline="") as file:
             out = csv.writer(file, lineterminator="\n")
             out.writerows([*key, answer] for key, answer in answers.items() if answer not in (PASS, SKIP))
-    lines = differences(answers, True) if EXPECTED.exists() else []
+    lines = differences(answers, True) if EXPECTED.exists() and not options.type else []
     print("\n".join(lines))
     return 1 if lines else 0
 
