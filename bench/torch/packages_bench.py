@@ -19,6 +19,7 @@ import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -136,15 +137,18 @@ class Package:
         self.python, self.environment = python, environment
 
     def start(self):
+        self.said = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
             [self.python, __file__, "--worker"], env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True)
+            stderr=self.said, text=True)
         return self.answer()
 
     def answer(self):
         line = self.process.stdout.readline()
         if not line:
-            sys.exit(f"{self.python} ended with {self.process.wait()}; its worker alone: {self.python} {__file__} --worker")
+            status = self.process.wait()
+            self.said.seek(0)
+            sys.exit(f"{self.python} ended with {status}:\n{self.said.read()[-2000:]}")
         return json.loads(line)
 
     def ask(self, name, count):

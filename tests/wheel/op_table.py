@@ -34,6 +34,8 @@ EXPECTED = HERE / "op_table_expected.csv"
 DIRECTIONS = ("forward", "backward")
 TYPES = (torch.float32, torch.int64, torch.complex64, torch.bool, torch.float64)
 MOST_ELEMENTS = 20000
+ALL = 1000  # samples; no row has so many
+ROWS = {"forward": 692, "backward": 532}  # those of PyTorch 2.13 that the CPU computes
 SECONDS = 300  # of a row that hangs
 
 
@@ -79,7 +81,7 @@ def near(actual, expected, exact):
     for a, b, c in zip(ours, theirs, exact):
         if a.shape != b.shape or a.dtype != b.dtype or not a.is_floating_point():
             raise reason
-        if a.numel() and not (a - c).abs().max() <= 8 * (b - c).abs().max():
+        if a.numel() and not (a - c).abs().max() <= 16 * (b - c).abs().max():
             raise reason
     return None
 
@@ -105,9 +107,12 @@ def samples_of(op, count, requires_grad):
     return [found[(2 * i + 1) * len(found) // (2 * count)] for i in range(count)]
 
 
-def is_random(op, sample, results):
+def is_random(op, sample):
     """Sparse results, which the other sweep does not compare, are never random."""
-    return all(is_dense(tensor) for tensor in tensors_of(results)) and op_sweep.is_random(op, sample)
+    try:
+        return op_sweep.is_random(op, sample)
+    except NotImplementedError:
+        return False
 
 
 def forward(op, sample):
@@ -116,7 +121,7 @@ def forward(op, sample):
         expected = sample.call(op.op, arguments)
     except Exception:  # noqa: BLE001  the CPU does not do it: nothing to compare with
         return SKIP
-    random = op.name in op_sweep.LEFT_OUT or is_random(op, sample, expected)
+    random = op.name in op_sweep.LEFT_OUT or is_random(op, sample)
     moved = to_npu(sample.arguments)
     actual = sample.call(op.op, moved)
     for tensor in tensors_of(actual):
@@ -124,7 +129,9 @@ def forward(op, sample):
         assert tensor.device.type == wanted, f"a result is on {tensor.device}"
     if random:
         return op_sweep.like(to_cpu(actual), expected)
-    near(actual, expected, lambda: sample.call(op.op, in_float64(sample.arguments)))
+    # Singular vectors may have another sign; what the table makes of them for gradients does not depend on it.
+    seen = sample.for_gradients if op.name.endswith("svd") else lambda results: results
+    near(seen(actual), seen(expected), lambda: seen(sample.call(op.op, in_float64(sample.arguments))))
     return same(dense(moved), dense(arguments), relaid=True)  # what it wrote besides
 
 
@@ -133,7 +140,7 @@ def backward(op, sample):
         expected = op_sweep.gradients(op, sample, clone(sample.arguments))
     except Exception:  # noqa: BLE001  as above
         return SKIP
-    if expected is None or is_random(op, sample, expected):
+    if expected is None or is_random(op, sample):
         return SKIP
     actual = op_sweep.gradients(op, sample, to_npu(sample.arguments))
     assert [g is None for g in actual] == [g is None for g in expected], "gradients of other arguments"
@@ -292,7 +299,7 @@ def main():
     parser.add_argument("--only", default="", help="operators whose name matches")
     parser.add_argument("--directions", default=",".join(DIRECTIONS))
     parser.add_argument("--part", default="0/1", help="NUMBER/OF")
-    parser.add_argument("--samples", type=int, default=1000, help="at most so many of each row")
+    parser.add_argument("--samples", type=int, default=ALL, help="at most so many of each row")
     parser.add_argument("--type", help="another type than float32; nothing is expected then")
     parser.add_argument("--write", help="writes the failures as lines of op_table_expected.csv")
     parser.add_argument("--slow", type=float, default=5.0, help="names what takes longer, in seconds")
@@ -315,7 +322,7 @@ def main():
         with open(options.write, "w", encoding="utf-8", newline="") as file:
             out = csv.writer(file, lineterminator="\n")
             out.writerows([*key, answer] for key, answer in answers.items() if answer not in (PASS, SKIP))
-    lines = differences(answers, True) if EXPECTED.exists() and not options.type else []
+    lines = differences(answers, options.samples >= ALL) if EXPECTED.exists() and not options.type else []
     print("\n".join(lines))
     return 1 if lines else 0
 
