@@ -175,8 +175,8 @@ TEST_F(ErrorTest, ComplexNumbersAreMadeInThePlaceOfTheirParts) {
     apart.Write({{10, 0}, {20, 0}, {30, 0}, {40, 0}});
     const int64_t count = 4;
     const int64_t one = 1;
-    aclTensor* part = aclCreateTensor(&count, 1, ACL_FLOAT, &row.stride, row.offset, ACL_FORMAT_ND, nullptr, 0,
-                                      memory.storage());
+    aclTensor* part =
+        aclCreateTensor(&count, 1, ACL_FLOAT, &row.stride, row.offset, ACL_FORMAT_ND, nullptr, 0, memory.storage());
     aclTensor* whole = aclCreateTensor(&count, 1, ACL_COMPLEX64, &one, 0, ACL_FORMAT_ND, nullptr, 0, memory.storage());
     const bool is_imaginary = row.offset == 1;
     const aclnnStatus status =

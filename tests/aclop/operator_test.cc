@@ -265,13 +265,8 @@ std::vector<Case> AllCases() {
                          attr.Ints("axes", {0, 2}).Bool("keepdim", true);
                        },
                        1e-5});
-      cases.push_back({"LpNormUpdateV2",
-                       {{type, ab}},
-                       type,
-                       ab,
-                       Map([](double x) { return std::pow(x, 0.25); }),
-                       exponent,
-                       1e-5});
+      cases.push_back(
+          {"LpNormUpdateV2", {{type, ab}}, type, ab, Map([](double x) { return std::pow(x, 0.25); }), exponent, 1e-5});
     }
 
     // Products. Halves from -4 to 4: all sums are exact in float16, too.
