@@ -32,7 +32,7 @@ from op_sweep import PASS, SKIP, Sample, clone, is_dense, name_of, op_db, same, 
 
 EXPECTED = HERE / "op_table_expected.csv"
 DIRECTIONS = ("forward", "backward")
-TYPES = (torch.float32, torch.int64, torch.complex64, torch.bool, torch.float64)
+TYPES = (torch.float32, torch.int64, torch.complex64, torch.bool, torch.float64, torch.float8_e4m3fn)
 MOST_ELEMENTS = 20000
 ALL = 1000  # samples; no row has so many
 ROWS = {"forward": 692, "backward": 532}  # those of PyTorch 2.13 that the CPU computes
