@@ -20,7 +20,7 @@ extern "C" {
 ///
 /// Shapes: out has the shape of self.
 /// Types: float32, float16, bfloat16, float64.
-/// Note: lambd must not be negative.
+/// Note: Below 0 lambd bounds nothing: out is self.
 /// Views: strides and offsets of any kind; an output may be the very view that an input is.
 /// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or
 ///         value does not fit.

@@ -19,7 +19,8 @@ extern "C" {
 
 /// Plans out = self above 0, weight * self elsewhere.
 ///
-/// Shapes: weight has one element, or one for each position of dim 1 of self; out has the shape of self.
+/// Shapes: weight has one element, or one for each position of dim 1 of self, as [C] or as a shape that
+///         broadcasts to self; out has the shape of self.
 /// Types: float32, float16, bfloat16, float64.
 /// Views: strides and offsets of any kind.
 /// Errors: 161001 when an argument is null; 161002 when an object was destroyed or a type, format, shape or

@@ -35,7 +35,8 @@ enum class ShapeRule : uint8_t {
 /// How outputs may overlap inputs.
 enum class Aliasing : uint8_t {
   kNone,        ///< not at all
-  kSameView,    ///< an output may be the very same view as an input of equal item size
+  kSameView,    ///< an output may be the very same view as an input of equal item size, or have one as the real or
+                ///< imaginary parts of its elements
   kFirstInput,  ///< the first input alone may be that: the others are read when part of the output is written
 };
 

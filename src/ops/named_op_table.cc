@@ -49,10 +49,7 @@ constexpr Computation kReluFunction = ElementwiseOf<kernels::kReluFn>(ComputeInO
 constexpr Computation kExponential = ElementwiseOf<kernels::kExpFn>(ComputeInOutput);
 constexpr Computation kNegation = ElementwiseOf<kernels::kNegFn>(ComputeInOutput);
 constexpr Computation kMagnitude = ElementwiseOf<kernels::kAbsFn>(ComputeInOutput);
-constexpr Computation kIsLess = ElementwiseOf<kernels::kLtFn>(PromoteInputsAlone);
-constexpr Computation kIsLessOrEqual = ElementwiseOf<kernels::kLeFn>(PromoteInputsAlone);
-constexpr Computation kIsGreater = ElementwiseOf<kernels::kGtFn>(PromoteInputsAlone);
-constexpr Computation kIsGreaterOrEqual = ElementwiseOf<kernels::kGeFn>(PromoteInputsAlone);
+constexpr Computation kPower = ElementwiseOf<kernels::kPowFn>(ComputeInOutput);
 constexpr Computation kConversion = Elementwise(LowerCopy, 0);
 constexpr Computation kZeros = Elementwise(LowerConstant, 0);
 constexpr Computation kOnes = Elementwise(LowerConstant, 1);
@@ -84,6 +81,7 @@ constexpr Routine kAddScaled = {kScaledParams, kAddition};
 constexpr Routine kSubScaled = {kScaledParams, kSubtraction};
 constexpr Routine kAddScalar = {kScalarParams, kAddition};
 constexpr Routine kMulScalar = {kScalarParams, kElementwiseProduct};
+constexpr Routine kPowScalar = {kScalarParams, kPower};
 constexpr Routine kCopy = {kUnaryParams, kConversion};
 constexpr Routine kSpread = {kSpreadParams, kConversion};  // the input broadcasts to the output
 constexpr Routine kFill = {kFillParams, kFilling};
@@ -331,6 +329,33 @@ Status LowerSum(NamedCall& call) {
                    {call.inputs[0].view(), std::move(dims), call.context.Bool("keep_dims"), out.dtype, out});
 }
 
+// The exponent of a norm in two halves. Sums of powers do not lead to the norms that count or take the largest.
+StatusOr<double> NormExponent(const NamedCall& call) {
+  constexpr double kStandsForInfinity = 2147483648.0;
+  const double p = call.context.Real("p");
+  if (p != 0 && std::abs(p) < kStandsForInfinity) return p;
+  return call.context.WrongAttribute("p", fmt::format("is {}, whose norm is no root of a sum of powers", p),
+                                     "call aclnnLinalgVectorNorm");
+}
+
+// sum(|x|^p)
+Status LowerNormSums(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const double p, NormExponent(call));
+  REPRISE_ASSIGN_OR_RETURN(std::vector<int64_t> dims, DimsOf(call, "axes"));
+  const StridedView x = call.inputs[0].view();
+  const StridedView power = call.Temporary(Wide(x.dtype), x.sizes);
+  REPRISE_RETURN_IF_ERROR(call.Step(kUnaryRoutines[kCodeAbs - kCodeRelu], {x, power}));
+  REPRISE_RETURN_IF_ERROR(call.Step(kPowScalar, {power, Scalar::Of<double>(p), power}));
+  const StridedView out = call.OutputView();
+  return call.Step(kReduceSum, {power, std::move(dims), call.context.Bool("keepdim"), out.dtype, out});
+}
+
+// x^(1/p)
+Status LowerNormRoot(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const double p, NormExponent(call));
+  return call.Step(kPowScalar, {call.inputs[0].view(), Scalar::Of<double>(1 / p), call.OutputView()});
+}
+
 Status LowerNamedSoftmax(NamedCall& call) {
   const NamedTensor& x = call.Input("x");
   REPRISE_ASSIGN_OR_RETURN(std::vector<int64_t> axes, DimsOf(call, "axes"));
@@ -358,6 +383,7 @@ constexpr DTypeSet kWideOrFloat16 = {DType::kFloat, DType::kDouble, DType::kFloa
 constexpr DTypeSet kNarrowOrUnsigned = {DType::kInt8,   DType::kUInt8,  DType::kInt16,
                                         DType::kUInt16, DType::kUInt32, DType::kUInt64};
 constexpr DTypeSet kComparable = kAllTypes.Without({DType::kUInt16, DType::kUInt32, DType::kUInt64});
+constexpr DTypeSet kNormTypes = {DType::kFloat, DType::kFloat16, DType::kBFloat16};
 
 // In the order of the alphabet.
 constexpr NamedOp kNamedOps[] = {
@@ -421,6 +447,8 @@ constexpr NamedOp kNamedOps[] = {
     As("LogicalAnd", kBoolType, "aclnnLogicalAnd"),
     As("LogicalNot", kBoolType, "aclnnLogicalNot"),
     As("LogicalOr", kBoolType, "aclnnLogicalOr"),
+    {"LpNormReduceV2", kNormTypes, LowerNormSums},
+    {"LpNormUpdateV2", kNormTypes, LowerNormRoot},
     {"MatMul", kArithmetic, LowerProduct},
     {"MatMulV2", kArithmetic, LowerProduct},
     As("Maximum", kWideOrFloat16, "aclnnMaximum"),

@@ -8,6 +8,8 @@
 #include <thread>
 
 #include "aclnnop/aclnn_add.h"
+#include "aclnnop/aclnn_addmm.h"
+#include "aclnnop/aclnn_complex.h"
 #include "aclnnop/aclnn_exp.h"
 #include "aclnnop/aclnn_foreach_sqrt.h"
 #include "aclnnop/aclnn_index_add.h"
@@ -157,6 +159,67 @@ TEST_F(ErrorTest, WhatDependsOnTheOrderOfElementsIsRefusedAndNothingElse) {
     EXPECT_EQ(aclDestroyTensor(source), 0);
     EXPECT_EQ(aclDestroyTensor(result), 0);
   }
+}
+
+TEST_F(ErrorTest, ComplexNumbersAreMadeInThePlaceOfTheirParts) {
+  // Four complex numbers; real parts or imaginary ones are there already.
+  struct Row {
+    int64_t stride, offset;
+    const char* words;  // null: taken
+  };
+  for (const Row& row : {Row{2, 0, nullptr}, {2, 1, nullptr}, {1, 0, "overlaps"}, {1, 4, "overlaps"}}) {
+    SCOPED_TRACE(row.offset);
+    TestTensor memory({8}, ACL_FLOAT);
+    memory.Write({{0, 0}, {1, 0}, {2, 0}, {3, 0}, {4, 0}, {5, 0}, {6, 0}, {7, 0}});
+    TestTensor apart({4}, ACL_FLOAT);
+    apart.Write({{10, 0}, {20, 0}, {30, 0}, {40, 0}});
+    const int64_t count = 4;
+    const int64_t one = 1;
+    aclTensor* part =
+        aclCreateTensor(&count, 1, ACL_FLOAT, &row.stride, row.offset, ACL_FORMAT_ND, nullptr, 0, memory.storage());
+    aclTensor* whole = aclCreateTensor(&count, 1, ACL_COMPLEX64, &one, 0, ACL_FORMAT_ND, nullptr, 0, memory.storage());
+    const bool is_imaginary = row.offset == 1;
+    const aclnnStatus status =
+        is_imaginary ? RUN(aclnnComplex, apart.get(), part, whole) : RUN(aclnnComplex, part, apart.get(), whole);
+    if (row.words == nullptr) {
+      EXPECT_EQ(status, 0) << RecentMessage();
+      std::vector<Value> expected;
+      for (int i = 0; i < 4; ++i) {
+        const double given = 2 * i + (is_imaginary ? 1 : 0);
+        const double other = 10 * (i + 1);
+        expected.push_back({is_imaginary ? other : given, 0});
+        expected.push_back({is_imaginary ? given : other, 0});
+      }
+      ExpectValues(memory.Read(), expected, std::vector<long double>(8));
+    } else {
+      EXPECT_EQ(status, 161002);
+      EXPECT_THAT(RecentMessage(), testing::HasSubstr(row.words));
+    }
+    EXPECT_EQ(aclDestroyTensor(part), 0);
+    EXPECT_EQ(aclDestroyTensor(whole), 0);
+  }
+}
+
+TEST_F(ErrorTest, SumsWithProductsMayReplaceTheirSummandAndNothingElse) {
+  TestTensor left({3, 3}, ACL_FLOAT);
+  TestTensor right({3, 3}, ACL_FLOAT);
+  TestTensor summand({3, 3}, ACL_FLOAT);
+  left.Write(std::vector<Value>(9, Value{1, 0}));
+  right.Write(std::vector<Value>(9, Value{2, 0}));
+  summand.Write(std::vector<Value>(9, Value{5, 0}));
+  const auto again = [](const TestTensor& of) {
+    const int64_t dims[] = {3, 3};
+    return aclCreateTensor(dims, 2, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, nullptr, 0, of.storage());
+  };
+  aclTensor* in_place = again(summand);
+  aclTensor* over_factor = again(left);
+  EXPECT_EQ(RUN(aclnnAddmm, summand.get(), left.get(), right.get(), alpha.get(), alpha.get(), in_place, 0), 0)
+      << RecentMessage();
+  ExpectValues(summand.Read(), std::vector<Value>(9, Value{11, 0}), std::vector<long double>(9));
+  EXPECT_EQ(RUN(aclnnAddmm, summand.get(), left.get(), right.get(), alpha.get(), alpha.get(), over_factor, 0), 161002);
+  EXPECT_THAT(RecentMessage(), testing::HasSubstr("overlaps mat1"));
+  EXPECT_EQ(aclDestroyTensor(in_place), 0);
+  EXPECT_EQ(aclDestroyTensor(over_factor), 0);
 }
 
 TEST_F(ErrorTest, RowsThatAreMovedMustNotBeTheirOwnSource) {

@@ -3,6 +3,7 @@
 // Every type of operator: called at once, with a shape that is found out, through a handle, and captured and replayed;
 // each time against plain loops.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <random>
 #include <set>
@@ -453,6 +454,27 @@ std::vector<Case> AllCases() {
                      }});
     cases.push_back({"ReduceSumD", {{type, ab}}, type, {2}, sum, [](Attr& attr) { attr.Ints("axes", {0, 2}); }});
     cases.push_back({"ReduceSumD", {{type, ab}}, type, {}, total, [](Attr& attr) { attr.Ints("axes", {}); }});
+
+    // The two halves of the norm with exponent 4 over dims 0 and 2.
+    if (type == ACL_FLOAT) {
+      const auto exponent = [](Attr& attr) { attr.Float("p", 4); };
+      cases.push_back({"LpNormReduceV2",
+                       {{type, ab}},
+                       type,
+                       {1, 2, 1},
+                       [](const Inputs& in) {
+                         Values out(2);
+                         for (size_t i = 0; i < 24; ++i) out[i / 4 % 2] += std::pow(in[0][i], 4);
+                         return out;
+                       },
+                       [exponent](Attr& attr) {
+                         exponent(attr);
+                         attr.Ints("axes", {0, 2}).Bool("keepdim", true);
+                       },
+                       1e-5});
+      cases.push_back(
+          {"LpNormUpdateV2", {{type, ab}}, type, ab, Map([](double x) { return std::pow(x, 0.25); }), exponent, 1e-5});
+    }
 
     // Products. Halves from -4 to 4: all sums are exact in float16, too.
     cases.push_back(

@@ -37,7 +37,7 @@ def celu(op, g):
 @cases("Hardshrink", "Softshrink")
 def shrink(op, g):
     function = functional.hardshrink if op == "Hardshrink" else functional.softshrink
-    for bound in (0.5, 1.25, 0.0):
+    for bound in (0.5, 1.25, 0.0, -0.5)[:3 if op == "Softshrink" else 4]:
         for x in [*inputs(g, g.floating), g.tensor([60], torch.float32, "edge"), g.tensor([60], torch.float16, "small")]:
             yield Case({"self": x, "lambd": double(bound)}, {"out": Ref(function(high(x), bound), x.dtype)})
 
@@ -55,13 +55,16 @@ def log_sigmoid(op, g):
 def prelu(op, g):
     for dtype in g.floating:
         for shape in ([5, 33], [2, 3, 65], [7], [], [2, 4, 3, 5]):
-            for count in (1, shape[1] if len(shape) > 1 else 1):
-                x, weight = g.tensor(shape, dtype), g.tensor([count], dtype)
+            counts = {1, shape[1] if len(shape) > 1 else 1}
+            wide = [[1, count, *[1] * (len(shape) - 2)] for count in counts if shape[1:] and dtype == torch.float32]
+            for sizes in [[count] for count in counts] + wide:
+                x, weight = g.tensor(shape, dtype), g.tensor(sizes, dtype)
+                function = lambda x, weight: functional.prelu(x, weight.flatten())  # noqa: E731
                 if op == "Prelu":
-                    yield Case({"self": x, "weight": weight}, {"out": Ref(functional.prelu(high(x), high(weight)), dtype)})
+                    yield Case({"self": x, "weight": weight}, {"out": Ref(function(high(x), high(weight)), dtype)})
                     continue
                 grad = g.tensor(shape, dtype)
-                of_x, of_weight = derived(functional.prelu, grad, x, weight)
+                of_x, of_weight = derived(function, grad, x, weight)
                 yield Case({"gradOutput": grad, "self": x, "weight": weight},
                            {"gradInput": Ref(of_x, dtype), "gradWeight": Ref(of_weight, dtype)})
     if op == "Prelu":

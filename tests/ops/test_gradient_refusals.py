@@ -28,6 +28,8 @@ def test_activations_refuse_numbers():
     refused("LeakyReluBackward", {"gradOutput": x, "self": x, "negativeSlope": Scalar(-1.0), "selfIsResult": True,
                                   "out": out}, "selfIsResult")
     refused("Prelu", {"self": ones(2, 3), "weight": ones(2), "out": ones(2, 3)}, "weight has shape [2]")
+    refused("Prelu", {"self": ones(2, 3), "weight": ones(3, 1), "out": ones(2, 3)}, "weight has shape [3, 1]")
+    refused("Prelu", {"self": ones(2, 3, 4), "weight": ones(1, 3), "out": ones(2, 3, 4)}, "weight has shape [1, 3]")
     refused("Addr", {"self": ones(3), "vec1": ones(2, 2), "vec2": ones(3), "betaOptional": None, "alphaOptional": None,
                      "out": ones(2, 3)}, "vec1")
     refused("Logit", {"input": x, "eps": float("nan"), "out": out}, "eps")

@@ -29,7 +29,17 @@ Status LowerGivenNumbers(OpCall& call, const ElementFn& fn, const std::string_vi
   return LowerElementwise(call, fn, numbers);
 }
 
-// The bound of a shrinking function, which must not be negative.
+// The bound of hard shrinkage: below 0 no element lies within it.
+Status LowerHardShrink(OpCall& call, const ElementFn& fn) {
+  Scalar bound;
+  REPRISE_RETURN_IF_ERROR(NumberOf(call, "lambd", bound));
+  if (kernels::CategoryOf(bound.dtype) == kernels::Category::kComplex) {
+    return call.Invalid("lambd is complex, expected a real number");
+  }
+  return LowerElementwise(call, fn, {&bound, 1});
+}
+
+// The bound of soft shrinkage, which must not be negative.
 Status LowerShrink(OpCall& call, const ElementFn& fn, std::string_view name) {
   Scalar bound;
   REPRISE_RETURN_IF_ERROR(NumberOf(call, name, bound));
@@ -40,9 +50,9 @@ Status LowerShrink(OpCall& call, const ElementFn& fn, std::string_view name) {
   return LowerElementwise(call, fn, {&bound, 1});
 }
 
-Status LowerHardshrink(OpCall& call) { return LowerShrink(call, kernels::kHardshrinkFn, "lambd"); }
+Status LowerHardshrink(OpCall& call) { return LowerHardShrink(call, kernels::kHardshrinkFn); }
 Status LowerSoftshrink(OpCall& call) { return LowerShrink(call, kernels::kSoftshrinkFn, "lambd"); }
-Status LowerHardshrinkBackward(OpCall& call) { return LowerShrink(call, kernels::kShrinkBackwardFn, "lambd"); }
+Status LowerHardshrinkBackward(OpCall& call) { return LowerHardShrink(call, kernels::kShrinkBackwardFn); }
 Status LowerSoftshrinkBackward(OpCall& call) { return LowerShrink(call, kernels::kShrinkBackwardFn, "lambda"); }
 Status LowerHardtanhBackward(OpCall& call) {
   return LowerGivenNumbers(call, kernels::kHardtanhBackwardFn, {"min", "max"});
@@ -116,6 +126,9 @@ Status LowerLogSigmoidBackward(OpCall& call) {
 
 // ---- PReLU ----
 
+// Dim of the weights that counts channels: the only one, or dim 1 of a shape that broadcasts to that of self.
+int ChannelDim(const Operand& weight) { return weight.rank() > 1 ? 1 : 0; }
+
 // weight as it broadcasts to self: one number for all, or one for each position of dim 1.
 StatusOr<kernels::TensorRef> WeightView(const OpCall& call) {
   const Operand& self = call.Get("self");
@@ -123,16 +136,20 @@ StatusOr<kernels::TensorRef> WeightView(const OpCall& call) {
   kernels::TensorRef view = call.RefOf(self);
   const int64_t channels = self.rank() >= 2 ? self.sizes()[1] : 1;
   const int64_t count = weight.tensor->count;
-  if (weight.rank() > 1 || (count != 1 && count != channels)) {
-    return call.InvalidOperand(weight,
-                               fmt::format("has shape {}, expected [1], or [{}] for the size of dim 1 of self {}",
-                                           ShapeText(weight.sizes()), channels, ShapeText(self.sizes())));
+  const int dim = ChannelDim(weight);
+  bool fits = count == 1 || count == channels;
+  for (int d = 0; d < weight.rank(); ++d) fits = fits && (d == dim || weight.sizes()[static_cast<size_t>(d)] == 1);
+  if (!fits || (weight.rank() > 1 && weight.rank() != self.rank())) {
+    return call.InvalidOperand(
+        weight, fmt::format("has shape {}, expected [1], or [{}] for the size of dim 1 of self {}, or that as a shape "
+                            "that broadcasts to self",
+                            ShapeText(weight.sizes()), channels, ShapeText(self.sizes())));
   }
   const kernels::TensorRef given = call.RefOf(weight);
   view.data = given.data;
   view.dtype = given.dtype;
   for (int d = 0; d < view.rank; ++d) {
-    view.strides[d] = d == 1 && count != 1 ? given.strides[0] : 0;
+    view.strides[d] = d == 1 && count != 1 ? given.strides[dim] : 0;
   }
   return view;
 }
@@ -182,7 +199,8 @@ void RunPreluWeight(const Launch& launch, kernels::Range range, const Launch::Ke
       for (int64_t i = 0; i < n; ++i) sum += x[i] > 0 ? 0 : g[i] * x[i];
     }
     const kernels::TensorRef& out = launch.refs[0];
-    char* at = static_cast<char*>(out.data) + (is_single ? 0 : unit * out.strides[0] * kernels::ItemSize(out.dtype));
+    const int64_t stride = is_single ? 0 : out.strides[out.rank > 1 ? 1 : 0];
+    char* at = static_cast<char*>(out.data) + unit * stride * kernels::ItemSize(out.dtype);
     kernels::FindCast(kernels::DType::kDouble, out.dtype)(reinterpret_cast<const char*>(&sum), 0, at, 0, 1);
   }
 }
