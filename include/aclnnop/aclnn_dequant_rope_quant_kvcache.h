@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-/// aclnnDequantRopeQuantKvcache is not in Reprise yet: a program that calls it does not link. Its parameters
-/// are not public.
+/// aclnnDequantRopeQuantKvcache always fails, with 161002: no formula of its caches and scales is published.
+/// Instead: turn with aclnnApplyRotaryPosEmbV2, quantize and write with aclnnInplaceQuantScatter.
 #ifdef __cplusplus
 ACL_FUNC_VISIBILITY aclnnStatus aclnnDequantRopeQuantKvcacheGetWorkspaceSize(...);
 #else

@@ -11,7 +11,8 @@
 extern "C" {
 #endif
 
-/// aclnnQuantConvolution is not in Reprise yet: a program that calls it does not link.
+/// aclnnQuantConvolution always fails, with 161002: convolutions of int8 are not supported yet. Instead:
+/// convolve with aclnnConvolution and quantize the result with aclnnAscendQuant.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnQuantConvolutionGetWorkspaceSize(const aclTensor *input,
     const aclTensor *weight, const aclTensor *bias, const aclTensor *scale, const aclTensor *offset,
     const aclIntArray *stride, const aclIntArray *padding, const aclIntArray *dilation, bool transposed,
