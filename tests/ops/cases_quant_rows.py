@@ -229,7 +229,7 @@ def fake_quant(op, g):
                     x.float(), scale, zero, torch.tensor([int(enabled)]), low, high_)
                 args["fakeQuantEnabled"] = float(enabled)
             else:
-                out, mask = torch.fake_quantize_per_channel_affine_cachemask(x.float(), scale, zero, axis, low, high_)
+                out, mask = torch.ops.aten.fake_quantize_per_channel_affine_cachemask(x.float(), scale, zero, axis, low, high_)
                 args["axis"] = axis
             yield Case(args, {"out": out.to(dtype), "mask": mask})
 

@@ -14,7 +14,7 @@ MAPS = ((6, 4, 8), (1, 3, 33), (40, 5, 600), (9, 1, 3), (0, 2, 8))
 
 def apart(g, rows, columns, dtype):
     """Scores that rounding does not reorder."""
-    return (g.permutation(rows * columns).reshape(rows, columns) % columns).to(dtype) / 8
+    return (g.permutation(rows * columns).reshape(rows, columns) % columns).to(dtype) / 64
 
 
 @cases("MoeGatingTopKSoftmaxV2")

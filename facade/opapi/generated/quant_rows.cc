@@ -15,6 +15,7 @@
 #include "aclnnop/aclnn_fused_quant_matmul_weight_nz.h"
 #include "aclnnop/aclnn_gelu_quant.h"
 #include "aclnnop/aclnn_group_quant.h"
+#include "aclnnop/aclnn_quant_convolution.h"
 #include "aclnnop/aclnn_quant_matmul_dequant.h"
 #include "aclnnop/aclnn_quant_matmul_reduce_sum.h"
 #include "aclnnop/aclnn_quant_scatter.h"
@@ -294,4 +295,15 @@ aclnnStatus aclnnWeightQuantBatchMatmulNzGetWorkspaceSize(const aclTensor *x, co
 }
 aclnnStatus aclnnWeightQuantBatchMatmulNz(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kWeightQuantBatchMatmulNz, "aclnnWeightQuantBatchMatmulNz", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnQuantConvolutionGetWorkspaceSize(const aclTensor *input, const aclTensor *weight,
+    const aclTensor *bias, const aclTensor *scale, const aclTensor *offset, const aclIntArray *stride,
+    const aclIntArray *padding, const aclIntArray *dilation, bool transposed, const aclIntArray *outputPadding,
+    int64_t groups, int32_t offsetx, const char *roundMode, aclTensor *output, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kQuantConvolution, "aclnnQuantConvolutionGetWorkspaceSize", {input, weight, bias, scale, offset, stride, padding, dilation, transposed, outputPadding, groups, offsetx, roundMode, output}, workspaceSize, executor);
+}
+aclnnStatus aclnnQuantConvolution(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kQuantConvolution, "aclnnQuantConvolution", workspace, workspaceSize, executor, stream);
 }

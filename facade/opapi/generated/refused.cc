@@ -7,7 +7,6 @@
 #include "aclnnop/aclnn_grouped_quant_max.h"
 #include "aclnnop/aclnn_matmul_compress_dequant.h"
 #include "aclnnop/aclnn_quant_batch_matmul_inplace_add.h"
-#include "aclnnop/aclnn_quant_convolution.h"
 #include "aclnnop/aclnn_quant_grouped_matmul_inplace_add.h"
 #include "aclnnop/aclnn_quant_max.h"
 #include "aclnnop/aclnn_swiglu_group_quant.h"
@@ -19,11 +18,11 @@ using reprise::opapi::Refuse;
 
 aclnnStatus aclnnDequantRopeQuantKvcacheGetWorkspaceSize(...) {
   return Refuse("aclnnDequantRopeQuantKvcacheGetWorkspaceSize", "aclnnDequantRopeQuantKvcache",
-                "no formula of its caches and scales is published", "turn with aclnnApplyRotaryPosEmbV2, quantize and write with aclnnInplaceQuantScatter");
+                "it turns, scales and writes caches in one step, which is not supported yet", "turn with aclnnApplyRotaryPosEmbV2, quantize and write with aclnnInplaceQuantScatter");
 }
 aclnnStatus aclnnDequantRopeQuantKvcache(void*, uint64_t, aclOpExecutor*, aclrtStream) {
   return Refuse("aclnnDequantRopeQuantKvcache", "aclnnDequantRopeQuantKvcache",
-                "no formula of its caches and scales is published", "turn with aclnnApplyRotaryPosEmbV2, quantize and write with aclnnInplaceQuantScatter");
+                "it turns, scales and writes caches in one step, which is not supported yet", "turn with aclnnApplyRotaryPosEmbV2, quantize and write with aclnnInplaceQuantScatter");
 }
 
 aclnnStatus aclnnGroupedDynamicBlockQuantGetWorkspaceSize(const aclTensor*, const aclTensor*, double, char*, int64_t,
@@ -75,17 +74,6 @@ aclnnStatus aclnnQuantBatchMatmulInplaceAddGetWorkspaceSize(const aclTensor*, co
 aclnnStatus aclnnQuantBatchMatmulInplaceAdd(void*, uint64_t, aclOpExecutor*, aclrtStream) {
   return Refuse("aclnnQuantBatchMatmulInplaceAdd", "aclnnQuantBatchMatmulInplaceAdd",
                 "it multiplies floating numbers of 8 bits (float8), which this device does not have", "multiply with aclnnQuantMatmulV5 and add with aclnnInplaceAdd");
-}
-
-aclnnStatus aclnnQuantConvolutionGetWorkspaceSize(const aclTensor*, const aclTensor*, const aclTensor*,
-    const aclTensor*, const aclTensor*, const aclIntArray*, const aclIntArray*, const aclIntArray*, bool,
-    const aclIntArray*, int64_t, int32_t, const char*, aclTensor*, uint64_t*, aclOpExecutor**) {
-  return Refuse("aclnnQuantConvolutionGetWorkspaceSize", "aclnnQuantConvolution",
-                "convolutions of int8 are not supported yet", "convolve with aclnnConvolution and quantize the result with aclnnAscendQuant");
-}
-aclnnStatus aclnnQuantConvolution(void*, uint64_t, aclOpExecutor*, aclrtStream) {
-  return Refuse("aclnnQuantConvolution", "aclnnQuantConvolution",
-                "convolutions of int8 are not supported yet", "convolve with aclnnConvolution and quantize the result with aclnnAscendQuant");
 }
 
 aclnnStatus aclnnQuantGroupedMatmulInplaceAddGetWorkspaceSize(...) {

@@ -558,12 +558,14 @@ Status ReduceSumShape(OpCall& call) {
     return call.Invalid(fmt::format("x1 {} and x2 {} cannot be multiplied", ShapeText(product.a->sizes()),
                                     ShapeText(product.b->sizes())));
   }
-  if (product.row_scale == nullptr || product.scale == nullptr) {
-    return call.Invalid(fmt::format("{} is null", product.row_scale == nullptr ? "x1Scale" : "x2Scale"),
+  const Operand* const row_scale = call.Find("x1Scale");
+  const Operand* const scale = call.Find("x2Scale");
+  if (row_scale == nullptr || scale == nullptr) {
+    return call.Invalid(fmt::format("{} is null", row_scale == nullptr ? "x1Scale" : "x2Scale"),
                         "both scales are needed");
   }
-  REPRISE_RETURN_IF_ERROR(call.CheckShape(*product.row_scale, {a.sizes, 2}, [] { return "one for each row of x1:"; }));
-  REPRISE_RETURN_IF_ERROR(call.CheckCount(*product.scale, {b.sizes + 2, 1}, [] { return "one for each column of x2:"; }));
+  REPRISE_RETURN_IF_ERROR(call.CheckShape(*row_scale, {a.sizes, 2}, [] { return "one for each row of x1:"; }));
+  REPRISE_RETURN_IF_ERROR(call.CheckCount(*scale, {b.sizes + 2, 1}, [] { return "one for each column of x2:"; }));
   const int64_t shape[] = {a.sizes[1], b.sizes[2]};
   return call.CheckShape(call.outputs[0], shape, [] { return "the shape"; });
 }
