@@ -220,8 +220,9 @@ def fake_quant(op, g):
             x = g.tensor(shape, dtype) * 20
             axis = number % len(shape) if shape else 0
             n = 1 if tensor else shape[axis]
-            scale, zero = g.tensor([n], torch.float32, "positive") + 0.05, g.index([n], 9, torch.int32) - 4
             low, high_ = (0, 255) if number % 2 else (-128, 127)
+            scale, zero = g.tensor([n], torch.float32, "positive") + 0.05, g.index([n], 9, torch.int32) + low // 32
+            zero = zero.clamp(min=low)
             enabled = number % 4 != 0 or not tensor
             args = {"self": x, "scale": scale, "zeroPoint": zero, "quantMin": low, "quantMax": high_}
             if tensor:
