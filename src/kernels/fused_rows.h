@@ -43,8 +43,8 @@ struct SwigluOperands {
   TensorRef step;           ///< float32, one for each row; of dynamic ones
   enum class Mode : uint8_t { kPlain, kStatic, kDynamic } mode = Mode::kPlain;
   bool activates_left = true, interleaves = false, clips = false;
-  bool holds_ends = false;   ///< group_counts tells where groups end
-  bool multiplies = false;   ///< static: by scale, instead of dividing by it
+  bool holds_ends = false;  ///< group_counts tells where groups end
+  bool multiplies = false;  ///< static: by scale, instead of dividing by it
   float limit = 0, alpha = 1, shift = 0;
 };
 int64_t SwigluScratchBytes(int64_t n);

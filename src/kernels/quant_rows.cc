@@ -116,8 +116,8 @@ void QuantizeDynamically(const DynamicQuantization& o, Range rows) {
     }
     const Extent extent = is_shared ? all : ExtentOf(o.x, o.smooth, row);
     const bool is_symmetric = o.offset.data == nullptr;
-    const float step = is_symmetric ? extent.Most() * o.ratio / o.top
-                                    : (extent.greatest - extent.least) / (range.top - range.bottom);
+    const float step =
+        is_symmetric ? extent.Most() * o.ratio / o.top : (extent.greatest - extent.least) / (range.top - range.bottom);
     const float zero = is_symmetric || step == 0 ? 0.0F : range.top - extent.greatest / step;
     if (!is_shared || row % o.share == 0) {
       const int64_t place = is_shared ? row / o.share : row;

@@ -99,8 +99,7 @@ void ListSorted(const TensorRef& sorted_indices, int64_t choices, int64_t tokens
   }
 }
 
-void GatherPairs(const TensorRef& from, const int64_t* token, const int64_t* expert, const TensorRef& out,
-                 Range rows) {
+void GatherPairs(const TensorRef& from, const int64_t* token, const int64_t* expert, const TensorRef& out, Range rows) {
   for (int64_t i = rows.begin; i < rows.end; ++i) {
     PutNumber(out, i, IsPair(from, token[i], expert[i]) ? Number(from, token[i] * from.sizes[1] + expert[i]) : 0.0F);
   }
@@ -282,8 +281,7 @@ void TopKSoftmax(const TensorRef& x, const TensorRef& finished, bool divides, co
     NormalizeScores(p, columns, false);
     if (all.data != nullptr) row_io::Write(all, row, columns, p);
     for (int64_t c = 0; c < columns; ++c) order[c] = static_cast<int32_t>(c);
-    std::partial_sort(order, order + k, order + columns,
-                      [p](int32_t a, int32_t b) { return IsChosenBefore(p, a, b); });
+    std::partial_sort(order, order + k, order + columns, [p](int32_t a, int32_t b) { return IsChosenBefore(p, a, b); });
     float sum = 0;
     for (int64_t j = 0; j < k; ++j) sum += p[order[j]];
     const bool is_finished = finished.data != nullptr && Word(finished, row) != 0;

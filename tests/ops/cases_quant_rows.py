@@ -220,6 +220,8 @@ def fake_quant(op, g):
             x = g.tensor(shape, dtype) * 20
             axis = number % len(shape) if shape else 0
             n = 1 if tensor else shape[axis]
+            if not n:
+                continue
             low, high_ = (0, 255) if number % 2 else (-128, 127)
             scale, zero = g.tensor([n], torch.float32, "positive") + 0.05, g.index([n], 9, torch.int32) + low // 32
             zero = zero.clamp(min=low)

@@ -81,11 +81,6 @@ def test_products_of_integers():
     numbers, step = by_rows(x.float())
     wanted = (numbers @ weight.float().t()) * scale * step.unsqueeze(1)
     near(torch_npu.npu_quant_matmul_dequant(x.npu(), weight.npu(), scale.npu(), quant_mode="pertoken"), wanted)
-    a, b = int8(3, 5, 16), int8(3, 16, 8)
-    row, column = torch.rand(3, 5), (torch.rand(8) / 900).bfloat16()
-    wanted = ((a.float() @ b.float()) * row.unsqueeze(-1)).sum(0) * column.float()
-    near(torch_npu.npu_quant_matmul_reduce_sum(a.npu(), torch_npu.npu_format_cast(b.npu(), 29), x1_scale=row.npu(),
-                                               x2_scale=column.npu()), wanted)
     image, kernel = int8(1, 4, 6, 6), int8(3, 4, 3, 3)
     scales = torch.rand(3) / 90000
     packed = torch_npu.npu_trans_quant_param(scales.npu())
@@ -190,3 +185,27 @@ def test_products_in_groups():
     numbers, step = by_rows(half.float())
     wanted = torch.stack([numbers[i] @ weight[e].float() for i, e in enumerate(group)]) * scale[group] * step.unsqueeze(1)
     near(torch_npu.npu_quant_grouped_matmul_dequant(half.npu(), turned.npu(), scale.npu(), ends.npu()), wanted)
+
+
+def unpacked(words):
+    parts = torch.stack([(words.long() >> (4 * place)) & 15 for place in range(8)], -1).flatten(-2)
+    return torch.where(parts >= 8, parts - 16, parts)
+
+
+def test_rows_that_are_turned_or_scattered():
+    x, left, right = torch.randn(2, 4, 16).half(), torch.randn(4, 4).half(), torch.randn(16, 16).half()
+    words, scales = torch_npu.npu_kronecker_quant(x.npu(), left.npu(), right.npu(), clip_ratio=0.9)
+    turned = left.float() @ x.float() @ right.float()
+    step = turned.abs().amax((1, 2)) * 0.9 / 7
+    near(scales, step)
+    assert (unpacked(words.cpu()) - (turned / step.view(2, 1, 1)).round().clamp(-8, 7)).abs().max() <= 1
+    cache, index = int8(2, 6, 32), torch.tensor([1, 4], dtype=torch.int32)
+    updates, scale = torch.randn(2, 2, 32).half(), (torch.rand(32) / 20 + 0.01).half()
+    wanted = cache.clone()
+    for batch, first in enumerate(index.tolist()):
+        wanted[batch, first:first + 2] = (updates[batch].float() / scale.float()).round().clamp(-128, 127)
+    near(torch_npu.npu_quant_scatter_(cache.npu(), index.npu(), updates.npu(), scale.npu()), wanted)
+    rows = torch.randn(3, 32).half()
+    y, steps = torch_npu.npu_dynamic_quant(rows.npu(), quant_mode="pertensor")
+    near(y, (rows.float() / rows.float().abs().max() * 127).round())
+    near(steps.reshape(1), rows.float().abs().max().reshape(1) / 127)

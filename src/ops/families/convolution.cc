@@ -231,8 +231,8 @@ Status QuantConvolutionTypes(OpCall& call) {
   }
   const Operand& scale = call.Get("scale");
   if (scale.dtype == DType::kFloat || scale.dtype == DType::kInt64 || scale.dtype == DType::kUInt64) return {};
-  return call.InvalidOperand(scale, fmt::format("has {}, expected float32, or 64 bits of aclnnTransQuantParamV2",
-                                                kernels::Name(scale.dtype)));
+  return call.InvalidOperand(
+      scale, fmt::format("has {}, expected float32, or 64 bits of aclnnTransQuantParamV2", kernels::Name(scale.dtype)));
 }
 
 Status QuantConvolutionShape(OpCall& call) {

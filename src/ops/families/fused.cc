@@ -339,8 +339,8 @@ Status SwigluShape(OpCall& call) {
   if (IsSwigluQuant(call) && call.outputs[0].dtype == DType::kInt32) {
     constexpr int64_t kNumbers = 8;  // of 4 bits in a word
     if (width / 2 % kNumbers != 0) {
-      return call.InvalidOperand(x, fmt::format("has shape {}, half of whose last dim is no multiple of {}",
-                                                ShapeText(x.sizes()), kNumbers));
+      return call.InvalidOperand(
+          x, fmt::format("has shape {}, half of whose last dim is no multiple of {}", ShapeText(x.sizes()), kNumbers));
     }
     shape[shape.size() - 1] /= kNumbers;
   }

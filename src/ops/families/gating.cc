@@ -148,9 +148,10 @@ Status TableGatingShape(OpCall& call) {
   const Operand* const ids = call.Find("inputIdsOptional");
   const Operand* const table = call.Find("tid2eidOptional");
   if ((ids == nullptr) != (table == nullptr)) {
-    return call.Invalid(fmt::format("{} is null, but {} is not", ids == nullptr ? "inputIdsOptional" : "tid2eidOptional",
-                                    ids == nullptr ? "tid2eidOptional" : "inputIdsOptional"),
-                        "pass both or none");
+    return call.Invalid(
+        fmt::format("{} is null, but {} is not", ids == nullptr ? "inputIdsOptional" : "tid2eidOptional",
+                    ids == nullptr ? "tid2eidOptional" : "inputIdsOptional"),
+        "pass both or none");
   }
   if (ids == nullptr) return {};
   REPRISE_RETURN_IF_ERROR(

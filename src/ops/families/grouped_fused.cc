@@ -47,7 +47,9 @@ Status CheckListType(const OpCall& call) {
   return call.Invalid(fmt::format("groupListType is {}, expected 0 or 1", type), "0: ends, 1: counts");
 }
 
-int64_t ListTypeOf(const OpCall& call) { return call.Has("groupListType") ? call.Int("groupListType") : grouped::kEnds; }
+int64_t ListTypeOf(const OpCall& call) {
+  return call.Has("groupListType") ? call.Int("groupListType") : grouped::kEnds;
+}
 
 void SwapMatrixDims(TensorRef& ref) {
   std::swap(ref.sizes[ref.rank - 1], ref.sizes[ref.rank - 2]);
@@ -101,8 +103,8 @@ Status GroupedAddTypes(OpCall& call) {
   const Operand& y = call.outputs[0];
   call.compute = x.dtype;
   if (weight.dtype != x.dtype) {
-    return call.InvalidOperand(weight, fmt::format("has {}, expected the type {} of x", kernels::Name(weight.dtype),
-                                                   kernels::Name(x.dtype)));
+    return call.InvalidOperand(
+        weight, fmt::format("has {}, expected the type {} of x", kernels::Name(weight.dtype), kernels::Name(x.dtype)));
   }
   if (y.dtype == DType::kFloat) return {};
   return call.InvalidOperand(y, fmt::format("has {}, expected float32", kernels::Name(y.dtype)));
@@ -114,8 +116,8 @@ Status GroupedAddShape(OpCall& call) {
   const Operand& list = call.Get("groupList");
   const Operand& y = call.outputs[0];
   if (!call.Bool("transposeX") || call.Bool("transposeWeight") || call.Int("groupType") != grouped::kSplitDepth) {
-    return call.Invalid(fmt::format("transposeX, transposeWeight and groupType are {}, {} and {}", call.Bool("transposeX"),
-                                    call.Bool("transposeWeight"), call.Int("groupType")),
+    return call.Invalid(fmt::format("transposeX, transposeWeight and groupType are {}, {} and {}",
+                                    call.Bool("transposeX"), call.Bool("transposeWeight"), call.Int("groupType")),
                         "pass true, false and 2: groups are rows of x and of weight");
   }
   REPRISE_RETURN_IF_ERROR(CheckListType(call));
@@ -201,8 +203,8 @@ Status SwigluProductTypes(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(CheckInt8(call, *product.x));
   for (const Operand& weight : product.weights) REPRISE_RETURN_IF_ERROR(CheckInt8(call, weight));
   REPRISE_RETURN_IF_ERROR(CheckInt8(call, *product.out));
-  REPRISE_RETURN_IF_ERROR(RefuseOperands(call, {"bias", "offset", "biasOptional"},
-                                         "products with it are not supported yet"));
+  REPRISE_RETURN_IF_ERROR(
+      RefuseOperands(call, {"bias", "offset", "biasOptional"}, "products with it are not supported yet"));
   for (const Operand& each : call.List("weightAssistMatrixOptional")) {
     if (each.tensor->count == 0) continue;
     return call.InvalidOperand(each, "is given, but it belongs to weights of 4 bits, which are not supported yet",
@@ -241,8 +243,8 @@ Status SwigluProductShape(OpCall& call) {
   }
   const int64_t scales[] = {groups, width};
   if (product.scales.size() != 1) {
-    return call.Invalid(fmt::format("weightScale has {} tensors, expected one of {}", product.scales.size(),
-                                    ShapeText(scales)));
+    return call.Invalid(
+        fmt::format("weightScale has {} tensors, expected one of {}", product.scales.size(), ShapeText(scales)));
   }
   REPRISE_RETURN_IF_ERROR(call.CheckShape(product.scales[0], scales, [] { return "a row for each group,"; }));
   REPRISE_RETURN_IF_ERROR(call.CheckShape(*product.row_scale, {&m, 1}, [] { return "one for each row of x:"; }));
@@ -312,7 +314,8 @@ StatusOr<RoutedProduct> RoutedProductOf(const OpCall& call) {
                                  .logit = FindEither(call, "logit", "logitOptional"),
                                  .index = FindEither(call, "rowIndex", "rowIndexOptional"),
                                  .out = &call.Get("out")};
-  for (const auto& [operand, name] : {std::pair(product.scale, "scaleOptional"), {product.list, "groupListOptional"},
+  for (const auto& [operand, name] : {std::pair(product.scale, "scaleOptional"),
+                                      {product.list, "groupListOptional"},
                                       {product.index, "rowIndexOptional"}}) {
     if (operand != nullptr) continue;
     return call.Invalid(fmt::format("{} is null, but the result is made of rows by it", name), "pass a tensor for it");
@@ -347,7 +350,6 @@ Status RoutedProductShape(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(CheckGroupedRank(call, *product.x, 2));
   REPRISE_RETURN_IF_ERROR(CheckGroupedRank(call, *product.weight, 3));
   REPRISE_RETURN_IF_ERROR(CheckGroupedRank(call, *product.list, 1));
-  REPRISE_RETURN_IF_ERROR(CheckGroupedRank(call, *product.out, 2));
   const bool is_turned = call.Bool("transposeX2");
   const int64_t m = product.x->sizes()[0];
   const int64_t groups = product.list->sizes()[0];
@@ -363,7 +365,10 @@ Status RoutedProductShape(OpCall& call) {
     if (each == nullptr) continue;
     REPRISE_RETURN_IF_ERROR(call.CheckShape(*each, {&m, 1}, [] { return "one for each row of x1:"; }));
   }
-  const int64_t rows[] = {product.out->sizes()[0], n};
+  const int64_t batch = n != 0                     ? product.out->tensor->count / n
+                        : product.out->rank() == 2 ? product.out->sizes()[0]
+                                                   : 0;
+  const int64_t rows[] = {batch, n};
   REPRISE_RETURN_IF_ERROR(call.CheckShape(*product.out, rows, [] { return "columns as x2:"; }));
   if (product.shared == nullptr) return {};
   const int64_t first = call.Int("sharedInputOffset");
@@ -476,8 +481,9 @@ Status DequantProductTypes(OpCall& call) {
                                            kernels::Name(product.scale->dtype)));
   }
   if (product.out->dtype == product.x->dtype) return {};
-  return call.InvalidOperand(*product.out, fmt::format("has {}, expected the type {} of x",
-                                                       kernels::Name(product.out->dtype), kernels::Name(product.x->dtype)));
+  return call.InvalidOperand(*product.out,
+                             fmt::format("has {}, expected the type {} of x", kernels::Name(product.out->dtype),
+                                         kernels::Name(product.x->dtype)));
 }
 
 Status DequantProductShape(OpCall& call) {
@@ -495,10 +501,9 @@ Status DequantProductShape(OpCall& call) {
   const size_t last = sizes.size() - 1;
   const int64_t n = sizes[product.is_turned ? last - 1 : last];
   if (sizes[product.is_turned ? last : last - 1] != k) {
-    return call.InvalidOperand(*product.weight, fmt::format("has shape {}{}, expected a depth of {} as x {}",
-                                                            GroupText(*product.weight),
-                                                            product.is_turned ? " transposed" : "", k,
-                                                            GroupText(*product.x)));
+    return call.InvalidOperand(*product.weight,
+                               fmt::format("has shape {}{}, expected a depth of {} as x {}", GroupText(*product.weight),
+                                           product.is_turned ? " transposed" : "", k, GroupText(*product.x)));
   }
   Dims columns;
   if (has_groups) {
@@ -607,7 +612,8 @@ Status LowerDequantProduct(OpCall& call) {
   const int64_t k = product.x->sizes()[1];
   const int64_t n = product.out->sizes()[1];
   if (m == 0 || n == 0) return {};
-  if (k == 0) return call.InvalidOperand(*product.x, fmt::format("has shape {}, expected columns", GroupText(*product.x)));
+  if (k == 0)
+    return call.InvalidOperand(*product.x, fmt::format("has shape {}, expected columns", GroupText(*product.x)));
   const QuantizedRows rows = AddQuantizedRows(call, product);
   if (product.list != nullptr) {
     const int64_t groups = product.list->sizes()[0];
@@ -642,8 +648,8 @@ Status LowerDequantProduct(OpCall& call) {
   call.Read(launch, *product.weight, weight);
   launch.units = kernels::MatMulUnitCount(rows.numbers, weight, launch.compute, sums);
   launch.grain = GrainOfProduct(m * n * k / std::max<int64_t>(1, launch.units));
-  call.AddScratch(launch, static_cast<uint64_t>(
-                              kernels::MatMulScratchBytes(rows.numbers, weight, launch.compute, sums)));
+  call.AddScratch(launch,
+                  static_cast<uint64_t>(kernels::MatMulScratchBytes(rows.numbers, weight, launch.compute, sums)));
   Launch& finish = call.AddLaunch(RunPlainDequantize);
   call.Write(finish, *product.out);
   call.ReadTemporary(finish, sums);

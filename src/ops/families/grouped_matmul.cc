@@ -305,7 +305,7 @@ struct Groups {
   int64_t group_type = kNoSplit;
   int64_t list_type = kEnds;
   int64_t count = 0;
-  bool is_known = false;  // the caller's shapes or numbers say where groups begin
+  bool is_known = false;          // the caller's shapes or numbers say where groups begin
   std::span<const int64_t> ends;  // of rows, as numbers of the caller
 
   int64_t RowsOf(int64_t e) const {
@@ -527,10 +527,9 @@ Status CheckGroupedOptions(const OpCall& call, const Groups& groups) {
     return call.Invalid(fmt::format("splitItem is {}, expected a value from 0 to 3", split_item));
   }
   if (call.Has("quantGroupSize") && call.Int("quantGroupSize") != 0) {
-    return call.Invalid(
-        fmt::format("quantGroupSize is {}, but scales of parts of the depth are not supported yet",
-                    call.Int("quantGroupSize")),
-        "pass 0");
+    return call.Invalid(fmt::format("quantGroupSize is {}, but scales of parts of the depth are not supported yet",
+                                    call.Int("quantGroupSize")),
+                        "pass 0");
   }
   if (groups.is_integer) return {};
   return RefuseGiven(call, {"scaleOptional", "perTokenScaleOptional"}, "scales of a product of floating numbers are");
@@ -594,14 +593,14 @@ Status CheckGroupEnds(const OpCall& call, const Groups& groups) {
   int64_t before = 0;
   for (const int64_t end : groups.ends) {
     if (end < before) {
-      return call.Invalid(fmt::format("groupListOptional is {}, expected ends that ascend from 0",
-                                      ShapeText(groups.ends)));
+      return call.Invalid(
+          fmt::format("groupListOptional is {}, expected ends that ascend from 0", ShapeText(groups.ends)));
     }
     before = end;
   }
   if (before == groups.x[0].sizes()[0]) return {};
-  return call.Invalid(fmt::format("groupListOptional is {}, but x[0] has {} rows", ShapeText(groups.ends),
-                                  groups.x[0].sizes()[0]));
+  return call.Invalid(
+      fmt::format("groupListOptional is {}, but x[0] has {} rows", ShapeText(groups.ends), groups.x[0].sizes()[0]));
 }
 
 // The result that group e writes to, its own or that of all.
@@ -674,8 +673,8 @@ Status LowerKnownGroups(OpCall& call, const Groups& groups) {
     TensorRef x = call.RefOf(x_operand);
     TensorRef y = call.RefOf(y_operand);
     const int64_t rows = groups.x.size() > 1 || groups.count == 1 ? x.sizes[0]
-                         : !groups.ends.empty()                     ? groups.RowsOf(e)
-                                                                    : y.sizes[0];
+                         : !groups.ends.empty()                   ? groups.RowsOf(e)
+                                                                  : y.sizes[0];
     if (groups.x.size() == 1 && groups.count > 1) Narrow(x, 0, row, rows);
     if (groups.y.size() == 1 && groups.count > 1) Narrow(y, 0, row, rows);
     row += rows;

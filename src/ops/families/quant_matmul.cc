@@ -93,8 +93,8 @@ Status QuantMatmulTypes(OpCall& call) {
     return call.InvalidOperand(operand, fmt::format("has {}, expected int8", DTypeText(operand.type_number)),
                                "numbers of 4 bits are not supported yet");
   }
-  for (const char* name : {"yScale", "x1Offset", "yOffset", "yScaleOptional", "x1OffsetOptional", "yOffsetOptional",
-                           "x3Optional"}) {
+  for (const char* name :
+       {"yScale", "x1Offset", "yOffset", "yScaleOptional", "x1OffsetOptional", "yOffsetOptional", "x3Optional"}) {
     if (const Operand* operand = FindFilled(call, {name})) {
       return call.InvalidOperand(*operand, "is given, but is not supported yet", "pass null");
     }
@@ -120,7 +120,8 @@ Status QuantMatmulShape(OpCall& call) {
   if (a.sizes[a.rank - 1] != b.sizes[b.rank - 2] ||
       !Broadcast({a.sizes, static_cast<size_t>(a.rank - 2)}, {b.sizes, static_cast<size_t>(b.rank - 2)}, shape)) {
     return call.Invalid(fmt::format("x1 {}{} and x2 {}{} cannot be multiplied", ShapeText(product.a->sizes()),
-                                    IsTransposed(call, "transposeX1") ? " transposed" : "", ShapeText(product.b->sizes()),
+                                    IsTransposed(call, "transposeX1") ? " transposed" : "",
+                                    ShapeText(product.b->sizes()),
                                     IsTransposed(call, "transposeX2") ? " transposed" : ""));
   }
   shape.push_back(m);
@@ -463,18 +464,20 @@ Status QuantPermutedTypes(OpCall& call) {
                         "pass the type of out");
   }
   if (call.Int("groupSize") == 0) return {};
-  return call.Invalid(
-      fmt::format("groupSize is {}, but scales of groups are not supported yet", call.Int("groupSize")), "pass 0");
+  return call.Invalid(fmt::format("groupSize is {}, but scales of groups are not supported yet", call.Int("groupSize")),
+                      "pass 0");
 }
 
 Status QuantPermutedShape(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(PermutedShape3(call));
   PermutedProduct product;
   REPRISE_RETURN_IF_ERROR(DescribePermuted(call, product));
-  if (call.Find("x2Scale") == nullptr) return call.Invalid("x2Scale is null", "pass one number, or one for each column");
+  if (call.Find("x2Scale") == nullptr)
+    return call.Invalid("x2Scale is null", "pass one number, or one for each column");
   for (const auto& [name, size] : {std::pair("x1Scale", product.a.sizes[1]), {"x2Scale", product.b.sizes[2]}}) {
     const Operand* const operand = call.Find(name);
-    if (operand == nullptr || (operand->rank() == 1 && (operand->tensor->count == 1 || operand->tensor->count == size))) {
+    if (operand == nullptr ||
+        (operand->rank() == 1 && (operand->tensor->count == 1 || operand->tensor->count == size))) {
       continue;
     }
     return call.InvalidOperand(*operand,
@@ -506,8 +509,8 @@ Status DequantBiasShape(OpCall& call) {
     REPRISE_RETURN_IF_ERROR(call.CheckShape(*operand, x.sizes().last(1), [] { return "one for each column of x:"; }));
   }
   if (bias != nullptr && !kSingleAndHalfTypes.Has(bias->dtype) && bias->dtype != DType::kInt32) {
-    return call.InvalidOperand(*bias, fmt::format("has {}, expected int32, float32, float16 or bfloat16",
-                                                  kernels::Name(bias->dtype)));
+    return call.InvalidOperand(
+        *bias, fmt::format("has {}, expected int32, float32, float16 or bfloat16", kernels::Name(bias->dtype)));
   }
   const Operand* const rows = call.Find("activateScaleOptional");
   if (rows == nullptr) return {};
@@ -548,9 +551,9 @@ Status ReduceSumShape(OpCall& call) {
   }
   const std::span<const int64_t> dims = call.Ints("dims");
   if (dims.size() != 1 || dims[0] != 0 || call.Bool("keepDims")) {
-    return call.Invalid(fmt::format("dims is {} and keepDims {}, expected [0] and false", ShapeText(dims),
-                                    call.Bool("keepDims")),
-                        "products are added over the dim 0");
+    return call.Invalid(
+        fmt::format("dims is {} and keepDims {}, expected [0] and false", ShapeText(dims), call.Bool("keepDims")),
+        "products are added over the dim 0");
   }
   const TensorRef& a = product.left;
   const TensorRef& b = product.right;

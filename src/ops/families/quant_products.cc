@@ -52,8 +52,7 @@ void FinishFloatProduct(OpCall& call, Launch& launch) {
   launch.compute = DType::kFloat;
   launch.units = kernels::MatMulUnitCount(a, b, launch.compute, out);
   if (launch.units == 0) return;
-  launch.grain =
-      GrainOfProduct(kernels::ElementCount(out) / launch.units * std::max<int64_t>(1, a.sizes[a.rank - 1]));
+  launch.grain = GrainOfProduct(kernels::ElementCount(out) / launch.units * std::max<int64_t>(1, a.sizes[a.rank - 1]));
   call.AddScratch(launch, static_cast<uint64_t>(kernels::MatMulScratchBytes(a, b, launch.compute, out)));
 }
 
@@ -123,11 +122,8 @@ Status LowerFlatQuant(OpCall& call) {
   call.Write(launch, call.Get("quantScale"));
   call.ReadTemporary(launch, turned);
   call.ReadTemporary(launch, extent);
-  launch.state = std::make_shared<const kernels::DynamicQuantization>(
-      kernels::DynamicQuantization{.share = height,
-                                   .top = kTopOfInt4,
-                                   .ratio = static_cast<float>(call.Real("clipRatio")),
-                                   .is_packed = true});
+  launch.state = std::make_shared<const kernels::DynamicQuantization>(kernels::DynamicQuantization{
+      .share = height, .top = kTopOfInt4, .ratio = static_cast<float>(call.Real("clipRatio")), .is_packed = true});
   launch.units = rows;
   launch.grain = GrainOf(x.sizes()[2] * 6);
   return {};

@@ -51,9 +51,9 @@ Status CheckIntegerTarget(OpCall& call, const Operand& y, std::span<const int64_
   if (IsPackedTarget(y)) {
     int64_t& last = shape[shape.size() - 1];
     if (last % kNumbersOfWord != 0) {
-      return call.InvalidOperand(y, fmt::format("has int32, but the last dim {} is no multiple of {}", last,
-                                                kNumbersOfWord),
-                                 "an int32 of the output holds eight 4-bit numbers");
+      return call.InvalidOperand(
+          y, fmt::format("has int32, but the last dim {} is no multiple of {}", last, kNumbersOfWord),
+          "an int32 of the output holds eight 4-bit numbers");
     }
     last /= kNumbersOfWord;
   }
@@ -307,9 +307,8 @@ Status LowerDynamicModes(OpCall& call) {
   } else {
     call.ReadOptional(launch, nullptr);
   }
-  launch.state = std::make_shared<const kernels::DynamicQuantization>(
-      kernels::DynamicQuantization{.share = rows, .top = IsPackedTarget(y) ? 7.0F : 127.0F,
-                                   .is_packed = IsPackedTarget(y)});
+  launch.state = std::make_shared<const kernels::DynamicQuantization>(kernels::DynamicQuantization{
+      .share = rows, .top = IsPackedTarget(y) ? 7.0F : 127.0F, .is_packed = IsPackedTarget(y)});
   launch.units = rows;
   launch.grain = GrainOf(width * 2 * kQuantCost);
   return {};
@@ -440,9 +439,9 @@ Status AntiQuantShape(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(CheckRankOf(call, x, 1));
   const int64_t number = call.Int("dstType");
   if (number != y.type_number) {
-    return call.Invalid(fmt::format("dstType is {}, but y has {}", DTypeText(static_cast<int32_t>(number)),
-                                    kernels::Name(y.dtype)),
-                        "pass the type of y");
+    return call.Invalid(
+        fmt::format("dstType is {}, but y has {}", DTypeText(static_cast<int32_t>(number)), kernels::Name(y.dtype)),
+        "pass the type of y");
   }
   Dims shape(x.sizes().data(), x.sizes().size());
   if (x.dtype == DType::kInt32) shape[shape.size() - 1] *= kNumbersOfWord;
@@ -580,7 +579,8 @@ Status LowerFakeQuant(OpCall& call) {
   launch.ints.push_back(call.Int("quantMin"));
   launch.ints.push_back(call.Int("quantMax"));
   launch.ints.push_back(!call.Has("fakeQuantEnabled") || call.Real("fakeQuantEnabled") != 0 ? 1 : 0);
-  for (const char* name : {"out", "mask"}) call.Write(launch, call.Get(name), AtLeastOneDim(call.RefOf(call.Get(name))));
+  for (const char* name : {"out", "mask"})
+    call.Write(launch, call.Get(name), AtLeastOneDim(call.RefOf(call.Get(name))));
   call.Read(launch, x, AtLeastOneDim(call.RefOf(x)));
   const int64_t n = x.rank() == 0 ? 1 : x.sizes()[static_cast<size_t>(axis)];
   for (const char* name : {"scale", "zeroPoint"}) {
@@ -626,9 +626,9 @@ Status QuantScatterShape(OpCall& call) {
                                                     : updates.sizes()[d] == self.sizes()[d];
   }
   if (!fits) {
-    return call.InvalidOperand(updates, fmt::format("has shape {}, for selfRef {}, {} indices and axis {}",
-                                                    QuantShapeText(updates), QuantShapeText(self), index.sizes()[0],
-                                                    axis));
+    return call.InvalidOperand(
+        updates, fmt::format("has shape {}, for selfRef {}, {} indices and axis {}", QuantShapeText(updates),
+                             QuantShapeText(self), index.sizes()[0], axis));
   }
   REPRISE_RETURN_IF_ERROR(CheckSpread(call, call.Find("quantScales"), updates, along));
   return CheckSpread(call, call.Find("quantZeroPoints"), updates, along);

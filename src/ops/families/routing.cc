@@ -280,7 +280,8 @@ Status ExpandShape(OpCall& call) {
       quantization == RowQuantization::kDynamic || (quantization == RowQuantization::kNone && parts.scale != nullptr);
   if (has_scales && parts.scale_out != nullptr) REPRISE_RETURN_IF_ERROR(check(parts.scale_out, {&setup.rows, 1}));
   if (quantization == RowQuantization::kDynamic && parts.scale_out == nullptr) {
-    return Error(kOperatorArgumentNull, fmt::format("{}: {} is null, but quantMode is 1", call.op.name, ScaleOutName(call)))
+    return Error(kOperatorArgumentNull,
+                 fmt::format("{}: {} is null, but quantMode is 1", call.op.name, ScaleOutName(call)))
         .Hint("pass an aclTensor for it, or leave out what asks for it");
   }
   switch (quantization) {
@@ -386,10 +387,11 @@ const Operand* FindFirstOf(const OpCall& call, std::initializer_list<std::string
 
 // What aclnnMoeFinalizeRoutingV4 takes beyond the second version.
 Status CheckChoices(const OpCall& call, CombineParts& parts) {
-  for (const char* name : {"oriXOptional", "constExpertAlpha1Optional", "constExpertAlpha2Optional",
-                           "constExpertVOptional"}) {
+  for (const char* name :
+       {"oriXOptional", "constExpertAlpha1Optional", "constExpertAlpha2Optional", "constExpertVOptional"}) {
     if (const Operand* operand = call.Find(name)) {
-      return call.InvalidOperand(*operand, "is given, but experts that copy or are constant are not supported", "pass null");
+      return call.InvalidOperand(*operand, "is given, but experts that copy or are constant are not supported",
+                                 "pass null");
     }
   }
   for (const char* name : {"zeroExpertRangeOptional", "copyExpertRangeOptional", "constExpertRangeOptional"}) {

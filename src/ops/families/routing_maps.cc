@@ -186,8 +186,9 @@ void AddTakenRows(OpCall& call, const Operand& out, const Operand& rows, const T
 StatusOr<int64_t> CapacityOf(const OpCall& call, std::string_view pads, int64_t rows, int64_t experts, int64_t tokens) {
   if (!call.Bool(pads)) return 0;
   if (experts > 0 && rows % experts == 0 && rows / experts <= tokens) return std::max<int64_t>(rows / experts, 1);
-  return call.Invalid(fmt::format("{} is true, but {} rows are no equal number, up to {} tokens, for each of {} experts",
-                                  pads, rows, tokens, experts));
+  return call.Invalid(
+      fmt::format("{} is true, but {} rows are no equal number, up to {} tokens, for each of {} experts", pads, rows,
+                  tokens, experts));
 }
 
 Status PermuteByMapShape(OpCall& call) {
@@ -226,8 +227,7 @@ Status LowerPermuteByMap(OpCall& call) {
   const Operand& tokens = call.Get("tokens");
   const Operand& map = call.Get("routingMap");
   RowLists lists = {.rows = call.Int("numOutTokens"), .tokens = tokens.sizes()[0]};
-  REPRISE_ASSIGN_OR_RETURN(lists.capacity,
-                           CapacityOf(call, "dropAndPad", lists.rows, map.sizes()[1], map.sizes()[0]));
+  REPRISE_ASSIGN_OR_RETURN(lists.capacity, CapacityOf(call, "dropAndPad", lists.rows, map.sizes()[1], map.sizes()[0]));
   if (lists.capacity != 0) lists.told = RowLists::Told::kTokens;
   const ListMemory memory = AddLists(call, lists, &call.Get("sortedIndicesOut"), nullptr, &map, nullptr);
   AddTakenRows(call, call.Get("permuteTokensOut"), tokens, memory.token, nullptr, nullptr);
@@ -255,9 +255,9 @@ Status PermuteByMapGradShape(OpCall& call) {
   const bool pads = call.Bool("dropAndPad");
   REPRISE_RETURN_IF_ERROR(CapacityOf(call, "dropAndPad", count, experts, tokens).status());
   if (!pads && map == nullptr && (tokens == 0 ? count != 0 : count % tokens != 0)) {
-    return call.Invalid(fmt::format("routingMapOptional is null, but {} rows are no equal number for each of {} tokens",
-                                    count, tokens),
-                        "pass the map");
+    return call.Invalid(
+        fmt::format("routingMapOptional is null, but {} rows are no equal number for each of {} tokens", count, tokens),
+        "pass the map");
   }
   const int64_t shape[] = {tokens, rows.sizes()[1]};
   REPRISE_RETURN_IF_ERROR(call.CheckShape(call.Get("tokensGradOut"), shape, [] { return "a row for each token,"; }));
@@ -306,15 +306,15 @@ Status UnpermuteByMapShape(OpCall& call) {
   const Operand* const map = call.Find("routingMapOptional");
   const Operand* const probs = call.Find("probsOptional");
   REPRISE_RETURN_IF_ERROR(CheckMapRank(call, rows, 2));
-  REPRISE_RETURN_IF_ERROR(CheckMapRank(call, out, 2));
   const int64_t count = rows.sizes()[0];
-  const int64_t tokens = out.sizes()[0];
+  const int64_t n = rows.sizes()[1];
   const std::span<const int64_t> restored = call.Ints("restoreShapeOptional");
-  const int64_t shape[] = {restored.size() == 2 ? restored[0] : tokens, rows.sizes()[1]};
-  if ((!restored.empty() && restored.size() != 2) || (restored.size() == 2 && restored[1] != shape[1])) {
-    return call.Invalid(
-        fmt::format("restoreShapeOptional is {}, expected [tokens, {}]", ShapeText(restored), shape[1]));
+  if ((!restored.empty() && restored.size() != 2) || (restored.size() == 2 && restored[1] != n)) {
+    return call.Invalid(fmt::format("restoreShapeOptional is {}, expected [tokens, {}]", ShapeText(restored), n));
   }
+  const int64_t of_out = n != 0 ? out.tensor->count / n : out.rank() == 2 ? out.sizes()[0] : 0;
+  const int64_t tokens = restored.size() == 2 ? restored[0] : of_out;
+  const int64_t shape[] = {tokens, n};
   REPRISE_RETURN_IF_ERROR(call.CheckShape(out, shape, [] { return "a row for each token,"; }));
   for (const char* name : {"sortedIndices", "outIndex", "permuteTokenId"}) {
     REPRISE_RETURN_IF_ERROR(call.CheckShape(call.Get(name), {&count, 1}, [] { return "one for each row:"; }));
@@ -325,9 +325,9 @@ Status UnpermuteByMapShape(OpCall& call) {
     const int64_t pairs[] = {tokens, map->sizes()[1]};
     REPRISE_RETURN_IF_ERROR(call.CheckShape(*map, pairs, [] { return "a row for each token,"; }));
   } else if (!pads && (tokens == 0 ? count != 0 : count % tokens != 0)) {
-    return call.Invalid(fmt::format("routingMapOptional is null, but {} rows are no equal number for each of {} tokens",
-                                    count, tokens),
-                        "pass the map");
+    return call.Invalid(
+        fmt::format("routingMapOptional is null, but {} rows are no equal number for each of {} tokens", count, tokens),
+        "pass the map");
   }
   if (probs == nullptr) return {};
   REPRISE_RETURN_IF_ERROR(CheckMapRank(call, *probs, 2));
@@ -335,9 +335,11 @@ Status UnpermuteByMapShape(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(call.CheckShape(*probs, pairs, [] { return "a row for each token,"; }));
   REPRISE_RETURN_IF_ERROR(CapacityOf(call, "paddedMode", count, pairs[1], tokens).status());
   if (!pads && map == nullptr) {
-    return call.Invalid("routingMapOptional is null, but probsOptional is not", "pass the map: it tells whose they are");
+    return call.Invalid("routingMapOptional is null, but probsOptional is not",
+                        "pass the map: it tells whose they are");
   }
-  if (map != nullptr) REPRISE_RETURN_IF_ERROR(call.CheckShape(*map, pairs, [] { return "the shape of probsOptional,"; }));
+  if (map != nullptr)
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(*map, pairs, [] { return "the shape of probsOptional,"; }));
   const Operand* const probs_out = call.Find("permuteProbs");
   if (probs_out == nullptr) {
     return Error(kOperatorArgumentNull, fmt::format("{}: permuteProbs is null, but probsOptional is not", call.op.name))
@@ -429,7 +431,8 @@ Status UnpermuteByMapGradShape(OpCall& call) {
                         "gradients of probs need it");
   }
   REPRISE_RETURN_IF_ERROR(call.CheckShape(*rows, shape, [] { return "the shape"; }));
-  if (map != nullptr) REPRISE_RETURN_IF_ERROR(call.CheckShape(*map, pairs, [] { return "the shape of probsOptional,"; }));
+  if (map != nullptr)
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(*map, pairs, [] { return "the shape of probsOptional,"; }));
   const Operand* const probs_out = call.Find("probsGradOutOptional");
   if (probs_out == nullptr) {
     return Error(kOperatorArgumentNull,
@@ -446,8 +449,7 @@ Status LowerUnpermuteByMapGrad(OpCall& call) {
   const int64_t count = call.Get("outIndex").tensor->count;
   int64_t capacity = 0;
   if (probs != nullptr) {
-    REPRISE_ASSIGN_OR_RETURN(capacity,
-                             CapacityOf(call, "paddedMode", count, probs->sizes()[1], gradient.sizes()[0]));
+    REPRISE_ASSIGN_OR_RETURN(capacity, CapacityOf(call, "paddedMode", count, probs->sizes()[1], gradient.sizes()[0]));
   }
   TensorRef words[4];
   for (TensorRef& each : words) each = call.Temporary(DType::kInt64, {&count, 1});
@@ -580,7 +582,8 @@ Status UpdateExpertShape(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(CheckMapRank(call, ids, 2));
   REPRISE_RETURN_IF_ERROR(CheckMapRank(call, table, 2));
   if (table.sizes()[1] < 2) {
-    return call.InvalidOperand(table, fmt::format("has shape {}, expected a count and a place or more", MapText(table)));
+    return call.InvalidOperand(table,
+                               fmt::format("has shape {}, expected a count and a place or more", MapText(table)));
   }
   const int64_t mode = call.Int("balanceMode");
   if (mode != 0 && mode != 1) {
@@ -605,8 +608,7 @@ Status UpdateExpertShape(OpCall& call) {
     REPRISE_RETURN_IF_ERROR(call.CheckShape(*threshold, {&k, 1}, [] { return "one for each choice:"; }));
   }
   if (active != nullptr) {
-    REPRISE_RETURN_IF_ERROR(
-        call.CheckShape(*active, ids.sizes().first(1), [] { return "one for each token:"; }));
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(*active, ids.sizes().first(1), [] { return "one for each token:"; }));
   }
   if (scales == nullptr) return {};
   if (mask == nullptr) {
