@@ -87,6 +87,7 @@ def unknown_symbols(tables, operators, exported):
         known |= {operator, f"{operator}GetWorkspaceSize"}
     known |= {f"{operator}GetMaxWorkspaceSize" for operator in gen_ops.WITH_MOST}
     known |= {row["function"] for row in api.read_csv(SINGLE_PHASE)}
+    known |= {row["operator"] + phase for row in api.read_csv(gen_ops.REFUSED) for phase in ("", "GetWorkspaceSize")}
     candidates = {s for s in exported if s.startswith(("acl", "Acl"))}
     if operators is None:
         candidates = {s for s in candidates if not s.startswith("aclnn")}

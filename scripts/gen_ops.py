@@ -22,6 +22,9 @@ hand in facade/opapi.
 Operators that the library does not have stand in api/ops_declared.csv: programs include headers of more operators than
 they call. Columns: operator, header, parameters without the two that every first phase ends with ("...": not public).
 A row goes by itself when api/ops has the operator.
+
+Of these, api/ops_refused.csv has those that the library exports although it computes nothing: calls of them fail with the
+reason of the row (facade/opapi/generated/refused.cc). Columns: operator, reason, advice.
 """
 
 import argparse
@@ -34,6 +37,7 @@ from op_tables import (DECLARED, ONLY, REPO, TYPES, check_graph_types, read_comp
 from torch_rows import read_torch_rows
 
 SINGLE_PHASE = REPO / "api" / "single_phase.csv"
+REFUSED = REPO / "api" / "ops_refused.csv"
 HEADER_DIR = REPO / "include" / "aclnnop"
 FACADE_DIR = REPO / "facade" / "opapi" / "generated"
 FUNCTIONS_DIR = REPO / "src" / "opdef" / "generated"
@@ -149,12 +153,24 @@ def render_single_phase(row):
     return lines + signature(row["function"], [split_parameter(text) for text in row["parameters"].split(", ")])
 
 
-def render_declared(row):
+def read_refused(declared):
+    """Rows by operator; each has one among the declared ones."""
+    rows = {row["operator"]: row for row in read_rows(REFUSED)}
+    unknown = sorted(set(rows) - {row["operator"] for row in declared})
+    if unknown:
+        raise SystemExit(f"{REFUSED.relative_to(REPO)}: not in api/ops_declared.csv: {', '.join(unknown)}")
+    return rows
+
+
+def render_declared(row, refused):
     """What is known of an operator that the library does not have."""
     name, parameters = row["operator"], row["parameters"]
     phase_one = name + ("" if name.endswith("GetMaxWorkspaceSize") else "GetWorkspaceSize")
-    lines = comment(f"{name} is not in Reprise yet: a program that calls it does not link."
-                    + (" Its parameters are not public." if parameters == "..." else ""))
+    if name in refused:
+        lines = comment(f"{name} always fails, with 161002: {refused[name]['reason']}. Instead: {refused[name]['advice']}.")
+    else:
+        lines = comment(f"{name} is not in Reprise yet: a program that calls it does not link."
+                        + (" Its parameters are not public." if parameters == "..." else ""))
     if parameters == "...":
         declaration = f"ACL_FUNC_VISIBILITY aclnnStatus {phase_one}"
         lines += ["#ifdef __cplusplus", f"{declaration}(...);", "#else", f"{declaration}();", "#endif"]
@@ -178,11 +194,32 @@ def closing(guard):
     return ["#ifdef __cplusplus", "}", "#endif", "", f"#endif  // {guard}", ""]
 
 
-def render_declared_header(name, declared):
+def render_refused(refused, declared):
+    """Both phases of the operators that say no."""
+    notice = NOTICE.replace("api/ops/*.csv", REFUSED.relative_to(REPO).as_posix())
+    rows = [row for row in declared if row["operator"] in refused]
+    lines = ["// SPDX-License-Identifier: Apache-2.0", "", f"// {notice}"]
+    lines += [f'#include "aclnnop/{header}"' for header in sorted({row["header"] for row in rows})]
+    lines += ['#include "facade/opapi/refuse.h"', "", "using reprise::opapi::Refuse;", ""]
+    for row in rows:
+        name = row["operator"]
+        one = "..."
+        if row["parameters"] != "...":
+            one = ", ".join(c_type for c_type, _ in [split_parameter(text) for text in row["parameters"].split(", ")] + PHASE_ONE)
+        two = ", ".join(c_type for c_type, _ in PHASE_TWO)
+        words = ", ".join(f'"{refused[name][column]}"' for column in ("reason", "advice"))
+        for function, parameters in ((name + "GetWorkspaceSize", one), (name, two)):
+            lines += wrap_code(f"aclnnStatus {function}({parameters}) {{", 120)
+            lines += [f'  return Refuse("{function}", "{name}",', f"                {words});", "}"]
+        lines.append("")
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def render_declared_header(name, declared, refused):
     notice = NOTICE.replace("api/ops/*.csv", DECLARED.relative_to(REPO).as_posix())
     lines = ["// SPDX-License-Identifier: Apache-2.0", "", f"// {notice}"] + opening(guard_of(name))
     for row in declared:
-        lines += render_declared(row) + [""]
+        lines += render_declared(row, refused) + [""]
     return "\n".join(lines + closing(guard_of(name)))
 
 
@@ -194,7 +231,7 @@ def render_single_phase_header(name, rows):
     return "\n".join(lines + closing(guard_of(name)))
 
 
-def render_header(name, operators, single_phase, declared):
+def render_header(name, operators, single_phase, declared, refused):
     guard = guard_of(name)
     about = next((op.about for op in operators if op.about), None)
     if about is None:
@@ -211,7 +248,7 @@ def render_header(name, operators, single_phase, declared):
     for row in single_phase:
         lines += render_single_phase(row) + [""]
     for row in declared:
-        lines += render_declared(row) + [""]
+        lines += render_declared(row, refused) + [""]
     return "\n".join(lines + closing(guard))
 
 
@@ -350,16 +387,17 @@ def core_files(families, computations):
     return files
 
 
-def headers(operators, single_phase, declared):
+def headers(operators, single_phase, declared, refused):
     """The headers of include/aclnnop; some have functions of two tables or three."""
     files = {}
     for name in {op.header for op in operators}:
         files[HEADER_DIR / name] = render_header(name, [op for op in operators if op.header == name],
                                                  [row for row in single_phase if row["header"] == name],
-                                                 [row for row in declared if row["header"] == name])
+                                                 [row for row in declared if row["header"] == name], refused)
     for name in {row["header"] for row in declared}:
         if HEADER_DIR / name not in files:
-            files[HEADER_DIR / name] = render_declared_header(name, [r for r in declared if r["header"] == name])
+            files[HEADER_DIR / name] = render_declared_header(
+                name, [r for r in declared if r["header"] == name], refused)
     for name in {row["header"] for row in single_phase}:
         if HEADER_DIR / name not in files:
             files[HEADER_DIR / name] = render_single_phase_header(
@@ -381,9 +419,10 @@ def main():
     declared, declared_text = read_declared({*(op.name for op in operators),
                                              *(f"{name}GetMaxWorkspaceSize" for name in WITH_MOST),
                                              *(row["function"] for row in single_phase)})
-    files = {DECLARED: declared_text, TORCH_OPS: render_torch_ops(torch_rows),
+    refused = read_refused(declared)
+    files = {DECLARED: declared_text, FACADE_DIR / "refused.cc": render_refused(refused, declared), TORCH_OPS: render_torch_ops(torch_rows),
              PAGE: render_page(families, computations, torch_rows), **core_files(families, computations),
-             **headers(operators, single_phase, declared)}
+             **headers(operators, single_phase, declared, refused)}
     for family, ops in families.items():
         files[FACADE_DIR / f"{family}.cc"] = render_facade(ops)
     stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]

@@ -11,8 +11,9 @@
 extern "C" {
 #endif
 
-/// aclnnDequantRopeQuantKvcache is not in Reprise yet: a program that calls it does not link. Its parameters
-/// are not public.
+/// aclnnDequantRopeQuantKvcache always fails, with 161002: it turns, scales and writes caches in one step,
+/// which is not supported yet. Instead: turn with aclnnApplyRotaryPosEmbV2, quantize and write with
+/// aclnnInplaceQuantScatter.
 #ifdef __cplusplus
 ACL_FUNC_VISIBILITY aclnnStatus aclnnDequantRopeQuantKvcacheGetWorkspaceSize(...);
 #else

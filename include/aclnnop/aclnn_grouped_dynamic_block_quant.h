@@ -11,7 +11,9 @@
 extern "C" {
 #endif
 
-/// aclnnGroupedDynamicBlockQuant is not in Reprise yet: a program that calls it does not link.
+/// aclnnGroupedDynamicBlockQuant always fails, with 161002: its results are floating numbers of 8 bits
+/// (float8, hifloat8), which this device does not have. Instead: quantize to int8 with
+/// aclnnDynamicBlockQuant, group by group.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnGroupedDynamicBlockQuantGetWorkspaceSize(const aclTensor *x,
     const aclTensor *groupList, double minScale, char *roundModeOptional, int64_t dstType,
     int64_t rowBlockSize, int64_t colBlockSize, int64_t groupListType, const aclTensor *yOut,

@@ -11,7 +11,9 @@
 extern "C" {
 #endif
 
-/// aclnnGroupedQuantMax is not in Reprise yet: a program that calls it does not link.
+/// aclnnGroupedQuantMax always fails, with 161002: its results are floating numbers of 8 bits (float8,
+/// hifloat8), which this device does not have. Instead: quantize to int8 with aclnnGroupQuant and find the
+/// greatest with aclnnAmax.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnGroupedQuantMaxGetWorkspaceSize(const aclTensor *x,
     const aclTensor *scale, const aclTensor *groupList, const char *roundMode, int64_t dstType,
     const aclTensor *y, const aclTensor *amax, uint64_t *workspaceSize, aclOpExecutor **executor);

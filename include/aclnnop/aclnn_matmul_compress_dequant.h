@@ -11,7 +11,8 @@
 extern "C" {
 #endif
 
-/// aclnnMatmulCompressDequant is not in Reprise yet: a program that calls it does not link.
+/// aclnnMatmulCompressDequant always fails, with 161002: the format of its compressed weights is not public.
+/// Instead: multiply the weights, not compressed, with aclnnQuantMatmulV5.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnMatmulCompressDequantGetWorkspaceSize(const aclTensor *x1,
     const aclTensor *x2, const aclTensor *compressIndex, const aclTensor *bias, const aclTensor *deqScale,
     const aclTensor *offsetW, int offsetX, const aclIntArray *compressInfo, aclTensor *out,

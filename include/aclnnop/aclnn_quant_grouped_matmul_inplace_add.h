@@ -11,8 +11,9 @@
 extern "C" {
 #endif
 
-/// aclnnQuantGroupedMatmulInplaceAdd is not in Reprise yet: a program that calls it does not link. Its
-/// parameters are not public.
+/// aclnnQuantGroupedMatmulInplaceAdd always fails, with 161002: it multiplies floating numbers of 8 bits
+/// (float8, hifloat8), which this device does not have. Instead: multiply with aclnnGroupedMatmulV5 and add
+/// with aclnnInplaceAdd.
 #ifdef __cplusplus
 ACL_FUNC_VISIBILITY aclnnStatus aclnnQuantGroupedMatmulInplaceAddGetWorkspaceSize(...);
 #else

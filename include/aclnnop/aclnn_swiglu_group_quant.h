@@ -11,7 +11,8 @@
 extern "C" {
 #endif
 
-/// aclnnSwigluGroupQuant is not in Reprise yet: a program that calls it does not link.
+/// aclnnSwigluGroupQuant always fails, with 161002: its results are floating numbers of 8 bits (float8,
+/// hifloat8), which this device does not have. Instead: use aclnnSwiGluQuantV2, which gives int8.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnSwigluGroupQuantGetWorkspaceSize(const aclTensor *x,
     const aclTensor *weightOptional, const aclTensor *groupIndexOptional, const aclTensor *scaleOptional,
     int64_t dstType, int64_t quantMode, int64_t blockSize, bool roundScale, double clampLimit,

@@ -11,7 +11,8 @@
 extern "C" {
 #endif
 
-/// aclnnSwigluGroupQuantGrad is not in Reprise yet: a program that calls it does not link.
+/// aclnnSwigluGroupQuantGrad always fails, with 161002: no formula of its bounds and weights is published.
+/// Instead: use aclnnSwiGluGrad.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnSwigluGroupQuantGradGetWorkspaceSize(const aclTensor *gradY,
     const aclTensor *x, const aclTensor *weightOptional, const aclTensor *yOriginOptional,
     const aclTensor *groupIndexOptional, double clampLimit, const aclTensor *gradXOut,

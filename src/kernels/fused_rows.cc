@@ -5,6 +5,7 @@
 
 #include "kernels/batch.h"
 #include "kernels/cast.h"
+#include "kernels/row_io.h"
 #include "kernels/simd/normalize.h"
 #include "kernels/staged.h"
 
@@ -51,7 +52,7 @@ void WriteInt8(const TensorRef& ref, int64_t row, int64_t n, const float* from) 
 }
 
 // Makes `v` what is to be rounded, and returns the step.
-float Rescale(float* v, int64_t n) {
+float Rescale(float* v, int64_t n, float top = kTop) {
   float most = 0;
   bool has_nan = false;
   for (int64_t i = 0; i < n; ++i) {
@@ -59,7 +60,7 @@ float Rescale(float* v, int64_t n) {
     most = size > most ? size : most;
     has_nan = has_nan || v[i] != v[i];
   }
-  const float step = has_nan ? NAN : most / kTop;
+  const float step = has_nan ? NAN : most / top;
   if (step == 0 || step != step) {
     std::fill_n(v, n, 0.0F);
   } else {
@@ -131,18 +132,13 @@ void SwigluRows(const SwigluOperands& o, Range rows, void* scratch) {
   float* const v = arena.Take<float>(2 * n);
   float* const factor = arena.Take<float>(2 * n);
   float* const out = arena.Take<float>(n);
+  const bool is_packed = o.out.dtype == DType::kInt32;
   int64_t group = 0;
-  int64_t end = INT64_MAX;
-  const int64_t groups = o.group_counts.data != nullptr ? o.group_counts.sizes[0] : 1;
-  const int64_t all = EntryCount(o.x, 1);
-  const auto rows_of = [&](int64_t g) { return std::clamp<int64_t>(WordOf(o.group_counts, g), 0, all); };
-  if (o.group_counts.data != nullptr) end = groups == 0 ? 0 : rows_of(0);
+  row_io::GroupWalk walk(o.group_counts, o.holds_ends, EntryCount(o.x, 1));
   const auto of_group = [&](const TensorRef& ref) { return EntryCount(ref, 1) > 1 ? group : 0; };
   for (int64_t row = rows.begin; row < rows.end; ++row) {
-    while (row >= end) {
-      if (++group >= groups) return;
-      end += rows_of(group);
-    }
+    group = walk.GroupOf(row);
+    if (group < 0) return;
     ReadRow(o.x, row, 2 * n, v);
     if (o.weight_scale.data != nullptr) {
       const bool bias_first = o.bias.data != nullptr && o.bias.dtype == DType::kInt32;
@@ -182,15 +178,19 @@ void SwigluRows(const SwigluOperands& o, Range rows, void* scratch) {
     const bool is_static = o.mode == SwigluOperands::Mode::kStatic;
     if (o.scale.data != nullptr) {
       ReadRow(o.scale, of_group(o.scale), n, factor);
-      for (int64_t i = 0; i < n; ++i) out[i] = is_static ? out[i] / factor[i] : out[i] * factor[i];
+      for (int64_t i = 0; i < n; ++i) out[i] = is_static && !o.multiplies ? out[i] / factor[i] : out[i] * factor[i];
     }
     if (!is_static) {
-      WriteNumber(o.step, row, Rescale(out, n));
+      WriteNumber(o.step, row, Rescale(out, n, is_packed ? 7.0F : kTop));
     } else if (o.offset.data != nullptr) {
       ReadRow(o.offset, of_group(o.offset), n, factor);
       for (int64_t i = 0; i < n; ++i) out[i] += factor[i];
     }
-    WriteInt8(o.out, row, n, out);
+    if (is_packed) {
+      row_io::WriteIntegers(o.out, true, row, 0, n, out);
+    } else {
+      WriteInt8(o.out, row, n, out);
+    }
   }
 }
 

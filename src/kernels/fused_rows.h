@@ -5,7 +5,7 @@
 //
 // Accumulation  float32, each step rounded; sums in the order of simd/normalize.h or ascending. Rounded once where the
 //   result is stored; the sum of a norm is rounded to its type first.
-// Quantized     clamp(round(v)) from -128 to 127, ties to even, NaN becomes 0.
+// Quantized     clamp(round(v)) from -128 to 127 (4 bits: -8 to 7), ties to even, NaN becomes 0.
 // NaN, Inf  as IEEE 754.
 // Aliasing  none.
 #pragma once
@@ -38,11 +38,13 @@ struct SwigluOperands {
   TensorRef row_scale;      ///< one for each row
   TensorRef bias;           ///< as weight_scale; int32 is added before scaling
   TensorRef scale, offset;  ///< [groups, n] or [groups, 1]
-  TensorRef group_counts;   ///< rows of each group; without data: one group of all rows
-  TensorRef out;            ///< int8, or the type of x
+  TensorRef group_counts;   ///< rows of each group, or their ends; without data: one group of all rows
+  TensorRef out;            ///< int8, int32 of eight 4-bit numbers each, or the type of x
   TensorRef step;           ///< float32, one for each row; of dynamic ones
   enum class Mode : uint8_t { kPlain, kStatic, kDynamic } mode = Mode::kPlain;
   bool activates_left = true, interleaves = false, clips = false;
+  bool holds_ends = false;  ///< group_counts tells where groups end
+  bool multiplies = false;  ///< static: by scale, instead of dividing by it
   float limit = 0, alpha = 1, shift = 0;
 };
 int64_t SwigluScratchBytes(int64_t n);

@@ -286,12 +286,14 @@ void DequantizeSums(const DequantizeOperands& o, const TensorRef& y, Range rows)
   }
 }
 
-void PackQuantParam(const TensorRef& scale, const TensorRef& offset, const TensorRef& y, Range range) {
+void PackQuantParam(const TensorRef& scale, const TensorRef& offset, bool rounds, const TensorRef& y, Range range) {
+  constexpr uint32_t kHalfOfCut = 0x1000;
   for (int64_t i = range.begin; i < range.end; ++i) {
     float value = 0;
     ReadParam(scale, i, 1, &value);
     uint32_t bits = 0;
     std::memcpy(&bits, &value, sizeof bits);
+    if (rounds && std::isfinite(value)) bits += kHalfOfCut;
     uint64_t word = (bits & kPackedScaleBits) | kPackedMark;
     if (offset.data != nullptr) {
       float shift = 0;

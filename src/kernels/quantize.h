@@ -58,8 +58,9 @@ void DequantizeSums(const DequantizeOperands& operands, const TensorRef& y, Rang
 
 /// y = bits of scale without the last 13, bit 46, and round(offset) from -256 to 255 in bits 37 to 45.
 /// \param scale, offset  float32 [n] or [1]; offset without data: 0
+/// \param rounds  the last 13 bits of scale round it away from 0 at the half, not: they are cut off
 /// \param y  64-bit integers [n] \param range  counts elements of y
-void PackQuantParam(const TensorRef& scale, const TensorRef& offset, const TensorRef& y, Range range);
+void PackQuantParam(const TensorRef& scale, const TensorRef& offset, bool rounds, const TensorRef& y, Range range);
 
 /// y = the lowest 4 bits of each x, eight of a row in an int32, the first in the lowest bits.
 /// \param x  int32 \param y  int32, an eighth of the last dim \param rows  counts rows

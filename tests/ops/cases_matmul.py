@@ -200,7 +200,7 @@ def quantized_weight(g, k, n, form):
     return pack_int4(weight, 1 if form == "int4 rows" else 0), weight
 
 
-@cases("WeightQuantBatchMatmulV2", "WeightQuantBatchMatmulV3")
+@cases("WeightQuantBatchMatmulV2", "WeightQuantBatchMatmulV3", "WeightQuantBatchMatmulNz")
 def weight_quant(op, g):
     number = 0
     for dtype in SHORT:
@@ -245,8 +245,10 @@ def grouped_case(op, x, weight, out, bias=None, groups=None, split_item=3, group
         args.update({"perTokenScaleOptional": None, "activationInputOptional": None, "activationQuantScaleOptional": None,
                      "activationQuantOffsetOptional": None, "groupListType": list_type, "actType": 0})
         expect = {"out": out, "activationFeatureOutOptional": None, "dynQuantScaleOutOptional": None}
-    if op.endswith("V5"):
+    if op.endswith(("V5", "WeightNz")):
         args["tuningConfigOptional"] = None
+    if op.endswith("WeightNz"):
+        args["quantGroupSize"] = 0
     return Case(args, expect)
 
 
@@ -258,7 +260,7 @@ def rows_by_group(x, sizes, weights, biases):
     return parts
 
 
-@cases("GroupedMatmulV3", "GroupedMatmulV4", "GroupedMatmulV5")
+@cases("GroupedMatmulV3", "GroupedMatmulV4", "GroupedMatmulV5", "GroupedMatmulWeightNz")
 def grouped_rows(op, g):
     sizes_list = ([3, 0, 20, 1], [1, 1, 0, 0], [0, 150, 2, 5])
     number = 0
@@ -298,7 +300,7 @@ def grouped_rows(op, g):
             number += 1
 
 
-@cases("GroupedMatmulV3", "GroupedMatmulV4", "GroupedMatmulV5")
+@cases("GroupedMatmulV3", "GroupedMatmulV4", "GroupedMatmulV5", "GroupedMatmulWeightNz")
 def grouped_depth(op, g):
     for number, dtype in enumerate(g.floating):
         sizes, m, n = [3, 0, 20], 5, (40, 260)[number % 2]
@@ -309,7 +311,7 @@ def grouped_depth(op, g):
         yield grouped_case(op, [x], [weight], [Ref(whole, dtype)], None, torch.tensor(sizes).cumsum(0), group_type=2)
 
 
-@cases("GroupedMatmulV3", "GroupedMatmulV4", "GroupedMatmulV5")
+@cases("GroupedMatmulV3", "GroupedMatmulV4", "GroupedMatmulV5", "GroupedMatmulWeightNz")
 def grouped_quantized(op, g):
     number = 0
     for dtype in SHORT:
@@ -366,7 +368,7 @@ def permuted_matrices(op, g):
                                    "permY": [1, 0, 2], "batchSplitFactor": 2}, {"out": Ref(split, dtype)})
 
 
-@cases("GroupedMatmulV4", "GroupedMatmulV5")
+@cases("GroupedMatmulV4", "GroupedMatmulV5", "GroupedMatmulWeightNz")
 def grouped_integers(op, g):
     """int8 by int8: sums in int32, which become numbers again."""
     for number, out_type in enumerate((torch.bfloat16, torch.float16, torch.float32, torch.int32) * 2):

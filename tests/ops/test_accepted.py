@@ -75,7 +75,12 @@ def fractal(tensor, shape=None):
     ("Mm", "mat2"), ("Matmul", "mat2"), ("MatmulWeightNz", "mat2"), ("BatchMatMul", "mat2"), ("BatchMatMulWeightNz", "mat2"),
     ("Addmm", "mat2"), ("AddmmWeightNz", "mat2"), ("Baddbmm", "batch2"), ("Addmv", "mat"), ("Mv", "self"),
     ("WeightQuantBatchMatmulV2", "weight"), ("WeightQuantBatchMatmulV3", "weight"), ("GroupedMatmulV3", "weight"),
-    ("GroupedMatmulV4", "weight"), ("GroupedMatmulV5", "weight"), ("TransposeBatchMatMulWeightNz", "x2")])
+    ("GroupedMatmulV4", "weight"), ("GroupedMatmulV5", "weight"), ("TransposeBatchMatMulWeightNz", "x2"), ("GroupedMatmul", "weight"),
+    ("GroupedMatmulWeightNz", "weight"), ("WeightQuantBatchMatmulNz", "weight"), ("FusedQuantMatmulWeightNz", "x2"),
+    ("TransposeQuantBatchMatMulWeightNz", "x2"), ("QuantMatmulReduceSumWeightNz", "x2"),
+    ("GroupedMatmulSwigluQuantWeightNZ", "weight"), ("GroupedMatmulSwigluQuantWeightNzV2", "weight"),
+    ("GroupedMatmulFinalizeRoutingWeightNz", "x2"), ("GroupedMatmulFinalizeRoutingWeightNzV2", "x2"),
+    ("QuantGroupedMatmulDequantWeightNZ", "weight")])
 def test_weights_in_the_fractal_format(name, weight):
     op, count = aclnn.TABLE[name], 0
     for case in cases_of(name):

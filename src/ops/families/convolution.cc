@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/layer_gradients.h"
+#include "kernels/quant_rows.h"
 #include "ops/computations.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
@@ -32,7 +33,7 @@ void RunConvolution(const Launch& launch, kernels::Range range, const Launch::Ke
   const auto& setup = launch.State<ConvSetup>();
   const TensorRef input = launch.Ref(1, memory);  // prepared or not
   setup.Convolve(input, setup.source_elements() != 0 ? input.data : nullptr, launch.Ref(2, memory).data,
-                 launch.HasOperand(3) ? &launch.refs[3] : nullptr, launch.refs[0], range, memory.scratch);
+                 launch.HasOperand(3) ? &launch.refs[3] : nullptr, launch.Ref(0, memory), range, memory.scratch);
 }
 
 struct Operands {
@@ -41,6 +42,7 @@ struct Operands {
   const Operand* bias;
   const Operand* out;
   TensorRef input_ref, weight_ref, out_ref;  // of rank 5
+  bool is_temporary = false;                 // out_ref lies in the workspace
 };
 
 Status AddLaunches(OpCall& call, ConvShape shape, Operands& operands) {
@@ -80,7 +82,11 @@ Status AddLaunches(OpCall& call, ConvShape shape, Operands& operands) {
 
   Launch& launch = call.AddLaunch(RunConvolution);
   launch.state = made;
-  call.Write(launch, *operands.out, operands.out_ref);
+  if (operands.is_temporary) {
+    call.WriteTemporary(launch, operands.out_ref);
+  } else {
+    call.Write(launch, *operands.out, operands.out_ref);
+  }
   if (setup.source_elements() != 0) {
     call.ReadTemporary(launch, source);
   } else {
@@ -95,7 +101,7 @@ Status AddLaunches(OpCall& call, ConvShape shape, Operands& operands) {
 }
 
 Status CheckMathType(const OpCall& call) {
-  const int64_t math_type = call.Int("cubeMathType");
+  const int64_t math_type = call.Has("cubeMathType") ? call.Int("cubeMathType") : 0;
   if (math_type >= 0 && math_type <= 4) return {};
   return call.Invalid(fmt::format("cubeMathType is {}, expected a value from 0 to 4", math_type));
 }
@@ -222,6 +228,69 @@ Status LowerConvolution(OpCall& call) {
   for (TensorRef* ref : {&operands.input_ref, &operands.weight_ref, &operands.out_ref})
     InsertDims(*ref, 2, 5 - ref->rank);
   return AddLaunches(call, shape, operands);
+}
+
+// ---- Convolution of int8 ----
+
+// refs: out, sums, scale, bias.
+void RunScaleChannels(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  kernels::ScaleChannels(launch.Ref(1, memory), launch.refs[2], launch.refs[3], launch.refs[0], range);
+}
+
+Status QuantConvolutionTypes(OpCall& call) {
+  using kernels::DType;
+  call.compute = DType::kFloat;
+  for (const char* name : {"input", "weight"}) {
+    const Operand& operand = call.Get(name);
+    if (operand.dtype == DType::kInt8) continue;
+    return call.InvalidOperand(operand, fmt::format("has {}, expected int8", kernels::Name(operand.dtype)));
+  }
+  if (const Operand* offset = call.Find("offset"); offset != nullptr && offset->tensor->count != 0) {
+    return call.InvalidOperand(*offset, "is given, but quantized results are not supported", "pass null");
+  }
+  const Operand& scale = call.Get("scale");
+  if (scale.dtype == DType::kFloat || scale.dtype == DType::kInt64 || scale.dtype == DType::kUInt64) return {};
+  return call.InvalidOperand(
+      scale, fmt::format("has {}, expected float32, or 64 bits of aclnnTransQuantParamV2", kernels::Name(scale.dtype)));
+}
+
+Status QuantConvolutionShape(OpCall& call) {
+  if (call.Bool("transposed")) return call.Invalid("transposed is true, expected false");
+  if (call.Int("offsetx") != 0) {
+    return call.Invalid(fmt::format("offsetx is {}, expected 0", call.Int("offsetx")), "the padding is 0");
+  }
+  if (const std::string_view mode = call.Text("roundMode"); !mode.empty() && mode != "rint") {
+    return call.Invalid(fmt::format("roundMode is '{}', expected rint", mode));
+  }
+  REPRISE_RETURN_IF_ERROR(ConvolutionShape(call));
+  const Operand& scale = call.Get("scale");
+  const int64_t channels = call.outputs[0].sizes()[1];
+  if (scale.rank() <= 1 && (scale.tensor->count == 1 || scale.tensor->count == channels)) return {};
+  return call.InvalidOperand(scale,
+                             fmt::format("has shape {}, expected [1] or [{}]", ShapeText(scale.sizes()), channels));
+}
+
+Status LowerQuantConvolution(OpCall& call) {
+  ConvShape shape;
+  REPRISE_RETURN_IF_ERROR(ReadConvolution(call, shape));
+  const Operand& out = call.outputs[0];
+  if (out.tensor->count == 0) return {};
+  const TensorRef sums = call.Temporary(kernels::DType::kFloat, out.sizes());
+  Operands operands{&call.Get("input"), &call.Get("weight"), nullptr, &out, {}, {}, {}, true};
+  operands.input_ref = call.RefOf(*operands.input);
+  operands.weight_ref = call.RefOf(*operands.weight);
+  operands.out_ref = sums;
+  for (TensorRef* ref : {&operands.input_ref, &operands.weight_ref, &operands.out_ref})
+    InsertDims(*ref, 2, 5 - ref->rank);
+  REPRISE_RETURN_IF_ERROR(AddLaunches(call, shape, operands));
+  Launch& launch = call.AddLaunch(RunScaleChannels);
+  call.Write(launch, out);
+  call.ReadTemporary(launch, sums);
+  call.Read(launch, call.Get("scale"));
+  call.ReadOptional(launch, call.Find("bias"));
+  launch.units = out.tensor->count / out.sizes().back();
+  launch.grain = GrainOf(out.sizes().back() * 4);
+  return {};
 }
 
 // ---- ConvTbc: time, batch, channels ----

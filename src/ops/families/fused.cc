@@ -15,7 +15,10 @@ using kernels::DType;
 using kernels::SwigluOperands;
 using kernels::TensorRef;
 
-constexpr int64_t kInt8Target = 2;  // aclDataType
+// aclDataType.
+constexpr int64_t kInt8Target = 2;
+constexpr int64_t kInt32Target = 3;
+constexpr int64_t kInt4Target = 29;
 constexpr int64_t kCostOfExp = 8;
 
 int64_t RowsOfLastDim(const Operand& x) { return x.tensor->count == 0 ? 0 : x.tensor->count / x.sizes().back(); }
@@ -212,6 +215,28 @@ void RunSwiglu(const Launch& launch, kernels::Range range, const Launch::KernelM
 }
 
 bool IsDequantSwiglu(const OpCall& call) { return call.Has("quantModeOptional"); }
+// aclnnSwiGluQuantV2: x are numbers, which are scaled before they are rounded.
+bool IsSwigluQuant(const OpCall& call) { return call.Has("groupListType"); }
+
+Status ReadSwigluQuant(const OpCall& call, SwigluOperands& settings) {
+  const int64_t list = call.Int("groupListType");
+  if (list != 0 && list != 1) {
+    return call.Invalid(fmt::format("groupListType is {}, expected 0 or 1", list), "0: ends, 1: counts");
+  }
+  const int64_t number = call.Int("dstType");
+  const bool is_int8 = call.Get("yOut").dtype == DType::kInt8;
+  if (is_int8 ? number != kInt8Target : number != kInt32Target && number != kInt4Target) {
+    return call.Invalid(fmt::format("dstType is {}, but yOut has {}", number, kernels::Name(call.Get("yOut").dtype)),
+                        "pass 2 (int8) with an int8 output, 3 or 29 (int4, eight in a word) with an int32 output");
+  }
+  const Operand* const offset = call.Find("offsetsOptional");
+  if (offset != nullptr && settings.mode == SwigluOperands::Mode::kDynamic) {
+    return call.InvalidOperand(*offset, "is given, but the mode is dynamic", "pass null: the scale finds no offset");
+  }
+  settings.multiplies = true;
+  settings.holds_ends = list == 0;
+  return {};
+}
 
 StatusOr<SwigluOperands> SwigluSettings(const OpCall& call) {
   SwigluOperands settings;
@@ -229,6 +254,7 @@ StatusOr<SwigluOperands> SwigluSettings(const OpCall& call) {
   }
   settings.mode = mode == "dynamic" ? SwigluOperands::Mode::kDynamic : SwigluOperands::Mode::kStatic;
   settings.activates_left = call.Bool("activateLeft");
+  if (IsSwigluQuant(call)) REPRISE_RETURN_IF_ERROR(ReadSwigluQuant(call, settings));
   if (!call.Has("swigluMode")) return settings;
   if (call.Int("dstType") != kInt8Target) {
     return call.Invalid(fmt::format("dstType is {}, expected 2 (int8)", call.Int("dstType")));
@@ -257,6 +283,7 @@ Status SwigluTypes(OpCall& call) {
         x, fmt::format("has {}, expected int32, float32, float16 or bfloat16", kernels::Name(x.dtype)));
   }
   const Operand& y = call.Get("yOut");
+  if (IsSwigluQuant(call)) return {};
   if (y.dtype != DType::kInt8)
     return call.InvalidOperand(y, fmt::format("has {}, expected int8", kernels::Name(y.dtype)));
   const bool is_integer = x.dtype == DType::kInt32;
@@ -292,6 +319,10 @@ int64_t GroupCount(const OpCall& call) {
   return groups == nullptr ? 1 : groups->tensor->count;
 }
 
+const char* SwigluScaleName(const OpCall& call) {
+  return IsSwigluQuant(call) ? "smoothScalesOptional" : "quantScaleOptional";
+}
+
 Status SwigluShape(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(SwigluSettings(call).status());
   const Operand& x = call.Get("x");
@@ -305,6 +336,14 @@ Status SwigluShape(OpCall& call) {
   }
   Dims shape(x.sizes().data(), x.sizes().size());
   shape[shape.size() - 1] = width / 2;
+  if (IsSwigluQuant(call) && call.outputs[0].dtype == DType::kInt32) {
+    constexpr int64_t kNumbers = 8;  // of 4 bits in a word
+    if (width / 2 % kNumbers != 0) {
+      return call.InvalidOperand(
+          x, fmt::format("has shape {}, half of whose last dim is no multiple of {}", ShapeText(x.sizes()), kNumbers));
+    }
+    shape[shape.size() - 1] /= kNumbers;
+  }
   REPRISE_RETURN_IF_ERROR(
       call.CheckShape(call.outputs[0], shape, [] { return "the shape, with half of the last dim,"; }));
   if (const Operand* groups = call.Find("groupIndexOptional"); groups != nullptr && groups->rank() != 1) {
@@ -321,8 +360,8 @@ Status SwigluShape(OpCall& call) {
       return Error(kOperatorArgumentNull, fmt::format("{}: scaleOut is null, but the mode is dynamic", call.op.name))
           .Hint("pass an aclTensor for it, or leave out what asks for it");
     REPRISE_RETURN_IF_ERROR(CheckEachRow(call, *step, x));
-  } else if (call.Find("quantScaleOptional") == nullptr) {
-    return call.Invalid("quantScaleOptional is null, but the mode is static", "pass what the results are divided by");
+  } else if (const char* name = SwigluScaleName(call); call.Find(name) == nullptr) {
+    return call.Invalid(fmt::format("{} is null, but the mode is static", name), "pass what scales the results");
   }
   return {};
 }
@@ -349,8 +388,8 @@ Status LowerSwiglu(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(read_lines("weightScaleOptional", 2 * n));
   call.ReadOptional(launch, call.Find("activationScaleOptional"));
   REPRISE_RETURN_IF_ERROR(read_lines("biasOptional", 2 * n));
-  REPRISE_RETURN_IF_ERROR(read_lines("quantScaleOptional", n));
-  REPRISE_RETURN_IF_ERROR(read_lines("quantOffsetOptional", n));
+  REPRISE_RETURN_IF_ERROR(read_lines(SwigluScaleName(call), n));
+  REPRISE_RETURN_IF_ERROR(read_lines(IsSwigluQuant(call) ? "offsetsOptional" : "quantOffsetOptional", n));
   call.ReadOptional(launch, call.Find("groupIndexOptional"));
   launch.units = n == 0 ? 0 : RowsOfLastDim(x);
   launch.grain = GrainOf(n * 2 * kCostOfExp);

@@ -7,11 +7,147 @@
 #include "kernels/matmul.h"
 #include "kernels/quantize.h"
 #include "ops/computations.h"
+#include "ops/families/grouped.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
 
 namespace reprise::ops {
+namespace grouped {
+
+using kernels::AntiquantWeight;
+using kernels::DType;
+using kernels::TensorRef;
+
+TensorRef Slice(TensorRef ref, int64_t e, int stacked) {
+  if (ref.rank != stacked || ref.data == nullptr) return ref;
+  ref.data = static_cast<char*>(ref.data) + e * ref.strides[0] * kernels::ItemSize(ref.dtype);
+  --ref.rank;
+  for (int d = 0; d < ref.rank; ++d) {
+    ref.sizes[d] = ref.sizes[d + 1];
+    ref.strides[d] = ref.strides[d + 1];
+  }
+  return ref;
+}
+
+void MakeMatrix(TensorRef& ref) {
+  for (; ref.data != nullptr && ref.rank < 2; ++ref.rank) {
+    ref.sizes[1] = ref.rank == 0 ? 1 : ref.sizes[0];
+    ref.strides[1] = ref.rank == 0 ? 0 : ref.strides[0];
+    ref.sizes[0] = 1;
+    ref.strides[0] = 0;
+  }
+}
+
+void Narrow(TensorRef& ref, int dim, int64_t begin, int64_t size) {
+  ref.data = static_cast<char*>(ref.data) + begin * ref.strides[dim] * kernels::ItemSize(ref.dtype);
+  ref.sizes[dim] = size;
+}
+
+GroupRange GroupAt(const TensorRef& list, const GroupedParams& params, int64_t i, int64_t limit) {
+  const kernels::CastFn cast = kernels::FindCast(list.dtype, DType::kInt64);
+  const auto read = [&](int64_t row, int64_t column) {
+    int64_t value = 0;
+    const int64_t at = row * list.strides[0] + column * (list.rank == 2 ? list.strides[1] : 0);
+    cast(static_cast<const char*>(list.data) + at * kernels::ItemSize(list.dtype), 0, reinterpret_cast<char*>(&value),
+         0, 1);
+    return value;
+  };
+  if (params.list_type == kEnds) {
+    // An end before one that was there already ends an empty group: no two groups share a row.
+    int64_t begin = 0;
+    for (int64_t before = 0; before < i; ++before) begin = std::clamp<int64_t>(read(before, 0), begin, limit);
+    return {i, begin, std::clamp<int64_t>(read(i, 0), begin, limit)};
+  }
+  const int64_t column = params.list_type == kIndexAndCount ? 1 : 0;
+  int64_t begin = 0;
+  for (int64_t before = 0; before < i; ++before) {
+    begin += std::clamp<int64_t>(read(before, column), 0, limit - begin);
+  }
+  const int64_t end = begin + std::clamp<int64_t>(read(i, column), 0, limit - begin);
+  const int64_t e = column == 1 ? read(i, 0) : i;
+  if (e < 0 || e >= params.count) return {0, begin, begin};
+  return {e, begin, end};
+}
+
+void RunGroups(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  const auto& params = launch.State<GroupedParams>();
+  const TensorRef& list = launch.refs[2];
+  const int64_t places = list.sizes[0];
+  const auto entry = [&](const GroupedParams::List& from, int64_t e) {
+    if (from.count == 0) return TensorRef();
+    return Slice(launch.refs[from.first + (from.count == 1 ? 0 : static_cast<size_t>(e))], e, from.stacked);
+  };
+  for (int64_t unit = range.begin; unit < range.end; ++unit) {
+    const int64_t block = unit / places;
+    TensorRef x = launch.Ref(1, memory);
+    TensorRef y = launch.Ref(0, memory);
+    const bool by_rows = params.group_type == kSplitRows;
+    const GroupRange group = GroupAt(list, params, unit % places, x.sizes[by_rows ? 0 : 1]);
+    const int64_t size = group.end - group.begin;
+    TensorRef weight = entry(params.weight, group.e);
+    if (by_rows) {
+      if (size == 0) continue;
+      Narrow(x, 0, group.begin, size);
+      Narrow(y, 0, group.begin, size);
+    } else {
+      y = Slice(y, group.e, 3);
+      Narrow(x, 1, group.begin, size);
+      Narrow(weight, 0, group.begin, size);
+    }
+    if (params.scale.count != 0) {
+      TensorRef bias = entry(params.bias, group.e);
+      AntiquantWeight quantized = {weight, params.packing, 0, entry(params.scale, group.e),
+                                   entry(params.offset, group.e)};
+      MakeMatrix(quantized.scale);
+      MakeMatrix(quantized.offset);
+      quantized.group = std::max<int64_t>(1, x.sizes[1] / quantized.scale.sizes[0]);
+      kernels::AntiquantMatMul(x, quantized, bias, y, {block, block + 1}, memory.scratch);
+      continue;
+    }
+    const int64_t n0 = block * params.columns;
+    const int64_t columns = std::min(params.columns, y.sizes[1] - n0);
+    Narrow(weight, 1, n0, columns);
+    Narrow(y, 1, n0, columns);
+    kernels::MatMulEpilogue epilogue;
+    epilogue.beta = kernels::Scalar::Of<int64_t>(1);
+    epilogue.addend = entry(params.bias, group.e);
+    MakeMatrix(epilogue.addend);
+    if (epilogue.addend.data != nullptr) Narrow(epilogue.addend, 1, n0, columns);
+    if (params.accumulates) epilogue.addend = y;
+    kernels::MatMul(x, weight, launch.compute, y, {0, kernels::MatMulUnitCount(x, weight, launch.compute, y)},
+                    memory.scratch, epilogue.addend.data == nullptr ? nullptr : &epilogue);
+  }
+}
+
+void RunDequantizeGroups(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  const auto& params = launch.State<GroupedParams>();
+  const auto entry = [&](const GroupedParams::List& from, int64_t e) {
+    if (from.count == 0) return TensorRef();
+    return Slice(launch.refs[from.first + (from.count == 1 ? 0 : static_cast<size_t>(e))], e, from.stacked);
+  };
+  for (int64_t place = range.begin; place < range.end; ++place) {
+    TensorRef sums = launch.Ref(1, memory);
+    TensorRef y = launch.refs[0];
+    const GroupRange group = GroupAt(launch.refs[2], params, place, sums.sizes[0]);
+    const int64_t size = group.end - group.begin;
+    if (size == 0) continue;
+    Narrow(sums, 0, group.begin, size);
+    Narrow(y, 0, group.begin, size);
+    TensorRef rows = launch.Ref(3, memory);
+    if (rows.data != nullptr && rows.sizes[0] != 1) Narrow(rows, 0, group.begin, size);
+    kernels::DequantizeSums({.sums = sums,
+                             .scale = entry(params.scale, group.e),
+                             .offset = {},
+                             .row_scale = rows,
+                             .bias = entry(params.bias, group.e)},
+                            y, {0, size});
+  }
+}
+
+}  // namespace grouped
 namespace {
+
+using namespace grouped;  // NOLINT(google-build-using-namespace) - the same file
 
 using kernels::AntiquantWeight;
 using kernels::DType;
@@ -68,15 +204,6 @@ Status CheckScale(const OpCall& call, const Operand& scale, std::span<const int6
   return call.InvalidOperand(scale, fmt::format("has shape {}, expected {} for the weight", Shape(scale),
                                                 groups == 1 ? fmt::format("[{}], [1, {}] or one element", n, n)
                                                             : fmt::format("[{}, {}]", groups, n)));
-}
-
-void MakeMatrix(TensorRef& ref) {
-  for (; ref.data != nullptr && ref.rank < 2; ++ref.rank) {
-    ref.sizes[1] = ref.rank == 0 ? 1 : ref.sizes[0];
-    ref.strides[1] = ref.rank == 0 ? 0 : ref.strides[0];
-    ref.sizes[0] = 1;
-    ref.strides[0] = 0;
-  }
 }
 
 // refs: y, x, weight, scale, offset, bias; ints: packing, group.
@@ -162,9 +289,6 @@ Status LowerWeightQuant(OpCall& call) {
 
 // ---- Groups ----
 
-enum ListType : int64_t { kEnds, kCounts, kIndexAndCount };
-enum GroupType : int64_t { kNoSplit = -1, kSplitRows = 0, kSplitDepth = 2 };
-
 // A list; none where it is absent or all of its tensors are empty, which is how frameworks pass absent ones.
 std::span<const Operand> Given(const OpCall& call, std::string_view name) {
   const std::span<const Operand> list = call.List(name);
@@ -181,7 +305,13 @@ struct Groups {
   int64_t group_type = kNoSplit;
   int64_t list_type = kEnds;
   int64_t count = 0;
-  bool is_known = false;  // the caller's shapes say where groups begin
+  bool is_known = false;          // the caller's shapes or numbers say where groups begin
+  std::span<const int64_t> ends;  // of rows, as numbers of the caller
+
+  int64_t RowsOf(int64_t e) const {
+    const auto at = static_cast<size_t>(e);
+    return ends[at] - (e == 0 ? 0 : ends[at - 1]);
+  }
 };
 
 Groups GroupsOf(const OpCall& call) {
@@ -198,7 +328,13 @@ Groups GroupsOf(const OpCall& call) {
     groups.row_scale = Given(call, "perTokenScaleOptional");
   }
   groups.list = call.Find("groupListOptional");
-  groups.group_type = call.Int("groupType");
+  if (call.Has("groupType")) {
+    groups.group_type = call.Int("groupType");
+  } else {
+    // The first version: numbers of the caller, which count if x is a single tensor.
+    groups.group_type = groups.x.size() == 1 ? kSplitRows : kNoSplit;
+    if (groups.x.size() == 1) groups.ends = call.Ints("groupListOptional");
+  }
   if (call.Has("groupListType")) groups.list_type = call.Int("groupListType");
   const bool is_stacked = groups.weight.size() == 1 && groups.weight[0].rank() == 3;
   const auto stacked = is_stacked ? groups.weight[0].sizes()[0] : 0;
@@ -207,7 +343,7 @@ Groups GroupsOf(const OpCall& call) {
   if (groups.group_type == kSplitDepth && groups.y.size() == 1 && groups.y[0].rank() == 3) {
     groups.count = groups.y[0].sizes()[0];
   }
-  groups.is_known = groups.group_type == kNoSplit ||
+  groups.is_known = groups.group_type == kNoSplit || !call.Has("groupType") ||
                     (groups.group_type == kSplitRows && (groups.x.size() > 1 || groups.y.size() > 1));
   return groups;
 }
@@ -220,17 +356,6 @@ std::span<const int64_t> SizesOf(std::span<const Operand> list, int64_t e, size_
 const Operand& OperandOf(std::span<const Operand> list, int64_t e) {
   return list[list.size() == 1 ? 0 : static_cast<size_t>(e)];
 }
-TensorRef Slice(TensorRef ref, int64_t e, int stacked) {
-  if (ref.rank != stacked || ref.data == nullptr) return ref;
-  ref.data = static_cast<char*>(ref.data) + e * ref.strides[0] * kernels::ItemSize(ref.dtype);
-  --ref.rank;
-  for (int d = 0; d < ref.rank; ++d) {
-    ref.sizes[d] = ref.sizes[d + 1];
-    ref.strides[d] = ref.strides[d + 1];
-  }
-  return ref;
-}
-
 // Whether the only tensor of a list of scales has one slice for each group.
 bool IsStacked(std::span<const Operand> list, int64_t count) {
   return list.size() == 1 && list[0].rank() > 1 && list[0].sizes()[0] == count;
@@ -359,6 +484,10 @@ Status GroupedTypes(OpCall& call) {
   if (groups.weight.empty()) return call.Invalid("weight is an empty list");
   if (groups.y.empty()) return call.Invalid(fmt::format("{} is an empty list", call.Has("y") ? "y" : "out"));
   call.compute = groups.x[0].dtype;
+  if (groups.is_integer && !call.Has("groupType")) {
+    return call.InvalidOperand(groups.x[0], "has int8, which this version does not multiply",
+                               "call aclnnGroupedMatmulV4, whose groups are a tensor");
+  }
   if (groups.is_integer) return IntegerTypes(call, groups);
   if (!kFloatingTypes.Has(call.compute)) {
     return call.InvalidOperand(groups.x[0],
@@ -396,6 +525,11 @@ Status CheckGroupedOptions(const OpCall& call, const Groups& groups) {
   const int64_t split_item = call.Int("splitItem");
   if (split_item < 0 || split_item > 3) {
     return call.Invalid(fmt::format("splitItem is {}, expected a value from 0 to 3", split_item));
+  }
+  if (call.Has("quantGroupSize") && call.Int("quantGroupSize") != 0) {
+    return call.Invalid(fmt::format("quantGroupSize is {}, but scales of parts of the depth are not supported yet",
+                                    call.Int("quantGroupSize")),
+                        "pass 0");
   }
   if (groups.is_integer) return {};
   return RefuseGiven(call, {"scaleOptional", "perTokenScaleOptional"}, "scales of a product of floating numbers are");
@@ -447,6 +581,28 @@ Status DepthSplitShape(OpCall& call, const Groups& groups) {
   return CheckGroupList(call, groups);
 }
 
+// Numbers of the caller: one for each group, ascending up to the rows of x.
+Status CheckGroupEnds(const OpCall& call, const Groups& groups) {
+  if (call.Has("groupType") || groups.x.size() > 1) return {};
+  if (groups.ends.empty() && (groups.y.size() > 1 || groups.count == 1)) return {};
+  if (static_cast<int64_t>(groups.ends.size()) != groups.count) {
+    return call.Invalid(fmt::format("groupListOptional has {} numbers, expected one for each of {} groups",
+                                    groups.ends.size(), groups.count),
+                        "pass where the rows of each group end");
+  }
+  int64_t before = 0;
+  for (const int64_t end : groups.ends) {
+    if (end < before) {
+      return call.Invalid(
+          fmt::format("groupListOptional is {}, expected ends that ascend from 0", ShapeText(groups.ends)));
+    }
+    before = end;
+  }
+  if (before == groups.x[0].sizes()[0]) return {};
+  return call.Invalid(
+      fmt::format("groupListOptional is {}, but x[0] has {} rows", ShapeText(groups.ends), groups.x[0].sizes()[0]));
+}
+
 // The result that group e writes to, its own or that of all.
 Status CheckGroupResult(OpCall& call, const Groups& groups, int64_t e, const Operand& x, int64_t n) {
   const Operand& y = OperandOf(groups.y, e);
@@ -455,6 +611,8 @@ Status CheckGroupResult(OpCall& call, const Groups& groups, int64_t e, const Ope
     for (const Operand& part : groups.x) rows += part.sizes()[0];
   } else if (groups.x.size() > 1 || groups.count == 1) {
     rows = x.sizes()[0];
+  } else if (!groups.ends.empty()) {
+    rows = groups.RowsOf(e);
   } else if (y.rank() == 2) {
     rows = y.sizes()[0];
   }
@@ -470,6 +628,7 @@ Status GroupedShape(OpCall& call) {
     if (x.rank() != 2) return call.InvalidOperand(x, fmt::format("has shape {}, expected 2 dims", Shape(x)));
   }
   if (groups.is_integer) REPRISE_RETURN_IF_ERROR(CheckIntegerProduct(call, groups));
+  REPRISE_RETURN_IF_ERROR(CheckGroupEnds(call, groups));
   if (groups.group_type == kSplitDepth) return DepthSplitShape(call, groups);
   int64_t n = 0;
   Packing packing = Packing::kNone;
@@ -505,130 +664,6 @@ void RunProduct(const Launch& launch, kernels::Range range, const Launch::Kernel
                   epilogue.addend.data == nullptr ? nullptr : &epilogue);
 }
 
-// Where the lists of a launch of groups begin in its refs, and how long they are.
-struct GroupedParams {
-  int64_t group_type, list_type, count;
-  Packing packing;
-  int64_t columns;  // of one work item
-  struct List {
-    size_t first = 0;
-    size_t count = 0;
-    int stacked = -1;  // dims of a tensor with a slice for each group
-  } weight, bias, scale, offset;
-};
-
-struct GroupRange {
-  int64_t e, begin, end;
-};
-
-// The group at place i of the list, clamped to what there is.
-GroupRange GroupAt(const TensorRef& list, const GroupedParams& params, int64_t i, int64_t limit) {
-  const kernels::CastFn cast = kernels::FindCast(list.dtype, DType::kInt64);
-  const auto read = [&](int64_t row, int64_t column) {
-    int64_t value = 0;
-    const int64_t at = row * list.strides[0] + column * (list.rank == 2 ? list.strides[1] : 0);
-    cast(static_cast<const char*>(list.data) + at * kernels::ItemSize(list.dtype), 0, reinterpret_cast<char*>(&value),
-         0, 1);
-    return value;
-  };
-  if (params.list_type == kEnds) {
-    // An end before one that was there already ends an empty group: no two groups share a row.
-    int64_t begin = 0;
-    for (int64_t before = 0; before < i; ++before) begin = std::clamp<int64_t>(read(before, 0), begin, limit);
-    return {i, begin, std::clamp<int64_t>(read(i, 0), begin, limit)};
-  }
-  const int64_t column = params.list_type == kIndexAndCount ? 1 : 0;
-  int64_t begin = 0;
-  for (int64_t before = 0; before < i; ++before) {
-    begin += std::clamp<int64_t>(read(before, column), 0, limit - begin);
-  }
-  const int64_t end = begin + std::clamp<int64_t>(read(i, column), 0, limit - begin);
-  const int64_t e = column == 1 ? read(i, 0) : i;
-  if (e < 0 || e >= params.count) return {0, begin, begin};
-  return {e, begin, end};
-}
-
-void Narrow(TensorRef& ref, int dim, int64_t begin, int64_t size) {
-  ref.data = static_cast<char*>(ref.data) + begin * ref.strides[dim] * kernels::ItemSize(ref.dtype);
-  ref.sizes[dim] = size;
-}
-
-// refs: y, x, group list, then the lists.
-void RunGroups(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
-  const auto& params = launch.State<GroupedParams>();
-  const TensorRef& list = launch.refs[2];
-  const int64_t places = list.sizes[0];
-  const auto entry = [&](const GroupedParams::List& from, int64_t e) {
-    if (from.count == 0) return TensorRef();
-    return Slice(launch.refs[from.first + (from.count == 1 ? 0 : static_cast<size_t>(e))], e, from.stacked);
-  };
-  for (int64_t unit = range.begin; unit < range.end; ++unit) {
-    const int64_t block = unit / places;
-    TensorRef x = launch.refs[1];
-    TensorRef y = launch.Ref(0, memory);
-    const bool by_rows = params.group_type == kSplitRows;
-    const GroupRange group = GroupAt(list, params, unit % places, x.sizes[by_rows ? 0 : 1]);
-    const int64_t size = group.end - group.begin;
-    TensorRef weight = entry(params.weight, group.e);
-    if (by_rows) {
-      if (size == 0) continue;
-      Narrow(x, 0, group.begin, size);
-      Narrow(y, 0, group.begin, size);
-    } else {
-      y = Slice(y, group.e, 3);
-      Narrow(x, 1, group.begin, size);
-      Narrow(weight, 0, group.begin, size);
-    }
-    if (params.scale.count != 0) {
-      TensorRef bias = entry(params.bias, group.e);
-      AntiquantWeight quantized = {weight, params.packing, 0, entry(params.scale, group.e),
-                                   entry(params.offset, group.e)};
-      MakeMatrix(quantized.scale);
-      MakeMatrix(quantized.offset);
-      quantized.group = std::max<int64_t>(1, x.sizes[1] / quantized.scale.sizes[0]);
-      kernels::AntiquantMatMul(x, quantized, bias, y, {block, block + 1}, memory.scratch);
-      continue;
-    }
-    const int64_t n0 = block * params.columns;
-    const int64_t columns = std::min(params.columns, y.sizes[1] - n0);
-    Narrow(weight, 1, n0, columns);
-    Narrow(y, 1, n0, columns);
-    kernels::MatMulEpilogue epilogue;
-    epilogue.beta = kernels::Scalar::Of<int64_t>(1);
-    epilogue.addend = entry(params.bias, group.e);
-    MakeMatrix(epilogue.addend);
-    if (epilogue.addend.data != nullptr) Narrow(epilogue.addend, 1, n0, columns);
-    kernels::MatMul(x, weight, launch.compute, y, {0, kernels::MatMulUnitCount(x, weight, launch.compute, y)},
-                    memory.scratch, epilogue.addend.data == nullptr ? nullptr : &epilogue);
-  }
-}
-
-// refs: y, sums, group list, row scale, then the lists. A unit is a place of the list.
-void RunDequantizeGroups(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
-  const auto& params = launch.State<GroupedParams>();
-  const auto entry = [&](const GroupedParams::List& from, int64_t e) {
-    if (from.count == 0) return TensorRef();
-    return Slice(launch.refs[from.first + (from.count == 1 ? 0 : static_cast<size_t>(e))], e, from.stacked);
-  };
-  for (int64_t place = range.begin; place < range.end; ++place) {
-    TensorRef sums = launch.Ref(1, memory);
-    TensorRef y = launch.refs[0];
-    const GroupRange group = GroupAt(launch.refs[2], params, place, sums.sizes[0]);
-    const int64_t size = group.end - group.begin;
-    if (size == 0) continue;
-    Narrow(sums, 0, group.begin, size);
-    Narrow(y, 0, group.begin, size);
-    TensorRef rows = launch.refs[3];
-    if (rows.data != nullptr && rows.sizes[0] != 1) Narrow(rows, 0, group.begin, size);
-    kernels::DequantizeSums({.sums = sums,
-                             .scale = entry(params.scale, group.e),
-                             .offset = {},
-                             .row_scale = rows,
-                             .bias = entry(params.bias, group.e)},
-                            y, {0, size});
-  }
-}
-
 // One launch for each group.
 Status LowerKnownGroups(OpCall& call, const Groups& groups) {
   int64_t row = 0;
@@ -637,7 +672,9 @@ Status LowerKnownGroups(OpCall& call, const Groups& groups) {
     const Operand& y_operand = OperandOf(groups.y, e);
     TensorRef x = call.RefOf(x_operand);
     TensorRef y = call.RefOf(y_operand);
-    const int64_t rows = groups.x.size() > 1 || groups.count == 1 ? x.sizes[0] : y.sizes[0];
+    const int64_t rows = groups.x.size() > 1 || groups.count == 1 ? x.sizes[0]
+                         : !groups.ends.empty()                   ? groups.RowsOf(e)
+                                                                  : y.sizes[0];
     if (groups.x.size() == 1 && groups.count > 1) Narrow(x, 0, row, rows);
     if (groups.y.size() == 1 && groups.count > 1) Narrow(y, 0, row, rows);
     row += rows;

@@ -2,6 +2,7 @@
 //
 // Products of integers that become numbers again, and products of permuted matrices.
 #include "kernels/matmul.h"
+#include "kernels/quant_rows.h"
 #include "kernels/quantize.h"
 #include "ops/computations.h"
 #include "ops/op_call.h"
@@ -24,7 +25,12 @@ void RunDequantize(const Launch& launch, kernels::Range range, const Launch::Ker
                            .offset = launch.refs[3],
                            .row_scale = launch.refs[4],
                            .bias = launch.refs[5]},
-                          launch.refs[0], range);
+                          launch.Ref(0, memory), range);
+}
+
+// refs: y, x; ints: tanh.
+void RunGeluOfSums(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  kernels::GeluOfRows(launch.Ref(1, memory), launch.ints[0] != 0, launch.refs[0], range);
 }
 
 void FinishProduct(OpCall& call, Launch& launch) {
@@ -57,13 +63,15 @@ void SwapLast(TensorRef& ref) {
   std::swap(ref.strides[ref.rank - 1], ref.strides[ref.rank - 2]);
 }
 
+bool IsTransposed(const OpCall& call, std::string_view name) { return call.Has(name) && call.Bool(name); }
+
 StatusOr<QuantProduct> QuantProductOf(const OpCall& call) {
   QuantProduct product = {.a = &call.Get("x1"),
                           .b = &call.Get("x2"),
                           .scale = FindFilled(call, {"scale", "x2Scale"}),
-                          .offset = FindFilled(call, {"offset", "x2Offset"}),
+                          .offset = FindFilled(call, {"offset", "x2Offset", "x2OffsetOptional"}),
                           .row_scale = FindFilled(call, {"pertokenScaleOptional", "x1Scale"}),
-                          .bias = FindFilled(call, {"bias"}),
+                          .bias = FindFilled(call, {"bias", "biasOptional"}),
                           .out = &call.outputs[0]};
   for (const Operand* operand : {product.a, product.b}) {
     if (operand->rank() >= 2 && operand->rank() <= 6) continue;
@@ -72,8 +80,8 @@ StatusOr<QuantProduct> QuantProductOf(const OpCall& call) {
   }
   product.left = call.RefOf(*product.a);
   product.right = call.RefOf(*product.b);
-  if (call.Bool("transposeX1")) SwapLast(product.left);
-  if (call.Bool("transposeX2")) SwapLast(product.right);
+  if (IsTransposed(call, "transposeX1")) SwapLast(product.left);
+  if (IsTransposed(call, "transposeX2")) SwapLast(product.right);
   return product;
 }
 
@@ -85,14 +93,16 @@ Status QuantMatmulTypes(OpCall& call) {
     return call.InvalidOperand(operand, fmt::format("has {}, expected int8", DTypeText(operand.type_number)),
                                "numbers of 4 bits are not supported yet");
   }
-  for (const char* name : {"yScale", "x1Offset", "yOffset"}) {
+  for (const char* name :
+       {"yScale", "x1Offset", "yOffset", "yScaleOptional", "x1OffsetOptional", "yOffsetOptional", "x3Optional"}) {
     if (const Operand* operand = FindFilled(call, {name})) {
       return call.InvalidOperand(*operand, "is given, but is not supported yet", "pass null");
     }
   }
-  if (call.Has("groupSize") && call.Int("groupSize") != 0) {
-    return call.Invalid(
-        fmt::format("groupSize is {}, but scales of groups are not supported yet", call.Int("groupSize")), "pass 0");
+  for (const char* name : {"groupSize", "groupSizeOptional"}) {
+    if (!call.Has(name) || call.Int(name) == 0) continue;
+    return call.Invalid(fmt::format("{} is {}, but scales of groups are not supported yet", name, call.Int(name)),
+                        "pass 0");
   }
   const Operand& out = call.outputs[0];
   if (kSingleAndHalfTypes.Has(out.dtype) || kQuantizedTypes.Has(out.dtype)) return {};
@@ -110,8 +120,9 @@ Status QuantMatmulShape(OpCall& call) {
   if (a.sizes[a.rank - 1] != b.sizes[b.rank - 2] ||
       !Broadcast({a.sizes, static_cast<size_t>(a.rank - 2)}, {b.sizes, static_cast<size_t>(b.rank - 2)}, shape)) {
     return call.Invalid(fmt::format("x1 {}{} and x2 {}{} cannot be multiplied", ShapeText(product.a->sizes()),
-                                    call.Bool("transposeX1") ? " transposed" : "", ShapeText(product.b->sizes()),
-                                    call.Bool("transposeX2") ? " transposed" : ""));
+                                    IsTransposed(call, "transposeX1") ? " transposed" : "",
+                                    ShapeText(product.b->sizes()),
+                                    IsTransposed(call, "transposeX2") ? " transposed" : ""));
   }
   shape.push_back(m);
   shape.push_back(n);
@@ -162,6 +173,21 @@ Status QuantMatmulShape(OpCall& call) {
   return {};
 }
 
+bool IsGelu(const OpCall& call) { return call.Has("fusedOpType") && !call.Text("fusedOpType").empty(); }
+
+Status FusedQuantMatmulShape(OpCall& call) {
+  const std::string_view type = call.Text("fusedOpType");
+  if (!type.empty() && type != "gelu_erf" && type != "gelu_tanh") {
+    return call.Invalid(fmt::format("fusedOpType is '{}', expected gelu_erf, gelu_tanh or nothing", type));
+  }
+  const Operand& out = call.outputs[0];
+  if (!type.empty() && !kSingleAndHalfTypes.Has(out.dtype)) {
+    return call.InvalidOperand(
+        out, fmt::format("has {}, expected float32, float16 or bfloat16 with fusedOpType", kernels::Name(out.dtype)));
+  }
+  return QuantMatmulShape(call);
+}
+
 Status LowerQuantMatmul(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const QuantProduct product, QuantProductOf(call));
   const Operand& out = *product.out;
@@ -179,8 +205,14 @@ Status LowerQuantMatmul(OpCall& call) {
   launch.compute = kernels::TypeOfInt8Product(product.left.sizes[product.left.rank - 1]);
   FinishProduct(call, launch);
   if (is_plain) return {};
+  const bool is_gelu = IsGelu(call);
+  const TensorRef numbers = is_gelu ? call.Temporary(DType::kFloat, out.sizes()) : TensorRef();
   Launch& finish = call.AddLaunch(RunDequantize);
-  call.Write(finish, out);
+  if (is_gelu) {
+    call.WriteTemporary(finish, numbers);
+  } else {
+    call.Write(finish, out);
+  }
   call.ReadTemporary(finish, sums);
   for (const Operand* operand : {product.scale, product.offset, product.row_scale, product.bias}) {
     call.ReadOptional(finish, operand);
@@ -188,13 +220,20 @@ Status LowerQuantMatmul(OpCall& call) {
   const int64_t n = out.sizes().back();
   finish.units = out.tensor->count / n;
   finish.grain = GrainOf(4 * n);
+  if (!is_gelu) return {};
+  Launch& gelu = call.AddLaunch(RunGeluOfSums);
+  gelu.ints.push_back(call.Text("fusedOpType") == "gelu_tanh" ? 1 : 0);
+  call.Write(gelu, out);
+  call.ReadTemporary(gelu, numbers);
+  gelu.units = out.tensor->count / n;
+  gelu.grain = GrainOf(24 * n);
   return {};
 }
 
 // ---- Scales and offsets in 64 bits ----
 
 void RunPackParam(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
-  kernels::PackQuantParam(launch.refs[1], launch.refs[2], launch.refs[0], range);
+  kernels::PackQuantParam(launch.refs[1], launch.refs[2], launch.ints[0] != 0, launch.refs[0], range);
 }
 
 Status PackParamTypes(OpCall& call) {
@@ -205,6 +244,10 @@ Status PackParamTypes(OpCall& call) {
 }
 
 Status PackParamShape(OpCall& call) {
+  if (call.Has("roundMode") && call.Int("roundMode") != 0 && call.Int("roundMode") != 1) {
+    return call.Invalid(fmt::format("roundMode is {}, expected 0 or 1", call.Int("roundMode")),
+                        "0: the last bits are cut off, 1: they round");
+  }
   const Operand* const offset = call.Find("offset");
   int64_t count = call.Get("scale").tensor->count;
   for (const Operand* operand : {call.Find("scale"), offset}) {
@@ -224,6 +267,7 @@ Status PackParamShape(OpCall& call) {
 
 Status LowerPackParam(OpCall& call) {
   Launch& launch = call.AddLaunch(RunPackParam);
+  launch.ints.push_back(call.Has("roundMode") ? call.Int("roundMode") : 0);
   call.Write(launch, call.outputs[0]);
   call.Read(launch, call.Get("scale"));
   call.ReadOptional(launch, call.Find("offset"));
@@ -323,7 +367,7 @@ Status DescribePermuted(const OpCall& call, PermutedProduct& product) {
         fmt::format("batchSplitFactor is {}, expected 1, or a divisor of the {} matrices with permY 1, 0, 2",
                     product.split, product.a.sizes[0]));
   }
-  const int64_t type = call.Int("cubeMathType");
+  const int64_t type = call.Has("cubeMathType") ? call.Int("cubeMathType") : 0;
   if (type < 0 || type > 4) return call.Invalid(fmt::format("cubeMathType is {}, expected a value from 0 to 4", type));
   return {};
 }
@@ -378,11 +422,176 @@ Status LowerPermutedProduct(OpCall& call) {
       result.strides[product.of_result[d]] = out.strides[d];
     }
   }
+  const bool is_quantized = call.Has("x2Scale");
+  const TensorRef sums =
+      is_quantized ? call.Temporary(DType::kInt32, {result.sizes, static_cast<size_t>(result.rank)}) : TensorRef();
   Launch& launch = call.AddLaunch(RunIntegerProduct);
-  call.Write(launch, call.outputs[0], result);
+  if (is_quantized) {
+    call.WriteTemporary(launch, sums);
+    launch.compute = kernels::TypeOfInt8Product(product.a.sizes[product.a.rank - 1]);
+  } else {
+    call.Write(launch, call.outputs[0], result);
+  }
   call.Read(launch, call.Get("x1"), product.a);
   call.Read(launch, call.Get("x2"), product.b);
   FinishProduct(call, launch);
+  if (!is_quantized) return {};
+  Launch& finish = call.AddLaunch(RunDequantize);
+  call.Write(finish, call.outputs[0], result);
+  call.ReadTemporary(finish, sums);
+  call.Read(finish, call.Get("x2Scale"));
+  call.ReadOptional(finish, nullptr);
+  call.ReadOptional(finish, FindFilled(call, {"x1Scale"}));
+  call.ReadOptional(finish, nullptr);
+  finish.units = n == 0 ? 0 : call.outputs[0].tensor->count / n;
+  finish.grain = GrainOf(4 * n);
+  return {};
+}
+
+// Of int8, with scales of the rows and columns.
+Status QuantPermutedTypes(OpCall& call) {
+  call.compute = DType::kInt32;
+  for (const char* name : {"x1", "x2"}) {
+    const Operand& operand = call.Get(name);
+    if (operand.dtype == DType::kInt8) continue;
+    return call.InvalidOperand(operand, fmt::format("has {}, expected int8", DTypeText(operand.type_number)),
+                               "floating numbers of 8 bits are not supported");
+  }
+  const Operand& out = call.outputs[0];
+  if (call.Int("dtype") != out.type_number) {
+    return call.Invalid(fmt::format("dtype is {}, but out has {}", DTypeText(static_cast<int32_t>(call.Int("dtype"))),
+                                    kernels::Name(out.dtype)),
+                        "pass the type of out");
+  }
+  if (call.Int("groupSize") == 0) return {};
+  return call.Invalid(fmt::format("groupSize is {}, but scales of groups are not supported yet", call.Int("groupSize")),
+                      "pass 0");
+}
+
+Status QuantPermutedShape(OpCall& call) {
+  REPRISE_RETURN_IF_ERROR(PermutedShape3(call));
+  PermutedProduct product;
+  REPRISE_RETURN_IF_ERROR(DescribePermuted(call, product));
+  if (call.Find("x2Scale") == nullptr)
+    return call.Invalid("x2Scale is null", "pass one number, or one for each column");
+  for (const auto& [name, size] : {std::pair("x1Scale", product.a.sizes[1]), {"x2Scale", product.b.sizes[2]}}) {
+    const Operand* const operand = call.Find(name);
+    if (operand == nullptr ||
+        (operand->rank() == 1 && (operand->tensor->count == 1 || operand->tensor->count == size))) {
+      continue;
+    }
+    return call.InvalidOperand(*operand,
+                               fmt::format("has shape {}, expected [1] or [{}]", ShapeText(operand->sizes()), size));
+  }
+  return {};
+}
+
+// ---- Sums that become numbers: aclnnDequantBias ----
+
+Status DequantBiasTypes(OpCall& call) {
+  call.compute = DType::kInt32;
+  const Operand& out = call.outputs[0];
+  if (call.Int("outputDtype") == out.type_number) return {};
+  return call.Invalid(fmt::format("outputDtype is {}, but out has {}",
+                                  DTypeText(static_cast<int32_t>(call.Int("outputDtype"))), kernels::Name(out.dtype)),
+                      "pass the type of out");
+}
+
+Status DequantBiasShape(OpCall& call) {
+  const Operand& x = call.Get("x");
+  if (x.rank() != 2) {
+    return call.InvalidOperand(x, fmt::format("has shape {}, expected 2 dims", ShapeText(x.sizes())));
+  }
+  REPRISE_RETURN_IF_ERROR(call.CheckShape(call.outputs[0], x.sizes(), [] { return "the shape of x,"; }));
+  const Operand* const bias = call.Find("biasOptional");
+  for (const Operand* operand : {&call.Get("weightScale"), bias}) {
+    if (operand == nullptr) continue;
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(*operand, x.sizes().last(1), [] { return "one for each column of x:"; }));
+  }
+  if (bias != nullptr && !kSingleAndHalfTypes.Has(bias->dtype) && bias->dtype != DType::kInt32) {
+    return call.InvalidOperand(
+        *bias, fmt::format("has {}, expected int32, float32, float16 or bfloat16", kernels::Name(bias->dtype)));
+  }
+  const Operand* const rows = call.Find("activateScaleOptional");
+  if (rows == nullptr) return {};
+  return call.CheckShape(*rows, x.sizes().first(1), [] { return "one for each row of x:"; });
+}
+
+Status LowerDequantBias(OpCall& call) {
+  const Operand& x = call.Get("x");
+  Launch& launch = call.AddLaunch(RunDequantize);
+  call.Write(launch, call.outputs[0]);
+  call.Read(launch, x);
+  call.Read(launch, call.Get("weightScale"));
+  call.ReadOptional(launch, nullptr);
+  call.ReadOptional(launch, call.Find("activateScaleOptional"));
+  call.ReadOptional(launch, call.Find("biasOptional"));
+  launch.units = x.tensor->count == 0 ? 0 : x.sizes()[0];
+  launch.grain = GrainOf(4 * x.sizes()[1]);
+  return {};
+}
+
+// ---- Sums of products: aclnnQuantMatmulReduceSumWeightNz ----
+
+// refs: out, sums, row scale, scale.
+void RunReduceSums(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  kernels::ReduceScaledSums(launch.Ref(1, memory), launch.refs[2], launch.refs[3], launch.refs[0], range);
+}
+
+Status ReduceSumShape(OpCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const QuantProduct product, QuantProductOf(call));
+  for (const char* name : {"x2Offset", "bias"}) {
+    if (const Operand* operand = FindFilled(call, {name})) {
+      return call.InvalidOperand(*operand, "is given, but is not supported yet", "pass null");
+    }
+  }
+  for (const Operand* operand : {product.a, product.b}) {
+    if (operand->rank() == 3) continue;
+    return call.InvalidOperand(*operand, fmt::format("has shape {}, expected 3 dims", ShapeText(operand->sizes())));
+  }
+  const std::span<const int64_t> dims = call.Ints("dims");
+  if (dims.size() != 1 || dims[0] != 0 || call.Bool("keepDims")) {
+    return call.Invalid(
+        fmt::format("dims is {} and keepDims {}, expected [0] and false", ShapeText(dims), call.Bool("keepDims")),
+        "products are added over the dim 0");
+  }
+  const TensorRef& a = product.left;
+  const TensorRef& b = product.right;
+  if (a.sizes[0] != b.sizes[0] || a.sizes[2] != b.sizes[1]) {
+    return call.Invalid(fmt::format("x1 {} and x2 {} cannot be multiplied", ShapeText(product.a->sizes()),
+                                    ShapeText(product.b->sizes())));
+  }
+  const Operand* const row_scale = call.Find("x1Scale");
+  const Operand* const scale = call.Find("x2Scale");
+  if (row_scale == nullptr || scale == nullptr) {
+    return call.Invalid(fmt::format("{} is null", row_scale == nullptr ? "x1Scale" : "x2Scale"),
+                        "both scales are needed");
+  }
+  REPRISE_RETURN_IF_ERROR(call.CheckShape(*row_scale, {a.sizes, 2}, [] { return "one for each row of x1:"; }));
+  REPRISE_RETURN_IF_ERROR(call.CheckCount(*scale, {b.sizes + 2, 1}, [] { return "one for each column of x2:"; }));
+  const int64_t shape[] = {a.sizes[1], b.sizes[2]};
+  return call.CheckShape(call.outputs[0], shape, [] { return "the shape"; });
+}
+
+Status LowerReduceSum(OpCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const QuantProduct product, QuantProductOf(call));
+  const Operand& out = call.outputs[0];
+  if (out.tensor->count == 0) return {};
+  const int64_t shape[] = {product.left.sizes[0], product.left.sizes[1], product.right.sizes[2]};
+  const TensorRef sums = call.Temporary(DType::kInt32, shape);
+  Launch& launch = call.AddLaunch(RunIntegerProduct);
+  call.WriteTemporary(launch, sums);
+  call.Read(launch, *product.a, product.left);
+  call.Read(launch, *product.b, product.right);
+  launch.compute = kernels::TypeOfInt8Product(product.left.sizes[2]);
+  FinishProduct(call, launch);
+  Launch& reduce = call.AddLaunch(RunReduceSums);
+  call.Write(reduce, out);
+  call.ReadTemporary(reduce, sums);
+  call.Read(reduce, *product.row_scale);
+  call.Read(reduce, *product.scale);
+  reduce.units = shape[1];
+  reduce.grain = GrainOf(shape[0] * shape[2] * 3);
   return {};
 }
 

@@ -45,7 +45,7 @@ TensorRef AtLeastARow(TensorRef ref) {
 // ---- To the experts ----
 
 // Ways to lay out rows: Computation::code.
-enum ExpandKind : uint8_t { kExpandByRowIdx, kExpand, kExpandQuantized, kExpandPermuted };
+enum ExpandKind : uint8_t { kExpandByRowIdx, kExpand, kExpandQuantized, kExpandPermuted, kExpandQuantizedSecond };
 
 // Places in Launch::refs.
 struct OrderAt {
@@ -77,6 +77,18 @@ void RunExpand(const Launch& launch, kernels::Range range, const Launch::KernelM
                       launch.refs[ExpandAt::kOut], launch.refs[ExpandAt::kScaleOut], range);
 }
 
+const char* ScaleOutName(const OpCall& call) {
+  return call.Has("dynamicQuantScaleOutOptional") ? "dynamicQuantScaleOutOptional" : "expandedScaleOut";
+}
+
+// Whether the counts before rows beyond the capacity are dropped are asked for.
+bool WantsCountsBefore(const OpCall& call) {
+  for (const char* name : {"expertTokensBeforeCapacityFlagOptional", "expertTokensBeforeCapacityFlag"}) {
+    if (call.Has(name)) return call.Bool(name);
+  }
+  return false;
+}
+
 struct ExpandParts {
   const Operand *x, *expert_idx, *row_idx, *out, *row_idx_out, *expert_idx_out, *counts, *before, *scale, *offset,
       *scale_out;
@@ -95,12 +107,15 @@ ExpandParts ExpandPartsOf(const OpCall& call) {
           .before = call.Find("expertTokensBeforeCapacityOutOptional"),
           .scale = call.Find("scaleOptional"),
           .offset = call.Find("offsetOptional"),
-          .scale_out = call.Find("expandedScaleOut")};
+          .scale_out = call.Find(ScaleOutName(call))};
 }
 
 StatusOr<RowQuantization> QuantizationOf(const OpCall& call) {
   if (!call.Has("quantMode")) return RowQuantization::kNone;
   const int64_t mode = call.Int("quantMode");
+  if (call.op.computation.code == kExpandQuantizedSecond && mode == -1) {
+    return call.Invalid("quantMode is -1, expected 0 or 1", "0 by scaleOptional and offsetOptional, 1 by the rows");
+  }
   if (mode < -1 || mode > 1) {
     return call.Invalid(fmt::format("quantMode is {}, expected -1, 0 or 1", mode),
                         "-1 none, 0 by scaleOptional and offsetOptional, 1 by the rows themselves");
@@ -148,10 +163,12 @@ Status DescribeExpertRange(const OpCall& call, int64_t experts, int64_t drop, Ro
 // What is counted of each expert.
 Status DescribeCounts(const OpCall& call, const ExpandParts& parts, int64_t experts, RoutingSetup& setup) {
   using Count = RoutingSetup::Count;
-  if (call.op.computation.code == kExpand) {
-    const int64_t flag = call.Int("expertTokensCountOrCumsumFlagOptional");
+  if (!call.Has("expertTokensNumType")) {
+    const char* const name = call.Has("expertTokensCountOrCumsumFlag") ? "expertTokensCountOrCumsumFlag"
+                                                                       : "expertTokensCountOrCumsumFlagOptional";
+    const int64_t flag = call.Int(name);
     if (flag < 0 || flag > 2) {
-      return call.Invalid(fmt::format("expertTokensCountOrCumsumFlagOptional is {}, expected 0, 1 or 2", flag),
+      return call.Invalid(fmt::format("{} is {}, expected 0, 1 or 2", name, flag),
                           "0 none, 1 where the rows of each expert end, 2 how many they are");
     }
     setup.count = parts.counts == nullptr ? Count::kNone : static_cast<Count>(flag);
@@ -209,7 +226,7 @@ Status DescribeRouting(OpCall& call, const ExpandParts& parts, RoutingSetup& set
     return call.Invalid(fmt::format("expertNum is {}, expected a value from 1 to {}", experts, kMostExperts));
   }
   setup.end_expert = std::max<int64_t>(experts, 0);
-  if (!is_second) REPRISE_RETURN_IF_ERROR(DescribeExpertRange(call, experts, drop, setup));
+  if (call.Has("rowIdxType")) REPRISE_RETURN_IF_ERROR(DescribeExpertRange(call, experts, drop, setup));
   if (drop == 1) {
     if (capacity <= 0 || capacity > std::max<int64_t>(setup.tokens, 1)) {
       return call.Invalid(
@@ -255,7 +272,7 @@ Status ExpandShape(OpCall& call) {
   } else if (setup.count != RoutingSetup::Count::kNone) {
     REPRISE_RETURN_IF_ERROR(check(parts.counts, {experts, 1}));
   }
-  if (parts.before != nullptr && call.Bool("expertTokensBeforeCapacityFlagOptional")) {
+  if (parts.before != nullptr && WantsCountsBefore(call)) {
     REPRISE_RETURN_IF_ERROR(check(parts.before, {experts, 1}));
   }
   REPRISE_ASSIGN_OR_RETURN(const RowQuantization quantization, QuantizationOf(call));
@@ -263,7 +280,8 @@ Status ExpandShape(OpCall& call) {
       quantization == RowQuantization::kDynamic || (quantization == RowQuantization::kNone && parts.scale != nullptr);
   if (has_scales && parts.scale_out != nullptr) REPRISE_RETURN_IF_ERROR(check(parts.scale_out, {&setup.rows, 1}));
   if (quantization == RowQuantization::kDynamic && parts.scale_out == nullptr) {
-    return Error(kOperatorArgumentNull, fmt::format("{}: expandedScaleOut is null, but quantMode is 1", call.op.name))
+    return Error(kOperatorArgumentNull,
+                 fmt::format("{}: {} is null, but quantMode is 1", call.op.name, ScaleOutName(call)))
         .Hint("pass an aclTensor for it, or leave out what asks for it");
   }
   switch (quantization) {
@@ -297,7 +315,7 @@ Status LowerExpand(OpCall& call) {
   auto setup = std::make_shared<RoutingSetup>();
   REPRISE_RETURN_IF_ERROR(DescribeRouting(call, parts, *setup));
   REPRISE_ASSIGN_OR_RETURN(const RowQuantization quantization, QuantizationOf(call));
-  const bool has_before = parts.before != nullptr && call.Bool("expertTokensBeforeCapacityFlagOptional");
+  const bool has_before = parts.before != nullptr && WantsCountsBefore(call);
   const bool has_scale_out =
       parts.scale_out != nullptr &&
       (quantization == RowQuantization::kDynamic || (quantization == RowQuantization::kNone && parts.scale != nullptr));
@@ -367,6 +385,27 @@ const Operand* FindFirstOf(const OpCall& call, std::initializer_list<std::string
   return nullptr;
 }
 
+// What aclnnMoeFinalizeRoutingV4 takes beyond the second version.
+Status CheckChoices(const OpCall& call, CombineParts& parts) {
+  for (const char* name :
+       {"oriXOptional", "constExpertAlpha1Optional", "constExpertAlpha2Optional", "constExpertVOptional"}) {
+    if (const Operand* operand = call.Find(name)) {
+      return call.InvalidOperand(*operand, "is given, but experts that copy or are constant are not supported",
+                                 "pass null");
+    }
+  }
+  for (const char* name : {"zeroExpertRangeOptional", "copyExpertRangeOptional", "constExpertRangeOptional"}) {
+    if (call.Ints(name).empty()) continue;
+    return call.Invalid(fmt::format("{} is {}, but experts that copy or are constant are not supported", name,
+                                    ShapeText(call.Ints(name))),
+                        "pass null");
+  }
+  const int64_t k = call.Int("k");
+  if (parts.weight == nullptr && k > 1) parts.choices = k;
+  if (k == 1 || k == parts.choices) return {};
+  return call.Invalid(fmt::format("k is {}, expected 1 or the {} choices of each token", k, parts.choices));
+}
+
 StatusOr<CombineParts> CombinePartsOf(const OpCall& call) {
   CombineParts parts = {.rows = FindFirstOf(call, {"expandedX", "permutedTokens", "permutedOutputGrad"}),
                         .place = FindFirstOf(call, {"expandedRowIdx", "sortedIndices"}),
@@ -398,6 +437,7 @@ StatusOr<CombineParts> CombinePartsOf(const OpCall& call) {
     const int64_t tokens = parts.out->rank() == 2 ? parts.out->sizes()[0] : 0;
     parts.choices = tokens == 0 ? 1 : places / tokens;
   }
+  if (call.Has("k")) REPRISE_RETURN_IF_ERROR(CheckChoices(call, parts));
   if (parts.choices < 1 || places % parts.choices != 0) {
     return call.Invalid(fmt::format("{} choices of each token do not go with {} {}", parts.choices,
                                     call.NameOf(*parts.place), RoutingText(*parts.place)));
@@ -538,79 +578,6 @@ Status LowerExpertTokens(OpCall& call) {
   call.Read(launch, call.inputs[0]);
   launch.units = call.outputs[0].tensor->count;
   launch.grain = GrainOf(64);
-  return {};
-}
-
-// ---- Gating ----
-
-void RunGroupGating(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
-  kernels::ChooseExpertsInGroups(launch.State<kernels::GroupGating>(), launch.refs[3], launch.refs[4], launch.refs[0],
-                                 launch.refs[1], launch.refs[2], range, memory.scratch);
-}
-
-Status GroupGatingTypes(OpCall& call) {
-  call.compute = call.inputs[0].dtype;
-  return OneType(call);
-}
-
-Status GroupGatingShape(OpCall& call) {
-  const Operand& x = call.Get("x");
-  REPRISE_RETURN_IF_ERROR(CheckRoutingRank(call, x, 2, 2));
-  const int64_t columns = x.sizes()[1];
-  const int64_t groups = call.Int("groupCount");
-  const int64_t chosen = call.Int("kGroup");
-  const int64_t k = call.Int("k");
-  if (groups < 1 || columns % groups != 0) {
-    return call.Invalid(fmt::format("groupCount is {}, expected a divisor of the {} columns of x", groups, columns));
-  }
-  if (chosen < 1 || chosen > groups) {
-    return call.Invalid(fmt::format("kGroup is {}, expected a value from 1 to groupCount {}", chosen, groups));
-  }
-  if (k < 1 || k > columns / groups * chosen) {
-    return call.Invalid(fmt::format("k is {}, expected a value from 1 to {}", k, columns / groups * chosen),
-                        "so many columns are in the groups that are chosen");
-  }
-  for (const auto& [name, most] : {std::pair("groupSelectMode", 1), {"renorm", 1}, {"normType", 1}}) {
-    const int64_t value = call.Int(name);
-    if (value < 0 || value > most) return call.Invalid(fmt::format("{} is {}, expected 0 or 1", name, value));
-  }
-  if (const Operand* bias = call.Find("biasOptional")) {
-    REPRISE_RETURN_IF_ERROR(call.CheckShape(*bias, {&columns, 1}, [] { return "one for each column:"; }));
-  }
-  const int64_t shape[] = {x.sizes()[0], k};
-  REPRISE_RETURN_IF_ERROR(call.CheckShape(call.Get("yOut"), shape, [] { return "the shape"; }));
-  REPRISE_RETURN_IF_ERROR(call.CheckShape(call.Get("expertIdxOut"), shape, [] { return "the shape"; }));
-  if (!call.Bool("outFlag")) return {};
-  const Operand* const norm = call.Find("outOut");
-  if (norm == nullptr)
-    return Error(kOperatorArgumentNull, fmt::format("{}: outOut is null, but outFlag is true", call.op.name))
-        .Hint("pass an aclTensor for it, or leave out what asks for it");
-  if (norm->dtype != DType::kFloat) {
-    return call.InvalidOperand(*norm, fmt::format("has {}, expected float32", kernels::Name(norm->dtype)));
-  }
-  return call.CheckShape(*norm, x.sizes(), [] { return "the shape of x,"; });
-}
-
-Status LowerGroupGating(OpCall& call) {
-  const Operand& x = call.Get("x");
-  auto gating = std::make_shared<kernels::GroupGating>();
-  gating->is_sigmoid = call.Int("normType") == 1;
-  gating->sums_two = call.Int("groupSelectMode") == 1;
-  gating->divides = gating->is_sigmoid || call.Int("renorm") == 1;
-  gating->groups = call.Int("groupCount");
-  gating->chosen_groups = call.Int("kGroup");
-  gating->factor = static_cast<float>(call.Real("routedScalingFactor"));
-  gating->eps = static_cast<float>(call.Real("eps"));
-  Launch& launch = call.AddLaunch(RunGroupGating);
-  call.Write(launch, call.Get("yOut"));
-  call.Write(launch, call.Get("expertIdxOut"));
-  call.WriteOptional(launch, call.Bool("outFlag") ? call.Find("outOut") : nullptr);
-  call.Read(launch, x);
-  call.ReadOptional(launch, call.Find("biasOptional"));
-  launch.units = x.sizes()[0];
-  launch.grain = GrainOf(x.sizes()[1] * 16);
-  call.AddScratch(launch, static_cast<uint64_t>(kernels::GroupGatingScratchBytes(x.sizes()[1], gating->groups)));
-  launch.state = gating;
   return {};
 }
 

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values that quantization, routing by maps and products in groups refuse, operators that are there by name alone, and
+indices of the device that name nothing."""
+
+import csv
+import ctypes
+
+import pytest
+import torch
+
+import aclnn
+from harness import cases_of
+from test_matmul_refusals import fresh_memory, placed, refused  # noqa: F401 - the fixture
+from test_operators import Call, representative
+
+with (aclnn.REPO / "api" / "ops_refused.csv").open() as _rows:
+    REFUSED = list(csv.DictReader(_rows))
+
+
+@pytest.mark.parametrize("row", REFUSED, ids=[row["operator"] for row in REFUSED])
+def test_operators_that_are_there_by_name_tell_why(row):
+    for function in (row["operator"] + "GetWorkspaceSize", row["operator"]):
+        status = getattr(aclnn._ops, function)(*[ctypes.c_void_p(None)] * 4)
+        message = aclnn._acl.aclGetRecentErrMsg().decode()
+        assert status == aclnn.PARAM_INVALID
+        assert all(word in message for word in (row["operator"], row["reason"], row["advice"])), message
+
+
+# operator, what is changed in a good call, word of the message
+BAD = [
+    ("Quantize", {"axis": 9}, "axis"), ("Quantize", {"dtype": torch.float32}, "dtype is"),
+    ("Quantize", {"scales": [3, 2]}, "scales has shape"), ("GroupQuant", {"dstType": 3}, "dstType is"),
+    ("GroupQuant", {"offsetOptional": [2]}, "offsetOptional"), ("GroupQuant", {"scale": [1, 16]}, "scale has shape"),
+    ("DynamicQuantV3", {"quantMode": "perhead"}, "quantMode is 'perhead'"),
+    ("DynamicQuantV3", {"groupIndexOptional": torch.ones(2, dtype=torch.int32)}, "groupIndexOptional"),
+    ("DynamicQuantV3", {"isSymmetrical": False, "offsetOut": None}, "offsetOut is null"),
+    ("DynamicQuantV4", {"dstTypeMax": 15.0}, "dstTypeMax is 15"),
+    ("DynamicBlockQuant", {"rowBlockSize": 0}, "rowBlockSize"), ("DynamicBlockQuant", {"minScale": -1.0}, "minScale"),
+    ("DynamicBlockQuant", {"roundModeOptional": "floor"}, "roundModeOptional"),
+    ("GeluQuant", {"approximate": "erf"}, "approximate"), ("GeluQuant", {"quantMode": "none"}, "quantMode"),
+    ("GeluQuant", {"dstType": 36}, "dstType is"), ("RmsNormQuant", {"gamma": [3]}, "gamma has shape"),
+    ("RmsNormQuant", {"scale": [3]}, "scale has shape"),
+    ("RmsNormQuantV3", {"outputRstd": True, "rstd": None}, "rstd is null"),
+    ("AscendAntiQuant", {"dstType": 2}, "dstType is"), ("AscendAntiQuant", {"scale": [3]}, "scale has shape"),
+    ("FakeQuantPerTensorAffineCachemask", {"quantMin": 900}, "quantMin is 900"),
+    ("FakeQuantPerChannelAffineCachemask", {"axis": 4}, "axis"), ("InplaceQuantScatter", {"axis": 0}, "axis"),
+    ("InplaceQuantScatter", {"reduction": 7}, "reduction is 7"), ("InplaceQuantScatterV2", {"roundMode": "ceil"}, "roundMode"),
+    ("FlatQuant", {"clipRatio": 0.0}, "clipRatio is 0"), ("FlatQuantV2", {"dstTypeMax": 6.0}, "dstTypeMax"),
+    ("FlatQuant", {"kroneckerP1": [3, 3]}, "kroneckerP1"), ("RotateQuant", {"axis": 0}, "axis is 0"),
+    ("RotateQuant", {"scaleAlg": 1}, "scaleAlg"), ("RotateQuant", {"rotation": [5, 5]}, "rotation has shape"),
+    ("RmsNormGradQuant", {"quantMode": "dynamic"}, "quantMode"), ("SwiGluQuantV2", {"groupListType": 2}, "groupListType"),
+    ("SwiGluQuantV2", {"dstType": 4}, "dstType is 4"), ("DequantBias", {"outputDtype": 3}, "outputDtype"),
+    ("TransQuantParamV3", {"roundMode": 2}, "roundMode is 2"), ("FusedQuantMatmul", {"fusedOpType": "swiglu"}, "fusedOpType"),
+    ("FusedQuantMatmul", {"x3Optional": [5, 7]}, "x3Optional"), ("FusedQuantMatmul", {"groupSizeOptional": 32}, "groupSize"),
+    ("TransposeQuantBatchMatMul", {"dtype": 2}, "dtype is"), ("TransposeQuantBatchMatMul", {"x2Scale": None}, "x2Scale is null"),
+    ("TransposeQuantBatchMatMul", {"bias": [7]}, "bias is given"),
+    ("QuantMatmulReduceSumWeightNz", {"dims": [1]}, "dims is [1]"), ("QuantMatmulReduceSumWeightNz", {"x1Scale": None}, "x1Scale"),
+    ("WeightQuantBatchMatmulNz", {"antiquantGroupSize": -1}, "antiquantGroupSize"),
+    ("MoeGatingTopKSoftmaxV2", {"k": 99}, "k is 99"), ("MoeGatingTopKSoftmaxV2", {"renorm": 2}, "renorm is 2"),
+    ("MoeGatingTopKSoftmaxV2", {"outputSoftmaxResultFlag": True, "renorm": 0, "softmaxResultOutOptional": None}, "is null"),
+    ("MoeGatingTopKV2", {"inputIdsOptional": torch.ones(5, dtype=torch.int32), "tid2eidOptional": None}, "tid2eidOptional is null"),
+    ("MoeGatingTopKV2", {"normType": 2}, "normType is 2"), ("MoeGatingTopKBackward", {"gradY": [4, 2]}, "gradY"),
+    ("MoeInitRoutingQuantV2", {"quantMode": -1}, "quantMode is -1"),
+    ("MoeInitRoutingQuantV2", {"expertTokensCountOrCumsumFlag": 5}, "expertTokensCountOrCumsumFlag is 5"),
+    ("MoeReRouting", {"idxType": 2}, "idxType is 2"), ("MoeFinalizeRoutingV4", {"oriXOptional": [6, 8]}, "oriXOptional"),
+    ("MoeFinalizeRoutingV4", {"zeroExpertRangeOptional": [0, 2]}, "zeroExpertRangeOptional is [0, 2]"),
+    ("MoeFinalizeRoutingV4", {"k": 5}, "k is 5"),
+    ("MoeTokenPermuteWithRoutingMap", {"numOutTokens": 999}, "numOutTokens is 999"),
+    ("MoeTokenPermuteWithRoutingMap", {"numOutTokens": 5, "dropAndPad": True}, "dropAndPad is true"),
+    ("MoeTokenPermuteWithRoutingMapGrad", {"tokensNum": -1}, "tokensNum"),
+    ("MoeTokenUnpermuteWithRoutingMap", {"restoreShapeOptional": [6]}, "restoreShapeOptional is [6]"),
+    ("MoeTokenUnpermuteWithRoutingMapGrad", {"permutedTokensOptional": None}, "permutedTokensOptional is null"),
+    ("MoeUpdateExpert", {"balanceMode": 3}, "balanceMode is 3"), ("MoeUpdateExpert", {"worldSize": 0}, "worldSize"),
+    ("MoeUpdateExpert", {"pruningThresholdOptional": None}, "pruningThresholdOptional is null"),
+    ("GroupedMatmul", {"groupListOptional": [3, 2, 23, 24]}, "groupListOptional is [3, 2, 23, 24]"),
+    ("GroupedMatmul", {"groupListOptional": [3, 24]}, "groupListOptional has 2"),
+    ("GroupedMatmulWeightNz", {"quantGroupSize": 32}, "quantGroupSize is 32"),
+    ("GroupedMatmulAdd", {"transposeX": False}, "transposeX"), ("GroupedMatmulAddV2", {"groupListType": 2}, "groupListType"),
+    ("GroupedMatmulSwigluQuantV2", {"quantMode": 1}, "quantMode is 1"), ("GroupedMatmulSwigluQuantV2", {"biasOptional": [3]}, "biasOptional"),
+    ("GroupedMatmulSwigluQuantV2", {"weightAssistMatrixOptional": [[3, 16]]}, "weightAssistMatrixOptional"),
+    ("GroupedMatmulFinalizeRoutingV2", {"dtype": 1}, "dtype is 1"),
+    ("GroupedMatmulFinalizeRoutingV2", {"rowIndexOptional": None}, "rowIndexOptional is null"),
+    ("GroupedMatmulFinalizeRoutingV3", {"biasOptional": [3, 8]}, "biasOptional"),
+    ("QuantGroupedMatmulDequant", {"xQuantMode": "perchannel"}, "xQuantMode"),
+    ("QuantMatmulDequant", {"xOffsetOptional": [9]}, "xOffsetOptional"),
+]
+
+
+@pytest.mark.parametrize("name, changed, word", BAD, ids=[f"{name}-{next(iter(changed))}" for name, changed, _ in BAD])
+def test_arguments_are_refused(name, changed, word):
+    op = aclnn.TABLE[name]
+    call = Call(op, representative(name))
+    values = dict(call.values)
+    for parameter, value in changed.items():
+        kind = next(c_type for c_type, own in op.parameters if own == parameter)
+        if "aclTensorList*" in kind:
+            value = [placed(torch.ones(shape)) for shape in value]
+        elif "aclTensor*" in kind and value is not None:
+            value = placed(torch.ones(value, dtype=torch.float32) if isinstance(value, list) else value)
+        values[parameter] = value
+    with pytest.raises(aclnn.AclError) as error:
+        aclnn.plan(op, aclnn.pack(op, values, aclnn.Objects()))
+    assert error.value.status in (aclnn.PARAM_INVALID, aclnn.PARAM_NULLPTR)
+    assert op.name in error.value.message and word in error.value.message, error.value.message
+
+
+WILD = torch.tensor([-2 ** 31, -1, 2 ** 31 - 1, 10 ** 6, 3, 0], dtype=torch.int32)
+
+
+@pytest.mark.parametrize("name, parameter", [
+    ("MoeGatingTopKV2", "inputIdsOptional"), ("MoeGatingTopKV2", "tid2eidOptional"), ("MoeGatingTopKBackward", "expertIdx"),
+    ("MoeInitRoutingQuantV2", "expertIdx"), ("MoeReRouting", "expertTokenNumPerRank"),
+    ("MoeTokenPermuteWithRoutingMapGrad", "sortedIndices"), ("MoeTokenUnpermuteWithRoutingMap", "sortedIndices"),
+    ("MoeTokenUnpermuteWithRoutingMapGrad", "outIndex"), ("MoeTokenUnpermuteWithRoutingMapGrad", "permuteTokenId"),
+    ("MoeUpdateExpert", "expertIds"), ("MoeUpdateExpert", "eplbTable"), ("InplaceQuantScatter", "indices"),
+    ("GroupQuant", "groupIndex"), ("SwiGluQuantV2", "groupIndexOptional"), ("GroupedMatmulAdd", "groupList"),
+    ("GroupedMatmulSwigluQuantV2", "groupList"), ("GroupedMatmulFinalizeRoutingV2", "rowIndexOptional"),
+    ("GroupedMatmulFinalizeRoutingV2", "groupListOptional"), ("QuantGroupedMatmulDequant", "groupList")])
+def test_numbers_of_the_device_that_name_nothing_touch_nothing_else(name, parameter):
+    op, count = aclnn.TABLE[name], 0
+    for case in cases_of(name):
+        given = case.args[parameter]
+        if given is None or given.numel() == 0:
+            continue
+        call = Call(op, case, aclnn.layout_source(count))
+        call.write_inputs()
+        wild = WILD.repeat(given.numel() // len(WILD) + 1)[:given.numel()].reshape(given.shape)
+        call.values[parameter].write(wild.to(given.dtype))
+        aclnn.run(op, call.packed())
+        aclnn.device().synchronize()
+        assert all(item.gaps_are_intact() for item in call.all_placed()), f"{name}: wrote outside of a view"
+        call.destroy()
+        count += 1
+        if count == 6:
+            break
+    assert count > 0
