@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Attention to chosen keys.
+#include "kernels/chosen_attention.h"
+
+#include "kernels/copy.h"
+#include "ops/computations.h"
+#include "ops/families/token_layout.h"
+#include "ops/rules.h"
+
+namespace reprise::ops {
+namespace {
+
+using attention::ViewAs;
+using kernels::ChosenSetup;
+using kernels::DType;
+using kernels::TensorRef;
+
+// Places in Launch::refs; the backward pass has those of gradients before kChosenQuery.
+enum ChosenPlace : size_t {
+  kChosenOut,
+  kChosenMaximum,
+  kChosenSum,
+  kChosenLogSum,
+  kChosenQuery,
+  kChosenQueryRope,
+  kChosenKey,
+  kChosenKeyRope,
+  kChosenValue,
+  kChosenChoice,
+  kChosenTable,
+  kChosenMask,
+  kChosenSink,
+  kChosenLengths,
+  kChosenPlaces = kChosenLengths + 3,
+};
+
+struct ChosenState {
+  ChosenSetup setup;
+  std::vector<int64_t> query_numbers, key_numbers;
+};
+
+kernels::ChosenOperands ChosenOperandsOf(const Launch& launch) {
+  const auto& state = launch.State<ChosenState>();
+  const Refs& refs = launch.refs;
+  return {.lengths = LengthsOf(launch, kChosenLengths, state.query_numbers, state.key_numbers),
+          .query = refs[kChosenQuery],
+          .query_rope = refs[kChosenQueryRope],
+          .key = refs[kChosenKey],
+          .key_rope = refs[kChosenKeyRope],
+          .value = refs[kChosenValue],
+          .choice = refs[kChosenChoice],
+          .table = refs[kChosenTable],
+          .mask = refs[kChosenMask],
+          .sink = refs[kChosenSink],
+          .out = refs[kChosenOut],
+          .maximum = refs[kChosenMaximum],
+          .sum = refs[kChosenSum],
+          .log_sum = refs[kChosenLogSum]};
+}
+
+void RunChosen(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  kernels::AttendChosen(launch.State<ChosenState>().setup, ChosenOperandsOf(launch), range, memory.scratch);
+}
+
+// Behind kChosenPlaces: gradient, of query, of its turned part, of keys, of values.
+void RunChosenBackward(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  kernels::AttendChosenBackward(launch.State<ChosenState>().setup, ChosenOperandsOf(launch),
+                                {.gradient = launch.refs[kChosenPlaces],
+                                 .query = launch.refs[kChosenPlaces + 1],
+                                 .query_rope = launch.refs[kChosenPlaces + 2],
+                                 .key = launch.Ref(kChosenPlaces + 3, memory),
+                                 .value = launch.Ref(kChosenPlaces + 4, memory)},
+                                range, memory.scratch);
+}
+
+void RunChosenFill(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  kernels::Fill(launch.Ref(0, memory), launch.scalars[0], range);
+}
+
+struct ChosenPart {
+  const Operand* operand = nullptr;
+  TensorRef view;
+};
+
+// A call, by the places of its operands.
+struct ChosenCall {
+  Tokens tokens;
+  std::shared_ptr<ChosenState> state = std::make_shared<ChosenState>();
+  ChosenPart parts[kChosenLengths];
+
+  ChosenSetup& setup() { return state->setup; }
+  void Set(ChosenPlace place, const Operand* operand, const TensorRef& view) { parts[place] = {operand, view}; }
+};
+
+// An optional operand that is there and not empty.
+const Operand* FindGiven(const OpCall& call, std::string_view name) {
+  if (!call.Has(name)) return nullptr;
+  const Operand* operand = call.Find(name);
+  return operand == nullptr || operand->tensor->count == 0 ? nullptr : operand;
+}
+
+// ---- Parts that several operators have ----
+
+Status ReadChosenKeys(const OpCall& call, ChosenCall& c) {
+  ChosenSetup& setup = c.setup();
+  const Operand& query = call.Get("query");
+  const Operand& key = call.Get("key");
+  setup.layout = c.tokens.layout;
+  c.state->query_numbers = c.tokens.query_numbers;
+  c.state->key_numbers = c.tokens.key_numbers;
+  setup.heads = c.tokens.query.heads();
+  setup.kv_heads = c.tokens.key.heads();
+  setup.group = setup.heads / setup.kv_heads;
+  setup.depth = c.tokens.query.depth();
+  if (c.tokens.key.depth() != setup.depth) {
+    return call.InvalidOperand(key, fmt::format("has shape {}: heads of {} elements, those of query have {}",
+                                                ShapeText(key.sizes()), c.tokens.key.depth(), setup.depth));
+  }
+  c.Set(kChosenQuery, &query, c.tokens.query.ref);
+  c.Set(kChosenKey, &key, c.tokens.key.ref);
+  setup.scale = static_cast<float>(call.Real("scaleValue"));
+  setup.value_depth = setup.depth;
+  const Operand* value = call.Find("value");
+  if (value == nullptr) return {};  // the keys are the values
+  REPRISE_ASSIGN_OR_RETURN(const TensorRef view, c.tokens.ViewOfKey(call, *value, setup.kv_heads));
+  setup.value_depth = view.sizes[3];
+  c.Set(kChosenValue, value, view);
+  return {};
+}
+
+Status ReadChosenRope(const OpCall& call, ChosenCall& c) {
+  const Operand* query = FindGiven(call, "queryRopeOptional");
+  const Operand* key = FindGiven(call, "keyRopeOptional");
+  if ((query == nullptr) != (key == nullptr)) {
+    return call.Invalid("one of queryRopeOptional and keyRopeOptional is missing", "pass both or none");
+  }
+  if (query == nullptr) return {};
+  ChosenSetup& setup = c.setup();
+  REPRISE_ASSIGN_OR_RETURN(const TensorRef q, c.tokens.ViewOfQuery(call, *query, setup.heads));
+  REPRISE_ASSIGN_OR_RETURN(const TensorRef k, c.tokens.ViewOfKey(call, *key, setup.kv_heads));
+  if (q.sizes[3] != k.sizes[3]) {
+    return call.InvalidOperand(*key, fmt::format("has shape {}: heads of {} elements, those of queryRopeOptional have {}",
+                                                 ShapeText(key->sizes()), k.sizes[3], q.sizes[3]));
+  }
+  setup.rope_depth = q.sizes[3];
+  setup.depth += setup.rope_depth;
+  c.Set(kChosenQueryRope, query, q);
+  c.Set(kChosenKeyRope, key, k);
+  return {};
+}
+
+// [tokens of queries, key heads, entries].
+Status ReadChoice(const OpCall& call, ChosenCall& c, std::string_view name, int64_t block) {
+  if (block < 1) return call.Invalid(fmt::format("a block has {} keys, expected at least 1", block));
+  const Operand& choice = call.Get(name);
+  REPRISE_ASSIGN_OR_RETURN(const TensorRef view, c.tokens.ViewOfQuery(call, choice, c.setup().kv_heads));
+  c.setup().block = block;
+  c.Set(kChosenChoice, &choice, view);
+  return {};
+}
+
+Status ReadChosenOut(const OpCall& call, ChosenCall& c, std::string_view name) {
+  const Operand& out = call.Get(name);
+  REPRISE_ASSIGN_OR_RETURN(const TensorRef view, c.tokens.ViewOfQuery(call, out, c.setup().heads));
+  if (view.sizes[3] != c.setup().value_depth) {
+    return call.InvalidOperand(out, fmt::format("has shape {}, expected heads of {} elements, as values have",
+                                                ShapeText(out.sizes()), c.setup().value_depth));
+  }
+  c.Set(kChosenOut, &out, view);
+  return {};
+}
+
+// Maxima or sums as [batch, key head, token, heads that share it], packed without a batch and with key heads in front.
+Status ReadGroupStatistic(const OpCall& call, ChosenCall& c, ChosenPlace place, std::string_view name) {
+  const Operand* operand = FindGiven(call, name);
+  if (operand == nullptr) {
+    return Error(kOperatorArgumentNull, fmt::format("{}: {} is null or empty", call.op.name, name))
+        .Hint("pass a tensor for it, or leave out what asks for it");
+  }
+  const ChosenSetup& setup = c.setup();
+  const Tokens& tokens = c.tokens;
+  std::vector<int64_t> expected;
+  if (!tokens.layout.queries_are_packed) expected.push_back(tokens.query.batch());
+  for (int64_t size : {setup.kv_heads, tokens.query.tokens(), setup.heads / setup.kv_heads}) expected.push_back(size);
+  if (!std::equal(expected.begin(), expected.end(), operand->sizes().begin(), operand->sizes().end())) {
+    return call.InvalidOperand(*operand, fmt::format("has shape {}, expected {}", ShapeText(operand->sizes()),
+                                                     ShapeText(expected)));
+  }
+  if (setup.kv_heads != 1) {
+    return call.InvalidOperand(*operand, fmt::format("has shape {}: statistics of {} key heads are not supported yet",
+                                                     ShapeText(operand->sizes()), setup.kv_heads));
+  }
+  const TensorRef ref = call.RefOf(*operand);
+  TensorRef view = ref;
+  view.rank = 4;
+  const int first = ref.rank - 3;
+  view.sizes[0] = first == 1 ? ref.sizes[0] : 1;
+  view.strides[0] = first == 1 ? ref.strides[0] : 0;
+  view.sizes[1] = setup.heads;
+  view.strides[1] = ref.strides[first + 2];
+  view.sizes[2] = ref.sizes[first + 1];
+  view.strides[2] = ref.strides[first + 1];
+  view.sizes[3] = 1;
+  view.strides[3] = 0;
+  c.Set(place, operand, view);
+  return {};
+}
+
+// Maxima or sums as [tokens, heads, copies].
+Status ReadStatistic(const OpCall& call, ChosenCall& c, ChosenPlace place, std::string_view name) {
+  const Operand& operand = call.Get(name);
+  REPRISE_ASSIGN_OR_RETURN(const TensorRef view, c.tokens.ViewOfQuery(call, operand, c.setup().heads));
+  if (view.sizes[3] != attention::kStatisticCopies) {
+    return call.InvalidOperand(operand, fmt::format("has shape {}, expected {} copies of each number",
+                                                    ShapeText(operand.sizes()), attention::kStatisticCopies));
+  }
+  c.Set(place, &operand, view);
+  return {};
+}
+
+void ReadChosenParts(const OpCall& call, Launch& launch, const ChosenCall& c, bool is_backward) {
+  for (size_t i = 0; i < kChosenLengths; ++i) {
+    const ChosenPart& part = c.parts[i];
+    attention::AddOptional(call, launch, part.operand, part.view, i < kChosenQuery && !is_backward);
+  }
+  ReadLengths(call, launch, c.tokens);
+  launch.state = c.state;
+}
+
+int64_t WorkOfRow(const ChosenCall& c) {
+  const ChosenSetup& setup = c.state->setup;
+  const int64_t most = setup.layout.capacity();
+  const TensorRef& choice = c.parts[kChosenChoice].view;
+  const int64_t keys = c.parts[kChosenChoice].operand != nullptr ? std::min(most, choice.sizes[3] * setup.block) : most;
+  return std::max<int64_t>(1, setup.group * keys * (setup.depth + setup.value_depth));
+}
+
+Status FinishChosen(OpCall& call, const ChosenCall& c) {
+  const Operand& out = *c.parts[kChosenOut].operand;
+  if (out.tensor->count == 0) return {};
+  Launch& launch = call.AddLaunch(RunChosen);
+  ReadChosenParts(call, launch, c, false);
+  const ChosenSetup& setup = c.state->setup;
+  launch.units = setup.items();
+  launch.grain = std::max<int64_t>(1, attention::kGrainOfAttention / WorkOfRow(c));
+  call.AddScratch(launch, static_cast<uint64_t>(kernels::ChosenScratchBytes(setup)));
+  return {};
+}
+
+// ---- Attention to keys of a list ----
+
+Status DescribeSparse(const OpCall& call, ChosenCall& c) {
+  const bool is_grad = call.Has("layoutOptional");
+  const TokenNames names = {"actualSeqLengthsQueryOptional", "actualSeqLengthsKvOptional",
+                            is_grad ? std::string_view() : std::string_view("blockTableOptional")};
+  const std::string_view query_layout = call.Text(is_grad ? "layoutOptional" : "layoutQueryOptional");
+  const std::string_view key_layout = call.Text(is_grad ? "layoutOptional" : "layoutKvOptional");
+  REPRISE_ASSIGN_OR_RETURN(c.tokens,
+                           ReadTokens(call, names, call.Get("query"), call.Get("key"), query_layout, key_layout));
+  REPRISE_ASSIGN_OR_RETURN(c.tokens.layout.causal, CausalOf(call));
+  REPRISE_RETURN_IF_ERROR(CheckNoBand(call));
+  REPRISE_RETURN_IF_ERROR(ReadChosenKeys(call, c));
+  REPRISE_RETURN_IF_ERROR(ReadChosenRope(call, c));
+  return ReadChoice(call, c, "sparseIndices", call.Int("sparseBlockSize"));
+}
+
+Status LowerSparseAttention(OpCall& call) {
+  ChosenCall c;
+  REPRISE_RETURN_IF_ERROR(DescribeSparse(call, c));
+  if (const int64_t mode = call.Int("attentionMode"); mode != 0 && mode != 2) {
+    return call.Invalid(fmt::format("attentionMode is {}, expected 0 or 2", mode));
+  }
+  REPRISE_RETURN_IF_ERROR(ReadChosenOut(call, c, "attentionOut"));
+  if (const Operand* sinks = FindGiven(call, "sinksOptional")) {
+    const int64_t heads[] = {c.setup().heads};
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(*sinks, heads, [] { return "one for each head,"; }));
+    c.Set(kChosenSink, sinks, call.RefOf(*sinks));
+  }
+  if (call.Bool("returnSoftmaxLse")) {
+    REPRISE_RETURN_IF_ERROR(ReadGroupStatistic(call, c, kChosenMaximum, "softmaxMaxOptional"));
+    REPRISE_RETURN_IF_ERROR(ReadGroupStatistic(call, c, kChosenSum, "softmaxSumOptional"));
+  }
+  return FinishChosen(call, c);
+}
+
+// ---- Keys as bytes ----
+
+Status LowerQuantizedSparseAttention(OpCall& call) {
+  for (std::string_view name : {"keyDequantScaleOptional", "valueDequantScaleOptional"}) {
+    const Operand* scale = FindGiven(call, name);
+    if (scale != nullptr) return call.InvalidOperand(*scale, "is given, but factors lie beside the keys", "pass null");
+  }
+  const std::pair<std::string_view, int64_t> only[] = {
+      {"keyQuantMode", 2}, {"valueQuantMode", 2}, {"attentionMode", 2}, {"quantScaleRepoMode", 1}};
+  for (const auto& [name, value] : only) {
+    if (call.Int(name) != value) {
+      return call.Invalid(fmt::format("{} is {}, expected {}", name, call.Int(name), value),
+                          "other ways to keep factors are not supported yet");
+    }
+  }
+  ChosenCall c;
+  const Operand& query = call.Get("query");
+  const Operand& key = call.Get("key");
+  const TokenNames names = {"actualSeqLengthsQueryOptional", "actualSeqLengthsKvOptional", "blockTableOptional"};
+  REPRISE_ASSIGN_OR_RETURN(c.tokens, ReadTokens(call, names, query, key, call.Text("layoutQueryOptional"),
+                                                call.Text("layoutKvOptional")));
+  REPRISE_ASSIGN_OR_RETURN(c.tokens.layout.causal, CausalOf(call));
+  REPRISE_RETURN_IF_ERROR(CheckNoBand(call));
+  ChosenSetup& setup = c.setup();
+  setup.layout = c.tokens.layout;
+  setup.heads = c.tokens.query.heads();
+  setup.kv_heads = c.tokens.key.heads();
+  setup.group = setup.heads / setup.kv_heads;
+  setup.depth = c.tokens.query.depth();
+  setup.rope_depth = call.Int("ropeHeadDim");
+  setup.tile = call.Int("tileSize");
+  setup.scale = static_cast<float>(call.Real("scaleValue"));
+  setup.value_depth = setup.depth - setup.rope_depth;
+  if (setup.rope_depth < 0 || setup.value_depth < 1 || setup.tile < 1 || setup.value_depth % setup.tile != 0) {
+    return call.Invalid(fmt::format("ropeHeadDim is {} and tileSize {} for queries of {} elements", setup.rope_depth,
+                                    setup.tile, setup.depth),
+                        "tiles must divide what is not turned");
+  }
+  const int64_t bytes = setup.value_depth + setup.rope_depth * kernels::ItemSize(query.dtype) +
+                        setup.value_depth / setup.tile * static_cast<int64_t>(sizeof(float));
+  if (c.tokens.key.depth() != bytes || c.tokens.key.ref.strides[3] != 1) {
+    return call.InvalidOperand(
+        key, fmt::format("has shape {}, expected lines of {} bytes that lie one behind the other",
+                         ShapeText(key.sizes()), bytes),
+        "a line is the int8 numbers, the turned part in the type of query, and a float32 factor for each tile");
+  }
+  c.Set(kChosenQuery, &query, c.tokens.query.ref);
+  c.Set(kChosenKey, &key, c.tokens.key.ref);
+  REPRISE_RETURN_IF_ERROR(ReadChoice(call, c, "sparseIndices", call.Int("sparseBlockSize")));
+  REPRISE_RETURN_IF_ERROR(ReadChosenOut(call, c, "attentionOut"));
+  return FinishChosen(call, c);
+}
+
+Status QuantizedSparseTypes(OpCall& call) {
+  call.compute = call.Get("query").dtype;
+  for (std::string_view name : {"key", "value"}) {
+    const Operand& operand = call.Get(name);
+    if (operand.dtype == DType::kInt8) continue;
+    return call.InvalidOperand(operand, fmt::format("has {}, expected int8", kernels::Name(operand.dtype)));
+  }
+  return call.CheckOutputsHold();
+}
+
+// ---- Blocks of keys for each query: native sparse attention ----
+
+Status DescribeSelected(const OpCall& call, ChosenCall& c) {
+  if (call.Text("inputLayout") != "TND") {
+    return call.Invalid(fmt::format("inputLayout is '{}', expected TND", call.Text("inputLayout")));
+  }
+  REPRISE_ASSIGN_OR_RETURN(c.tokens, ReadTokens(call, {"actualSeqQLenOptional", "actualSeqKvLenOptional", ""},
+                                                call.Get("query"), call.Get("key"), "TND", "TND"));
+  REPRISE_ASSIGN_OR_RETURN(c.tokens.layout.causal, CausalOf(call));
+  REPRISE_RETURN_IF_ERROR(ReadChosenKeys(call, c));
+  if (call.Int("headNum") != c.setup().heads) {
+    return call.Invalid(fmt::format("headNum is {}, but query has {} heads", call.Int("headNum"), c.setup().heads));
+  }
+  REPRISE_RETURN_IF_ERROR(ReadChoice(call, c, "topkIndices", call.Int("selectedBlockSize")));
+  if (c.parts[kChosenChoice].view.sizes[3] != call.Int("selectedBlockCount")) {
+    return call.Invalid(fmt::format("selectedBlockCount is {}, but topkIndices has {} entries for each query",
+                                    call.Int("selectedBlockCount"), c.parts[kChosenChoice].view.sizes[3]));
+  }
+  const Operand* mask = FindGiven(call, "attenMaskOptional");
+  if (mask == nullptr || call.Int("sparseMode") != 0) return {};
+  return call.InvalidOperand(*mask, "is given with sparseMode 0, which is not supported yet",
+                             "pass null, or sparseMode 2 with the compressed mask");
+}
+
+Status LowerSelectedAttention(OpCall& call) {
+  ChosenCall c;
+  REPRISE_RETURN_IF_ERROR(DescribeSelected(call, c));
+  REPRISE_RETURN_IF_ERROR(ReadChosenOut(call, c, "attentionOut"));
+  REPRISE_RETURN_IF_ERROR(ReadStatistic(call, c, kChosenMaximum, "softmaxMaxOut"));
+  REPRISE_RETURN_IF_ERROR(ReadStatistic(call, c, kChosenSum, "softmaxSumOut"));
+  return FinishChosen(call, c);
+}
+
+// ---- Gradients ----
+
+struct GradientNames {
+  std::string_view result, gradient, query, key, value;
+};
+
+void FillWithZeros(OpCall& call, const TensorRef& ref, const Operand* operand) {
+  Launch& launch = call.AddLaunch(RunChosenFill);
+  operand != nullptr ? call.Write(launch, *operand) : call.WriteTemporary(launch, ref);
+  launch.scalars.push_back(kernels::Scalar::Of(0.0f));
+  launch.units = kernels::ElementCount(ref);
+  launch.grain = kGrainElements;
+}
+
+// out = elements [begin, begin + its size) of each line of sums.
+Status StoreSums(OpCall& call, const ChosenCall& c, std::string_view name, const Operand& like, const TensorRef& sums,
+                 int64_t begin) {
+  const Operand& out = call.Get(name);
+  REPRISE_RETURN_IF_ERROR(call.CheckShape(out, like.sizes(), [&] { return fmt::format("the shape of {},", call.NameOf(like)); }));
+  REPRISE_ASSIGN_OR_RETURN(const TensorRef view, c.tokens.ViewOfKey(call, out, c.state->setup.kv_heads));
+  TensorRef part = sums;
+  part.sizes[3] = view.sizes[3];
+  part.data = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(sums.data) + static_cast<uintptr_t>(begin) * sizeof(float));
+  Launch& copy = call.AddLaunch(RunCopy);
+  call.Write(copy, out, view);
+  call.ReadTemporary(copy, part);
+  copy.units = out.tensor->count;
+  copy.grain = kGrainElements;
+  return {};
+}
+
+Status FinishChosenBackward(OpCall& call, ChosenCall& c, const GradientNames& names) {
+  const ChosenSetup& setup = c.setup();
+  const Operand& query = *c.parts[kChosenQuery].operand;
+  const Operand* query_rope = c.parts[kChosenQueryRope].operand;
+  const Operand& gradient = call.Get(names.gradient);
+  const Operand& dq = call.Get(names.query);
+  REPRISE_RETURN_IF_ERROR(ReadChosenOut(call, c, names.result));
+  REPRISE_RETURN_IF_ERROR(call.CheckShape(dq, query.sizes(), [] { return "the shape of query,"; }));
+  REPRISE_ASSIGN_OR_RETURN(const TensorRef gradient_view, c.tokens.ViewOfQuery(call, gradient, setup.heads));
+  if (gradient_view.sizes[3] != setup.value_depth) {
+    return call.InvalidOperand(gradient, fmt::format("has shape {}, expected that of the result",
+                                                     ShapeText(gradient.sizes())));
+  }
+  REPRISE_ASSIGN_OR_RETURN(const TensorRef dq_view, c.tokens.ViewOfQuery(call, dq, setup.heads));
+  const Operand* dq_rope = query_rope != nullptr ? &call.Get("dQueryRopeOut") : nullptr;
+  TensorRef dq_rope_view;
+  FillWithZeros(call, dq_view, &dq);
+  if (dq_rope != nullptr) {
+    REPRISE_RETURN_IF_ERROR(
+        call.CheckShape(*dq_rope, query_rope->sizes(), [] { return "the shape of queryRopeOptional,"; }));
+    REPRISE_ASSIGN_OR_RETURN(dq_rope_view, c.tokens.ViewOfQuery(call, *dq_rope, setup.heads));
+    FillWithZeros(call, dq_rope_view, dq_rope);
+  }
+  const attention::HeadView& key = c.tokens.key;
+  const Operand* value = c.parts[kChosenValue].operand;
+  TensorRef sums[2];
+  for (int i = 0; i < 2; ++i) {
+    const int64_t sizes[] = {key.batch(), setup.kv_heads, key.tokens(), i == 0 ? setup.depth : setup.value_depth};
+    sums[i] = i == 1 && value == nullptr ? sums[0] : call.Temporary(DType::kFloat, sizes);
+    if (i == 0 || value != nullptr) FillWithZeros(call, sums[i], nullptr);
+  }
+  Launch& launch = call.AddLaunch(RunChosenBackward);
+  ReadChosenParts(call, launch, c, true);
+  call.Read(launch, gradient, gradient_view);
+  call.Write(launch, dq, dq_view);
+  attention::AddOptional(call, launch, dq_rope, dq_rope_view, true);
+  for (const TensorRef& sum : sums) call.WriteTemporary(launch, sum);
+  launch.units = setup.layout.sequences * setup.kv_heads;
+  launch.grain = std::max<int64_t>(1, attention::kGrainOfAttention / (2 * WorkOfRow(c) * std::max<int64_t>(1, setup.layout.queries)));
+  call.AddScratch(launch, static_cast<uint64_t>(kernels::ChosenScratchBytes(setup)));
+  const Operand& key_operand = *c.parts[kChosenKey].operand;
+  REPRISE_RETURN_IF_ERROR(StoreSums(call, c, names.key, key_operand, sums[0], 0));
+  if (const Operand* rope = c.parts[kChosenKeyRope].operand) {
+    REPRISE_RETURN_IF_ERROR(StoreSums(call, c, "dKeyRopeOut", *rope, sums[0], setup.depth - setup.rope_depth));
+  }
+  if (value == nullptr) return {};
+  if (call.Find(names.value) == nullptr) {
+    return Error(kOperatorArgumentNull, fmt::format("{}: {} is null", call.op.name, names.value))
+        .Hint("pass an aclTensor for the gradient of value");
+  }
+  return StoreSums(call, c, names.value, *value, sums[1], 0);
+}
+
+Status LowerSparseAttentionBackward(OpCall& call) {
+  ChosenCall c;
+  REPRISE_RETURN_IF_ERROR(DescribeSparse(call, c));
+  REPRISE_RETURN_IF_ERROR(ReadGroupStatistic(call, c, kChosenMaximum, "softmaxMax"));
+  REPRISE_RETURN_IF_ERROR(ReadGroupStatistic(call, c, kChosenSum, "softmaxSum"));
+  return FinishChosenBackward(call, c, {"out", "dOut", "dQueryOut", "dKeyOut", "dValueOut"});
+}
+
+Status LowerSelectedAttentionBackward(OpCall& call) {
+  ChosenCall c;
+  REPRISE_RETURN_IF_ERROR(DescribeSelected(call, c));
+  REPRISE_RETURN_IF_ERROR(ReadStatistic(call, c, kChosenMaximum, "softmaxMax"));
+  REPRISE_RETURN_IF_ERROR(ReadStatistic(call, c, kChosenSum, "softmaxSum"));
+  return FinishChosenBackward(call, c, {"attentionOut", "attentionOutGrad", "dqOut", "dkOut", "dvOut"});
+}
+
+}  // namespace
+
+using attention::AttentionTypes;
+
+// The rows of api/computations.csv.
+#define REPRISE_COMPUTATION REPRISE_DEFINE_COMPUTATION
+#include "ops/generated/chosen_attention.def"
+#undef REPRISE_COMPUTATION
+
+}  // namespace reprise::ops
