@@ -125,7 +125,7 @@ void SplitQkv(const QkvHeads& h, Range range, float* scratch) {
         const TensorRef& offset = h.offsets[part - 1];
         for (int64_t k = 0; scale.data != nullptr && k < size; ++k) {
           const auto of = [&](const TensorRef& ref) {
-            return ValueAt(ref, (ref.sizes[0] == 1 ? 0 : ref.sizes[0] == size ? k : n * size + k) * ref.strides[0]);
+            return ValueAt(ref, (ref.sizes[0] == 1 ? 0 : n * ref.strides[0]) + (ref.sizes[1] == 1 ? 0 : k * ref.strides[1]));
           };
           const float value = y[k] / of(scale) + (offset.data != nullptr ? of(offset) : 0);
           y[k] = std::clamp(std::nearbyint(value), -128.0f, 127.0f);

@@ -34,7 +34,7 @@ struct QkvHeads {
   int64_t heads[3] = {};
   TensorRef query;       ///< [token, queries * size]
   TensorRef lines[2];    ///< float32 [token, .. * size] of keys and of values, for their caches
-  TensorRef scales[2];   ///< [.. * size] or [size]: lines are divided by it and rounded to int8; absent: they are not
+  TensorRef scales[2];   ///< [heads or 1, size or 1]: lines are divided by it and become int8; absent: they do not
   TensorRef offsets[2];  ///< alike, added before
   TensorRef copies[3];   ///< queries, keys, values before that; absent: not wanted
 };

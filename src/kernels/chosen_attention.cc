@@ -26,7 +26,7 @@ struct ChosenRoom {
         values(Padded(setup.value_depth)) {}
   int64_t Floats() const {
     return group * (2 * depth + 2 * values + 3 * kStep) + kStep * (2 * depth + 2 * values) + Padded(3 * group) +
-           kStep * Padded(group) + kStep;
+           kStep * Padded(group) + kStep + 2 * depth;
   }
 };
 
@@ -44,6 +44,7 @@ class ChosenRow {
     maximum_ = Take(Padded(3 * room_.group));
     sum_ = maximum_ + room_.group;
     hidden_ = Take(kStep);
+    bytes_ = reinterpret_cast<char*>(Take(2 * room_.depth));
     values_are_keys_ = operands.value.data == nullptr;
   }
 
@@ -145,6 +146,10 @@ class ChosenRow {
 
   void LoadBytes(const char* bytes, float* line) const {
     const int64_t own = setup_.depth - setup_.rope_depth;
+    if (const int64_t step = in_.key.strides[3]; step != 1) {
+      for (int64_t i = 0; i < in_.key.sizes[3]; ++i) bytes_[i] = bytes[i * step];
+      bytes = bytes_;
+    }
     const DType type = in_.query.dtype;
     FindCast(DType::kInt8, DType::kFloat)(bytes, 1, reinterpret_cast<char*>(line), sizeof(float), own);
     FindCast(type, DType::kFloat)(bytes + own, ItemSize(type), reinterpret_cast<char*>(line + own), sizeof(float),
@@ -224,6 +229,7 @@ class ChosenRow {
   TokenPlace place_;
   int64_t head_ = 0, group_ = 0, kv_head_ = 0, count_ = 0;
   bool values_are_keys_ = false;
+  char* bytes_;
   float *next_, *query_, *scores_, *out_, *keys_, *values_, *maximum_, *sum_, *hidden_;
   int64_t batches_[kStep], tokens_[kStep];
 };

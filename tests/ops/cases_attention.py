@@ -30,7 +30,7 @@ def attention(q, k, v, scale, hidden=None, shift=None, shift_first=False, keep=N
     weights = torch.exp(scores - maximum.detach().clamp(min=-1e300))
     total = weights.sum(-1, keepdim=True)
     if sink is not None:
-        total = total + torch.exp(high(sink).reshape(-1, 1, 1) - maximum)
+        total = total + torch.exp(high(sink).reshape(-1, 1, 1) - maximum.detach())
     if keep is not None:
         weights = weights * keep / keep_prob
     out = weights @ v / (total + (total == 0))

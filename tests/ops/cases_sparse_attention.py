@@ -84,7 +84,7 @@ def layouts(g):
 
 def scores_of(s, b, q, k, w, q_scale=None, k_scale=None):
     """[queries, key heads, keys] in float64."""
-    queries, keys = high(s.queries_of(q, b)), high(s.keys_of(k, b))
+    queries, keys = s.queries_of(q, b).double(), s.keys_of(k, b).double()
     weight = high(s.queries_of(w, b))
     if q_scale is not None:
         weight = weight * high(s.queries_of(q_scale, b))
@@ -519,3 +519,100 @@ def delta_rule(op, g):
             else:
                 args["initialState"] = state
             yield Case(args, {"out": Ref(out, dtype), "stateRef" if recurrent else "finalState": Ref(left, state.dtype)})
+
+
+@cases("NsaSelectedAttentionInfer")
+def selected_inference(op, g):
+    for number, (layout, paged) in enumerate((("BSND", False), ("BSND", True), ("BSH", True), ("TND", True), ("TND", False))):
+        for dtype in TYPES:
+            packed = layout == "TND"
+            s = Layout(g, "TND" if packed else "BSND", [2, 1] if packed else [2, 2], [30, 19], "PA_BSND" if paged else None)
+            t = {"query": s.query(6, 16, dtype=dtype), "key": s.key(2, 16, dtype=dtype), "value": s.key(2, 24, dtype=dtype)}
+            entries = entries_for(s, g, 2, 3, 4)
+            mode = (0, 3, 0, 3, 0)[number]
+            parts = select(s, {n: high(x) for n, x in t.items()}, entries, mode)
+            out = s.scatter([part[0] for part in parts], t["query"])
+            lengths = s.lengths if number == 3 else s.numbers(False, True)
+            if layout == "TND" and number == 3:
+                t["query"], entries, out = t["query"][:3], entries[:3], out[:3]  # lengths: of all tokens
+            if layout == "BSH":
+                t["query"], out = t["query"].flatten(2), out.flatten(2)
+                t["key"], t["value"] = t["key"].flatten(2), t["value"].flatten(2)
+            args = t | {"topkIndices": entries, "attenMaskOptional": None, "blockTableOptional": s.table if paged else None,
+                        "actualQSeqLenOptional": lengths, "actualKvSeqLenOptional": s.numbers(True, True),
+                        "layoutOptional": layout, "numHeads": 6, "numKeyValueHeads": 2, "selectBlockSize": 4,
+                        "selectBlockCount": 3, "pageBlockSize": 4, "scaleValue": 0.25, "sparseMode": mode}
+            yield Case(args, {"output": Ref(out, dtype)})
+
+
+@cases("BlockSparseAttention", "BlockSparseAttentionGrad")
+def blocks(op, g):
+    """Each head of queries has blocks of its own; one block of queries sees nothing."""
+    for number, layout in enumerate(("BNSD", "TND", "TND")):
+        for dtype in TYPES:
+            lengths, key_lengths = [7, 5], [9, 14]
+            q, k, v = ([g.tensor([n, heads, 8], dtype) for n in many]
+                       for many, heads in ((lengths, 4), (key_lengths, 2), (key_lengths, 2)))
+            if layout == "BNSD":
+                lengths, key_lengths = [7, 7], [14, 14]
+                q, k, v = ([g.tensor([n, heads, 8], dtype) for n in many]
+                           for many, heads in ((lengths, 4), (key_lengths, 2), (key_lengths, 2)))
+            mask = g.mask([2, 4, 3, 3])
+            mask[0, 1, 1] = False
+            join = (lambda ts: torch.cat(ts)) if layout == "TND" else (lambda ts: torch.stack(ts).transpose(1, 2).contiguous())
+            leaves = [[high(t).requires_grad_() for t in ts] for ts in (q, k, v)]
+            outs, sums = [], []
+            for b in range(2):
+                seen = mask[b].repeat_interleave(3, 1).repeat_interleave(5, 2)[:, : lengths[b], : key_lengths[b]]
+                out, _, _, lse = attention(*(leaf[b].transpose(0, 1) for leaf in leaves), 0.3, ~seen)
+                outs.append(out.transpose(0, 1))
+                sums.append(lse.transpose(0, 1).detach())
+            has_lse = number != 1 or op.endswith("Grad")
+            args = {"query": join(q), "key": join(k), "value": join(v), "blockSparseMaskOptional": mask.to(torch.int8),
+                    "attenMaskOptional": None, "blockShapeOptional": [3, 5], "qInputLayout": layout, "kvInputLayout": layout,
+                    "actualSeqLengthsOptional": [lengths, lengths, [7, 12]][number],
+                    "actualSeqLengthsKvOptional": [None, key_lengths, [9, 23]][number], "numKeyValueHeads": 2, "maskType": 0,
+                    "scaleValue": 0.3, "preTokens": FAR, "nextTokens": FAR}
+            if not op.endswith("Grad"):
+                args |= {"blockTableOptional": None, "innerPrecise": 1, "blockSize": 0, "softmaxLseFlag": int(has_lse)}
+                yield Case(args, {"attentionOut": Ref(join([o.detach() for o in outs]), dtype),
+                                  "softmaxLseOptional": Ref(join(sums), torch.float32) if has_lse else None})
+                continue
+            grad = [g.tensor(list(o.shape), dtype) for o in outs]
+            total = sum((o * high(d)).sum() for o, d in zip(outs, grad))
+            wanted = torch.autograd.grad(total, sum(leaves, []))
+            args |= {"dout": join(grad), "attentionOut": join([o.detach().to(dtype) for o in outs]),
+                     "softmaxLse": join(sums).float()}
+            yield Case(args, {n: Ref(join(list(wanted[2 * i : 2 * i + 2])), dtype) for i, n in enumerate(("dq", "dk", "dv"))})
+
+
+@cases("FusedFloydAttention", "FusedFloydAttentionGrad")
+def floyd(op, g):
+    for number, dtype in enumerate(TYPES):
+        for shape in ((2, 2, 3, 4, 5, 8), (1, 1, 1, 3, 70, 12)):
+            b, h, n, m, k, d = shape
+            q, k1, v1, k2, v2 = (g.tensor([b, h, *edge, d], dtype) for edge in ((n, m), (n, k), (n, k), (k, m), (k, m)))
+            mask = None if number == 1 else g.mask([b, 1, n, 1, k])
+            if mask is not None:
+                mask[0, 0, 0] = True
+            leaves = [high(t).requires_grad_() for t in (q, k1, v1, k2, v2)]
+            q_, k1_, v1_, k2_, v2_ = leaves
+            scores = 0.4 * (torch.einsum("bhnmd,bhnkd->bhnmk", q_, k1_) + torch.einsum("bhnmd,bhkmd->bhnmk", q_, k2_))
+            if mask is not None:
+                scores = scores.masked_fill(mask, -math.inf)
+            maximum = scores.detach().amax(-1, keepdim=True)
+            weights = (scores - maximum.clamp(min=-1e300)).exp()
+            total = weights.sum(-1, keepdim=True)
+            share = weights / (total + (total == 0))
+            out = torch.einsum("bhnmk,bhnkd->bhnmd", share, v1_) + torch.einsum("bhnmk,bhkmd->bhnmd", share, v2_)
+            eight = {name: t.detach().expand(*t.shape[:-1], 8).float().contiguous()
+                     for name, t in (("softmaxMax", maximum), ("softmaxSum", total))}
+            args = {"query": q, "key1": k1, "value1": v1, "key2": k2, "value2": v2, "scaleValue": 0.4,
+                    "attenMaskOptional": None if mask is None else mask.to(torch.uint8)}
+            if not op.endswith("Grad"):
+                yield Case(args, eight | {"attentionOut": Ref(out.detach(), dtype)})
+                continue
+            grad = g.tensor([b, h, n, m, d], dtype)
+            wanted = torch.autograd.grad((out * high(grad)).sum(), leaves)
+            yield Case(args | eight | {"grad": grad, "attentionOut": out.detach().to(dtype)},
+                       {name: Ref(t, dtype) for name, t in zip(("dquery", "dkey1", "dvalue1", "dkey2", "dvalue2"), wanted)})

@@ -171,15 +171,18 @@ Status ReadQkvFactor(const OpCall& call, Launch& launch, const char* name, int64
     return {};
   }
   TensorRef ref = call.RefOf(*operand);
-  const int64_t count = operand->tensor->count;
-  if ((count != 1 && count != size && count != heads * size) || !kernels::IsContiguous(ref)) {
-    return call.InvalidOperand(*operand, fmt::format("has shape {}, expected 1, {} or {} numbers that lie one behind the "
-                                                     "other",
-                                                     ShapeText(operand->sizes()), size, heads * size));
+  if (ref.rank == 1) {
+    ref.sizes[1] = ref.sizes[0];
+    ref.strides[1] = ref.strides[0];
+    ref.sizes[0] = 1;
+    ref.rank = 2;
   }
-  ref.rank = 1;
-  ref.sizes[0] = count;
-  ref.strides[0] = 1;
+  const bool fits = ref.rank == 2 && (ref.sizes[0] == 1 || ref.sizes[0] == heads) &&
+                    (ref.sizes[1] == 1 || ref.sizes[1] == size);
+  if (!fits) {
+    return call.InvalidOperand(*operand, fmt::format("has shape {}, expected [{}] or [{}, {}]",
+                                                     ShapeText(operand->sizes()), size, heads, size));
+  }
   call.Read(launch, *operand, ref);
   return {};
 }

@@ -324,10 +324,9 @@ Status LowerQuantizedSparseAttention(OpCall& call) {
   }
   const int64_t bytes = setup.value_depth + setup.rope_depth * kernels::ItemSize(query.dtype) +
                         setup.value_depth / setup.tile * static_cast<int64_t>(sizeof(float));
-  if (c.tokens.key.depth() != bytes || c.tokens.key.ref.strides[3] != 1) {
+  if (c.tokens.key.depth() != bytes) {
     return call.InvalidOperand(
-        key, fmt::format("has shape {}, expected lines of {} bytes that lie one behind the other",
-                         ShapeText(key.sizes()), bytes),
+        key, fmt::format("has shape {}, expected lines of {} bytes", ShapeText(key.sizes()), bytes),
         "a line is the int8 numbers, the turned part in the type of query, and a float32 factor for each tile");
   }
   c.Set(kChosenQuery, &query, c.tokens.query.ref);
@@ -377,6 +376,122 @@ Status LowerSelectedAttention(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(ReadChosenOut(call, c, "attentionOut"));
   REPRISE_RETURN_IF_ERROR(ReadStatistic(call, c, kChosenMaximum, "softmaxMaxOut"));
   REPRISE_RETURN_IF_ERROR(ReadStatistic(call, c, kChosenSum, "softmaxSumOut"));
+  return FinishChosen(call, c);
+}
+
+Status LowerSelectedInference(OpCall& call) {
+  ChosenCall c;
+  const int64_t heads = call.Int("numHeads");
+  const int64_t key_heads = call.Int("numKeyValueHeads");
+  if (heads < 1 || key_heads < 1) {
+    return call.Invalid(fmt::format("numHeads is {} and numKeyValueHeads {}, expected at least 1", heads, key_heads));
+  }
+  const Operand& key = call.Get("key");
+  const bool is_paged = FindGiven(call, "blockTableOptional") != nullptr;
+  const std::string_view layout = call.Text("layoutOptional");
+  REPRISE_ASSIGN_OR_RETURN(
+      c.tokens, ReadTokens(call, {"actualQSeqLenOptional", "actualKvSeqLenOptional", "blockTableOptional"},
+                           call.Get("query"), key, layout, is_paged ? "PA_BSND" : layout, heads, key_heads));
+  MakeEnds(c.tokens);
+  if (is_paged && call.Int("pageBlockSize") != c.tokens.key.tokens()) {
+    return call.Invalid(fmt::format("pageBlockSize is {}, but the pages of key hold {} tokens", call.Int("pageBlockSize"),
+                                    c.tokens.key.tokens()));
+  }
+  REPRISE_ASSIGN_OR_RETURN(c.tokens.layout.causal, CausalOf(call));
+  REPRISE_RETURN_IF_ERROR(ReadChosenKeys(call, c));
+  const Operand& choice = call.Get("topkIndices");
+  REPRISE_ASSIGN_OR_RETURN(const attention::HeadView entries,
+                           ViewAs(call, choice, c.tokens.layout.queries_are_packed ? "TND" : "BSND", key_heads, 0));
+  if (entries.batch() != c.tokens.query.batch() || entries.tokens() != c.tokens.query.tokens() ||
+      entries.depth() != call.Int("selectBlockCount") || call.Int("selectBlockSize") < 1) {
+    return call.InvalidOperand(choice, fmt::format("has shape {}, expected {} entries of {} keys for each token of query",
+                                                   ShapeText(choice.sizes()), call.Int("selectBlockCount"),
+                                                   call.Int("selectBlockSize")));
+  }
+  c.setup().block = call.Int("selectBlockSize");
+  c.Set(kChosenChoice, &choice, entries.ref);
+  REPRISE_RETURN_IF_ERROR(ReadChosenOut(call, c, "output"));
+  return FinishChosen(call, c);
+}
+
+// ---- Blocks of keys for blocks of queries ----
+
+Status DescribeBlocks(const OpCall& call, ChosenCall& c) {
+  const std::string_view layout = call.Text("qInputLayout");
+  REPRISE_ASSIGN_OR_RETURN(c.tokens, ReadTokens(call, {"actualSeqLengthsOptional", "actualSeqLengthsKvOptional", ""},
+                                                call.Get("query"), call.Get("key"), layout, call.Text("kvInputLayout")));
+  MakeEnds(c.tokens);
+  REPRISE_RETURN_IF_ERROR(CheckNoBand(call));
+  REPRISE_RETURN_IF_ERROR(ReadChosenKeys(call, c));
+  ChosenSetup& setup = c.setup();
+  for (std::string_view name : {"attenMaskOptional", "blockTableOptional"}) {
+    const Operand* operand = FindGiven(call, name);
+    if (operand != nullptr) return call.InvalidOperand(*operand, "is not supported yet", "pass null");
+  }
+  if (call.Int("maskType") != 0) {
+    return call.Invalid(fmt::format("maskType is {}, expected 0", call.Int("maskType")), "masks are not supported yet");
+  }
+  if (call.Int("numKeyValueHeads") != setup.kv_heads) {
+    return call.Invalid(fmt::format("numKeyValueHeads is {}, but key has {} heads", call.Int("numKeyValueHeads"),
+                                    setup.kv_heads));
+  }
+  const std::span<const int64_t> block = call.Ints("blockShapeOptional");
+  if (!block.empty() && (block.size() != 2 || block[0] < 1 || block[1] < 1)) {
+    return call.Invalid(fmt::format("blockShapeOptional is {}, expected two numbers above 0", ShapeText(block)));
+  }
+  setup.query_block = block.empty() ? 128 : block[0];
+  setup.block = block.empty() ? 128 : block[1];
+  setup.group = 1;  // heads of queries have blocks of their own
+  const Operand* mask = FindGiven(call, "blockSparseMaskOptional");
+  if (mask == nullptr) return {};
+  const auto most_of = [](const std::vector<int64_t>& numbers, bool is_packed, int64_t all) {
+    if (numbers.empty()) return all;
+    int64_t most = is_packed ? numbers[0] : 0;
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      most = std::max(most, is_packed ? (i == 0 ? numbers[0] : numbers[i] - numbers[i - 1]) : numbers[i]);
+    }
+    return std::min(most, all);
+  };
+  const kernels::TokenLayout& tokens = setup.layout;
+  const int64_t rows = most_of(c.state->query_numbers, tokens.queries_are_packed, tokens.queries);
+  const int64_t columns = most_of(c.state->key_numbers, tokens.keys_are_packed, tokens.keys);
+  const auto count_of = [](int64_t most, int64_t size) { return (most + size - 1) / size; };
+  const std::span<const int64_t> sizes = mask->sizes();
+  const bool fits = sizes.size() == 4 && sizes[0] == tokens.sequences && sizes[1] == setup.heads &&
+                    sizes[2] >= count_of(rows, setup.query_block) && sizes[3] >= count_of(columns, setup.block);
+  if (!fits) {
+    return call.InvalidOperand(*mask, fmt::format("has shape {}, expected [{}, {}, {}, {}]", ShapeText(sizes),
+                                                  tokens.sequences, setup.heads, count_of(rows, setup.query_block),
+                                                  count_of(columns, setup.block)));
+  }
+  c.Set(kChosenTable, mask, call.RefOf(*mask));
+  return {};
+}
+
+// [batch, heads, tokens, 1] or [tokens, heads, 1].
+Status ReadBlockLogSum(const OpCall& call, ChosenCall& c, std::string_view name) {
+  const Operand& operand = call.Get(name);
+  REPRISE_ASSIGN_OR_RETURN(const attention::HeadView view,
+                           ViewAs(call, operand, c.tokens.layout.queries_are_packed ? "TND" : "BNSD", c.setup().heads, 0));
+  if (view.batch() != c.tokens.query.batch() || view.tokens() != c.tokens.query.tokens() || view.depth() != 1) {
+    return call.InvalidOperand(operand, fmt::format("has shape {}, expected one number for each head and token",
+                                                    ShapeText(operand.sizes())));
+  }
+  c.Set(kChosenLogSum, &operand, view.ref);
+  return {};
+}
+
+Status LowerBlockAttention(OpCall& call) {
+  ChosenCall c;
+  REPRISE_RETURN_IF_ERROR(DescribeBlocks(call, c));
+  REPRISE_RETURN_IF_ERROR(ReadChosenOut(call, c, "attentionOut"));
+  if (const Operand* log_sum = FindGiven(call, "softmaxLseOptional"); call.Int("softmaxLseFlag") != 0) {
+    if (log_sum == nullptr) {
+      return Error(kOperatorArgumentNull, fmt::format("{}: softmaxLseOptional is null", call.op.name))
+          .Hint("pass an aclTensor for it, or 0 for softmaxLseFlag");
+    }
+    REPRISE_RETURN_IF_ERROR(ReadBlockLogSum(call, c, "softmaxLseOptional"));
+  }
   return FinishChosen(call, c);
 }
 
@@ -470,6 +585,13 @@ Status LowerSparseAttentionBackward(OpCall& call) {
   REPRISE_RETURN_IF_ERROR(ReadGroupStatistic(call, c, kChosenMaximum, "softmaxMax"));
   REPRISE_RETURN_IF_ERROR(ReadGroupStatistic(call, c, kChosenSum, "softmaxSum"));
   return FinishChosenBackward(call, c, {"out", "dOut", "dQueryOut", "dKeyOut", "dValueOut"});
+}
+
+Status LowerBlockAttentionBackward(OpCall& call) {
+  ChosenCall c;
+  REPRISE_RETURN_IF_ERROR(DescribeBlocks(call, c));
+  REPRISE_RETURN_IF_ERROR(ReadBlockLogSum(call, c, "softmaxLse"));
+  return FinishChosenBackward(call, c, {"attentionOut", "dout", "dq", "dk", "dv"});
 }
 
 Status LowerSelectedAttentionBackward(OpCall& call) {

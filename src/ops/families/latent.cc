@@ -45,7 +45,7 @@ void RunLatentNorm(const Launch& launch, kernels::Range range, const Launch::Ker
   norm.smooth = launch.refs[4];
   norm.to_int8 = launch.ints[0] != 0;
   norm.line_scale = launch.HasOperand(5) ? launch.Ref(5, memory) : TensorRef();
-  norm.copy = launch.refs[6];
+  norm.copy = launch.HasOperand(6) ? launch.Ref(6, memory) : TensorRef();
   norm.scale_copy = launch.refs[7];
   norm.out_scale = launch.refs[8];
   kernels::NormLatent(norm, range);
@@ -58,15 +58,15 @@ void RunLatentRotation(const Launch& launch, kernels::Range range, const Launch:
   rotation.lines = launch.Ref(1, memory);
   rotation.factors = {launch.HasOperand(2) ? launch.Ref(2, memory) : TensorRef(), launch.refs[3]};
   rotation.first = launch.ints[0];
-  rotation.cos = launch.refs[4];
-  rotation.sin = launch.refs[5];
+  rotation.cos = launch.Ref(4, memory);
+  rotation.sin = launch.Ref(5, memory);
   rotation.out_scale = launch.refs[6];
   kernels::RotateLatent(rotation, range, static_cast<float*>(memory.scratch));
 }
 
 // refs: out, scale, lines.
 void RunLatentQuantization(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
-  kernels::QuantizeLatent(launch.Ref(2, memory), launch.refs[0], launch.refs[1], range);
+  kernels::QuantizeLatent(launch.Ref(2, memory), launch.Ref(0, memory), launch.refs[1], range);
 }
 
 // refs: cache, lines, slots; ints: rule, tokens of a sequence, layout.
@@ -91,32 +91,77 @@ Status CheckMatrix(OpCall& call, const char* name, int64_t rows, int64_t columns
   return call.CheckShape(call.Get(name), expected, [] { return "the shape"; });
 }
 
-// A view of tokens, whose dims in front are as those of tokenX, as [token, ..]; they must lie as one.
-StatusOr<TensorRef> TokenLines(const OpCall& call, const Operand& operand, const Operand& x, int rest) {
+// Lines [token, ..] of an operand, or of a temporary that has its elements in order.
+struct Lines {
+  const Operand* operand = nullptr;  // null: a temporary
+  TensorRef view;
+};
+
+void ReadLines(const OpCall& call, Launch& launch, const Lines& lines) {
+  lines.operand != nullptr ? call.Read(launch, *lines.operand, lines.view) : call.ReadTemporary(launch, lines.view);
+}
+
+void WriteLines(const OpCall& call, Launch& launch, const Lines& lines) {
+  lines.operand != nullptr ? call.Write(launch, *lines.operand, lines.view) : call.WriteTemporary(launch, lines.view);
+}
+
+// The temporary as the operand has its dims.
+TensorRef InDimsOf(const TensorRef& temporary, const TensorRef& operand) {
+  TensorRef view = kernels::MakeContiguous(nullptr, temporary.dtype, operand.rank, operand.sizes);
+  view.data = temporary.data;
+  return view;
+}
+
+// The tokens of an operand as one dim, whose dims in front are those of tokenX.
+StatusOr<Lines> LinesOf(OpCall& call, const Operand& operand, const Operand& x, int rest) {
   const TensorRef ref = call.RefOf(operand);
   const int outer = x.rank() - 1;
-  TensorRef view;
-  view.data = ref.data;
-  view.dtype = ref.dtype;
-  view.rank = rest + 1;
   const bool fits = ref.rank == outer + rest &&
                     std::equal(x.sizes().begin(), x.sizes().begin() + outer, operand.sizes().begin());
   if (!fits) {
     return call.InvalidOperand(operand, fmt::format("has shape {}, expected the tokens of tokenX {} and {} dims behind",
                                                     ShapeText(operand.sizes()), ShapeText(x.sizes()), rest));
   }
-  view.sizes[0] = outer == 2 ? ref.sizes[0] * ref.sizes[1] : ref.sizes[0];
-  view.strides[0] = ref.strides[outer - 1];
-  if (outer == 2 && ref.sizes[0] > 1 && ref.sizes[1] > 1 && ref.strides[0] != ref.sizes[1] * ref.strides[1]) {
-    return call.InvalidOperand(operand, "has batches that do not lie one behind the other",
-                               "pass a tensor whose tokens lie in one line");
-  }
-  if (outer == 2 && ref.sizes[1] == 1) view.strides[0] = ref.strides[0];
+  int64_t sizes[kernels::kMaxRank] = {outer == 2 ? ref.sizes[0] * ref.sizes[1] : ref.sizes[0]};
+  std::copy_n(ref.sizes + outer, rest, sizes + 1);
+  const bool is_line = outer == 1 || ref.sizes[0] == 1 || ref.sizes[1] == 1 ||
+                       ref.strides[0] == ref.sizes[1] * ref.strides[1];
+  if (!is_line) return Lines{nullptr, call.Temporary(ref.dtype, {sizes, static_cast<size_t>(rest) + 1})};
+  TensorRef view = ref;
+  view.rank = rest + 1;
+  view.sizes[0] = sizes[0];
+  view.strides[0] = outer == 2 && ref.sizes[1] == 1 ? ref.strides[0] : ref.strides[outer - 1];
   for (int d = 0; d < rest; ++d) {
     view.sizes[d + 1] = ref.sizes[outer + d];
     view.strides[d + 1] = ref.strides[outer + d];
   }
-  return view;
+  return Lines{&operand, view};
+}
+
+void CopyLines(OpCall& call, const Operand& operand, const TensorRef& temporary, bool is_input) {
+  Launch& copy = call.AddLaunch(RunCopy);
+  const TensorRef in_dims = InDimsOf(temporary, call.RefOf(operand));
+  if (is_input) {
+    call.WriteTemporary(copy, in_dims);
+    call.Read(copy, operand);
+  } else {
+    call.Write(copy, operand);
+    call.ReadTemporary(copy, in_dims);
+  }
+  copy.units = operand.tensor->count;
+  copy.grain = kGrainElements;
+}
+
+// As LinesOf; a temporary gets the elements.
+StatusOr<Lines> InputLines(OpCall& call, const Operand& operand, const Operand& x, int rest) {
+  REPRISE_ASSIGN_OR_RETURN(const Lines lines, LinesOf(call, operand, x, rest));
+  if (lines.operand == nullptr) CopyLines(call, operand, lines.view, true);
+  return lines;
+}
+
+// What was written to a temporary goes to its operand.
+void FinishLines(OpCall& call, const Operand& operand, const Lines& lines) {
+  if (lines.operand == nullptr) CopyLines(call, operand, lines.view, false);
 }
 
 Status CheckModes(const OpCall& call, const Latent& l) {
@@ -216,12 +261,14 @@ void ReadNumbers(const OpCall& call, Launch& launch, const char* name, const Ten
   view.rank == 0 ? call.ReadOptional(launch, nullptr) : call.Read(launch, call.Get(name), view);
 }
 
-// out = a x b, of operands or of temporaries; those have no operand.
-void AddProduct(OpCall& call, const Operand* out, const TensorRef& out_view, const Operand* a, const TensorRef& a_view,
-                const Operand& b, const TensorRef& b_view) {
+// out = a x b.
+void AddProduct(OpCall& call, const Lines& out, const Lines& a, const Operand& b) {
+  const TensorRef& out_view = out.view;
+  const TensorRef& a_view = a.view;
+  const TensorRef b_view = call.RefOf(b);
   Launch& launch = call.AddLaunch(RunLatentProduct);
-  out != nullptr ? call.Write(launch, *out, out_view) : call.WriteTemporary(launch, out_view);
-  a != nullptr ? call.Read(launch, *a, a_view) : call.ReadTemporary(launch, a_view);
+  WriteLines(call, launch, out);
+  ReadLines(call, launch, a);
   call.Read(launch, b, b_view);
   launch.units = kernels::MatMulUnitCount(a_view, b_view, DType::kFloat, out_view);
   if (launch.units == 0) return;
@@ -231,11 +278,11 @@ void AddProduct(OpCall& call, const Operand* out, const TensorRef& out_view, con
 }
 
 // Lines of low rank, normed: what queries are made of.
-StatusOr<std::array<TensorRef, 2>> AddLowRank(OpCall& call, const Latent& l, const TensorRef& x) {
+StatusOr<std::array<TensorRef, 2>> AddLowRank(OpCall& call, const Latent& l, const Lines& x) {
   const int64_t sizes[] = {l.tokens, l.low};
   const TensorRef lines = call.Temporary(DType::kFloat, sizes);
   const TensorRef scale = call.Temporary(DType::kFloat, {&l.tokens, 1});
-  AddProduct(call, nullptr, lines, &call.Get("tokenX"), x, call.Get("weightDq"), call.RefOf(call.Get("weightDq")));
+  AddProduct(call, {nullptr, lines}, x, call.Get("weightDq"));
   const bool is_int8 = l.has_int8_input;
   REPRISE_ASSIGN_OR_RETURN(const TensorRef row, NumbersView(call, "dequantScaleXOptional", l.tokens, false, is_int8));
   REPRISE_ASSIGN_OR_RETURN(const TensorRef column, NumbersView(call, "dequantScaleWDqOptional", l.low, false, is_int8));
@@ -250,13 +297,14 @@ StatusOr<std::array<TensorRef, 2>> AddLowRank(OpCall& call, const Latent& l, con
   const bool has_copy = call.Has("queryNormFlag") ? call.Bool("queryNormFlag")
                                                   : LatentGiven(call, "queryNormOutOptional") != nullptr;
   const Operand* copy = has_copy ? LatentGiven(call, "queryNormOutOptional") : nullptr;
+  Lines copy_lines;
   if (copy != nullptr) {
-    REPRISE_ASSIGN_OR_RETURN(const TensorRef view, TokenLines(call, *copy, call.Get("tokenX"), 1));
-    if (view.sizes[1] != l.low || (copy->dtype == DType::kInt8) != l.has_int8_queries) {
+    REPRISE_ASSIGN_OR_RETURN(copy_lines, LinesOf(call, *copy, call.Get("tokenX"), 1));
+    if (copy_lines.view.sizes[1] != l.low || (copy->dtype == DType::kInt8) != l.has_int8_queries) {
       return call.InvalidOperand(*copy, fmt::format("has {} and shape {}, expected the type of weightUqQr and lines of {}",
                                                     kernels::Name(copy->dtype), ShapeText(copy->sizes()), l.low));
     }
-    call.Write(norm, *copy, view);
+    WriteLines(call, norm, copy_lines);
   } else {
     call.WriteOptional(norm, nullptr);
   }
@@ -274,17 +322,18 @@ StatusOr<std::array<TensorRef, 2>> AddLowRank(OpCall& call, const Latent& l, con
   norm.ints.push_back(l.has_int8_queries ? 1 : 0);
   norm.units = l.tokens;
   norm.grain = GrainOf(4 * l.low);
+  if (copy != nullptr) FinishLines(call, *copy, copy_lines);
   return std::array<TensorRef, 2>{lines, scale};
 }
 
 struct Angles {
-  TensorRef cos, sin;
+  Lines cos, sin;
 };
 
 // refs as RunLatentRotation has them; `out` is there.
 void FinishRotation(OpCall& call, Launch& rotate, const Latent& l, const Angles& angles, int64_t first, int64_t heads) {
-  call.Read(rotate, call.Get("ropeCos"), angles.cos);
-  call.Read(rotate, call.Get("ropeSin"), angles.sin);
+  ReadLines(call, rotate, angles.cos);
+  ReadLines(call, rotate, angles.sin);
   rotate.ints.push_back(first);
   rotate.units = l.tokens;
   rotate.grain = GrainOf(4 * heads * (first + l.rope));
@@ -296,7 +345,7 @@ Status AddQueries(OpCall& call, const Latent& l, const TensorRef& low, const Ten
   const int64_t sizes[] = {l.tokens, l.heads * line};
   const TensorRef flat = call.Temporary(DType::kFloat, sizes);
   const Operand& weight = call.Get("weightUqQr");
-  AddProduct(call, nullptr, flat, nullptr, low, weight, call.RefOf(weight));
+  AddProduct(call, {nullptr, flat}, {nullptr, low}, weight);
   TensorRef lines = flat;
   lines.rank = 3;
   lines.sizes[1] = l.heads;
@@ -305,10 +354,10 @@ Status AddQueries(OpCall& call, const Latent& l, const TensorRef& low, const Ten
   lines.strides[2] = 1;
   const Operand& x = call.Get("tokenX");
   const Operand& rope_out = call.Get("queryRopeOut");
-  REPRISE_ASSIGN_OR_RETURN(const TensorRef rope_view, TokenLines(call, rope_out, x, 2));
+  REPRISE_ASSIGN_OR_RETURN(const Lines rope_lines, LinesOf(call, rope_out, x, 2));
   const Operand& out = call.Get("queryOut");
-  REPRISE_ASSIGN_OR_RETURN(const TensorRef out_view, TokenLines(call, out, x, 2));
-  for (const auto& [operand, view, size] : {std::tuple(&rope_out, &rope_view, l.rope), {&out, &out_view, l.latent}}) {
+  REPRISE_ASSIGN_OR_RETURN(const Lines out_lines, LinesOf(call, out, x, 2));
+  for (const auto& [operand, view, size] : {std::tuple(&rope_out, &rope_lines.view, l.rope), {&out, &out_lines.view, l.latent}}) {
     if (view->sizes[1] == l.heads && view->sizes[2] == size) continue;
     return call.InvalidOperand(*operand, fmt::format("has shape {}, expected {} heads of {} elements for each token",
                                                      ShapeText(operand->sizes()), l.heads, size));
@@ -316,13 +365,14 @@ Status AddQueries(OpCall& call, const Latent& l, const TensorRef& low, const Ten
   REPRISE_ASSIGN_OR_RETURN(const TensorRef column, NumbersView(call, "dequantScaleWUqQrOptional",
                                                                l.heads * line, false, l.has_int8_queries));
   Launch& rotate = call.AddLaunch(RunLatentRotation);
-  call.Write(rotate, rope_out, rope_view);
+  WriteLines(call, rotate, rope_lines);
   call.WriteTemporary(rotate, lines);
   l.has_int8_queries ? call.ReadTemporary(rotate, low_scale) : call.ReadOptional(rotate, nullptr);
   ReadNumbers(call, rotate, "dequantScaleWUqQrOptional", l.has_int8_queries ? column : TensorRef());
   FinishRotation(call, rotate, l, angles, l.depth, l.heads);
   call.ReadOptional(rotate, nullptr);
   call.AddScratch(rotate, static_cast<uint64_t>(3 * l.rope) * sizeof(float));
+  FinishLines(call, rope_out, rope_lines);
   // [head, token, element] x [head, element, latent].
   const auto by_head = [](const TensorRef& from, int64_t size) {
     TensorRef view = from;
@@ -335,33 +385,28 @@ Status AddQueries(OpCall& call, const Latent& l, const TensorRef& low, const Ten
   };
   const Operand& uk = call.Get("weightUk");
   if (!l.has_int8_out) {
-    AddProduct(call, &out, by_head(out_view, l.latent), nullptr, by_head(lines, l.depth), uk, call.RefOf(uk));
+    AddProduct(call, {out_lines.operand, by_head(out_lines.view, l.latent)}, {nullptr, by_head(lines, l.depth)}, uk);
+    FinishLines(call, out, out_lines);
     return {};
   }
   const int64_t wide[] = {l.tokens, l.heads, l.latent};
   const TensorRef made = call.Temporary(DType::kFloat, wide);
-  AddProduct(call, nullptr, by_head(made, l.latent), nullptr, by_head(lines, l.depth), uk, call.RefOf(uk));
+  AddProduct(call, {nullptr, by_head(made, l.latent)}, {nullptr, by_head(lines, l.depth)}, uk);
   const Operand* scale = LatentGiven(call, "dequantScaleQNopeOutOptional");
   if (scale == nullptr) {
     return Error(kOperatorArgumentNull, fmt::format("{}: dequantScaleQNopeOutOptional is null", call.op.name))
         .Hint("int8 queries need a tensor for their factors");
   }
-  REPRISE_RETURN_IF_ERROR(call.CheckCount(*scale, {wide, 2}, [] { return "one for each token and head:"; }));
-  TensorRef scale_view = call.RefOf(*scale);
-  if (!kernels::IsContiguous(scale_view)) {
-    return call.InvalidOperand(*scale, "is not contiguous", "pass a tensor that is");
-  }
-  scale_view.rank = 2;
-  scale_view.sizes[0] = l.tokens;
-  scale_view.strides[0] = l.heads;
-  scale_view.sizes[1] = l.heads;
-  scale_view.strides[1] = 1;
+  const int64_t scales[] = {l.tokens, l.heads, 1};
+  REPRISE_RETURN_IF_ERROR(call.CheckShape(*scale, scales, [] { return "one for each token and head:"; }));
+  const TensorRef scale_view = call.RefOf(*scale);
   Launch& quantize = call.AddLaunch(RunLatentQuantization);
-  call.Write(quantize, out, out_view);
+  WriteLines(call, quantize, out_lines);
   call.Write(quantize, *scale, scale_view);
   call.ReadTemporary(quantize, made);
   quantize.units = l.tokens * l.heads;
   quantize.grain = GrainOf(4 * l.latent);
+  FinishLines(call, out, out_lines);
   return {};
 }
 
@@ -388,7 +433,7 @@ Status AddStore(OpCall& call, const Latent& l, const LatentStore& store, const c
   const Operand& cache = call.Get(name);
   const int64_t size = lines.sizes[1];
   TensorRef view = call.RefOf(cache);
-  if (view.rank == 0 || view.sizes[view.rank - 1] != size) {
+  if (view.rank < 2 || view.sizes[view.rank - 1] != size) {
     return call.InvalidOperand(cache, fmt::format("has shape {}, expected lines of {}", ShapeText(cache.sizes()), size));
   }
   if (store.is_plain) {
@@ -422,25 +467,20 @@ Status AddStore(OpCall& call, const Latent& l, const LatentStore& store, const c
   const int64_t page = std::max<int64_t>(1, view.sizes[1]);
   const bool is_each = store.rule == SlotRule::kEach;
   const int64_t slots = is_each ? l.tokens : l.tokens / l.batch_tokens * ((l.batch_tokens + page - 1) / page);
-  TensorRef numbers = call.RefOf(*index);
-  if (kernels::ElementCount(numbers) != slots || !kernels::IsContiguous(numbers)) {
-    return call.InvalidOperand(*index, fmt::format("has shape {}, expected {} numbers, one for each {}, that lie one "
-                                                   "behind the other",
+  if (index->tensor->count != slots) {
+    return call.InvalidOperand(*index, fmt::format("has shape {}, expected {} numbers, one for each {}",
                                                    ShapeText(index->sizes()), slots,
                                                    is_each ? "token" : "block of tokens"));
   }
-  numbers.rank = 1;
-  numbers.sizes[0] = slots;
-  numbers.strides[0] = 1;
   const int64_t piece = kernels::kPieceBytes / kernels::ItemSize(cache.dtype);
-  if (store.layout == CacheLayout::kFolded && (size % piece != 0 || !kernels::IsContiguous(view))) {
-    return call.InvalidOperand(cache, fmt::format("has shape {}, expected contiguous lines of a multiple of {} for pieces",
+  if (store.layout == CacheLayout::kFolded && size % piece != 0) {
+    return call.InvalidOperand(cache, fmt::format("has shape {}, expected lines of a multiple of {} for pieces",
                                                   ShapeText(cache.sizes()), piece));
   }
   Launch& scatter = call.AddLaunch(RunLatentStore);
   call.Write(scatter, cache, view);
   call.ReadTemporary(scatter, lines);
-  call.Read(scatter, *index, numbers);
+  call.Read(scatter, *index);
   for (int64_t value : {static_cast<int64_t>(store.rule), l.batch_tokens, static_cast<int64_t>(store.layout)}) {
     scatter.ints.push_back(value);
   }
@@ -450,12 +490,12 @@ Status AddStore(OpCall& call, const Latent& l, const LatentStore& store, const c
 }
 
 // Both parts of the keys.
-Status AddKeys(OpCall& call, const Latent& l, const TensorRef& x, const Angles& angles) {
+Status AddKeys(OpCall& call, const Latent& l, const Lines& x, const Angles& angles) {
   REPRISE_ASSIGN_OR_RETURN(const LatentStore store, StoreOf(call));
   const int64_t sizes[] = {l.tokens, l.latent + l.rope};
   const TensorRef lines = call.Temporary(DType::kFloat, sizes);
   const Operand& weight = call.Get("weightDkvKr");
-  AddProduct(call, nullptr, lines, &call.Get("tokenX"), x, weight, call.RefOf(weight));
+  AddProduct(call, {nullptr, lines}, x, weight);
   const bool is_int8 = l.has_int8_input;
   REPRISE_ASSIGN_OR_RETURN(const TensorRef row, NumbersView(call, "dequantScaleXOptional", l.tokens, false, is_int8));
   REPRISE_ASSIGN_OR_RETURN(const TensorRef column,
@@ -533,11 +573,11 @@ Status LatentTypes(OpCall& call) {
 Status LowerLatent(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const Latent l, DescribeLatent(call));
   const Operand& x = call.Get("tokenX");
-  REPRISE_ASSIGN_OR_RETURN(const TensorRef lines, TokenLines(call, x, x, 1));
+  REPRISE_ASSIGN_OR_RETURN(const Lines lines, InputLines(call, x, x, 1));
   Angles angles;
-  REPRISE_ASSIGN_OR_RETURN(angles.cos, TokenLines(call, call.Get("ropeCos"), x, 1));
-  REPRISE_ASSIGN_OR_RETURN(angles.sin, TokenLines(call, call.Get("ropeSin"), x, 1));
-  if (angles.sin.sizes[1] != l.rope) {
+  REPRISE_ASSIGN_OR_RETURN(angles.cos, InputLines(call, call.Get("ropeCos"), x, 1));
+  REPRISE_ASSIGN_OR_RETURN(angles.sin, InputLines(call, call.Get("ropeSin"), x, 1));
+  if (angles.sin.view.sizes[1] != l.rope) {
     return call.InvalidOperand(call.Get("ropeSin"), fmt::format("has shape {}, expected that of ropeCos",
                                                                 ShapeText(call.Get("ropeSin").sizes())));
   }

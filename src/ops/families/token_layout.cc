@@ -90,20 +90,23 @@ Status CheckLengths(const OpCall& call, const TokenNames& names, const Tokens& t
 }  // namespace
 
 StatusOr<Tokens> ReadTokens(const OpCall& call, const TokenNames& names, const Operand& query, const Operand& key,
-                            std::string_view query_layout, std::string_view key_layout) {
+                            std::string_view query_layout, std::string_view key_layout, int64_t query_heads,
+                            int64_t key_heads) {
   if (query_layout.empty()) query_layout = "BSND";
   if (key_layout.empty()) key_layout = query_layout;
   const bool is_paged = key_layout == "PA_BSND";
-  if ((query_layout != "BSND" && query_layout != "TND") ||
-      (key_layout != "BSND" && key_layout != "TND" && !is_paged)) {
+  const auto is_known = [](std::string_view layout, int64_t heads) {
+    return layout == "BSND" || layout == "BNSD" || layout == "TND" || (layout == "BSH" && heads > 0);
+  };
+  if (!is_known(query_layout, query_heads) || (!is_paged && !is_known(key_layout, key_heads))) {
     return call.Invalid(fmt::format("the layouts are '{}' and '{}', expected BSND or TND, and PA_BSND for pages of keys",
                                     query_layout, key_layout));
   }
   Tokens tokens;
   tokens.query_layout = query_layout;
-  tokens.key_layout = is_paged ? std::string_view("BSND") : key_layout;
-  REPRISE_ASSIGN_OR_RETURN(tokens.query, attention::ViewAs(call, query, tokens.query_layout, 0, 0));
-  REPRISE_ASSIGN_OR_RETURN(tokens.key, attention::ViewAs(call, key, tokens.key_layout, 0, 0));
+  tokens.key_layout = !is_paged ? key_layout : key.rank() == 3 && key_heads > 0 ? "BSH" : "BSND";
+  REPRISE_ASSIGN_OR_RETURN(tokens.query, attention::ViewAs(call, query, tokens.query_layout, query_heads, 0));
+  REPRISE_ASSIGN_OR_RETURN(tokens.key, attention::ViewAs(call, key, tokens.key_layout, key_heads, 0));
   REPRISE_RETURN_IF_ERROR(ReadNumbers(call, names.query_lengths, tokens.query_lengths, tokens.query_numbers));
   REPRISE_RETURN_IF_ERROR(ReadNumbers(call, names.key_lengths, tokens.key_lengths, tokens.key_numbers));
   kernels::TokenLayout& layout = tokens.layout;
@@ -137,6 +140,17 @@ StatusOr<Tokens> ReadTokens(const OpCall& call, const TokenNames& names, const O
                                                 tokens.key.heads(), tokens.query.heads()));
   }
   return tokens;
+}
+
+void MakeEnds(Tokens& tokens) {
+  const auto make = [](std::vector<int64_t>& numbers, int64_t all) {
+    int64_t sum = 0;
+    for (const int64_t number : numbers) sum = number < 0 || sum > all ? INT64_MIN / 4 : sum + number;
+    if (sum != all || numbers.empty() || numbers.back() == all) return;
+    for (size_t i = 1; i < numbers.size(); ++i) numbers[i] += numbers[i - 1];
+  };
+  if (tokens.layout.queries_are_packed) make(tokens.query_numbers, tokens.layout.queries);
+  if (tokens.layout.keys_are_packed) make(tokens.key_numbers, tokens.layout.keys);
 }
 
 StatusOr<kernels::Causal> CausalOf(const OpCall& call) {

@@ -34,9 +34,15 @@ struct Tokens {
   StatusOr<kernels::TensorRef> NumbersOfKey(const OpCall& call, const Operand& operand) const;
 };
 
-/// Layouts BSND, TND, and PA_BSND for keys: an empty text is BSND. `heads` of queries and keys: 0 is as they have them.
+/// Layouts BSND, BNSD, TND, BSH, and PA_BSND for keys: an empty text is BSND. The numbers of heads are needed where a
+/// dim holds them and the elements.
 StatusOr<Tokens> ReadTokens(const OpCall& call, const TokenNames& names, const Operand& query, const Operand& key,
-                            std::string_view query_layout, std::string_view key_layout);
+                            std::string_view query_layout, std::string_view key_layout, int64_t query_heads = 0,
+                            int64_t key_heads = 0);
+
+/// Turns lists of lengths of tokens that lie end to end into ends, where they are lengths: those that add up to all
+/// tokens. (Where both readings fit they mean the same.)
+void MakeEnds(Tokens& tokens);
 
 /// sparseMode 0, 2 or 3: none, causal from the left upper or from the right lower corner.
 StatusOr<kernels::Causal> CausalOf(const OpCall& call);
