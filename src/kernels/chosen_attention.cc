@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/chosen_attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "kernels/score_order.h"
 #include "kernels/simd/attention.h"
 #include "kernels/token_lines.h"
 
@@ -339,7 +341,102 @@ class ChosenBackward : public ChosenRow {
   float *products_, *gradient_, *query_sum_, *turned_, *key_sum_, *value_sum_, *delta_;
 };
 
+class BlockChooser : public ChosenRow {
+ public:
+  BlockChooser(const ChosenSetup& setup, const ChosenOperands& forward, const BlockChoice& choice, void* scratch)
+      : ChosenRow(setup, forward, scratch), choice_(choice) {
+    auto* at = static_cast<float*>(scratch) + room_.Floats();
+    weights_ = at;
+    block_scores_ = weights_ + Padded(setup.layout.capacity());
+    order_ = reinterpret_cast<int32_t*>(block_scores_ + Padded(MostBlocks(choice)));
+  }
+  static int64_t MostBlocks(const BlockChoice& choice) {
+    return choice.blocks.empty() ? 0 : *std::max_element(choice.blocks.begin(), choice.blocks.end());
+  }
+  static int64_t Floats(const ChosenSetup& setup, const BlockChoice& choice) {
+    return ChosenRoom(setup).Floats() + Padded(setup.layout.capacity()) + 2 * Padded(MostBlocks(choice));
+  }
+
+  void Run(int64_t item) {
+    const int64_t shared = setup_.heads / setup_.kv_heads;
+    Point(sequences_.Find(item / setup_.kv_heads), item % setup_.kv_heads * shared, shared);
+    std::fill_n(weights_, place_.seen, 0.0f);
+    if (place_.seen > 0) {
+      LoadQueries();
+      for (int64_t r = 0; r < group_; ++r) {
+        maximum_[r] = NumberOf(in_.maximum, head_ + r);
+        sum_[r] = NumberOf(in_.sum, head_ + r);
+      }
+      int64_t first = 0;
+      Walk([&] {
+        AddWeights(first);
+        first += count_;
+      });
+    }
+    Choose();
+  }
+
+ private:
+  float NumberOf(const TensorRef& ref, int64_t head) const {
+    return *reinterpret_cast<const float*>(LineOf(ref, place_.batch, head, place_.token));
+  }
+
+  void AddWeights(int64_t first) {
+    Score();
+    for (int64_t r = 0; r < group_; ++r) {
+      if (sum_[r] == 0) continue;
+      for (int64_t j = 0; j < count_; ++j) {
+        weights_[first + j] += std::exp(scores_[r * kStep + j] - maximum_[r]) / sum_[r];
+      }
+    }
+  }
+
+  void Choose() {
+    const TensorRef& choice = choice_.choice;
+    auto* to = reinterpret_cast<int32_t*>(LineOf(choice, place_.batch, kv_head_, place_.token));
+    const int64_t blocks = place_.seen == 0 ? 0 : choice_.blocks[static_cast<size_t>(place_.sequence)];
+    const int64_t per_block = choice_.select / choice_.stride;
+    const int64_t per_window = choice_.block / choice_.stride;
+    const int64_t token = place_.token - sequences_.QueryBegin(place_.sequence);
+    int64_t seen = 0;
+    for (int64_t j = 0; j < blocks; ++j) {
+      if (choice_.hidden.data != nullptr) {
+        const char* bytes = LineOf(choice_.hidden, 0, 0, token);
+        if (bytes[j * choice_.hidden.strides[3]] != 0) continue;
+      }
+      float score = 0;
+      for (int64_t m = 0; m < per_block; ++m) {
+        for (int64_t n = 0; n < per_window; ++n) {
+          const int64_t key = per_block * j - m - n;
+          if (key >= 0 && key < place_.seen) score += weights_[key];
+        }
+      }
+      block_scores_[j] = score;
+      order_[seen++] = static_cast<int32_t>(j);
+    }
+    const int64_t found = std::min(choice_.count, seen);
+    const float* scores = block_scores_;
+    std::partial_sort(order_, order_ + found, order_ + seen,
+                      [scores](int32_t a, int32_t b) { return IsChosenBefore(scores, a, b); });
+    for (int64_t c = 0; c < choice_.count; ++c) to[c * choice.strides[3]] = c < found ? order_[c] : -1;
+  }
+
+  const BlockChoice& choice_;
+  float *weights_, *block_scores_;
+  int32_t* order_;
+};
+
 }  // namespace
+
+int64_t BlockChoiceScratchBytes(const ChosenSetup& setup, const BlockChoice& choice) {
+  return BlockChooser::Floats(setup, choice) * static_cast<int64_t>(sizeof(float));
+}
+
+void ChooseBlocks(const ChosenSetup& setup, const ChosenOperands& forward, const BlockChoice& choice, Range range,
+                  void* scratch) {
+  BlockChooser chooser(setup, forward, choice, scratch);
+  for (int64_t item = range.begin; item < range.end; ++item) chooser.Run(item);
+}
 
 int64_t ChosenScratchBytes(const ChosenSetup& setup) {
   return ChosenRoom(setup).Floats() * static_cast<int64_t>(sizeof(float));

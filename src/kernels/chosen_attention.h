@@ -14,6 +14,8 @@
 // Aliasing  none.
 #pragma once
 
+#include <vector>
+
 #include "kernels/token_sequences.h"
 
 namespace reprise::kernels {
@@ -75,5 +77,20 @@ struct ChosenGradients {
 /// \param range    counts pairs of a sequence and a key head
 void AttendChosenBackward(const ChosenSetup& setup, const ChosenOperands& forward, const ChosenGradients& gradients,
                           Range range, void* scratch);
+
+/// Blocks of keys by what attention to compressed keys gives them. With P[c] the sum over the heads of a key head of the
+/// weights of compressed key c, `block`, `stride` and `select` tokens of a window, between windows and of a block:
+///     score[j] = sum over m < select / stride and n < block / stride of P[select / stride * j - m - n];
+/// the `count` blocks with the greatest scores, greatest first, of equal ones the first; -1 behind them.
+struct BlockChoice {
+  int64_t block = 0, stride = 0, select = 0, count = 0;
+  std::vector<int64_t> blocks;  ///< of each sequence
+  TensorRef hidden;             ///< bytes [1, 1, token of the sequence, block]: not 0 leaves out; absent: none
+  TensorRef choice;             ///< int32 [batch, key head, token, count]
+};
+int64_t BlockChoiceScratchBytes(const ChosenSetup& setup, const BlockChoice& choice);
+/// \param forward  its operands and what it made: maximum and sum  \param range  counts rows and their key heads
+void ChooseBlocks(const ChosenSetup& setup, const ChosenOperands& forward, const BlockChoice& choice, Range range,
+                  void* scratch);
 
 }  // namespace reprise::kernels

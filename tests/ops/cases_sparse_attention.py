@@ -616,3 +616,65 @@ def floyd(op, g):
             wanted = torch.autograd.grad((out * high(grad)).sum(), leaves)
             yield Case(args | eight | {"grad": grad, "attentionOut": out.detach().to(dtype)},
                        {name: Ref(t, dtype) for name, t in zip(("dquery", "dkey1", "dvalue1", "dkey2", "dvalue2"), wanted)})
+
+
+@cases("NsaCompressAttention", "NsaCompressAttentionInfer")
+def compressed(op, g):
+    infer = op.endswith("Infer")
+    block, stride, select_size, count = 8, 4, 12, 3
+    for number, dtype in enumerate(TYPES):
+        for masked in (False, True):
+            paged = infer and number != 1
+            s = Layout(g, "TND", [3, 5], [9, 20], "PA_BSND" if paged else None)
+            selected = [40, 83]  # tokens before they were compressed
+            t = {"query": s.query(4, 16, dtype=dtype), "key": s.key(2, 16, dtype=dtype), "value": s.key(2, 24, dtype=dtype)}
+            mask = g.mask([5, 20]) if masked else None
+            hidden = g.mask([5, 7]) if masked else None
+            shape = [*t["query"].shape[:1], 2, count]
+            places, most = torch.full(shape, -1, dtype=INT), 7
+            scores_of_rows = torch.full([*shape[:2], most], -math.inf, dtype=torch.float64)
+            parts = []
+            for b in range(2):
+                full = {n: high(x) for n, x in t.items()}
+                seen = torch.ones(s.lengths[b], 2, s.key_lengths[b], dtype=torch.float64)
+                if masked:
+                    seen *= ~mask[: s.lengths[b], None, : s.key_lengths[b]]
+                q, k, v = s.queries_of(full["query"], b), s.keys_of(full["key"], b), s.keys_of(full["value"], b)
+                parts.append(attend(q, k, v, 0.3, seen))
+                scores = torch.einsum("qhd,khd->qhk", q, k.repeat_interleave(2, 1)) * 0.3
+                scores = scores.masked_fill(seen.repeat_interleave(2, 1) == 0, -math.inf).softmax(-1).nan_to_num()
+                weights = scores.unflatten(1, (2, 2)).sum(2)
+                blocks = -(-selected[b] // select_size)
+                result = torch.zeros(s.lengths[b], 2, blocks, dtype=torch.float64)
+                for j in range(blocks):
+                    for m in range(select_size // stride):
+                        for n in range(block // stride):
+                            at = select_size // stride * j - m - n
+                            if 0 <= at < s.key_lengths[b]:
+                                result[..., j] += weights[..., at]
+                if masked:
+                    result = result.masked_fill(hidden[: s.lengths[b], None, :blocks], -math.inf)
+                values, order = result.sort(dim=-1, descending=True, stable=True)
+                order = order.masked_fill(values == -math.inf, -1)[..., :count]
+                s.queries_of(places, b)[...] = order.to(INT)
+                s.queries_of(scores_of_rows, b)[..., :blocks] = result
+            out = s.scatter([part[0] for part in parts], t["query"])
+            lengths = [s.numbers(False, True), s.numbers(True, True)]
+            told = selected if paged else torch.tensor(selected).cumsum(0).tolist()
+            common = {"scaleValue": 0.3, "sparseMode": int(masked), "compressBlockSize": block, "selectBlockSize": select_size,
+                      "selectBlockCount": count}
+            chosen = Chosen(places, scores_of_rows.flatten(0, -2))
+            if infer:
+                args = t | common | {"attentionMaskOptional": mask, "blockTableOptional": s.table if paged else None,
+                                     "actualQSeqLenOptional": lengths[0], "actualCmpKvSeqLenOptional": lengths[1],
+                                     "actualSelKvSeqLenOptional": told, "topKMaskOptional": hidden, "numHeads": 4,
+                                     "numKeyValueHeads": 2, "compressBlockStride": stride, "layoutOptional": "TND",
+                                     "pageBlockSize": 4}
+                yield Case(args, {"output": Ref(out, dtype), "topKOutput": chosen})
+                continue
+            args = t | common | {"attenMaskOptional": mask, "topkMaskOptional": hidden, "actualSeqQLenOptional": lengths[0],
+                                 "actualCmpSeqKvLenOptional": lengths[1], "actualSelSeqKvLenOptional": told, "headNum": 4,
+                                 "inputLayout": "TND", "compressStride": stride}
+            statistics = eight(s, parts, t["query"])
+            yield Case(args, {"softmaxMaxOut": Ref(statistics[0], torch.float32), "softmaxSumOut": Ref(statistics[1], torch.float32),
+                              "attentionOutOut": Ref(out, dtype), "topkIndicesOut": chosen})

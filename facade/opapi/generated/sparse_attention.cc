@@ -14,6 +14,8 @@
 #include "aclnnop/aclnn_mla_prolog_v2_weight_nz.h"
 #include "aclnnop/aclnn_mla_prolog_v3_weight_nz.h"
 #include "aclnnop/aclnn_nsa_compress.h"
+#include "aclnnop/aclnn_nsa_compress_attention.h"
+#include "aclnnop/aclnn_nsa_compress_attention_infer.h"
 #include "aclnnop/aclnn_nsa_compress_grad.h"
 #include "aclnnop/aclnn_nsa_compress_with_cache.h"
 #include "aclnnop/aclnn_nsa_selected_attention.h"
@@ -354,4 +356,31 @@ aclnnStatus aclnnFusedFloydAttentionGradGetWorkspaceSize(const aclTensor *grad, 
 }
 aclnnStatus aclnnFusedFloydAttentionGrad(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kFusedFloydAttentionGrad, "aclnnFusedFloydAttentionGrad", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnNsaCompressAttentionGetWorkspaceSize(const aclTensor *query, const aclTensor *key,
+    const aclTensor *value, const aclTensor *attenMaskOptional, const aclTensor *topkMaskOptional,
+    const aclIntArray *actualSeqQLenOptional, const aclIntArray *actualCmpSeqKvLenOptional,
+    const aclIntArray *actualSelSeqKvLenOptional, double scaleValue, int64_t headNum, char *inputLayout,
+    int64_t sparseMode, int64_t compressBlockSize, int64_t compressStride, int64_t selectBlockSize,
+    int64_t selectBlockCount, const aclTensor *softmaxMaxOut, const aclTensor *softmaxSumOut,
+    const aclTensor *attentionOutOut, const aclTensor *topkIndicesOut, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kNsaCompressAttention, "aclnnNsaCompressAttentionGetWorkspaceSize", {query, key, value, attenMaskOptional, topkMaskOptional, actualSeqQLenOptional, actualCmpSeqKvLenOptional, actualSelSeqKvLenOptional, scaleValue, headNum, inputLayout, sparseMode, compressBlockSize, compressStride, selectBlockSize, selectBlockCount, softmaxMaxOut, softmaxSumOut, attentionOutOut, topkIndicesOut}, workspaceSize, executor);
+}
+aclnnStatus aclnnNsaCompressAttention(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kNsaCompressAttention, "aclnnNsaCompressAttention", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnNsaCompressAttentionInferGetWorkspaceSize(const aclTensor *query, const aclTensor *key,
+    const aclTensor *value, const aclTensor *attentionMaskOptional, const aclTensor *blockTableOptional,
+    const aclIntArray *actualQSeqLenOptional, const aclIntArray *actualCmpKvSeqLenOptional,
+    const aclIntArray *actualSelKvSeqLenOptional, const aclTensor *topKMaskOptional, int64_t numHeads,
+    int64_t numKeyValueHeads, int64_t selectBlockSize, int64_t selectBlockCount, int64_t compressBlockSize,
+    int64_t compressBlockStride, double scaleValue, char *layoutOptional, int64_t pageBlockSize, int64_t sparseMode,
+    const aclTensor *output, const aclTensor *topKOutput, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kNsaCompressAttentionInfer, "aclnnNsaCompressAttentionInferGetWorkspaceSize", {query, key, value, attentionMaskOptional, blockTableOptional, actualQSeqLenOptional, actualCmpKvSeqLenOptional, actualSelKvSeqLenOptional, topKMaskOptional, numHeads, numKeyValueHeads, selectBlockSize, selectBlockCount, compressBlockSize, compressBlockStride, scaleValue, layoutOptional, pageBlockSize, sparseMode, output, topKOutput}, workspaceSize, executor);
+}
+aclnnStatus aclnnNsaCompressAttentionInfer(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kNsaCompressAttentionInfer, "aclnnNsaCompressAttentionInfer", workspace, workspaceSize, executor, stream);
 }

@@ -40,7 +40,7 @@ struct ChosenState {
   std::vector<int64_t> query_numbers, key_numbers;
 };
 
-kernels::ChosenOperands ChosenOperandsOf(const Launch& launch) {
+kernels::ChosenOperands ChosenOperandsOf(const Launch& launch, const Launch::KernelMemory& memory) {
   const auto& state = launch.State<ChosenState>();
   const Refs& refs = launch.refs;
   return {.lengths = LengthsOf(launch, kChosenLengths, state.query_numbers, state.key_numbers),
@@ -54,18 +54,18 @@ kernels::ChosenOperands ChosenOperandsOf(const Launch& launch) {
           .mask = refs[kChosenMask],
           .sink = refs[kChosenSink],
           .out = refs[kChosenOut],
-          .maximum = refs[kChosenMaximum],
-          .sum = refs[kChosenSum],
+          .maximum = launch.HasOperand(kChosenMaximum) ? launch.Ref(kChosenMaximum, memory) : TensorRef(),
+          .sum = launch.HasOperand(kChosenSum) ? launch.Ref(kChosenSum, memory) : TensorRef(),
           .log_sum = refs[kChosenLogSum]};
 }
 
 void RunChosen(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
-  kernels::AttendChosen(launch.State<ChosenState>().setup, ChosenOperandsOf(launch), range, memory.scratch);
+  kernels::AttendChosen(launch.State<ChosenState>().setup, ChosenOperandsOf(launch, memory), range, memory.scratch);
 }
 
 // Behind kChosenPlaces: gradient, of query, of its turned part, of keys, of values.
 void RunChosenBackward(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
-  kernels::AttendChosenBackward(launch.State<ChosenState>().setup, ChosenOperandsOf(launch),
+  kernels::AttendChosenBackward(launch.State<ChosenState>().setup, ChosenOperandsOf(launch, memory),
                                 {.gradient = launch.refs[kChosenPlaces],
                                  .query = launch.refs[kChosenPlaces + 1],
                                  .query_rope = launch.refs[kChosenPlaces + 2],
@@ -412,6 +412,186 @@ Status LowerSelectedInference(OpCall& call) {
   c.Set(kChosenChoice, &choice, entries.ref);
   REPRISE_RETURN_IF_ERROR(ReadChosenOut(call, c, "output"));
   return FinishChosen(call, c);
+}
+
+// ---- Compressed keys, and the blocks that they tell ----
+
+struct CompressedState {
+  ChosenState attention;
+  kernels::BlockChoice choice;
+};
+
+// refs as RunChosen has them, then choice and hidden blocks.
+void RunChooseBlocks(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  const auto& state = launch.State<CompressedState>();
+  kernels::ChosenOperands forward;
+  const Refs& refs = launch.refs;
+  forward.lengths = LengthsOf(launch, kChosenLengths, state.attention.query_numbers, state.attention.key_numbers);
+  forward.query = refs[kChosenQuery];
+  forward.key = refs[kChosenKey];
+  forward.value = refs[kChosenValue];
+  forward.mask = refs[kChosenMask];
+  forward.maximum = launch.Ref(kChosenMaximum, memory);
+  forward.sum = launch.Ref(kChosenSum, memory);
+  kernels::BlockChoice choice = state.choice;
+  choice.choice = refs[kChosenPlaces];
+  choice.hidden = refs[kChosenPlaces + 1];
+  kernels::ChooseBlocks(state.attention.setup, forward, choice, range, memory.scratch);
+}
+
+// Bytes [queries, most].
+Status ReadFlatMask(const OpCall& call, const Operand& mask, int64_t queries, int64_t most, TensorRef& view) {
+  const TensorRef ref = call.RefOf(mask);
+  if (ref.rank != 2 || ref.sizes[0] < queries || ref.sizes[1] < most) {
+    return call.InvalidOperand(mask, fmt::format("has shape {}, expected at least [{}, {}]", ShapeText(mask.sizes()),
+                                                 queries, most));
+  }
+  view = ref;
+  view.rank = 4;
+  for (int d = 0; d < 2; ++d) {
+    view.sizes[d] = 1;
+    view.strides[d] = 0;
+    view.sizes[2 + d] = ref.sizes[d];
+    view.strides[2 + d] = ref.strides[d];
+  }
+  return {};
+}
+
+// The longest of sequences that lie end to end, or of lengths.
+int64_t LongestOf(const std::vector<int64_t>& numbers, bool are_ends) {
+  int64_t most = 0;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    most = std::max(most, numbers[i] - (are_ends && i > 0 ? numbers[i - 1] : 0));
+  }
+  return most;
+}
+
+struct CompressedNames {
+  std::string_view queries, keys, selected, mask, hidden, table, layout, stride, heads, out, choice;
+};
+
+Status ReadBlockChoice(const OpCall& call, const ChosenCall& c, const CompressedNames& names,
+                       kernels::BlockChoice& choice) {
+  choice.block = call.Int("compressBlockSize");
+  choice.stride = call.Int(names.stride);
+  choice.select = call.Int("selectBlockSize");
+  choice.count = call.Int("selectBlockCount");
+  if (choice.stride < 1 || choice.block < choice.stride || choice.select < choice.stride || choice.count < 1 ||
+      choice.block % choice.stride != 0 || choice.select % choice.stride != 0) {
+    return call.Invalid(fmt::format("compressBlockSize is {}, {} {}, selectBlockSize {} and selectBlockCount {}",
+                                    choice.block, names.stride, choice.stride, choice.select, choice.count),
+                        "both sizes are multiples of the stride, and the count is above 0");
+  }
+  const std::span<const int64_t> lengths = call.Ints(names.selected);
+  const auto sequences = static_cast<size_t>(c.tokens.layout.sequences);
+  if (lengths.size() != sequences) {
+    return call.Invalid(fmt::format("{} has {} entries for {} sequences", names.selected, lengths.size(), sequences));
+  }
+  // Tokens of keys before they were compressed: ends where compressed keys have ends, too.
+  const bool are_ends = c.tokens.layout.keys_are_packed;
+  for (size_t i = 0; i < sequences; ++i) {
+    const int64_t length = lengths[i] - (are_ends && i > 0 ? lengths[i - 1] : 0);
+    if (length < 0 || length > INT32_MAX) {
+      return call.Invalid(fmt::format("{} is {}", names.selected, ShapeText(lengths)), "lengths are not negative");
+    }
+    choice.blocks.push_back((length + choice.select - 1) / choice.select);
+  }
+  return {};
+}
+
+Status LowerCompressedAttention(OpCall& call) {
+  const bool is_inference = call.Has("pageBlockSize");
+  const CompressedNames names =
+      is_inference
+          ? CompressedNames{"actualQSeqLenOptional",  "actualCmpKvSeqLenOptional", "actualSelKvSeqLenOptional",
+                            "attentionMaskOptional",  "topKMaskOptional",          "blockTableOptional",
+                            "layoutOptional",         "compressBlockStride",       "numHeads",
+                            "output",                 "topKOutput"}
+          : CompressedNames{"actualSeqQLenOptional", "actualCmpSeqKvLenOptional", "actualSelSeqKvLenOptional",
+                            "attenMaskOptional",     "topkMaskOptional",          "",
+                            "inputLayout",           "compressStride",            "headNum",
+                            "attentionOutOut",       "topkIndicesOut"};
+  if (const std::string_view layout = call.Text(names.layout); layout != "TND" && !layout.empty()) {
+    return call.Invalid(fmt::format("{} is '{}', expected TND", names.layout, layout));
+  }
+  if (const int64_t mode = call.Int("sparseMode"); mode != 0 && mode != 1) {
+    return call.Invalid(fmt::format("sparseMode is {}, expected 0 or 1", mode), "the mask tells what is hidden");
+  }
+  ChosenCall c;
+  const int64_t heads = call.Int(names.heads);
+  const bool is_paged = !names.table.empty() && FindGiven(call, names.table) != nullptr;
+  const int64_t key_heads = is_inference ? call.Int("numKeyValueHeads") : 0;
+  REPRISE_ASSIGN_OR_RETURN(c.tokens, ReadTokens(call, {names.queries, names.keys, names.table}, call.Get("query"),
+                                                call.Get("key"), "TND", is_paged ? "PA_BSND" : "TND", 0, key_heads));
+  if (is_inference) MakeEnds(c.tokens);
+  REPRISE_RETURN_IF_ERROR(ReadChosenKeys(call, c));
+  ChosenSetup& setup = c.setup();
+  if (heads != setup.heads) {
+    return call.Invalid(fmt::format("{} is {}, but query has {} heads", names.heads, heads, setup.heads));
+  }
+  const int64_t queries = LongestOf(c.state->query_numbers, true);
+  if (const Operand* mask = FindGiven(call, names.mask)) {
+    TensorRef view;
+    const int64_t keys = LongestOf(c.state->key_numbers, c.tokens.layout.keys_are_packed);
+    REPRISE_RETURN_IF_ERROR(ReadFlatMask(call, *mask, queries, keys, view));
+    c.Set(kChosenMask, mask, view);
+  }
+  auto state = std::make_shared<CompressedState>();
+  REPRISE_RETURN_IF_ERROR(ReadBlockChoice(call, c, names, state->choice));
+  const Operand* hidden = FindGiven(call, names.hidden);
+  TensorRef hidden_view;
+  if (hidden != nullptr) {
+    const auto most = state->choice.blocks.empty()
+                          ? int64_t{0}
+                          : *std::max_element(state->choice.blocks.begin(), state->choice.blocks.end());
+    REPRISE_RETURN_IF_ERROR(ReadFlatMask(call, *hidden, queries, most, hidden_view));
+  }
+  REPRISE_RETURN_IF_ERROR(ReadChosenOut(call, c, names.out));
+  const Operand& choice = call.Get(names.choice);
+  REPRISE_ASSIGN_OR_RETURN(const TensorRef choice_view, c.tokens.ViewOfQuery(call, choice, setup.kv_heads));
+  if (choice_view.sizes[3] != state->choice.count) {
+    return call.InvalidOperand(choice, fmt::format("has shape {}, expected {} entries", ShapeText(choice.sizes()),
+                                                   state->choice.count));
+  }
+  const int64_t sizes[] = {1, setup.heads, c.tokens.query.tokens(), 1};
+  TensorRef statistics[2];
+  for (int i = 0; i < 2; ++i) {
+    if (is_inference) {
+      statistics[i] = call.Temporary(DType::kFloat, sizes);
+    } else {
+      const ChosenPlace place = i == 0 ? kChosenMaximum : kChosenSum;
+      REPRISE_RETURN_IF_ERROR(ReadStatistic(call, c, place, i == 0 ? "softmaxMaxOut" : "softmaxSumOut"));
+    }
+  }
+  if (c.tokens.query.tokens() == 0) return {};
+  state->attention = *c.state;
+  const auto add = [&](Launch& launch, bool is_first) {
+    for (size_t i = 0; i < kChosenLengths; ++i) {
+      const bool is_statistic = i == kChosenMaximum || i == kChosenSum;
+      if (is_statistic && is_inference) {
+        const TensorRef& temporary = statistics[i == kChosenMaximum ? 0 : 1];
+        is_first ? call.WriteTemporary(launch, temporary) : call.ReadTemporary(launch, temporary);
+      } else {
+        attention::AddOptional(call, launch, c.parts[i].operand, c.parts[i].view, is_first && i < kChosenQuery);
+      }
+    }
+    ReadLengths(call, launch, c.tokens);
+    launch.grain = std::max<int64_t>(1, attention::kGrainOfAttention / WorkOfRow(c));
+  };
+  Launch& attend = call.AddLaunch(RunChosen);
+  add(attend, true);
+  attend.state = c.state;
+  attend.units = setup.items();
+  call.AddScratch(attend, static_cast<uint64_t>(kernels::ChosenScratchBytes(setup)));
+  Launch& choose = call.AddLaunch(RunChooseBlocks);
+  add(choose, false);
+  call.Write(choose, choice, choice_view);
+  attention::AddOptional(call, choose, hidden, hidden_view, false);
+  choose.units = setup.layout.rows() * setup.kv_heads;
+  const int64_t bytes = kernels::BlockChoiceScratchBytes(setup, state->choice);
+  choose.state = std::move(state);
+  call.AddScratch(choose, static_cast<uint64_t>(bytes));
+  return {};
 }
 
 // ---- Blocks of keys for blocks of queries ----
