@@ -22,18 +22,18 @@ extern "C" {
 /// Shapes: query [batch, heads, n, m, elements], key1 and value1 [batch, heads, n, k, elements], key2 and
 ///         value2 [batch, heads, k, m, elements]; attenMaskOptional broadcasts to [batch, heads, n, m, k];
 ///         softmaxMax and softmaxSum [batch, heads, n, m, 8].
-/// Types: float32, float16, bfloat16; softmaxMax float32; softmaxSum float32; attenMaskOptional bool, int8,
-///        uint8.
+/// Types: float32, float16, bfloat16; attenMaskOptional bool, int8, uint8; softmaxMax float32; softmaxSum
+///        float32.
 /// Note: attentionOut, softmaxMax and softmaxSum are what the forward pass made.
 /// Views: strides and offsets of any kind.
 /// Errors: 161001 when an argument is null (but attenMaskOptional); 161002 when an object was destroyed or a
 ///         type, format, shape or value does not fit.
-ACL_FUNC_VISIBILITY aclnnStatus aclnnFusedFloydAttentionGradGetWorkspaceSize(const aclTensor *grad,
-    const aclTensor *query, const aclTensor *key1, const aclTensor *value1, const aclTensor *key2,
-    const aclTensor *value2, const aclTensor *attentionOut, const aclTensor *softmaxMax,
-    const aclTensor *softmaxSum, const aclTensor *attenMaskOptional, double scaleValue,
-    const aclTensor *dquery, const aclTensor *dkey1, const aclTensor *dvalue1, const aclTensor *dkey2,
-    const aclTensor *dvalue2, uint64_t *workspaceSize, aclOpExecutor **executor);
+ACL_FUNC_VISIBILITY aclnnStatus aclnnFusedFloydAttentionGradGetWorkspaceSize(const aclTensor *query,
+    const aclTensor *key1, const aclTensor *value1, const aclTensor *key2, const aclTensor *value2,
+    const aclTensor *grad, const aclTensor *attenMaskOptional, const aclTensor *softmaxMax,
+    const aclTensor *softmaxSum, const aclTensor *attentionOut, double scaleValue, const aclTensor *dquery,
+    const aclTensor *dkey1, const aclTensor *dvalue1, const aclTensor *dkey2, const aclTensor *dvalue2,
+    uint64_t *workspaceSize, aclOpExecutor **executor);
 
 /// Queues what aclnnFusedFloydAttentionGradGetWorkspaceSize planned. The executor is used up unless it is
 /// repeatable.

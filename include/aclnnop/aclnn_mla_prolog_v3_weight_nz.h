@@ -40,8 +40,8 @@ extern "C" {
 ///       then becomes int8 by the greatest element of its line, times smoothScalesCqOptional; caches become
 ///       int8 by quantScaleCkvOptional and quantScaleCkrOptional, queryOut by the greatest element of a head,
 ///       with its factor in dequantScaleQNopeOutOptional. queryNormOutOptional is c. Factors in tiles and
-///       caches in one tensor are not supported. The eighth parameter from the caches on is a tensor, and
-///       there is no flag for queryNormOutOptional: as the published package calls it.
+///       caches in one tensor are not supported. kNopeClipAlphaOptional is a tensor and there is no flag for
+///       queryNormOutOptional, as the published package calls it.
 /// Views: strides and offsets of any kind.
 /// Errors: 161001 when an argument is null (but cacheIndexOptional, dequantScaleXOptional,
 ///         dequantScaleWDqOptional, dequantScaleWUqQrOptional, dequantScaleWDkvKrOptional,

@@ -465,6 +465,17 @@ def rotary_inputs(g, dtype):
         yield g.tensor(shape, dtype), g.tensor(angles, dtype, "unit"), g.tensor(angles, dtype, "unit")
 
 
+@cases("RotaryPositionEmbeddingV2")
+def rotary_by_matrix(op, g):
+    for dtype in TYPES:
+        for x, cos, sin in rotary_inputs(g, dtype):
+            for mode, matrix in ((0, False), (1, False), (0, True)):
+                rotate = g.tensor([x.shape[-1], x.shape[-1]], dtype) if matrix else None
+                out = (high(x) * high(cos) + high(x) @ high(rotate) * high(sin) if matrix
+                       else rotated(high(x), high(cos), high(sin), mode))
+                yield Case({"x": x, "cos": cos, "sin": sin, "mode": mode, "rotateOptional": rotate}, {"out": Ref(out, dtype)})
+
+
 @cases("RotaryPositionEmbedding")
 def rotary(op, g):
     for dtype in TYPES:

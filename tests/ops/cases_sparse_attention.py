@@ -356,7 +356,7 @@ def indexer_grad(op, g):
             yield Case(args, {n: Ref(t, dtype) for n, t in zip(("dQueryOut", "dKeyOut", "dWeightsOut"), wanted)})
 
 
-@cases("SparseLightningIndexerGradKLLoss", "DenseLightningIndexerGradKLLoss")
+@cases("SparseLightningIndexerGradKLLoss", "SparseLightningIndexerGradKLLossV2", "DenseLightningIndexerGradKLLoss")
 def indexer_loss(op, g):
     dense = op.startswith("Dense")
     for number, s in enumerate(gradient_layouts(g)):
@@ -400,6 +400,8 @@ def indexer_loss(op, g):
                 args |= {n: x.float() for n, x in zip(names, index_sums(s, sums, q))}
             else:
                 args["deterministic"] = True
+            if op.endswith("V2"):
+                args["sinksOptional"] = None
             expect = {n: Ref(x, dtype) for n, x in zip(("dQueryIndexOut", "dKeyIndexOut", "dWeightsOut"), wanted)}
             yield Case(args, expect | {"lossOut": Ref(loss.detach().reshape(1), torch.float32)})
 

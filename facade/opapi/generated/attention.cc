@@ -27,6 +27,7 @@
 #include "aclnnop/aclnn_prompt_flash_attention_v3.h"
 #include "aclnnop/aclnn_rotary_position_embedding.h"
 #include "aclnnop/aclnn_rotary_position_embedding_grad.h"
+#include "aclnnop/aclnn_rotary_position_embedding_v2.h"
 #include "facade/opapi/call.h"
 
 using reprise::opapi::Launch;
@@ -629,4 +630,13 @@ aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV5GetMaxWorkspaceSize(const acl
 }
 aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV5(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kFlashAttentionUnpaddingScoreGradV5, "aclnnFlashAttentionUnpaddingScoreGradV5", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnRotaryPositionEmbeddingV2GetWorkspaceSize(const aclTensor *x, const aclTensor *cos,
+    const aclTensor *sin, int64_t mode, const aclTensor *rotateOptional, aclTensor *out, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kRotaryPositionEmbeddingV2, "aclnnRotaryPositionEmbeddingV2GetWorkspaceSize", {x, cos, sin, mode, rotateOptional, out}, workspaceSize, executor);
+}
+aclnnStatus aclnnRotaryPositionEmbeddingV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kRotaryPositionEmbeddingV2, "aclnnRotaryPositionEmbeddingV2", workspace, workspaceSize, executor, stream);
 }

@@ -29,11 +29,130 @@
 #include "aclnnop/aclnn_sparse_flash_attention_grad.h"
 #include "aclnnop/aclnn_sparse_flash_attention_v2.h"
 #include "aclnnop/aclnn_sparse_lightning_indexer_grad_kl_loss.h"
+#include "aclnnop/aclnn_sparse_lightning_indexer_grad_kl_loss_v2.h"
 #include "facade/opapi/call.h"
 
 using reprise::opapi::Launch;
 using reprise::opapi::Plan;
 using reprise::ops::OpId;
+
+aclnnStatus aclnnRingAttentionUpdateV2GetWorkspaceSize(const aclTensor *prevAttnOut, const aclTensor *prevSoftmaxMax,
+    const aclTensor *prevSoftmaxSum, const aclTensor *curAttnOut, const aclTensor *curSoftmaxMax,
+    const aclTensor *curSoftmaxSum, const aclTensor *actualSeqQlenOptional, char *inputLayoutOptional,
+    char *inputSoftmaxLayoutOptional, const aclTensor *attnOut, const aclTensor *softmaxMaxOut,
+    const aclTensor *softmaxSumOut, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kRingAttentionUpdateV2, "aclnnRingAttentionUpdateV2GetWorkspaceSize", {prevAttnOut, prevSoftmaxMax, prevSoftmaxSum, curAttnOut, curSoftmaxMax, curSoftmaxSum, actualSeqQlenOptional, inputLayoutOptional, inputSoftmaxLayoutOptional, attnOut, softmaxMaxOut, softmaxSumOut}, workspaceSize, executor);
+}
+aclnnStatus aclnnRingAttentionUpdateV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kRingAttentionUpdateV2, "aclnnRingAttentionUpdateV2", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnQkvRmsNormRopeCacheGetWorkspaceSize(const aclTensor *qkv, const aclTensor *qGamma,
+    const aclTensor *kGamma, const aclTensor *cos, const aclTensor *sin, const aclTensor *index, aclTensor *qOutRef,
+    aclTensor *kCacheRef, aclTensor *vCacheRef, const aclTensor *kScaleOptional, const aclTensor *vScaleOptional,
+    const aclTensor *kOffsetOptional, const aclTensor *vOffsetOptional, const aclIntArray *qkvSize,
+    const aclIntArray *headNums, double epsilon, char *cacheModeOptional, const aclTensor *qOutBeforeQuantOptional,
+    const aclTensor *kOutBeforeQuantOptional, const aclTensor *vOutBeforeQuantOptional, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kQkvRmsNormRopeCache, "aclnnQkvRmsNormRopeCacheGetWorkspaceSize", {qkv, qGamma, kGamma, cos, sin, index, qOutRef, kCacheRef, vCacheRef, kScaleOptional, vScaleOptional, kOffsetOptional, vOffsetOptional, qkvSize, headNums, epsilon, cacheModeOptional, qOutBeforeQuantOptional, kOutBeforeQuantOptional, vOutBeforeQuantOptional}, workspaceSize, executor);
+}
+aclnnStatus aclnnQkvRmsNormRopeCache(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kQkvRmsNormRopeCache, "aclnnQkvRmsNormRopeCache", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnNsaCompressGetWorkspaceSize(const aclTensor *input, const aclTensor *weight,
+    const aclIntArray *actSeqLenOptional, char *layoutOptional, int64_t compressBlockSize, int64_t compressStride,
+    int64_t actSeqLenType, aclTensor *output, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kNsaCompress, "aclnnNsaCompressGetWorkspaceSize", {input, weight, actSeqLenOptional, layoutOptional, compressBlockSize, compressStride, actSeqLenType, output}, workspaceSize, executor);
+}
+aclnnStatus aclnnNsaCompress(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kNsaCompress, "aclnnNsaCompress", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnNsaCompressGradGetWorkspaceSize(const aclTensor *outputGrad, const aclTensor *input,
+    const aclTensor *weight, const aclIntArray *actSeqLenOptionalOptional, int64_t compressBlockSize,
+    int64_t compressStride, int64_t actSeqLenType, char *layoutOptionalOptional, const aclTensor *inputGradOut,
+    const aclTensor *weightGradOut, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kNsaCompressGrad, "aclnnNsaCompressGradGetWorkspaceSize", {outputGrad, input, weight, actSeqLenOptionalOptional, compressBlockSize, compressStride, actSeqLenType, layoutOptionalOptional, inputGradOut, weightGradOut}, workspaceSize, executor);
+}
+aclnnStatus aclnnNsaCompressGrad(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kNsaCompressGrad, "aclnnNsaCompressGrad", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnNsaCompressWithCacheGetWorkspaceSize(const aclTensor *input, const aclTensor *weight,
+    const aclTensor *slotMapping, const aclIntArray *actSeqLenOptional, const aclTensor *blockTableOptional,
+    char *layoutOptional, int64_t compressBlockSize, int64_t compressStride, int64_t actSeqLenType,
+    int64_t pageBlockSize, aclTensor *outputCache, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kNsaCompressWithCache, "aclnnNsaCompressWithCacheGetWorkspaceSize", {input, weight, slotMapping, actSeqLenOptional, blockTableOptional, layoutOptional, compressBlockSize, compressStride, actSeqLenType, pageBlockSize, outputCache}, workspaceSize, executor);
+}
+aclnnStatus aclnnNsaCompressWithCache(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kNsaCompressWithCache, "aclnnNsaCompressWithCache", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnNsaSelectedAttentionInferGetWorkspaceSize(const aclTensor *query, const aclTensor *key,
+    const aclTensor *value, const aclTensor *topkIndices, const aclTensor *attenMaskOptional,
+    const aclTensor *blockTableOptional, const aclIntArray *actualQSeqLenOptional,
+    const aclIntArray *actualKvSeqLenOptional, char *layoutOptional, int64_t numHeads, int64_t numKeyValueHeads,
+    int64_t selectBlockSize, int64_t selectBlockCount, int64_t pageBlockSize, double scaleValue, int64_t sparseMode,
+    aclTensor *output, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kNsaSelectedAttentionInfer, "aclnnNsaSelectedAttentionInferGetWorkspaceSize", {query, key, value, topkIndices, attenMaskOptional, blockTableOptional, actualQSeqLenOptional, actualKvSeqLenOptional, layoutOptional, numHeads, numKeyValueHeads, selectBlockSize, selectBlockCount, pageBlockSize, scaleValue, sparseMode, output}, workspaceSize, executor);
+}
+aclnnStatus aclnnNsaSelectedAttentionInfer(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kNsaSelectedAttentionInfer, "aclnnNsaSelectedAttentionInfer", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnBlockSparseAttentionGetWorkspaceSize(const aclTensor *query, const aclTensor *key,
+    const aclTensor *value, const aclTensor *blockSparseMaskOptional, const aclTensor *attenMaskOptional,
+    const aclIntArray *blockShapeOptional, const aclIntArray *actualSeqLengthsOptional,
+    const aclIntArray *actualSeqLengthsKvOptional, const aclTensor *blockTableOptional, char *qInputLayout,
+    char *kvInputLayout, int64_t numKeyValueHeads, int64_t maskType, double scaleValue, int64_t innerPrecise,
+    int64_t blockSize, int64_t preTokens, int64_t nextTokens, int64_t softmaxLseFlag, const aclTensor *attentionOut,
+    const aclTensor *softmaxLseOptional, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kBlockSparseAttention, "aclnnBlockSparseAttentionGetWorkspaceSize", {query, key, value, blockSparseMaskOptional, attenMaskOptional, blockShapeOptional, actualSeqLengthsOptional, actualSeqLengthsKvOptional, blockTableOptional, qInputLayout, kvInputLayout, numKeyValueHeads, maskType, scaleValue, innerPrecise, blockSize, preTokens, nextTokens, softmaxLseFlag, attentionOut, softmaxLseOptional}, workspaceSize, executor);
+}
+aclnnStatus aclnnBlockSparseAttention(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kBlockSparseAttention, "aclnnBlockSparseAttention", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnBlockSparseAttentionGradGetWorkspaceSize(const aclTensor *dout, const aclTensor *query,
+    const aclTensor *key, const aclTensor *value, const aclTensor *attentionOut, const aclTensor *softmaxLse,
+    const aclTensor *blockSparseMaskOptional, const aclTensor *attenMaskOptional, const aclIntArray *blockShapeOptional,
+    const aclIntArray *actualSeqLengthsOptional, const aclIntArray *actualSeqLengthsKvOptional, char *qInputLayout,
+    char *kvInputLayout, int64_t numKeyValueHeads, int64_t maskType, double scaleValue, int64_t preTokens,
+    int64_t nextTokens, const aclTensor *dq, const aclTensor *dk, const aclTensor *dv, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kBlockSparseAttentionGrad, "aclnnBlockSparseAttentionGradGetWorkspaceSize", {dout, query, key, value, attentionOut, softmaxLse, blockSparseMaskOptional, attenMaskOptional, blockShapeOptional, actualSeqLengthsOptional, actualSeqLengthsKvOptional, qInputLayout, kvInputLayout, numKeyValueHeads, maskType, scaleValue, preTokens, nextTokens, dq, dk, dv}, workspaceSize, executor);
+}
+aclnnStatus aclnnBlockSparseAttentionGrad(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kBlockSparseAttentionGrad, "aclnnBlockSparseAttentionGrad", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnNsaCompressAttentionGetWorkspaceSize(const aclTensor *query, const aclTensor *key,
+    const aclTensor *value, const aclTensor *attenMaskOptional, const aclTensor *topkMaskOptional,
+    const aclIntArray *actualSeqQLenOptional, const aclIntArray *actualCmpSeqKvLenOptional,
+    const aclIntArray *actualSelSeqKvLenOptional, double scaleValue, int64_t headNum, char *inputLayout,
+    int64_t sparseMode, int64_t compressBlockSize, int64_t compressStride, int64_t selectBlockSize,
+    int64_t selectBlockCount, const aclTensor *softmaxMaxOut, const aclTensor *softmaxSumOut,
+    const aclTensor *attentionOutOut, const aclTensor *topkIndicesOut, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kNsaCompressAttention, "aclnnNsaCompressAttentionGetWorkspaceSize", {query, key, value, attenMaskOptional, topkMaskOptional, actualSeqQLenOptional, actualCmpSeqKvLenOptional, actualSelSeqKvLenOptional, scaleValue, headNum, inputLayout, sparseMode, compressBlockSize, compressStride, selectBlockSize, selectBlockCount, softmaxMaxOut, softmaxSumOut, attentionOutOut, topkIndicesOut}, workspaceSize, executor);
+}
+aclnnStatus aclnnNsaCompressAttention(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kNsaCompressAttention, "aclnnNsaCompressAttention", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnNsaCompressAttentionInferGetWorkspaceSize(const aclTensor *query, const aclTensor *key,
+    const aclTensor *value, const aclTensor *attentionMaskOptional, const aclTensor *blockTableOptional,
+    const aclIntArray *actualQSeqLenOptional, const aclIntArray *actualCmpKvSeqLenOptional,
+    const aclIntArray *actualSelKvSeqLenOptional, const aclTensor *topKMaskOptional, int64_t numHeads,
+    int64_t numKeyValueHeads, int64_t selectBlockSize, int64_t selectBlockCount, int64_t compressBlockSize,
+    int64_t compressBlockStride, double scaleValue, char *layoutOptional, int64_t pageBlockSize, int64_t sparseMode,
+    const aclTensor *output, const aclTensor *topKOutput, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kNsaCompressAttentionInfer, "aclnnNsaCompressAttentionInferGetWorkspaceSize", {query, key, value, attentionMaskOptional, blockTableOptional, actualQSeqLenOptional, actualCmpKvSeqLenOptional, actualSelKvSeqLenOptional, topKMaskOptional, numHeads, numKeyValueHeads, selectBlockSize, selectBlockCount, compressBlockSize, compressBlockStride, scaleValue, layoutOptional, pageBlockSize, sparseMode, output, topKOutput}, workspaceSize, executor);
+}
+aclnnStatus aclnnNsaCompressAttentionInfer(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kNsaCompressAttentionInfer, "aclnnNsaCompressAttentionInfer", workspace, workspaceSize, executor, stream);
+}
 
 aclnnStatus aclnnLightningIndexerGetWorkspaceSize(const aclTensor *query, const aclTensor *key,
     const aclTensor *weights, const aclTensor *actualSeqLengthsQueryOptional,
@@ -138,6 +257,20 @@ aclnnStatus aclnnSparseLightningIndexerGradKLLossGetWorkspaceSize(const aclTenso
 }
 aclnnStatus aclnnSparseLightningIndexerGradKLLoss(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kSparseLightningIndexerGradKLLoss, "aclnnSparseLightningIndexerGradKLLoss", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnSparseLightningIndexerGradKLLossV2GetWorkspaceSize(const aclTensor *query, const aclTensor *key,
+    const aclTensor *queryIndex, const aclTensor *keyIndex, const aclTensor *weights, const aclTensor *sparseIndices,
+    const aclTensor *softmaxMax, const aclTensor *softmaxSum, const aclTensor *queryRopeOptional,
+    const aclTensor *keyRopeOptional, const aclIntArray *actualSeqLengthsQueryOptional,
+    const aclIntArray *actualSeqLengthsKeyOptional, const aclTensor *sinksOptional, double scaleValue,
+    char *layoutOptional, int64_t sparseMode, int64_t preTokens, int64_t nextTokens, bool deterministic,
+    const aclTensor *dQueryIndexOut, const aclTensor *dKeyIndexOut, const aclTensor *dWeightsOut,
+    const aclTensor *lossOut, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kSparseLightningIndexerGradKLLossV2, "aclnnSparseLightningIndexerGradKLLossV2GetWorkspaceSize", {query, key, queryIndex, keyIndex, weights, sparseIndices, softmaxMax, softmaxSum, queryRopeOptional, keyRopeOptional, actualSeqLengthsQueryOptional, actualSeqLengthsKeyOptional, sinksOptional, scaleValue, layoutOptional, sparseMode, preTokens, nextTokens, deterministic, dQueryIndexOut, dKeyIndexOut, dWeightsOut, lossOut}, workspaceSize, executor);
+}
+aclnnStatus aclnnSparseLightningIndexerGradKLLossV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kSparseLightningIndexerGradKLLossV2, "aclnnSparseLightningIndexerGradKLLossV2", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnDenseLightningIndexerGradKLLossGetWorkspaceSize(const aclTensor *query, const aclTensor *key,
@@ -245,97 +378,6 @@ aclnnStatus aclnnMlaPrologV3WeightNz(void *workspace, uint64_t workspaceSize, ac
   return Launch(OpId::kMlaPrologV3WeightNz, "aclnnMlaPrologV3WeightNz", workspace, workspaceSize, executor, stream);
 }
 
-aclnnStatus aclnnRingAttentionUpdateV2GetWorkspaceSize(const aclTensor *prevAttnOut, const aclTensor *prevSoftmaxMax,
-    const aclTensor *prevSoftmaxSum, const aclTensor *curAttnOut, const aclTensor *curSoftmaxMax,
-    const aclTensor *curSoftmaxSum, const aclTensor *actualSeqQlenOptional, char *inputLayoutOptional,
-    char *inputSoftmaxLayoutOptional, const aclTensor *attnOut, const aclTensor *softmaxMaxOut,
-    const aclTensor *softmaxSumOut, uint64_t *workspaceSize, aclOpExecutor **executor) {
-  return Plan(OpId::kRingAttentionUpdateV2, "aclnnRingAttentionUpdateV2GetWorkspaceSize", {prevAttnOut, prevSoftmaxMax, prevSoftmaxSum, curAttnOut, curSoftmaxMax, curSoftmaxSum, actualSeqQlenOptional, inputLayoutOptional, inputSoftmaxLayoutOptional, attnOut, softmaxMaxOut, softmaxSumOut}, workspaceSize, executor);
-}
-aclnnStatus aclnnRingAttentionUpdateV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
-  return Launch(OpId::kRingAttentionUpdateV2, "aclnnRingAttentionUpdateV2", workspace, workspaceSize, executor, stream);
-}
-
-aclnnStatus aclnnQkvRmsNormRopeCacheGetWorkspaceSize(const aclTensor *qkv, const aclTensor *qGamma,
-    const aclTensor *kGamma, const aclTensor *cos, const aclTensor *sin, const aclTensor *index, aclTensor *qOutRef,
-    aclTensor *kCacheRef, aclTensor *vCacheRef, const aclTensor *kScaleOptional, const aclTensor *vScaleOptional,
-    const aclTensor *kOffsetOptional, const aclTensor *vOffsetOptional, const aclIntArray *qkvSize,
-    const aclIntArray *headNums, double epsilon, char *cacheModeOptional, const aclTensor *qOutBeforeQuantOptional,
-    const aclTensor *kOutBeforeQuantOptional, const aclTensor *vOutBeforeQuantOptional, uint64_t *workspaceSize,
-    aclOpExecutor **executor) {
-  return Plan(OpId::kQkvRmsNormRopeCache, "aclnnQkvRmsNormRopeCacheGetWorkspaceSize", {qkv, qGamma, kGamma, cos, sin, index, qOutRef, kCacheRef, vCacheRef, kScaleOptional, vScaleOptional, kOffsetOptional, vOffsetOptional, qkvSize, headNums, epsilon, cacheModeOptional, qOutBeforeQuantOptional, kOutBeforeQuantOptional, vOutBeforeQuantOptional}, workspaceSize, executor);
-}
-aclnnStatus aclnnQkvRmsNormRopeCache(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
-  return Launch(OpId::kQkvRmsNormRopeCache, "aclnnQkvRmsNormRopeCache", workspace, workspaceSize, executor, stream);
-}
-
-aclnnStatus aclnnNsaCompressGetWorkspaceSize(const aclTensor *input, const aclTensor *weight,
-    const aclIntArray *actSeqLenOptional, char *layoutOptional, int64_t compressBlockSize, int64_t compressStride,
-    int64_t actSeqLenType, aclTensor *output, uint64_t *workspaceSize, aclOpExecutor **executor) {
-  return Plan(OpId::kNsaCompress, "aclnnNsaCompressGetWorkspaceSize", {input, weight, actSeqLenOptional, layoutOptional, compressBlockSize, compressStride, actSeqLenType, output}, workspaceSize, executor);
-}
-aclnnStatus aclnnNsaCompress(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
-  return Launch(OpId::kNsaCompress, "aclnnNsaCompress", workspace, workspaceSize, executor, stream);
-}
-
-aclnnStatus aclnnNsaCompressGradGetWorkspaceSize(const aclTensor *outputGrad, const aclTensor *input,
-    const aclTensor *weight, const aclIntArray *actSeqLenOptionalOptional, int64_t compressBlockSize,
-    int64_t compressStride, int64_t actSeqLenType, char *layoutOptionalOptional, const aclTensor *inputGradOut,
-    const aclTensor *weightGradOut, uint64_t *workspaceSize, aclOpExecutor **executor) {
-  return Plan(OpId::kNsaCompressGrad, "aclnnNsaCompressGradGetWorkspaceSize", {outputGrad, input, weight, actSeqLenOptionalOptional, compressBlockSize, compressStride, actSeqLenType, layoutOptionalOptional, inputGradOut, weightGradOut}, workspaceSize, executor);
-}
-aclnnStatus aclnnNsaCompressGrad(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
-  return Launch(OpId::kNsaCompressGrad, "aclnnNsaCompressGrad", workspace, workspaceSize, executor, stream);
-}
-
-aclnnStatus aclnnNsaCompressWithCacheGetWorkspaceSize(const aclTensor *input, const aclTensor *weight,
-    const aclTensor *slotMapping, const aclIntArray *actSeqLenOptional, const aclTensor *blockTableOptional,
-    char *layoutOptional, int64_t compressBlockSize, int64_t compressStride, int64_t actSeqLenType,
-    int64_t pageBlockSize, aclTensor *outputCache, uint64_t *workspaceSize, aclOpExecutor **executor) {
-  return Plan(OpId::kNsaCompressWithCache, "aclnnNsaCompressWithCacheGetWorkspaceSize", {input, weight, slotMapping, actSeqLenOptional, blockTableOptional, layoutOptional, compressBlockSize, compressStride, actSeqLenType, pageBlockSize, outputCache}, workspaceSize, executor);
-}
-aclnnStatus aclnnNsaCompressWithCache(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
-  return Launch(OpId::kNsaCompressWithCache, "aclnnNsaCompressWithCache", workspace, workspaceSize, executor, stream);
-}
-
-aclnnStatus aclnnNsaSelectedAttentionInferGetWorkspaceSize(const aclTensor *query, const aclTensor *key,
-    const aclTensor *value, const aclTensor *topkIndices, const aclTensor *attenMaskOptional,
-    const aclTensor *blockTableOptional, const aclIntArray *actualQSeqLenOptional,
-    const aclIntArray *actualKvSeqLenOptional, char *layoutOptional, int64_t numHeads, int64_t numKeyValueHeads,
-    int64_t selectBlockSize, int64_t selectBlockCount, int64_t pageBlockSize, double scaleValue, int64_t sparseMode,
-    aclTensor *output, uint64_t *workspaceSize, aclOpExecutor **executor) {
-  return Plan(OpId::kNsaSelectedAttentionInfer, "aclnnNsaSelectedAttentionInferGetWorkspaceSize", {query, key, value, topkIndices, attenMaskOptional, blockTableOptional, actualQSeqLenOptional, actualKvSeqLenOptional, layoutOptional, numHeads, numKeyValueHeads, selectBlockSize, selectBlockCount, pageBlockSize, scaleValue, sparseMode, output}, workspaceSize, executor);
-}
-aclnnStatus aclnnNsaSelectedAttentionInfer(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
-  return Launch(OpId::kNsaSelectedAttentionInfer, "aclnnNsaSelectedAttentionInfer", workspace, workspaceSize, executor, stream);
-}
-
-aclnnStatus aclnnBlockSparseAttentionGetWorkspaceSize(const aclTensor *query, const aclTensor *key,
-    const aclTensor *value, const aclTensor *blockSparseMaskOptional, const aclTensor *attenMaskOptional,
-    const aclIntArray *blockShapeOptional, const aclIntArray *actualSeqLengthsOptional,
-    const aclIntArray *actualSeqLengthsKvOptional, const aclTensor *blockTableOptional, char *qInputLayout,
-    char *kvInputLayout, int64_t numKeyValueHeads, int64_t maskType, double scaleValue, int64_t innerPrecise,
-    int64_t blockSize, int64_t preTokens, int64_t nextTokens, int64_t softmaxLseFlag, const aclTensor *attentionOut,
-    const aclTensor *softmaxLseOptional, uint64_t *workspaceSize, aclOpExecutor **executor) {
-  return Plan(OpId::kBlockSparseAttention, "aclnnBlockSparseAttentionGetWorkspaceSize", {query, key, value, blockSparseMaskOptional, attenMaskOptional, blockShapeOptional, actualSeqLengthsOptional, actualSeqLengthsKvOptional, blockTableOptional, qInputLayout, kvInputLayout, numKeyValueHeads, maskType, scaleValue, innerPrecise, blockSize, preTokens, nextTokens, softmaxLseFlag, attentionOut, softmaxLseOptional}, workspaceSize, executor);
-}
-aclnnStatus aclnnBlockSparseAttention(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
-  return Launch(OpId::kBlockSparseAttention, "aclnnBlockSparseAttention", workspace, workspaceSize, executor, stream);
-}
-
-aclnnStatus aclnnBlockSparseAttentionGradGetWorkspaceSize(const aclTensor *dout, const aclTensor *query,
-    const aclTensor *key, const aclTensor *value, const aclTensor *attentionOut, const aclTensor *softmaxLse,
-    const aclTensor *blockSparseMaskOptional, const aclTensor *attenMaskOptional, const aclIntArray *blockShapeOptional,
-    const aclIntArray *actualSeqLengthsOptional, const aclIntArray *actualSeqLengthsKvOptional, char *qInputLayout,
-    char *kvInputLayout, int64_t numKeyValueHeads, int64_t maskType, double scaleValue, int64_t preTokens,
-    int64_t nextTokens, const aclTensor *dq, const aclTensor *dk, const aclTensor *dv, uint64_t *workspaceSize,
-    aclOpExecutor **executor) {
-  return Plan(OpId::kBlockSparseAttentionGrad, "aclnnBlockSparseAttentionGradGetWorkspaceSize", {dout, query, key, value, attentionOut, softmaxLse, blockSparseMaskOptional, attenMaskOptional, blockShapeOptional, actualSeqLengthsOptional, actualSeqLengthsKvOptional, qInputLayout, kvInputLayout, numKeyValueHeads, maskType, scaleValue, preTokens, nextTokens, dq, dk, dv}, workspaceSize, executor);
-}
-aclnnStatus aclnnBlockSparseAttentionGrad(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
-  return Launch(OpId::kBlockSparseAttentionGrad, "aclnnBlockSparseAttentionGrad", workspace, workspaceSize, executor, stream);
-}
-
 aclnnStatus aclnnFusedFloydAttentionGetWorkspaceSize(const aclTensor *query, const aclTensor *key1,
     const aclTensor *value1, const aclTensor *key2, const aclTensor *value2, const aclTensor *attenMaskOptional,
     double scaleValue, const aclTensor *softmaxMax, const aclTensor *softmaxSum, const aclTensor *attentionOut,
@@ -346,41 +388,14 @@ aclnnStatus aclnnFusedFloydAttention(void *workspace, uint64_t workspaceSize, ac
   return Launch(OpId::kFusedFloydAttention, "aclnnFusedFloydAttention", workspace, workspaceSize, executor, stream);
 }
 
-aclnnStatus aclnnFusedFloydAttentionGradGetWorkspaceSize(const aclTensor *grad, const aclTensor *query,
-    const aclTensor *key1, const aclTensor *value1, const aclTensor *key2, const aclTensor *value2,
-    const aclTensor *attentionOut, const aclTensor *softmaxMax, const aclTensor *softmaxSum,
-    const aclTensor *attenMaskOptional, double scaleValue, const aclTensor *dquery, const aclTensor *dkey1,
+aclnnStatus aclnnFusedFloydAttentionGradGetWorkspaceSize(const aclTensor *query, const aclTensor *key1,
+    const aclTensor *value1, const aclTensor *key2, const aclTensor *value2, const aclTensor *grad,
+    const aclTensor *attenMaskOptional, const aclTensor *softmaxMax, const aclTensor *softmaxSum,
+    const aclTensor *attentionOut, double scaleValue, const aclTensor *dquery, const aclTensor *dkey1,
     const aclTensor *dvalue1, const aclTensor *dkey2, const aclTensor *dvalue2, uint64_t *workspaceSize,
     aclOpExecutor **executor) {
-  return Plan(OpId::kFusedFloydAttentionGrad, "aclnnFusedFloydAttentionGradGetWorkspaceSize", {grad, query, key1, value1, key2, value2, attentionOut, softmaxMax, softmaxSum, attenMaskOptional, scaleValue, dquery, dkey1, dvalue1, dkey2, dvalue2}, workspaceSize, executor);
+  return Plan(OpId::kFusedFloydAttentionGrad, "aclnnFusedFloydAttentionGradGetWorkspaceSize", {query, key1, value1, key2, value2, grad, attenMaskOptional, softmaxMax, softmaxSum, attentionOut, scaleValue, dquery, dkey1, dvalue1, dkey2, dvalue2}, workspaceSize, executor);
 }
 aclnnStatus aclnnFusedFloydAttentionGrad(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kFusedFloydAttentionGrad, "aclnnFusedFloydAttentionGrad", workspace, workspaceSize, executor, stream);
-}
-
-aclnnStatus aclnnNsaCompressAttentionGetWorkspaceSize(const aclTensor *query, const aclTensor *key,
-    const aclTensor *value, const aclTensor *attenMaskOptional, const aclTensor *topkMaskOptional,
-    const aclIntArray *actualSeqQLenOptional, const aclIntArray *actualCmpSeqKvLenOptional,
-    const aclIntArray *actualSelSeqKvLenOptional, double scaleValue, int64_t headNum, char *inputLayout,
-    int64_t sparseMode, int64_t compressBlockSize, int64_t compressStride, int64_t selectBlockSize,
-    int64_t selectBlockCount, const aclTensor *softmaxMaxOut, const aclTensor *softmaxSumOut,
-    const aclTensor *attentionOutOut, const aclTensor *topkIndicesOut, uint64_t *workspaceSize,
-    aclOpExecutor **executor) {
-  return Plan(OpId::kNsaCompressAttention, "aclnnNsaCompressAttentionGetWorkspaceSize", {query, key, value, attenMaskOptional, topkMaskOptional, actualSeqQLenOptional, actualCmpSeqKvLenOptional, actualSelSeqKvLenOptional, scaleValue, headNum, inputLayout, sparseMode, compressBlockSize, compressStride, selectBlockSize, selectBlockCount, softmaxMaxOut, softmaxSumOut, attentionOutOut, topkIndicesOut}, workspaceSize, executor);
-}
-aclnnStatus aclnnNsaCompressAttention(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
-  return Launch(OpId::kNsaCompressAttention, "aclnnNsaCompressAttention", workspace, workspaceSize, executor, stream);
-}
-
-aclnnStatus aclnnNsaCompressAttentionInferGetWorkspaceSize(const aclTensor *query, const aclTensor *key,
-    const aclTensor *value, const aclTensor *attentionMaskOptional, const aclTensor *blockTableOptional,
-    const aclIntArray *actualQSeqLenOptional, const aclIntArray *actualCmpKvSeqLenOptional,
-    const aclIntArray *actualSelKvSeqLenOptional, const aclTensor *topKMaskOptional, int64_t numHeads,
-    int64_t numKeyValueHeads, int64_t selectBlockSize, int64_t selectBlockCount, int64_t compressBlockSize,
-    int64_t compressBlockStride, double scaleValue, char *layoutOptional, int64_t pageBlockSize, int64_t sparseMode,
-    const aclTensor *output, const aclTensor *topKOutput, uint64_t *workspaceSize, aclOpExecutor **executor) {
-  return Plan(OpId::kNsaCompressAttentionInfer, "aclnnNsaCompressAttentionInferGetWorkspaceSize", {query, key, value, attentionMaskOptional, blockTableOptional, actualQSeqLenOptional, actualCmpKvSeqLenOptional, actualSelKvSeqLenOptional, topKMaskOptional, numHeads, numKeyValueHeads, selectBlockSize, selectBlockCount, compressBlockSize, compressBlockStride, scaleValue, layoutOptional, pageBlockSize, sparseMode, output, topKOutput}, workspaceSize, executor);
-}
-aclnnStatus aclnnNsaCompressAttentionInfer(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
-  return Launch(OpId::kNsaCompressAttentionInfer, "aclnnNsaCompressAttentionInfer", workspace, workspaceSize, executor, stream);
 }

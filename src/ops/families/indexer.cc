@@ -386,6 +386,10 @@ Status LowerIndexerBackward(OpCall& call) {
   const IndexTask task = IndexTaskOf(call);
   const bool has_loss = task >= kTaskSparseLoss;
   if (task != kTaskDenseLoss) REPRISE_RETURN_IF_ERROR(ReadIndexChoice(call, c));
+  if (const Operand* sinks = IndexGiven(call, "sinksOptional")) {
+    return call.InvalidOperand(*sinks, "is given, but what a sink makes of the wanted weights is not published",
+                               "pass null, and statistics without a sink");
+  }
   if (has_loss) REPRISE_RETURN_IF_ERROR(ReadTarget(call, c));
   if (task == kTaskDenseLoss) {
     REPRISE_RETURN_IF_ERROR(ReadIndexSums(call, c, kIndexMaximum, "softmaxMaxIndex"));
