@@ -196,9 +196,9 @@ class Unit {
   template <bool kMultiplies>
   void Apply(const TokenFactors& factors, const TensorRef& ref, int64_t key, float* row, int64_t depth) {
     const int64_t item = ItemSize(ref.dtype);
-    const char* from = factors.of_pages ? Tokens(ref, key)
-                                        : At(ref, sequence_->kv_tensor + sequence_->kv_batch, kv_head_,
-                                             sequence_->kv_begin + key);
+    const char* from = factors.of_pages
+                           ? Tokens(ref, key)
+                           : At(ref, sequence_->kv_tensor + sequence_->kv_batch, kv_head_, sequence_->kv_begin + key);
     const CastFn cast = FindCast(ref.dtype, DType::kFloat);
     if (ref.strides[3] == 0) {
       float number;

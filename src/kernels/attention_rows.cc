@@ -21,8 +21,8 @@ float ValueAt(const TensorRef& ref, int64_t offset) {
 void LoadPart(const TensorRef& ref, int64_t row, int64_t begin, int64_t count, float* to) {
   const int64_t item = ItemSize(ref.dtype);
   FindCast(ref.dtype, DType::kFloat)(
-      static_cast<const char*>(ref.data) + (row * ref.strides[0] + begin * ref.strides[1]) * item, ref.strides[1] * item,
-      reinterpret_cast<char*>(to), sizeof(float), count);
+      static_cast<const char*>(ref.data) + (row * ref.strides[0] + begin * ref.strides[1]) * item,
+      ref.strides[1] * item, reinterpret_cast<char*>(to), sizeof(float), count);
 }
 
 void StorePart(const float* from, const TensorRef& ref, int64_t row, int64_t begin, int64_t count) {
@@ -125,7 +125,8 @@ void SplitQkv(const QkvHeads& h, Range range, float* scratch) {
         const TensorRef& offset = h.offsets[part - 1];
         for (int64_t k = 0; scale.data != nullptr && k < size; ++k) {
           const auto of = [&](const TensorRef& ref) {
-            return ValueAt(ref, (ref.sizes[0] == 1 ? 0 : n * ref.strides[0]) + (ref.sizes[1] == 1 ? 0 : k * ref.strides[1]));
+            return ValueAt(ref,
+                           (ref.sizes[0] == 1 ? 0 : n * ref.strides[0]) + (ref.sizes[1] == 1 ? 0 : k * ref.strides[1]));
           };
           const float value = y[k] / of(scale) + (offset.data != nullptr ? of(offset) : 0);
           y[k] = std::clamp(std::nearbyint(value), -128.0f, 127.0f);
@@ -196,7 +197,8 @@ void CompressWeightBackward(const Windows& windows, const TensorRef& dout, const
       const auto result = static_cast<float>(total);
       FindCast(DType::kFloat, dweight.dtype)(
           reinterpret_cast<const char*>(&result), 0,
-          static_cast<char*>(dweight.data) + (b * dweight.strides[0] + n * dweight.strides[1]) * ItemSize(dweight.dtype),
+          static_cast<char*>(dweight.data) +
+              (b * dweight.strides[0] + n * dweight.strides[1]) * ItemSize(dweight.dtype),
           0, 1);
     }
   }
@@ -219,8 +221,8 @@ void CompressNewest(const WindowCache& cache, const TensorRef& x, const TensorRe
           LoadHead(x, cache.begins[static_cast<size_t>(s)] + place, n, line);
         } else {
           TensorRef page = x;
-          const int64_t entry = static_cast<const int32_t*>(
-              table.data)[s * table.strides[0] + place / x.sizes[1] * table.strides[1]];
+          const int64_t entry =
+              static_cast<const int32_t*>(table.data)[s * table.strides[0] + place / x.sizes[1] * table.strides[1]];
           page.rank = 3;
           page.data = static_cast<char*>(x.data) +
                       std::clamp<int64_t>(entry, 0, x.sizes[0] - 1) * x.strides[0] * ItemSize(x.dtype);

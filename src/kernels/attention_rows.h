@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows around attention: results of two parts put together, heads of queries and keys normed and turned, windows of keys
-// compressed to one.
+// Rows around attention: results of two parts put together, heads of queries and keys normed and turned, windows of
+// keys compressed to one.
 //
 // Accumulation  float32; results are rounded once.
 // Aliasing  none.

@@ -104,8 +104,7 @@ class ChosenRow {
     };
     if (in_.choice.data != nullptr) {
       const TensorRef& choice = in_.choice;
-      const auto* entries =
-          reinterpret_cast<const int32_t*>(LineOf(choice, place_.batch, kv_head_, place_.token));
+      const auto* entries = reinterpret_cast<const int32_t*>(LineOf(choice, place_.batch, kv_head_, place_.token));
       for (int64_t e = 0; e < choice.sizes[3]; ++e) {
         const int64_t entry = entries[e * choice.strides[3]];
         if (entry >= 0 && entry <= (seen - 1) / block) add(entry * block);
@@ -183,7 +182,8 @@ class ChosenRow {
     for (int64_t r = 0; r < group_; ++r) {
       float* scores = scores_ + r * kStep;
       float maximum = maximum_[r];
-      for (int64_t j = 0; j < count_; ++j) maximum = scores[j] > maximum || scores[j] != scores[j] ? scores[j] : maximum;
+      for (int64_t j = 0; j < count_; ++j)
+        maximum = scores[j] > maximum || scores[j] != scores[j] ? scores[j] : maximum;
       Rescale(r, maximum);
       sum_[r] += simd::ExpSum(scores, maximum == kNever ? 0 : maximum, kStep);
     }

@@ -78,8 +78,8 @@ struct ChosenGradients {
 void AttendChosenBackward(const ChosenSetup& setup, const ChosenOperands& forward, const ChosenGradients& gradients,
                           Range range, void* scratch);
 
-/// Blocks of keys by what attention to compressed keys gives them. With P[c] the sum over the heads of a key head of the
-/// weights of compressed key c, `block`, `stride` and `select` tokens of a window, between windows and of a block:
+/// Blocks of keys by what attention to compressed keys gives them. With P[c] the sum over the heads of a key head of
+/// the weights of compressed key c, `block`, `stride` and `select` tokens of a window, between windows and of a block:
 ///     score[j] = sum over m < select / stride and n < block / stride of P[select / stride * j - m - n];
 /// the `count` blocks with the greatest scores, greatest first, of equal ones the first; -1 behind them.
 struct BlockChoice {

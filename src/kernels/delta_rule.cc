@@ -60,8 +60,8 @@ class DeltaRuleHead {
     return static_cast<char*>(ref.data) + (i * ref.strides[0] + j * ref.strides[1]) * ItemSize(ref.dtype);
   }
   static void Load(const TensorRef& ref, int64_t i, int64_t j, int64_t count, float* to) {
-    FindCast(ref.dtype, DType::kFloat)(At(ref, i, j), ref.strides[2] * ItemSize(ref.dtype),
-                                       reinterpret_cast<char*>(to), sizeof(float), count);
+    FindCast(ref.dtype, DType::kFloat)(At(ref, i, j), ref.strides[2] * ItemSize(ref.dtype), reinterpret_cast<char*>(to),
+                                       sizeof(float), count);
   }
   static float Number(const TensorRef& ref, int64_t i, int64_t j, float otherwise) {
     if (ref.data == nullptr) return otherwise;

@@ -4,12 +4,11 @@
 //
 // Formula   I[i, j] = sum over heads h of weight[i, h] * relu(query[i, h] . key[j]) * factor[j], where the factor of a
 //           query, if there is one, is part of its weight.
-//           ChooseKeys: the `count` keys with the greatest I that query i sees, greatest first, of equal ones the first;
-//           -1 and -Inf behind them.
-//           IndexerSums: max over j of I[i, j], sum over j of exp(I[i, j] - max).
-//           Backward, for given dI: dweight[i, h] = sum dI relu(q . k), dquery[i, h] = weight * sum dI * [q . k > 0] * k,
-//           dkey[j] alike. For the loss of IndexerLoss, dI = softmax(I) - P with P the mean over heads of the weights of
-//           attention to the same keys, and loss = sum over rows and keys of P * (ln P - ln softmax(I)).
+//           ChooseKeys: the `count` keys with the greatest I that query i sees, greatest first, of equal ones the
+//           first; -1 and -Inf behind them. IndexerSums: max over j of I[i, j], sum over j of exp(I[i, j] - max).
+//           Backward, for given dI: dweight[i, h] = sum dI relu(q . k), dquery[i, h] = weight * sum dI * [q . k > 0] *
+//           k, dkey[j] alike. For the loss of IndexerLoss, dI = softmax(I) - P with P the mean over heads of the
+//           weights of attention to the same keys, and loss = sum over rows and keys of P * (ln P - ln softmax(I)).
 // Accumulation  float32.
 // NaN       is greater than all numbers.
 // Aliasing  none.

@@ -25,12 +25,12 @@ struct LatentNorm {
   TensorRef gamma;  ///< [element]: as many elements are normed
   float epsilon = 0;
   float scale = 1;
-  TensorRef smooth;     ///< [element]; multiplies before lines become integers
-  bool to_int8 = false; ///< lines become integers, x / s with s = max |x| / 127
-  TensorRef line_scale; ///< float32 [token]: s
-  TensorRef copy;       ///< [token, element]: the lines; absent: not wanted
-  TensorRef scale_copy; ///< float32 [token]
-  TensorRef out_scale;  ///< [1] or [element]: lines become round(x * out_scale)
+  TensorRef smooth;      ///< [element]; multiplies before lines become integers
+  bool to_int8 = false;  ///< lines become integers, x / s with s = max |x| / 127
+  TensorRef line_scale;  ///< float32 [token]: s
+  TensorRef copy;        ///< [token, element]: the lines; absent: not wanted
+  TensorRef scale_copy;  ///< float32 [token]
+  TensorRef out_scale;   ///< [1] or [element]: lines become round(x * out_scale)
 };
 /// \param range  counts tokens
 void NormLatent(const LatentNorm& norm, Range range);
@@ -39,10 +39,10 @@ void NormLatent(const LatentNorm& norm, Range range);
 struct LatentRotation {
   TensorRef lines;  ///< float32 [token, head, element]; factors are applied in place, to all elements
   LatentFactors factors;
-  int64_t first = 0;  ///< of the elements that are turned
-  TensorRef cos, sin;  ///< [token, element]
-  TensorRef out_scale; ///< [1] or [element]
-  TensorRef out;       ///< [token, head, element]
+  int64_t first = 0;    ///< of the elements that are turned
+  TensorRef cos, sin;   ///< [token, element]
+  TensorRef out_scale;  ///< [1] or [element]
+  TensorRef out;        ///< [token, head, element]
 };
 /// \param scratch  a line of floats
 void RotateLatent(const LatentRotation& rotation, Range range, float* scratch);

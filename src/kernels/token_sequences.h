@@ -66,7 +66,9 @@ class TokenSequences {
     const int64_t begin = layout_.queries_are_packed ? QueryBegin(b) : 0;
     return std::clamp<int64_t>(NumberAt(lengths_.queries, b) - begin, 0, layout_.queries - begin);
   }
-  int64_t QueryBegin(int64_t b) const { return layout_.queries_are_packed ? BeginOf(lengths_.queries, b, layout_.queries) : 0; }
+  int64_t QueryBegin(int64_t b) const {
+    return layout_.queries_are_packed ? BeginOf(lengths_.queries, b, layout_.queries) : 0;
+  }
   int64_t KeysOf(int64_t b) const {
     if (lengths_.keys.data == nullptr) return layout_.capacity();
     const int64_t begin = KeyBegin(b);

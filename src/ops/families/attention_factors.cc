@@ -31,8 +31,8 @@ struct Factors {
 };
 
 Status WrongFactor(const OpCall& call, const Operand& operand, int64_t mode, std::string_view expected) {
-  return call.InvalidOperand(operand, fmt::format("has shape {}, expected {} for mode {}", ShapeText(operand.sizes()),
-                                                  expected, mode));
+  return call.InvalidOperand(
+      operand, fmt::format("has shape {}, expected {} for mode {}", ShapeText(operand.sizes()), expected, mode));
 }
 
 TensorRef FullView(const TensorRef& from) {
@@ -77,8 +77,9 @@ StatusOr<TensorRef> TokenView(const OpCall& call, const Operand& operand, const 
   const bool fits = ref.rank == last + 1 && ref.sizes[0] >= batches && ref.sizes[last] >= tokens &&
                     (!has_heads || ref.sizes[1] == heads);
   if (!fits) {
-    return WrongFactor(call, operand, mode, has_heads ? fmt::format("[{}, {}, {}]", batches, heads, tokens)
-                                                      : fmt::format("[{}, {}]", batches, tokens));
+    return WrongFactor(
+        call, operand, mode,
+        has_heads ? fmt::format("[{}, {}, {}]", batches, heads, tokens) : fmt::format("[{}, {}]", batches, tokens));
   }
   TensorRef to = FullView(ref);
   to.sizes[0] = ref.sizes[0];
@@ -93,13 +94,13 @@ StatusOr<TensorRef> TokenView(const OpCall& call, const Operand& operand, const 
 StatusOr<TensorRef> FactorView(const OpCall& call, const Attention& a, const Extent& extent, const Operand& operand,
                                Factors f, const HeadView& tokens, int64_t mode) {
   if (!IsFloating(operand.dtype)) {
-    return call.InvalidOperand(operand, fmt::format("has {}, expected float32, float16 or bfloat16",
-                                                    kernels::Name(operand.dtype)));
+    return call.InvalidOperand(
+        operand, fmt::format("has {}, expected float32, float16 or bfloat16", kernels::Name(operand.dtype)));
   }
   const int64_t heads = tokens.heads();
   const bool is_paged = mode == kPagedToken || mode == kPagedTokenHead;
-  const int64_t batches = is_paged                ? tokens.batch()
-                          : a.is_packed           ? (a.is_paged() ? static_cast<int64_t>(a.setup->sequences.size()) : 1)
+  const int64_t batches = is_paged      ? tokens.batch()
+                          : a.is_packed ? (a.is_paged() ? static_cast<int64_t>(a.setup->sequences.size()) : 1)
                           : a.parts.keys.size() > 1 ? static_cast<int64_t>(a.parts.keys.size())
                                                     : a.query.batch();
   const int64_t count = is_paged || (a.is_packed && !a.is_paged()) ? tokens.tokens() : extent.most_keys;
@@ -131,11 +132,13 @@ StatusOr<TensorRef> FactorView(const OpCall& call, const Attention& a, const Ext
   }
 }
 
-int64_t ModeOf(const OpCall& call, std::string_view name) { return call.Has(name) ? call.Int(name) : int64_t{kPerChannel}; }
+int64_t ModeOf(const OpCall& call, std::string_view name) {
+  return call.Has(name) ? call.Int(name) : int64_t{kPerChannel};
+}
 
 // Scale and offset of keys (0) or values (1), alone or out of the tensor of both.
-Status ReadPairOfFactors(const OpCall& call, const Attention& a, const Extent& extent, const HeadView& tokens, int which,
-                         TensorRef& scale, TensorRef& offset, bool& in_pages) {
+Status ReadPairOfFactors(const OpCall& call, const Attention& a, const Extent& extent, const HeadView& tokens,
+                         int which, TensorRef& scale, TensorRef& offset, bool& in_pages) {
   const Parts& parts = a.parts;
   const Operand* own[] = {which == 0 ? parts.key_scale : parts.value_scale,
                           which == 0 ? parts.key_offset : parts.value_offset};
@@ -172,25 +175,25 @@ Status CheckNumber(const OpCall& call, const Operand* operand) {
                                fmt::format("has {}, expected float32 or uint64", kernels::Name(operand->dtype)));
   }
   if (operand->tensor->count == 1) return {};
-  return call.InvalidOperand(*operand,
-                             fmt::format("has shape {}, expected one number", ShapeText(operand->sizes())));
+  return call.InvalidOperand(*operand, fmt::format("has shape {}, expected one number", ShapeText(operand->sizes())));
 }
 
 Status ReadOutScale(const OpCall& call, Attention& a) {
   const Parts& parts = a.parts;
   const bool is_int8 = parts.out->dtype == DType::kInt8;
   if (is_int8 != (parts.out_scale != nullptr)) {
-    return call.InvalidOperand(*parts.out, is_int8 ? "has int8, but there is no scale for results"
-                                                   : "is not int8, but there is a scale for results",
-                               "quantScale2 and int8 results come together");
+    return call.InvalidOperand(
+        *parts.out,
+        is_int8 ? "has int8, but there is no scale for results" : "is not int8, but there is a scale for results",
+        "quantScale2 and int8 results come together");
   }
   for (int i = 0; i < 2; ++i) {
     const Operand* operand = i == 0 ? parts.out_scale : parts.out_offset;
     if (operand == nullptr) continue;
     if (parts.out_scale == nullptr) return call.InvalidOperand(*operand, "is given without a scale for results");
     if (!IsFloating(operand->dtype)) {
-      return call.InvalidOperand(*operand, fmt::format("has {}, expected float32 or bfloat16",
-                                                       kernels::Name(operand->dtype)));
+      return call.InvalidOperand(*operand,
+                                 fmt::format("has {}, expected float32 or bfloat16", kernels::Name(operand->dtype)));
     }
     REPRISE_ASSIGN_OR_RETURN((i == 0 ? a.out_scale : a.out_offset),
                              ChannelView(call, *operand, {call.RefOf(*operand)}, a.setup->heads, a.setup->value_depth));
@@ -203,8 +206,9 @@ Status ReadQueryFactor(const OpCall& call, Attention& a) {
   const Operand* operand = a.parts.query_factor;
   if (operand == nullptr) return {};
   if (a.parts.query->dtype != DType::kInt8 || operand->dtype != DType::kFloat) {
-    return call.InvalidOperand(*operand, fmt::format("has {} for queries of {}, expected float32 for int8",
-                                                     kernels::Name(operand->dtype), kernels::Name(a.parts.query->dtype)));
+    return call.InvalidOperand(
+        *operand, fmt::format("has {} for queries of {}, expected float32 for int8", kernels::Name(operand->dtype),
+                              kernels::Name(a.parts.query->dtype)));
   }
   if (const int64_t mode = ModeOf(call, "queryQuantMode"); mode != kPerTokenHead) {
     return call.Invalid(fmt::format("queryQuantMode is {}, expected 3", mode), "a factor for each token and head");
@@ -242,9 +246,9 @@ Status ReadFactors(const OpCall& call, Attention& a, const Extent& extent) {
   const bool has_factors = parts.both_scale != nullptr || parts.both_offset != nullptr || parts.key_scale != nullptr ||
                            parts.key_offset != nullptr || parts.value_scale != nullptr || parts.value_offset != nullptr;
   if (has_factors && !has_int8_keys) {
-    return call.InvalidOperand(parts.keys[0], fmt::format("has {}, but there are factors for int8",
-                                                          kernels::Name(parts.keys[0].dtype)),
-                               "pass null for the factors, or int8 keys and values");
+    return call.InvalidOperand(
+        parts.keys[0], fmt::format("has {}, but there are factors for int8", kernels::Name(parts.keys[0].dtype)),
+        "pass null for the factors, or int8 keys and values");
   }
   for (const Operand* number : {parts.score_factor, parts.weight_factor, parts.value_factor}) {
     REPRISE_RETURN_IF_ERROR(CheckNumber(call, number));
@@ -280,15 +284,17 @@ Status InferAttentionTypes(OpCall& call) {
         is_list ? call.List(name) : std::span<const Operand>(call.Find(name), call.Find(name) == nullptr ? 0 : 1);
     for (const Operand& operand : tensors) {
       if (first == nullptr) first = &operand;
-      const bool fits = operand.dtype == first->dtype && (operand.dtype == query.dtype || operand.dtype == DType::kInt8);
+      const bool fits =
+          operand.dtype == first->dtype && (operand.dtype == query.dtype || operand.dtype == DType::kInt8);
       if (fits) continue;
-      return call.InvalidOperand(operand, fmt::format("has {}, expected the type {} of query, or int8 for keys and values",
-                                                      kernels::Name(operand.dtype), kernels::Name(query.dtype)));
+      return call.InvalidOperand(operand,
+                                 fmt::format("has {}, expected the type {} of query, or int8 for keys and values",
+                                             kernels::Name(operand.dtype), kernels::Name(query.dtype)));
     }
   }
   if (out.dtype != call.compute && out.dtype != DType::kInt8) {
-    return call.InvalidOperand(out, fmt::format("has {}, expected {} or int8", kernels::Name(out.dtype),
-                                                kernels::Name(call.compute)));
+    return call.InvalidOperand(
+        out, fmt::format("has {}, expected {} or int8", kernels::Name(out.dtype), kernels::Name(call.compute)));
   }
   return {};
 }

@@ -57,14 +57,15 @@ Status LowerRing(OpCall& call) {
     const Operand& like = is_statistic ? maximum : call.Get("prevAttnOut");
     REPRISE_RETURN_IF_ERROR(
         call.CheckShape(operand, like.sizes(), [&] { return fmt::format("the shape of {},", call.NameOf(like)); }));
-    REPRISE_ASSIGN_OR_RETURN(const HeadView seen, ViewAs(call, operand, is_statistic ? statistic_layout
-                                                                        : is_packed  ? std::string_view("TND")
-                                                                                     : std::string_view("SBH"),
+    REPRISE_ASSIGN_OR_RETURN(const HeadView seen, ViewAs(call, operand,
+                                                         is_statistic ? statistic_layout
+                                                         : is_packed  ? std::string_view("TND")
+                                                                      : std::string_view("SBH"),
                                                          model.heads(), 0));
     if (seen.batch() != model.batch() || seen.tokens() != model.tokens()) {
-      return call.InvalidOperand(operand, fmt::format("has shape {}, which does not fit {} {}",
-                                                      ShapeText(operand.sizes()), call.NameOf(maximum),
-                                                      ShapeText(maximum.sizes())));
+      return call.InvalidOperand(operand,
+                                 fmt::format("has shape {}, which does not fit {} {}", ShapeText(operand.sizes()),
+                                             call.NameOf(maximum), ShapeText(maximum.sizes())));
     }
     view = seen.ref;
     return {};
@@ -146,8 +147,9 @@ StatusOr<std::shared_ptr<QkvState>> DescribeQkv(OpCall& call, int64_t& tokens) {
   const bool fits = tokens >= 0 && sizes[0] >= 0 && sizes[1] >= 0 && sizes[0] * sizes[1] == tokens && sum == sizes[2] &&
                     sizes[3] > 0 && sizes[3] % 2 == 0 && qkv.sizes()[1] == sizes[2] * sizes[3];
   if (!fits) {
-    return call.InvalidOperand(qkv, fmt::format("has shape {} for qkvSize {} and headNums {}", ShapeText(qkv.sizes()),
-                                                ShapeText(sizes), ShapeText(heads)),
+    return call.InvalidOperand(qkv,
+                               fmt::format("has shape {} for qkvSize {} and headNums {}", ShapeText(qkv.sizes()),
+                                           ShapeText(sizes), ShapeText(heads)),
                                "qkv is [batch * tokens, heads * elements], with an even number of elements");
   }
   for (const char* name : {"qGamma", "kGamma"}) {
@@ -177,8 +179,8 @@ Status ReadQkvFactor(const OpCall& call, Launch& launch, const char* name, int64
     ref.sizes[0] = 1;
     ref.rank = 2;
   }
-  const bool fits = ref.rank == 2 && (ref.sizes[0] == 1 || ref.sizes[0] == heads) &&
-                    (ref.sizes[1] == 1 || ref.sizes[1] == size);
+  const bool fits =
+      ref.rank == 2 && (ref.sizes[0] == 1 || ref.sizes[0] == heads) && (ref.sizes[1] == 1 || ref.sizes[1] == size);
   if (!fits) {
     return call.InvalidOperand(*operand, fmt::format("has shape {}, expected [{}] or [{}, {}]",
                                                      ShapeText(operand->sizes()), size, heads, size));
@@ -222,9 +224,9 @@ Status LowerQkvCache(OpCall& call) {
     const Operand& cache = call.Get(name);
     const DType wanted = RowGiven(call, scale) != nullptr ? DType::kInt8 : call.compute;
     if (cache.dtype != wanted) {
-      return call.InvalidOperand(cache, fmt::format("has {}, expected {} {} {}", kernels::Name(cache.dtype),
-                                                    kernels::Name(wanted),
-                                                    wanted == DType::kInt8 ? "with" : "without", scale));
+      return call.InvalidOperand(
+          cache, fmt::format("has {}, expected {} {} {}", kernels::Name(cache.dtype), kernels::Name(wanted),
+                             wanted == DType::kInt8 ? "with" : "without", scale));
     }
     const TensorRef view = call.RefOf(cache);
     const int64_t line = lines[part].sizes[1];
@@ -289,21 +291,22 @@ Status CheckWindows(const OpCall& call, const Operand& input, int heads_dim) {
   const int64_t block = call.Int("compressBlockSize");
   const int64_t stride = call.Int("compressStride");
   if (block < 1 || stride < 1) {
-    return call.Invalid(fmt::format("compressBlockSize is {} and compressStride {}, expected at least 1", block, stride));
+    return call.Invalid(
+        fmt::format("compressBlockSize is {} and compressStride {}, expected at least 1", block, stride));
   }
   const Operand& weight = call.Get("weight");
   const int64_t heads = input.sizes()[static_cast<size_t>(heads_dim)];
   if (weight.rank() == 2 && weight.sizes()[0] == block && weight.sizes()[1] == heads) return {};
-  return call.InvalidOperand(weight, fmt::format("has shape {}, expected [{}, {}]", ShapeText(weight.sizes()), block,
-                                                 heads));
+  return call.InvalidOperand(weight,
+                             fmt::format("has shape {}, expected [{}, {}]", ShapeText(weight.sizes()), block, heads));
 }
 
 StatusOr<std::shared_ptr<Windows>> WindowsOf(const OpCall& call, std::string_view lengths_name,
                                              std::string_view layout_name) {
   const Operand& input = call.Get("input");
   if (input.rank() != 3) {
-    return call.InvalidOperand(input, fmt::format("has shape {}, expected [tokens, heads, elements]",
-                                                  ShapeText(input.sizes())));
+    return call.InvalidOperand(
+        input, fmt::format("has shape {}, expected [tokens, heads, elements]", ShapeText(input.sizes())));
   }
   if (const std::string_view layout = call.Text(layout_name); !layout.empty() && layout != "TND") {
     return call.Invalid(fmt::format("{} is '{}', expected TND", layout_name, layout));
@@ -389,9 +392,9 @@ Status LowerCompressNewest(OpCall& call) {
   const Operand* table = RowGiven(call, "blockTableOptional");
   const int rank = table != nullptr ? 4 : 3;
   if (input.rank() != rank) {
-    return call.InvalidOperand(input, fmt::format("has shape {}, expected {}", ShapeText(input.sizes()),
-                                                  rank == 4 ? "[pages, tokens, heads, elements]"
-                                                            : "[tokens, heads, elements]"));
+    return call.InvalidOperand(
+        input, fmt::format("has shape {}, expected {}", ShapeText(input.sizes()),
+                           rank == 4 ? "[pages, tokens, heads, elements]" : "[tokens, heads, elements]"));
   }
   REPRISE_RETURN_IF_ERROR(CheckWindows(call, input, rank - 2));
   auto state = std::make_shared<WindowCache>();
@@ -404,11 +407,11 @@ Status LowerCompressNewest(OpCall& call) {
   }
   const int64_t count = static_cast<int64_t>(lengths.size());
   if (table != nullptr && (table->rank() != 2 || table->sizes()[0] != count)) {
-    return call.InvalidOperand(*table, fmt::format("has shape {}, expected [{}, pages]", ShapeText(table->sizes()),
-                                                   count));
+    return call.InvalidOperand(*table,
+                               fmt::format("has shape {}, expected [{}, pages]", ShapeText(table->sizes()), count));
   }
-  const int64_t room = table != nullptr ? (input.sizes()[0] == 0 ? 0 : table->sizes()[1] * input.sizes()[1])
-                                        : input.sizes()[0];
+  const int64_t room =
+      table != nullptr ? (input.sizes()[0] == 0 ? 0 : table->sizes()[1] * input.sizes()[1]) : input.sizes()[0];
   if (table != nullptr && call.Int("pageBlockSize") != input.sizes()[1]) {
     return call.Invalid(fmt::format("pageBlockSize is {}, but the pages of input hold {} tokens",
                                     call.Int("pageBlockSize"), input.sizes()[1]));
@@ -426,8 +429,8 @@ Status LowerCompressNewest(OpCall& call) {
   const Operand& cache = call.Get("outputCache");
   const std::span<const int64_t> line = input.sizes().subspan(static_cast<size_t>(rank) - 2);
   if (cache.rank() != 3 || cache.sizes()[1] != line[0] || cache.sizes()[2] != line[1]) {
-    return call.InvalidOperand(cache, fmt::format("has shape {}, expected [lines, {}, {}]", ShapeText(cache.sizes()),
-                                                  line[0], line[1]));
+    return call.InvalidOperand(
+        cache, fmt::format("has shape {}, expected [lines, {}, {}]", ShapeText(cache.sizes()), line[0], line[1]));
   }
   const Operand& slots = call.Get("slotMapping");
   REPRISE_RETURN_IF_ERROR(call.CheckShape(slots, {&count, 1}, [] { return "one for each sequence:"; }));

@@ -140,8 +140,9 @@ Status ReadChosenRope(const OpCall& call, ChosenCall& c) {
   REPRISE_ASSIGN_OR_RETURN(const TensorRef q, c.tokens.ViewOfQuery(call, *query, setup.heads));
   REPRISE_ASSIGN_OR_RETURN(const TensorRef k, c.tokens.ViewOfKey(call, *key, setup.kv_heads));
   if (q.sizes[3] != k.sizes[3]) {
-    return call.InvalidOperand(*key, fmt::format("has shape {}: heads of {} elements, those of queryRopeOptional have {}",
-                                                 ShapeText(key->sizes()), k.sizes[3], q.sizes[3]));
+    return call.InvalidOperand(*key,
+                               fmt::format("has shape {}: heads of {} elements, those of queryRopeOptional have {}",
+                                           ShapeText(key->sizes()), k.sizes[3], q.sizes[3]));
   }
   setup.rope_depth = q.sizes[3];
   setup.depth += setup.rope_depth;
@@ -184,8 +185,8 @@ Status ReadGroupStatistic(const OpCall& call, ChosenCall& c, ChosenPlace place, 
   if (!tokens.layout.queries_are_packed) expected.push_back(tokens.query.batch());
   for (int64_t size : {setup.kv_heads, tokens.query.tokens(), setup.heads / setup.kv_heads}) expected.push_back(size);
   if (!std::equal(expected.begin(), expected.end(), operand->sizes().begin(), operand->sizes().end())) {
-    return call.InvalidOperand(*operand, fmt::format("has shape {}, expected {}", ShapeText(operand->sizes()),
-                                                     ShapeText(expected)));
+    return call.InvalidOperand(
+        *operand, fmt::format("has shape {}, expected {}", ShapeText(operand->sizes()), ShapeText(expected)));
   }
   if (setup.kv_heads != 1) {
     return call.InvalidOperand(*operand, fmt::format("has shape {}: statistics of {} key heads are not supported yet",
@@ -303,8 +304,8 @@ Status LowerQuantizedSparseAttention(OpCall& call) {
   const Operand& query = call.Get("query");
   const Operand& key = call.Get("key");
   const TokenNames names = {"actualSeqLengthsQueryOptional", "actualSeqLengthsKvOptional", "blockTableOptional"};
-  REPRISE_ASSIGN_OR_RETURN(c.tokens, ReadTokens(call, names, query, key, call.Text("layoutQueryOptional"),
-                                                call.Text("layoutKvOptional")));
+  REPRISE_ASSIGN_OR_RETURN(
+      c.tokens, ReadTokens(call, names, query, key, call.Text("layoutQueryOptional"), call.Text("layoutKvOptional")));
   REPRISE_ASSIGN_OR_RETURN(c.tokens.layout.causal, CausalOf(call));
   REPRISE_RETURN_IF_ERROR(CheckNoBand(call));
   ChosenSetup& setup = c.setup();
@@ -389,13 +390,13 @@ Status LowerSelectedInference(OpCall& call) {
   const Operand& key = call.Get("key");
   const bool is_paged = FindGiven(call, "blockTableOptional") != nullptr;
   const std::string_view layout = call.Text("layoutOptional");
-  REPRISE_ASSIGN_OR_RETURN(
-      c.tokens, ReadTokens(call, {"actualQSeqLenOptional", "actualKvSeqLenOptional", "blockTableOptional"},
-                           call.Get("query"), key, layout, is_paged ? "PA_BSND" : layout, heads, key_heads));
+  REPRISE_ASSIGN_OR_RETURN(c.tokens,
+                           ReadTokens(call, {"actualQSeqLenOptional", "actualKvSeqLenOptional", "blockTableOptional"},
+                                      call.Get("query"), key, layout, is_paged ? "PA_BSND" : layout, heads, key_heads));
   MakeEnds(c.tokens);
   if (is_paged && call.Int("pageBlockSize") != c.tokens.key.tokens()) {
-    return call.Invalid(fmt::format("pageBlockSize is {}, but the pages of key hold {} tokens", call.Int("pageBlockSize"),
-                                    c.tokens.key.tokens()));
+    return call.Invalid(fmt::format("pageBlockSize is {}, but the pages of key hold {} tokens",
+                                    call.Int("pageBlockSize"), c.tokens.key.tokens()));
   }
   REPRISE_ASSIGN_OR_RETURN(c.tokens.layout.causal, CausalOf(call));
   REPRISE_RETURN_IF_ERROR(ReadChosenKeys(call, c));
@@ -404,9 +405,9 @@ Status LowerSelectedInference(OpCall& call) {
                            ViewAs(call, choice, c.tokens.layout.queries_are_packed ? "TND" : "BSND", key_heads, 0));
   if (entries.batch() != c.tokens.query.batch() || entries.tokens() != c.tokens.query.tokens() ||
       entries.depth() != call.Int("selectBlockCount") || call.Int("selectBlockSize") < 1) {
-    return call.InvalidOperand(choice, fmt::format("has shape {}, expected {} entries of {} keys for each token of query",
-                                                   ShapeText(choice.sizes()), call.Int("selectBlockCount"),
-                                                   call.Int("selectBlockSize")));
+    return call.InvalidOperand(
+        choice, fmt::format("has shape {}, expected {} entries of {} keys for each token of query",
+                            ShapeText(choice.sizes()), call.Int("selectBlockCount"), call.Int("selectBlockSize")));
   }
   c.setup().block = call.Int("selectBlockSize");
   c.Set(kChosenChoice, &choice, entries.ref);
@@ -443,8 +444,8 @@ void RunChooseBlocks(const Launch& launch, kernels::Range range, const Launch::K
 Status ReadFlatMask(const OpCall& call, const Operand& mask, int64_t queries, int64_t most, TensorRef& view) {
   const TensorRef ref = call.RefOf(mask);
   if (ref.rank != 2 || ref.sizes[0] < queries || ref.sizes[1] < most) {
-    return call.InvalidOperand(mask, fmt::format("has shape {}, expected at least [{}, {}]", ShapeText(mask.sizes()),
-                                                 queries, most));
+    return call.InvalidOperand(
+        mask, fmt::format("has shape {}, expected at least [{}, {}]", ShapeText(mask.sizes()), queries, most));
   }
   view = ref;
   view.rank = 4;
@@ -499,25 +500,39 @@ Status ReadBlockChoice(const OpCall& call, const ChosenCall& c, const Compressed
   return {};
 }
 
-Status LowerCompressedAttention(OpCall& call) {
-  const bool is_inference = call.Has("pageBlockSize");
-  const CompressedNames names =
-      is_inference
-          ? CompressedNames{"actualQSeqLenOptional",  "actualCmpKvSeqLenOptional", "actualSelKvSeqLenOptional",
-                            "attentionMaskOptional",  "topKMaskOptional",          "blockTableOptional",
-                            "layoutOptional",         "compressBlockStride",       "numHeads",
-                            "output",                 "topKOutput"}
-          : CompressedNames{"actualSeqQLenOptional", "actualCmpSeqKvLenOptional", "actualSelSeqKvLenOptional",
-                            "attenMaskOptional",     "topkMaskOptional",          "",
-                            "inputLayout",           "compressStride",            "headNum",
-                            "attentionOutOut",       "topkIndicesOut"};
+CompressedNames CompressedNamesOf(bool is_inference) {
+  return is_inference ? CompressedNames{"actualQSeqLenOptional",
+                                        "actualCmpKvSeqLenOptional",
+                                        "actualSelKvSeqLenOptional",
+                                        "attentionMaskOptional",
+                                        "topKMaskOptional",
+                                        "blockTableOptional",
+                                        "layoutOptional",
+                                        "compressBlockStride",
+                                        "numHeads",
+                                        "output",
+                                        "topKOutput"}
+                      : CompressedNames{"actualSeqQLenOptional",
+                                        "actualCmpSeqKvLenOptional",
+                                        "actualSelSeqKvLenOptional",
+                                        "attenMaskOptional",
+                                        "topkMaskOptional",
+                                        "",
+                                        "inputLayout",
+                                        "compressStride",
+                                        "headNum",
+                                        "attentionOutOut",
+                                        "topkIndicesOut"};
+}
+
+// Queries, keys, values and the mask.
+Status DescribeCompressed(OpCall& call, ChosenCall& c, const CompressedNames& names, bool is_inference) {
   if (const std::string_view layout = call.Text(names.layout); layout != "TND" && !layout.empty()) {
     return call.Invalid(fmt::format("{} is '{}', expected TND", names.layout, layout));
   }
   if (const int64_t mode = call.Int("sparseMode"); mode != 0 && mode != 1) {
     return call.Invalid(fmt::format("sparseMode is {}, expected 0 or 1", mode), "the mask tells what is hidden");
   }
-  ChosenCall c;
   const int64_t heads = call.Int(names.heads);
   const bool is_paged = !names.table.empty() && FindGiven(call, names.table) != nullptr;
   const int64_t key_heads = is_inference ? call.Int("numKeyValueHeads") : 0;
@@ -536,34 +551,13 @@ Status LowerCompressedAttention(OpCall& call) {
     REPRISE_RETURN_IF_ERROR(ReadFlatMask(call, *mask, queries, keys, view));
     c.Set(kChosenMask, mask, view);
   }
-  auto state = std::make_shared<CompressedState>();
-  REPRISE_RETURN_IF_ERROR(ReadBlockChoice(call, c, names, state->choice));
-  const Operand* hidden = FindGiven(call, names.hidden);
-  TensorRef hidden_view;
-  if (hidden != nullptr) {
-    const auto most = state->choice.blocks.empty()
-                          ? int64_t{0}
-                          : *std::max_element(state->choice.blocks.begin(), state->choice.blocks.end());
-    REPRISE_RETURN_IF_ERROR(ReadFlatMask(call, *hidden, queries, most, hidden_view));
-  }
-  REPRISE_RETURN_IF_ERROR(ReadChosenOut(call, c, names.out));
-  const Operand& choice = call.Get(names.choice);
-  REPRISE_ASSIGN_OR_RETURN(const TensorRef choice_view, c.tokens.ViewOfQuery(call, choice, setup.kv_heads));
-  if (choice_view.sizes[3] != state->choice.count) {
-    return call.InvalidOperand(choice, fmt::format("has shape {}, expected {} entries", ShapeText(choice.sizes()),
-                                                   state->choice.count));
-  }
-  const int64_t sizes[] = {1, setup.heads, c.tokens.query.tokens(), 1};
-  TensorRef statistics[2];
-  for (int i = 0; i < 2; ++i) {
-    if (is_inference) {
-      statistics[i] = call.Temporary(DType::kFloat, sizes);
-    } else {
-      const ChosenPlace place = i == 0 ? kChosenMaximum : kChosenSum;
-      REPRISE_RETURN_IF_ERROR(ReadStatistic(call, c, place, i == 0 ? "softmaxMaxOut" : "softmaxSumOut"));
-    }
-  }
-  if (c.tokens.query.tokens() == 0) return {};
+  return {};
+}
+
+// Attention, and then the choice. `statistics`: temporaries for what attention leaves, where there are no operands.
+void AddCompressed(OpCall& call, const ChosenCall& c, std::shared_ptr<CompressedState> state, bool is_inference,
+                   const TensorRef (&statistics)[2], const ChosenPart& choice, const ChosenPart& hidden) {
+  const ChosenSetup& setup = c.state->setup;
   state->attention = *c.state;
   const auto add = [&](Launch& launch, bool is_first) {
     for (size_t i = 0; i < kChosenLengths; ++i) {
@@ -585,12 +579,49 @@ Status LowerCompressedAttention(OpCall& call) {
   call.AddScratch(attend, static_cast<uint64_t>(kernels::ChosenScratchBytes(setup)));
   Launch& choose = call.AddLaunch(RunChooseBlocks);
   add(choose, false);
-  call.Write(choose, choice, choice_view);
-  attention::AddOptional(call, choose, hidden, hidden_view, false);
+  call.Write(choose, *choice.operand, choice.view);
+  attention::AddOptional(call, choose, hidden.operand, hidden.view, false);
   choose.units = setup.layout.rows() * setup.kv_heads;
   const int64_t bytes = kernels::BlockChoiceScratchBytes(setup, state->choice);
   choose.state = std::move(state);
   call.AddScratch(choose, static_cast<uint64_t>(bytes));
+}
+
+Status LowerCompressedAttention(OpCall& call) {
+  const bool is_inference = call.Has("pageBlockSize");
+  const CompressedNames names = CompressedNamesOf(is_inference);
+  ChosenCall c;
+  REPRISE_RETURN_IF_ERROR(DescribeCompressed(call, c, names, is_inference));
+  auto state = std::make_shared<CompressedState>();
+  REPRISE_RETURN_IF_ERROR(ReadBlockChoice(call, c, names, state->choice));
+  const ChosenSetup& setup = c.setup();
+  const Operand* hidden = FindGiven(call, names.hidden);
+  TensorRef hidden_view;
+  if (hidden != nullptr) {
+    const auto most = state->choice.blocks.empty()
+                          ? int64_t{0}
+                          : *std::max_element(state->choice.blocks.begin(), state->choice.blocks.end());
+    REPRISE_RETURN_IF_ERROR(ReadFlatMask(call, *hidden, LongestOf(c.state->query_numbers, true), most, hidden_view));
+  }
+  REPRISE_RETURN_IF_ERROR(ReadChosenOut(call, c, names.out));
+  const Operand& choice = call.Get(names.choice);
+  REPRISE_ASSIGN_OR_RETURN(const TensorRef choice_view, c.tokens.ViewOfQuery(call, choice, setup.kv_heads));
+  if (choice_view.sizes[3] != state->choice.count) {
+    return call.InvalidOperand(
+        choice, fmt::format("has shape {}, expected {} entries", ShapeText(choice.sizes()), state->choice.count));
+  }
+  const int64_t sizes[] = {1, setup.heads, c.tokens.query.tokens(), 1};
+  TensorRef statistics[2];
+  for (int i = 0; i < 2; ++i) {
+    if (is_inference) {
+      statistics[i] = call.Temporary(DType::kFloat, sizes);
+    } else {
+      const ChosenPlace place = i == 0 ? kChosenMaximum : kChosenSum;
+      REPRISE_RETURN_IF_ERROR(ReadStatistic(call, c, place, i == 0 ? "softmaxMaxOut" : "softmaxSumOut"));
+    }
+  }
+  if (c.tokens.query.tokens() == 0) return {};
+  AddCompressed(call, c, std::move(state), is_inference, statistics, {&choice, choice_view}, {hidden, hidden_view});
   return {};
 }
 
@@ -598,8 +629,9 @@ Status LowerCompressedAttention(OpCall& call) {
 
 Status DescribeBlocks(const OpCall& call, ChosenCall& c) {
   const std::string_view layout = call.Text("qInputLayout");
-  REPRISE_ASSIGN_OR_RETURN(c.tokens, ReadTokens(call, {"actualSeqLengthsOptional", "actualSeqLengthsKvOptional", ""},
-                                                call.Get("query"), call.Get("key"), layout, call.Text("kvInputLayout")));
+  REPRISE_ASSIGN_OR_RETURN(
+      c.tokens, ReadTokens(call, {"actualSeqLengthsOptional", "actualSeqLengthsKvOptional", ""}, call.Get("query"),
+                           call.Get("key"), layout, call.Text("kvInputLayout")));
   MakeEnds(c.tokens);
   REPRISE_RETURN_IF_ERROR(CheckNoBand(call));
   REPRISE_RETURN_IF_ERROR(ReadChosenKeys(call, c));
@@ -612,8 +644,8 @@ Status DescribeBlocks(const OpCall& call, ChosenCall& c) {
     return call.Invalid(fmt::format("maskType is {}, expected 0", call.Int("maskType")), "masks are not supported yet");
   }
   if (call.Int("numKeyValueHeads") != setup.kv_heads) {
-    return call.Invalid(fmt::format("numKeyValueHeads is {}, but key has {} heads", call.Int("numKeyValueHeads"),
-                                    setup.kv_heads));
+    return call.Invalid(
+        fmt::format("numKeyValueHeads is {}, but key has {} heads", call.Int("numKeyValueHeads"), setup.kv_heads));
   }
   const std::span<const int64_t> block = call.Ints("blockShapeOptional");
   if (!block.empty() && (block.size() != 2 || block[0] < 1 || block[1] < 1)) {
@@ -640,9 +672,9 @@ Status DescribeBlocks(const OpCall& call, ChosenCall& c) {
   const bool fits = sizes.size() == 4 && sizes[0] == tokens.sequences && sizes[1] == setup.heads &&
                     sizes[2] >= count_of(rows, setup.query_block) && sizes[3] >= count_of(columns, setup.block);
   if (!fits) {
-    return call.InvalidOperand(*mask, fmt::format("has shape {}, expected [{}, {}, {}, {}]", ShapeText(sizes),
-                                                  tokens.sequences, setup.heads, count_of(rows, setup.query_block),
-                                                  count_of(columns, setup.block)));
+    return call.InvalidOperand(
+        *mask, fmt::format("has shape {}, expected [{}, {}, {}, {}]", ShapeText(sizes), tokens.sequences, setup.heads,
+                           count_of(rows, setup.query_block), count_of(columns, setup.block)));
   }
   c.Set(kChosenTable, mask, call.RefOf(*mask));
   return {};
@@ -651,11 +683,12 @@ Status DescribeBlocks(const OpCall& call, ChosenCall& c) {
 // [batch, heads, tokens, 1] or [tokens, heads, 1].
 Status ReadBlockLogSum(const OpCall& call, ChosenCall& c, std::string_view name) {
   const Operand& operand = call.Get(name);
-  REPRISE_ASSIGN_OR_RETURN(const attention::HeadView view,
-                           ViewAs(call, operand, c.tokens.layout.queries_are_packed ? "TND" : "BNSD", c.setup().heads, 0));
+  REPRISE_ASSIGN_OR_RETURN(
+      const attention::HeadView view,
+      ViewAs(call, operand, c.tokens.layout.queries_are_packed ? "TND" : "BNSD", c.setup().heads, 0));
   if (view.batch() != c.tokens.query.batch() || view.tokens() != c.tokens.query.tokens() || view.depth() != 1) {
-    return call.InvalidOperand(operand, fmt::format("has shape {}, expected one number for each head and token",
-                                                    ShapeText(operand.sizes())));
+    return call.InvalidOperand(
+        operand, fmt::format("has shape {}, expected one number for each head and token", ShapeText(operand.sizes())));
   }
   c.Set(kChosenLogSum, &operand, view.ref);
   return {};
@@ -693,11 +726,13 @@ void FillWithZeros(OpCall& call, const TensorRef& ref, const Operand* operand) {
 Status StoreSums(OpCall& call, const ChosenCall& c, std::string_view name, const Operand& like, const TensorRef& sums,
                  int64_t begin) {
   const Operand& out = call.Get(name);
-  REPRISE_RETURN_IF_ERROR(call.CheckShape(out, like.sizes(), [&] { return fmt::format("the shape of {},", call.NameOf(like)); }));
+  REPRISE_RETURN_IF_ERROR(
+      call.CheckShape(out, like.sizes(), [&] { return fmt::format("the shape of {},", call.NameOf(like)); }));
   REPRISE_ASSIGN_OR_RETURN(const TensorRef view, c.tokens.ViewOfKey(call, out, c.state->setup.kv_heads));
   TensorRef part = sums;
   part.sizes[3] = view.sizes[3];
-  part.data = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(sums.data) + static_cast<uintptr_t>(begin) * sizeof(float));
+  part.data =
+      reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(sums.data) + static_cast<uintptr_t>(begin) * sizeof(float));
   Launch& copy = call.AddLaunch(RunCopy);
   call.Write(copy, out, view);
   call.ReadTemporary(copy, part);
@@ -716,8 +751,8 @@ Status FinishChosenBackward(OpCall& call, ChosenCall& c, const GradientNames& na
   REPRISE_RETURN_IF_ERROR(call.CheckShape(dq, query.sizes(), [] { return "the shape of query,"; }));
   REPRISE_ASSIGN_OR_RETURN(const TensorRef gradient_view, c.tokens.ViewOfQuery(call, gradient, setup.heads));
   if (gradient_view.sizes[3] != setup.value_depth) {
-    return call.InvalidOperand(gradient, fmt::format("has shape {}, expected that of the result",
-                                                     ShapeText(gradient.sizes())));
+    return call.InvalidOperand(gradient,
+                               fmt::format("has shape {}, expected that of the result", ShapeText(gradient.sizes())));
   }
   REPRISE_ASSIGN_OR_RETURN(const TensorRef dq_view, c.tokens.ViewOfQuery(call, dq, setup.heads));
   const Operand* dq_rope = query_rope != nullptr ? &call.Get("dQueryRopeOut") : nullptr;
@@ -744,7 +779,8 @@ Status FinishChosenBackward(OpCall& call, ChosenCall& c, const GradientNames& na
   attention::AddOptional(call, launch, dq_rope, dq_rope_view, true);
   for (const TensorRef& sum : sums) call.WriteTemporary(launch, sum);
   launch.units = setup.layout.sequences * setup.kv_heads;
-  launch.grain = std::max<int64_t>(1, attention::kGrainOfAttention / (2 * WorkOfRow(c) * std::max<int64_t>(1, setup.layout.queries)));
+  launch.grain = std::max<int64_t>(
+      1, attention::kGrainOfAttention / (2 * WorkOfRow(c) * std::max<int64_t>(1, setup.layout.queries)));
   call.AddScratch(launch, static_cast<uint64_t>(kernels::ChosenScratchBytes(setup)));
   const Operand& key_operand = *c.parts[kChosenKey].operand;
   REPRISE_RETURN_IF_ERROR(StoreSums(call, c, names.key, key_operand, sums[0], 0));

@@ -44,23 +44,24 @@ Status DeltaRuleShape(OpCall& call) {
   const Operand& value = call.Get("value");
   for (const Operand* operand : {&query, &key, &value}) {
     if (operand->rank() == 3) continue;
-    return call.InvalidOperand(*operand, fmt::format("has shape {}, expected [tokens, heads, elements]",
-                                                     ShapeText(operand->sizes())));
+    return call.InvalidOperand(
+        *operand, fmt::format("has shape {}, expected [tokens, heads, elements]", ShapeText(operand->sizes())));
   }
   const std::span<const int64_t> k = key.sizes();
   const std::span<const int64_t> v = value.sizes();
   REPRISE_RETURN_IF_ERROR(call.CheckShape(query, k, [] { return "the shape of key,"; }));
   if (k[0] != v[0] || k[1] == 0 || v[1] % k[1] != 0) {
-    return call.InvalidOperand(value, fmt::format("has shape {}, expected the {} tokens of key and a multiple of its {} "
-                                                  "heads",
-                                                  ShapeText(v), k[0], k[1]));
+    return call.InvalidOperand(value,
+                               fmt::format("has shape {}, expected the {} tokens of key and a multiple of its {} "
+                                           "heads",
+                                           ShapeText(v), k[0], k[1]));
   }
   const Operand& state = OldState(call);
   const Operand& lengths = call.Get("actualSeqLengths");
   if (state.rank() != 4 || !std::equal(state.sizes().begin() + 1, state.sizes().end(),
                                        std::initializer_list<int64_t>{v[1], v[2], k[2]}.begin())) {
-    return call.InvalidOperand(state, fmt::format("has shape {}, expected [states, {}, {}, {}]",
-                                                  ShapeText(state.sizes()), v[1], v[2], k[2]));
+    return call.InvalidOperand(
+        state, fmt::format("has shape {}, expected [states, {}, {}, {}]", ShapeText(state.sizes()), v[1], v[2], k[2]));
   }
   if (lengths.rank() != 1) {
     return call.InvalidOperand(lengths, fmt::format("has shape {}, expected one dim", ShapeText(lengths.sizes())));

@@ -43,7 +43,14 @@ enum IndexPlace : size_t {
 };
 
 /// Computation::code.
-enum IndexTask : uint8_t { kTaskChoose, kTaskChooseQuantized, kTaskSums, kTaskGradient, kTaskSparseLoss, kTaskDenseLoss };
+enum IndexTask : uint8_t {
+  kTaskChoose,
+  kTaskChooseQuantized,
+  kTaskSums,
+  kTaskGradient,
+  kTaskSparseLoss,
+  kTaskDenseLoss
+};
 IndexTask IndexTaskOf(const OpCall& call) { return static_cast<IndexTask>(call.op.computation.code); }
 
 struct IndexState {
@@ -144,9 +151,9 @@ Status DescribeIndexer(const OpCall& call, IndexCall& c) {
   c.state->query_numbers = c.tokens.query_numbers;
   c.state->key_numbers = c.tokens.key_numbers;
   if (c.tokens.key.depth() != setup.depth) {
-    return call.InvalidOperand(key, fmt::format("has shape {}: heads of {} elements, those of {} have {}",
-                                                ShapeText(key.sizes()), c.tokens.key.depth(), call.NameOf(query),
-                                                setup.depth));
+    return call.InvalidOperand(
+        key, fmt::format("has shape {}: heads of {} elements, those of {} have {}", ShapeText(key.sizes()),
+                         c.tokens.key.depth(), call.NameOf(query), setup.depth));
   }
   c.Set(kIndexQuery, &query, c.tokens.query.ref);
   c.Set(kIndexKey, &key, c.tokens.key.ref);
@@ -190,7 +197,8 @@ Status LowerIndexer(OpCall& call) {
   if (IndexTaskOf(call) == kTaskChooseQuantized) {
     for (std::string_view name : {"queryQuantMode", "keyQuantMode"}) {
       if (call.Int(name) != 0) {
-        return call.Invalid(fmt::format("{} is {}, expected 0", name, call.Int(name)), "a factor for each token and head");
+        return call.Invalid(fmt::format("{} is {}, expected 0", name, call.Int(name)),
+                            "a factor for each token and head");
       }
     }
     const Operand& query_factor = call.Get("queryDequantScale");
@@ -234,8 +242,8 @@ Status IndexerTypes(OpCall& call) {
   const DType wanted = is_quantized ? DType::kInt8 : query.dtype;
   for (const Operand* operand : {&query, &key}) {
     if (operand->dtype == wanted) continue;
-    return call.InvalidOperand(*operand, fmt::format("has {}, expected {}", kernels::Name(operand->dtype),
-                                                     kernels::Name(wanted)));
+    return call.InvalidOperand(
+        *operand, fmt::format("has {}, expected {}", kernels::Name(operand->dtype), kernels::Name(wanted)));
   }
   return {};
 }
@@ -276,8 +284,9 @@ Status ReadTargetStatistic(const OpCall& call, IndexCall& c, IndexPlace place, s
                     ref.sizes[first] == 1 && ref.sizes[first + 1] == c.tokens.query.tokens() &&
                     ref.sizes[first + 2] == heads;
   if (!fits) {
-    return call.InvalidOperand(operand, fmt::format("has shape {}, expected {}[1, {}, {}]", ShapeText(operand.sizes()),
-                                                    is_packed ? "" : "a batch of ", c.tokens.query.tokens(), heads),
+    return call.InvalidOperand(operand,
+                               fmt::format("has shape {}, expected {}[1, {}, {}]", ShapeText(operand.sizes()),
+                                           is_packed ? "" : "a batch of ", c.tokens.query.tokens(), heads),
                                "attention to one head of keys is supported");
   }
   TensorRef view = ref;
@@ -308,8 +317,8 @@ Status ReadTarget(const OpCall& call, IndexCall& c) {
   target.depth = q.sizes[3];
   target.scale = static_cast<float>(call.Real("scaleValue"));
   if (target.kv_heads != 1 || k.sizes[3] != target.depth || c.setup().kv_heads != 1) {
-    return call.InvalidOperand(key, fmt::format("has shape {}, expected one head of {} elements",
-                                                ShapeText(key.sizes()), target.depth));
+    return call.InvalidOperand(
+        key, fmt::format("has shape {}, expected one head of {} elements", ShapeText(key.sizes()), target.depth));
   }
   const Operand* query_rope = IndexGiven(call, "queryRopeOptional");
   const Operand* key_rope = IndexGiven(call, "keyRopeOptional");

@@ -116,16 +116,16 @@ TensorRef InDimsOf(const TensorRef& temporary, const TensorRef& operand) {
 StatusOr<Lines> LinesOf(OpCall& call, const Operand& operand, const Operand& x, int rest) {
   const TensorRef ref = call.RefOf(operand);
   const int outer = x.rank() - 1;
-  const bool fits = ref.rank == outer + rest &&
-                    std::equal(x.sizes().begin(), x.sizes().begin() + outer, operand.sizes().begin());
+  const bool fits =
+      ref.rank == outer + rest && std::equal(x.sizes().begin(), x.sizes().begin() + outer, operand.sizes().begin());
   if (!fits) {
     return call.InvalidOperand(operand, fmt::format("has shape {}, expected the tokens of tokenX {} and {} dims behind",
                                                     ShapeText(operand.sizes()), ShapeText(x.sizes()), rest));
   }
   int64_t sizes[kernels::kMaxRank] = {outer == 2 ? ref.sizes[0] * ref.sizes[1] : ref.sizes[0]};
   std::copy_n(ref.sizes + outer, rest, sizes + 1);
-  const bool is_line = outer == 1 || ref.sizes[0] == 1 || ref.sizes[1] == 1 ||
-                       ref.strides[0] == ref.sizes[1] * ref.strides[1];
+  const bool is_line =
+      outer == 1 || ref.sizes[0] == 1 || ref.sizes[1] == 1 || ref.strides[0] == ref.sizes[1] * ref.strides[1];
   if (!is_line) return Lines{nullptr, call.Temporary(ref.dtype, {sizes, static_cast<size_t>(rest) + 1})};
   TensorRef view = ref;
   view.rank = rest + 1;
@@ -174,9 +174,9 @@ Status CheckModes(const OpCall& call, const Latent& l) {
   }
   const int64_t cache = call.Int("kvCacheQuantMode");
   if (cache < 0 || cache > 2 || (cache != 0) != (call.Get("kvCacheRef").dtype == DType::kInt8)) {
-    return call.Invalid(fmt::format("kvCacheQuantMode is {} for a cache of {}", cache,
-                                    kernels::Name(call.Get("kvCacheRef").dtype)),
-                        "0 for caches that are not int8, 1 and 2 for int8; tiles are not supported yet");
+    return call.Invalid(
+        fmt::format("kvCacheQuantMode is {} for a cache of {}", cache, kernels::Name(call.Get("kvCacheRef").dtype)),
+        "0 for caches that are not int8, 1 and 2 for int8; tiles are not supported yet");
   }
   for (std::string_view name : {"ckvkrRepoMode", "quantScaleRepoMode"}) {
     if (call.Int(name) == 0) continue;
@@ -184,8 +184,10 @@ Status CheckModes(const OpCall& call, const Latent& l) {
                         "caches in one tensor are not supported yet");
   }
   if (LatentGiven(call, "kNopeClipAlphaOptional") != nullptr) {
-    return call.InvalidOperand(call.Get("kNopeClipAlphaOptional"), "is given, but belongs to tiles, which are not "
-                                                                   "supported yet", "pass null");
+    return call.InvalidOperand(call.Get("kNopeClipAlphaOptional"),
+                               "is given, but belongs to tiles, which are not "
+                               "supported yet",
+                               "pass null");
   }
   return {};
 }
@@ -247,8 +249,8 @@ StatusOr<TensorRef> NumbersView(const OpCall& call, const char* name, int64_t co
   }
   const int64_t elements = kernels::ElementCount(ref);
   if (!(elements == count || (may_be_one && elements == 1)) || (ref.rank > 0 && ref.sizes[dim] != elements)) {
-    return call.InvalidOperand(*operand, fmt::format("has shape {}, expected {} numbers", ShapeText(operand->sizes()),
-                                                     count));
+    return call.InvalidOperand(*operand,
+                               fmt::format("has shape {}, expected {} numbers", ShapeText(operand->sizes()), count));
   }
   TensorRef view = ref;
   view.rank = 1;
@@ -294,15 +296,16 @@ StatusOr<std::array<TensorRef, 2>> AddLowRank(OpCall& call, const Latent& l, con
   call.Read(norm, call.Get("rmsnormGammaCq"));
   ReadNumbers(call, norm, "smoothScalesCqOptional", l.has_int8_queries ? smooth : TensorRef());
   l.has_int8_queries ? call.WriteTemporary(norm, scale) : call.ReadOptional(norm, nullptr);
-  const bool has_copy = call.Has("queryNormFlag") ? call.Bool("queryNormFlag")
-                                                  : LatentGiven(call, "queryNormOutOptional") != nullptr;
+  const bool has_copy =
+      call.Has("queryNormFlag") ? call.Bool("queryNormFlag") : LatentGiven(call, "queryNormOutOptional") != nullptr;
   const Operand* copy = has_copy ? LatentGiven(call, "queryNormOutOptional") : nullptr;
   Lines copy_lines;
   if (copy != nullptr) {
     REPRISE_ASSIGN_OR_RETURN(copy_lines, LinesOf(call, *copy, call.Get("tokenX"), 1));
     if (copy_lines.view.sizes[1] != l.low || (copy->dtype == DType::kInt8) != l.has_int8_queries) {
-      return call.InvalidOperand(*copy, fmt::format("has {} and shape {}, expected the type of weightUqQr and lines of {}",
-                                                    kernels::Name(copy->dtype), ShapeText(copy->sizes()), l.low));
+      return call.InvalidOperand(*copy,
+                                 fmt::format("has {} and shape {}, expected the type of weightUqQr and lines of {}",
+                                             kernels::Name(copy->dtype), ShapeText(copy->sizes()), l.low));
     }
     WriteLines(call, norm, copy_lines);
   } else {
@@ -340,7 +343,8 @@ void FinishRotation(OpCall& call, Launch& rotate, const Latent& l, const Angles&
 }
 
 // Both parts of the queries.
-Status AddQueries(OpCall& call, const Latent& l, const TensorRef& low, const TensorRef& low_scale, const Angles& angles) {
+Status AddQueries(OpCall& call, const Latent& l, const TensorRef& low, const TensorRef& low_scale,
+                  const Angles& angles) {
   const int64_t line = l.depth + l.rope;
   const int64_t sizes[] = {l.tokens, l.heads * line};
   const TensorRef flat = call.Temporary(DType::kFloat, sizes);
@@ -357,13 +361,14 @@ Status AddQueries(OpCall& call, const Latent& l, const TensorRef& low, const Ten
   REPRISE_ASSIGN_OR_RETURN(const Lines rope_lines, LinesOf(call, rope_out, x, 2));
   const Operand& out = call.Get("queryOut");
   REPRISE_ASSIGN_OR_RETURN(const Lines out_lines, LinesOf(call, out, x, 2));
-  for (const auto& [operand, view, size] : {std::tuple(&rope_out, &rope_lines.view, l.rope), {&out, &out_lines.view, l.latent}}) {
+  for (const auto& [operand, view, size] :
+       {std::tuple(&rope_out, &rope_lines.view, l.rope), {&out, &out_lines.view, l.latent}}) {
     if (view->sizes[1] == l.heads && view->sizes[2] == size) continue;
     return call.InvalidOperand(*operand, fmt::format("has shape {}, expected {} heads of {} elements for each token",
                                                      ShapeText(operand->sizes()), l.heads, size));
   }
-  REPRISE_ASSIGN_OR_RETURN(const TensorRef column, NumbersView(call, "dequantScaleWUqQrOptional",
-                                                               l.heads * line, false, l.has_int8_queries));
+  REPRISE_ASSIGN_OR_RETURN(const TensorRef column,
+                           NumbersView(call, "dequantScaleWUqQrOptional", l.heads * line, false, l.has_int8_queries));
   Launch& rotate = call.AddLaunch(RunLatentRotation);
   WriteLines(call, rotate, rope_lines);
   call.WriteTemporary(rotate, lines);
@@ -423,9 +428,10 @@ StatusOr<LatentStore> StoreOf(const OpCall& call) {
   if (mode == "PA_BLK_BSND") return LatentStore{SlotRule::kOfBlocks};
   if (mode == "PA_BLK_NZ") return LatentStore{SlotRule::kOfBlocks, CacheLayout::kFolded};
   if (mode == "BSND" || mode == "TND") return LatentStore{.is_plain = true};
-  return call.Invalid(fmt::format("cacheModeOptional is '{}', expected PA_BSND, PA_NZ, PA_BLK_BSND, PA_BLK_NZ, BSND or "
-                                  "TND",
-                                  mode));
+  return call.Invalid(
+      fmt::format("cacheModeOptional is '{}', expected PA_BSND, PA_NZ, PA_BLK_BSND, PA_BLK_NZ, BSND or "
+                  "TND",
+                  mode));
 }
 
 // Lines [token, element] into a cache.
@@ -434,7 +440,8 @@ Status AddStore(OpCall& call, const Latent& l, const LatentStore& store, const c
   const int64_t size = lines.sizes[1];
   TensorRef view = call.RefOf(cache);
   if (view.rank < 2 || view.sizes[view.rank - 1] != size) {
-    return call.InvalidOperand(cache, fmt::format("has shape {}, expected lines of {}", ShapeText(cache.sizes()), size));
+    return call.InvalidOperand(cache,
+                               fmt::format("has shape {}, expected lines of {}", ShapeText(cache.sizes()), size));
   }
   if (store.is_plain) {
     if (cache.tensor->count != l.tokens * size) {
@@ -461,16 +468,16 @@ Status AddStore(OpCall& call, const Latent& l, const LatentStore& store, const c
   }
   if (index == nullptr) return {};
   if (view.rank != 4 || view.sizes[2] != 1) {
-    return call.InvalidOperand(cache, fmt::format("has shape {}, expected [pages, tokens, 1, {}]",
-                                                  ShapeText(cache.sizes()), size));
+    return call.InvalidOperand(
+        cache, fmt::format("has shape {}, expected [pages, tokens, 1, {}]", ShapeText(cache.sizes()), size));
   }
   const int64_t page = std::max<int64_t>(1, view.sizes[1]);
   const bool is_each = store.rule == SlotRule::kEach;
   const int64_t slots = is_each ? l.tokens : l.tokens / l.batch_tokens * ((l.batch_tokens + page - 1) / page);
   if (index->tensor->count != slots) {
-    return call.InvalidOperand(*index, fmt::format("has shape {}, expected {} numbers, one for each {}",
-                                                   ShapeText(index->sizes()), slots,
-                                                   is_each ? "token" : "block of tokens"));
+    return call.InvalidOperand(
+        *index, fmt::format("has shape {}, expected {} numbers, one for each {}", ShapeText(index->sizes()), slots,
+                            is_each ? "token" : "block of tokens"));
   }
   const int64_t piece = kernels::kPieceBytes / kernels::ItemSize(cache.dtype);
   if (store.layout == CacheLayout::kFolded && size % piece != 0) {
@@ -551,8 +558,8 @@ Status LatentTypes(OpCall& call) {
     const Operand& operand = call.Get(name);
     const DType wanted = is_int8 ? DType::kInt8 : type;
     if (operand.dtype == wanted || (name == "weightUqQr" && operand.dtype == DType::kInt8)) continue;
-    return call.InvalidOperand(operand, fmt::format("has {}, expected {}", kernels::Name(operand.dtype),
-                                                    kernels::Name(wanted)),
+    return call.InvalidOperand(operand,
+                               fmt::format("has {}, expected {}", kernels::Name(operand.dtype), kernels::Name(wanted)),
                                "weightUqQr may be int8 alone, the others are int8 with tokenX");
   }
   for (std::string_view name : {"weightUk", "rmsnormGammaCq", "rmsnormGammaCkv", "ropeSin", "ropeCos"}) {
@@ -564,8 +571,8 @@ Status LatentTypes(OpCall& call) {
   for (std::string_view name : {"kvCacheRef", "krCacheRef", "queryOut"}) {
     const Operand& operand = call.Get(name);
     if (operand.dtype == type || operand.dtype == DType::kInt8) continue;
-    return call.InvalidOperand(operand, fmt::format("has {}, expected {} or int8", kernels::Name(operand.dtype),
-                                                    kernels::Name(type)));
+    return call.InvalidOperand(
+        operand, fmt::format("has {}, expected {} or int8", kernels::Name(operand.dtype), kernels::Name(type)));
   }
   return {};
 }

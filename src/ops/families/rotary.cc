@@ -148,8 +148,8 @@ Status LowerMatrixRotary(OpCall& call) {
   call.Read(turn, *rotate);
   turn.units = kernels::MatMulUnitCount(lines, matrix, kernels::DType::kFloat, turned);
   turn.grain = GrainOfProduct(x.tensor->count / std::max<int64_t>(1, turn.units) * matrix.sizes[0]);
-  call.AddScratch(turn, static_cast<uint64_t>(
-                            kernels::MatMulScratchBytes(lines, matrix, kernels::DType::kFloat, turned)));
+  call.AddScratch(turn,
+                  static_cast<uint64_t>(kernels::MatMulScratchBytes(lines, matrix, kernels::DType::kFloat, turned)));
   Launch& combine = call.AddLaunch(RunCombineRotation);
   call.Write(combine, call.outputs[0]);
   call.Read(combine, x);

@@ -57,8 +57,7 @@ Status ReadNumbers(const OpCall& call, std::string_view name, const Operand*& op
     if (operand != nullptr && operand->tensor->count == 0) operand = nullptr;
     if (operand == nullptr) return {};
     if (operand->rank() != 1) {
-      return call.InvalidOperand(*operand,
-                                 fmt::format("has shape {}, expected one dim", ShapeText(operand->sizes())));
+      return call.InvalidOperand(*operand, fmt::format("has shape {}, expected one dim", ShapeText(operand->sizes())));
     }
   }
   return {};
@@ -99,8 +98,9 @@ StatusOr<Tokens> ReadTokens(const OpCall& call, const TokenNames& names, const O
     return layout == "BSND" || layout == "BNSD" || layout == "TND" || (layout == "BSH" && heads > 0);
   };
   if (!is_known(query_layout, query_heads) || (!is_paged && !is_known(key_layout, key_heads))) {
-    return call.Invalid(fmt::format("the layouts are '{}' and '{}', expected BSND or TND, and PA_BSND for pages of keys",
-                                    query_layout, key_layout));
+    return call.Invalid(
+        fmt::format("the layouts are '{}' and '{}', expected BSND or TND, and PA_BSND for pages of keys", query_layout,
+                    key_layout));
   }
   Tokens tokens;
   tokens.query_layout = query_layout;
@@ -131,13 +131,13 @@ StatusOr<Tokens> ReadTokens(const OpCall& call, const TokenNames& names, const O
     layout.table_pages = tokens.table->sizes()[1];
     if (layout.table_pages == 0) layout.key_batches = 0;
   } else if (!layout.keys_are_packed && layout.key_batches != layout.sequences) {
-    return call.InvalidOperand(key, fmt::format("has shape {}, expected a batch of {}", ShapeText(key.sizes()),
-                                                layout.sequences));
+    return call.InvalidOperand(
+        key, fmt::format("has shape {}, expected a batch of {}", ShapeText(key.sizes()), layout.sequences));
   }
   REPRISE_RETURN_IF_ERROR(CheckLengths(call, names, tokens));
   if (tokens.key.heads() == 0 || tokens.query.heads() % tokens.key.heads() != 0) {
-    return call.InvalidOperand(key, fmt::format("has {} heads, which do not divide the {} of query",
-                                                tokens.key.heads(), tokens.query.heads()));
+    return call.InvalidOperand(key, fmt::format("has {} heads, which do not divide the {} of query", tokens.key.heads(),
+                                                tokens.query.heads()));
   }
   return tokens;
 }
