@@ -80,6 +80,7 @@ TYPES = {
     "kUInt8Type": "uint8",
     "kFloat32Type": "float32",
     "kSingleAndHalfTypes": "float32, float16, bfloat16",
+    "kSingleHalfAndInt8Types": "float32, float16, bfloat16, int8",
     "kMaskByteTypes": "bool, int8, uint8",
 }
 

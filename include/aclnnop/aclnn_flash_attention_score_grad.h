@@ -209,7 +209,31 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV4GetWorksp
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV4(void *workspace,
     uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream);
 
-/// aclnnFlashAttentionUnpaddingScoreGradV3 is not in Reprise yet: a program that calls it does not link.
+/// Plans dqOut, dkOut, dvOut = gradients of aclnnFlashAttentionVarLenScore for the gradient dy of its result.
+///
+/// Shapes: as aclnnFlashAttentionScore; the gradients have the shapes of query, keyIn and value.
+/// Types: float32, float16, bfloat16; queryRope float32, float16, bfloat16; keyInRope float32, float16,
+///        bfloat16; pseShiftOptional float32, float16, bfloat16; dropMaskOptional bool, int8, uint8;
+///        paddingMaskOptional float32, float16, bfloat16, float64, all integers, bool, complex64, complex128;
+///        attenMaskOptional bool, int8, uint8; softmaxMaxOptional float32; softmaxSumOptional float32;
+///        softmaxInOptional float32, float16, bfloat16, float64, all integers, bool, complex64, complex128;
+///        dqRopeOut float32, float16, bfloat16; dkRopeOut float32, float16, bfloat16; dpseOut float32,
+///        float16, bfloat16, float64, all integers, bool, complex64, complex128.
+/// Note: A query that sees no key gives 0. sparseMode 0: preTokens and nextTokens from the left upper corner,
+///       if there is a mask, and the mask; 1: the mask; 2 and 3: causal from the left upper and the right
+///       lower corner; 4: preTokens and nextTokens from the right lower corner; 2 to 4 take a mask of 2048 x
+///       2048, which is not read. 5: as 1; 6: causal from the right lower corner, but for prefixOptional
+///       keys. softmaxMaxOptional, softmaxSumOptional and attentionInOptional are what the forward pass made,
+///       and are needed; softmaxInOptional is not read. The gradient of the shift is not supported: pass null
+///       for dpseOut. pseType 0: the shift is added behind scaleValue; 1: as in the formula.
+///       actualSeqQLenOptional and actualSeqKvLenOptional are added up: each entry is where its sequence
+///       ends. Queries and keys may come in two parts.
+/// Views: strides and offsets of any kind.
+/// Errors: 161001 when an argument is null (but queryRope, keyInRope, pseShiftOptional, dropMaskOptional,
+///         paddingMaskOptional, attenMaskOptional, softmaxMaxOptional, softmaxSumOptional, softmaxInOptional,
+///         attentionInOptional, prefixOptional, actualSeqQLenOptional, actualSeqKvLenOptional,
+///         qStartIdxOptional, kvStartIdxOptional, dqRopeOut, dkRopeOut, dpseOut); 161002 when an object was
+///         destroyed or a type, format, shape or value does not fit.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV3GetWorkspaceSize(const aclTensor *query,
     const aclTensor *queryRope, const aclTensor *keyIn, const aclTensor *keyInRope, const aclTensor *value,
     const aclTensor *dy, const aclTensor *pseShiftOptional, const aclTensor *dropMaskOptional,
@@ -223,6 +247,9 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV3GetWorksp
     int64_t pseType, const aclTensor *dqOut, const aclTensor *dqRopeOut, const aclTensor *dkOut,
     const aclTensor *dkRopeOut, const aclTensor *dvOut, const aclTensor *dpseOut, uint64_t *workspaceSize,
     aclOpExecutor **executor);
+
+/// Queues what aclnnFlashAttentionUnpaddingScoreGradV3GetWorkspaceSize planned. The executor is used up
+/// unless it is repeatable.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV3(void *workspace,
     uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream);
 

@@ -22,36 +22,43 @@ extern "C" {
 /// Shapes: query, key, value and out as inputLayout says (BSH, SBH, BSND, BNSD, TND, NTD; A_B: A for the
 ///         inputs, B for out); query has a multiple of the heads of key; mask and shift broadcast to [batch,
 ///         heads, queries, keys] and may be longer.
-/// Types: float32, float16, bfloat16; pseShiftOptional float32, float16, bfloat16; attenMaskOptional bool,
-///        int8, uint8; deqScale1Optional float32, float16, bfloat16, float64, all integers, bool, complex64,
-///        complex128; quantScale1Optional float32, float16, bfloat16, float64, all integers, bool, complex64,
-///        complex128; deqScale2Optional float32, float16, bfloat16, float64, all integers, bool, complex64,
-///        complex128; quantScale2Optional float32, float16, bfloat16, float64, all integers, bool, complex64,
-///        complex128; quantOffset2Optional float32, float16, bfloat16, float64, all integers, bool,
-///        complex64, complex128; antiquantScaleOptional float32, float16, bfloat16, float64, all integers,
-///        bool, complex64, complex128; antiquantOffsetOptional float32, float16, bfloat16, float64, all
-///        integers, bool, complex64, complex128; blockTableOptional int32; queryPaddingSizeOptional float32,
-///        float16, bfloat16, float64, all integers, bool, complex64, complex128; kvPaddingSizeOptional
-///        float32, float16, bfloat16, float64, all integers, bool, complex64, complex128;
-///        keyAntiquantScaleOptional float32, float16, bfloat16, float64, all integers, bool, complex64,
-///        complex128; keyAntiquantOffsetOptional float32, float16, bfloat16, float64, all integers, bool,
-///        complex64, complex128; valueAntiquantScaleOptional float32, float16, bfloat16, float64, all
-///        integers, bool, complex64, complex128; valueAntiquantOffsetOptional float32, float16, bfloat16,
-///        float64, all integers, bool, complex64, complex128; keySharedPrefixOptional float32, float16,
-///        bfloat16, float64, all integers, bool, complex64, complex128; valueSharedPrefixOptional float32,
-///        float16, bfloat16, float64, all integers, bool, complex64, complex128; queryRopeOptional float32,
-///        float16, bfloat16; keyRopeOptional float32, float16, bfloat16; keyRopeAntiquantScaleOptional
-///        float32, float16, bfloat16, float64, all integers, bool, complex64, complex128; softmaxLse float32,
-///        float16, bfloat16, float64, all integers, bool, complex64, complex128.
+/// Types: float32, float16, bfloat16; query float32, float16, bfloat16, int8; key float32, float16, bfloat16,
+///        int8; value float32, float16, bfloat16, int8; pseShiftOptional float32, float16, bfloat16;
+///        attenMaskOptional bool, int8, uint8; deqScale1Optional float32, float16, bfloat16, float64, all
+///        integers, bool, complex64, complex128; quantScale1Optional float32, float16, bfloat16, float64, all
+///        integers, bool, complex64, complex128; deqScale2Optional float32, float16, bfloat16, float64, all
+///        integers, bool, complex64, complex128; quantScale2Optional float32, float16, bfloat16, float64, all
+///        integers, bool, complex64, complex128; quantOffset2Optional float32, float16, bfloat16, float64,
+///        all integers, bool, complex64, complex128; antiquantScaleOptional float32, float16, bfloat16,
+///        float64, all integers, bool, complex64, complex128; antiquantOffsetOptional float32, float16,
+///        bfloat16, float64, all integers, bool, complex64, complex128; blockTableOptional int32;
+///        queryPaddingSizeOptional float32, float16, bfloat16, float64, all integers, bool, complex64,
+///        complex128; kvPaddingSizeOptional float32, float16, bfloat16, float64, all integers, bool,
+///        complex64, complex128; keyAntiquantScaleOptional float32, float16, bfloat16, float64, all integers,
+///        bool, complex64, complex128; keyAntiquantOffsetOptional float32, float16, bfloat16, float64, all
+///        integers, bool, complex64, complex128; valueAntiquantScaleOptional float32, float16, bfloat16,
+///        float64, all integers, bool, complex64, complex128; valueAntiquantOffsetOptional float32, float16,
+///        bfloat16, float64, all integers, bool, complex64, complex128; keySharedPrefixOptional float32,
+///        float16, bfloat16, float64, all integers, bool, complex64, complex128; valueSharedPrefixOptional
+///        float32, float16, bfloat16, float64, all integers, bool, complex64, complex128; queryRopeOptional
+///        float32, float16, bfloat16; keyRopeOptional float32, float16, bfloat16;
+///        keyRopeAntiquantScaleOptional float32, float16, bfloat16, float64, all integers, bool, complex64,
+///        complex128; attentionOut float32, float16, bfloat16, int8; softmaxLse float32, float16, bfloat16,
+///        float64, all integers, bool, complex64, complex128.
 /// Note: A query that sees no key gives 0. sparseMode 0: preTokens and nextTokens from the left upper corner,
 ///       if there is a mask, and the mask; 1: the mask; 2 and 3: causal from the left upper and the right
 ///       lower corner; 4: preTokens and nextTokens from the right lower corner; 2 to 4 take a mask of 2048 x
-///       2048, which is not read. Quantised operands are not supported: pass null. Pages: key and value
-///       [blocks, blockSize, H] or [blocks, heads, blockSize, D]; an entry of the block table that names no
-///       block is moved to the nearest. softmaxLse: [batch, heads, queries, 1] or [tokens, heads, 1], +Inf
-///       where no key is seen; float32; zeros, of any type, if softmaxLseFlag is false. Lengths of queries
-///       play no part where a query has one position. With layouts with T lengths are added up, but for those
-///       of keys in pages. Shared prefixes and paddings are not supported: pass null. queryRopeOptional and
+///       2048, which is not read. int8 keys and values count (x + offset) * scale: antiquantScale holds that
+///       of keys and that of values, keyAntiquantScale and valueAntiquantScale come apart. Modes: 0 a factor
+///       for each element of each head, or one; 1 for each token [batch, tokens]; 2 for each head; 3 for each
+///       head and token [batch, heads, tokens]; 4 and 5: as 1 and 3 for pages [blocks, .., tokens]. int8
+///       queries, keys and values: deqScale1 multiplies scores, quantScale1 * deqScale2 results. With
+///       quantScale2 results become int8: result * quantScale2 + quantOffset2. Pages: key and value [blocks,
+///       blockSize, H] or [blocks, heads, blockSize, D]; an entry of the block table that names no block is
+///       moved to the nearest. softmaxLse: [batch, heads, queries, 1] or [tokens, heads, 1], +Inf where no
+///       key is seen; float32; zeros, of any type, if softmaxLseFlag is false. Lengths of queries play no
+///       part where a query has one position. With layouts with T lengths are added up, but for those of keys
+///       in pages. Shared prefixes and paddings are not supported: pass null. queryRopeOptional and
 ///       keyRopeOptional are further elements of each query and key, in the layouts of query and key.
 /// Views: strides and offsets of any kind.
 /// Errors: 161001 when an argument is null (but pseShiftOptional, attenMaskOptional,

@@ -22,19 +22,23 @@ extern "C" {
 /// Shapes: query, key, value and out as inputLayout says (BSH, SBH, BSND, BNSD, TND, NTD; A_B: A for the
 ///         inputs, B for out); query has a multiple of the heads of key; mask and shift broadcast to [batch,
 ///         heads, queries, keys] and may be longer.
-/// Types: float32, float16, bfloat16; pseShift float32, float16, bfloat16; attenMask bool, int8, uint8;
-///        dequantScale1 float32, float16, bfloat16, float64, all integers, bool, complex64, complex128;
-///        quantScale1 float32, float16, bfloat16, float64, all integers, bool, complex64, complex128;
-///        dequantScale2 float32, float16, bfloat16, float64, all integers, bool, complex64, complex128;
-///        quantScale2 float32, float16, bfloat16, float64, all integers, bool, complex64, complex128;
-///        quantOffset2 float32, float16, bfloat16, float64, all integers, bool, complex64, complex128;
-///        antiquantScale float32, float16, bfloat16, float64, all integers, bool, complex64, complex128;
-///        antiquantOffset float32, float16, bfloat16, float64, all integers, bool, complex64, complex128;
-///        blocktable int32; kvPaddingSize float32, float16, bfloat16, float64, all integers, bool, complex64,
-///        complex128.
-/// Note: actualSeqLengths are those of the keys. A query that sees no key gives 0. Quantised operands are not
-///       supported: pass null. Pages: key and value [blocks, blockSize, H] or [blocks, heads, blockSize, D];
-///       an entry of the block table that names no block is moved to the nearest.
+/// Types: float32, float16, bfloat16; query float32, float16, bfloat16, int8; key float32, float16, bfloat16,
+///        int8; value float32, float16, bfloat16, int8; pseShift float32, float16, bfloat16; attenMask bool,
+///        int8, uint8; dequantScale1 float32, float16, bfloat16, float64, all integers, bool, complex64,
+///        complex128; quantScale1 float32, float16, bfloat16, float64, all integers, bool, complex64,
+///        complex128; dequantScale2 float32, float16, bfloat16, float64, all integers, bool, complex64,
+///        complex128; quantScale2 float32, float16, bfloat16, float64, all integers, bool, complex64,
+///        complex128; quantOffset2 float32, float16, bfloat16, float64, all integers, bool, complex64,
+///        complex128; antiquantScale float32, float16, bfloat16, float64, all integers, bool, complex64,
+///        complex128; antiquantOffset float32, float16, bfloat16, float64, all integers, bool, complex64,
+///        complex128; blocktable int32; kvPaddingSize float32, float16, bfloat16, float64, all integers,
+///        bool, complex64, complex128; attentionOut float32, float16, bfloat16, int8.
+/// Note: actualSeqLengths are those of the keys. A query that sees no key gives 0. int8 keys and values count
+///       (x + offset) * scale: antiquantScale holds that of keys and that of values. int8 queries, keys and
+///       values: dequantScale1 multiplies scores, quantScale1 * dequantScale2 results. With quantScale2
+///       results become int8: result * quantScale2 + quantOffset2. Pages: key and value [blocks, blockSize,
+///       H] or [blocks, heads, blockSize, D]; an entry of the block table that names no block is moved to the
+///       nearest.
 /// Views: strides and offsets of any kind.
 /// Errors: 161001 when an argument is null (but pseShift, attenMask, actualSeqLengths, dequantScale1,
 ///         quantScale1, dequantScale2, quantScale2, quantOffset2, antiquantScale, antiquantOffset,

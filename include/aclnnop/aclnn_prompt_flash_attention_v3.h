@@ -22,16 +22,19 @@ extern "C" {
 /// Shapes: query, key, value and out as inputLayout says (BSH, SBH, BSND, BNSD, TND, NTD; A_B: A for the
 ///         inputs, B for out); query has a multiple of the heads of key; mask and shift broadcast to [batch,
 ///         heads, queries, keys] and may be longer.
-/// Types: float32, float16, bfloat16; pseShift float32, float16, bfloat16; attenMask bool, int8, uint8;
-///        deqScale1 float32, float16, bfloat16, float64, all integers, bool, complex64, complex128;
-///        quantScale1 float32, float16, bfloat16, float64, all integers, bool, complex64, complex128;
-///        deqScale2 float32, float16, bfloat16, float64, all integers, bool, complex64, complex128;
-///        quantScale2 float32, float16, bfloat16, float64, all integers, bool, complex64, complex128;
-///        quantOffset2 float32, float16, bfloat16, float64, all integers, bool, complex64, complex128.
+/// Types: float32, float16, bfloat16; query float32, float16, bfloat16, int8; key float32, float16, bfloat16,
+///        int8; value float32, float16, bfloat16, int8; pseShift float32, float16, bfloat16; attenMask bool,
+///        int8, uint8; deqScale1 float32, float16, bfloat16, float64, all integers, bool, complex64,
+///        complex128; quantScale1 float32, float16, bfloat16, float64, all integers, bool, complex64,
+///        complex128; deqScale2 float32, float16, bfloat16, float64, all integers, bool, complex64,
+///        complex128; quantScale2 float32, float16, bfloat16, float64, all integers, bool, complex64,
+///        complex128; quantOffset2 float32, float16, bfloat16, float64, all integers, bool, complex64,
+///        complex128; attentionOut float32, float16, bfloat16, int8.
 /// Note: A query that sees no key gives 0. sparseMode 0: preTokens and nextTokens from the left upper corner,
 ///       if there is a mask, and the mask; 1: the mask; 2 and 3: causal from the left upper and the right
 ///       lower corner; 4: preTokens and nextTokens from the right lower corner; 2 to 4 take a mask of 2048 x
-///       2048, which is not read. Quantised operands are not supported: pass null.
+///       2048, which is not read. int8 queries, keys and values: deqScale1 multiplies scores, quantScale1 *
+///       deqScale2 results. With quantScale2 results become int8: result * quantScale2 + quantOffset2.
 /// Views: strides and offsets of any kind.
 /// Errors: 161001 when an argument is null (but pseShift, attenMask, actualSeqLengths, actualSeqLengthsKv,
 ///         deqScale1, quantScale1, deqScale2, quantScale2, quantOffset2); 161002 when an object was destroyed

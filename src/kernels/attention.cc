@@ -65,6 +65,8 @@ class Unit {
     mask_row_ = reinterpret_cast<uint8_t*>(row_ + kKeys);
     out_stride_ = RoundUp(setup.value_depth, 32);
     from_query_ = FindCast(in_.query.dtype, DType::kFloat);
+    result_factor_ = NumberOf(in_.weight_factor) * NumberOf(in_.value_factor);
+    score_factor_ = NumberOf(in_.score_factor);
   }
 
   void Run(const AttentionSequence& sequence, int64_t kv_head, int64_t block, int64_t piece, float* partial) {
@@ -130,6 +132,18 @@ class Unit {
   }
 
  protected:
+  // A factor; 1 where there is none.
+  static float NumberOf(const TensorRef& ref) {
+    if (ref.data == nullptr) return 1;
+    float number;
+    if (ref.dtype == DType::kUInt64) {
+      std::memcpy(&number, ref.data, sizeof number);
+    } else {
+      FindCast(ref.dtype, DType::kFloat)(static_cast<const char*>(ref.data), 0, reinterpret_cast<char*>(&number), 0, 1);
+    }
+    return number;
+  }
+
   // NaN wins.
   static float Greater(float a, float b) { return a > b || a != a ? a : b; }
 
@@ -144,6 +158,10 @@ class Unit {
       float* to = query_ + r * setup_.depth;
       const int64_t own = setup_.depth - setup_.rope_depth;
       from_query_(from, query.strides[3] * item, reinterpret_cast<char*>(to), sizeof(float), own);
+      if (in_.query_factor.data != nullptr) {
+        simd::ScaleRow(to, NumberOf(PartOf(in_.query_factor, HeadOf(r), sequence_->query_begin + QueryOf(r))), own);
+      }
+      if (score_factor_ != 1) simd::ScaleRow(to, score_factor_, own);
       if (setup_.rope_depth == 0) continue;
       const TensorRef& rope = in_.query_rope;
       FindCast(rope.dtype, DType::kFloat)(
@@ -156,6 +174,43 @@ class Unit {
   static char* At(const TensorRef& ref, int64_t i, int64_t j, int64_t k) {
     return static_cast<char*>(ref.data) +
            (i * ref.strides[0] + j * ref.strides[1] + k * ref.strides[2]) * ItemSize(ref.dtype);
+  }
+
+  // One number of a view.
+  TensorRef PartOf(const TensorRef& ref, int64_t head, int64_t token) const {
+    TensorRef part = ref;
+    part.data = At(ref, sequence_->query_batch, head, token);
+    return part;
+  }
+
+  // rows[j] = (rows[j] + offset) * scale for tokens [key, key + count).
+  void Restore(const TokenFactors& factors, int64_t key, int64_t count, float* rows, int64_t stride, int64_t depth) {
+    if (factors.scale.data == nullptr) return;
+    for (int64_t j = 0; j < count; ++j) {
+      float* row = rows + j * stride;
+      if (factors.offset.data != nullptr) Apply<false>(factors, factors.offset, key + j, row, depth);
+      Apply<true>(factors, factors.scale, key + j, row, depth);
+    }
+  }
+
+  template <bool kMultiplies>
+  void Apply(const TokenFactors& factors, const TensorRef& ref, int64_t key, float* row, int64_t depth) {
+    const int64_t item = ItemSize(ref.dtype);
+    const char* from = factors.of_pages
+                           ? Tokens(ref, key)
+                           : At(ref, sequence_->kv_tensor + sequence_->kv_batch, kv_head_, sequence_->kv_begin + key);
+    const CastFn cast = FindCast(ref.dtype, DType::kFloat);
+    if (ref.strides[3] == 0) {
+      float number;
+      cast(from, 0, reinterpret_cast<char*>(&number), 0, 1);
+      for (int64_t k = 0; k < depth; ++k) row[k] = kMultiplies ? row[k] * number : row[k] + number;
+      return;
+    }
+    for (int64_t k = 0; k < depth; k += kKeys) {
+      const int64_t n = std::min(kKeys, depth - k);
+      cast(from + k * ref.strides[3] * item, ref.strides[3] * item, reinterpret_cast<char*>(row_), sizeof(float), n);
+      for (int64_t i = 0; i < n; ++i) row[k + i] = kMultiplies ? row[k + i] * row_[i] : row[k + i] + row_[i];
+    }
   }
 
   // Tokens [key, key + count) of keys or values, of one page if there are pages.
@@ -190,7 +245,11 @@ class Unit {
 
   // Whole keys: the rows of both parts side by side.
   const float* KeyRows(const TensorRef& keys, int64_t key, int64_t count, int64_t& stride) {
-    if (setup_.rope_depth == 0) return Rows(keys, key, count, setup_.depth, stride);
+    if (setup_.rope_depth == 0) {
+      const float* rows = Rows(keys, key, count, setup_.depth, stride);
+      if (in_.key_factors.scale.data != nullptr) Restore(in_.key_factors, key, count, staged_, stride, setup_.depth);
+      return rows;
+    }
     stride = setup_.depth;
     int64_t at = 0;
     for (const TensorRef* part : {&keys, &in_.key_rope}) {
@@ -201,9 +260,18 @@ class Unit {
         cast(from + j * part->strides[2] * item, part->strides[3] * item,
              reinterpret_cast<char*>(staged_ + j * stride + at), sizeof(float), part->sizes[3]);
       }
+      if (at == 0) Restore(in_.key_factors, key, count, staged_, stride, part->sizes[3]);
       at += part->sizes[3];
     }
     return staged_;
+  }
+
+  const float* ValueRows(const TensorRef& values, int64_t key, int64_t count, int64_t& stride) {
+    const float* rows = Rows(values, key, count, setup_.value_depth, stride);
+    if (in_.value_factors.scale.data != nullptr) {
+      Restore(in_.value_factors, key, count, staged_, stride, setup_.value_depth);
+    }
+    return rows;
   }
 
   void Step(int64_t key, int64_t count) {
@@ -227,11 +295,11 @@ class Unit {
     if (is_few) {
       for (int64_t j = 0; j < count; j += step) {
         const int64_t n = std::min(step, count - j);
-        const float* rows = Rows(values, key + j, n, setup_.value_depth, stride);
+        const float* rows = ValueRows(values, key + j, n, stride);
         simd::AddValues(scores_ + j, kKeys, rows_, rows, stride, n, setup_.value_depth, out_, out_stride_);
       }
     } else {
-      const float* rows = Rows(values, key, count, setup_.value_depth, stride);
+      const float* rows = ValueRows(values, key, count, stride);
       simd::PackValues(rows, stride, count, setup_.value_depth, values_);
       simd::MultiplyPanels(scores_, kKeys, rows_, values_, count, setup_.value_depth, out_, out_stride_, true);
     }
@@ -321,14 +389,28 @@ class Unit {
       }
       sum += sink == -kInfinity ? 0 : std::exp(sink - maximum);
     }
-    if (sum != 0) simd::ScaleRow(out, 1 / (sum * setup_.keep), setup_.value_depth);
+    if (sum != 0) simd::ScaleRow(out, result_factor_ / (sum * setup_.keep), setup_.value_depth);
     const TensorRef& to = in_.out;
+    if (in_.out_scale.data != nullptr) Quantize(head, out);
     FindCast(DType::kFloat, to.dtype)(reinterpret_cast<const char*>(out), sizeof(float),
                                       At(to, sequence_->query_batch, head, token), to.strides[3] * ItemSize(to.dtype),
                                       setup_.value_depth);
     Put(in_.maximum, head, token, maximum);
     Put(in_.sum, head, token, sum);
     Put(in_.log_sum, head, token, sum == 0 ? kInfinity : maximum + std::log(sum));
+  }
+
+  // The line as int8 numbers.
+  void Quantize(int64_t head, float* out) {
+    for (int64_t k = 0; k < setup_.value_depth; ++k) {
+      const auto number = [&](const TensorRef& ref) {
+        TensorRef part = ref;
+        part.data = At(ref, 0, head, 0) + k * ref.strides[3] * ItemSize(ref.dtype);
+        return NumberOf(part);
+      };
+      const float x = out[k] * number(in_.out_scale) + (in_.out_offset.data != nullptr ? number(in_.out_offset) : 0);
+      out[k] = std::clamp(std::nearbyint(x), -128.0f, 127.0f);
+    }
   }
 
   void Put(const TensorRef& ref, int64_t head, int64_t token, float value) {
@@ -343,6 +425,7 @@ class Unit {
   const int64_t group_;
   const AttentionSequence* sequence_ = nullptr;
   int64_t kv_head_ = 0, first_row_ = 0, rows_ = 0, out_stride_ = 0;
+  float result_factor_ = 1, score_factor_ = 1;
   float *query_, *scores_, *out_, *keys_, *values_, *staged_, *maximum_, *sum_, *row_;
   uint8_t* mask_row_;
   CastFn from_query_;
@@ -400,7 +483,11 @@ class BackwardUnit : public Unit {
       RunBlock();
     }
     for (int64_t key = 0; key < sequence.keys; ++key) {
-      Store(key_sum_ + key * depth_, to_.key, sequence.kv_batch, kv_head, sequence.kv_begin + key);
+      const float* sum = key_sum_ + key * depth_;
+      Store(sum, to_.key, sequence.kv_batch, kv_head, sequence.kv_begin + key);
+      if (setup_.rope_depth != 0) {
+        Store(sum + to_.key.sizes[3], to_.key_rope, sequence.kv_batch, kv_head, sequence.kv_begin + key);
+      }
       Store(value_sum_ + key * out_stride_, to_.value, sequence.kv_batch, kv_head, sequence.kv_begin + key);
     }
   }
@@ -437,7 +524,12 @@ class BackwardUnit : public Unit {
     for (int64_t key = 0; key < end; key += kKeys) Step(key, std::min(kKeys, end - key));
     for (int64_t r = 0; r < rows_; ++r) {
       simd::ScaleRow(query_sum_ + r * depth_, setup_.scale, setup_.depth);
-      Store(query_sum_ + r * depth_, to_.query, sequence_->query_batch, HeadOf(r), sequence_->query_begin + QueryOf(r));
+      const int64_t token = sequence_->query_begin + QueryOf(r);
+      const float* sum = query_sum_ + r * depth_;
+      Store(sum, to_.query, sequence_->query_batch, HeadOf(r), token);
+      if (setup_.rope_depth != 0) {
+        Store(sum + to_.query.sizes[3], to_.query_rope, sequence_->query_batch, HeadOf(r), token);
+      }
     }
   }
 
@@ -447,7 +539,7 @@ class BackwardUnit : public Unit {
 
   void Step(int64_t key, int64_t count) {
     int64_t stride = 0;
-    const float* keys = Rows(in_.keys[0], key, count, setup_.depth, stride);
+    const float* keys = KeyRows(in_.keys[0], key, count, stride);
     simd::PackKeys(keys, stride, count, setup_.depth, key_columns_);
     simd::PackValues(keys, stride, count, setup_.depth, key_panels_);
     const float* values = Rows(in_.values[0], key, count, setup_.value_depth, stride);
@@ -582,6 +674,42 @@ void AttendBackward(const AttentionSetup& setup, const AttentionOperands& forwar
   BackwardUnit unit(setup, forward, gradients, scratch);
   for (int64_t u = range.begin; u < range.end; ++u) {
     unit.Run(setup.sequences[static_cast<size_t>(u / setup.kv_heads)], u % setup.kv_heads);
+  }
+}
+
+void SinkGradient(const AttentionSetup& setup, const AttentionOperands& forward, const TensorRef& gradient,
+                  const TensorRef& sink_gradient, Range range) {
+  const auto number = [](const TensorRef& ref, int64_t offset) {
+    float value;
+    FindCast(ref.dtype, DType::kFloat)(static_cast<const char*>(ref.data) + offset * ItemSize(ref.dtype), 0,
+                                       reinterpret_cast<char*>(&value), 0, 1);
+    return value;
+  };
+  const auto at = [](const TensorRef& ref, int64_t batch, int64_t head, int64_t token) {
+    return batch * ref.strides[0] + head * ref.strides[1] + token * ref.strides[2];
+  };
+  for (int64_t h = range.begin; h < range.end; ++h) {
+    const float sink = number(forward.sink, h * forward.sink.strides[0]);
+    double total = 0;
+    for (const AttentionSequence& s : setup.sequences) {
+      for (int64_t i = 0; i < s.queries; ++i) {
+        const int64_t token = s.query_begin + i;
+        const float sum = number(forward.sum, at(forward.sum, s.query_batch, h, token));
+        if (sum == 0) continue;
+        const float maximum = number(forward.maximum, at(forward.maximum, s.query_batch, h, token));
+        float delta = 0;
+        const int64_t g = at(gradient, s.query_batch, h, token);
+        const int64_t o = at(forward.out, s.query_batch, h, token);
+        for (int64_t k = 0; k < setup.value_depth; ++k) {
+          delta += number(gradient, g + k * gradient.strides[3]) * number(forward.out, o + k * forward.out.strides[3]);
+        }
+        total -= static_cast<double>(std::exp(sink - maximum) / sum * delta);
+      }
+    }
+    const auto result = static_cast<float>(total);
+    FindCast(DType::kFloat, sink_gradient.dtype)(
+        reinterpret_cast<const char*>(&result), 0,
+        static_cast<char*>(sink_gradient.data) + h * sink_gradient.strides[0] * ItemSize(sink_gradient.dtype), 0, 1);
   }
 }
 

@@ -8,6 +8,10 @@
 //           m[i] = max over j of s[i, j], l[i] = sum over j of exp(s[i, j] - m[i]) (+ exp(sink - m[i])).
 // Accumulation  float32 for every type; a query is multiplied by scale first. Keys are taken in blocks of 128, from the
 //           first on; the running sums are rescaled when the maximum grows. `out` is rounded once.
+// Quantised  int8 keys and values count (x + offset) * scale, queries x * query_factor; the parts that come apart do
+// not.
+//           Scores are multiplied by score_factor, results by weight_factor * value_factor; with out_scale they become
+//           int8: x * out_scale + out_offset, rounded to even, saturated.
 // Hidden    key j of query i is seen if j < keys of the sequence, low <= j - i <= high, and its mask byte is 0. A query
 //           that sees no key gets out = 0, maximum -Inf, sum 0 and log-sum +Inf.
 // NaN, Inf  a NaN score that is seen makes the row NaN, and so does +Inf.
@@ -64,18 +68,33 @@ struct AttentionSetup {
   int64_t merge_units = 0;
 };
 
+/// What int8 tokens stand for. Absent ones have no data.
+struct TokenFactors {
+  TensorRef scale;   ///< [batch, head, token, element], dims that repeat have stride 0; of_pages: [block, ..]
+  TensorRef offset;  ///< alike
+  bool of_pages = false;
+};
+
 /// Absent ones have no data. Every view has dims as written; size 1 with stride 0 repeats.
 struct AttentionOperands {
-  TensorRef query;       ///< [batch, head, token, depth]
-  TensorRef mask;        ///< bytes, [batch, head, query, key]
-  TensorRef shift;       ///< [batch, head, query, key]
-  TensorRef drop;        ///< bits, lowest first; 1 keeps
-  TensorRef table;       ///< int32, [batch, block]: which block of the keys; out of range ones are moved into it
-  TensorRef sink;        ///< [head]
-  TensorRef query_rope;  ///< the ends of the queries, as query
-  TensorRef key_rope;    ///< the ends of the keys, as the only tensor of keys
-  TensorRef out;         ///< [batch, head, token, depth]
-  TensorRef maximum;     ///< float32 [batch, head, token, copies], and the next two
+  TensorRef query;         ///< [batch, head, token, depth]
+  TensorRef mask;          ///< bytes, [batch, head, query, key]
+  TensorRef shift;         ///< [batch, head, query, key]
+  TensorRef drop;          ///< bits, lowest first; 1 keeps
+  TensorRef table;         ///< int32, [batch, block]: which block of the keys; out of range ones are moved into it
+  TensorRef sink;          ///< [head]
+  TensorRef query_rope;    ///< the ends of the queries, as query
+  TensorRef key_rope;      ///< the ends of the keys, as the only tensor of keys
+  TensorRef query_factor;  ///< [batch, head, token, 1]
+  TensorRef score_factor;  ///< a number: float32, or uint64 whose lower half has the bits of one; alike the next two
+  TensorRef weight_factor;
+  TensorRef value_factor;
+  TensorRef out_scale;   ///< [1, head, 1, element], dims that repeat have stride 0
+  TensorRef out_offset;  ///< alike
+  TokenFactors key_factors;
+  TokenFactors value_factors;
+  TensorRef out;      ///< [batch, head, token, depth]
+  TensorRef maximum;  ///< float32 [batch, head, token, copies], and the next two
   TensorRef sum;
   TensorRef log_sum;
   std::span<const TensorRef> keys;    ///< [batch, head, token, depth]; paged: [block, head, token, depth]
@@ -111,6 +130,8 @@ struct AttentionGradients {
   TensorRef query;
   TensorRef key;
   TensorRef value;
+  TensorRef query_rope;  ///< of the ends, where they come apart
+  TensorRef key_rope;
 };
 
 /// Bytes of scratch that one call of AttendBackward needs.
@@ -125,5 +146,9 @@ int64_t AttentionBackwardScratchBytes(const AttentionSetup& setup);
 /// \param range    counts pairs of a sequence and a key head
 void AttendBackward(const AttentionSetup& setup, const AttentionOperands& forward, const AttentionGradients& gradients,
                     Range range, void* scratch);
+
+/// gradient of sink[h] = - sum over all queries of exp(sink[h] - m) / l * rowsum(G * out). \param range  counts heads
+void SinkGradient(const AttentionSetup& setup, const AttentionOperands& forward, const TensorRef& gradient,
+                  const TensorRef& sink_gradient, Range range);
 
 }  // namespace reprise::kernels

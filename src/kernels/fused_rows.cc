@@ -306,8 +306,15 @@ void RotateByTable(const TableRotation& rotation, const TensorRef& positions, co
     ReadRow(x, token, width, v);
     read(0, token, angles);
     int64_t begin = rotation.sections[0];
-    for (int row = 1; row < 3 && positions.rank == 2; ++row) {
+    for (int row = 1; positions.rank == 2 && row < positions.sizes[0]; ++row) {
       read(row, token, of_row);
+      if (rotation.alternates) {
+        for (int64_t i = row; i < std::min(half, 3 * rotation.sections[row]); i += 3) {
+          angles[i] = of_row[i];
+          angles[half + i] = of_row[half + i];
+        }
+        continue;
+      }
       const int64_t end = std::min(half, begin + rotation.sections[row]);
       for (int64_t i = begin; i < end; ++i) {
         angles[i] = of_row[i];

@@ -70,9 +70,10 @@ void TopKTopP(const TensorRef& logits, const TensorRef& p, const TensorRef& k, c
 struct TableRotation {
   int64_t head_size = 0;
   bool pairs = false;
-  int64_t sections[3] = {0, 0, 0};  ///< angles [0, s0) come from the first row of positions, then s1, s2; none: all
+  int64_t sections[4] = {0, 0, 0, 0};  ///< angles [0, s0) come from the first row of positions, then s1, s2, s3
+  bool alternates = false;             ///< angle i comes from row i % 3 where i < 3 * s[i % 3], else from the first one
 };
-/// \param positions  int32 or int64 [token], or [3, token]
+/// \param positions  int32 or int64 [token], or [rows, token]
 /// \param table      [position, m]: m / 2 cosines, then as many sines; a position out of range is moved into it
 /// \param x, y       [token, heads * head_size]
 int64_t TableRotationScratchBytes(int64_t width, int64_t m);

@@ -115,6 +115,27 @@ void Rotate(RotaryMode mode, const TensorRef& x, const TensorRef& cos, const Ten
   Turn<false>(mode, x, cos, sin, y, range, scratch);
 }
 
+void CombineRotation(const TensorRef& x, const TensorRef& turned, const TensorRef& cos, const TensorRef& sin,
+                     const TensorRef& y, Range range, void* scratch) {
+  const int64_t n = RowLength(x);
+  auto* const a = static_cast<float*>(scratch);
+  float* const b = a + n;
+  float* const c = b + n;
+  float* const s = c + n;
+  const Reader read_x(x);
+  const Reader read_turned(turned);
+  const Reader read_cos(cos);
+  const Reader read_sin(sin);
+  for (int64_t row = range.begin; row < range.end; ++row) {
+    read_x.Read(x, row, a);
+    read_turned.Read(x, row, b);
+    read_cos.Read(x, row, c);
+    read_sin.Read(x, row, s);
+    for (int64_t i = 0; i < n; ++i) a[i] = a[i] * c[i] + b[i] * s[i];
+    Write(a, y, x, row);
+  }
+}
+
 void RotateBackward(RotaryMode mode, const TensorRef& dy, const TensorRef& cos, const TensorRef& sin,
                     const TensorRef& dx, Range range, void* scratch) {
   Turn<true>(mode, dy, cos, sin, dx, range, scratch);

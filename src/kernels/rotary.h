@@ -32,6 +32,10 @@ int64_t RotaryScratchBytes(const TensorRef& x);
 void Rotate(RotaryMode mode, const TensorRef& x, const TensorRef& cos, const TensorRef& sin, const TensorRef& y,
             Range range, void* scratch);
 
+/// y = x * cos + turned * sin, for rows that were turned by a matrix. `turned` has the shape of x.
+void CombineRotation(const TensorRef& x, const TensorRef& turned, const TensorRef& cos, const TensorRef& sin,
+                     const TensorRef& y, Range range, void* scratch);
+
 /// dx = the transposed map of dy.
 void RotateBackward(RotaryMode mode, const TensorRef& dy, const TensorRef& cos, const TensorRef& sin,
                     const TensorRef& dx, Range range, void* scratch);

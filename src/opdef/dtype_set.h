@@ -68,6 +68,7 @@ inline constexpr DTypeSet kUInt8Type = {kernels::DType::kUInt8};
 inline constexpr DTypeSet kFloat32Type = {kernels::DType::kFloat};
 inline constexpr DTypeSet kSingleAndHalfTypes = {kernels::DType::kFloat, kernels::DType::kFloat16,
                                                  kernels::DType::kBFloat16};
+inline constexpr DTypeSet kSingleHalfAndInt8Types = kSingleAndHalfTypes.With({kernels::DType::kInt8});
 inline constexpr DTypeSet kMaskByteTypes = {kernels::DType::kBool, kernels::DType::kInt8, kernels::DType::kUInt8};
 
 }  // namespace reprise::opdef

@@ -55,6 +55,7 @@ using opdef::kQuantizedTypes;
 using opdef::kRealAndBoolTypes;
 using opdef::kRealTypes;
 using opdef::kSingleAndHalfTypes;
+using opdef::kSingleHalfAndInt8Types;
 using opdef::kSolverTypes;
 using opdef::kUInt8Type;
 using opdef::kWideFloatingTypes;

@@ -30,7 +30,7 @@ def attention(q, k, v, scale, hidden=None, shift=None, shift_first=False, keep=N
     weights = torch.exp(scores - maximum.detach().clamp(min=-1e300))
     total = weights.sum(-1, keepdim=True)
     if sink is not None:
-        total = total + torch.exp(high(sink).reshape(-1, 1, 1) - maximum)
+        total = total + torch.exp(high(sink).reshape(-1, 1, 1) - maximum.detach())
     if keep is not None:
         weights = weights * keep / keep_prob
     out = weights @ v / (total + (total == 0))
@@ -264,7 +264,7 @@ def statistics(maximum, total, layout="BNSD"):
             for name, t in (("softmaxMaxOut", maximum), ("softmaxSumOut", total))} | {"softmaxOutOut": None}
 
 
-@cases("FlashAttentionScore", "FlashAttentionScoreV2", "FlashAttentionScoreV3")
+@cases("FlashAttentionScore", "FlashAttentionScoreV2", "FlashAttentionScoreV3", "FlashAttentionScoreV4")
 def training(op, g):
     for layout in ("BNSD", "BSND", "BSH", "SBH"):
         for dtype in TYPES:
@@ -283,7 +283,9 @@ def training(op, g):
         if "pseType" in args:
             args["pseType"] = int(first)
         yield Case(args, statistics(maximum, total) | {"attentionOutOut": Ref(out, torch.float32)})
-    if op.endswith("V3"):
+    if op.endswith("V4"):
+        yield from two_parts(g, op)
+    if op[-2:] in ("V3", "V4"):
         sink = g.tensor([2], torch.float32) * 2
         out, maximum, total, _ = attention(q, k, v, 0.3, sink=sink)
         yield Case(arguments(op, q, k, v, "BNSD", 2, 2, 0.3, sink=sink),
@@ -292,6 +294,18 @@ def training(op, g):
     out, maximum, total, _ = attention(q, k, v, 0.3, hidden.unsqueeze(1))
     yield Case(arguments(op, q, k, v, "BNSD", 2, 2, 0.3, sparseMode=6, prefix=[4, 25]),
                statistics(maximum, total) | {"attentionOutOut": Ref(out, torch.float32)})
+
+
+def two_parts(g, op):
+    """Sequences end to end, with queries and keys in two tensors each."""
+    q, k, v = tensors(g, torch.float32, 1, 4, 2, 20, 30, 24, 16)
+    made = [attention(q[:, :, a:b], k[:, :, c:d], v[:, :, c:d], 0.5) for a, b, c, d in ((0, 5, 0, 12), (5, 20, 12, 30))]
+    out, maximum, total, _ = (torch.cat(part, 2) for part in zip(*made))
+    q, k, v = (to_layout(t, "TND") for t in (q, k, v))
+    args = arguments(op, q[..., :16].contiguous(), k[..., :16].contiguous(), v, "TND", 4, 2, 0.5,
+                     queryRope=q[..., 16:].contiguous(), keyRope=k[..., 16:].contiguous(), actualSeqQLen=[5, 20],
+                     actualSeqKvLen=[12, 30])
+    yield Case(args, statistics(maximum, total, "TND") | {"attentionOutOut": Ref(to_layout(out, "TND"), torch.float32)})
 
 
 @cases("FlashAttentionVarLenScore", "FlashAttentionVarLenScoreV2", "FlashAttentionVarLenScoreV3",
@@ -319,7 +333,58 @@ def varlen(op, g):
         yield Case(args, statistics(maximum, total, "TND") | {"attentionOutOut": Ref(to_layout(out, "TND"), dtype)})
 
 
-@cases("FlashAttentionUnpaddingScoreGrad", "FlashAttentionUnpaddingScoreGradV2", "FlashAttentionUnpaddingScoreGradV4")
+def more_outputs(op, given=()):
+    """Gradients that an operator may also give, and does not here."""
+    from aclnn import TABLE
+    return {name: None for _, name in TABLE[op].parameters
+            if name in ("dpseOut", "dsinkOut", "dqRopeOut", "dkRopeOut") and name not in given}
+
+
+@cases("FlashAttentionScoreGradV3", "FlashAttentionScoreGradV4", "FlashAttentionUnpaddingScoreGradV3",
+       "FlashAttentionUnpaddingScoreGradV5")
+def sink_and_parts_grad(op, g):
+    """The gradients of a sink, and of queries and keys in two tensors each."""
+    from aclnn import TABLE
+    names = {name for _, name in TABLE[op].parameters}
+    packed = "actualSeqQLenOptional" in names
+    apart = bool(names & {"queryRope", "queryRopeOptional"})
+    for dtype in TYPES:
+        q, k, v = tensors(g, dtype, 1, 4, 2, 25, 40, 24, 24)
+        dy = g.tensor([1, 4, 25, 24], dtype)
+        sink = g.tensor([4], torch.float32) * 2 if "sinkOptional" in names else None
+        leaves = [high(t).requires_grad_() for t in (q, k, v) + (() if sink is None else (sink,))]
+        cuts = ((0, 7, 0, 11), (7, 9, 11, 20), (9, 25, 20, 40)) if packed else ((0, 25, 0, 40),)
+        parts = [attention(leaves[0][:, :, a:b], *(t[:, :, c:d] for t in leaves[1:3]), 0.25,
+                           causal(b - a, d - c, d - c - b + a), sink=None if sink is None else leaves[3])
+                 for a, b, c, d in cuts]
+        out, maximum, total, _ = (torch.cat(part, 2) for part in zip(*parts))
+        out.backward(high(dy))
+        layout = "TND" if packed else "BSND"
+        made = {f"softmax{name}Optional": to_layout(t.detach().expand(*t.shape[:-1], 8).float(), "TND" if packed else "BNSD")
+                for name, t in (("Max", maximum), ("Sum", total))}
+        split = (lambda t: (to_layout(t[..., :16], layout), to_layout(t[..., 16:], layout))) if apart else (
+            lambda t: (to_layout(t, layout),))
+        ropes = {}
+        if apart:
+            plain = "queryRope" in names
+            ropes = {"queryRope" if plain else "queryRopeOptional": split(q)[1],
+                     "keyInRope" if plain else "keyRopeOptional": split(k)[1]}
+        args = arguments(op, split(q)[0], None, to_layout(v, layout), layout, 4, 2, 0.25, keyIn=split(k)[0],
+                         dy=to_layout(dy, layout), sparseMode=3, attentionIn=to_layout(out.detach().to(dtype), layout),
+                         **made, **({"actualSeqQLen": [7, 9, 25], "actualSeqKvLen": [11, 20, 40]} if packed else {}))
+        args |= ropes | ({} if sink is None else {"sinkOptional": sink})
+        expect = {"dqOut": split(leaves[0].grad)[0], "dkOut": split(leaves[1].grad)[0],
+                  "dvOut": to_layout(leaves[2].grad, layout)}
+        if apart:
+            expect |= {"dqRopeOut": split(leaves[0].grad)[1], "dkRopeOut": split(leaves[1].grad)[1]}
+        expect = {name: Ref(value, dtype) for name, value in expect.items()}
+        if sink is not None:
+            expect["dsinkOut"] = Ref(leaves[3].grad, torch.float32, bound="2e4/2e5 of max" if dtype != torch.float32 else None)
+        yield Case(args, expect | more_outputs(op, expect))
+
+
+@cases("FlashAttentionUnpaddingScoreGrad", "FlashAttentionUnpaddingScoreGradV2", "FlashAttentionUnpaddingScoreGradV3",
+       "FlashAttentionUnpaddingScoreGradV4", "FlashAttentionUnpaddingScoreGradV5")
 def varlen_grad(op, g):
     ends, key_ends = [7, 9, 25], [11, 20, 40]
     for dtype in TYPES:
@@ -337,10 +402,10 @@ def varlen_grad(op, g):
                          keyIn=to_layout(k, "TND"), dy=to_layout(dy, "TND"), sparseMode=3, actualSeqQLen=ends,
                          actualSeqKvLen=key_ends, attentionIn=to_layout(out.detach().to(dtype), "TND"), **made)
         yield Case(args, {name: Ref(to_layout(leaf.grad, "TND"), dtype)
-                          for name, leaf in zip(("dqOut", "dkOut", "dvOut"), leaves)} | {"dpseOut": None})
+                          for name, leaf in zip(("dqOut", "dkOut", "dvOut"), leaves)} | more_outputs(op))
 
 
-@cases("FlashAttentionScoreGrad", "FlashAttentionScoreGradV2")
+@cases("FlashAttentionScoreGrad", "FlashAttentionScoreGradV2", "FlashAttentionScoreGradV3", "FlashAttentionScoreGradV4")
 def training_grad(op, g):
     """Against autograd in float64; statistics and result are those of float64, rounded."""
     for layout in ("BNSD", "BSH", "SBH"):
@@ -370,7 +435,7 @@ def gradient_case(op, g, dtype, layout, batch, heads, kv_heads, queries, keys, d
                      keyIn=to_layout(k, layout), dy=to_layout(dy, layout),
                      attentionIn=to_layout(out.detach().to(dtype), layout), **made, **(given or {}))
     return Case(args, {name: Ref(to_layout(leaf.grad, layout), dtype)
-                       for name, leaf in zip(("dqOut", "dkOut", "dvOut"), leaves)} | {"dpseOut": None})
+                       for name, leaf in zip(("dqOut", "dkOut", "dvOut"), leaves)} | more_outputs(op))
 
 
 # ---- Rotary ----
@@ -398,6 +463,17 @@ def rotary_inputs(g, dtype):
               ([1, 6, 2, 128], [1, 6, 1, 128]), ([0, 2, 3, 8], [1, 1, 3, 8]))
     for shape, angles in shapes if dtype == torch.float32 else shapes[:2]:
         yield g.tensor(shape, dtype), g.tensor(angles, dtype, "unit"), g.tensor(angles, dtype, "unit")
+
+
+@cases("RotaryPositionEmbeddingV2")
+def rotary_by_matrix(op, g):
+    for dtype in TYPES:
+        for x, cos, sin in rotary_inputs(g, dtype):
+            for mode, matrix in ((0, False), (1, False), (0, True)):
+                rotate = g.tensor([x.shape[-1], x.shape[-1]], dtype) if matrix else None
+                out = (high(x) * high(cos) + high(x) @ high(rotate) * high(sin) if matrix
+                       else rotated(high(x), high(cos), high(sin), mode))
+                yield Case({"x": x, "cos": cos, "sin": sin, "mode": mode, "rotateOptional": rotate}, {"out": Ref(out, dtype)})
 
 
 @cases("RotaryPositionEmbedding")

@@ -237,19 +237,25 @@ def likely_tokens(op, g):
                 yield Case({"logits": x, "p": p if has_p else None, "k": k if has_k else None}, {"out": out})
 
 
-@cases("RopeWithSinCosCache")
+@cases("RopeWithSinCosCache", "RopeWithSinCosCacheV2")
 def rotation_by_table(op, g):
+    modes = (0, 1) if op.endswith("V2") else (None,)
     for number, dtype in enumerate(TYPES):
         for tokens, heads, kv_heads, size, m, places in ((5, 4, 2, 16, 16, 30), (1, 1, 1, 64, 32, 1), (0, 2, 1, 8, 8, 4),
                                                          (40, 3, 1, 20, 12, 7)):
             query, key = g.tensor([tokens, heads * size], dtype), g.tensor([tokens, kv_heads * size], dtype)
             table = g.tensor([places, m], dtype, "unit")
-            for sections in (None, [m // 2 - 2, 1, 1]):
+            choices = [(sections, mode) for mode in modes for sections in (None, [m // 2 - 2, 1, 1])]
+            choices += [([m // 2 - 3, 1, 1, 1], 0)] if len(modes) == 2 else []
+            for sections, mode in choices:
                 index = torch.int32 if number == 1 else torch.int64
-                positions = g.index([tokens] if sections is None else [3, tokens], places, index)
+                positions = g.index([tokens] if sections is None else [len(sections), tokens], places, index)
                 rows = high(table)[positions.long()]
                 cos, sin = rows.chunk(2, -1)
-                if sections is not None:
+                if sections is not None and mode == 1:  # by turns, as long as a section lasts
+                    kinds = [i % 3 if i < 3 * sections[i % 3] else 0 for i in range(m // 2)]
+                    cos, sin = (torch.stack([t[kind, :, i] for i, kind in enumerate(kinds)], -1) for t in (cos, sin))
+                elif sections is not None:
                     cos, sin = (torch.cat([part[i] for i, part in enumerate(t.split(sections, -1))], -1) for t in (cos, sin))
                 cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
                 for neox in (True, False):
@@ -262,5 +268,6 @@ def rotation_by_table(op, g):
                         parts[..., :m] = torch.cat(turned, -1) if neox else torch.stack(turned, -1).flatten(-2)
                         outs.append(Ref(parts.reshape(x.shape), dtype))
                     yield Case({"positions": positions, "queryIn": query, "keyIn": key, "cosSinCache": table,
-                                "mropeSection": sections, "headSize": size, "isNeoxStyle": neox},
+                                "mropeSection": sections, "headSize": size, "isNeoxStyle": neox}
+                               | ({} if mode is None else {"cacheMode": mode}),
                                {"queryOut": outs[0], "keyOut": outs[1]})

@@ -60,7 +60,10 @@ def test_attributes(name, changed, words):
     ({"blockTable": torch.zeros(2, 2, dtype=torch.int32), "blockSize": 16}, "paged keys need the lengths"),
     ({"blockTable": torch.zeros(1, 2, dtype=torch.int32), "blockSize": 16, "actualSeqLengthsKv": [1]},
      "expected a row for each sequence"),
-    ({"quantScale1": torch.zeros(1)}, "quantScale1Optional is not supported yet"),
+    ({"quantScale1": torch.zeros(1)}, "quantScale1Optional is given, but query is not int8"),
+    ({"keyAntiquantScale": torch.zeros(1)}, "but there are factors for int8"),
+    ({"quantScale2": torch.ones(1)}, "is not int8, but there is a scale for results"),
+    ({"kvPaddingSize": torch.zeros(1, dtype=torch.int64)}, "kvPaddingSizeOptional is not supported yet"),
     ({"queryRope": torch.zeros(2, 4, 4, 8)}, "one of queryRopeOptional and keyRopeOptional is missing"),
 ])
 def test_tensors(given, words):

@@ -5,7 +5,11 @@
 #include "aclnnop/aclnn_apply_rotary_pos_emb_v2.h"
 #include "aclnnop/aclnn_flash_attention_score.h"
 #include "aclnnop/aclnn_flash_attention_score_grad.h"
+#include "aclnnop/aclnn_flash_attention_score_grad_v3.h"
+#include "aclnnop/aclnn_flash_attention_score_grad_v4.h"
 #include "aclnnop/aclnn_flash_attention_score_v3.h"
+#include "aclnnop/aclnn_flash_attention_score_v4.h"
+#include "aclnnop/aclnn_flash_attention_unpadding_score_grad_v5.h"
 #include "aclnnop/aclnn_flash_attention_var_len_score_v5.h"
 #include "aclnnop/aclnn_fused_infer_attention_score.h"
 #include "aclnnop/aclnn_fused_infer_attention_score_v2.h"
@@ -23,6 +27,7 @@
 #include "aclnnop/aclnn_prompt_flash_attention_v3.h"
 #include "aclnnop/aclnn_rotary_position_embedding.h"
 #include "aclnnop/aclnn_rotary_position_embedding_grad.h"
+#include "aclnnop/aclnn_rotary_position_embedding_v2.h"
 #include "facade/opapi/call.h"
 
 using reprise::opapi::Launch;
@@ -524,4 +529,114 @@ aclnnStatus aclnnMoeGatingTopKSoftmaxGetWorkspaceSize(const aclTensor *x, const 
 }
 aclnnStatus aclnnMoeGatingTopKSoftmax(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kMoeGatingTopKSoftmax, "aclnnMoeGatingTopKSoftmax", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionScoreV4GetWorkspaceSize(const aclTensor *query, const aclTensor *key,
+    const aclTensor *value, const aclTensor *realShiftOptional, const aclTensor *dropMaskOptional,
+    const aclTensor *paddingMaskOptional, const aclTensor *attenMaskOptional, const aclTensor *queryRopeOptional,
+    const aclTensor *keyRopeOptional, const aclTensor *dScaleQOptional, const aclTensor *dScaleKOptional,
+    const aclTensor *dScaleVOptional, const aclTensor *sinkOptional, const aclIntArray *prefixOptional,
+    const aclIntArray *actualSeqQLenOptional, const aclIntArray *actualSeqKvLenOptional,
+    const aclIntArray *qStartIdxOptional, const aclIntArray *kvStartIdxOptional, double scaleValue, double keepProb,
+    int64_t preTokens, int64_t nextTokens, int64_t headNum, char *inputLayout, int64_t innerPrecise, int64_t sparseMode,
+    int64_t outDtype, int64_t pseType, char *softmaxOutLayout, int64_t seed, int64_t offset,
+    const aclTensor *softmaxMaxOut, const aclTensor *softmaxSumOut, const aclTensor *softmaxOutOut,
+    const aclTensor *attentionOutOut, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kFlashAttentionScoreV4, "aclnnFlashAttentionScoreV4GetWorkspaceSize", {query, key, value, realShiftOptional, dropMaskOptional, paddingMaskOptional, attenMaskOptional, queryRopeOptional, keyRopeOptional, dScaleQOptional, dScaleKOptional, dScaleVOptional, sinkOptional, prefixOptional, actualSeqQLenOptional, actualSeqKvLenOptional, qStartIdxOptional, kvStartIdxOptional, scaleValue, keepProb, preTokens, nextTokens, headNum, inputLayout, innerPrecise, sparseMode, outDtype, pseType, softmaxOutLayout, seed, offset, softmaxMaxOut, softmaxSumOut, softmaxOutOut, attentionOutOut}, workspaceSize, executor);
+}
+aclnnStatus aclnnFlashAttentionScoreV4(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kFlashAttentionScoreV4, "aclnnFlashAttentionScoreV4", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionScoreGradV3GetWorkspaceSize(const aclTensor *query, const aclTensor *keyIn,
+    const aclTensor *value, const aclTensor *dy, const aclTensor *pseShiftOptional, const aclTensor *dropMaskOptional,
+    const aclTensor *paddingMaskOptional, const aclTensor *attenMaskOptional, const aclTensor *softmaxMaxOptional,
+    const aclTensor *softmaxSumOptional, const aclTensor *softmaxInOptional, const aclTensor *attentionInOptional,
+    const aclTensor *sinkOptional, const aclIntArray *prefixOptional, const aclIntArray *qStartIdxOptional,
+    const aclIntArray *kvStartIdxOptional, double scaleValue, double keepProb, int64_t preTokens, int64_t nextTokens,
+    int64_t headNum, char *inputLayout, int64_t innerPrecise, int64_t sparseMode, int64_t pseType,
+    const aclTensor *dqOut, const aclTensor *dkOut, const aclTensor *dvOut, const aclTensor *dpseOut,
+    const aclTensor *dsinkOut, uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kFlashAttentionScoreGradV3, "aclnnFlashAttentionScoreGradV3GetWorkspaceSize", {query, keyIn, value, dy, pseShiftOptional, dropMaskOptional, paddingMaskOptional, attenMaskOptional, softmaxMaxOptional, softmaxSumOptional, softmaxInOptional, attentionInOptional, sinkOptional, prefixOptional, qStartIdxOptional, kvStartIdxOptional, scaleValue, keepProb, preTokens, nextTokens, headNum, inputLayout, innerPrecise, sparseMode, pseType, dqOut, dkOut, dvOut, dpseOut, dsinkOut}, workspaceSize, executor);
+}
+aclnnStatus aclnnFlashAttentionScoreGradV3(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kFlashAttentionScoreGradV3, "aclnnFlashAttentionScoreGradV3", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionScoreGradV4GetWorkspaceSize(const aclTensor *query, const aclTensor *keyIn,
+    const aclTensor *value, const aclTensor *dy, const aclTensor *pseShiftOptional, const aclTensor *dropMaskOptional,
+    const aclTensor *paddingMaskOptional, const aclTensor *attenMaskOptional, const aclTensor *softmaxMaxOptional,
+    const aclTensor *softmaxSumOptional, const aclTensor *softmaxInOptional, const aclTensor *attentionInOptional,
+    const aclTensor *sinkOptional, const aclTensor *queryRopeOptional, const aclTensor *keyRopeOptional,
+    const aclTensor *dScaleQOptional, const aclTensor *dScaleKOptional, const aclTensor *dScaleVOptional,
+    const aclTensor *dScaleDyOptional, const aclTensor *dScaleOOptional, const aclIntArray *prefixOptional,
+    const aclIntArray *actualSeqQLenOptional, const aclIntArray *actualSeqKvLenOptional,
+    const aclIntArray *qStartIdxOptional, const aclIntArray *kvStartIdxOptional, double scaleValue, double keepProb,
+    int64_t preTokens, int64_t nextTokens, int64_t headNum, char *inputLayout, char *softmaxInLayout,
+    int64_t innerPrecise, int64_t sparseMode, int64_t pseType, int64_t seed, int64_t offset, int64_t outDtype,
+    const aclTensor *dqOut, const aclTensor *dkOut, const aclTensor *dvOut, const aclTensor *dqRopeOut,
+    const aclTensor *dkRopeOut, const aclTensor *dpseOut, const aclTensor *dsinkOut, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kFlashAttentionScoreGradV4, "aclnnFlashAttentionScoreGradV4GetWorkspaceSize", {query, keyIn, value, dy, pseShiftOptional, dropMaskOptional, paddingMaskOptional, attenMaskOptional, softmaxMaxOptional, softmaxSumOptional, softmaxInOptional, attentionInOptional, sinkOptional, queryRopeOptional, keyRopeOptional, dScaleQOptional, dScaleKOptional, dScaleVOptional, dScaleDyOptional, dScaleOOptional, prefixOptional, actualSeqQLenOptional, actualSeqKvLenOptional, qStartIdxOptional, kvStartIdxOptional, scaleValue, keepProb, preTokens, nextTokens, headNum, inputLayout, softmaxInLayout, innerPrecise, sparseMode, pseType, seed, offset, outDtype, dqOut, dkOut, dvOut, dqRopeOut, dkRopeOut, dpseOut, dsinkOut}, workspaceSize, executor);
+}
+aclnnStatus aclnnFlashAttentionScoreGradV4(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kFlashAttentionScoreGradV4, "aclnnFlashAttentionScoreGradV4", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV3GetWorkspaceSize(const aclTensor *query, const aclTensor *queryRope,
+    const aclTensor *keyIn, const aclTensor *keyInRope, const aclTensor *value, const aclTensor *dy,
+    const aclTensor *pseShiftOptional, const aclTensor *dropMaskOptional, const aclTensor *paddingMaskOptional,
+    const aclTensor *attenMaskOptional, const aclTensor *softmaxMaxOptional, const aclTensor *softmaxSumOptional,
+    const aclTensor *softmaxInOptional, const aclTensor *attentionInOptional, const aclIntArray *prefixOptional,
+    const aclIntArray *actualSeqQLenOptional, const aclIntArray *actualSeqKvLenOptional,
+    const aclIntArray *qStartIdxOptional, const aclIntArray *kvStartIdxOptional, double scaleValue, double keepProb,
+    int64_t preTokens, int64_t nextTokens, int64_t headNum, char *inputLayout, int64_t innerPrecise, int64_t sparseMode,
+    int64_t pseType, const aclTensor *dqOut, const aclTensor *dqRopeOut, const aclTensor *dkOut,
+    const aclTensor *dkRopeOut, const aclTensor *dvOut, const aclTensor *dpseOut, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kFlashAttentionUnpaddingScoreGradV3, "aclnnFlashAttentionUnpaddingScoreGradV3GetWorkspaceSize", {query, queryRope, keyIn, keyInRope, value, dy, pseShiftOptional, dropMaskOptional, paddingMaskOptional, attenMaskOptional, softmaxMaxOptional, softmaxSumOptional, softmaxInOptional, attentionInOptional, prefixOptional, actualSeqQLenOptional, actualSeqKvLenOptional, qStartIdxOptional, kvStartIdxOptional, scaleValue, keepProb, preTokens, nextTokens, headNum, inputLayout, innerPrecise, sparseMode, pseType, dqOut, dqRopeOut, dkOut, dkRopeOut, dvOut, dpseOut}, workspaceSize, executor);
+}
+aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV3(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kFlashAttentionUnpaddingScoreGradV3, "aclnnFlashAttentionUnpaddingScoreGradV3", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV5GetWorkspaceSize(const aclTensor *query, const aclTensor *queryRope,
+    const aclTensor *keyIn, const aclTensor *keyInRope, const aclTensor *value, const aclTensor *dy,
+    const aclTensor *pseShiftOptional, const aclTensor *dropMaskOptional, const aclTensor *paddingMaskOptional,
+    const aclTensor *attenMaskOptional, const aclTensor *softmaxMaxOptional, const aclTensor *softmaxSumOptional,
+    const aclTensor *softmaxInOptional, const aclTensor *attentionInOptional, const aclTensor *sinkOptional,
+    const aclIntArray *prefixOptional, const aclIntArray *actualSeqQLenOptional,
+    const aclIntArray *actualSeqKvLenOptional, const aclIntArray *qStartIdxOptional,
+    const aclIntArray *kvStartIdxOptional, double scaleValue, double keepProb, int64_t preTokens, int64_t nextTokens,
+    int64_t headNum, char *inputLayout, int64_t innerPrecise, int64_t sparseMode, int64_t pseType,
+    char *softmaxInLayout, const aclTensor *dqOut, const aclTensor *dqRopeOut, const aclTensor *dkOut,
+    const aclTensor *dkRopeOut, const aclTensor *dvOut, const aclTensor *dpseOut, const aclTensor *dsinkOut,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return Plan(OpId::kFlashAttentionUnpaddingScoreGradV5, "aclnnFlashAttentionUnpaddingScoreGradV5GetWorkspaceSize", {query, queryRope, keyIn, keyInRope, value, dy, pseShiftOptional, dropMaskOptional, paddingMaskOptional, attenMaskOptional, softmaxMaxOptional, softmaxSumOptional, softmaxInOptional, attentionInOptional, sinkOptional, prefixOptional, actualSeqQLenOptional, actualSeqKvLenOptional, qStartIdxOptional, kvStartIdxOptional, scaleValue, keepProb, preTokens, nextTokens, headNum, inputLayout, innerPrecise, sparseMode, pseType, softmaxInLayout, dqOut, dqRopeOut, dkOut, dkRopeOut, dvOut, dpseOut, dsinkOut}, workspaceSize, executor);
+}
+aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV5GetMaxWorkspaceSize(const aclTensor *query,
+    const aclTensor *queryRope, const aclTensor *keyIn, const aclTensor *keyInRope, const aclTensor *value,
+    const aclTensor *dy, const aclTensor *pseShiftOptional, const aclTensor *dropMaskOptional,
+    const aclTensor *paddingMaskOptional, const aclTensor *attenMaskOptional, const aclTensor *softmaxMaxOptional,
+    const aclTensor *softmaxSumOptional, const aclTensor *softmaxInOptional, const aclTensor *attentionInOptional,
+    const aclTensor *sinkOptional, const aclIntArray *prefixOptional, const aclIntArray *actualSeqQLenOptional,
+    const aclIntArray *actualSeqKvLenOptional, const aclIntArray *qStartIdxOptional,
+    const aclIntArray *kvStartIdxOptional, double scaleValue, double keepProb, int64_t preTokens, int64_t nextTokens,
+    int64_t headNum, char *inputLayout, int64_t innerPrecise, int64_t sparseMode, int64_t pseType,
+    char *softmaxInLayout, const aclTensor *dqOut, const aclTensor *dqRopeOut, const aclTensor *dkOut,
+    const aclTensor *dkRopeOut, const aclTensor *dvOut, const aclTensor *dpseOut, const aclTensor *dsinkOut,
+    uint64_t *workspaceSize, aclOpExecutor **executor) {
+  return TellMost(OpId::kFlashAttentionUnpaddingScoreGradV5, "aclnnFlashAttentionUnpaddingScoreGradV5GetMaxWorkspaceSize", {query, queryRope, keyIn, keyInRope, value, dy, pseShiftOptional, dropMaskOptional, paddingMaskOptional, attenMaskOptional, softmaxMaxOptional, softmaxSumOptional, softmaxInOptional, attentionInOptional, sinkOptional, prefixOptional, actualSeqQLenOptional, actualSeqKvLenOptional, qStartIdxOptional, kvStartIdxOptional, scaleValue, keepProb, preTokens, nextTokens, headNum, inputLayout, innerPrecise, sparseMode, pseType, softmaxInLayout, dqOut, dqRopeOut, dkOut, dkRopeOut, dvOut, dpseOut, dsinkOut}, workspaceSize, executor);
+}
+aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV5(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kFlashAttentionUnpaddingScoreGradV5, "aclnnFlashAttentionUnpaddingScoreGradV5", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnRotaryPositionEmbeddingV2GetWorkspaceSize(const aclTensor *x, const aclTensor *cos,
+    const aclTensor *sin, int64_t mode, const aclTensor *rotateOptional, aclTensor *out, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kRotaryPositionEmbeddingV2, "aclnnRotaryPositionEmbeddingV2GetWorkspaceSize", {x, cos, sin, mode, rotateOptional, out}, workspaceSize, executor);
+}
+aclnnStatus aclnnRotaryPositionEmbeddingV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kRotaryPositionEmbeddingV2, "aclnnRotaryPositionEmbeddingV2", workspace, workspaceSize, executor, stream);
 }

@@ -11,6 +11,7 @@
 #include "aclnnop/aclnn_dequant_swiglu_quant.h"
 #include "aclnnop/aclnn_dequant_swiglu_quant_v2.h"
 #include "aclnnop/aclnn_rope_with_sin_cos_cache.h"
+#include "aclnnop/aclnn_rope_with_sin_cos_cache_v2.h"
 #include "facade/opapi/call.h"
 
 using reprise::opapi::Launch;
@@ -113,4 +114,14 @@ aclnnStatus aclnnRopeWithSinCosCacheGetWorkspaceSize(const aclTensor *positions,
 }
 aclnnStatus aclnnRopeWithSinCosCache(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kRopeWithSinCosCache, "aclnnRopeWithSinCosCache", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnRopeWithSinCosCacheV2GetWorkspaceSize(const aclTensor *positions, const aclTensor *queryIn,
+    const aclTensor *keyIn, const aclTensor *cosSinCache, const aclIntArray *mropeSection, int64_t headSize,
+    bool isNeoxStyle, int64_t cacheMode, aclTensor *queryOut, aclTensor *keyOut, uint64_t *workspaceSize,
+    aclOpExecutor **executor) {
+  return Plan(OpId::kRopeWithSinCosCacheV2, "aclnnRopeWithSinCosCacheV2GetWorkspaceSize", {positions, queryIn, keyIn, cosSinCache, mropeSection, headSize, isNeoxStyle, cacheMode, queryOut, keyOut}, workspaceSize, executor);
+}
+aclnnStatus aclnnRopeWithSinCosCacheV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
+  return Launch(OpId::kRopeWithSinCosCacheV2, "aclnnRopeWithSinCosCacheV2", workspace, workspaceSize, executor, stream);
 }

@@ -4,7 +4,6 @@
 #include "aclnnop/aclnn_add_lora.h"
 #include "aclnnop/aclnn_ffn_v2.h"
 #include "aclnnop/aclnn_fused_matmul.h"
-#include "aclnnop/aclnn_recurrent_gated_delta_rule.h"
 #include "facade/opapi/call.h"
 
 using reprise::opapi::Launch;
@@ -39,14 +38,4 @@ aclnnStatus aclnnAddLoraGetWorkspaceSize(const aclTensor *y, const aclTensor *x,
 }
 aclnnStatus aclnnAddLora(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
   return Launch(OpId::kAddLora, "aclnnAddLora", workspace, workspaceSize, executor, stream);
-}
-
-aclnnStatus aclnnRecurrentGatedDeltaRuleGetWorkspaceSize(const aclTensor *query, const aclTensor *key,
-    const aclTensor *value, const aclTensor *beta, aclTensor *stateRef, const aclTensor *actualSeqLengths,
-    const aclTensor *ssmStateIndices, const aclTensor *g, const aclTensor *gk, const aclTensor *numAcceptedTokens,
-    float scaleValue, aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor) {
-  return Plan(OpId::kRecurrentGatedDeltaRule, "aclnnRecurrentGatedDeltaRuleGetWorkspaceSize", {query, key, value, beta, stateRef, actualSeqLengths, ssmStateIndices, g, gk, numAcceptedTokens, scaleValue, out}, workspaceSize, executor);
-}
-aclnnStatus aclnnRecurrentGatedDeltaRule(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream) {
-  return Launch(OpId::kRecurrentGatedDeltaRule, "aclnnRecurrentGatedDeltaRule", workspace, workspaceSize, executor, stream);
 }

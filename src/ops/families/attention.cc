@@ -32,6 +32,16 @@ enum Place : size_t {
   kSink,
   kQueryRope,
   kKeyRope,
+  kQueryFactor,
+  kScoreFactor,
+  kWeightFactor,
+  kValueFactor,
+  kOutScale,
+  kOutOffset,
+  kKeyScale,
+  kKeyOffset,
+  kValueScale,
+  kValueOffset,
   kPartial,
   kFirstKeys
 };
@@ -46,6 +56,14 @@ kernels::AttentionOperands OperandsOf(const Launch& launch) {
           .sink = launch.refs[kSink],
           .query_rope = launch.refs[kQueryRope],
           .key_rope = launch.refs[kKeyRope],
+          .query_factor = launch.refs[kQueryFactor],
+          .score_factor = launch.refs[kScoreFactor],
+          .weight_factor = launch.refs[kWeightFactor],
+          .value_factor = launch.refs[kValueFactor],
+          .out_scale = launch.refs[kOutScale],
+          .out_offset = launch.refs[kOutOffset],
+          .key_factors = {launch.refs[kKeyScale], launch.refs[kKeyOffset], launch.ints[0] != 0},
+          .value_factors = {launch.refs[kValueScale], launch.refs[kValueOffset], launch.ints[1] != 0},
           .out = launch.refs[kOut],
           .maximum = launch.refs[kMaximum],
           .sum = launch.refs[kSum],
@@ -136,6 +154,20 @@ void AddAttention(OpCall& call, const Attention& a, const Statistics& statistics
   AddOptional(call, launch, parts.sink, a.sink, false);
   AddOptional(call, launch, parts.query_rope, a.query_rope, false);
   AddOptional(call, launch, parts.key_rope, a.key_rope, false);
+  const auto number = [&](const Operand* operand) {
+    AddOptional(call, launch, operand, operand != nullptr ? call.RefOf(*operand) : TensorRef(), false);
+  };
+  AddOptional(call, launch, parts.query_factor, a.query_factor, false);
+  for (const Operand* factor : {parts.score_factor, parts.weight_factor, parts.value_factor}) number(factor);
+  AddOptional(call, launch, parts.out_scale, a.out_scale, false);
+  AddOptional(call, launch, parts.out_offset, a.out_offset, false);
+  const auto either = [](const Operand* own, const Operand* both) { return own != nullptr ? own : both; };
+  AddOptional(call, launch, either(parts.key_scale, parts.both_scale), a.key_scale, false);
+  AddOptional(call, launch, either(parts.key_offset, parts.both_offset), a.key_offset, false);
+  AddOptional(call, launch, either(parts.value_scale, parts.both_scale), a.value_scale, false);
+  AddOptional(call, launch, either(parts.value_offset, parts.both_offset), a.value_offset, false);
+  launch.ints.push_back(a.key_scale_in_pages ? 1 : 0);
+  launch.ints.push_back(a.value_scale_in_pages ? 1 : 0);
   if (!setup.is_split) {
     call.ReadOptional(launch, nullptr);
   } else if (is_merge) {

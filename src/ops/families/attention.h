@@ -47,6 +47,10 @@ struct Parts {
   const Operand *query = nullptr, *shift = nullptr, *mask = nullptr, *drop = nullptr, *table = nullptr, *sink = nullptr,
                 *query_rope = nullptr, *key_rope = nullptr, *out = nullptr, *maximum = nullptr, *sum = nullptr,
                 *log_sum = nullptr;
+  const Operand *query_factor = nullptr, *score_factor = nullptr, *weight_factor = nullptr, *value_factor = nullptr,
+                *out_scale = nullptr, *out_offset = nullptr;
+  const Operand *both_scale = nullptr, *both_offset = nullptr;  ///< of keys and values, side by side
+  const Operand *key_scale = nullptr, *key_offset = nullptr, *value_scale = nullptr, *value_offset = nullptr;
   std::span<const Operand> keys, values;
 };
 
@@ -83,6 +87,8 @@ struct Attention {
   int64_t capacity = 0;    ///< tokens of keys that a sequence may have
   int64_t sparse_mode = kDefault;
   TensorRef table, mask, shift, drop, sink, query_rope, key_rope;
+  TensorRef query_factor, key_scale, key_offset, value_scale, value_offset, out_scale, out_offset;
+  bool key_scale_in_pages = false, value_scale_in_pages = false;
   const Operand* mask_operand = nullptr;  ///< null if the mask is not read
 
   bool is_paged() const { return parts.table != nullptr; }
@@ -105,6 +111,13 @@ struct Extent {
 };
 /// What the queries of each sequence may see, and where its bits in the drop mask begin.
 StatusOr<Extent> SetVisible(const OpCall& call, Attention& a);
+
+// ---- Quantised operands: attention_factors.cc ----
+
+/// The factors of int8 tokens and results, as the modes of the call say.
+Status ReadFactors(const OpCall& call, Attention& a, const Extent& extent);
+/// One type for what is not int8.
+Status InferAttentionTypes(OpCall& call);
 
 // ---- Rules: attention.cc ----
 

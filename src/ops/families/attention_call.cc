@@ -73,7 +73,7 @@ Status ReadRope(const OpCall& call, Attention& a) {
   const Parts& parts = a.parts;
   if ((parts.query_rope == nullptr) != (parts.key_rope == nullptr)) {
     return call.Invalid(fmt::format("one of {} and {} is missing", FirstOf(call, {"queryRopeOptional", "queryRope"}),
-                                    FirstOf(call, {"keyRopeOptional", "keyRope"})),
+                                    FirstOf(call, {"keyRopeOptional", "keyRope", "keyInRope"})),
                         "pass both or none");
   }
   if (parts.query_rope == nullptr) return {};
@@ -217,6 +217,7 @@ Status Describe(OpCall& call, Attention& a) {
   REPRISE_RETURN_IF_ERROR(ReadMask(call, a, extent));
   REPRISE_RETURN_IF_ERROR(ReadShift(call, a, extent));
   REPRISE_RETURN_IF_ERROR(ReadDrop(call, a, extent));
+  REPRISE_RETURN_IF_ERROR(ReadFactors(call, a, extent));
   return ReadSink(call, a);
 }
 

@@ -51,6 +51,33 @@ StatusOr<HeadView> ViewAs(const OpCall& call, const Operand& operand, std::strin
   return view;
 }
 
+namespace {
+
+// The place of a factor; null: the name is none of one.
+const Operand** FactorOf(Parts& parts, std::string_view name) {
+  if (name.ends_with("Optional")) name.remove_suffix(8);
+  const std::pair<std::string_view, const Operand**> known[] = {{"deqScale1", &parts.score_factor},
+                                                                {"dequantScale1", &parts.score_factor},
+                                                                {"quantScale1", &parts.weight_factor},
+                                                                {"deqScale2", &parts.value_factor},
+                                                                {"dequantScale2", &parts.value_factor},
+                                                                {"quantScale2", &parts.out_scale},
+                                                                {"quantOffset2", &parts.out_offset},
+                                                                {"antiquantScale", &parts.both_scale},
+                                                                {"antiquantOffset", &parts.both_offset},
+                                                                {"keyAntiquantScale", &parts.key_scale},
+                                                                {"keyAntiquantOffset", &parts.key_offset},
+                                                                {"valueAntiquantScale", &parts.value_scale},
+                                                                {"valueAntiquantOffset", &parts.value_offset},
+                                                                {"dequantScaleQuery", &parts.query_factor}};
+  for (const auto& [own, place] : known) {
+    if (own == name) return place;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
 StatusOr<Parts> FindParts(const OpCall& call) {
   Parts parts;
   for (const Operand& input : call.inputs) {
@@ -73,7 +100,7 @@ StatusOr<Parts> FindParts(const OpCall& call) {
       parts.sink = &input;
     } else if (name == "queryRopeOptional" || name == "queryRope") {
       parts.query_rope = &input;
-    } else if (name == "keyRopeOptional" || name == "keyRope") {
+    } else if (name == "keyRopeOptional" || name == "keyRope" || name == "keyInRope") {
       parts.key_rope = &input;
     } else if (name == "attentionInOptional") {
       parts.out = &input;
@@ -83,6 +110,8 @@ StatusOr<Parts> FindParts(const OpCall& call) {
       parts.sum = &input;
     } else if (name == "dy" || name == "softmaxInOptional") {
       continue;  // not of the forward pass, not needed
+    } else if (const Operand** factor = FactorOf(parts, name)) {
+      *factor = &input;
     } else {
       return call.InvalidOperand(input, "is not supported yet", "pass null");
     }

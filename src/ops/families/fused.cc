@@ -521,7 +521,9 @@ StatusOr<kernels::TableRotation> TableRotationOf(const OpCall& call) {
   const std::span<const int64_t> sections = call.Ints("mropeSection");
   int64_t sum = 0;
   for (const int64_t section : sections) sum = section < 0 || section > half ? INT64_MIN / 4 : sum + section;
-  if (sections.size() != 3 || sum != half) {
+  rotation.alternates = call.Has("cacheMode") && call.Int("cacheMode") == 1;
+  const bool may_be_four = call.Has("cacheMode") && !rotation.alternates;
+  if ((sections.size() != 3 && !(may_be_four && sections.size() == 4)) || sum != half) {
     return call.Invalid(
         fmt::format("mropeSection is {}, expected three numbers that add up to {}", ShapeText(sections), half),
         "positions of two dims say which row each section takes");
@@ -533,7 +535,12 @@ StatusOr<kernels::TableRotation> TableRotationOf(const OpCall& call) {
 Status TableRotationShape(OpCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const kernels::TableRotation rotation, TableRotationOf(call));
   const Operand& positions = call.Get("positions");
-  const bool fits = positions.rank() == 1 || (positions.rank() == 2 && positions.sizes()[0] == 3);
+  if (call.Has("cacheMode") && call.Int("cacheMode") != 0 && call.Int("cacheMode") != 1) {
+    return call.Invalid(fmt::format("cacheMode is {}, expected 0 or 1", call.Int("cacheMode")),
+                        "0 sections one behind the other, 1 rows of positions by turns");
+  }
+  const auto rows = static_cast<int64_t>(call.Ints("mropeSection").size());
+  const bool fits = positions.rank() == 1 || (positions.rank() == 2 && positions.sizes()[0] == rows);
   if (!fits) {
     return call.InvalidOperand(
         positions, fmt::format("has shape {}, expected [tokens] or [3, tokens]", ShapeText(positions.sizes())));

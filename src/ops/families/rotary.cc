@@ -3,6 +3,7 @@
 // Rotary position embedding.
 #include "kernels/rotary.h"
 
+#include "kernels/matmul.h"
 #include "ops/computations.h"
 #include "ops/op_call.h"
 #include "ops/rules.h"
@@ -104,6 +105,59 @@ Status RotaryShape(OpCall& call) {
 
 Status LowerRotary(OpCall& call) {
   AddRotation(call, RunRotate, RotaryModeOf(call), call.inputs[0], call.inputs[1], call.inputs[2], call.outputs[0]);
+  return {};
+}
+
+// refs: out, x, matrix.
+void RunTurnByMatrix(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  kernels::MatMul(launch.refs[1], launch.refs[2], kernels::DType::kFloat, launch.Ref(0, memory), range, memory.scratch);
+}
+
+// refs: out, x, turned, cos, sin.
+void RunCombineRotation(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  kernels::CombineRotation(launch.refs[1], launch.Ref(2, memory), launch.refs[3], launch.refs[4], launch.refs[0], range,
+                           memory.scratch);
+}
+
+Status MatrixRotaryShape(OpCall& call) {
+  const Operand* rotate = call.Find("rotateOptional");
+  if (rotate == nullptr) return RotaryShape(call);
+  const Operand& x = call.inputs[0];
+  if (x.rank() < 2) {
+    return call.InvalidOperand(x, fmt::format("has shape {}, expected at least 2 dims", ShapeText(x.sizes())));
+  }
+  const int64_t matrix[] = {x.sizes().back(), x.sizes().back()};
+  REPRISE_RETURN_IF_ERROR(call.CheckShape(*rotate, matrix, [] { return "a matrix of the elements of x,"; }));
+  REPRISE_RETURN_IF_ERROR(CheckAngles(call, call.Get("cos"), x));
+  REPRISE_RETURN_IF_ERROR(
+      call.CheckShape(call.Get("sin"), call.Get("cos").sizes(), [] { return "the shape of cos,"; }));
+  return call.CheckShape(call.outputs[0], x.sizes(), [] { return "the shape"; });
+}
+
+Status LowerMatrixRotary(OpCall& call) {
+  const Operand* rotate = call.Find("rotateOptional");
+  if (rotate == nullptr) return LowerRotary(call);
+  const Operand& x = call.inputs[0];
+  if (x.tensor->count == 0) return {};
+  const TensorRef lines = call.RefOf(x);
+  const TensorRef turned = call.Temporary(kernels::DType::kFloat, x.sizes());
+  const TensorRef matrix = call.RefOf(*rotate);
+  Launch& turn = call.AddLaunch(RunTurnByMatrix);
+  call.WriteTemporary(turn, turned);
+  call.Read(turn, x);
+  call.Read(turn, *rotate);
+  turn.units = kernels::MatMulUnitCount(lines, matrix, kernels::DType::kFloat, turned);
+  turn.grain = GrainOfProduct(x.tensor->count / std::max<int64_t>(1, turn.units) * matrix.sizes[0]);
+  call.AddScratch(turn,
+                  static_cast<uint64_t>(kernels::MatMulScratchBytes(lines, matrix, kernels::DType::kFloat, turned)));
+  Launch& combine = call.AddLaunch(RunCombineRotation);
+  call.Write(combine, call.outputs[0]);
+  call.Read(combine, x);
+  call.ReadTemporary(combine, turned);
+  for (const char* name : {"cos", "sin"}) call.Read(combine, call.Get(name), Repeated(call.RefOf(call.Get(name))));
+  combine.units = kernels::RotaryRowCount(lines);
+  combine.grain = GrainOf(4 * matrix.sizes[0]);
+  call.AddScratch(combine, static_cast<uint64_t>(kernels::RotaryScratchBytes(lines)));
   return {};
 }
 
