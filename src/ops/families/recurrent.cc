@@ -465,13 +465,13 @@ Part LayerInput(OpCall& call, const Network& net, int64_t layer, const Part& inp
   if (layer == 0) return input;
   const int64_t width = net.directions * net.hidden;
   Part rows = NewPart(call, net.math, {net.rows, width});
-  Part shaped = rows;
-  const int64_t below = (layer - 1) * net.directions;
-  if (ListPart(call, "h", below).ref.rank == 3) {
-    shaped.ref = kernels::MakeContiguous(rows.ref.data, rows.ref.dtype, {net.steps, net.batch, width});
-  }
   for (int64_t d = 0; d < net.directions; ++d) {
-    AddCopyOf(call, DirectionOf(shaped, net, d), ListPart(call, "h", below + d));
+    const Part saved = ListPart(call, "h", (layer - 1) * net.directions + d);
+    Part shaped = rows;
+    if (saved.ref.rank == 3) {
+      shaped.ref = kernels::MakeContiguous(rows.ref.data, rows.ref.dtype, {net.steps, net.batch, width});
+    }
+    AddCopyOf(call, DirectionOf(shaped, net, d), saved);
   }
   return rows;
 }

@@ -15,6 +15,12 @@ constexpr int64_t kPointCost = 64;
 bool IsRoiGradient(const OpCall& call) { return call.Has("xdiffShape"); }
 
 Status RoiAlignShape(OpCall& call) {
+  if (IsRoiGradient(call)) {
+    if (call.Ints("xdiffShape").size() != 4) {
+      return call.Invalid(fmt::format("xdiffShape is {}, expected [N, C, H, W]", ShapeText(call.Ints("xdiffShape"))));
+    }
+    REPRISE_RETURN_IF_ERROR(call.CheckShape(call.Get("out"), call.Ints("xdiffShape"), [] { return "xdiffShape"; }));
+  }
   const Operand& rois = call.Get("rois");
   const Operand& image = IsRoiGradient(call) ? call.Get("out") : call.Get("self");
   const Operand& bins = IsRoiGradient(call) ? call.Get("self") : call.Get("out");
@@ -38,9 +44,7 @@ Status RoiAlignShape(OpCall& call) {
     return call.Invalid(fmt::format("sampleNum is {}, expected 0 to {}", call.Int("sampleNum"), INT16_MAX));
   }
   const int64_t shape[] = {rois.sizes()[0], image.sizes()[1], height, width};
-  REPRISE_RETURN_IF_ERROR(call.CheckShape(bins, shape, [] { return "[boxes, C, pooledHeight, pooledWidth]:"; }));
-  if (!IsRoiGradient(call)) return {};
-  return call.CheckShape(image, call.Ints("xdiffShape"), [] { return "xdiffShape"; });
+  return call.CheckShape(bins, shape, [] { return "[boxes, C, pooledHeight, pooledWidth]:"; });
 }
 
 // refs: of forwards out, self, rois; of gradients out, self, rois, too.
