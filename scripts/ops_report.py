@@ -91,10 +91,15 @@ def page(summary, families, counts, worst):
 
 def declared_section(has):
     rows, _ = gen_ops.read_declared(has)
+    refused = gen_ops.read_refused(rows)
+    rows = [row for row in rows if row["operator"] not in refused]
     names = ", ".join(row["operator"].removeprefix("aclnn") for row in rows)
     text = (f"The headers of `include/aclnnop` declare {len(rows)} more functions (`api/ops_declared.csv`), so that programs "
             "which include them compile; a program that calls one does not link, and the linker names it:")
-    return ["## Declared, not there yet", "", text, "", *textwrap.wrap(names, 120, break_on_hyphens=False), ""]
+    told = [f"| `{name}` | {row['reason']} | {row['advice']} |" for name, row in refused.items()]
+    return ["## Refused", "", "These are exported, and always fail (`api/ops_refused.csv`):", "",
+            "| Operator | Why | Instead |", "|---|---|---|", *told, "",
+            "## Declared, not there yet", "", text, "", *textwrap.wrap(names, 120, break_on_hyphens=False), ""]
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-/// aclnnSwigluGroupQuantGrad always fails, with 161002: no formula of its bounds and weights is published.
-/// Instead: use aclnnSwiGluGrad.
+/// aclnnSwigluGroupQuantGrad always fails, with 161002: its bounds and its weights of rows are not supported
+/// yet. Instead: use aclnnSwiGluGrad.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnSwigluGroupQuantGradGetWorkspaceSize(const aclTensor *gradY,
     const aclTensor *x, const aclTensor *weightOptional, const aclTensor *yOriginOptional,
     const aclTensor *groupIndexOptional, double clampLimit, const aclTensor *gradXOut,

@@ -109,11 +109,11 @@ aclnnStatus aclnnSwigluGroupQuant(void*, uint64_t, aclOpExecutor*, aclrtStream) 
 aclnnStatus aclnnSwigluGroupQuantGradGetWorkspaceSize(const aclTensor*, const aclTensor*, const aclTensor*,
     const aclTensor*, const aclTensor*, double, const aclTensor*, const aclTensor*, uint64_t*, aclOpExecutor**) {
   return Refuse("aclnnSwigluGroupQuantGradGetWorkspaceSize", "aclnnSwigluGroupQuantGrad",
-                "no formula of its bounds and weights is published", "use aclnnSwiGluGrad");
+                "its bounds and its weights of rows are not supported yet", "use aclnnSwiGluGrad");
 }
 aclnnStatus aclnnSwigluGroupQuantGrad(void*, uint64_t, aclOpExecutor*, aclrtStream) {
   return Refuse("aclnnSwigluGroupQuantGrad", "aclnnSwigluGroupQuantGrad",
-                "no formula of its bounds and weights is published", "use aclnnSwiGluGrad");
+                "its bounds and its weights of rows are not supported yet", "use aclnnSwiGluGrad");
 }
 
 aclnnStatus aclnnWeightQuantPreprocessGetWorkspaceSize(const aclTensor*, const aclTensor*, const aclTensor*,
