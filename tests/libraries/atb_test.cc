@@ -514,7 +514,7 @@ TEST_F(Atb, RefusesTensorsByName) {
       {[](auto& pack) { pack.inTensors[0].desc.shape.dimNum = 9; }, kInvalid, "9 dims"},
       {[](auto& pack) { pack.inTensors[0].desc.shape.dims[0] = -1; }, kInvalid, "query has shape [-1, 2, 4]"},
       {[](auto& pack) { pack.inTensors[0].desc.shape.dims[0] = INT64_MAX; }, kInvalid, "which no memory holds"},
-      {[](auto& pack) { pack.inTensors[0].desc.shape.dims[1] = 3; }, kInvalid, "query has shape [2, 3, 4]"},
+      {[](auto& pack) { pack.inTensors[0].desc.shape.dims[1] = 1; }, kInvalid, "query has shape [2, 1, 4]"},
       {[](auto& pack) { pack.inTensors[0].desc.dtype = static_cast<aclDataType>(77); }, kInvalid, "query is type 77"},
       {[&](auto& pack) { pack.inTensors[4] = far.Tensor(); }, kInvalid, "is 5, expected a value from 0 to 4"},
       {[&](auto& pack) { pack.inTensors[4] = table.Tensor(); }, kInvalid, "contextLens is in device memory"},

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operations of the transformer library by way of PyTorch: ``torch_npu._npu_*`` and ``torch_npu.atb.*``.
 
-A case is a function that makes tensors from a source of random numbers, what is called with them, and what plain PyTorch
-gives for it. It is called eagerly, and captured and replayed with other values. The file runs with the published package
-(tests/wheel) and with ours (tests/torch).
+A case is a function that makes tensors from a source of random numbers, what is called with them, and what plain
+PyTorch gives for it. It is called eagerly, and captured and replayed with other values. The file runs with the published
+package (tests/wheel) and with ours (tests/torch).
 """
 import ctypes
 import dataclasses
@@ -578,7 +578,8 @@ def paged(d, **changes):
 
 
 REFUSED = {
-    "lengths": (lambda d: paged(d, contexts=lengths(1, 2)), "2 entries for 3 queries|there are 3 queries, 2 context_lens"),
+    "lengths": (
+        lambda d: paged(d, contexts=lengths(1, 2)), "2 entries for 3 queries|there are 3 queries, 2 context_lens"),
     "length": (lambda d: paged(d, contexts=lengths(1, 2, 99)), "99"),
     "heads": (lambda d: paged(d, kv=3), "3"),
     "table": (lambda d: paged(d, table=d["table"].float()), "int32"),
@@ -613,7 +614,8 @@ def refuse_all():
 
 def test_refusals():
     """With a sentence that tells what does not fit. A failure ends the queue of the package, so they do not wait."""
-    code = f"import sys; sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r}); import test_atb; test_atb.refuse_all()"
+    folder = str(pathlib.Path(__file__).parent)
+    code = f"import sys; sys.path.insert(0, {folder!r}); import test_atb; test_atb.refuse_all()"
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "ASCEND_LAUNCH_BLOCKING": "1"}, capture_output=True, text=True,
         timeout=600, check=False)  # fmt: skip
