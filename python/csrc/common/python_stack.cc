@@ -8,7 +8,7 @@
 namespace torch_npu {
 namespace {
 
-bool IsFileOfFrameworks(std::string_view file) {
+bool IsOurs(std::string_view file) {
   return file.find("-packages/torch/") != std::string_view::npos ||
          file.find("/torch_npu/") != std::string_view::npos || file.find("/torchinductor_") != std::string_view::npos ||
          (file.starts_with("<") && file != "<string>" && file != "<stdin>" && !file.starts_with("<ipython-input"));
@@ -33,7 +33,7 @@ std::vector<reprise::Frame> PythonStack(size_t most) {
     auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
     const auto code = pybind11::reinterpret_steal<pybind11::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
     std::string file = code.attr("co_filename").cast<std::string>();
-    if (!IsFileOfFrameworks(file)) {
+    if (!IsOurs(file)) {
       stack.push_back({std::move(file), PyFrame_GetLineNumber(raw), code.attr("co_name").cast<std::string>()});
     }
     frame = pybind11::reinterpret_steal<pybind11::object>(reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
@@ -50,7 +50,7 @@ bool IsCalledFrom(std::string_view file_name) {
     auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
     const auto code = pybind11::reinterpret_steal<pybind11::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
     const std::string file = code.attr("co_filename").cast<std::string>();
-    if (!IsFileOfFrameworks(file)) return false;
+    if (!IsOurs(file)) return false;
     if (std::string_view(file).ends_with(file_name)) return true;
     frame = pybind11::reinterpret_steal<pybind11::object>(reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
   }
