@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-/// Plans input = u * diag(sigma) * v^H, sigma descending.
+/// Plans input = u * diag(sigma) * v^T, sigma descending.
 ///
 /// Shapes: input is [.., m, n], k = min(m, n); sigma is [.., k], u [.., m, k], v [.., n, k]; with
 ///         fullMatrices u is [.., m, m] and v [.., n, n].

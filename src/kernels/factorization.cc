@@ -410,6 +410,8 @@ void RunSvd(const TensorRef& a, const TensorRef& sigma, const TensorRef& u, cons
     store(reinterpret_cast<const char*>(work.sigma), sizeof(double), MatrixOf(sigma, 1, b),
           sigma.strides[sigma.rank - 1] * ItemSize(sigma.dtype), n);
     if (wanted < 0) continue;
+    T* right = is_wide ? work.u : work.v;
+    for (int64_t i = 0; i < (is_wide ? m * wanted : n * n); ++i) right[i] = Conjugate(right[i]);
     StoreColumns(tall, b, work.u, m);
     StoreColumns(small, b, work.v, n);
   }

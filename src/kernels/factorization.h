@@ -6,7 +6,7 @@
 // is
 //   not positive definite gives NaN everywhere in the triangle.
 // QR        a = q * r by Householder's reflections: the diagonal of r is real, of the sign that LAPACK gives it.
-// SVD       a = u * diag(sigma) * v^H, sigma descending: Householder's reflections, then Jacobi's rotations of pairs of
+// SVD       a = u * diag(sigma) * v^T, sigma descending: Householder's reflections, then Jacobi's rotations of pairs of
 //   columns until all are orthogonal to the last bits. u and v are orthonormal whatever the rank. A matrix with NaN or
 //   Inf gives NaN.
 // Accumulation  float64 and complex128 for every type, in scratch memory; rounded once.

@@ -82,7 +82,7 @@ def decomposition(a, sigma, full):
             good = bool(((kept[name].mH @ kept[name] - eye).abs() <= small).all())
             if name == "v" and "u" in kept:
                 k = sigma.shape[-1]
-                product = kept["u"][..., :k] * sigma.unsqueeze(-2) @ kept["v"][..., :k].mH
+                product = kept["u"][..., :k] * sigma.unsqueeze(-2) @ kept["v"][..., :k].mT
                 error = (product - high(a)).abs()
                 good = good and bool((error <= small * (1 + sigma.amax(-1)[..., None, None] if k else 1)).all())
             return good

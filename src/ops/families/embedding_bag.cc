@@ -44,11 +44,9 @@ Status ReadBags(const OpCall& call, EmbeddingBags& bags) {
   if (bags.bags < 0) {
     return call.InvalidOperand(offsets, "is empty, but includeLastOffset says that it ends with the number of items");
   }
-  if (bags.padding >= bags.rows || bags.padding < -bags.rows) {
-    if (bags.padding != -1) {
-      return call.Invalid(fmt::format("paddingIdx is {}, weight has {} rows", bags.padding, bags.rows),
-                          "-1 says that there is none");
-    }
+  if (bags.padding >= std::max<int64_t>(bags.rows, 1) || bags.padding < -1) {
+    return call.Invalid(fmt::format("paddingIdx is {}, weight has {} rows", bags.padding, bags.rows),
+                        "-1 says that there is none");
   }
   return {};
 }
