@@ -98,8 +98,9 @@ TEST_F(AttentionRanges, Gradients) {
         .gradient = MakeContiguous(gradient.data(), DType::kFloat, {1, kHeads, 110, kDepth}),
         .query = MakeContiguous(made.data(), DType::kFloat, {1, kHeads, 110, kDepth}),
         .key = MakeContiguous(made.data() + query_.size(), DType::kFloat, {1, kKeyHeads, 130, kDepth}),
-        .value =
-            MakeContiguous(made.data() + query_.size() + keys_.size(), DType::kFloat, {1, kKeyHeads, 130, kDepth})};
+        .value = MakeContiguous(made.data() + query_.size() + keys_.size(), DType::kFloat, {1, kKeyHeads, 130, kDepth}),
+        .query_rope = {},
+        .key_rope = {}};
     for (int64_t u = 0; u < kKeyHeads; u += step) {
       std::vector<float> scratch(static_cast<size_t>(AttentionBackwardScratchBytes(setup_)) / sizeof(float), 7.0f);
       AttendBackward(setup_, operands_, gradients, {u, u + step}, scratch.data());

@@ -168,7 +168,10 @@ def test_outputs_may_have_more_ones(name):
 
 # Whose outputs have shapes from which other things follow: layouts, a length that the caller chooses, groups.
 REFUSES_ONES = {name for name in aclnn.TABLE
-                if ("FlashAttention" in name or "InferAttention" in name) and "Grad" not in name} | {"Bincount"}
+                if ("FlashAttention" in name or "InferAttention" in name) and "Grad" not in name} | {"Bincount"} | {
+    "BlockSparseAttention", "DenseLightningIndexerSoftmaxLse", "LightningIndexer", "MlaPrologV2WeightNz",
+    "MlaPrologV3WeightNz", "NsaCompressAttention", "NsaCompressAttentionInfer", "NsaSelectedAttention",
+    "NsaSelectedAttentionInfer", "QuantLightningIndexer"}
 
 
 def means_something_else(op):
