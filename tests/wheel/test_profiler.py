@@ -238,7 +238,8 @@ def test_marks_of_the_program(tmp_path, layer):
     assert rows == [("all of it", 1), ("done", 0)]
 
 
-def test_one_trace_for_chrome(tmp_path, layer):
+def test_one_trace_for_chrome(tmp_path, monkeypatch, layer):
+    monkeypatch.chdir(tmp_path)  # records are kept where the program runs, unless a handler says where
     with profiler.profile(activities=[CPU, NPU]) as running:
         layer()
     running.export_chrome_trace(str(tmp_path / "trace.json"))
