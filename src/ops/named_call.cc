@@ -442,6 +442,8 @@ Status NamedCall::CheckResult() {
     return context.WrongAttribute(context.op.attributes[static_cast<size_t>(operand.attribute)].name, text,
                                   "set it to the aclDataType of the output");
   }
+  // Frameworks fill one number with the dims [1], which no constant without elements could say.
+  if (op.type == "Fill" && out.dims.empty() && shape.size() == 1 && shape[0] == 1) shape.clear();
   const bool is_open = out.dims.size() == 1 && out.dims[0] == runtime::TensorDesc::kUnknownRank;
   bool fits = is_open || out.dims.size() == shape.size();
   for (size_t d = 0; fits && !is_open && d < shape.size(); ++d) {

@@ -727,6 +727,15 @@ TEST_F(OperatorTest, EveryTypeHasACase) {
   EXPECT_THAT(known, testing::IsEmpty());
 }
 
+// No constant without elements can be given for the dims of one number.
+TEST_F(OperatorTest, OneNumberIsFilledWithDimsOfOne) {
+  const auto dims = Tensor::Constant(ACL_INT64, {1}, {1});
+  const Tensor value(ACL_FLOAT, {1}, {2.5});
+  const Tensor y(ACL_FLOAT, {});
+  EXPECT_EQ(0, Run("Fill", {dims.get(), &value}, y)) << RecentMessage();
+  EXPECT_EQ((Values{2.5}), y.Read());
+}
+
 TEST_F(OperatorTest, LargeTensorsAreCutIntoRanges) {
   const Dims dims = {300, 1000};
   const Values left = Random(ACL_FLOAT, Count(dims));
