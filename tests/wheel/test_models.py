@@ -66,16 +66,10 @@ LAYERS = {
     "multihead attention": (lambda: nn.MultiheadAttention(16, 4, batch_first=True), [(2, 5, 16)] * 3),
     "encoder layer": (lambda: nn.TransformerEncoderLayer(16, 4, 32, 0.0, batch_first=True, norm_first=True), [(2, 5, 16)]),
     "decoder layer": (lambda: nn.TransformerDecoderLayer(16, 4, 32, 0.0, batch_first=True), [(2, 5, 16), (2, 3, 16)]),
-    "lstm": (lambda: nn.LSTM(6, 8, num_layers=2, batch_first=True), [(2, 5, 6)]),
-    "lstm both ways": (lambda: nn.LSTM(6, 8, bidirectional=True), [(5, 2, 6)]),
-    "gru": (lambda: nn.GRU(6, 8), [(5, 2, 6)]),
-    "lstm cell": (lambda: nn.LSTMCell(6, 8), [(2, 6)]),
 }
-OPERATORS = {"lstm": "aclnnLSTM", "lstm both ways": "aclnnLSTM", "gru": "aclnnGRU", "lstm cell": "aclnnThnnFusedLstmCell"}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=needs(OPERATORS[name]) if name in OPERATORS else ()) for name in LAYERS])
+@pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_gives_what_the_cpu_gives(name):
     make, shapes = LAYERS[name]
     torch.manual_seed(5)
