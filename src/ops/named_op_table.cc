@@ -10,7 +10,6 @@
 
 #include "kernels/activation_functions.h"
 #include "kernels/arithmetic_functions.h"
-#include "kernels/comparison_functions.h"
 #include "kernels/math_functions.h"
 #include "ops/lowerings.h"
 #include "ops/named_call.h"
@@ -384,13 +383,6 @@ constexpr DTypeSet kNarrowOrUnsigned = {DType::kInt8,   DType::kUInt8,  DType::k
                                         DType::kUInt16, DType::kUInt32, DType::kUInt64};
 constexpr DTypeSet kComparable = kAllTypes.Without({DType::kUInt16, DType::kUInt32, DType::kUInt64});
 constexpr DTypeSet kNormTypes = {DType::kFloat, DType::kFloat16, DType::kBFloat16};
-// Of operators that have fewer types than the functions that compute them.
-constexpr DTypeSet kNoBFloat16 = kFloatingTypes.Without({DType::kBFloat16});
-constexpr DTypeSet kSingleAndFloat16 = {DType::kFloat, DType::kFloat16};
-constexpr DTypeSet kWideOrFloat16 = {DType::kFloat, DType::kDouble, DType::kFloat16, DType::kInt32, DType::kInt64};
-constexpr DTypeSet kNarrowOrUnsigned = {DType::kInt8,   DType::kUInt8,  DType::kInt16,
-                                        DType::kUInt16, DType::kUInt32, DType::kUInt64};
-constexpr DTypeSet kComparable = kAllTypes.Without({DType::kUInt16, DType::kUInt32, DType::kUInt64});
 
 // In the order of the alphabet.
 constexpr NamedOp kNamedOps[] = {
@@ -456,17 +448,6 @@ constexpr NamedOp kNamedOps[] = {
     As("LogicalOr", kBoolType, "aclnnLogicalOr"),
     {"LpNormReduceV2", kNormTypes, LowerNormSums},
     {"LpNormUpdateV2", kNormTypes, LowerNormRoot},
-    As("Invert", kIntegerTypes, "aclnnBitwiseNot"),
-    As("IsClose", kRealTypes, "aclnnIsClose", "x1 x2 @rtol @atol @equal_nan ="),
-    As("IsFinite", kFloatingTypes, "aclnnIsFinite"),
-    As("LeakyRelu", kNoBFloat16, "aclnnLeakyRelu", "x @negative_slope ="),
-    As("Lerp", kSingleAndHalfTypes, "aclnnLerp"),
-    As("Less", kRealTypes, "aclnnLtTensor"),
-    As("LessEqual", kRealTypes, "aclnnLeTensor"),
-    As("Log1p", kFloatingTypes, "aclnnLog1p"),
-    As("LogicalAnd", kBoolType, "aclnnLogicalAnd"),
-    As("LogicalNot", kBoolType, "aclnnLogicalNot"),
-    As("LogicalOr", kBoolType, "aclnnLogicalOr"),
     {"MatMul", kArithmetic, LowerProduct},
     {"MatMulV2", kArithmetic, LowerProduct},
     As("Maximum", kWideOrFloat16, "aclnnMaximum"),

@@ -698,13 +698,6 @@ TEST_F(OperatorTest, EveryTypeComputesWhatItSays) {
   }
 }
 
-TEST_F(OperatorTest, ComparisonsWriteTruths) {
-  const Tensor x(ACL_FLOAT, {2});
-  const Tensor y(ACL_FLOAT, {2});
-  EXPECT_EQ(100022, Run("LessEqual", {&x, &x}, y));
-  EXPECT_THAT(RecentMessage(), testing::HasSubstr("which the operator does not write"));
-}
-
 // The refusal of an unknown type lists the known ones; each of them has a case.
 TEST_F(OperatorTest, EveryTypeHasACase) {
   const Tensor x(ACL_FLOAT, {1});
