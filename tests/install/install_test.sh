@@ -76,7 +76,7 @@ quietly "$folder/work/line"
 headers=$(cd "$home/include" && find . -name '*.h' | sort)
 sed 's/.*/#include <&>/' <<<"$headers" >"$folder/work/all.cc"
 quietly g++ -std=c++17 -pedantic -Wall -Wextra -Werror -I"$home/include" -fsyntax-only "$folder/work/all.cc"
-grep -vE '^./reprise/' <<<"$headers" | sed 's/.*/#include <&>/' >"$folder/work/all.c"
+grep -vE '^./(reprise|atb)/' <<<"$headers" | sed 's/.*/#include <&>/' >"$folder/work/all.c"
 quietly gcc -std=c11 -pedantic -Wall -Wextra -Werror -I"$home/include" -fsyntax-only "$folder/work/all.c"
 
 cp -r "$here/plain" "$folder/work/make"
