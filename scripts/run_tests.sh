@@ -125,7 +125,7 @@ wheel_row() {
   # shellcheck disable=SC2016
   ASCEND_PROCESS_LOG_PATH=$PWD/$results/log row wheel "$results" build/release/tests-wheel.log \
     bash -c 'source build/wheel/set_env.sh; exec "$@"' wheel \
-    "$wheel_python" -m pytest -q "--junitxml=$results/wheel.xml" tests/wheel
+    "$wheel_python" -m pytest -q -n 2 --dist loadfile --timeout=900 "--junitxml=$results/wheel.xml" tests/wheel
 }
 
 # shellcheck source=scripts/sanitizer_env.sh

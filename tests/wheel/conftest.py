@@ -2,7 +2,8 @@
 """The published torch-npu package on the installed libraries: `make test-wheel` sources set_env.sh, nothing else is set.
 
 Operators of the package are queued: one that fails makes later results stale, so every test ends with a
-synchronisation that belongs to it.
+synchronisation that belongs to it. No module sets ASCEND_LAUNCH_BLOCKING: it holds for the whole process, and replays
+then wait for their graph, also for one that waits for an update behind the replay.
 """
 
 import os

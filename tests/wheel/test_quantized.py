@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quantized operators and those of mixtures of experts, as the package calls them: the order of their arguments."""
 
-import os
-
 import pytest
 import torch
 import torch.nn.functional as F
 import torch_npu
-
-os.environ.setdefault("ASCEND_LAUNCH_BLOCKING", "1")
 
 
 def near(actual, wanted, tolerance=0.02):
