@@ -90,7 +90,7 @@ std::string ToSvg(const Problem& problem, const Solution& solution, const std::s
         EscapeXml(NameOf(problem, id)), buffer.size, solution.offsets[id], buffer.begin, buffer.end, left, top, width,
         height, colour, colour);
     const std::string name = height > kFont + 3 && width > 20 ? FitText(NameOf(problem, id), width - 6, kFont) : "";
-    if (!name.empty()) {
+    if (!name.empty() && name != "…") {
       fmt::format_to(out, "<text x=\"{:.2f}\" y=\"{:.2f}\" fill=\"#24262b\">{}</text>", left + 3,
                      top + height / 2 + kFont / 3, EscapeXml(name));
     }

@@ -234,8 +234,8 @@ def test_marks_of_the_program(tmp_path, layer):
     names = collections.Counter(event["name"] for event in results.trace() if event["ph"] == "X")
     assert names["all of it"] == 2 and names["done"] == 1  # on the thread and on the stream
     rows = results.database("SELECT value, eventType FROM MSTX_EVENTS JOIN STRING_IDS ON message = id "
-                            "WHERE value NOT LIKE 'ProfilerStep#%' ORDER BY startNs")
-    assert rows == [("all of it", 1), ("done", 0)]
+                            "WHERE value NOT LIKE 'ProfilerStep#%'")
+    assert sorted(rows) == [("all of it", 1), ("done", 0)]  # the stream may reach the range behind the mark of the thread
 
 
 def test_one_trace_for_chrome(tmp_path, monkeypatch, layer):
