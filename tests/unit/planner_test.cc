@@ -217,7 +217,8 @@ TEST(PlannerSearch, FindsTheLowestPlanWithEachTechniqueAndWithout) {
       ASSERT_EQ(search.solution().height, lowest);
       ASSERT_TRUE(Check(problem, search.solution()).ok());
       ASSERT_EQ(search.Fit(lowest - 1, 20'000'000, 5'000'000), Outcome::kTooHigh) << run << " " << i;
-      ASSERT_EQ(search.Fit(lowest + 1, 20'000'000, 5'000'000), Outcome::kFits) << "failures of a lower capacity say nothing";
+      ASSERT_EQ(search.Fit(lowest + 1, 20'000'000, 5'000'000), Outcome::kFits)
+          << "failures of a lower capacity say nothing";
     }
   }
 }
