@@ -14,7 +14,7 @@ namespace reprise::plan {
 namespace {
 
 constexpr int64_t kHeuristicSteps = 100'000'000;  // of all heuristics but the first
-constexpr uint64_t kQuickSteps = 1'600'000;       // nodes times buffers
+constexpr uint64_t kQuickSteps = 1'000'000;       // nodes times buffers
 constexpr uint64_t kSlice = 60'000;               // nodes between two looks at the others
 constexpr int kQuickProbes = 6;
 
