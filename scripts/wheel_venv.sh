@@ -29,7 +29,7 @@ rm -rf "$venv"
 "$base" -m venv "$venv" >"$log" 2>&1 || { echo "$base -m venv failed; see build/venv-wheel.log" >&2; exit 1; }
 echo "$shared" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
 # Wheels only, and no .pyc files: see venv.sh. An index that does not answer is given up within minutes.
-pip=(timeout 900 "$venv/bin/pip" --disable-pip-version-check --timeout 20 --retries 1 install --quiet --no-compile
+pip=(timeout 900 "$venv/bin/pip" --disable-pip-version-check --timeout 20 --retries 3 install --quiet --no-compile
      --only-binary :all: -r "$requirements")
 "${pip[@]}" >>"$log" 2>&1 ||
   "${pip[@]}" --extra-index-url https://download.pytorch.org/whl/cpu >>"$log" 2>&1 ||
