@@ -118,6 +118,8 @@ class Launch {
     return ref;
   }
   bool HasOperand(size_t i) const { return uses[i].slot != OperandUse::kAbsent; }
+  /// Operand i as it was given; null where it is left out.
+  const kernels::TensorRef* RefOrNull(size_t i) const { return HasOperand(i) ? &refs[i] : nullptr; }
 
   bool is_shared() const { return references_.load(std::memory_order_acquire) != 1; }
   void Retain() const { references_.fetch_add(1, std::memory_order_relaxed); }

@@ -131,4 +131,28 @@ StatusOr<const Operand*> WantedGradient(const OpCall& call, size_t which) {
                       "pass a tensor or false");
 }
 
+kernels::TensorRef AtLeastOneDim(kernels::TensorRef ref) {
+  if (ref.rank == 0) {
+    ref.rank = 1;
+    ref.sizes[0] = 1;
+    ref.strides[0] = 1;
+  }
+  return ref;
+}
+
+Status CheckIndexFits(const OpCall& call, const Operand& index, const Operand& tensor, int but_dim) {
+  const kernels::TensorRef small = AtLeastOneDim(call.RefOf(index));
+  const kernels::TensorRef large = AtLeastOneDim(call.RefOf(tensor));
+  bool fits = small.rank == large.rank;
+  if (index.tensor->count != 0) {
+    for (int d = 0; fits && d < small.rank; ++d) fits = d == but_dim || small.sizes[d] <= large.sizes[d];
+  }
+  if (fits) return {};
+  return call.InvalidOperand(
+      index,
+      fmt::format("has shape {}, which is not within {} {}{}", ShapeText(index.sizes()), call.NameOf(tensor),
+                  ShapeText(tensor.sizes()), but_dim < 0 ? "" : fmt::format(" but for dim {}", but_dim)),
+      "index needs as many dims, and no greater sizes");
+}
+
 }  // namespace reprise::ops

@@ -38,6 +38,10 @@ Status BroadcastInputs(OpCall& call);
 
 /// The broadcast shape of two shapes; null where they do not broadcast.
 bool Broadcast(std::span<const int64_t> a, std::span<const int64_t> b, Dims& result);
+/// A tensor of rank 0 as one of rank 1.
+kernels::TensorRef AtLeastOneDim(kernels::TensorRef ref);
+/// `index` has as many dims as `tensor` and no greater sizes, but for dim `but_dim` (-1: for none).
+Status CheckIndexFits(const OpCall& call, const Operand& index, const Operand& tensor, int but_dim);
 
 // ---- Results that a mask asks for ----
 

@@ -33,7 +33,7 @@ void RunConvolution(const Launch& launch, kernels::Range range, const Launch::Ke
   const auto& setup = launch.State<ConvSetup>();
   const TensorRef input = launch.Ref(1, memory);  // prepared or not
   setup.Convolve(input, setup.source_elements() != 0 ? input.data : nullptr, launch.Ref(2, memory).data,
-                 launch.HasOperand(3) ? &launch.refs[3] : nullptr, launch.Ref(0, memory), range, memory.scratch);
+                 launch.RefOrNull(3), launch.Ref(0, memory), range, memory.scratch);
 }
 
 struct Operands {

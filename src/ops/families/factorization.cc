@@ -96,7 +96,7 @@ Status QrShape(OpCall& call) {
 }
 
 void RunQr(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
-  kernels::Qr(launch.refs[2], launch.HasOperand(1) ? &launch.refs[1] : nullptr, launch.refs[0], range, memory.scratch);
+  kernels::Qr(launch.refs[2], launch.RefOrNull(1), launch.refs[0], range, memory.scratch);
 }
 
 Status LowerQr(OpCall& call) {

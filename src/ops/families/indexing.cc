@@ -23,16 +23,6 @@ using kernels::TensorRef;
 
 // ---- Views ----
 
-// A tensor of rank 0 as one of rank 1.
-TensorRef AtLeastOneDim(TensorRef ref) {
-  if (ref.rank == 0) {
-    ref.rank = 1;
-    ref.sizes[0] = 1;
-    ref.strides[0] = 1;
-  }
-  return ref;
-}
-
 std::span<const int64_t> SizesOf(const TensorRef& ref) { return {ref.sizes, static_cast<size_t>(ref.rank)}; }
 
 // Makes dims [begin, end) one dim; false where their strides do not allow it. No dims at all become one of size 1.
@@ -375,21 +365,6 @@ Status LowerAlongDim(OpCall& call) {
 }
 
 // ---- By element: Gather, Scatter, ScatterAdd, ScatterValue ----
-
-Status CheckIndexFits(OpCall& call, const Operand& index, const Operand& tensor, int but_dim) {
-  const TensorRef small = AtLeastOneDim(call.RefOf(index));
-  const TensorRef large = AtLeastOneDim(call.RefOf(tensor));
-  bool fits = small.rank == large.rank;
-  if (index.tensor->count != 0) {
-    for (int d = 0; fits && d < small.rank; ++d) fits = d == but_dim || small.sizes[d] <= large.sizes[d];
-  }
-  if (fits) return {};
-  return call.InvalidOperand(
-      index,
-      fmt::format("has shape {}, which is not within {} {}{}", ShapeText(index.sizes()), call.NameOf(tensor),
-                  ShapeText(tensor.sizes()), but_dim < 0 ? "" : fmt::format(" but for dim {}", but_dim)),
-      "index needs as many dims, and no greater sizes");
-}
 
 Status GatherShape(OpCall& call) {
   const Operand& self = call.Get("self");

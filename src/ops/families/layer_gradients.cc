@@ -56,15 +56,14 @@ Status BatchNormBackwardShape(OpCall& call) {
 // refs: the three gradients, gradOut, input, weight, the mean, and the variance or its inverse root.
 void RunBatchNormBackward(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   BatchNormGradient operands;
-  const auto ref = [&](size_t i) { return launch.HasOperand(i) ? &launch.refs[i] : nullptr; };
-  operands.of_x = ref(0);
-  operands.of_weight = ref(1);
-  operands.of_bias = ref(2);
-  operands.grad = ref(3);
-  operands.x = ref(4);
-  operands.weight = ref(5);
-  operands.mean = ref(6);
-  (launch.ints[0] != 0 ? operands.invstd : operands.variance) = ref(7);
+  operands.of_x = launch.RefOrNull(0);
+  operands.of_weight = launch.RefOrNull(1);
+  operands.of_bias = launch.RefOrNull(2);
+  operands.grad = launch.RefOrNull(3);
+  operands.x = launch.RefOrNull(4);
+  operands.weight = launch.RefOrNull(5);
+  operands.mean = launch.RefOrNull(6);
+  (launch.ints[0] != 0 ? operands.invstd : operands.variance) = launch.RefOrNull(7);
   operands.eps = launch.scalars[0].As<double>();
   kernels::BatchNormBackward(operands, range);
 }

@@ -305,7 +305,7 @@ ClassOperands ClassOperandsOf(const Launch& launch) {
   ClassOperands operands;
   operands.scores = &launch.refs[kScoresRef];
   operands.target = &launch.refs[kTargetRef];
-  operands.weight = launch.HasOperand(kWeightRef) ? &launch.refs[kWeightRef] : nullptr;
+  operands.weight = launch.RefOrNull(kWeightRef);
   operands.ignored = launch.ints[kIgnoredInt];
   operands.smoothing = launch.scalars[0].As<double>();
   return operands;

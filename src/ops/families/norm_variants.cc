@@ -21,10 +21,6 @@ using kernels::TensorRef;
 constexpr int64_t kSumNormCost = 8;
 constexpr int64_t kSwishCost = 24;
 
-const TensorRef* OptionalRef(const Launch& launch, size_t i) {
-  return launch.HasOperand(i) ? &launch.refs[i] : nullptr;
-}
-
 // ---- Norms of sums ----
 
 enum SumNormKind : uint8_t { kAddLayer, kAddRmsCast, kGemma };
@@ -90,15 +86,15 @@ Status SumNormShape(OpCall& call) {
 void RunSumNorm(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   SumNormArgs args = launch.State<SumNormArgs>();
   args.out = &launch.refs[0];
-  args.out2 = OptionalRef(launch, 1);
-  args.sum = OptionalRef(launch, 2);
-  args.mean = OptionalRef(launch, 3);
-  args.rstd = OptionalRef(launch, 4);
+  args.out2 = launch.RefOrNull(1);
+  args.sum = launch.RefOrNull(2);
+  args.mean = launch.RefOrNull(3);
+  args.rstd = launch.RefOrNull(4);
   args.x1 = &launch.refs[5];
-  args.x2 = OptionalRef(launch, 6);
-  args.bias = OptionalRef(launch, 7);
+  args.x2 = launch.RefOrNull(6);
+  args.bias = launch.RefOrNull(7);
   args.gamma = &launch.refs[8];
-  args.beta = OptionalRef(launch, 9);
+  args.beta = launch.RefOrNull(9);
   kernels::SumNorm(args, memory.scratch, range);
 }
 
@@ -140,7 +136,7 @@ SumNormGradArgs GradArgsOf(const Launch& launch, size_t outputs) {
                           .mean = &launch.refs[outputs + 3],
                           .rstd = &launch.refs[outputs + 4],
                           .gamma = &launch.refs[outputs + 5],
-                          .dsum = OptionalRef(launch, outputs + 6)};
+                          .dsum = launch.RefOrNull(outputs + 6)};
   args.length = launch.ints[0];
   args.rows = launch.ints[1];
   return args;
@@ -230,11 +226,11 @@ Status GroupSwishShape(OpCall& call) {
 void RunGroupSwish(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   GroupSwishArgs args = launch.State<GroupSwishArgs>();
   args.out = &launch.refs[0];
-  args.mean = OptionalRef(launch, 1);
-  args.rstd = OptionalRef(launch, 2);
+  args.mean = launch.RefOrNull(1);
+  args.rstd = launch.RefOrNull(2);
   args.x = &launch.refs[3];
-  args.gamma = OptionalRef(launch, 4);
-  args.beta = OptionalRef(launch, 5);
+  args.gamma = launch.RefOrNull(4);
+  args.beta = launch.RefOrNull(5);
   kernels::GroupNormSwish(args, range);
 }
 
@@ -247,8 +243,8 @@ void RunGroupSwishGrad(const Launch& launch, kernels::Range range, const Launch:
   args.mean = &launch.refs[3];
   args.rstd = &launch.refs[4];
   args.x = &launch.refs[5];
-  args.gamma = OptionalRef(launch, 6);
-  args.beta = OptionalRef(launch, 7);
+  args.gamma = launch.RefOrNull(6);
+  args.beta = launch.RefOrNull(7);
   kernels::GroupNormSwishGrad(args, range);
 }
 

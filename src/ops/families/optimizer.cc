@@ -75,10 +75,6 @@ using kernels::OptimizerNumbers;
 using kernels::OptimizerTensors;
 using kernels::TensorRef;
 
-const TensorRef* PresentTensor(const Launch& launch, size_t i) {
-  return launch.HasOperand(i) ? &launch.refs[i] : nullptr;
-}
-
 constexpr std::string_view kNumberNames[] = {"beta1Power", "beta2Power", "lr",  "beta1",
                                              "beta2",      "epsilon",    "eps", "weightDecay"};
 
@@ -187,17 +183,17 @@ Status StepListShapes(OpCall& call) {
 // refs: var, m, v, largest, gradient, then the step, the gradient's scale and whether it has infinities.
 void RunStepOfList(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   const bool is_sgd = launch.ints[0] != 0;
-  if (FirstNumber(PresentTensor(launch, 7), 0) == 1) return;
+  if (FirstNumber(launch.RefOrNull(7), 0) == 1) return;
   OptimizerNumbers numbers = launch.State<OptimizerNumbers>();
-  const double step = FirstNumber(PresentTensor(launch, 5), 0) + 1;
+  const double step = FirstNumber(launch.RefOrNull(5), 0) + 1;
   numbers.power1 = std::pow(numbers.beta1, step);
   numbers.power2 = std::pow(numbers.beta2, step);
-  numbers.scale = FirstNumber(PresentTensor(launch, 6), 1);
+  numbers.scale = FirstNumber(launch.RefOrNull(6), 1);
   numbers.stores_gradient = launch.HasOperand(6);
   const OptimizerTensors tensors = {.var = &launch.refs[0],
-                                    .m = PresentTensor(launch, 1),
-                                    .v = PresentTensor(launch, 2),
-                                    .largest = PresentTensor(launch, 3),
+                                    .m = launch.RefOrNull(1),
+                                    .v = launch.RefOrNull(2),
+                                    .largest = launch.RefOrNull(3),
                                     .gradient = &launch.refs[4]};
   (is_sgd ? kernels::SgdStep : kernels::TorchAdamStep)(numbers, tensors, range);
 }

@@ -64,8 +64,7 @@ TensorRef LineOf(const TensorRef& bias, int rank, int64_t which) {
 // refs: out, x, other.
 void RunFuseRows(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const TensorRef x = launch.Ref(1, memory);
-  kernels::FuseRows(static_cast<RowFunction>(launch.ints[0]), x, launch.HasOperand(2) ? &launch.refs[2] : nullptr,
-                    launch.Ref(0, memory), range);
+  kernels::FuseRows(static_cast<RowFunction>(launch.ints[0]), x, launch.RefOrNull(2), launch.Ref(0, memory), range);
 }
 
 // ---- FusedMatmul ----
@@ -353,7 +352,7 @@ kernels::LoraRows LoraOf(const Launch& launch) {
   rows.x = &launch.refs[2];
   rows.b = &launch.refs[3];
   rows.indices = &launch.refs[4];
-  rows.a = launch.HasOperand(5) ? &launch.refs[5] : nullptr;
+  rows.a = launch.RefOrNull(5);
   return rows;
 }
 

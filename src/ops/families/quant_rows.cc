@@ -537,15 +537,6 @@ void RunFakeQuantize(const Launch& launch, kernels::Range range, const Launch::K
                         range);
 }
 
-// x as at least one dim, which its views follow.
-TensorRef AtLeastOneDim(TensorRef ref) {
-  if (ref.rank == 0) {
-    ref.rank = 1;
-    ref.sizes[0] = ref.strides[0] = 1;
-  }
-  return ref;
-}
-
 StatusOr<int> FakeQuantAxis(const OpCall& call, const Operand& x) {
   if (!call.Has("axis")) return std::max(x.rank(), 1) - 1;
   return call.WrapDim("axis", call.Int("axis"), x.rank());

@@ -568,14 +568,12 @@ Status LstmCellShape(OpCall& call) {
   return {};
 }
 
-const TensorRef* PresentRef(const Launch& launch, size_t i) { return launch.HasOperand(i) ? &launch.refs[i] : nullptr; }
-
 void RunLstmCell(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   kernels::LstmCell({.input_gates = &launch.refs[3],
                      .hidden_gates = &launch.refs[4],
                      .c_before = &launch.refs[5],
-                     .input_bias = PresentRef(launch, 6),
-                     .hidden_bias = PresentRef(launch, 7),
+                     .input_bias = launch.RefOrNull(6),
+                     .hidden_bias = launch.RefOrNull(7),
                      .h = &launch.refs[0],
                      .c = &launch.refs[1],
                      .storage = &launch.refs[2]},
@@ -594,8 +592,8 @@ Status LowerLstmCell(OpCall& call) {
 }
 
 void RunLstmCellGrad(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
-  kernels::LstmCellGrad({.of_h = PresentRef(launch, 2),
-                         .of_c = PresentRef(launch, 3),
+  kernels::LstmCellGrad({.of_h = launch.RefOrNull(2),
+                         .of_c = launch.RefOrNull(3),
                          .c_before = &launch.refs[4],
                          .c = &launch.refs[5],
                          .storage = &launch.refs[6],

@@ -128,8 +128,8 @@ ReduceSpec SpecOf(const Launch& launch) {
 
 void RunReduce(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   const TensorRef out = launch.Ref(0, memory);
-  kernels::Reduce(SpecOf(launch), launch.refs[1], static_cast<uint32_t>(launch.ints[1]), out,
-                  launch.HasOperand(2) ? &launch.refs[2] : nullptr, range);
+  kernels::Reduce(SpecOf(launch), launch.refs[1], static_cast<uint32_t>(launch.ints[1]), out, launch.RefOrNull(2),
+                  range);
 }
 
 void RunParts(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
@@ -144,8 +144,7 @@ void RunPartials(const Launch& launch, kernels::Range range, const Launch::Kerne
   const TensorRef partials = launch.Ref(1, memory);
   const TensorRef shift = launch.Ref(2, memory);
   kernels::ReducePartials(SpecOf(launch), static_cast<int>(launch.ints[2]), partials,
-                          launch.HasOperand(2) ? &shift : nullptr, launch.ints[3], out,
-                          launch.HasOperand(3) ? &launch.refs[3] : nullptr, range);
+                          launch.HasOperand(2) ? &shift : nullptr, launch.ints[3], out, launch.RefOrNull(3), range);
 }
 
 void Reduction::Lower(const Operand* out, const TensorRef& out_view, const Operand* mean) const {

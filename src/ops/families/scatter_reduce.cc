@@ -21,36 +21,11 @@ using kernels::TensorRef;
 
 // ---- ScatterReduce ----
 
-// A tensor of rank 0 as one of rank 1.
-TensorRef WithOneDim(TensorRef ref) {
-  if (ref.rank != 0) return ref;
-  ref.rank = 1;
-  ref.sizes[0] = 1;
-  ref.strides[0] = 1;
-  return ref;
-}
-
-Status CheckIndexWithin(const OpCall& call, const Operand& tensor, int but_dim) {
-  const Operand& index = call.Get("index");
-  const TensorRef small = WithOneDim(call.RefOf(index));
-  const TensorRef large = WithOneDim(call.RefOf(tensor));
-  bool fits = small.rank == large.rank;
-  if (index.tensor->count != 0) {
-    for (int d = 0; fits && d < small.rank; ++d) fits = d == but_dim || small.sizes[d] <= large.sizes[d];
-  }
-  if (fits) return {};
-  return call.InvalidOperand(
-      index,
-      fmt::format("has shape {}, which is not within {} {}{}", ShapeText(index.sizes()), call.NameOf(tensor),
-                  ShapeText(tensor.sizes()), but_dim < 0 ? "" : fmt::format(" but for dim {}", but_dim)),
-      "index needs as many dims, and no greater sizes");
-}
-
 Status ScatterReduceShapes(OpCall& call) {
   const Operand& self = call.inputs[0];
   REPRISE_ASSIGN_OR_RETURN(const int dim, call.WrapDim("dim", call.Int("dim"), self.rank()));
-  REPRISE_RETURN_IF_ERROR(CheckIndexWithin(call, self, dim));
-  REPRISE_RETURN_IF_ERROR(CheckIndexWithin(call, call.Get("src"), -1));
+  REPRISE_RETURN_IF_ERROR(CheckIndexFits(call, call.Get("index"), self, dim));
+  REPRISE_RETURN_IF_ERROR(CheckIndexFits(call, call.Get("index"), call.Get("src"), -1));
   const int64_t reduce = call.Int("reduce");
   if (reduce < 0 || reduce > 5) {
     return call.Invalid(
@@ -92,7 +67,7 @@ Status LowerScatterReduce(OpCall& call) {
   const Dense index = DenseInput(call, index_operand, DType::kInt64);
   const Dense src = DenseInput(call, call.Get("src"), stage);
   const Dense target = CopyOfSelf(call, self, stage);
-  const TensorRef places = WithOneDim(index.ref), from = WithOneDim(src.ref), to = WithOneDim(target.ref);
+  const TensorRef places = AtLeastOneDim(index.ref), from = AtLeastOneDim(src.ref), to = AtLeastOneDim(target.ref);
   shape->rank = to.rank;
   for (int d = 0; d < to.rank; ++d) {
     shape->sizes[d] = places.sizes[d];

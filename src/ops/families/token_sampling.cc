@@ -48,16 +48,15 @@ Status TokenSamplingShape(OpCall& call) {
 // refs: token, kept, order, sorted, logits, top_k, top_p, q, min_p.
 void RunSampling(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
   TokenSampling sampling = launch.State<TokenSampling>();
-  const auto at = [&](size_t i) { return launch.HasOperand(i) ? &launch.refs[i] : nullptr; };
-  sampling.token = at(0);
-  sampling.kept = at(1);
-  sampling.order = at(2);
-  sampling.sorted = at(3);
-  sampling.logits = at(4);
-  sampling.top_k = at(5);
-  sampling.top_p = at(6);
-  sampling.q = at(7);
-  sampling.min_p = at(8);
+  sampling.token = launch.RefOrNull(0);
+  sampling.kept = launch.RefOrNull(1);
+  sampling.order = launch.RefOrNull(2);
+  sampling.sorted = launch.RefOrNull(3);
+  sampling.logits = launch.RefOrNull(4);
+  sampling.top_k = launch.RefOrNull(5);
+  sampling.top_p = launch.RefOrNull(6);
+  sampling.q = launch.RefOrNull(7);
+  sampling.min_p = launch.RefOrNull(8);
   kernels::SampleTokens(sampling, memory.scratch, range);
 }
 

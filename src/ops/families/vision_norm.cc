@@ -22,8 +22,6 @@ struct NormParams {
   int64_t groups = 1;
 };
 
-const TensorRef* RefAt(const Launch& launch, size_t i) { return launch.HasOperand(i) ? &launch.refs[i] : nullptr; }
-
 // A vector with one entry for each channel.
 Status CheckVector(OpCall& call, std::string_view name, int64_t channels) {
   const Operand* operand = call.Find(name);
@@ -36,13 +34,13 @@ Status CheckVector(OpCall& call, std::string_view name, int64_t channels) {
 void RunBatchNorm(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   const auto& params = launch.State<NormParams>();
   kernels::BatchNorm({.self = &launch.refs[5],
-                      .weight = RefAt(launch, 6),
-                      .bias = RefAt(launch, 7),
-                      .running_mean = RefAt(launch, 3),
-                      .running_var = RefAt(launch, 4),
+                      .weight = launch.RefOrNull(6),
+                      .bias = launch.RefOrNull(7),
+                      .running_mean = launch.RefOrNull(3),
+                      .running_var = launch.RefOrNull(4),
                       .out = &launch.refs[0],
-                      .save_mean = RefAt(launch, 1),
-                      .save_invstd = RefAt(launch, 2),
+                      .save_mean = launch.RefOrNull(1),
+                      .save_invstd = launch.RefOrNull(2),
                       .training = params.training,
                       .momentum = params.momentum,
                       .eps = params.eps},
@@ -100,8 +98,8 @@ Status LowerBatchNorm(OpCall& call) {
 void RunGroupNorm(const Launch& launch, kernels::Range range, const Launch::KernelMemory&) {
   const auto& params = launch.State<NormParams>();
   kernels::GroupNorm({.self = &launch.refs[3],
-                      .gamma = RefAt(launch, 4),
-                      .beta = RefAt(launch, 5),
+                      .gamma = launch.RefOrNull(4),
+                      .beta = launch.RefOrNull(5),
                       .out = &launch.refs[0],
                       .mean = &launch.refs[1],
                       .rstd = &launch.refs[2],
@@ -116,8 +114,8 @@ void RunGroupNormBackward(const Launch& launch, kernels::Range range, const Laun
                               .self = &launch.refs[3],
                               .mean = &launch.refs[4],
                               .rstd = &launch.refs[5],
-                              .gamma = RefAt(launch, 6),
-                              .grad_in = RefAt(launch, 0),
+                              .gamma = launch.RefOrNull(6),
+                              .grad_in = launch.RefOrNull(0),
                               .sums = &sums,
                               .groups = launch.ints[0]},
                              range);
