@@ -57,7 +57,14 @@ LAYERS = {
     "src/profile": Layer("profiler, marks and ranges of the program", ("base", "ir", "device", "runtime")),
     "src/observe": Layer("JSON trace, SVG picture and DOT of a model", ("base", "ir", "device", "kernels", "runtime", "model")),
     "src/ge": Layer("classes of the graph engine as callers see them"),
-    "src/compiler": Layer("graphs of operators before they are tasks: import, check, shapes", ("base", "opdef")),
+    "src/compiler": Layer(
+        "graphs of operators: import, check, shapes, passes, memory, and what runs them",
+        ("base", "kernels", "opdef", "plan", "ir", "device", "exec", "runtime", "ops"),
+    ),
+    "src/engine": Layer(
+        "the graph engine: process, sessions, graphs and their states, options, summaries",
+        ("base", "opdef", "plan", "runtime", "device", "memory", "ge", "compiler"),
+    ),
     "src/api": Layer(
         "implementation of include/reprise",
         ("base", "kernels", "opdef", "ir", "device", "exec", "runtime", "ops", "memory", "rng", "model", "capture", "observe"),

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Executable: a graph of operators, compiled, that runs any number of times.
+//
+//     Graph ──passes──► Graph ──lower──► launches ──plan──► Program (ir::Graph, exec::Replay) ──► Run
+//
+// Memory is in regions. The caller gives the bases of inputs and outputs with each run, those of constants and of
+// features (intermediate results and workspaces) when it likes, or has the executable allocate both.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "compiler/graph.h"
+
+namespace reprise::runtime {
+class Stream;
+}
+
+namespace reprise::compiler {
+
+/// What is asked of a compilation, beside the graph.
+struct CompileOptions {
+  bool reuses_memory = true;        ///< intermediate results share memory where their lives allow it
+  bool has_single_stream = false;   ///< everything on one stream, in order
+  bool folds_constants = true;      ///< passes; see passes/passes.h for the rest of their switches
+  std::vector<uint32_t> scratch_inputs;   ///< inputs that may be overwritten
+  std::vector<uint32_t> scratch_outputs;  ///< outputs that may hold other values before they are written
+  std::vector<std::pair<uint32_t, uint32_t>> shared_inputs;  ///< (input, output) that the caller puts at one address
+};
+
+/// A tensor of a run: where it is, and what it is.
+struct RunTensor {
+  void* data = nullptr;  ///< device memory; for outputs null: see Executable::Run
+  uint64_t bytes = 0;
+  int32_t dtype = -1;          ///< outputs: filled in
+  std::vector<int64_t> shape;  ///< outputs: filled in
+  bool on_host = false;        ///< `data` is memory of the host, read before Run returns
+};
+
+/// Where outputs that the caller gives no memory for come from.
+class OutputAllocator {
+ public:
+  virtual ~OutputAllocator() = default;
+  /// Memory of at least `bytes` for output `index`; null: there is none.
+  virtual void* Allocate(size_t index, uint64_t bytes) = 0;
+};
+
+/// Where memory of one run comes from: features of shapes that were not known before.
+class FeatureAllocator {
+ public:
+  virtual ~FeatureAllocator() = default;
+  virtual void* Allocate(uint64_t bytes) = 0;
+  virtual void Free(void* block) = 0;
+};
+
+/// One run.
+struct RunRequest {
+  std::span<const RunTensor> inputs;
+  std::span<RunTensor> outputs;
+  OutputAllocator* allocator = nullptr;      ///< null: outputs without memory are refused
+  FeatureAllocator* features = nullptr;      ///< null: the executable's own
+};
+
+/// Sizes of the regions of a static executable, multiples of 512.
+struct MemoryNeeds {
+  uint64_t constants = 0;
+  uint64_t features = 0;        ///< fixed ones included
+  uint64_t fixed_features = 0;  ///< that must not move between runs
+};
+
+/// Threads: Run is thread-safe; runs of one executable come one after another, in the order of the calls.
+class Executable {
+ public:
+  virtual ~Executable() = default;
+
+  /// Compiles a verified graph. Refuses operators that have no kernel (100024) with node and type.
+  static StatusOr<std::shared_ptr<Executable>> Compile(Graph graph, const CompileOptions& options);
+
+  /// Whether all shapes are known, so that Needs() holds and one plan serves all runs.
+  virtual bool is_static() const = 0;
+  virtual const MemoryNeeds& needs() const = 0;
+  /// The graph as it runs, after all passes.
+  virtual const Graph& graph() const = 0;
+  /// What the results are, as far as that is known before a run.
+  virtual std::span<const Tensor> results() const = 0;
+  /// (input, output) that lie at one address.
+  virtual std::span<const std::pair<uint32_t, uint32_t>> shared() const = 0;
+  virtual size_t streams() const = 0;
+  virtual size_t events() const = 0;
+
+  /// Memory of the caller for a region, as large as needs() says, aligned to 512; null: the executable's own. Between
+  /// runs; features also while runs are pending, which keep what they were given. Static executables only.
+  virtual Status SetConstants(void* base, uint64_t bytes) = 0;
+  virtual Status SetFeatures(void* base, uint64_t bytes) = 0;
+  virtual Status SetFixedFeatures(void* base, uint64_t bytes) = 0;
+
+  /// Queues one run on the stream. Returns before it is complete unless shapes depend on data. Refuses (100000) tensors
+  /// that do not fit the graph, with the index and both shapes. A captured stream records the run.
+  virtual Status Run(runtime::Stream& stream, const RunRequest& request) = 0;
+};
+
+}  // namespace reprise::compiler
