@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "compiler/type_numbers.h"
 #include "kernels/dtype.h"
 #include "runtime/stream.h"
 
 namespace reprise::compiler {
 namespace {
-
-constexpr int32_t kInt64 = 9;
 
 class Caller {
  public:
@@ -83,14 +82,23 @@ class Caller {
     uint64_t elements = 1;
     for (const int64_t size : tensor.shape) elements *= static_cast<uint64_t>(size);
     if (!tensor.shape.empty() && elements != 1) return elements != 0 ? 1.0 : 0.0;
-    const auto type = static_cast<kernels::DType>(tensor.dtype);
-    if (!kernels::IsKnown(type) || tensor.data == nullptr) {
-      return Wrong("the value that decides is no number", "cast it to bool or int32");
+    const auto read = [&tensor](auto value) {
+      std::memcpy(&value, tensor.data, sizeof value);
+      return static_cast<double>(value);
+    };
+    switch (tensor.data != nullptr ? static_cast<kernels::DType>(tensor.dtype) : kernels::DType::kUndefined) {
+      case kernels::DType::kBool:
+      case kernels::DType::kUInt8: return read(uint8_t{});
+      case kernels::DType::kInt8: return read(int8_t{});
+      case kernels::DType::kInt16: return read(int16_t{});
+      case kernels::DType::kInt32: return read(int32_t{});
+      case kernels::DType::kInt64: return read(int64_t{});
+      case kernels::DType::kFloat: return read(float{});
+      case kernels::DType::kDouble: return read(double{});
+      default:
+        return Wrong(fmt::format("the value that decides is {}", opdef::TypeName(tensor.dtype)),
+                     "cast it to bool or int32");
     }
-    kernels::Scalar value;
-    value.dtype = type;
-    std::memcpy(value.bytes, tensor.data, static_cast<size_t>(kernels::ItemSize(type)));
-    return value.As<double>();
   }
 
   // `skipped`: inputs of the node that are not among those that the graph's Data nodes count.
@@ -165,7 +173,7 @@ class Caller {
       count.on_host = false;
       const auto whole = static_cast<int64_t>(i);
       const auto narrow = static_cast<int32_t>(whole);
-      std::memcpy(count.data, count.dtype == kInt64 ? static_cast<const void*>(&whole) : &narrow, count.bytes);
+      std::memcpy(count.data, count.dtype == kInt64Number ? static_cast<const void*>(&whole) : &narrow, count.bytes);
       arguments.insert(arguments.begin(), count);
       REPRISE_ASSIGN_OR_RETURN(values, Call(*node_.graphs[0], 0, arguments));
       REPRISE_RETURN_IF_ERROR(Wait());

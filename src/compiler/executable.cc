@@ -153,10 +153,9 @@ class StaticExecutable final : public Executable {
 
 }  // namespace
 
-StatusOr<std::shared_ptr<Executable>> Executable::Compile(Graph graph, const CompileOptions& options) {
-  REPRISE_RETURN_IF_ERROR(InlineCalls(graph));
-  opdef::Facts facts;
-  REPRISE_RETURN_IF_ERROR(InferShapes(graph, facts));
+namespace {
+
+StatusOr<std::shared_ptr<Executable>> CompileOptimised(Graph graph, const CompileOptions& options) {
   if (IsStaged(graph)) return CompileStaged(std::move(graph), options);
   REPRISE_ASSIGN_OR_RETURN(Program* const program, Program::Build(graph, options));
   // Only pairs that both ends of the graph have.
@@ -165,6 +164,22 @@ StatusOr<std::shared_ptr<Executable>> Executable::Compile(Graph graph, const Com
     if (pair.first < graph.inputs.size() && pair.second < graph.results.size()) shared.push_back(pair);
   }
   return std::shared_ptr<Executable>(std::make_shared<StaticExecutable>(std::move(graph), program, std::move(shared)));
+}
+
+}  // namespace
+
+StatusOr<std::shared_ptr<Executable>> Executable::Compile(Graph graph, const CompileOptions& options) {
+  REPRISE_RETURN_IF_ERROR(InlineCalls(graph));
+  opdef::Facts facts;
+  REPRISE_RETURN_IF_ERROR(InferShapes(graph, facts));
+  PassOptions passes = options.passes;
+  passes.scratch_inputs = options.scratch_inputs;
+  passes.shared_inputs = options.shared_inputs;
+  PassRecords records;
+  REPRISE_RETURN_IF_ERROR(RunPasses(graph, passes, &records));
+  REPRISE_ASSIGN_OR_RETURN(std::shared_ptr<Executable> executable, CompileOptimised(std::move(graph), options));
+  executable->pass_records_ = std::move(records);
+  return executable;
 }
 
 }  // namespace reprise::compiler

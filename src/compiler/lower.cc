@@ -154,7 +154,7 @@ class Lowering final : public ops::Arena {
   Status LowerOperator(NodeId id) {
     const Node& node = graph_.at(id);
     NodeCall call(graph_, id, this);
-    REPRISE_RETURN_IF_ERROR(call.status());
+    REPRISE_RETURN_IF_ERROR(call.TakeStatus());
     for (uint32_t i = 0; i < node.inputs.size(); ++i) {
       if (!node.inputs[i].source.is_set()) continue;
       REPRISE_ASSIGN_OR_RETURN(const Value value, ValueOf(node.inputs[i].source));

@@ -115,7 +115,7 @@ Status NodeCall::Plan() {
 
 bool IsValueInput(const Graph& graph, NodeId node, uint32_t input) {
   if (graph.at(node).op == nullptr) return false;
-  const StatusOr<Operands> operands = BindOperands(graph, node);
+  StatusOr<Operands> operands = BindOperands(graph, node);
   if (!operands.ok()) return false;
   for (size_t o = 0; o < operands.value().size(); ++o) {
     const std::vector<uint32_t>& inputs = operands.value()[o];

@@ -19,7 +19,7 @@ class NodeCall {
   NodeCall(const Graph& graph, NodeId node, ops::Arena* arena);
 
   /// Whether there are steps for the node (100024), and its operands fit.
-  const Status& status() const { return status_; }
+  Status TakeStatus() { return std::move(status_); }
 
   /// Memory of an input (output) of the node.
   void SetInput(uint32_t input, void* data);

@@ -213,7 +213,7 @@ bool IsReady(const Graph& graph, NodeId id) {
     if (!BytesOf(output.tensor)) return false;
   }
   if (node.kind != NodeKind::kOperator || node.op == nullptr) return true;
-  const StatusOr<Operands> operands = BindOperands(graph, id);
+  StatusOr<Operands> operands = BindOperands(graph, id);
   if (!operands.ok()) return true;  // and the program refuses it
   for (size_t o = 0; o < operands.value().size(); ++o) {
     if (!node.op->inputs[o].is_value()) continue;

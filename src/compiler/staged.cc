@@ -16,6 +16,7 @@
 #include "compiler/run_check.h"
 #include "compiler/stage_plan.h"
 #include "compiler/storage.h"
+#include "compiler/type_numbers.h"
 #include "runtime/stream.h"
 #include "runtime/tasks.h"
 
@@ -25,11 +26,9 @@ namespace {
 constexpr size_t kMostShapes = 64;         // plans that a stage keeps
 constexpr uint64_t kMostValueBytes = 8192;  // of inputs on the host whose values may decide shapes
 constexpr uint64_t kLeastHoistedBytes = 512;  // of constants that all shapes share
-constexpr int32_t kInt32 = 3;
-constexpr int32_t kInt64 = 9;
 
 bool IsValue(const RunTensor& tensor) {
-  return tensor.on_host && (tensor.dtype == kInt32 || tensor.dtype == kInt64) && tensor.bytes <= kMostValueBytes;
+  return tensor.on_host && (tensor.dtype == kInt32Number || tensor.dtype == kInt64Number) && tensor.bytes <= kMostValueBytes;
 }
 
 // What decides the plan of a stage.
@@ -46,13 +45,13 @@ std::string KeyOf(std::span<const RunTensor> inputs) {
 }
 
 // A stage with its plans: one for each set of input shapes, the least used dropped first.
-class Stage {
+class ShapedStage {
  public:
-  Stage(Graph graph, const CompileOptions& options) : graph_(std::move(graph)), options_(options) {}
+  ShapedStage(Graph graph, const CompileOptions& options) : graph_(std::move(graph)), options_(options) {}
 
   struct Planned {
     std::unique_ptr<StagePlan> plan;
-    std::unique_ptr<Stage> rest;
+    std::unique_ptr<ShapedStage> rest;
     std::mutex features_mutex;
     DeviceBlock features;
     DeviceBlock constants;
@@ -83,7 +82,7 @@ class Stage {
     REPRISE_RETURN_IF_ERROR(InferShapes(known, facts));
     auto planned = std::make_shared<Planned>();
     REPRISE_ASSIGN_OR_RETURN(planned->plan, PlanStage(std::move(known), options_));
-    if (planned->plan->has_rest) planned->rest = std::make_unique<Stage>(std::move(planned->plan->rest), options_);
+    if (planned->plan->has_rest) planned->rest = std::make_unique<ShapedStage>(std::move(planned->plan->rest), options_);
     recent_.emplace_front(key, planned);
     by_key_[std::move(key)] = recent_.begin();
     if (recent_.size() > kMostShapes) {
@@ -108,7 +107,7 @@ class StagedRun {
       : graph_(graph), stream_(stream), request_(request), called_(called) {}
 
   // Leaves the results in `results`; those that a program could write where the caller wants them are there.
-  Status Run(Stage& stage, std::vector<RunTensor> inputs) {
+  Status Run(ShapedStage& stage, std::vector<RunTensor> inputs) {
     std::vector<uint32_t> wanted(graph_.results.size());
     for (uint32_t i = 0; i < wanted.size(); ++i) wanted[i] = i;
     REPRISE_RETURN_IF_ERROR(RunStage(stage, std::move(inputs), wanted));
@@ -134,8 +133,8 @@ class StagedRun {
   }
 
   // `wanted`: by result of the stage, the result of the graph.
-  Status RunStage(Stage& stage, std::vector<RunTensor> inputs, std::span<const uint32_t> wanted) {
-    REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<Stage::Planned> planned, stage.Find(inputs));
+  Status RunStage(ShapedStage& stage, std::vector<RunTensor> inputs, std::span<const uint32_t> wanted) {
+    REPRISE_ASSIGN_OR_RETURN(const std::shared_ptr<ShapedStage::Planned> planned, stage.Find(inputs));
     plans_.push_back(planned);
     const StagePlan& plan = *planned->plan;
     std::vector<RunTensor> values = std::move(inputs);
@@ -158,7 +157,7 @@ class StagedRun {
     return RunStage(*planned->rest, std::move(rest), rest_wanted);
   }
 
-  Status RunProgram(Stage::Planned& planned, std::vector<RunTensor>& values, std::span<const uint32_t> wanted) {
+  Status RunProgram(ShapedStage::Planned& planned, std::vector<RunTensor>& values, std::span<const uint32_t> wanted) {
     const StagePlan& plan = *planned.plan;
     Program& program = *plan.program;
     std::vector<void*> bases(kFirstInputRegion);
@@ -259,7 +258,7 @@ class StagedRun {
     }
     const Node& node = graph.at(lone.node);
     NodeCall call(graph, lone.node, nullptr);
-    REPRISE_RETURN_IF_ERROR(call.status());
+    REPRISE_RETURN_IF_ERROR(call.TakeStatus());
     for (uint32_t i = 0; i < node.inputs.size(); ++i) {
       if (!node.inputs[i].source.is_set()) continue;
       const Node& source = graph.at(node.inputs[i].source.node);
@@ -368,7 +367,7 @@ class StagedRun {
   const RunRequest& request_;
   CalledGraphs& called_;
   std::shared_ptr<std::vector<DeviceBlock>> blocks_ = std::make_shared<std::vector<DeviceBlock>>();
-  std::vector<std::shared_ptr<Stage::Planned>> plans_;
+  std::vector<std::shared_ptr<ShapedStage::Planned>> plans_;
   std::vector<Copy> copies_;
 };
 
@@ -382,7 +381,7 @@ class StagedExecutable final : public Executable {
     REPRISE_RETURN_IF_ERROR(called_.Compile(graph_, options_));
     Graph first = graph_;
     Hoist(first);
-    first_ = std::make_unique<Stage>(std::move(first), options_);
+    first_ = std::make_unique<ShapedStage>(std::move(first), options_);
     return {};
   }
 
@@ -460,7 +459,7 @@ class StagedExecutable final : public Executable {
   const MemoryNeeds needs_;
   std::vector<Tensor> results_;
   CalledGraphs called_;
-  std::unique_ptr<Stage> first_;
+  std::unique_ptr<ShapedStage> first_;
   std::mutex mutex_;
   std::vector<Hoisted> hoisted_;
 };

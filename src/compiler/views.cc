@@ -85,7 +85,7 @@ std::optional<uint32_t> ReferencedInput(const Graph& graph, NodeId id, uint32_t 
   const Node& node = graph.at(id);
   if (!IsReference(node, output)) return std::nullopt;
   const opdef::Operand* const operand = OperandOf(node, output);
-  const StatusOr<Operands> bound = BindOperands(graph, id);
+  StatusOr<Operands> bound = BindOperands(graph, id);
   if (!bound.ok() || operand->like < 0) return std::nullopt;
   const std::vector<uint32_t>& inputs = bound.value()[static_cast<size_t>(operand->like)];
   if (inputs.empty()) return std::nullopt;
