@@ -46,6 +46,7 @@ void Collect(Graph& graph, std::set<const Graph*>& seen, std::vector<Graph*>& gr
   if (!seen.insert(&graph).second) return;
   graphs.push_back(&graph);
   for (Node& node : graph.nodes) {
+    if (node.is_removed) continue;  // and its graphs go with it
     for (const std::shared_ptr<Graph>& inner : node.graphs) Collect(*inner, seen, graphs);
   }
 }
