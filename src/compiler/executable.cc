@@ -11,6 +11,7 @@
 #include "compiler/program.h"
 #include "compiler/run_check.h"
 #include "compiler/staged.h"
+#include "compiler/tune.h"
 #include "runtime/stream.h"
 #include "runtime/tasks.h"
 
@@ -169,10 +170,11 @@ StatusOr<std::shared_ptr<Executable>> CompileOptimised(Graph graph, const Compil
 }  // namespace
 
 StatusOr<std::shared_ptr<Executable>> Executable::Compile(Graph graph, const CompileOptions& options) {
+  PassOptions passes = options.passes;
+  if (options.bank != nullptr) ApplyFusions(graph, *options.bank, passes);
   REPRISE_RETURN_IF_ERROR(InlineCalls(graph));
   opdef::Facts facts;
   REPRISE_RETURN_IF_ERROR(InferShapes(graph, facts));
-  PassOptions passes = options.passes;
   passes.scratch_inputs = options.scratch_inputs;
   passes.shared_inputs = options.shared_inputs;
   PassRecords records;

@@ -24,11 +24,14 @@ class Stream;
 
 namespace reprise::compiler {
 
+class TuningBank;
+
 /// What is asked of a compilation, beside the graph.
 struct CompileOptions {
   bool reuses_memory = true;       ///< intermediate results share memory where their lives allow it
   bool has_single_stream = false;  ///< everything on one stream, in order
   PassOptions passes;
+  std::shared_ptr<const TuningBank> bank;  ///< choices that were measured; null: the usual ones
   std::vector<uint32_t> scratch_inputs;   ///< inputs that may be overwritten
   std::vector<uint32_t> scratch_outputs;  ///< outputs that may hold other values before they are written
   std::vector<std::pair<uint32_t, uint32_t>> shared_inputs;  ///< (input, output) that the caller puts at one address

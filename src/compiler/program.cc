@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "compiler/tune.h"
 #include "device/scheduler.h"
 #include "ir/task_info.h"
 #include "runtime/device.h"
@@ -111,7 +112,16 @@ StatusOr<Program*> Program::Build(const Graph& graph, const CompileOptions& opti
     *region = lowered.RegionOf(storage);
     *offset = storage.offset + (address - storage.address);
   };
+  NodeId last = kNoNode;
+  size_t number_in_node = 0;
   for (LoweredTask& task : lowered.tasks) {
+    number_in_node = task.node == last ? number_in_node + 1 : 0;
+    last = task.node;
+    if (options.bank != nullptr && task.node != kNoNode && task.launch->parts() > 1) {
+      const auto entry = options.bank->Find(SplitKey(graph, task.node, number_in_node));
+      if (entry) ApplySplit(*task.launch, entry->choice);
+    }
+    program->nodes_.push_back(task.node);
     const auto number = static_cast<uint32_t>(program->launches_.size());
     ops::Launch& launch = *task.launch;
     uint32_t region = 0;

@@ -3,9 +3,12 @@
 // Compiled graphs that run: memory, addresses that change, shapes that only runs know, branches, loops, captures.
 #include <acl/acl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -15,6 +18,8 @@
 
 #include "compiler/executable.h"
 #include "compiler/text.h"
+#include "compiler/tune.h"
+#include "compiler/tuning_bank.h"
 #include "runtime/stream.h"
 #include "scale.h"
 
@@ -335,6 +340,76 @@ TEST_F(CompilerRun, RunsThatWaitCannotBeCaptured) {
   aclmdlRICaptureEnd(stream_, &model);
   if (model != nullptr) aclmdlRIDestroy(model);
   EXPECT_EQ(status.code(), 107027);
+}
+
+// ---- Tuning ----
+
+constexpr const char* kLarge =
+    "graph large\n"
+    "x = Data() : float32 [512, 512]\n"
+    "w = Const() : float32 [512, 512] = 0.5 ...\n"
+    "p = MatMulV2(x1 = x, x2 = w)\n"
+    "y = Abs(p)\n"
+    "return y\n";
+
+TEST_F(CompilerRun, TuningKeepsTheBestChoice) {
+  const std::string folder = ::testing::TempDir() + "/bank_" + std::to_string(getpid());
+  auto bank = TuningBank::Open(folder);
+  ASSERT_TRUE(bank.ok());
+  auto graph = FromText(kLarge);
+  ASSERT_TRUE(graph.ok());
+  auto found = runtime::FindStream(stream_);
+  ASSERT_TRUE(found.ok());
+  const std::vector<RunTensor> inputs = {In(std::vector<float>(512 * 512, 2), {512, 512})};
+  TuneOptions options;
+  std::vector<std::string> told;
+  options.progress = [&](size_t done, size_t total, const std::string&) {
+    EXPECT_LT(done, total);
+    told.push_back(std::to_string(done));
+    return true;
+  };
+  // One thread is the fastest, says the clock.
+  options.measure = [](const std::string&, const std::string& choice) { return choice == "split 0" ? 1.0 : 10.0; };
+  auto report = Tune(**graph, {}, *found.value(), inputs, *bank.value(), options);
+  ASSERT_TRUE(report.ok()) << std::move(report).status().detail().what;
+  if (report->tried == 0) GTEST_SKIP() << "one worker splits nothing";
+  EXPECT_EQ(report->improved, report->tried);
+  EXPECT_EQ(told.size(), report->tried);
+  // Another process reads the file, and compiles with it.
+  auto again = TuningBank::Open(folder);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ((*again)->size(), report->tried);
+  CompileOptions compile;
+  compile.bank = again.value();
+  EXPECT_OK(Compile(kLarge, compile));
+  EXPECT_EQ(Values(Run(inputs)[0])[0], 512);
+  auto known = Tune(**graph, {}, *found.value(), inputs, *bank.value(), options);
+  ASSERT_TRUE(known.ok());
+  EXPECT_EQ(known->tried, 0U);
+  EXPECT_EQ(known->known, report->tried);
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(CompilerRun, TuningIsMeasuredAndEndsWhenAsked) {
+  const std::string folder = ::testing::TempDir() + "/bank_ended_" + std::to_string(getpid());
+  auto bank = TuningBank::Open(folder);
+  ASSERT_TRUE(bank.ok());
+  std::ofstream(bank.value()->path(), std::ios::app) << "no entry\n{\"version\":1}\n";
+  auto graph = FromText(kLarge);
+  ASSERT_TRUE(graph.ok());
+  auto found = runtime::FindStream(stream_);
+  ASSERT_TRUE(found.ok());
+  const std::vector<RunTensor> inputs = {In(std::vector<float>(512 * 512, 2), {512, 512})};
+  TuneOptions options;
+  options.progress = [](size_t done, size_t, const std::string&) { return done == 0; };
+  auto report = Tune(**graph, {}, *found.value(), inputs, *bank.value(), options);
+  ASSERT_TRUE(report.ok()) << std::move(report).status().detail().what;
+  EXPECT_LE(report->tried, 1U);
+  auto again = TuningBank::Open(folder);
+  ASSERT_TRUE(again.ok()) << "damaged lines are passed over";
+  EXPECT_EQ((*again)->size(), report->tried);
+  EXPECT_EQ(Values(std::vector<RunTensor>(inputs)[0])[0], 2) << "the inputs are the caller's";
+  std::filesystem::remove_all(folder);
 }
 
 // ---- Against loops ----
