@@ -51,8 +51,8 @@ class StaticExecutable final : public Executable {
   const Graph& graph() const override { return graph_; }
   std::span<const Tensor> results() const override { return results_; }
   std::span<const std::pair<uint32_t, uint32_t>> shared() const override { return shared_; }
-  size_t streams() const override { return 1; }
-  size_t events() const override { return 0; }
+  std::span<const LogicalStream> logical_streams() const override { return program_->streams().streams; }
+  size_t events() const override { return program_->events(); }
 
   Status SetConstants(void* base, uint64_t bytes) override {
     REPRISE_RETURN_IF_ERROR(CheckRegion("constants", base, bytes, needs().constants));

@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "compiler/graph.h"
 #include "compiler/passes/passes.h"
+#include "compiler/streams.h"
 
 namespace reprise::runtime {
 class Stream;
@@ -96,7 +97,9 @@ class Executable {
   virtual std::span<const Tensor> results() const = 0;
   /// (input, output) that lie at one address.
   virtual std::span<const std::pair<uint32_t, uint32_t>> shared() const = 0;
-  virtual size_t streams() const = 0;
+  /// Logical streams, by number, with their nodes of graph().
+  virtual std::span<const LogicalStream> logical_streams() const = 0;
+  size_t streams() const { return logical_streams().size(); }
   virtual size_t events() const = 0;
 
   /// Memory of the caller for a region, as large as needs() says, aligned to 512; null: the executable's own. Between

@@ -13,6 +13,7 @@
 #include "compiler/operands.h"
 #include "compiler/program.h"
 #include "compiler/text.h"
+#include "opdef/infer.h"
 #include "runtime/stream.h"
 
 namespace reprise::compiler {

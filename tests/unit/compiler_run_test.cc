@@ -342,6 +342,68 @@ TEST_F(CompilerRun, RunsThatWaitCannotBeCaptured) {
   EXPECT_EQ(status.code(), 107027);
 }
 
+// ---- Streams ----
+
+TEST_F(CompilerRun, LabelsAreStreams) {
+  const std::string text =
+      "graph g\n"
+      "x = Data() : float32 [64]\n"
+      "a = Abs(x) notes {_user_stream_label = \"left\", _user_stream_priority = \"1\"}\n"
+      "b = Neg(x) notes {_user_stream_label = \"right\"}\n"
+      "c = Mul(a, a) notes {_user_stream_label = \"left\"}\n"
+      "d = Add(c, b)\n"
+      "e = Sub(d, b)\n"
+      "return e\n";
+  EXPECT_OK(Compile(text));
+  ASSERT_EQ(executable_->streams(), 3U);
+  EXPECT_EQ(executable_->logical_streams()[1].label, "left");
+  EXPECT_EQ(executable_->logical_streams()[1].priority, "1");
+  EXPECT_EQ(executable_->logical_streams()[1].nodes.size(), 2U);
+  EXPECT_EQ(executable_->events(), 2U) << "one for each label: the second use of b is covered by the first";
+  for (int i = 0; i < 20; ++i) {
+    const auto value = static_cast<float>(i);
+    const auto out = Run({In(std::vector<float>(64, value), {64})});
+    EXPECT_EQ(Values(out[0]), std::vector<float>(64, value * value));
+  }
+  CompileOptions single;
+  single.has_single_stream = true;
+  const Status status = Compile(text, single);
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.detail().what.find("the stream label left"), std::string::npos) << status.detail().what;
+}
+
+// Random graphs on random streams: results are those of one stream, whoever is first.
+TEST_F(CompilerRun, StreamsChangeNoResult) {
+  std::mt19937 random(11);
+  for (int round = 0; round < testing::Loops(25, 8); ++round) {
+    std::string plain = "graph g\nx = Data() : float32 [300]\ny = Data() : float32 [300]\n";
+    std::string labelled = plain;
+    std::vector<std::string> values = {"x", "y"};
+    const auto any = [&] { return values[random() % values.size()]; };
+    for (int i = 0; i < 25; ++i) {
+      const std::string name = "n" + std::to_string(i);
+      const char* const types[] = {"Add", "Sub", "Maximum"};
+      const std::string line = name + " = " + types[random() % 3] + "(" + any() + ", " + any() + ")";
+      plain += line + "\n";
+      labelled += line;
+      if (random() % 3 != 0) labelled += " notes {_stream_label = \"s" + std::to_string(random() % 3) + "\"}";
+      labelled += "\n";
+      values.push_back(name);
+    }
+    const std::string results = "return " + any() + ", " + values.back() + "\n";
+    std::vector<float> a(300), b(300);
+    for (float& value : a) value = static_cast<float>(static_cast<int>(random() % 9) - 4);
+    for (float& value : b) value = static_cast<float>(static_cast<int>(random() % 9) - 4);
+    EXPECT_OK(Compile(plain + results));
+    const auto expected = Run({In(a, {300}), In(b, {300})});
+    EXPECT_OK(Compile(labelled + results));
+    for (int again = 0; again < 10; ++again) {
+      const auto out = Run({In(a, {300}), In(b, {300})});
+      for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(Values(out[i]), Values(expected[i])) << labelled;
+    }
+  }
+}
+
 // ---- Tuning ----
 
 constexpr const char* kLarge =
