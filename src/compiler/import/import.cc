@@ -86,16 +86,6 @@ std::optional<opdef::AttributeValue> AttributeOf(const proto::AttrDef& attr) {
   }
 }
 
-NodeKind KindOf(std::string_view type) {
-  if (type == "Data" || type == "RefData") return NodeKind::kData;
-  if (type == "Const" || type == "Constant") return NodeKind::kConstant;
-  if (type == "NoOp" || type == "ControlTrigger") return NodeKind::kOrder;
-  for (const std::string_view call : {"PartitionedCall", "StatefulPartitionedCall", "If", "Case", "While", "For"}) {
-    if (type == call) return NodeKind::kCall;
-  }
-  return NodeKind::kOperator;
-}
-
 struct Edge {
   std::string_view name;
   int64_t output = 0;
@@ -147,7 +137,7 @@ class Importer {
       Node node;
       node.name = op.name();
       node.type = op.type();
-      node.kind = KindOf(op.type());
+      node.kind = KindOfType(op.type());
       node.op = opdef::FindGraphOp(op.type());
       for (const auto& [name, attr] : op.attr()) {
         auto value = AttributeOf(attr);
@@ -247,7 +237,7 @@ class Importer {
   Status NumberInputs() {
     std::map<int64_t, NodeId> numbered;
     for (const proto::OpDef& op : source_.op()) {
-      if (KindOf(op.type()) != NodeKind::kData) continue;
+      if (KindOfType(op.type()) != NodeKind::kData) continue;
       const auto found = op.attr().find("index");
       if (found == op.attr().end() || found->second.value_case() != proto::AttrDef::kI) {
         return Wrong(op, "it has no attribute index", "number the Data nodes from 0");
