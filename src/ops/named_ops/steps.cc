@@ -143,6 +143,14 @@ StatusOr<int64_t> DimOf(const NamedCall& call, std::string_view name, size_t ran
   return call.context.WrapDim(name, given, rank);
 }
 
+std::vector<StridedView> ViewsOf(std::span<const NamedTensor> tensors) {
+  std::vector<StridedView> views;
+  for (const NamedTensor& tensor : tensors) {
+    if (!tensor.is_absent) views.push_back(tensor.view());
+  }
+  return views;
+}
+
 // ---- As a function computes it ----
 
 namespace {
@@ -189,12 +197,6 @@ StepArgument Literal(std::string_view text) {
   return value;
 }
 
-std::vector<StridedView> ViewsOf(std::span<const NamedTensor> tensors) {
-  std::vector<StridedView> views;
-  for (const NamedTensor& tensor : tensors) views.push_back(tensor.view());
-  return views;
-}
-
 template <class Operands>
 const opdef::Operand* FindOperand(const Operands& operands, std::string_view name) {
   const auto found = std::find_if(operands.begin(), operands.end(),
@@ -222,6 +224,7 @@ StatusOr<StepArgument> OutputAs(NamedCall& call, const opdef::Operand& operand, 
 }
 
 StatusOr<StepArgument> ValuesAs(const NamedCall& call, std::string_view name, ParamKind kind) {
+  if (!call.Has(name)) return StepArgument(nullptr);
   std::vector<int64_t> values = *call.context.Numbers(name);
   if (kind == ParamKind::kIntArray) return StepArgument(std::move(values));
   if (values.size() == 1) return StepArgument(values[0]);

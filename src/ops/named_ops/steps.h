@@ -13,7 +13,7 @@
 //                   elements first, where it lies elsewhere. Null where nobody wants it and the parameter is optional
 //     =type  =type:values    its type
 //     @keep_dims    an attribute
-//     #axes         the integers of an input that is known at the call
+//     #axes         the integers of an input that is known at the call; null where it is left out
 //     $value        the only number of an input that is known at the call
 //     %1 %0.5 %true %null %text:none %[0,1]    these
 //
@@ -33,10 +33,18 @@ namespace reprise::ops::named {
 // ---- Tables by family ----
 
 std::span<const NamedOp> ActivationRows();
+std::span<const NamedOp> AttentionRows();
+std::span<const NamedOp> ConvolutionRows();
 std::span<const NamedOp> ElementwiseRows();
+std::span<const NamedOp> IndexingRows();
 std::span<const NamedOp> MatmulRows();
 std::span<const NamedOp> MovementRows();
+std::span<const NamedOp> NormalizationRows();
+std::span<const NamedOp> PoolingRows();
+std::span<const NamedOp> ProductRows();
+std::span<const NamedOp> QuantizationRows();
 std::span<const NamedOp> ReductionRows();
+std::span<const NamedOp> RoutingRows();
 
 // ---- As a function computes it ----
 
@@ -86,6 +94,8 @@ Status LowerNamedCopy(NamedCall& call);
 kernels::DType Wide(kernels::DType type);
 bool IsFloating(kernels::DType type);
 int64_t CountOf(std::span<const int64_t> sizes);
+/// The tensors of a list, but for those left out.
+std::vector<StridedView> ViewsOf(std::span<const NamedTensor> tensors);
 /// The attribute as a number for tensors of `type`; integer ones take whole numbers only.
 StatusOr<kernels::Scalar> ScalarFor(const NamedCall& call, std::string_view name, kernels::DType type);
 /// Dims that an attribute or a value operand names, counted from the front of the first input.
