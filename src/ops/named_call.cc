@@ -158,7 +158,7 @@ Status NamedCall::NameInputs() {
       NamedTensor& input = inputs[next++];
       input.name = NameOf(*slot.operand, i);
       input.is_absent = input.dtype_number == -1;
-      if (!input.is_absent || slot.operand->is_optional()) continue;
+      if (!input.is_absent || slot.operand->is_optional() || is_list) continue;
       return WrongInput(input, "has the undefined type, but is not optional", "create the descriptor with a type");
     }
   }
