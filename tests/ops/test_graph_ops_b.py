@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators by type against PyTorch: attention, convolutions, pools, indexing, norms, products, quantisation, routing."""
 
-import ctypes
 import itertools
 
 import pytest
@@ -16,6 +15,7 @@ from graph_ops import call
 HALF = (torch.float32, torch.float16, torch.bfloat16)
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float64: 1e-12}
 CHECKS = {}  # type -> functions
+NO_STEPS = 100024
 
 
 def checks(*types):
@@ -417,8 +417,8 @@ def scatter_elements(type, random):
         data, updates = random.whole(4, 5, dtype=dtype), random.whole(2, 5, dtype=dtype)
         indices = torch.stack([torch.randperm(4, generator=random.generator)[:2] for _ in range(5)], 1)
         expected = data.clone()
-        expected = expected.scatter(0, indices, updates) if word == "none" else expected.scatter(
-            0, indices, updates, reduce={"mul": "multiply", "add": "add"}[word])
+        expected = expected.scatter(0, indices, updates) if word == "none" else expected.scatter_reduce(
+            0, indices, updates, {"mul": "prod", "add": "sum"}[word])
         close(call(type, {"data": data, "indices": indices, "updates": updates}, {"axis": 0, "reduction": word})["y"], expected)
 
 
@@ -556,9 +556,40 @@ def layer_norm_gradient(type, random):
             close(result[name], value, dtype, 4)
 
 
+@checks("FFT", "FFT2D")
+def transforms(type, random):
+    for shape, dtype in (((3, 12), torch.complex64), ((2, 7, 8), torch.complex128), ((1, 36), torch.complex64),
+                         ((2, 3, 1, 5), torch.complex64), ((0, 4), torch.complex64), ((64, 60), torch.complex64)):
+        x = torch.complex(random(*shape, dtype=torch.float64), random(*shape, dtype=torch.float64)).to(dtype)
+        expected = x if not x.numel() else torch.fft.fft(x) if type == "FFT" else torch.fft.fft2(x)
+        actual = call(type, {"x": x})["y"]
+        assert actual.dtype == dtype and actual.shape == expected.shape
+        scale = float(expected.abs().max()) if x.numel() else 1
+        assert torch.allclose(actual, expected, rtol=0, atol=scale * (1e-6 if dtype == torch.complex64 else 1e-13))
+
+
 @checks("Cmo")
 def hint(type, random):
     call(type, {"src": random(4)}, {"max_size": 16})
+
+
+FAMILIES = ("attention", "convolution", "indexing", "matmul", "normalization", "quantization", "routing", "collective")
+BY_OTHER_TESTS = {"BatchMatMul", "BatchMatMulV2", "MatMul", "MatMulV2"}  # tests/aclop/operator_test.cc
+
+
+def has_steps(type):
+    try:
+        graph_ops.infer_nothing(type)
+    except AclError as error:
+        return error.status != NO_STEPS
+    return True
+
+
+def test_every_type_with_steps_has_a_case():
+    types = {type for type, family in graph_ops.FAMILIES.items() if family in FAMILIES and has_steps(type)}
+    tested = set(CHECKS) | {key.partition("/")[0] for key in graph_ops_borrowed.BORROWED} | BY_OTHER_TESTS
+    assert not types - tested
+    assert not tested - types - {"FFT", "FFT2D"}
 
 
 @pytest.mark.parametrize("type", CHECKS)

@@ -37,6 +37,7 @@ std::span<const NamedOp> AttentionRows();
 std::span<const NamedOp> ConvolutionRows();
 std::span<const NamedOp> ElementwiseRows();
 std::span<const NamedOp> ForeachRows();
+std::span<const NamedOp> FourierRows();
 std::span<const NamedOp> IndexingRows();
 std::span<const NamedOp> MatmulRows();
 std::span<const NamedOp> MovementRows();
