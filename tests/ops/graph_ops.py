@@ -8,9 +8,9 @@ import ctypes
 
 import torch
 
-import aclnn
-import gen_graph_ops
 from aclnn import LIB_DIR, NUMBERS, AclError, check, device, memory
+
+import gen_graph_ops  # noqa: E402 - aclnn knows where it is
 
 ROWS = {row.type: row for rows in gen_graph_ops.read_table().values() for row in rows}
 FAMILIES = {row.type: family for family, rows in gen_graph_ops.read_table().items() for row in rows}
@@ -176,6 +176,12 @@ def call(type, inputs, attributes=None, types=None, lengths=None, replay=False):
         for tensor in tensors + outputs:
             tensor.destroy()
         _executor.aclopDestroyAttr(attribute_handle)
+
+
+def infer_nothing(type):
+    """A call without operands, which fits no operator but is refused by the first thing that is wrong."""
+    count, descs, buffers = arrays([])
+    check(_executor.aclopInferShape(type.encode(), count, descs, buffers, count, descs, None), type)
 
 
 def read(tensors, is_list):

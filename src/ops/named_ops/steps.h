@@ -103,6 +103,8 @@ Status LowerNamedCopy(NamedCall& call);
 kernels::DType Wide(kernels::DType type);
 bool IsFloating(kernels::DType type);
 int64_t CountOf(std::span<const int64_t> sizes);
+/// Elements [begin, begin + count) of a dim.
+StridedView Narrowed(StridedView view, size_t dim, int64_t begin, int64_t count);
 /// One element of a row-major tensor, as a tensor of rank 0.
 StridedView ElementOf(const StridedView& view, int64_t index);
 /// What two shapes that fit broadcast to.
