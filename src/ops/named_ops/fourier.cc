@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Discrete Fourier transforms as products of matrices: a dim of n = n1 * n2 elements as n1 by n2 of them, so that it takes
-// n * (n1 + n2) products instead of n * n.
+// Discrete Fourier transforms as products of matrices: a dim of n = n1 * n2 elements as n1 by n2 of them, so that it
+// takes n * (n1 + n2) products instead of n * n.
 #include <algorithm>
 #include <array>
 #include <complex>

@@ -124,9 +124,8 @@ StatusOr<LargestWindows> ReadLargestWindows(const NamedCall& call) {
   const bool has_mask = call.op.type.ends_with("V1");
   const size_t dims = opdef::SpatialDims(call.context);
   REPRISE_ASSIGN_OR_RETURN(out.layout, opdef::LayoutOf(call.context, dims));
-  REPRISE_ASSIGN_OR_RETURN(
-      opdef::PoolWindows windows,
-      opdef::MaxPoolWindows(call.context, has_mask ? opdef::MaxPoolMaskLists() : out.layout));
+  REPRISE_ASSIGN_OR_RETURN(opdef::PoolWindows windows,
+                           opdef::MaxPoolWindows(call.context, has_mask ? opdef::MaxPoolMaskLists() : out.layout));
   out.sizes = std::move(windows.sizes);
   out.strides = std::move(windows.strides);
   out.dilations = std::move(windows.dilations);
@@ -310,16 +309,12 @@ Status LowerNearest(NamedCall& call) {
   Dims sizes = x.sizes;
   sizes[2] = out.sizes[2];
   const StridedView rows = call.Temporary(x.dtype, sizes);
-  REPRISE_RETURN_IF_ERROR(StepWith(call, "aclnnIndexSelect",
-                                   {{"self", x},
-                                    {"dim", int64_t{2}},
-                                    {"index", PlacesOf(call, x.sizes[2], out.sizes[2], mode)},
-                                    {"out", rows}}));
-  return StepWith(call, "aclnnIndexSelect",
-                  {{"self", rows},
-                   {"dim", int64_t{3}},
-                   {"index", PlacesOf(call, x.sizes[3], out.sizes[3], mode)},
-                   {"out", out}});
+  REPRISE_RETURN_IF_ERROR(StepWith(
+      call, "aclnnIndexSelect",
+      {{"self", x}, {"dim", int64_t{2}}, {"index", PlacesOf(call, x.sizes[2], out.sizes[2], mode)}, {"out", rows}}));
+  return StepWith(
+      call, "aclnnIndexSelect",
+      {{"self", rows}, {"dim", int64_t{3}}, {"index", PlacesOf(call, x.sizes[3], out.sizes[3], mode)}, {"out", out}});
 }
 
 // Each gradient is added to the element that it came from, columns first.
