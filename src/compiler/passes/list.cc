@@ -17,10 +17,18 @@ constexpr Pass Row(Stage stage, Level level, std::string_view name, Status (*run
 }
 
 constexpr Pass kPasses[] = {
+    Row(Stage::kPrepare, Level::kO0, "WriteOrderPass", OrderWrites,
+        "control edges between those that write memory in place and those that use it"),
     // Inference
     Row(Stage::kInference, Level::kO1, "AssertPass", RemoveAsserts, "in inference, Assert and Print"),
     Row(Stage::kInference, Level::kO1, "DeadBranchPass", RemoveDeadBranches,
         "If, Case and Switch of which one branch is never taken", kDeadCode),
+    Row(Stage::kInference, Level::kO1, "ReplaceWithEmptyConstPass", ReplaceEmpty, "nodes whose outputs are all empty",
+        kFolding),
+    Row(Stage::kInference, Level::kO1, "DimensionComputePass", FoldDimensions,
+        "Shape, ShapeN, Size and Rank of known shapes", kFolding),
+    Row(Stage::kInference, Level::kO1, "ConstantFoldingPass", FoldConstants, "nodes whose inputs are all constant",
+        kFolding),
     // Prepare
     Row(Stage::kPrepareOptimise, Level::kO1, "ReshapeIdlePass", RemoveIdleReshapes, "Reshape to the shape that is there"),
     Row(Stage::kPrepareOptimise, Level::kO1, "DropoutPass", RemoveDropout, "in inference, Dropout"),
@@ -49,9 +57,18 @@ constexpr Pass kPasses[] = {
         "Transpose that moves dims of size 1 only, as Squeeze and Unsqueeze"),
     Row(Stage::kOptimise2, Level::kO1, "ReshapeRemovePass", RemoveReshapes,
         "in static graphs, reshapes in a row as one; what is left is marked `_no_task`: memory seen in another shape"),
+    Row(Stage::kOptimise2, Level::kO1, "ConstantFoldingPass", FoldConstants, "nodes whose inputs are all constant",
+        kFolding),
     // Stage 1, third
     Row(Stage::kOptimise3, Level::kO1, "PrunePass", Prune, "nodes that no result and no effect needs"),
     Row(Stage::kOptimise3, Level::kO3, "RemoveSameConstPass", MergeConstants, "constants of equal type, shape and bytes"),
+    // Before tasks are made
+    Row(Stage::kBeforeBuild, Level::kO3, "TensorMoveDeletePass", RemoveTensorMoves,
+        "TensorMove whose source may be used itself"),
+    Row(Stage::kBeforeBuild, Level::kO0, "MemoryConflictPass", GuardMemory,
+        "copies of constants that are written, of what collectives and loops use up, of inputs that are other results"),
+    Row(Stage::kBeforeBuild, Level::kO1, "InplacePass", MarkInPlace,
+        "elementwise nodes that may write over an input: `_inplace_support_input_index`"),
 };
 
 std::vector<Pass> AllPasses() {
