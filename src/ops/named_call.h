@@ -37,7 +37,7 @@ class NamedCall;
 struct NamedOp {
   std::string_view type;
   /// Types that the steps compute, among those that the operator has: of the first input that is no value, and of the
-  /// others with the same types. Empty: all that the operator has and kernels know.
+  /// others with the same types. Empty: all that the operator and the function have and kernels know.
   DTypeSet types;
   Status (*lower)(NamedCall& call) = nullptr;  ///< adds the steps
   int code = 0;                                ///< chooses among types that share functions
