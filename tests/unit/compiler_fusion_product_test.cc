@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The fusions of the compiler around products: biases, convolutions, attention, rotary position embedding.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "fusion_testing.h"
+
+namespace reprise::compiler {
+namespace {
+
+using testing::ExpectFusions;
+using testing::ExpectRefusals;
+
+TEST(CompilerFusion, TransposesIntoProducts) {
+  const std::string a =
+      "a = Data() : float32 [4, 8]\nb = Data() : float32 [16, 8]\nperm = Const() : int32 [2] = 1, 0\n";
+  const std::string batches =
+      "a = Data() : float32 [2, 8, 4]\nb = Data() : float32 [2, 8, 16]\nperm = Const() : int64 [3] = 0, 2, 1\n";
+  ExpectFusions({
+      {"TransposeMatMulFusionPass", a + "t = Transpose(b, perm)\ny = MatMul(a, t)\nreturn y\n",
+       "a = Data() : float32 [4, 8]\nb = Data() : float32 [16, 8]\n"
+       "y = MatMul(x1 = a, x2 = b) {transpose_x1 = false, transpose_x2 = true}\nreturn y\n"},
+      {"TransposeMatMulFusionPass", batches + "t = Transpose(a, perm)\ny = BatchMatMul(t, b)\nreturn y\n",
+       "a = Data() : float32 [2, 8, 4]\nb = Data() : float32 [2, 8, 16]\n"
+       "y = BatchMatMul(x1 = a, x2 = b) {adj_x1 = true, adj_x2 = false}\nreturn y\n"},
+      {"TransposeMatMulFusionPass",
+       a + "t = TransposeD(b) {perm = [1, 0]}\nc = Data() : float32 [8]\n"
+           "y = MatMulV2(b, t, bias = c) {transpose_x1 = true, transpose_x2 = true}\nreturn y, a, perm\n",
+       a + "c = Data() : float32 [8]\n"
+           "y = MatMulV2(x1 = b, x2 = b, bias = c) {transpose_x1 = true, transpose_x2 = false}\nreturn y, a, perm\n"},
+  });
+  ExpectRefusals({
+      {"TransposeMatMulFusionPass", a + "t = Transpose(b, perm)\ny = MatMul(a, t)\nreturn y, t\n", "t has other users"},
+      {"TransposeMatMulFusionPass",
+       "a = Data() : float32 [8, 2, 4]\nb = Data() : float32 [2, 4, 16]\nperm = Const() : int64 [3] = 1, 0, 2\n"
+       "t = Transpose(a, perm)\ny = BatchMatMul(t, b)\nreturn y\n",
+       ""},
+  });
+}
+
+TEST(CompilerFusion, BiasesOfProducts) {
+  const std::string a = "a = Data() : float16 [4, 8]\nb = Data() : float16 [8, 16]\nc = Data() : float16 [16]\n";
+  const std::string product = "p = MatMul(a, b)\n";
+  const std::string batches =
+      "a = Data() : float32 [2, 4, 8]\nb = Data() : float32 [2, 8, 16]\nc = Data() : float32 [16]\n";
+  ExpectFusions({
+      {"MatMulBiasAddFusionPass", a + product + "y = Add(p, c)\nreturn y\n",
+       a + "y = MatMulV2(x1 = a, x2 = b, bias = c)\nreturn y\n"},
+      {"MatMulBiasAddFusionPass", a + "p = MatMulV2(a, b)\ny = Add(c, p)\nreturn y\n",
+       a + "y = MatMulV2(x1 = a, x2 = b, bias = c)\nreturn y\n"},
+      {"MatMulBiasAddFusionPass", batches + "p = BatchMatMul(a, b) {adj_x1 = false}\ny = Add(p, c)\nreturn y\n",
+       batches + "y = BatchMatMulV2(x1 = a, x2 = b, bias = c) {adj_x1 = false}\nreturn y\n"},
+  });
+  ExpectRefusals({
+      {"MatMulBiasAddFusionPass", a + product + "y = Add(p, c)\nreturn y, p\n", "p has other users"},
+      {"MatMulBiasAddFusionPass", a + product + "z = Data() : float16 [4, 16]\ny = Add(p, z)\nreturn y, c\n",
+       "z:0 is no row"},
+      {"MatMulBiasAddFusionPass", a + product + "z = Data() : float16 [2, 4, 16]\ny = Add(p, z)\nreturn y, c\n",
+       "another shape"},
+      {"MatMulBiasAddFusionPass", a + "p = MatMulV2(a, b, bias = c)\ny = Add(p, c)\nreturn y\n", ""},
+  });
+}
+
+TEST(CompilerFusion, Convolutions) {
+  const std::string conv = "{data_format = \"NCHW\", pads = [0, 0, 0, 0], strides = [1, 1, 1, 1]}";
+  const std::string x = "x = Data() : float32 [1, 1, 4, 4] format 0\n";
+  const std::string filter = "f = Const() : float32 [2, 1, 1, 2] = 1, 2, 3, 4\n";
+  const std::string norm =
+      "scale = Const() : float32 [2] = 2, 6\noffset = Const() : float32 [2] = 1, 2\n"
+      "mean = Const() : float32 [2] = 3, 1\nvariance = Const() : float32 [2] = 0.75, 3.75\n";
+  const std::string bias = "c = Const() : float32 [2] = 1, -1\n";
+  const std::string plain = "p = Conv2D(x = x, filter = f) " + conv + "\n";
+  ExpectFusions({
+      // The roots are 1 and 2: scales of 2 and 3.
+      {"ConvBatchnormFusionPass",
+       x + filter + norm + plain + "y = BNInfer(p, scale, offset, mean, variance) {epsilon = 0.25}\nreturn y\n",
+       x + "y_filter = Const() : float32 [2, 1, 1, 2] = 2, 4, 9, 12\ny_bias = Const() : float32 [2] = -5, -1\n" +
+           "y = Conv2D(x = x, filter = y_filter, bias = y_bias) " + conv + "\nreturn y\n"},
+      {"ConvBatchnormFusionPass",
+       x + filter + norm + bias + "p = Conv2D(x = x, filter = f, bias = c) " + conv +
+           "\ny = BatchNormV3(p, scale, offset, mean, variance) {epsilon = 0.25, is_training = false}\nreturn y\n",
+       x + "y_filter = Const() : float32 [2, 1, 1, 2] = 2, 4, 9, 12\ny_bias = Const() : float32 [2] = -3, -4\n" +
+           "y = Conv2D(x = x, filter = y_filter, bias = y_bias) " + conv + "\nreturn y\n"},
+      {"ConvScaleFusionPass",
+       x + filter + plain + "b = Const() : float32 [1, 2, 1, 1] = 5, 7\ny = Add(p, b)\nreturn y\n",
+       x + "y_filter = Const() : float32 [2, 1, 1, 2] = 1, 2, 3, 4\ny_bias = Const() : float32 [2] = 5, 7\n" +
+           "y = Conv2D(x = x, filter = y_filter, bias = y_bias) " + conv + "\nreturn y\n"},
+      {"ConvScaleFusionPass",
+       x + filter + bias + "p = Conv2D(x = x, filter = f, bias = c) " + conv +
+           "\nb = Const() : float32 [2, 1, 1] = 5, 7\ny = Mul(b, p)\nreturn y\n",
+       x + "y_filter = Const() : float32 [2, 1, 1, 2] = 5, 10, 21, 28\ny_bias = Const() : float32 [2] = 5, -7\n" +
+           "y = Conv2D(x = x, filter = y_filter, bias = y_bias) " + conv + "\nreturn y\n"},
+  });
+  ExpectRefusals({
+      {"ConvBatchnormFusionPass",
+       x + "f = Data() : float32 [2, 1, 1, 2]\n" + norm + plain +
+           "y = BNInfer(p, scale, offset, mean, variance) {epsilon = 0.25}\nreturn y\n",
+       "filter is not constant"},
+      {"ConvBatchnormFusionPass",
+       x + filter + norm + plain + "y = BNInfer(p, scale, offset, mean, variance) {epsilon = 0.25}\nreturn y, p\n",
+       "p has other users"},
+      {"ConvBatchnormFusionPass",
+       x + filter + norm + plain + "y = BatchNormV3(p, scale, offset, mean, variance)\nreturn y\n", "of training"},
+      {"ConvScaleFusionPass", x + filter + plain + "b = Const() : float32 [3] = 5, 7, 9\ny = Add(p, b)\nreturn y\n",
+       "one element for each channel"},
+      {"ConvScaleFusionPass", x + filter + plain + "y = Add(p, p)\nreturn y\n", "not constant"},
+  });
+}
+
+// ---- Attention ----
+
+std::string Attention(const std::string& type, const std::string& scores) {
+  return "q = Data() : " + type + " [2, 4, 6, 8]\nk = Data() : " + type + " [2, 4, 10, 8]\nv = Data() : " + type +
+         " [2, 4, 10, 8]\nqk = BatchMatMul(q, k) {adj_x2 = true}\n" + scores +
+         "w = SoftmaxV2(s) {axes = [-1]}\ny = BatchMatMul(w, v)\nreturn y\n";
+}
+
+std::string Fused(const std::string& type, const std::string& more, const std::string& attributes) {
+  const bool is_bfloat16 = type == "bfloat16";
+  return "q = Data() : " + type + " [2, 4, 6, 8]\nk = Data() : " + type + " [2, 4, 10, 8]\nv = Data() : " + type +
+         " [2, 4, 10, 8]\n" + more + "y = " +
+         (is_bfloat16 ? "FusedInferAttentionScore(query = q, key0 = k, value0 = v"
+                      : "PromptFlashAttention(query = q, key = k, value = v") +
+         (more.empty() ? "" : ", pse_shift = m") +
+         ") {input_layout = \"BNSD\", next_tokens = 2147483647, num_heads = 4, num_key_value_heads = 4, pre_tokens = "
+         "2147483647, " +
+         attributes + "}\nreturn y\n";
+}
+
+TEST(CompilerFusion, Attention) {
+  const std::string mask = "m = Data() : float16 [2, 1, 6, 10]\n";
+  ExpectFusions({
+      {"FlashAttentionFusionPass", Attention("float32", "s = Muls(qk) {value = 0.25}\n"),
+       Fused("float32", "", "scale_value = 0.25")},
+      {"FlashAttentionFusionPass",
+       Attention("float16", mask + "c = Const() : float16 [] = 4\nd = RealDiv(qk, c)\ns = Add(d, m)\n"),
+       Fused("float16", mask, "scale_value = 0.25")},
+      {"FlashAttentionFusionPass",
+       Attention("bfloat16", "m = Data() : bfloat16 [1, 1, 6, 10]\nd = Muls(qk) {value = 0.5}\ns = Add(m, d)\n"),
+       Fused("bfloat16", "m = Data() : bfloat16 [1, 1, 6, 10]\n", "scale = 0.5")},
+      {"FlashAttentionFusionPass",
+       "q = Data() : float32 [8, 6, 16]\nk = Data() : float32 [8, 6, 16]\nv = Data() : float32 [8, 6, 16]\n"
+       "a = Muls(q) {value = 0.5}\nb = Muls(k) {value = 0.5}\ns = BatchMatMul(a, b) {adj_x2 = true}\n"
+       "w = SoftmaxV2(s) {axes = [2]}\ny = BatchMatMul(w, v)\nreturn y\n",
+       "q = Data() : float32 [8, 6, 16]\nk = Data() : float32 [8, 6, 16]\nv = Data() : float32 [8, 6, 16]\n"
+       "y = PromptFlashAttention(query = q, key = k, value = v) {input_layout = \"BSH\", next_tokens = 2147483647, "
+       "num_heads = 1, num_key_value_heads = 1, pre_tokens = 2147483647, scale_value = 0.25}\nreturn y\n"},
+  });
+  const auto with = [](std::string text, const std::string& from, const std::string& to) {
+    return text.replace(text.find(from), from.size(), to);
+  };
+  const std::string plain = Attention("float32", "s = Muls(qk) {value = 0.25}\n");
+  ExpectRefusals({
+      {"FlashAttentionFusionPass", with(plain, "return y", "return y, w"), "w has other users"},
+      {"FlashAttentionFusionPass", with(plain, "axes = [-1]", "axes = [2]"), "not one over the keys"},
+      {"FlashAttentionFusionPass", with(plain, "return y", "a = Relu(qk)\nreturn y, a"), "qk has other users"},
+      {"FlashAttentionFusionPass",
+       with(plain, "v = Data() : float32 [2, 4, 10, 8]", "v = Data() : float32 [2, 4, 10, 6]"),
+       "widths of queries, keys and values differ"},
+      {"FlashAttentionFusionPass", Attention("float32", "m = Data() : float32 [10]\ns = Add(qk, m)\n"),
+       "the mask has not 4 dims"},
+      {"FlashAttentionFusionPass", Attention("float64", "s = Muls(qk) {value = 0.25}\n"), "does not take"},
+      {"FlashAttentionFusionPass",
+       "w = Data() : float32 [2, 4, 4]\nv = Data() : float32 [2, 4, 8]\ny = BatchMatMul(w, v)\nreturn y\n", ""},
+  });
+}
+
+// Softmax in float32, heads of keys and values for two heads of queries each.
+TEST(CompilerFusion, GroupedAttention) {
+  const std::string inputs =
+      "q = Data() : float16 [1, 4, 6, 8]\nk = Data() : float16 [1, 2, 10, 8]\nv = Data() : float16 [1, 2, 10, 8]\n";
+  const std::string repeated =
+      "shape = Const() : int64 [5] = 1, 2, 2, 10, 8\nflat = Const() : int64 [4] = 1, 4, 10, 8\n"
+      "k1 = Unsqueeze(k) {axes = [2]}\nk2 = BroadcastTo(k1, shape)\nk3 = Reshape(k2, flat)\n"
+      "v1 = Unsqueeze(v) {axes = [2]}\nv2 = BroadcastTo(v1, shape)\nv3 = Reshape(v2, flat)\n"
+      "qk = BatchMatMul(q, k3) {adj_x2 = true}\nd = Muls(qk) {value = 0.5}\nf = Cast(d) {dst_type = float32}\n"
+      "w = SoftmaxV2(f)\nh = Cast(w) {dst_type = float16}\ny = BatchMatMul(h, v3)\n";
+  ExpectFusions(
+      {{"FlashAttentionFusionPass", inputs + repeated + "return y\n",
+        inputs + "y = PromptFlashAttention(query = q, key = k, value = v) {input_layout = \"BNSD\", next_tokens = "
+                 "2147483647, num_heads = 4, num_key_value_heads = 2, pre_tokens = 2147483647, scale_value = "
+                 "0.5}\nreturn y\n"}});
+  ExpectRefusals({{"FlashAttentionFusionPass", inputs + repeated + "return y, k3\n", "k3 has other users"}});
+}
+
+TEST(CompilerFusion, Rotary) {
+  const std::string inputs =
+      "x = Data() : float32 [2, 3, 4, 8]\nc = Data() : float32 [1, 3, 1, 8]\ns = Data() : float32 [1, 3, 1, 8]\n";
+  const std::string halves =
+      inputs +
+      "sizes = Const() : int64 [2] = 4, 4\ndim = Const() : int32 [1] = 3\nend = Const() : int32 [1] = -1\n"
+      "p = SplitV(x = x, size_splits = sizes, split_dim = dim) {num_split = 2} : y0 float32 [2, 3, 4, 4], y1 float32 "
+      "[2, 3, 4, 4]\nn = Neg(p:1)\nr = ConcatV2(x0 = n, x1 = p:0, concat_dim = end) {N = 2}\n";
+  const std::string turned = "a = Mul(x, c)\nb = Mul(r, s)\ny = Add(a, b)\n";
+  const std::string pairs =
+      inputs +
+      "zero = Const() : int64 [1] = 0\none = Const() : int64 [1] = 1\ntwo = Const() : int64 [1] = 2\n"
+      "end = Const() : int64 [1] = 8\naxis = Const() : int64 [1] = 3\nshape = Const() : int64 [4] = 2, 3, 4, 8\n"
+      "even = StridedSliceV2(x, zero, end, axis, two)\nodd = StridedSliceV2(x, one, end, axis, two)\n"
+      "n = Muls(odd) {value = -1.0}\nt = Pack(x0 = n, x1 = even) {N = 2, axis = -1}\nr = Reshape(t, shape)\n";
+  ExpectFusions({
+      {"RotaryMulFusionPass", halves + turned + "return y\n",
+       inputs + "y = RotaryMul(x = x, r1 = c, r2 = s)\nreturn y\n"},
+      {"RotaryMulFusionPass", halves + "a = Mul(c, x)\nb = Mul(s, r)\ny = Add(b, a)\nreturn y\n",
+       inputs + "y = RotaryMul(x = x, r1 = c, r2 = s)\nreturn y\n"},
+      {"RotaryMulFusionPass", pairs + turned + "return y\n",
+       inputs + "y = RotaryPositionEmbedding(x = x, cos = c, sin = s) {mode = 1}\nreturn y\n"},
+  });
+  ExpectRefusals({
+      {"RotaryMulFusionPass", halves + turned + "return y, r\n", "r has other users"},
+      {"RotaryMulFusionPass",
+       halves + "z = Data() : float32 [1, 3, 1, 1]\na = Mul(x, z)\nb = Mul(r, s)\ny = Add(a, b)\nreturn y, c\n",
+       "another width"},
+      {"RotaryMulFusionPass",
+       halves + "w = Data() : float32 [2, 3, 4, 8]\na = Mul(w, c)\nb = Mul(r, s)\ny = Add(a, b)\nreturn y\n", ""},
+  });
+}
+
+}  // namespace
+}  // namespace reprise::compiler
