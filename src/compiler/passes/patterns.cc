@@ -12,7 +12,7 @@
 namespace reprise::compiler {
 namespace {
 
-bool IsOneOf(std::string_view type, std::initializer_list<std::string_view> types) {
+bool IsAmong(std::string_view type, std::initializer_list<std::string_view> types) {
   return std::find(types.begin(), types.end(), type) != types.end();
 }
 
@@ -60,7 +60,7 @@ bool Match::IsPlain(NodeId node) const {
 }
 
 bool Match::IsMadeBy(Port port, std::initializer_list<std::string_view> types) const {
-  return port.is_set() && port.output == 0 && IsPlain(port.node) && IsOneOf(graph().at(port.node).type, types);
+  return port.is_set() && port.output == 0 && IsPlain(port.node) && IsAmong(graph().at(port.node).type, types);
 }
 
 NodeId Match::Maker(Port port, std::initializer_list<std::string_view> types) {
@@ -295,7 +295,7 @@ std::vector<NodeId> LastFirst(const Graph& graph, std::initializer_list<std::str
     if (node.is_removed) continue;
     for (const Input& input : node.inputs)
       is_ordered = is_ordered && (!input.source.is_set() || input.source.node < id);
-    if (node.kind == NodeKind::kOperator && node.op != nullptr && !node.outputs.empty() && IsOneOf(node.type, types)) {
+    if (node.kind == NodeKind::kOperator && node.op != nullptr && !node.outputs.empty() && IsAmong(node.type, types)) {
       found.push_back(id);
     }
   }
