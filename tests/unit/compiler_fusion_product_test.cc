@@ -31,6 +31,13 @@ TEST(CompilerFusion, TransposesIntoProducts) {
        a + "c = Data() : float32 [8]\n"
            "y = MatMulV2(x1 = b, x2 = b, bias = c) {transpose_x1 = true, transpose_x2 = false}\nreturn y, a, perm\n"},
   });
+  // Keys [b, s, n, d] that are turned to [b, n, d, s]: what is left keeps d together.
+  const std::string heads = "q = Data() : float32 [2, 4, 6, 8]\nk = Data() : float32 [2, 5, 4, 8]\n";
+  ExpectFusions(
+      {{"TransposeMatMulFusionPass",
+        heads + "perm = Const() : int64 [4] = 0, 2, 3, 1\nt = Transpose(k, perm)\ny = BatchMatMul(q, t)\nreturn y\n",
+        heads + "t_perm = Const() : int64 [4] = 0, 2, 1, 3\nt_1 = Transpose(x = k, perm = t_perm)\n"
+                "y = BatchMatMul(x1 = q, x2 = t_1) {adj_x1 = false, adj_x2 = true}\nreturn y\n"}});
   ExpectRefusals({
       {"TransposeMatMulFusionPass", a + "t = Transpose(b, perm)\ny = MatMul(a, t)\nreturn y, t\n", "t has other users"},
       {"TransposeMatMulFusionPass",
@@ -183,6 +190,35 @@ TEST(CompilerFusion, GroupedAttention) {
                  "2147483647, num_heads = 4, num_key_value_heads = 2, pre_tokens = 2147483647, scale_value = "
                  "0.5}\nreturn y\n"}});
   ExpectRefusals({{"FlashAttentionFusionPass", inputs + repeated + "return y, k3\n", "k3 has other users"}});
+}
+
+// Heads of [b, s, n, d] without copies.
+TEST(CompilerFusion, LayoutsOfAttention) {
+  const std::string inputs =
+      "q = Data() : float16 [2, 6, 4, 8]\nk = Data() : float16 [2, 6, 4, 8]\nv = Data() : float16 [2, 6, 4, 8]\n";
+  const std::string perm = "p = Const() : int64 [4] = 0, 2, 1, 3\n";
+  const std::string before = inputs + perm +
+                             "tq = Transpose(q, p)\ntk = Transpose(k, p)\ntv = Transpose(v, p)\n"
+                             "a = PromptFlashAttention(tq, tk, tv) {input_layout = \"BNSD\", num_heads = 4, "
+                             "num_key_value_heads = 4}\ny = Transpose(a, p)\n";
+  const auto fused = [](const std::string& layout, const std::string& q, const std::string& k, const std::string& v) {
+    return "y = PromptFlashAttention(query = " + q + ", key = " + k + ", value = " + v + ") {input_layout = \"" +
+           layout + "\", num_heads = 4, num_key_value_heads = 4}\n";
+  };
+  ExpectFusions({
+      {"FlashAttentionLayoutFusionPass", before + "return y\n", inputs + fused("BSND", "q", "k", "v") + "return y\n"},
+      {"FlashAttentionLayoutFusionPass",
+       "q = Data() : float16 [2, 4, 6, 8]\nk = Data() : float16 [2, 4, 6, 8]\nv = Data() : float16 [2, 4, 6, 8]\n" +
+           perm +
+           "a = PromptFlashAttention(q, k, v) {input_layout = \"BNSD\", num_heads = 4, num_key_value_heads = 4}\n"
+           "y = Transpose(a, p)\nreturn y\n",
+       "q = Data() : float16 [2, 4, 6, 8]\nk = Data() : float16 [2, 4, 6, 8]\nv = Data() : float16 [2, 4, 6, 8]\n" +
+           fused("BNSD_BSND", "q", "k", "v") + "return y\n"},
+  });
+  ExpectRefusals({
+      {"FlashAttentionLayoutFusionPass", before + "return y, a\n", "a has other users"},
+      {"FlashAttentionLayoutFusionPass", before + "return y, tk\n", "tk has other users"},
+  });
 }
 
 TEST(CompilerFusion, Rotary) {

@@ -253,6 +253,22 @@ TEST(CompilerFusion, Softmax) {
   });
 }
 
+TEST(CompilerFusion, LogSoftmax) {
+  const std::string parts =
+      kX +
+      "last = Const() : int64 [1] = -1\nm = ReduceMax(x, last) {keep_dims = true}\nd = Sub(x, m)\ne = Exp(d)\n"
+      "s = ReduceSum(e, last) {keep_dims = true}\nl = Log(s)\ny = Sub(d, l)\n";
+  ExpectFusions({
+      {"LogSoftmaxFusionPass", parts + "return y\n", kX + "y = LogSoftmaxV2(logits = x) {axes = [1]}\nreturn y\n"},
+      {"LogSoftmaxFusionPass", kX + "s = SoftmaxV2(x) {axes = [0]}\ny = Log(s)\nreturn y\n",
+       kX + "y = LogSoftmaxV2(logits = x) {axes = [0]}\nreturn y\n"},
+  });
+  ExpectRefusals({
+      {"LogSoftmaxFusionPass", parts + "return y, e\n", "e has other users"},
+      {"LogSoftmaxFusionPass", kX + "s = SoftmaxV2(x)\ny = Log(s) {base = 2.0}\nreturn y\n", ""},
+  });
+}
+
 // ---- Movement ----
 
 TEST(CompilerFusion, Movement) {

@@ -182,6 +182,62 @@ void FuseAttention(Match& match) {
   ReplaceByAttention(match, *scores, value, mask);
 }
 
+// ---- Layouts of attention ----
+
+bool SwapsHeads(const Match& match, NodeId transpose) {
+  if (match.graph().at(transpose).type == "Transpose") {
+    return match.Integers(match.In(transpose, "perm")) == std::vector<int64_t>{0, 2, 1, 3};
+  }
+  return match.Ints(transpose, match.graph().at(transpose).type == "Permute" ? "order" : "perm") ==
+         std::vector<int64_t>{0, 2, 1, 3};
+}
+
+// Queries, keys and values that were transposed from [b, s, n, d], and a result that is transposed back: attention
+// takes and gives that layout itself.
+void FuseAttentionLayout(Match& match) {
+  if (!SwapsHeads(match, match.root())) return;
+  const NodeId attention = match.Maker(match.In("x"), {"PromptFlashAttention", "FusedInferAttentionScore"});
+  if (attention == kNoNode || match.Text(attention, "input_layout") != "BNSD") return;
+  const Node& node = match.graph().at(attention);
+  // What stands beside queries, keys and values has a layout of its own, or none.
+  for (const Input& input : node.inputs) {
+    const bool is_known = input.name.starts_with("query") || input.name.starts_with("key") ||
+                          input.name.starts_with("value") || input.name == "pse_shift";
+    if (input.source.is_set() && !is_known)
+      return match.Refuse("the attention has more than a mask beside its operands");
+  }
+  const bool is_prompt = node.type == "PromptFlashAttention";
+  if (node.outputs.size() > 1 && match.Flag(attention, "softmax_lse_flag")) {
+    return match.Refuse("the sums of the softmax are wanted");
+  }
+  Port operands[3] = {match.In(attention, "query"), match.In(attention, is_prompt ? "key" : "key0"),
+                      match.In(attention, is_prompt ? "value" : "value0")};
+  const size_t mark = match.Mark();
+  bool are_transposed = true;
+  Port sources[3];
+  for (int i = 0; i < 3 && are_transposed; ++i) {
+    const NodeId transpose = match.Maker(operands[i], {"Transpose", "TransposeD", "Permute"});
+    are_transposed = transpose != kNoNode && SwapsHeads(match, transpose);
+    if (are_transposed) sources[i] = match.In(transpose, "x");
+  }
+  if (are_transposed) {
+    std::copy(std::begin(sources), std::end(sources), std::begin(operands));
+  } else {
+    match.BackTo(mark);
+  }
+  if (!match.IsClosed()) return;
+  opdef::Attributes attributes = node.attributes;
+  attributes.insert_or_assign("input_layout", std::string(are_transposed ? "BSND" : "BNSD_BSND"));
+  const Port mask = match.In(attention, "pse_shift");
+  const std::string type = node.type;
+  match.Replace(type,
+                {{"query", operands[0]},
+                 {is_prompt ? "key" : "key0", operands[1]},
+                 {is_prompt ? "value" : "value0", operands[2]},
+                 {"pse_shift", mask}},
+                std::move(attributes));
+}
+
 // ---- Rotary position embedding ----
 
 enum class Turn : uint8_t { kHalves, kPairs };
@@ -269,11 +325,15 @@ void FuseRotary(Match& match) {
 Status RunAttention(Graph& graph, PassContext& context) {
   return RunFusion(graph, context, {"BatchMatMul", "BatchMatMulV2"}, FuseAttention);
 }
+Status RunAttentionLayout(Graph& graph, PassContext& context) {
+  return RunFusion(graph, context, {"Transpose", "TransposeD", "Permute"}, FuseAttentionLayout);
+}
 Status RunRotary(Graph& graph, PassContext& context) { return RunFusion(graph, context, {"Add", "AddV2"}, FuseRotary); }
 
 constexpr Pass kAttentionPasses[] = {
     Fusion("RotaryMulFusionPass", RunRotary, "rotary position embedding"),
     Fusion("FlashAttentionFusionPass", RunAttention, "attention from two products and a softmax"),
+    Fusion("FlashAttentionLayoutFusionPass", RunAttentionLayout, "transposes of heads around attention"),
 };
 
 }  // namespace

@@ -252,6 +252,43 @@ void FuseSoftmax(Match& match) {
   match.Replace("SoftmaxV2", {{"x", x}}, {{"axes", *dims}});
 }
 
+// log(softmax(x)), x - max(x) - log(sum(exp(x - max(x))))
+void FuseLogSoftmax(Match& match) {
+  Port x;
+  std::vector<int64_t> axes;
+  if (match.node().type == "Log") {
+    const NodeId softmax = match.Maker(match.In("x"), {"SoftmaxV2"});
+    if (softmax == kNoNode || match.Flag(softmax, "half_to_float")) return;
+    if (match.Real(match.root(), "base") != -1 || match.Real(match.root(), "scale") != 1 ||
+        match.Real(match.root(), "shift") != 0) {
+      return;
+    }
+    x = match.In(softmax, "x");
+    axes = match.Ints(softmax, "axes");
+  } else {
+    const Port centred = match.In("x1");
+    const NodeId log = match.Maker(match.In("x2"), {"Log"});
+    const NodeId sum = log == kNoNode ? kNoNode : match.Maker(match.In(log, "x"), {"ReduceSum", "ReduceSumD"});
+    const NodeId exp = sum == kNoNode ? kNoNode : match.Maker(match.In(sum, "x"), {"Exp"});
+    if (exp == kNoNode || match.In(exp, "x") != centred || !match.IsMadeBy(centred, {"Sub"})) return;
+    for (const NodeId node : {log, exp}) {
+      if (match.Real(node, "base") != -1 || match.Real(node, "shift") != 0 || match.Real(node, "scale") != 1) return;
+    }
+    const NodeId sub = match.Maker(centred, {"Sub"});
+    const NodeId largest = match.Maker(match.In(sub, "x2"), {"ReduceMax"});
+    const auto dims = ReducedDims(match, sum);
+    if (largest == kNoNode || match.In(largest, "x") != match.In(sub, "x1") || !dims ||
+        ReducedDims(match, largest) != dims) {
+      return;
+    }
+    x = match.In(sub, "x1");
+    axes = *dims;
+  }
+  if (match.TensorOf(x).dtype != match.Result().dtype) return match.Refuse("the softmax is computed in another type");
+  if (!match.IsClosed()) return;
+  match.Replace("LogSoftmaxV2", {{"logits", x}}, {{"axes", axes}});
+}
+
 Status RunRmsNorm(Graph& graph, PassContext& context) {
   return RunFusion(graph, context, {"Mul", "RealDiv", "Div"}, FuseRmsNorm);
 }
@@ -265,11 +302,16 @@ Status RunSoftmax(Graph& graph, PassContext& context) {
   return RunFusion(graph, context, {"RealDiv", "Div", "Mul"}, FuseSoftmax);
 }
 
+Status RunLogSoftmax(Graph& graph, PassContext& context) {
+  return RunFusion(graph, context, {"Log", "Sub"}, FuseLogSoftmax);
+}
+
 constexpr Pass kNormPasses[] = {
     Fusion("LayerNormFusionPass", RunLayerNorm, "LayerNormV4 from means"),
     Fusion("RmsNormFusionPass", RunRmsNorm, "RmsNorm from the mean of squares"),
     Fusion("AddRmsNormFusionPass", RunAddRmsNorm, "a sum into the norm behind it"),
     Fusion("SoftmaxFusionPass", RunSoftmax, "SoftmaxV2 from exp and its sum"),
+    Fusion("LogSoftmaxFusionPass", RunLogSoftmax, "LogSoftmaxV2 from its parts or from a softmax"),
 };
 
 }  // namespace

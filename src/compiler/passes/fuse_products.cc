@@ -22,42 +22,41 @@ const char* FlagName(const Node& node, int operand) {
 
 // ---- Transposes into products ----
 
-// Whether a transpose exchanges the last two dims and leaves the others.
-bool SwapsLastDims(const Match& match, NodeId transpose) {
+// The dims of a transpose; nothing where they are not known.
+std::vector<int64_t> PermutationOf(const Match& match, NodeId transpose) {
   std::vector<int64_t> perm;
   const std::string& type = match.graph().at(transpose).type;
   if (type == "Transpose") {
-    const auto given = match.Integers(match.In(transpose, "perm"));
-    if (!given) return false;
-    perm = *given;
+    perm = match.Integers(match.In(transpose, "perm")).value_or(std::vector<int64_t>());
   } else {
     perm = match.Ints(transpose, type == "Permute" ? "order" : "perm");
   }
-  const size_t rank = perm.size();
   const opdef::Shape& shape = match.TensorOf(match.In(transpose, "x")).shape;
-  if (rank < 2 || !shape.has_rank() || shape.rank() != rank) return false;
-  for (size_t i = 0; i < rank; ++i) {
-    const int64_t from = perm[i] < 0 ? perm[i] + static_cast<int64_t>(rank) : perm[i];
-    const size_t expected = i + 2 < rank ? i : i + 1 == rank ? rank - 2 : rank - 1;
-    if (from != static_cast<int64_t>(expected)) return false;
-  }
-  return true;
+  if (!shape.has_rank() || shape.rank() != perm.size()) return {};
+  for (int64_t& dim : perm) dim += dim < 0 ? static_cast<int64_t>(perm.size()) : 0;
+  return perm;
 }
 
+// A transpose in front of a product, as a flag of the product; where it moves other dims, too, what is left of it keeps
+// the rows of its source together.
 void FuseTranspose(Match& match) {
-  const NodeId root = match.root();
   Port sources[2] = {match.In("x1"), match.In("x2")};
-  bool flags[2] = {match.Flag(root, FlagName(match.node(), 0)), match.Flag(root, FlagName(match.node(), 1))};
+  bool flags[2] = {match.Flag(match.root(), FlagName(match.node(), 0)),
+                   match.Flag(match.root(), FlagName(match.node(), 1))};
   bool is_changed = false;
   for (int i = 0; i < 2; ++i) {
     const size_t mark = match.Mark();
     const NodeId transpose = match.Maker(sources[i], {"Transpose", "TransposeD", "Permute"});
     if (transpose == kNoNode) continue;
-    if (!SwapsLastDims(match, transpose) || !match.IsClosed()) {
+    std::vector<int64_t> perm = PermutationOf(match, transpose);
+    const size_t rank = perm.size();
+    if (rank < 2 || perm[rank - 2] + 1 != static_cast<int64_t>(rank) || !match.IsClosed()) {
       match.BackTo(mark);
       continue;
     }
+    std::swap(perm[rank - 2], perm[rank - 1]);
     sources[i] = match.In(transpose, "x");
+    if (!std::is_sorted(perm.begin(), perm.end())) sources[i] = match.AddTranspose(transpose, perm);
     flags[i] = !flags[i];
     is_changed = true;
   }

@@ -199,6 +199,20 @@ Port Match::AddIntegers(std::string_view operand, std::span<const int64_t> value
           0};
 }
 
+Port Match::AddTranspose(NodeId transpose, std::span<const int64_t> perm) {
+  const Port x = In(transpose, "x");
+  const std::string name = graph().at(transpose).name;
+  Tensor result = TensorOf(x);
+  const opdef::Shape from = result.shape;
+  for (size_t i = 0; i < perm.size(); ++i) result.shape[i] = from[static_cast<size_t>(perm[i])];
+  constexpr int32_t kInt64 = 9;
+  const NodeId order =
+      rewriter_.AddConstant(name + "_perm", MakeConstant(kInt64, {static_cast<int64_t>(perm.size())}, perm));
+  const NodeId added = rewriter_.AddOperator(name, "Transpose", {x, Port{order, 0}}, result);
+  rewriter_.graph().at(added).notes = graph().at(transpose).notes;
+  return {added, 0};
+}
+
 NodeId Match::Become(std::string_view type, std::initializer_list<NewInput> inputs, opdef::Attributes attributes) {
   Graph& graph = rewriter_.graph();
   Node fused;

@@ -122,6 +122,9 @@ class Match {
   Port AddConstant(std::string_view operand, int32_t dtype, std::vector<int64_t> shape, std::span<const double> values);
   Port AddIntegers(std::string_view operand, std::span<const int64_t> values);
 
+  /// What `transpose` reads, with its dims in this order; another node, with the name of `transpose` and a number.
+  Port AddTranspose(NodeId transpose, std::span<const int64_t> perm);
+
   struct NewInput {
     std::string_view name;
     Port source;  ///< not set: left out
