@@ -199,19 +199,19 @@ void FuseAttentionLayout(Match& match) {
   const NodeId attention = match.Maker(match.In("x"), {"PromptFlashAttention", "FusedInferAttentionScore"});
   if (attention == kNoNode || match.Text(attention, "input_layout") != "BNSD") return;
   const Node& node = match.graph().at(attention);
-  // What stands beside queries, keys and values has a layout of its own, or none.
-  for (const Input& input : node.inputs) {
-    const bool is_known = input.name.starts_with("query") || input.name.starts_with("key") ||
-                          input.name.starts_with("value") || input.name == "pse_shift";
-    if (input.source.is_set() && !is_known)
-      return match.Refuse("the attention has more than a mask beside its operands");
-  }
   const bool is_prompt = node.type == "PromptFlashAttention";
   if (node.outputs.size() > 1 && match.Flag(attention, "softmax_lse_flag")) {
     return match.Refuse("the sums of the softmax are wanted");
   }
   Port operands[3] = {match.In(attention, "query"), match.In(attention, is_prompt ? "key" : "key0"),
                       match.In(attention, is_prompt ? "value" : "value0")};
+  // What stands beside them and a mask has a layout of its own, or none.
+  const Port mask = match.In(attention, "pse_shift");
+  const auto others = std::count_if(node.inputs.begin(), node.inputs.end(), [&](const Input& input) {
+    return input.source.is_set() && input.source != mask &&
+           std::find(std::begin(operands), std::end(operands), input.source) == std::end(operands);
+  });
+  if (others != 0) return match.Refuse("the attention has more than a mask beside its operands");
   const size_t mark = match.Mark();
   bool are_transposed = true;
   Port sources[3];
@@ -228,7 +228,6 @@ void FuseAttentionLayout(Match& match) {
   if (!match.IsClosed()) return;
   opdef::Attributes attributes = node.attributes;
   attributes.insert_or_assign("input_layout", std::string(are_transposed ? "BSND" : "BNSD_BSND"));
-  const Port mask = match.In(attention, "pse_shift");
   const std::string type = node.type;
   match.Replace(type,
                 {{"query", operands[0]},
