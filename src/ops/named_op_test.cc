@@ -35,6 +35,23 @@ TEST(NamedOpTest, EveryRowIsAGraphOperatorWithTheTypesOfItsSteps) {
   }
 }
 
+// What the specification ranks A and B has steps, or a reason that the refusal says.
+TEST(NamedOpTest, EveryGraphOperatorHasStepsOrAReason) {
+  for (const opdef::GraphOp& op : opdef::GraphOps()) {
+    SCOPED_TRACE(op.type);
+    const bool has_steps = FindNamedOp(op.type) != nullptr;
+    const NamedReason* const reason = FindReason(op.type);
+    EXPECT_FALSE(has_steps && reason != nullptr) << "has steps, so that the reason is never said";
+    if (has_steps || op.rank == 'C') continue;
+    EXPECT_NE(nullptr, reason) << "add steps in named_ops/FAMILY.cc, or a reason in named_ops/reasons.cc";
+    if (reason == nullptr) continue;
+    Status refusal = NoSteps(op.type);
+    EXPECT_EQ(kOpNotFound, refusal.code());
+    EXPECT_NE(std::string::npos, refusal.detail().what.find(reason->why));
+    EXPECT_FALSE(refusal.detail().hint.empty());
+  }
+}
+
 bool HasOperand(std::span<const opdef::Operand> operands, std::string_view name) {
   return std::any_of(operands.begin(), operands.end(), [&](const auto& operand) { return operand.name == name; });
 }

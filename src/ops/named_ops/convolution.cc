@@ -190,6 +190,7 @@ Status LowerGradientOfFilter(NamedCall& call) {
              {{"gradOutput", view(call.Input("out_backprop"))},
               {"input", x},
               {"weight", Placeholder(call, out.dtype, out.sizes)},
+              {"biasSizes", std::vector<int64_t>{out.sizes[0]}},
               {"stride", geometry.strides},
               {"padding", geometry.pads_in_front()},
               {"dilation", geometry.dilations},

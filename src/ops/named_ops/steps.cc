@@ -123,6 +123,34 @@ int64_t CountOf(std::span<const int64_t> sizes) {
   return count;
 }
 
+StridedView Narrowed(StridedView view, size_t dim, int64_t begin, int64_t count) {
+  view.data = static_cast<char*>(view.data) + begin * view.strides[dim] * kernels::ItemSize(view.dtype);
+  view.sizes[dim] = count;
+  return view;
+}
+
+StridedView ElementOf(const StridedView& view, int64_t index) {
+  return StridedView::Of(view.dtype, {}, static_cast<char*>(view.data) + index * kernels::ItemSize(view.dtype));
+}
+
+std::vector<int64_t> BroadcastOf(std::span<const int64_t> a, std::span<const int64_t> b) {
+  if (a.size() < b.size()) std::swap(a, b);
+  std::vector<int64_t> shape(a.begin(), a.end());
+  for (size_t i = 0; i < b.size(); ++i) {
+    int64_t& size = shape[a.size() - b.size() + i];
+    if (size == 1) size = b[i];
+  }
+  return shape;
+}
+
+StatusOr<int64_t> ReductionOf(const NamedCall& call) {
+  const std::string text = call.context.Text("reduction");
+  if (text == "none") return 0;
+  if (text == "mean") return 1;
+  if (text == "sum") return 2;
+  return call.context.WrongAttribute("reduction", fmt::format("is '{}'", text), "set it to none, mean or sum");
+}
+
 StatusOr<Scalar> ScalarFor(const NamedCall& call, std::string_view name, DType type) {
   const double value = call.context.Real(name);
   if (IsFloating(type)) return Scalar::Of<double>(value);

@@ -36,13 +36,16 @@ std::span<const NamedOp> ActivationRows();
 std::span<const NamedOp> AttentionRows();
 std::span<const NamedOp> ConvolutionRows();
 std::span<const NamedOp> ElementwiseRows();
+std::span<const NamedOp> ForeachRows();
 std::span<const NamedOp> IndexingRows();
 std::span<const NamedOp> MatmulRows();
 std::span<const NamedOp> MovementRows();
 std::span<const NamedOp> NormalizationRows();
+std::span<const NamedOp> PaddingRows();
 std::span<const NamedOp> PoolingRows();
 std::span<const NamedOp> ProductRows();
 std::span<const NamedOp> QuantizationRows();
+std::span<const NamedOp> RandomRows();
 std::span<const NamedOp> ReductionRows();
 std::span<const NamedOp> RoutingRows();
 
@@ -52,6 +55,11 @@ std::span<const NamedOp> RoutingRows();
 Status LowerAsFunction(NamedCall& call);
 /// One step as the words say.
 Status StepAsFunction(NamedCall& call, std::string_view function, std::string_view words);
+
+/// One step with the arguments of an aclnn function.
+inline Status StepOf(NamedCall& call, std::string_view function, std::initializer_list<StepArgument> arguments) {
+  return call.Step(Routine::Of(function), arguments);
+}
 
 /// A row that is one function.
 constexpr NamedOp As(std::string_view type, DTypeSet types, std::string_view function,
@@ -96,6 +104,14 @@ bool IsFloating(kernels::DType type);
 int64_t CountOf(std::span<const int64_t> sizes);
 /// The tensors of a list, but for those left out.
 std::vector<StridedView> ViewsOf(std::span<const NamedTensor> tensors);
+/// Elements [begin, begin + count) of a dim.
+StridedView Narrowed(StridedView view, size_t dim, int64_t begin, int64_t count);
+/// One element of a row-major tensor, as a tensor of rank 0.
+StridedView ElementOf(const StridedView& view, int64_t index);
+/// What two shapes that fit broadcast to.
+std::vector<int64_t> BroadcastOf(std::span<const int64_t> a, std::span<const int64_t> b);
+/// The attribute `reduction` as the functions of losses count: none 0, mean 1, sum 2.
+StatusOr<int64_t> ReductionOf(const NamedCall& call);
 /// The attribute as a number for tensors of `type`; integer ones take whole numbers only.
 StatusOr<kernels::Scalar> ScalarFor(const NamedCall& call, std::string_view name, kernels::DType type);
 /// Dims that an attribute or a value operand names, counted from the front of the first input.
@@ -104,6 +120,7 @@ StatusOr<int64_t> DimOf(const NamedCall& call, std::string_view name, size_t ran
 
 // ---- Sets of types ----
 
+inline constexpr DTypeSet kUnary = kFloatingAndComplexTypes;
 inline constexpr DTypeSet kArithmetic = kNumericTypes;
 inline constexpr DTypeSet kNoBFloat16 = kFloatingTypes.Without({kernels::DType::kBFloat16});
 inline constexpr DTypeSet kSingleAndFloat16 = {kernels::DType::kFloat, kernels::DType::kFloat16};
