@@ -365,6 +365,10 @@ void Compact(Graph& graph) {
     ++next;
   }
   graph.nodes.resize(next);
+  Renumber(graph, numbers);
+}
+
+void Renumber(Graph& graph, const std::vector<NodeId>& numbers) {
   const auto renumber = [&](NodeId& id) { id = id < numbers.size() ? numbers[id] : kNoNode; };
   for (Node& node : graph.nodes) {
     for (Input& input : node.inputs) renumber(input.source.node);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "compiler/constant.h"
 #include "compiler/passes/functions.h"
@@ -132,7 +133,7 @@ class SwitchRemoval {
       ports.pop_back();
       for (const Use& use : rewriter_.UsesOf(port)) {
         if (use.is_result()) return false;
-        if (graph_.at(use.node).type == "Merge" || visited[use.node]++ != 0) continue;
+        if (graph_.at(use.node).type == "Merge" || std::exchange(visited[use.node], 1) != 0) continue;
         for (uint32_t i = 0; i < graph_.at(use.node).outputs.size(); ++i) ports.push_back({use.node, i});
       }
     }

@@ -18,6 +18,11 @@ Status RemoveAsserts(Graph& graph, PassContext& context);
 Status RemoveSingleSums(Graph& graph, PassContext& context);
 Status RemoveUselessOrder(Graph& graph, PassContext& context);
 
+// fold.cc
+Status FoldConstants(Graph& graph, PassContext& context);
+Status FoldDimensions(Graph& graph, PassContext& context);
+Status ReplaceEmpty(Graph& graph, PassContext& context);
+
 // merge.cc
 Status MergeSubexpressions(Graph& graph, PassContext& context);
 Status MergeConstants(Graph& graph, PassContext& context);
@@ -40,5 +45,15 @@ Status AdjustDims(Graph& graph, PassContext& context);
 
 // branches.cc
 Status RemoveDeadBranches(Graph& graph, PassContext& context);
+
+// memory_order.cc
+Status OrderWrites(Graph& graph, PassContext& context);
+
+// tensor_moves.cc
+Status RemoveTensorMoves(Graph& graph, PassContext& context);
+
+// memory_guards.cc
+Status GuardMemory(Graph& graph, PassContext& context);
+Status MarkInPlace(Graph& graph, PassContext& context);
 
 }  // namespace reprise::compiler

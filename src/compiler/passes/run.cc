@@ -64,11 +64,12 @@ class Runner {
       : graph_(graph), options_(options), records_(records) {}
 
   Status Run() {
+    REPRISE_RETURN_IF_ERROR(Infer());
     for (size_t stage = 0; stage < kStages.size(); ++stage) {
       REPRISE_RETURN_IF_ERROR(RunStage(static_cast<Stage>(stage)));
       if (options_.on_stage) options_.on_stage(static_cast<Stage>(stage), graph_);
     }
-    for (Graph* graph : AllGraphs(graph_)) Compact(*graph);
+    for (Graph* graph : AllGraphs(graph_)) REPRISE_RETURN_IF_ERROR(Sort(*graph, options_.order));
     Tell();
     return {};
   }
@@ -107,11 +108,14 @@ class Runner {
     return now.changed != 0;
   }
 
+  Status Infer() {
+    for (Graph* graph : AllGraphs(graph_)) REPRISE_RETURN_IF_ERROR(InferShapes(*graph, facts_));
+    return {};
+  }
+
   Status Check(Stage stage) {
     Status status = Verify(graph_);
-    for (Graph* graph : AllGraphs(graph_)) {
-      if (status.ok()) status = InferShapes(*graph, facts_);
-    }
+    if (status.ok()) status = Infer();
     if (status.ok()) return {};
     Status::Detail detail = status.detail();
     detail.what = fmt::format("behind the passes of {}: {}", NameOf(stage), detail.what);
