@@ -50,9 +50,7 @@ opdef::Shape Permuted(const opdef::Shape& shape, const std::vector<int64_t>& per
   return result;
 }
 
-bool IsInOrder(const std::vector<int64_t>& permutation) {
-  return std::is_sorted(permutation.begin(), permutation.end());
-}
+bool IsInOrder(const std::vector<int64_t>& permutation) { return std::is_sorted(permutation.begin(), permutation.end()); }
 
 // Nothing moves but dims of size 1 among themselves.
 bool KeepsPlaces(const opdef::Shape& shape, const std::vector<int64_t>& permutation) {
