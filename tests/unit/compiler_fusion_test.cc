@@ -3,6 +3,7 @@
 // The fusions of the compiler: what each makes of its patterns, and what it leaves, with the reason.
 #include <gtest/gtest.h>
 
+#include <random>
 #include <string>
 #include <vector>
 
@@ -358,6 +359,104 @@ TEST(CompilerFusion, SwitchesAndLevels) {
   EXPECT_EQ(TypesAfterFusions(kBlock, options), parts);
   options.graph_fusions = {{"AddRmsNormFusionPass", false}};
   EXPECT_EQ(TypesAfterFusions(kBlock, options), "Add RmsNorm MatMulV2 SwiGlu Add");
+}
+
+// Parts of transformers in random order, some of whose values are results, too: whatever is fused or left, all passes
+// together change no result.
+class RandomBlocks {
+ public:
+  explicit RandomBlocks(uint32_t seed) : random_(seed) {}
+
+  std::string Text() {
+    text_ =
+        "x = Data() : float32 [4, 8]\ng = Data() : float32 [8]\nb = Data() : float32 [8]\nw = Data() : float32 [8, 8]\n"
+        "u = Data() : float32 [8, 16]\nlast = Const() : int64 [1] = -1\ntwo = Const() : float32 [] = 2\n"
+        "half = Const() : float32 [] = 0.5\none = Const() : float32 [] = 1\nperm = Const() : int64 [2] = 1, 0\n"
+        "sizes = Const() : int64 [2] = 8, 8\ndim = Const() : int32 [1] = 1\n";
+    constexpr int kBlocks = 6;
+    for (int i = 0; i < kBlocks; ++i) Block(static_cast<int>(random_() % 8));
+    std::string results = values_.back();
+    for (const std::string& value : values_) {
+      if (random_() % 10 == 0 && value != values_.back()) results += ", " + value;
+    }
+    return Whole(text_ + "return " + results + "\n");
+  }
+
+ private:
+  // A node of the value before, which `$` stands for, or of others.
+  std::string Node(const std::string& call) {
+    const std::string name = "n" + std::to_string(count_++);
+    text_ += name + " = " + call + "\n";
+    values_.push_back(name);
+    return name;
+  }
+
+  std::string Mean(const std::string& of) { return Node("ReduceMean(" + of + ", last) {keep_dims = true}"); }
+
+  void Block(int kind) {
+    const std::string x = values_.empty() ? "x" : values_.back();
+    switch (kind) {
+      case 0: {
+        const std::string erf = Node("Erf(" + Node("Muls(" + x + ") {value = 0.70710678}") + ")");
+        Node("Mul(" + Node("Mul(" + x + ", half)") + ", " + Node("Add(" + erf + ", one)") + ")");
+        return;
+      }
+      case 1: Node("Mul(" + x + ", " + Node("Sigmoid(" + x + ")") + ")"); return;
+      case 2: {
+        const std::string square = random_() % 2 == 0 ? Node("Pow(" + x + ", two)") : Node("Mul(" + x + ", " + x + ")");
+        const std::string root = Node("Rsqrt(" + Node("Adds(" + Mean(square) + ") {value = 0.01}") + ")");
+        Node("Mul(" + Node("Mul(" + x + ", " + root + ")") + ", g)");
+        return;
+      }
+      case 3: {
+        const std::string centred = Node("Sub(" + x + ", " + Mean(x) + ")");
+        const std::string variance = Mean(Node("Mul(" + centred + ", " + centred + ")"));
+        const std::string root = Node("Sqrt(" + Node("Adds(" + variance + ") {value = 0.01}") + ")");
+        Node("Add(" + Node("Mul(" + Node("RealDiv(" + centred + ", " + root + ")") + ", g)") + ", b)");
+        return;
+      }
+      case 4: {
+        const std::string largest = Node("ReduceMax(" + x + ", last) {keep_dims = true}");
+        const std::string power = Node("Exp(" + Node("Sub(" + x + ", " + largest + ")") + ")");
+        Node("RealDiv(" + power + ", " + Node("ReduceSum(" + power + ", last) {keep_dims = true}") + ")");
+        return;
+      }
+      case 5: Node("Add(b, " + Node("MatMul(" + x + ", " + Node("Transpose(w, perm)") + ")") + ")"); return;
+      case 6: Node("Add(" + x + ", x)"); return;
+      default: {
+        const std::string wide = Node("MatMul(" + x + ", u)");
+        const std::string parts = "n" + std::to_string(count_++);
+        text_ += parts + " = SplitV(x = " + wide +
+                 ", size_splits = sizes, split_dim = dim) {num_split = 2} : y0 float32 [4, 8], y1 float32 [4, 8]\n";
+        const std::string gate = Node("Mul(" + parts + ":0, " + Node("Sigmoid(" + parts + ":0)") + ")");
+        Node("Mul(" + gate + ", " + parts + ":1)");
+        return;
+      }
+    }
+  }
+
+  std::mt19937 random_;
+  std::string text_;
+  std::vector<std::string> values_;
+  int count_ = 0;
+};
+
+TEST(CompilerFusion, RandomBlocksComputeTheSame) {
+  uint64_t fused = 0;
+  constexpr uint32_t kGraphs = 60;
+  for (uint32_t seed = 0; seed < kGraphs && !HasFailure(); ++seed) {
+    const std::string text = RandomBlocks(seed).Text();
+    SCOPED_TRACE(text);
+    const std::unique_ptr<Graph> before = Read(text);
+    const std::unique_ptr<Graph> after = Read(text);
+    ASSERT_TRUE(before != nullptr && after != nullptr);
+    PassRecords records;
+    const Status status = RunPasses(*after, {}, &records);
+    ASSERT_TRUE(status.ok()) << status.detail().what;
+    for (const Pass& pass : FusionPasses()) fused += records[std::string(pass.name)].changed;
+    testing::ExpectNear(*before, *after);
+  }
+  EXPECT_GT(fused, kGraphs);
 }
 
 // Names as options spell them, each once, all of the stage and level of fusions.
