@@ -3,7 +3,9 @@
 // The fusions of the compiler around products: biases, convolutions, attention, rotary position embedding.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "fusion_testing.h"
 
@@ -44,6 +46,30 @@ TEST(CompilerFusion, TransposesIntoProducts) {
        "a = Data() : float32 [8, 2, 4]\nb = Data() : float32 [2, 4, 16]\nperm = Const() : int64 [3] = 1, 0, 2\n"
        "t = Transpose(a, perm)\ny = BatchMatMul(t, b)\nreturn y\n",
        ""},
+  });
+}
+
+TEST(CompilerFusion, ReshapesAroundProducts) {
+  const std::string inputs = "a = Data() : float32 [2, 3, 4, 8]\nb = Data() : float32 [2, 3, 8, 5]\n";
+  const std::string shapes =
+      "sa = Const() : int64 [3] = 6, 4, 8\nsb = Const() : int64 [3] = -1, 8, 5\nsy = Const() : int64 [4] = 2, 3, 4, "
+      "5\n";
+  const std::string flat = "fb = Reshape(b, sb)\np = BatchMatMul(fa, fb)\ny = Reshape(p, sy)\n";
+  const std::string fused = inputs + "y = BatchMatMul(x1 = a, x2 = b)\nreturn y\n";
+  ExpectFusions({
+      {"BatchMatMulReshapeFusionPass", inputs + shapes + "fa = Reshape(a, sa)\n" + flat + "return y\n", fused},
+      {"BatchMatMulReshapeFusionPass",
+       inputs + shapes + "se = Const() : int64 [4] = 2, 3, 4, 8\ne = Expand(a, se)\nfa = Reshape(e, sa)\n" + flat +
+           "return y\n",
+       fused},
+  });
+  ExpectRefusals({
+      {"BatchMatMulReshapeFusionPass", inputs + shapes + "fa = Reshape(a, sa)\n" + flat + "return y, p\n",
+       "p has other users"},
+      {"BatchMatMulReshapeFusionPass",
+       "a = Data() : float32 [3, 2, 4, 8]\nb = Data() : float32 [2, 3, 8, 5]\n" + shapes + "fa = Reshape(a, sa)\n" +
+           flat + "return y\n",
+       "are not those of the result"},
   });
 }
 
@@ -190,6 +216,34 @@ TEST(CompilerFusion, GroupedAttention) {
                  "2147483647, num_heads = 4, num_key_value_heads = 2, pre_tokens = 2147483647, scale_value = "
                  "0.5}\nreturn y\n"}});
   ExpectRefusals({{"FlashAttentionFusionPass", inputs + repeated + "return y, k3\n", "k3 has other users"}});
+}
+
+// Attention of heads [b, s, n, d] as PyTorch takes it apart: products of three dims, with reshapes around them.
+TEST(CompilerFusion, AttentionOutOfProductsOfThreeDims) {
+  const std::string text =
+      "graph g\n"
+      "q = Data() : float32 [2, 6, 4, 8]\nk = Data() : float32 [2, 6, 4, 8]\nv = Data() : float32 [2, 6, 4, 8]\n"
+      "m = Data() : float32 [2, 1, 6, 6]\np = Const() : int64 [4] = 0, 2, 1, 3\np2 = Const() : int64 [4] = 0, 1, 3, 2\n"
+      "s3 = Const() : int64 [3] = 8, 6, 8\ns3t = Const() : int64 [3] = 8, 8, 6\ns3w = Const() : int64 [3] = 8, 6, 6\n"
+      "s4w = Const() : int64 [4] = 2, 4, 6, 6\ns4 = Const() : int64 [4] = 2, 4, 6, 8\n"
+      "flat = Const() : int64 [2] = 12, 32\nroot = Const() : float32 [] = 2.828427\n"
+      "tq = Transpose(q, p)\ntk = Transpose(k, p)\ntv = Transpose(v, p)\nkt = Transpose(tk, p2)\n"
+      "eq = Expand(tq, s4)\nfq = Reshape(eq, s3)\nfk = Reshape(kt, s3t)\nw3 = BatchMatMul(fq, fk)\nw4 = Reshape(w3, "
+      "s4w)\n"
+      "sc = RealDiv(w4, root)\nsm = Add(sc, m)\nsw = SoftmaxV2(sm) {axes = [-1]}\nfw = Reshape(sw, s3w)\n"
+      "fv = Reshape(tv, s3)\no3 = BatchMatMul(fw, fv)\no4 = Reshape(o3, s4)\nto = Transpose(o4, p)\n"
+      "y = Reshape(to, flat)\nreturn y\n";
+  const std::unique_ptr<Graph> before = testing::Read(text);
+  const std::unique_ptr<Graph> after = testing::Read(text);
+  ASSERT_TRUE(before != nullptr && after != nullptr);
+  const Status status = RunPasses(*after, {}, nullptr);
+  ASSERT_TRUE(status.ok()) << status.detail().what;
+  std::vector<std::string> types;
+  for (const NodeId id : TopologicalOrder(*after)) {
+    if (after->at(id).kind == NodeKind::kOperator) types.push_back(after->at(id).type);
+  }
+  EXPECT_EQ(types, (std::vector<std::string>{"PromptFlashAttention", "Reshape"})) << ToText(*after);
+  testing::ExpectNear(*before, *after);
 }
 
 // Heads of [b, s, n, d] without copies.

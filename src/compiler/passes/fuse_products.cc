@@ -67,6 +67,58 @@ void FuseTranspose(Match& match) {
   match.Replace(type, {{"x1", sources[0]}, {"x2", sources[1]}, {"bias", match.In("bias")}}, std::move(attributes));
 }
 
+// ---- Batches of batches ----
+
+// Where a tensor [b.., m, k] comes from that reaches the product as [b * .., m, k]; not set where it is none.
+Port BeforeFlattening(Match& match, Port port, size_t rank) {
+  const NodeId flat = match.Maker(port, {"Reshape"});
+  if (flat == kNoNode) return {};
+  // Front ends broadcast to the shape that is there.
+  const Port x = match.In(flat, "x");
+  const opdef::Shape& from = match.TensorOf(x).shape;
+  const opdef::Shape& to = match.TensorOf(port).shape;
+  if (!from.has_rank() || !to.has_rank() || from.rank() != rank || to.rank() != 3) return {};
+  if (!AreEqual(from[rank - 2], to[1]) || !AreEqual(from[rank - 1], to[2])) return {};
+  const NodeId expanded = match.IsMadeBy(x, {"Expand", "BroadcastTo"}) ? x.node : kNoNode;
+  if (expanded == kNoNode) return x;
+  const Port source = match.In(expanded, "x");
+  const opdef::Shape& narrow = match.TensorOf(source).shape;
+  if (!narrow.has_rank() || narrow.rank() != rank) return x;
+  for (size_t d = 0; d < rank; ++d) {
+    if (!AreEqual(narrow[d], from[d])) return x;
+  }
+  match.Maker(x, {"Expand", "BroadcastTo"});
+  return source;
+}
+
+// A product of batches whose dims in front were made one, and are taken apart again: the product takes them as they
+// are.
+void FuseFlattening(Match& match) {
+  const Port product = match.In("x");
+  const NodeId node = match.Maker(product, {"BatchMatMul", "BatchMatMulV2"});
+  const opdef::Shape& result = match.Result().shape;
+  if (node == kNoNode || !result.has_rank() || result.rank() < 4) return;
+  const opdef::Shape& flat = match.TensorOf(product).shape;
+  const size_t rank = result.rank();
+  if (!flat.has_rank() || flat.rank() != 3 || !AreEqual(flat[1], result[rank - 2]) ||
+      !AreEqual(flat[2], result[rank - 1])) {
+    return;
+  }
+  const Port first = BeforeFlattening(match, match.In(node, "x1"), rank);
+  const Port second = BeforeFlattening(match, match.In(node, "x2"), rank);
+  if (!first.is_set() || !second.is_set()) return;
+  for (const Port operand : {first, second}) {
+    for (size_t d = 0; d + 2 < rank; ++d) {
+      if (AreEqual(match.TensorOf(operand).shape[d], result[d])) continue;
+      return match.Refuse("the dims in front of the operands are not those of the result");
+    }
+  }
+  if (!match.IsClosed()) return;
+  opdef::Attributes attributes = match.graph().at(node).attributes;
+  const std::string type = match.graph().at(node).type;
+  match.Replace(type, {{"x1", first}, {"x2", second}, {"bias", match.In(node, "bias")}}, std::move(attributes));
+}
+
 // ---- Biases of products ----
 
 // product + bias, where bias has one element for each column
@@ -241,6 +293,9 @@ void FuseConvolutionConstant(Match& match) {
 Status RunTranspose(Graph& graph, PassContext& context) {
   return RunFusion(graph, context, {"MatMul", "MatMulV2", "BatchMatMul", "BatchMatMulV2"}, FuseTranspose);
 }
+Status RunFlattening(Graph& graph, PassContext& context) {
+  return RunFusion(graph, context, {"Reshape"}, FuseFlattening);
+}
 Status RunProductBias(Graph& graph, PassContext& context) {
   return RunFusion(graph, context, {"Add", "AddV2"}, FuseProductBias);
 }
@@ -252,6 +307,7 @@ Status RunConvolutionConstant(Graph& graph, PassContext& context) {
 }
 
 constexpr Pass kProductPasses[] = {
+    Fusion("BatchMatMulReshapeFusionPass", RunFlattening, "reshapes around products of batches"),
     Fusion("TransposeMatMulFusionPass", RunTranspose, "transposes into products"),
     Fusion("MatMulBiasAddFusionPass", RunProductBias, "a row added to a product"),
     Fusion("ConvBatchnormFusionPass", RunConvolutionNorm, "a norm into the filter"),
