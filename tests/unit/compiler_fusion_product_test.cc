@@ -96,6 +96,30 @@ TEST(CompilerFusion, BiasesOfProducts) {
   });
 }
 
+TEST(CompilerFusion, ScalesOfProductsOfInt8) {
+  const std::string inputs = "a = Data() : int8 [4, 8]\nb = Data() : int8 [16, 8]\n";
+  const std::string row = "c = Data() : float32 [16]\n";
+  const std::string sums = "p = MatMulV2(a, b) {transpose_x2 = true}\nf = Cast(p) {dst_type = float32}\n";
+  const std::string attributes = "{dtype = 1, transpose_x1 = false, transpose_x2 = true}\nreturn y\n";
+  ExpectFusions({
+      {"QuantBatchMatmulFusionPass",
+       inputs + row + sums + "s = Mul(c, f)\ny = Cast(s) {dst_type = float16}\nreturn y\n",
+       inputs + row + "y = QuantBatchMatmulV3(x1 = a, x2 = b, scale = c) " + attributes},
+      {"QuantBatchMatmulFusionPass",
+       inputs + sums + "s = Muls(f) {value = 0.125}\ny = Cast(s) {dst_type = float16}\nreturn y\n",
+       inputs + "y_scale = Const() : float32 [1] = 0.125\ny = QuantBatchMatmulV3(x1 = a, x2 = b, scale = y_scale) " +
+           attributes},
+  });
+  ExpectRefusals({
+      {"QuantBatchMatmulFusionPass",
+       inputs + row + sums + "s = Mul(c, f)\ny = Cast(s) {dst_type = float16}\nreturn y, f\n", ""},
+      {"QuantBatchMatmulFusionPass",
+       inputs + "c = Data() : float32 [4, 1]\n" + sums + "s = Mul(c, f)\ny = Cast(s) {dst_type = float16}\nreturn y\n",
+       "no row of float32"},
+      {"QuantBatchMatmulFusionPass", inputs + row + sums + "s = Mul(c, f)\nreturn s\n", ""},
+  });
+}
+
 TEST(CompilerFusion, Convolutions) {
   const std::string conv = "{data_format = \"NCHW\", pads = [0, 0, 0, 0], strides = [1, 1, 1, 1]}";
   const std::string x = "x = Data() : float32 [1, 1, 4, 4] format 0\n";

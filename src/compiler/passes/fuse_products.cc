@@ -152,6 +152,47 @@ void FuseProductBias(Match& match) {
   }
 }
 
+// ---- Products of int8 ----
+
+// A product of int8 that is scaled for each column and becomes float16 or bfloat16.
+void FuseDequantisation(Match& match) {
+  const int32_t dtype = match.Result().dtype;
+  if (dtype != kFloat16 && dtype != kBFloat16) return;
+  const Product product = match.Factors(match.In("x"));
+  if (product.ports.empty() || product.ports.size() > 2 || !product.divisors.empty()) return;
+  const size_t mark = match.Mark();
+  for (size_t i = 0; i < product.ports.size(); ++i) {
+    match.BackTo(mark);
+    const Port sums = match.BeforeCast(product.ports[i]);
+    const NodeId node = match.Maker(sums, {"MatMul", "MatMulV2", "BatchMatMul", "BatchMatMulV2"});
+    constexpr int32_t kInt8 = 2;
+    if (node == kNoNode || match.TensorOf(match.In(node, "x1")).dtype != kInt8 || product.ports[i] == sums) continue;
+    if (match.TensorOf(match.In("x")).dtype != kFloat32 || match.TensorOf(product.ports[i]).dtype != kFloat32) {
+      return match.Refuse("the product is not scaled in float32");
+    }
+    Port scale;
+    if (product.ports.size() == 2) {
+      scale = product.ports[1 - i];
+      const Tensor& tensor = match.TensorOf(scale);
+      if (product.factor != 1 || tensor.dtype != kFloat32 || !tensor.shape.has_rank() || tensor.shape.rank() != 1 ||
+          !AreEqual(tensor.shape[0], match.Result().shape.back())) {
+        return match.Refuse("the scale is no row of float32, or there is another one");
+      }
+    }
+    const Port bias = match.In(node, "bias");
+    if (bias.is_set() && match.TensorOf(bias).shape.rank() != 1) return match.Refuse("the bias is no row");
+    if (match.Result().shape != match.TensorOf(sums).shape) return match.Refuse("the scale broadcasts the product");
+    if (!match.IsClosed()) return;
+    if (!scale.is_set()) scale = match.AddConstant("scale", kFloat32, {1}, std::vector<double>{product.factor});
+    const Node& quantised = match.graph().at(node);
+    return match.Replace("QuantBatchMatmulV3",
+                         {{"x1", match.In(node, "x1")}, {"x2", match.In(node, "x2")}, {"scale", scale}, {"bias", bias}},
+                         {{"dtype", int64_t{dtype}},
+                          {"transpose_x1", match.Flag(node, FlagName(quantised, 0))},
+                          {"transpose_x2", match.Flag(node, FlagName(quantised, 1))}});
+  }
+}
+
 // ---- Convolutions ----
 
 // The dim of the channels; nothing for a layout that is none.
@@ -299,6 +340,9 @@ Status RunFlattening(Graph& graph, PassContext& context) {
 Status RunProductBias(Graph& graph, PassContext& context) {
   return RunFusion(graph, context, {"Add", "AddV2"}, FuseProductBias);
 }
+Status RunDequantisation(Graph& graph, PassContext& context) {
+  return RunFusion(graph, context, {"Cast"}, FuseDequantisation);
+}
 Status RunConvolutionNorm(Graph& graph, PassContext& context) {
   return RunFusion(graph, context, {"BNInfer", "BatchNormV3"}, FuseConvolutionNorm);
 }
@@ -310,6 +354,7 @@ constexpr Pass kProductPasses[] = {
     Fusion("BatchMatMulReshapeFusionPass", RunFlattening, "reshapes around products of batches"),
     Fusion("TransposeMatMulFusionPass", RunTranspose, "transposes into products"),
     Fusion("MatMulBiasAddFusionPass", RunProductBias, "a row added to a product"),
+    Fusion("QuantBatchMatmulFusionPass", RunDequantisation, "scales behind products of int8"),
     Fusion("ConvBatchnormFusionPass", RunConvolutionNorm, "a norm into the filter"),
     Fusion("ConvScaleFusionPass", RunConvolutionConstant, "constants of channels into filter and bias"),
 };

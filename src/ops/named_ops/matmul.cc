@@ -54,7 +54,24 @@ Status LowerProductWithBias(NamedCall& call) {
   return is_wide ? Status() : call.Step(kCopy, {product, out});
 }
 
+// Products of int8 add up in int32, by the kernel of quantised products, whose scale plays no part there.
+Status LowerByteProduct(NamedCall& call) {
+  constexpr int64_t kOne[] = {1};
+  return StepWith(call, "aclnnQuantMatmulV4",
+                  {{"x1", call.inputs[0].view()},
+                   {"x2", call.inputs[1].view()},
+                   {"scale", Placeholder(call, kernels::DType::kFloat, kOne)},
+                   {"bias", OptionalInput(call, "bias")},
+                   {"transposeX1", IsTransposed(call, 0)},
+                   {"transposeX2", IsTransposed(call, 1)},
+                   {"out", call.OutputView()}});
+}
+
 Status LowerProduct(NamedCall& call) {
+  const bool has_row = !call.Has("bias") || call.Input("bias").rank() == 1;
+  if (call.inputs[0].dtype() == kernels::DType::kInt8 && call.OutputView().dtype == kernels::DType::kInt32 && has_row) {
+    return LowerByteProduct(call);
+  }
   if (call.Has("bias")) return LowerProductWithBias(call);
   return call.Step(kMatmul, {MatrixOf(call, 0), MatrixOf(call, 1), call.OutputView(), int64_t{0}});
 }
