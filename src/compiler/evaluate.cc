@@ -9,6 +9,7 @@
 #include "compiler/constant.h"
 #include "compiler/operands.h"
 #include "compiler/rewrite.h"
+#include "compiler/storage.h"
 #include "ops/launch.h"
 #include "ops/named_lowering.h"
 
@@ -36,17 +37,6 @@ class HostMemory : public ops::Arena {
  private:
   std::vector<std::unique_ptr<char[]>> blocks_;
 };
-
-std::optional<uint64_t> BytesOf(const Tensor& tensor) {
-  const opdef::Dim elements = tensor.shape.elements();
-  const int64_t bits = opdef::TypeBits(tensor.dtype);
-  int64_t all = 0;
-  if (!tensor.shape.is_static() || !elements.is_number() || bits <= 0 ||
-      __builtin_mul_overflow(elements.number(), bits, &all)) {
-    return std::nullopt;
-  }
-  return static_cast<uint64_t>((all + 7) / 8);
-}
 
 Status Wrong(const Graph& graph, const Node& node, std::string what, std::string hint) {
   return Error(kInvalidArgument, fmt::format("node {} ({}): {}", node.name, node.type, what))
