@@ -41,9 +41,10 @@ foreach(library IN LISTS libraries)
   endif()
 endforeach()
 
-add_custom_target(reprise_libraries DEPENDS ${installed})
+add_custom_target(reprise_libraries DEPENDS ${installed} reprise_ge_proto)
 
 install(TARGETS ${installed} EXPORT RepriseTargets LIBRARY DESTINATION ${REPRISE_LIB_DIR})
+install(TARGETS reprise_ge_proto LIBRARY DESTINATION ${REPRISE_LIB_DIR})  # opened on demand, never linked
 if(TARGET reprise-planner)
   install(TARGETS reprise-planner RUNTIME DESTINATION bin)
 endif()

@@ -119,14 +119,14 @@ class ThirdParty:
 THIRD_PARTY = (
     ThirdParty(r"hwy/", r"src/kernels/simd/", "Highway: src/kernels/simd"),
     ThirdParty(
-        r"nlohmann/", r"facade/acl/(init|dump)\.cc|src/engine/json_files\.cc|tests/|.*_test\.cc",
-        "nlohmann JSON: facade/acl/init.cc, dump.cc, src/engine/json_files.cc and tests",
+        r"nlohmann/", r"facade/acl/(init|dump)\.cc|src/engine/json_files\.cc|src/compiler/tuning_bank\.cc|tests/|.*_test\.cc",
+        "nlohmann JSON: facade/acl/init.cc, dump.cc, src/engine/json_files.cc, src/compiler/tuning_bank.cc and tests",
     ),
     ThirdParty(r"gtest/|gmock/", r"tests/|.*_test\.cc|src/kernels/test_tensor\.h", "GoogleTest: tests"),
     ThirdParty(r"(ATen|c10|torch|pybind11)/|Python\.h|structmember\.h", r"python/csrc/", "PyTorch and Python: python/csrc"),
     ThirdParty(r"backtrace\.h", r"src/base/source_line\.cc", "libbacktrace of GCC: src/base/source_line.cc"),
     ThirdParty(r"valgrind/", r"src/base/memory_checker\.cc", "valgrind's requests, where the header is there: src/base/memory_checker.cc"),
-    ThirdParty(r"google/protobuf/|api/ge\.pb\.h", r"src/compiler/import/|tests/", "protobuf: src/compiler/import and tests"),
+    ThirdParty(r"google/protobuf/|wire/ge\.pb\.h", r"src/compiler/(import|export)/", "protobuf: src/compiler/import and export"),
     ThirdParty(r"CLI/", r"tools/", "CLI11: tools"),
     ThirdParty(r"fmt/", r"(src|facade|tests|tools|python)/(?!kernels/)", "fmt: everywhere but include/ and src/kernels"),
 )

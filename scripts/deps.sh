@@ -5,9 +5,9 @@
 set -euo pipefail
 
 declare -A packages=(
-  [build]="g++ cmake ninja-build make python3 libfmt-dev nlohmann-json3-dev libhwy-dev libcli11-dev ccache"
+  [build]="g++ cmake ninja-build make python3 libfmt-dev nlohmann-json3-dev libhwy-dev libcli11-dev libprotobuf-dev protobuf-compiler ccache"
   [torch]="python3-venv python3-dev"  # scripts/venv.sh, and headers for the extension
-  [test]="libgtest-dev libgmock-dev libprotobuf-dev protobuf-compiler valgrind"  # valgrind counts instructions; without it those tests are skipped
+  [test]="libgtest-dev libgmock-dev valgrind"  # valgrind counts instructions; without it those tests are skipped
   [lint]="clang-format clang-tidy clang-14"  # clang: its analysis of locks
   [bench]="libtbb-dev pocl-opencl-icd ocl-icd-libopencl1 opencl-c-headers"  # what we are compared with
   [fuzz]="clang-14 libclang-rt-14-dev llvm-14"  # compiler; libFuzzer and sanitizers; names in stack traces

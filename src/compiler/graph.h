@@ -44,6 +44,10 @@ struct Tensor {
   friend bool operator==(const Tensor&, const Tensor&) = default;
 };
 
+/// What a model said of something here and there is no field for, in the encoding of api/ge.proto: kept for whoever
+/// writes the graph as a model again. Empty: nothing was left over; null: it comes from no model.
+using Unread = std::shared_ptr<const std::string>;
+
 /// The bytes of a constant; row-major, shared by all graphs that use it.
 struct Constant {
   int32_t dtype = -1;
@@ -54,11 +58,13 @@ struct Constant {
 struct Input {
   std::string name;  ///< of the operand: "x1", "x0" for the first tensor of a list `x`
   Port source;       ///< not set: left out
+  Unread unread = nullptr;
 };
 
 struct Output {
   std::string name;
   Tensor tensor;
+  Unread unread = nullptr;
 };
 
 /// What a node is, beyond operators of opdef.
@@ -87,6 +93,7 @@ struct Node {
   opdef::Attributes notes;  ///< of front ends and passes: attributes that the operator does not have
   std::shared_ptr<const Constant> constant;
   std::vector<std::shared_ptr<Graph>> graphs;
+  Unread unread;
 };
 
 /// Threads: thread-compatible.
@@ -96,6 +103,9 @@ struct Graph {
   std::vector<NodeId> inputs;  ///< nodes of kData, by their index
   std::vector<Port> results;
   std::vector<NodeId> results_after;  ///< what has to have run, although no result needs it
+  opdef::Attributes attributes;       ///< of the graph: _input_placements, _output_dtypes …
+  Unread unread;
+  Unread model;  ///< root graphs: of the model around it
 
   Node& at(NodeId id) { return nodes[id]; }
   const Node& at(NodeId id) const { return nodes[id]; }

@@ -9,85 +9,39 @@
 #include <string>
 #include <vector>
 
-#include <api/ge.pb.h>
 #include "compiler/graph.h"
 #include "compiler/import/import.h"
 #include "compiler/operands.h"
 #include "compiler/text.h"
+#include "model_bytes.h"
 #include "scale.h"
 
 namespace reprise::compiler {
 namespace {
 
-namespace proto = ge::proto;
-using testing::Loops;
+using namespace reprise::testing;  // NOLINT: builders of models
 
-// ---- Models, as a front end writes them ----
-
-class Model {
- public:
-  explicit Model(const std::string& name = "main") { graph_ = model_.add_graph(), graph_->set_name(name); }
-
-  proto::OpDef& Op(const std::string& name, const std::string& type, const std::vector<std::string>& inputs,
-                   const std::vector<std::string>& names = {}) {
-    proto::OpDef& op = *graph_->add_op();
-    op.set_name(name);
-    op.set_type(type);
-    for (const std::string& input : inputs) op.add_input(input);
-    for (const std::string& operand : names) op.add_input_desc()->set_name(operand);
-    return op;
-  }
-  proto::OpDef& Output(proto::OpDef& op, proto::DataType type, const std::vector<int64_t>& dims) {
-    proto::TensorDescriptor& desc = *op.add_output_desc();
-    desc.set_name("y");
-    desc.set_dtype(type);
-    for (const int64_t dim : dims) desc.mutable_shape()->add_dim(dim);
-    return op;
-  }
-  proto::OpDef& Data(const std::string& name, int64_t index, proto::DataType type, const std::vector<int64_t>& dims) {
-    proto::OpDef& op = Op(name, "Data", {});
-    (*op.mutable_attr())["index"].set_i(index);
-    return Output(op, type, dims);
-  }
-  proto::OpDef& Const(const std::string& name, const std::vector<int64_t>& values) {
-    proto::OpDef& op = Op(name, "Const", {});
-    proto::TensorDef& tensor = *(*op.mutable_attr())["value"].mutable_t();
-    tensor.mutable_desc()->set_dtype(proto::DT_INT64);
-    tensor.mutable_desc()->mutable_shape()->add_dim(static_cast<int64_t>(values.size()));
-    tensor.set_data(std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t)));
-    return op;
-  }
-  proto::OpDef& Results(const std::vector<std::string>& inputs) { return Op("results", "NetOutput", inputs); }
-  void NextGraph(const std::string& name) { graph_ = model_.add_graph(), graph_->set_name(name); }
-
-  std::string Bytes() const { return model_.SerializeAsString(); }
-  StatusOr<std::unique_ptr<Graph>> Read() const { return ImportBytes(Bytes()); }
-
- private:
-  proto::ModelDef model_;
-  proto::GraphDef* graph_;
-};
+StatusOr<std::unique_ptr<Graph>> Read(const Model& model) { return ImportBytes(model.Bytes()); }
 
 // Two layers; a list, a left-out input, an edge of order, a sum over dims that a constant names.
 Model Network() {
   Model model;
-  model.Data("x", 0, proto::DT_FLOAT, {-1, 128});
-  model.Data("w", 1, proto::DT_FLOAT, {128, 64});
+  model.Data("x", 0, kProtoFloat, {-1, 128});
+  model.Data("w", 1, kProtoFloat, {128, 64});
   model.Op("product", "MatMulV2", {"x:0", "w:0", "", ""}, {"x1", "x2", "bias", "offset_w"});
   model.Op("active", "Relu", {"product:0"}, {"x"});
-  proto::OpDef& pack = model.Op("both", "ConcatD", {"active:0", "product:0"}, {"x0", "x1"});
-  (*pack.mutable_attr())["concat_dim"].set_i(1);
-  (*pack.mutable_attr())["N"].set_i(2);
-  (*pack.mutable_attr())["nn_module_stack"].set_s("model.layer");
+  model.Op("both", "ConcatD", {"active:0", "product:0"}, {"x0", "x1"})
+      .Set("concat_dim", IntAttr(1))
+      .Set("N", IntAttr(2))
+      .Set("nn_module_stack", TextAttr("model.layer"));
   model.Const("axes", {1});
-  proto::OpDef& sum = model.Op("sum", "ReduceSum", {"both:0", "axes:0", "active:-1"}, {"x", "axes"});
-  (*sum.mutable_attr())["keep_dims"].set_b(true);
+  model.Op("sum", "ReduceSum", {"both:0", "axes:0", "active:-1"}, {"x", "axes"}).Set("keep_dims", BoolAttr(true));
   model.Results({"sum:0", "product:0", "active:-1"});
   return model;
 }
 
 TEST(CompilerGraph, IsReadWithShapesWorkedOut) {
-  StatusOr<std::unique_ptr<Graph>> graph = Network().Read();
+  StatusOr<std::unique_ptr<Graph>> graph = Read(Network());
   ASSERT_TRUE(graph.ok()) << std::move(graph).status().detail().what;
   opdef::Facts facts;
   const Status status = InferShapes(**graph, facts);
@@ -111,17 +65,16 @@ TEST(CompilerGraph, IsReadWithShapesWorkedOut) {
 
 TEST(CompilerGraph, SubgraphsHangBelowTheirCallers) {
   Model model;
-  model.Data("x", 0, proto::DT_FLOAT, {4});
+  model.Data("x", 0, kProtoFloat, {4});
   for (const char* name : {"first", "second"}) {
-    proto::OpDef& call = model.Op(name, "PartitionedCall", {"x:0"}, {"args0"});
-    call.add_subgraph_name("inner");
+    model.Op(name, "PartitionedCall", {"x:0"}, {"args0"}).Calls("inner");
   }
   model.Results({"first:0", "second:0"});
   model.NextGraph("inner");
-  model.Data("a", 0, proto::DT_FLOAT, {4});
+  model.Data("a", 0, kProtoFloat, {4});
   model.Op("b", "Relu", {"a:0"}, {"x"});
   model.Results({"b:0"});
-  StatusOr<std::unique_ptr<Graph>> graph = model.Read();
+  StatusOr<std::unique_ptr<Graph>> graph = Read(model);
   ASSERT_TRUE(graph.ok());
   EXPECT_EQ((*graph)->at(1).graphs[0], (*graph)->at(2).graphs[0]);
   EXPECT_EQ((*graph)->at(1).graphs[0]->results.size(), 1U);
@@ -130,13 +83,13 @@ TEST(CompilerGraph, SubgraphsHangBelowTheirCallers) {
 TEST(CompilerGraph, OperandsByNameAndByPosition) {
   for (const bool has_names : {true, false}) {
     Model model;
-    model.Data("a", 0, proto::DT_FLOAT, {4});
-    model.Data("b", 1, proto::DT_FLOAT, {4});
-    proto::OpDef& op = has_names ? model.Op("all", "ConcatD", {"a:0", "b:0", "a:0"}, {"x0", "x1", "x2"})
-                                 : model.Op("all", "ConcatD", {"a:0", "b:0", "a:0"});
-    (*op.mutable_attr())["concat_dim"].set_i(0);
+    model.Data("a", 0, kProtoFloat, {4});
+    model.Data("b", 1, kProtoFloat, {4});
+    ModelOp& op = has_names ? model.Op("all", "ConcatD", {"a:0", "b:0", "a:0"}, {"x0", "x1", "x2"})
+                            : model.Op("all", "ConcatD", {"a:0", "b:0", "a:0"});
+    op.Set("concat_dim", IntAttr(0));
     model.Results({"all:0"});
-    StatusOr<std::unique_ptr<Graph>> graph = model.Read();
+    StatusOr<std::unique_ptr<Graph>> graph = Read(model);
     ASSERT_TRUE(graph.ok());
     EXPECT_EQ(BindOperands(**graph, 2).value(), (Operands{{0, 1, 2}}));
   }
@@ -168,31 +121,31 @@ TEST(CompilerGraph, SaysWhatIsWrongAndWhere) {
        [](Model& m) {
          m.Op("b", "Relu", {"a:0", "b:-1"}, {"x"});
        }},
-      {"node c (Data): it has no attribute index", [](Model& m) { m.Op("c", "Data", {}); }},
-      {"node c (Data): another Data node has index 0", [](Model& m) { m.Data("c", 0, proto::DT_FLOAT, {1}); }},
-      {"node c: index 2 where 1 comes next", [](Model& m) { m.Data("c", 2, proto::DT_FLOAT, {1}); }},
+      {"E13025: node c (Data): it has no attribute index", [](Model& m) { m.Op("c", "Data", {}); }},
+      {"E13025: node c (Data): another Data node has index 0", [](Model& m) { m.Data("c", 0, kProtoFloat, {1}); }},
+      {"E13025: node c (Data): index 2 where 1 comes next", [](Model& m) { m.Data("c", 2, kProtoFloat, {1}); }},
       {"node c (Const): it has no attribute value", [](Model& m) { m.Op("c", "Const", {}); }},
       {"node c (Const): its value has 16 bytes, its shape and type int64 ask for 24",
        [](Model& m) {
-         (*m.Const("c", {1, 2}).mutable_attr())["value"].mutable_t()->mutable_desc()->mutable_shape()->set_dim(0, 3);
+         m.Const("c", {1, 2}, {3});
        }},
       {"node c (PartitionedCall): the model has no graph inner",
-       [](Model& m) { m.Op("c", "PartitionedCall", {"a:0"}).add_subgraph_name("inner"); }},
+       [](Model& m) { m.Op("c", "PartitionedCall", {"a:0"}).Calls("inner"); }},
       {"node c (PartitionedCall): the graph main calls itself",
-       [](Model& m) { m.Op("c", "PartitionedCall", {"a:0"}).add_subgraph_name("main"); }},
+       [](Model& m) { m.Op("c", "PartitionedCall", {"a:0"}).Calls("main"); }},
       {"node c (NetOutput): the graph has another NetOutput",
        [](Model& m) { m.Results({"a:0"}), m.Op("c", "NetOutput", {"a:0"}); }},
       {"node sum (ReduceSum): ",
        [](Model& m) {
          m.Const("axes", {0});
-         (*m.Op("sum", "ReduceSum", {"a:0", "axes:0"}, {"x", "axes"}).mutable_attr())["keep_dims"].set_s("yes");
+         m.Op("sum", "ReduceSum", {"a:0", "axes:0"}, {"x", "axes"}).Set("keep_dims", TextAttr("yes"));
        }},
   };
   for (const BadModel& bad : cases) {
     Model model;
-    model.Data("a", 0, proto::DT_FLOAT, {4});
+    model.Data("a", 0, kProtoFloat, {4});
     bad.make(model);
-    StatusOr<std::unique_ptr<Graph>> graph = model.Read();
+    StatusOr<std::unique_ptr<Graph>> graph = Read(model);
     ASSERT_FALSE(graph.ok()) << bad.wanted;
     const Status status = std::move(graph).status();
     EXPECT_EQ(status.code(), kInvalidArgument);
@@ -205,11 +158,11 @@ TEST(CompilerGraph, SaysWhatIsWrongAndWhere) {
 
 TEST(CompilerGraph, ShapesThatContradictNameTheNode) {
   Model model;
-  model.Data("x", 0, proto::DT_FLOAT, {4, 8});
-  model.Data("w", 1, proto::DT_FLOAT, {9, 2});
+  model.Data("x", 0, kProtoFloat, {4, 8});
+  model.Data("w", 1, kProtoFloat, {9, 2});
   model.Op("product", "MatMulV2", {"x:0", "w:0"}, {"x1", "x2"});
   model.Results({"product:0"});
-  StatusOr<std::unique_ptr<Graph>> graph = model.Read();
+  StatusOr<std::unique_ptr<Graph>> graph = Read(model);
   ASSERT_TRUE(graph.ok());
   opdef::Facts facts;
   const Status status = InferShapes(**graph, facts);
@@ -237,16 +190,6 @@ TEST(CompilerGraph, DamagedModelsAreReadOrRefused) {
   }
   EXPECT_GT(refused, runs / 4);
   EXPECT_LT(refused, runs);
-}
-
-TEST(CompilerGraph, TypesOfModelsAreThoseOfTensors) {
-  EXPECT_EQ(TypeOfProto(proto::DT_FLOAT), 0);
-  EXPECT_EQ(TypeOfProto(proto::DT_INT64), 9);
-  EXPECT_EQ(TypeOfProto(proto::DT_INT32), 3);
-  EXPECT_EQ(TypeOfProto(proto::DT_BF16), 27);
-  EXPECT_EQ(TypeOfProto(proto::DT_UNDEFINED), -1);
-  EXPECT_EQ(TypeOfProto(99), -1);
-  for (int type = 1; type <= 40; ++type) EXPECT_EQ(ProtoOfType(TypeOfProto(type)), type);
 }
 
 // ---- Order ----

@@ -1,89 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/import/import.h"
-
 #include <fmt/format.h>
+#include <google/protobuf/stubs/logging.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <map>
 #include <optional>
+#include <set>
 #include <unordered_map>
 
-#include <api/ge.pb.h>
+#include <wire/ge.pb.h>
+#include "compiler/import/fields.h"
+#include "compiler/import/proto.h"
+#include "opdef/graph_op.h"
 
 namespace reprise::compiler {
 namespace {
 
-namespace proto = ge::proto;
+constexpr int kDeepest = 200;                 // subgraphs of subgraphs
+constexpr size_t kMostOfOne = 4096;           // outputs of a list that nobody described
+constexpr size_t kMostUndescribed = 1 << 18;  // of a graph
 
-// By number of ge.proto.DataType: the number of ge::DataType, which is that of aclDataType.
-constexpr std::array<int32_t, 41> kTypes = {-1, 0,  1,  2,  4,  6,  7,  3,  9,  8,  10, 12, 11, 13,
-                                            14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27,
-                                            29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41};
-
-opdef::Shape ShapeOf(const proto::ShapeDef& shape) {
-  const std::vector<int64_t> dims(shape.dim().begin(), shape.dim().end());
-  return opdef::Shape::Of(dims);
-}
-
-Tensor TensorOf(const proto::TensorDescriptor& desc) {
-  Tensor tensor;
-  tensor.dtype = TypeOfProto(desc.dtype());
-  tensor.shape = ShapeOf(desc.shape());
-  if (const auto found = desc.attr().find("format_for_int"); found != desc.attr().end()) {
-    tensor.format = static_cast<int32_t>(found->second.i());
+NodeKind KindOf(std::string_view type) {
+  if (type == "Data" || type == "RefData") return NodeKind::kData;
+  if (type == "Const" || type == "Constant") return NodeKind::kConstant;
+  if (type == "NoOp" || type == "ControlTrigger") return NodeKind::kOrder;
+  for (const std::string_view call : {"PartitionedCall", "StatefulPartitionedCall", "If", "Case", "While", "For"}) {
+    if (type == call) return NodeKind::kCall;
   }
-  return tensor;
+  return NodeKind::kOperator;
 }
 
-template <class T, class Field>
-std::vector<T> VectorOf(const Field& field) {
-  std::vector<T> values;
-  values.reserve(static_cast<size_t>(field.size()));
-  for (const auto& value : field) values.push_back(static_cast<T>(value));
-  return values;
-}
-
-std::optional<opdef::AttributeValue> ListOf(const proto::AttrDef::ListValue& list) {
-  using List = proto::AttrDef::ListValue;
-  if (list.i_size() > 0) return VectorOf<int64_t>(list.i());
-  if (list.f_size() > 0) return VectorOf<float>(list.f());
-  if (list.b_size() > 0) return VectorOf<bool>(list.b());
-  if (list.s_size() > 0) return VectorOf<std::string>(list.s());
-  const auto types = [&] {
-    std::vector<opdef::DataTypeValue> values;
-    for (const int64_t number : list.dt()) values.push_back({static_cast<int32_t>(number)});
-    return values;
-  };
-  if (list.dt_size() > 0) return types();
-  switch (list.val_type()) {  // all lists are empty; writers do not always say which one is meant
-    case List::VT_LIST_FLOAT: return std::vector<float>{};
-    case List::VT_LIST_BOOL: return std::vector<bool>{};
-    case List::VT_LIST_STRING: return std::vector<std::string>{};
-    case List::VT_LIST_DATA_TYPE: return types();
-    case List::VT_LIST_NONE:
-    case List::VT_LIST_INT: return std::vector<int64_t>{};
-    default: return std::nullopt;
-  }
-}
-
-// Nothing for kinds that no operator has: tensors, descriptions, graphs, functions.
-std::optional<opdef::AttributeValue> AttributeOf(const proto::AttrDef& attr) {
-  switch (attr.value_case()) {
-    case proto::AttrDef::kS: return attr.s();
-    case proto::AttrDef::kI: return attr.i();
-    case proto::AttrDef::kF: return attr.f();
-    case proto::AttrDef::kB: return attr.b();
-    case proto::AttrDef::kDt: return opdef::DataTypeValue{static_cast<int32_t>(attr.dt())};
-    case proto::AttrDef::kList: return ListOf(attr.list());
-    case proto::AttrDef::kListListInt: {
-      std::vector<std::vector<int64_t>> lists;
-      for (const auto& list : attr.list_list_int().list_list_i()) lists.push_back(VectorOf<int64_t>(list.list_i()));
-      return lists;
-    }
-    default: return std::nullopt;
-  }
+// Sources of one output, of which attributes tell type and shape.
+bool HasTypeInAttributes(std::string_view type) {
+  return type == "FileConstant" || type == "ConstPlaceHolder" || type == "Variable" || type == "VariableV2";
 }
 
 struct Edge {
@@ -98,7 +48,7 @@ std::optional<Edge> EdgeOf(std::string_view text) {
   Edge edge{text.substr(0, colon), 0};
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, edge.output);
-  if (error != std::errc() || stop != end || edge.output < -1) return std::nullopt;
+  if (error != std::errc() || stop != end || edge.output < -1 || edge.output > INT32_MAX) return std::nullopt;
   return edge;
 }
 
@@ -108,27 +58,40 @@ using Subgraphs = std::map<std::string, std::shared_ptr<Graph>, std::less<>>;
 
 class Importer {
  public:
-  Importer(const proto::ModelDef& model, const proto::GraphDef& source, Subgraphs& subgraphs)
-      : model_(model), source_(source), subgraphs_(subgraphs), graph_(std::make_unique<Graph>()) {
+  Importer(wire::ModelDef& model, wire::GraphDef& source, Subgraphs& subgraphs, int depth)
+      : model_(model), source_(source), subgraphs_(subgraphs), depth_(depth), graph_(std::make_unique<Graph>()) {
     graph_->name = source.name();
   }
 
   StatusOr<std::unique_ptr<Graph>> Run() {
     REPRISE_RETURN_IF_ERROR(AddNodes());
-    for (const proto::OpDef& op : source_.op()) REPRISE_RETURN_IF_ERROR(Connect(op));
+    for (const wire::OpDef& op : source_.op()) REPRISE_RETURN_IF_ERROR(Connect(op));
     REPRISE_RETURN_IF_ERROR(NumberInputs());
+    KeepTheRest();
     return std::move(graph_);
   }
 
  private:
-  Status Wrong(const proto::OpDef& op, std::string what, std::string hint) const {
+  Status Wrong(const wire::OpDef& op, std::string what, std::string hint) const {
     return Error(kInvalidArgument, fmt::format("node {} ({}): {}", op.name(), op.type(), what))
         .Culprit(fmt::format("graph {}", source_.name()))
         .Hint(std::move(hint));
   }
+  // Of Data nodes: texts that users look for by this number.
+  Status WrongInput(const wire::OpDef& op, std::string_view what) const {
+    return Error(kInvalidArgument, fmt::format("E13025: node {} ({}): {}", op.name(), op.type(), what))
+        .Culprit(fmt::format("graph {}", source_.name()))
+        .Hint(
+            "number the Data nodes from 0 without gaps, and give sizes of -1 (unknown) and up, or -2 alone for an "
+            "unknown rank");
+  }
 
   Status AddNodes() {
-    for (const proto::OpDef& op : source_.op()) {
+    for (const auto& [name, attr] : source_.attr()) {
+      if (auto value = AttributeOf(attr)) graph_->attributes.emplace(name, std::move(*value));
+    }
+    graph_->nodes.reserve(static_cast<size_t>(source_.op_size()));
+    for (wire::OpDef& op : *source_.mutable_op()) {
       if (op.type() == "NetOutput") {
         if (net_output_ != nullptr) return Wrong(op, "the graph has another NetOutput", "leave one");
         net_output_ = &op;
@@ -137,7 +100,7 @@ class Importer {
       Node node;
       node.name = op.name();
       node.type = op.type();
-      node.kind = KindOfType(op.type());
+      node.kind = KindOf(op.type());
       node.op = opdef::FindGraphOp(op.type());
       for (const auto& [name, attr] : op.attr()) {
         auto value = AttributeOf(attr);
@@ -145,13 +108,15 @@ class Importer {
         const bool is_own = node.op == nullptr || node.op->FindAttribute(name) != nullptr;
         (is_own ? node.attributes : node.notes).emplace(name, std::move(*value));
       }
-      for (const proto::TensorDescriptor& desc : op.output_desc())
+      REPRISE_RETURN_IF_ERROR(CheckDims(op));
+      for (const wire::TensorDescriptor& desc : op.output_desc()) {
         node.outputs.push_back({desc.name(), TensorOf(desc)});
-      if (node.outputs.empty() && node.kind != NodeKind::kOrder && node.kind != NodeKind::kOperator) {
-        node.outputs.push_back({"y", {}});
       }
+      if (node.outputs.empty()) AddOutput(op, node);
       if (node.kind == NodeKind::kConstant) REPRISE_RETURN_IF_ERROR(AddConstant(op, node));
-      for (const std::string& name : op.subgraph_name()) REPRISE_RETURN_IF_ERROR(AddSubgraph(op, name, node));
+      for (const std::string& name : op.subgraph_name()) {
+        REPRISE_RETURN_IF_ERROR(AddSubgraph(op, name, op.input_size(), node));
+      }
       if (!ids_.emplace(op.name(), static_cast<NodeId>(graph_->nodes.size())).second) {
         return Wrong(op, "another node has this name", "give every node of a graph a name of its own");
       }
@@ -160,30 +125,75 @@ class Importer {
     return {};
   }
 
-  Status AddConstant(const proto::OpDef& op, Node& node) const {
-    const auto found = op.attr().find("value");
-    if (found == op.attr().end() || !found->second.has_t()) {
+  Status CheckDims(const wire::OpDef& op) const {
+    for (const auto* const descs : {&op.output_desc(), &op.input_desc()}) {
+      for (const wire::TensorDescriptor& desc : *descs) {
+        for (const int64_t dim : desc.shape().dim()) {
+          if (dim >= -2) continue;
+          const std::string what = fmt::format("a size of its shape is {}", dim);
+          if (KindOf(op.type()) == NodeKind::kData) return WrongInput(op, what);
+          return Wrong(op, what, "give sizes of -1 (unknown) and up, or -2 alone for an unknown rank");
+        }
+      }
+    }
+    return {};
+  }
+
+  // Where writers leave the description out, and there is one output nevertheless.
+  static void AddOutput(const wire::OpDef& op, Node& node) {
+    if (node.kind == NodeKind::kData && op.input_desc_size() > 0) {  // it has one description, twice or once
+      node.outputs.push_back({"y", TensorOf(op.input_desc(0))});
+    } else if (HasTypeInAttributes(node.type)) {
+      Output output{"y", {}};
+      for (const char* const name : {"shape", "storage_shape", "origin_shape"}) {
+        const auto found = node.attributes.find(name);
+        const auto* const dims =
+            found == node.attributes.end() ? nullptr : std::get_if<std::vector<int64_t>>(&found->second);
+        if (dims == nullptr) continue;
+        output.tensor.shape = opdef::Shape::Of(*dims);
+        break;
+      }
+      if (const auto found = node.attributes.find("dtype"); found != node.attributes.end()) {
+        if (const auto* const type = std::get_if<opdef::DataTypeValue>(&found->second)) {
+          output.tensor.dtype = type->number;
+        }
+      }
+      node.outputs.push_back(std::move(output));
+    } else if (node.kind != NodeKind::kOrder && node.kind != NodeKind::kOperator) {
+      node.outputs.push_back({"y", {}});
+    }
+  }
+
+  Status AddConstant(wire::OpDef& op, Node& node) const {
+    const auto found = op.mutable_attr()->find(kValueAttribute);
+    if (found == op.mutable_attr()->end() || !found->second.has_t()) {
       return Wrong(op, "it has no attribute value with a tensor", "set the attribute value");
     }
-    const proto::TensorDef& tensor = found->second.t();
+    wire::TensorDef& tensor = *found->second.mutable_t();
     auto constant = std::make_shared<Constant>();
     constant->dtype = TypeOfProto(tensor.desc().dtype());
     constant->shape.assign(tensor.desc().shape().dim().begin(), tensor.desc().shape().dim().end());
-    constant->bytes = tensor.data();
+    constant->bytes = std::move(*tensor.mutable_data());
+    tensor.clear_data();
     node.outputs[0].tensor = TensorOf(tensor.desc());
     node.constant = std::move(constant);
     return {};
   }
 
-  Status AddSubgraph(const proto::OpDef& op, const std::string& name, Node& node) {
+  Status AddSubgraph(const wire::OpDef& op, const std::string& name, int arguments, Node& node) {
     const auto [known, is_new] = subgraphs_.emplace(name, nullptr);
     if (is_new) {
-      const auto found = std::find_if(model_.graph().begin(), model_.graph().end(),
-                                      [&](const proto::GraphDef& graph) { return graph.name() == name; });
-      if (found == model_.graph().end()) {
+      const auto found = std::find_if(model_.mutable_graph()->begin(), model_.mutable_graph()->end(),
+                                      [&](const wire::GraphDef& graph) { return graph.name() == name; });
+      if (found == model_.mutable_graph()->end()) {
         return Wrong(op, fmt::format("the model has no graph {}", name), "add the subgraph to the model");
       }
-      REPRISE_ASSIGN_OR_RETURN(known->second, Importer(model_, *found, subgraphs_).Run());
+      if (depth_ == kDeepest) {
+        return Wrong(op, fmt::format("subgraphs lie more than {} deep in each other", kDeepest), "call fewer of them");
+      }
+      Importer importer(model_, *found, subgraphs_, depth_ + 1);
+      importer.arguments_ = arguments;
+      REPRISE_ASSIGN_OR_RETURN(known->second, importer.Run());
     } else if (known->second == nullptr) {
       return Wrong(op, fmt::format("the graph {} calls itself", name), "loops are While operators with a subgraph");
     }
@@ -191,7 +201,7 @@ class Importer {
     return {};
   }
 
-  StatusOr<Port> Find(const proto::OpDef& op, const Edge& edge) {
+  StatusOr<Port> Find(const wire::OpDef& op, const Edge& edge) {
     const auto found = ids_.find(std::string(edge.name));
     if (found == ids_.end()) {
       return Wrong(op, fmt::format("an input comes from {}, which the graph does not have", edge.name),
@@ -200,13 +210,20 @@ class Importer {
     Node& source = graph_->at(found->second);
     const auto output = static_cast<uint32_t>(std::max<int64_t>(edge.output, 0));
     // Writers may leave descriptions of outputs out: operators then say themselves what they have.
-    if (source.outputs.empty() && source.op != nullptr && output < 4096) {
-      while (source.outputs.size() <= output) source.outputs.emplace_back();
+    if (source.op != nullptr && source.outputs.empty()) undescribed_.insert(found->second);
+    if (undescribed_.count(found->second) > 0 && output >= source.outputs.size()) {
+      const bool has_list = std::any_of(source.op->outputs.begin(), source.op->outputs.end(),
+                                        [](const opdef::Operand& operand) { return operand.is_list(); });
+      const size_t most = has_list ? kMostOfOne : source.op->outputs.size();
+      if (output < most && outputs_added_ < kMostUndescribed) {
+        outputs_added_ += output + 1 - source.outputs.size();
+        source.outputs.resize(output + 1);
+      }
     }
     return Port{found->second, output};
   }
 
-  Status Connect(const proto::OpDef& op) {
+  Status Connect(const wire::OpDef& op) {
     const bool is_end = &op == net_output_;
     const NodeId self = is_end ? kNoNode : ids_.at(op.name());
     int values = 0;
@@ -235,68 +252,158 @@ class Importer {
   }
 
   Status NumberInputs() {
-    std::map<int64_t, NodeId> numbered;
-    for (const proto::OpDef& op : source_.op()) {
-      if (KindOfType(op.type()) != NodeKind::kData) continue;
+    std::map<int64_t, const wire::OpDef*> numbered;
+    for (const wire::OpDef& op : source_.op()) {
+      if (KindOf(op.type()) != NodeKind::kData) continue;
       const auto found = op.attr().find("index");
-      if (found == op.attr().end() || found->second.value_case() != proto::AttrDef::kI) {
-        return Wrong(op, "it has no attribute index", "number the Data nodes from 0");
+      if (found == op.attr().end() || found->second.value_case() != wire::AttrDef::kI) {
+        return WrongInput(op, "it has no attribute index");
       }
-      if (!numbered.emplace(found->second.i(), ids_.at(op.name())).second) {
-        return Wrong(op, fmt::format("another Data node has index {}", found->second.i()), "number them from 0");
+      if (!numbered.emplace(found->second.i(), &op).second) {
+        return WrongInput(op, fmt::format("another Data node has index {}", found->second.i()));
       }
     }
-    for (const auto& [index, id] : numbered) {
-      if (index != static_cast<int64_t>(graph_->inputs.size())) {
-        return Error(kInvalidArgument, fmt::format("node {}: index {} where {} comes next", graph_->at(id).name, index,
-                                                   graph_->inputs.size()))
-            .Culprit(fmt::format("graph {}", source_.name()))
-            .Hint("number the Data nodes from 0 without gaps");
+    for (const auto& [index, op] : numbered) {
+      // A subgraph need not use all that its caller hands over.
+      while (depth_ > 0 && index > static_cast<int64_t>(graph_->inputs.size()) && index < arguments_) {
+        AddUnusedInput();
       }
-      graph_->inputs.push_back(id);
+      if (index != static_cast<int64_t>(graph_->inputs.size())) {
+        return WrongInput(*op, fmt::format("index {} where {} comes next", index, graph_->inputs.size()));
+      }
+      graph_->inputs.push_back(ids_.at(op->name()));
     }
     return {};
   }
 
-  const proto::ModelDef& model_;
-  const proto::GraphDef& source_;
+  void AddUnusedInput() {
+    Node node;
+    node.type = "Data";
+    node.kind = NodeKind::kData;
+    node.attributes.emplace("index", static_cast<int64_t>(graph_->inputs.size()));
+    node.outputs.push_back({"y", {}});
+    for (size_t number = graph_->inputs.size(); node.name.empty() || ids_.count(node.name) > 0; ++number) {
+      node.name = fmt::format("unused_input_{}", number);
+    }
+    const auto id = static_cast<NodeId>(graph_->nodes.size());
+    ids_.emplace(node.name, id);
+    graph_->inputs.push_back(id);
+    graph_->nodes.push_back(std::move(node));
+  }
+
+  // ---- What is left over ----
+
+  void KeepTheRest() {
+    int position = -1;
+    for (int i = 0; i < source_.op_size(); ++i) {
+      wire::OpDef& op = *source_.mutable_op(i);
+      if (&op == net_output_) {
+        position = i;
+      } else {
+        KeepNode(op, graph_->at(ids_.at(op.name())));
+      }
+    }
+    wire::OpDef end;
+    if (net_output_ != nullptr) {
+      end.Swap(net_output_);
+      StripInputs(graph_->results, graph_->results_after, end);
+      end.clear_type();
+    }
+    const int last = source_.op_size() - 1;
+    source_.clear_op();
+    if (net_output_ != nullptr) {
+      end.Swap(source_.add_op());
+      if (position != last) source_.add_op()->set_id(position);
+    }
+    source_.clear_name();
+    StripAttributes(*source_.mutable_attr());
+    graph_->unread = Keep(source_);
+  }
+
+  void KeepNode(wire::OpDef& op, Node& node) {
+    std::vector<Port> sources;
+    for (Input& input : node.inputs) sources.push_back(input.source);
+    StripInputs(sources, node.after, op);
+    const int described = std::min(op.input_desc_size(), static_cast<int>(node.inputs.size()));
+    for (int i = 0; i < described; ++i) {
+      op.mutable_input_desc(i)->clear_name();
+      node.inputs[static_cast<size_t>(i)].unread = Keep(op.input_desc(i));
+    }
+    op.mutable_input_desc()->DeleteSubrange(0, described);
+    for (int i = 0; i < op.output_desc_size(); ++i) {
+      op.mutable_output_desc(i)->clear_name();
+      StripTensor(*op.mutable_output_desc(i));
+      node.outputs[static_cast<size_t>(i)].unread = Keep(op.output_desc(i));
+    }
+    op.clear_output_desc();
+    if (node.constant != nullptr) {
+      wire::TensorDef& value = *op.mutable_attr()->at(kValueAttribute).mutable_t();
+      if (value.has_desc()) StripTensor(*value.mutable_desc());
+    }
+    StripAttributes(*op.mutable_attr());
+    op.clear_name();
+    op.clear_type();
+    op.clear_subgraph_name();
+    node.unread = Keep(op);
+  }
+
+  // Edges that are written in another order, or otherwise, than ours are kept as they are.
+  void StripInputs(const std::vector<Port>& sources, const std::vector<NodeId>& after, wire::OpDef& op) const {
+    const std::vector<std::string> edges = EdgesOf(*graph_, sources, after);
+    if (std::equal(edges.begin(), edges.end(), op.input().begin(), op.input().end())) op.clear_input();
+  }
+
+  wire::ModelDef& model_;
+  wire::GraphDef& source_;
   Subgraphs& subgraphs_;
+  int depth_;
+  int arguments_ = 0;  // of the caller, those of order counted, too
   std::unique_ptr<Graph> graph_;
   std::unordered_map<std::string, NodeId> ids_;
-  const proto::OpDef* net_output_ = nullptr;
+  std::set<NodeId> undescribed_;
+  size_t outputs_added_ = 0;
+  wire::OpDef* net_output_ = nullptr;
 };
 
 }  // namespace
 
-int32_t TypeOfProto(int type) {
-  return type >= 0 && type < static_cast<int>(kTypes.size()) ? kTypes[static_cast<size_t>(type)] : -1;
+std::vector<std::string> EdgesOf(const Graph& graph, const std::vector<Port>& sources,
+                                 const std::vector<NodeId>& after) {
+  std::vector<std::string> edges;
+  for (const Port& port : sources) {
+    edges.push_back(port.is_set() ? fmt::format("{}:{}", graph.at(port.node).name, port.output) : std::string());
+  }
+  for (const NodeId first : after) edges.push_back(graph.at(first).name + ":-1");
+  return edges;
 }
 
-int ProtoOfType(int32_t dtype) {
-  const auto* const found = std::find(kTypes.begin() + 1, kTypes.end(), dtype);
-  return found == kTypes.end() ? 0 : static_cast<int>(found - kTypes.begin());
-}
-
-StatusOr<std::unique_ptr<Graph>> Import(const proto::ModelDef& model) {
+StatusOr<std::unique_ptr<Graph>> ImportModel(std::string_view bytes) {
+  const google::protobuf::LogSilencer silence;  // the refusal says it
+  wire::ModelDef model;
+  if (bytes.size() > INT32_MAX || !model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return Error(kInvalidArgument, fmt::format("{} bytes are no serialised ge.proto.ModelDef", bytes.size()))
+        .Hint("pass what SerializeToString of a ModelDef gives; it holds 2 GiB at most");
+  }
   if (model.graph_size() == 0) {
     return Error(kInvalidArgument, "the model has no graph")
         .Hint("pass a serialised ge.proto.ModelDef with one graph at least");
   }
   Subgraphs subgraphs;
-  subgraphs.emplace(model.graph(0).name(), nullptr);
-  REPRISE_ASSIGN_OR_RETURN(auto graph, Importer(model, model.graph(0), subgraphs).Run());
-  REPRISE_RETURN_IF_ERROR(Verify(*graph));
-  return graph;
-}
-
-StatusOr<std::unique_ptr<Graph>> ImportBytes(std::string_view bytes) {
-  const google::protobuf::LogSilencer silence;  // the refusal says it
-  proto::ModelDef model;
-  if (bytes.size() > INT32_MAX || !model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return Error(kInvalidArgument, fmt::format("{} bytes are no serialised ge.proto.ModelDef", bytes.size()))
-        .Hint("pass what SerializeToString of a ModelDef gives; it holds 2 GiB at most");
+  std::vector<std::string> names;
+  for (const wire::GraphDef& graph : model.graph()) names.push_back(graph.name());
+  subgraphs.emplace(names[0], nullptr);
+  REPRISE_ASSIGN_OR_RETURN(auto graph, Importer(model, *model.mutable_graph(0), subgraphs, 0).Run());
+  // Graphs that were read leave their names, in the order of the model; others stay.
+  std::set<std::string_view> seen;
+  for (int i = 0; i < model.graph_size(); ++i) {
+    const std::string& name = names[static_cast<size_t>(i)];
+    if (i > 0 && subgraphs.count(name) == 0) continue;
+    if (!seen.insert(name).second) continue;  // the second one of a name has not been read
+    model.mutable_graph(i)->Clear();
+    model.mutable_graph(i)->set_name(name);
   }
-  return Import(model);
+  graph->model = Keep(model);
+  return graph;
 }
 
 }  // namespace reprise::compiler
