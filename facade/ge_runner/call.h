@@ -33,12 +33,11 @@ ge::Status OnSession(uint64_t id, const char* api, Body body) noexcept {
   }));
 }
 
-/// The graph below a graph of the program's. `copies`: one of its own, else the program's itself.
-StatusOr<std::shared_ptr<compiler::Graph>> ModelOf(const ge::Graph& graph, bool copies);
-/// Equal for copies of a graph that are one graph.
-std::shared_ptr<const void> IdentityOf(const ge::Graph& graph);
+/// AddGraph, and with a copy.
+ge::Status AddGraphTo(uint64_t session, const char* api, uint32_t graph_id, const ge::Graph& graph,
+                      const AscendStringMap& options, bool copies) noexcept;
 
-/// The number of GE_CLI_…: UNSUPPORTED, with the sentence.
+/// UNSUPPORTED, with the reason.
 ge::Status Unsupported(const char* api, const char* reason, const char* advice) noexcept;
 
 /// The calling thread's message, taken away.

@@ -22,15 +22,6 @@ ge::Status End(const char* api) { return static_cast<ge::Status>(Api(api, [] { r
 
 }  // namespace
 
-ge::AscendString TakeMessage() noexcept {
-  const char* const text = runtime::TakeRecentMessage();
-  return {text != nullptr ? text : ""};
-}
-
-ge::Status Unsupported(const char* api, const char* reason, const char* advice) noexcept {
-  return static_cast<ge::Status>(runtime::Refuse(api, engine::kUnsupported, reason, advice));
-}
-
 }  // namespace reprise::ge_runner
 
 using namespace reprise::ge_runner;  // NOLINT: its functions are all that follows uses

@@ -7,41 +7,20 @@
 #include <utility>
 
 #include "call.h"
+#include "ge/access.h"
 #include "ge/ge_api.h"
-#include "opdef/graph_op.h"
 
 using namespace reprise::ge_runner;  // NOLINT: its functions are all that follows uses
 namespace engine = reprise::engine;
-namespace opdef = reprise::opdef;
 using reprise::runtime::Api;
 
 namespace {
 
 using Pairs = std::vector<std::pair<ge::AscendString, ge::AscendString>>;
 
-const char* KindOf(const opdef::Operand& operand) {
-  if (operand.is_list()) return "dynamic";
-  return operand.is_optional() ? "optional" : "required";
-}
-
-const char* KindOf(const opdef::AttributeDef& attribute) {
-  switch (attribute.kind) {
-    case opdef::AttributeKind::kBool: return "VT_BOOL";
-    case opdef::AttributeKind::kInt: return "VT_INT";
-    case opdef::AttributeKind::kFloat: return "VT_FLOAT";
-    case opdef::AttributeKind::kString: return "VT_STRING";
-    case opdef::AttributeKind::kType: return "VT_DATA_TYPE";
-    case opdef::AttributeKind::kInts: return "VT_LIST_INT";
-    case opdef::AttributeKind::kBools: return "VT_LIST_BOOL";
-    case opdef::AttributeKind::kTensor: return "VT_TENSOR";
-  }
-  return "";
-}
-
-template <class Rows>
-Pairs NamesAndKinds(const Rows& rows) {
+Pairs PairsOf(const ge::IrDefinition::Entries& entries) {
   Pairs pairs;
-  for (const auto& row : rows) pairs.emplace_back(std::string(row.name).c_str(), KindOf(row));
+  for (const auto& [name, kind] : entries) pairs.emplace_back(name.c_str(), kind.c_str());
   return pairs;
 }
 
@@ -79,16 +58,16 @@ ge::Status GeSessionGraphDebugJSONPrint(const ge::Session& session, uint32_t gra
 
 ge::Status GetRegisteredIrDef(const char* op_type, Pairs& inputs, Pairs& outputs, Pairs& attrs) {
   return static_cast<ge::Status>(Api("GetRegisteredIrDef", [&]() -> reprise::Status {
-    const opdef::GraphOp* const op = op_type != nullptr ? opdef::FindGraphOp(op_type) : nullptr;
-    if (op == nullptr) {
+    auto definition = ge::GraphAccess::DefinitionOf(op_type != nullptr ? op_type : "");
+    if (!definition.ok()) {
       return engine::Fail(engine::kFailed, engine::kBadValue,
                           op_type == nullptr ? "op_type is null" : fmt::format("no operator has the type {}", op_type))
           .Culprit("parameter op_type")
           .Hint("pass a type such as MatMulV2");
     }
-    inputs = NamesAndKinds(op->inputs);
-    outputs = NamesAndKinds(op->outputs);
-    attrs = NamesAndKinds(op->attributes);
+    inputs = PairsOf(definition->inputs);
+    outputs = PairsOf(definition->outputs);
+    attrs = PairsOf(definition->attributes);
     return {};
   }));
 }

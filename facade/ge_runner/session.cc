@@ -14,18 +14,6 @@ using namespace reprise::ge_runner;  // NOLINT: its functions are all that follo
 namespace engine = reprise::engine;
 
 namespace ge {
-namespace {
-
-ge::Status Add(uint64_t session, const char* api, uint32_t graph_id, const Graph& graph, const AscendStringMap& options,
-               bool copies) {
-  return OnSession(session, api, [&](engine::Session& found) -> reprise::Status {
-    REPRISE_ASSIGN_OR_RETURN(std::shared_ptr<reprise::compiler::Graph> model, ModelOf(graph, copies));
-    return found.AddGraph(graph_id, std::move(model), copies ? nullptr : IdentityOf(graph), OptionsOf(options));
-  });
-}
-
-}  // namespace
-
 Session::Session(const AscendStringMap& options) {
   reprise::runtime::Api("ge::Session::Session", [&]() -> reprise::Status {
     REPRISE_ASSIGN_OR_RETURN(session_id_, engine::OpenSession(engine::Interface::kFirst, OptionsOf(options)));
@@ -41,13 +29,13 @@ Session::~Session() {
 
 ge::Status Session::AddGraph(uint32_t graph_id, const Graph& graph) { return AddGraph(graph_id, graph, AscendStringMap()); }
 ge::Status Session::AddGraph(uint32_t graph_id, const Graph& graph, const AscendStringMap& options) {
-  return Add(session_id_, "ge::Session::AddGraph", graph_id, graph, options, false);
+  return AddGraphTo(session_id_, "ge::Session::AddGraph", graph_id, graph, options, false);
 }
 ge::Status Session::AddGraphWithCopy(uint32_t graph_id, const Graph& graph) {
   return AddGraphWithCopy(graph_id, graph, AscendStringMap());
 }
 ge::Status Session::AddGraphWithCopy(uint32_t graph_id, const Graph& graph, const AscendStringMap& options) {
-  return Add(session_id_, "ge::Session::AddGraphWithCopy", graph_id, graph, options, true);
+  return AddGraphTo(session_id_, "ge::Session::AddGraphWithCopy", graph_id, graph, options, true);
 }
 ge::Status Session::RemoveGraph(uint32_t graph_id) {
   return OnSession(session_id_, "ge::Session::RemoveGraph", [&](engine::Session& s) { return s.RemoveGraph(graph_id); });

@@ -15,18 +15,6 @@ using namespace reprise::ge_runner;  // NOLINT: its functions are all that follo
 namespace engine = reprise::engine;
 
 namespace ge {
-namespace {
-
-Status Add(uint64_t session, const char* api, uint32_t graph_id, const Graph& graph, const AscendStringMap& options,
-           bool copies) {
-  return OnSession(session, api, [&](engine::Session& found) -> reprise::Status {
-    REPRISE_ASSIGN_OR_RETURN(std::shared_ptr<reprise::compiler::Graph> model, ModelOf(graph, copies));
-    return found.AddGraph(graph_id, std::move(model), copies ? nullptr : IdentityOf(graph), OptionsOf(options));
-  });
-}
-
-}  // namespace
-
 GeSession::GeSession(const AscendStringMap& options) {
   reprise::runtime::Api("ge::GeSession::GeSession", [&]() -> reprise::Status {
     REPRISE_ASSIGN_OR_RETURN(session_id_, engine::OpenSession(engine::Interface::kSecond, OptionsOf(options)));
@@ -42,11 +30,11 @@ GeSession::~GeSession() {
 
 Status GeSession::AddGraph(uint32_t graph_id, const Graph& graph) { return AddGraph(graph_id, graph, {}); }
 Status GeSession::AddGraph(uint32_t graph_id, const Graph& graph, const AscendStringMap& options) {
-  return Add(session_id_, "ge::GeSession::AddGraph", graph_id, graph, options, false);
+  return AddGraphTo(session_id_, "ge::GeSession::AddGraph", graph_id, graph, options, false);
 }
 Status GeSession::AddGraphClone(uint32_t graph_id, const Graph& graph) { return AddGraphClone(graph_id, graph, {}); }
 Status GeSession::AddGraphClone(uint32_t graph_id, const Graph& graph, const AscendStringMap& options) {
-  return Add(session_id_, "ge::GeSession::AddGraphClone", graph_id, graph, options, true);
+  return AddGraphTo(session_id_, "ge::GeSession::AddGraphClone", graph_id, graph, options, true);
 }
 Status GeSession::RemoveGraph(uint32_t graph_id) {
   return OnSession(session_id_, "ge::GeSession::RemoveGraph", [&](engine::Session& s) { return s.RemoveGraph(graph_id); });

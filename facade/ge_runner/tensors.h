@@ -3,6 +3,7 @@
 // From tensors of the program to those of the engine, and back.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -32,6 +33,10 @@ void Return(std::vector<engine::OutputTensor>& outputs, std::vector<ge::Tensor>&
 void Return(std::vector<engine::OutputTensor>& outputs, std::vector<gert::Tensor>& tensors);
 void Return(std::vector<engine::HostTensor>& outputs, std::vector<ge::Tensor>& tensors);
 void Return(std::vector<engine::HostTensor>& outputs, std::vector<gert::Tensor>& tensors);
+
+/// Calls with the outputs as tensors of the program's.
+void CallBack(const std::function<void(ge::Status, std::vector<gert::Tensor>&)>& callback, const Status& status,
+              std::vector<engine::HostTensor>& outputs);
 
 /// Null for null.
 engine::AllocatorPtr AllocatorOf(std::shared_ptr<ge::Allocator> allocator);
