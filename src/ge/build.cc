@@ -16,17 +16,6 @@ namespace {
 namespace compiler = reprise::compiler;
 namespace opdef = reprise::opdef;
 
-compiler::NodeKind KindOfType(std::string_view type) {
-  using Kind = compiler::NodeKind;
-  if (type == "Data" || type == "RefData") return Kind::kData;
-  if (type == "Const" || type == "Constant") return Kind::kConstant;
-  if (type == "NoOp" || type == "ControlTrigger") return Kind::kOrder;
-  for (const std::string_view call : {"PartitionedCall", "StatefulPartitionedCall", "If", "Case", "While", "For"}) {
-    if (type == call) return Kind::kCall;
-  }
-  return Kind::kOperator;
-}
-
 // As the row of the operator has it: callers set types as numbers, and numbers as types.
 std::optional<opdef::AttributeValue> Fitting(const AttributeData& data, const opdef::AttributeDef* def) {
   if (def != nullptr) {
@@ -218,7 +207,7 @@ StatusOr<compiler::Node> MakeNode(const Operator::Impl& op, NodeExtras* extras) 
   compiler::Node node;
   node.name = op.name;
   node.type = op.type;
-  node.kind = KindOfType(op.type);
+  node.kind = compiler::KindOfType(op.type);
   node.op = opdef::FindGraphOp(op.type);
   for (const auto& [name, data] : op.attributes) {
     const opdef::AttributeDef* def = node.op != nullptr ? node.op->FindAttribute(name) : nullptr;

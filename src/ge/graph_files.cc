@@ -7,6 +7,7 @@
 #include <fstream>
 #include <ostream>
 
+#include "compiler/export/export.h"
 #include "compiler/import/import.h"
 #include "compiler/text.h"
 #include "ge/access.h"
@@ -64,8 +65,8 @@ StatusOr<std::string> BytesOf(Graph::Impl* graph) {
   if (graph == nullptr) return EmptyGraphError();
   REPRISE_RETURN_IF_ERROR(graph->Update());
   if (!graph->bytes.empty()) return graph->bytes;
-  return Invalid(fmt::format("the graph {} was built or changed here, and cannot be written yet", graph->name),
-                 "the graph", "write models that were read", GRAPH_FAILED);
+  auto bytes = compiler::ExportBytes(*graph->model);
+  return bytes.ok() ? std::move(bytes) : As(GRAPH_FAILED, std::move(bytes).status(), "the graph");
 }
 
 }  // namespace
@@ -114,11 +115,16 @@ graphStatus Graph::Dump(DumpFormat format, std::ostream& o_stream) const {
   return Answer("ge::Graph::Dump", [&]() -> Status {
     if (!impl_) return EmptyGraphError();
     REPRISE_RETURN_IF_ERROR(impl_->Update());
-    if (format != DumpFormat::kReadable) {
-      return Invalid(fmt::format("graphs cannot be written in format {} yet", static_cast<uint32_t>(format)),
-                     "parameter format", "use DumpFormat::kReadable", GRAPH_FAILED);
+    if (format == DumpFormat::kReadable) {
+      o_stream << compiler::ToText(*impl_->model);
+    } else if (format == DumpFormat::kTxt) {
+      auto text = compiler::ToProtoText(*impl_->model);
+      if (!text.ok()) return As(GRAPH_FAILED, std::move(text).status(), "the graph");
+      o_stream << *text;
+    } else {
+      return Invalid(fmt::format("graphs cannot be written in format {}", static_cast<uint32_t>(format)),
+                     "parameter format", "use DumpFormat::kReadable or kTxt", GRAPH_FAILED);
     }
-    o_stream << compiler::ToText(*impl_->model);
     if (o_stream.good()) return {};
     return Invalid("the stream takes no more", "parameter o_stream", "pass a stream that can be written to", GRAPH_FAILED);
   });
