@@ -296,7 +296,7 @@ void CompiledGraph::Summarise() {
     }
   }
   summary_.shared = Cross(executable.shared());
-  summary_.streams = LogicalStreamsOf(executable.graph());
+  summary_.streams = LogicalStreamsOf(executable);
   summary_.stream_graph = StreamGraphOf(executable.graph(), summary_.streams);
 }
 

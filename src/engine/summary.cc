@@ -14,20 +14,6 @@
 namespace reprise::engine {
 namespace {
 
-// The label that a front end gave the node; empty without one.
-std::string LabelOf(const compiler::Node& node) {
-  for (const char* const key : {"_user_stream_label", "_stream_label"}) {
-    const auto found = node.notes.find(key);
-    if (found == node.notes.end()) continue;
-    if (const auto* const text = std::get_if<std::string>(&found->second)) return *text;
-  }
-  return {};
-}
-
-bool Runs(const compiler::Node& node) {
-  return !node.is_removed && node.kind != compiler::NodeKind::kData && node.kind != compiler::NodeKind::kConstant;
-}
-
 std::map<std::string, int64_t, std::less<>> StreamsByNode(const std::vector<LogicalStream>& streams) {
   std::map<std::string, int64_t, std::less<>> ids;
   for (const LogicalStream& stream : streams) {
@@ -74,22 +60,15 @@ std::vector<std::pair<uint32_t, uint32_t>> Cross(std::span<const std::pair<uint3
   return {all.begin(), all.end()};
 }
 
-std::vector<LogicalStream> LogicalStreamsOf(const compiler::Graph& graph) {
+std::vector<LogicalStream> LogicalStreamsOf(const compiler::Executable& executable) {
   std::vector<LogicalStream> streams;
-  const auto stream_of = [&streams](const std::string& label) -> LogicalStream& {
-    const auto found = std::ranges::find(streams, label, &LogicalStream::label);
-    if (found != streams.end()) return *found;
-    LogicalStream stream;
-    stream.id = static_cast<int64_t>(streams.size());
-    stream.label = label;
-    streams.push_back(std::move(stream));
-    return streams.back();
-  };
-  for (const compiler::NodeId id : TopologicalOrder(graph)) {
-    const compiler::Node& node = graph.at(id);
-    if (Runs(node)) stream_of(LabelOf(node)).nodes.push_back(node.name);
+  for (const compiler::LogicalStream& found : executable.logical_streams()) {
+    LogicalStream& stream = streams.emplace_back();
+    stream.id = static_cast<int64_t>(streams.size()) - 1;
+    stream.label = found.label;
+    stream.is_assigned_by_pass = found.is_labelled;
+    for (const compiler::NodeId node : found.nodes) stream.nodes.push_back(executable.graph().at(node).name);
   }
-  if (streams.empty()) streams.emplace_back();
   return streams;
 }
 
@@ -114,7 +93,7 @@ std::string StreamGraphOf(const compiler::Graph& graph, const std::vector<Logica
     text += fmt::format("  \"{}\" -> \"{}\" [style=dashed];\n", JsonEscape(first->first), JsonEscape(second->first));
   };
   for (const compiler::Node& node : graph.nodes) {
-    if (!Runs(node)) continue;
+    if (node.is_removed) continue;
     for (const compiler::Input& input : node.inputs) {
       if (input.source.is_set()) edge(input.source.node, node);
     }

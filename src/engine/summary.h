@@ -31,8 +31,8 @@ struct LogicalStream {
   int64_t id = 0;
   std::string label;  ///< of the program; may be empty
   std::vector<std::string> nodes;
-  // Streams come from labels alone: no pass assigns one or attaches one to another, and each is one of the device's.
-  bool is_assigned_by_pass = false;
+  bool is_assigned_by_pass = false;  ///< because of the label
+  // None is attached to another one, and each is one of the device's.
   std::vector<int64_t> attached = {};
   size_t physical_count = 1;
   size_t followed_count = 0;
@@ -66,8 +66,8 @@ struct Summary {
 
 /// The pairs with those that follow: all inputs and outputs at one address, each with each.
 std::vector<std::pair<uint32_t, uint32_t>> Cross(std::span<const std::pair<uint32_t, uint32_t>> pairs);
-/// Streams by label; nodes without one are on the first. Numbers follow each other from 0.
-std::vector<LogicalStream> LogicalStreamsOf(const compiler::Graph& graph);
+/// Numbers follow each other from 0.
+std::vector<LogicalStream> LogicalStreamsOf(const compiler::Executable& executable);
 /// One cluster for each stream, its nodes in order, dashed edges between streams.
 std::string StreamGraphOf(const compiler::Graph& graph, const std::vector<LogicalStream>& streams);
 /// The nodes as events of a timeline, in JSON: stream, place in it, type, name.

@@ -32,7 +32,7 @@ y = Mul(t, x)
 return y
 )";
 inline constexpr const char* kOpenText = R"(graph open
-x = Data() : float32 [-1, 3]
+x = Data() : float32 [?, 3]
 y = Add(x, x)
 return y
 )";

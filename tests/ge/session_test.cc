@@ -24,7 +24,7 @@ class Fake final : public compiler::Executable {
   const compiler::Graph& graph() const override { return graph_; }
   std::span<const compiler::Tensor> results() const override { return {}; }
   std::span<const std::pair<uint32_t, uint32_t>> shared() const override { return shared_; }
-  size_t streams() const override { return 1; }
+  std::span<const compiler::LogicalStream> logical_streams() const override { return streams_; }
   size_t events() const override { return 0; }
   Status SetConstants(void*, uint64_t) override { return {}; }
   Status SetFeatures(void* base, uint64_t) override {
@@ -41,6 +41,7 @@ class Fake final : public compiler::Executable {
 
  private:
   compiler::Graph graph_;
+  std::vector<compiler::LogicalStream> streams_{1};
 };
 
 StatusOr<std::shared_ptr<compiler::Executable>> MakeFake(compiler::Graph graph, const compiler::CompileOptions&) {
@@ -282,7 +283,7 @@ TEST_F(SessionStates, GE_032_033_FrozenAndHostInputs) {
   const char* const kThree = R"(graph three
 a = Data() : float32 [4]
 b = Data() : float32 [4]
-c = Data() : float32 [-1]
+c = Data() : float32 [?]
 y = AddN(a, b, c) {N = 3}
 return y
 )";
@@ -311,8 +312,8 @@ return y
 
 TEST_F(SessionStates, GE_042_088_HintsAndGears) {
   const char* const kTwo = R"(graph two
-a = Data() : float32 [-1, 3]
-b = Data() : float32 [-1]
+a = Data() : float32 [?, 3]
+b = Data() : float32 [?]
 y = Identity(a)
 return y
 )";
