@@ -15,14 +15,15 @@ struct Shape {
   static constexpr size_t kMaxDimNum = 25;
   static constexpr int64_t kInvalidDimValue = std::numeric_limits<int64_t>::min();
 
-  Shape() : dim_num_(0), dims_{}, reserved_{} {}  // of a scalar
+  Shape() : dim_num_(0), dims_{}, reserved_{} {}                 // of a scalar
   Shape(const std::initializer_list<int64_t>& dims) : Shape() {  // NOLINT: as shapes are written
     if (dims.size() > kMaxDimNum) return;
     for (const int64_t dim : dims) dims_[dim_num_++] = dim;
   }
 
   bool operator==(const Shape& other) const {
-    return dim_num_ == other.dim_num_ && (dim_num_ > kMaxDimNum || std::memcmp(dims_, other.dims_, dim_num_ * sizeof(int64_t)) == 0);
+    return dim_num_ == other.dim_num_ &&
+           (dim_num_ > kMaxDimNum || std::memcmp(dims_, other.dims_, dim_num_ * sizeof(int64_t)) == 0);
   }
   bool operator!=(const Shape& other) const { return !(*this == other); }
 

@@ -41,7 +41,11 @@ class TensorData {
   TensorData(const TensorData&) = delete;
   TensorData& operator=(const TensorData&) = delete;
   TensorData(TensorData&& other) noexcept
-      : addr_(other.addr_), manager_(other.manager_), size_(other.size_), placement_(other.placement_), reserved_0_{},
+      : addr_(other.addr_),
+        manager_(other.manager_),
+        size_(other.size_),
+        placement_(other.placement_),
+        reserved_0_{},
         reserved_1_{} {
     other.Forget();
   }
