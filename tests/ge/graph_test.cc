@@ -231,6 +231,20 @@ TEST(GeGraph, CallsGraphs) {
   EXPECT_EQ(graph.RemoveSubgraph("other"), ge::GRAPH_SUCCESS);
 }
 
+ge::Graph Endless() {
+  op::Data x = Input("x", {3});
+  op::PartitionedCall call("call");
+  call.create_dynamic_input_args(1).set_dynamic_input_args(0, x).create_dynamic_output_output(1);
+  call.set_subgraph_builder_f([] { return Endless(); });
+  ge::Graph graph("endless");
+  graph.SetInputs({x}).SetOutputs({call});
+  return graph;
+}
+
+TEST(GeGraph, RefusesGraphsWithoutAnEnd) {
+  EXPECT_THAT(TextOf(Endless()), HasSubstr("operator call (PartitionedCall) calls a graph that calls a graph"));
+}
+
 TEST(GeGraph, IsChangedAsNodes) {
   ge::Graph graph("g");
   ge::GNode x = graph.AddNodeByOp(Input("x", {3}));

@@ -92,7 +92,7 @@ def checking_functions(text):
 def found():
     names = set()
     for library in sorted(FOLDER.glob("lib*.so")):
-        if not library.is_symlink():
+        if not library.is_symlink() and library.name != "libreprise_compiler.so":  # as libreprise.so: no interface
             names.update(empty_functions(library))
     for source in sorted((REPO / "facade").rglob("*.cc")):
         names.update(checking_functions(source.read_text(encoding="utf-8")))
