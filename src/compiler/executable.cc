@@ -11,6 +11,7 @@
 #include "compiler/program.h"
 #include "compiler/run_check.h"
 #include "compiler/staged.h"
+#include "compiler/tune.h"
 #include "runtime/stream.h"
 #include "runtime/tasks.h"
 
@@ -50,8 +51,8 @@ class StaticExecutable final : public Executable {
   const Graph& graph() const override { return graph_; }
   std::span<const Tensor> results() const override { return results_; }
   std::span<const std::pair<uint32_t, uint32_t>> shared() const override { return shared_; }
-  size_t streams() const override { return 1; }
-  size_t events() const override { return 0; }
+  std::span<const LogicalStream> logical_streams() const override { return program_->streams().streams; }
+  size_t events() const override { return program_->events(); }
 
   Status SetConstants(void* base, uint64_t bytes) override {
     REPRISE_RETURN_IF_ERROR(CheckRegion("constants", base, bytes, needs().constants));
@@ -169,10 +170,11 @@ StatusOr<std::shared_ptr<Executable>> CompileOptimised(Graph graph, const Compil
 }  // namespace
 
 StatusOr<std::shared_ptr<Executable>> Executable::Compile(Graph graph, const CompileOptions& options) {
+  PassOptions passes = options.passes;
+  if (options.bank != nullptr) ApplyFusions(graph, *options.bank, passes);
   REPRISE_RETURN_IF_ERROR(InlineCalls(graph));
   opdef::Facts facts;
   REPRISE_RETURN_IF_ERROR(InferShapes(graph, facts));
-  PassOptions passes = options.passes;
   passes.scratch_inputs = options.scratch_inputs;
   passes.shared_inputs = options.shared_inputs;
   PassRecords records;

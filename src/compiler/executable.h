@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "compiler/graph.h"
 #include "compiler/passes/passes.h"
+#include "compiler/streams.h"
 
 namespace reprise::runtime {
 class Stream;
@@ -24,11 +25,14 @@ class Stream;
 
 namespace reprise::compiler {
 
+class TuningBank;
+
 /// What is asked of a compilation, beside the graph.
 struct CompileOptions {
   bool reuses_memory = true;       ///< intermediate results share memory where their lives allow it
   bool has_single_stream = false;  ///< everything on one stream, in order
   PassOptions passes;
+  std::shared_ptr<const TuningBank> bank;  ///< choices that were measured; null: the usual ones
   std::vector<uint32_t> scratch_inputs;   ///< inputs that may be overwritten
   std::vector<uint32_t> scratch_outputs;  ///< outputs that may hold other values before they are written
   std::vector<std::pair<uint32_t, uint32_t>> shared_inputs;  ///< (input, output) that the caller puts at one address
@@ -93,7 +97,9 @@ class Executable {
   virtual std::span<const Tensor> results() const = 0;
   /// (input, output) that lie at one address.
   virtual std::span<const std::pair<uint32_t, uint32_t>> shared() const = 0;
-  virtual size_t streams() const = 0;
+  /// Logical streams, by number, with their nodes of graph().
+  virtual std::span<const LogicalStream> logical_streams() const = 0;
+  size_t streams() const { return logical_streams().size(); }
   virtual size_t events() const = 0;
 
   /// Memory of the caller for a region, as large as needs() says, aligned to 512; null: the executable's own. Between

@@ -27,13 +27,16 @@ class Lowering final : public ops::Arena {
  public:
   explicit Lowering(const Graph& graph) : graph_(graph) {}
 
-  StatusOr<Lowered> Run() {
+  StatusOr<Lowered> Run(bool has_single_stream) {
+    REPRISE_ASSIGN_OR_RETURN(lowered_.streams, AssignStreams(graph_, has_single_stream));
+    lowered_.order = TaskOrder(static_cast<uint32_t>(lowered_.streams.streams.size()));
     lowered_.inputs = static_cast<uint32_t>(graph_.inputs.size());
     lowered_.outputs = static_cast<uint32_t>(graph_.results.size());
     REPRISE_RETURN_IF_ERROR(AddInputs());
     ClaimOutputs();
     for (const NodeId id : TopologicalOrder(graph_)) REPRISE_RETURN_IF_ERROR(LowerNode(id));
     for (uint32_t i = 0; i < lowered_.outputs; ++i) REPRISE_RETURN_IF_ERROR(FinishOutput(i));
+    Order();
     return std::move(lowered_);
   }
 
@@ -207,12 +210,70 @@ class Lowering final : public ops::Arena {
     const StorageId output = Add(Storage::Kind::kOutput, index, *bytes);
     CopyCall copy(graph_.TensorOf(port), Pointer(value), Pointer(output), this);
     REPRISE_RETURN_IF_ERROR(copy.Lower());
+    const size_t tasks = lowered_.tasks.size();
     Take(copy.call(), kNoNode);
+    copied_outputs_.resize(copied_outputs_.size() + lowered_.tasks.size() - tasks, port.node);
     return {};
+  }
+
+  // The tasks that a node waits for: its own last one, or, of a node without tasks, those that it waits for itself.
+  const std::vector<uint32_t>& Ends(NodeId id) {
+    const auto [entry, is_new] = ends_.try_emplace(id);
+    if (!is_new) return entry->second;
+    std::vector<uint32_t> ends;
+    if (const auto last = last_task_.find(id); last != last_task_.end()) {
+      ends.push_back(last->second);
+    } else {
+      ForEachBefore(id, [&](NodeId before) {
+        const std::vector<uint32_t>& others = Ends(before);
+        ends.insert(ends.end(), others.begin(), others.end());
+      });
+      std::sort(ends.begin(), ends.end());
+      ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+    }
+    return ends_[id] = std::move(ends);
+  }
+
+  template <class Visit>
+  void ForEachBefore(NodeId id, Visit visit) const {
+    for (const Input& input : graph_.at(id).inputs) {
+      if (input.source.is_set()) visit(input.source.node);
+    }
+    for (const NodeId before : graph_.at(id).after) visit(before);
+  }
+
+  // Which task runs on which stream, behind which others. With one stream their order says it all.
+  void Order() {
+    if (lowered_.order.streams() == 1) {
+      for (size_t i = 0; i < lowered_.tasks.size(); ++i) lowered_.order.Add(0, {});
+      return;
+    }
+    uint32_t output = 0;
+    for (uint32_t i = 0; i < lowered_.tasks.size(); ++i) {
+      const NodeId id = lowered_.tasks[i].node;
+      std::vector<uint32_t> before;
+      uint32_t stream = 0;
+      if (id == kNoNode) {
+        before = Ends(copied_outputs_[output++]);
+      } else {
+        stream = lowered_.streams.stream_of[id];
+        if (!last_task_.contains(id)) {
+          ForEachBefore(id, [&](NodeId first) {
+            const std::vector<uint32_t>& others = Ends(first);
+            before.insert(before.end(), others.begin(), others.end());
+          });
+        }
+        last_task_[id] = i;
+      }
+      lowered_.order.Add(stream, before);
+    }
   }
 
   const Graph& graph_;
   Lowered lowered_;
+  std::map<NodeId, uint32_t> last_task_;
+  std::map<NodeId, std::vector<uint32_t>> ends_;
+  std::vector<NodeId> copied_outputs_;
   std::map<Key, Value> values_;
   std::map<Key, uint32_t> claims_;  // the output of the graph that a value is
   uint64_t next_address_ = kFirstAddress;
@@ -230,6 +291,6 @@ std::optional<uint64_t> BytesOf(const Tensor& tensor) {
   return (*elements * static_cast<uint64_t>(bits) + 7) / 8;
 }
 
-StatusOr<Lowered> Lower(const Graph& graph) { return Lowering(graph).Run(); }
+StatusOr<Lowered> Lower(const Graph& graph, bool has_single_stream) { return Lowering(graph).Run(has_single_stream); }
 
 }  // namespace reprise::compiler

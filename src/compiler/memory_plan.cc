@@ -24,12 +24,33 @@ void ForEachOperand(const Lowered& lowered, const LoweredTask& task, Visit visit
   if (task.workspace != 0) visit(lowered.Find(task.workspace), -1, true);
 }
 
+void Note(std::vector<Touch>& touches, uint32_t stream, uint32_t task) {
+  const auto found = std::find_if(touches.begin(), touches.end(), [&](const Touch& touch) { return touch.stream == stream; });
+  if (found == touches.end()) {
+    touches.push_back({stream, task, task});
+  } else {
+    found->last = task;
+  }
+}
+
+// Whether everything that touches the first has ended when anything that touches the second begins. \pre the first one
+// ends to live before the other begins
+bool IsOrdered(const TaskOrder& order, const Storage& first, const Storage& then) {
+  for (const Touch& early : first.touches) {
+    for (const Touch& late : then.touches) {
+      if (!order.IsBefore(early.last, late.first)) return false;
+    }
+  }
+  return true;
+}
+
 void FindLives(Lowered& lowered) {
   for (uint32_t at = 0; at < lowered.tasks.size(); ++at) {
     ForEachOperand(lowered, lowered.tasks[at], [&](StorageId id, int, bool) {
       Storage& storage = lowered.storages[id];
       storage.begin = std::min(storage.begin, at);
       storage.end = std::max(storage.end, at + 1);
+      if (lowered.order.streams() != 1) Note(storage.touches, lowered.order.stream_of(at), at);
     });
   }
 }
@@ -69,6 +90,13 @@ class InPlace {
     return true;
   }
 
+  // Other streams have done with the storage.
+  bool IsReadBefore(const Storage& storage, uint32_t at) const {
+    return std::all_of(storage.touches.begin(), storage.touches.end(), [&](const Touch& touch) {
+      return touch.last == at || lowered_.order.IsBefore(touch.last, at);
+    });
+  }
+
   void Visit(uint32_t at) {
     const ops::Launch& launch = *lowered_.tasks[at].launch;
     ir::Elementwise rows;
@@ -92,15 +120,32 @@ class InPlace {
       if (!IsReadAlike(launch, in)) continue;
       const StorageId root = RootOf(lowered_, in);
       Storage& source = lowered_.storages[root];
-      if (root == out || source.end != at + 1) continue;
+      if (root == out || source.end != at + 1 || !IsReadBefore(source, at)) continue;
       lowered_.storages[out].same_as = root;
       source.end = std::max(source.end, lowered_.storages[out].end);
+      for (const Touch& touch : lowered_.storages[out].touches) {
+        Note(source.touches, touch.stream, touch.first);
+        Note(source.touches, touch.stream, touch.last);
+      }
       return;
     }
   }
 
   Lowered& lowered_;
 };
+
+// Between streams a block is used again only where the order of the tasks allows it.
+void KeepApart(const Lowered& lowered, const std::vector<StorageId>& planned, plan::Problem& problem) {
+  for (uint32_t a = 0; a < planned.size(); ++a) {
+    for (uint32_t b = 0; b < a; ++b) {
+      const Storage& one = lowered.storages[planned[a]];
+      const Storage& other = lowered.storages[planned[b]];
+      if (plan::OverlapInTime(problem.buffers[a], problem.buffers[b])) continue;
+      const bool is_first = one.end <= other.begin;
+      if (!IsOrdered(lowered.order, is_first ? one : other, is_first ? other : one)) problem.apart.emplace_back(b, a);
+    }
+  }
+}
 
 }  // namespace
 
@@ -144,6 +189,7 @@ StatusOr<MemoryNeeds> PlanMemory(Lowered& lowered, const CompileOptions& options
                                .size = static_cast<plan::Bytes>(RoundUp(storage.bytes)),
                                .alignment = static_cast<plan::Bytes>(kStorageAlignment)});
   }
+  if (lowered.order.streams() != 1) KeepApart(lowered, planned, problem);
   if (!planned.empty()) {
     REPRISE_ASSIGN_OR_RETURN(const plan::Result result, plan::Solve(problem));
     for (size_t i = 0; i < planned.size(); ++i) {

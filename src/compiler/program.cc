@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "compiler/tune.h"
 #include "device/scheduler.h"
 #include "ir/task_info.h"
 #include "runtime/device.h"
@@ -78,7 +79,7 @@ constexpr ir::TaskType kCompiledGraph = {.kind = ir::TaskKind::kClosure,
 }  // namespace
 
 StatusOr<Program*> Program::Build(const Graph& graph, const CompileOptions& options) {
-  REPRISE_ASSIGN_OR_RETURN(Lowered lowered, Lower(graph));
+  REPRISE_ASSIGN_OR_RETURN(Lowered lowered, Lower(graph, options.has_single_stream));
   ProgramOwner program(new Program);
   REPRISE_ASSIGN_OR_RETURN(program->needs_, PlanMemory(lowered, options));
   program->inputs_ = lowered.inputs;
@@ -105,13 +106,31 @@ StatusOr<Program*> Program::Build(const Graph& graph, const CompileOptions& opti
     at += (region_bytes[region] + 2 * kStorageAlignment - 1) & ~(kStorageAlignment - 1);
   }
 
-  program->graph_.AddLane(0, 0, ir::kNoNode);
+  for (uint32_t stream = 0; stream < lowered.order.streams(); ++stream) {
+    program->graph_.AddLane(static_cast<int32_t>(stream), static_cast<int32_t>(stream), ir::kNoNode);
+  }
+  std::vector<bool> records(lowered.order.size(), false);
+  for (uint32_t task = 0; task < lowered.order.size(); ++task) {
+    for (const uint32_t before : lowered.order.waits_of(task)) records[before] = true;
+  }
+  std::vector<ir::NodeId> record_of(lowered.order.size(), ir::kNoNode);
+  program->streams_ = std::move(lowered.streams);
+  program->events_ = lowered.order.events();
   const auto place_of = [&](uint64_t address, uint32_t* region, uint64_t* offset) {
     const Storage& storage = lowered.storages[lowered.Find(address)];
     *region = lowered.RegionOf(storage);
     *offset = storage.offset + (address - storage.address);
   };
+  NodeId last = kNoNode;
+  size_t number_in_node = 0;
   for (LoweredTask& task : lowered.tasks) {
+    number_in_node = task.node == last ? number_in_node + 1 : 0;
+    last = task.node;
+    if (options.bank != nullptr && task.node != kNoNode && task.launch->parts() > 1) {
+      const auto entry = options.bank->Find(SplitKey(graph, task.node, number_in_node));
+      if (entry) ApplySplit(*task.launch, entry->choice);
+    }
+    program->nodes_.push_back(task.node);
     const auto number = static_cast<uint32_t>(program->launches_.size());
     ops::Launch& launch = *task.launch;
     uint32_t region = 0;
@@ -131,7 +150,18 @@ StatusOr<Program*> Program::Build(const Graph& graph, const CompileOptions& opti
     launch.Bind();
     task.launch.release();  // the task has the reference
     program->launches_.push_back(&launch);
-    const ir::NodeId id = program->graph_.Add(0, ir::MakeTask(ops::TaskTypeOf(launch), payload));
+    const ir::LaneId lane = lowered.order.stream_of(number);
+    for (const uint32_t before : lowered.order.waits_of(number)) {
+      ir::EdgePayload edge{record_of[before], 0, 0};
+      program->graph_.Add(lane, ir::MakeTask(ir::kEdgeWait, edge));
+    }
+    const ir::NodeId id = program->graph_.Add(lane, ir::MakeTask(ops::TaskTypeOf(launch), payload));
+    program->ids_.push_back(id);
+    if (records[number]) {
+      record_of[number] = static_cast<ir::NodeId>(program->graph_.nodes().size());
+      ir::EdgePayload edge{record_of[number], 0, 0};
+      program->graph_.Add(lane, ir::MakeTask(ir::kEdgeRecord, edge));
+    }
     program->payloads_.push_back(static_cast<ops::LaunchTask*>(program->graph_.node(id).payload));
   }
   program->is_touched_.resize(program->launches_.size());
@@ -171,7 +201,7 @@ void Program::Bind(const exec::Bindings& bindings, std::vector<ir::NodeId>& move
     ir::Elementwise rows;
     const bool had_rows = launches_[task]->Rows(rows);
     launches_[task]->Bind();
-    if (had_rows || launches_[task]->Rows(rows)) moved.push_back(task);
+    if (had_rows || launches_[task]->Rows(rows)) moved.push_back(ids_[task]);
   }
 }
 

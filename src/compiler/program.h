@@ -42,6 +42,12 @@ class Program final : public exec::Binder {
   uint32_t inputs() const { return inputs_; }
   uint32_t outputs() const { return outputs_; }
   const ir::Graph& tasks_graph() const { return graph_; }
+  /// In the order of the tasks, with the node of the graph that each computes.
+  std::span<ops::Launch* const> launches() const { return launches_; }
+  NodeId node_of(size_t task) const { return nodes_[task]; }
+  const StreamPlan& streams() const { return streams_; }
+  size_t events() const { return events_; }
+  void* workspace_of(size_t task) const { return payloads_[task]->workspace; }
 
   /// Writes the constants to memory for them, of needs().constants bytes.
   void WriteConstants(void* base) const;
@@ -82,6 +88,10 @@ class Program final : public exec::Binder {
   ir::Graph graph_;
   std::vector<ops::Launch*> launches_;      ///< of the tasks, which hold the references
   std::vector<ops::LaunchTask*> payloads_;  ///< in the graph
+  std::vector<NodeId> nodes_;
+  std::vector<ir::NodeId> ids_;  ///< in the graph
+  StreamPlan streams_;
+  size_t events_ = 0;
   std::vector<std::vector<Place>> places_;  ///< by region
   std::vector<void*> bases_;                ///< that the tasks have now
   std::vector<uint32_t> touched_;           ///< while binding

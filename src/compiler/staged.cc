@@ -378,6 +378,7 @@ class StagedExecutable final : public Executable {
   }
 
   Status Compile() {
+    REPRISE_ASSIGN_OR_RETURN(streams_, AssignStreams(graph_, options_.has_single_stream));
     REPRISE_RETURN_IF_ERROR(called_.Compile(graph_, options_));
     Graph first = graph_;
     Hoist(first);
@@ -390,7 +391,7 @@ class StagedExecutable final : public Executable {
   const Graph& graph() const override { return graph_; }
   std::span<const Tensor> results() const override { return results_; }
   std::span<const std::pair<uint32_t, uint32_t>> shared() const override { return {}; }
-  size_t streams() const override { return 1; }
+  std::span<const LogicalStream> logical_streams() const override { return streams_.streams; }
   size_t events() const override { return 0; }
   Status SetConstants(void*, uint64_t) override { return NotStatic("constants"); }
   Status SetFeatures(void*, uint64_t) override { return NotStatic("features"); }
@@ -458,6 +459,7 @@ class StagedExecutable final : public Executable {
   const CompileOptions options_;
   const MemoryNeeds needs_;
   std::vector<Tensor> results_;
+  StreamPlan streams_;
   CalledGraphs called_;
   std::unique_ptr<ShapedStage> first_;
   std::mutex mutex_;

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "compiler/executable.h"
 #include "compiler/graph.h"
+#include "compiler/streams.h"
 #include "ops/launch.h"
 
 namespace reprise::compiler {
@@ -29,6 +30,13 @@ inline constexpr uint64_t kStorageAlignment = 512;
 
 using StorageId = uint32_t;
 inline constexpr StorageId kNoStorage = ~StorageId{0};
+
+/// Where memory is touched on one stream.
+struct Touch {
+  uint32_t stream;
+  uint32_t first;  ///< task
+  uint32_t last;
+};
 
 struct Storage {
   enum class Kind : uint8_t {
@@ -46,6 +54,7 @@ struct Storage {
   // Of the tasks, by their places: the first that touches it, and the one behind the last.
   uint32_t begin = UINT32_MAX;
   uint32_t end = 0;
+  std::vector<Touch> touches;  ///< by stream, where there are several
   // After the plan:
   StorageId same_as = kNoStorage;  ///< lies where this other one lies
   uint64_t offset = 0;             ///< in its region
@@ -68,6 +77,8 @@ struct Lowered {
   std::vector<LoweredTask> tasks;
   uint32_t inputs = 0;
   uint32_t outputs = 0;
+  StreamPlan streams;
+  TaskOrder order{1};
 
   uint32_t regions() const { return kFirstInputRegion + inputs + outputs; }
   uint32_t RegionOf(const Storage& storage) const;
@@ -77,7 +88,7 @@ struct Lowered {
 
 /// Tasks of a graph whose shapes are known, in an order that its edges allow. Refuses operators without steps (100024)
 /// and what their steps refuse, with the node.
-StatusOr<Lowered> Lower(const Graph& graph);
+StatusOr<Lowered> Lower(const Graph& graph, bool has_single_stream);
 
 /// Gives all storages places: element-wise tasks write over an operand that nobody needs any more, and features whose
 /// lives do not overlap share bytes.

@@ -61,8 +61,9 @@ class Exporter {
       WriteAttributes(graph_.attributes, nullptr, *out.mutable_attr());
     }
     out.set_name(names_.NameOf(graph_));
-    for (const Node& node : graph_.nodes) {
-      if (node.is_removed) continue;
+    for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
+      const Node& node = graph_.at(id);
+      if (node.is_removed || (node.notes.count(kUnusedInput) > 0 && !IsUsed(id))) continue;
       if (has_end && out.op_size() == position) WriteEnd(end, is_read, *out.add_op());
       WriteNode(node, *out.add_op());
     }
@@ -71,6 +72,15 @@ class Exporter {
   }
 
  private:
+  bool IsUsed(NodeId id) const {
+    const auto comes_from = [id](const Port& port) { return port.node == id; };
+    return std::any_of(graph_.results.begin(), graph_.results.end(), comes_from) ||
+           std::any_of(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) {
+             return std::any_of(node.inputs.begin(), node.inputs.end(),
+                                [&](const Input& input) { return comes_from(input.source); });
+           });
+  }
+
   void WriteNode(const Node& node, wire::OpDef& op) const {
     auto kept = Kept<wire::OpDef>(node.unread);
     std::vector<Port> sources;
@@ -155,7 +165,9 @@ class Exporter {
       op.MergeFrom(rest);
     }
     op.set_type("NetOutput");
-    if (!is_read) {
+    if (is_read) {
+      op.set_name(read.name());
+    } else {
       std::string name = "NetOutput";
       const auto is_taken = [&](const Node& node) { return !node.is_removed && node.name == name; };
       while (std::any_of(graph_.nodes.begin(), graph_.nodes.end(), is_taken)) name += '_';

@@ -281,6 +281,7 @@ class Importer {
     node.type = "Data";
     node.kind = NodeKind::kData;
     node.attributes.emplace("index", static_cast<int64_t>(graph_->inputs.size()));
+    node.notes.emplace(kUnusedInput, true);
     node.outputs.push_back({"y", {}});
     for (size_t number = graph_->inputs.size(); node.name.empty() || ids_.count(node.name) > 0; ++number) {
       node.name = fmt::format("unused_input_{}", number);
