@@ -32,7 +32,23 @@ std::optional<opdef::AttributeValue> Fitting(const AttributeData& data, const op
   return ToCompiler(data);
 }
 
+constexpr int kDeepest = 200;  // graphs that call graphs
+
+// How many builders of graphs are at work, one for the other.
+struct Depth {
+  Depth() { ++count; }
+  ~Depth() { --count; }
+  static thread_local int count;
+};
+thread_local int Depth::count = 0;
+
 Status AddGraphs(const Operator::Impl& op, compiler::Node& node) {
+  if (op.prototype->subgraphs.empty()) return {};
+  const Depth depth;
+  if (Depth::count > kDeepest) {
+    return Invalid(fmt::format("{} calls a graph that calls a graph …, {} deep", op.text(), kDeepest), op.text(),
+                   "a builder of a graph must not make the operator that it belongs to");
+  }
   for (const Prototype::Subgraph& subgraph : op.prototype->subgraphs) {
     const auto known = op.builder_counts.find(subgraph.name);
     const uint32_t count = known != op.builder_counts.end() ? known->second : subgraph.is_dynamic ? 0 : 1;
@@ -146,7 +162,8 @@ class Builder {
     bool is_numbered = true;
     for (const compiler::NodeId id : inputs) {
       const auto found = built_.model->at(id).attributes.find("index");
-      const int64_t* index = found == built_.model->at(id).attributes.end() ? nullptr : std::get_if<int64_t>(&found->second);
+      const int64_t* index =
+          found == built_.model->at(id).attributes.end() ? nullptr : std::get_if<int64_t>(&found->second);
       if (index == nullptr || *index < 0 || static_cast<size_t>(*index) >= inputs.size() ||
           numbered[static_cast<size_t>(*index)] != compiler::kNoNode) {
         is_numbered = false;
@@ -189,8 +206,8 @@ class Builder {
   std::unordered_map<const Operator::Impl*, compiler::NodeId> ids_;
 };
 
-std::shared_ptr<compiler::Graph> CloneInto(
-    const compiler::Graph& model, std::map<const compiler::Graph*, std::shared_ptr<compiler::Graph>>& clones) {
+std::shared_ptr<compiler::Graph> CloneInto(const compiler::Graph& model,
+                                           std::map<const compiler::Graph*, std::shared_ptr<compiler::Graph>>& clones) {
   auto& clone = clones[&model];
   if (clone != nullptr) return clone;
   auto copy = std::make_shared<compiler::Graph>(model);

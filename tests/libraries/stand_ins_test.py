@@ -33,10 +33,10 @@ MEANS_NOTHING = {
     "_ZN2ge10GEFinalizeEv": "GEInitialize refuses, so that nothing is there to be ended",
     "_ZN2ge7SessionD2Ev": "a session cannot be made use of, so that it holds nothing",
     "_ZNK2ge20CompiledGraphSummary8IsStaticEv": "no summary can be had: CompileGraph refuses",
-    "_ZN2ge15OperatorFactory9IsExistOpEPKc": "the answer is no: there are no prototypes",
     # Libraries that are there to be found; their one name has an address and does nothing.
     "reprise_ascend_protobuf": "library without functions",
     "reprise_fmk_parser": "library without functions",
+    "reprise_graph_base": "library without functions",
     "reprise_hcomm": "library without functions",
 }
 
@@ -92,7 +92,7 @@ def checking_functions(text):
 def found():
     names = set()
     for library in sorted(FOLDER.glob("lib*.so")):
-        if not library.is_symlink():
+        if not library.is_symlink() and library.name != "libreprise_compiler.so":  # as libreprise.so: no interface
             names.update(empty_functions(library))
     for source in sorted((REPO / "facade").rglob("*.cc")):
         names.update(checking_functions(source.read_text(encoding="utf-8")))
