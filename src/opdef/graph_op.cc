@@ -24,6 +24,7 @@ namespace {
 #include "opdef/graph_ops/normalization.def"
 #include "opdef/graph_ops/quantization.def"
 #include "opdef/graph_ops/random.def"
+#include "opdef/graph_ops/recurrent.def"
 #include "opdef/graph_ops/reduction.def"
 #include "opdef/graph_ops/routing.def"
 
