@@ -36,6 +36,7 @@ class DTypeSet {
     return both;
   }
   constexpr bool empty() const { return bits_ == 0; }
+  constexpr uint32_t bits() const { return bits_; }
   friend constexpr bool operator==(DTypeSet, DTypeSet) = default;
 
  private:

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "ops/named_ops/steps.h"
+
+namespace reprise::ops::named {
+namespace {
+
+using kernels::DType;
+using kernels::Scalar;
+
+// ---- Element by element ----
+
+// x1 + alpha * x2, x1 - alpha * x2 with alpha as an attribute.
+Status LowerAxpy(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const Scalar alpha, ScalarFor(call, "alpha", call.output().dtype()));
+  return call.Step(kAddScaled, {call.inputs[0].view(), call.inputs[1].view(), alpha, call.OutputView()});
+}
+
+// As LowerAxpy, with alpha on the device, which is there only when the kernels run.
+Status LowerAxpyV2(NamedCall& call) {
+  const StridedView x1 = call.Input("x1").view();
+  StridedView x2 = call.Input("x2").view();
+  if (call.Has("alpha")) {
+    const StridedView product = call.Temporary(Wide(x2.dtype), x2.sizes);
+    REPRISE_RETURN_IF_ERROR(call.Step(BinaryRoutine(kCodeMul), {x2, call.Input("alpha").view().As({}), product}));
+    x2 = product;
+  }
+  const Routine& last = call.op.code == kCodeSub ? kSubScaled : kAddScaled;
+  // With alpha 1 the scaled forms are the plain ones.
+  if (x2.dtype == x1.dtype) return call.Step(last, {x1, x2, Scalar::Of<int64_t>(1), call.OutputView()});
+  const StridedView sum = call.Temporary(x2.dtype, call.shape());
+  REPRISE_RETURN_IF_ERROR(call.Step(last, {x1, x2, Scalar::Of<int64_t>(1), sum}));
+  return call.Step(kCopy, {sum, call.OutputView()});
+}
+
+Status LowerMuls(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const Scalar value, ScalarFor(call, "value", call.output().dtype()));
+  return call.Step(call.op.code == kCodeMul ? kMulScalar : kAddScalar,
+                   {call.inputs[0].view(), value, call.OutputView()});
+}
+
+// base^(scale * x + shift); base -1 is e.
+Status LowerNamedExp(NamedCall& call) {
+  const double base = call.context.Real("base");
+  const double scale = call.context.Real("scale");
+  const double shift = call.context.Real("shift");
+  const double log_base = base == -1 ? 1 : std::log(base);
+  const StridedView x = call.inputs[0].view();
+  if (scale * log_base == 1 && shift == 0) return call.Step(kExp, {x, call.OutputView()});
+  const StridedView exponent = call.Temporary(Wide(x.dtype), x.sizes);
+  REPRISE_RETURN_IF_ERROR(call.Step(kMulScalar, {x, Scalar::Of<double>(scale * log_base), exponent}));
+  REPRISE_RETURN_IF_ERROR(call.Step(kAddScalar, {exponent, Scalar::Of<double>(shift * log_base), exponent}));
+  // The exponential is computed in the type of its result.
+  REPRISE_RETURN_IF_ERROR(call.Step(kExp, {exponent, exponent}));
+  return call.Step(kCopy, {exponent, call.OutputView()});
+}
+
+Status LowerAddN(NamedCall& call) {
+  if (call.inputs.size() == 1) return call.Step(kCopy, {call.inputs[0].view(), call.OutputView()});
+  const StridedView sum = call.Temporary(Wide(call.output().dtype()), call.shape());
+  REPRISE_RETURN_IF_ERROR(call.Step(kAdd, {call.inputs[0].view(), call.inputs[1].view(), sum}));
+  for (size_t i = 2; i < call.inputs.size(); ++i) {
+    REPRISE_RETURN_IF_ERROR(call.Step(kAdd, {sum, call.inputs[i].view(), sum}));
+  }
+  return call.Step(kCopy, {sum, call.OutputView()});
+}
+
+Status LowerSquare(NamedCall& call) {
+  const StridedView x = call.inputs[0].view();
+  return call.Step(BinaryRoutine(kCodeMul), {x, x, call.OutputView()});
+}
+
+constexpr NamedOp kElementwiseRows[] = {
+    {"Abs", kRealTypes, LowerNamedUnary, kCodeAbs},
+    As("Acos", kNoBFloat16, "aclnnAcos"),
+    {"Add", kAllTypes, LowerNamedBinary, kCodeAdd},
+    {"AddN", kArithmetic, LowerAddN},
+    {"AddV2", kAllTypes, LowerNamedBinary, kCodeAdd},
+    {"Adds", kRealTypes, LowerMuls, kCodeAdd},
+    As("Asin", kNoBFloat16, "aclnnAsin"),
+    As("Atan", kFloatingTypes, "aclnnAtan"),
+    As("Atan2", kFloatingTypes, "aclnnAtan2"),
+    {"Axpy", kRealTypes, LowerAxpy},
+    {"AxpyV2", kArithmetic, LowerAxpyV2, kCodeAdd},
+    As("BitwiseAnd", kIntegerTypes, "aclnnBitwiseAndTensor"),
+    As("BitwiseOr", kIntegerTypes, "aclnnBitwiseOrTensor"),
+    {"Cast", kAllTypes, LowerNamedCopy},
+    As("Ceil", kFloatingTypes, "aclnnCeil"),
+    As("ClipByValue", kRealTypes, "aclnnClampTensor"),
+    As("ClipByValueV2", kRealTypes, "aclnnClampTensor"),
+    As("Cos", kFloatingTypes, "aclnnCos"),
+    As("Cosh", kFloatingTypes, "aclnnCosh"),
+    {"Div", kArithmetic, LowerNamedBinary, kCodeDiv},
+    As("Equal", kComparable, "aclnnEqTensor"),
+    As("Erf", kFloatingTypes, "aclnnErf"),
+    {"Exp", kFloatingTypes, LowerNamedExp},
+    As("Expm1", kFloatingTypes, "aclnnExpm1"),
+    As("Floor", kFloatingTypes, "aclnnFloor"),
+    As("FloorDiv", kRealTypes.Without({DType::kUInt32, DType::kUInt64}), "aclnnFloorDivide"),
+    As("FloorMod", kWideOrFloat16, "aclnnRemainderTensorTensor"),
+    As("Greater", kRealTypes, "aclnnGtTensor"),
+    As("GreaterEqual", kRealTypes, "aclnnGeTensor"),
+    As("Invert", kIntegerTypes, "aclnnBitwiseNot"),
+    As("IsClose", kRealTypes, "aclnnIsClose", "x1 x2 @rtol @atol @equal_nan ="),
+    As("IsFinite", kFloatingTypes, "aclnnIsFinite"),
+    As("Lerp", kSingleAndHalfTypes, "aclnnLerp"),
+    As("Less", kRealTypes, "aclnnLtTensor"),
+    As("LessEqual", kRealTypes, "aclnnLeTensor"),
+    As("Log1p", kFloatingTypes, "aclnnLog1p"),
+    As("LogicalAnd", kBoolType, "aclnnLogicalAnd"),
+    As("LogicalNot", kBoolType, "aclnnLogicalNot"),
+    As("LogicalOr", kBoolType, "aclnnLogicalOr"),
+    As("Maximum", kWideOrFloat16, "aclnnMaximum"),
+    As("Minimum", kWideOrFloat16, "aclnnMinimum"),
+    As("Mod", kWideOrFloat16, "aclnnFmodTensor"),
+    {"Mul", kAllTypes, LowerNamedBinary, kCodeMul},
+    {"Muls", kRealTypes, LowerMuls, kCodeMul},
+    {"Neg", kArithmetic, LowerNamedUnary, kCodeNeg},
+    As("NotEqual", kRealTypes, "aclnnNeTensor"),
+    As("Pow", kArithmetic, "aclnnPowTensorTensor"),
+    {"RealDiv", kArithmetic, LowerNamedBinary, kCodeRealDiv},
+    As("Reciprocal", kFloatingTypes, "aclnnReciprocal"),
+    As("Round", kWideOrFloat16, "aclnnRound"),
+    As("Rsqrt", kFloatingTypes, "aclnnRsqrt"),
+    As("Sign", kWideOrFloat16, "aclnnSign"),
+    As("Sin", kFloatingTypes, "aclnnSin"),
+    As("Sinh", kFloatingTypes, "aclnnSinh"),
+    As("Sqrt", kFloatingTypes, "aclnnSqrt"),
+    {"Square", kArithmetic.Without(kNarrowOrUnsigned), LowerSquare},
+    {"Sub", kArithmetic, LowerNamedBinary, kCodeSub},
+    {"Sxpy", kArithmetic, LowerAxpyV2, kCodeSub},
+    As("Tan", kNoBFloat16, "aclnnTan"),
+    As("Tanh", kFloatingTypes, "aclnnTanh"),
+    As("Trunc", kSingleAndHalfTypes, "aclnnTrunc"),
+};
+
+}  // namespace
+
+std::span<const NamedOp> ElementwiseRows() { return kElementwiseRows; }
+
+}  // namespace reprise::ops::named
