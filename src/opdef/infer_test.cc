@@ -252,6 +252,10 @@ constexpr Case kCases[] = {
      "kv_cache=bfloat16[9, 4, 1, 512]; kr_cache=bfloat16[9, 4, 1, 64]",
      "",
      "bfloat16[s0, 1, 32, 512]; bfloat16[s0, 1, 32, 64]; bfloat16[9, 4, 1, 512]; bfloat16[9, 4, 1, 64]; float32[0]"},
+    // Boxes.
+    {"Iou", "bboxes=float32[s0, 4]; gtboxes=float32[s1, 4]", "", "float32[s1, s0]"},
+    {"Iou", "bboxes=float32[s0, 4]; gtboxes=float32[s0, 4]", "aligned=true", "float32[s0, 1]"},
+    {"CIoU", "bboxes=float16[4, s0]; gtboxes=float16[4, s0]", "is_cross=false", "float16[1, s0]; float16[1, s0]"},
     // Recurrent networks.
     {"DynamicRNN", "x=float16[s0, s1, 3]; w=float16[8, 20]; b=float16[20]", "",
      "float16[s0, s1, 5]; float16[s0, s1, 5]; float16[s0, s1, 5]; float16[s0, s1, 5]; float16[s0, s1, 5]; "

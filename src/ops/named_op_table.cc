@@ -15,8 +15,8 @@ const std::vector<NamedOp>& Rows() {
   static const auto* const rows = [] {
     auto* const all = new std::vector<NamedOp>;
     for (const std::span<const NamedOp> family :
-         {named::ActivationRows(), named::ElementwiseRows(), named::MatmulRows(), named::MovementRows(),
-          named::RecurrentRows(), named::ReductionRows()}) {
+         {named::ActivationRows(), named::DetectionRows(), named::ElementwiseRows(), named::MatmulRows(),
+          named::MovementRows(), named::RecurrentRows(), named::ReductionRows()}) {
       all->insert(all->end(), family.begin(), family.end());
     }
     std::sort(all->begin(), all->end(), [](const NamedOp& a, const NamedOp& b) { return a.type < b.type; });

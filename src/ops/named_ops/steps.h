@@ -33,6 +33,7 @@ namespace reprise::ops::named {
 // ---- Tables by family ----
 
 std::span<const NamedOp> ActivationRows();
+std::span<const NamedOp> DetectionRows();
 std::span<const NamedOp> ElementwiseRows();
 std::span<const NamedOp> MatmulRows();
 std::span<const NamedOp> MovementRows();
