@@ -331,8 +331,7 @@ void RunGradients(const RecurrentArgs& args, void* scratch, Range entries) {
   const Steps<T> steps(args);
   const Schedule schedule(args);
   const Presence is_present(args.presence);
-  const int64_t n = steps.n;
-  const int64_t width = steps.width;
+  const int64_t n = steps.n, width = steps.width;
   ScratchCutter cutter(scratch);
   T* const parts = cutter.Cut<T>(kEntries * width);
   T* const of_states = cutter.Cut<T>(kEntries * n);
@@ -341,12 +340,9 @@ void RunGradients(const RecurrentArgs& args, void* scratch, Range entries) {
   T* const x = cutter.Cut<T>(width);
   T *const before = saved + 4 * n, *const extra = saved + 5 * n;
   const auto* const weight = static_cast<const T*>(args.weight->data);
-  const RowsOf<T> of_y(args.of_y);
-  const RowsOf<T> of_input(args.of_input_part);
-  const RowsOf<T> of_hidden(args.of_hidden_part);
+  const RowsOf<T> of_y(args.of_y), of_input(args.of_input_part), of_hidden(args.of_hidden_part);
   const RowsOf<T> h_before(args.h_before);
-  const Before<T> states_before(steps.h, args.first_h, n);
-  const Before<T> cells_before(steps.c, args.first_c, n);
+  const Before<T> states_before(steps.h, args.first_h, n), cells_before(steps.c, args.first_c, n);
   // The products that follow take all rows.
   const auto clear = [&](int64_t row) {
     std::fill_n(x, width, T(0));
