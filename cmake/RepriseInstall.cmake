@@ -20,8 +20,10 @@ set(libraries
   atb
   c_sec
   fmk_parser
+  exe_graph
   ge_runner
   graph
+  graph_base
   hccl
   hcomm
   ms_tools_ext
@@ -30,6 +32,7 @@ set(libraries
   opapi
   profapi
   reprise_compiler
+  register
   rt)
 set(installed)
 foreach(library IN LISTS libraries)

@@ -56,10 +56,14 @@ LAYERS = {
     "src/tdt": Layer("tensor channels, queues, queue buffers", ("base", "kernels", "runtime")),
     "src/profile": Layer("profiler, marks and ranges of the program", ("base", "ir", "device", "runtime")),
     "src/observe": Layer("JSON trace, SVG picture and DOT of a model", ("base", "ir", "device", "kernels", "runtime", "model")),
-    "src/ge": Layer("classes of the graph engine as callers see them"),
     "src/compiler": Layer(
         "graphs of operators: import, check, shapes, passes, memory, and what runs them",
         ("base", "kernels", "opdef", "plan", "ir", "device", "exec", "runtime", "ops"),
+    ),
+    "src/ge": Layer(
+        "classes of the graph engine as callers see them",
+        ("base", "opdef", "runtime", "compiler"),
+        ("graph", "exe_graph"),
     ),
     "src/engine": Layer(
         "the graph engine: process, sessions, graphs and their states, options, summaries",
@@ -91,8 +95,9 @@ LAYERS = {
     "facade/c_sec": Layer("libc_sec.so: copies and texts that know how large their destination is", (), ("securec.h",)),
     "facade/hccl": Layer("libhccl.so: collectives, refused; what is configured for the whole process", ("base", "runtime")),
     "facade/hcomm": Layer("libhcomm.so: another name under which libhccl.so is found"),
-    "facade/graph": Layer("libgraph.so: texts, shapes, tensors and graphs of the graph engine", ("base", "runtime", "ge")),
-    "facade/ge_runner": Layer("libge_runner.so: the graph engine, refused", ("base", "runtime", "ge")),
+    "facade/graph": Layer("libgraph.so: the classes of src/ge", ("base", "runtime", "ge"), ("graph", "exe_graph")),
+    "facade/graph_base": Layer("libgraph_base.so, libregister.so, libexe_graph.so: other names under which libgraph.so is found"),
+    "facade/ge_runner": Layer("libge_runner.so: the graph engine, refused", ("base", "runtime", "ge"), ("graph",)),
     "facade/fmk_parser": Layer("libfmk_parser.so: there to be found by the loader"),
     "facade/ascend_protobuf": Layer("libascend_protobuf.so: there to be found by the loader"),
     "facade/atb": Layer("libatb.so: operations of the transformer library", ("base", "kernels", "runtime", "ops"), ("acl", "atb")),
@@ -110,7 +115,7 @@ class ThirdParty:
 
 THIRD_PARTY = (
     ThirdParty(r"hwy/", r"src/kernels/simd/", "Highway: src/kernels/simd"),
-    ThirdParty(r"nlohmann/", r"facade/acl/(init|dump)\.cc|tests/|.*_test\.cc", "nlohmann JSON: facade/acl/init.cc, dump.cc and tests"),
+    ThirdParty(r"nlohmann/", r"facade/acl/(init|dump)\.cc|src/compiler/passes/switches\.cc|tests/|.*_test\.cc", "nlohmann JSON: facade/acl/init.cc, dump.cc, src/compiler/passes/switches.cc and tests"),
     ThirdParty(r"gtest/|gmock/", r"tests/|.*_test\.cc|src/kernels/test_tensor\.h", "GoogleTest: tests"),
     ThirdParty(r"(ATen|c10|torch|pybind11)/|Python\.h|structmember\.h", r"python/csrc/", "PyTorch and Python: python/csrc"),
     ThirdParty(r"backtrace\.h", r"src/base/source_line\.cc", "libbacktrace of GCC: src/base/source_line.cc"),

@@ -3,12 +3,18 @@
 // Functions of the graph engine as callers link them. A Session is one number to them.
 #pragma once
 
-#include "ge/values.h"
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "graph/graph.h"
+#include "graph/tensor.h"
 
 #pragma GCC visibility push(default)
 
 namespace ge {
 
+using AscendStringMap = std::map<AscendString, AscendString>;
 using Status = uint32_t;
 constexpr Status SUCCESS = 0;
 constexpr Status FAILED = 0xFFFFFFFF;

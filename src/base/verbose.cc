@@ -25,7 +25,8 @@ constexpr EventInfo kEvents[] = {
 };
 
 constexpr VerboseCategory kCategories[] = {VerboseCategory::kDispatch, VerboseCategory::kPlan,
-                                           VerboseCategory::kCapture, VerboseCategory::kAlloc};
+                                           VerboseCategory::kCapture, VerboseCategory::kAlloc,
+                                           VerboseCategory::kFusion};
 
 uint32_t BitOf(VerboseCategory category) { return 1u << static_cast<uint32_t>(category); }
 
@@ -56,6 +57,7 @@ const char* CategoryName(VerboseCategory category) {
     case VerboseCategory::kPlan: return "plan";
     case VerboseCategory::kCapture: return "capture";
     case VerboseCategory::kAlloc: return "alloc";
+    case VerboseCategory::kFusion: return "fusion";
   }
   return "";
 }
@@ -87,7 +89,7 @@ VerboseSetting ParseVerbose(std::string_view text) {
       known = true;
     }
     if (!known) {
-      setting.complaint = fmt::format("names {}, which is none of dispatch, plan, capture, alloc, all", word);
+      setting.complaint = fmt::format("names {}, which is none of dispatch, plan, capture, alloc, fusion, all", word);
     }
   }
   return setting;

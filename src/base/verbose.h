@@ -17,7 +17,7 @@
 
 namespace reprise {
 
-enum class VerboseCategory : uint8_t { kDispatch, kPlan, kCapture, kAlloc };
+enum class VerboseCategory : uint8_t { kDispatch, kPlan, kCapture, kAlloc, kFusion };
 
 enum class VerboseEvent : uint8_t {
 #define REPRISE_EVENT(id, category, name, meaning) id,

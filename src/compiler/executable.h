@@ -16,6 +16,8 @@
 
 #include "base/status.h"
 #include "compiler/graph.h"
+#include "compiler/passes/passes.h"
+#include "compiler/streams.h"
 
 namespace reprise::runtime {
 class Stream;
@@ -23,11 +25,14 @@ class Stream;
 
 namespace reprise::compiler {
 
+class TuningBank;
+
 /// What is asked of a compilation, beside the graph.
 struct CompileOptions {
-  bool reuses_memory = true;        ///< intermediate results share memory where their lives allow it
-  bool has_single_stream = false;   ///< everything on one stream, in order
-  bool folds_constants = true;      ///< passes; see passes/passes.h for the rest of their switches
+  bool reuses_memory = true;       ///< intermediate results share memory where their lives allow it
+  bool has_single_stream = false;  ///< everything on one stream, in order
+  PassOptions passes;
+  std::shared_ptr<const TuningBank> bank;  ///< choices that were measured; null: the usual ones
   std::vector<uint32_t> scratch_inputs;   ///< inputs that may be overwritten
   std::vector<uint32_t> scratch_outputs;  ///< outputs that may hold other values before they are written
   std::vector<std::pair<uint32_t, uint32_t>> shared_inputs;  ///< (input, output) that the caller puts at one address
@@ -86,11 +91,15 @@ class Executable {
   virtual const MemoryNeeds& needs() const = 0;
   /// The graph as it runs, after all passes.
   virtual const Graph& graph() const = 0;
+  /// What the passes did.
+  const PassRecords& pass_records() const { return pass_records_; }
   /// What the results are, as far as that is known before a run.
   virtual std::span<const Tensor> results() const = 0;
   /// (input, output) that lie at one address.
   virtual std::span<const std::pair<uint32_t, uint32_t>> shared() const = 0;
-  virtual size_t streams() const = 0;
+  /// Logical streams, by number, with their nodes of graph().
+  virtual std::span<const LogicalStream> logical_streams() const = 0;
+  size_t streams() const { return logical_streams().size(); }
   virtual size_t events() const = 0;
 
   /// Memory of the caller for a region, as large as needs() says, aligned to 512; null: the executable's own. Between
@@ -102,6 +111,9 @@ class Executable {
   /// Queues one run on the stream. Returns before it is complete unless shapes depend on data. Refuses (100000) tensors
   /// that do not fit the graph, with the index and both shapes. A captured stream records the run.
   virtual Status Run(runtime::Stream& stream, const RunRequest& request) = 0;
+
+ private:
+  PassRecords pass_records_;
 };
 
 }  // namespace reprise::compiler

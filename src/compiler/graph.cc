@@ -10,6 +10,16 @@
 
 namespace reprise::compiler {
 
+NodeKind KindOfType(std::string_view type) {
+  if (type == "Data" || type == "RefData") return NodeKind::kData;
+  if (type == "Const" || type == "Constant") return NodeKind::kConstant;
+  if (type == "NoOp" || type == "ControlTrigger") return NodeKind::kOrder;
+  for (const std::string_view call : {"PartitionedCall", "StatefulPartitionedCall", "If", "Case", "While", "For"}) {
+    if (type == call) return NodeKind::kCall;
+  }
+  return NodeKind::kOperator;
+}
+
 std::string Graph::TextOf(const Port& port) const {
   if (!port.is_set()) return "nothing";
   return fmt::format("{}:{}", port.node < nodes.size() ? nodes[port.node].name : fmt::format("#{}", port.node),

@@ -76,6 +76,8 @@ enum class NodeKind : uint8_t {
   kOrder,     ///< NoOp, ControlTrigger
 };
 
+NodeKind KindOfType(std::string_view type);
+
 struct Graph;
 
 struct Node {

@@ -9,6 +9,7 @@
 
 #include "compiler/graph.h"
 #include "compiler/operands.h"
+#include "compiler/type_numbers.h"
 
 namespace reprise::compiler {
 namespace {
@@ -17,9 +18,6 @@ using opdef::Dim;
 
 constexpr size_t kMostElements = 4096;  // of constants whose values decide shapes
 
-constexpr int32_t kFloat = 0;
-constexpr int32_t kInt32 = 3;
-constexpr int32_t kInt64 = 9;
 
 template <class T, class To>
 std::vector<To> Elements(const std::string& bytes) {
@@ -53,9 +51,9 @@ class Inference {
     node.outputs[0].tensor.shape = opdef::Shape::Of(constant.shape);
     const int64_t bits = opdef::TypeBits(constant.dtype);
     if (bits <= 0 || constant.bytes.size() * 8 / static_cast<size_t>(bits) > kMostElements) return;
-    if (constant.dtype == kInt32) integers_[{id, 0}] = Elements<int32_t, Dim>(constant.bytes);
-    if (constant.dtype == kInt64) integers_[{id, 0}] = Elements<int64_t, Dim>(constant.bytes);
-    if (constant.dtype == kFloat) reals_[{id, 0}] = Elements<float, double>(constant.bytes);
+    if (constant.dtype == kInt32Number) integers_[{id, 0}] = Elements<int32_t, Dim>(constant.bytes);
+    if (constant.dtype == kInt64Number) integers_[{id, 0}] = Elements<int64_t, Dim>(constant.bytes);
+    if (constant.dtype == kFloatNumber) reals_[{id, 0}] = Elements<float, double>(constant.bytes);
   }
 
   opdef::InferTensor Describe(const Node& node, uint32_t index) const {

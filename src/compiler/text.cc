@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cstring>
 #include <iterator>
 #include <set>
 #include <vector>
 
+#include "compiler/constant.h"
 #include "opdef/infer.h"
 
 namespace reprise::compiler {
@@ -17,25 +17,29 @@ namespace {
 constexpr size_t kMostShown = 16;
 
 std::string TypeText(const Tensor& tensor) {
-  return fmt::format("{} {}", tensor.dtype < 0 ? "?" : opdef::TypeName(tensor.dtype), tensor.shape.text());
-}
-
-template <class T>
-std::string ElementsText(const std::string& bytes) {
-  std::vector<T> elements(bytes.size() / sizeof(T));
-  if (elements.size() > kMostShown) return fmt::format("{} bytes", bytes.size());
-  std::memcpy(elements.data(), bytes.data(), elements.size() * sizeof(T));
-  return fmt::format("{}", fmt::join(elements, ", "));
+  std::string text = fmt::format("{} {}", tensor.dtype < 0 ? "?" : opdef::TypeName(tensor.dtype), tensor.shape.text());
+  if (tensor.format != kFormatNd) text += fmt::format(" format {}", tensor.format);
+  return text;
 }
 
 std::string ValueText(const Constant& constant) {
-  switch (constant.dtype) {
-    case 0: return ElementsText<float>(constant.bytes);
-    case 3: return ElementsText<int32_t>(constant.bytes);
-    case 9: return ElementsText<int64_t>(constant.bytes);
-    case 11: return ElementsText<double>(constant.bytes);
-    default: return fmt::format("{} bytes", constant.bytes.size());
+  if (ElementsOf(constant) <= static_cast<int64_t>(kMostShown)) {
+    const std::string elements = ElementsText(constant);
+    return elements.empty() && !constant.bytes.empty() ? fmt::format("{} bytes", constant.bytes.size()) : elements;
   }
+  if (UniformValueOf(constant)) {
+    const auto bytes = static_cast<size_t>(opdef::TypeBits(constant.dtype) / 8);
+    return ElementsText({constant.dtype, {}, constant.bytes.substr(0, bytes)}) + " ...";
+  }
+  return fmt::format("{} bytes", constant.bytes.size());
+}
+
+std::string AttributesText(const opdef::Attributes& attributes) {
+  std::vector<std::string> texts;
+  for (const auto& [name, value] : attributes) {
+    texts.push_back(fmt::format("{} = {}", name, opdef::AttributeText(value)));
+  }
+  return fmt::format("{{{}}}", fmt::join(texts, ", "));
 }
 
 std::string InputsText(const Graph& graph, const Node& node) {
@@ -47,16 +51,11 @@ std::string InputsText(const Graph& graph, const Node& node) {
   return fmt::format("{}", fmt::join(inputs, ", "));
 }
 
-void WriteNode(const Graph& graph, const Node& node, std::string& text) {
+void WriteNode(const Graph& graph, const Node& node, Notes notes, std::string& text) {
   auto out = std::back_inserter(text);
   fmt::format_to(out, "{} = {}({})", node.name, node.type, InputsText(graph, node));
-  if (!node.attributes.empty()) {
-    std::vector<std::string> attributes;
-    for (const auto& [name, value] : node.attributes) {
-      attributes.push_back(fmt::format("{} = {}", name, opdef::AttributeText(value)));
-    }
-    fmt::format_to(out, " {{{}}}", fmt::join(attributes, ", "));
-  }
+  if (!node.attributes.empty()) fmt::format_to(out, " {}", AttributesText(node.attributes));
+  if (notes == Notes::kShow && !node.notes.empty()) fmt::format_to(out, " notes {}", AttributesText(node.notes));
   if (!node.graphs.empty()) {
     std::vector<std::string> names;
     for (const auto& inner : node.graphs) names.push_back(inner->name);
@@ -76,10 +75,10 @@ void WriteNode(const Graph& graph, const Node& node, std::string& text) {
   text += '\n';
 }
 
-void WriteGraph(const Graph& graph, std::set<const Graph*>& seen, std::string& text) {
+void WriteGraph(const Graph& graph, Notes notes, std::set<const Graph*>& seen, std::string& text) {
   auto out = std::back_inserter(text);
   fmt::format_to(out, "graph {}\n", graph.name);
-  for (const NodeId id : TopologicalOrder(graph)) WriteNode(graph, graph.at(id), text);
+  for (const NodeId id : TopologicalOrder(graph)) WriteNode(graph, graph.at(id), notes, text);
   std::vector<std::string> results;
   for (const Port& port : graph.results) results.push_back(graph.TextOf(port));
   fmt::format_to(out, "return {}", fmt::join(results, ", "));
@@ -94,7 +93,7 @@ void WriteGraph(const Graph& graph, std::set<const Graph*>& seen, std::string& t
     for (const auto& inner : node.graphs) {
       if (!seen.insert(inner.get()).second) continue;
       text += '\n';
-      WriteGraph(*inner, seen, text);
+      WriteGraph(*inner, notes, seen, text);
     }
   }
 }
@@ -110,10 +109,10 @@ std::string Quoted(std::string_view text) {
 
 }  // namespace
 
-std::string ToText(const Graph& graph) {
+std::string ToText(const Graph& graph, Notes notes) {
   std::string text;
   std::set<const Graph*> seen = {&graph};
-  WriteGraph(graph, seen, text);
+  WriteGraph(graph, notes, seen, text);
   return text;
 }
 

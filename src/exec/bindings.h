@@ -6,6 +6,8 @@
 
 #include <vector>
 
+#include "ir/graph.h"
+
 namespace reprise::runtime {
 class EventRecord;
 }
@@ -17,6 +19,18 @@ struct Bindings {
   /// External events, by the number that the task has: the record that this execution completes, or the one that it
   /// waits for, null when there is nothing to wait for. Whoever launches holds one reference each.
   std::vector<runtime::EventRecord*> events;
+  /// Where the regions of a compiled graph begin: constants, features, inputs, outputs, as whoever compiled it counts
+  /// them; see Binder. Captured tasks name their memory themselves.
+  std::vector<void*> bases;
+};
+
+/// Gives the tasks of a graph the addresses of one execution.
+class Binder {
+ public:
+  virtual ~Binder() = default;
+  /// Called when the execution has its turn and none runs. Changes payloads in place and adds the nodes whose memory
+  /// moved. Throws std::bad_alloc before it has changed anything.
+  virtual void Bind(const Bindings& bindings, std::vector<ir::NodeId>& moved) = 0;
 };
 
 }  // namespace reprise::exec

@@ -98,4 +98,24 @@ bool Plan::Patch(std::span<const ir::NodeId> changed) {
   return true;
 }
 
+bool Plan::Rebind(std::span<const ir::NodeId> moved) {
+  for (const ir::NodeId id : moved) {
+    const ir::Node node = parts_.graph->node(id);
+    const Step* const step = FindStep(node);
+    if (step == nullptr) continue;
+    if (!HasRows(*step)) continue;  // called through its payload
+    const auto first = parts_.rows.begin() + step->rows.first;
+    const auto row = std::find_if(first, first + step->rows.count, [&](const ElementRun& run) {
+      return run.task_id == node.position && run.lane == node.lane;
+    });
+    ir::Elementwise now;
+    if (!node.type->elementwise(node.payload, now) || now.call.function != row->call.function ||
+        now.call.count != row->call.count) {
+      return false;
+    }
+    row->call = now.call;
+  }
+  return true;
+}
+
 }  // namespace reprise::exec

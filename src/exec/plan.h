@@ -162,6 +162,11 @@ class Plan {
   /// to be made anew, because the change touches more than the step of its node; some steps may have changed by then.
   bool Patch(std::span<const ir::NodeId> changed);
 
+  /// Tells rows of these nodes where their memory is now; their payloads were changed in place. The same tasks run in
+  /// the same groups: whoever moves memory sees to it that what overlapped, and only that, still does. False when a task
+  /// has other code for its new addresses, or no rows any more; then the plan has to be made anew.
+  bool Rebind(std::span<const ir::NodeId> moved);
+
   bool is_program() const { return parts_.is_program(); }
   /// Whether steps of one lane may come from several captured streams.
   bool is_scheduled() const { return parts_.is_scheduled(); }

@@ -158,6 +158,28 @@ void Replay::LayOutAgain() noexcept {
   }
 }
 
+// Where the addresses ask for other code the plan is made anew, on the lanes that it has.
+void Replay::BindMemory(const Bindings& bindings) noexcept {
+  moved_.clear();
+  try {
+    binder_->Bind(bindings, moved_);
+    if (moved_.empty()) return;
+    if (plan_->Rebind(moved_)) return;
+    if (plan_->is_scheduled()) {
+      const ir::Dag dag = ir::BuildDag(*graph_);
+      plan_ = Plan::Compile(*graph_, dag, Schedule(dag, lane_capacity_));
+    } else {
+      plan_ = Plan::Compile(*graph_);
+    }
+  } catch (const std::bad_alloc&) {
+    std::lock_guard lock(error_mutex_);
+    error_ = Error(kOutOfHostMemory, "there is no memory to make a graph's plan for its new addresses")
+                 .Culprit("the execution that begins")
+                 .Hint("free host memory, or run the graph with the addresses of its last execution");
+    failed_.store(true, std::memory_order_release);
+  }
+}
+
 void Replay::Cancel(uint64_t ticket) noexcept {
   std::lock_guard lock(cancelled_mutex_);
   cancelled_.insert(ticket);
@@ -208,6 +230,7 @@ void Replay::Start(RunContext& context, Progress& progress) {
     failed_.store(false, std::memory_order_relaxed);
   }
   Set(abandoned_, false);
+  if (binder_ != nullptr && progress.bindings != nullptr) BindMemory(*progress.bindings);
   for (uint32_t i = 0; i < count; ++i) {
     lanes_[i].cursor = plan_->lanes()[i].begin;
     lanes_[i].parked = false;

@@ -42,6 +42,9 @@ class Replay {
   /// See Plan::Patch; while no execution is pending.
   bool Patch(std::span<const ir::NodeId> changed) { return plan_->Patch(changed); }
 
+  /// Whom executions with bindings ask first; outlives the replay. Before the first execution.
+  void SetBinder(Binder& binder) { binder_ = &binder; }
+
   /// Takes the next place in the order of executions.
   uint64_t Submit() { return next_ticket_.fetch_add(1, std::memory_order_acq_rel); }
   /// Gives up the place of an execution that will never run.
@@ -101,6 +104,7 @@ class Replay {
 
   void MakeLanes(uint32_t count);
   void Start(device::RunContext& context, Progress& progress);
+  void BindMemory(const Bindings& bindings) noexcept;
   struct LanePlace {
     const Replay* replay;
     uint32_t lane;
@@ -171,6 +175,8 @@ class Replay {
   std::atomic<bool> failed_{false};     // later tasks of this execution are skipped
   std::atomic<bool> abandoned_{false};  // as failed_, and lanes do not wait for each other
   std::vector<CellReset> prologue_;
+  Binder* binder_ = nullptr;
+  std::vector<ir::NodeId> moved_;  // by the binder, in this execution
   std::mutex error_mutex_;
   Status error_;
 };

@@ -150,6 +150,11 @@ Status CheckType(const InferContext& call, size_t index, InferResult& result) {
   if (result.wanted == -1 || result.wanted == result.dtype) return {};
   const Operand& operand = call.op.outputs[index];
   std::string_view source = "the result";
+  if (operand.source == TypeSource::kVariable) {
+    for (size_t i = call.inputs.size(); i-- > 0;) {
+      if (call.op.inputs[i].variable == operand.variable && !call.inputs[i].empty()) source = call.inputs[i][0].name;
+    }
+  }
   if (operand.source == TypeSource::kAttribute)
     source = call.op.attributes[static_cast<size_t>(operand.attribute)].name;
   return call.WrongOutput(index,
@@ -263,7 +268,11 @@ std::string InferContext::Text(std::string_view name) const {
 
 std::vector<int64_t> InferContext::Ints(std::string_view name) const {
   const AttributeValue* value = FindAttribute(name);
-  if (value != nullptr) return std::get<std::vector<int64_t>>(*value);
+  if (value != nullptr) {
+    const auto* const flags = std::get_if<std::vector<bool>>(value);
+    if (flags != nullptr) return {flags->begin(), flags->end()};
+    return std::get<std::vector<int64_t>>(*value);
+  }
   const std::span<const int64_t> entries = op.FindAttribute(name)->entries;
   return {entries.begin(), entries.end()};
 }

@@ -3,15 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cctype>
 #include <memory>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "base/json_text.h"
-#include "ops/named_call.h"
+#include "ops/named_lowering.h"
 #include "runtime/descriptors.h"
 #include "runtime/report.h"
 #include "runtime/stream.h"
@@ -23,47 +20,6 @@ using runtime::DataBuffer;
 
 constexpr int kMaxTensors = 1024;
 constexpr int32_t kDevicePlacement = 0;  // ACL_MEMTYPE_DEVICE
-
-// Letters that have to change to make one word the other, however they are written.
-size_t Distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0]++;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const bool same =
-          std::tolower(static_cast<unsigned char>(a[i])) == std::tolower(static_cast<unsigned char>(b[j]));
-      const size_t next = std::min({row[j] + 1, row[j + 1] + 1, diagonal + (same ? 0 : 1)});
-      diagonal = row[j + 1];
-      row[j + 1] = next;
-    }
-  }
-  return row.back();
-}
-
-// A type of graphs that has no row here.
-Status OnlyInGraphs(const opdef::GraphOp& op) {
-  return Error(kOpNotFound, fmt::format("the operator {} is known to graphs, but has no kernel by type yet", op.type))
-      .Culprit("parameter opType")
-      .Hint(op.functions.empty() ? std::string("compute it with other operators")
-                                 : "call " + std::string(op.functions.substr(0, op.functions.find(' '))) + " instead");
-}
-
-Status UnknownType(std::string_view type) {
-  if (const opdef::GraphOp* op = opdef::FindGraphOp(type); op != nullptr) return OnlyInGraphs(*op);
-  constexpr size_t kShown = 100;
-  const std::string_view shown = type.substr(0, kShown);
-  std::vector<std::pair<size_t, std::string_view>> near;
-  for (const NamedOp& row : NamedOps()) near.emplace_back(Distance(shown, row.type), row.type);
-  std::stable_sort(near.begin(), near.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::string names;
-  for (size_t i = 0; i < 4; ++i) names.append(i == 0 ? "" : ", ").append(near[i].second);
-  std::string all;
-  for (const NamedOp& row : NamedOps()) all.append(all.empty() ? "" : ", ").append(row.type);
-  return Error(kOpNotFound, fmt::format("no operator has the type \"{}\"; near names: {}", shown, names))
-      .Culprit("parameter opType")
-      .Hint(fmt::format("use an aclnn function, or one of these types: {}", all));
-}
 
 Status BadHandle(Status&& status, std::string_view parameter, int index) {
   Status::Detail detail = status.detail();
@@ -168,7 +124,7 @@ Status Read(const NamedArguments& arguments, Buffers buffers, RawCall* raw) {
 // The call with its types, attributes and shapes checked, as far as they are known.
 Status Make(RawCall&& raw, bool complete, std::unique_ptr<NamedCall>* out) {
   const NamedOp* row = FindNamedOp(raw.type);
-  if (row == nullptr) return UnknownType(raw.type);
+  if (row == nullptr) return NoSteps(raw.type);
   auto call = std::make_unique<NamedCall>(*row, *opdef::FindGraphOp(row->type));
   call->inputs = std::move(raw.inputs);
   call->outputs = std::move(raw.outputs);
@@ -181,22 +137,42 @@ Status Make(RawCall&& raw, bool complete, std::unique_ptr<NamedCall>* out) {
   return {};
 }
 
-Status Run(RawCall&& raw, runtime::Stream& stream, std::vector<int64_t>* shape, int32_t* type) {
+// The shapes that kernels found out, once the stream has come so far.
+Status WaitForShapes(NamedCall& call, runtime::Stream& stream) {
+  if (call.found_outputs().empty()) return {};
+  REPRISE_RETURN_IF_ERROR(stream.Synchronize(runtime::DeadlineAfterMs(-1)));
+  for (const NamedCall::FoundOutput& found : call.found_outputs()) {
+    const FoundShapes::Output& entry = found.found->outputs[found.entry];
+    call.outputs[found.output].dims.assign(entry.sizes, entry.sizes + entry.rank);
+  }
+  return {};
+}
+
+Status Run(RawCall&& raw, runtime::Stream& stream, std::unique_ptr<NamedCall>* done) {
   std::unique_ptr<NamedCall> call;
   REPRISE_RETURN_IF_ERROR(Make(std::move(raw), true, &call));
   REPRISE_RETURN_IF_ERROR(call->CheckBuffers());
   REPRISE_RETURN_IF_ERROR(call->Lower());
+  if (!call->found_outputs().empty() && (stream.is_capturing() || stream.sink() != nullptr)) {
+    return Error(kStreamCaptured,
+                 fmt::format("{}: {} is being captured, and the shape of the result is known only when the host has "
+                             "seen what the kernels found",
+                             call->op.type, stream.Describe()))
+        .Hint("call the operator before or after the capture, or on a stream outside of it");
+  }
   REPRISE_RETURN_IF_ERROR(call->Submit(stream));
-  *shape = std::move(call->shape);
-  *type = call->outputs[0].dtype_number;
+  REPRISE_RETURN_IF_ERROR(WaitForShapes(*call, stream));
+  *done = std::move(call);
   return {};
 }
 
-void WriteBack(const void* const* descs, const std::vector<int64_t>& shape, int32_t type) {
-  runtime::TensorDesc* desc = runtime::TensorDescs().Find(descs[0]);
-  if (desc == nullptr) return;  // was live a moment ago
-  desc->dims = shape;
-  if (desc->type == -1) desc->type = type;
+void WriteBack(const NamedArguments& arguments, const NamedCall& call) {
+  for (size_t i = 0; i < static_cast<size_t>(arguments.num_outputs); ++i) {
+    runtime::TensorDesc* desc = runtime::TensorDescs().Find(arguments.output_descs[i]);
+    if (desc == nullptr || call.outputs[i].is_absent) continue;  // was live a moment ago
+    desc->dims = call.outputs[i].dims;
+    if (desc->type == -1) desc->type = call.outputs[i].dtype_number;
+  }
 }
 
 // What stands behind aclopHandle*.
@@ -253,10 +229,9 @@ Status RunNamed(const NamedArguments& arguments, const void* stream, ShapeResult
   RawCall raw;
   REPRISE_RETURN_IF_ERROR(Read(arguments, Buffers::kBoth, &raw));
   REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, runtime::FindStream(stream));
-  std::vector<int64_t> shape;
-  int32_t type = -1;
-  REPRISE_RETURN_IF_ERROR(Run(std::move(raw), *found, &shape, &type));
-  if (shapes == ShapeResult::kWriteBack) WriteBack(arguments.output_descs, shape, type);
+  std::unique_ptr<NamedCall> call;
+  REPRISE_RETURN_IF_ERROR(Run(std::move(raw), *found, &call));
+  if (shapes == ShapeResult::kWriteBack) WriteBack(arguments, *call);
   return {};
 }
 
@@ -272,7 +247,7 @@ Status InferNamed(const NamedArguments& arguments) {
   REPRISE_RETURN_IF_ERROR(Read(arguments, Buffers::kInputs, &raw));
   std::unique_ptr<NamedCall> call;
   REPRISE_RETURN_IF_ERROR(Make(std::move(raw), true, &call));
-  WriteBack(arguments.output_descs, call->shape, call->outputs[0].dtype_number);
+  WriteBack(arguments, *call);
   return {};
 }
 
@@ -325,9 +300,8 @@ Status RunNamedHandle(const void* handle, const NamedArguments& arguments, const
   REPRISE_RETURN_IF_ERROR(ReadBuffers(arguments.num_inputs, arguments.inputs, "inputs", &raw.inputs));
   REPRISE_RETURN_IF_ERROR(ReadBuffers(arguments.num_outputs, arguments.outputs, "outputs", &raw.outputs));
   REPRISE_ASSIGN_OR_RETURN(runtime::Stream * found, runtime::FindStream(stream));
-  std::vector<int64_t> shape;
-  int32_t type = -1;
-  return Run(std::move(raw), *found, &shape, &type);
+  std::unique_ptr<NamedCall> call;
+  return Run(std::move(raw), *found, &call);
 }
 
 Status DestroyNamedHandle(const void* handle) {

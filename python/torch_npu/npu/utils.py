@@ -127,8 +127,8 @@ def event_counters():
 
     ``dispatch``: operators that ran as the CPU kernel of PyTorch, or for which the host had to wait; ``plan``: graphs
     that kept to their captured streams, tasks that were fused with a neighbour or not; ``capture``; ``alloc``: segments
-    of the caching allocators. The variable ``REPRISE_VERBOSE=dispatch,plan,capture,alloc`` prints each event with its
-    reason.
+    of the caching allocators; ``fusion``: places of graphs that passes of the compiler rewrote or left. The variable
+    ``REPRISE_VERBOSE=dispatch,plan,capture,alloc,fusion`` prints each event with its reason.
     """
     return _C._event_counters()
 

@@ -22,7 +22,7 @@ struct FormInfo {
   const char* prefix;
   const char* extension;
 };
-FormInfo InfoOf(DumpForm form) {
+FormInfo FormInfoOf(DumpForm form) {
   switch (form) {
     case DumpForm::kOnnx: return {"ge_onnx", ".pbtxt"};
     case DumpForm::kProto: return {"ge_proto", ".txt"};
@@ -30,8 +30,8 @@ FormInfo InfoOf(DumpForm form) {
   }
 }
 
-std::string NameOf(DumpForm form, uint32_t number, const DumpPoint& point) {
-  const FormInfo info = InfoOf(form);
+std::string FileNameOf(DumpForm form, uint32_t number, const DumpPoint& point) {
+  const FormInfo info = FormInfoOf(form);
   std::string name =
       fmt::format("{}_{:08}{}_graph_{}_", info.prefix, number, point.is_single_op ? "_aclop" : "", point.graph_id);
   for (const char c : point.stage) {
@@ -57,7 +57,7 @@ std::string MakeDumpFolder(const DumpSettings& settings, int device) {
 StatusOr<std::string> WriteDump(const Graph& graph, DumpForm form, Content content, uint32_t number,
                                 const DumpPoint& point, const std::string& folder) {
   REPRISE_ASSIGN_OR_RETURN(const std::string text, DumpText(graph, form, content));
-  std::string path = folder + NameOf(form, number, point);
+  std::string path = folder + FileNameOf(form, number, point);
   REPRISE_RETURN_IF_ERROR(WriteTextFile(path, text));
   return path;
 }

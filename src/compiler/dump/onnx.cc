@@ -13,36 +13,37 @@
 namespace reprise::compiler {
 namespace {
 
-struct ElementType {
+struct OnnxType {
   int32_t dtype;
   int onnx;
 };
-constexpr ElementType kElementTypes[] = {{0, 1},   {1, 10},  {2, 3},   {3, 6},   {4, 2},   {6, 5},   {7, 4},
-                                         {8, 12},  {9, 7},   {10, 13}, {11, 11}, {12, 9},  {13, 8},  {16, 14},
-                                         {17, 15}, {27, 16}, {29, 22}, {35, 19}, {36, 17}, {37, 24}, {40, 23}};
+constexpr OnnxType kElementTypes[] = {{0, 1},   {1, 10},  {2, 3},   {3, 6},   {4, 2},   {6, 5},   {7, 4},
+                                      {8, 12},  {9, 7},   {10, 13}, {11, 11}, {12, 9},  {13, 8},  {16, 14},
+                                      {17, 15}, {27, 16}, {29, 22}, {35, 19}, {36, 17}, {37, 24}, {40, 23}};
 
-int ElementTypeOf(int32_t dtype) {
-  for (const ElementType& type : kElementTypes) {
+int OnnxTypeOf(int32_t dtype) {
+  for (const OnnxType& type : kElementTypes) {
     if (type.dtype == dtype) return type.onnx;
   }
   return 0;
 }
 
-class Writer {
+class OnnxWriter {
  public:
-  explicit Writer(Content content) : content_(content) {}
+  explicit OnnxWriter(Content content) : content_(content) {}
 
   void WriteGraph(const Graph& graph, int depth) {
     for (const NodeId id : TopologicalOrder(graph)) WriteNode(graph, graph.at(id), depth);
     if (!graph.results.empty() || !graph.results_after.empty()) {
       Line(depth, "node {{");
-      for (const Port& port : graph.results) Line(depth + 1, "input: {}", Quoted(graph.TextOf(port)));
-      for (const NodeId first : graph.results_after) Line(depth + 1, "input: {}", Quoted(graph.at(first).name + ":-1"));
+      for (const Port& port : graph.results) Line(depth + 1, "input: {}", QuotedBytes(graph.TextOf(port)));
+      for (const NodeId first : graph.results_after)
+        Line(depth + 1, "input: {}", QuotedBytes(graph.at(first).name + ":-1"));
       Line(depth + 1, "name: \"NetOutput\"");
       Line(depth + 1, "op_type: \"ge:NetOutput\"");
       Line(depth, "}}");
     }
-    Line(depth, "name: {}", Quoted(graph.name));
+    Line(depth, "name: {}", QuotedBytes(graph.name));
     if (content_ == Content::kAll) WriteConstants(graph, depth);
     for (const NodeId id : graph.inputs) {
       for (size_t i = 0; i < graph.at(id).outputs.size(); ++i) WriteValue(graph, {id, uint32_t(i)}, "input", depth);
@@ -70,14 +71,14 @@ class Writer {
   void WriteNode(const Graph& graph, const Node& node, int depth) {
     Line(depth, "node {{");
     for (const Input& input : node.inputs) {
-      Line(depth + 1, "input: {}", input.source.is_set() ? Quoted(graph.TextOf(input.source)) : "\"\"");
+      Line(depth + 1, "input: {}", input.source.is_set() ? QuotedBytes(graph.TextOf(input.source)) : "\"\"");
     }
-    for (const NodeId first : node.after) Line(depth + 1, "input: {}", Quoted(graph.at(first).name + ":-1"));
+    for (const NodeId first : node.after) Line(depth + 1, "input: {}", QuotedBytes(graph.at(first).name + ":-1"));
     for (size_t i = 0; i < node.outputs.size(); ++i) {
-      Line(depth + 1, "output: {}", Quoted(fmt::format("{}:{}", node.name, i)));
+      Line(depth + 1, "output: {}", QuotedBytes(fmt::format("{}:{}", node.name, i)));
     }
-    Line(depth + 1, "name: {}", Quoted(node.name));
-    Line(depth + 1, "op_type: {}", Quoted("ge:" + node.type));
+    Line(depth + 1, "name: {}", QuotedBytes(node.name));
+    Line(depth + 1, "op_type: {}", QuotedBytes("ge:" + node.type));
     if (content_ != Content::kStructure) {
       for (const opdef::Attributes* const set : {&node.attributes, &node.notes}) {
         for (const auto& [name, value] : *set) WriteAttribute(name, value, depth + 1);
@@ -98,9 +99,9 @@ class Writer {
   void WriteAttribute(const std::string& name, const opdef::AttributeValue& value, int depth) {
     const auto* const plain = std::get_if<std::string>(&value);
     Line(depth, "attribute {{");
-    Line(depth + 1, "name: {}", Quoted(name));
+    Line(depth + 1, "name: {}", QuotedBytes(name));
     Line(depth + 1, "type: STRING");
-    Line(depth + 1, "s: {}", Quoted(plain != nullptr ? *plain : opdef::AttributeText(value)));
+    Line(depth + 1, "s: {}", QuotedBytes(plain != nullptr ? *plain : opdef::AttributeText(value)));
     Line(depth, "}}");
   }
 
@@ -109,9 +110,9 @@ class Writer {
       if (node.is_removed || node.constant == nullptr) continue;
       Line(depth, "initializer {{");
       for (const int64_t dim : node.constant->shape) Line(depth + 1, "dims: {}", dim);
-      Line(depth + 1, "data_type: {}", ElementTypeOf(node.constant->dtype));
-      Line(depth + 1, "name: {}", Quoted(node.name + ":0"));
-      Line(depth + 1, "raw_data: {}", Quoted(node.constant->bytes));
+      Line(depth + 1, "data_type: {}", OnnxTypeOf(node.constant->dtype));
+      Line(depth + 1, "name: {}", QuotedBytes(node.name + ":0"));
+      Line(depth + 1, "raw_data: {}", QuotedBytes(node.constant->bytes));
       Line(depth, "}}");
     }
   }
@@ -119,11 +120,11 @@ class Writer {
   void WriteValue(const Graph& graph, const Port& port, const char* field, int depth) {
     const Tensor& tensor = graph.TensorOf(port);
     Line(depth, "{} {{", field);
-    Line(depth + 1, "name: {}", Quoted(graph.TextOf(port)));
+    Line(depth + 1, "name: {}", QuotedBytes(graph.TextOf(port)));
     if (content_ != Content::kStructure) {
       Line(depth + 1, "type {{");
       Line(depth + 2, "tensor_type {{");
-      Line(depth + 3, "elem_type: {}", ElementTypeOf(tensor.dtype));
+      Line(depth + 3, "elem_type: {}", OnnxTypeOf(tensor.dtype));
       if (tensor.shape.has_rank()) WriteShape(tensor.shape, depth + 3);
       Line(depth + 2, "}}");
       Line(depth + 1, "}}");
@@ -137,7 +138,7 @@ class Writer {
       if (dim.is_number()) {
         Line(depth + 1, "dim {{ dim_value: {} }}", dim.number());
       } else {
-        Line(depth + 1, "dim {{ dim_param: {} }}", Quoted(dim.text()));
+        Line(depth + 1, "dim {{ dim_param: {} }}", QuotedBytes(dim.text()));
       }
     }
     Line(depth, "}}");
@@ -149,7 +150,7 @@ class Writer {
 }  // namespace
 
 std::string OnnxText(const Graph& graph, Content content) {
-  Writer writer(content);
+  OnnxWriter writer(content);
   writer.Line(0, "ir_version: 8");
   writer.Line(0, "producer_name: \"reprise\"");
   writer.Line(0, "graph {{");

@@ -7,7 +7,7 @@
 namespace reprise::compiler {
 
 /// A text in quotes, as both Graphviz and protobuf's text form read it. Bytes that are no plain characters are octal.
-inline std::string Quoted(std::string_view text) {
+inline std::string QuotedBytes(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);

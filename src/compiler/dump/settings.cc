@@ -30,7 +30,7 @@ constexpr std::string_view kUsualParts[] = {"AutoFuseBeforeOptimize", "AutoFuseA
 constexpr std::string_view kFirst = "PreRunBegin";
 constexpr std::string_view kLast = "Build";
 
-bool Contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+bool HasPart(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 std::vector<std::string> PartsOf(std::string_view text) {
   std::vector<std::string> parts;
@@ -53,7 +53,7 @@ std::optional<DumpForm> FormOf(std::string_view name) {
 
 bool DumpSettings::Takes(std::string_view stage) const {
   if (!is_on) return false;
-  const auto is_part = [stage](std::string_view part) { return Contains(stage, part); };
+  const auto is_part = [stage](std::string_view part) { return HasPart(stage, part); };
   switch (level) {
     case 0: return std::any_of(stages.begin(), stages.end(), is_part);
     case 1: return true;

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models for bench/ge, of our own definition and with random weights: what each takes is in MODELS.
+
+Shapes: mlp [8, 256]; recommendation 26 indices for each of 16 samples and [16, 13]; decoder [1, 1, 1024] with caches
+[8 layers, 4 heads, 512, 64]; encoder [1, 128] tokens; resnet50 [1, 3, 224, 224].
+"""
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Mlp(nn.Module):
+    """Six linear layers with GELU and LayerNorm."""
+
+    def __init__(self, width=256, layers=6):
+        super().__init__()
+        self.linear = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
+        self.norm = nn.ModuleList(nn.LayerNorm(width) for _ in range(layers))
+
+    def forward(self, x):
+        for linear, norm in zip(self.linear, self.norm):
+            x = norm(F.gelu(linear(x)))
+        return x
+
+
+class Recommendation(nn.Module):
+    """Embeddings and numbers of a sample, mixed by two small networks."""
+
+    def __init__(self, tables=26, rows=1000, width=32, dense=13):
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(rows, width) for _ in range(tables))
+        self.bottom = nn.Sequential(nn.Linear(dense, 64), nn.ReLU(), nn.Linear(64, width), nn.ReLU())
+        self.top = nn.Sequential(nn.Linear(width * (tables + 1), 256), nn.ReLU(), nn.Linear(256, 64), nn.ReLU(), nn.Linear(64, 1))
+
+    def forward(self, dense, sparse):
+        rows = [table(sparse[:, i]) for i, table in enumerate(self.tables)]
+        return torch.sigmoid(self.top(torch.cat([self.bottom(dense), *rows], dim=1)))
+
+
+class RmsNorm(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        wide = x.float()
+        return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * self.weight
+
+
+def rotate(x, cos, sin):
+    half = x.shape[-1] // 2
+    turned = torch.cat([-x[..., half:], x[..., :half]], dim=-1)
+    return x * cos + turned * sin
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, width, heads, groups, head):
+        super().__init__()
+        self.heads, self.groups, self.head = heads, groups, head
+        self.before, self.behind = RmsNorm(width), RmsNorm(width)
+        self.q = nn.Linear(width, heads * head, bias=False)
+        self.k = nn.Linear(width, groups * head, bias=False)
+        self.v = nn.Linear(width, groups * head, bias=False)
+        self.o = nn.Linear(heads * head, width, bias=False)
+        self.gate = nn.Linear(width, 4 * width, bias=False)
+        self.up = nn.Linear(width, 4 * width, bias=False)
+        self.down = nn.Linear(4 * width, width, bias=False)
+
+    def forward(self, x, keys, values, cos, sin):
+        batch, length, _ = x.shape
+        y = self.before(x)
+        q = rotate(self.q(y).view(batch, length, self.heads, self.head).transpose(1, 2), cos, sin)
+        k = rotate(self.k(y).view(batch, length, self.groups, self.head).transpose(1, 2), cos, sin)
+        v = self.v(y).view(batch, length, self.groups, self.head).transpose(1, 2)
+        share = self.heads // self.groups
+        q = q.reshape(batch, self.groups, share * length, self.head)
+        p = torch.softmax(torch.matmul(q, keys.transpose(-1, -2)) * (1 / math.sqrt(self.head)), dim=-1)
+        attended = torch.matmul(p, values).reshape(batch, self.heads, length, self.head)
+        x = x + self.o(attended.transpose(1, 2).reshape(batch, length, -1))
+        y = self.behind(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y)), k, v
+
+
+class Decoder(nn.Module):
+    """One step of a decoder over caches that are full. Gives the hidden state and the keys and values of the token."""
+
+    def __init__(self, width=1024, layers=8, heads=16, groups=4, head=64):
+        super().__init__()
+        self.layers = nn.ModuleList(DecoderLayer(width, heads, groups, head) for _ in range(layers))
+        self.norm = RmsNorm(width)
+
+    def forward(self, x, keys, values, cos, sin):
+        made = []
+        for i, layer in enumerate(self.layers):
+            x, k, v = layer(x, keys[i : i + 1], values[i : i + 1], cos, sin)
+            made += [k, v]
+        return (self.norm(x), *made)
+
+
+class EncoderLayer(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.first, self.second = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+        attended = F.scaled_dot_product_attention(q, k, v)
+        x = self.norm1(x + self.out(attended.transpose(1, 2).reshape(batch, length, width)))
+        return self.norm2(x + self.second(F.gelu(self.first(x))))
+
+
+class Encoder(nn.Module):
+    def __init__(self, width=768, layers=12, heads=12, words=30522):
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(512, width)
+        self.norm = nn.LayerNorm(width)
+        self.layers = nn.ModuleList(EncoderLayer(width, heads) for _ in range(layers))
+
+    def forward(self, tokens, places):
+        x = self.norm(self.words(tokens) + self.places(places))
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, taken, width, stride):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(taken, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
+            nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
+            nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width))
+        same = taken == 4 * width and stride == 1
+        self.side = None if same else nn.Sequential(nn.Conv2d(taken, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
+
+    def forward(self, x):
+        return F.relu(self.body(x) + (x if self.side is None else self.side(x)))
+
+
+class ResNet50(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
+        blocks, taken = [], 64
+        for width, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+            for i in range(count):
+                blocks.append(Bottleneck(taken, width, stride if i == 0 else 1))
+                taken = 4 * width
+        self.blocks = nn.Sequential(*blocks)
+        self.head = nn.Linear(2048, 1000)
+
+    def forward(self, x):
+        return self.head(self.blocks(self.stem(x)).mean((2, 3)))
+
+
+def decoder_inputs(dtype):
+    angle = torch.arange(64, dtype=torch.float32) / 64
+    caches = [torch.randn(8, 4, 512, 64, dtype=dtype) for _ in range(2)]
+    return (torch.randn(1, 1, 1024, dtype=dtype), *caches, angle.cos().to(dtype), angle.sin().to(dtype))
+
+
+def prepared(model, dtype=torch.float32):
+    for module in model.modules():  # statistics as of a trained model, so that depth does not blow values up
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_var.fill_(2.0)
+    return model.eval().to(dtype).requires_grad_(False)
+
+
+# name: (model, inputs); the seed is set before each
+MODELS = {
+    "mlp": lambda: (prepared(Mlp()), (torch.randn(8, 256),)),
+    "recommendation": lambda: (prepared(Recommendation()), (torch.randn(16, 13), torch.randint(0, 1000, (16, 26)))),
+    "decoder": lambda: (prepared(Decoder()), decoder_inputs(torch.float32)),
+    "decoder bf16": lambda: (prepared(Decoder(), torch.bfloat16), decoder_inputs(torch.bfloat16)),
+    "encoder": lambda: (prepared(Encoder()), (torch.randint(0, 30522, (1, 128)), torch.arange(128).view(1, 128))),
+    "resnet50": lambda: (prepared(ResNet50()), (torch.randn(1, 3, 224, 224),)),
+}

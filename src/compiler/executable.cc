@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/executable.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+
+#include "compiler/device_block.h"
+#include "compiler/program.h"
+#include "compiler/run_check.h"
+#include "compiler/staged.h"
+#include "compiler/tune.h"
+#include "runtime/stream.h"
+#include "runtime/tasks.h"
+
+namespace reprise::compiler {
+namespace {
+
+// A region whose memory is the caller's, or else allocated with the first run.
+struct RegionMemory {
+  void* given = nullptr;
+  DeviceBlock own;
+
+  StatusOr<void*> Base(runtime::Device& device, uint64_t bytes) {
+    if (given != nullptr || bytes == 0) return given;
+    if (own.data() == nullptr) {
+      REPRISE_ASSIGN_OR_RETURN(own, DeviceBlock::Allocate(device, bytes));
+    }
+    return own.data();
+  }
+};
+
+Status CheckRegion(const char* region, const void* base, uint64_t bytes, uint64_t needed) {
+  if (base == nullptr || bytes >= needed) return {};
+  return Error(kInvalidArgument, fmt::format("the memory for {} has {} bytes, {} are needed", region, bytes, needed))
+      .Culprit("parameter size")
+      .Hint("allocate as much as the summary of the compiled graph says");
+}
+
+class StaticExecutable final : public Executable {
+ public:
+  StaticExecutable(Graph graph, Program* program, std::vector<std::pair<uint32_t, uint32_t>> shared)
+      : graph_(std::move(graph)), program_(program), shared_(std::move(shared)) {
+    for (const Port& port : graph_.results) results_.push_back(graph_.TensorOf(port));
+  }
+
+  bool is_static() const override { return true; }
+  const MemoryNeeds& needs() const override { return program_->needs(); }
+  const Graph& graph() const override { return graph_; }
+  std::span<const Tensor> results() const override { return results_; }
+  std::span<const std::pair<uint32_t, uint32_t>> shared() const override { return shared_; }
+  std::span<const LogicalStream> logical_streams() const override { return program_->streams().streams; }
+  size_t events() const override { return program_->events(); }
+
+  Status SetConstants(void* base, uint64_t bytes) override {
+    REPRISE_RETURN_IF_ERROR(CheckRegion("constants", base, bytes, needs().constants));
+    std::lock_guard lock(mutex_);
+    constants_.given = base;
+    constants_written_ = false;
+    return {};
+  }
+  Status SetFeatures(void* base, uint64_t bytes) override {
+    REPRISE_RETURN_IF_ERROR(CheckRegion("features", base, bytes, needs().features));
+    std::lock_guard lock(mutex_);
+    features_.given = base;
+    return {};
+  }
+  Status SetFixedFeatures(void* base, uint64_t bytes) override {
+    return CheckRegion("fixed features", base, bytes, needs().fixed_features);
+  }
+
+  Status Run(runtime::Stream& stream, const RunRequest& request) override {
+    REPRISE_RETURN_IF_ERROR(CheckCounts(graph_, request));
+    for (size_t i = 0; i < request.outputs.size(); ++i) {
+      REPRISE_RETURN_IF_ERROR(PlaceOutput(graph_, i, results_[i], request.outputs[i], request.allocator));
+    }
+    std::vector<void*> bases(kFirstInputRegion + request.inputs.size() + request.outputs.size());
+    std::vector<std::unique_ptr<Program::Keep>> keeps;
+    for (size_t i = 0; i < request.inputs.size(); ++i) {
+      bases[kFirstInputRegion + i] = request.inputs[i].on_host ? CopyOf(request.inputs[i], keeps) : request.inputs[i].data;
+    }
+    const std::span<void*> out = std::span(bases).subspan(kFirstInputRegion + request.inputs.size());
+    for (size_t i = 0; i < request.outputs.size(); ++i) out[i] = request.outputs[i].data;
+    std::vector<size_t> apart;
+    {
+      std::lock_guard lock(mutex_);
+      REPRISE_ASSIGN_OR_RETURN(bases[kConstantRegion], constants_.Base(stream.device(), needs().constants));
+      REPRISE_ASSIGN_OR_RETURN(bases[kFeatureRegion], features_.Base(stream.device(), needs().features));
+      if (!constants_written_) {
+        program_->WriteConstants(bases[kConstantRegion]);
+        constants_written_ = true;
+      }
+      // What was found to be apart once still is, at the same addresses.
+      if (last_bases_ != bases) {
+        apart = OverlappingOutputs(request.inputs, request.outputs, shared_);
+        if (apart.empty()) last_bases_ = bases;
+      }
+    }
+    if (apart.empty()) return program_->Submit(stream, std::move(bases), std::move(keeps));
+    return RunApart(stream, request, std::move(bases), std::move(keeps), apart);
+  }
+
+ private:
+  struct HostCopy final : Program::Keep {
+    explicit HostCopy(uint64_t bytes) : data(std::make_unique<Line[]>((bytes + sizeof(Line) - 1) / sizeof(Line))) {}
+    struct alignas(64) Line {
+      char bytes[64];
+    };
+    std::unique_ptr<Line[]> data;
+  };
+  static void* CopyOf(const RunTensor& tensor, std::vector<std::unique_ptr<Program::Keep>>& keeps) {
+    auto copy = std::make_unique<HostCopy>(tensor.bytes);
+    if (tensor.bytes != 0) std::memcpy(copy->data.get(), tensor.data, tensor.bytes);
+    void* const data = copy->data.get();
+    keeps.push_back(std::move(copy));
+    return data;
+  }
+
+  // Outputs that lie where other operands do are written elsewhere, and copied when all is done.
+  Status RunApart(runtime::Stream& stream, const RunRequest& request, std::vector<void*> bases,
+                  std::vector<std::unique_ptr<Program::Keep>> keeps, const std::vector<size_t>& apart) {
+    struct Copy {
+      DeviceBlock block;
+      void* to;
+      uint64_t bytes;
+    };
+    auto copies = std::make_shared<std::vector<Copy>>();
+    const std::span<void*> out = std::span(bases).subspan(kFirstInputRegion + request.inputs.size());
+    for (const size_t index : apart) {
+      const uint64_t bytes = program_->output_bytes(index);
+      REPRISE_ASSIGN_OR_RETURN(DeviceBlock block, DeviceBlock::Allocate(stream.device(), bytes));
+      out[index] = block.data();
+      copies->push_back({std::move(block), request.outputs[index].data, bytes});
+    }
+    REPRISE_RETURN_IF_ERROR(program_->Submit(stream, std::move(bases), std::move(keeps)));
+    return runtime::SubmitClosure(stream, "outputs of a compiled graph", [copies](device::RunContext&) -> Status {
+      for (const Copy& copy : *copies) std::memcpy(copy.to, copy.block.data(), copy.bytes);
+      return {};
+    });
+  }
+
+  const Graph graph_;
+  const ProgramOwner program_;
+  const std::vector<std::pair<uint32_t, uint32_t>> shared_;
+  std::vector<Tensor> results_;
+  std::mutex mutex_;
+  RegionMemory constants_;
+  RegionMemory features_;
+  bool constants_written_ = false;
+  std::vector<void*> last_bases_;
+};
+
+}  // namespace
+
+namespace {
+
+StatusOr<std::shared_ptr<Executable>> CompileOptimised(Graph graph, const CompileOptions& options) {
+  if (IsStaged(graph)) return CompileStaged(std::move(graph), options);
+  REPRISE_ASSIGN_OR_RETURN(Program* const program, Program::Build(graph, options));
+  // Only pairs that both ends of the graph have.
+  std::vector<std::pair<uint32_t, uint32_t>> shared;
+  for (const std::pair<uint32_t, uint32_t>& pair : options.shared_inputs) {
+    if (pair.first < graph.inputs.size() && pair.second < graph.results.size()) shared.push_back(pair);
+  }
+  return std::shared_ptr<Executable>(std::make_shared<StaticExecutable>(std::move(graph), program, std::move(shared)));
+}
+
+}  // namespace
+
+StatusOr<std::shared_ptr<Executable>> Executable::Compile(Graph graph, const CompileOptions& options) {
+  PassOptions passes = options.passes;
+  if (options.bank != nullptr) ApplyFusions(graph, *options.bank, passes);
+  REPRISE_RETURN_IF_ERROR(InlineCalls(graph));
+  opdef::Facts facts;
+  REPRISE_RETURN_IF_ERROR(InferShapes(graph, facts));
+  passes.scratch_inputs = options.scratch_inputs;
+  passes.shared_inputs = options.shared_inputs;
+  PassRecords records;
+  REPRISE_RETURN_IF_ERROR(RunPasses(graph, passes, &records));
+  REPRISE_ASSIGN_OR_RETURN(std::shared_ptr<Executable> executable, CompileOptimised(std::move(graph), options));
+  executable->pass_records_ = std::move(records);
+  return executable;
+}
+
+}  // namespace reprise::compiler

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/node_call.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "compiler/operands.h"
+#include "compiler/storage.h"
+
+namespace reprise::compiler {
+namespace {
+
+constexpr size_t kNowhere = SIZE_MAX;
+
+const ops::Attributes kNoAttributes;
+
+}  // namespace
+
+NodeCall::NodeCall(const Graph& graph, NodeId node, ops::Arena* arena) : graph_(graph), node_(graph.at(node)) {
+  const ops::NamedOp* const steps = node_.op != nullptr ? ops::FindNamedOp(node_.type) : nullptr;
+  if (steps == nullptr) {
+    status_ = Error(kOpNotFound, fmt::format("node {}: the operator {} has {}", node_.name, node_.type,
+                                             node_.op != nullptr ? "no kernel here" : "no row among the graph operators"))
+                  .Culprit(fmt::format("graph {}", graph_.name))
+                  .Hint("write it with other operators; docs/operators.md lists those that there are");
+    return;
+  }
+  call_ = std::make_unique<ops::NamedCall>(*steps, *node_.op, arena);
+  StatusOr<Operands> operands = BindOperands(graph, node);
+  if (!operands.ok()) {
+    status_ = std::move(operands).status();
+    return;
+  }
+  places_.assign(node_.inputs.size(), kNowhere);
+  is_value_.assign(node_.inputs.size(), false);
+  for (size_t o = 0; o < operands.value().size(); ++o) {
+    const opdef::Operand& operand = node_.op->inputs[o];
+    const std::vector<uint32_t>& inputs = operands.value()[o];
+    for (const uint32_t input : inputs) {
+      ops::NamedTensor& tensor = call_->inputs.emplace_back();
+      places_[input] = call_->inputs.size() - 1;
+      Fill(tensor, graph_.TensorOf(node_.inputs[input].source));
+      is_value_[input] = operand.is_value();
+      const Node& source = graph_.at(node_.inputs[input].source.node);
+      if (operand.is_value() && source.constant != nullptr) SetValue(input, source.constant->bytes);
+    }
+    if (inputs.empty() && !operand.is_list()) call_->inputs.emplace_back();  // left out: its type is undefined
+    call_->input_counts.push_back(operand.is_list() ? inputs.size() : 1);
+  }
+  const size_t others = node_.op->outputs.size() - 1;
+  size_t next = 0;
+  for (const opdef::Operand& operand : node_.op->outputs) {
+    const size_t count =
+        !operand.is_list() ? 1 : node_.outputs.size() > others ? node_.outputs.size() - others : 0;
+    for (size_t i = 0; i < count; ++i, ++next) {
+      ops::NamedTensor& tensor = call_->outputs.emplace_back();
+      if (next < node_.outputs.size()) {
+        Fill(tensor, node_.outputs[next].tensor);
+      } else {
+        tensor.is_absent = true;
+      }
+    }
+    call_->output_counts.push_back(count);
+  }
+  for (size_t i = 0; i < call_->inputs.size(); ++i) call_->inputs[i].parameter = "inputs", call_->inputs[i].index = static_cast<int>(i);
+  for (size_t i = 0; i < call_->outputs.size(); ++i) call_->outputs[i].parameter = "outputs", call_->outputs[i].index = static_cast<int>(i);
+  call_->attributes = &node_.attributes;
+  call_->trusts_memory = true;
+}
+
+void NodeCall::Fill(ops::NamedTensor& tensor, const Tensor& known) const {
+  tensor.dtype_number = known.dtype;
+  tensor.format = known.format;
+  tensor.dims = known.shape.numbers();
+  tensor.has_buffer = true;
+  tensor.buffer_bytes = BytesOf(known).value_or(0);
+}
+
+void NodeCall::SetInput(uint32_t input, void* data) {
+  if (places_[input] != kNowhere) call_->inputs[places_[input]].data = data;
+}
+
+void NodeCall::SetOutput(uint32_t output, void* data, uint64_t bytes) {
+  call_->outputs[output].data = data;
+  call_->outputs[output].buffer_bytes = bytes;
+}
+
+void NodeCall::SetValue(uint32_t input, std::span<const char> bytes) {
+  ops::NamedTensor& tensor = call_->inputs[places_[input]];
+  tensor.has_constant = true;
+  tensor.constant.assign(bytes.begin(), bytes.end());
+}
+
+Status NodeCall::Named(Status&& status) const {
+  if (status.ok()) return {};
+  const Status::Detail& detail = status.detail();
+  return Error(detail.code, fmt::format("node {}: {}", node_.name, detail.what))
+      .Culprit(fmt::format("graph {}, {}", graph_.name, detail.culprit))
+      .Hint(detail.hint);
+}
+
+Status NodeCall::Infer() {
+  bool inferred = false;
+  Status status = call_->Bind();
+  if (status.ok()) status = call_->Infer(true, &inferred);
+  return Named(std::move(status));
+}
+
+Status NodeCall::Plan() {
+  Status status = call_->CheckBuffers();
+  if (status.ok()) status = call_->Lower();
+  return Named(std::move(status));
+}
+
+bool IsValueInput(const Graph& graph, NodeId node, uint32_t input) {
+  if (graph.at(node).op == nullptr) return false;
+  StatusOr<Operands> operands = BindOperands(graph, node);
+  if (!operands.ok()) return false;
+  for (size_t o = 0; o < operands.value().size(); ++o) {
+    const std::vector<uint32_t>& inputs = operands.value()[o];
+    if (std::find(inputs.begin(), inputs.end(), input) != inputs.end()) return graph.at(node).op->inputs[o].is_value();
+  }
+  return false;
+}
+
+CopyCall::CopyCall(const Tensor& tensor, void* from, void* to, ops::Arena* arena)
+    : call_(std::make_unique<ops::NamedCall>(*ops::FindNamedOp("TensorMove"), *opdef::FindGraphOp("TensorMove"), arena)) {
+  for (std::vector<ops::NamedTensor>* list : {&call_->inputs, &call_->outputs}) {
+    ops::NamedTensor& made = list->emplace_back();
+    made.dtype_number = tensor.dtype;
+    made.format = tensor.format;
+    made.dims = tensor.shape.numbers();
+    made.has_buffer = true;
+    made.buffer_bytes = BytesOf(tensor).value_or(0);
+    made.data = list == &call_->inputs ? from : to;
+  }
+  call_->attributes = &kNoAttributes;
+  call_->trusts_memory = true;
+}
+
+Status CopyCall::Lower() {
+  bool inferred = false;
+  REPRISE_RETURN_IF_ERROR(call_->Bind());
+  REPRISE_RETURN_IF_ERROR(call_->Infer(true, &inferred));
+  REPRISE_RETURN_IF_ERROR(call_->CheckBuffers());
+  return call_->Lower();
+}
+
+}  // namespace reprise::compiler

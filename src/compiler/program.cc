@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/program.h"
+
+#include <cstring>
+
+#include "compiler/tune.h"
+#include "device/scheduler.h"
+#include "ir/task_info.h"
+#include "runtime/device.h"
+#include "runtime/submission.h"
+
+namespace reprise::compiler {
+namespace {
+
+// One run, from its submission to its end; a captured one as long as the graph that captured it.
+struct Run {
+  Program* program;  // one reference
+  exec::Bindings bindings;
+  std::vector<std::unique_ptr<Program::Keep>> keeps;
+};
+
+constexpr uint64_t kNoTicket = UINT64_MAX;
+
+struct RunTask {
+  Run* run;
+  exec::Replay* replay;
+  exec::Replay::Progress progress;
+
+  static ir::RunResult Execute(device::RunContext& context, void* payload) {
+    auto* task = static_cast<RunTask*>(payload);
+    // No run waits for another but for its turn, so turns are taken in the order in which runs begin.
+    if (task->progress.ticket == kNoTicket) task->progress.ticket = task->replay->Submit();
+    const ir::RunResult result = task->replay->Run(context, task->progress);
+    if (result == ir::RunResult::kDone) task->Rewind();
+    return result;
+  }
+
+  static void Cancel(void* payload, device::Runnable* runnable) noexcept {
+    auto* task = static_cast<RunTask*>(payload);
+    if (task->progress.ticket == kNoTicket) return;
+    const bool was_running = task->progress.phase != exec::Replay::Progress::kQueued;
+    task->replay->Abandon(task->progress, runnable);
+    if (!was_running) task->replay->Cancel(task->progress.ticket);
+    task->Rewind();
+  }
+
+  static void Destroy(void* payload) noexcept {
+    auto* task = static_cast<RunTask*>(payload);
+    if (task->progress.ticket != kNoTicket && task->progress.phase == exec::Replay::Progress::kQueued) {
+      task->replay->Cancel(task->progress.ticket);
+    }
+    const Program* const program = task->run->program;
+    delete task->run;
+    program->Release();
+  }
+
+  static void Describe(const void* payload, ir::TaskInfo& info) {
+    info.name = "compiled graph";
+    const auto& run = *static_cast<const RunTask*>(payload)->run;
+    for (const void* base : run.bindings.bases) info.args.push_back(reinterpret_cast<uint64_t>(base));
+  }
+
+  // For the next replay of a graph that holds the task.
+  void Rewind() {
+    progress = {};
+    progress.ticket = kNoTicket;
+    progress.bindings = &run->bindings;
+  }
+};
+
+constexpr ir::TaskType kCompiledGraph = {.kind = ir::TaskKind::kClosure,
+                                         .name = "COMPILED_GRAPH",
+                                         .run = RunTask::Execute,
+                                         .destroy = RunTask::Destroy,
+                                         .cancel = RunTask::Cancel,
+                                         .describe = RunTask::Describe,
+                                         .operands = ir::OpaqueOperands};
+
+}  // namespace
+
+StatusOr<Program*> Program::Build(const Graph& graph, const CompileOptions& options) {
+  REPRISE_ASSIGN_OR_RETURN(Lowered lowered, Lower(graph, options.has_single_stream));
+  ProgramOwner program(new Program);
+  REPRISE_ASSIGN_OR_RETURN(program->needs_, PlanMemory(lowered, options));
+  program->inputs_ = lowered.inputs;
+  program->outputs_ = lowered.outputs;
+  program->input_bytes_.resize(lowered.inputs);
+  program->output_bytes_.resize(lowered.outputs);
+  program->places_.resize(lowered.regions());
+  program->bases_.resize(lowered.regions());
+
+  // Until the first run each region lies where nothing else does, so that a plan can be made.
+  uint64_t at = uint64_t{1} << 44;
+  std::vector<uint64_t> region_bytes(lowered.regions());
+  region_bytes[kConstantRegion] = program->needs_.constants;
+  region_bytes[kFeatureRegion] = program->needs_.features;
+  for (const Storage& storage : lowered.storages) {
+    const uint32_t region = lowered.RegionOf(storage);
+    if (storage.kind == Storage::Kind::kInput) program->input_bytes_[storage.index] = storage.bytes;
+    if (storage.kind == Storage::Kind::kOutput) program->output_bytes_[storage.index] = storage.bytes;
+    if (region >= kFirstInputRegion) region_bytes[region] = storage.bytes;
+    if (storage.kind == Storage::Kind::kConstant) program->constants_.push_back(storage);
+  }
+  for (uint32_t region = 0; region < lowered.regions(); ++region) {
+    program->bases_[region] = reinterpret_cast<void*>(at);  // NOLINT(performance-no-int-to-ptr)
+    at += (region_bytes[region] + 2 * kStorageAlignment - 1) & ~(kStorageAlignment - 1);
+  }
+
+  for (uint32_t stream = 0; stream < lowered.order.streams(); ++stream) {
+    program->graph_.AddLane(static_cast<int32_t>(stream), static_cast<int32_t>(stream), ir::kNoNode);
+  }
+  std::vector<bool> records(lowered.order.size(), false);
+  for (uint32_t task = 0; task < lowered.order.size(); ++task) {
+    for (const uint32_t before : lowered.order.waits_of(task)) records[before] = true;
+  }
+  std::vector<ir::NodeId> record_of(lowered.order.size(), ir::kNoNode);
+  program->streams_ = std::move(lowered.streams);
+  program->events_ = lowered.order.events();
+  const auto place_of = [&](uint64_t address, uint32_t* region, uint64_t* offset) {
+    const Storage& storage = lowered.storages[lowered.Find(address)];
+    *region = lowered.RegionOf(storage);
+    *offset = storage.offset + (address - storage.address);
+  };
+  NodeId last = kNoNode;
+  size_t number_in_node = 0;
+  for (LoweredTask& task : lowered.tasks) {
+    number_in_node = task.node == last ? number_in_node + 1 : 0;
+    last = task.node;
+    if (options.bank != nullptr && task.node != kNoNode && task.launch->parts() > 1) {
+      const auto entry = options.bank->Find(SplitKey(graph, task.node, number_in_node));
+      if (entry) ApplySplit(*task.launch, entry->choice);
+    }
+    program->nodes_.push_back(task.node);
+    const auto number = static_cast<uint32_t>(program->launches_.size());
+    ops::Launch& launch = *task.launch;
+    uint32_t region = 0;
+    uint64_t offset = 0;
+    for (size_t i = 0; i < launch.refs.size(); ++i) {
+      if (launch.uses[i].slot < 0) continue;
+      place_of(reinterpret_cast<uintptr_t>(launch.refs[i].data), &region, &offset);
+      launch.refs[i].data = static_cast<char*>(program->bases_[region]) + offset;
+      program->places_[region].push_back({number, static_cast<int32_t>(i), offset});
+    }
+    ops::LaunchTask payload{&launch, nullptr, nullptr};
+    if (task.workspace != 0) {
+      place_of(task.workspace, &region, &offset);
+      payload.workspace = static_cast<char*>(program->bases_[region]) + offset;
+      program->places_[region].push_back({number, -1, offset});
+    }
+    launch.Bind();
+    task.launch.release();  // the task has the reference
+    program->launches_.push_back(&launch);
+    const ir::LaneId lane = lowered.order.stream_of(number);
+    for (const uint32_t before : lowered.order.waits_of(number)) {
+      ir::EdgePayload edge{record_of[before], 0, 0};
+      program->graph_.Add(lane, ir::MakeTask(ir::kEdgeWait, edge));
+    }
+    const ir::NodeId id = program->graph_.Add(lane, ir::MakeTask(ops::TaskTypeOf(launch), payload));
+    program->ids_.push_back(id);
+    if (records[number]) {
+      record_of[number] = static_cast<ir::NodeId>(program->graph_.nodes().size());
+      ir::EdgePayload edge{record_of[number], 0, 0};
+      program->graph_.Add(lane, ir::MakeTask(ir::kEdgeRecord, edge));
+    }
+    program->payloads_.push_back(static_cast<ops::LaunchTask*>(program->graph_.node(id).payload));
+  }
+  program->is_touched_.resize(program->launches_.size());
+  program->touched_.reserve(program->launches_.size());
+  return program.release();
+}
+
+Program::~Program() = default;
+
+void Program::WriteConstants(void* base) const {
+  for (const Storage& storage : constants_) {
+    if (storage.bytes == 0) continue;
+    std::memcpy(static_cast<char*>(base) + storage.offset, storage.constant->bytes.data(), storage.bytes);
+  }
+}
+
+void Program::Bind(const exec::Bindings& bindings, std::vector<ir::NodeId>& moved) {
+  moved.reserve(launches_.size());  // throws before anything has changed
+  touched_.clear();
+  for (uint32_t region = 0; region < bases_.size(); ++region) {
+    char* const base = static_cast<char*>(bindings.bases[region]);
+    if (bases_[region] == base) continue;
+    bases_[region] = base;
+    for (const Place& place : places_[region]) {
+      if (place.operand < 0) {
+        payloads_[place.task]->workspace = base + place.offset;
+        continue;
+      }
+      launches_[place.task]->refs[static_cast<size_t>(place.operand)].data = base + place.offset;
+      if (is_touched_[place.task]) continue;
+      is_touched_[place.task] = true;
+      touched_.push_back(place.task);  // within what was reserved
+    }
+  }
+  for (const uint32_t task : touched_) {
+    is_touched_[task] = false;
+    ir::Elementwise rows;
+    const bool had_rows = launches_[task]->Rows(rows);
+    launches_[task]->Bind();
+    if (had_rows || launches_[task]->Rows(rows)) moved.push_back(ids_[task]);
+  }
+}
+
+Status Program::Submit(runtime::Stream& stream, std::vector<void*> bases, std::vector<std::unique_ptr<Keep>> keeps) {
+  {
+    std::lock_guard lock(replay_mutex_);
+    device::Scheduler& scheduler = stream.device().scheduler();
+    if (replay_ == nullptr) {
+      replay_ = std::make_unique<exec::Replay>(graph_, scheduler);
+      replay_->SetBinder(*this);
+      scheduler_ = &scheduler;
+    }
+    if (scheduler_ != &scheduler) {
+      return Error(kInvalidArgument, "the compiled graph ran on another device before")
+          .Culprit("the stream")
+          .Hint("run it on streams of one device, or compile it once for each");
+    }
+  }
+  Retain();
+  auto* const run = new Run{this, {{}, std::move(bases)}, std::move(keeps)};
+  RunTask task{run, replay_.get(), {}};
+  task.Rewind();
+  return runtime::Submit(stream, ir::MakeTask(kCompiledGraph, task));
+}
+
+}  // namespace reprise::compiler

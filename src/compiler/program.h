@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Program: a graph whose shapes are known, ready to run: the same ir::Graph and exec::Replay as a captured one, whose
+// memory is bound anew where a run brings other addresses.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "compiler/executable.h"
+#include "compiler/graph.h"
+#include "compiler/storage.h"
+#include "exec/bindings.h"
+#include "exec/replay.h"
+#include "ir/graph.h"
+
+namespace reprise::runtime {
+class Device;
+class Stream;
+}  // namespace reprise::runtime
+
+namespace reprise::compiler {
+
+/// Counted; runs that are queued hold references.
+///
+/// Threads: Submit is thread-safe; runs come one after another.
+class Program final : public exec::Binder {
+ public:
+  /// Lowers and plans. \pre all shapes are known.
+  static StatusOr<Program*> Build(const Graph& graph, const CompileOptions& options);
+
+  const MemoryNeeds& needs() const { return needs_; }
+  size_t tasks() const { return graph_.tasks(); }
+  /// What a result takes.
+  uint64_t output_bytes(size_t index) const { return output_bytes_[index]; }
+  uint64_t input_bytes(size_t index) const { return input_bytes_[index]; }
+  uint32_t inputs() const { return inputs_; }
+  uint32_t outputs() const { return outputs_; }
+  const ir::Graph& tasks_graph() const { return graph_; }
+  /// In the order of the tasks, with the node of the graph that each computes.
+  std::span<ops::Launch* const> launches() const { return launches_; }
+  NodeId node_of(size_t task) const { return nodes_[task]; }
+  const StreamPlan& streams() const { return streams_; }
+  size_t events() const { return events_; }
+  void* workspace_of(size_t task) const { return payloads_[task]->workspace; }
+
+  /// Writes the constants to memory for them, of needs().constants bytes.
+  void WriteConstants(void* base) const;
+
+  /// Memory that belongs to one run and is given back when it has ended.
+  class Keep {
+   public:
+    virtual ~Keep() = default;
+  };
+
+  /// Queues one run, or has a capture record it. `bases` by region; memory that nobody touches may be null.
+  Status Submit(runtime::Stream& stream, std::vector<void*> bases, std::vector<std::unique_ptr<Keep>> keeps);
+
+  void Retain() const { references_.fetch_add(1, std::memory_order_relaxed); }
+  void Release() const {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+  void Bind(const exec::Bindings& bindings, std::vector<ir::NodeId>& moved) override;
+
+ private:
+  /// An operand or a workspace that lies in a region.
+  struct Place {
+    uint32_t task;
+    int32_t operand;  ///< of the launch; -1: the workspace
+    uint64_t offset;
+  };
+
+  Program() = default;
+  ~Program() override;
+
+  MemoryNeeds needs_;
+  uint32_t inputs_ = 0;
+  uint32_t outputs_ = 0;
+  std::vector<uint64_t> input_bytes_;
+  std::vector<uint64_t> output_bytes_;
+  std::vector<Storage> constants_;
+  ir::Graph graph_;
+  std::vector<ops::Launch*> launches_;      ///< of the tasks, which hold the references
+  std::vector<ops::LaunchTask*> payloads_;  ///< in the graph
+  std::vector<NodeId> nodes_;
+  std::vector<ir::NodeId> ids_;  ///< in the graph
+  StreamPlan streams_;
+  size_t events_ = 0;
+  std::vector<std::vector<Place>> places_;  ///< by region
+  std::vector<void*> bases_;                ///< that the tasks have now
+  std::vector<uint32_t> touched_;           ///< while binding
+  std::vector<bool> is_touched_;
+  std::mutex replay_mutex_;
+  std::unique_ptr<exec::Replay> replay_;  ///< made with the first run, for the device of its stream
+  device::Scheduler* scheduler_ = nullptr;
+  mutable std::atomic<uint32_t> references_{1};
+};
+
+struct ReleaseProgram {
+  void operator()(const Program* program) const { program->Release(); }
+};
+using ProgramOwner = std::unique_ptr<Program, ReleaseProgram>;
+
+}  // namespace reprise::compiler

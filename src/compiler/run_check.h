@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a run was given, against what its graph takes and gives.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "compiler/executable.h"
+#include "compiler/graph.h"
+
+namespace reprise::compiler {
+
+/// 100000 unless there are as many tensors as the graph has inputs and outputs, and inputs have type, shape and memory.
+Status CheckCounts(const Graph& graph, const RunRequest& request);
+/// 100000 unless input `index` is what the graph takes there; unknown sizes take any.
+Status CheckInput(const Graph& graph, size_t index, const RunTensor& given);
+/// Memory of an output: the caller's, if it is large enough (100000), else of the allocator. Fills in what it is.
+Status PlaceOutput(const Graph& graph, size_t index, const Tensor& known, RunTensor& given, OutputAllocator* allocator);
+
+/// The outputs that share bytes with an input or with an output before them.
+std::vector<size_t> OverlappingOutputs(std::span<const RunTensor> inputs, std::span<const RunTensor> outputs,
+                                       std::span<const std::pair<uint32_t, uint32_t>> shared);
+
+}  // namespace reprise::compiler

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/views.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "compiler/operands.h"
+
+namespace reprise::compiler {
+namespace {
+
+constexpr std::array<std::string_view, 9> kReshapes = {"ExpandDims", "FlattenV2", "Identity",  "Reshape",   "Squeeze",
+                                                       "SqueezeV3",  "Unsqueeze", "UnsqueezeV3", "Bitcast"};
+constexpr std::array<std::string_view, 2> kSlices = {"SplitD", "SplitV"};
+
+// The operand of the row that output `output` of the node belongs to.
+const opdef::Operand* OperandOf(const Node& node, uint32_t output) {
+  if (node.op == nullptr) return nullptr;
+  const std::span<const opdef::Operand> operands = node.op->outputs;
+  const size_t others = operands.size() - 1;
+  uint32_t next = 0;
+  for (const opdef::Operand& operand : operands) {
+    const size_t count =
+        !operand.is_list() ? 1 : node.outputs.size() > others ? node.outputs.size() - others : 0;
+    if (output < next + count) return &operand;
+    next += static_cast<uint32_t>(count);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool IsReshape(const Node& node) {
+  if (std::find(kReshapes.begin(), kReshapes.end(), node.type) == kReshapes.end()) return false;
+  return node.notes.find("_cannot_be_deleted") == node.notes.end() && !node.inputs.empty() &&
+         node.inputs[0].source.is_set();
+}
+
+bool IsSlice(const Node& node) { return std::find(kSlices.begin(), kSlices.end(), node.type) != kSlices.end(); }
+
+uint32_t SlicedInput(const Node& node) {
+  for (uint32_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.inputs[i].name == "x") return i;
+  }
+  return 0;
+}
+
+// Cuts along the first dim that is not 1 leave pieces that lie back to back.
+std::optional<std::vector<uint64_t>> SliceOffsets(const Graph& graph, NodeId id) {
+  const Node& node = graph.at(id);
+  if (!IsSlice(node) || node.inputs.empty() || !node.inputs[SlicedInput(node)].source.is_set()) return std::nullopt;
+  const Tensor& whole = graph.TensorOf(node.inputs[SlicedInput(node)].source);
+  const int64_t bits = opdef::TypeBits(whole.dtype);
+  if (!whole.shape.is_static() || bits < 8) return std::nullopt;
+  const std::vector<int64_t> sizes = whole.shape.numbers();
+  size_t dim = 0;
+  while (dim < sizes.size() && sizes[dim] == 1) ++dim;
+  std::vector<uint64_t> offsets;
+  uint64_t offset = 0;
+  int64_t rows = 0;
+  for (const Output& output : node.outputs) {
+    if (!output.tensor.shape.is_static() || output.tensor.dtype != whole.dtype) return std::nullopt;
+    const std::vector<int64_t> part = output.tensor.shape.numbers();
+    if (part.size() != sizes.size()) return std::nullopt;
+    uint64_t bytes = static_cast<uint64_t>(bits / 8);
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      if (d != dim && part[d] != sizes[d]) return std::nullopt;
+      bytes *= static_cast<uint64_t>(part[d]);
+    }
+    offsets.push_back(offset);
+    offset += bytes;
+    if (dim < sizes.size()) rows += part[dim];
+  }
+  if (dim < sizes.size() && rows != sizes[dim]) return std::nullopt;
+  return offsets;
+}
+
+bool IsReference(const Node& node, uint32_t output) {
+  const opdef::Operand* const operand = OperandOf(node, output);
+  return operand != nullptr && operand->is_ref();
+}
+
+std::optional<uint32_t> ReferencedInput(const Graph& graph, NodeId id, uint32_t output) {
+  const Node& node = graph.at(id);
+  if (!IsReference(node, output)) return std::nullopt;
+  const opdef::Operand* const operand = OperandOf(node, output);
+  StatusOr<Operands> bound = BindOperands(graph, id);
+  if (!bound.ok() || operand->like < 0) return std::nullopt;
+  const std::vector<uint32_t>& inputs = bound.value()[static_cast<size_t>(operand->like)];
+  if (inputs.empty()) return std::nullopt;
+  if (!operand->is_list()) return inputs[0];
+  // The n-th of an output list is the n-th of the input list.
+  uint32_t first = output;
+  while (first > 0 && OperandOf(node, first - 1) == operand) --first;
+  return output - first < inputs.size() ? std::optional(inputs[output - first]) : std::nullopt;
+}
+
+}  // namespace reprise::compiler

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Nodes whose outputs are memory of their inputs, and compute nothing.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "compiler/graph.h"
+
+namespace reprise::compiler {
+
+/// The elements of the first input in their order, under another shape or name. Copies that have to stay
+/// (_cannot_be_deleted) are none.
+bool IsReshape(const Node& node);
+
+/// One of the operators that cut a tensor.
+bool IsSlice(const Node& node);
+/// Which input a node of IsSlice cuts.
+uint32_t SlicedInput(const Node& node);
+/// Where the outputs of a cut begin in its input, in bytes, if each lies back to back there; else nothing.
+std::optional<std::vector<uint64_t>> SliceOffsets(const Graph& graph, NodeId node);
+
+/// The input that an output is, written in place.
+std::optional<uint32_t> ReferencedInput(const Graph& graph, NodeId node, uint32_t output);
+bool IsReference(const Node& node, uint32_t output);
+
+}  // namespace reprise::compiler
