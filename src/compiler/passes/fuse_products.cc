@@ -214,7 +214,7 @@ std::optional<std::vector<double>> PerChannel(const Match& match, Port port, int
 }
 
 // What a convolution needs to be folded into; the output channels are dim 0 of a filter in every layout.
-struct Folding {
+struct FilterFolding {
   NodeId convolution = kNoNode;
   std::vector<double> filter;
   std::vector<double> bias;  // zeros where there is none
@@ -223,8 +223,8 @@ struct Folding {
   int32_t bias_type = -1;
 };
 
-std::optional<Folding> FoldingOf(Match& match, Port port) {
-  Folding folding;
+std::optional<FilterFolding> FoldingOf(Match& match, Port port) {
+  FilterFolding folding;
   folding.convolution = match.Maker(port, {"Conv2D", "Conv3D"});
   if (folding.convolution == kNoNode) return std::nullopt;
   const Port filter = match.In(folding.convolution, "filter");
@@ -255,7 +255,7 @@ std::optional<Folding> FoldingOf(Match& match, Port port) {
 }
 
 // filter * scale, bias * scale + offset, by output channel, in float64.
-void Fold(Match& match, Folding folding, const std::vector<double>& scale, const std::vector<double>& offset) {
+void Fold(Match& match, FilterFolding folding, const std::vector<double>& scale, const std::vector<double>& offset) {
   const size_t inner = folding.filter.size() / scale.size();
   for (size_t c = 0; c < scale.size(); ++c) {
     for (size_t i = 0; i < inner; ++i) folding.filter[c * inner + i] *= scale[c];
