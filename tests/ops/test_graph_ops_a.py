@@ -134,6 +134,7 @@ for _known in (False, True):
 for _dtype in (i32, i64, i8, u8):
     _x, _a, _b = numbers(_dtype, 3, 4), numbers(_dtype, 3, 4, seed=2), numbers(_dtype, 4, seed=3)
     case("Addcmul", {"input_data": _x, "x1": _a, "x2": _b, "value": torch.tensor([2]).to(_dtype)}, _x + 2 * _a * _b)
+case("HardSigmoid", {"input_x": numbers(i32, 3, 4)}, F.hardsigmoid(numbers(i32, 3, 4).float()), types={"output_y": f32})
 case("Addcmul", {"input_data": numbers(f32, 0, 3), "x1": numbers(f32, 3), "x2": numbers(f32, 3), "value": torch.tensor(1.0)},
      torch.empty(0, 3))
 
@@ -379,6 +380,7 @@ for _dtype in (f32, f16, i32, i8, u8, i64, f64):
             _expected = _expected.prod(_d, keepdim=True, dtype=_expected.dtype)
         if not _keep:
             _expected = _expected.reshape([s for d, s in enumerate(_x.shape) if d not in [a % 3 for a in _axes]])
+        case("ReduceProd", {"x": numbers(_dtype), "axes": [0]}, numbers(_dtype))
         case("ReduceProd", {"x": _x, "axes": _axes}, _expected, {"keep_dims": _keep}, scale=3)
         if _dtype not in (i64, f64):
             case("ReduceProdD", {"x": _x}, _expected, {"axes": _axes, "keep_dims": _keep}, scale=3)
@@ -642,6 +644,10 @@ def test_found_shapes(dtype):
     (INPUT, "ForeachDivScalar", {"x": [numbers(i32, 2)], "scalar": torch.tensor(2, dtype=i32)}, None),
     (INPUT, "Range", {"start": torch.tensor(0), "limit": torch.tensor(1), "delta": torch.tensor(0)}, None),
     (INPUT, "FFT", {"x": numbers(c64)}, None),
+    (OUTPUT, "ForeachAbs", {"x": [numbers(f32, 2), numbers(f32, 2)]}, None),
+    (INPUT, "StatelessRandperm", {"n": [3], "seed": torch.empty(0, dtype=i64), "offset": torch.tensor(0)}, None),
+    (INPUT, "ThresholdV2", {"x": numbers(f32, 2), "threshold": torch.empty(0)}, None),
+    (INPUT, "PadV3", {"x": numbers(f32, 2), "paddings": [1 << 62, -(1 << 62)]}, None),
 ])
 def test_refusals(number, type, inputs, attributes):
     with pytest.raises(AclError) as refused:
