@@ -30,6 +30,13 @@ def elements(address, count, dtype):
     return memory(address, count, dtype) if count else torch.empty(0, dtype=dtype)
 
 
+class Known:
+    """An input whose value is known at the call, although its operand is no value."""
+
+    def __init__(self, value):
+        self.value = value
+
+
 class Tensor:
     """A descriptor, and a buffer with device memory where there is some."""
 
@@ -50,7 +57,8 @@ class Tensor:
     @classmethod
     def constant(cls, value):
         tensor = cls(list(value.shape), NUMBERS[value.dtype])
-        data = ctypes.create_string_buffer(value.contiguous().numpy().tobytes() or b"\0")
+        flat = value.contiguous().reshape(-1).view(torch.uint8)
+        data = ctypes.create_string_buffer(flat.numpy().tobytes() or b"\0")
         check(_acl.aclSetTensorConst(tensor.desc, data, ctypes.c_size_t(max(1, value.numel() * value.element_size()))),
               "aclSetTensorConst")
         return tensor
@@ -115,6 +123,8 @@ def make_inputs(row, values):
             made += [Tensor.absent() for _ in range(longest - len(made))]
         elif value is None:
             made = [Tensor.absent()]
+        elif isinstance(value, Known):
+            made = [Tensor.constant(value.value)]
         elif operand.is_value:
             made = [Tensor.constant(value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=torch.int64))]
         else:

@@ -1,108 +1,136 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Discrete Fourier transforms as products of matrices: a dim of n = n1 * n2 elements as n1 by n2 of them, so that it
-// takes n * (n1 + n2) products instead of n * n.
-#include <algorithm>
+// Fourier transforms of the last dims.
 #include <array>
+#include <cmath>
 #include <complex>
-#include <cstdint>
 #include <numbers>
 
-#include "ops/named_ops/settings.h"
+#include "ops/named_ops/steps.h"
+#include "ops/op_call.h"
+#include "ops/rules.h"
 
 namespace reprise::ops::named {
 namespace {
 
 using kernels::DType;
+using Number = std::complex<double>;
 
-// [rows, columns] of e^(-2 pi i row column / n), in the type of x.
-StridedView Roots(NamedCall& call, DType type, int64_t rows, int64_t columns, int64_t n) {
-  std::vector<std::complex<double>> wide;
-  wide.reserve(static_cast<size_t>(rows * columns));
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t column = 0; column < columns; ++column) {
-      const double turn = static_cast<double>(row * column % n) / static_cast<double>(n);
-      wide.push_back(std::polar(1.0, -2 * std::numbers::pi * turn));
+/// The n-th roots of 1, in the order of the transform.
+struct Roots {
+  std::vector<Number> roots;
+};
+
+size_t SmallestFactor(size_t n) {
+  for (size_t factor = 2; factor * factor <= n; ++factor) {
+    if (n % factor == 0) return factor;
+  }
+  return n;
+}
+
+// out = the transform of n numbers of `in`, `stride` apart: those of each remainder by the smallest factor of n are
+// transformed first. `roots` has those of n * stride; `terms` has room for n numbers.
+void Transform(const Number* in, size_t stride, size_t n, const std::vector<Number>& roots, Number* out,
+               Number* terms) {
+  if (n == 1) {
+    out[0] = in[0];
+    return;
+  }
+  const size_t factor = SmallestFactor(n);
+  const size_t part = n / factor;
+  for (size_t r = 0; r < factor; ++r) {
+    Transform(in + r * stride, stride * factor, part, roots, out + r * part, terms);
+  }
+  for (size_t k = 0; k < part; ++k) {
+    for (size_t r = 0; r < factor; ++r) terms[r] = out[r * part + k] * roots[r * k * stride];
+    for (size_t q = 0; q < factor; ++q) {
+      Number sum = terms[0];
+      // A step of part * q in the roots of n, n of them a turn.
+      for (size_t r = 1, at = 0; r < factor; ++r) {
+        at = (at + part * q) % n;
+        sum += terms[r] * roots[at * stride];
+      }
+      out[q * part + k] = sum;
     }
   }
-  const std::array<int64_t, 2> sizes = {rows, columns};
-  if (type == DType::kComplex128) return call.Numbers(type, sizes, wide.data());
-  const std::vector<std::complex<float>> narrow(wide.begin(), wide.end());
-  return call.Numbers(type, sizes, narrow.data());
 }
 
-// The largest divisor that is at most the root of n.
-int64_t FrontFactor(int64_t n) {
-  int64_t best = 1;
-  for (int64_t factor = 2; factor * factor <= n; ++factor) {
-    if (n % factor == 0) best = factor;
+template <class T>
+void TransformRows(const Launch& launch, kernels::Range range, Number* scratch) {
+  const std::vector<Number>& roots = launch.State<Roots>().roots;
+  const size_t n = roots.size();
+  const kernels::TensorRef& out = launch.refs[0];
+  const kernels::TensorRef& in = launch.refs[1];
+  const int last = out.rank - 1;
+  for (int64_t row = range.begin; row < range.end; ++row) {
+    int64_t from = 0;
+    int64_t to = 0;
+    int64_t rest = row;
+    for (int d = last - 1; d >= 0; --d) {
+      from += rest % out.sizes[d] * in.strides[d];
+      to += rest % out.sizes[d] * out.strides[d];
+      rest /= out.sizes[d];
+    }
+    const auto* source = static_cast<const std::complex<T>*>(in.data) + from;
+    auto* target = static_cast<std::complex<T>*>(out.data) + to;
+    for (size_t i = 0; i < n; ++i) scratch[i] = Number(source[static_cast<int64_t>(i) * in.strides[last]]);
+    Transform(scratch, 1, n, roots, scratch + n, scratch + 2 * n);
+    for (size_t i = 0; i < n; ++i) {
+      target[static_cast<int64_t>(i) * out.strides[last]] = std::complex<T>(scratch[n + i]);
+    }
   }
-  return best;
 }
 
-// The last dim of x [lines, n], which is row-major, into `out`, whose last stride may be any. Element j1 * n2 + j2 of a
-// line gives element k1 + n1 * k2.
-Status StepTransform(NamedCall& call, const StridedView& x, const StridedView& out) {
-  constexpr int64_t kKeepPrecision = 0;
-  const int64_t lines = x.sizes[0];
-  const int64_t n = x.sizes[1];
-  const int64_t n1 = FrontFactor(n);
-  const int64_t n2 = n / n1;
-  const std::array<int64_t, 3> sizes = {lines, n1, n2};
-  StridedView parts = x.As(sizes);
-  if (n1 > 1) {
-    const StridedView turned = call.Temporary(x.dtype, sizes);
-    REPRISE_RETURN_IF_ERROR(call.Step(kMatmul, {Roots(call, x.dtype, n1, n1, n1), parts, turned, kKeepPrecision}));
-    REPRISE_RETURN_IF_ERROR(call.Step(BinaryRoutine(kCodeMul), {turned, Roots(call, x.dtype, n1, n2, n), turned}));
-    parts = turned;
-  }
-  StridedView result = out;
-  result.sizes.assign(sizes.data(), sizes.size());
-  const std::array<int64_t, 3> strides = {out.strides[0], out.strides[1], out.strides[1] * n1};
-  result.strides.assign(strides.data(), strides.size());
-  return call.Step(kMatmul, {parts, Roots(call, x.dtype, n2, n2, n2), result, kKeepPrecision});
+void RunTransform(const Launch& launch, kernels::Range range, const Launch::KernelMemory& memory) {
+  auto* const scratch = static_cast<Number*>(memory.scratch);
+  if (launch.compute == DType::kComplex64) return TransformRows<float>(launch, range, scratch);
+  TransformRows<double>(launch, range, scratch);
 }
 
-// \param dims  how many of the last ones
-Status LowerTransform(NamedCall& call) {
-  const StridedView x = call.Input("x").view();
-  const StridedView out = call.OutputView();
-  const auto dims = static_cast<size_t>(call.op.code);
-  if (x.sizes.size() < dims) {
-    return call.WrongInput(call.Input("x"), fmt::format("has {} dims", x.sizes.size()),
-                           fmt::format("pass {} dims or more", dims));
-  }
-  constexpr int64_t kLongest = 1 << 16;
-  for (size_t d = x.sizes.size() - dims; d < x.sizes.size(); ++d) {
-    const int64_t n = x.sizes[d];
-    const int64_t front = FrontFactor(std::min(n, kLongest));
-    if (n <= kLongest && n / front <= kLongest / 16) continue;
-    return call.WrongInput(call.Input("x"), fmt::format("has {} elements in dim {}, whose factors are too large", n, d),
-                           "pass dims of 65536 elements at most, with no prime factor above 4096");
-  }
-  const int64_t count = CountOf(x.sizes);
+Status LowerTransform(OpCall& call) {
+  const Operand& out = call.outputs[0];
+  const int64_t count = out.tensor->count;
   if (count == 0) return {};
-  const int64_t columns = x.sizes[x.sizes.size() - 1];
-  const std::array<int64_t, 2> lines = {count / columns, columns};
-  if (dims == 1) return StepTransform(call, x.As(lines), out.As(lines));
-  // Rows, laid out by columns; then these.
-  const int64_t rows = x.sizes[x.sizes.size() - 2];
-  const int64_t images = count / columns / rows;
-  const StridedView first = call.Temporary(x.dtype, lines);
-  REPRISE_RETURN_IF_ERROR(StepTransform(call, x.As(lines), first));
-  const std::array<int64_t, 3> turned_sizes = {images, columns, rows};
-  const std::array<int64_t, 3> sizes = {images, rows, columns};
-  const StridedView turned = call.Temporary(x.dtype, turned_sizes);
-  REPRISE_RETURN_IF_ERROR(call.Step(kCopy, {first.As(sizes).Transposed(), turned}));
-  const StridedView second = call.Temporary(x.dtype, turned_sizes);
-  const std::array<int64_t, 2> turned_lines = {images * columns, rows};
-  REPRISE_RETURN_IF_ERROR(StepTransform(call, turned.As(turned_lines), second.As(turned_lines)));
-  return call.Step(kCopy, {second.Transposed(), out.As(sizes)});
+  const auto n = static_cast<size_t>(out.sizes().back());
+  auto state = std::make_shared<Roots>();
+  state->roots.resize(n);
+  for (size_t i = 0; i < n; ++i) {
+    state->roots[i] = std::polar(1.0, -2 * std::numbers::pi * static_cast<double>(i) / static_cast<double>(n));
+  }
+  Launch& launch = call.AddLaunch(RunTransform);
+  launch.compute = call.compute;
+  call.Write(launch, out);
+  call.Read(launch, call.inputs[0]);
+  launch.state = std::move(state);
+  launch.units = count / static_cast<int64_t>(n);
+  launch.grain = 1 + (int64_t{1} << 12) / static_cast<int64_t>(n);
+  call.AddScratch(launch, 3 * n * sizeof(Number));
+  return {};
+}
+
+constexpr Computation kTransform = {.dtype_rule = OneType, .shape_rule = BroadcastInputs, .lower = LowerTransform};
+constexpr std::array kTransformParams = {In("x"), Out("y")};
+constexpr Routine kTransformRows = {kTransformParams, kTransform, kComplexTypes};
+
+// The last dim, and for two of them the one before it.
+Status LowerFourier(NamedCall& call) {
+  const NamedTensor& x = call.Input("x");
+  const bool is_plane = call.op.code == 2;
+  if (x.rank() < call.op.code) {
+    return call.WrongInput(x,
+                           fmt::format("has the shape {}, expected {} dims or more", ShapeText(x.dims), call.op.code),
+                           "pass a tensor with the dims to transform");
+  }
+  const StridedView out = call.OutputView();
+  if (!is_plane) return call.Step(kTransformRows, {x.view(), out});
+  const StridedView rows = call.Temporary(out.dtype, out.sizes);
+  REPRISE_RETURN_IF_ERROR(call.Step(kTransformRows, {x.view(), rows}));
+  return call.Step(kTransformRows, {rows.Transposed(), out.Transposed()});
 }
 
 constexpr NamedOp kFourierRows[] = {
-    {"FFT", {}, LowerTransform, 1},
-    {"FFT2D", {}, LowerTransform, 2},
+    {"FFT", {}, LowerFourier, 1},
+    {"FFT2D", {}, LowerFourier, 2},
 };
 
 }  // namespace
