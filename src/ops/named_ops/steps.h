@@ -104,10 +104,14 @@ Status LowerNamedCopy(NamedCall& call);
 kernels::DType Wide(kernels::DType type);
 bool IsFloating(kernels::DType type);
 int64_t CountOf(std::span<const int64_t> sizes);
+/// The address so many elements further on; tensors without elements may have null.
+void* Behind(void* data, int64_t elements, kernels::DType type);
 /// Elements [begin, begin + count) of a dim.
 StridedView Narrowed(StridedView view, size_t dim, int64_t begin, int64_t count);
 /// One element of a row-major tensor, as a tensor of rank 0.
 StridedView ElementOf(const StridedView& view, int64_t index);
+/// The only element of an input, as a tensor of rank 0. 100021 for other numbers of elements.
+StatusOr<StridedView> OneNumber(const NamedCall& call, std::string_view name);
 /// What two shapes that fit broadcast to.
 std::vector<int64_t> BroadcastOf(std::span<const int64_t> a, std::span<const int64_t> b);
 /// The attribute `reduction` as the functions of losses count: none 0, mean 1, sum 2.
