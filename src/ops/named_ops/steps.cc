@@ -286,6 +286,7 @@ StatusOr<StepArgument> WordAs(NamedCall& call, std::string_view word, const Para
     case '=': {
       if (name == "type") return StepArgument(call.output().dtype());
       if (name.starts_with("type:")) return StepArgument(call.Output(name.substr(5)).dtype());
+      if (name.starts_with('=')) return StepArgument(call.Output(name.substr(1)).view());
       return OutputAs(call, name.empty() ? row.outputs[0] : *FindOperand(row.outputs, name), param);
     }
     default: return InputAs(call, *FindOperand(row.inputs, word));
