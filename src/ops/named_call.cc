@@ -294,7 +294,7 @@ Status NamedCall::Describe() {
       tensor.dtype = input.dtype_number;
       tensor.shape = opdef::Shape::Of(input.dims);
       if (!slot.operand->is_value() || !input.has_constant || !input.is_known()) continue;
-      if (input.dtype() == DType::kInt32 || input.dtype() == DType::kInt64) {
+      if (kernels::CategoryOf(input.dtype()) < kernels::Category::kFloating) {
         REPRISE_ASSIGN_OR_RETURN(const std::vector<int64_t> value, Constant(input));
         tensor.value.emplace(value.begin(), value.end());
       } else {

@@ -66,6 +66,7 @@ bool IsWord(const opdef::GraphOp& op, std::string_view word) {
     case '$': return HasOperand(op.inputs, name);
     case '=':
       if (name.starts_with("type:")) name.remove_prefix(5);
+      if (name.starts_with('=')) return HasOperand(op.outputs, name.substr(1));
       return name.empty() || name == "type" || HasOperand(op.outputs, name);
     default: return HasOperand(op.inputs, word);
   }

@@ -134,10 +134,11 @@ def make_inputs(row, values):
     return tensors, by_name
 
 
-def call(type, inputs, attributes=None, types=None, lengths=None, replay=False):
+def call(type, inputs, attributes=None, types=None, lengths=None, apart=False, wanted=None):
     """Outputs by name, tensors or lists of them. Shapes are those that aclopInferShape finds out.
 
-    types: of outputs, where the row leaves them to the caller. lengths: of lists of outputs.
+    types: of outputs, where the row leaves them to the caller. lengths: of lists of outputs. apart: outputs that are inputs
+    written in place get memory of their own. wanted: how many outputs are asked for, all of them if not told.
     """
     row, types, lengths = ROWS[type], types or {}, lengths or {}
     device().reset()
@@ -145,7 +146,7 @@ def call(type, inputs, attributes=None, types=None, lengths=None, replay=False):
     attribute_handle = make_attributes(row, attributes or {})
     found, outputs = {}, []
     try:
-        for operand in row.outputs:
+        for operand in row.outputs[:wanted]:
             ref = by_name.get(operand.name)
             count = lengths.get(operand.name, 1) if operand.is_list and ref is None else len(ref or [None])
             number = NUMBERS.get(types.get(operand.name), types.get(operand.name, UNDEFINED))
@@ -155,14 +156,14 @@ def call(type, inputs, attributes=None, types=None, lengths=None, replay=False):
         out_count, out_descs, out_buffers = arrays(outputs)
         name = type.encode()
         check(_executor.aclopInferShape(name, count, descs, buffers, out_count, out_descs, attribute_handle), type)
-        for operand in row.outputs:
+        for operand in row.outputs[:wanted]:
             for i, tensor in enumerate(found[operand.name]):
                 _acl.aclDestroyDataBuffer(tensor.buffer)
                 item = torch.empty((), dtype=tensor.dtype()).element_size()
                 size = item
                 for dim in tensor.dims():
                     size *= dim
-                ref = by_name.get(operand.name)
+                ref = None if apart else by_name.get(operand.name)
                 tensor.address = ref[i].address if ref is not None else device().allocate(size)
                 if ref is None:
                     memory(tensor.address, size).fill_(0x5B)
@@ -171,7 +172,7 @@ def call(type, inputs, attributes=None, types=None, lengths=None, replay=False):
         check(_executor.aclopExecuteV2(name, count, descs, buffers, out_count, out_descs, out_buffers, attribute_handle,
                                        device().stream), type)
         device().synchronize()
-        return {operand.name: read(found[operand.name], operand.is_list) for operand in row.outputs}
+        return {operand.name: read(found[operand.name], operand.is_list) for operand in row.outputs[:wanted]}
     finally:
         for tensor in tensors + outputs:
             tensor.destroy()

@@ -52,10 +52,14 @@ Status LowerSwish(NamedCall& call) {
 // x above the threshold, else the value; both are on the device. NaN is above nothing, but stays.
 Status LowerThreshold(NamedCall& call) {
   const StridedView x = call.Input("x").view();
-  const StridedView is_below = call.Temporary(kernels::DType::kBool, x.sizes);
+  REPRISE_ASSIGN_OR_RETURN(const StridedView threshold, OneNumber(call, "threshold"));
   constexpr char kZero[16] = {};
-  const StridedView value = call.Has("value") ? call.Input("value").view().As({}) : call.Numbers(x.dtype, {}, kZero);
-  REPRISE_RETURN_IF_ERROR(StepOf(call, "aclnnLeTensor", {x, call.Input("threshold").view().As({}), is_below}));
+  StridedView value = call.Numbers(x.dtype, {}, kZero);
+  if (call.Has("value")) {
+    REPRISE_ASSIGN_OR_RETURN(value, OneNumber(call, "value"));
+  }
+  const StridedView is_below = call.Temporary(kernels::DType::kBool, x.sizes);
+  REPRISE_RETURN_IF_ERROR(StepOf(call, "aclnnLeTensor", {x, threshold, is_below}));
   return StepOf(call, "aclnnSWhere", {is_below, value, x, call.OutputView()});
 }
 

@@ -100,22 +100,33 @@ Status LowerRotaryProduct(NamedCall& call) {
   return StepAsFunction(call, "aclnnRotaryPositionEmbedding", "x r1 r2 %0 =");
 }
 
-Status LowerRotaryProductGradient(NamedCall& call) {
-  if (!call.context.Bool("need_backward")) {
-    for (const std::string_view name : {"dr1", "dr2"})
-      REPRISE_RETURN_IF_ERROR(call.Step(kSetZero, {call.Output(name).view()}));
-    return StepAsFunction(call, "aclnnRotaryPositionEmbeddingGrad", "dy r1 r2 %null %0 =dx %null %null");
+// The gradients of the angles are zeros where nobody wants them.
+Status StepRotaryGradient(NamedCall& call, const std::array<std::string_view, 4>& names, int64_t mode,
+                          bool wants_angles) {
+  const StridedView of_cos = call.Output(names[2]).view();
+  const StridedView of_sin = call.Output(names[3]).view();
+  if (!wants_angles) {
+    REPRISE_RETURN_IF_ERROR(call.Step(kSetZero, {of_cos}));
+    REPRISE_RETURN_IF_ERROR(call.Step(kSetZero, {of_sin}));
   }
-  return StepAsFunction(call, "aclnnRotaryPositionEmbeddingGrad", "dy r1 r2 x %0 =dx =dr1 =dr2");
+  return StepWith(call, "aclnnRotaryPositionEmbeddingGrad",
+                  {{"dy", call.Input("dy").view()},
+                   {"cos", call.Input(names[0]).view()},
+                   {"sin", call.Input(names[1]).view()},
+                   {"xOptional", wants_angles ? StepArgument(call.Input("x").view()) : nullptr},
+                   {"mode", mode},
+                   {"dxOut", call.Output("dx").view()},
+                   {"dcosOut", wants_angles ? StepArgument(of_cos) : nullptr},
+                   {"dsinOut", wants_angles ? StepArgument(of_sin) : nullptr}});
+}
+
+Status LowerRotaryProductGradient(NamedCall& call) {
+  const bool wants_angles = call.context.Bool("need_backward");
+  return StepRotaryGradient(call, {"r1", "r2", "dr1", "dr2"}, 0, wants_angles);
 }
 
 Status LowerRotaryGradient(NamedCall& call) {
-  if (call.Has("x")) {
-    return StepAsFunction(call, "aclnnRotaryPositionEmbeddingGrad", "dy cos sin x @mode =dx =dcos =dsin");
-  }
-  for (const std::string_view name : {"dcos", "dsin"})
-    REPRISE_RETURN_IF_ERROR(call.Step(kSetZero, {call.Output(name).view()}));
-  return StepAsFunction(call, "aclnnRotaryPositionEmbeddingGrad", "dy cos sin %null @mode =dx %null %null");
+  return StepRotaryGradient(call, {"cos", "sin", "dcos", "dsin"}, call.context.Int("mode"), call.Has("x"));
 }
 
 // ---- Caches ----

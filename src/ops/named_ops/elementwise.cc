@@ -107,10 +107,10 @@ Status LowerAddcmul(NamedCall& call) {
 }
 
 Status LowerMaskedFill(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const StridedView value, OneNumber(call, "value"));
   const StridedView out = call.OutputView();
   REPRISE_RETURN_IF_ERROR(call.Step(kSpread, {out, call.Input("x").view()}));
-  return StepOf(call, "aclnnInplaceMaskedFillTensor",
-                {out, call.Input("mask").view(), call.Input("value").view().As({})});
+  return StepOf(call, "aclnnInplaceMaskedFillTensor", {out, call.Input("mask").view(), value});
 }
 
 Status LowerIsInf(NamedCall& call) {
@@ -125,7 +125,7 @@ Status LowerComplexPart(NamedCall& call) {
   StridedView part = call.inputs[0].view();
   part.dtype = call.output().dtype();
   for (int64_t& stride : part.strides) stride *= 2;
-  part.data = static_cast<char*>(part.data) + call.op.code * kernels::ItemSize(part.dtype);
+  part.data = Behind(part.data, call.op.code, part.dtype);
   return call.Step(kCopy, {part, call.OutputView()});
 }
 

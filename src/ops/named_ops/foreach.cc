@@ -86,7 +86,7 @@ Status LowerPowOfNumber(NamedCall& call) {
   if (call.Input("scalar").has_constant) {
     return StepAsFunction(call, "aclnnForeachPowScalarAndTensor", "$scalar x =");
   }
-  const StridedView number = call.Input("scalar").view().As({});
+  REPRISE_ASSIGN_OR_RETURN(const StridedView number, OneNumber(call, "scalar"));
   const std::vector<StridedView> x = ViewsOf(call.List("x"));
   for (size_t i = 0; i < x.size(); ++i) {
     if (CountOf(x[i].sizes) == 0) continue;
@@ -97,8 +97,9 @@ Status LowerPowOfNumber(NamedCall& call) {
 
 // The mode as the function takes it.
 Status LowerRounding(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const StridedView given, OneNumber(call, "roundMode"));
   const StridedView mode = call.Temporary(DType::kInt8, {});
-  REPRISE_RETURN_IF_ERROR(call.Step(kCopy, {call.Input("roundMode").view().As({}), mode}));
+  REPRISE_RETURN_IF_ERROR(call.Step(kCopy, {given, mode}));
   return StepOf(call, "aclnnForeachRoundOffNumber", {ViewsOf(call.List("x")), mode, ViewsOf(call.OutputList("y"))});
 }
 

@@ -101,23 +101,23 @@ StatusOr<StridedView> ViewBy(const NamedCall& call, const NamedTensor& tensor, s
     return wrong(1, fmt::format("has {} strides for {} dims", strides.size(), sizes.size()));
   }
   if (offset.size() != 1 || offset[0] < 0) return wrong(2, fmt::format("is {}", ShapeText(offset)));
-  __int128 end = offset[0] + 1;
-  bool is_empty = false;
+  const int64_t count = CountOf(tensor.dims);
+  const bool is_empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+  __int128 last = offset[0];
   for (size_t d = 0; d < sizes.size(); ++d) {
     if (sizes[d] < 0) return wrong(0, fmt::format("is {}", ShapeText(sizes)));
     if (strides[d] < 0) return wrong(1, fmt::format("is {}", ShapeText(strides)));
-    is_empty |= sizes[d] == 0;
-    // Sizes and strides of 64 bits, at most 8 of them: no sum overflows.
-    if (sizes[d] != 0) end += static_cast<__int128>(sizes[d] - 1) * strides[d];
+    // Looked at before the next dim is added, so that no sum overflows.
+    if (last < count) last += static_cast<__int128>(std::max<int64_t>(0, sizes[d] - 1)) * strides[d];
   }
-  if (!is_empty && end > CountOf(tensor.dims)) {
+  if (!is_empty && last >= count) {
     return call.WrongInput(tensor,
                            fmt::format("has {} elements, too few for a view of sizes {}, strides {} and offset {}",
-                                       CountOf(tensor.dims), ShapeText(sizes), ShapeText(strides), offset[0]),
+                                       count, ShapeText(sizes), ShapeText(strides), offset[0]),
                            "pass a view that lies within the tensor");
   }
   StridedView view = tensor.view();
-  view.data = static_cast<char*>(view.data) + (is_empty ? 0 : offset[0]) * kernels::ItemSize(view.dtype);
+  view.data = Behind(view.data, is_empty ? 0 : offset[0], view.dtype);
   view.sizes.assign(sizes.data(), sizes.size());
   view.strides.assign(strides.data(), strides.size());
   return view;
@@ -200,7 +200,7 @@ std::vector<Slice> SlicesOf(const NamedCall& call, const std::vector<int64_t>& s
     const int64_t stop =
         HasBit(call.context.Int("end_mask"), i) ? (slice.stride > 0 ? size : -1) : PlaceOf(end[i], size, slice.stride);
     const int64_t span = slice.stride > 0 ? stop - slice.begin : slice.begin - stop;
-    const int64_t step = slice.stride > 0 ? slice.stride : -slice.stride;
+    const int64_t step = slice.stride > 0 ? slice.stride : -std::max(slice.stride, -INT64_MAX);
     slice.count = span <= 0 ? 0 : (span - 1) / step + 1;
   }
   return slices;
@@ -239,9 +239,10 @@ Status LowerLinSpace(NamedCall& call) {
     return StepAsFunction(call, "aclnnLinspace", "$start $stop #num =");
   }
   if (count == 0) return {};
-  const StridedView start = call.Input("start").view().As({});
+  REPRISE_ASSIGN_OR_RETURN(const StridedView start, OneNumber(call, "start"));
+  REPRISE_ASSIGN_OR_RETURN(const StridedView stop, OneNumber(call, "stop"));
   const StridedView step = call.Temporary(out.dtype, {});
-  REPRISE_RETURN_IF_ERROR(call.Step(BinaryRoutine(kCodeSub), {call.Input("stop").view().As({}), start, step}));
+  REPRISE_RETURN_IF_ERROR(call.Step(BinaryRoutine(kCodeSub), {stop, start, step}));
   REPRISE_RETURN_IF_ERROR(call.Step(
       kMulScalar, {step, Scalar::Of<double>(1.0 / static_cast<double>(std::max<int64_t>(1, count - 1))), step}));
   const StridedView places = call.Temporary(out.dtype, out.sizes);

@@ -32,10 +32,16 @@ StatusOr<Border> BorderOf(const NamedCall& call) {
 }
 
 // By dim. The numbers are pairs, or all in front before all behind.
-std::vector<Margins> MarginsOf(const NamedCall& call, size_t rank) {
+StatusOr<std::vector<Margins>> MarginsOf(const NamedCall& call, size_t rank) {
   const std::vector<int64_t> numbers = *call.context.Numbers("paddings");
   const bool is_paired =
       call.context.op.FindAttribute("paddings_contiguous") == nullptr || call.context.Bool("paddings_contiguous");
+  // Sums of those that cancel out would overflow.
+  constexpr int64_t kMost = int64_t{1} << 40;
+  for (const int64_t number : numbers) {
+    if (number >= -kMost && number <= kMost) continue;
+    return call.WrongInput(call.Input("paddings"), fmt::format("has {} among its numbers", number), "pad by less");
+  }
   std::vector<Margins> margins(rank);
   for (size_t d = 0; d < rank; ++d) {
     margins[d] = is_paired ? Margins{numbers[2 * d], numbers[2 * d + 1]} : Margins{numbers[d], numbers[rank + d]};
@@ -81,7 +87,8 @@ StridedView Cut(const StridedView& x, size_t dim, const Margins& margins) {
 Status PadWithConstant(NamedCall& call, StridedView x, const std::vector<Margins>& margins) {
   StridedView out = call.OutputView();
   if (call.Has("constant_values")) {
-    REPRISE_RETURN_IF_ERROR(call.Step(kSpread, {out, call.Input("constant_values").view().As({})}));
+    REPRISE_ASSIGN_OR_RETURN(const StridedView value, OneNumber(call, "constant_values"));
+    REPRISE_RETURN_IF_ERROR(call.Step(kSpread, {out, value}));
   } else {
     REPRISE_RETURN_IF_ERROR(call.Step(kSetZero, {out}));
   }
@@ -95,7 +102,7 @@ Status PadWithConstant(NamedCall& call, StridedView x, const std::vector<Margins
 Status LowerPad(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const Border border, BorderOf(call));
   StridedView x = call.Input("x").view();
-  const std::vector<Margins> margins = MarginsOf(call, x.sizes.size());
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<Margins> margins, MarginsOf(call, x.sizes.size()));
   if (CountOf(call.shape()) == 0) return {};
   if (border == Border::kConstant) return PadWithConstant(call, std::move(x), margins);
   for (size_t d = 0; d < margins.size(); ++d) {
@@ -142,7 +149,7 @@ Status AddBorder(NamedCall& call, Border border, const StridedView& grad, const 
 Status LowerPadGrad(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const Border border, BorderOf(call));
   StridedView grad = call.Input("x").view();
-  const std::vector<Margins> margins = MarginsOf(call, grad.sizes.size());
+  REPRISE_ASSIGN_OR_RETURN(const std::vector<Margins> margins, MarginsOf(call, grad.sizes.size()));
   if (CountOf(call.shape()) == 0) return {};
   for (size_t d = margins.size(); d-- > 0;) {
     const auto& [front, back] = margins[d];

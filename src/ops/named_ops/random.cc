@@ -20,27 +20,38 @@ constexpr std::array kBernoulliParams = {InOut("selfRef"),
 constexpr std::array kPermutationParams = {Attr("n", ParamKind::kInt), kSeed, kOffset, Attr("offset", ParamKind::kInt),
                                            Out("out")};
 
-// The counter of an operator: a number, or two of which the first is 0.
-StridedView LastOf(const NamedTensor& tensor) {
-  return ElementOf(tensor.view(), std::max<int64_t>(1, CountOf(tensor.dims)) - 1);
+// The first number of a seed, the last one of a counter: some have two, of which the first is 0.
+StatusOr<StridedView> NumberOf(const NamedCall& call, std::string_view name, bool is_last) {
+  const NamedTensor& input = call.Input(name);
+  const int64_t count = CountOf(input.dims);
+  if (count > 0) return ElementOf(input.view(), is_last ? count - 1 : 0);
+  return call.WrongInput(input, "has no elements", "pass a number");
 }
 
-StridedView FirstOf(const NamedTensor& tensor) { return ElementOf(tensor.view(), 0); }
+struct Place {
+  StridedView seed, offset;
+};
+
+StatusOr<Place> PlaceIn(const NamedCall& call, std::string_view seed, std::string_view offset) {
+  REPRISE_ASSIGN_OR_RETURN(StridedView first, NumberOf(call, seed, false));
+  REPRISE_ASSIGN_OR_RETURN(StridedView last, NumberOf(call, offset, true));
+  return Place{std::move(first), std::move(last)};
+}
 
 Status LowerUniformNumbers(NamedCall& call) {
-  return StepOf(call, "aclnnInplaceUniformTensor",
-                {call.OutputView(), 0.0, 1.0, FirstOf(call.Input("key")), LastOf(call.Input("counter")), int64_t{0}});
+  REPRISE_ASSIGN_OR_RETURN(const Place place, PlaceIn(call, "key", "counter"));
+  return StepOf(call, "aclnnInplaceUniformTensor", {call.OutputView(), 0.0, 1.0, place.seed, place.offset, int64_t{0}});
 }
 
 Status LowerNormalNumbers(NamedCall& call) {
-  return StepOf(call, "aclnnInplaceNormalTensor",
-                {call.OutputView(), 0.0, 1.0, FirstOf(call.Input("key")), LastOf(call.Input("counter")), int64_t{0}});
+  REPRISE_ASSIGN_OR_RETURN(const Place place, PlaceIn(call, "key", "counter"));
+  return StepOf(call, "aclnnInplaceNormalTensor", {call.OutputView(), 0.0, 1.0, place.seed, place.offset, int64_t{0}});
 }
 
 Status LowerBernoulliNumbers(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const Place place, PlaceIn(call, "seed", "offset"));
   const Routine routine = {kBernoulliParams, Routine::Of("aclnnInplaceBernoulliTensor").computation};
-  return call.Step(routine, {call.OutputView(), call.Input("prob").view(), FirstOf(call.Input("seed")),
-                             LastOf(call.Input("offset")), int64_t{0}});
+  return call.Step(routine, {call.OutputView(), call.Input("prob").view(), place.seed, place.offset, int64_t{0}});
 }
 
 // Permutations are drawn as integers.
@@ -54,22 +65,24 @@ Status Permute(NamedCall& call, const StridedView& seed, const StridedView& offs
 }
 
 Status LowerPermutation(NamedCall& call) {
-  return Permute(call, FirstOf(call.Input("seed")), LastOf(call.Input("offset")), call.shape()[0]);
+  REPRISE_ASSIGN_OR_RETURN(const Place place, PlaceIn(call, "seed", "offset"));
+  return Permute(call, place.seed, place.offset, call.shape()[0]);
 }
 
 Status LowerSamples(NamedCall& call) {
+  REPRISE_ASSIGN_OR_RETURN(const Place place, PlaceIn(call, "seed", "offset"));
   return StepOf(call, "aclnnMultinomialTensor",
-                {call.Input("x").view(), call.context.Int("numsamples"), call.context.Bool("replacement"),
-                 FirstOf(call.Input("seed")), LastOf(call.Input("offset")), int64_t{0}, call.OutputView()});
+                {call.Input("x").view(), call.context.Int("numsamples"), call.context.Bool("replacement"), place.seed,
+                 place.offset, int64_t{0}, call.OutputView()});
 }
 
 // Bits that keep an element with the probability `prob`. Without an offset, seed1 is where the counter begins.
 Status LowerDropoutMaskBits(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const kernels::Scalar keep, call.ConstantScalar("prob"));
-  const NamedTensor& counter = call.Input(call.Has("offset") ? "offset" : "seed1");
+  REPRISE_ASSIGN_OR_RETURN(const Place place, PlaceIn(call, "seed", call.Has("offset") ? "offset" : "seed1"));
   return StepOf(call, "aclnnDropoutGenMaskV2Tensor",
-                {*call.context.Numbers("shape"), 1 - keep.As<double>(), FirstOf(call.Input("seed")), LastOf(counter),
-                 int64_t{0}, DType::kFloat, call.OutputView()});
+                {*call.context.Numbers("shape"), 1 - keep.As<double>(), place.seed, place.offset, int64_t{0},
+                 DType::kFloat, call.OutputView()});
 }
 
 // Kept elements through the probability, which may be known only on the device.
@@ -82,9 +95,10 @@ Status LowerDropoutByMask(NamedCall& call) {
     REPRISE_ASSIGN_OR_RETURN(const kernels::Scalar value, call.ConstantScalar("keep_prob"));
     return StepOf(call, "aclnnDropoutDoMask", {x, mask, 1 - value.As<double>(), out});
   }
+  REPRISE_ASSIGN_OR_RETURN(const StridedView factor, OneNumber(call, "keep_prob"));
   const StridedView kept = call.Temporary(x.dtype, x.sizes);
   REPRISE_RETURN_IF_ERROR(StepOf(call, "aclnnDropoutDoMask", {x, mask, 0.0, kept}));
-  return call.Step(BinaryRoutine(kCodeRealDiv), {kept, keep.view().As({}), out});
+  return call.Step(BinaryRoutine(kCodeRealDiv), {kept, factor, out});
 }
 
 // ---- Without a seed: each planned call draws other numbers, and draws them again whenever its kernels run ----

@@ -101,6 +101,7 @@ Status LowerProd(NamedCall& call) {
   StridedView x = call.inputs[0].view();
   const StridedView out = call.OutputView();
   for (int64_t d = 0; dims.empty() && d < static_cast<int64_t>(x.sizes.size()); ++d) dims.push_back(d);
+  if (x.sizes.empty()) dims.clear();  // dim 0 of a number is no dim
   for (const int64_t dim : dims) {
     std::vector<int64_t> sizes(x.sizes.begin(), x.sizes.end());
     sizes[static_cast<size_t>(dim)] = 1;
@@ -161,7 +162,7 @@ Status LowerCumsum(NamedCall& call) {
     REPRISE_RETURN_IF_ERROR(StepOf(call, "aclnnFlip", {x, axes, turned}));
     x = turned;
   }
-  const StridedView sums = is_reversed ? call.Temporary(out.dtype, out.sizes) : out;
+  const StridedView sums = is_reversed || out.data == x.data ? call.Temporary(out.dtype, out.sizes) : out;
   if (is_exclusive && !x.sizes.empty()) {
     const auto dim = static_cast<size_t>(axis);
     const int64_t size = x.sizes[dim];
@@ -175,7 +176,8 @@ Status LowerCumsum(NamedCall& call) {
   } else {
     REPRISE_RETURN_IF_ERROR(StepOf(call, "aclnnCumsum", {x, axis, out.dtype, sums}));
   }
-  return is_reversed ? StepOf(call, "aclnnFlip", {sums, axes, out}) : Status();
+  if (is_reversed) return StepOf(call, "aclnnFlip", {sums, axes, out});
+  return sums.data == out.data ? Status() : call.Step(kCopy, {sums, out});
 }
 
 Status LowerMseLoss(NamedCall& call) {

@@ -28,7 +28,7 @@ constexpr NamedOp kRoutingRows[] = {
        "=permute_per_token_scales =permute_token_idx =expert_token_num"),
     As("MoeUpdateExpert", {}, "aclnnMoeUpdateExpert",
        "expert_ids eplb_table expert_scales pruning_threshold active_mask @local_rank_id @world_size @balance_mode "
-       "=balanced_expert_ids =balanced_active_mask"),
+       "=balanced_expert_ids ==balanced_active_mask"),
 };
 
 }  // namespace

@@ -123,14 +123,25 @@ int64_t CountOf(std::span<const int64_t> sizes) {
   return count;
 }
 
+void* Behind(void* data, int64_t elements, DType type) {
+  return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(data) +
+                                 static_cast<uintptr_t>(elements * kernels::ItemSize(type)));
+}
+
 StridedView Narrowed(StridedView view, size_t dim, int64_t begin, int64_t count) {
-  view.data = static_cast<char*>(view.data) + begin * view.strides[dim] * kernels::ItemSize(view.dtype);
+  view.data = Behind(view.data, begin * view.strides[dim], view.dtype);
   view.sizes[dim] = count;
   return view;
 }
 
 StridedView ElementOf(const StridedView& view, int64_t index) {
-  return StridedView::Of(view.dtype, {}, static_cast<char*>(view.data) + index * kernels::ItemSize(view.dtype));
+  return StridedView::Of(view.dtype, {}, Behind(view.data, index, view.dtype));
+}
+
+StatusOr<StridedView> OneNumber(const NamedCall& call, std::string_view name) {
+  const NamedTensor& input = call.Input(name);
+  if (CountOf(input.dims) == 1) return input.view().As({});
+  return call.WrongInput(input, fmt::format("has the shape {}", ShapeText(input.dims)), "pass one number");
 }
 
 std::vector<int64_t> BroadcastOf(std::span<const int64_t> a, std::span<const int64_t> b) {
@@ -275,6 +286,7 @@ StatusOr<StepArgument> WordAs(NamedCall& call, std::string_view word, const Para
     case '=': {
       if (name == "type") return StepArgument(call.output().dtype());
       if (name.starts_with("type:")) return StepArgument(call.Output(name.substr(5)).dtype());
+      if (name.starts_with('=')) return StepArgument(call.Output(name.substr(1)).view());
       return OutputAs(call, name.empty() ? row.outputs[0] : *FindOperand(row.outputs, name), param);
     }
     default: return InputAs(call, *FindOperand(row.inputs, word));

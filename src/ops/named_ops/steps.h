@@ -11,6 +11,7 @@
 //     x             an input: a tensor, a list, or null where it is left out
 //     =  =values    the first output; the output of that name. One that is an input written in place gets the input's
 //                   elements first, where it lies elsewhere. Null where nobody wants it and the parameter is optional
+//     ==values      the same, but never null: the function needs the memory, or computes something else without it
 //     =type  =type:values    its type
 //     @keep_dims    an attribute
 //     #axes         the integers of an input that is known at the call; null where it is left out
@@ -105,10 +106,14 @@ Status LowerNamedCopy(NamedCall& call);
 kernels::DType Wide(kernels::DType type);
 bool IsFloating(kernels::DType type);
 int64_t CountOf(std::span<const int64_t> sizes);
+/// The address so many elements further on; tensors without elements may have null.
+void* Behind(void* data, int64_t elements, kernels::DType type);
 /// Elements [begin, begin + count) of a dim.
 StridedView Narrowed(StridedView view, size_t dim, int64_t begin, int64_t count);
 /// One element of a row-major tensor, as a tensor of rank 0.
 StridedView ElementOf(const StridedView& view, int64_t index);
+/// The only element of an input, as a tensor of rank 0. 100021 for other numbers of elements.
+StatusOr<StridedView> OneNumber(const NamedCall& call, std::string_view name);
 /// What two shapes that fit broadcast to.
 std::vector<int64_t> BroadcastOf(std::span<const int64_t> a, std::span<const int64_t> b);
 /// The attribute `reduction` as the functions of losses count: none 0, mean 1, sum 2.
