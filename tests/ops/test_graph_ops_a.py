@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators by type against PyTorch: element-wise, activation, lists, reductions, drawn numbers, movement.
+"""Operators by type against PyTorch: element-wise, activation, lists, reductions, movement.
 
 Each type has cases of its own; test_every_row_has_a_case sees that none is missing.
 """
@@ -11,56 +11,17 @@ import torch
 import torch.nn.functional as F
 
 import aclnn
-from aclnn import AclError
 from graph_ops import FAMILIES, ROWS, Known, call
+from graph_ops_numbers import (FLOATS, HALF, INTEGERS, SINGLES, UNARY, b16, boolean, c64, c128, close, f16, f32, f64, i8, i16, i32,
+                               i64, numbers, u8, wide)
 
-INPUT, OUTPUT, ATTRIBUTE, NOT_FOUND = 100021, 100022, 100023, 100024
-f16, b16, f32, f64, i8, u8, i16, i32, i64 = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8,
-                                              torch.uint8, torch.int16, torch.int32, torch.int64)
-c64, c128, boolean = torch.complex64, torch.complex128, torch.bool
-FLOATS, HALF, SINGLES = (f32, f16, b16, f64), (f32, f16, b16), (f32, f16)
-UNARY = FLOATS + (c64, c128)
-INTEGERS = (i8, i16, i32, i64, u8)
 SHAPES = ((3, 5), (0, 3), (), (2, 1, 17))
-TOLERANCE = {f16: 2e-3, b16: 1.6e-2, f32: 3e-5, f64: 1e-9, c64: 3e-5, c128: 1e-9}
 CASES = {}
-
-
-def numbers(dtype, *shape, low=-3.0, high=3.0, seed=1):
-    """Reproducible numbers, of whole ones where the type has no others."""
-    generator = torch.Generator().manual_seed(seed + 7 * len(shape))
-    if dtype == boolean:
-        return torch.randint(0, 2, shape, generator=generator).bool()
-    if dtype.is_complex:
-        parts = torch.rand(*shape, 2, dtype=f64, generator=generator) * (high - low) + low
-        return torch.view_as_complex(parts).to(dtype)
-    if not dtype.is_floating_point:
-        least = 0 if dtype == u8 else math.ceil(low)
-        return torch.randint(least, max(least, math.floor(high)) + 1, shape, generator=generator).to(dtype)
-    return (torch.rand(shape, dtype=f64, generator=generator) * (high - low) + low).to(dtype)
-
-
-def wide(tensor):
-    return tensor.float() if tensor.dtype in (f16, b16) else tensor
 
 
 def case(type, inputs, expected, attributes=None, scale=1, **options):
     """expected: a tensor, a list of tensors, or one of them for each output, by name."""
     CASES.setdefault(type, []).append((inputs, attributes, expected, scale, options))
-
-
-def close(found, expected, scale):
-    if isinstance(expected, (list, tuple)):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            close(one, other, scale)
-        return
-    assert list(found.shape) == list(expected.shape)
-    error = TOLERANCE.get(found.dtype)
-    if error is None:
-        assert torch.equal(found, expected.to(found.dtype)), (found, expected)
-        return
-    torch.testing.assert_close(found, expected.to(found.dtype), rtol=error * scale, atol=error * scale, equal_nan=True)
 
 
 # ---- Element by element ----
@@ -134,6 +95,7 @@ for _known in (False, True):
 for _dtype in (i32, i64, i8, u8):
     _x, _a, _b = numbers(_dtype, 3, 4), numbers(_dtype, 3, 4, seed=2), numbers(_dtype, 4, seed=3)
     case("Addcmul", {"input_data": _x, "x1": _a, "x2": _b, "value": torch.tensor([2]).to(_dtype)}, _x + 2 * _a * _b)
+case("HardSigmoid", {"input_x": numbers(i32, 3, 4)}, F.hardsigmoid(numbers(i32, 3, 4).float()), types={"output_y": f32})
 case("Addcmul", {"input_data": numbers(f32, 0, 3), "x1": numbers(f32, 3), "x2": numbers(f32, 3), "value": torch.tensor(1.0)},
      torch.empty(0, 3))
 
@@ -379,6 +341,7 @@ for _dtype in (f32, f16, i32, i8, u8, i64, f64):
             _expected = _expected.prod(_d, keepdim=True, dtype=_expected.dtype)
         if not _keep:
             _expected = _expected.reshape([s for d, s in enumerate(_x.shape) if d not in [a % 3 for a in _axes]])
+        case("ReduceProd", {"x": numbers(_dtype), "axes": [0]}, numbers(_dtype))
         case("ReduceProd", {"x": _x, "axes": _axes}, _expected, {"keep_dims": _keep}, scale=3)
         if _dtype not in (i64, f64):
             case("ReduceProdD", {"x": _x}, _expected, {"axes": _axes, "keep_dims": _keep}, scale=3)
@@ -515,141 +478,7 @@ def test_as_pytorch(type):
             raise AssertionError(f"{type} {shown} {attributes}: {error}") from None
 
 
-# ---- Drawn numbers ----
-
-SEED, COUNTER = torch.tensor([17], dtype=torch.uint64), torch.tensor([0, 40], dtype=torch.uint64)
-MANY = [64, 64]
-
-
-def draw(type, inputs, attributes=None):
-    """The only output; equal inputs draw equal numbers."""
-    first, second = (next(iter(call(type, inputs, attributes).values())) for _ in range(2))
-    assert torch.equal(first, second)
-    return first
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("type", ("StatelessRandomUniformV2", "StatelessRandomNormalV2"))
-def test_numbers_follow_key_and_counter(type, dtype):
-    inputs = {"shape": MANY, "key": SEED, "counter": COUNTER, "alg": torch.tensor(1, dtype=i32)}
-    found = draw(type, inputs, {"dtype": dtype})
-    assert found.dtype == dtype and list(found.shape) == MANY
-    is_uniform = "Uniform" in type
-    mean, deviation = (0.5, 12 ** -0.5) if is_uniform else (0.0, 1.0)
-    assert abs(found.double().mean() - mean) < 5 * deviation / 64
-    assert abs(found.double().std() - deviation) < 0.05
-    if is_uniform and dtype in (f32, f64):
-        assert 0 <= found.min() and found.max() < 1
-    assert not torch.equal(found, draw(type, {**inputs, "key": SEED.view(i64).add(1).view(torch.uint64)}, {"dtype": dtype}))
-    assert not torch.equal(found, draw(type, {**inputs, "counter": torch.tensor([0, 44], dtype=torch.uint64)}, {"dtype": dtype}))
-    assert draw(type, {**inputs, "shape": [0, 3]}, {"dtype": dtype}).shape == (0, 3)
-
-
-@pytest.mark.parametrize("dtype", (f32, f16, i32, boolean, f64))
-def test_bernoulli(dtype):
-    inputs = {"shape": MANY, "prob": torch.tensor(0.25), "seed": torch.tensor(3), "offset": torch.tensor([8])}
-    found = draw("StatelessBernoulli", inputs, {"dtype": dtype})
-    assert set(found.double().unique().tolist()) == {0.0, 1.0}
-    assert abs(found.double().mean() - 0.25) < 0.04
-    assert draw("StatelessBernoulli", {**inputs, "prob": torch.tensor([0.0])}, {"dtype": dtype}).sum() == 0
-    each = torch.tensor([0.0, 1.0]).repeat(32)
-    assert torch.equal(draw("StatelessBernoulli", {**inputs, "prob": each}, {"dtype": f32}), each.expand(64, 64))
-
-
-def test_masks_keep_and_scale():
-    shape, keep = [33, 40], 0.75
-    inputs = {"shape": shape, "prob": torch.tensor(keep), "seed": torch.tensor(3), "seed1": torch.tensor(0),
-              "offset": torch.tensor([0, 12])}
-    mask = draw("StatelessDropOutGenMask", {**inputs, "prob": Known(torch.tensor(keep))})
-    bits = torch.tensor([[byte >> i & 1 for i in range(8)] for byte in mask.tolist()]).reshape(-1)[: 33 * 40].reshape(shape)
-    assert abs(bits.double().mean() - keep) < 0.06
-    with pytest.raises(AclError) as refused:
-        call("StatelessDropOutGenMask", inputs)
-    assert refused.value.status == INPUT
-    assert torch.equal(mask, draw("StatelessDropOutGenMask", {**inputs, "prob": Known(torch.tensor(keep)), "offset": None,
-                                                              "seed1": torch.tensor(12)}))
-    for dtype in HALF:
-        x = numbers(dtype, *shape)
-        for known in (torch.tensor(keep), Known(torch.tensor(keep))):
-            found = call("DropOutDoMask", {"x": x, "mask": mask, "keep_prob": known})["y"]
-            close(found, wide(x) * bits / keep, 1)
-
-
-def test_dropout_without_a_seed():
-    x = torch.ones(64, 64)
-    first, second = (call("Dropout", {"x": x}, {"dropout_ratio": 0.25})["y"] for _ in range(2))
-    assert set(first.unique().tolist()) == {0.0, torch.tensor(1 / 0.75).item()} and not torch.equal(first, second)
-    assert torch.equal(call("Dropout", {"x": x}, {"dropout_ratio": 0.0, "alpha": 2.0, "beta": 0.5})["y"], x * 2.5)
-
-
-@pytest.mark.parametrize("dtype", (i32, i64, f32, f16, i16, f64))
-def test_permutations(dtype):
-    inputs = {"n": [100], "seed": torch.tensor(3), "offset": torch.tensor(0)}
-    found = draw("StatelessRandperm", inputs, {"dtype": dtype})
-    assert torch.equal(found.sort().values, torch.arange(100).to(dtype)) and not torch.equal(found, torch.arange(100).to(dtype))
-    assert not torch.equal(found, draw("StatelessRandperm", {**inputs, "offset": torch.tensor(400)}, {"dtype": dtype}))
-    one, two = (call("Randperm", {}, {"n": 100, "dtype": dtype})["out"] for _ in range(2))
-    assert torch.equal(one.sort().values, two.sort().values) and not torch.equal(one, two)
-
-
-@pytest.mark.parametrize("dtype", (f32, f16, f64))
-def test_samples(dtype):
-    weights = torch.tensor([[0.0, 1.0, 3.0], [5.0, 0.0, 0.0]]).to(dtype)
-    inputs = {"x": weights, "seed": torch.tensor(3), "offset": torch.tensor(0)}
-    found = draw("MultinomialWithReplacement", inputs, {"numsamples": 400, "replacement": True})
-    assert found.dtype == i64 and (found[1] == 0).all() and (found[0] != 0).all()
-    assert abs((found[0] == 2).double().mean() - 0.75) < 0.1
-    both = draw("MultinomialWithReplacement", {**inputs, "x": weights[:1]}, {"numsamples": 2})
-    assert both.sort().values.tolist() == [[1, 2]]
-
-
-# ---- Shapes that kernels find out ----
-
-@pytest.mark.parametrize("dtype", (f32, f16, i32, boolean, u8, i64))
-def test_found_shapes(dtype):
-    x = numbers(dtype, 5, 7, low=0, high=2)
-    x[2:] = 0
-    assert torch.equal(call("NonZero", {"x": x})["y"], x.nonzero())
-    assert torch.equal(call("NonZero", {"x": x}, {"dtype": i32})["y"], x.nonzero().int())
-    assert torch.equal(call("Where", {"x": x})["y"], x.nonzero())
-    assert call("Where", {"x": torch.zeros(3).to(dtype)})["y"].shape == (0, 1)
-    if dtype in (f32, f16, i32, u8, i64):
-        x = numbers(dtype, 40, low=0, high=5).round()
-        found = call("Unique", {"x": x})
-        values, places = x.unique(return_inverse=True)
-        assert torch.equal(found["y"], values) and torch.equal(found["idx"], places.int())
-
-
-# ---- Refusals ----
-
-@pytest.mark.parametrize("number, type, inputs, attributes", [
-    (INPUT, "Acosh", {"x": numbers(i32, 3)}, None),
-    (INPUT, "AsStrided", {"x": numbers(f32, 4), "size": [2, 3], "stride": [3, 1], "storage_offset": [0]}, None),
-    (INPUT, "AsStrided", {"x": numbers(f32, 4), "size": [2], "stride": [-1], "storage_offset": [3]}, None),
-    (INPUT, "AsStrided", {"x": numbers(f32, 4), "size": [2], "stride": [1 << 62], "storage_offset": [1 << 62]}, None),
-    (INPUT, "ViewCopy", {"dst": numbers(f32, 4), "dst_size": [4], "dst_stride": [1], "dst_storage_offset": [1],
-                         "src": numbers(f32, 4), "src_size": [4], "src_stride": [1], "src_storage_offset": [0]}, None),
-    (INPUT, "MirrorPad", {"x": numbers(f32, 2), "paddings": [2, 0]}, {"mode": "REFLECT"}),
-    (INPUT, "PadV3", {"x": numbers(f32, 0), "paddings": [2, 0]}, {"mode": "edge"}),
-    (ATTRIBUTE, "PadV3", {"x": numbers(f32, 2), "paddings": [2, 0]}, {"mode": "wrap"}),
-    (ATTRIBUTE, "GeluV2", {"x": numbers(f32, 2)}, {"approximate": "sigmoid"}),
-    (ATTRIBUTE, "MseLoss", {"predict": numbers(f32, 2), "label": numbers(f32, 2)}, {"reduction": "median"}),
-    (ATTRIBUTE, "NonZero", {"x": numbers(f32, 2)}, {"transpose": True}),
-    (ATTRIBUTE, "TransData", {"src": numbers(f32, 2, 3)}, {"src_format": "NCHW", "dst_format": "NHWC"}),
-    (ATTRIBUTE, "Dropout", {"x": numbers(f32, 2)}, {"dropout_ratio": 1.5}),
-    (INPUT, "ForeachAddScalarList", {"x": [numbers(f32, 2)], "scalars": torch.tensor([1.0, 2.0])}, None),
-    (INPUT, "ForeachNorm", {"x1": [numbers(f32, 2)], "scalar": torch.tensor(2.0)}, None),
-    (INPUT, "ForeachDivScalar", {"x": [numbers(i32, 2)], "scalar": torch.tensor(2, dtype=i32)}, None),
-    (INPUT, "Range", {"start": torch.tensor(0), "limit": torch.tensor(1), "delta": torch.tensor(0)}, None),
-    (INPUT, "FFT", {"x": numbers(c64)}, None),
-])
-def test_refusals(number, type, inputs, attributes):
-    with pytest.raises(AclError) as refused:
-        call(type, inputs, attributes, lengths={"y": 1})
-    assert refused.value.status == number, refused.value
-
-
-# Types whose tests above compare no tensors with PyTorch.
+# Types of test_graph_ops_draws.py.
 ELSEWHERE = {"StatelessRandomUniformV2", "StatelessRandomNormalV2", "StatelessBernoulli", "StatelessDropOutGenMask", "DropOutDoMask",
              "Dropout", "StatelessRandperm", "Randperm", "MultinomialWithReplacement", "NonZero", "Where", "Unique"}
 

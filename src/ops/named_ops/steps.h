@@ -11,7 +11,7 @@
 //     x             an input: a tensor, a list, or null where it is left out
 //     =  =values    the first output; the output of that name. One that is an input written in place gets the input's
 //                   elements first, where it lies elsewhere. Null where nobody wants it and the parameter is optional
-//     ==values      the same, never null: the function needs it, or computes something else without
+//     ==values      the same, but never null: the function needs the memory, or computes something else without it
 //     =type  =type:values    its type
 //     @keep_dims    an attribute
 //     #axes         the integers of an input that is known at the call; null where it is left out
