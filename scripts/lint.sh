@@ -79,7 +79,7 @@ python() {
 # .gitattributes marks what scripts write, and nothing else.
 attributes() {
   local status=0 file
-  local pages='^docs/((api-status|environment|errors|operators|operator-table)\.md|[a-z]+\.svg)$'
+  local pages='^docs/((api-status|environment|errors|graph-operators|operators|operator-table)\.md|[a-z]+\.svg)$'
   while read -r file; do
     echo "$file: .gitattributes and the list of generated files in scripts/lint.sh differ"
     status=1

@@ -166,7 +166,7 @@ def attribute_of(attribute, value):
 def converted(key, case):
     """Arguments of graph_ops.call, and what is expected of the outputs."""
     row, op, by_name, _ = names_of(key)
-    function, _, fixed = BORROWED[key]
+    fixed = BORROWED[key][2]
     for name, wanted in fixed.items():
         if wanted is Ellipsis:
             continue

@@ -172,7 +172,7 @@ Status DescribeCounts(const OpCall& call, const ExpandParts& parts, int64_t expe
                           "0 none, 1 where the rows of each expert end, 2 how many they are");
     }
     setup.count = parts.counts == nullptr ? Count::kNone : static_cast<Count>(flag);
-  } else if (call.Bool("expertTokensNumFlag")) {
+  } else if (call.Bool("expertTokensNumFlag") && parts.counts != nullptr) {
     const int64_t type = call.Int("expertTokensNumType");
     if (type < 0 || type > 2) {
       return call.Invalid(fmt::format("expertTokensNumType is {}, expected 0, 1 or 2", type),

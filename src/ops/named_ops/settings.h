@@ -37,7 +37,7 @@ StepArgument OptionalOutput(const NamedCall& call, std::string_view name);
 StridedView Permuted(const StridedView& view, std::span<const size_t> order);
 /// Memory of the call for a parameter that is looked at for its shape alone.
 StridedView Placeholder(NamedCall& call, kernels::DType dtype, std::span<const int64_t> sizes);
-/// The same numbers in another type: the view itself, or a copy.
+/// Numbers in another type: the view itself, or a copy.
 StatusOr<StridedView> Converted(NamedCall& call, const StridedView& view, kernels::DType dtype);
 /// Numbers into a view, converted to its type.
 Status CopyTo(NamedCall& call, const StridedView& from, const StridedView& to);
