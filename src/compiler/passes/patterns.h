@@ -136,6 +136,8 @@ class Match {
   /// IsClosed(other); nothing that the new node needs depends on the other one, but by the nodes of the pattern.
   void ReplaceBoth(NodeId other, uint32_t output, std::string_view type, std::initializer_list<NewInput> inputs,
                    opdef::Attributes attributes = {});
+  /// The pattern goes: users of the root read this. \pre IsClosed().
+  void Forward(Port source);
   /// The root goes, and what stands in front of these operators, of one operand x each, the last one first: they
   /// compute from x and keep its shape. The last of them takes the name of the root. \pre IsClosed().
   void SpliceAround(const std::vector<NodeId>& operators, Port x);
