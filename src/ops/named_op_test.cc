@@ -186,6 +186,23 @@ TEST(NamedLoweringTest, ConstantsWithoutMemoryAreKept) {
   EXPECT_EQ(8u, plan.kept[0].size());
 }
 
+TEST(NamedLoweringTest, AnInputWrittenInPlaceIsCopiedWhereTheOutputLiesElsewhere) {
+  Plan plan;
+  for (const bool is_elsewhere : {false, true}) {
+    void* const dst = plan.Next(16);
+    void* const result = is_elsewhere ? plan.Next(16) : dst;
+    NamedRequest request{.type = "ViewCopy", .arena = &plan};
+    const auto numbers = [](int64_t value) { return std::vector{ValueOf<int64_t>(kInt64, {value})}; };
+    request.inputs = {{OperandOf(kFloat, {4}, dst)},           numbers(2), numbers(1), numbers(1),
+                      {OperandOf(kFloat, {4}, plan.Next(16))}, numbers(2), numbers(2), numbers(0)};
+    request.outputs = {{OperandOf(kFloat, {4}, result)}};
+    auto call = LowerNamed(std::move(request));
+    ASSERT_TRUE(call.ok()) << std::move(call).status().detail().what;
+    EXPECT_EQ(is_elsewhere ? 2u : 1u, call.value()->steps().size());
+    EXPECT_FALSE(is_elsewhere && Written(*call.value()).contains(dst));
+  }
+}
+
 TEST(NamedLoweringTest, TypesWithoutStepsAreRefused) {
   EXPECT_TRUE(HasSteps("Add"));
   EXPECT_FALSE(HasSteps("NoSuchType"));

@@ -8,9 +8,9 @@ import ctypes
 
 import torch
 
-import aclnn
-import gen_graph_ops
 from aclnn import LIB_DIR, NUMBERS, AclError, check, device, memory
+
+import gen_graph_ops  # noqa: E402 - aclnn knows where it is
 
 ROWS = {row.type: row for rows in gen_graph_ops.read_table().values() for row in rows}
 FAMILIES = {row.type: family for family, rows in gen_graph_ops.read_table().items() for row in rows}
@@ -28,6 +28,13 @@ _acl.aclGetTensorDescDim.restype = ctypes.c_int64
 
 def elements(address, count, dtype):
     return memory(address, count, dtype) if count else torch.empty(0, dtype=dtype)
+
+
+class Known:
+    """An input whose value is known at the call, although its operand is no value."""
+
+    def __init__(self, value):
+        self.value = value
 
 
 class Tensor:
@@ -50,7 +57,8 @@ class Tensor:
     @classmethod
     def constant(cls, value):
         tensor = cls(list(value.shape), NUMBERS[value.dtype])
-        data = ctypes.create_string_buffer(value.contiguous().numpy().tobytes() or b"\0")
+        flat = value.contiguous().reshape(-1).view(torch.uint8)
+        data = ctypes.create_string_buffer(flat.numpy().tobytes() or b"\0")
         check(_acl.aclSetTensorConst(tensor.desc, data, ctypes.c_size_t(max(1, value.numel() * value.element_size()))),
               "aclSetTensorConst")
         return tensor
@@ -115,6 +123,8 @@ def make_inputs(row, values):
             made += [Tensor.absent() for _ in range(longest - len(made))]
         elif value is None:
             made = [Tensor.absent()]
+        elif isinstance(value, Known):
+            made = [Tensor.constant(value.value)]
         elif operand.is_value:
             made = [Tensor.constant(value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=torch.int64))]
         else:
@@ -166,6 +176,12 @@ def call(type, inputs, attributes=None, types=None, lengths=None, replay=False):
         for tensor in tensors + outputs:
             tensor.destroy()
         _executor.aclopDestroyAttr(attribute_handle)
+
+
+def infer_nothing(type):
+    """A call without operands, which fits no operator but is refused by the first thing that is wrong."""
+    count, descs, buffers = arrays([])
+    check(_executor.aclopInferShape(type.encode(), count, descs, buffers, count, descs, None), type)
 
 
 def read(tensors, is_list):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators by type against PyTorch: attention, convolutions, pools, indexing, norms, products, quantisation, routing."""
 
-import ctypes
 import itertools
 
 import pytest
@@ -16,6 +15,7 @@ from graph_ops import call
 HALF = (torch.float32, torch.float16, torch.bfloat16)
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float64: 1e-12}
 CHECKS = {}  # type -> functions
+NO_STEPS = 100024
 
 
 def checks(*types):
@@ -417,8 +417,8 @@ def scatter_elements(type, random):
         data, updates = random.whole(4, 5, dtype=dtype), random.whole(2, 5, dtype=dtype)
         indices = torch.stack([torch.randperm(4, generator=random.generator)[:2] for _ in range(5)], 1)
         expected = data.clone()
-        expected = expected.scatter(0, indices, updates) if word == "none" else expected.scatter(
-            0, indices, updates, reduce={"mul": "multiply", "add": "add"}[word])
+        expected = expected.scatter(0, indices, updates) if word == "none" else expected.scatter_reduce(
+            0, indices, updates, {"mul": "prod", "add": "sum"}[word])
         close(call(type, {"data": data, "indices": indices, "updates": updates}, {"axis": 0, "reduction": word})["y"], expected)
 
 
@@ -556,9 +556,87 @@ def layer_norm_gradient(type, random):
             close(result[name], value, dtype, 4)
 
 
+@checks("FFT", "FFT2D")
+def transforms(type, random):
+    for shape, dtype in (((3, 12), torch.complex64), ((2, 7, 8), torch.complex128), ((1, 36), torch.complex64),
+                         ((2, 3, 1, 5), torch.complex64), ((0, 4), torch.complex64), ((64, 60), torch.complex64)):
+        x = torch.complex(random(*shape, dtype=torch.float64), random(*shape, dtype=torch.float64)).to(dtype)
+        expected = x if not x.numel() else torch.fft.fft(x) if type == "FFT" else torch.fft.fft2(x)
+        actual = call(type, {"x": x})["y"]
+        assert actual.dtype == dtype and actual.shape == expected.shape
+        scale = float(expected.abs().max()) if x.numel() else 1
+        assert torch.allclose(actual, expected, rtol=0, atol=scale * (1e-6 if dtype == torch.complex64 else 1e-13))
+
+
 @checks("Cmo")
 def hint(type, random):
     call(type, {"src": random(4)}, {"max_size": 16})
+
+
+IMAGE = torch.zeros(1, 2, 5, 5)
+REFUSED = [  # type, inputs, attributes, number, words of the message
+    ("GridSampler2D", {"x": IMAGE, "grid": torch.zeros(1, 3, 3, 2)}, {"interpolation_mode": "cubic"}, 100023,
+     ("interpolation_mode", "bilinear, nearest, bicubic")),
+    ("GridSampler3D", {"x": IMAGE.unsqueeze(2), "grid": torch.zeros(1, 1, 3, 3, 3)}, {"data_format": "NDHWC"}, 100023,
+     ("data_format", "NCDHW")),
+    ("ResizeNearestNeighborV2", {"x": IMAGE, "size": [2, 2]}, {"align_corners": True, "half_pixel_centers": True}, 100023,
+     ("half_pixel_centers", "align_corners")),
+    ("EmbeddingBag", {"weight": IMAGE[0, 0], "indices": torch.zeros(2, 2, dtype=torch.int64)}, {"mode": "median"}, 100023,
+     ("mode", "sum, mean or max")),
+    ("Scatter", {"var": IMAGE, "indices": torch.zeros(1, dtype=torch.int64), "updates": IMAGE}, {"reduce": "add"}, 100023,
+     ("reduce", "use update")),
+    ("ScatterElements", {"data": IMAGE, "indices": torch.zeros(1, 2, 5, 5, dtype=torch.int64), "updates": IMAGE},
+     {"reduction": "max"}, 100023, ("reduction", "none, add or mul")),
+    ("AvgPoolV2Grad", {"orig_input_shape": [1, 2, 5, 5], "input_grad": IMAGE[..., :4]},
+     {"ksize": [1, 1, 2, 2], "strides": [1, 1, 1, 1], "pads": [0, 1, 0, 0]}, 100023, ("pads", "in front")),
+    ("MaxPool3DWithArgmaxV2", {"x": IMAGE.unsqueeze(2)}, {"ksize": [1, 2, 2], "strides": [1, 1, 1], "pads": [0, 0, 0, 1, 0, 0]},
+     100023, ("pads", "behind")),
+    ("Conv2D", {"x": IMAGE, "filter": torch.zeros(3, 2, 1, 1)},
+     {"strides": [1, 1, 1, 1], "pads": [0, 0, 0, 0], "data_format": "NCHW", "offset_x": 3}, 100023, ("offset_x", "only 0")),
+    ("Conv2DBackpropInput", {"input_size": [1, 2, 5, 5], "filter": torch.zeros(3, 2, 1), "out_backprop": IMAGE},
+     {"strides": [1, 1, 1, 1], "pads": [0, 0, 0, 0], "data_format": "NCHW"}, 100021, ("filter", "has 3 dims", "pass 4 dims")),
+    ("Conv2DBackpropFilter", {"filter_size": [2, 5], "x": IMAGE, "out_backprop": IMAGE},
+     {"strides": [1, 1, 1, 1], "pads": [0, 0, 0, 0], "data_format": "NCHW"}, 100022, ("gets 2 dims",)),
+    ("MapIndex", {"x": torch.zeros(3, dtype=torch.int32), "data_seq": torch.zeros(4, dtype=torch.int32)}, {}, 100021,
+     ("data_seq", "rows as long as x")),
+    ("BNInfer", {"x": IMAGE, **{name: torch.zeros(3) for name in ("scale", "offset", "mean", "variance")}}, {"epsilon": 0.1},
+     100021, ("scale has 3 elements", "each channel")),
+    ("GroupNormGrad", {"dy": IMAGE, "mean": torch.zeros(3), "rstd": torch.zeros(3), "x": IMAGE, "gamma": torch.zeros(2)},
+     {"num_groups": 2}, 100021, ("mean", "[n, num_groups]")),
+    ("MaskedCausalConv1d", {"input": IMAGE[0].half(), "weight": torch.zeros(2, 4).half()}, {}, 100021, ("weight", "[window, h]")),
+    ("DynamicBlockQuant", {"x": IMAGE[0, 0].half()}, {}, 100023, ("dst_type", "no type that can be written")),
+    ("QuantMax", {"x": IMAGE, "scale": torch.ones(1)}, {}, 100024, ("QuantMax has no kernel", "floating point", "int8")),
+    ("HcomBroadcast", {"x": [IMAGE]}, {"root_rank": 0, "group": "g"}, 100024, ("HcomBroadcast has no kernel", "several processes")),
+    ("FusedCausalConv1d", {"x": IMAGE, "weight": IMAGE, "conv_states": IMAGE}, {}, 100024, ("no published formula",)),
+]
+
+
+@pytest.mark.parametrize("type, inputs, attributes, number, words", REFUSED)
+def test_refusals_say_why(type, inputs, attributes, number, words):
+    with pytest.raises(AclError) as refused:
+        call(type, inputs, attributes)
+    assert refused.value.status == number, refused.value.message
+    for word in (type, *words):
+        assert word in refused.value.message
+
+
+FAMILIES = ("attention", "convolution", "indexing", "matmul", "normalization", "quantization", "routing", "collective")
+BY_OTHER_TESTS = {"BatchMatMul", "BatchMatMulV2", "MatMul", "MatMulV2"}  # tests/aclop/operator_test.cc
+
+
+def has_steps(type):
+    try:
+        graph_ops.infer_nothing(type)
+    except AclError as error:
+        return error.status != NO_STEPS
+    return True
+
+
+def test_every_type_with_steps_has_a_case():
+    types = {type for type, family in graph_ops.FAMILIES.items() if family in FAMILIES and has_steps(type)}
+    tested = set(CHECKS) | {key.partition("/")[0] for key in graph_ops_borrowed.BORROWED} | BY_OTHER_TESTS
+    assert not types - tested
+    assert not tested - types - {"FFT", "FFT2D"}
 
 
 @pytest.mark.parametrize("type", CHECKS)

@@ -225,7 +225,8 @@ constexpr NamedOp kAttentionRows[] = {
     {"FusedInferAttentionScore", {}, LowerInferAttention},
     As("IncreFlashAttention", {}, "aclnnIncreFlashAttentionV4",
        "query key value pse_shift atten_mask #actual_seq_lengths dequant_scale1 quant_scale1 dequant_scale2 "
-       "quant_scale2 quant_offset2 antiquant_scale antiquant_offset block_table kv_padding_size @num_heads @scale_value "
+       "quant_scale2 quant_offset2 antiquant_scale antiquant_offset block_table kv_padding_size @num_heads "
+       "@scale_value "
        "@input_layout @num_key_value_heads @block_size @inner_precise =attention_out"),
     As("InterleaveRope", {}, "aclnnInterleaveRope", "x cos sin ="),
     {"KvRmsNormRopeCache", {}, LowerKvCache},

@@ -75,11 +75,9 @@ StatusOr<StridedView> PadApart(NamedCall& call, const StridedView& x, Geometry& 
     front = behind = 0;
   }
   const StridedView padded = call.Temporary(x.dtype, sizes);
-  REPRISE_RETURN_IF_ERROR(StepWith(call, "aclnnConstantPadNd",
-                              {{"self", x},
-                               {"pad", std::move(wanted)},
-                               {"value", kernels::Scalar::Of<int64_t>(0)},
-                               {"out", padded}}));
+  REPRISE_RETURN_IF_ERROR(
+      StepWith(call, "aclnnConstantPadNd",
+               {{"self", x}, {"pad", std::move(wanted)}, {"value", kernels::Scalar::Of<int64_t>(0)}, {"out", padded}}));
   return padded;
 }
 
@@ -87,17 +85,17 @@ StatusOr<StridedView> PadApart(NamedCall& call, const StridedView& x, Geometry& 
 Status Convolve(NamedCall& call, const StridedView& x, const StridedView& filter, const StepArgument& bias,
                 const StridedView& out, const Geometry& geometry, bool is_transposed, std::vector<int64_t> more) {
   return StepWith(call, "aclnnConvolution",
-             {{"input", x},
-              {"weight", filter},
-              {"bias", bias},
-              {"stride", geometry.strides},
-              {"padding", geometry.pads_in_front()},
-              {"dilation", geometry.dilations},
-              {"transposed", is_transposed},
-              {"outputPadding", std::move(more)},
-              {"groups", geometry.groups},
-              {"output", out},
-              {"cubeMathType", int64_t{0}}});
+                  {{"input", x},
+                   {"weight", filter},
+                   {"bias", bias},
+                   {"stride", geometry.strides},
+                   {"padding", geometry.pads_in_front()},
+                   {"dilation", geometry.dilations},
+                   {"transposed", is_transposed},
+                   {"outputPadding", std::move(more)},
+                   {"groups", geometry.groups},
+                   {"output", out},
+                   {"cubeMathType", int64_t{0}}});
 }
 
 // As Convolve, transposed: the result has the sizes that `out` has.
@@ -167,15 +165,16 @@ Status LowerNamedConvolution(NamedCall& call) {
 Status LowerTransposedConvolution(NamedCall& call) {
   REPRISE_RETURN_IF_ERROR(CheckOffset(call));
   REPRISE_ASSIGN_OR_RETURN(Geometry geometry, ReadGeometry(call));
+  REPRISE_RETURN_IF_ERROR(CheckImages(call, {"x", "filter"}, geometry.layout));
   REPRISE_ASSIGN_OR_RETURN(const Operands operands, ReadOperands(call, geometry.layout));
-  REPRISE_RETURN_IF_ERROR(
-      ConvolveBack(call, operands.x, operands.filter, operands.bias, operands.out, geometry));
+  REPRISE_RETURN_IF_ERROR(ConvolveBack(call, operands.x, operands.filter, operands.bias, operands.out, geometry));
   const StridedView out = ChannelsFirst(call.OutputView(), geometry.layout);
   return operands.out.dtype == out.dtype ? Status() : CopyTo(call, operands.out, out);
 }
 
 Status LowerGradientOfInput(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(Geometry geometry, ReadGeometry(call));
+  REPRISE_RETURN_IF_ERROR(CheckImages(call, {"filter", "out_backprop"}, geometry.layout));
   const auto view = [&](const NamedTensor& tensor) { return ChannelsFirst(tensor.view(), geometry.layout); };
   return ConvolveBack(call, view(call.Input("out_backprop")), view(call.Input("filter")), nullptr, view(call.output()),
                       geometry);
@@ -183,23 +182,24 @@ Status LowerGradientOfInput(NamedCall& call) {
 
 Status LowerGradientOfFilter(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(Geometry geometry, ReadGeometry(call));
+  REPRISE_RETURN_IF_ERROR(CheckImages(call, {"x", "out_backprop"}, geometry.layout));
   const auto view = [&](const NamedTensor& tensor) { return ChannelsFirst(tensor.view(), geometry.layout); };
   REPRISE_ASSIGN_OR_RETURN(const StridedView x, PadApart(call, view(call.Input("x")), geometry));
   const StridedView out = view(call.output());
   return StepWith(call, "aclnnConvolutionBackward",
-             {{"gradOutput", view(call.Input("out_backprop"))},
-              {"input", x},
-              {"weight", Placeholder(call, out.dtype, out.sizes)},
-              {"biasSizes", std::vector<int64_t>{out.sizes[0]}},
-              {"stride", geometry.strides},
-              {"padding", geometry.pads_in_front()},
-              {"dilation", geometry.dilations},
-              {"transposed", false},
-              {"outputPadding", Zeros(geometry.dims())},
-              {"groups", geometry.groups},
-              {"outputMask", std::vector<bool>{false, true, false}},
-              {"cubeMathType", int64_t{0}},
-              {"gradWeight", out}});
+                  {{"gradOutput", view(call.Input("out_backprop"))},
+                   {"input", x},
+                   {"weight", Placeholder(call, out.dtype, out.sizes)},
+                   {"biasSizes", std::vector<int64_t>{out.sizes[0]}},
+                   {"stride", geometry.strides},
+                   {"padding", geometry.pads_in_front()},
+                   {"dilation", geometry.dilations},
+                   {"transposed", false},
+                   {"outputPadding", Zeros(geometry.dims())},
+                   {"groups", geometry.groups},
+                   {"outputMask", std::vector<bool>{false, true, false}},
+                   {"cubeMathType", int64_t{0}},
+                   {"gradWeight", out}});
 }
 
 Status LowerQuantConvolution(NamedCall& call) {
@@ -207,20 +207,20 @@ Status LowerQuantConvolution(NamedCall& call) {
   const auto view = [&](const NamedTensor& tensor) { return ChannelsFirst(tensor.view(), geometry.layout); };
   REPRISE_ASSIGN_OR_RETURN(const StridedView x, PadApart(call, view(call.Input("x")), geometry));
   return StepWith(call, "aclnnQuantConvolution",
-             {{"input", x},
-              {"weight", view(call.Input("filter"))},
-              {"bias", OptionalInput(call, "bias")},
-              {"scale", call.Input("scale").view()},
-              {"offset", OptionalInput(call, "offset")},
-              {"stride", geometry.strides},
-              {"padding", geometry.pads_in_front()},
-              {"dilation", geometry.dilations},
-              {"transposed", false},
-              {"outputPadding", Zeros(geometry.dims())},
-              {"groups", geometry.groups},
-              {"offsetx", call.context.Int("offset_x")},
-              {"roundMode", call.context.Text("round_mode")},
-              {"output", view(call.output())}});
+                  {{"input", x},
+                   {"weight", view(call.Input("filter"))},
+                   {"bias", OptionalInput(call, "bias")},
+                   {"scale", call.Input("scale").view()},
+                   {"offset", OptionalInput(call, "offset")},
+                   {"stride", geometry.strides},
+                   {"padding", geometry.pads_in_front()},
+                   {"dilation", geometry.dilations},
+                   {"transposed", false},
+                   {"outputPadding", Zeros(geometry.dims())},
+                   {"groups", geometry.groups},
+                   {"offsetx", call.context.Int("offset_x")},
+                   {"roundMode", call.context.Text("round_mode")},
+                   {"output", view(call.output())}});
 }
 
 // Rows of tokens [s, b, h] and weights [window, h]: out[t] = sum of x[t - window + 1 + i] * weight[i], zero in front,
@@ -235,18 +235,16 @@ Status LowerMaskedCausalConvolution(NamedCall& call) {
   const int64_t window = weight.sizes[0];
   const StridedView sum = call.Temporary(DType::kFloat, x.sizes);
   const StridedView part = call.Temporary(DType::kFloat, x.sizes);
-  REPRISE_RETURN_IF_ERROR(StepWith(call, "aclnnMul", {{"self", x}, {"other", Narrowed(weight, 0, window - 1, 1)}, {"out", sum}}));
+  REPRISE_RETURN_IF_ERROR(
+      StepWith(call, "aclnnMul", {{"self", x}, {"other", Narrowed(weight, 0, window - 1, 1)}, {"out", sum}}));
   for (int64_t back = 1; back < window && back < tokens; ++back) {
     const StridedView from = Narrowed(x, 0, 0, tokens - back);
     const StridedView product = Narrowed(part, 0, back, tokens - back);
     const StridedView to = Narrowed(sum, 0, back, tokens - back);
-    REPRISE_RETURN_IF_ERROR(
-        StepWith(call, "aclnnMul", {{"self", from}, {"other", Narrowed(weight, 0, window - 1 - back, 1)}, {"out", product}}));
-    REPRISE_RETURN_IF_ERROR(StepWith(call, "aclnnAdd",
-                                {{"self", to},
-                                 {"other", product},
-                                 {"alpha", kernels::Scalar::Of<int64_t>(1)},
-                                 {"out", to}}));
+    REPRISE_RETURN_IF_ERROR(StepWith(
+        call, "aclnnMul", {{"self", from}, {"other", Narrowed(weight, 0, window - 1 - back, 1)}, {"out", product}}));
+    REPRISE_RETURN_IF_ERROR(StepWith(
+        call, "aclnnAdd", {{"self", to}, {"other", product}, {"alpha", kernels::Scalar::Of<int64_t>(1)}, {"out", to}}));
   }
   if (!call.Has("mask")) return CopyTo(call, sum, call.OutputView());
   StridedView mask = call.Input("mask").view();
@@ -254,7 +252,8 @@ Status LowerMaskedCausalConvolution(NamedCall& call) {
   if (!fits) return call.WrongInput(call.Input("mask"), "does not fit input", "pass a mask [b, s]");
   const std::array<int64_t, 3> shape = {x.sizes[1], tokens, 1};
   constexpr std::array<size_t, 3> kTokensFirst = {1, 0, 2};
-  return StepWith(call, "aclnnMul", {{"self", sum}, {"other", Permuted(mask.As(shape), kTokensFirst)}, {"out", call.OutputView()}});
+  return StepWith(call, "aclnnMul",
+                  {{"self", sum}, {"other", Permuted(mask.As(shape), kTokensFirst)}, {"out", call.OutputView()}});
 }
 
 constexpr NamedOp kConvolutionRows[] = {

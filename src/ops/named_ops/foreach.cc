@@ -9,12 +9,6 @@ namespace {
 
 using kernels::DType;
 
-std::vector<StridedView> ViewsIn(std::span<const NamedTensor> tensors) {
-  std::vector<StridedView> views;
-  for (const NamedTensor& tensor : tensors) views.push_back(tensor.view());
-  return views;
-}
-
 // The number for each tensor; one for all will do.
 StatusOr<std::vector<StridedView>> NumbersFor(const NamedCall& call, std::string_view name, size_t tensors) {
   const NamedTensor& numbers = call.Input(name);
@@ -32,8 +26,8 @@ StatusOr<std::vector<StridedView>> NumbersFor(const NamedCall& call, std::string
 
 // A list and a number for each tensor. NamedOp::function names the function of one tensor.
 Status LowerByNumbers(NamedCall& call) {
-  const std::vector<StridedView> x = ViewsIn(call.List("x"));
-  const std::vector<StridedView> y = ViewsIn(call.OutputList("y"));
+  const std::vector<StridedView> x = ViewsOf(call.List("x"));
+  const std::vector<StridedView> y = ViewsOf(call.OutputList("y"));
   REPRISE_ASSIGN_OR_RETURN(const std::vector<StridedView> numbers, NumbersFor(call, "scalars", x.size()));
   for (size_t i = 0; i < x.size(); ++i) {
     if (CountOf(x[i].sizes) == 0) continue;
@@ -53,9 +47,9 @@ constexpr NamedOp ByNumbers(std::string_view type, DTypeSet types, int code) {
 // x + number * (x1 times or through x2), a number for each tensor.
 Status LowerProductByNumbers(NamedCall& call) {
   const std::string_view last = call.context.op.inputs[3].name;
-  const std::vector<StridedView> y = ViewsIn(call.OutputList("y"));
+  const std::vector<StridedView> y = ViewsOf(call.OutputList("y"));
   std::vector<StridedView> lists[3];
-  for (size_t i = 0; i < 3; ++i) lists[i] = ViewsIn(call.List(call.context.op.inputs[i].name));
+  for (size_t i = 0; i < 3; ++i) lists[i] = ViewsOf(call.List(call.context.op.inputs[i].name));
   REPRISE_ASSIGN_OR_RETURN(const std::vector<StridedView> numbers, NumbersFor(call, last, y.size()));
   for (size_t i = 0; i < y.size(); ++i) {
     if (CountOf(y[i].sizes) == 0) continue;
@@ -72,9 +66,9 @@ Status LowerLerp(NamedCall& call) {
   if (call.Input("weight").has_constant && CountOf(call.Input("weight").dims) == 1) {
     return StepAsFunction(call, "aclnnForeachLerpScalar", "x1 x2 $weight =");
   }
-  const std::vector<StridedView> x1 = ViewsIn(call.List("x1"));
-  const std::vector<StridedView> x2 = ViewsIn(call.List("x2"));
-  const std::vector<StridedView> y = ViewsIn(call.OutputList("y"));
+  const std::vector<StridedView> x1 = ViewsOf(call.List("x1"));
+  const std::vector<StridedView> x2 = ViewsOf(call.List("x2"));
+  const std::vector<StridedView> y = ViewsOf(call.OutputList("y"));
   REPRISE_ASSIGN_OR_RETURN(std::vector<StridedView> weights, NumbersFor(call, "weight", y.size()));
   for (size_t i = 0; i < y.size(); ++i) {
     if (CountOf(y[i].sizes) == 0) continue;
@@ -93,11 +87,10 @@ Status LowerPowOfNumber(NamedCall& call) {
     return StepAsFunction(call, "aclnnForeachPowScalarAndTensor", "$scalar x =");
   }
   const StridedView number = call.Input("scalar").view().As({});
-  const std::span<const NamedTensor> x = call.List("x");
+  const std::vector<StridedView> x = ViewsOf(call.List("x"));
   for (size_t i = 0; i < x.size(); ++i) {
-    if (CountOf(x[i].dims) == 0) continue;
-    REPRISE_RETURN_IF_ERROR(
-        StepOf(call, "aclnnPowTensorTensor", {number, x[i].view(), call.OutputList("y")[i].view()}));
+    if (CountOf(x[i].sizes) == 0) continue;
+    REPRISE_RETURN_IF_ERROR(StepOf(call, "aclnnPowTensorTensor", {number, x[i], call.OutputList("y")[i].view()}));
   }
   return {};
 }
@@ -106,7 +99,7 @@ Status LowerPowOfNumber(NamedCall& call) {
 Status LowerRounding(NamedCall& call) {
   const StridedView mode = call.Temporary(DType::kInt8, {});
   REPRISE_RETURN_IF_ERROR(call.Step(kCopy, {call.Input("roundMode").view().As({}), mode}));
-  return StepOf(call, "aclnnForeachRoundOffNumber", {ViewsIn(call.List("x")), mode, ViewsIn(call.OutputList("y"))});
+  return StepOf(call, "aclnnForeachRoundOffNumber", {ViewsOf(call.List("x")), mode, ViewsOf(call.OutputList("y"))});
 }
 
 constexpr NamedOp kForeachRows[] = {

@@ -80,8 +80,8 @@ Status LowerMapIndex(NamedCall& call) {
       call, "aclnnAll", {{"self", equal}, {"dim", std::vector<int64_t>{1}}, {"keepdim", false}, {"out", all}}));
   REPRISE_RETURN_IF_ERROR(CopyTo(call, all, found));
   const std::array<int64_t, 0> scalar = {};
-  REPRISE_RETURN_IF_ERROR(
-      StepWith(call, "aclnnArgMax", {{"self", found}, {"dim", int64_t{0}}, {"keepdim", false}, {"out", place.As(scalar)}}));
+  REPRISE_RETURN_IF_ERROR(StepWith(
+      call, "aclnnArgMax", {{"self", found}, {"dim", int64_t{0}}, {"keepdim", false}, {"out", place.As(scalar)}}));
   const StridedView hit = call.Temporary(DType::kInt32, one);
   REPRISE_RETURN_IF_ERROR(
       StepWith(call, "aclnnGatherV3", {{"self", found}, {"dim", int64_t{0}}, {"index", place}, {"out", hit}}));

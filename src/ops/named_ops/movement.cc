@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ops/named_ops/settings.h"
 #include "ops/named_ops/steps.h"
 
 namespace reprise::ops::named {

@@ -152,8 +152,8 @@ Status LowerBatchNormReduceGradient(NamedCall& call) {
   REPRISE_RETURN_IF_ERROR(call.Step(BinaryRoutine(kCodeDiv), {diff_scale, root, product_sum}));
   const int64_t count = CountOf(x.sizes) / std::max<int64_t>(1, x.sizes[1]);
   if (count > INT32_MAX) return call.WrongInput(call.Input("x"), "has more than 2^31 elements for each channel");
-  return StepGradientOfX(call, "grads", "x", "batch_mean", "scale", root, call.Input("diff_offset").view(),
-                         product_sum, static_cast<int32_t>(count));
+  return StepGradientOfX(call, "grads", "x", "batch_mean", "scale", root, call.Input("diff_offset").view(), product_sum,
+                         static_cast<int32_t>(count));
 }
 
 Status LowerSyncGradientOfX(NamedCall& call) {

@@ -3,6 +3,7 @@
 // Borders: PadV3, MirrorPad and the gradient of the former.
 #include <algorithm>
 
+#include "ops/named_ops/settings.h"
 #include "ops/named_ops/steps.h"
 
 namespace reprise::ops::named {

@@ -70,7 +70,11 @@ Status LowerNamedAvgPool(NamedCall& call) {
 }
 
 Status LowerAvgPoolGradient(NamedCall& call) {
+  if (call.shape().size() != 4) {
+    return call.WrongOutput(call.output(), fmt::format("gets {} dims", call.shape().size()), "ask for 4 sizes");
+  }
   REPRISE_ASSIGN_OR_RETURN(MeanWindows windows, ReadMeanWindows(call, call.shape()));
+  REPRISE_RETURN_IF_ERROR(CheckImages(call, {"input_grad"}, windows.layout));
   const std::vector<int64_t>& pads = windows.pads;
   if (pads[0] != pads[2] || pads[1] != pads[3]) {
     return call.context.WrongAttribute("pads",
@@ -120,9 +124,8 @@ StatusOr<LargestWindows> ReadLargestWindows(const NamedCall& call) {
   const bool has_mask = call.op.type.ends_with("V1");
   const size_t dims = opdef::SpatialDims(call.context);
   REPRISE_ASSIGN_OR_RETURN(out.layout, opdef::LayoutOf(call.context, dims));
-  REPRISE_ASSIGN_OR_RETURN(
-      opdef::PoolWindows windows,
-      opdef::MaxPoolWindows(call.context, has_mask ? opdef::MaxPoolMaskLists() : out.layout));
+  REPRISE_ASSIGN_OR_RETURN(opdef::PoolWindows windows,
+                           opdef::MaxPoolWindows(call.context, has_mask ? opdef::MaxPoolMaskLists() : out.layout));
   out.sizes = std::move(windows.sizes);
   out.strides = std::move(windows.strides);
   out.dilations = std::move(windows.dilations);
@@ -207,12 +210,14 @@ Status StepLargestGradient(NamedCall& call, const LargestWindows& windows, const
 
 Status LowerLargestGradient(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const LargestWindows windows, ReadLargestWindows(call));
+  REPRISE_RETURN_IF_ERROR(CheckImages(call, {"x", "grad", "argmax"}, windows.layout));
   return StepLargestGradient(call, windows, call.Input("argmax").view());
 }
 
 // x says where its largest elements are; the mask says the same.
 Status LowerLargestGradientWithMask(NamedCall& call) {
   REPRISE_ASSIGN_OR_RETURN(const LargestWindows windows, ReadLargestWindows(call));
+  REPRISE_RETURN_IF_ERROR(CheckImages(call, {"x", "grad"}, windows.layout));
   const StridedView grad = call.Input("grad").view();
   const StridedView values = call.Temporary(grad.dtype, grad.sizes);
   const StridedView places = call.Temporary(DType::kInt32, grad.sizes);
@@ -304,16 +309,12 @@ Status LowerNearest(NamedCall& call) {
   Dims sizes = x.sizes;
   sizes[2] = out.sizes[2];
   const StridedView rows = call.Temporary(x.dtype, sizes);
-  REPRISE_RETURN_IF_ERROR(StepWith(call, "aclnnIndexSelect",
-                                   {{"self", x},
-                                    {"dim", int64_t{2}},
-                                    {"index", PlacesOf(call, x.sizes[2], out.sizes[2], mode)},
-                                    {"out", rows}}));
-  return StepWith(call, "aclnnIndexSelect",
-                  {{"self", rows},
-                   {"dim", int64_t{3}},
-                   {"index", PlacesOf(call, x.sizes[3], out.sizes[3], mode)},
-                   {"out", out}});
+  REPRISE_RETURN_IF_ERROR(StepWith(
+      call, "aclnnIndexSelect",
+      {{"self", x}, {"dim", int64_t{2}}, {"index", PlacesOf(call, x.sizes[2], out.sizes[2], mode)}, {"out", rows}}));
+  return StepWith(
+      call, "aclnnIndexSelect",
+      {{"self", rows}, {"dim", int64_t{3}}, {"index", PlacesOf(call, x.sizes[3], out.sizes[3], mode)}, {"out", out}});
 }
 
 // Each gradient is added to the element that it came from, columns first.

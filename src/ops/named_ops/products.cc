@@ -42,24 +42,24 @@ Status LowerFusedProduct(NamedCall& call) {
 
 Status LowerGroupedProduct(NamedCall& call) {
   const auto& context = call.context;
-  return StepWith(call, "aclnnGroupedMatmulV5",
-                  {{"x", MatricesOf(call, "x", "transpose_x")},
-                   {"weight", MatricesOf(call, "weight", "transpose_weight")},
-                   {"biasOptional", OptionalList(call, "bias")},
-                   {"scaleOptional", OptionalList(call, "scale")},
-                   {"offsetOptional", OptionalList(call, "offset")},
-                   {"antiquantScaleOptional", OptionalList(call, "antiquant_scale")},
-                   {"antiquantOffsetOptional", OptionalList(call, "antiquant_offset")},
-                   {"perTokenScaleOptional",
-                    call.Has("per_token_scale")
-                        ? StepArgument(std::vector<StridedView>{call.Input("per_token_scale").view()})
-                        : nullptr},
-                   {"groupListOptional", OptionalInput(call, "group_list")},
-                   {"splitItem", context.Int("split_item")},
-                   {"groupType", context.Int("group_type")},
-                   {"groupListType", context.Int("group_list_type")},
-                   {"actType", context.Int("act_type")},
-                   {"out", ViewsOf(call.OutputList("y"))}});
+  return StepWith(
+      call, "aclnnGroupedMatmulV5",
+      {{"x", MatricesOf(call, "x", "transpose_x")},
+       {"weight", MatricesOf(call, "weight", "transpose_weight")},
+       {"biasOptional", OptionalList(call, "bias")},
+       {"scaleOptional", OptionalList(call, "scale")},
+       {"offsetOptional", OptionalList(call, "offset")},
+       {"antiquantScaleOptional", OptionalList(call, "antiquant_scale")},
+       {"antiquantOffsetOptional", OptionalList(call, "antiquant_offset")},
+       {"perTokenScaleOptional", call.Has("per_token_scale")
+                                     ? StepArgument(std::vector<StridedView>{call.Input("per_token_scale").view()})
+                                     : nullptr},
+       {"groupListOptional", OptionalInput(call, "group_list")},
+       {"splitItem", context.Int("split_item")},
+       {"groupType", context.Int("group_type")},
+       {"groupListType", context.Int("group_list_type")},
+       {"actType", context.Int("act_type")},
+       {"out", ViewsOf(call.OutputList("y"))}});
 }
 
 Status LowerGroupedSwiglu(NamedCall& call) {
@@ -138,7 +138,8 @@ constexpr NamedOp kProductRows[] = {
     As("QuantMatmulDequant", {}, "aclnnQuantMatmulDequant",
        "x quantized_weight weight_scale bias x_scale x_offset smooth_scale @x_quant_mode @transpose_weight ="),
     As("QuantMatmulReduceSum", {}, "aclnnQuantMatmulReduceSumWeightNz",
-       "x1 x2 x1_scale x2_scale y_scale x1_offset x2_offset y_offset bias @transpose_x1 @transpose_x2 @group_size #dims "
+       "x1 x2 x1_scale x2_scale y_scale x1_offset x2_offset y_offset bias @transpose_x1 @transpose_x2 @group_size "
+       "#dims "
        "@keep_dims ="),
     As("TransposeBatchMatMul", {}, "aclnnTransposeBatchMatMul",
        "x1 x2 bias scale @perm_x1 @perm_x2 @perm_y %0 @batch_split_factor ="),

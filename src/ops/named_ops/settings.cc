@@ -43,8 +43,8 @@ Status StepWith(NamedCall& call, std::string_view function, std::span<const Sett
     arguments.push_back(setting != settings.end() ? setting->value : DefaultOf(param));
   }
   if (used == settings.size()) return call.Step(routine, arguments);
-  return Error(kInternalError, fmt::format("{}: {} has no parameter of one of the names that were set", call.op.type,
-                                           function))
+  return Error(kInternalError,
+               fmt::format("{}: {} has no parameter of one of the names that were set", call.op.type, function))
       .Hint("this is a defect of the library");
 }
 
@@ -81,8 +81,6 @@ StatusOr<StridedView> Converted(NamedCall& call, const StridedView& view, kernel
   return copy;
 }
 
-Status CopyTo(NamedCall& call, const StridedView& from, const StridedView& to) {
-  return call.Step(kCopy, {from, to});
-}
+Status CopyTo(NamedCall& call, const StridedView& from, const StridedView& to) { return call.Step(kCopy, {from, to}); }
 
 }  // namespace reprise::ops::named

@@ -2,7 +2,8 @@
 //
 // Steps of operators by type that name the parameters of the aclnn function they run, and views that such steps need.
 //
-//     return StepWith(call, "aclnnGridSampler2D", {{"input", x}, {"grid", grid}, {"interpolationMode", int64_t{0}}, ...});
+//     return StepWith(call, "aclnnGridSampler2D", {{"input", x}, {"grid", grid}, {"interpolationMode", int64_t{0}},
+//     ...});
 #pragma once
 
 #include <initializer_list>

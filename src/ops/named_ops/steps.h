@@ -37,6 +37,7 @@ std::span<const NamedOp> AttentionRows();
 std::span<const NamedOp> ConvolutionRows();
 std::span<const NamedOp> ElementwiseRows();
 std::span<const NamedOp> ForeachRows();
+std::span<const NamedOp> FourierRows();
 std::span<const NamedOp> IndexingRows();
 std::span<const NamedOp> MatmulRows();
 std::span<const NamedOp> MovementRows();
@@ -102,8 +103,6 @@ Status LowerNamedCopy(NamedCall& call);
 kernels::DType Wide(kernels::DType type);
 bool IsFloating(kernels::DType type);
 int64_t CountOf(std::span<const int64_t> sizes);
-/// The tensors of a list, but for those left out.
-std::vector<StridedView> ViewsOf(std::span<const NamedTensor> tensors);
 /// Elements [begin, begin + count) of a dim.
 StridedView Narrowed(StridedView view, size_t dim, int64_t begin, int64_t count);
 /// One element of a row-major tensor, as a tensor of rank 0.
@@ -112,6 +111,8 @@ StridedView ElementOf(const StridedView& view, int64_t index);
 std::vector<int64_t> BroadcastOf(std::span<const int64_t> a, std::span<const int64_t> b);
 /// The attribute `reduction` as the functions of losses count: none 0, mean 1, sum 2.
 StatusOr<int64_t> ReductionOf(const NamedCall& call);
+/// The tensors of a list, but for those left out.
+std::vector<StridedView> ViewsOf(std::span<const NamedTensor> tensors);
 /// The attribute as a number for tensors of `type`; integer ones take whole numbers only.
 StatusOr<kernels::Scalar> ScalarFor(const NamedCall& call, std::string_view name, kernels::DType type);
 /// Dims that an attribute or a value operand names, counted from the front of the first input.
