@@ -136,6 +136,12 @@ constexpr Case kCases[] = {
     {"Const", "", "", "undefined[..]"},
     {"Shape", "x=float32[s0, 3]", "dtype=9", "int64[2]{s0, 3}"},
     {"Shape", "x=float32[..]", "", "int32[?]"},
+    {"ShapeN", "x=float32[s0, 3]; x=int8[]", "dtype=9", "int64[2]{s0, 3} & int64[0]{}"},
+    {"ShapeN", "x=float32[..]", "", "int32[?]"},
+    {"Rank", "x=float32[s0, 3]", "", "int32[]{2}"},
+    {"Rank", "x=float32[..]", "", "int32[]"},
+    {"Size", "x=float32[s0, 3]", "dtype=9", "int64[]{3*s0}"},
+    {"Size", "x=float32[?, 3]", "", "int32[]"},
     {"LinSpace", "start=float32[]; stop=float32[]; num=int64[]{s0}", "", "float32[s0]"},
     {"Range", "start=int64[]{1}; limit=int64[]{s0}; delta=int64[]{2}", "", "int64[s0//2]"},
     {"Range", "start=int32[]{9}; limit=int32[]{0}; delta=int32[]{-4}", "", "int32[3]"},
@@ -432,7 +438,7 @@ TEST(InferTest, TheTypeThatTheUserGaveIsHeldAgainstTheResult) {
   call.context.outputs[0][0].wanted = 1;
   const Status status = Infer(call.context);
   ASSERT_EQ(100022, status.code());
-  EXPECT_EQ("Relu: y is float16, but the result is float32", status.detail().what);
+  EXPECT_EQ("Relu: y is float16, but x is float32", status.detail().what);
 }
 
 TEST(GraphOpTest, TheTable) {

@@ -102,6 +102,8 @@ struct Pass {
 std::span<const Pass> Passes();
 /// The pass of a name, or null. Where it runs in several stages, the first.
 const Pass* FindPass(std::string_view name);
+/// Whether ge.disableOptimizations takes the name.
+bool CanBeDisabled(std::string_view name);
 /// Whether these options let the pass run.
 bool IsAdmitted(const Pass& pass, const PassOptions& options);
 

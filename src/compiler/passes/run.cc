@@ -37,11 +37,6 @@ const bool* FindSwitch(const Switches& switches, std::string_view name) {
   return found != switches.end() ? &found->second : nullptr;
 }
 
-// The only names that ge.disableOptimizations takes.
-bool CanBeDisabled(std::string_view name) {
-  return name == "RemoveSameConstPass" || name == "ConstantFoldingPass" || name == "TransOpWithoutReshapeFusionPass";
-}
-
 void Collect(Graph& graph, std::set<const Graph*>& seen, std::vector<Graph*>& graphs) {
   if (!seen.insert(&graph).second) return;
   graphs.push_back(&graph);
@@ -144,6 +139,10 @@ class Runner {
 };
 
 }  // namespace
+
+bool CanBeDisabled(std::string_view name) {
+  return name == "RemoveSameConstPass" || name == "ConstantFoldingPass" || name == "TransOpWithoutReshapeFusionPass";
+}
 
 std::string_view NameOf(Stage stage) { return kStages[static_cast<size_t>(stage)].name; }
 
