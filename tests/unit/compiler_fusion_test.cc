@@ -78,6 +78,10 @@ TEST(CompilerFusion, ActivationsThatStay) {
       {"GeluFusionPass", kErf + "first = Mul(x, one)\ny = Mul(first, sum)\nreturn y\n", ""},
       {"GeluFusionPass", kErf + "z = Data() : float32 [4, 8]\nfirst = Mul(z, half)\ny = Mul(first, sum)\nreturn y\n",
        ""},
+      {"GeluFusionPass",
+       kX + "m = Muls(x) {value = 0.7075}\nerf = Erf(m)\nsum = Adds(erf) {value = 1.0}\n"
+            "first = Muls(x) {value = 0.5}\ny = Mul(sum, first)\nreturn y\n",
+       ""},
       {"SwishFusionPass", kX + "s = Sigmoid(x)\ny = Mul(x, s)\nreturn y, s\n", "s has other users"},
       {"SwishFusionPass", kX + "m = Muls(x) {value = 2.0}\ns = Sigmoid(m)\ny = Mul(x, s)\nreturn y\n", "2 * x"},
       {"SwishFusionPass", "x = Data() : float64 [4]\ns = Sigmoid(x)\ny = Mul(x, s)\nreturn y\n",

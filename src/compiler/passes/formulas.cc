@@ -13,7 +13,10 @@ constexpr size_t kMostFactors = 8;  // of a product that a pattern may have
 
 }  // namespace
 
-bool IsNear(double value, double expected) { return std::abs(value - expected) <= 1e-3 * std::abs(expected); }
+bool IsNear(double value, double expected, int32_t dtype) {
+  const double tolerance = dtype == kBFloat16 ? 8e-3 : dtype == kFloat16 ? 1e-3 : 2e-5;
+  return std::abs(value - expected) <= tolerance * std::abs(expected);
+}
 
 Product Match::Factors(Port port, bool is_outermost) {
   Product product;

@@ -122,7 +122,7 @@ void FuseRequantisation(Match& match) {
     return match.Refuse("the scales are not constant, or of different numbers");
   }
   for (size_t i = 0; i < scale->size(); ++i) {
-    if (IsNear((*scale)[i] * (*inverse)[i], 1)) continue;
+    if (std::abs((*scale)[i] * (*inverse)[i] - 1) < 1e-3) continue;
     return match.Refuse("the scales are not each other's inverse");
   }
   const auto offsets = [&](NodeId node) {

@@ -155,8 +155,8 @@ class Match {
   std::vector<NodeId> inner_;
 };
 
-/// Whether two values are one constant of a formula, as float16 keeps it.
-bool IsNear(double value, double expected);
+/// Whether a number is a constant of a formula, as people write it (0.7071) and the type keeps it.
+bool IsNear(double value, double expected, int32_t dtype);
 
 /// Looks at the operators of these types, the last ones first, so that the largest pattern is found before its parts.
 /// Those that the fusion makes come in the next round.
