@@ -13,7 +13,10 @@ constexpr size_t kMostFactors = 8;  // of a product that a pattern may have
 
 }  // namespace
 
-bool IsNear(double value, double expected) { return std::abs(value - expected) <= 1e-3 * std::abs(expected); }
+bool IsNear(double value, double expected, int32_t dtype) {
+  const double tolerance = dtype == kBFloat16 ? 8e-3 : dtype == kFloat16 ? 1e-3 : 2e-5;
+  return std::abs(value - expected) <= tolerance * std::abs(expected);
+}
 
 Product Match::Factors(Port port, bool is_outermost) {
   Product product;
@@ -24,9 +27,10 @@ Product Match::Factors(Port port, bool is_outermost) {
   std::vector<Part> left = {{port, false}};
   bool is_first = is_outermost;
   while (!left.empty()) {
-    const auto [part, is_divisor] = left.back();
+    const Port part = left.back().port;
+    const bool is_divisor = left.back().is_divisor;
     left.pop_back();
-    const auto multiply = [&, is_divisor = is_divisor](double by) { product.factor *= is_divisor ? 1 / by : by; };
+    const auto multiply = [&](double by) { product.factor *= is_divisor ? 1 / by : by; };
     const bool is_free = is_first || rewriter_.HasOneReader(part);
     is_first = false;
     if (const auto number = Number(part)) {
@@ -61,8 +65,8 @@ Product Match::Factors(Port port, bool is_outermost) {
         continue;
       }
       if (const NodeId square = take("Square"); square != kNoNode) {
-        (is_divisor ? product.divisors : product.ports)
-            .insert((is_divisor ? product.divisors : product.ports).end(), 2, In(square, "x"));
+        std::vector<Port>& list = is_divisor ? product.divisors : product.ports;
+        list.insert(list.end(), 2, In(square, "x"));
         continue;
       }
       if (const NodeId power = take("Pow"); power != kNoNode) {

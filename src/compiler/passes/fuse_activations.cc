@@ -46,16 +46,16 @@ bool IsTanhArgument(Match& match, Port argument, Port x) {
   constexpr double kOuter = 0.7978845608028654;
   constexpr double kInner = 0.044715;
   const Product outer = match.Factors(argument);
-  if (!IsNear(outer.factor, kOuter) || !outer.divisors.empty()) return false;
+  if (!IsNear(outer.factor, kOuter, match.Result().dtype) || !outer.divisors.empty()) return false;
   if (outer.ports.size() == 1) {  // x + 0.044715 x^3
     const Sum sum = match.Terms(outer.ports[0]);
     if (sum.number != 0 || sum.terms.size() != 2 || !sum.minus.empty()) return false;
     for (size_t i = 0; i < 2; ++i) {
       if (sum.terms[i] != x) continue;
       const Product cube = match.Factors(sum.terms[1 - i]);
-      if (IsNear(cube.factor, kInner) && IsPower(cube, x, 3)) return true;
+      if (IsNear(cube.factor, kInner, match.Result().dtype) && IsPower(cube, x, 3)) return true;
       // x^3 may have been made by hand: x * x has two users then.
-      if (!IsNear(cube.factor, kInner) || cube.ports.size() != 2) continue;
+      if (!IsNear(cube.factor, kInner, match.Result().dtype) || cube.ports.size() != 2) continue;
       const size_t at = cube.ports[0] == x ? 1 : 0;
       if (cube.ports[1 - at] == x && IsPower(match.Factors(cube.ports[at], true), x, 2)) return true;
     }
@@ -67,7 +67,7 @@ bool IsTanhArgument(Match& match, Port argument, Port x) {
     const Sum sum = match.Terms(OtherOf(outer, i));
     if (sum.number != 1 || sum.terms.size() != 1 || !sum.minus.empty()) return false;
     const Product square = match.Factors(sum.terms[0]);
-    return IsNear(square.factor, kInner) && IsPower(square, x, 2);
+    return IsNear(square.factor, kInner, match.Result().dtype) && IsPower(square, x, 2);
   }
   return false;
 }
@@ -81,13 +81,16 @@ void FuseGelu(Match& match) {
     match.BackTo(mark);
     const Port x = product.ports[i];
     const Sum sum = match.Terms(OtherOf(product, i));
-    if (sum.terms.size() != 1 || !sum.minus.empty() || !IsNear(product.factor * sum.number, 0.5)) continue;
+    if (sum.terms.size() != 1 || !sum.minus.empty() || !IsNear(product.factor * sum.number, 0.5, match.Result().dtype))
+      continue;
     const Product inner = match.Factors(sum.terms[0]);
-    if (inner.ports.size() != 1 || !inner.divisors.empty() || !IsNear(product.factor * inner.factor, 0.5)) continue;
+    if (inner.ports.size() != 1 || !inner.divisors.empty() ||
+        !IsNear(product.factor * inner.factor, 0.5, match.Result().dtype))
+      continue;
     std::string approximate;
     if (const NodeId erf = match.Maker(inner.ports[0], {"Erf"}); erf != kNoNode) {
       const auto factor = MultipleOf(match, match.In(erf, "x"), x);
-      if (!factor || !IsNear(*factor, 0.7071067811865476)) continue;
+      if (!factor || !IsNear(*factor, 0.7071067811865476, match.Result().dtype)) continue;
       approximate = "none";
     } else if (const NodeId tanh = match.Maker(inner.ports[0], {"Tanh"}); tanh != kNoNode) {
       if (!IsTanhArgument(match, match.In(tanh, "x"), x)) continue;

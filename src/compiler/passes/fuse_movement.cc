@@ -33,7 +33,8 @@ std::optional<std::vector<int64_t>> PermOf(const Match& match, NodeId node) {
   return perm;
 }
 
-// A transpose behind a transpose; with elementwise operators of one user between them if both cancel.
+// Two transposes that cancel, with elementwise operators of one user between them. Those without are left to the pass
+// that joins transposes.
 void FuseTransposes(Match& match) {
   const auto last = PermOf(match, match.root());
   if (!last) return;
@@ -43,23 +44,17 @@ void FuseTransposes(Match& match) {
     between.push_back(node);
     port = match.In(node, "x");
   }
+  if (between.empty()) return;
   const NodeId first = match.Maker(port, {"Transpose", "TransposeD", "Permute"});
   if (first == kNoNode) return;
   const auto perm = PermOf(match, first);
   if (!perm || perm->size() != last->size()) return;
-  std::vector<int64_t> both;
-  for (const int64_t dim : *last) both.push_back((*perm)[static_cast<size_t>(dim)]);
-  const bool is_identity = std::is_sorted(both.begin(), both.end());
-  const Port x = match.In(first, "x");
-  if (between.empty()) {
-    if (!match.IsClosed()) return;
-    if (is_identity) return match.Replace("Identity", {{"x", x}});
-    const Port order = match.AddIntegers("perm", both);
-    return match.Replace("Transpose", {{"x", x}, {"perm", order}});
+  for (size_t d = 0; d < last->size(); ++d) {
+    if ((*perm)[static_cast<size_t>((*last)[d])] == static_cast<int64_t>(d)) continue;
+    return match.Refuse("the transposes around the elementwise operators do not cancel");
   }
-  if (!is_identity) return match.Refuse("the transposes around the elementwise operators do not cancel");
   if (!match.IsClosed()) return;
-  match.SpliceAround(between, x);
+  match.SpliceAround(between, match.In(first, "x"));
 }
 
 // A reshape of a reshape. Ranks that were added or taken away between do not count either.
@@ -127,7 +122,7 @@ void FuseRequantisation(Match& match) {
     return match.Refuse("the scales are not constant, or of different numbers");
   }
   for (size_t i = 0; i < scale->size(); ++i) {
-    if (IsNear((*scale)[i] * (*inverse)[i], 1)) continue;
+    if (std::abs((*scale)[i] * (*inverse)[i] - 1) < 1e-3) continue;
     return match.Refuse("the scales are not each other's inverse");
   }
   const auto offsets = [&](NodeId node) {
@@ -143,7 +138,7 @@ void FuseRequantisation(Match& match) {
     if ((*offset)[i] != -(*other)[i]) return match.Refuse("the offsets do not cancel");
   }
   if (!match.IsClosed()) return;
-  match.Replace("Identity", {{"x", x}});
+  match.Forward(x);
 }
 
 Status RunTransposes(Graph& graph, PassContext& context) {
@@ -159,7 +154,7 @@ Status RunRequantisation(Graph& graph, PassContext& context) {
 }
 
 constexpr Pass kMovementPasses[] = {
-    Fusion("TransposeElementwiseFusionPass", RunTransposes, "transposes that follow each other"),
+    Fusion("TransposeElementwiseFusionPass", RunTransposes, "transposes that cancel around elementwise operators"),
     Fusion("ReshapeFusionPass", RunReshapes, "reshapes that follow each other"),
     Fusion("DequantQuantFusionPass", RunRequantisation, "int8 that becomes numbers and int8 again"),
     Fusion("ScalarFusionPass", RunNumbers, "numbers multiplied or added one by one"),

@@ -204,7 +204,7 @@ std::optional<size_t> ChannelDim(const Match& match, NodeId convolution) {
 
 // The elements of a bias, one for each channel: of shape [c], or with c in the place of the channels and 1 elsewhere.
 std::optional<std::vector<double>> PerChannel(const Match& match, Port port, int64_t channels, size_t from_last) {
-  const auto values = match.Numbers(port);
+  auto values = match.Numbers(port);
   if (!values) return std::nullopt;
   const std::vector<int64_t>& shape = match.graph().at(port.node).constant->shape;
   if (values->size() == 1) return std::vector<double>(static_cast<size_t>(channels), (*values)[0]);

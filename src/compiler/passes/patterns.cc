@@ -280,6 +280,18 @@ void Match::ReplaceBoth(NodeId other, uint32_t output, std::string_view type, st
   RemoveInner(fused);
 }
 
+void Match::Forward(Port source) {
+  for (const NodeId inner : inner_) rewriter_.CopyOrderBefore(inner, root_);
+  for (const NodeId inner : inner_) rewriter_.RemoveOrder(inner, root_);
+  rewriter_.Set({root_, 0}, source);
+  const std::vector<Input> inputs = node().inputs;
+  rewriter_.Splice(root_, 0);
+  RemoveInner(root_);
+  for (const Input& input : inputs) {
+    if (IsConstant(input.source) && rewriter_.IsUnused(input.source.node)) rewriter_.Remove(input.source.node);
+  }
+}
+
 void Match::SpliceAround(const std::vector<NodeId>& operators, Port x) {
   const NodeId last = operators.front();
   const opdef::Shape shape = TensorOf(x).shape;

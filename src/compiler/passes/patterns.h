@@ -136,6 +136,8 @@ class Match {
   /// IsClosed(other); nothing that the new node needs depends on the other one, but by the nodes of the pattern.
   void ReplaceBoth(NodeId other, uint32_t output, std::string_view type, std::initializer_list<NewInput> inputs,
                    opdef::Attributes attributes = {});
+  /// The pattern goes: users of the root read this. \pre IsClosed().
+  void Forward(Port source);
   /// The root goes, and what stands in front of these operators, of one operand x each, the last one first: they
   /// compute from x and keep its shape. The last of them takes the name of the root. \pre IsClosed().
   void SpliceAround(const std::vector<NodeId>& operators, Port x);
@@ -153,8 +155,8 @@ class Match {
   std::vector<NodeId> inner_;
 };
 
-/// Whether two values are one constant of a formula, as float16 keeps it.
-bool IsNear(double value, double expected);
+/// Whether a number is a constant of a formula, as people write it (0.7071) and the type keeps it.
+bool IsNear(double value, double expected, int32_t dtype);
 
 /// Looks at the operators of these types, the last ones first, so that the largest pattern is found before its parts.
 /// Those that the fusion makes come in the next round.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_set>
 
 #include "compiler/order.h"
 #include "compiler/passes/functions.h"
@@ -61,7 +62,10 @@ bool NeedsNeighbours(const Node& node) {
 
 class MoveRemoval {
  public:
-  MoveRemoval(Graph& graph, PassContext& context) : graph_(graph), context_(context), rewriter_(graph) {}
+  MoveRemoval(Graph& graph, PassContext& context)
+      : graph_(graph), context_(context), rewriter_(graph), writes_(graph) {
+    NumberPlaces();
+  }
 
   void Run() {
     const auto count = static_cast<NodeId>(graph_.nodes.size());
@@ -75,8 +79,16 @@ class MoveRemoval {
         context_.Refused(node, reason);
         continue;
       }
-      for (const auto& [first, then] : edges_) rewriter_.AddOrder(first, then);
+      bool keeps_places = true;
+      for (const auto& [first, then] : edges_) {
+        rewriter_.AddOrder(first, then);
+        keeps_places = keeps_places && place_of_[first] < place_of_[then];
+      }
+      if (writes_.IsWritten({id, 0})) {
+        for (const Port& port : memory_) writes_.Add(port);
+      }
       rewriter_.Splice(id);
+      if (!keeps_places) NumberPlaces();
       context_.Changed();
     }
   }
@@ -88,6 +100,7 @@ class MoveRemoval {
     if (HasNote(move, "_cannot_be_deleted")) return "it is marked as one that must stay";
     if (rewriter_.UseCount(id) == 0) return "nobody reads it";
     const auto path = PathTo(graph_.at(id).inputs[0].source);
+    memory_.clear();
     if (!path) return "its source lies behind a branch or a loop, or is called from several places";
     const Place& source = path->back();
     const Node& producer = source.graph->at(source.port.node);
@@ -97,8 +110,14 @@ class MoveRemoval {
     for (const Use& use : users) {
       if (!use.is_result() && NeedsNeighbours(graph_.at(use.node))) return "a user wants its inputs side by side";
     }
+    std::unordered_set<NodeId> on_path = {id};
     for (const Place& place : *path) {
-      if (std::string reason = CheckSiblings(id, place, users); !reason.empty()) return reason;
+      if (place.graph != &graph_) continue;
+      on_path.insert(place.port.node);
+      memory_.push_back(place.port);
+    }
+    for (const Place& place : *path) {
+      if (std::string reason = CheckSiblings(on_path, place, users); !reason.empty()) return reason;
     }
     return {};
   }
@@ -185,15 +204,17 @@ class MoveRemoval {
   }
 
   // Others that use the source, beside the path from it to the copy.
-  std::string CheckSiblings(NodeId id, const Place& place, const std::vector<Use>& users) {
+  std::string CheckSiblings(const std::unordered_set<NodeId>& on_path, const Place& place,
+                            const std::vector<Use>& users) {
     const bool is_here = place.graph == &graph_;
     const bool overwrites = std::any_of(users.begin(), users.end(), [&](const Use& use) {
       return !use.is_result() && (Changes(graph_, use) || graph_.at(use.node).kind == NodeKind::kCall);
     });
     const bool is_result = std::any_of(users.begin(), users.end(), [](const Use& use) { return use.is_result(); });
     if (!is_here) return CheckFarSiblings(place, overwrites);
+    if (!overwrites && !is_result && !writes_.IsWritten(place.port)) return {};  // all read
     for (const Use& sibling : rewriter_.UsesOf(place.port)) {
-      if (!sibling.is_result() && (sibling.node == id || IsOnPath(id, sibling.node))) continue;
+      if (!sibling.is_result() && on_path.count(sibling.node) != 0) continue;
       if (sibling.is_result()) {
         if (overwrites) return "the source is a result, and a user writes";
         if (is_result) return "the source and the copy are both results";
@@ -204,7 +225,7 @@ class MoveRemoval {
       if (Changes(graph_, sibling)) {
         if (is_result) return fmt::format("{} writes the source, and the copy is a result", name);
         for (const Use& use : users) {
-          if (!RunsBehind(graph_, use.node, sibling.node)) {
+          if (!ComesBefore(use.node, sibling.node)) {
             return fmt::format("{} writes the source, and does not wait for {}", name, graph_.at(use.node).name);
           }
         }
@@ -213,7 +234,7 @@ class MoveRemoval {
       if (!overwrites) continue;
       for (const Use& use : users) {
         if (use.is_result() || use.node == sibling.node) return fmt::format("{} reads the source and writes it", name);
-        if (RunsBehind(graph_, use.node, sibling.node)) {
+        if (ComesBefore(use.node, sibling.node)) {
           return fmt::format("{} reads the source when {} has written it", name, graph_.at(use.node).name);
         }
         edges_.emplace_back(sibling.node, use.node);
@@ -242,18 +263,23 @@ class MoveRemoval {
     return {};
   }
 
-  // The memory of the source reaches the copy through this node.
-  bool IsOnPath(NodeId id, NodeId node) const {
-    const auto path = PathTo(graph_.at(id).inputs[0].source);
-    return path && std::any_of(path->begin(), path->end(), [&](const Place& place) {
-             return place.graph == &graph_ && place.port.node == node;
-           });
+  // By the edges; most questions are answered by the places in one order.
+  bool ComesBefore(NodeId first, NodeId then) const {
+    return place_of_[first] < place_of_[then] && RunsBehind(graph_, first, then);
+  }
+  void NumberPlaces() {
+    place_of_.assign(graph_.nodes.size(), 0);
+    uint32_t place = 0;
+    for (const NodeId id : TopologicalOrder(graph_)) place_of_[id] = place++;
   }
 
   Graph& graph_;
   PassContext& context_;
   Rewriter rewriter_;
-  std::vector<std::pair<NodeId, NodeId>> edges_;
+  Writes writes_;
+  std::vector<uint32_t> place_of_;                 // of the nodes, in one of their orders
+  std::vector<std::pair<NodeId, NodeId>> edges_;   // to be added for the copy that is checked
+  std::vector<Port> memory_;                       // what is one with its source
 };
 
 }  // namespace

@@ -13,12 +13,14 @@
 
 namespace reprise::compiler {
 
-/// Which outputs somebody writes in place. Good until the graph changes.
+/// Which outputs somebody writes in place. Good until the graph changes, but for what Add() says.
 class Writes {
  public:
   explicit Writes(const Graph& graph);
 
   bool empty() const { return ports_.empty(); }
+  /// From now on somebody writes it.
+  void Add(Port port) { ports_.insert(KeyOf(port)); }
   /// Some user writes this output.
   bool IsWritten(Port port) const { return ports_.count(KeyOf(port)) != 0; }
   /// Whether output 0 of a node may become the memory of its input: neither is written by anybody.
