@@ -62,7 +62,6 @@ TEST(Passes, IdentitiesDisappear) {
   EXPECT_EQ(record.refusals[0], "node b (Identity): it is marked as one that must stay");
 }
 
-
 TEST(Passes, GE_055_EqualSiblingsMergeAndCascade) {
   ExpectPass("CommonSubexpressionEliminationPass",
              "graph g\n"

@@ -15,8 +15,8 @@
 namespace reprise::compiler {
 namespace {
 
-constexpr int64_t kMostShared = 8;           // elements of an input that others use, too, when memory comes first
-constexpr size_t kMostBytes = 32UL << 20;    // of a result that is larger than its inputs
+constexpr int64_t kMostShared = 8;         // elements of an input that others use, too, when memory comes first
+constexpr size_t kMostBytes = 32UL << 20;  // of a result that is larger than its inputs
 
 bool IsKept(const Node& node) {
   return HasNote(node, "_do_not_constant_folding") || FindNote(node, "no_need_constant_folding") != nullptr;
@@ -74,8 +74,7 @@ void ReplaceByConstants(Rewriter& rewriter, NodeId id, const std::vector<Constan
 
 class Folding {
  public:
-  Folding(Graph& graph, PassContext& context)
-      : graph_(graph), context_(context), rewriter_(graph), writes_(graph) {}
+  Folding(Graph& graph, PassContext& context) : graph_(graph), context_(context), rewriter_(graph), writes_(graph) {}
 
   Status Run() {
     for (const NodeId id : TopologicalOrder(graph_)) {
@@ -145,6 +144,7 @@ Status FoldConstants(Graph& graph, PassContext& context) { return Folding(graph,
 
 Status FoldDimensions(Graph& graph, PassContext& context) {
   std::optional<Rewriter> rewriter;
+  std::optional<Writes> writes;
   const auto count = static_cast<NodeId>(graph.nodes.size());
   for (NodeId id = 0; id < count; ++id) {
     const Node& node = graph.at(id);
@@ -161,6 +161,11 @@ Status FoldDimensions(Graph& graph, PassContext& context) {
       continue;
     }
     if (!rewriter) rewriter.emplace(graph);
+    if (!writes) writes.emplace(graph);
+    if (IsWritten(*writes, node, id)) {
+      context.Refused(node, "an output is written in place");
+      continue;
+    }
     if (rewriter->IsUnused(id)) continue;
     ReplaceByConstants(*rewriter, id, values);
     context.Changed();
