@@ -68,6 +68,15 @@ void ReplaceByConstants(Rewriter& rewriter, NodeId id, const std::vector<Constan
     for (const NodeId first : before) rewriter.AddOrder(first, last);
     rewriter.ReplaceUses({id, output}, {last, 0});
   }
+  // Followers wait for the constant, and for the inputs, which they knew to be there by the node.
+  const std::vector<NodeId> followers = rewriter.FollowersOf(id);
+  for (const NodeId follower : followers) {
+    for (const Input& input : graph.at(id).inputs) {
+      if (input.source.is_set() && graph.at(input.source.node).constant == nullptr) {
+        rewriter.AddOrder(input.source.node, follower);
+      }
+    }
+  }
   if (last != kNoNode) rewriter.MoveFollowers(id, last);
   rewriter.RemoveWithSources(id);
 }

@@ -122,7 +122,7 @@ class Symmetry {
   // `id` does nothing any more: its users get what `before` got.
   void Undo(NodeId before, NodeId id) {
     const Port origin = graph_.at(before).inputs[0].source;
-    if (writes_.IsWritten(origin) || writes_.IsWritten({id, 0})) {
+    if (writes_.IsWritten(origin) || writes_.IsWritten({before, 0}) || writes_.IsWritten({id, 0})) {
       return context_.Refused(graph_.at(id), "its input or its output is written in place");
     }
     Rewire(before, id);
