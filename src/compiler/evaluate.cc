@@ -18,7 +18,7 @@ namespace {
 
 constexpr int32_t kNumber32 = 3;  // int32
 constexpr int32_t kNumber64 = 9;  // int64
-constexpr int kMostCalls = 64;  // of graphs by graphs, one inside the other
+constexpr int kMostCalls = 64;    // of graphs by graphs, one inside the other
 
 // Aligned as kernels want it.
 class HostMemory : public ops::Arena {
@@ -108,9 +108,9 @@ class Evaluator {
       const auto choice = arguments.empty() || arguments[0] == nullptr ? std::nullopt : RealsOf(*arguments[0]);
       if (!choice || choice->size() != 1) return Wrong(graph_, node, "its choice is no number", "pass a scalar");
       const double last = static_cast<double>(node.graphs.size()) - 1;
-      taken = node.type == "If"                          ? ((*choice)[0] != 0 ? 0 : 1)
+      taken = node.type == "If"                         ? ((*choice)[0] != 0 ? 0 : 1)
               : (*choice)[0] < 0 || (*choice)[0] > last ? node.graphs.size() - 1
-                                                         : static_cast<size_t>((*choice)[0]);
+                                                        : static_cast<size_t>((*choice)[0]);
       skipped = 1;
     } else if (node.type != "PartitionedCall" && node.type != "StatefulPartitionedCall") {
       return Wrong(graph_, node, "loops are not computed while a graph is compiled", "run the graph");
@@ -193,10 +193,12 @@ StatusOr<std::vector<ConstantPtr>> EvaluateGraph(const Graph& graph, std::span<c
 ConstantPtr DimensionOf(const Graph& graph, NodeId id, uint32_t index) {
   const Node& node = graph.at(id);
   const bool is_list = node.type == "ShapeN";
-  if (node.kind != NodeKind::kOperator || (!is_list && node.type != "Shape" && node.type != "Size" && node.type != "Rank")) {
+  if (node.kind != NodeKind::kOperator ||
+      (!is_list && node.type != "Shape" && node.type != "Size" && node.type != "Rank")) {
     return nullptr;
   }
-  if (index >= node.inputs.size() || index >= node.outputs.size() || !node.inputs[index].source.is_set()) return nullptr;
+  if (index >= node.inputs.size() || index >= node.outputs.size() || !node.inputs[index].source.is_set())
+    return nullptr;
   const opdef::Shape& shape = graph.TensorOf(node.inputs[index].source).shape;
   if (!shape.is_static()) return nullptr;
   int32_t dtype = node.outputs[index].tensor.dtype;

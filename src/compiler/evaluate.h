@@ -18,9 +18,9 @@ using ConstantPtr = std::shared_ptr<const Constant>;
 /// Whether there are kernels for the operator.
 bool CanEvaluate(const Node& node);
 
-/// The outputs of an operator. `inputs` as Node::inputs, null for those that are left out. The shapes of the outputs are
-/// known. Operators that write an input write a copy of it. Refuses (100024) operators without kernels, and what the
-/// kernels refuse.
+/// The outputs of an operator. `inputs` as Node::inputs, null for those that are left out. The shapes of the outputs
+/// are known. Operators that write an input write a copy of it. Refuses (100024) operators without kernels, and what
+/// the kernels refuse.
 StatusOr<std::vector<ConstantPtr>> EvaluateNode(const Graph& graph, NodeId node, std::span<const ConstantPtr> inputs);
 
 /// The results of a graph without loops. `inputs` by the index of Graph::inputs. Shapes are inferred and known. Follows

@@ -15,7 +15,7 @@ enum class OrderMode : uint8_t {
   kBreadthFirst = 0,
   kDepthFirst = 1,         ///< behind a node those that it was the last to wait for
   kReverseDepthFirst = 2,  ///< each node right in front of the first that needs it
-  kStable = 3,             ///< nodes stay in their order where they can; those that were added stand in front of their user
+  kStable = 3,  ///< nodes stay in their order where they can; those that were added stand in front of their user
 };
 
 /// Every node stands behind those it needs, by values and by control edges. Refuses (100000) a circle, with one of its

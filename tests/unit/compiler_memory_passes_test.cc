@@ -3,12 +3,15 @@
 // Passes about memory: copies that may go, copies that must be made, order of writers and readers, order of nodes.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "compiler/evaluate.h"
 #include "compiler/order.h"
 #include "pass_testing.h"
+#include "random_compiler_graph.h"
 #include "scale.h"
 
 namespace reprise::compiler {
@@ -74,34 +77,41 @@ TEST(Passes, GE_063_SiblingsReadBeforeTheWrite) {
       "a = Abs(x)\n";
   // A reader that is not ordered comes first from now on.
   ExpectPass(kMove,
-             head + "copy = TensorMove(a)\n"
-                    "sum = AssignAdd(copy, w)\n"
-                    "read = Neg(a)\n"
-                    "return sum, read\n",
-             head + "sum = AssignAdd(a, w) after (read)\n"
-                    "read = Neg(a)\n"
-                    "return sum, read\n");
+             head +
+                 "copy = TensorMove(a)\n"
+                 "sum = AssignAdd(copy, w)\n"
+                 "read = Neg(a)\n"
+                 "return sum, read\n",
+             head +
+                 "sum = AssignAdd(a, w) after (read)\n"
+                 "read = Neg(a)\n"
+                 "return sum, read\n");
   // It reads when the copy has been written.
-  ExpectNoPass(kMove, head + "copy = TensorMove(a)\n"
-                             "sum = AssignAdd(copy, w)\n"
-                             "read = Add(a, sum)\n"
-                             "return read\n");
-  ExpectNoPass(kMove, head + "copy = TensorMove(a)\n"
-                             "sum = AssignAdd(copy, w)\n"
-                             "read = Neg(a) after (sum)\n"
-                             "return sum, read\n");
-  ExpectNoPass(kMove, head + "copy = TensorMove(a)\n"
-                             "sum = AssignAdd(copy, w)\n"
-                             "return sum, a\n");
+  ExpectNoPass(kMove, head +
+                          "copy = TensorMove(a)\n"
+                          "sum = AssignAdd(copy, w)\n"
+                          "read = Add(a, sum)\n"
+                          "return read\n");
+  ExpectNoPass(kMove, head +
+                          "copy = TensorMove(a)\n"
+                          "sum = AssignAdd(copy, w)\n"
+                          "read = Neg(a) after (sum)\n"
+                          "return sum, read\n");
+  ExpectNoPass(kMove, head +
+                          "copy = TensorMove(a)\n"
+                          "sum = AssignAdd(copy, w)\n"
+                          "return sum, a\n");
   // Both read.
   ExpectPass(kMove,
-             head + "copy = TensorMove(a)\n"
-                    "r1 = Neg(copy)\n"
-                    "r2 = Exp(a)\n"
-                    "return r1, r2\n",
-             head + "r1 = Neg(a)\n"
-                    "r2 = Exp(a)\n"
-                    "return r1, r2\n");
+             head +
+                 "copy = TensorMove(a)\n"
+                 "r1 = Neg(copy)\n"
+                 "r2 = Exp(a)\n"
+                 "return r1, r2\n",
+             head +
+                 "r1 = Neg(a)\n"
+                 "r2 = Exp(a)\n"
+                 "return r1, r2\n");
   // The sibling writes: the reader of the copy has to come first already.
   const std::string copy_is_read = "copy = TensorMove(a)\nread = Neg(copy)\n";
   ExpectNoPass(kMove, head + copy_is_read + "sum = AssignAdd(a, w)\nreturn read, sum\n");
@@ -114,28 +124,33 @@ TEST(Passes, GE_063_TheSourceIsSoughtBehindWriters) {
       "graph g\n"
       "x = Data() : float32 [4]\n"
       "w = Data() : float32 [4]\n";
-  ExpectNoPass(kMove, head + "first = AssignAdd(x, w)\n"
-                             "copy = TensorMove(first)\n"
-                             "second = AssignAdd(copy, w)\n"
-                             "return second\n");
+  ExpectNoPass(kMove, head +
+                          "first = AssignAdd(x, w)\n"
+                          "copy = TensorMove(first)\n"
+                          "second = AssignAdd(copy, w)\n"
+                          "return second\n");
   ExpectPass(kMove,
-             head + "a = Abs(x)\n"
-                    "first = AssignAdd(a, w)\n"
-                    "copy = TensorMove(first)\n"
-                    "second = AssignAdd(copy, w)\n"
-                    "return second\n",
-             head + "a = Abs(x)\n"
-                    "first = AssignAdd(a, w)\n"
-                    "second = AssignAdd(first, w)\n"
-                    "return second\n");
-  ExpectNoPass(kMove, head + "a = Abs(x) notes {continuous_output = true}\n"
-                             "copy = TensorMove(a)\n"
-                             "b = Neg(copy)\n"
-                             "return b\n");
-  ExpectNoPass(kMove, head + "a = Abs(x)\n"
-                             "copy = TensorMove(a) notes {_cannot_be_deleted = true}\n"
-                             "b = Neg(copy)\n"
-                             "return b\n");
+             head +
+                 "a = Abs(x)\n"
+                 "first = AssignAdd(a, w)\n"
+                 "copy = TensorMove(first)\n"
+                 "second = AssignAdd(copy, w)\n"
+                 "return second\n",
+             head +
+                 "a = Abs(x)\n"
+                 "first = AssignAdd(a, w)\n"
+                 "second = AssignAdd(first, w)\n"
+                 "return second\n");
+  ExpectNoPass(kMove, head +
+                          "a = Abs(x) notes {continuous_output = true}\n"
+                          "copy = TensorMove(a)\n"
+                          "b = Neg(copy)\n"
+                          "return b\n");
+  ExpectNoPass(kMove, head +
+                          "a = Abs(x)\n"
+                          "copy = TensorMove(a) notes {_cannot_be_deleted = true}\n"
+                          "b = Neg(copy)\n"
+                          "return b\n");
 }
 
 std::string Called(const std::string& call, const std::string& copied) {
@@ -144,8 +159,7 @@ std::string Called(const std::string& call, const std::string& copied) {
          "p = Data() : bool []\n"
          "a = Abs(x)\n"
          "called = " +
-         call +
-         " : float32 [4]\n" + copied +
+         call + " : float32 [4]\n" + copied +
          "return result\n"
          "graph h\n"
          "i = Data() : float32 [4]\n"
@@ -215,8 +229,8 @@ TEST(Passes, GE_065_CollectivesGetACopyOfWhatOthersRead) {
       "b = Neg(x)\n"
       "r = Exp(b)\n";
   ExpectPass("MemoryConflictPass",
-             head + "one = HcomAllReduce(a) " + reduce + "two = HcomAllReduce(b) " + reduce + "three = HcomAllReduce(v) " +
-                 reduce + "return one, two, three, r\n",
+             head + "one = HcomAllReduce(a) " + reduce + "two = HcomAllReduce(b) " + reduce +
+                 "three = HcomAllReduce(v) " + reduce + "return one, two, three, r\n",
              head + "b_copy = Identity(x = b)" + mark + "v_copy = Identity(x = v)" + mark + "one = HcomAllReduce(a) " +
                  reduce + "two = HcomAllReduce(b_copy) " + reduce + "three = HcomAllReduce(v_copy) " + reduce +
                  "return one, two, three, r\n");
@@ -317,6 +331,115 @@ TEST(Passes, WritersAndReadersKeepTheOrderOfTheProgram) {
              "last = Relu(x) after (second)\n"
              "other = Sqrt(w)\n"
              "return before, between, behind, second, last, other\n");
+}
+
+// ---- Random graphs whose nodes write memory ----
+
+// Runs a graph in an order, with memory that is shared where the graph says that it may be. Returns the results, then
+// what became of the inputs.
+class Machine {
+ public:
+  using Memory = std::shared_ptr<std::string>;
+
+  Machine(const Graph& graph, bool shares) : graph_(graph), shares_(shares) {}
+
+  std::vector<std::string> Run(const std::vector<NodeId>& order, const std::vector<ConstantPtr>& inputs) {
+    for (size_t i = 0; i < graph_.inputs.size(); ++i) {
+      memory_[{graph_.inputs[i], 0}] = std::make_shared<std::string>(inputs[i]->bytes);
+    }
+    for (const NodeId id : order) Step(id);
+    std::vector<std::string> values;
+    for (const Port& port : graph_.results) values.push_back(*At(port));
+    for (const NodeId id : graph_.inputs) values.push_back(*At({id, 0}));
+    return values;
+  }
+
+ private:
+  Memory& At(Port port) { return memory_[{port.node, port.output}]; }
+
+  void Step(NodeId id) {
+    const Node& node = graph_.at(id);
+    if (node.kind == NodeKind::kData) return;
+    if (node.kind == NodeKind::kConstant) {
+      At({id, 0}) = std::make_shared<std::string>(node.constant->bytes);
+      return;
+    }
+    const bool is_alias =
+        HasNote(node, "_no_task") || (node.type == "Identity" && !HasNote(node, "_cannot_be_deleted"));
+    if (shares_ && is_alias) {
+      At({id, 0}) = At(node.inputs[0].source);
+      return;
+    }
+    std::vector<ConstantPtr> arguments;
+    for (const Input& input : node.inputs) {
+      const Tensor& tensor = graph_.TensorOf(input.source);
+      auto value = std::make_shared<Constant>();
+      value->dtype = tensor.dtype;
+      value->shape = tensor.shape.numbers();
+      value->bytes = *At(input.source);
+      arguments.push_back(std::move(value));
+    }
+    std::vector<ConstantPtr> values;
+    if (ConstantPtr size = DimensionOf(graph_, id, 0); size != nullptr) {
+      values.push_back(std::move(size));
+    } else {
+      StatusOr<std::vector<ConstantPtr>> computed = EvaluateNode(graph_, id, arguments);
+      ASSERT_TRUE(computed.ok()) << std::move(computed).status().detail().what;
+      values = std::move(computed).value();
+    }
+    for (uint32_t i = 0; i < values.size(); ++i) At({id, i}) = std::make_shared<std::string>(values[i]->bytes);
+    for (const auto& [input, output] : WrittenInputs(graph_, id)) {
+      // Nobody sees a constant change.
+      if (graph_.at(node.inputs[input].source.node).kind != NodeKind::kConstant) {
+        Overwrite({id, output}, node.inputs[input].source);
+      } else {
+        EXPECT_FALSE(shares_) << node.name << " writes a constant";
+      }
+    }
+    if (const auto* input = FindNote(node, "_inplace_support_input_index"); shares_ && input != nullptr) {
+      Overwrite({id, 0}, node.inputs[static_cast<size_t>(std::get<int64_t>(*input))].source);
+    }
+  }
+
+  void Overwrite(Port output, Port input) {
+    *At(input) = *At(output);
+    At(output) = At(input);
+  }
+
+  const Graph& graph_;
+  const bool shares_;
+  std::map<std::pair<NodeId, uint32_t>, Memory> memory_;
+};
+
+TEST(RandomPasses, WritersAndReadersSeeWhatTheProgramSays) {
+  PassRecords records;
+  for (int run = 0; run < Loops(reprise::testing::InForm(400), 60); ++run) {
+    testing::RandomGraph made(static_cast<uint32_t>(run), testing::kWithWriters);
+    const std::unique_ptr<Graph> graph = made.Take();
+    const std::vector<ConstantPtr> inputs = made.Inputs(*graph);
+    const std::string text = ToText(*graph);
+    const std::vector<NodeId> program = TopologicalOrder(*graph);
+    std::vector<std::string> before = Machine(*graph, false).Run(program, inputs);
+    PassOptions options;
+    options.graph_fusions["ALL"] = options.buffer_fusions["ALL"] = false;
+    options.level = run % 5 == 0 ? Level::kO1 : Level::kO3;
+    options.order = static_cast<OrderMode>(run % 4);
+    if (run % 2 == 0) options.scratch_inputs = {0};
+    const Status status = RunPasses(*graph, options, &records);
+    ASSERT_TRUE(status.ok()) << status.detail().what << "\n" << text;
+    for (const int mode : {0, 1, 2, 3}) {
+      const std::vector<NodeId> order = OrderOf(*graph, static_cast<OrderMode>(mode)).value();
+      std::vector<std::string> behind = Machine(*graph, true).Run(order, inputs);
+      ASSERT_EQ(before.size(), behind.size());
+      if (run % 2 == 0) before[graph->results.size()] = behind[graph->results.size()];  // scratch
+      ASSERT_TRUE(before == behind) << "run " << run << ", order " << mode << ":\n"
+                                    << text << "\nbecame\n"
+                                    << ToText(*graph, Notes::kShow);
+    }
+  }
+  for (const char* pass : {"WriteOrderPass", "TensorMoveDeletePass", "MemoryConflictPass", "InplacePass"}) {
+    EXPECT_GT(records[pass].changed, 0U) << pass;
+  }
 }
 
 // ---- Orders ----

@@ -25,9 +25,7 @@ using testing::Read;
 
 Status DoNothing(Graph& /*graph*/, PassContext& /*context*/) { return {}; }
 
-Pass Fusion(PassGroup group) {
-  return {"SomeFusionPass", Stage::kFusion, Level::kO3, group, {}, DoNothing, ""};
-}
+Pass Fusion(PassGroup group) { return {"SomeFusionPass", Stage::kFusion, Level::kO3, group, {}, DoNothing, ""}; }
 
 TEST(PassSwitches, GE_069_LevelsFilesAndNames) {
   const Pass graph_fusion = Fusion(PassGroup::kGraphFusion);
@@ -136,9 +134,11 @@ TEST(RandomPasses, NoPassChangesAResult) {
     for (size_t i = 0; i < before->size(); ++i) {
       EXPECT_EQ((*before)[i]->shape, (*behind)[i]->shape);
       EXPECT_EQ((*before)[i]->dtype, (*behind)[i]->dtype);
-      ASSERT_TRUE((*before)[i]->bytes == (*behind)[i]->bytes)
-          << "result " << i << " of run " << run << ":\n" << text << "\nbecame\n" << ToText(*graph) << "\n"
-          << ElementsText(*(*before)[i]) << "\n" << ElementsText(*(*behind)[i]);
+      ASSERT_TRUE((*before)[i]->bytes == (*behind)[i]->bytes) << "result " << i << " of run " << run << ":\n"
+                                                              << text << "\nbecame\n"
+                                                              << ToText(*graph) << "\n"
+                                                              << ElementsText(*(*before)[i]) << "\n"
+                                                              << ElementsText(*(*behind)[i]);
     }
   }
   // The graphs are such that the passes have something to do.

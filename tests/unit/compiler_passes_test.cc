@@ -62,7 +62,6 @@ TEST(Passes, IdentitiesDisappear) {
   EXPECT_EQ(record.refusals[0], "node b (Identity): it is marked as one that must stay");
 }
 
-
 TEST(Passes, GE_055_EqualSiblingsMergeAndCascade) {
   ExpectPass("CommonSubexpressionEliminationPass",
              "graph g\n"
@@ -197,7 +196,8 @@ TEST(Passes, GE_051_SizesOfStaticShapesFold) {
              "open_rank = Rank(open) : int32 []\n"
              "symbol_size = Size(symbol) : int32 []\n"
              "kept = Shape(x) notes {_do_not_constant_folding = true}\n"
-             "return shape, wide, size, rank, both:1, open_shape, open_rank, symbol_size, kept\n",
+             "late = Abs(open) after (shape)\n"
+             "return late, shape, wide, size, rank, both:1, open_shape, open_rank, symbol_size, kept\n",
              "graph g\n"
              "x = Data() : float32 [2, 3]\n"
              "open = Data() : float32 [?, 3]\n"
@@ -211,7 +211,8 @@ TEST(Passes, GE_051_SizesOfStaticShapesFold) {
              "open_rank = Rank(open) : int32 []\n"
              "symbol_size = Size(symbol) : int32 []\n"
              "kept = Shape(x) notes {_do_not_constant_folding = true}\n"
-             "return shape_folded_0, wide_folded_0, size_folded_0, rank_folded_0, both_folded_1, open_shape, "
+             "late = Abs(open) after (shape_folded_0, x)\n"
+             "return late, shape_folded_0, wide_folded_0, size_folded_0, rank_folded_0, both_folded_1, open_shape, "
              "open_rank, symbol_size, kept\n");
 }
 

@@ -17,9 +17,12 @@
 
 namespace reprise::compiler::testing {
 
+enum Writers : bool { kWithoutWriters, kWithWriters };
+
 class RandomGraph {
  public:
-  explicit RandomGraph(uint32_t seed) : random_(seed), graph_(std::make_unique<Graph>()), rewriter_(*graph_) {
+  explicit RandomGraph(uint32_t seed, Writers writers = kWithoutWriters)
+      : random_(seed), has_writers_(writers == kWithWriters), graph_(std::make_unique<Graph>()), rewriter_(*graph_) {
     graph_->name = "random";
     for (size_t i = 0, count = 1 + Below(3); i < count; ++i) AddData();
     for (size_t i = 0, count = 3 + Below(25); i < count; ++i) AddNode();
@@ -114,6 +117,12 @@ class RandomGraph {
     const Port x = Any();
     const Tensor tensor = TensorOf(x);
     const size_t rank = tensor.shape.rank();
+    if (has_writers_ && Below(4) == 0) {
+      const Port target = Below(2) == 0 ? x : Port{};
+      if (!target.is_set()) Try("TensorMove", {x});
+      return Try(Of<const char*>({"AssignAdd", "Assign", "AssignSub"}),
+                 {target.is_set() ? target : ports_.back(), Any()});
+    }
     switch (Below(15)) {
       case 0: return Try(Of<const char*>({"Abs", "Neg", "Relu", "Square"}), {x});
       case 1:
@@ -166,6 +175,7 @@ class RandomGraph {
   }
 
   std::mt19937 random_;
+  const bool has_writers_;
   std::unique_ptr<Graph> graph_;
   Rewriter rewriter_;
   std::vector<Port> ports_;

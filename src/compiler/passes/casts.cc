@@ -98,7 +98,7 @@ class CastRemoval {
       return context_.Refused(back, "the type between the two casts does not hold all values");
     }
     const Port origin = graph_.at(first).inputs[0].source;
-    if (writes_.IsWritten(origin) || writes_.IsWritten({last, 0})) {
+    if (writes_.IsWritten(origin) || writes_.IsWritten({first, 0}) || writes_.IsWritten({last, 0})) {
       return context_.Refused(back, "its input or its output is written in place");
     }
     for (const NodeId node : between) {

@@ -15,8 +15,8 @@
 namespace reprise::compiler {
 namespace {
 
-constexpr int64_t kMostShared = 8;           // elements of an input that others use, too, when memory comes first
-constexpr size_t kMostBytes = 32UL << 20;    // of a result that is larger than its inputs
+constexpr int64_t kMostShared = 8;         // elements of an input that others use, too, when memory comes first
+constexpr size_t kMostBytes = 32UL << 20;  // of a result that is larger than its inputs
 
 bool IsKept(const Node& node) {
   return HasNote(node, "_do_not_constant_folding") || FindNote(node, "no_need_constant_folding") != nullptr;
@@ -68,14 +68,22 @@ void ReplaceByConstants(Rewriter& rewriter, NodeId id, const std::vector<Constan
     for (const NodeId first : before) rewriter.AddOrder(first, last);
     rewriter.ReplaceUses({id, output}, {last, 0});
   }
+  // Followers wait for the constant, and for the inputs, which they knew to be there by the node.
+  const std::vector<NodeId> followers = rewriter.FollowersOf(id);
+  for (const NodeId follower : followers) {
+    for (const Input& input : graph.at(id).inputs) {
+      if (input.source.is_set() && graph.at(input.source.node).constant == nullptr) {
+        rewriter.AddOrder(input.source.node, follower);
+      }
+    }
+  }
   if (last != kNoNode) rewriter.MoveFollowers(id, last);
   rewriter.RemoveWithSources(id);
 }
 
 class Folding {
  public:
-  Folding(Graph& graph, PassContext& context)
-      : graph_(graph), context_(context), rewriter_(graph), writes_(graph) {}
+  Folding(Graph& graph, PassContext& context) : graph_(graph), context_(context), rewriter_(graph), writes_(graph) {}
 
   Status Run() {
     for (const NodeId id : TopologicalOrder(graph_)) {
@@ -145,6 +153,7 @@ Status FoldConstants(Graph& graph, PassContext& context) { return Folding(graph,
 
 Status FoldDimensions(Graph& graph, PassContext& context) {
   std::optional<Rewriter> rewriter;
+  std::optional<Writes> writes;
   const auto count = static_cast<NodeId>(graph.nodes.size());
   for (NodeId id = 0; id < count; ++id) {
     const Node& node = graph.at(id);
@@ -161,6 +170,11 @@ Status FoldDimensions(Graph& graph, PassContext& context) {
       continue;
     }
     if (!rewriter) rewriter.emplace(graph);
+    if (!writes) writes.emplace(graph);
+    if (IsWritten(*writes, node, id)) {
+      context.Refused(node, "an output is written in place");
+      continue;
+    }
     if (rewriter->IsUnused(id)) continue;
     ReplaceByConstants(*rewriter, id, values);
     context.Changed();

@@ -30,7 +30,8 @@ constexpr Pass kPasses[] = {
     Row(Stage::kInference, Level::kO1, "ConstantFoldingPass", FoldConstants, "nodes whose inputs are all constant",
         kFolding),
     // Prepare
-    Row(Stage::kPrepareOptimise, Level::kO1, "ReshapeIdlePass", RemoveIdleReshapes, "Reshape to the shape that is there"),
+    Row(Stage::kPrepareOptimise, Level::kO1, "ReshapeIdlePass", RemoveIdleReshapes,
+        "Reshape to the shape that is there"),
     Row(Stage::kPrepareOptimise, Level::kO1, "DropoutPass", RemoveDropout, "in inference, Dropout"),
     Row(Stage::kPrepareOptimise, Level::kO1, "TransposeUnchangedPass", RemoveUnchangedTransposes,
         "Transpose that moves no element and no dim but those of size 1 among themselves"),
@@ -39,7 +40,8 @@ constexpr Pass kPasses[] = {
     Row(Stage::kPrepareOptimise, Level::kO1, "IdentityPass", RemoveIdentity, "Identity that no mark protects"),
     Row(Stage::kPrepareOptimise, Level::kO1, "PrunePass", Prune, "nodes that no result and no effect needs"),
     // Stage 1, first
-    Row(Stage::kOptimise1, Level::kO3, "ConstantFuseSamePass", MergeConstants, "constants of equal type, shape and bytes"),
+    Row(Stage::kOptimise1, Level::kO3, "ConstantFuseSamePass", MergeConstants,
+        "constants of equal type, shape and bytes"),
     Row(Stage::kOptimise1, Level::kO3, "CommonSubexpressionEliminationPass", MergeSubexpressions,
         "nodes that compute the same from the same"),
     Row(Stage::kOptimise1, Level::kO3, "TransOpWithoutReshapeFusionPass", JoinTransforms,
@@ -50,7 +52,8 @@ constexpr Pass kPasses[] = {
         "Cast to the type that is there; Cast to a type that holds all values, and back"),
     Row(Stage::kOptimise2, Level::kO3, "TransOpSymmetryEliminationPass", RemoveSymmetricTransforms,
         "Transpose and TransData that undo one another"),
-    Row(Stage::kOptimise2, Level::kO3, "DimensionAdjustPass", AdjustDims, "ExpandDims of a constant axis, as Unsqueeze"),
+    Row(Stage::kOptimise2, Level::kO3, "DimensionAdjustPass", AdjustDims,
+        "ExpandDims of a constant axis, as Unsqueeze"),
     Row(Stage::kOptimise2, Level::kO3, "UselessControlEdgePass", RemoveUselessOrder,
         "control edges that other edges imply"),
     Row(Stage::kOptimise2, Level::kO3, "TransposeToSqueezePass", ReplaceUnitTransposes,
@@ -61,7 +64,8 @@ constexpr Pass kPasses[] = {
         kFolding),
     // Stage 1, third
     Row(Stage::kOptimise3, Level::kO1, "PrunePass", Prune, "nodes that no result and no effect needs"),
-    Row(Stage::kOptimise3, Level::kO3, "RemoveSameConstPass", MergeConstants, "constants of equal type, shape and bytes"),
+    Row(Stage::kOptimise3, Level::kO3, "RemoveSameConstPass", MergeConstants,
+        "constants of equal type, shape and bytes"),
     // Before tasks are made
     Row(Stage::kBeforeBuild, Level::kO3, "TensorMoveDeletePass", RemoveTensorMoves,
         "TensorMove whose source may be used itself"),

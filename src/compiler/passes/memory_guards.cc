@@ -28,6 +28,7 @@ class Guards {
       if (!graph_.at(id).is_removed) GuardInputs(id);
     }
     GuardResults();
+    MarkCopies();
   }
 
  private:
@@ -60,15 +61,32 @@ class Guards {
 
   // An input of the graph that is a result of another index would be read and written at once by callers that swap.
   void GuardResults() {
+    const Memories memories(graph_, TopologicalOrder(graph_));
     std::unordered_map<NodeId, uint32_t> index_of;
     for (uint32_t i = 0; i < graph_.inputs.size(); ++i) index_of.emplace(graph_.inputs[i], i);
     for (uint32_t i = 0; i < graph_.results.size(); ++i) {
       const auto found = index_of.find(graph_.results[i].node);
-      if (found != index_of.end() && found->second != i) Protect({kNoNode, i});
+      if (found == index_of.end() || found->second == i) continue;
+      const uint64_t root = memories.RootOf(graph_.results[i]);
+      const NodeId copy = Protect({kNoNode, i});
+      // A result is what is there in the end.
+      for (const NodeId writer : memories.WritersOf(root)) rewriter_.AddOrder(writer, copy);
     }
   }
 
-  void Protect(Use use) {
+  // An Identity whose input or output is written is a copy.
+  void MarkCopies() {
+    const Writes writes(graph_);
+    for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
+      Node& node = graph_.at(id);
+      if (node.is_removed || node.type != "Identity" || node.inputs.size() != 1 || node.outputs.size() != 1) continue;
+      if (HasNote(node, "_cannot_be_deleted") || writes.MayShare(node, id)) continue;
+      node.notes["_cannot_be_deleted"] = true;
+      context_.Changed();
+    }
+  }
+
+  NodeId Protect(Use use) {
     Node copy;
     const Port source = use.is_result() ? graph_.results[use.index] : graph_.at(use.node).inputs[use.index].source;
     copy.name = graph_.at(source.node).name + "_copy";
@@ -78,8 +96,8 @@ class Guards {
     copy.outputs.push_back({"y", {}});
     copy.notes["_cannot_be_deleted"] = true;
     copy.notes["no_need_constant_folding"] = true;
-    rewriter_.InsertOnEdge(use, std::move(copy));
     context_.Changed();
+    return rewriter_.InsertOnEdge(use, std::move(copy));
   }
 
   Graph& graph_;
@@ -89,11 +107,11 @@ class Guards {
 
 // Operators whose kernels read an element of each input before they write the one at its place.
 constexpr std::array kElementwise = {
-    "Abs",     "Acos",     "Add",     "AddV2",   "Adds",    "Asin",    "Atan",    "Axpy",    "Ceil",     "Cos",
-    "Cosh",    "Div",      "Elu",     "Erf",     "Exp",     "Expm1",   "FastGelu", "Floor",  "Gelu",     "GeluV2",
-    "HardSwish", "LeakyRelu", "Log",  "Log1p",   "Maximum", "Minimum", "Mul",     "Muls",    "Neg",      "Pow",
-    "RealDiv", "Reciprocal", "Relu",  "Rsqrt",   "Sigmoid", "Sign",    "Sin",     "Sinh",    "Softplus", "Sqrt",
-    "Square",  "Sub",      "Swish",   "Tan",     "Tanh"};
+    "Abs",  "Acos",   "Add",       "AddV2",     "Adds",       "Asin",  "Atan",    "Axpy",     "Ceil",
+    "Cos",  "Cosh",   "Div",       "Elu",       "Erf",        "Exp",   "Expm1",   "FastGelu", "Floor",
+    "Gelu", "GeluV2", "HardSwish", "LeakyRelu", "Log",        "Log1p", "Maximum", "Minimum",  "Mul",
+    "Muls", "Neg",    "Pow",       "RealDiv",   "Reciprocal", "Relu",  "Rsqrt",   "Sigmoid",  "Sign",
+    "Sin",  "Sinh",   "Softplus",  "Sqrt",      "Square",     "Sub",   "Swish",   "Tan",      "Tanh"};
 
 bool IsElementwise(std::string_view type) {
   return std::find(kElementwise.begin(), kElementwise.end(), type) != kElementwise.end();
@@ -108,6 +126,7 @@ Status GuardMemory(Graph& graph, PassContext& context) {
 
 Status MarkInPlace(Graph& graph, PassContext& context) {
   Rewriter rewriter(graph);
+  const Memories memories(graph, TopologicalOrder(graph));
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     Node& node = graph.at(id);
     if (node.is_removed || node.outputs.size() != 1) continue;
@@ -121,6 +140,8 @@ Status MarkInPlace(Graph& graph, PassContext& context) {
       const Tensor& tensor = graph.TensorOf(source);
       if (tensor.dtype != result.dtype || tensor.shape != result.shape || !tensor.shape.is_static()) continue;
       if (producer.kind == NodeKind::kData || IsConstantMemory(producer) || IsVariable(producer)) continue;
+      // Memory that is also that of another output has other readers.
+      if (IsView(producer) || !memories.IsRoot(source)) continue;
       if (!rewriter.HasOneReader(source)) continue;
       node.notes["_inplace_support_input_index"] = static_cast<int64_t>(i);
       context.Changed();

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "base/log.h"
 #include "compiler/order.h"
@@ -22,38 +21,25 @@ constexpr int kMostWarnings = 16;
 
 class WriteOrder {
  public:
-  WriteOrder(Graph& graph, PassContext& context) : graph_(graph), context_(context), rewriter_(graph) {}
+  WriteOrder(Graph& graph, PassContext& context)
+      : graph_(graph), context_(context), rewriter_(graph), order_(TopologicalOrder(graph)), memories_(graph, order_) {}
 
   void Run() {
-    const std::vector<NodeId> order = TopologicalOrder(graph_);
-    for (const NodeId id : order) FindRoots(id);
-    for (const NodeId id : order) Visit(id);
+    for (const NodeId id : order_) Visit(id);
   }
 
  private:
-  static uint64_t KeyOf(Port port) { return uint64_t{port.node} << 32 | port.output; }
-  uint64_t RootOf(Port port) const {
-    const auto found = roots_.find(KeyOf(port));
-    return found != roots_.end() ? found->second : KeyOf(port);
-  }
-
-  // An output that is an input written in place is the memory of that input.
-  void FindRoots(NodeId id) {
-    for (const auto& [input, output] : WrittenInputs(graph_, id)) {
-      roots_[KeyOf({id, output})] = RootOf(graph_.at(id).inputs[input].source);
-    }
-    for (const uint32_t input : ChangedInputs(graph_, id)) written_.insert(RootOf(graph_.at(id).inputs[input].source));
-  }
-
   void Visit(NodeId id) {
     std::map<uint64_t, bool> used;  // memory, and whether it is written
     for (const Input& input : graph_.at(id).inputs) {
       if (!input.source.is_set()) continue;
-      const uint64_t root = RootOf(input.source);
-      if (written_.count(root) != 0) used.emplace(root, false);
+      const uint64_t root = memories_.RootOf(input.source);
+      if (!memories_.WritersOf(root).empty()) used.emplace(root, false);
     }
     if (used.empty()) return;
-    for (const uint32_t input : ChangedInputs(graph_, id)) used[RootOf(graph_.at(id).inputs[input].source)] = true;
+    for (const uint32_t input : ChangedInputs(graph_, id)) {
+      used[memories_.RootOf(graph_.at(id).inputs[input].source)] = true;
+    }
     for (const auto& [root, writes] : used) {
       State& state = states_[root];
       if (!writes) {
@@ -93,8 +79,8 @@ class WriteOrder {
   Graph& graph_;
   PassContext& context_;
   Rewriter rewriter_;
-  std::unordered_map<uint64_t, uint64_t> roots_;
-  std::unordered_set<uint64_t> written_;
+  const std::vector<NodeId> order_;
+  const Memories memories_;
   std::unordered_map<uint64_t, State> states_;
   int warnings_ = 0;
 };

@@ -64,11 +64,11 @@ struct PassOptions {
   bool drops_dead_code = true;  ///< ge.oo.deadCodeElimination
   bool prefers_memory = false;  ///< ge.exec.memoryOptimizationPolicy = MemoryPriority
   bool is_inference = true;
-  Switches switched;                  ///< ge.optimizationSwitch: beats everything but Level::kO0
-  std::vector<std::string> disabled;  ///< ge.disableOptimizations
-  Switches graph_fusions;             ///< ge.fusionSwitchFile, GraphFusion
-  Switches buffer_fusions;            ///< ge.fusionSwitchFile, UBFusion
-  OrderMode order = OrderMode::kStable;   ///< ge.topoSortingMode
+  Switches switched;                     ///< ge.optimizationSwitch: beats everything but Level::kO0
+  std::vector<std::string> disabled;     ///< ge.disableOptimizations
+  Switches graph_fusions;                ///< ge.fusionSwitchFile, GraphFusion
+  Switches buffer_fusions;               ///< ge.fusionSwitchFile, UBFusion
+  OrderMode order = OrderMode::kStable;  ///< ge.topoSortingMode
   std::vector<uint32_t> scratch_inputs;
   std::vector<std::pair<uint32_t, uint32_t>> shared_inputs;
   std::function<void(Stage, const Graph&)> on_stage;  ///< behind each stage, also when it changed nothing; may be empty

@@ -53,8 +53,8 @@ Status RemoveIdentity(Graph& graph, PassContext& context) {
 
 Status RemoveMarkers(Graph& graph, PassContext& context) {
   SpliceAll(graph, context, [](const Node& node) {
-    return node.outputs.size() == 1 &&
-           IsOneOf(node.type, {"StopGradient", "PreventGradient", "Snapshot", "GuaranteeConst", "PlaceholderWithDefault"});
+    return node.outputs.size() == 1 && IsOneOf(node.type, {"StopGradient", "PreventGradient", "Snapshot",
+                                                           "GuaranteeConst", "PlaceholderWithDefault"});
   });
   return {};
 }

@@ -14,7 +14,8 @@ namespace reprise::compiler {
 namespace {
 
 bool IsReshape(const Node& node) {
-  if (node.is_removed || node.inputs.empty() || !node.inputs[0].source.is_set() || node.outputs.size() != 1) return false;
+  if (node.is_removed || node.inputs.empty() || !node.inputs[0].source.is_set() || node.outputs.size() != 1)
+    return false;
   for (const std::string_view type : {"Reshape", "Squeeze", "SqueezeV3", "Unsqueeze", "ExpandDims", "FlattenV2"}) {
     if (node.type == type) return node.inputs[0].name.empty() || node.inputs[0].name == "x";
   }
@@ -79,13 +80,14 @@ Status RemoveReshapes(Graph& graph, PassContext& context) {
     }
     const NodeId before = node.inputs[0].source.node;
     // The last one of several says the shape: as a list of numbers, whatever the first one had.
-    if (IsReshape(graph.at(before)) && node.type == "Reshape" && !writes->IsWritten(graph.at(before).inputs[0].source)) {
+    if (IsReshape(graph.at(before)) && node.type == "Reshape" &&
+        !writes->IsWritten(graph.at(before).inputs[0].source)) {
       rewriter->CopyOrderBefore(before, id);
       rewriter->Set({id, 0}, graph.at(before).inputs[0].source);
       const std::vector<int64_t> sizes = node.outputs[0].tensor.shape.numbers();
-      const NodeId shape = rewriter->AddConstant(
-          graph.at(id).name + "_shape",
-          MakeConstant(9, {static_cast<int64_t>(sizes.size())}, std::span<const int64_t>(sizes)));
+      const NodeId shape =
+          rewriter->AddConstant(graph.at(id).name + "_shape",
+                                MakeConstant(9, {static_cast<int64_t>(sizes.size())}, std::span<const int64_t>(sizes)));
       if (graph.at(id).inputs.size() > 1) rewriter->Set({id, 1}, {shape, 0});
       graph.at(id).attributes.erase("axis");
       graph.at(id).attributes.erase("num_axes");

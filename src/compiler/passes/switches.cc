@@ -72,7 +72,8 @@ std::vector<std::string> ParseDisabled(std::string_view text) {
     if (CanBeDisabled(name)) {
       disabled.emplace_back(name);
     } else {
-      REPRISE_LOG(kWarning, "GE", "ge.disableOptimizations names {}, which cannot be disabled; it is passed over", name);
+      REPRISE_LOG(kWarning, "GE", "ge.disableOptimizations names {}, which cannot be disabled; it is passed over",
+                  name);
     }
   }
   return disabled;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <unordered_set>
 
@@ -53,8 +54,8 @@ bool Changes(const Graph& graph, Use use) {
 }
 
 bool NeedsNeighbours(const Node& node) {
-  for (const char* note : {"continuous_input", "continuous_output", "_no_padding_continuous_input",
-                           "_no_padding_continuous_output"}) {
+  for (const char* note :
+       {"continuous_input", "continuous_output", "_no_padding_continuous_input", "_no_padding_continuous_output"}) {
     if (HasNote(node, note)) return true;
   }
   return false;
@@ -62,8 +63,7 @@ bool NeedsNeighbours(const Node& node) {
 
 class MoveRemoval {
  public:
-  MoveRemoval(Graph& graph, PassContext& context)
-      : graph_(graph), context_(context), rewriter_(graph), writes_(graph) {
+  MoveRemoval(Graph& graph, PassContext& context) : graph_(graph), context_(context), rewriter_(graph), writes_(graph) {
     NumberPlaces();
   }
 
@@ -122,8 +122,8 @@ class MoveRemoval {
     return {};
   }
 
-  // Back through what is the same memory: operators that write an input, other copies, calls. The last place is where
-  // the memory comes from.
+  // Back through what is the same memory: operators that write an input, views, other copies, calls. The last place is
+  // where the memory comes from.
   std::optional<std::vector<Place>> PathTo(Port port) const {
     std::vector<Place> path = {{&graph_, port}};
     for (int step = 0; step < kMostSteps; ++step) {
@@ -137,9 +137,8 @@ class MoveRemoval {
         continue;
       }
       if (node.kind == NodeKind::kData && here.graph != context_.root) {
-        bool is_several = false;
-        const auto caller = CallerOf(*context_.root, *here.graph, is_several);
-        if (!caller || is_several || !IsPlainCall(caller->graph->at(caller->node))) return std::nullopt;
+        const std::optional<Caller>& caller = OnlyCallerOf(*here.graph);
+        if (!caller || !IsPlainCall(caller->graph->at(caller->node))) return std::nullopt;
         const auto found = std::find(here.graph->inputs.begin(), here.graph->inputs.end(), here.port.node);
         const auto index = static_cast<size_t>(found - here.graph->inputs.begin());
         const Node& call = caller->graph->at(caller->node);
@@ -149,7 +148,7 @@ class MoveRemoval {
       }
       if (node.type == "Switch" || node.type == "Merge") return std::nullopt;
       std::optional<Port> before;
-      if (node.type == "TensorMove") before = node.inputs[0].source;
+      if (node.type == "TensorMove" || IsView(node)) before = node.inputs[0].source;
       for (const auto& [input, output] : WrittenInputs(*here.graph, here.port.node)) {
         if (output == here.port.output) before = node.inputs[input].source;
       }
@@ -157,6 +156,16 @@ class MoveRemoval {
       path.push_back({here.graph, *before});
     }
     return std::nullopt;
+  }
+
+  const std::optional<Caller>& OnlyCallerOf(const Graph& graph) const {
+    const auto [found, is_new] = callers_.emplace(&graph, std::nullopt);
+    if (is_new) {
+      bool is_several = false;
+      found->second = CallerOf(*context_.root, graph, is_several);
+      if (is_several) found->second.reset();
+    }
+    return found->second;
   }
 
   std::string CheckSource(NodeId id, const Place& source, const Node& producer, const std::vector<Use>& users) const {
@@ -167,6 +176,7 @@ class MoveRemoval {
       for (const Use& use : users) {
         if (use.is_result()) return "its source is a constant or a variable, and it is a result";
         const Node& user = graph_.at(use.node);
+        if (IsView(user)) return "its source is a constant or a variable, and a view of it may be a result";
         if (user.kind == NodeKind::kCall) return "its source is a constant or a variable, and a user is a subgraph";
         if (!WrittenInputs(graph_, use.node).empty() || Changes(graph_, use)) {
           return "its source is a constant or a variable, and a user writes";
@@ -178,7 +188,8 @@ class MoveRemoval {
     const auto found = std::find(source.graph->inputs.begin(), source.graph->inputs.end(), source.port.node);
     const auto index = static_cast<uint32_t>(found - source.graph->inputs.begin());
     const PassOptions& options = context_.options;
-    if (std::find(options.scratch_inputs.begin(), options.scratch_inputs.end(), index) != options.scratch_inputs.end()) {
+    if (std::find(options.scratch_inputs.begin(), options.scratch_inputs.end(), index) !=
+        options.scratch_inputs.end()) {
       return {};
     }
     for (const auto& [input, output] : options.shared_inputs) {
@@ -210,7 +221,9 @@ class MoveRemoval {
     const bool overwrites = std::any_of(users.begin(), users.end(), [&](const Use& use) {
       return !use.is_result() && (Changes(graph_, use) || graph_.at(use.node).kind == NodeKind::kCall);
     });
-    const bool is_result = std::any_of(users.begin(), users.end(), [](const Use& use) { return use.is_result(); });
+    const bool is_result = std::any_of(users.begin(), users.end(), [&](const Use& use) {
+      return use.is_result() || IsView(graph_.at(use.node));  // whose users are not looked at
+    });
     if (!is_here) return CheckFarSiblings(place, overwrites);
     if (!overwrites && !is_result && !writes_.IsWritten(place.port)) return {};  // all read
     for (const Use& sibling : rewriter_.UsesOf(place.port)) {
@@ -222,7 +235,9 @@ class MoveRemoval {
       }
       const std::string name = graph_.at(sibling.node).name;
       if (graph_.at(sibling.node).kind == NodeKind::kCall) return fmt::format("{}, a subgraph, uses the source", name);
+      if (IsView(graph_.at(sibling.node)) && overwrites) return fmt::format("{} is a view of the source", name);
       if (Changes(graph_, sibling)) {
+        if (overwrites) return fmt::format("{} writes the source, and a user writes the copy", name);
         if (is_result) return fmt::format("{} writes the source, and the copy is a result", name);
         for (const Use& use : users) {
           if (!ComesBefore(use.node, sibling.node)) {
@@ -277,17 +292,17 @@ class MoveRemoval {
   PassContext& context_;
   Rewriter rewriter_;
   Writes writes_;
-  std::vector<uint32_t> place_of_;                 // of the nodes, in one of their orders
-  std::vector<std::pair<NodeId, NodeId>> edges_;   // to be added for the copy that is checked
-  std::vector<Port> memory_;                       // what is one with its source
+  mutable std::map<const Graph*, std::optional<Caller>> callers_;
+  std::vector<uint32_t> place_of_;                // of the nodes, in one of their orders
+  std::vector<std::pair<NodeId, NodeId>> edges_;  // to be added for the copy that is checked
+  std::vector<Port> memory_;                      // what is one with its source
 };
 
 }  // namespace
 
 Status RemoveTensorMoves(Graph& graph, PassContext& context) {
-  const bool has_moves = std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
-    return !node.is_removed && node.type == "TensorMove";
-  });
+  const bool has_moves = std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                                     [](const Node& node) { return !node.is_removed && node.type == "TensorMove"; });
   if (has_moves) MoveRemoval(graph, context).Run();
   return {};
 }

@@ -50,7 +50,9 @@ opdef::Shape Permuted(const opdef::Shape& shape, const std::vector<int64_t>& per
   return result;
 }
 
-bool IsInOrder(const std::vector<int64_t>& permutation) { return std::is_sorted(permutation.begin(), permutation.end()); }
+bool IsInOrder(const std::vector<int64_t>& permutation) {
+  return std::is_sorted(permutation.begin(), permutation.end());
+}
 
 // Nothing moves but dims of size 1 among themselves.
 bool KeepsPlaces(const opdef::Shape& shape, const std::vector<int64_t>& permutation) {
@@ -120,7 +122,7 @@ class Symmetry {
   // `id` does nothing any more: its users get what `before` got.
   void Undo(NodeId before, NodeId id) {
     const Port origin = graph_.at(before).inputs[0].source;
-    if (writes_.IsWritten(origin) || writes_.IsWritten({id, 0})) {
+    if (writes_.IsWritten(origin) || writes_.IsWritten({before, 0}) || writes_.IsWritten({id, 0})) {
       return context_.Refused(graph_.at(id), "its input or its output is written in place");
     }
     Rewire(before, id);
@@ -149,8 +151,11 @@ class Symmetry {
     for (size_t d = 0; d < both.size(); ++d) both[d] = (*first)[static_cast<size_t>(second[d])];
     if (IsInOrder(both)) return Undo(before, id);
     if (!joins_) return;
-    if (writes_.IsWritten(middle)) return context_.Refused(graph_.at(id), "its input is written in place");
-    const NodeId joined = AddTranspose(rewriter_, id, graph_.at(before).inputs[0].source, both);
+    const Port origin = graph_.at(before).inputs[0].source;
+    if (writes_.IsWritten(middle) || writes_.IsWritten(origin)) {
+      return context_.Refused(graph_.at(id), "what it would read is written in place");
+    }
+    const NodeId joined = AddTranspose(rewriter_, id, origin, both);
     graph_.at(joined).outputs[0].tensor = graph_.at(id).outputs[0].tensor;
     rewriter_.CopyOrderBefore(before, joined);
     rewriter_.Replace(id, joined);
@@ -170,6 +175,9 @@ class Symmetry {
       return context_.Refused(graph_.at(id), "the shapes before and behind the two differ");
     }
     if (!joins_) return;
+    if (writes_.IsWritten(graph_.at(id).inputs[0].source) || writes_.IsWritten(graph_.at(before).inputs[0].source)) {
+      return context_.Refused(graph_.at(id), "what it would read is written in place");
+    }
     Rewire(before, id);
     graph_.at(id).attributes["src_format"] = first->from_text;
     context_.Changed();

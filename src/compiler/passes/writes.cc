@@ -4,9 +4,25 @@
 namespace reprise::compiler {
 
 Writes::Writes(const Graph& graph) {
-  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
-    if (graph.at(id).is_removed) continue;
-    for (const uint32_t input : ChangedInputs(graph, id)) ports_.insert(KeyOf(graph.at(id).inputs[input].source));
+  for (NodeId id = 0; id < graph.nodes.size() && !has_writers_; ++id) {
+    has_writers_ = !graph.at(id).is_removed && !ChangedInputs(graph, id).empty();
+  }
+  if (has_writers_) memories_ = Memories(graph, TopologicalOrder(graph));
+}
+
+bool IsView(const Node& node) {
+  if (node.inputs.empty() || !node.inputs[0].source.is_set()) return false;
+  return HasNote(node, "_no_task") || (node.type == "Identity" && !HasNote(node, "_cannot_be_deleted"));
+}
+
+Memories::Memories(const Graph& graph, const std::vector<NodeId>& order) {
+  for (const NodeId id : order) {
+    for (const auto& [input, output] : WrittenInputs(graph, id)) {
+      roots_[KeyOf({id, output})] = RootOf(graph.at(id).inputs[input].source);
+    }
+    for (const uint32_t input : ChangedInputs(graph, id)) {
+      writers_[RootOf(graph.at(id).inputs[input].source)].push_back(id);
+    }
   }
 }
 
